@@ -42,20 +42,14 @@ func TestI6ResultOfABundleThatTheServerHasLost(t *testing.T) {
 	t.Parallel()
 	atSite(t, func(s *site) {
 		bundle := s.startWith("sleep 3", plan.Running)
-		s.server.mu.Lock()
-		s.server.restored = map[string]bool{bundle: true}
-		s.server.mu.Unlock()
+		s.server.change(func() { s.server.restored = map[string]bool{bundle: true} })
 		s.phase(5*time.Second, bundle, plan.Finalizing)
-		s.server.mu.Lock()
-		s.server.down = true
-		s.server.mu.Unlock()
+		s.server.setDown(true)
 		time.Sleep(time.Hour)
 		if row := s.rows()[bundle]; row.Phase != plan.Finalizing {
 			s.Errorf("%s (%s) while the server is away", row.Phase, row.Reason)
 		}
-		s.server.mu.Lock()
-		s.server.down = false
-		s.server.mu.Unlock()
+		s.server.setDown(false)
 		s.phase(2*time.Minute, bundle, plan.Done)
 		if row := s.rows()[bundle]; row.Verdict == nil || row.Verdict.Failure != "" {
 			s.Errorf("verdict %+v", row.Verdict)

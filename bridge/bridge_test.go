@@ -216,9 +216,7 @@ func TestResultsAreDeliveredWhenTheServerIsBack(t *testing.T) {
 	t.Parallel()
 	atSite(t, func(s *site) {
 		bundle := s.startWith("sleep 3", plan.Running)
-		s.server.mu.Lock()
-		s.server.down = true
-		s.server.mu.Unlock()
+		s.server.setDown(true)
 		time.Sleep(20 * time.Minute)
 		s.server.mu.Lock()
 		if s.server.checkIns > 120 {

@@ -105,12 +105,15 @@ func (s *fakeServer) wait(ctx context.Context, superseded chan struct{}) {
 	}
 }
 
-// setDown has the server go away, or come back.
-func (s *fakeServer) setDown(down bool) {
+// change alters or reads the fake under its lock.
+func (s *fakeServer) change(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.down = down
+	f()
 }
+
+// setDown has the server not answer, or answer again.
+func (s *fakeServer) setDown(down bool) { s.change(func() { s.down = down }) }
 
 // report takes the runs in, and acknowledges those that have ended.
 func (s *fakeServer) report(runs []codalab.Run) {

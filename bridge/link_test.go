@@ -36,17 +36,13 @@ func TestChangeOfLinkedDataIsSaidAndKept(t *testing.T) {
 		if got := s.rows()[bundle].RunStatus(); !strings.HasSuffix(got, " It has changed since long ago.") {
 			s.Errorf("run_status %q", got)
 		}
-		s.server.mu.Lock()
-		s.server.down = true // the results are sent again and again
-		s.server.mu.Unlock()
+		s.server.setDown(true) // the results are sent again and again
 		s.phase(5*time.Second, bundle, plan.Collecting)
 		s.within(time.Minute, "the row has the change", func() bool {
 			return strings.Contains(s.rows()[bundle].RunStatus(), "Uploading results; ") && s.rows()[bundle].DataChanged == "The data of /data changed."
 		})
 		time.Sleep(time.Hour)
-		s.server.mu.Lock()
-		s.server.down = false
-		s.server.mu.Unlock()
+		s.server.setDown(false)
 		if run := s.result(2*time.Minute, bundle); run.FailureMessage != nil {
 			s.Errorf("result %+v, want a success", run)
 		}

@@ -43,9 +43,7 @@ func TestReportWhoseCheckInFailedIsSentAgain(t *testing.T) {
 		s.server.hold = time.Hour
 		bundle := s.startWith("sleep 4", plan.Running)
 		time.Sleep(2 * time.Second)
-		s.server.mu.Lock()
-		s.server.failures = 2
-		s.server.mu.Unlock()
+		s.server.change(func() { s.server.failures = 2 })
 		s.result(10*time.Second, bundle)
 	})
 }

@@ -141,18 +141,15 @@ func (s *site) offerAt(bundle, command string, location *string) {
 		},
 		Resources: &codalab.Resources{CPUs: 1, DockerImage: "python:3"},
 	}
-	s.server.mu.Lock()
-	s.server.unclaimed[bundle] = m
-	s.server.mu.Unlock()
+	s.server.change(func() { s.server.unclaimed[bundle] = m })
 	s.server.send(m)
 }
 
 // offerAgain sends what was offered and not claimed, as a server does after a
 // while.
 func (s *site) offerAgain() {
-	s.server.mu.Lock()
-	lost := slices.Collect(maps.Values(s.server.unclaimed))
-	s.server.mu.Unlock()
+	var lost []codalab.Message
+	s.server.change(func() { lost = slices.Collect(maps.Values(s.server.unclaimed)) })
 	for _, m := range lost {
 		s.server.send(m)
 	}

@@ -79,7 +79,7 @@ func TestOthersCanDoNothing(t *testing.T) {
 	s := newSite(t)
 	data, open := s.upload("data", "secret"), s.dataset("open")
 	home := s.home("alice")
-	job := s.run("x", map[string]any{"request_queue": "cpu"})
+	job := s.run("x", cpuQueue)
 	w := s.worker("alice", "w", "cpu")
 	w.takes()
 	in := codalab.Dependency{ParentUUID: data, ChildPath: "in"}

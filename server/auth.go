@@ -145,7 +145,7 @@ func (s *Server) grant(w http.ResponseWriter, r *http.Request, u store.User, cli
 	access, refresh, now := rand.Text()+rand.Text(), rand.Text()+rand.Text(), s.Now()
 	err := s.Store.AddGrant(r.Context(), store.Grant{
 		Access: hashToken(access), Refresh: hashToken(refresh), Client: client, UserID: u.ID,
-		AccessExpires: now.Add(accessLife).UnixMicro(), RefreshExpires: now.Add(refreshLife).UnixMicro(),
+		AccessExpires: store.Time{Time: now.Add(accessLife)}, RefreshExpires: store.Time{Time: now.Add(refreshLife)},
 	}, now)
 	if err != nil {
 		return err

@@ -65,7 +65,7 @@ func (s *Server) track(bundles ...store.Bundle) {
 func newPending(b store.Bundle, resources codalab.Resources) *pending {
 	p := &pending{
 		uuid: b.UUID, ownerID: b.OwnerID, resources: resources, parents: map[[2]string]bool{},
-		priority: b.Metadata.Int("request_priority"), created: b.Created, status: b.Metadata.String("staged_status"),
+		priority: b.Metadata.Int("request_priority"), created: b.Created.Time, status: b.Metadata.String("staged_status"),
 	}
 	for _, d := range b.Dependencies {
 		p.parents[[2]string{d.ParentUUID, d.ParentPath}] = true

@@ -204,10 +204,7 @@ func TestFailedUploadsLeaveNothing(t *testing.T) {
 
 func TestResultsAreReplacedAtOnce(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
-	s.run("x", cpuQueue)
-	w := s.worker("alice", "w", "cpu")
-	uuid := w.takes()
+	s, w, uuid := claimedRun(t)
 	for _, text := range []string{"first", "second, longer"} {
 		s.put(uuid, "filename=bundle.tar.gz&finalize_on_success=0&store=", tarGz(t, map[string]string{"stdout": text})).ok()
 	}

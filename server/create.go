@@ -115,7 +115,7 @@ func (s *Server) checkNew(ctx context.Context, u store.User, o codalab.Object, w
 	}
 	b := store.Bundle{
 		UUID: in.UUID, Type: in.Type, OwnerID: u.ID, IsAnonymous: in.IsAnonymous,
-		Metadata: in.Metadata, Created: s.Now(), Dependencies: []codalab.Dependency{}, State: codalab.StateUploading,
+		Metadata: in.Metadata, Created: store.Time{Time: s.Now()}, Dependencies: []codalab.Dependency{}, State: codalab.StateUploading,
 	}
 	b.Metadata["created"] = b.Created.Unix()
 	switch {

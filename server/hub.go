@@ -225,7 +225,7 @@ func (h *hub) trackOne(b store.Bundle, r codalab.Resources) {
 	hold, want := heldRun{Resources: r}, duty{uuid: b.UUID}
 	switch {
 	case b.State == codalab.StateStarting:
-		hold.starting = b.Assigned
+		hold.starting = b.Assigned.Time
 		want.kind = codalab.MessageRun
 	case b.KillMessage != "":
 		want.kind, want.message = codalab.MessageKill, b.KillMessage

@@ -165,10 +165,7 @@ func TestErrorsOfTheWorkerAreItsWords(t *testing.T) {
 
 func TestBrokenStreamBreaksTheDownload(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
-	uuid := s.run("x", cpuQueue)
-	w := s.worker("alice", "w", "cpu")
-	w.takes()
+	s, w, uuid := claimedRun(t)
 	dir := t.TempDir()
 	must(t, os.WriteFile(filepath.Join(dir, "f"), nil, 0o644))
 	root, err := os.OpenRoot(dir)

@@ -93,10 +93,7 @@ func TestEndsOfRuns(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newSite(t)
-			w := s.worker("alice", "w", "cpu")
-			s.run("x", map[string]any{"request_queue": "cpu"})
-			uuid := w.takes()
+			s, w, uuid := claimedRun(t)
 			end := reportOf(uuid, codalab.StateFinalizing)
 			test.end(&end)
 			w.told(codalab.MessageMarkFinalized, end)
@@ -115,11 +112,8 @@ func TestEndsOfRuns(t *testing.T) {
 
 func TestRunWithoutStoredResultsCountsNoDisk(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, func(c *server.Config) { c.Hold = 20 * time.Millisecond })
-	w := s.worker("alice", "w", "cpu")
+	s, w, uuid := claimedRun(t, func(c *server.Config) { c.Hold = 20 * time.Millisecond })
 	used := func() any { return s.get("alice", "/user").ok().value("data", "attributes", "disk_used") }
-	s.run("truncate -s 3T sparse", map[string]any{"request_queue": "cpu"})
-	uuid := w.takes()
 	run, failure := reportOf(uuid, codalab.StateRunning), "The results could not be stored."
 	run.DiskUtilization = 3 << 40
 	w.checkIn(run)
@@ -131,7 +125,7 @@ func TestRunWithoutStoredResultsCountsNoDisk(t *testing.T) {
 	if size := s.bundle("alice", uuid).Metadata.Int("data_size"); size != 0 || used() != 0.0 {
 		t.Errorf("data_size %d, disk_used %v", size, used())
 	}
-	s.run("true", map[string]any{"request_queue": "cpu"})
+	s.run("true", cpuQueue)
 }
 
 func TestKill(t *testing.T) {
@@ -152,14 +146,14 @@ func TestKill(t *testing.T) {
 	kill(s, staged).says(400, "ready, failed, killed")
 
 	w := s.worker("alice", "w", "cpu")
-	starting := s.run("x", map[string]any{"request_queue": "cpu"})
+	starting := s.run("x", cpuQueue)
 	w.told(codalab.MessageRun)
 	kill(s, starting).ok()
 	if w.startBundle(starting) {
 		t.Error("a killed bundle was handed out")
 	}
 
-	s.run("x", map[string]any{"request_queue": "cpu"})
+	s.run("x", cpuQueue)
 	uuid := w.takes()
 	running := reportOf(uuid, codalab.StateRunning)
 	kill(s, uuid).ok()
@@ -181,12 +175,11 @@ func TestRunsWaitForTheirParents(t *testing.T) {
 	s := newSite(t)
 	w := s.worker("alice", "w", "cpu")
 	on := func(parent string) codalab.Dependency { return codalab.Dependency{ParentUUID: parent, ChildPath: "in"} }
-	queue := map[string]any{"request_queue": "cpu"}
 	parent := s.dataset("data")
-	child := s.run("x", queue, on(parent))
-	grandchild := s.run("y", queue, on(child))
+	child := s.run("x", cpuQueue, on(parent))
+	grandchild := s.run("y", cpuQueue, on(child))
 	tolerant := s.run("z", map[string]any{"request_queue": "none", "allow_failed_dependencies": true}, on(child))
-	orphan := s.run("x", queue, on(codalab.NewUUID()))
+	orphan := s.run("x", cpuQueue, on(codalab.NewUUID()))
 	if b := s.await(orphan, codalab.StateFailed); !strings.HasPrefix(b.Metadata.String("failure_message"), "Missing parent bundles: 0x") {
 		t.Errorf("orphan: %v", b.Metadata)
 	}
@@ -211,10 +204,9 @@ func TestRestartLosesNothing(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	w := s.worker("alice", "w", "cpu")
-	queue := map[string]any{"request_queue": "cpu"}
-	held := s.run("x", queue)
+	held := s.run("x", cpuQueue)
 	w.takes()
-	handed := s.run("y", queue)
+	handed := s.run("y", cpuQueue)
 	w.told(codalab.MessageRun)
 	stop := s.start() // a second one, as after a crash
 	if got := w.told(codalab.MessageRun, reportOf(held, codalab.StateRunning)).Bundle.UUID; got != handed {
@@ -229,10 +221,7 @@ func TestRestartLosesNothing(t *testing.T) {
 
 func TestReportsOfOthersAreIgnored(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, func(c *server.Config) { c.Hold = 20 * time.Millisecond })
-	w := s.worker("alice", "w", "cpu")
-	s.run("x", map[string]any{"request_queue": "cpu"})
-	uuid := w.takes()
+	s, _, uuid := claimedRun(t, func(c *server.Config) { c.Hold = 20 * time.Millisecond })
 	for _, other := range []*testWorker{s.worker("alice", "v", "other"), s.worker("bob", "w", "other")} {
 		if got := other.checkIn(reportOf(uuid, codalab.StateFinalizing)); got != nil {
 			t.Errorf("told %+v", got)

@@ -54,7 +54,7 @@ func TestWorkerOnTheServersDiskUsesContentsWhereTheyLie(t *testing.T) {
 	s := newSite(t, sharedDisk, func(c *server.Config) { c.LinkRoots = []string{filepath.Join(linked, "root")} })
 	file, tree := s.upload("a.txt", "hello"), s.dataset("tree")
 	s.put(tree, "filename=tree.tar.gz&unpack=1", tarGz(t, map[string]string{"sub/f": "deep"})).ok()
-	uuid := s.run("cat", map[string]any{"request_queue": "cpu"},
+	uuid := s.run("cat", cpuQueue,
 		codalab.Dependency{ParentUUID: file, ChildPath: "file"}, codalab.Dependency{ParentUUID: tree, ChildPath: "sub", ParentPath: "sub"},
 		codalab.Dependency{ParentUUID: s.link(filepath.Join(linked, "root/set")), ChildPath: "set"},
 		codalab.Dependency{ParentUUID: s.link(filepath.Join(linked, "secret")), ChildPath: "secret"},
@@ -102,7 +102,7 @@ func TestOnlyWorkersThatShareTheDiskAreToldPaths(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ server, worker bool }{"the worker does not": {server: true}, "the server does not": {worker: true}} {
 		s := newSite(t, func(c2 *server.Config) { c2.SharedDisk = c.server })
-		uuid := s.run("cat", map[string]any{"request_queue": "cpu"}, codalab.Dependency{ParentUUID: s.upload("a", "x"), ChildPath: "a"})
+		uuid := s.run("cat", cpuQueue, codalab.Dependency{ParentUUID: s.upload("a", "x"), ChildPath: "a"})
 		w := s.worker("alice", "w1", "cpu")
 		w.info.SharedFileSystem = c.worker
 		if m := w.told(codalab.MessageRun).Bundle; m.Location != nil || m.Dependencies[0].Location != nil {
@@ -121,7 +121,7 @@ func TestOnlyWorkersThatShareTheDiskAreToldPaths(t *testing.T) {
 func TestEachAssignmentHasAPlaceOfItsOwn(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, sharedDisk)
-	uuid := s.run("true", map[string]any{"request_queue": "cpu"})
+	uuid := s.run("true", cpuQueue)
 	w := s.sharing()
 	early := w.told(codalab.MessageRun).Bundle
 	w.startBundle(uuid)
@@ -147,7 +147,7 @@ func TestEachAssignmentHasAPlaceOfItsOwn(t *testing.T) {
 func TestUploadedResultsOutrankThePlace(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, sharedDisk)
-	uuid := s.run("true", map[string]any{"request_queue": "cpu"})
+	uuid := s.run("true", cpuQueue)
 	w := s.sharing()
 	place := *w.told(codalab.MessageRun).Bundle.Location
 	w.startBundle(uuid)
@@ -176,7 +176,7 @@ func TestResultsThatTheDiskShowsLateAreWaitedFor(t *testing.T) {
 			ran   bool
 		}{{10 * time.Second, true, true}, {time.Minute, false, true}, {0, false, false}} {
 			s := newSite(t, sharedDisk)
-			uuid := s.run("true", map[string]any{"request_queue": "cpu"})
+			uuid := s.run("true", cpuQueue)
 			w := s.sharing()
 			place := *w.told(codalab.MessageRun).Bundle.Location
 			w.startBundle(uuid)

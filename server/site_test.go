@@ -342,9 +342,9 @@ func reportOf(uuid string, state codalab.State) codalab.Run {
 }
 
 // claimedRun is a new site with a run of alice that her worker has claimed.
-func claimedRun(t *testing.T) (*site, *testWorker, string) {
+func claimedRun(t *testing.T, change ...func(*server.Config)) (*site, *testWorker, string) {
 	t.Helper()
-	s := newSite(t)
+	s := newSite(t, change...)
 	w, uuid := s.worker("alice", "w", "cpu"), s.run("x", cpuQueue)
 	w.takes()
 	return s, w, uuid

@@ -146,7 +146,7 @@ func (s *Server) worksheetByPrefix(ctx context.Context, u store.User, prefix str
 
 // makeHome creates a user's home worksheet, which nobody else may read.
 func (s *Server) makeHome(ctx context.Context, u store.User) (store.Worksheet, error) {
-	now := s.Now().UnixMicro()
+	now := store.Time{Time: s.Now()}
 	w := store.Worksheet{UUID: codalab.NewUUID(), Name: homePrefix + u.Name, OwnerID: u.ID, Created: now, Modified: now}
 	err := s.Store.AddWorksheet(ctx, w)
 	if errors.Is(err, store.ErrExists) { // by another request of the same user

@@ -82,7 +82,7 @@ func assign(b *store.Bundle, to store.Worker, now time.Time) {
 	if b.State != codalab.StateStaged {
 		return
 	}
-	b.State, b.Worker, b.Assigned = codalab.StateStarting, to, now
+	b.State, b.Worker, b.Assigned = codalab.StateStarting, to, store.Time{Time: now}
 	b.Metadata["last_updated"] = now.Unix()
 	b.Metadata["staged_status"] = stagedStatus
 }
@@ -99,7 +99,7 @@ func unassign(b *store.Bundle) {
 	b.Metadata["staged_status"] = stagedStatus
 	b.SetDataSize(0)
 	delete(b.Metadata, "data_size")
-	b.State, b.Worker, b.Assigned = codalab.StateStaged, store.Worker{}, time.Time{}
+	b.State, b.Worker, b.Assigned = codalab.StateStaged, store.Worker{}, store.Time{}
 	if b.KillMessage != "" {
 		setKilled(b)
 	}

@@ -36,7 +36,7 @@ type ownAttributes struct {
 }
 
 func publicAttributes(u store.User) userAttributes {
-	return userAttributes{UserName: u.Name, DateJoined: u.JoinedAt().Format("Mon Jan 02 15:04:05 2006"), HasAccess: true}
+	return userAttributes{UserName: u.Name, DateJoined: u.Joined.UTC().Format("Mon Jan 02 15:04:05 2006"), HasAccess: true}
 }
 
 func privateAttributes(u store.User) ownAttributes {

@@ -35,7 +35,7 @@ func isoTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05+00
 func worksheetObject(w store.Worksheet, permission *int, items []store.Item) codalab.Object {
 	a := worksheetAttributes{
 		UUID: w.UUID, Name: w.Name, Title: w.Title, Frozen: w.Frozen, IsAnonymous: w.IsAnonymous,
-		DateCreated: isoTime(w.CreatedAt()), DateLastModified: isoTime(w.ModifiedAt()), Tags: w.Tags(),
+		DateCreated: isoTime(w.Created.Time), DateLastModified: isoTime(w.Modified.Time), Tags: w.Tags(),
 		Permission: permission,
 	}
 	if permission != nil {
@@ -92,7 +92,7 @@ func (s *Server) createWorksheets(w http.ResponseWriter, r *http.Request, u stor
 		if owner, ok := strings.CutPrefix(in.Name, homePrefix); ok && owner != "" && owner != u.Name {
 			return refuse(http.StatusBadRequest, "Cannot create worksheet with name %s; only its user can", in.Name)
 		}
-		now := s.Now().UnixMicro()
+		now := store.Time{Time: s.Now()}
 		sheet := store.Worksheet{UUID: codalab.NewUUID(), Name: in.Name, OwnerID: u.ID, Public: permissionRead, TagsJSON: "[]", Created: now, Modified: now}
 		err := s.Store.AddWorksheet(r.Context(), sheet)
 		if errors.Is(err, store.ErrExists) {

@@ -30,7 +30,7 @@ func TestUnknownHostIsFinalOnlyWhileAnotherNameIsFound(t *testing.T) {
 			t.Parallel()
 			src := imagetest.Source()
 			src.Known, src.Hosts = test.known, test.hosts
-			src.Resolver = imagetest.Names(t, test.names...)
+			src.Resolver = resolverOf(t, test.names...)
 			src.Transport = &http.Transport{DialContext: (&net.Dialer{Resolver: src.Resolver}).DialContext}
 			_, err := src.Resolve(t.Context(), imagetest.Reference(t, "registry.mistyped/x"))
 			imagetest.WantError(t, err, test.transient, "registry registry.mistyped cannot be reached: ")
@@ -59,7 +59,7 @@ func TestUnknownHostOfARedirectionIsFinalUnderTheSameCondition(t *testing.T) {
 		if !transient {
 			names = []string{"server.site"}
 		}
-		src.Known, src.Resolver = []string{"server.site"}, imagetest.Names(t, names...)
+		src.Known, src.Resolver = []string{"server.site"}, resolverOf(t, names...)
 		src.Transport = &http.Transport{DialContext: (&net.Dialer{Resolver: src.Resolver}).DialContext}
 		_, err := src.Resolve(t.Context(), imagetest.Reference(t, reg.Host+"/x"))
 		imagetest.WantError(t, err, transient, "no such host")

@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -39,7 +40,7 @@ func (w *world) disk(a *arguments) error {
 // job reads a job of a snapshot or of the accounting database.
 func (w *world) job(a *arguments) sbatch.Job {
 	j := sbatch.Job{
-		ID: sbatch.JobID(a.number(a.get("job"))), State: sbatch.State(a.get("state")), Reason: or(a.get("reason"), "None"),
+		ID: sbatch.JobID(a.number(a.get("job"))), State: sbatch.State(a.get("state")), Reason: cmp.Or(a.get("reason"), "None"),
 		Nodes: a.get("nodes"), Comment: a.get("comment"),
 	}
 	if j.Comment == "ours" && w.row != nil {
@@ -74,7 +75,7 @@ func (w *world) observation(s *plan.Observation, a *arguments) *plan.Observation
 	}
 	if !a.flag("none") {
 		j := w.job(a)
-		j.Name = or(a.get("name"), string(s.SubmissionName))
+		j.Name = cmp.Or(a.get("name"), string(s.SubmissionName))
 		if w.policy.SubmissionNameOf(j) == s.SubmissionName {
 			s.Jobs = append(s.Jobs, j)
 		}
@@ -91,7 +92,7 @@ func (w *world) slurm(a *arguments) {
 	n.Observation = w.observation(n.Observation, a)
 }
 
-func (w *world) accounts(a *arguments) {
+func (w *world) accounting(a *arguments) {
 	n := w.stepNews()
 	if w.row != nil {
 		delete(w.running, effectKey{plan.QueryAccounting, w.row.Attempt})
@@ -119,13 +120,13 @@ func (w *world) note(a *arguments) error {
 		rec.Records = n.Records.Records
 	}
 	delete(w.running, effectKey{plan.ReadRecords, attempt})
-	token := or(a.get("token"), fmt.Sprintf("worker-%d", attempt))
+	token := cmp.Or(a.get("token"), fmt.Sprintf("worker-%d", attempt))
 	switch what {
 	case "none":
 	case "unreadable":
-		n.RecordsFailure, rec.Read = or(a.get("failure"), "stale file handle"), time.Time{}
+		n.RecordsFailure, rec.Read = cmp.Or(a.get("failure"), "stale file handle"), time.Time{}
 	case "started":
-		rec.Started = &spool.Started{Token: token, Node: or(a.get("node"), "n1"), Job: or(a.get("job"), "7"), At: w.now}
+		rec.Started = &spool.Started{Token: token, Node: cmp.Or(a.get("node"), "n1"), Job: cmp.Or(a.get("job"), "7"), At: w.now}
 	case "closed":
 		rec.Started = &spool.Started{Token: "bridge", Fenced: true}
 	case "status":
@@ -142,9 +143,9 @@ func (w *world) note(a *arguments) error {
 }
 
 func (w *world) exit(a *arguments, token string) *spool.Exit {
-	e := exit(a.number(or(a.get("code"), "0")))
+	e := exit(a.number(cmp.Or(a.get("code"), "0")))
 	e.Token, e.Terminated, e.Failure = token, a.flag("terminated"), a.get("failure")
-	e.Cause = spool.Cause(or(a.get("cause"), string(e.Cause)))
+	e.Cause = spool.Cause(cmp.Or(a.get("cause"), string(e.Cause)))
 	return e
 }
 
@@ -182,7 +183,7 @@ func (w *world) answer(a *arguments) error {
 		n.Prepared = &o
 	case plan.Submit:
 		n.Submitted = &plan.Submission{
-			Attempt: attempt, Job: sbatch.JobID(a.number(or(a.get("job"), "0"))),
+			Attempt: attempt, Job: sbatch.JobID(a.number(cmp.Or(a.get("job"), "0"))),
 			Refused: a.flag("refused"), Retry: a.flag("retry"), Words: a.get("words"),
 		}
 	case plan.Fence:
@@ -191,7 +192,7 @@ func (w *world) answer(a *arguments) error {
 		case a.flag("ours"):
 			n.Fenced.Standing = spool.Started{Token: "bridge", Fenced: true}
 		case o.Failure == "":
-			n.Fenced.Standing = spool.Started{Token: fmt.Sprintf("worker-%d", attempt), Node: or(a.get("node"), "n1"), Job: or(a.get("job"), "7")}
+			n.Fenced.Standing = spool.Started{Token: fmt.Sprintf("worker-%d", attempt), Node: cmp.Or(a.get("node"), "n1"), Job: cmp.Or(a.get("job"), "7")}
 		}
 	case plan.Cancel:
 		n.Cancelled = &o

@@ -87,10 +87,3 @@ func (a *arguments) unused() error {
 	}
 	return a.err
 }
-
-func or(text, otherwise string) string {
-	if text == "" {
-		return otherwise
-	}
-	return text
-}

@@ -129,24 +129,6 @@ func TestI6FilesAreKeptUntilTheServerWasAsked(t *testing.T) {
 	last().hears(answer(plan.Outcome{Failure: "403", Final: true})).is(plan.Done, plan.Release)
 }
 
-func TestOfferOfWhatIsBeingReleasedWaitsForTheNext(t *testing.T) {
-	t.Parallel()
-	b := given(t, rowIn(plan.Done), keptEnough).hears(confirmed(epoch, codalab.StateReady)).is(plan.Done, plan.Release)
-	if !b.row.Releasing {
-		t.Fatal("the row does not say that its files are being removed")
-	}
-	b.hears(told(offered())).is(plan.Done, plan.Release)
-	b.hears(plan.News{Released: &plan.Outcome{Failure: "busy"}}).hears(told(offered())).is(plan.Done)
-	b.now = b.row.DueAt
-	b.hears(told(offered())).is(plan.Done, plan.Release)
-	b.hears(plan.News{Released: &plan.Outcome{}}).is(plan.Done, plan.Forget)
-	// An offer that comes before the release has the results delivered again.
-	given(t, rowIn(plan.Done)).hears(told(offered())).is(plan.Collecting, plan.Claim, plan.Collect)
-	// A bundle without results has its verdict reported again.
-	unbegun := func(r *plan.Row) { r.Begun, r.Exit = nil, nil }
-	given(t, rowIn(plan.Done), unbegun).hears(told(offered())).is(plan.Finalizing, plan.Claim)
-}
-
 // A bridge that is started every minute keeps results for a day more at most.
 func TestRestartsDoNotKeepResultsForEver(t *testing.T) {
 	t.Parallel()

@@ -79,38 +79,6 @@ func TestRefusedClaimIsAskedFor(t *testing.T) {
 	b.hears(claimed(true, plan.Outcome{})).is(plan.Staging, plan.Stage)
 }
 
-func TestRequestThatTheQueueRefusesEndsInWords(t *testing.T) {
-	t.Parallel()
-	for want, change := range map[string]func(*plan.Row){
-		"Queue cpu runs bundles for at most 10h0m, and 11h0m was asked for: lower --request-time or use another queue.": func(r *plan.Row) { r.Resources.Time = 11 * 3600 },
-		"The bridge no longer has a queue \"old\".": func(r *plan.Row) { r.Queue = "old" },
-	} {
-		given(t, rowIn(plan.Claiming), change).hears(claimed(true, plan.Outcome{})).is(plan.Finalizing).verdict(spool.CauseUser, want)
-	}
-}
-
-func TestStagingIsTriedAgainForAWhile(t *testing.T) {
-	t.Parallel()
-	unstaged := func(r *plan.Row) { r.Staged = nil }
-	end := func(o plan.Outcome) plan.News { return plan.News{Staged: &plan.StageEnd{Outcome: o}} }
-	b := given(t, rowIn(plan.Staging), unstaged).hears(plan.News{}).is(plan.Staging, plan.Stage)
-	b.hears(plan.News{Progress: "Pulling image."}).is(plan.Staging, plan.Stage)
-	if b.row.Progress != "Pulling image." {
-		t.Errorf("progress %q", b.row.Progress)
-	}
-	for range 5 {
-		b.hears(end(plan.Outcome{Failure: "no route to host"})).is(plan.Staging)
-	}
-	b.at(6 * time.Minute).hears(end(plan.Outcome{Failure: "no route to host"})).is(plan.Finalizing)
-	b.verdict(spool.CausePlatform, "No route to host.")
-	given(t, rowIn(plan.Staging), unstaged).hears(end(plan.Outcome{Failure: "image x: not found", Final: true})).is(plan.Finalizing).
-		verdict(spool.CauseUser, "Image x: not found.")
-	b = given(t, rowIn(plan.Staging), unstaged).hears(end(plan.Outcome{})).is(plan.Staging)
-	if !b.row.WaitsForRoom(b.now) {
-		t.Error("a staged row does not wait for room")
-	}
-}
-
 // A registry that names a time is not asked before; one that names a senseless one
 // is asked after some hours.
 func TestRegistryThatWantsToBeLeftAloneIs(t *testing.T) {
@@ -168,62 +136,4 @@ func TestStagingThatFailsByTurnsIsGivenUp(t *testing.T) {
 		b.at(at).hears(fails(at%(8*time.Minute) == 0)).is(plan.Staging)
 	}
 	b.at(at).hears(fails(false)).is(plan.Finalizing)
-}
-
-// The server refuses a late claim of a bundle that was never submitted. The bridge asks
-// the server whether another worker has the bundle.
-func TestBundleThatTheServerGaveAwayIsLetGo(t *testing.T) {
-	t.Parallel()
-	no := claimed(false, plan.Outcome{})
-	b := given(t, rowIn(plan.Staging)).hears(told(offered())).is(plan.Staging, plan.Claim, plan.Stage)
-	own, again := *b, *b
-	b.hears(no).is(plan.Claiming, plan.Confirm).hears(confirmed(b.now, codalab.StateRunning)).is(plan.Done, plan.Release)
-	if !b.row.Dropped || b.row.Reported() {
-		t.Errorf("dropped %v, reported %v", b.row.Dropped, b.row.Reported())
-	}
-	// A server that was restored from a copy has given up what is the bridge's own.
-	shown := confirmed(own.now, codalab.StateWorkerOffline)
-	shown.Confirmed.Here = true
-	own.hears(no).hears(shown).is(plan.Staging, plan.Stage)
-	// An offer that comes with the refusal is answered by another claim.
-	offer := told(offered())
-	offer.Claimed = no.Claimed
-	again.hears(offer).is(plan.Claiming, plan.Claim, plan.Confirm)
-	given(t, rowIn(plan.Staging)).hears(claimed(false, plan.Outcome{Failure: "502"})).is(plan.Staging, plan.Stage)
-	given(t, rowIn(plan.Submitting)).hears(no).is(plan.Submitting)
-}
-
-func TestWhatTheJobReadsIsWrittenBeforeSbatch(t *testing.T) {
-	t.Parallel()
-	fresh := func(r *plan.Row) { r.Prepared, r.SubmittedAt = false, time.Time{} }
-	done, full := plan.News{Prepared: &plan.Outcome{}}, plan.News{Prepared: &plan.Outcome{Failure: "no space left on device"}}
-	b := given(t, rowIn(plan.Submitting), fresh).hears(plan.News{}).is(plan.Submitting, plan.Prepare)
-	for range 20 {
-		b.hears(full).is(plan.Submitting)
-		b.hears(plan.News{}).is(plan.Submitting) // it waits
-		b.now = b.row.DueAt
-		b.hears(plan.News{}).is(plan.Submitting, plan.Prepare)
-	}
-	b.hears(done).is(plan.Submitting, plan.Submit)
-	if b.row.SubmittedAt != b.now || b.row.Attempt != 1 || b.row.Reason != "attempt 1 goes to Slurm" {
-		t.Errorf("attempt %d submitted at %s (%s), want the first one now, and nothing of the full disk", b.row.Attempt, b.row.SubmittedAt, b.row.Reason)
-	}
-	// For another sbatch of the same name nothing is written again.
-	b.hears(answered(plan.Submission{Refused: true, Retry: true, Words: "busy"})).is(plan.Submitting)
-	b.now = b.row.DueAt
-	b.hears(plan.News{}).is(plan.Submitting, plan.Submit)
-}
-
-func TestOfferOfWhatIsOursIsClaimedAgain(t *testing.T) {
-	t.Parallel()
-	for _, p := range []plan.Phase{plan.Staging, plan.Submitting, plan.Queued, plan.Running, plan.Stopping, plan.Collecting} {
-		b := given(t, rowIn(p)).hears(told(offered()))
-		if b.row.Phase != p || b.kinds()[0] != plan.Claim {
-			t.Errorf("%s: went to %s, wants %v", p, b.row.Phase, b.kinds())
-		}
-	}
-	for _, p := range []plan.Phase{plan.Finalizing, plan.Done} { // its results may be gone there
-		given(t, rowIn(p)).hears(told(offered())).is(plan.Collecting, plan.Claim, plan.Collect).
-			hears(plan.News{Collected: &plan.Outcome{}}).is(plan.Finalizing)
-	}
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
-	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
@@ -88,20 +87,6 @@ func TestI4ClosedAttemptHasNotBegun(t *testing.T) {
 	t.Parallel()
 	given(t, settledRow(sbatch.StateNodeFail, "n1")).at(20 * time.Second).
 		hears(closing(spool.Started{Fenced: true})).is(plan.Staging)
-}
-
-func TestI4KilledBundleWhoseDirectoryIsGoneEnds(t *testing.T) {
-	t.Parallel()
-	unbegun := func(r *plan.Row) { r.Begun, r.Job = nil, job(sbatch.StatePending) }
-	b := given(t, rowIn(plan.Stopping), unbegun).hears(plan.News{Cancelled: &plan.Outcome{}}).is(plan.Stopping)
-	b.at(10 * time.Second).hears(vanished()).is(plan.Stopping)
-	// scancel has succeeded; but it is not known whether a command runs, and whether it ends.
-	b.at(2*time.Minute).hears(vanished()).is(plan.Stopping, plan.Cancel)
-	b.hears(plan.News{Cancelled: &plan.Outcome{}}).is(plan.Stopping)
-	b.hears(seen(2*time.Minute, job(sbatch.StateCompleting))).is(plan.Stopping)
-	over := *b
-	over.hears(seen(2*time.Minute, job(sbatch.StateCancelled))).is(plan.Finalizing, plan.ReadRecords).verdict(spool.CauseUser, codalab.KillRequested)
-	b.hears(seen(2*time.Minute)).is(plan.Finalizing, plan.ReadRecords, plan.QueryAccounting).verdict(spool.CauseUser, codalab.KillRequested)
 }
 
 func TestI2JobWithAnotherBundlesCommentIsNobodys(t *testing.T) {

@@ -51,7 +51,7 @@ func newsNames(n plan.News) []string {
 		add(true, "message "+string(m.Type))
 	}
 	add(n.Observation != nil, "snapshot")
-	add(n.Accounting != nil || n.AccountingFailure != "", "accounts")
+	add(n.Accounting != nil || n.AccountingFailure != "", "accounting")
 	add(n.Records != nil || n.RecordsFailure != "", "records")
 	add(n.Claimed != nil, "claim's answer")
 	add(n.Staged != nil || n.Progress != "", "stage's answer")

@@ -12,41 +12,6 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-func TestRefusalForNowIsTriedAgain(t *testing.T) {
-	t.Parallel()
-	full := answered(plan.Submission{Refused: true, Retry: true, Words: "job submit limit"})
-	b := given(t, rowIn(plan.Submitting))
-	for range 20 {
-		b.hears(full).is(plan.Submitting)
-		b.hears(seen(b.now.Sub(epoch))).is(plan.Submitting)
-		b.now = b.row.DueAt
-		b.hears(plan.News{}).is(plan.Submitting, plan.Submit)
-	}
-	b.hears(full).hears(told(kill)).is(plan.Finalizing).verdict(spool.CauseUser, codalab.KillRequested)
-}
-
-// A site's wrapper that refuses in words of its own must not be asked for ever.
-func TestUnclearAnswersWithoutAJobEndTheAttempt(t *testing.T) {
-	t.Parallel()
-	b := given(t, rowIn(plan.Submitting))
-	for try := range 3 {
-		at := time.Duration(try+1) * 10 * time.Minute
-		b.hears(answered(plan.Submission{Words: "Please see the help desk"})).is(plan.Submitting)
-		b.at(at).hears(seen(at)).is(plan.Submitting, plan.QueryAccounting)
-		b.at(at + time.Second).hears(accounted(at + time.Second))
-		if try < 2 {
-			b.is(plan.Submitting, plan.Submit)
-		}
-	}
-	b.is(plan.Submitting, plan.Fence)
-	last := *b
-	b.hears(closing(spool.Started{Fenced: true, Token: "ours"})).is(plan.Staging)
-	// The last attempt ends with the wrapper's words.
-	last.row.Attempt = 3
-	last.hears(plan.News{Fenced: &plan.Fencing{Attempt: 3, Standing: spool.Started{Fenced: true, Token: "ours"}}}).is(plan.Finalizing)
-	last.verdict(spool.CausePlatform, "Please see the help desk")
-}
-
 // Tries that failed in other ways are not answers.
 func TestOneUnclearAnswerAfterManyRefusalsForNowIsSubmittedAgain(t *testing.T) {
 	t.Parallel()
@@ -55,21 +20,6 @@ func TestOneUnclearAnswerAfterManyRefusalsForNowIsSubmittedAgain(t *testing.T) {
 	b.at(late).hears(seen(late)).is(plan.Submitting, plan.QueryAccounting)
 	b.hears(plan.News{AccountingFailure: "slurmdbd is away"}).is(plan.Submitting)
 	b.at(late+5*time.Minute).hears(accounted(late+5*time.Minute)).is(plan.Submitting, plan.Submit)
-}
-
-func TestJobThatCanNeverStartIsStoppedWhenSlurmSaysSoTwice(t *testing.T) {
-	t.Parallel()
-	never := job(sbatch.StatePending)
-	never.Reason = "PartitionTimeLimit"
-	b := given(t, rowIn(plan.Queued)).hears(seen(0, never)).is(plan.Queued)
-	b.at(time.Hour).hears(plan.News{}).is(plan.Queued) // Slurm did not answer since
-	passing := *b
-	passing.hears(seen(time.Hour, job(sbatch.StatePending)))
-	passing.at(2 * time.Hour).hears(seen(2*time.Hour, never)).is(plan.Queued)
-	b.hears(seen(time.Hour, never)).is(plan.Stopping, plan.Cancel, plan.Fence)
-	b.hears(closing(spool.Started{Fenced: true})).is(plan.Stopping, plan.Cancel)
-	b.hears(plan.News{Cancelled: &plan.Outcome{}}).is(plan.Finalizing)
-	b.verdict(spool.CauseUser, "Slurm can never start this job (PartitionTimeLimit). Asked of queue cpu: 2 CPUs, 2g of memory, 1h0m.")
 }
 
 // TestKillInEachPhase kills a bundle wherever it is, and lets each effect
@@ -188,19 +138,6 @@ func TestRestartTakesUpEachPhase(t *testing.T) {
 	unbegun := rowIn(plan.Stopping)
 	unbegun.Begun = nil
 	given(t, unbegun).hears(plan.News{}).is(plan.Stopping, plan.Cancel, plan.Fence)
-}
-
-func TestUndeliverableResultsFailTheBundle(t *testing.T) {
-	t.Parallel()
-	refused := plan.News{Collected: &plan.Outcome{Failure: "413 too large", Final: true}}
-	b := given(t, rowIn(plan.Collecting)).hears(refused).is(plan.Finalizing)
-	b.verdict(spool.CausePlatform, "The results could not be delivered: 413 too large.")
-	away := plan.News{Collected: &plan.Outcome{Failure: "502"}}
-	b = given(t, rowIn(plan.Collecting))
-	for range 5 {
-		b.hears(away).is(plan.Collecting, plan.Confirm)
-	}
-	b.at(73 * time.Hour).hears(away).is(plan.Finalizing)
 }
 
 // TestI6ServerThatIsAwayForDaysGetsTheResults: the upload is tried every minute,

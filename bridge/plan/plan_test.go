@@ -150,13 +150,7 @@ func (b *bench) is(phase plan.Phase, effects ...plan.Kind) *bench {
 	return b
 }
 
-func (b *bench) kinds() []plan.Kind {
-	var kinds []plan.Kind
-	for _, e := range b.effects {
-		kinds = append(kinds, e.Kind)
-	}
-	return kinds
-}
+func (b *bench) kinds() []plan.Kind { return plan.KindsOf(b.effects) }
 
 // verdict fails the test unless the row's verdict is of this cause and says
 // this.

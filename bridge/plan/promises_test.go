@@ -43,17 +43,6 @@ func TestI2LostSubmitAnswerIsAdopted(t *testing.T) {
 	})
 }
 
-func TestI2RefusedSubmissionsGhostIsNotAdopted(t *testing.T) {
-	t.Parallel()
-	b := given(t, rowIn(plan.Submitting)).at(early).hears(seen(early, ghostJob())).is(plan.Submitting)
-	both := seen(early, ghostJob())
-	both.Submitted = &plan.Submission{Attempt: 1, Refused: true, Words: "Requested node configuration is not available"}
-	b.hears(both).is(plan.Finalizing).verdict(spool.CauseUser, "Slurm refused the job: Requested node configuration is not available")
-	// An answer that was lost: the ghost proves that the job cannot live.
-	b = given(t, rowIn(plan.Submitting)).at(late).hears(seen(late, ghostJob())).is(plan.Submitting, plan.QueryAccounting)
-	b.at(late+time.Second).hears(accounted(late+time.Second, ghostJob())).is(plan.Submitting, plan.Submit)
-}
-
 func TestI2AdoptedNeverSubmittedAgain(t *testing.T) {
 	t.Parallel()
 	b := given(t, rowIn(plan.Submitting)).at(early).hears(seen(early, job(sbatch.StatePending))).is(plan.Queued)
@@ -153,16 +142,6 @@ func TestI3NoAnswerIsNoChange(t *testing.T) {
 	})
 }
 
-func TestI3UnknownStateIsNoChange(t *testing.T) {
-	t.Parallel()
-	for _, phase := range []plan.Phase{plan.Queued, plan.Running} {
-		b := given(t, rowIn(phase)).at(late).hears(seen(late, job("HIBERNATING"))).is(phase)
-		if !b.row.NoJobSince.IsZero() || b.row.Job.State != "HIBERNATING" {
-			t.Errorf("%s: row %+v, want the state kept and the job alive", phase, b.row.Job)
-		}
-	}
-}
-
 func TestI3FreshJobThatIsNotShownYetIsNotAbsent(t *testing.T) {
 	t.Parallel()
 	for _, phase := range []plan.Phase{plan.Queued, plan.Running} {
@@ -170,13 +149,6 @@ func TestI3FreshJobThatIsNotShownYetIsNotAbsent(t *testing.T) {
 			t.Errorf("%s: a snapshot within the grace counts as absence", phase)
 		}
 	}
-}
-
-func TestI3AbsentJobShownAgainGoesOn(t *testing.T) {
-	t.Parallel()
-	b := given(t, rowIn(plan.Running)).at(late).hears(seen(late)).is(plan.Running, plan.ReadRecords, plan.QueryAccounting)
-	b.at(late + 6*time.Second).hears(seen(late+6*time.Second, job(sbatch.StateRunning))).is(plan.Running)
-	b.at(time.Hour).hears(read(time.Hour, started(), nil)).is(plan.Running)
 }
 
 func TestI4AttemptIsClosedBeforeTheNext(t *testing.T) {
@@ -412,18 +384,4 @@ func TestI6ResultIsReportedOnceAwaitedAndKeptAfter(t *testing.T) {
 	b.now = b.row.DueAt
 	b.hears(plan.News{}).is(plan.Done, plan.Release)
 	b.hears(plan.News{Released: &plan.Outcome{}}).is(plan.Done, plan.Forget)
-}
-
-func TestI6ResultsOfABundleThatTheServerForgotAreKept(t *testing.T) {
-	t.Parallel()
-	b := given(t, rowIn(plan.Collecting)).hears(plan.News{Collected: &plan.Outcome{Failure: "404", Final: true, Gone: true}}).is(plan.Done)
-	if b.row.KeepUntil != b.now.Add(24*time.Hour) {
-		t.Errorf("files are kept until %s, want for a day", b.row.KeepUntil)
-	}
-	// A server that was restored from a copy offers it again: what was run
-	// is delivered, not run again.
-	b.hears(told(offered())).is(plan.Collecting, plan.Claim, plan.Collect)
-	if b.row.Attempt != 1 {
-		t.Errorf("attempt %d, want the first one's results", b.row.Attempt)
-	}
 }

@@ -33,13 +33,13 @@ var rewrite = flag.Bool("rewrite", false, "rewrite what the scenarios and docs/s
 //	unanswered                   a check-in that reported the verdict got no answer
 //	slurm job=7 state=… [name=…] [comment=ours]
 //	                             a whole snapshot; none: without the bridge's job; away: no answer, or half of one
-//	accounts job=7 state=…       the accounting database's answer, in the same form
+//	accounting job=7 state=…     the accounting database's answer, in the same form
 //	note started|exit|…          one reading of the attempt's records; none: there are none
 //	remark text=…                a remark for the bundle's history
 //	answer EFFECT …              how an effect ended
 //	answer confirm state=… [here] [asked=5s]
 //	                             what the server shows of the bundle; here: claimed from this host; asked before now
-//	strays job=9 …               a snapshot is searched for orphan jobs
+//	orphans job=9 …              a snapshot is searched for orphan jobs
 //	report                       what a check-in tells the server
 func TestScenarios(t *testing.T) {
 	t.Parallel()

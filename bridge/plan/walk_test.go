@@ -78,14 +78,14 @@ func hearsay() []string {
 		"slurm none", "slurm none", "slurm none", "slurm away",
 		"slurm job=6 state=FAILED nodes=- reason=BadConstraints", "slurm job=7 state=PENDING reason=BadConstraints",
 		`slurm job=7 state=RUNNING comment="codalab bundle=0xfeed attempt=1"`,
-		"accounts none", "accounts none", "accounts away",
+		"accounting none", "accounting none", "accounting away",
 		"note none", "note none", "note unreadable", "note started", "note started", "note closed", "note status", "note output text=hello",
 		"note exit code=0", "note exit code=3", "note exit code=143 terminated", "note exit code=0 token=somebody", "note exit code=1 cause=platform failure=broken",
 		"note started attempt=1", "note exit code=0 attempt=1",
 		"disk free=1g", "disk free=52g", "disk free=99g", "disk free=99g",
 	}
 	for _, state := range append(sbatch.States(), "HIBERNATING") {
-		said = append(said, "slurm job=7 state="+string(state), "accounts job=7 state="+string(state))
+		said = append(said, "slurm job=7 state="+string(state), "accounting job=7 state="+string(state))
 	}
 	return said
 }

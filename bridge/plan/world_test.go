@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -70,7 +71,7 @@ func (w *world) command(line []string) error {
 		err = w.crash(&a)
 	case "report":
 		w.report()
-	case "strays":
+	case "orphans":
 		w.findOrphans(&a)
 	case "message":
 		err = w.message(&a)
@@ -78,8 +79,8 @@ func (w *world) command(line []string) error {
 		w.stepNews().Unanswered = true
 	case "slurm":
 		w.slurm(&a)
-	case "accounts":
-		w.accounts(&a)
+	case "accounting":
+		w.accounting(&a)
 	case "remark":
 		w.stepNews().AddRemark(a.get("text"))
 	case "note":
@@ -259,9 +260,9 @@ func (w *world) report() {
 
 func (w *world) findOrphans(a *arguments) {
 	j := w.job(a)
-	attempt := a.number(or(a.get("attempt"), "1"))
+	attempt := a.number(cmp.Or(a.get("attempt"), "1"))
 	j.Name = string(w.submission(attempt))
-	j.Comment = fmt.Sprintf("codalab bundle=%s attempt=%d owner=1 bridge=%s", uuid, attempt, or(a.get("bridge"), w.policy.Bridge))
+	j.Comment = fmt.Sprintf("codalab bundle=%s attempt=%d owner=1 bridge=%s", uuid, attempt, cmp.Or(a.get("bridge"), w.policy.Bridge))
 	if g := a.get("generation"); g != "" {
 		j.Comment += " generation=" + g
 	}

@@ -87,21 +87,21 @@ func reportOf(v *plan.Verdict) reported {
 
 // attemptOf finds the attempt of a submission by the job's name,
 // cl-<owner>-<uuid12>.<n>-<bridge>.
-func (w *world) attemptOf(mark string) *attempt {
+func (w *world) attemptOf(submission string) *attempt {
 	for uuid, b := range w.disk.bundles {
-		if !strings.Contains(mark, uuid[2:14]) {
+		if !strings.Contains(submission, uuid[2:14]) {
 			continue
 		}
 		var n int
-		if _, err := fmt.Sscanf(mark[strings.Index(mark, ".")+1:], "%d-", &n); err == nil && n <= len(b.attempts) {
+		if _, err := fmt.Sscanf(submission[strings.Index(submission, ".")+1:], "%d-", &n); err == nil && n <= len(b.attempts) {
 			return b.attempts[n-1]
 		}
 	}
 	return nil
 }
 
-func (w *world) noteRefused(mark string) {
-	if a := w.attemptOf(mark); a != nil {
+func (w *world) noteRefused(submission string) {
+	if a := w.attemptOf(submission); a != nil {
 		a.refused = true
 	}
 }
@@ -187,7 +187,7 @@ func (w *world) checkVerdict(r plan.Row) {
 		w.violate(FalseEnd, "%s ended as the platform's doing (%+v), and it was not (%s)", r.Bundle, v, a.disturbed)
 	case r.StopVerdict != nil, a.disturbed != "", a.refused:
 		if v.Cause == spool.CauseSucceeded && a.ended == nil {
-			w.violate(FalseEnd, "%s succeeded though nothing says so (%s)", r.Bundle, a.disturbed)
+			w.violate(FalseEnd, "%s succeeded without a record or an answer of Slurm (%s)", r.Bundle, a.disturbed)
 		}
 	default:
 		w.violate(FalseEnd, "%s ended as %+v though nothing befell attempt %d", r.Bundle, v, r.Attempt)
@@ -317,7 +317,7 @@ func (w *world) checkSubmission(r sbatch.Request) {
 			return
 		}
 	}
-	w.violate(SubmittedTwice, "%s is submitted, and no saved row says so", r.Name) // I1
+	w.violate(SubmittedTwice, "%s is submitted, and no saved row is in that phase", r.Name) // I1
 }
 
 // mayBeSubmittedAgain reports whether the proof of absence may be wrong in this seed: a clock was set
@@ -342,9 +342,9 @@ func (w *world) checkCancel(id sbatch.JobID, name string) {
 	}
 }
 
-// checkPatience checks that a controller that has not answered is left alone for a while,
+// checkBackOff checks that a controller that has not answered is left alone for a while,
 // and for longer after each failure.
-func (l *life) checkPatience(command string) {
+func (l *life) checkBackOff(command string) {
 	if l.unanswered == 0 {
 		return
 	}
@@ -387,7 +387,7 @@ func (w *world) checkEnd() {
 			w.violate(Lost, "%s is still %s at the server", b.uuid, b.state)
 		}
 		if b.lost != "" && !b.forgiven {
-			w.violate(Undelivered, "the server has thrown the results of %s away, and has no others", b.uuid)
+			w.violate(Undelivered, "the server has discarded the results of %s, and has no others", b.uuid)
 		}
 	}
 	for _, r := range w.ledger.rows {
@@ -395,7 +395,7 @@ func (w *world) checkEnd() {
 	}
 	snapshot, err := w.slurm.Observe(w.wall(), researcher)
 	if err != nil {
-		w.violate(Orphan, "Slurm is still away")
+		w.violate(Orphan, "Slurm is still down")
 	}
 	states := map[sbatch.JobID]sbatch.State{}
 	for _, j := range snapshot.Jobs {

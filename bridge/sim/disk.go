@@ -49,7 +49,7 @@ type attempt struct {
 	ended     *spool.Exit   // how its command ended of itself
 	refused   bool          // Slurm refused its job
 	job       sbatch.JobID  // the first that was made of it
-	purged    bool          // its records were removed by somebody
+	purged    bool          // its records were removed by a clean-up of the site
 	released  bool          // they were removed by the bridge
 	late      time.Duration // when the last of its records is to be seen
 }
@@ -182,7 +182,7 @@ func (m mount) Prepare(s spool.Spec) error {
 // Look reads an attempt's records.
 func (m mount) Look(uuid string, n int) (spool.Records, error) {
 	w := m.w
-	if m.dead || w.fault(LookFails) {
+	if m.dead || w.fault(ReadFails) {
 		return spool.Records{}, &diskError{syscall.ESTALE}
 	}
 	a := w.disk.attempt(uuid, n)
@@ -206,13 +206,13 @@ func (m mount) Fence(_ context.Context, uuid string, n int, at time.Time) (spool
 	switch {
 	case !a.there:
 		return spool.Started{}, fmt.Errorf("close: %w", spool.ErrGone)
-	case w.fault(CloseFails):
+	case w.fault(FenceFails):
 		return spool.Started{}, &diskError{syscall.EIO}
 	}
 	if a.started.record == nil {
 		a.started = written[spool.Started]{&spool.Started{Token: "bridge", Fenced: true, At: at}, w.now}
 	}
-	if w.fault(CloseLost) {
+	if w.fault(FenceLost) {
 		return spool.Started{}, &diskError{syscall.EIO}
 	}
 	if m.crashes() {
@@ -262,7 +262,7 @@ func (s stager) Stage(context.Context, codalab.RunBundle, string, string, func(s
 		if s.w.dice.half(StageFails) {
 			return spool.Inputs{}, errFull
 		}
-		return spool.Inputs{}, errAway
+		return spool.Inputs{}, errUnreachable
 	}
 	return spool.Inputs{Image: "/shared/cache/x.sif", ImageDigest: "sha256:0"}, nil
 }
@@ -286,15 +286,15 @@ func (c collector) Collect(_ context.Context, run codalab.RunBundle, dir string,
 		srv.mayBreakOff(b)
 		return "", errCrashed
 	}
-	if srv.isAway() {
-		return "", errAway
+	if srv.isDown() {
+		return "", errUnreachable
 	}
 	fails := w.fault(UploadFails)
 	switch {
 	case !fails:
 	case w.dice.half(UploadFails):
 		srv.mayBreakOff(b)
-		return "", errAway
+		return "", errUnreachable
 	case w.dice.any(ofServer, 2) == 0:
 		return "", &codalab.Error{Status: http.StatusForbidden, Message: "not now"}
 	}
@@ -306,13 +306,13 @@ func (c collector) Collect(_ context.Context, run codalab.RunBundle, dir string,
 	}
 	n, err := strconv.Atoi(filepath.Base(dir))
 	if err != nil {
-		return "", errors.Join(errAway, err)
+		return "", errors.Join(errUnreachable, err)
 	}
 	w.checkUpload(b, n)
 	a := w.disk.attempt(run.UUID, n)
 	b.upload = &upload{attempt: n, complete: a.alive == 0, missing: !a.there}
 	if fails {
-		return "", errAway
+		return "", errUnreachable
 	}
 	if c.crashes() {
 		return "", errCrashed

@@ -14,43 +14,43 @@ type Kind uint8
 // The kinds of faults.
 const (
 	// Slurm's answers.
-	SubmitLost     Kind = iota // sbatch fails, the job is made
-	SubmitLate                 // sbatch fails, the job is made up to a minute later
-	SubmitFails                // sbatch fails, no job is made, and its words say neither
-	SubmitRefused              // Slurm refuses for now
-	SubmitGhost                // Slurm refuses, and leaves the record of a job that failed
-	ObserveFails               // squeue does not answer
-	ObserveLate                // its answer is as old as the question
-	JobHidden                  // it does not list a job for minutes, as if its partition were hidden
-	AccountFails               // sacct does not answer
-	CancelFails                // scancel fails, and has had no effect
-	CancelLost                 // scancel fails, and has had its effect
-	SlurmAway                  // the controller is away for a while, then restarts
-	DatabaseAway               // the accounting database is away for a while
-	DatabaseBehind             // it is minutes behind
-	DatabaseDeaf               // it misses the ends of jobs
-	SlurmForgets               // the controller loses its state: ids are used again
+	SubmitLost        Kind = iota // sbatch fails, the job is made
+	SubmitLate                    // sbatch fails, the job is made up to a minute later
+	SubmitFails                   // sbatch fails, no job is made, and its words say neither
+	SubmitRefused                 // Slurm refuses for now
+	SubmitGhost                   // Slurm refuses, and leaves the record of a job that failed
+	ObserveFails                  // squeue does not answer
+	ObserveLate                   // its answer is as old as the question
+	JobHidden                     // it does not list a job for minutes, as if its partition were hidden
+	AccountingFails               // sacct does not answer
+	CancelFails                   // scancel fails, and has had no effect
+	CancelLost                    // scancel fails, and has had its effect
+	SlurmDown                     // the controller is down for a while, then restarts
+	DatabaseDown                  // the accounting database is down for a while
+	DatabaseBehind                // it is minutes behind
+	DatabaseLosesEnds             // it misses the ends of jobs
+	SlurmForgets                  // the controller loses its state: ids are used again
 	// What befalls jobs.
 	AdminRequeues // an administrator requeues a job
 	AdminCancels  // an administrator cancels a job
 	Preempted     // a job loses its node to another
 	BootFails     // a node does not boot for a job
 	NodeDies      // a node fails with all that is on it
-	NodeCut       // Slurm loses a node whose processes go on
+	NodeCut       // Slurm loses a node, and its processes go on
 	JobWaits      // a job is held for minutes
 	// Workers.
 	WorkerDies     // at any line
 	WorkerOOM      // the kernel kills it for memory
-	BeginUnknown   // the file server does not say who began
+	BeginUnknown   // the file server does not tell which worker began
 	BellLost       // a ring of the doorbell is not heard
 	ExitUnwritable // the disk does not take the exit record
 	// The disk as the bridge sees it.
 	RecordLate   // a record is seen seconds after it was written
-	LookFails    // stale file handle
-	CloseLost    // an attempt is closed, and the disk says that it failed
-	CloseFails   // it is not closed, and the disk says so
+	ReadFails    // stale file handle
+	FenceLost    // an attempt is fenced, and the disk reports a failure
+	FenceFails   // it is not fenced, and the disk reports that
 	PrepareFails // no space left
-	PrepareLost  // an attempt's directory is not made, and the disk says that it is
+	PrepareLost  // an attempt's directory is not made, and the disk reports success
 	PrepareSlow  // the disk hangs before the submission
 	ReleaseFails // a file cannot be removed
 	Purged       // a site's clean-up removes a bundle's records
@@ -60,7 +60,7 @@ const (
 	AnswerLost     // its answer does not
 	AnswerDoubled  // its messages arrive twice
 	AnswerLate     // its messages arrive seconds later
-	ServerAway     // the server is away for minutes
+	ServerDown     // the server is down for minutes
 	ServerRestored // its database is restored from a minute ago
 	Restaged       // the server offers again what is ours
 	ClaimFails     // start_bundle fails before or after its effect, or is refused
@@ -81,12 +81,12 @@ const (
 
 var kindNames = [kinds]string{ //nolint:gochecknoglobals // the names of constants
 	"submit-lost", "submit-late", "submit-fails", "submit-refused", "submit-ghost",
-	"observe-fails", "observe-late", "job-hidden", "account-fails",
-	"cancel-fails", "cancel-lost", "slurm-away", "database-away", "database-behind", "database-deaf", "slurm-forgets",
+	"observe-fails", "observe-late", "job-hidden", "accounting-fails",
+	"cancel-fails", "cancel-lost", "slurm-down", "database-down", "database-behind", "database-loses-ends", "slurm-forgets",
 	"admin-requeues", "admin-cancels", "preempted", "boot-fails", "node-dies", "node-cut", "job-waits",
 	"worker-dies", "worker-oom", "begin-unknown", "bell-lost", "exit-unwritable",
-	"record-late", "look-fails", "close-lost", "close-fails", "prepare-fails", "prepare-lost", "prepare-slow", "release-fails", "purged",
-	"check-in-lost", "check-in-late", "answer-lost", "answer-doubled", "answer-late", "server-away", "server-restored", "restaged",
+	"record-late", "read-fails", "fence-lost", "fence-fails", "prepare-fails", "prepare-lost", "prepare-slow", "release-fails", "purged",
+	"check-in-lost", "check-in-late", "answer-lost", "answer-doubled", "answer-late", "server-down", "server-restored", "restaged",
 	"claim-fails", "upload-fails", "stage-fails", "confirm-fails", "server-repeats",
 	"crash", "crash-saving", "clock-set", "twin", "ledger-old",
 	"disk-low",
@@ -106,21 +106,21 @@ func Kinds() []Kind {
 // String is the kind's name on the command line.
 func (k Kind) String() string { return kindNames[k] }
 
-// perMille is how often, in a thousand chances, a fault of a kind strikes in a seed whose weather has
-// it.
+// perMille is how often, in a thousand chances, a fault of a kind strikes in a seed in which that kind
+// happens.
 func (k Kind) perMille() uint64 {
 	switch k { //nolint:exhaustive // the others are as likely as one another
 	case Crash:
 		return 8
 	case WorkerDies:
 		return 40
-	case CancelFails, CancelLost, ReleaseFails, ConfirmFails, CloseLost, CloseFails:
+	case CancelFails, CancelLost, ReleaseFails, ConfirmFails, FenceLost, FenceFails:
 		return 400 // of few chances in a seed
 	case RecordLate, BellLost, ObserveLate, JobHidden, ServerRepeats:
 		return 500
 	case SlurmForgets, LedgerOld, Twin:
 		return 150 // of the one chance that there is in a seed
-	case SlurmAway, DatabaseAway, DatabaseBehind, DatabaseDeaf, ServerAway, ServerRestored, Purged,
+	case SlurmDown, DatabaseDown, DatabaseBehind, DatabaseLosesEnds, ServerDown, ServerRestored, Purged,
 		AdminRequeues, AdminCancels, Preempted, BootFails, NodeDies, NodeCut, Restaged, DiskLow:
 		return 500 // of a few chances in a seed
 	}

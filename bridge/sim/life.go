@@ -13,8 +13,8 @@ import (
 )
 
 var (
-	errCrashed = errors.New("the bridge is dead")
-	errAway    = errors.New("connection refused")
+	errCrashed     = errors.New("the bridge is dead")
+	errUnreachable = errors.New("connection refused")
 )
 
 // life is one life of the bridge, from its start to its crash. It drives the bridge as bridge.Run
@@ -247,7 +247,7 @@ func (l *life) observe() {
 		if l.dead {
 			return
 		}
-		_ = l.bridge.Observe(w.ctx, l.asked) // a failure says nothing to any row
+		_ = l.bridge.Observe(w.ctx, l.asked) // a failure is no news for any row
 		l.answer = nil
 		l.wake()
 		pause := w.dice.takes(ofObservation, observeEvery, 30*time.Second)

@@ -13,10 +13,10 @@ func (w *world) mishaps() {
 		kind   Kind
 		strike func()
 	}{
-		{SlurmAway, w.slurmGoesAway},
-		{DatabaseAway, w.databaseGoesAway},
+		{SlurmDown, w.slurmGoesDown},
+		{DatabaseDown, w.databaseGoesDown},
 		{DatabaseBehind, w.databaseFallsBehind},
-		{DatabaseDeaf, w.databaseGoesDeaf},
+		{DatabaseLosesEnds, w.databaseLosesEnds},
 		{SlurmForgets, w.slurmForgets},
 		{AdminRequeues, w.adminRequeues},
 		{AdminCancels, w.adminCancels},
@@ -24,7 +24,7 @@ func (w *world) mishaps() {
 		{NodeDies, w.nodeDies},
 		{NodeCut, w.nodeCut},
 		{Purged, w.purged},
-		{ServerAway, w.serverGoesAway},
+		{ServerDown, w.serverGoesDown},
 		{ServerRestored, w.server.restore},
 		{Restaged, w.restaged},
 		{Twin, w.twin},
@@ -53,21 +53,21 @@ func (w *world) scheduleMishap(k Kind, strike func()) {
 	}
 }
 
-func (w *world) slurmGoesAway() {
-	if w.slurm.away {
+func (w *world) slurmGoesDown() {
+	if w.slurm.down {
 		return
 	}
-	w.slurm.away = true
+	w.slurm.down = true
 	w.slurm.Stop(w.wall())
-	w.at(w.dice.span(SlurmAway, time.Second, 3*time.Minute), func() {
-		w.slurm.away = false
+	w.at(w.dice.span(SlurmDown, time.Second, 3*time.Minute), func() {
+		w.slurm.down = false
 		w.slurm.Start(w.wall())
 		w.slurm.settle()
 	})
 }
 
-func (w *world) databaseGoesAway() {
-	w.slurm.Database.AwayUntil = w.wall().Add(w.dice.span(DatabaseAway, time.Second, 10*time.Minute))
+func (w *world) databaseGoesDown() {
+	w.slurm.Database.DownUntil = w.wall().Add(w.dice.span(DatabaseDown, time.Second, 10*time.Minute))
 }
 
 func (w *world) databaseFallsBehind() {
@@ -75,14 +75,14 @@ func (w *world) databaseFallsBehind() {
 	w.at(5*time.Minute, func() { w.slurm.Database.Behind = 0 })
 }
 
-func (w *world) databaseGoesDeaf() {
+func (w *world) databaseLosesEnds() {
 	w.slurm.Database.LosesEnds = true
-	w.at(w.dice.span(DatabaseDeaf, time.Second, 3*time.Minute), func() { w.slurm.Database.LosesEnds = false })
+	w.at(w.dice.span(DatabaseLosesEnds, time.Second, 3*time.Minute), func() { w.slurm.Database.LosesEnds = false })
 }
 
 // slurmForgets loses the controller's state. Foreign jobs go with it.
 func (w *world) slurmForgets() {
-	if w.slurm.away {
+	if w.slurm.down {
 		return
 	}
 	for _, b := range w.disk.bundles {
@@ -99,10 +99,10 @@ func (w *world) slurmForgets() {
 	w.slurm.settle()
 }
 
-// strikeJob lets something happen to one of the bridge's live jobs.
+// strikeJob lets something happen to one of the live jobs of the bridge.
 func (w *world) strikeJob(what string, strike func(j sbatch.Job)) {
 	j, ok := w.slurm.live()
-	if !ok || w.slurm.away {
+	if !ok || w.slurm.down {
 		return
 	}
 	if a := w.attemptOf(j.Name); a != nil {
@@ -120,7 +120,7 @@ func (w *world) adminRequeues() {
 }
 
 func (w *world) adminCancels() {
-	w.strikeJob("cancelled by an administrator", func(j sbatch.Job) { _ = w.slurm.Cancel(w.wall(), 0, j.ID, "") }) // Slurm is there
+	w.strikeJob("cancelled by an administrator", func(j sbatch.Job) { _ = w.slurm.Cancel(w.wall(), 0, j.ID, "") }) // Slurm is up
 }
 
 func (w *world) preempted() {
@@ -133,7 +133,7 @@ func (w *world) nodeCut() {
 	w.loseNode("its node was cut off", func(wk *worker) { wk.cut, wk.attempt.cut = true, true })
 }
 
-// loseNode takes a node away from Slurm, which notices after a while.
+// loseNode cuts a node off from Slurm. Slurm notices after a while.
 func (w *world) loseNode(what string, lose func(*worker)) {
 	w.strikeJob(what, func(j sbatch.Job) {
 		if j.Nodes == "" {
@@ -152,7 +152,7 @@ func (w *world) loseNode(what string, lose func(*worker)) {
 
 // setNode has Slurm notice that a node is gone, or is back.
 func (w *world) setNode(node, state string) {
-	if w.slurm.away { // it will notice when it is back itself
+	if w.slurm.down { // it will notice when it is back itself
 		w.at(10*time.Second, func() { w.setNode(node, state) })
 		return
 	}
@@ -177,8 +177,8 @@ func (w *world) purged() {
 	}
 }
 
-func (w *world) serverGoesAway() {
-	w.server.away = w.now + w.dice.span(ServerAway, time.Second, 2*time.Minute)
+func (w *world) serverGoesDown() {
+	w.server.downUntil = w.now + w.dice.span(ServerDown, time.Second, 2*time.Minute)
 }
 
 func (w *world) diskGetsLow() {

@@ -15,12 +15,12 @@ import (
 type server struct {
 	w *world
 	// repeats is set if the server repeats each message until that has had its effect.
-	repeats bool
-	stock   stock
-	away    time.Duration // until when
-	bundles []*bundle
-	made    int
-	backup  []bundle
+	repeats   bool
+	stock     stock
+	downUntil time.Duration
+	bundles   []*bundle
+	made      int
+	backup    []bundle
 }
 
 // bundle is a run bundle.
@@ -36,7 +36,7 @@ type bundle struct {
 	// assigned is the bundle's row in the table worker_run of CodaLab's own
 	// server.
 	assigned bool
-	// lost is why that server has thrown the results away; empty while it has not.
+	// lost is why that server has discarded the results; empty while it has not.
 	lost    string
 	exit    *int
 	failure string
@@ -69,7 +69,7 @@ func bundleID(n int) string { return fmt.Sprintf("0x%012x%020x", n+1, 0) }
 // short is the part of a bundle's UUID that identifies it.
 func short(uuid string) string { return uuid[12:14] }
 
-// create makes a bundle, whose owner may kill it later.
+// create makes a bundle. Its owner may kill it later.
 func (s *server) create() {
 	w := s.w
 	b := &bundle{uuid: bundleID(s.made), state: codalab.StateStaged, since: w.now}
@@ -139,8 +139,8 @@ func (s *server) stir() {
 	})
 }
 
-// isAway reports whether the server does not answer.
-func (s *server) isAway() bool { return s.w.now < s.away }
+// isDown reports whether the server does not answer.
+func (s *server) isDown() bool { return s.w.now < s.downUntil }
 
 // settled reports whether all bundles have ended.
 func (s *server) settled() bool {
@@ -152,11 +152,11 @@ func (s *server) settled() bool {
 	return true
 }
 
-// checkIn applies a worker's reports and answers with messages, at once or later; false stands for
+// checkIn applies a worker's reports and answers with messages, at once or later; false means
 // no answer.
 func (s *server) checkIn(in codalab.CheckIn, answer func([]codalab.Message, bool)) {
 	switch {
-	case s.isAway():
+	case s.isDown():
 		answer(nil, false)
 	case s.repeats:
 		answer(s.answerAtOnce(in), true)
@@ -279,7 +279,7 @@ func (s *server) restore() {
 	s.stir()
 }
 
-// restage offers a bundle of the bridge's again.
+// restage offers a bundle again that a worker has.
 func (s *server) restage(b *bundle) {
 	if b.state.OnWorker() {
 		b.assigned = false
@@ -308,8 +308,8 @@ func (s service) StartBundle(_ context.Context, _, uuid string, in codalab.Start
 	if s.crashes() {
 		return false, errCrashed
 	}
-	if srv.isAway() {
-		return false, errAway
+	if srv.isDown() {
+		return false, errUnreachable
 	}
 	fails := s.w.fault(ClaimFails)
 	switch {
@@ -351,7 +351,7 @@ func (s *server) start(b *bundle, in codalab.StartBundle) bool {
 	return b.assigned
 }
 
-// claimedStatus stands for the run_status of a claim.
+// claimedStatus is the run_status of every claim.
 const claimedStatus = "waits for its worker"
 
 func notFound(uuid string) error {
@@ -364,8 +364,8 @@ func (s service) Standing(_ context.Context, uuid string) (codalab.Standing, err
 	if s.crashes() {
 		return codalab.Standing{}, errCrashed
 	}
-	if srv.isAway() || s.w.fault(ConfirmFails) {
-		return codalab.Standing{}, errAway
+	if srv.isDown() || s.w.fault(ConfirmFails) {
+		return codalab.Standing{}, errUnreachable
 	}
 	b := srv.find(uuid)
 	if b == nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/sim"
 )
 
-// TestSeedsKeepAllPromises runs other seeds than the benchmark does. `make sim` runs as many as one has patience for.
+// TestSeedsKeepAllPromises runs other seeds than the benchmark does. `make sim` runs more.
 func TestSeedsKeepAllPromises(t *testing.T) {
 	t.Parallel()
 	seeds := uint64(4000)

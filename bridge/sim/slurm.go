@@ -38,7 +38,7 @@ type slurm struct {
 	workers []*worker
 	due     time.Time // of the next Advance
 	foreign []sbatch.JobID
-	away    bool
+	down    bool
 	hidden  map[sbatch.JobID]bool // from squeue
 }
 
@@ -80,7 +80,7 @@ func (s *slurm) carryOut(o slurmtest.Order) {
 	}
 }
 
-// anyLive reports whether a job of the bridge's lives.
+// anyLive reports whether any job of this bridge lives.
 func (s *slurm) anyLive() bool {
 	snapshot, err := s.Observe(s.w.wall(), researcher)
 	if err != nil {
@@ -94,8 +94,8 @@ func (s *slurm) anyLive() bool {
 	return false
 }
 
-// live picks one of the bridge's live jobs, if there is one.
-func (s *slurm) live() (sbatch.Job, bool) {
+// live picks one of the live jobs of this bridge; ok is false if it has none.
+func (s *slurm) live() (job sbatch.Job, ok bool) {
 	snapshot, err := s.Observe(s.w.wall(), researcher)
 	if err != nil {
 		return sbatch.Job{}, false
@@ -114,7 +114,7 @@ func (s *slurm) live() (sbatch.Job, bool) {
 
 // beginOrphan submits an orphan job, which the bridge has to cancel.
 func (s *slurm) beginOrphan() {
-	_, _ = s.Submit(s.w.wall(), researcher, sbatch.Request{ // the controller is there
+	_, _ = s.Submit(s.w.wall(), researcher, sbatch.Request{ // the controller is up
 		Name: orphanJob, Comment: orphanComment, Partition: "gpu", CPUs: 1, Time: 24 * time.Hour, Script: "#!/bin/sh\n",
 	})
 	s.settle()
@@ -150,7 +150,7 @@ func (c commands) Submit(_ context.Context, r sbatch.Request) (sbatch.JobID, err
 		return 0, errCrashed
 	}
 	w.checkSubmission(r)
-	c.checkPatience("sbatch")
+	c.checkBackOff("sbatch")
 	disturb := func() {
 		if a := w.attemptOf(r.Name); a != nil {
 			a.disturb("sbatch made no job")
@@ -167,7 +167,7 @@ func (c commands) Submit(_ context.Context, r sbatch.Request) (sbatch.JobID, err
 		return id, err
 	}
 	switch {
-	case w.slurm.away:
+	case w.slurm.down:
 		disturb()
 		return 0, unclear("Unable to contact slurm controller (connect failure)")
 	case w.fault(SubmitFails):
@@ -175,7 +175,7 @@ func (c commands) Submit(_ context.Context, r sbatch.Request) (sbatch.JobID, err
 		return 0, unclear("Socket timed out on send/recv operation")
 	case w.fault(SubmitLate):
 		w.at(w.dice.span(SubmitLate, 0, submitBound-10*time.Second), func() {
-			if !w.slurm.away {
+			if !w.slurm.down {
 				_, _ = submit() // the answer is lost
 			}
 		})
@@ -211,8 +211,8 @@ func (c commands) Submit(_ context.Context, r sbatch.Request) (sbatch.JobID, err
 func (c commands) Observe(context.Context, time.Time) (sbatch.Snapshot, error) {
 	w := c.w
 	w.countRequest()
-	c.checkPatience("squeue")
-	if c.dead || w.slurm.away || w.fault(ObserveFails) {
+	c.checkBackOff("squeue")
+	if c.dead || w.slurm.down || w.fault(ObserveFails) {
 		c.unanswered, c.failed = c.unanswered+1, w.now
 		return sbatch.Snapshot{}, errTimeout
 	}
@@ -242,7 +242,7 @@ func (s *slurm) list() *listing {
 // QueryAccounting runs sacct.
 func (c commands) QueryAccounting(_ context.Context, since time.Time, names []string) ([]sbatch.Job, error) {
 	w := c.w
-	if c.dead || w.fault(AccountFails) {
+	if c.dead || w.fault(AccountingFails) {
 		return nil, errTimeout
 	}
 	jobs, err := w.slurm.QueryAccounting(w.wall(), researcher, since, names)
@@ -256,8 +256,8 @@ func (c commands) Cancel(_ context.Context, id sbatch.JobID, name string) error 
 		return errCrashed
 	}
 	w.countRequest()
-	c.checkPatience("scancel")
-	if w.slurm.away || w.fault(CancelFails) {
+	c.checkBackOff("scancel")
+	if w.slurm.down || w.fault(CancelFails) {
 		return errTimeout
 	}
 	w.checkCancel(id, name)
@@ -270,9 +270,9 @@ func (c commands) Cancel(_ context.Context, id sbatch.JobID, name string) error 
 	return err
 }
 
-// release lets a held job start, once the controller is there.
+// release lets a held job start, once the controller is up.
 func (s *slurm) release(id sbatch.JobID) {
-	if s.away {
+	if s.down {
 		s.w.at(10*time.Second, func() { s.release(id) })
 		return
 	}
@@ -281,7 +281,7 @@ func (s *slurm) release(id sbatch.JobID) {
 }
 
 // made lets faults strike a new job.
-func (s *slurm) made(id sbatch.JobID, mark string) {
+func (s *slurm) made(id sbatch.JobID, submission string) {
 	w := s.w
 	if id == 0 {
 		return
@@ -295,7 +295,7 @@ func (s *slurm) made(id sbatch.JobID, mark string) {
 		w.at(w.dice.span(JobHidden, time.Second, 3*time.Minute), func() { delete(s.hidden, id) })
 	}
 	if w.fault(BootFails) {
-		if a := w.attemptOf(mark); a != nil {
+		if a := w.attemptOf(submission); a != nil {
 			a.disturb("its node did not boot")
 		}
 		s.FailBoot(w.wall(), id)
@@ -306,7 +306,7 @@ func (s *slurm) made(id sbatch.JobID, mark string) {
 // this seed. If they are not, a job that squeue hides cannot be told from one that has ended, or
 // never was.
 func (w *world) accountsTell() bool {
-	for _, k := range []Kind{DatabaseAway, DatabaseBehind, DatabaseDeaf, SlurmForgets, AdminRequeues, Preempted, BootFails, NodeDies, NodeCut, LedgerOld, ClockSet} {
+	for _, k := range []Kind{DatabaseDown, DatabaseBehind, DatabaseLosesEnds, SlurmForgets, AdminRequeues, Preempted, BootFails, NodeDies, NodeCut, LedgerOld, ClockSet} {
 		if w.dice.happen[k] {
 			return false
 		}

@@ -14,7 +14,7 @@ const (
 	holdFor        = 5 * time.Second
 	workerTimeout  = time.Minute
 	startingLimit  = 5 * time.Minute
-	killPatience   = time.Minute
+	killTimeout    = time.Minute
 	managerPause   = 500 * time.Millisecond
 	managerLonger  = time.Second
 	finishingDelay = 100 * time.Millisecond
@@ -85,7 +85,7 @@ func (s *server) apply(run *codalab.Run) {
 // send gives a message to the worker; false if no check-in waits for one.
 func (s *server) send(m codalab.Message) bool {
 	l := s.stock.listener
-	if l == nil || s.isAway() {
+	if l == nil || s.isDown() {
 		return false
 	}
 	s.stock.listener = nil
@@ -97,7 +97,7 @@ func (s *server) send(m codalab.Message) bool {
 // (codalab/server/bundle_manager.py: _schedule_run_bundles).
 func (s *server) manage() {
 	s.w.at(s.w.dice.takes(ofServer, managerPause, managerLonger), s.manage)
-	if s.isAway() {
+	if s.isDown() {
 		return
 	}
 	if s.w.now-s.stock.heard > workerTimeout { // _cleanup_dead_workers
@@ -132,7 +132,7 @@ func (s *server) manageOne(b *bundle) {
 		}
 	}
 	if b.killed && !b.told && b.assigned && b.state.OnWorker() {
-		b.told = s.send(codalab.Message{Type: codalab.MessageKill, UUID: b.uuid}) || s.w.now-b.killedAt > killPatience
+		b.told = s.send(codalab.Message{Type: codalab.MessageKill, UUID: b.uuid}) || s.w.now-b.killedAt > killTimeout
 	}
 }
 
@@ -155,7 +155,7 @@ func (s *server) acknowledge(b *bundle) {
 }
 
 // mayBreakOff lets an upload of a bundle fail at the server, at once or after another one has
-// succeeded. CodaLab's own server then throws the contents away, and makes the bundle failed in any
+// succeeded. CodaLab's own server then discards the contents, and makes the bundle failed in any
 // state (codalab/rest/bundles.py: _update_bundle_contents_blob).
 func (s *server) mayBreakOff(b *bundle) {
 	if b == nil || s.repeats || s.w.dice.any(ofServer, 2) == 0 {
@@ -176,7 +176,7 @@ func (s *server) takesResults(b *bundle) error {
 	switch {
 	case s.repeats:
 	case b.lost != "" && b.state.Final():
-		return errAway
+		return errUnreachable
 	case b.state.Final():
 		return &codalab.Error{Status: http.StatusForbidden, Message: "Contents cannot be modified, bundle already finalized."}
 	default:

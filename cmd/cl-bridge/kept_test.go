@@ -42,7 +42,7 @@ func startServer(t *testing.T, dir string) (*store.Store, store.User, *httptest.
 	if err != nil {
 		t.Fatal(err)
 	}
-	user := store.User{ID: codalab.NewUUID(), Name: "ann", Password: hashed, Joined: 1, TimeQuota: 1 << 40, DiskQuota: 1 << 40, ParallelRunQuota: 100}
+	user := store.User{ID: codalab.NewUUID(), Name: "ann", Password: hashed, TimeQuota: 1 << 40, DiskQuota: 1 << 40, ParallelRunQuota: 100}
 	if err := data.AddUser(t.Context(), user); err != nil {
 		t.Fatal(err)
 	}

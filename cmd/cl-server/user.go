@@ -62,7 +62,7 @@ func addUser(ctx context.Context, p program.Process, in newUser, name string) er
 		return err
 	}
 	u := store.User{
-		ID: codalab.NewUUID(), Name: name, Password: hashed, Joined: p.Now().UnixMicro(),
+		ID: codalab.NewUUID(), Name: name, Password: hashed, Joined: store.Time{Time: p.Now()},
 		TimeQuota: timeQuota, DiskQuota: quota, ParallelRunQuota: parallelRunQuota,
 	}
 	if in.root {
@@ -152,7 +152,7 @@ func userListCommand(ctx context.Context, p program.Process) *cobra.Command {
 func userTable(users []store.User) string {
 	rows := [][]string{{"NAME", "ID", "JOINED", "DISK USED", "QUOTA"}}
 	for _, u := range users {
-		rows = append(rows, []string{u.Name, u.ID, u.JoinedAt().Format("2006-01-02"), codalab.FormatSize(u.DiskUsed), codalab.FormatSize(u.DiskQuota)})
+		rows = append(rows, []string{u.Name, u.ID, u.Joined.UTC().Format("2006-01-02"), codalab.FormatSize(u.DiskUsed), codalab.FormatSize(u.DiskQuota)})
 	}
 	return termtext.Table(rows)
 }

@@ -26,7 +26,7 @@ func startServer(t *testing.T, env *testscript.Env) string {
 		t.Fatal(err)
 	}
 	err = data.AddUser(ctx, store.User{
-		ID: codalab.NewUUID(), Name: userName, Password: hashed, Joined: time.Now().UnixMicro(),
+		ID: codalab.NewUUID(), Name: userName, Password: hashed, Joined: store.Time{Time: time.Now()},
 		TimeQuota: 1 << 40, DiskQuota: 1 << 40, ParallelRunQuota: 100,
 	})
 	if err != nil {

@@ -192,7 +192,7 @@ func (s *Server) applyAction(a action) error {
 	actions := append(slices.Clone(b.metadata.Strings("actions")), word)
 	if worker := s.runs[b.uuid]; worker != nil {
 		s.mu.Unlock()
-		delivered := s.send(worker.socket, a, relayPatience)
+		delivered := s.send(worker.socket, a, relayTimeout)
 		s.mu.Lock()
 		if !delivered {
 			return refuse(http.StatusInternalServerError, "Unable to reach worker.")

@@ -32,7 +32,7 @@ func (on *trial) oneMessage() {
 	for range 3 {
 		want[u.run(w.id, nil)] = true
 	}
-	for end := time.Now().Add(patience); len(want) > 0; {
+	for end := time.Now().Add(waitLimit); len(want) > 0; {
 		if time.Now().After(end) {
 			on.Fatalf("%d runs were not offered", len(want))
 		}
@@ -50,7 +50,7 @@ func (on *trial) newerCheckIn() {
 	u, w := on.ownerWithWorker()
 	uuid := ""
 	// A busy server may offer the run after both have ended: try again.
-	for end := time.Now().Add(patience); time.Now().Before(end); {
+	for end := time.Now().Add(waitLimit); time.Now().Before(end); {
 		older := on.inBackground(func() answer { return w.post() })
 		time.Sleep(time.Second)
 		newer := on.inBackground(func() answer { return w.post() })

@@ -97,7 +97,7 @@ func (s *Server) blob(w http.ResponseWriter, r *http.Request, u *account) error 
 	return sendBlob(w, stream, info)
 }
 
-// readArgs says which part of a target a request asks for.
+// readArgs returns which part of a target a request asks for.
 func readArgs(r *http.Request, kind codalab.TargetType) (codalab.ReadArgs, error) {
 	query, section := r.URL.Query(), r.Header.Get("Range")
 	head, _ := strconv.Atoi(query.Get("head")) // 0 for none

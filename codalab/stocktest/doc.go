@@ -20,7 +20,7 @@
 // in any state of the bundles. Then the server holds it until there is one message for the
 // worker, for at most five seconds.
 //
-// A run row says which worker has a run. The manager creates it when it offers the run, and
+// A run row names the worker that has a run. The manager creates it when it offers the run, and
 // removes it when it has acknowledged the run's end. A later report sets the bundle back to
 // running or finalizing, but without a row, so the manager's next pass makes it
 // worker_offline.

@@ -23,7 +23,7 @@ func (s *Server) managerPass() {
 	s.schedule()
 }
 
-// stage stages the runs whose parents are ready (codalab/server/bundle_manager.py:
+// stage stages the runs that have all parents ready (codalab/server/bundle_manager.py:
 // _stage_bundles).
 func (s *Server) stage() {
 	s.mu.Lock()
@@ -101,7 +101,7 @@ func (s *Server) acknowledge() {
 			continue
 		}
 		s.mu.Unlock()
-		delivered := s.send(w.socket, map[string]any{"type": codalab.MessageMarkFinalized, "uuid": b.uuid}, managerPatience)
+		delivered := s.send(w.socket, map[string]any{"type": codalab.MessageMarkFinalized, "uuid": b.uuid}, managerTimeout)
 		s.mu.Lock()
 		if delivered {
 			s.finished(b, known)
@@ -156,7 +156,7 @@ func (s *Server) tryStart(b *bundle, w *workerRow) bool {
 	s.starting(b, w)
 	message := runMessage(b)
 	s.mu.Unlock()
-	delivered := s.send(w.socket, message, managerPatience)
+	delivered := s.send(w.socket, message, managerTimeout)
 	s.mu.Lock()
 	if !delivered {
 		s.restage(b)

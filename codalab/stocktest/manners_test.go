@@ -26,9 +26,9 @@ type site struct {
 	// owner has the bundles and most of the workers. colleague is another user, for groups.
 	// root is the root user; without one the tests that need it are skipped.
 	owner, colleague, root stocktest.User
-	// long says that manners which take minutes are tried, too.
+	// long is set to try manners that take minutes, too.
 	long bool
-	// groups says that the server has groups.
+	// groups is set if the server has groups.
 	groups bool
 }
 

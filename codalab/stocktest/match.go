@@ -92,7 +92,7 @@ func runMessage(b *bundle) any {
 	}
 }
 
-// fits says whether a worker has all that a run asks for (codalab/worker/bundle_state.py:
+// fits reports whether a worker has all that a run asks for (codalab/worker/bundle_state.py:
 // dominates).
 func (r resources) fits(run resources) bool {
 	if run.tag == "" && r.exclusive && r.tag != "" {

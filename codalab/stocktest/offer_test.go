@@ -12,7 +12,7 @@ func (on *trial) runMessage() {
 	u, w := on.ownerWithWorker()
 	uuid := u.run(w.id, object{"request_time": "1m", "request_memory": "1g", "request_disk": "1g", "request_cpus": 2})
 	var a answer
-	for end := time.Now().Add(patience); !strings.Contains(string(a.body), uuid); a = w.post() {
+	for end := time.Now().Add(waitLimit); !strings.Contains(string(a.body), uuid); a = w.post() {
 		if time.Now().After(end) {
 			on.Fatalf("%s is not offered; the last answer was %s", uuid, a)
 		}

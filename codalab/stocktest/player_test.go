@@ -19,8 +19,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab/stocktest"
 )
 
-// patience is how long a trial waits for the server, which usually takes a second or two.
-const patience = 2 * time.Minute
+// waitLimit is how long a trial waits for the server, which usually takes a second or two.
+const waitLimit = 2 * time.Minute
 
 // internalError is in every answer with status 500. CodaLab's own server gives the cause only
 // six times an hour; then its limit of mails to administrators changes the answer
@@ -184,7 +184,7 @@ func (on *trial) receive(c <-chan answer) answer {
 	select {
 	case a := <-c:
 		return a
-	case <-time.After(2 * patience):
+	case <-time.After(2 * waitLimit):
 		on.Fatal("a call was not answered")
 		return answer{}
 	}
@@ -237,7 +237,7 @@ func (u *user) create(kind string, attributes, metadata object) string {
 // discard kills and removes a bundle, if it can.
 func (u *user) discard(uuid string) {
 	clean := u.worker("stocktest-clean-" + uuid[2:10])
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(500 * time.Millisecond) {
+	for end := time.Now().Add(waitLimit); time.Now().Before(end); time.Sleep(500 * time.Millisecond) {
 		b := u.bundle(uuid)
 		if b.UUID == "" || b.State.Final() || b.State == codalab.StateUploading {
 			u.remove(uuid)
@@ -297,7 +297,7 @@ func (u *user) awaitState(uuid string, s codalab.State) codalab.Bundle {
 func (u *user) awaitBundle(uuid, what string, holds func(codalab.Bundle) bool) codalab.Bundle {
 	u.Helper()
 	var seen []string
-	for end := time.Now().Add(patience); ; time.Sleep(150 * time.Millisecond) {
+	for end := time.Now().Add(waitLimit); ; time.Sleep(150 * time.Millisecond) {
 		b := u.bundle(uuid)
 		if holds(b) {
 			return b
@@ -306,7 +306,7 @@ func (u *user) awaitBundle(uuid, what string, holds func(codalab.Bundle) bool) c
 			seen = append(seen, string(b.State))
 		}
 		if time.Now().After(end) {
-			u.Fatalf("%s is not %s within %s, but was %s; staged_status %q, run_status %q, failure_message %q", uuid, what, patience,
+			u.Fatalf("%s is not %s within %s, but was %s; staged_status %q, run_status %q, failure_message %q", uuid, what, waitLimit,
 				strings.Join(seen, ", "), b.Metadata.String("staged_status"), b.Metadata.String("run_status"), b.Metadata.String("failure_message"))
 		}
 	}

@@ -47,7 +47,7 @@ func (s *Server) relay(w *workerRow, message func(socket int64) any) (l *listene
 	s.mu.Lock()
 	id := s.openSocket(w.key).id
 	s.mu.Unlock()
-	s.send(w.socket, message(id), relayPatience)
+	s.send(w.socket, message(id), relayTimeout)
 	l = s.listen(id)
 	return l, func() {
 		l.close()
@@ -64,7 +64,7 @@ func (s *Server) describeRunning(w *workerRow, t codalab.Target, depth int) (cod
 	}
 	defer done()
 	var reply codalab.ReadReply
-	if !s.acceptJSON(l, relayPatience, &reply) {
+	if !s.acceptJSON(l, relayTimeout, &reply) {
 		return codalab.TargetInfo{}, refuse(http.StatusNotFound, "Unable to reach worker of running bundle with bundle state running")
 	}
 	if reply.ErrorCode != 0 || reply.TargetInfo == nil {
@@ -93,7 +93,7 @@ func (s *Server) fetch(w *workerRow, message func(socket int64) any) (io.ReadClo
 		return nil, err
 	}
 	var header codalab.ReadReply
-	if !s.acceptJSON(l, relayPatience, &header) {
+	if !s.acceptJSON(l, relayTimeout, &header) {
 		done()
 		return nil, errors.New("Unable to reach worker") //nolint:staticcheck // the stock server's words
 	}
@@ -101,7 +101,7 @@ func (s *Server) fetch(w *workerRow, message func(socket int64) any) (io.ReadClo
 		done()
 		return nil, workersError(header)
 	}
-	r := s.accept(l, relayPatience)
+	r := s.accept(l, relayTimeout)
 	if r == nil {
 		done()
 		return nil, errors.New("Unable to reach worker") //nolint:staticcheck // the stock server's words

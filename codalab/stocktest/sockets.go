@@ -11,10 +11,10 @@ import (
 // How long the stock server tries to hand a message over (codalab/model/worker_model.py:
 // send_json_message and its callers).
 const (
-	managerPatience = time.Second
-	relayPatience   = 60 * time.Second
-	messageRetry    = 300 * time.Millisecond
-	streamRetry     = 3 * time.Millisecond
+	managerTimeout = time.Second
+	relayTimeout   = 60 * time.Second
+	messageRetry   = 300 * time.Millisecond
+	streamRetry    = 3 * time.Millisecond
 )
 
 // socket brings messages to a worker, or a worker's answer to a reader. It is a Unix socket on
@@ -61,30 +61,30 @@ func (l *listener) close() { close(l.closed) }
 
 // accept waits for one message or stream; nil for none. A restart of the server breaks the
 // connection of the request that waits.
-func (s *Server) accept(l *listener, patience time.Duration) io.Reader {
+func (s *Server) accept(l *listener, timeout time.Duration) io.Reader {
 	s.mu.Lock()
 	down := s.down
 	s.mu.Unlock()
 	select {
 	case r := <-l.incoming:
 		return r
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		return nil
 	case <-down:
 		panic(http.ErrAbortHandler)
 	}
 }
 
-// acceptJSON waits for one message and decodes it, and says whether there was one.
-func (s *Server) acceptJSON(l *listener, patience time.Duration, v any) bool {
-	r := s.accept(l, patience)
+// acceptJSON waits for one message and decodes it, and reports whether there was one.
+func (s *Server) acceptJSON(l *listener, timeout time.Duration, v any) bool {
+	r := s.accept(l, timeout)
 	return r != nil && json.NewDecoder(r).Decode(v) == nil
 }
 
-// deliver hands something to the listener of a socket, and says whether the listener took it
+// deliver hands something to the listener of a socket, and reports whether the listener took it
 // in time.
-func (s *Server) deliver(id int64, r io.Reader, patience, retry time.Duration) bool {
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(retry) {
+func (s *Server) deliver(id int64, r io.Reader, timeout, retry time.Duration) bool {
+	for end := time.Now().Add(timeout); time.Now().Before(end); time.Sleep(retry) {
 		s.mu.Lock()
 		var l *listener
 		if sock := s.sockets[id]; sock != nil {
@@ -104,7 +104,7 @@ func (s *Server) deliver(id int64, r io.Reader, patience, retry time.Duration) b
 }
 
 // send sends a message to a worker.
-func (s *Server) send(id int64, message any, patience time.Duration) bool {
+func (s *Server) send(id int64, message any, timeout time.Duration) bool {
 	data, err := json.Marshal(message)
-	return err == nil && s.deliver(id, bytes.NewReader(data), patience, messageRetry)
+	return err == nil && s.deliver(id, bytes.NewReader(data), timeout, messageRetry)
 }

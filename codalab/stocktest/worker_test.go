@@ -132,7 +132,7 @@ func (w *worker) await(kind codalab.MessageType, uuid string, runs ...object) ob
 	if len(runs) > 0 {
 		w.startCheckIn(runs...)
 	}
-	for end := time.Now().Add(patience); ; w.receiveMessages() {
+	for end := time.Now().Add(waitLimit); ; w.receiveMessages() {
 		for i, m := range w.inbox {
 			if bundleOf(m) != uuid {
 				continue
@@ -144,7 +144,7 @@ func (w *worker) await(kind codalab.MessageType, uuid string, runs ...object) ob
 			return m
 		}
 		if time.Now().After(end) {
-			w.Fatalf("%s: no message %s within %s; it is %s", uuid, kind, patience, w.bundle(uuid).State)
+			w.Fatalf("%s: no message %s within %s; it is %s", uuid, kind, waitLimit, w.bundle(uuid).State)
 		}
 		if w.open == 0 {
 			w.startCheckIn()
@@ -197,7 +197,7 @@ func (w *worker) awaitAndClaim(uuid string) {
 // offered returns the next bundle that the worker is offered, whichever it is.
 func (w *worker) offered() string {
 	w.Helper()
-	for end := time.Now().Add(patience); time.Now().Before(end); {
+	for end := time.Now().Add(waitLimit); time.Now().Before(end); {
 		for _, m := range w.checkIn() {
 			if m["type"] == string(codalab.MessageRun) {
 				return bundleOf(m)

@@ -148,7 +148,7 @@ func (s *Server) reply(_ http.ResponseWriter, r *http.Request, u *account) error
 	if err := read(r, &in); err != nil {
 		return err
 	}
-	s.send(id, in, relayPatience)
+	s.send(id, in, relayTimeout)
 	return nil
 }
 
@@ -166,9 +166,9 @@ func (s *Server) replyData(_ http.ResponseWriter, r *http.Request, u *account) e
 	if err != nil {
 		return err
 	}
-	s.send(id, header, relayPatience)
+	s.send(id, header, relayTimeout)
 	body, feed := io.Pipe()
-	if !s.deliver(id, body, relayPatience, streamRetry) {
+	if !s.deliver(id, body, relayTimeout, streamRetry) {
 		return nil
 	}
 	_, err = io.Copy(feed, r.Body)

@@ -189,7 +189,7 @@ func need(tb testing.TB, name string, err error) {
 	}
 }
 
-// Parallel lets n tests of this program run at once, unless -parallel says how many.
+// Parallel lets n tests of this program run at once, unless -parallel is given.
 // It suits tests that mostly wait. TestMain calls it.
 func Parallel(n int) {
 	flag.Parse()

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// verdict records how need ends a test: by the first thing it says.
+// verdict records how need ends a test: by the first message.
 type verdict struct {
 	testing.TB
 	said []string

@@ -124,13 +124,11 @@ func TestDiskBelowItsLowWaterTakesNoBundle(t *testing.T) {
 	s := own(t, testsite.Options{Config: "low_water = \"900000t\""})
 	bundle := run(t, s, "cpu", "true")
 	until(t, s, bundle, "staged_status", "^No worker of queue cpu has room now; the bundle runs when one has\\.$")
-	program := filepath.Join(testsite.Base, "bin", "cl-bridge")
-	out, err := s.Run(t.Context(), program, "status", "--config", s.BridgeConfig())
-	if err != nil || !strings.Contains(out, "! No bundle is claimed, and no inputs are brought in: the site's disk has ") {
-		t.Errorf("status: %v\n%s", err, out)
+	if out := bridge(t, s, "status"); !strings.Contains(out, "! No bundle is claimed, and no inputs are brought in: the site's disk has ") {
+		t.Errorf("status:\n%s", out)
 	}
-	if out, err := s.Run(t.Context(), program, "sweep", "-n", "--config", s.BridgeConfig()); err != nil || !strings.HasSuffix(out, "would be removed; nothing was") {
-		t.Errorf("sweep: %v\n%s", err, out)
+	if out := bridge(t, s, "sweep", "-n"); !strings.HasSuffix(out, "would be removed; nothing was") {
+		t.Errorf("sweep:\n%s", out)
 	}
 }
 
@@ -170,7 +168,7 @@ func TestBridgeThatCannotStartSaysWhy(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			code, words := fails(t, filepath.Join(testsite.Base, "bin", "cl-bridge"), "run", "--config", path)
+			code, words := fails(t, program, "run", "--config", path)
 			last := words[strings.LastIndexByte(words, '\n')+1:]
 			if code != test.code || !strings.Contains(last, test.want) {
 				t.Errorf("exit %d, %q; want %d and %q", code, last, test.code, test.want)

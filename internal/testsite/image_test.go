@@ -2,8 +2,6 @@ package testsite_test
 
 import (
 	"encoding/json"
-	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -18,17 +16,9 @@ func TestSiteWithoutInternetRunsWhatWasBroughtIn(t *testing.T) {
 	t.Parallel()
 	images := testenv.SharedDir(t)
 	s := cold(t, testsite.Options{Config: "[image]\noffline = true\nroots = [\"" + images + "\"]\n"})
-	bridge := func(args ...string) string {
-		t.Helper()
-		out, err := s.Run(t.Context(), append([]string{filepath.Join(testsite.Base, "bin", "cl-bridge")}, append(args, "--config", s.BridgeConfig())...)...)
-		if err != nil {
-			t.Fatalf("cl-bridge %v: %v", args, err)
-		}
-		return out
-	}
 	early := run(t, s, "cpu", "true")
 	until(t, s, early, "failure_message", `it is not among the kept images for linux/.*: ask its operator for cl-bridge image pull`)
-	bridge("image", "pull", s.Image)
+	bridge(t, s, "image", "pull", s.Image)
 	bundle := run(t, s, "cpu", "echo kept")
 	ready(t, s, bundle)
 	name := field(t, s, bundle, "docker_image")
@@ -44,11 +34,11 @@ func TestSiteWithoutInternetRunsWhatWasBroughtIn(t *testing.T) {
 		Kept    []any    `json:"kept"`
 		Bundles []string `json:"bundles"`
 	}
-	if err := json.Unmarshal([]byte(bridge("image", "ls", "--json")), &list); err != nil || len(list) != 1 || len(list[0].Kept) != 1 || len(list[0].Names) != 1 {
+	if err := json.Unmarshal([]byte(bridge(t, s, "image", "ls", "--json")), &list); err != nil || len(list) != 1 || len(list[0].Kept) != 1 || len(list[0].Names) != 1 {
 		t.Fatalf("%+v, %v", list, err)
 	}
 	sif := filepath.Join(images, "lab.sif")
-	copyOf(t, list[0].Path, sif)
+	must(t, s, "cp", list[0].Path, sif)
 	bundle = run(t, s, "cpu", "echo in place; ls /", "--request-docker-image", sif)
 	ready(t, s, bundle)
 	if got := cl(t, s, "cat", bundle+"/stdout"); !strings.HasPrefix(got, "in place\n") {
@@ -59,25 +49,6 @@ func TestSiteWithoutInternetRunsWhatWasBroughtIn(t *testing.T) {
 	}
 	outside := run(t, s, "cpu", "true", "--request-docker-image", "/etc/passwd.sif")
 	until(t, s, outside, "failure_message", `Image /etc/passwd\.sif: not under a directory that this site takes images from \(`)
-}
-
-func copyOf(t *testing.T, from, to string) {
-	t.Helper()
-	in, err := os.Open(from)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = in.Close() }()
-	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.Copy(out, in); err != nil {
-		t.Fatal(err)
-	}
-	if err := out.Close(); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // A site that spares its login nodes has images converted in jobs.

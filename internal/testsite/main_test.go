@@ -133,8 +133,8 @@ func field(t *testing.T, s *testsite.Site, bundle, name string) string {
 	return cl(t, s, "info", "-f", name, bundle)
 }
 
-// patience is how long a test waits.
-const patience = 2 * time.Minute
+// waitLimit is how long a test waits.
+const waitLimit = 2 * time.Minute
 
 // until waits for a field of a bundle to match.
 func until(t *testing.T, s *testsite.Site, bundle, name, pattern string) string {
@@ -143,7 +143,7 @@ func until(t *testing.T, s *testsite.Site, bundle, name, pattern string) string 
 	ticker := time.NewTicker(100 * time.Millisecond)
 	defer ticker.Stop()
 	last := ""
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); <-ticker.C {
+	for deadline := time.Now().Add(waitLimit); time.Now().Before(deadline); <-ticker.C {
 		if last = field(t, s, bundle, name); re.MatchString(last) {
 			return last
 		}
@@ -157,15 +157,10 @@ func until(t *testing.T, s *testsite.Site, bundle, name, pattern string) string 
 // running is reported before the first output.
 func untilPrinted(t *testing.T, s *testsite.Site, bundle, want string) {
 	t.Helper()
-	ticker := time.NewTicker(100 * time.Millisecond)
-	defer ticker.Stop()
-	got := ""
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); <-ticker.C {
-		if got = cl(t, s, "cat", bundle+"/stdout"); got == want {
-			return
-		}
-	}
-	t.Fatalf("while it runs, %s has printed %q, want %q", bundle, got, want)
+	await(t, bundle+" has printed "+want, func() bool {
+		got, err := s.CL(t.Context(), "cat", bundle+"/stdout")
+		return err == nil && got == want
+	})
 }
 
 // ended waits for a bundle's final state.

@@ -1,6 +1,7 @@
 package testsite_test
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -113,10 +114,15 @@ func release(t *testing.T, s *testsite.Site, bundle string) {
 // restarted stops the bridge and starts it again.
 func restarted(t *testing.T, s *testsite.Site) {
 	t.Helper()
-	if err := s.StopBridge(); err != nil {
+	if err := errors.Join(s.StopBridge(), s.StartBridge(t.Context())); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.StartBridge(t.Context()); err != nil {
+}
+
+// killed kills the bridge and starts it again.
+func killed(t *testing.T, s *testsite.Site) {
+	t.Helper()
+	if err := errors.Join(s.KillBridge(), s.StartBridge(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -280,12 +286,7 @@ func TestI1BridgeKilledAgainAndAgainLosesNothing(t *testing.T) {
 	moments := rand.New(rand.NewPCG(1, 7))
 	for range 15 {
 		<-time.After(time.Duration(moments.IntN(300)) * time.Millisecond)
-		if err := s.KillBridge(); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.StartBridge(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		killed(t, s)
 	}
 	for _, b := range bundles {
 		ranOnce(t, s, b)

@@ -4,9 +4,9 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/cl-slurm/cl-slurm/internal/testsite"
 )
@@ -125,15 +125,7 @@ func TestRunningBundlesFilesAreReadLive(t *testing.T) {
 	s := site(t)
 	bundle := run(t, s, "cpu", "mkdir d; echo x > d/f; echo begun; sleep 300")
 	until(t, s, bundle, "state", "running")
-	for deadline := time.Now().Add(30 * time.Second); ; {
-		out, err := s.CL(t.Context(), "cat", bundle+"/stdout")
-		if err == nil && out == "begun" {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("stdout of a running bundle: %q, %v", out, err)
-		}
-	}
+	untilPrinted(t, s, bundle, "begun")
 	if got := cl(t, s, "cat", bundle+"/d/f"); got != "x" {
 		t.Errorf("d/f %q", got)
 	}
@@ -157,11 +149,7 @@ func TestKilledCommandSavesWhenToldToEnd(t *testing.T) {
 	s := site(t)
 	bundle := run(t, s, "cpu", "trap 'echo saved > state; exit 0' TERM; echo up; while :; do sleep 0.1; done")
 	until(t, s, bundle, "state", "running")
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); {
-		if out, err := s.CL(t.Context(), "cat", bundle+"/stdout"); err == nil && out == "up" {
-			break
-		}
-	}
+	untilPrinted(t, s, bundle, "up")
 	cl(t, s, "kill", bundle)
 	if state := ended(t, s, bundle); state != "killed" {
 		t.Errorf("state %s, want killed", state)
@@ -180,9 +168,8 @@ func TestKillOfAWaitingJobEndsItAtOnce(t *testing.T) {
 	if state := ended(t, s, bundle); state != "killed" {
 		t.Errorf("state %s, want killed", state)
 	}
-	jobs, err := s.Run(t.Context(), "squeue", "--me", "--noheader", "--format=%k")
-	if err != nil || strings.Contains(jobs, bundle) {
-		t.Errorf("the job is in the queue still: %q, %v", jobs, err)
+	if jobs := must(t, s, "squeue", "--me", "--noheader", "--format=%k"); strings.Contains(jobs, bundle) {
+		t.Errorf("the job is in the queue still: %q", jobs)
 	}
 }
 
@@ -196,24 +183,18 @@ func TestAdministratorSeesNamesAndComments(t *testing.T) {
 	if got := field(t, s, bundle, "exitcode"); got != "4" {
 		t.Errorf("exitcode %q, want 4", got)
 	}
-	for deadline := time.Now().Add(30 * time.Second); ; {
-		out, err := s.Run(t.Context(), "sacct", "--allocations", "--parsable2", "--noheader", "--format=JobName,Account,WCKey,State,ExitCode,Comment")
-		if err != nil {
-			t.Fatal(err)
-		}
+	var job []string
+	await(t, "the accounts show "+bundle, func() bool {
+		out := must(t, s, "sacct", "--allocations", "--parsable2", "--noheader", "--format=JobName,Account,WCKey,State,ExitCode,Comment")
 		for line := range strings.Lines(out) {
-			f := strings.Split(strings.TrimSpace(line), "|")
-			if !strings.Contains(line, "bundle="+bundle+" attempt=1") {
-				continue
+			if strings.Contains(line, "bundle="+bundle+" attempt=1") {
+				job = strings.Split(line, "|")
 			}
-			if !strings.HasPrefix(f[0], "cl-researcher-"+bundle[2:14]+".1-") || f[1] != "lab" || f[2] != "proj1" || f[3] != "FAILED" || f[4] != "4:0" {
-				t.Errorf("sacct says %q", line)
-			}
-			return
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("sacct does not tell of bundle %s:\n%s", bundle, out)
-		}
+		return job != nil
+	})
+	if !strings.HasPrefix(job[0], "cl-researcher-"+bundle[2:14]+".1-") || !slices.Equal(job[1:5], []string{"lab", "proj1", "FAILED", "4:0"}) {
+		t.Errorf("sacct prints %q", job)
 	}
 }
 
@@ -230,12 +211,7 @@ func TestBridgeKilledAnywhereLosesNothingAndRunsNothingTwice(t *testing.T) {
 	// hides no defect.
 	for range 3 {
 		until(t, s, bundles[0], "state", ".")
-		if err := s.KillBridge(); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.StartBridge(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		killed(t, s)
 	}
 	for _, b := range bundles {
 		ready(t, s, b)
@@ -253,12 +229,9 @@ func TestResultsOfABridgeThatWasAwayAreDelivered(t *testing.T) {
 	if err := s.StopBridge(); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
-		jobs, err := s.Run(t.Context(), "squeue", "--me", "--noheader", "--format=%k")
-		if err == nil && !strings.Contains(jobs, bundle) {
-			break
-		}
-	}
+	await(t, "the job has ended", func() bool {
+		return !strings.Contains(must(t, s, "squeue", "--me", "--noheader", "--format=%k"), bundle)
+	})
 	if err := s.StartBridge(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -291,8 +264,7 @@ func TestKeptResultsComeFromTheNodeAndAreSeenInPlace(t *testing.T) {
 	if got := cl(t, s, "cat", second+"/stdout"); got != "weights\nweights\nckpt\nlast\nstderr\nstdout" {
 		t.Errorf("a run that depends on it saw %q", got)
 	}
-	out, err := s.Run(t.Context(), filepath.Join(testsite.Base, "bin", "cl-bridge"), "kept", "ls", "--config", filepath.Join(s.Dir, "bridge.toml"))
-	if err != nil || !strings.Contains(out, first+"  ready") {
-		t.Errorf("kept ls: %v:\n%s", err, out)
+	if out := bridge(t, s, "kept", "ls"); !strings.Contains(out, first+"  ready") {
+		t.Errorf("kept ls:\n%s", out)
 	}
 }

@@ -58,10 +58,12 @@ func admin(t *testing.T, args ...string) {
 }
 
 // bridge runs one of the bridge's commands.
-func bridge(t *testing.T, s *testsite.Site, verb string, args ...string) string {
+func bridge(t *testing.T, s *testsite.Site, args ...string) string {
 	t.Helper()
-	return must(t, s, append([]string{filepath.Join(testsite.Base, "bin", "cl-bridge"), verb, "--config", s.BridgeConfig()}, args...)...)
+	return must(t, s, append(append([]string{program}, args...), "--config", s.BridgeConfig())...)
 }
+
+const program = testsite.Base + "/bin/cl-bridge"
 
 // explanation is the output of cl-bridge explain.
 type explanation struct {
@@ -83,7 +85,7 @@ type entry struct {
 // bundle yet.
 func explained(t *testing.T, s *testsite.Site, bundle string) (e explanation, known bool) {
 	t.Helper()
-	out, err := s.Run(t.Context(), filepath.Join(testsite.Base, "bin", "cl-bridge"), "explain", "--config", s.BridgeConfig(), "--json", bundle)
+	out, err := s.Run(t.Context(), program, "explain", "--config", s.BridgeConfig(), "--json", bundle)
 	if err != nil && strings.Contains(err.Error(), "no bundle "+bundle) {
 		return e, false
 	}

@@ -36,10 +36,7 @@ func TestI7JobRequeuedByRootIsOneVerdict(t *testing.T) {
 	s := own(t, testsite.Options{Config: often("")})
 	bundle := run(t, s, "cpu", "echo once; sleep 300")
 	job := begun(t, s, bundle)
-	await(t, "the command has printed", func() bool {
-		out, err := s.CL(t.Context(), "cat", bundle+"/stdout")
-		return err == nil && out == "once"
-	})
+	untilPrinted(t, s, bundle, "once")
 	admin(t, "scontrol", "update", "jobid="+job, "requeue=1") // it was submitted with --no-requeue
 	admin(t, "scontrol", "requeue", job)
 	await(t, "the job waits again", func() bool { return facts(t, s, job)["JobState"] == "PENDING" })
@@ -96,9 +93,9 @@ func TestTraceOfARealRunIsReplayed(t *testing.T) {
 	if err := s.StopBridge(); err != nil {
 		t.Fatal(err)
 	}
-	out := must(t, s, filepath.Join(testsite.Base, "bin", "cl-bridge"), "replay", trace)
+	out := must(t, s, program, "replay", trace)
 	if last := out[strings.LastIndexByte(out, '\n')+1:]; !strings.Contains(last, " rows=3 different=0") {
-		t.Errorf("replay says %q", out)
+		t.Errorf("replay prints %q", out)
 	}
 	var phases []string
 	for _, h := range explain(t, s, good).History {

@@ -1,7 +1,6 @@
 package slurmtest_test
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -60,34 +59,6 @@ func await(t *testing.T, k *slurmtest.Cluster, state sbatch.State) sbatch.Job {
 	}
 }
 
-func TestRequeuedJobBeginsAgain(t *testing.T) {
-	t.Parallel()
-	k := slurmtest.NewCluster(t, quick())
-	out := filepath.Join(t.TempDir(), "out")
-	r := script(`echo "begun $SLURM_RESTART_COUNT"; [ -n "$SLURM_RESTART_COUNT" ] || exec sleep 600`, "--requeue")
-	r.Output = out
-	id := submit(t, k, r)
-	await(t, k, sbatch.StateRunning)
-	for said := ""; said == ""; { // until it has printed
-		data, _ := os.ReadFile(out)
-		said = string(data)
-	}
-	k.Do(func(now time.Time, c *slurmtest.Controller) {
-		if err := c.Requeue(now, id); err != nil {
-			t.Error(err)
-		}
-	})
-	await(t, k, sbatch.StateCompleted)
-	data, err := os.ReadFile(out)
-	if err != nil || !strings.HasPrefix(string(data), "begun \n") || !strings.HasSuffix(string(data), "begun 1\n") {
-		t.Errorf("%q, %v", data, err)
-	}
-	jobs, err := k.QueryAccounting(t.Context(), time.Now().Add(-time.Hour), []string{"a"})
-	if err != nil || len(jobs) != 2 || jobs[0].State != sbatch.StateRequeued || jobs[1].ID != id {
-		t.Errorf("%+v, %v", jobs, err)
-	}
-}
-
 func TestProcessesOfALostNodeRunOn(t *testing.T) {
 	t.Parallel()
 	k := slurmtest.NewCluster(t, quick())
@@ -119,51 +90,6 @@ func TestProcessesOfALostNodeRunOn(t *testing.T) {
 	}
 	set(slurmtest.NodeResume)
 	await(t, k, sbatch.StateNodeFail)
-}
-
-func TestControllerComesBackWithItsJobs(t *testing.T) {
-	t.Parallel()
-	k := slurmtest.NewCluster(t, quick())
-	dir := t.TempDir()
-	r := script("until [ -e stop ]; do sleep 0.01; done; echo >done; exit 4")
-	r.Dir = dir
-	submit(t, k, r)
-	await(t, k, sbatch.StateRunning)
-	k.Do(func(now time.Time, m *slurmtest.Controller) { m.Stop(now) })
-	var e *sbatch.Error
-	if _, err := k.Observe(t.Context(), time.Now()); !errors.As(err, &e) || e.Message != "slurm_load_jobs error: Unable to contact slurm controller (connect failure)" {
-		t.Errorf("%v", err)
-	}
-	if _, err := k.QueryAccounting(t.Context(), time.Now().Add(-time.Hour), []string{"a"}); err != nil {
-		t.Errorf("the accounts are there: %v", err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "stop"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	k.Do(func(now time.Time, m *slurmtest.Controller) { m.Start(now) })
-	if j := await(t, k, sbatch.StateFailed); j.Reason != "NonZeroExitCode" {
-		t.Errorf("%+v", j)
-	}
-}
-
-// recorder keeps the errors of a test that has to fail.
-type recorder struct {
-	testing.TB
-
-	errors []any
-}
-
-func (r *recorder) Error(args ...any) { r.errors = append(r.errors, args...) }
-
-func TestOptionThatIsNotModelledFailsTheTest(t *testing.T) {
-	t.Parallel()
-	tb := &recorder{TB: t}
-	k := slurmtest.NewCluster(tb, quick())
-	_, err := k.Submit(t.Context(), script("true", "--switches=1"))
-	var unmodelled *slurmtest.UnmodelledError
-	if !errors.As(err, &unmodelled) || len(tb.errors) != 1 {
-		t.Errorf("%v; the test was told %v", err, tb.errors)
-	}
 }
 
 func TestClusterEndsItsJobsWithTheTest(t *testing.T) {

@@ -15,8 +15,7 @@ import (
 // for [Controller.Advance]. A driver therefore calls a method, calls Advance,
 // carries out the orders, and has nothing more to do before [Controller.Due].
 //
-// Errors are *[sbatch.Error], as an [sbatch.Client] returns them, or
-// *[UnmodelledError].
+// Errors are *[sbatch.Error], as an [sbatch.Client] returns them.
 type Controller struct {
 	// Database is the state of the accounting database. It may be changed at
 	// any time.
@@ -80,7 +79,7 @@ func New(site *Site) *Controller {
 // Observe returns the jobs of a user in the order of their ids.
 func (c *Controller) Observe(now time.Time, uid int) (sbatch.Snapshot, error) {
 	if c.stopped {
-		return sbatch.Snapshot{}, failed("observe", "slurm_load_jobs error: "+away)
+		return sbatch.Snapshot{}, failed("observe", "slurm_load_jobs error: "+unreachable)
 	}
 	c.advance(now)
 	s := sbatch.Snapshot{Asked: now, Jobs: make([]sbatch.Job, 0, len(c.jobs))}
@@ -94,9 +93,9 @@ func (c *Controller) Observe(now time.Time, uid int) (sbatch.Snapshot, error) {
 
 // What Slurm's commands say.
 const (
-	away      = "Unable to contact slurm controller (connect failure)"
-	invalidID = "Invalid job id specified"
-	denied    = "Access/permission denied"
+	unreachable = "Unable to contact slurm controller (connect failure)"
+	invalidID   = "Invalid job id specified"
+	denied      = "Access/permission denied"
 )
 
 // failed is the error of a request that is not a submission.
@@ -135,7 +134,7 @@ func (c *Controller) jobByID(id sbatch.JobID) *job {
 func (c *Controller) Cancel(now time.Time, uid int, id sbatch.JobID, name string) error {
 	op := "cancel " + id.String()
 	if c.stopped {
-		return failed(op, "slurm_kill_job2() failed "+away)
+		return failed(op, "slurm_kill_job2() failed "+unreachable)
 	}
 	c.advance(now)
 	j := c.jobByID(id)

@@ -1,7 +1,6 @@
 package slurmtest_test
 
 import (
-	"errors"
 	"testing"
 	"time"
 
@@ -141,79 +140,6 @@ func TestLifeOfAJob(t *testing.T) {
 	}
 	m.accounting("a", sbatch.StateFailed)
 	m.wantOrders(id, slurmtest.Start)
-}
-
-func TestRefusedSubmissionsAndTheirGhosts(t *testing.T) {
-	t.Parallel()
-	m := newModel(t)
-	for words, r := range map[string]sbatch.Request{
-		"Invalid partition name specified (invalid partition specified: x)":                         {Partition: "x"},
-		"Requested node configuration is not available":                                             {GPUs: 1},
-		"Invalid qos specification":                                                                 {QOS: "nosuch"},
-		"Requested node configuration is not available (Memory specification can not be satisfied)": {MemoryMiB: 900 << 10},
-	} {
-		r.Name, r.Script = "a", "#!/bin/sh\n"
-		id, err := m.Submit(m.now, ann, r)
-		var e *sbatch.Error
-		if !errors.As(err, &e) || !e.Refused || e.Retry || e.Message != words {
-			t.Errorf("%d, %+v, want %q", id, err, words)
-		}
-	}
-	s, err := m.Observe(m.now, ann)
-	if err != nil || len(s.Jobs) != 2 {
-		t.Fatalf("%+v, %v; want two ghosts", s, err)
-	}
-	for _, g := range s.Jobs {
-		if g.State != sbatch.StateFailed || g.Nodes != "" || g.Reason != "BadConstraints" || g.Start.IsZero() {
-			t.Errorf("ghost %+v", g)
-		}
-	}
-	m.pass(time.Minute)
-	m.accounting("a", sbatch.StateFailed, sbatch.StateFailed)
-	limited := request("l", "--hold")
-	limited.QOS = "limited"
-	for range 2 {
-		m.submit(limited)
-	}
-	_, err = m.Submit(m.now, ann, limited)
-	if e := (*sbatch.Error)(nil); !errors.As(err, &e) || !e.Refused || !e.Retry {
-		t.Errorf("above the limit: %+v", err)
-	}
-}
-
-func TestCancelledJobGetsTermAndThenKill(t *testing.T) {
-	t.Parallel()
-	m := newModel(t)
-	id, held := m.start(request("a")), m.submit(request("b", "--hold"))
-	for _, c := range []struct {
-		id   sbatch.JobID
-		name string
-	}{{id, "other"}, {held, "other"}, {99, "a"}} {
-		if err := m.Cancel(m.now, ann, c.id, c.name); err != nil {
-			t.Error(err)
-		}
-	}
-	m.wantState(id, sbatch.StateRunning, "None")
-	m.wantState(held, sbatch.StatePending, "JobHeldUser")
-	if err := m.Cancel(m.now, ann+1, id, "a"); err == nil {
-		t.Error("somebody else cancelled it")
-	}
-	if err := errors.Join(m.Cancel(m.now, ann, id, "a"), m.Cancel(m.now, ann, held, "b")); err != nil {
-		t.Error(err)
-	}
-	if j := m.wantState(held, sbatch.StateCancelled, "JobHeldUser"); j.Nodes != "" || !j.Start.Equal(m.now) {
-		t.Errorf("never began: %+v", j)
-	}
-	m.wantState(id, sbatch.StateCompleting, "None")
-	m.pass(2 * time.Second)
-	m.wantOrders(id, slurmtest.Start, slurmtest.Terminate)
-	m.pass(time.Second)
-	m.wantOrders(id, slurmtest.Start, slurmtest.Terminate, slurmtest.Kill)
-	m.pass(time.Hour)
-	m.wantState(id, sbatch.StateCompleting, "None")
-	m.ended(id, 0, slurmtest.End{Signal: 9})
-	m.accounting("a", sbatch.StateCancelled)
-	m.accounting("b") // never eligible
 }
 
 func TestTimeLimitIsLookedAtNowAndThen(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 
 // Database is the state of the accounting database.
 type Database struct {
-	// AwayUntil is until when it gives no answer.
-	AwayUntil time.Time
+	// DownUntil is until when it gives no answer.
+	DownUntil time.Time
 	// Behind is how much later than usual it learns of everything.
 	Behind time.Duration
 	// LosesEnds is set while the ends of jobs do not reach it: it shows those
@@ -62,8 +62,8 @@ func (c *Controller) recordEnd(j *job) {
 // with all their instances, among those that had not ended before a time.
 func (c *Controller) QueryAccounting(now time.Time, uid int, since time.Time, names []string) ([]sbatch.Job, error) {
 	c.advance(now)
-	if now.Before(c.Database.AwayUntil) {
-		return nil, failed("account", databaseAway)
+	if now.Before(c.Database.DownUntil) {
+		return nil, failed("account", databaseDown)
 	}
 	var jobs []sbatch.Job
 	for i := range c.records {
@@ -78,7 +78,7 @@ func (c *Controller) QueryAccounting(now time.Time, uid int, since time.Time, na
 	return jobs, nil
 }
 
-const databaseAway = "Problem talking to the database: Connection refused"
+const databaseDown = "Problem talking to the database: Connection refused"
 
 // shown returns what the database shows of a record, and the job's end. A record
 // without a name yet is not shown: nobody can ask for it.
@@ -105,7 +105,7 @@ func (c *Controller) shown(now time.Time, r *record) (j sbatch.Job, end time.Tim
 // Associations returns the accounts of a user: none for a user that the database
 // does not know.
 func (c *Controller) Associations(now time.Time, user string) ([]sbatch.Association, error) {
-	if now.Before(c.Database.AwayUntil) {
+	if now.Before(c.Database.DownUntil) {
 		return nil, failed("list accounts of "+user, "Sending PersistInit msg: Connection refused")
 	}
 	var all []sbatch.Association

@@ -13,8 +13,8 @@
 // There are no commands here: package sbatch's parsers are tested with recorded
 // outputs of the real ones, and on the real cluster.
 //
-// An option of sbatch that the package does not model is an [UnmodelledError],
-// which no caller can mistake for an answer of Slurm.
+// An option of sbatch that the package does not model panics: no caller can
+// mistake that for an answer of Slurm.
 //
 // Messages, states and reasons are those of Slurm 22.05.8.
 package slurmtest

@@ -79,11 +79,11 @@ func (c *Controller) startRequeue(now time.Time, j *job) {
 
 // Requeue begins a job again, as an administrator does: its processes are
 // ended, and it waits for RequeueDelay. A job that has ended begins again too.
-// Only a job whose Request has --requeue in Extra may be requeued.
+// Only a job with --requeue in the Extra of its Request may be requeued.
 func (c *Controller) Requeue(now time.Time, id sbatch.JobID) error {
 	op := "requeue " + id.String()
 	if c.stopped {
-		return failed(op, away)
+		return failed(op, unreachable)
 	}
 	c.advance(now)
 	j := c.jobByID(id)

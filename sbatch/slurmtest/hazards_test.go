@@ -171,7 +171,7 @@ func TestDatabaseThatIsBehindOrAway(t *testing.T) {
 	m.accounting("a", sbatch.StateRunning)
 	m.pass(10 * time.Second)
 	m.accounting("a", sbatch.StateCompleted)
-	m.Database = slurmtest.Database{AwayUntil: m.now.Add(time.Second), LosesEnds: true}
+	m.Database = slurmtest.Database{DownUntil: m.now.Add(time.Second), LosesEnds: true}
 	if _, err := m.QueryAccounting(m.now, ann, time.Time{}, []string{"a"}); err == nil {
 		t.Error("it answers")
 	}

@@ -43,7 +43,7 @@ const (
 func (c *Controller) SetNode(now time.Time, name, state string) error {
 	op := "update node " + name
 	if c.stopped {
-		return failed(op, away)
+		return failed(op, unreachable)
 	}
 	c.advance(now)
 	n := c.node(name)
@@ -113,7 +113,7 @@ func (c *Controller) AddPartition(p Partition) {
 // Partitions returns all partitions, hidden ones too.
 func (c *Controller) Partitions() ([]sbatch.Partition, error) {
 	if c.stopped {
-		return nil, failed("list partitions", "slurm_load_partitions: "+away)
+		return nil, failed("list partitions", "slurm_load_partitions: "+unreachable)
 	}
 	all := make([]sbatch.Partition, 0, len(c.partitions))
 	for _, p := range c.partitions {

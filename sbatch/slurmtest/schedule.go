@@ -147,7 +147,8 @@ func (c *Controller) startJob(now time.Time, j *job, first bool) {
 	c.launch(now, j, at, gpus)
 }
 
-// unusable are the nodes that a job could run on, when none of them is usable.
+// unusable are the nodes that a job could run on, when none of them is usable. Slurm lists
+// several in its own short form, which is not modelled.
 func (c *Controller) unusable(p *Partition, j *job) string {
 	var unusable []string
 	for _, name := range p.Nodes {
@@ -159,31 +160,15 @@ func (c *Controller) unusable(p *Partition, j *job) string {
 			unusable = append(unusable, name)
 		}
 	}
-	return nodeList(unusable)
-}
-
-// nodeList prints nodes of one prefix as Slurm does: n1, n[1,4]. Ranges are not
-// modelled.
-func nodeList(names []string) string {
-	if len(names) < 2 {
-		return strings.Join(names, "")
-	}
-	prefix := strings.TrimRight(names[0], "0123456789")
-	numbers := make([]string, 0, len(names))
-	for _, name := range names {
-		numbers = append(numbers, strings.TrimPrefix(name, prefix))
-	}
-	return prefix + "[" + strings.Join(numbers, ",") + "]"
+	return strings.Join(unusable, ",")
 }
 
 // blocked is the reason of a job that waits for a change of the cluster, and
 // not for other jobs.
 func (c *Controller) blocked(p *Partition, j *job) string {
 	switch {
-	case p == nil || p.State == "DOWN" || p.State == "DRAIN":
+	case p.State == "DOWN":
 		return "PartitionDown"
-	case p.State == "INACTIVE":
-		return "PartitionInactive"
 	case p.MaxTime > 0 && j.limit > p.MaxTime:
 		return "PartitionTimeLimit"
 	case !slices.ContainsFunc(p.Nodes, func(name string) bool { n := c.node(name); return n != nil && n.CPUs >= j.CPUs }):

@@ -39,7 +39,6 @@ type Node struct {
 	MemoryMiB int64
 	GPUType   string
 	GPUs      int
-	Features  []string
 }
 
 // Partition is a set of nodes that jobs queue for.
@@ -47,7 +46,7 @@ type Partition struct {
 	Name string
 	// Nodes are the names of its nodes.
 	Nodes []string
-	// State is UP, DOWN, DRAIN or INACTIVE; empty means UP.
+	// State is UP or DOWN; empty means UP.
 	State string
 	// Default is set for the partition of jobs that name none.
 	Default              bool
@@ -74,13 +73,12 @@ type User struct {
 // of them with four GPUs, and the users root and researcher. Its times are as
 // measured there.
 func NewSite() *Site {
-	node := func(name, gpu string, gpus int, feature string) Node {
-		return Node{Name: name, CPUs: 64, MemoryMiB: 256000, GPUType: gpu, GPUs: gpus, Features: []string{feature}}
+	node := func(name, gpu string, gpus int) Node {
+		return Node{Name: name, CPUs: 64, MemoryMiB: 256000, GPUType: gpu, GPUs: gpus}
 	}
 	return &Site{
 		Nodes: []Node{
-			node("n1", "", 0, "cpuonly"), node("n2", "", 0, "cpuonly"),
-			node("n3", "a100", 4, "a100"), node("n4", "a100", 4, "a100"),
+			node("n1", "", 0), node("n2", "", 0), node("n3", "a100", 4), node("n4", "a100", 4),
 		},
 		Partitions: []Partition{
 			{Name: "cpu", Nodes: []string{"n1", "n2"}, Default: true, MaxTime: 7 * 24 * time.Hour, DefaultTime: time.Hour},

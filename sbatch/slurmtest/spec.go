@@ -14,15 +14,9 @@ type spec struct {
 	nodeList      string // one node, or empty
 }
 
-// UnmodelledError says that a test asked for something that this package does not
-// model. It is a fault of the test or of this package, never an answer of Slurm.
-type UnmodelledError struct{ Option string }
-
-// Error names what is not modelled.
-func (e *UnmodelledError) Error() string { return "slurmtest does not model sbatch " + e.Option }
-
-// specOf reads the further options of a request.
-func specOf(r sbatch.Request) (*spec, error) {
+// specOf reads the further options of a request. An option that this package does not model is a
+// fault of the test or of this package, never an answer of Slurm: it panics.
+func specOf(r sbatch.Request) *spec {
 	s := &spec{Request: r}
 	for _, option := range r.Extra {
 		name, value, _ := strings.Cut(option, "=")
@@ -34,8 +28,8 @@ func specOf(r sbatch.Request) (*spec, error) {
 		case "--nodelist":
 			s.nodeList = value
 		default:
-			return nil, &UnmodelledError{Option: option}
+			panic("slurmtest does not model sbatch " + option)
 		}
 	}
-	return s, nil
+	return s
 }

@@ -67,7 +67,7 @@ func (c *Controller) Submit(now time.Time, uid int, r sbatch.Request) (sbatch.Jo
 	return j.id, nil
 }
 
-// Try says whether a submission would be refused, as sbatch --test-only. It uses up
+// Try returns the refusal that a submission would get, as sbatch --test-only. It uses up
 // an id, and leaves no record.
 func (c *Controller) Try(now time.Time, uid int, r sbatch.Request) error {
 	s, p, err := c.admit(now, uid, r)
@@ -81,15 +81,12 @@ func (c *Controller) Try(now time.Time, uid int, r sbatch.Request) error {
 // admit fills in what was not asked for, and refuses what slurmctld refuses
 // without leaving a record (Slurm src/slurmctld/job_mgr.c: _job_create).
 func (c *Controller) admit(now time.Time, uid int, r sbatch.Request) (*spec, *Partition, error) {
-	s, err := specOf(r)
-	if err != nil {
-		return nil, nil, err
-	}
+	s := specOf(r)
 	if err := s.checkScript(); err != nil {
 		return nil, nil, err
 	}
 	if c.stopped {
-		return nil, nil, s.refuse(away)
+		return nil, nil, s.refuse(unreachable)
 	}
 	c.advance(now)
 	if len(s.Name) > maxString || len(s.Comment) > maxString || len(s.Script) > maxScript {
@@ -107,7 +104,7 @@ func (c *Controller) admit(now time.Time, uid int, r sbatch.Request) (*spec, *Pa
 		return nil, nil, s.refuse("Requested reservation is invalid")
 	case s.nodeList != "" && c.node(s.nodeList) == nil:
 		return nil, nil, s.refuse("Invalid node name specified")
-	case !c.knowsFeatures(s.Constraint):
+	case s.Constraint != "": // no node has features
 		return nil, nil, s.refuse("Invalid feature specification")
 	}
 	return s, p, c.withinLimits(uid, s)
@@ -140,9 +137,6 @@ func (c *Controller) partitionOf(s *spec) (*Partition, error) {
 		return nil, s.refuse("Invalid partition name specified", "invalid partition specified: "+s.Partition)
 	}
 	p := &c.partitions[i]
-	if p.State == "DRAIN" || p.State == "INACTIVE" {
-		return nil, s.refuse("Required partition not available (inactive or drain)")
-	}
 	s.Partition = p.Name
 	return p, nil
 }
@@ -184,7 +178,7 @@ func (c *Controller) withinLimits(uid int, s *spec) error {
 	return nil
 }
 
-// unfit says why no node of the partition will ever do. The job's record is
+// unfit returns why no node of the partition will ever do. The job's record is
 // made nevertheless, and shown as a job that FAILED.
 func (c *Controller) unfit(p *Partition, s *spec) error {
 	memory := false
@@ -211,32 +205,8 @@ func (c *Controller) memoryOf(s *spec) int64 {
 	return c.site.MemoryPerCPU * max(1, s.CPUs)
 }
 
-func (c *Controller) knowsFeatures(constraint string) bool {
-	for f := range strings.FieldsFuncSeq(constraint, func(r rune) bool { return r == '&' || r == '|' }) {
-		if !slices.ContainsFunc(c.nodes, func(n node) bool { return slices.Contains(n.Features, f) }) {
-			return false
-		}
-	}
-	return true
-}
-
-// has says whether a node has the resources and features of a submission, busy
-// or not. CPUs are not among them: a job that wants too many waits for ever.
+// has reports whether a node has the resources of a submission, busy or not. CPUs are not among
+// them: a job that wants too many waits for ever.
 func (n *node) has(s *spec) bool {
-	if s.GPUs > int64(n.GPUs) || s.GPUType != "" && s.GPUs > 0 && s.GPUType != n.GPUType {
-		return false
-	}
-	if s.Constraint == "" {
-		return true
-	}
-	for all := range strings.SplitSeq(s.Constraint, "|") {
-		lacks := false
-		for f := range strings.SplitSeq(all, "&") {
-			lacks = lacks || !slices.Contains(n.Features, f)
-		}
-		if !lacks {
-			return true
-		}
-	}
-	return false
+	return s.GPUs <= int64(n.GPUs) && (s.GPUType == "" || s.GPUs == 0 || s.GPUType == n.GPUType)
 }

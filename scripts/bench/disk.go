@@ -25,7 +25,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/staging/results"
 )
 
-// benchDisk measures what stands between the server and the nodes: hits and fills
+// benchDisk measures what lies between the server and the nodes: hits and fills
 // of the cache, the collection of results, and staging on a whole site.
 func benchDisk(ctx context.Context) {
 	dir := must(os.MkdirTemp(testsite.Base, "bench-disk-"))
@@ -57,7 +57,7 @@ func benchHits(ctx context.Context, dir string) {
 
 func benchKey(i int) cache.Key { return cache.Key{Kind: "bundle", ID: fmt.Sprintf("0x%032x", i)} }
 
-// populate writes n entries as docs/cache.md says, without flushing them.
+// populate writes n entries as docs/cache.md describes, without flushing them.
 func populate(dir string, n int) {
 	for i := range 256 {
 		check(os.MkdirAll(filepath.Join(dir, benchKey(0).Kind, fmt.Sprintf("%02x", i)), 0o700))

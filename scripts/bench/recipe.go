@@ -32,7 +32,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testsite"
 )
 
-// recipe says what an image is made of.
+// recipe is what an image is made of.
 type recipe struct {
 	name string
 	// files are how many bytes each layer takes from this machine's /usr, the lowest

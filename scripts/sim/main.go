@@ -37,24 +37,21 @@ func main() {
 var errBroken = errors.New("a promise was broken")
 
 func run(ctx context.Context, out io.Writer, args []string) error {
-	var c campaign
+	c := campaign{out: out}
 	flags := flag.NewFlagSet("sim", flag.ContinueOnError)
 	flags.Uint64Var(&c.seeds, "seeds", 10_000, "how many `seeds` to run")
 	flags.Uint64Var(&c.first, "first", 1, "the first `seed`")
-	flags.IntVar(&c.show, "show", 5, "shrink and show at most this many `failures`")
-	flags.DurationVar(&c.tellEvery, "tell-every", 30*time.Second, "how often to tell how far it is, 0 for never")
-	flags.BoolVar(&c.untilBroken, "until-broken", false, "end at the first failure")
 	one := flags.Uint64("seed", 0, "run this `seed` alone")
 	only := flags.String("only", "", "leave out all `faults` but these, such as crash.3,submit-lost.0 (with -seed)")
 	verbose := flags.Bool("v", false, "tell what happens (with -seed)")
 	if err := flags.Parse(args); err != nil {
-		return err //nolint:wrapcheck // it says what is wrong
+		return err //nolint:wrapcheck // it names the flag
 	}
 	if *one != 0 {
 		return runOne(ctx, out, *one, *only, *verbose)
 	}
 	debug.SetGCPercent(3200) // a seed leaves a few hundred kilobytes behind, and little lives
-	return c.run(ctx, out)
+	return c.run(ctx)
 }
 
 // runOne runs one seed.

@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
-	"time"
 
 	"github.com/jmoiron/sqlx"
 
@@ -17,27 +17,27 @@ import (
 
 // Bundle is a bundle.
 type Bundle struct {
-	UUID         string
-	Type         string
-	OwnerID      string
-	Command      *string
-	State        codalab.State
-	Frozen       *string
-	IsAnonymous  bool
-	Metadata     codalab.Metadata
-	Dependencies []codalab.Dependency // with the parents' names and states
-	Created      time.Time
+	UUID         string               `db:"uuid"`
+	Type         string               `db:"bundle_type"`
+	OwnerID      string               `db:"owner_id"`
+	Command      *string              `db:"command"`
+	State        codalab.State        `db:"state"`
+	Frozen       *string              `db:"frozen"`
+	IsAnonymous  bool                 `db:"is_anonymous"`
+	Metadata     codalab.Metadata     `db:"-"`
+	Dependencies []codalab.Dependency `db:"-"` // with the parents' names and states
+	Created      Time                 `db:"created"`
 
 	// DataSize counts against the owner's disk quota. SetDataSize sets it.
-	DataSize int64
+	DataSize int64 `db:"data_size"`
 	// Contents is the name of the directory with the contents; empty if there are none.
-	Contents string
+	Contents string `db:"contents"`
 	// Worker has the run, or had it at its end; zero if no worker has it.
-	Worker Worker
+	Worker Worker `db:"-"`
 	// Assigned is when the run was assigned to Worker.
-	Assigned time.Time
+	Assigned Time `db:"assigned"`
 	// KillMessage is why the worker must kill the run; empty if it must not.
-	KillMessage string
+	KillMessage string `db:"kill_message"`
 }
 
 // Worker identifies a worker: its user, and an id that is unique for that user.
@@ -49,50 +49,38 @@ func (b *Bundle) SetDataSize(bytes int64) {
 	b.Metadata["data_size"] = bytes
 }
 
-// bundleRow is a row of the table bundles.
+// bundleRow is a row of the table bundles: a bundle, and its fields that have another form in
+// SQL.
 type bundleRow struct {
-	UUID        string  `db:"uuid"`
-	Type        string  `db:"bundle_type"`
-	OwnerID     string  `db:"owner_id"`
-	Command     *string `db:"command"`
-	State       string  `db:"state"`
-	Frozen      *string `db:"frozen"`
-	IsAnonymous bool    `db:"is_anonymous"`
-	Name        string  `db:"name"`
-	DataSize    int64   `db:"data_size"`
-	Metadata    string  `db:"metadata"`
-	Created     int64   `db:"created"`
-	Contents    string  `db:"contents"`
-	WorkerUser  string  `db:"worker_user"`
-	WorkerID    string  `db:"worker_id"`
-	Assigned    int64   `db:"assigned"`
-	KillMessage string  `db:"kill_message"`
+	Bundle
+	Name         string `db:"name"`
+	MetadataJSON string `db:"metadata"`
+	WorkerUser   string `db:"worker_user"`
+	WorkerID     string `db:"worker_id"`
 }
 
 func (r bundleRow) bundle() (Bundle, error) {
-	b := Bundle{
-		UUID: r.UUID, Type: r.Type, OwnerID: r.OwnerID, Command: r.Command, State: codalab.State(r.State),
-		Frozen: r.Frozen, IsAnonymous: r.IsAnonymous, Created: fromMicros(r.Created), DataSize: r.DataSize,
-		Contents: r.Contents, Worker: Worker{r.WorkerUser, r.WorkerID}, Assigned: fromMicros(r.Assigned),
-		KillMessage: r.KillMessage, Dependencies: []codalab.Dependency{},
-	}
-	if err := json.Unmarshal([]byte(r.Metadata), &b.Metadata); err != nil {
+	b := r.Bundle
+	b.Worker, b.Dependencies = Worker{r.WorkerUser, r.WorkerID}, []codalab.Dependency{}
+	if err := json.Unmarshal([]byte(r.MetadataJSON), &b.Metadata); err != nil {
 		return Bundle{}, fmt.Errorf("decode metadata of bundle %s: %w", r.UUID, err)
 	}
 	return b, nil
 }
 
+// row returns the bundle's row. It shares no memory that a change of the bundle's fields
+// writes to, so that two rows can be compared.
 func (b *Bundle) row() (bundleRow, error) {
 	metadata, err := json.Marshal(b.Metadata)
 	if err != nil {
 		return bundleRow{}, fmt.Errorf("encode metadata of bundle %s: %w", b.UUID, err)
 	}
-	return bundleRow{
-		UUID: b.UUID, Type: b.Type, OwnerID: b.OwnerID, Command: b.Command, State: string(b.State),
-		Frozen: b.Frozen, IsAnonymous: b.IsAnonymous, Name: b.Metadata.String("name"), DataSize: b.DataSize,
-		Metadata: string(metadata), Created: micros(b.Created), Contents: b.Contents,
-		WorkerUser: b.Worker.User, WorkerID: b.Worker.ID, Assigned: micros(b.Assigned), KillMessage: b.KillMessage,
-	}, nil
+	r := bundleRow{
+		Bundle: *b, Name: b.Metadata.String("name"), MetadataJSON: string(metadata),
+		WorkerUser: b.Worker.User, WorkerID: b.Worker.ID,
+	}
+	r.Metadata, r.Dependencies = nil, nil
+	return r, nil
 }
 
 // CreateBundle adds a bundle and its dependencies, and appends the bundle to the worksheet,
@@ -262,7 +250,7 @@ func change(ctx context.Context, tx *sqlx.Tx, uuid string, decide func(*Bundle) 
 		return b, err
 	}
 	row, err := b.row()
-	if err != nil || row.equal(before) {
+	if err != nil || reflect.DeepEqual(row, before) {
 		return b, err
 	}
 	_, err = tx.NamedExecContext(ctx, `
@@ -276,11 +264,4 @@ func change(ctx context.Context, tx *sqlx.Tx, uuid string, decide func(*Bundle) 
 			b.DataSize-size, b.DataSize-size, b.OwnerID)
 	}
 	return b, rowError(err, "change bundle "+uuid)
-}
-
-// equal reports whether r and other have the same values.
-func (r bundleRow) equal(other bundleRow) bool {
-	same := (r.Frozen == nil) == (other.Frozen == nil) && (r.Frozen == nil || *r.Frozen == *other.Frozen)
-	r.Frozen, other.Frozen, r.Command, other.Command = nil, nil, nil, nil
-	return same && r == other
 }

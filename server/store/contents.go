@@ -146,13 +146,13 @@ func (s *Store) Sweep(ctx context.Context) (int, error) {
 		named[name] = true
 	}
 	// Workers may write results into these.
-	var underway []bundleRow
+	var underway []Bundle
 	if err := s.db.SelectContext(ctx, &underway, `
 		SELECT uuid, assigned FROM bundles WHERE assigned <> 0 AND state NOT IN ('ready', 'failed', 'killed')`); err != nil {
 		return 0, fmt.Errorf("sweep contents: %w", err)
 	}
-	for _, row := range underway {
-		named[Bundle{UUID: row.UUID, Assigned: fromMicros(row.Assigned)}.ResultsName()] = true
+	for _, b := range underway {
+		named[b.ResultsName()] = true
 	}
 	entries, err := os.ReadDir(filepath.Join(s.dir, "bundles"))
 	if err != nil {

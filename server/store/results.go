@@ -15,7 +15,7 @@ import (
 // assignment to a worker has a directory of its own, so that files of an earlier worker are
 // never taken for those of a later one.
 func (b Bundle) ResultsName() string {
-	return b.UUID + "-r" + strconv.FormatInt(micros(b.Assigned), 36)
+	return b.UUID + "-r" + strconv.FormatInt(b.Assigned.micros(), 36)
 }
 
 // MakeResults creates the empty results directory of a run, unless it exists, and returns the

@@ -19,6 +19,7 @@ package store
 
 import (
 	"context"
+	"database/sql/driver"
 	"embed"
 	"errors"
 	"fmt"
@@ -92,18 +93,28 @@ func (s *Store) Lock() (unlock func() error, err error) {
 	return f.Close, nil
 }
 
-// micros is a time as the database keeps it.
-func micros(t time.Time) int64 {
+// Time is a moment. The database keeps it in Unix microseconds, a zero one as 0.
+type Time struct{ time.Time }
+
+// Value returns the moment for the database.
+func (t Time) Value() (driver.Value, error) { return t.micros(), nil }
+
+func (t Time) micros() int64 {
 	if t.IsZero() {
 		return 0
 	}
 	return t.UnixMicro()
 }
 
-// fromMicros is the inverse of micros.
-func fromMicros(us int64) time.Time {
-	if us == 0 {
-		return time.Time{}
+// Scan reads the moment from the database.
+func (t *Time) Scan(value any) error {
+	us, ok := value.(int64)
+	if !ok {
+		return fmt.Errorf("read a time: the database has %v", value)
 	}
-	return time.UnixMicro(us).UTC()
+	*t = Time{}
+	if us != 0 {
+		t.Time = time.UnixMicro(us).UTC()
+	}
+	return nil
 }

@@ -33,7 +33,7 @@ func open(t *testing.T) (*store.Store, string) {
 	s, err := store.Open(t.Context(), dir)
 	must(t, err)
 	t.Cleanup(func() { must(t, s.Close()) })
-	must(t, s.AddUser(t.Context(), store.User{ID: "0xme", Name: "me", Joined: now.UnixMicro(), DiskQuota: 1000}))
+	must(t, s.AddUser(t.Context(), store.User{ID: "0xme", Name: "me", Joined: store.Time{Time: now}, DiskQuota: 1000}))
 	return s, dir
 }
 
@@ -41,7 +41,7 @@ func bundle(name string) store.Bundle {
 	command := "x"
 	return store.Bundle{
 		UUID: codalab.NewUUID(), Type: codalab.TypeRun, OwnerID: "0xme", Command: &command, State: codalab.StateCreated,
-		Metadata: codalab.Metadata{"name": name}, Created: now, Dependencies: []codalab.Dependency{},
+		Metadata: codalab.Metadata{"name": name}, Created: store.Time{Time: now}, Dependencies: []codalab.Dependency{},
 	}
 }
 
@@ -94,7 +94,7 @@ func TestChangeIsAllOrNothing(t *testing.T) {
 	b := bundle("x")
 	must(t, s.CreateBundle(ctx, b, ""))
 	changed, err := s.Change(ctx, b.UUID, func(b *store.Bundle) error {
-		b.State, b.Worker, b.Assigned, b.KillMessage = codalab.StateStarting, store.Worker{User: "u", ID: "w"}, now, "why"
+		b.State, b.Worker, b.Assigned, b.KillMessage = codalab.StateStarting, store.Worker{User: "u", ID: "w"}, store.Time{Time: now}, "why"
 		b.SetDataSize(40)
 		return nil
 	})

@@ -20,8 +20,8 @@ type User struct {
 	ID       string `db:"id"`
 	Name     string `db:"name"`
 	Password string `db:"password"` // hashed
-	// Joined is when the user was added, in Unix microseconds.
-	Joined int64 `db:"joined"`
+	// Joined is when the user was added.
+	Joined Time `db:"joined"`
 	// TimeQuota is in seconds, DiskQuota in bytes.
 	TimeQuota        int64 `db:"time_quota"`
 	DiskQuota        int64 `db:"disk_quota"`
@@ -32,9 +32,6 @@ type User struct {
 
 // Root reports whether the user is the root user.
 func (u User) Root() bool { return u.ID == RootID }
-
-// JoinedAt is when the user was added.
-func (u User) JoinedAt() time.Time { return fromMicros(u.Joined) }
 
 // AddUser adds a user; ErrExists if the id or the name is taken.
 func (s *Store) AddUser(ctx context.Context, u User) error {
@@ -80,8 +77,8 @@ type Grant struct {
 	Refresh        string `db:"refresh"`
 	Client         string `db:"client"`
 	UserID         string `db:"user_id"`
-	AccessExpires  int64  `db:"access_expires"` // Unix microseconds, as the next
-	RefreshExpires int64  `db:"refresh_expires"`
+	AccessExpires  Time   `db:"access_expires"`
+	RefreshExpires Time   `db:"refresh_expires"`
 }
 
 // AddGrant adds a grant and removes expired ones of the same user and client.
@@ -89,7 +86,7 @@ func (s *Store) AddGrant(ctx context.Context, g Grant, now time.Time) error {
 	return s.db.InTx(ctx, func(tx *sqlx.Tx) error {
 		_, err := tx.ExecContext(ctx, tx.Rebind(`
 			DELETE FROM grants WHERE user_id = ? AND client = ? AND access_expires < ? AND refresh_expires < ?`),
-			g.UserID, g.Client, micros(now), micros(now))
+			g.UserID, g.Client, Time{now}, Time{now})
 		if err == nil {
 			_, err = tx.NamedExecContext(ctx, `
 				INSERT INTO grants (access, refresh, client, user_id, access_expires, refresh_expires)
@@ -104,7 +101,7 @@ func (s *Store) UserOfToken(ctx context.Context, access string, now time.Time) (
 	var u User
 	err := s.db.GetContext(ctx, &u, s.db.Rebind(`
 		SELECT users.* FROM grants JOIN users ON users.id = grants.user_id
-		WHERE grants.access = ? AND grants.access_expires > ?`), access, micros(now))
+		WHERE grants.access = ? AND grants.access_expires > ?`), access, Time{now})
 	return u, rowError(err, "get user of token")
 }
 
@@ -115,13 +112,13 @@ func (s *Store) UseRefresh(ctx context.Context, refresh, client string, now time
 	err := s.db.InTx(ctx, func(tx *sqlx.Tx) error {
 		err := tx.GetContext(ctx, &u, tx.Rebind(`
 			SELECT users.* FROM grants JOIN users ON users.id = grants.user_id
-			WHERE grants.refresh = ? AND grants.client = ? AND grants.refresh_expires > ?`), refresh, client, micros(now))
+			WHERE grants.refresh = ? AND grants.client = ? AND grants.refresh_expires > ?`), refresh, client, Time{now})
 		if err != nil {
 			return rowError(err, "get user of refresh token")
 		}
 		_, err = tx.ExecContext(ctx, tx.Rebind(`
 			UPDATE grants SET refresh_expires = ? WHERE refresh = ? AND refresh_expires > ?`),
-			micros(now.Add(grace)), refresh, micros(now.Add(grace)))
+			Time{now.Add(grace)}, refresh, Time{now.Add(grace)})
 		return rowError(err, "use refresh token")
 	})
 	return u, err

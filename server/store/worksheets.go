@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"time"
 
 	"github.com/jmoiron/sqlx"
 
@@ -22,15 +21,9 @@ type Worksheet struct {
 	// Public is everybody's permission: 0 none, 1 read.
 	Public   int    `db:"public"`
 	TagsJSON string `db:"tags"`
-	Created  int64  `db:"created"` // Unix microseconds, as the next
-	Modified int64  `db:"modified"`
+	Created  Time   `db:"created"`
+	Modified Time   `db:"modified"` // also the last change of an item
 }
-
-// CreatedAt is when the worksheet was created.
-func (w Worksheet) CreatedAt() time.Time { return fromMicros(w.Created) }
-
-// ModifiedAt is when the worksheet or its items were last changed.
-func (w Worksheet) ModifiedAt() time.Time { return fromMicros(w.Modified) }
 
 // Tags returns the worksheet's tags.
 func (w Worksheet) Tags() []string {
@@ -107,7 +100,7 @@ func (s *Store) HostWorksheets(ctx context.Context, bundleUUID string) ([]Worksh
 }
 
 // appendBundle appends a new bundle to a worksheet.
-func appendBundle(ctx context.Context, tx *sqlx.Tx, worksheetUUID, bundleUUID string, now int64) error {
+func appendBundle(ctx context.Context, tx *sqlx.Tx, worksheetUUID, bundleUUID string, now Time) error {
 	result, err := tx.ExecContext(ctx, tx.Rebind(`UPDATE worksheets SET modified = ? WHERE uuid = ?`), now, worksheetUUID)
 	if err != nil {
 		return fmt.Errorf("append bundle %s: %w", bundleUUID, err)
