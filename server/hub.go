@@ -191,19 +191,13 @@ func (w *worker) notify() {
 	}
 }
 
-// trackedBundle is a bundle and its resources.
-type trackedBundle struct {
-	store.Bundle
-	resources codalab.Resources
-}
-
 // track updates the hub from bundles' states: the worker that has each bundle, and the
 // worker's duty for it. A waiting poll gets the messages for all of them in one answer.
-func (h *hub) track(bundles []trackedBundle) {
+func (h *hub) track(bundles []store.Bundle, resources func(store.Bundle) codalab.Resources) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, b := range bundles {
-		h.trackOne(b.Bundle, b.resources)
+		h.trackOne(b, resources(b))
 	}
 }
 
@@ -246,9 +240,7 @@ func (h *hub) trackOne(b store.Bundle, r codalab.Resources) {
 // setRun records that a worker has a run, or that it no longer has it.
 func (w *worker) setRun(uuid string, run heldRun, has bool) {
 	count := func(run heldRun, sign int64) {
-		w.used.CPUs += sign * run.CPUs
-		w.used.GPUs += sign * run.GPUs
-		w.used.Memory += sign * run.Memory
+		addResources(&w.used, run.Resources, sign)
 		if !run.starting.IsZero() {
 			w.unclaimed += sign
 		}
@@ -261,6 +253,13 @@ func (w *worker) setRun(uuid string, run heldRun, has bool) {
 		count(run, 1)
 		w.runs[uuid] = run
 	}
+}
+
+// addResources adds the CPUs, GPUs and memory of r to sum, or subtracts them if sign is -1.
+func addResources(sum *codalab.Resources, r codalab.Resources, sign int64) {
+	sum.CPUs += sign * r.CPUs
+	sum.GPUs += sign * r.GPUs
+	sum.Memory += sign * r.Memory
 }
 
 // moreRoom reports whether some worker may have more room than at the last call.
