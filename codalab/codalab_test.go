@@ -219,3 +219,19 @@ func TestErrorsSayWhetherToTryAgain(t *testing.T) {
 		}
 	}
 }
+
+func TestSentence(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"":                             "",
+		" \n":                          "",
+		"open /data: no such file":     "Open /data: no such file.",
+		"sbatch: error:\n  no account": "Sbatch: error: no account.",
+		"élan":                         "Élan.",
+		"The disk is full.":            "The disk is full.",
+	} {
+		if got := codalab.Sentence(text); got != want {
+			t.Errorf("Sentence(%q) = %q, not %q", text, got, want)
+		}
+	}
+}

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 // ParseSize reads a size as CodaLab writes it: a number, then nothing, "k", "m", "g" or "t"
@@ -107,4 +109,19 @@ func SpellDuration(d time.Duration) string {
 		}
 	}
 	return fmt.Sprintf("%ds", d/time.Second)
+}
+
+// Sentence makes a sentence for a bundle's status of an error's text: one line, with a capital
+// at its beginning and a full stop at its end. An empty text stays empty.
+func Sentence(text string) string {
+	text = strings.Join(strings.Fields(text), " ")
+	first, size := utf8.DecodeRuneInString(text)
+	if size == 0 {
+		return ""
+	}
+	text = string(unicode.ToUpper(first)) + text[size:]
+	if !strings.HasSuffix(text, ".") {
+		text += "."
+	}
+	return text
 }

@@ -47,19 +47,16 @@ func (s *Server) processChange(ctx context.Context, uuid string) ([]string, erro
 
 // track updates the hub and the waiting runs from bundles.
 func (s *Server) track(bundles ...store.Bundle) {
-	var all []trackedBundle
 	for _, b := range bundles {
-		resources := s.resources(b)
-		all = append(all, trackedBundle{b, resources})
 		if b.State == codalab.StateStaged && b.Type == codalab.TypeRun {
-			s.pending[b.UUID] = newPending(b, resources)
+			s.pending[b.UUID] = newPending(b, s.resources(b))
 			s.fresh[b.UUID] = s.pending[b.UUID]
 		} else {
 			delete(s.pending, b.UUID)
 			delete(s.fresh, b.UUID)
 		}
 	}
-	s.hub.track(all)
+	s.hub.track(bundles, s.resources)
 }
 
 func newPending(b store.Bundle, resources codalab.Resources) *pending {
@@ -108,7 +105,7 @@ func (s *Server) stage(ctx context.Context, uuid string) ([]string, error) {
 
 // restageUnclaimed stages runs again that no worker has claimed in time.
 func (s *Server) restageUnclaimed(ctx context.Context, now time.Time) {
-	overdue := s.hub.overdue(now, s.StartLimit)
+	overdue := s.hub.overdue(now)
 	if len(overdue) == 0 {
 		return
 	}

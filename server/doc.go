@@ -37,7 +37,7 @@
 //	server, http            configuration and Run; routes, refusals, JSON, query parameters
 //	auth, access            logins and tokens; permissions
 //	users, worksheets       their routes
-//	bundles, create, patch, actions, present, specs
+//	bundles, create, patch, present, specs
 //	                        routes for bundles; bundles as clients see them; names to bundles
 //	contents, blob, stored, upload
 //	                        contents: descriptions, downloads, the store and links, uploads

@@ -14,7 +14,6 @@ import (
 // the poll that waits for messages, and their duties. After a restart, check-ins and Run
 // restore all of it. Its methods are safe for concurrent use and do not block.
 type hub struct {
-	resend  time.Duration
 	timeout time.Duration
 	started time.Time
 
@@ -69,9 +68,9 @@ type poll struct {
 	over   chan struct{} // closed when a newer check-in arrives
 }
 
-func newHub(resend, timeout time.Duration, now time.Time) *hub {
+func newHub(timeout time.Duration, now time.Time) *hub {
 	return &hub{
-		resend: resend, timeout: timeout, started: now,
+		timeout: timeout, started: now,
 		workers: map[store.Worker]*worker{}, holders: map[string]*worker{},
 	}
 }
@@ -131,8 +130,15 @@ func (h *hub) endPoll(p *poll) {
 	}
 }
 
-// maxMessages bounds one answer to a check-in.
-const maxMessages = 200
+const (
+	// maxMessages bounds one answer to a check-in.
+	maxMessages = 200
+	// resendAfter is the time after which a message is repeated that the worker has not acted
+	// on. A kill message is repeated after half of it.
+	resendAfter = 10 * time.Second
+	// startLimit is the time after which an unclaimed run is staged again.
+	startLimit = 5 * time.Minute
+)
 
 // dueMessages returns the duties and reads that are due, and records that they are sent now.
 func (h *hub) dueMessages(p *poll, now time.Time) (duties []duty, reads []codalab.Message) {
@@ -142,13 +148,13 @@ func (h *hub) dueMessages(p *poll, now time.Time) (duties []duty, reads []codala
 		return nil, nil
 	}
 	for _, r := range p.worker.reads {
-		if resendDue(r.sent, now, h.resend) {
+		if resendDue(r.sent, now, resendAfter) {
 			r.sent = now
 			reads = append(reads, r.message)
 		}
 	}
 	for _, d := range p.worker.duties {
-		every := h.resend
+		every := resendAfter
 		if d.kind == codalab.MessageKill {
 			every /= 2
 		}
@@ -191,19 +197,13 @@ func (w *worker) notify() {
 	}
 }
 
-// trackedBundle is a bundle and its resources.
-type trackedBundle struct {
-	store.Bundle
-	resources codalab.Resources
-}
-
 // track updates the hub from bundles' states: the worker that has each bundle, and the
 // worker's duty for it. A waiting poll gets the messages for all of them in one answer.
-func (h *hub) track(bundles []trackedBundle) {
+func (h *hub) track(bundles []store.Bundle, resources func(store.Bundle) codalab.Resources) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, b := range bundles {
-		h.trackOne(b.Bundle, b.resources)
+		h.trackOne(b, resources(b))
 	}
 }
 
@@ -246,9 +246,7 @@ func (h *hub) trackOne(b store.Bundle, r codalab.Resources) {
 // setRun records that a worker has a run, or that it no longer has it.
 func (w *worker) setRun(uuid string, run heldRun, has bool) {
 	count := func(run heldRun, sign int64) {
-		w.used.CPUs += sign * run.CPUs
-		w.used.GPUs += sign * run.GPUs
-		w.used.Memory += sign * run.Memory
+		addResources(&w.used, run.Resources, sign)
 		if !run.starting.IsZero() {
 			w.unclaimed += sign
 		}
@@ -263,6 +261,13 @@ func (w *worker) setRun(uuid string, run heldRun, has bool) {
 	}
 }
 
+// addResources adds the CPUs, GPUs and memory of r to sum, or subtracts them if sign is -1.
+func addResources(sum *codalab.Resources, r codalab.Resources, sign int64) {
+	sum.CPUs += sign * r.CPUs
+	sum.GPUs += sign * r.GPUs
+	sum.Memory += sign * r.Memory
+}
+
 // moreRoom reports whether some worker may have more room than at the last call.
 func (h *hub) moreRoom() bool {
 	h.mu.Lock()
@@ -272,16 +277,16 @@ func (h *hub) moreRoom() bool {
 	return more
 }
 
-// overdue returns the runs that no worker has claimed within limit, or whose worker has gone
+// overdue returns the runs that no worker has claimed within startLimit, or whose worker has gone
 // without claiming them.
-func (h *hub) overdue(now time.Time, limit time.Duration) []string {
+func (h *hub) overdue(now time.Time) []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var uuids []string
 	for _, w := range h.workers {
 		gone := now.Sub(w.seen) > h.timeout
 		for uuid, run := range w.runs {
-			if !run.starting.IsZero() && (gone || now.Sub(run.starting) > limit) {
+			if !run.starting.IsZero() && (gone || now.Sub(run.starting) > startLimit) {
 				uuids = append(uuids, uuid)
 			}
 		}

@@ -218,9 +218,7 @@ func formatResources(r codalab.Resources) string {
 
 // deduct reduces an offer by a run that goes to the worker.
 func (o *offer) deduct(r codalab.Resources) {
-	o.free.CPUs -= r.CPUs
-	o.free.GPUs -= r.GPUs
-	o.free.Memory -= r.Memory
+	addResources(&o.free, r, -1)
 	o.runsLeft--
 	o.running++
 }
@@ -245,9 +243,7 @@ func (h *hub) offers(now time.Time) []*offer {
 		o.runsLeft -= w.unclaimed // the worker itself counts the claimed runs
 		o.running = len(w.runs)
 		o.free = o.total
-		o.free.CPUs -= w.used.CPUs
-		o.free.GPUs -= w.used.GPUs
-		o.free.Memory -= w.used.Memory
+		addResources(&o.free, w.used, -1)
 		for _, d := range w.info.Dependencies {
 			o.dependencies[d] = true
 		}

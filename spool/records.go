@@ -239,12 +239,7 @@ func (a Attempt) WriteSpec(s Spec) error {
 	if err := writeRecord(a.SpecPath(), s); err != nil {
 		return err
 	}
-	return a.syncParents()
-}
-
-// syncParents flushes the entries of the attempt's directory and of its parent, so
-// that a crash of the file server removes neither after a start.
-func (a Attempt) syncParents() error {
+	// A crash of the file server after a start must not remove the attempt's directory.
 	bundle := filepath.Dir(a.Dir)
 	return errors.Join(atomicfile.SyncDir(bundle), atomicfile.SyncDir(filepath.Dir(bundle)))
 }

@@ -3,8 +3,6 @@ package staging_test
 import (
 	"bytes"
 	"context"
-	"io"
-	"log"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -14,13 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-containerregistry/pkg/name"
-	"github.com/google/go-containerregistry/pkg/registry"
-	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	"github.com/google/go-containerregistry/pkg/v1/random"
-	"github.com/google/go-containerregistry/pkg/v1/remote"
-
 	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -129,25 +122,14 @@ func (c *counter) Write(b []byte) (int, error) {
 
 func (s *codalabSite) startRegistry() (image string) {
 	s.t.Helper()
-	handler := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
-	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	registry := imagetest.Start(s.t)
+	registry.Intercept = func(_ http.ResponseWriter, r *http.Request) bool {
 		if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/manifests/latest") {
 			s.resolved.Add(1)
 		}
-		handler.ServeHTTP(w, r)
-	}))
-	s.t.Cleanup(web.Close)
-	img, err := random.Image(1<<20, 1)
-	ok(s.t, err)
-	config, err := img.ConfigFile()
-	ok(s.t, err)
-	config.OS, config.Architecture = "linux", "amd64"
-	img, err = mutate.ConfigFile(img, config)
-	ok(s.t, err)
-	ref, err := name.ParseReference(strings.TrimPrefix(web.URL, "http://") + "/tiny:latest")
-	ok(s.t, err)
-	ok(s.t, remote.Write(ref, img))
-	return ref.String()
+		return false
+	}
+	return registry.Push(s.t, "tiny:latest", imagetest.Tiny(s.t, "x"))
 }
 
 // upload makes a dataset of a directory, or of a file.
@@ -168,7 +150,7 @@ func (s *codalabSite) upload(path string) string {
 		f, err := os.Open(path)
 		ok(s.t, err)
 		defer func() { _ = f.Close() }()
-		ok(s.t, s.client.UploadContents(s.t.Context(), b.UUID, client.UploadOptions{Filename: "data", FinalizeOnSuccess: true}, f))
+		ok(s.t, s.client.UploadContents(s.t.Context(), b.UUID, client.UploadOptions{Filename: "data", Finalize: true}, f))
 		return b.UUID
 	}
 	root, err := os.OpenRoot(path)
@@ -176,7 +158,7 @@ func (s *codalabSite) upload(path string) string {
 	defer func() { _ = root.Close() }()
 	var packed bytes.Buffer
 	ok(s.t, tarstream.Pack(s.t.Context(), &packed, root, ".", tarstream.PackOptions{}))
-	ok(s.t, s.client.UploadContents(s.t.Context(), b.UUID, client.UploadOptions{Filename: "d.tar.gz", Unpack: true, FinalizeOnSuccess: true}, &packed))
+	ok(s.t, s.client.UploadContents(s.t.Context(), b.UUID, client.UploadOptions{Filename: "d.tar.gz", Unpack: true, Finalize: true}, &packed))
 	return b.UUID
 }
 
@@ -189,8 +171,8 @@ func stager(t *testing.T, c *client.Client, dir, host string) *staging.Stager {
 		Holder:       func(bundle string) cache.Holder { return cache.Holder("test-" + bundle) },
 		Dependencies: &inputs.Dependencies{Contents: c, Cache: content},
 		Images: &images.Images{
-			Cache: content, Kept: images.Records(filepath.Join(dir, "kept")), Names: images.Names{Dir: filepath.Join(dir, "names")},
-			Converter: apptainer.Converter{Source: source.Source{Architecture: "amd64", RetryDelay: time.Millisecond}},
+			Cache: content, Kept: images.Records(filepath.Join(dir, "kept")), Names: images.Names{Dir: filepath.Join(dir, "names")}, Now: time.Now,
+			Converter: apptainer.Converter{Source: source.Source{RetryDelay: time.Millisecond}},
 		},
 	}
 }

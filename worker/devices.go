@@ -8,7 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/gpudriver"
 )
@@ -42,9 +43,9 @@ func (r *attemptRun) allocateGPUs() (a gpuAllocation, err error) {
 	}
 	dev := cmp.Or(r.dev, "/dev")
 	a.vendor = gpudriver.NVIDIA
-	present, err := listNVIDIA(dev, mayOpen)
+	present, err := listNVIDIA(dev)
 	if err == nil && len(present) == 0 {
-		if amd := listAMD(dev, cmp.Or(r.sys, "/sys"), r.GPUs, mayOpen); len(amd) > 0 {
+		if amd := listAMD(dev, cmp.Or(r.sys, "/sys"), r.GPUs); len(amd) > 0 {
 			a.vendor, present = gpudriver.AMD, amd
 		}
 	}
@@ -71,22 +72,16 @@ func (r *attemptRun) allocateGPUs() (a gpuAllocation, err error) {
 	return a, nil
 }
 
-// mayOpen reports whether this process may open a device for reading and writing.
-// The kernel asks the devices cgroup here as it does in open(2)
-// (fs/namei.c: inode_permission), and no driver has to wake a GPU for it.
-func mayOpen(path string) bool {
-	const readWrite = 4 | 2 // access(2): R_OK, W_OK
-	return syscall.Access(path, readWrite) == nil
-}
+// mayAccess reports whether this process may open a device in a mode of access(2). The kernel asks the devices
+// cgroup here as it does in open(2) (fs/namei.c: inode_permission), and no driver has to wake a GPU for
+// it.
+func mayAccess(path string, mode uint32) bool { return unix.Access(path, mode) == nil }
 
-// mayRead is mayOpen for reading alone.
-func mayRead(path string) bool {
-	const read = 4
-	return syscall.Access(path, read) == nil
-}
+// readWrite is the mode of access that the use of a device takes.
+const readWrite = unix.R_OK | unix.W_OK
 
 // listNVIDIA lists the GPUs of this node in the order of their index.
-func listNVIDIA(dev string, mayOpen func(string) bool) ([]gpu, error) {
+func listNVIDIA(dev string) ([]gpu, error) {
 	entries, err := os.ReadDir(dev)
 	if err != nil {
 		return nil, fmt.Errorf("look for GPUs: %w", err)
@@ -95,7 +90,7 @@ func listNVIDIA(dev string, mayOpen func(string) bool) ([]gpu, error) {
 	for _, e := range entries {
 		if index, ok := numbered(e.Name(), "nvidia"); ok {
 			path := filepath.Join(dev, e.Name())
-			gpus = append(gpus, gpu{index: index, path: path, allowed: mayOpen(path)})
+			gpus = append(gpus, gpu{index: index, path: path, allowed: mayAccess(path, readWrite)})
 		}
 	}
 	slices.SortFunc(gpus, func(a, b gpu) int { return a.index - b.index })
@@ -116,7 +111,7 @@ func commonNVIDIA(dev string) []string {
 		for _, file := range found {
 			info, err := os.Stat(file)
 			below := filepath.Dir(file) != dev
-			if err == nil && !info.IsDir() && (mayOpen(file) || below && mayRead(file)) {
+			if err == nil && !info.IsDir() && (mayAccess(file, readWrite) || below && mayAccess(file, unix.R_OK)) {
 				devices = append(devices, file)
 			}
 		}
@@ -133,9 +128,9 @@ const vendorAMD = "0x1002"
 // counts them by their place or by the number of the device file
 // (src/plugins/gres/common/gres_common.c: common_gres_set_env), which begins at
 // 128; jobGPUs, its SLURM_JOB_GPUS, shows which.
-func listAMD(dev, sys, jobGPUs string, mayOpen func(string) bool) []gpu {
+func listAMD(dev, sys, jobGPUs string) []gpu {
 	entries, err := os.ReadDir(filepath.Join(dev, "dri"))
-	if err != nil || !mayOpen(filepath.Join(dev, "kfd")) {
+	if err != nil || !mayAccess(filepath.Join(dev, "kfd"), readWrite) {
 		return nil
 	}
 	var minors []int
@@ -152,7 +147,7 @@ func listAMD(dev, sys, jobGPUs string, mayOpen func(string) bool) []gpu {
 	var gpus []gpu
 	for i, minor := range minors {
 		path := filepath.Join(dev, "dri", "renderD"+strconv.Itoa(minor))
-		g := gpu{index: i, path: path, allowed: mayOpen(path)}
+		g := gpu{index: i, path: path, allowed: mayAccess(path, readWrite)}
 		if byFile {
 			g.index = minor
 		}
@@ -171,7 +166,7 @@ func numbered(name, prefix string) (int, bool) {
 // chooseGPUs chooses as many of the allocation's GPUs as the bundle asked for. If
 // the job may open more, SLURM_JOB_GPUS says which are its own.
 func chooseGPUs(want int, present []gpu, jobGPUs string) ([]gpu, error) {
-	allowed := slices.DeleteFunc(slices.Clone(present), func(g gpu) bool { return !g.allowed })
+	allowed := allowedOf(present)
 	if len(allowed) < want {
 		return nil, fmt.Errorf("the bundle asked for %s, and its job may open %s of the node's %d",
 			countGPUs(want), strconv.Itoa(len(allowed)), len(present))
@@ -210,11 +205,15 @@ func chooseParts(want int, present []gpu, parts []string) ([]gpu, error) {
 	if len(parts) < want {
 		return nil, fmt.Errorf("the bundle asked for %s, and its job has %d (CUDA_VISIBLE_DEVICES=%s)", countGPUs(want), len(parts), strings.Join(parts, ","))
 	}
-	allowed := slices.DeleteFunc(slices.Clone(present), func(g gpu) bool { return !g.allowed })
+	allowed := allowedOf(present)
 	if len(allowed) == 0 {
 		return nil, fmt.Errorf("the bundle asked for %s, and its job may open 0 of the node's %d", countGPUs(want), len(present))
 	}
 	return allowed, nil
+}
+
+func allowedOf(gpus []gpu) []gpu {
+	return slices.DeleteFunc(slices.Clone(gpus), func(g gpu) bool { return !g.allowed })
 }
 
 // parseIndices reads the indices of SLURM_JOB_GPUS: "0,2", or "0-3".

@@ -16,17 +16,10 @@ type process struct {
 	resident    int64
 }
 
-// treeUse is what a tree of processes uses.
-type treeUse struct {
-	cpu    cpuTime
-	memory int64
-}
-
 // readTree adds up what a container uses, given its init. Memory is that of the
 // command's processes; shared memory counts for each of them. Processor time is
 // that of the whole container, as in the exit record.
-func readTree(proc string, root int) treeUse {
-	var use treeUse
+func readTree(proc string, root int) (use sample) {
 	for _, p := range descendants(readProcesses(proc), root) {
 		use.cpu.user += p.cpu.user
 		use.cpu.system += p.cpu.system

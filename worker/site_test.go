@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/spool"
@@ -39,6 +40,15 @@ func newSite(t *testing.T, dir string, change func(*spool.Spec)) site {
 	}
 	must(t, s.attempt.WriteSpec(s.spec))
 	return s
+}
+
+// onSite runs a test on a new site, with a worker that runs containers so. The clock is synctest's.
+func onSite(t *testing.T, run runner, change func(*spool.Spec), test func(t *testing.T, s site, w Worker)) {
+	t.Helper()
+	dir, w := t.TempDir(), newWorker(t, run)
+	synctest.Test(t, func(t *testing.T) {
+		test(t, newSite(t, dir, change), w)
+	})
 }
 
 // exit is the record of the attempt's end.

@@ -9,7 +9,6 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/codalab"
-	"github.com/cl-slurm/cl-slurm/internal/sentence"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -51,7 +50,7 @@ func (e *userError) Error() string { return e.sentence }
 func (e ending) verdict(spec spool.Spec) spool.Exit {
 	out := spool.Exit{Terminated: e.stopRequested}
 	if e.exit.Note != "" {
-		out.Note = sentence.Of(e.exit.Note)
+		out.Note = codalab.Sentence(e.exit.Note)
 	}
 	if e.err == nil {
 		code := e.exit.Code
@@ -93,7 +92,7 @@ func (e ending) addLoss(out *spool.Exit) {
 	case out.Failure == "":
 		out.Failure = fmt.Sprintf("Exit code %d.", *out.ExitCode)
 	}
-	out.Failure = strings.TrimSpace(out.Failure + " " + sentence.Of(e.uncopied.Error()))
+	out.Failure = strings.TrimSpace(out.Failure + " " + codalab.Sentence(e.uncopied.Error()))
 	out.Terminated = out.Terminated || errors.Is(e.uncopied, errTold)
 }
 
@@ -103,11 +102,11 @@ func (e ending) explainNotRun() (spool.Cause, string) {
 	case errors.As(e.err, &user):
 		return spool.CauseUser, user.sentence
 	case errors.Is(e.err, container.ErrNoShell):
-		return spool.CauseUser, sentence.Of(container.ErrNoShell.Error())
+		return spool.CauseUser, codalab.Sentence(container.ErrNoShell.Error())
 	case e.stopRequested:
 		return spool.CausePlatform, "The job was told to stop before the command began."
 	default:
-		return spool.CausePlatform, sentence.Of(e.err.Error())
+		return spool.CausePlatform, codalab.Sentence(e.err.Error())
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
@@ -82,10 +81,7 @@ func TestLocalWorkingDirectoryLiesInTheScratchAndGoesWithIt(t *testing.T) {
 
 func TestDiskLimitIsWatchedOnTheNodesDisk(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	w := newWorker(t, writes(t, "result", "eleven char", obeys))
-	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t, dir, func(s *spool.Spec) { s.WorkDir, s.DiskBytes = spool.WorkDirLocal, 100 })
+	onSite(t, writes(t, "result", "eleven char", obeys), func(s *spool.Spec) { s.WorkDir, s.DiskBytes = spool.WorkDirLocal, 100 }, func(t *testing.T, s site, w Worker) {
 		s.write(t, "of another", strings.Repeat("x", 1000))
 		s.write(t, "stdout", "said")
 		links := len(outputDir(bundle)+"/stdout") + len(outputDir(bundle)+"/stderr")
@@ -100,10 +96,7 @@ func TestDiskLimitIsWatchedOnTheNodesDisk(t *testing.T) {
 // What a disk could not flush it may have lost.
 func TestResultsAreFlushedBeforeTheEndIsRecorded(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	w := newWorker(t, writes(t, "result", "x", succeeds))
-	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t, dir, local)
+	onSite(t, writes(t, "result", "x", succeeds), local, func(t *testing.T, s site, w Worker) {
 		var mu sync.Mutex
 		flushed, failed := map[string]bool{}, false
 		w.sync = func(f *os.File) error {
@@ -138,10 +131,7 @@ func inTheWay(t *testing.T, s site, name string) {
 
 func TestCopyIsTriedAgainWhileTheDiskDoesNotTakeIt(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	w := newWorker(t, writes(t, "result", "x", succeeds))
-	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t, dir, local)
+	onSite(t, writes(t, "result", "x", succeeds), local, func(t *testing.T, s site, w Worker) {
 		inTheWay(t, s, "result")
 		go func() {
 			time.Sleep(30 * time.Second)
@@ -184,10 +174,7 @@ func TestResultsThatCannotBeCopiedAreSaidToBeLost(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dir := t.TempDir()
-			w := newWorker(t, writes(t, "result", "x", writes(t, "whole", "y", c.end)))
-			synctest.Test(t, func(t *testing.T) {
-				s := newSite(t, dir, local)
+			onSite(t, writes(t, "result", "x", writes(t, "whole", "y", c.end)), local, func(t *testing.T, s site, w Worker) {
 				inTheWay(t, s, "result")
 				ctx, stop := context.WithCancel(t.Context())
 				defer stop()
@@ -215,10 +202,7 @@ func TestResultsThatCannotBeCopiedAreSaidToBeLost(t *testing.T) {
 // The failure of a copy contains its temporary name.
 func TestWhatIsNotWhollyCopiedIsTakenForNoResult(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	w := newWorker(t, writes(t, "result", "x", succeeds))
-	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t, dir, local)
+	onSite(t, writes(t, "result", "x", succeeds), local, func(t *testing.T, s site, w Worker) {
 		inTheWay(t, s, "result")
 		e := s.run(t, w)
 		name := regexp.MustCompile(`\.copying\S+`).FindString(e.Failure)

@@ -196,10 +196,7 @@ func TestMissingWorkingDirectoryIsRecorded(t *testing.T) {
 
 func TestTimeLimitStopsTheCommand(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	w := newWorker(t, obeys)
-	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t, dir, func(s *spool.Spec) { s.Seconds = 1 })
+	onSite(t, obeys, func(s *spool.Spec) { s.Seconds = 1 }, func(t *testing.T, s site, w Worker) {
 		began := time.Now()
 		e := s.run(t, w)
 		want := "Time limit exceeded. (Container uptime 1.1s > time limit 1.0s) Ask for more with --request-time."
@@ -214,10 +211,7 @@ func TestTimeLimitStopsTheCommand(t *testing.T) {
 
 func TestDiskLimitStopsTheCommand(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	w := newWorker(t, obeys)
-	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t, dir, func(s *spool.Spec) { s.DiskBytes = 10 })
+	onSite(t, obeys, func(s *spool.Spec) { s.DiskBytes = 10 }, func(t *testing.T, s site, w Worker) {
 		s.write(t, "result", "eleven char")
 		want := "Disk limit 10 exceeded (used 11). Ask for more with --request-disk."
 		if e := s.run(t, w); e.Cause != spool.CauseLimit || e.Failure != want || e.Usage.DiskBytes != 11 {
@@ -339,10 +333,7 @@ func TestStatusFollowsTheStageAndThenEveryFiveSeconds(t *testing.T) {
 
 func TestFullDiskDelaysTheRecordAndLosesNothing(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	w := newWorker(t, succeeds)
-	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t, dir, nil)
+	onSite(t, succeeds, nil, func(t *testing.T, s site, w Worker) {
 		// Directories in their place keep both records from being written.
 		for _, name := range []string{"status.json", "exit.json"} {
 			must(t, os.MkdirAll(filepath.Join(s.attempt.Dir, name, "x"), 0o700))
@@ -361,10 +352,7 @@ func TestFullDiskDelaysTheRecordAndLosesNothing(t *testing.T) {
 
 func TestAttemptIsTakenWhenTheDiskAllows(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	w := newWorker(t, succeeds)
-	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t, dir, nil)
+	onSite(t, succeeds, nil, func(t *testing.T, s site, w Worker) {
 		started := filepath.Join(s.attempt.Dir, "started")
 		must(t, os.Mkdir(started, 0o700)) // cannot be read as a record
 		go func() {
@@ -386,10 +374,7 @@ func TestAttemptIsTakenWhenTheDiskAllows(t *testing.T) {
 
 func TestUnrecordedEndIsAnError(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	w := newWorker(t, succeeds)
-	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t, dir, nil)
+	onSite(t, succeeds, nil, func(t *testing.T, s site, w Worker) {
 		must(t, os.MkdirAll(filepath.Join(s.attempt.Dir, "exit.json", "x"), 0o700))
 		if _, err := w.Run(t.Context(), s.attempt.SpecPath()); !errors.Is(err, ErrUnrecorded) {
 			t.Errorf("error %v, want ErrUnrecorded", err)

@@ -175,7 +175,7 @@ func (e *endpoint) explain(err error) error {
 	}
 	switch {
 	case errors.As(err, &slow) && slow.bytes > 0:
-		return fail(true, "registry %s is too slow: it sent %.3g bytes a second in the last %s", e.host, slow.bytesPerSecond(), slow.in)
+		return fail(true, "registry %s is too slow: it sent %.3g bytes a second in the last %s", e.host, float64(slow.bytes)/slow.in.Seconds(), slow.in)
 	case errors.Is(err, errStalled), errors.Is(err, context.DeadlineExceeded):
 		return fail(true, "registry %s cannot be reached: it does not answer", e.host)
 	case isPlainAnswer(err):

@@ -86,8 +86,6 @@ func (s stalled) Error() string { return fmt.Sprintf("it has sent %d bytes in %s
 // Is makes errors.Is find errStalled.
 func (stalled) Is(target error) bool { return target == errStalled }
 
-func (s stalled) bytesPerSecond() float64 { return float64(s.bytes) / s.in.Seconds() }
-
 type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(b []byte) (int, error) { return f(b) }

@@ -67,6 +67,7 @@ func newManifest(raw []byte, digest, sent string) (manifest, error) {
 	if err := json.Unmarshal(raw, &looks); err != nil {
 		return m, fmt.Errorf("its manifest cannot be read: %w", err)
 	}
+	sentType := types.MediaType(sent)
 	switch {
 	case looks.Manifests != nil && (looks.Layers != nil || looks.Config != nil):
 		// Different readers would take it for different things (CVE-2021-41190).
@@ -75,14 +76,14 @@ func newManifest(raw []byte, digest, sent string) (manifest, error) {
 		m.mediaType = types.DockerManifestSchema1
 	case looks.MediaType != "":
 		m.mediaType = looks.MediaType
-	case isManifestType(types.MediaType(sent)):
-		m.mediaType = types.MediaType(sent)
+	case sentType.IsImage(), sentType.IsIndex(), sentType.IsSchema1():
+		m.mediaType = sentType
 	case looks.Manifests != nil:
 		m.mediaType = types.OCIImageIndex
 	case looks.Config != nil:
 		m.mediaType = types.OCIManifestSchema1
 	default:
-		m.mediaType = types.MediaType(sent)
+		m.mediaType = sentType
 	}
 	return m, nil
 }
@@ -91,8 +92,6 @@ func digestOf(data []byte) v1.Hash {
 	sum := sha256.Sum256(data)
 	return v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(sum[:])}
 }
-
-func isManifestType(t types.MediaType) bool { return t.IsImage() || t.IsIndex() || t.IsSchema1() }
 
 func (m manifest) index() (*v1.IndexManifest, error) {
 	list, err := v1.ParseIndexManifest(bytes.NewReader(m.raw))

@@ -1,5 +1,17 @@
 package doctor
 
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/source"
+	"github.com/cl-slurm/cl-slurm/bridge/config"
+	"github.com/cl-slurm/cl-slurm/spool"
+	"github.com/cl-slurm/cl-slurm/staging/images"
+)
+
 // Converter judges whether this host can convert images.
 func Converter(err error) []Check {
 	if err == nil {
@@ -20,4 +32,45 @@ func Image(name string, kept bool, err error) Check {
 		return ok("image", "%s", found+"can be had from its registry")
 	}
 	return warning("image", found+"cannot be had: "+err.Error(), "bring it in with cl-bridge image pull, or name a mirror (image.registry) or another image (image.default_cpu)")
+}
+
+// registryWithin is how long a registry may take to say what an image is.
+const registryWithin = 10 * time.Second
+
+// images checks whether this host can convert images, and whether it gets the images
+// of runs that name none.
+func (e *Examination) images(ctx context.Context) {
+	c := e.Config
+	if c.Image.Queue == "" && !c.Image.Offline {
+		e.add(Converter(c.Image.Converter().Ready(ctx))...)
+	}
+	var names []string
+	for _, q := range c.Queue {
+		names = append(names, c.DefaultImages(q)[0]) // for runs without GPUs
+	}
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		kept, err := e.image(ctx, name)
+		e.add(Image(name, kept, err))
+	}
+}
+
+// image looks for an image among those that are kept here, and then in its registry.
+func (e *Examination) image(ctx context.Context, name string) (kept bool, err error) {
+	ref, err := source.ParseReference(name)
+	if err != nil {
+		return false, err
+	}
+	records := images.Records(spool.Layout(e.Config.Shared).KeptImages())
+	_, kept, _ = records.Get(ref.Name(), string(config.Architecture("").Canonical())) // an unreadable record keeps nothing
+	if kept {
+		return true, nil
+	}
+	if e.Config.Image.Offline {
+		return false, errors.New("image.offline is set, and it was not brought in")
+	}
+	ctx, cancel := context.WithTimeout(ctx, registryWithin)
+	defer cancel()
+	_, err = e.Images.Resolve(ctx, ref)
+	return false, err
 }

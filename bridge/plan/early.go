@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
-	"github.com/cl-slurm/cl-slurm/internal/sentence"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -124,7 +123,7 @@ func (d *decision) staging() {
 		if answer.Final && !answer.Full {
 			cause = spool.CauseUser
 		}
-		d.endWithoutResults(Verdict{Cause: cause, Failure: sentence.Of(answer.Failure)}, "staging failed")
+		d.endWithoutResults(Verdict{Cause: cause, Failure: codalab.Sentence(answer.Failure)}, "staging failed")
 	default:
 		d.tryLater(answer.Failure)
 		if later := d.now.Add(min(answer.After, longestPause)); later.After(d.row.DueAt) {

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
-	"github.com/cl-slurm/cl-slurm/internal/sentence"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -161,7 +160,7 @@ func (d *decision) failUndeliverable(why string) {
 		return
 	}
 	v := *d.row.Verdict
-	v.Cause, v.Failure = spool.CausePlatform, "The results could not be delivered: "+sentence.Of(why)
+	v.Cause, v.Failure = spool.CausePlatform, "The results could not be delivered: "+codalab.Sentence(why)
 	d.row.Verdict = &v
 }
 

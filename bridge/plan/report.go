@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
-	"github.com/cl-slurm/cl-slurm/internal/sentence"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
@@ -137,7 +136,7 @@ func (r Row) doing() string {
 		return r.stagingStatus()
 	case Submitting:
 		if r.LastFailure != "" {
-			return sentence.Of(r.LastFailure)
+			return codalab.Sentence(r.LastFailure)
 		}
 		return "Being submitted to Slurm."
 	case Queued:
@@ -154,7 +153,7 @@ func (r Row) doing() string {
 		case r.Progress != "":
 			return r.Progress
 		case r.LastFailure != "":
-			return "Uploading results; the last try failed: " + sentence.Of(r.LastFailure)
+			return "Uploading results; the last try failed: " + codalab.Sentence(r.LastFailure)
 		}
 		return "Uploading results."
 	case Finalizing:
@@ -169,11 +168,11 @@ func (r Row) stagingStatus() string {
 	case r.DiskLow != "" && r.Progress == "":
 		return "Waiting: " + r.DiskLow + "."
 	case r.LastFailure != "" && !r.DueAt.IsZero():
-		return "Trying again at " + r.DueAt.Format(time.TimeOnly) + ": " + sentence.Of(r.LastFailure)
+		return "Trying again at " + r.DueAt.Format(time.TimeOnly) + ": " + codalab.Sentence(r.LastFailure)
 	case r.Progress != "":
 		return r.Progress
 	case r.LastFailure != "":
-		return "Trying again: " + sentence.Of(r.LastFailure)
+		return "Trying again: " + codalab.Sentence(r.LastFailure)
 	case r.Staged != nil:
 		return "Image and dependencies are ready; waiting to be submitted to Slurm."
 	}

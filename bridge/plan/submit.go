@@ -4,7 +4,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/cl-slurm/cl-slurm/internal/sentence"
+	"github.com/cl-slurm/cl-slurm/codalab"
+
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
@@ -45,7 +46,7 @@ func (d *decision) submitting() {
 		d.fence()
 	case !d.provenAbsent():
 	case d.row.Fenced:
-		d.conclude(platform("Slurm gave no clear answer to the submission, and has no such job: %s", sentence.Of(d.row.LastFailure)))
+		d.conclude(platform("Slurm gave no clear answer to the submission, and has no such job: %s", codalab.Sentence(d.row.LastFailure)))
 	case d.row.UnclearCount >= unclearAnswers:
 		d.fence()
 	default:

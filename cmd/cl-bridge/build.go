@@ -99,6 +99,7 @@ func newImages(c config.Config, content *cache.Cache, from source.Source) *image
 		Offline:  c.Image.Offline,
 		AtOnce:   c.Image.Conversions,
 		LowWater: c.LowWater.Of,
+		Now:      time.Now,
 	}
 }
 

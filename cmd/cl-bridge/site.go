@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
 
 	"github.com/cl-slurm/cl-slurm/bridge/config"
+	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 )
@@ -103,4 +106,102 @@ func ledgerPlace(p program.Process, c config.Config, flag string) (string, error
 		return "", fmt.Errorf("find ledger: %w; set ledger in the configuration", err)
 	}
 	return filepath.Join(state, "ledger.db"), nil
+}
+
+// configVariable is the environment variable that names the configuration where
+// --config does not.
+const configVariable = "CL_BRIDGE_CONFIG"
+
+// configFlag gives a command --config. Before the command runs, path becomes the file
+// that the flag names, or the one in its usual place.
+func configFlag(cmd *cobra.Command, p program.Process, path *string) {
+	cmd.Flags().StringVar(path, "config", "", "the configuration `file`, if not $"+configVariable+" or ~/.config/cl-bridge/bridge.toml")
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		found, err := findConfig(p, *path)
+		if err != nil {
+			return &program.Error{Code: program.ExitUsage, Err: err}
+		}
+		*path = found
+		return nil
+	}
+	if err := cmd.MarkFlagFilename("config", "toml"); err != nil {
+		panic(err) // the flag was added above
+	}
+}
+
+// findConfig returns the configuration that the flag names, or else the one that the
+// environment names, or else the one in the user's configuration directory.
+func findConfig(p program.Process, flag string) (string, error) {
+	if flag != "" {
+		return flag, nil
+	}
+	path, err := configPlace(p)
+	if err != nil {
+		return "", err
+	}
+	_, err = os.Stat(path)
+	switch {
+	case !errors.Is(err, fs.ErrNotExist):
+		return path, nil // its reader says what is wrong with it
+	case p.Getenv(configVariable) != "":
+		return "", fmt.Errorf("no configuration: $%s names %s, which is not there; \"cl-bridge init\" writes one", configVariable, path)
+	}
+	return "", fmt.Errorf("no configuration: $%s is not set, and there is no %s; \"cl-bridge init\" writes one, and --config names another", configVariable, path)
+}
+
+// configPlace returns the path of the configuration where no flag names one.
+func configPlace(p program.Process) (string, error) {
+	if path := p.Getenv(configVariable); path != "" {
+		return path, nil
+	}
+	dir, err := userDir(p, "XDG_CONFIG_HOME", ".config")
+	if err != nil {
+		return "", fmt.Errorf("find configuration: %w; name it with --config", err)
+	}
+	return filepath.Join(dir, "bridge.toml"), nil
+}
+
+// userDir returns this program's directory in one of the user's directories: the one
+// that a variable names, or else the one in the home.
+func userDir(p program.Process, variable string, inHome ...string) (string, error) {
+	dir := p.Getenv(variable)
+	if dir == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return "", err
+		}
+		dir = filepath.Join(append([]string{home}, inHome...)...)
+	}
+	return filepath.Join(dir, "cl-bridge"), nil
+}
+
+// openToJudge opens a ledger that must exist, because it says what may be removed.
+func openToJudge(ctx context.Context, where string) (*ledger.Reader, error) {
+	r, err := ledger.OpenToRead(ctx, where)
+	if errors.Is(err, ledger.ErrAbsent) {
+		return nil, fmt.Errorf("there is no ledger at %s: without one nobody can say what is needed", sqldb.Name(where))
+	}
+	return r, err
+}
+
+// takeLedger locks and opens the ledger: only one bridge may work on it.
+func takeLedger(ctx context.Context, where string) (book *ledger.Ledger, release func(), err error) {
+	if !sqldb.IsURL(where) {
+		if err := os.MkdirAll(filepath.Dir(where), 0o700); err != nil {
+			return nil, nil, fmt.Errorf("make room for the ledger: %w", err)
+		}
+	}
+	unlock, err := ledger.Lock(ctx, where)
+	if err != nil {
+		return nil, nil, err
+	}
+	book, err = ledger.Open(ctx, where)
+	if err != nil {
+		unlock()
+		return nil, nil, err
+	}
+	return book, func() {
+		_ = book.Close() // every row was committed when it was saved
+		unlock()
+	}, nil
 }

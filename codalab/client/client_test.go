@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -272,5 +273,48 @@ func TestBundleIsPostedAsCodaLabDoes(t *testing.T) {
 	})
 	if err != nil || b.State != codalab.StateCreated || b.UUID != "0x281997f8ffa84ae99c97824db6625428" {
 		t.Errorf("got %+v, %v", b, err)
+	}
+}
+
+// The answers are as a CodaLab server's, shortened.
+func TestServerTellsItsVersionAndTheUsersGroups(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/rest/user":
+			say(w, `{"data": {"type": "users", "id": "0x1", "attributes": {"user_name": "ann"}}, "meta": {"version": "1.7.3"}}`)
+		case "/rest/groups":
+			say(w, `{"data": [{"type": "groups", "id": "0x2", "attributes": {"name": "nlp", "user_defined": true}}, {"type": "groups", "id": "0x3", "attributes": {"name": "public"}}], "meta": {"version": "1.7.3"}}`)
+		default:
+			t.Errorf("%s was asked for", r.URL)
+		}
+	})
+	c := s.client(t, nil)
+	if version, err := c.ServerVersion(t.Context()); err != nil || version != "1.7.3" {
+		t.Errorf("version %q, %v", version, err)
+	}
+	if groups, err := c.Groups(t.Context()); err != nil || !cmp.Equal(groups, []string{"nlp", "public"}) {
+		t.Errorf("groups %q, %v", groups, err)
+	}
+}
+
+func TestUnreadMessagesAreLoggedUnknownTypesOnce(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, func(w http.ResponseWriter, _ *http.Request) {
+		say(w, `[{"type":"dance","uuid":"0x1"},{"type":"dance","uuid":"0x2"},{"type":"read","uuid":"0x3","socket_id":"x"},{"type":"kill","uuid":"0x4"}]`)
+	})
+	var log bytes.Buffer
+	c := s.client(t, func(o *client.Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	for range 2 {
+		got, err := c.CheckIn(t.Context(), "w", codalab.CheckIn{})
+		if err != nil || len(got) != 1 || got[0].UUID != "0x4" {
+			t.Errorf("got %+v, %v", got, err)
+		}
+	}
+	if n := strings.Count(log.String(), "type=dance"); n != 1 {
+		t.Errorf("the unknown type was logged %d times:\n%s", n, &log)
+	}
+	if n := strings.Count(log.String(), `type=read bundle=0x3 error="decode message: socket_id is \"x\", which is no whole number"`); n != 2 {
+		t.Errorf("the unreadable message was logged %d times:\n%s", n, &log)
 	}
 }

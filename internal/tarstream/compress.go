@@ -24,8 +24,6 @@ type compressor struct {
 	zw   *pgzip.Writer // nil while head has all
 }
 
-func newCompressor(w io.Writer) *compressor { return &compressor{w: w} }
-
 func (c *compressor) Write(b []byte) (int, error) {
 	if c.zw == nil {
 		if len(c.head)+len(b) <= blockSize {
@@ -43,15 +41,14 @@ func (c *compressor) Write(b []byte) (int, error) {
 // once and read seldom.
 func (c *compressor) start() error {
 	zw, err := pgzip.NewWriterLevel(c.w, pgzip.BestSpeed)
-	if err != nil {
-		return err //nolint:wrapcheck // Pack wraps
+	if err == nil {
+		err = zw.SetConcurrency(blockSize, min(maxCores, runtime.GOMAXPROCS(0)))
 	}
-	if err := zw.SetConcurrency(blockSize, min(maxCores, runtime.GOMAXPROCS(0))); err != nil {
-		return err //nolint:wrapcheck // Pack wraps
+	if err == nil {
+		c.zw = zw
+		_, err = zw.Write(c.head)
+		c.head = nil
 	}
-	c.zw = zw
-	_, err = zw.Write(c.head)
-	c.head = nil
 	return err //nolint:wrapcheck // Pack wraps
 }
 
@@ -61,11 +58,11 @@ func (c *compressor) Close() error {
 		return c.zw.Close() //nolint:wrapcheck // Pack wraps
 	}
 	zw, err := gzip.NewWriterLevel(c.w, gzip.BestSpeed)
-	if err != nil {
-		return err //nolint:wrapcheck // Pack wraps
+	if err == nil {
+		_, err = zw.Write(c.head)
+		err = errors.Join(err, zw.Close())
 	}
-	_, err = zw.Write(c.head)
-	return errors.Join(err, zw.Close())
+	return err //nolint:wrapcheck // Pack wraps
 }
 
 // abandon breaks the stream off. Once it returns, nothing is written.

@@ -43,7 +43,7 @@ func Pack(ctx context.Context, w io.Writer, root *os.Root, dir string, opts Pack
 	if !info.IsDir() {
 		return fmt.Errorf("pack %s: %w", dir, syscall.ENOTDIR)
 	}
-	zw := newCompressor(w)
+	zw := &compressor{w: w}
 	p := packer{
 		ctx: ctx, opts: opts,
 		tw: tar.NewWriter(zw), buf: make([]byte, 128<<10), linked: map[inode]string{},

@@ -49,7 +49,7 @@ type Images struct {
 	// Convert makes a SIF as the Converter's method of that name does, such as in a job; nil
 	// is that method.
 	Convert func(ctx context.Context, c apptainer.Converter, img source.Image, dst string, progress func(apptainer.Progress)) error
-	// Now is the clock; nil is the machine's.
+	// Now is the clock.
 	Now func() time.Time
 
 	once sync.Once
@@ -71,15 +71,8 @@ const (
 func (im *Images) begin() {
 	im.once.Do(func() {
 		im.transfers = transfer.NewRegistry(cmp.Or(im.AtOnce, DefaultConversions))
-		im.resolver = newResolver(cmp.Or(im.Remember, DefaultRemember), im.now)
+		im.resolver = newResolver(cmp.Or(im.Remember, DefaultRemember), im.Now)
 	})
-}
-
-func (im *Images) now() time.Time {
-	if im.Now == nil {
-		return time.Now() //nolint:forbidigo // the default of Now
-	}
-	return im.Now()
 }
 
 // found is the image that a reference stands for.

@@ -58,7 +58,7 @@ func (im *Images) keep(ctx context.Context, w Wanted, item *transfer.Item) (Kept
 	}
 	k := Kept{
 		Format: keptFormat, Name: w.Name.Name(), From: w.Reference.String(), Digest: f.Digest, Architecture: f.Architecture,
-		Private: f.private, Closed: f.closed, Since: im.now().UTC().Truncate(time.Second), By: w.By,
+		Private: f.private, Closed: f.closed, Since: im.Now().UTC().Truncate(time.Second), By: w.By,
 	}
 	old, had, err := im.Kept.Get(k.Name, k.Architecture)
 	if err != nil {

@@ -75,7 +75,10 @@ func readNames(path string) (known namesRecord, err error) {
 	if err == nil {
 		err = json.Unmarshal(data, &known)
 	}
-	return known, err //nolint:wrapcheck // it goes no further
+	if err != nil {
+		return known, fmt.Errorf("read the names of an image: %w", err)
+	}
+	return known, nil
 }
 
 // Forget removes the names of images of which there is no SIF any more.

@@ -28,13 +28,13 @@ const (
 // follows no symbolic link below name. It ends early, and is Partial, after reach entries or
 // with ctx. Two fingerprints of the same number of entries are of the same entries.
 func fingerprint(ctx context.Context, name string, reach int64) (spool.Fingerprint, error) {
-	p := printer{ctx: ctx, reach: reach, sum: sha256.New()}
+	p := printer{reach: reach, sum: sha256.New()}
 	info, err := os.Stat(name)
 	if err != nil {
 		return p.print, err
 	}
 	if info.IsDir() {
-		err = p.tree(name)
+		err = p.tree(ctx, name)
 	} else {
 		err = p.file(name, info)
 	}
@@ -43,7 +43,6 @@ func fingerprint(ctx context.Context, name string, reach int64) (spool.Fingerpri
 }
 
 type printer struct {
-	ctx   context.Context //nolint:containedctx // of one call of fingerprint
 	reach int64
 	sum   hash.Hash
 	print spool.Fingerprint
@@ -51,12 +50,12 @@ type printer struct {
 
 var errReached = errors.New("as many entries as may be")
 
-func (p *printer) tree(name string) error {
+func (p *printer) tree(ctx context.Context, name string) error {
 	root, err := os.OpenRoot(name)
 	if err != nil {
 		return err
 	}
-	err = p.directory(root, ".")
+	err = p.directory(ctx, root, ".")
 	if errors.Is(err, errReached) {
 		p.print.Partial, err = true, nil
 	}
@@ -74,13 +73,13 @@ func (p *printer) file(name string, info fs.FileInfo) error {
 }
 
 // directory adds what root holds, in the order of names. at is its path.
-func (p *printer) directory(root *os.Root, at string) error {
+func (p *printer) directory(ctx context.Context, root *os.Root, at string) error {
 	names, err := p.names(root, at)
 	if err != nil {
 		return err
 	}
 	for _, name := range names {
-		if p.print.Entries >= p.reach || p.ctx.Err() != nil {
+		if p.print.Entries >= p.reach || ctx.Err() != nil {
 			return errReached
 		}
 		info, err := root.Lstat(name)
@@ -93,7 +92,7 @@ func (p *printer) directory(root *os.Root, at string) error {
 		below := path.Join(at, name)
 		p.entry(below, info)
 		if info.IsDir() {
-			if err := p.subdirectory(root, name, below); err != nil {
+			if err := p.subdirectory(ctx, root, name, below); err != nil {
 				return err
 			}
 		}
@@ -103,14 +102,14 @@ func (p *printer) directory(root *os.Root, at string) error {
 
 // subdirectory adds a directory in another. That it may not be read is part of the
 // fingerprint: the command may not read it either.
-func (p *printer) subdirectory(root *os.Root, name, at string) error {
+func (p *printer) subdirectory(ctx context.Context, root *os.Root, name, at string) error {
 	if strings.Count(at, "/") > fingerprintDepth {
 		p.print.Partial = true
 		return nil
 	}
 	sub, err := root.OpenRoot(name)
 	if err == nil {
-		err = errors.Join(p.directory(sub, at), sub.Close())
+		err = errors.Join(p.directory(ctx, sub, at), sub.Close())
 	}
 	switch {
 	case errors.Is(err, fs.ErrPermission):
@@ -163,7 +162,7 @@ func (p *printer) entry(at string, info fs.FileInfo) {
 }
 
 func (p *printer) add(format string, args ...any) {
-	fmt.Fprintf(p.sum, format, args...) //nolint:errcheck // a hash returns none
+	_, _ = fmt.Fprintf(p.sum, format, args...) // a hash returns no error
 }
 
 // reachOf is the reach of a fingerprint that is to be compared with an earlier one.

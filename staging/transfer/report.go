@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cl-slurm/cl-slurm/internal/sentence"
+	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
 // Item is one of the things that a bundle waits for. Its methods are safe for concurrent
@@ -139,7 +139,7 @@ func describe(items []view) string {
 	}
 	switch {
 	case len(moving) > 0:
-		return sentence.Of(describeMoving(moving, items))
+		return codalab.Sentence(describeMoving(moving, items))
 	case elsewhere != nil:
 		return "Waiting for " + elsewhere.name + ", which another process fetches (" + elsewhere.By + ")."
 	case queued == nil && asking != nil:

@@ -35,8 +35,12 @@ func (c *containerInit) prepare(report string) ([]string, error) {
 		if err := c.root.PinImage(); err != nil {
 			return nil, err
 		}
+		writable := []string{"--writable-tmpfs"} // what the command writes outside of binds stays in memory
+		if c.Fakeroot {
+			writable = append(writable, "--fakeroot")
+		}
 		binds, err := c.binds(report, true)
-		return c.args(c.root.SIF, c.memoryOptions(), binds), err
+		return c.args(c.root.SIF, writable, binds), err
 	}
 	if err := initproc.MakeDirs(); err != nil {
 		return nil, err
@@ -68,14 +72,6 @@ func (c *containerInit) prepare(report string) ([]string, error) {
 	// Apptainer makes no mount points in a writable root.
 	binds, err = initproc.MakeTargets(binds, len(c.root.Binds))
 	return c.args(filepath.Join(c.process.Scratch, initproc.RootDir), []string{"--writable"}, binds), err
-}
-
-// memoryOptions keep what the command writes outside of binds in memory.
-func (c *containerInit) memoryOptions() []string {
-	if c.Fakeroot {
-		return []string{"--fakeroot", "--writable-tmpfs"}
-	}
-	return []string{"--writable-tmpfs"}
 }
 
 // args is Apptainer's argument vector for an image, a SIF or a directory, and the options that make it

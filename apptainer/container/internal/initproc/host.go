@@ -59,7 +59,7 @@ func CheckFuse() error {
 // may be forbidden by other means too.
 func CheckNamespaces() error {
 	if NamespacesForbidden() || isZero("/proc/sys/kernel/unprivileged_userns_clone") {
-		return NamespaceError(syscall.EPERM)
+		return namespaceError(syscall.EPERM)
 	}
 	return nil
 }
@@ -73,9 +73,9 @@ func isZero(file string) bool {
 	return err == nil && strings.TrimSpace(string(text)) == "0"
 }
 
-// NamespaceError words the failure of a process to start in a user namespace. It is a
+// namespaceError words the failure of a process to start in a user namespace. It is a
 // HostError where clone(2) was refused.
-func NamespaceError(err error) error {
+func namespaceError(err error) error {
 	for _, refused := range []error{syscall.EPERM, syscall.EACCES, syscall.ENOSPC, syscall.EINVAL, syscall.EUSERS} {
 		if errors.Is(err, refused) {
 			return container.HostErrorf("this node does not let ordinary users make user namespaces: user.max_user_namespaces has to be above 0, "+

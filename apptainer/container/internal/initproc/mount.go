@@ -35,7 +35,7 @@ type Root struct {
 	Labelled bool
 
 	squashfuse int // its process id; 0 while it does not run
-	serverLog  *Tail
+	serverLog  *tail
 }
 
 // MakeDirs makes the directories of the scratch directory.
@@ -69,7 +69,7 @@ func (r *Root) Mount() (mounted bool, err error) {
 	if err = r.MountImage(); err == nil {
 		err = r.MountOverlay()
 	}
-	if err == nil || errors.Is(err, ErrStopped) {
+	if err == nil || errors.Is(err, errStopped) {
 		return err == nil, err
 	}
 	var label *labelError
@@ -82,7 +82,7 @@ func (r *Root) unmountImage() error {
 	if err := unix.Unmount(LowerDir, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) { // it is not mounted
 		return fmt.Errorf("unmount the image: %w", err)
 	}
-	r.Process.KillAll()
+	r.Process.killAll()
 	r.squashfuse = 0
 	return nil
 }
@@ -93,7 +93,7 @@ func (r *Root) MountImage() error {
 	if err != nil {
 		return fmt.Errorf("start squashfuse: %w", err)
 	}
-	r.serverLog = ReadTail(read)
+	r.serverLog = readTail(read)
 	var before unix.Stat_t
 	if err := unix.Stat(LowerDir, &before); err != nil {
 		return fmt.Errorf("mount the image: %w", err)
@@ -128,7 +128,7 @@ func (r *Root) awaitMount(before unix.Stat_t) error {
 			}
 			return fmt.Errorf("process %d ended before it began", d.PID)
 		case <-r.Process.Stop:
-			return ErrStopped
+			return errStopped
 		case <-tick.C:
 			var now unix.Stat_t
 			if err := unix.Stat(LowerDir, &now); err == nil && now.Dev != before.Dev {

@@ -39,7 +39,7 @@ func Main(works map[string]Work) int {
 	p := &Process{Spec: spec, Stop: make(chan struct{}), reports: reports}
 	go p.listen(control) // ends with this process
 	code, err := works[spec.Work](p)
-	p.KillAll()
+	p.killAll()
 	var hostErr *container.HostError
 	last := report{Code: code, Note: p.Note, NoShell: errors.Is(err, container.ErrNoShell), HostError: errors.As(err, &hostErr)}
 	if err != nil {
@@ -105,8 +105,8 @@ func (d Death) String() string {
 	return fmt.Sprintf("exit status %d", d.Status.ExitStatus())
 }
 
-// ErrStopped is the cause where the caller asked for the end before the command began.
-var ErrStopped = errors.New("stopped before the command began")
+// errStopped is the cause where the caller asked for the end before the command began.
+var errStopped = errors.New("stopped before the command began")
 
 // listen waits until the caller asks for the end. When the caller is gone, it ends this process
 // and with it the container.
@@ -183,9 +183,9 @@ func reap(deaths chan<- Death) {
 	}
 }
 
-// KillAll kills all processes of the container and waits for their end, so that their processor
+// killAll kills all processes of the container and waits for their end, so that their processor
 // time is known. Another child may be started afterwards.
-func (p *Process) KillAll() {
+func (p *Process) killAll() {
 	switch {
 	case p.Deaths == nil:
 	case p.Plain:

@@ -21,7 +21,7 @@ func (p *Process) AdoptOrphans() error {
 // its program has ended.
 const sessionGrace = 20 * time.Millisecond
 
-// endSession is KillAll for a plain init. The remaining processes are its children, because it
+// endSession is killAll for a plain init. The remaining processes are its children, because it
 // adopts orphans, and usually there are none.
 func (p *Process) endSession() {
 	kill := time.NewTimer(sessionGrace)

@@ -149,7 +149,7 @@ func (i *Init) start() (_ *runningInit, err error) {
 		}
 	}
 	if err := cmd.Start(); err != nil {
-		return nil, errors.Join(NamespaceError(err), control.Close(), report.Close())
+		return nil, errors.Join(namespaceError(err), control.Close(), report.Close())
 	}
 	return &runningInit{cmd: cmd, control: control, report: report, grace: i.Spec.Grace}, nil
 }

@@ -8,18 +8,18 @@ import (
 	"sync"
 )
 
-// tailBytes is how much of a program's output a Tail keeps.
+// tailBytes is how much of a program's output a tail keeps.
 const tailBytes = 4096
 
-// Tail keeps the end of a program's output.
-type Tail struct {
+// tail keeps the end of a program's output.
+type tail struct {
 	reading sync.WaitGroup
 	text    []byte
 }
 
-// ReadTail reads r to its end in the background, and closes it.
-func ReadTail(r io.ReadCloser) *Tail {
-	t := &Tail{}
+// readTail reads r to its end in the background, and closes it.
+func readTail(r io.ReadCloser) *tail {
+	t := &tail{}
 	t.reading.Go(func() {
 		defer func() { _ = r.Close() }()
 		buf := make([]byte, tailBytes)
@@ -36,7 +36,7 @@ func ReadTail(r io.ReadCloser) *Tail {
 }
 
 // String waits for the end of the output and returns what was kept.
-func (t *Tail) String() string {
+func (t *tail) String() string {
 	t.reading.Wait()
 	return strings.TrimSpace(string(t.text))
 }

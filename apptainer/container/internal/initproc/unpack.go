@@ -56,12 +56,12 @@ func (r *Root) unpackImage() error {
 // names in an image led some versions out of it (CVE-2021-40153, CVE-2021-41072). By default it
 // would use half of the memory for its buffers, and all processors of the node. In a user namespace
 // in which it is not root it does not try to change owners.
-func (r *Root) startUnsquashfs(program string) (pid int, output *Tail, err error) {
+func (r *Root) startUnsquashfs(program string) (pid int, output *tail, err error) {
 	read, write, err := os.Pipe()
 	if err != nil {
 		return 0, nil, fmt.Errorf("start unsquashfs: %w", err)
 	}
-	output = ReadTail(read)
+	output = readTail(read)
 	defer func() { _ = write.Close() }()
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
@@ -105,11 +105,11 @@ func (r *Root) awaitChild(pid int) (Death, error) {
 		select {
 		case d := <-r.Process.Deaths:
 			if d.PID == pid {
-				r.Process.KillAll() // nothing is left; another child may follow
+				r.Process.killAll() // nothing is left; another child may follow
 				return d, nil
 			}
 		case <-r.Process.Stop:
-			return Death{}, ErrStopped
+			return Death{}, errStopped
 		}
 	}
 }
