@@ -131,7 +131,6 @@ func (wk *worker) leave(exit spool.Exit, end slurmtest.End) {
 		a.disturb("its exit record was not written")
 	default:
 		a.exit = written[spool.Exit]{&exit, w.disk.seen()}
-		a.late = max(a.late, a.exit.seen)
 		if wk.dies() {
 			return
 		}
