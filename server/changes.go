@@ -105,7 +105,7 @@ func (s *Server) stage(ctx context.Context, uuid string) ([]string, error) {
 
 // restageUnclaimed stages runs again that no worker has claimed in time.
 func (s *Server) restageUnclaimed(ctx context.Context, now time.Time) {
-	overdue := s.hub.overdue(now, s.StartLimit)
+	overdue := s.hub.overdue(now)
 	if len(overdue) == 0 {
 		return
 	}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
-	"github.com/cl-slurm/cl-slurm/server"
 )
 
 // answered is a check-in under way.
@@ -210,7 +209,7 @@ func TestGoneClientGetsNoMessage(t *testing.T) {
 func TestWorkersAreFilledAndNotOverfilled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t, func(c *server.Config) { c.StartLimit = time.Hour })
+		s := newSite(t)
 		var uuids []string
 		for range 6 {
 			uuids = append(uuids, s.run("x", cpuQueue))

@@ -14,7 +14,6 @@ import (
 // the poll that waits for messages, and their duties. After a restart, check-ins and Run
 // restore all of it. Its methods are safe for concurrent use and do not block.
 type hub struct {
-	resend  time.Duration
 	timeout time.Duration
 	started time.Time
 
@@ -69,9 +68,9 @@ type poll struct {
 	over   chan struct{} // closed when a newer check-in arrives
 }
 
-func newHub(resend, timeout time.Duration, now time.Time) *hub {
+func newHub(timeout time.Duration, now time.Time) *hub {
 	return &hub{
-		resend: resend, timeout: timeout, started: now,
+		timeout: timeout, started: now,
 		workers: map[store.Worker]*worker{}, holders: map[string]*worker{},
 	}
 }
@@ -131,8 +130,15 @@ func (h *hub) endPoll(p *poll) {
 	}
 }
 
-// maxMessages bounds one answer to a check-in.
-const maxMessages = 200
+const (
+	// maxMessages bounds one answer to a check-in.
+	maxMessages = 200
+	// resendAfter is the time after which a message is repeated that the worker has not acted
+	// on. A kill message is repeated after half of it.
+	resendAfter = 10 * time.Second
+	// startLimit is the time after which an unclaimed run is staged again.
+	startLimit = 5 * time.Minute
+)
 
 // dueMessages returns the duties and reads that are due, and records that they are sent now.
 func (h *hub) dueMessages(p *poll, now time.Time) (duties []duty, reads []codalab.Message) {
@@ -142,13 +148,13 @@ func (h *hub) dueMessages(p *poll, now time.Time) (duties []duty, reads []codala
 		return nil, nil
 	}
 	for _, r := range p.worker.reads {
-		if resendDue(r.sent, now, h.resend) {
+		if resendDue(r.sent, now, resendAfter) {
 			r.sent = now
 			reads = append(reads, r.message)
 		}
 	}
 	for _, d := range p.worker.duties {
-		every := h.resend
+		every := resendAfter
 		if d.kind == codalab.MessageKill {
 			every /= 2
 		}
@@ -271,16 +277,16 @@ func (h *hub) moreRoom() bool {
 	return more
 }
 
-// overdue returns the runs that no worker has claimed within limit, or whose worker has gone
+// overdue returns the runs that no worker has claimed within startLimit, or whose worker has gone
 // without claiming them.
-func (h *hub) overdue(now time.Time, limit time.Duration) []string {
+func (h *hub) overdue(now time.Time) []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var uuids []string
 	for _, w := range h.workers {
 		gone := now.Sub(w.seen) > h.timeout
 		for uuid, run := range w.runs {
-			if !run.starting.IsZero() && (gone || now.Sub(run.starting) > limit) {
+			if !run.starting.IsZero() && (gone || now.Sub(run.starting) > startLimit) {
 				uuids = append(uuids, uuid)
 			}
 		}

@@ -17,6 +17,9 @@ import (
 // are elsewhere now.
 var errMoved = errors.New("the bundle has stopped running")
 
+// readTimeout is how long a worker may take to answer a read.
+const readTimeout = time.Minute
+
 // read is a request to a worker for files of a running bundle. The hub's lock guards sent.
 type read struct {
 	message codalab.Message
@@ -97,7 +100,7 @@ func (s *Server) readFromWorker(ctx context.Context, b store.Bundle, path string
 	if !ok {
 		return answer{}, refuse(http.StatusNotFound, "The worker that runs bundle %s is not connected, so its files cannot be read now", b.UUID)
 	}
-	timer := time.NewTimer(s.ReadTimeout)
+	timer := time.NewTimer(readTimeout)
 	defer timer.Stop()
 	select {
 	case a := <-r.answers:
@@ -115,7 +118,7 @@ func (s *Server) readFromWorker(ctx context.Context, b store.Bundle, path string
 		return a, nil
 	case <-timer.C:
 		s.hub.dropRead(b, r)
-		return answer{}, refuse(http.StatusNotFound, "The worker that runs bundle %s did not answer within %s", b.UUID, codalab.FormatDuration(s.ReadTimeout))
+		return answer{}, refuse(http.StatusNotFound, "The worker that runs bundle %s did not answer within %s", b.UUID, codalab.FormatDuration(readTimeout))
 	case <-ctx.Done():
 		s.hub.dropRead(b, r)
 		return answer{}, ctx.Err()

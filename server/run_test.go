@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -130,44 +131,46 @@ func TestRunWithoutStoredResultsCountsNoDisk(t *testing.T) {
 
 func TestKill(t *testing.T) {
 	t.Parallel()
-	kill := func(s *site, uuid string) answer {
-		return s.call("alice", http.MethodPost, "/bundle-actions", object("bundle-actions", map[string]string{"type": "kill", "uuid": uuid}))
-	}
-	s := newSite(t, func(c *server.Config) { c.Resend = 2 }) // nanoseconds: every check-in
-	staged := s.run("x", map[string]any{"request_queue": "nosuch"})
-	s.await(staged, codalab.StateStaged)
-	a := kill(s, staged).ok()
-	if a.value("data", 0, "id") != nil || a.text("data", 0, "attributes", "type") != "kill" {
-		t.Errorf("answer %s", a.body)
-	}
-	if b := s.bundle("alice", staged); b.State != codalab.StateKilled || !cmp.Equal(b.Metadata.Strings("actions"), []string{"kill"}) {
-		t.Errorf("%s %v", b.State, b.Metadata)
-	}
-	kill(s, staged).says(400, "ready, failed, killed")
-
-	w := s.worker("alice", "w", "cpu")
-	starting := s.run("x", cpuQueue)
-	w.told(codalab.MessageRun)
-	kill(s, starting).ok()
-	if w.startBundle(starting) {
-		t.Error("a killed bundle was handed out")
-	}
-
-	s.run("x", cpuQueue)
-	uuid := w.takes()
-	running := reportOf(uuid, codalab.StateRunning)
-	kill(s, uuid).ok()
-	for range 2 { // until it has ended
-		if m := w.told(codalab.MessageKill, running); m.UUID != uuid || m.KillMessage != codalab.KillRequested {
-			t.Errorf("told %+v", m)
+	synctest.Test(t, func(t *testing.T) {
+		kill := func(s *site, uuid string) answer {
+			return s.call("alice", http.MethodPost, "/bundle-actions", object("bundle-actions", map[string]string{"type": "kill", "uuid": uuid}))
 		}
-	}
-	message, code := codalab.KillRequested, 137
-	running.State, running.FailureMessage, running.ExitCode = codalab.StateFinalizing, &message, &code
-	w.told(codalab.MessageMarkFinalized, running)
-	if b := s.bundle("alice", uuid); b.State != codalab.StateKilled || b.Metadata.String("failure_message") != message {
-		t.Errorf("%s %v", b.State, b.Metadata)
-	}
+		s := newSite(t)
+		staged := s.run("x", map[string]any{"request_queue": "nosuch"})
+		s.await(staged, codalab.StateStaged)
+		a := kill(s, staged).ok()
+		if a.value("data", 0, "id") != nil || a.text("data", 0, "attributes", "type") != "kill" {
+			t.Errorf("answer %s", a.body)
+		}
+		if b := s.bundle("alice", staged); b.State != codalab.StateKilled || !cmp.Equal(b.Metadata.Strings("actions"), []string{"kill"}) {
+			t.Errorf("%s %v", b.State, b.Metadata)
+		}
+		kill(s, staged).says(400, "ready, failed, killed")
+
+		w := s.worker("alice", "w", "cpu")
+		starting := s.run("x", cpuQueue)
+		w.told(codalab.MessageRun)
+		kill(s, starting).ok()
+		if w.startBundle(starting) {
+			t.Error("a killed bundle was handed out")
+		}
+
+		s.run("x", cpuQueue)
+		uuid := w.takes()
+		running := reportOf(uuid, codalab.StateRunning)
+		kill(s, uuid).ok()
+		for range 2 { // until it has ended
+			if m := w.told(codalab.MessageKill, running); m.UUID != uuid || m.KillMessage != codalab.KillRequested {
+				t.Errorf("told %+v", m)
+			}
+		}
+		message, code := codalab.KillRequested, 137
+		running.State, running.FailureMessage, running.ExitCode = codalab.StateFinalizing, &message, &code
+		w.told(codalab.MessageMarkFinalized, running)
+		if b := s.bundle("alice", uuid); b.State != codalab.StateKilled || b.Metadata.String("failure_message") != message {
+			t.Errorf("%s %v", b.State, b.Metadata)
+		}
+	})
 }
 
 func TestRunsWaitForTheirParents(t *testing.T) {

@@ -32,25 +32,15 @@ type Config struct {
 	SharedDisk bool
 	// Hold is how long a check-in waits for messages; default 5 s.
 	Hold time.Duration
-	// Resend is the time after which a run message is repeated; default 10 s. A kill message
-	// is repeated after half of it.
-	Resend time.Duration
-	// StartLimit is the time after which an unclaimed run is staged again; default 5 min.
-	StartLimit time.Duration
 	// WorkerTimeout is how long after its last check-in a worker counts as gone; default 60 s.
 	WorkerTimeout time.Duration
-	// ReadTimeout is how long a worker may take to answer a read; default 60 s.
-	ReadTimeout time.Duration
 	// HashIterations is the number of PBKDF2 iterations for passwords; default 600,000.
 	HashIterations int
 }
 
 func (c Config) withDefaults() Config {
 	c.Hold = cmp.Or(c.Hold, 5*time.Second)
-	c.Resend = cmp.Or(c.Resend, 10*time.Second)
-	c.StartLimit = cmp.Or(c.StartLimit, 5*time.Minute)
 	c.WorkerTimeout = cmp.Or(c.WorkerTimeout, time.Minute)
-	c.ReadTimeout = cmp.Or(c.ReadTimeout, time.Minute)
 	c.HashIterations = cmp.Or(c.HashIterations, HashIterations)
 	c.DefaultCPUImage = cmp.Or(c.DefaultCPUImage, "codalab/default-cpu")
 	c.DefaultGPUImage = cmp.Or(c.DefaultGPUImage, "codalab/default-gpu")
@@ -84,7 +74,7 @@ func New(c Config) *Server {
 	c = c.withDefaults()
 	return &Server{
 		Config: c,
-		hub:    newHub(c.Resend, c.WorkerTimeout, c.Now()),
+		hub:    newHub(c.WorkerTimeout, c.Now()),
 
 		adoptions: adoptions{byName: map[string]*adoption{}, missing: map[string]time.Time{}},
 		hashing:   semaphore.NewWeighted(2),

@@ -150,7 +150,7 @@ func (s *codalabSite) upload(path string) string {
 		f, err := os.Open(path)
 		ok(s.t, err)
 		defer func() { _ = f.Close() }()
-		ok(s.t, s.client.UploadContents(s.t.Context(), b.UUID, client.UploadOptions{Filename: "data", FinalizeOnSuccess: true}, f))
+		ok(s.t, s.client.UploadContents(s.t.Context(), b.UUID, client.UploadOptions{Filename: "data", Finalize: true}, f))
 		return b.UUID
 	}
 	root, err := os.OpenRoot(path)
@@ -158,7 +158,7 @@ func (s *codalabSite) upload(path string) string {
 	defer func() { _ = root.Close() }()
 	var packed bytes.Buffer
 	ok(s.t, tarstream.Pack(s.t.Context(), &packed, root, ".", tarstream.PackOptions{}))
-	ok(s.t, s.client.UploadContents(s.t.Context(), b.UUID, client.UploadOptions{Filename: "d.tar.gz", Unpack: true, FinalizeOnSuccess: true}, &packed))
+	ok(s.t, s.client.UploadContents(s.t.Context(), b.UUID, client.UploadOptions{Filename: "d.tar.gz", Unpack: true, Finalize: true}, &packed))
 	return b.UUID
 }
 

@@ -90,7 +90,7 @@ func bridgeKeys() []Key {
 		{Name: "disk_settle", Type: Time, Default: `"10s"`, Meaning: "How long the shared disk may take to show the bridge what a node wrote. It has to be above the attribute cache of the disk's mount (`acregmax`, `acdirmax`)."},
 		{Name: "keep_after_ack", Type: Time, Default: `"1d"`, Meaning: "How long results stay on the shared disk after the server has acknowledged them."},
 		{Name: "stage_patience", Type: Time, Default: `"5m"`, Meaning: "How long the bridge repeats a failing pull or download."},
-		{Name: "outage_patience", Type: Time, Default: `"1d"`, Meaning: "The same while the server, a registry or the disk is away or full, which is not the bundle's fault."},
+		{Name: "outage_patience", Type: Time, Default: `"1d"`, Meaning: "The same while the server or a registry does not answer or the disk is full, which is not the bundle's fault."},
 		{Name: "collect_patience", Type: Time, Default: `"3d"`, Meaning: "How long the bridge repeats a failing upload of results, once a minute. Then the bundle fails."},
 		{Name: "max_attempts", Type: Count, Default: "3", Meaning: "The most attempts of one bundle when the platform fails."},
 		{Name: "cancel_strays", Type: Flag, Default: "true", Meaning: "Whether the bridge cancels an orphan job, a job of its own that belongs to no bundle, after ten minutes. With `false` it only logs the job."},

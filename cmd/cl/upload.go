@@ -103,8 +103,7 @@ func (u *upload) run(ctx context.Context, worksheet string) error {
 	}
 	progress := u.progress("Sent", p.size)
 	err = at.UploadContents(ctx, b.UUID, client.UploadOptions{
-		Filename: p.name, Unpack: p.unpack,
-		StateOnSuccess: codalab.StateReady, FinalizeOnSuccess: true, FinalizeOnFailure: true,
+		Filename: p.name, Unpack: p.unpack, Finalize: true,
 	}, io.TeeReader(body, progress))
 	progress.end()
 	if err != nil {

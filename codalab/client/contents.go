@@ -128,12 +128,9 @@ type UploadOptions struct {
 	Filename string
 	// Unpack tells the server to unpack an archive.
 	Unpack bool
-	// FinalizeOnSuccess brings the bundle to StateOnSuccess, a final state; empty means ready.
-	FinalizeOnSuccess bool
-	StateOnSuccess    codalab.State
-	// FinalizeOnFailure makes the bundle failed when the upload fails. CodaLab's own server
-	// does so in any case when an upload breaks off.
-	FinalizeOnFailure bool
+	// Finalize makes the bundle ready, or failed when the upload fails. CodaLab's own server
+	// makes it failed in any case when an upload breaks off.
+	Finalize bool
 	// Confirm is for the results of a run that its worker still reports. The client reads the
 	// bundle before and after the upload, and fails unless the server has kept the contents.
 	Confirm bool
@@ -158,16 +155,16 @@ func (c *Client) UploadContents(ctx context.Context, uuid string, o UploadOption
 func (c *Client) putContents(ctx context.Context, uuid string, o UploadOptions, body io.Reader) error {
 	query := url.Values{
 		"unpack":              {boolParam(o.Unpack)},
-		"finalize_on_success": {boolParam(o.FinalizeOnSuccess)},
-		"finalize_on_failure": {boolParam(o.FinalizeOnFailure)},
+		"finalize_on_success": {boolParam(o.Finalize)},
+		"finalize_on_failure": {boolParam(o.Finalize)},
 		"use_azure_blob_beta": {"0"},
 		"store":               {""},
 	}
 	if o.Filename != "" {
 		query.Set("filename", o.Filename)
 	}
-	if o.StateOnSuccess != "" {
-		query.Set("state_on_success", string(o.StateOnSuccess))
+	if o.Finalize {
+		query.Set("state_on_success", string(codalab.StateReady))
 	}
 	in := call{method: "PUT", path: contentsPath("blob", codalab.Target{BundleUUID: uuid}), query: query}
 	if body != nil {

@@ -125,8 +125,7 @@ func TestUploadIsStreamed(t *testing.T) {
 		}
 	})
 	err := s.client(t, nil).UploadContents(t.Context(), uuid, client.UploadOptions{
-		Filename: "d.tar.gz", Unpack: true, FinalizeOnSuccess: true, FinalizeOnFailure: true,
-		StateOnSuccess: codalab.StateReady,
+		Filename: "d.tar.gz", Unpack: true, Finalize: true,
 	}, strings.NewReader("archive"))
 	if err != nil {
 		t.Error(err)
