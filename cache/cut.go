@@ -3,7 +3,7 @@ package cache
 import (
 	"context"
 	"errors"
-	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -77,13 +77,8 @@ func (w *trimming) clearLeft(cand candidate) error {
 	if w.DryRun {
 		return nil
 	}
-	if err := removeTree(filepath.Join(cand.dir, cand.id)); err != nil {
+	if err := w.discard(filepath.Join(cand.dir, cand.id), w.sizes[cand.id]); err != nil {
 		return err
-	}
-	for _, s := range w.sizes[cand.id] {
-		if err := remove(w.sizePath(s.name)); err != nil {
-			return fmt.Errorf("clear what a fill has left: %w", err)
-		}
 	}
 	w.Freed += usage(w.sizes[cand.id]).Bytes
 	return nil
@@ -111,10 +106,7 @@ func (x *excess) less(s sizeOf) {
 func (w *trimming) excess() (excess, error) {
 	x := excess{all: w.All, owners: map[string]int64{}}
 	used := w.Trimmed.Usage
-	used.Owners = map[string]int64{}
-	for owner, bytes := range w.Trimmed.Usage.Owners {
-		used.Owners[owner] = bytes
-	}
+	used.Owners = maps.Clone(used.Owners)
 	for id := range w.out {
 		s := largest(w.sizes[id])
 		used.Bytes -= s.bytes
@@ -167,36 +159,26 @@ type candidate struct {
 // candidates lists the entries that may go, those first that were not used for
 // longest. An entry's record is looked at, not read: there may be very many.
 func (w *trimming) candidates(ctx context.Context, x excess) ([]candidate, error) {
-	ids := map[string]string{}
-	for id, sizes := range w.sizes {
-		if s := sizes[0]; !w.out[id] && x.needs(largest(sizes)) {
-			ids[s.hash+"/"+s.token] = id
-		}
-	}
 	var list []candidate
 	err := w.shards(ctx, func(s shard) error {
-		stands := map[string]bool{}
-		for _, hash := range s.records {
-			stands[hash] = true
-		}
 		for _, name := range s.names {
 			hash, token, err := splitID(name)
-			id := ids[hash+"/"+token]
-			if err == nil && id != "" && !w.removable(filepath.Join(s.dir, name)) {
+			sizes := w.sizes[name]
+			if err != nil || len(sizes) == 0 || w.out[name] || !x.needs(largest(sizes)) || !w.removable(filepath.Join(s.dir, name)) {
 				continue
 			}
-			if err == nil && token == leftToken && id != "" {
-				list = append(list, candidate{hash: hash, id: id, dir: s.dir, left: true})
-				continue
+			cand := candidate{hash: hash, id: name, dir: s.dir, left: token == leftToken}
+			if !cand.left {
+				if w.pinned.keeps(hash, token) {
+					continue
+				}
+				info, err := os.Lstat(filepath.Join(s.dir, hash+recordSuffix))
+				if err != nil || w.isRecent(info.ModTime()) {
+					continue // it has no record, or was just used
+				}
+				cand.used = info.ModTime()
 			}
-			if err != nil || !stands[hash] || id == "" || w.pinned.keeps(hash, token) {
-				continue
-			}
-			info, err := os.Lstat(filepath.Join(s.dir, hash+recordSuffix))
-			if err != nil || w.isRecent(info.ModTime()) {
-				continue // it has just gone, or was just used
-			}
-			list = append(list, candidate{hash: hash, id: id, dir: s.dir, used: info.ModTime()})
+			list = append(list, cand)
 		}
 		return nil
 	})

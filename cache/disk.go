@@ -162,8 +162,15 @@ func (c *Cache) names(dir string) ([]string, error) {
 	if _, err := c.probe(dir); err != nil {
 		return nil, err
 	}
-	var names []string
-	err := persist(func() error {
+	names, err := readNames(dir)
+	if err != nil {
+		return nil, fmt.Errorf("list %s: %w", dir, err)
+	}
+	return names, nil
+}
+
+func readNames(dir string) (names []string, err error) {
+	err = persist(func() error {
 		d, err := os.Open(dir)
 		if err != nil {
 			return err
@@ -171,10 +178,7 @@ func (c *Cache) names(dir string) ([]string, error) {
 		names, err = d.Readdirnames(-1)
 		return errors.Join(err, d.Close())
 	})
-	if err != nil {
-		return nil, fmt.Errorf("list %s: %w", dir, err)
-	}
-	return names, nil
+	return names, err
 }
 
 // moveTo renames a file or directory to a name that nobody else uses, so that

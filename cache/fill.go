@@ -144,7 +144,7 @@ func (c *Cache) prepare(e entry, l *lease, resume bool) error {
 		return fmt.Errorf("create its record: %w", err)
 	}
 	if resume && own(e.object(leftToken)) && moveTo(e.object(leftToken), e.object(l.Token)) == nil {
-		return c.dropSizes(e.id(leftToken))
+		return c.dropSizesOf(e.id(leftToken))
 	}
 	err := os.Mkdir(e.object(l.Token), 0o700)
 	if err != nil && !errors.Is(err, fs.ErrExist) { // it exists where the answer was lost
@@ -219,10 +219,7 @@ func (c *Cache) abandon(e entry, l *lease, keep bool, room *sizeOf) error {
 	if keep {
 		c.leaveBehind(e, l.Token, room.owner)
 	}
-	if err := removeTree(e.object(l.Token)); err != nil {
-		return err
-	}
-	return remove(c.sizePath(room.name))
+	return c.discard(e.object(l.Token), []sizeOf{*room})
 }
 
 // leaveBehind leaves what a fill has made for the next one of its key, if there
@@ -232,7 +229,7 @@ func (c *Cache) leaveBehind(e entry, token, owner string) {
 		return // another user's, in a cache that a group shares
 	}
 	taken, err := measure(e.object(token))
-	if err != nil || removeTree(e.object(leftToken)) != nil || c.dropSizes(e.id(leftToken)) != nil {
+	if err != nil || removeTree(e.object(leftToken)) != nil || c.dropSizesOf(e.id(leftToken)) != nil {
 		return
 	}
 	s := newSize(e.hash, leftToken, taken, owner)
@@ -252,36 +249,6 @@ func own(path string) bool {
 	return ok && int(st.Uid) == os.Geteuid()
 }
 
-// ownerOf is the owner of a content, empty where that is not known.
-func (c *Cache) ownerOf(id string) string {
-	sizes, err := c.sizes()
-	if err != nil {
-		return ""
-	}
-	for _, s := range sizes {
-		if s.id() == id {
-			return s.owner
-		}
-	}
-	return ""
-}
-
-// dropSizes takes a content off what counts against the quotas.
-func (c *Cache) dropSizes(id string) error {
-	sizes, err := c.sizes()
-	if err != nil {
-		return err
-	}
-	for _, s := range sizes {
-		if s.id() == id {
-			if err := remove(c.sizePath(s.name)); err != nil {
-				return fmt.Errorf("take %s off what counts: %w", id, err)
-			}
-		}
-	}
-	return nil
-}
-
 // inherit does with what a process has made that is provably gone as that process
 // would have done.
 func (c *Cache) inherit(e entry, dead holderOfLease) {
@@ -289,8 +256,10 @@ func (c *Cache) inherit(e entry, dead holderOfLease) {
 	if err != nil || !unused {
 		return // else it is swept one day
 	}
-	c.leaveBehind(e, dead.Token, c.ownerOf(e.id(dead.Token)))
-	if removeTree(e.object(dead.Token)) == nil {
-		_ = c.dropSizes(e.id(dead.Token))
+	sizes, err := c.sizesOf(e.id(dead.Token))
+	if err != nil {
+		return
 	}
+	c.leaveBehind(e, dead.Token, largest(sizes).owner)
+	_ = c.discard(e.object(dead.Token), sizes)
 }

@@ -141,23 +141,6 @@ func TestLeftoverOutlivesTheLeaseOfWhoLeftIt(t *testing.T) {
 	}
 }
 
-func TestRecordIsRetiredUnderTheNameOfItsContent(t *testing.T) {
-	t.Parallel()
-	for range 8 { // whichever of the two is listed first
-		c := openInside(t, t.TempDir(), Options{Settle: time.Hour})
-		token := tokenOf(t, got(t, c, "", text("content")))
-		e := c.entry(interleavedKey, false)
-		wreck := newToken()
-		if err := errors.Join(os.Mkdir(e.object(wreck), 0o700), c.write(newSize(e.hash, wreck, 1<<30, ""))); err != nil {
-			t.Fatal(err)
-		}
-		retireAll(t, c)
-		if out := outNames(t, c); len(out) != 1 || !strings.Contains(out[0], token) {
-			t.Errorf("the record of %s is %v now", token, out)
-		}
-	}
-}
-
 func TestDirectoryThatWasHalfMadeForAGroupIsSwept(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -254,9 +237,7 @@ func TestTwoContentsOfAKeyMayStandSideBySide(t *testing.T) {
 	c := openInside(t, t.TempDir(), Options{Settle: -1})
 	e := c.entry(interleavedKey, false)
 	first := got(t, c, "row-1", text("first"))
-	if err := c.retire(e, tokenOf(t, first)); err != nil {
-		t.Fatal(err)
-	}
+	retireOne(t, c, e, tokenOf(t, first))
 	second := got(t, c, "row-2", text("second"))
 	if second == first {
 		t.Fatal("the retired content came back")
@@ -445,25 +426,5 @@ func TestRetiredRecordThatCannotBeReadGoes(t *testing.T) {
 	wantGone(t, first)
 	if left := outNames(t, c); len(left) > 0 {
 		t.Errorf("retired are %v", left)
-	}
-}
-
-// A record may be lost, in a crash of the disk's.
-func TestSweepTakesNoContentThatIsPinned(t *testing.T) {
-	t.Parallel()
-	c := openInside(t, t.TempDir(), Options{Grace: 1})
-	path := got(t, c, "row-1", text("content"))
-	e := c.entry(interleavedKey, false)
-	w := sweeping{Cache: c}
-	if err := os.Remove(e.record()); err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []bool{false, true} {
-		if orphan, err := w.isOrphan(e.dir, e.hash, tokenOf(t, path)); err != nil || orphan != want {
-			t.Errorf("orphan: %v, %v; want %v", orphan, err, want)
-		}
-		if err := c.Unpin(t.Context(), "row-1"); err != nil {
-			t.Fatal(err)
-		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -64,7 +65,7 @@ type Want struct {
 
 func (w Want) check() error {
 	k := w.Key.Kind
-	if k == "" || strings.Trim(k, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" || isPlace(k) {
+	if k == "" || strings.Trim(k, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" || slices.Contains(places(), k) {
 		return fmt.Errorf("cache: %q is not a kind", k)
 	}
 	if w.Holder == "" {
@@ -123,16 +124,6 @@ const (
 )
 
 func places() []string { return []string{leasesPlace, pinsPlace, sizesPlace, retiredPlace} }
-
-// isPlace says whether a name is that of a directory of the cache's own.
-func isPlace(name string) bool {
-	for _, p := range places() {
-		if name == p {
-			return true
-		}
-	}
-	return false
-}
 
 func (c *Cache) place(name string) string { return filepath.Join(c.dir, name) }
 

@@ -167,19 +167,12 @@ func (c *Cache) kinds() ([]string, error) {
 }
 
 func readShard(dir string) (shard, error) {
-	s := shard{dir: dir}
-	err := persist(func() error {
-		d, err := os.Open(dir)
-		if err != nil {
-			return err
-		}
-		s.names, err = d.Readdirnames(-1)
-		return errors.Join(err, d.Close())
-	})
+	names, err := readNames(dir)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
-		return s, nil
+		return shard{dir: dir}, nil
 	}
-	for _, name := range s.names {
+	s := shard{dir: dir, names: names}
+	for _, name := range names {
 		if hash, ok := strings.CutSuffix(name, recordSuffix); ok && isHex(hash, hashLength) {
 			s.records = append(s.records, hash)
 		}

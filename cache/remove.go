@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path/filepath"
 )
 
 // withdraw unlinks the first name of a content that was not published as far as
@@ -43,15 +44,23 @@ func (c *Cache) isUnused(e entry, token string) (bool, error) {
 	return err == nil && !pins.holds(e.hash, token), err
 }
 
-// stands says whether the record of a key names a content, or may: one that
-// cannot be read. It relies on nothing that this host remembers.
+// stands says whether the record of a key names a content, or may.
 func (c *Cache) stands(e entry, token string) (bool, error) {
-	if _, err := c.probe(e.dir); err != nil {
+	return c.mayName(e.record(), token, func(data []byte) (string, error) {
+		r, err := decodeRecord(data)
+		return r.Token, err
+	})
+}
+
+// mayName says whether a file holds a token, or may: one that cannot be decoded. It
+// relies on nothing that this host remembers.
+func (c *Cache) mayName(path, token string, decode func([]byte) (string, error)) (bool, error) {
+	if _, err := c.probe(filepath.Dir(path)); err != nil {
 		return false, err
 	}
 	var data []byte
 	err := persist(func() (err error) {
-		data, err = readFile(e.record())
+		data, err = readFile(path)
 		return err
 	})
 	if errors.Is(err, fs.ErrNotExist) {
@@ -60,8 +69,8 @@ func (c *Cache) stands(e entry, token string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	r, err := decodeRecord(data)
-	return err != nil || r.Token == token, nil //nolint:nilerr // see above
+	its, err := decode(data)
+	return err != nil || its == token, nil //nolint:nilerr // see above
 }
 
 // leaving is a retired content that a trimmer is about to remove.
@@ -111,13 +120,8 @@ func (w *trimming) removeRetired(list []leaving) error {
 // removeContent removes a content, what it counts and its retired record.
 func (w *trimming) removeContent(l leaving) error {
 	id := l.e.id(l.token)
-	if err := removeTree(l.e.object(l.token)); err != nil {
+	if err := w.discard(l.e.object(l.token), w.sizes[id]); err != nil {
 		return err
-	}
-	for _, s := range w.sizes[id] {
-		if err := remove(w.sizePath(s.name)); err != nil {
-			return fmt.Errorf("take %s off what counts: %w", id, err)
-		}
 	}
 	if err := w.forget(l.retired); err != nil {
 		return err

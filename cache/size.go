@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -58,6 +59,38 @@ func (c *Cache) sizes() ([]sizeOf, error) {
 		}
 	}
 	return sizes, nil
+}
+
+// sizesOf lists the sizes of one content.
+func (c *Cache) sizesOf(id string) ([]sizeOf, error) {
+	sizes, err := c.sizes()
+	return slices.DeleteFunc(sizes, func(s sizeOf) bool { return s.id() != id }), err
+}
+
+// dropSizesOf takes a content off what counts against the quotas.
+func (c *Cache) dropSizesOf(id string) error {
+	sizes, err := c.sizesOf(id)
+	if err != nil {
+		return err
+	}
+	return c.dropSizes(sizes)
+}
+
+func (c *Cache) dropSizes(sizes []sizeOf) error {
+	for _, s := range sizes {
+		if err := remove(c.sizePath(s.name)); err != nil {
+			return fmt.Errorf("take %s off what counts: %w", s.id(), err)
+		}
+	}
+	return nil
+}
+
+// discard removes a content's directory and its sizes.
+func (c *Cache) discard(object string, sizes []sizeOf) error {
+	if err := removeTree(object); err != nil {
+		return err
+	}
+	return c.dropSizes(sizes)
 }
 
 func (c *Cache) sizePath(name string) string { return filepath.Join(c.place(sizesPlace), name) }
@@ -148,17 +181,11 @@ func (c *Cache) claim(s sizeOf) (full, err error) {
 	if c.o.Size == 0 && c.o.Quota == nil {
 		return nil, nil
 	}
-	sizes, err := c.sizes()
+	others, err := c.sizes()
 	if err != nil {
 		return nil, err
 	}
-	var others []sizeOf
-	for _, other := range sizes {
-		if other.id() != s.id() {
-			others = append(others, other)
-		}
-	}
-	used := usage(others)
+	used := usage(slices.DeleteFunc(others, func(other sizeOf) bool { return other.id() == s.id() }))
 	if c.o.Size > 0 && used.Bytes > c.o.Size {
 		return fmt.Errorf("%w: %d of %d bytes are taken", ErrFull, used.Bytes, c.o.Size), nil
 	}

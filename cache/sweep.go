@@ -206,7 +206,10 @@ func (w *sweeping) firstNames(s shard) {
 // isOrphan says whether nobody fills a content, and nothing needs it. What a failed
 // fill has left is old, and may be gone on with by now.
 func (w *sweeping) isOrphan(dir, hash, token string) (bool, error) {
-	filled, err := w.isFilled(hash, token)
+	filled, err := w.mayName(filepath.Join(w.place(leasesPlace), hash), token, func(data []byte) (string, error) {
+		h, err := decodeLease(data)
+		return h.Token, err
+	})
 	if err != nil || filled {
 		return false, err
 	}
@@ -215,27 +218,6 @@ func (w *sweeping) isOrphan(dir, hash, token string) (bool, error) {
 		return w.isUnused(e, token)
 	}
 	return w.withdraw(e, token)
-}
-
-// isFilled says whether the lease with this token stands, or may: one that cannot
-// be decoded.
-func (w *sweeping) isFilled(hash, token string) (bool, error) {
-	if _, err := w.probe(w.place(leasesPlace)); err != nil {
-		return false, err
-	}
-	var data []byte
-	err := persist(func() (err error) {
-		data, err = readFile(filepath.Join(w.place(leasesPlace), hash))
-		return err
-	})
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	h, err := decodeLease(data)
-	return err != nil || h.Token == token, nil //nolint:nilerr // see above
 }
 
 // unaccounted removes sizes of contents that are not there, and writes those

@@ -160,12 +160,7 @@ func (w *trimming) decide(ctx context.Context, r retired) (l leaving, goes bool,
 // host has a file of it open, which an NFS client renames instead of removing it
 // (nfs(5), "silly rename").
 func harmless(err error) bool {
-	for _, target := range []error{fs.ErrNotExist, fs.ErrPermission, syscall.EBUSY, syscall.ENOTEMPTY} {
-		if errors.Is(err, target) {
-			return true
-		}
-	}
-	return false
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EBUSY) || errors.Is(err, syscall.ENOTEMPTY)
 }
 
 // count reads the pins, less those that are over, and the sizes.

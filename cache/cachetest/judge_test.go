@@ -97,7 +97,7 @@ func TestContentIsToldFromWhatItIsNot(t *testing.T) {
 	t.Parallel()
 	for _, c := range contents(1, 3) {
 		path := t.TempDir() + "/content"
-		make := func(fill string) int64 {
+		fillBy := func(fill string) int64 {
 			t.Helper()
 			found, err := c.make(path, fill, func() error { return nil })
 			if err != nil {
@@ -105,7 +105,7 @@ func TestContentIsToldFromWhatItIsNot(t *testing.T) {
 			}
 			return found
 		}
-		make("p1.1")
+		fillBy("p1.1")
 		if fill, n, err := c.check(path); err != nil || fill != "p1.1" || n < c.size-int64(len(c.files())) || n > c.size {
 			t.Errorf("it is of %s, %d of %d bytes, %v", fill, n, c.size, err)
 		}
@@ -117,7 +117,7 @@ func TestContentIsToldFromWhatItIsNot(t *testing.T) {
 		if _, _, err := other.check(path); err == nil {
 			t.Error("it passes for another")
 		}
-		found := make("p2.1")
+		found := fillBy("p2.1")
 		if want := c.size - int64(len(c.files()))*2*chunkLen; found < want || found > c.size {
 			t.Errorf("a fill that goes on found %d bytes, want %d", found, want)
 		}

@@ -130,11 +130,11 @@ func (on *trial) trimOrder() {
 	free := on.open(on.a)
 	on.blocks(free, "", "a", "b", "c", "d", "e")
 	now := time.Now()
-	ago := map[string]time.Duration{"a": 9, "b": 2, "c": 4, "d": 3, "e": 1} // hours: last uses are noted to some minutes
+	hours := map[string]int{"a": 9, "b": 2, "c": 4, "d": 3, "e": 1} // ago: last uses are noted to some minutes
 	list, err := free.Entries(on.Context())
 	on.must(err)
 	for _, e := range list {
-		used := now.Add(-ago[e.ID] * time.Hour)
+		used := now.Add(-time.Duration(hours[e.ID]) * time.Hour)
 		on.must(os.Chtimes(recordOf(e), used, used))
 	}
 	var n fills

@@ -11,9 +11,8 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync"
 	"testing"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
@@ -38,11 +37,11 @@ func Main() {
 		return
 	}
 	var o orders
-	err := gob.NewDecoder(base64.NewDecoder(base64.StdEncoding, strings.NewReader(text))).Decode(&o)
+	err := gob.NewDecoder(base64.NewDecoder(base64.StdEncoding, strings.NewReader(text))).Decode(&o) //nolint:gosec // the orders are of this program
 	switch {
 	case err != nil:
 	case o.Puppet != nil:
-		err = o.Puppet.run(os.Stdin, os.Stdout)
+		o.Puppet.run(os.Stdin, os.Stdout)
 	case o.Worker != nil:
 		err = o.Worker.run(os.Stdin)
 	}
@@ -73,21 +72,20 @@ type puppetOrders struct {
 	Text    string
 }
 
-func (o puppetOrders) run(in io.Reader, out io.Writer) error {
+func (o puppetOrders) run(in io.Reader, out io.Writer) {
 	lines := make(chan struct{}, 1)
-	var group errgroup.Group // it ends with the process
-	group.Go(func() error {
-		path, err := o.get(func() { fmt.Fprintln(out, "filling"); <-lines }) //nolint:errcheck // a parent that is gone closes the input too
+	say := func(text string) { fmt.Fprintln(out, text) } //nolint:errcheck // a parent that is gone closes the input too
+	var get sync.WaitGroup                               // it ends with the process
+	get.Go(func() {
+		path, err := o.get(func() { say("filling"); <-lines })
 		if err != nil {
 			path = "failed: " + strings.ReplaceAll(err.Error(), "\n", "; ")
 		}
-		_, err = fmt.Fprintln(out, path)
-		return err
+		say(path)
 	})
 	for s := bufio.NewScanner(in); s.Scan(); {
 		lines <- struct{}{}
 	}
-	return nil
 }
 
 // get gets the key, and calls wait in the middle of a fill.

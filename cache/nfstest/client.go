@@ -54,9 +54,6 @@ type node struct {
 	silly []place // names that its removals have left
 
 	opening sync.RWMutex // held by who opens, and alone by who removes
-	writing sync.Mutex   // guards what follows, and orders the calls that write
-	dirty   []extent
-	pending int // bytes in dirty
 }
 
 // A place is a name in a directory.

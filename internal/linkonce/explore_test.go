@@ -13,11 +13,8 @@ import (
 type check struct {
 	site  site
 	stack []frame
-	// seen has, by state, the number of executions that lead on from it.
-	seen map[string]float64
-
+	seen  map[string]bool
 	runs  int
-	count float64 // of executions
 }
 
 // frame is a state of the execution that is under way, and what is tried in it.
@@ -25,7 +22,6 @@ type frame struct {
 	state   string
 	choices []choice
 	tried   int
-	count   float64
 }
 
 // mostCalls is more than any execution needs whose faults have an end.
@@ -33,7 +29,7 @@ const mostCalls = 150
 
 // run returns what broke a promise, and the calls that led there; or nothing.
 func (c *check) run() (broken string, trace []string) {
-	c.seen = map[string]float64{}
+	c.seen = map[string]bool{}
 	for {
 		c.runs++
 		if broken := c.once(); broken != "" {
@@ -47,20 +43,10 @@ func (c *check) run() (broken string, trace []string) {
 			if top.tried++; top.tried < len(top.choices) {
 				break
 			}
-			c.seen[top.state] = top.count
+			c.seen[top.state] = true
 			c.stack = c.stack[:len(c.stack)-1]
-			c.add(top.count)
 		}
 	}
-}
-
-// add counts executions that lead on from the last state.
-func (c *check) add(n float64) {
-	if len(c.stack) == 0 {
-		c.count = n
-		return
-	}
-	c.stack[len(c.stack)-1].count += n
 }
 
 // once repeats the execution up to the last state, and goes on to its end or
@@ -76,13 +62,11 @@ func (c *check) once() (broken string) {
 			return w.broken
 		}
 		state := w.state()
-		if n, known := c.seen[state]; known {
-			c.add(n)
+		if c.seen[state] {
 			return ""
 		}
 		choices := w.choices()
 		if len(choices) == 0 {
-			c.add(1)
 			return w.end()
 		}
 		if len(c.stack) == mostCalls {
@@ -105,10 +89,6 @@ func (c *check) trace() []string {
 	return said
 }
 
-func (c *check) String() string {
-	return fmt.Sprintf("%.0f executions, by %d runs through %d states", c.count, c.runs, len(c.seen))
-}
-
 // site is a number of processes that settle one path, and how many faults
 // there are to be.
 type site struct {
@@ -120,9 +100,6 @@ type site struct {
 	mortals bool
 	// times is how often a process settles the path, while it knows nothing.
 	times int
-	// forgetful says that a process's tries know of the earlier ones only
-	// whether they left it a temporary. It makes fewer states.
-	forgetful bool
 }
 
 func (s site) open() *world {
@@ -160,7 +137,7 @@ type world struct {
 
 func (w *world) close() {
 	for _, p := range w.processes {
-		p.stop()
+		p.cancel()
 	}
 }
 

@@ -55,7 +55,7 @@ func onDisk(path string, perm fs.FileMode) disk {
 	return disk{
 		write:  func(record []byte) (string, error) { return atomicfile.Temporary(path, record, perm) },
 		link:   func(temporary string) error { return os.Link(temporary, path) },
-		read:   func() ([]byte, error) { return os.ReadFile(path) }, //nolint:gosec // it is the caller's path
+		read:   func() ([]byte, error) { return os.ReadFile(path) },
 		flush:  func() error { return atomicfile.SyncDir(filepath.Dir(path)) },
 		remove: os.Remove,
 		pause:  func(ctx context.Context) error { return pause.For(ctx, 200*time.Millisecond) },

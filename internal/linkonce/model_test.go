@@ -3,7 +3,9 @@ package linkonce
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -16,20 +18,9 @@ func whole(data []byte) (string, error) {
 }
 
 // settled is the protocol itself.
-func settled(ctx context.Context, p *process, record string) (string, bool, error) {
-	standing, err := settle(ctx, p.disk(), []byte(record), whole)
+func settled(ctx context.Context, d disk, record string) (string, bool, error) {
+	standing, err := settle(ctx, d, []byte(record), whole)
 	return standing, standing == record, err
-}
-
-// keeps fails the test when the check finds that a promise is broken.
-func keeps(t *testing.T, s site) *check {
-	t.Helper()
-	c := &check{site: s}
-	if broken, trace := c.run(); broken != "" {
-		t.Fatalf("%s:\n\t%s", broken, strings.Join(trace, "\n\t"))
-	}
-	t.Logf("%d faults: %v", s.faults, c)
-	return c
 }
 
 // The promises: what stands changes by a crash of the file server at most, and
@@ -47,28 +38,140 @@ func TestEveryOrderOfCallsAndFaultsKeepsThePromises(t *testing.T) {
 		"a worker and its bridge, which try again": {names: []string{"A", "Bridge"}, faults: 3, mortals: true, times: 2},
 		"two workers and their bridge":             {names: []string{"A", "B", "Closer"}, faults: 2, times: 1},
 	} {
-		s.settle, s.crashes, s.forgetful = settled, 1, true
+		s.settle, s.crashes = settled, 1
 		if testing.Short() {
 			s.faults = 1
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			keeps(t, s)
+			c := &check{site: s}
+			if broken, trace := c.run(); broken != "" {
+				t.Fatalf("%s:\n\t%s", broken, strings.Join(trace, "\n\t"))
+			}
+			t.Logf("%d faults: %d runs through %d states", s.faults, c.runs, len(c.seen))
 		})
 	}
 }
 
-// What a try knows of earlier ones, settle shows plainly: only a temporary is
-// carried over. If it were more, the executions would not be as many.
-func TestFewerStatesAreNoFewerExecutions(t *testing.T) {
+// The check is worth something: protocols with one thing wrong do not pass it.
+func TestWrongProtocolsAreCaught(t *testing.T) {
 	t.Parallel()
-	s := site{settle: settled, names: []string{"A", "Bridge"}, faults: 2, crashes: 1, mortals: true, times: 2}
-	if testing.Short() {
-		s.faults = 1
+	for name, wrong := range map[string]struct {
+		settle protocol
+		broken string // is among what the check says
+	}{
+		"decides by what link answers":    {byAnswer, "takes A for its own: false"},
+		"has another record at each try":  {anotherRecord, "takes A for its own: false"},
+		"renames":                         {renaming, `A was believed, and "B" stands`},
+		"believes half a record":          {believingHalf, "believes that nothing stands"},
+		"does not flush":                  {unflushed, `A was believed, and "" stands`},
+		"flushes and does not read again": {readingOnce, `A believes "A", and "" stands`},
+		"never writes a temporary again":  {oneTemporary, "it has no end"},
+		"gives up at the first error":     {impatient, "gave up before its time"},
+		"does not remove its temporary":   {untidy, "tmp1 was left behind"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for faults := range 4 {
+				c := check{site: site{settle: wrong.settle, names: []string{"A", "Bridge"}, faults: faults, crashes: 1, times: 1}}
+				broken, trace := c.run()
+				if broken == "" {
+					continue
+				}
+				if !strings.Contains(broken, wrong.broken) {
+					t.Errorf("caught, but not because %s: %s:\n\t%s", wrong.broken, broken, strings.Join(trace, "\n\t"))
+				}
+				return
+			}
+			t.Error("it passes")
+		})
 	}
-	all := keeps(t, s)
-	s.forgetful = true
-	if fewer := keeps(t, s); fewer.count != all.count || len(fewer.seen) >= len(all.seen) {
-		t.Errorf("%v, and without forgetting %v", fewer, all)
+}
+
+func byAnswer(ctx context.Context, d disk, record string) (string, bool, error) {
+	for {
+		temporary, err := d.write([]byte(record))
+		if err == nil {
+			linkErr := d.link(temporary)
+			_ = d.remove(temporary)
+			standing, err := believe(d, whole)
+			if err == nil && (linkErr == nil || errors.Is(linkErr, fs.ErrExist)) {
+				return standing, linkErr == nil, nil
+			}
+		}
+		if err := d.pause(ctx); err != nil {
+			return "", false, err
+		}
 	}
+}
+
+func anotherRecord(ctx context.Context, d disk, record string) (string, bool, error) {
+	once := d
+	once.pause = func(context.Context) error { return syscall.ETIME }
+	for {
+		standing, own, err := settled(ctx, once, record)
+		if err == nil {
+			return standing, own, nil
+		}
+		if err := d.pause(ctx); err != nil {
+			return "", false, err
+		}
+		record = strings.ToLower(record)
+	}
+}
+
+func renaming(ctx context.Context, d disk, record string) (string, bool, error) {
+	link := d.link
+	d.link = func(temporary string) error { return link(replaces + temporary) }
+	return settled(ctx, d, record)
+}
+
+func believingHalf(ctx context.Context, d disk, record string) (string, bool, error) {
+	standing, err := settle(ctx, d, []byte(record), func(data []byte) (string, error) { return string(data), nil })
+	return standing, standing == record, err
+}
+
+func unflushed(ctx context.Context, d disk, record string) (string, bool, error) {
+	d.flush = func() error { return nil }
+	return settled(ctx, d, record)
+}
+
+func readingOnce(ctx context.Context, d disk, record string) (string, bool, error) {
+	read, flush := d.read, d.flush
+	var seen []byte
+	flushed := false
+	d.flush = func() error {
+		err := flush()
+		flushed = err == nil
+		return err
+	}
+	d.read = func() (data []byte, err error) {
+		if !flushed {
+			seen, err = read()
+		}
+		flushed = false
+		return seen, err
+	}
+	return settled(ctx, d, record)
+}
+
+func oneTemporary(ctx context.Context, d disk, record string) (string, bool, error) {
+	link := d.link
+	d.link = func(temporary string) error {
+		if link(temporary) != nil {
+			return syscall.EIO
+		}
+		return nil
+	}
+	return settled(ctx, d, record)
+}
+
+func impatient(ctx context.Context, d disk, record string) (string, bool, error) {
+	d.pause = func(context.Context) error { return syscall.ETIME }
+	return settled(ctx, d, record)
+}
+
+func untidy(ctx context.Context, d disk, record string) (string, bool, error) {
+	d.remove = func(string) error { return nil }
+	return settled(ctx, d, record)
 }

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"iter"
 	"strconv"
+	"strings"
 	"syscall"
 )
 
@@ -140,8 +141,6 @@ func (w *world) serve(p *process, c call) answer {
 		return answer{data: w.standing, code: w.standing[0]}
 	case "flush":
 		w.lasts = w.standing != ""
-	case "withdraw":
-		w.standing = ""
 	case "remove":
 		delete(w.temporaries, c.argument)
 	}
@@ -150,7 +149,7 @@ func (w *world) serve(p *process, c call) answer {
 
 // protocol is a way to settle which record stands. The real one, and wrong
 // ones, are run as coroutines that stop at each call.
-type protocol func(ctx context.Context, p *process, record string) (standing string, own bool, err error)
+type protocol func(ctx context.Context, d disk, record string) (standing string, own bool, err error)
 
 // process is one process that settles the path.
 type process struct {
@@ -194,7 +193,7 @@ func (p *process) run(yield func(call) bool) {
 		}
 	}()
 	for p.left = p.world.times; p.left > 0; p.left-- {
-		standing, own, err := p.world.settle(context.Background(), p, p.record)
+		standing, own, err := p.world.settle(context.Background(), p.disk(), p.record)
 		if err == nil {
 			p.over('.')
 			p.world.leave(p, false)
@@ -226,7 +225,7 @@ func (p *process) resume(a answer) {
 	p.told = a
 	p.answers = append(p.answers, a.code)
 	p.mayGiveUp = p.mayGiveUp || p.call.kind == "pause" && a.err != nil
-	if p.world.forgetful && p.call.kind == "pause" && a.err == nil {
+	if p.call.kind == "pause" && a.err == nil { // all that a try knows of earlier ones is a temporary
 		p.over('-')
 		if _, there := p.world.temporaries[p.temporary]; there {
 			p.over('+')
@@ -240,37 +239,29 @@ func (p *process) crash() {
 	p.over('#')
 }
 
-func (p *process) stop() { p.cancel() }
+// replaces begins what a wrong protocol links: that replaces what stands.
+const replaces = "replacing "
 
-func (p *process) write(record string) (string, error) {
-	a := p.ask("write", record)
-	p.temporary = a.data
-	return a.data, a.err
-}
-
-func (p *process) read() (string, error) {
-	a := p.ask("read", "")
-	return a.data, a.err
-}
-
-func (p *process) link(temporary string) error   { return p.ask("link", temporary).err }
-func (p *process) rename(temporary string) error { return p.ask("rename", temporary).err }
-func (p *process) withdraw() error               { return p.ask("withdraw", "").err }
-func (p *process) flush() error                  { return p.ask("flush", "").err }
-func (p *process) remove(temporary string) error { return p.ask("remove", temporary).err }
-func (p *process) pause() error                  { return p.ask("pause", "").err }
-
-// disk is the file server as the real protocol sees it.
+// disk is the file server as a process sees it.
 func (p *process) disk() disk {
 	return disk{
-		write: func(record []byte) (string, error) { return p.write(string(record)) },
-		link:  p.link,
-		read: func() ([]byte, error) {
-			data, err := p.read()
-			return []byte(data), err
+		write: func(record []byte) (string, error) {
+			a := p.ask("write", string(record))
+			p.temporary = a.data
+			return a.data, a.err
 		},
-		flush:  p.flush,
-		remove: p.remove,
-		pause:  func(context.Context) error { return p.pause() },
+		link: func(temporary string) error {
+			if temporary, ok := strings.CutPrefix(temporary, replaces); ok {
+				return p.ask("rename", temporary).err
+			}
+			return p.ask("link", temporary).err
+		},
+		read: func() ([]byte, error) {
+			a := p.ask("read", "")
+			return []byte(a.data), a.err
+		},
+		flush:  func() error { return p.ask("flush", "").err },
+		remove: func(temporary string) error { return p.ask("remove", temporary).err },
+		pause:  func(context.Context) error { return p.ask("pause", "").err },
 	}
 }
