@@ -41,17 +41,16 @@ type attempt struct {
 	exit    written[spool.Exit]
 
 	// The truth, which no purge removes.
-	begun     int           // how many workers ran its command
-	alive     int           // how many of them run
-	cut       bool          // a worker runs, or ran, on a node that Slurm has given up
-	disturbed string        // what befell it; empty for nothing
-	platform  string        // the first of that which is the platform's doing
-	ended     *spool.Exit   // how its command ended of itself
-	refused   bool          // Slurm refused its job
-	job       sbatch.JobID  // the first that was made of it
-	purged    bool          // its records were removed by a clean-up of the site
-	released  bool          // they were removed by the bridge
-	late      time.Duration // when the last of its records is to be seen
+	begun     int          // how many workers ran its command
+	alive     int          // how many of them run
+	cut       bool         // a worker runs, or ran, on a node that Slurm has given up
+	disturbed string       // what befell it; empty for nothing
+	platform  string       // the first of that which is the platform's doing
+	ended     *spool.Exit  // how its command ended of itself
+	refused   bool         // Slurm refused its job
+	job       sbatch.JobID // the first that was made of it
+	purged    bool         // its records were removed by a clean-up of the site
+	released  bool         // they were removed by the bridge
 }
 
 // written is a record on the disk, and when the bridge begins to see it.

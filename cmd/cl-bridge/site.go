@@ -142,7 +142,7 @@ func findConfig(p program.Process, flag string) (string, error) {
 	_, err = os.Stat(path)
 	switch {
 	case !errors.Is(err, fs.ErrNotExist):
-		return path, nil // its reader says what is wrong with it
+		return path, nil // reading it shows what is wrong with it
 	case p.Getenv(configVariable) != "":
 		return "", fmt.Errorf("no configuration: $%s names %s, which is not there; \"cl-bridge init\" writes one", configVariable, path)
 	}
