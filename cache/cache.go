@@ -42,7 +42,7 @@ type Options struct {
 	Group bool
 	// Host names this host, and this start of it; empty asks the system.
 	Host string
-	// Over says which of some holders need nothing any more. The cache has
+	// Over returns which of some holders need nothing any more. The cache has
 	// listed their pins before it calls Over, so Over must judge by what it
 	// asks for after that: an older answer does not know the newest jobs. The
 	// pins of holders that Over does not name stay. Over may be nil.

@@ -44,7 +44,7 @@ func (w *trimming) cut(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// cutOne retires an entry, or clears what a failed fill has left. It says whether
+// cutOne retires an entry, or clears what a failed fill has left. It reports whether
 // that makes room, at once or later.
 func (w *trimming) cutOne(cand candidate) (gone bool, err error) {
 	if cand.left {
@@ -66,7 +66,7 @@ func (w *trimming) cutOne(cand candidate) (gone bool, err error) {
 	return true, nil
 }
 
-// isRecent says whether an entry was used so recently that it is not retired to
+// isRecent reports whether an entry was used so recently that it is not retired to
 // make room.
 func (w *trimming) isRecent(used time.Time) bool {
 	return !w.All && w.o.Settle > 0 && w.now.Sub(used) <= w.o.Settle
@@ -132,7 +132,7 @@ func (w *trimming) excess() (excess, error) {
 	return x, nil
 }
 
-// above says how much of what is used has to go for a bound, 0 for none.
+// above is how much of what is used has to go for a bound, 0 for none.
 func (w *trimming) above(used, bound int64) int64 {
 	if bound == 0 || float64(used) <= w.o.High*float64(bound) {
 		return 0

@@ -14,8 +14,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
-// The tests of this file stop one process between two lines, and let others go
-// on. What each shows went wrong once, or would have.
+// The tests of this file put one process between two steps of another. Each shows what
+// went wrong once, or would have.
 
 var interleavedKey = Key{Kind: "bundle", ID: "a"}
 
@@ -92,8 +92,8 @@ func dead(t *testing.T, c *Cache, token string) holderOfLease {
 	return h
 }
 
-// It had published it, and been killed before it gave its lease back; and what it
-// had made was taken out of use before somebody finds the lease.
+// A process publishes, and is killed before it gives its lease back. Its content is
+// retired before another process finds the lease.
 func TestWhatADeadProcessHasPublishedIsNotInherited(t *testing.T) {
 	t.Parallel()
 	c := openInside(t, t.TempDir(), Options{Settle: time.Hour})
@@ -122,9 +122,8 @@ func TestNothingIsInheritedWhenTheRecordCannotBeRead(t *testing.T) {
 	wantThere(t, path)
 }
 
-// A process that is killed when it has left its half for the next fill leaves its
-// lease too.
-func TestLeftoverOutlivesTheLeaseOfWhoLeftIt(t *testing.T) {
+// A process that is killed after it left its half for the next fill leaves its lease too.
+func TestLeftoverOutlivesTheLeaseOfItsFill(t *testing.T) {
 	t.Parallel()
 	c := openInside(t, t.TempDir(), Options{})
 	failed := errors.New("it broke off")
@@ -155,11 +154,11 @@ func TestDirectoryThatWasHalfMadeForAGroupIsSwept(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(left); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("it is there still: %v", err)
+		t.Errorf("it still exists: %v", err)
 	}
 }
 
-func TestOneBadRecordKeepsNobodyFromSweeping(t *testing.T) {
+func TestOneBadRecordDoesNotStopTheSweep(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	c := openInside(t, dir, Options{Settle: -1, Grace: 1})
@@ -176,12 +175,12 @@ func TestOneBadRecordKeepsNobodyFromSweeping(t *testing.T) {
 		t.Error("a record that cannot be read is no error")
 	}
 	if _, err := os.Stat(left); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("what was to be swept: %v", err)
+		t.Errorf("a leftover was not swept: %v", err)
 	}
 	wantThere(t, path) // of which nobody knows whether it is told of
 }
 
-// What a failed fill has left is old, and may be being gone on with.
+// What a failed fill has left is old, and another fill may be resuming it.
 func TestSweepTakesNothingWhoseLeaseItCannotRead(t *testing.T) {
 	t.Parallel()
 	c := openInside(t, t.TempDir(), Options{Grace: 1})
@@ -204,7 +203,7 @@ func TestSweepTakesNothingWhoseLeaseItCannotRead(t *testing.T) {
 	}
 }
 
-func TestOneEntryThatCannotBeRetiredKeepsNoOther(t *testing.T) {
+func TestOneEntryThatCannotBeRetiredStopsNoOther(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() == 0 && !testenv.AsResearcher(t) { // root may do anything
 		return
@@ -232,7 +231,7 @@ func TestOneEntryThatCannotBeRetiredKeepsNoOther(t *testing.T) {
 
 // A damaged content, or one that was retired while a Get pinned it, stays for its
 // holder. The next Get makes another.
-func TestTwoContentsOfAKeyMayStandSideBySide(t *testing.T) {
+func TestTwoContentsOfAKeyMayExistAtOnce(t *testing.T) {
 	t.Parallel()
 	c := openInside(t, t.TempDir(), Options{Settle: -1})
 	e := c.entry(interleavedKey, false)
@@ -298,8 +297,8 @@ func TestFillThatWasSweptBeginsAgain(t *testing.T) {
 	}
 }
 
-// A link may be done although the client that made it was told otherwise, and
-// what it published be retired before the client looks.
+// A link may be done although its client got an error, and what it published be retired
+// before the client looks.
 func TestContentThatWasPublishedForAMomentIsNotAbandoned(t *testing.T) {
 	t.Parallel()
 	c := openInside(t, t.TempDir(), Options{Settle: time.Hour})
@@ -383,7 +382,7 @@ func TestPinOfAKeyMovesToItsCurrentContent(t *testing.T) {
 	wantGone(t, second)
 }
 
-// Else a full quota would wait for what does not go.
+// If it did not, a full quota would wait for ever.
 func TestRetiredContentThatIsPinnedCountsAsUsed(t *testing.T) {
 	t.Parallel()
 	c := openInside(t, t.TempDir(), Options{Settle: -1, Size: 66_000})

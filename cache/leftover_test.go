@@ -11,7 +11,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/cache"
 )
 
-// Nobody can say which content a record meant that cannot be read any more.
+// Nothing tells which content a record named that cannot be read any more.
 func TestPinnedContentStaysWhenItsRecordCannotBeRead(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

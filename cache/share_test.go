@@ -31,7 +31,7 @@ func openFile(t *testing.T, path string, mode os.FileMode, gid int) *os.File {
 }
 
 // Two members of the group, one of whom is of another group too, try to read what
-// root says that they may.
+// MayShare, as root, allows.
 func TestFileMayBeSharedWhenEachOfTheGroupMayReadIt(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {

@@ -51,7 +51,7 @@ func (c *Cache) Trim(ctx context.Context, o TrimOptions) (Trimmed, error) {
 	return t, nil
 }
 
-// sweepIsDue says whether this process is to sweep, which lists everything, and
+// sweepIsDue reports whether this process is to sweep, which lists everything, and
 // counts on that it does.
 func (c *Cache) sweepIsDue() bool {
 	c.mu.Lock()
@@ -127,7 +127,7 @@ func (w *trimming) clear(ctx context.Context) (failed, err error) {
 	return errors.Join(append(errs, w.removeRetired(going))...), nil
 }
 
-// decide says whether the content of a retired record is to be removed now. A
+// decide reports whether the content of a retired record is to be removed now. A
 // record that cannot be read names no content: it goes when it has settled, and
 // its content is swept.
 func (w *trimming) decide(ctx context.Context, r retired) (l leaving, goes bool, err error) {
@@ -155,7 +155,7 @@ func (w *trimming) decide(ctx context.Context, r retired) (l leaving, goes bool,
 	return leaving{retired: r, e: e, token: rec.Token}, true, nil
 }
 
-// harmless says whether an error only says that another process was faster, that
+// harmless reports whether an error only says that another process was faster, that
 // a content is another user's, or that it is not gone yet, since a process of this
 // host has a file of it open, which an NFS client renames instead of removing it
 // (nfs(5), "silly rename").
@@ -187,7 +187,7 @@ func (w *trimming) count(ctx context.Context) error {
 	return nil
 }
 
-// removable says whether this user may remove a content's directory.
+// removable reports whether this user may remove a content's directory.
 func (w *trimming) removable(object string) bool {
 	if !w.o.Group || os.Geteuid() == 0 {
 		return true
