@@ -140,69 +140,6 @@ func TestLeftoverOutlivesTheLeaseOfItsFill(t *testing.T) {
 	}
 }
 
-func TestDirectoryThatWasHalfMadeForAGroupIsSwept(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	c := openInside(t, dir, Options{Settle: -1, Grace: 1, Group: true})
-	got(t, c, "", text("content"))
-	left := filepath.Join(dir, interleavedKey.Kind, probePrefix+newToken())
-	long := time.Now().Add(-time.Hour)
-	if err := errors.Join(os.Mkdir(left, 0o700), os.Chtimes(left, long, long)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.Trim(t.Context(), TrimOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(left); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("it still exists: %v", err)
-	}
-}
-
-func TestOneBadRecordDoesNotStopTheSweep(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	c := openInside(t, dir, Options{Settle: -1, Grace: 1})
-	path := got(t, c, "", text("content"))
-	e := c.entry(interleavedKey, false)
-	bad, left := c.retiredPath(e.id(tokenOf(t, path))+"~"+newToken()), filepath.Join(dir, probePrefix+"1")
-	long := time.Now().Add(-time.Hour)
-	// EISDIR stands for EIO.
-	err := errors.Join(os.Remove(e.record()), os.Mkdir(bad, 0o700), os.WriteFile(left, nil, 0o600), os.Chtimes(left, long, long), os.Chtimes(filepath.Dir(path), long, long))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.Trim(t.Context(), TrimOptions{}); err == nil {
-		t.Error("a record that cannot be read is no error")
-	}
-	if _, err := os.Stat(left); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a leftover was not swept: %v", err)
-	}
-	wantThere(t, path) // of which nobody knows whether it is told of
-}
-
-// What a failed fill has left is old, and another fill may be resuming it.
-func TestSweepTakesNothingWhoseLeaseItCannotRead(t *testing.T) {
-	t.Parallel()
-	c := openInside(t, t.TempDir(), Options{Grace: 1})
-	e := c.entry(interleavedKey, false)
-	token := newToken()
-	long := time.Now().Add(-time.Hour)
-	lease := filepath.Join(c.place(leasesPlace), e.hash)
-	if err := errors.Join(c.makeDir(e.object(token)), os.Chtimes(e.object(token), long, long), os.Mkdir(lease, 0o700)); err != nil {
-		t.Fatal(err)
-	}
-	w := sweeping{Cache: c}
-	if orphan, err := w.isOrphan(e.dir, e.hash, token); err == nil || orphan { // EISDIR stands for EIO
-		t.Errorf("orphan: %v, %v", orphan, err)
-	}
-	if err := errors.Join(os.Remove(lease), os.WriteFile(lease, []byte("{"), 0o600)); err != nil {
-		t.Fatal(err)
-	}
-	if orphan, err := w.isOrphan(e.dir, e.hash, token); err != nil || orphan {
-		t.Errorf("orphan, with a lease that cannot be decoded: %v, %v", orphan, err)
-	}
-}
-
 func TestOneEntryThatCannotBeRetiredStopsNoOther(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() == 0 && !testenv.AsResearcher(t) { // root may do anything
@@ -399,31 +336,4 @@ func TestRetiredContentThatIsPinnedCountsAsUsed(t *testing.T) {
 		t.Errorf("retired %v, %v; want one", done.Retired, err)
 	}
 	wantThere(t, first)
-}
-
-func TestRetiredRecordThatCannotBeReadGoes(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	o := Options{Settle: -1, Grace: 1}
-	c := openInside(t, dir, o)
-	first := got(t, c, "", text("first"))
-	e := c.entry(interleavedKey, false)
-	out := c.retiredPath(e.id(newToken()) + "~" + newToken())
-	if err := errors.Join(os.Rename(e.record(), out), os.Truncate(out, 0)); err != nil {
-		t.Fatal(err)
-	}
-	got(t, c, "", text("second"))
-	long := time.Now().Add(-time.Hour)
-	if err := os.Chtimes(filepath.Dir(first), long, long); err != nil {
-		t.Fatal(err)
-	}
-	for range 2 { // what the first takes out of the list, the second sweeps
-		if _, err := openInside(t, dir, o).Trim(t.Context(), TrimOptions{All: true}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	wantGone(t, first)
-	if left := outNames(t, c); len(left) > 0 {
-		t.Errorf("retired are %v", left)
-	}
 }
