@@ -3,7 +3,6 @@ package cache
 import (
 	"context"
 	"errors"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -80,7 +79,7 @@ func (w *trimming) clearLeft(cand candidate) error {
 	if err := w.discard(filepath.Join(cand.dir, cand.id), w.sizes[cand.id]); err != nil {
 		return err
 	}
-	w.Freed += usage(w.sizes[cand.id]).Bytes
+	w.freed(cand.id)
 	return nil
 }
 
@@ -105,8 +104,8 @@ func (x *excess) less(s sizeOf) {
 // excess compares what is in use, and what is wanted, with the bounds.
 func (w *trimming) excess() (excess, error) {
 	x := excess{all: w.All, owners: map[string]int64{}}
-	used := w.Trimmed.Usage
-	used.Owners = maps.Clone(used.Owners)
+	used := w.usage()
+	all := used.Bytes
 	for id := range w.out {
 		s := largest(w.sizes[id])
 		used.Bytes -= s.bytes
@@ -127,7 +126,7 @@ func (w *trimming) excess() (excess, error) {
 		if err != nil {
 			return x, err
 		}
-		x.total = max(x.total, w.o.MinFree-disk.Free-(w.Trimmed.Usage.Bytes-used.Bytes))
+		x.total = max(x.total, w.o.MinFree-disk.Free-(all-used.Bytes))
 	}
 	return x, nil
 }

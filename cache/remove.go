@@ -131,12 +131,6 @@ func (w *trimming) removeContent(l leaving) error {
 	}
 	delete(w.out, id)
 	w.Removed++
-	gone := usage(w.sizes[id])
-	w.Freed += gone.Bytes
-	w.Trimmed.Usage.Bytes -= gone.Bytes
-	w.Trimmed.Usage.Entries -= gone.Entries
-	for owner, bytes := range gone.Owners {
-		w.Trimmed.Usage.Owners[owner] -= bytes
-	}
+	w.freed(id)
 	return nil
 }

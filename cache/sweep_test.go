@@ -82,6 +82,20 @@ func TestContentWhoseSizeWasLostCountsAgain(t *testing.T) {
 	}
 }
 
+func TestUsageAfterATrimIsWithoutTheLeftoversThatItCleared(t *testing.T) {
+	t.Parallel()
+	c := openInside(t, t.TempDir(), Options{Settle: -1})
+	_, err := c.Get(t.Context(), Want{Key: interleavedKey, Resume: true}, func(ctx context.Context, tmp string) error {
+		return errors.Join(text("half")(ctx, tmp), errors.New("it broke off"))
+	})
+	if u, usageErr := c.Usage(); err == nil || usageErr != nil || u.Entries != 1 {
+		t.Fatalf("%+v, %v, %v", u, err, usageErr)
+	}
+	if done, err := c.Trim(t.Context(), TrimOptions{All: true}); err != nil || done.Freed < 4 || done.Usage.Entries != 0 {
+		t.Errorf("%+v, %v", done, err)
+	}
+}
+
 func TestDirectoryThatWasHalfMadeForAGroupIsSwept(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
