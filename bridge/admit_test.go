@@ -13,6 +13,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/spool"
 )
 
 // memory is a ledger that forgets.
@@ -104,6 +105,7 @@ func TestNothingIrrevocableIsStartedBeforeSlurmWasSeen(t *testing.T) {
 		plan.Row{Bundle: "0x2", Phase: plan.Stopping, Attempt: 1, SubmissionName: "m2", StopVerdict: stop, Job: sbatch.Job{ID: 2}},
 		plan.Row{Bundle: "0x3", Phase: plan.Done, Attempt: 1, Releasing: true},
 		plan.Row{Bundle: "0x4", Phase: plan.Submitting, Attempt: 1, SubmissionName: "m4", Prepared: true},
+		plan.Row{Bundle: "0x5", Phase: plan.Staging, Staged: &spool.Inputs{}},
 	)
 	check(t, "at the start", wanted(t, b, now), kinds{"0x2": {plan.Fence}})
 	hears(b, "0x2")
@@ -111,9 +113,9 @@ func TestNothingIrrevocableIsStartedBeforeSlurmWasSeen(t *testing.T) {
 	b.inbox.put("0x4", func(n *plan.News) { n.Messages = []codalab.Message{{Type: codalab.MessageKill}} })
 	b.inbox.putSnapshot(sbatch.Snapshot{Asked: now})
 	check(t, "when Slurm was seen, and one was killed meanwhile", wanted(t, b, now), kinds{
-		"0x1": {plan.Submit}, "0x2": {plan.Cancel}, "0x3": {plan.Release}, "0x4": {plan.Fence},
+		"0x1": {plan.Submit}, "0x2": {plan.Cancel}, "0x3": {plan.Release}, "0x4": {plan.Fence}, "0x5": {plan.Prepare},
 	})
-	if len(b.held) != 0 || len(b.active.effects) != 5 {
+	if len(b.held) != 0 || len(b.active.effects) != 6 {
 		t.Errorf("%d held, running %v", len(b.held), b.active.effects)
 	}
 }

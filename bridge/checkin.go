@@ -51,8 +51,7 @@ const (
 func (b *Bridge) keepCheckedIn(ctx context.Context, g *errgroup.Group, q plan.Queue) error {
 	c := &checkIns{bridge: b, group: g, queue: q, answers: make(chan answer), proved: make(chan struct{})}
 	urgent, other := b.Changes(q)
-	c.next.set(b.Now(), 0)
-	defer c.next.stop()
+	c.checkInWithin(0)
 	for {
 		var urgentNow, otherNow <-chan struct{}
 		if c.mayOverlap(mostHeld) {
@@ -61,17 +60,21 @@ func (b *Bridge) keepCheckedIn(ctx context.Context, g *errgroup.Group, q plan.Qu
 		if c.mayOverlap(mostHeldByOther) {
 			otherNow = other
 		}
+		var due <-chan time.Time
+		if !c.next.IsZero() {
+			due = time.NewTimer(c.next.Sub(b.Now())).C
+		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-urgentNow:
-			c.next.set(b.Now(), urgentPause)
+			c.checkInWithin(urgentPause)
 		case <-otherNow:
-			c.next.set(b.Now(), otherPause)
+			c.checkInWithin(otherPause)
 		case <-c.proved:
 			c.endProving(ctx)
-		case <-c.next.due():
-			c.next.clear()
+		case <-due:
+			c.next = time.Time{}
 			c.checkInIfDue(ctx)
 		case a := <-c.answers:
 			if err := c.answered(ctx, a); err != nil {
@@ -86,7 +89,7 @@ type checkIns struct {
 	bridge *Bridge
 	group  *errgroup.Group
 	queue  plan.Queue
-	next   alarm // when to check in
+	next   time.Time // when to check in; zero for never
 	// answers receives the answers to check-ins. held counts the unanswered check-ins. newest
 	// is the number of the newest check-in while it is unanswered; else 0.
 	answers chan answer
@@ -108,6 +111,13 @@ type answer struct {
 	took     time.Duration
 }
 
+// checkInWithin sets the time of the next check-in, unless it is set for an earlier time.
+func (c *checkIns) checkInWithin(wait time.Duration) {
+	if at := c.bridge.Now().Add(wait); c.next.IsZero() || at.Before(c.next) {
+		c.next = at
+	}
+}
+
 // mayOverlap reports whether another check-in may be sent while fewer than most are held.
 func (c *checkIns) mayOverlap(most int) bool {
 	return c.welcome && c.failures == 0 && c.held < most
@@ -127,7 +137,7 @@ func (c *checkIns) checkInIfDue(ctx context.Context) {
 		c.send(ctx)
 		return
 	}
-	c.next.set(b.Now(), agePause) // nothing else notices a report that becomes old
+	c.checkInWithin(agePause) // nothing else notices a report that becomes old
 }
 
 // send checks in, in the background.
@@ -136,7 +146,7 @@ func (c *checkIns) send(ctx context.Context) {
 	in, number := b.CheckIn(c.queue)
 	c.held++
 	c.newest = number
-	c.next.set(b.Now(), slowAnswer)
+	c.checkInWithin(slowAnswer)
 	c.group.Go(func() error {
 		start := b.Now()
 		messages, err := b.Service.CheckIn(ctx, b.Identity(c.queue.Name), in)
@@ -195,11 +205,11 @@ func (c *checkIns) answered(ctx context.Context, a answer) error {
 	c.failures, c.welcome = 0, true
 	switch {
 	case newest && len(a.messages) == 0 && a.took < idlePause:
-		c.next.set(b.Now(), idlePause)
+		c.checkInWithin(idlePause)
 	case newest:
-		c.next.set(b.Now(), 0)
+		c.checkInWithin(0)
 	default: // reports that waited for this answer can go out
-		c.next.set(b.Now(), urgentPause)
+		c.checkInWithin(urgentPause)
 	}
 	return nil
 }
@@ -214,7 +224,7 @@ func (c *checkIns) failed(ctx context.Context, err error) error {
 	if c.failures == 1 {
 		c.bridge.Log.WarnContext(ctx, "the server did not take the check-in; the bridge tries again", errorAttr(err))
 	}
-	c.next.set(c.bridge.Now(), min(time.Second<<min(c.failures-1, 5), maxPause))
+	c.checkInWithin(min(time.Second<<min(c.failures-1, 5), maxPause))
 	return nil
 }
 
@@ -227,39 +237,5 @@ func (c *checkIns) answer(ctx context.Context, m codalab.Message) {
 			c.bridge.answerMessage(ctx, c.queue, m)
 			return nil
 		})
-	}
-}
-
-// alarm is a timer that fires at the earliest of the times for which it was set. The zero value
-// is not set.
-type alarm struct {
-	timer *time.Timer
-	at    time.Time
-}
-
-// set makes the alarm fire after a pause, or earlier if it is set for an earlier time.
-func (a *alarm) set(now time.Time, wait time.Duration) {
-	at := now.Add(wait)
-	if a.timer != nil && !a.at.After(at) {
-		return
-	}
-	a.stop()
-	a.timer, a.at = time.NewTimer(wait), at
-}
-
-// due receives when the alarm fires.
-func (a *alarm) due() <-chan time.Time {
-	if a.timer == nil {
-		return nil
-	}
-	return a.timer.C
-}
-
-// clear unsets an alarm that has fired.
-func (a *alarm) clear() { a.timer = nil }
-
-func (a *alarm) stop() {
-	if a.timer != nil {
-		a.timer.Stop()
 	}
 }

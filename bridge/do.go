@@ -195,7 +195,7 @@ func (b *Bridge) fence(ctx context.Context, r plan.Row) plan.Fencing {
 func (b *Bridge) readRecords(bundle string, attempt int) func(*plan.News) {
 	rec := plan.Records{Attempt: attempt, Read: b.Now()}
 	var err error
-	rec.Records, err = b.Spool.Look(bundle, attempt)
+	rec.Records, err = b.Spool.ReadRecords(bundle, attempt)
 	return func(n *plan.News) {
 		if err != nil {
 			rec.Read, n.RecordsFailure = time.Time{}, err.Error()
@@ -231,8 +231,8 @@ func (b *Bridge) collect(ctx context.Context, r plan.Row) plan.Outcome {
 		o.Final = false // a password or a permission can be repaired, results cannot be made again
 	}
 	if o.Final { // on a disk that is unreachable, results are not lost
-		if _, away := b.Spool.Look(r.Bundle, r.Attempt); away != nil {
-			return outcome(away)
+		if _, failure := b.Spool.ReadRecords(r.Bundle, r.Attempt); failure != nil {
+			return outcome(failure)
 		}
 	}
 	return o

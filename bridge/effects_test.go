@@ -46,7 +46,7 @@ type disk struct {
 
 	mu            sync.Mutex
 	looks, closes map[int]int   // by attempt
-	hang          chan struct{} // Look ends when it is closed
+	hang          chan struct{} // ReadRecords ends when it is closed
 }
 
 func newDisk() *disk {
@@ -63,7 +63,7 @@ func (d *disk) Prepare(spool.Spec) error {
 	return nil
 }
 
-func (d *disk) Look(_ string, attempt int) (spool.Records, error) {
+func (d *disk) ReadRecords(_ string, attempt int) (spool.Records, error) {
 	d.count(d.looks, attempt)
 	<-d.hang
 	return spool.Records{}, nil

@@ -33,9 +33,9 @@ type Ledger interface {
 // Spool is the shared disk. spool.Disk is one, and documents the methods.
 type Spool interface {
 	Prepare(s spool.Spec) error
-	Look(bundle string, attempt int) (spool.Records, error)
+	ReadRecords(bundle string, attempt int) (spool.Records, error)
 	Fence(ctx context.Context, bundle string, attempt int, at time.Time) (spool.Started, error)
-	Rang() ([]spool.Member, error)
+	AnswerDoorbell() ([]spool.Member, error)
 	Release(bundle string, marks []string) error
 }
 

@@ -105,7 +105,7 @@ func (b *Bridge) watchDoorbell(ctx context.Context) error {
 // Listen reads the doorbell, and the records of the attempts whose workers rang. Records that
 // it could read count even if it returns an error.
 func (b *Bridge) Listen() error {
-	rang, err := b.Spool.Rang()
+	rang, err := b.Spool.AnswerDoorbell()
 	for _, m := range rang {
 		b.inbox.put(m.Bundle, b.readRecords(m.Bundle, m.Attempt))
 	}

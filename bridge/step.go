@@ -144,11 +144,15 @@ func (b *Bridge) decide(ctx context.Context, s *step, r plan.Row, n plan.News) {
 	}
 }
 
-// batch submits staged rows, as many as each queue has room for, and decides them.
+// batch submits staged rows, as many as each queue has room for, and decides them. It submits none
+// while Slurm does not answer, or has not been seen as a whole since the start: before that it is
+// not known whether the ledger is up to date.
 func (b *Bridge) batch(ctx context.Context, s *step) {
+	if !b.observed || b.view.unreachable.Load() {
+		return
+	}
 	for _, name := range b.rows.queuesWaiting() {
-		health := plan.Health{Budget: max(budget(b.submits, s.now)-b.rows.upcoming-b.heldOf(plan.Submit), 0), Observed: b.observed && !b.view.unreachable.Load()}
-		room := b.Policy.Room(b.Policy.Queues[name], b.rows.inFlight[name], health)
+		room := b.Policy.Queues[name].Room(b.rows.inFlight[name], budget(b.submits, s.now)-b.rows.upcoming-b.heldOf(plan.Submit))
 		if room == 0 {
 			continue
 		}

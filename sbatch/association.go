@@ -2,7 +2,6 @@ package sbatch
 
 import (
 	"context"
-	"fmt"
 	"strings"
 )
 
@@ -39,13 +38,12 @@ func (c *Client) Associations(ctx context.Context, user string) ([]Association, 
 // parseAssociations reads sacctmgr's answer, one association per line. A user
 // without associations has one line, with only the default account.
 func parseAssociations(out string) ([]Association, error) {
+	lines, err := splitLines(out, 4)
+	if err != nil {
+		return nil, err
+	}
 	var all []Association
-	for line := range strings.Lines(out) {
-		line, whole := strings.CutSuffix(line, "\n")
-		f := strings.Split(line, "|")
-		if len(f) != 4 || !whole {
-			return nil, fmt.Errorf("cannot read %q: want 4 fields and a line's end", shorten(line))
-		}
+	for _, f := range lines {
 		if f[1] == "" {
 			continue
 		}

@@ -36,13 +36,12 @@ func parseQueue(out, separator string) ([]Job, error) {
 
 // parseAccounting reads sacct's answer, one job per line.
 func parseAccounting(out string) ([]Job, error) {
+	lines, err := splitLines(out, 6)
+	if err != nil {
+		return nil, err
+	}
 	var jobs []Job
-	for line := range strings.Lines(out) {
-		line, whole := strings.CutSuffix(line, "\n")
-		fields := strings.Split(line, "|")
-		if len(fields) != 6 || !whole {
-			return nil, fmt.Errorf("cannot read %q: want 6 fields and a line's end", shorten(line))
-		}
+	for _, fields := range lines {
 		job, err := parseJob(fields)
 		if err != nil {
 			return nil, err
@@ -50,6 +49,21 @@ func parseAccounting(out string) ([]Job, error) {
 		jobs = append(jobs, job)
 	}
 	return jobs, nil
+}
+
+// splitLines returns the fields of each line of an answer, which have to be n and to end with the
+// line: a torn answer is an error.
+func splitLines(out string, n int) ([][]string, error) {
+	var lines [][]string
+	for line := range strings.Lines(out) {
+		line, whole := strings.CutSuffix(line, "\n")
+		fields := strings.Split(line, "|")
+		if len(fields) != n || !whole {
+			return nil, fmt.Errorf("cannot read %q: want %d fields and a line's end", shorten(line), n)
+		}
+		lines = append(lines, fields)
+	}
+	return lines, nil
 }
 
 // parseJob reads the fields id, state, nodes, start, name and reason.

@@ -75,16 +75,15 @@ func (c *Client) Partitions(ctx context.Context) ([]Partition, error) {
 // parsePartitions reads sinfo's answer. Each line describes the nodes of a partition
 // that are alike.
 func parsePartitions(out string) ([]Partition, error) {
+	lines, err := splitLines(out, 10)
+	if err != nil {
+		return nil, err
+	}
 	var all []Partition
-	for line := range strings.Lines(out) {
-		line, whole := strings.CutSuffix(line, "\n")
-		fields := strings.Split(line, "|")
-		if len(fields) != 10 || !whole {
-			return nil, fmt.Errorf("cannot read %q: want 10 fields and a line's end", shorten(line))
-		}
+	for _, fields := range lines {
 		p, err := parsePartition(fields)
 		if err != nil {
-			return nil, fmt.Errorf("cannot read %q: %w", shorten(line), err)
+			return nil, fmt.Errorf("cannot read %q: %w", shorten(strings.Join(fields, "|")), err)
 		}
 		i := slices.IndexFunc(all, func(known Partition) bool { return known.Name == p.Name })
 		if i < 0 {

@@ -45,10 +45,10 @@ func (d Disk) Prepare(s Spec) error {
 	return d.Layout.WriteMembers(s.SubmissionName, []Member{{Bundle: s.Bundle, Attempt: s.Attempt}})
 }
 
-// Look reads the records of an attempt. Without an error, a nil record was not there,
+// ReadRecords reads the records of an attempt. Without an error, a nil record was not there,
 // as far as this host's view of the disk is fresh, or has another Format. With an
 // error, not all could be read: a nil record may be there.
-func (d Disk) Look(bundle string, attempt int) (Records, error) {
+func (d Disk) ReadRecords(bundle string, attempt int) (Records, error) {
 	rec, err := d.readRecords(filepath.Join(bundle, strconv.Itoa(attempt)))
 	if err != nil {
 		return rec, fmt.Errorf("look at attempt %d of %s: %w", attempt, bundle, err)
@@ -123,9 +123,9 @@ func (d Disk) Fence(ctx context.Context, bundle string, attempt int, at time.Tim
 	return standing, err
 }
 
-// Rang returns the attempts for which workers rang since the last call, also with an
+// AnswerDoorbell returns the attempts for which workers rang since the last call, also with an
 // error. See Bell.Answer.
-func (d Disk) Rang() ([]Member, error) { return d.Layout.Bell().Answer() }
+func (d Disk) AnswerDoorbell() ([]Member, error) { return d.Layout.Bell().Answer() }
 
 // Release removes the files of a bundle and of its submissions, except inputs in the
 // cache and kept results. Releasing again is harmless.

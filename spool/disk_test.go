@@ -33,7 +33,7 @@ func TestDiskThatIsNotMountedSaysNothingAndIsNotWrittenTo(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir() // nothing is mounted on it
 	d := Disk{Layout: Layout(dir)}
-	if rec, err := d.Look("0x1", 1); !errors.Is(err, fs.ErrNotExist) {
+	if rec, err := d.ReadRecords("0x1", 1); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("look: %+v, %v", rec, err)
 	}
 	if standing, err := d.Fence(t.Context(), "0x1", 1, at(1)); !errors.Is(err, fs.ErrNotExist) {
@@ -45,7 +45,7 @@ func TestDiskThatIsNotMountedSaysNothingAndIsNotWrittenTo(t *testing.T) {
 	if err := d.Prepare(d.spec("0x1", 1)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("prepare: %v", err)
 	}
-	if rang, err := d.Rang(); !errors.Is(err, fs.ErrNotExist) {
+	if rang, err := d.AnswerDoorbell(); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("rang: %v, %v", rang, err)
 	}
 	if err := d.Layout.Bell().Ring("0x1", 1); !errors.Is(err, fs.ErrNotExist) {
@@ -74,7 +74,7 @@ func TestFullDiskPreparesNothingAndStillTellsWhatStands(t *testing.T) {
 	if _, err := d.Layout.Attempt("0x1", 2).ReadSpec(); !errors.Is(err, ErrNone) {
 		t.Errorf("half a specification: %v", err)
 	}
-	if rec, err := d.Look("0x1", 1); err != nil || rec.Started == nil || *rec.Started != begun {
+	if rec, err := d.ReadRecords("0x1", 1); err != nil || rec.Started == nil || *rec.Started != begun {
 		t.Errorf("look: %+v, %v", rec, err)
 	}
 	over, end := context.WithCancel(t.Context())
@@ -92,7 +92,7 @@ func TestLookReadsWhatIsThere(t *testing.T) {
 	d := mounted(t, t.TempDir())
 	look := func() Records {
 		t.Helper()
-		rec, err := d.Look("0x1", 1)
+		rec, err := d.ReadRecords("0x1", 1)
 		must(t, err)
 		return rec
 	}
@@ -130,11 +130,11 @@ func TestRecordThatTheDiskDoesNotGiveOutIsNotAbsent(t *testing.T) {
 	if _, _, err := a.Begin(t.Context(), Started{Token: "t"}); err != nil {
 		t.Fatal(err)
 	}
-	if rec, err := d.Look("0x1", 1); err == nil || rec.Started == nil || rec.Exit != nil {
+	if rec, err := d.ReadRecords("0x1", 1); err == nil || rec.Started == nil || rec.Exit != nil {
 		t.Errorf("%+v, %v; want the start, and that not all was read", rec, err)
 	}
 	write(t, filepath.Join(d.Layout.BundleDir("0x2")), "no directory")
-	if rec, err := d.Look("0x2", 1); err == nil {
+	if rec, err := d.ReadRecords("0x2", 1); err == nil {
 		t.Errorf("of an attempt that cannot be reached: %+v", rec)
 	}
 }

@@ -9,17 +9,13 @@ import (
 	"time"
 )
 
-// Room is how many more rows of a queue may be submitted now. inFlight is the number of its
-// rows in Slurm.
-func (p Policy) Room(q Queue, inFlight int, h Health) int {
-	if !h.Observed {
-		return 0
-	}
-	room := h.Budget
+// Room is how many more rows of the queue may be submitted now. inFlight is the number of its
+// rows in Slurm, budget how many submissions the request rate allows.
+func (q Queue) Room(inFlight, budget int) int {
 	if q.MaxInFlight > 0 {
-		room = min(room, q.MaxInFlight-inFlight)
+		budget = min(budget, q.MaxInFlight-inFlight)
 	}
-	return max(room, 0)
+	return max(budget, 0)
 }
 
 // Batch chooses which of a queue's staged rows are submitted, at most room, in the order of

@@ -118,12 +118,3 @@ type Queue struct {
 	// Extra are further options of sbatch.
 	Extra []string
 }
-
-// Health is what limits submissions at the moment.
-type Health struct {
-	// Budget is how many submissions the request rate allows now.
-	Budget int
-	// Observed is set if Slurm answers and has been seen as a whole since the bridge's start.
-	// Before that it is not known whether the ledger is up to date.
-	Observed bool
-}

@@ -226,17 +226,17 @@ func TestRoomIsTheLeastOfAllBounds(t *testing.T) {
 	for _, c := range []struct {
 		name           string
 		most, inFlight int
-		health         plan.Health
+		budget         int
 		want           int
 	}{
-		{"no bound", 0, 1000, plan.Health{Budget: 7, Observed: true}, 7},
-		{"the queue's", 10, 8, plan.Health{Budget: 7, Observed: true}, 2},
-		{"full", 10, 10, plan.Health{Budget: 7, Observed: true}, 0},
-		{"more than full", 10, 12, plan.Health{Budget: 7, Observed: true}, 0},
-		{"before Slurm was seen", 0, 0, plan.Health{Budget: 7}, 0},
-		{"the rate's", 10, 0, plan.Health{Observed: true}, 0},
+		{"no bound", 0, 1000, 7, 7},
+		{"the queue's", 10, 8, 7, 2},
+		{"full", 10, 10, 7, 0},
+		{"more than full", 10, 12, 7, 0},
+		{"less than nothing", 0, 0, -1, 0},
+		{"the rate's", 10, 0, 0, 0},
 	} {
-		if got := policy().Room(plan.Queue{MaxInFlight: c.most}, c.inFlight, c.health); got != c.want {
+		if got := (plan.Queue{MaxInFlight: c.most}).Room(c.inFlight, c.budget); got != c.want {
 			t.Errorf("%s: room %d, want %d", c.name, got, c.want)
 		}
 	}

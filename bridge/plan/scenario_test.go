@@ -25,7 +25,7 @@ var rewrite = flag.Bool("rewrite", false, "rewrite what the scenarios and docs/s
 //	policy key=value…            the site's configuration: see world.setPolicy
 //	row phase=… [key=value…]     a bundle that reached this phase in the ordinary way
 //	disk free=12g                how much of the shared disk's 1t is free; the low water is 50g
-//	batch [observed=no]          staged rows are submitted, if there is room
+//	batch                        a staged row is submitted
 //	tick 90s                     time passes; the row is decided whenever it is due
 //	crash [unsaved] [down=2h]    the bridge dies and is started again; unsaved: before the last decision was saved
 //	crash clock=-2h              meanwhile somebody sets the clock

@@ -64,7 +64,7 @@ func (w *world) command(line []string) error {
 	case "disk":
 		err = w.disk(&a)
 	case "batch":
-		err = w.batch(&a)
+		err = w.batch()
 	case "tick":
 		err = w.tick(a.length(a.next()))
 	case "crash":
@@ -224,19 +224,13 @@ func (w *world) crash(a *arguments) error {
 	return nil
 }
 
-// batch sends the row to Slurm, if it waits for that and there is room.
-func (w *world) batch(a *arguments) error {
-	health := plan.Health{Budget: 1, Observed: a.get("observed") != "no"}
+// batch sends the row to Slurm, if it waits for that.
+func (w *world) batch() error {
 	if w.row == nil || !w.row.WaitsForRoom(w.now) {
 		w.printf("the row does not wait for room")
 		return nil
 	}
-	room := w.policy.Room(w.policy.Queues[w.row.Queue], 0, health)
-	rows := w.policy.Batch(w.now, []plan.Row{*w.row}, room, w.generation)
-	if len(rows) == 0 {
-		w.printf("there is no room")
-		return nil
-	}
+	rows := w.policy.Batch(w.now, []plan.Row{*w.row}, 1, w.generation)
 	before := *w.row
 	w.record(moveOf(before, rows[0], plan.News{}, nil).on("room"))
 	w.show(before, rows[0], nil)

@@ -41,17 +41,16 @@ type attempt struct {
 	exit    written[spool.Exit]
 
 	// The truth, which no purge removes.
-	begun     int           // how many workers ran its command
-	alive     int           // how many of them run
-	cut       bool          // a worker runs, or ran, on a node that Slurm has given up
-	disturbed string        // what befell it; empty for nothing
-	platform  string        // the first of that which is the platform's doing
-	ended     *spool.Exit   // how its command ended of itself
-	refused   bool          // Slurm refused its job
-	job       sbatch.JobID  // the first that was made of it
-	purged    bool          // its records were removed by a clean-up of the site
-	released  bool          // they were removed by the bridge
-	late      time.Duration // when the last of its records is to be seen
+	begun     int          // how many workers ran its command
+	alive     int          // how many of them run
+	cut       bool         // a worker runs, or ran, on a node that Slurm has given up
+	disturbed string       // what befell it; empty for nothing
+	platform  string       // the first of that which is the platform's doing
+	ended     *spool.Exit  // how its command ended of itself
+	refused   bool         // Slurm refused its job
+	job       sbatch.JobID // the first that was made of it
+	purged    bool         // its records were removed by a clean-up of the site
+	released  bool         // they were removed by the bridge
 }
 
 // written is a record on the disk, and when the bridge begins to see it.
@@ -179,8 +178,8 @@ func (m mount) Prepare(s spool.Spec) error {
 	return nil
 }
 
-// Look reads an attempt's records.
-func (m mount) Look(uuid string, n int) (spool.Records, error) {
+// ReadRecords reads an attempt's records.
+func (m mount) ReadRecords(uuid string, n int) (spool.Records, error) {
 	w := m.w
 	if m.dead || w.fault(ReadFails) {
 		return spool.Records{}, &diskError{syscall.ESTALE}
@@ -221,8 +220,8 @@ func (m mount) Fence(_ context.Context, uuid string, n int, at time.Time) (spool
 	return *a.started.record, nil
 }
 
-// Rang reads the doorbell.
-func (m mount) Rang() ([]spool.Member, error) {
+// AnswerDoorbell reads the doorbell.
+func (m mount) AnswerDoorbell() ([]spool.Member, error) {
 	rang := m.w.disk.rang
 	m.w.disk.rang = nil
 	return rang, nil

@@ -133,20 +133,26 @@ func (w *world) disturbSubmissions(what string) {
 	}
 }
 
+// at schedules an event that comes only if the bridge is still alive.
+func (l *life) at(after time.Duration, do func()) {
+	l.w.at(after, func() {
+		if !l.dead {
+			do()
+		}
+	})
+}
+
 // wake schedules a step.
 func (l *life) wake() {
 	if l.dead || l.stepping {
 		return
 	}
 	l.stepping = true
-	l.w.at(l.w.dice.takes(ofSteps, time.Millisecond, 50*time.Millisecond), l.step)
+	l.at(l.w.dice.takes(ofSteps, time.Millisecond, 50*time.Millisecond), l.step)
 }
 
 func (l *life) step() {
 	l.stepping = false
-	if l.dead {
-		return
-	}
 	w := l.w
 	w.countStep()
 	effects, wait, err := l.bridge.Step(w.ctx, l.clock())
@@ -181,7 +187,7 @@ func (l *life) wakeIn(wait time.Duration) {
 		return
 	}
 	l.timer = due
-	l.w.at(wait, l.wake)
+	l.at(wait, l.wake)
 }
 
 // start schedules an effect.
@@ -192,18 +198,12 @@ func (l *life) start(e plan.Effect) {
 		begins = max(begins, l.free[e.Kind])
 		l.free[e.Kind] = begins + lasts
 	}
-	w.at(begins-w.now, func() {
-		if l.dead {
-			return
-		}
+	l.at(begins-w.now, func() {
 		l.extra = 0
 		tell := l.bridge.Do(context.WithoutCancel(w.ctx), e)
 		lasts := max(lasts, l.extra)
 		l.extra = 0
-		if l.dead {
-			return
-		}
-		w.at(lasts, func() {
+		l.at(lasts, func() {
 			if !l.crashes() {
 				tell()
 				l.wake()
@@ -236,17 +236,11 @@ const observeEvery = 6 * time.Second
 // observe asks Slurm now and then. The answer comes later than the question.
 func (l *life) observe() {
 	w := l.w
-	if l.dead {
-		return
-	}
 	l.asked = l.clock()
 	if w.fault(ObserveLate) {
 		l.answer = w.slurm.list()
 	}
-	w.at(w.dice.takes(ofObservation, 10*time.Millisecond, 3*time.Second), func() {
-		if l.dead {
-			return
-		}
+	l.at(w.dice.takes(ofObservation, 10*time.Millisecond, 3*time.Second), func() {
 		_ = l.bridge.Observe(w.ctx, l.asked) // a failure is no news for any row
 		l.answer = nil
 		l.wake()
@@ -254,31 +248,25 @@ func (l *life) observe() {
 		if !l.bridge.InFlight() {
 			pause = time.Minute
 		}
-		w.at(max(pause, l.slurm.Next().Sub(l.clock())), l.observe)
+		l.at(max(pause, l.slurm.Next().Sub(l.clock())), l.observe)
 	})
 }
 
 // read has records read in turn.
 func (l *life) read() {
-	if l.dead {
-		return
-	}
 	if l.bridge.InFlight() {
 		l.bridge.ReadTurn(l.clock())
 		l.wake()
 	}
-	l.w.at(30*time.Second, l.read)
+	l.at(30*time.Second, l.read)
 }
 
 // measure measures the disk now and then.
 func (l *life) measure() {
-	if l.dead {
-		return
-	}
 	if l.bridge.Measure(l.clock()) == nil {
 		l.wake()
 	}
-	l.w.at(20*time.Second, l.measure)
+	l.at(20*time.Second, l.measure)
 }
 
 // listen reads the doorbell.
@@ -292,11 +280,8 @@ func (l *life) listen() {
 
 // beat checks in now and then.
 func (l *life) beat() {
-	if l.dead {
-		return
-	}
 	l.checkInSoon()
-	l.w.at(holdFor, l.beat)
+	l.at(holdFor, l.beat)
 }
 
 // mostHeld is how many check-ins wait for an answer at most.
@@ -308,7 +293,7 @@ func (l *life) checkInSoon() {
 		return
 	}
 	l.checking = true
-	l.w.at(l.w.dice.takes(ofCheckIns, time.Millisecond, 500*time.Millisecond), func() {
+	l.at(l.w.dice.takes(ofCheckIns, time.Millisecond, 500*time.Millisecond), func() {
 		l.checking = false
 		l.checkIn()
 	})
@@ -325,11 +310,11 @@ func (l *life) checkIn() {
 	w.checkReports(in)
 	l.held++
 	if w.fault(CheckInLost) {
-		w.at(10*time.Second, func() { l.checkInFailed(q, number) })
+		l.at(10*time.Second, func() { l.checkInFailed(q, number) })
 		return
 	}
 	if w.fault(CheckInLate) { // the connection breaks; the server has the request
-		w.at(10*time.Second, func() { l.checkInFailed(q, number) })
+		l.at(10*time.Second, func() { l.checkInFailed(q, number) })
 		w.at(w.dice.span(CheckInLate, 10*time.Second, time.Minute), func() {
 			w.server.checkIn(in, func([]codalab.Message, bool) {})
 		})
@@ -343,11 +328,9 @@ func (l *life) checkIn() {
 
 // prove schedules a call of Prove.
 func (l *life) prove(q plan.Queue) {
-	l.w.at(l.w.dice.takes(ofCheckIns, 5*time.Millisecond, time.Second), func() {
-		if !l.dead {
-			_ = l.bridge.Prove(l.w.ctx, q) // the next check-in proves again
-			l.checkInIfChanged()
-		}
+	l.at(l.w.dice.takes(ofCheckIns, 5*time.Millisecond, time.Second), func() {
+		_ = l.bridge.Prove(l.w.ctx, q) // the next check-in proves again
+		l.checkInIfChanged()
 	})
 }
 
@@ -372,23 +355,20 @@ func (l *life) bring(q plan.Queue, number int64, messages []codalab.Message, ok 
 	}
 	lost := !ok || w.fault(AnswerLost)
 	twice := w.fault(AnswerDoubled)
-	w.at(after, func() {
+	l.at(after, func() {
 		if lost {
 			l.checkInFailed(q, number)
 			return
 		}
 		l.answered(q, number, messages)
 		if twice {
-			w.at(w.dice.span(AnswerDoubled, 0, time.Minute), func() { l.deliver(q, number, messages) })
+			l.at(w.dice.span(AnswerDoubled, 0, time.Minute), func() { l.deliver(q, number, messages) })
 		}
 	})
 }
 
 // answered passes an answer to the bridge. At least one check-in always waits.
 func (l *life) answered(q plan.Queue, number int64, messages []codalab.Message) {
-	if l.dead {
-		return
-	}
 	l.held--
 	l.deliver(q, number, messages)
 	if !l.w.server.repeats || l.held > 0 {
@@ -397,9 +377,6 @@ func (l *life) answered(q plan.Queue, number int64, messages []codalab.Message) 
 }
 
 func (l *life) checkInFailed(q plan.Queue, number int64) {
-	if l.dead {
-		return
-	}
 	l.held--
 	l.bridge.Unanswered(q, number)
 	l.wake()
@@ -409,9 +386,6 @@ func (l *life) checkInFailed(q plan.Queue, number int64) {
 }
 
 func (l *life) deliver(q plan.Queue, number int64, messages []codalab.Message) {
-	if l.dead {
-		return
-	}
 	l.bridge.Answered(q, number, messages)
 	if len(messages) > 0 {
 		l.wake()

@@ -37,7 +37,16 @@ func (s *slurm) startWorker(l slurmtest.Launch) {
 	wk.token = "worker " + strconv.Itoa(len(s.workers)) + " of job " + l.Job.String()
 	s.workers = append(s.workers, wk)
 	w.tell("worker", "%s.%d starts on %s, job %s", short(uuid), n, l.Node, wk.token)
-	w.at(w.dice.takes(ofWorkers, 20*time.Millisecond, time.Second), wk.begin)
+	wk.at(w.dice.takes(ofWorkers, 20*time.Millisecond, time.Second), wk.begin)
+}
+
+// at schedules an event that comes only if the worker still runs.
+func (wk *worker) at(after time.Duration, do func()) {
+	wk.w.at(after, func() {
+		if !wk.ended {
+			do()
+		}
+	})
 }
 
 // dies takes a chance for the worker's death.
@@ -52,7 +61,7 @@ func (wk *worker) dies() bool {
 // begin takes the attempt, and begins the command if the worker has won it.
 func (wk *worker) begin() {
 	w, a := wk.w, wk.attempt
-	if wk.ended || wk.dies() {
+	if wk.dies() {
 		return
 	}
 	if wk.told {
@@ -83,28 +92,24 @@ func (wk *worker) begin() {
 	w.checkBegin(wk)
 	w.disk.ring(wk.bundle.uuid, a.number)
 	if w.fault(WorkerOOM) {
-		w.at(w.dice.span(WorkerOOM, 0, 30*time.Second), func() {
-			if !wk.ended {
-				a.trouble("out of memory")
-				wk.end(slurmtest.End{Signal: 9, OutOfMemory: true})
-			}
+		wk.at(w.dice.span(WorkerOOM, 0, 30*time.Second), func() {
+			a.trouble("out of memory")
+			wk.end(slurmtest.End{Signal: 9, OutOfMemory: true})
 		})
 	}
 	wants := w.wants[wk.bundle.uuid]
 	if w.fault(WorkerDies) {
-		w.at(w.dice.span(WorkerDies, 0, wants.seconds+time.Second), func() {
-			if !wk.ended {
-				a.disturb("its worker died")
-				wk.end(slurmtest.End{Signal: 9})
-			}
+		wk.at(w.dice.span(WorkerDies, 0, wants.seconds+time.Second), func() {
+			a.disturb("its worker died")
+			wk.end(slurmtest.End{Signal: 9})
 		})
 	}
-	w.at(wants.seconds, func() { wk.commandEnds(wants.code) })
+	wk.at(wants.seconds, func() { wk.commandEnds(wants.code) })
 }
 
 // commandEnds is the end of the command by itself.
 func (wk *worker) commandEnds(code int) {
-	if wk.ended || wk.told {
+	if wk.told {
 		return
 	}
 	exit := spool.Exit{Token: wk.token, Cause: spool.CauseSucceeded, ExitCode: &code}
@@ -126,7 +131,6 @@ func (wk *worker) leave(exit spool.Exit, end slurmtest.End) {
 		a.disturb("its exit record was not written")
 	default:
 		a.exit = written[spool.Exit]{&exit, w.disk.seen()}
-		a.late = max(a.late, a.exit.seen)
 		if wk.dies() {
 			return
 		}
@@ -151,10 +155,7 @@ func (wk *worker) signal(kill bool) {
 			return // begin sees it
 		}
 		wk.attempt.trouble("told to stop by Slurm")
-		w.at(w.dice.takes(ofWorkers, 10*time.Millisecond, 5*time.Second), func() {
-			if wk.ended {
-				return
-			}
+		wk.at(w.dice.takes(ofWorkers, 10*time.Millisecond, 5*time.Second), func() {
 			code := 143
 			wk.leave(spool.Exit{
 				Token: wk.token, Cause: spool.CausePlatform, ExitCode: &code, Terminated: true,
@@ -169,10 +170,7 @@ func (wk *worker) end(e slurmtest.End) {
 	if wk.ended {
 		return
 	}
-	wk.ended = true
-	if wk.owns {
-		wk.attempt.alive--
-	}
+	wk.vanish()
 	w := wk.w
 	w.tell("worker", "%s.%d ends: %+v", short(wk.bundle.uuid), wk.attempt.number, e)
 	if !wk.cut && !wk.forgotten {

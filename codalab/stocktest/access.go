@@ -13,7 +13,7 @@ type account struct {
 	id string
 }
 
-func (a *account) root() bool { return a.Name == RootName }
+func (u *account) root() bool { return u.Name == RootName }
 
 func (s *Server) addUser(u User) {
 	a := &account{User: u, id: codalab.NewUUID()}
@@ -57,40 +57,23 @@ func (s *Server) showUser(w http.ResponseWriter, _ *http.Request, u *account) er
 	return answerDocument(w, codalab.NewObject("users", u.id, map[string]any{"user_name": u.Name, "is_root_user": u.root()}))
 }
 
-// What a user may do with a bundle (codalab/model/tables.py).
-const (
-	mayRead = 1
-	mayAll  = 2
-)
+// owns reports whether a user may do everything with a bundle. Nobody else may do anything with
+// it: the stand-in has no groups.
+func (u *account) owns(b *bundle) bool { return b != nil && (u.root() || b.owner == u.id) }
 
-func permissionNames() [3]string { return [...]string{"none", "read", "all"} }
-
-// permission is what a user may do with a bundle; the caller holds the lock
-// (codalab/model/bundle_model.py: get_user_permissions).
-func (s *Server) permission(u *account, b *bundle) int {
-	if u.root() || b.owner == u.id {
-		return mayAll
-	}
-	return 0
-}
-
-// allowed returns a bundle that a user may read or change. Nobody may read a bundle that does
-// not exist (codalab/objects/permission.py: _check_permissions). The caller holds the lock.
-func (s *Server) allowed(u *account, uuid string, need int) (*bundle, error) {
-	b, have := s.bundle(uuid), 0
-	if b != nil {
-		have = s.permission(u, b)
-	}
-	if have >= need && b != nil {
+// allowed returns a bundle that a user needs a permission of, "read" or "all". A bundle that
+// does not exist is refused in the same words as another user's
+// (codalab/objects/permission.py: _check_permissions). The caller holds the lock.
+func (s *Server) allowed(u *account, uuid, need string) (*bundle, error) {
+	if b := s.bundle(uuid); u.owns(b) {
 		return b, nil
 	}
-	names := permissionNames()
-	return nil, refuse(http.StatusForbidden, "User %s(%s) does not have sufficient permissions on bundle %s (have %s, need %s).",
-		u.Name, u.id, uuid, names[have], names[need])
+	return nil, refuse(http.StatusForbidden, "User %s(%s) does not have sufficient permissions on bundle %s (have none, need %s).",
+		u.Name, u.id, uuid, need)
 }
 
 // permit is allowed for callers that do not hold the lock.
-func (s *Server) permit(u *account, uuid string, need int) error {
+func (s *Server) permit(u *account, uuid, need string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, err := s.allowed(u, uuid, need)

@@ -1,7 +1,6 @@
 package stocktest
 
 import (
-	"cmp"
 	"encoding/json"
 	"net/http"
 	"slices"
@@ -51,22 +50,14 @@ func (s *Server) runsIn(state codalab.State) []*bundle {
 	return found
 }
 
-// object shows a bundle to a user (codalab/rest/util.py: get_bundle_infos); the caller holds
-// the lock.
-func (s *Server) object(u *account, b *bundle) codalab.Object {
-	permission := s.permission(u, b)
-	show := codalab.Bundle{UUID: b.uuid, Type: codalab.TypePrivate, Metadata: codalab.Metadata{"name": "<private>"}, Dependencies: []codalab.Dependency{}}
-	owner := ""
-	if permission >= mayRead {
-		show = codalab.Bundle{
-			UUID: b.uuid, Type: b.kind, Command: &b.command, State: b.state, Metadata: b.metadata,
-			Dependencies: append([]codalab.Dependency{}, b.dependencies...), Permission: permission,
-			PermissionSpec: permissionNames()[permission],
-		}
-		owner = b.owner
-	}
-	o := codalab.NewObject("bundles", b.uuid, show)
-	o.Relationships = map[string]codalab.Relationship{"owner": codalab.ToOne("users", owner)}
+// object shows a bundle to a user who owns it (codalab/rest/util.py: get_bundle_infos); the
+// caller holds the lock.
+func (b *bundle) object() codalab.Object {
+	o := codalab.NewObject("bundles", b.uuid, codalab.Bundle{
+		UUID: b.uuid, Type: b.kind, Command: &b.command, State: b.state, Metadata: b.metadata,
+		Dependencies: append([]codalab.Dependency{}, b.dependencies...), Permission: 2, PermissionSpec: "all",
+	})
+	o.Relationships = map[string]codalab.Relationship{"owner": codalab.ToOne("users", b.owner)}
 	return o
 }
 
@@ -84,7 +75,7 @@ func (s *Server) makeBundles(w http.ResponseWriter, r *http.Request, u *account,
 			b.state = codalab.StateUploading
 		}
 		s.bundles = append(s.bundles, b)
-		made = append(made, s.object(u, b))
+		made = append(made, b.object())
 	}
 	return answerDocument(w, made)
 }
@@ -98,7 +89,7 @@ func (s *Server) makeBundle(o codalab.Object, u *account) (*bundle, error) {
 		return nil, refuse(http.StatusBadRequest, "%v", err)
 	}
 	b := &bundle{
-		uuid: cmp.Or(in.UUID, codalab.NewUUID()), kind: in.Type, owner: u.id, state: codalab.StateCreated,
+		uuid: codalab.NewUUID(), kind: in.Type, owner: u.id, state: codalab.StateCreated,
 		metadata: in.Metadata,
 	}
 	if in.Command != nil {
@@ -122,10 +113,10 @@ func (s *Server) showBundle(w http.ResponseWriter, r *http.Request, u *account) 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b := s.bundle(r.PathValue("uuid"))
-	if b == nil {
+	if !u.owns(b) { // of another user's bundle the original shows the UUID
 		return refuse(http.StatusNotFound, "Bundle %s not found", r.PathValue("uuid"))
 	}
-	return answerDocument(w, s.object(u, b))
+	return answerDocument(w, b.object())
 }
 
 // changeBundles is codalab/rest/bundles.py: _update_bundles, for metadata alone.
@@ -134,7 +125,7 @@ func (s *Server) changeBundles(w http.ResponseWriter, _ *http.Request, u *accoun
 	defer s.mu.Unlock()
 	var changed []codalab.Object
 	for _, o := range in {
-		b, err := s.allowed(u, o.ID, mayAll)
+		b, err := s.allowed(u, o.ID, "all")
 		if err != nil {
 			return err
 		}
@@ -145,7 +136,7 @@ func (s *Server) changeBundles(w http.ResponseWriter, _ *http.Request, u *accoun
 			return refuse(http.StatusBadRequest, "Invalid JSON")
 		}
 		b.set(change.Metadata)
-		changed = append(changed, s.object(u, b))
+		changed = append(changed, b.object())
 	}
 	return answerDocument(w, changed)
 }
@@ -165,7 +156,7 @@ func (s *Server) actions(w http.ResponseWriter, _ *http.Request, u *account, in 
 		if json.Unmarshal(o.Attributes, &actions[i]) != nil || strings.Contains(actions[i].Subpath, "/") {
 			return refuse(http.StatusBadRequest, "Invalid subpath")
 		}
-		if err := s.permit(u, actions[i].UUID, mayAll); err != nil {
+		if err := s.permit(u, actions[i].UUID, "all"); err != nil {
 			return err
 		}
 	}

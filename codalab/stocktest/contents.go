@@ -58,7 +58,7 @@ func storePath(t codalab.Target) string { return path.Join(t.BundleUUID, path.Cl
 // readable is the target of a request by a user who may read it.
 func (s *Server) readable(r *http.Request, u *account) (codalab.Target, error) {
 	t := codalab.Target{BundleUUID: r.PathValue("uuid"), Subpath: r.PathValue("path")}
-	return t, s.permit(u, t.BundleUUID, mayRead)
+	return t, s.permit(u, t.BundleUUID, "read")
 }
 
 // info is codalab/rest/bundles.py: _fetch_bundle_contents_info.

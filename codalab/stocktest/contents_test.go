@@ -180,7 +180,7 @@ func (on *trial) upload() {
 	on.wantEqual("the answer", string(w.uploads(uuid, archive("second", "hello again")).wantStatus(http.StatusOK).body), "")
 	b := w.finishReady(uuid)
 	if n := b.Metadata.Int("data_size"); n != 4096 {
-		on.Errorf("data_size is %d, want what the last report messages", n)
+		on.Errorf("data_size is %d, want that of the last report", n)
 	}
 	if info := u.describe(uuid, "?depth=1").described(); info.Type != codalab.TargetDirectory || info.Name != uuid || len(info.Contents) != 1 || info.Contents[0].Name != "second" {
 		on.Errorf("the contents are %+v", info)

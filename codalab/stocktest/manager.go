@@ -150,7 +150,7 @@ func (s *Server) candidates(owner string, offers map[*workerRow]*offer) []*offer
 // tryStart offers a run to a worker, and stages the run again if the worker does not take the
 // message (_try_start_bundle).
 func (s *Server) tryStart(b *bundle, w *workerRow) bool {
-	if b.state != codalab.StateStaged || w.IsTerminating || s.permission(s.users[w.key.user], b) < mayAll {
+	if b.state != codalab.StateStaged || w.IsTerminating {
 		return false
 	}
 	s.starting(b, w)

@@ -18,7 +18,7 @@ import (
 func (s *Server) put(_ http.ResponseWriter, r *http.Request, u *account) error {
 	query := r.URL.Query()
 	s.mu.Lock()
-	b, err := s.allowed(u, r.PathValue("uuid"), mayAll)
+	b, err := s.allowed(u, r.PathValue("uuid"), "all")
 	final := err == nil && b.state.Final()
 	s.mu.Unlock()
 	if err != nil {

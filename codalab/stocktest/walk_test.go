@@ -137,7 +137,7 @@ func (on *trial) restaged() {
 	w.await(codalab.MessageRun, uuid, report(uuid, codalab.StateStaged))
 	b := u.bundle(uuid)
 	if b.Metadata.Has("remote") || b.Metadata.Has("started") || !b.Metadata.Has("created") {
-		on.Errorf("it kept what its first worker messages: %v", b.Metadata)
+		on.Errorf("it keeps what its first worker reported: %v", b.Metadata)
 	}
 	w.claim(uuid, time.Now())
 	w.finishReady(uuid)

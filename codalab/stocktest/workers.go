@@ -119,7 +119,7 @@ func (s *Server) startBundle(w http.ResponseWriter, r *http.Request, u *account)
 	if b == nil {
 		return refuse(http.StatusNotFound, "Could not find bundle with uuid %s", r.PathValue("uuid"))
 	}
-	if s.permission(u, b) < mayAll {
+	if !u.owns(b) {
 		return refuse(http.StatusForbidden, "User does not have permission to run bundle.")
 	}
 	return answerJSON(w, s.preparing(b, s.worker(workerKey{u.id, r.PathValue("worker")}), in))

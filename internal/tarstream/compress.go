@@ -62,7 +62,7 @@ func (c *compressor) Close() error {
 		_, err = zw.Write(c.head)
 		err = errors.Join(err, zw.Close())
 	}
-	return err //nolint:wrapcheck // Pack wraps
+	return err
 }
 
 // abandon breaks the stream off. Once it returns, nothing is written.

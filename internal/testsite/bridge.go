@@ -1,11 +1,11 @@
 package testsite
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"syscall"
 )
 
@@ -33,13 +33,15 @@ func (s *Site) StartBridge(ctx context.Context) error {
 	if err := os.WriteFile(s.BridgeConfig(), []byte(config+tables), 0o600); err != nil {
 		return err
 	}
-	before := s.logSize()
-	s.bridgeLog = before
+	s.bridgeLog = len(s.Log())
 	s.bridge = s.launch(append([]string{"cl-bridge", "run", "--config", s.BridgeConfig()}, s.options.Flags...)...)
-	return s.bridge.waitReady(ctx, func() bool {
-		data, err := os.ReadFile(s.log.Name())
-		return err == nil && int64(len(data)) > before && bytes.Contains(data[before:], []byte("bridge started"))
-	})
+	return s.bridge.waitReady(ctx, func() bool { return strings.Contains(s.bridgesLog(), "bridge started") })
+}
+
+// bridgesLog is what the site's programs logged since the bridge started.
+func (s *Site) bridgesLog() string {
+	log := s.Log()
+	return log[min(s.bridgeLog, len(log)):]
 }
 
 // StopBridge ends the bridge as an administrator does. Jobs run on.
@@ -59,6 +61,5 @@ func (s *Site) BridgeEnd(ctx context.Context) (code int, words string, err error
 	if s.bridge.cmd.ProcessState == nil {
 		return 0, "", errors.Join(errEarly, s.bridge.err)
 	}
-	log := s.Log()
-	return s.bridge.cmd.ProcessState.ExitCode(), log[min(s.bridgeLog, int64(len(log))):], nil
+	return s.bridge.cmd.ProcessState.ExitCode(), s.bridgesLog(), nil
 }

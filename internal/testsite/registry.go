@@ -77,6 +77,11 @@ func (s *Site) serveImage(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.Image, s.stopRegistry, err = ServeImage(ctx, registry.NewDiskBlobHandler(filepath.Join(kept, "blobs")), "demo:latest", img)
-	return err
+	image, stop, err := ServeImage(ctx, registry.NewDiskBlobHandler(filepath.Join(kept, "blobs")), "demo:latest", img)
+	if err != nil {
+		return err
+	}
+	s.Image = image
+	s.onClose(func() error { stop(); return nil })
+	return nil
 }

@@ -198,29 +198,6 @@ func TestAdministratorSeesNamesAndComments(t *testing.T) {
 	}
 }
 
-func TestBridgeKilledAnywhereLosesNothingAndRunsNothingTwice(t *testing.T) {
-	t.Parallel()
-	// While it stages: a death between the saving of a submission and its sbatch
-	// costs a minute and a half.
-	s := cold(t, testsite.Options{})
-	var bundles []string
-	for range 6 {
-		bundles = append(bundles, run(t, s, "cpu", "echo $$ >> begun; sleep 1; echo done"))
-	}
-	// Three ends at moments that differ from run to run, so that a lucky moment
-	// hides no defect.
-	for range 3 {
-		until(t, s, bundles[0], "state", ".")
-		killed(t, s)
-	}
-	for _, b := range bundles {
-		ready(t, s, b)
-		if got := cl(t, s, "cat", b+"/begun"); strings.Contains(got, "\n") {
-			t.Errorf("bundle %s began more than once: %q", b, got)
-		}
-	}
-}
-
 func TestResultsOfABridgeThatWasAwayAreDelivered(t *testing.T) {
 	t.Parallel()
 	s := own(t, testsite.Options{})

@@ -17,6 +17,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -74,12 +75,9 @@ type Site struct {
 	credential *syscall.Credential
 	options    Options
 	log        *os.File
-	server     *process
 	bridge     *process
-	bridgeLog  int64 // size of the log at the start of the bridge
-	mounted    bool
-
-	stopRegistry func() // nil where the site has none
+	bridgeLog  int            // size of the log at the start of the bridge
+	closers    []func() error // what Close does, the last one first
 }
 
 // queues is the configuration of a queue for each partition, and of checkpoints.
@@ -145,12 +143,16 @@ func (s *Site) start(ctx context.Context) error {
 	if s.options.SharedDisk {
 		args = append(args, "--shared-disk")
 	}
-	s.server = s.launch(args...)
-	if err := s.server.waitReady(ctx, func() bool { return isListening(ctx, address) }); err != nil {
+	server := s.launch(args...)
+	s.onClose(func() error { return server.stop(syscall.SIGTERM) })
+	if err := server.waitReady(ctx, func() bool { return isListening(ctx, address) }); err != nil {
 		return err
 	}
+	s.onClose(s.endBridge)
 	return s.StartBridge(ctx)
 }
+
+func (s *Site) onClose(do func() error) { s.closers = append(s.closers, do) }
 
 // prepare makes the site's directory.
 func (s *Site) prepare() error {
@@ -170,6 +172,7 @@ func (s *Site) prepare() error {
 	if s.Dir, err = os.MkdirTemp(Base, "site-"); err != nil {
 		return err
 	}
+	s.onClose(func() error { return os.RemoveAll(s.Dir) })
 	s.Shared = s.path("shared")
 	s.env = []string{
 		"PATH=" + Base + "/bin:/usr/local/bin:/usr/bin:/bin", "HOME=" + s.path("home"), "USER=" + User,
@@ -186,7 +189,7 @@ func (s *Site) prepare() error {
 		if err := syscall.Mount("site", s.Shared, "tmpfs", 0, data); err != nil {
 			return fmt.Errorf("mount shared directory: %w", err)
 		}
-		s.mounted = true
+		s.onClose(func() error { return syscall.Unmount(s.Shared, syscall.MNT_DETACH) })
 	}
 	if s.options.Cache != "" {
 		if err := os.Symlink(s.options.Cache, filepath.Join(s.Shared, "cache")); err != nil {
@@ -199,6 +202,7 @@ func (s *Site) prepare() error {
 		}
 	}
 	s.log, err = os.Create(s.path("log"))
+	s.onClose(s.log.Close)
 	return err
 }
 
@@ -213,14 +217,6 @@ func (s *Site) Log() string {
 		return err.Error()
 	}
 	return string(data)
-}
-
-func (s *Site) logSize() int64 {
-	info, err := s.log.Stat()
-	if err != nil {
-		return 0
-	}
-	return info.Size()
 }
 
 // CL runs cl as the researcher and returns its output without the last line feed.
@@ -268,28 +264,21 @@ export CL_SERVER=%q CODALAB_USERNAME=%q CODALAB_PASSWORD=%q CODALAB_HOME=%q/"$(i
 
 // Close ends the site's jobs and programs and removes its directory.
 func (s *Site) Close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
 	var errs []error
-	if s.bridge != nil {
-		errs = append(errs, s.bridge.stop(syscall.SIGTERM), s.cancelJobs(ctx))
-	}
-	if s.server != nil {
-		errs = append(errs, s.server.stop(syscall.SIGTERM))
-	}
-	if s.stopRegistry != nil {
-		s.stopRegistry()
-	}
-	if s.log != nil {
-		errs = append(errs, s.log.Close())
-	}
-	if s.mounted {
-		errs = append(errs, syscall.Unmount(s.Shared, syscall.MNT_DETACH))
-	}
-	if s.Dir != "" {
-		errs = append(errs, os.RemoveAll(s.Dir))
+	for _, closer := range slices.Backward(s.closers) {
+		errs = append(errs, closer())
 	}
 	return errors.Join(errs...)
+}
+
+// endBridge ends the bridge and the site's jobs.
+func (s *Site) endBridge() error {
+	if s.bridge == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	return errors.Join(s.bridge.stop(syscall.SIGTERM), s.cancelJobs(ctx))
 }
 
 // cancelJobs cancels the jobs that work in the shared directory, and waits for their

@@ -44,7 +44,7 @@ func benchHits(ctx context.Context, dir string) {
 		place := filepath.Join(dir, "hits-"+strconv.Itoa(n))
 		c := must(cache.Open(place, cache.Options{}))
 		populate(place, n)
-		f := figure{name: "disk/hit_" + strconv.Itoa(n), value: hitTime(ctx, c, n) * 1e3, unit: "ms", bar: 1, barText: "1"}
+		f := figure{name: "disk/hit_" + strconv.Itoa(n), value: hitTime(ctx, c, n) * 1e3, unit: "ms", bar: 1}
 		if n == 10 {
 			base = f
 		} else {

@@ -44,12 +44,12 @@ func benchMain(ctx context.Context) {
 		}.print()
 	}
 	held := func(t times) float64 { return t.held }
-	figure{name: "main/allocation_before_command", value: medianOf(ours, held), unit: "s", against: "bare_sbatch", base: medianOf(bare, held), bar: 0.3, barText: "0.3"}.print()
+	figure{name: "main/allocation_before_command", value: medianOf(ours, held), unit: "s", against: "bare_sbatch", base: medianOf(bare, held), bar: 0.3}.print()
 	var starts []float64
 	for range pairs {
 		starts = append(starts, seconds(func() { s.cl(ctx, "--version") }))
 	}
-	figure{name: "main/cl_start", value: median(starts) * 1000, unit: "ms", bar: 20, barText: "20"}.print()
+	figure{name: "main/cl_start", value: median(starts) * 1000, unit: "ms", bar: 20}.print()
 }
 
 // times are seconds of one run: from the command that started it to its first

@@ -10,6 +10,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -17,6 +18,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -94,35 +96,30 @@ type figure struct {
 	against string
 	base    float64
 	// bar is the largest value that is good enough, or with atLeast the smallest.
-	// barText is how people say it; empty means that there is no bar.
+	// 0 means that there is none. barText is how people write it, if not as a number.
 	bar     float64
 	barText string
 	atLeast bool
 }
 
 func (f figure) print() {
-	verdict, ratio := "met", "-"
-	if f.barText != "" && (f.atLeast && f.value < f.bar || !f.atLeast && f.value > f.bar) {
-		verdict = "short"
+	verdict, ratio, bar := "met", "-", "-"
+	if f.bar != 0 {
+		bar = cmp.Or(f.barText, strconv.FormatFloat(f.bar, 'g', -1, 64))
+		if f.atLeast && f.value < f.bar || !f.atLeast && f.value > f.bar {
+			verdict = "short"
+		}
 	}
 	if f.against != "" {
 		ratio = fmt.Sprintf("%.2f", f.value/f.base)
 	}
-	orNone := func(s string) string {
-		if s == "" {
-			return "-"
-		}
-		return s
-	}
-	fmt.Printf("bench: %s %.3g %s ratio=%s against=%s bar=%s %s\n", f.name, f.value, f.unit, ratio, orNone(f.against), orNone(f.barText), verdict)
+	fmt.Printf("bench: %s %.3g %s ratio=%s against=%s bar=%s %s\n",
+		f.name, f.value, f.unit, ratio, cmp.Or(f.against, "-"), bar, verdict)
 }
 
 func median(values []float64) float64 {
 	sorted := slices.Sorted(slices.Values(values))
-	if len(sorted)%2 == 1 {
-		return sorted[len(sorted)/2]
-	}
-	return (sorted[len(sorted)/2-1] + sorted[len(sorted)/2]) / 2
+	return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
 }
 
 // medianOf is the median of one value of each run.

@@ -86,7 +86,7 @@ func (b *imageBench) benchStart(ctx context.Context) {
 	cmd.Stderr = os.Stderr
 	took := map[string][]float64{}
 	check(json.Unmarshal(must(cmd.Output()), &took))
-	figure{name: "images/start_builtin", value: median(took["builtin"]), unit: "ms", against: "bare_squashfuse_bwrap", base: median(took["bare"]), bar: 25, barText: "25"}.print()
+	figure{name: "images/start_builtin", value: median(took["builtin"]), unit: "ms", against: "bare_squashfuse_bwrap", base: median(took["bare"]), bar: 25}.print()
 	figure{name: "images/start_shared", value: median(took["shared"]), unit: "ms", against: "start_builtin", base: median(took["builtin"])}.print()
 	for _, against := range []string{"apptainer_exec", "apptainer_exec_contained"} {
 		if len(took[against]) > 0 {

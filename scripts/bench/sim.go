@@ -27,13 +27,13 @@ import (
 func benchSim(ctx context.Context) {
 	dir := must(os.MkdirTemp("", "bench-sim-"))
 	defer func() { _ = os.RemoveAll(dir) }() // a leftover has no meaning
-	figure{name: "sim/seeds", value: seedsPerSecond(ctx), unit: "/s", bar: 10_000, barText: "10000", atLeast: true}.print()
+	figure{name: "sim/seeds", value: seedsPerSecond(ctx), unit: "/s", bar: 10_000, atLeast: true}.print()
 	book := must(ledger.Open(ctx, filepath.Join(dir, "ledger.db")))
 	defer func() { _ = book.Close() }() // removed next
 	figure{name: "sim/ledger_writes", value: writesPerSecond(ctx, book), unit: "/s"}.print()
 	steps, restarts := tenThousand(ctx, book)
-	figure{name: "sim/step_10000", value: median(steps) * 1000, unit: "ms", bar: 5, barText: "5"}.print()
-	figure{name: "sim/restart_10000", value: median(restarts), unit: "s", bar: 2, barText: "2"}.print()
+	figure{name: "sim/step_10000", value: median(steps) * 1000, unit: "ms", bar: 5}.print()
+	figure{name: "sim/restart_10000", value: median(restarts), unit: "s", bar: 2}.print()
 }
 
 // seedsPerSecond simulates seeds on all processors for a while.
@@ -163,15 +163,15 @@ func (d *ringingDisk) ring(bundles []string) {
 	}
 }
 
-// Rang returns the bundles that rang since the last call.
-func (d *ringingDisk) Rang() ([]spool.Member, error) {
+// AnswerDoorbell returns the bundles that rang since the last call.
+func (d *ringingDisk) AnswerDoorbell() ([]spool.Member, error) {
 	rang := d.rang
 	d.rang = nil
 	return rang, nil
 }
 
-// Look finds the records of a bundle that has ended.
-func (d *ringingDisk) Look(string, int) (spool.Records, error) {
+// ReadRecords finds the records of a bundle that has ended.
+func (d *ringingDisk) ReadRecords(string, int) (spool.Records, error) {
 	code := 0
 	return spool.Records{Started: &spool.Started{Token: "t", Node: "n1"}, Exit: &spool.Exit{Token: "t", Cause: spool.CauseSucceeded, ExitCode: &code}}, nil
 }

@@ -86,8 +86,8 @@ func (s *site) benchShared(ctx context.Context, proxy *countingProxy) {
 		s.cl(ctx, "wait", uuid)
 	}
 	bytes, answers = proxy.bytes.Load()-bytes, proxy.answers.Load()-answers
-	figure{name: "disk/downloads_for_64_jobs", value: float64(answers), unit: "downloads", bar: 1, barText: "1"}.print()
-	figure{name: "disk/bytes_for_64_jobs", value: float64(bytes) / 1e9, unit: "GB", against: "its_size", base: 1, bar: 1.01, barText: "1.01"}.print()
+	figure{name: "disk/downloads_for_64_jobs", value: float64(answers), unit: "downloads", bar: 1}.print()
+	figure{name: "disk/bytes_for_64_jobs", value: float64(bytes) / 1e9, unit: "GB", against: "its_size", base: 1, bar: 1.01}.print()
 }
 
 // benchCold measures runs of an image of 2 GB on a dependency of 5 GB, with an
@@ -104,7 +104,7 @@ func (s *site) benchCold(ctx context.Context, dir string) {
 		t := s.bundle(ctx, "d:huge", "--request-docker-image", image)
 		held, waited = append(held, t.held), append(waited, t.first)
 	}
-	figure{name: "disk/allocation_before_command_cold", value: median(held), unit: "s", bar: 0.3, barText: "0.3"}.print()
+	figure{name: "disk/allocation_before_command_cold", value: median(held), unit: "s", bar: 0.3}.print()
 	figure{name: "disk/cold_until_command", value: median(waited), unit: "s"}.print()
 }
 
