@@ -10,15 +10,19 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// processChanges acts on changed bundles, and on those that change as a result. Only Run calls
-// it.
-func (s *Server) processChanges(ctx context.Context, uuids []string) {
+// processChanges acts on changed bundles, and on those that change as a result. It returns
+// those for which that failed: the next pass tries again. Only Run calls it.
+func (s *Server) processChanges(ctx context.Context, uuids []string) (failed []string) {
 	for len(uuids) > 0 && ctx.Err() == nil {
 		uuid := uuids[0]
 		next, err := s.processChange(ctx, uuid)
-		s.logError(ctx, "act on a change of bundle "+uuid, err)
+		if err != nil {
+			s.logError(ctx, "act on a change of bundle "+uuid, err)
+			failed = append(failed, uuid)
+		}
 		uuids = append(uuids[1:], next...)
 	}
+	return failed
 }
 
 // processChange acts on one bundle's state, and returns the bundles that it changed.
@@ -97,10 +101,10 @@ func (s *Server) stage(ctx context.Context, uuid string) ([]string, error) {
 		changed = stage(b, parents)
 		return nil
 	})
-	if err == nil && !changed {
-		return nil, nil
+	if err != nil || !changed {
+		return nil, err
 	}
-	return []string{uuid}, err
+	return []string{uuid}, nil
 }
 
 // restageUnclaimed stages runs again that no worker has claimed in time.

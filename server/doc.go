@@ -12,7 +12,8 @@
 // A handler changes a bundle in one transaction of the store and then names it to Run by the
 // method changed. Only Run acts on changes: it stages the children of a bundle, matches staged
 // runs with workers, and wakes workers. Run begins with all unfinished bundles, so a crash at
-// any point loses nothing.
+// any point loses nothing. What Run cannot do, because the disk is full for example, it tries
+// again at its next pass, every five seconds.
 //
 // # Messages to workers
 //

@@ -107,21 +107,24 @@ func (s *Server) Run(ctx context.Context) error {
 	const pass = 5 * time.Second
 	tick := time.NewTicker(pass)
 	defer tick.Stop()
+	var failed []string
 	for {
+		var uuids []string
 		all := false
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-tick.C:
 			all = true // a worker may have gone, or may have more free disk
+			uuids, failed = failed, nil
 			s.restageUnclaimed(ctx, s.Now())
 		case <-s.wake:
 		}
 		s.mu.Lock()
-		uuids := s.changes
+		uuids = append(uuids, s.changes...)
 		s.changes = nil
 		s.mu.Unlock()
-		s.processChanges(ctx, uuids)
+		failed = append(failed, s.processChanges(ctx, uuids)...)
 		s.match(ctx, s.Now(), all)
 	}
 }

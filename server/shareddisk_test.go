@@ -16,7 +16,7 @@ import (
 
 func sharedDisk(c *server.Config) { c.SharedDisk = true }
 
-// sharing is a worker that says that it shares the server's disk.
+// sharing is a worker that reports that it shares the server's disk.
 func (s *site) sharing() *testWorker {
 	w := s.worker("alice", "w1", "cpu")
 	w.info.SharedFileSystem = true

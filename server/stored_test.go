@@ -9,8 +9,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/server"
 )
 
-// linkedData is a directory with a data set and, beside it, what is nobody's
-// business.
+// linkedData is a directory with a data set and, beside it, files that bundles must not
+// reach.
 func linkedData(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -17,7 +17,7 @@ import (
 )
 
 // littered is a site with a shared directory on which are the files of bundle 1,
-// which has a row, of bundle 2, which has a job, and of bundle 3, which nobody
+// which has a row, of bundle 2, which has a job, and of bundle 3, which nothing
 // needs. They are a moment old.
 func littered(t *testing.T) (r restored, layout spool.Layout) {
 	t.Helper()

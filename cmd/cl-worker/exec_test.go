@@ -109,7 +109,7 @@ func (x *execution) file(name string) string {
 	return string(data)
 }
 
-// awaitCommand polls until the command says that it is ready, in a file of
+// awaitCommand polls until the command has written that it is ready to a file of
 // the working directory.
 func (x *execution) awaitCommand() {
 	x.t.Helper()
@@ -191,7 +191,7 @@ func TestDependenciesAreReadOnly(t *testing.T) {
 		t.Errorf("output %q, want %q", got, want)
 	}
 	if got := x.file("deep/mine"); got != "mine\n" {
-		t.Errorf("beside the dependency stands %q", got)
+		t.Errorf("the file beside the dependency holds %q", got)
 	}
 }
 
@@ -300,7 +300,7 @@ func TestKilledWorkerLeavesNoProcess(t *testing.T) {
 	}
 }
 
-// processes lists those that stand in the execution's directories, or have the
+// processes lists the processes that work in the execution's directories or have the
 // marker in their command line.
 func (x *execution) processes(marker string) []string {
 	x.t.Helper()

@@ -9,8 +9,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// A node that lets nobody mount images runs bundles all the same; the record
-// says what was done instead, and nothing of it stays.
+// A node where images cannot be mounted runs bundles all the same. The record
+// tells what was done instead, and nothing of it remains.
 func TestNodeThatLetsNobodyMountImagesUnpacksThem(t *testing.T) {
 	t.Parallel()
 	x := prepare(t, "echo result > result; cat result; id -u", nil)

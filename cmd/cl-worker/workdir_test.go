@@ -22,7 +22,7 @@ func device(t *testing.T, path string) string {
 	return strconv.FormatUint(st.Dev, 10)
 }
 
-// The run directory stands for the shared disk here: it is a disk of its own.
+// In this test the run directory is a disk of its own, in place of the shared one.
 func TestTMPDIRLiesOnTheNodesOwnDisk(t *testing.T) {
 	t.Parallel()
 	x := prepare(t, `stat -c %d "$TMPDIR" .; echo x > "$TMPDIR/file" && stat -c %a "$TMPDIR"; ls -A "$TMPDIR"; (umask 0; mkdir "$TMPDIR/closed"; chmod 0 "$TMPDIR/closed")`, nil)
