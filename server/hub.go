@@ -40,7 +40,7 @@ type worker struct {
 	used      codalab.Resources // by all of runs
 	unclaimed int64             // how many of runs
 	duties    map[string]*duty
-	reads     map[int64]*read
+	reads     map[int64]*readRequest
 	reported  map[string]reported // by run
 }
 
@@ -82,7 +82,7 @@ func (h *hub) worker(key store.Worker) *worker {
 	if !ok {
 		w = &worker{
 			key: key, seen: h.started, runs: map[string]heldRun{}, duties: map[string]*duty{},
-			reads: map[int64]*read{}, reported: map[string]reported{}, applied: map[string]int64{},
+			reads: map[int64]*readRequest{}, reported: map[string]reported{}, applied: map[string]int64{},
 		}
 		h.workers[key] = w
 	}

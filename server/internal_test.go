@@ -82,7 +82,9 @@ func TestChangeThatCannotBeStoredIsTriedAgainAtTheNextPass(t *testing.T) {
 			t.Errorf("%s, %v", b.State, err)
 		}
 		stop()
-		<-over
+		if err := <-over; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
 	})
 }
 

@@ -20,17 +20,17 @@ var errMoved = errors.New("the bundle has stopped running")
 // readTimeout is how long a worker may take to answer a read.
 const readTimeout = time.Minute
 
-// read is a request to a worker for files of a running bundle. The hub's lock guards sent.
-type read struct {
+// readRequest is a request to a worker for files of a running bundle. The hub's lock guards sent.
+type readRequest struct {
 	message codalab.Message
 	sent    time.Time
-	answers chan answer // has room for the one answer
+	answers chan readAnswer // has room for the one answer
 	// abandoned is closed when no caller waits for the answer any more.
 	abandoned chan struct{}
 }
 
-// answer is a worker's reply to a read.
-type answer struct {
+// readAnswer is a worker's reply to a read.
+type readAnswer struct {
 	codalab.ReadReply
 	// data is the reply's stream, if it has one. The receiver then calls done when it needs no
 	// more of it.
@@ -41,7 +41,7 @@ type answer struct {
 }
 
 // addRead sends a read to the worker that has a bundle.
-func (h *hub) addRead(b store.Bundle, path string, args codalab.ReadArgs, now time.Time) (*read, bool) {
+func (h *hub) addRead(b store.Bundle, path string, args codalab.ReadArgs, now time.Time) (*readRequest, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	w := h.holders[b.UUID]
@@ -49,9 +49,9 @@ func (h *hub) addRead(b store.Bundle, path string, args codalab.ReadArgs, now ti
 		return nil, false
 	}
 	h.nextRead++
-	r := &read{
+	r := &readRequest{
 		message: codalab.Message{Type: codalab.MessageRead, SocketID: h.nextRead, UUID: b.UUID, Path: path, ReadArgs: &args},
-		answers: make(chan answer, 1), abandoned: make(chan struct{}),
+		answers: make(chan readAnswer, 1), abandoned: make(chan struct{}),
 	}
 	w.reads[h.nextRead] = r
 	w.notify()
@@ -59,7 +59,7 @@ func (h *hub) addRead(b store.Bundle, path string, args codalab.ReadArgs, now ti
 }
 
 // claimRead returns the read that a worker answers and removes it; nil if there is none.
-func (h *hub) claimRead(key store.Worker, id int64) *read {
+func (h *hub) claimRead(key store.Worker, id int64) *readRequest {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	w, ok := h.workers[key]
@@ -72,7 +72,7 @@ func (h *hub) claimRead(key store.Worker, id int64) *read {
 }
 
 // dropRead removes a read for which no caller waits any more.
-func (h *hub) dropRead(b store.Bundle, r *read) {
+func (h *hub) dropRead(b store.Bundle, r *readRequest) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if w := h.workers[b.Worker]; w != nil {
@@ -87,7 +87,7 @@ func (w *worker) dropReads(uuid string) {
 	for id, r := range w.reads {
 		if r.message.UUID == uuid {
 			delete(w.reads, id)
-			r.answers <- answer{moved: true}
+			r.answers <- readAnswer{moved: true}
 		}
 	}
 }
@@ -95,10 +95,10 @@ func (w *worker) dropReads(uuid string) {
 // readFromWorker sends a read to a running bundle's worker and waits for the answer. The
 // caller calls the answer's done, if it is set. It fails with errMoved if the bundle stops
 // running meanwhile.
-func (s *Server) readFromWorker(ctx context.Context, b store.Bundle, path string, args codalab.ReadArgs) (answer, error) {
+func (s *Server) readFromWorker(ctx context.Context, b store.Bundle, path string, args codalab.ReadArgs) (readAnswer, error) {
 	r, ok := s.hub.addRead(b, path, args, s.Now())
 	if !ok {
-		return answer{}, refuse(http.StatusNotFound, "The worker that runs bundle %s is not connected, so its files cannot be read now", b.UUID)
+		return readAnswer{}, refuse(http.StatusNotFound, "The worker that runs bundle %s is not connected, so its files cannot be read now", b.UUID)
 	}
 	timer := time.NewTimer(readTimeout)
 	defer timer.Stop()
@@ -111,22 +111,22 @@ func (s *Server) readFromWorker(ctx context.Context, b store.Bundle, path string
 		}
 		switch {
 		case moved:
-			return answer{}, errMoved
+			return readAnswer{}, errMoved
 		case a.ErrorCode != 0:
-			return answer{}, refuse(a.ErrorCode, "%s", a.ErrorMessage)
+			return readAnswer{}, refuse(a.ErrorCode, "%s", a.ErrorMessage)
 		}
 		return a, nil
 	case <-timer.C:
 		s.hub.dropRead(b, r)
-		return answer{}, refuse(http.StatusNotFound, "The worker that runs bundle %s did not answer within %s", b.UUID, codalab.FormatDuration(readTimeout))
+		return readAnswer{}, refuse(http.StatusNotFound, "The worker that runs bundle %s did not answer within %s", b.UUID, codalab.FormatDuration(readTimeout))
 	case <-ctx.Done():
 		s.hub.dropRead(b, r)
-		return answer{}, ctx.Err()
+		return readAnswer{}, ctx.Err()
 	}
 }
 
 // requestedRead returns the read that a worker's request answers.
-func (s *Server) requestedRead(r *http.Request, u store.User) (*read, error) {
+func (s *Server) requestedRead(r *http.Request, u store.User) (*readRequest, error) {
 	id, err := strconv.ParseInt(r.PathValue("socket"), 10, 64)
 	if err != nil {
 		return nil, refuse(http.StatusNotFound, "Not found: '%s'", r.URL.Path)
@@ -151,7 +151,7 @@ func (s *Server) reply(w http.ResponseWriter, r *http.Request, u store.User) err
 	if err != nil {
 		return err
 	}
-	found.answers <- answer{ReadReply: in}
+	found.answers <- readAnswer{ReadReply: in}
 	return nil
 }
 
@@ -172,7 +172,7 @@ func (s *Server) replyData(_ http.ResponseWriter, r *http.Request, u store.User)
 	}
 	ctx, done := context.WithCancel(r.Context())
 	defer done()
-	found.answers <- answer{ReadReply: in, data: r.Body, done: done}
+	found.answers <- readAnswer{ReadReply: in, data: r.Body, done: done}
 	select {
 	case <-ctx.Done(): // the caller is done, or the worker has gone
 		return nil

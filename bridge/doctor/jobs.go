@@ -88,9 +88,9 @@ func (j Jobs) Run(ctx context.Context, q plan.Queue, gpus int64, worker string) 
 		defer cancel()
 		_ = j.Slurm.Cancel(ctx, id, request.Name) // its own time limit ends it soon
 	}()
-	v := visit{Jobs: j, meeting: meeting, submitted: j.Now()}
-	v.out.Job = sbatch.Job{ID: id, Name: request.Name, State: sbatch.StatePending}
-	return v.wait(ctx)
+	w := jobWait{Jobs: j, meeting: meeting, submitted: j.Now()}
+	w.out.Job = sbatch.Job{ID: id, Name: request.Name, State: sbatch.StatePending}
+	return w.wait(ctx)
 }
 
 // request returns a job of the queue that runs the worker's probe.
@@ -135,8 +135,8 @@ func Try(ctx context.Context, slurm interface {
 	return 0, err
 }
 
-// visit is the wait for one job.
-type visit struct {
+// jobWait is the wait for one job.
+type jobWait struct {
 	Jobs
 	meeting   probe.Meeting
 	submitted time.Time
@@ -145,66 +145,66 @@ type visit struct {
 	out       Outcome
 }
 
-func (v *visit) wait(ctx context.Context) Outcome {
+func (w *jobWait) wait(ctx context.Context) Outcome {
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
-	observe := time.NewTicker(cmp.Or(v.ObserveEvery, 2*time.Second))
+	observe := time.NewTicker(cmp.Or(w.ObserveEvery, 2*time.Second))
 	defer observe.Stop()
-	for !v.over(ctx) {
+	for !w.over(ctx) {
 		select {
 		case <-ctx.Done():
-			v.out.Err = ctx.Err()
-			return v.out
+			w.out.Err = ctx.Err()
+			return w.out
 		case <-look.C:
 		case <-observe.C:
-			v.observe(ctx)
+			w.observe(ctx)
 		}
 	}
-	v.out.Machine, v.out.Output = v.meeting.Text(probe.MachineName), v.meeting.Text(probe.OutputName)
-	return v.out
+	w.out.Machine, w.out.Output = w.meeting.Text(probe.MachineName), w.meeting.Text(probe.OutputName)
+	return w.out
 }
 
 // over looks for the job's report. It returns whether the wait is over.
-func (v *visit) over(ctx context.Context) bool {
-	heard, there, err := v.meeting.Hear(ctx)
-	now := v.Now()
+func (w *jobWait) over(ctx context.Context) bool {
+	heard, there, err := w.meeting.Hear(ctx)
+	now := w.Now()
 	switch {
 	case err != nil:
-		v.out.Err = err
+		w.out.Err = err
 		return true
 	case there:
-		v.out.Report, v.out.Began = &heard, now.Sub(v.submitted)
+		w.out.Report, w.out.Began = &heard, now.Sub(w.submitted)
 		ctx, cancel := context.WithTimeout(ctx, roundTripWithin)
 		defer cancel()
-		v.out.RoundTrip, v.out.RoundTripErr = v.meeting.RoundTrip(ctx, v.Now)
-		v.observe(ctx) // it names the job's node
+		w.out.RoundTrip, w.out.RoundTripErr = w.meeting.RoundTrip(ctx, w.Now)
+		w.observe(ctx) // it names the job's node
 		return true
-	case !v.ended.IsZero():
-		return now.Sub(v.ended) > v.Settle
-	case !v.running.IsZero():
-		return now.Sub(v.running) > reportWithin+v.Settle
+	case !w.ended.IsZero():
+		return now.Sub(w.ended) > w.Settle
+	case !w.running.IsZero():
+		return now.Sub(w.running) > reportWithin+w.Settle
 	}
-	v.out.NotBegun = now.Sub(v.submitted) > cmp.Or(v.BeginWithin, defaultBeginWithin)
-	return v.out.NotBegun
+	w.out.NotBegun = now.Sub(w.submitted) > cmp.Or(w.BeginWithin, defaultBeginWithin)
+	return w.out.NotBegun
 }
 
 // observe asks Slurm for the state of the job.
-func (v *visit) observe(ctx context.Context) {
-	now := v.Now()
-	s, err := v.Slurm.Observe(ctx, now)
+func (w *jobWait) observe(ctx context.Context) {
+	now := w.Now()
+	s, err := w.Slurm.Observe(ctx, now)
 	if err != nil {
 		return // observe is called again
 	}
-	for _, job := range s.ByName()[v.out.Job.Name] {
-		if job.ID != v.out.Job.ID {
+	for _, job := range s.ByName()[w.out.Job.Name] {
+		if job.ID != w.out.Job.ID {
 			continue
 		}
-		v.out.Job = job
+		w.out.Job = job
 		switch {
-		case job.State.Ended() && v.ended.IsZero():
-			v.ended = now
-		case job.State != sbatch.StatePending && v.running.IsZero():
-			v.running = now
+		case job.State.Ended() && w.ended.IsZero():
+			w.ended = now
+		case job.State != sbatch.StatePending && w.running.IsZero():
+			w.running = now
 		}
 	}
 }

@@ -48,7 +48,7 @@ func Node(q plan.Queue, at Place, out Outcome) []Check {
 		}
 		return []Check{warning(name, found, "try again when the queue is less busy, or with a longer --wait")}
 	case out.Machine != "":
-		return []Check{mute(q, at, where, out)}
+		return []Check{withoutReport(q, at, where, out)}
 	case out.Job.State == sbatch.StateFailed:
 		return []Check{failed("shared", fmt.Sprintf("%s does not see what this host has in %s", where, at.Shared), "name a directory that is on a disk of this host and of the nodes, at the same path")}
 	}
@@ -56,8 +56,8 @@ func Node(q plan.Queue, at Place, out Outcome) []Check {
 		"is it mounted for writing there, and on the same path? Try by hand: sbatch --wrap 'ls -ld "+at.Shared+"'")}
 }
 
-// mute judges a job that saw the shared directory and left no report.
-func mute(q plan.Queue, at Place, where string, out Outcome) Check {
+// withoutReport judges a job that saw the shared directory and left no report.
+func withoutReport(q plan.Queue, at Place, where string, out Outcome) Check {
 	arch := string(config.Architecture(out.Machine).Canonical())
 	wanted := cmp.Or(q.Architecture, at.Architecture)
 	switch said := lastLine(out.Output); {

@@ -108,7 +108,7 @@ func cachePin(p program.Process) *cobra.Command {
 			for _, arg := range args {
 				e, err := cacheadmin.Find(entries, arg)
 				if errors.Is(err, cacheadmin.ErrAmbiguous) {
-					return &program.Error{Code: program.ExitUsage, Err: err}
+					return program.Usage(err)
 				}
 				if err != nil {
 					return err

@@ -78,7 +78,7 @@ func TestMistakesOfTheOperatorEndWithTheirOwnExitCode(t *testing.T) {
 
 func TestOutagesEndWithTheCodeOfAServerThatDoesNotAnswer(t *testing.T) {
 	t.Parallel()
-	usage := &program.Error{Code: program.ExitUsage, Err: &sbatch.Error{}}
+	usage := program.Usage(&sbatch.Error{})
 	for _, test := range []struct {
 		err  error
 		want int

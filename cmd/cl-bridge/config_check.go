@@ -23,7 +23,7 @@ func configCommand(p program.Process) *cobra.Command {
 				return examination{}.run(ctx, s)
 			}
 			if s.json {
-				return &program.Error{Code: program.ExitUsage, Err: errors.New("--json goes with --live")}
+				return program.Usage(errors.New("--json goes with --live"))
 			}
 			return s.print(nil, fmt.Sprintf("%s: %d queues, no mistake in the file; --live checks what it names\n", s.Path, len(s.Queue)))
 		})

@@ -50,7 +50,7 @@ func doctorCommand(p program.Process) *cobra.Command {
 func (x examination) run(ctx context.Context, s *site) error {
 	for _, name := range x.queues {
 		if s.Queue[name] == nil {
-			return &program.Error{Code: program.ExitUsage, Err: fmt.Errorf("--queue: there is no [queue.%s] in %s", name, s.flags.config)}
+			return program.Usage(fmt.Errorf("--queue: there is no [queue.%s] in %s", name, s.flags.config))
 		}
 	}
 	e := doctor.Examination{

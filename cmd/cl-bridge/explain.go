@@ -55,7 +55,7 @@ func (s *site) explain(ctx context.Context, prefix string) error {
 	bundle, err := status.FindBundle(ctx, r, name, prefix)
 	var ambiguous *status.AmbiguousError
 	if errors.As(err, &ambiguous) {
-		return &program.Error{Code: program.ExitUsage, Err: err}
+		return program.Usage(err)
 	}
 	if err != nil {
 		return err

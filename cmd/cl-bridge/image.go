@@ -45,7 +45,7 @@ func imagePull(p program.Process) *cobra.Command {
 			r.Images = args
 			wanted, err := r.Wanted(s.Config)
 			if err != nil {
-				return &program.Error{Code: program.ExitUsage, Err: err}
+				return program.Usage(err)
 			}
 			from := imageadmin.NewSource(s.Config, p.Getenv, downloadPace(s.Config))
 			from.OpenFile = source.FilesBelow("/") // whatever the operator may read
@@ -141,7 +141,7 @@ func imageRm(p program.Process) *cobra.Command {
 		func(ctx context.Context, s *site, c *cache.Cache, args []string) error {
 			a := config.Architecture(arch)
 			if err := a.Check(); err != nil {
-				return &program.Error{Code: program.ExitUsage, Err: fmt.Errorf("--arch: %w", err)}
+				return program.Usage(fmt.Errorf("--arch: %w", err))
 			}
 			im := newImages(s.Config, c, source.Source{})
 			kept, err := im.Kept.List()

@@ -36,7 +36,7 @@ func initCommand(p program.Process) *cobra.Command {
 			err = setup.Run(cmd.Context(), o)
 			var wrong *setup.UsageError
 			if errors.As(err, &wrong) {
-				return &program.Error{Code: program.ExitUsage, Err: err}
+				return program.Usage(err)
 			}
 			return err
 		},

@@ -42,7 +42,7 @@ func keptLs(p program.Process) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := config.Read(path)
 			if err != nil {
-				return &program.Error{Code: program.ExitUsage, Err: err}
+				return program.Usage(err)
 			}
 			layout := spool.Layout(c.Shared)
 			found, err := sharedfiles.ListKept(cmd.Context(), layout, func(spool.Kept) bool { return true })
@@ -61,7 +61,7 @@ func keptLs(p program.Process) *cobra.Command {
 func askServer(ctx context.Context, c config.Config, found []sharedfiles.KeptResults) error {
 	cl, err := client.New(c.Server, client.Options{ClientID: client.WorkerClient, Credentials: c.Credentials})
 	if err != nil {
-		return &program.Error{Code: program.ExitUsage, Err: err}
+		return program.Usage(err)
 	}
 	return sharedfiles.AskServer(ctx, cl, found)
 }

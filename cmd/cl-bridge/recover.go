@@ -55,7 +55,7 @@ func compareLedger(ctx context.Context, s *site, accept bool) (recovery.Findings
 	defer reader.Close() //nolint:errcheck // it was only read
 	slurm, err := findSlurm(ctx, s.Process, s.Config, slog.New(slog.DiscardHandler))
 	if err != nil {
-		return recovery.Findings{}, &program.Error{Code: program.ExitUsage, Err: err}
+		return recovery.Findings{}, program.Usage(err)
 	}
 	policy := plan.Policy{Owner: s.User, CancelOrphans: *s.CancelStrays, OrphanGrace: orphanGrace}
 	if !accept {

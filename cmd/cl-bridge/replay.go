@@ -28,7 +28,7 @@ func replayCommand(p program.Process) *cobra.Command {
 		RunE: func(_ *cobra.Command, args []string) error {
 			f, err := os.Open(args[0])
 			if err != nil {
-				return &program.Error{Code: program.ExitUsage, Err: fmt.Errorf("replay: %w", err)}
+				return program.Usage(fmt.Errorf("replay: %w", err))
 			}
 			out := bufio.NewWriter(p.Stdout)
 			report := trace.ReportText

@@ -50,7 +50,7 @@ func serve(ctx context.Context, p program.Process, c config.Config, t tracing, l
 	}
 	cl, slurm, err := connect(ctx, p, c, log)
 	if err != nil {
-		return &program.Error{Code: program.ExitUsage, Err: err}
+		return program.Usage(err)
 	}
 	book, release, err := takeLedger(ctx, c.Ledger)
 	if err != nil {
@@ -135,7 +135,7 @@ func prepareSite(ctx context.Context, book *ledger.Ledger, c config.Config, layo
 		return sharedfiles.Programs{}, err
 	}
 	if err := checkQueues(c, rows); err != nil {
-		return sharedfiles.Programs{}, &program.Error{Code: program.ExitUsage, Err: err}
+		return sharedfiles.Programs{}, program.Usage(err)
 	}
 	if err := errors.Join(prepareShared(layout, len(rows)), checkReadable(c.ServerStore)); err != nil {
 		return sharedfiles.Programs{}, err

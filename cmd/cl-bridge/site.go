@@ -66,7 +66,7 @@ func ledgerFlag(cmd *cobra.Command, where *string) {
 // read reads the configuration that the flags name.
 func (s *site) read() (err error) {
 	if s.Config, err = config.Read(s.flags.config); err != nil {
-		return &program.Error{Code: program.ExitUsage, Err: err}
+		return program.Usage(err)
 	}
 	s.Ledger, err = ledgerPlace(s.Process, s.Config, s.flags.ledger)
 	return err
@@ -94,7 +94,7 @@ func withExitCode(err error) error {
 func ledgerPlace(p program.Process, c config.Config, flag string) (string, error) {
 	if flag != "" {
 		if err := sqldb.Check(flag); err != nil {
-			return "", &program.Error{Code: program.ExitUsage, Err: fmt.Errorf("--ledger: %w", err)}
+			return "", program.Usage(fmt.Errorf("--ledger: %w", err))
 		}
 		return flag, nil
 	}
@@ -119,7 +119,7 @@ func configFlag(cmd *cobra.Command, p program.Process, path *string) {
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		found, err := findConfig(p, *path)
 		if err != nil {
-			return &program.Error{Code: program.ExitUsage, Err: err}
+			return program.Usage(err)
 		}
 		*path = found
 		return nil

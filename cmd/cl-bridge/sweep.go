@@ -52,7 +52,7 @@ func sweepOnce(ctx context.Context, s *site, dryRun bool) ([]sharedfiles.Finding
 	defer reader.Close() //nolint:errcheck // it was only read
 	slurm, err := findSlurm(ctx, s.Process, s.Config, slog.New(slog.DiscardHandler))
 	if err != nil {
-		return nil, &program.Error{Code: program.ExitUsage, Err: err}
+		return nil, program.Usage(err)
 	}
 	once := sweeper(s.Config, reader, slurm, nil, s.Now)
 	if dryRun {

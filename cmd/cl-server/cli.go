@@ -37,7 +37,7 @@ func dataFlag(cmd *cobra.Command, dir *string) {
 	cmd.Flags().StringVar(dir, "data", "", "the data `directory`; it is created if it is missing")
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if *dir == "" {
-			return &program.Error{Code: program.ExitUsage, Err: errors.New("--data is needed: the data directory")}
+			return program.Usage(errors.New("--data is needed: the data directory"))
 		}
 		return nil
 	}

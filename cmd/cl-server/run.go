@@ -37,7 +37,7 @@ machines, put a proxy with TLS in front of the server.`,
 		RunE: func(_ *cobra.Command, _ []string) error {
 			return withStore(ctx, dir, func(data *store.Store) error {
 				if err := checkLinkRoots(config.LinkRoots, dir); err != nil {
-					return &program.Error{Code: program.ExitUsage, Err: err}
+					return program.Usage(err)
 				}
 				config.Store = data
 				return serve(ctx, config, listen)

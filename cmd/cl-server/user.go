@@ -47,11 +47,11 @@ input; on a terminal cl-server asks for it.`,
 
 func addUser(ctx context.Context, p program.Process, in newUser, name string) error {
 	if !codalab.IsName(name) {
-		return &program.Error{Code: program.ExitUsage, Err: fmt.Errorf("user name %q: want a letter or underscore, then letters, digits, underscores, periods and dashes", name)}
+		return program.Usage(fmt.Errorf("user name %q: want a letter or underscore, then letters, digits, underscores, periods and dashes", name))
 	}
 	quota, err := codalab.ParseSize(in.diskQuota)
 	if err != nil {
-		return &program.Error{Code: program.ExitUsage, Err: fmt.Errorf("--disk-quota: %w", err)}
+		return program.Usage(fmt.Errorf("--disk-quota: %w", err))
 	}
 	password, err := readPassword(p, in.passwordFile)
 	if err != nil {

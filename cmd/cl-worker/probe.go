@@ -40,7 +40,7 @@ func probeCommand(p program.Process) *cobra.Command {
 		Args:  program.WrongUsage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !slices.Contains(runtimes.All(), runtimes.Name(runtime)) {
-				return &program.Error{Code: program.ExitUsage, Err: fmt.Errorf("--runtime %q: want one of %q", runtime, runtimes.All())}
+				return program.Usage(fmt.Errorf("--runtime %q: want one of %q", runtime, runtimes.All()))
 			}
 			return tryNode(cmd.Context(), p, runtimes.Name(runtime), scratch, probe.Meeting{Dir: meet}, asJSON)
 		},

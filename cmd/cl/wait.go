@@ -144,7 +144,7 @@ func (w waiter) printNew(ctx context.Context, f *followedFile, last bool) error 
 		if err != nil {
 			return err
 		}
-		from := &reader{r: contents}
+		from := &errorRecorder{r: contents}
 		n, err := io.Copy(f.to, from)
 		f.offset += n
 		_ = contents.Close() // everything needed has been read
@@ -162,14 +162,14 @@ func (w waiter) printNew(ctx context.Context, f *followedFile, last bool) error 
 	}
 }
 
-// reader records errors of its source, to tell them from errors of the output.
-type reader struct {
+// errorRecorder records errors of its source, to tell them from errors of the output.
+type errorRecorder struct {
 	r   io.Reader
 	err error
 }
 
 // Read reads from the source.
-func (r *reader) Read(p []byte) (int, error) {
+func (r *errorRecorder) Read(p []byte) (int, error) {
 	n, err := r.r.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) {
 		r.err = err

@@ -23,7 +23,7 @@ type call struct {
 	query  url.Values
 	header map[string]string
 	json   any
-	stream *source
+	stream *uploadBody
 	// within limits the time until the answer begins; 0 is no limit.
 	within time.Duration
 	// basic is the client id of a call without a token.

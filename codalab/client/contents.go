@@ -168,7 +168,7 @@ func (c *Client) putContents(ctx context.Context, uuid string, o UploadOptions, 
 	}
 	in := call{method: "PUT", path: contentsPath("blob", codalab.Target{BundleUUID: uuid}), query: query}
 	if body != nil {
-		in.stream = newSource(body)
+		in.stream = newUploadBody(body)
 		// A server that refuses the upload answers before anything is sent.
 		in.header = map[string]string{"Expect": "100-continue"}
 	}

@@ -72,6 +72,6 @@ func (c *Client) ReplyData(ctx context.Context, workerID string, socketID int64,
 	return c.do(ctx, call{
 		method: "POST", path: path("workers", workerID, "reply_data", strconv.FormatInt(socketID, 10)),
 		query:  url.Values{"header_message": {"{}"}},
-		stream: newSource(body),
+		stream: newUploadBody(body),
 	}, nil)
 }

@@ -76,6 +76,9 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
+// Usage returns err as an error of the command line, with ExitUsage.
+func Usage(err error) error { return &Error{Code: ExitUsage, Err: err} }
+
 // Main runs a program until it returns or a signal ends its context, prints
 // its error on standard error, and exits. A second signal ends the process at
 // once.
@@ -132,7 +135,7 @@ func Root(p Process, use, short, long string) *cobra.Command {
 	root.SetIn(p.Stdin)
 	root.SetOut(p.Stdout)
 	root.SetErr(p.Stderr)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &Error{Code: ExitUsage, Err: err} })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return Usage(err) })
 	return root
 }
 
@@ -140,7 +143,7 @@ func Root(p Process, use, short, long string) *cobra.Command {
 func WrongUsage(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := check(cmd, args); err != nil {
-			return &Error{Code: ExitUsage, Err: err}
+			return Usage(err)
 		}
 		return nil
 	}

@@ -7,9 +7,9 @@ import (
 	"sync/atomic"
 )
 
-// source is the body of an upload. net/http may go on reading a body after it has returned an
-// answer. leave ends that, so that the call's caller can use its reader again.
-type source struct {
+// uploadBody is the body of an upload. net/http may go on reading a body after it has returned
+// an answer. leave ends that, so that the call's caller can use its reader again.
+type uploadBody struct {
 	reading chan struct{} // holds an element while the reader is in use
 	r       io.Reader
 	left    atomic.Bool
@@ -21,11 +21,11 @@ type source struct {
 	failure atomic.Pointer[error]
 }
 
-func newSource(r io.Reader) *source {
-	return &source{reading: make(chan struct{}, 1), r: r}
+func newUploadBody(r io.Reader) *uploadBody {
+	return &uploadBody{reading: make(chan struct{}, 1), r: r}
 }
 
-func (s *source) Read(p []byte) (int, error) {
+func (s *uploadBody) Read(p []byte) (int, error) {
 	s.reading <- struct{}{}
 	defer func() { <-s.reading }()
 	if s.left.Load() {
@@ -43,7 +43,7 @@ func (s *source) Read(p []byte) (int, error) {
 }
 
 // leave ends all use of the reader. It waits for a Read under way until ctx ends.
-func (s *source) leave(ctx context.Context) {
+func (s *uploadBody) leave(ctx context.Context) {
 	s.left.Store(true)
 	select {
 	case s.reading <- struct{}{}:
