@@ -245,8 +245,7 @@ func (c commands) QueryAccounting(_ context.Context, since time.Time, names []st
 	if c.dead || w.fault(AccountingFails) {
 		return nil, errTimeout
 	}
-	jobs, err := w.slurm.QueryAccounting(w.wall(), researcher, since, names)
-	return jobs, err
+	return w.slurm.QueryAccounting(w.wall(), researcher, since, names)
 }
 
 // Cancel runs scancel.

@@ -27,13 +27,6 @@ func (s *Server) put(_ http.ResponseWriter, r *http.Request, u *account) error {
 	if final {
 		return refuse(http.StatusForbidden, "Contents cannot be modified, bundle already finalized.")
 	}
-	end := codalab.State(query.Get("state_on_success"))
-	if end == "" {
-		end = codalab.StateReady
-	}
-	if !end.Final() {
-		return refuse(http.StatusBadRequest, "state_on_success must be one of ready|failed|killed")
-	}
 	if name := query.Get("filename"); name != "" {
 		unpack := query.Get("unpack") != "0" && (strings.HasSuffix(name, ".tar.gz") || strings.HasSuffix(name, ".tgz"))
 		if err := s.replace(r, b, unpack); err != nil {
@@ -42,7 +35,7 @@ func (s *Server) put(_ http.ResponseWriter, r *http.Request, u *account) error {
 	}
 	if query.Get("finalize_on_success") != "0" {
 		s.mu.Lock()
-		b.state = end
+		b.state = codalab.StateReady
 		s.mu.Unlock()
 	}
 	return nil
