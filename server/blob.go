@@ -3,7 +3,6 @@ package server
 import (
 	"bytes"
 	"compress/gzip"
-	"errors"
 	"io"
 	"mime"
 	"net/http"
@@ -149,19 +148,20 @@ func contentType(name string) string {
 }
 
 // sendStored sends a target from the store or a link.
-func (s *Server) sendStored(w http.ResponseWriter, r *http.Request, b blob) (err error) {
+func (s *Server) sendStored(w http.ResponseWriter, r *http.Request, b blob) error {
 	root, at, err := s.openStored(b.location)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, root.Close()) }()
+	defer func() { _ = root.Close() }() // only read
 	stream, err := b.open(r, root, at)
 	if err != nil {
 		return b.refusal(err)
 	}
 	b.setHeaders(w.Header())
 	copyStream(w, stream)
-	return errors.Join(err, stream.Close())
+	s.logError(r.Context(), "close "+r.URL.Path, stream.Close()) // the answer is on its way
+	return nil
 }
 
 // open opens a target, which is at the path at in root, in the form in which it is sent.

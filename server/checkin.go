@@ -14,7 +14,7 @@ import (
 //
 // A worker may check in again while a check-in is held. CodaLab's own server then answers the
 // newer one with messages and holds the older one to its end. This server ends the older one
-// at once. It may put several messages into one answer.
+// at once. This server may also put several messages into one answer.
 func (s *Server) checkIn(w http.ResponseWriter, r *http.Request, u store.User) error {
 	ctx := r.Context()
 	var in codalab.CheckIn

@@ -18,9 +18,9 @@
 // # Messages to workers
 //
 // The states of a worker's bundles determine what the worker must do. The hub keeps that in
-// memory as a list of duties. A bundle in state starting is a run message, which the server
-// repeats until the worker claims the bundle. A bundle that a user killed is a kill message,
-// which the server repeats until the bundle has ended. So the loss of an answer to a check-in
+// memory as a list of duties. A bundle in state starting gives a run message, which the
+// server repeats until the worker claims the bundle. A bundle that a user killed gives a kill
+// message, which the server repeats until the bundle has ended. So the loss of an answer to a check-in
 // does no harm. The server holds a check-in while there is no message for the worker. A held
 // check-in costs a goroutine, but no lock, transaction or database connection.
 //

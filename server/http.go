@@ -167,7 +167,7 @@ func writeDocument(w http.ResponseWriter, data any, included []codalab.Object) e
 	return writeJSON(w, http.StatusOK, doc)
 }
 
-// boolParam reads a query parameter that is 0 or 1; missing is its value if it is absent.
+// boolParam reads a query parameter that is 0 or 1; missing is the value if it is absent.
 func boolParam(q url.Values, name string, missing bool) (bool, error) {
 	switch q.Get(name) {
 	case "":

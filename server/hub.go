@@ -65,7 +65,7 @@ type poll struct {
 	worker *worker
 	order  int64         // of arrival
 	wake   chan struct{} // gets an element when there may be a message; never closed
-	over   chan struct{} // closed when a newer check-in arrives
+	over   chan struct{} // closed when a newer check-in arrives, or the server stops
 }
 
 func newHub(timeout time.Duration, now time.Time) *hub {
@@ -89,8 +89,8 @@ func (h *hub) worker(key store.Worker) *worker {
 	return w
 }
 
-// beginPoll records a check-in and ends the poll of the previous one. changed reports whether the
-// worker may run other bundles than before.
+// beginPoll records a check-in and ends the poll of the previous one. changed reports whether what
+// the worker can run may have changed.
 func (h *hub) beginPoll(key store.Worker, in codalab.CheckIn, now time.Time) (p *poll, changed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -131,7 +131,7 @@ func (h *hub) endPoll(p *poll) {
 }
 
 const (
-	// maxMessages bounds one answer to a check-in.
+	// maxMessages bounds the duties in one answer to a check-in.
 	maxMessages = 200
 	// resendAfter is the time after which a message is repeated that the worker has not acted
 	// on. A kill message is repeated after half of it.

@@ -22,6 +22,7 @@ const readTimeout = time.Minute
 
 // readRequest is a request to a worker for files of a running bundle. The hub's lock guards sent.
 type readRequest struct {
+	worker  *worker
 	message codalab.Message
 	sent    time.Time
 	answers chan readAnswer // has room for the one answer
@@ -40,7 +41,7 @@ type readAnswer struct {
 	moved bool
 }
 
-// addRead sends a read to the worker that has a bundle.
+// addRead queues a read for the worker that has a bundle.
 func (h *hub) addRead(b store.Bundle, path string, args codalab.ReadArgs, now time.Time) (*readRequest, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -50,6 +51,7 @@ func (h *hub) addRead(b store.Bundle, path string, args codalab.ReadArgs, now ti
 	}
 	h.nextRead++
 	r := &readRequest{
+		worker:  w,
 		message: codalab.Message{Type: codalab.MessageRead, SocketID: h.nextRead, UUID: b.UUID, Path: path, ReadArgs: &args},
 		answers: make(chan readAnswer, 1), abandoned: make(chan struct{}),
 	}
@@ -72,12 +74,10 @@ func (h *hub) claimRead(key store.Worker, id int64) *readRequest {
 }
 
 // dropRead removes a read for which no caller waits any more.
-func (h *hub) dropRead(b store.Bundle, r *readRequest) {
+func (h *hub) dropRead(r *readRequest) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if w := h.workers[b.Worker]; w != nil {
-		delete(w.reads, r.message.SocketID)
-	}
+	delete(r.worker.reads, r.message.SocketID)
 	close(r.abandoned)
 }
 
@@ -117,10 +117,10 @@ func (s *Server) readFromWorker(ctx context.Context, b store.Bundle, path string
 		}
 		return a, nil
 	case <-timer.C:
-		s.hub.dropRead(b, r)
+		s.hub.dropRead(r)
 		return readAnswer{}, refuse(http.StatusNotFound, "The worker that runs bundle %s did not answer within %s", b.UUID, codalab.FormatDuration(readTimeout))
 	case <-ctx.Done():
-		s.hub.dropRead(b, r)
+		s.hub.dropRead(r)
 		return readAnswer{}, ctx.Err()
 	}
 }

@@ -62,8 +62,8 @@ func (s *Server) applyReports(ctx context.Context, p *poll, runs []codalab.Run) 
 	return messages, nil
 }
 
-// acceptReport reports whether a check-in's report of a run is the newest, and records it.
-// Check-ins are stored one after the other, but not always in the order of their arrival.
+// acceptReport returns false if a later check-in's report of the run was stored; else it records
+// this one. Check-ins are stored one after the other, but not always in the order of their arrival.
 func (h *hub) acceptReport(p *poll, uuid string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -80,8 +80,8 @@ type reported struct {
 	at  time.Time
 }
 
-// newReports returns the reports that differ from the last stored ones, or whose last was
-// stored long ago.
+// newReports returns the reports that changed, of runs that have ended, or that were last stored
+// long ago.
 func (h *hub) newReports(key store.Worker, runs []codalab.Run, now time.Time) []codalab.Run {
 	const refresh = 30 * time.Second
 	h.mu.Lock()

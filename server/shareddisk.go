@@ -58,7 +58,7 @@ type adoptions struct {
 
 	mu     sync.Mutex
 	byName map[string]*adoption
-	// missing is since when the server has found no results.
+	// missing is when the server first found no results.
 	missing map[string]time.Time
 }
 

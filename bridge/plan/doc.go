@@ -1,5 +1,5 @@
-// Package plan makes the bridge's decisions. It is a state machine of values, without a clock, a
-// disk, Slurm or a server.
+// Package plan makes the bridge's decisions. It is a pure state machine, without a clock, a disk,
+// Slurm or a server.
 //
 // A Row is one bundle that the bridge handles. News is what arrived about it since its last decision.
 // Policy.Next makes of both the next row, and the effects that the bridge starts once that row

@@ -58,9 +58,8 @@ type decision struct {
 
 // clampClock limits the damage when the clock is set. A time in the future was noted
 // before the clock was set back: it becomes now, and the pause is cut to the longest that the
-// phase has. After a restart the times of the previous process cannot be compared with today's
-// clock. So the disk gets its whole time to settle again, and results are kept for a while
-// longer.
+// phase has. After a restart, earlier times may be from another setting of the clock. So the disk
+// gets its whole time to settle again, and results are kept for a while longer.
 func (d *decision) clampClock() {
 	r := &d.row
 	for _, t := range []*time.Time{&r.PhaseSince, &r.ReofferedAt, &r.SubmittedAt, &r.AbsentAsOf, &r.NoJobSince, &r.RecordsReadAt, &r.FailingSince, &r.FailureKindSince, &r.ImpossibleSince, &r.CancelledAt, &r.RecordsGoneSince} {
@@ -108,8 +107,8 @@ const (
 // dropForeignJobs drops from the news what Slurm showed of another submission than the row's
 // current one: an answer may arrive after the row has moved on. It also drops a job that has
 // the submission's name and names another one in its comment: a user copied the name, or the
-// job belongs to an earlier life of the bundle. The job that began the attempt stays: a bridge
-// with an old copy of its ledger has submitted the attempt a second time.
+// job belongs to an earlier life of the bundle. The job that began the attempt stays, whatever its
+// generation: a bridge with an old copy of its ledger may have submitted the attempt again.
 func (d *decision) dropForeignJobs() {
 	d.news.Observation = d.withoutForeign(d.news.Observation)
 	d.news.Accounting = d.withoutForeign(d.news.Accounting)

@@ -44,6 +44,7 @@ type SubmissionName string
 
 // Row is one bundle that the bridge handles. It is a value, which a ledger keeps. The values behind its
 // pointers never change, so rows may be copied, shared and compared with ==.
+// The JSON names are those of the ledgers that exist; some are older than the fields' names.
 type Row struct {
 	// Bundle is the bundle's UUID, the row's key.
 	Bundle string `json:"bundle"`
@@ -72,10 +73,9 @@ type Row struct {
 	FailedTries int `json:"tries,omitempty"`
 	// LastFailure is why the last try failed.
 	LastFailure string `json:"trouble,omitempty"`
-	// FailingSince is since when staging or collecting has failed, in this life of the bridge;
-	// zero while it does not. FailedByOutage reports whether staging last failed for an outage.
-	// FailureKindSince is since when it has failed for that kind of reason, if it failed for the
-	// other kind before.
+	// FailingSince is when staging or collecting began to fail, in this life of the bridge; zero
+	// while it does not. FailedByOutage reports whether staging last failed for an outage or a
+	// full disk. FailureKindSince is when its failures last changed between these and others.
 	FailingSince     time.Time `json:"troubled,omitzero"`
 	FailureKindSince time.Time `json:"turned,omitzero"`
 	FailedByOutage   bool      `json:"outage,omitempty"`
@@ -113,7 +113,7 @@ type Row struct {
 	UnclearCount int `json:"unclear,omitempty"`
 	// Job is the job, as Slurm last showed it; its ID is 0 before it has one.
 	Job sbatch.Job `json:"job,omitzero"`
-	// AbsentAsOf is when the snapshot was asked for that proves, as far as the queue can, that the
+	// AbsentAsOf is when the snapshot was requested that, as far as squeue can, proves that the
 	// submission made no job; zero while there is none.
 	AbsentAsOf time.Time `json:"absent,omitzero"`
 	// NoJobSince is when Slurm was first seen without a live job for the attempt; zero while it has
@@ -123,7 +123,7 @@ type Row struct {
 	// the last line of the batch script's output. Both are empty before.
 	RecordsReadAt time.Time `json:"looked,omitzero"`
 	OutputTail    string    `json:"last_words,omitempty"`
-	// ImpossibleSince is since when Slurm has given a reason for which the job can never start; zero
+	// ImpossibleSince is when Slurm first gave a reason for which the job can never start; zero
 	// while it gives none.
 	ImpossibleSince time.Time `json:"stuck,omitzero"`
 
@@ -219,7 +219,7 @@ func (r Row) kept() Row {
 	return r
 }
 
-// WaitsForRoom reports whether the row lacks only a place in Slurm.
+// WaitsForRoom reports whether the row is staged and waits to be submitted.
 func (r Row) WaitsForRoom(now time.Time) bool {
 	return r.Phase == Staging && r.Staged != nil && r.StopVerdict == nil && !r.DueAt.After(now)
 }

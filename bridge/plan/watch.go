@@ -133,8 +133,8 @@ func (d *decision) jobOfAttempt(jobs []sbatch.Job) (sbatch.Job, bool) {
 
 // slurmStateKnown reports whether Slurm's final word about an ended job is known: the state in
 // which it ended or, if the controller no longer keeps that, the answer of the accounting
-// database. It does not wait for an end that the database missed: the database may show such a
-// job as running without end.
+// database. It waits at most RecordAge for an end that the database missed: the database may show
+// such a job as running without end.
 func (d *decision) slurmStateKnown() bool {
 	if d.row.Job.State.Ended() || !d.policy.Accounting {
 		return true
@@ -183,7 +183,7 @@ func (d *decision) stopImpossibleJob() {
 	}
 	wait := d.policy.StuckFor
 	if d.row.ImpossibleSince.Sub(d.row.PhaseSince) > couldStart {
-		wait = couldStart // an administrator may be at work on the partition
+		wait = max(wait, couldStart) // an administrator may be at work on the partition
 	}
 	if d.news.Observation == nil || d.now.Before(d.row.ImpossibleSince.Add(wait)) {
 		return
@@ -193,9 +193,8 @@ func (d *decision) stopImpossibleJob() {
 		"Slurm says that the job can never start: "+d.row.Job.Reason)
 }
 
-// couldStart is how long a job must be queued to count as one that could have started. If Slurm
-// then gives a reason for which it cannot start, the bridge waits this long before it stops the
-// job.
+// couldStart is how long a job must be queued to count as one that could have started. The bridge
+// gives such a job as long again before it stops it.
 const couldStart = 10 * time.Minute
 
 // impossible reports whether a pending job's reason will not go away by waiting (squeue(1), JOB

@@ -66,7 +66,7 @@ func openCache(ctx context.Context, p program.Process, conf config.Config) (*cac
 }
 
 func cacheLs(p program.Process) *cobra.Command {
-	return cacheSub(p, "ls", "List the entries, those last used last, and retired contents with their holders", "", cobra.NoArgs, func(ctx context.Context, s *site, c *cache.Cache, _ []string) error {
+	return cacheSub(p, "ls", "List the entries, least recently used first, and retired contents with their holders", "", cobra.NoArgs, func(ctx context.Context, s *site, c *cache.Cache, _ []string) error {
 		entries, err := cacheadmin.Entries(ctx, c)
 		if err != nil {
 			return err
@@ -90,7 +90,11 @@ func cachePin(p program.Process) *cobra.Command {
 	var drop bool
 	cmd := cacheSub(p, "pin [ENTRY...]", "Keep entries, until --drop or until a job has ended; without ENTRY list the pins", "", cobra.ArbitraryArgs,
 		func(ctx context.Context, s *site, c *cache.Cache, args []string) error {
-			if len(args) == 0 {
+			switch {
+			case len(args) > 0:
+			case drop || job != "":
+				return program.Usage(errors.New("want the entries to pin or to unpin"))
+			default:
 				return listPins(s, c)
 			}
 			me, err := user.Current()
@@ -140,13 +144,10 @@ func listPins(s *site, c *cache.Cache) error {
 
 func cacheTrim(p program.Process) *cobra.Command {
 	var o cache.TrimOptions
-	cmd := cacheSub(p, "trim", "Drop pins that are over, remove what is too much, and sweep what crashes left", "", cobra.NoArgs,
+	cmd := cacheSub(p, "trim", "Drop pins of ended holders, remove the excess, and sweep what crashes left", "", cobra.NoArgs,
 		func(ctx context.Context, s *site, c *cache.Cache, _ []string) error {
-			t, err := c.Trim(ctx, o)
-			if err != nil {
-				return err
-			}
-			return s.print(t, cacheadmin.TrimmedText(t, o.DryRun))
+			t, err := c.Trim(ctx, o) // t has what was done before an error, too
+			return errors.Join(s.print(t, cacheadmin.TrimmedText(t, o.DryRun)), err)
 		})
 	cmd.Flags().BoolVarP(&o.DryRun, "dry-run", "n", false, "change nothing, and say what would be done")
 	cmd.Flags().BoolVar(&o.All, "all", false, "take out of use everything without a pin, whatever the size of the cache")

@@ -15,6 +15,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/cacheadmin"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/cache"
+	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
@@ -173,6 +174,12 @@ func TestCacheIsListedCountedPinnedAndVerified(t *testing.T) {
 	}
 	if out, err := command(t, "cache", "pin", "three", "--config", r.config); err == nil || !strings.Contains(err.Error(), `no entry is called "three"`) {
 		t.Errorf("pin of what is not there: %v: %s", err, out)
+	}
+	for _, flag := range []string{"--drop", "--job=7"} {
+		var wrong *program.Error
+		if _, err := command(t, "cache", "pin", flag, "--config", r.config); !errors.As(err, &wrong) || wrong.Code != program.ExitUsage {
+			t.Errorf("pin %s without an entry: %v, want a wrong command line", flag, err)
+		}
 	}
 	entries, err := c.Entries(t.Context())
 	if err != nil {

@@ -99,5 +99,5 @@ func printCheck(p program.Process, c doctor.Check) {
 	if c.Do != "" {
 		text += "; " + termtext.Line(c.Do)
 	}
-	_, _ = fmt.Fprintln(p.Stdout, text) // standard output is gone
+	_, _ = fmt.Fprintln(p.Stdout, text) // fails only if standard output is gone
 }

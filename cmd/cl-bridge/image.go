@@ -119,7 +119,7 @@ func pull(ctx context.Context, s *site, im *images.Images, wanted []images.Wante
 }
 
 func imageLs(p program.Process) *cobra.Command {
-	return cacheSub(p, "ls", "List the images in the cache, those last used last", "", cobra.NoArgs,
+	return cacheSub(p, "ls", "List the images in the cache, least recently used first", "", cobra.NoArgs,
 		func(ctx context.Context, s *site, c *cache.Cache, _ []string) error {
 			entries, err := c.Entries(ctx)
 			if err != nil {
@@ -157,9 +157,9 @@ func imageRm(p program.Process) *cobra.Command {
 				gone = append(gone, found...)
 			}
 			text := ""
-			for _, k := range gone {
+			for i, k := range gone {
 				if err := im.Release(ctx, k.Name, k.Architecture); err != nil {
-					return err
+					return errors.Join(s.print(gone[:i], text), err)
 				}
 				text += images.ShortName(k.Name) + " " + k.Architecture + " is kept no longer\n"
 			}

@@ -21,7 +21,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// convert makes a SIF in place of the Converter.
+// convert makes a SIF instead of Converter.Convert.
 type convert func(ctx context.Context, c apptainer.Converter, img source.Image, dst string, progress func(apptainer.Progress)) error
 
 // imageJobs returns what converts images in jobs of image.queue, or nil where the file

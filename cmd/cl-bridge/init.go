@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 
 	"github.com/spf13/cobra"
@@ -27,12 +28,10 @@ func initCommand(p program.Process) *cobra.Command {
 		Args: program.WrongUsage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			usual, err := configPlace(p)
-			if o.Path == "" {
-				if o.Path = usual; err != nil {
-					return err
-				}
+			if err != nil && o.Path == "" {
+				return err
 			}
-			o.UsualPath = usual
+			o.Path, o.UsualPath = cmp.Or(o.Path, usual), usual
 			err = setup.Run(cmd.Context(), o)
 			var wrong *setup.UsageError
 			if errors.As(err, &wrong) {

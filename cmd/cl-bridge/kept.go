@@ -22,8 +22,8 @@ kept/, until an operator removes them. The server has only their listing. Runs
 of this bridge that depend on such a bundle use its results in place.
 
 ls lists them, and says which of their bundles the server still has.
-rm removes those of some bundles, or with --deleted those of all bundles that
-the server has no more. It leaves what a bundle in the bridge's hands needs. A
+rm removes those of the named bundles, or with --deleted those of all bundles
+that the server no longer has. It leaves what a bundle in the bridge's hands needs. A
 later run that depends on a bundle without its results fails, and says why.
 Both may be run beside a bridge.
 
@@ -80,10 +80,11 @@ func keptRm(p program.Process) *cobra.Command {
 		return nil
 	}
 	cmd := siteCommand(p, "rm UUID…", "Remove the kept results of bundles", "", named, func(ctx context.Context, s *site, args []string) error {
-		found, err := findKept(ctx, s.Config, args)
+		find := findKept
 		if deleted {
-			found, err = findDeleted(ctx, s.Config)
+			find = findDeleted
 		}
+		found, err := find(ctx, s.Config, args)
 		if err != nil {
 			return err
 		}
@@ -100,13 +101,13 @@ func keptRm(p program.Process) *cobra.Command {
 		}
 		return nil
 	})
-	cmd.Flags().BoolVar(&deleted, "deleted", false, "remove those of all bundles that the server has no more")
+	cmd.Flags().BoolVar(&deleted, "deleted", false, "remove those of all bundles that the server no longer has")
 	cmd.Flags().BoolVarP(&dryRun, "dry-run", "n", false, "only say what would be removed")
 	return cmd
 }
 
-// findDeleted returns the results of all bundles that the server has no more.
-func findDeleted(ctx context.Context, c config.Config) ([]sharedfiles.KeptResults, error) {
+// findDeleted returns the results of all bundles that the server no longer has.
+func findDeleted(ctx context.Context, c config.Config, _ []string) ([]sharedfiles.KeptResults, error) {
 	found, err := sharedfiles.ListKept(ctx, spool.Layout(c.Shared), func(spool.Kept) bool { return true })
 	if err == nil {
 		err = askServer(ctx, c, found)

@@ -127,8 +127,8 @@ func steadyClock(start time.Time) func() time.Time {
 	return func() time.Time { return start.Round(0).Add(time.Since(start)) }
 }
 
-// prepareSite fails where the configuration or the shared directory does not fit the
-// ledger's bundles. It installs the programs of jobs.
+// prepareSite checks that the configuration and the shared directory fit the ledger's bundles,
+// and installs the programs of jobs.
 func prepareSite(ctx context.Context, book *ledger.Ledger, c config.Config, layout spool.Layout) (sharedfiles.Programs, error) {
 	rows, err := book.Rows(ctx)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 )
 
-// site is the site of a bridge as a command sees it: the process, and the configuration
-// that the command's flags name, with the ledger filled in.
+// site is what a command works on: the process, and the configuration that the command's
+// flags name, with the ledger filled in.
 type site struct {
 	program.Process
 	config.Config
@@ -60,7 +60,7 @@ func jsonFlag(cmd *cobra.Command, asJSON *bool) {
 
 func ledgerFlag(cmd *cobra.Command, where *string) {
 	cmd.Flags().StringVar(where, "ledger", "",
-		"the bridge's `ledger`, an SQLite file or postgres://…, instead of the configuration's; better there, when it has a password")
+		"the bridge's `ledger`, an SQLite file or postgres://…, instead of the configuration's; if it has a password, set it in the configuration")
 }
 
 // read reads the configuration that the flags name.
@@ -75,8 +75,8 @@ func (s *site) read() (err error) {
 // print prints what a command found, as JSON or as text.
 func (s *site) print(found any, text string) error { return s.Print(s.json, found, text) }
 
-// withExitCode gives an error without an exit code that of a server that does not answer,
-// if another try may succeed: the ledger's database, Slurm or a registry did not answer.
+// withExitCode gives ExitTransient to an error that has no exit code and that may pass: the
+// ledger's database, Slurm or a registry did not answer.
 func withExitCode(err error) error {
 	var coded *program.Error
 	var failed interface {
@@ -179,7 +179,7 @@ func userDir(p program.Process, variable string, inHome ...string) (string, erro
 func openToJudge(ctx context.Context, where string) (*ledger.Reader, error) {
 	r, err := ledger.OpenToRead(ctx, where)
 	if errors.Is(err, ledger.ErrAbsent) {
-		return nil, fmt.Errorf("there is no ledger at %s: without one nobody can say what is needed", sqldb.Name(where))
+		return nil, fmt.Errorf("there is no ledger at %s: without one nothing can be judged unneeded", sqldb.Name(where))
 	}
 	return r, err
 }

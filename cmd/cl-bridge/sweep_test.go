@@ -135,7 +135,7 @@ func TestSweepNeedsALedgerAndSlurm(t *testing.T) {
 	t.Parallel()
 	r, _ := littered(t)
 	_, err := command(t, "sweep", "--config", r.config, "--ledger", filepath.Join(t.TempDir(), "none.db"))
-	if err == nil || !strings.Contains(err.Error(), "without one nobody can say what is needed") {
+	if err == nil || !strings.Contains(err.Error(), "without one nothing can be judged unneeded") {
 		t.Errorf("without a ledger: %v", err)
 	}
 	r.slurm.stop(t)

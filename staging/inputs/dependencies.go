@@ -32,7 +32,7 @@ type Dependencies struct {
 	// when its download begins.
 	Limits tarstream.Limits
 	// LowWater is how much of a disk of this size a download has to leave free; nil for
-	// little.
+	// maxReserve only.
 	LowWater func(total int64) int64
 	// AtOnce is how many downloads there are at a time, whatever the number of bundles; 0
 	// means DefaultDownloads.
@@ -86,7 +86,7 @@ func (d *Dependencies) Stage(ctx context.Context, run codalab.RunBundle, dep cod
 	if kept, found, err := results.FindKept(d.Layout, what, part); found || err != nil {
 		return spool.Dependency{ChildPath: dep.ChildPath, Source: kept, InPlace: found}, err
 	}
-	if found, ok, err := d.findStored(dep, part); ok {
+	if found, ok, err := d.findStored(dep, part); ok || err != nil {
 		return found, err
 	}
 	if d.Links != nil {

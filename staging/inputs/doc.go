@@ -3,6 +3,5 @@
 //
 // A dependency is, in this order, the results of a bundle that are kept here, in the
 // server's own store, the data of a link where it lies (Links), or a download in the cache.
-// Data that is used in place has a fingerprint, by which the bundle is told if the
-// data changes.
+// Data that is used in place is fingerprinted, so that the researcher is told if it changes.
 package inputs

@@ -26,7 +26,7 @@ const (
 
 // fingerprint describes a file, or a directory with all in it, by names, sizes and times. It
 // follows no symbolic link below name. It ends early, and is Partial, after reach entries or
-// with ctx. Two fingerprints of the same number of entries are of the same entries.
+// with ctx. Of unchanged data, fingerprints of as many entries cover the same ones.
 func fingerprint(ctx context.Context, name string, reach int64) (spool.Fingerprint, error) {
 	p := printer{reach: reach, sum: sha256.New()}
 	info, err := os.Stat(name)
@@ -48,7 +48,7 @@ type printer struct {
 	print spool.Fingerprint
 }
 
-var errReached = errors.New("as many entries as may be")
+var errReached = errors.New("the limit of entries is reached")
 
 func (p *printer) tree(ctx context.Context, name string) error {
 	root, err := os.OpenRoot(name)

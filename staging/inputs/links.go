@@ -23,8 +23,8 @@ import (
 // to use it there. It is safe for concurrent use.
 //
 // A run may use a link if its data lies below a root that the site lists, and the run's
-// owner may read it: if that is the bridge's own user, what this process may read decides;
-// if it is another one, the root's table. What counts is where the path leads with its
+// owner may read it: for the bridge's own user, what this process may read decides; for
+// others, what the root's Users say. What counts is where the path leads with its
 // symbolic links followed, and the worker binds it only while there are none.
 type Links struct {
 	// Roots are the directories below which links may lead.

@@ -14,8 +14,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
 
-// listings remembers for a minute how the listings of bundles on the server begin, as
-// bundles may want many parts of one at once.
+// listings remembers for a minute how the listings of bundles on the server begin, since
+// many parts of one are often wanted at once.
 type listings struct {
 	calls sharedcall.Group[string]
 	heads sync.Map // a string by bundle

@@ -16,8 +16,8 @@ import (
 const (
 	// fingerprintWithin is how long a fingerprint may take. What it has by then counts.
 	fingerprintWithin = 20 * time.Second
-	// fingerprintPause is for how many times the time that it took a fingerprint counts: so
-	// those of one place take at most a tenth of the time, however many bundles use the data.
+	// A fingerprint that took a time T counts for fingerprintPause × T. So those of one place
+	// take at most a tenth of the time, however many bundles use the data.
 	fingerprintPause = 10
 )
 

@@ -60,7 +60,7 @@ func (l *Links) locateAndRecord(ctx context.Context, bundle string, place sitepa
 	day := first.At.Format(time.DateOnly)
 	switch {
 	case first.Path != seen.Path:
-		note = fmt.Sprintf("is not where it was when it was first used here on %s: it was a link to %s then", day, first.Path)
+		note = fmt.Sprintf("has moved since it was first used here on %s: the link led to %s then", day, first.Path)
 	case differ(first.Fingerprint, seen.Fingerprint):
 		note = fmt.Sprintf("has changed since it was first used here on %s: %s", day, describeChange(first.Fingerprint, seen.Fingerprint))
 	}
@@ -88,7 +88,7 @@ func (l *Links) record(bundle, name string, seen linkSeen) (first linkSeen, err 
 	return part.First, l.writeRecord(rec)
 }
 
-// makeRoom drops the part that was used longest ago if there are as many as may be.
+// makeRoom drops the part that was used longest ago if there are maxParts.
 func (r linkRecord) makeRoom() {
 	oldest := ""
 	for name, part := range r.Parts {

@@ -13,8 +13,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
 
-// maxReserve is what a download leaves free at least, or a twentieth of a small disk: jobs
-// write there too.
+// A download leaves maxReserve free, or a twentieth of a small disk, and no less than LowWater:
+// jobs write there too.
 const maxReserve = 1 << 30
 
 // bound is how much one download may hold.

@@ -46,7 +46,7 @@ const (
 	bubblewrapStatusFD = 4
 )
 
-// bubblewrap is a running one.
+// bubblewrap is a running bwrap.
 type bubblewrap struct {
 	status chan bubblewrapStatus // receives one, at its end
 	stderr initproc.StderrMark   // its beginning
@@ -129,6 +129,7 @@ func (b *bubblewrap) readStatus(r *os.File) {
 	b.status <- status
 }
 
+// supervise waits for the command's end. After Stop it sends TERM, and gives up after Grace.
 func (c *containerInit) supervise(b *bubblewrap) (code int, err error) {
 	dead := map[int]syscall.WaitStatus{}
 	stop, stopping := c.process.Stop, false
@@ -197,7 +198,7 @@ func (b *bubblewrap) explainFailure() (code int, err error) {
 		return 126, nil
 	}
 	if message == "" {
-		message = "its message is on the command's standard error"
+		message = "see the command's standard error"
 	}
 	return 0, container.HostErrorf("bubblewrap could not set the container up: %s", message)
 }

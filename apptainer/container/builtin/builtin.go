@@ -24,7 +24,7 @@ type Runtime struct {
 
 var _ container.Runtime = Runtime{}
 
-// runWork is the name of runContainer among the works of an init.
+// runWork names runContainer in Works.
 const runWork = "builtin"
 
 // Works are what the inits of this package do.
@@ -90,7 +90,7 @@ func runContainer(p *initproc.Process) (code int, err error) {
 		return 0, err
 	}
 	c.root = &initproc.Root{RootSpec: c.Root, Process: p}
-	// bubblewrap looks its child up in /proc, and so does terminate.
+	// MountProc: bubblewrap and terminate look processes up in /proc.
 	for _, step := range []func() error{p.EnterScratch, initproc.MakeDirs, p.MountProc, c.makeRoot, c.root.MountShm, c.root.WriteNetworkFiles, c.showDriver} {
 		if err := step(); err != nil {
 			return 0, err
@@ -181,8 +181,8 @@ func findShell() (string, error) {
 	return "", container.ErrNoShell
 }
 
-// makeWorkingDir makes the working directory where neither the image nor a mount has it, as Docker
-// does.
+// makeWorkingDir makes the working directory in the image, as Docker does, unless it lies below a
+// mount.
 func (c *containerInit) makeWorkingDir() error {
 	mounts := initproc.OwnMounts()
 	for _, b := range c.root.Binds {

@@ -39,7 +39,7 @@ func (c *containerInit) showDriver() error {
 // linker searches LibraryDir before the image's directories. A command may overwrite
 // LD_LIBRARY_PATH, so a link to each library is made where the linker always searches.
 func (c *containerInit) showLibraries() error {
-	images, err := imageLibraries()
+	inImage, err := imageLibraries()
 	if err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func (c *containerInit) showLibraries() error {
 		return err
 	}
 	for _, lib := range c.Driver.Libraries {
-		if lib.Common && images[lib.Name] {
+		if lib.Common && inImage[lib.Name] {
 			continue
 		}
 		inside := path.Join(gpudriver.LibraryDir, lib.Name)
@@ -66,7 +66,7 @@ func (c *containerInit) showLibraries() error {
 	return nil
 }
 
-// maxLinkerCache is more than any has, in bytes.
+// maxLinkerCache is above the size of any real one, in bytes.
 const maxLinkerCache = 64 << 20
 
 // imageLibraries are those in the cache of the image's own linker, if it has one.

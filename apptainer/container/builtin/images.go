@@ -103,14 +103,15 @@ func (m *Images) removeUser(id initproc.FileID, s *imageServer) {
 	}
 }
 
-// forget makes the next container in an image start a new server. The caller holds mu.
+// forget makes the image's next container start a new server. The caller holds mu.
 func (m *Images) forget(id initproc.FileID, s *imageServer) {
 	if m.servers[id] == s {
 		delete(m.servers, id)
 	}
 }
 
-// startServer starts an image's server. If that fails, requests to it fail. The caller holds mu.
+// startServer starts an image's server in the background. If that fails later, requests to the
+// server fail. The caller holds mu.
 func (m *Images) startServer(ctx context.Context, helper string, root initproc.RootSpec) (*imageServer, error) {
 	ours, theirs, err := socketPair()
 	if err != nil {

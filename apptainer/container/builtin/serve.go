@@ -25,7 +25,7 @@ const (
 // of a container would be removed with that container.
 const serveDir = "/sys"
 
-// serveWork is the name of serveImage among the works of an init.
+// serveWork names serveImage in Works.
 const serveWork = "serve"
 
 // serveImage mounts an image that several containers share. On request it sends a mount of it that
@@ -44,7 +44,7 @@ func serveImage(p *initproc.Process) (code int, err error) {
 		return 0, fmt.Errorf("make a pipe: %w", err)
 	}
 	defer func() { _ = lifeline.Close() }() // the kernel closes it if this process is killed
-	go sendMounts(alive)                    // ends with its caller's end of the socket, or this process
+	go sendMounts(alive)                    // ends when the caller closes the socket, or with this process
 	for {
 		select {
 		case <-p.Stop:
