@@ -118,8 +118,8 @@ func (c Converter) Check() error {
 	return nil
 }
 
-// Convert writes the image as a SIF at dst, which must not exist and whose
-// directory is the caller's own: other processes could see the file while it
+// Convert writes the image as a SIF at dst, which must not exist. The directory of
+// dst must be the caller's own, because other processes could see the file while it
 // grows. When Convert returns nil the file is whole, verified against the
 // image's digests, and flushed; otherwise there is none. Owners, modes, time
 // stamps in whole seconds, hard links, file capabilities and user extended

@@ -190,7 +190,7 @@ type Status struct {
 	Ran Ran `json:"ran,omitzero"`
 }
 
-// Cause says who or what caused an end.
+// Cause is the cause of an end.
 type Cause string
 
 // The causes of an end.

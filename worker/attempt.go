@@ -268,6 +268,6 @@ func (r *attemptRun) recordExit(ctx context.Context, exit spool.Exit) error {
 // notices later.
 func (r *attemptRun) ringBell(ctx context.Context) {
 	if err := r.bell.Ring(r.spec.Bundle, r.spec.Attempt); err != nil {
-		r.Log.WarnContext(ctx, "the bridge will notice later", slog.Any("error", err))
+		r.Log.WarnContext(ctx, "ring the doorbell", slog.Any("error", err))
 	}
 }

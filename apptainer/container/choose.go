@@ -15,7 +15,7 @@ type Finding struct {
 	Path    string `json:"path,omitempty"`
 	Version string `json:"version,omitempty"`
 	// Lack is a sentence that says why the host's offer cannot be used, and what the site has
-	// to do. Empty means usable, as far as anybody knows.
+	// to do. Empty means that no reason against its use is known.
 	Lack string `json:"lack,omitempty"`
 	// Setuid is set for an Apptainer that is installed with privileges: it needs neither
 	// user namespaces nor FUSE.

@@ -89,7 +89,7 @@ type Container struct {
 	Grace time.Duration
 	// OnStart, when not nil, is called when the container is set up and its command
 	// begins. It receives the process id, as this process sees it, of an ancestor of
-	// every process in the container; 0 where an engine does not tell it. It is called
+	// every process in the container; 0 where an engine does not give it. It is called
 	// once, or twice if package runner tries a second runtime.
 	OnStart func(pid int) `json:"-"`
 }

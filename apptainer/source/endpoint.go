@@ -26,13 +26,13 @@ type endpoint struct {
 	host       string // "docker.io"
 	repository string // "library/debian"
 	mirror     bool
-	plain      bool        // it may be used in plain HTTP
-	down       atomic.Bool // others are asked first
+	plain      bool                  // it may be used in plain HTTP
+	down       atomic.Bool           // others are asked first
+	login      atomic.Pointer[login] // nil for none; constant once there is a client
 
 	mu               sync.Mutex
 	client           *http.Client // logged in; nil before the first request
 	closeConnections func()
-	login            *login // nil for none; constant once there is a client
 }
 
 func apiHost(host string) string {
@@ -53,12 +53,14 @@ func (e *endpoint) connect(ctx context.Context) (*http.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	if e.login, err = e.source.Logins.findLogin(ctx, e.host, e.repository); err != nil {
+	found, err := e.source.Logins.findLogin(ctx, e.host, e.repository)
+	if err != nil {
 		return nil, err
 	}
+	e.login.Store(found)
 	auth := authn.Anonymous
-	if e.login != nil {
-		auth = authn.FromConfig(e.login.config)
+	if found != nil {
+		auth = authn.FromConfig(found.config)
 	}
 	options := []name.Option{name.WeakValidation}
 	if e.plain {
@@ -75,7 +77,7 @@ func (e *endpoint) connect(ctx context.Context) (*http.Client, error) {
 		closeConnections()
 		return nil, err //nolint:wrapcheck // explain puts it in words
 	}
-	if e.login != nil && e.login.config.IdentityToken != "" {
+	if found != nil && found.config.IdentityToken != "" {
 		loggedIn = &oneByOne{RoundTripper: loggedIn}
 	}
 	e.client, e.closeConnections = &http.Client{Transport: loggedIn, CheckRedirect: checkRedirect}, closeConnections

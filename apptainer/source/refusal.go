@@ -200,11 +200,12 @@ func (e *endpoint) explainRefusal(r *refusal) error {
 	fail := func(transient bool, format string, args ...any) error {
 		return plainError{text: fmt.Sprintf(format, args...), cause: r, transient: transient, after: r.after}
 	}
+	known := e.login.Load()
 	switch code := r.status; {
 	case code == http.StatusNotFound:
 		return fail(false, "not found in the registry")
-	case (code == http.StatusUnauthorized || code == http.StatusForbidden) && e.login != nil:
-		return fail(false, "the registry denies access with the login of %s: the image does not exist, or that login may not read it or has ended", e.login.owner)
+	case (code == http.StatusUnauthorized || code == http.StatusForbidden) && known != nil:
+		return fail(false, "the registry denies access with the login of %s: the image does not exist, or that login may not read it or has ended", known.owner)
 	case code == http.StatusUnauthorized, code == http.StatusForbidden:
 		return fail(false, "the registry denies access: the image is private or does not exist, and there is no login for %s", e.host)
 	case code == http.StatusTooManyRequests:
@@ -221,12 +222,12 @@ func (e *endpoint) explainLimit(r *refusal) string {
 	text := "the registry refuses further requests for a while (429 Too Many Requests)"
 	if r.limit != "" {
 		text += ": it allows " + r.limit
-		if e.login == nil {
+		if e.login.Load() == nil {
 			text += " without a login"
 		}
 	}
 	text += askAgain(r.after)
-	if e.login == nil {
+	if e.login.Load() == nil {
 		return text + "; a login or a mirror for " + e.host + " would help"
 	}
 	return text + "; a mirror for " + e.host + " would help"

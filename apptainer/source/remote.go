@@ -116,7 +116,7 @@ func (s *remoteStore) manifest(ctx context.Context, digest string) (m manifest, 
 			return e.explain(err)
 		}
 		m, err = newManifest(raw, want, resp.Header.Get("Content-Type"))
-		m.private = e.login != nil
+		m.private = e.login.Load() != nil
 		return err
 	})
 	return m, err
@@ -131,7 +131,7 @@ func (s *remoteStore) current(ctx context.Context) (digest string, private bool,
 		if err != nil {
 			return err
 		}
-		digest, private = resp.Header.Get("Docker-Content-Digest"), e.login != nil
+		digest, private = resp.Header.Get("Docker-Content-Digest"), e.login.Load() != nil
 		return resp.Close()
 	})
 	var refused *refusal

@@ -36,7 +36,7 @@ func Works() map[string]initproc.Work {
 	return map[string]initproc.Work{runWork: runContainer}
 }
 
-// spec is what runContainer is told.
+// spec is the order for runContainer.
 type spec struct {
 	Root        initproc.RootSpec
 	Opened      bool // the caller has opened the SIF

@@ -32,7 +32,7 @@ func Works() map[string]initproc.Work {
 	return map[string]initproc.Work{runWork: runContainer, serveWork: serveImage}
 }
 
-// spec is what runContainer is told.
+// spec is the order for runContainer.
 type spec struct {
 	Root         initproc.RootSpec
 	Shared       bool // the init inherits a mount of the image

@@ -26,7 +26,7 @@ import (
 type Images struct {
 	mu      sync.Mutex
 	servers map[initproc.FileID]*imageServer
-	refused bool // this host cannot share mounts
+	refused bool // set when this host cannot share mounts
 }
 
 // imageServer is an init that serves an image.

@@ -108,7 +108,7 @@ func (e Runtime) deviceOptions(devices []string) (options []string) {
 	return options
 }
 
-// wait tells package enter what to do and waits for the container's end.
+// wait sends package enter its order and waits for the container's end.
 func (r *client) wait(ctx context.Context, spec enter.Spec) (code int, err error) {
 	sendErr := json.NewEncoder(r.control).Encode(spec)
 	ended := make(chan error, 1)
@@ -125,7 +125,7 @@ func (r *client) wait(ctx context.Context, spec enter.Spec) (code int, err error
 		case <-begun:
 			if r.onStart == nil || enter.ReadReport(r.report).Began {
 				begun = nil
-				r.tellStart(ctx)
+				r.reportStart(ctx)
 			}
 		case <-stop:
 			stop = nil
@@ -159,7 +159,7 @@ func (r *client) outcome(ctx context.Context, waitErr error, killed bool) (code 
 		return 0, fmt.Errorf("%s lost the container: %s", r.engine.name(), initproc.LastMessage(r.stderr.Text()))
 	}
 	if report.Began {
-		r.tellStart(ctx)
+		r.reportStart(ctx)
 	}
 	return report.Outcome(r.engine.name(), status, r.stderr.Text)
 }
@@ -168,9 +168,9 @@ func (r *client) outcome(ctx context.Context, waitErr error, killed bool) (code 
 // Status).
 const exitEngineFailed = 125
 
-// tellStart tells the caller once that the command has begun, and the process id that it has outside;
-// 0 where the engine does not tell it.
-func (r *client) tellStart(ctx context.Context) {
+// reportStart calls onStart once, with the container's process id outside; 0 where the engine does not
+// give it.
+func (r *client) reportStart(ctx context.Context) {
 	onStart := r.onStart
 	r.onStart = nil
 	if onStart == nil {

@@ -23,10 +23,10 @@ import (
 // statically, because it runs in any image.
 const Command = "container-enter"
 
-// ExitMisused is the exit status of Main without a Spec.
+// ExitMisused is the exit status of Main without an order.
 const ExitMisused = 2
 
-// Spec is what Main is told.
+// Spec is the order for Main.
 type Spec struct {
 	Args         []string
 	ShellCommand string
@@ -38,7 +38,7 @@ type Spec struct {
 	Give []string `json:",omitempty"`
 }
 
-// SpecFor tells Main to run a container's command in an image with this environment.
+// SpecFor is the order to run a container's command in an image with this environment.
 func SpecFor(c container.Container, image []string) Spec {
 	return Spec{
 		Args:         c.Args,

@@ -35,7 +35,7 @@ type Image struct {
 	id FileID
 }
 
-// FileID tells a file from all others while a process has it open.
+// FileID identifies a file while a process has it open.
 type FileID struct{ Device, Inode uint64 }
 
 // WithImage calls run with a container's SIF, which it opens unless the caller of the container has.
@@ -129,7 +129,7 @@ func (r *Root) PinImage() error {
 const answerWait = time.Second
 
 // IsImageLost reports whether the mounted image has lost its squashfuse. A command that finds its
-// files gone may end before the init hears of squashfuse's death.
+// files gone may end before the init receives squashfuse's death.
 func IsImageLost() bool {
 	answer := make(chan error, 1)
 	go func() { // ends with the answer, or with this process

@@ -51,8 +51,7 @@ func Main(works map[string]Work) int {
 	return 0
 }
 
-// HandleSignals keeps a signal to the whole job from ending this process before the command has
-// ended. Programs that it starts have the default handlers again; they would inherit ignored
+// HandleSignals makes this process survive a signal to the whole job, so that the command ends first. Programs that it starts have the default handlers again; they would inherit ignored
 // signals.
 func HandleSignals() {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGPIPE,
@@ -81,7 +80,7 @@ type Process struct {
 
 	// Stop is closed when the caller asks for the end.
 	Stop chan struct{}
-	// Deaths tells of each child that has ended, also of orphans that this process adopted.
+	// Deaths receives each child that has ended, also orphans that this process adopted.
 	// It is closed when there are no children.
 	Deaths chan Death
 	// Note becomes the Note of the Exit.
@@ -122,7 +121,7 @@ func (p *Process) listen(control *json.Decoder) {
 	os.Exit(1) //nolint:forbidigo // the caller is gone
 }
 
-// ReadDetails reads what this work was told.
+// ReadDetails decodes Spec.Details.
 func (p *Process) ReadDetails(details any) error {
 	if err := json.Unmarshal(p.Details, details); err != nil {
 		return fmt.Errorf("read what its init is told: %w", err)
@@ -146,7 +145,7 @@ func (p *Process) MountProc() error {
 	return nil
 }
 
-// Begin tells the caller, once, that the command begins.
+// Begin reports to the caller, once, that the command begins.
 func (p *Process) Begin() {
 	if !p.began {
 		p.began = true
@@ -154,7 +153,7 @@ func (p *Process) Begin() {
 	}
 }
 
-// Start starts a child. Its end is told on Deaths.
+// Start starts a child. Deaths receives its end.
 func (p *Process) Start(args []string, attr *syscall.ProcAttr) (pid int, err error) {
 	pid, err = syscall.ForkExec(args[0], args, attr) //nolint:gosec // a program of the host
 	if err != nil {

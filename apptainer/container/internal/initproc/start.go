@@ -30,7 +30,7 @@ const (
 // killed.
 const KillDelay = 5 * time.Second
 
-// Spec is what an init is told to do.
+// Spec is the order for an init.
 type Spec struct {
 	// Work names one of the functions that the init's program gave to Main, and Details is
 	// what that function reads with Process.Details.
@@ -114,7 +114,7 @@ func (i Init) Run(ctx context.Context) (container.Exit, error) {
 func (i *Init) start() (_ *runningInit, err error) {
 	if i.Details != nil {
 		if i.Spec.Details, err = json.Marshal(i.Details); err != nil {
-			return nil, fmt.Errorf("tell it what to do: %w", err)
+			return nil, fmt.Errorf("encode its order: %w", err)
 		}
 	}
 	controlIn, control, err := os.Pipe()
@@ -162,7 +162,7 @@ func WriterOrNil(f *os.File) io.Writer {
 	return f
 }
 
-// wait tells the init what to do and waits for its end.
+// wait sends the init its order and waits for its end.
 func (p *runningInit) wait(ctx context.Context, spec Spec, onStart func(pid int)) (container.Exit, error) {
 	done := make(chan struct{})
 	var stopping sync.WaitGroup
