@@ -7,8 +7,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"github.com/cl-slurm/cl-slurm/internal/sharedcall"
 )
@@ -42,7 +43,7 @@ type Options struct {
 	Group bool
 	// Host names this host, and this start of it; empty asks the system.
 	Host string
-	// Over says which of some holders need nothing any more. The cache has
+	// Over returns which of some holders need nothing any more. The cache has
 	// listed their pins before it calls Over, so Over must judge by what it
 	// asks for after that: an older answer does not know the newest jobs. The
 	// pins of holders that Over does not name stay. Over may be nil.
@@ -69,8 +70,7 @@ type Cache struct {
 
 	making sharedcall.Group[string] // by the path of the record
 
-	mu    sync.Mutex
-	swept time.Time // when this process last swept
+	sweeps rate.Sometimes // a sweep lists everything
 }
 
 // Open opens a cache, making its directory where there is none. What else is
@@ -81,6 +81,7 @@ func Open(dir string, o Options) (*Cache, error) {
 		return nil, fmt.Errorf("open cache: %w", err)
 	}
 	c := &Cache{dir: dir, o: o.withDefaults()}
+	c.sweeps.Interval = max(c.o.Grace/4, 1)
 	if c.self, err = self(o.Host); err != nil {
 		return nil, fmt.Errorf("open cache %s: %w", dir, err)
 	}

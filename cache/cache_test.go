@@ -47,7 +47,7 @@ func TestSettlingKeepsThePromises(t *testing.T) {
 func TestFillEndsWhenTheLastCallerHasLeftAndIsBegunAnewByTheNext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := open(t, t.TempDir())
+		c := open(t, t.TempDir(), cache.Options{})
 		finish := make(chan struct{})
 		var running, most atomic.Int32
 		slow := func(ctx context.Context, _ string) error {
@@ -90,21 +90,25 @@ func TestFillEndsWhenTheLastCallerHasLeftAndIsBegunAnewByTheNext(t *testing.T) {
 
 var want = cache.Want{Key: cache.Key{Kind: "sif", ID: "sha256:0a amd64 squashfs"}}
 
-func open(tb testing.TB, dir string) *cache.Cache {
+func open(tb testing.TB, dir string, o cache.Options) *cache.Cache {
 	tb.Helper()
-	c, err := cache.Open(dir, cache.Options{})
+	c, err := cache.Open(dir, o)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	return c
 }
 
+func text(s string) cache.Fill {
+	return func(_ context.Context, tmp string) error { return os.WriteFile(tmp, []byte(s), 0o600) }
+}
+
 func BenchmarkHit(b *testing.B) {
-	c := open(b, b.TempDir())
+	c := open(b, b.TempDir(), cache.Options{})
 	w := want
 	w.Holder = "row-1"
 	for b.Loop() {
-		_, err := c.Get(b.Context(), w, func(_ context.Context, tmp string) error { return os.WriteFile(tmp, nil, 0o600) })
+		_, err := c.Get(b.Context(), w, text(""))
 		if err != nil {
 			b.Fatal(err)
 		}

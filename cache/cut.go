@@ -3,7 +3,6 @@ package cache
 import (
 	"context"
 	"errors"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -44,7 +43,7 @@ func (w *trimming) cut(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// cutOne retires an entry, or clears what a failed fill has left. It says whether
+// cutOne retires an entry, or clears what a failed fill has left. It reports whether
 // that makes room, at once or later.
 func (w *trimming) cutOne(cand candidate) (gone bool, err error) {
 	if cand.left {
@@ -66,7 +65,7 @@ func (w *trimming) cutOne(cand candidate) (gone bool, err error) {
 	return true, nil
 }
 
-// isRecent says whether an entry was used so recently that it is not retired to
+// isRecent reports whether an entry was used so recently that it is not retired to
 // make room.
 func (w *trimming) isRecent(used time.Time) bool {
 	return !w.All && w.o.Settle > 0 && w.now.Sub(used) <= w.o.Settle
@@ -80,7 +79,7 @@ func (w *trimming) clearLeft(cand candidate) error {
 	if err := w.discard(filepath.Join(cand.dir, cand.id), w.sizes[cand.id]); err != nil {
 		return err
 	}
-	w.Freed += usage(w.sizes[cand.id]).Bytes
+	w.freed(cand.id)
 	return nil
 }
 
@@ -105,8 +104,8 @@ func (x *excess) less(s sizeOf) {
 // excess compares what is in use, and what is wanted, with the bounds.
 func (w *trimming) excess() (excess, error) {
 	x := excess{all: w.All, owners: map[string]int64{}}
-	used := w.Trimmed.Usage
-	used.Owners = maps.Clone(used.Owners)
+	used := w.usage()
+	all := used.Bytes
 	for id := range w.out {
 		s := largest(w.sizes[id])
 		used.Bytes -= s.bytes
@@ -127,12 +126,12 @@ func (w *trimming) excess() (excess, error) {
 		if err != nil {
 			return x, err
 		}
-		x.total = max(x.total, w.o.MinFree-disk.Free-(w.Trimmed.Usage.Bytes-used.Bytes))
+		x.total = max(x.total, w.o.MinFree-disk.Free-(all-used.Bytes))
 	}
 	return x, nil
 }
 
-// above says how much of what is used has to go for a bound, 0 for none.
+// above is how much of what is used has to go for a bound, 0 for none.
 func (w *trimming) above(used, bound int64) int64 {
 	if bound == 0 || float64(used) <= w.o.High*float64(bound) {
 		return 0

@@ -124,7 +124,7 @@ func touchNow(name string) error {
 	return nil
 }
 
-// createEmpty makes an empty file whose name says all, unless it is there. It may
+// createEmpty makes an empty file, which means something by its name, unless it exists. It may
 // be another user's, where one user's trim moved the pin of another user's holder.
 func (c *Cache) createEmpty(path string) error {
 	return persist(func() error {
@@ -143,7 +143,7 @@ func (c *Cache) createEmpty(path string) error {
 	})
 }
 
-// openedInfo is what the file server says of a file now: an open asks it, which
+// openedInfo is what the file server has of a file now: an open asks it, which
 // a stat need not.
 func openedInfo(path string) (info fs.FileInfo, err error) {
 	err = persist(func() error {
@@ -245,7 +245,7 @@ func persist(try func() error) (err error) {
 	return err
 }
 
-// passing says whether an error of a disk may pass by itself.
+// passing reports whether an error of a disk may pass by itself.
 func passing(err error) bool {
 	return errors.Is(err, syscall.EIO) || errors.Is(err, syscall.ESTALE) || errors.Is(err, syscall.ETIMEDOUT) || errors.Is(err, syscall.EAGAIN)
 }

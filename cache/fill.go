@@ -128,7 +128,7 @@ func (c *Cache) make(l *lease, e entry, w Want, fill Fill) (path string, err err
 	return e.content(standing.Token), nil
 }
 
-// cause says that the lease was lost, if it was, whether that is noticed yet or not:
+// cause adds that the lease was lost, if it was, whether that is noticed yet or not:
 // err is then a consequence.
 func cause(l *lease, err error) error {
 	if !l.trusted() {
@@ -239,7 +239,7 @@ func (c *Cache) leaveBehind(e entry, token, owner string) {
 	_ = remove(c.sizePath(s.name)) // else it is swept one day
 }
 
-// own says whether something is this user's.
+// own reports whether something is this user's.
 func own(path string) bool {
 	info, err := os.Lstat(path)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
-// The tests of this file stop one process between two lines, and let others go
-// on. What each shows went wrong once, or would have.
+// The tests of this file put one process between two steps of another. Each shows what
+// went wrong once, or would have.
 
 var interleavedKey = Key{Kind: "bundle", ID: "a"}
 
@@ -92,8 +92,8 @@ func dead(t *testing.T, c *Cache, token string) holderOfLease {
 	return h
 }
 
-// It had published it, and been killed before it gave its lease back; and what it
-// had made was taken out of use before somebody finds the lease.
+// A process publishes, and is killed before it gives its lease back. Its content is
+// retired before another process finds the lease.
 func TestWhatADeadProcessHasPublishedIsNotInherited(t *testing.T) {
 	t.Parallel()
 	c := openInside(t, t.TempDir(), Options{Settle: time.Hour})
@@ -122,9 +122,8 @@ func TestNothingIsInheritedWhenTheRecordCannotBeRead(t *testing.T) {
 	wantThere(t, path)
 }
 
-// A process that is killed when it has left its half for the next fill leaves its
-// lease too.
-func TestLeftoverOutlivesTheLeaseOfWhoLeftIt(t *testing.T) {
+// A process that is killed after it left its half for the next fill leaves its lease too.
+func TestLeftoverOutlivesTheLeaseOfItsFill(t *testing.T) {
 	t.Parallel()
 	c := openInside(t, t.TempDir(), Options{})
 	failed := errors.New("it broke off")
@@ -141,70 +140,7 @@ func TestLeftoverOutlivesTheLeaseOfWhoLeftIt(t *testing.T) {
 	}
 }
 
-func TestDirectoryThatWasHalfMadeForAGroupIsSwept(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	c := openInside(t, dir, Options{Settle: -1, Grace: 1, Group: true})
-	got(t, c, "", text("content"))
-	left := filepath.Join(dir, interleavedKey.Kind, probePrefix+newToken())
-	long := time.Now().Add(-time.Hour)
-	if err := errors.Join(os.Mkdir(left, 0o700), os.Chtimes(left, long, long)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.Trim(t.Context(), TrimOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(left); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("it is there still: %v", err)
-	}
-}
-
-func TestOneBadRecordKeepsNobodyFromSweeping(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	c := openInside(t, dir, Options{Settle: -1, Grace: 1})
-	path := got(t, c, "", text("content"))
-	e := c.entry(interleavedKey, false)
-	bad, left := c.retiredPath(e.id(tokenOf(t, path))+"~"+newToken()), filepath.Join(dir, probePrefix+"1")
-	long := time.Now().Add(-time.Hour)
-	// EISDIR stands for EIO.
-	err := errors.Join(os.Remove(e.record()), os.Mkdir(bad, 0o700), os.WriteFile(left, nil, 0o600), os.Chtimes(left, long, long), os.Chtimes(filepath.Dir(path), long, long))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.Trim(t.Context(), TrimOptions{}); err == nil {
-		t.Error("a record that cannot be read is no error")
-	}
-	if _, err := os.Stat(left); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("what was to be swept: %v", err)
-	}
-	wantThere(t, path) // of which nobody knows whether it is told of
-}
-
-// What a failed fill has left is old, and may be being gone on with.
-func TestSweepTakesNothingWhoseLeaseItCannotRead(t *testing.T) {
-	t.Parallel()
-	c := openInside(t, t.TempDir(), Options{Grace: 1})
-	e := c.entry(interleavedKey, false)
-	token := newToken()
-	long := time.Now().Add(-time.Hour)
-	lease := filepath.Join(c.place(leasesPlace), e.hash)
-	if err := errors.Join(c.makeDir(e.object(token)), os.Chtimes(e.object(token), long, long), os.Mkdir(lease, 0o700)); err != nil {
-		t.Fatal(err)
-	}
-	w := sweeping{Cache: c}
-	if orphan, err := w.isOrphan(e.dir, e.hash, token); err == nil || orphan { // EISDIR stands for EIO
-		t.Errorf("orphan: %v, %v", orphan, err)
-	}
-	if err := errors.Join(os.Remove(lease), os.WriteFile(lease, []byte("{"), 0o600)); err != nil {
-		t.Fatal(err)
-	}
-	if orphan, err := w.isOrphan(e.dir, e.hash, token); err != nil || orphan {
-		t.Errorf("orphan, with a lease that cannot be decoded: %v, %v", orphan, err)
-	}
-}
-
-func TestOneEntryThatCannotBeRetiredKeepsNoOther(t *testing.T) {
+func TestOneEntryThatCannotBeRetiredStopsNoOther(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() == 0 && !testenv.AsResearcher(t) { // root may do anything
 		return
@@ -232,7 +168,7 @@ func TestOneEntryThatCannotBeRetiredKeepsNoOther(t *testing.T) {
 
 // A damaged content, or one that was retired while a Get pinned it, stays for its
 // holder. The next Get makes another.
-func TestTwoContentsOfAKeyMayStandSideBySide(t *testing.T) {
+func TestTwoContentsOfAKeyMayExistAtOnce(t *testing.T) {
 	t.Parallel()
 	c := openInside(t, t.TempDir(), Options{Settle: -1})
 	e := c.entry(interleavedKey, false)
@@ -298,8 +234,8 @@ func TestFillThatWasSweptBeginsAgain(t *testing.T) {
 	}
 }
 
-// A link may be done although the client that made it was told otherwise, and
-// what it published be retired before the client looks.
+// A link may be done although its client got an error, and what it published be retired
+// before the client looks.
 func TestContentThatWasPublishedForAMomentIsNotAbandoned(t *testing.T) {
 	t.Parallel()
 	c := openInside(t, t.TempDir(), Options{Settle: time.Hour})
@@ -383,7 +319,7 @@ func TestPinOfAKeyMovesToItsCurrentContent(t *testing.T) {
 	wantGone(t, second)
 }
 
-// Else a full quota would wait for what does not go.
+// If it did not, a full quota would wait for ever.
 func TestRetiredContentThatIsPinnedCountsAsUsed(t *testing.T) {
 	t.Parallel()
 	c := openInside(t, t.TempDir(), Options{Settle: -1, Size: 66_000})
@@ -400,31 +336,4 @@ func TestRetiredContentThatIsPinnedCountsAsUsed(t *testing.T) {
 		t.Errorf("retired %v, %v; want one", done.Retired, err)
 	}
 	wantThere(t, first)
-}
-
-func TestRetiredRecordThatCannotBeReadGoes(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	o := Options{Settle: -1, Grace: 1}
-	c := openInside(t, dir, o)
-	first := got(t, c, "", text("first"))
-	e := c.entry(interleavedKey, false)
-	out := c.retiredPath(e.id(newToken()) + "~" + newToken())
-	if err := errors.Join(os.Rename(e.record(), out), os.Truncate(out, 0)); err != nil {
-		t.Fatal(err)
-	}
-	got(t, c, "", text("second"))
-	long := time.Now().Add(-time.Hour)
-	if err := os.Chtimes(filepath.Dir(first), long, long); err != nil {
-		t.Fatal(err)
-	}
-	for range 2 { // what the first takes out of the list, the second sweeps
-		if _, err := openInside(t, dir, o).Trim(t.Context(), TrimOptions{All: true}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	wantGone(t, first)
-	if left := outNames(t, c); len(left) > 0 {
-		t.Errorf("retired are %v", left)
-	}
 }

@@ -86,7 +86,7 @@ func beginning(pid int) (string, error) {
 	return fields[starttime], nil
 }
 
-// ended says whether a process is provably gone. Of other hosts' nothing is
+// ended reports whether a process is provably gone. Of other hosts' nothing is
 // proven.
 func (c *Cache) ended(h holderOfLease) bool {
 	if h.Host != c.self.Host {
@@ -142,7 +142,7 @@ func (c *Cache) tryLease(ctx context.Context, e entry, mine holderOfLease) (*lea
 	return nil, nil, c.dropLease(path, standing.Token)
 }
 
-// isLate says whether the lease at path was not refreshed for its term and half
+// isLate reports whether the lease at path was not refreshed for its term and half
 // of it again, by the clock of the file server. The holder stops trusting it
 // after one term.
 func (c *Cache) isLate(path string) (bool, error) {
@@ -160,7 +160,7 @@ func (c *Cache) isLate(path string) (bool, error) {
 	return now.Sub(info.ModTime()) > c.o.Term+c.o.Term/2, nil
 }
 
-// dropLease takes the lease with this token away from path. If another stands
+// dropLease removes the lease with this token from path. If another stands
 // there by now, that one is put back; its holder may have lost it, and learns
 // so before it publishes.
 func (c *Cache) dropLease(path, token string) error {
@@ -174,7 +174,7 @@ func (c *Cache) dropLease(path, token string) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("take a lease away: %w", err)
+		return fmt.Errorf("remove a lease: %w", err)
 	}
 	data, err = readFile(aside)
 	if standing, decodeErr := decodeLease(data); err == nil && decodeErr == nil && standing.Token != token {
@@ -214,12 +214,12 @@ func (l *lease) refresh() {
 	}
 }
 
-// holds says whether nobody can have taken the lease over.
+// holds reports whether nobody can have taken the lease over.
 func (l *lease) holds() bool {
 	return context.Cause(l.ctx) == nil && l.trusted()
 }
 
-// trusted says whether nobody can have taken the lease over, also after the callers
+// trusted reports whether nobody can have taken the lease over, also after the callers
 // have left.
 func (l *lease) trusted() bool {
 	return !errors.Is(context.Cause(l.ctx), ErrLost) && time.Since(*l.confirmed.Load()) < l.cache.o.Term //nolint:forbidigo // as in tryLease

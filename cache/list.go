@@ -127,7 +127,7 @@ func (e Entry) token() string {
 }
 
 // shards visits the directories in which entries lie. One that vanishes is
-// passed over, and so is one that is somebody else's.
+// passed over, and so is one that this user may not read.
 func (c *Cache) shards(ctx context.Context, visit func(shard) error) error {
 	kinds, err := c.kinds()
 	if err != nil {
@@ -136,7 +136,7 @@ func (c *Cache) shards(ctx context.Context, visit func(shard) error) error {
 	for _, kind := range kinds {
 		dirs, err := subdirectories(filepath.Join(c.dir, kind))
 		if errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) {
-			continue // somebody else's
+			continue
 		}
 		if err != nil {
 			return err

@@ -105,7 +105,7 @@ var (
 	moverOfA   = role{name: "mover of A", holder: nobody, begins: movePick} // a trimmer, as A has a pin of the key
 )
 
-// variant says what a wrong protocol does. The zero value is the protocol.
+// variant is what a wrong protocol does. The zero value is the protocol.
 type variant struct {
 	rereadsStale    bool // Get does not probe before it reads again
 	readsOnce       bool // Get does not read again
@@ -192,7 +192,7 @@ func (m model) befalls(w world) (all []move) {
 	return all
 }
 
-// isAtWork says whether a Get or a fill of a holder is under way.
+// isAtWork reports whether a Get or a fill of a holder is under way.
 func (m model) isAtWork(w world, h int) bool {
 	for i, r := range m.roles {
 		if r.holder == h && w.actors[i].next != ended {
@@ -211,7 +211,7 @@ func (w *world) pinned(t uint8) bool {
 	return slices.ContainsFunc(w.pins[:], func(p tokens) bool { return p.has(t) })
 }
 
-// broken says which promise a state breaks.
+// broken is the promise that a state breaks, or empty.
 func (w *world) broken() string {
 	for h, used := range w.inUse {
 		if used&^w.content != 0 {

@@ -1,7 +1,6 @@
 package cache_test
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"testing"
@@ -14,16 +13,13 @@ import (
 func TestCacheWhoseDiskIsNotMountedIsAnErrorAndNothingIsMadeInItsPlace(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "mounted", "cache")
-	c, err := cache.Open(dir, cache.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := open(t, dir, cache.Options{})
 	if err := os.RemoveAll(filepath.Dir(dir)); err != nil {
 		t.Fatal(err)
 	}
 	for _, holder := range []cache.Holder{"", "row-1"} {
 		w := cache.Want{Key: cache.Key{Kind: "bundle", ID: "a"}, Holder: holder}
-		if _, err := c.Get(t.Context(), w, func(_ context.Context, tmp string) error { return os.WriteFile(tmp, nil, 0o600) }); err == nil {
+		if _, err := c.Get(t.Context(), w, text("")); err == nil {
 			t.Errorf("holder %q: the cache filled what is not there", holder)
 		}
 	}
@@ -56,12 +52,9 @@ func TestFilesOfOthersInTheDirectoryAreLeftAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	c, err := cache.Open(dir, cache.Options{Settle: -1, Grace: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := open(t, dir, cache.Options{Settle: -1, Grace: 1})
 	w := cache.Want{Key: cache.Key{Kind: "bundle", ID: "a"}}
-	if _, err := c.Get(t.Context(), w, func(_ context.Context, tmp string) error { return os.WriteFile(tmp, nil, 0o600) }); err != nil {
+	if _, err := c.Get(t.Context(), w, text("")); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Verify(t.Context(), nil); err != nil {

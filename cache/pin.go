@@ -53,7 +53,7 @@ func (c *Cache) Pin(ctx context.Context, key Key, private bool, h Holder) error 
 	return nil
 }
 
-// pin makes a pin, an empty file whose name says all. On a network file
+// pin makes a pin, an empty file. On a network file
 // system it is with the server when its creation returns; a host's own disk
 // need not be flushed for it, since the holder dies with the host.
 func (c *Cache) pin(ctx context.Context, target string, h Holder) error {
@@ -141,7 +141,7 @@ func (c *Cache) listPins() ([]Pin, error) {
 	return pins, nil
 }
 
-// pinned is what a listing of pins says, by target.
+// pinned are the holders in a listing of pins, by target.
 type pinned map[string][]Holder
 
 func newPinned(pins []Pin) pinned {
@@ -158,12 +158,12 @@ func (c *Cache) listPinned() (pinned, error) {
 	return newPinned(pins), err
 }
 
-// holds says whether a content is pinned, so that it must not be removed.
+// holds reports whether a content is pinned, so that it must not be removed.
 func (p pinned) holds(hash, token string) bool {
 	return len(p[hash])+len(p[hash+"."+token]) > 0
 }
 
-// keeps says whether the record of a content must not be retired to make room.
+// keeps reports whether the record of a content must not be retired to make room.
 func (p pinned) keeps(hash, token string) bool {
 	return p.holds(hash, token) || len(p[hash+recordSuffix]) > 0
 }

@@ -79,7 +79,7 @@ func writeRecord(path string, text []byte) error {
 var errNoFirstName = fmt.Errorf("its first name is gone: %w", fs.ErrNotExist)
 
 // linkRecord links a first name to the name by which a record is found, if no
-// record has that, and says which one does. What link answers decides nothing.
+// record has that, and returns the record that has. What link answers decides nothing.
 func linkRecord(first string, e entry) (standing record, err error) {
 	err = persist(func() error {
 		linkErr := os.Link(first, e.record())

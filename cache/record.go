@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// format is the version of the records, and of all that is said in
-// docs/cache.md.
+// format is the version of the records, and of what docs/cache.md describes.
 const format = 1
 
 // record makes one content of a key known. It is published once, whole, and

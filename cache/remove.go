@@ -8,7 +8,7 @@ import (
 )
 
 // withdraw unlinks the first name of a content that was not published as far as
-// the caller knows, so that nothing can publish it, and then says whether it is
+// the caller knows, so that nothing can publish it, and then reports whether it is
 // unused. A sweeper, an heir of a dead fill and a fill that fails remove it then.
 func (c *Cache) withdraw(e entry, token string) (unused bool, err error) {
 	if err := remove(e.firstName(token)); err != nil {
@@ -17,7 +17,7 @@ func (c *Cache) withdraw(e entry, token string) (unused bool, err error) {
 	return c.isUnused(e, token)
 }
 
-// isUnused says whether no record, in use or retired, names a content, and no pin
+// isUnused reports whether no record, in use or retired, names a content, and no pin
 // does. What cannot be read may name it. It looks for retired records after it
 // has looked for the standing one, and for pins after that.
 func (c *Cache) isUnused(e entry, token string) (bool, error) {
@@ -44,7 +44,7 @@ func (c *Cache) isUnused(e entry, token string) (bool, error) {
 	return err == nil && !pins.holds(e.hash, token), err
 }
 
-// stands says whether the record of a key names a content, or may.
+// stands reports whether the record of a key names a content, or may.
 func (c *Cache) stands(e entry, token string) (bool, error) {
 	return c.mayName(e.record(), token, func(data []byte) (string, error) {
 		r, err := decodeRecord(data)
@@ -52,7 +52,7 @@ func (c *Cache) stands(e entry, token string) (bool, error) {
 	})
 }
 
-// mayName says whether a file holds a token, or may: one that cannot be decoded. It
+// mayName reports whether a file holds a token, or may: one that cannot be decoded. It
 // relies on nothing that this host remembers.
 func (c *Cache) mayName(path, token string, decode func([]byte) (string, error)) (bool, error) {
 	if _, err := c.probe(filepath.Dir(path)); err != nil {
@@ -131,12 +131,6 @@ func (w *trimming) removeContent(l leaving) error {
 	}
 	delete(w.out, id)
 	w.Removed++
-	gone := usage(w.sizes[id])
-	w.Freed += gone.Bytes
-	w.Trimmed.Usage.Bytes -= gone.Bytes
-	w.Trimmed.Usage.Entries -= gone.Entries
-	for owner, bytes := range gone.Owners {
-		w.Trimmed.Usage.Owners[owner] -= bytes
-	}
+	w.freed(id)
 	return nil
 }

@@ -18,8 +18,8 @@ func (c *Cache) retiredPath(name string) string { return filepath.Join(c.place(r
 
 // retire takes the record of a key out of use, whichever stands by now: that is
 // harmless at any time. The token is that of the record that the caller saw, or
-// empty for one that cannot be read. It only names the file: which content the
-// retired record is of, its text says.
+// empty for one that cannot be read. It only names the file: the text of the
+// record names the content that it is of.
 func (c *Cache) retire(e entry, token string) error {
 	if token == "" {
 		token = newToken()
@@ -69,7 +69,7 @@ func (c *Cache) listRetired() (list []retired, notes []string, err error) {
 	return list, notes, nil
 }
 
-// readRetired reads a retired record, and says where its entry is.
+// readRetired reads a retired record, and returns its entry too.
 func (c *Cache) readRetired(r retired) (entry, record, error) {
 	data, err := readFile(c.retiredPath(r.name))
 	if err != nil {
@@ -82,7 +82,7 @@ func (c *Cache) readRetired(r retired) (entry, record, error) {
 	return entry{key: rec.Key, private: rec.Private, hash: r.hash, dir: filepath.Join(c.dir, rec.Kind, r.hash[:2])}, rec, nil
 }
 
-// settled says whether a record has been retired for Settle. The first trimmer
+// settled reports whether a record has been retired for Settle. The first trimmer
 // that finds it unlinks the first name of its content, so that no link begins any
 // more, and then makes the note.
 func (c *Cache) settled(r retired, now time.Time) (bool, error) {

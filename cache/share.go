@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Grouped says whether a group shares the cache. If not, nothing in it is private: a
+// Grouped reports whether a group shares the cache. If not, nothing in it is private: a
 // key has one entry.
 func (c *Cache) Grouped() bool { return c.o.Group }
 
-// MayShare says whether an entry that is made of an open file need not be private,
+// MayShare reports whether an entry that is made of an open file need not be private,
 // because each member of the group may read the file where it lies. In a cache of one
-// user that is so of any file. MayShare says no where it cannot find out.
+// user that is so of any file. MayShare is false where it cannot find out.
 //
 // It judges by the permissions of the file and of all directories above it. A member
 // may belong to other groups too.
@@ -48,7 +48,7 @@ func (c *Cache) MayShare(f *os.File) bool {
 	}
 }
 
-// opens says whether the permissions at a path give each member of a group the right
+// opens reports whether the permissions at a path give each member of a group the right
 // that a bit of the others' permissions stands for.
 func opens(path string, group uint32, bit fs.FileMode) bool {
 	info, err := os.Stat(path)
@@ -75,7 +75,7 @@ func opens(path string, group uint32, bit fs.FileMode) bool {
 func groupOf(info fs.FileInfo) (uint32, error) {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
-		return 0, errors.New("the system does not tell whose it is")
+		return 0, errors.New("the system does not tell its group")
 	}
 	return st.Gid, nil
 }

@@ -31,17 +31,14 @@ func openFile(t *testing.T, path string, mode os.FileMode, gid int) *os.File {
 }
 
 // Two members of the group, one of whom is of another group too, try to read what
-// root says that they may.
+// MayShare, as root, allows.
 func TestFileMayBeSharedWhenEachOfTheGroupMayReadIt(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("only root can be two other users")
 	}
 	parent := testenv.SharedDir(t)
-	c, err := cache.Open(groupDir(t, parent), cache.Options{Group: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := open(t, groupDir(t, parent), cache.Options{Group: true})
 	const other = group + 1
 	for name, test := range map[string]struct {
 		dir, file       os.FileMode
@@ -93,10 +90,7 @@ func TestFileMayBeSharedWhenEachOfTheGroupMayReadIt(t *testing.T) {
 
 func TestFileMayBeInACacheOfOnesOwnWhoeverMayReadIt(t *testing.T) {
 	t.Parallel()
-	c, err := cache.Open(t.TempDir(), cache.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := open(t, t.TempDir(), cache.Options{})
 	if !c.MayShare(openFile(t, filepath.Join(t.TempDir(), "f"), 0o600, -1)) {
 		t.Error("one's own file may not be shared with nobody")
 	}

@@ -139,8 +139,8 @@ func usage(sizes []sizeOf) Usage {
 // settled. The error is ErrFull if that takes too long.
 func (c *Cache) reserve(ctx context.Context, e entry, token string, bytes int64, owner string) (sizeOf, error) {
 	s := newSize(e.hash, token, bytes, owner)
-	patience := time.NewTimer(3*c.o.Settle + 5*time.Second) // one until something may be retired, one until it goes
-	defer patience.Stop()
+	limit := time.NewTimer(3*c.o.Settle + 5*time.Second) // one Settle until something may be retired, one until it goes
+	defer limit.Stop()
 	var trouble error
 	for {
 		full, err := c.claim(s)
@@ -154,7 +154,7 @@ func (c *Cache) reserve(ctx context.Context, e entry, token string, bytes int64,
 			return s, fmt.Errorf("make room: %w", err)
 		}
 		select {
-		case <-patience.C:
+		case <-limit.C:
 			return s, errors.Join(full, trouble)
 		default:
 		}
@@ -173,7 +173,7 @@ func (c *Cache) reserve(ctx context.Context, e entry, token string, bytes int64,
 	}
 }
 
-// claim writes a size down, and says which bound leaves no room for it, if any.
+// claim writes a size down, and returns the bound that leaves no room for it, if any.
 func (c *Cache) claim(s sizeOf) (full, err error) {
 	if err := c.write(s); err != nil {
 		return nil, err

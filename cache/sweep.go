@@ -72,13 +72,13 @@ type sweeping struct {
 	out map[string]bool
 }
 
-// old says whether something was made longer than so many Graces ago.
+// old reports whether something was made longer than so many Graces ago.
 func (w *sweeping) old(path string, graces int) bool {
 	info, err := os.Lstat(path)
 	return err == nil && w.now.Sub(info.ModTime()) > time.Duration(graces)*w.o.Grace
 }
 
-// removeLeftover removes a leftover, and says whether it has, or would.
+// removeLeftover removes a leftover, and reports whether it has, or would.
 func (w *sweeping) removeLeftover(path string, remove func(string) error) bool {
 	if !w.dry {
 		if err := remove(path); err != nil {
@@ -142,7 +142,7 @@ func (w *sweeping) sweepNotes() error {
 		case err == nil:
 			w.out[rec.Token] = true
 		case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, ErrDamaged):
-			w.fail(err) // isUnused says the same of its key's contents, which stay
+			w.fail(err) // isUnused fails too for the contents of its key, which stay
 		}
 	}
 	for _, note := range notes {
@@ -203,7 +203,7 @@ func (w *sweeping) firstNames(s shard) {
 	}
 }
 
-// isOrphan says whether nobody fills a content, and nothing needs it. What a failed
+// isOrphan reports whether nobody fills a content, and nothing needs it. What a failed
 // fill has left is old, and may be gone on with by now.
 func (w *sweeping) isOrphan(dir, hash, token string) (bool, error) {
 	filled, err := w.mayName(filepath.Join(w.place(leasesPlace), hash), token, func(data []byte) (string, error) {
@@ -276,7 +276,7 @@ func (w *sweeping) temporaries(dir string, names []string) {
 	}
 }
 
-// isTemporary says whether a name is one that this package gives to what is on
+// isTemporary reports whether a name is one that this package gives to what is on
 // its way: a probe; a content, a lease or a leftover that is being removed; a
 // record or a lease that is to be linked.
 func isTemporary(name string) bool {

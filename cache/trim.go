@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -42,26 +44,15 @@ type Trimmed struct {
 // number of processes may call it at once, at any time.
 func (c *Cache) Trim(ctx context.Context, o TrimOptions) (Trimmed, error) {
 	t, err := c.trim(ctx, o, sizeOf{})
-	if ctx.Err() == nil && c.sweepIsDue() {
+	due := false
+	c.sweeps.Do(func() { due = ctx.Err() == nil })
+	if due {
 		err = errors.Join(err, c.sweep(ctx, &t, o.DryRun))
 	}
 	if err != nil {
 		return t, fmt.Errorf("trim the cache: %w", err)
 	}
 	return t, nil
-}
-
-// sweepIsDue says whether this process is to sweep, which lists everything, and
-// counts on that it does.
-func (c *Cache) sweepIsDue() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	now := time.Now() //nolint:forbidigo // a pause between two sweeps of a process
-	if !c.swept.IsZero() && now.Sub(c.swept) < c.o.Grace/4 {
-		return false
-	}
-	c.swept = now
-	return true
 }
 
 // trim makes room also for what is wanted.
@@ -78,6 +69,7 @@ func (c *Cache) trim(ctx context.Context, o TrimOptions, want sizeOf) (t Trimmed
 		more, err = w.clear(ctx)
 		failed = errors.Join(failed, more)
 	}
+	t.Usage = w.usage()
 	return t, errors.Join(failed, err)
 }
 
@@ -127,7 +119,7 @@ func (w *trimming) clear(ctx context.Context) (failed, err error) {
 	return errors.Join(append(errs, w.removeRetired(going))...), nil
 }
 
-// decide says whether the content of a retired record is to be removed now. A
+// decide reports whether the content of a retired record is to be removed now. A
 // record that cannot be read names no content: it goes when it has settled, and
 // its content is swept.
 func (w *trimming) decide(ctx context.Context, r retired) (l leaving, goes bool, err error) {
@@ -155,7 +147,7 @@ func (w *trimming) decide(ctx context.Context, r retired) (l leaving, goes bool,
 	return leaving{retired: r, e: e, token: rec.Token}, true, nil
 }
 
-// harmless says whether an error only says that another process was faster, that
+// harmless reports whether an error only says that another process was faster, that
 // a content is another user's, or that it is not gone yet, since a process of this
 // host has a file of it open, which an NFS client renames instead of removing it
 // (nfs(5), "silly rename").
@@ -183,11 +175,21 @@ func (w *trimming) count(ctx context.Context) error {
 	for _, s := range sizes {
 		w.sizes[s.id()] = append(w.sizes[s.id()], s)
 	}
-	w.Trimmed.Usage = usage(sizes)
 	return nil
 }
 
-// removable says whether this user may remove a content's directory.
+// usage adds up what counts by now.
+func (w *trimming) usage() Usage {
+	return usage(slices.Concat(slices.Collect(maps.Values(w.sizes))...))
+}
+
+// freed notes that a content is gone.
+func (w *trimming) freed(id string) {
+	w.Freed += largest(w.sizes[id]).bytes
+	delete(w.sizes, id)
+}
+
+// removable reports whether this user may remove a content's directory.
 func (w *trimming) removable(object string) bool {
 	if !w.o.Group || os.Geteuid() == 0 {
 		return true

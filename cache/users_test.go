@@ -82,15 +82,12 @@ func TestVerifyTellsWhatIsPrivateFromWhatIsDamaged(t *testing.T) {
 	}
 	parent := testenv.SharedDir(t)
 	dir := groupDir(t, parent)
-	c, err := cache.Open(dir, cache.Options{Group: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := open(t, dir, cache.Options{Group: true})
 	paths := map[string]string{}
 	for _, id := range []string{"damaged", "private", "sound"} {
 		w := cache.Want{Key: cache.Key{Kind: "bundle", ID: id}, Private: id == "private"}
-		paths[id], err = c.Get(t.Context(), w, func(_ context.Context, tmp string) error { return os.WriteFile(tmp, []byte("content"), 0o600) })
-		if err != nil {
+		var err error
+		if paths[id], err = c.Get(t.Context(), w, text("content")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -138,10 +135,7 @@ func TestAnotherUserReadsWhatTheGroupSharesAndNothingElse(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := groupDir(t, parent)
-			c, err := cache.Open(dir, cache.Options{Group: test.group})
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := open(t, dir, cache.Options{Group: test.group})
 			w := cache.Want{Key: cache.Key{Kind: "bundle", ID: "a"}, Private: test.private, Holder: "row-1"}
 			path, err := c.Get(t.Context(), w, func(_ context.Context, tmp string) error {
 				if err := os.Mkdir(tmp, 0o755); err != nil {

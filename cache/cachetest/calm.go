@@ -83,7 +83,7 @@ func (s *storm) open(o cache.Options) (*cache.Cache, error) {
 // of the cache's own: a cache that was used for years would be full of them.
 func (s *storm) empties() {
 	o := s.options
-	o.Term, o.Grace = 10*time.Millisecond, 25*time.Millisecond // nobody is there whose lease it could be
+	o.Term, o.Grace = 10*time.Millisecond, 25*time.Millisecond // all processes have ended
 	c, err := s.open(o)
 	if err != nil {
 		s.broken("after the storm: open: %v", err)
@@ -100,7 +100,7 @@ func (s *storm) empties() {
 	})
 }
 
-// everyone says that all holders are over.
+// everyone returns all holders as over.
 func everyone(_ context.Context, holders []cache.Holder) (map[cache.Holder]bool, error) {
 	over := map[cache.Holder]bool{}
 	for _, h := range holders {

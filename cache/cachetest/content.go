@@ -36,9 +36,9 @@ const (
 
 // What is wrong with a content.
 var (
-	// errWrong says that a file is not what its key stands for.
+	// errWrong means that a file is not what its key stands for.
 	errWrong = errors.New("wrong bytes")
-	// errMixed says that files of several fills are in one directory. That is
+	// errMixed means that files of several fills are in one directory. That is
 	// right where one was replaced by the other while they were read.
 	errMixed = errors.New("files of two fills")
 )
@@ -168,7 +168,7 @@ func (c content) madeBy(path string) (string, error) {
 	return fill, nil
 }
 
-// gone says that a content that nobody pins may have been removed meanwhile.
+// gone reports whether an error means that a content without a pin was removed meanwhile.
 func gone(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESTALE)
 }

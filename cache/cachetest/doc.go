@@ -1,5 +1,4 @@
-// Package cachetest says what is expected of a cache, as tests that run on any
-// file system:
+// Package cachetest tests what a cache promises, on any file system:
 //
 //	func TestMain(m *testing.M) { cachetest.Main(); os.Exit(m.Run()) }
 //
@@ -62,12 +61,12 @@ type Site struct {
 	// Options are those that follow from the file system: Settle and Term. The
 	// tests choose the others.
 	Options cache.Options
-	// As says as whom the processes of a host run in the storm; nil is as who
-	// runs the test, for all of them. Program is the test's program then, at a
+	// As is the user as whom the processes of a host run in the storm; nil is the user
+	// who runs the test. Program is the test's program then, at a
 	// place where they may run it, and Logs a directory where they may write.
 	As            func(host int) *syscall.Credential
 	Program, Logs string
-	// Faulty says that calls fail now and then for no reason, after they had
+	// Faulty means that calls fail now and then for no reason, after they had
 	// their effect or before.
 	Faulty bool
 	// Storm is how much of it there is. CLTEST_STORM=200x30s in the environment
@@ -83,7 +82,7 @@ type Storm struct {
 	// For is how long, at least: a storm goes on until it has done enough to
 	// prove anything, for at most ten times as long. Default 4 s.
 	For time.Duration
-	// Seed decides who does what, and who dies. Default 1.
+	// Seed decides what each process does, and which are killed. Default 1.
 	Seed uint64
 }
 

@@ -60,8 +60,8 @@ func (s *storm) wake(p *testenv.Process, ended <-chan struct{}) {
 	}
 }
 
-// outlive makes sure that what a dead process has pinned for holders who are
-// not over stays as it was.
+// outlive checks that what a dead process has pinned for holders that are not over stays
+// as it was.
 func (s *storm) outlive(work workerOrders, records []record) {
 	held := map[string]record{}
 	for _, r := range records {

@@ -21,7 +21,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/cache"
 )
 
-// What a record says was done.
+// What was done, in a record.
 const (
 	didGet      = "get"    // Get has returned; a content was seen
 	didFill     = "fill"   // a fill has begun
@@ -148,7 +148,7 @@ func kind(err error) string {
 	}
 }
 
-// transient says that a faulty file system may have made the error.
+// transient reports whether a faulty file system may have made the error.
 func transient(err error) bool {
 	return slices.Contains([]string{"EIO", "ESTALE", "ETIMEDOUT", "ENOSPC", "EDQUOT", "EAGAIN", "EINTR", "EREMOTEIO"}, kind(err))
 }

@@ -14,7 +14,7 @@ import (
 // errors that are to be expected, by kind; and so on.
 type counts map[string]int64
 
-// enough says that promises were put to the test: contents were published, got
+// enough reports whether promises were put to the test: contents were published, got
 // by others, and read.
 func (c counts) enough() bool { return c["published"] > 0 && c["hits"] > 0 && c["reads"] > 0 }
 
@@ -145,7 +145,7 @@ func (j *judgement) compare() {
 	}
 }
 
-// meets says that two contents cannot have been there one after the other.
+// meets reports whether two contents cannot have been there one after the other.
 func (z *zone) meets(other *zone) bool {
 	within := func(a, b *zone) bool { return b.begun < min(a.begun, a.last) && max(a.begun, a.last) < b.last }
 	across := func(a, b *zone) bool {

@@ -68,7 +68,7 @@ func RunStorm(t *testing.T, s Site) {
 	}
 }
 
-// parse sets what a text like 200x30s@7 says.
+// parse reads a text like 200x30s@7.
 func (s *Storm) parse(text string) error {
 	size, seed, seeded := strings.Cut(text, "@")
 	processes, length, _ := strings.Cut(size, "x")
@@ -246,7 +246,7 @@ func (s *storm) begin() {
 	s.group.Go(func() error { s.follow(n, p, work); return nil })
 }
 
-// killDoomed kills those whose fate was to be killed, and who have not met it.
+// killDoomed kills the processes that were to be killed and still run.
 func (s *storm) killDoomed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -74,7 +74,7 @@ func (w *worker) patiently(read func() error) (err error) {
 	return err
 }
 
-// unexpected says that an error has no business to be there.
+// unexpected describes an error that the cache should not return; it is empty for others.
 func (w *worker) unexpected(ctx context.Context, what string, err error) string {
 	switch kind(err) {
 	case "", "full", "lost", "broken fill":

@@ -88,8 +88,8 @@ func (o workerOrders) run(in io.Reader) error {
 	return nil
 }
 
-// over tells which holders are over: those of processes that have a file that
-// says so.
+// over tells which holders are over: those of the processes for which the storm has made
+// a file.
 func over(logs string) func(context.Context, []cache.Holder) (map[cache.Holder]bool, error) {
 	return func(_ context.Context, holders []cache.Holder) (map[cache.Holder]bool, error) {
 		ended := map[cache.Holder]bool{}

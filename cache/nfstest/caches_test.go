@@ -25,7 +25,7 @@ func TestNamesAndListingsAreStale(t *testing.T) {
 		s.struck(kind)
 	}
 
-	s.write(s.b, "own", "") // the server's answer shows that somebody else was there
+	s.write(s.b, "own", "") // the server's answer shows that another client has changed the directory
 	s.exists(s.b, "goes", false)
 	s.exists(s.b, "comes", true)
 	s.lists(s.b, "comes", "own")

@@ -10,7 +10,7 @@ import (
 )
 
 // change does what changes directories, and applies to what the client knows
-// what the reply says of them. When the server's attributes before it are those
+// what the reply has of them. When the server's attributes before it are those
 // that the client has, nobody else has changed the directory: the names that it
 // knows were right, and it believes them anew. If not they all go. The listing
 // goes always (fs/nfs/inode.c: nfs_wcc_update_inode). Without a reply the

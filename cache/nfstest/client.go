@@ -39,11 +39,11 @@ type node struct {
 	object *object
 
 	// The client's mu guards these.
-	gone    bool       // the server said so: its names are looked up again
+	gone    bool       // from the server: its names are looked up again
 	known   bool       // attr is set
 	attr    attributes // as of some time
 	until   time.Time  // till when attr is believed
-	changed uint64     // the client's gen at its last change: an older reply says nothing
+	changed uint64     // the client's gen at its last change: an older reply does not count
 
 	// Of a directory.
 	names   map[string]*node // what was looked up; nil is a name that is not there
@@ -53,7 +53,7 @@ type node struct {
 	opens map[*handle]struct{}
 	silly []place // names that its removals have left
 
-	opening sync.RWMutex // held by who opens, and alone by who removes
+	opening sync.RWMutex // read-locked to open it, locked to remove it
 }
 
 // A place is a name in a directory.
@@ -139,10 +139,10 @@ func (c *client) believe(n *node, a *attributes) {
 	n.until = time.Now().Add(least + time.Duration(c.random.Float64()*float64(most-least)))
 }
 
-// fresh is whether the attributes are believed. The caller has mu.
+// fresh reports whether the attributes are believed. The caller has mu.
 func (n *node) fresh() bool { return n.known && time.Now().Before(n.until) }
 
-// mourn drops a node that the server says is gone, so that its names are looked
+// mourn drops a node that the server does not have any more, so that its names are looked
 // up again, once: a fault StaleHandle leaves them. The caller has mu.
 func (c *client) mourn(n *node, err error) {
 	if errors.Is(err, syscall.ESTALE) && !n.gone && !c.faults.strike(StaleHandle, Open) {

@@ -42,7 +42,7 @@
 //     directory's attributes when a program opens it; nfs(5) promises that for
 //     files alone, and here a listing may be as old as the names.
 //   - An error of a write appears in close(2) or fsync(2), once.
-//   - A file that was removed elsewhere is ESTALE for who has it open. open(2)
+//   - A file that was removed elsewhere is ESTALE for a program that has it open. open(2)
 //     tries another look-up first; see [StaleHandle].
 //   - A file that is open here, and of which a name is removed or replaced here,
 //     keeps a silly name, .nfs…, in its directory until it is closed

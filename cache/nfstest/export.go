@@ -44,7 +44,7 @@ type wcc struct{ before, after attributes }
 
 func (a *attributes) isDir() bool { return a.Mode&syscall.S_IFMT == syscall.S_IFDIR }
 
-// same is whether nothing has changed between two answers.
+// same reports whether nothing has changed between two answers.
 func (a *attributes) same(b *attributes) bool {
 	return a.changes == b.changes && a.Ctim == b.Ctim && a.Mtim == b.Mtim && a.Size == b.Size && a.Nlink == b.Nlink && a.Mode == b.Mode
 }
@@ -78,7 +78,7 @@ func (e *export) find(dirfd int, name string) (*object, error) {
 	return e.objects[id], nil
 }
 
-// attr are the attributes of an object now; ESTALE says that it is gone.
+// attr are the attributes of an object now; ESTALE means that it is gone.
 func (e *export) attr(o *object) (attributes, error) {
 	a := attributes{changes: o.changes}
 	if o.fd < 0 {
@@ -235,7 +235,7 @@ func (e *export) lookup(dir *object, name string) (o *object, a, dirAttr attribu
 	return o, a, dirAttr, err
 }
 
-// leads is whether a name means this object now; nil stands for none.
+// leads reports whether a name means this object now; nil stands for none.
 func (e *export) leads(dir *object, name string, o *object) bool {
 	now, _, _, err := e.lookup(dir, name)
 	return err == nil && now == o || err != nil && o == nil

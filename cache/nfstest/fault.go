@@ -85,7 +85,7 @@ type Fault struct {
 	Ops []Op
 }
 
-// meant is whether a call is one that the fault is for.
+// meant reports whether a call is one that the fault is for.
 func (f Fault) meant(op Op) bool {
 	switch {
 	case len(f.Ops) > 0:

@@ -35,7 +35,7 @@ func (c *client) use(fh uint64) {
 	}
 }
 
-// isOpen is whether a program has a file open. The kernel tells
+// isOpen reports whether a program has a file open. The kernel tells
 // the end of a handle after the close(2) that ended it, and so perhaps late:
 // where each handle was closed as far as can be seen, the end is waited for.
 func (c *client) isOpen(n *node) bool {
@@ -109,7 +109,7 @@ func (c *client) removeSilly(n *node) {
 	}
 }
 
-// Read asks the server. What it says the kernel keeps.
+// Read asks the server. The kernel keeps the data.
 func (c *client) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadResult, fuse.Status) {
 	n := c.get(in.NodeId)
 	c.use(in.Fh)

@@ -11,6 +11,7 @@ require (
 require (
 	github.com/lib/pq v1.12.3 // indirect
 	golang.org/x/sync v0.24.0 // indirect
+	golang.org/x/time v0.16.0 // indirect
 )
 
 replace github.com/cl-slurm/cl-slurm => ../..

@@ -67,7 +67,7 @@ func (c *client) remembered(dir *node, name string) (n *node, a attributes, know
 	return n, a, true
 }
 
-// ask asks the server, and remembers what it says.
+// ask asks the server, and remembers the answer.
 func (c *client) ask(dir *node, name string) (n *node, a attributes, err error) {
 	var o *object
 	var dirAttr attributes

@@ -60,7 +60,7 @@ func (s *site) reads(dir, name, want string) {
 	}
 }
 
-// exists fails unless a look-up says so.
+// exists fails unless a look-up finds a name, or finds none.
 func (s *site) exists(dir, name string, want bool) {
 	s.t.Helper()
 	_, err := os.Lstat(filepath.Join(dir, name))

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// mounted is whether the kernel has a mount at a directory.
+// mounted reports whether the kernel has a mount at a directory.
 func mounted(t *testing.T, dir string) bool {
 	t.Helper()
 	table, err := os.ReadFile("/proc/self/mountinfo")

@@ -20,7 +20,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
-// optionsVariable says, in a process of a test program, that it is a server.
+// optionsVariable makes a process of a test program a server.
 const optionsVariable = "NFSTEST_OPTIONS"
 
 // Options are how a server and its clients are. The zero value is a server
@@ -85,7 +85,7 @@ func (s *Server) Mount(dir string) {
 }
 
 // Inject replaces the faults that strike from now on, on all clients. Without
-// any nothing goes wrong but what Options say.
+// any nothing goes wrong but by Options.
 func (s *Server) Inject(faults ...Fault) {
 	s.tb.Helper()
 	must(s.tb, s.rpc.Call("Server.Inject", faults, new(bool)))

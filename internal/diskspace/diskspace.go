@@ -1,4 +1,4 @@
-// Package diskspace says how much room a disk has.
+// Package diskspace measures how much room a disk has.
 package diskspace
 
 import (

@@ -14,7 +14,7 @@
 //
 // # Why so
 //
-// The answer of link says nothing: a link that was done may be answered by an
+// The answer of link proves nothing: a link that was done may be answered by an
 // error, or by EEXIST when the client repeats a call whose answer was lost. The
 // content decides, because each record is of one process only.
 //
@@ -25,8 +25,8 @@
 //
 // While a process does not know what stands, it tries again with the same record:
 // a link that seemed to fail may have been done, or may still be on its way.
-// Any temporary with that record serves. A process writes a new one if somebody
-// removed it; one that a crash or a lost answer leaves behind has no meaning.
+// Any temporary with that record serves. A process writes a new one if the
+// first was removed; one that a crash or a lost answer leaves behind has no meaning.
 //
 // A process may stop at any point, for an hour or for ever. Before its link
 // nothing has happened; after it, its record may stand although nobody acts

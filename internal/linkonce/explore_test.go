@@ -77,7 +77,7 @@ func (c *check) once() (broken string) {
 	}
 }
 
-// trace says what is done in the execution that is under way.
+// trace describes what is done in the execution that is under way.
 func (c *check) trace() []string {
 	w := c.site.open()
 	defer w.close()
@@ -228,7 +228,7 @@ func (w *world) believe(p *process, standing string, own bool) {
 	case own != (standing == p.record):
 		w.broken = fmt.Sprintf("%s, whose record is %s, takes %s for its own: %v", p.name, p.record, standing, own)
 	case w.believed != "" && standing != w.believed:
-		w.broken = fmt.Sprintf("%s believes %s, and somebody believed %s", p.name, standing, w.believed)
+		w.broken = fmt.Sprintf("%s believes %s, and another process believed %s", p.name, standing, w.believed)
 	case own && w.owner != nil:
 		w.broken = fmt.Sprintf("%s and %s are both the owner", p.name, w.owner.name)
 	}
@@ -251,7 +251,7 @@ func (w *world) leave(p *process, early bool) {
 	}
 }
 
-// end says which promise an execution that is over has broken.
+// end is the promise that an execution which is over has broken, or empty.
 func (w *world) end() string {
 	for _, p := range w.processes {
 		if p.crashed || p.gaveUp {

@@ -47,7 +47,7 @@ type disk struct {
 	// flush makes the directory's entries last.
 	flush  func() error
 	remove func(temporary string) error
-	// pause waits before another try; its error says that ctx has ended.
+	// pause waits before another try; its error means that ctx has ended.
 	pause func(ctx context.Context) error
 }
 
@@ -81,7 +81,7 @@ func settle[T any](ctx context.Context, d disk, record []byte, decode func([]byt
 		if err == nil {
 			return standing, nil
 		}
-		if errors.Is(linkErr, fs.ErrNotExist) || errors.Is(linkErr, syscall.ESTALE) { // somebody removed it
+		if errors.Is(linkErr, fs.ErrNotExist) || errors.Is(linkErr, syscall.ESTALE) { // another process removed it
 			_ = d.remove(temporary) // or so it seems
 			temporary = ""
 		}

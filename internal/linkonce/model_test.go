@@ -58,7 +58,7 @@ func TestWrongProtocolsAreCaught(t *testing.T) {
 	t.Parallel()
 	for name, wrong := range map[string]struct {
 		settle protocol
-		broken string // is among what the check says
+		broken string // a part of what the check returns
 	}{
 		"decides by what link answers":    {byAnswer, "takes A for its own: false"},
 		"has another record at each try":  {anotherRecord, "takes A for its own: false"},

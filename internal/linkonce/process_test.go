@@ -19,7 +19,7 @@ const (
 	missing                // a link that was done, asked for again: the answer is ENOENT
 	undone                 // not done, and the answer is an error
 	late                   // the answer is an error, and the call arrives later
-	swept                  // a link whose temporary somebody has removed
+	swept                  // a link whose temporary another process has removed
 	stale                  // a read that does not see the file
 	torn                   // a read that sees it empty
 	ended                  // a pause in which the context ends
@@ -82,7 +82,7 @@ func (w *world) mortal(all ...outcome) []outcome {
 	return all
 }
 
-// answer does a call, or not, and says what the process is told.
+// answer does a call, or not, and returns what the process is told.
 func (w *world) answer(p *process, c call, o outcome) answer {
 	switch o {
 	case undone:
@@ -161,7 +161,7 @@ type process struct {
 	yield   func(call) bool
 	stopped bool
 
-	// calling says that the process waits for the answer to call.
+	// calling is set while the process waits for the answer to call.
 	calling bool
 	call    call
 	told    answer
