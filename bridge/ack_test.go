@@ -47,7 +47,7 @@ func TestI6ResultOfABundleThatTheServerHasLost(t *testing.T) {
 		s.server.setDown(true)
 		time.Sleep(time.Hour)
 		if row := s.rows()[bundle]; row.Phase != plan.Finalizing {
-			s.Errorf("%s (%s) while the server is away", row.Phase, row.Reason)
+			s.Errorf("%s (%s) while the server does not answer", row.Phase, row.Reason)
 		}
 		s.server.setDown(false)
 		s.phase(2*time.Minute, bundle, plan.Done)

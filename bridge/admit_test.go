@@ -150,7 +150,7 @@ func TestEachOrphanJobIsCancelledOnceAGrace(t *testing.T) {
 }
 
 // TestI1AFailedSaveStartsNothing: what was decided and not saved may have been
-// decided otherwise by somebody else.
+// decided otherwise by another bridge.
 func TestI1AFailedSaveStartsNothing(t *testing.T) {
 	t.Parallel()
 	b := opened(t, plan.Row{Bundle: "0x1", Phase: plan.Queued, Attempt: 1, SubmissionName: "m1", Job: sbatch.Job{ID: 1}})

@@ -132,7 +132,7 @@ func TestOutageOfSlurmLosesNoSubmission(t *testing.T) {
 		s.alter = func(made *bridge.Bridge) { b = made }
 		s.startWith("sleep 3600", plan.Running)
 		s.slurm.change(func() { s.slurm.silent, s.slurm.looks = true, nil })
-		s.within(10*time.Second, "Slurm is away", func() bool { return b.Heartbeat().Slurm != "" })
+		s.within(10*time.Second, "Slurm does not answer", func() bool { return b.Heartbeat().Slurm != "" })
 		began := time.Now()
 		s.offer(bundleID(2), "true")
 		s.server.send(codalab.Message{Type: codalab.MessageKill, UUID: bundleID(1)})
@@ -182,8 +182,8 @@ func TestRefusedSubmissionFailsInSlurmsWords(t *testing.T) {
 // and starts it again later.
 func TestRestartInTheMiddle(t *testing.T) {
 	t.Parallel()
-	for _, away := range []time.Duration{time.Second, time.Hour} {
-		t.Run("away "+away.String(), func(t *testing.T) {
+	for _, down := range []time.Duration{time.Second, time.Hour} {
+		t.Run("down for "+down.String(), func(t *testing.T) {
 			t.Parallel()
 			for at := time.Duration(0); at < 6*time.Second; at += 400 * time.Millisecond {
 				t.Run("after "+at.String(), func(t *testing.T) {
@@ -194,7 +194,7 @@ func TestRestartInTheMiddle(t *testing.T) {
 						s.offer(bundle, "sleep 3")
 						time.Sleep(at)
 						s.stop()
-						time.Sleep(away)
+						time.Sleep(down)
 						s.start()
 						s.offerAgain()
 						run := s.result(3*time.Minute, bundle)
@@ -220,7 +220,7 @@ func TestResultsAreDeliveredWhenTheServerIsBack(t *testing.T) {
 		time.Sleep(20 * time.Minute)
 		s.server.mu.Lock()
 		if s.server.checkIns > 120 {
-			s.Errorf("%d check-ins in 20 minutes at a server that is away", s.server.checkIns)
+			s.Errorf("%d check-ins in 20 minutes at a server that does not answer", s.server.checkIns)
 		}
 		s.server.down = false
 		s.server.mu.Unlock()

@@ -38,10 +38,10 @@ func TestSharedDiskThatIsNotThereSaysNothing(t *testing.T) {
 	b := onDisk(t, false)
 	row := plan.Row{Bundle: "0x1", Attempt: 1, SubmissionName: "m"}
 	if n := looked(b); n.Records == nil || !n.Records.Read.IsZero() || n.RecordsFailure == "" {
-		t.Errorf("look says %+v, want that it failed, and no absence", n)
+		t.Errorf("reading returned %+v, want that it failed, and no absence", n)
 	}
 	if c := b.fence(t.Context(), row); c.Failure == "" || c.Gone || c.Standing.Fenced {
-		t.Errorf("closing says %+v, want that it failed", c)
+		t.Errorf("fencing returned %+v, want that it failed", c)
 	}
 	if err := b.release(row); err == nil {
 		t.Error("files count as released")
@@ -65,12 +65,12 @@ func TestRecordThatTheDiskDoesNotGiveOutIsNotAbsent(t *testing.T) {
 	}
 }
 
-func TestLookAndCloseSayWhatStands(t *testing.T) {
+func TestReadingAndFencingShowTheStart(t *testing.T) {
 	t.Parallel()
 	b := onDisk(t, true)
 	row := plan.Row{Bundle: "0x1", Attempt: 1}
 	if n := looked(b); n.RecordsFailure != "" || n.Records.Read.IsZero() || n.Records.Started != nil {
-		t.Errorf("look at an attempt without a directory: %+v, want a whole reading of nothing", n)
+		t.Errorf("reading an attempt without a directory: %+v, want a whole reading of nothing", n)
 	}
 	if err := b.Spool.Prepare(b.Policy.Spec(withRun(row))); err != nil {
 		t.Fatal(err)
@@ -81,24 +81,24 @@ func TestLookAndCloseSayWhatStands(t *testing.T) {
 	if n := looked(b); n.Records.Started == nil || n.Records.Started.Token != "t" || n.Records.Attempt != 1 {
 		t.Errorf("records %+v, want the start", n.Records)
 	}
-	// An attempt that began cannot be closed: the start stands.
+	// An attempt that began cannot be fenced: its start counts.
 	if c := b.fence(t.Context(), row); c.Failure != "" || c.Standing.Token != "t" || c.Attempt != 1 {
-		t.Errorf("closing says %+v, want the start that stands", c)
+		t.Errorf("fencing returned %+v, want the start", c)
 	}
 }
 
-// emptied is a disk from which somebody has removed the attempts.
+// emptied is a disk from which the attempts were removed.
 type emptied struct{ Spool }
 
 func (emptied) Fence(context.Context, string, int, time.Time) (spool.Started, error) {
 	return spool.Started{}, fmt.Errorf("fence attempt: %w", spool.ErrGone)
 }
 
-func TestClosingOfAnAttemptWhoseFilesAreGoneSaysSo(t *testing.T) {
+func TestFencingOfAnAttemptWhoseFilesAreGoneReportsIt(t *testing.T) {
 	t.Parallel()
 	b := &Bridge{Spool: emptied{}, Now: time.Now}
 	if c := b.fence(t.Context(), plan.Row{Bundle: "0x1", Attempt: 1}); !c.Gone || c.Failure == "" {
-		t.Errorf("closing says %+v, want that the records are gone", c)
+		t.Errorf("fencing returned %+v, want that the records are gone", c)
 	}
 }
 

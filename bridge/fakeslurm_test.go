@@ -130,7 +130,7 @@ func (s *fakeSlurm) set(j *fakeJob, state sbatch.State) {
 	}
 }
 
-// add makes a job that somebody else submitted, and that waits for ever.
+// add makes a job that another user submitted, and that never starts.
 func (s *fakeSlurm) add(name, comment string) *fakeJob {
 	s.mu.Lock()
 	defer s.mu.Unlock()

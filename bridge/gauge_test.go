@@ -85,7 +85,7 @@ func TestNothingIsClaimedBelowTheLowWater(t *testing.T) {
 		g.shows(1000, errors.New("stale file handle"))
 		time.Sleep(time.Minute)
 		if s.takes() {
-			s.Error("a disk that says nothing counts as one with room")
+			s.Error("a disk that cannot be measured counts as one with room")
 		}
 		g.shows(56, nil)
 		s.within(15*time.Second, "the server hears of the room", s.takes)
@@ -97,15 +97,15 @@ func TestNothingIsClaimedBelowTheLowWater(t *testing.T) {
 	})
 }
 
-// registry is a Stager that can be away.
+// registry is a Stager that may not answer.
 type registry struct {
 	fakeStager
 
-	away atomic.Bool
+	down atomic.Bool
 }
 
 func (r *registry) Stage(ctx context.Context, run codalab.RunBundle, image, architecture string, progress func(string)) (spool.Inputs, error) {
-	if r.away.Load() {
+	if r.down.Load() {
 		return spool.Inputs{}, errors.New("no route to host")
 	}
 	return r.fakeStager.Stage(ctx, run, image, architecture, progress)
@@ -138,13 +138,13 @@ func TestClaimedBundleSaysThatItWaitsForRoomOnTheDisk(t *testing.T) {
 			measured(b)
 			b.Stager = r
 		}
-		r.away.Store(true)
+		r.down.Store(true)
 		s.startWith("true", plan.Staging)
 		g.shows(12, nil)
 		s.within(15*time.Second, "it says so", func() bool {
 			return s.says(bundleID(1)) == "Waiting: the site's disk has 12g free, below its low water of 50g."
 		})
-		r.away.Store(false)
+		r.down.Store(false)
 		g.shows(13, nil)
 		s.within(6*time.Minute, "it says how much it is by now", func() bool { return strings.Contains(s.says(bundleID(1)), "13g free") })
 		time.Sleep(time.Hour) // longer than staging is tried again
@@ -159,7 +159,7 @@ func TestClaimedBundleSaysThatItWaitsForRoomOnTheDisk(t *testing.T) {
 	})
 }
 
-// Else bundles whose inputs fill the disk would wait for one another.
+// Otherwise bundles that fill the disk with their inputs would wait for one another.
 func TestBundleThatHasItsInputsIsSubmittedBelowTheLowWater(t *testing.T) {
 	t.Parallel()
 	atSite(t, func(s *site) {
@@ -173,7 +173,7 @@ func TestBundleThatHasItsInputsIsSubmittedBelowTheLowWater(t *testing.T) {
 	})
 }
 
-// A disk that is full in truth, and then has room again.
+// The disk is really full, and then has room again.
 func TestFullDiskIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -9,39 +9,31 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
+// scancel is told the job's present name, so that it ends no other job; users rename theirs.
 func TestKillWhileQueued(t *testing.T) {
 	t.Parallel()
-	atSite(t, func(s *site) {
-		s.slurm.held = true
-		bundle := s.startWith("true", plan.Queued)
-		s.server.send(codalab.Message{Type: codalab.MessageKill, UUID: bundle})
-		run := s.result(2*time.Second, bundle)
-		if run.FailureMessage == nil || *run.FailureMessage != codalab.KillRequested {
-			s.Errorf("failure %v, want %q", run.FailureMessage, codalab.KillRequested)
-		}
-		s.stop()
-		if s.slurm.jobs[0].State != sbatch.StateCancelled {
-			s.Errorf("job is %s", s.slurm.jobs[0].State)
-		}
-	})
-}
-
-// TestKillOfARenamedJob: scancel is told the name, so that it is the job that is
-// meant; users rename theirs.
-func TestKillOfARenamedJob(t *testing.T) {
-	t.Parallel()
-	atSite(t, func(s *site) {
-		s.slurm.held = true
-		bundle := s.startWith("true", plan.Queued)
-		s.slurm.change(func() { s.slurm.jobs[0].Name = "mine" })
-		time.Sleep(7 * time.Second)
-		s.server.send(codalab.Message{Type: codalab.MessageKill, UUID: bundle})
-		s.result(2*time.Second, bundle)
-		s.stop()
-		if s.slurm.jobs[0].State != sbatch.StateCancelled {
-			s.Errorf("job is %s", s.slurm.jobs[0].State)
-		}
-	})
+	for _, name := range []string{"", "mine"} {
+		t.Run("renamed to "+name, func(t *testing.T) {
+			t.Parallel()
+			atSite(t, func(s *site) {
+				s.slurm.held = true
+				bundle := s.startWith("true", plan.Queued)
+				if name != "" {
+					s.slurm.change(func() { s.slurm.jobs[0].Name = name })
+					time.Sleep(7 * time.Second)
+				}
+				s.server.send(codalab.Message{Type: codalab.MessageKill, UUID: bundle})
+				run := s.result(2*time.Second, bundle)
+				if run.FailureMessage == nil || *run.FailureMessage != codalab.KillRequested {
+					s.Errorf("failure %v, want %q", run.FailureMessage, codalab.KillRequested)
+				}
+				s.stop()
+				if s.slurm.jobs[0].State != sbatch.StateCancelled {
+					s.Errorf("job is %s", s.slurm.jobs[0].State)
+				}
+			})
+		})
+	}
 }
 
 func TestKillWhileRunningKeepsWhatThereIs(t *testing.T) {

@@ -19,14 +19,14 @@ import (
 // not mounted does, until the disk is mounted again.
 func (s *site) unmount() (mount func()) {
 	s.Helper()
-	away, mountpoint := string(s.shared)+".away", string(s.shared)
-	if err := errors.Join(os.Rename(mountpoint, away), os.Mkdir(mountpoint, 0o700)); err != nil {
+	moved, mountpoint := string(s.shared)+".away", string(s.shared)
+	if err := errors.Join(os.Rename(mountpoint, moved), os.Mkdir(mountpoint, 0o700)); err != nil {
 		s.Fatal(err)
 	}
 	return func() {
 		s.Helper()
 		// That it can be removed shows that nothing was written there.
-		if err := errors.Join(os.Remove(mountpoint), os.Rename(away, mountpoint)); err != nil {
+		if err := errors.Join(os.Remove(mountpoint), os.Rename(moved, mountpoint)); err != nil {
 			s.Error(err)
 		}
 	}
@@ -57,13 +57,13 @@ func TestMissingSpoolMeansUnknownNeverNotStarted(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		before func(s *site) // the disk goes
-		away   func(s *site) // what happens then; nil for nothing
+		gone   func(s *site) // what happens then; nil for nothing
 		stays  plan.Phase    // where the bundle is when the disk comes back
 		// submits is how many submissions there are in the end.
 		submits int
 	}{
 		"before it is prepared": {
-			before: func(*site) {}, away: offered("true", plan.Submitting), stays: plan.Submitting, submits: 1,
+			before: func(*site) {}, gone: offered("true", plan.Submitting), stays: plan.Submitting, submits: 1,
 		},
 		"in the queue, and its job fails": {
 			before: func(s *site) {
@@ -71,17 +71,17 @@ func TestMissingSpoolMeansUnknownNeverNotStarted(t *testing.T) {
 				offered("true", plan.Queued)(s)
 				s.slurm.held = false
 			},
-			away: (*site).fail, stays: plan.Queued, submits: 2,
+			gone: (*site).fail, stays: plan.Queued, submits: 2,
 		},
 		"while it runs": {
 			before: offered("sleep 900", plan.Running), stays: plan.Running, submits: 1,
 		},
 		"while it runs, and its job fails": {
-			before: offered("sleep 900", plan.Running), away: (*site).fail, stays: plan.Running, submits: 1,
+			before: offered("sleep 900", plan.Running), gone: (*site).fail, stays: plan.Running, submits: 1,
 		},
 		"while it is killed": {
 			before: offered("sleep 900", plan.Running), stays: plan.Stopping, submits: 1,
-			away: func(s *site) { s.server.send(codalab.Message{Type: codalab.MessageKill, UUID: bundleID(1)}) },
+			gone: func(s *site) { s.server.send(codalab.Message{Type: codalab.MessageKill, UUID: bundleID(1)}) },
 		},
 		"while its results are collected": {
 			before: func(s *site) {
@@ -89,10 +89,10 @@ func TestMissingSpoolMeansUnknownNeverNotStarted(t *testing.T) {
 				s.server.setDown(true)
 				s.phase(10*time.Second, bundleID(1), plan.Collecting)
 			},
-			away: func(s *site) { s.server.setDown(false) }, stays: plan.Collecting, submits: 1,
+			gone: func(s *site) { s.server.setDown(false) }, stays: plan.Collecting, submits: 1,
 		},
 		"when its files are to go": {
-			before: offered("true", plan.Done), away: func(*site) { time.Sleep(2 * time.Minute) }, stays: plan.Done, submits: 1,
+			before: offered("true", plan.Done), gone: func(*site) { time.Sleep(2 * time.Minute) }, stays: plan.Done, submits: 1,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -102,8 +102,8 @@ func TestMissingSpoolMeansUnknownNeverNotStarted(t *testing.T) {
 				s.start()
 				test.before(s)
 				submits, mount := s.slurm.submits, s.unmount()
-				if test.away != nil {
-					test.away(s)
+				if test.gone != nil {
+					test.gone(s)
 				}
 				time.Sleep(10 * time.Minute)
 				if r := s.rows()[bundleID(1)]; r.Phase != test.stays || r.Attempt > 1 || s.slurm.submits != submits {

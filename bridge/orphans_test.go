@@ -24,7 +24,7 @@ func TestI5JobWithoutARowIsCancelledAfterAGrace(t *testing.T) {
 			atSite(t, func(s *site) {
 				s.dryRun = dryRun
 				s.start()
-				s.offer(bundleID(1), "sleep 7200") // a row stands for its job, the ledger's first
+				s.offer(bundleID(1), "sleep 7200") // its job has a row, the ledger's first
 				s.phase(2*time.Second, bundleID(1), plan.Running)
 				orphan := s.slurm.add("cl-ann-orphan", comment(s.book.ID, 1))
 				others := []*fakeJob{

@@ -59,7 +59,7 @@ func (r reluctant) Stage(ctx context.Context, _ codalab.RunBundle, image, _ stri
 	return spool.Inputs{Image: image}, nil
 }
 
-// forgetful is a server that gives a bundle to somebody else once.
+// forgetful is a server that gives a bundle to another worker once.
 type forgetful struct {
 	*fakeServer
 
@@ -75,7 +75,7 @@ func (f forgetful) StartBundle(ctx context.Context, worker, bundle string, in co
 
 func (f forgetful) Standing(ctx context.Context, bundle string) (codalab.Standing, error) {
 	if f.asked.Load() == 2 {
-		return codalab.Standing{State: codalab.StateRunning, Remote: "somebody else"}, nil
+		return codalab.Standing{State: codalab.StateRunning, Remote: "another worker"}, nil
 	}
 	return f.fakeServer.Standing(ctx, bundle)
 }

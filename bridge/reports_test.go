@@ -135,7 +135,7 @@ func TestVerdictIsReportedOnce(t *testing.T) {
 	row.ReportCount = 1
 	show(r.Bridge, row)
 	r.Answered(r.queue, r.checkIn("0x1 finalizing"), nil)
-	row.LastFailure = "the server is away"
+	row.LastFailure = "the server does not answer"
 	show(r.Bridge, row)
 	r.now = r.now.Add(time.Hour)
 	number := r.checkIn()
@@ -195,26 +195,14 @@ func TestReportOfACheckInThatFailedIsRepeated(t *testing.T) {
 	r.checkIn("0x1 running")
 }
 
-func TestCheckInNamesTheGroupOfItsQueue(t *testing.T) {
+func TestCheckInHasTheGroupOfItsQueueAndASharedDisk(t *testing.T) {
 	t.Parallel()
 	r := newTeller(t)
-	if in, _ := r.CheckIn(r.queue); in.GroupName != nil {
-		t.Errorf("group %q of a queue that has none", *in.GroupName)
+	if in, _ := r.CheckIn(r.queue); in.GroupName != nil || in.SharedFileSystem {
+		t.Errorf("group %v, shared disk %t; want neither", in.GroupName, in.SharedFileSystem)
 	}
-	r.queue.Group = "lab"
-	if in, _ := r.CheckIn(r.queue); in.GroupName == nil || *in.GroupName != "lab" {
-		t.Errorf("group %v", in.GroupName)
-	}
-}
-
-func TestCheckInSaysWhetherTheDiskIsShared(t *testing.T) {
-	t.Parallel()
-	r := newTeller(t)
-	if in, _ := r.CheckIn(r.queue); in.SharedFileSystem {
-		t.Error("says that it shares the server's disk")
-	}
-	r.SharedDisk = true
-	if in, _ := r.CheckIn(r.queue); !in.SharedFileSystem {
-		t.Error("does not say that it shares the server's disk")
+	r.queue.Group, r.SharedDisk = "lab", true
+	if in, _ := r.CheckIn(r.queue); in.GroupName == nil || *in.GroupName != "lab" || !in.SharedFileSystem {
+		t.Errorf("group %v, shared disk %t; want both", in.GroupName, in.SharedFileSystem)
 	}
 }

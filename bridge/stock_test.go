@@ -121,19 +121,18 @@ func (s *stockSite) ready(limit time.Duration, runs []string) map[string]bool {
 	return offline
 }
 
-// runs makes twenty runs, which take up to three seconds.
-func (s *stockSite) runs() []string {
+// serve has the bridge do twenty runs, which take up to three seconds. It fails the test unless each
+// is ready within a limit, was never offline, had one job, and has its results.
+func (s *stockSite) serve(limit time.Duration) []string {
 	s.Helper()
+	s.start()
 	var runs []string
 	for n := range 20 {
 		runs = append(runs, s.run(fmt.Sprintf("sleep %d", n%4)))
 	}
-	return runs
-}
-
-// once fails the test unless each run had one job, and its results are there.
-func (s *stockSite) once(runs []string) {
-	s.Helper()
+	if offline := s.ready(limit, runs); len(offline) > 0 {
+		s.Errorf("%d runs were offline for a while", len(offline))
+	}
 	s.slurm.change(func() {
 		if s.slurm.submits != len(runs) {
 			s.Errorf("%d jobs were submitted for %d runs", s.slurm.submits, len(runs))
@@ -141,19 +140,16 @@ func (s *stockSite) once(runs []string) {
 	})
 	for _, uuid := range runs {
 		if _, err := s.client.ContentsInfo(s.Context(), codalab.Target{BundleUUID: uuid}, 0); err != nil {
-			s.Errorf("the results are not there: %v", err)
+			s.Errorf("the results are missing: %v", err)
 		}
 	}
+	return runs
 }
 
 func TestRunsOfTheStockServerBecomeReadyAndNoneIsEverOffline(t *testing.T) {
 	t.Parallel()
 	atStock(t, stocktest.Faults{}, func(s *stockSite) {
-		s.start()
-		runs := s.runs()
-		if offline := s.ready(2*time.Minute, runs); len(offline) > 0 {
-			s.Errorf("%d runs were offline for a while", len(offline))
-		}
+		runs := s.serve(2 * time.Minute)
 		for end := time.Now().Add(3 * time.Minute); time.Now().Before(end); time.Sleep(time.Second) {
 			for _, uuid := range runs {
 				if state := s.stock.State(uuid); state != codalab.StateReady {
@@ -161,7 +157,6 @@ func TestRunsOfTheStockServerBecomeReadyAndNoneIsEverOffline(t *testing.T) {
 				}
 			}
 		}
-		s.once(runs)
 	})
 }
 
@@ -178,17 +173,11 @@ func TestRunsOfTheStockServerBecomeReadyThoughAnswersAreLost(t *testing.T) {
 		return n%5 == 0 && n < 250
 	}}
 	atStock(t, faults, func(s *stockSite) {
-		s.start()
-		runs := s.runs()
 		time.AfterFunc(5*time.Second, func() {
 			s.stock.Restart()
 			s.stock.DropTokens()
 		})
-		// An offer that was lost is made again after five minutes.
-		if offline := s.ready(20*time.Minute, runs); len(offline) > 0 {
-			s.Errorf("%d runs were offline for a while", len(offline))
-		}
-		s.once(runs)
+		s.serve(20 * time.Minute) // an offer that was lost is made again after five minutes
 	})
 }
 
@@ -200,12 +189,5 @@ func TestRunsOfTheStockServerBecomeReadyThoughCheckInsAreLate(t *testing.T) {
 			time.Sleep(4 * time.Second)
 		}
 	}}
-	atStock(t, faults, func(s *stockSite) {
-		s.start()
-		runs := s.runs()
-		if offline := s.ready(10*time.Minute, runs); len(offline) > 0 {
-			s.Errorf("%d runs were offline for a while", len(offline))
-		}
-		s.once(runs)
-	})
+	atStock(t, faults, func(s *stockSite) { s.serve(10 * time.Minute) })
 }

@@ -13,29 +13,29 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// controller is a Slurm that counts what it is asked, and may be away.
+// controller is a Slurm that counts what it is asked, and may not answer.
 type controller struct {
 	sbatch.Scheduler
 
 	mu       sync.Mutex
 	asked    []time.Time // squeue
 	others   int         // sbatch and scancel
-	away     bool
+	down     bool
 	answerIn time.Duration
 }
 
-var errAway = errors.New("unable to contact slurm controller")
+var errNoContact = errors.New("unable to contact slurm controller")
 
 func (c *controller) Observe(ctx context.Context, now time.Time) (sbatch.Snapshot, error) {
 	c.mu.Lock()
 	c.asked = append(c.asked, now)
-	away, wait := c.away, c.answerIn
+	down, wait := c.down, c.answerIn
 	c.mu.Unlock()
 	if err := pause.For(ctx, wait); err != nil {
 		return sbatch.Snapshot{}, err
 	}
-	if away {
-		return sbatch.Snapshot{}, errAway
+	if down {
+		return sbatch.Snapshot{}, errNoContact
 	}
 	return sbatch.Snapshot{Asked: now, Jobs: []sbatch.Job{{ID: 2}, {ID: 1}}}, nil
 }
@@ -54,10 +54,10 @@ func (c *controller) Cancel(context.Context, sbatch.JobID, string) error {
 	return nil
 }
 
-func (c *controller) setAway(away bool) {
+func (c *controller) setDown(down bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.away = away
+	c.down = down
 }
 
 func (c *controller) counts() (asked []time.Time, others int) {
@@ -117,7 +117,7 @@ func TestSlurmIsNotAskedOnceNobodyWaits(t *testing.T) {
 			t.Errorf("squeue was run %d times", len(asked))
 		}
 		if _, err := o.Submit(t.Context(), sbatch.Request{}); err != nil {
-			t.Errorf("a caller that gave up is no sign that the controller is away, and Submit says %v", err)
+			t.Errorf("a caller that gave up is no sign that the controller is unreachable, and Submit says %v", err)
 		}
 	})
 }
@@ -125,16 +125,16 @@ func TestSlurmIsNotAskedOnceNobodyWaits(t *testing.T) {
 func TestControllerThatDoesNotAnswerIsAskedLessAndLess(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		slurm := &controller{away: true}
+		slurm := &controller{down: true}
 		o := observe(slurm)
 		began := time.Now()
-		var away *sbatch.UnreachableError
+		var outage *sbatch.UnreachableError
 		for range 8 {
-			if _, err := o.Observe(t.Context(), time.Now()); !errors.As(err, &away) || !errors.Is(err, errAway) {
+			if _, err := o.Observe(t.Context(), time.Now()); !errors.As(err, &outage) || !errors.Is(err, errNoContact) {
 				t.Fatalf("Observe: %v", err)
 			}
-			if !away.Since.Equal(began) || !away.Next.Equal(o.Next()) || !away.Transient() || !away.Outage() {
-				t.Errorf("%+v; want the outage since %s, asked again at %s", away, began, o.Next())
+			if !outage.Since.Equal(began) || !outage.Next.Equal(o.Next()) || !outage.Transient() || !outage.Outage() {
+				t.Errorf("%+v; want the outage since %s, asked again at %s", outage, began, o.Next())
 			}
 		}
 		asked, _ := slurm.counts()
@@ -143,7 +143,7 @@ func TestControllerThatDoesNotAnswerIsAskedLessAndLess(t *testing.T) {
 				t.Errorf("pause %d is %s, want %d s", i+1, got, seconds)
 			}
 		}
-		slurm.setAway(false)
+		slurm.setDown(false)
 		for range 2 {
 			if _, err := o.Observe(t.Context(), time.Now()); err != nil {
 				t.Fatal(err)
@@ -158,7 +158,7 @@ func TestControllerThatDoesNotAnswerIsAskedLessAndLess(t *testing.T) {
 func TestPausesAreSpreadByChance(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		o := observe(&controller{away: true})
+		o := observe(&controller{down: true})
 		o.Random = func() float64 { return .5 }
 		_, err := o.Observe(t.Context(), time.Now())
 		if next := time.Until(o.Next()); err == nil || next != every+every/8 {
@@ -167,10 +167,10 @@ func TestPausesAreSpreadByChance(t *testing.T) {
 	})
 }
 
-func TestControllerThatIsAwayGetsOneProbeAtATimeAndNothingElse(t *testing.T) {
+func TestUnreachableControllerGetsOneProbeAtATimeAndNothingElse(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		slurm := &controller{away: true, answerIn: 40 * time.Second}
+		slurm := &controller{down: true, answerIn: 40 * time.Second}
 		o := observe(slurm)
 		_, _ = o.Observe(t.Context(), time.Now())
 		var callers sync.WaitGroup
@@ -181,8 +181,8 @@ func TestControllerThatIsAwayGetsOneProbeAtATimeAndNothingElse(t *testing.T) {
 				if !errors.As(err, &refused) || !refused.Refused || !refused.Retry || !refused.Transient() {
 					t.Errorf("Submit: %v; want a refusal that may be tried again", err)
 				}
-				var away *sbatch.UnreachableError
-				if err := o.Cancel(t.Context(), 1, "cl-x"); !errors.As(err, &away) {
+				var outage *sbatch.UnreachableError
+				if err := o.Cancel(t.Context(), 1, "cl-x"); !errors.As(err, &outage) {
 					t.Errorf("Cancel: %v", err)
 				}
 				_, _ = o.Observe(t.Context(), time.Now())
@@ -192,7 +192,7 @@ func TestControllerThatIsAwayGetsOneProbeAtATimeAndNothingElse(t *testing.T) {
 		if asked, others := slurm.counts(); len(asked) != 2 || others != 0 {
 			t.Errorf("squeue was run %d times, want the failure and one probe; other commands %d times", len(asked), others)
 		}
-		slurm.setAway(false)
+		slurm.setDown(false)
 		if _, err := o.Observe(t.Context(), time.Now()); err != nil {
 			t.Error(err)
 		}

@@ -60,8 +60,8 @@ func TestPartitionsAreListedWithTheMostThatANodeHas(t *testing.T) {
 func TestPartitionsOfAControllerThatIsAwayAreAnError(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, s *slurm) {
-		away := s.away(t)
-		partitions, err := away.Partitions(t.Context())
+		silent := s.unreachable(t)
+		partitions, err := silent.Partitions(t.Context())
 		var e *sbatch.Error
 		if !errors.As(err, &e) || !e.Transient() || !inTime(err) {
 			t.Errorf("%+v, %+v", partitions, err)
@@ -88,7 +88,7 @@ func TestAccountsOfAUserAreListed(t *testing.T) {
 			t.Errorf("(-want +got):\n%s", d)
 		}
 		if none, err := s.Associations(t.Context(), "cltest-nobody"); err != nil || len(none) != 0 {
-			t.Errorf("of a user whom nobody knows: %+v, %v", none, err)
+			t.Errorf("of an unknown user: %+v, %v", none, err)
 		}
 	})
 }
@@ -126,10 +126,10 @@ func TestTrySaysWhetherAJobIsRefusedAndSubmitsNone(t *testing.T) {
 		if left := s.observe(t).ByName()[s.name]; len(left) > 0 {
 			t.Errorf("it left %+v", left)
 		}
-		away := s.away(t)
+		silent := s.unreachable(t)
 		var e *sbatch.Error
-		if err := away.Try(t.Context(), s.request("true")); !errors.As(err, &e) || e.Refused || !inTime(err) {
-			t.Errorf("of a controller that is away: %+v", err)
+		if err := silent.Try(t.Context(), s.request("true")); !errors.As(err, &e) || e.Refused || !inTime(err) {
+			t.Errorf("of an unreachable controller: %+v", err)
 		}
 	})
 }

@@ -261,19 +261,19 @@ func TestSubmissionWhoseAnswerWasLostIsFoundByItsName(t *testing.T) {
 	})
 }
 
-func TestControllerThatIsAwayLeavesASubmissionUnknown(t *testing.T) {
+func TestUnreachableControllerLeavesASubmissionUnknown(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, s *slurm) {
-		away := s.away(t)
-		_, err := away.Submit(t.Context(), s.request("true"))
+		silent := s.unreachable(t)
+		_, err := silent.Submit(t.Context(), s.request("true"))
 		var e *sbatch.Error
 		if !errors.As(err, &e) || e.Refused || e.Message != "Unable to contact slurm controller (connect failure)" {
 			t.Errorf("submit: %+v", err)
 		}
-		if _, err := away.Observe(t.Context(), time.Now()); !errors.As(err, &e) || !e.Transient() || !inTime(err) {
+		if _, err := silent.Observe(t.Context(), time.Now()); !errors.As(err, &e) || !e.Transient() || !inTime(err) {
 			t.Errorf("observe: %+v", err)
 		}
-		if err := away.Cancel(t.Context(), 1, s.name); !errors.As(err, &e) || !e.Transient() || !inTime(err) {
+		if err := silent.Cancel(t.Context(), 1, s.name); !errors.As(err, &e) || !e.Transient() || !inTime(err) {
 			t.Errorf("cancel: %+v", err)
 		}
 	})
@@ -284,9 +284,9 @@ func inTime(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), "Unable to contact slurm controller")
 }
 
-// away returns a client whose controller is away. sbatch has time for Slurm's
+// unreachable returns a client whose controller does not answer. sbatch has time for Slurm's
 // answer, the other commands have not.
-func (s *slurm) away(t *testing.T) commands {
+func (s *slurm) unreachable(t *testing.T) commands {
 	t.Helper()
 	if s.inprocess != nil {
 		s.inprocess.Do(func(now time.Time, c *slurmtest.Controller) { c.Stop(now) })
@@ -296,12 +296,12 @@ func (s *slurm) away(t *testing.T) commands {
 	if err != nil {
 		t.Fatal(err)
 	}
-	away := *s.real
-	away.SubmitTimeout, away.QueryTimeout = 30*time.Second, 500*time.Millisecond
-	away.Conf = filepath.Join(s.dir, "slurm.conf")
+	silent := *s.real
+	silent.SubmitTimeout, silent.QueryTimeout = 30*time.Second, 500*time.Millisecond
+	silent.Conf = filepath.Join(s.dir, "slurm.conf")
 	elsewhere := strings.Replace(string(conf), "SlurmctldPort=16817", "SlurmctldPort=1", 1)
-	if err := os.WriteFile(away.Conf, []byte(elsewhere+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(silent.Conf, []byte(elsewhere+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return &away
+	return &silent
 }

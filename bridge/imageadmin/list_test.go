@@ -10,7 +10,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/staging/images"
 )
 
-// What is kept names its SIF, whoever else has it pinned.
+// What is kept names its SIF, whatever else pins it.
 func TestListTellsWhoNeedsAnImage(t *testing.T) {
 	t.Parallel()
 	sif := cache.Key{Kind: "sif", ID: "sha256:" + strings.Repeat("ab", 32) + " amd64 squashfs zstd-1"}
@@ -35,7 +35,7 @@ func TestListTellsWhoNeedsAnImage(t *testing.T) {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}
 	// What took a login is this user's alone where a group shares the cache, and there
-	// somebody else may have a SIF of the same.
+	// another user may have a SIF of the same.
 	for _, grouped := range []bool{false, true} {
 		kept[0].Private, entries[1].Private = true, grouped
 		if list := List(entries, kept, grouped, names); len(list) != 2 || len(list[0].Kept) != 1 {

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
-	"github.com/cl-slurm/cl-slurm/internal/command"
 	"github.com/cl-slurm/cl-slurm/internal/pause"
 )
 
@@ -35,7 +34,7 @@ func Run(ctx context.Context, path string, convert Convert) error {
 		if errors.As(err, &failed) {
 			r.Error, r.Transient = failed.Err.Error(), failed.Transient()
 		}
-		var program *command.Error
+		var program interface{ Killed() bool } // a *command.Error
 		r.Killed = errors.As(err, &program) && program.Killed()
 	}
 	return errors.Join(err, writeRecord(dir, resultName, r))

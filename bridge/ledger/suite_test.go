@@ -152,10 +152,10 @@ func taken(t *testing.T, where string) {
 	take(t, one)
 	mine := save(t, one, fullRow("0x1"), fullRow("0x2"))
 	take(t, two)
-	wantConflict(t, "saved by who had it", one.Save(t.Context(), mine[:1]))
-	wantConflict(t, "new, by who had it", one.Save(t.Context(), []plan.Row{fullRow("0x3")}))
-	wantConflict(t, "nothing at all, by who had it", one.Save(t.Context(), nil))
-	wantConflict(t, "deleted by who had it", one.Delete(t.Context(), mine[0]))
+	wantConflict(t, "saved by the writer before", one.Save(t.Context(), mine[:1]))
+	wantConflict(t, "new, by the writer before", one.Save(t.Context(), []plan.Row{fullRow("0x3")}))
+	wantConflict(t, "nothing at all, by the writer before", one.Save(t.Context(), nil))
+	wantConflict(t, "deleted by the writer before", one.Delete(t.Context(), mine[0]))
 	save(t, two, mine[0])
 	save(t, two, fullRow("0x3"))
 	if n := len(read(t, two)); n != 3 {
@@ -196,7 +196,7 @@ func raised(t *testing.T, where string) {
 	wantGeneration(t, "raised to less", other, 9)
 	same(t, "rows", rows, read(t, l))
 	take(t, other)
-	wantConflict(t, "raised by who had it", l.Raise(t.Context(), 12))
+	wantConflict(t, "raised by the writer before", l.Raise(t.Context(), 12))
 	wantGeneration(t, "a raise was refused", open(t, where), 9)
 }
 

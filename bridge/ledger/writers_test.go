@@ -78,7 +78,7 @@ func makePairs(t *testing.T, l *ledger.Ledger) {
 	}
 }
 
-// winPairs saves each pair, in whichever order, as if nobody had since it was
+// winPairs saves each pair, in either order, as if no other writer had since it was
 // made.
 func winPairs(ctx context.Context, l *ledger.Ledger, name string, won func(int)) error {
 	for _, i := range rand.Perm(pairs) {

@@ -82,7 +82,7 @@ func (a *arguments) length(text string) time.Duration {
 func (a *arguments) unused() error {
 	for i, word := range a.words {
 		if a.used == nil || !a.used[i] {
-			return errors.Join(a.err, fmt.Errorf("nobody understands %q", word))
+			return errors.Join(a.err, fmt.Errorf("unknown word %q", word))
 		}
 	}
 	return a.err

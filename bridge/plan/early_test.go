@@ -102,7 +102,7 @@ func TestOutageWhileStagingIsWaitedOut(t *testing.T) {
 	t.Parallel()
 	unstaged := func(r *plan.Row) { r.Staged = nil }
 	fails := func(outage bool) plan.News {
-		return plan.News{Staged: &plan.StageEnd{Outcome: plan.Outcome{Failure: "the server is away", Outage: outage}}}
+		return plan.News{Staged: &plan.StageEnd{Outcome: plan.Outcome{Failure: "the server does not answer", Outage: outage}}}
 	}
 	b := given(t, rowIn(plan.Staging), unstaged)
 	for at := 10 * time.Hour; at <= 33*time.Hour; at += time.Hour { // it had worked for ten hours
@@ -112,7 +112,7 @@ func TestOutageWhileStagingIsWaitedOut(t *testing.T) {
 		b.at(40 * time.Hour).hears(fails(false)).is(plan.Staging)
 	}
 	b.at(40*time.Hour + 6*time.Minute).hears(fails(false)).is(plan.Finalizing)
-	b.verdict(spool.CausePlatform, "The server is away.")
+	b.verdict(spool.CausePlatform, "The server does not answer.")
 	b = given(t, rowIn(plan.Staging), unstaged)
 	for range 6 {
 		b.hears(fails(true)).is(plan.Staging)

@@ -34,7 +34,7 @@ func TestI3MissingDirectoryIsEvidenceOnlyAfterTheDisksTime(t *testing.T) {
 	// It shows again: nothing was gone.
 	again := *b
 	again.at(30 * time.Second).hears(closing(spool.Started{Fenced: true})).is(plan.Staging)
-	// A disk that is away is not a directory that is gone.
+	// An unreachable disk is not a missing directory.
 	b.at(31 * time.Second).hears(plan.News{Fenced: &plan.Fencing{Attempt: 1, Failure: "input/output error"}}).is(plan.Queued)
 	b.at(40 * time.Second).hears(vanished()).is(plan.Staging)
 }
@@ -61,8 +61,8 @@ func TestI4AttemptThatMayHaveBegunIsNotBegunAgain(t *testing.T) {
 		{"it never had a node", "", true, plan.RetryNever, plan.Staging, "before it began"},
 		{"it had a node", "n1", true, plan.RetryNever, plan.Finalizing, "its records are gone"},
 		{"it had a node and may begin again", "n1", true, plan.RetryOnPlatform, plan.Staging, "its records are gone"},
-		{"nobody can say whether it had a node", "", false, plan.RetryNever, plan.Finalizing, "its records are gone"},
-		{"nobody can say, and it may begin again", "", false, plan.RetryOnPlatform, plan.Staging, "its records are gone"},
+		{"unknown whether it had a node", "", false, plan.RetryNever, plan.Finalizing, "its records are gone"},
+		{"unknown, and it may begin again", "", false, plan.RetryOnPlatform, plan.Staging, "its records are gone"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

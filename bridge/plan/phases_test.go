@@ -18,7 +18,7 @@ func TestOneUnclearAnswerAfterManyRefusalsForNowIsSubmittedAgain(t *testing.T) {
 	b := given(t, rowIn(plan.Submitting), func(r *plan.Row) { r.FailedTries = 9 })
 	b.hears(answered(plan.Submission{Words: "killed"})).is(plan.Submitting)
 	b.at(late).hears(seen(late)).is(plan.Submitting, plan.QueryAccounting)
-	b.hears(plan.News{AccountingFailure: "slurmdbd is away"}).is(plan.Submitting)
+	b.hears(plan.News{AccountingFailure: "slurmdbd does not answer"}).is(plan.Submitting)
 	b.at(late+5*time.Minute).hears(accounted(late+5*time.Minute)).is(plan.Submitting, plan.Submit)
 }
 
@@ -144,13 +144,13 @@ func TestRestartTakesUpEachPhase(t *testing.T) {
 // and its results are not touched.
 func TestI6ServerThatIsAwayForDaysGetsTheResults(t *testing.T) {
 	t.Parallel()
-	away := plan.News{Collected: &plan.Outcome{Failure: "connection refused"}}
+	failed := plan.News{Collected: &plan.Outcome{Failure: "connection refused"}}
 	b := given(t, rowIn(plan.Collecting))
 	tries := 0
 	for at := time.Duration(0); at < 72*time.Hour; tries++ {
-		b.at(at).hears(away).is(plan.Collecting, plan.Confirm)
+		b.at(at).hears(failed).is(plan.Collecting, plan.Confirm)
 		if pause := b.row.DueAt.Sub(b.now); pause <= 0 || pause > time.Minute {
-			t.Fatalf("after %s the next try is %s away", at, pause)
+			t.Fatalf("after %s the next try is in %s", at, pause)
 		}
 		at += b.row.DueAt.Sub(b.now)
 		b.at(at).hears(plan.News{}).is(plan.Collecting, plan.Collect)

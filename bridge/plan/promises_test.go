@@ -99,7 +99,7 @@ func TestI3AbsenceCountsOnlyInACompleteSnapshotOlderThanTheGrace(t *testing.T) {
 func TestI3AbsenceWithoutAccounts(t *testing.T) {
 	t.Parallel()
 	without := func(b *bench) *bench { b.policy.Accounting = false; return b }
-	// While Slurm surely keeps ended jobs in sight, a snapshot is enough.
+	// While Slurm is certain to show ended jobs, a snapshot is enough.
 	without(given(t, rowIn(plan.Submitting))).at(late).hears(seen(late)).is(plan.Submitting, plan.Submit)
 	// After that nothing proves it, and the attempt is closed.
 	old := 10 * time.Minute

@@ -19,7 +19,7 @@ type sentences []said
 
 type said struct {
 	match *regexp.Regexp
-	// parts are what is fixed; between them stands what varies.
+	// parts are the fixed parts, between those that vary.
 	parts []string
 }
 

@@ -26,7 +26,7 @@ func TestJobRunsTheWorkerOfItsQueue(t *testing.T) {
 	}
 }
 
-// A bundle's own choice stands; without one the queue's goes before the server's.
+// A bundle's own choice counts; without one the queue's has priority over the server's.
 func TestImageOfABundleThatNamesNone(t *testing.T) {
 	t.Parallel()
 	site := plan.Queue{CPUImage: "site/cpu:1", GPUImage: "site/gpu:1"}
@@ -40,8 +40,8 @@ func TestImageOfABundleThatNamesNone(t *testing.T) {
 		"the server's":         {plan.Queue{}, "", "server/cpu:1", "server/cpu:1", 0},
 		"the queue's":          {site, "", "server/cpu:1", "site/cpu:1", 0},
 		"the queue's for GPUs": {site, "", "server/gpu:1", "site/gpu:1", 2},
-		"nobody's":             {plan.Queue{}, "", "", "codalab/default-cpu:latest", 0},
-		"nobody's for GPUs":    {plan.Queue{}, "", "", "codalab/default-gpu:latest", 1},
+		"none":                 {plan.Queue{}, "", "", "codalab/default-cpu:latest", 0},
+		"none for GPUs":        {plan.Queue{}, "", "", "codalab/default-gpu:latest", 1},
 	} {
 		r := plan.Row{Queue: "q", Resources: codalab.Resources{DockerImage: c.server, GPUs: c.gpus}, Run: &codalab.RunBundle{
 			Metadata: codalab.Metadata{"request_docker_image": c.asked},

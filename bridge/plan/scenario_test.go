@@ -28,7 +28,7 @@ var rewrite = flag.Bool("rewrite", false, "rewrite what the scenarios and docs/s
 //	batch                        a staged row is submitted
 //	tick 90s                     time passes; the row is decided whenever it is due
 //	crash [unsaved] [down=2h]    the bridge dies and is started again; unsaved: before the last decision was saved
-//	crash clock=-2h              meanwhile somebody sets the clock
+//	crash clock=-2h              meanwhile the clock is set
 //	message kill|run|…           a message of the server's
 //	unanswered                   a check-in that reported the verdict got no answer
 //	slurm job=7 state=… [name=…] [comment=ours]
@@ -116,7 +116,7 @@ func play(t *testing.T, name, text string, record func(move)) string {
 	return out.String()
 }
 
-// words splits a command; what stands in double quotes is part of one word.
+// words splits a command; text in double quotes is part of one word.
 func words(line string) []string {
 	quoted := false
 	return strings.FieldsFunc(line, func(r rune) bool {

@@ -203,7 +203,7 @@ var repeated = map[plan.Kind][2]string{
 	plan.Submit:          {"no: only if it is proven that the last one made no job", "I2, I3"},
 	plan.QueryAccounting: {"yes: a question", "I3"},
 	plan.ReadRecords:     {"yes: a question", "I3, I7"},
-	plan.Fence:           {"yes: the answer is the record that stands", "I4"},
+	plan.Fence:           {"yes: the answer is the record in started", "I4"},
 	plan.Cancel:          {"yes: a job that has ended is left alone", "I4, I5"},
 	plan.Collect:         {"yes: the server keeps the last upload", "I6"},
 	plan.Confirm:         {"yes: a question", "I6"},

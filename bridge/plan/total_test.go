@@ -28,7 +28,7 @@ func sane(now time.Time, before, after plan.Row, effects []plan.Effect) error {
 	case after.Reason == "":
 		return errors.New("no reason")
 	case !after.DueAt.IsZero() && !after.DueAt.After(now):
-		return errors.New("due at once, for ever")
+		return errors.New("due at once, without end")
 	case before.Verdict != nil && after.Verdict == nil && !before.Dropped:
 		return errors.New("verdict is lost")
 	case before.Phase == plan.Finalizing && after.Phase == plan.Collecting && wants(effects, plan.Claim):

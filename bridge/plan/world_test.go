@@ -14,7 +14,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// world stands for the bridge in a scenario: one row, what the bridge keeps beside it, and the
+// world takes the bridge's place in a scenario: one row, what the bridge keeps beside it, and the
 // clock.
 type world struct {
 	policy plan.Policy

@@ -173,7 +173,7 @@ func TestSweepRemovesWhatNoRowAndNoJobNeeds(t *testing.T) {
 	s.job("renamed", fmt.Sprintf("codalab bundle=%s attempt=1 owner=1 bridge=%s generation=0", bundle(3), s.book.ID))
 	s.job(s.mark(4, 2, ""), "another attempt of the bundle's")
 	s.attempt(7, "ffffff")
-	s.write(filepath.Join(s.layout.RunDir(bundle(8), 1), "of nobody"))
+	s.write(filepath.Join(s.layout.RunDir(bundle(8), 1), "unmarked"))
 	ring := s.layout.Bell()
 	s.must(errors.Join(ring.Ring(bundle(1), 1), ring.Ring(bundle(9), 1)))
 	s.write(filepath.Join(s.layout.BundleDir(bundle(5)), "1", ".started.tmp-12"))
@@ -188,7 +188,7 @@ func TestSweepRemovesWhatNoRowAndNoJobNeeds(t *testing.T) {
 		t.Errorf("looking changed (-before +after):\n%s", diff)
 	}
 	found := s.sweep()
-	kept := append(s.files(7, "ffffff"), "runs/"+bundle(8)+"/1/of nobody", "runs/"+bundle(1)+"/1/.mine.tmp-12", "spool/bell/"+bundle(1)+".1")
+	kept := append(s.files(7, "ffffff"), "runs/"+bundle(8)+"/1/unmarked", "runs/"+bundle(1)+"/1/.mine.tmp-12", "spool/bell/"+bundle(1)+".1")
 	for n := 1; n <= 4; n++ {
 		kept = append(kept, s.files(n, "")...)
 	}
@@ -201,7 +201,7 @@ func TestSweepRemovesWhatNoRowAndNoJobNeeds(t *testing.T) {
 			t.Errorf("finding %+v, in the dry run %+v", f, dry[i])
 		}
 	}
-	if again := s.sweep(); len(again) != 4 { // of another bridge and of nobody
+	if again := s.sweep(); len(again) != 4 { // of another bridge, and unmarked
 		t.Errorf("a second sweep finds %+v", again)
 	}
 }
@@ -256,9 +256,9 @@ func (f *failing) Rows(ctx context.Context) ([]plan.Row, error) {
 func TestSweepRemovesNothingWhereItCannotKnow(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(*site){
-		"Slurm is away":      func(s *site) { s.slurm.err = errors.New("no answer") },
-		"the ledger is away": func(s *site) { s.Ledger = &failing{s.book, 1, 0} },
-		"the ledger goes":    func(s *site) { s.Ledger = &failing{s.book, 2, 0} },
+		"Slurm does not answer":      func(s *site) { s.slurm.err = errors.New("no answer") },
+		"the ledger does not answer": func(s *site) { s.Ledger = &failing{s.book, 1, 0} },
+		"the ledger goes":            func(s *site) { s.Ledger = &failing{s.book, 2, 0} },
 		"the ledger is old": func(s *site) {
 			s.job(s.mark(9, 1, ""), "codalab bundle="+bundle(9)+" attempt=1 owner=1 bridge="+s.book.ID+" generation=99")
 		},
@@ -336,16 +336,16 @@ func TestWorkerStaysAsLongAsAJobMayRunIt(t *testing.T) {
 		make func(s *site)
 		goes bool
 	}{
-		"no job":                  {func(*site) {}, true},
-		"a job of its time":       {func(s *site) { s.row(1, plan.Queued, time.Now()) }, false},
-		"a later job":             {func(s *site) { s.row(1, plan.Queued, time.Now().Add(grace)) }, true},
-		"a job that nobody knows": {func(s *site) { s.job(s.mark(1, 1, ""), "") }, false},
-		"one that has ended":      {func(s *site) { s.row(1, plan.Done, time.Now()) }, true},
-		"another bridge":          {func(s *site) { s.attempt(1, "ffffff") }, false},
+		"no job":             {func(*site) {}, true},
+		"a job of its time":  {func(s *site) { s.row(1, plan.Queued, time.Now()) }, false},
+		"a later job":        {func(s *site) { s.row(1, plan.Queued, time.Now().Add(grace)) }, true},
+		"an unknown job":     {func(s *site) { s.job(s.mark(1, 1, ""), "") }, false},
+		"one that has ended": {func(s *site) { s.row(1, plan.Done, time.Now()) }, true},
+		"another bridge":     {func(s *site) { s.attempt(1, "ffffff") }, false},
 		"it is in use": {func(s *site) {
 			s.Workers, s.Disk = []string{old(s)}, later{spool.Disk{Layout: s.layout}, grace - time.Hour}
 		}, false},
-		"somebody uses it just now": {func(s *site) {
+		"it is being used": {func(s *site) {
 			before := time.Now().Add(-time.Minute) // the clock of files has ticks
 			for _, path := range []string{old(s), filepath.Dir(old(s))} {
 				s.must(os.Chtimes(path, before, before))
@@ -384,7 +384,7 @@ func TestSweepTakesNothingInBinButVersionsOfTheWorker(t *testing.T) {
 		".trash-12-conda/python",
 		"0123456789AB/cl-worker",  // no bridge writes capitals
 		"0123456789abc/cl-worker", // nor so many digits
-		"0123456789ae/cl-worker",  // with a file of somebody's beside it
+		"0123456789ae/cl-worker",  // with a foreign file beside it
 		"0123456789ae/notes",
 		"0123456789af/lib/cl-worker",
 		"0123456789b0/cl-worker/main", // a directory

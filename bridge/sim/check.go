@@ -66,7 +66,7 @@ type Violation struct {
 
 func (w *world) violate(b Broken, format string, args ...any) {
 	v := Violation{b, w.now, fmt.Sprintf(format, args...)}
-	w.tell("BROKEN", "%s: %s", v.Broken, v.Words)
+	w.logf("BROKEN", "%s: %s", v.Broken, v.Words)
 	w.violations = append(w.violations, v)
 }
 
@@ -125,14 +125,14 @@ func (w *world) checkBegin(wk *worker) {
 	}
 	for _, other := range wk.bundle.attempts {
 		if other != a && other.begun > 0 && !w.mayBeginAgain(other) {
-			w.violate(BegunAgain, "%s began again after attempt %d (%s)", wk.bundle.uuid, other.number, other.disturbed)
+			w.violate(BegunAgain, "%s began again after attempt %d (%s)", wk.bundle.uuid, other.number, other.cause)
 		}
 	}
 }
 
 // mayBeginAgain reports whether a bundle may begin again after this attempt.
 func (w *world) mayBeginAgain(a *attempt) bool {
-	return w.policy.Queues["cpu"].RetryBegun == plan.RetryOnPlatform && a.platform != "" || w.recovered
+	return w.policy.Queues["cpu"].RetryBegun == plan.RetryOnPlatform && a.platformCause != "" || w.recovered
 }
 
 // checkSaved checks a change of a row.
@@ -143,7 +143,7 @@ func (w *world) checkSaved(before, after *plan.Row) {
 	if before.SubmissionName != "" && after.Phase == plan.Staging {
 		a := w.disk.attempt(before.Bundle, before.Attempt)
 		if a.begun > 0 && !w.mayBeginAgain(a) {
-			w.violate(BegunAgain, "%s is sent back though attempt %d began (%s)", before.Bundle, before.Attempt, a.disturbed)
+			w.violate(BegunAgain, "%s is sent back though attempt %d began (%s)", before.Bundle, before.Attempt, a.cause)
 		}
 		if after.LastFailure == "" {
 			w.violate(BegunAgain, "%s is sent back for no recorded cause", before.Bundle)
@@ -183,11 +183,11 @@ func (w *world) checkVerdict(r plan.Row) {
 		if v.ExitCode == nil || *v.ExitCode != *a.ended.ExitCode || v.Cause != a.ended.Cause || v.Failure != a.ended.Failure {
 			w.violate(FalseEnd, "%s ended as %+v, and its command with %+v", r.Bundle, v, *a.ended)
 		}
-	case r.StopVerdict == nil && v.Cause == spool.CausePlatform && a.platform == "":
-		w.violate(FalseEnd, "%s ended as the platform's doing (%+v), and it was not (%s)", r.Bundle, v, a.disturbed)
-	case r.StopVerdict != nil, a.disturbed != "", a.refused:
+	case r.StopVerdict == nil && v.Cause == spool.CausePlatform && a.platformCause == "":
+		w.violate(FalseEnd, "%s ended as the platform's doing (%+v), and it was not (%s)", r.Bundle, v, a.cause)
+	case r.StopVerdict != nil, a.cause != "", a.refused:
 		if v.Cause == spool.CauseSucceeded && a.ended == nil {
-			w.violate(FalseEnd, "%s succeeded without a record or an answer of Slurm (%s)", r.Bundle, a.disturbed)
+			w.violate(FalseEnd, "%s succeeded without a record or an answer of Slurm (%s)", r.Bundle, a.cause)
 		}
 	default:
 		w.violate(FalseEnd, "%s ended as %+v though nothing befell attempt %d", r.Bundle, v, r.Attempt)

@@ -41,16 +41,16 @@ type attempt struct {
 	exit    written[spool.Exit]
 
 	// The truth, which no purge removes.
-	begun     int          // how many workers ran its command
-	alive     int          // how many of them run
-	cut       bool         // a worker runs, or ran, on a node that Slurm has given up
-	disturbed string       // what befell it; empty for nothing
-	platform  string       // the first of that which is the platform's doing
-	ended     *spool.Exit  // how its command ended of itself
-	refused   bool         // Slurm refused its job
-	job       sbatch.JobID // the first that was made of it
-	purged    bool         // its records were removed by a clean-up of the site
-	released  bool         // they were removed by the bridge
+	begun         int          // how many workers ran its command
+	alive         int          // how many of them run
+	cut           bool         // a worker runs, or ran, on a node that Slurm has given up
+	cause         string       // what befell it; empty for nothing
+	platformCause string       // the first of that which is the platform's doing
+	ended         *spool.Exit  // how its command ended of itself
+	refused       bool         // Slurm refused its job
+	job           sbatch.JobID // the first that was made of it
+	purged        bool         // its records were removed by a clean-up of the site
+	released      bool         // they were removed by the bridge
 }
 
 // written is a record on the disk, and when the bridge begins to see it.
@@ -79,7 +79,7 @@ func (d *disk) attempt(uuid string, n int) *attempt {
 // seen is when the bridge begins to see a record that is written now.
 func (d *disk) seen() time.Duration {
 	if d.w.fault(RecordLate) {
-		return d.w.now + d.w.dice.span(RecordLate, 0, settle-time.Second)
+		return d.w.now + d.w.dice.faultDuration(RecordLate, 0, settle-time.Second)
 	}
 	return d.w.now
 }
@@ -90,7 +90,7 @@ func (d *disk) ring(uuid string, n int) {
 		return
 	}
 	d.rang = append(d.rang, spool.Member{Bundle: uuid, Attempt: n})
-	d.w.at(d.w.dice.takes(ofDisk, 50*time.Millisecond, 3*time.Second), func() {
+	d.w.at(d.w.dice.duration(ofDisk, 50*time.Millisecond, 3*time.Second), func() {
 		for _, l := range d.w.lives {
 			l.listen()
 		}
@@ -107,24 +107,24 @@ func (d *disk) purge(b *bundleDir) {
 	if !a.there {
 		return
 	}
-	d.w.tell("disk", "%s.%d purged", short(b.uuid), a.number)
+	d.w.logf("disk", "%s.%d purged", short(b.uuid), a.number)
 	a.remove()
 	a.purged = true
-	a.disturb("purged")
+	a.notePlatformCause("purged")
 }
 
 func (a *attempt) remove() {
 	a.there, a.started, a.exit = false, written[spool.Started]{}, written[spool.Exit]{}
 }
 
-// disturb notes a platform cause that struck an attempt.
-func (a *attempt) disturb(what string) {
-	a.trouble(what)
-	a.platform = cmp.Or(a.platform, what)
+// notePlatformCause notes a platform cause that struck an attempt.
+func (a *attempt) notePlatformCause(what string) {
+	a.noteCause(what)
+	a.platformCause = cmp.Or(a.platformCause, what)
 }
 
-// trouble notes any cause that struck an attempt.
-func (a *attempt) trouble(what string) { a.disturbed = cmp.Or(a.disturbed, what) }
+// noteCause notes any cause that struck an attempt.
+func (a *attempt) noteCause(what string) { a.cause = cmp.Or(a.cause, what) }
 
 // mount is the disk as one life of the bridge sees it.
 type mount struct {
@@ -161,14 +161,14 @@ func (m mount) Prepare(s spool.Spec) error {
 		return errCrashed
 	}
 	if w.fault(PrepareSlow) {
-		m.extra += w.dice.span(PrepareSlow, time.Second, 3*time.Minute)
+		m.extra += w.dice.faultDuration(PrepareSlow, time.Second, 3*time.Minute)
 	}
 	if w.fault(PrepareFails) {
 		return errFull
 	}
 	a := w.disk.attempt(s.Bundle, s.Attempt)
 	if w.fault(PrepareLost) && !a.there {
-		a.disturb("its directory was not made")
+		a.notePlatformCause("its directory was not made")
 		return nil
 	}
 	a.there = true
@@ -258,7 +258,7 @@ func (s stager) Stage(context.Context, codalab.RunBundle, string, string, func(s
 		return spool.Inputs{}, errCrashed
 	}
 	if s.w.fault(StageFails) {
-		if s.w.dice.half(StageFails) {
+		if s.w.dice.coin(StageFails) {
 			return spool.Inputs{}, errFull
 		}
 		return spool.Inputs{}, errUnreachable
@@ -291,10 +291,10 @@ func (c collector) Collect(_ context.Context, run codalab.RunBundle, dir string,
 	fails := w.fault(UploadFails)
 	switch {
 	case !fails:
-	case w.dice.half(UploadFails):
+	case w.dice.coin(UploadFails):
 		srv.mayBreakOff(b)
 		return "", errUnreachable
-	case w.dice.any(ofServer, 2) == 0:
+	case w.dice.below(ofServer, 2) == 0:
 		return "", &codalab.Error{Status: http.StatusForbidden, Message: "not now"}
 	}
 	if b == nil {

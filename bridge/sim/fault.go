@@ -218,11 +218,11 @@ func (d *dice) strikes(k Kind) bool {
 	return true
 }
 
-// half is a coin beside the chance that was taken last of a kind.
-func (d *dice) half(k Kind) bool { return d.throw(k, d.asked[k], 3)%2 == 0 }
+// coin is a coin beside the chance that was taken last of a kind.
+func (d *dice) coin(k Kind) bool { return d.throw(k, d.asked[k], 3)%2 == 0 }
 
-// span is a time beside the chance that was taken last of a kind.
-func (d *dice) span(k Kind, least, most time.Duration) time.Duration {
+// faultDuration is a time beside the chance that was taken last of a kind.
+func (d *dice) faultDuration(k Kind, least, most time.Duration) time.Duration {
 	return least + time.Duration(d.throw(k, d.asked[k], 4)%uint64(most-least)) //nolint:gosec // positive
 }
 
@@ -244,13 +244,13 @@ const (
 	matters
 )
 
-// any is a number below n.
-func (d *dice) any(m matter, n uint64) uint64 {
+// below is a number below n.
+func (d *dice) below(m matter, n uint64) uint64 {
 	d.misc[m]++
 	return mix(mix(d.seed^0x5eed<<40^uint64(m)<<56)^d.misc[m]) % n
 }
 
-// takes is how long something takes.
-func (d *dice) takes(m matter, least, most time.Duration) time.Duration {
-	return least + time.Duration(d.any(m, uint64(most-least))) //nolint:gosec // positive
+// duration is how long something takes.
+func (d *dice) duration(m matter, least, most time.Duration) time.Duration {
+	return least + time.Duration(d.below(m, uint64(most-least))) //nolint:gosec // positive
 }

@@ -75,7 +75,7 @@ func (d *ledgerDisk) restore() {
 	if d.backup.rows == nil || d.open != nil {
 		return
 	}
-	d.w.tell("ledger", "restored as it was at %s", d.backedUp)
+	d.w.logf("ledger", "restored as it was at %s", d.backedUp)
 	d.contents = d.backup.clone()
 	d.restored, d.w.recovered = true, true
 	d.w.server.forgive()
@@ -139,7 +139,7 @@ func (b *book) Save(ctx context.Context, rows []plan.Row) error {
 	if b.crashes() {
 		return errCrashed
 	}
-	if b.w.fault(CrashSaving) && b.w.dice.half(CrashSaving) {
+	if b.w.fault(CrashSaving) && b.w.dice.coin(CrashSaving) {
 		b.die("the ledger could not be written")
 		return errCrashed
 	}

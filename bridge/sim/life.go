@@ -51,16 +51,16 @@ func (w *world) startLife() {
 	w.nextLife++
 	l := &life{w: w, number: w.nextLife, free: map[plan.Kind]time.Duration{}}
 	if w.fault(ClockSet) {
-		l.offset = w.dice.span(ClockSet, time.Minute, 3*time.Hour)
-		if w.dice.half(ClockSet) {
+		l.offset = w.dice.faultDuration(ClockSet, time.Minute, 3*time.Hour)
+		if w.dice.coin(ClockSet) {
 			l.offset = -l.offset
 		}
-		w.tell("bridge", "its clock is off by %s", l.offset)
-		w.disturbSubmissions("a bridge with another clock looked for its job")
+		w.logf("bridge", "its clock is off by %s", l.offset)
+		w.noteSubmissions("a bridge with another clock looked for its job")
 	}
 	l.slurm = &sbatch.Observer{
 		Scheduler: commands{l}, Interval: observeEvery, Now: l.clock,
-		Random: func() float64 { return float64(w.dice.any(ofObservation, 1000)) / 1000 },
+		Random: func() float64 { return float64(w.dice.below(ofObservation, 1000)) / 1000 },
 	}
 	l.bridge = &bridge.Bridge{
 		Policy: w.policy, Name: "sim", Hostname: "login", Ledger: &book{life: l}, Scheduler: l.slurm, Service: service{life: l},
@@ -70,7 +70,7 @@ func (w *world) startLife() {
 		l.bridge.Trace = l.narrate
 	}
 	w.lives = append(w.lives, l)
-	w.tell("bridge", "life %d begins", l.number)
+	w.logf("bridge", "life %d begins", l.number)
 	if err := l.bridge.Open(w.ctx); err != nil {
 		l.die(err.Error())
 		return
@@ -78,7 +78,7 @@ func (w *world) startLife() {
 	l.wake()
 	l.observe()
 	l.read()
-	l.beat()
+	l.checkInRegularly()
 	if w.dice.happen[DiskLow] {
 		l.measure()
 	}
@@ -102,8 +102,8 @@ func (l *life) die(why string) {
 	}
 	w := l.w
 	l.dead = true
-	w.tell("bridge", "life %d ends: %s", l.number, why)
-	w.disturbSubmissions("the bridge died over its submission")
+	w.logf("bridge", "life %d ends: %s", l.number, why)
+	w.noteSubmissions("the bridge died over its submission")
 	for i, other := range w.lives {
 		if other == l {
 			w.lives = append(w.lives[:i:i], w.lives[i+1:]...)
@@ -113,7 +113,7 @@ func (l *life) die(why string) {
 	if l.number != w.nextLife {
 		return // another one has taken the ledger
 	}
-	w.at(w.dice.takes(ofLives, time.Second, time.Minute), func() {
+	w.at(w.dice.duration(ofLives, time.Second, time.Minute), func() {
 		if l.number != w.nextLife {
 			return
 		}
@@ -124,11 +124,11 @@ func (l *life) die(why string) {
 	})
 }
 
-// disturbSubmissions notes what happened to the attempts that are being submitted.
-func (w *world) disturbSubmissions(what string) {
+// noteSubmissions notes what happened to the attempts that are being submitted.
+func (w *world) noteSubmissions(what string) {
 	for _, r := range w.ledger.rows {
 		if r.Phase == plan.Submitting {
-			w.disk.attempt(r.Bundle, r.Attempt).disturb(what)
+			w.disk.attempt(r.Bundle, r.Attempt).notePlatformCause(what)
 		}
 	}
 }
@@ -148,7 +148,7 @@ func (l *life) wake() {
 		return
 	}
 	l.stepping = true
-	l.at(l.w.dice.takes(ofSteps, time.Millisecond, 50*time.Millisecond), l.step)
+	l.at(l.w.dice.duration(ofSteps, time.Millisecond, 50*time.Millisecond), l.step)
 }
 
 func (l *life) step() {
@@ -160,7 +160,7 @@ func (l *life) step() {
 	case l.dead:
 		return
 	case errors.Is(err, plan.ErrOutdated):
-		w.tell("bridge", "%s", err)
+		w.logf("bridge", "%s", err)
 		switch {
 		case w.ledger.restored:
 			w.recover()
@@ -193,19 +193,19 @@ func (l *life) wakeIn(wait time.Duration) {
 // start schedules an effect.
 func (l *life) start(e plan.Effect) {
 	w := l.w
-	begins, lasts := w.now+w.dice.takes(ofEffects, time.Millisecond, 100*time.Millisecond), l.lasts(e.Kind)
+	begins, lasts := w.now+w.dice.duration(ofEffects, time.Millisecond, 100*time.Millisecond), l.lasts(e.Kind)
 	if bridge.AtOnce(e.Kind) == 1 {
 		begins = max(begins, l.free[e.Kind])
 		l.free[e.Kind] = begins + lasts
 	}
 	l.at(begins-w.now, func() {
 		l.extra = 0
-		tell := l.bridge.Do(context.WithoutCancel(w.ctx), e)
+		report := l.bridge.Do(context.WithoutCancel(w.ctx), e)
 		lasts := max(lasts, l.extra)
 		l.extra = 0
 		l.at(lasts, func() {
 			if !l.crashes() {
-				tell()
+				report()
 				l.wake()
 			}
 		})
@@ -217,17 +217,17 @@ func (l *life) lasts(k plan.Kind) time.Duration {
 	d := &l.w.dice
 	switch k {
 	case plan.Stage:
-		return d.takes(ofEffects, 100*time.Millisecond, time.Minute)
+		return d.duration(ofEffects, 100*time.Millisecond, time.Minute)
 	case plan.Collect:
-		return d.takes(ofEffects, 100*time.Millisecond, 20*time.Second)
+		return d.duration(ofEffects, 100*time.Millisecond, 20*time.Second)
 	case plan.Submit:
-		if d.any(ofEffects, 10) == 0 {
-			return d.takes(ofEffects, time.Second, submitBound)
+		if d.below(ofEffects, 10) == 0 {
+			return d.duration(ofEffects, time.Second, submitBound)
 		}
-		return d.takes(ofEffects, 20*time.Millisecond, time.Second)
+		return d.duration(ofEffects, 20*time.Millisecond, time.Second)
 	case plan.Claim, plan.Prepare, plan.QueryAccounting, plan.ReadRecords, plan.Fence, plan.Cancel, plan.Confirm, plan.Release, plan.Forget:
 	}
-	return d.takes(ofEffects, 5*time.Millisecond, time.Second)
+	return d.duration(ofEffects, 5*time.Millisecond, time.Second)
 }
 
 // observeEvery is the shortest time from one squeue to the next.
@@ -240,11 +240,11 @@ func (l *life) observe() {
 	if w.fault(ObserveLate) {
 		l.answer = w.slurm.list()
 	}
-	l.at(w.dice.takes(ofObservation, 10*time.Millisecond, 3*time.Second), func() {
+	l.at(w.dice.duration(ofObservation, 10*time.Millisecond, 3*time.Second), func() {
 		_ = l.bridge.Observe(w.ctx, l.asked) // a failure is no news for any row
 		l.answer = nil
 		l.wake()
-		pause := w.dice.takes(ofObservation, observeEvery, 30*time.Second)
+		pause := w.dice.duration(ofObservation, observeEvery, 30*time.Second)
 		if !l.bridge.InFlight() {
 			pause = time.Minute
 		}
@@ -278,10 +278,10 @@ func (l *life) listen() {
 	l.wake()
 }
 
-// beat checks in now and then.
-func (l *life) beat() {
+// checkInRegularly checks in now and then.
+func (l *life) checkInRegularly() {
 	l.checkInSoon()
-	l.at(holdFor, l.beat)
+	l.at(holdFor, l.checkInRegularly)
 }
 
 // mostHeld is how many check-ins wait for an answer at most.
@@ -293,7 +293,7 @@ func (l *life) checkInSoon() {
 		return
 	}
 	l.checking = true
-	l.at(l.w.dice.takes(ofCheckIns, time.Millisecond, 500*time.Millisecond), func() {
+	l.at(l.w.dice.duration(ofCheckIns, time.Millisecond, 500*time.Millisecond), func() {
 		l.checking = false
 		l.checkIn()
 	})
@@ -315,20 +315,20 @@ func (l *life) checkIn() {
 	}
 	if w.fault(CheckInLate) { // the connection breaks; the server has the request
 		l.at(10*time.Second, func() { l.checkInFailed(q, number) })
-		w.at(w.dice.span(CheckInLate, 10*time.Second, time.Minute), func() {
+		w.at(w.dice.faultDuration(CheckInLate, 10*time.Second, time.Minute), func() {
 			w.server.checkIn(in, func([]codalab.Message, bool) {})
 		})
 		return
 	}
-	w.at(w.dice.takes(ofCheckIns, 5*time.Millisecond, 500*time.Millisecond), func() {
-		w.server.checkIn(in, func(messages []codalab.Message, ok bool) { l.bring(q, number, messages, ok) })
+	w.at(w.dice.duration(ofCheckIns, 5*time.Millisecond, 500*time.Millisecond), func() {
+		w.server.checkIn(in, func(messages []codalab.Message, ok bool) { l.bringAnswer(q, number, messages, ok) })
 	})
 	l.prove(q)
 }
 
 // prove schedules a call of Prove.
 func (l *life) prove(q plan.Queue) {
-	l.at(l.w.dice.takes(ofCheckIns, 5*time.Millisecond, time.Second), func() {
+	l.at(l.w.dice.duration(ofCheckIns, 5*time.Millisecond, time.Second), func() {
 		_ = l.bridge.Prove(l.w.ctx, q) // the next check-in proves again
 		l.checkInIfChanged()
 	})
@@ -346,12 +346,12 @@ func (l *life) checkInIfChanged() {
 	}
 }
 
-// bring delivers a check-in's answer to the bridge, or loses it.
-func (l *life) bring(q plan.Queue, number int64, messages []codalab.Message, ok bool) {
+// bringAnswer delivers a check-in's answer to the bridge, or loses it.
+func (l *life) bringAnswer(q plan.Queue, number int64, messages []codalab.Message, ok bool) {
 	w := l.w
-	after := w.dice.takes(ofCheckIns, 5*time.Millisecond, 500*time.Millisecond)
+	after := w.dice.duration(ofCheckIns, 5*time.Millisecond, 500*time.Millisecond)
 	if w.fault(AnswerLate) {
-		after = w.dice.span(AnswerLate, time.Second, 20*time.Second)
+		after = w.dice.faultDuration(AnswerLate, time.Second, 20*time.Second)
 	}
 	lost := !ok || w.fault(AnswerLost)
 	twice := w.fault(AnswerDoubled)
@@ -362,7 +362,7 @@ func (l *life) bring(q plan.Queue, number int64, messages []codalab.Message, ok 
 		}
 		l.answered(q, number, messages)
 		if twice {
-			l.at(w.dice.span(AnswerDoubled, 0, time.Minute), func() { l.deliver(q, number, messages) })
+			l.at(w.dice.faultDuration(AnswerDoubled, 0, time.Minute), func() { l.deliver(q, number, messages) })
 		}
 	})
 }
@@ -401,5 +401,5 @@ func (l *life) narrate(d plan.Decision) {
 	for _, k := range d.Effects {
 		kinds += " " + string(k)
 	}
-	l.w.tell("decided", "%s.%d %s: %s →%s", short(d.Next.Bundle), d.Next.Attempt, d.Next.Phase, d.Next.Reason, kinds)
+	l.w.logf("decided", "%s.%d %s: %s →%s", short(d.Next.Bundle), d.Next.Attempt, d.Next.Phase, d.Next.Reason, kinds)
 }

@@ -59,7 +59,7 @@ func (w *world) slurmGoesDown() {
 	}
 	w.slurm.down = true
 	w.slurm.Stop(w.wall())
-	w.at(w.dice.span(SlurmDown, time.Second, 3*time.Minute), func() {
+	w.at(w.dice.faultDuration(SlurmDown, time.Second, 3*time.Minute), func() {
 		w.slurm.down = false
 		w.slurm.Start(w.wall())
 		w.slurm.settle()
@@ -67,17 +67,17 @@ func (w *world) slurmGoesDown() {
 }
 
 func (w *world) databaseGoesDown() {
-	w.slurm.Database.DownUntil = w.wall().Add(w.dice.span(DatabaseDown, time.Second, 10*time.Minute))
+	w.slurm.Database.DownUntil = w.wall().Add(w.dice.faultDuration(DatabaseDown, time.Second, 10*time.Minute))
 }
 
 func (w *world) databaseFallsBehind() {
-	w.slurm.Database.Behind = w.dice.span(DatabaseBehind, time.Second, 3*time.Minute)
+	w.slurm.Database.Behind = w.dice.faultDuration(DatabaseBehind, time.Second, 3*time.Minute)
 	w.at(5*time.Minute, func() { w.slurm.Database.Behind = 0 })
 }
 
 func (w *world) databaseLosesEnds() {
 	w.slurm.Database.LosesEnds = true
-	w.at(w.dice.span(DatabaseLosesEnds, time.Second, 3*time.Minute), func() { w.slurm.Database.LosesEnds = false })
+	w.at(w.dice.faultDuration(DatabaseLosesEnds, time.Second, 3*time.Minute), func() { w.slurm.Database.LosesEnds = false })
 }
 
 // slurmForgets loses the controller's state. Foreign jobs go with it.
@@ -87,7 +87,7 @@ func (w *world) slurmForgets() {
 	}
 	for _, b := range w.disk.bundles {
 		for _, a := range b.attempts {
-			a.disturb("Slurm forgot its jobs")
+			a.notePlatformCause("Slurm forgot its jobs")
 		}
 	}
 	w.slurm.foreign = nil
@@ -101,14 +101,14 @@ func (w *world) slurmForgets() {
 
 // strikeJob lets something happen to one of the live jobs of the bridge.
 func (w *world) strikeJob(what string, strike func(j sbatch.Job)) {
-	j, ok := w.slurm.live()
+	j, ok := w.slurm.pickLiveJob()
 	if !ok || w.slurm.down {
 		return
 	}
 	if a := w.attemptOf(j.Name); a != nil {
-		a.trouble(what)
+		a.noteCause(what)
 		if what != "cancelled by an administrator" {
-			a.disturb(what)
+			a.notePlatformCause(what)
 		}
 	}
 	strike(j)
@@ -124,7 +124,7 @@ func (w *world) adminCancels() {
 }
 
 func (w *world) preempted() {
-	w.strikeJob("preempted", func(j sbatch.Job) { w.slurm.Preempt(w.wall(), j.ID, w.dice.half(Preempted)) })
+	w.strikeJob("preempted", func(j sbatch.Job) { w.slurm.Preempt(w.wall(), j.ID, w.dice.coin(Preempted)) })
 }
 
 func (w *world) nodeDies() { w.loseNode("its node died", (*worker).vanish) }
@@ -141,12 +141,12 @@ func (w *world) loseNode(what string, lose func(*worker)) {
 		}
 		for _, wk := range w.slurm.workers {
 			if wk.launch.Node == j.Nodes && !wk.ended {
-				wk.attempt.disturb(what)
+				wk.attempt.notePlatformCause(what)
 				lose(wk)
 			}
 		}
-		w.at(w.dice.takes(ofMishaps, 20*time.Second, time.Minute), func() { w.setNode(j.Nodes, slurmtest.NodeLost) })
-		w.at(w.dice.takes(ofMishaps, 2*time.Minute, 8*time.Minute), func() { w.setNode(j.Nodes, slurmtest.NodeResume) })
+		w.at(w.dice.duration(ofMishaps, 20*time.Second, time.Minute), func() { w.setNode(j.Nodes, slurmtest.NodeLost) })
+		w.at(w.dice.duration(ofMishaps, 2*time.Minute, 8*time.Minute), func() { w.setNode(j.Nodes, slurmtest.NodeResume) })
 	})
 }
 
@@ -160,7 +160,7 @@ func (w *world) setNode(node, state string) {
 		if wk.launch.Node != node || wk.ended {
 			continue
 		}
-		wk.attempt.disturb("its node went down")
+		wk.attempt.notePlatformCause("its node went down")
 		wk.cut = state == slurmtest.NodeLost
 		wk.attempt.cut = wk.attempt.cut || wk.cut
 	}
@@ -170,7 +170,7 @@ func (w *world) setNode(node, state string) {
 
 func (w *world) purged() {
 	for n := range w.server.made {
-		if b := w.disk.bundles[bundleID(n)]; b != nil && w.dice.any(ofMishaps, 2) == 0 {
+		if b := w.disk.bundles[bundleID(n)]; b != nil && w.dice.below(ofMishaps, 2) == 0 {
 			w.disk.purge(b)
 			return
 		}
@@ -178,17 +178,17 @@ func (w *world) purged() {
 }
 
 func (w *world) serverGoesDown() {
-	w.server.downUntil = w.now + w.dice.span(ServerDown, time.Second, 2*time.Minute)
+	w.server.downUntil = w.now + w.dice.faultDuration(ServerDown, time.Second, 2*time.Minute)
 }
 
 func (w *world) diskGetsLow() {
 	w.disk.low = true
-	w.at(w.dice.span(DiskLow, time.Second, 4*time.Minute), func() { w.disk.low = false })
+	w.at(w.dice.faultDuration(DiskLow, time.Second, 4*time.Minute), func() { w.disk.low = false })
 }
 
 func (w *world) restaged() {
 	if n := len(w.server.bundles); n > 0 {
-		w.server.restage(w.server.bundles[w.dice.any(ofMishaps, uint64(n))])
+		w.server.restage(w.server.bundles[w.dice.below(ofMishaps, uint64(n))])
 	}
 }
 

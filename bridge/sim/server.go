@@ -74,24 +74,24 @@ func (s *server) create() {
 	w := s.w
 	b := &bundle{uuid: bundleID(s.made), state: codalab.StateStaged, since: w.now}
 	s.made++
-	b.wants.seconds = w.dice.takes(ofUsers, 0, time.Minute)
-	switch w.dice.any(ofUsers, 12) {
+	b.wants.seconds = w.dice.duration(ofUsers, 0, time.Minute)
+	switch w.dice.below(ofUsers, 12) {
 	case 0:
-		b.wants.seconds = w.dice.takes(ofUsers, time.Minute, 5*time.Minute)
+		b.wants.seconds = w.dice.duration(ofUsers, time.Minute, 5*time.Minute)
 	case 1:
 		b.wants.seconds = time.Hour // until its limit
 	case 2:
 		b.wants.code = 3
 	case 3:
-		b.wants.bad = w.dice.any(ofUsers, 3) == 0
+		b.wants.bad = w.dice.below(ofUsers, 3) == 0
 	}
 	s.bundles = append(s.bundles, b)
 	w.wants[b.uuid] = b.wants
-	w.tell("user", "%s: %+v", short(b.uuid), b.wants)
-	if w.dice.any(ofUsers, 3) == 0 {
-		w.at(w.dice.takes(ofUsers, 0, 5*time.Minute), func() { s.kill(b.uuid) })
+	w.logf("user", "%s: %+v", short(b.uuid), b.wants)
+	if w.dice.below(ofUsers, 3) == 0 {
+		w.at(w.dice.duration(ofUsers, 0, 5*time.Minute), func() { s.kill(b.uuid) })
 	}
-	s.stir()
+	s.promptCheckIn()
 }
 
 func (s *server) kill(uuid string) {
@@ -99,14 +99,14 @@ func (s *server) kill(uuid string) {
 	if b == nil || b.state.Final() {
 		return
 	}
-	s.w.tell("user", "kills %s", short(uuid))
+	s.w.logf("user", "kills %s", short(uuid))
 	b.killed, b.killedAt = true, s.w.now
 	s.w.killed[uuid] = true
 	if !b.state.OnWorker() {
 		s.enter(b, codalab.StateKilled)
 		return
 	}
-	s.stir()
+	s.promptCheckIn()
 }
 
 func (s *server) find(uuid string) *bundle {
@@ -120,19 +120,19 @@ func (s *server) find(uuid string) *bundle {
 
 func (s *server) enter(b *bundle, state codalab.State) {
 	if b.state != state {
-		s.w.tell("server", "%s %s → %s", short(b.uuid), b.state, state)
+		s.w.logf("server", "%s %s → %s", short(b.uuid), b.state, state)
 	}
 	b.state, b.since = state, s.w.now
 	b.heard = s.w.now
 }
 
-// stir makes the bridge check in soon, as the end of a held check-in would. CodaLab's own server
+// promptCheckIn makes the bridge check in soon, as the end of a held check-in would. CodaLab's own server
 // answers the check-in that it holds.
-func (s *server) stir() {
+func (s *server) promptCheckIn() {
 	if !s.repeats {
 		return
 	}
-	s.w.at(s.w.dice.takes(ofServer, 10*time.Millisecond, time.Second), func() {
+	s.w.at(s.w.dice.duration(ofServer, 10*time.Millisecond, time.Second), func() {
 		for _, l := range s.w.lives {
 			l.checkInSoon()
 		}
@@ -265,7 +265,7 @@ func (s *server) backUp() {
 
 // restore puts the copy in the database's place.
 func (s *server) restore() {
-	s.w.tell("server", "restored; it knows %d of %d bundles", len(s.backup), len(s.bundles))
+	s.w.logf("server", "restored; it knows %d of %d bundles", len(s.backup), len(s.bundles))
 	s.bundles = s.bundles[:len(s.backup)]
 	for i, old := range s.backup {
 		now := s.bundles[i]
@@ -276,7 +276,7 @@ func (s *server) restore() {
 		old.forgiven = now.forgiven || old.state.OnWorker() && (!ok || row.Dropped)
 		*s.bundles[i] = old
 	}
-	s.stir()
+	s.promptCheckIn()
 }
 
 // restage offers a bundle again that a worker has.
@@ -284,7 +284,7 @@ func (s *server) restage(b *bundle) {
 	if b.state.OnWorker() {
 		b.assigned = false
 		s.enter(b, codalab.StateStaged)
-		s.stir()
+		s.promptCheckIn()
 	}
 }
 
@@ -314,9 +314,9 @@ func (s service) StartBundle(_ context.Context, _, uuid string, in codalab.Start
 	fails := s.w.fault(ClaimFails)
 	switch {
 	case !fails:
-	case s.w.dice.half(ClaimFails):
+	case s.w.dice.coin(ClaimFails):
 		return false, &codalab.Error{Status: http.StatusBadGateway, Message: "before"}
-	case s.w.dice.any(ofServer, 2) == 0:
+	case s.w.dice.below(ofServer, 2) == 0:
 		return false, &codalab.Error{Status: http.StatusForbidden, Message: "not now"}
 	}
 	b := srv.find(uuid)

@@ -94,8 +94,8 @@ func (s *slurm) anyLive() bool {
 	return false
 }
 
-// live picks one of the live jobs of this bridge; ok is false if it has none.
-func (s *slurm) live() (job sbatch.Job, ok bool) {
+// pickLiveJob picks one of the live jobs of this bridge; ok is false if it has none.
+func (s *slurm) pickLiveJob() (job sbatch.Job, ok bool) {
 	snapshot, err := s.Observe(s.w.wall(), researcher)
 	if err != nil {
 		return sbatch.Job{}, false
@@ -109,7 +109,7 @@ func (s *slurm) live() (job sbatch.Job, ok bool) {
 	if len(live) == 0 {
 		return sbatch.Job{}, false
 	}
-	return live[s.w.dice.any(ofMishaps, uint64(len(live)))], true
+	return live[s.w.dice.below(ofMishaps, uint64(len(live)))], true
 }
 
 // beginOrphan submits an orphan job, which the bridge has to cancel.
@@ -151,14 +151,14 @@ func (c commands) Submit(_ context.Context, r sbatch.Request) (sbatch.JobID, err
 	}
 	w.checkSubmission(r)
 	c.checkBackOff("sbatch")
-	disturb := func() {
+	noteNoJob := func() {
 		if a := w.attemptOf(r.Name); a != nil {
-			a.disturb("sbatch made no job")
+			a.notePlatformCause("sbatch made no job")
 		}
 	}
 	submit := func() (sbatch.JobID, error) {
 		id, err := w.slurm.Submit(w.wall(), researcher, r)
-		w.tell("sbatch", "%s: job %d, %v", r.Name, id, err)
+		w.logf("sbatch", "%s: job %d, %v", r.Name, id, err)
 		w.slurm.made(id, r.Name)
 		if a := w.attemptOf(r.Name); a != nil {
 			a.job = cmp.Or(a.job, id)
@@ -168,13 +168,13 @@ func (c commands) Submit(_ context.Context, r sbatch.Request) (sbatch.JobID, err
 	}
 	switch {
 	case w.slurm.down:
-		disturb()
+		noteNoJob()
 		return 0, unclear("Unable to contact slurm controller (connect failure)")
 	case w.fault(SubmitFails):
-		disturb()
+		noteNoJob()
 		return 0, unclear("Socket timed out on send/recv operation")
 	case w.fault(SubmitLate):
-		w.at(w.dice.span(SubmitLate, 0, submitBound-10*time.Second), func() {
+		w.at(w.dice.faultDuration(SubmitLate, 0, submitBound-10*time.Second), func() {
 			if !w.slurm.down {
 				_, _ = submit() // the answer is lost
 			}
@@ -186,8 +186,8 @@ func (c commands) Submit(_ context.Context, r sbatch.Request) (sbatch.JobID, err
 		bad := r
 		bad.GPUs = 8
 		_, err := w.slurm.Submit(w.wall(), researcher, bad)
-		if w.dice.half(SubmitGhost) {
-			disturb()
+		if w.dice.coin(SubmitGhost) {
+			noteNoJob()
 			return 0, unclear("signal: killed") // sbatch was killed before it could print the refusal
 		}
 		w.noteRefused(r.Name)
@@ -245,8 +245,7 @@ func (c commands) QueryAccounting(_ context.Context, since time.Time, names []st
 	if c.dead || w.fault(AccountingFails) {
 		return nil, errTimeout
 	}
-	jobs, err := w.slurm.QueryAccounting(w.wall(), researcher, since, names)
-	return jobs, err
+	return w.slurm.QueryAccounting(w.wall(), researcher, since, names)
 }
 
 // Cancel runs scancel.
@@ -262,7 +261,7 @@ func (c commands) Cancel(_ context.Context, id sbatch.JobID, name string) error 
 	}
 	w.checkCancel(id, name)
 	err := w.slurm.Cancel(w.wall(), researcher, id, name)
-	w.tell("scancel", "%d %s: %v", id, name, err)
+	w.logf("scancel", "%d %s: %v", id, name, err)
 	w.slurm.settle()
 	if w.fault(CancelLost) || c.crashes() {
 		return errTimeout
@@ -288,15 +287,15 @@ func (s *slurm) made(id sbatch.JobID, submission string) {
 	}
 	if w.fault(JobWaits) {
 		s.Hold(w.wall(), id)
-		w.at(w.dice.span(JobWaits, time.Second, 5*time.Minute), func() { s.release(id) })
+		w.at(w.dice.faultDuration(JobWaits, time.Second, 5*time.Minute), func() { s.release(id) })
 	}
 	if w.accountsTell() && w.fault(JobHidden) {
 		s.hidden[id] = true
-		w.at(w.dice.span(JobHidden, time.Second, 3*time.Minute), func() { delete(s.hidden, id) })
+		w.at(w.dice.faultDuration(JobHidden, time.Second, 3*time.Minute), func() { delete(s.hidden, id) })
 	}
 	if w.fault(BootFails) {
 		if a := w.attemptOf(submission); a != nil {
-			a.disturb("its node did not boot")
+			a.notePlatformCause("its node did not boot")
 		}
 		s.FailBoot(w.wall(), id)
 	}

@@ -96,7 +96,7 @@ func (s *server) send(m codalab.Message) bool {
 // manage is one pass of the bundle manager, and schedules the next one
 // (codalab/server/bundle_manager.py: _schedule_run_bundles).
 func (s *server) manage() {
-	s.w.at(s.w.dice.takes(ofServer, managerPause, managerLonger), s.manage)
+	s.w.at(s.w.dice.duration(ofServer, managerPause, managerLonger), s.manage)
 	if s.isDown() {
 		return
 	}
@@ -147,7 +147,7 @@ func (s *server) acknowledge(b *bundle) {
 		return
 	}
 	uuid := b.uuid
-	s.w.at(s.w.dice.takes(ofServer, time.Millisecond, finishingDelay), func() {
+	s.w.at(s.w.dice.duration(ofServer, time.Millisecond, finishingDelay), func() {
 		if b := s.find(uuid); b != nil && b.state == codalab.StateFinalizing {
 			s.conclude(b)
 		}
@@ -158,11 +158,11 @@ func (s *server) acknowledge(b *bundle) {
 // succeeded. CodaLab's own server then discards the contents, and makes the bundle failed in any
 // state (codalab/rest/bundles.py: _update_bundle_contents_blob).
 func (s *server) mayBreakOff(b *bundle) {
-	if b == nil || s.repeats || s.w.dice.any(ofServer, 2) == 0 {
+	if b == nil || s.repeats || s.w.dice.below(ofServer, 2) == 0 {
 		return
 	}
 	uuid := b.uuid
-	s.w.at(s.w.dice.takes(ofServer, 0, 20*time.Second), func() {
+	s.w.at(s.w.dice.duration(ofServer, 0, 20*time.Second), func() {
 		if b := s.find(uuid); b != nil {
 			b.upload, b.lost = nil, "Upload failed: connection reset"
 			s.enter(b, codalab.StateFailed)

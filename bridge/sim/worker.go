@@ -36,8 +36,8 @@ func (s *slurm) startWorker(l slurmtest.Launch) {
 	wk := &worker{w: w, launch: l, bundle: w.disk.bundle(uuid), attempt: w.disk.attempt(uuid, n)}
 	wk.token = "worker " + strconv.Itoa(len(s.workers)) + " of job " + l.Job.String()
 	s.workers = append(s.workers, wk)
-	w.tell("worker", "%s.%d starts on %s, job %s", short(uuid), n, l.Node, wk.token)
-	wk.at(w.dice.takes(ofWorkers, 20*time.Millisecond, time.Second), wk.begin)
+	w.logf("worker", "%s.%d starts on %s, job %s", short(uuid), n, l.Node, wk.token)
+	wk.at(w.dice.duration(ofWorkers, 20*time.Millisecond, time.Second), wk.begin)
 }
 
 // at schedules an event that comes only if the worker still runs.
@@ -52,7 +52,7 @@ func (wk *worker) at(after time.Duration, do func()) {
 // dies takes a chance for the worker's death.
 func (wk *worker) dies() bool {
 	if !wk.ended && wk.w.fault(WorkerDies) {
-		wk.attempt.disturb("its worker died")
+		wk.attempt.notePlatformCause("its worker died")
 		wk.end(slurmtest.End{Signal: 9})
 	}
 	return wk.ended
@@ -80,7 +80,7 @@ func (wk *worker) begin() {
 		return
 	}
 	if w.fault(BeginUnknown) {
-		a.disturb("its worker did not learn that it had begun")
+		a.notePlatformCause("its worker did not learn that it had begun")
 		wk.end(slurmtest.End{Code: 1})
 		return
 	}
@@ -92,15 +92,15 @@ func (wk *worker) begin() {
 	w.checkBegin(wk)
 	w.disk.ring(wk.bundle.uuid, a.number)
 	if w.fault(WorkerOOM) {
-		wk.at(w.dice.span(WorkerOOM, 0, 30*time.Second), func() {
-			a.trouble("out of memory")
+		wk.at(w.dice.faultDuration(WorkerOOM, 0, 30*time.Second), func() {
+			a.noteCause("out of memory")
 			wk.end(slurmtest.End{Signal: 9, OutOfMemory: true})
 		})
 	}
 	wants := w.wants[wk.bundle.uuid]
 	if w.fault(WorkerDies) {
-		wk.at(w.dice.span(WorkerDies, 0, wants.seconds+time.Second), func() {
-			a.disturb("its worker died")
+		wk.at(w.dice.faultDuration(WorkerDies, 0, wants.seconds+time.Second), func() {
+			a.notePlatformCause("its worker died")
 			wk.end(slurmtest.End{Signal: 9})
 		})
 	}
@@ -128,7 +128,7 @@ func (wk *worker) leave(exit spool.Exit, end slurmtest.End) {
 	w, a := wk.w, wk.attempt
 	switch {
 	case !a.there || w.fault(ExitUnwritable):
-		a.disturb("its exit record was not written")
+		a.notePlatformCause("its exit record was not written")
 	default:
 		a.exit = written[spool.Exit]{&exit, w.disk.seen()}
 		if wk.dies() {
@@ -147,15 +147,15 @@ func (wk *worker) signal(kill bool) {
 	switch {
 	case wk.ended:
 	case kill:
-		wk.attempt.disturb("killed by Slurm")
+		wk.attempt.notePlatformCause("killed by Slurm")
 		wk.end(slurmtest.End{Signal: 9})
 	case !wk.told:
 		wk.told = true
 		if !wk.owns {
 			return // begin sees it
 		}
-		wk.attempt.trouble("told to stop by Slurm")
-		wk.at(w.dice.takes(ofWorkers, 10*time.Millisecond, 5*time.Second), func() {
+		wk.attempt.noteCause("told to stop by Slurm")
+		wk.at(w.dice.duration(ofWorkers, 10*time.Millisecond, 5*time.Second), func() {
 			code := 143
 			wk.leave(spool.Exit{
 				Token: wk.token, Cause: spool.CausePlatform, ExitCode: &code, Terminated: true,
@@ -172,7 +172,7 @@ func (wk *worker) end(e slurmtest.End) {
 	}
 	wk.vanish()
 	w := wk.w
-	w.tell("worker", "%s.%d ends: %+v", short(wk.bundle.uuid), wk.attempt.number, e)
+	w.logf("worker", "%s.%d ends: %+v", short(wk.bundle.uuid), wk.attempt.number, e)
 	if !wk.cut && !wk.forgotten {
 		w.slurm.Ended(w.wall(), wk.launch.Job, wk.launch.Restart, e)
 		w.slurm.settle()

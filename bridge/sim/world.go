@@ -138,14 +138,14 @@ func newWorld(ctx context.Context, seed uint64, o Options) *world {
 // newPolicy is the seed's policy.
 func (w *world) newPolicy() plan.Policy {
 	retry := plan.RetryNever
-	if w.dice.any(ofUsers, 2) == 0 {
+	if w.dice.below(ofUsers, 2) == 0 {
 		retry = plan.RetryOnPlatform
 	}
 	q := plan.Queue{
 		Name: "cpu", Tag: "cpu", Partition: "cpu", DefaultTime: 10 * time.Minute, TimeGrace: 2 * time.Minute,
-		MaxInFlight: int(w.dice.any(ofUsers, 3)) * 2, RetryBegun: retry, //nolint:gosec // below 3
+		MaxInFlight: int(w.dice.below(ofUsers, 3)) * 2, RetryBegun: retry, //nolint:gosec // below 3
 	}
-	if w.dice.any(ofUsers, 2) == 0 {
+	if w.dice.below(ofUsers, 2) == 0 {
 		q.Extra = requeueable
 	}
 	keep := 2 * time.Minute // longer than the server takes to apply a check-in that failed
@@ -155,7 +155,7 @@ func (w *world) newPolicy() plan.Policy {
 	return plan.Policy{
 		Bridge: "b1b2b3", Owner: "ann", Layout: "/shared", Worker: "/shared/bin/0/cl-worker",
 		Queues: map[string]plan.Queue{"cpu": q}, SubmitGrace: submitBound + 20*time.Second, OrphanGrace: 4 * time.Minute,
-		CancelOrphans: true, RecordAge: slurmSite.MinJobAge, Accounting: w.dice.any(ofUsers, 4) > 0, Settle: settle, StuckFor: 30 * time.Second,
+		CancelOrphans: true, RecordAge: slurmSite.MinJobAge, Accounting: w.dice.below(ofUsers, 4) > 0, Settle: settle, StuckFor: 30 * time.Second,
 		StagePatience: time.Hour, CollectPatience: 72 * time.Hour, LongestAckPause: 3 * time.Minute, MaxAttempts: 3,
 		KeepAfterAck: keep, LowWater: plan.LowWater{Bytes: lowWater},
 	}
@@ -172,10 +172,10 @@ const (
 
 // begin sets the site going.
 func (w *world) begin() {
-	for range 1 + w.dice.any(ofUsers, 6)*w.dice.any(ofUsers, 3)/4 { // one, seldom two or three
-		w.at(w.dice.takes(ofUsers, 0, time.Minute), w.server.create)
+	for range 1 + w.dice.below(ofUsers, 6)*w.dice.below(ofUsers, 3)/4 { // one, seldom two or three
+		w.at(w.dice.duration(ofUsers, 0, time.Minute), w.server.create)
 	}
-	switch w.dice.any(ofUsers, 8) {
+	switch w.dice.below(ofUsers, 8) {
 	case 0, 1:
 		w.slurm.beginForeign()
 	case 2:
@@ -205,13 +205,13 @@ func (w *world) fault(k Kind) bool {
 		return false
 	}
 	if w.log != nil {
-		w.tell("!", "%s", w.dice.struck[len(w.dice.struck)-1])
+		w.logf("!", "%s", w.dice.struck[len(w.dice.struck)-1])
 	}
 	return true
 }
 
-// tell logs an event.
-func (w *world) tell(who, format string, args ...any) {
+// logf logs an event.
+func (w *world) logf(who, format string, args ...any) {
 	if w.log == nil {
 		return
 	}

@@ -62,7 +62,7 @@ func (b *bundle) object() codalab.Object {
 }
 
 // makeBundles is codalab/rest/bundles.py: _create_bundles.
-func (s *Server) makeBundles(w http.ResponseWriter, r *http.Request, u *account, in []codalab.Object) error {
+func (s *Server) makeBundles(w http.ResponseWriter, _ *http.Request, u *account, in []codalab.Object) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var made []codalab.Object
@@ -71,7 +71,7 @@ func (s *Server) makeBundles(w http.ResponseWriter, r *http.Request, u *account,
 		if err != nil {
 			return err
 		}
-		if b.kind != codalab.TypeRun || r.URL.Query().Get("wait_for_upload") == "1" {
+		if b.kind != codalab.TypeRun {
 			b.state = codalab.StateUploading
 		}
 		s.bundles = append(s.bundles, b)

@@ -194,6 +194,7 @@ func (on *trial) upload() {
 	u.describe(uuid, "first").wantStatus(http.StatusNotFound, "Path 'first' in bundle "+uuid+" not found")
 	u.blob(uuid, "first").wantStatus(http.StatusNotFound, "Path 'first' in bundle "+uuid+" not found")
 	u.blob(uuid, "", "Range", "bytes=1-4").wantStatus(http.StatusBadRequest)
+	w.uploads(uuid, archive("out", "too late")).wantStatus(http.StatusForbidden, "Contents cannot be modified, bundle already finalized.")
 }
 
 func (on *trial) brokenUpload() {
@@ -227,11 +228,6 @@ func (on *trial) brokenUpload() {
 		u.awaitState(uuid, want)
 		on.wantEqual("the file", string(u.blob(uuid, "out").wantStatus(http.StatusOK).body), "hello")
 	}
-}
-
-func (on *trial) uploadTooLate() {
-	_, w, uuid := on.readyRun()
-	w.uploads(uuid, archive("out", "hello")).wantStatus(http.StatusForbidden, "Contents cannot be modified, bundle already finalized.")
 }
 
 func (on *trial) refusedCalls() {

@@ -51,26 +51,6 @@ func TestCheckInThatIsLateBringsARunBack(t *testing.T) {
 	})
 }
 
-func TestDiscardedUploadIsMissed(t *testing.T) {
-	t.Parallel()
-	times := 0
-	faults := stocktest.Faults{DiscardUpload: func(string) bool {
-		times++
-		return times == 1
-	}}
-	atStandIn(t, faults, func(on *trial, _ *stocktest.Server) {
-		u, w, uuid := on.runningRun()
-		for _, want := range []int{http.StatusNotFound, http.StatusOK} {
-			w.uploads(uuid, archive("out", "hello")).wantStatus(http.StatusOK)
-			w.finishReady(uuid)
-			u.describe(uuid, "").wantStatus(want)
-			// A late report makes the bundle's contents ones that may change.
-			w.startCheckIn(running(uuid))
-			u.awaitState(uuid, codalab.StateWorkerOffline)
-		}
-	})
-}
-
 func TestRestartBreaksCheckInsAndDroppedTokensAreRefused(t *testing.T) {
 	t.Parallel()
 	atStandIn(t, stocktest.Faults{}, func(on *trial, s *stocktest.Server) {

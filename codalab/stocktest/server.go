@@ -47,9 +47,6 @@ type Faults struct {
 	LoseAnswer func(r *http.Request) bool
 	// BeforeCheckIn is called before a check-in is applied. It delays the check-in by waiting.
 	BeforeCheckIn func()
-	// DiscardUpload is called after contents have been stored. If it returns true, the server
-	// discards them, but answers with 200.
-	DiscardUpload func(uuid string) bool
 }
 
 // Server is a stand-in for CodaLab's own server: an http.Handler of what lies below /rest. It

@@ -27,13 +27,6 @@ func (s *Server) put(_ http.ResponseWriter, r *http.Request, u *account) error {
 	if final {
 		return refuse(http.StatusForbidden, "Contents cannot be modified, bundle already finalized.")
 	}
-	end := codalab.State(query.Get("state_on_success"))
-	if end == "" {
-		end = codalab.StateReady
-	}
-	if !end.Final() {
-		return refuse(http.StatusBadRequest, "state_on_success must be one of ready|failed|killed")
-	}
 	if name := query.Get("filename"); name != "" {
 		unpack := query.Get("unpack") != "0" && (strings.HasSuffix(name, ".tar.gz") || strings.HasSuffix(name, ".tgz"))
 		if err := s.replace(r, b, unpack); err != nil {
@@ -42,7 +35,7 @@ func (s *Server) put(_ http.ResponseWriter, r *http.Request, u *account) error {
 	}
 	if query.Get("finalize_on_success") != "0" {
 		s.mu.Lock()
-		b.state = end
+		b.state = codalab.StateReady
 		s.mu.Unlock()
 	}
 	return nil
@@ -69,9 +62,6 @@ func (s *Server) replace(r *http.Request, b *bundle, unpack bool) error {
 	s.mu.Lock()
 	b.set(codalab.Metadata{"data_size": size})
 	s.mu.Unlock()
-	if discard := s.o.Faults.DiscardUpload; discard != nil && discard(b.uuid) {
-		return s.store.RemoveAll(b.uuid)
-	}
 	return nil
 }
 

@@ -143,19 +143,16 @@ func (on *trial) restaged() {
 	w.finishReady(uuid)
 }
 
-func (on *trial) lateFinalizing() { on.late(func(uuid string) object { return ended(uuid, 0) }) }
-
-func (on *trial) lateRunning() { on.late(running) }
-
-// late reports a run that is ready.
-func (on *trial) late(report func(uuid string) object) {
+func (on *trial) late() {
 	u, w, uuid := on.readyRun()
-	w.startCheckIn(report(uuid))
-	u.awaitState(uuid, codalab.StateWorkerOffline)
-	u.wantStates(uuid, 3*time.Second, codalab.StateWorkerOffline)
-	// Another report of its end is acknowledged as the first one was.
-	w.finishReady(uuid)
-	u.wantStates(uuid, 3*time.Second, codalab.StateReady)
+	for _, report := range []object{ended(uuid, 0), running(uuid)} {
+		w.startCheckIn(report)
+		u.awaitState(uuid, codalab.StateWorkerOffline)
+		u.wantStates(uuid, 3*time.Second, codalab.StateWorkerOffline)
+		// Another report of its end is acknowledged as the first one was.
+		w.finishReady(uuid)
+		u.wantStates(uuid, 3*time.Second, codalab.StateReady)
+	}
 }
 
 func (on *trial) claimedLongAgo() {

@@ -134,7 +134,7 @@ func TestOnlyOneProgramHoldsTheLock(t *testing.T) {
 		if _, err := sqldb.Lock(t.Context(), where); !errors.Is(err, sqldb.ErrLocked) {
 			t.Errorf("second lock: %v", err)
 		}
-		open(t, where, table) // a lock keeps nobody out
+		open(t, where, table) // a lock does not prevent opening
 		release()
 		locked(false)
 		again, err := sqldb.Lock(t.Context(), where)

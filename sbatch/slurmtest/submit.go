@@ -110,16 +110,11 @@ func (c *Controller) admit(now time.Time, uid int, r sbatch.Request) (*spec, *Pa
 	return s, p, c.withinLimits(uid, s)
 }
 
-// checkScript makes the checks of sbatch itself.
+// checkScript makes some of the checks of sbatch itself.
 func (s *spec) checkScript() error {
 	switch {
 	case s.Script == "":
 		return s.object("Batch script is empty!")
-	case strings.TrimSpace(s.Script) == "":
-		return s.object("Batch script contains only whitespace!")
-	case !strings.HasPrefix(s.Script, "#!"):
-		return s.object("This does not look like a batch script.  The first",
-			"line must start with #! followed by the path to an interpreter.", "For instance: #!/bin/sh")
 	case strings.Contains(s.Script, "\r\n"):
 		return s.object(`Batch script contains DOS line breaks (\r\n)`, `instead of expected UNIX line breaks (\n).`)
 	}
@@ -130,10 +125,7 @@ func (c *Controller) partitionOf(s *spec) (*Partition, error) {
 	i := slices.IndexFunc(c.partitions, func(p Partition) bool {
 		return p.Name == s.Partition || s.Partition == "" && p.Default
 	})
-	switch {
-	case i < 0 && s.Partition == "":
-		return nil, s.refuse("No partition specified or system default partition")
-	case i < 0:
+	if i < 0 {
 		return nil, s.refuse("Invalid partition name specified", "invalid partition specified: "+s.Partition)
 	}
 	p := &c.partitions[i]
