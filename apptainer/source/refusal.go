@@ -115,7 +115,7 @@ func refusing(base http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(req *http.Request) (*http.Response, error) {
 		resp, err := base.RoundTrip(req)
 		if err != nil {
-			return nil, err
+			return nil, err //nolint:wrapcheck // it is the transport's
 		}
 		switch status := resp.StatusCode; {
 		case status == http.StatusTooManyRequests, status == http.StatusRequestTimeout, status >= http.StatusInternalServerError:
