@@ -8,8 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
@@ -232,95 +230,6 @@ func (b *Bridge) save(ctx context.Context, s *step) error {
 		b.publish(s.rows[i])
 	}
 	return nil
-}
-
-// admit returns the effects to be started. At most one of a kind runs for an attempt of a
-// bundle. Forget is the ledger's, and done at once.
-func (b *Bridge) admit(ctx context.Context, s *step) ([]plan.Effect, error) {
-	admitted := b.releaseHeld(s.now)
-	for _, e := range s.effects {
-		if i, ok := s.places[e.Row.Bundle]; ok {
-			e.Row = s.rows[i]
-		}
-		switch {
-		case e.Kind == plan.Forget:
-			if err := b.Ledger.Delete(ctx, *e.Row); err != nil {
-				return nil, fmt.Errorf("forget bundle: %w", err)
-			}
-			b.rows.remove(e.Row.Bundle)
-			b.view.remove(*e.Row)
-		case !b.active.begin(e):
-		case !b.mayStart(s.now, e.Kind):
-			b.held = append(b.held, e)
-		default:
-			admitted = append(admitted, e)
-		}
-	}
-	return admitted, nil
-}
-
-// mayStart reports whether an effect of a kind may be started now, and counts it as started. An
-// irrevocable effect waits until Slurm has been seen; submissions and cancellations keep to the
-// pace.
-func (b *Bridge) mayStart(now time.Time, k plan.Kind) bool {
-	if !b.observed && irrevocable(k) {
-		return false
-	}
-	var pace *rate.Limiter
-	switch k { //nolint:exhaustive // the others do not ask the controller
-	case plan.Submit:
-		pace = b.submits
-	case plan.Cancel:
-		pace = b.cancels
-	default:
-		return true
-	}
-	return pace.AllowN(now, 1)
-}
-
-// releaseHeld returns the held effects that may be started now. It drops those of rows that
-// have moved on.
-func (b *Bridge) releaseHeld(now time.Time) []plan.Effect {
-	var admitted, held []plan.Effect
-	for _, e := range b.held {
-		if e.Row.Bundle != "" { // an orphan job has none
-			r := b.rows.get(e.Row.Bundle)
-			if r == nil || r.Phase != e.Row.Phase || r.Attempt != e.Row.Attempt {
-				b.active.end(e)
-				continue
-			}
-			e.Row = r
-		}
-		if b.mayStart(now, e.Kind) {
-			admitted = append(admitted, e)
-		} else {
-			held = append(held, e)
-		}
-	}
-	b.held = held
-	return admitted
-}
-
-// heldOf is how many effects of a kind are held.
-func (b *Bridge) heldOf(k plan.Kind) int {
-	n := 0
-	for _, e := range b.held {
-		if e.Kind == k {
-			n++
-		}
-	}
-	return n
-}
-
-// irrevocable reports whether an effect waits until Slurm has been seen: only then is it known
-// that the ledger is not older than Slurm's jobs.
-func irrevocable(k plan.Kind) bool {
-	switch k {
-	case plan.Submit, plan.Cancel, plan.Release:
-		return true
-	case plan.Claim, plan.Stage, plan.Prepare, plan.QueryAccounting, plan.ReadRecords, plan.Fence, plan.Collect, plan.Confirm, plan.Forget:
-	}
-	return false
 }
 
 // idle is the longest time between two steps.

@@ -40,7 +40,7 @@
 //	users, worksheets       their routes
 //	bundles, create, patch, present, specs
 //	                        routes for bundles; bundles as clients see them; names to bundles
-//	contents, blob, stored, upload
+//	contents, blob, upload
 //	                        contents: descriptions, downloads, the store and links, uploads
 //	checkin, reports, reads a worker's check-ins and claims, its reports, its files
 //	hub, match              connected workers and their duties; runs to workers

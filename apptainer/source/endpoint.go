@@ -70,7 +70,10 @@ func (e *endpoint) connect(ctx context.Context) (*http.Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the registry's name: %w", err)
 	}
-	guarded := plainHTTPGuard{RoundTripper: refusing{base}, host: apiHost(e.host), plain: e.plain || isLoopback(e.host)}
+	guarded := refusing(base)
+	if !e.plain && !isLoopback(e.host) {
+		guarded = withoutPlainHTTP(guarded, apiHost(e.host))
+	}
 	scope := registry.Repo(e.repository).Scope(transport.PullScope)
 	loggedIn, err := transport.NewWithContext(ctx, registry, auth, transport.NewUserAgent(guarded, userAgent), []string{scope})
 	if err != nil {
@@ -78,7 +81,7 @@ func (e *endpoint) connect(ctx context.Context) (*http.Client, error) {
 		return nil, err //nolint:wrapcheck // explain puts it in words
 	}
 	if found != nil && found.config.IdentityToken != "" {
-		loggedIn = &oneByOne{RoundTripper: loggedIn}
+		loggedIn = oneByOne(loggedIn)
 	}
 	e.client, e.closeConnections = &http.Client{Transport: loggedIn, CheckRedirect: checkRedirect}, closeConnections
 	return e.client, nil
@@ -93,38 +96,34 @@ func (e *endpoint) close() {
 	}
 }
 
-// oneByOne makes requests one at a time. With an identity token each new token may
-// bring another one, which ggcr keeps without a lock (transport/bearer.go: refresh).
-type oneByOne struct {
-	http.RoundTripper
-
-	mu sync.Mutex
-}
+// roundTripper is a function as an http.RoundTripper.
+type roundTripper func(*http.Request) (*http.Response, error)
 
 // RoundTrip makes a request.
-func (t *oneByOne) RoundTrip(req *http.Request) (*http.Response, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.RoundTripper.RoundTrip(req) //nolint:wrapcheck // a transport's errors go through as they are
-}
+func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// plainHTTPGuard refuses plain HTTP, which would show logins, where it is not
-// allowed: ggcr tries it on all private addresses.
-type plainHTTPGuard struct {
-	http.RoundTripper
-
-	host  string
-	plain bool
+// oneByOne makes requests one at a time. With an identity token each new token may
+// bring another one, which ggcr keeps without a lock (transport/bearer.go: refresh).
+func oneByOne(base http.RoundTripper) http.RoundTripper {
+	var mu sync.Mutex
+	return roundTripper(func(req *http.Request) (*http.Response, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		return base.RoundTrip(req)
+	})
 }
 
 var errPlain = errors.New("plain HTTP is not allowed for it")
 
-// RoundTrip makes a request.
-func (t plainHTTPGuard) RoundTrip(req *http.Request) (*http.Response, error) {
-	if req.URL.Scheme == "http" && req.URL.Host == t.host && !t.plain {
-		return nil, errPlain
-	}
-	return t.RoundTripper.RoundTrip(req) //nolint:wrapcheck // a transport's errors go through as they are
+// withoutPlainHTTP refuses plain HTTP to a registry, which would show logins: ggcr tries it on
+// all private addresses.
+func withoutPlainHTTP(base http.RoundTripper, host string) http.RoundTripper {
+	return roundTripper(func(req *http.Request) (*http.Response, error) {
+		if req.URL.Scheme == "http" && req.URL.Host == host {
+			return nil, errPlain
+		}
+		return base.RoundTrip(req)
+	})
 }
 
 // get makes a request of the repository, and again where that may help. The

@@ -111,21 +111,19 @@ func rateLimit(header http.Header) (limit string, spent bool) {
 // refusing makes errors of responses that say "too many requests" or report trouble,
 // whether they come from the registry, from the server that signs its tokens, or
 // from where it redirects.
-type refusing struct{ http.RoundTripper }
-
-// RoundTrip makes a request.
-func (t refusing) RoundTrip(req *http.Request) (*http.Response, error) {
-	resp, err := t.RoundTripper.RoundTrip(req)
-	if err != nil {
-		return nil, err //nolint:wrapcheck // a transport's errors go through as they are
-	}
-	switch {
-	case resp.StatusCode == http.StatusTooManyRequests, resp.StatusCode == http.StatusRequestTimeout, resp.StatusCode >= http.StatusInternalServerError:
-		refused := newRefusal(resp)
-		_ = resp.Body.Close()
-		return nil, refused
-	}
-	return resp, nil
+func refusing(base http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(req *http.Request) (*http.Response, error) {
+		resp, err := base.RoundTrip(req)
+		if err != nil {
+			return nil, err //nolint:wrapcheck // it is the transport's
+		}
+		switch status := resp.StatusCode; {
+		case status == http.StatusTooManyRequests, status == http.StatusRequestTimeout, status >= http.StatusInternalServerError:
+			defer func() { _ = resp.Body.Close() }()
+			return nil, newRefusal(resp)
+		}
+		return resp, nil
+	})
 }
 
 // asRefusal finds the refusal in an error, also in one of ggcr; nil for none.

@@ -132,43 +132,6 @@ func (d *decision) staging() {
 	}
 }
 
-// longestPause bounds the pause that a registry asks for.
-const longestPause = 6 * time.Hour
-
-// fullPatience is how long staging waits for room on a disk. A bundle that is too large for the
-// whole disk must not keep it full without end.
-const fullPatience = 3 * 24 * time.Hour
-
-// stagingPatienceOver reports whether failing staging is given up. Patience begins with the
-// first failure: before it, staging may have worked for hours. An outage or a full disk does
-// not use up the time for the bundle's own failures, and the reverse; but a bundle that fails for
-// both by turns is given up in the end. While the disk is below its low water
-// nothing is given up.
-func (d *decision) stagingPatienceOver(o Outcome) bool {
-	patience, outage := d.policy.StagePatience, o.Outage || o.Full
-	if o.Outage {
-		patience = max(patience, d.policy.OutagePatience)
-	}
-	if o.Full {
-		patience = max(patience, fullPatience)
-	}
-	r := &d.row
-	switch {
-	case r.FailingSince.IsZero():
-		r.FailingSince = d.now
-	case r.FailedByOutage != outage:
-		r.FailureKindSince = d.now
-	}
-	r.FailedByOutage = outage
-	since := r.FailingSince
-	if r.FailureKindSince.After(since) {
-		since = r.FailureKindSince
-	}
-	inAll := max(d.policy.StagePatience, d.policy.OutagePatience, fullPatience)
-	long := d.now.Sub(since) > patience || d.now.Sub(r.FailingSince) > inAll
-	return long && r.FailedTries >= leastTries && r.DiskLow == ""
-}
-
 // noted is a reason, with sentences about the data after it.
 func noted(reason string, notes []string) string {
 	if len(notes) == 0 {

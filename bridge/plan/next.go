@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
 	"time"
@@ -324,58 +323,4 @@ func (d *decision) enter(p Phase, reason string) {
 // clearTroubles forgets since when the work of the phase has failed.
 func (d *decision) clearTroubles() {
 	d.row.FailingSince, d.row.FailureKindSince, d.row.FailedByOutage = time.Time{}, time.Time{}, false
-}
-
-// tryLater notes that the work of the phase failed, and sets the time of the next try.
-func (d *decision) tryLater(trouble string) {
-	d.row.FailedTries++
-	d.row.LastFailure = trouble
-	d.row.DueAt = d.now.Add(backoff(d.row.FailedTries))
-	d.row.Reason = fmt.Sprintf("try %d failed: %s", d.row.FailedTries, trouble)
-}
-
-// wantUnlessFailed wants an effect that may be repeated at will. If it has just failed, the row
-// wants it again after a pause.
-func (d *decision) wantUnlessFailed(k Kind, failure string) {
-	switch {
-	case failure != "":
-		d.tryLater(failure)
-	case !d.waiting():
-		d.wantEffect(k)
-	}
-}
-
-// waiting reports whether the row is in a pause.
-func (d *decision) waiting() bool { return d.row.DueAt.After(d.now) }
-
-// decideBy makes the row due at t or earlier.
-func (d *decision) decideBy(t time.Time) {
-	if d.row.DueAt.IsZero() || t.Before(d.row.DueAt) || !d.row.DueAt.After(d.now) {
-		d.row.DueAt = t
-	}
-}
-
-// patienceOver reports whether the work of the phase has failed for longer than patience, and
-// often enough: the time alone may have passed on a clock that was set. Patience begins with
-// the first failure, since the work may have gone well for days before it, or waited for its
-// turn.
-func (d *decision) patienceOver(patience time.Duration) bool {
-	if d.row.FailingSince.IsZero() {
-		d.row.FailingSince = d.now
-	}
-	return d.now.Sub(d.row.FailingSince) > patience && d.row.FailedTries >= leastTries
-}
-
-// leastTries is how often the work of a phase fails before it is given up.
-const leastTries = 5
-
-const longestBackoff = time.Minute
-
-// backoff is the pause after the n-th failure in a row: 1 s, doubled up to a minute. It needs
-// no jitter: rows fail at different moments.
-func backoff(n int) time.Duration {
-	if n > 6 {
-		return longestBackoff
-	}
-	return min(time.Second<<max(n-1, 0), longestBackoff)
 }

@@ -8,7 +8,7 @@
 //	}
 //
 // There are two parts. The contract is tested by a few processes that do what
-// they are told. The storm is some hundred processes that use one cache at
+// they are told. The storm is some dozens of processes that use one cache at
 // random, of which a fifth are killed and some are stopped for longer than a
 // lease holds. Each writes a log on a plain disk; they are joined in the end.
 //
@@ -77,7 +77,7 @@ type Site struct {
 
 // Storm is the size of a storm.
 type Storm struct {
-	// Processes run at once. Default 200.
+	// Processes run at once. Default 60.
 	Processes int
 	// For is how long, at least: a storm goes on until it has done enough to
 	// prove anything, for at most ten times as long. Default 4 s.

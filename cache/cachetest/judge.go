@@ -15,8 +15,10 @@ import (
 type counts map[string]int64
 
 // enough reports whether promises were put to the test: contents were published, got
-// by others, and read.
-func (c counts) enough() bool { return c["published"] > 0 && c["hits"] > 0 && c["reads"] > 0 }
+// by others, read, and removed.
+func (c counts) enough() bool {
+	return c["published"] > 0 && c["hits"] > 0 && c["reads"] > 0 && c["removed"] > 0
+}
 
 // judge joins the logs of a storm. It returns what was done, and which promises
 // were broken. A host may see what is past for as long as settle.

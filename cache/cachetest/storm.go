@@ -54,7 +54,7 @@ func RunStorm(t *testing.T, s Site) {
 			t.Fatalf("CLTEST_STORM=%s: want something like 200x30s, or 200x30s@7 with a seed: %v", text, err)
 		}
 	}
-	sum, wrong := rage(t, s, rehearsal{keys: 80, limit: 20 * time.Second})
+	sum, wrong := rage(t, s, rehearsal{keys: 30, limit: 20 * time.Second})
 	t.Log(sum)
 	if !sum.enough() || sum["killed"] == 0 || sum["audits"] == 0 {
 		t.Error("there was too little of a storm to prove anything")
@@ -91,7 +91,7 @@ type rehearsal struct {
 // rage runs a storm and returns what it did, and which promises it saw broken.
 func rage(t *testing.T, site Site, r rehearsal) (counts, []string) {
 	t.Helper()
-	site.Storm.Processes = cmp.Or(site.Storm.Processes, 200)
+	site.Storm.Processes = cmp.Or(site.Storm.Processes, 60)
 	site.Storm.For = cmp.Or(site.Storm.For, 4*time.Second)
 	site.Storm.Seed = cmp.Or(site.Storm.Seed, 1)
 	if site.Logs == "" {

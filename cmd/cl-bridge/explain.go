@@ -33,14 +33,7 @@ func explainCommand(p program.Process) *cobra.Command {
 			return s.completeBundle(cmd.Context(), typed), cobra.ShellCompDirectiveNoFileComp
 		},
 	}
-	configFlag(cmd, p, &s.flags.config)
-	needsConfig := cmd.PreRunE
-	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
-		if s.flags.ledger != "" {
-			return nil // explain uses nothing else of the configuration
-		}
-		return needsConfig(cmd, args)
-	}
+	configFlag(cmd, &s.flags.config)
 	ledgerFlag(cmd, &s.flags.ledger)
 	jsonFlag(cmd, &s.json)
 	return cmd
@@ -68,7 +61,7 @@ func (s *site) explain(ctx context.Context, prefix string) error {
 }
 
 // openLedger opens the ledger, on which a bridge may be at work, and returns its name too.
-// It reads no configuration where --ledger names the ledger.
+// With --ledger it reads no configuration: explain uses nothing else of it.
 func (s *site) openLedger(ctx context.Context) (*ledger.Reader, string, error) {
 	var err error
 	if s.flags.ledger == "" {
@@ -88,12 +81,6 @@ func (s *site) openLedger(ctx context.Context) (*ledger.Reader, string, error) {
 
 // completeBundle returns the bundles whose UUIDs begin with what has been typed.
 func (s *site) completeBundle(ctx context.Context, typed string) []string {
-	if s.flags.ledger == "" {
-		var err error
-		if s.flags.config, err = findConfig(s.Process, s.flags.config); err != nil {
-			return nil
-		}
-	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	r, _, err := s.openLedger(ctx)

@@ -35,26 +35,24 @@ func keptCommand(p program.Process) *cobra.Command {
 }
 
 func keptLs(p program.Process) *cobra.Command {
-	var path string
-	var asJSON bool
+	s := &site{Process: p}
 	cmd := &cobra.Command{
 		Use: "ls", Short: "List kept results, and whether the server has their bundles", Args: program.WrongUsage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := config.Read(path)
-			if err != nil {
-				return program.Usage(err)
+			if err := s.readConfig(); err != nil {
+				return err
 			}
-			layout := spool.Layout(c.Shared)
+			layout := spool.Layout(s.Shared)
 			found, err := sharedfiles.ListKept(cmd.Context(), layout, func(spool.Kept) bool { return true })
 			if err != nil {
 				return err
 			}
-			err = askServer(cmd.Context(), c, found)
-			return errors.Join(err, p.Print(asJSON, found, sharedfiles.KeptText(found, layout.KeptDirs())))
+			err = askServer(cmd.Context(), s.Config, found)
+			return errors.Join(err, s.print(found, sharedfiles.KeptText(found, layout.KeptDirs())))
 		},
 	}
-	configFlag(cmd, p, &path)
-	jsonFlag(cmd, &asJSON)
+	configFlag(cmd, &s.flags.config)
+	jsonFlag(cmd, &s.json)
 	return cmd
 }
 

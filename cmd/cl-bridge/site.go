@@ -49,7 +49,7 @@ func (s *site) command(use, short, long string, args cobra.PositionalArgs, run f
 			return run(cmd.Context(), args)
 		},
 	}
-	configFlag(cmd, s.Process, &s.flags.config)
+	configFlag(cmd, &s.flags.config)
 	ledgerFlag(cmd, &s.flags.ledger)
 	return cmd
 }
@@ -63,13 +63,24 @@ func ledgerFlag(cmd *cobra.Command, where *string) {
 		"the bridge's `ledger`, an SQLite file or postgres://…, instead of the configuration's; if it has a password, set it in the configuration")
 }
 
-// read reads the configuration that the flags name.
-func (s *site) read() (err error) {
-	if s.Config, err = config.Read(s.flags.config); err != nil {
+// read reads the configuration and fills in the ledger.
+func (s *site) read() error {
+	err := s.readConfig()
+	if err == nil {
+		s.Ledger, err = ledgerPlace(s.Process, s.Config, s.flags.ledger)
+	}
+	return err
+}
+
+// readConfig reads the configuration that the flag names, or the one in its usual place.
+func (s *site) readConfig() (err error) {
+	if s.flags.config, err = findConfig(s.Process, s.flags.config); err == nil {
+		s.Config, err = config.Read(s.flags.config)
+	}
+	if err != nil {
 		return program.Usage(err)
 	}
-	s.Ledger, err = ledgerPlace(s.Process, s.Config, s.flags.ledger)
-	return err
+	return nil
 }
 
 // print prints what a command found, as JSON or as text.
@@ -112,18 +123,8 @@ func ledgerPlace(p program.Process, c config.Config, flag string) (string, error
 // --config does not.
 const configVariable = "CL_BRIDGE_CONFIG"
 
-// configFlag gives a command --config. Before the command runs, path becomes the file
-// that the flag names, or the one in its usual place.
-func configFlag(cmd *cobra.Command, p program.Process, path *string) {
+func configFlag(cmd *cobra.Command, path *string) {
 	cmd.Flags().StringVar(path, "config", "", "the configuration `file`, if not $"+configVariable+" or ~/.config/cl-bridge/bridge.toml")
-	cmd.PreRunE = func(*cobra.Command, []string) error {
-		found, err := findConfig(p, *path)
-		if err != nil {
-			return program.Usage(err)
-		}
-		*path = found
-		return nil
-	}
 	if err := cmd.MarkFlagFilename("config", "toml"); err != nil {
 		panic(err) // the flag was added above
 	}

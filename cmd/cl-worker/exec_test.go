@@ -267,18 +267,6 @@ func TestCommandThatIgnoresTermIsKilled(t *testing.T) {
 	}
 }
 
-func TestTimeLimitStopsTheCommand(t *testing.T) {
-	t.Parallel()
-	x := prepare(t, "echo partial > result; sleep 60", func(_ string, s *spool.Spec) { s.Seconds = 0.5 })
-	code, exit := x.start().wait()
-	if exit.Cause != spool.CauseLimit || !strings.HasPrefix(exit.Failure, "Time limit exceeded. (Container uptime 0.") || exit.Terminated {
-		t.Errorf("%+v", exit)
-	}
-	if code != 143 || x.file("result") != "partial\n" {
-		t.Errorf("exit code %d, partial result %q", code, x.file("result"))
-	}
-}
-
 func TestKilledWorkerLeavesNoProcess(t *testing.T) {
 	t.Parallel()
 	const marker = "1000048151623"

@@ -108,8 +108,8 @@ func TestWhatAnEndedCommandHadWrittenLocallyComesHome(t *testing.T) {
 	t.Run("out of time", func(t *testing.T) {
 		t.Parallel()
 		x := prepare(t, "echo partial > result; sleep 60", func(_ string, s *spool.Spec) { s.WorkDir, s.Seconds = spool.WorkDirLocal, 3 })
-		if _, exit := x.start().wait(); exit.Cause != spool.CauseLimit || x.file("result") != "partial\n" {
-			t.Errorf("%+v, result %q", exit, x.file("result"))
+		if code, exit := x.start().wait(); code != 143 || exit.Cause != spool.CauseLimit || exit.Terminated || x.file("result") != "partial\n" {
+			t.Errorf("exit code %d, %+v, result %q", code, exit, x.file("result"))
 		}
 	})
 }

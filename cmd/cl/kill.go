@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -22,28 +23,20 @@ func (c *cli) killCommand() *cobra.Command {
 }
 
 func (c *cli) killBundles(ctx context.Context, worksheet string, specs []string) error {
-	at, uuids, err := c.resolveBundles(ctx, worksheet, specs)
+	specs, err := expandSpecs(specs)
 	if err != nil {
 		return err
 	}
-	for _, uuid := range uuids {
-		if err := c.print(uuid); err != nil {
-			return err
-		}
-	}
-	return at.KillBundles(ctx, uuids...)
-}
-
-// resolveBundles resolves bundles on one worksheet, and expands ranges.
-func (c *cli) resolveBundles(ctx context.Context, worksheet string, specs []string) (*workspace, []string, error) {
-	specs, err := expandSpecs(specs)
-	if err != nil {
-		return nil, nil, err
-	}
 	at, err := c.workspace(worksheet)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
 	uuids, err := at.resolve(ctx, specs)
-	return at, uuids, err
+	if err != nil {
+		return err
+	}
+	if err := c.print(strings.Join(uuids, "\n")); err != nil {
+		return err
+	}
+	return at.KillBundles(ctx, uuids...)
 }

@@ -63,11 +63,7 @@ func (c *cli) listBundles(ctx context.Context, worksheet string, uuidOnly bool, 
 
 // worksheetBundles returns a worksheet with its bundles, and its server.
 func (c *cli) worksheetBundles(ctx context.Context, spec string) (client.Worksheet, string, error) {
-	at, err := c.workspace(spec)
-	if err != nil {
-		return client.Worksheet{}, "", err
-	}
-	uuid, err := at.worksheetUUID(ctx)
+	at, uuid, err := c.openWorksheet(ctx, spec)
 	if err != nil {
 		return client.Worksheet{}, "", err
 	}

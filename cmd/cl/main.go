@@ -4,7 +4,7 @@
 //
 // cli.go builds the command line; there is a file for each command (run.go, wait.go, …).
 // session.go and login.go keep servers, worksheets and tokens between calls. target.go and
-// dependency.go resolve what users type; fields.go and table.go format what they see.
+// dependency.go resolve what users type; fields.go formats what they see.
 package main
 
 import "github.com/cl-slurm/cl-slurm/cmd/internal/program"

@@ -63,11 +63,7 @@ func (c *cli) createRun(ctx context.Context, worksheet string, specs []string, c
 	if err := codalab.CheckMetadata(codalab.TypeRun, m, true); err != nil {
 		return usageError(err.Error())
 	}
-	at, err := c.workspace(worksheet)
-	if err != nil {
-		return err
-	}
-	uuid, err := at.worksheetUUID(ctx)
+	at, uuid, err := c.openWorksheet(ctx, worksheet)
 	if err != nil {
 		return err
 	}

@@ -164,6 +164,16 @@ func (w *workspace) worksheetUUID(ctx context.Context) (string, error) {
 	return w.spec, nil
 }
 
+// openWorksheet returns the workspace of a spec, and the uuid of its worksheet.
+func (c *cli) openWorksheet(ctx context.Context, spec string) (*workspace, string, error) {
+	at, err := c.workspace(spec)
+	if err != nil {
+		return nil, "", err
+	}
+	uuid, err := at.worksheetUUID(ctx)
+	return at, uuid, err
+}
+
 // splitInstance splits ADDRESS::SPEC.
 func splitInstance(spec string) (address, rest string, ok bool) {
 	address, rest, ok = strings.Cut(spec, "::")

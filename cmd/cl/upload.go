@@ -114,7 +114,7 @@ func (u *upload) run(ctx context.Context, worksheet string) error {
 
 // prepareMetadata completes and checks the metadata, and returns the worksheet that gets the
 // bundle.
-func (u *upload) prepareMetadata(ctx context.Context, worksheet string) (at *workspace, sheet string, err error) {
+func (u *upload) prepareMetadata(ctx context.Context, worksheet string) (*workspace, string, error) {
 	name := u.metadata.String("name")
 	if name == "" {
 		name = u.defaultName()
@@ -126,11 +126,7 @@ func (u *upload) prepareMetadata(ctx context.Context, worksheet string) (at *wor
 	if err := codalab.CheckMetadata(codalab.TypeDataset, u.metadata, true); err != nil {
 		return nil, "", usageError(err.Error())
 	}
-	if at, err = u.workspace(worksheet); err != nil {
-		return nil, "", err
-	}
-	sheet, err = at.worksheetUUID(ctx)
-	return at, sheet, err
+	return u.openWorksheet(ctx, worksheet)
 }
 
 // prepare returns the payload, after checking that it can be read.

@@ -244,33 +244,6 @@ func TestPackOfAFileIsRefused(t *testing.T) {
 	}
 }
 
-func TestBrokenStreams(t *testing.T) {
-	t.Parallel()
-	whole := func(t *testing.T) []byte {
-		t.Helper()
-		dir := t.TempDir()
-		must(t, os.WriteFile(filepath.Join(dir, "a"), bytes.Repeat([]byte("some content "), 5000), 0o644))
-		return pack(t, dir, tarstream.PackOptions{})
-	}
-	for name, spoil := range map[string]func([]byte) []byte{
-		"empty":       func([]byte) []byte { return nil },
-		"text":        func([]byte) []byte { return []byte("no archive at all, only some words") },
-		"cut":         func(b []byte) []byte { return b[:len(b)/2] },
-		"no checksum": func(b []byte) []byte { return b[:len(b)-8] },
-		"bad sum":     func(b []byte) []byte { b[len(b)-6] ^= 1; return b },
-		"bad bits":    func(b []byte) []byte { b[len(b)/2] ^= 0xff; return b },
-		"only magic":  func([]byte) []byte { return []byte{0x1f, 0x8b} },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			_, err := tarstream.Unpack(t.Context(), bytes.NewReader(spoil(whole(t))), openRoot(t, t.TempDir()), tarstream.Limits{})
-			if !errors.Is(err, tarstream.ErrFormat) {
-				t.Fatalf("error %v", err)
-			}
-		})
-	}
-}
-
 func TestEndedContextStopsBoth(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -346,4 +319,17 @@ func (f *full) Write(b []byte) (int, error) {
 		err = syscall.ENOSPC
 	}
 	return n, err
+}
+
+func TestSetGroupIDOfTheParentStays(t *testing.T) {
+	t.Parallel()
+	to := t.TempDir()
+	must(t, os.Chmod(to, fs.ModeSetgid|0o770))
+	_, err := tarstream.Unpack(t.Context(), bytes.NewReader(raw('5', "d", 0, "", mode("0000777"))), openRoot(t, to), tarstream.Limits{})
+	must(t, err)
+	info, err := os.Stat(filepath.Join(to, "d"))
+	must(t, err)
+	if info.Mode() != fs.ModeDir|fs.ModeSetgid|0o777 {
+		t.Errorf("mode %v", info.Mode())
+	}
 }

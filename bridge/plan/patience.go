@@ -1,0 +1,93 @@
+package plan
+
+import (
+	"fmt"
+	"time"
+)
+
+// tryLater notes that the work of the phase failed, and sets the time of the next try.
+func (d *decision) tryLater(failure string) {
+	d.row.FailedTries++
+	d.row.LastFailure = failure
+	d.row.DueAt = d.now.Add(backoff(d.row.FailedTries))
+	d.row.Reason = fmt.Sprintf("try %d failed: %s", d.row.FailedTries, failure)
+}
+
+// wantUnlessFailed wants an effect that may be repeated at will. If it has just failed, the row
+// wants it again after a pause.
+func (d *decision) wantUnlessFailed(k Kind, failure string) {
+	switch {
+	case failure != "":
+		d.tryLater(failure)
+	case !d.waiting():
+		d.wantEffect(k)
+	}
+}
+
+// waiting reports whether the row is in a pause.
+func (d *decision) waiting() bool { return d.row.DueAt.After(d.now) }
+
+// decideBy makes the row due at t or earlier.
+func (d *decision) decideBy(t time.Time) {
+	if d.row.DueAt.IsZero() || t.Before(d.row.DueAt) || !d.row.DueAt.After(d.now) {
+		d.row.DueAt = t
+	}
+}
+
+// patienceOver reports whether the work of the phase has failed for longer than patience, and
+// often enough: the time alone may have passed on a clock that was set. Patience begins with
+// the first failure, since the work may have gone well for days before it, or waited for its
+// turn.
+func (d *decision) patienceOver(patience time.Duration) bool {
+	if d.row.FailingSince.IsZero() {
+		d.row.FailingSince = d.now
+	}
+	return d.now.Sub(d.row.FailingSince) > patience && d.row.FailedTries >= leastTries
+}
+
+// leastTries is how often the work of a phase fails before it is given up.
+const leastTries = 5
+
+const longestBackoff = time.Minute
+
+// backoff is the pause after the n-th failure in a row: 1 s, doubled up to a minute. It needs
+// no jitter: rows fail at different moments.
+func backoff(n int) time.Duration {
+	return min(time.Second<<min(max(n-1, 0), 6), longestBackoff)
+}
+
+// longestPause bounds the pause that a registry asks for.
+const longestPause = 6 * time.Hour
+
+// fullPatience is how long staging waits for room on a disk. A bundle that is too large for the
+// whole disk must not keep it full without end.
+const fullPatience = 3 * 24 * time.Hour
+
+// stagingPatienceOver reports whether failing staging is given up. Patience begins with the
+// first failure: before it, staging may have worked for hours. An outage or a full disk does
+// not use up the time for the bundle's own failures, and the reverse; but a bundle that fails for
+// both by turns is given up in the end. While the disk is below its low water nothing is given up.
+func (d *decision) stagingPatienceOver(o Outcome) bool {
+	patience, outage := d.policy.StagePatience, o.Outage || o.Full
+	if o.Outage {
+		patience = max(patience, d.policy.OutagePatience)
+	}
+	if o.Full {
+		patience = max(patience, fullPatience)
+	}
+	r := &d.row
+	switch {
+	case r.FailingSince.IsZero():
+		r.FailingSince = d.now
+	case r.FailedByOutage != outage:
+		r.FailureKindSince = d.now
+	}
+	r.FailedByOutage = outage
+	since := r.FailingSince
+	if r.FailureKindSince.After(since) {
+		since = r.FailureKindSince
+	}
+	inAll := max(d.policy.StagePatience, d.policy.OutagePatience, fullPatience)
+	long := d.now.Sub(since) > patience || d.now.Sub(r.FailingSince) > inAll
+	return long && r.FailedTries >= leastTries && r.DiskLow == ""
+}
