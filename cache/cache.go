@@ -27,9 +27,9 @@ type Options struct {
 	High, Low float64
 	// MinFree makes trimming begin also where the disk has less free, in bytes.
 	MinFree int64
-	// Settle is above the time for which a host may go on to see what another
-	// host has changed: the longest time of the mount's attribute cache
-	// (nfs(5): acregmax, acdirmax). A retired content stays on the disk for that
+	// Settle exceeds the time for which a host may still see the disk as it was
+	// before another host's change: the longest time of the mount's attribute
+	// cache (nfs(5): acregmax, acdirmax). A retired content stays on the disk for that
 	// long, and a content that was used within it is not retired but by
 	// TrimOptions.All. 0 is 2 minutes, and negative none: one host's own disk.
 	Settle time.Duration
@@ -112,9 +112,9 @@ type Fill func(ctx context.Context, tmp string) error
 //
 // Among all processes that share the cache, one fills a key at a time, while
 // its host answers; the others wait for it. A caller whose ctx ends gets that
-// error and leaves the others alone; fill's ctx ends when the last caller of this
-// process has left or the lease was lost, and carries the values of the first
-// one's; after a lost lease fill may be called again. fill's error is passed on,
+// error and leaves the others alone. fill's ctx has the first caller's values. It
+// ends when the last caller of this process has left or the lease is lost. After a
+// lost lease fill may be called again. fill's error is passed on,
 // joined with what failed while cleaning up, and not remembered. ErrFull is
 // returned where the content has no room.
 func (c *Cache) Get(ctx context.Context, w Want, fill Fill) (path string, err error) {

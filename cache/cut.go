@@ -21,7 +21,7 @@ func (w *trimming) cut(ctx context.Context) error {
 	if err != nil || len(candidates) == 0 {
 		return err
 	}
-	if !w.DryRun { // a dry run leaves the pins of holders that are over, so a listing would show them
+	if !w.DryRun { // a dry run drops no pins, so a new listing would show those of ended holders
 		if w.pinned, err = w.listPinned(); err != nil {
 			return err
 		}
@@ -106,7 +106,7 @@ func (w *trimming) excess() (excess, error) {
 	x := excess{all: w.All, owners: map[string]int64{}}
 	used := w.usage()
 	all := used.Bytes
-	for id := range w.out {
+	for id := range w.doomed {
 		s := largest(w.sizes[id])
 		used.Bytes -= s.bytes
 		used.Owners[s.owner] -= s.bytes
@@ -163,7 +163,7 @@ func (w *trimming) candidates(ctx context.Context, x excess) ([]candidate, error
 		for _, name := range s.names {
 			hash, token, err := splitID(name)
 			sizes := w.sizes[name]
-			if err != nil || len(sizes) == 0 || w.out[name] || !x.needs(largest(sizes)) || !w.removable(filepath.Join(s.dir, name)) {
+			if err != nil || len(sizes) == 0 || w.doomed[name] || !x.needs(largest(sizes)) || !w.removable(filepath.Join(s.dir, name)) {
 				continue
 			}
 			cand := candidate{hash: hash, id: name, dir: s.dir, left: token == leftToken}

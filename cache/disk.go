@@ -229,20 +229,19 @@ func removeTrash(trash string) error {
 	return persist(func() error { return filetree.Remove(trash) })
 }
 
-// triesOfDisk is how often a call that may be repeated is, when the disk fails
-// it in a way that may pass.
+// triesOfDisk is how often a call is tried while the disk fails in a way that may
+// pass.
 const triesOfDisk = 5
 
-// persist repeats what may be repeated.
-func persist(try func() error) (err error) {
-	for i := range triesOfDisk {
-		err = try()
-		if !passing(err) {
+// persist calls try, which may be repeated, until the disk does not fail it.
+func persist(try func() error) error {
+	for i := 1; ; i++ {
+		err := try()
+		if !passing(err) || i == triesOfDisk {
 			return err
 		}
-		time.Sleep(time.Millisecond << (2 * i)) //nolint:forbidigo // a third of a second in all
+		time.Sleep(time.Millisecond << (2 * (i - 1))) //nolint:forbidigo // 85 ms in all
 	}
-	return err
 }
 
 // passing reports whether an error of a disk may pass by itself.

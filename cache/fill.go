@@ -128,8 +128,8 @@ func (c *Cache) make(l *lease, e entry, w Want, fill Fill) (path string, err err
 	return e.content(standing.Token), nil
 }
 
-// cause adds that the lease was lost, if it was, whether that is noticed yet or not:
-// err is then a consequence.
+// cause adds ErrLost to err if this process can no longer trust its lease: err is
+// then a consequence.
 func cause(l *lease, err error) error {
 	if !l.trusted() {
 		return errors.Join(ErrLost, err)
@@ -249,8 +249,8 @@ func own(path string) bool {
 	return ok && int(st.Uid) == os.Geteuid()
 }
 
-// inherit does with what a process has made that is provably gone as that process
-// would have done.
+// inherit cleans up after a dead fill: it leaves the partial content for the next
+// fill, or removes it.
 func (c *Cache) inherit(e entry, dead holderOfLease) {
 	unused, err := c.withdraw(e, dead.Token)
 	if err != nil || !unused {

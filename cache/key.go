@@ -95,8 +95,8 @@ func (c *Cache) entry(key Key, private bool) entry {
 // record is the path of the record that makes the content of a key known.
 func (e entry) record() string { return filepath.Join(e.dir, e.hash+recordSuffix) }
 
-// object is the path of the directory that a fill works in, and that holds
-// its content for ever after; content is that.
+// object is the path of the directory in which a fill makes its content; content is
+// the path of the content.
 func (e entry) object(token string) string { return filepath.Join(e.dir, e.hash+"."+token) }
 
 // firstName is the path that the record of a content has first, from before the

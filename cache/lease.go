@@ -142,8 +142,8 @@ func (c *Cache) tryLease(ctx context.Context, e entry, mine holderOfLease) (*lea
 	return nil, nil, c.dropLease(path, standing.Token)
 }
 
-// isLate reports whether the lease at path was not refreshed for its term and half
-// of it again, by the clock of the file server. The holder stops trusting it
+// isLate reports whether the lease at path went one and a half terms without a
+// refresh, by the clock of the file server. The holder stops trusting it
 // after one term.
 func (c *Cache) isLate(path string) (bool, error) {
 	now, err := c.probe(filepath.Dir(path))

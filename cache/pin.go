@@ -33,7 +33,7 @@ func (c *Cache) pinPath(target string, h Holder) string {
 }
 
 // Pin keeps the content of a key from being removed, also one that is made later,
-// until Unpin of its holder, or until Options.Over says that the holder is over.
+// until DropPin, Unpin of its holder, or until Options.Over names the holder.
 // Pinning again changes nothing. Get pins by itself the content that it returns.
 func (c *Cache) Pin(ctx context.Context, key Key, private bool, h Holder) error {
 	if h == "" {

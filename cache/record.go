@@ -32,8 +32,7 @@ type record struct {
 	Took float64 `json:"took"`
 }
 
-// errForeign means a record of another version of this program, which knows what
-// it means.
+// errForeign means a record that another version of this program wrote.
 var errForeign = errors.New("written by another version")
 
 func decodeRecord(data []byte) (record, error) {

@@ -126,10 +126,10 @@ func (w *trimming) removeContent(l leaving) error {
 	if err := w.forget(l.retired); err != nil {
 		return err
 	}
-	if !w.out[id] { // another retired record of it was here first
+	if !w.doomed[id] { // another retired record of it was here first
 		return nil
 	}
-	delete(w.out, id)
+	delete(w.doomed, id)
 	w.Removed++
 	w.freed(id)
 	return nil

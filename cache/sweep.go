@@ -62,14 +62,14 @@ type sweeping struct {
 	dry   bool
 	swept *[]string
 	now   time.Time
-	// failed is what went wrong with single ones, which stay.
+	// failed are the errors of single leftovers, which stay.
 	failed []error
 	// busy are the tokens under which processes fill; objects the ids of the
 	// contents that are there, with their directories.
 	busy    map[string]bool
 	objects map[string]string
-	// out are the tokens of contents that are out of use.
-	out map[string]bool
+	// retired are the tokens of retired contents.
+	retired map[string]bool
 }
 
 // old reports whether something was made longer than so many Graces ago.
@@ -126,21 +126,21 @@ func (w *sweeping) sweepLeases() error {
 	return nil
 }
 
-// sweepNotes notes which contents retired records name, and removes notes without a
+// sweepNotes records which contents are retired, and removes .seen files without a
 // record.
 func (w *sweeping) sweepNotes() error {
 	list, notes, err := w.listRetired()
 	if err != nil {
 		return err
 	}
-	w.out = map[string]bool{}
+	w.retired = map[string]bool{}
 	for _, r := range list {
 		_, token, _ := splitID(r.id)
-		w.out[token] = true
+		w.retired[token] = true
 		_, rec, err := w.readRetired(r)
 		switch {
 		case err == nil:
-			w.out[rec.Token] = true
+			w.retired[rec.Token] = true
 		case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, ErrDamaged):
 			w.fail(err) // isUnused fails too for the contents of its key, which stay
 		}
@@ -177,7 +177,7 @@ func (w *sweeping) sweepShard(s shard) error {
 			if w.old(path, resumableFor) && w.removeLeftover(path, removeTree) {
 				delete(w.objects, name)
 			}
-		case err == nil && count[hash] != 0 && !w.busy[token] && !w.out[token] && w.old(path, 1):
+		case err == nil && count[hash] != 0 && !w.busy[token] && !w.retired[token] && w.old(path, 1):
 			orphan, err := w.isOrphan(s.dir, hash, token)
 			if err != nil {
 				w.fail(err)
@@ -240,7 +240,7 @@ func (w *sweeping) unaccounted() error {
 	}
 	for _, s := range sizes {
 		path := w.sizePath(s.name)
-		if w.objects[s.id()] != "" || w.busy[s.token] || w.out[s.token] || !w.old(path, 1) {
+		if w.objects[s.id()] != "" || w.busy[s.token] || w.retired[s.token] || !w.old(path, 1) {
 			continue
 		}
 		w.removeLeftover(path, remove)

@@ -83,7 +83,7 @@ type trimming struct {
 	now    time.Time           // by the clock of the file server, at the begin
 	pinned pinned              // as listed last
 	sizes  map[string][]sizeOf // by the id of the content
-	out    map[string]bool     // ids of contents that are retired, without a pin, and this user's to remove
+	doomed map[string]bool     // ids of contents that are retired, without a pin, and this user's to remove
 }
 
 // clear removes the contents that were retired long enough ago.
@@ -100,7 +100,7 @@ func (w *trimming) clear(ctx context.Context) (failed, err error) {
 	}
 	var going []leaving
 	var errs []error
-	w.out = map[string]bool{}
+	w.doomed = map[string]bool{}
 	for _, r := range list {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -130,7 +130,7 @@ func (w *trimming) decide(ctx context.Context, r retired) (l leaving, goes bool,
 	}
 	stays := !damaged && (w.pinned.holds(r.hash, rec.Token) || !w.removable(e.object(rec.Token)))
 	if !damaged && !stays {
-		w.out[e.id(rec.Token)] = true
+		w.doomed[e.id(rec.Token)] = true
 	}
 	if w.DryRun {
 		return l, false, nil
