@@ -320,6 +320,13 @@ func (w *world) checkSubmission(r sbatch.Request) {
 	w.violate(SubmittedTwice, "%s is submitted, and no saved row is in that phase", r.Name) // I1
 }
 
+// checkMade checks a job that was made, which may be later than sbatch's answer.
+func (w *world) checkMade(a *attempt, id sbatch.JobID) {
+	if a.job != 0 && id != 0 && !w.mayBeSubmittedAgain() {
+		w.violate(SubmittedTwice, "job %d was made of attempt %d, which has job %d", id, a.number, a.job)
+	}
+}
+
 // mayBeSubmittedAgain reports whether the proof of absence may be wrong in this seed: a clock was set
 // between two lives of the bridge, Slurm or the ledger lost its state, or two bridges ran at once.
 // It is still checked that of two jobs of one attempt only one begins.

@@ -161,6 +161,7 @@ func (c commands) Submit(_ context.Context, r sbatch.Request) (sbatch.JobID, err
 		w.logf("sbatch", "%s: job %d, %v", r.Name, id, err)
 		w.slurm.made(id, r.Name)
 		if a := w.attemptOf(r.Name); a != nil {
+			w.checkMade(a, id)
 			a.job = cmp.Or(a.job, id)
 		}
 		w.slurm.settle()
