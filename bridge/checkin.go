@@ -13,9 +13,6 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/pause"
 )
 
-// InFlight reports whether some row may have a job in Slurm.
-func (b *Bridge) InFlight() bool { return b.view.anyInFlight() }
-
 // Observed reports whether Slurm has been seen as a whole since the start.
 func (b *Bridge) Observed() bool { return b.view.observed.Load() }
 

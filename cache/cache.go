@@ -122,7 +122,7 @@ func (c *Cache) Get(ctx context.Context, w Want, fill Fill) (path string, err er
 		return "", err
 	}
 	e := c.entry(w.Key, w.Private)
-	for lost := 0; ; {
+	for lost, made := 0, 0; ; {
 		r, found, err := c.hit(ctx, e, w.Holder)
 		if err != nil {
 			return "", fmt.Errorf("pin %s: %w", w.Key, err)
@@ -137,15 +137,24 @@ func (c *Cache) Get(ctx context.Context, w Want, fill Fill) (path string, err er
 			return "", fmt.Errorf("get %s from the cache: %w", w.Key, ctx.Err())
 		case errors.Is(err, ErrLost) && lost < triesOfFill:
 			lost++ // another may have made it
-		case err == nil && w.Holder != "": // pin it and read again, as for any hit
+		case err == nil && w.Holder != "" && made == triesOfPin:
+			return "", fmt.Errorf("get %s from the cache: %w: its content was gone each time before it could be pinned", w.Key, ErrDamaged)
+		case err == nil && w.Holder != "":
+			made++ // pin it and read again, as for any hit
 		default:
 			return path, err
 		}
 	}
 }
 
-// triesOfFill is how often a fill is begun again after its lease was lost.
-const triesOfFill = 3
+const (
+	// triesOfFill is how often a fill is begun again after its lease was lost.
+	triesOfFill = 3
+	// triesOfPin is how often a content is looked for again that another process retired or
+	// damaged before it was pinned. More in a row means a disk that does not keep what is
+	// written.
+	triesOfPin = 10
+)
 
 // hit looks for the content of a key and pins it for the holder, if there is
 // one. It drops no pin when it has to look again, because another Get of the same

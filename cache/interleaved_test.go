@@ -140,6 +140,23 @@ func TestLeftoverOutlivesTheLeaseOfItsFill(t *testing.T) {
 	}
 }
 
+func TestRecordIsRetiredUnderTheNameOfItsContent(t *testing.T) {
+	t.Parallel()
+	c := openInside(t, t.TempDir(), Options{Settle: time.Hour})
+	token := tokenOf(t, got(t, c, "", text("content")))
+	e := c.entry(interleavedKey, false)
+	for range 16 { // left by killed fills, and some of them listed before the content
+		wreck := newToken()
+		if err := errors.Join(os.Mkdir(e.object(wreck), 0o700), c.write(newSize(e.hash, wreck, 1<<30, ""))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	retireAll(t, c)
+	if out := outNames(t, c); len(out) != 1 || !strings.Contains(out[0], token) {
+		t.Errorf("the record of %s is %v now", token, out)
+	}
+}
+
 func TestOneEntryThatCannotBeRetiredStopsNoOther(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() == 0 && !testenv.AsResearcher(t) { // root may do anything
@@ -163,6 +180,25 @@ func TestOneEntryThatCannotBeRetiredStopsNoOther(t *testing.T) {
 	done, err := c.Trim(t.Context(), TrimOptions{All: true})
 	if err == nil || len(done.Retired) < len(dirs)-1 {
 		t.Errorf("retired %d of what lies in %d directories, %v", len(done.Retired), len(dirs), err)
+	}
+}
+
+func TestContentThatTheDiskLosesEachTimeIsAnError(t *testing.T) {
+	t.Parallel()
+	lost, fills := "", 0
+	c := openInside(t, t.TempDir(), Options{Settle: -1, Quota: func(string) int64 { // asked between the fill and the publication
+		if err := os.RemoveAll(lost); lost != "" && err != nil {
+			t.Error(err)
+		}
+		return 0
+	}})
+	path, err := c.Get(t.Context(), Want{Key: interleavedKey, Holder: "row-1"}, func(ctx context.Context, tmp string) error {
+		fills++
+		lost = tmp
+		return text("content")(ctx, tmp)
+	})
+	if !errors.Is(err, ErrDamaged) || fills != 1+triesOfPin {
+		t.Errorf("%q, %v after %d fills", path, err, fills)
 	}
 }
 

@@ -45,7 +45,9 @@ type Trimmed struct {
 func (c *Cache) Trim(ctx context.Context, o TrimOptions) (Trimmed, error) {
 	t, err := c.trim(ctx, o, sizeOf{})
 	due := false
-	c.sweeps.Do(func() { due = ctx.Err() == nil })
+	if ctx.Err() == nil {
+		c.sweeps.Do(func() { due = true })
+	}
 	if due {
 		err = errors.Join(err, c.sweep(ctx, &t, o.DryRun))
 	}

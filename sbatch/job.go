@@ -46,16 +46,6 @@ const (
 	StateRevoked     State = "REVOKED"
 )
 
-// States lists the known states.
-func States() []State {
-	return []State{
-		StatePending, StateConfiguring, StateRunning, StateSuspended, StateStopped, StateCompleting,
-		StateSignaling, StateStageOut, StateResizing, StateRequeued, StateRequeueHold, StateRequeueFed,
-		StateSpecialExit, StateResvDelHold, StateCompleted, StateFailed, StateCancelled, StateTimeout,
-		StateDeadline, StateOutOfMemory, StateNodeFail, StateBootFail, StatePreempted, StateRevoked,
-	}
-}
-
 // Ended reports whether a job in this state will not run any more. A state that
 // is not known has not ended.
 func (s State) Ended() bool {

@@ -22,8 +22,8 @@ type Scheduler interface {
 	Partitions(ctx context.Context) ([]Partition, error)
 }
 
-// longestPause bounds the pause between two requests to a controller that does not answer.
-const longestPause = time.Minute
+// longestObservePause bounds the pause between two requests to a controller that does not answer.
+const longestObservePause = time.Minute
 
 // Observer is the one place from which a bridge asks Slurm's controller for jobs. The bridge's
 // rows, the jobs that convert images, the sweep and the cache's trimmer all need to know which
@@ -34,8 +34,8 @@ const longestPause = time.Minute
 // After the first failure the controller counts as unreachable, and is asked less and less often:
 //
 //   - The next squeue comes after Interval. Each further failure doubles the pause, up to
-//     longestPause. Up to a quarter is added by chance, so that the bridges of a site do not
-//     all come back in the same second.
+//     longestObservePause. Up to a quarter is added by chance, so that the bridges of a site do
+//     not all come back in the same second.
 //   - Until an answer comes, squeue is the only request. Submit and Cancel ask nothing and fail
 //     at once. Submit reports a refusal that may be tried again, so its caller knows that no
 //     job was made.
@@ -122,7 +122,7 @@ func (o *Observer) failed(asked time.Time, err error) error {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	wait := min(o.Interval<<min(o.failures, 16), longestPause)
+	wait := min(o.Interval<<min(o.failures, 16), longestObservePause)
 	wait += time.Duration(random() * float64(wait) / 4)
 	o.failures++
 	o.next = o.Now().Add(wait)

@@ -141,13 +141,16 @@ func TestHalfAnAnswerIsAnError(t *testing.T) {
 
 func TestUnknownStateHasNotEnded(t *testing.T) {
 	t.Parallel()
-	for _, s := range []State{"?", "", "POWERING_UP", "completed", StateCompleting, StateRequeued, StateSpecialExit} {
+	for _, s := range []State{"?", "", "POWERING_UP", "completed", StateStopped, StateSuspended, StateCompleting, StateRequeued, StateSpecialExit} {
 		if s.Ended() {
 			t.Errorf("%q has ended", s)
 		}
 	}
-	for _, s := range States() {
-		if s == StateCompleted && !s.Ended() {
+	for _, s := range []State{
+		StateCompleted, StateFailed, StateCancelled, StateTimeout, StateDeadline,
+		StateOutOfMemory, StateNodeFail, StateBootFail, StatePreempted, StateRevoked,
+	} {
+		if !s.Ended() {
 			t.Errorf("%q has not ended", s)
 		}
 	}

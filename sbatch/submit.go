@@ -122,7 +122,7 @@ func (c *Client) Submit(ctx context.Context, r Request) (JobID, error) {
 	if err == nil {
 		err = fmt.Errorf("sbatch printed no job id: %q", shorten(strings.TrimSpace(string(out))))
 	}
-	return 0, submissionError(r.Name, err)
+	return 0, SubmissionError(r.Name, err)
 }
 
 // Try asks the controller whether it would accept a job, and submits none (sbatch(1):
@@ -161,25 +161,19 @@ func printedID(out string) (JobID, bool) {
 	return JobID(id), err == nil && id > 0
 }
 
-func submissionError(name string, err error) *Error {
+// SubmissionError classifies the error of an sbatch that was to submit a job of this name. Test
+// doubles of Slurm use it too.
+func SubmissionError(name string, err error) *Error {
 	e := &Error{Op: "submit " + name, Message: message(err), Err: err}
 	var failed *command.Error
 	switch {
 	case !errors.As(err, &failed):
-	case !failed.Started():
+	case failed.ExitCode > 0:
+		e.Refused, e.Retry = classify(failed.Stderr, failed.ExitCode)
+	case !failed.Started(): // else it was killed, by the time-out or by another process
 		// Nothing was sent to Slurm. The request is not at fault: it may succeed
 		// once sbatch can be started again.
 		e.Refused, e.Retry = true, true
-	case failed.ExitCode > 0: // else it was killed, by the time-out or by another process
-		e.Refused, e.Retry = classify(failed.Stderr, failed.ExitCode)
 	}
-	return e
-}
-
-// SubmitError returns the error of a submission for which sbatch exited with this
-// status, not 0, and this standard error. Test doubles of Slurm use it.
-func SubmitError(name, stderr string, exit int) *Error {
-	e := &Error{Op: "submit " + name, Message: oneLine(stderr), Err: fmt.Errorf("exit status %d", exit)}
-	e.Refused, e.Retry = classify(strings.TrimSpace(stderr), exit)
 	return e
 }

@@ -56,6 +56,22 @@ func TestDiskThatIsNotMountedSaysNothingAndIsNotWrittenTo(t *testing.T) {
 	}
 }
 
+func TestPreparedIsWhatTheWorkerReads(t *testing.T) {
+	t.Parallel()
+	d := mounted(t, t.TempDir())
+	spec := d.spec("0x1", 2)
+	must(t, errors.Join(d.Prepare(spec), d.Prepare(spec))) // again is harmless
+	got, err := d.Layout.Attempt("0x1", 2).ReadSpec()
+	if diff := cmp.Diff(spec, got); err != nil || diff != "" {
+		t.Errorf("%v %s", err, diff)
+	}
+	for _, path := range []string{d.Layout.RunDir("0x1", 2), d.Layout.Members("m")} {
+		if _, err := os.Stat(path); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestFullDiskPreparesNothingAndStillTellsWhatStands(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

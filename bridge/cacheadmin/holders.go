@@ -14,10 +14,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// A holder pins entries of the cache. It is the row of a bundle in a bridge's ledger, a Slurm job
-// of a user, or a person.
-
-// RowHolder returns the holder for a bundle's row of a bridge.
+// RowHolder returns the holder for a bundle's row of a bridge. Other holders of the cache's pins
+// are Slurm jobs and persons.
 func RowHolder(bridge, bundle string) cache.Holder {
 	return cache.Holder("row-" + bridge + "-" + bundle)
 }

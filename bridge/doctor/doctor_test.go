@@ -18,6 +18,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/command"
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
 	"github.com/cl-slurm/cl-slurm/spool"
 	"github.com/cl-slurm/cl-slurm/worker/probe"
 )
@@ -99,9 +100,9 @@ func TestQueueOfSeveralPartitionsHasWhatAnyOfThemAllows(t *testing.T) {
 func TestRefusedJobNamesTheKeyThatIsWrong(t *testing.T) {
 	t.Parallel()
 	q := plan.Queue{Name: "q", Account: "labb", QOS: "fast"}
-	refused := func(stderr string) error { return sbatch.SubmitError("x", "sbatch: error: "+stderr, 255) }
+	refused := func(stderr string) error { return slurmtest.SubmitError("x", "sbatch: error: "+stderr, 255) }
 	answer := func(answer string) error {
-		return sbatch.SubmitError("x", "sbatch: error: Batch job submission failed: "+answer, 1)
+		return slurmtest.SubmitError("x", "sbatch: error: Batch job submission failed: "+answer, 1)
 	}
 	for want, err := range map[string]error{
 		"": nil,

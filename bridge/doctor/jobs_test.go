@@ -91,7 +91,7 @@ type picky struct{}
 
 func (picky) Try(_ context.Context, r sbatch.Request) error {
 	if r.GPUs == 0 {
-		return sbatch.SubmitError(r.Name, "sbatch: error: Batch job submission failed: Unspecified error", 1)
+		return slurmtest.SubmitError(r.Name, "sbatch: error: Batch job submission failed: Unspecified error", 1)
 	}
 	return nil
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
 	"github.com/cl-slurm/cl-slurm/staging/images"
 	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
@@ -34,7 +35,7 @@ const noContact = "sbatch: error: Batch job submission failed: Unable to contact
 
 func (u unreachable) Submit(ctx context.Context, r sbatch.Request) (sbatch.JobID, error) {
 	if u.down.Load() {
-		return 0, sbatch.SubmitError(r.Name, noContact, 1)
+		return 0, slurmtest.SubmitError(r.Name, noContact, 1)
 	}
 	return u.Scheduler.Submit(ctx, r)
 }

@@ -61,6 +61,16 @@ func variants() map[string]func(*plan.Row) {
 	}
 }
 
+// states lists the states that package sbatch knows.
+func states() []sbatch.State {
+	return []sbatch.State{
+		sbatch.StatePending, sbatch.StateConfiguring, sbatch.StateRunning, sbatch.StateSuspended, sbatch.StateStopped, sbatch.StateCompleting,
+		sbatch.StateSignaling, sbatch.StateStageOut, sbatch.StateResizing, sbatch.StateRequeued, sbatch.StateRequeueHold, sbatch.StateRequeueFed,
+		sbatch.StateSpecialExit, sbatch.StateResvDelHold, sbatch.StateCompleted, sbatch.StateFailed, sbatch.StateCancelled, sbatch.StateTimeout,
+		sbatch.StateDeadline, sbatch.StateOutOfMemory, sbatch.StateNodeFail, sbatch.StateBootFail, sbatch.StatePreempted, sbatch.StateRevoked,
+	}
+}
+
 // tomorrow is a row of before the clock was set back.
 func tomorrow(r *plan.Row) {
 	at := epoch.Add(24 * time.Hour)
@@ -80,7 +90,7 @@ func everyNews() map[string]plan.News {
 	for _, m := range []codalab.Message{kill, ack, offered(), {Type: codalab.MessageRead}, {Type: codalab.MessageRun}, {Type: "dance"}} {
 		news["message "+string(m.Type)] = told(m)
 	}
-	for _, state := range append(sbatch.States(), "HIBERNATING", "") {
+	for _, state := range append(states(), "HIBERNATING", "") {
 		news["observation "+string(state)] = seen(2*time.Hour, job(state))
 		news["accounts "+string(state)] = accounted(2*time.Hour, job(state))
 	}

@@ -126,7 +126,7 @@ func (d *decision) staging() {
 		d.endWithoutResults(Verdict{Cause: cause, Failure: codalab.Sentence(answer.Failure)}, "staging failed")
 	default:
 		d.tryLater(answer.Failure)
-		if later := d.now.Add(min(answer.After, longestPause)); later.After(d.row.DueAt) {
+		if later := d.now.Add(min(answer.After, longestRegistryPause)); later.After(d.row.DueAt) {
 			d.row.DueAt = later
 		}
 	}

@@ -69,7 +69,7 @@ func (d *decision) clampClock() {
 	pause := max(d.policy.SubmitGrace, d.policy.Settle, longestBackoff)
 	switch r.Phase { //nolint:exhaustive // other phases have short pauses
 	case Staging:
-		pause = max(pause, longestPause)
+		pause = max(pause, longestRegistryPause)
 	case Finalizing:
 		pause = max(pause, d.policy.LongestAckPause)
 	case Done:

@@ -56,8 +56,8 @@ func backoff(n int) time.Duration {
 	return min(time.Second<<min(max(n-1, 0), 6), longestBackoff)
 }
 
-// longestPause bounds the pause that a registry asks for.
-const longestPause = 6 * time.Hour
+// longestRegistryPause bounds the pause that a registry asks for.
+const longestRegistryPause = 6 * time.Hour
 
 // fullPatience is how long staging waits for room on a disk. A bundle that is too large for the
 // whole disk must not keep it full without end.

@@ -30,8 +30,8 @@ type Policy struct {
 	// life of an sbatch together.
 	SubmitGrace time.Duration
 	// OrphanGrace is how long the bridge leaves an orphan job alone: a job of its own for which
-	// there is no row. It is longer than SubmitGrace. CancelOrphans reports whether such a job is
-	// cancelled then, or only logged.
+	// there is no row. It is longer than SubmitGrace. With CancelOrphans such a job is cancelled
+	// then; without, it is only logged.
 	OrphanGrace   time.Duration `json:"StrayGrace"`
 	CancelOrphans bool          `json:"CancelStrays"`
 	// RecordAge is how long Slurm is certain to show an ended job (MinJobAge). Without accounting, a
@@ -46,7 +46,7 @@ type Policy struct {
 	// bundle fails for it.
 	StuckFor time.Duration
 	// StagePatience is how long failing staging is tried again before the bundle fails,
-	// CollectPatience the same for collecting. Patience means only that here.
+	// CollectPatience the same for collecting.
 	StagePatience, CollectPatience time.Duration
 	// OutagePatience is the same for staging while a server, a registry or a disk is unreachable.
 	OutagePatience time.Duration
@@ -63,7 +63,7 @@ type Policy struct {
 	LowWater LowWater
 }
 
-// RetryBegun reports whether a bundle that began may begin again.
+// RetryBegun says when a bundle that began may begin again.
 type RetryBegun string
 
 // The choices for RetryBegun.
@@ -97,9 +97,9 @@ type Queue struct {
 	MemoryOverhead int64
 	// MaxInFlight bounds the queue's jobs in Slurm; 0 for no bound.
 	MaxInFlight int
-	// RetryBegun reports whether a begun bundle may begin again.
+	// RetryBegun says when a begun bundle may begin again.
 	RetryBegun RetryBegun
-	// Scratch is a directory on the nodes' own disk. WorkDir reports whether working directories
+	// Scratch is a directory on the nodes' own disk. WorkDir says whether working directories
 	// are on it too.
 	Scratch string
 	WorkDir spool.WorkDir

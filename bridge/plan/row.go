@@ -74,8 +74,8 @@ type Row struct {
 	// LastFailure is why the last try failed.
 	LastFailure string `json:"trouble,omitempty"`
 	// FailingSince is when staging or collecting began to fail, in this life of the bridge; zero
-	// while it does not. FailedByOutage reports whether staging last failed for an outage or a
-	// full disk. FailureKindSince is when its failures last changed between these and others.
+	// while it does not. FailedByOutage is set if staging last failed for an outage or a full
+	// disk. FailureKindSince is when its failures last changed between these and others.
 	FailingSince     time.Time `json:"troubled,omitzero"`
 	FailureKindSince time.Time `json:"turned,omitzero"`
 	FailedByOutage   bool      `json:"outage,omitempty"`

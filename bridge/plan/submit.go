@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
-
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 )

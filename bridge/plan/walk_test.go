@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
-	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
 const (
@@ -84,7 +83,7 @@ func hearsay() []string {
 		"note started attempt=1", "note exit code=0 attempt=1",
 		"disk free=1g", "disk free=52g", "disk free=99g", "disk free=99g",
 	}
-	for _, state := range append(sbatch.States(), "HIBERNATING") {
+	for _, state := range append(states(), "HIBERNATING") {
 		said = append(said, "slurm job=7 state="+string(state), "accounting job=7 state="+string(state))
 	}
 	return said

@@ -1,11 +1,12 @@
-// Package sharedfiles looks after the bridge's own files on the shared disk. It installs the programs
-// that jobs run, lists and removes kept results (results = "keep"), and sweeps.
+// Package sharedfiles looks after the bridge's own files on the shared disk. It installs the
+// programs that jobs run, lists and removes kept results (results = "keep"), and sweeps.
 //
 // # Sweep
 //
-// A sweep removes files that no bundle and no job needs. A bridge removes a bundle's files itself, a while after the server has its result. Some files
+// A bridge removes a bundle's files itself, a while after the server has its result. Some files
 // stay behind after a crash, after the ledger was restored from an old copy, or if a writer came
-// too late. A Sweeper finds them, says why they are not needed, and removes them.
+// too late. A Sweeper finds the files that no bundle and no job needs, says why they are not
+// needed, and removes them.
 //
 // # What is kept
 //

@@ -57,8 +57,8 @@ func ListKept(ctx context.Context, layout spool.Layout, want func(spool.Kept) bo
 	return found, nil
 }
 
-// AskServer asks the server for the bundles of some results. It returns the first error
-// that is no answer; what the server does not answer stays empty. The server has only a listing of kept results.
+// AskServer asks the server for the bundles of some results, of which it has only the listings.
+// It returns the first error that is no answer; what the server does not answer stays empty.
 func AskServer(ctx context.Context, cl *client.Client, found []KeptResults) error {
 	if _, err := cl.User(ctx); err != nil { // only a server that knows its users may say that a bundle is gone
 		return fmt.Errorf("ask the server: %w", err)

@@ -46,6 +46,16 @@ func (c contents) row(bundle string) (plan.Row, bool) {
 	return plan.Row{}, false
 }
 
+// anyInFlight reports whether some row may have a job in Slurm.
+func (c contents) anyInFlight() bool {
+	for _, r := range c.rows {
+		if r.InFlight() {
+			return true
+		}
+	}
+	return false
+}
+
 // conflicts reports whether a life of the bridge may not replace rows, or whether they are of
 // another version than the ledger's.
 func (c contents) conflicts(writer int, rows ...plan.Row) bool {

@@ -245,7 +245,7 @@ func (l *life) observe() {
 		l.answer = nil
 		l.wake()
 		pause := w.dice.duration(ofObservation, observeEvery, 30*time.Second)
-		if !l.bridge.InFlight() {
+		if !w.ledger.anyInFlight() {
 			pause = time.Minute
 		}
 		l.at(max(pause, l.slurm.Next().Sub(l.clock())), l.observe)
@@ -254,7 +254,7 @@ func (l *life) observe() {
 
 // read has records read in turn.
 func (l *life) read() {
-	if l.bridge.InFlight() {
+	if l.w.ledger.anyInFlight() {
 		l.bridge.ReadTurn(l.clock())
 		l.wake()
 	}
@@ -271,7 +271,7 @@ func (l *life) measure() {
 
 // listen reads the doorbell.
 func (l *life) listen() {
-	if l.dead || !l.bridge.InFlight() {
+	if l.dead || !l.w.ledger.anyInFlight() {
 		return
 	}
 	_ = l.bridge.Listen() // the bell rings again, or the records are read in turn

@@ -26,14 +26,18 @@ func site(t *testing.T) Site {
 func TestStormNoticesWhatACacheMustNotDo(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
-		t.Skip("left out by -short: six storms take many seconds")
+		t.Skip("left out by -short: ten storms take many seconds")
 	}
 	for sabotage, want := range map[Sabotage]string{
 		"":               "",
 		sabotageRemove:   "cannot be read while",
+		sabotageByte:     "wrong bytes",
+		sabotageRefill:   "was replaced by",
 		sabotagePublish:  "were both published at once",
 		sabotageDie:      "after process 1 had died",
 		sabotageQuota:    "exceeded by more than one object",
+		sabotagePin:      "pins are back to zero",
+		sabotageStuck:    "every key can be had",
 		sabotageLeftover: "there are 1 files still",
 	} {
 		t.Run("sabotage "+string(sabotage), func(t *testing.T) {

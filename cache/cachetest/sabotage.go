@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -19,9 +20,13 @@ type Sabotage string
 // beside it.
 const (
 	sabotageRemove   Sabotage = "remove"   // the entry is removed
+	sabotageByte     Sabotage = "byte"     // one byte of it is changed
+	sabotageRefill   Sabotage = "refill"   // another fill takes its place
 	sabotagePublish  Sabotage = "publish"  // another fill takes its place for a while
 	sabotageDie      Sabotage = "die"      // it is removed, and the process killed
 	sabotageQuota    Sabotage = "quota"    // a content is made that the cache knows nothing of
+	sabotagePin      Sabotage = "pin"      // there is a pin that cannot be dropped
+	sabotageStuck    Sabotage = "stuck"    // a key cannot be filled any more
 	sabotageLeftover Sabotage = "leftover" // there is a file that nobody sweeps
 )
 
@@ -37,6 +42,15 @@ func (w *worker) sabotage(ctx context.Context, c content, path string) {
 	switch what {
 	case sabotageRemove:
 		err = os.RemoveAll(path)
+	case sabotageByte:
+		name := filepath.Join(path, c.files()[0])
+		var text []byte
+		if text, err = os.ReadFile(name); err == nil {
+			text[2*stampLen] ^= 1
+			err = os.WriteFile(name, text, 0o600)
+		}
+	case sabotageRefill:
+		_, err = c.make(path, w.nextFill(), func() error { return nil })
 	case sabotagePublish:
 		err = w.publishTwice(ctx, c, path)
 	case sabotageDie:
@@ -48,6 +62,11 @@ func (w *worker) sabotage(ctx context.Context, c content, path string) {
 		err = errors.Join(os.WriteFile(w.Dir+"/extra", stamp("nobody"), 0o600), os.Truncate(w.Dir+"/extra", 1<<30))
 		_ = pause.For(ctx, 200*time.Millisecond) // that the auditor comes by
 		err = errors.Join(err, os.Remove(w.Dir+"/extra"))
+	case sabotagePin:
+		err = os.MkdirAll(filepath.Join(w.Dir, "pins", strings.Repeat("0", 64)+"~row-1", "d"), 0o700)
+	case sabotageStuck:
+		place := filepath.Dir(filepath.Dir(path))
+		err = errors.Join(os.Rename(place, place+".moved"), os.WriteFile(place, nil, 0o600))
 	case sabotageLeftover:
 		err = os.WriteFile(filepath.Join(w.Dir, "retired", "note"), nil, 0o600)
 	}

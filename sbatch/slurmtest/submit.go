@@ -1,12 +1,22 @@
 package slurmtest
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/internal/command"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
+
+// SubmitError returns the error of a submission for which sbatch exited with this
+// status, not 0, and this standard error.
+func SubmitError(name, stderr string, exit int) *sbatch.Error {
+	return sbatch.SubmissionError(name, &command.Error{
+		ExitCode: exit, Stderr: strings.TrimSpace(stderr), Err: fmt.Errorf("exit status %d", exit),
+	})
+}
 
 // refuse is the error of a submission that the controller refuses. sbatch prints
 // the lines of before first.
@@ -16,7 +26,7 @@ func (s *spec) refuse(answer string, before ...string) error {
 
 // object is the error of a submission that sbatch refuses with these lines.
 func (s *spec) object(lines ...string) error {
-	return sbatch.SubmitError(s.Name, "sbatch: error: "+strings.Join(lines, "\nsbatch: error: "), 1)
+	return SubmitError(s.Name, "sbatch: error: "+strings.Join(lines, "\nsbatch: error: "), 1)
 }
 
 const (
