@@ -163,7 +163,7 @@ func below(t codalab.Target, name string) codalab.Target {
 	return codalab.Target{BundleUUID: t.BundleUUID, Subpath: path.Join(t.Subpath, name)}
 }
 
-// archive fetches a directory of the target as one archive. began says whether the server
+// archive fetches a directory of the target as one archive. began reports whether the server
 // sent one.
 func (d *directory) archive(ctx context.Context, root *os.Root, dir string) (began bool, err error) {
 	root, err = root.OpenRoot(dir)
