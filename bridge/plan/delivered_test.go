@@ -118,10 +118,12 @@ func TestI6FilesAreKeptUntilTheServerWasAsked(t *testing.T) {
 	answer := func(o plan.Outcome) plan.News {
 		return plan.News{Confirmed: &plan.Confirmation{Outcome: o, Asked: epoch}}
 	}
-	for _, s := range []codalab.State{codalab.StateReady, codalab.StateStaged, "dormant", ""} {
+	for _, s := range []codalab.State{codalab.StateReady, "dormant", ""} {
 		last().hears(confirmed(epoch, s)).is(plan.Done, plan.Release)
 	}
-	for _, s := range []codalab.State{codalab.StatePreparing, codalab.StateRunning, codalab.StateFinalizing} {
+	for _, s := range []codalab.State{
+		codalab.StateStaged, codalab.StateStarting, codalab.StatePreparing, codalab.StateRunning, codalab.StateFinalizing,
+	} {
 		last().hears(confirmed(epoch, s)).is(plan.Done)
 	}
 	last().hears(answer(plan.Outcome{Failure: "502"})).is(plan.Done)

@@ -75,13 +75,15 @@ func (d *decision) reportEndAgain() {
 }
 
 // unsettled reports whether the bridge soon asks again for a bundle that the server has
-// acknowledged: the server does not answer, or has not acted on a report yet. A final refusal would
-// only be repeated.
+// acknowledged: the server does not answer, has not acted on a report yet, or has staged the bundle
+// again and will offer it, to a bridge that must still know its end. A final refusal would only be
+// repeated.
 func unsettled(c Confirmation) bool {
 	if c.Failure != "" {
 		return !c.Final && !c.Gone
 	}
-	return heldByWorker(c.State) || c.State == codalab.StateFinalizing
+	return heldByWorker(c.State) ||
+		c.State == codalab.StateStaged || c.State == codalab.StateStarting || c.State == codalab.StateFinalizing
 }
 
 // release removes the bundle's files, and then its row.
