@@ -114,9 +114,10 @@ type Fill func(ctx context.Context, tmp string) error
 // its host answers; the others wait for it. A caller whose ctx ends gets that
 // error and leaves the others alone. fill's ctx has the first caller's values. It
 // ends when the last caller of this process has left or the lease is lost. After a
-// lost lease fill may be called again. fill's error is passed on,
-// joined with what failed while cleaning up, and not remembered. ErrFull is
-// returned where the content has no room.
+// lost lease fill may be called again. fill's error is passed on, joined with what
+// failed while cleaning up, and not remembered. ErrFull is returned where the
+// content has no room, and ErrDamaged where a Holder's content is lost again and
+// again before it is pinned.
 func (c *Cache) Get(ctx context.Context, w Want, fill Fill) (path string, err error) {
 	if err := w.check(); err != nil {
 		return "", err

@@ -43,12 +43,10 @@ func (w *worker) sabotage(ctx context.Context, c content, path string) {
 	case sabotageRemove:
 		err = os.RemoveAll(path)
 	case sabotageByte:
-		name := filepath.Join(path, c.files()[0])
-		var text []byte
-		if text, err = os.ReadFile(name); err == nil {
-			text[2*stampLen] ^= 1
-			err = os.WriteFile(name, text, 0o600)
-		}
+		name := c.files()[0]
+		text := c.text(name, w.nextFill())
+		text[2*stampLen] ^= 1
+		_, err = makeFile(filepath.Join(path, name), text, func() error { return nil })
 	case sabotageRefill:
 		_, err = c.make(path, w.nextFill(), func() error { return nil })
 	case sabotagePublish:

@@ -51,7 +51,8 @@ func Main(works map[string]Work) int {
 	return 0
 }
 
-// HandleSignals makes this process survive a signal to the whole job, so that the command ends first. Programs that it starts have the default handlers again; they would inherit ignored
+// HandleSignals makes this process survive a signal to the whole job, so that the command ends
+// first. Programs that it starts have the default handlers again; they would inherit ignored
 // signals.
 func HandleSignals() {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGPIPE,
