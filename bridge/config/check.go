@@ -57,10 +57,7 @@ func (c Config) check() error {
 	case low != 0 && low < LeastLowWater:
 		return fmt.Errorf("low_water is %d bytes, which are gone at once: write \"50g\" for fifty gigabytes, or \"0\" for none", low)
 	}
-	if err := c.Cache.check(); err != nil {
-		return err
-	}
-	if err := errors.Join(c.Staging.check(), c.Image.check(c.Shared), c.checkImageJobs(), c.checkWorkers()); err != nil {
+	if err := errors.Join(c.Cache.check(), c.Staging.check(), c.Image.check(c.Shared), c.checkImageJobs(), c.checkWorkers()); err != nil {
 		return err
 	}
 	if c.Slurm.ObserveEvery.Duration < time.Second {

@@ -66,8 +66,8 @@ func TestMistakesInSeveralTablesAreReportedAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = Parse(strings.NewReader(string(text) + "[image]\ntemp_dir = \"tmp\"\ncerts = [\"certs\"]\n[staging]\ndownloads = -1\n[workers]\narm64 = \"w\"\n"))
-	for _, want := range []string{"image.temp_dir", "image.certs", "staging.downloads", "workers.arm64"} {
+	_, err = Parse(strings.NewReader(string(text) + "[cache]\ndir = \"c\"\n[image]\ntemp_dir = \"tmp\"\ncerts = [\"certs\"]\n[staging]\ndownloads = -1\n[workers]\narm64 = \"w\"\n"))
+	for _, want := range []string{"cache.dir", "image.temp_dir", "image.certs", "staging.downloads", "workers.arm64"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v does not name %s", err, want)
 		}

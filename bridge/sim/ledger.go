@@ -141,7 +141,16 @@ func (b *book) Rows(ctx context.Context) ([]plan.Row, error) {
 }
 
 // Generation returns the highest generation that was saved.
-func (b *book) Generation(context.Context) (int64, error) { return b.disk().generation, nil }
+func (b *book) Generation(ctx context.Context) (int64, error) {
+	n := b.disk().generation
+	return n, b.agree(nil, func(l bridge.Ledger) error {
+		kept, err := l.Generation(ctx)
+		if err == nil && kept != n {
+			err = fmt.Errorf("generation %d, and not %d", kept, n)
+		}
+		return err
+	})
+}
 
 // Save writes rows, and checks each transition.
 func (b *book) Save(ctx context.Context, rows []plan.Row) error {
