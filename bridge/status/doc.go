@@ -1,4 +1,4 @@
-// Package status answers an operator's two questions: how the bridge stands, and where a
+// Package status answers an operator's two questions: what the bridge does now, and where a
 // bundle is and why. Both answers work whether the bridge runs or not, and change nothing.
 //
 // [Collect] reads the ledger, the shared disk and the bridge's last heartbeat: whether the

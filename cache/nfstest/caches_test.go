@@ -82,6 +82,24 @@ func TestOpenSeesWhatWasClosedBefore(t *testing.T) {
 	}
 }
 
+func TestWhatIsNotFlushedOthersDoNotSee(t *testing.T) {
+	t.Parallel()
+	s := forgetful(t)
+	defer unshared()()
+	f, err := os.Create(filepath.Join(s.a, "x"))
+	must(t, err)
+	_, err = f.WriteString("one")
+	must(t, err)
+	s.reads(s.b, "x", "")
+	must(t, f.Sync())
+	s.reads(s.b, "x", "one")
+	_, err = f.WriteString(" two")
+	must(t, err)
+	s.reads(s.a, "x", "one two")
+	must(t, f.Close())
+	s.reads(s.b, "x", "one two")
+}
+
 func TestOpenFileKeepsWhatItHasRead(t *testing.T) {
 	t.Parallel()
 	s := forgetful(t)

@@ -54,6 +54,9 @@ type node struct {
 	silly []place // names that its removals have left
 
 	opening sync.RWMutex // read-locked to open it, locked to remove it
+	writing sync.Mutex   // guards dirty and pending, and orders the calls that write
+	dirty   []extent
+	pending int // bytes in dirty
 }
 
 // A place is a name in a directory.

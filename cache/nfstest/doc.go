@@ -41,16 +41,16 @@
 //     open(2) by an old name opens the file that it was of. Linux asks for a
 //     directory's attributes when a program opens it; nfs(5) promises that for
 //     files alone, and here a listing may be as old as the names.
-//   - An error of a write appears in close(2) or fsync(2), once.
+//   - What a program writes is held back, up to a MiB, until it closes, syncs,
+//     or asks for the file. An error may appear in close(2) or fsync(2), once.
 //   - A file that was removed elsewhere is ESTALE for a program that has it open. open(2)
 //     tries another look-up first; see [StaleHandle].
 //   - A file that is open here, and of which a name is removed or replaced here,
 //     keeps a silly name, .nfs…, in its directory until it is closed
-//     (nfs_sillyrename; in life only if it is open by that very name). Replacing
-//     one is two steps: for a moment there is nothing at the name, and rename(2)
-//     may fail with ENOENT when two hosts do so at once. As the client goes by
-//     names it believes, the file that gets the silly name may be one that another
-//     host has just put there.
+//     (nfs_sillyrename; in life only if it is open by that very name). Replacing one is two steps: for a moment there is
+//     nothing at the name, and rename(2) may fail with ENOENT when two hosts do
+//     so at once. As the client goes by names it believes, the file that gets
+//     the silly name may be one that another host has just put there.
 //   - A reply may be lost ([LostReply]). After an EIO the client revalidates
 //     the directories that it has tried to change (nfs_post_op_update_inode),
 //     but not the attributes of the file: until it is opened, or they are old,
@@ -62,7 +62,5 @@
 // keeps them on each host. And an exclusive create whose request is sent again
 // fails with EEXIST, for which RFC 1813 has a verifier.
 //
-// Not imitated are the server's stable storage (nothing is lost on it) and what a client
-// holds back until a program closes the file (other hosts see it at once): nothing is read
-// here before it was closed.
+// The server's own stable storage is not imitated: nothing is lost on it.
 package nfstest

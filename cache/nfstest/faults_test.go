@@ -130,6 +130,10 @@ func TestErrorsOfWritesAppearByTheClose(t *testing.T) {
 			_, err = f.WriteString("three")
 			must(t, err)
 			is(t, f.Close(), want)
+			big, err := os.Create(filepath.Join(s.a, "big"))
+			must(t, err)
+			_, _ = big.Write(make([]byte, 2*mostPending)) // may say so already
+			is(t, big.Close(), want)
 			s.struck(kind)
 			s.Inject()
 			s.write(s.a, "bad", "four")

@@ -1,11 +1,15 @@
 package nfstest
 
 import (
+	"cmp"
 	"syscall"
 	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 )
+
+// mostPending is how many bytes of one file a client holds back at most.
+const mostPending = 1 << 20
 
 // leaving is how long a removal waits for the end of a file that was closed.
 const leaving = 2 * time.Second
@@ -13,11 +17,17 @@ const leaving = 2 * time.Second
 // A handle is what open(2) made. The client's mu guards err and closed.
 type handle struct {
 	node   *node
+	closed bool // a descriptor of it was, and it was not used since
 	writes bool
-	closed bool  // a descriptor of it was, and it was not used since
-	err    error // of a write: fsync reports it once, and close until then
+	err    error // of a write that was held back: fsync reports it once, and close until then
 
 	listing []fuse.DirEntry // of a directory, since it was read from the start
+}
+
+// An extent is what was written and is held back.
+type extent struct {
+	off  int64
+	data []byte
 }
 
 func (c *client) handle(fh uint64) *handle {
@@ -65,6 +75,7 @@ func (c *client) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fus
 	n := c.get(in.NodeId)
 	n.opening.RLock()
 	defer n.opening.RUnlock()
+	_ = c.flush(n) // the error is the writer's
 	if _, err := c.revalidate(n, Open); err != nil {
 		return fuse.ToStatus(err)
 	}
@@ -87,6 +98,7 @@ func (c *client) opened(n *node, flags uint32) uint64 {
 // fs/nfs/unlink.c does (nfs_complete_unlink): after close(2) has returned.
 func (c *client) Release(_ <-chan struct{}, in *fuse.ReleaseIn) {
 	h := c.handle(in.Fh)
+	_ = c.flush(h.node) // pages that were written through a mapping; nobody is there to hear of an error
 	c.mu.Lock()
 	delete(c.handles, in.Fh)
 	delete(h.node.opens, h)
@@ -113,6 +125,7 @@ func (c *client) removeSilly(n *node) {
 func (c *client) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadResult, fuse.Status) {
 	n := c.get(in.NodeId)
 	c.use(in.Fh)
+	_ = c.flush(n) // the error is the writer's
 	got := 0
 	_, err := c.faults.call(Read, func() (err error) {
 		got, err = c.export.read(n.object, buf, int64(in.Offset))
@@ -124,40 +137,68 @@ func (c *client) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.Read
 	return fuse.ReadResultData(buf[:got]), fuse.OK
 }
 
-// Write sends the data. An error is told by close(2) and fsync(2), as when the data were
-// held back until then.
+// Write holds the data back: they are sent when there are many, and when
+// something wants to know of them, at the latest when the file is closed.
 func (c *client) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, fuse.Status) {
-	n := c.get(in.NodeId)
+	n, off := c.get(in.NodeId), int64(in.Offset)
 	c.use(in.Fh)
-	_, err := c.update(n, Write, func() (attributes, error) { return c.export.write(n.object, data, int64(in.Offset)) })
-	if err != nil {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		for h := range n.opens {
-			if h.writes {
-				h.err = err
-			}
+	n.writing.Lock()
+	n.dirty = append(n.dirty, extent{off: off, data: append([]byte(nil), data...)})
+	n.pending += len(data)
+	full := n.pending >= mostPending
+	n.writing.Unlock()
+	if full {
+		if err := c.flush(n); err != nil {
+			return 0, fuse.ToStatus(err)
 		}
 	}
 	return uint32(len(data)), fuse.OK
 }
 
+// flush sends what was held back. When that fails it is lost. The fsync of each handle
+// says so once, and so does the close of each that could write then (fs/nfs/file.c:
+// nfs_file_flush, nfs_file_fsync).
+func (c *client) flush(n *node) (failed error) {
+	n.writing.Lock()
+	defer n.writing.Unlock()
+	for _, x := range n.dirty {
+		if _, failed = c.update(n, Write, func() (attributes, error) { return c.export.write(n.object, x.data, x.off) }); failed != nil {
+			break
+		}
+	}
+	n.dirty, n.pending = nil, 0
+	if failed != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for h := range n.opens {
+			h.err = failed
+		}
+	}
+	return failed
+}
+
 // Flush is close(2), and the same of a copy of the descriptor: also that which a
 // program has between fork(2) and execve(2). So it takes no error from others.
 func (c *client) Flush(_ <-chan struct{}, in *fuse.FlushIn) fuse.Status {
+	h := c.handle(in.Fh)
+	c.mu.Lock()
+	h.closed = true
+	c.mu.Unlock()
+	if !h.writes {
+		return fuse.OK
+	}
+	err := c.flush(h.node)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	h := c.handles[in.Fh]
-	h.closed = true
-	return fuse.ToStatus(h.err)
+	return fuse.ToStatus(cmp.Or(h.err, err))
 }
 
 // Fsync is fsync(2).
 func (c *client) Fsync(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
+	h := c.handle(in.Fh)
+	err := c.flush(h.node)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	h := c.handles[in.Fh]
-	err := h.err
-	h.err = nil
+	err, h.err = cmp.Or(h.err, err), nil
 	return fuse.ToStatus(err)
 }

@@ -15,6 +15,13 @@ func (c *client) Lookup(_ <-chan struct{}, h *fuse.InHeader, name string, out *f
 	if err != nil {
 		return fuse.ToStatus(err)
 	}
+	if c.flush(n) == nil { // the size is with what this client has written
+		c.mu.Lock()
+		if n.known {
+			a = n.attr
+		}
+		c.mu.Unlock()
+	}
 	fill(out, n, &a)
 	return fuse.OK
 }
@@ -103,6 +110,7 @@ func fill(out *fuse.EntryOut, n *node, a *attributes) {
 // GetAttr is stat(2).
 func (c *client) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
 	n := c.get(in.NodeId)
+	_ = c.flush(n) // the error is the writer's
 	a, err := c.revalidate(n, GetAttr)
 	out.FromStat(&a.Stat_t)
 	return fuse.ToStatus(err)
@@ -111,6 +119,7 @@ func (c *client) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOu
 // SetAttr is chmod(2), truncate(2) and utimensat(2).
 func (c *client) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {
 	n := c.get(in.NodeId)
+	_ = c.flush(n) // the error is the writer's
 	a, err := c.update(n, SetAttr, func() (attributes, error) { return c.export.setattr(n.object, in) })
 	out.FromStat(&a.Stat_t)
 	return fuse.ToStatus(err)
