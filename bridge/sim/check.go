@@ -132,7 +132,18 @@ func (w *world) checkBegin(wk *worker) {
 
 // mayBeginAgain reports whether a bundle may begin again after this attempt.
 func (w *world) mayBeginAgain(a *attempt) bool {
-	return w.policy.Queues["cpu"].RetryBegun == plan.RetryOnPlatform && a.platformCause != "" || w.recovered
+	return w.policy.Queues["cpu"].RetryBegun == plan.RetryOnPlatform && w.platformEnded(a) || w.recovered
+}
+
+// platformEnded reports whether an attempt may count as ended by the platform: it was, or nothing
+// can tell the bridge how its job ended. That is so if the site has no accounting, and the
+// controller forgot the job before any snapshot showed the end.
+func (w *world) platformEnded(a *attempt) bool {
+	if a.platformCause != "" || w.policy.Accounting || a.shownEnded {
+		return a.platformCause != ""
+	}
+	snapshot, err := w.slurm.Observe(w.wall(), researcher)
+	return err == nil && !slices.ContainsFunc(snapshot.Jobs, func(j sbatch.Job) bool { return j.ID == a.job })
 }
 
 // checkSaved checks a change of a row.
@@ -183,7 +194,7 @@ func (w *world) checkVerdict(r plan.Row) {
 		if v.ExitCode == nil || *v.ExitCode != *a.ended.ExitCode || v.Cause != a.ended.Cause || v.Failure != a.ended.Failure {
 			w.violate(FalseEnd, "%s ended as %+v, and its command with %+v", r.Bundle, v, *a.ended)
 		}
-	case r.StopVerdict == nil && v.Cause == spool.CausePlatform && a.platformCause == "":
+	case r.StopVerdict == nil && v.Cause == spool.CausePlatform && !w.platformEnded(a):
 		w.violate(FalseEnd, "%s ended as the platform's doing (%+v), and it was not (%s)", r.Bundle, v, a.cause)
 	case r.StopVerdict != nil, a.cause != "", a.refused:
 		if v.Cause == spool.CauseSucceeded && a.ended == nil {

@@ -49,6 +49,7 @@ type attempt struct {
 	ended         *spool.Exit  // how its command ended of itself
 	refused       bool         // Slurm refused its job
 	job           sbatch.JobID // the first that was made of it
+	shownEnded    bool         // a snapshot showed the end of its job
 	purged        bool         // its records were removed by a clean-up of the site
 	released      bool         // they were removed by the bridge
 }

@@ -223,6 +223,11 @@ func (c commands) Observe(context.Context, time.Time) (sbatch.Snapshot, error) {
 		answer = w.slurm.list()
 	}
 	answer.snapshot.Asked = c.asked
+	for _, j := range answer.snapshot.Jobs {
+		if a := w.attemptOf(j.Name); a != nil && j.State.Ended() {
+			a.shownEnded = true
+		}
+	}
 	return answer.snapshot, answer.err
 }
 
