@@ -176,7 +176,9 @@ func TestNodeThatIsDrainedKeepsJobsWaitingAndOneSetDownFailsThem(t *testing.T) {
 		}, &others)
 		s.setN4(t, slurmtest.NodeDown)
 		now := s.observe(t).ByName()
-		if j := now[s.name+"-lost"]; j[0].ID != lost || j[0].State != sbatch.StateNodeFail || j[0].Reason != "NodeDown" || j[0].Nodes != "n4" {
+		// Slurm 22.05 has once shown no reason: the bridge goes by the state.
+		j := now[s.name+"-lost"]
+		if j[0].ID != lost || j[0].State != sbatch.StateNodeFail || j[0].Reason != "NodeDown" && j[0].Reason != "None" || j[0].Nodes != "n4" {
 			t.Errorf("that may not be requeued: %+v", j)
 		}
 		if j := now[s.name+"-again"]; j[0].ID != again || j[0].State != sbatch.StatePending || j[0].Nodes != "" {
