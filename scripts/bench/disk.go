@@ -104,7 +104,7 @@ func hitTime(ctx context.Context, c *cache.Cache, n int) float64 {
 }
 
 // diskPairs is how many runs of each side a median of throughput is of.
-const diskPairs = 5
+const diskPairs = 3
 
 // benchFills measures the filling of the cache with an archive beside tar: without
 // tar's flush to the disk, and with it. The cache always flushes.
