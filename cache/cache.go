@@ -110,9 +110,9 @@ type Fill func(ctx context.Context, tmp string) error
 // With a Holder the content stays as long as its pin. Without one it stays for
 // Options.Settle at least.
 //
-// Among all processes that share the cache, one fills a key at a time, while
-// its host answers; the others wait for it. A caller whose ctx ends gets that
-// error and leaves the others alone. fill's ctx has the first caller's values. It
+// Of all processes that share the cache, one fills a key at a time, and the others
+// wait for it while its host refreshes the lease. If a caller's ctx ends, Get returns
+// ctx's error to that caller only. fill's ctx has the first caller's values. It
 // ends when the last caller of this process has left or the lease is lost. After a
 // lost lease fill may be called again. fill's error is passed on, joined with what
 // failed while cleaning up, and not remembered. ErrFull is returned where the

@@ -16,7 +16,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/staging/images"
 )
 
-// Image is a SIF in the cache, or a kept image whose SIF is missing.
+// Image is an image with a SIF in the cache, or a kept image without one.
 type Image struct {
 	// Names are what bundles called it; first those that it is kept under.
 	Names        []string  `json:"names"`

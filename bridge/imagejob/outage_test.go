@@ -24,7 +24,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
 
-// unreachable is a Slurm whose controller does not answer while down is set.
+// unreachable passes calls to its Scheduler, and fails them while down is set.
 type unreachable struct {
 	sbatch.Scheduler
 

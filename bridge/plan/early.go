@@ -61,8 +61,8 @@ func (d *decision) notClaimed(c Confirmation) {
 	}
 }
 
-// dropRow ends a row whose bundle belongs to another worker. It does not answer an offer in the same
-// news: the server repeats the offer.
+// dropRow ends a row: its bundle belongs to another worker. It does not answer an offer in the same
+// news, because the server repeats the offer.
 func (d *decision) dropRow(reason string) {
 	d.enter(Done, reason)
 	d.row.Dropped = true

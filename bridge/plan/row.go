@@ -144,16 +144,15 @@ type Row struct {
 	CancelledAt time.Time `json:"cancelled,omitzero"`
 	// Fenced is set when the current attempt can never begin.
 	Fenced bool `json:"closed,omitempty"`
-	// RecordsGoneSince is since when the current attempt's records have been missing from the
-	// disk, as fencing found; zero while they exist. A fenced attempt whose records are gone
-	// cannot begin, but it may have begun.
+	// RecordsGoneSince is when fencing first found the current attempt's records missing from the
+	// disk; zero while they exist. Such an attempt cannot begin once it is fenced, but it may have
+	// begun before.
 	RecordsGoneSince time.Time `json:"gone,omitzero"`
 	// Verdict is how the bundle ended; nil before.
 	Verdict *Verdict `json:"verdict,omitempty"`
 	// Undelivered is set once the bridge has given up delivering the results.
 	Undelivered bool `json:"undelivered,omitempty"`
-	// Dropped is set for a row whose bundle turned out to be another worker's. It is not
-	// reported.
+	// Dropped is set if the bundle turned out to be another worker's. The bridge does not report it.
 	Dropped bool `json:"dropped,omitempty"`
 	// Releasing is set when the bundle's files are being removed.
 	Releasing bool `json:"releasing,omitempty"`

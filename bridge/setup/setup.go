@@ -241,7 +241,7 @@ func (s *session) queues(ctx context.Context, usable []queue) error {
 	})
 }
 
-// defaultQueue asks for the partition whose queue takes bundles that name none.
+// defaultQueue asks which partition takes the bundles that name no queue.
 func (s *session) defaultQueue(ctx context.Context) error {
 	return s.askUntil(ctx, &s.DefaultPartition, "Partition for runs that name no queue", s.draft.suggestDefault(), "--default", func() error {
 		return s.draft.setDefault(s.DefaultPartition)

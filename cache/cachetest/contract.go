@@ -136,7 +136,7 @@ func (on *trial) get(c *cache.Cache, w cache.Want, fill cache.Fill) (path string
 	return path
 }
 
-// wantText gets a key whose content is a file, and compares it.
+// wantText gets a key, and compares its content, a file, with want.
 func (on *trial) wantText(c *cache.Cache, w cache.Want, fill cache.Fill, want string) (path string) {
 	on.Helper()
 	path = on.get(c, w, fill)
