@@ -43,7 +43,9 @@ func (d *decision) claimed(reason string) {
 // Usually another worker has the bundle, and the row is dropped. But the server may have
 // granted an earlier claim: the bridge died before it read the answer, and was down for a
 // minute. Or the server was restored from an older copy. It then shows the bundle as
-// worker_offline, and as this bridge's own: only a report brings it back.
+// worker_offline, and as this bridge's own: only a report brings it back. A bundle that the server
+// has staged again belongs to no worker: a report from before may still reach the server and give
+// the bundle back to this bridge, so the row stays.
 func (d *decision) notClaimed(c Confirmation) {
 	switch {
 	case c.Failure != "" && !c.Final && !c.Gone:
@@ -56,6 +58,8 @@ func (d *decision) notClaimed(c Confirmation) {
 		d.claimed("the server had confirmed an earlier claim, and takes the bridge for lost since")
 	case d.row.LastFailure != "":
 		d.dropRow("the claim was refused: " + d.row.LastFailure)
+	case c.State == codalab.StateStaged:
+		d.tryLater("the server has the bundle staged, and will offer it again")
 	default:
 		d.dropRow("the server gave the bundle to another worker")
 	}
