@@ -66,10 +66,10 @@ type stuckDisk struct {
 	done chan struct{} // ends it
 }
 
-func (d *stuckDisk) Release(bundle string, marks []string) error {
+func (d *stuckDisk) Release(bundle string, submissionNames []string) error {
 	d.once.Do(func() { close(d.took) })
 	<-d.done
-	return d.Spool.Release(bundle, marks)
+	return d.Spool.Release(bundle, submissionNames)
 }
 
 func TestBundleThatIsOfferedWhileItsFilesAreRemovedRunsLater(t *testing.T) {

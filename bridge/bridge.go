@@ -16,9 +16,9 @@ import (
 
 // Bridge is one bridge. Its exported fields are set before Run or Open, and not changed after.
 //
-// Run does everything. Its parts, Open, Step, Do, InFlight, Observe, Listen, ReadTurn, Measure,
-// Changes, CheckIn, Prove, Answered and Unanswered, are exported for a caller that drives a
-// bridge through simulated time.
+// Run does everything. Its parts, Open, Step, Do, Observe, Listen, ReadTurn, Measure, Changes,
+// CheckIn, Prove, Answered and Unanswered, are exported for a caller that drives a bridge through
+// simulated time.
 type Bridge struct {
 	Policy plan.Policy
 	// Name is the bridge's name; its worker identities are Name-QUEUE.

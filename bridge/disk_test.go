@@ -106,8 +106,8 @@ func TestReleaseKnowsEverySubmission(t *testing.T) {
 	t.Parallel()
 	b := onDisk(t, true)
 	row := plan.Row{Bundle: "0x1", Attempt: 2}
-	marks := b.Policy.SubmissionNames(row)
-	for _, m := range marks {
+	names := b.Policy.SubmissionNames(row)
+	for _, m := range names {
 		if err := b.Policy.Layout.WriteMembers(string(m), nil); err != nil {
 			t.Fatal(err)
 		}
@@ -116,8 +116,8 @@ func TestReleaseKnowsEverySubmission(t *testing.T) {
 		t.Fatal(err)
 	}
 	left, err := os.ReadDir(filepath.Dir(b.Policy.Layout.Members("m")))
-	if err != nil || len(left) != 0 || len(marks) != 2 {
-		t.Errorf("marks left of %v: %v, %v", marks, left, err)
+	if err != nil || len(left) != 0 || len(names) != 2 {
+		t.Errorf("members left of %v: %v, %v", names, left, err)
 	}
 }
 

@@ -51,9 +51,9 @@ func (h *heartbeat) slurm(now time.Time, err error) {
 		return
 	}
 	h.Slurm = err.Error()
-	var away *sbatch.UnreachableError
-	if errors.As(err, &away) {
-		h.Slurm, h.SlurmSince, h.SlurmNext = away.Err.Error(), away.Since, away.Next
+	var unreachable *sbatch.UnreachableError
+	if errors.As(err, &unreachable) {
+		h.Slurm, h.SlurmSince, h.SlurmNext = unreachable.Err.Error(), unreachable.Since, unreachable.Next
 	}
 }
 

@@ -36,7 +36,7 @@ type Spool interface {
 	ReadRecords(bundle string, attempt int) (spool.Records, error)
 	Fence(ctx context.Context, bundle string, attempt int, at time.Time) (spool.Started, error)
 	AnswerDoorbell() ([]spool.Member, error)
-	Release(bundle string, marks []string) error
+	Release(bundle string, submissionNames []string) error
 }
 
 // Gauge measures the shared disk. spool.Disk is one.

@@ -58,13 +58,13 @@ func (n naive) inFlight(queue string) (count int) {
 }
 
 func (n naive) bySubmission() map[plan.SubmissionName]string {
-	marks := map[plan.SubmissionName]string{}
+	names := map[plan.SubmissionName]string{}
 	for bundle, r := range n {
 		if r.InFlight() {
-			marks[r.SubmissionName] = bundle
+			names[r.SubmissionName] = bundle
 		}
 	}
-	return marks
+	return names
 }
 
 // randomQueues are those of randomRow.

@@ -1,6 +1,6 @@
-// Package sbatch submits, observes and cancels batch jobs through Slurm's
-// commands: a Client runs them, and an Observer spares the controller. It does not know what the
-// jobs are for.
+// Package sbatch submits, observes and cancels batch jobs through Slurm's commands. A
+// Client runs the commands; an Observer in front of it spares the controller. The
+// package does not know what the jobs are for.
 //
 // The package parses everything that Slurm prints, and classifies all of Slurm's
 // errors. Three properties of Slurm shape it:

@@ -51,7 +51,7 @@ func (d Disk) Prepare(s Spec) error {
 func (d Disk) ReadRecords(bundle string, attempt int) (Records, error) {
 	rec, err := d.readRecords(filepath.Join(bundle, strconv.Itoa(attempt)))
 	if err != nil {
-		return rec, fmt.Errorf("look at attempt %d of %s: %w", attempt, bundle, err)
+		return rec, fmt.Errorf("read records of attempt %d of %s: %w", attempt, bundle, err)
 	}
 	return rec, nil
 }

@@ -7,12 +7,12 @@
 //	    status.json   worker → bridge   stage and usage, replaced every few seconds
 //	    exit.json     worker → bridge   how the attempt ended; written once
 //	    slurm.out     Slurm → people    the output of the batch script
-//	<shared>/spool/marks/<mark>.json    the members of a submission
+//	<shared>/spool/marks/<name>.json    the members of the submission of this name
 //	<shared>/spool/bell/                the doorbell (see Bell)
 //	<shared>/runs/<uuid>/<attempt>/     the run directory: the bundle's working directory, or a copy of it (see WorkDir)
 //	<shared>/kept/<uuid>/               results that stay on this disk (see Results)
 //	<shared>/links/<uuid>.json          the fingerprints of a link's data
-//	<shared>/images/                    records of images (see package staging)
+//	<shared>/images/                    records of images (see package staging/images)
 //
 // Worker and bridge both use Attempt and Layout; Disk is for the bridge.
 //

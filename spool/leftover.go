@@ -25,7 +25,7 @@ type LeftoverKind string
 const (
 	LeftRun       LeftoverKind = "run"       // runs/<uuid>
 	LeftRecords   LeftoverKind = "records"   // spool/<uuid>
-	LeftMembers   LeftoverKind = "members"   // spool/marks/<mark>.json
+	LeftMembers   LeftoverKind = "members"   // spool/marks/<submission name>.json
 	LeftWorker    LeftoverKind = "worker"    // bin/<digest>
 	LeftRing      LeftoverKind = "ring"      // an entry of the doorbell
 	LeftTemporary LeftoverKind = "temporary" // the rest of a writer that was killed

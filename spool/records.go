@@ -285,7 +285,7 @@ type Member struct {
 	Attempt int    `json:"attempt"`
 }
 
-// WriteMembers publishes the members of a submission, in the order of their index.
+// WriteMembers publishes the members of a submission.
 func (l Layout) WriteMembers(submissionName string, members []Member) error {
 	return writeRecord(l.Members(submissionName), members)
 }

@@ -28,7 +28,7 @@ func (c Config) check() error {
 	case err != nil || u.Host == "":
 		return fmt.Errorf("server = %q is not an address such as \"https://worksheets.example.org\"", c.Server)
 	case c.User == "":
-		return errors.New("user is missing: whose bundles the bridge runs")
+		return errors.New("user is missing: the CodaLab user whose bundles the bridge runs")
 	case c.PasswordFile == "":
 		return errors.New("password_file is missing: a file that only you may read, with the user's password")
 	case !filepath.IsAbs(c.Shared):
@@ -220,7 +220,7 @@ func (c Config) checkImageJobs() error {
 	name, limit := c.Image.Queue, c.Image.Time
 	if name == "" {
 		if limit.set {
-			return errors.New("image.time bounds jobs that convert images, which image.queue has to name a queue for")
+			return errors.New("image.time is the time limit of jobs that convert images: name their queue as image.queue")
 		}
 		return nil
 	}
@@ -249,8 +249,8 @@ func (i Image) JobTime() time.Duration {
 	return DefaultImageTime
 }
 
-// checkWorkers refuses a queue without a cl-worker for its nodes. Package programs looks
-// for the one of this host's architecture.
+// checkWorkers refuses a queue without a cl-worker for its nodes. Package sharedfiles
+// looks for the one of this host's architecture.
 func (c Config) checkWorkers() error {
 	for a, path := range c.Workers {
 		if err := a.Check(); err != nil {

@@ -38,7 +38,7 @@ const (
 	Room  Type = "size or percentage"
 )
 
-// anyName stands for the name of a queue in the table.
+// anyName is the queue's name in the names of [Keys], where a file has one of the site's choice.
 const anyName = "NAME"
 
 // defaultsFile returns a configuration file with the defaults.

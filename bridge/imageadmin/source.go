@@ -43,9 +43,9 @@ func certs(c config.Image) []string {
 // loginFiles returns the files that docker login and podman login write
 // (docker/cli cli/config: Dir; containers-auth.json(5)).
 func loginFiles(c config.Image, getenv func(string) string) []source.LoginFile {
-	const whose = "the bridge's user"
+	const owner = "the bridge's user"
 	if c.DockerConfig != "" {
-		return []source.LoginFile{{Path: c.DockerConfig, Owner: whose}}
+		return []source.LoginFile{{Path: c.DockerConfig, Owner: owner}}
 	}
 	var paths []string
 	home := getenv("HOME")
@@ -66,7 +66,7 @@ func loginFiles(c config.Image, getenv func(string) string) []source.LoginFile {
 	}
 	files := make([]source.LoginFile, 0, len(paths))
 	for _, path := range paths {
-		files = append(files, source.LoginFile{Path: path, Owner: whose})
+		files = append(files, source.LoginFile{Path: path, Owner: owner})
 	}
 	return files
 }

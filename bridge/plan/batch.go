@@ -35,7 +35,7 @@ func (p Policy) Batch(now time.Time, staged []Row, room int, generation int64) [
 		r := &rows[i]
 		r.Attempt++
 		r.Generation = generation + int64(i) + 1
-		r.SubmissionName, r.Index, r.UnclearCount, r.SbatchCount, r.RepeatRefusal = p.submissionName(*r), 0, 0, 0, ""
+		r.SubmissionName, r.UnclearCount, r.SbatchCount, r.RepeatRefusal = p.submissionName(*r), 0, 0, ""
 		r.Phase, r.PhaseSince, r.DueAt, r.FailedTries = Submitting, now, time.Time{}, 0
 		r.DecidedAt = now
 		r.Reason = attemptGoes(r.Attempt)

@@ -199,7 +199,7 @@ func TestBatchTakesThePriorAndThenTheOlderAndNamesThem(t *testing.T) {
 	var got []string
 	for _, r := range p.Batch(epoch, staged, 4, 10) {
 		got = append(got, string(r.SubmissionName))
-		if r.Phase != plan.Submitting || !r.SubmittedAt.IsZero() || r.Index != 0 {
+		if r.Phase != plan.Submitting || !r.SubmittedAt.IsZero() {
 			t.Errorf("row %+v, want it in submitting and not submitted", r)
 		}
 	}
@@ -208,7 +208,7 @@ func TestBatchTakesThePriorAndThenTheOlderAndNamesThem(t *testing.T) {
 		"cl-ann_example_org_x-0xa0.1-b1b2b3", "cl-ann_example_org_x-0xb0.1-b1b2b3",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("marks (-want +got):\n%s", diff)
+		t.Errorf("submission names (-want +got):\n%s", diff)
 	}
 	if staged[0].Attempt != 0 || len(p.Batch(epoch, staged, 0, 10)) != 0 || len(p.Batch(epoch, nil, 3, 10)) != 0 {
 		t.Error("the argument was changed, or rows were taken without room")
@@ -217,7 +217,7 @@ func TestBatchTakesThePriorAndThenTheOlderAndNamesThem(t *testing.T) {
 	if diff := cmp.Diff([]plan.SubmissionName{
 		"cl-ann_example_org_x-0123456789ab.3-b1b2b3", "cl-ann_example_org_x-0123456789ab.2-b1b2b3", "cl-ann_example_org_x-0123456789ab.1-b1b2b3",
 	}, p.SubmissionNames(third)); diff != "" {
-		t.Errorf("all marks of the row (-want +got):\n%s", diff)
+		t.Errorf("all submission names of the row (-want +got):\n%s", diff)
 	}
 }
 

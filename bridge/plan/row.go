@@ -93,9 +93,8 @@ type Row struct {
 
 	// Attempt counts the row's attempts; the current one has this number.
 	Attempt int `json:"attempt"`
-	// SubmissionName and Index name the current attempt in Slurm.
+	// SubmissionName names the current attempt in Slurm.
 	SubmissionName SubmissionName `json:"mark,omitempty"`
-	Index          int            `json:"index,omitempty"`
 	// Generation numbers the bridge's submissions: each attempt of each row has a higher one
 	// than all before. The job's comment has it, so that a bridge sees from a job that its
 	// ledger is older than the job.

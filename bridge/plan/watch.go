@@ -248,7 +248,7 @@ func (d *decision) nextAttempt(why string) {
 	d.row.LastFailure = why
 	d.row.DueAt = d.now.Add(backoff(d.row.Attempt))
 	r := &d.row
-	r.SubmissionName, r.Index, r.SubmittedAt, r.Job = "", 0, time.Time{}, sbatch.Job{}
+	r.SubmissionName, r.SubmittedAt, r.Job = "", time.Time{}, sbatch.Job{}
 	r.Generation, r.Prepared, r.AbsentAsOf = 0, false, time.Time{}
 	r.NoJobSince, r.RecordsReadAt, r.OutputTail = time.Time{}, time.Time{}, ""
 	r.ImpossibleSince, r.CancelledAt, r.Fenced, r.RecordsGoneSince = time.Time{}, time.Time{}, false, time.Time{}

@@ -152,7 +152,7 @@ func fate(policy plan.Policy, state sbatch.State, job plan.Stamp, row plan.Row) 
 	case row.Bundle == "":
 		return "the ledger does not know its bundle: " + cancelled
 	case row.Attempt == job.Attempt:
-		return "another job of this name stands for the bundle: left alone"
+		return "its bundle has another job of this name: left alone"
 	case again && state.Ended():
 		return "it has ended; its bundle takes up what it left when it is submitted again"
 	case again:

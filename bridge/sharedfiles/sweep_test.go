@@ -21,8 +21,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// bundle is the UUID of a bundle of the tests; it differs from others in what a
-// mark has of it.
+// bundle is the UUID of a bundle of the tests; it differs from others in the part that a
+// submission name has.
 func bundle(n int) string { return fmt.Sprintf("0x%012x%020x", n, n) }
 
 // later is a disk some time later: no test can set back when a file was
@@ -86,8 +86,8 @@ func (s *site) must(err error) {
 	}
 }
 
-// mark is that of a bundle's attempt; bridge is "" for the site's own.
-func (s *site) mark(n, attempt int, bridge string) string {
+// submission names a bundle's attempt in Slurm; bridge is "" for the site's own.
+func (s *site) submission(n, attempt int, bridge string) string {
 	if bridge == "" {
 		bridge = s.book.ID
 	}
@@ -97,9 +97,8 @@ func (s *site) mark(n, attempt int, bridge string) string {
 // attempt leaves what a bridge and a worker leave of an attempt.
 func (s *site) attempt(n int, bridge string) {
 	s.Helper()
-	mark := s.mark(n, 1, bridge)
 	disk := spool.Disk{Layout: s.layout}
-	s.must(disk.Prepare(spool.Spec{Bundle: bundle(n), Attempt: 1, SubmissionName: mark, RunDir: s.layout.RunDir(bundle(n), 1)}))
+	s.must(disk.Prepare(spool.Spec{Bundle: bundle(n), Attempt: 1, SubmissionName: s.submission(n, 1, bridge), RunDir: s.layout.RunDir(bundle(n), 1)}))
 	s.write(filepath.Join(s.layout.RunDir(bundle(n), 1), "result"))
 }
 
@@ -113,7 +112,7 @@ func (s *site) write(path string) {
 func (s *site) row(n int, phase plan.Phase, submitted time.Time) {
 	s.Helper()
 	s.must(s.book.Save(s.Context(), []plan.Row{{
-		Bundle: bundle(n), Phase: phase, Attempt: 1, Generation: int64(n), SubmissionName: plan.SubmissionName(s.mark(n, 1, "")), SubmittedAt: submitted,
+		Bundle: bundle(n), Phase: phase, Attempt: 1, Generation: int64(n), SubmissionName: plan.SubmissionName(s.submission(n, 1, "")), SubmittedAt: submitted,
 	}}))
 }
 
@@ -138,7 +137,7 @@ func (s *site) tree() []string {
 // files are those of an attempt.
 func (s *site) files(n int, bridge string) []string {
 	return []string{
-		"runs/" + bundle(n) + "/1/result", "spool/" + bundle(n) + "/1/spec.json", "spool/marks/" + s.mark(n, 1, bridge) + ".json",
+		"runs/" + bundle(n) + "/1/result", "spool/" + bundle(n) + "/1/spec.json", "spool/marks/" + s.submission(n, 1, bridge) + ".json",
 	}
 }
 
@@ -169,9 +168,9 @@ func TestSweepRemovesWhatNoRowAndNoJobNeeds(t *testing.T) {
 		s.attempt(n, "")
 	}
 	s.row(1, plan.Done, time.Time{})
-	s.job(s.mark(2, 1, ""), "rewritten by the site")
+	s.job(s.submission(2, 1, ""), "rewritten by the site")
 	s.job("renamed", fmt.Sprintf("codalab bundle=%s attempt=1 owner=1 bridge=%s generation=0", bundle(3), s.book.ID))
-	s.job(s.mark(4, 2, ""), "another attempt of the bundle's")
+	s.job(s.submission(4, 2, ""), "another attempt of the bundle's")
 	s.attempt(7, "ffffff")
 	s.write(filepath.Join(s.layout.RunDir(bundle(8), 1), "unmarked"))
 	ring := s.layout.Bell()
@@ -260,10 +259,10 @@ func TestSweepRemovesNothingWhereItCannotKnow(t *testing.T) {
 		"the ledger does not answer": func(s *site) { s.Ledger = &failing{s.book, 1, 0} },
 		"the ledger goes":            func(s *site) { s.Ledger = &failing{s.book, 2, 0} },
 		"the ledger is old": func(s *site) {
-			s.job(s.mark(9, 1, ""), "codalab bundle="+bundle(9)+" attempt=1 owner=1 bridge="+s.book.ID+" generation=99")
+			s.job(s.submission(9, 1, ""), "codalab bundle="+bundle(9)+" attempt=1 owner=1 bridge="+s.book.ID+" generation=99")
 		},
-		"marks are not to be had": func(s *site) { s.must(os.Rename(filepath.Dir(s.layout.Members("x")), string(s.layout)+"/x")) },
-		"the disk is not there":   func(s *site) { s.must(os.Rename(string(s.layout)+"/spool", string(s.layout)+"/x")) },
+		"the members are not there": func(s *site) { s.must(os.Rename(filepath.Dir(s.layout.Members("x")), string(s.layout)+"/x")) },
+		"the disk is not there":     func(s *site) { s.must(os.Rename(string(s.layout)+"/spool", string(s.layout)+"/x")) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -339,7 +338,7 @@ func TestWorkerStaysAsLongAsAJobMayRunIt(t *testing.T) {
 		"no job":             {func(*site) {}, true},
 		"a job of its time":  {func(s *site) { s.row(1, plan.Queued, time.Now()) }, false},
 		"a later job":        {func(s *site) { s.row(1, plan.Queued, time.Now().Add(grace)) }, true},
-		"an unknown job":     {func(s *site) { s.job(s.mark(1, 1, ""), "") }, false},
+		"an unknown job":     {func(s *site) { s.job(s.submission(1, 1, ""), "") }, false},
 		"one that has ended": {func(s *site) { s.row(1, plan.Done, time.Now()) }, true},
 		"another bridge":     {func(s *site) { s.attempt(1, "ffffff") }, false},
 		"it is in use": {func(s *site) {

@@ -26,7 +26,7 @@ func waitsFor(r plan.Row) string {
 			return "room on the shared disk: " + r.DiskLow
 		}
 		if r.Staged == nil {
-			return "its image and its dependencies, which are brought in"
+			return "its image and its dependencies, which are being brought in"
 		}
 		return "room in Slurm: the queue's max_in_flight, and the rate at which jobs are submitted"
 	case plan.Submitting:

@@ -216,13 +216,13 @@ func (s *Status) addRefusals(rows []plan.Row) {
 			s.Holds = append(s.Holds, fmt.Sprintf("There are %d other reasons for which bundles are tried again.", len(order)-most))
 			return
 		}
-		s.Holds = append(s.Holds, fmt.Sprintf("%s in %s tried again: %s.", bundlesAre(counts[o]), o.phase, o.trouble))
+		s.Holds = append(s.Holds, fmt.Sprintf("%s: %s.", triedAgain(counts[o], o.phase), o.trouble))
 	}
 }
 
-func bundlesAre(n int) string {
+func triedAgain(n int, phase plan.Phase) string {
 	if n == 1 {
-		return "1 bundle is"
+		return fmt.Sprintf("1 bundle in %s is tried again", phase)
 	}
-	return fmt.Sprintf("%d bundles are", n)
+	return fmt.Sprintf("%d bundles in %s are tried again", n, phase)
 }

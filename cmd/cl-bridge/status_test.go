@@ -67,7 +67,7 @@ The ledger is LEDGER.
 ! Slurm has not been seen as a whole since the bridge started: until then nothing is submitted, cancelled or removed.
 ! Slurm has not answered since ` + termtext.Clock(noon.Add(-time.Minute)) + `, and is asked again at ` + termtext.Clock(noon.Add(time.Minute)) + `: observe: slurm_load_jobs error: Unable to contact slurm controller. Until then nothing is submitted or cancelled.
 ! The server does not take the check-ins of queue cpu: POST /workers: connection refused.
-! 1 bundle is in submitting tried again: Slurm does not take the job now: too many jobs.
+! 1 bundle in submitting is tried again: Slurm does not take the job now: too many jobs.
 
 QUEUE  staging  submitting  queued  running
 cpu    1        1           2       0
