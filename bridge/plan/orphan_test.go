@@ -130,8 +130,9 @@ func TestI5RowsJobIsNoOrphan(t *testing.T) {
 	}
 }
 
-// The owner of a bridge is called otherwise after a while: its jobs are its jobs.
-func TestI2MarkIsTheOneOfTheSubmission(t *testing.T) {
+// A job keeps its submission name when an administrator renames it, and when the bridge's owner gets
+// another name.
+func TestI2SubmissionNameOfARenamedJob(t *testing.T) {
 	t.Parallel()
 	comment := "codalab bundle=" + uuid + " attempt=1 owner=1 bridge=b1b2b3 generation=10"
 	for _, c := range []struct{ name, comment, want string }{
