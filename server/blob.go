@@ -158,9 +158,10 @@ func (s *Server) sendStored(w http.ResponseWriter, r *http.Request, b blob) erro
 	if err != nil {
 		return b.refusal(err)
 	}
+	// Also when copyStream panics, since a goroutine may be writing to the stream.
+	defer func() { s.logError(r.Context(), "close "+r.URL.Path, stream.Close()) }()
 	b.setHeaders(w.Header())
 	copyStream(w, stream)
-	s.logError(r.Context(), "close "+r.URL.Path, stream.Close()) // the answer is on its way
 	return nil
 }
 

@@ -192,3 +192,23 @@ func TestBrokenStreamBreaksTheDownload(t *testing.T) {
 type broken struct{}
 
 func (broken) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
+
+func TestBrokenDownloadFreesItsGoroutine(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) { // which fails if a goroutine is left
+		s := newSite(t)
+		r := s.request("alice", "GET", "/bundles/"+s.upload("data", strings.Repeat("x", 1<<20))+"/contents/blob/", nil)
+		r.Header.Set("Accept-Encoding", "gzip")
+		defer func() {
+			if got := recover(); got != http.ErrAbortHandler {
+				t.Errorf("the download ended with %v", got)
+			}
+		}()
+		s.handler.ServeHTTP(goneClient{httptest.NewRecorder()}, r)
+	})
+}
+
+// goneClient is the answer to a client that has hung up.
+type goneClient struct{ *httptest.ResponseRecorder }
+
+func (goneClient) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
