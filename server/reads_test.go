@@ -200,8 +200,8 @@ func TestBrokenDownloadFreesItsGoroutine(t *testing.T) {
 		r := s.request("alice", "GET", "/bundles/"+s.upload("data", strings.Repeat("x", 1<<20))+"/contents/blob/", nil)
 		r.Header.Set("Accept-Encoding", "gzip")
 		defer func() {
-			if got := recover(); got != http.ErrAbortHandler {
-				t.Errorf("the download ended with %v", got)
+			if err, ok := recover().(error); !ok || !errors.Is(err, http.ErrAbortHandler) {
+				t.Errorf("the download ended with %v", err)
 			}
 		}()
 		s.handler.ServeHTTP(goneClient{httptest.NewRecorder()}, r)
