@@ -3,6 +3,7 @@ package ledger_test
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -15,7 +16,26 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
+
+// kinds makes an empty place for a ledger of each kind.
+var kinds = map[string]func(testing.TB) string{"SQLite": file, "PostgreSQL": testenv.Postgres}
+
+func file(tb testing.TB) string {
+	tb.Helper()
+	return filepath.Join(tb.TempDir(), "ledger.db")
+}
+
+func open(tb testing.TB, where string) *ledger.Ledger {
+	tb.Helper()
+	l, err := ledger.Open(tb.Context(), where)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = l.Close() })
+	return l
+}
 
 // onEach runs a test on an empty place for a ledger of each kind.
 func onEach(t *testing.T, test func(t *testing.T, place func(testing.TB) string)) {
