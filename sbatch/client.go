@@ -19,8 +19,8 @@ type Client struct {
 	Bin string
 	// Conf is the path of slurm.conf; empty means Slurm's default.
 	Conf string
-	// SubmitTimeout bounds one sbatch, QueryTimeout one squeue, sacct or
-	// scancel. 0 means 60 seconds.
+	// SubmitTimeout bounds one submission, QueryTimeout one of any other command. 0
+	// means 60 seconds.
 	SubmitTimeout, QueryTimeout time.Duration
 }
 

@@ -84,10 +84,13 @@ func TestRefusedSubmissions(t *testing.T) {
 			if r.Extra != nil && s.real == nil {
 				continue // package slurmtest models few options
 			}
-			id, err := s.Submit(t.Context(), r)
-			var e *sbatch.Error
-			if !errors.As(err, &e) || !e.Refused || e.Retry || e.Transient() || e.Message != words {
-				t.Errorf("want %q, refused for good; got job %d, %+v", words, id, err)
+			_, submitted := s.Submit(t.Context(), r)
+			for what, err := range map[string]error{"submit": submitted, "try": s.Try(t.Context(), r)} {
+				var e *sbatch.Error
+				// Of too much memory, sbatch --test-only has the first sentence alone.
+				if !errors.As(err, &e) || !e.Refused || e.Retry || e.Transient() || e.Message != words && (what == "submit" || !strings.HasPrefix(words, e.Message+" (Memory")) {
+					t.Errorf("%s: want %q, refused for good; got %+v", what, words, err)
+				}
 			}
 		}
 		// Two of them, for too much memory and for a GPU, left a record of a job.
@@ -270,11 +273,15 @@ func TestUnreachableControllerLeavesASubmissionUnknown(t *testing.T) {
 		if !errors.As(err, &e) || e.Refused || e.Message != "Unable to contact slurm controller (connect failure)" {
 			t.Errorf("submit: %+v", err)
 		}
-		if _, err := silent.Observe(t.Context(), time.Now()); !errors.As(err, &e) || !e.Transient() || !inTime(err) {
-			t.Errorf("observe: %+v", err)
+		_, observed := silent.Observe(t.Context(), time.Now())
+		_, listed := silent.Partitions(t.Context())
+		for what, err := range map[string]error{"observe": observed, "partitions": listed, "cancel": silent.Cancel(t.Context(), 1, s.name)} {
+			if !errors.As(err, &e) || !e.Transient() || !inTime(err) {
+				t.Errorf("%s: %+v", what, err)
+			}
 		}
-		if err := silent.Cancel(t.Context(), 1, s.name); !errors.As(err, &e) || !e.Transient() || !inTime(err) {
-			t.Errorf("cancel: %+v", err)
+		if err := silent.Try(t.Context(), s.request("true")); !errors.As(err, &e) || e.Refused || !inTime(err) {
+			t.Errorf("try: %+v", err)
 		}
 	})
 }

@@ -34,7 +34,7 @@ func TestDiskThatIsNotMountedSaysNothingAndIsNotWrittenTo(t *testing.T) {
 	dir := t.TempDir() // nothing is mounted on it
 	d := Disk{Layout: Layout(dir)}
 	if rec, err := d.ReadRecords("0x1", 1); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("look: %+v, %v", rec, err)
+		t.Errorf("read: %+v, %v", rec, err)
 	}
 	if standing, err := d.Fence(t.Context(), "0x1", 1, at(1)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("fence: %+v, %v", standing, err)
@@ -46,7 +46,7 @@ func TestDiskThatIsNotMountedSaysNothingAndIsNotWrittenTo(t *testing.T) {
 		t.Errorf("prepare: %v", err)
 	}
 	if rang, err := d.AnswerDoorbell(); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("rang: %v, %v", rang, err)
+		t.Errorf("answer: %v, %v", rang, err)
 	}
 	if err := d.Layout.Bell().Ring("0x1", 1); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("ring: %v", err)
@@ -91,7 +91,7 @@ func TestFullDiskPreparesNothingAndStillTellsWhatStands(t *testing.T) {
 		t.Errorf("half a specification: %v", err)
 	}
 	if rec, err := d.ReadRecords("0x1", 1); err != nil || rec.Started == nil || *rec.Started != begun {
-		t.Errorf("look: %+v, %v", rec, err)
+		t.Errorf("read: %+v, %v", rec, err)
 	}
 	over, end := context.WithCancel(t.Context())
 	end()
@@ -103,20 +103,20 @@ func TestFullDiskPreparesNothingAndStillTellsWhatStands(t *testing.T) {
 	}
 }
 
-func TestLookReadsWhatIsThere(t *testing.T) {
+func TestRecordsThatAreThereAreRead(t *testing.T) {
 	t.Parallel()
 	d := mounted(t, t.TempDir())
-	look := func() Records {
+	read := func() Records {
 		t.Helper()
 		rec, err := d.ReadRecords("0x1", 1)
 		must(t, err)
 		return rec
 	}
-	if rec := look(); rec != (Records{}) {
+	if rec := read(); rec != (Records{}) {
 		t.Errorf("of an attempt without a directory: %+v", rec)
 	}
 	must(t, d.Prepare(d.spec("0x1", 1)))
-	if rec := look(); rec != (Records{}) {
+	if rec := read(); rec != (Records{}) {
 		t.Errorf("of an attempt that has not begun: %+v", rec)
 	}
 	a := d.Layout.Attempt("0x1", 1)
@@ -126,13 +126,13 @@ func TestLookReadsWhatIsThere(t *testing.T) {
 	must(t, errors.Join(err, a.WriteStatus(status), a.WriteExit(exit)))
 	write(t, a.OutputPath(), strings.Repeat("-", 5000)+"the end")
 	want := Records{Started: &begun, Status: &status, Exit: &exit, Output: strings.Repeat("-", 2041) + "the end"}
-	if diff := cmp.Diff(want, look()); diff != "" {
+	if diff := cmp.Diff(want, read()); diff != "" {
 		t.Error(diff)
 	}
 	write(t, a.path("status.json"), `{"form`)
 	write(t, a.path("exit.json"), `{"format":2,"token":"t","cause":"user"}`) // of another build
 	want.Status, want.Exit = nil, nil
-	if diff := cmp.Diff(want, look()); diff != "" {
+	if diff := cmp.Diff(want, read()); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -184,7 +184,7 @@ func TestDiskFencesWhatHasNotBegun(t *testing.T) {
 	}
 }
 
-// It runs as an ordinary user, because closed directories do not stop root.
+// It runs as an ordinary user, because no permissions stop root.
 func TestReleaseRemovesWhatACommandLockedUp(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() == 0 && !testenv.AsResearcher(t) {

@@ -11,7 +11,8 @@ import (
 
 const keptBundle = "0x0123456789abcdef0123456789abcdef"
 
-// keptDisk is a disk with kept results of one bundle, some of it closed.
+// keptDisk is a disk with the kept results of one bundle: a file of five bytes
+// and two directories.
 func keptDisk(t *testing.T) (Disk, Kept) {
 	t.Helper()
 	d := Disk{Layout: Layout(t.TempDir())}

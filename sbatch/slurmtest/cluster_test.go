@@ -39,22 +39,32 @@ func submit(t *testing.T, k *slurmtest.Cluster, r sbatch.Request) sbatch.JobID {
 // await waits until the job is in a state.
 func await(t *testing.T, k *slurmtest.Cluster, state sbatch.State) sbatch.Job {
 	t.Helper()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	end := time.After(20 * time.Second)
-	for {
+	var found []sbatch.Job
+	until(t, func() bool {
 		s, err := k.Observe(t.Context(), time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
-		found := s.ByName()["a"]
-		if len(found) == 1 && found[0].State == state {
-			return found[0]
-		}
-		select {
-		case <-tick.C:
-		case <-end:
-			t.Fatalf("want one job that is %s: %+v", state, found)
+		found = s.ByName()["a"]
+		return len(found) == 1 && found[0].State == state
+	}, "a job that is "+string(state))
+	return found[0]
+}
+
+// awaitFile waits until a script has made a file.
+func awaitFile(t *testing.T, path string) {
+	t.Helper()
+	until(t, func() bool { _, err := os.Stat(path); return err == nil }, path)
+}
+
+// until waits until a condition holds, and fails the test when it does not in time.
+func until(t *testing.T, holds func() bool, what string) {
+	t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(20 * time.Second); !holds(); <-tick.C {
+		if time.Now().After(end) {
+			t.Fatalf("not seen in time: %s", what)
 		}
 	}
 }
@@ -63,8 +73,7 @@ func TestProcessesOfALostNodeRunOn(t *testing.T) {
 	t.Parallel()
 	k := slurmtest.NewCluster(t, quick())
 	dir := t.TempDir()
-	gone := filepath.Join(dir, "gone")
-	r := script("until [ -e stop ]; do sleep 0.01; done; echo >gone; mv gone done; exec sleep 600")
+	r := script("until [ -e stop ]; do sleep 0.01; done; echo >done; exec sleep 600")
 	r.Dir = dir
 	submit(t, k, r)
 	node := await(t, k, sbatch.StateRunning).Nodes
@@ -80,14 +89,7 @@ func TestProcessesOfALostNodeRunOn(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "stop"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(20 * time.Second); ; { // until the script has gone on
-		if _, err := os.Stat(filepath.Join(dir, "done")); err == nil {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("the script does not run on: no %s", gone)
-		}
-	}
+	awaitFile(t, filepath.Join(dir, "done"))
 	set(slurmtest.NodeResume)
 	await(t, k, sbatch.StateNodeFail)
 }
@@ -100,11 +102,7 @@ func TestClusterEndsItsJobsWithTheTest(t *testing.T) {
 		r := script("sh -c 'trap \"\" TERM; echo $$ >pid; mv pid begun; exec sleep 600' & wait")
 		r.Dir = dir
 		submit(t, k, r)
-		for {
-			if _, err := os.Stat(filepath.Join(dir, "begun")); err == nil {
-				return
-			}
-		}
+		awaitFile(t, filepath.Join(dir, "begun"))
 	})
 	pid, err := os.ReadFile(filepath.Join(dir, "begun"))
 	if err != nil {
