@@ -4,7 +4,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 )
@@ -123,10 +122,8 @@ func FuzzHostTexts(f *testing.F) {
 		cgroups, mountinfo := host(f, name)
 		f.Add(cgroups, mountinfo, "42 (a) S 1 0 0 0 0 0 0 0 0 0 1 2 3 4 0 0 0 0 0 0 5")
 	}
-	f.Fuzz(func(t *testing.T, cgroups, mountinfo, stat string) {
-		if g := findCgroup(cgroups, mountinfo, "memory", "1"); g.dir != "" && !strings.HasSuffix(g.dir+"/", "/"+filepath.Base(g.dir)+"/") {
-			t.Errorf("found %q", g.dir)
-		}
+	f.Fuzz(func(_ *testing.T, cgroups, mountinfo, stat string) { // none may panic
+		findCgroup(cgroups, mountinfo, "memory", "1")
 		parseStat(stat)
 	})
 }

@@ -49,8 +49,8 @@ const (
 	copyPause  = time.Second
 )
 
-// tryFor copies from one directory into another. It tries again after a failure, which
-// it passes to failed, for this long after the first one, or until ctx ends.
+// tryFor copies from one directory into another. It passes each failure to failed, and
+// tries again until ctx ends or this time has passed since the first failure.
 func (c *copier) tryFor(ctx context.Context, from, to string, long time.Duration, failed func(error)) error {
 	var since time.Time
 	for {

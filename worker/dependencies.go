@@ -18,12 +18,12 @@ import (
 // command sees it.
 type link struct{ name, target string }
 
-// planDependencies plans the binds, and the links in the working directory (codalab/worker/worker_run_state.py: _transition_from_PREPARING,
-// mount_dependency). A dependency at "." shows every entry of its source at
-// top level. It is bound as a whole, so that links in it are resolved in the
-// container and never on the host. A dependency at an absolute
-// path is bound at that path and has no link: os.path.join puts it there in
-// CodaLab's own containers.
+// planDependencies plans the binds, and the links in the working directory
+// (codalab/worker/worker_run_state.py: _transition_from_PREPARING, mount_dependency).
+// A dependency at "." shows every entry of its source at top level. It is bound as a
+// whole, so that links in it are resolved in the container and never on the host. A
+// dependency at an absolute path is bound at that path and has no link: os.path.join
+// puts it there in CodaLab's own containers.
 func planDependencies(bundle string, deps []spool.Dependency) ([]link, []container.Bind, error) {
 	base := spool.DependenciesDir(bundle)
 	var links []link
@@ -35,7 +35,7 @@ func planDependencies(bundle string, deps []spool.Dependency) ([]link, []contain
 			return nil, nil, err
 		}
 		if i := slices.IndexFunc(names, func(other string) bool { return nested(name, other) }); i >= 0 {
-			return nil, nil, &userError{fmt.Sprintf("The dependencies %q and %q stand in each other's place.", names[i], name)}
+			return nil, nil, &userError{fmt.Sprintf("The dependencies %q and %q have the same path, or one lies inside the other.", names[i], name)}
 		}
 		names = append(names, name)
 	}

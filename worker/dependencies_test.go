@@ -92,10 +92,10 @@ func TestDependenciesThatCannotBeShownAreTheResearchersDoing(t *testing.T) {
 		`The dependency "/a/../proc" would hide what every container has there: give it another key.`:        {{ChildPath: "/a/../proc", Source: dir}},
 		`The dependency "/dev/x" would hide what every container has there: give it another key.`:            {{ChildPath: "/dev/x", Source: file}},
 		`The dependency "/` + bundle + `/x" would hide what every container has there: give it another key.`: {{ChildPath: "/" + bundle + "/x", Source: file}},
-		`The dependencies "/a" and "/a/b" stand in each other's place.`:                                      {{ChildPath: "/a", Source: dir}, {ChildPath: "/a/b", Source: dir}},
+		`The dependencies "/a" and "/a/b" have the same path, or one lies inside the other.`:                 {{ChildPath: "/a", Source: dir}, {ChildPath: "/a/b", Source: dir}},
 		`The dependency "stderr" has the name of a file that the command's output goes to.`:                  {{ChildPath: "stderr", Source: file}},
-		`The dependencies "a" and "a/b" stand in each other's place.`:                                        {{ChildPath: "a", Source: dir}, {ChildPath: "a/b", Source: dir}},
-		`The dependencies "." and "." stand in each other's place.`:                                          {{ChildPath: ".", Source: dir}, {ChildPath: "", Source: dir}},
+		`The dependencies "a" and "a/b" have the same path, or one lies inside the other.`:                   {{ChildPath: "a", Source: dir}, {ChildPath: "a/b", Source: dir}},
+		`The dependencies "." and "." have the same path, or one lies inside the other.`:                     {{ChildPath: ".", Source: dir}, {ChildPath: "", Source: dir}},
 		`The dependency "." is a file: only the entries of a directory can be shown at top level.`:           {{ChildPath: ".", Source: file}},
 		`The dependencies of this bundle have the name "file" in common.`:                                    {{ChildPath: ".", Source: dir}, {ChildPath: "file", Source: dir}},
 	} {

@@ -72,9 +72,9 @@ func (r *attemptRun) allocateGPUs() (a gpuAllocation, err error) {
 	return a, nil
 }
 
-// mayAccess reports whether this process may open a device in a mode of access(2). The kernel asks the devices
-// cgroup here as it does in open(2) (fs/namei.c: inode_permission), and no driver has to wake a GPU for
-// it.
+// mayAccess reports whether this process may open a device in a mode of access(2). The
+// kernel asks the devices cgroup here as it does in open(2) (fs/namei.c:
+// inode_permission), and no driver has to wake a GPU for it.
 func mayAccess(path string, mode uint32) bool { return unix.Access(path, mode) == nil }
 
 // readWrite is the mode of access that the use of a device takes.

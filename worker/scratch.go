@@ -31,7 +31,9 @@ func makeScratch(parent, job string) (*scratch, error) {
 	}
 	lock, err := os.Open(dir)
 	if err == nil {
-		err = lockNow(lock)
+		if err = lockNow(lock); err != nil {
+			_ = lock.Close() // nothing was written
+		}
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("make a scratch directory: %w", err), os.Remove(dir))

@@ -72,8 +72,9 @@ func (r *attemptRun) makeLinks(links []link) (err error) {
 	return makeLinks(root, links)
 }
 
-// copyGrace bounds the copying of a local working directory after TERM. With the two seconds that the
-// command has between TERM and KILL it has to be shorter than the site's KillWait.
+// copyGrace bounds the copying of a local working directory after TERM. copyGrace and the
+// two seconds that the command has between TERM and KILL must together be shorter than the
+// site's KillWait.
 const copyGrace = 10 * time.Second
 
 // copyResults copies a local working directory to the run directory and flushes

@@ -222,6 +222,7 @@ func TestCopyIsFaithful(t *testing.T) {
 	at := func(dir, name string) string { return filepath.Join(dir, name) }
 	when := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	must(t, os.MkdirAll(at(from, "a/b"), 0o750))
+	must(t, os.Chmod(at(from, "a/b"), 0o750)) // whatever the umask is
 	must(t, os.WriteFile(at(from, "a/b/file"), []byte("content"), 0o640))
 	must(t, os.Link(at(from, "a/b/file"), at(from, "hard")))
 	must(t, os.Symlink("/etc/passwd", at(from, "link")))

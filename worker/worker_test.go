@@ -41,7 +41,7 @@ func TestAttemptBegunElsewhereIsLeftAlone(t *testing.T) {
 			_, _, err := a.Begin(t.Context(), spool.Started{Token: "theirs", Node: "n2", Job: "6"})
 			return err
 		},
-		"closed by a bridge": func(a spool.Attempt) error {
+		"fenced by a bridge": func(a spool.Attempt) error {
 			_, _, err := a.Fence(t.Context(), time.Now())
 			return err
 		},

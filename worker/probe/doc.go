@@ -14,7 +14,6 @@
 //
 // The job's report repeats the content of asked, which proves that the disk works in
 // both directions. Both sides settle one record, as at the start of a bundle (package
-// linkonce), and both have to find the job's. The login node
-// measures the time from ping to pong by its own clock; each direction takes at most
-// that long.
+// linkonce), and both have to find the job's. The login node measures the time from
+// ping to pong by its own clock; each direction takes at most that long.
 package probe
