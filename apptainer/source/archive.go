@@ -12,6 +12,8 @@ import (
 	"path"
 
 	"github.com/klauspost/compress/gzip"
+
+	"github.com/cl-slurm/cl-slurm/internal/interruptible"
 )
 
 // archive is a tar file. Its files can be read at any offset; if it is compressed
@@ -53,7 +55,7 @@ func (src Source) openArchive(ctx context.Context, path string) (_ *archive, err
 	}
 	a := &archive{f: f, size: info.Size(), entries: map[string]archived{}}
 	magic := make([]byte, 2)
-	n, _ := f.ReadAt(magic, 0) // list meets its error
+	n, _ := f.ReadAt(magic, 0) // readList finds its error
 	a.packed = n == 2 && magic[0] == 0x1f && magic[1] == 0x8b
 	if err := a.readList(ctx); err != nil {
 		return nil, fmt.Errorf("read %s: %w", path, err)
@@ -139,28 +141,24 @@ func (a *archive) close()         { _ = a.f.Close() }
 func (a *archive) unpack(ctx context.Context) (*tarFile, error) {
 	whole := io.NewSectionReader(a.f, 0, a.size)
 	if !a.packed {
-		return &tarFile{ctx: ctx, Reader: whole, seek: whole}, nil
+		return &tarFile{Reader: interruptible.Reader(ctx, whole), seek: whole}, nil
 	}
 	r, err := gzip.NewReader(bufio.NewReaderSize(whole, 256<<10))
 	if err != nil {
 		return nil, fileError(err)
 	}
-	return &tarFile{ctx: ctx, Reader: r}, nil
+	return &tarFile{Reader: interruptible.Reader(ctx, r)}, nil
 }
 
 // tarFile reads an unpacked archive until a context ends. It can seek forward.
 type tarFile struct {
 	io.Reader
 
-	ctx  context.Context //nolint:containedctx // a Reader has no argument for it
-	seek io.Seeker       // nil for a compressed archive
+	seek io.Seeker // nil for a compressed archive
 	at   int64
 }
 
 func (t *tarFile) Read(p []byte) (int, error) {
-	if t.ctx.Err() != nil {
-		return 0, t.ctx.Err()
-	}
 	n, err := t.Reader.Read(p)
 	t.at += int64(n)
 	return n, err

@@ -18,7 +18,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// localStore reads an image from local files, each of whose blobs is one.
+// localStore reads an image from local files. Each of its blobs is a file.
 type localStore struct {
 	files      files
 	want       string                                                     // the digest in the reference; empty for none

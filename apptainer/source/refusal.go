@@ -185,7 +185,7 @@ func (e *endpoint) explain(err error) error {
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
 		return fail(true, "the connection to registry %s broke off", e.host)
 	case errors.As(err, &nameless):
-		return fail(true, "registry %s cannot be reached: %v; no other name is found either, so the name service may be away", e.host, plainNetwork(nameless.error))
+		return fail(true, "registry %s cannot be reached: %v; no other name is found either, so the name service may be down", e.host, plainNetwork(nameless.error))
 	case isNetwork(err):
 		return fail(!isUnknownHost(err), "registry %s cannot be reached: %v", e.host, plainNetwork(err))
 	default:
