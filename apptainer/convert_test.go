@@ -1,9 +1,6 @@
 package apptainer_test
 
 import (
-	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -17,10 +14,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
-	"github.com/klauspost/compress/zstd"
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
@@ -184,35 +179,15 @@ func wantLeft(t *testing.T, dir string, layers bool) {
 func TestZstdLayersAreRead(t *testing.T) {
 	t.Parallel()
 	testenv.Containers(t)
-	var packed bytes.Buffer
-	w, err := zstd.NewWriter(&packed)
-	must(t, err)
 	stream := imagetest.TarStream(t, imagetest.Regular("a", strings.Repeat("content", 1<<18)))
-	if _, err := w.Write(stream); err != nil {
-		t.Fatal(err)
-	}
-	must(t, w.Close())
-	sum := sha256.Sum256(stream)
+	packed := zstandard(t, stream)
 	for _, kind := range []types.MediaType{types.OCILayerZStd, "application/vnd.docker.image.rootfs.diff.tar.zstd", types.DockerLayer} {
-		img, err := mutate.Append(imagetest.Tiny(t, "base"), mutate.Addendum{Layer: zstdLayer{
-			Layer: static.NewLayer(packed.Bytes(), kind), diffID: v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(sum[:])},
-		}})
-		must(t, err)
-		path := converted(t, apptainer.Converter{}, published(t, img))
+		path := converted(t, apptainer.Converter{}, published(t, blobImage(t, packed, kind, stream)))
 		if got := unsquash(t, path, "-cat", path, "a"); got != strings.Repeat("content", 1<<18) {
 			t.Errorf("%s: the file has %d bytes", kind, len(got))
 		}
 	}
 }
-
-// zstdLayer is a zstd layer with its diffID.
-type zstdLayer struct {
-	v1.Layer
-
-	diffID v1.Hash
-}
-
-func (l zstdLayer) DiffID() (v1.Hash, error) { return l.diffID, nil }
 
 func TestExistingFileIsLeftAlone(t *testing.T) {
 	t.Parallel()

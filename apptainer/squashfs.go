@@ -222,7 +222,7 @@ func (m mksquashfs) write(ctx context.Context, f *os.File, offset int64, flat *f
 	if err != nil {
 		return 0, err
 	}
-	// What mksquashfs has written beyond it were duplicates.
+	// mksquashfs may leave bytes beyond it.
 	if err := f.Truncate(offset + size); err != nil {
 		return 0, fmt.Errorf("write the file system: %w", err)
 	}

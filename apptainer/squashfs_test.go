@@ -60,8 +60,8 @@ func TestOlderToolsWriteTheSameFileSystem(t *testing.T) {
 	testenv.ImageTool(t, "tar2sqfs")
 	img := oddImage(t, imagetest.Start(t))
 	old := oldMksquashfs(t)
-	// An older mksquashfs cannot be given a device's time stamp. The root directory belongs to this process's user,
-	// or with tar2sqfs to root.
+	// An older mksquashfs cannot be given a device's time stamp. The root directory
+	// belongs to this process's user, or with tar2sqfs to root.
 	differs := regexp.MustCompile(`(?m)^(crw-rw-rw- 0/0 +1, +3) .*$|^(drwxr-xr-x) \d+/\d+ +(\d+ .* squashfs-root)$`)
 	var want string
 	for _, tt := range []struct {

@@ -33,7 +33,6 @@ type runRequest struct {
 	Runtime    testRuntime
 	Container  container.Container
 	Opened     string // the image that the container's caller has opened, when not empty
-	Grace      time.Duration
 	StdoutPath string
 	After      string       // a file that the container waits for, when not empty
 	Until      string       // a file that ends its context, when not empty
@@ -172,7 +171,7 @@ func (req runRequest) run(ctx context.Context, containers container.Runtime) (an
 	if err != nil {
 		return answer, err
 	}
-	c.Stdout, c.Stderr, c.Grace = out, out, req.Grace
+	c.Stdout, c.Stderr = out, out
 	if req.Opened != "" {
 		if c.Opened, err = os.Open(req.Opened); err != nil {
 			return answer, err

@@ -191,10 +191,10 @@ func startRequest(tb testing.TB, req runRequest, through ...string) *run {
 		emptied(tb, req.Container.Scratch)
 	}
 	dir := userDir(tb)
-	req.Grace, req.StdoutPath = req.Container.Grace, filepath.Join(dir, "out")
+	req.StdoutPath = filepath.Join(dir, "out")
 	for i := range req.Others {
 		o := &req.Others[i]
-		o.Grace, o.StdoutPath = o.Container.Grace, filepath.Join(dir, "out"+strconv.Itoa(i+1))
+		o.StdoutPath = filepath.Join(dir, "out"+strconv.Itoa(i+1))
 		if o.Container.Scratch == "" {
 			o.Container.Scratch = req.Container.Scratch
 		}

@@ -50,5 +50,4 @@ func TestSIFIsRunByApptainersOwnCommands(t *testing.T) {
 	if got := call("inspect", "--labels", image); !strings.Contains(got, `org.example.one: "two"`) {
 		t.Errorf("labels: %q", got)
 	}
-	// And what was changed in a copy of its files is the image's again.
 }

@@ -15,8 +15,7 @@ type list struct {
 }
 
 // nvidia is Apptainer's list (etc/nvliblist.conf), with what that lacks of NVIDIA's own
-// list (libnvidia-container,
-// src/nvc_info.c: utility_libs, compute_libs, graphics_libs).
+// list (libnvidia-container, src/nvc_info.c: utility_libs, compute_libs, graphics_libs).
 func nvidia() list {
 	return list{
 		libraries: strings.Fields(`

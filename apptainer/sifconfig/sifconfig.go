@@ -14,7 +14,8 @@ import (
 	"github.com/sylabs/sif/v2/pkg/sif"
 )
 
-// OCIConfigName is the name of a SIF's object with the image's configuration (Apptainer's pkg/image/sif.go).
+// OCIConfigName is the name of a SIF's object with the image's configuration
+// (Apptainer's pkg/image/sif.go).
 const OCIConfigName = "oci-config.json"
 
 // DefaultPath is the PATH of a Docker image that sets none.

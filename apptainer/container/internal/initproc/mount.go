@@ -138,7 +138,7 @@ func (r *Root) awaitMount(before unix.Stat_t) error {
 	}
 }
 
-// Lost says that the image is gone if a death is that of its squashfuse.
+// Lost returns an error, that the image is gone, if the child that died is its squashfuse.
 func (r *Root) Lost(d Death) error {
 	if d.PID != r.squashfuse {
 		return nil
@@ -201,7 +201,7 @@ func checkAttributes() error {
 	return nil
 }
 
-// labelError is that an image's files have attributes that an overlay cannot copy.
+// labelError means that an image's files have attributes that an overlay cannot copy.
 type labelError struct{ name string }
 
 func (e *labelError) Error() string {

@@ -92,7 +92,7 @@ type runningInit struct {
 
 // Run starts the init and waits for its end. When ctx ends it tells the init to stop.
 //
-// An error with a non-zero Code in the Exit carries the code that a failed work returned.
+// If the work failed with a *container.HostError, the Exit has the code that the work returned.
 func (i Init) Run(ctx context.Context) (container.Exit, error) {
 	// The kernel kills the init when the thread that started it ends (PR_SET_PDEATHSIG).
 	runtime.LockOSThread()
