@@ -166,7 +166,6 @@ func TestRepliesReachTheirSocket(t *testing.T) {
 	}
 }
 
-// memory is a token cache that others may write to.
 func TestUnreachableServerIsNamed(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, nil)

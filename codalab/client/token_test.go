@@ -87,6 +87,7 @@ func TestWrongPasswordIsPermanentAndSecret(t *testing.T) {
 	}
 }
 
+// memory is a token cache in memory.
 type memory struct{ token client.Token }
 
 func (m *memory) Load() client.Token  { return m.token }

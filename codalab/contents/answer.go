@@ -141,16 +141,11 @@ func Gzip(r io.ReadCloser) io.ReadCloser {
 			return errors.Join(err, r.Close())
 		}
 		_, err = io.Copy(zw, r)
-		return errors.Join(err, r.Close(), closeIf(err == nil, zw))
+		if err == nil { // else the stream is not whole
+			err = zw.Close()
+		}
+		return errors.Join(err, r.Close())
 	})
-}
-
-// closeIf ends a compressed stream if it is whole.
-func closeIf(whole bool, c io.Closer) error {
-	if !whole {
-		return nil
-	}
-	return c.Close()
 }
 
 // Archive returns the directory at p as a gzipped tar stream, without the

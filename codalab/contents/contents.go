@@ -42,10 +42,11 @@ const maxEntries = 200_000
 // directorySize is what a directory adds to a bundle's size on any file system, as on ext4.
 const directorySize = 4096
 
-// Info describes the target at p ("" is the root itself), and what lies in
-// it to the given depth: 0 for nothing, 1 for a directory's entries. It does not
-// follow a link at the end of p. The caller sets Resolved, and the Name of the
-// root of a bundle. It fails with ErrNotFound or ErrTooMany (codalab/worker/download_util.py: _compute_target_info_local).
+// Info describes the target at p ("" is the root itself), and what lies in it to the
+// given depth: 0 for nothing, 1 for a directory's entries
+// (codalab/worker/download_util.py: _compute_target_info_local). It does not follow a
+// link at the end of p. The caller sets Resolved, and the Name of the root of a bundle.
+// It fails with ErrNotFound or ErrTooMany.
 func Info(root *os.Root, p string, depth int) (codalab.TargetInfo, error) {
 	d := describer{root: root, left: maxEntries}
 	return d.describe(clean(p), depth)

@@ -57,7 +57,7 @@ func (s *Server) parents(b *bundle) (failure string, wait bool) {
 	return "", wait
 }
 
-// forgetSilent removes the workers without a check-in for WorkerTimeout; the caller holds the
+// forgetSilent removes the workers without a check-in for workerTimeout; the caller holds the
 // lock (_cleanup_dead_workers).
 func (s *Server) forgetSilent() {
 	for _, w := range slices.Clone(s.workers) {

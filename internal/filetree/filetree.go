@@ -57,8 +57,8 @@ func RemoveIn(root *os.Root, name string) error {
 }
 
 // OpenUp gives the owner all permissions on the root and the directories below it, and
-// reading of the files. It follows no symbolic link. What it cannot do shows when the tree
-// is used: nothing, where the owner may not search the root itself.
+// reading of the files. It follows no symbolic link. It reports no failure: that shows when
+// the tree is used. It does nothing where the owner may not search the root itself.
 func OpenUp(root *os.Root) {
 	if info, err := root.Lstat("."); err == nil {
 		_ = OpenEntry(root, ".", info) // see above
