@@ -27,7 +27,7 @@ func onDisk(t *testing.T, mounted bool) *Bridge {
 	return &Bridge{Policy: plan.Policy{Layout: l, Bridge: "b1b2b3", Owner: "ann"}, Spool: spool.Disk{Layout: l}, Now: time.Now}
 }
 
-func looked(b *Bridge) plan.News {
+func readRecords(b *Bridge) plan.News {
 	var n plan.News
 	b.readRecords("0x1", 1)(&n)
 	return n
@@ -37,7 +37,7 @@ func TestSharedDiskThatIsNotThereSaysNothing(t *testing.T) {
 	t.Parallel()
 	b := onDisk(t, false)
 	row := plan.Row{Bundle: "0x1", Attempt: 1, SubmissionName: "m"}
-	if n := looked(b); n.Records == nil || !n.Records.Read.IsZero() || n.RecordsFailure == "" {
+	if n := readRecords(b); n.Records == nil || !n.Records.Read.IsZero() || n.RecordsFailure == "" {
 		t.Errorf("reading returned %+v, want that it failed, and no absence", n)
 	}
 	if c := b.fence(t.Context(), row); c.Failure == "" || c.Gone || c.Standing.Fenced {
@@ -59,7 +59,7 @@ func TestRecordThatTheDiskDoesNotGiveOutIsNotAbsent(t *testing.T) {
 	if _, _, err := a.Begin(t.Context(), spool.Started{Token: "t"}); err != nil {
 		t.Fatal(err)
 	}
-	n := looked(b)
+	n := readRecords(b)
 	if n.RecordsFailure == "" || n.Records == nil || n.Records.Started == nil || !n.Records.Read.IsZero() {
 		t.Errorf("failure %q, records %+v; want the start, and that not all was read", n.RecordsFailure, n.Records)
 	}
@@ -69,7 +69,7 @@ func TestReadingAndFencingShowTheStart(t *testing.T) {
 	t.Parallel()
 	b := onDisk(t, true)
 	row := plan.Row{Bundle: "0x1", Attempt: 1}
-	if n := looked(b); n.RecordsFailure != "" || n.Records.Read.IsZero() || n.Records.Started != nil {
+	if n := readRecords(b); n.RecordsFailure != "" || n.Records.Read.IsZero() || n.Records.Started != nil {
 		t.Errorf("reading an attempt without a directory: %+v, want a whole reading of nothing", n)
 	}
 	if err := b.Spool.Prepare(b.Policy.Spec(withRun(row))); err != nil {
@@ -78,7 +78,7 @@ func TestReadingAndFencingShowTheStart(t *testing.T) {
 	if _, _, err := b.Policy.Layout.Attempt("0x1", 1).Begin(t.Context(), spool.Started{Token: "t"}); err != nil {
 		t.Fatal(err)
 	}
-	if n := looked(b); n.Records.Started == nil || n.Records.Started.Token != "t" || n.Records.Attempt != 1 {
+	if n := readRecords(b); n.Records.Started == nil || n.Records.Started.Token != "t" || n.Records.Attempt != 1 {
 		t.Errorf("records %+v, want the start", n.Records)
 	}
 	// An attempt that began cannot be fenced: its start counts.

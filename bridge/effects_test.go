@@ -45,12 +45,12 @@ type disk struct {
 	Spool
 
 	mu            sync.Mutex
-	looks, closes map[int]int   // by attempt
+	reads, fences map[int]int   // by attempt
 	hang          chan struct{} // ReadRecords ends when it is closed
 }
 
 func newDisk() *disk {
-	return &disk{looks: map[int]int{}, closes: map[int]int{}, hang: make(chan struct{})}
+	return &disk{reads: map[int]int{}, fences: map[int]int{}, hang: make(chan struct{})}
 }
 
 func (d *disk) count(of map[int]int, attempt int) {
@@ -64,17 +64,17 @@ func (d *disk) Prepare(spool.Spec) error {
 }
 
 func (d *disk) ReadRecords(_ string, attempt int) (spool.Records, error) {
-	d.count(d.looks, attempt)
+	d.count(d.reads, attempt)
 	<-d.hang
 	return spool.Records{}, nil
 }
 
 func (d *disk) Fence(_ context.Context, _ string, attempt int, _ time.Time) (spool.Started, error) {
-	d.count(d.closes, attempt)
+	d.count(d.fences, attempt)
 	return spool.Started{Fenced: true}, nil
 }
 
-func TestEffectThatIsWantedByWhoHearsItsOutcomeIsRun(t *testing.T) {
+func TestEffectWantedOnItsOwnOutcomeIsRunAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk()
@@ -91,8 +91,8 @@ func TestEffectThatIsWantedByWhoHearsItsOutcomeIsRun(t *testing.T) {
 			r.begin(effect)
 		}
 		synctest.Wait()
-		if d.closes[1] != 5 {
-			t.Errorf("ran %d times, want 5", d.closes[1])
+		if d.fences[1] != 5 {
+			t.Errorf("ran %d times, want 5", d.fences[1])
 		}
 	})
 }
@@ -128,7 +128,7 @@ func TestOneEffectOfAKindRunsForAnAttempt(t *testing.T) {
 			r.begin(plan.Effect{Kind: plan.ReadRecords, Row: &second})
 			synctest.Wait()
 		}
-		if diff := cmp.Diff(map[int]int{1: 1, 2: 1}, d.looks); diff != "" || collector.began != 1 {
+		if diff := cmp.Diff(map[int]int{1: 1, 2: 1}, d.reads); diff != "" || collector.began != 1 {
 			t.Errorf("%d collections, looks (-want +got):\n%s", collector.began, diff)
 		}
 		// A row that stays in its phase keeps its long effects; leaving it

@@ -202,7 +202,7 @@ func (s *site) result(limit time.Duration, bundle string) codalab.Run {
 	return run
 }
 
-// bundleID differs from bundle to bundle in what a mark has of it.
+// bundleID differs from bundle to bundle in the part that a submission name has of it.
 func bundleID(n int) string { return fmt.Sprintf("0x%012x%020x", n, n) }
 
 func gunzip(t *testing.T, data []byte) string {

@@ -35,7 +35,7 @@ func variants() map[string]func(*plan.Row) {
 		"stopped":       func(r *plan.Row) { r.StopVerdict = stop },
 		"jobless":       func(r *plan.Row) { r.Job = sbatch.Job{} },
 		"unbegun":       func(r *plan.Row) { r.Begun, r.Exit = nil, nil },
-		"closed":        func(r *plan.Row) { r.Begun, r.Fenced = nil, true },
+		"fenced":        func(r *plan.Row) { r.Begun, r.Fenced = nil, true },
 		"over":          func(r *plan.Row) { r.NoJobSince, r.Job.State = epoch, sbatch.StateNodeFail },
 		"gone":          func(r *plan.Row) { r.NoJobSince = epoch },
 		"absent":        func(r *plan.Row) { r.AbsentAsOf = epoch },
@@ -92,7 +92,7 @@ func everyNews() map[string]plan.News {
 	}
 	for _, state := range append(states(), "HIBERNATING", "") {
 		news["observation "+string(state)] = seen(2*time.Hour, job(state))
-		news["accounts "+string(state)] = accounted(2*time.Hour, job(state))
+		news["accounting "+string(state)] = accounted(2*time.Hour, job(state))
 	}
 	impossible := job(sbatch.StatePending)
 	impossible.Reason = "BadConstraints"
@@ -108,9 +108,9 @@ func everyNews() map[string]plan.News {
 	} {
 		news["observation of "+name] = seen(2*time.Hour, jobs...)
 		news["early observation of "+name] = seen(time.Second, jobs...)
-		news["accounts of "+name] = accounted(2*time.Hour, jobs...)
+		news["accounting of "+name] = accounted(2*time.Hour, jobs...)
 	}
-	news["accounts away"] = plan.News{AccountingFailure: "connection refused"}
+	news["accounting away"] = plan.News{AccountingFailure: "connection refused"}
 	stopped := exit(143)
 	stopped.Terminated = true
 	foreign := exit(0)
@@ -119,7 +119,7 @@ func everyNews() map[string]plan.News {
 		"none": read(2*time.Hour, nil, nil), "start": read(2*time.Hour, started(), nil), "end": read(2*time.Hour, started(), exit(0)),
 		"failure": read(2*time.Hour, started(), exit(3)), "termination": read(2*time.Hour, started(), stopped),
 		"end without start": read(2*time.Hour, nil, exit(0)), "foreign end": read(2*time.Hour, started(), foreign),
-		"closing": read(2*time.Hour, &spool.Started{Fenced: true}, nil), "another attempt": {Records: &plan.Records{Attempt: 7, Records: spool.Records{Started: started(), Exit: exit(0)}}},
+		"fencing": read(2*time.Hour, &spool.Started{Fenced: true}, nil), "another attempt": {Records: &plan.Records{Attempt: 7, Records: spool.Records{Started: started(), Exit: exit(0)}}},
 		"half": {Records: &plan.Records{Attempt: 1, Records: spool.Records{Started: started()}}, RecordsFailure: "permission denied"},
 	} {
 		news["records of "+name] = n
@@ -157,11 +157,11 @@ func everyNews() map[string]plan.News {
 	low, room := "the disk is nearly full", ""
 	news["low"], news["room"] = plan.News{DiskLow: &low}, plan.News{DiskLow: &room}
 	news["staging, no room"] = plan.News{Staged: &plan.StageEnd{Outcome: plan.Outcome{Failure: "no space left on device", Full: true}}}
-	news["closed"] = closing(spool.Started{Fenced: true})
-	news["not closed"] = closing(*started())
-	news["closing failed"] = plan.News{Fenced: &plan.Fencing{Attempt: 1, Failure: "no space left on device"}}
-	news["nothing to close"] = plan.News{Fenced: &plan.Fencing{Attempt: 1, Failure: "no such directory", Gone: true}}
-	news["another attempt's closing"] = plan.News{Fenced: &plan.Fencing{Attempt: 7, Standing: spool.Started{Fenced: true}}}
+	news["fenced"] = fencing(spool.Started{Fenced: true})
+	news["not fenced"] = fencing(*started())
+	news["fencing failed"] = plan.News{Fenced: &plan.Fencing{Attempt: 1, Failure: "no space left on device"}}
+	news["nothing to fence"] = plan.News{Fenced: &plan.Fencing{Attempt: 1, Failure: "no such directory", Gone: true}}
+	news["another attempt's fencing"] = plan.News{Fenced: &plan.Fencing{Attempt: 7, Standing: spool.Started{Fenced: true}}}
 	return news
 }
 

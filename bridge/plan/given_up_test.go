@@ -10,7 +10,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// vanished is the answer to a closing for which there is no directory.
+// vanished is the answer to a fencing for which there is no directory.
 func vanished() plan.News {
 	return plan.News{Fenced: &plan.Fencing{Attempt: 1, Failure: "not on the shared disk", Gone: true}}
 }
@@ -28,12 +28,12 @@ func TestI3MissingDirectoryIsEvidenceOnlyAfterTheDisksTime(t *testing.T) {
 	b := given(t, settledRow(sbatch.StateBootFail, "")).at(20 * time.Second)
 	b.hears(vanished()).is(plan.Queued)
 	if b.row.Fenced || b.row.RecordsGoneSince != b.now {
-		t.Errorf("closed %v, gone %s, want only that it is noted", b.row.Fenced, b.row.RecordsGoneSince)
+		t.Errorf("fenced %v, gone %s, want only that it is noted", b.row.Fenced, b.row.RecordsGoneSince)
 	}
 	b.at(29 * time.Second).hears(vanished()).is(plan.Queued)
 	// It shows again: nothing was gone.
 	again := *b
-	again.at(30 * time.Second).hears(closing(spool.Started{Fenced: true})).is(plan.Staging)
+	again.at(30 * time.Second).hears(fencing(spool.Started{Fenced: true})).is(plan.Staging)
 	// An unreachable disk is not a missing directory.
 	b.at(31 * time.Second).hears(plan.News{Fenced: &plan.Fencing{Attempt: 1, Failure: "input/output error"}}).is(plan.Queued)
 	b.at(40 * time.Second).hears(vanished()).is(plan.Staging)
@@ -42,9 +42,9 @@ func TestI3MissingDirectoryIsEvidenceOnlyAfterTheDisksTime(t *testing.T) {
 func TestI3DirectoryThatShowsAgainIsNotGone(t *testing.T) {
 	t.Parallel()
 	b := given(t, settledRow(sbatch.StateFailed, "n1")).at(20 * time.Second).hears(vanished()).is(plan.Queued)
-	b.at(40*time.Second).hears(closing(*started())).is(plan.Running, plan.ReadRecords)
+	b.at(40*time.Second).hears(fencing(*started())).is(plan.Running, plan.ReadRecords)
 	if !b.row.RecordsGoneSince.IsZero() || b.row.Fenced {
-		t.Errorf("gone %s, closed %v, want neither", b.row.RecordsGoneSince, b.row.Fenced)
+		t.Errorf("gone %s, fenced %v, want neither", b.row.RecordsGoneSince, b.row.Fenced)
 	}
 }
 
@@ -82,11 +82,11 @@ func TestI4AttemptThatMayHaveBegunIsNotBegunAgain(t *testing.T) {
 	}
 }
 
-// A closing that succeeded needs no guess, whatever node the job had.
-func TestI4ClosedAttemptHasNotBegun(t *testing.T) {
+// A fencing that succeeded needs no guess, whatever node the job had.
+func TestI4FencedAttemptHasNotBegun(t *testing.T) {
 	t.Parallel()
 	given(t, settledRow(sbatch.StateNodeFail, "n1")).at(20 * time.Second).
-		hears(closing(spool.Started{Fenced: true})).is(plan.Staging)
+		hears(fencing(spool.Started{Fenced: true})).is(plan.Staging)
 }
 
 func TestI2JobWithAnotherBundlesCommentIsNobodys(t *testing.T) {
@@ -151,7 +151,7 @@ func TestBatchNumbersSubmissions(t *testing.T) {
 		}
 	}
 	// An attempt that is given up gives its number up, too.
-	b := given(t, settledRow(sbatch.StateNodeFail, "")).at(time.Minute).hears(closing(spool.Started{Fenced: true})).is(plan.Staging)
+	b := given(t, settledRow(sbatch.StateNodeFail, "")).at(time.Minute).hears(fencing(spool.Started{Fenced: true})).is(plan.Staging)
 	if b.row.Generation != 0 {
 		t.Errorf("generation %d after the attempt was given up", b.row.Generation)
 	}

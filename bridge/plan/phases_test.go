@@ -39,22 +39,22 @@ func TestKillInEachPhase(t *testing.T) {
 		{"submitting, before sbatch", vary(rowIn(plan.Submitting), func(r *plan.Row) { r.SubmittedAt = time.Time{} }), nil, plan.Finalizing},
 		{"submitting, refused", rowIn(plan.Submitting), []plan.News{answered(plan.Submission{Refused: true, Retry: true})}, plan.Finalizing},
 		{"submitting, accepted", rowIn(plan.Submitting), []plan.News{
-			answered(plan.Submission{Job: 7}), {Cancelled: &plan.Outcome{}}, closing(spool.Started{Fenced: true}),
+			answered(plan.Submission{Job: 7}), {Cancelled: &plan.Outcome{}}, fencing(spool.Started{Fenced: true}),
 		}, plan.Finalizing},
 		{"submitting, unknown, then found", rowIn(plan.Submitting), []plan.News{
-			answered(plan.Submission{Words: "?"}), closing(spool.Started{Fenced: true}), seen(early, job(sbatch.StatePending)), {Cancelled: &plan.Outcome{}},
+			answered(plan.Submission{Words: "?"}), fencing(spool.Started{Fenced: true}), seen(early, job(sbatch.StatePending)), {Cancelled: &plan.Outcome{}},
 		}, plan.Finalizing},
 		{"submitting, unknown, then begun", rowIn(plan.Submitting), []plan.News{
-			answered(plan.Submission{Words: "?"}), closing(*started()), seen(early, job(sbatch.StateRunning)),
+			answered(plan.Submission{Words: "?"}), fencing(*started()), seen(early, job(sbatch.StateRunning)),
 			{Cancelled: &plan.Outcome{}},
 			read(early, started(), terminated),
 		}, plan.Collecting},
 		{"submitting, unknown, then absent", rowIn(plan.Submitting), []plan.News{
-			closing(spool.Started{Fenced: true}), seen(late),
+			fencing(spool.Started{Fenced: true}), seen(late),
 		}, plan.Finalizing},
-		{"queued", rowIn(plan.Queued), []plan.News{{Cancelled: &plan.Outcome{}}, closing(spool.Started{Fenced: true})}, plan.Finalizing},
+		{"queued", rowIn(plan.Queued), []plan.News{{Cancelled: &plan.Outcome{}}, fencing(spool.Started{Fenced: true})}, plan.Finalizing},
 		{"queued, but it begins", rowIn(plan.Queued), []plan.News{
-			closing(*started()), {Cancelled: &plan.Outcome{}}, read(early, started(), terminated),
+			fencing(*started()), {Cancelled: &plan.Outcome{}}, read(early, started(), terminated),
 		}, plan.Collecting},
 		{"running", rowIn(plan.Running), []plan.News{{Cancelled: &plan.Outcome{}}, read(early, started(), terminated)}, plan.Collecting},
 		{"running, and it ends by itself", rowIn(plan.Running), []plan.News{read(early, started(), exit(0))}, plan.Collecting},
@@ -91,20 +91,20 @@ func TestKillInEachPhase(t *testing.T) {
 func TestKilledJobThatTurnsUpLateIsCancelled(t *testing.T) {
 	t.Parallel()
 	jobless := func(r *plan.Row) { r.Job, r.Begun = sbatch.Job{}, nil }
-	// Without the closing nothing proves that no job can begin any more.
+	// Without the fencing nothing proves that no job can begin any more.
 	b := given(t, rowIn(plan.Stopping), jobless).at(late).hears(seen(late)).is(plan.Stopping, plan.Fence)
 	b.hears(accounted(late)).is(plan.Stopping, plan.Fence)
-	open := *b
-	open.hears(answered(plan.Submission{Job: 9})).is(plan.Stopping, plan.Cancel, plan.Fence)
-	closed := *b
-	closed.at(early).hears(closing(spool.Started{Fenced: true})).is(plan.Stopping)
-	closed.hears(answered(plan.Submission{Job: 9})).is(plan.Stopping, plan.Cancel)
-	for _, late := range []bench{open, closed} {
+	unfenced := *b
+	unfenced.hears(answered(plan.Submission{Job: 9})).is(plan.Stopping, plan.Cancel, plan.Fence)
+	fenced := *b
+	fenced.at(early).hears(fencing(spool.Started{Fenced: true})).is(plan.Stopping)
+	fenced.hears(answered(plan.Submission{Job: 9})).is(plan.Stopping, plan.Cancel)
+	for _, late := range []bench{unfenced, fenced} {
 		if id := late.effects[0].Row.Job.ID; id != 9 {
 			t.Errorf("cancels job %s, want 9", id)
 		}
 	}
-	b.hears(closing(spool.Started{Fenced: true})).is(plan.Stopping).hears(seen(late)).is(plan.Finalizing)
+	b.hears(fencing(spool.Started{Fenced: true})).is(plan.Stopping).hears(seen(late)).is(plan.Finalizing)
 }
 
 func vary(r plan.Row, change func(*plan.Row)) plan.Row {

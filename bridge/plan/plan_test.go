@@ -188,7 +188,7 @@ func answered(s plan.Submission) plan.News {
 	return plan.News{Submitted: &s}
 }
 
-func closing(standing spool.Started) plan.News {
+func fencing(standing spool.Started) plan.News {
 	return plan.News{Fenced: &plan.Fencing{Attempt: 1, Standing: standing}}
 }
 

@@ -26,7 +26,7 @@ func TestI2LostSubmitAnswerIsAdopted(t *testing.T) {
 		"in the queue, ended":   seen(early, job(sbatch.StateCompleted)),
 		"in a state to come":    seen(early, job("HIBERNATING")),
 		"beside a ghost":        seen(early, ghostJob(), job(sbatch.StatePending)),
-		"in the accounts":       accounted(late, job(sbatch.StateCompleted)),
+		"in the accounting":     accounted(late, job(sbatch.StateCompleted)),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -85,7 +85,7 @@ func TestI3AbsenceCountsOnlyInACompleteSnapshotOlderThanTheGrace(t *testing.T) {
 	b := given(t, rowIn(plan.Submitting)).at(early).hears(seen(early)).is(plan.Submitting)
 	// It is when Slurm was asked that counts, not when the answer is judged.
 	b.at(late).hears(seen(early)).is(plan.Submitting)
-	// Then the accounts are asked, and an answer from before does not count.
+	// Then the accounting is asked, and an answer from before does not count.
 	b.hears(seen(late)).is(plan.Submitting, plan.QueryAccounting)
 	b.at(late+time.Second).hears(accounted(early)).is(plan.Submitting, plan.QueryAccounting)
 	b.hears(accounted(late+time.Second)).is(plan.Submitting, plan.Submit)
@@ -96,19 +96,19 @@ func TestI3AbsenceCountsOnlyInACompleteSnapshotOlderThanTheGrace(t *testing.T) {
 	b.at(late + time.Minute).hears(seen(late + time.Minute)).is(plan.Submitting)
 }
 
-func TestI3AbsenceWithoutAccounts(t *testing.T) {
+func TestI3AbsenceWithoutAccounting(t *testing.T) {
 	t.Parallel()
 	without := func(b *bench) *bench { b.policy.Accounting = false; return b }
 	// While Slurm is certain to show ended jobs, a snapshot is enough.
 	without(given(t, rowIn(plan.Submitting))).at(late).hears(seen(late)).is(plan.Submitting, plan.Submit)
-	// After that nothing proves it, and the attempt is closed.
+	// After that nothing proves it, and the attempt is fenced.
 	old := 10 * time.Minute
 	b := without(given(t, rowIn(plan.Submitting))).at(old).hears(seen(old)).is(plan.Submitting, plan.Fence)
 	b.hears(plan.News{Fenced: &plan.Fencing{Attempt: 1, Failure: "input/output error"}}).is(plan.Submitting)
 	b.at(old+2*time.Second).hears(plan.News{}).is(plan.Submitting, plan.Fence)
 	begun := *b
-	begun.hears(closing(*started())).is(plan.Running)
-	b.hears(closing(spool.Started{Fenced: true, Token: "ours"})).is(plan.Staging)
+	begun.hears(fencing(*started())).is(plan.Running)
+	b.hears(fencing(spool.Started{Fenced: true, Token: "ours"})).is(plan.Staging)
 }
 
 func TestI3NoAnswerIsNoChange(t *testing.T) {
@@ -119,14 +119,14 @@ func TestI3NoAnswerIsNoChange(t *testing.T) {
 			t.Parallel()
 			b := given(t, rowIn(phase))
 			b.at(month).hears(plan.News{RecordsFailure: "stale file handle", AccountingFailure: "connection refused"}).is(phase)
-			// A snapshot alone is half an answer where there are accounts.
+			// A snapshot alone is half an answer where there is accounting.
 			b.hears(seen(month))
 			for i := range 200 {
 				b.at(month + time.Duration(i)*time.Minute).hears(plan.News{AccountingFailure: "connection refused"})
 				b.hears(read(month+time.Duration(i)*time.Minute, nil, nil))
 			}
 			if b.row.Phase != phase {
-				t.Errorf("row went to %s (%s) without an answer of the accounts", b.row.Phase, b.row.Reason)
+				t.Errorf("row went to %s (%s) without an answer of the accounting", b.row.Phase, b.row.Reason)
 			}
 		})
 	}
@@ -151,7 +151,7 @@ func TestI3FreshJobThatIsNotShownYetIsNotAbsent(t *testing.T) {
 	}
 }
 
-func TestI4AttemptIsClosedBeforeTheNext(t *testing.T) {
+func TestI4AttemptIsFencedBeforeTheNext(t *testing.T) {
 	t.Parallel()
 	for name, over := range map[string]plan.News{
 		"node failed":       seen(late, job(sbatch.StateNodeFail)),
@@ -170,7 +170,7 @@ func TestI4AttemptIsClosedBeforeTheNext(t *testing.T) {
 				b.is(plan.Queued, plan.QueryAccounting).hears(accounted(late + 11*time.Second))
 			}
 			b.is(plan.Queued, plan.Fence)
-			b.hears(closing(spool.Started{Fenced: true, Token: "ours"})).is(plan.Staging)
+			b.hears(fencing(spool.Started{Fenced: true, Token: "ours"})).is(plan.Staging)
 			if b.row.SubmissionName != "" || b.row.Begun != nil || b.row.Fenced || !b.row.SubmittedAt.IsZero() {
 				t.Errorf("row keeps of its last attempt: %+v", b.row)
 			}
@@ -178,14 +178,14 @@ func TestI4AttemptIsClosedBeforeTheNext(t *testing.T) {
 	}
 }
 
-func TestI4ClosingThatFailsIsRepeatedAndNothingElse(t *testing.T) {
+func TestI4FencingThatFailsIsRepeatedAndNothingElse(t *testing.T) {
 	t.Parallel()
 	b := given(t, rowIn(plan.Queued), ended).at(late+11*time.Second).hears(read(late+10*time.Second, nil, nil)).is(plan.Queued, plan.Fence)
 	failed := plan.News{Fenced: &plan.Fencing{Attempt: 1, Failure: "no space left on device"}}
 	for range 50 {
 		b.hears(failed).is(plan.Queued)
 		if !b.row.DueAt.After(b.now) {
-			t.Fatal("a closing that failed is not waited for")
+			t.Fatal("a fencing that failed is not waited for")
 		}
 		b.now = b.row.DueAt
 		b.hears(plan.News{}).is(plan.Queued, plan.Fence)
@@ -240,11 +240,11 @@ func TestI4UnbegunBundleIsTriedElsewhereBounded(t *testing.T) {
 	b.is(plan.Finalizing).verdict(spool.CausePlatform, "The node of Slurm job 7 failed before it began")
 }
 
-func TestI4StartThatStandsInTheWayOfClosingIsReadToItsEnd(t *testing.T) {
+func TestI4StartThatStandsInTheWayOfFencingIsReadToItsEnd(t *testing.T) {
 	t.Parallel()
-	// The disk showed the start late: it took the closing to see it.
+	// The disk showed the start late: it took the fencing to see it.
 	b := given(t, rowIn(plan.Queued), ended).at(late+11*time.Second).hears(read(late+10*time.Second, nil, nil)).is(plan.Queued, plan.Fence)
-	b.hears(closing(*started())).is(plan.Running, plan.ReadRecords)
+	b.hears(fencing(*started())).is(plan.Running, plan.ReadRecords)
 	b.hears(read(late+11*time.Second, started(), exit(0))).is(plan.Collecting, plan.Collect).verdict(spool.CauseSucceeded, "")
 }
 
@@ -260,7 +260,7 @@ func TestI7FinalVerdictNeverChanges(t *testing.T) {
 		{Collected: &fail},
 		{Collected: &plan.Outcome{}},
 		{Cancelled: &fail},
-		closing(spool.Started{Fenced: true}),
+		fencing(spool.Started{Fenced: true}),
 		answered(plan.Submission{Refused: true, Words: "no"}),
 		{Claimed: &plan.Claimed{Outcome: fail}},
 		{Staged: &plan.StageEnd{Outcome: fail}},
@@ -337,14 +337,14 @@ func TestI7SupersededRecordIsIgnored(t *testing.T) {
 	// Its worker was only cut off, and comes back.
 	back := read(late+20*time.Second, started(), exit(0))
 	b.at(late + 20*time.Second).hears(back).is(plan.Staging)
-	b.hears(closing(*started())).is(plan.Staging)
+	b.hears(fencing(*started())).is(plan.Staging)
 	rows := b.policy.Batch(b.now, []plan.Row{b.row}, 1, 0)
 	b.row = rows[0]
 	b.hears(plan.News{}).is(plan.Submitting, plan.Prepare)
 	b.hears(plan.News{Prepared: &plan.Outcome{}}).is(plan.Submitting, plan.Submit)
 	b.hears(back).is(plan.Submitting)
 	b.hears(answered(plan.Submission{Job: 7})).is(plan.Submitting) // the first attempt's answer
-	b.hears(closing(*started())).is(plan.Submitting)
+	b.hears(fencing(*started())).is(plan.Submitting)
 	if b.row.Begun != nil || b.row.Exit != nil || b.row.Fenced {
 		t.Errorf("attempt %d took over records of attempt 1: begun %v, exit %v", b.row.Attempt, b.row.Begun, b.row.Exit)
 	}

@@ -151,7 +151,7 @@ func TestI8UnknownPhaseIsLeftAlone(t *testing.T) {
 
 // TestI8NothingIsWantedInACircle answers each effect with failure at once, and
 // decides a row when it is due: no effect may come round without a pause, and
-// nothing is submitted twice without proof. The accounts fail, or answer
+// nothing is submitted twice without proof. The accounting fails, or answers
 // without end what does not help.
 func TestI8NothingIsWantedInACircle(t *testing.T) {
 	t.Parallel()
@@ -167,14 +167,14 @@ func TestI8NothingIsWantedInACircle(t *testing.T) {
 		plan.Confirm:     {Confirmed: &plan.Confirmation{Outcome: plan.Outcome{Failure: "no"}}},
 		plan.Release:     {Released: &plan.Outcome{Failure: "no"}},
 	}
-	accounts := map[string]func(now time.Time) plan.News{
+	accounting := map[string]func(now time.Time) plan.News{
 		"away":   func(time.Time) plan.News { return plan.News{AccountingFailure: "no"} },
 		"empty":  func(now time.Time) plan.News { return accounted(now.Sub(epoch)) },
 		"behind": func(now time.Time) plan.News { return accounted(now.Sub(epoch), job(sbatch.StateRunning)) },
 	}
 	for name, row := range everyRow() {
-		for state, account := range accounts {
-			t.Run(name+", accounts "+state, func(t *testing.T) {
+		for state, account := range accounting {
+			t.Run(name+", accounting "+state, func(t *testing.T) {
 				t.Parallel()
 				b := given(t, row).at(2 * time.Hour)
 				wanted := map[plan.Kind]int{}
@@ -214,7 +214,7 @@ func TestI8NothingIsWantedInACircle(t *testing.T) {
 }
 
 // TestI8NoRowIsStuck answers everything well from the middle of a disorder,
-// with Slurm, accounts and disk showing one truth: that there is no job any
+// with Slurm, accounting and disk showing one truth: that there is no job any
 // more, and room for new work. Each row has to come to its end.
 func TestI8NoRowIsStuck(t *testing.T) {
 	t.Parallel()
