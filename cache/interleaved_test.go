@@ -355,6 +355,26 @@ func TestPinOfAKeyMovesToItsCurrentContent(t *testing.T) {
 	wantGone(t, second)
 }
 
+// A link that was under way when its content was retired may publish it again. The
+// content counts as used then, and is retired a second time.
+func TestContentThatALateLinkPublishedAgainCanBeRetired(t *testing.T) {
+	t.Parallel()
+	c := openInside(t, t.TempDir(), Options{Settle: -1})
+	e := c.entry(interleavedKey, false)
+	path := got(t, c, "", text("content"))
+	retireOne(t, c, e, tokenOf(t, path))
+	if err := os.Link(outNames(t, c)[0], e.record()); err != nil {
+		t.Fatal(err)
+	}
+	retireNone(t, c)
+	wantThere(t, path)
+	retireAll(t, c)
+	wantGone(t, path)
+	if left := outNames(t, c); len(left) > 0 {
+		t.Errorf("retired are %v", left)
+	}
+}
+
 // If it did not, a full quota would wait for ever.
 func TestRetiredContentThatIsPinnedCountsAsUsed(t *testing.T) {
 	t.Parallel()

@@ -95,7 +95,9 @@ func (w *trimming) removeRetired(list []leaving) error {
 		switch {
 		case err != nil && !harmless(err):
 			errs = append(errs, err)
-		case err == nil && !stands:
+		case err == nil && stands: // a late link has published it again
+			delete(w.doomed, l.e.id(l.token))
+		case err == nil:
 			going = append(going, l)
 		}
 	}
