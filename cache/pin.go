@@ -35,6 +35,10 @@ func (c *Cache) pinPath(target string, h Holder) string {
 // Pin keeps the content of a key from being removed, also one that is made later,
 // until DropPin, Unpin of its holder, or until Options.Over names the holder.
 // Pinning again changes nothing. Get pins by itself the content that it returns.
+//
+// A content that is retired all the same, such as a damaged one, is not kept: a trim
+// moves the holder's pin to the key's current content. So a holder that reads a
+// content for some time gets it under a name with which it does not call Pin.
 func (c *Cache) Pin(ctx context.Context, key Key, private bool, h Holder) error {
 	if h == "" {
 		return fmt.Errorf("cache: %w", h.check())

@@ -132,8 +132,10 @@ func (w *worker) operate(ctx context.Context) {
 	case r < .84:
 		w.use(ctx, c, "")
 	case r < .90:
-		w.note(ctx, record{Did: didPin, Key: c.n, Holder: string(h)}, w.cache.Pin(ctx, c.key(), false, h))
+		keeper := h + "-key" // a trim may move its pin, so it reads nothing itself
+		w.note(ctx, record{Did: didPin, Key: c.n, Holder: string(keeper)}, w.cache.Pin(ctx, c.key(), false, keeper))
 		w.use(ctx, c, h)
+		w.unpin(ctx, c, keeper)
 	case r < .94:
 		_, entriesErr := w.cache.Entries(ctx)
 		_, pinsErr := w.cache.Pins()
