@@ -47,10 +47,11 @@
 //     tries another look-up first; see [StaleHandle].
 //   - A file that is open here, and of which a name is removed or replaced here,
 //     keeps a silly name, .nfs…, in its directory until it is closed
-//     (nfs_sillyrename; in life only if it is open by that very name). Replacing one is two steps: for a moment there is
-//     nothing at the name, and rename(2) may fail with ENOENT when two hosts do
-//     so at once. As the client goes by names it believes, the file that gets
-//     the silly name may be one that another host has just put there.
+//     (nfs_sillyrename; in life only if it is open by that very name). Replacing
+//     one is two steps: for a moment there is nothing at the name, and rename(2)
+//     may fail with ENOENT when two hosts do so at once. As the client goes by
+//     names it believes, the file that gets the silly name may be one that
+//     another host has just put there.
 //   - A reply may be lost ([LostReply]). After an EIO the client revalidates
 //     the directories that it has tried to change (nfs_post_op_update_inode),
 //     but not the attributes of the file: until it is opened, or they are old,
@@ -58,9 +59,10 @@
 //   - renameat2(2) takes no flags, and there are no O_TMPFILE, O_APPEND, chown(2),
 //     statfs(2), fallocate(2), or extended attributes.
 //
-// Two things are worse than in life. Locks exclude nobody; with nolock Linux
-// keeps them on each host. And an exclusive create whose request is sent again
-// fails with EEXIST, for which RFC 1813 has a verifier.
+// Two things are worse than in life. Every lock is refused (ENOSYS), so that no
+// code can rely on one; with nolock Linux keeps them on each host. And an exclusive
+// create fails with EEXIST when its request is sent again, for which RFC 1813 has a
+// verifier.
 //
 // The server's own stable storage is not imitated: nothing is lost on it.
 package nfstest
