@@ -169,9 +169,10 @@ func stager(t *testing.T, c *client.Client, dir, host string) *staging.Stager {
 	ok(t, err)
 	return &staging.Stager{
 		Holder:       func(bundle string) cache.Holder { return cache.Holder("test-" + bundle) },
-		Dependencies: &inputs.Dependencies{Contents: c, Cache: content},
+		Dependencies: &inputs.Dependencies{Contents: c, Cache: content, AtOnce: 4},
 		Images: &images.Images{
-			Cache: content, Kept: images.Records(filepath.Join(dir, "kept")), Names: images.Names{Dir: filepath.Join(dir, "names")}, Now: time.Now,
+			Cache: content, Kept: images.Records(filepath.Join(dir, "kept")), Names: images.Names{Dir: filepath.Join(dir, "names")},
+			Remember: time.Minute, AtOnce: 2, Now: time.Now,
 			Converter: apptainer.Converter{Source: source.Source{RetryDelay: time.Millisecond}},
 		},
 	}

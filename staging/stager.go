@@ -1,7 +1,6 @@
 package staging
 
 import (
-	"cmp"
 	"context"
 	"errors"
 
@@ -41,8 +40,7 @@ func (s *Stager) Stage(ctx context.Context, run codalab.RunBundle, image, archit
 	var in spool.Inputs
 	dependencies := make([]spool.Dependency, len(run.Dependencies))
 	err := transfer.Report(items, progress, func() error {
-		atOnce := 1 + cmp.Or(s.Dependencies.AtOnce, inputs.DefaultDownloads)
-		return all(ctx, len(items), atOnce, func(ctx context.Context, i int) (err error) {
+		return all(ctx, len(items), 1+s.Dependencies.AtOnce, func(ctx context.Context, i int) (err error) {
 			if i == 0 {
 				in, err = s.Images.Stage(ctx, run, image, architecture, holder, items[0])
 				return err

@@ -36,7 +36,7 @@ func fileImages(dir string) (*Images, error) {
 	}
 	own := filepath.Join(dir, fmt.Sprint("user-", os.Geteuid()))
 	return &Images{
-		Cache: content, Kept: Records(filepath.Join(own, "kept")), Names: Names{Dir: filepath.Join(own, "names")}, Now: time.Now,
+		Cache: content, Kept: Records(filepath.Join(own, "kept")), Names: Names{Dir: filepath.Join(own, "names")}, AtOnce: 2, Now: time.Now,
 		Converter: apptainer.Converter{Source: source.Source{OpenFile: source.FilesBelow("/"), RetryDelay: time.Millisecond}},
 	}, nil
 }

@@ -34,11 +34,13 @@ type Images struct {
 	Names Names
 	// Files are SIFs that are used where they lie; nil for none.
 	Files *Files
-	// Remember is for how long a registry's answer counts; 0 means DefaultRemember.
+	// Remember is for how long a registry's answer counts. Then the registry is asked
+	// whether anything has changed, which is not counted as a pull.
 	Remember time.Duration
 	// Offline has no registry asked: bundles can have the kept images only.
 	Offline bool
-	// AtOnce is how many images are brought in at a time; 0 means DefaultConversions.
+	// AtOnce is how many images are brought in at a time, at least 1. Each keeps a few of a
+	// login node's processors busy.
 	AtOnce int
 	// LowWater is how much of a disk of this size has to stay free; nil for none.
 	LowWater func(total int64) int64
@@ -59,19 +61,10 @@ type Images struct {
 	resolver    *resolver
 }
 
-const (
-	// DefaultRemember is for how long a registry's answer counts. Then the registry is asked
-	// whether anything has changed, which is not counted as a pull.
-	DefaultRemember = time.Minute
-	// DefaultConversions is how many images are brought in at a time. Each keeps a few of a
-	// login node's processors busy.
-	DefaultConversions = 2
-)
-
 func (im *Images) begin() {
 	im.once.Do(func() {
-		im.transfers = transfer.NewRegistry(cmp.Or(im.AtOnce, DefaultConversions))
-		im.resolver = newResolver(cmp.Or(im.Remember, DefaultRemember), im.Now)
+		im.transfers = transfer.NewRegistry(im.AtOnce)
+		im.resolver = newResolver(im.Remember, im.Now)
 	})
 }
 

@@ -116,7 +116,8 @@ func (s *imageSite) images(host string) *Images {
 	return &Images{
 		Cache: content, Kept: Records(s.dir + "/kept"), Names: Names{Dir: s.dir + "/names"},
 		Converter: apptainer.Converter{Source: source.Source{RetryDelay: time.Millisecond}},
-		Now:       func() time.Time { return time.Unix(1_800_000_000+s.now.Load(), 0) },
+		Remember:  time.Minute, AtOnce: 2,
+		Now: func() time.Time { return time.Unix(1_800_000_000+s.now.Load(), 0) },
 	}
 }
 

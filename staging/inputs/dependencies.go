@@ -34,8 +34,8 @@ type Dependencies struct {
 	// LowWater is how much of a disk of this size a download has to leave free; nil for
 	// maxReserve only.
 	LowWater func(total int64) int64
-	// AtOnce is how many downloads there are at a time, whatever the number of bundles; 0
-	// means DefaultDownloads.
+	// AtOnce is how many downloads there are at a time, whatever the number of bundles; at
+	// least 1.
 	AtOnce int
 	// Pace bounds the downloads; nil does not.
 	Pace *transfer.Pace
@@ -53,16 +53,12 @@ type Dependencies struct {
 	listings  listings
 }
 
-const (
-	// DefaultDownloads is how many downloads there are at a time.
-	DefaultDownloads = 4
-	// questionsAtOnce is how many bundles at a time ask the server where their data is.
-	questionsAtOnce = 16
-)
+// questionsAtOnce is how many bundles at a time ask the server where their data is.
+const questionsAtOnce = 16
 
 func (d *Dependencies) begin() {
 	d.once.Do(func() {
-		d.transfers = transfer.NewRegistry(cmp.Or(d.AtOnce, DefaultDownloads))
+		d.transfers = transfer.NewRegistry(d.AtOnce)
 		d.asking = semaphore.NewWeighted(questionsAtOnce)
 	})
 }

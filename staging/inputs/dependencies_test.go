@@ -69,7 +69,7 @@ func TestOnlyWhatAnyoneMayReadIsSharedWithTheGroup(t *testing.T) {
 			write(t, server.bundles, map[string]string{run1 + "/d/f": "secret"})
 			content, err := cache.Open(filepath.Join(t.TempDir(), "cache"), cache.Options{Group: true})
 			must(t, err)
-			s := &Dependencies{Contents: server, Cache: content, Public: test.public}
+			s := &Dependencies{Contents: server, Cache: content, Public: test.public, AtOnce: 1}
 			source, err := stageOne(t, s, codalab.Dependency{ParentUUID: run1, ChildPath: "in"})
 			must(t, err)
 			info, err := os.Stat(filepath.Dir(source))

@@ -52,7 +52,7 @@ func (s keptSite) dependencies(t *testing.T) *Dependencies {
 	t.Helper()
 	content, err := cache.Open(filepath.Join(t.TempDir(), "cache"), cache.Options{})
 	must(t, err)
-	return &Dependencies{Contents: s.server, Cache: content, Layout: s.layout}
+	return &Dependencies{Contents: s.server, Cache: content, Layout: s.layout, AtOnce: 1}
 }
 
 // stageOne stages a dependency and returns where it is.

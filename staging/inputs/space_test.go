@@ -61,7 +61,7 @@ func TestSiteBoundsADependency(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := Dependencies{Contents: test.server, Limits: limits}
+			d := Dependencies{Contents: test.server, Limits: limits, AtOnce: 1}
 			d.begin()
 			tr, leave := d.transfers.Join("", run1)
 			defer leave()
