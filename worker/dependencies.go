@@ -175,7 +175,7 @@ func makeLinks(root *os.Root, links []link) error {
 // that exists belongs to another dependency.
 func linkError(l link, err error) error {
 	if errors.Is(err, fs.ErrExist) {
-		return &userError{fmt.Sprintf("The dependencies of this bundle have the name %q in common.", l.name)}
+		return &userError{fmt.Sprintf("Two dependencies of this bundle have the name %q.", l.name)}
 	}
 	return fmt.Errorf("link the dependency %q: %w", l.name, err)
 }

@@ -97,7 +97,7 @@ func TestDependenciesThatCannotBeShownAreTheResearchersDoing(t *testing.T) {
 		`The dependencies "a" and "a/b" have the same path, or one lies inside the other.`:                   {{ChildPath: "a", Source: dir}, {ChildPath: "a/b", Source: dir}},
 		`The dependencies "." and "." have the same path, or one lies inside the other.`:                     {{ChildPath: ".", Source: dir}, {ChildPath: "", Source: dir}},
 		`The dependency "." is a file: only the entries of a directory can be shown at top level.`:           {{ChildPath: ".", Source: file}},
-		`The dependencies of this bundle have the name "file" in common.`:                                    {{ChildPath: ".", Source: dir}, {ChildPath: "file", Source: dir}},
+		`Two dependencies of this bundle have the name "file".`:                                              {{ChildPath: ".", Source: dir}, {ChildPath: "file", Source: dir}},
 	} {
 		links, _, err := planDependencies(bundle, deps)
 		if err == nil {

@@ -44,9 +44,9 @@ type userError struct{ sentence string }
 func (e *userError) Error() string { return e.sentence }
 
 // verdict decides the cause of the end. Limits come first, because a command that
-// meets one may end in any way. No exit status shows reliably that memory ran
-// out: a command that failed after a kill for memory has met its limit. A command
-// that exits with 0 by itself has succeeded, even after such a kill.
+// exceeds one may end in any way. No exit status shows reliably that memory ran out:
+// a command that failed after a kill for memory counts as out of memory. A command that
+// exits with 0 by itself has succeeded, even after such a kill.
 func (e ending) verdict(spec spool.Spec) spool.Exit {
 	out := spool.Exit{Terminated: e.stopRequested}
 	if e.exit.Note != "" {
@@ -83,8 +83,8 @@ func (e ending) verdict(spec spool.Spec) spool.Exit {
 	return out
 }
 
-// addLoss adds to a verdict that results are lost. If the job was told to stop
-// during the copy, the bridge knows the reason better.
+// addLoss adds to a verdict that results are lost. It sets Terminated if the job was told
+// to stop during the copy: the bridge knows the reason for that.
 func (e ending) addLoss(out *spool.Exit) {
 	switch {
 	case out.Cause == spool.CauseSucceeded:

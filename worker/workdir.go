@@ -102,7 +102,7 @@ func (r *attemptRun) copyResults(ctx context.Context) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("the results could not be copied from the disk of node %s, but for %s of them: %w", r.Node, codalab.FormatSize(c.bytes.Load()), err)
+	return fmt.Errorf("only %s of the results could be copied from the disk of node %s: %w", codalab.FormatSize(c.bytes.Load()), r.Node, err)
 }
 
 // errTold is the cause when TERM ended the copy.

@@ -163,14 +163,14 @@ func TestResultsThatCannotBeCopiedAreSaidToBeLost(t *testing.T) {
 		failure string
 		takes   time.Duration
 	}{
-		"command succeeded": {succeeds, false, spool.CausePlatform, "The results could not be copied from the disk of node n1", 2 * time.Minute},
+		"command succeeded": {succeeds, false, spool.CausePlatform, "Only 1 of the results could be copied from the disk of node n1", 2 * time.Minute},
 		"command failed": {
 			func(context.Context, container.Container) (container.Exit, error) {
 				return container.Exit{Code: 3}, nil
 			},
-			false, spool.CauseUser, "Exit code 3. The results could not be copied from the disk of node n1", 2 * time.Minute,
+			false, spool.CauseUser, "Exit code 3. Only 1 of the results could be copied from the disk of node n1", 2 * time.Minute,
 		},
-		"told to stop meanwhile": {succeeds, true, spool.CausePlatform, "The results could not be copied from the disk of node n1, but for 1 of them: the job was told to stop.", 15 * time.Second},
+		"told to stop meanwhile": {succeeds, true, spool.CausePlatform, "Only 1 of the results could be copied from the disk of node n1: the job was told to stop.", 15 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
