@@ -203,9 +203,9 @@ func clean(p string) string {
 	return p[1:]
 }
 
-// classify makes an error of this package of one of root. If root refuses to follow a link
-// out of it, the error has no sentinel: it is one that the system does not know, for a path
-// that is a link or lies behind one.
+// classify turns an error of root into one of this package. os.Root has no error value for
+// a link that leads out of it: classify recognizes such an error by two signs. It is none of
+// the system's errors but ELOOP, and the path is a link or lies behind one.
 func classify(root *os.Root, p string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ENAMETOOLONG) || errors.Is(err, syscall.EINVAL) {
 		return fmt.Errorf("%w: %w", ErrNotFound, err)

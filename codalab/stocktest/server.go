@@ -168,7 +168,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(kept.Body.Bytes()) // the caller may have gone
 }
 
-// routes are those that a worker and the suite call.
+// routes registers the routes that a worker and the suite call.
 func (s *Server) routes() {
 	s.mux.HandleFunc("POST /rest/oauth2/token", s.token)
 	for pattern, h := range map[string]handler{

@@ -62,10 +62,9 @@ func SyncDir(dir string) error {
 	return nil
 }
 
-// SyncTree flushes the files and directories of a tree to their disk: one by
-// one while they are few, which leaves other writers alone, and with the whole
-// file system where they are many, which is faster then. They have to be
-// readable, and to lie on one disk.
+// SyncTree flushes the files and directories of a tree to their disk. It flushes a few
+// one by one, which does not slow down other writers. If there are many, it flushes the
+// whole file system, which is then faster. All must be readable, and on one disk.
 func SyncTree(dir string) error {
 	const few = 64
 	var paths []string

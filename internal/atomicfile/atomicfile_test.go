@@ -33,8 +33,8 @@ func TestWriteReplacesWholeAndLeavesNoTemporary(t *testing.T) {
 	}
 }
 
-// What is flushed shows after a crash only; that whatever a tree may hold can be
-// flushed, and that what is not there cannot, shows at once.
+// Only a crash could show that the files are flushed. The test shows that no kind of file
+// makes the flush fail, and that a missing tree does.
 func TestTreeIsFlushedWhateverItHolds(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -87,7 +87,7 @@ func openUp(root *os.Root, dir string) {
 }
 
 // OpenEntry gives the owner all permissions on a directory of root, or reading of a file.
-// info is that of Lstat.
+// info comes from Lstat.
 func OpenEntry(root *os.Root, name string, info fs.FileInfo) error {
 	mode := info.Mode()
 	switch {

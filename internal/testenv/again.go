@@ -31,7 +31,7 @@ func Again(tb testing.TB, variables ...string) *Process {
 }
 
 // AgainAs is Again for another user, with a copy of the program that this user may run
-// (CopyProgram). A nil credential is that of the test.
+// (CopyProgram). A nil credential means the test's own user.
 func AgainAs(tb testing.TB, program string, as *syscall.Credential, variables ...string) *Process {
 	tb.Helper()
 	cmd := exec.CommandContext(tb.Context(), program)
