@@ -26,13 +26,14 @@ type Converter struct {
 	// directory named for the image; empty means the directory that the SIF is
 	// written to.
 	TempDir string
-	// Compression is that of the file system: "zstd", "gzip", "lz4" or "xz";
-	// empty means zstd. The kernel or program that mounts the SIF has to know it.
+	// Compression is the method that compresses the file system: "zstd", "gzip",
+	// "lz4" or "xz"; empty means zstd. The kernel or program that mounts the SIF must
+	// support it.
 	Compression string
 	// Level is the compression level of zstd or gzip, from 1; zero means 1. The
 	// tools' own defaults cost ten times the time for a tenth of the size.
 	Level int
-	// BlockSize is that of the file system in bytes, a power of two from 4 KiB
+	// BlockSize is the file system's block size in bytes, a power of two from 4 KiB
 	// to 1 MiB; zero means 128 KiB.
 	BlockSize int
 	// Processors bounds how many processors the writer of the file system uses,
@@ -41,7 +42,7 @@ type Converter struct {
 	// MemoryMiB bounds the memory of that writer; zero means DefaultMemoryMiB.
 	MemoryMiB int
 	// Mksquashfs and Tar2sqfs are the programs that write the file system; empty
-	// means those of that name on the PATH. The package comment says which is used.
+	// means that they are looked up on the PATH. The package comment says which is used.
 	Mksquashfs, Tar2sqfs string
 	// Nice is added to the nice value of pulling, unpacking and writing, here and
 	// in those programs, so that other work goes first (nice(1)).
@@ -203,7 +204,7 @@ func (c Converter) openLayers(ctx context.Context, img source.Image, dir, sifDir
 }
 
 // write flattens the layers into dst. The first attempt predicts what upper layers
-// hide; where the prediction was wrong, the second one knows.
+// hide. If the prediction was wrong, a second attempt uses what the first one found.
 func (c Converter) write(ctx context.Context, img source.Image, config *v1.ConfigFile, l *layers, dst string) error {
 	w := sifWriter{converter: c, image: img, config: config}
 	w.flat = flatten.New(

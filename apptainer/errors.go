@@ -9,8 +9,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
 )
 
-// hostError is a failure of this host's disks or programs, which another try may
-// not meet. Its text is plainer than its cause.
+// hostError is a failure of this host's disks or programs. Another try may succeed.
+// The text is plainer than the cause.
 type hostError struct {
 	text  string
 	cause error // nil for none

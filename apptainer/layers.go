@@ -21,7 +21,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
 )
 
-// layers are those of one image, the lowest first. They can be read while they
+// layers are the layers of one image, the lowest first. They can be read while they
 // are pulled and after.
 type layers struct {
 	blobs    []*blob // a blob that is two layers is there twice

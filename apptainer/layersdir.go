@@ -68,8 +68,8 @@ func useLayersDir(parent, digest string, shared bool) (layersDir, error) {
 	return d, nil
 }
 
-// lockLayers locks a directory. It fails with errInUse, or with os.ErrNotExist for
-// one that is gone. On a disk without locks it succeeds without one.
+// lockLayers locks a directory. It fails with errInUse, or with os.ErrNotExist if the
+// directory is gone. On a disk without locks it succeeds and locks nothing.
 func lockLayers(dir string) (*os.File, error) {
 	path := filepath.Join(dir, lockName)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)

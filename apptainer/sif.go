@@ -75,7 +75,7 @@ func (w sifWriter) writeTo(ctx context.Context, f *os.File) error {
 	return nil
 }
 
-// objects are those of the SIF, the file system first.
+// objects returns the SIF's objects, the file system first.
 func (w sifWriter) objects(root *squashfs) ([]sif.DescriptorInput, error) {
 	config, err := json.Marshal(w.config.Config)
 	if err != nil {

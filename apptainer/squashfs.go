@@ -187,7 +187,7 @@ func programError(err error) error {
 	return fmt.Errorf("%s: %s", name, strings.Join(strings.Split(failed.Stderr, "\n"), "; "))
 }
 
-// mksquashfsOptions are those of every use of mksquashfs. It does not look for
+// mksquashfsOptions returns the options of every call of mksquashfs. It does not look for
 // duplicate files: that takes time quadratic in the number of files of one size,
 // minutes for the hundred thousand labels of a dataset, and makes an ordinary root
 // a few hundredths smaller.

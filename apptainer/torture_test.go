@@ -89,7 +89,7 @@ func TestTortureImageIsWrittenAlikeByAllTools(t *testing.T) {
 		// definitions have no times and no hard links to symbolic links.
 		"an unpacked tree": {
 			apptainer.Converter{Mksquashfs: old, Tar2sqfs: "/nonexistent/tar2sqfs"},
-			func(name string) bool { return strings.Contains(name, "\n") }, "holds a line break, which mksquashfs before 4.5 cannot be told of",
+			func(name string) bool { return strings.Contains(name, "\n") }, "holds a line break, which cannot be given to mksquashfs before 4.5",
 			regexp.MustCompile(`^(?:char|block) .*( time=\d+)|^link .*( names=.*)| (?:user\.comment|security\.capability)=.*`),
 		},
 	} {

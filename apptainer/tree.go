@@ -101,7 +101,7 @@ func (t *tree) entries(ctx context.Context, tr *tar.Reader) error {
 		}
 		hdr.Name = path.Clean(hdr.Name)
 		if strings.ContainsRune(hdr.Name, '\n') {
-			return fmt.Errorf("the name %q holds a line break, which mksquashfs before 4.5 cannot be told of", hdr.Name)
+			return fmt.Errorf("the name %q holds a line break, which cannot be given to mksquashfs before 4.5", hdr.Name)
 		}
 		if err := t.entry(hdr, tr); err != nil {
 			return fmt.Errorf("%q: %w", hdr.Name, err)

@@ -156,8 +156,8 @@ func (c Container) KillAfter() time.Duration { return cmp.Or(c.Grace, 2*time.Sec
 // WorkDir is Dir, or its default.
 func (c Container) WorkDir() string { return cmp.Or(c.Dir, "/") }
 
-// Validate returns an error for a container that no runtime can run. architecture is that
-// of the image; empty where an engine checks it.
+// Validate returns an error for a container that no runtime can run. architecture is the
+// image's; it is empty where an engine checks it.
 func (c Container) Validate(architecture string) error {
 	if architecture != "" && architecture != "unknown" && architecture != runtime.GOARCH {
 		return fmt.Errorf("the image is made for linux/%s, and this node is linux/%s", architecture, runtime.GOARCH)

@@ -84,7 +84,7 @@ func (c *cover) nextLayer() {
 	clear(c.own)
 }
 
-// parent is the directory of a clean name; that of the first level is "".
+// parent returns the directory of a clean name; "" is the root.
 func parent(name string) string {
 	return name[:max(0, strings.LastIndexByte(name, '/'))]
 }

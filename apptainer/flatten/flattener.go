@@ -10,9 +10,9 @@ import (
 	"slices"
 )
 
-// Layers are those of one image.
+// Layers are the layers of one image.
 type Layers struct {
-	// Number is how many there are.
+	// Number is the number of layers.
 	Number int
 	// Open opens the uncompressed tar stream of layer i; the lowest is 0. It is
 	// called once for every layer, from the highest down, and after that at most
@@ -37,7 +37,7 @@ type Limits struct {
 // Root is what the reader of the stream has to know of the file system before it
 // begins.
 type Root struct {
-	// Mode is that of the root directory: permission bits with setuid, setgid
+	// Mode is the root directory's mode: permission bits with setuid, setgid
 	// and sticky.
 	Mode int64
 	// Newest is a time, in seconds since 1970, that no time stamp is after.
@@ -81,7 +81,7 @@ func New(layers Layers, limits Limits, root Root) *Flattener {
 	}
 }
 
-// Root is what the reader of the next Write has to know before.
+// Root returns what the reader of the stream has to know before the next Write.
 func (f *Flattener) Root() Root { return f.root }
 
 // Write writes the file system to w as one tar stream. After ErrAgain the caller

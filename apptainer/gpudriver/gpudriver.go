@@ -100,8 +100,8 @@ func (h Host) files(names []string) []File {
 	return found
 }
 
-// libraries finds those of a list. Like the linker, it uses the first of one name that
-// is made for this machine.
+// libraries finds the libraries of a list. Like the linker, it uses the first library of
+// a name that is made for this machine.
 func (h Host) libraries(want list) ([]Library, error) {
 	known, err := h.known()
 	if err != nil {

@@ -13,8 +13,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/sifconfig"
 )
 
-// Where a SIF has what it asks room for: its header's number of objects, and
-// the size in its second object's description.
+// The offsets in a SIF of two numbers that decide how much memory its reader allocates:
+// the number of objects, in the header, and the size of the second object, in its
+// description.
 const (
 	descriptorsTotal = 88
 	secondSize       = 4096 + 585 + 25

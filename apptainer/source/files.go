@@ -67,7 +67,7 @@ type file struct {
 	size int64 // of the whole file
 }
 
-// files are those of an image: a directory, or a tar file.
+// files holds the files of an image: it is a directory or a tar file.
 type files interface {
 	// open opens a file at an offset that is at most its size.
 	open(ctx context.Context, name string, offset int64) (file, error)

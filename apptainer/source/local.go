@@ -264,7 +264,7 @@ func findInArchive(images []savedImage, within string) (savedImage, error) {
 var digestName = regexp.MustCompile(`(?:^blobs/sha256/|^)([0-9a-f]{64})(?:\.tar\.gz)?$`)
 
 // savedLayer describes a layer of an archive. The digest of an uncompressed layer is
-// its diffID; that of another is in its name, or is computed.
+// its diffID; the digest of another layer is in its name, or is computed.
 func savedLayer(ctx context.Context, a *archive, name string, diffID v1.Hash) (v1.Descriptor, error) {
 	f, err := a.open(ctx, name, 0)
 	if err != nil {

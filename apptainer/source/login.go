@@ -26,10 +26,10 @@ const (
 	dockerHubKey = authn.DefaultAuthKey
 )
 
-// Logins are those for registries: configurations of Docker (config.json) or Podman
-// (auth.json). The first one with a login for a repository counts. They are read for
-// each connection, so that a new docker login counts at once. The zero value has
-// none.
+// Logins are logins for registries, from configurations of Docker (config.json) or
+// Podman (auth.json). The first configuration with a login for a repository counts. They
+// are read for each connection, so that a new docker login counts at once. The zero value
+// has none.
 type Logins struct {
 	// Files are the configurations, in order.
 	Files []LoginFile
@@ -151,8 +151,8 @@ func checkSecret(path string, info fs.FileInfo) error {
 	return nil
 }
 
-// lookUp finds what a configuration knows: the helper for the host, then an
-// entry, that of the longest name first, then the helper for all.
+// lookUp finds a login in a configuration. It asks the helper for the host, else takes
+// the entry with the longest name that fits, else asks the helper for all hosts.
 func (l Logins) lookUp(ctx context.Context, config loginConfig, host, repository string) (authn.AuthConfig, error) {
 	for key, helper := range config.CredHelpers {
 		if loginKey(key) == host {

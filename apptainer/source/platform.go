@@ -71,7 +71,7 @@ func (p platform) rank(other *v1.Platform) int {
 	return 0
 }
 
-// lowerVariants are those below p's, the highest first.
+// lowerVariants returns the variants below p's, the highest first.
 func lowerVariants(p platform) []string {
 	below := map[string][]string{
 		"amd64": {"v4", "v3", "v2", "v1"},

@@ -159,8 +159,8 @@ func (r Reference) String() string { return r.text }
 // Kind says where the image lies; it is empty for the zero value.
 func (r Reference) Kind() Kind { return r.kind }
 
-// Path is that of the local file or directory, absolute and clean; it is empty for an
-// image in a registry. Source.OpenFile decides whether it may be read.
+// Path returns the path of the local file or directory, absolute and clean; it is empty
+// for an image in a registry. Source.OpenFile decides whether it may be read.
 func (r Reference) Path() string { return r.path }
 
 // Name returns the full reference: registry, repository, and tag or digest; or

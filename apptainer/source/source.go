@@ -20,7 +20,7 @@ import (
 // value uses registries without logins and opens no local file. A Source may be used
 // by several goroutines at once.
 type Source struct {
-	// Architecture is that of the wanted images, in Go's spelling ("amd64"), with a
+	// Architecture is the wanted images' architecture in Go's spelling ("amd64"), with a
 	// variant where it matters ("arm/v7"); empty means this program's. The operating
 	// system is Linux.
 	Architecture string
@@ -41,8 +41,7 @@ type Source struct {
 	// MaxRetryAfter is the longest Retry-After of a registry that a request waits for;
 	// with a longer one it fails. Zero means half a minute.
 	MaxRetryAfter time.Duration
-	// Logins are those for registries.
-	Logins Logins
+	Logins        Logins
 	// Hosts says how to reach single registries, by the host that a full reference
 	// begins with: "docker.io", "registry.site:5000".
 	Hosts map[string]Host
@@ -66,15 +65,14 @@ type Source struct {
 
 // Image is one image of one platform, by digest.
 type Image struct {
-	// Reference is the one that was resolved.
-	Reference Reference
-	// Digest is that of the platform's manifest, "sha256:…". It is empty for
+	Reference Reference // what was resolved
+	// Digest is the digest of the platform's manifest, "sha256:…". It is empty for
 	// a SIF, which is used where it lies.
 	Digest string
-	// Listed is the digest that the reference itself stands for: that of a list of
-	// platforms, or of the only one.
+	// Listed is the digest that the reference itself stands for: the digest of a list
+	// of platforms, or of the only manifest.
 	Listed string
-	// Architecture is that of the image, in Go's spelling.
+	// Architecture is the image's architecture in Go's spelling.
 	Architecture string
 	// Origin is the full name, with its digest, that a pulled image has where it came
 	// from; empty for others.

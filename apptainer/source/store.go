@@ -24,8 +24,8 @@ const (
 // store reads the image of one reference. It may be used by several goroutines at
 // once.
 type store interface {
-	// manifest reads the manifest of that digest, or with an empty digest the one that
-	// the reference stands for now.
+	// manifest reads the manifest with this digest. With an empty digest it reads the
+	// manifest that the reference stands for now.
 	manifest(ctx context.Context, digest string) (manifest, error)
 	// blob opens a blob at an offset, as Opened.Blob says.
 	blob(ctx context.Context, blob v1.Descriptor, offset int64) (io.ReadCloser, error)
@@ -36,7 +36,7 @@ type store interface {
 	close()
 }
 
-// manifest is that of an image, or a list of images.
+// manifest describes an image, or lists images.
 type manifest struct {
 	raw       []byte
 	digest    v1.Hash

@@ -69,7 +69,7 @@ func (c *containerInit) showLibraries() error {
 // maxLinkerCache is above the size of any real one, in bytes.
 const maxLinkerCache = 64 << 20
 
-// imageLibraries are those in the cache of the image's own linker, if it has one.
+// imageLibraries returns the libraries in the cache of the image's own linker, if it has one.
 func imageLibraries() (map[string]bool, error) {
 	name, err := initproc.ResolveInRoot("/etc/ld.so.cache")
 	if err != nil {

@@ -69,7 +69,7 @@ func mountScratch(dir string) error {
 	return syscall.Close(tree)
 }
 
-// cloneMount makes a mount of what is mounted at a path, attached nowhere.
+// cloneMount copies the mount at a path. The copy is attached nowhere.
 func cloneMount(path string) (fd int, err error) {
 	return unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 }

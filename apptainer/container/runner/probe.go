@@ -169,7 +169,7 @@ func (r Runner) tryEngine(ctx context.Context, f *container.Finding, args ...str
 	return nil
 }
 
-// lastWord is that of a program's output: "apptainer version 1.5.3".
+// lastWord returns the last word of a program's output, such as "apptainer version 1.5.3".
 func lastWord(output string) string {
 	words := strings.Fields(output)
 	if len(words) == 0 {

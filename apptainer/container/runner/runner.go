@@ -42,7 +42,7 @@ func Main(args []string) (code int, ran bool) {
 type Runner struct {
 	// Env is the whole environment of the programs docker and podman; see engine.Runtime.
 	Env []string
-	// Helper is that of the runtimes.
+	// Helper is the Helper of every runtime.
 	Helper string
 	// Images, when not nil, lets containers of the built-in runtime share an image's mount.
 	Images *builtin.Images

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Capabilities are those of Docker's containers, by number (docs.docker.com: Runtime privilege and
-// Linux capabilities).
+// Capabilities returns the names of the capabilities that Docker's containers have, by number
+// (docs.docker.com: Runtime privilege and Linux capabilities).
 func Capabilities() map[uintptr]string {
 	return map[uintptr]string{
 		unix.CAP_AUDIT_WRITE:      "CAP_AUDIT_WRITE",

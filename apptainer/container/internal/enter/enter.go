@@ -33,8 +33,8 @@ type Spec struct {
 	Env          []string
 	Dir          string
 	Grace        time.Duration
-	// Give names directories inside. Instead of running a command, Main then gives what is in
-	// each to the owner of the directory.
+	// Give names directories inside. If there are any, Main runs no command: it makes each
+	// directory's owner the owner of all that is in it.
 	Give []string `json:",omitempty"`
 }
 
@@ -204,7 +204,7 @@ func (e *entered) start(program string, argv []string) (pid int, err error) {
 	})
 }
 
-// giveToOwners gives what is in each directory to the directory's owner.
+// giveToOwners makes each directory's owner the owner of all that is in it.
 func giveToOwners(dirs []string) error {
 	for _, dir := range dirs {
 		info, err := os.Stat(dir)
