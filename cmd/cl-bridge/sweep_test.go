@@ -28,8 +28,8 @@ func littered(t *testing.T) (r restored, layout spool.Layout) {
 		err = errors.Join(err, os.MkdirAll(dir, 0o700))
 	}
 	for n := 1; n <= 3; n++ {
-		mark := fmt.Sprintf("cl-ann-%s.1-%s", bundleNo(n)[2:14], r.id)
-		spec := spool.Spec{Bundle: bundleNo(n), Attempt: 1, SubmissionName: mark, RunDir: layout.RunDir(bundleNo(n), 1)}
+		name := fmt.Sprintf("cl-ann-%s.1-%s", bundleNo(n)[2:14], r.id)
+		spec := spool.Spec{Bundle: bundleNo(n), Attempt: 1, SubmissionName: name, RunDir: layout.RunDir(bundleNo(n), 1)}
 		err = errors.Join(err, spool.Disk{Layout: layout}.Prepare(spec))
 	}
 	if err != nil {
