@@ -121,7 +121,7 @@ func (im *Images) resolveOrKept(ctx context.Context, owner string, ref source.Re
 		}
 		return asKept(ref, k), err
 	}
-	// A kept image that took credentials is for those only to whom the registry gives it.
+	// If the kept image took credentials, the registry decides whether the owner may have it.
 	if err != nil || !kept || k.Private {
 		return im.resolve(ctx, owner, ref, architecture, item)
 	}
@@ -242,8 +242,8 @@ func (im *Images) checkSpace(tmp string) error {
 
 // imageError makes an Error of any error about an image. A source.ImageError is a sentence
 // with the image's name already; if it is transient, a registry, the network or the disk is
-// in trouble. Other errors may report an outage themselves, such as a Slurm that does not run the
-// conversion now.
+// in trouble. Other errors may report an outage themselves, such as a Slurm that does not run
+// the conversion now.
 func imageError(err error) error {
 	var own *transfer.Error
 	if errors.As(err, &own) {

@@ -79,8 +79,8 @@ func (dir Records) Get(name, architecture string) (k Kept, there bool, err error
 	return k, err == nil, err
 }
 
-// findReference is Get by a reference. A reference by digest finds any record of that digest and
-// repository.
+// findReference is Get by a reference. A reference by digest finds any record of that digest
+// and repository.
 func (dir Records) findReference(ref source.Reference, architecture string) (Kept, bool, error) {
 	repository, digest, pinned := strings.Cut(ref.Name(), "@")
 	if !pinned {

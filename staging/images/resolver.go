@@ -49,13 +49,13 @@ type answer struct {
 const (
 	// resolvesAtOnce is how many references are resolved at a time.
 	resolvesAtOnce = 8
-	// failedFor is for how long it counts that a registry does not answer, or knows no such
-	// image: a thousand bundles ask one question.
+	// failedFor is how long a failure counts as the answer, so that a thousand bundles ask
+	// the registry once.
 	failedFor = 5 * time.Second
-	// longestSilence is for how long at most a registry that asks for it is left alone.
+	// longestSilence bounds for how long a registry is left alone that asks for it.
 	longestSilence = time.Hour
-	// forgottenAfter is how long an answer is known that counts no more: the registry is
-	// only asked whether it still holds.
+	// forgottenAfter is how long an answer is remembered that counts no more. Until then the
+	// registry is only asked whether the answer still holds.
 	forgottenAfter = 24 * time.Hour
 )
 

@@ -78,7 +78,7 @@ func (d *Dependencies) Stage(ctx context.Context, run codalab.RunBundle, dep cod
 	d.begin()
 	part := target(dep.Dependency)
 	what := "dependency " + dep.ChildPath + " (" + part.String() + ")"
-	// Kept results come first: the server has but their listing.
+	// Kept results come first: the server has only their listing.
 	if kept, found, err := results.FindKept(d.Layout, what, part); found || err != nil {
 		return spool.Dependency{ChildPath: dep.ChildPath, Source: kept, InPlace: found}, err
 	}

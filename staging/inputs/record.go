@@ -41,8 +41,8 @@ const (
 	recordEvery = time.Hour
 )
 
-// locateAndRecord locates the data of a place and records that. note, the end of a sentence, says
-// how that differs from what was there when a run first used it here.
+// locateAndRecord locates the data of a place and records what it found. note, the end of a
+// sentence, describes how that differs from what was there when a run first used it here.
 func (l *Links) locateAndRecord(ctx context.Context, bundle string, place sitepath.Place) (now located, note string, err error) {
 	name := path.Clean("./" + place.Below)
 	rec, err := l.readRecord(bundle)

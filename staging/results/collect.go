@@ -89,7 +89,7 @@ func (c *Collector) Open(run codalab.RunBundle, dir string) (*os.Root, error) {
 	move, none := readMove(dir)
 	var root *os.Root
 	var err error
-	if move.Moved { // dir holds but the rest of what was copied
+	if move.Moved { // dir holds only the rest of what was copied
 		root, err = move.open()
 	} else if root, err = os.OpenRoot(dir); errors.Is(err, fs.ErrNotExist) && none == nil {
 		root, err = move.open()
@@ -103,8 +103,8 @@ func (c *Collector) Open(run codalab.RunBundle, dir string) (*os.Root, error) {
 	return root, nil
 }
 
-// supersede puts aside what was kept of an earlier life of a bundle whose results the
-// server has now: later runs are to see those. from is the run directory, or nil.
+// supersede puts aside the kept results of an earlier life of a bundle. The server has newer
+// ones now, which later runs must see. from is the run directory, or nil.
 func (c *Collector) supersede(bundle string, from fs.FileInfo) error {
 	if c.Layout == "" {
 		return nil
@@ -123,7 +123,7 @@ func openClosed(dir string) (*os.Root, error) {
 	return os.OpenRoot(dir)
 }
 
-// openUpAndRetry calls read, which reads a tree. If it may not read something, the tree is
+// openUpAndRetry calls read, which reads a tree. If read may not read something, the tree is
 // opened up and read again: a command that is root in its container does not notice that
 // it closes a file to its owner.
 func openUpAndRetry(root *os.Root, read func() (string, error)) (string, error) {

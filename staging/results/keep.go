@@ -138,7 +138,7 @@ func (c *Collector) sendListing(ctx context.Context, run codalab.RunBundle, kept
 var ErrRemoved = errors.New("its results were kept on the cluster's disk and have been removed there; the server has their listing only")
 
 // FindKept returns where a part of a bundle's results is, if they are kept here: the server
-// has but their listing, which is of no use to a command. what names the part in errors.
+// has only their listing, which is of no use to a command. what names the part in errors.
 func FindKept(layout spool.Layout, what string, part codalab.Target) (path string, found bool, err error) {
 	if layout == "" || !codalab.IsUUID(part.BundleUUID) {
 		return "", false, nil
@@ -173,10 +173,10 @@ func FindKept(layout spool.Layout, what string, part codalab.Target) (path strin
 	return path, true, nil
 }
 
-// CheckListing returns ErrRemoved if the server has nothing but a listing of the bundle,
-// since the results that were kept here have been removed: no command must get that in
-// their place, but for the listing itself. head returns the beginning of the bundle's
-// ListingName, or nothing if it has none.
+// CheckListing returns ErrRemoved if the results of a bundle were kept here and have been
+// removed, so that the server has only their listing. A command must not get the listing in
+// the place of results; if part is the listing itself, it may. head returns the beginning of
+// the bundle's ListingName, or nothing if it has none.
 func CheckListing(layout spool.Layout, part codalab.Target, head func() (string, error)) error {
 	if layout == "" || part.Subpath == ListingName {
 		return nil

@@ -77,8 +77,8 @@ func (m moveRecord) open() (*os.Root, error) {
 
 // Move moves what a run left in its directory to where the server wants it, without the
 // links to its dependencies and without what its exclude_patterns name. It may be called
-// again at any time: the record names the place where the results are moved, and if the directory is
-// gone then, they have been moved there.
+// again at any time: the record names the place where the results are moved, and if the
+// directory is gone then, they have been moved there.
 func (s *Store) Move(ctx context.Context, run codalab.RunBundle, dir string) error {
 	err := s.move(ctx, run, dir)
 	var known *transfer.Error
@@ -140,9 +140,10 @@ func (s *Store) move(ctx context.Context, run codalab.RunBundle, dir string) err
 	return m.done(dir)
 }
 
-// prepare makes of a run directory what the server is to get at a place: it removes what is
-// no result and opens what the command closed to its owner. The server has another account
-// than the bundle, as a rule, and reads the directory by the mode that it gave the place.
+// prepare makes a run directory ready to be moved to a place in the store: it removes what is
+// no result, opens what the command closed to its owner, and gives the directory the mode of
+// the place. By that mode the server, which as a rule has another account than the bundle,
+// can read it.
 func prepare(ctx context.Context, root *os.Root, run codalab.RunBundle, at string) error {
 	place, err := os.Lstat(at)
 	if err != nil {
@@ -169,8 +170,8 @@ func rename(from, to string) error {
 
 // moveOn moves results that were moved to one place on to another, unless it is the same:
 // the server has given the bundle to the bridge once more. If there is nothing at the first
-// place, an earlier try has moved them to the second. Only if they are at neither they are
-// lost: the server has made the place anew.
+// place, an earlier try has moved them to the second. If they are at neither place, they are
+// lost.
 func moveOn(m moveRecord, to, dir string) error {
 	from := m.At
 	if from != to {

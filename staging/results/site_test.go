@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -37,6 +38,41 @@ func (s *directoryServer) UploadContents(ctx context.Context, uuid string, _ cli
 	}
 	_, err = tarstream.Unpack(ctx, body, root, tarstream.Limits{})
 	return errors.Join(err, root.Close())
+}
+
+// plant makes files, and symbolic links of what begins with "->".
+func plant(t *testing.T, dir string, files map[string]string) {
+	t.Helper()
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		at := filepath.Join(dir, name)
+		must(t, os.MkdirAll(filepath.Dir(at), 0o755))
+		if target, ok := strings.CutPrefix(files[name], "->"); ok {
+			must(t, os.Symlink(target, at))
+		} else {
+			must(t, os.WriteFile(at, []byte(files[name]), 0o644))
+		}
+	}
+}
+
+// planted is the reverse of plant.
+func planted(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	must(t, filepath.WalkDir(dir, func(at string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		name := strings.TrimPrefix(at, dir+"/")
+		if d.Type() == fs.ModeSymlink {
+			target, err := os.Readlink(at)
+			files[name] = "->" + target
+			return err
+		}
+		data, err := os.ReadFile(at)
+		files[name] = string(data)
+		return err
+	}))
+	return files
 }
 
 func write(t *testing.T, files map[string]string) string {

@@ -23,12 +23,13 @@ import (
 // or not in a directory that is named for the bundle, is refused: a server must not reach
 // other files of this account through its bridge.
 type Store struct {
-	// Dir is the store's directory, under the path that the server says.
+	// Dir is the store's directory, by the path that the server uses.
 	Dir string
 }
 
-// Dependency returns where a dependency is in the store. It is not found if the server does
-// not say, or says another place: that of a link. what names the dependency in errors.
+// Dependency returns where a dependency is in the store. It is not found if the server names
+// no place, or one outside the store, as it does for a link. what names the dependency in
+// errors.
 func (s *Store) Dependency(what string, d codalab.RunDependency) (dep spool.Dependency, found bool, err error) {
 	if d.Location == nil || !subpath.Within(path.Clean(*d.Location), s.Dir) {
 		return dep, false, nil

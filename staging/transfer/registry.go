@@ -17,10 +17,10 @@ import (
 // The zero Registry is ready for use and has no turns. Its methods are safe for concurrent
 // use.
 type Registry struct {
-	mu          sync.Mutex // guards also what transfers say of bundles and turns
-	transfers   map[string]*Transfer
-	free, taken int // turns
-	queue       []*waiter
+	mu           sync.Mutex // guards also the bundles and turns of the transfers
+	transfers    map[string]*Transfer
+	turns, taken int // how many there are, and are taken
+	queue        []*waiter
 }
 
 type waiter struct {
@@ -29,7 +29,7 @@ type waiter struct {
 }
 
 // NewRegistry returns a Registry with so many turns at a time.
-func NewRegistry(turns int) *Registry { return &Registry{free: turns} }
+func NewRegistry(turns int) *Registry { return &Registry{turns: turns} }
 
 // Join makes a bundle wait for the transfer of a key, and registers that if nobody waits
 // for it yet. The caller calls leave once, when the bundle waits no more.
@@ -118,19 +118,17 @@ func (r *Registry) acquire(ctx context.Context, t *Transfer) error {
 func (r *Registry) release(t *Transfer) {
 	t.turns--
 	r.taken--
-	r.free++
 	r.grant()
 }
 
 func (r *Registry) grant() {
-	for r.free > 0 && len(r.queue) > 0 {
+	for r.taken < r.turns && len(r.queue) > 0 {
 		i := r.next()
 		w := r.queue[i]
 		r.queue = slices.Delete(r.queue, i, i+1)
 		w.transfer.queued--
 		w.transfer.turns++
 		r.taken++
-		r.free--
 		close(w.granted)
 	}
 }

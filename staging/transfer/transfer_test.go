@@ -91,7 +91,7 @@ func TestWaiterThatLeavesTakesNoTurn(t *testing.T) {
 		synctest.Wait()
 		close(release)
 		all.Wait()
-		if r.free != 1 || len(r.queue) != 0 || waiting.queued != 0 || waiting.turns != 0 {
+		if r.taken != 0 || len(r.queue) != 0 || waiting.queued != 0 || waiting.turns != 0 {
 			t.Errorf("left behind: %+v", r)
 		}
 	})

@@ -1,0 +1,344 @@
+package results
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+// moved is a run's directory and the place for its results.
+type moved struct {
+	*testing.T
+	store Store
+	dir   string
+	at    string
+	run   codalab.RunBundle
+}
+
+func newMoved(t *testing.T, store string) *moved {
+	t.Helper()
+	m := &moved{
+		T: t, store: Store{Dir: store}, dir: filepath.Join(t.TempDir(), "runs", run1, "1"),
+	}
+	m.at = m.place("r1")
+	m.run = codalab.RunBundle{
+		UUID: run1, Location: &m.at, Metadata: codalab.Metadata{"exclude_patterns": []any{"*.tmp", "checkpoints"}},
+		Dependencies: []codalab.RunDependency{{Dependency: codalab.Dependency{ChildPath: "data"}}, {Dependency: codalab.Dependency{ChildPath: "a/b"}}},
+	}
+	plant(m.T, m.dir, map[string]string{
+		"stdout": "out", "model/w": "1", "model/w.tmp": "2", "checkpoints/1": "3", "own": "->stdout", "a/kept": "4",
+		"data": "->/" + run1 + "_dependencies/data", "a/b": "->/" + run1 + "_dependencies/a/b",
+		spool.CopyPrefix(spool.NewToken()) + "-1": "half", // of a worker that was killed
+	})
+	return m
+}
+
+func (m *moved) move() error { return m.store.Move(m.Context(), m.run, m.dir) }
+
+// place makes another place for the results, as the server does.
+func (m *moved) place(name string) string {
+	m.Helper()
+	at := filepath.Join(m.store.Dir, "bundles", run1+"-"+name, "contents")
+	must(m.T, os.MkdirAll(at, 0o750))
+	return at
+}
+
+// nothingBeside checks that no half-made copy lies beside the place.
+func (m *moved) nothingBeside() {
+	m.Helper()
+	if left, err := filepath.Glob(filepath.Join(filepath.Dir(m.at), ".*")); err != nil || len(left) > 0 {
+		m.Errorf("beside the place lies %v, %v", left, err)
+	}
+}
+
+// is checks that the results are in their place, and nowhere else.
+func (m *moved) is(err error) {
+	m.Helper()
+	must(m.T, err)
+	results := map[string]string{"stdout": "out", "model/w": "1", "own": "->stdout", "a/kept": "4"}
+	if diff := cmp.Diff(results, planted(m.T, m.at)); diff != "" {
+		m.Errorf("results (-want +got):\n%s", diff)
+	}
+	m.nothingBeside()
+	if _, err := os.Lstat(m.dir); !errors.Is(err, fs.ErrNotExist) {
+		m.Errorf("the run's directory: %v", err)
+	}
+}
+
+// otherDisk returns a store that is on another disk than the runs.
+func otherDisk(t *testing.T) string {
+	t.Helper()
+	other := t.TempDir()
+	testenv.SmallDisk(t, other, "size=4m")
+	return other
+}
+
+// onEachDisk calls test with a store on the disk of the runs, and with one on another disk.
+func onEachDisk(t *testing.T, test func(m *moved, sameDisk bool)) {
+	t.Helper()
+	t.Run("same disk", func(t *testing.T) { t.Parallel(); test(newMoved(t, t.TempDir()), true) })
+	t.Run("another disk", func(t *testing.T) { t.Parallel(); test(newMoved(t, otherDisk(t)), false) })
+}
+
+func TestResultsAreMovedIntoTheServersStore(t *testing.T) {
+	t.Parallel()
+	onEachDisk(t, func(m *moved, _ bool) {
+		must(m.T, os.Chmod(m.dir, 0o500))
+		_, err := (&Collector{Store: &m.store}).Collect(m.Context(), m.run, m.dir, spool.ResultsKeep, func(string) {}) // also from a queue that keeps them
+		m.is(err)
+		m.is(m.move()) // again
+		if info, err := os.Stat(m.at); err != nil || info.Mode().Perm() != 0o750 {
+			m.Errorf("%v, %v: not as the server made it", info, err)
+		}
+		m.at = m.place("r2") // for another assignment
+		m.is(m.move())
+		m.is(m.move())
+		m.at = m.place("r3")
+		must(m.T, os.RemoveAll(filepath.Join(m.store.Dir, "bundles", run1+"-r2")))
+		wantError(m.T, m.move(), "they were moved to ", false)
+	})
+}
+
+func TestTooLongAPathEndsOnlyAMoveToAnotherDisk(t *testing.T) {
+	t.Parallel()
+	path := strings.Repeat(strings.Repeat("d", 200)+"/", 21) + "file"
+	onEachDisk(t, func(m *moved, sameDisk bool) {
+		root, err := os.OpenRoot(m.dir)
+		must(m.T, err)
+		must(m.T, errors.Join(root.MkdirAll(filepath.Dir(path), 0o700), root.WriteFile(path, nil, 0o600), root.Close()))
+		err = m.move()
+		at := m.at
+		if sameDisk {
+			must(m.T, err)
+		} else {
+			at = m.dir // they stay
+			wantError(m.T, err, path[:100], false)
+			m.nothingBeside()
+		}
+		root, err = os.OpenRoot(at)
+		must(m.T, err)
+		_, err = root.Lstat(path)
+		must(m.T, errors.Join(err, root.Close()))
+	})
+}
+
+// The results are safe where they were moved first.
+func TestResultsThatCannotBeMovedOnYetAreNotLost(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ spoil, mend func(m *moved) error }{
+		"the place is not empty": {
+			func(m *moved) error { return os.WriteFile(filepath.Join(m.at, "foreign"), nil, 0o600) },
+			func(m *moved) error { return os.Remove(filepath.Join(m.at, "foreign")) },
+		},
+		"the place is on another disk": {
+			func(m *moved) error {
+				other := otherDisk(m.T)
+				return errors.Join(os.Remove(m.at), os.Remove(filepath.Dir(m.at)),
+					os.MkdirAll(filepath.Join(other, filepath.Base(filepath.Dir(m.at)), "contents"), 0o750),
+					os.Rename(filepath.Join(m.store.Dir, "two"), filepath.Join(m.store.Dir, "one")),
+					os.Symlink(other, filepath.Join(m.store.Dir, "two")))
+			},
+			func(m *moved) error {
+				return errors.Join(os.Remove(filepath.Join(m.store.Dir, "two")),
+					os.Rename(filepath.Join(m.store.Dir, "one"), filepath.Join(m.store.Dir, "two")), os.MkdirAll(m.at, 0o750))
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMoved(t, t.TempDir())
+			m.is(m.move())
+			m.at = filepath.Join(m.store.Dir, "two", run1+"-r2", "contents")
+			must(t, os.MkdirAll(m.at, 0o750))
+			must(t, c.spoil(m))
+			wantError(t, m.move(), "cannot be moved on", true)
+			must(t, c.mend(m))
+			m.is(m.move())
+		})
+	}
+}
+
+// Move goes on from what a crash has left.
+func TestMoveGoesOnAfterACrash(t *testing.T) {
+	t.Parallel()
+	onEachDisk(t, func(m *moved, sameDisk bool) {
+		must(m.T, moveRecord{At: m.at}.write(m.dir)) // nothing done yet
+		half := filepath.Join(filepath.Dir(m.at), ".contents.moving")
+		plant(m.T, half, map[string]string{"stdout": "ou"})
+		err := m.move()
+		must(m.T, os.RemoveAll(half)) // left alone if the disk is the same
+		m.is(err)
+		if sameDisk {
+			return
+		}
+		plant(m.T, m.dir, map[string]string{"stdout": "out"}) // the copy is whole, and the directory is not all removed
+		m.is(m.move())
+		plant(m.T, m.dir, map[string]string{"stdout": "out"}) // and the server gives the bundle another place
+		m.at = m.place("r2")
+		m.is(m.move())
+	})
+}
+
+func TestResultsThatTheServerRemovedAreReportedLost(t *testing.T) {
+	t.Parallel()
+	onEachDisk(t, func(m *moved, _ bool) {
+		m.is(m.move())
+		must(m.T, errors.Join(os.RemoveAll(m.at), os.Mkdir(m.at, 0o750)))
+		wantError(m.T, m.move(), "not there any more", false)
+	})
+}
+
+func TestNoResultsAtAllAreMovedAndOpened(t *testing.T) {
+	t.Parallel()
+	onEachDisk(t, func(m *moved, _ bool) {
+		m.run.Metadata = codalab.Metadata{"exclude_patterns": []any{"*"}}
+		layout := spool.Layout(m.TempDir())
+		plant(m.T, layout.KeptDir(run1), map[string]string{"stdout": "of an earlier life"})
+		for range 2 {
+			must(m.T, m.move())
+		}
+		root, err := (&Collector{Store: &m.store, Layout: layout}).Open(m.run, m.dir)
+		must(m.T, err)
+		entries, err := fs.ReadDir(root.FS(), ".")
+		if must(m.T, errors.Join(err, root.Close())); len(entries) > 0 {
+			m.Errorf("it holds %v", entries)
+		}
+	})
+}
+
+func TestForeignFilesAreNotTakenForAnEarlierTrysCopy(t *testing.T) {
+	t.Parallel()
+	onEachDisk(t, func(m *moved, _ bool) {
+		plant(m.T, m.at, map[string]string{"foreign": "x"})
+		for range 3 {
+			wantError(m.T, m.move(), "not empty", true)
+		}
+		if planted(m.T, m.dir)["model/w"] != "1" {
+			m.Errorf("the results are gone")
+		}
+	})
+}
+
+func TestCancelledMoveIsContinued(t *testing.T) {
+	t.Parallel()
+	onEachDisk(t, func(m *moved, _ bool) {
+		ctx, cancel := context.WithCancel(m.Context())
+		cancel()
+		if err := m.store.Move(ctx, m.run, m.dir); err == nil {
+			m.Fatal("a cancelled move succeeded")
+		}
+		m.is(m.move())
+	})
+}
+
+func TestPlaceThatCannotBeTakenKeepsTheResults(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		spoil func(m *moved)
+		words string
+		again bool
+	}{
+		"not there":    {func(m *moved) { must(m.T, os.Remove(m.at)) }, "it is not there", true},
+		"elsewhere":    {func(m *moved) { m.at = "/etc" }, "which is not in its store", true},
+		"of another":   {func(m *moved) { m.at = filepath.Join(m.store.Dir, "bundles") }, "which is not named for it", true},
+		"a link":       {func(m *moved) { must(m.T, errors.Join(os.Remove(m.at), os.Symlink("/tmp", m.at))) }, "symbolic link", true},
+		"nothing left": {func(m *moved) { must(m.T, os.RemoveAll(m.dir)) }, "is gone", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMoved(t, t.TempDir())
+			c.spoil(m)
+			wantError(t, m.move(), c.words, c.again)
+			if c.again && planted(t, m.dir)["model/w"] != "1" {
+				t.Errorf("the results are gone")
+			}
+		})
+	}
+}
+
+func TestMovedResultsAreOpenedWhereTheyAre(t *testing.T) {
+	t.Parallel()
+	m := newMoved(t, t.TempDir())
+	c := &Collector{Store: &m.store, Layout: spool.Layout(t.TempDir())}
+	opens := func() error {
+		root, err := c.Open(m.run, m.dir)
+		if err != nil {
+			return err
+		}
+		text, err := root.ReadFile("stdout")
+		if string(text) != "out" {
+			t.Errorf("read %q", text)
+		}
+		return errors.Join(err, root.Close())
+	}
+	must(t, opens())
+	m.is(m.move())
+	must(t, opens())
+	must(t, os.MkdirAll(m.dir, 0o700)) // what is left of it while it is removed after a copy
+	must(t, opens())
+	must(t, os.Remove(m.dir))
+	later := filepath.Join(m.store.Dir, "bundles", run1+"-r2", "contents")
+	m.run.Location = &later // and has not been moved on yet
+	must(t, opens())
+	must(t, errors.Join(os.Rename(m.at, m.at+"2"), os.Symlink(m.at+"2", m.at)))
+	if err := opens(); err == nil || !strings.Contains(err.Error(), "symbolic link") {
+		t.Errorf("opened through a link: %v", err)
+	}
+}
+
+// After a restore of its database, a server may have a bundle run again whose results were
+// kept, by a bridge that shares the server's disk by now.
+func TestMovedResultsSupersedeThoseKeptBefore(t *testing.T) {
+	t.Parallel()
+	for name, crash := range map[string]func(m *moved) error{
+		"at once":                  func(*moved) error { return nil },
+		"a crash after the move":   func(m *moved) error { return m.move() },
+		"a crash before the other": func(m *moved) error { return moveRecord{At: m.at}.write(m.dir) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMoved(t, t.TempDir())
+			layout := spool.Layout(t.TempDir())
+			plant(t, layout.KeptDir(run1), map[string]string{"stdout": "earlier"})
+			must(t, crash(m))
+			c := &Collector{Store: &m.store, Layout: layout}
+			for range 2 { // it may be asked for again at any time
+				_, err := c.Collect(t.Context(), m.run, m.dir, spool.ResultsUpload, func(string) {})
+				m.is(err)
+				if diff := cmp.Diff(map[string]string{run1 + ".1/stdout": "earlier"}, planted(t, layout.KeptDirs())); diff != "" {
+					t.Errorf("kept (-want +got):\n%s", diff)
+				}
+			}
+			if _, found, err := FindKept(layout, "in", codalab.Target{BundleUUID: run1}); found || err != nil {
+				t.Errorf("a later run sees what was kept before: %v", err)
+			}
+			dep, found, err := m.store.Dependency("in", codalab.RunDependency{Dependency: codalab.Dependency{ParentUUID: run1}, Location: &m.at})
+			if err != nil || !found || dep.Source != m.at {
+				t.Errorf("a later run sees %+v, %v; want %s", dep, err, m.at)
+			}
+		})
+	}
+}
+
+// It runs as an ordinary user: root may read everything.
+func TestWhatACommandClosedIsMovedOpen(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() == 0 && !testenv.AsResearcher(t) {
+		return
+	}
+	m := newMoved(t, t.TempDir())
+	for _, name := range []string{"model/w", "model", "checkpoints", ""} {
+		must(t, os.Chmod(filepath.Join(m.dir, name), 0))
+	}
+	m.is(m.move())
+}
