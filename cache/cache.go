@@ -23,20 +23,20 @@ type Options struct {
 	Size  int64
 	Quota func(owner string) int64
 	// High and Low are shares of a bound: trimming begins above High, and
-	// ends at Low. They are 0.9 and 0.8 where they are 0.
+	// ends at Low. 0 means 0.9 and 0.8.
 	High, Low float64
 	// MinFree makes trimming begin also where the disk has less free, in bytes.
 	MinFree int64
 	// Settle exceeds the time for which a host may still see the disk as it was
 	// before another host's change: the longest time of the mount's attribute
 	// cache (nfs(5): acregmax, acdirmax). A retired content stays on the disk for that
-	// long, and a content that was used within it is not retired but by
-	// TrimOptions.All. 0 is 2 minutes, and negative none: one host's own disk.
+	// long, and a content that was used within it is retired only by TrimOptions.All.
+	// 0 means 2 minutes. Negative means none, for a disk that only one host uses.
 	Settle time.Duration
-	// Term is how long a lease holds without being refreshed; 0 is a minute.
+	// Term is how long a lease holds without being refreshed; 0 means a minute.
 	Term time.Duration
 	// Grace is how old a leftover of a crash has to be before it is swept; 0
-	// is an hour.
+	// means an hour.
 	Grace time.Duration
 	// Group shares the cache with the group of its directory: what is made is
 	// readable for the group and belongs to it, unless a Want is private.
@@ -185,7 +185,7 @@ func (c *Cache) hit(ctx context.Context, e entry, h Holder) (r record, found boo
 }
 
 // touch notes that an entry is used, so that a trimmer retires it after those that
-// are not. A failure to do so is worth no error.
+// are not. If it fails, the entry is only retired earlier.
 func (c *Cache) touch(e entry) {
 	every := 10 * time.Minute
 	if c.o.Settle > 0 {
@@ -203,7 +203,7 @@ var (
 	// ErrFull means that a quota leaves no room, and that all else in the
 	// cache is pinned or was used too recently. It may be otherwise later.
 	ErrFull = errors.New("the cache is full")
-	// ErrLost means that a fill took so long without the file server's
-	// answering that another may have taken its place.
+	// ErrLost means that the file server did not answer a fill for so long that
+	// another process may have taken the key over.
 	ErrLost = errors.New("the lease on a cache entry was lost")
 )

@@ -26,7 +26,7 @@ func (w *trimming) cut(ctx context.Context) error {
 			return err
 		}
 	}
-	var errs []error // each of one entry, which does not keep others
+	var errs []error // each of one entry; the others are retired all the same
 	for _, cand := range candidates {
 		s := largest(w.sizes[cand.id])
 		if !over.needs(s) {

@@ -35,7 +35,7 @@ func (c *Cache) findOrMake(ctx context.Context, e entry, w Want, fill Fill) (pat
 // making it is this process's.
 func (c *Cache) awaitLease(ctx context.Context, e entry, w Want) (*lease, record, error) {
 	mine := c.self
-	mine.Token = newToken() // the same at each try, so that one whose answer was lost is known again
+	mine.Token = newToken() // the same at each try, to recognize a lease of which the answer was lost
 	for failed := 0; ; {
 		r, err := c.readEntryFresh(e)
 		if !errors.Is(err, fs.ErrNotExist) {
@@ -70,8 +70,8 @@ func (c *Cache) awaitLease(ctx context.Context, e entry, w Want) (*lease, record
 	}
 }
 
-// readEntryFresh is readEntry that relies on nothing that this host remembers. It retires
-// a damaged record. The error is fs.ErrNotExist where the entry has to be made.
+// readEntryFresh reads an entry as the file server has it now. It retires a damaged
+// record. The error is fs.ErrNotExist where the entry has to be made.
 func (c *Cache) readEntryFresh(e entry) (r record, err error) {
 	if _, err := c.probe(e.dir); err != nil {
 		return record{}, err

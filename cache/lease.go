@@ -23,8 +23,8 @@ import (
 type holderOfLease struct {
 	// Token names the lease, and what is made under it.
 	Token string `json:"token"`
-	// Host is a host, its start and its space of process numbers; PID a process there, which began at Began
-	// (in ticks after that start: proc(5), starttime).
+	// Host names a host, its boot and its PID namespace. PID is a process there, which
+	// began at Began (in ticks after the boot: proc(5), starttime).
 	Host  string `json:"host"`
 	PID   int    `json:"pid"`
 	Began string `json:"began"`
@@ -86,8 +86,8 @@ func beginning(pid int) (string, error) {
 	return fields[starttime], nil
 }
 
-// ended reports whether a process is provably gone. Of other hosts' nothing is
-// proven.
+// ended reports whether a process is provably gone. It is false for every process
+// of another host.
 func (c *Cache) ended(h holderOfLease) bool {
 	if h.Host != c.self.Host {
 		return false
@@ -160,9 +160,9 @@ func (c *Cache) isLate(path string) (bool, error) {
 	return now.Sub(info.ModTime()) > c.o.Term+c.o.Term/2, nil
 }
 
-// dropLease removes the lease with this token from path. If another stands
-// there by now, that one is put back; its holder may have lost it, and learns
-// so before it publishes.
+// dropLease removes the lease with this token from path. If it finds that it took
+// another process's lease, it puts that back. Should it fail to, that process
+// notices before it publishes.
 func (c *Cache) dropLease(path, token string) error {
 	data, err := readFile(path)
 	if standing, decodeErr := decodeLease(data); err == nil && decodeErr == nil && standing.Token != token {
@@ -219,8 +219,7 @@ func (l *lease) holds() bool {
 	return context.Cause(l.ctx) == nil && l.trusted()
 }
 
-// trusted reports whether nobody can have taken the lease over, also after the callers
-// have left.
+// trusted is as holds, but stays true when the callers of the fill have left.
 func (l *lease) trusted() bool {
 	return !errors.Is(context.Cause(l.ctx), ErrLost) && time.Since(*l.confirmed.Load()) < l.cache.o.Term //nolint:forbidigo // as in tryLease
 }

@@ -104,7 +104,8 @@ func (c *Cache) dropPins(ctx context.Context, which func(Pin) bool) error {
 	return nil
 }
 
-// Pins lists the keys that each holder has pinned, since the earliest of its pins.
+// Pins lists which holders have pinned which keys. Since is the time of the holder's
+// earliest pin of the key.
 func (c *Cache) Pins() ([]Pin, error) {
 	pins, err := c.listPins()
 	if err != nil {

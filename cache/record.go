@@ -60,9 +60,9 @@ func (r record) encode() ([]byte, error) {
 // ErrDamaged means that a content is not there as its record says.
 var ErrDamaged = errors.New("damaged")
 
-// readEntry reads the standing record and finds the content of a key. Its error is fs.ErrNotExist where this host
-// sees none, and ErrDamaged, together with the record, where what the record
-// tells of is not there.
+// readEntry reads the standing record and finds the content of a key. Its error is
+// fs.ErrNotExist where this host sees no record, and ErrDamaged, together with the
+// record, where the content is not what the record describes.
 func (c *Cache) readEntry(e entry) (record, error) {
 	data, err := readFile(e.record())
 	if err != nil {

@@ -52,8 +52,8 @@ func (c *Cache) stands(e entry, token string) (bool, error) {
 	})
 }
 
-// mayName reports whether a file holds a token, or may: one that cannot be decoded. It
-// relies on nothing that this host remembers.
+// mayName reports whether a file, as the file server has it now, holds a token. A file
+// that cannot be decoded may hold it, and counts.
 func (c *Cache) mayName(path, token string, decode func([]byte) (string, error)) (bool, error) {
 	if _, err := c.probe(filepath.Dir(path)); err != nil {
 		return false, err

@@ -21,7 +21,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/interruptible"
 )
 
-// sum is what a content is known by.
+// sum is the digest of a content, and what it adds up to.
 type sum struct {
 	digest  string
 	dir     bool

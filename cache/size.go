@@ -95,9 +95,9 @@ func (c *Cache) discard(object string, sizes []sizeOf) error {
 
 func (c *Cache) sizePath(name string) string { return filepath.Join(c.place(sizesPlace), name) }
 
-// Usage is what a cache holds, in bytes as the quotas count them: also what is
-// being made, as far as its size was known beforehand, and what is out of use
-// and not yet removed.
+// Usage is what a cache holds, in bytes as the quotas count them. It includes
+// contents that are being made, if their size was known beforehand, and retired
+// contents that are not yet removed.
 type Usage struct {
 	Bytes   int64            `json:"bytes"`
 	Entries int              `json:"entries"`

@@ -64,8 +64,8 @@ type sweeping struct {
 	now   time.Time
 	// failed are the errors of single leftovers, which stay.
 	failed []error
-	// busy are the tokens under which processes fill; objects the ids of the
-	// contents that are there, with their directories.
+	// busy are the tokens under which processes fill. objects are the directories
+	// of the contents, by id.
 	busy    map[string]bool
 	objects map[string]string
 	// retired are the tokens of retired contents.
@@ -203,8 +203,8 @@ func (w *sweeping) firstNames(s shard) {
 	}
 }
 
-// isOrphan reports whether nobody fills a content, and nothing needs it. What a failed
-// fill has left is old, and may be gone on with by now.
+// isOrphan reports whether no process fills a content, and nothing needs it. That its
+// directory is old proves nothing: a fill may have just begun to resume it.
 func (w *sweeping) isOrphan(dir, hash, token string) (bool, error) {
 	filled, err := w.mayName(filepath.Join(w.place(leasesPlace), hash), token, func(data []byte) (string, error) {
 		h, err := decodeLease(data)
@@ -220,8 +220,8 @@ func (w *sweeping) isOrphan(dir, hash, token string) (bool, error) {
 	return w.withdraw(e, token)
 }
 
-// unaccounted removes sizes of contents that are not there, and writes those
-// that are missing down again.
+// unaccounted removes the sizes of contents that are not there, and writes missing
+// sizes again.
 func (w *sweeping) unaccounted() error {
 	sizes, err := w.sizes()
 	if err != nil {
@@ -248,8 +248,8 @@ func (w *sweeping) unaccounted() error {
 	return nil
 }
 
-// recount has a content that is in use count, about as it did: a disk may have
-// lost its size in a crash.
+// recount writes the size of a content in use again, about as it was: a disk may
+// have lost it in a crash.
 func (w *sweeping) recount(id, dir string) error {
 	hash, token, err := splitID(id)
 	if err != nil {

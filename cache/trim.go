@@ -24,7 +24,7 @@ type TrimOptions struct {
 // Trimmed is what a trimming did, or would do.
 type Trimmed struct {
 	// Retired are entries that were taken out of use. A later trimming removes
-	// them, when all hosts must have noticed.
+	// them, when no host can still see them in use.
 	Retired []Entry `json:"retired"`
 	// Removed is how many contents were removed, and Freed what they took.
 	Removed int   `json:"removed"`

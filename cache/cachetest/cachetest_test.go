@@ -28,7 +28,7 @@ func TestStormNoticesWhatACacheMustNotDo(t *testing.T) {
 	if testing.Short() {
 		t.Skip("left out by -short: ten storms take many seconds")
 	}
-	for sabotage, want := range map[Sabotage]string{
+	for sabotage, want := range map[sabotage]string{
 		"":               "",
 		sabotageRemove:   "cannot be read while",
 		sabotageByte:     "wrong bytes",

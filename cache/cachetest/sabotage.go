@@ -12,22 +12,22 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/pause"
 )
 
-// Sabotage is what a process does to its cache once, so that a test sees that
+// sabotage is what a process does to its cache once, so that a test sees that
 // it is noticed.
-type Sabotage string
+type sabotage string
 
 // The sabotages. Each is done to an entry that the process has pinned, or
 // beside it.
 const (
-	sabotageRemove   Sabotage = "remove"   // the entry is removed
-	sabotageByte     Sabotage = "byte"     // one byte of it is changed
-	sabotageRefill   Sabotage = "refill"   // another fill takes its place
-	sabotagePublish  Sabotage = "publish"  // another fill takes its place for a while
-	sabotageDie      Sabotage = "die"      // it is removed, and the process killed
-	sabotageQuota    Sabotage = "quota"    // a content is made that the cache knows nothing of
-	sabotagePin      Sabotage = "pin"      // there is a pin that cannot be dropped
-	sabotageStuck    Sabotage = "stuck"    // a key cannot be filled any more
-	sabotageLeftover Sabotage = "leftover" // there is a file that nobody sweeps
+	sabotageRemove   sabotage = "remove"   // the entry is removed
+	sabotageByte     sabotage = "byte"     // one byte of it is changed
+	sabotageRefill   sabotage = "refill"   // another fill takes its place
+	sabotagePublish  sabotage = "publish"  // another fill takes its place for a while
+	sabotageDie      sabotage = "die"      // it is removed, and the process killed
+	sabotageQuota    sabotage = "quota"    // a content is made that the cache knows nothing of
+	sabotagePin      sabotage = "pin"      // there is a pin that cannot be dropped
+	sabotageStuck    sabotage = "stuck"    // a key cannot be filled any more
+	sabotageLeftover sabotage = "leftover" // there is a file that nobody sweeps
 )
 
 // sabotage does to an entry what a cache must not.

@@ -83,7 +83,7 @@ func (s *Storm) parse(text string) error {
 
 // rehearsal is what is different in a storm that only shows what is noticed.
 type rehearsal struct {
-	sabotage Sabotage
+	sabotage sabotage
 	keys     int
 	limit    time.Duration // of what may need time when it is over
 }

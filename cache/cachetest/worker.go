@@ -29,7 +29,7 @@ type workerOrders struct {
 	Faulty   bool
 	Think    time.Duration // mean time between two operations
 	Fate     fate
-	Sabotage Sabotage
+	Sabotage sabotage
 }
 
 // fate is how a process ends before its time, or stops.
