@@ -4,11 +4,13 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server"
 )
 
 // answered is a check-in under way.
@@ -117,14 +119,15 @@ func TestUnclaimedRunIsSentAgainAndThenTakenAway(t *testing.T) {
 		w := s.worker("alice", "w", "cpu")
 		uuid := s.run("x", cpuQueue)
 		start, sent := time.Now(), []time.Duration{}
-		for time.Since(start) < 5*time.Minute {
+		for time.Since(start) < 5*time.Minute+10*time.Second {
 			for _, m := range w.checkIn() {
 				if m.Type == codalab.MessageRun {
 					sent = append(sent, time.Since(start))
 				}
 			}
 		}
-		if len(sent) != 30 || sent[0] != 0 || sent[1] != 10*time.Second {
+		// After five minutes it is staged again, and has only this worker to go to.
+		if len(sent) != 32 || sent[0] != 0 || sent[1] != 10*time.Second || sent[31] != 5*time.Minute+5*time.Second {
 			t.Errorf("sent after %v", sent)
 		}
 		time.Sleep(2 * time.Minute) // the worker has gone
@@ -202,6 +205,65 @@ func TestGoneClientGetsNoMessage(t *testing.T) {
 		s.run("x", cpuQueue)
 		if got := <-w.checkInAside(); len(got.messages) != 1 || got.after != 0 {
 			t.Errorf("answered after %v: %+v", got.after, got.messages)
+		}
+	})
+}
+
+func TestStoppedServerHoldsNoCheckIn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		stop := s.start(func(c *server.Config) { c.Hold = time.Hour })
+		w := s.worker("alice", "w", "cpu")
+		waiting := w.checkInAside()
+		synctest.Wait()
+		stop()
+		if got := <-waiting; got.after != 0 || got.messages != nil {
+			t.Errorf("answered after %v: %+v", got.after, got.messages)
+		}
+		if got := <-w.checkInAside(); got.after != 0 {
+			t.Errorf("one that came later was answered after %v", got.after)
+		}
+	})
+}
+
+func TestRunsOfAWorkerTakeItsRoom(t *testing.T) {
+	t.Parallel()
+	for _, request := range []map[string]any{{"request_cpus": 3}, {"request_gpus": 1}, {"request_memory": "9g"}} {
+		synctest.Test(t, func(t *testing.T) {
+			request["request_queue"] = "cpu"
+			s := newSite(t)
+			w := s.worker("alice", "w", "cpu") // with 4 CPUs, a GPU and 16 GiB
+			first := s.run("x", request)
+			time.Sleep(time.Second)
+			second := s.run("y", request)
+			if got := w.takes(); got != first {
+				t.Errorf("%v: took %s", request, got)
+			}
+			if b := s.bundle("alice", second); b.State != codalab.StateStaged {
+				t.Errorf("%v: the second is %s beside the first", request, b.State)
+			}
+			w.told(codalab.MessageMarkFinalized, reportOf(first, codalab.StateFinalizing))
+			if got := w.takes(); got != second {
+				t.Errorf("%v: then took %s", request, got)
+			}
+		})
+	}
+}
+
+func TestUsageIsStoredNowAndThen(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, w, uuid := claimedRun(t)
+		run := reportOf(uuid, codalab.StateRunning)
+		stored := []float64{}
+		for second := range 12 {
+			run.ContainerTimeTotal = float64(5 * second)
+			w.checkIn(run) // is held for five seconds
+			stored = append(stored, s.bundle("alice", uuid).Metadata.Float("time"))
+		}
+		if want := []float64{0, 0, 0, 0, 0, 0, 0, 35, 35, 35, 35, 35}; !slices.Equal(stored, want) {
+			t.Errorf("stored %v, want %v", stored, want)
 		}
 	})
 }

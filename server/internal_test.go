@@ -5,9 +5,12 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
+	"io/fs"
 	"log/slog"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,33 +19,77 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
+// service is a server that does not run, with one run of alice, and her worker.
+func service(t *testing.T, run store.Bundle) (*Server, store.Bundle, store.Worker) {
+	t.Helper()
+	data, err := store.Open(t.Context(), t.TempDir())
+	must(t, err)
+	t.Cleanup(func() { must(t, data.Close()) })
+	alice := store.User{ID: "0x" + strings.Repeat("a", 32), Name: "alice"}
+	run.UUID, run.Type, run.OwnerID, run.Metadata = "0x"+strings.Repeat("1", 32), codalab.TypeRun, alice.ID, codalab.Metadata{}
+	must(t, errors.Join(data.AddUser(t.Context(), alice), data.CreateBundle(t.Context(), run, "")))
+	worker := store.Worker{User: alice.ID, ID: "w"}
+	if run.State != codalab.StateStaged {
+		run, err = data.Change(t.Context(), run.UUID, func(b *store.Bundle) error {
+			b.Worker = worker
+			return nil
+		})
+		must(t, err)
+	}
+	s := New(Config{Store: data, Now: time.Now, Log: slog.New(slog.DiscardHandler)})
+	s.track(run)
+	return s, run, worker
+}
+
 // A worker that got no answer reports a run again that has ended.
 func TestServerRemembersNoReportOfARunThatHasEnded(t *testing.T) {
 	t.Parallel()
-	data, err := store.Open(t.Context(), t.TempDir())
-	must(t, err)
-	defer func() { _ = data.Close() }() // the test is over
-	user := store.User{ID: "0x" + strings.Repeat("a", 32), Name: "alice"}
-	must(t, data.AddUser(t.Context(), user))
-	worker := store.Worker{User: user.ID, ID: "w"}
-	ended := store.Bundle{
-		UUID: "0x" + strings.Repeat("1", 32), Type: codalab.TypeRun, State: codalab.StateReady, OwnerID: user.ID,
-		Metadata: codalab.Metadata{},
+	s, run, worker := service(t, store.Bundle{State: codalab.StateRunning})
+	p, _ := s.hub.beginPoll(worker, codalab.CheckIn{}, time.Now())
+	report := func(state codalab.State) int {
+		t.Helper()
+		messages, err := s.applyReports(t.Context(), p, []codalab.Run{{UUID: run.UUID, State: state}})
+		must(t, err)
+		s.processChanges(t.Context(), []string{run.UUID})
+		return len(messages)
 	}
-	must(t, data.CreateBundle(t.Context(), ended, ""))
-	_, err = data.Change(t.Context(), ended.UUID, func(b *store.Bundle) error {
-		b.Worker = worker
+	if n := report(codalab.StateRunning); n != 0 || len(p.worker.applied) != 1 || len(p.worker.reported) != 1 {
+		t.Errorf("%d messages, remembers %v and %v of a run", n, p.worker.applied, p.worker.reported)
+	}
+	for range 2 {
+		if n := report(codalab.StateFinalizing); n != 1 || len(p.worker.applied)+len(p.worker.reported) != 0 {
+			t.Errorf("%d acknowledgements, remembers %v and %v", n, p.worker.applied, p.worker.reported)
+		}
+	}
+}
+
+func TestReportThatIsOvertakenIsNotApplied(t *testing.T) {
+	t.Parallel()
+	s, run, worker := service(t, store.Bundle{State: codalab.StatePreparing})
+	earlier, _ := s.hub.beginPoll(worker, codalab.CheckIn{}, time.Now())
+	later, _ := s.hub.beginPoll(worker, codalab.CheckIn{}, time.Now())
+	for _, p := range []*poll{later, earlier} {
+		state := map[*poll]codalab.State{later: codalab.StateRunning, earlier: codalab.StatePreparing}[p]
+		_, err := s.applyReports(t.Context(), p, []codalab.Run{{UUID: run.UUID, State: state}})
+		must(t, err)
+	}
+	if b, err := s.Store.Bundle(t.Context(), run.UUID); err != nil || b.State != codalab.StateRunning {
+		t.Errorf("%s, %v", b.State, err)
+	}
+}
+
+func TestRunThatIsKilledMeanwhileIsNotAssigned(t *testing.T) {
+	t.Parallel()
+	s, run, worker := service(t, store.Bundle{State: codalab.StateStaged})
+	s.hub.beginPoll(worker, codalab.CheckIn{CPUs: 4, MemoryBytes: 1 << 40, ExitAfterNumRuns: 1}, time.Now())
+	_, err := s.Store.Change(t.Context(), run.UUID, func(b *store.Bundle) error {
+		requestKill(b)
 		return nil
 	})
 	must(t, err)
-	s := New(Config{Store: data, Now: time.Now, HashIterations: 1})
-	p, _ := s.hub.beginPoll(worker, codalab.CheckIn{}, time.Now())
-	messages, err := s.applyReports(t.Context(), p, []codalab.Run{{UUID: ended.UUID, State: codalab.StateFinalizing}})
-	if err != nil || len(messages) != 1 {
-		t.Errorf("told %v, %v; want one acknowledgement", messages, err)
-	}
-	if len(p.worker.applied) > 0 {
-		t.Errorf("remembers the reports of %v", p.worker.applied)
+	s.match(t.Context(), time.Now(), true) // it has not heard of the kill
+	if b, err := s.Store.Bundle(t.Context(), run.UUID); err != nil || b.State != codalab.StateKilled {
+		t.Errorf("%s, %v", b.State, err)
 	}
 }
 
@@ -86,6 +133,16 @@ func TestChangeThatCannotBeStoredIsTriedAgainAtTheNextPass(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+func TestFullDiskIsSaidToBeFull(t *testing.T) {
+	t.Parallel()
+	for _, errno := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT} {
+		cause := fmt.Errorf("store file: %w", &fs.PathError{Op: "write", Path: "/data/secret", Err: errno})
+		if status, message := uploadError(cause); status != 500 || message != "the server's disk is full" {
+			t.Errorf("%v: %d %s", errno, status, message)
+		}
+	}
 }
 
 func must(t *testing.T, err error) {

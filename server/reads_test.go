@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -160,6 +161,13 @@ func TestErrorsOfTheWorkerAreItsWords(t *testing.T) {
 		s.call("alice", "POST", reply, codalab.ReadReply{ErrorCode: 403, ErrorMessage: "the file is a link"}).ok()
 		(<-got).says(403, "the file is a link")
 		s.call("alice", "POST", reply, codalab.ReadReply{ErrorCode: 404}).says(403, "Not your socket ID!")
+
+		go func() { got <- s.get("alice", "/bundles/"+uuid+"/contents/info/f") }()
+		m = w.told(codalab.MessageRead, reportOf(uuid, codalab.StateRunning))
+		s.call("alice", "POST", "/workers/w/reply/"+strconv.FormatInt(m.SocketID, 10), codalab.ReadReply{ErrorCode: 500, ErrorMessage: "Bundle no longer running"}).ok()
+		m = w.told(codalab.MessageRead, reportOf(uuid, codalab.StateRunning)) // the server looks again
+		s.call("alice", "POST", "/workers/w/reply_data/"+strconv.FormatInt(m.SocketID, 10)+"?header_message="+url.QueryEscape(`{"error_code":404,"error_message":"none"}`), "stream").ok()
+		(<-got).says(404, "none")
 	})
 }
 

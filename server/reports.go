@@ -38,7 +38,7 @@ func (s *Server) applyReports(ctx context.Context, p *poll, runs []codalab.Run) 
 			return nil
 		}
 		setResults(b, adopted)
-		applyReport(b, key, fresh[b.UUID], now)
+		applyReport(b, fresh[b.UUID], now)
 		if before != b.State {
 			moved = append(moved, b.UUID)
 		}
@@ -62,8 +62,9 @@ func (s *Server) applyReports(ctx context.Context, p *poll, runs []codalab.Run) 
 	return messages, nil
 }
 
-// acceptReport returns false if a later check-in's report of the run was stored; else it records
-// this one. Check-ins are stored one after the other, but not always in the order of their arrival.
+// acceptReport returns false if the report of a later check-in was applied before; else it
+// records this one. Check-ins are applied one after the other, but not always in the order of
+// their arrival.
 func (h *hub) acceptReport(p *poll, uuid string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -80,8 +81,8 @@ type reported struct {
 	at  time.Time
 }
 
-// newReports returns the reports that changed, of runs that have ended, or that were last stored
-// long ago.
+// newReports returns the reports to store: those that differ from the last one or announce an
+// end, and those of runs of which none was stored for a while.
 func (h *hub) newReports(key store.Worker, runs []codalab.Run, now time.Time) []codalab.Run {
 	const refresh = 30 * time.Second
 	h.mu.Lock()

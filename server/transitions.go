@@ -124,12 +124,9 @@ func claim(b *store.Bundle, by store.Worker, start codalab.StartBundle, preempti
 	return true
 }
 
-// applyReport applies a worker's report of its run (transition_bundle_running,
-// transition_bundle_finalizing). A run that has ended does not change.
-func applyReport(b *store.Bundle, by store.Worker, run codalab.Run, now time.Time) {
-	if b.Worker != by || !b.State.OnWorker() {
-		return
-	}
+// applyReport applies its worker's report to a run that has not ended
+// (transition_bundle_running, transition_bundle_finalizing).
+func applyReport(b *store.Bundle, run codalab.Run, now time.Time) {
 	switch run.State { //nolint:exhaustive // workers report no other states
 	case codalab.StateStaged:
 		unassign(b)
