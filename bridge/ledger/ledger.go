@@ -44,7 +44,7 @@ import (
 
 // ErrConflict is returned by Save and Delete if a row is not what the caller has: another
 // program writes the same ledger.
-var ErrConflict = errors.New("the ledger was written by somebody else")
+var ErrConflict = errors.New("the ledger was written by another program")
 
 //go:embed migrations/*.sql
 var migrations embed.FS

@@ -80,33 +80,25 @@ func (s *slurm) carryOut(o slurmtest.Order) {
 	}
 }
 
-// anyLive reports whether any job of this bridge lives.
-func (s *slurm) anyLive() bool {
+// liveJobs lists the jobs of this bridge that have not ended.
+func (s *slurm) liveJobs() ([]sbatch.Job, error) {
 	snapshot, err := s.Observe(s.w.wall(), researcher)
-	if err != nil {
-		return true
-	}
-	for _, j := range snapshot.Jobs {
-		if !j.State.Ended() && j.Name != foreignJob && j.Name != neighbour {
-			return true
-		}
-	}
-	return false
+	return slices.DeleteFunc(snapshot.Jobs, func(j sbatch.Job) bool {
+		return j.State.Ended() || j.Name == foreignJob || j.Name == neighbour
+	}), err
+}
+
+// anyLive reports whether any job of this bridge lives, which is so as long as Slurm
+// does not answer.
+func (s *slurm) anyLive() bool {
+	live, err := s.liveJobs()
+	return err != nil || len(live) > 0
 }
 
 // pickLiveJob picks one of the live jobs of this bridge; ok is false if it has none.
 func (s *slurm) pickLiveJob() (job sbatch.Job, ok bool) {
-	snapshot, err := s.Observe(s.w.wall(), researcher)
-	if err != nil {
-		return sbatch.Job{}, false
-	}
-	var live []sbatch.Job
-	for _, j := range snapshot.Jobs {
-		if !j.State.Ended() && j.Name != foreignJob && j.Name != neighbour {
-			live = append(live, j)
-		}
-	}
-	if len(live) == 0 {
+	live, err := s.liveJobs()
+	if err != nil || len(live) == 0 {
 		return sbatch.Job{}, false
 	}
 	return live[s.w.dice.below(ofMishaps, uint64(len(live)))], true
