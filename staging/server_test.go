@@ -187,7 +187,7 @@ func wants(deps ...codalab.Dependency) codalab.RunBundle {
 	return run
 }
 
-// shows says whether two trees hold the same files.
+// shows reports whether two trees hold the same files.
 func shows(t *testing.T, want, got string) {
 	t.Helper()
 	if diff := different(t, want, got); diff != "" {

@@ -40,7 +40,14 @@ func (s *storm) calm() {
 	all.SetLimit(8)
 	for _, content := range s.contents {
 		all.Go(func() error {
-			s.until("every key can be had", func(ctx context.Context) error { return s.have(ctx, c, content) })
+			s.until("every key can be had", func(ctx context.Context) error {
+				err := s.have(ctx, c, content)
+				if err != nil { // what dead fills have left may take all the room, until a trim sweeps it
+					_, trimErr := c.Trim(ctx, cache.TrimOptions{})
+					err = errors.Join(err, trimErr)
+				}
+				return err
+			})
 			return nil
 		})
 	}

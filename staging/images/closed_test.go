@@ -68,7 +68,7 @@ func openTempDir(t *testing.T) string {
 	return dir
 }
 
-// sharedWithGroup says whether the group may enter the directory of a SIF.
+// sharedWithGroup reports whether the group may enter the directory of a SIF.
 func sharedWithGroup(t *testing.T, sif string) bool {
 	t.Helper()
 	info, err := os.Stat(filepath.Dir(sif))
