@@ -175,10 +175,10 @@ func TestCacheIsListedCountedPinnedAndVerified(t *testing.T) {
 	if out, err := command(t, "cache", "pin", "three", "--config", r.config); err == nil || !strings.Contains(err.Error(), `no entry is called "three"`) {
 		t.Errorf("pin of what is not there: %v: %s", err, out)
 	}
-	for _, flag := range []string{"--drop", "--job=7"} {
+	for _, arg := range []string{"--drop", "--job=7", "o"} { // no entry, and a part of both names
 		var wrong *program.Error
-		if _, err := command(t, "cache", "pin", flag, "--config", r.config); !errors.As(err, &wrong) || wrong.Code != program.ExitUsage {
-			t.Errorf("pin %s without an entry: %v, want a wrong command line", flag, err)
+		if _, err := command(t, "cache", "pin", arg, "--config", r.config); !errors.As(err, &wrong) || wrong.Code != program.ExitUsage {
+			t.Errorf("pin %s: %v, want a wrong command line", arg, err)
 		}
 	}
 	entries, err := c.Entries(t.Context())

@@ -144,6 +144,9 @@ func TestServerThatRefusesTheLoginEndsTheBridgeWithItsOwnCode(t *testing.T) {
 	if code := program.Code(t.Context(), err); code != exitDenied || !strings.Contains(err.Error(), "refuses user \"ann\"") || !strings.Contains(err.Error(), "cl-bridge doctor") {
 		t.Errorf("it ends with %d: %v", code, err)
 	}
+	if last, err := os.ReadFile(filepath.Join(dir, "ledger.db.status.json")); err != nil || !strings.Contains(string(last), "refuses user") {
+		t.Errorf("the last heartbeat is %s, %v", last, err)
+	}
 	unit, err := os.ReadFile("../../scripts/cl-bridge.service")
 	if err != nil || !strings.Contains(string(unit), fmt.Sprintf("\nRestartPreventExitStatus=%d %d\n", program.ExitUsage, exitDenied)) {
 		t.Errorf("%v: the unit starts it again:\n%s", err, unit)

@@ -38,7 +38,7 @@ const exitDenied = 4
 // login, or this user's first check-in.
 func refusedLogin(err error) error {
 	var refused *codalab.Error
-	if errors.Is(err, client.ErrCredentials) || errors.As(err, &refused) && (refused.Status == http.StatusUnauthorized || refused.Status == http.StatusForbidden) {
+	if errors.As(err, &refused) && (refused.Status == http.StatusUnauthorized || refused.Status == http.StatusForbidden) {
 		return &program.Error{Code: exitDenied, Err: fmt.Errorf("%w; \"cl-bridge doctor\" checks the login", err)}
 	}
 	return err

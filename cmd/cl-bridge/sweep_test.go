@@ -131,6 +131,16 @@ func TestI5SweepTouchesNothingOnAnOldLedger(t *testing.T) {
 	}
 }
 
+func TestSweepThatCouldNotRemoveFails(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	s := &site{Process: program.Process{Stdout: &out}}
+	err := reportSweep(s, false, []sharedfiles.Finding{{Removed: true}, {Trouble: "permission denied"}})
+	if err == nil || err.Error() != "1 of 2 leftovers could not be removed" || !strings.Contains(out.String(), "permission denied") {
+		t.Errorf("%v:\n%s", err, &out)
+	}
+}
+
 func TestSweepNeedsALedgerAndSlurm(t *testing.T) {
 	t.Parallel()
 	r, _ := littered(t)
