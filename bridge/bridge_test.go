@@ -131,7 +131,7 @@ func TestOutageOfSlurmLosesNoSubmission(t *testing.T) {
 		var b *bridge.Bridge
 		s.alter = func(made *bridge.Bridge) { b = made }
 		s.startWith("sleep 3600", plan.Running)
-		s.slurm.change(func() { s.slurm.silent, s.slurm.looks = true, nil })
+		s.slurm.change(func() { s.slurm.silent, s.slurm.observed = true, nil })
 		s.within(10*time.Second, "Slurm does not answer", func() bool { return b.Heartbeat().Slurm != "" })
 		began := time.Now()
 		s.offer(bundleID(2), "true")
@@ -143,9 +143,9 @@ func TestOutageOfSlurmLosesNoSubmission(t *testing.T) {
 		}
 		row := s.rows()[bundleID(2)]
 		s.slurm.change(func() {
-			if s.slurm.submits != 1 || s.slurm.cancels != 0 || len(s.slurm.looks) > 9 || row.Phase != plan.Staging || row.FailedTries > 0 {
-				s.Errorf("%d submissions, %d cancellations, %d looks; the row waits in %s: %s",
-					s.slurm.submits, s.slurm.cancels, len(s.slurm.looks), row.Phase, row.Reason)
+			if s.slurm.submits != 1 || s.slurm.cancels != 0 || len(s.slurm.observed) > 9 || row.Phase != plan.Staging || row.FailedTries > 0 {
+				s.Errorf("%d submissions, %d cancellations, %d observations; the row waits in %s: %s",
+					s.slurm.submits, s.slurm.cancels, len(s.slurm.observed), row.Phase, row.Reason)
 			}
 			s.slurm.silent = false
 		})

@@ -129,7 +129,7 @@ func TestOneEffectOfAKindRunsForAnAttempt(t *testing.T) {
 			synctest.Wait()
 		}
 		if diff := cmp.Diff(map[int]int{1: 1, 2: 1}, d.reads); diff != "" || collector.began != 1 {
-			t.Errorf("%d collections, looks (-want +got):\n%s", collector.began, diff)
+			t.Errorf("%d collections, reads (-want +got):\n%s", collector.began, diff)
 		}
 		// A row that stays in its phase keeps its long effects; leaving it
 		// ends them, and only them, and they have nothing to tell.
@@ -143,7 +143,7 @@ func TestOneEffectOfAKindRunsForAnAttempt(t *testing.T) {
 		synctest.Wait()
 		told := b.inbox.drain().news
 		if collector.ended != 1 || len(b.active.effects) != 2 || len(told) != 1 || told[0].Collected != nil {
-			t.Errorf("running: %v, want the looks", b.active.effects)
+			t.Errorf("running: %v, want the reads", b.active.effects)
 		}
 	})
 }

@@ -19,12 +19,12 @@ import (
 type fakeSlurm struct {
 	ctx context.Context //nolint:containedctx // the life of its jobs
 
-	mu      sync.Mutex
-	wg      sync.WaitGroup
-	jobs    []*fakeJob
-	submits int
-	cancels int
-	looks   []time.Time // when Observe was called
+	mu       sync.Mutex
+	wg       sync.WaitGroup
+	jobs     []*fakeJob
+	submits  int
+	cancels  int
+	observed []time.Time // when Observe was called
 
 	held   bool                 // jobs stay pending
 	silent bool                 // no command gets an answer
@@ -130,7 +130,7 @@ func (s *fakeSlurm) set(j *fakeJob, state sbatch.State) {
 	}
 }
 
-// add makes a job that another user submitted, and that never starts.
+// add makes a job that the bridge has not submitted, and that never starts.
 func (s *fakeSlurm) add(name, comment string) *fakeJob {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,7 +151,7 @@ func (s *fakeSlurm) state(j *fakeJob) sbatch.State {
 func (s *fakeSlurm) Observe(_ context.Context, now time.Time) (sbatch.Snapshot, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.looks = append(s.looks, now)
+	s.observed = append(s.observed, now)
 	if s.silent {
 		return sbatch.Snapshot{}, errSilent
 	}

@@ -135,13 +135,13 @@ func TestNothingIsSubmittedBeforeSlurmWasSeen(t *testing.T) {
 func TestSlurmIsAskedOnceAMinuteWhileNothingIsInFlight(t *testing.T) {
 	t.Parallel()
 	atSite(t, func(s *site) {
-		looks := func() (n int) {
-			s.slurm.change(func() { n, s.slurm.looks = len(s.slurm.looks), nil })
+		observations := func() (n int) {
+			s.slurm.change(func() { n, s.slurm.observed = len(s.slurm.observed), nil })
 			return n
 		}
 		s.start()
 		time.Sleep(10*time.Minute + time.Second)
-		if n := looks(); n < 10 || n > 11 {
+		if n := observations(); n < 10 || n > 11 {
 			s.Errorf("asked %d times in ten idle minutes", n)
 		}
 		s.offer(bundleID(1), "sleep 600")
@@ -149,11 +149,11 @@ func TestSlurmIsAskedOnceAMinuteWhileNothingIsInFlight(t *testing.T) {
 		s.within(7*time.Second, "Slurm is asked for the new job", func() bool {
 			s.slurm.mu.Lock()
 			defer s.slurm.mu.Unlock()
-			return len(s.slurm.looks) > 0
+			return len(s.slurm.observed) > 0
 		})
-		looks()
+		observations()
 		time.Sleep(5 * time.Minute)
-		if n := looks(); n < 49 || n > 51 {
+		if n := observations(); n < 49 || n > 51 {
 			s.Errorf("asked %d times in five minutes with a job", n)
 		}
 		s.result(6*time.Minute, bundleID(1))
