@@ -81,7 +81,7 @@ func TestDependenciesAreBoundAndLinked(t *testing.T) {
 	}
 }
 
-func TestDependenciesThatCannotBeShownAreTheResearchersDoing(t *testing.T) {
+func TestDependenciesThatCannotBeShownAreTheUsersFault(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")

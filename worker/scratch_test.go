@@ -42,7 +42,7 @@ func TestScratchOfAKilledWorkerIsSwept(t *testing.T) {
 	}
 }
 
-func TestPipeInPlaceOfADirectoryHoldsNobody(t *testing.T) {
+func TestPipeInPlaceOfADirectoryIsNotOpened(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	must(t, syscall.Mkfifo(filepath.Join(dir, "sub"), 0o600))

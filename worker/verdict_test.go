@@ -12,7 +12,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-func TestVerdictSaysWhoseDoingTheEndWas(t *testing.T) {
+func TestVerdictNamesTheCauseOfTheEnd(t *testing.T) {
 	t.Parallel()
 	limit := &limitError{"Time limit exceeded."}
 	exited := func(code int) container.Exit {

@@ -200,7 +200,7 @@ func TestResultsThatCannotBeCopiedAreSaidToBeLost(t *testing.T) {
 }
 
 // The failure of a copy contains its temporary name.
-func TestWhatIsNotWhollyCopiedIsTakenForNoResult(t *testing.T) {
+func TestIncompleteCopyHasACopysName(t *testing.T) {
 	t.Parallel()
 	onSite(t, writes(t, "result", "x", succeeds), local, func(t *testing.T, s site, w Worker) {
 		inTheWay(t, s, "result")

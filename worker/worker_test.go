@@ -145,7 +145,7 @@ func TestTermBeforeTheCommandIsRecorded(t *testing.T) {
 	}
 }
 
-func TestFailureOfOursIsThePlatforms(t *testing.T) {
+func TestFailureOfTheWorkerIsThePlatformsFault(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		run    runner

@@ -228,7 +228,7 @@ func TestKilledCallerLeavesNothingOfASharedImage(t *testing.T) {
 }
 
 // A command that finds its files gone fails at once.
-func TestLostImageIsNoFailureOfItsCommand(t *testing.T) {
+func TestLostImageIsNotReportedAsTheCommandsFailure(t *testing.T) {
 	t.Parallel()
 	image := shellImage(t)
 	for name, find := range map[string]func(testing.TB) testRuntime{

@@ -266,7 +266,7 @@ func TestLayersThatCannotBeFlattenedAreRefusedInWords(t *testing.T) {
 	}
 }
 
-func TestAttributesAreTheImages(t *testing.T) {
+func TestAttributesOfTheImageAreKept(t *testing.T) {
 	t.Parallel()
 	const capability = attributePrefix + "security.capability"
 	var layer bytes.Buffer

@@ -164,7 +164,7 @@ func TestResultsThatTheServerThrewAwayAreNotDelivered(t *testing.T) {
 	}
 }
 
-func TestOtherFailuresAreARunsEnd(t *testing.T) {
+func TestOtherFailuresAreNoUploadFailures(t *testing.T) {
 	t.Parallel()
 	s := &runServer{state: codalab.StateFailed, message: "Exit code 1"}
 	got, err := s.open(t).Standing(t.Context(), uuid)

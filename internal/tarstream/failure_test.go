@@ -13,7 +13,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
-func TestFullDiskIsToldFromAWrongArchive(t *testing.T) {
+func TestFullDiskIsNotTakenForAWrongArchive(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	testenv.SmallDisk(t, dir, "size=256k")

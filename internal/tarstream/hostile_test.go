@@ -339,7 +339,7 @@ func TestHostileArchivesAreRefusedOrHarmless(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeIsRefusedWithoutLimits(t *testing.T) {
+func TestImpossibleArchivesAreRefusedWithoutLimits(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]error{"huge extended size": tarstream.ErrFormat, "headers for ever": tarstream.ErrTooLarge, "dotdot": tarstream.ErrUnsafe} {
 		if err := newSite(t).unpack(t, bytes.Join(hostile()[name].entries, nil), tarstream.Limits{}); !errors.Is(err, want) {

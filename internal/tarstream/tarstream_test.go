@@ -74,7 +74,7 @@ func pack(tb testing.TB, dir string, opts tarstream.PackOptions) []byte {
 	return b.Bytes()
 }
 
-func TestWhatIsPackedIsUnpacked(t *testing.T) {
+func TestPackedTreeIsUnpackedAlike(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	must(t, os.MkdirAll(filepath.Join(dir, "sub/empty"), 0o755))
@@ -259,7 +259,7 @@ func TestEndedContextStopsBoth(t *testing.T) {
 	}
 }
 
-func TestWatchIsToldOfWhatIsWhole(t *testing.T) {
+func TestWatchReportsCompleteEntries(t *testing.T) {
 	t.Parallel()
 	data := bytes.Join([][]byte{file("d/a"), link("l", "d"), dir("e"), file("cut")[:513]}, nil)
 	var names []string

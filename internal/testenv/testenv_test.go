@@ -22,7 +22,7 @@ func (v *verdict) Skipf(f string, a ...any) { v.said = append(v.said, "skip: "+f
 
 func (v *verdict) Fatalf(f string, a ...any) { v.said = append(v.said, "fail: "+fmt.Sprintf(f, a...)) }
 
-func TestWhatIsMissingSkipsUnlessRequired(t *testing.T) {
+func TestMissingToolSkipsUnlessRequired(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ require, name, want string }{
 		{"", slurm, "skip: needs slurm: gone"},
