@@ -48,7 +48,7 @@ func TestStormNoticesWhatACacheMustNotDo(t *testing.T) {
 			if sabotage != "" {
 				limit = time.Second // what cannot end well need not be awaited
 			}
-			sum, wrong := rage(t, s, rehearsal{sabotage: sabotage, keys: 10, limit: limit})
+			sum, wrong := runAndJudge(t, s, rehearsal{sabotage: sabotage, keys: 10, limit: limit})
 			t.Log(sum)
 			all := strings.Join(wrong, "\n")
 			if want == "" && all != "" || !strings.Contains(all, want) {

@@ -35,8 +35,8 @@ func (s *storm) follow(n int, p *testenv.Process, work workerOrders) {
 	}
 	if len(records) == 0 || records[len(records)-1].Did != didEnd {
 		s.tally("killed")
-		s.begin()
-		s.outlive(work, records)
+		s.startProcess()
+		s.checkHeld(work, records)
 	}
 	if err := os.WriteFile(filepath.Join(s.Logs, fmt.Sprintf("p%d.over", n)), nil, 0o600); err != nil {
 		s.broken("process %d: %v", n, err)
@@ -60,9 +60,9 @@ func (s *storm) wake(p *testenv.Process, ended <-chan struct{}) {
 	}
 }
 
-// outlive checks that what a dead process has pinned for holders that are not over stays
+// checkHeld checks that what a dead process has pinned for holders that are not over stays
 // as it was.
-func (s *storm) outlive(work workerOrders, records []record) {
+func (s *storm) checkHeld(work workerOrders, records []record) {
 	held := map[string]record{}
 	for _, r := range records {
 		switch {

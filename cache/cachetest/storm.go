@@ -24,7 +24,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
-// storm is one that rages, or has.
+// storm is a storm that is under way, or that has ended.
 type storm struct {
 	*testing.T
 	Site
@@ -54,7 +54,7 @@ func RunStorm(t *testing.T, s Site) {
 			t.Fatalf("CLTEST_STORM=%s: want something like 200x30s, or 200x30s@7 with a seed: %v", text, err)
 		}
 	}
-	sum, wrong := rage(t, s, rehearsal{keys: 30, limit: 20 * time.Second})
+	sum, wrong := runAndJudge(t, s, rehearsal{keys: 30, limit: 20 * time.Second})
 	t.Log(sum)
 	if !sum.enough() || sum["killed"] == 0 || sum["audits"] == 0 {
 		t.Error("there was too little of a storm to prove anything")
@@ -88,8 +88,8 @@ type rehearsal struct {
 	limit    time.Duration // of what may need time when it is over
 }
 
-// rage runs a storm and returns what it did, and which promises it saw broken.
-func rage(t *testing.T, site Site, r rehearsal) (counts, []string) {
+// runAndJudge runs a storm and returns what it did, and which promises it saw broken.
+func runAndJudge(t *testing.T, site Site, r rehearsal) (counts, []string) {
 	t.Helper()
 	site.Storm.Processes = cmp.Or(site.Storm.Processes, 60)
 	site.Storm.For = cmp.Or(site.Storm.For, 4*time.Second)
@@ -109,9 +109,9 @@ func rage(t *testing.T, site Site, r rehearsal) (counts, []string) {
 		}
 	}
 	s.options.Grace = cmp.Or(s.options.Grace, 5*s.options.Term)
-	s.blow()
+	s.runProcesses()
 	records := s.records()
-	s.calm()
+	s.checkAftermath()
 	sum, wrong := judge(records, s.options.Settle)
 	maps.Copy(sum, s.sum)
 	return sum, append(wrong, s.wrong...)
@@ -124,13 +124,13 @@ func (s *storm) tally(what string) {
 	s.sum[what]++
 }
 
-// blow starts the processes, lets them go on for their time, and ends them.
-func (s *storm) blow() {
+// runProcesses starts the processes, lets them go on for their time, and ends them.
+func (s *storm) runProcesses() {
 	audit := auditor{dir: filepath.Join(s.server(), s.name)}
 	ctx, end := context.WithCancel(s.Context())
 	s.group.Go(func() error { audit.run(ctx); return nil })
 	for range s.Storm.Processes {
-		s.begin()
+		s.startProcess()
 	}
 	if s.sabotage != "" {
 		s.awaitSabotage()
@@ -138,7 +138,7 @@ func (s *storm) blow() {
 	_ = pause.For(s.Context(), s.Storm.For*4/5)
 	s.killDoomed()
 	_ = pause.For(s.Context(), s.Storm.For/5)
-	s.rageOn()
+	s.prolong()
 	s.mu.Lock()
 	close(s.over)
 	for _, p := range s.alive {
@@ -159,10 +159,10 @@ func (s *storm) blow() {
 	}
 }
 
-// rageOn lets a storm that has done too little in its time go on until it has
+// prolong lets a storm that has done too little in its time go on until it has
 // done enough, for at most ten times as long: on a slow machine its processes
 // still start when its time is over.
-func (s *storm) rageOn() {
+func (s *storm) prolong() {
 	for range 10 {
 		if sum, _ := judge(s.records(), s.options.Settle); sum.enough() {
 			return
@@ -214,8 +214,8 @@ func (s *storm) fate(n int) fate {
 	return f
 }
 
-// begin starts the next process, unless the storm is over.
-func (s *storm) begin() {
+// startProcess starts the next process, unless the storm is over.
+func (s *storm) startProcess() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {

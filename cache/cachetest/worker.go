@@ -78,7 +78,7 @@ func (o workerOrders) run(in io.Reader) error {
 	}
 	for op := 0; ctx.Err() == nil; op++ {
 		if op == w.Fate.Op && w.Fate.Signal != 0 {
-			w.meetFate()
+			w.scheduleFate()
 		}
 		w.operate(ctx)
 		_ = pause.For(ctx, w.about(w.Think))
@@ -102,7 +102,7 @@ func over(logs string) func(context.Context, []cache.Holder) (map[cache.Holder]b
 	}
 }
 
-func (w *worker) meetFate() {
+func (w *worker) scheduleFate() {
 	if w.Fate.Fill {
 		w.doomed.Store(true)
 		return

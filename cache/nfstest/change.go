@@ -30,9 +30,9 @@ func (c *client) change(op Op, dirs []*node, do func() ([]wcc, error)) (replied 
 	c.own(dirs...)
 	for i, dir := range dirs {
 		dir.listing = nil
-		c.mourn(dir, err)
+		c.markGone(dir, err)
 		if !replied || !reply[i].after.isDir() {
-			dir.doubt()
+			dir.expire()
 			continue
 		}
 		if !dir.known || !reply[i].before.same(&dir.attr) {
@@ -160,7 +160,7 @@ func (c *client) remove(dir *node, name string, op Op) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err == nil || errors.Is(err, syscall.ENOENT) {
-		target.doubt()
+		target.expire()
 		dir.names[name] = nil
 	}
 	return err
@@ -205,8 +205,8 @@ func (c *client) rename(from *node, old string, to *node, name string) error {
 	if err != nil {
 		return err
 	}
-	moved.doubt()
-	target.doubt()
+	moved.expire()
+	target.expire()
 	delete(to.names, name)
 	if moved != nil && moved != target {
 		to.names[name] = moved

@@ -118,9 +118,9 @@ func (c *client) learn(n *node, a *attributes, began uint64) bool {
 	return true
 }
 
-// doubt has the node's attributes asked for when they are needed next. The
+// expire has the node's attributes asked for when they are needed next. The
 // caller has mu.
-func (n *node) doubt() {
+func (n *node) expire() {
 	if n != nil {
 		n.until = time.Time{}
 	}
@@ -145,9 +145,9 @@ func (c *client) believe(n *node, a *attributes) {
 // fresh reports whether the attributes are believed. The caller has mu.
 func (n *node) fresh() bool { return n.known && time.Now().Before(n.until) }
 
-// mourn drops a node that the server does not have any more, so that its names are looked
+// markGone drops a node that the server does not have any more, so that its names are looked
 // up again, once: a fault StaleHandle leaves them. The caller has mu.
-func (c *client) mourn(n *node, err error) {
+func (c *client) markGone(n *node, err error) {
 	if errors.Is(err, syscall.ESTALE) && !n.gone && !c.faults.strike(StaleHandle, Open) {
 		n.gone = true
 	}
@@ -178,7 +178,7 @@ func (c *client) revalidate(n *node, op Op) (attributes, error) {
 	if err == nil {
 		c.learn(n, &a, began)
 	}
-	c.mourn(n, err)
+	c.markGone(n, err)
 	return a, err
 }
 
@@ -200,6 +200,6 @@ func (c *client) update(n *node, op Op, do func() (attributes, error)) (attribut
 	if err == nil {
 		c.believe(n, &a)
 	}
-	c.mourn(n, err)
+	c.markGone(n, err)
 	return a, err
 }

@@ -97,7 +97,7 @@ func (c *client) ask(dir *node, name string) (n *node, a attributes, err error) 
 	if (err == nil || errors.Is(err, syscall.ENOENT)) && c.learn(dir, &dirAttr, began) {
 		dir.names[name] = n
 	}
-	c.mourn(dir, err)
+	c.markGone(dir, err)
 	return n, a, err
 }
 
@@ -198,6 +198,6 @@ func (c *client) list(dir *node) ([]fuse.DirEntry, error) {
 	if err == nil && c.learn(dir, &a, began) {
 		dir.listing = entries
 	}
-	c.mourn(dir, err)
+	c.markGone(dir, err)
 	return entries, err
 }

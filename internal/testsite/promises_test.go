@@ -79,7 +79,6 @@ func accounted(t *testing.T, s *testsite.Site, name string) []string {
 // I4: an attempt begins at most once, however many jobs Slurm has of it.
 func TestI4SecondJobOfAnAttemptLeavesAndTouchesNothing(t *testing.T) {
 	t.Parallel()
-	need(t)
 	s := own(t, testsite.Options{Config: often("")})
 	bundle := run(t, s, "cpu", "echo once; while [ ! -e go ]; do sleep 0.1; done")
 	first := begun(t, s, bundle)
@@ -179,7 +178,6 @@ func TestI5OrphanIsListedAndJobsOfOthersAreNotTouched(t *testing.T) {
 // ledger.
 func TestI5OldLedgerStopsTheBridgeUntilItIsAccepted(t *testing.T) {
 	t.Parallel()
-	need(t)
 	s := own(t, testsite.Options{Config: often(""), Queues: "[queue.one]\npartition = \"cpu\"\naccount = \"lab\"\nmax_in_flight = 1\n"})
 	waits := "echo once; while [ ! -e go ]; do sleep 0.1; done"
 	first := run(t, s, "one", waits)

@@ -14,7 +14,6 @@ import (
 // I7: a job that an administrator cancels gives the bundle one verdict.
 func TestI7JobCancelledByRootIsOneVerdict(t *testing.T) {
 	t.Parallel()
-	need(t)
 	s := own(t, testsite.Options{Config: often("")})
 	bundle := run(t, s, "cpu", "echo once; sleep 300")
 	job := begun(t, s, bundle)
@@ -32,7 +31,6 @@ func TestI7JobCancelledByRootIsOneVerdict(t *testing.T) {
 // I7, I4: a job that root requeues does not run the command again.
 func TestI7JobRequeuedByRootIsOneVerdict(t *testing.T) {
 	t.Parallel()
-	need(t)
 	s := own(t, testsite.Options{Config: often("")})
 	bundle := run(t, s, "cpu", "echo once; sleep 300")
 	job := begun(t, s, bundle)

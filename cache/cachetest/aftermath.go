@@ -12,8 +12,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/cache"
 )
 
-// calm makes sure that nothing is left of the storm that needs a person.
-func (s *storm) calm() {
+// checkAftermath makes sure that nothing is left of the storm that needs a person.
+func (s *storm) checkAftermath() {
 	c, err := s.open(s.options)
 	if err != nil {
 		s.broken("after the storm: open: %v", err)
@@ -41,7 +41,7 @@ func (s *storm) calm() {
 	for _, content := range s.contents {
 		all.Go(func() error {
 			s.until("every key can be had", func(ctx context.Context) error {
-				err := s.have(ctx, c, content)
+				err := s.getAndCompare(ctx, c, content)
 				if err != nil { // what dead fills have left may take all the room, until a trim sweeps it
 					_, trimErr := c.Trim(ctx, cache.TrimOptions{})
 					err = errors.Join(err, trimErr)
@@ -52,11 +52,11 @@ func (s *storm) calm() {
 		})
 	}
 	_ = all.Wait() // what fails is noted
-	s.empties()
+	s.checkEmptied()
 }
 
-// have gets a content and compares it.
-func (s *storm) have(ctx context.Context, c *cache.Cache, content content) error {
+// getAndCompare gets a content and compares it.
+func (s *storm) getAndCompare(ctx context.Context, c *cache.Cache, content content) error {
 	h := cache.Holder(fmt.Sprint("after-", content.n))
 	path, err := c.Get(ctx, cache.Want{Key: content.key(), Holder: h, Size: content.size}, func(_ context.Context, tmp string) error {
 		_, err := content.make(tmp, fmt.Sprintf("after.%d", content.n), func() error { return nil })
@@ -86,9 +86,9 @@ func (s *storm) open(o cache.Options) (*cache.Cache, error) {
 	return cache.Open(filepath.Join(s.Hosts[0], s.name), o)
 }
 
-// empties trims everything. No file may be left then, whether of a content or
+// checkEmptied trims everything. No file may be left then, whether of a content or
 // of the cache's own: a cache that was used for years would be full of them.
-func (s *storm) empties() {
+func (s *storm) checkEmptied() {
 	o := s.options
 	o.Term, o.Grace = 10*time.Millisecond, 25*time.Millisecond // all processes have ended
 	c, err := s.open(o)
