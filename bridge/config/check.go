@@ -66,6 +66,18 @@ func (c Config) check() error {
 	return nil
 }
 
+// CheckRows refuses a configuration that lacks the queue of a row that is not done: no
+// check-in would report how its bundle ended.
+func (c Config) CheckRows(rows []plan.Row) error {
+	for _, r := range rows {
+		if r.Phase != plan.Done && c.Queue[r.Queue] == nil {
+			return fmt.Errorf("[queue.%s] is gone from the configuration, and bundle %s of it is %s: keep the queue until its bundles have ended",
+				r.Queue, r.Bundle, r.Phase)
+		}
+	}
+	return nil
+}
+
 func (c Config) checkQueues() error {
 	tags, fallback := map[string]string{}, ""
 	for _, name := range c.QueueNames() {

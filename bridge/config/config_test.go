@@ -230,3 +230,16 @@ func TestPasswordFileOfOthersIsRefused(t *testing.T) {
 		t.Errorf("a readable password file: %v", err)
 	}
 }
+
+func TestQueueWithBundlesMayNotBeTakenAway(t *testing.T) {
+	t.Parallel()
+	c := Config{Queue: map[string]*Queue{"cpu": {}}}
+	rows := []plan.Row{{Bundle: "0x1", Queue: "cpu", Phase: plan.Running}, {Bundle: "0x2", Queue: "gpu", Phase: plan.Done}}
+	if err := c.CheckRows(rows); err != nil {
+		t.Errorf("what is done needs no queue: %v", err)
+	}
+	rows[1].Phase = plan.Running
+	if err := c.CheckRows(rows); err == nil || !strings.Contains(err.Error(), "[queue.gpu] is gone") || !strings.Contains(err.Error(), "0x2") {
+		t.Errorf("error %v does not say which queue and why", err)
+	}
+}

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/config"
-	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
@@ -95,19 +94,6 @@ func TestOutagesEndWithTheCodeOfAServerThatDoesNotAnswer(t *testing.T) {
 		if code := program.Code(t.Context(), withExitCode(test.err)); code != test.want {
 			t.Errorf("%v ends with %d, want %d", test.err, code, test.want)
 		}
-	}
-}
-
-func TestQueueWithBundlesMayNotBeTakenAway(t *testing.T) {
-	t.Parallel()
-	c := config.Config{Queue: map[string]*config.Queue{"cpu": {}}}
-	rows := []plan.Row{{Bundle: "0x1", Queue: "cpu", Phase: plan.Running}, {Bundle: "0x2", Queue: "gpu", Phase: plan.Done}}
-	if err := checkQueues(c, rows); err != nil {
-		t.Errorf("what is done needs no queue: %v", err)
-	}
-	rows[1].Phase = plan.Running
-	if err := checkQueues(c, rows); err == nil || !strings.Contains(err.Error(), "[queue.gpu] is gone") || !strings.Contains(err.Error(), "0x2") {
-		t.Errorf("error %v does not say which queue and why", err)
 	}
 }
 

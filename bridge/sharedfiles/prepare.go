@@ -1,0 +1,36 @@
+package sharedfiles
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/cl-slurm/cl-slurm/bridge/config"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+// Prepare makes the directories of the shared disk before a bridge starts, and checks that the
+// server's store can be read where one is configured. rows is how many rows the ledger has.
+//
+// Where the ledger has rows, the directories must exist: else the shared disk is not mounted. The
+// directory of kept results may be absent, because earlier versions did not make it.
+func Prepare(c config.Config, layout spool.Layout, rows int) error {
+	for _, dir := range layout.Directories() {
+		if _, err := os.Stat(dir); err != nil && rows > 0 && dir != layout.KeptDirs() {
+			return fmt.Errorf("the shared directory does not hold the files of the %d bundles in the ledger: is its disk mounted? (%w)", rows, err)
+		}
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return fmt.Errorf("prepare shared directory: %w", err)
+		}
+	}
+	if c.ServerStore == "" {
+		return nil
+	}
+	store, err := os.Open(c.ServerStore)
+	if err == nil {
+		err = store.Close()
+	}
+	if err != nil {
+		return fmt.Errorf("open server_store: %w", err)
+	}
+	return nil
+}
