@@ -191,3 +191,17 @@ func TestRefusalsArePrintedAsCodaLabPrintsThem(t *testing.T) {
 		}
 	}
 }
+
+func TestServerOfOneCommandIsUsedFromTheHomeWorksheet(t *testing.T) {
+	t.Parallel()
+	here := session{Address: "http://here:2900", Worksheet: someUUID}
+	for named, want := range map[string]session{
+		"": here, "http://here:2900/": here, "http://there:2900": {Address: "http://there:2900"},
+	} {
+		c := &cli{state: &stateFile{Sessions: map[string]session{"default": here}}, server: named}
+		c.Getenv = func(string) string { return "" }
+		if got, err := c.session(); err != nil || got != want {
+			t.Errorf("--server %q: %+v, %v", named, got, err)
+		}
+	}
+}

@@ -16,10 +16,11 @@ import (
 const someUUID = "0x391c0ea24a8c49e98e2b9baf6b6d9bc1"
 
 // TestWaitOutlivesTroubleOfTheServer follows a run through a server that is
-// down now and then, and that breaks off in the middle of the output.
+// down now and then, that breaks off in the middle of the output, and that sends
+// less of it than cl asks for, also after the end.
 func TestWaitOutlivesTroubleOfTheServer(t *testing.T) {
 	t.Parallel()
-	const output = "0123456789"
+	const output = "0123456789abcdefghijklmnopqrstuvwxyz"
 	states := []string{"preparing", "down", "running", "running", "down", "finalizing", "down", "ready"}
 	polls, broken := 0, false
 	mux := http.NewServeMux()
