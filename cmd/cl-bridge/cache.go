@@ -117,9 +117,14 @@ func cachePin(p program.Process) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if drop {
+				switch {
+				case drop:
 					err = c.DropPin(ctx, e.Key, e.Private, holder)
-				} else {
+				case job != "": // a job reads this very content, so its pin must not move to a later one
+					_, err = c.Get(ctx, cache.Want{Key: e.Key, Private: e.Private, Holder: holder}, func(context.Context, string) error {
+						return fmt.Errorf("%s has just been removed", e.Key)
+					})
+				default:
 					err = c.Pin(ctx, e.Key, e.Private, holder)
 				}
 				if err != nil {

@@ -128,6 +128,20 @@ func TestEntryPinnedForAJobStaysUntilTheJobHasEnded(t *testing.T) {
 	if out := run("pin"); !strings.Contains(out, "job-") {
 		t.Errorf("cache pin lists %q", out)
 	}
+	// What the job reads stays, also when it is damaged and another content is in use.
+	entries, err := c.Entries(t.Context())
+	if err == nil {
+		err = os.Truncate(entries[0].Path, 0)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := c.Get(t.Context(), cache.Want{Key: entries[0].Key}, func(_ context.Context, tmp string) error { return os.WriteFile(tmp, []byte("data"), 0o600) })
+	run("trim")
+	run("trim")
+	if _, there := os.Stat(entries[0].Path); err != nil || second == entries[0].Path || there != nil {
+		t.Errorf("while the job waits: %v, %v", err, there)
+	}
 	r.slurm.setState(t, id, sbatch.StatePending, sbatch.StateCancelled)
 	run("trim", "--all", "--dry-run")
 	if got := holdersOf(t, c); len(got) != 1 {
