@@ -49,7 +49,8 @@ type Want struct {
 	// to be made.
 	Owner string
 	// Size is what the content will take, in bytes, where that is known
-	// beforehand: without room for it, it is not begun.
+	// beforehand: it counts from the begin of the fill, which waits for room. 0
+	// has it count from its end.
 	Size int64
 	// Resume lets a fill find what an earlier one of the key has left that failed
 	// or was killed.

@@ -173,7 +173,6 @@ func TestTagThatMovedIsNoticedAfterAWhile(t *testing.T) {
 	s := startImages(t)
 	image := s.push("tiny:latest", "one")
 	im := s.images("")
-	im.Remember = time.Minute
 	before, err := s.stage(im, "alice", image)
 	must(t, err)
 	s.push("tiny:latest", "two")
