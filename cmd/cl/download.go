@@ -109,11 +109,13 @@ func receive(ctx context.Context, contents *client.Contents, r io.Reader, final 
 		return fmt.Errorf("download to %s: %w", final, err)
 	}
 	// A rename does not replace a directory.
-	err = os.Rename(final, filepath.Join(tmp, "old"))
+	old := filepath.Join(tmp, "old")
+	err = os.Rename(final, old)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("replace %s: %w", final, err)
 	}
 	if err := os.Rename(whole, final); err != nil {
+		_ = os.Rename(old, final) // if there was one
 		return fmt.Errorf("download to %s: %w", final, err)
 	}
 	return nil
