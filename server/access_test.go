@@ -266,6 +266,10 @@ func TestEdits(t *testing.T) {
 	}
 	edit(map[string]any{"frozen": "2026-11-20T08:00:00"}).ok()
 	edit(map[string]any{"metadata": map[string]any{"name": "no"}}).says(403, "Cannot mutate frozen bundle "+uuid+"(better).")
+	edit(map[string]any{"frozen": nil, "metadata": map[string]any{"data_size": 1 << 40}}).ok()
+	if b := s.bundle("alice", uuid); b.Metadata.Int("data_size") != 1 {
+		t.Errorf("a client set the size to %v", b.Metadata["data_size"])
+	}
 	edit(map[string]any{"frozen": nil}).ok()
 	running := s.dataset("half")
 	s.call("alice", "PATCH", "/bundles", map[string]any{"data": []any{map[string]any{"id": running, "attributes": map[string]any{"frozen": "now"}}}}).

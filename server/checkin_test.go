@@ -188,6 +188,14 @@ func TestGivenBackRunIsHandedOutAgain(t *testing.T) {
 	})
 }
 
+func TestRunThatIsGivenBackAfterItsKillIsKilled(t *testing.T) {
+	t.Parallel()
+	s, w, uuid := claimedRun(t)
+	s.call("alice", http.MethodPost, "/bundle-actions", object("bundle-actions", map[string]string{"type": "kill", "uuid": uuid})).ok()
+	w.checkIn(reportOf(uuid, codalab.StateStaged))
+	s.await(uuid, codalab.StateKilled)
+}
+
 func TestGoneClientGetsNoMessage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -36,6 +36,8 @@ func TestStoredContents(t *testing.T) {
 	s := newSite(t)
 	file, tree := s.upload("a.json", `{"a": 1}`), s.dataset("tree")
 	s.put(tree, "filename=tree.tar.gz&unpack=1", tarGz(t, map[string]string{"sub/f": "1\n2\n3\n4\n5\n", "page.html": "<p>"})).ok()
+	odd := s.dataset("odd")
+	s.put(odd, "filename=odd.tar.gz&unpack=1", tarGz(t, map[string]string{"say \"a\"\n.txt": "a"})).ok()
 	a := s.get("alice", "/bundles/"+file+"/contents/info/").ok()
 	if a.text("data", "name") != file || a.value("data", "size") != 8.0 || a.text("data", "type") != "file" || a.text("data", "resolved_target", "bundle_uuid") != file || a.text("meta", "version") != codalab.Version {
 		t.Errorf("%s", a.body)
@@ -57,6 +59,7 @@ func TestStoredContents(t *testing.T) {
 		{file + "/contents/blob/", map[string]string{"Accept-Encoding": "gzip"}, `{"a": 1}`, map[string]string{"Content-Encoding": "gzip"}},
 		{file + "/contents/blob/", map[string]string{"Range": "bytes=2-3"}, `a"`, nil},
 		{file + "/contents/blob/", map[string]string{"Range": "bytes=100-200", "Accept-Encoding": "gzip"}, ``, nil},
+		{odd + "/contents/blob/say%20%22a%22%0A.txt", nil, "a", map[string]string{"Content-Disposition": `inline; filename="say _a__.txt"`}},
 		{tree + "/contents/blob/sub/f?head=1&tail=1&truncation_text=...", nil, "1\n...5\n", map[string]string{"Content-Type": "text/plain", "Content-Disposition": `inline; filename="f"`}},
 		{tree + "/contents/blob/sub/f?tail=2", map[string]string{"Accept-Encoding": "gzip"}, "4\n5\n", nil},
 		{tree + "/contents/blob/page.html", nil, "<p>", map[string]string{"Content-Type": "text/html", "Content-Security-Policy": "sandbox"}},
@@ -200,6 +203,30 @@ func TestFailedUploadsLeaveNothing(t *testing.T) {
 	if used := s.get("alice", "/user").ok().value("data", "attributes", "disk_used"); used != float64(len("whole")) {
 		t.Errorf("%v bytes used", used)
 	}
+	if n, err := s.store.Sweep(t.Context()); n != 0 || err != nil {
+		t.Errorf("%d directories were left over, %v", n, err)
+	}
+}
+
+// The worker reports the end of its run, also after an upload that failed.
+func TestFailedUploadOfResultsDoesNotEndTheRun(t *testing.T) {
+	t.Parallel()
+	s, _, uuid := claimedRun(t)
+	s.put(uuid, "filename=bundle.tar.gz&finalize_on_failure=1", cut{strings.NewReader("half")}).says(500, "the connection broke")
+	if b := s.bundle("alice", uuid); b.State != codalab.StatePreparing {
+		t.Errorf("state %s", b.State)
+	}
+}
+
+func TestUsedUpQuotaStopsNewBundles(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	count := func(uuid string) answer {
+		return s.call("alice", "PATCH", "/user/increment_disk_used", object("x", map[string]any{"disk_used_increment": 1 << 20, "bundle_uuid": uuid}))
+	}
+	count(s.upload("whole", "x")).says(403, "already finalized")
+	count(s.dataset("half")).ok()
+	s.create("dataset", "more", "", nil).says(400, "Out of disk quota: ")
 }
 
 func TestResultsAreReplacedAtOnce(t *testing.T) {

@@ -93,6 +93,15 @@ func TestRunThatIsKilledMeanwhileIsNotAssigned(t *testing.T) {
 	}
 }
 
+func TestRunDoesNotReadABundleOfAnotherUser(t *testing.T) {
+	t.Parallel()
+	run := store.Bundle{State: codalab.StateCreated, OwnerID: "0xa", Metadata: codalab.Metadata{}, Dependencies: []codalab.Dependency{{ParentUUID: "0x1"}}}
+	stage(&run, []store.Parent{{UUID: "0x1", OwnerID: "0xb", State: codalab.StateReady}})
+	if run.State != codalab.StateFailed || !strings.HasPrefix(run.Metadata.String("failure_message"), "Parent bundles that the bundle's owner may not read: 0x1") {
+		t.Errorf("%s %v", run.State, run.Metadata)
+	}
+}
+
 // A full disk must not lose a run, nor keep a core busy.
 func TestChangeThatCannotBeStoredIsTriedAgainAtTheNextPass(t *testing.T) {
 	t.Parallel()

@@ -30,7 +30,7 @@ func linkedData(t *testing.T) string {
 
 func (s *site) link(path string) string {
 	s.t.Helper()
-	return s.create("alice", "dataset", "set", "", map[string]any{"link_url": path, "link_format": "raw"}).ok().text("data", 0, "id")
+	return s.create("dataset", "set", "", map[string]any{"link_url": path, "link_format": "raw"}).ok().text("data", 0, "id")
 }
 
 func TestLinksAreReadBelowTheirRootsAlone(t *testing.T) {

@@ -211,26 +211,27 @@ func metadata(bundleType, name string, more map[string]any) map[string]any {
 	return m
 }
 
-func (s *site) create(user, bundleType, name, command string, more map[string]any, deps ...codalab.Dependency) answer {
+// create sends a request of alice for a bundle on her home worksheet.
+func (s *site) create(bundleType, name, command string, more map[string]any, deps ...codalab.Dependency) answer {
 	s.t.Helper()
 	attributes := map[string]any{"bundle_type": bundleType, "metadata": metadata(bundleType, name, more), "dependencies": deps}
 	if command != "" {
 		attributes["command"] = command
 	}
-	return s.call(user, http.MethodPost, "/bundles?worksheet="+s.home(user), object("bundles", attributes))
+	return s.call("alice", http.MethodPost, "/bundles?worksheet="+s.home("alice"), object("bundles", attributes))
 }
 
 // run creates a run of alice and returns its identifier.
 func (s *site) run(command string, more map[string]any, deps ...codalab.Dependency) string {
 	s.t.Helper()
-	return s.create("alice", "run", "job", command, more, deps...).ok().text("data", 0, "id")
+	return s.create("run", "job", command, more, deps...).ok().text("data", 0, "id")
 }
 
 // dataset creates a dataset of alice without contents and returns its
 // identifier.
 func (s *site) dataset(name string) string {
 	s.t.Helper()
-	return s.create("alice", "dataset", name, "", nil).ok().text("data", 0, "id")
+	return s.create("dataset", name, "", nil).ok().text("data", 0, "id")
 }
 
 // put sends contents as alice.
