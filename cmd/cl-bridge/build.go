@@ -142,9 +142,9 @@ func imageFiles(c config.Config, links *inputs.Links) *images.Files {
 // those of every host that hold no user's data.
 func hiddenPaths(c config.Config) []string {
 	own := []string{c.Shared, c.PasswordFile, c.Path}
-	for _, dir := range []string{c.ServerStore, c.Cache.Dir} {
-		if dir != "" {
-			own = append(own, dir)
+	for _, path := range []string{c.ServerStore, c.Cache.Dir, c.Image.Logins, c.Image.DockerConfig} {
+		if path != "" {
+			own = append(own, path)
 		}
 	}
 	if !sqldb.IsURL(c.Ledger) {

@@ -13,11 +13,12 @@ import (
 func TestNoBundleMayUseTheBridgesOwnFilesInPlace(t *testing.T) {
 	t.Parallel()
 	c := config.Config{Shared: "/shared", PasswordFile: "/home/ann/password", Path: "/home/ann/bridge.toml", ServerStore: "/store", Ledger: "/home/ann/ledger.db"}
-	c.Cache.Dir = "/cache"
+	c.Cache.Dir, c.Image.Logins, c.Image.DockerConfig = "/cache", "/home/ann/logins", "/home/ann/docker.json"
 	hidden := hiddenPaths(c)
 	for _, path := range []string{
 		"/shared", "/home/ann/password", "/home/ann/bridge.toml", "/store", "/cache", "/proc", "/sys", "/dev", "/run",
 		"/home/ann/ledger.db", "/home/ann/ledger.db-wal", "/home/ann/ledger.db-shm", "/home/ann/ledger.db.lock",
+		"/home/ann/logins", "/home/ann/docker.json",
 	} {
 		if !slices.Contains(hidden, path) {
 			t.Errorf("%s is not among %q", path, hidden)
