@@ -110,7 +110,7 @@ const diskPairs = 3
 // tar's flush to the disk, and with it. The cache always flushes.
 func benchFills(ctx context.Context, dir string) {
 	archive, files := filepath.Join(dir, "archive.tar.gz"), filepath.Join(dir, "tree")
-	size := makeFiles(files, 400, 2<<20)
+	size := makeFiles(files, 200, 2<<20)
 	program(ctx, "tar", "-C", files, "-czf", archive, ".")
 	c := must(cache.Open(filepath.Join(dir, "fills"), cache.Options{}))
 	var ours, tar, flushed []float64
@@ -163,7 +163,7 @@ func (nowhere) UploadContents(_ context.Context, _ string, _ client.UploadOption
 // benchCollection measures the packing of results beside tar c | pigz.
 func benchCollection(ctx context.Context, dir string) {
 	files := filepath.Join(dir, "results")
-	size := makeFiles(files, 400, 2<<20)
+	size := makeFiles(files, 200, 2<<20)
 	collector := &results.Collector{Contents: nowhere{}, Now: time.Now}
 	run := codalab.RunBundle{UUID: "0x00000000000000000000000000000001"}
 	var ours, pigz []float64

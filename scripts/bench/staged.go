@@ -90,10 +90,10 @@ func (s *site) benchShared(ctx context.Context, proxy *countingProxy) {
 	figure{name: "disk/bytes_for_64_jobs", value: float64(bytes) / 1e9, unit: "GB", against: "its_size", base: 1, bar: 1.01}.print()
 }
 
-// benchCold measures runs of an image of 2 GB on a dependency of 5 GB, with an
+// benchCold measures runs of an image of 1 GB on a dependency of 2 GB, with an
 // empty cache.
 func (s *site) benchCold(ctx context.Context, dir string) {
-	s.upload(ctx, "huge", 5*gigabyte)
+	s.upload(ctx, "huge", 2*gigabyte)
 	image, stop := s.serveLargeImage(ctx, dir)
 	defer stop()
 	var held, waited []float64
@@ -130,11 +130,11 @@ func removeAllIn(dir string) {
 	}
 }
 
-// serveLargeImage serves the site's image with one more layer of 2 GB.
+// serveLargeImage serves the site's image with one more layer of 1 GB.
 func (s *site) serveLargeImage(ctx context.Context, dir string) (image string, stop func()) {
 	base := must(remote.Image(must(name.ParseReference(s.Image, name.Insecure)), remote.WithContext(ctx)))
 	check(os.MkdirAll(filepath.Join(dir, "layer/opt"), 0o755))
-	writeRandom(filepath.Join(dir, "layer/opt/weights"), 2*gigabyte)
+	writeRandom(filepath.Join(dir, "layer/opt/weights"), gigabyte)
 	layer := filepath.Join(dir, "layer.tar")
 	program(ctx, "tar", "-C", filepath.Join(dir, "layer"), "-cf", layer, "opt")
 	large := must(mutate.AppendLayers(base, must(tarball.LayerFromFile(layer, tarball.WithCompressionLevel(1)))))
