@@ -19,8 +19,8 @@ import (
 type Options struct {
 	// Size bounds what all contents take together, in bytes, and Quota what
 	// those of one owner take; 0 or nil is no bound. Each is exceeded by at
-	// most one content, not counting those that are being made and whose Want
-	// has no Size.
+	// most one content. A content whose Want has no Size counts only once it
+	// is made.
 	Size  int64
 	Quota func(owner string) int64
 	// High and Low are shares of a bound: trimming begins above High, and

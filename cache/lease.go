@@ -219,7 +219,7 @@ func (l *lease) holds() bool {
 	return context.Cause(l.ctx) == nil && l.trusted()
 }
 
-// trusted is as holds, but stays true when the callers of the fill have left.
+// trusted is like holds, but ignores whether the callers of the fill have left.
 func (l *lease) trusted() bool {
 	return !errors.Is(context.Cause(l.ctx), ErrLost) && time.Since(*l.confirmed.Load()) < l.cache.o.Term //nolint:forbidigo // as in tryLease
 }

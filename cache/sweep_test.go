@@ -96,6 +96,20 @@ func TestUsageAfterATrimIsWithoutTheLeftoversThatItCleared(t *testing.T) {
 	}
 }
 
+// No bridge may be running that trims: then the fill that waits sweeps.
+func TestFillFindsTheRoomThatADeadFillHasLeft(t *testing.T) {
+	t.Parallel()
+	c := openInside(t, t.TempDir(), Options{Size: 100_000, Settle: -1})
+	e, token := c.entry(Key{Kind: "bundle", ID: "another"}, false), newToken()
+	dead := newSize(e.hash, token, 200_000, "")
+	if err := errors.Join(c.makeDir(e.object(token)), c.write(dead), age(e.object(token)), age(c.sizePath(dead.name))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Get(t.Context(), Want{Key: interleavedKey, Size: 50_000}, text("content")); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestDirectoryThatWasHalfMadeForAGroupIsSwept(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

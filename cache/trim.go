@@ -44,6 +44,16 @@ type Trimmed struct {
 // number of processes may call it at once, at any time.
 func (c *Cache) Trim(ctx context.Context, o TrimOptions) (Trimmed, error) {
 	t, err := c.trim(ctx, o, sizeOf{})
+	if err != nil {
+		return t, fmt.Errorf("trim the cache: %w", err)
+	}
+	return t, nil
+}
+
+// trim makes room also for what is wanted, and sweeps if that is due: leftovers count
+// against the bounds.
+func (c *Cache) trim(ctx context.Context, o TrimOptions, want sizeOf) (Trimmed, error) {
+	t, err := c.makeRoom(ctx, o, want)
 	due := false
 	if ctx.Err() == nil {
 		c.sweeps.Do(func() { due = true })
@@ -51,14 +61,10 @@ func (c *Cache) Trim(ctx context.Context, o TrimOptions) (Trimmed, error) {
 	if due {
 		err = errors.Join(err, c.sweep(ctx, &t, o.DryRun))
 	}
-	if err != nil {
-		return t, fmt.Errorf("trim the cache: %w", err)
-	}
-	return t, nil
+	return t, err
 }
 
-// trim makes room also for what is wanted.
-func (c *Cache) trim(ctx context.Context, o TrimOptions, want sizeOf) (t Trimmed, err error) {
+func (c *Cache) makeRoom(ctx context.Context, o TrimOptions, want sizeOf) (t Trimmed, err error) {
 	t.Retired, t.Dropped, t.Swept = []Entry{}, []Pin{}, []string{}
 	w := trimming{Cache: c, TrimOptions: o, Trimmed: &t, want: want}
 	failed, err := w.clear(ctx)

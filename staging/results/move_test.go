@@ -296,8 +296,8 @@ func TestMovedResultsAreOpenedWhereTheyAre(t *testing.T) {
 	}
 }
 
-// After a restore of its database, a server may have a bundle run again whose results were
-// kept, by a bridge that shares the server's disk by now.
+// A bridge kept the results of a bundle. The server's database was then restored, so that the
+// server has the bundle run again. By now the bridge shares the server's disk and moves results.
 func TestMovedResultsSupersedeThoseKeptBefore(t *testing.T) {
 	t.Parallel()
 	for name, crash := range map[string]func(m *moved) error{
