@@ -41,6 +41,7 @@ func (r *attemptRun) reportStatus(ctx context.Context) {
 
 // watchUsage samples what the command uses. It stops the command at its time
 // limit, and at its memory limit where the kernel does not enforce that.
+// Time in which Slurm suspends the job does not count (see runTime).
 func (r *attemptRun) watchUsage(ctx context.Context, m meter, started <-chan int, stop context.CancelCauseFunc) {
 	var root int
 	select {
@@ -48,14 +49,10 @@ func (r *attemptRun) watchUsage(ctx context.Context, m meter, started <-chan int
 	case <-ctx.Done():
 		return
 	}
-	var expired <-chan time.Time
 	limit := timeLimit(r.spec.Seconds)
-	began := time.Now() //nolint:forbidigo // the command's time is the clock's
-	if limit > 0 {
-		timer := time.NewTimer(limit)
-		defer timer.Stop()
-		expired = timer.C
-	}
+	ran := runTime{counted: time.Now()} //nolint:forbidigo // the command's time is the clock's
+	expiry := time.NewTimer(ran.next(limit))
+	defer expiry.Stop()
 	memory := r.spec.MemoryBytes
 	if m.memory.enforces(memory) {
 		memory = 0
@@ -67,8 +64,13 @@ func (r *attemptRun) watchUsage(ctx context.Context, m meter, started <-chan int
 		case <-ctx.Done():
 			return
 		case root = <-started: // a second runtime was tried
-		case now := <-expired:
-			stop(&limitError{timeSentence(now.Sub(began), limit)})
+		case <-expiry.C:
+			ran.count(time.Now()) //nolint:forbidigo // as above
+			if ran.total < limit {
+				expiry.Reset(ran.next(limit))
+			} else {
+				stop(&limitError{timeSentence(ran.total, limit)})
+			}
 		case <-tick.C:
 			s := m.read(root)
 			r.usage.addSample(s)
@@ -79,11 +81,38 @@ func (r *attemptRun) watchUsage(ctx context.Context, m meter, started <-chan int
 	}
 }
 
-// timeLimit is a specification's limit; 0 means none.
+// runTime is how long a command has run. Slurm suspends a job by stopping its
+// processes, the worker's too (slurm.conf(5): PreemptMode, SUSPEND), and no clock
+// leaves out the time in which a process was stopped. So the worker counts the time
+// in parts of a second: a part that took twice as long was a stop, and counts as a
+// second.
+type runTime struct {
+	total   time.Duration
+	counted time.Time // when the last part ended
+}
+
+const runTimePart = time.Second
+
+// next is how long the next part is.
+func (r *runTime) next(limit time.Duration) time.Duration {
+	return min(runTimePart, limit-r.total)
+}
+
+// count ends a part.
+func (r *runTime) count(now time.Time) {
+	part := now.Sub(r.counted)
+	if part >= 2*runTimePart {
+		part = runTimePart
+	}
+	r.total += part
+	r.counted = now
+}
+
+// timeLimit is a specification's limit. Where it has none, no job runs that long.
 func timeLimit(seconds float64) time.Duration {
-	const longest = 100 * 365 * 24 * 3600 // no job runs that long
+	const longest = 100 * 365 * 24 * 3600
 	if !(seconds > 0) || seconds > longest {
-		return 0
+		seconds = longest
 	}
 	return time.Duration(seconds * float64(time.Second))
 }

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+// A command with this time limit is suspended for so long; a worker that counts suspended time
+// stops it after the limit alone.
+const (
+	suspendLimit = 3 * time.Second
+	suspendFor   = 2200 * time.Millisecond
+)
+
+func prepareSuspended(t *testing.T) *execution {
+	t.Helper()
+	return prepare(t, "echo ready > began; sleep 1000", func(_ string, s *spool.Spec) { s.Seconds = suspendLimit.Seconds() })
+}
+
+// checkSuspended checks that the command was stopped, and not before its limit and the time of its
+// suspension had passed. Up to a second of that counts.
+func (x *execution) checkSuspended(exit spool.Exit) {
+	x.t.Helper()
+	if exit.Cause != spool.CauseLimit || !strings.HasPrefix(exit.Failure, "Time limit exceeded. (Container uptime 3.") {
+		x.t.Errorf("%+v", exit)
+	}
+	if lived := exit.CommandEnded.Sub(exit.CommandStarted); lived < suspendLimit+suspendFor-time.Second {
+		x.t.Errorf("the command was stopped after %v, with its suspension", lived)
+	}
+}
+
+func TestSuspendedTimeDoesNotCount(t *testing.T) {
+	t.Parallel()
+	x := prepareSuspended(t).start()
+	x.awaitCommand()
+	must(t, x.cmd.Process.Signal(syscall.SIGSTOP))
+	time.Sleep(suspendFor)
+	must(t, x.cmd.Process.Signal(syscall.SIGCONT))
+	_, exit := x.wait()
+	x.checkSuspended(exit)
+}
+
+func TestTimeInWhichSlurmSuspendsAJobDoesNotCount(t *testing.T) {
+	t.Parallel()
+	testenv.Slurm(t)
+	x := prepareSuspended(t)
+	job := x.allocate("--mem=120M")
+	x.awaitCommand()
+	x.control("suspend", job)
+	x.await("the job is suspended", func() bool {
+		return strings.TrimSpace(x.slurm("", "squeue", "-a", "-h", "-o", "%T", "-j", job)) == "SUSPENDED"
+	})
+	time.Sleep(suspendFor)
+	x.control("resume", job)
+	x.checkSuspended(x.recorded(job))
+}
+
+// control runs scontrol as the cluster's administrator, who alone may suspend a job.
+func (x *execution) control(args ...string) {
+	x.t.Helper()
+	cluster := testenv.Slurm(x.t)
+	cmd := exec.Command(filepath.Join(cluster.Bin, "scontrol"), args...)
+	cmd.Env = []string{"SLURM_CONF=" + cluster.Conf}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		x.t.Fatalf("scontrol %q: %v: %s", args, err, out)
+	}
+}
