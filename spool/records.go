@@ -53,6 +53,9 @@ type Spec struct {
 	MemoryBytes int64   `json:"memory_bytes"`
 	DiskBytes   int64   `json:"disk_bytes"`
 	Seconds     float64 `json:"seconds"`
+	// KillSeconds is the time from the TERM that stops the command until the KILL; 0
+	// means package container's default.
+	KillSeconds float64 `json:"kill_seconds,omitempty"`
 	Network     bool    `json:"network"`
 	// Scratch is a directory on the node's own disk.
 	Scratch string `json:"scratch"`

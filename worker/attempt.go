@@ -174,6 +174,7 @@ func (r *attemptRun) prepare() (c container.Container, err error) {
 		Dir:          home,
 		Network:      r.spec.Network,
 		Scratch:      r.scratch.dir,
+		Grace:        time.Duration(max(r.spec.KillSeconds, 0) * float64(time.Second)),
 	}
 	err = openFiles(root, r.spec.Inputs, &c)
 	return c, err

@@ -73,7 +73,7 @@ func (r *attemptRun) makeLinks(links []link) (err error) {
 }
 
 // copyGrace bounds the copying of a local working directory after TERM. copyGrace and the
-// two seconds that the command has between TERM and KILL must together be shorter than the
+// time that the command has between TERM and KILL must together be shorter than the
 // site's KillWait.
 const copyGrace = 10 * time.Second
 

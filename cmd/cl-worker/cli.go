@@ -35,8 +35,8 @@ disk. The batch script of a bundle's job ends with:
 
 It writes exit.json beside SPEC once results on the node's own disk are copied to
 the shared one. On TERM, INT and HUP it sends TERM to the bundle's command, and
-KILL to remaining processes two seconds later; it then copies results for at most
-ten seconds. It ignores USR1.
+KILL to remaining processes later: after SPEC's kill_seconds, or two seconds. It then
+copies results for at most ten seconds. It ignores USR1.
 
 Exit codes, which sacct shows:
   0      the command succeeded

@@ -129,6 +129,21 @@ func TestCancelledJobLeavesPartialResultsAndAnExitRecord(t *testing.T) {
 	}
 }
 
+// At a preemption with send_user_signal Slurm signals the batch script alone, as scancel --batch does.
+func TestCommandHasItsGraceAfterTERM(t *testing.T) {
+	t.Parallel()
+	testenv.Slurm(t)
+	x := prepare(t, "trap 'sleep 2.5; echo saved > checkpoint; exit 5' TERM; echo ready > began; while :; do sleep 0.05; done",
+		func(_ string, s *spool.Spec) { s.KillSeconds = 60 })
+	job := x.allocate("--mem=120M")
+	x.awaitCommand()
+	x.slurm("", "scancel", "--batch", "--signal=TERM", job)
+	exit := x.recorded(job)
+	if !exit.Terminated || exit.ExitCode == nil || *exit.ExitCode != 5 || x.file("checkpoint") != "saved\n" {
+		t.Errorf("%+v, checkpoint %q", exit, x.file("checkpoint"))
+	}
+}
+
 func TestJobThatAsksForApptainerIsAsAnyOther(t *testing.T) {
 	t.Parallel()
 	testenv.Slurm(t)
