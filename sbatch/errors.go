@@ -133,12 +133,10 @@ func classify(stderr string, exit int) (refused, retry bool) {
 		}
 		return false, false
 	}
+	if exit == 255 && parserLine.MatchString(stderr) {
+		return true, false
+	}
 	for _, line := range ownLine.FindAllStringSubmatch(stderr, -1) {
-		// 255 is the status of sbatch's option parser, and also of an ssh
-		// that lost its connection in a site's wrapper.
-		if exit == 255 {
-			return true, false
-		}
 		for _, o := range localRefusals {
 			if strings.HasPrefix(line[1], o) {
 				return true, false
@@ -148,9 +146,17 @@ func classify(stderr string, exit int) (refused, retry bool) {
 	return false, false
 }
 
-// ownLine matches a line that sbatch wrote itself. getopt(3) names the program by
-// its path.
-var ownLine = regexp.MustCompile(`(?m)^(?:/\S*/)?sbatch: (?:error: )?(.*)$`)
+// parserLine matches a line in which sbatch refuses an option, before it asks the controller: by
+// getopt(3), which names the program by its path, or by Slurm's src/common/slurm_opt.c. Its exit
+// status is then 255. That is also the status of an ssh that lost its connection in a site's
+// wrapper, perhaps after the submission. So any other line, such as that of a site's plugin, is
+// no refusal.
+var parserLine = regexp.MustCompile(`(?m)^(?:/\S*/)?sbatch: (?:` +
+	`unrecognized option '|invalid option -- '|option '[^']*' (?:is ambiguous|requires an argument|doesn't allow an argument)` +
+	`|error: (?:[Ii]nvalid --|--[ug]id only permitted|Rejecting --|Priority must be |"[^"]*" is not a valid node count))`)
+
+// ownLine matches a line that sbatch wrote itself.
+var ownLine = regexp.MustCompile(`(?m)^sbatch: (?:error: )?(.*)$`)
 
 // limitLine matches a line with only the name of the limit that a refused submission
 // would have exceeded.

@@ -108,3 +108,32 @@ func TestRecordedRefusals(t *testing.T) {
 		}
 	}
 }
+
+// A site's wrapper runs sbatch by ssh, whose own exit status is 255. If the connection breaks, the
+// submission may have succeeded, whatever plugins of the site have printed before.
+func TestBrokenWrapperAfterAPluginsLineIsNoRefusal(t *testing.T) {
+	t.Parallel()
+	for _, stderr := range []string{
+		"sbatch: hello\n",
+		"sbatch: hello\nConnection to login1 closed by remote host.\n",
+		"sbatch: error: lua: no project is named, using the default\nclient_loop: send disconnect: Broken pipe\n",
+		"sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying\n",
+		"/opt/slurm/bin/sbatch: option names are checked\n",
+		"ssh: connect to host login1 port 22: Connection refused\n",
+	} {
+		if refused, _ := classify(stderr, 255); refused {
+			t.Errorf("%q is taken for a refusal", stderr)
+		}
+	}
+	for _, stderr := range []string{
+		"sbatch: hello\nsbatch: error: Invalid --mem specification\n",
+		"sbatch: error: --uid only permitted by root user\n",
+		"sbatch: error: invalid --profile=x option\n",
+		"/usr/bin/sbatch: option '--mem' requires an argument\nTry \"sbatch --help\" for more information\n",
+		"sbatch: option '--ex' is ambiguous; possibilities: '--exclude' '--exclusive'\nsbatch: error: Try \"sbatch --help\" for more information\n",
+	} {
+		if refused, retry := classify(stderr, 255); !refused || retry {
+			t.Errorf("%q: refused %v, retry %v, want a final refusal", stderr, refused, retry)
+		}
+	}
+}
