@@ -96,10 +96,11 @@ func positive(n int64) string {
 // where there are several. A site's wrappers print other lines around it.
 var jobLine = regexp.MustCompile(`(?m)^(\d+)(;\S+)?$`)
 
-// sbatch is the command that submits a request.
+// sbatch is the command that submits a request. The options come before those of the request, the
+// last of which may lack its argument.
 func (c *Client) sbatch(r Request, options ...string) command.Command {
 	return command.Command{
-		Args:  slices.Concat([]string{c.program("sbatch")}, r.Args(), options),
+		Args:  slices.Concat([]string{c.program("sbatch")}, options, r.Args()),
 		Env:   c.environment(),
 		Stdin: strings.NewReader(r.Script),
 	}

@@ -227,6 +227,16 @@ func TestCancelOfAPurgedJobIsNoError(t *testing.T) {
 	}
 }
 
+// getopt(3) takes the next word for the argument of an option that needs one.
+func TestOptionWithoutItsArgumentMakesNoSubmissionOfATry(t *testing.T) {
+	t.Parallel()
+	bin := programs(t, map[string]string{"sbatch": `for o; do [ "$last" = --mail-user ] && o=argument; [ "$o" = --test-only ] && exit 0; last=$o; done; echo 'it was submitted' >&2; exit 1`})
+	r := Request{Name: "x", Extra: []string{"--mail-user"}, Script: "#!/bin/sh\n"}
+	if err := (&Client{Bin: bin}).Try(t.Context(), r); err != nil {
+		t.Error(err)
+	}
+}
+
 // An id counts only if exactly one line has its form, whatever other lines there are.
 func FuzzSubmitAnswer(f *testing.F) {
 	f.Add("42\n", "sbatch: error: Batch job submission failed: Invalid qos specification\n", 1)

@@ -7,7 +7,6 @@ import (
 	"os/user"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
@@ -124,11 +123,6 @@ func (q Queue) check(name string) error {
 	}
 	if err := q.Architecture.Check(); err != nil {
 		return fmt.Errorf("architecture: %w", err)
-	}
-	for _, option := range q.SbatchOptions {
-		if !strings.HasPrefix(option, "--") {
-			return fmt.Errorf("sbatch_options: %q: want options such as \"--licenses=matlab\"", option)
-		}
 	}
 	return nil
 }

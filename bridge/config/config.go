@@ -146,7 +146,7 @@ type Queue struct {
 	Results        spool.Results   `toml:"results"`
 	DefaultImage   string          `toml:"default_image"`
 	Architecture   Architecture    `toml:"architecture"`
-	SbatchOptions  []string        `toml:"sbatch_options"`
+	SbatchOptions  []SbatchOption  `toml:"sbatch_options"`
 }
 
 // DefaultLowWater is the low water where the file names none. The second bound is for
@@ -171,10 +171,18 @@ func (c Config) Plan() map[string]plan.Queue {
 			CPUImage:     cmp.Or(q.DefaultImage, c.Image.DefaultCPU),
 			GPUImage:     cmp.Or(q.DefaultImage, c.Image.DefaultGPU),
 			Architecture: string(q.Architecture.Foreign()),
-			Extra:        q.SbatchOptions,
+			Extra:        q.sbatchOptions(),
 		}
 	}
 	return queues
+}
+
+func (q Queue) sbatchOptions() []string {
+	var options []string
+	for _, o := range q.SbatchOptions {
+		options = append(options, o.Text)
+	}
+	return options
 }
 
 func (q Queue) tag(name string) string { return cmp.Or(q.Tag, name) }

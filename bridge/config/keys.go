@@ -174,6 +174,6 @@ func queueKeys() []Key {
 		{Name: "queue.NAME.results", Type: Text, Default: `"upload"`, Meaning: "`upload` or `keep`: whether results go to the server ([Results that stay](operators.md#results-that-stay))."},
 		{Name: "queue.NAME.default_image", Type: Text, Otherwise: "`image.default_cpu`, `image.default_gpu`", Meaning: "The image of the queue's bundles that name none."},
 		{Name: "queue.NAME.architecture", Type: Text, Otherwise: "that of the bridge's host", Meaning: "The architecture of the queue's nodes, its images and its `cl-worker`: `amd64` or `arm64`, also as `x86_64` or `aarch64`; `ppc64le`, `riscv64`, `s390x`."},
-		{Name: "queue.NAME.sbatch_options", Type: List, Otherwise: none, Meaning: "Further options of sbatch, such as `[\"--licenses=matlab\"]`."},
+		{Name: "queue.NAME.sbatch_options", Type: List, Otherwise: none, Meaning: "Further options of sbatch, such as `[\"--licenses=matlab\"]`. Options that the bridge sets itself or that have a key, such as `--job-name`, `--requeue` or `--partition`, are refused."},
 	}
 }
