@@ -85,7 +85,7 @@ func bridgeKeys() []Key {
 		{Name: "name", Type: Text, Otherwise: "`<user>-<host>`", Meaning: "The name of the bridge. The server sees a worker `<name>-<queue>` for each queue."},
 		{Name: "shared", Type: Text, Otherwise: required, Meaning: "A directory that this host and the compute nodes see at the same path.", Comment: "this host and the compute nodes see it at the same path"},
 		{Name: "server_store", Type: Text, Otherwise: "bundle contents travel over the network", Meaning: "The server's own store, where the server, this host and the nodes share its disk ([A disk shared with the server](operators.md#a-disk-shared-with-the-server))."},
-		{Name: "ledger", Type: Text, Otherwise: "`$XDG_STATE_HOME/cl-bridge/ledger.db`", Meaning: "The ledger: an SQLite file on a local disk, or `postgres://…`. The flag `--ledger` overrides it ([The ledger](operators.md#the-ledger))."},
+		{Name: "ledger", Type: Text, Otherwise: "`$XDG_STATE_HOME/cl-bridge/ledger.db`", Meaning: "The ledger: an SQLite file on a disk of this host, or `postgres://…`. The bridge refuses a file on a network file system. The flag `--ledger` overrides it ([The ledger](operators.md#the-ledger)).", Comment: "on a disk of this host, because your home is on other hosts too"},
 		{Name: "worker", Type: Text, Otherwise: "beside `cl-bridge`", Meaning: "The program `cl-worker` that the bridge copies to the shared directory."},
 		{Name: "disk_settle", Type: Time, Default: `"10s"`, Meaning: "How long the shared disk may take to show the bridge what a node wrote. It has to be above the attribute cache of the disk's mount (`acregmax`, `acdirmax`)."},
 		{Name: "keep_after_ack", Type: Time, Default: `"1d"`, Meaning: "How long results stay on the shared disk after the server has acknowledged them."},

@@ -45,10 +45,10 @@ type LedgerFound struct {
 	Err error
 	// Running is set while a bridge works on it.
 	Running bool
-	// Unwritable is why its file could not be made. Network names the network
-	// file system that its file is on. A database has neither.
+	// Unwritable is why its file could not be made. InMemory is set if its file is on a file
+	// system that is gone when this host restarts. A database has neither.
 	Unwritable error
-	Network    string
+	InMemory   bool
 }
 
 // Ledger judges the ledger.
@@ -72,8 +72,8 @@ func Ledger(l LedgerFound) Check {
 	default:
 		found = name + " can be read"
 	}
-	if l.Network != "" {
-		return warning("ledger", found+", on "+l.Network, "name a file on a disk of this host as ledger: SQLite's locks are not to be trusted there")
+	if l.InMemory {
+		return warning("ledger", found+", in memory: it is gone when this host restarts", "name a file on a disk of this host as ledger, or a database")
 	}
 	return ok("ledger", "%s", found)
 }
@@ -114,7 +114,7 @@ func (e *Examination) ledger(ctx context.Context) Check {
 	}
 	if !sqldb.IsURL(where) {
 		dir := nearestDir(filepath.Dir(where))
-		found.Network = diskspace.Network(dir)
+		found.InMemory = diskspace.InMemory(dir)
 		if errors.Is(found.Err, ledger.ErrAbsent) {
 			found.Unwritable = Writable(dir)
 		}

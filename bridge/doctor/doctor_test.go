@@ -179,11 +179,11 @@ func TestLedgerIsJudgedByItsPlace(t *testing.T) {
 		{doctor.LedgerFound{Where: file, Err: absent}, "ok ledger: /l/ledger.db is made when the bridge starts; "},
 		{doctor.LedgerFound{Where: database, Err: absent}, "ok ledger: postgres://h/bridge answers; the bridge makes its tables there; "},
 		{
-			doctor.LedgerFound{Where: file, Network: "NFS"},
-			"warning ledger: /l/ledger.db can be read, on NFS; name a file on a disk of this host as ledger: SQLite's locks are not to be trusted there",
+			doctor.LedgerFound{Where: file, InMemory: true},
+			"warning ledger: /l/ledger.db can be read, in memory: it is gone when this host restarts; name a file on a disk of this host as ledger, or a database",
 		},
 		{
-			doctor.LedgerFound{Where: file, Err: absent, Network: "NFS", Unwritable: errors.New("write to it: permission denied")},
+			doctor.LedgerFound{Where: file, Err: absent, Unwritable: errors.New("write to it: permission denied")},
 			"failed ledger: /l/ledger.db cannot be made: write to it: permission denied; name another file as ledger, on a disk of this host",
 		},
 		{doctor.LedgerFound{Where: database, Err: away}, "failed ledger: " + away.Error() + "; docs/operators.md, The ledger"},

@@ -18,7 +18,8 @@
 //
 // # Places
 //
-// The SQLite file belongs on a local disk. A PostgreSQL server serves many bridges, each of which
+// The SQLite file belongs on a disk of one host: Open, OpenToRead, Lock and MakeRoom refuse
+// network file systems with ErrNetwork. A PostgreSQL server serves many bridges, each of which
 // has a schema of its own (search_path in the URL, or the schema named as the user) or a database
 // of its own.
 package ledger
@@ -62,6 +63,9 @@ type Ledger struct {
 // database (postgres://…), and makes the file or the tables if they are missing. See sqldb.Open
 // for the forms of a path and a URL. The caller closes the ledger.
 func Open(ctx context.Context, where string) (*Ledger, error) {
+	if err := CheckPlace(where); err != nil {
+		return nil, err
+	}
 	files, err := fs.Sub(migrations, "migrations")
 	if err != nil {
 		return nil, fmt.Errorf("open ledger: %w", err)
@@ -129,6 +133,9 @@ func (l *Ledger) Raise(ctx context.Context, generation int64) error {
 // Lock locks the ledger at where for one bridge, until release is called or the program ends;
 // see sqldb.Lock. It fails if another bridge has the lock.
 func Lock(ctx context.Context, where string) (release func(), err error) {
+	if err := CheckPlace(where); err != nil {
+		return nil, err
+	}
 	release, err = sqldb.Lock(ctx, where)
 	if errors.Is(err, sqldb.ErrLocked) {
 		return nil, fmt.Errorf("lock ledger %s: another cl-bridge works on it", sqldb.Name(where))

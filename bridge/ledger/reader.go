@@ -27,6 +27,9 @@ type Reader struct {
 // writes it. It changes nothing. It fails with ErrAbsent if no bridge has made a ledger there.
 // The caller closes the reader.
 func OpenToRead(ctx context.Context, where string) (*Reader, error) {
+	if err := CheckPlace(where); err != nil {
+		return nil, err
+	}
 	files, err := fs.Sub(migrations, "migrations")
 	if err != nil {
 		return nil, fmt.Errorf("open ledger: %w", err)

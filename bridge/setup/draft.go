@@ -11,6 +11,8 @@ import (
 // draft is a configuration that is about to be written.
 type draft struct {
 	Server, User, PasswordFile, Shared string
+	// Ledger is empty where the usual place is on a disk of this host.
+	Ledger string
 	// SlurmBin and SlurmConf are empty where Slurm is in its usual places.
 	SlurmBin, SlurmConf string
 	// NoAccounting is set where sacct does not work.

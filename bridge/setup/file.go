@@ -37,6 +37,9 @@ func (d draft) text() string {
 	b.text("user", d.User)
 	b.text("password_file", d.PasswordFile)
 	b.text("shared", d.Shared)
+	if d.Ledger != "" {
+		b.text("ledger", d.Ledger)
+	}
 	if d.LowWater != "" {
 		b.text("low_water", d.LowWater)
 	}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/doctor"
+	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 	"github.com/cl-slurm/cl-slurm/internal/diskspace"
 	"github.com/cl-slurm/cl-slurm/sbatch"
@@ -32,7 +33,9 @@ import (
 type Options struct {
 	// Path is the file to write, UsualPath the one that commands read without --config.
 	Path, UsualPath string
-	Server, User    string
+	// UsualLedger is the ledger of a configuration that names none.
+	UsualLedger  string
+	Server, User string
 	// PasswordFile has the password and stays where it is.
 	PasswordFile string
 	Shared       string
@@ -112,6 +115,9 @@ func (s *session) run(ctx context.Context) error {
 	}
 	if err := s.defaultQueue(ctx); err != nil {
 		return err
+	}
+	if errors.Is(ledger.CheckPlace(s.UsualLedger), ledger.ErrNetwork) {
+		s.draft.Ledger = ledger.LocalPlace()
 	}
 	s.draft.NoAccounting = doctor.TryAccounting(ctx, slurm, s.Now()) != nil
 	return s.write(path)

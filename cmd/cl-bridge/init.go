@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/setup"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 )
@@ -32,6 +33,9 @@ func initCommand(p program.Process) *cobra.Command {
 				return err
 			}
 			o.Path, o.UsualPath = cmp.Or(o.Path, usual), usual
+			if o.UsualLedger, err = ledgerPlace(p, config.Config{}, ""); err != nil {
+				return err
+			}
 			err = setup.Run(cmd.Context(), o)
 			var wrong *setup.UsageError
 			if errors.As(err, &wrong) {

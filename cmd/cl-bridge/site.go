@@ -87,12 +87,16 @@ func (s *site) readConfig() (err error) {
 func (s *site) print(found any, text string) error { return s.Print(s.json, found, text) }
 
 // withExitCode gives ExitTransient to an error that has no exit code and that may pass: the
-// ledger's database, Slurm or a registry did not answer.
+// ledger's database, Slurm or a registry did not answer. It gives ExitUsage to a ledger in a
+// place that has to be changed.
 func withExitCode(err error) error {
 	var coded *program.Error
 	var failed interface {
 		error
 		Transient() bool
+	}
+	if !errors.As(err, &coded) && errors.Is(err, ledger.ErrNetwork) {
+		return program.Usage(err)
 	}
 	if err == nil || errors.As(err, &coded) || !errors.As(err, &failed) || !failed.Transient() {
 		return err
@@ -187,10 +191,8 @@ func openToJudge(ctx context.Context, where string) (*ledger.Reader, error) {
 
 // takeLedger locks and opens the ledger: only one bridge may work on it.
 func takeLedger(ctx context.Context, where string) (book *ledger.Ledger, release func(), err error) {
-	if !sqldb.IsURL(where) {
-		if err := os.MkdirAll(filepath.Dir(where), 0o700); err != nil {
-			return nil, nil, fmt.Errorf("make room for the ledger: %w", err)
-		}
+	if err := ledger.MakeRoom(where); err != nil {
+		return nil, nil, err
 	}
 	unlock, err := ledger.Lock(ctx, where)
 	if err != nil {

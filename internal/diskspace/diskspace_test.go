@@ -20,3 +20,17 @@ func TestDiskOfAnExistingPathIsMeasured(t *testing.T) {
 		t.Errorf("a path that is not there: %v", err)
 	}
 }
+
+func TestLocalDiskIsNoNetworkAndMemoryIsKnown(t *testing.T) {
+	t.Parallel()
+	for path, want := range map[string]struct {
+		network string
+		memory  bool
+	}{
+		t.TempDir(): {}, "/dev/shm": {memory: true}, "/there/is/none": {},
+	} {
+		if network, memory := diskspace.Network(path), diskspace.InMemory(path); network != want.network || memory != want.memory {
+			t.Errorf("%s: network %q, in memory %v; want %+v", path, network, memory, want)
+		}
+	}
+}

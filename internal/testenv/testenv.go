@@ -228,6 +228,25 @@ func FUSE(tb testing.TB) {
 	need(tb, fuse, errors.Join(err, device.Close()))
 }
 
+// NetworkDisk mounts a disk that counts as a network's, an empty and read-only one of FUSE,
+// and returns its root. The disk goes when the test ends.
+func NetworkDisk(tb testing.TB) string {
+	tb.Helper()
+	FUSE(tb)
+	dir := tb.TempDir()
+	files, image, root := filepath.Join(dir, "files"), filepath.Join(dir, "image"), filepath.Join(dir, "root")
+	must(tb, errors.Join(os.Mkdir(files, 0o700), os.Mkdir(root, 0o700)))
+	for _, args := range [][]string{{"mksquashfs", files, image, "-quiet", "-no-progress"}, {"squashfuse", image, root}} {
+		out, err := exec.CommandContext(tb.Context(), args[0], args[1:]...).CombinedOutput() //nolint:gosec // they are above
+		if err != nil {
+			err = fmt.Errorf("%s: %w\n%s", args[0], err, out)
+		}
+		need(tb, fuse, err)
+	}
+	tb.Cleanup(func() { must(tb, syscall.Unmount(root, syscall.MNT_DETACH)) }) // its program ends with it
+	return root
+}
+
 func lack(tb testing.TB, required, name string, err error) {
 	tb.Helper()
 	names := strings.Split(required, ",")

@@ -1,0 +1,80 @@
+package ledger
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"syscall"
+
+	"github.com/cl-slurm/cl-slurm/internal/diskspace"
+	"github.com/cl-slurm/cl-slurm/internal/sqldb"
+)
+
+// ErrNetwork means that an SQLite file would be on a network file system. There its locks may
+// hold on one host only, and its side file of shared memory never works between hosts
+// (https://www.sqlite.org/wal.html), so a command on another host could damage it.
+var ErrNetwork = errors.New("SQLite's files are not safe on a disk that other hosts use too")
+
+// LocalPlace returns a place for this user's ledger on this host's own disk, for a home that
+// is on a network file system.
+func LocalPlace() string {
+	name := strconv.Itoa(os.Getuid())
+	if me, err := user.Current(); err == nil {
+		name = me.Username
+	}
+	return filepath.Join("/var/tmp", "cl-bridge-"+name, "ledger.db")
+}
+
+// CheckPlace returns an error that wraps ErrNetwork, and names better places, if where is the
+// path of an SQLite file on a network file system. The file and its directory need not exist.
+func CheckPlace(where string) error {
+	if sqldb.IsURL(where) {
+		return nil
+	}
+	path, err := filepath.Abs(where)
+	if err != nil {
+		return fmt.Errorf("find ledger: %w", err)
+	}
+	network := diskspace.Network(nearest(path))
+	if network == "" {
+		return nil
+	}
+	return fmt.Errorf("ledger %s is on %s: %w; set ledger = %q, on a disk of this host, or a postgres://… in the configuration, and move a ledger that is there already while no bridge runs",
+		where, network, ErrNetwork, LocalPlace())
+}
+
+// nearest returns path, or the nearest path above it that exists.
+func nearest(path string) string {
+	for {
+		if _, err := os.Stat(path); err == nil || filepath.Dir(path) == path {
+			return path
+		}
+		path = filepath.Dir(path)
+	}
+}
+
+// MakeRoom makes the directory of a ledger's file, for this user alone. It refuses the
+// directory of another user, who could put files of their own there.
+func MakeRoom(where string) error {
+	if sqldb.IsURL(where) {
+		return nil
+	}
+	if err := CheckPlace(where); err != nil {
+		return err
+	}
+	dir := filepath.Dir(where)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("make room for the ledger: %w", err)
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return fmt.Errorf("make room for the ledger: %w", err)
+	}
+	if owner, ok := info.Sys().(*syscall.Stat_t); ok && owner.Uid != 0 && int(owner.Uid) != os.Geteuid() {
+		return fmt.Errorf("make room for the ledger: the directory %s belongs to another user", dir)
+	}
+	return nil
+}

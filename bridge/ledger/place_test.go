@@ -1,0 +1,56 @@
+package ledger_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/cl-slurm/cl-slurm/bridge/ledger"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
+)
+
+func TestFileOnANetworkFileSystemIsRefusedAndAnotherPlaceIsNamed(t *testing.T) {
+	t.Parallel()
+	root := testenv.NetworkDisk(t)
+	for _, where := range []string{filepath.Join(root, "ledger.db"), filepath.Join(root, "not", "yet", "ledger.db")} {
+		for what, use := range map[string]func() error{
+			"open":         func() error { _, err := ledger.Open(t.Context(), where); return err },
+			"open to read": func() error { _, err := ledger.OpenToRead(t.Context(), where); return err },
+			"lock":         func() error { _, err := ledger.Lock(t.Context(), where); return err },
+			"make room":    func() error { return ledger.MakeRoom(where) },
+		} {
+			err := use()
+			if !errors.Is(err, ledger.ErrNetwork) {
+				t.Errorf("%s %s: %v, want ErrNetwork", what, where, err)
+				continue
+			}
+			for _, want := range []string{where, "FUSE", `ledger = "/var/tmp/cl-bridge-`, "postgres://"} {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("%s: no %q in %q", what, want, err)
+				}
+			}
+		}
+	}
+}
+
+func TestDirectoryOfAnotherUserIsRefused(t *testing.T) {
+	t.Parallel()
+	testenv.Root(t)
+	dir := filepath.Join(t.TempDir(), "cl-bridge-ann")
+	if err := errors.Join(os.Mkdir(dir, 0o700), os.Chown(dir, 4242, 4242)); err != nil {
+		t.Fatal(err)
+	}
+	where := filepath.Join(dir, "ledger.db")
+	if err := ledger.MakeRoom(where); err == nil || !strings.Contains(err.Error(), "belongs to another user") {
+		t.Errorf("room in another user's directory: %v", err)
+	}
+	mine := filepath.Join(t.TempDir(), "a", "b", "ledger.db")
+	if err := ledger.MakeRoom(mine); err != nil {
+		t.Error(err)
+	}
+	if info, err := os.Stat(filepath.Dir(mine)); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("%v, %v: want a directory of mode 700", info, err)
+	}
+}
