@@ -20,17 +20,14 @@ type cgroup struct {
 }
 
 // findCgroup finds the job's cgroup for a controller, given the texts of
-// /proc/self/cgroup and /proc/self/mountinfo (cgroups(7), proc(5)). Slurm's
-// plugins put the job's id in the path; a cgroup without it may hold other
-// processes too and is ignored.
+// /proc/self/cgroup and /proc/self/mountinfo (cgroups(7), proc(5)). One level of
+// the path is a directory of the job's own; a cgroup without such a level may hold
+// other processes too and is ignored.
 //
 // A mount may begin below the root of its hierarchy; that subtree's path is then
 // removed from the cgroup's. Of several mounts over each other the last is
 // visible.
-func findCgroup(cgroups, mountinfo, controller, job string) cgroup {
-	if job == "" {
-		return cgroup{}
-	}
+func findCgroup(cgroups, mountinfo, controller string, jobDirs []string) cgroup {
 	for line := range strings.Lines(cgroups) {
 		_, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ":")
 		controllers, name, ok := strings.Cut(rest, ":")
@@ -38,7 +35,7 @@ func findCgroup(cgroups, mountinfo, controller, job string) cgroup {
 		if !ok || !v2 && !slices.Contains(strings.Split(controllers, ","), controller) {
 			continue
 		}
-		depth := levelsBelow(name, "job_"+job)
+		depth := levelsBelow(name, jobDirs)
 		if depth < 0 {
 			continue
 		}
@@ -49,11 +46,25 @@ func findCgroup(cgroups, mountinfo, controller, job string) cgroup {
 	return cgroup{}
 }
 
-// MemoryCgroup returns the directory of the memory cgroup of the job with this id, in
-// which this process runs, and its limit in bytes. They are empty and 0 where there
-// is none.
-func MemoryCgroup(job string) (dir string, limit int64) {
-	g := findCgroup(readText("/proc/self/cgroup"), readText("/proc/self/mountinfo"), "memory", job)
+// jobDirs returns the names that the directory of a job's cgroup may have: job_ID, or
+// from Slurm 26.05 on the SLUID, unless CgroupJobIdPaths=yes (Slurm
+// src/plugins/cgroup/v2/cgroup_v2.c: cgroup_p_step_create). Both texts may be empty.
+func jobDirs(id, sluid string) []string {
+	var names []string
+	if id != "" {
+		names = append(names, "job_"+id)
+	}
+	if sluid != "" {
+		names = append(names, sluid)
+	}
+	return names
+}
+
+// MemoryCgroup returns the directory of the memory cgroup of the job with this
+// SLURM_JOB_ID and SLURM_JOB_SLUID, in which this process runs, and its limit in bytes.
+// They are empty and 0 where there is none.
+func MemoryCgroup(id, sluid string) (dir string, limit int64) {
+	g := findCgroup(readText("/proc/self/cgroup"), readText("/proc/self/mountinfo"), "memory", jobDirs(id, sluid))
 	if g.dir == "" {
 		return "", 0
 	}
@@ -178,11 +189,11 @@ func readTable(file string) map[string]int64 {
 	return table
 }
 
-// levelsBelow returns how many levels a path ends below a directory of this name,
-// or -1 if it does not.
-func levelsBelow(name, dir string) int {
+// levelsBelow returns how many levels a path ends below a directory of one of these
+// names, or -1 if it does not.
+func levelsBelow(name string, dirs []string) int {
 	parts := strings.Split(strings.TrimSuffix(name, "/"), "/")
-	i := slices.Index(parts, dir)
+	i := slices.IndexFunc(parts, func(part string) bool { return slices.Contains(dirs, part) })
 	if i < 0 {
 		return -1
 	}

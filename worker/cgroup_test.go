@@ -23,8 +23,8 @@ func host(tb testing.TB, name string) (cgroups, mountinfo string) {
 func TestCgroupOfTheJobIsFound(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
-		host, controller, job string
-		want                  cgroup
+		host, controller, job, sluid string
+		want                         cgroup
 	}{
 		{
 			host: "v1-namespace", controller: "memory", job: "1",
@@ -51,12 +51,32 @@ func TestCgroupOfTheJobIsFound(t *testing.T) {
 				"/sys/fs/cgroup/system.slice/slurmstepd.scope/job_512",
 			}},
 		},
+		{ // from Slurm 26.05 on
+			host: "v2-sluid", controller: "memory", job: "512", sluid: "sEKNKTV3WPV500",
+			want: cgroup{dir: "/sys/fs/cgroup/system.slice/slurmstepd.scope/sEKNKTV3WPV500/step_batch/user/task_0", v2: true, above: []string{
+				"/sys/fs/cgroup/system.slice/slurmstepd.scope/sEKNKTV3WPV500/step_batch/user/task_0",
+				"/sys/fs/cgroup/system.slice/slurmstepd.scope/sEKNKTV3WPV500/step_batch/user",
+				"/sys/fs/cgroup/system.slice/slurmstepd.scope/sEKNKTV3WPV500/step_batch",
+				"/sys/fs/cgroup/system.slice/slurmstepd.scope/sEKNKTV3WPV500",
+			}},
+		},
+		{ // the same with CgroupJobIdPaths=yes
+			host: "v2", controller: "memory", job: "512", sluid: "sEKNKTV3WPV500",
+			want: cgroup{dir: "/sys/fs/cgroup/system.slice/slurmstepd.scope/job_512/step_batch/user/task_0", v2: true, above: []string{
+				"/sys/fs/cgroup/system.slice/slurmstepd.scope/job_512/step_batch/user/task_0",
+				"/sys/fs/cgroup/system.slice/slurmstepd.scope/job_512/step_batch/user",
+				"/sys/fs/cgroup/system.slice/slurmstepd.scope/job_512/step_batch",
+				"/sys/fs/cgroup/system.slice/slurmstepd.scope/job_512",
+			}},
+		},
+		{host: "v2-sluid", controller: "memory", job: "512"},
+		{host: "v2-sluid", controller: "memory", job: "512", sluid: "sEKNKTV3WPV501"},
 		{host: "hybrid-without-slurm", controller: "memory", job: "1"},
 	} {
 		cgroups, mountinfo := host(t, test.host)
-		got := findCgroup(cgroups, mountinfo, test.controller, test.job)
+		got := findCgroup(cgroups, mountinfo, test.controller, jobDirs(test.job, test.sluid))
 		if got.dir != test.want.dir || got.v2 != test.want.v2 || !slices.Equal(got.above, test.want.above) {
-			t.Errorf("%s, %s of job %q: %+v, want %+v", test.host, test.controller, test.job, got, test.want)
+			t.Errorf("%s, %s of job %q %q: %+v, want %+v", test.host, test.controller, test.job, test.sluid, got, test.want)
 		}
 	}
 }
@@ -118,12 +138,12 @@ func TestOwnProcessesAreMeasured(t *testing.T) {
 }
 
 func FuzzHostTexts(f *testing.F) {
-	for _, name := range []string{"v1-namespace", "v1-bind", "v2", "hybrid-without-slurm"} {
+	for _, name := range []string{"v1-namespace", "v1-bind", "v2", "v2-sluid", "hybrid-without-slurm"} {
 		cgroups, mountinfo := host(f, name)
 		f.Add(cgroups, mountinfo, "42 (a) S 1 0 0 0 0 0 0 0 0 0 1 2 3 4 0 0 0 0 0 0 5")
 	}
 	f.Fuzz(func(_ *testing.T, cgroups, mountinfo, stat string) { // none may panic
-		findCgroup(cgroups, mountinfo, "memory", "1")
+		findCgroup(cgroups, mountinfo, "memory", jobDirs("1", "s0"))
 		parseStat(stat)
 	})
 }

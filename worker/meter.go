@@ -29,8 +29,9 @@ func (r *attemptRun) meter() meter {
 	m := meter{proc: r.procDir()}
 	cgroups := readText(filepath.Join(m.proc, "self/cgroup"))
 	mounts := readText(filepath.Join(m.proc, "self/mountinfo"))
-	m.memory = findCgroup(cgroups, mounts, "memory", r.Job)
-	m.cpu = findCgroup(cgroups, mounts, "cpuacct", r.Job)
+	dirs := jobDirs(r.Job, r.SLUID)
+	m.memory = findCgroup(cgroups, mounts, "memory", dirs)
+	m.cpu = findCgroup(cgroups, mounts, "cpuacct", dirs)
 	if s := m.read(0); s.memory == 0 {
 		m.memory = cgroup{} // its controller is off, or its files are not visible here
 	}

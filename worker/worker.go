@@ -36,10 +36,10 @@ var (
 type Worker struct {
 	// Node is the host's name.
 	Node string
-	// These are SLURM_JOB_ID, SLURM_RESTART_COUNT, SLURM_JOB_GPUS and
-	// CUDA_VISIBLE_DEVICES, with which Slurm describes the allocation. They are
-	// empty outside of Slurm.
-	Job, Restart, GPUs, GPUNames string
+	// These are SLURM_JOB_ID, SLURM_JOB_SLUID (from Slurm 26.05 on),
+	// SLURM_RESTART_COUNT, SLURM_JOB_GPUS and CUDA_VISIBLE_DEVICES, with which Slurm
+	// describes the allocation. They are empty outside of Slurm.
+	Job, SLUID, Restart, GPUs, GPUNames string
 	// Log is for people who read the job's output.
 	Log *slog.Logger
 

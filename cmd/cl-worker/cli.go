@@ -85,6 +85,7 @@ func execute(ctx context.Context, p program.Process, spec string) error {
 	exit, err := worker.Worker{
 		Node:       node,
 		Job:        p.Getenv("SLURM_JOB_ID"),
+		SLUID:      p.Getenv("SLURM_JOB_SLUID"),
 		Restart:    p.Getenv("SLURM_RESTART_COUNT"),
 		GPUs:       p.Getenv("SLURM_JOB_GPUS"),
 		GPUNames:   p.Getenv("CUDA_VISIBLE_DEVICES"),

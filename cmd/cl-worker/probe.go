@@ -60,7 +60,7 @@ func tryNode(ctx context.Context, p program.Process, want runtimes.Name, scratch
 	if err != nil {
 		return err
 	}
-	r.Cgroup, r.MemoryLimit = worker.MemoryCgroup(p.Getenv("SLURM_JOB_ID"))
+	r.Cgroup, r.MemoryLimit = worker.MemoryCgroup(p.Getenv("SLURM_JOB_ID"), p.Getenv("SLURM_JOB_SLUID"))
 	if meet.Dir != "" {
 		ctx, cancel := context.WithTimeout(ctx, meetWithin)
 		defer cancel()
