@@ -61,7 +61,7 @@ func (b *Bridge) releaseHeld(now time.Time) []plan.Effect {
 	for _, e := range b.held {
 		if e.Row.Bundle != "" { // an orphan job has none
 			r := b.rows.get(e.Row.Bundle)
-			if r == nil || r.Phase != e.Row.Phase || r.Attempt != e.Row.Attempt {
+			if r == nil || r.Phase != e.Row.Phase || r.Attempt.Number != e.Row.Attempt.Number {
 				b.active.end(e)
 				continue
 			}

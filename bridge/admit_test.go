@@ -86,7 +86,7 @@ func hears(b *Bridge, bundle string) { b.inbox.put(bundle, func(*plan.News) {}) 
 func TestEffectIsStartedOnceUntilItEnds(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_800_000_000, 0)
-	row := plan.Row{Bundle: "0x1", Phase: plan.Collecting, Attempt: 1, Verdict: &plan.Verdict{}}
+	row := plan.Row{Bundle: "0x1", Phase: plan.Collecting, Attempt: plan.Attempt{Number: 1}, Verdict: &plan.Verdict{}}
 	b := opened(t, row)
 	check(t, "at the start", wanted(t, b, now), kinds{"0x1": {plan.Collect}})
 	hears(b, "0x1")
@@ -101,10 +101,10 @@ func TestNothingIrrevocableIsStartedBeforeSlurmWasSeen(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	stop := &plan.Verdict{Failure: codalab.KillRequested}
 	b := opened(t,
-		plan.Row{Bundle: "0x1", Phase: plan.Submitting, Attempt: 1, SubmissionName: "m1", Prepared: true},
-		plan.Row{Bundle: "0x2", Phase: plan.Stopping, Attempt: 1, SubmissionName: "m2", StopVerdict: stop, Job: sbatch.Job{ID: 2}},
-		plan.Row{Bundle: "0x3", Phase: plan.Done, Attempt: 1, Releasing: true},
-		plan.Row{Bundle: "0x4", Phase: plan.Submitting, Attempt: 1, SubmissionName: "m4", Prepared: true},
+		plan.Row{Bundle: "0x1", Phase: plan.Submitting, Attempt: plan.Attempt{Number: 1, SubmissionName: "m1", Prepared: true}},
+		plan.Row{Bundle: "0x2", Phase: plan.Stopping, Attempt: plan.Attempt{Number: 1, SubmissionName: "m2", Job: sbatch.Job{ID: 2}}, StopVerdict: stop},
+		plan.Row{Bundle: "0x3", Phase: plan.Done, Attempt: plan.Attempt{Number: 1}, Releasing: true},
+		plan.Row{Bundle: "0x4", Phase: plan.Submitting, Attempt: plan.Attempt{Number: 1, SubmissionName: "m4", Prepared: true}},
 		plan.Row{Bundle: "0x5", Phase: plan.Staging, Staged: &spool.Inputs{}},
 	)
 	check(t, "at the start", wanted(t, b, now), kinds{"0x2": {plan.Fence}})
@@ -153,7 +153,7 @@ func TestEachOrphanJobIsCancelledOnceAGrace(t *testing.T) {
 // decided otherwise by another bridge.
 func TestI1AFailedSaveStartsNothing(t *testing.T) {
 	t.Parallel()
-	b := opened(t, plan.Row{Bundle: "0x1", Phase: plan.Queued, Attempt: 1, SubmissionName: "m1", Job: sbatch.Job{ID: 1}})
+	b := opened(t, plan.Row{Bundle: "0x1", Phase: plan.Queued, Attempt: plan.Attempt{Number: 1, SubmissionName: "m1", Job: sbatch.Job{ID: 1}}})
 	book, _ := b.Ledger.(*memory)
 	book.failure = errors.New("no space left on device")
 	b.inbox.put("0x1", func(n *plan.News) { n.Messages = []codalab.Message{{Type: codalab.MessageKill}} })
@@ -172,7 +172,7 @@ func (deaf) Observe(context.Context, time.Time) (sbatch.Snapshot, error) {
 
 func TestI3AFailedObservationSaysNothing(t *testing.T) {
 	t.Parallel()
-	b := opened(t, plan.Row{Bundle: "0x1", Phase: plan.Queued, Attempt: 1, SubmissionName: "m1", Job: sbatch.Job{ID: 1}})
+	b := opened(t, plan.Row{Bundle: "0x1", Phase: plan.Queued, Attempt: plan.Attempt{Number: 1, SubmissionName: "m1", Job: sbatch.Job{ID: 1}}})
 	b.Scheduler = deaf{}
 	b.inbox.drain()
 	err := b.Observe(t.Context(), time.Unix(1_800_000_000, 0))
@@ -186,7 +186,9 @@ func TestI3AFailedObservationSaysNothing(t *testing.T) {
 // taken its ledger.
 func TestI1NothingBeginsOnALedgerThatIsTaken(t *testing.T) {
 	t.Parallel()
-	begun := func() plan.Row { return plan.Row{Bundle: "0x1", Phase: plan.Collecting, Attempt: 1} }
+	begun := func() plan.Row {
+		return plan.Row{Bundle: "0x1", Phase: plan.Collecting, Attempt: plan.Attempt{Number: 1}}
+	}
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 	b := opened(t, begun())
@@ -201,7 +203,7 @@ func TestI1NothingBeginsOnALedgerThatIsTaken(t *testing.T) {
 		t.Errorf("taken: %d effects, %v; want none, and %v", len(effects), err, ledger.ErrConflict)
 	}
 
-	b = opened(t, plan.Row{Bundle: "0x1", Phase: plan.Submitting, Attempt: 1, SubmissionName: "cl-x-1.1-b1b2b3", Generation: 7, Prepared: true})
+	b = opened(t, plan.Row{Bundle: "0x1", Phase: plan.Submitting, Attempt: plan.Attempt{Number: 1, SubmissionName: "cl-x-1.1-b1b2b3", Generation: 7, Prepared: true}})
 	check(t, "Slurm was not seen yet", wanted(t, b, now), map[string][]plan.Kind{})
 	b.Ledger = &memory{failure: ledger.ErrConflict}
 	b.inbox.putSnapshot(sbatch.Snapshot{Asked: now})

@@ -119,8 +119,8 @@ func TestSubmissionWithoutAJobIsRepeated(t *testing.T) {
 		s.result(2*time.Minute, bundle)
 		row := s.rows()[bundle]
 		s.stop()
-		if s.slurm.submits != 2 || row.Attempt != 1 {
-			s.Errorf("%d submissions, attempt %d, want the first attempt's second", s.slurm.submits, row.Attempt)
+		if s.slurm.submits != 2 || row.Attempt.Number != 1 {
+			s.Errorf("%d submissions, attempt %d, want the first attempt's second", s.slurm.submits, row.Attempt.Number)
 		}
 	})
 }
@@ -254,7 +254,7 @@ func TestSupersededResultsAreNotAccepted(t *testing.T) {
 		s.slurm.change(func() { s.slurm.jobs[0].State = sbatch.StateNodeFail })
 		s.within(30*time.Second, "the second attempt runs", func() bool {
 			row := s.rows()[bundle]
-			return row.Attempt == 2 && row.Phase == plan.Running
+			return row.Attempt.Number == 2 && row.Phase == plan.Running
 		})
 		second := time.Now()
 		s.result(2*time.Minute, bundle)

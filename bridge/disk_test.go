@@ -36,7 +36,7 @@ func readRecords(b *Bridge) plan.News {
 func TestSharedDiskThatIsNotThereSaysNothing(t *testing.T) {
 	t.Parallel()
 	b := onDisk(t, false)
-	row := plan.Row{Bundle: "0x1", Attempt: 1, SubmissionName: "m"}
+	row := plan.Row{Bundle: "0x1", Attempt: plan.Attempt{Number: 1, SubmissionName: "m"}}
 	if n := readRecords(b); n.Records == nil || !n.Records.Read.IsZero() || n.RecordsFailure == "" {
 		t.Errorf("reading returned %+v, want that it failed, and no absence", n)
 	}
@@ -68,7 +68,7 @@ func TestRecordThatTheDiskDoesNotGiveOutIsNotAbsent(t *testing.T) {
 func TestReadingAndFencingShowTheStart(t *testing.T) {
 	t.Parallel()
 	b := onDisk(t, true)
-	row := plan.Row{Bundle: "0x1", Attempt: 1}
+	row := plan.Row{Bundle: "0x1", Attempt: plan.Attempt{Number: 1}}
 	if n := readRecords(b); n.RecordsFailure != "" || n.Records.Read.IsZero() || n.Records.Started != nil {
 		t.Errorf("reading an attempt without a directory: %+v, want a whole reading of nothing", n)
 	}
@@ -97,7 +97,7 @@ func (emptied) Fence(context.Context, string, int, time.Time) (spool.Started, er
 func TestFencingOfAnAttemptWhoseFilesAreGoneReportsIt(t *testing.T) {
 	t.Parallel()
 	b := &Bridge{Spool: emptied{}, Now: time.Now}
-	if c := b.fence(t.Context(), plan.Row{Bundle: "0x1", Attempt: 1}); !c.Gone || c.Failure == "" {
+	if c := b.fence(t.Context(), plan.Row{Bundle: "0x1", Attempt: plan.Attempt{Number: 1}}); !c.Gone || c.Failure == "" {
 		t.Errorf("fencing returned %+v, want that the records are gone", c)
 	}
 }
@@ -105,7 +105,7 @@ func TestFencingOfAnAttemptWhoseFilesAreGoneReportsIt(t *testing.T) {
 func TestReleaseKnowsEverySubmission(t *testing.T) {
 	t.Parallel()
 	b := onDisk(t, true)
-	row := plan.Row{Bundle: "0x1", Attempt: 2}
+	row := plan.Row{Bundle: "0x1", Attempt: plan.Attempt{Number: 2}}
 	names := b.Policy.SubmissionNames(row)
 	for _, m := range names {
 		if err := b.Policy.Layout.WriteMembers(string(m), nil); err != nil {

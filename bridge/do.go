@@ -65,7 +65,7 @@ func (b *Bridge) do(ctx context.Context, e plan.Effect) func(*plan.News) {
 	case plan.QueryAccounting:
 		return b.queryAccounting(ctx, r)
 	case plan.ReadRecords:
-		return b.readRecords(r.Bundle, r.Attempt)
+		return b.readRecords(r.Bundle, r.Attempt.Number)
 	case plan.Fence:
 		c := b.fence(ctx, r)
 		return func(n *plan.News) {
@@ -144,7 +144,7 @@ func (b *Bridge) prepare(r plan.Row) plan.Outcome {
 
 // submit runs sbatch, if there is still time for it.
 func (b *Bridge) submit(ctx context.Context, r plan.Row) plan.Submission {
-	end := plan.Submission{Attempt: r.Attempt}
+	end := plan.Submission{Attempt: r.Attempt.Number}
 	if b.Now().Sub(r.SubmittedAt) > plan.SubmitWithin {
 		end.Refused, end.Retry, end.Words = true, true, "Slurm is slow to take other submissions"
 		return end
@@ -182,9 +182,9 @@ const fenceWithin = 30 * time.Second
 func (b *Bridge) fence(ctx context.Context, r plan.Row) plan.Fencing {
 	ctx, cancel := context.WithTimeout(ctx, fenceWithin)
 	defer cancel()
-	c := plan.Fencing{Attempt: r.Attempt}
+	c := plan.Fencing{Attempt: r.Attempt.Number}
 	var err error
-	if c.Standing, err = b.Spool.Fence(ctx, r.Bundle, r.Attempt, b.Now()); err != nil {
+	if c.Standing, err = b.Spool.Fence(ctx, r.Bundle, r.Attempt.Number, b.Now()); err != nil {
 		c.Failure, c.Gone = err.Error(), errors.Is(err, spool.ErrGone)
 	}
 	return c
@@ -221,7 +221,7 @@ func (b *Bridge) noteChanges(ctx context.Context, r plan.Row) {
 func (b *Bridge) collect(ctx context.Context, r plan.Row) plan.Outcome {
 	b.noteChanges(ctx, r)
 	how := b.Policy.Queues[r.Queue].Results
-	delivered, err := b.Collector.Collect(ctx, *r.Run, b.Policy.Layout.RunDir(r.Bundle, r.Attempt), how, b.progressOf(r.Bundle))
+	delivered, err := b.Collector.Collect(ctx, *r.Run, b.Policy.Layout.RunDir(r.Bundle, r.Attempt.Number), how, b.progressOf(r.Bundle))
 	o := outcome(err)
 	if err == nil {
 		o.Done = delivered
@@ -231,7 +231,7 @@ func (b *Bridge) collect(ctx context.Context, r plan.Row) plan.Outcome {
 		o.Final = false // a password or a permission can be repaired, results cannot be made again
 	}
 	if o.Final { // on a disk that is unreachable, results are not lost
-		if _, failure := b.Spool.ReadRecords(r.Bundle, r.Attempt); failure != nil {
+		if _, failure := b.Spool.ReadRecords(r.Bundle, r.Attempt.Number); failure != nil {
 			return outcome(failure)
 		}
 	}

@@ -37,7 +37,7 @@ type runningEffect struct {
 }
 
 func keyOf(e plan.Effect) effectKey {
-	key := effectKey{kind: e.Kind, bundle: e.Row.Bundle, attempt: e.Row.Attempt}
+	key := effectKey{kind: e.Kind, bundle: e.Row.Bundle, attempt: e.Row.Attempt.Number}
 	if e.Row.Bundle == "" {
 		key.orphan = e.Row.Job.ID.String()
 	}
@@ -79,7 +79,7 @@ func (a *activeEffects) cancelOutdated(row *plan.Row) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, k := range []plan.Kind{plan.Stage, plan.Collect} {
-		e, ok := a.effects[effectKey{kind: k, bundle: row.Bundle, attempt: row.Attempt}]
+		e, ok := a.effects[effectKey{kind: k, bundle: row.Bundle, attempt: row.Attempt.Number}]
 		if ok && e.phase != row.Phase && e.cancel != nil {
 			e.cancel()
 		}

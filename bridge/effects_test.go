@@ -81,7 +81,7 @@ func TestEffectWantedOnItsOwnOutcomeIsRunAgain(t *testing.T) {
 		b := &Bridge{Spool: d}
 		r, wait := startedRunner(t, b)
 		defer wait()
-		effect := plan.Effect{Kind: plan.Fence, Row: &plan.Row{Bundle: "0x1", Attempt: 1}}
+		effect := plan.Effect{Kind: plan.Fence, Row: &plan.Row{Bundle: "0x1", Attempt: plan.Attempt{Number: 1}}}
 		r.begin(effect)
 		for range 4 {
 			<-b.inbox.arrived
@@ -119,9 +119,9 @@ func TestOneEffectOfAKindRunsForAnAttempt(t *testing.T) {
 		r, wait := startedRunner(t, b)
 		defer wait()
 		defer close(d.hang)
-		first := plan.Row{Bundle: "0x1", Run: &codalab.RunBundle{}, Attempt: 1, Phase: plan.Collecting}
+		first := plan.Row{Bundle: "0x1", Run: &codalab.RunBundle{}, Attempt: plan.Attempt{Number: 1}, Phase: plan.Collecting}
 		second := first
-		second.Attempt = 2
+		second.Attempt.Number = 2
 		for range 3 {
 			r.begin(plan.Effect{Kind: plan.ReadRecords, Row: &first})
 			r.begin(plan.Effect{Kind: plan.Collect, Row: &first})
@@ -235,7 +235,7 @@ func TestI2SubmissionThatHadToWaitIsNotMade(t *testing.T) {
 		r, wait := startedRunner(t, b)
 		defer wait()
 		for _, bundle := range []string{"0x1", "0x2", "0x3", "0x4"} {
-			row := plan.Row{Bundle: bundle, Run: &codalab.RunBundle{}, Attempt: 1, SubmissionName: plan.SubmissionName(bundle), SubmittedAt: time.Now()}
+			row := plan.Row{Bundle: bundle, Run: &codalab.RunBundle{}, Attempt: plan.Attempt{Number: 1, SubmissionName: plan.SubmissionName(bundle), SubmittedAt: time.Now()}}
 			r.begin(plan.Effect{Kind: plan.Submit, Row: &row})
 		}
 		time.Sleep(time.Minute)

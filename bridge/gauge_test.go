@@ -195,8 +195,8 @@ func TestFullDiskIsWaitedFor(t *testing.T) {
 			return s.says(bundleID(2)) == "The site's disk has no room for what the job reads: no space left on device."
 		})
 		time.Sleep(40 * time.Minute) // an hour later the first bundle's results go, and make room
-		if r := s.rows()[bundleID(2)]; r.Phase != plan.Submitting || r.Attempt != 1 || s.slurm.submits != 1 {
-			s.Errorf("after a while it is %s in attempt %d, %d submissions", r.Phase, r.Attempt, s.slurm.submits)
+		if r := s.rows()[bundleID(2)]; r.Phase != plan.Submitting || r.Attempt.Number != 1 || s.slurm.submits != 1 {
+			s.Errorf("after a while it is %s in attempt %d, %d submissions", r.Phase, r.Attempt.Number, s.slurm.submits)
 		}
 		if err := os.Remove(filler); err != nil {
 			t.Fatal(err)

@@ -106,8 +106,8 @@ func TestMissingSpoolMeansUnknownNeverNotStarted(t *testing.T) {
 					test.gone(s)
 				}
 				time.Sleep(10 * time.Minute)
-				if r := s.rows()[bundleID(1)]; r.Phase != test.stays || r.Attempt > 1 || s.slurm.submits != submits {
-					s.Errorf("without the disk it is %s in attempt %d: %s; %d submissions", r.Phase, r.Attempt, r.Reason, s.slurm.submits)
+				if r := s.rows()[bundleID(1)]; r.Phase != test.stays || r.Attempt.Number > 1 || s.slurm.submits != submits {
+					s.Errorf("without the disk it is %s in attempt %d: %s; %d submissions", r.Phase, r.Attempt.Number, r.Reason, s.slurm.submits)
 				}
 				mount()
 				s.result(20*time.Minute, bundleID(1))

@@ -130,7 +130,7 @@ const readAtOnce = 20
 func (b *Bridge) ReadTurn(now time.Time) {
 	for _, r := range b.view.nextTurns(now, b.ReadEvery) {
 		if r.Phase != plan.Submitting {
-			b.inbox.put(r.Bundle, b.readRecords(r.Bundle, r.Attempt))
+			b.inbox.put(r.Bundle, b.readRecords(r.Bundle, r.Attempt.Number))
 		}
 	}
 }

@@ -74,9 +74,9 @@ var randomQueues = []string{"cpu", "gpu"}
 func randomRow(random *rand.Rand, start time.Time) plan.Row {
 	r := plan.Row{
 		Bundle: fmt.Sprintf("0x%d", random.IntN(40)), Queue: randomQueues[random.IntN(len(randomQueues))],
-		Phase: plan.Phases()[random.IntN(len(plan.Phases()))], Attempt: random.IntN(3),
+		Phase: plan.Phases()[random.IntN(len(plan.Phases()))], Attempt: plan.Attempt{Number: random.IntN(3)},
 	}
-	r.SubmissionName = plan.SubmissionName(fmt.Sprintf("%s.%d", r.Bundle, r.Attempt))
+	r.SubmissionName = plan.SubmissionName(fmt.Sprintf("%s.%d", r.Bundle, r.Attempt.Number))
 	if random.IntN(2) == 0 {
 		r.DueAt = start.Add(time.Duration(random.IntN(30)) * time.Second)
 	}

@@ -19,7 +19,7 @@ func writeSite(t *testing.T) (*Bridge, *plan.Row, string) {
 	l := spool.Layout(t.TempDir())
 	b := &Bridge{Policy: plan.Policy{Layout: l}}
 	b.inbox.init()
-	r := &plan.Row{Bundle: "0x1", Attempt: 1, Phase: plan.Running, Begun: &spool.Started{}, Run: &codalab.RunBundle{
+	r := &plan.Row{Bundle: "0x1", Attempt: plan.Attempt{Number: 1, Begun: &spool.Started{}}, Phase: plan.Running, Run: &codalab.RunBundle{
 		Dependencies: []codalab.RunDependency{{Dependency: codalab.Dependency{ChildPath: "dep"}}},
 	}}
 	b.view.rows = map[string]*plan.Row{"0x1": r}

@@ -138,7 +138,7 @@ func (b *Bridge) decide(ctx context.Context, s *step, r plan.Row, n plan.News) {
 	s.effects = append(s.effects, effects...)
 	if (before.Phase != next.Phase || before.Reason != next.Reason) && b.Log.Enabled(ctx, slog.LevelInfo) {
 		b.Log.InfoContext(ctx, "decided", slog.String("bundle", next.Bundle), slog.String("phase", string(next.Phase)),
-			slog.String("reason", next.Reason), slog.Int("attempt", next.Attempt), slog.Int64("job", int64(next.Job.ID)))
+			slog.String("reason", next.Reason), slog.Int("attempt", next.Attempt.Number), slog.Int64("job", int64(next.Job.ID)))
 	}
 }
 
@@ -171,7 +171,7 @@ func (b *Bridge) orphanJobs(ctx context.Context, s *step, snapshot sbatch.Snapsh
 	}
 	waits := func(stamp plan.Stamp) bool {
 		r := b.rows.get(stamp.Bundle)
-		return r != nil && r.Phase == plan.Staging && r.Attempt < stamp.Attempt
+		return r != nil && r.Phase == plan.Staging && r.Attempt.Number < stamp.Attempt
 	}
 	orphans, overdue, err := b.Policy.OrphanJobs(s.now, snapshot, known, waits, b.generation, b.found)
 	if err != nil {
@@ -199,7 +199,7 @@ func (b *Bridge) orphanJobs(ctx context.Context, s *step, snapshot sbatch.Snapsh
 		}
 	}
 	for _, j := range overdue {
-		s.effects = append(s.effects, plan.Effect{Kind: plan.Cancel, Row: &plan.Row{Job: j}})
+		s.effects = append(s.effects, plan.Effect{Kind: plan.Cancel, Row: &plan.Row{Attempt: plan.Attempt{Job: j}}})
 	}
 	b.found, b.observed = orphans, true
 	return nil

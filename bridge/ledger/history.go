@@ -68,7 +68,7 @@ func addEntries(tx *sqlx.Tx, records []record) error {
 		}
 		r := rec.row
 		args = append(args, r.Bundle, slot(rec.entries), rec.entries, r.Version+1, nanoseconds(decided(r)),
-			text(string(r.Phase)), r.Attempt, int64(r.Job.ID), rec.reason)
+			text(string(r.Phase)), r.Attempt.Number, int64(r.Job.ID), rec.reason)
 		n++
 	}
 	if n == 0 {

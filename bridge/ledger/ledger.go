@@ -122,7 +122,7 @@ func (l *Ledger) assertWriter(tx *sqlx.Tx, rows ...plan.Row) error {
 // from an old copy and was taken by l. It fails as Save does.
 func (l *Ledger) Raise(ctx context.Context, generation int64) error {
 	err := l.db.InTx(ctx, func(tx *sqlx.Tx) error {
-		return l.assertWriter(tx, plan.Row{Generation: generation})
+		return l.assertWriter(tx, plan.Row{Attempt: plan.Attempt{Generation: generation}})
 	})
 	if err != nil {
 		return fmt.Errorf("raise generation: %w", err)

@@ -3,7 +3,6 @@ package ledger
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -52,21 +51,6 @@ func (r *Reader) Close() error {
 	return nil
 }
 
-// document is a row in the ledger's form.
-type document struct {
-	Version  int64
-	Document string
-}
-
-func (d document) row() (plan.Row, error) {
-	var r plan.Row
-	if err := json.Unmarshal([]byte(d.Document), &r); err != nil {
-		return plan.Row{}, fmt.Errorf("read row: %w", err)
-	}
-	r.Version = d.Version
-	return r, nil
-}
-
 // Bridge returns the six hexadecimal digits of the ledger's bridge.
 func (r *Reader) Bridge(ctx context.Context) (string, error) {
 	var id string
@@ -83,7 +67,7 @@ func (r *Reader) Bridge(ctx context.Context) (string, error) {
 // Rows returns all rows.
 func (r *Reader) Rows(ctx context.Context) ([]plan.Row, error) {
 	var documents []document
-	if err := r.db.SelectContext(ctx, &documents, `SELECT version, document FROM rows ORDER BY bundle`); err != nil {
+	if err := r.db.SelectContext(ctx, &documents, `SELECT version, format, document FROM rows ORDER BY bundle`); err != nil {
 		return nil, fmt.Errorf("read rows: %w", err)
 	}
 	rows := make([]plan.Row, len(documents))
@@ -118,7 +102,7 @@ func each(n int, do func(i int) error) error {
 // Row returns a bundle's row; ErrAbsent if it has none.
 func (r *Reader) Row(ctx context.Context, bundle string) (plan.Row, error) {
 	var found []document
-	err := r.db.SelectContext(ctx, &found, r.db.Rebind(`SELECT version, document FROM rows WHERE bundle = ?`), bundle)
+	err := r.db.SelectContext(ctx, &found, r.db.Rebind(`SELECT version, format, document FROM rows WHERE bundle = ?`), bundle)
 	if err != nil {
 		return plan.Row{}, fmt.Errorf("read row %s: %w", bundle, err)
 	}

@@ -16,7 +16,7 @@ func fullRow(bundle string) plan.Row {
 	fill(reflect.ValueOf(&r).Elem(), 3)
 	r.Bundle = bundle
 	r.Phase = plan.Claiming
-	r.Attempt = 1
+	r.Attempt.Number = 1
 	r.Reason = "the server offered the bundle"
 	return r
 }

@@ -30,18 +30,18 @@ func save(tx *sqlx.Tx, records []record) error {
 	if err := compareVersions(tx, records); err != nil {
 		return err
 	}
-	args := make([]any, 0, len(records)*11)
+	args := make([]any, 0, len(records)*12)
 	for _, rec := range records {
 		r := rec.row
-		args = append(args, r.Bundle, r.Version+1, text(r.Queue), text(string(r.Phase)), rec.reason, r.Attempt, text(string(r.SubmissionName)),
-			int64(r.Job.ID), r.PhaseSince.Unix(), rec.document, rec.entries)
+		args = append(args, r.Bundle, r.Version+1, text(r.Queue), text(string(r.Phase)), rec.reason, r.Attempt.Number, text(string(r.SubmissionName)),
+			int64(r.Job.ID), r.PhaseSince.Unix(), format, rec.document, rec.entries)
 	}
 	written, err := exec(tx, `
-		INSERT INTO rows (bundle, version, queue, phase, reason, attempt, mark, job, since, document, entries)
-		VALUES `+values(len(records), 11)+`
+		INSERT INTO rows (bundle, version, queue, phase, reason, attempt, mark, job, since, format, document, entries)
+		VALUES `+values(len(records), 12)+`
 		ON CONFLICT (bundle) DO UPDATE SET version = excluded.version, queue = excluded.queue, phase = excluded.phase,
 			reason = excluded.reason, attempt = excluded.attempt, mark = excluded.mark, job = excluded.job,
-			since = excluded.since, document = excluded.document, entries = excluded.entries
+			since = excluded.since, format = excluded.format, document = excluded.document, entries = excluded.entries
 		WHERE rows.version = excluded.version - 1`, args...)
 	if err != nil {
 		return err
@@ -88,7 +88,7 @@ func compareVersions(tx *sqlx.Tx, records []record) error {
 		if !known {
 			old.Entries = earlier[r.Bundle].Entries
 		}
-		rec.changed = !known || old.Phase != text(string(r.Phase)) || old.Reason != rec.reason || old.Attempt != int64(r.Attempt)
+		rec.changed = !known || old.Phase != text(string(r.Phase)) || old.Reason != rec.reason || old.Attempt != int64(r.Attempt.Number)
 		rec.entries = old.Entries
 		if rec.changed {
 			rec.entries++

@@ -255,7 +255,7 @@ func history(t *testing.T, where string) {
 		if adds {
 			want = append(want, ledger.Entry{
 				Bundle: r.Bundle, N: int64(len(want) + 1), Version: r.Version, At: r.DecidedAt,
-				Phase: r.Phase, Attempt: r.Attempt, Job: r.Job.ID, Reason: r.Reason,
+				Phase: r.Phase, Attempt: r.Attempt.Number, Job: r.Job.ID, Reason: r.Reason,
 			})
 		}
 	}
@@ -264,7 +264,7 @@ func history(t *testing.T, where string) {
 	decide(true, func() { r.Phase = plan.Staging })
 	decide(true, func() { r.Reason = "try 1 failed: no route to host" })
 	decide(false, func() { r.Job.ID = 4711 })
-	decide(true, func() { r.Attempt++ })
+	decide(true, func() { r.Attempt.Number++ })
 	decide(true, func() { r.Phase, r.Reason = plan.Submitting, "there is room" })
 	same(t, "history", want, entries(t, l, "0x1"))
 	same(t, "history, read by another", want, entries(t, open(t, where), "0x1"))

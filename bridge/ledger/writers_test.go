@@ -194,12 +194,12 @@ func round(ctx context.Context, l *ledger.Ledger) (int, error) {
 		if len(rows) == 0 {
 			for i := range inRound {
 				rows = append(rows, fullRow(fmt.Sprintf("0x%d", i)))
-				rows[i].Attempt = 0
+				rows[i].Attempt.Number = 0
 			}
 		}
-		n := rows[0].Attempt + 1
+		n := rows[0].Attempt.Number + 1
 		for i := range rows {
-			rows[i].Attempt, rows[i].Generation, rows[i].Reason = n, int64(n), fmt.Sprintf("round %d", n)
+			rows[i].Attempt.Number, rows[i].Generation, rows[i].Reason = n, int64(n), fmt.Sprintf("round %d", n)
 		}
 		// What a killed process had under way may come in between.
 		if err = l.Save(ctx, rows); !errors.Is(err, ledger.ErrConflict) {
@@ -221,8 +221,8 @@ func checkRounds(t *testing.T, l *ledger.Ledger, n int) {
 			t.Fatalf("%s has no history after %d rounds", r.Bundle, n)
 		}
 		last := all[len(all)-1]
-		if r.Attempt != n || r.Version != int64(n) || last.N != int64(n) || last.Attempt != n || last.Version != int64(n) {
-			t.Errorf("after %d rounds row %s is of round %d, version %d; the last entry is %+v", n, r.Bundle, r.Attempt, r.Version, last)
+		if r.Attempt.Number != n || r.Version != int64(n) || last.N != int64(n) || last.Attempt != n || last.Version != int64(n) {
+			t.Errorf("after %d rounds row %s is of round %d, version %d; the last entry is %+v", n, r.Bundle, r.Attempt.Number, r.Version, last)
 		}
 	}
 	if g, err := l.Generation(t.Context()); err != nil || g != int64(n) {

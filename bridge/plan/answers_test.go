@@ -95,7 +95,7 @@ func (w *world) slurm(a *arguments) {
 func (w *world) accounting(a *arguments) {
 	n := w.stepNews()
 	if w.row != nil {
-		delete(w.running, effectKey{plan.QueryAccounting, w.row.Attempt})
+		delete(w.running, effectKey{plan.QueryAccounting, w.row.Attempt.Number})
 	}
 	if a.flag("away") {
 		n.AccountingFailure = "slurmdbd: connection refused"
@@ -108,7 +108,7 @@ func (w *world) accounting(a *arguments) {
 func (w *world) note(a *arguments) error {
 	attempt := 1
 	if w.row != nil {
-		attempt = w.row.Attempt
+		attempt = w.row.Attempt.Number
 	}
 	what := a.next()
 	if n := a.get("attempt"); n != "" {
@@ -156,7 +156,7 @@ func (w *world) answer(a *arguments) error {
 		w.printf("there is no row for it")
 		return nil
 	}
-	attempt := w.row.Attempt
+	attempt := w.row.Attempt.Number
 	if n := a.get("attempt"); n != "" {
 		attempt = a.number(n)
 	}

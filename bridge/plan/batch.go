@@ -33,12 +33,11 @@ func (p Policy) Batch(now time.Time, staged []Row, room int, generation int64) [
 	rows = rows[:min(room, len(rows))]
 	for i := range rows {
 		r := &rows[i]
-		r.Attempt++
-		r.Generation = generation + int64(i) + 1
-		r.SubmissionName, r.UnclearCount, r.SbatchCount, r.RepeatRefusal = p.submissionName(*r), 0, 0, ""
+		r.Attempt = Attempt{Number: r.Attempt.Number + 1, Generation: generation + int64(i) + 1}
+		r.SubmissionName = p.submissionName(*r)
 		r.Phase, r.PhaseSince, r.DueAt, r.FailedTries = Submitting, now, time.Time{}, 0
 		r.DecidedAt = now
-		r.Reason = attemptGoes(r.Attempt)
+		r.Reason = attemptGoes(r.Attempt.Number)
 	}
 	return rows
 }
@@ -53,7 +52,7 @@ func (p Policy) submissionName(r Row) SubmissionName {
 	if len(uuid) > 14 {
 		uuid = uuid[2:14]
 	}
-	return SubmissionName("cl-" + plain(p.Owner) + "-" + uuid + "." + strconv.Itoa(r.Attempt) + "-" + p.Bridge)
+	return SubmissionName("cl-" + plain(p.Owner) + "-" + uuid + "." + strconv.Itoa(r.Attempt.Number) + "-" + p.Bridge)
 }
 
 // plain replaces the characters of a name that do not belong in a job's name, each group of

@@ -56,7 +56,7 @@ func variants() map[string]func(*plan.Row) {
 		},
 		"to come": tomorrow,
 		"nothing": func(r *plan.Row) {
-			*r = plan.Row{Bundle: uuid, Phase: r.Phase, Attempt: 1, SubmissionName: submission, StopVerdict: r.StopVerdict, Verdict: r.Verdict, Reason: "an old row"}
+			*r = plan.Row{Bundle: uuid, Phase: r.Phase, Attempt: plan.Attempt{Number: 1, SubmissionName: submission}, StopVerdict: r.StopVerdict, Verdict: r.Verdict, Reason: "an old row"}
 		},
 	}
 }

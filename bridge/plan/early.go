@@ -89,7 +89,7 @@ func (q Queue) refusal(r Row) string {
 }
 
 func (d *decision) staging() {
-	if f := d.news.Found; f != nil && f.Stamp.Attempt > d.row.Attempt {
+	if f := d.news.Found; f != nil && f.Stamp.Attempt > d.row.Attempt.Number {
 		d.adoptFound(*f)
 		return
 	}
@@ -99,7 +99,7 @@ func (d *decision) staging() {
 	}
 	// A bundle that was never submitted may be another worker's, so the row goes back and
 	// asks the server. A row with attempts must not forget them.
-	if c := d.news.Claimed; c != nil && c.Failure == "" && !c.Accepted && d.row.Attempt == 0 {
+	if c := d.news.Claimed; c != nil && c.Failure == "" && !c.Accepted && d.row.Attempt.Number == 0 {
 		d.enter(Claiming, "the server refused another claim")
 		return
 	}
@@ -119,8 +119,7 @@ func (d *decision) staging() {
 	case answer.Failure == "":
 		inputs := answer.Inputs
 		d.row.Staged = &inputs
-		d.row.DueAt, d.row.FailedTries, d.row.LastFailure, d.row.Progress, d.row.DiskLow = time.Time{}, 0, "", "", ""
-		d.clearTroubles()
+		d.row.DueAt, d.row.Retry, d.row.Progress, d.row.DiskLow = time.Time{}, Retry{}, "", ""
 		d.row.Reason = noted("image and dependencies are ready", d.row.Notes())
 	case answer.Final && !answer.Full || d.stagingPatienceOver(answer.Outcome):
 		cause := spool.CausePlatform
@@ -148,7 +147,7 @@ func noted(reason string, notes []string) string {
 // ledger was restored.
 func (d *decision) adoptFound(f Found) {
 	r := &d.row
-	r.Attempt, r.Generation, r.SbatchCount = f.Stamp.Attempt, f.Stamp.Generation, 1
+	r.Attempt.Number, r.Generation, r.SbatchCount = f.Stamp.Attempt, f.Stamp.Generation, 1
 	r.SubmissionName, r.Prepared, r.SubmittedAt = d.policy.SubmissionNameOf(f.Job), true, d.now
 	d.adopt(f.Job, "found in the queue, although the ledger does not know of its submission")
 }

@@ -135,14 +135,14 @@ func TestBatchNumbersSubmissions(t *testing.T) {
 		r.Staged, r.Bundle, r.OfferedAt = &spool.Inputs{}, id, epoch.Add(time.Duration(i)*time.Second)
 		staged = append(staged, r)
 	}
-	staged[1].Attempt, staged[1].UnclearCount, staged[1].FailedTries = 2, 3, 7
+	staged[1].Attempt.Number, staged[1].UnclearCount, staged[1].FailedTries = 2, 3, 7
 	rows := policy().Batch(epoch, staged, 2, 41)
 	if len(rows) != 2 || rows[0].Generation != 42 || rows[1].Generation != 43 {
 		t.Fatalf("rows %+v, want generations 42 and 43", rows)
 	}
 	again := rows[1]
-	if again.Attempt != 3 || again.UnclearCount != 0 || again.FailedTries != 0 || again.SubmissionName == rows[0].SubmissionName {
-		t.Errorf("attempt %d, unclear %d, tries %d, name %s: want a fresh third attempt", again.Attempt, again.UnclearCount, again.FailedTries, again.SubmissionName)
+	if again.Attempt.Number != 3 || again.UnclearCount != 0 || again.FailedTries != 0 || again.SubmissionName == rows[0].SubmissionName {
+		t.Errorf("attempt %d, unclear %d, tries %d, name %s: want a fresh third attempt", again.Attempt.Number, again.UnclearCount, again.FailedTries, again.SubmissionName)
 	}
 	comment := policy().Request(again).Comment
 	for _, want := range []string{" attempt=3 ", " bridge=b1b2b3 ", " generation=43"} {

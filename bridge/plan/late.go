@@ -42,7 +42,7 @@ func (d *decision) fence() { d.wantUnlessFailed(Fence, d.fencingFailure()) }
 // fencingFailure is why the fencing of the attempt has just failed; empty if it has not.
 // Callers retry a failed fencing before they ask again for what led to it.
 func (d *decision) fencingFailure() string {
-	if c := d.news.Fenced; c != nil && c.Attempt == d.row.Attempt {
+	if c := d.news.Fenced; c != nil && c.Attempt == d.row.Attempt.Number {
 		return c.Failure
 	}
 	return ""
@@ -59,10 +59,10 @@ func (d *decision) findJobToStop() bool {
 	}
 	s := d.news.Submitted
 	switch {
-	case s != nil && s.Attempt == d.row.Attempt && s.Job != 0:
+	case s != nil && s.Attempt == d.row.Attempt.Number && s.Job != 0:
 		d.row.Job.ID, d.row.AbsentAsOf = s.Job, time.Time{}
 		return true
-	case s != nil && s.Attempt == d.row.Attempt && s.Refused && d.row.SbatchCount <= 1:
+	case s != nil && s.Attempt == d.row.Attempt.Number && s.Refused && d.row.SbatchCount <= 1:
 		d.endWithoutResults(*d.row.StopVerdict, "stopped; Slurm had refused the submission")
 	case !d.row.Fenced: // a job may still appear, and must not begin
 		d.fence()

@@ -18,29 +18,29 @@ type News struct {
 	Found *Found
 	// DiskLow is why nothing new may be put onto the shared disk (LowWater.Low), empty if it may,
 	// and nil if that is not known.
-	DiskLow *string `json:"Low"`
+	DiskLow *string
 	// Unanswered is set when a check-in that reported the verdict got no answer: the server may
 	// have applied the report, and may have acknowledged it.
 	Unanswered bool
 	// Messages came from the server, in this order.
 	Messages []codalab.Message
 	// Observation is what the newest whole snapshot shows of a submission.
-	Observation *Observation `json:"Sighting"`
+	Observation *Observation
 	// Accounting is what the accounting database knows of a submission. AccountingFailure is
 	// why it did not answer.
-	Accounting        *Observation `json:"Accounted"`
-	AccountingFailure string       `json:"AccountFailure"`
+	Accounting        *Observation
+	AccountingFailure string
 	// Records are an attempt's, as the disk shows them. RecordsFailure is why they could not be
 	// read.
 	Records        *Records
-	RecordsFailure string `json:"LookFailure"`
+	RecordsFailure string
 
 	// The outcomes of effects.
 	Claimed   *Claimed
 	Staged    *StageEnd
 	Prepared  *Outcome
 	Submitted *Submission
-	Fenced    *Fencing `json:"Closed"`
+	Fenced    *Fencing
 	Cancelled *Outcome
 	Collected *Outcome
 	Confirmed *Confirmation
@@ -49,7 +49,7 @@ type News struct {
 	Progress string
 	// DataChanged says which of the data that the bundle used in place had changed when its results
 	// were about to be collected.
-	DataChanged string `json:"Changed"`
+	DataChanged string
 	// Remark is a sentence for the bundle's history, for example that a write was lost. No
 	// decision depends on it.
 	Remark string
@@ -131,7 +131,7 @@ type Confirmation struct {
 
 // Observation is what a whole answer of Slurm showed of one submission.
 type Observation struct {
-	SubmissionName SubmissionName `json:"Mark"`
+	SubmissionName SubmissionName
 	// Asked is when the question was sent.
 	Asked time.Time
 	// Jobs are the jobs of that name, in the order of their ids.

@@ -30,7 +30,7 @@ func (p Policy) Next(now time.Time, r Row, n News) (Row, []Effect) {
 	if !d.waiting() {
 		d.row.DueAt = time.Time{} // a pause that is over must not keep the row due
 	}
-	if d.row.Phase != r.Phase || d.row.Attempt != r.Attempt || d.row.Reason != r.Reason {
+	if d.row.Phase != r.Phase || d.row.Attempt.Number != r.Attempt.Number || d.row.Reason != r.Reason {
 		d.row.DecidedAt = now
 	}
 	if len(d.effects) > 0 {
@@ -226,11 +226,11 @@ func (d *decision) applyRecords() {
 	if d.row.SubmissionName == "" {
 		return
 	}
-	if c := d.news.Fenced; c != nil && c.Attempt == d.row.Attempt {
+	if c := d.news.Fenced; c != nil && c.Attempt == d.row.Attempt.Number {
 		d.applyFencing(*c)
 	}
 	rec := d.news.Records
-	if rec == nil || rec.Attempt != d.row.Attempt {
+	if rec == nil || rec.Attempt != d.row.Attempt.Number {
 		return
 	}
 	if !d.row.NoJobSince.IsZero() && rec.Read.After(d.row.RecordsReadAt) {
@@ -315,12 +315,6 @@ func (d *decision) wantEffect(k Kind) {
 // of the phase before.
 func (d *decision) enter(p Phase, reason string) {
 	d.row.Phase, d.row.PhaseSince, d.row.Reason = p, d.now, reason
-	d.row.DueAt, d.row.FailedTries, d.row.LastFailure, d.row.DiskLow, d.row.Progress = time.Time{}, 0, "", "", ""
-	d.clearTroubles()
+	d.row.DueAt, d.row.Retry, d.row.DiskLow, d.row.Progress = time.Time{}, Retry{}, "", ""
 	d.news.Confirmed = nil
-}
-
-// clearTroubles forgets since when the work of the phase has failed.
-func (d *decision) clearTroubles() {
-	d.row.FailingSince, d.row.FailureKindSince, d.row.FailedByOutage = time.Time{}, time.Time{}, false
 }

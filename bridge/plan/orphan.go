@@ -73,7 +73,7 @@ func (p Policy) SubmissionNameOf(j sbatch.Job) SubmissionName {
 	if err != nil {
 		return SubmissionName(j.Name)
 	}
-	return p.submissionName(Row{Bundle: commentValue(j.Comment, "bundle"), Attempt: attempt})
+	return p.submissionName(Row{Bundle: commentValue(j.Comment, "bundle"), Attempt: Attempt{Number: attempt}})
 }
 
 // commentValue reads a value of a comment that Request wrote; empty for other comments.

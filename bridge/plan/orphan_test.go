@@ -209,14 +209,14 @@ func TestI5JobOfABundleThatWaitsIsItsRows(t *testing.T) {
 		if !staged {
 			row.Staged = nil
 		}
-		row.Attempt = 1
+		row.Attempt.Number = 1
 		b := given(t, row).hears(plan.News{Found: &plan.Found{Stamp: stamp, Job: j}}).is(plan.Queued)
-		if b.row.Attempt != 2 || b.row.Generation != 9 || b.row.Job.ID != 3 || b.row.SubmissionName == "" || !b.row.Prepared {
+		if b.row.Attempt.Number != 2 || b.row.Generation != 9 || b.row.Job.ID != 3 || b.row.SubmissionName == "" || !b.row.Prepared {
 			t.Errorf("row %+v", b.row)
 		}
 	}
 	old := rowIn(plan.Staging)
-	old.Attempt, old.Staged = 2, nil
+	old.Attempt.Number, old.Staged = 2, nil
 	given(t, old).hears(plan.News{Found: &plan.Found{Stamp: stamp, Job: j}}).is(plan.Staging, plan.Stage)
 	killed := rowIn(plan.Staging)
 	killed.StopVerdict = &plan.Verdict{Cause: spool.CauseUser, Failure: codalab.KillRequested}

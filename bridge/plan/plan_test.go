@@ -71,13 +71,13 @@ func rowIn(phase plan.Phase) plan.Row {
 	}
 	if since(plan.Submitting) {
 		r.Staged = &spool.Inputs{Image: "/shared/cache/x.sif", ImageDigest: "sha256:1"}
-		r.Attempt, r.Generation, r.SubmissionName, r.Prepared, r.SbatchCount, r.SubmittedAt = 1, 1, submission, true, 1, epoch
+		r.Attempt.Number, r.Generation, r.SubmissionName, r.Prepared, r.SbatchCount, r.SubmittedAt = 1, 1, submission, true, 1, epoch
 	}
 	if since(plan.Queued) {
 		r.Job = job(sbatch.StatePending)
 	}
 	if since(plan.Running) {
-		r.Begun, r.Job, r.Times.Running = started(), job(sbatch.StateRunning), epoch
+		r.Begun, r.Job, r.RunningAt = started(), job(sbatch.StateRunning), epoch
 	}
 	switch phase {
 	case plan.Stopping:

@@ -32,8 +32,8 @@ type Policy struct {
 	// OrphanGrace is how long the bridge leaves an orphan job alone: a job of its own for which
 	// there is no row. It is longer than SubmitGrace. With CancelOrphans such a job is cancelled
 	// then; without, it is only logged.
-	OrphanGrace   time.Duration `json:"StrayGrace"`
-	CancelOrphans bool          `json:"CancelStrays"`
+	OrphanGrace   time.Duration
+	CancelOrphans bool
 	// RecordAge is how long Slurm is certain to show an ended job (MinJobAge). Without accounting, a
 	// snapshot that is younger than this and lacks a job proves that there is none.
 	RecordAge time.Duration
@@ -52,7 +52,7 @@ type Policy struct {
 	OutagePatience time.Duration
 	// LongestAckPause is the longest pause between two questions to a server that has a verdict and
 	// has not acknowledged it. The first pauses are shorter.
-	LongestAckPause time.Duration `json:"AckPatience"`
+	LongestAckPause time.Duration
 	// MaxAttempts bounds the attempts of one bundle.
 	MaxAttempts int
 	// KeepAfterAck is how long results stay on the shared disk after the server has

@@ -89,8 +89,8 @@ func TestI3AbsenceCountsOnlyInACompleteSnapshotOlderThanTheGrace(t *testing.T) {
 	b.hears(seen(late)).is(plan.Submitting, plan.QueryAccounting)
 	b.at(late+time.Second).hears(accounted(early)).is(plan.Submitting, plan.QueryAccounting)
 	b.hears(accounted(late+time.Second)).is(plan.Submitting, plan.Submit)
-	if b.row.SubmittedAt != b.now || b.row.Attempt != 1 || b.row.SubmissionName != submission {
-		t.Errorf("submitted at %s as attempt %d under %s, want now, the same attempt and name", b.row.SubmittedAt, b.row.Attempt, b.row.SubmissionName)
+	if b.row.SubmittedAt != b.now || b.row.Attempt.Number != 1 || b.row.SubmissionName != submission {
+		t.Errorf("submitted at %s as attempt %d under %s, want now, the same attempt and name", b.row.SubmittedAt, b.row.Attempt.Number, b.row.SubmissionName)
 	}
 	// The proof was for the last submission only.
 	b.at(late + time.Minute).hears(seen(late + time.Minute)).is(plan.Submitting)
@@ -218,7 +218,7 @@ func TestI4BegunBundleBeginsAgainOnlyWherePolicyAllows(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			b := given(t, rowIn(plan.Running), ended, func(r *plan.Row) {
-				r.Job.State, r.Attempt = c.state, c.attempt
+				r.Job.State, r.Attempt.Number = c.state, c.attempt
 			})
 			q := b.policy.Queues["cpu"]
 			q.RetryBegun = c.retry
@@ -235,7 +235,7 @@ func TestI4BegunBundleBeginsAgainOnlyWherePolicyAllows(t *testing.T) {
 
 func TestI4UnbegunBundleIsTriedElsewhereBounded(t *testing.T) {
 	t.Parallel()
-	b := given(t, rowIn(plan.Queued), ended, func(r *plan.Row) { r.Attempt, r.OutputTail = 3, "exec: cl-worker: not found" })
+	b := given(t, rowIn(plan.Queued), ended, func(r *plan.Row) { r.Attempt.Number, r.OutputTail = 3, "exec: cl-worker: not found" })
 	b.at(late).hears(plan.News{Fenced: &plan.Fencing{Attempt: 3, Standing: spool.Started{Fenced: true}}})
 	b.is(plan.Finalizing).verdict(spool.CausePlatform, "The node of Slurm job 7 failed before it began")
 }
@@ -346,7 +346,7 @@ func TestI7SupersededRecordIsIgnored(t *testing.T) {
 	b.hears(answered(plan.Submission{Job: 7})).is(plan.Submitting) // the first attempt's answer
 	b.hears(fencing(*started())).is(plan.Submitting)
 	if b.row.Begun != nil || b.row.Exit != nil || b.row.Fenced {
-		t.Errorf("attempt %d took over records of attempt 1: begun %v, exit %v", b.row.Attempt, b.row.Begun, b.row.Exit)
+		t.Errorf("attempt %d took over records of attempt 1: begun %v, exit %v", b.row.Attempt.Number, b.row.Begun, b.row.Exit)
 	}
 }
 

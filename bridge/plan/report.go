@@ -195,7 +195,7 @@ func (r Row) queuedStatus() string {
 
 func (r Row) profile() map[string]codalab.StageTimes {
 	t := r.Times
-	starts := []time.Time{t.Preparing, t.Running, t.CleaningUp, t.Uploading, t.Finalizing}
+	starts := []time.Time{t.Preparing, r.RunningAt, t.CleaningUp, t.Uploading, t.Finalizing}
 	profile := map[string]codalab.StageTimes{}
 	for i, stage := range codalab.Stages() {
 		profile[stage] = codalab.NewStageTimes(starts[i], firstAfter(starts[i+1:]))

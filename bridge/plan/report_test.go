@@ -94,7 +94,8 @@ func TestReportHasAllFiveStages(t *testing.T) {
 	}
 	at := func(s int) time.Time { return epoch.Add(time.Duration(s) * time.Second) }
 	r := rowIn(plan.Finalizing)
-	r.Times = plan.Times{Preparing: at(0), Running: at(10), CleaningUp: at(30), Uploading: at(30), Finalizing: at(35)}
+	r.RunningAt = at(10)
+	r.Times = plan.Times{Preparing: at(0), CleaningUp: at(30), Uploading: at(30), Finalizing: at(35)}
 	number := func(f float64) *float64 { return &f }
 	times := func(start, end int) codalab.StageTimes {
 		return codalab.StageTimes{
@@ -108,7 +109,7 @@ func TestReportHasAllFiveStages(t *testing.T) {
 	if diff := cmp.Diff(want, r.Report("w").Profile); diff != "" {
 		t.Errorf("profile (-want +got):\n%s", diff)
 	}
-	r.Times = plan.Times{Preparing: at(0), Finalizing: at(4)} // it never ran
+	r.RunningAt, r.Times = time.Time{}, plan.Times{Preparing: at(0), Finalizing: at(4)} // it never ran
 	want = map[string]codalab.StageTimes{
 		codalab.StagePreparing: times(0, 4), codalab.StageRunning: {}, codalab.StageCleaningUp: {}, codalab.StageUploading: {},
 		codalab.StageFinalizing: {Start: number(float64(at(4).Unix()))},

@@ -33,11 +33,11 @@ func (q Queue) Request(gpus int64) sbatch.Request {
 // Request is the job of a row's current attempt.
 func (p Policy) Request(r Row) sbatch.Request {
 	q, res := p.Queues[r.Queue], r.Resources
-	attempt := p.Layout.Attempt(r.Bundle, r.Attempt)
+	attempt := p.Layout.Attempt(r.Bundle, r.Attempt.Number)
 	req := q.Request(res.GPUs)
 	req.Name = string(r.SubmissionName)
 	req.Comment = fmt.Sprintf("codalab bundle=%s attempt=%d owner=%s bridge=%s generation=%d",
-		r.Bundle, r.Attempt, r.Run.OwnerID, p.Bridge, r.Generation)
+		r.Bundle, r.Attempt.Number, r.Run.OwnerID, p.Bridge, r.Generation)
 	req.CPUs = max(res.CPUs, 1)
 	req.Nice = max(-r.Run.Metadata.Int("request_priority"), 0)
 	req.Dir, req.Output = attempt.Dir, attempt.OutputPath()
@@ -84,10 +84,10 @@ func (p Policy) Spec(r Row) spool.Spec {
 	q, res := p.Queues[r.Queue], r.Resources
 	s := spool.Spec{
 		Bundle:         r.Bundle,
-		Attempt:        r.Attempt,
+		Attempt:        r.Attempt.Number,
 		SubmissionName: string(r.SubmissionName),
 		Command:        r.Run.Command,
-		RunDir:         p.Layout.RunDir(r.Bundle, r.Attempt),
+		RunDir:         p.Layout.RunDir(r.Bundle, r.Attempt.Number),
 		WorkDir:        q.WorkDir,
 		GPUs:           int(res.GPUs),
 		MemoryBytes:    res.Memory,
@@ -110,10 +110,10 @@ func (q Queue) limit(res codalab.Resources) time.Duration {
 
 // SubmissionNames are the names of all submissions that a row may have made.
 func (p Policy) SubmissionNames(r Row) []SubmissionName {
-	names := make([]SubmissionName, 0, r.Attempt)
-	for r.Attempt > 0 {
+	names := make([]SubmissionName, 0, r.Attempt.Number)
+	for r.Attempt.Number > 0 {
 		names = append(names, p.submissionName(r))
-		r.Attempt--
+		r.Attempt.Number--
 	}
 	return names
 }

@@ -17,7 +17,7 @@ import (
 // them.
 func TestJobRunsTheWorkerOfItsQueue(t *testing.T) {
 	t.Parallel()
-	r := plan.Row{Bundle: uuid, Attempt: 1, Run: &codalab.RunBundle{}}
+	r := plan.Row{Bundle: uuid, Attempt: plan.Attempt{Number: 1}, Run: &codalab.RunBundle{}}
 	for want, q := range map[string]plan.Queue{"exec '/bin/own'": {}, "exec '/bin/arm'": {Worker: "/bin/arm"}} {
 		p := plan.Policy{Worker: "/bin/own", Queues: map[string]plan.Queue{"": q}}
 		if got := p.Request(r).Script; !strings.Contains(got, want+" exec '") {
@@ -195,7 +195,7 @@ func TestBatchTakesThePriorAndThenTheOlderAndNamesThem(t *testing.T) {
 		}
 		staged = append(staged, r)
 	}
-	staged[2].Bundle, staged[2].Attempt = uuid, 2
+	staged[2].Bundle, staged[2].Attempt.Number = uuid, 2
 	var got []string
 	for _, r := range p.Batch(epoch, staged, 4, 10) {
 		got = append(got, string(r.SubmissionName))
@@ -210,7 +210,7 @@ func TestBatchTakesThePriorAndThenTheOlderAndNamesThem(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("submission names (-want +got):\n%s", diff)
 	}
-	if staged[0].Attempt != 0 || len(p.Batch(epoch, staged, 0, 10)) != 0 || len(p.Batch(epoch, nil, 3, 10)) != 0 {
+	if staged[0].Attempt.Number != 0 || len(p.Batch(epoch, staged, 0, 10)) != 0 || len(p.Batch(epoch, nil, 3, 10)) != 0 {
 		t.Error("the argument was changed, or rows were taken without room")
 	}
 	third := p.Batch(epoch, staged, 1, 10)[0]

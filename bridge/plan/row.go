@@ -44,7 +44,6 @@ type SubmissionName string
 
 // Row is one bundle that the bridge handles. It is a value, which a ledger keeps. The values behind its
 // pointers never change, so rows may be copied, shared and compared with ==.
-// The JSON names are those of the ledgers that exist; some are older than the fields' names.
 type Row struct {
 	// Bundle is the bundle's UUID, the row's key.
 	Bundle string `json:"bundle"`
@@ -57,96 +56,38 @@ type Row struct {
 	Resources codalab.Resources  `json:"resources"`
 	// OfferedAt is when the server first offered the bundle. ReofferedAt is when it last repeated
 	// the offer during the claim; zero if it did not.
-	OfferedAt   time.Time `json:"claimed"`
-	ReofferedAt time.Time `json:"offered,omitzero"`
+	OfferedAt   time.Time `json:"offered_at"`
+	ReofferedAt time.Time `json:"reoffered_at,omitzero"`
 
 	Phase Phase `json:"phase"`
 	// PhaseSince is when the phase began.
-	PhaseSince time.Time `json:"since"`
+	PhaseSince time.Time `json:"phase_since"`
 	// Reason says in plain words why the last decision was made.
 	Reason string `json:"reason"`
 	// DecidedAt is when the phase, the attempt or the reason last changed.
-	DecidedAt time.Time `json:"decided,omitzero"`
+	DecidedAt time.Time `json:"decided_at,omitzero"`
 	// DueAt is when to decide again without news; zero for never.
-	DueAt time.Time `json:"due,omitzero"`
-	// FailedTries counts the failed tries of the phase's work.
-	FailedTries int `json:"tries,omitempty"`
-	// LastFailure is why the last try failed.
-	LastFailure string `json:"trouble,omitempty"`
-	// FailingSince is when staging or collecting began to fail, in this life of the bridge; zero
-	// while it does not. FailedByOutage is set if staging last failed for an outage or a full
-	// disk. FailureKindSince is when its failures last changed between these and others.
-	FailingSince     time.Time `json:"troubled,omitzero"`
-	FailureKindSince time.Time `json:"turned,omitzero"`
-	FailedByOutage   bool      `json:"outage,omitempty"`
-
+	DueAt time.Time `json:"due_at,omitzero"`
+	// Retry is about the failures of the phase's work. A new phase begins without any.
+	Retry `json:"retry,omitzero"`
 	// DiskLow is why a row without its inputs waits for room on the shared disk; empty while it
 	// does not.
-	DiskLow string `json:"low,omitempty"`
+	DiskLow string `json:"disk_low,omitempty"`
+	// Progress says how far staging or collecting is. It is not saved.
+	Progress string `json:"-"`
 
 	// Staged is what staging has made ready; nil before.
 	Staged *spool.Inputs `json:"staged,omitempty"`
-
 	// DataChanged says, in sentences for the researcher, which data that was used in place changed
 	// during the run; empty if none did.
-	DataChanged string `json:"changed,omitempty"`
+	DataChanged string `json:"data_changed,omitempty"`
 
-	// Attempt counts the row's attempts; the current one has this number.
-	Attempt int `json:"attempt"`
-	// SubmissionName names the current attempt in Slurm.
-	SubmissionName SubmissionName `json:"mark,omitempty"`
-	// Generation numbers the bridge's submissions: each attempt of each row has a higher one
-	// than all before. The job's comment has it, so that a bridge sees from a job that its
-	// ledger is older than the job.
-	Generation int64 `json:"generation,omitempty"`
-	// Prepared is set once the job's specification is on the shared disk.
-	Prepared bool `json:"prepared,omitempty"`
-	// SubmittedAt is when sbatch was last started for SubmissionName; zero before.
-	SubmittedAt time.Time `json:"submitted,omitzero"`
-	// SbatchCount counts how often sbatch was wanted for SubmissionName.
-	SbatchCount int `json:"sbatches,omitempty"`
-	// RepeatRefusal is Slurm's refusal of a repeated submission: an earlier one may have made a job
-	// all the same.
-	RepeatRefusal string `json:"refused,omitempty"`
-	// UnclearCount counts the unclear answers of sbatch for SubmissionName.
-	UnclearCount int `json:"unclear,omitempty"`
-	// Job is the job, as Slurm last showed it; its ID is 0 before it has one.
-	Job sbatch.Job `json:"job,omitzero"`
-	// AbsentAsOf is when the snapshot was requested that, as far as squeue can, proves that the
-	// submission made no job; zero while there is none.
-	AbsentAsOf time.Time `json:"absent,omitzero"`
-	// NoJobSince is when Slurm was first seen without a live job for the attempt; zero while it has
-	// one.
-	NoJobSince time.Time `json:"ended,omitzero"`
-	// RecordsReadAt is when the attempt's records were last read since NoJobSince. OutputTail is
-	// the last line of the batch script's output. Both are empty before.
-	RecordsReadAt time.Time `json:"looked,omitzero"`
-	OutputTail    string    `json:"last_words,omitempty"`
-	// ImpossibleSince is when Slurm first gave a reason for which the job can never start; zero
-	// while it gives none.
-	ImpossibleSince time.Time `json:"stuck,omitzero"`
-
-	// Begun is the current attempt's start; nil before.
-	Begun *spool.Started `json:"begun,omitempty"`
-	// Exit is the worker's record of the current attempt's end; nil before.
-	Exit *spool.Exit `json:"exit,omitempty"`
-	// Status is the worker's last status. It is not saved for its own sake: a restarted bridge
-	// reads it again.
-	Status *spool.Status `json:"-"`
-	// Progress says how far staging or collecting is. It is not saved either.
-	Progress string `json:"-"`
+	// Attempt is the current attempt, or the last one while the row waits for the next.
+	Attempt `json:"attempt,omitzero"`
 
 	// StopVerdict is the verdict to be reached instead of the run's own: a kill, or a job that can
 	// never start.
-	StopVerdict *Verdict `json:"stop,omitempty"`
-	// CancelledAt is when scancel last succeeded; zero before.
-	CancelledAt time.Time `json:"cancelled,omitzero"`
-	// Fenced is set when the current attempt can never begin.
-	Fenced bool `json:"closed,omitempty"`
-	// RecordsGoneSince is when fencing first found the current attempt's records missing from the
-	// disk; zero while they exist. Such an attempt cannot begin once it is fenced, but it may have
-	// begun before.
-	RecordsGoneSince time.Time `json:"gone,omitzero"`
+	StopVerdict *Verdict `json:"stop_verdict,omitempty"`
 	// Verdict is how the bundle ended; nil before.
 	Verdict *Verdict `json:"verdict,omitempty"`
 	// Undelivered is set once the bridge has given up delivering the results.
@@ -157,17 +98,86 @@ type Row struct {
 	Releasing bool `json:"releasing,omitempty"`
 	// ReportCount counts how often the verdict was to be reported. Each report is in one check-in:
 	// see package bridge, "Reports".
-	ReportCount int `json:"reports,omitempty"`
+	ReportCount int `json:"report_count,omitempty"`
 	// KeepUntil is when the files of a row that is done may be removed.
 	KeepUntil time.Time `json:"keep_until,omitzero"`
 	// Times are the beginnings of the stages that the server keeps.
 	Times Times `json:"times"`
 }
 
-// Times are when the stages of a run began; zero for a stage that has not begun.
+// Retry is about the failed tries of a phase's work.
+type Retry struct {
+	// FailedTries counts them. LastFailure is why the last try failed.
+	FailedTries int    `json:"failed_tries,omitempty"`
+	LastFailure string `json:"last_failure,omitempty"`
+	// FailingSince is when staging or collecting began to fail, in this life of the bridge; zero
+	// while it does not. FailedByOutage is set if staging last failed for an outage or a full
+	// disk. FailureKindSince is when its failures last changed between these and others.
+	FailingSince     time.Time `json:"failing_since,omitzero"`
+	FailureKindSince time.Time `json:"failure_kind_since,omitzero"`
+	FailedByOutage   bool      `json:"failed_by_outage,omitempty"`
+}
+
+// Attempt is one attempt of a row: one submission to Slurm, and at most one start of the command.
+// The next attempt begins with nothing of the one before.
+type Attempt struct {
+	// Number counts the row's attempts from 1; 0 before the first.
+	Number int `json:"number"`
+	// SubmissionName names the attempt in Slurm; empty once the attempt was given up for the next.
+	SubmissionName SubmissionName `json:"submission_name,omitempty"`
+	// Generation numbers the bridge's submissions: each attempt of each row has a higher one
+	// than all before. The job's comment has it, so that a bridge sees from a job that its
+	// ledger is older than the job.
+	Generation int64 `json:"generation,omitempty"`
+	// Prepared is set once the job's specification is on the shared disk.
+	Prepared bool `json:"prepared,omitempty"`
+	// SubmittedAt is when sbatch was last started for SubmissionName; zero before.
+	SubmittedAt time.Time `json:"submitted_at,omitzero"`
+	// SbatchCount counts how often sbatch was wanted for SubmissionName.
+	SbatchCount int `json:"sbatch_count,omitempty"`
+	// RepeatRefusal is Slurm's refusal of a repeated submission: an earlier one may have made a job
+	// all the same.
+	RepeatRefusal string `json:"repeat_refusal,omitempty"`
+	// UnclearCount counts the unclear answers of sbatch for SubmissionName.
+	UnclearCount int `json:"unclear_count,omitempty"`
+	// Job is the job, as Slurm last showed it; its ID is 0 before it has one.
+	Job sbatch.Job `json:"job,omitzero"`
+	// AbsentAsOf is when the snapshot was requested that, as far as squeue can, proves that the
+	// submission made no job; zero while there is none.
+	AbsentAsOf time.Time `json:"absent_as_of,omitzero"`
+	// NoJobSince is when Slurm was first seen without a live job for the attempt; zero while it has
+	// one.
+	NoJobSince time.Time `json:"no_job_since,omitzero"`
+	// RecordsReadAt is when the attempt's records were last read since NoJobSince. OutputTail is
+	// the last line of the batch script's output. Both are empty before.
+	RecordsReadAt time.Time `json:"records_read_at,omitzero"`
+	OutputTail    string    `json:"output_tail,omitempty"`
+	// ImpossibleSince is when Slurm first gave a reason for which the job can never start; zero
+	// while it gives none.
+	ImpossibleSince time.Time `json:"impossible_since,omitzero"`
+	// CancelledAt is when scancel last succeeded; zero before.
+	CancelledAt time.Time `json:"cancelled_at,omitzero"`
+	// Fenced is set when the attempt can never begin.
+	Fenced bool `json:"fenced,omitempty"`
+	// RecordsGoneSince is when fencing first found the attempt's records missing from the
+	// disk; zero while they exist. Such an attempt cannot begin once it is fenced, but it may have
+	// begun before.
+	RecordsGoneSince time.Time `json:"records_gone_since,omitzero"`
+
+	// Begun is the attempt's start; nil before. RunningAt is when the bridge first saw it.
+	Begun     *spool.Started `json:"begun,omitempty"`
+	RunningAt time.Time      `json:"running_at,omitzero"`
+	// Exit is the worker's record of the attempt's end; nil before.
+	Exit *spool.Exit `json:"exit,omitempty"`
+	// Status is the worker's last status. It is not saved for its own sake: a restarted bridge
+	// reads it again.
+	Status *spool.Status `json:"-"`
+}
+
+// Times are when the stages of a run began, apart from the running of its command
+// (Attempt.RunningAt); zero for a stage that has not begun.
 type Times struct {
 	Preparing  time.Time `json:"preparing,omitzero"`
-	Running    time.Time `json:"running,omitzero"`
 	CleaningUp time.Time `json:"cleaning_up,omitzero"`
 	Uploading  time.Time `json:"uploading,omitzero"`
 	Finalizing time.Time `json:"finalizing,omitzero"`

@@ -53,9 +53,9 @@ func (w *world) setRow(a *arguments) error {
 		switch key {
 		case "phase":
 		case "attempt":
-			r.Attempt = a.number(value)
+			r.Attempt.Number = a.number(value)
 			if r.SubmissionName != "" {
-				r.SubmissionName = w.submission(r.Attempt)
+				r.SubmissionName = w.submission(r.Attempt.Number)
 			}
 		case "generation":
 			r.Generation = int64(a.number(value))
@@ -65,7 +65,7 @@ func (w *world) setRow(a *arguments) error {
 			return fmt.Errorf("unknown field %q", key)
 		}
 	}
-	token := fmt.Sprintf("worker-%d", r.Attempt)
+	token := fmt.Sprintf("worker-%d", r.Attempt.Number)
 	if r.Begun != nil {
 		r.Begun = &spool.Started{Token: token, Node: "n1", Job: "7"}
 	}
@@ -78,7 +78,7 @@ func (w *world) setRow(a *arguments) error {
 		plan.Claiming: plan.Claim, plan.Staging: plan.Stage, plan.Submitting: plan.Submit, plan.Stopping: plan.Cancel,
 		plan.Collecting: plan.Collect,
 	}[phase]; ok {
-		w.running[effectKey{k, r.Attempt}] = true
+		w.running[effectKey{k, r.Attempt.Number}] = true
 	}
 	w.row, w.saved, w.now = &r, nil, epoch
 	w.printf("%s:%s", phase, w.compare(plan.Row{}, r))

@@ -75,7 +75,7 @@ type field struct{ name, value string }
 func (w *world) fields(r plan.Row) []field {
 	return []field{
 		{"reoffered", moment(r.ReofferedAt)},
-		{"attempt", number(int64(r.Attempt))},
+		{"attempt", number(int64(r.Attempt.Number))},
 		{"generation", number(r.Generation)},
 		{"prepared", yes(r.Prepared)},
 		{"submitted", moment(r.SubmittedAt)},

@@ -12,7 +12,7 @@ import (
 func TestStampIsReadFromWhatRequestWrites(t *testing.T) {
 	t.Parallel()
 	r := rowIn(plan.Submitting)
-	r.Attempt, r.Generation = 3, 42
+	r.Attempt.Number, r.Generation = 3, 42
 	got, ok := plan.StampOf(sbatch.Job{Comment: policy().Request(r).Comment})
 	want := plan.Stamp{Bundle: uuid, Attempt: 3, Bridge: "b1b2b3", Generation: 42}
 	if diff := cmp.Diff(want, got); diff != "" || !ok {

@@ -24,7 +24,7 @@ func (d *decision) submitting() {
 		d.adopt(job, "found in accounting by its name")
 		return
 	}
-	if s := d.news.Submitted; s != nil && s.Attempt == d.row.Attempt {
+	if s := d.news.Submitted; s != nil && s.Attempt == d.row.Attempt.Number {
 		d.applySubmission(*s)
 	}
 	switch {
@@ -64,7 +64,7 @@ func (d *decision) prepare() {
 	default:
 		d.row.Prepared = true
 		d.row.FailedTries, d.row.LastFailure = 0, ""
-		d.submit(attemptGoes(d.row.Attempt))
+		d.submit(attemptGoes(d.row.Attempt.Number))
 	}
 }
 

@@ -36,8 +36,8 @@ func sane(now time.Time, before, after plan.Row, effects []plan.Effect) error {
 	case before.Phase == plan.Finalizing && after.Phase == plan.Collecting && strings.HasPrefix(after.Reason, "the server has thrown the results away"):
 	case before.Phase == plan.Finalizing && after.Phase != plan.Finalizing && after.Phase != plan.Done:
 		return fmt.Errorf("left finalizing for %s", after.Phase)
-	case after.Attempt < before.Attempt:
-		return fmt.Errorf("attempt %d after %d", after.Attempt, before.Attempt)
+	case after.Attempt.Number < before.Attempt.Number:
+		return fmt.Errorf("attempt %d after %d", after.Attempt.Number, before.Attempt.Number)
 	case (after.Phase == plan.Collecting || after.Phase == plan.Finalizing) && after.Verdict == nil:
 		return fmt.Errorf("in %s without a verdict", after.Phase)
 	}
@@ -136,7 +136,7 @@ func TestI8UnknownPhaseIsLeftAlone(t *testing.T) {
 			row.Phase = phase
 			for heard, n := range news {
 				after, effects := policy().Next(epoch.Add(2*time.Hour), row, n)
-				if after.Phase != phase || after.Attempt != row.Attempt || after.Reason == "" {
+				if after.Phase != phase || after.Attempt.Number != row.Attempt.Number || after.Reason == "" {
 					t.Errorf("%q, %s, %s: became %s (%s)", phase, name, heard, after.Phase, after.Reason)
 				}
 				for _, e := range effects {
@@ -287,13 +287,13 @@ func truth(e plan.Effect, now time.Time) plan.News {
 	case plan.Prepare:
 		n.Prepared = &plan.Outcome{}
 	case plan.Submit:
-		n.Submitted = &plan.Submission{Attempt: e.Row.Attempt, Refused: true, Words: "no"}
+		n.Submitted = &plan.Submission{Attempt: e.Row.Attempt.Number, Refused: true, Words: "no"}
 	case plan.QueryAccounting:
 		n.Accounting = &plan.Observation{SubmissionName: e.Row.SubmissionName, Asked: now}
 	case plan.ReadRecords:
-		n.Records = &plan.Records{Attempt: e.Row.Attempt, Read: now, Records: spool.Records{Started: e.Row.Begun, Exit: e.Row.Exit}}
+		n.Records = &plan.Records{Attempt: e.Row.Attempt.Number, Read: now, Records: spool.Records{Started: e.Row.Begun, Exit: e.Row.Exit}}
 	case plan.Fence:
-		n.Fenced = &plan.Fencing{Attempt: e.Row.Attempt, Standing: spool.Started{Fenced: true}}
+		n.Fenced = &plan.Fencing{Attempt: e.Row.Attempt.Number, Standing: spool.Started{Fenced: true}}
 		if e.Row.Begun != nil {
 			n.Fenced.Standing = *e.Row.Begun
 		}

@@ -111,7 +111,7 @@ var outcomes = map[plan.Kind][]string{
 func (w *world) answers() []string {
 	var answers []string
 	for _, kind := range plan.Kinds() { // in their order, for the sake of the seed
-		if w.row == nil || !w.running[effectKey{kind, w.row.Attempt}] {
+		if w.row == nil || !w.running[effectKey{kind, w.row.Attempt.Number}] {
 			continue
 		}
 		for _, outcome := range outcomes[kind] {

@@ -33,8 +33,8 @@ func (d *decision) queued() {
 
 // running: the attempt has begun.
 func (d *decision) running() {
-	if d.row.Times.Running.IsZero() {
-		d.row.Times.Running = d.now
+	if d.row.RunningAt.IsZero() {
+		d.row.RunningAt = d.now
 	}
 	d.applySlurm()
 	if d.concludedByWorker() {
@@ -214,7 +214,7 @@ func impossible(reason string) bool {
 // the verdict.
 func (d *decision) conclude(v Verdict) {
 	begun := d.row.Begun != nil
-	if v.Cause == spool.CausePlatform && d.row.StopVerdict == nil && d.row.Attempt < d.policy.MaxAttempts &&
+	if v.Cause == spool.CausePlatform && d.row.StopVerdict == nil && d.row.Attempt.Number < d.policy.MaxAttempts &&
 		(!begun && !d.mayHaveBegun() || d.queue.RetryBegun == RetryOnPlatform) {
 		d.nextAttempt(v.Failure)
 		return
@@ -244,15 +244,10 @@ func (d *decision) mayHaveBegun() bool {
 // nextAttempt sends the bundle back for another attempt. The last one was fenced, or has begun
 // and ended.
 func (d *decision) nextAttempt(why string) {
-	d.enter(Staging, fmt.Sprintf("attempt %d failed: %s", d.row.Attempt, why))
+	d.enter(Staging, fmt.Sprintf("attempt %d failed: %s", d.row.Attempt.Number, why))
 	d.row.LastFailure = why
-	d.row.DueAt = d.now.Add(backoff(d.row.Attempt))
-	r := &d.row
-	r.SubmissionName, r.SubmittedAt, r.Job = "", time.Time{}, sbatch.Job{}
-	r.Generation, r.Prepared, r.AbsentAsOf = 0, false, time.Time{}
-	r.NoJobSince, r.RecordsReadAt, r.OutputTail = time.Time{}, time.Time{}, ""
-	r.ImpossibleSince, r.CancelledAt, r.Fenced, r.RecordsGoneSince = time.Time{}, time.Time{}, false, time.Time{}
-	r.Begun, r.Exit, r.Status, r.Times.Running = nil, nil, nil, time.Time{}
+	d.row.DueAt = d.now.Add(backoff(d.row.Attempt.Number))
+	d.row.Attempt = Attempt{Number: d.row.Attempt.Number}
 	// News of the last attempt does not concern the next one.
 	d.news.Records, d.news.Fenced, d.news.Observation, d.news.Accounting, d.news.Submitted = nil, nil, nil, nil, nil
 }

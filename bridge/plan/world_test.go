@@ -139,12 +139,12 @@ func (w *world) decide(n plan.News) error {
 	w.record(m)
 	w.saved, w.row, w.generation = &before, &after, max(w.generation, after.Generation)
 	if after.Phase != before.Phase { // what is long ends with its phase
-		delete(w.running, effectKey{plan.Stage, after.Attempt})
-		delete(w.running, effectKey{plan.Collect, after.Attempt})
+		delete(w.running, effectKey{plan.Stage, after.Attempt.Number})
+		delete(w.running, effectKey{plan.Collect, after.Attempt.Number})
 	}
 	var wanted []string
 	for _, e := range effects {
-		key, text := effectKey{e.Kind, after.Attempt}, string(e.Kind)
+		key, text := effectKey{e.Kind, after.Attempt.Number}, string(e.Kind)
 		if w.running[key] {
 			text += " (runs already)"
 		}
@@ -161,7 +161,7 @@ func (w *world) decide(n plan.News) error {
 // promised says which promise a decision breaks.
 func (w *world) promised(before, after plan.Row, effects []plan.Effect) error {
 	submits := wants(effects, plan.Submit)
-	retried := after.Phase == plan.Staging && before.Attempt > 0 && before.SubmissionName != "" && after.SubmissionName == ""
+	retried := after.Phase == plan.Staging && before.Attempt.Number > 0 && before.SubmissionName != "" && after.SubmissionName == ""
 	switch {
 	case submits && !before.SubmittedAt.IsZero() && w.now.Sub(before.SubmittedAt) <= w.policy.SubmitGrace:
 		return errors.New("I2: submitted again within the grace")
@@ -262,7 +262,7 @@ func (w *world) findOrphans(a *arguments) {
 	}
 	known := func(m plan.SubmissionName) bool { return w.row != nil && w.row.InFlight() && w.row.SubmissionName == m }
 	waits := func(s plan.Stamp) bool {
-		return w.row != nil && w.row.Phase == plan.Staging && w.row.Attempt < s.Attempt
+		return w.row != nil && w.row.Phase == plan.Staging && w.row.Attempt.Number < s.Attempt
 	}
 	found, overdue, err := w.policy.OrphanJobs(w.now, sbatch.Snapshot{Asked: w.now, Jobs: []sbatch.Job{j}}, known, waits, w.generation, w.orphans)
 	if stamp, ok := plan.StampOf(j); ok && err == nil && len(found) > 0 && waits(stamp) {

@@ -107,7 +107,7 @@ func (f *Findings) addJobs(policy plan.Policy, snapshot sbatch.Snapshot, rows []
 		}
 		f.Highest = max(f.Highest, stamp.Generation)
 		row, known := byBundle[stamp.Bundle]
-		if known && row.Attempt == stamp.Attempt && row.Generation == stamp.Generation ||
+		if known && row.Attempt.Number == stamp.Attempt && row.Generation == stamp.Generation ||
 			stamp.Generation <= f.Generation && j.State.Ended() {
 			continue
 		}
@@ -145,13 +145,13 @@ func fate(policy plan.Policy, state sbatch.State, job plan.Stamp, row plan.Row) 
 	if !policy.CancelOrphans {
 		cancelled = "left alone, as cancel_strays is false"
 	}
-	again := row.Attempt < job.Attempt && row.Verdict == nil && !row.Dropped
+	again := row.Attempt.Number < job.Attempt && row.Verdict == nil && !row.Dropped
 	switch {
 	case row.Bundle == "" && state.Ended():
 		return "nothing: it has ended, and the ledger does not know its bundle"
 	case row.Bundle == "":
 		return "the ledger does not know its bundle: " + cancelled
-	case row.Attempt == job.Attempt:
+	case row.Attempt.Number == job.Attempt:
 		return "its bundle has another job of this name: left alone"
 	case again && state.Ended():
 		return "it has ended; its bundle takes up what it left when it is submitted again"

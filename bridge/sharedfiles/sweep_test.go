@@ -112,7 +112,7 @@ func (s *site) write(path string) {
 func (s *site) row(n int, phase plan.Phase, submitted time.Time) {
 	s.Helper()
 	s.must(s.book.Save(s.Context(), []plan.Row{{
-		Bundle: bundle(n), Phase: phase, Attempt: 1, Generation: int64(n), SubmissionName: plan.SubmissionName(s.submission(n, 1, "")), SubmittedAt: submitted,
+		Bundle: bundle(n), Phase: phase, Attempt: plan.Attempt{Number: 1, Generation: int64(n), SubmissionName: plan.SubmissionName(s.submission(n, 1, "")), SubmittedAt: submitted},
 	}}))
 }
 

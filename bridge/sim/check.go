@@ -117,7 +117,7 @@ func (w *world) checkBegin(wk *worker) {
 	}
 	row, ok := w.ledger.row(wk.bundle.uuid)
 	ok = ok && !w.recovered
-	if ok && (row.Attempt > a.number || row.Attempt == a.number && row.SubmissionName == "" && row.Phase == plan.Staging) {
+	if ok && (row.Attempt.Number > a.number || row.Attempt.Number == a.number && row.SubmissionName == "" && row.Phase == plan.Staging) {
 		w.violate(BegunTwice, "attempt %d of %s began after it was given up", a.number, wk.bundle.uuid)
 	}
 	if ok && (row.Phase == plan.Finalizing || row.Phase == plan.Done) && !row.Dropped {
@@ -152,9 +152,9 @@ func (w *world) checkSaved(before, after *plan.Row) {
 		before = &plan.Row{}
 	}
 	if before.SubmissionName != "" && after.Phase == plan.Staging {
-		a := w.disk.attempt(before.Bundle, before.Attempt)
+		a := w.disk.attempt(before.Bundle, before.Attempt.Number)
 		if a.begun > 0 && !w.mayBeginAgain(a) {
-			w.violate(BegunAgain, "%s is sent back though attempt %d began (%s)", before.Bundle, before.Attempt, a.cause)
+			w.violate(BegunAgain, "%s is sent back though attempt %d began (%s)", before.Bundle, before.Attempt.Number, a.cause)
 		}
 		if after.LastFailure == "" {
 			w.violate(BegunAgain, "%s is sent back for no recorded cause", before.Bundle)
@@ -179,17 +179,17 @@ func (w *world) checkVerdict(r plan.Row) {
 	if r.StopVerdict != nil && !w.killed[r.Bundle] {
 		w.violate(FalseEnd, "%s was stopped without a kill: %+v", r.Bundle, *r.StopVerdict)
 	}
-	if r.Attempt == 0 {
+	if r.Attempt.Number == 0 {
 		if r.StopVerdict == nil {
 			w.violate(FalseEnd, "%s ended before any attempt: %+v", r.Bundle, v)
 		}
 		return
 	}
-	a := w.disk.attempt(r.Bundle, r.Attempt)
+	a := w.disk.attempt(r.Bundle, r.Attempt.Number)
 	switch {
 	case w.recovered:
 	case a.alive > 0 && !a.cut:
-		w.violate(FalseEnd, "%s ended (%+v) while attempt %d runs", r.Bundle, v, r.Attempt)
+		w.violate(FalseEnd, "%s ended (%+v) while attempt %d runs", r.Bundle, v, r.Attempt.Number)
 	case a.ended != nil && a.exit.record != nil && !a.exit.record.Terminated && !a.cut:
 		if v.ExitCode == nil || *v.ExitCode != *a.ended.ExitCode || v.Cause != a.ended.Cause || v.Failure != a.ended.Failure {
 			w.violate(FalseEnd, "%s ended as %+v, and its command with %+v", r.Bundle, v, *a.ended)
@@ -201,7 +201,7 @@ func (w *world) checkVerdict(r plan.Row) {
 			w.violate(FalseEnd, "%s succeeded without a record or an answer of Slurm (%s)", r.Bundle, a.cause)
 		}
 	default:
-		w.violate(FalseEnd, "%s ended as %+v though nothing befell attempt %d", r.Bundle, v, r.Attempt)
+		w.violate(FalseEnd, "%s ended as %+v though nothing befell attempt %d", r.Bundle, v, r.Attempt.Number)
 	}
 }
 
@@ -232,8 +232,8 @@ func (w *world) checkUpload(b *bundle, n int) {
 	a := w.disk.attempt(b.uuid, n)
 	switch {
 	case w.recovered:
-	case !ok || row.Attempt != n:
-		w.violate(Superseded, "results of attempt %d of %s are delivered, and its attempt is %d", n, b.uuid, row.Attempt)
+	case !ok || row.Attempt.Number != n:
+		w.violate(Superseded, "results of attempt %d of %s are delivered, and its attempt is %d", n, b.uuid, row.Attempt.Number)
 	case a.alive > 0 && !a.cut:
 		w.violate(Undelivered, "results of attempt %d of %s are delivered while it runs", n, b.uuid)
 	}
@@ -255,11 +255,11 @@ func (w *world) checkResult(b *bundle) {
 	case b.lost != "": // checkEnd wants them back
 	case b.upload == nil:
 		w.violate(Undelivered, "%s ended without its results", b.uuid)
-	case b.upload.attempt != row.Attempt:
-		w.violate(Superseded, "%s has the results of attempt %d, and its attempt is %d", b.uuid, b.upload.attempt, row.Attempt)
-	case !b.upload.complete && !w.disk.attempt(b.uuid, row.Attempt).cut:
+	case b.upload.attempt != row.Attempt.Number:
+		w.violate(Superseded, "%s has the results of attempt %d, and its attempt is %d", b.uuid, b.upload.attempt, row.Attempt.Number)
+	case !b.upload.complete && !w.disk.attempt(b.uuid, row.Attempt.Number).cut:
 		w.violate(Undelivered, "%s has a part of its results", b.uuid)
-	case b.upload.missing && !w.disk.attempt(b.uuid, row.Attempt).purged:
+	case b.upload.missing && !w.disk.attempt(b.uuid, row.Attempt.Number).purged:
 		w.violate(Undelivered, "%s: the results were removed before they were delivered", b.uuid)
 	}
 }
@@ -306,7 +306,7 @@ func (w *world) checkLedger(what string) {
 		if !ok || stamp.Bridge != w.policy.Bridge || stamp.Generation <= w.ledger.generation {
 			continue
 		}
-		if row, ok := w.ledger.row(stamp.Bundle); ok && row.InFlight() && row.Attempt == stamp.Attempt {
+		if row, ok := w.ledger.row(stamp.Bundle); ok && row.InFlight() && row.Attempt.Number == stamp.Attempt {
 			continue
 		}
 		w.violate(Touched, "%s on a ledger of generation %d, and job %d has %d", what, w.ledger.generation, j.ID, stamp.Generation)

@@ -128,7 +128,7 @@ func (l *life) die(why string) {
 func (w *world) noteSubmissions(what string) {
 	for _, r := range w.ledger.rows {
 		if r.Phase == plan.Submitting {
-			w.disk.attempt(r.Bundle, r.Attempt).notePlatformCause(what)
+			w.disk.attempt(r.Bundle, r.Attempt.Number).notePlatformCause(what)
 		}
 	}
 }
@@ -401,5 +401,5 @@ func (l *life) narrate(d plan.Decision) {
 	for _, k := range d.Effects {
 		kinds += " " + string(k)
 	}
-	l.w.logf("decided", "%s.%d %s: %s →%s", short(d.Next.Bundle), d.Next.Attempt, d.Next.Phase, d.Next.Reason, kinds)
+	l.w.logf("decided", "%s.%d %s: %s →%s", short(d.Next.Bundle), d.Next.Attempt.Number, d.Next.Phase, d.Next.Reason, kinds)
 }

@@ -113,7 +113,7 @@ func Explain(ctx context.Context, r *ledger.Reader, name, bundle string) (Explan
 func (e *Explanation) addRow(row plan.Row) {
 	e.Queue, e.Phase, e.Since, e.Reason = row.Queue, row.Phase, row.PhaseSince, row.Reason
 	e.WaitsFor, e.Due, e.Tries, e.Trouble = waitsFor(row), row.DueAt, row.FailedTries, row.LastFailure
-	e.Attempt, e.Job, e.JobState, e.JobReason = row.Attempt, row.Job.ID, row.Job.State, row.Job.Reason
+	e.Attempt, e.Job, e.JobState, e.JobReason = row.Attempt.Number, row.Job.ID, row.Job.State, row.Job.Reason
 	e.Verdict, e.Notes = row.Verdict, row.Notes()
 	if row.Begun != nil {
 		e.Node = row.Begun.Node

@@ -31,7 +31,7 @@ import (
 )
 
 // Format is the version of the file. A reader refuses another one.
-const Format = 1
+const Format = 2
 
 // Header describes the bridge that made the decisions after it.
 type Header struct {

@@ -176,16 +176,32 @@ func differences(was, is plan.Row) []Difference {
 	return found
 }
 
+// fields are a row's fields as JSON; those of the attempt and of its failed tries under their full
+// names, such as attempt.job.
 func fields(r plan.Row) map[string]json.RawMessage {
-	var out map[string]json.RawMessage
-	data, err := json.Marshal(r)
-	if err == nil {
-		err = json.Unmarshal(data, &out)
-	}
+	out, attempt, retry := map[string]json.RawMessage{}, r.Attempt, r.Retry
+	r.Attempt, r.Retry = plan.Attempt{}, plan.Retry{}
+	err := errors.Join(addFields(out, "", r), addFields(out, "attempt.", attempt), addFields(out, "retry.", retry))
 	if err != nil { // a time that JSON cannot hold
 		return map[string]json.RawMessage{"row": json.RawMessage(err.Error())}
 	}
 	return out
+}
+
+// addFields adds the fields of a value, with a prefix before their names.
+func addFields(to map[string]json.RawMessage, prefix string, value any) error {
+	var found map[string]json.RawMessage
+	data, err := json.Marshal(value)
+	if err == nil {
+		err = json.Unmarshal(data, &found)
+	}
+	if err != nil {
+		return fmt.Errorf("show row: %w", err)
+	}
+	for name, v := range found {
+		to[prefix+name] = v
+	}
+	return nil
 }
 
 // short is a value in at most a line; "-" for none.

@@ -147,7 +147,7 @@ func TestDecisionsThatDoNotFollowFromOneAnotherAreSaid(t *testing.T) {
 	decisions := life(policy(), bundle)
 	recorded(t, path, policy(), append(decisions[:2:2], decisions[3:]...)...)
 	sum, wrong := replayed(t, path, "")
-	if sum.Different != 1 || len(wrong) != 1 || wrong[0].Line != 4 || wrong[0].Different != nil || wrong[0].Discontinuous[0].Field != "decided" {
+	if sum.Different != 1 || len(wrong) != 1 || wrong[0].Line != 4 || wrong[0].Different != nil || wrong[0].Discontinuous[0].Field != "decided_at" {
 		t.Errorf("%+v, %+v", sum, wrong)
 	}
 	// A bridge that is started again reads its rows from the ledger, which may
@@ -186,7 +186,7 @@ func TestTornLinesAreLeftOut(t *testing.T) {
 func TestUsageOfARunningAttemptIsNotRecorded(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "trace")
-	row := plan.Row{Bundle: bundle, Queue: "cpu", Phase: plan.Running, Attempt: 1, SubmissionName: "m", Begun: &spool.Started{Token: "t"}, Times: plan.Times{Running: time.Unix(1, 0)}}
+	row := plan.Row{Bundle: bundle, Queue: "cpu", Phase: plan.Running, Attempt: plan.Attempt{Number: 1, SubmissionName: "m", Begun: &spool.Started{Token: "t"}, RunningAt: time.Unix(1, 0)}}
 	var decisions []plan.Decision
 	for _, n := range []plan.News{
 		{Records: &plan.Records{Attempt: 1, Records: spool.Records{Status: &spool.Status{Token: "t"}}}},
@@ -278,8 +278,8 @@ func TestWhatIsNoTraceIsRefused(t *testing.T) {
 		"hello\n":                          "no trace",
 		`{"header":{"format":9}}` + "\n":   "format 9",
 		string(headless) + "\n":            "before any header",
-		`{"header":{"format":1}}` + "\n{}": "neither header nor decision",
-		`{"header":{"format":1}}` + "\nhello\n" + string(headless): "cannot be read",
+		`{"header":{"format":2}}` + "\n{}": "neither header nor decision",
+		`{"header":{"format":2}}` + "\nhello\n" + string(headless): "cannot be read",
 	} {
 		_, err := Replay(strings.NewReader(text), "", func(Decision) error { return nil })
 		if err == nil || !strings.Contains(err.Error(), want) {

@@ -66,18 +66,18 @@ func written(t *testing.T, where string) string {
 	a := plan.Row{Bundle: inSlurm, Queue: "gpu"}
 	decide(&a, plan.Claiming, "the server offered the bundle")
 	decide(&a, plan.Staging, "the server confirmed the claim")
-	a.Attempt, a.SubmissionName = 1, "cl-ann-1a2b3c4d5e6f.1-9f02ab"
+	a.Attempt.Number, a.SubmissionName = 1, "cl-ann-1a2b3c4d5e6f.1-9f02ab"
 	decide(&a, plan.Submitting, "there is room in Slurm")
 	a.Job = sbatch.Job{ID: 4711, State: sbatch.StatePending, Reason: "Priority"}
 	decide(&a, plan.Queued, "Slurm accepted the job")
 
-	b := plan.Row{Bundle: failing, Queue: "cpu", FailedTries: 80, LastFailure: "no route\n\x1b[2Jto host", DueAt: noon.Add(30 * time.Second)}
+	b := plan.Row{Bundle: failing, Queue: "cpu", Retry: plan.Retry{FailedTries: 80, LastFailure: "no route\n\x1b[2Jto host"}, DueAt: noon.Add(30 * time.Second)}
 	decide(&b, plan.Claiming, "the server offered the bundle")
 	for i := range 80 {
 		decide(&b, plan.Staging, "try "+strconv.Itoa(i+1)+" failed: no route\n\x1b[2Jto host")
 	}
 	code := 3
-	c := plan.Row{Bundle: gone, Queue: "cpu", Attempt: 1, Begun: &spool.Started{Node: "n1"}, Verdict: &plan.Verdict{Cause: spool.CauseUser, ExitCode: &code}}
+	c := plan.Row{Bundle: gone, Queue: "cpu", Attempt: plan.Attempt{Number: 1, Begun: &spool.Started{Node: "n1"}}, Verdict: &plan.Verdict{Cause: spool.CauseUser, ExitCode: &code}}
 	decide(&c, plan.Done, "the server acknowledged the result")
 	if err := book.Delete(t.Context(), c); err != nil {
 		t.Fatal(err)

@@ -73,7 +73,7 @@ func (r restored) say(t *testing.T, args ...string) string {
 }
 
 func rowAt(bundle int, phase plan.Phase, attempt int, generation int64) plan.Row {
-	r := plan.Row{Bundle: bundleNo(bundle), Queue: "cpu", Phase: phase, Attempt: attempt, Generation: generation}
+	r := plan.Row{Bundle: bundleNo(bundle), Queue: "cpu", Phase: phase, Attempt: plan.Attempt{Number: attempt, Generation: generation}}
 	if phase == plan.Finalizing {
 		r.Verdict = &plan.Verdict{}
 	}

@@ -24,8 +24,8 @@ func TestStatusSaysHowTheBridgeStands(t *testing.T) {
 		t.Fatal(err)
 	}
 	rows := []plan.Row{
-		{Bundle: bundleNo(5), Queue: "cpu", Phase: plan.Queued, OfferedAt: noon.Add(-3 * time.Hour), PhaseSince: noon.Add(-2 * time.Hour), Job: sbatch.Job{ID: 4711, State: sbatch.StatePending, Reason: "Priority"}},
-		{Bundle: bundleNo(6), Queue: "cpu", Phase: plan.Submitting, OfferedAt: noon.Add(-time.Hour), FailedTries: 3, LastFailure: "Slurm does not take the job now: too many jobs"},
+		{Bundle: bundleNo(5), Queue: "cpu", Phase: plan.Queued, OfferedAt: noon.Add(-3 * time.Hour), PhaseSince: noon.Add(-2 * time.Hour), Attempt: plan.Attempt{Job: sbatch.Job{ID: 4711, State: sbatch.StatePending, Reason: "Priority"}}},
+		{Bundle: bundleNo(6), Queue: "cpu", Phase: plan.Submitting, OfferedAt: noon.Add(-time.Hour), Retry: plan.Retry{FailedTries: 3, LastFailure: "Slurm does not take the job now: too many jobs"}},
 		{Bundle: bundleNo(7), Queue: "old", Phase: plan.Running, OfferedAt: noon.Add(-9 * time.Hour)},
 		{Bundle: bundleNo(8), Queue: "cpu", Phase: plan.Queued, OfferedAt: noon.Add(-time.Minute)},
 	}

@@ -1,0 +1,95 @@
+package ledger
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+)
+
+// format is the form in which Save writes rows. Rows of format 1 are read, too: a bridge that was
+// replaced by a newer version had bundles in flight. Each becomes a row of this format when it is
+// saved next. A version that knows an older format only refuses the ledger, because it lacks a
+// migration.
+const format = 2
+
+// document is a row in the ledger's form.
+type document struct {
+	Version  int64
+	Format   int64
+	Document string
+}
+
+func (d document) row() (plan.Row, error) {
+	data, err := []byte(d.Document), error(nil)
+	switch d.Format {
+	case format:
+	case 1:
+		data, err = fromFormat1(data)
+	default:
+		err = fmt.Errorf("format %d", d.Format)
+	}
+	var r plan.Row
+	if err == nil {
+		err = json.Unmarshal(data, &r)
+	}
+	if err != nil {
+		return plan.Row{}, fmt.Errorf("read row: %w", err)
+	}
+	r.Version = d.Version
+	return r, nil
+}
+
+// names1 are the names in format 1 of what has another name, or another place, in format 2.
+// Format 1 had no values of their own for the attempt and for the failed tries.
+var names1 = map[string]string{ //nolint:gochecknoglobals // a table, never written
+	"claimed": "offered_at", "offered": "reoffered_at", "since": "phase_since", "decided": "decided_at", "due": "due_at",
+	"low": "disk_low", "changed": "data_changed", "stop": "stop_verdict", "reports": "report_count",
+
+	"tries": "retry.failed_tries", "trouble": "retry.last_failure", "troubled": "retry.failing_since",
+	"turned": "retry.failure_kind_since", "outage": "retry.failed_by_outage",
+
+	"attempt": "attempt.number", "mark": "attempt.submission_name", "generation": "attempt.generation",
+	"prepared": "attempt.prepared", "submitted": "attempt.submitted_at", "sbatches": "attempt.sbatch_count",
+	"refused": "attempt.repeat_refusal", "unclear": "attempt.unclear_count", "job": "attempt.job",
+	"absent": "attempt.absent_as_of", "ended": "attempt.no_job_since", "looked": "attempt.records_read_at",
+	"last_words": "attempt.output_tail", "stuck": "attempt.impossible_since", "cancelled": "attempt.cancelled_at",
+	"closed": "attempt.fenced", "gone": "attempt.records_gone_since", "begun": "attempt.begun", "exit": "attempt.exit",
+}
+
+// fromFormat1 brings a document of format 1 into format 2.
+func fromFormat1(data []byte) ([]byte, error) {
+	var old struct {
+		Times struct {
+			Running json.RawMessage `json:"running,omitempty"`
+		} `json:"times"`
+	}
+	var fields map[string]json.RawMessage
+	if err := errors.Join(json.Unmarshal(data, &old), json.Unmarshal(data, &fields)); err != nil {
+		return nil, fmt.Errorf("decode row: %w", err)
+	}
+	top, parts := map[string]any{}, map[string]map[string]any{"attempt": {}, "retry": {}}
+	if old.Times.Running != nil {
+		parts["attempt"]["running_at"] = old.Times.Running
+	}
+	for name, value := range fields {
+		if renamed, ok := names1[name]; ok {
+			name = renamed
+		}
+		if part, field, ok := strings.Cut(name, "."); ok {
+			parts[part][field] = value
+		} else {
+			top[name] = value
+		}
+	}
+	for part, fields := range parts {
+		top[part] = fields
+	}
+	data, err := json.Marshal(top)
+	if err != nil {
+		return nil, fmt.Errorf("encode row: %w", err)
+	}
+	return data, nil
+}
