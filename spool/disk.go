@@ -13,6 +13,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/internal/diskspace"
 	"github.com/cl-slurm/cl-slurm/internal/filetree"
+	"github.com/cl-slurm/cl-slurm/internal/linkonce"
 )
 
 // Disk is the shared disk as a bridge uses it. Its methods are safe for concurrent
@@ -144,6 +145,10 @@ func (d Disk) Release(bundle string, submissionNames []string) error {
 	}
 	return nil
 }
+
+// Try tries what the start of an attempt takes of the disk. The error wraps
+// linkonce.ErrUnfit if no attempt can be begun there.
+func (d Disk) Try() error { return linkonce.Try(d.Layout.spool()) }
 
 // Space is the room that a disk has for ordinary users.
 type Space = diskspace.Space

@@ -9,8 +9,10 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/bridge/sharedfiles"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/diskspace"
+	"github.com/cl-slurm/cl-slurm/internal/linkonce"
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
@@ -18,6 +20,9 @@ import (
 // Shared judges the shared directory on this host. trouble says why this host cannot
 // write to it; space is what its disk has.
 func Shared(path string, trouble error, space spool.Space, low plan.LowWater) []Check {
+	if errors.Is(trouble, linkonce.ErrUnfit) {
+		return []Check{failed("shared", trouble.Error(), sharedfiles.OtherDisk)}
+	}
 	if trouble != nil {
 		return []Check{failed("shared", trouble.Error(), fmt.Sprintf("name a directory that login and compute nodes share, and that is yours: mkdir -p -m 700 %s", path))}
 	}
@@ -82,6 +87,9 @@ func Ledger(l LedgerFound) Check {
 func (e *Examination) disks(ctx context.Context) {
 	shared := e.Config.Shared
 	trouble := Writable(shared)
+	if trouble == nil {
+		trouble = linkonce.Try(shared)
+	}
 	var space diskspace.Space
 	if trouble == nil {
 		space, trouble = diskspace.Of(shared) // the bridge has not made its directories yet

@@ -16,6 +16,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/command"
+	"github.com/cl-slurm/cl-slurm/internal/linkonce"
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
@@ -152,12 +153,13 @@ func TestCommandsAndDisksOfThisHostAreJudged(t *testing.T) {
 	t.Parallel()
 	absent := &command.Error{ExitCode: -1, Err: exec.ErrNotFound}
 	for want, check := range map[string]doctor.Check{
-		`failed slurm.bin: there is no sbatch in /opt; name the directory of Slurm's commands as slurm.bin, or leave it out where they are in PATH`:      doctor.Commands("/opt", "", absent),
-		`failed slurm.bin: there is no sbatch in PATH; name the directory of Slurm's commands as slurm.bin, such as "/opt/slurm/bin", or add it to PATH`: doctor.Commands("", "", absent),
-		"failed password_file: read password_file: no such file; write the password of user into it, for your eyes alone: (umask 077; cat > /p)":         doctor.Password("/p", errors.New("read password_file: no such file")),
-		"failed slurm.accounting: no database; write slurm.accounting = false where this site has no accounting database":                                doctor.Accounting(true, errors.New("no database")),
-		"failed low_water: the site's disk has 10g free, below its low water of 50g: no bundle would be claimed; make room, or write a lower low_water":  doctor.Shared("/s", nil, spool.Space{Free: 10 << 30, Total: 100 << 30}, plan.LowWater{Bytes: 50 << 30})[1],
-		"failed shared: look at it: no such file; name a directory that login and compute nodes share, and that is yours: mkdir -p -m 700 /s":            doctor.Shared("/s", errors.New("look at it: no such file"), spool.Space{}, plan.LowWater{})[0],
+		`failed slurm.bin: there is no sbatch in /opt; name the directory of Slurm's commands as slurm.bin, or leave it out where they are in PATH`:                           doctor.Commands("/opt", "", absent),
+		`failed slurm.bin: there is no sbatch in PATH; name the directory of Slurm's commands as slurm.bin, such as "/opt/slurm/bin", or add it to PATH`:                      doctor.Commands("", "", absent),
+		"failed password_file: read password_file: no such file; write the password of user into it, for your eyes alone: (umask 077; cat > /p)":                              doctor.Password("/p", errors.New("read password_file: no such file")),
+		"failed slurm.accounting: no database; write slurm.accounting = false where this site has no accounting database":                                                     doctor.Accounting(true, errors.New("no database")),
+		"failed low_water: the site's disk has 10g free, below its low water of 50g: no bundle would be claimed; make room, or write a lower low_water":                       doctor.Shared("/s", nil, spool.Space{Free: 10 << 30, Total: 100 << 30}, plan.LowWater{Bytes: 50 << 30})[1],
+		"failed shared: it has no hard links: no attempt of a bundle can be begun there; name a directory on a disk with atomic link and rename, such as NFS, Lustre or GPFS": doctor.Shared("/s", fmt.Errorf("it has no hard links: %w", linkonce.ErrUnfit), spool.Space{}, plan.LowWater{})[0],
+		"failed shared: look at it: no such file; name a directory that login and compute nodes share, and that is yours: mkdir -p -m 700 /s":                                 doctor.Shared("/s", errors.New("look at it: no such file"), spool.Space{}, plan.LowWater{})[0],
 	} {
 		if got := said(check); got != want {
 			t.Errorf("%s\nwant\n%s", got, want)

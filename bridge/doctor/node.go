@@ -11,6 +11,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
 	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/bridge/sharedfiles"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/worker/probe"
@@ -93,7 +94,7 @@ func disk(at Place, out Outcome) Check {
 	r := out.Report
 	switch {
 	case r.Disk != "":
-		return failed("shared", fmt.Sprintf("%s sees %s, which does not do what is needed: %s", r.Node, at.Shared, r.Disk), "name a directory on a disk with atomic link and rename, such as NFS, Lustre or GPFS")
+		return failed("shared", fmt.Sprintf("%s sees %s, which does not do what is needed: %s", r.Node, at.Shared, r.Disk), sharedfiles.OtherDisk)
 	case out.RoundTripErr != nil:
 		return failed("disk_settle", fmt.Sprintf("%s did not see a new file, or this host not its answer, within %s", r.Node, codalab.SpellDuration(roundTripWithin)), "mount the disk with shorter attribute caching (acregmax, acdirmax), and write a disk_settle above it")
 	case out.RoundTrip > at.Settle:

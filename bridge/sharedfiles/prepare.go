@@ -1,15 +1,21 @@
 package sharedfiles
 
 import (
+	"errors"
 	"fmt"
 	"os"
 
 	"github.com/cl-slurm/cl-slurm/bridge/config"
+	"github.com/cl-slurm/cl-slurm/internal/linkonce"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// Prepare makes the directories of the shared disk before a bridge starts, and checks that the
-// server's store can be read where one is configured. rows is how many rows the ledger has.
+// OtherDisk is what to do about a shared directory on a disk that is unfit (linkonce.ErrUnfit).
+const OtherDisk = "name a directory on a disk with atomic link and rename, such as NFS, Lustre or GPFS"
+
+// Prepare makes the directories of the shared disk before a bridge starts, tries there that
+// attempts can be begun, and checks that the server's store can be read where one is configured.
+// rows is how many rows the ledger has.
 //
 // Where the ledger has rows, the directories must exist: else the shared disk is not mounted. The
 // directory of kept results may be absent, because earlier versions did not make it.
@@ -21,6 +27,10 @@ func Prepare(c config.Config, layout spool.Layout, rows int) error {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return fmt.Errorf("prepare shared directory: %w", err)
 		}
+	}
+	// A disk that is full, or fails for now, is waited for.
+	if err := (spool.Disk{Layout: layout}).Try(); errors.Is(err, linkonce.ErrUnfit) {
+		return fmt.Errorf("prepare shared directory: %w; %s", err, OtherDisk)
 	}
 	if c.ServerStore == "" {
 		return nil

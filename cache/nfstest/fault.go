@@ -30,6 +30,9 @@ const (
 	// IO and NoSpace fail a call that the server does not do, with EIO and ENOSPC.
 	IO      Kind = "EIO"
 	NoSpace Kind = "ENOSPC"
+	// NoSuchCall fails a call that the server does not have, with EOPNOTSUPP
+	// (RFC 1813: NFS3ERR_NOTSUPP, for LINK).
+	NoSuchCall Kind = "EOPNOTSUPP"
 	// Slow delays a call, by up to 20 ms.
 	Slow Kind = "slow"
 )
@@ -158,6 +161,9 @@ func (f *faults) call(op Op, do func() error) (replied bool, err error) {
 	}
 	if f.strike(NoSpace, op) {
 		return false, syscall.ENOSPC
+	}
+	if f.strike(NoSuchCall, op) {
+		return false, syscall.EOPNOTSUPP
 	}
 	if err = do(); err == nil && f.strike(LostReply, op) {
 		if f.part() < 0.5 {

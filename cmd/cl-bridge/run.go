@@ -14,6 +14,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge"
 	"github.com/cl-slurm/cl-slurm/bridge/cacheadmin"
 	"github.com/cl-slurm/cl-slurm/bridge/config"
+	"github.com/cl-slurm/cl-slurm/bridge/doctor"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/bridge/sharedfiles"
 	"github.com/cl-slurm/cl-slurm/bridge/status"
@@ -94,11 +95,19 @@ func serve(ctx context.Context, p program.Process, c config.Config, t tracing, l
 	heartbeats := status.Recorder{Bridge: b, Path: path, Host: host, Process: os.Getpid(), Started: now()}
 	sweeps := sweeper(c, book, watched, installed.Paths(), now)
 	err = runBeside(ctx, func() error { return t.runBridge(ctx, b, log) },
+		func(ctx context.Context) { tryHost(ctx, installed.Worker(), log) },
 		func(ctx context.Context) { cacheadmin.KeepTrimmed(ctx, b.Observed, content, stage.Images, log) },
 		func(ctx context.Context) { sweeps.Run(ctx, sweepFirst, sweepEvery, log) },
 		heartbeats.Run)
 	heartbeats.End(err)
 	return err
+}
+
+// tryHost logs what this host lacks for containers.
+func tryHost(ctx context.Context, worker string, log *slog.Logger) {
+	if c := doctor.Host(ctx, worker); c.Verdict != doctor.OK && ctx.Err() == nil {
+		log.WarnContext(ctx, "this host was tried", slog.String("found", c.Found), slog.String("do", c.Do))
+	}
 }
 
 // heartbeatFile returns the file of a bridge's heartbeat.

@@ -1,0 +1,29 @@
+package doctor_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/cl-slurm/cl-slurm/bridge/doctor"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
+)
+
+// A login node that cannot run containers is no failure: nodes may differ.
+func TestThisHostIsTriedByTheWorkerOfJobs(t *testing.T) {
+	t.Parallel()
+	for want, script := range map[string]string{
+		"": `echo '{"node":"n1","choice":{"way":"builtin"}}'`,
+		"warning host: n1, a login node, could not run containers: this node does not let ordinary users make user namespaces; nodes may differ: cl-bridge doctor tries one of each queue": `echo '{"node":"n1","error":"this node does not let ordinary users make user namespaces."}'; exit 1`,
+		"warning host: n1, a login node, could not be tried: no /tmp; nodes may differ: ":                                                                                                  `echo '{"node":"n1","scratch":"no /tmp"}'; exit 1`,
+		"cl-worker, says nothing of this host: ": "echo broken >&2; exit 2",
+	} {
+		program := t.TempDir() + "/cl-worker"
+		testenv.WriteProgram(t, program, []byte("#!/bin/sh\n"+script+"\n"))
+		if got := said(doctor.Host(t.Context(), program)); !strings.Contains(got, want) || (want == "") != (got == "") {
+			t.Errorf("%s\nwant\n%s", got, want)
+		}
+	}
+	if got := said(doctor.Host(t.Context(), "/absent")); !strings.HasPrefix(got, "warning host: the cl-worker of jobs cannot be run here: /absent: fork/exec /absent: no such file or directory; if nodes cannot run it either, ") {
+		t.Error(got)
+	}
+}
