@@ -132,7 +132,7 @@ func (w *world) checkBegin(wk *worker) {
 
 // mayBeginAgain reports whether a bundle may begin again after this attempt.
 func (w *world) mayBeginAgain(a *attempt) bool {
-	return w.policy.Queues["cpu"].RetryBegun == plan.RetryOnPlatform && w.platformEnded(a) || w.recovered
+	return w.queues[0].RetryBegun == plan.RetryOnPlatform && w.platformEnded(a) || w.recovered
 }
 
 // platformEnded reports whether an attempt may count as ended by the platform: it was, or nothing

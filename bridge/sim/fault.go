@@ -232,6 +232,7 @@ type matter uint8
 
 const (
 	ofUsers matter = iota
+	ofQueues
 	ofLives
 	ofSteps
 	ofEffects

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge"
@@ -41,9 +42,20 @@ type life struct {
 	// unanswered counts the failures of squeue in a row; the last one was at failed.
 	unanswered int
 	failed     time.Duration
+	identities []*identity
+}
+
+// identity is the worker identity of a queue.
+type identity struct {
+	*life
+	queue plan.Queue
 	// checking is set while a check-in is scheduled; held counts those without an answer.
 	checking bool
 	held     int
+}
+
+func (l *life) identity(queue string) *identity {
+	return l.identities[slices.IndexFunc(l.identities, func(i *identity) bool { return i.queue.Name == queue })]
 }
 
 // startLife starts the bridge.
@@ -69,6 +81,9 @@ func (w *world) startLife() {
 	if w.log != nil {
 		l.bridge.Trace = l.narrate
 	}
+	for _, q := range w.queues {
+		l.identities = append(l.identities, &identity{life: l, queue: q})
+	}
 	w.lives = append(w.lives, l)
 	w.logf("bridge", "life %d begins", l.number)
 	if err := l.bridge.Open(w.ctx); err != nil {
@@ -78,7 +93,9 @@ func (w *world) startLife() {
 	l.wake()
 	l.observe()
 	l.read()
-	l.checkInRegularly()
+	for _, i := range l.identities {
+		i.checkInRegularly()
+	}
 	if w.dice.happen[DiskLow] {
 		l.measure()
 	}
@@ -177,7 +194,9 @@ func (l *life) step() {
 		l.start(e)
 	}
 	l.wakeIn(wait + time.Millisecond)
-	l.checkInIfChanged()
+	for _, i := range l.identities {
+		i.checkInIfChanged()
+	}
 }
 
 // wakeIn schedules a step after a while, unless one is scheduled before that.
@@ -279,116 +298,115 @@ func (l *life) listen() {
 }
 
 // checkInRegularly checks in now and then.
-func (l *life) checkInRegularly() {
-	l.checkInSoon()
-	l.at(holdFor, l.checkInRegularly)
+func (i *identity) checkInRegularly() {
+	i.checkInSoon()
+	i.at(holdFor, i.checkInRegularly)
 }
 
 // mostHeld is how many check-ins wait for an answer at most.
 const mostHeld = 4
 
 // checkInSoon schedules a check-in, unless one is scheduled or too many wait for an answer.
-func (l *life) checkInSoon() {
-	if l.dead || l.checking || l.held >= mostHeld {
+func (i *identity) checkInSoon() {
+	if i.dead || i.checking || i.held >= mostHeld {
 		return
 	}
-	l.checking = true
-	l.at(l.w.dice.duration(ofCheckIns, time.Millisecond, 500*time.Millisecond), func() {
-		l.checking = false
-		l.checkIn()
+	i.checking = true
+	i.at(i.w.dice.duration(ofCheckIns, time.Millisecond, 500*time.Millisecond), func() {
+		i.checking = false
+		i.checkIn()
 	})
 }
 
 // checkIn sends a check-in, which may overtake one that was sent before.
-func (l *life) checkIn() {
-	w := l.w
-	if l.crashes() {
+func (i *identity) checkIn() {
+	w := i.w
+	if i.crashes() {
 		return
 	}
-	q := w.policy.Queues["cpu"]
-	in, number := l.bridge.CheckIn(q)
+	in, number := i.bridge.CheckIn(i.queue)
 	w.checkReports(in)
-	l.held++
+	i.held++
 	if w.fault(CheckInLost) {
-		l.at(10*time.Second, func() { l.checkInFailed(q, number) })
+		i.at(10*time.Second, func() { i.checkInFailed(number) })
 		return
 	}
 	if w.fault(CheckInLate) { // the connection breaks; the server has the request
-		l.at(10*time.Second, func() { l.checkInFailed(q, number) })
+		i.at(10*time.Second, func() { i.checkInFailed(number) })
 		w.at(w.dice.faultDuration(CheckInLate, 10*time.Second, time.Minute), func() {
 			w.server.checkIn(in, func([]codalab.Message, bool) {})
 		})
 		return
 	}
 	w.at(w.dice.duration(ofCheckIns, 5*time.Millisecond, 500*time.Millisecond), func() {
-		w.server.checkIn(in, func(messages []codalab.Message, ok bool) { l.bringAnswer(q, number, messages, ok) })
+		w.server.checkIn(in, func(messages []codalab.Message, ok bool) { i.bringAnswer(number, messages, ok) })
 	})
-	l.prove(q)
+	i.prove()
 }
 
 // prove schedules a call of Prove.
-func (l *life) prove(q plan.Queue) {
-	l.at(l.w.dice.duration(ofCheckIns, 5*time.Millisecond, time.Second), func() {
-		_ = l.bridge.Prove(l.w.ctx, q) // the next check-in proves again
-		l.checkInIfChanged()
+func (i *identity) prove() {
+	i.at(i.w.dice.duration(ofCheckIns, 5*time.Millisecond, time.Second), func() {
+		_ = i.bridge.Prove(i.w.ctx, i.queue) // the next check-in proves again
+		i.checkInIfChanged()
 	})
 }
 
 // checkInIfChanged checks in if there is something to report.
-func (l *life) checkInIfChanged() {
-	urgent, other := l.bridge.Changes(l.w.policy.Queues["cpu"])
+func (i *identity) checkInIfChanged() {
+	urgent, other := i.bridge.Changes(i.queue)
 	for _, changed := range []<-chan struct{}{urgent, other} {
 		select {
 		case <-changed:
-			l.checkInSoon()
+			i.checkInSoon()
 		default:
 		}
 	}
 }
 
 // bringAnswer delivers a check-in's answer to the bridge, or loses it.
-func (l *life) bringAnswer(q plan.Queue, number int64, messages []codalab.Message, ok bool) {
-	w := l.w
+func (i *identity) bringAnswer(number int64, messages []codalab.Message, ok bool) {
+	w := i.w
 	after := w.dice.duration(ofCheckIns, 5*time.Millisecond, 500*time.Millisecond)
 	if w.fault(AnswerLate) {
 		after = w.dice.faultDuration(AnswerLate, time.Second, 20*time.Second)
 	}
 	lost := !ok || w.fault(AnswerLost)
 	twice := w.fault(AnswerDoubled)
-	l.at(after, func() {
+	i.at(after, func() {
 		if lost {
-			l.checkInFailed(q, number)
+			i.checkInFailed(number)
 			return
 		}
-		l.answered(q, number, messages)
+		i.answered(number, messages)
 		if twice {
-			l.at(w.dice.faultDuration(AnswerDoubled, 0, time.Minute), func() { l.deliver(q, number, messages) })
+			i.at(w.dice.faultDuration(AnswerDoubled, 0, time.Minute), func() { i.deliver(number, messages) })
 		}
 	})
 }
 
 // answered passes an answer to the bridge. At least one check-in always waits.
-func (l *life) answered(q plan.Queue, number int64, messages []codalab.Message) {
-	l.held--
-	l.deliver(q, number, messages)
-	if !l.w.server.repeats || l.held > 0 {
-		l.checkInSoon()
+func (i *identity) answered(number int64, messages []codalab.Message) {
+	i.held--
+	i.deliver(number, messages)
+	if !i.w.server.repeats || i.held > 0 {
+		i.checkInSoon()
 	}
 }
 
-func (l *life) checkInFailed(q plan.Queue, number int64) {
-	l.held--
-	l.bridge.Unanswered(q, number)
-	l.wake()
-	if !l.w.server.repeats {
-		l.checkInSoon()
+func (i *identity) checkInFailed(number int64) {
+	i.held--
+	i.bridge.Unanswered(i.queue, number)
+	i.wake()
+	if !i.w.server.repeats {
+		i.checkInSoon()
 	}
 }
 
-func (l *life) deliver(q plan.Queue, number int64, messages []codalab.Message) {
-	l.bridge.Answered(q, number, messages)
+func (i *identity) deliver(number int64, messages []codalab.Message) {
+	i.bridge.Answered(i.queue, number, messages)
 	if len(messages) > 0 {
-		l.wake()
+		i.wake()
 	}
 }
 

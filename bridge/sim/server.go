@@ -10,13 +10,13 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// server is a CodaLab server with one queue and one worker identity: cl-server if repeats is set,
-// else CodaLab's own (stock.go).
+// server is a CodaLab server with a worker identity for each queue: cl-server if repeats is set, else
+// CodaLab's own (stock.go).
 type server struct {
 	w *world
 	// repeats is set if the server repeats each message until that has had its effect.
 	repeats   bool
-	stock     stock
+	stock     map[string]*stock // by queue
 	downUntil time.Duration
 	bundles   []*bundle
 	made      int
@@ -51,9 +51,11 @@ type bundle struct {
 
 // wants is what the owner of a bundle asked for.
 type wants struct {
-	seconds time.Duration // of its command
-	code    int           // its exit status
-	bad     bool          // Slurm refuses its request
+	queue, owner string
+	priority     int64
+	seconds      time.Duration // of its command
+	code         int           // its exit status
+	bad          bool          // Slurm refuses its request
 }
 
 // upload is a bundle's results at the server.
@@ -74,6 +76,7 @@ func (s *server) create() {
 	w := s.w
 	b := &bundle{uuid: bundleID(s.made), state: codalab.StateStaged, since: w.now}
 	s.made++
+	b.wants.queue, b.wants.owner, b.wants.priority = w.pickQueue(), w.pickOwner(), w.pickPriority()
 	b.wants.seconds = w.dice.duration(ofUsers, 0, time.Minute)
 	switch w.dice.below(ofUsers, 12) {
 	case 0:
@@ -91,7 +94,7 @@ func (s *server) create() {
 	if w.dice.below(ofUsers, 3) == 0 {
 		w.at(w.dice.duration(ofUsers, 0, 5*time.Minute), func() { s.kill(b.uuid) })
 	}
-	s.promptCheckIn()
+	s.promptCheckIn(b.wants.queue)
 }
 
 func (s *server) kill(uuid string) {
@@ -106,7 +109,7 @@ func (s *server) kill(uuid string) {
 		s.enter(b, codalab.StateKilled)
 		return
 	}
-	s.promptCheckIn()
+	s.promptCheckIn(b.wants.queue)
 }
 
 func (s *server) find(uuid string) *bundle {
@@ -126,15 +129,15 @@ func (s *server) enter(b *bundle, state codalab.State) {
 	b.heard = s.w.now
 }
 
-// promptCheckIn makes the bridge check in soon, as the end of a held check-in would. CodaLab's own server
-// answers the check-in that it holds.
-func (s *server) promptCheckIn() {
+// promptCheckIn makes the bridge check in soon for a queue, as the end of a held check-in would. CodaLab's
+// own server answers the check-in that it holds.
+func (s *server) promptCheckIn(queue string) {
 	if !s.repeats {
 		return
 	}
 	s.w.at(s.w.dice.duration(ofServer, 10*time.Millisecond, time.Second), func() {
 		for _, l := range s.w.lives {
-			l.checkInSoon()
+			l.identity(queue).checkInSoon()
 		}
 	})
 }
@@ -174,6 +177,9 @@ func (s *server) answerAtOnce(in codalab.CheckIn) []codalab.Message {
 		}
 	}
 	for _, b := range s.bundles {
+		if b.wants.queue != in.Tag {
+			continue
+		}
 		s.passTime(b)
 		switch {
 		case b.state == codalab.StateStaged:
@@ -187,13 +193,12 @@ func (s *server) answerAtOnce(in codalab.CheckIn) []codalab.Message {
 }
 
 func offerOf(b *bundle) codalab.Message {
-	r := codalab.Resources{CPUs: 1, Memory: 1 << 30, DockerImage: "python:3", Tag: "cpu"}
+	r := codalab.Resources{CPUs: 1, Memory: 1 << 30, DockerImage: "python:3", Tag: b.wants.queue}
 	if b.wants.bad {
 		r.CPUs, r.GPUs = 1, 8 // none in this partition
 	}
-	return codalab.Message{
-		Type: codalab.MessageRun, Bundle: &codalab.RunBundle{UUID: b.uuid, OwnerID: "1", Command: "true"}, Resources: &r,
-	}
+	run := codalab.RunBundle{UUID: b.uuid, OwnerID: b.wants.owner, Command: "true", Metadata: codalab.Metadata{"request_priority": b.wants.priority}}
+	return codalab.Message{Type: codalab.MessageRun, Bundle: &run, Resources: &r}
 }
 
 // passTime does the work of the server's manager.
@@ -276,7 +281,9 @@ func (s *server) restore() {
 		old.forgiven = now.forgiven || old.state.OnWorker() && (!ok || row.Dropped)
 		*s.bundles[i] = old
 	}
-	s.promptCheckIn()
+	for _, q := range s.w.queues {
+		s.promptCheckIn(q.Name)
+	}
 }
 
 // restage offers a bundle again that a worker has.
@@ -284,7 +291,7 @@ func (s *server) restage(b *bundle) {
 	if b.state.OnWorker() {
 		b.assigned = false
 		s.enter(b, codalab.StateStaged)
-		s.promptCheckIn()
+		s.promptCheckIn(b.wants.queue)
 	}
 }
 

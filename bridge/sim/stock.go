@@ -20,7 +20,7 @@ const (
 	finishingDelay = 100 * time.Millisecond
 )
 
-// stock is the state of CodaLab's own server beside its bundles.
+// stock is what CodaLab's own server knows of one worker identity.
 type stock struct {
 	// listener is the check-in that gets the next message: always the newest.
 	listener *listener
@@ -44,15 +44,16 @@ func (l *listener) reply(messages ...codalab.Message) {
 // hold handles a check-in as CodaLab's own server does: it applies every report, in any state of the
 // bundle, and then waits for one message. An older check-in that still waits gets none.
 func (s *server) hold(in codalab.CheckIn, answer func([]codalab.Message, bool)) {
-	s.stock.heard = s.w.now
+	of := s.stock[in.Tag]
+	of.heard = s.w.now
 	for i := range in.Runs {
 		s.apply(&in.Runs[i])
 	}
 	l := &listener{answer: answer}
-	s.stock.listener = l
+	of.listener = l
 	s.w.at(holdFor, func() {
-		if s.stock.listener == l {
-			s.stock.listener = nil
+		if of.listener == l {
+			of.listener = nil
 		}
 		l.reply()
 	})
@@ -82,13 +83,14 @@ func (s *server) apply(run *codalab.Run) {
 	}
 }
 
-// send gives a message to the worker; false if no check-in waits for one.
-func (s *server) send(m codalab.Message) bool {
-	l := s.stock.listener
+// send gives a message to a bundle's worker; false if no check-in waits for one.
+func (s *server) send(b *bundle, m codalab.Message) bool {
+	of := s.stock[b.wants.queue]
+	l := of.listener
 	if l == nil || s.isDown() {
 		return false
 	}
-	s.stock.listener = nil
+	of.listener = nil
 	l.reply(m)
 	return true
 }
@@ -100,8 +102,8 @@ func (s *server) manage() {
 	if s.isDown() {
 		return
 	}
-	if s.w.now-s.stock.heard > workerTimeout { // _cleanup_dead_workers
-		for _, b := range s.bundles {
+	for _, b := range s.bundles {
+		if s.w.now-s.stock[b.wants.queue].heard > workerTimeout { // _cleanup_dead_workers
 			b.assigned = false
 		}
 	}
@@ -125,14 +127,14 @@ func (s *server) manageOne(b *bundle) {
 	case codalab.StateFinalizing:
 		s.acknowledge(b)
 	case codalab.StateStaged:
-		if s.stock.listener != nil {
+		if s.stock[b.wants.queue].listener != nil {
 			s.enter(b, codalab.StateStarting)
 			b.assigned = true
-			s.send(offerOf(b))
+			s.send(b, offerOf(b))
 		}
 	}
 	if b.killed && !b.told && b.assigned && b.state.OnWorker() {
-		b.told = s.send(codalab.Message{Type: codalab.MessageKill, UUID: b.uuid}) || s.w.now-b.killedAt > killTimeout
+		b.told = s.send(b, codalab.Message{Type: codalab.MessageKill, UUID: b.uuid}) || s.w.now-b.killedAt > killTimeout
 	}
 }
 
@@ -143,7 +145,7 @@ func (s *server) acknowledge(b *bundle) {
 		s.enter(b, codalab.StateWorkerOffline)
 		return
 	}
-	if !s.send(codalab.Message{Type: codalab.MessageMarkFinalized, UUID: b.uuid}) {
+	if !s.send(b, codalab.Message{Type: codalab.MessageMarkFinalized, UUID: b.uuid}) {
 		return
 	}
 	uuid := b.uuid

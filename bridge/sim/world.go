@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"time"
 
@@ -92,6 +93,7 @@ type world struct {
 	events events
 
 	policy plan.Policy
+	queues []plan.Queue // the policy's, in the order of their names
 	ledger ledgerDisk
 	slurm  slurm
 	server server
@@ -128,8 +130,14 @@ func newWorld(ctx context.Context, seed uint64, o Options) *world {
 	if o.Policy != nil {
 		o.Policy(&w.policy)
 	}
+	for _, name := range slices.Sorted(maps.Keys(w.policy.Queues)) {
+		w.queues = append(w.queues, w.policy.Queues[name])
+	}
 	w.slurm = slurm{w: w, Controller: slurmtest.New(slurmSite), hidden: map[sbatch.JobID]bool{}}
-	w.server = server{w: w, repeats: w.dice.happen[ServerRepeats]}
+	w.server = server{w: w, repeats: w.dice.happen[ServerRepeats], stock: map[string]*stock{}}
+	for _, q := range w.queues {
+		w.server.stock[q.Name] = &stock{}
+	}
 	w.disk = disk{w: w, bundles: map[string]*bundleDir{}}
 	w.ledger = ledgerDisk{w: w, contents: contents{rows: map[string]*plan.Row{}}, open: o.Ledger}
 	return w
@@ -141,12 +149,16 @@ func (w *world) newPolicy() plan.Policy {
 	if w.dice.below(ofUsers, 2) == 0 {
 		retry = plan.RetryOnPlatform
 	}
-	q := plan.Queue{
-		Name: "cpu", Tag: "cpu", Partition: "cpu", DefaultTime: 10 * time.Minute, TimeGrace: 2 * time.Minute,
-		MaxInFlight: int(w.dice.below(ofUsers, 3)) * 2, RetryBegun: retry, //nolint:gosec // below 3
-	}
+	var extra []string
 	if w.dice.below(ofUsers, 2) == 0 {
-		q.Extra = requeueable
+		extra = requeueable
+	}
+	queues := map[string]plan.Queue{}
+	for _, name := range []string{"cpu", "gpu", "idle"}[:w.howManyQueues()] {
+		queues[name] = plan.Queue{
+			Name: name, Tag: name, Partition: map[string]string{"gpu": "gpu"}[name], DefaultTime: 10 * time.Minute, TimeGrace: 2 * time.Minute,
+			MaxInFlight: int(w.dice.below(ofUsers, 3)) * 2, RetryBegun: retry, Extra: extra, //nolint:gosec // below 3
+		}
 	}
 	keep := 2 * time.Minute // longer than the server takes to apply a check-in that failed
 	if w.dice.happen[ServerRestored] || w.dice.happen[Restaged] {
@@ -154,12 +166,32 @@ func (w *world) newPolicy() plan.Policy {
 	}
 	return plan.Policy{
 		Bridge: "b1b2b3", Owner: "ann", Layout: "/shared", Worker: "/shared/bin/0/cl-worker",
-		Queues: map[string]plan.Queue{"cpu": q}, SubmitGrace: submitBound + 20*time.Second, OrphanGrace: 4 * time.Minute,
+		Queues: queues, SubmitGrace: submitBound + 20*time.Second, OrphanGrace: 4 * time.Minute,
 		CancelOrphans: true, RecordAge: slurmSite.MinJobAge, Accounting: w.dice.below(ofUsers, 4) > 0, Settle: settle, StuckFor: 30 * time.Second,
 		StagePatience: time.Hour, CollectPatience: 72 * time.Hour, LongestAckPause: 3 * time.Minute, MaxAttempts: 3,
 		KeepAfterAck: keep, LowWater: plan.LowWater{Bytes: lowWater},
 	}
 }
+
+// howManyQueues is how many queues the site has: mostly one.
+func (w *world) howManyQueues() uint64 {
+	switch w.dice.below(ofQueues, 6) {
+	case 0:
+		return 3
+	case 1:
+		return 2
+	}
+	return 1
+}
+
+// pickQueue, pickOwner and pickPriority are what a user asks for.
+func (w *world) pickQueue() string {
+	return w.queues[w.dice.below(ofQueues, uint64(len(w.queues)))].Name
+}
+
+func (w *world) pickOwner() string { return []string{"1", "2"}[w.dice.below(ofQueues, 2)] }
+
+func (w *world) pickPriority() int64 { return int64(w.dice.below(ofQueues, 3)/2) * 100 } //nolint:gosec // below 3
 
 var requeueable = []string{"--requeue"} //nolint:gochecknoglobals // a constant
 
