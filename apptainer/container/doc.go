@@ -12,6 +12,7 @@
 //	initproc   the init of a container: what the node has for it, the root that it mounts, and
 //	           how its end ends all processes
 //	enter      the first process inside, where another program sets the container up
+//	keyring    keeps the kernel's keys from the command
 //
 // A container's init and its first process are the calling program, started again with a hidden
 // first argument. So every program that runs containers begins with runner.Main.

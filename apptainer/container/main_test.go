@@ -19,6 +19,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/runner"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
 // runAsUser is the argument with which the test binary runs one container.
@@ -36,7 +37,7 @@ type runRequest struct {
 	StdoutPath string
 	After      string       // a file that the container waits for, when not empty
 	Until      string       // a file that ends its context, when not empty
-	Forbidden  int          // a system call that the process and its children do not have, when not 0
+	Forbidden  forbidden    // a system call that fails in the process and its children
 	Others     []runRequest // for the same process, at the same time
 }
 
@@ -78,7 +79,9 @@ func TestMain(m *testing.M) {
 			_ = os.RemoveAll(filepath.Dir(shared.path))
 		}
 	}
-	enter.Remove()
+	for _, program := range []*testenv.Program{&enter, &keys, &keys32} {
+		program.Remove()
+	}
 	if err := forgetEngines(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
@@ -92,8 +95,8 @@ func runContainer() error {
 	if err := json.NewDecoder(os.Stdin).Decode(&req); err != nil {
 		return err
 	}
-	if req.Forbidden != 0 {
-		if err := forbid(req.Forbidden); err != nil {
+	if req.Forbidden != (forbidden{}) {
+		if err := req.Forbidden.forbid(); err != nil {
 			return err
 		}
 	}
@@ -115,14 +118,19 @@ func runContainer() error {
 	return json.NewEncoder(os.Stdout).Encode(answers[0])
 }
 
-// forbid makes a system call fail in this process and its children, as on a kernel without it
-// (seccomp(2), on all threads).
-func forbid(call int) error {
+// forbidden is a system call and how it fails, with ENOSYS as on a kernel without it.
+type forbidden struct {
+	Call  int
+	Errno syscall.Errno
+}
+
+// forbid makes the call fail in this process and its children (seccomp(2), on all threads).
+func (f forbidden) forbid() error {
 	const number = 0 // of the call, in struct seccomp_data
 	program := []unix.SockFilter{
 		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: number},
-		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 1, K: uint32(call)},
-		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 1, K: uint32(f.Call)},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(f.Errno)},
 		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
 	}
 	runtime.LockOSThread()

@@ -15,6 +15,8 @@ import (
 type Program struct {
 	// Package is a path from the directory of the tests.
 	Package string
+	// Architecture, when not empty, is Go's name of another than this machine's.
+	Architecture string
 
 	once sync.Once
 	path string
@@ -30,6 +32,9 @@ func (p *Program) Path(tb testing.TB) string {
 		path := filepath.Join(dir, "program")
 		build := exec.CommandContext(tb.Context(), "go", "build", "-o", path, p.Package) //nolint:gosec // of our own
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if p.Architecture != "" {
+			build.Env = append(build.Env, "GOARCH="+p.Architecture)
+		}
 		if said, err := build.CombinedOutput(); err != nil {
 			_ = os.RemoveAll(dir)
 			tb.Fatalf("build %s: %v: %s", p.Package, err, said)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/initproc"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/keyring"
 )
 
 // Command is the hidden argument with which a program runs [Main]. That program has to be linked
@@ -67,7 +68,8 @@ func Main() int {
 	syscall.Umask(0o022)
 	argv, err := e.prepare()
 	if err != nil {
-		_ = report.Encode(Report{Error: err.Error(), NoShell: errors.Is(err, container.ErrNoShell)})
+		var hostErr *container.HostError
+		_ = report.Encode(Report{Error: err.Error(), NoShell: errors.Is(err, container.ErrNoShell), HostError: errors.As(err, &hostErr)})
 		return 1
 	}
 	_ = report.Encode(Report{Began: true})
@@ -95,6 +97,9 @@ type entered struct {
 }
 
 func (e *entered) prepare() (argv []string, err error) {
+	if err := keyring.Forbid(); err != nil {
+		return nil, err
+	}
 	if err := os.MkdirAll(e.Dir, 0o755); err != nil { //nolint:gosec // as Docker makes it
 		return nil, fmt.Errorf("working directory: %w", err)
 	}

@@ -29,6 +29,8 @@ type Report struct {
 	Code    *int   `json:",omitempty"`
 	Error   string `json:",omitempty"`
 	NoShell bool   `json:",omitempty"`
+	// HostError is set if the Error is a *container.HostError.
+	HostError bool `json:",omitempty"`
 }
 
 // ReportPause is the time between two readings of a report, until the command has begun.
@@ -77,6 +79,8 @@ func (r Report) Outcome(program string, status syscall.WaitStatus, stderr func()
 	switch {
 	case r.NoShell:
 		return 0, container.ErrNoShell
+	case r.HostError:
+		return 0, container.HostErrorf("%s", r.Error)
 	case r.Error != "":
 		return 0, errors.New(r.Error)
 	case r.Began && r.Code != nil:

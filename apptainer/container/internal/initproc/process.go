@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/keyring"
 )
 
 // Work is what an init does. It returns its command's exit status as a shell reports it. An
@@ -31,14 +32,10 @@ func Main(works map[string]Work) int {
 		return 2
 	}
 	HandleSignals()
-	// The container must not have the host's keys. Threads have keyrings of their own, and
-	// the processes that this thread starts inherit its new one.
-	runtime.LockOSThread()
-	_, _ = unix.KeyctlJoinSessionKeyring("") // fails on a kernel without keys
 	syscall.Umask(0o022)
 	p := &Process{Spec: spec, Stop: make(chan struct{}), reports: reports}
 	go p.listen(control) // ends with this process
-	code, err := works[spec.Work](p)
+	code, err := p.work(works[spec.Work])
 	p.killAll()
 	var hostErr *container.HostError
 	last := report{Code: code, Note: p.Note, NoShell: errors.Is(err, container.ErrNoShell), HostError: errors.As(err, &hostErr)}
@@ -49,6 +46,22 @@ func Main(works map[string]Work) int {
 		return 1
 	}
 	return 0
+}
+
+// work does the work without the account's keys. A plain init starts a program with privileges
+// (setuid), which Forbid would take from it; package enter forbids keys inside.
+func (p *Process) work(work Work) (code int, err error) {
+	// The processes that this thread starts inherit its new keyring. Other threads keep theirs.
+	runtime.LockOSThread()
+	if err := keyring.Leave(); err != nil {
+		return 0, err
+	}
+	if !p.Plain {
+		if err := keyring.Forbid(); err != nil {
+			return 0, err
+		}
+	}
+	return work(p)
 }
 
 // HandleSignals makes this process survive a signal to the whole job, so that the command ends

@@ -1,0 +1,127 @@
+// Package keyring keeps the kernel's keys, such as Kerberos tickets, from the commands of containers
+// (keyrings(7)).
+//
+// The kernel checks keys by the user, and does not separate them by any namespace that containers
+// have. All bundles of an account are one user to it. So a command could read the keys of the account
+// and of the bundles beside it by their numbers, which are 32-bit and listed in /proc/keys.
+//
+// [Forbid] therefore refuses the three system calls that deal with keys. [Leave] takes away the keys
+// that the kernel itself looks up for a process, for example when it opens a file of a network file
+// system.
+package keyring
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
+)
+
+// Leave gives the calling thread, and the processes that it starts, a session keyring that is new and
+// empty. A kernel without keys has nothing to leave.
+func Leave() error {
+	// A null pointer asks for a keyring without a name. unix.KeyctlJoinSessionKeyring has no way
+	// to pass one.
+	_, _, errno := unix.Syscall(unix.SYS_KEYCTL, unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0)
+	switch errno {
+	case 0, unix.ENOSYS:
+		return nil
+	case unix.EDQUOT:
+		return container.HostErrorf("this account has as many keyrings on this node as it may have, and each container takes one: " +
+			"kernel.keys.maxkeys has to be raised, or the account's other programs there have to end")
+	}
+	return container.HostErrorf("this node does not let a container leave the account's keyring: %w", errno)
+}
+
+// Forbid makes the system calls that deal with keys fail in this process, and in all that it starts
+// from now on. None of them can gain privileges any more (no_new_privs), which the kernel requires for
+// a filter.
+func Forbid() error {
+	program, err := filter(runtime.GOARCH)
+	if err != nil {
+		return err
+	}
+	// The thread must not change between the two calls. The second is for all threads.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("set no_new_privs: %w", err)
+	}
+	prog := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]} //nolint:gosec // some twenty instructions
+	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&prog))) //nolint:gosec // as seccomp(2) takes it
+	if errno != 0 {
+		return container.HostErrorf("this node's kernel does not let a container give up system calls (seccomp): %w", errno)
+	}
+	return nil
+}
+
+// abi is one way to call the kernel, with its numbers of add_key, request_key and keyctl.
+type abi struct {
+	audit uint32 // struct seccomp_data: arch
+	calls [3]uint32
+}
+
+// abis returns the ways to call the kernel of an architecture, by Go's name. A program chooses one
+// with each call, so that a filter for one alone would let the others through.
+func abis(architecture string) []abi {
+	return map[string][]abi{
+		"amd64":   {{unix.AUDIT_ARCH_X86_64, [3]uint32{248, 249, 250}}, {unix.AUDIT_ARCH_I386, [3]uint32{286, 287, 288}}},
+		"arm64":   {{unix.AUDIT_ARCH_AARCH64, [3]uint32{217, 218, 219}}, {unix.AUDIT_ARCH_ARM, [3]uint32{309, 310, 311}}},
+		"ppc64le": {{unix.AUDIT_ARCH_PPC64LE, [3]uint32{269, 270, 271}}},
+		"riscv64": {{unix.AUDIT_ARCH_RISCV64, [3]uint32{217, 218, 219}}},
+		"s390x":   {{unix.AUDIT_ARCH_S390X, [3]uint32{278, 279, 280}}},
+	}[architecture]
+}
+
+// notX32 clears the mark of amd64's third way, x32, which is otherwise like the first
+// (arch/x86/include/uapi/asm/unistd.h: __X32_SYSCALL_BIT). Elsewhere no call has so high a number.
+const notX32 = ^uint32(0x40000000)
+
+// Offsets in struct seccomp_data (seccomp(2)).
+const (
+	offsetOfCall  = 0
+	offsetOfAudit = 4
+)
+
+// filter returns the program that the kernel runs for each system call (seccomp(2)). The answer is
+// ENOSYS, as on a kernel without keys: programs that can do without keys do so then, and Leave, in a
+// container within this one, finds nothing to leave. A call by any other way than those in abis gets
+// the same answer.
+//
+// The program is made here, because the libraries for filters that need no C, such as
+// github.com/elastic/go-seccomp-bpf (filter.go: Policy.Assemble), know one way for each architecture,
+// and let calls by the others through when the default is to allow.
+func filter(architecture string) ([]unix.SockFilter, error) {
+	ways := abis(architecture)
+	if ways == nil {
+		return nil, errors.New("the numbers of " + architecture + "'s system calls for keys are not known to this program")
+	}
+	load := func(offset uint32) unix.SockFilter {
+		return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: offset}
+	}
+	// An instruction names the jump where the value is equal, and where it is not.
+	equal := func(value uint32, yes, no uint8) unix.SockFilter {
+		return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: value, Jt: yes, Jf: no}
+	}
+	allow := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW}
+	refuse := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)}
+
+	program := []unix.SockFilter{load(offsetOfAudit)}
+	for _, w := range ways {
+		program = append(program,
+			equal(w.audit, 0, 7), // to the next way
+			load(offsetOfCall),
+			unix.SockFilter{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: notX32},
+			equal(w.calls[0], 3, 0), // to the refusal
+			equal(w.calls[1], 2, 0),
+			equal(w.calls[2], 1, 0),
+			allow,
+			refuse,
+		)
+	}
+	return append(program, refuse), nil
+}

@@ -1,0 +1,93 @@
+package container_test
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
+)
+
+// keys is a program that tries the kernel's keyrings, and keys32 is the same for the
+// 32-bit calls of this machine's kernel.
+var (
+	keys   = testenv.Program{Package: "./testdata/keys"}
+	keys32 = testenv.Program{Package: "./testdata/keys", Architecture: map[string]string{"amd64": "386", "arm64": "arm"}[runtime.GOARCH]}
+)
+
+// The kernel lets every process of a user read the user's keys by their numbers, also
+// from a user namespace. The keys of an account are Kerberos tickets and the like.
+func TestFidelityKeysOfTheAccountAreOutOfReach(t *testing.T) {
+	t.Parallel()
+	onEachRuntime(t, func(t *testing.T, w testRuntime) {
+		files := smallRoot(t)
+		for name, program := range map[string]*testenv.Program{"bin/keys": &keys, "bin/keys32": &keys32} {
+			content, err := os.ReadFile(program.Path(t))
+			must(t, err)
+			files = append(files, imagetest.Executable(name, string(content)))
+		}
+		c := w.image(t, shellConfig(), files...)
+		work := userDir(t)
+		c.Binds = []container.Bind{{Source: work, Target: "/work"}}
+		other := c
+		// keys32 does not run on a kernel without 32-bit calls.
+		c.ShellCommand = `
+while ! test -e /work/other; do sleep 0.01; done
+wanted="of-the-account of-another-bundle $(grep -hx '[0-9 ]*' /work/account /work/other)"
+keys try $wanted
+keys32 try $wanted || echo no 32-bit calls
+touch /work/done`
+		other.ShellCommand = `
+keys put of-another-bundle precious >/work/made
+mv /work/made /work/other
+while ! test -e /work/done; do sleep 0.01; done`
+		r := startRequest(t, runRequest{Runtime: w, Container: c, Others: []runRequest{{Runtime: w, Container: other}}},
+			keys.Path(t), "within", filepath.Join(work, "account"), "of-the-account", "precious", "--", self, runAsUser)
+		if answer := r.wait(); answer.Error != "" || answer.Exit.Code != 0 {
+			t.Fatalf("ended with %+v and the output %q", answer, r.output())
+		}
+		answers := strings.Split(strings.TrimSpace(r.output()), "\n")
+		if i := slices.Index(answers, "no 32-bit calls"); i >= 0 {
+			answers = slices.Delete(answers, i, i+1)
+		}
+		if len(answers) < 3 {
+			t.Errorf("too few answers: %q", answers)
+		}
+		for _, answer := range answers {
+			if !strings.HasSuffix(answer, " ENOSYS") {
+				t.Errorf("%s, and every call that deals with keys should fail with ENOSYS", answer)
+			}
+		}
+	})
+}
+
+func TestContainerThatWouldHaveTheAccountsKeysIsRefused(t *testing.T) {
+	t.Parallel()
+	image := shellImage(t)
+	for _, tt := range []struct {
+		name   string
+		kernel forbidden
+		want   string // the error; empty if the container runs
+	}{
+		{"a kernel without keys", forbidden{unix.SYS_KEYCTL, unix.ENOSYS}, ""},
+		{"no more keys", forbidden{unix.SYS_KEYCTL, unix.EDQUOT}, "kernel.keys.maxkeys has to be raised"},
+		{"keys are forbidden", forbidden{unix.SYS_KEYCTL, unix.EACCES}, "this node does not let a container leave the account's keyring: permission denied"},
+		{"no filters", forbidden{unix.SYS_SECCOMP, unix.ENOSYS}, "this node's kernel does not let a container give up system calls (seccomp): function not implemented"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			r := startRequest(t, runRequest{Container: container.Container{SIF: image, Args: []string{"true"}}, Forbidden: tt.kernel})
+			answer := r.wait()
+			if (tt.want == "") != (answer.Error == "") || !strings.Contains(answer.Error, tt.want) || tt.want != "" && len(answer.Started) > 0 {
+				t.Errorf("%+v, want the error %q", answer, tt.want)
+			}
+		})
+	}
+}
