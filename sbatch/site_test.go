@@ -2,6 +2,7 @@ package sbatch_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -94,6 +95,35 @@ func TestTrySubmitsNoJob(t *testing.T) {
 		}
 		if left := s.observe(t).ByName()[s.name]; len(left) > 0 {
 			t.Errorf("it left %+v", left)
+		}
+	})
+}
+
+func TestDetailsOfAJobAreShownAsSlurmKeepsThem(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, s *slurm) {
+		before := time.Now().Truncate(time.Second)
+		r := s.held()
+		r.Comment, r.Partition, r.Account, r.Time = "a|b\nc", "short", "nlp", 90*time.Second
+		asked := s.submit(t, r)
+		plain := s.submit(t, named(s.held(), "-plain"))
+		got, err := s.Describe(t.Context(), asked)
+		if err != nil || got.Submitted.Before(before) || got.Submitted.After(time.Now()) {
+			t.Errorf("%+v, %v; want a submission since %s", got, err, before)
+		}
+		want := sbatch.Details{Name: r.Name, Comment: r.Comment, Partition: "short", Account: "nlp", QOS: "normal", Time: 2 * time.Minute}
+		got.Submitted = time.Time{}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("(-want +got):\n%s", d)
+		}
+		got, err = s.Describe(t.Context(), plain)
+		want = sbatch.Details{Name: s.name + "-plain", Partition: "cpu", Account: "lab", QOS: "normal", Time: time.Hour}
+		got.Submitted = time.Time{}
+		if d := cmp.Diff(want, got); d != "" || err != nil {
+			t.Errorf("%v (-want +got):\n%s", err, d)
+		}
+		if none, err := s.Describe(t.Context(), 1<<30); err == nil || !strings.Contains(err.Error(), "Invalid job id specified") {
+			t.Errorf("a job that is not there: %+v, %v", none, err)
 		}
 	})
 }

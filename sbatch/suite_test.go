@@ -34,6 +34,7 @@ type commands interface { //nolint:interfacebloat // the suite tests all of them
 	Observe(ctx context.Context, now time.Time) (sbatch.Snapshot, error)
 	QueryAccounting(ctx context.Context, since time.Time, names []string) ([]sbatch.Job, error)
 	Cancel(ctx context.Context, id sbatch.JobID, name string) error
+	Describe(ctx context.Context, id sbatch.JobID) (sbatch.Details, error)
 	Partitions(ctx context.Context) ([]sbatch.Partition, error)
 	Associations(ctx context.Context, user string) ([]sbatch.Association, error)
 }

@@ -101,7 +101,7 @@ func TestQueueOfSeveralPartitionsHasWhatAnyOfThemAllows(t *testing.T) {
 func TestRefusedJobNamesTheKeyThatIsWrong(t *testing.T) {
 	t.Parallel()
 	q := plan.Queue{Name: "q", Account: "labb", QOS: "fast"}
-	refused := func(stderr string) error { return slurmtest.SubmitError("x", "sbatch: error: "+stderr, 255) }
+	refused := func(stderr string) error { return slurmtest.SubmitError("x", "sbatch: "+stderr, 255) }
 	answer := func(answer string) error {
 		return slurmtest.SubmitError("x", "sbatch: error: Batch job submission failed: "+answer, 1)
 	}

@@ -52,6 +52,7 @@ func (e *Examination) Run(ctx context.Context) []Check {
 		return e.checks
 	}
 	if healthy := e.queues(ctx, *site); e.Jobs && len(healthy) > 0 {
+		e.holdJobs(ctx, healthy)
 		e.sendJobs(ctx, healthy)
 	}
 	return e.checks
@@ -163,6 +164,18 @@ func (e *Examination) queues(ctx context.Context, site Site) (healthy map[string
 		}
 	}
 	return healthy
+}
+
+// holdJobs submits a held job to each queue, and judges what the site made of it.
+func (e *Examination) holdJobs(ctx context.Context, gpus map[string]int64) {
+	queues := e.Config.Plan()
+	for _, name := range slices.Sorted(maps.Keys(gpus)) {
+		h := Hold(ctx, e.Slurm, queues[name], gpus[name], e.Now)
+		if ctx.Err() != nil {
+			return
+		}
+		e.add(Rewritten(queues[name], h)...)
+	}
 }
 
 // sendJobs sends a job to each queue, and judges what the jobs report.

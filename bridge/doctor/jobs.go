@@ -13,9 +13,10 @@ import (
 	"github.com/cl-slurm/cl-slurm/worker/probe"
 )
 
-// Slurm is what [Jobs] needs of Slurm. *sbatch.Client is one.
+// Slurm is what [Jobs] and [Hold] need of Slurm. *sbatch.Client is one.
 type Slurm interface {
 	Submit(ctx context.Context, r sbatch.Request) (sbatch.JobID, error)
+	Describe(ctx context.Context, id sbatch.JobID) (sbatch.Details, error)
 	Observe(ctx context.Context, now time.Time) (sbatch.Snapshot, error)
 	Cancel(ctx context.Context, id sbatch.JobID, name string) error
 }

@@ -17,10 +17,11 @@ import (
 
 const aboutDoctor = `doctor checks everything that a first job needs, and prints a line for each check: ok,
 warning or failed, the key of the configuration, what it found, and what to do. It
-logs in to the server, asks Slurm about each queue, and then sends a short job to each
-queue. The job checks its node, and the shared disk together with this host. doctor
-cancels a job that has not begun within --wait. In the shared directory it leaves only
-the program cl-worker, which the bridge needs there anyway.
+logs in to the server and asks Slurm about each queue. It submits a held job to each queue,
+says what the site made of its name, comment and options, and cancels it. Then it sends a
+short job to each queue. The job checks its node, and the shared disk together with this
+host. doctor cancels a job that has not begun within --wait. In the shared directory it
+leaves only the program cl-worker, which the bridge needs there anyway.
 
 cl-bridge config check --live makes the same checks without the jobs.
 

@@ -24,12 +24,21 @@ const jobsFile = "jobs"
 func writeSlurmCommands(t *testing.T, dir string) slurmCommands {
 	t.Helper()
 	for name, script := range map[string]string{
-		"squeue": `for a; do case $a in --format=*) separator=${a#--format=} separator=${separator%%%*} ;; esac; done
+		"squeue": `file=$dir/jobs
+for a; do case $a in --format=*) separator=${a#--format=} separator=${separator%%%*} ;; --jobs=*) file=$dir/held${a#*=} ;; esac; done
 [ -e "$dir/jobs" ] || { echo 'slurm_load_jobs error: Unable to contact slurm controller (connect failure)' >&2; exit 1; }
-exec sed "s/|/$separator/g" "$dir/jobs"`,
-		// A job runs at once, on this host.
-		"sbatch": `for a; do case $a in --test-only) exit 0 ;; --job-name=*) name=${a#*=} ;; esac; done
-id=$$
+exec sed "s/|/$separator/g" "$file"`,
+		// A job runs at once, on this host, if it is not held.
+		"sbatch": `id=$$ account=lab
+for a; do case $a in
+--test-only) exit 0 ;; --hold) held=1 ;; --job-name=*) name=${a#*=} ;; --comment=*) comment=${a#*=} ;;
+--partition=*) partition=${a#*=} ;; --account=*) account=${a#*=} ;; --time=*) time=${a#*=} ;;
+esac; done
+if [ "$held" ]; then
+	echo "|1767225600|$partition|$account|normal|$((time / 1440))-$((time / 60 % 24)):$((time % 60)):00|$name|$comment" >"$dir/held$id"
+	echo $id
+	exit
+fi
 cat >"$dir/script$id"
 echo "|$id|RUNNING|n1|1767225600|$name|None|" >>"$dir/jobs"
 sh "$dir/script$id" >"$dir/out$id" 2>&1 </dev/null &

@@ -97,6 +97,12 @@ func (k *Cluster) Observe(_ context.Context, asked time.Time) (s sbatch.Snapshot
 	return s, err
 }
 
+// Describe returns the details of a job.
+func (k *Cluster) Describe(_ context.Context, id sbatch.JobID) (d sbatch.Details, err error) {
+	k.Do(func(now time.Time, c *Controller) { d, err = c.Describe(now, id) })
+	return d, err
+}
+
 // QueryAccounting returns the jobs of these names that the accounting database knows.
 func (k *Cluster) QueryAccounting(_ context.Context, since time.Time, names []string) (jobs []sbatch.Job, err error) {
 	k.Do(func(now time.Time, c *Controller) { jobs, err = c.QueryAccounting(now, k.uid(), since, names) })

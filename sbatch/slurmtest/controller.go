@@ -91,6 +91,24 @@ func (c *Controller) Observe(now time.Time, uid int) (sbatch.Snapshot, error) {
 	return s, nil
 }
 
+// Describe returns the details of a job that has not been purged.
+func (c *Controller) Describe(now time.Time, id sbatch.JobID) (sbatch.Details, error) {
+	op := "describe " + id.String()
+	if c.stopped {
+		return sbatch.Details{}, failed(op, "slurm_load_jobs error: "+unreachable)
+	}
+	c.advance(now)
+	j := c.jobByID(id)
+	if j == nil {
+		return sbatch.Details{}, failed(op, "slurm_load_jobs error: "+invalidID)
+	}
+	return sbatch.Details{
+		Name: j.Name, Comment: j.Comment, Submitted: j.submitted.Truncate(time.Second),
+		Partition: j.Partition, Account: j.Account, QOS: j.QOS,
+		Time: (j.limit + time.Minute - 1).Truncate(time.Minute), // sbatch asks for whole minutes
+	}, nil
+}
+
 // What Slurm's commands say.
 const (
 	unreachable = "Unable to contact slurm controller (connect failure)"

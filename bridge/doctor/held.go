@@ -1,0 +1,124 @@
+package doctor
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+)
+
+// Held is what became of a held job. It never starts, and costs nobody anything.
+type Held struct {
+	Asked sbatch.Request
+	// Job is the job's number; 0 where it was not submitted.
+	Job sbatch.JobID
+	// Shown is the job as Slurm keeps it.
+	Shown sbatch.Details
+	// Err says why the job was not submitted or is not shown, Left why it may still be
+	// there.
+	Err, Left error
+}
+
+// Hold submits a held job with the time limit of a bundle that asks for none, and cancels it
+// once it has seen what the site's plugins made of it. gpus is the number of GPUs that the job
+// has to ask for.
+func Hold(ctx context.Context, slurm Slurm, q plan.Queue, gpus int64, now func() time.Time) (h Held) {
+	within := cmp.Or(q.DefaultTime, q.MaxTime, time.Hour) + q.TimeGrace
+	if q.MaxTime > 0 {
+		within = min(within, q.MaxTime)
+	}
+	r := smallJob(q, gpus, within)
+	r.Name = "cl-doctor-" + q.Name + "-held-" + strings.ToLower(rand.Text()[:6])
+	r.Comment = "codalab doctor queue=" + q.Name // a running bridge takes it for nothing of its own
+	r.Dir, r.Output, r.Script = "/", "/dev/null", "#!/bin/sh\n"
+	r.Extra = append(slices.Clone(r.Extra), "--hold")
+	h.Asked = r
+	h.Job, h.Err = slurm.Submit(ctx, r)
+
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	if h.Err != nil {
+		var refused *sbatch.Error
+		if !errors.As(h.Err, &refused) || !refused.Refused {
+			h.Left = cancelByName(ending, slurm, r.Name, now())
+		}
+		return h
+	}
+	h.Shown, h.Err = slurm.Describe(ctx, h.Job)
+	h.Left = slurm.Cancel(ending, h.Job, cmp.Or(h.Shown.Name, r.Name))
+	return h
+}
+
+// cancelByName cancels the jobs of a submission of which it is not known whether it was made.
+func cancelByName(ctx context.Context, slurm Slurm, name string, now time.Time) error {
+	s, err := slurm.Observe(ctx, now)
+	if err != nil {
+		return err
+	}
+	for _, j := range s.ByName()[name] {
+		err = errors.Join(err, slurm.Cancel(ctx, j.ID, name))
+	}
+	return err
+}
+
+// Rewritten judges what a site made of a queue's held job.
+func Rewritten(q plan.Queue, h Held) []Check {
+	name, where := key(q, "submission"), "held job "+h.Job.String()
+	var checks []Check
+	if h.Left != nil {
+		checks = append(checks, warning(name, fmt.Sprintf("a held job named %s may be left in Slurm: %v", h.Asked.Name, h.Left), "cancel it: scancel --name="+h.Asked.Name))
+	}
+	switch {
+	case h.Err != nil && h.Job == 0:
+		return append(checks, unsubmitted(q, h.Err))
+	case h.Err != nil:
+		return append(checks, failed(name, where+" was submitted, and squeue does not show it: "+h.Err.Error(), "does squeue show your jobs at once? A wrapper that remembers its answers has to go"))
+	}
+	if h.Shown.Name != h.Asked.Name {
+		checks = append(checks, warning(name, fmt.Sprintf("the site renames jobs: %q became %q; jobs are found by id", h.Asked.Name, h.Shown.Name),
+			"a job whose submission got no answer cannot be found, and its bundle waits: ask the administrator to let names that begin with cl- be"))
+	}
+	if h.Shown.Comment != h.Asked.Comment {
+		checks = append(checks, warning(name, fmt.Sprintf("the site rewrites comments: %q became %q; jobs are found by id", h.Asked.Comment, h.Shown.Comment),
+			"orphan jobs, and a ledger from an old copy, are not noticed: ask the administrator to let comments of jobs whose names begin with cl- be"))
+	}
+	for _, option := range []struct{ key, asked, shown string }{
+		{"partition", sorted(q.Partition), sorted(h.Shown.Partition)},
+		{"account", q.Account, h.Shown.Account},
+		{"qos", q.QOS, h.Shown.QOS},
+		{"max_time", spellMinutes(h.Asked.Time), spellMinutes(h.Shown.Time)},
+	} {
+		if option.asked != "" && option.asked != option.shown {
+			checks = append(checks, warning(key(q, option.key), fmt.Sprintf("the site changes what a job asks for: %s became %s", option.asked, cmp.Or(option.shown, "nothing")),
+				"write what the site allows, or ask the administrator why"))
+		}
+	}
+	if len(checks) > 0 {
+		return checks
+	}
+	return []Check{ok(name, "%s was kept as it was asked for, name and comment too: submitted at %s to %s, account %s, QOS %s, %s; it was cancelled",
+		where, h.Shown.Submitted.UTC().Format("15:04:05 UTC"), h.Shown.Partition, cmp.Or(h.Shown.Account, "none"), cmp.Or(h.Shown.QOS, "none"), spellMinutes(h.Shown.Time))}
+}
+
+// sorted puts a list with commas in order: Slurm may.
+func sorted(list string) string {
+	words := strings.Split(list, ",")
+	slices.Sort(words)
+	return strings.Join(words, ",")
+}
+
+// spellMinutes prints a time limit, of which Slurm keeps whole minutes.
+func spellMinutes(limit time.Duration) string {
+	if limit == 0 {
+		return "no time limit"
+	}
+	return codalab.SpellDuration((limit + time.Minute - 1).Truncate(time.Minute))
+}

@@ -1,0 +1,65 @@
+package sbatch
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Details is a job as Slurm keeps it. A site's plugins may have changed what its submission
+// asked for.
+type Details struct {
+	Name    string
+	Comment string
+	// Submitted is when the controller made the job, by the clock of its host.
+	Submitted time.Time
+	// Partition may list several, with commas, while the job is pending.
+	Partition string
+	Account   string
+	QOS       string
+	// Time is the limit; 0 where there is none yet.
+	Time time.Duration
+}
+
+// detailFields are the fields of parseDetails.
+const detailFields = "|%V|%P|%a|%q|%l|%j|%k"
+
+// Describe returns the details of one job that has not been purged. It costs the controller two
+// requests.
+func (c *Client) Describe(ctx context.Context, id JobID) (Details, error) {
+	op := "describe " + id.String()
+	separator := "|" + rand.Text()[:8] + "|"
+	out, err := c.query(ctx, op, "squeue", "--all", "--local", "--states=all", "--noheader",
+		"--jobs="+id.String(), "--format="+strings.ReplaceAll(detailFields, "|", separator))
+	if err != nil {
+		return Details{}, err
+	}
+	d, err := parseDetails(out, separator)
+	if err != nil {
+		return Details{}, &Error{Op: op, Message: err.Error(), Err: err}
+	}
+	return d, nil
+}
+
+// parseDetails reads squeue's answer about one job.
+func parseDetails(out, separator string) (Details, error) {
+	f := strings.Split(out, separator)
+	if len(f) != 8 || strings.TrimSpace(f[0]) != "" || !strings.HasSuffix(out, "\n") {
+		return Details{}, fmt.Errorf("cannot read %q as one job", shorten(out))
+	}
+	submitted, err := strconv.ParseInt(f[1], 10, 64)
+	if err != nil {
+		return Details{}, fmt.Errorf("cannot read the time of submission %q", shorten(f[1]))
+	}
+	d := Details{Submitted: time.Unix(submitted, 0), Partition: f[2], Account: f[3], QOS: f[4], Name: f[6], Comment: strings.TrimSuffix(f[7], "\n")}
+	if d.Comment == "(null)" {
+		d.Comment = ""
+	}
+	if limit, err := parseLimit(f[5]); err == nil { // else UNLIMITED, NOT_SET or INVALID
+		d.Time = limit
+	}
+	return d, nil
+}
