@@ -137,6 +137,7 @@ type Queue struct {
 	DefaultTime    Duration        `toml:"default_time"`
 	MaxTime        Duration        `toml:"max_time"`
 	TimeGrace      Duration        `toml:"time_grace"`
+	KillGrace      Duration        `toml:"kill_grace"`
 	MemoryOverhead Size            `toml:"memory_overhead"`
 	MaxInFlight    int             `toml:"max_in_flight"`
 	RetryBegun     plan.RetryBegun `toml:"retry_begun"`
@@ -165,7 +166,7 @@ func (c Config) Plan() map[string]plan.Queue {
 			Name: name, Tag: q.tag(name), Group: q.Group, Default: q.Default,
 			Partition: q.Partition, Account: q.Account, QOS: q.QOS, WCKey: q.WCKey,
 			Reservation: q.Reservation, Constraint: q.Constraint, GPUType: q.GresType,
-			DefaultTime: q.DefaultTime.Duration, MaxTime: q.MaxTime.Duration, TimeGrace: q.TimeGrace.Duration,
+			DefaultTime: q.DefaultTime.Duration, MaxTime: q.MaxTime.Duration, TimeGrace: q.TimeGrace.Duration, KillGrace: q.KillGrace.Duration,
 			MemoryOverhead: q.MemoryOverhead.Bytes, MaxInFlight: q.MaxInFlight, RetryBegun: q.RetryBegun,
 			Scratch: q.Scratch, WorkDir: q.WorkDir, Runtime: q.Runtime, Results: q.Results,
 			CPUImage:     cmp.Or(q.DefaultImage, c.Image.DefaultCPU),

@@ -92,6 +92,10 @@ type Queue struct {
 	// TimeGrace is added to a bundle's limit to give Slurm's, so that the worker's own timer
 	// fires first.
 	TimeGrace time.Duration
+	// KillGrace is the time of a command between TERM and KILL; 0 for the worker's default,
+	// which is too short for a checkpoint. With a KillGrace Slurm tells the worker at once of a
+	// preemption.
+	KillGrace time.Duration
 	// MemoryOverhead is added to request_memory, in bytes, for the processes around the
 	// command.
 	MemoryOverhead int64

@@ -3,6 +3,7 @@ package plan
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -26,6 +27,12 @@ func (q Queue) Request(gpus int64) sbatch.Request {
 	}
 	if gpus > 0 {
 		r.GPUType = q.GPUType
+	}
+	if q.KillGrace > 0 {
+		// At a preemption with GraceTime Slurm signals a batch script only at the end of that
+		// time. With PreemptParameters=send_user_signal it sends this one at the beginning
+		// (slurm.conf(5): GraceTime, PreemptParameters).
+		r.Extra = append(slices.Clone(q.Extra), "--signal=B:TERM@1")
 	}
 	return r
 }
@@ -92,7 +99,8 @@ func (p Policy) Spec(r Row) spool.Spec {
 		GPUs:           int(res.GPUs),
 		MemoryBytes:    res.Memory,
 		DiskBytes:      res.Disk,
-		Seconds:        q.limit(res).Seconds(),
+		Seconds:        q.commandLimit(res).Seconds(),
+		KillSeconds:    q.KillGrace.Seconds(),
 		Network:        res.Network,
 		Scratch:        q.Scratch,
 		Runtime:        q.Runtime,
@@ -106,6 +114,20 @@ func (p Policy) Spec(r Row) spool.Spec {
 // limit is the time limit of a request in this queue; 0 for none.
 func (q Queue) limit(res codalab.Resources) time.Duration {
 	return cmp.Or(seconds(res.Time), q.DefaultTime, q.MaxTime)
+}
+
+// signalEarly is how long before a job's time limit Slurm may send the signal of a request at the
+// earliest (sbatch(1): --signal, up to 60 seconds early), and a margin.
+const signalEarly = 2 * time.Minute
+
+// commandLimit is the worker's time limit for a command. It ends before Slurm signals the worker
+// for its own: a command that is told to stop has no time limit as its reason.
+func (q Queue) commandLimit(res codalab.Resources) time.Duration {
+	limit := q.limit(res)
+	if latest := q.MaxTime - signalEarly; q.KillGrace > 0 && latest > 0 {
+		return min(limit, latest)
+	}
+	return limit
 }
 
 // SubmissionNames are the names of all submissions that a row may have made.

@@ -124,6 +124,13 @@ func TestRequestIsTheRowsJob(t *testing.T) {
 			[]string{"--cpus-per-task=1", "--time=10"},
 		},
 		{
+			"a grace for checkpoints is asked for at the beginning of a preemption",
+			plan.Queue{KillGrace: 10 * time.Minute},
+			codalab.Resources{CPUs: 1},
+			0,
+			[]string{"--cpus-per-task=1"},
+		},
+		{
 			"grace goes no further than the limit",
 			plan.Queue{MaxTime: time.Hour, TimeGrace: time.Minute},
 			codalab.Resources{CPUs: 1, Time: 3600},
@@ -139,7 +146,11 @@ func TestRequestIsTheRowsJob(t *testing.T) {
 			r.Run.Metadata = codalab.Metadata{"request_priority": c.priority}
 			got := p.Request(r)
 			want := append(append(append([]string{}, common...), c.want...), place...)
-			if diff := cmp.Diff(append(want, c.queue.Extra...), got.Args()); diff != "" {
+			want = append(want, c.queue.Extra...)
+			if c.queue.KillGrace > 0 {
+				want = append(want, "--signal=B:TERM@1")
+			}
+			if diff := cmp.Diff(want, got.Args()); diff != "" {
 				t.Errorf("options of sbatch (-want +got):\n%s", diff)
 			}
 		})
@@ -176,6 +187,14 @@ func TestSpecIsWhatTheWorkerIsTold(t *testing.T) {
 	r.Resources.Time = 60
 	if got := p.Spec(r).Seconds; got != 60 {
 		t.Errorf("limit %v s, want what was asked for", got)
+	}
+	q.KillGrace, q.MaxTime = 10*time.Minute, time.Hour
+	p.Queues["cpu"] = q
+	for asked, want := range map[int64]float64{60: 60, 3600: 3480} {
+		r.Resources.Time = asked
+		if got := p.Spec(r); got.Seconds != want || got.KillSeconds != 600 {
+			t.Errorf("with a grace for checkpoints, %d s asked for: limit %v s, grace %v s", asked, got.Seconds, got.KillSeconds)
+		}
 	}
 }
 
