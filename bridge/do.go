@@ -167,12 +167,16 @@ const accountSlack = time.Hour
 
 func (b *Bridge) queryAccounting(ctx context.Context, r plan.Row) func(*plan.News) {
 	asked := b.Now()
-	jobs, err := b.Scheduler.QueryAccounting(ctx, r.SubmittedAt.Add(-accountSlack), []string{string(r.SubmissionName)})
+	which := sbatch.Which{Names: []string{string(r.SubmissionName)}}
+	if r.Job.ID != 0 {
+		which.IDs = []sbatch.JobID{r.Job.ID}
+	}
+	jobs, err := b.Scheduler.QueryAccounting(ctx, r.SubmittedAt.Add(-accountSlack), which)
 	if err != nil {
 		b.Log.WarnContext(ctx, "accounting did not answer", errorAttr(err))
 		return func(n *plan.News) { n.AccountingFailure = err.Error() }
 	}
-	found := plan.Observation{SubmissionName: r.SubmissionName, Asked: asked, Jobs: sbatch.Snapshot{Jobs: jobs}.ByName()[string(r.SubmissionName)]}
+	found := plan.Observation{SubmissionName: r.SubmissionName, Asked: asked, Jobs: jobs}
 	return func(n *plan.News) { n.Accounting = &found }
 }
 

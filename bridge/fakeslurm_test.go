@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -59,6 +60,7 @@ func (s *fakeSlurm) Submit(_ context.Context, r sbatch.Request) (sbatch.JobID, e
 	j := &fakeJob{
 		Job: sbatch.Job{
 			ID: sbatch.JobID(len(s.jobs) + 1), Name: r.Name, Comment: r.Comment, State: sbatch.StatePending, Reason: "Priority",
+			Submitted: time.Now().Round(0).Truncate(time.Second),
 		},
 		spec: strings.Split(r.Script, "'")[3],
 		end:  end,
@@ -136,6 +138,7 @@ func (s *fakeSlurm) add(name, comment string) *fakeJob {
 	defer s.mu.Unlock()
 	j := &fakeJob{end: func() {}, Job: sbatch.Job{
 		ID: sbatch.JobID(len(s.jobs) + 1), Name: name, Comment: comment, State: sbatch.StatePending, Reason: "Priority",
+		Submitted: time.Now().Round(0).Truncate(time.Second),
 	}}
 	s.jobs = append(s.jobs, j)
 	return j
@@ -181,7 +184,7 @@ func (s slowly) Observe(ctx context.Context, now time.Time) (sbatch.Snapshot, er
 
 // QueryAccounting knows of every job that was submitted since a time, without its
 // comment.
-func (s *fakeSlurm) QueryAccounting(_ context.Context, since time.Time, names []string) ([]sbatch.Job, error) {
+func (s *fakeSlurm) QueryAccounting(_ context.Context, since time.Time, which sbatch.Which) ([]sbatch.Job, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.silent {
@@ -189,7 +192,7 @@ func (s *fakeSlurm) QueryAccounting(_ context.Context, since time.Time, names []
 	}
 	var jobs []sbatch.Job
 	for _, j := range s.jobs {
-		if j.Name == names[0] && (j.ended.IsZero() || j.ended.After(since)) {
+		if (slices.Contains(which.Names, j.Name) || slices.Contains(which.IDs, j.ID)) && (j.ended.IsZero() || j.ended.After(since)) {
 			shown := j.Job
 			shown.Comment = ""
 			jobs = append(jobs, shown)

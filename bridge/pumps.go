@@ -1,9 +1,11 @@
 package bridge
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
@@ -69,13 +71,9 @@ func (b *Bridge) Observe(ctx context.Context, now time.Time) error {
 	if err != nil {
 		return fmt.Errorf("observe Slurm: %w", err)
 	}
-	found := make(map[plan.SubmissionName][]sbatch.Job, len(snapshot.Jobs))
-	for _, j := range snapshot.Jobs {
-		m := b.Policy.SubmissionNameOf(j)
-		found[m] = append(found[m], j)
-	}
+	found := b.jobsByRow(snapshot)
 	for _, r := range rows {
-		jobs := found[r.SubmissionName]
+		jobs := found.of(r)
 		if r.Shows(jobs) {
 			continue
 		}
@@ -85,6 +83,34 @@ func (b *Bridge) Observe(ctx context.Context, now time.Time) error {
 	b.inbox.putSnapshot(snapshot)
 	b.view.observed.Store(true)
 	return nil
+}
+
+// jobsByRow finds the jobs of a snapshot that may be a row's.
+type jobsByRow struct {
+	byName map[plan.SubmissionName][]sbatch.Job
+	byID   map[sbatch.JobID]sbatch.Job
+}
+
+func (b *Bridge) jobsByRow(s sbatch.Snapshot) jobsByRow {
+	found := jobsByRow{make(map[plan.SubmissionName][]sbatch.Job, len(s.Jobs)), make(map[sbatch.JobID]sbatch.Job, len(s.Jobs))}
+	for _, j := range s.Jobs {
+		name := b.Policy.SubmissionNameOf(j)
+		found.byName[name] = append(found.byName[name], j)
+		found.byID[j.ID] = j
+	}
+	return found
+}
+
+// of returns the jobs that have the row's submission name or the id of its job, in the order of
+// their ids. Next decides which of them are the row's.
+func (f jobsByRow) of(r *plan.Row) []sbatch.Job {
+	jobs := f.byName[r.SubmissionName]
+	j, ok := f.byID[r.Job.ID]
+	at, named := slices.BinarySearchFunc(jobs, r.Job.ID, func(j sbatch.Job, id sbatch.JobID) int { return cmp.Compare(j.ID, id) })
+	if !ok || named {
+		return jobs
+	}
+	return slices.Insert(slices.Clone(jobs), at, j) // its name is another one
 }
 
 // watchDoorbell reads the doorbell, which workers ring when they begin and when they end.

@@ -70,8 +70,8 @@ func (c *Client) query(ctx context.Context, op string, args ...string) (string, 
 // The fields of a job, in the order of parseJob. In squeueFields, "|" is replaced by
 // the separator.
 const (
-	squeueFields = "|%A|%T|%N|%S|%j|%r|%k"
-	sacctFields  = "JobIDRaw,State,NodeList,Start,JobName,Reason"
+	squeueFields = "|%A|%T|%N|%S|%j|%r|%V|%k"
+	sacctFields  = "JobIDRaw,State,NodeList,Start,JobName,Reason,Submit"
 )
 
 // Version returns Slurm's version, such as "slurm-wlm 22.05.8". It asks no
@@ -109,19 +109,43 @@ func (c *Client) Observe(ctx context.Context, now time.Time) (Snapshot, error) {
 	return Snapshot{Asked: now, Jobs: jobs}, nil
 }
 
-// QueryAccounting returns the jobs of these names that the accounting database knows,
-// among those submitted or active since a time, without their comments. It costs the
-// controller nothing. The database learns of a job seconds after its submission, and
-// later after an outage of its own. It never shows a job that was not eligible to run
-// (held, or to begin later), even when that job was cancelled.
-func (c *Client) QueryAccounting(ctx context.Context, since time.Time, names []string) ([]Job, error) {
-	if len(names) == 0 {
-		return nil, nil
+// QueryAccounting returns the jobs that the accounting database knows, among those submitted or
+// active since a time, without their comments. A job that has both one of the ids and one of the
+// names is returned twice. It costs the controller nothing. The database learns of a job seconds
+// after its submission, and later after an outage of its own. It never shows a job that was not
+// eligible to run (held, or to begin later), even when that job was cancelled.
+func (c *Client) QueryAccounting(ctx context.Context, since time.Time, which Which) ([]Job, error) {
+	var jobs []Job
+	for _, selection := range which.options() {
+		found, err := c.account(ctx, since, selection)
+		if err != nil {
+			return nil, err
+		}
+		jobs = append(jobs, found...)
 	}
+	return jobs, nil
+}
+
+// options are sacct's options for each part: it takes an id and a name together for one condition.
+func (w Which) options() []string {
+	var options []string
+	if len(w.IDs) > 0 {
+		ids := make([]string, len(w.IDs))
+		for i, id := range w.IDs {
+			ids[i] = id.String()
+		}
+		options = append(options, "--jobs="+strings.Join(ids, ","))
+	}
+	if len(w.Names) > 0 {
+		options = append(options, "--name="+strings.Join(w.Names, ","))
+	}
+	return options
+}
+
+func (c *Client) account(ctx context.Context, since time.Time, selection string) ([]Job, error) {
 	out, err := c.query(ctx, "account",
 		"sacct", "--allocations", "--parsable2", "--noheader", "--duplicates",
-		"--starttime="+since.UTC().Format("2006-01-02T15:04:05"),
-		"--name="+strings.Join(names, ","), "--format="+sacctFields)
+		"--starttime="+since.UTC().Format("2006-01-02T15:04:05"), selection, "--format="+sacctFields)
 	if err != nil {
 		return nil, err
 	}

@@ -69,11 +69,20 @@ type Job struct {
 	// an allocation. A job that ended without nodes never began: it is the record
 	// of a refused submission, or was cancelled while it was pending.
 	Nodes string `json:"nodes"`
+	// Submitted is when the controller took it, by the controller's clock, in whole seconds; zero
+	// if unknown. It tells two jobs of one id apart. A requeued job has a new time.
+	Submitted time.Time `json:"submitted,omitzero"`
 	// Start is when it began or is expected to begin; zero if unknown.
-	Start time.Time `json:"start"`
+	Start time.Time `json:"start,omitzero"`
 	// Comment is empty in jobs of QueryAccounting. A site's plugins may rewrite
 	// it.
-	Comment string `json:"comment"`
+	Comment string `json:"comment,omitempty"`
+}
+
+// Which says which jobs are meant: those with these ids, and those with these names.
+type Which struct {
+	IDs   []JobID
+	Names []string
 }
 
 // Snapshot is all jobs of one user that Slurm's controller knew at one moment: those

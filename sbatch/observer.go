@@ -17,7 +17,7 @@ import (
 type Scheduler interface {
 	Submit(ctx context.Context, r Request) (JobID, error)
 	Observe(ctx context.Context, now time.Time) (Snapshot, error)
-	QueryAccounting(ctx context.Context, since time.Time, names []string) ([]Job, error)
+	QueryAccounting(ctx context.Context, since time.Time, which Which) ([]Job, error)
 	Cancel(ctx context.Context, id JobID, name string) error
 	Partitions(ctx context.Context) ([]Partition, error)
 }

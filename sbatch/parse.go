@@ -9,7 +9,7 @@ import (
 )
 
 // parseQueue reads squeue's answer, in which the separator precedes each of a job's
-// seven fields. An answer that begins with other text may come from a wrapper and be
+// eight fields. An answer that begins with other text may come from a wrapper and be
 // incomplete: it is an error.
 func parseQueue(out, separator string) ([]Job, error) {
 	fields := strings.Split(out, separator)
@@ -17,16 +17,16 @@ func parseQueue(out, separator string) ([]Job, error) {
 		return nil, fmt.Errorf("cannot read %q", shorten(banner))
 	}
 	fields = fields[1:]
-	if len(fields)%7 != 0 || (len(fields) > 0 && !strings.HasSuffix(out, "\n")) {
+	if len(fields)%8 != 0 || (len(fields) > 0 && !strings.HasSuffix(out, "\n")) {
 		return nil, fmt.Errorf("cannot read an answer that ends in %q", out[max(0, len(out)-200):])
 	}
-	jobs := make([]Job, 0, len(fields)/7)
-	for f := range slices.Chunk(fields, 7) {
+	jobs := make([]Job, 0, len(fields)/8)
+	for f := range slices.Chunk(fields, 8) {
 		job, err := parseJob(f)
 		if err != nil {
 			return nil, err
 		}
-		if job.Comment = strings.TrimSuffix(f[6], "\n"); job.Comment == "(null)" {
+		if job.Comment = strings.TrimSuffix(f[7], "\n"); job.Comment == "(null)" {
 			job.Comment = ""
 		}
 		jobs = append(jobs, job)
@@ -36,7 +36,7 @@ func parseQueue(out, separator string) ([]Job, error) {
 
 // parseAccounting reads sacct's answer, one job per line.
 func parseAccounting(out string) ([]Job, error) {
-	lines, err := splitLines(out, 6)
+	lines, err := splitLines(out, 7)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +66,7 @@ func splitLines(out string, n int) ([][]string, error) {
 	return lines, nil
 }
 
-// parseJob reads the fields id, state, nodes, start, name and reason.
+// parseJob reads the fields id, state, nodes, start, name, reason and submission.
 func parseJob(f []string) (Job, error) {
 	id, err := strconv.ParseInt(f[0], 10, 64)
 	if err != nil || id <= 0 {
@@ -80,10 +80,17 @@ func parseJob(f []string) (Job, error) {
 	if job.Nodes == "None assigned" || job.Nodes == "(null)" {
 		job.Nodes = ""
 	}
-	if s, err := strconv.ParseInt(f[3], 10, 64); err == nil && s > 0 { // else "N/A", "Unknown"
-		job.Start = time.Unix(s, 0)
-	}
+	job.Start, job.Submitted = parseTime(f[3]), parseTime(f[6])
 	return job, nil
+}
+
+// parseTime reads a time in seconds; zero for "N/A", "Unknown", "None".
+func parseTime(s string) time.Time {
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || n <= 0 {
+		return time.Time{}
+	}
+	return time.Unix(n, 0)
 }
 
 func shorten(s string) string { return s[:min(len(s), 200)] }

@@ -64,7 +64,10 @@ func TestQueueIsReadAsSlurmPrintsIt(t *testing.T) {
 		if got.Start.IsZero() == c.ever || got.ID == 0 {
 			t.Errorf("%q: id %d, start %v", c.name, got.ID, got.Start)
 		}
-		got.ID, got.Start, c.want.Name = 0, time.Time{}, c.name
+		if !got.Submitted.Equal(time.Unix(1795170005, 0)) {
+			t.Errorf("%q: submitted %v", c.name, got.Submitted)
+		}
+		got.ID, got.Start, got.Submitted, c.want.Name = 0, time.Time{}, time.Time{}, c.name
 		if d := cmp.Diff(c.want, got); d != "" {
 			t.Errorf("%q (-want +got):\n%s", c.name, d)
 		}
@@ -129,7 +132,7 @@ func TestHalfAnAnswerIsAnError(t *testing.T) {
 			t.Errorf("%d jobs were read from an answer that ends in %q", len(jobs), out[max(0, len(out)-80):])
 		}
 	}
-	for _, out := range []string{"sacct: no\n", "1|COMPLETED|n1|1|name\n", "1|COMPLETED|n1|1|name|No", "1||n1|1|name|None\n", "x|COMPLETED|n1|1|name|None\n"} {
+	for _, out := range []string{"sacct: no\n", "1|COMPLETED|n1|1|name|None\n", "1|COMPLETED|n1|1|name|None|17", "1||n1|1|name|None|1\n", "x|COMPLETED|n1|1|name|None|1\n"} {
 		if jobs, err := parseAccounting(out); err == nil {
 			t.Errorf("%q was read as %+v", out, jobs)
 		}
@@ -179,14 +182,14 @@ func FuzzQueue(f *testing.F) {
 		if strings.Contains(name+"\x00"+reason+"\x00"+comment, separator) || comment == "(null)" {
 			return // no user knows the separator
 		}
-		record := strings.Join([]string{"", "7", "RUNNING", "n1", "1795169834", name, reason, comment + "\n"}, separator)
-		after := strings.Join([]string{"", "8", "PENDING", "", "N/A", "other", "None", "(null)\n"}, separator)
-		if joined := record + after; strings.Count(joined, separator) != 14 {
+		record := strings.Join([]string{"", "7", "RUNNING", "n1", "1795169834", name, reason, "1795169830", comment + "\n"}, separator)
+		after := strings.Join([]string{"", "8", "PENDING", "", "N/A", "other", "None", "N/A", "(null)\n"}, separator)
+		if joined := record + after; strings.Count(joined, separator) != 16 {
 			return // the end of a field and the start of a separator make another one
 		}
 		got, err := parseQueue(record+after, separator)
 		want := []Job{
-			{ID: 7, Name: name, State: StateRunning, Reason: reason, Nodes: "n1", Start: time.Unix(1795169834, 0), Comment: comment},
+			{ID: 7, Name: name, State: StateRunning, Reason: reason, Nodes: "n1", Start: time.Unix(1795169834, 0), Submitted: time.Unix(1795169830, 0), Comment: comment},
 			{ID: 8, Name: "other", State: StatePending, Reason: "None"},
 		}
 		if err != nil || !cmp.Equal(want, got) {

@@ -50,8 +50,15 @@ func TestJobIsFoundByNameFromSubmissionToAccounting(t *testing.T) {
 			t.Errorf("the submitter's environment in the job's:\n%s", said)
 		}
 		recorded := await(t, s.accounting(t, s.name), in(sbatch.StateCompleted))
-		if recorded.ID != id || recorded.Nodes != ended.Nodes || !recorded.Start.Equal(ended.Start) {
+		if recorded.ID != id || recorded.Nodes != ended.Nodes || !recorded.Start.Equal(ended.Start) || !recorded.Submitted.Equal(ended.Submitted) {
 			t.Errorf("sacct %+v, squeue %+v", recorded, ended)
+		}
+		if taken := ended.Submitted; taken.Before(before.Add(-time.Second)) || taken.After(ended.Start) {
+			t.Errorf("submitted at %v, between %v and %v", taken, before, ended.Start)
+		}
+		byID, err := s.QueryAccounting(t.Context(), before.Add(-time.Hour), sbatch.Which{IDs: []sbatch.JobID{id}})
+		if err != nil || len(byID) != 1 || byID[0] != recorded {
+			t.Errorf("sacct by the id: %+v, %v", byID, err)
 		}
 	})
 }

@@ -149,7 +149,7 @@ func TestCommandsSeeNothingOfTheLoginShell(t *testing.T) {
 		t.Fatal(err)
 	}
 	since := time.Date(2026, 11, 20, 10, 0, 0, 0, time.FixedZone("", 3600))
-	if _, err := client.QueryAccounting(t.Context(), since, []string{"a", "b"}); err != nil {
+	if _, err := client.QueryAccounting(t.Context(), since, Which{Names: []string{"a", "b"}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := client.Cancel(t.Context(), 7, "a job"); err != nil {
@@ -201,7 +201,7 @@ func TestFailedQueryIsNotAnEmptyQueue(t *testing.T) {
 			if !errors.As(err, &e) || !e.Transient() || e.Message == "" {
 				t.Errorf("squeue: %v: want an error that may pass", err)
 			}
-			if _, err := client.QueryAccounting(t.Context(), time.Now(), []string{"x"}); err == nil {
+			if _, err := client.QueryAccounting(t.Context(), time.Now(), Which{Names: []string{"x"}}); err == nil {
 				t.Error("sacct: want an error")
 			}
 		})

@@ -32,7 +32,7 @@ type commands interface { //nolint:interfacebloat // the suite tests all of them
 	Submit(ctx context.Context, r sbatch.Request) (sbatch.JobID, error)
 	Try(ctx context.Context, r sbatch.Request) error
 	Observe(ctx context.Context, now time.Time) (sbatch.Snapshot, error)
-	QueryAccounting(ctx context.Context, since time.Time, names []string) ([]sbatch.Job, error)
+	QueryAccounting(ctx context.Context, since time.Time, which sbatch.Which) ([]sbatch.Job, error)
 	Cancel(ctx context.Context, id sbatch.JobID, name string) error
 	Describe(ctx context.Context, id sbatch.JobID) (sbatch.Details, error)
 	Partitions(ctx context.Context) ([]sbatch.Partition, error)
@@ -293,7 +293,7 @@ func (s *slurm) jobs(t *testing.T, name string) func() []sbatch.Job {
 func (s *slurm) accounting(t *testing.T, name string) func() []sbatch.Job {
 	t.Helper()
 	return func() []sbatch.Job {
-		jobs, err := s.QueryAccounting(t.Context(), time.Now().Add(-time.Hour), []string{name, "cltest-none"})
+		jobs, err := s.QueryAccounting(t.Context(), time.Now().Add(-time.Hour), sbatch.Which{Names: []string{name, "cltest-none"}})
 		if err != nil {
 			t.Fatal(err)
 		}

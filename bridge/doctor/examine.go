@@ -129,7 +129,7 @@ func (e *Examination) askSlurm(ctx context.Context) *Site {
 
 // TryAccounting returns why sacct does not answer, or nil.
 func TryAccounting(ctx context.Context, slurm *sbatch.Client, now time.Time) error {
-	_, err := slurm.QueryAccounting(ctx, now.Add(-time.Hour), []string{"cl-doctor"})
+	_, err := slurm.QueryAccounting(ctx, now.Add(-time.Hour), sbatch.Which{Names: []string{"cl-doctor"}})
 	return err
 }
 

@@ -104,10 +104,8 @@ const (
 )
 
 // dropForeignJobs drops from the news what Slurm showed of another submission than the row's
-// current one: an answer may arrive after the row has moved on. It also drops a job that has
-// the submission's name and names another one in its comment: a user copied the name, or the
-// job belongs to an earlier life of the bundle. The job that began the attempt stays, whatever its
-// generation: a bridge with an old copy of its ledger may have submitted the attempt again.
+// current one: an answer may arrive after the row has moved on. It also drops the jobs that are
+// not the attempt's.
 func (d *decision) dropForeignJobs() {
 	d.news.Observation = d.withoutForeign(d.news.Observation)
 	d.news.Accounting = d.withoutForeign(d.news.Accounting)
@@ -119,13 +117,7 @@ func (d *decision) withoutForeign(s *Observation) *Observation {
 	if s == nil || d.row.SubmissionName == "" || s.SubmissionName != d.row.SubmissionName {
 		return nil
 	}
-	foreign := func(j sbatch.Job) bool {
-		bundle := commentValue(j.Comment, "bundle")
-		if d.row.Begun != nil && d.row.Begun.Job == j.ID.String() && bundle == d.row.Bundle {
-			return false
-		}
-		return bundle != "" && (bundle != d.row.Bundle || commentValue(j.Comment, "generation") != strconv.FormatInt(d.row.Generation, 10))
-	}
+	foreign := func(j sbatch.Job) bool { return !d.owns(j) }
 	if slices.ContainsFunc(s.Jobs, foreign) {
 		own := *s
 		own.Jobs = slices.DeleteFunc(slices.Clone(s.Jobs), foreign)
@@ -133,6 +125,40 @@ func (d *decision) withoutForeign(s *Observation) *Observation {
 	}
 	return s
 }
+
+// owns reports whether a job is the attempt's.
+//
+// A comment that Request wrote says it, also of a job that has the submission's name: a user copied
+// the name, or the job belongs to an earlier life of the bundle. Of the job that began the attempt the
+// generation does not matter: a bridge with an old copy of its ledger may have submitted the attempt
+// again. A job of the submission's name without such a comment is the attempt's: the site has
+// rewritten the comment.
+//
+// A site may rewrite the name as well. Then the attempt's job is the one whose id sbatch printed, or
+// whose worker began the attempt. But a controller that has lost its state uses ids again, and a wrapper
+// of sbatch may print any number. So the time at which the controller took the job must fit: before the
+// attempt began; else the one that the row knows; else about when sbatch ran.
+func (d *decision) owns(j sbatch.Job) bool {
+	r := &d.row
+	switch bundle := commentValue(j.Comment, "bundle"); {
+	case bundle != "" && bundle != r.Bundle:
+		return false
+	case bundle != "":
+		return r.Begun != nil && r.Begun.Job == j.ID.String() || commentValue(j.Comment, "generation") == strconv.FormatInt(r.Generation, 10)
+	case j.Name == string(r.SubmissionName):
+		return true
+	case j.ID != r.Job.ID || j.Submitted.IsZero():
+		return false
+	case r.Begun != nil && r.Begun.Job == j.ID.String() && !r.Begun.At.IsZero():
+		return j.Submitted.Before(r.Begun.At.Add(clockSlack))
+	case !r.Job.Submitted.IsZero():
+		return j.Submitted.Equal(r.Job.Submitted)
+	}
+	return j.Submitted.After(r.SubmittedAt.Add(-clockSlack)) && j.Submitted.Before(r.SubmittedAt.Add(d.policy.SubmitGrace+clockSlack))
+}
+
+// clockSlack is how far the clocks of the bridge's and the controller's hosts may differ.
+const clockSlack = time.Minute
 
 func (d *decision) decidePhase() {
 	switch d.row.Phase {

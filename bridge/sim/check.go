@@ -320,7 +320,7 @@ func (w *world) checkSubmission(r sbatch.Request) {
 	if w.mayBeSubmittedAgain() {
 		return
 	}
-	if a := w.attemptOf(r.Name); a != nil && a.job != 0 {
+	if a := w.attemptOf(r.Name); a != nil && a.job != 0 && !w.isUnknownToBridge(a) {
 		w.violate(SubmittedTwice, "%s is submitted again, and job %d was made of it", r.Name, a.job)
 	}
 	for _, row := range w.ledger.rows {
@@ -333,7 +333,7 @@ func (w *world) checkSubmission(r sbatch.Request) {
 
 // checkMade checks a job that was made, which may be later than sbatch's answer.
 func (w *world) checkMade(a *attempt, id sbatch.JobID) {
-	if a.job != 0 && id != 0 && !w.mayBeSubmittedAgain() {
+	if a.job != 0 && !a.unnamed && !w.mayBeSubmittedAgain() {
 		w.violate(SubmittedTwice, "job %d was made of attempt %d, which has job %d", id, a.number, a.job)
 	}
 }
@@ -347,16 +347,25 @@ func (w *world) mayBeSubmittedAgain() bool {
 	})
 }
 
+// isUnknownToBridge reports whether nothing tells the bridge which job an attempt has: a plugin of the
+// site has rewritten its name, and sbatch's answer was lost.
+func (w *world) isUnknownToBridge(a *attempt) bool {
+	row, _ := w.ledger.row(a.bundle)
+	return a.unnamed && row.Job.ID == 0
+}
+
 // checkCancel checks a cancellation.
 func (w *world) checkCancel(id sbatch.JobID, name string) {
 	w.checkLedger("a cancellation")
 	if name == foreignJob || name == neighbour {
 		w.violate(Touched, "job %d, %s, is cancelled", id, name)
 	}
-	for _, row := range w.ledger.rows {
-		if string(row.SubmissionName) == name && row.InFlight() && row.StopVerdict == nil && !w.recovered {
-			w.violate(Touched, "job %d is cancelled while its row is %s", id, row.Phase)
-		}
+	a := w.slurm.attempts[id]
+	if a == nil || name != rewritten && w.attemptOf(name) != a {
+		return // the id is used again: scancel has no effect on a job of another name
+	}
+	if row, ok := w.ledger.row(a.bundle); ok && row.Attempt.Number == a.number && row.InFlight() && row.StopVerdict == nil && !w.recovered {
+		w.violate(Touched, "job %d is cancelled while its row is %s", id, row.Phase)
 	}
 }
 

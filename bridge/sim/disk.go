@@ -35,6 +35,7 @@ type bundleDir struct {
 
 // attempt is one attempt of a bundle.
 type attempt struct {
+	bundle  string
 	number  int
 	there   bool // its directory exists
 	started written[spool.Started]
@@ -49,6 +50,7 @@ type attempt struct {
 	ended         *spool.Exit  // how its command ended of itself
 	refused       bool         // Slurm refused its job
 	job           sbatch.JobID // the first that was made of it
+	unnamed       bool         // a plugin of the site has rewritten the name of a job of it
 	shownEnded    bool         // a snapshot showed the end of its job
 	purged        bool         // its records were removed by a clean-up of the site
 	released      bool         // they were removed by the bridge
@@ -72,7 +74,7 @@ func (d *disk) bundle(uuid string) *bundleDir {
 func (d *disk) attempt(uuid string, n int) *attempt {
 	b := d.bundle(uuid)
 	for len(b.attempts) < n {
-		b.attempts = append(b.attempts, &attempt{number: len(b.attempts) + 1})
+		b.attempts = append(b.attempts, &attempt{bundle: uuid, number: len(b.attempts) + 1})
 	}
 	return b.attempts[n-1]
 }

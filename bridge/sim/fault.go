@@ -30,6 +30,7 @@ const (
 	DatabaseBehind                // it is minutes behind
 	DatabaseLosesEnds             // it misses the ends of jobs
 	SlurmForgets                  // the controller loses its state: ids are used again
+	JobRewritten                  // a plugin of the site rewrites a job's name and comment
 	// What befalls jobs.
 	AdminRequeues // an administrator requeues a job
 	AdminCancels  // an administrator cancels a job
@@ -82,7 +83,7 @@ const (
 var kindNames = [kinds]string{ //nolint:gochecknoglobals // the names of constants
 	"submit-lost", "submit-late", "submit-fails", "submit-refused", "submit-ghost",
 	"observe-fails", "observe-late", "job-hidden", "accounting-fails",
-	"cancel-fails", "cancel-lost", "slurm-down", "database-down", "database-behind", "database-loses-ends", "slurm-forgets",
+	"cancel-fails", "cancel-lost", "slurm-down", "database-down", "database-behind", "database-loses-ends", "slurm-forgets", "job-rewritten",
 	"admin-requeues", "admin-cancels", "preempted", "boot-fails", "node-dies", "node-cut", "job-waits",
 	"worker-dies", "worker-oom", "begin-unknown", "bell-lost", "exit-unwritable",
 	"record-late", "read-fails", "fence-lost", "fence-fails", "prepare-fails", "prepare-lost", "prepare-slow", "release-fails", "purged",

@@ -92,10 +92,13 @@ func (w *world) slurmForgets() {
 	}
 	w.slurm.foreign = nil
 	w.slurm.Lose(w.wall())
+	clear(w.slurm.attempts)
 	for _, wk := range w.slurm.workers {
 		wk.forgotten = true
 	}
-	w.slurm.beginForeign() // other jobs get ids that the bridge's had
+	// Other jobs get ids that the bridge's had, but not in the minutes in which a job that no snapshot
+	// has shown yet could be one of them (plan: clockSlack).
+	w.at(3*time.Minute, w.slurm.beginForeign)
 	w.slurm.settle()
 }
 
@@ -105,7 +108,7 @@ func (w *world) strikeJob(what string, strike func(j sbatch.Job)) {
 	if !ok || w.slurm.down {
 		return
 	}
-	if a := w.attemptOf(j.Name); a != nil {
+	if a := w.slurm.attempts[j.ID]; a != nil {
 		a.noteCause(what)
 		if what != "cancelled by an administrator" {
 			a.notePlatformCause(what)

@@ -22,6 +22,7 @@ func newSlurmSite() *slurmtest.Site {
 
 const (
 	researcher = 1001
+	rewritten  = "site-job" // the name that the site's plugin gives to jobs
 	// Jobs that are not the bridge's.
 	foreignJob       = "interactive"
 	neighbour        = "cl-ann-000000000001.1-ffffff" // another bridge's
@@ -40,6 +41,8 @@ type slurm struct {
 	foreign []sbatch.JobID
 	down    bool
 	hidden  map[sbatch.JobID]bool // from squeue
+	// attempts are those of the bridge's jobs.
+	attempts map[sbatch.JobID]*attempt
 }
 
 // settle has the nodes carry out the controller's orders, and schedules the next time.
@@ -149,13 +152,18 @@ func (c commands) Submit(_ context.Context, r sbatch.Request) (sbatch.JobID, err
 		}
 	}
 	submit := func() (sbatch.JobID, error) {
-		id, err := w.slurm.Submit(w.wall(), researcher, r)
-		w.logf("sbatch", "%s: job %d, %v", r.Name, id, err)
-		w.slurm.made(id, r.Name)
-		if a := w.attemptOf(r.Name); a != nil {
-			w.checkMade(a, id)
-			a.job = cmp.Or(a.job, id)
+		made := r
+		if w.fault(JobRewritten) {
+			made.Name, made.Comment = rewritten, "checked"
 		}
+		id, err := w.slurm.Submit(w.wall(), researcher, made)
+		w.logf("sbatch", "%s: job %d, %v", r.Name, id, err)
+		if a := w.attemptOf(r.Name); a != nil && id != 0 {
+			w.checkMade(a, id)
+			w.slurm.attempts[id] = a
+			a.job, a.unnamed = cmp.Or(a.job, id), a.unnamed || made.Name != r.Name
+		}
+		w.slurm.made(id)
 		w.slurm.settle()
 		return id, err
 	}
@@ -216,7 +224,7 @@ func (c commands) Observe(context.Context, time.Time) (sbatch.Snapshot, error) {
 	}
 	answer.snapshot.Asked = c.asked
 	for _, j := range answer.snapshot.Jobs {
-		if a := w.attemptOf(j.Name); a != nil && j.State.Ended() {
+		if a := w.slurm.attempts[j.ID]; a != nil && j.State.Ended() {
 			a.shownEnded = true
 		}
 	}
@@ -238,12 +246,12 @@ func (s *slurm) list() *listing {
 }
 
 // QueryAccounting runs sacct.
-func (c commands) QueryAccounting(_ context.Context, since time.Time, names []string) ([]sbatch.Job, error) {
+func (c commands) QueryAccounting(_ context.Context, since time.Time, which sbatch.Which) ([]sbatch.Job, error) {
 	w := c.w
 	if c.dead || w.fault(AccountingFails) {
 		return nil, errTimeout
 	}
-	return w.slurm.QueryAccounting(w.wall(), researcher, since, names)
+	return w.slurm.QueryAccounting(w.wall(), researcher, since, which)
 }
 
 // Cancel runs scancel.
@@ -278,7 +286,7 @@ func (s *slurm) release(id sbatch.JobID) {
 }
 
 // made lets faults strike a new job.
-func (s *slurm) made(id sbatch.JobID, submission string) {
+func (s *slurm) made(id sbatch.JobID) {
 	w := s.w
 	if id == 0 {
 		return
@@ -292,7 +300,7 @@ func (s *slurm) made(id sbatch.JobID, submission string) {
 		w.at(w.dice.faultDuration(JobHidden, time.Second, 3*time.Minute), func() { delete(s.hidden, id) })
 	}
 	if w.fault(BootFails) {
-		if a := w.attemptOf(submission); a != nil {
+		if a := s.attempts[id]; a != nil {
 			a.notePlatformCause("its node did not boot")
 		}
 		s.FailBoot(w.wall(), id)

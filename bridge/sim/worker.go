@@ -73,7 +73,7 @@ func (wk *worker) begin() {
 		return
 	}
 	if a.started.record == nil {
-		a.started = written[spool.Started]{&spool.Started{Token: wk.token, Node: wk.launch.Node, Job: wk.launch.Job.String()}, w.disk.seen()}
+		a.started = written[spool.Started]{&spool.Started{Token: wk.token, Node: wk.launch.Node, Job: wk.launch.Job.String(), At: w.wall()}, w.disk.seen()}
 	}
 	if a.started.record.Token != wk.token {
 		wk.end(slurmtest.End{}) // another's: leave and touch nothing

@@ -103,9 +103,9 @@ func (k *Cluster) Describe(_ context.Context, id sbatch.JobID) (d sbatch.Details
 	return d, err
 }
 
-// QueryAccounting returns the jobs of these names that the accounting database knows.
-func (k *Cluster) QueryAccounting(_ context.Context, since time.Time, names []string) (jobs []sbatch.Job, err error) {
-	k.Do(func(now time.Time, c *Controller) { jobs, err = c.QueryAccounting(now, k.uid(), since, names) })
+// QueryAccounting returns the jobs that are asked for and that the accounting database knows.
+func (k *Cluster) QueryAccounting(_ context.Context, since time.Time, which sbatch.Which) (jobs []sbatch.Job, err error) {
+	k.Do(func(now time.Time, c *Controller) { jobs, err = c.QueryAccounting(now, k.uid(), since, which) })
 	return jobs, err
 }
 

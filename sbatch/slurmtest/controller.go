@@ -121,7 +121,7 @@ func failed(op, message string) error { return &sbatch.Error{Op: op, Message: me
 
 // view is what squeue shows of a job.
 func (j *job) view() sbatch.Job {
-	v := sbatch.Job{ID: j.id, Name: j.Name, State: j.state, Reason: j.reason, Comment: j.Comment, Start: j.start}
+	v := sbatch.Job{ID: j.id, Name: j.Name, State: j.state, Reason: j.reason, Comment: j.Comment, Start: j.start, Submitted: j.submitted.Truncate(time.Second)}
 	if j.completing {
 		v.State = sbatch.StateCompleting
 	}

@@ -81,7 +81,7 @@ func (m *model) wantState(id sbatch.JobID, state sbatch.State, reason string) sb
 // accounting checks the states of the instances of a name in the accounting database.
 func (m *model) accounting(name string, want ...sbatch.State) {
 	m.Helper()
-	jobs, err := m.QueryAccounting(m.now, ann, time.Time{}, []string{name})
+	jobs, err := m.QueryAccounting(m.now, ann, time.Time{}, sbatch.Which{Names: []string{name}})
 	if err != nil {
 		m.Fatal(err)
 	}

@@ -58,9 +58,9 @@ func (c *Controller) recordEnd(j *job) {
 	}
 }
 
-// QueryAccounting returns the jobs of these names of a user that the database knows,
+// QueryAccounting returns the jobs of a user that are asked for and that the database knows,
 // with all their instances, among those that had not ended before a time.
-func (c *Controller) QueryAccounting(now time.Time, uid int, since time.Time, names []string) ([]sbatch.Job, error) {
+func (c *Controller) QueryAccounting(now time.Time, uid int, since time.Time, which sbatch.Which) ([]sbatch.Job, error) {
 	c.advance(now)
 	if now.Before(c.Database.DownUntil) {
 		return nil, failed("account", databaseDown)
@@ -68,7 +68,7 @@ func (c *Controller) QueryAccounting(now time.Time, uid int, since time.Time, na
 	var jobs []sbatch.Job
 	for i := range c.records {
 		r := &c.records[i]
-		if r.user != uid || !slices.Contains(names, r.Name) {
+		if r.user != uid || !slices.Contains(which.Names, r.Name) && !slices.Contains(which.IDs, r.id) {
 			continue
 		}
 		if j, end, shown := c.shown(now, r); shown && (end.IsZero() || !end.Before(since)) {
@@ -92,7 +92,7 @@ func (c *Controller) shown(now time.Time, r *record) (j sbatch.Job, end time.Tim
 	if r.eligible.IsZero() || known.Before(since.Add(c.site.NameAfter)) || ended && r.end.Before(r.eligible) {
 		return sbatch.Job{}, time.Time{}, false
 	}
-	j = sbatch.Job{ID: r.id, Name: r.Name, State: sbatch.StatePending, Reason: "None"}
+	j = sbatch.Job{ID: r.id, Name: r.Name, State: sbatch.StatePending, Reason: "None", Submitted: r.submitted.Truncate(time.Second)}
 	if !r.start.IsZero() && !known.Before(r.start) {
 		j.Start, j.Nodes, j.State = r.start.Truncate(time.Second), r.node, sbatch.StateRunning
 	}

@@ -136,7 +136,7 @@ func TestControllerThatIsAwayAndBack(t *testing.T) {
 	m.pass(time.Second)
 	m.wantState(ends, sbatch.StateFailed, "NonZeroExitCode")
 	m.wantState(runs, sbatch.StateRunning, "None")
-	jobs, err := m.QueryAccounting(m.now, ann, m.now.Add(-30*time.Second), []string{"a"})
+	jobs, err := m.QueryAccounting(m.now, ann, m.now.Add(-30*time.Second), sbatch.Which{Names: []string{"a"}})
 	if err != nil || len(jobs) != 1 {
 		t.Errorf("%+v, %v: want its end to be when the controller came back", jobs, err)
 	}
@@ -172,7 +172,7 @@ func TestDatabaseThatIsBehindOrAway(t *testing.T) {
 	m.pass(10 * time.Second)
 	m.accounting("a", sbatch.StateCompleted)
 	m.Database = slurmtest.Database{DownUntil: m.now.Add(time.Second), LosesEnds: true}
-	if _, err := m.QueryAccounting(m.now, ann, time.Time{}, []string{"a"}); err == nil {
+	if _, err := m.QueryAccounting(m.now, ann, time.Time{}, sbatch.Which{Names: []string{"a"}}); err == nil {
 		t.Error("it answers")
 	}
 	id = m.start(request("b"))

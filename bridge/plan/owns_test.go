@@ -1,0 +1,57 @@
+package plan_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+)
+
+// Once sbatch has said a job's id the site may rewrite the job's name and comment. The time at which
+// the controller took the job tells it from another job of that id.
+func TestI2JobIsKnownByItsIDUnderAnyName(t *testing.T) {
+	t.Parallel()
+	site := func(submitted time.Duration) sbatch.Job {
+		j := job(sbatch.StateRunning)
+		j.Name, j.Comment, j.Submitted = "site-4711", "checked", epoch.Add(submitted)
+		return j
+	}
+	known := rowIn(plan.Queued)
+	known.Job.Submitted = epoch.Add(2 * time.Second)
+	begun := rowIn(plan.Running)
+	begun.SubmittedAt = epoch.Add(10 * time.Minute) // of a second sbatch; the first one's job began
+	for name, c := range map[string]struct {
+		row       plan.Row
+		submitted time.Duration
+		own       bool
+	}{
+		"taken when sbatch ran":                       {rowIn(plan.Queued), 2 * time.Second, true},
+		"by a clock that is behind":                   {rowIn(plan.Queued), -50 * time.Second, true},
+		"taken when the job was taken":                {known, 2 * time.Second, true},
+		"taken before the attempt began":              {begun, 0, true},
+		"an old job, which a wrapper's number names":  {rowIn(plan.Queued), -2 * time.Minute, false},
+		"a later job, of a controller that forgot it": {rowIn(plan.Queued), 5 * time.Minute, false},
+		"a job a second later":                        {known, 3 * time.Second, false},
+		"taken after the attempt began":               {begun, 5 * time.Minute, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			at := 11 * time.Minute
+			b := given(t, c.row).at(at).hears(seen(at, site(c.submitted)))
+			if kept := b.row.NoJobSince.IsZero() && b.row.Job.Name == "site-4711"; kept != c.own {
+				t.Errorf("taken for its own: %v; job %+v, none since %v", kept, b.row.Job, b.row.NoJobSince)
+			}
+		})
+	}
+	t.Run("it ends under that name", func(t *testing.T) {
+		t.Parallel()
+		over := site(2 * time.Second)
+		over.State = sbatch.StateTimeout
+		b := given(t, known).at(late).hears(seen(late, site(2*time.Second))).is(plan.Queued)
+		b.at(late+time.Second).hears(seen(late+time.Second, over)).is(plan.Queued, plan.ReadRecords)
+		if b.row.Job.State != sbatch.StateTimeout {
+			t.Errorf("its job: %+v", b.row.Job)
+		}
+	})
+}
