@@ -24,8 +24,9 @@ const (
 	// mostHeld bounds the check-ins of one identity that wait for an answer: CodaLab's own
 	// server has 50 threads in all, and each held check-in takes one for 5 s. Four are enough
 	// for one that waits for messages and one for each of the three states of a short run.
-	// News that is not urgent goes out only while at most one check-in is held.
-	mostHeld, mostHeldByOther = 4, 2
+	// Reports that are only old leave one of them to the urgent ones. News that is not urgent
+	// goes out only while at most one check-in is held.
+	mostHeld, mostHeldByOld, mostHeldByOther = 4, 3, 2
 	// proofPause is the pause between two calls of Prove.
 	proofPause = 200 * time.Millisecond
 	// slowAnswer is how long a check-in may be unanswered before the bridge sends another
@@ -124,13 +125,13 @@ func (c *checkIns) mayOverlap(most int) bool {
 // report.
 func (c *checkIns) checkInIfDue(ctx context.Context) {
 	b := c.bridge
-	ready, blocked := b.view.pending(c.queue.Name, b.Now())
-	if blocked > 0 {
+	below, blocked := b.view.pending(c.queue.Name, b.Now())
+	if blocked {
 		c.prove(ctx)
 	}
 	// This holds after a failure too: the newest check-in may hang for longer than a report
 	// stays good.
-	if c.newest == 0 || ready > 0 && c.welcome && c.held < mostHeld {
+	if c.newest == 0 || c.welcome && c.held < below {
 		c.send(ctx)
 		return
 	}
@@ -190,11 +191,16 @@ func (c *checkIns) answered(ctx context.Context, a answer) error {
 	if newest {
 		c.newest = 0
 	}
-	b.beat.server(c.queue.Name, a.err)
 	if a.err != nil {
-		b.Unanswered(c.queue, a.number)
+		if b.Unanswered(c.queue, a.number, a.err) {
+			b.Log.WarnContext(ctx, "the server refuses so large a check-in; the bridge reports fewer runs in each", errorAttr(a.err))
+			c.checkInWithin(0)
+			return nil
+		}
+		b.beat.server(c.queue.Name, a.err)
 		return c.failed(ctx, a.err)
 	}
+	b.beat.server(c.queue.Name, nil)
 	b.Answered(c.queue, a.number, a.messages)
 	for _, m := range a.messages {
 		c.answer(ctx, m)

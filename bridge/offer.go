@@ -105,13 +105,10 @@ func (v *view) offer(queue string) codalab.Resources {
 	if !known {
 		return boundless()
 	}
-	for _, row := range v.rows {
-		if row.Queue == queue && row.Phase != plan.Done {
-			offer.CPUs += row.Resources.CPUs
-			offer.GPUs += row.Resources.GPUs
-			offer.Memory += row.Resources.Memory
-		}
-	}
+	requested := v.requested[queue]
+	offer.CPUs += requested.CPUs
+	offer.GPUs += requested.GPUs
+	offer.Memory += requested.Memory
 	return offer
 }
 

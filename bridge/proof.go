@@ -33,9 +33,9 @@ func (v *view) unproven(queue string) []string {
 	defer v.mu.Unlock()
 	r := v.reportsOf(queue)
 	var bundles []string
-	for bundle, last := range r.last {
-		row := v.rows[bundle]
-		if row != nil && last.carrier != 0 && last.provable && row.State() != last.row.State() && worthReporting(last.row, row) {
+	for bundle := range r.news {
+		row, last := v.rows[bundle], r.last[bundle]
+		if last != nil && last.carrier != 0 && last.provable && row.State() != last.row.State() {
 			bundles = append(bundles, bundle)
 		}
 	}

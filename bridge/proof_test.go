@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -87,7 +88,7 @@ func TestReportAfterALostVerdictIsNotProven(t *testing.T) {
 	r, row, service := reportedRun(t, plan.Collecting)
 	row.Phase, row.ReportCount = plan.Finalizing, 1
 	show(r.Bridge, row)
-	r.Unanswered(r.queue, r.checkIn("0x1 finalizing"))
+	r.Unanswered(r.queue, r.checkIn("0x1 finalizing"), errors.New("connection reset"))
 	row.Phase = plan.Collecting
 	show(r.Bridge, row)
 	again := r.checkIn("0x1 running")

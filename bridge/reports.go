@@ -1,8 +1,9 @@
 package bridge
 
 import (
+	"container/list"
+	"errors"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
@@ -17,14 +18,21 @@ const refreshEvery = 20 * time.Second
 // reports is what the check-ins of one queue have reported. The view's lock guards it.
 // The package comment has the rules ("Reports").
 type reports struct {
-	// number is the number of the last check-in.
+	// number is the number of the last check-in, and sent holds the unanswered ones.
 	number int64
+	sent   map[int64]*sentCheckIn
+	size   size
 	// last is the last report of each run.
 	last map[string]*report
+	// news names the runs that have something new to report, or whose last report may be lost.
+	// aging has the last reports of the other live runs, the oldest first.
+	news  map[string]struct{}
+	aging *list.List // of *report
 	// asked is the bundle about which Prove asked the server last.
 	asked string
-	// urgent holds a token when a run has entered another state of CodaLab's, other when
-	// something else is worth a report.
+	// urgent holds a token when a run has entered another state of CodaLab's, or when the last
+	// check-in had no room for all that must be reported; other when something else is worth a
+	// report.
 	urgent, other chan struct{}
 }
 
@@ -38,10 +46,28 @@ type report struct {
 	carrier int64
 	// provable is set if the server shows the run differently until it has applied the report.
 	provable bool
+	// place is the report's place in reports.aging; nil if it has none.
+	place *list.Element
 }
 
+// sentCheckIn is an unanswered check-in.
+type sentCheckIn struct {
+	at    time.Time
+	bytes int // of its runs
+	// full is set if it had no room for all that had to be reported.
+	full bool
+	runs []carriedRun
+}
+
+// carriedRun is a run's report, and the report before; nil for none.
+type carriedRun struct{ report, before *report }
+
 func newReports() *reports {
-	return &reports{last: map[string]*report{}, urgent: make(chan struct{}, 1), other: make(chan struct{}, 1)}
+	return &reports{
+		sent: map[int64]*sentCheckIn{}, size: size{most: mostBytes, ceiling: mostBytes},
+		last: map[string]*report{}, news: map[string]struct{}{}, aging: list.New(),
+		urgent: make(chan struct{}, 1), other: make(chan struct{}, 1),
+	}
 }
 
 // signal puts a token into a channel of capacity one.
@@ -56,8 +82,9 @@ func signal(c chan<- struct{}) {
 // counts as reported: package plan asks the server before it wants another report.
 func (r *reports) resume(row *plan.Row) { r.last[row.Bundle] = &report{row: row} }
 
-// note signals that a row is worth a report, if it is. old is nil for a new row.
+// note notes a changed row, and signals if it is worth a report. old is nil for a new row.
 func (r *reports) note(old, row *plan.Row) {
+	r.index(row)
 	switch {
 	case !worthReporting(old, row):
 	case old == nil || old.State() != row.State():
@@ -65,6 +92,37 @@ func (r *reports) note(old, row *plan.Row) {
 	default:
 		signal(r.other)
 	}
+}
+
+// index puts a row into news or takes it out, and takes the last report of a run that is not live
+// any more out of aging.
+func (r *reports) index(row *plan.Row) {
+	last, live := r.last[row.Bundle], row.Reported() && row.Phase != plan.Finalizing
+	if last != nil && !live {
+		r.unlist(last)
+	}
+	if row.Reported() && (last == nil || worthReporting(last.row, row) || live && last.place == nil) {
+		r.news[row.Bundle] = struct{}{}
+	} else {
+		delete(r.news, row.Bundle)
+	}
+}
+
+// unlist takes a report out of aging.
+func (r *reports) unlist(last *report) {
+	if last.place != nil {
+		r.aging.Remove(last.place)
+		last.place = nil
+	}
+}
+
+// forget forgets a run.
+func (r *reports) forget(bundle string) {
+	if last := r.last[bundle]; last != nil {
+		r.unlist(last)
+	}
+	delete(r.last, bundle)
+	delete(r.news, bundle)
 }
 
 // worthReporting reports whether the change from old to row calls for a report. New usage
@@ -81,28 +139,23 @@ func worthReporting(old, row *plan.Row) bool {
 	return !old.Same(*row) || old.Progress != row.Progress
 }
 
-// due reports whether a row must be reported now.
-func (r *reports) due(row *plan.Row, now time.Time) bool {
-	last := r.last[row.Bundle]
-	switch {
-	case !row.Reported():
-		return false
-	case last == nil:
-		return true
-	case worthReporting(last.row, row):
-		return true
-	}
-	return row.Phase != plan.Finalizing && (last.at.IsZero() || now.Sub(last.at) >= refreshEvery)
-}
-
 // carry notes that the check-in of that number reports a row.
-func (r *reports) carry(row *plan.Row, number int64, now time.Time) {
-	last := r.last[row.Bundle]
-	provable := last == nil // until then the server shows what the claim said
-	if last != nil && !last.at.IsZero() {
-		provable = last.row.State() != row.State() || last.row.RunStatus() != row.RunStatus()
+func (r *reports) carry(row *plan.Row, number int64, now time.Time) carriedRun {
+	before := r.last[row.Bundle]
+	provable := before == nil // until then the server shows what the claim said
+	if before != nil {
+		r.unlist(before)
+		if !before.at.IsZero() {
+			provable = before.row.State() != row.State() || before.row.RunStatus() != row.RunStatus()
+		}
 	}
-	r.last[row.Bundle] = &report{row: row, at: now, carrier: number, provable: provable}
+	last := &report{row: row, at: now, carrier: number, provable: provable}
+	if row.Phase != plan.Finalizing {
+		last.place = r.aging.PushBack(last)
+	}
+	r.last[row.Bundle] = last
+	delete(r.news, row.Bundle)
+	return carriedRun{last, before}
 }
 
 // CheckIn makes the next check-in of a queue's identity, and returns its number. The caller
@@ -125,28 +178,27 @@ func (b *Bridge) CheckIn(q plan.Queue) (codalab.CheckIn, int64) {
 	return in, number
 }
 
-// report returns the runs that the next check-in reports, in the order of their
-// bundles, and its number.
+// report returns the runs that the next check-in reports, and its number.
 func (v *view) report(queue, identity string, now time.Time) ([]codalab.Run, int64) {
 	v.mu.Lock()
+	defer v.mu.Unlock()
 	r := v.reportsOf(queue)
 	r.number++
-	number := r.number
-	var rows []*plan.Row
-	for bundle, row := range v.rows {
-		if row.Queue != queue || v.acknowledged[bundle] > 0 || !r.due(row, now) || r.carried(bundle) {
-			continue
-		}
-		r.carry(row, number, now)
-		rows = append(rows, row)
+	due := v.due(r, now)
+	due.sort(r)
+	rows, runs, bytes := due.take(identity, r.size.most)
+	in := &sentCheckIn{at: now, bytes: bytes, full: len(due.verdicts)+len(due.states)+len(due.old) > 0}
+	for _, row := range rows {
+		in.runs = append(in.runs, r.carry(row, r.number, now))
 	}
-	v.mu.Unlock()
-	slices.SortFunc(rows, func(a, b *plan.Row) int { return strings.Compare(a.Bundle, b.Bundle) })
-	runs := make([]codalab.Run, len(rows))
-	for i, row := range rows {
-		runs[i] = row.Report(identity)
+	r.sent[r.number] = in
+	switch { // for the next check-in
+	case in.full:
+		signal(r.urgent)
+	case len(due.words) > 0:
+		signal(r.other)
 	}
-	return runs, number
+	return runs, r.number
 }
 
 // carried reports whether an unanswered check-in carries the last report of a run.
@@ -162,73 +214,129 @@ func (v *view) carried(row plan.Row) bool {
 	return v.reportsOf(row.Queue).carried(row.Bundle)
 }
 
-// pending counts the rows of a queue that have something to report. The next check-in can
-// report the ready ones. The blocked ones wait for the answer to the check-in that reported
-// them last.
-func (v *view) pending(queue string, now time.Time) (ready, blocked int) {
+// pending returns below how many held check-ins another one is sent for what a queue has to report,
+// 0 if there is nothing; and whether news waits for the answer to a check-in.
+func (v *view) pending(queue string, now time.Time) (below int, blocked bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	r := v.reportsOf(queue)
-	for bundle, row := range v.rows {
-		switch {
-		case row.Queue != queue || v.acknowledged[bundle] > 0:
-		case r.carried(bundle):
-			if worthReporting(r.last[bundle].row, row) {
-				blocked++
-			}
-		case r.due(row, now):
-			ready++
-		}
+	d := v.due(v.reportsOf(queue), now)
+	switch {
+	case len(d.verdicts)+len(d.states) > 0:
+		below = mostHeld
+	case len(d.old) > 0:
+		below = mostHeldByOld
+	case len(d.words) > 0:
+		below = mostHeldByOther
 	}
-	return ready, blocked
+	return below, d.blocked > 0
 }
 
 // Answered notes the answer to a check-in: the server has applied its reports, and its messages
 // are news. From now on no check-in reports a run that one of the messages acknowledges.
 func (b *Bridge) Answered(q plan.Queue, number int64, messages []codalab.Message) {
 	b.view.acknowledge(messages)
-	b.view.applied(q.Name, number)
+	b.view.applied(q.Name, number, b.Now())
 	if len(messages) > 0 {
 		b.inbox.deliver(q.Name, messages)
 	}
 }
 
-// Unanswered notes that a check-in got no answer. The server may have applied its reports, or
-// may do so later.
-func (b *Bridge) Unanswered(q plan.Queue, number int64) {
-	for _, bundle := range b.view.doubt(q.Name, number) {
+// Unanswered notes that a check-in got no answer but an error. The server may have applied its
+// reports, or may do so later, unless it refused the check-in as too large. Unanswered reports
+// whether it did and the next check-in is smaller.
+func (b *Bridge) Unanswered(q plan.Queue, number int64, err error) (smaller bool) {
+	var refused *codalab.Error
+	if errors.As(err, &refused) && refused.TooLarge() && b.view.refused(q.Name, number) {
+		return true
+	}
+	for _, bundle := range b.view.doubt(q.Name, number, b.Now()) {
 		b.inbox.put(bundle, func(n *plan.News) { n.Unanswered = true })
 	}
+	return false
 }
 
 // applied notes that the server has applied all reports of a check-in.
-func (v *view) applied(queue string, number int64) {
+func (v *view) applied(queue string, number int64, now time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	for _, last := range v.reportsOf(queue).last {
-		if last.carrier == number {
-			last.carrier = 0
+	r := v.reportsOf(queue)
+	in := r.take(number)
+	r.size.ended(in, now, true)
+	for _, run := range in.runs {
+		if run.report.carrier == number {
+			run.report.carrier = 0
 		}
 	}
 }
 
 // doubt notes that the reports of a check-in may be lost. It returns the bundles whose verdicts
 // it reported.
-func (v *view) doubt(queue string, number int64) []string {
+func (v *view) doubt(queue string, number int64, now time.Time) []string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	r := v.reportsOf(queue)
+	in := r.take(number)
+	r.size.ended(in, now, false)
 	var verdicts []string
-	for bundle, last := range v.reportsOf(queue).last {
+	for _, run := range in.runs {
+		last := run.report
 		if last.carrier != number {
 			continue
 		}
 		last.carrier, last.at = 0, time.Time{}
+		r.unlist(last)
+		v.index(r, last.row.Bundle)
 		if last.row.Phase == plan.Finalizing {
-			verdicts = append(verdicts, bundle)
+			verdicts = append(verdicts, last.row.Bundle)
 		}
 	}
 	slices.Sort(verdicts)
 	return verdicts
+}
+
+// refused notes that the server refused a check-in as too large, without having read it: the
+// reports before are the last ones again. False means that there is no smaller one.
+func (v *view) refused(queue string, number int64) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	r := v.reportsOf(queue)
+	in := r.sent[number]
+	if in == nil || len(in.runs) < 2 {
+		return false
+	}
+	r.size.refused(r.take(number))
+	for _, run := range in.runs {
+		bundle := run.report.row.Bundle
+		if r.last[bundle] != run.report {
+			continue
+		}
+		r.unlist(run.report)
+		if run.before == nil {
+			delete(r.last, bundle)
+		} else {
+			r.last[bundle] = run.before
+		}
+		v.index(r, bundle)
+	}
+	return true
+}
+
+// take takes a check-in out of the unanswered ones. One whose answer comes twice has no runs the
+// second time.
+func (r *reports) take(number int64) *sentCheckIn {
+	in := r.sent[number]
+	delete(r.sent, number)
+	if in == nil {
+		return &sentCheckIn{}
+	}
+	return in
+}
+
+// index indexes a bundle's row, if it has one.
+func (v *view) index(r *reports, bundle string) {
+	if row := v.rows[bundle]; row != nil {
+		r.index(row)
+	}
 }
 
 // acknowledge keeps the runs that messages acknowledge out of check-ins, until a step has

@@ -24,6 +24,8 @@ type view struct {
 	turns []turn
 	// reports are what each queue's check-ins have reported.
 	reports map[string]*reports
+	// requested is the sum of what each queue's bundles request.
+	requested map[string]codalab.Resources
 	// acknowledged counts, for each bundle, the acknowledgements that no step has applied yet.
 	acknowledged map[string]int
 	// observed is set once Slurm was seen as a whole. unreachable is set while Slurm
@@ -47,6 +49,7 @@ type turn struct {
 func (v *view) init() {
 	v.rows, v.flying = map[string]*plan.Row{}, map[string]int{}
 	v.reports, v.acknowledged = map[string]*reports{}, map[string]int{}
+	v.requested = map[string]codalab.Resources{}
 	v.turns = nil
 	v.observed.Store(false)
 	v.unreachable.Store(false)
@@ -70,7 +73,21 @@ func (b *Bridge) publish(r *plan.Row) {
 	case flew && !r.InFlight():
 		delete(v.flying, r.Bundle)
 	}
+	v.request(old, -1)
+	v.request(r, 1)
 	v.reportsOf(r.Queue).note(old, r)
+}
+
+// request adds what a row's bundle requests to the sum of its queue, or takes it away.
+func (v *view) request(r *plan.Row, sign int64) {
+	if r == nil || r.Phase == plan.Done {
+		return
+	}
+	sum := v.requested[r.Queue]
+	sum.CPUs += sign * r.Resources.CPUs
+	sum.GPUs += sign * r.Resources.GPUs
+	sum.Memory += sign * r.Resources.Memory
+	v.requested[r.Queue] = sum
 }
 
 // resume shows a row of an earlier life of the bridge to the pumps.
@@ -166,7 +183,8 @@ func (v *view) anyInFlight() bool {
 func (v *view) remove(r plan.Row) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	v.request(v.rows[r.Bundle], -1)
 	delete(v.rows, r.Bundle)
 	delete(v.flying, r.Bundle)
-	delete(v.reportsOf(r.Queue).last, r.Bundle)
+	v.reportsOf(r.Queue).forget(r.Bundle)
 }

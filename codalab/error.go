@@ -35,6 +35,9 @@ func (e *Error) Transient() bool {
 	return e.Status == 0 || e.Status >= 500 || e.Status == 408 || e.Status == 429
 }
 
+// TooLarge reports whether the server refused a request for its size. It has not read the request.
+func (e *Error) TooLarge() bool { return e.Status == 413 }
+
 // UnpackFailed reports whether the server could not unpack an archive. CodaLab's own server
 // answers with 400 and the same sentence when the upload is no archive, when it broke off, and
 // when the server's disk is full (codalab/lib/zip_util.py: unpack). A caller that knows its

@@ -45,6 +45,9 @@ const (
 	// TooManyRequests: Slurm was asked more often than the site allows, or too soon after it had
 	// not answered.
 	TooManyRequests Broken = "too_many_requests"
+	// Unheard: a bridge that could reach the server did not report a live run for a minute, and
+	// the server called the run offline.
+	Unheard Broken = "unheard"
 	// Panicked: the bridge panicked.
 	Panicked Broken = "panicked"
 )
@@ -52,7 +55,7 @@ const (
 // AllBroken lists the promises that are checked.
 func AllBroken() []Broken {
 	return []Broken{
-		Lost, BegunTwice, Stuck, Orphan, FalseEnd, SubmittedTwice, BegunAgain, Superseded, Touched, Undelivered, VerdictChanged, DeletedEarly, TooManyRequests, Panicked,
+		Lost, BegunTwice, Stuck, Orphan, FalseEnd, SubmittedTwice, BegunAgain, Superseded, Touched, Undelivered, VerdictChanged, DeletedEarly, TooManyRequests, Unheard, Panicked,
 	}
 }
 
@@ -224,6 +227,30 @@ func (w *world) checkReports(in codalab.CheckIn) {
 		}
 		w.verdicts[run.UUID] = now
 	}
+}
+
+// checkHeard checks a run that the server is about to call offline. Trouble that keeps reports from
+// the server excuses the bridge.
+func (w *world) checkHeard(b *bundle) {
+	row, ok := w.ledger.row(b.uuid)
+	if !ok || !row.Reported() || row.Phase == plan.Finalizing || b.forgiven || w.recovered {
+		return
+	}
+	if w.now-max(b.heard, w.hampered, w.server.downUntil) <= workerTimeout {
+		return
+	}
+	w.violate(Unheard, "%s, which is %s, was last reported %s ago", b.uuid, row.Phase, w.now-b.heard)
+}
+
+// hampers reports whether a fault keeps reports from the server, or the bridge from knowing that they
+// arrived.
+func (k Kind) hampers() bool {
+	switch k { //nolint:exhaustive // the others do not
+	case CheckInLost, CheckInLate, AnswerLost, AnswerLate, ServerDown, ServerRestored, Restaged, ConfirmFails, ClaimFails, UploadFails,
+		Crash, CrashSaving, Twin, LedgerOld:
+		return true
+	}
+	return false
 }
 
 // checkUpload checks results that go to the server.

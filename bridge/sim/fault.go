@@ -77,6 +77,8 @@ const (
 	LedgerOld   // the ledger is restored from a minute ago
 	// The disk once more.
 	DiskLow // it is below its low water for minutes
+	// The server once more.
+	CheckInTooLarge // the server refuses a check-in of more than one or two runs
 	kinds
 )
 
@@ -91,6 +93,7 @@ var kindNames = [kinds]string{ //nolint:gochecknoglobals // the names of constan
 	"claim-fails", "upload-fails", "stage-fails", "confirm-fails", "server-repeats",
 	"crash", "crash-saving", "clock-set", "twin", "ledger-old",
 	"disk-low",
+	"check-in-too-large",
 }
 
 // Kinds lists the kinds of faults.
@@ -122,7 +125,7 @@ func (k Kind) perMille() uint64 {
 	case SlurmForgets, LedgerOld, Twin:
 		return 150 // of the one chance that there is in a seed
 	case SlurmDown, DatabaseDown, DatabaseBehind, DatabaseLosesEnds, ServerDown, ServerRestored, Purged,
-		AdminRequeues, AdminCancels, Preempted, BootFails, NodeDies, NodeCut, Restaged, DiskLow:
+		AdminRequeues, AdminCancels, Preempted, BootFails, NodeDies, NodeCut, Restaged, DiskLow, CheckInTooLarge:
 		return 500 // of a few chances in a seed
 	}
 	return 120

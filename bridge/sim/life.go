@@ -85,6 +85,7 @@ func (w *world) startLife() {
 		l.identities = append(l.identities, &identity{life: l, queue: q})
 	}
 	w.lives = append(w.lives, l)
+	w.hampered = w.now
 	w.logf("bridge", "life %d begins", l.number)
 	if err := l.bridge.Open(w.ctx); err != nil {
 		l.die(err.Error())
@@ -327,19 +328,20 @@ func (i *identity) checkIn() {
 	in, number := i.bridge.CheckIn(i.queue)
 	w.checkReports(in)
 	i.held++
+	defer i.checkInIfChanged() // it may have had no room for all
 	if w.fault(CheckInLost) {
-		i.at(10*time.Second, func() { i.checkInFailed(number) })
+		i.at(10*time.Second, func() { i.checkInFailed(number, errUnreachable) })
 		return
 	}
 	if w.fault(CheckInLate) { // the connection breaks; the server has the request
-		i.at(10*time.Second, func() { i.checkInFailed(number) })
+		i.at(10*time.Second, func() { i.checkInFailed(number, errUnreachable) })
 		w.at(w.dice.faultDuration(CheckInLate, 10*time.Second, time.Minute), func() {
-			w.server.checkIn(in, func([]codalab.Message, bool) {})
+			w.server.checkIn(in, func([]codalab.Message, error) {})
 		})
 		return
 	}
 	w.at(w.dice.duration(ofCheckIns, 5*time.Millisecond, 500*time.Millisecond), func() {
-		w.server.checkIn(in, func(messages []codalab.Message, ok bool) { i.bringAnswer(number, messages, ok) })
+		w.server.checkIn(in, func(messages []codalab.Message, err error) { i.bringAnswer(number, messages, err) })
 	})
 	i.prove()
 }
@@ -365,17 +367,19 @@ func (i *identity) checkInIfChanged() {
 }
 
 // bringAnswer delivers a check-in's answer to the bridge, or loses it.
-func (i *identity) bringAnswer(number int64, messages []codalab.Message, ok bool) {
+func (i *identity) bringAnswer(number int64, messages []codalab.Message, err error) {
 	w := i.w
 	after := w.dice.duration(ofCheckIns, 5*time.Millisecond, 500*time.Millisecond)
 	if w.fault(AnswerLate) {
 		after = w.dice.faultDuration(AnswerLate, time.Second, 20*time.Second)
 	}
-	lost := !ok || w.fault(AnswerLost)
+	if err == nil && w.fault(AnswerLost) {
+		err = errUnreachable
+	}
 	twice := w.fault(AnswerDoubled)
 	i.at(after, func() {
-		if lost {
-			i.checkInFailed(number)
+		if err != nil {
+			i.checkInFailed(number, err)
 			return
 		}
 		i.answered(number, messages)
@@ -394,11 +398,11 @@ func (i *identity) answered(number int64, messages []codalab.Message) {
 	}
 }
 
-func (i *identity) checkInFailed(number int64) {
+func (i *identity) checkInFailed(number int64, err error) {
 	i.held--
-	i.bridge.Unanswered(i.queue, number)
+	smaller := i.bridge.Unanswered(i.queue, number, err)
 	i.wake()
-	if !i.w.server.repeats {
+	if smaller || !i.w.server.repeats {
 		i.checkInSoon()
 	}
 }

@@ -15,7 +15,9 @@ import (
 type server struct {
 	w *world
 	// repeats is set if the server repeats each message until that has had its effect.
-	repeats   bool
+	repeats bool
+	// mostRuns is how many runs a check-in may report; 0 for any number.
+	mostRuns  int
 	stock     map[string]*stock // by queue
 	downUntil time.Duration
 	bundles   []*bundle
@@ -155,14 +157,16 @@ func (s *server) settled() bool {
 	return true
 }
 
-// checkIn applies a worker's reports and answers with messages, at once or later; false means
-// no answer.
-func (s *server) checkIn(in codalab.CheckIn, answer func([]codalab.Message, bool)) {
+// checkIn applies a worker's reports and answers with messages, at once or later, or with an
+// error.
+func (s *server) checkIn(in codalab.CheckIn, answer func([]codalab.Message, error)) {
 	switch {
 	case s.isDown():
-		answer(nil, false)
+		answer(nil, errUnreachable)
+	case s.mostRuns > 0 && len(in.Runs) > s.mostRuns:
+		answer(nil, &codalab.Error{Status: http.StatusRequestEntityTooLarge, Message: "too large"})
 	case s.repeats:
-		answer(s.answerAtOnce(in), true)
+		answer(s.answerAtOnce(in), nil)
 	default:
 		s.hold(in, answer)
 	}
@@ -206,7 +210,8 @@ func (s *server) passTime(b *bundle) {
 	switch {
 	case b.state == codalab.StateStarting && s.w.now-b.since > 30*time.Second:
 		s.enter(b, codalab.StateStaged) // no worker took it
-	case claimed(b) && b.state != codalab.StateWorkerOffline && s.w.now-b.heard > time.Minute:
+	case claimed(b) && b.state != codalab.StateWorkerOffline && s.w.now-b.heard > workerTimeout:
+		s.w.checkHeard(b)
 		s.enter(b, codalab.StateWorkerOffline)
 	case b.state == codalab.StateWorkerOffline && s.w.now-b.since > 3*time.Minute:
 		s.enter(b, codalab.StateStaged)

@@ -30,20 +30,20 @@ type stock struct {
 
 // listener is a held check-in. answer is called once.
 type listener struct {
-	answer   func([]codalab.Message, bool)
+	answer   func([]codalab.Message, error)
 	answered bool
 }
 
 func (l *listener) reply(messages ...codalab.Message) {
 	if !l.answered {
 		l.answered = true
-		l.answer(messages, true)
+		l.answer(messages, nil)
 	}
 }
 
 // hold handles a check-in as CodaLab's own server does: it applies every report, in any state of the
 // bundle, and then waits for one message. An older check-in that still waits gets none.
-func (s *server) hold(in codalab.CheckIn, answer func([]codalab.Message, bool)) {
+func (s *server) hold(in codalab.CheckIn, answer func([]codalab.Message, error)) {
 	of := s.stock[in.Tag]
 	of.heard = s.w.now
 	for i := range in.Runs {
@@ -121,6 +121,7 @@ func (s *server) manageOne(b *bundle) {
 		}
 	case codalab.StatePreparing, codalab.StateRunning:
 		if !b.assigned || s.w.now-b.heard > workerTimeout {
+			s.w.checkHeard(b)
 			b.assigned = false
 			s.enter(b, codalab.StateWorkerOffline)
 		}

@@ -110,7 +110,8 @@ type world struct {
 	steps      int
 	attempts   int
 	nextLife   int
-	recovered  bool // an old ledger was restored, and the operator let the bridge go on
+	hampered   time.Duration // when reports were last kept from the server
+	recovered  bool          // an old ledger was restored, and the operator let the bridge go on
 	rushed     time.Duration
 	rush       int
 }
@@ -207,6 +208,12 @@ func (w *world) begin() {
 	for range 1 + w.dice.below(ofUsers, 6)*w.dice.below(ofUsers, 3)/4 { // one, seldom two or three
 		w.at(w.dice.duration(ofUsers, 0, time.Minute), w.server.create)
 	}
+	if w.fault(CheckInTooLarge) {
+		w.server.mostRuns = int(w.dice.faultDuration(CheckInTooLarge, 1, 3))
+		for range 3 {
+			w.at(w.dice.faultDuration(CheckInTooLarge, 0, time.Minute), w.server.create)
+		}
+	}
 	switch w.dice.below(ofUsers, 8) {
 	case 0, 1:
 		w.slurm.beginForeign()
@@ -235,6 +242,9 @@ func (w *world) wall() time.Time { return epoch.Add(w.now) }
 func (w *world) fault(k Kind) bool {
 	if w.now >= calm || !w.dice.strikes(k) {
 		return false
+	}
+	if k.hampers() {
+		w.hampered = w.now
 	}
 	if w.log != nil {
 		w.logf("!", "%s", w.dice.struck[len(w.dice.struck)-1])
