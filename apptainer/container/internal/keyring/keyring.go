@@ -27,10 +27,10 @@ func Leave() error {
 	// A null pointer asks for a keyring without a name. unix.KeyctlJoinSessionKeyring has no way
 	// to pass one.
 	_, _, errno := unix.Syscall(unix.SYS_KEYCTL, unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0)
-	switch errno {
-	case 0, unix.ENOSYS:
+	if errno == 0 || errno == unix.ENOSYS {
 		return nil
-	case unix.EDQUOT:
+	}
+	if errno == unix.EDQUOT {
 		return container.HostErrorf("this account has as many keyrings on this node as it may have, and each container takes one: " +
 			"kernel.keys.maxkeys has to be raised, or the account's other programs there have to end")
 	}
@@ -51,7 +51,7 @@ func Forbid() error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("set no_new_privs: %w", err)
 	}
-	prog := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]} //nolint:gosec // some twenty instructions
+	prog := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}                                                                      //nolint:gosec // some twenty instructions
 	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&prog))) //nolint:gosec // as seccomp(2) takes it
 	if errno != 0 {
 		return container.HostErrorf("this node's kernel does not let a container give up system calls (seccomp): %w", errno)
