@@ -111,6 +111,24 @@ func TestEndsOfRuns(t *testing.T) {
 	}
 }
 
+// Any user may run workers, whose reports others read.
+func TestReportsSteerNoTerminal(t *testing.T) {
+	t.Parallel()
+	s, w, uuid := claimedRun(t, func(c *server.Config) { c.Hold = 20 * time.Millisecond })
+	hostile, failure, image := "a\x1b[2J\nb\u202e", "no\x1b[2J\nmemory\u202e", "x@sha256:\x1b"
+	run := reportOf(uuid, codalab.StateRunning)
+	run.RunStatus, run.Remote, run.DockerImage = hostile, hostile, &image
+	w.checkIn(run)
+	m := s.bundle("alice", uuid).Metadata
+	run.State, run.FailureMessage = codalab.StateFinalizing, &failure
+	w.told(codalab.MessageMarkFinalized, run)
+	got := []string{m.String("run_status"), m.String("remote"), m.String("docker_image"), s.bundle("alice", uuid).Metadata.String("failure_message")}
+	want := []string{`a\u001b[2J b\u202e`, `a\u001b[2J b\u202e`, `x@sha256:\u001b`, `no\u001b[2J` + "\nmemory" + `\u202e`}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestRunWithoutStoredResultsCountsNoDisk(t *testing.T) {
 	t.Parallel()
 	s, w, uuid := claimedRun(t, func(c *server.Config) { c.Hold = 20 * time.Millisecond })

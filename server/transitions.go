@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -114,12 +115,13 @@ func claim(b *store.Bundle, by store.Worker, start codalab.StartBundle, preempti
 	if b.State != codalab.StateStarting {
 		return true
 	}
+	host := termtext.OneLine(start.Hostname)
 	b.State = codalab.StatePreparing
 	b.Metadata["run_status"] = preparingStatus
 	b.Metadata["started"] = start.StartTime
 	b.Metadata["last_updated"] = start.StartTime
-	b.Metadata["remote"] = start.Hostname
-	b.Metadata["remote_history"] = append(b.Metadata.Strings("remote_history"), start.Hostname)
+	b.Metadata["remote"] = host
+	b.Metadata["remote_history"] = append(b.Metadata.Strings("remote_history"), host)
 	b.Metadata["on_preemptible_worker"] = preemptible
 	return true
 }
@@ -127,6 +129,7 @@ func claim(b *store.Bundle, by store.Worker, start codalab.StartBundle, preempti
 // applyReport applies its worker's report to a run that has not ended
 // (transition_bundle_running, transition_bundle_finalizing).
 func applyReport(b *store.Bundle, run codalab.Run, now time.Time) {
+	run = plainReport(run)
 	switch run.State { //nolint:exhaustive // workers report no other states
 	case codalab.StateStaged:
 		unassign(b)
@@ -141,6 +144,21 @@ func applyReport(b *store.Bundle, run codalab.Run, now time.Time) {
 	if run.State == codalab.StateFinalizing {
 		finish(b, run)
 	}
+}
+
+// plainReport returns a report with texts that steer no terminal. Any user may run workers, and others
+// read what these report.
+func plainReport(run codalab.Run) codalab.Run {
+	run.RunStatus, run.Remote = termtext.OneLine(run.RunStatus), termtext.OneLine(run.Remote)
+	if run.DockerImage != nil {
+		image := termtext.OneLine(*run.DockerImage)
+		run.DockerImage = &image
+	}
+	if run.FailureMessage != nil {
+		message := termtext.Escape(*run.FailureMessage)
+		run.FailureMessage = &message
+	}
+	return run
 }
 
 // copyReport copies a report into the bundle's metadata.

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"syscall"
 	"time"
+
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
 )
 
 // ImageError says why an image could not be brought here. It reads as one
@@ -27,8 +29,10 @@ func NewImageError(image string, err error, transient bool) *ImageError {
 	return &ImageError{Image: image, Err: err, transient: transient}
 }
 
-// Error returns the sentence.
-func (e *ImageError) Error() string { return fmt.Sprintf("image %q: %v", e.Image, e.Err) }
+// Error returns the sentence, on one line. It may repeat a registry's words, which steer no terminal in it.
+func (e *ImageError) Error() string {
+	return termtext.OneLine(fmt.Sprintf("image %q: %v", e.Image, e.Err))
+}
 
 // Unwrap returns the cause.
 func (e *ImageError) Unwrap() error { return e.Err }

@@ -319,3 +319,18 @@ func TestTooLargeOrCorruptConfigurationIsRefused(t *testing.T) {
 		})
 	}
 }
+
+func TestRegistrysWordsSteerNoTerminal(t *testing.T) {
+	t.Parallel()
+	reg := imagetest.Start(t)
+	reg.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path == "/v2/" {
+			return false
+		}
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = w.Write([]byte(`{"errors":[{"code":"DENIED","message":"no \u001b[2J\u009b2J\u202eimage\r\nhere"}]}`))
+		return true
+	}
+	_, err := imagetest.Source().Resolve(t.Context(), imagetest.Reference(t, reg.Host+"/x"))
+	imagetest.WantError(t, err, false, `the registry refuses: 400 Bad Request: no \u001b[2J\u009b2J\u202eimage here`)
+}

@@ -10,13 +10,15 @@ import (
 	"golang.org/x/term"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
 	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
 
 // bar shows the progress of an image: on a terminal as one line that changes, else as a
 // line at each stage and every ten seconds.
 type bar struct {
-	w     io.Writer
+	w     io.Writer // for lines
+	raw   io.Writer // for drawings
 	now   func() time.Time
 	what  string
 	width func() int // of the terminal; nil for none
@@ -31,8 +33,8 @@ type bar struct {
 const lineEvery = 10 * time.Second
 
 func newBar(w io.Writer, now func() time.Time, what string) *bar {
-	b := &bar{w: w, now: now, what: what}
-	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+	b := &bar{w: w, raw: termtext.Raw(w), now: now, what: termtext.OneLine(what)}
+	if f, ok := b.raw.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		b.width = func() int {
 			width, _, err := term.GetSize(int(f.Fd()))
 			if err != nil || width <= 0 {
@@ -49,7 +51,7 @@ func (b *bar) show(s transfer.Progress) {
 	now := b.now()
 	switch {
 	case b.width != nil:
-		_, _ = io.WriteString(b.w, "\r\x1b[K"+b.drawing(s, b.width()-1))
+		_, _ = io.WriteString(b.raw, "\r\x1b[K"+b.drawing(s, b.width()-1))
 		b.drawn = true
 	case s.Stage != b.last || now.Sub(b.since) >= lineEvery:
 		b.last, b.since = s.Stage, now
@@ -60,7 +62,7 @@ func (b *bar) show(s transfer.Progress) {
 // clear removes the drawing.
 func (b *bar) clear() {
 	if b.drawn {
-		_, _ = io.WriteString(b.w, "\r\x1b[K")
+		_, _ = io.WriteString(b.raw, "\r\x1b[K")
 	}
 }
 
@@ -78,7 +80,7 @@ func (b *bar) drawing(s transfer.Progress, width int) string {
 		}
 		text = figure + text
 	}
-	line := append(append(name, ' '), []rune(text)...)
+	line := append(append(name, ' '), []rune(termtext.OneLine(text))...)
 	return string(line[:min(len(line), max(width, 0))])
 }
 

@@ -29,7 +29,7 @@ func TestEachPhaseSaysWhatItWaitsFor(t *testing.T) {
 func TestExplainSaysWhatChangedOfLinkedData(t *testing.T) {
 	t.Parallel()
 	said := Explanation{Bundle: bundle, Phase: plan.Running, Notes: []string{"The data of a changed.", "The data of b\x1b changed."}}.Text(noon)
-	for _, want := range []string{"  note       The data of a changed.\n", "  note       The data of b  changed.\n"} {
+	for _, want := range []string{"  note       The data of a changed.\n", "  note       The data of b\\u001b changed.\n"} {
 		if !strings.Contains(said, want) {
 			t.Errorf("%s\nwant %q", said, want)
 		}

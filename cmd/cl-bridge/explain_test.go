@@ -125,7 +125,7 @@ TIME                       ATTEMPT  JOB  PHASE  REASON
 			}
 			got, err := command(t, "explain", failing, "--ledger", where)
 			for _, want := range []string{
-				"  failed     80 tries; the last: no route  [2Jto host\n",
+				"  failed     80 tries; the last: no route \\u001b[2Jto host\n",
 				"  next look  2026-11-20 12:00:30 +0000, in 30.0s\n",
 				"(17 entries are not kept)\n",
 			} {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
 )
 
 // catCommand is bundle_cli.py: do_cat_command.
@@ -32,6 +33,7 @@ func (c *cli) catCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		o.to = termtext.Raw(c.Stdout)
 		_, err = c.printTarget(cmd.Context(), at, target, o)
 		return err
 	}
@@ -39,8 +41,11 @@ func (c *cli) catCommand() *cobra.Command {
 	return cmd
 }
 
-// catOptions are the numbers of lines to print of a file; with 0 and 0 all of it.
-type catOptions struct{ head, tail int }
+// catOptions say how to print a file.
+type catOptions struct {
+	head, tail int       // the numbers of lines; with 0 and 0 all of it
+	to         io.Writer // receives the contents
+}
 
 // printTarget prints a target's contents (bundle_cli.py: print_target_info).
 func (c *cli) printTarget(ctx context.Context, at *workspace, target codalab.Target, o catOptions) (codalab.TargetInfo, error) {
@@ -55,7 +60,7 @@ func (c *cli) printTarget(ctx context.Context, at *workspace, target codalab.Tar
 	case codalab.TargetDirectory:
 		return info, c.printEntries(info.Contents)
 	case codalab.TargetLink:
-		return info, c.print(" -> " + info.Link)
+		return info, c.print(" -> ", termtext.OneLine(info.Link))
 	case codalab.TargetFile:
 	}
 	var contents *client.Contents
@@ -67,7 +72,7 @@ func (c *cli) printTarget(ctx context.Context, at *workspace, target codalab.Tar
 	if err != nil {
 		return info, err
 	}
-	_, err = io.Copy(c.Stdout, contents)
+	_, err = io.Copy(o.to, contents)
 	if err = errors.Join(err, contents.Close()); err != nil {
 		return info, fmt.Errorf("print %s: %w", target, err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
 )
 
 // cli is one call of cl.
@@ -164,6 +165,9 @@ func (c *cli) print(parts ...string) error {
 
 // terminal reports whether a stream is a terminal, and returns its descriptor.
 func terminal(stream any) (fd int, ok bool) {
+	if w, printed := stream.(io.Writer); printed {
+		stream = termtext.Raw(w)
+	}
 	f, ok := stream.(interface{ Fd() uintptr })
 	if !ok {
 		return 0, false

@@ -13,6 +13,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
 )
 
 // none is the text of a missing value (codalab/lib/formatting.py: NONE_PLACEHOLDER).
@@ -251,7 +252,7 @@ type column struct {
 }
 
 // printTable prints rows under their columns' names and a line of dashes (bundle_cli.py:
-// print_table).
+// print_table). Each row is one line.
 func printTable(w io.Writer, columns []column, rows [][]string) error {
 	head := make([]string, len(columns))
 	width := make([]int, len(columns))
@@ -262,6 +263,7 @@ func printTable(w io.Writer, columns []column, rows [][]string) error {
 	total := 2 * (len(columns) - 1)
 	for i := range columns {
 		for _, row := range rows {
+			row[i] = termtext.OneLine(row[i])
 			width[i] = max(width[i], utf8.RuneCountInString(row[i]))
 		}
 		total += width[i]

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
 )
 
 const infoHelp = `Show the state and the metadata of bundles.
@@ -100,7 +101,11 @@ func (c *cli) printFields(b client.BundleInfo, fields []string) error {
 // printInfo prints a bundle (bundle_cli.py: print_basic_info), and more of it with -v.
 func (c *cli) printInfo(ctx context.Context, at *workspace, b client.BundleInfo, o infoOptions) error {
 	var lines []string
-	add := func(key, value string) { lines = append(lines, fmt.Sprintf("%-26s: %s", key, value)) }
+	add := func(key, value string) {
+		// No line of a value looks like another key's.
+		value = strings.ReplaceAll(value, "\n", "\n"+strings.Repeat(" ", 28))
+		lines = append(lines, fmt.Sprintf("%-26s: %s", key, value))
+	}
 	for _, key := range []string{"bundle_type", "uuid", "state", "command", "frozen", "is_anonymous"} {
 		v, _ := attribute(b.Bundle, key)
 		add(key, orNone(v))
@@ -130,7 +135,7 @@ func (c *cli) printInfo(ctx context.Context, at *workspace, b client.BundleInfo,
 			if d.ParentPath != "" {
 				parent += "/" + d.ParentPath
 			}
-			lines = append(lines, "  "+d.ChildPath+": "+parent)
+			lines = append(lines, termtext.OneLine("  "+d.ChildPath+": "+parent))
 		}
 	}
 	if o.verbose {
@@ -171,16 +176,16 @@ func infoText(key string, v any) string {
 func relatedLines(at *workspace, b client.BundleInfo) []string {
 	lines := []string{"children:"}
 	for _, child := range b.Children {
-		lines = append(lines, "  "+child.Metadata.String("name")+"("+child.UUID+")")
+		lines = append(lines, termtext.OneLine("  "+child.Metadata.String("name")+"("+child.UUID+")"))
 	}
 	lines = append(lines, "host_worksheets:")
 	for _, w := range b.HostWorksheets {
-		lines = append(lines, "  "+worksheetURL(at.Address(), w))
+		lines = append(lines, termtext.OneLine("  "+worksheetURL(at.Address(), w)))
 	}
 	return append(lines,
 		"permission: "+permissionText(b.Permission),
 		"group_permissions:",
-		"  "+groupsText(b.GroupPermissions))
+		termtext.OneLine("  "+groupsText(b.GroupPermissions)))
 }
 
 // printContents prints the beginning of a bundle's contents (bundle_cli.py: print_contents).
@@ -189,7 +194,7 @@ func (c *cli) printContents(ctx context.Context, at *workspace, uuid string) err
 		if err := c.print("=== " + title + " preview ==="); err != nil {
 			return codalab.TargetInfo{}, err
 		}
-		info, err := c.printTarget(ctx, at, codalab.Target{BundleUUID: uuid, Subpath: subpath}, catOptions{head: 10})
+		info, err := c.printTarget(ctx, at, codalab.Target{BundleUUID: uuid, Subpath: subpath}, catOptions{head: 10, to: c.Stdout})
 		if isNotFound(err) {
 			err = c.print(none)
 		}

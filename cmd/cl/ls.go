@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
 )
 
 // lsFields are the columns of ls (bundle_cli.py: DEFAULT_BUNDLE_INFO_LIST_FIELDS).
@@ -107,11 +108,15 @@ func worksheetHeading(address string, w client.Worksheet) string {
 		}
 		return s
 	}
-	return strings.Join([]string{
+	lines := []string{
 		"### Worksheet: " + worksheetURL(address, w),
 		"### Title: " + title,
 		"### Tags: " + strings.Join(w.Tags, " "),
 		"### Owner: " + mark(userText(w.Owner), w.IsAnonymous, "anonymous"),
 		"### Permissions: " + mark(groupsText(w.GroupPermissions), w.Frozen != nil, "frozen"),
-	}, "\n")
+	}
+	for i, line := range lines {
+		lines[i] = termtext.OneLine(line)
+	}
+	return strings.Join(lines, "\n")
 }

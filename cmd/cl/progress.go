@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
 )
 
 // progress shows a transfer's progress on a terminal; it shows nothing elsewhere.
@@ -21,7 +22,7 @@ type progress struct {
 
 // progress begins to show a transfer of total bytes, -1 if unknown.
 func (c *cli) progress(verb string, total int64) *progress {
-	p := &progress{to: c.Stderr, verb: verb, total: total, now: c.Now, begun: c.Now()}
+	p := &progress{to: termtext.Raw(c.Stderr), verb: verb, total: total, now: c.Now, begun: c.Now()}
 	if _, ok := terminal(c.Stderr); !ok {
 		p.to = io.Discard
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/pause"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
 )
 
 // The pause between two looks at a bundle is a tenth of the time waited so far, within these
@@ -65,9 +66,9 @@ func (c *cli) waitCommand() *cobra.Command {
 // outputs are the files to follow: subpath, or a run's output if that is empty.
 func (c *cli) outputs(subpath string) []*followedFile {
 	if subpath != "" {
-		return []*followedFile{{path: subpath, to: c.Stdout}}
+		return []*followedFile{{path: subpath, to: termtext.Raw(c.Stdout)}}
 	}
-	return []*followedFile{{path: "stdout", to: c.Stdout}, {path: "stderr", to: c.Stderr}}
+	return []*followedFile{{path: "stdout", to: termtext.Raw(c.Stdout)}, {path: "stderr", to: termtext.Raw(c.Stderr)}}
 }
 
 // waiter waits for a bundle's end.

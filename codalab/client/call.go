@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
 )
 
 // call is one request. At most one of json and stream is set.
@@ -197,7 +198,7 @@ func (c *Client) request(ctx context.Context, in call, token string) (*http.Requ
 func refusal(in call, resp *http.Response) error {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 8<<10))
 	_ = resp.Body.Close() // nothing depends on the rest
-	message := strings.TrimSpace(string(body))
+	message := termtext.Escape(strings.TrimSpace(string(body)))
 	if err != nil || message == "" {
 		message = http.StatusText(resp.StatusCode)
 	}

@@ -128,6 +128,19 @@ func TestCheckInReturnsMessages(t *testing.T) {
 	}
 }
 
+func TestServersRefusalSteersNoTerminal(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusNotFound)
+		say(w, "bundle \x1b[2J\u202ex not found\nsee the worksheet\n")
+	})
+	_, err := s.client(t, nil).CheckIn(t.Context(), "w", codalab.CheckIn{})
+	want := `POST /workers/w/checkin: 404 bundle \u001b[2J\u202ex not found` + "\nsee the worksheet"
+	if err == nil || err.Error() != want {
+		t.Errorf("%q, want %q", err, want)
+	}
+}
+
 func TestStartBundleAnswers(t *testing.T) {
 	t.Parallel()
 	for _, mine := range []bool{true, false} {

@@ -1,4 +1,5 @@
-// Package termtext formats what commands print for people.
+// Package termtext formats what commands print for people, and keeps what others have written from
+// steering their terminals.
 package termtext
 
 import (
@@ -8,31 +9,29 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
-	"unicode"
 )
 
-// Table aligns the columns of rows.
+// Table aligns the columns of rows. Each row is one line, whatever its cells hold.
 func Table(rows [][]string) string {
 	var out strings.Builder
 	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
-		_, _ = w.Write([]byte(strings.Join(row, "\t") + "\n")) // into memory
+		line := ""
+		for i, cell := range row {
+			if i > 0 {
+				line += "\t"
+			}
+			line += OneLine(cell)
+		}
+		_, _ = w.Write([]byte(line + "\n")) // into memory
 	}
 	_ = w.Flush()
 	return out.String()
 }
 
-// Line returns a text of other programs as one line, or a dash for an empty one. Control
-// characters, which could steer the terminal, become spaces.
-func Line(s string) string {
-	s = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return ' '
-		}
-		return r
-	}, s)
-	return cmp.Or(strings.TrimSpace(s), "-")
-}
+// Line returns a text of other programs as one line (OneLine) without spaces around it, or a dash for an
+// empty one.
+func Line(s string) string { return cmp.Or(strings.TrimSpace(OneLine(s)), "-") }
 
 // Clock returns a moment in the reader's time zone.
 func Clock(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05 -0700") }

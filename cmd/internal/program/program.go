@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
 )
 
 // The exit codes of this project's programs.
@@ -36,10 +37,11 @@ const (
 // Process is what a program gets from the process that it runs in.
 type Process struct {
 	// Args are the arguments without the program's name.
-	Args   []string
-	Stdin  io.Reader
-	Stdout io.Writer
-	Stderr io.Writer
+	Args  []string
+	Stdin io.Reader
+	// Stdout and Stderr escape what would steer a terminal. Contents of files go to
+	// termtext.Raw of them.
+	Stdout, Stderr io.Writer
 	// Getenv returns a variable of the environment, or nothing.
 	Getenv func(string) string
 	Now    func() time.Time
@@ -85,13 +87,14 @@ func Usage(err error) error { return &Error{Code: ExitUsage, Err: err} }
 func Main(run func(ctx context.Context, p Process) error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
+	stderr := termtext.NewWriter(os.Stderr)
 	err := run(ctx, Process{
-		Args: os.Args[1:], Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		Args: os.Args[1:], Stdin: os.Stdin, Stdout: termtext.NewWriter(os.Stdout), Stderr: stderr,
 		Getenv: os.Getenv, Now: time.Now,
 	})
 	code := Code(ctx, err)
 	if code != 0 && code != ExitInterrupted {
-		report(os.Stderr, err)
+		report(stderr, err)
 	}
 	stop()
 	os.Exit(code)

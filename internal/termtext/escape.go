@@ -1,0 +1,97 @@
+package termtext
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"unicode"
+	"unicode/utf8"
+)
+
+// steersTerminal reports whether a terminal does something else with a character than show it: a
+// control character (C0, DEL or C1, which begin the terminal's commands, and the carriage return, which
+// lets the rest of a line hide its beginning), a mark that turns the direction of writing, or another end
+// of a line than the newline. The newline and the tab steer nothing outside of the text itself.
+func steersTerminal(r rune) bool {
+	if r == '\n' || r == '\t' {
+		return false
+	}
+	return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == '\u2028' || r == '\u2029'
+}
+
+// Escape returns a text in which nothing steers the terminal: such characters become visible, as \u001b.
+// In JSON that means the same character. Bytes that are no UTF-8 become U+FFFD. Newlines and tabs stay.
+func Escape(s string) string {
+	if utf8.ValidString(s) && strings.IndexFunc(s, steersTerminal) < 0 {
+		return s
+	}
+	var out strings.Builder
+	for _, r := range s {
+		if steersTerminal(r) {
+			fmt.Fprintf(&out, `\u%04x`, r)
+		} else {
+			out.WriteRune(r)
+		}
+	}
+	return out.String()
+}
+
+// OneLine is Escape for a text that must stay on its line and in its column: white space of any kind
+// becomes a space.
+func OneLine(s string) string {
+	return Escape(strings.Map(func(r rune) rune {
+		if unicode.IsSpace(r) {
+			return ' '
+		}
+		return r
+	}, s))
+}
+
+// Writer escapes what passes through it to another writer. Programs print through one, so that nothing
+// that others have written reaches a terminal as it is; see Raw for the contents of files. It may be used
+// by several goroutines.
+type Writer struct {
+	raw io.Writer
+
+	mu   sync.Mutex
+	rest []byte // the beginning of a character
+}
+
+// NewWriter returns a Writer to raw.
+func NewWriter(raw io.Writer) *Writer { return &Writer{raw: raw} }
+
+// Write escapes text. If it ends within a character, the next Write completes it.
+func (w *Writer) Write(text []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all := append(w.rest, text...)
+	whole := len(all) - begunRune(all)
+	w.rest = append([]byte(nil), all[whole:]...)
+	if _, err := io.WriteString(w.raw, Escape(string(all[:whole]))); err != nil {
+		return 0, err
+	}
+	return len(text), nil
+}
+
+// begunRune returns how many bytes at the end of a text only begin a character.
+func begunRune(text []byte) int {
+	for n := 1; n < utf8.UTFMax && n <= len(text); n++ {
+		if end := text[len(text)-n:]; utf8.RuneStart(end[0]) {
+			if utf8.FullRune(end) {
+				return 0
+			}
+			return n
+		}
+	}
+	return 0
+}
+
+// Raw returns the stream behind a Writer, and any other writer itself: for the contents of files, which
+// are printed as they are, and for what a program draws on a terminal.
+func Raw(w io.Writer) io.Writer {
+	if escaping, ok := w.(*Writer); ok {
+		return escaping.raw
+	}
+	return w
+}
