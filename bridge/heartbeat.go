@@ -3,9 +3,11 @@ package bridge
 import (
 	"errors"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
@@ -22,6 +24,8 @@ type Heartbeat struct {
 	// Server is why the server did not take the last check-in of a queue, for each queue that
 	// failed.
 	Server map[string]string `json:"server,omitempty"`
+	// Unheard are the queues of which no check-in has been answered since the start, nor refused.
+	Unheard []string `json:"unheard,omitempty"`
 	// Low is why nothing new is put onto the shared disk; empty if it is.
 	Low string `json:"low,omitempty"`
 }
@@ -32,13 +36,30 @@ func (b *Bridge) Heartbeat() Heartbeat {
 	defer b.beat.mu.Unlock()
 	p := b.beat.Heartbeat
 	p.Server = maps.Clone(p.Server)
+	for _, queue := range slices.Sorted(maps.Keys(b.Policy.Queues)) {
+		if !b.beat.heard[queue] && p.Server[queue] == "" {
+			p.Unheard = append(p.Unheard, queue)
+		}
+	}
 	return p
+}
+
+// Rows returns the rows as they were last decided, in no order; nil before Open has read them.
+// Nobody changes them. It is safe for concurrent use.
+func (b *Bridge) Rows() []*plan.Row {
+	b.view.mu.RLock()
+	defer b.view.mu.RUnlock()
+	if b.view.rows == nil {
+		return nil
+	}
+	return slices.AppendSeq(make([]*plan.Row, 0, len(b.view.rows)), maps.Values(b.view.rows))
 }
 
 // heartbeat is a Heartbeat that the pumps update.
 type heartbeat struct {
 	mu sync.Mutex
 	Heartbeat
+	heard map[string]bool // queues of which the server has answered a check-in
 }
 
 // slurm notes whether Slurm answered.
@@ -63,6 +84,10 @@ func (h *heartbeat) server(queue string, err error) {
 	defer h.mu.Unlock()
 	if err == nil {
 		delete(h.Server, queue)
+		if h.heard == nil {
+			h.heard = map[string]bool{}
+		}
+		h.heard[queue] = true
 		return
 	}
 	if h.Server == nil {

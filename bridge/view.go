@@ -47,6 +47,8 @@ type turn struct {
 }
 
 func (v *view) init() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
 	v.rows, v.flying = map[string]*plan.Row{}, map[string]int{}
 	v.reports, v.acknowledged = map[string]*reports{}, map[string]int{}
 	v.requested = map[string]codalab.Resources{}

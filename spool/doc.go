@@ -80,6 +80,10 @@ func (l Layout) Bell() Bell {
 	return Bell{dir: filepath.Join(l.spool(), "bell")}
 }
 
+// BridgeDir has the bridge's lease of the layout, and what the bridge says of itself. The bridge
+// makes it.
+func (l Layout) BridgeDir() string { return filepath.Join(string(l), "bridge") }
+
 // Cache is where dependencies and images are kept.
 func (l Layout) Cache() string { return filepath.Join(string(l), "cache") }
 

@@ -328,16 +328,15 @@ func (d directory) outlive(ctx context.Context, term int64, holder Holder, waiti
 	return nil
 }
 
-// removeBelow removes the files of lower terms, and temporaries. What stays is removed by the
-// next holder.
+// removeBelow removes all files but those of this term and higher ones. What stays is removed by
+// the next holder.
 func (d directory) removeBelow(term int64) {
 	entries, err := os.ReadDir(string(d))
 	if err != nil {
 		return
 	}
 	for _, e := range entries {
-		old := max(termOf(e.Name(), leasePrefix), termOf(e.Name(), renewedPrefix))
-		if old > 0 && old < term || strings.HasPrefix(e.Name(), ".") {
+		if max(termOf(e.Name(), leasePrefix), termOf(e.Name(), renewedPrefix)) < term {
 			_ = os.Remove(filepath.Join(string(d), e.Name())) // see above
 		}
 	}

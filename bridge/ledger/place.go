@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"syscall"
+	"time"
 
 	"github.com/cl-slurm/cl-slurm/internal/diskspace"
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
@@ -26,6 +27,18 @@ func LocalPlace() string {
 		name = me.Username
 	}
 	return filepath.Join("/var/tmp", "cl-bridge-"+name, "ledger.db")
+}
+
+// Name is a ledger's place as people may see it: the absolute path of a file, or a URL without
+// its password.
+func Name(where string) string {
+	if sqldb.IsURL(where) {
+		return sqldb.Name(where)
+	}
+	if path, err := filepath.Abs(where); err == nil {
+		return path
+	}
+	return where
 }
 
 // CheckPlace returns an error that wraps ErrNetwork, and names better places, if where is the
@@ -77,4 +90,15 @@ func MakeRoom(where string) error {
 		return fmt.Errorf("make room for the ledger: the directory %s belongs to another user", dir)
 	}
 	return nil
+}
+
+// Touch marks the files of a ledger as used now. Hosts remove files from /var/tmp that have not
+// changed for a month (tmpfiles.d(5)), and a bridge without bundles writes nothing.
+func Touch(where string, now time.Time) {
+	if sqldb.IsURL(where) {
+		return
+	}
+	for _, side := range []string{"", "-wal", "-shm", ".lock"} {
+		_ = os.Chtimes(where+side, now, now) // the next time does it
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
@@ -52,5 +53,27 @@ func TestDirectoryOfAnotherUserIsRefused(t *testing.T) {
 	}
 	if info, err := os.Stat(filepath.Dir(mine)); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("%v, %v: want a directory of mode 700", info, err)
+	}
+}
+
+func TestLedgerOfAnIdleBridgeDoesNotGrowOld(t *testing.T) {
+	t.Parallel()
+	where := file(t)
+	_ = open(t, where)
+	release, err := ledger.Lock(t.Context(), where)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	now := time.Unix(1_800_000_000, 0)
+	ledger.Touch(where, now)
+	entries, err := os.ReadDir(filepath.Dir(where))
+	if err != nil || len(entries) != 4 {
+		t.Fatalf("%v, %v: want the ledger's four files", entries, err)
+	}
+	for _, e := range entries {
+		if info, err := e.Info(); err != nil || !info.ModTime().Equal(now) {
+			t.Errorf("%s: %v, %v", e.Name(), info.ModTime(), err)
+		}
 	}
 }

@@ -2,10 +2,11 @@
 // bundle is and why. Both answers work whether the bridge runs or not, and change nothing.
 //
 // [Collect] reads the ledger, the shared disk and the bridge's last heartbeat: whether the
-// bridge runs, how many bundles it has in which phase, what holds it up. A running bridge
-// writes its heartbeat to a file of its own every ten seconds ([Recorder]), because the ledger
-// is for what must last.
+// bridge runs, how many bundles it has in which phase, what holds it up. [Explain] reads a bundle's
+// row and its history from the ledger: the phase, since when and why, what the bundle waits for,
+// and what the bridge decided before.
 //
-// [Explain] reads a bundle's row and its history from the ledger: the phase, since when and
-// why, what the bundle waits for, and what the bridge decided before.
+// A ledger in a file can be read on its own host only. So a running bridge publishes its status in
+// the shared directory, with each renewal of its lease ([Recorder]), which is also its heartbeat:
+// on another host Collect returns that. And the bridge explains bundles to other hosts ([Ask]).
 package status

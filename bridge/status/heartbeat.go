@@ -2,21 +2,18 @@ package status
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
-	"os"
-	"path/filepath"
+	"errors"
+	"log/slog"
+	"reflect"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge"
-	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
-	"github.com/cl-slurm/cl-slurm/internal/sqldb"
+	"github.com/cl-slurm/cl-slurm/bridge/config"
+	"github.com/cl-slurm/cl-slurm/bridge/lease"
+	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 )
 
-// heartbeatEvery is the pause between two heartbeats.
-const heartbeatEvery = 10 * time.Second
-
-// Heartbeat is what a bridge last wrote about itself.
+// Heartbeat is what a bridge last said of itself.
 type Heartbeat struct {
 	Host    string    `json:"host"`
 	Process int       `json:"process"`
@@ -28,71 +25,83 @@ type Heartbeat struct {
 	bridge.Heartbeat
 }
 
-// HeartbeatFile returns the file of a bridge's heartbeat: beside an SQLite ledger, or in
-// the directory of the user's state for a ledger in a database.
-func HeartbeatFile(ledger, bridge string, stateDir func() (string, error)) (string, error) {
-	if !sqldb.IsURL(ledger) {
-		return ledger + ".status.json", nil
-	}
-	dir, err := stateDir()
-	return filepath.Join(dir, "status-"+bridge+".json"), err
-}
-
-// ReadHeartbeat reads a heartbeat. Its error wraps fs.ErrNotExist where there is none.
-func ReadHeartbeat(path string) (Heartbeat, error) {
-	var h Heartbeat
-	data, err := os.ReadFile(path)
-	if err == nil {
-		err = json.Unmarshal(data, &h)
-	}
-	if err != nil {
-		return h, fmt.Errorf("read %s: %w", path, err)
-	}
-	return h, nil
-}
-
-// Write writes the heartbeat to a file. It reports no error: a full disk must not stop
-// the bridge.
-func (h Heartbeat) Write(path string) {
-	data, err := json.MarshalIndent(h, "", "  ")
-	if err == nil && os.MkdirAll(filepath.Dir(path), 0o700) == nil {
-		_ = atomicfile.Write(path, append(data, '\n'), 0o600)
-	}
-}
-
-// Recorder writes the heartbeats of a bridge.
+// Recorder publishes the status of a running bridge in its shared directory, with each renewal
+// of the bridge's lease, and answers the questions of other hosts.
 type Recorder struct {
 	Bridge *bridge.Bridge
-	// Path is the [HeartbeatFile].
-	Path, Host string
-	Process    int
-	Started    time.Time
+	Config config.Config
+	Ledger *ledger.Ledger
+	Lease  *lease.Lease
+	// Holder is the bridge as the lease names it.
+	Holder lease.Holder
+	Log    *slog.Logger
 }
 
-// Run writes a heartbeat now and every ten seconds, until ctx ends.
-func (r Recorder) Run(ctx context.Context) {
-	ticker := time.NewTicker(heartbeatEvery)
+// lookEvery is the pause between two looks at what the bridge says of itself, and for questions.
+// For the second an NFS client asks the server after each renewal, and else when it must.
+const lookEvery = time.Second
+
+// Run publishes the status now, when Slurm, the server or the disk has come or gone, and every
+// ten seconds, until ctx ends, which is no error. Its error is a *lease.LostError: the bridge must
+// stop. It reports no other: a disk that is full or away must not stop the bridge.
+func (r *Recorder) Run(ctx context.Context) error {
+	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
+	var last bridge.Heartbeat
+	var at time.Time
+	failed := false
 	for {
-		r.heartbeat().Write(r.Path)
+		now, h := r.Bridge.Now(), r.Bridge.Heartbeat()
+		if at.IsZero() || now.Sub(at) >= lease.RenewEvery || !sameNews(last, h) {
+			last, at = h, now
+			ledger.Touch(r.Config.Ledger, now)
+			err := r.Lease.Renew(ctx, r.status(Heartbeat{At: now, Heartbeat: h}))
+			var lost *lease.LostError
+			if errors.As(err, &lost) {
+				return err
+			}
+			if err != nil && !failed {
+				r.Log.WarnContext(ctx, "cannot renew the lease of the shared directory; the bridge tries again", slog.String("error", err.Error()))
+			}
+			failed = err != nil
+		}
+		r.answer(ctx)
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-ticker.C:
 		}
 	}
 }
 
-// End writes the last heartbeat, with the error by which the bridge ended.
-func (r Recorder) End(err error) {
-	h := r.heartbeat()
-	h.Ended = h.At
+// sameNews reports whether two heartbeats say the same, apart from times that change with each
+// snapshot.
+func sameNews(a, b bridge.Heartbeat) bool {
+	if a.Observed.IsZero() != b.Observed.IsZero() {
+		return false
+	}
+	a.Observed, a.SlurmNext = b.Observed, b.SlurmNext
+	return reflect.DeepEqual(a, b)
+}
+
+// End publishes the last status, with the error by which the bridge ended, and gives the lease
+// up.
+func (r *Recorder) End(ctx context.Context, err error) {
+	now := r.Bridge.Now()
+	h := Heartbeat{At: now, Ended: now, Heartbeat: r.Bridge.Heartbeat()}
 	if err != nil {
 		h.Failure = err.Error()
 	}
-	h.Write(r.Path)
+	if err := r.Lease.End(r.status(h)); err != nil {
+		r.Log.WarnContext(ctx, "cannot give up the lease of the shared directory", slog.String("error", err.Error()))
+	}
 }
 
-func (r Recorder) heartbeat() Heartbeat {
-	return Heartbeat{Host: r.Host, Process: r.Process, Started: r.Started, At: r.Bridge.Now(), Heartbeat: r.Bridge.Heartbeat()}
+// status is the bridge's status by its own rows.
+func (r *Recorder) status(h Heartbeat) Status {
+	h.Host, h.Process, h.Started = r.Holder.Host, r.Holder.Process, r.Holder.Started
+	rows, running := r.Bridge.Rows(), h.Ended.IsZero()
+	s := Status{Ledger: r.Holder.Ledger, Bridge: r.Holder.Bridge, Running: running, Starting: running && rows == nil, Last: &h}
+	s.add(r.Config, rows)
+	return s
 }

@@ -1,8 +1,8 @@
 package status
 
 import (
-	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/config"
+	"github.com/cl-slurm/cl-slurm/bridge/lease"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
-	"github.com/cl-slurm/cl-slurm/internal/termtext"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -22,11 +22,20 @@ import (
 type Status struct {
 	Ledger string `json:"ledger"`
 	Bridge string `json:"bridge"`
-	// Running is set while a bridge holds the lock of the ledger.
-	Running bool `json:"running"`
+	// Running is set while a bridge holds the lock of the ledger. Starting is set while that
+	// bridge has not said anything of itself yet.
+	Running  bool `json:"running"`
+	Starting bool `json:"starting,omitempty"`
+	// Late is set if the bridge's last heartbeat is more than a minute old.
+	Late bool `json:"late,omitempty"`
+	// WrittenAt is when the bridge wrote this, if its ledger cannot be read on this host; zero
+	// otherwise.
+	WrittenAt time.Time `json:"written_at,omitzero"`
 	// Holds are sentences; each says what keeps bundles from going on.
 	Holds []string `json:"holds"`
-	Disk  Disk     `json:"disk"`
+	// Waits are the causes for which bundles wait, the most frequent first.
+	Waits []Wait `json:"waits"`
+	Disk  Disk   `json:"disk"`
 	// Queues are the configured queues, and others that still have bundles.
 	Queues []Queue `json:"queues"`
 	// Oldest is the bundle that has waited longest; nil where none waits.
@@ -66,12 +75,16 @@ type Waiting struct {
 	Status  string    `json:"run_status"`
 }
 
-// Collect gathers the status of the bridge of a configuration. heartbeat returns the
-// [HeartbeatFile] of a bridge.
-func Collect(ctx context.Context, c config.Config, heartbeat func(bridge string) (string, error)) (Status, error) {
-	s := Status{Ledger: sqldb.Name(c.Ledger), Holds: []string{}, Queues: []Queue{}}
+// Collect gathers the status of the bridge of a configuration. host is this host's name. Where
+// the ledger is a file of another host, it returns what the bridge there wrote last.
+func Collect(ctx context.Context, c config.Config, host string, now time.Time) (Status, error) {
+	s := Status{Ledger: ledger.Name(c.Ledger)}
+	state, leaseErr := lease.Read(spool.Layout(c.Shared).BridgeDir())
 	r, err := ledger.OpenToRead(ctx, c.Ledger)
 	if errors.Is(err, ledger.ErrAbsent) {
+		if leaseErr == nil && IsElsewhere(state.Holder, c, host) {
+			return written(state, now)
+		}
 		return s, fmt.Errorf("no bridge has made a ledger at %s yet", s.Ledger)
 	}
 	if err != nil {
@@ -81,46 +94,87 @@ func Collect(ctx context.Context, c config.Config, heartbeat func(bridge string)
 	if s.Bridge, err = r.Bridge(ctx); err != nil {
 		return s, err
 	}
-	rows, err := r.Rows(ctx)
+	saved, err := r.Rows(ctx)
 	if err != nil {
 		return s, err
 	}
 	if s.Running, err = ledger.Locked(ctx, c.Ledger); err != nil {
 		return s, err
 	}
-	if err := s.readHeartbeat(heartbeat); err != nil {
-		s.Holds = append(s.Holds, "The bridge's heartbeat cannot be read: "+err.Error()+".")
+	s.addLease(state, leaseErr, now)
+	rows := make([]*plan.Row, len(saved))
+	for i := range saved {
+		rows[i] = &saved[i]
 	}
-	s.countBundles(c, rows)
-	s.measureDisk(c, rows)
-	s.addHolds(rows)
+	s.add(c, rows)
 	return s, nil
 }
 
-// readHeartbeat reads the last heartbeat, if there is one.
-func (s *Status) readHeartbeat(file func(bridge string) (string, error)) error {
-	path, err := file(s.Bridge)
-	if err != nil {
-		return err
+// IsElsewhere reports whether a holder of the shared directory is the bridge of this
+// configuration, with its ledger on the disk of another host.
+func IsElsewhere(h lease.Holder, c config.Config, host string) bool {
+	return h.Host != host && h.Ledger == ledger.Name(c.Ledger) && !sqldb.IsURL(c.Ledger)
+}
+
+// lateAfter is how old a heartbeat may be before status says so, in the words late.
+const (
+	lateAfter = 6 * lease.RenewEvery
+	late      = "The bridge's last heartbeat is old: the bridge hangs, was killed, or cannot write to the shared directory"
+)
+
+// written returns the status that a bridge on another host wrote.
+func written(state lease.State, now time.Time) (Status, error) {
+	s := Status{Ledger: state.Holder.Ledger, Bridge: state.Holder.Bridge, Starting: true, Running: true, Queues: []Queue{}, Waits: []Wait{}}
+	if state.Document != nil {
+		s = Status{}
+		if err := json.Unmarshal(state.Document, &s); err != nil {
+			return s, fmt.Errorf("read what the bridge on %s wrote: %w", state.Holder.Host, err)
+		}
+		s.WrittenAt = s.Last.At
+		if s.Late = s.Running && now.Sub(s.Last.At) > lateAfter; s.Late {
+			s.Holds = append([]string{late + "; \"cl-bridge status\" on " + state.Holder.Host + " says more."}, s.Holds...)
+		}
 	}
-	switch h, err := ReadHeartbeat(path); {
+	return s, nil
+}
+
+// addLease adds what the lease of the shared directory shows.
+func (s *Status) addLease(state lease.State, err error, now time.Time) {
+	switch {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
-		return err
-	default:
-		s.Last = &h
+		s.hold("The bridge's heartbeat cannot be read: %v.", err)
+	case state.Holder.Bridge != s.Bridge:
+		if !state.Ended {
+			s.hold("The shared directory is held by %s.", state.Holder)
+		}
+	case state.Document != nil:
+		var d Status
+		if err := json.Unmarshal(state.Document, &d); err != nil {
+			s.hold("The bridge's heartbeat cannot be read: %v.", err)
+		}
+		s.Last = d.Last
 	}
-	return nil
+	s.Starting = s.Running && (s.Last == nil || !s.Last.Ended.IsZero())
+	s.Late = s.Running && !s.Starting && now.Sub(s.Last.At) > lateAfter
+}
+
+// add adds what the rows and the disk show.
+func (s *Status) add(c config.Config, rows []*plan.Row) {
+	s.countBundles(c, rows)
+	s.measureDisk(c, rows)
+	s.addHolds()
+	s.addWaits(rows)
 }
 
 // countBundles counts the bundles of each queue, and finds the one that has waited longest.
-func (s *Status) countBundles(c config.Config, rows []plan.Row) {
+func (s *Status) countBundles(c config.Config, rows []*plan.Row) {
 	phases := map[string]map[plan.Phase]int{}
 	for name := range c.Queue {
 		phases[name] = map[plan.Phase]int{}
 	}
 	var oldest *plan.Row
-	for i, r := range rows {
+	for _, r := range rows {
 		if phases[r.Queue] == nil {
 			phases[r.Queue] = map[plan.Phase]int{}
 		}
@@ -128,11 +182,12 @@ func (s *Status) countBundles(c config.Config, rows []plan.Row) {
 		switch r.Phase {
 		case plan.Claiming, plan.Staging, plan.Submitting, plan.Queued:
 			if oldest == nil || r.OfferedAt.Before(oldest.OfferedAt) {
-				oldest = &rows[i]
+				oldest = r
 			}
 		case plan.Running, plan.Stopping, plan.Collecting, plan.Finalizing, plan.Done:
 		}
 	}
+	s.Queues = []Queue{}
 	for _, name := range slices.Sorted(maps.Keys(phases)) {
 		s.Queues = append(s.Queues, Queue{name, phases[name]})
 	}
@@ -145,7 +200,7 @@ func (s *Status) countBundles(c config.Config, rows []plan.Row) {
 }
 
 // measureDisk measures the shared disk, and judges it by the rule of the bridge.
-func (s *Status) measureDisk(c config.Config, rows []plan.Row) {
+func (s *Status) measureDisk(c config.Config, rows []*plan.Row) {
 	s.Disk.Shared = c.Shared
 	space, err := spool.Disk{Layout: spool.Layout(c.Shared)}.Space()
 	if err != nil {
@@ -153,76 +208,9 @@ func (s *Status) measureDisk(c config.Config, rows []plan.Row) {
 		return
 	}
 	s.Disk.Free, s.Disk.Total, s.Disk.FreeFiles, s.Disk.Files = space.Free, space.Total, space.FreeFiles, space.Files
-	before := slices.ContainsFunc(rows, func(r plan.Row) bool { return r.DiskLow != "" })
+	before := slices.ContainsFunc(rows, func(r *plan.Row) bool { return r.DiskLow != "" })
 	if s.Running && s.Last != nil {
 		before = s.Last.Low != ""
 	}
 	s.Disk.Low = c.LowWater.Low(space, before)
-}
-
-// addHolds says what keeps bundles from going on.
-func (s *Status) addHolds(rows []plan.Row) {
-	hold := func(format string, args ...any) { s.Holds = append(s.Holds, fmt.Sprintf(format, args...)) }
-	last := s.Last
-	switch {
-	case !s.Running && last != nil && last.Failure != "":
-		hold("No bridge runs on this ledger. The last one ended at %s: %s.", termtext.Clock(last.Ended), termtext.Line(last.Failure))
-	case !s.Running:
-		hold("No bridge runs on this ledger.")
-	case last == nil:
-	default:
-		if last.Observed.IsZero() {
-			hold("Slurm has not been seen as a whole since the bridge started: until then nothing is submitted, cancelled or removed.")
-		}
-		switch {
-		case last.Slurm == "":
-		case last.SlurmNext.IsZero():
-			hold("Slurm does not answer: %s.", termtext.Line(last.Slurm))
-		default:
-			hold("Slurm has not answered since %s, and is asked again at %s: %s. Until then nothing is submitted or cancelled.",
-				termtext.Clock(last.SlurmSince), termtext.Clock(last.SlurmNext), termtext.Line(last.Slurm))
-		}
-		for _, queue := range slices.Sorted(maps.Keys(last.Server)) {
-			hold("The server does not take the check-ins of queue %s: %s.", queue, termtext.Line(last.Server[queue]))
-		}
-	}
-	switch {
-	case s.Disk.Trouble != "":
-		hold("The shared disk is not there: %s.", termtext.Line(s.Disk.Trouble))
-	case s.Disk.Low != "":
-		hold("No bundle is claimed, and no inputs are brought in: %s.", s.Disk.Low)
-	}
-	s.addRefusals(rows)
-}
-
-// addRefusals says why bundles are tried again, the most frequent reasons first.
-func (s *Status) addRefusals(rows []plan.Row) {
-	type refusal struct {
-		phase   plan.Phase
-		trouble string
-	}
-	counts := map[refusal]int{}
-	for _, r := range rows {
-		if (r.Phase == plan.Submitting || r.Phase == plan.Staging || r.Phase == plan.Collecting) && r.FailedTries > 0 && r.LastFailure != "" {
-			counts[refusal{r.Phase, termtext.Line(r.LastFailure)}]++
-		}
-	}
-	order := slices.SortedFunc(maps.Keys(counts), func(a, b refusal) int {
-		return cmp.Or(-cmp.Compare(counts[a], counts[b]), cmp.Compare(a.phase, b.phase), cmp.Compare(a.trouble, b.trouble))
-	})
-	const most = 5
-	for i, o := range order {
-		if i == most {
-			s.Holds = append(s.Holds, fmt.Sprintf("There are %d other reasons for which bundles are tried again.", len(order)-most))
-			return
-		}
-		s.Holds = append(s.Holds, fmt.Sprintf("%s: %s.", triedAgain(counts[o], o.phase), o.trouble))
-	}
-}
-
-func triedAgain(n int, phase plan.Phase) string {
-	if n == 1 {
-		return fmt.Sprintf("1 bundle in %s is tried again", phase)
-	}
-	return fmt.Sprintf("%d bundles in %s are tried again", n, phase)
 }

@@ -12,29 +12,56 @@ import (
 
 // Text returns the status for people.
 func (s Status) Text(now time.Time) string {
-	state := "does not run"
-	if s.Running {
-		state = "runs"
-		if s.Last != nil {
-			state += fmt.Sprintf(" on %s, since %s", termtext.Line(s.Last.Host), termtext.Clock(s.Last.Started))
-			if quiet := now.Sub(s.Last.At); quiet > 6*heartbeatEvery {
-				state += "; its last heartbeat was " + codalab.FormatDuration(quiet) + " ago"
-			}
-		}
-	}
-	said := fmt.Sprintf("Bridge %s %s.\nThe ledger is %s.\n%s\n\n", s.Bridge, state, s.Ledger, s.Disk.text())
+	said := fmt.Sprintf("Bridge %s %s.\nThe ledger is %s.\n%s\n\n", s.Bridge, s.state(now), s.Ledger, s.Disk.text())
 	for _, h := range s.Holds {
 		said += "! " + h + "\n"
 	}
-	if len(s.Holds) == 0 {
+	switch {
+	case s.Starting:
+		said += "What holds it up is not known yet.\n"
+	case len(s.Holds) == 0:
 		said += "Nothing holds it up.\n"
 	}
-	said += "\n" + s.table()
+	if !s.Starting || s.WrittenAt.IsZero() { // a bridge that has read no rows knows of no bundles
+		said += "\n" + s.table()
+	}
+	if waits := s.waits(); waits != "" {
+		said += "\n" + waits
+	}
 	if o := s.Oldest; o != nil {
 		said += fmt.Sprintf("\nThe oldest bundle that waits is %s, of queue %s, claimed %s ago; it is %s, since %s ago:\n  %s\n",
 			o.Bundle, o.Queue, codalab.FormatDuration(now.Sub(o.Claimed)), o.Phase, codalab.FormatDuration(now.Sub(o.Since)), termtext.Line(o.Status))
 	}
 	return said
+}
+
+// state says whether the bridge runs, where, and since when.
+func (s Status) state(now time.Time) string {
+	switch {
+	case !s.Running:
+		return "does not run"
+	case s.Starting:
+		return "is starting"
+	}
+	said := fmt.Sprintf("runs on %s, since %s", termtext.Line(s.Last.Host), termtext.Clock(s.Last.Started))
+	if quiet := now.Sub(s.Last.At); s.Late || !s.WrittenAt.IsZero() {
+		said += "; its last heartbeat was " + codalab.FormatDuration(quiet) + " ago"
+	}
+	return said
+}
+
+// waits has a line for each cause for which bundles wait although nothing failed.
+func (s Status) waits() string {
+	rows := [][]string{{"BUNDLES", "PHASE", "WAIT FOR"}}
+	for _, w := range s.Waits {
+		if !w.TriedAgain {
+			rows = append(rows, []string{strconv.Itoa(w.Bundles), string(w.Phase), w.Cause})
+		}
+	}
+	if len(rows) == 1 {
+		return ""
+	}
+	return termtext.Table(rows)
 }
 
 func (d Disk) text() string {

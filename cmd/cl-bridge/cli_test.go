@@ -13,10 +13,12 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/config"
+	"github.com/cl-slurm/cl-slurm/bridge/lease"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/spool"
 	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
 
@@ -130,8 +132,8 @@ func TestServerThatRefusesTheLoginEndsTheBridgeWithItsOwnCode(t *testing.T) {
 	if code := program.Code(t.Context(), err); code != exitDenied || !strings.Contains(err.Error(), "refuses user \"ann\"") || !strings.Contains(err.Error(), "cl-bridge doctor") {
 		t.Errorf("it ends with %d: %v", code, err)
 	}
-	if last, err := os.ReadFile(filepath.Join(dir, "ledger.db.status.json")); err != nil || !strings.Contains(string(last), "refuses user") {
-		t.Errorf("the last heartbeat is %s, %v", last, err)
+	if last, err := lease.Read(spool.Layout(filepath.Join(dir, "shared")).BridgeDir()); err != nil || !last.Ended || !strings.Contains(string(last.Document), "refuses user") {
+		t.Errorf("the last heartbeat is %s, %v", last.Document, err)
 	}
 	unit, err := os.ReadFile("../../scripts/cl-bridge.service")
 	if err != nil || !strings.Contains(string(unit), fmt.Sprintf("\nRestartPreventExitStatus=%d %d\n", program.ExitUsage, exitDenied)) {

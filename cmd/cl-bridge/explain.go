@@ -12,11 +12,14 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/status"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
+	"github.com/cl-slurm/cl-slurm/spool"
 )
 
 const aboutExplain = `explain says where a bundle is, since when and why, what it waits for, and what
 the bridge decided about it before. It reads the bridge's ledger, whether the bridge
-runs or not. The history of a bundle that the bridge has forgotten stays for 30 days.
+runs or not; on a host that cannot read the ledger's file it asks the running bridge,
+which answers within some seconds. The history of a bundle that the bridge has forgotten
+stays for 30 days.
 
 UUID may be shortened to its beginning, such as 0x1a2b, if no other bundle begins so.`
 
@@ -40,12 +43,7 @@ func explainCommand(p program.Process) *cobra.Command {
 }
 
 func (s *site) explain(ctx context.Context, prefix string) error {
-	r, name, err := s.openLedger(ctx)
-	if err != nil {
-		return err
-	}
-	defer r.Close() //nolint:errcheck // it was only read
-	bundle, err := status.FindBundle(ctx, r, name, prefix)
+	e, err := s.explanation(ctx, prefix)
 	var ambiguous *status.AmbiguousError
 	if errors.As(err, &ambiguous) {
 		return program.Usage(err)
@@ -53,11 +51,25 @@ func (s *site) explain(ctx context.Context, prefix string) error {
 	if err != nil {
 		return err
 	}
-	e, err := status.Explain(ctx, r, name, bundle)
-	if err != nil {
-		return err
-	}
 	return s.print(e, e.Text(s.Now()))
+}
+
+// explanation explains a bundle by the ledger, or asks the bridge that has the ledger on another
+// host.
+func (s *site) explanation(ctx context.Context, prefix string) (status.Explanation, error) {
+	r, name, err := s.openLedger(ctx)
+	if holder, ok := s.elsewhere(err); ok {
+		return status.Ask(ctx, spool.Layout(s.Shared), holder, prefix)
+	}
+	if err != nil {
+		return status.Explanation{}, s.absent(err, fmt.Sprintf("no bridge has made a ledger at %s yet", name))
+	}
+	defer r.Close() //nolint:errcheck // it was only read
+	bundle, err := status.FindBundle(ctx, r, name, prefix)
+	if err != nil {
+		return status.Explanation{}, err
+	}
+	return status.Explain(ctx, r, name, bundle)
 }
 
 // openLedger opens the ledger, on which a bridge may be at work, and returns its name too.
@@ -73,9 +85,6 @@ func (s *site) openLedger(ctx context.Context) (*ledger.Reader, string, error) {
 		return nil, "", err
 	}
 	r, err := ledger.OpenToRead(ctx, s.Ledger)
-	if errors.Is(err, ledger.ErrAbsent) {
-		err = fmt.Errorf("no bridge has made a ledger at %s yet", sqldb.Name(s.Ledger))
-	}
 	return r, sqldb.Name(s.Ledger), err
 }
 

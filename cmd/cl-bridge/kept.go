@@ -86,7 +86,7 @@ func keptRm(p program.Process) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		rows := func() ([]plan.Row, error) { return readRows(ctx, s.Ledger) }
+		rows := func() ([]plan.Row, error) { return s.readRows(ctx) }
 		left, err := sharedfiles.RemoveKept(spool.Layout(s.Shared), found, rows, dryRun)
 		if err != nil {
 			return err
@@ -131,9 +131,9 @@ func findKept(ctx context.Context, c config.Config, bundles []string) ([]sharedf
 	return found, nil
 }
 
-// readRows reads the rows of a ledger afresh.
-func readRows(ctx context.Context, where string) ([]plan.Row, error) {
-	r, err := openToJudge(ctx, where)
+// readRows reads the rows of the ledger afresh.
+func (s *site) readRows(ctx context.Context) ([]plan.Row, error) {
+	r, err := s.openToJudge(ctx)
 	if err != nil {
 		return nil, err
 	}

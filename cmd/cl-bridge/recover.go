@@ -46,11 +46,8 @@ func recoverCommand(p program.Process) *cobra.Command {
 // bridge, which knows no job.
 func compareLedger(ctx context.Context, s *site, accept bool) (recovery.Findings, error) {
 	reader, err := ledger.OpenToRead(ctx, s.Ledger)
-	if errors.Is(err, ledger.ErrAbsent) {
-		return recovery.Findings{}, fmt.Errorf("there is no ledger at %s", sqldb.Name(s.Ledger))
-	}
 	if err != nil {
-		return recovery.Findings{}, err
+		return recovery.Findings{}, s.absent(err, "there is no ledger at "+sqldb.Name(s.Ledger))
 	}
 	defer reader.Close() //nolint:errcheck // it was only read
 	slurm, err := findSlurm(ctx, s.Process, s.Config, slog.New(slog.DiscardHandler))

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -15,12 +16,14 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/cacheadmin"
 	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/doctor"
+	"github.com/cl-slurm/cl-slurm/bridge/lease"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/bridge/sharedfiles"
 	"github.com/cl-slurm/cl-slurm/bridge/status"
 	"github.com/cl-slurm/cl-slurm/bridge/trace"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
+	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 	"github.com/cl-slurm/cl-slurm/staging/results"
@@ -88,19 +91,19 @@ func serve(ctx context.Context, p program.Process, c config.Config, t tracing, l
 		DoorbellEvery: 350 * time.Millisecond,
 		ReadEvery:     5 * time.Second,
 	}
-	path, err := heartbeatFile(p, c, book.ID)
+	me := lease.Holder{Bridge: book.ID, Ledger: ledger.Name(c.Ledger), Host: host, Process: os.Getpid(), Started: now()}
+	held, err := takeShared(ctx, layout, me, log)
 	if err != nil {
-		return fmt.Errorf("start bridge: %w", err)
+		return err
 	}
-	heartbeats := status.Recorder{Bridge: b, Path: path, Host: host, Process: os.Getpid(), Started: now()}
+	heartbeats := status.Recorder{Bridge: b, Config: c, Ledger: book, Lease: held, Holder: me, Log: log}
 	sweeps := sweeper(c, book, watched, installed.Paths(), now)
-	err = runBeside(ctx, func() error { return t.runBridge(ctx, b, log) },
-		func(ctx context.Context) { tryHost(ctx, installed.Worker(), log) },
-		func(ctx context.Context) { cacheadmin.KeepTrimmed(ctx, b.Observed, content, stage.Images, log) },
-		func(ctx context.Context) { sweeps.Run(ctx, sweepFirst, sweepEvery, log) },
-		heartbeats.Run)
-	heartbeats.End(err)
-	return err
+	return whileHeld(ctx, &heartbeats, func(ctx context.Context) error {
+		return runBeside(ctx, func() error { return t.runBridge(ctx, b, log) },
+			func(ctx context.Context) { tryHost(ctx, installed.Worker(), log) },
+			func(ctx context.Context) { cacheadmin.KeepTrimmed(ctx, b.Observed, content, stage.Images, log) },
+			func(ctx context.Context) { sweeps.Run(ctx, sweepFirst, sweepEvery, log) })
+	})
 }
 
 // tryHost logs what this host lacks for containers.
@@ -110,9 +113,36 @@ func tryHost(ctx context.Context, worker string, log *slog.Logger) {
 	}
 }
 
-// heartbeatFile returns the file of a bridge's heartbeat.
-func heartbeatFile(p program.Process, c config.Config, bridge string) (string, error) {
-	return status.HeartbeatFile(c.Ledger, bridge, func() (string, error) { return userDir(p, "XDG_STATE_HOME", ".local", "state") })
+// whileHeld runs work beside the heartbeats that renew its lease, and ends it if the lease is
+// lost.
+func whileHeld(ctx context.Context, heartbeats *status.Recorder, work func(ctx context.Context) error) error {
+	working, stop := context.WithCancelCause(ctx)
+	var beats sync.WaitGroup
+	beats.Go(func() { stop(heartbeats.Run(working)) })
+	err := work(working)
+	stop(nil)
+	beats.Wait()
+	if lost := new(lease.LostError); errors.As(context.Cause(working), &lost) {
+		return lost // and leave the lease to its new holder
+	}
+	heartbeats.End(ctx, err)
+	return err
+}
+
+// takeShared takes the lease of the shared directory for a bridge that has locked its ledger.
+func takeShared(ctx context.Context, layout spool.Layout, me lease.Holder, log *slog.Logger) (*lease.Lease, error) {
+	// A holder with the same ledger had the lock that this bridge has now.
+	over := func(h lease.Holder) bool {
+		return h.Bridge == me.Bridge && h.Ledger == me.Ledger && (h.Host == me.Host || sqldb.IsURL(me.Ledger))
+	}
+	waiting := func(h lease.Holder) {
+		log.WarnContext(ctx, "another bridge has not given up the shared directory; this one watches it for up to two minutes", slog.String("holder", h.String()))
+	}
+	l, err := lease.Acquire(ctx, layout.BridgeDir(), me, over, waiting)
+	if err != nil {
+		return nil, fmt.Errorf("start bridge: %w", err)
+	}
+	return l, nil
 }
 
 // runBeside runs work, and the others in the background until work has ended.

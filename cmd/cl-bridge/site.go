@@ -11,9 +11,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cl-slurm/cl-slurm/bridge/config"
+	"github.com/cl-slurm/cl-slurm/bridge/lease"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
+	"github.com/cl-slurm/cl-slurm/bridge/status"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
+	"github.com/cl-slurm/cl-slurm/spool"
 )
 
 // site is what a command works on: the process, and the configuration that the command's
@@ -180,13 +183,38 @@ func userDir(p program.Process, variable string, inHome ...string) (string, erro
 	return filepath.Join(dir, "cl-bridge"), nil
 }
 
-// openToJudge opens a ledger that must exist, because it says what may be removed.
-func openToJudge(ctx context.Context, where string) (*ledger.Reader, error) {
-	r, err := ledger.OpenToRead(ctx, where)
-	if errors.Is(err, ledger.ErrAbsent) {
-		return nil, fmt.Errorf("there is no ledger at %s: without one nothing can be judged unneeded", sqldb.Name(where))
+// elsewhere returns the bridge that has the configuration's ledger on another host, where err
+// says that there is none on this host.
+func (s *site) elsewhere(err error) (lease.Holder, bool) {
+	if !errors.Is(err, ledger.ErrAbsent) || s.Shared == "" {
+		return lease.Holder{}, false
 	}
-	return r, err
+	host, err := os.Hostname()
+	if err != nil {
+		return lease.Holder{}, false
+	}
+	state, err := lease.Read(spool.Layout(s.Shared).BridgeDir())
+	return state.Holder, err == nil && status.IsElsewhere(state.Holder, s.Config, host)
+}
+
+// absent says of an error of a ledger that is not on this host where it is.
+func (s *site) absent(err error, otherwise string) error {
+	if holder, ok := s.elsewhere(err); ok {
+		return fmt.Errorf("the ledger %s is on %s, and can be used there only", holder.Ledger, holder.Host)
+	}
+	if errors.Is(err, ledger.ErrAbsent) {
+		return errors.New(otherwise)
+	}
+	return err
+}
+
+// openToJudge opens the ledger, which must exist, because it says what may be removed.
+func (s *site) openToJudge(ctx context.Context) (*ledger.Reader, error) {
+	r, err := ledger.OpenToRead(ctx, s.Ledger)
+	if err != nil {
+		return nil, s.absent(err, fmt.Sprintf("there is no ledger at %s: without one nothing can be judged unneeded", sqldb.Name(s.Ledger)))
+	}
+	return r, nil
 }
 
 // takeLedger locks and opens the ledger: only one bridge may work on it.

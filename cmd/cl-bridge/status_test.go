@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/cl-slurm/cl-slurm/bridge/lease"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/bridge/status"
 	"github.com/cl-slurm/cl-slurm/internal/termtext"
@@ -42,11 +44,18 @@ func TestStatusSaysHowTheBridgeStands(t *testing.T) {
 		}
 		return out
 	}
-	u, file := status.Heartbeat{Host: "login1", Process: 12, Started: noon.Add(-5 * time.Hour), At: noon.Add(-time.Second)}, r.where+".status.json"
+	held, err := lease.Acquire(t.Context(), layout.BridgeDir(), lease.Holder{Bridge: r.id}, func(lease.Holder) bool { return true }, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := status.Heartbeat{Host: "login1", Process: 12, Started: noon.Add(-5 * time.Hour), At: noon.Add(-time.Second)}
 	u.Slurm = "observe: slurm_load_jobs error: Unable to contact slurm controller"
 	u.SlurmSince, u.SlurmNext = noon.Add(-time.Minute), noon.Add(time.Minute)
 	u.Server = map[string]string{"cpu": "POST /workers: connection refused"}
-	u.Write(file)
+	u.Unheard = []string{"gpu", "old"}
+	if err := held.Renew(t.Context(), status.Status{Last: &u}); err != nil {
+		t.Fatal(err)
+	}
 	var s status.Status
 	if err := json.Unmarshal([]byte(say("--json")), &s); err != nil {
 		t.Fatal(err)
@@ -67,11 +76,15 @@ The ledger is LEDGER.
 ! Slurm has not been seen as a whole since the bridge started: until then nothing is submitted, cancelled or removed.
 ! Slurm has not answered since ` + termtext.Clock(noon.Add(-time.Minute)) + `, and is asked again at ` + termtext.Clock(noon.Add(time.Minute)) + `: observe: slurm_load_jobs error: Unable to contact slurm controller. Until then nothing is submitted or cancelled.
 ! The server does not take the check-ins of queue cpu: POST /workers: connection refused.
+! The server has not answered a check-in of queue gpu, old since the bridge started.
 ! 1 bundle in submitting is tried again: Slurm does not take the job now: too many jobs.
 
 QUEUE  staging  submitting  queued  running
 cpu    1        1           2       0
 old    0        0           0       1
+
+BUNDLES  PHASE   WAIT FOR
+1        queued  Slurm says Priority
 
 The oldest bundle that waits is ` + bundleNo(5) + `, of queue cpu, claimed 3h0m ago; it is queued, since 2h0m ago:
   Slurm job 4711 waits (Priority).
@@ -82,7 +95,9 @@ The oldest bundle that waits is ` + bundleNo(5) + `, of queue cpu, claimed 3h0m 
 
 	release()
 	u.Failure, u.Ended = "the ledger is older than Slurm's jobs", noon
-	u.Write(file)
+	if err := held.End(status.Status{Last: &u}); err != nil {
+		t.Fatal(err)
+	}
 	for _, want := range []string{
 		"! No bridge runs on this ledger. The last one ended at " + termtext.Clock(noon) + ": the ledger is older than Slurm's jobs.\n",
 		"does not run.\n",
@@ -118,4 +133,103 @@ func TestStatusWithoutALedgerSaysSo(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "no bridge has made a ledger") {
 		t.Errorf("error %v", err)
 	}
+}
+
+// Each bundle's words name the bundle, so that they differ although the cause is one.
+func TestStatusGroupsWhatHoldsManyBundlesUpByCause(t *testing.T) {
+	t.Parallel()
+	r, _ := littered(t)
+	book, release, err := takeLedger(t.Context(), r.where)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	var rows []plan.Row
+	for i := range 100 {
+		failing := plan.Row{Bundle: fmt.Sprintf("0xc%031d", i), Queue: "cpu", Phase: plan.Collecting}
+		failing.FailedTries, failing.LastFailure = 1, fmt.Sprintf("PUT /bundles/%s/contents: 502 after %d s", failing.Bundle, i)
+		waiting := plan.Row{Bundle: fmt.Sprintf("0xe%031d", i), Queue: "cpu", Phase: plan.Queued}
+		waiting.Job = sbatch.Job{ID: sbatch.JobID(4000 + i), State: sbatch.StatePending, Reason: "QOSMaxJobsPerUserLimit"}
+		rows = append(rows, failing, waiting)
+	}
+	if err := book.Save(t.Context(), rows); err != nil {
+		t.Fatal(err)
+	}
+	out, err := command(t, "status", "--config", r.config)
+	for _, want := range []string{
+		"! 100 bundles in collecting are tried again: PUT /bundles/0xc0000000000000000000000000000000/contents: 502 after 0 s.\n",
+		"\n100      queued  Slurm says QOSMaxJobsPerUserLimit\n",
+	} {
+		if err != nil || strings.Count(out, want) != 1 {
+			t.Errorf("%v, no line %q in\n%s", err, want, out)
+		}
+	}
+	if strings.Contains(out, "other reasons") {
+		t.Errorf("one cause has several lines:\n%s", out)
+	}
+	var s status.Status
+	if out, err = command(t, "status", "--json", "--config", r.config); err == nil {
+		err = json.Unmarshal([]byte(out), &s)
+	}
+	if err != nil || len(s.Waits) != 2 || s.Waits[0].Bundles != 100 || !s.Waits[0].TriedAgain || s.Waits[1].Bundles != 100 || s.Waits[1].Cause != "Slurm says QOSMaxJobsPerUserLimit" {
+		t.Errorf("in JSON: %v, %+v", err, s.Waits)
+	}
+}
+
+func TestStatusOfABridgeThatHasJustStartedSaysNothingUntrue(t *testing.T) {
+	t.Parallel()
+	r, layout := littered(t)
+	_, release, err := takeLedger(t.Context(), r.where)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	wants := func(when string, wants []string, not ...string) {
+		t.Helper()
+		out, err := command(t, "status", "--config", r.config)
+		for _, want := range wants {
+			if err != nil || !strings.Contains(out, want) {
+				t.Errorf("%s: %v, no %q in\n%s", when, err, want, out)
+			}
+		}
+		for _, untrue := range append(not, "Nothing holds it up") {
+			if strings.Contains(out, untrue) {
+				t.Errorf("%s: %q in\n%s", when, untrue, out)
+			}
+		}
+	}
+	starting := []string{" is starting.\n", "What holds it up is not known yet.\n"}
+	wants("it has the lock of its ledger only", starting)
+
+	take := func() *lease.Lease {
+		t.Helper()
+		held, err := lease.Acquire(t.Context(), layout.BridgeDir(), lease.Holder{Bridge: r.id}, func(lease.Holder) bool { return true }, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return held
+	}
+	renew := func(held *lease.Lease, h status.Heartbeat) {
+		t.Helper()
+		if err := held.Renew(t.Context(), status.Status{Last: &h}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := status.Heartbeat{Host: "login1", At: noon.Add(-time.Hour)}
+	before.Slurm = "slurmctld is away"
+	held := take()
+	renew(held, before)
+	wants("the bridge before it crashed", []string{"its last heartbeat was 1h0m ago", "! The bridge's last heartbeat is old"}, "slurmctld is away")
+	before.Ended, before.Failure = before.At, "its disk was full"
+	if err := held.End(status.Status{Last: &before}); err != nil {
+		t.Fatal(err)
+	}
+	wants("the bridge before it ended", starting, "slurmctld is away", "its disk was full", "login1")
+
+	held = take()
+	wants("it has the lease", starting, "login1")
+	now := status.Heartbeat{Host: "login2", Started: noon, At: noon}
+	now.Unheard = []string{"cpu"}
+	renew(held, now)
+	wants("nothing has answered", []string{"runs on login2", "! Slurm has not been seen as a whole since the bridge started", "! The server has not answered a check-in of queue cpu since"})
 }

@@ -45,7 +45,7 @@ func sweepCommand(p program.Process) *cobra.Command {
 
 // sweepOnce sweeps once. A bridge may be at work meanwhile.
 func sweepOnce(ctx context.Context, s *site, dryRun bool) ([]sharedfiles.Finding, error) {
-	reader, err := openToJudge(ctx, s.Ledger)
+	reader, err := s.openToJudge(ctx)
 	if err != nil {
 		return nil, err
 	}

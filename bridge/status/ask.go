@@ -1,0 +1,128 @@
+package status
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge/lease"
+	"github.com/cl-slurm/cl-slurm/bridge/ledger"
+	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
+	"github.com/cl-slurm/cl-slurm/internal/pause"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+// A ledger in a file can be read on its own host only. Another host asks the bridge, by a file
+// ask-TOKEN.json beside the lease, and the bridge answers with answer-TOKEN.json within a second,
+// or on NFS when it has renewed its lease. The one that asked removes both.
+const askPrefix, answerPrefix = "ask-", "answer-"
+
+type question struct {
+	// Bundle is a bundle's UUID or the beginning of it.
+	Bundle string `json:"bundle"`
+}
+
+type reply struct {
+	Explanation *Explanation `json:"explanation,omitempty"`
+	// Error is why there is no explanation. Ambiguous is set for an *AmbiguousError.
+	Error     string `json:"error,omitempty"`
+	Ambiguous bool   `json:"ambiguous,omitempty"`
+}
+
+// answerWithin is how long Ask waits for an answer: some renewals of the lease, and the time that
+// a disk takes to show a file.
+const answerWithin = 45 * time.Second
+
+// Ask has the bridge that holds a shared directory explain a bundle, which is given as for
+// FindBundle. It is for a host that cannot read the bridge's ledger, and returns what Explain and
+// FindBundle return there.
+func Ask(ctx context.Context, shared spool.Layout, holder lease.Holder, bundle string) (Explanation, error) {
+	dir, token := shared.BridgeDir(), spool.NewToken()
+	ask, answer := filepath.Join(dir, askPrefix+token+".json"), filepath.Join(dir, answerPrefix+token+".json")
+	data, err := json.Marshal(question{bundle})
+	if err == nil {
+		err = atomicfile.Write(ask, data, 0o600)
+	}
+	if err != nil {
+		return Explanation{}, fmt.Errorf("ask the bridge on %s: %w", holder.Host, err)
+	}
+	defer func() { _, _ = os.Remove(ask), os.Remove(answer) }() // the next holder of the lease removes leftovers
+	waiting, stop := context.WithTimeout(ctx, answerWithin)
+	defer stop()
+	for {
+		var r reply
+		data, err := os.ReadFile(answer)
+		if err == nil {
+			err = json.Unmarshal(data, &r)
+		}
+		switch {
+		case err == nil && r.Ambiguous:
+			return Explanation{}, &AmbiguousError{r.Error}
+		case err == nil && r.Explanation == nil:
+			return Explanation{}, errors.New(r.Error)
+		case err == nil:
+			return *r.Explanation, nil
+		case !errors.Is(err, fs.ErrNotExist):
+			return Explanation{}, fmt.Errorf("read the answer of the bridge on %s: %w", holder.Host, err)
+		}
+		if err := pause.For(waiting, time.Second); err != nil {
+			if ctx.Err() != nil {
+				return Explanation{}, ctx.Err()
+			}
+			return Explanation{}, fmt.Errorf("the bridge on %s has not answered within %s: \"cl-bridge explain %s\" there reads its ledger", holder.Host, answerWithin, bundle)
+		}
+		// An NFS client asks the server for a new name after a change of its own.
+		if probe, err := atomicfile.Temporary(ask, nil, 0o600); err == nil {
+			_ = os.Remove(probe)
+		}
+	}
+}
+
+// answer answers the questions that lie in the shared directory. A question that cannot be
+// answered now is tried again, until its asker gives up.
+func (r *Recorder) answer(ctx context.Context) {
+	dir := spool.Layout(r.Config.Shared).BridgeDir()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		token, ok := strings.CutPrefix(e.Name(), askPrefix)
+		if !ok {
+			continue
+		}
+		var q question
+		data, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err == nil {
+			err = json.Unmarshal(data, &q)
+		}
+		if err == nil {
+			data, err = json.Marshal(explain(ctx, &r.Ledger.Reader, r.Holder.Ledger, q.Bundle))
+		}
+		if err == nil {
+			err = atomicfile.Write(filepath.Join(dir, answerPrefix+token), data, 0o600)
+		}
+		if err == nil {
+			_ = os.Remove(filepath.Join(dir, e.Name())) // or its asker does
+		}
+	}
+}
+
+func explain(ctx context.Context, r *ledger.Reader, name, prefix string) reply {
+	bundle, err := FindBundle(ctx, r, name, prefix)
+	var e Explanation
+	if err == nil {
+		e, err = Explain(ctx, r, name, bundle)
+	}
+	if err != nil {
+		var ambiguous *AmbiguousError
+		return reply{Error: err.Error(), Ambiguous: errors.As(err, &ambiguous)}
+	}
+	return reply{Explanation: &e}
+}

@@ -1,0 +1,146 @@
+package status
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+)
+
+// hold adds a sentence about what keeps bundles from going on.
+func (s *Status) hold(format string, args ...any) {
+	s.Holds = append(s.Holds, fmt.Sprintf(format, args...))
+}
+
+// addHolds says what keeps bundles from going on.
+func (s *Status) addHolds() {
+	last, hold := s.Last, s.hold
+	switch {
+	case !s.Running && last != nil && last.Failure != "":
+		hold("No bridge runs on this ledger. The last one ended at %s: %s.", termtext.Clock(last.Ended), termtext.Line(last.Failure))
+	case !s.Running:
+		hold("No bridge runs on this ledger.")
+	case s.Starting:
+	case s.Late:
+		hold("%s.", late)
+	default:
+		if last.Observed.IsZero() {
+			hold("Slurm has not been seen as a whole since the bridge started: until then nothing is submitted, cancelled or removed.")
+		}
+		switch {
+		case last.Slurm == "":
+		case last.SlurmNext.IsZero():
+			hold("Slurm does not answer: %s.", termtext.Line(last.Slurm))
+		default:
+			hold("Slurm has not answered since %s, and is asked again at %s: %s. Until then nothing is submitted or cancelled.",
+				termtext.Clock(last.SlurmSince), termtext.Clock(last.SlurmNext), termtext.Line(last.Slurm))
+		}
+		for _, queue := range slices.Sorted(maps.Keys(last.Server)) {
+			hold("The server does not take the check-ins of queue %s: %s.", queue, termtext.Line(last.Server[queue]))
+		}
+		if len(last.Unheard) > 0 {
+			hold("The server has not answered a check-in of queue %s since the bridge started.", strings.Join(last.Unheard, ", "))
+		}
+	}
+	switch {
+	case s.Disk.Trouble != "":
+		hold("The shared disk is not there: %s.", termtext.Line(s.Disk.Trouble))
+	case s.Disk.Low != "":
+		hold("No bundle is claimed, and no inputs are brought in: %s.", s.Disk.Low)
+	}
+}
+
+// Wait is a cause for which bundles wait.
+type Wait struct {
+	Bundles int        `json:"bundles"`
+	Phase   plan.Phase `json:"phase"`
+	// Cause is what one of them says; the others' words may have other names and numbers.
+	Cause string `json:"cause"`
+	// Example is that bundle.
+	Example string `json:"example"`
+	// TriedAgain is set if something failed, and the bridge tries it again.
+	TriedAgain bool `json:"tried_again"`
+}
+
+// variable is what differs between the words of bundles that wait for the same.
+var variable = regexp.MustCompile(`0x[0-9a-f]+|[0-9a-f]{12,}|[0-9]+`)
+
+// addWaits counts the causes for which bundles wait, and adds a hold for each of the most
+// frequent failures.
+func (s *Status) addWaits(rows []*plan.Row) {
+	type key struct {
+		phase plan.Phase
+		again bool
+		words string
+	}
+	found := map[key]*Wait{}
+	for _, r := range rows {
+		cause, again := causeOf(r)
+		if cause == "" {
+			continue
+		}
+		k := key{r.Phase, again, variable.ReplaceAllString(cause, "#")}
+		w := found[k]
+		if w == nil {
+			w = &Wait{Phase: r.Phase, TriedAgain: again}
+			found[k] = w
+		}
+		if w.Bundles++; w.Example == "" || r.Bundle < w.Example {
+			w.Cause, w.Example = cause, r.Bundle
+		}
+	}
+	s.Waits = []Wait{}
+	for _, w := range found {
+		s.Waits = append(s.Waits, *w)
+	}
+	slices.SortFunc(s.Waits, func(a, b Wait) int {
+		return cmp.Or(-cmp.Compare(a.Bundles, b.Bundles), cmp.Compare(a.Phase, b.Phase), cmp.Compare(a.Cause, b.Cause))
+	})
+	const most = 5
+	failures := 0
+	for _, w := range s.Waits {
+		if !w.TriedAgain {
+			continue
+		}
+		if failures++; failures <= most {
+			s.hold("%s: %s.", triedAgain(w.Bundles, w.Phase), w.Cause)
+		}
+	}
+	if failures > most {
+		s.hold("There are %d other reasons for which bundles are tried again.", failures-most)
+	}
+}
+
+// causeOf says why a row does not go on, and whether the bridge tries something again; empty if
+// it goes on.
+func causeOf(r *plan.Row) (cause string, again bool) {
+	failed := r.FailedTries > 0 && r.LastFailure != ""
+	switch r.Phase {
+	case plan.Submitting, plan.Staging, plan.Collecting:
+		if failed {
+			return termtext.Line(r.LastFailure), true
+		}
+		if r.Phase == plan.Staging && (r.Staged != nil || r.DiskLow != "") {
+			return termtext.Line(waitsFor(*r)), false
+		}
+	case plan.Queued:
+		if r.Job.State == sbatch.StatePending && r.Job.Reason != "" && r.Job.Reason != "None" {
+			return "Slurm says " + termtext.Line(r.Job.Reason), false
+		}
+	case plan.Claiming, plan.Running, plan.Stopping, plan.Finalizing, plan.Done:
+	}
+	return "", false
+}
+
+func triedAgain(n int, phase plan.Phase) string {
+	if n == 1 {
+		return fmt.Sprintf("1 bundle in %s is tried again", phase)
+	}
+	return fmt.Sprintf("%d bundles in %s are tried again", n, phase)
+}
