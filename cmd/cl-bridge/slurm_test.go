@@ -18,7 +18,7 @@ import (
 type slurmCommands string
 
 // jobsFile has a line for each job, with the fields of sbatch's squeue: id, state,
-// nodes, start, name, reason, comment. squeue fails when the file is absent.
+// nodes, start, name, reason, submission, comment. squeue fails when the file is absent.
 const jobsFile = "jobs"
 
 func writeSlurmCommands(t *testing.T, dir string) slurmCommands {
@@ -40,7 +40,7 @@ if [ "$held" ]; then
 	exit
 fi
 cat >"$dir/script$id"
-echo "|$id|RUNNING|n1|1767225600|$name|None|" >>"$dir/jobs"
+echo "|$id|RUNNING|n1|1767225600|$name|None|1767225600|" >>"$dir/jobs"
 sh "$dir/script$id" >"$dir/out$id" 2>&1 </dev/null &
 echo $id`,
 		"scancel": "",
@@ -84,7 +84,7 @@ func (s slurmCommands) add(t *testing.T, j sbatch.Job) sbatch.JobID {
 	t.Helper()
 	lines := s.read(t)
 	id := sbatch.JobID(bytes.Count(lines, []byte("\n")) + 1)
-	s.write(t, fmt.Appendf(lines, "|%d|%s||N/A|%s|None|%s\n", id, j.State, j.Name, j.Comment))
+	s.write(t, fmt.Appendf(lines, "|%d|%s||N/A|%s|None|1767225600|%s\n", id, j.State, j.Name, j.Comment))
 	return id
 }
 
