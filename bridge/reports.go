@@ -167,7 +167,7 @@ func (b *Bridge) CheckIn(q plan.Queue) (codalab.CheckIn, int64) {
 		Tag: q.Tag, TagExclusive: !q.Default, Hostname: b.Hostname, Runs: runs,
 		CPUs: offer.CPUs, GPUs: offer.GPUs, MemoryBytes: offer.Memory, FreeDiskBytes: b.view.freeDisk(),
 		Dependencies: [][2]string{}, ExitAfterNumRuns: codalab.UnlimitedRuns,
-		SharedFileSystem: b.SharedDisk,
+		SharedFileSystem: b.SharedDisk, Instance: b.Policy.Bridge,
 	}
 	if q.Group != "" {
 		in.GroupName = &q.Group

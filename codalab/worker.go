@@ -19,6 +19,9 @@ type CheckIn struct {
 	ExitAfterNumRuns int64       `json:"exit_after_num_runs"`
 	IsTerminating    bool        `json:"is_terminating"`
 	Preemptible      bool        `json:"preemptible"`
+	// Instance tells programs apart that use one worker id. CodaLab's own worker sends none, and
+	// CodaLab's own server ignores it.
+	Instance string `json:"instance,omitempty"`
 }
 
 // UnlimitedRuns is the ExitAfterNumRuns of a worker that does not exit.

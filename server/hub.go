@@ -89,6 +89,18 @@ func (h *hub) worker(key store.Worker) *worker {
 	return w
 }
 
+// otherInstance returns the last check-in of another instance that uses a worker's id, if that
+// instance lives. A worker that names no instance gives its id to the next that does.
+func (h *hub) otherInstance(key store.Worker, instance string, now time.Time) (codalab.CheckIn, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	w, ok := h.workers[key]
+	if !ok || !w.known || w.info.Instance == "" || w.info.Instance == instance || now.Sub(w.seen) > h.timeout {
+		return codalab.CheckIn{}, false
+	}
+	return w.info, true
+}
+
 // beginPoll records a check-in and ends the poll of the previous one. changed reports whether what
 // the worker can run may have changed.
 func (h *hub) beginPoll(key store.Worker, in codalab.CheckIn, now time.Time) (p *poll, changed bool) {

@@ -97,6 +97,30 @@ func TestTwinOfABridgeIsRefusedAtItsStart(t *testing.T) {
 	s.start(t, "--ledger", filepath.Join(s.dir, "other.db")) // the first has given the directory up
 }
 
+// A name that is fixed in the configuration may be used on two hosts that share nothing else.
+func TestTwinWithAnotherSharedDirectoryIsRefusedByTheServer(t *testing.T) {
+	t.Parallel()
+	s := newTwinSite(t)
+	s.start(t)
+	config, err := os.ReadFile(s.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	twin := filepath.Join(s.dir, "twin.toml")
+	text := strings.Replace(string(config), filepath.Join(s.dir, "shared"), filepath.Join(s.dir, "other"), 1)
+	if err := os.WriteFile(twin, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command("timeout", "20", "cl-bridge", "run", "--config", twin, "--ledger", filepath.Join(s.dir, "other.db")).CombinedOutput()
+	host, hostErr := os.Hostname()
+	if hostErr != nil {
+		t.Fatal(hostErr)
+	}
+	if want := "409 Worker 'ann-cpu' is in use by another program, on " + host + ". Stop that one"; err == nil || !strings.Contains(string(out), want) {
+		t.Errorf("%v, no %q in\n%s", err, want, out)
+	}
+}
+
 // onAnotherHost runs cl-bridge on a host of another name, on which the directory of the ledger is
 // an empty one of its own.
 func (s twinSite) onAnotherHost(t *testing.T, args ...string) (string, error) {
