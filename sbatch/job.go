@@ -47,11 +47,13 @@ const (
 )
 
 // Ended reports whether a job in this state will not run any more. A state that
-// is not known has not ended.
+// is not known has not ended. Neither has REVOKED: another cluster of a federation
+// has started the job, and this one shows the same state while it runs there and
+// after its end (Slurm src/slurmctld/fed_mgr.c: fed_mgr_job_revoke).
 func (s State) Ended() bool {
 	switch s { //nolint:exhaustive // the other states, unknown ones too, have not ended
 	case StateCompleted, StateFailed, StateCancelled, StateTimeout, StateDeadline,
-		StateOutOfMemory, StateNodeFail, StateBootFail, StatePreempted, StateRevoked:
+		StateOutOfMemory, StateNodeFail, StateBootFail, StatePreempted:
 		return true
 	}
 	return false

@@ -144,14 +144,14 @@ func TestHalfAnAnswerIsAnError(t *testing.T) {
 
 func TestUnknownStateHasNotEnded(t *testing.T) {
 	t.Parallel()
-	for _, s := range []State{"?", "", "POWERING_UP", "completed", StateStopped, StateSuspended, StateCompleting, StateRequeued, StateSpecialExit} {
+	for _, s := range []State{"?", "", "POWERING_UP", "completed", StateStopped, StateSuspended, StateCompleting, StateRequeued, StateSpecialExit, StateRevoked, StateRequeueFed} {
 		if s.Ended() {
 			t.Errorf("%q has ended", s)
 		}
 	}
 	for _, s := range []State{
 		StateCompleted, StateFailed, StateCancelled, StateTimeout, StateDeadline,
-		StateOutOfMemory, StateNodeFail, StateBootFail, StatePreempted, StateRevoked,
+		StateOutOfMemory, StateNodeFail, StateBootFail, StatePreempted,
 	} {
 		if !s.Ended() {
 			t.Errorf("%q has not ended", s)

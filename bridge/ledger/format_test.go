@@ -98,7 +98,9 @@ func TestLedgerOfTheVersionBeforeIsTakenOver(t *testing.T) {
 }
 
 // newSinceFormat1 reports whether a field of a row is younger than format 1.
-func newSinceFormat1(field string) bool { return strings.HasSuffix(field, ".Job.Submitted") }
+func newSinceFormat1(field string) bool {
+	return strings.HasSuffix(field, ".Job.Submitted") || strings.HasSuffix(field, ".RevokedSince")
+}
 
 func TestOlderVersionRefusesTheLedgerOfANewerOne(t *testing.T) {
 	t.Parallel()

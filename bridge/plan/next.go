@@ -58,10 +58,11 @@ type decision struct {
 // clampClock limits the damage when the clock is set. A time in the future was noted
 // before the clock was set back: it becomes now, and the pause is cut to the longest that the
 // phase has. After a restart, earlier times may be from another setting of the clock. So the disk
-// gets its whole time to settle again, and results are kept for a while longer.
+// gets its whole time to settle again, a revoked job its whole patience, and results are kept for a
+// while longer.
 func (d *decision) clampClock() {
 	r := &d.row
-	for _, t := range []*time.Time{&r.PhaseSince, &r.ReofferedAt, &r.SubmittedAt, &r.AbsentAsOf, &r.NoJobSince, &r.RecordsReadAt, &r.FailingSince, &r.FailureKindSince, &r.ImpossibleSince, &r.CancelledAt, &r.RecordsGoneSince} {
+	for _, t := range []*time.Time{&r.PhaseSince, &r.ReofferedAt, &r.SubmittedAt, &r.AbsentAsOf, &r.NoJobSince, &r.RecordsReadAt, &r.FailingSince, &r.FailureKindSince, &r.ImpossibleSince, &r.RevokedSince, &r.CancelledAt, &r.RecordsGoneSince} {
 		if t.After(d.now) {
 			*t = d.now
 		}
@@ -85,6 +86,7 @@ func (d *decision) clampClock() {
 		return
 	}
 	r.FailingSince, r.FailureKindSince = time.Time{}, time.Time{} // no bridge tried, so nothing failed
+	r.RevokedSince = time.Time{}
 	if r.InFlight() && !r.NoJobSince.IsZero() && r.RecordsReadAt.Before(r.NoJobSince.Add(d.policy.Settle)) {
 		r.NoJobSince = d.now
 	}

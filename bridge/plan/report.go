@@ -187,6 +187,8 @@ func (r Row) queuedStatus() string {
 			return fmt.Sprintf("%s waits (%s); Slurm expects to start it at %s.", where, r.Job.Reason, r.Job.Start.Format(time.DateTime))
 		}
 		return fmt.Sprintf("%s waits (%s).", where, r.Job.Reason)
+	case r.Job.State == sbatch.StateRevoked:
+		return where + " is on another cluster of the federation (REVOKED)."
 	case r.Job.State == sbatch.StatePending:
 		return where + " waits."
 	}

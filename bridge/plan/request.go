@@ -143,6 +143,6 @@ func (p Policy) SubmissionNames(r Row) []SubmissionName {
 // Shows reports whether the observed jobs are what the row already holds, so that it need not
 // be decided for them.
 func (r Row) Shows(jobs []sbatch.Job) bool {
-	return len(jobs) == 1 && jobs[0] == r.Job && r.ImpossibleSince.IsZero() &&
+	return len(jobs) == 1 && jobs[0] == r.Job && r.ImpossibleSince.IsZero() && r.Job.State != sbatch.StateRevoked &&
 		r.NoJobSince.IsZero() == !jobs[0].State.Ended() && (r.Phase == Queued || r.Phase == Running)
 }

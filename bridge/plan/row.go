@@ -155,6 +155,9 @@ type Attempt struct {
 	// ImpossibleSince is when Slurm first gave a reason for which the job can never start; zero
 	// while it gives none.
 	ImpossibleSince time.Time `json:"impossible_since,omitzero"`
+	// RevokedSince is when Slurm first showed the job REVOKED, in this life of the bridge; zero while
+	// it does not.
+	RevokedSince time.Time `json:"revoked_since,omitzero"`
 	// CancelledAt is when scancel last succeeded; zero before.
 	CancelledAt time.Time `json:"cancelled_at,omitzero"`
 	// Fenced is set when the attempt can never begin.

@@ -88,6 +88,7 @@ func (w *world) fields(r plan.Row) []field {
 		{"records-read", moment(r.RecordsReadAt)},
 		{"output-tail", quoted(r.OutputTail)},
 		{"impossible-since", moment(r.ImpossibleSince)},
+		{"revoked-since", moment(r.RevokedSince)},
 		{"begun", begunWords(r)},
 		{"exit", exitWords(r)},
 		{"status", statusWords(r)},

@@ -41,6 +41,8 @@ func (d *decision) fromSlurm() Verdict {
 			"Slurm job %s was cancelled outside CodaLab %s.", job.ID, ran)}
 	case sbatch.StatePreempted:
 		return platform("Slurm preempted job %s %s.", job.ID, ran)
+	case sbatch.StateRevoked:
+		return platform("Another cluster of the federation took Slurm job %s, and it ended %s, or that cluster does not see the shared disk.", job.ID, ran)
 	case sbatch.StateNodeFail, sbatch.StateBootFail:
 		return platform("The node of Slurm job %s failed %s (%s).", job.ID, ran, job.State)
 	}

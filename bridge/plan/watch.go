@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -89,8 +90,9 @@ func (d *decision) applySlurm() {
 		return
 	}
 	job, ok := d.jobOfAttempt(s.Jobs)
+	d.noteRevoked(ok && job.State == sbatch.StateRevoked)
 	switch {
-	case ok && !job.State.Ended():
+	case ok && !job.State.Ended() && !d.givenUpAsRevoked():
 		d.row.Job, d.row.NoJobSince = job, time.Time{}
 	case ok:
 		d.row.Job = job
@@ -98,6 +100,40 @@ func (d *decision) applySlurm() {
 	case s.Asked.After(d.row.SubmittedAt.Add(d.policy.SubmitGrace)):
 		d.noteEnded("a whole snapshot does not show the job any more")
 	}
+}
+
+// noteRevoked notes whether Slurm shows the attempt's job REVOKED: another cluster of the federation
+// has started it. The attempt's records tell of its start and its end, if that cluster sees the
+// shared disk; Slurm shows neither.
+func (d *decision) noteRevoked(revoked bool) {
+	switch {
+	case !revoked:
+		d.row.RevokedSince = time.Time{}
+	case d.row.RevokedSince.IsZero():
+		d.row.RevokedSince = d.now
+	}
+}
+
+const (
+	// revokedPatience is how long a revoked job may take to begin, or to end after a kill.
+	revokedPatience = 10 * time.Minute
+	// longestRevoked bounds the run of a revoked job without a time limit.
+	longestRevoked = 7 * 24 * time.Hour
+)
+
+// givenUpAsRevoked reports whether a job has been REVOKED for so long that it counts as ended.
+func (d *decision) givenUpAsRevoked() bool {
+	if d.row.RevokedSince.IsZero() {
+		return false
+	}
+	since, patience := d.row.RevokedSince, revokedPatience
+	if d.row.PhaseSince.After(since) {
+		since = d.row.PhaseSince
+	}
+	if d.row.Begun != nil && d.row.StopVerdict == nil {
+		patience += cmp.Or(d.queue.limit(d.row.Resources), longestRevoked) + d.queue.TimeGrace
+	}
+	return d.now.Sub(since) > patience
 }
 
 // noteEnded notes that Slurm has no live job for the attempt, and wants the records and the
@@ -136,7 +172,7 @@ func (d *decision) jobOfAttempt(jobs []sbatch.Job) (sbatch.Job, bool) {
 // database. It waits at most RecordAge for an end that the database missed: the database may show
 // such a job as running without end.
 func (d *decision) slurmStateKnown() bool {
-	if d.row.Job.State.Ended() || !d.policy.Accounting {
+	if d.row.Job.State.Ended() || !d.policy.Accounting || d.givenUpAsRevoked() {
 		return true
 	}
 	a := d.news.Accounting

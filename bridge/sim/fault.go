@@ -79,6 +79,8 @@ const (
 	DiskLow // it is below its low water for minutes
 	// The server once more.
 	CheckInTooLarge // the server refuses a check-in of more than one or two runs
+	// Jobs once more.
+	JobRevoked // a cluster of the federation takes a job: Slurm shows only that it is revoked
 	kinds
 )
 
@@ -94,6 +96,7 @@ var kindNames = [kinds]string{ //nolint:gochecknoglobals // the names of constan
 	"crash", "crash-saving", "clock-set", "twin", "ledger-old",
 	"disk-low",
 	"check-in-too-large",
+	"job-revoked",
 }
 
 // Kinds lists the kinds of faults.

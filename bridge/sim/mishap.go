@@ -91,6 +91,7 @@ func (w *world) slurmForgets() {
 		}
 	}
 	w.slurm.foreign = nil
+	clear(w.slurm.revoked)
 	w.slurm.Lose(w.wall())
 	clear(w.slurm.attempts)
 	for _, wk := range w.slurm.workers {

@@ -43,6 +43,44 @@ type slurm struct {
 	hidden  map[sbatch.JobID]bool // from squeue
 	// attempts are those of the bridge's jobs.
 	attempts map[sbatch.JobID]*attempt
+	revoked  map[sbatch.JobID]*revocation
+}
+
+// revocation is a job that another cluster of the federation starts, which sees the same disk. This
+// one's squeue and sacct show neither that the job runs nor how it ends.
+type revocation struct {
+	// forgotten is set if the other cluster never says that the job has ended.
+	forgotten bool
+	// shown is the job as squeue shows it since it began; nil before.
+	shown *sbatch.Job
+}
+
+// see returns what squeue or sacct shows of a job.
+func (r *revocation) see(j sbatch.Job) sbatch.Job {
+	if r == nil || j.State == sbatch.StatePending {
+		return j
+	}
+	j.State, j.Reason, j.Nodes = sbatch.StateRevoked, "None", ""
+	r.shown = &j
+	return j
+}
+
+// seeAll does so for all jobs of an answer.
+func (s *slurm) seeAll(jobs []sbatch.Job) {
+	for i, j := range jobs {
+		jobs[i] = s.revoked[j.ID].see(j)
+	}
+}
+
+// neverEnding returns the revoked jobs that squeue shows after their records are purged.
+func (s *slurm) neverEnding(jobs []sbatch.Job) []sbatch.Job {
+	for id, r := range s.revoked {
+		if r.forgotten && r.shown != nil && !slices.ContainsFunc(jobs, func(j sbatch.Job) bool { return j.ID == id }) {
+			jobs = append(jobs, *r.shown)
+		}
+	}
+	slices.SortFunc(jobs, func(a, b sbatch.Job) int { return cmp.Compare(a.ID, b.ID) })
+	return jobs
 }
 
 // settle has the nodes carry out the controller's orders, and schedules the next time.
@@ -240,6 +278,10 @@ type listing struct {
 // list is squeue's answer now.
 func (s *slurm) list() *listing {
 	snapshot, err := s.Observe(s.w.wall(), researcher)
+	s.seeAll(snapshot.Jobs)
+	if err == nil {
+		snapshot.Jobs = s.neverEnding(snapshot.Jobs)
+	}
 	snapshot.Jobs = slices.DeleteFunc(snapshot.Jobs, func(j sbatch.Job) bool { return s.hidden[j.ID] })
 	s.settle()
 	return &listing{snapshot, err}
@@ -251,7 +293,9 @@ func (c commands) QueryAccounting(_ context.Context, since time.Time, which sbat
 	if c.dead || w.fault(AccountingFails) {
 		return nil, errTimeout
 	}
-	return w.slurm.QueryAccounting(w.wall(), researcher, since, which)
+	jobs, err := w.slurm.QueryAccounting(w.wall(), researcher, since, which)
+	w.slurm.seeAll(jobs)
+	return jobs, err
 }
 
 // Cancel runs scancel.
@@ -298,6 +342,12 @@ func (s *slurm) made(id sbatch.JobID) {
 	if w.accountsTell() && w.fault(JobHidden) {
 		s.hidden[id] = true
 		w.at(w.dice.faultDuration(JobHidden, time.Second, 3*time.Minute), func() { delete(s.hidden, id) })
+	}
+	if w.fault(JobRevoked) {
+		s.revoked[id] = &revocation{forgotten: w.dice.coin(JobRevoked)}
+		if a := s.attempts[id]; a != nil {
+			a.notePlatformCause("another cluster took its job")
+		}
 	}
 	if w.fault(BootFails) {
 		if a := s.attempts[id]; a != nil {

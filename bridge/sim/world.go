@@ -134,7 +134,7 @@ func newWorld(ctx context.Context, seed uint64, o Options) *world {
 	for _, name := range slices.Sorted(maps.Keys(w.policy.Queues)) {
 		w.queues = append(w.queues, w.policy.Queues[name])
 	}
-	w.slurm = slurm{w: w, Controller: slurmtest.New(slurmSite), hidden: map[sbatch.JobID]bool{}, attempts: map[sbatch.JobID]*attempt{}}
+	w.slurm = slurm{w: w, Controller: slurmtest.New(slurmSite), hidden: map[sbatch.JobID]bool{}, attempts: map[sbatch.JobID]*attempt{}, revoked: map[sbatch.JobID]*revocation{}}
 	w.server = server{w: w, repeats: w.dice.happen[ServerRepeats], stock: map[string]*stock{}}
 	for _, q := range w.queues {
 		w.server.stock[q.Name] = &stock{}
