@@ -1,0 +1,103 @@
+package sbatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Settings are those of slurm.conf that a caller has to know (slurm.conf(5)).
+type Settings struct {
+	Cluster string `json:"cluster"`
+	// Accounting is set if there is an accounting database (AccountingStorageType).
+	Accounting bool `json:"accounting"`
+	// MinJobAge is how long the controller shows an ended job; 0 for as long as it runs.
+	MinJobAge time.Duration `json:"min_job_age"`
+	// KillWait is the time between TERM and KILL.
+	KillWait time.Duration `json:"kill_wait"`
+	// RateLimit is the bound on each user's requests; zero for none.
+	RateLimit RateLimit `json:"rate_limit,omitzero"`
+}
+
+// RateLimit is a controller's bound on the requests of one user (slurm.conf(5):
+// SlurmctldParameters, rl_enable): a bucket of Burst tokens, which gets PerSecond new ones. The
+// command of a request for which there is none sleeps, and asks again, for as long as it takes.
+type RateLimit struct {
+	PerSecond float64 `json:"per_second"`
+	Burst     int     `json:"burst"`
+}
+
+// Settings asks the controller for its settings, which costs it one request.
+func (c *Client) Settings(ctx context.Context) (Settings, error) {
+	const op = "ask for Slurm's settings"
+	out, err := c.query(ctx, op, "scontrol", "show", "config")
+	if err != nil {
+		return Settings{}, err
+	}
+	s, err := parseSettings(out)
+	if err != nil {
+		return Settings{}, &Error{Op: op, Message: err.Error(), Err: err}
+	}
+	return s, nil
+}
+
+// parseSettings reads the answer of scontrol show config.
+func parseSettings(out string) (Settings, error) {
+	values := map[string]string{}
+	for line := range strings.Lines(out) {
+		if name, value, ok := strings.Cut(line, "="); ok {
+			values[strings.TrimSpace(name)] = strings.TrimSpace(value)
+		}
+	}
+	var s Settings
+	var errAge, errWait, errRate error
+	s.Cluster = values["ClusterName"]
+	s.MinJobAge, errAge = parseSeconds(values, "MinJobAge")
+	s.KillWait, errWait = parseSeconds(values, "KillWait")
+	s.RateLimit, errRate = parseRateLimit(values["SlurmctldParameters"])
+	storage, ok := values["AccountingStorageType"]
+	if !ok {
+		return Settings{}, errors.New("AccountingStorageType is missing in the answer")
+	}
+	s.Accounting = storage != "(null)" && storage != "" && storage != "accounting_storage/none"
+	return s, errors.Join(errAge, errWait, errRate)
+}
+
+// parseSeconds reads a setting such as "300 sec".
+func parseSeconds(values map[string]string, name string) (time.Duration, error) {
+	number, unit, _ := strings.Cut(values[name], " ")
+	n, err := strconv.ParseUint(number, 10, 31)
+	if err != nil || unit != "sec" {
+		return 0, fmt.Errorf("cannot read %s %q", name, shorten(values[name]))
+	}
+	return time.Duration(n) * time.Second, nil //nolint:gosec // 31 bits
+}
+
+// parseRateLimit reads SlurmctldParameters (Slurm src/slurmctld/rate_limit.c: rate_limit_init).
+func parseRateLimit(parameters string) (RateLimit, error) {
+	values, enabled := map[string]uint64{"rl_bucket_size": 30, "rl_refill_rate": 2, "rl_refill_period": 1}, false
+	for parameter := range strings.SplitSeq(parameters, ",") {
+		name, value, _ := strings.Cut(strings.ToLower(parameter), "=")
+		if name == "rl_enable" {
+			enabled = true
+		}
+		if _, known := values[name]; !known {
+			continue
+		}
+		n, err := strconv.ParseUint(value, 10, 31)
+		if err != nil || n == 0 {
+			return RateLimit{}, fmt.Errorf("cannot read SlurmctldParameters: %q", shorten(parameter))
+		}
+		values[name] = n
+	}
+	if !enabled {
+		return RateLimit{}, nil
+	}
+	return RateLimit{
+		PerSecond: float64(values["rl_refill_rate"]) / float64(values["rl_refill_period"]),
+		Burst:     int(values["rl_bucket_size"]), //nolint:gosec // 31 bits
+	}, nil
+}
