@@ -19,6 +19,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
+	"github.com/cl-slurm/cl-slurm/internal/turns"
 	"github.com/cl-slurm/cl-slurm/spool"
 	"github.com/cl-slurm/cl-slurm/staging/sitepath"
 	"github.com/cl-slurm/cl-slurm/staging/transfer"
@@ -109,11 +110,11 @@ func (f *Files) findSIF(ctx context.Context, owner, path string, item *transfer.
 		return sifFile{}, none
 	}
 	key := strings.Join(append(slices.Clone(roots), path), "\x00")
-	t, leave := f.transfers.Join(key, owner)
+	t, leave := f.transfers.Join(key, turns.Party{Owner: owner})
 	defer leave()
 	item.Follow(t)
 	return f.reads.Do(ctx, key, t.Done, func() (sifFile, error) {
-		t, leave := f.transfers.Join(key, "") // the call lasts longer than its callers may
+		t, leave := f.transfers.Join(key, turns.Party{}) // the call lasts longer than its callers may
 		defer leave()
 		return f.read(path, roots, t)
 	})

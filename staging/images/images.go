@@ -40,7 +40,7 @@ type Images struct {
 	// Offline has no registry asked: bundles can have the kept images only.
 	Offline bool
 	// AtOnce is how many images are brought in at a time, at least 1. Each keeps a few of a
-	// login node's processors busy.
+	// login node's processors busy. Owners take turns (package turns).
 	AtOnce int
 	// LowWater is how much of a disk of this size has to stay free; nil for none.
 	LowWater func(total int64) int64
@@ -154,7 +154,7 @@ func (im *Images) resolve(ctx context.Context, owner string, ref source.Referenc
 	} else {
 		from.Closed = func(f *os.File) bool { return !im.Cache.MayShare(f) }
 	}
-	img, err := im.resolver.resolve(ctx, question{ref.Name(), from.Architecture, login}, ref, from)
+	img, err := im.resolver.resolve(ctx, owner, question{ref.Name(), from.Architecture, login}, ref, from)
 	item.Asks("")
 	if err != nil {
 		return found{}, err

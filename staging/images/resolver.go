@@ -7,10 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/internal/sharedcall"
+	"github.com/cl-slurm/cl-slurm/internal/turns"
 )
 
 // resolver asks registries what references stand for. Registries count questions, so
@@ -20,7 +19,7 @@ type resolver struct {
 	remember time.Duration
 	now      func() time.Time
 
-	asking *semaphore.Weighted
+	asking *turns.Turns
 	calls  sharedcall.Group[answer]
 
 	mu    sync.Mutex
@@ -28,7 +27,7 @@ type resolver struct {
 }
 
 func newResolver(remember time.Duration, now func() time.Time) *resolver {
-	return &resolver{remember: remember, now: now, asking: semaphore.NewWeighted(resolvesAtOnce), known: map[question]answer{}}
+	return &resolver{remember: remember, now: now, asking: turns.New(resolvesAtOnce), known: map[question]answer{}}
 }
 
 // question is what a registry is asked.
@@ -48,7 +47,7 @@ type answer struct {
 
 const (
 	// resolvesAtOnce is how many references are resolved at a time.
-	resolvesAtOnce = 8
+	resolvesAtOnce = 16
 	// failedFor is how long a failure counts as the answer, so that a thousand bundles ask
 	// the registry once.
 	failedFor = 5 * time.Second
@@ -60,12 +59,13 @@ const (
 )
 
 // resolve returns what a reference stands for in a source that shows the credentials of the
-// question.
-func (r *resolver) resolve(ctx context.Context, q question, ref source.Reference, from source.Source) (source.Image, error) {
+// question. Owners take turns, and each asks for itself: a call that one shared with another
+// would wait for the turn of the other.
+func (r *resolver) resolve(ctx context.Context, owner string, q question, ref source.Reference, from source.Source) (source.Image, error) {
 	a, fresh := r.recall(q)
 	if !fresh {
 		var err error
-		a, err = r.calls.Do(ctx, fmt.Sprintf("%q", q), func(ctx context.Context) (answer, error) { return r.query(ctx, q, ref, from) })
+		a, err = r.calls.Do(ctx, fmt.Sprintf("%q %q", owner, q), func(ctx context.Context) (answer, error) { return r.query(ctx, owner, q, ref, from) })
 		if err != nil {
 			return source.Image{}, err
 		}
@@ -108,11 +108,12 @@ func (q question) anyLogin() question { return question{name: q.name, architectu
 
 // query asks the source; if there was an answer before, whether it still holds. It fails
 // only if ctx ends, and then nobody waits for the answer.
-func (r *resolver) query(ctx context.Context, q question, ref source.Reference, from source.Source) (answer, error) {
-	if err := r.asking.Acquire(ctx, 1); err != nil {
+func (r *resolver) query(ctx context.Context, owner string, q question, ref source.Reference, from source.Source) (answer, error) {
+	leave, err := r.asking.Take(ctx, turns.Party{Owner: owner})
+	if err != nil {
 		return answer{}, err
 	}
-	defer r.asking.Release(1)
+	defer leave()
 	before, fresh := r.recall(q)
 	if fresh { // another call has just ended
 		return before, nil

@@ -8,11 +8,10 @@ import (
 	"strings"
 	"sync"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
+	"github.com/cl-slurm/cl-slurm/internal/turns"
 	"github.com/cl-slurm/cl-slurm/spool"
 	"github.com/cl-slurm/cl-slurm/staging/fetch"
 	"github.com/cl-slurm/cl-slurm/staging/results"
@@ -35,7 +34,7 @@ type Dependencies struct {
 	// maxReserve only.
 	LowWater func(total int64) int64
 	// AtOnce is how many downloads there are at a time, whatever the number of bundles; at
-	// least 1.
+	// least 1. Owners take turns (package turns).
 	AtOnce int
 	// Pace bounds the downloads; nil does not.
 	Pace *transfer.Pace
@@ -49,7 +48,7 @@ type Dependencies struct {
 
 	once      sync.Once
 	transfers *transfer.Registry
-	asking    *semaphore.Weighted
+	asking    *turns.Turns
 	listings  listings
 }
 
@@ -59,7 +58,7 @@ const questionsAtOnce = 16
 func (d *Dependencies) begin() {
 	d.once.Do(func() {
 		d.transfers = transfer.NewRegistry(d.AtOnce)
-		d.asking = semaphore.NewWeighted(questionsAtOnce)
+		d.asking = turns.New(questionsAtOnce)
 	})
 }
 
@@ -86,11 +85,12 @@ func (d *Dependencies) Stage(ctx context.Context, run codalab.RunBundle, dep cod
 		return found, err
 	}
 	if d.Links != nil {
-		if err := d.asking.Acquire(ctx, 1); err != nil {
+		leave, err := d.asking.Take(ctx, turns.Party{Owner: run.OwnerID})
+		if err != nil {
 			return spool.Dependency{}, err
 		}
 		found, ok, err := d.Links.findDependency(ctx, run.OwnerID, dep.Dependency)
-		d.asking.Release(1)
+		leave()
 		if ok || err != nil {
 			return found, err
 		}

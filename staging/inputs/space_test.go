@@ -14,6 +14,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
+	"github.com/cl-slurm/cl-slurm/internal/turns"
 )
 
 // bundleServer has one bundle.
@@ -63,7 +64,7 @@ func TestSiteBoundsADependency(t *testing.T) {
 			t.Parallel()
 			d := Dependencies{Contents: test.server, Limits: limits, AtOnce: 1}
 			d.begin()
-			tr, leave := d.transfers.Join("", run1)
+			tr, leave := d.transfers.Join("", turns.Party{Bundle: run1})
 			defer leave()
 			err := d.download(t.Context(), codalab.Target{}, tr, filepath.Join(t.TempDir(), "tmp"))
 			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/turns"
 )
 
 // Stage is what is being done to a transfer.
@@ -59,9 +60,9 @@ type Transfer struct {
 	done, total int64
 	samples     []sample
 
-	registry      *Registry      // guards the rest
-	bundles       map[string]int // those that wait for it, and how often each
-	turns, queued int            // turns that it has, and waits for
+	registry *Registry              // guards the rest
+	bundles  map[turns.Party]int    // those that wait for it, and how often each
+	tickets  map[*turns.Ticket]bool // the turns that it has, and waits for
 }
 
 type sample struct {
@@ -126,11 +127,11 @@ func (t *Transfer) stageOfTurns() (p Progress) {
 	}
 	t.registry.mu.Lock()
 	defer t.registry.mu.Unlock()
-	switch {
-	case t.turns > 0:
-		p.Stage = Pulling
-	case t.queued > 0:
-		p.Stage, p.Ahead = Queued, t.registry.taken
+	for k := range t.tickets {
+		if k.Granted() {
+			return Progress{Stage: Pulling}
+		}
+		p.Stage, p.Ahead = Queued, t.registry.turns.Taken()
 	}
 	return p
 }

@@ -10,12 +10,14 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/cl-slurm/cl-slurm/internal/turns"
 )
 
 func TestLargeBundleDoesNotHoldOthersUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r := NewRegistry(4)
+		r := NewRegistry(8)
 		var all sync.WaitGroup
 		var mu sync.Mutex
 		ended := map[string]time.Duration{}
@@ -23,7 +25,7 @@ func TestLargeBundleDoesNotHoldOthersUp(t *testing.T) {
 		began := time.Now()
 		get := func(bundle string, i int) {
 			all.Go(func() {
-				d, leave := r.Join(fmt.Sprint(i), bundle)
+				d, leave := r.Join(fmt.Sprint(i), turns.Party{Owner: "ann", Bundle: bundle})
 				defer leave()
 				err := d.InTurn(t.Context(), func() error {
 					mu.Lock()
@@ -49,7 +51,7 @@ func TestLargeBundleDoesNotHoldOthersUp(t *testing.T) {
 		for i := range 3 {
 			get(fmt.Sprint("small ", i), 100+i)
 		}
-		_, leave := r.Join("99", "last") // also wanted by the large one, last in the queue
+		_, leave := r.Join("99", turns.Party{Owner: "ann", Bundle: "last"}) // also wanted by the large one, last in the queue
 		synctest.Wait()
 		all.Wait()
 		leave()
@@ -58,8 +60,8 @@ func TestLargeBundleDoesNotHoldOthersUp(t *testing.T) {
 				t.Errorf("small bundle %d waited %v", i, took)
 			}
 		}
-		if most != 4 || ended["large"] != 26*time.Minute || r.taken != 0 || len(r.transfers) != 0 {
-			t.Errorf("%d at a time, all after %v, %d turns taken, %d transfers known", most, ended["large"], r.taken, len(r.transfers))
+		if most != 4 || ended["large"] != 26*time.Minute || r.turns.Taken() != 0 || len(r.transfers) != 0 {
+			t.Errorf("%d at a time, all after %v, %d turns taken, %d transfers known", most, ended["large"], r.turns.Taken(), len(r.transfers))
 		}
 	})
 }
@@ -72,12 +74,12 @@ func TestWaiterThatLeavesTakesNoTurn(t *testing.T) {
 		release := make(chan struct{})
 		var all sync.WaitGroup
 		all.Go(func() {
-			first, leave := r.Join("1", "a")
+			first, leave := r.Join("1", turns.Party{Owner: "a"})
 			defer leave()
 			_ = first.InTurn(t.Context(), func() error { <-release; return nil })
 		})
 		synctest.Wait()
-		waiting, _ := r.Join("2", "b")
+		waiting, _ := r.Join("2", turns.Party{Owner: "b"})
 		all.Go(func() {
 			if err := waiting.InTurn(ctx, func() error { t.Error("it had a turn"); return nil }); !errors.Is(err, context.Canceled) {
 				t.Error(err)
@@ -91,8 +93,8 @@ func TestWaiterThatLeavesTakesNoTurn(t *testing.T) {
 		synctest.Wait()
 		close(release)
 		all.Wait()
-		if r.taken != 0 || len(r.queue) != 0 || waiting.queued != 0 || waiting.turns != 0 {
-			t.Errorf("left behind: %+v", r)
+		if r.turns.Taken() != 0 || len(waiting.tickets) != 0 {
+			t.Errorf("left behind: %d turns, %d tickets", r.turns.Taken(), len(waiting.tickets))
 		}
 	})
 }
