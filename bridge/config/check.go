@@ -132,6 +132,8 @@ func (s Staging) check() error {
 	switch {
 	case s.MaxDependency.set && s.MaxDependency.Bytes == 0:
 		return errors.New("staging.max_dependency is 0: leave it out to be bounded by the disk alone")
+	case s.MaxResults.set && s.MaxResults.Bytes == 0:
+		return errors.New("staging.max_results is 0: leave it out to be bounded by the disk alone, or set results = \"keep\" for a queue")
 	case s.MaxFiles < 0:
 		return errors.New("staging.max_files is negative")
 	case s.Downloads < 0:

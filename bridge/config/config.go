@@ -114,9 +114,10 @@ type Cache struct {
 	Group      bool            `toml:"group"`
 }
 
-// Staging bounds the downloads of dependencies.
+// Staging bounds the downloads of dependencies and the uploads of results.
 type Staging struct {
 	MaxDependency Size `toml:"max_dependency"`
+	MaxResults    Size `toml:"max_results"`
 	MaxFiles      int  `toml:"max_files"`
 	Bandwidth     Size `toml:"bandwidth"`
 	Downloads     int  `toml:"downloads"`

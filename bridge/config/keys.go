@@ -116,7 +116,7 @@ func imageKeys() []Key {
 		{Name: "image.registry.HOST.mirrors", Type: List, Otherwise: none, Meaning: "Mirrors of a registry. The bridge asks them first."},
 		{Name: "image.registry.HOST.plain_http", Type: Flag, Otherwise: "only on loopback", Meaning: "Whether the bridge may speak plain HTTP to the registry."},
 		{Name: "image.certs", Type: List, Otherwise: "`/etc/containers/certs.d`, `/etc/docker/certs.d`", Meaning: "Directories with certificates of registries, laid out as Docker's `/etc/docker/certs.d`."},
-		{Name: "image.conversions", Type: Count, Default: "2", Meaning: "How many images the bridge brings in at a time."},
+		{Name: "image.conversions", Type: Count, Default: "3", Meaning: "How many images the bridge brings in at a time; for one owner at most half of them, rounded up ([Whose turn it is](operators.md#whose-turn-it-is))."},
 		{Name: "image.temp_dir", Type: Text, Otherwise: "the cache", Meaning: "Where layers lie on this host while an image is converted; not in your home directory."},
 		{Name: "image.queue", Type: Text, Otherwise: "images are converted on this host", Meaning: "The queue in whose jobs images are [converted](operators.md#where-images-are-converted)."},
 		{Name: "image.time", Type: Time, Otherwise: "`" + codalab.SpellDuration(DefaultImageTime) + "`", Meaning: "The time of a job that converts an image; `1m` or more."},
@@ -146,7 +146,8 @@ func diskKeys() []Key {
 		{Name: "staging.max_dependency", Type: Bytes, Otherwise: "bounded by the disk", Meaning: "How much one dependency may hold, unpacked. In any case it has to leave free `low_water` of the shared disk, and at least 1 GiB (a twentieth of a small disk)."},
 		{Name: "staging.max_files", Type: Count, Default: "10000000", Meaning: "How many files, directories and links one dependency may hold."},
 		{Name: "staging.bandwidth", Type: Bytes, Otherwise: noBound, Meaning: "Bytes a second of all downloads of the bridge together, such as `\"200m\"`; `64k` or more."},
-		{Name: "staging.downloads", Type: Count, Default: "4", Meaning: "How many dependencies the bridge downloads at a time."},
+		{Name: "staging.downloads", Type: Count, Default: "8", Meaning: "How many dependencies the bridge downloads at a time; for one owner at most half of them, rounded up ([Whose turn it is](operators.md#whose-turn-it-is))."},
+		{Name: "staging.max_results", Type: Bytes, Otherwise: "the size of the disk of `shared`", Meaning: "How much one bundle's results may hold where they are uploaded. Holes in files count as if they were full. Larger results are not sent, and the bundle fails."},
 	}
 }
 

@@ -84,7 +84,7 @@ func serve(ctx context.Context, p program.Process, c config.Config, t tracing, l
 		Spool:         spool.Disk{Layout: layout},
 		Gauge:         spool.Disk{Layout: layout},
 		Stager:        stage,
-		Collector:     &results.Collector{Contents: cl, Store: serverStore(c), Layout: layout, Now: now},
+		Collector:     &results.Collector{Contents: cl, Store: serverStore(c), Layout: layout, MaxBytes: c.Staging.MaxResults.Bytes, Now: now},
 		Log:           log,
 		Now:           now,
 		ObserveEvery:  watched.Interval,

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/internal/diskspace"
 	"github.com/cl-slurm/cl-slurm/internal/filetree"
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 	"github.com/cl-slurm/cl-slurm/spool"
@@ -31,6 +33,9 @@ type Collector struct {
 	Store *Store
 	// Layout is the shared directory, in which the run directories lie.
 	Layout spool.Layout
+	// MaxBytes is how much one upload may hold; 0 for what the disk holds that it lies on. A file
+	// counts with its whole size, holes too: an upload reads and sends the holes.
+	MaxBytes int64
 	// Now is the clock.
 	Now func() time.Time
 }
@@ -140,8 +145,15 @@ func (c *Collector) upload(ctx context.Context, run codalab.RunBundle, root *os.
 	x := exclusionOf(run)
 	excludes := func(below string, d fs.DirEntry) bool { return x.excludes(root, below, d) }
 	u := &upload{}
+	most, err := c.mostBytes(root)
+	if err != nil {
+		return "", failed(err, true)
+	}
 	visit := func(below string, info fs.FileInfo) error {
-		u.total.add(info)
+		if u.total.add(info); u.total.bytes > most {
+			return fmt.Errorf("%w: with %s they have more than %s, the most that this bridge uploads; holes in files count as if they were full",
+				tarstream.ErrTooLarge, quoted(below), codalab.FormatSize(most))
+		}
 		return tarstream.CheckPath(below)
 	}
 	if err := (walker{root, excludes, visit}).walk(ctx, "."); err != nil {
@@ -153,6 +165,18 @@ func (c *Collector) upload(ctx context.Context, run codalab.RunBundle, root *os.
 	return u.total.String(), transfer.Tell(every, every, progress, func(now time.Time) string { return sentence(u.progress(now)) }, func() error {
 		return c.send(ctx, run.UUID, root, u, excludes)
 	})
+}
+
+// mostBytes is how much an upload of what is in root may hold.
+func (c *Collector) mostBytes(root *os.Root) (int64, error) {
+	if c.MaxBytes > 0 {
+		return c.MaxBytes, nil
+	}
+	disk, err := diskspace.Of(root.Name())
+	if err != nil || disk.Total <= 0 { // some network file systems count nothing
+		return math.MaxInt64, err
+	}
+	return disk.Total, nil
 }
 
 func (c *Collector) send(ctx context.Context, bundle string, root *os.Root, u *upload, excludes func(string, fs.DirEntry) bool) error {

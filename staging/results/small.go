@@ -1,0 +1,90 @@
+package results
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"path"
+	"syscall"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+// Results with no more than this are small: they are delivered in seconds.
+const (
+	smallBytes   = 64 << 20
+	smallEntries = 1000
+)
+
+// Small reports whether the results in a run directory are small. It looks at smallEntries entries at
+// most, and reads no file. A file counts with its whole size, holes too, because an upload reads the
+// holes. Kept results are small if they are few, as only their listing is sent. Results that cannot be
+// measured are not small.
+func (c *Collector) Small(run codalab.RunBundle, dir string, how spool.Results) bool {
+	most := int64(smallBytes)
+	root, err := openClosed(dir)
+	if errors.Is(err, fs.ErrNotExist) && c.Layout != "" {
+		how = spool.ResultsKeep // as collect does
+		root, err = openClosed(c.Layout.KeptDir(run.UUID))
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return true // which is soon said
+	}
+	if err != nil {
+		return false
+	}
+	defer func() { _ = root.Close() }() // only read
+	if how == spool.ResultsKeep {
+		most = math.MaxInt64
+	}
+	return measure(root, exclusionOf(run), most)
+}
+
+// measure reports whether what is in root, apart from what is excluded, has no more than most bytes
+// and smallEntries entries.
+func measure(root *os.Root, x exclusion, most int64) bool {
+	var sum tally
+	left := smallEntries
+	for dirs := []string{"."}; len(dirs) > 0; {
+		dir := dirs[len(dirs)-1]
+		dirs = dirs[:len(dirs)-1]
+		entries, err := firstEntries(root, dir, left+1)
+		if err != nil || len(entries) > left {
+			return false
+		}
+		left -= len(entries)
+		for _, d := range entries {
+			below := path.Join(dir, d.Name())
+			if x.excludes(root, below, d) {
+				continue
+			}
+			if d.IsDir() {
+				dirs = append(dirs, below)
+			}
+			info, err := d.Info()
+			if err == nil {
+				sum.add(info)
+			}
+			if err != nil && !errors.Is(err, fs.ErrNotExist) || sum.bytes > most {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// firstEntries lists a directory, up to that many entries.
+func firstEntries(root *os.Root, dir string, most int) ([]fs.DirEntry, error) {
+	d, err := root.OpenFile(dir, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := d.ReadDir(most)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return entries, errors.Join(err, d.Close())
+}
