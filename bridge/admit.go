@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -99,14 +100,20 @@ func irrevocable(k plan.Kind) bool {
 	return false
 }
 
-// What a controller bears of one kind of request, submissions or cancellations: two a second
-// in the long run, and twenty at once after a pause.
-const (
-	requestsPerSecond = 2
-	requestBurst      = 20
-)
+// Pace is what a controller bears of one kind of request, submissions or cancellations: so many a
+// second in the long run, and so many at once after a pause.
+type Pace struct {
+	PerSecond float64
+	Burst     int
+}
 
-func newPacer() *rate.Limiter { return rate.NewLimiter(requestsPerSecond, requestBurst) }
+// DefaultPace is what any controller bears.
+func DefaultPace() Pace { return Pace{PerSecond: 2, Burst: 20} }
+
+func (p Pace) limiter() *rate.Limiter {
+	p = cmp.Or(p, DefaultPace())
+	return rate.NewLimiter(rate.Limit(p.PerSecond), p.Burst)
+}
 
 // budget is how many requests may be made now.
 func budget(pace *rate.Limiter, now time.Time) int { return int(pace.TokensAt(now)) }
@@ -114,5 +121,5 @@ func budget(pace *rate.Limiter, now time.Time) int { return int(pace.TokensAt(no
 // refill is how long it takes until a pacer without budget allows another request.
 func refill(pace *rate.Limiter, now time.Time) time.Duration {
 	missing := max(1-pace.TokensAt(now), 0.05)
-	return time.Duration(missing / requestsPerSecond * float64(time.Second))
+	return time.Duration(missing / float64(pace.Limit()) * float64(time.Second))
 }

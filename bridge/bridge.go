@@ -50,11 +50,17 @@ type Bridge struct {
 	// readings of the doorbell, and ReadEvery between two readings of one running row's status.
 	ObserveEvery, DoorbellEvery, ReadEvery time.Duration
 
+	// AtOnce is how many effects of a kind run at once; nil for the function AtOnce. Pace is how
+	// often Slurm gets a request of a kind; the zero Pace is DefaultPace.
+	AtOnce func(plan.Kind) int
+	Pace   Pace
+
 	// Only Step uses these.
 	rows       rows
 	submits    *rate.Limiter
 	cancels    *rate.Limiter
 	generation int64           // the last number given to a submission
+	turns      plan.Turns      // of submissions
 	observed   bool            // Slurm has been seen as a whole since the start
 	held       []plan.Effect   // effects that wait for that, or for the pace
 	found      plan.OrphanJobs // orphan jobs
@@ -64,6 +70,7 @@ type Bridge struct {
 	beat   heartbeat
 	inbox  inbox
 	active activeEffects
+	places places
 	view   view
 }
 

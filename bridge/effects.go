@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sync/semaphore"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -91,31 +90,10 @@ type runner struct {
 	ctx    context.Context //nolint:containedctx // the life of Run, in which effects are started one by one
 	bridge *Bridge
 	group  *errgroup.Group
-	limits map[plan.Kind]*semaphore.Weighted
 }
 
 func newRunner(ctx context.Context, b *Bridge, g *errgroup.Group) *runner {
-	r := &runner{ctx: ctx, bridge: b, group: g, limits: map[plan.Kind]*semaphore.Weighted{}}
-	for _, k := range plan.Kinds() {
-		r.limits[k] = semaphore.NewWeighted(AtOnce(k))
-	}
-	return r
-}
-
-// AtOnce is how many effects of a kind run at once. Slurm gets one request of a kind at a time.
-// Bundles that are being staged mostly wait for downloads, which package staging limits.
-// Waiting bundles must not block ready ones, so the limit of Stage only bounds memory.
-func AtOnce(k plan.Kind) int64 {
-	switch k {
-	case plan.Submit, plan.Cancel, plan.QueryAccounting:
-		return 1
-	case plan.Stage:
-		return 2048
-	case plan.Collect:
-		return 4
-	case plan.Claim, plan.Prepare, plan.ReadRecords, plan.Fence, plan.Confirm, plan.Release, plan.Forget:
-	}
-	return 8
+	return &runner{ctx: ctx, bridge: b, group: g}
 }
 
 // start does an effect in the background.
@@ -124,15 +102,35 @@ func (r *runner) start(e plan.Effect) {
 	r.bridge.active.cancelBy(e, cancel)
 	r.group.Go(func() error {
 		defer cancel()
-		if r.limits[e.Kind].Acquire(ctx, 1) != nil {
+		entered := make(chan struct{})
+		leave := r.bridge.Enter(ctx, e, func() { close(entered) })
+		defer leave()
+		r.await(ctx, e, entered)
+		if ctx.Err() != nil {
 			r.bridge.ended(e, nothing)
 			return nil
 		}
 		tell := r.bridge.Do(ctx, e)
-		r.limits[e.Kind].Release(1)
+		leave()
 		tell()
 		return nil
 	})
+}
+
+// await waits until an effect has its place or ctx ends. It tells the row if that takes a while.
+func (r *runner) await(ctx context.Context, e plan.Effect, entered <-chan struct{}) {
+	select {
+	case <-entered:
+		return
+	default:
+	}
+	if sentence := waits(e.Kind); sentence != "" {
+		r.bridge.inbox.put(e.Row.Bundle, func(n *plan.News) { n.Progress = sentence })
+	}
+	select {
+	case <-entered:
+	case <-ctx.Done():
+	}
 }
 
 // full reports whether an error says that a disk or a quota has no room, with the error number.

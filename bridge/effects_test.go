@@ -34,6 +34,7 @@ func startedRunner(t *testing.T, b *Bridge) (r *runner, wait func()) {
 	b.Log, b.Now = slog.New(slog.DiscardHandler), time.Now
 	b.inbox.init()
 	b.view.init()
+	b.places = newPlaces(b.AtOnce)
 	return newRunner(ctx, b, g), func() {
 		cancel()
 		_ = g.Wait()
@@ -103,6 +104,8 @@ type hangingCollector struct {
 
 	began, ended int
 }
+
+func (*hangingCollector) Small(codalab.RunBundle, string, spool.Results) bool { return true }
 
 func (c *hangingCollector) Collect(ctx context.Context, _ codalab.RunBundle, _ string, _ spool.Results, _ func(string)) (string, error) {
 	c.began++

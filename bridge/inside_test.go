@@ -47,7 +47,7 @@ func TestInboxGathersUntilItIsTaken(t *testing.T) {
 
 func TestPacerAllowsABurstAndThenTwoASecond(t *testing.T) {
 	t.Parallel()
-	p := newPacer()
+	p := Pace{}.limiter()
 	now := time.Unix(1_800_000_000, 0)
 	if got := budget(p, now); got != 20 {
 		t.Fatalf("budget %d at first, want 20", got)
@@ -85,10 +85,10 @@ func TestStepWaitsForWhatMayComeWithoutNews(t *testing.T) {
 	}{
 		"nothing":              {plan.Row{Phase: plan.Running}, 15, idle},
 		"a row that is due":    {plan.Row{Phase: plan.Claiming, DueAt: now.Add(3 * time.Second)}, 15, 3 * time.Second},
-		"the rate":             {staged, requestBurst, 500 * time.Millisecond},
+		"the rate":             {staged, DefaultPace().Burst, 500 * time.Millisecond},
 		"room in a full queue": {staged, 15, idle},
 	} {
-		b := &Bridge{rows: newRows(1), submits: newPacer(), observed: true}
+		b := &Bridge{rows: newRows(1), submits: Pace{}.limiter(), observed: true}
 		b.submits.AllowN(now, c.spent)
 		b.rows.put(&c.row)
 		if got := b.wait(now); got != c.want {

@@ -59,8 +59,10 @@ type Stager interface {
 // Collector delivers what a run left in its directory, without the links to its dependencies
 // and the excluded patterns. It reports its progress in single sentences, and at the end what
 // it delivered. Calls may be repeated at any time. Open opens what a run left, for reading,
-// wherever it is by then.
+// wherever it is by then. Small reports whether Collect takes seconds at most; it takes that long
+// itself only if the disk is slow.
 type Collector interface {
+	Small(run codalab.RunBundle, dir string, how spool.Results) bool
 	Open(run codalab.RunBundle, dir string) (*os.Root, error)
 	Collect(ctx context.Context, run codalab.RunBundle, dir string, how spool.Results, progress func(string)) (delivered string, err error)
 }

@@ -2,7 +2,6 @@ package bridge
 
 import (
 	"container/heap"
-	"slices"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
@@ -131,24 +130,22 @@ func (t *rows) nextDue() (time.Time, bool) {
 	return t.due[0].row.DueAt, true
 }
 
-// queuesWaiting returns the queues that have staged rows, in order.
-func (t *rows) queuesWaiting() []string {
-	var names []string
-	for name, staged := range t.staged {
+// anyWaiting reports whether there are staged rows.
+func (t *rows) anyWaiting() bool {
+	for _, staged := range t.staged {
 		if len(staged) > 0 {
-			names = append(names, name)
+			return true
 		}
 	}
-	slices.Sort(names)
-	return names
+	return false
 }
 
 // waiting returns the rows of a queue that wait for a place in Slurm.
-func (t *rows) waiting(queue string, now time.Time) []plan.Row {
-	var found []plan.Row
+func (t *rows) waiting(queue string, now time.Time) []*plan.Row {
+	var found []*plan.Row
 	for _, e := range t.staged[queue] {
 		if e.row.WaitsForRoom(now) {
-			found = append(found, *e.row)
+			found = append(found, e.row)
 		}
 	}
 	return found

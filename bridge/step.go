@@ -25,10 +25,11 @@ func (b *Bridge) Open(ctx context.Context) error {
 	if b.generation, err = b.Ledger.Generation(ctx); err != nil {
 		return fmt.Errorf("start bridge: %w", err)
 	}
-	b.rows = newRows(len(rows))
+	b.rows, b.turns = newRows(len(rows)), plan.Turns{}
 	b.view.init()
 	b.inbox.init()
-	b.submits, b.cancels = newPacer(), newPacer()
+	b.submits, b.cancels = b.Pace.limiter(), b.Pace.limiter()
+	b.places = newPlaces(b.AtOnce)
 	for _, r := range rows {
 		b.rows.put(&r)
 		b.inbox.put(r.Bundle, func(n *plan.News) { n.Restarted = true })
@@ -142,23 +143,24 @@ func (b *Bridge) decide(ctx context.Context, s *step, r plan.Row, n plan.News) {
 	}
 }
 
-// batch submits staged rows, as many as each queue has room for, and decides them. It submits none
+// batch submits staged rows, as many as each queue and the pace have room for, and decides them. It submits none
 // while Slurm does not answer, or has not been seen as a whole since the start: before that it is
 // not known whether the ledger is up to date.
 func (b *Bridge) batch(ctx context.Context, s *step) {
 	if !b.observed || b.view.unreachable.Load() {
 		return
 	}
-	for _, name := range b.rows.queuesWaiting() {
-		room := b.Policy.Queues[name].Room(b.rows.inFlight[name], budget(b.submits, s.now)-b.rows.upcoming-b.heldOf(plan.Submit))
-		if room == 0 {
-			continue
+	w := plan.Waiting{Room: map[string]int{}, Budget: budget(b.submits, s.now) - b.rows.upcoming - b.heldOf(plan.Submit)}
+	for name := range b.rows.staged {
+		if w.Room[name] = b.Policy.Queues[name].Room(b.rows.inFlight[name], w.Budget); w.Room[name] > 0 {
+			w.Rows = append(w.Rows, b.rows.waiting(name, s.now)...)
 		}
-		chosen := b.Policy.Batch(s.now, b.rows.waiting(name, s.now), room, b.generation)
-		b.generation += int64(len(chosen))
-		for _, r := range chosen {
-			b.decide(ctx, s, r, plan.News{})
-		}
+	}
+	var chosen []plan.Row
+	chosen, b.turns = b.Policy.Batch(s.now, w, b.turns, b.generation)
+	b.generation += int64(len(chosen))
+	for _, r := range chosen {
+		b.decide(ctx, s, r, plan.News{})
 	}
 }
 
@@ -241,7 +243,7 @@ func (b *Bridge) wait(now time.Time) time.Duration {
 	if due, ok := b.rows.nextDue(); ok {
 		next = min(next, due.Sub(now))
 	}
-	if b.observed && budget(b.submits, now) < 1 && (b.heldOf(plan.Submit) > 0 || len(b.rows.queuesWaiting()) > 0) {
+	if b.observed && budget(b.submits, now) < 1 && (b.heldOf(plan.Submit) > 0 || b.rows.anyWaiting()) {
 		next = min(next, refill(b.submits, now)) // other room in Slurm comes with news
 	}
 	if b.observed && b.heldOf(plan.Cancel) > 0 {

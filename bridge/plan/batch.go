@@ -1,9 +1,7 @@
 package plan
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,28 +16,15 @@ func (q Queue) Room(inFlight, budget int) int {
 	return max(budget, 0)
 }
 
-// Batch chooses which of a queue's staged rows are submitted, at most room, in the order of
-// their priority and then of their claim. It names and numbers their submissions; generation is
-// the last number that was given. Next decides the rows that it returns.
-func (p Policy) Batch(now time.Time, staged []Row, room int, generation int64) []Row {
-	rows := slices.Clone(staged)
-	slices.SortStableFunc(rows, func(a, b Row) int {
-		return cmp.Or(
-			-cmp.Compare(a.Run.Metadata.Int("request_priority"), b.Run.Metadata.Int("request_priority")),
-			a.OfferedAt.Compare(b.OfferedAt),
-			cmp.Compare(a.Bundle, b.Bundle),
-		)
-	})
-	rows = rows[:min(room, len(rows))]
-	for i := range rows {
-		r := &rows[i]
-		r.Attempt = Attempt{Number: r.Attempt.Number + 1, Generation: generation + int64(i) + 1}
-		r.SubmissionName = p.submissionName(*r)
-		r.Phase, r.PhaseSince, r.DueAt, r.FailedTries = Submitting, now, time.Time{}, 0
-		r.DecidedAt = now
-		r.Reason = attemptGoes(r.Attempt.Number)
-	}
-	return rows
+// NewAttempt begins a row's next attempt: it names and numbers the submission. Next decides the row
+// then.
+func (p Policy) NewAttempt(now time.Time, r Row, generation int64) Row {
+	r.Attempt = Attempt{Number: r.Attempt.Number + 1, Generation: generation}
+	r.SubmissionName = p.submissionName(r)
+	r.Phase, r.PhaseSince, r.DueAt, r.FailedTries = Submitting, now, time.Time{}, 0
+	r.DecidedAt = now
+	r.Reason = attemptGoes(r.Attempt.Number)
+	return r
 }
 
 // attemptGoes is the reason of a row that is about to be submitted.

@@ -129,14 +129,14 @@ func TestI2JobWithAnotherBundlesCommentIsNobodys(t *testing.T) {
 
 func TestBatchNumbersSubmissions(t *testing.T) {
 	t.Parallel()
-	var staged []plan.Row
+	var staged []*plan.Row
 	for i, id := range []string{"0xaaa", "0xbbb", "0xccc"} {
 		r := rowIn(plan.Staging)
 		r.Staged, r.Bundle, r.OfferedAt = &spool.Inputs{}, id, epoch.Add(time.Duration(i)*time.Second)
-		staged = append(staged, r)
+		staged = append(staged, &r)
 	}
 	staged[1].Attempt.Number, staged[1].UnclearCount, staged[1].FailedTries = 2, 3, 7
-	rows := policy().Batch(epoch, staged, 2, 41)
+	rows, _ := policy().Batch(epoch, plan.Waiting{Rows: staged, Room: map[string]int{"cpu": 9}, Budget: 2}, nil, 41)
 	if len(rows) != 2 || rows[0].Generation != 42 || rows[1].Generation != 43 {
 		t.Fatalf("rows %+v, want generations 42 and 43", rows)
 	}

@@ -338,8 +338,7 @@ func TestI7SupersededRecordIsIgnored(t *testing.T) {
 	back := read(late+20*time.Second, started(), exit(0))
 	b.at(late + 20*time.Second).hears(back).is(plan.Staging)
 	b.hears(fencing(*started())).is(plan.Staging)
-	rows := b.policy.Batch(b.now, []plan.Row{b.row}, 1, 0)
-	b.row = rows[0]
+	b.row = b.policy.NewAttempt(b.now, b.row, 1)
 	b.hears(plan.News{}).is(plan.Submitting, plan.Prepare)
 	b.hears(plan.News{Prepared: &plan.Outcome{}}).is(plan.Submitting, plan.Submit)
 	b.hears(back).is(plan.Submitting)

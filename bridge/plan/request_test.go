@@ -202,7 +202,7 @@ func TestBatchTakesThePriorAndThenTheOlderAndNamesThem(t *testing.T) {
 	t.Parallel()
 	p := policy()
 	p.Owner = "ann@example.org x"
-	var staged []plan.Row
+	var staged []*plan.Row
 	for i, c := range []struct {
 		bundle   string
 		priority int64
@@ -212,11 +212,15 @@ func TestBatchTakesThePriorAndThenTheOlderAndNamesThem(t *testing.T) {
 		if i == 4 {
 			r.OfferedAt = epoch.Add(-time.Second)
 		}
-		staged = append(staged, r)
+		staged = append(staged, &r)
 	}
 	staged[2].Bundle, staged[2].Attempt.Number = uuid, 2
+	batch := func(rows []*plan.Row, room, budget int) []plan.Row {
+		chosen, _ := p.Batch(epoch, plan.Waiting{Rows: rows, Room: map[string]int{"cpu": room}, Budget: budget}, nil, 10)
+		return chosen
+	}
 	var got []string
-	for _, r := range p.Batch(epoch, staged, 4, 10) {
+	for _, r := range batch(staged, 4, 9) {
 		got = append(got, string(r.SubmissionName))
 		if r.Phase != plan.Submitting || !r.SubmittedAt.IsZero() {
 			t.Errorf("row %+v, want it in submitting and not submitted", r)
@@ -229,10 +233,10 @@ func TestBatchTakesThePriorAndThenTheOlderAndNamesThem(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("submission names (-want +got):\n%s", diff)
 	}
-	if staged[0].Attempt.Number != 0 || len(p.Batch(epoch, staged, 0, 10)) != 0 || len(p.Batch(epoch, nil, 3, 10)) != 0 {
+	if staged[0].Attempt.Number != 0 || len(batch(staged, 0, 9)) != 0 || len(batch(staged, 9, 0)) != 0 || len(batch(nil, 3, 3)) != 0 {
 		t.Error("the argument was changed, or rows were taken without room")
 	}
-	third := p.Batch(epoch, staged, 1, 10)[0]
+	third := batch(staged, 9, 1)[0]
 	if diff := cmp.Diff([]plan.SubmissionName{
 		"cl-ann_example_org_x-0123456789ab.3-b1b2b3", "cl-ann_example_org_x-0123456789ab.2-b1b2b3", "cl-ann_example_org_x-0123456789ab.1-b1b2b3",
 	}, p.SubmissionNames(third)); diff != "" {

@@ -245,7 +245,7 @@ func drive(t *testing.T, row plan.Row, seed uint64) *bench {
 	}
 	for range 300 {
 		if b.row.WaitsForRoom(b.now) {
-			b.row = b.policy.Batch(b.now, []plan.Row{b.row}, 1, 0)[0]
+			b.row = b.policy.NewAttempt(b.now, b.row, 1)
 		}
 		room := ""
 		b.hears(plan.News{DiskLow: &room})

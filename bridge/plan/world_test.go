@@ -230,11 +230,11 @@ func (w *world) batch() error {
 		w.printf("the row does not wait for room")
 		return nil
 	}
-	rows := w.policy.Batch(w.now, []plan.Row{*w.row}, 1, w.generation)
+	row := w.policy.NewAttempt(w.now, *w.row, w.generation+1)
 	before := *w.row
-	w.record(moveOf(before, rows[0], plan.News{}, nil).on("room"))
-	w.show(before, rows[0], nil)
-	w.row = &rows[0]
+	w.record(moveOf(before, row, plan.News{}, nil).on("room"))
+	w.show(before, row, nil)
+	w.row = &row
 	err := w.decide(plan.News{})
 	w.saved = &before // the two are one save
 	return err

@@ -48,6 +48,8 @@ const (
 	// Unheard: a bridge that could reach the server did not report a live run for a minute, and
 	// the server called the run offline.
 	Unheard Broken = "unheard"
+	// Starved: a bundle that could go on had to wait for more of others than a fair turn has (I11).
+	Starved Broken = "starved"
 	// Panicked: the bridge panicked.
 	Panicked Broken = "panicked"
 )
@@ -55,7 +57,7 @@ const (
 // AllBroken lists the promises that are checked.
 func AllBroken() []Broken {
 	return []Broken{
-		Lost, BegunTwice, Stuck, Orphan, FalseEnd, SubmittedTwice, BegunAgain, Superseded, Touched, Undelivered, VerdictChanged, DeletedEarly, TooManyRequests, Unheard, Panicked,
+		Lost, BegunTwice, Stuck, Orphan, FalseEnd, SubmittedTwice, BegunAgain, Superseded, Touched, Undelivered, VerdictChanged, DeletedEarly, TooManyRequests, Unheard, Starved, Panicked,
 	}
 }
 

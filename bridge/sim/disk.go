@@ -280,6 +280,11 @@ type collector struct {
 // Open fails: no user reads files.
 func (collector) Open(codalab.RunBundle, string) (*os.Root, error) { return nil, fs.ErrNotExist }
 
+// Small reports whether the upload takes seconds.
+func (c collector) Small(run codalab.RunBundle, _ string, _ spool.Results) bool {
+	return !c.w.wants[run.UUID].long
+}
+
 // Collect uploads an attempt's results.
 func (c collector) Collect(_ context.Context, run codalab.RunBundle, dir string, _ spool.Results, _ func(string)) (string, error) {
 	w, srv := c.w, &c.w.server

@@ -17,5 +17,8 @@
 // kinds of faults never happen in it, others often. After eight minutes no fault strikes any more,
 // and then everything has to come to its end.
 //
+// A site has one to three queues and two owners. A few seeds are crowded: more bundles share fewer
+// places and submissions than at a real site, so that one that starves another shows soon.
+//
 // Broken lists the promises that are checked, at each step and at the end.
 package sim

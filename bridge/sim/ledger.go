@@ -179,6 +179,7 @@ func (b *book) Save(ctx context.Context, rows []plan.Row) error {
 	for i := range rows {
 		b.w.checkSaved(before[i], &rows[i])
 	}
+	b.w.checkTurns(b.life, before, rows)
 	if b.w.fault(CrashSaving) {
 		b.die("the ledger was written, and nobody was told")
 		return errCrashed

@@ -33,8 +33,8 @@ type life struct {
 	// news; 0 for never.
 	stepping bool
 	timer    time.Duration
-	// free is when the next effect of a kind can begin, for kinds that run one at a time.
-	free map[plan.Kind]time.Duration
+	// seats are the effects that have a place, or wait for one.
+	seats []*seat
 	// asked is when squeue was asked. answer is its answer if that is as old as the question;
 	// nil otherwise.
 	asked  time.Time
@@ -61,7 +61,7 @@ func (l *life) identity(queue string) *identity {
 // startLife starts the bridge.
 func (w *world) startLife() {
 	w.nextLife++
-	l := &life{w: w, number: w.nextLife, free: map[plan.Kind]time.Duration{}}
+	l := &life{w: w, number: w.nextLife}
 	if w.fault(ClockSet) {
 		l.offset = w.dice.faultDuration(ClockSet, time.Minute, 3*time.Hour)
 		if w.dice.coin(ClockSet) {
@@ -77,6 +77,7 @@ func (w *world) startLife() {
 	l.bridge = &bridge.Bridge{
 		Policy: w.policy, Name: "sim", Hostname: "login", Ledger: &book{life: l}, Scheduler: l.slurm, Service: service{life: l},
 		Spool: mount{l}, Gauge: mount{l}, Stager: stager{l}, Collector: collector{l}, Log: slog.New(slog.DiscardHandler), Now: l.clock, ReadEvery: 20 * time.Second,
+		AtOnce: w.crowd.atOnce, Pace: w.crowd.pace,
 	}
 	if w.log != nil {
 		l.bridge.Trace = l.narrate
@@ -86,6 +87,7 @@ func (w *world) startLife() {
 	}
 	w.lives = append(w.lives, l)
 	w.hampered = w.now
+	w.passed = map[lane]map[string]*turns{}
 	w.logf("bridge", "life %d begins", l.number)
 	if err := l.bridge.Open(w.ctx); err != nil {
 		l.die(err.Error())
@@ -210,35 +212,55 @@ func (l *life) wakeIn(wait time.Duration) {
 	l.at(wait, l.wake)
 }
 
-// start schedules an effect.
+// start schedules an effect, which begins once it has its place.
 func (l *life) start(e plan.Effect) {
 	w := l.w
-	begins, lasts := w.now+w.dice.duration(ofEffects, time.Millisecond, 100*time.Millisecond), l.lasts(e.Kind)
-	if bridge.AtOnce(e.Kind) == 1 {
-		begins = max(begins, l.free[e.Kind])
-		l.free[e.Kind] = begins + lasts
-	}
-	l.at(begins-w.now, func() {
-		l.extra = 0
-		report := l.bridge.Do(context.WithoutCancel(w.ctx), e)
-		lasts := max(lasts, l.extra)
-		l.extra = 0
-		l.at(lasts, func() {
-			if !l.crashes() {
-				report()
-				l.wake()
+	lasts := l.lasts(e)
+	l.at(w.dice.duration(ofEffects, time.Millisecond, 100*time.Millisecond), func() {
+		at := l.queue(e)
+		entered := false
+		begin := func() { l.do(e, lasts, at) }
+		at.leave = l.bridge.Enter(w.ctx, e, func() {
+			if at.grant(); entered {
+				l.at(0, begin)
 			}
 		})
+		if entered = true; at.granted {
+			begin()
+		}
+		at.checkLeftOut()
 	})
 }
 
-// lasts is how long an effect of a kind takes.
-func (l *life) lasts(k plan.Kind) time.Duration {
+// do does an effect.
+func (l *life) do(e plan.Effect, lasts time.Duration, at *seat) {
+	l.extra = 0
+	report := l.bridge.Do(context.WithoutCancel(l.w.ctx), e)
+	lasts = max(lasts, l.extra)
+	l.extra = 0
+	l.at(lasts, func() {
+		at.end()
+		if !l.crashes() {
+			report()
+			l.wake()
+		}
+	})
+}
+
+// lasts is how long an effect takes.
+func (l *life) lasts(e plan.Effect) time.Duration {
 	d := &l.w.dice
-	switch k {
+	long := l.w.wants[e.Row.Bundle].long
+	switch e.Kind {
 	case plan.Stage:
+		if long {
+			return d.duration(ofEffects, time.Minute, 15*time.Minute)
+		}
 		return d.duration(ofEffects, 100*time.Millisecond, time.Minute)
 	case plan.Collect:
+		if long {
+			return d.duration(ofEffects, time.Minute, 15*time.Minute)
+		}
 		return d.duration(ofEffects, 100*time.Millisecond, 20*time.Second)
 	case plan.Submit:
 		if d.below(ofEffects, 10) == 0 {

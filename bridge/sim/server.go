@@ -55,6 +55,7 @@ type bundle struct {
 type wants struct {
 	queue, owner string
 	priority     int64
+	long         bool          // its inputs and its results take minutes
 	seconds      time.Duration // of its command
 	code         int           // its exit status
 	bad          bool          // Slurm refuses its request
@@ -79,6 +80,7 @@ func (s *server) create() {
 	b := &bundle{uuid: bundleID(s.made), state: codalab.StateStaged, since: w.now}
 	s.made++
 	b.wants.queue, b.wants.owner, b.wants.priority = w.pickQueue(), w.pickOwner(), w.pickPriority()
+	b.wants.long = w.crowd.bundles > 0 && w.dice.below(ofQueues, 3) == 0
 	b.wants.seconds = w.dice.duration(ofUsers, 0, time.Minute)
 	switch w.dice.below(ofUsers, 12) {
 	case 0:

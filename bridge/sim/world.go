@@ -94,6 +94,7 @@ type world struct {
 
 	policy plan.Policy
 	queues []plan.Queue // the policy's, in the order of their names
+	crowd  crowd
 	ledger ledgerDisk
 	slurm  slurm
 	server server
@@ -107,6 +108,7 @@ type world struct {
 	violations []Violation
 	verdicts   map[string]reported
 	requests   []time.Duration
+	passed     map[lane]map[string]*turns // how often each lane was passed over, by owner
 	steps      int
 	attempts   int
 	nextLife   int
@@ -127,6 +129,7 @@ func newWorld(ctx context.Context, seed uint64, o Options) *world {
 			w.dice.only[f] = true
 		}
 	}
+	w.crowd = w.newCrowd()
 	w.policy = w.newPolicy()
 	if o.Policy != nil {
 		o.Policy(&w.policy)
@@ -213,6 +216,9 @@ func (w *world) begin() {
 		for range 3 {
 			w.at(w.dice.faultDuration(CheckInTooLarge, 0, time.Minute), w.server.create)
 		}
+	}
+	for range w.crowd.bundles {
+		w.at(w.dice.duration(ofQueues, 0, 30*time.Second), w.server.create)
 	}
 	switch w.dice.below(ofUsers, 8) {
 	case 0, 1:

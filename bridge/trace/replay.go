@@ -153,11 +153,11 @@ func (r *replay) decide(rec plan.Decision) error {
 	return r.see(d)
 }
 
-// continued is a bundle's row before a decision: the result of its last one, and of Batch if
-// that has submitted it.
+// continued is a bundle's row before a decision: the result of its last one, and of NewAttempt
+// if that has begun.
 func (r *replay) continued(before plan.Row, rec plan.Decision) plan.Row {
 	if before.Phase == plan.Staging && rec.Row.Phase == plan.Submitting {
-		return r.policy.Batch(rec.Now, []plan.Row{before}, 1, rec.Row.Generation-1)[0]
+		return r.policy.NewAttempt(rec.Now, before, rec.Row.Generation)
 	}
 	return before
 }

@@ -43,7 +43,7 @@ func life(p plan.Policy, bundle string) []plan.Decision {
 	} {
 		now = now.Add(time.Second)
 		if r.WaitsForRoom(now) {
-			r = p.Batch(now, []plan.Row{r}, 1, 3)[0]
+			r = p.NewAttempt(now, r, 4)
 		}
 		next, effects := p.Next(now, r, n)
 		decisions = append(decisions, plan.Decision{Now: now, Row: r, News: n, Next: next, Effects: plan.KindsOf(effects)})

@@ -1,0 +1,90 @@
+package bridge
+
+import (
+	"context"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/internal/turns"
+)
+
+// AtOnce is how many effects of a kind run at once. Package turns gives owners their turns, and one
+// owner at most half of them. Slurm gets one request of a kind at a time. Bundles that are being staged
+// mostly wait for downloads, which package staging limits: waiting bundles must not block ready
+// ones, so the limit of Stage only bounds memory.
+//
+// As many small results as AtOnce(plan.Collect) are delivered beside as many others: an upload of
+// hours must not keep results waiting that take seconds.
+func AtOnce(k plan.Kind) int {
+	switch k {
+	case plan.Submit, plan.Cancel, plan.QueryAccounting:
+		return 1
+	case plan.Stage:
+		return 2048
+	case plan.Collect:
+		return 8
+	case plan.Claim, plan.Prepare, plan.ReadRecords, plan.Fence, plan.Confirm, plan.Release, plan.Forget:
+	}
+	return 16
+}
+
+// measuredAtOnce is how many results are measured at a time.
+const measuredAtOnce = 8
+
+// places are those of effects.
+type places struct {
+	of        map[plan.Kind]*turns.Turns
+	small     *turns.Turns // for small results
+	measuring *turns.Turns
+}
+
+func newPlaces(atOnce func(plan.Kind) int) places {
+	if atOnce == nil {
+		atOnce = AtOnce
+	}
+	p := places{of: map[plan.Kind]*turns.Turns{}, small: turns.New(atOnce(plan.Collect)), measuring: turns.New(measuredAtOnce)}
+	for _, k := range plan.Kinds() {
+		p.of[k] = turns.New(atOnce(k))
+	}
+	return p
+}
+
+// Enter gives an effect a place among those of its kind, and calls begin once it has one, which may be
+// before Enter returns. begin must not block. The caller calls leave when the effect has ended, or
+// shall not begin any more. Enter itself waits only while it measures results.
+func (b *Bridge) Enter(ctx context.Context, e plan.Effect, begin func()) (leave func()) {
+	among, owner := b.places.of[e.Kind], turns.Party{Owner: ownerOf(e)}
+	if e.Kind == plan.Collect && b.hasSmallResults(ctx, *e.Row, owner) {
+		among = b.places.small
+	}
+	return among.Ask(owner, begin).Leave
+}
+
+// ownerOf is the owner of an effect's bundle; empty for an orphan job.
+func ownerOf(e plan.Effect) string {
+	if e.Row.Run == nil {
+		return ""
+	}
+	return e.Row.Run.OwnerID
+}
+
+// hasSmallResults reports whether a row's results are small. It is false if ctx ends before that is
+// known.
+func (b *Bridge) hasSmallResults(ctx context.Context, r plan.Row, owner turns.Party) bool {
+	leave, err := b.places.measuring.Take(ctx, owner)
+	if err != nil {
+		return false
+	}
+	defer leave()
+	return b.Collector.Small(*r.Run, b.Policy.Layout.RunDir(r.Bundle, r.Attempt.Number), b.Policy.Queues[r.Queue].Results)
+}
+
+// waits is the progress of an effect without a place; empty if that is not worth a report.
+func waits(k plan.Kind) string {
+	switch k { //nolint:exhaustive // the others take seconds
+	case plan.Stage:
+		return "Waiting for its turn: the inputs of other bundles are being staged."
+	case plan.Collect:
+		return "Waiting for its turn: the results of other bundles are being delivered."
+	}
+	return ""
+}
