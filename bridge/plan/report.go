@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
@@ -35,7 +36,8 @@ func (r Row) Report(worker string) codalab.Run {
 	if v := r.Verdict; v != nil {
 		run.ExitCode = v.ExitCode
 		if v.Failure != "" {
-			run.FailureMessage = &v.Failure
+			failure := termtext.Escape(v.Failure)
+			run.FailureMessage = &failure
 		}
 	}
 	return run
@@ -97,12 +99,13 @@ func (r Row) State() codalab.State {
 }
 
 // RunStatus is one sentence for the researcher about what the bundle waits for or does, and
-// further ones about its data.
+// further ones about its data. It is one line, as servers store it.
 func (r Row) RunStatus() string {
-	if r.Phase == Done {
-		return r.doing()
+	status := r.doing()
+	if r.Phase != Done {
+		status = with(status, r.Notes())
 	}
-	return with(r.doing(), r.Notes())
+	return termtext.OneLine(status)
 }
 
 // with is a sentence followed by others.

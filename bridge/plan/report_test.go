@@ -58,6 +58,20 @@ func TestRunStatusSaysWhyInOneSentence(t *testing.T) {
 	}
 }
 
+// Sentences repeat what images, servers and commands say. A server may store run_status as one line, and
+// the bridge compares what it stored with what it reported.
+func TestReportSteersNoTerminal(t *testing.T) {
+	t.Parallel()
+	r := plan.Row{Phase: plan.Staging, Retry: plan.Retry{FailedTries: 1, LastFailure: "no\r\n\x1b[2J\u202eroute"}}
+	if got := r.Report("w").RunStatus; got != `Trying again: No \u001b[2J\u202eroute.` {
+		t.Errorf("run_status %q", got)
+	}
+	r = plan.Row{Phase: plan.Finalizing, Verdict: &plan.Verdict{Failure: "no\x1b[2J\nshell"}}
+	if got := *r.Report("w").FailureMessage; got != `no\u001b[2J`+"\nshell" {
+		t.Errorf("failure_message %q", got)
+	}
+}
+
 func TestReportSaysTheStateOnTheWire(t *testing.T) {
 	t.Parallel()
 	want := map[plan.Phase]codalab.State{
