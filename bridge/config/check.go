@@ -53,6 +53,8 @@ func (c Config) check() error {
 	switch low := c.LowWater.Bytes; {
 	case c.SweepGrace.Duration < time.Hour:
 		return errors.New("sweep_grace is below 1h: what was written so lately may be needed by a job that is about to start")
+	case c.KeepHistory.Duration < time.Minute:
+		return errors.New("keep_history is below 1m: no history of an ended bundle would be there to look at")
 	case low != 0 && low < LeastLowWater:
 		return fmt.Errorf("low_water is %d bytes, which are gone at once: write \"50g\" for fifty gigabytes, or \"0\" for none", low)
 	}

@@ -35,6 +35,7 @@ type Config struct {
 
 	DiskSettle      Duration `toml:"disk_settle"`
 	KeepAfterAck    Duration `toml:"keep_after_ack"`
+	KeepHistory     Duration `toml:"keep_history"`
 	StagePatience   Duration `toml:"stage_patience"`
 	OutagePatience  Duration `toml:"outage_patience"`
 	CollectPatience Duration `toml:"collect_patience"`

@@ -89,6 +89,7 @@ func bridgeKeys() []Key {
 		{Name: "worker", Type: Text, Otherwise: "beside `cl-bridge`", Meaning: "The program `cl-worker` that the bridge copies to the shared directory."},
 		{Name: "disk_settle", Type: Time, Default: `"10s"`, Meaning: "How long the shared disk may take to show the bridge what a node wrote. It has to be above the attribute cache of the disk's mount (`acregmax`, `acdirmax`)."},
 		{Name: "keep_after_ack", Type: Time, Default: `"1d"`, Meaning: "How long results stay on the shared disk after the server has acknowledged them."},
+		{Name: "keep_history", Type: Time, Default: `"14d"`, Meaning: "How long `cl-bridge explain` knows the history of a bundle that the bridge has forgotten; `1m` or more. A hundred thousand bundles take about 40 MB of the ledger."},
 		{Name: "stage_patience", Type: Time, Default: `"5m"`, Meaning: "How long the bridge repeats a failing pull or download."},
 		{Name: "outage_patience", Type: Time, Default: `"1d"`, Meaning: "The same while the server or a registry does not answer or the disk is full, which is not the bundle's fault."},
 		{Name: "collect_patience", Type: Time, Default: `"3d"`, Meaning: "How long the bridge repeats a failing upload of results, once a minute. Then the bundle fails."},

@@ -23,10 +23,10 @@ type document struct {
 }
 
 func (d document) row() (plan.Row, error) {
-	data, err := []byte(d.Document), error(nil)
-	switch d.Format {
-	case format:
-	case 1:
+	data, err := packs.unpack(d.Document)
+	switch {
+	case err != nil || d.Format == format:
+	case d.Format == 1:
 		data, err = fromFormat1(data)
 	default:
 		err = fmt.Errorf("format %d", d.Format)

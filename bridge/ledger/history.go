@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -27,13 +28,12 @@ type Entry struct {
 	Reason  string       `json:"reason"`
 }
 
-// What is kept of a history.
-const (
-	// A bundle's first entries show its beginning, the last ones its present state.
-	keepFirst, keepLast = 16, 48
-	// keepFor is how long it is kept after its row's last decision.
-	keepFor = 30 * 24 * time.Hour
-)
+// DefaultKeepHistory is how long a history is kept. A hundred thousand bundles a day, of which
+// each keeps its row for a day, take less than a gigabyte then.
+const DefaultKeepHistory = 14 * 24 * time.Hour
+
+// A bundle's first entries show its beginning, the last ones its present state.
+const keepFirst, keepLast = 16, 48
 
 // slot is the place of the n-th entry of a bundle.
 func slot(n int64) int64 {
@@ -81,42 +81,129 @@ func addEntries(tx *sqlx.Tx, records []record) error {
 	return err
 }
 
-// forgetBundle notes that a bundle no longer has a row, and removes the histories of bundles
-// that were forgotten long ago.
-func forgetBundle(tx *sqlx.Tx, bundle string, now time.Time) error {
-	_, err := exec(tx, `INSERT INTO forgotten (bundle, at) VALUES (?, ?) ON CONFLICT (bundle) DO UPDATE SET at = excluded.at`,
-		bundle, nanoseconds(now))
+// forgetBundle packs the history of a bundle that no longer has a row, and removes the
+// histories of bundles that were forgotten long ago.
+func forgetBundle(tx *sqlx.Tx, bundle string, now time.Time, keep time.Duration) error {
+	var entries []entry
+	if err := tx.Select(&entries, tx.Rebind(selectEntries), bundle); err != nil {
+		return fmt.Errorf("read history: %w", err)
+	}
+	encoded, err := json.Marshal(entries)
+	if err != nil {
+		return fmt.Errorf("pack history: %w", err)
+	}
+	packed, err := packs.pack(encoded)
 	if err != nil {
 		return err
 	}
-	limit := nanoseconds(now.Add(-keepFor))
-	// A bundle that was claimed again has a row, and will be forgotten again.
-	_, err = exec(tx, `
-		DELETE FROM history WHERE bundle IN (SELECT bundle FROM forgotten WHERE at < ?)
-			AND NOT EXISTS (SELECT 1 FROM rows WHERE rows.bundle = history.bundle)`, limit)
-	if err != nil {
-		return err
+	limit := nanoseconds(now.Add(-keep))
+	for _, s := range []struct {
+		statement string
+		args      []any
+	}{
+		{`INSERT INTO forgotten (bundle, at, entries) VALUES (?, ?, ?)
+			ON CONFLICT (bundle) DO UPDATE SET at = excluded.at, entries = excluded.entries`, []any{bundle, nanoseconds(now), packed}},
+		{`DELETE FROM history WHERE bundle = ?`, []any{bundle}},
+		// Versions that did not pack left these.
+		{`DELETE FROM history WHERE bundle IN (SELECT bundle FROM forgotten WHERE at < ? AND entries = '')
+			AND NOT EXISTS (SELECT 1 FROM rows WHERE rows.bundle = history.bundle)`, []any{limit}},
+		{`DELETE FROM forgotten WHERE at < ?`, []any{limit}},
+	} {
+		if _, err := exec(tx, s.statement, s.args...); err != nil {
+			return err
+		}
 	}
-	_, err = exec(tx, `DELETE FROM forgotten WHERE at < ?`, limit)
-	return err
+	return nil
+}
+
+// remember unpacks the histories of bundles that were forgotten and come again.
+func remember(tx *sqlx.Tx, bundles []any) error {
+	if len(bundles) == 0 {
+		return nil
+	}
+	var found []struct{ Bundle, Entries string }
+	query := `SELECT bundle, entries FROM forgotten WHERE entries <> '' AND bundle IN ` + values(1, len(bundles))
+	if err := tx.Select(&found, tx.Rebind(query), bundles...); err != nil {
+		return fmt.Errorf("read history: %w", err)
+	}
+	for _, f := range found {
+		entries, err := unpackEntries(f.Entries)
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			_, err := exec(tx, `INSERT INTO history (bundle, slot, n, version, at, phase, attempt, job, reason) VALUES `+values(1, 9),
+				f.Bundle, slot(e.N), e.N, e.Version, e.At, e.Phase, e.Attempt, e.Job, e.Reason)
+			if err != nil {
+				return err
+			}
+		}
+		if _, err := exec(tx, `UPDATE forgotten SET entries = '' WHERE bundle = ?`, f.Bundle); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// entry is an Entry in the ledger's form.
+type entry struct {
+	N, Version, At, Attempt, Job int64
+	Phase, Reason                string
+}
+
+const selectEntries = `SELECT n, version, at, phase, attempt, job, reason FROM history WHERE bundle = ? ORDER BY n`
+
+// MarshalJSON writes the entry as a list, which is short.
+func (e entry) MarshalJSON() ([]byte, error) {
+	data, err := json.Marshal([]any{e.N, e.Version, e.At, e.Phase, e.Attempt, e.Job, e.Reason})
+	if err != nil {
+		return nil, fmt.Errorf("write entry: %w", err)
+	}
+	return data, nil
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (e *entry) UnmarshalJSON(data []byte) error {
+	fields := []any{&e.N, &e.Version, &e.At, &e.Phase, &e.Attempt, &e.Job, &e.Reason}
+	if err := json.Unmarshal(data, &fields); err != nil {
+		return fmt.Errorf("read entry: %w", err)
+	}
+	return nil
+}
+
+func unpackEntries(packed string) ([]entry, error) {
+	var entries []entry
+	data, err := packs.unpack(packed)
+	if err == nil {
+		err = json.Unmarshal(data, &entries)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read history: %w", err)
+	}
+	return entries, nil
 }
 
 // History returns the kept decisions of a bundle, oldest first, also of one that no longer has
 // a row. An unknown bundle has none.
 func (r *Reader) History(ctx context.Context, bundle string) ([]Entry, error) {
-	var found []struct {
-		Bundle, Phase, Reason        string
-		N, Version, At, Attempt, Job int64
-	}
-	err := r.db.SelectContext(ctx, &found, r.db.Rebind(`
-		SELECT bundle, n, version, at, phase, attempt, job, reason FROM history WHERE bundle = ? ORDER BY n`), bundle)
-	if err != nil {
+	var found []entry
+	if err := r.db.SelectContext(ctx, &found, r.db.Rebind(selectEntries), bundle); err != nil {
 		return nil, fmt.Errorf("read history of %s: %w", bundle, err)
+	}
+	if len(found) == 0 {
+		var packed []string
+		err := r.db.SelectContext(ctx, &packed, r.db.Rebind(`SELECT entries FROM forgotten WHERE entries <> '' AND bundle = ?`), bundle)
+		if err == nil && len(packed) > 0 {
+			found, err = unpackEntries(packed[0])
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read history of %s: %w", bundle, err)
+		}
 	}
 	entries := make([]Entry, len(found))
 	for i, e := range found {
 		entries[i] = Entry{
-			Bundle: e.Bundle, N: e.N, Version: e.Version, At: time.Unix(0, e.At).UTC(), Phase: plan.Phase(e.Phase),
+			Bundle: bundle, N: e.N, Version: e.Version, At: time.Unix(0, e.At).UTC(), Phase: plan.Phase(e.Phase),
 			Attempt: int(e.Attempt), Job: sbatch.JobID(e.Job), Reason: e.Reason,
 		}
 	}

@@ -13,8 +13,14 @@
 // Each save that brings a row to another phase, reason or attempt adds an Entry, in the same
 // transaction. A bundle keeps its first 16 entries and its last 48, so that a bundle that is tried
 // again for weeks does not fill the disk; Entry.N shows where some are left out. A history
-// outlives its row by 30 days, counted from the row's last decision by the bridge's own clock. A
-// bridge that does not run therefore removes nothing.
+// outlives its row by Ledger.KeepHistory, counted from the row's last decision by the bridge's own
+// clock. A bridge that does not run therefore removes nothing.
+//
+// # Size
+//
+// Rows, and the histories of bundles without a row, are packed: a bundle takes one to three
+// kilobytes until it is forgotten, and less than half of one after that. An SQLite file gives
+// room back to the disk when much of it is unused.
 //
 // # Places
 //
@@ -25,6 +31,7 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"embed"
@@ -36,6 +43,8 @@ import (
 	"math"
 	mathrand "math/rand/v2"
 	"slices"
+	"sync/atomic"
+	"time"
 
 	"github.com/jmoiron/sqlx"
 
@@ -55,8 +64,12 @@ type Ledger struct {
 	Reader
 	// ID is the bridge's own six hexadecimal digits, made with the ledger.
 	ID string
+	// KeepHistory is how long the history of a bundle is kept after its row's last decision; 0
+	// for DefaultKeepHistory. It is set before the ledger is used to write.
+	KeepHistory time.Duration
 
-	writer int64 // the number that Take gave; 0 before
+	writer  int64 // the number that Take gave; 0 before
+	deleted atomic.Int64
 }
 
 // Open opens the ledger at where, the path of an SQLite file or the URL of a PostgreSQL
@@ -181,11 +194,15 @@ func (l *Ledger) identify(tx *sqlx.Tx) error {
 func (l *Ledger) Save(ctx context.Context, rows []plan.Row) error {
 	records := make([]record, len(rows))
 	err := each(len(rows), func(i int) error {
-		document, err := json.Marshal(rows[i])
+		encoded, err := json.Marshal(rows[i])
+		var packed string
+		if err == nil {
+			packed, err = packs.pack(encoded)
+		}
 		if err != nil {
 			return fmt.Errorf("save row %s: %w", rows[i].Bundle, err)
 		}
-		records[i] = record{row: rows[i], reason: text(rows[i].Reason), document: string(document)}
+		records[i] = record{row: rows[i], reason: text(rows[i].Reason), document: packed}
 		return nil
 	})
 	if err != nil {
@@ -224,13 +241,19 @@ func (l *Ledger) Delete(ctx context.Context, r plan.Row) error {
 		if changed != 1 {
 			return ErrConflict
 		}
-		return forgetBundle(tx, r.Bundle, decided(r))
+		return forgetBundle(tx, r.Bundle, decided(r), cmp.Or(l.KeepHistory, DefaultKeepHistory))
 	})
 	if err != nil {
 		return fmt.Errorf("delete row %s: %w", r.Bundle, err)
 	}
+	if l.deleted.Add(1)%shrinkEvery == 0 {
+		_ = l.db.Shrink(ctx) // the file is larger than it need be, until a later one
+	}
 	return nil
 }
+
+// shrinkEvery is how many rows are deleted before the file is looked at.
+const shrinkEvery = 256
 
 // exec runs a statement and returns how many rows it changed.
 func exec(tx *sqlx.Tx, statement string, args ...any) (int64, error) {

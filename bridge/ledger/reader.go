@@ -120,7 +120,8 @@ func (r *Reader) Bundles(ctx context.Context, prefix string, limit int) ([]strin
 	err := r.db.SelectContext(ctx, &bundles, r.db.Rebind(`
 		SELECT bundle FROM rows WHERE bundle >= ? AND bundle < ?
 		UNION SELECT bundle FROM history WHERE bundle >= ? AND bundle < ?
-		ORDER BY bundle LIMIT ?`), prefix, end, prefix, end, limit)
+		UNION SELECT bundle FROM forgotten WHERE bundle >= ? AND bundle < ?
+		ORDER BY bundle LIMIT ?`), prefix, end, prefix, end, prefix, end, limit)
 	if err != nil {
 		return nil, fmt.Errorf("find bundles %s: %w", prefix, err)
 	}

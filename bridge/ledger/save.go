@@ -74,6 +74,9 @@ func compareVersions(tx *sqlx.Tx, records []record) error {
 		return err
 	}
 	// A bundle that was forgotten and is new again continues its history.
+	if err := remember(tx, fresh); err != nil {
+		return err
+	}
 	earlier, err := selectSaved(tx, `SELECT bundle, max(n) AS entries FROM history WHERE bundle IN `, fresh, ` GROUP BY bundle`)
 	if err != nil {
 		return err

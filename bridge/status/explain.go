@@ -105,7 +105,7 @@ func Explain(ctx context.Context, r *ledger.Reader, name, bundle string) (Explan
 	}
 	e.History, err = r.History(ctx, bundle)
 	if err == nil && e.Forgotten && len(e.History) == 0 {
-		err = fmt.Errorf("no bundle %s in the ledger %s: this bridge has not had it, or has forgotten it more than 30 days ago", bundle, name)
+		err = fmt.Errorf("no bundle %s in the ledger %s: this bridge has not had it, or has forgotten it longer ago than keep_history", bundle, name)
 	}
 	return e, err
 }

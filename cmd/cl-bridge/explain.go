@@ -19,7 +19,7 @@ const aboutExplain = `explain says where a bundle is, since when and why, what i
 the bridge decided about it before. It reads the bridge's ledger, whether the bridge
 runs or not; on a host that cannot read the ledger's file it asks the running bridge,
 which answers within some seconds. The history of a bundle that the bridge has forgotten
-stays for 30 days.
+stays for keep_history, 14 days if the configuration does not say.
 
 UUID may be shortened to its beginning, such as 0x1a2b, if no other bundle begins so.`
 

@@ -59,6 +59,7 @@ func serve(ctx context.Context, p program.Process, c config.Config, t tracing, l
 		return err
 	}
 	defer release()
+	book.KeepHistory = c.KeepHistory.Duration
 	layout := spool.Layout(c.Shared)
 	installed, err := prepareSite(ctx, book, c, layout)
 	if err != nil {
