@@ -43,16 +43,13 @@ func (b *Bridge) mayStart(now time.Time, k plan.Kind) bool {
 	if !b.observed && irrevocable(k) {
 		return false
 	}
-	var pace *rate.Limiter
 	switch k { //nolint:exhaustive // the others do not ask the controller
 	case plan.Submit:
-		pace = b.submits
+		return b.submits.AllowN(now, 1)
 	case plan.Cancel:
-		pace = b.cancels
-	default:
-		return true
+		return b.allowCancel(now)
 	}
-	return pace.AllowN(now, 1)
+	return true
 }
 
 // releaseHeld returns the held effects that may be started now. It drops those of rows that
@@ -116,7 +113,7 @@ func (p Pace) limiter() *rate.Limiter {
 }
 
 // budget is how many requests may be made now.
-func budget(pace *rate.Limiter, now time.Time) int { return int(pace.TokensAt(now)) }
+func budget(pace *rate.Limiter, now time.Time) int { return max(0, int(pace.TokensAt(now))) }
 
 // refill is how long it takes until a pacer without budget allows another request.
 func refill(pace *rate.Limiter, now time.Time) time.Duration {

@@ -43,8 +43,14 @@ type Bridge struct {
 	// Now reads the clock: wall time without a monotonic part, which does not jump while the
 	// bridge lives, even if the machine's clock is set.
 	Now func() time.Time
-	// Trace is called by Step with each decision, if it is not nil.
-	Trace func(plan.Decision)
+	// Trace is called by Step with each decision, and TracePolicy with the policy of those that
+	// follow when that has changed, if they are not nil.
+	Trace       func(plan.Decision)
+	TracePolicy func(plan.Policy)
+	// Settings asks Slurm for its settings; nil if Policy has all that matters of them. Adapt
+	// changes the policy of decisions by them.
+	Settings func(ctx context.Context) (sbatch.Settings, error)
+	Adapt    func(p *plan.Policy, s sbatch.Settings)
 
 	// ObserveEvery is the pause between two snapshots of Slurm, DoorbellEvery between two
 	// readings of the doorbell, and ReadEvery between two readings of one running row's status.
@@ -56,6 +62,9 @@ type Bridge struct {
 	Pace   Pace
 
 	// Only Step uses these.
+	deciding   plan.Policy // Policy, changed by Slurm's settings
+	followed   *sbatch.Settings
+	shared     bool // submissions and cancellations share a small bound of the controller
 	rows       rows
 	submits    *rate.Limiter
 	cancels    *rate.Limiter

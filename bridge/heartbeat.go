@@ -21,6 +21,10 @@ type Heartbeat struct {
 	// SlurmSince is since when it has not answered, SlurmNext when it is asked again.
 	SlurmSince time.Time `json:"slurm_since,omitzero"`
 	SlurmNext  time.Time `json:"slurm_next,omitzero"`
+	// Settings are Slurm's; nil while they are not known. SettingsFailure is why Slurm did not give
+	// them out; empty if it did.
+	Settings        *sbatch.Settings `json:"settings,omitempty"`
+	SettingsFailure string           `json:"settings_failure,omitempty"`
 	// Server is why the server did not take the last check-in of a queue, for each queue that
 	// failed.
 	Server map[string]string `json:"server,omitempty"`
@@ -76,6 +80,18 @@ func (h *heartbeat) slurm(now time.Time, err error) {
 	if errors.As(err, &unreachable) {
 		h.Slurm, h.SlurmSince, h.SlurmNext = unreachable.Err.Error(), unreachable.Since, unreachable.Next
 	}
+}
+
+// settings notes Slurm's settings, or why they are not known.
+func (h *heartbeat) settings(s sbatch.Settings, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.SettingsFailure = ""
+	if err != nil {
+		h.SettingsFailure = err.Error()
+		return
+	}
+	h.Settings = &s
 }
 
 // server notes whether the server answered a queue's check-in.

@@ -23,6 +23,7 @@ type arrivals struct {
 	news     []*bundleNews // in the order of their first arrival
 	byBundle map[string]*bundleNews
 	snapshot *sbatch.Snapshot // the newest
+	settings *sbatch.Settings // the newest
 	low      *string          // plan.LowWater.Low; nil for no news
 }
 
@@ -86,6 +87,14 @@ func (i *inbox) deliver(queue string, messages []codalab.Message) {
 func (i *inbox) putSnapshot(s sbatch.Snapshot) {
 	i.mu.Lock()
 	i.snapshot = &s
+	i.mu.Unlock()
+	i.wake()
+}
+
+// putSettings adds Slurm's settings, in place of earlier ones.
+func (i *inbox) putSettings(s sbatch.Settings) {
+	i.mu.Lock()
+	i.settings = &s
 	i.mu.Unlock()
 	i.wake()
 }

@@ -32,6 +32,7 @@ func (b *Bridge) every(ctx context.Context, pause time.Duration, fn func(now tim
 func (b *Bridge) watchSlurm(ctx context.Context) error {
 	silent := false
 	var last time.Time // when Slurm was last asked
+	var settingsDue time.Time
 	return b.every(ctx, b.ObserveEvery, func(now time.Time) {
 		if now.Sub(last) < b.observePause() {
 			return
@@ -48,6 +49,9 @@ func (b *Bridge) watchSlurm(ctx context.Context) error {
 			b.Log.InfoContext(ctx, "Slurm answers again")
 		}
 		silent = err != nil
+		if err == nil {
+			settingsDue = b.askSettings(ctx, now, settingsDue)
+		}
 	})
 }
 

@@ -30,6 +30,7 @@ func (b *Bridge) Open(ctx context.Context) error {
 	b.inbox.init()
 	b.submits, b.cancels = b.Pace.limiter(), b.Pace.limiter()
 	b.places = newPlaces(b.AtOnce)
+	b.deciding, b.followed, b.shared = b.Policy, nil, false
 	for _, r := range rows {
 		b.rows.put(&r)
 		b.inbox.put(r.Bundle, func(n *plan.News) { n.Restarted = true })
@@ -51,6 +52,7 @@ func (b *Bridge) Step(ctx context.Context, now time.Time) ([]plan.Effect, time.D
 			return nil, 0, err
 		}
 	}
+	b.applySettings(ctx, now, &in)
 	b.applyLow(ctx, &in)
 	b.makeRows(ctx, now, &in)
 	for _, n := range in.news {
@@ -125,7 +127,7 @@ func (b *Bridge) decide(ctx context.Context, s *step, r plan.Row, n plan.News) {
 	if b.isLow() || r.DiskLow != "" {
 		n.DiskLow = b.low
 	}
-	next, effects := b.Policy.Next(s.now, r, n)
+	next, effects := b.deciding.Next(s.now, r, n)
 	if b.Trace != nil {
 		b.Trace(plan.Decision{Now: s.now, Row: r, News: n, Next: next, Effects: plan.KindsOf(effects)})
 	}

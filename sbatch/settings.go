@@ -22,6 +22,21 @@ type Settings struct {
 	RateLimit RateLimit `json:"rate_limit,omitzero"`
 }
 
+// String says the settings in one phrase.
+func (s Settings) String() string {
+	accounting, age, bound := "no accounting", "ended jobs are shown without end", "no bound on requests"
+	if s.Accounting {
+		accounting = "accounting"
+	}
+	if s.MinJobAge > 0 {
+		age = "MinJobAge " + s.MinJobAge.String()
+	}
+	if s.RateLimit.PerSecond > 0 {
+		bound = fmt.Sprintf("each user has %g requests a second, and %d at once", s.RateLimit.PerSecond, s.RateLimit.Burst)
+	}
+	return fmt.Sprintf("cluster %s, %s, %s, KillWait %s, %s", s.Cluster, accounting, age, s.KillWait, bound)
+}
+
 // RateLimit is a controller's bound on the requests of one user (slurm.conf(5):
 // SlurmctldParameters, rl_enable): a bucket of Burst tokens, which gets PerSecond new ones. The
 // command of a request for which there is none sleeps, and asks again, for as long as it takes.
@@ -73,7 +88,7 @@ func parseSeconds(values map[string]string, name string) (time.Duration, error) 
 	if err != nil || unit != "sec" {
 		return 0, fmt.Errorf("cannot read %s %q", name, shorten(values[name]))
 	}
-	return time.Duration(n) * time.Second, nil //nolint:gosec // 31 bits
+	return time.Duration(n) * time.Second, nil
 }
 
 // parseRateLimit reads SlurmctldParameters (Slurm src/slurmctld/rate_limit.c: rate_limit_init).

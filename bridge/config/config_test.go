@@ -174,7 +174,7 @@ func TestZeroIsAValue(t *testing.T) {
 	if c.DiskSettle.Duration != 0 || c.LowWater.LowWater != (plan.LowWater{}) || *c.CancelStrays || q.TimeGrace != 0 || q.MemoryOverhead != 0 {
 		t.Errorf("%+v", c)
 	}
-	if c.MaxAttempts != 3 || c.KeepAfterAck.Duration != 24*time.Hour || !*c.Slurm.Accounting || c.Cache.High != 90 {
+	if c.MaxAttempts != 3 || c.KeepAfterAck.Duration != 24*time.Hour || c.Slurm.Accounting != nil || c.Cache.High != 90 {
 		t.Errorf("defaults: %+v", c)
 	}
 }

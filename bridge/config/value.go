@@ -26,6 +26,14 @@ func (d *Duration) UnmarshalText(text []byte) error {
 	return err
 }
 
+// Or returns the duration, or another one where the file has none.
+func (d Duration) Or(other time.Duration) time.Duration {
+	if !d.set {
+		return other
+	}
+	return d.Duration
+}
+
 // Size is a number of bytes as CodaLab writes it: "300m", "2g".
 type Size struct {
 	Bytes int64

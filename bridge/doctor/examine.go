@@ -118,7 +118,13 @@ func (e *Examination) askSlurm(ctx context.Context) *Site {
 		return nil
 	}
 	site := Site{User: LocalUser(), Partitions: partitions}
-	configured := *e.Config.Slurm.Accounting
+	settings, err := e.Slurm.Settings(ctx)
+	e.add(Settings(e.Config.Slurm, settings, err))
+	configured := err != nil || settings.Accounting
+	if key := e.Config.Slurm.Accounting; key != nil {
+		configured = *key
+	}
+	err = nil
 	if configured {
 		err = TryAccounting(ctx, e.Slurm, e.Now())
 		site.Associations, _ = e.Slurm.Associations(ctx, site.User) // without a database nobody has accounts

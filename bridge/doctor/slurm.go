@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/command"
@@ -44,12 +45,24 @@ func Controller(partitions int, err error) Check {
 	return unreachable("slurm", err.Error(), "is slurm.conf the right one, and slurmctld up? Try sinfo")
 }
 
+// Settings judges Slurm's own settings, and the keys that override them.
+func Settings(c config.Slurm, s sbatch.Settings, err error) Check {
+	const name = "slurm.settings"
+	switch {
+	case err != nil:
+		return warning(name, err.Error(), "the bridge uses safe values: name the site's as slurm.accounting and slurm.min_job_age")
+	case s.MinJobAge > 0 && c.MinJobAge.Or(0) > s.MinJobAge:
+		return failed("slurm.min_job_age", fmt.Sprintf("%s is above the site's MinJobAge, %s", codalab.SpellDuration(c.MinJobAge.Duration), codalab.SpellDuration(s.MinJobAge)), "leave it out: Slurm says it")
+	}
+	return ok(name, "%s", s)
+}
+
 // Accounting judges whether sacct answers where the configuration says that it
 // works.
 func Accounting(configured bool, err error) Check {
 	switch {
 	case !configured:
-		return ok("slurm.accounting", "false: sacct is not asked")
+		return ok("slurm.accounting", "there is none: sacct is not asked")
 	case err == nil:
 		return ok("slurm.accounting", "sacct answers")
 	}

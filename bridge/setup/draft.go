@@ -15,8 +15,6 @@ type draft struct {
 	Ledger string
 	// SlurmBin and SlurmConf are empty where Slurm is in its usual places.
 	SlurmBin, SlurmConf string
-	// NoAccounting is set where sacct does not work.
-	NoAccounting bool
 	// LowWater is empty for the default.
 	LowWater string
 	Queues   []queue

@@ -43,16 +43,13 @@ func (d draft) text() string {
 	if d.LowWater != "" {
 		b.text("low_water", d.LowWater)
 	}
-	if d.SlurmBin != "" || d.SlurmConf != "" || d.NoAccounting {
+	if d.SlurmBin != "" || d.SlurmConf != "" {
 		b.table("slurm", "")
 		if d.SlurmBin != "" {
 			b.text("bin", d.SlurmBin)
 		}
 		if d.SlurmConf != "" {
 			b.text("conf", d.SlurmConf)
-		}
-		if d.NoAccounting {
-			b.value("accounting", "false")
 		}
 	}
 	for _, q := range d.Queues {

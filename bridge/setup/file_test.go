@@ -14,7 +14,7 @@ import (
 func TestDraftIsReadAsItWasMeant(t *testing.T) {
 	t.Parallel()
 	odd := "a\"b\\c\té#\n"
-	d := draft{Server: "https://h", User: odd, PasswordFile: "/p " + odd, Shared: "/s", LowWater: "100m", SlurmBin: "/opt/slurm", NoAccounting: true}
+	d := draft{Server: "https://h", User: odd, PasswordFile: "/p " + odd, Shared: "/s", LowWater: "100m", SlurmBin: "/opt/slurm"}
 	var usable []queue
 	for _, p := range []sbatch.Partition{
 		{Name: "gpu.a100", State: "up", Most: sbatch.NodeResources{GPUs: 6, GPUTypes: map[string]int64{"a100": 4, "v100": 2}}},
@@ -31,7 +31,7 @@ func TestDraftIsReadAsItWasMeant(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v:\n%s", err, d.text())
 	}
-	if c.User != odd || c.PasswordFile != d.PasswordFile || c.Slurm.Bin != "/opt/slurm" || c.Slurm.Accounting == nil || *c.Slurm.Accounting || c.LowWater.Bytes != 100<<20 {
+	if c.User != odd || c.PasswordFile != d.PasswordFile || c.Slurm.Bin != "/opt/slurm" || c.LowWater.Bytes != 100<<20 {
 		t.Errorf("%+v", c)
 	}
 	first, second, third := c.Queue["gpu-a100"], c.Queue["gpu-a100-2"], c.Queue["q-7days"]

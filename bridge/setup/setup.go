@@ -99,7 +99,7 @@ func (s *session) run(ctx context.Context) error {
 	if s.isThere(path) {
 		return fmt.Errorf("%s is there already: --force writes it anew; cl-bridge doctor checks it", path)
 	}
-	slurm, usable, err := s.askSlurm(ctx)
+	usable, err := s.askSlurm(ctx)
 	if err != nil {
 		return err
 	}
@@ -119,7 +119,6 @@ func (s *session) run(ctx context.Context) error {
 	if errors.Is(ledger.CheckPlace(s.UsualLedger), ledger.ErrNetwork) {
 		s.draft.Ledger = ledger.LocalPlace()
 	}
-	s.draft.NoAccounting = doctor.TryAccounting(ctx, slurm, s.Now()) != nil
 	return s.write(path)
 }
 
@@ -130,11 +129,11 @@ func (s *session) isThere(path string) bool {
 }
 
 // askSlurm returns the partitions that this user may use.
-func (s *session) askSlurm(ctx context.Context) (*sbatch.Client, []queue, error) {
+func (s *session) askSlurm(ctx context.Context) ([]queue, error) {
 	var err error
 	if s.SlurmBin != "" {
 		if s.SlurmBin, err = filepath.Abs(s.SlurmBin); err != nil { // the bridge starts elsewhere
-			return nil, nil, fmt.Errorf("find slurm.bin: %w", err)
+			return nil, fmt.Errorf("find slurm.bin: %w", err)
 		}
 	}
 	s.draft.SlurmBin = cmp.Or(s.SlurmBin, unusual(s.Getenv("PATH"), "sbatch"))
@@ -142,18 +141,18 @@ func (s *session) askSlurm(ctx context.Context) (*sbatch.Client, []queue, error)
 	slurm := &sbatch.Client{Bin: s.draft.SlurmBin, Conf: s.draft.SlurmConf}
 	version, err := slurm.Version(ctx)
 	if check := doctor.Commands(s.SlurmBin, version, err); err != nil {
-		return nil, nil, fmt.Errorf("%s; --slurm-bin says where it is", check.Found)
+		return nil, fmt.Errorf("%s; --slurm-bin says where it is", check.Found)
 	}
 	usable, leftOut, err := survey(ctx, slurm, doctor.LocalUser())
 	if err != nil {
-		return nil, nil, &OutageError{err}
+		return nil, &OutageError{err}
 	}
 	if len(usable) == 0 {
-		return nil, nil, fmt.Errorf("find partitions: Slurm lets you use none: %s", strings.Join(leftOut, "; "))
+		return nil, fmt.Errorf("find partitions: Slurm lets you use none: %s", strings.Join(leftOut, "; "))
 	}
 	s.draft.LeftOut = leftOut
 	s.say("%s, and %d partitions that you may use: %s\n", version, len(usable), strings.Join(partitionsOf(usable), ", "))
-	return slurm, usable, nil
+	return usable, nil
 }
 
 // unusual returns the directory of a PATH that has a program; empty for one that is in

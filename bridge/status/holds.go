@@ -41,6 +41,9 @@ func (s *Status) addHolds() {
 			hold("Slurm has not answered since %s, and is asked again at %s: %s. Until then nothing is submitted or cancelled.",
 				termtext.Clock(last.SlurmSince), termtext.Clock(last.SlurmNext), termtext.Line(last.Slurm))
 		}
+		if last.SettingsFailure != "" && last.Settings == nil {
+			hold("Slurm's settings are not known, and safe values are used: %s. slurm.accounting and slurm.min_job_age in the configuration override them.", termtext.Line(last.SettingsFailure))
+		}
 		for _, queue := range slices.Sorted(maps.Keys(last.Server)) {
 			hold("The server does not take the check-ins of queue %s: %s.", queue, termtext.Line(last.Server[queue]))
 		}

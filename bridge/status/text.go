@@ -12,7 +12,11 @@ import (
 
 // Text returns the status for people.
 func (s Status) Text(now time.Time) string {
-	said := fmt.Sprintf("Bridge %s %s.\nThe ledger is %s.\n%s\n\n", s.Bridge, s.state(now), s.Ledger, s.Disk.text())
+	said := fmt.Sprintf("Bridge %s %s.\nThe ledger is %s.\n%s\n", s.Bridge, s.state(now), s.Ledger, s.Disk.text())
+	if s.Running && s.Last != nil && s.Last.Settings != nil {
+		said += "Slurm: " + termtext.Line(s.Last.Settings.String()) + ".\n"
+	}
+	said += "\n"
 	for _, h := range s.Holds {
 		said += "! " + h + "\n"
 	}

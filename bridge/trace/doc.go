@@ -16,7 +16,8 @@
 //
 // Decisions that only apply the usage of a running attempt, and change nothing, are not recorded.
 //
-// A restarted bridge continues the file with a header of its own. When the file has half of the
+// A restarted bridge continues the file with a header of its own, and one whose policy follows Slurm's
+// settings with another header. When the file has half of the
 // permitted size, it is renamed to FILE.1, replacing an older one, and a new file begins: so the
 // two have the newest decisions. A reader skips a line that a crash has torn.
 //

@@ -259,7 +259,7 @@ func TestDecisionsThatComeTooFastAreCounted(t *testing.T) {
 	for _, d := range decisions[1:4] {
 		w.Record(d)
 	}
-	w.pending = []pending{{0, decisions[0]}} // the others were written
+	w.pending = []pending{{Decision: decisions[0]}} // the others were written
 	write(t, w, decisions[4:]...)
 	if sum, wrong := replayed(t, path, ""); sum != (Summary{Decisions: 4, Rows: 1, Lost: 3}) || wrong != nil {
 		t.Errorf("%+v, %+v", sum, wrong)
@@ -285,5 +285,30 @@ func TestWhatIsNoTraceIsRefused(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
+	}
+}
+
+// A policy that follows Slurm's settings changes while the bridge runs.
+func TestDecisionsAreReplayedWithThePolicyOfTheirTime(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "trace")
+	w, err := Open(path, Header{Policy: policy()}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	later := policy()
+	later.MaxAttempts, later.SubmitGrace = 1, time.Hour
+	const other = "0x22222222222222222222222222222222"
+	for _, d := range life(policy(), bundle) {
+		w.Record(d)
+	}
+	w.SetPolicy(later)
+	write(t, w, life(later, other)...)
+	if sum, wrong := replayed(t, path, ""); sum.Rows != 2 || sum.Different != 0 || wrong != nil {
+		t.Errorf("%+v, %+v", sum, wrong)
+	}
+	data, err := os.ReadFile(path)
+	if headers := strings.Count(string(data), `{"header":`); err != nil || headers != 2 {
+		t.Errorf("%d headers, %v", headers, err)
 	}
 }

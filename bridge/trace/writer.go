@@ -37,14 +37,17 @@ type Writer struct {
 
 	mu      sync.Mutex
 	pending []pending
+	policy  *plan.Policy // of the decisions that follow; nil for no change
 	lost    int
 	broken  bool
 	arrived chan struct{}
 }
 
-// pending is a decision to be written, and how many before it were left out.
+// pending is a decision to be written, how many before it were left out, and the policy from it on,
+// nil if that has not changed.
 type pending struct {
-	lost int
+	lost   int
+	policy *plan.Policy
 	plan.Decision
 }
 
@@ -103,14 +106,22 @@ func (w *Writer) Record(d plan.Decision) {
 	case len(w.pending) >= maxPending:
 		w.lost++
 	default:
-		w.pending = append(w.pending, pending{w.lost, d})
-		w.lost = 0
+		w.pending = append(w.pending, pending{w.lost, w.policy, d})
+		w.lost, w.policy = 0, nil
 	}
 	w.mu.Unlock()
 	select {
 	case w.arrived <- struct{}{}:
 	default:
 	}
+}
+
+// SetPolicy changes the policy of the decisions that are recorded after it. It is a Bridge's
+// TracePolicy.
+func (w *Writer) SetPolicy(p plan.Policy) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.policy = &p
 }
 
 // routine reports whether a decision only applies the usage of a running attempt.
@@ -163,6 +174,12 @@ func (w *Writer) writeAll(waiting []pending) error {
 	for _, p := range waiting {
 		if p.lost > 0 {
 			if err := w.write(record{Lost: p.lost}); err != nil {
+				return err
+			}
+		}
+		if p.policy != nil {
+			w.header.Policy = *p.policy
+			if err := w.write(record{Header: &w.header}); err != nil {
 				return err
 			}
 		}

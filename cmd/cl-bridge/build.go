@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"path/filepath"
 	"time"
@@ -28,14 +29,13 @@ import (
 // orphanGrace is how long the bridge leaves an orphan job alone.
 const orphanGrace = 10 * time.Minute
 
+// policy returns the policy of a bridge before it knows Slurm's settings.
 func policy(c config.Config, id string, layout spool.Layout, installed sharedfiles.Programs, slurm *sbatch.Client) plan.Policy {
-	return plan.Policy{
+	p := plan.Policy{
 		Bridge: id, Owner: c.User, Layout: layout, Worker: installed.Worker(), Queues: installed.Queues(c),
 		SubmitGrace:     slurm.SubmitBound() + 20*time.Second,
 		OrphanGrace:     orphanGrace,
 		CancelOrphans:   *c.CancelStrays,
-		RecordAge:       c.Slurm.MinJobAge.Duration,
-		Accounting:      *c.Slurm.Accounting,
 		Settle:          c.DiskSettle.Duration,
 		StuckFor:        5 * time.Second,
 		StagePatience:   c.StagePatience.Duration,
@@ -46,6 +46,25 @@ func policy(c config.Config, id string, layout spool.Layout, installed sharedfil
 		KeepAfterAck:    c.KeepAfterAck.Duration,
 		LowWater:        c.LowWater.LowWater,
 	}
+	// Safe while Slurm's settings are not known: sacct has to answer before a job counts as absent,
+	// and without sacct no snapshot proves it.
+	adapt(c.Slurm, &p, sbatch.Settings{Accounting: true, MinJobAge: longestRecordAge})
+	if !p.Accounting {
+		p.RecordAge = c.Slurm.MinJobAge.Or(0)
+	}
+	return p
+}
+
+// longestRecordAge is for a site that never purges ended jobs, too.
+const longestRecordAge = time.Hour
+
+// adapt sets what the configuration, or else Slurm, says of the site.
+func adapt(c config.Slurm, p *plan.Policy, s sbatch.Settings) {
+	p.Accounting = s.Accounting
+	if c.Accounting != nil {
+		p.Accounting = *c.Accounting
+	}
+	p.RecordAge = c.MinJobAge.Or(cmp.Or(s.MinJobAge, longestRecordAge))
 }
 
 // downloadPace bounds all downloads together; nil means no bound.

@@ -3,11 +3,14 @@ package main
 import (
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/config"
+	"github.com/cl-slurm/cl-slurm/bridge/sharedfiles"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
+	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
 func TestNoBundleMayUseTheBridgesOwnFilesInPlace(t *testing.T) {
@@ -45,5 +48,44 @@ func TestCacheOfAGroupHasItsOwnDirectoryAndSharesOnlyWhatIsPublic(t *testing.T) 
 		if cacheDir(c) != want || o.Group != group || o.Settle >= 0 { // 0s is not the cache's default
 			t.Errorf("group %v: %s, %+v", group, cacheDir(c), o)
 		}
+	}
+}
+
+// The keys override Slurm's own settings. Before these are known, values are used with which no job
+// counts as absent too early.
+func TestSettingsOfSlurmAreFollowedUnlessTheConfigurationOverridesThem(t *testing.T) {
+	t.Parallel()
+	type site struct {
+		Accounting bool
+		RecordAge  time.Duration
+	}
+	known := sbatch.Settings{Accounting: false, MinJobAge: 10 * time.Second}
+	for _, c := range []struct {
+		keys          string
+		before, after site
+	}{
+		{"", site{true, time.Hour}, site{false, 10 * time.Second}},
+		{"accounting = true", site{true, time.Hour}, site{true, 10 * time.Second}},
+		{"accounting = false", site{false, 0}, site{false, 10 * time.Second}},
+		{`min_job_age = "5s"`, site{true, 5 * time.Second}, site{false, 5 * time.Second}},
+		{"accounting = false\nmin_job_age = \"5s\"", site{false, 5 * time.Second}, site{false, 5 * time.Second}},
+	} {
+		file := "server = \"http://127.0.0.1:2900\"\nuser = \"ann\"\npassword_file = \"/p\"\nshared = \"/shared\"\n[slurm]\n" + c.keys + "\n[queue.cpu]\n"
+		conf, err := config.Parse(strings.NewReader(file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := policy(conf, "b1b2b3", "/shared", sharedfiles.Programs{}, &sbatch.Client{})
+		if got := (site{p.Accounting, p.RecordAge}); got != c.before {
+			t.Errorf("%q, before Slurm answers: %+v, want %+v", c.keys, got, c.before)
+		}
+		adapt(conf.Slurm, &p, known)
+		if got := (site{p.Accounting, p.RecordAge}); got != c.after {
+			t.Errorf("%q: %+v, want %+v", c.keys, got, c.after)
+		}
+	}
+	p := policy(config.Config{CancelStrays: new(bool)}, "b1b2b3", "/shared", sharedfiles.Programs{}, &sbatch.Client{})
+	if adapt(config.Slurm{}, &p, sbatch.Settings{Accounting: true}); p.RecordAge != longestRecordAge {
+		t.Errorf("a site that purges no job: %s", p.RecordAge)
 	}
 }

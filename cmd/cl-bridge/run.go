@@ -18,6 +18,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/doctor"
 	"github.com/cl-slurm/cl-slurm/bridge/lease"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/bridge/sharedfiles"
 	"github.com/cl-slurm/cl-slurm/bridge/status"
 	"github.com/cl-slurm/cl-slurm/bridge/trace"
@@ -88,6 +89,8 @@ func serve(ctx context.Context, p program.Process, c config.Config, t tracing, l
 		Collector:     &results.Collector{Contents: cl, Store: serverStore(c), Layout: layout, MaxBytes: c.Staging.MaxResults.Bytes, Now: now},
 		Log:           log,
 		Now:           now,
+		Settings:      slurm.Settings,
+		Adapt:         func(p *plan.Policy, s sbatch.Settings) { adapt(c.Slurm, p, s) },
 		ObserveEvery:  watched.Interval,
 		DoorbellEvery: 350 * time.Millisecond,
 		ReadEvery:     5 * time.Second,
@@ -201,7 +204,7 @@ func (t tracing) runBridge(ctx context.Context, b *bridge.Bridge, log *slog.Logg
 	if err != nil {
 		return fmt.Errorf("start bridge: %w", err)
 	}
-	w.Limit, b.Trace = t.limit.Bytes, w.Record
+	w.Limit, b.Trace, b.TracePolicy = t.limit.Bytes, w.Record, w.SetPolicy
 	var writing sync.WaitGroup
 	ended, end := context.WithCancel(context.WithoutCancel(ctx)) // the trace ends after the bridge
 	writing.Go(func() { w.Run(ended) })

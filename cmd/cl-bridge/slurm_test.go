@@ -43,6 +43,13 @@ cat >"$dir/script$id"
 echo "|$id|RUNNING|n1|1767225600|$name|None|1767225600|" >>"$dir/jobs"
 sh "$dir/script$id" >"$dir/out$id" 2>&1 </dev/null &
 echo $id`,
+		"scontrol": `cat <<'END'
+AccountingStorageType   = accounting_storage/slurmdbd
+ClusterName             = test
+KillWait                = 30 sec
+MinJobAge               = 300 sec
+SlurmctldParameters     = (null)
+END`,
 		"scancel": "",
 		"sacct":   "",
 		"sacctmgr": `echo 'lab|lab||limited,normal'
