@@ -37,6 +37,7 @@
 //   - If the server refuses a check-in as too large (413), the bridge sends half as much. It has
 //     not been applied, so its runs count as not reported. After a check-in that took 20 s, too,
 //     the bridge sends half as much, and more again while the server is quick.
+//   - While the oldest report of a live run is more than 40 s old, the bridge asks for no bundles.
 //
 // So the bridge may send a check-in while the server holds an earlier one: the two never report
 // a run in two states, and when a verdict is acknowledged, no held check-in has a report of that

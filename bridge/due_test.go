@@ -37,6 +37,7 @@ type limited struct {
 	verdicts map[string]time.Time
 	longest  time.Duration // between two reports of a run
 	refused  int
+	offers   bool // the last check-in lets the server give out bundles
 }
 
 func (s *limited) CheckIn(ctx context.Context, _ string, in codalab.CheckIn) ([]codalab.Message, error) {
@@ -45,6 +46,7 @@ func (s *limited) CheckIn(ctx context.Context, _ string, in codalab.CheckIn) ([]
 		s.Error(err)
 	}
 	s.mu.Lock()
+	s.offers = in.CPUs > 0
 	if len(data) > s.most {
 		s.refused++
 		s.mu.Unlock()
@@ -150,6 +152,24 @@ func TestTenThousandRunsAreEachReportedWithinAMinute(t *testing.T) {
 	})
 }
 
+// Check-ins with old reports leave one of those that may be held to what is urgent.
+func TestVerdictDoesNotWaitForThousandsOfOldReports(t *testing.T) {
+	t.Parallel()
+	atLimited(t, 8_000, 8<<20, time.Millisecond, func(b *Bridge, s *limited) {
+		time.Sleep(20 * time.Second)
+		for n := range 16 {
+			ended := runningRow(8_000 + n)
+			ended.Phase, ended.ReportCount = plan.Finalizing, 1
+			show(b, ended)
+			shown := time.Now()
+			time.Sleep(5300 * time.Millisecond)
+			if took := s.verdicts[ended.Bundle].Sub(shown); took < 0 || took > 2*time.Second {
+				t.Errorf("verdict %d arrived after %s", n, took)
+			}
+		}
+	})
+}
+
 // A restarted bridge reports all of its runs at once.
 func TestCheckInThatIsTooLargeIsSentInParts(t *testing.T) {
 	t.Parallel()
@@ -203,6 +223,53 @@ func TestSlowServerGetsSmallerCheckIns(t *testing.T) {
 			t.Errorf("the verdict arrived after %s", took)
 		}
 	})
+}
+
+func TestCheckInsAreLargerAgainWhenTheServerIsQuickAgain(t *testing.T) {
+	t.Parallel()
+	atLimited(t, 2_000, 8<<20, 100*time.Millisecond, func(b *Bridge, s *limited) {
+		most := func() int {
+			b.view.mu.Lock()
+			defer b.view.mu.Unlock()
+			return b.view.reportsOf("cpu").size.most
+		}
+		time.Sleep(5 * time.Minute)
+		if got := most(); got > mostBytes/4 {
+			t.Errorf("the slow server gets %d bytes", got)
+		}
+		s.mu.Lock()
+		s.each = time.Millisecond
+		s.mu.Unlock()
+		time.Sleep(5 * time.Minute)
+		if got := most(); got < mostBytes/2 {
+			t.Errorf("the quick server gets %d bytes", got)
+		}
+	})
+}
+
+// CodaLab's own server applies some fifty reports a second. With more live runs than it can hear of
+// within a minute, it would call them offline by turns.
+func TestBridgeClaimsNoMoreThanItCanReport(t *testing.T) {
+	t.Parallel()
+	for runs, want := range map[int]bool{500: true, 3000: false} {
+		t.Run(fmt.Sprint(runs), func(t *testing.T) {
+			t.Parallel()
+			atLimited(t, runs, 8<<20, 20*time.Millisecond, func(b *Bridge, s *limited) {
+				time.Sleep(2 * time.Minute)
+				for range 30 {
+					time.Sleep(2 * time.Second)
+					s.mu.Lock()
+					if s.offers != want {
+						t.Errorf("the bridge asks for bundles: %t", s.offers)
+					}
+					s.mu.Unlock()
+				}
+				if late := b.Heartbeat().Late; slices.Contains(late, "cpu") == want {
+					t.Errorf("the queues %v are said to be late", late)
+				}
+			})
+		})
+	}
 }
 
 // bundlesOf makes a check-in, answers it, and returns its bundles.

@@ -30,6 +30,9 @@ type Heartbeat struct {
 	Server map[string]string `json:"server,omitempty"`
 	// Unheard are the queues of which no check-in has been answered since the start, nor refused.
 	Unheard []string `json:"unheard,omitempty"`
+	// Late names the queues for which the bridge asks for no more bundles, because the server takes
+	// the reports of the live runs too slowly.
+	Late []string `json:"late,omitempty"`
 	// Low is why nothing new is put onto the shared disk; empty if it is.
 	Low string `json:"low,omitempty"`
 }
@@ -39,7 +42,7 @@ func (b *Bridge) Heartbeat() Heartbeat {
 	b.beat.mu.Lock()
 	defer b.beat.mu.Unlock()
 	p := b.beat.Heartbeat
-	p.Server = maps.Clone(p.Server)
+	p.Server, p.Late = maps.Clone(p.Server), slices.Clone(p.Late)
 	for _, queue := range slices.Sorted(maps.Keys(b.Policy.Queues)) {
 		if !b.beat.heard[queue] && p.Server[queue] == "" {
 			p.Unheard = append(p.Unheard, queue)
@@ -110,6 +113,19 @@ func (h *heartbeat) server(queue string, err error) {
 		h.Server = map[string]string{}
 	}
 	h.Server[queue] = err.Error()
+}
+
+// late notes whether the server takes a queue's reports too slowly.
+func (h *heartbeat) late(queue string, late bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	place, noted := slices.BinarySearch(h.Late, queue)
+	switch {
+	case late && !noted:
+		h.Late = slices.Insert(h.Late, place, queue)
+	case noted && !late:
+		h.Late = slices.Delete(h.Late, place, place+1)
+	}
 }
 
 // low notes how full the shared disk is.

@@ -15,6 +15,10 @@ import (
 // (codalab/server/bundle_manager.py: _bring_offline_stuck_running_bundles).
 const refreshEvery = 20 * time.Second
 
+// lateReport is the age of a report at which the bridge asks for no more bundles: the server is too
+// slow for the live runs that there are.
+const lateReport = 2 * refreshEvery
+
 // reports is what the check-ins of one queue have reported. The view's lock guards it.
 // The package comment has the rules ("Reports").
 type reports struct {
@@ -161,6 +165,8 @@ func (r *reports) carry(row *plan.Row, number int64, now time.Time) carriedRun {
 // CheckIn makes the next check-in of a queue's identity, and returns its number. The caller
 // passes the number to Answered or Unanswered, once.
 func (b *Bridge) CheckIn(q plan.Queue) (codalab.CheckIn, int64) {
+	late := b.view.late(q.Name, b.Now())
+	b.beat.late(q.Name, late)
 	runs, number := b.view.report(q.Name, b.Identity(q.Name), b.Now())
 	offer := b.view.offer(q.Name)
 	in := codalab.CheckIn{
@@ -172,7 +178,7 @@ func (b *Bridge) CheckIn(q plan.Queue) (codalab.CheckIn, int64) {
 	if q.Group != "" {
 		in.GroupName = &q.Group
 	}
-	if b.view.low.Load() { // the server gives no bundle to an identity that offers nothing
+	if late || b.view.low.Load() { // the server gives no bundle to an identity that offers nothing
 		in.CPUs, in.FreeDiskBytes, in.ExitAfterNumRuns = 0, 0, 0
 	}
 	return in, number
@@ -199,6 +205,15 @@ func (v *view) report(queue, identity string, now time.Time) ([]codalab.Run, int
 		signal(r.other)
 	}
 	return runs, r.number
+}
+
+// late reports whether the last report of a live run is so old that the server must get no more of
+// them.
+func (v *view) late(queue string, now time.Time) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	oldest := v.reportsOf(queue).aging.Front()
+	return oldest != nil && now.Sub(oldest.Value.(*report).at) >= lateReport //nolint:forcetypeassert // aging has nothing else
 }
 
 // carried reports whether an unanswered check-in carries the last report of a run.

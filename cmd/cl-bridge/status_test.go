@@ -52,7 +52,7 @@ func TestStatusSaysHowTheBridgeStands(t *testing.T) {
 	u.Slurm = "observe: slurm_load_jobs error: Unable to contact slurm controller"
 	u.SlurmSince, u.SlurmNext = noon.Add(-time.Minute), noon.Add(time.Minute)
 	u.Server = map[string]string{"cpu": "POST /workers: connection refused"}
-	u.Unheard = []string{"gpu", "old"}
+	u.Unheard, u.Late = []string{"gpu", "old"}, []string{"new"}
 	if err := held.Renew(t.Context(), status.Status{Last: &u}); err != nil {
 		t.Fatal(err)
 	}
@@ -77,6 +77,7 @@ The ledger is LEDGER.
 ! Slurm has not answered since ` + termtext.Clock(noon.Add(-time.Minute)) + `, and is asked again at ` + termtext.Clock(noon.Add(time.Minute)) + `: observe: slurm_load_jobs error: Unable to contact slurm controller. Until then nothing is submitted or cancelled.
 ! The server does not take the check-ins of queue cpu: POST /workers: connection refused.
 ! The server has not answered a check-in of queue gpu, old since the bridge started.
+! The server takes the reports of queue new too slowly: no bundle of it is claimed until it hears of each run in time.
 ! 1 bundle in submitting is tried again: Slurm does not take the job now: too many jobs.
 
 QUEUE  staging  submitting  queued  running
