@@ -74,6 +74,7 @@ type Bridge struct {
 	held       []plan.Effect   // effects that wait for that, or for the pace
 	found      plan.OrphanJobs // orphan jobs
 	low        *string         // plan.LowWater.Low; nil while it is not known
+	health     health
 
 	gauged gauged
 	beat   heartbeat

@@ -155,7 +155,7 @@ func (b *Bridge) submit(ctx context.Context, r plan.Row) plan.Submission {
 	switch {
 	case err == nil:
 	case errors.As(err, &refused):
-		end.Refused, end.Retry, end.Words = refused.Refused, refused.Retry, refused.Message
+		end.Refused, end.Retry, end.OfQueue, end.Words = refused.Refused, refused.Retry, refused.OfSite, refused.Message
 	default:
 		end.Words = err.Error()
 	}

@@ -32,11 +32,16 @@ type fakeSlurm struct {
 	slow   time.Duration        // how long Observe takes
 	answer func() error         // what sbatch says of a job that was made
 	before func(sbatch.Request) // is called by Submit first
+	// refuse is what sbatch says instead of making a job; nil for nothing.
+	refuse func(sbatch.Request) error
+	// sick is a node on which no command starts. Jobs run on it unless they exclude it; then on n1.
+	sick string
 }
 
 type fakeJob struct {
 	sbatch.Job
 	spec  string
+	node  string
 	end   context.CancelFunc
 	ended time.Time
 }
@@ -56,6 +61,11 @@ func (s *fakeSlurm) Submit(_ context.Context, r sbatch.Request) (sbatch.JobID, e
 	if s.silent {
 		return 0, &sbatch.Error{Op: "submit", Message: errSilent.Error(), Err: errSilent}
 	}
+	if s.refuse != nil {
+		if err := s.refuse(r); err != nil {
+			return 0, err
+		}
+	}
 	ctx, end := context.WithCancel(s.ctx)
 	j := &fakeJob{
 		Job: sbatch.Job{
@@ -63,7 +73,11 @@ func (s *fakeSlurm) Submit(_ context.Context, r sbatch.Request) (sbatch.JobID, e
 			Submitted: time.Now().Round(0).Truncate(time.Second),
 		},
 		spec: strings.Split(r.Script, "'")[3],
+		node: "n1",
 		end:  end,
+	}
+	if s.sick != "" && !slices.Contains(strings.Split(r.Exclude, ","), s.sick) {
+		j.node = s.sick
 	}
 	s.jobs = append(s.jobs, j)
 	if !s.held {
@@ -87,13 +101,19 @@ func (s *fakeSlurm) run(ctx context.Context, j *fakeJob) {
 		return
 	}
 	token := spool.NewToken()
-	_, own, err := attempt.Begin(ctx, spool.Started{Token: token, Node: "n1", Job: j.ID.String(), At: time.Now()})
+	_, own, err := attempt.Begin(ctx, spool.Started{Token: token, Node: j.node, Job: j.ID.String(), At: time.Now()})
 	if err != nil || !own {
 		s.set(j, sbatch.StateCompleted)
 		return
 	}
 	bell := spool.AttemptOf(j.spec).Layout().Bell()
 	_ = bell.Ring(spec.Bundle, spec.Attempt)
+	if j.node == s.sick {
+		_ = attempt.WriteExit(spool.Exit{Token: token, Cause: spool.CausePlatform, NotStarted: true, Failure: "This node has no /dev/fuse."})
+		_ = bell.Ring(spec.Bundle, spec.Attempt)
+		s.set(j, sbatch.StateFailed)
+		return
+	}
 	_ = os.WriteFile(filepath.Join(spec.RunDir, "stdout"), []byte(hello(spec.Bundle, spec.Attempt)), 0o600)
 	var seconds float64
 	var code int
@@ -126,7 +146,7 @@ func hello(bundle string, attempt int) string {
 func (s *fakeSlurm) set(j *fakeJob, state sbatch.State) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	j.State, j.Nodes, j.Reason = state, "n1", "None"
+	j.State, j.Nodes, j.Reason = state, j.node, "None"
 	if state.Ended() {
 		j.ended = time.Now()
 	}

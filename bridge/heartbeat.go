@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -33,6 +34,9 @@ type Heartbeat struct {
 	// Late names the queues for which the bridge asks for no more bundles, because the server takes
 	// the reports of the live runs too slowly.
 	Late []string `json:"late,omitempty"`
+	// Held is why each queue that is held up is, and Nodes why each node that is avoided is.
+	Held  map[string]string `json:"held,omitempty"`
+	Nodes map[string]string `json:"nodes,omitempty"`
 	// Low is why nothing new is put onto the shared disk; empty if it is.
 	Low string `json:"low,omitempty"`
 }
@@ -48,6 +52,7 @@ func (b *Bridge) Heartbeat() Heartbeat {
 			p.Unheard = append(p.Unheard, queue)
 		}
 	}
+	p.Held, p.Nodes = maps.Clone(p.Held), maps.Clone(p.Nodes)
 	return p
 }
 
@@ -125,6 +130,21 @@ func (h *heartbeat) late(queue string, late bool) {
 		h.Late = slices.Insert(h.Late, place, queue)
 	case noted && !late:
 		h.Late = slices.Delete(h.Late, place, place+1)
+	}
+}
+
+// health notes which queues are held up, and which nodes are avoided.
+func (h *heartbeat) health(now time.Time, seen health) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(seen.told)+len(h.Held)+len(seen.nodes)+len(h.Nodes) == 0 {
+		return // the usual case
+	}
+	h.Held, h.Nodes = maps.Clone(seen.told), map[string]string{}
+	for _, name := range seen.nodes.Avoided(now) {
+		sick := seen.nodes[name]
+		h.Nodes[name] = fmt.Sprintf("the commands of the last %d jobs on it did not start (%s); it is avoided until %s",
+			sick.Failures, sick.Words, sick.AvoidedUntil.Format(time.TimeOnly))
 	}
 }
 

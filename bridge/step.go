@@ -31,6 +31,7 @@ func (b *Bridge) Open(ctx context.Context) error {
 	b.submits, b.cancels = b.Pace.limiter(), b.Pace.limiter()
 	b.places = newPlaces(b.AtOnce)
 	b.deciding, b.followed, b.shared = b.Policy, nil, false
+	b.health = newHealth(b.Policy.Queues)
 	for _, r := range rows {
 		b.rows.put(&r)
 		b.inbox.put(r.Bundle, func(n *plan.News) { n.Restarted = true })
@@ -66,6 +67,7 @@ func (b *Bridge) Step(ctx context.Context, now time.Time) ([]plan.Effect, time.D
 		}
 	}
 	b.batch(ctx, s)
+	b.tellHeld(ctx, s.now)
 	if err := b.save(ctx, s); err != nil {
 		return nil, 0, err
 	}
@@ -127,7 +129,9 @@ func (b *Bridge) decide(ctx context.Context, s *step, r plan.Row, n plan.News) {
 	if b.isLow() || r.DiskLow != "" {
 		n.DiskLow = b.low
 	}
+	b.examine(s.now, r, &n)
 	next, effects := b.deciding.Next(s.now, r, n)
+	b.health.of(r.Queue).Learn(s.now, r, next, b.health.nodes)
 	if b.Trace != nil {
 		b.Trace(plan.Decision{Now: s.now, Row: r, News: n, Next: next, Effects: plan.KindsOf(effects)})
 	}
@@ -154,14 +158,17 @@ func (b *Bridge) batch(ctx context.Context, s *step) {
 	}
 	w := plan.Waiting{Room: map[string]int{}, Budget: budget(b.submits, s.now) - b.rows.upcoming - b.heldOf(plan.Submit)}
 	for name := range b.rows.staged {
-		if w.Room[name] = b.Policy.Queues[name].Room(b.rows.inFlight[name], w.Budget); w.Room[name] > 0 {
-			w.Rows = append(w.Rows, b.rows.waiting(name, s.now)...)
+		h := b.health.of(name)
+		if w.Room[name] = h.Room(s.now, b.Policy.Queues[name].Room(b.rows.inFlight[name], w.Budget)); w.Room[name] > 0 {
+			w.Rows = append(w.Rows, h.Candidates(b.rows.waiting(name, s.now))...)
 		}
 	}
 	var chosen []plan.Row
 	chosen, b.turns = b.Policy.Batch(s.now, w, b.turns, b.generation)
 	b.generation += int64(len(chosen))
 	for _, r := range chosen {
+		b.health.of(r.Queue).Submitted(s.now)
+		r.Exclude = b.health.nodes.Exclude(s.now, r)
 		b.decide(ctx, s, r, plan.News{})
 	}
 }
@@ -247,6 +254,9 @@ func (b *Bridge) wait(now time.Time) time.Duration {
 	}
 	if b.observed && budget(b.submits, now) < 1 && (b.heldOf(plan.Submit) > 0 || b.rows.anyWaiting()) {
 		next = min(next, refill(b.submits, now)) // other room in Slurm comes with news
+	}
+	if probe, ok := b.nextProbe(); ok && b.observed && probe.After(now) {
+		next = min(next, probe.Sub(now))
 	}
 	if b.observed && b.heldOf(plan.Cancel) > 0 {
 		next = min(next, refill(b.cancels, now))

@@ -20,6 +20,9 @@ type Error struct {
 	// Retry is set for a refusal when the same request may succeed later: a
 	// limit on the number of jobs, a partition that is down.
 	Retry bool
+	// OfSite is set for a refusal that is about what the site allows or the queue asks for, such as an
+	// account, and not about what a bundle asks for.
+	OfSite bool
 	// Err is the cause.
 	Err error
 }
@@ -49,24 +52,27 @@ const submissionFailed = "Batch job submission failed: "
 var refusals = []struct { //nolint:gochecknoglobals // a table, never written
 	text  string
 	retry bool
+	// site is set if the refusal is about what the site allows or the queue asks for, such as an
+	// account, and not about what a bundle asks for.
+	site bool
 }{
-	{text: "Invalid partition name specified"},
-	{text: "No partition specified or system default partition"},
-	{text: "User's group not permitted to use this partition"},
-	{text: "Requested partition configuration not available now"},
-	{text: "Multiple partition job request not supported when a partition is set in the association"},
-	{text: "Access/permission denied"},
-	{text: "Invalid user id"},
-	{text: "Invalid group id"},
-	{text: "Invalid account or account/partition combination specified"},
-	{text: "Invalid qos specification"},
-	{text: "Invalid wckey specification"},
-	{text: "Invalid license specification"},
-	{text: "Invalid feature specification"},
-	{text: "Invalid preferred feature specification"},
-	{text: "Invalid cluster feature specification"},
-	{text: "Invalid node name specified"},
-	{text: "Requested nodes not in this partition"},
+	{text: "Invalid partition name specified", site: true},
+	{text: "No partition specified or system default partition", site: true},
+	{text: "User's group not permitted to use this partition", site: true},
+	{text: "Requested partition configuration not available now", site: true},
+	{text: "Multiple partition job request not supported when a partition is set in the association", site: true},
+	{text: "Access/permission denied", site: true},
+	{text: "Invalid user id", site: true},
+	{text: "Invalid group id", site: true},
+	{text: "Invalid account or account/partition combination specified", site: true},
+	{text: "Invalid qos specification", site: true},
+	{text: "Invalid wckey specification", site: true},
+	{text: "Invalid license specification", site: true},
+	{text: "Invalid feature specification", site: true},
+	{text: "Invalid preferred feature specification", site: true},
+	{text: "Invalid cluster feature specification", site: true},
+	{text: "Invalid node name specified", site: true},
+	{text: "Requested nodes not in this partition", site: true},
 	{text: "Requested node configuration is not available"},
 	{text: "Invalid generic resource (gres) specification"},
 	{text: "Duplicate generic resource (gres) specification"},
@@ -84,16 +90,16 @@ var refusals = []struct { //nolint:gochecknoglobals // a table, never written
 	{text: "Time limit specification required, but not provided"},
 	{text: "Invalid time-min specification"},
 	{text: "Invalid --nice value"},
-	{text: "Invalid mcs_label specified"},
+	{text: "Invalid mcs_label specified", site: true},
 	{text: "Job dependency problem"},
-	{text: "Requested reservation is invalid"},
-	{text: "Access denied to requested reservation"},
-	{text: "Burst Buffer permission denied"},
-	{text: "Burst Buffer request invalid"},
+	{text: "Requested reservation is invalid", site: true},
+	{text: "Access denied to requested reservation", site: true},
+	{text: "Burst Buffer permission denied", site: true},
+	{text: "Burst Buffer request invalid", site: true},
 	{text: "Pathname of a file, directory or other parameter too long"},
-	{text: "Requested operation not supported on this system"},
-	{text: "Requested operation is presently disabled"},
-	{text: "Unspecified error"}, // of a site's job_submit plugin
+	{text: "Requested operation not supported on this system", site: true},
+	{text: "Requested operation is presently disabled", site: true},
+	{text: "Unspecified error", site: true}, // of a site's job_submit plugin
 	{text: "Job violates accounting/QOS policy", retry: true},
 	{text: "Required partition not available (inactive or drain)", retry: true},
 	{text: "Required node not available (down, drained or reserved)", retry: true},
@@ -114,36 +120,40 @@ var localRefusals = []string{ //nolint:gochecknoglobals // a table, never writte
 	"This does not look like a batch script",
 	"Invalid generic resource (gres) specification",
 	"Invalid numeric value",
-	"cli_filter plugin terminated with error",
+	cliFilter,
 }
 
+// cliFilter is what sbatch says if a plugin of the site refuses.
+const cliFilter = "cli_filter plugin terminated with error"
+
 // classify reads the standard error and the exit status of a failed sbatch. It
-// returns whether it is certain that no job of the submission will run, and whether the same
-// request may succeed later.
+// returns whether it is certain that no job of the submission will run, whether the same
+// request may succeed later, and whether the refusal is the site's or the queue's (Error.OfSite).
 //
 // Only the last answer of the controller counts. Before it, sbatch may have printed
 // that Slurm is "temporarily unable to accept job", and tried again.
-func classify(stderr string, exit int) (refused, retry bool) {
+func classify(stderr string, exit int) (refused, retry, ofSite bool) {
 	if i := strings.LastIndex(stderr, submissionFailed); i >= 0 {
 		answer := stderr[i+len(submissionFailed):]
 		for _, r := range refusals {
 			if strings.HasPrefix(answer, r.text) {
-				return true, r.retry && !tooLarge(stderr[:i])
+				return true, r.retry && !tooLarge(stderr[:i]), r.site
 			}
 		}
-		return false, false
+		return false, false, false
 	}
 	if exit == 255 && parserLine.MatchString(stderr) {
-		return true, false
+		// A bundle chooses the value of --nice, and no other that sbatch can refuse.
+		return true, false, !strings.Contains(stderr, "--nice")
 	}
 	for _, line := range ownLine.FindAllStringSubmatch(stderr, -1) {
 		for _, o := range localRefusals {
 			if strings.HasPrefix(line[1], o) {
-				return true, false
+				return true, false, o == cliFilter
 			}
 		}
 	}
-	return false, false
+	return false, false, false
 }
 
 // parserLine matches a line in which sbatch refuses an option, before it asks the controller: by

@@ -10,11 +10,12 @@ import (
 
 // verdict is how a failed submission is classified.
 type verdict struct {
-	Refused, Retry bool
-	Message        string
+	Refused, Retry, OfSite bool
+	Message                string
 }
 
 func never(message string) verdict     { return verdict{Refused: true, Message: message} }
+func ofSite(message string) verdict    { return verdict{Refused: true, OfSite: true, Message: message} }
 func laterOn(message string) verdict   { return verdict{Refused: true, Retry: true, Message: message} }
 func undecided(message string) verdict { return verdict{Message: message} }
 
@@ -26,15 +27,15 @@ const (
 
 // verdicts has the verdict of each recorded refusal, by the options of sbatch.
 var verdicts = map[string]verdict{
-	"--partition=nosuch":      never(noPartition + " (invalid partition specified: nosuch)"),
-	"--account=nosuch":        never("Invalid account or account/partition combination specified"),
-	"--qos=nosuch":            never("Invalid qos specification"),
-	"--wckey=nosuch":          never("Invalid wckey specification"),
-	"--reservation=nosuch":    never("Requested reservation is invalid"),
-	"--reservation=clrec":     never("Access denied to requested reservation"),
-	"--constraint=nofeat":     never("Invalid feature specification"),
-	"--nodelist=n9":           never("Invalid node name specified"),
-	"--licenses=matlab":       never("Invalid license specification"),
+	"--partition=nosuch":      ofSite(noPartition + " (invalid partition specified: nosuch)"),
+	"--account=nosuch":        ofSite("Invalid account or account/partition combination specified"),
+	"--qos=nosuch":            ofSite("Invalid qos specification"),
+	"--wckey=nosuch":          ofSite("Invalid wckey specification"),
+	"--reservation=nosuch":    ofSite("Requested reservation is invalid"),
+	"--reservation=clrec":     ofSite("Access denied to requested reservation"),
+	"--constraint=nofeat":     ofSite("Invalid feature specification"),
+	"--nodelist=n9":           ofSite("Invalid node name specified"),
+	"--licenses=matlab":       ofSite("Invalid license specification"),
 	"--gres=foo:1":            never("Invalid generic resource (gres) specification"),
 	"--gres=gpu:1":            never(noNode),
 	"--mem=900G":              never(noNode + " (Memory specification can not be satisfied)"),
@@ -43,11 +44,11 @@ var verdicts = map[string]verdict{
 	"--array=1-20000":         never("Invalid job array specification"),
 	"--nice=-5":               never("Invalid --nice value"),
 	"--nice=99999999999":      never("Invalid --nice value, out of range (+/- 2147483645)"),
-	"--time=abc":              never("Invalid --time specification"),
-	"--mem=abc":               never("Invalid --mem specification"),
-	"--signal=B:USRX":         never("Invalid --signal specification"),
-	"--begin=bogus":           never("Invalid time specification (pos=0): bogus; Invalid --begin specification"),
-	"--nosuchopt":             never(`unrecognized option '--nosuchopt'; Try "sbatch --help" for more information`),
+	"--time=abc":              ofSite("Invalid --time specification"),
+	"--mem=abc":               ofSite("Invalid --mem specification"),
+	"--signal=B:USRX":         ofSite("Invalid --signal specification"),
+	"--begin=bogus":           ofSite("Invalid time specification (pos=0): bogus; Invalid --begin specification"),
+	"--nosuchopt":             ofSite(`unrecognized option '--nosuchopt'; Try "sbatch --help" for more information`),
 	"--cpus-per-task=abc":     never(`Invalid numeric value "abc" for --cpus-per-task.`),
 	"--dependency=afterok:1a": never("Job dependency problem"),
 	"< /dev/null":             never("Batch script is empty!"),
@@ -59,7 +60,7 @@ var verdicts = map[string]verdict{
 	"--nodelist=n3 --partition=cpu":           never(noNode),
 	"--time-min=5:00:00 --time=10":            never("Invalid time-min specification (exceeds job's time or other limits)"),
 	"--job-name=$(printf %01500d 0)":          never(tooLong),
-	"--partition=clrec-group":                 never("User's group not permitted to use this partition"),
+	"--partition=clrec-group":                 ofSite("User's group not permitted to use this partition"),
 	"--partition=clrec-qos --cpus-per-task=2": never(policy + " (QOSMaxCpuPerJobLimit)"),
 	"--partition=clrec-qos --time=10":         never(policy + " (QOSMaxWallDurationPerJobLimit)"),
 	`<<< "echo"`: never("This does not look like a batch script.  The first; " +
@@ -97,7 +98,7 @@ func TestRecordedRefusals(t *testing.T) {
 		}
 		seen[options] = true
 		got := verdict{Message: oneLine(stderr)}
-		got.Refused, got.Retry = classify(strings.TrimPrefix(stderr, "\n"), exit)
+		got.Refused, got.Retry, got.OfSite = classify(strings.TrimPrefix(stderr, "\n"), exit)
 		if d := cmp.Diff(want, got); d != "" {
 			t.Errorf("%s (-want +got):\n%s", head, d)
 		}
@@ -121,7 +122,7 @@ func TestBrokenWrapperAfterAPluginsLineIsNoRefusal(t *testing.T) {
 		"/opt/slurm/bin/sbatch: option names are checked\n",
 		"ssh: connect to host login1 port 22: Connection refused\n",
 	} {
-		if refused, _ := classify(stderr, 255); refused {
+		if refused, _, _ := classify(stderr, 255); refused {
 			t.Errorf("%q is taken for a refusal", stderr)
 		}
 	}
@@ -132,7 +133,7 @@ func TestBrokenWrapperAfterAPluginsLineIsNoRefusal(t *testing.T) {
 		"/usr/bin/sbatch: option '--mem' requires an argument\nTry \"sbatch --help\" for more information\n",
 		"sbatch: option '--ex' is ambiguous; possibilities: '--exclude' '--exclusive'\nsbatch: error: Try \"sbatch --help\" for more information\n",
 	} {
-		if refused, retry := classify(stderr, 255); !refused || retry {
+		if refused, retry, _ := classify(stderr, 255); !refused || retry {
 			t.Errorf("%q: refused %v, retry %v, want a final refusal", stderr, refused, retry)
 		}
 	}

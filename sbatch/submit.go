@@ -24,7 +24,10 @@ type Request struct {
 	WCKey       string
 	Reservation string
 	Constraint  string
-	CPUs        int64
+	// Exclude lists nodes on which the job must not run, separated by commas. Slurm refuses the job
+	// if no other node will do.
+	Exclude string
+	CPUs    int64
 	// MemoryMiB is the memory of the node that the job may use. 0 asks for
 	// nothing. It is not Slurm's --mem=0, which asks for the whole node.
 	MemoryMiB int64
@@ -62,6 +65,7 @@ func (r Request) Args() []string {
 	add("wckey", r.WCKey)
 	add("reservation", r.Reservation)
 	add("constraint", r.Constraint)
+	add("exclude", r.Exclude)
 	add("cpus-per-task", positive(r.CPUs))
 	if r.MemoryMiB > 0 {
 		add("mem", positive(r.MemoryMiB)+"M")
@@ -147,7 +151,7 @@ func (c *Client) Try(ctx context.Context, r Request) error {
 		// submission (Slurm src/sbatch/sbatch.c: main).
 		stderr := strings.Replace(failed.Stderr, "allocation failure: ", "sbatch: error: "+submissionFailed, 1)
 		e.Message = oneLine(stderr)
-		e.Refused, e.Retry = classify(stderr, failed.ExitCode)
+		e.Refused, e.Retry, e.OfSite = classify(stderr, failed.ExitCode)
 	}
 	return e
 }
@@ -170,7 +174,7 @@ func SubmissionError(name string, err error) *Error {
 	switch {
 	case !errors.As(err, &failed):
 	case failed.ExitCode > 0:
-		e.Refused, e.Retry = classify(failed.Stderr, failed.ExitCode)
+		e.Refused, e.Retry, e.OfSite = classify(failed.Stderr, failed.ExitCode)
 	case !failed.Started(): // else it was killed, by the time-out or by another process
 		// Nothing was sent to Slurm. The request is not at fault: it may succeed
 		// once sbatch can be started again.

@@ -246,7 +246,7 @@ func FuzzSubmitAnswer(f *testing.F) {
 		if ok && (id <= 0 || !strings.Contains(out, id.String())) {
 			t.Errorf("%q was read as %d", out, id)
 		}
-		if refused, retry := classify(stderr, exit); !refused && retry || refused && !strings.Contains(stderr, submissionFailed) && !strings.Contains(stderr, "sbatch: ") {
+		if refused, retry, ofSite := classify(stderr, exit); !refused && (retry || ofSite) || refused && !strings.Contains(stderr, submissionFailed) && !strings.Contains(stderr, "sbatch: ") {
 			t.Errorf("%q: refused %v, retry %v", stderr, refused, retry)
 		}
 		if m := oneLine(stderr); strings.Contains(m, "\n") {

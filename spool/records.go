@@ -221,6 +221,9 @@ type Exit struct {
 	// Terminated is set when the worker was told to stop (TERM: scancel,
 	// preemption, Slurm's time limit) before the command had ended.
 	Terminated bool `json:"terminated,omitempty"`
+	// NotStarted is set when it is certain that the command never began: its container
+	// could not be prepared or set up.
+	NotStarted bool `json:"not_started,omitempty"`
 	// CommandStarted is when the command began, and CommandEnded when its
 	// container ended; zero when it had none.
 	CommandStarted time.Time `json:"command_started"`

@@ -65,7 +65,7 @@ func (r *attemptRun) runCommand(ctx, background context.Context, group *errgroup
 	}()
 	c, err := r.prepare()
 	if err != nil {
-		return r.usage.complete(ending{err: err, stopRequested: ctx.Err() != nil}.verdict(r.spec))
+		return r.usage.complete(ending{err: err, unprepared: true, stopRequested: ctx.Err() != nil}.verdict(r.spec))
 	}
 	defer closeFiles(c)
 

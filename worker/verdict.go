@@ -17,6 +17,8 @@ type ending struct {
 	exit container.Exit
 	// err is why the command did not run, or not to its end.
 	err error
+	// unprepared is set when the worker did not come to run the container.
+	unprepared bool
 	// stopRequested is set when the worker was told to stop before the command's end.
 	stopRequested bool
 	// stopped may be the *limitError for which the worker stopped the command.
@@ -48,7 +50,8 @@ func (e *userError) Error() string { return e.sentence }
 // a command that failed after a kill for memory counts as out of memory. A command that
 // exits with 0 by itself has succeeded, even after such a kill.
 func (e ending) verdict(spec spool.Spec) spool.Exit {
-	out := spool.Exit{Terminated: e.stopRequested}
+	var host *container.HostError // the command did not begin
+	out := spool.Exit{Terminated: e.stopRequested, NotStarted: e.unprepared || errors.As(e.err, &host)}
 	if e.exit.Note != "" {
 		out.Note = codalab.Sentence(e.exit.Note)
 	}

@@ -62,7 +62,9 @@ var names1 = map[string]string{ //nolint:gochecknoglobals // a table, never writ
 // fromFormat1 brings a document of format 1 into format 2.
 func fromFormat1(data []byte) ([]byte, error) {
 	var old struct {
-		Times struct {
+		Attempt int        `json:"attempt"`
+		Phase   plan.Phase `json:"phase"`
+		Times   struct {
 			Running json.RawMessage `json:"running,omitempty"`
 		} `json:"times"`
 	}
@@ -84,6 +86,12 @@ func fromFormat1(data []byte) ([]byte, error) {
 			top[name] = value
 		}
 	}
+	// Format 1 had no count of failed attempts: all but the current one had failed.
+	failed := old.Attempt
+	if old.Phase != plan.Staging {
+		failed--
+	}
+	top["failed_attempts"] = max(failed, 0)
 	for part, fields := range parts {
 		top[part] = fields
 	}

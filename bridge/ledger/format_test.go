@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -99,7 +100,10 @@ func TestLedgerOfTheVersionBeforeIsTakenOver(t *testing.T) {
 
 // newSinceFormat1 reports whether a field of a row is younger than format 1.
 func newSinceFormat1(field string) bool {
-	return strings.HasSuffix(field, ".Job.Submitted") || strings.HasSuffix(field, ".RevokedSince")
+	return slices.ContainsFunc([]string{
+		".Submitted", ".RevokedSince", ".Held", ".RefusedSince", ".RefusedAlone", ".FailedAttempts", ".FailedStarts", ".FailedNode", ".SickNodes", ".AnyNode",
+		".Exclude", ".QueueTrouble", ".NotStarted",
+	}, func(name string) bool { return strings.HasSuffix(field, name) })
 }
 
 func TestOlderVersionRefusesTheLedgerOfANewerOne(t *testing.T) {

@@ -19,6 +19,13 @@ type News struct {
 	// DiskLow is why nothing new may be put onto the shared disk (LowWater.Low), empty if it may,
 	// and nil if that is not known.
 	DiskLow *string
+	// Held is why the row's queue is held up, empty if it is not, and nil if that has not changed.
+	Held *string `json:",omitempty"`
+	// QueueTrouble is set if the refusal or the reason in this news is the queue's trouble and not the
+	// bundle's.
+	QueueTrouble bool `json:",omitempty"`
+	// QueueWorked is set if Slurm has taken another job of the queue since it began to refuse the row's.
+	QueueWorked bool `json:",omitempty"`
 	// Unanswered is set when a check-in that reported the verdict got no answer: the server may
 	// have applied the report, and may have acknowledged it.
 	Unanswered bool
@@ -96,8 +103,10 @@ type Submission struct {
 	// Job is the job's id; 0 if the answer had none.
 	Job sbatch.JobID
 	// Refused is set if it is certain that no job of the submission will run, Retry when a later try
-	// may succeed. Words are Slurm's.
+	// may succeed. OfQueue is set if the refusal is about what the site or the queue's configuration
+	// says, and not about the request. Words are Slurm's.
 	Refused, Retry bool
+	OfQueue        bool `json:",omitempty"`
 	Words          string
 }
 

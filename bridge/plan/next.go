@@ -17,6 +17,9 @@ func (p Policy) Next(now time.Time, r Row, n News) (Row, []Effect) {
 	d := decision{policy: &p, queue: p.Queues[r.Queue], now: now, from: r.Phase, row: r, news: n}
 	d.clampClock()
 	d.dropForeignJobs()
+	if d.news.Held != nil {
+		d.row.Held = *d.news.Held
+	}
 	d.applyMessages()
 	d.applyRecords()
 	// A row that enters a phase is decided in it at once: that phase's effects start now.
@@ -62,7 +65,7 @@ type decision struct {
 // while longer.
 func (d *decision) clampClock() {
 	r := &d.row
-	for _, t := range []*time.Time{&r.PhaseSince, &r.ReofferedAt, &r.SubmittedAt, &r.AbsentAsOf, &r.NoJobSince, &r.RecordsReadAt, &r.FailingSince, &r.FailureKindSince, &r.ImpossibleSince, &r.RevokedSince, &r.CancelledAt, &r.RecordsGoneSince} {
+	for _, t := range []*time.Time{&r.PhaseSince, &r.ReofferedAt, &r.SubmittedAt, &r.AbsentAsOf, &r.NoJobSince, &r.RecordsReadAt, &r.FailingSince, &r.FailureKindSince, &r.ImpossibleSince, &r.RefusedSince, &r.RevokedSince, &r.CancelledAt, &r.RecordsGoneSince} {
 		if t.After(d.now) {
 			*t = d.now
 		}
@@ -85,8 +88,10 @@ func (d *decision) clampClock() {
 	if !d.news.Restarted {
 		return
 	}
-	r.FailingSince, r.FailureKindSince = time.Time{}, time.Time{} // no bridge tried, so nothing failed
-	r.RevokedSince = time.Time{}
+	r.FailingSince, r.FailureKindSince, r.ImpossibleSince, r.RevokedSince = time.Time{}, time.Time{}, time.Time{}, time.Time{} // no bridge tried, so nothing failed
+	if !r.RefusedSince.IsZero() {
+		r.RefusedSince = d.now
+	}
 	if r.InFlight() && !r.NoJobSince.IsZero() && r.RecordsReadAt.Before(r.NoJobSince.Add(d.policy.Settle)) {
 		r.NoJobSince = d.now
 	}

@@ -55,3 +55,16 @@ func TestI2JobIsKnownByItsIDUnderAnyName(t *testing.T) {
 		}
 	})
 }
+
+func TestI10AccountThatIsGoneStopsNoJob(t *testing.T) {
+	t.Parallel()
+	gone := job(sbatch.StatePending)
+	gone.Reason = "InvalidAccount"
+	b := given(t, rowIn(plan.Queued)).at(early).hears(seen(early, gone)).is(plan.Queued)
+	b.at(20 * time.Hour).hears(seen(20*time.Hour, gone)).is(plan.Queued)
+	back := job(sbatch.StatePending)
+	back.Reason = "Priority"
+	b.at(21 * time.Hour).hears(seen(21*time.Hour, back)).is(plan.Queued)
+	b.at(22 * time.Hour).hears(seen(22*time.Hour, gone)).is(plan.Queued)
+	b.at(47*time.Hour).hears(seen(47*time.Hour, gone)).is(plan.Stopping, plan.Cancel, plan.Fence)
+}

@@ -218,7 +218,7 @@ func TestI4BegunBundleBeginsAgainOnlyWherePolicyAllows(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			b := given(t, rowIn(plan.Running), ended, func(r *plan.Row) {
-				r.Job.State, r.Attempt.Number = c.state, c.attempt
+				r.Job.State, r.Attempt.Number, r.FailedAttempts = c.state, c.attempt, c.attempt-1
 			})
 			q := b.policy.Queues["cpu"]
 			q.RetryBegun = c.retry
@@ -235,7 +235,9 @@ func TestI4BegunBundleBeginsAgainOnlyWherePolicyAllows(t *testing.T) {
 
 func TestI4UnbegunBundleIsTriedElsewhereBounded(t *testing.T) {
 	t.Parallel()
-	b := given(t, rowIn(plan.Queued), ended, func(r *plan.Row) { r.Attempt.Number, r.OutputTail = 3, "exec: cl-worker: not found" })
+	b := given(t, rowIn(plan.Queued), ended, func(r *plan.Row) {
+		r.Attempt.Number, r.FailedAttempts, r.OutputTail = 3, 2, "exec: cl-worker: not found"
+	})
 	b.at(late).hears(plan.News{Fenced: &plan.Fencing{Attempt: 3, Standing: spool.Started{Fenced: true}}})
 	b.is(plan.Finalizing).verdict(spool.CausePlatform, "The node of Slurm job 7 failed before it began")
 }

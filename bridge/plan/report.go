@@ -170,6 +170,8 @@ func (r Row) stagingStatus() string {
 	switch {
 	case r.DiskLow != "" && r.Progress == "":
 		return "Waiting: " + r.DiskLow + "."
+	case r.Held != "" && r.Staged != nil:
+		return "Waiting: " + r.Held + "."
 	case r.LastFailure != "" && !r.DueAt.IsZero():
 		return "Trying again at " + r.DueAt.Format(time.TimeOnly) + ": " + codalab.Sentence(r.LastFailure)
 	case r.Progress != "":

@@ -45,6 +45,7 @@ func (p Policy) Request(r Row) sbatch.Request {
 	req.Name = string(r.SubmissionName)
 	req.Comment = fmt.Sprintf("codalab bundle=%s attempt=%d owner=%s bridge=%s generation=%d",
 		r.Bundle, r.Attempt.Number, r.Run.OwnerID, p.Bridge, r.Generation)
+	req.Exclude = r.Exclude
 	req.CPUs = max(res.CPUs, 1)
 	req.Nice = max(-r.Run.Metadata.Int("request_priority"), 0)
 	req.Dir, req.Output = attempt.Dir, attempt.OutputPath()

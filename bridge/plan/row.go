@@ -82,6 +82,23 @@ type Row struct {
 	// during the run; empty if none did.
 	DataChanged string `json:"data_changed,omitempty"`
 
+	// Held is why the row's queue is held up; empty while it is not.
+	Held string `json:"held,omitempty"`
+	// RefusedSince is when Slurm began to refuse the bundle for its queue's trouble, or when it last
+	// refused it although it had taken another; zero if it does not refuse it. RefusedAlone counts the
+	// latter refusals.
+	RefusedSince time.Time `json:"refused_since,omitzero"`
+	RefusedAlone int       `json:"refused_alone,omitempty"`
+	// FailedAttempts counts the attempts that the platform has ended, but for those whose command did
+	// not start. FailedStarts counts these, but not those while the queue was held up for that. FailedNode is the last one's node, SickNodes lists the nodes of all,
+	// separated by commas.
+	FailedAttempts int    `json:"failed_attempts,omitempty"`
+	FailedStarts   int    `json:"failed_starts,omitempty"`
+	FailedNode     string `json:"failed_node,omitempty"`
+	SickNodes      string `json:"sick_nodes,omitempty"`
+	// AnyNode is set if Slurm refused the bundle with nodes excluded: no other nodes will do.
+	AnyNode bool `json:"any_node,omitempty"`
+
 	// Attempt is the current attempt, or the last one while the row waits for the next.
 	Attempt `json:"attempt,omitzero"`
 
@@ -129,6 +146,8 @@ type Attempt struct {
 	// than all before. The job's comment has it, so that a bridge sees from a job that its
 	// ledger is older than the job.
 	Generation int64 `json:"generation,omitempty"`
+	// Exclude lists the nodes on which the job must not run, separated by commas.
+	Exclude string `json:"exclude,omitempty"`
 	// Prepared is set once the job's specification is on the shared disk.
 	Prepared bool `json:"prepared,omitempty"`
 	// SubmittedAt is when sbatch was last started for SubmissionName; zero before.
@@ -138,6 +157,8 @@ type Attempt struct {
 	// RepeatRefusal is Slurm's refusal of a repeated submission: an earlier one may have made a job
 	// all the same.
 	RepeatRefusal string `json:"repeat_refusal,omitempty"`
+	// QueueTrouble is set if that refusal is the queue's trouble and not the bundle's.
+	QueueTrouble bool `json:"queue_trouble,omitempty"`
 	// UnclearCount counts the unclear answers of sbatch for SubmissionName.
 	UnclearCount int `json:"unclear_count,omitempty"`
 	// Job is the job, as Slurm last showed it; its ID is 0 before it has one.
@@ -228,6 +249,11 @@ func (r Row) Same(other Row) bool { return r.kept() == other.kept() }
 func (r Row) kept() Row {
 	r.Version, r.Status, r.Progress = 0, nil, ""
 	return r
+}
+
+// commandStarted reports whether a record shows that the attempt's command has started.
+func (r Row) commandStarted() bool {
+	return r.Begun != nil && (r.Status != nil && !r.Status.CommandStarted.IsZero() || r.Exit != nil && !r.Exit.CommandStarted.IsZero())
 }
 
 // WaitsForRoom reports whether the row is staged and waits to be submitted.

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -31,6 +32,8 @@ func (d *decision) submitting() {
 	case d.row.Phase != Submitting:
 	case d.row.StopVerdict != nil:
 		d.stopUnsubmitted()
+	case d.row.RepeatRefusal != "" && d.row.Fenced && d.row.QueueTrouble:
+		d.nextAttempt("Slurm refused the job: " + d.row.RepeatRefusal)
 	case d.row.RepeatRefusal != "" && d.row.Fenced:
 		d.endWithoutResults(Verdict{Cause: spool.CauseUser, Failure: d.refusalSentence(d.row.RepeatRefusal)}, "Slurm refused the submission")
 	case d.row.RepeatRefusal != "":
@@ -105,7 +108,7 @@ func adoptable(s *Observation) (job sbatch.Job, ok bool) {
 func ghost(j sbatch.Job) bool { return j.State == sbatch.StateFailed && j.Nodes == "" }
 
 func (d *decision) adopt(job sbatch.Job, reason string) {
-	d.row.Job, d.row.AbsentAsOf = job, time.Time{}
+	d.row.Job, d.row.AbsentAsOf, d.row.RefusedSince, d.row.RefusedAlone = job, time.Time{}, time.Time{}, 0
 	d.enter(Queued, fmt.Sprintf("job %s: %s", job.ID, reason))
 }
 
@@ -117,8 +120,13 @@ func (d *decision) applySubmission(s Submission) {
 		d.row.SubmittedAt, d.row.SbatchCount = time.Time{}, max(d.row.SbatchCount-1, 0)
 		d.tryLater("Slurm does not take the job now: " + s.Words)
 	case s.Refused && d.row.SbatchCount > 1:
-		d.row.RepeatRefusal = s.Words
+		d.row.RepeatRefusal, d.row.QueueTrouble = s.Words, d.row.Exclude != "" || d.refusedForQueue()
 		d.row.Reason = "Slurm refused the submission that was repeated: fencing the attempt, since the first one may have made a job"
+	case s.Refused && d.row.Exclude != "": // perhaps the bundle needs one of these nodes
+		d.sendBack("Slurm refused the job without the nodes " + d.row.Exclude + ", so it may run on any: " + s.Words)
+		d.row.AnyNode = true
+	case s.Refused && d.refusedForQueue():
+		d.sendBack(fmt.Sprintf("Slurm takes no job of queue %s: %s", d.queue.Tag, s.Words))
 	case s.Refused:
 		d.endWithoutResults(Verdict{Cause: spool.CauseUser, Failure: d.refusalSentence(s.Words)}, "Slurm refused the submission")
 	default:
@@ -128,6 +136,34 @@ func (d *decision) applySubmission(s Submission) {
 		d.decideBy(d.row.SubmittedAt.Add(d.policy.SubmitGrace))
 	}
 }
+
+// sendBack has the row wait for its submission again. The attempt has made no job, so its number is
+// used again.
+func (d *decision) sendBack(reason string) {
+	number := d.row.Attempt.Number - 1
+	d.enter(Staging, reason)
+	d.row.LastFailure = reason
+	d.row.Attempt = Attempt{Number: number}
+	d.news.Observation, d.news.Accounting, d.news.Submitted = nil, nil, nil
+}
+
+// refusedForQueue reports whether Slurm's refusal is no verdict on the bundle: it is the queue's
+// trouble, which has not lasted for longer than a bundle waits. But if Slurm refuses this bundle again
+// and again while it takes others, such as for a rule of a site's plugin, the fault is the bundle's.
+func (d *decision) refusedForQueue() bool {
+	r := &d.row
+	if !d.news.QueueTrouble {
+		return false
+	}
+	if d.news.QueueWorked {
+		r.RefusedSince = d.now
+		r.RefusedAlone++
+	}
+	r.RefusedSince = cmp.Or(r.RefusedSince, d.now)
+	return r.RefusedAlone < mostRefusedAlone && d.now.Sub(r.RefusedSince) <= d.policy.OutagePatience
+}
+
+const mostRefusedAlone = 3
 
 // refusalSentence is the sentence for a refused submission: Slurm's words and the request.
 func (d *decision) refusalSentence(words string) string {

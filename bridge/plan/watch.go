@@ -3,6 +3,7 @@ package plan
 import (
 	"cmp"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/sbatch"
@@ -221,6 +222,9 @@ func (d *decision) stopImpossibleJob() {
 	if d.row.ImpossibleSince.Sub(d.row.PhaseSince) > couldStart {
 		wait = max(wait, couldStart) // an administrator may be at work on the partition
 	}
+	if d.news.QueueTrouble || reasonOfQueue(d.row.Job.Reason) {
+		wait = max(wait, d.policy.OutagePatience)
+	}
 	if d.news.Observation == nil || d.now.Before(d.row.ImpossibleSince.Add(wait)) {
 		return
 	}
@@ -246,14 +250,26 @@ func impossible(reason string) bool {
 	return false
 }
 
+// reasonOfQueue reports whether such a reason is no bundle's fault: the queue's configuration names
+// the account and the QOS.
+func reasonOfQueue(reason string) bool { return reason == "InvalidAccount" || reason == "InvalidQOS" }
+
 // conclude ends the attempt: with another attempt if that may help and is allowed, else with
 // the verdict.
 func (d *decision) conclude(v Verdict) {
 	begun := d.row.Begun != nil
-	if v.Cause == spool.CausePlatform && d.row.StopVerdict == nil && d.row.Attempt.Number < d.policy.MaxAttempts &&
-		(!begun && !d.mayHaveBegun() || d.queue.RetryBegun == RetryOnPlatform) {
-		d.nextAttempt(v.Failure)
-		return
+	if v.Cause == spool.CausePlatform && d.row.StopVerdict == nil {
+		node := d.failedStart()
+		switch {
+		case node != "" && d.row.FailedStarts+1 < d.policy.MaxAttempts || node != "" && d.row.Held != "":
+			d.startElsewhere(node, v.Failure)
+			return
+		case node != "":
+		case d.row.FailedAttempts+1 < d.policy.MaxAttempts && (!begun && !d.mayHaveBegun() || d.queue.RetryBegun == RetryOnPlatform):
+			d.nextAttempt(v.Failure)
+			d.row.FailedAttempts++
+			return
+		}
 	}
 	if !begun {
 		d.endWithoutResults(v, "the attempt ended, and no record shows that it began: "+string(v.Cause))
@@ -276,6 +292,36 @@ func (d *decision) mayHaveBegun() bool {
 	}
 	return job.ID != 0 && !job.State.Ended() // it is not known how the job ended
 }
+
+// failedStart is the node on which the attempt's command has certainly not started for the node's own
+// fault; empty if there is none. Either the worker says it, or the job has ended and left nothing on
+// the shared disk.
+func (d *decision) failedStart() string {
+	r := &d.row
+	switch {
+	case r.Exit != nil && r.Exit.NotStarted && !r.Exit.Terminated:
+		return r.Begun.Node
+	case r.Begun == nil && r.Fenced && !d.mayHaveBegun() && r.Job.State == sbatch.StateFailed:
+		return r.Job.Nodes
+	}
+	return ""
+}
+
+// startElsewhere sends the bundle back for an attempt on another node. While its queue is held up the
+// attempt does not count: no node would do.
+func (d *decision) startElsewhere(node, why string) {
+	d.nextAttempt(why)
+	r := &d.row
+	r.FailedNode, r.SickNodes = node, joinNodes(append(strings.Split(r.SickNodes, ","), node)...)
+	r.DueAt = d.now.Add(firstStartPause << min(r.FailedStarts, 3))
+	if r.Held == "" {
+		r.FailedStarts++
+	}
+}
+
+// firstStartPause is the pause after the first attempt whose command did not start. Each later one is
+// twice as long.
+const firstStartPause = time.Minute
 
 // nextAttempt sends the bundle back for another attempt. The last one was fenced, or has begun
 // and ended.

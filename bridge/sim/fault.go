@@ -31,6 +31,8 @@ const (
 	DatabaseLosesEnds             // it misses the ends of jobs
 	SlurmForgets                  // the controller loses its state: ids are used again
 	JobRewritten                  // a plugin of the site rewrites a job's name and comment
+	QueueRefused                  // Slurm refuses all jobs of a queue for minutes, in final words
+	JobInvalid                    // a job is pending for minutes, as its account is gone
 	// What befalls jobs.
 	AdminRequeues // an administrator requeues a job
 	AdminCancels  // an administrator cancels a job
@@ -38,6 +40,7 @@ const (
 	BootFails     // a node does not boot for a job
 	NodeDies      // a node fails with all that is on it
 	NodeCut       // Slurm loses a node, and its processes go on
+	NodeSick      // no command can be started on a node for minutes
 	JobWaits      // a job is held for minutes
 	// Workers.
 	WorkerDies     // at any line
@@ -87,8 +90,8 @@ const (
 var kindNames = [kinds]string{ //nolint:gochecknoglobals // the names of constants
 	"submit-lost", "submit-late", "submit-fails", "submit-refused", "submit-ghost",
 	"observe-fails", "observe-late", "job-hidden", "accounting-fails",
-	"cancel-fails", "cancel-lost", "slurm-down", "database-down", "database-behind", "database-loses-ends", "slurm-forgets", "job-rewritten",
-	"admin-requeues", "admin-cancels", "preempted", "boot-fails", "node-dies", "node-cut", "job-waits",
+	"cancel-fails", "cancel-lost", "slurm-down", "database-down", "database-behind", "database-loses-ends", "slurm-forgets", "job-rewritten", "queue-refused", "job-invalid",
+	"admin-requeues", "admin-cancels", "preempted", "boot-fails", "node-dies", "node-cut", "node-sick", "job-waits",
 	"worker-dies", "worker-oom", "begin-unknown", "bell-lost", "exit-unwritable",
 	"record-late", "read-fails", "fence-lost", "fence-fails", "prepare-fails", "prepare-lost", "prepare-slow", "release-fails", "purged",
 	"check-in-lost", "check-in-late", "answer-lost", "answer-doubled", "answer-late", "server-down", "server-restored", "restaged",
@@ -123,12 +126,12 @@ func (k Kind) perMille() uint64 {
 		return 40
 	case CancelFails, CancelLost, ReleaseFails, ConfirmFails, FenceLost, FenceFails:
 		return 400 // of few chances in a seed
-	case RecordLate, BellLost, ObserveLate, JobHidden, ServerRepeats:
+	case RecordLate, BellLost, ObserveLate, JobHidden, JobInvalid, ServerRepeats:
 		return 500
 	case SlurmForgets, LedgerOld, Twin:
 		return 150 // of the one chance that there is in a seed
 	case SlurmDown, DatabaseDown, DatabaseBehind, DatabaseLosesEnds, ServerDown, ServerRestored, Purged,
-		AdminRequeues, AdminCancels, Preempted, BootFails, NodeDies, NodeCut, Restaged, DiskLow, CheckInTooLarge:
+		AdminRequeues, AdminCancels, Preempted, BootFails, NodeDies, NodeCut, NodeSick, QueueRefused, Restaged, DiskLow, CheckInTooLarge:
 		return 500 // of a few chances in a seed
 	}
 	return 120

@@ -23,6 +23,8 @@ func (w *world) mishaps() {
 		{Preempted, w.preempted},
 		{NodeDies, w.nodeDies},
 		{NodeCut, w.nodeCut},
+		{NodeSick, w.nodeSick},
+		{QueueRefused, w.queueRefused},
 		{Purged, w.purged},
 		{ServerDown, w.serverGoesDown},
 		{ServerRestored, w.server.restore},
@@ -170,6 +172,22 @@ func (w *world) setNode(node, state string) {
 	}
 	_ = w.slurm.SetNode(w.wall(), node, state) // there is such a node
 	w.slurm.settle()
+}
+
+// nodeSick makes a node fail every job before its command: its container cannot be set up.
+func (w *world) nodeSick() {
+	node := slurmSite.Nodes[w.dice.below(ofMishaps, uint64(len(slurmSite.Nodes)))].Name
+	until := w.now + w.dice.faultDuration(NodeSick, time.Minute, 6*time.Minute)
+	w.logf("slurm", "node %s is sick until %s", node, until)
+	w.slurm.sickUntil[node] = max(w.slurm.sickUntil[node], until)
+}
+
+// queueRefused takes the account of a queue away for a while.
+func (w *world) queueRefused() {
+	q := w.pickQueue()
+	until := w.now + w.dice.faultDuration(QueueRefused, 10*time.Second, 5*time.Minute)
+	w.logf("slurm", "refuses the jobs of queue %s until %s", q, until)
+	w.slurm.refusedUntil[q] = max(w.slurm.refusedUntil[q], until)
 }
 
 func (w *world) purged() {

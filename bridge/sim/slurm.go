@@ -41,6 +41,9 @@ type slurm struct {
 	foreign []sbatch.JobID
 	down    bool
 	hidden  map[sbatch.JobID]bool // from squeue
+	invalid map[sbatch.JobID]bool // pending, as their account is gone
+	// sickUntil and refusedUntil are the nodes and the queues in trouble.
+	sickUntil, refusedUntil map[string]time.Duration
 	// attempts are those of the bridge's jobs.
 	attempts map[sbatch.JobID]*attempt
 	revoked  map[sbatch.JobID]*revocation
@@ -191,7 +194,7 @@ func (c commands) Submit(_ context.Context, r sbatch.Request) (sbatch.JobID, err
 	}
 	submit := func() (sbatch.JobID, error) {
 		made := r
-		if w.fault(JobRewritten) {
+		if !w.dice.happen[ClockSet] && w.fault(JobRewritten) { // by its id a job is known only on a clock that is right
 			made.Name, made.Comment = rewritten, "checked"
 		}
 		id, err := w.slurm.Submit(w.wall(), researcher, made)
@@ -231,6 +234,11 @@ func (c commands) Submit(_ context.Context, r sbatch.Request) (sbatch.JobID, err
 		}
 		w.noteRefused(r.Name)
 		return 0, err
+	}
+	if a := w.attemptOf(r.Name); a != nil {
+		if row, _ := w.ledger.row(a.bundle); w.now < w.slurm.refusedUntil[row.Queue] {
+			return 0, slurmtest.SubmitError(r.Name, "sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified", 1)
+		}
 	}
 	lost := w.fault(SubmitLost)
 	id, err := submit()
@@ -283,6 +291,11 @@ func (s *slurm) list() *listing {
 		snapshot.Jobs = s.neverEnding(snapshot.Jobs)
 	}
 	snapshot.Jobs = slices.DeleteFunc(snapshot.Jobs, func(j sbatch.Job) bool { return s.hidden[j.ID] })
+	for i := range snapshot.Jobs {
+		if j := &snapshot.Jobs[i]; s.invalid[j.ID] && j.State == sbatch.StatePending {
+			j.Reason = "InvalidAccount"
+		}
+	}
 	s.settle()
 	return &listing{snapshot, err}
 }
@@ -338,6 +351,14 @@ func (s *slurm) made(id sbatch.JobID) {
 	if w.fault(JobWaits) {
 		s.Hold(w.wall(), id)
 		w.at(w.dice.faultDuration(JobWaits, time.Second, 5*time.Minute), func() { s.release(id) })
+	}
+	if w.fault(JobInvalid) {
+		s.Hold(w.wall(), id)
+		s.invalid[id] = true
+		w.at(w.dice.faultDuration(JobInvalid, 10*time.Second, 5*time.Minute), func() {
+			delete(s.invalid, id)
+			s.release(id)
+		})
 	}
 	if w.accountsTell() && w.fault(JobHidden) {
 		s.hidden[id] = true

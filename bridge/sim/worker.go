@@ -87,6 +87,11 @@ func (wk *worker) begin() {
 	if wk.dies() {
 		return
 	}
+	if w.now < w.slurm.sickUntil[wk.launch.Node] {
+		w.disk.ring(wk.bundle.uuid, a.number)
+		wk.leave(spool.Exit{Token: wk.token, Cause: spool.CausePlatform, NotStarted: true, Failure: "No user namespaces on this node."}, slurmtest.End{Code: 1})
+		return
+	}
 	wk.owns = true
 	a.alive++
 	w.checkBegin(wk)
@@ -112,7 +117,7 @@ func (wk *worker) commandEnds(code int) {
 	if wk.told {
 		return
 	}
-	exit := spool.Exit{Token: wk.token, Cause: spool.CauseSucceeded, ExitCode: &code}
+	exit := spool.Exit{Token: wk.token, Cause: spool.CauseSucceeded, ExitCode: &code, CommandStarted: wk.w.wall()}
 	if code != 0 {
 		exit.Cause = spool.CauseUser
 	}

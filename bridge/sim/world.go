@@ -137,7 +137,10 @@ func newWorld(ctx context.Context, seed uint64, o Options) *world {
 	for _, name := range slices.Sorted(maps.Keys(w.policy.Queues)) {
 		w.queues = append(w.queues, w.policy.Queues[name])
 	}
-	w.slurm = slurm{w: w, Controller: slurmtest.New(slurmSite), hidden: map[sbatch.JobID]bool{}, attempts: map[sbatch.JobID]*attempt{}, revoked: map[sbatch.JobID]*revocation{}}
+	w.slurm = slurm{
+		w: w, Controller: slurmtest.New(slurmSite), hidden: map[sbatch.JobID]bool{}, attempts: map[sbatch.JobID]*attempt{}, invalid: map[sbatch.JobID]bool{},
+		revoked: map[sbatch.JobID]*revocation{}, sickUntil: map[string]time.Duration{}, refusedUntil: map[string]time.Duration{},
+	}
 	w.server = server{w: w, repeats: w.dice.happen[ServerRepeats], stock: map[string]*stock{}}
 	for _, q := range w.queues {
 		w.server.stock[q.Name] = &stock{}
@@ -172,7 +175,7 @@ func (w *world) newPolicy() plan.Policy {
 		Bridge: "b1b2b3", Owner: "ann", Layout: "/shared", Worker: "/shared/bin/0/cl-worker",
 		Queues: queues, SubmitGrace: submitBound + 20*time.Second, OrphanGrace: 4 * time.Minute,
 		CancelOrphans: true, RecordAge: slurmSite.MinJobAge, Accounting: w.dice.below(ofUsers, 4) > 0, Settle: settle, StuckFor: 30 * time.Second,
-		StagePatience: time.Hour, CollectPatience: 72 * time.Hour, LongestAckPause: 3 * time.Minute, MaxAttempts: 3,
+		StagePatience: time.Hour, OutagePatience: 2 * time.Hour, CollectPatience: 72 * time.Hour, LongestAckPause: 3 * time.Minute, MaxAttempts: 3,
 		KeepAfterAck: keep, LowWater: plan.LowWater{Bytes: lowWater},
 	}
 }

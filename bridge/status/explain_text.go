@@ -28,6 +28,9 @@ func waitsFor(r plan.Row) string {
 		if r.Staged == nil {
 			return "its image and its dependencies, which are being brought in"
 		}
+		if r.Held != "" {
+			return "Slurm, or its nodes: " + r.Held
+		}
 		return "room in Slurm: the queue's max_in_flight, and the rate at which jobs are submitted"
 	case plan.Submitting:
 		return "sbatch's answer, or Slurm to show whether there is a job of the name " + string(r.SubmissionName)

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/termtext"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
@@ -43,6 +44,12 @@ func (s *Status) addHolds() {
 		}
 		if last.SettingsFailure != "" && last.Settings == nil {
 			hold("Slurm's settings are not known, and safe values are used: %s. slurm.accounting and slurm.min_job_age in the configuration override them.", termtext.Line(last.SettingsFailure))
+		}
+		for _, queue := range slices.Sorted(maps.Keys(last.Held)) {
+			hold("%s", codalab.Sentence(termtext.Line(last.Held[queue])))
+		}
+		for _, node := range slices.Sorted(maps.Keys(last.Nodes)) {
+			hold("Node %s: %s.", termtext.Line(node), termtext.Line(last.Nodes[node]))
 		}
 		for _, queue := range slices.Sorted(maps.Keys(last.Server)) {
 			hold("The server does not take the check-ins of queue %s: %s.", queue, termtext.Line(last.Server[queue]))

@@ -157,7 +157,9 @@ func (r *replay) decide(rec plan.Decision) error {
 // if that has begun.
 func (r *replay) continued(before plan.Row, rec plan.Decision) plan.Row {
 	if before.Phase == plan.Staging && rec.Row.Phase == plan.Submitting {
-		return r.policy.NewAttempt(rec.Now, before, rec.Row.Generation)
+		next := r.policy.NewAttempt(rec.Now, before, rec.Row.Generation)
+		next.Exclude = rec.Row.Exclude // a trace does not have the nodes' health
+		return next
 	}
 	return before
 }

@@ -153,7 +153,7 @@ func (c *Controller) unusable(p *Partition, j *job) string {
 	var unusable []string
 	for _, name := range p.Nodes {
 		switch {
-		case j.nodeList != "" && j.nodeList != name:
+		case !j.allows(name):
 		case c.node(name).usable():
 			return ""
 		default:
@@ -182,7 +182,7 @@ func (c *Controller) findNode(p *Partition, j *job) (int, uint64) {
 	for _, name := range p.Nodes {
 		for i := range c.nodes {
 			n := &c.nodes[i]
-			if n.Name != name || !n.usable() || j.nodeList != "" && j.nodeList != name || !n.has(j.spec) ||
+			if n.Name != name || !n.usable() || !j.allows(name) || !n.has(j.spec) ||
 				n.freeCPUs < max(1, j.CPUs) || n.freeMemory < c.memoryOf(j.spec) {
 				continue
 			}

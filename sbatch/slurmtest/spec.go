@@ -1,6 +1,7 @@
 package slurmtest
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/cl-slurm/cl-slurm/sbatch"
@@ -12,6 +13,11 @@ type spec struct {
 	sbatch.Request
 	hold, requeue bool
 	nodeList      string // one node, or empty
+}
+
+// allows reports whether a submission may run on a node.
+func (s *spec) allows(node string) bool {
+	return (s.nodeList == "" || s.nodeList == node) && !slices.Contains(strings.Split(s.Exclude, ","), node)
 }
 
 // specOf reads the further options of a request. An option that this package does not model is a

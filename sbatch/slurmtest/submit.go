@@ -114,6 +114,8 @@ func (c *Controller) admit(now time.Time, uid int, r sbatch.Request) (*spec, *Pa
 		return nil, nil, s.refuse("Requested reservation is invalid")
 	case s.nodeList != "" && c.node(s.nodeList) == nil:
 		return nil, nil, s.refuse("Invalid node name specified")
+	case s.Exclude != "" && slices.ContainsFunc(strings.Split(s.Exclude, ","), func(name string) bool { return c.node(name) == nil }):
+		return nil, nil, s.refuse("Invalid node name specified")
 	case s.Constraint != "": // no node has features
 		return nil, nil, s.refuse("Invalid feature specification")
 	}
@@ -190,7 +192,7 @@ func (c *Controller) unfit(p *Partition, s *spec) error {
 			continue
 		}
 		memory = true
-		if n.has(s) && (s.nodeList == "" || s.nodeList == name) {
+		if n.has(s) && s.allows(name) {
 			return nil
 		}
 	}

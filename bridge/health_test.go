@@ -1,0 +1,190 @@
+package bridge_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge"
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+)
+
+// refused is a final refusal that is no bundle's fault.
+func refused(words string) error {
+	return &sbatch.Error{Message: words, Refused: true, OfSite: true, Err: errors.New("exit status 1")}
+}
+
+const noAccount = "Invalid account or account/partition combination specified"
+
+func TestI10TroubleOfAQueueFailsNoBundle(t *testing.T) {
+	t.Parallel()
+	const bundles = 100
+	atSite(t, func(s *site) {
+		var b *bridge.Bridge
+		s.alter = func(made *bridge.Bridge) { b = made }
+		s.slurm.refuse = func(sbatch.Request) error { return refused(noAccount) }
+		s.start()
+		for n := range bundles {
+			s.offer(bundleID(n+1), "true")
+		}
+		time.Sleep(time.Hour)
+		for _, r := range s.rows() {
+			if r.Phase != plan.Staging || r.Verdict != nil {
+				t.Fatalf("after an hour %s is %s: %s", r.Bundle, r.Phase, r.Reason)
+			}
+			if says := r.RunStatus(); !strings.HasPrefix(says, "Waiting: Slurm has taken no job of queue cpu since ") || !strings.Contains(says, noAccount) ||
+				!strings.Contains(says, "one bundle is tried again at ") {
+				t.Errorf("%s says %q", r.Bundle, says)
+			}
+		}
+		if why := b.Heartbeat().Held["cpu"]; !strings.Contains(why, noAccount) {
+			t.Errorf("the heartbeat says %q", why)
+		}
+		s.slurm.change(func() {
+			if s.slurm.submits > 40 { // a burst at first, then one in ten minutes
+				t.Errorf("%d submissions in an hour", s.slurm.submits)
+			}
+			s.slurm.refuse = nil // the account is given back
+		})
+		for n := range bundles {
+			if run := s.result(20*time.Minute, bundleID(n+1)); run.FailureMessage != nil {
+				t.Errorf("bundle %d: %s", n+1, *run.FailureMessage)
+			}
+		}
+		if why := b.Heartbeat().Held["cpu"]; why != "" {
+			t.Errorf("after that the heartbeat says %q", why)
+		}
+	})
+}
+
+// A rule of a site's plugin may refuse one bundle and no other, in words that tell nothing.
+func TestI10BundleThatIsRefusedAloneFails(t *testing.T) {
+	t.Parallel()
+	atSite(t, func(s *site) {
+		s.slurm.refuse = func(r sbatch.Request) error {
+			if strings.Contains(r.Comment, bundleID(1)) {
+				return refused("Unspecified error (no project is named)")
+			}
+			return nil
+		}
+		s.start()
+		for n := range 10 {
+			s.offer(bundleID(n+1), "true")
+			time.Sleep(time.Minute)
+		}
+		run := s.result(30*time.Minute, bundleID(1))
+		if run.FailureMessage == nil || !strings.Contains(*run.FailureMessage, "Slurm refused the job: Unspecified error (no project is named).") {
+			t.Errorf("failure %v", run.FailureMessage)
+		}
+		for n := range 9 {
+			if run := s.result(30*time.Minute, bundleID(n+2)); run.FailureMessage != nil {
+				t.Errorf("bundle %d: %s", n+2, *run.FailureMessage)
+			}
+		}
+	})
+}
+
+// Words about the request are its bundle's fault, until another request gets the same.
+func TestI10SameRefusalOfDifferentRequestsHoldsTheQueue(t *testing.T) {
+	t.Parallel()
+	var h plan.Health
+	q := plan.Queue{Name: "gpu", Tag: "gpu"}
+	judge := func(at time.Duration, gpus int64, words string) bool {
+		r := plan.Row{Bundle: bundleID(1), Queue: "gpu", Phase: plan.Submitting}
+		r.Attempt.Number, r.Resources.GPUs = 1, gpus
+		n := plan.News{Submitted: &plan.Submission{Attempt: 1, Refused: true, Words: words}}
+		h.Judge(time.Unix(0, 0).Add(at), r, &n)
+		return n.QueueTrouble
+	}
+	const unavailable = "Requested node configuration is not available"
+	for i, c := range []struct {
+		gpus int64
+		want bool
+	}{{8, false}, {8, false}, {1, true}, {8, true}} {
+		if got := judge(time.Duration(i)*time.Second, c.gpus, unavailable); got != c.want {
+			t.Errorf("refusal %d: the queue's trouble %v, want %v", i, got, c.want)
+		}
+	}
+	early, due := h.Room(time.Unix(30, 0), 5), h.Room(time.Unix(63, 0), 5)
+	h.Submitted(time.Unix(63, 0))
+	if early != 0 || due != 1 || h.Room(time.Unix(64, 0), 5) != 0 || h.Held(q) == "" {
+		t.Errorf("a queue that is held up does not submit one row after a minute: %q", h.Held(q))
+	}
+	taken := plan.Row{Bundle: bundleID(2)}
+	taken.Job.ID = 7
+	h.Learn(time.Unix(70, 0), plan.Row{Bundle: bundleID(2)}, taken, plan.Nodes{})
+	if h.Room(time.Unix(70, 0), 5) != 5 || h.Held(q) != "" {
+		t.Errorf("after a success it is still held up: %q", h.Held(q))
+	}
+	if judge(80*time.Second, 8, unavailable) || judge(81*time.Second, 8, "CPU count specification invalid") || judge(82*time.Second, 1, unavailable) {
+		t.Error("different words of different requests hold it up")
+	}
+}
+
+func TestI10NodeThatFailsEveryJobIsAvoided(t *testing.T) {
+	t.Parallel()
+	const bundles = 100
+	atSite(t, func(s *site) {
+		var b *bridge.Bridge
+		s.alter = func(made *bridge.Bridge) { b = made }
+		s.slurm.sick = "n9"
+		s.start()
+		for n := range bundles {
+			s.offer(bundleID(n+1), "true")
+			if n == bundles/2 {
+				time.Sleep(2 * time.Minute)
+				if why := b.Heartbeat().Nodes["n9"]; !strings.Contains(why, "did not start (This node has no /dev/fuse.)") || !strings.Contains(why, "avoided until") {
+					t.Errorf("the heartbeat says %q of n9", why)
+				}
+			}
+		}
+		for n := range bundles {
+			if run := s.result(20*time.Minute, bundleID(n+1)); run.FailureMessage != nil {
+				t.Errorf("bundle %d: %s", n+1, *run.FailureMessage)
+			}
+		}
+		onSick := 0
+		s.slurm.change(func() {
+			for _, j := range s.slurm.jobs {
+				if j.node == "n9" {
+					onSick++
+				}
+			}
+		})
+		if onSick > bundles/2+1 {
+			t.Errorf("%d jobs were sent to the node, %d of them before it was avoided", onSick, bundles/2+1)
+		}
+		for _, r := range s.rows() {
+			if r.FailedStarts > 1 {
+				t.Errorf("%s failed %d starts", r.Bundle, r.FailedStarts)
+			}
+		}
+	})
+}
+
+// If no other node will do Slurm refuses the job at once, and the bundle may run on any node.
+func TestI10BundleThatNeedsTheOnlyNodeRunsThereAgain(t *testing.T) {
+	t.Parallel()
+	atSite(t, func(s *site) {
+		s.slurm.sick = "n9"
+		s.slurm.refuse = func(r sbatch.Request) error {
+			if r.Exclude == "n9" {
+				return &sbatch.Error{Message: "Requested node configuration is not available", Refused: true, Err: errors.New("exit status 1")}
+			}
+			return nil
+		}
+		s.start()
+		s.offer(bundleID(1), "true")
+		s.within(3*time.Minute, "it is sent to the node again", func() bool {
+			var jobs int
+			s.slurm.change(func() { jobs = len(s.slurm.jobs) })
+			return jobs == 2
+		})
+		s.slurm.change(func() { s.slurm.sick = "" })
+		if run := s.result(20*time.Minute, bundleID(1)); run.FailureMessage != nil {
+			t.Errorf("failure %s", *run.FailureMessage)
+		}
+	})
+}
