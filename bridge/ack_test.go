@@ -75,8 +75,8 @@ func (d *stuckDisk) Release(bundle string, submissionNames []string) error {
 func TestBundleThatIsOfferedWhileItsFilesAreRemovedRunsLater(t *testing.T) {
 	t.Parallel()
 	atSite(t, func(s *site) {
-		d := &stuckDisk{Spool: spool.Disk{Layout: s.shared}, took: make(chan struct{}), done: make(chan struct{})}
-		s.alter = func(b *bridge.Bridge) { b.Spool = d }
+		d := &stuckDisk{took: make(chan struct{}), done: make(chan struct{})}
+		s.alter = func(b *bridge.Bridge) { d.Spool, b.Spool = b.Spool, d }
 		s.start()
 		bundle := bundleID(1)
 		s.offer(bundle, "true")

@@ -24,19 +24,19 @@ func onDisk(t *testing.T, mounted bool) *Bridge {
 			}
 		}
 	}
-	return &Bridge{Policy: plan.Policy{Layout: l, Bridge: "b1b2b3", Owner: "ann"}, Spool: spool.Disk{Layout: l}, Now: time.Now}
+	return &Bridge{Policy: plan.Policy{Layout: l, Bridge: "b1b2b3", Owner: "ann"}, Spool: spool.Disk{Layout: l, Bridge: "b1b2b3"}, Now: time.Now}
 }
 
 func readRecords(b *Bridge) plan.News {
 	var n plan.News
-	b.readRecords("0x1", 1)(&n)
+	b.readRecords(plan.Row{Bundle: "0x1", Attempt: plan.Attempt{Number: 1, OnDisk: "1-b1b2b3"}})(&n)
 	return n
 }
 
 func TestSharedDiskThatIsNotThereSaysNothing(t *testing.T) {
 	t.Parallel()
 	b := onDisk(t, false)
-	row := plan.Row{Bundle: "0x1", Attempt: plan.Attempt{Number: 1, SubmissionName: "m"}}
+	row := plan.Row{Bundle: "0x1", Attempt: plan.Attempt{Number: 1, OnDisk: "1-b1b2b3", SubmissionName: "m"}}
 	if n := readRecords(b); n.Records == nil || !n.Records.Read.IsZero() || n.RecordsFailure == "" {
 		t.Errorf("reading returned %+v, want that it failed, and no absence", n)
 	}
@@ -52,7 +52,7 @@ func TestSharedDiskThatIsNotThereSaysNothing(t *testing.T) {
 func TestRecordThatTheDiskDoesNotGiveOutIsNotAbsent(t *testing.T) {
 	t.Parallel()
 	b := onDisk(t, true)
-	a := b.Policy.Layout.Attempt("0x1", 1)
+	a := b.Policy.Layout.Attempt("0x1", "1-b1b2b3")
 	if err := os.MkdirAll(filepath.Join(a.Dir, "exit.json"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -68,14 +68,14 @@ func TestRecordThatTheDiskDoesNotGiveOutIsNotAbsent(t *testing.T) {
 func TestReadingAndFencingShowTheStart(t *testing.T) {
 	t.Parallel()
 	b := onDisk(t, true)
-	row := plan.Row{Bundle: "0x1", Attempt: plan.Attempt{Number: 1}}
+	row := plan.Row{Bundle: "0x1", Attempt: plan.Attempt{Number: 1, OnDisk: "1-b1b2b3"}}
 	if n := readRecords(b); n.RecordsFailure != "" || n.Records.Read.IsZero() || n.Records.Started != nil {
 		t.Errorf("reading an attempt without a directory: %+v, want a whole reading of nothing", n)
 	}
-	if err := b.Spool.Prepare(b.Policy.Spec(withRun(row))); err != nil {
+	if err := b.Spool.Prepare(row.OnDisk, b.Policy.Spec(withRun(row))); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := b.Policy.Layout.Attempt("0x1", 1).Begin(t.Context(), spool.Started{Token: "t"}); err != nil {
+	if _, _, err := b.Policy.Layout.Attempt("0x1", "1-b1b2b3").Begin(t.Context(), spool.Started{Token: "t"}); err != nil {
 		t.Fatal(err)
 	}
 	if n := readRecords(b); n.Records.Started == nil || n.Records.Started.Token != "t" || n.Records.Attempt != 1 {
@@ -90,14 +90,14 @@ func TestReadingAndFencingShowTheStart(t *testing.T) {
 // emptied is a disk from which the attempts were removed.
 type emptied struct{ Spool }
 
-func (emptied) Fence(context.Context, string, int, time.Time) (spool.Started, error) {
+func (emptied) Fence(context.Context, string, spool.AttemptName, time.Time) (spool.Started, error) {
 	return spool.Started{}, fmt.Errorf("fence attempt: %w", spool.ErrGone)
 }
 
 func TestFencingOfAnAttemptWhoseFilesAreGoneReportsIt(t *testing.T) {
 	t.Parallel()
 	b := &Bridge{Spool: emptied{}, Now: time.Now}
-	if c := b.fence(t.Context(), plan.Row{Bundle: "0x1", Attempt: plan.Attempt{Number: 1}}); !c.Gone || c.Failure == "" {
+	if c := b.fence(t.Context(), plan.Row{Bundle: "0x1", Attempt: plan.Attempt{Number: 1, OnDisk: "1-b1b2b3"}}); !c.Gone || c.Failure == "" {
 		t.Errorf("fencing returned %+v, want that the records are gone", c)
 	}
 }
@@ -105,7 +105,7 @@ func TestFencingOfAnAttemptWhoseFilesAreGoneReportsIt(t *testing.T) {
 func TestReleaseKnowsEverySubmission(t *testing.T) {
 	t.Parallel()
 	b := onDisk(t, true)
-	row := plan.Row{Bundle: "0x1", Attempt: plan.Attempt{Number: 2}}
+	row := plan.Row{Bundle: "0x1", Attempt: plan.Attempt{Number: 2, OnDisk: "2-b1b2b3"}}
 	names := b.Policy.SubmissionNames(row)
 	for _, m := range names {
 		if err := b.Policy.Layout.WriteMembers(string(m), nil); err != nil {

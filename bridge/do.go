@@ -65,7 +65,7 @@ func (b *Bridge) do(ctx context.Context, e plan.Effect) func(*plan.News) {
 	case plan.QueryAccounting:
 		return b.queryAccounting(ctx, r)
 	case plan.ReadRecords:
-		return b.readRecords(r.Bundle, r.Attempt.Number)
+		return b.readRecords(r)
 	case plan.Fence:
 		c := b.fence(ctx, r)
 		return func(n *plan.News) {
@@ -134,7 +134,7 @@ func (b *Bridge) stage(ctx context.Context, r plan.Row) plan.StageEnd {
 // prepare writes the job's specification. A full disk gives the same sentence each time,
 // without the names of temporary files.
 func (b *Bridge) prepare(r plan.Row) plan.Outcome {
-	err := b.Spool.Prepare(b.Policy.Spec(r))
+	err := b.Spool.Prepare(r.OnDisk, b.Policy.Spec(r))
 	o := outcome(err)
 	if errno, ok := full(err); ok {
 		o.Failure = "the site's disk has no room for what the job reads: " + errno.Error()
@@ -188,7 +188,7 @@ func (b *Bridge) fence(ctx context.Context, r plan.Row) plan.Fencing {
 	defer cancel()
 	c := plan.Fencing{Attempt: r.Attempt.Number}
 	var err error
-	if c.Standing, err = b.Spool.Fence(ctx, r.Bundle, r.Attempt.Number, b.Now()); err != nil {
+	if c.Standing, err = b.Spool.Fence(ctx, r.Bundle, r.OnDisk, b.Now()); err != nil {
 		c.Failure, c.Gone = err.Error(), errors.Is(err, spool.ErrGone)
 	}
 	return c
@@ -196,10 +196,10 @@ func (b *Bridge) fence(ctx context.Context, r plan.Row) plan.Fencing {
 
 // readRecords reads an attempt's records. If the disk does not give one out, the reading fails
 // and proves no absence.
-func (b *Bridge) readRecords(bundle string, attempt int) func(*plan.News) {
-	rec := plan.Records{Attempt: attempt, Read: b.Now()}
+func (b *Bridge) readRecords(r plan.Row) func(*plan.News) {
+	rec := plan.Records{Attempt: r.Attempt.Number, Read: b.Now()}
 	var err error
-	rec.Records, err = b.Spool.ReadRecords(bundle, attempt)
+	rec.Records, err = b.Spool.ReadRecords(r.Bundle, r.OnDisk)
 	return func(n *plan.News) {
 		if err != nil {
 			rec.Read, n.RecordsFailure = time.Time{}, err.Error()
@@ -225,7 +225,7 @@ func (b *Bridge) noteChanges(ctx context.Context, r plan.Row) {
 func (b *Bridge) collect(ctx context.Context, r plan.Row) plan.Outcome {
 	b.noteChanges(ctx, r)
 	how := b.Policy.Queues[r.Queue].Results
-	delivered, err := b.Collector.Collect(ctx, *r.Run, b.Policy.Layout.RunDir(r.Bundle, r.Attempt.Number), how, b.progressOf(r.Bundle))
+	delivered, err := b.Collector.Collect(ctx, *r.Run, b.Policy.Layout.RunDir(r.Bundle, r.OnDisk), how, b.progressOf(r.Bundle))
 	o := outcome(err)
 	if err == nil {
 		o.Done = delivered
@@ -235,7 +235,7 @@ func (b *Bridge) collect(ctx context.Context, r plan.Row) plan.Outcome {
 		o.Final = false // a password or a permission can be repaired, results cannot be made again
 	}
 	if o.Final { // on a disk that is unreachable, results are not lost
-		if _, failure := b.Spool.ReadRecords(r.Bundle, r.Attempt.Number); failure != nil {
+		if _, failure := b.Spool.ReadRecords(r.Bundle, r.OnDisk); failure != nil {
 			return outcome(failure)
 		}
 	}

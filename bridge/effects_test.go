@@ -46,31 +46,31 @@ type disk struct {
 	Spool
 
 	mu            sync.Mutex
-	reads, fences map[int]int   // by attempt
+	reads, fences map[spool.AttemptName]int
 	hang          chan struct{} // ReadRecords ends when it is closed
 }
 
 func newDisk() *disk {
-	return &disk{reads: map[int]int{}, fences: map[int]int{}, hang: make(chan struct{})}
+	return &disk{reads: map[spool.AttemptName]int{}, fences: map[spool.AttemptName]int{}, hang: make(chan struct{})}
 }
 
-func (d *disk) count(of map[int]int, attempt int) {
+func (d *disk) count(of map[spool.AttemptName]int, attempt spool.AttemptName) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	of[attempt]++
 }
 
-func (d *disk) Prepare(spool.Spec) error {
+func (d *disk) Prepare(spool.AttemptName, spool.Spec) error {
 	return nil
 }
 
-func (d *disk) ReadRecords(_ string, attempt int) (spool.Records, error) {
+func (d *disk) ReadRecords(_ string, attempt spool.AttemptName) (spool.Records, error) {
 	d.count(d.reads, attempt)
 	<-d.hang
 	return spool.Records{}, nil
 }
 
-func (d *disk) Fence(_ context.Context, _ string, attempt int, _ time.Time) (spool.Started, error) {
+func (d *disk) Fence(_ context.Context, _ string, attempt spool.AttemptName, _ time.Time) (spool.Started, error) {
 	d.count(d.fences, attempt)
 	return spool.Started{Fenced: true}, nil
 }
@@ -82,7 +82,7 @@ func TestEffectWantedOnItsOwnOutcomeIsRunAgain(t *testing.T) {
 		b := &Bridge{Spool: d}
 		r, wait := startedRunner(t, b)
 		defer wait()
-		effect := plan.Effect{Kind: plan.Fence, Row: &plan.Row{Bundle: "0x1", Attempt: plan.Attempt{Number: 1}}}
+		effect := plan.Effect{Kind: plan.Fence, Row: &plan.Row{Bundle: "0x1", Attempt: plan.Attempt{Number: 1, OnDisk: "1-b1"}}}
 		r.begin(effect)
 		for range 4 {
 			<-b.inbox.arrived
@@ -92,8 +92,8 @@ func TestEffectWantedOnItsOwnOutcomeIsRunAgain(t *testing.T) {
 			r.begin(effect)
 		}
 		synctest.Wait()
-		if d.fences[1] != 5 {
-			t.Errorf("ran %d times, want 5", d.fences[1])
+		if d.fences["1-b1"] != 5 {
+			t.Errorf("ran %d times, want 5", d.fences["1-b1"])
 		}
 	})
 }
@@ -122,16 +122,16 @@ func TestOneEffectOfAKindRunsForAnAttempt(t *testing.T) {
 		r, wait := startedRunner(t, b)
 		defer wait()
 		defer close(d.hang)
-		first := plan.Row{Bundle: "0x1", Run: &codalab.RunBundle{}, Attempt: plan.Attempt{Number: 1}, Phase: plan.Collecting}
+		first := plan.Row{Bundle: "0x1", Run: &codalab.RunBundle{}, Attempt: plan.Attempt{Number: 1, OnDisk: "1-b1"}, Phase: plan.Collecting}
 		second := first
-		second.Attempt.Number = 2
+		second.Attempt.Number, second.OnDisk = 2, "2-b1"
 		for range 3 {
 			r.begin(plan.Effect{Kind: plan.ReadRecords, Row: &first})
 			r.begin(plan.Effect{Kind: plan.Collect, Row: &first})
 			r.begin(plan.Effect{Kind: plan.ReadRecords, Row: &second})
 			synctest.Wait()
 		}
-		if diff := cmp.Diff(map[int]int{1: 1, 2: 1}, d.reads); diff != "" || collector.began != 1 {
+		if diff := cmp.Diff(map[spool.AttemptName]int{"1-b1": 1, "2-b1": 1}, d.reads); diff != "" || collector.began != 1 {
 			t.Errorf("%d collections, reads (-want +got):\n%s", collector.began, diff)
 		}
 		// A row that stays in its phase keeps its long effects; leaving it

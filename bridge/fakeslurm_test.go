@@ -107,10 +107,10 @@ func (s *fakeSlurm) run(ctx context.Context, j *fakeJob) {
 		return
 	}
 	bell := spool.AttemptOf(j.spec).Layout().Bell()
-	_ = bell.Ring(spec.Bundle, spec.Attempt)
+	_ = bell.Ring(spec.Bundle, attempt.Name())
 	if j.node == s.sick {
 		_ = attempt.WriteExit(spool.Exit{Token: token, Cause: spool.CausePlatform, NotStarted: true, Failure: "This node has no /dev/fuse."})
-		_ = bell.Ring(spec.Bundle, spec.Attempt)
+		_ = bell.Ring(spec.Bundle, attempt.Name())
 		s.set(j, sbatch.StateFailed)
 		return
 	}
@@ -134,7 +134,7 @@ func (s *fakeSlurm) run(ctx context.Context, j *fakeJob) {
 		exit.Cause = spool.CauseUser
 	}
 	_ = attempt.WriteExit(exit)
-	_ = bell.Ring(spec.Bundle, spec.Attempt)
+	_ = bell.Ring(spec.Bundle, attempt.Name())
 	s.set(j, state)
 }
 

@@ -32,10 +32,10 @@ type Ledger interface {
 
 // Spool is the shared disk. spool.Disk is one, and documents the methods.
 type Spool interface {
-	Prepare(s spool.Spec) error
-	ReadRecords(bundle string, attempt int) (spool.Records, error)
-	Fence(ctx context.Context, bundle string, attempt int, at time.Time) (spool.Started, error)
-	AnswerDoorbell() ([]spool.Member, error)
+	Prepare(name spool.AttemptName, s spool.Spec) error
+	ReadRecords(bundle string, name spool.AttemptName) (spool.Records, error)
+	Fence(ctx context.Context, bundle string, name spool.AttemptName, at time.Time) (spool.Started, error)
+	AnswerDoorbell() ([]spool.Ring, error)
 	Release(bundle string, submissionNames []string) error
 }
 

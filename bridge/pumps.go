@@ -136,8 +136,10 @@ func (b *Bridge) watchDoorbell(ctx context.Context) error {
 // it could read count even if it returns an error.
 func (b *Bridge) Listen() error {
 	rang, err := b.Spool.AnswerDoorbell()
-	for _, m := range rang {
-		b.inbox.put(m.Bundle, b.readRecords(m.Bundle, m.Attempt))
+	for _, ring := range rang {
+		if r, ok := b.view.row(ring.Bundle); ok && r.OnDisk == ring.Attempt {
+			b.inbox.put(r.Bundle, b.readRecords(r))
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("listen to workers: %w", err)
@@ -160,7 +162,7 @@ const readAtOnce = 20
 func (b *Bridge) ReadTurn(now time.Time) {
 	for _, r := range b.view.nextTurns(now, b.ReadEvery) {
 		if r.Phase != plan.Submitting {
-			b.inbox.put(r.Bundle, b.readRecords(r.Bundle, r.Attempt.Number))
+			b.inbox.put(r.Bundle, b.readRecords(*r))
 		}
 	}
 }

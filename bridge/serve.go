@@ -56,7 +56,7 @@ func (b *Bridge) answerRead(ctx context.Context, q plan.Queue, m codalab.Message
 		// (codalab/lib/download_manager.py: _get_target_info_within_bundle).
 		reply = codalab.ReadReply{ErrorCode: http.StatusNotFound, ErrorMessage: fmt.Sprintf("Bundle %s hasn't started running yet, files not available", m.UUID)}
 	case r.Begun != nil && r.Run != nil:
-		root, err := b.Collector.Open(*r.Run, b.Policy.Layout.RunDir(r.Bundle, r.Attempt.Number))
+		root, err := b.Collector.Open(*r.Run, b.Policy.Layout.RunDir(r.Bundle, r.OnDisk))
 		if err == nil {
 			defer func() { _ = root.Close() }() // only read
 			target := codalab.Target{BundleUUID: m.UUID, Subpath: m.Path}
@@ -115,7 +115,7 @@ func (b *Bridge) writeInto(r plan.Row, m codalab.Message) error {
 	if b.Policy.Queues[r.Queue].WorkDir == spool.WorkDirLocal {
 		return errors.New("its working directory is on its node's own disk")
 	}
-	root, err := os.OpenRoot(b.Policy.Layout.RunDir(r.Bundle, r.Attempt.Number))
+	root, err := os.OpenRoot(b.Policy.Layout.RunDir(r.Bundle, r.OnDisk))
 	if err != nil {
 		return fmt.Errorf("open working directory: %w", err)
 	}

@@ -19,11 +19,11 @@ func writeSite(t *testing.T) (*Bridge, *plan.Row, string) {
 	l := spool.Layout(t.TempDir())
 	b := &Bridge{Policy: plan.Policy{Layout: l}}
 	b.inbox.init()
-	r := &plan.Row{Bundle: "0x1", Attempt: plan.Attempt{Number: 1, Begun: &spool.Started{}}, Phase: plan.Running, Run: &codalab.RunBundle{
+	r := &plan.Row{Bundle: "0x1", Attempt: plan.Attempt{Number: 1, OnDisk: "1-b1", Begun: &spool.Started{}}, Phase: plan.Running, Run: &codalab.RunBundle{
 		Dependencies: []codalab.RunDependency{{Dependency: codalab.Dependency{ChildPath: "dep"}}},
 	}}
 	b.view.rows = map[string]*plan.Row{"0x1": r}
-	dir := l.RunDir("0x1", 1)
+	dir := l.RunDir("0x1", "1-b1")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}

@@ -76,7 +76,7 @@ func race(dir string, n int, fences bool) error {
 		take = func(a Attempt) (Started, bool, error) { return a.Fence(context.Background(), time.Now()) }
 	}
 	for _, i := range rand.Perm(n) {
-		standing, own, err := take(Layout(dir).Attempt("0x1", i))
+		standing, own, err := take(Layout(dir).Attempt("0x1", NameAttempt(i, "b1")))
 		if err != nil {
 			return err
 		}
@@ -93,7 +93,7 @@ func TestSixtyFourProcessesHaveOneOwnerOfEachAttempt(t *testing.T) {
 	dir := t.TempDir()
 	layout := mounted(t, dir).Layout
 	for i := range attempts {
-		must(t, os.MkdirAll(layout.Attempt("0x1", i).Dir, 0o700))
+		must(t, os.MkdirAll(layout.Attempt("0x1", NameAttempt(i, "b1")).Dir, 0o700))
 	}
 	printed := testenv.Race(t, processes, dir, func(i int) []string {
 		variables := []string{racer + "=" + strconv.Itoa(attempts)}
@@ -132,7 +132,7 @@ func TestSixtyFourProcessesHaveOneOwnerOfEachAttempt(t *testing.T) {
 		if owners[n] != 1 || answers[n] != processes {
 			t.Errorf("attempt %d: %d owners, %d answers", n, owners[n], answers[n])
 		}
-		if left := temporaries(t, layout.Attempt("0x1", n)); len(left) != 0 {
+		if left := temporaries(t, layout.Attempt("0x1", NameAttempt(n, "b1"))); len(left) != 0 {
 			t.Errorf("attempt %d: left behind: %v", n, left)
 		}
 	}

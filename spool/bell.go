@@ -15,10 +15,16 @@ import (
 // lost, so the bridge also reads the records of its rows in turn.
 type Bell struct{ dir string }
 
+// Ring says that the records of an attempt have changed.
+type Ring struct {
+	Bundle  string
+	Attempt AttemptName
+}
+
 // Ring tells the bridge that the records of an attempt have changed. Ringing twice is
 // harmless.
-func (b Bell) Ring(bundle string, attempt int) error {
-	f, err := os.OpenFile(filepath.Join(b.dir, bundle+"."+strconv.Itoa(attempt)), os.O_CREATE|os.O_WRONLY, 0o600)
+func (b Bell) Ring(bundle string, name AttemptName) error {
+	f, err := os.OpenFile(filepath.Join(b.dir, bundle+"."+string(name)), os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return fmt.Errorf("ring bell: %w", err)
 	}
@@ -28,10 +34,10 @@ func (b Bell) Ring(bundle string, attempt int) error {
 	return nil
 }
 
-// Answer removes the entries since the last call and returns their attempts. It
-// removes an entry before the caller reads the records, so a ring in between is
-// answered by this call or the next one.
-func (b Bell) Answer() ([]Member, error) {
+// Answer removes the entries of a bridge's attempts since the last call and returns
+// them. It removes an entry before the caller reads the records, so a ring in between
+// is answered by this call or the next one. Entries with an old name are any bridge's.
+func (b Bell) Answer(bridge string) ([]Ring, error) {
 	// An NFS client may show an old listing. It asks the server after a change of its
 	// own.
 	probe := filepath.Join(b.dir, ".probe-"+strconv.Itoa(os.Getpid()))
@@ -42,19 +48,19 @@ func (b Bell) Answer() ([]Member, error) {
 	if err != nil {
 		return nil, fmt.Errorf("answer bell: %w", err)
 	}
-	var rang []Member
+	var rang []Ring
 	var stuck []error
 	for _, e := range entries {
-		bundle, n, _ := strings.Cut(e.Name(), ".")
-		attempt, err := strconv.Atoi(n)
-		if bundle == "" || err != nil {
+		bundle, name, _ := strings.Cut(e.Name(), ".")
+		of, ok := AttemptName(name).bridge()
+		if bundle == "" || !ok || of != "" && of != bridge {
 			continue
 		}
 		if err := os.Remove(filepath.Join(b.dir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			stuck = append(stuck, fmt.Errorf("answer bell: %w", err))
 			continue
 		}
-		rang = append(rang, Member{Bundle: bundle, Attempt: attempt})
+		rang = append(rang, Ring{Bundle: bundle, Attempt: AttemptName(name)})
 	}
 	return rang, errors.Join(stuck...)
 }

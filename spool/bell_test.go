@@ -15,16 +15,16 @@ func bell(t *testing.T) Bell {
 	return mounted(t, t.TempDir()).Layout.Bell()
 }
 
-func ring(t *testing.T, b Bell, bundle string, attempt int) {
+func ring(t *testing.T, b Bell, bundle string, attempt AttemptName) {
 	t.Helper()
 	must(t, b.Ring(bundle, attempt))
 }
 
-func answer(t *testing.T, b Bell) []Member {
+func answer(t *testing.T, b Bell) []Ring {
 	t.Helper()
-	rang, err := b.Answer()
+	rang, err := b.Answer("b1")
 	must(t, err)
-	slices.SortFunc(rang, func(x, y Member) int {
+	slices.SortFunc(rang, func(x, y Ring) int {
 		return cmp.Or(cmp.Compare(x.Bundle, y.Bundle), cmp.Compare(x.Attempt, y.Attempt))
 	})
 	return rang
@@ -37,19 +37,19 @@ func TestRingIsAnsweredOnce(t *testing.T) {
 		t.Errorf("answered without a ring: %v", rang)
 	}
 	for range 3 {
-		ring(t, b, "0x2", 1)
+		ring(t, b, "0x2", "1-b1")
 	}
-	ring(t, b, "0x1", 10)
-	ring(t, b, "0x1", 9)
-	want := []Member{{"0x1", 9}, {"0x1", 10}, {"0x2", 1}}
+	ring(t, b, "0x1", "10-b1")
+	ring(t, b, "0x1", "9-b1")
+	want := []Ring{{"0x1", "10-b1"}, {"0x1", "9-b1"}, {"0x2", "1-b1"}}
 	if d := gocmp.Diff(want, answer(t, b)); d != "" {
 		t.Error(d)
 	}
 	if rang := answer(t, b); len(rang) != 0 {
 		t.Errorf("answered again: %v", rang)
 	}
-	ring(t, b, "0x2", 1)
-	if d := gocmp.Diff([]Member{{"0x2", 1}}, answer(t, b)); d != "" {
+	ring(t, b, "0x2", "1-b1")
+	if d := gocmp.Diff([]Ring{{"0x2", "1-b1"}}, answer(t, b)); d != "" {
 		t.Error(d)
 	}
 	if entries, err := os.ReadDir(b.dir); err != nil || len(entries) != 0 {
@@ -71,7 +71,7 @@ func TestRingDuringAnAnswerIsNotLost(t *testing.T) {
 		for i := range last + 1 {
 			err := a.WriteStatus(Status{Token: "t", Usage: Usage{DiskBytes: int64(i)}})
 			if err == nil {
-				err = b.Ring("0x1", 1)
+				err = b.Ring("0x1", "1-b1")
 			}
 			if err != nil {
 				done <- err
@@ -102,12 +102,12 @@ func TestRingDuringAnAnswerIsNotLost(t *testing.T) {
 func TestStrangeEntriesAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	b := bell(t)
-	strange := []string{"README", "0x1", "0x1.", ".1", "0x1.one", "0x1.1.2", ".nfs0000001", ".0x1.1.swp"}
+	strange := []string{"README", "0x1", "0x1.", ".1", "0x1.one", "0x1.1.2", "0x1.1-", "0x1.0-b1", "0x1.1-b1-b2", ".nfs0000001", ".0x1.1.swp"}
 	for _, name := range strange {
 		write(t, filepath.Join(b.dir, name), "")
 	}
-	ring(t, b, "0x1", 1)
-	if d := gocmp.Diff([]Member{{"0x1", 1}}, answer(t, b)); d != "" {
+	ring(t, b, "0x1", "1-b1")
+	if d := gocmp.Diff([]Ring{{"0x1", "1-b1"}}, answer(t, b)); d != "" {
 		t.Error(d)
 	}
 	entries, err := os.ReadDir(b.dir)
@@ -119,14 +119,14 @@ func TestStrangeEntriesAreLeftAlone(t *testing.T) {
 func TestEntryThatStaysHidesNoOther(t *testing.T) {
 	t.Parallel()
 	b := bell(t)
-	must(t, os.MkdirAll(filepath.Join(b.dir, "0x1.1", "full"), 0o700))
-	ring(t, b, "0x0", 1)
-	ring(t, b, "0x2", 1)
-	rang, err := b.Answer()
+	must(t, os.MkdirAll(filepath.Join(b.dir, "0x1.1-b1", "full"), 0o700))
+	ring(t, b, "0x0", "1-b1")
+	ring(t, b, "0x2", "1-b1")
+	rang, err := b.Answer("b1")
 	if err == nil {
 		t.Error("want an error for the one that stays")
 	}
-	if d := gocmp.Diff([]Member{{"0x0", 1}, {"0x2", 1}}, rang); d != "" {
+	if d := gocmp.Diff([]Ring{{"0x0", "1-b1"}, {"0x2", "1-b1"}}, rang); d != "" {
 		t.Error(d)
 	}
 }

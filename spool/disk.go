@@ -8,7 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/internal/diskspace"
@@ -25,6 +26,8 @@ import (
 type Disk struct {
 	// Layout is the shared directory. All of Layout.Directories exist.
 	Layout Layout
+	// Bridge is the bridge's own id, by which its attempts are named (NameAttempt).
+	Bridge string
 }
 
 // Records are an attempt's records as one reading found them. Missing and unreadable
@@ -39,8 +42,8 @@ type Records struct {
 
 // Prepare writes the specification of an attempt, and the members of its submission.
 // Preparing the same again is harmless.
-func (d Disk) Prepare(s Spec) error {
-	if err := d.Layout.Attempt(s.Bundle, s.Attempt).WriteSpec(s); err != nil {
+func (d Disk) Prepare(name AttemptName, s Spec) error {
+	if err := d.Layout.Attempt(s.Bundle, name).WriteSpec(s); err != nil {
 		return err
 	}
 	return d.Layout.WriteMembers(s.SubmissionName, []Member{{Bundle: s.Bundle, Attempt: s.Attempt}})
@@ -49,10 +52,10 @@ func (d Disk) Prepare(s Spec) error {
 // ReadRecords reads the records of an attempt. Without an error, a nil record was not there,
 // as far as this host's view of the disk is fresh, or has another Format. With an
 // error, not all could be read: a nil record may be there.
-func (d Disk) ReadRecords(bundle string, attempt int) (Records, error) {
-	rec, err := d.readRecords(filepath.Join(bundle, strconv.Itoa(attempt)))
+func (d Disk) ReadRecords(bundle string, name AttemptName) (Records, error) {
+	rec, err := d.readRecords(filepath.Join(bundle, string(name)))
 	if err != nil {
-		return rec, fmt.Errorf("read records of attempt %d of %s: %w", attempt, bundle, err)
+		return rec, fmt.Errorf("read records of attempt %s of %s: %w", name, bundle, err)
 	}
 	return rec, nil
 }
@@ -119,22 +122,33 @@ func tail(dir *os.Root, name string) string {
 
 // Fence fences an attempt as Attempt.Fence does, and returns the standing record. If
 // its Fenced is false, it is that of the worker that began the attempt.
-func (d Disk) Fence(ctx context.Context, bundle string, attempt int, at time.Time) (Started, error) {
-	standing, _, err := d.Layout.Attempt(bundle, attempt).Fence(ctx, at)
+func (d Disk) Fence(ctx context.Context, bundle string, name AttemptName, at time.Time) (Started, error) {
+	standing, _, err := d.Layout.Attempt(bundle, name).Fence(ctx, at)
 	return standing, err
 }
 
-// AnswerDoorbell returns the attempts for which workers rang since the last call, also with an
-// error. See Bell.Answer.
-func (d Disk) AnswerDoorbell() ([]Member, error) { return d.Layout.Bell().Answer() }
+// AnswerDoorbell returns the rings of workers of the bridge's attempts since the last call,
+// also with an error. See Bell.Answer.
+func (d Disk) AnswerDoorbell() ([]Ring, error) { return d.Layout.Bell().Answer(d.Bridge) }
 
-// Release removes the files of a bundle and of its submissions, except inputs in the
-// cache and kept results. Releasing again is harmless.
+// Release removes the files of a bundle's submissions, except inputs in the cache and
+// kept results. Files of another bridge stay. Releasing again is harmless.
 func (d Disk) Release(bundle string, submissionNames []string) error {
 	if _, err := os.Stat(d.Layout.spool()); err != nil {
 		return fmt.Errorf("find the shared disk: %w", err)
 	}
-	errs := []error{filetree.Remove(d.Layout.RunsDir(bundle)), filetree.Remove(d.Layout.BundleDir(bundle))}
+	foreign := map[string]bool{}
+	for _, dir := range []string{d.Layout.RunsDir(bundle), d.Layout.BundleDir(bundle)} {
+		entries, _ := os.ReadDir(dir) // if it cannot be read, it cannot be removed either
+		for _, e := range entries {
+			attempt, _, _ := strings.Cut(e.Name(), ".") // what is beside a run directory has its name first
+			foreign[e.Name()] = d.isForeign(d.Layout.Attempt(bundle, AttemptName(attempt)), submissionNames)
+		}
+	}
+	var errs []error
+	for _, dir := range []string{d.Layout.RunsDir(bundle), d.Layout.BundleDir(bundle)} {
+		errs = append(errs, removeExcept(dir, foreign))
+	}
 	for _, name := range submissionNames {
 		if err := os.Remove(d.Layout.Members(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
@@ -149,6 +163,32 @@ func (d Disk) Release(bundle string, submissionNames []string) error {
 // Try tries what the start of an attempt takes of the disk. The error wraps
 // linkonce.ErrUnfit if no attempt can be begun there.
 func (d Disk) Try() error { return linkonce.Try(d.Layout.spool()) }
+
+// isForeign reports whether an attempt is another bridge's. An old name does not say whose it
+// is, and the specification does.
+func (d Disk) isForeign(a Attempt, submissionNames []string) bool {
+	bridge, ok := a.Name().bridge()
+	if !ok || bridge != "" {
+		return ok && bridge != d.Bridge
+	}
+	name := submissionNameOf(a)
+	return name != "" && !slices.Contains(submissionNames, name)
+}
+
+// removeExcept removes a directory, or all in it but the entries that stay.
+func removeExcept(dir string, stay map[string]bool) error {
+	entries, err := os.ReadDir(dir)
+	if !slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return stay[e.Name()] }) {
+		return filetree.Remove(dir)
+	}
+	errs := []error{err}
+	for _, e := range entries {
+		if !stay[e.Name()] {
+			errs = append(errs, filetree.Remove(filepath.Join(dir, e.Name())))
+		}
+	}
+	return errors.Join(errs...)
+}
 
 // Space is the room that a disk has for ordinary users.
 type Space = diskspace.Space

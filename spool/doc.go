@@ -14,6 +14,9 @@
 //	<shared>/links/<uuid>.json          the fingerprints of a link's data
 //	<shared>/images/                    records of images (see package staging/images)
 //
+// <attempt> is an AttemptName, the attempt's number and its bridge: bridges that share
+// a directory, and a bridge that has lost its ledger, keep apart.
+//
 // Worker and bridge both use Attempt and Layout; Disk is for the bridge.
 //
 // # Promises
@@ -47,9 +50,35 @@ import (
 // absolute path, which is the same on the login node and on compute nodes.
 type Layout string
 
+// AttemptName names an attempt among those that all bridges make of a bundle. It is the
+// name of the attempt's directories.
+type AttemptName string
+
+// NameAttempt names the attempt of a bridge with this number. bridge is the bridge's own
+// id, of letters and digits.
+func NameAttempt(number int, bridge string) AttemptName {
+	return AttemptName(strconv.Itoa(number) + "-" + bridge)
+}
+
+// OldAttemptName is the name that earlier versions gave to an attempt of any bridge.
+func OldAttemptName(number int) AttemptName { return AttemptName(strconv.Itoa(number)) }
+
+// attemptName is the form of both.
+var attemptName = regexp.MustCompile(`^[1-9][0-9]*(?:-([0-9A-Za-z]+))?$`)
+
+// bridge returns the bridge in a name, which is empty in an old one. It is false for what
+// is no name.
+func (n AttemptName) bridge() (string, bool) {
+	parts := attemptName.FindStringSubmatch(string(n))
+	if parts == nil {
+		return "", false
+	}
+	return parts[1], true
+}
+
 // Attempt is the directory of one attempt's records.
-func (l Layout) Attempt(bundle string, attempt int) Attempt {
-	return Attempt{Dir: filepath.Join(l.BundleDir(bundle), strconv.Itoa(attempt))}
+func (l Layout) Attempt(bundle string, name AttemptName) Attempt {
+	return Attempt{Dir: filepath.Join(l.BundleDir(bundle), string(name))}
 }
 
 // BundleDir holds the attempts of a bundle.
@@ -59,8 +88,8 @@ func (l Layout) BundleDir(bundle string) string {
 
 // RunDir holds the files of one attempt of a bundle: its working directory, or a
 // copy of that (see WorkDir).
-func (l Layout) RunDir(bundle string, attempt int) string {
-	return filepath.Join(l.RunsDir(bundle), strconv.Itoa(attempt))
+func (l Layout) RunDir(bundle string, name AttemptName) string {
+	return filepath.Join(l.RunsDir(bundle), string(name))
 }
 
 // RunsDir holds the run directories of a bundle.
@@ -143,6 +172,9 @@ type Attempt struct {
 
 // AttemptOf returns the attempt of the specification at this path.
 func AttemptOf(specPath string) Attempt { return Attempt{Dir: filepath.Dir(specPath)} }
+
+// Name is the attempt's name.
+func (a Attempt) Name() AttemptName { return AttemptName(filepath.Base(a.Dir)) }
 
 // Layout is the layout that contains the attempt.
 func (a Attempt) Layout() Layout { return Layout(filepath.Join(a.Dir, "..", "..", "..")) }

@@ -194,16 +194,24 @@ func (c *census) records() error {
 		touched := changed(info)
 		_ = c.each(path, func(attempt string, info fs.FileInfo) { // an unreadable attempt adds nothing
 			touched = later(touched, changed(info))
-			if data, err := os.ReadFile(filepath.Join(attempt, specName)); err == nil {
-				var spec Spec // of any Format: all have the submission name
-				if json.Unmarshal(data, &spec) == nil && spec.SubmissionName != "" {
-					c.addSubmission(bundle, spec.SubmissionName)
-				}
+			if name := submissionNameOf(Attempt{Dir: attempt}); name != "" {
+				c.addSubmission(bundle, name)
 			}
 			_ = c.each(attempt, func(_ string, info fs.FileInfo) { touched = later(touched, changed(info)) })
 		})
 		c.add(LeftRecords, path, bundle, touched)
 	})
+}
+
+// submissionNameOf is the submission in an attempt's specification, of any Format; empty if
+// that cannot be read.
+func submissionNameOf(a Attempt) string {
+	var spec Spec
+	data, err := os.ReadFile(a.SpecPath())
+	if err != nil || json.Unmarshal(data, &spec) != nil {
+		return ""
+	}
+	return spec.SubmissionName
 }
 
 func (c *census) runs() error {

@@ -41,7 +41,11 @@ type Spec struct {
 	Attempt int    `json:"attempt"`
 	// SubmissionName names the submission in Slurm.
 	SubmissionName string `json:"mark"`
-	Command        string `json:"command"`
+	// Submission tells the submission from all others, also those of the same name. Its
+	// batch script has it too (worker.Worker.Submission). It is empty in a specification
+	// of an earlier version.
+	Submission string `json:"submission,omitempty"`
+	Command    string `json:"command"`
 	Inputs
 	// RunDir has the command's output while it runs, and its files afterwards. In
 	// the container it is /<uuid>, unless WorkDir is WorkDirLocal.

@@ -20,11 +20,11 @@ func at(second int) time.Time { return time.Date(2026, 11, 20, 10, 0, second, 12
 func TestRecordsComeBackAsTheyWere(t *testing.T) {
 	t.Parallel()
 	layout := mounted(t, t.TempDir()).Layout
-	a := layout.Attempt("0x1", 2)
+	a := layout.Attempt("0x1", "2-b1")
 	spec := Spec{
 		Format: Format, Bundle: "0x1", Attempt: 2, SubmissionName: "cl-ann-0x1.2-6f2c1d", Command: "echo 'a\nb' \"$x\" \x01é",
 		Inputs: Inputs{Image: "/shared/cache/i.sif", ImageDigest: "sha256:1", Dependencies: []Dependency{{ChildPath: "a b", Source: "/c"}}},
-		RunDir: layout.RunDir("0x1", 2), GPUs: 2, MemoryBytes: 1 << 40, DiskBytes: 1, Seconds: 0.5, Network: true, Scratch: "/tmp",
+		RunDir: layout.RunDir("0x1", "2-b1"), GPUs: 2, MemoryBytes: 1 << 40, DiskBytes: 1, Seconds: 0.5, Network: true, Scratch: "/tmp",
 	}
 	usage := Usage{UserSeconds: 1.25, SystemSeconds: 2, MemoryBytes: 3, MemoryPeak: 1 << 50, DiskBytes: 5}
 	status := Status{Format: Format, Token: "t", Stage: StageRunning, At: at(1), CommandStarted: at(2), Usage: usage}
@@ -186,12 +186,12 @@ func TestMembersAreWrittenInTheirOrder(t *testing.T) {
 func TestPlacesOfTheLayout(t *testing.T) {
 	t.Parallel()
 	layout := Layout("/shared")
-	a := layout.Attempt("0x1", 2)
+	a := layout.Attempt("0x1", "2-b1")
 	for got, want := range map[string]string{
-		a.SpecPath():                        "/shared/spool/0x1/2/spec.json",
-		a.OutputPath():                      "/shared/spool/0x1/2/slurm.out",
+		a.SpecPath():                        "/shared/spool/0x1/2-b1/spec.json",
+		a.OutputPath():                      "/shared/spool/0x1/2-b1/slurm.out",
 		layout.BundleDir("0x1"):             "/shared/spool/0x1",
-		layout.RunDir("0x1", 2):             "/shared/runs/0x1/2",
+		layout.RunDir("0x1", "2-b1"):        "/shared/runs/0x1/2-b1",
 		layout.RunsDir("0x1"):               "/shared/runs/0x1",
 		layout.Members("m"):                 "/shared/spool/marks/m.json",
 		layout.Cache():                      "/shared/cache",

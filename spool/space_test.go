@@ -46,7 +46,7 @@ func TestDisksClockGoesOnAndTakesNoRoom(t *testing.T) {
 func TestTrashIsPutBackUnlessItsNameIsTaken(t *testing.T) {
 	t.Parallel()
 	d := mounted(t, t.TempDir())
-	must(t, d.Prepare(d.spec("0x1", 1)))
+	must(t, d.Prepare("1-b1", d.spec("0x1", 1)))
 	left, err := d.Leftovers(func(string) bool { return false })
 	if err != nil || len(left) != 3 || left[0].Kind != LeftRun || left[1].Kind != LeftRecords || left[2].Kind != LeftMembers {
 		t.Fatalf("%+v, %v", left, err)
@@ -69,7 +69,7 @@ func TestTrashIsPutBackUnlessItsNameIsTaken(t *testing.T) {
 	if _, err := d.PutAside(left[1], time.Unix(1000, 0)); err != nil {
 		t.Error(err)
 	}
-	if err := d.Prepare(d.spec("0x1", 1)); err != nil { // its bundle has come back
+	if err := d.Prepare("1-b1", d.spec("0x1", 1)); err != nil { // its bundle has come back
 		t.Fatal(err)
 	}
 	if err := d.PutBack(trash); err == nil {
@@ -78,7 +78,7 @@ func TestTrashIsPutBackUnlessItsNameIsTaken(t *testing.T) {
 	if err := d.Discard(trash); err != nil {
 		t.Error(err)
 	}
-	if _, err := d.Layout.Attempt("0x1", 1).ReadSpec(); err != nil {
+	if _, err := d.Layout.Attempt("0x1", "1-b1").ReadSpec(); err != nil {
 		t.Error(err)
 	}
 }

@@ -268,7 +268,7 @@ func (r *attemptRun) recordExit(ctx context.Context, exit spool.Exit) error {
 // ringBell tells the bridge that records have changed. Without it the bridge
 // notices later.
 func (r *attemptRun) ringBell(ctx context.Context) {
-	if err := r.bell.Ring(r.spec.Bundle, r.spec.Attempt); err != nil {
+	if err := r.bell.Ring(r.spec.Bundle, r.attempt.Name()); err != nil {
 		r.Log.WarnContext(ctx, "ring the doorbell", slog.Any("error", err))
 	}
 }

@@ -40,6 +40,9 @@ type Worker struct {
 	// SLURM_RESTART_COUNT, SLURM_JOB_GPUS and CUDA_VISIBLE_DEVICES, with which Slurm
 	// describes the allocation. They are empty outside of Slurm.
 	Job, SLUID, Restart, GPUs, GPUNames string
+	// Submission is the submission of this job (spool.Spec.Submission), as its batch script
+	// has it. Run refuses the specification of another one. Empty means that any will do.
+	Submission string
 	// Log is for people who read the job's output.
 	Log *slog.Logger
 
@@ -76,7 +79,7 @@ func (w Worker) begin(ctx context.Context, specPath string) (*attemptRun, error)
 	attempt := spool.AttemptOf(specPath)
 	spec, err := attempt.ReadSpec()
 	if err == nil {
-		err = checkSpec(spec)
+		err = w.checkSpec(spec)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w %s: %w", ErrSpec, specPath, err)
@@ -126,9 +129,12 @@ func (w Worker) takeAttempt(ctx context.Context, a spool.Attempt, s spool.Starte
 	}
 }
 
-// checkSpec refuses a specification whose names would lead to other places.
-func checkSpec(s spool.Spec) error {
+// checkSpec refuses a specification whose names would lead to other places, and that of another
+// submission: a bridge on an older copy of its ledger may have overwritten it.
+func (w Worker) checkSpec(s spool.Spec) error {
 	switch {
+	case w.Submission != "" && s.Submission != "" && w.Submission != s.Submission:
+		return fmt.Errorf("it is for submission %s, and this job is of submission %s", s.Submission, w.Submission)
 	case s.Bundle == "" || s.Bundle == "." || s.Bundle == ".." || strings.ContainsAny(s.Bundle, "/\x00"):
 		return fmt.Errorf("%q is no bundle", s.Bundle)
 	case !filepath.IsAbs(s.RunDir):

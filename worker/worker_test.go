@@ -91,6 +91,33 @@ func TestUnusableSpecificationBeginsNothing(t *testing.T) {
 	}
 }
 
+// A bridge on an older copy of its ledger may write a specification where there is one already, for
+// which a job waits.
+func TestSpecificationOfAnotherSubmissionIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ job, spec, refusal string }{
+		{"b1.7", "b1.7", ""},
+		{"b1.7", "b1.8", "it is for submission b1.8, and this job is of submission b1.7"},
+		{"b1.7", "", ""}, // of an earlier version
+		{"", "b1.7", ""}, // by hand
+	} {
+		s := newSite(t, t.TempDir(), func(s *spool.Spec) { s.Submission = c.spec })
+		w := newWorker(t, succeeds)
+		w.Submission = c.job
+		_, err := w.Run(t.Context(), s.attempt.SpecPath())
+		if c.refusal == "" {
+			must(t, err)
+			continue
+		}
+		if !errors.Is(err, ErrSpec) || !strings.Contains(err.Error(), c.refusal) {
+			t.Errorf("%+v: %v", c, err)
+		}
+		if _, err := s.attempt.ReadStarted(); !errors.Is(err, spool.ErrNone) {
+			t.Errorf("%+v: the attempt was begun: %v", c, err)
+		}
+	}
+}
+
 func TestEndIsRecordedAndRung(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, t.TempDir(), nil)
@@ -121,8 +148,8 @@ func TestEndIsRecordedAndRung(t *testing.T) {
 	if written.Usage.DiskBytes != int64(len("to stdout\n")) {
 		t.Errorf("disk use %d", written.Usage.DiskBytes)
 	}
-	rang, err := s.layout.Bell().Answer()
-	if want := []spool.Member{{Bundle: bundle, Attempt: 1}}; err != nil || !slices.Equal(rang, want) {
+	rang, err := s.layout.Bell().Answer("b1")
+	if want := []spool.Ring{{Bundle: bundle, Attempt: "1-b1"}}; err != nil || !slices.Equal(rang, want) {
 		t.Errorf("bell: %v, %v", rang, err)
 	}
 	if left, err := os.ReadDir(s.spec.Scratch); err != nil || len(left) > 0 {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/spool"
 )
 
 // format is the form in which Save writes rows. Rows of format 1 are read, too: a bridge that was
@@ -64,6 +65,7 @@ func fromFormat1(data []byte) ([]byte, error) {
 	var old struct {
 		Attempt int        `json:"attempt"`
 		Phase   plan.Phase `json:"phase"`
+		Mark    string     `json:"mark"`
 		Times   struct {
 			Running json.RawMessage `json:"running,omitempty"`
 		} `json:"times"`
@@ -75,6 +77,9 @@ func fromFormat1(data []byte) ([]byte, error) {
 	top, parts := map[string]any{}, map[string]map[string]any{"attempt": {}, "retry": {}}
 	if old.Times.Running != nil {
 		parts["attempt"]["running_at"] = old.Times.Running
+	}
+	if old.Mark != "" {
+		parts["attempt"]["on_disk"] = spool.OldAttemptName(old.Attempt)
 	}
 	for name, value := range fields {
 		if renamed, ok := names1[name]; ok {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
+	"github.com/cl-slurm/cl-slurm/spool"
 )
 
 // beforeFormat2 are the migrations of the last version that wrote format 1.
@@ -79,13 +80,13 @@ func TestLedgerOfTheVersionBeforeIsTakenOver(t *testing.T) {
 			if r.Phase == plan.Claiming || r.Phase == plan.Staging {
 				n, begun = 0, false
 			}
-			if r.Attempt.Number != n || (r.SubmissionName != "") != (n > 0) || (r.Begun != nil) != begun || r.RunningAt.IsZero() == begun || r.Version != 3 {
+			if r.Attempt.Number != n || (r.SubmissionName != "") != (n > 0) || (r.OnDisk == spool.OldAttemptName(n)) != (n > 0) || (r.Begun != nil) != begun || r.RunningAt.IsZero() == begun || r.Version != 3 {
 				t.Errorf("%s: %+v", r.Phase, r)
 			}
 		}
 		same(t, "the phases", plan.Phases(), phases)
 		full := fullRow("0x10000000000000000000000000000000")
-		full.Version = 3
+		full.Version, full.OnDisk = 3, spool.OldAttemptName(1)
 		fresh := gocmp.FilterPath(func(p gocmp.Path) bool { return newSinceFormat1(p.GoString()) }, gocmp.Ignore())
 		if diff := gocmp.Diff(full, rows[len(rows)-1], fresh); diff != "" {
 			t.Errorf("the row of which every field has a value (-want +got):\n%s", diff)

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/cl-slurm/cl-slurm/spool"
 )
 
 // Room is how many more rows of the queue may be submitted now. inFlight is the number of its
@@ -19,7 +21,8 @@ func (q Queue) Room(inFlight, budget int) int {
 // NewAttempt begins a row's next attempt: it names and numbers the submission. Next decides the row
 // then.
 func (p Policy) NewAttempt(now time.Time, r Row, generation int64) Row {
-	r.Attempt = Attempt{Number: r.Attempt.Number + 1, Generation: generation}
+	n := r.Attempt.Number + 1
+	r.Attempt = Attempt{Number: n, OnDisk: spool.NameAttempt(n, p.Bridge), Generation: generation}
 	r.SubmissionName = p.submissionName(r)
 	r.Phase, r.PhaseSince, r.DueAt, r.FailedTries = Submitting, now, time.Time{}, 0
 	r.DecidedAt = now

@@ -148,6 +148,7 @@ func noted(reason string, notes []string) string {
 func (d *decision) adoptFound(f Found) {
 	r := &d.row
 	r.Attempt.Number, r.Generation, r.SbatchCount = f.Stamp.Attempt, f.Stamp.Generation, 1
+	r.OnDisk = f.Stamp.OnDisk
 	r.SubmissionName, r.Prepared, r.SubmittedAt = d.policy.SubmissionNameOf(f.Job), true, d.now
 	d.adopt(f.Job, "found in the queue, although the ledger does not know of its submission")
 }

@@ -203,7 +203,7 @@ func TestI5JobOfABundleThatWaitsIsItsRows(t *testing.T) {
 	if err != nil || len(overdue) != 0 {
 		t.Errorf("overdue %v, %v", overdue, err)
 	}
-	stamp := plan.Stamp{Bundle: uuid, Attempt: 2, Bridge: "b1b2b3", Generation: 9}
+	stamp := plan.Stamp{Bundle: uuid, Attempt: 2, Bridge: "b1b2b3", Generation: 9, OnDisk: "2-b1b2b3"}
 	for _, staged := range []bool{true, false} {
 		row := rowIn(plan.Staging)
 		if !staged {
@@ -211,7 +211,7 @@ func TestI5JobOfABundleThatWaitsIsItsRows(t *testing.T) {
 		}
 		row.Attempt.Number = 1
 		b := given(t, row).hears(plan.News{Found: &plan.Found{Stamp: stamp, Job: j}}).is(plan.Queued)
-		if b.row.Attempt.Number != 2 || b.row.Generation != 9 || b.row.Job.ID != 3 || b.row.SubmissionName == "" || !b.row.Prepared {
+		if b.row.Attempt.Number != 2 || b.row.Generation != 9 || b.row.OnDisk != stamp.OnDisk || b.row.Job.ID != 3 || b.row.SubmissionName == "" || !b.row.Prepared {
 			t.Errorf("row %+v", b.row)
 		}
 	}

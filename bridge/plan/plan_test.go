@@ -71,7 +71,7 @@ func rowIn(phase plan.Phase) plan.Row {
 	}
 	if since(plan.Submitting) {
 		r.Staged = &spool.Inputs{Image: "/shared/cache/x.sif", ImageDigest: "sha256:1"}
-		r.Attempt.Number, r.Generation, r.SubmissionName, r.Prepared, r.SbatchCount, r.SubmittedAt = 1, 1, submission, true, 1, epoch
+		r.Attempt.Number, r.OnDisk, r.Generation, r.SubmissionName, r.Prepared, r.SbatchCount, r.SubmittedAt = 1, "1-b1b2b3", 1, submission, true, 1, epoch
 	}
 	if since(plan.Queued) {
 		r.Job = job(sbatch.StatePending)

@@ -40,16 +40,16 @@ func (q Queue) Request(gpus int64) sbatch.Request {
 // Request is the job of a row's current attempt.
 func (p Policy) Request(r Row) sbatch.Request {
 	q, res := p.Queues[r.Queue], r.Resources
-	attempt := p.Layout.Attempt(r.Bundle, r.Attempt.Number)
+	attempt := p.Layout.Attempt(r.Bundle, r.OnDisk)
 	req := q.Request(res.GPUs)
 	req.Name = string(r.SubmissionName)
-	req.Comment = fmt.Sprintf("codalab bundle=%s attempt=%d owner=%s bridge=%s generation=%d",
-		r.Bundle, r.Attempt.Number, r.Run.OwnerID, p.Bridge, r.Generation)
+	req.Comment = fmt.Sprintf("codalab bundle=%s attempt=%d owner=%s bridge=%s generation=%d dir=%s",
+		r.Bundle, r.Attempt.Number, r.Run.OwnerID, p.Bridge, r.Generation, r.OnDisk)
 	req.Exclude = r.Exclude
 	req.CPUs = max(res.CPUs, 1)
 	req.Nice = max(-r.Run.Metadata.Int("request_priority"), 0)
 	req.Dir, req.Output = attempt.Dir, attempt.OutputPath()
-	req.Script = fmt.Sprintf("#!/bin/sh\nexec %s exec %s\n", sbatch.Quote(cmp.Or(q.Worker, p.Worker)), sbatch.Quote(attempt.SpecPath()))
+	req.Script = fmt.Sprintf("#!/bin/sh\nexec %s exec --submission=%s %s\n", sbatch.Quote(cmp.Or(q.Worker, p.Worker)), p.submission(r), sbatch.Quote(attempt.SpecPath()))
 	if res.Memory > 0 {
 		const mib = 1 << 20
 		req.MemoryMiB = (res.Memory + q.MemoryOverhead + mib - 1) / mib
@@ -62,6 +62,9 @@ func (p Policy) Request(r Row) sbatch.Request {
 	}
 	return req
 }
+
+// submission tells a row's submission from all others, of this bridge and of others.
+func (p Policy) submission(r Row) string { return fmt.Sprintf("%s.%d", p.Bridge, r.Generation) }
 
 // The images of bundles that name none, if neither the site nor the server names one (codalab/lib/codalab_manager.py: init_config, "workers").
 const (
@@ -94,8 +97,9 @@ func (p Policy) Spec(r Row) spool.Spec {
 		Bundle:         r.Bundle,
 		Attempt:        r.Attempt.Number,
 		SubmissionName: string(r.SubmissionName),
+		Submission:     p.submission(r),
 		Command:        r.Run.Command,
-		RunDir:         p.Layout.RunDir(r.Bundle, r.Attempt.Number),
+		RunDir:         p.Layout.RunDir(r.Bundle, r.OnDisk),
 		WorkDir:        q.WorkDir,
 		GPUs:           int(res.GPUs),
 		MemoryBytes:    res.Memory,

@@ -20,7 +20,7 @@ func TestJobRunsTheWorkerOfItsQueue(t *testing.T) {
 	r := plan.Row{Bundle: uuid, Attempt: plan.Attempt{Number: 1}, Run: &codalab.RunBundle{}}
 	for want, q := range map[string]plan.Queue{"exec '/bin/own'": {}, "exec '/bin/arm'": {Worker: "/bin/arm"}} {
 		p := plan.Policy{Worker: "/bin/own", Queues: map[string]plan.Queue{"": q}}
-		if got := p.Request(r).Script; !strings.Contains(got, want+" exec '") {
+		if got := p.Request(r).Script; !strings.Contains(got, want+" exec --submission=.0 '") {
 			t.Errorf("%q, want %s", got, want)
 		}
 	}
@@ -78,10 +78,10 @@ func TestRequestIsTheRowsJob(t *testing.T) {
 	}
 	common := []string{
 		"--parsable", "--export=NONE", "--propagate=NONE", "--no-requeue", "--open-mode=append", "--nodes=1", "--ntasks=1",
-		"--job-name=" + string(submission), "--comment=codalab bundle=" + uuid + " attempt=1 owner=1 bridge=b1b2b3 generation=1",
+		"--job-name=" + string(submission), "--comment=codalab bundle=" + uuid + " attempt=1 owner=1 bridge=b1b2b3 generation=1 dir=1-b1b2b3",
 	}
 	place := []string{
-		"--chdir=/shared/spool/" + uuid + "/1", "--output=/shared/spool/" + uuid + "/1/slurm.out",
+		"--chdir=/shared/spool/" + uuid + "/1-b1b2b3", "--output=/shared/spool/" + uuid + "/1-b1b2b3/slurm.out",
 	}
 	for _, c := range []struct {
 		name      string
@@ -162,7 +162,7 @@ func TestScriptIsConstantAndEndsInExec(t *testing.T) {
 	p, r := policy(), rowIn(plan.Submitting)
 	p.Layout, p.Worker = "/data/ann's lab", "/data/ann's lab/bin/x/cl-worker"
 	r.Run.Command = "echo $(rm -rf /)"
-	want := "#!/bin/sh\nexec '/data/ann'\\''s lab/bin/x/cl-worker' exec '/data/ann'\\''s lab/spool/" + uuid + "/1/spec.json'\n"
+	want := "#!/bin/sh\nexec '/data/ann'\\''s lab/bin/x/cl-worker' exec --submission=b1b2b3.1 '/data/ann'\\''s lab/spool/" + uuid + "/1-b1b2b3/spec.json'\n"
 	if got := p.Request(r).Script; got != want {
 		t.Errorf("script %q, want %q", got, want)
 	}
@@ -178,8 +178,8 @@ func TestSpecIsWhatTheWorkerIsTold(t *testing.T) {
 	r.Resources = codalab.Resources{CPUs: 4, GPUs: 2, Memory: 2 << 30, Disk: 1 << 30, Network: true}
 	r.Staged.Dependencies = []spool.Dependency{{ChildPath: "data", Source: "/shared/cache/d"}}
 	want := spool.Spec{
-		Bundle: uuid, Attempt: 1, SubmissionName: string(submission), Command: "python train.py", Inputs: *r.Staged,
-		RunDir: "/shared/runs/" + uuid + "/1", Scratch: "/local", WorkDir: spool.WorkDirLocal, Runtime: runtimes.Apptainer, GPUs: 2, MemoryBytes: 2 << 30, DiskBytes: 1 << 30, Seconds: 3600, Network: true,
+		Bundle: uuid, Attempt: 1, SubmissionName: string(submission), Submission: "b1b2b3.1", Command: "python train.py", Inputs: *r.Staged,
+		RunDir: "/shared/runs/" + uuid + "/1-b1b2b3", Scratch: "/local", WorkDir: spool.WorkDirLocal, Runtime: runtimes.Apptainer, GPUs: 2, MemoryBytes: 2 << 30, DiskBytes: 1 << 30, Seconds: 3600, Network: true,
 	}
 	if diff := cmp.Diff(want, p.Spec(r)); diff != "" {
 		t.Errorf("specification (-want +got):\n%s", diff)

@@ -55,7 +55,7 @@ func (w *world) setRow(a *arguments) error {
 		case "attempt":
 			r.Attempt.Number = a.number(value)
 			if r.SubmissionName != "" {
-				r.SubmissionName = w.submission(r.Attempt.Number)
+				r.SubmissionName, r.OnDisk = w.submission(r.Attempt.Number), spool.NameAttempt(r.Attempt.Number, w.policy.Bridge)
 			}
 		case "generation":
 			r.Generation = int64(a.number(value))

@@ -4,6 +4,7 @@ import (
 	"strconv"
 
 	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/spool"
 )
 
 // Stamp is what Request wrote into a job's comment.
@@ -12,6 +13,8 @@ type Stamp struct {
 	Attempt    int
 	Bridge     string
 	Generation int64
+	// OnDisk names the attempt on the shared disk.
+	OnDisk spool.AttemptName
 }
 
 // StampOf reads a job's stamp. It is false for a comment without one, or with a part of one: a
@@ -21,5 +24,8 @@ func StampOf(j sbatch.Job) (Stamp, bool) {
 	var errAttempt, errGeneration error
 	s.Attempt, errAttempt = strconv.Atoi(commentValue(j.Comment, "attempt"))
 	s.Generation, errGeneration = strconv.ParseInt(commentValue(j.Comment, "generation"), 10, 64)
+	if s.OnDisk = spool.AttemptName(commentValue(j.Comment, "dir")); s.OnDisk == "" { // a job of an earlier version
+		s.OnDisk = spool.OldAttemptName(s.Attempt)
+	}
 	return s, s.Bundle != "" && s.Bridge != "" && errAttempt == nil && errGeneration == nil
 }

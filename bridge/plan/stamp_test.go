@@ -12,11 +12,15 @@ import (
 func TestStampIsReadFromWhatRequestWrites(t *testing.T) {
 	t.Parallel()
 	r := rowIn(plan.Submitting)
-	r.Attempt.Number, r.Generation = 3, 42
+	r.Attempt.Number, r.OnDisk, r.Generation = 3, "3-b1b2b3", 42
 	got, ok := plan.StampOf(sbatch.Job{Comment: policy().Request(r).Comment})
-	want := plan.Stamp{Bundle: uuid, Attempt: 3, Bridge: "b1b2b3", Generation: 42}
+	want := plan.Stamp{Bundle: uuid, Attempt: 3, Bridge: "b1b2b3", Generation: 42, OnDisk: "3-b1b2b3"}
 	if diff := cmp.Diff(want, got); diff != "" || !ok {
 		t.Errorf("stamp %v (-want +got):\n%s", ok, diff)
+	}
+	of, ok := plan.StampOf(sbatch.Job{Comment: "codalab bundle=0x1 attempt=2 owner=1 bridge=b1b2b3 generation=1"})
+	if of.OnDisk != "2" || !ok {
+		t.Errorf("a job of an earlier version has its files in %q, %v", of.OnDisk, ok)
 	}
 	for _, comment := range []string{
 		"", "charge=1234", "see codalab bundle=0x1 attempt=1 bridge=b1b2b3 generation=1",

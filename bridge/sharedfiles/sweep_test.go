@@ -98,8 +98,8 @@ func (s *site) submission(n, attempt int, bridge string) string {
 func (s *site) attempt(n int, bridge string) {
 	s.Helper()
 	disk := spool.Disk{Layout: s.layout}
-	s.must(disk.Prepare(spool.Spec{Bundle: bundle(n), Attempt: 1, SubmissionName: s.submission(n, 1, bridge), RunDir: s.layout.RunDir(bundle(n), 1)}))
-	s.write(filepath.Join(s.layout.RunDir(bundle(n), 1), "result"))
+	s.must(disk.Prepare("1-b1", spool.Spec{Bundle: bundle(n), Attempt: 1, SubmissionName: s.submission(n, 1, bridge), RunDir: s.layout.RunDir(bundle(n), "1-b1")}))
+	s.write(filepath.Join(s.layout.RunDir(bundle(n), "1-b1"), "result"))
 }
 
 func (s *site) write(path string) {
@@ -137,7 +137,7 @@ func (s *site) tree() []string {
 // files are those of an attempt.
 func (s *site) files(n int, bridge string) []string {
 	return []string{
-		"runs/" + bundle(n) + "/1/result", "spool/" + bundle(n) + "/1/spec.json", "spool/marks/" + s.submission(n, 1, bridge) + ".json",
+		"runs/" + bundle(n) + "/1-b1/result", "spool/" + bundle(n) + "/1-b1/spec.json", "spool/marks/" + s.submission(n, 1, bridge) + ".json",
 	}
 }
 
@@ -172,13 +172,13 @@ func TestSweepRemovesWhatNoRowAndNoJobNeeds(t *testing.T) {
 	s.job("renamed", fmt.Sprintf("codalab bundle=%s attempt=1 owner=1 bridge=%s generation=0", bundle(3), s.book.ID))
 	s.job(s.submission(4, 2, ""), "another attempt of the bundle's")
 	s.attempt(7, "ffffff")
-	s.write(filepath.Join(s.layout.RunDir(bundle(8), 1), "unmarked"))
+	s.write(filepath.Join(s.layout.RunDir(bundle(8), "1-b1"), "unmarked"))
 	ring := s.layout.Bell()
-	s.must(errors.Join(ring.Ring(bundle(1), 1), ring.Ring(bundle(9), 1)))
-	s.write(filepath.Join(s.layout.BundleDir(bundle(5)), "1", ".started.tmp-12"))
+	s.must(errors.Join(ring.Ring(bundle(1), "1-b1"), ring.Ring(bundle(9), "1-b1")))
+	s.write(filepath.Join(s.layout.BundleDir(bundle(5)), "1-b1", ".started.tmp-12"))
 	s.write(filepath.Join(string(s.layout), "spool", "marks", ".x.json.tmp-12"))
-	s.write(filepath.Join(s.layout.RunDir(bundle(1), 1), ".mine.tmp-12"))
-	s.must(os.Chmod(s.layout.RunDir(bundle(5), 1), 0o500)) // closed by its command
+	s.write(filepath.Join(s.layout.RunDir(bundle(1), "1-b1"), ".mine.tmp-12"))
+	s.must(os.Chmod(s.layout.RunDir(bundle(5), "1-b1"), 0o500)) // closed by its command
 
 	before := s.tree()
 	dry, err := s.Find(t.Context())
@@ -187,7 +187,7 @@ func TestSweepRemovesWhatNoRowAndNoJobNeeds(t *testing.T) {
 		t.Errorf("looking changed (-before +after):\n%s", diff)
 	}
 	found := s.sweep()
-	kept := append(s.files(7, "ffffff"), "runs/"+bundle(8)+"/1/unmarked", "runs/"+bundle(1)+"/1/.mine.tmp-12", "spool/bell/"+bundle(1)+".1")
+	kept := append(s.files(7, "ffffff"), "runs/"+bundle(8)+"/1-b1/unmarked", "runs/"+bundle(1)+"/1-b1/.mine.tmp-12", "spool/bell/"+bundle(1)+".1-b1")
 	for n := 1; n <= 4; n++ {
 		kept = append(kept, s.files(n, "")...)
 	}
@@ -213,7 +213,7 @@ func TestSweepKeepsWhatWasChangedWithinTheGrace(t *testing.T) {
 	s.Disk = later{spool.Disk{Layout: s.layout}, grace - time.Hour}
 	// No file can be made to look older than it is.
 	old := time.Now().Add(-100 * grace)
-	s.must(os.Chtimes(filepath.Join(s.layout.RunDir(bundle(1), 1), "result"), old, old))
+	s.must(os.Chtimes(filepath.Join(s.layout.RunDir(bundle(1), "1-b1"), "result"), old, old))
 	before := s.tree()
 	if found := s.sweep(); len(found) > 0 {
 		t.Errorf("found %+v", found)

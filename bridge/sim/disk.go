@@ -3,13 +3,13 @@ package sim
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -23,7 +23,7 @@ import (
 type disk struct {
 	w       *world
 	bundles map[string]*bundleDir
-	rang    []spool.Member
+	rang    []spool.Ring
 	low     bool // less is free than the low water
 }
 
@@ -62,6 +62,13 @@ type written[T any] struct {
 	seen   time.Duration
 }
 
+// number is an attempt's number in its name on the disk.
+func number(name string) int {
+	digits, _, _ := strings.Cut(name, "-")
+	n, _ := strconv.Atoi(digits)
+	return n
+}
+
 func (d *disk) bundle(uuid string) *bundleDir {
 	b := d.bundles[uuid]
 	if b == nil {
@@ -92,7 +99,7 @@ func (d *disk) ring(uuid string, n int) {
 	if d.w.fault(BellLost) {
 		return
 	}
-	d.rang = append(d.rang, spool.Member{Bundle: uuid, Attempt: n})
+	d.rang = append(d.rang, spool.Ring{Bundle: uuid, Attempt: spool.NameAttempt(n, d.w.policy.Bridge)})
 	d.w.at(d.w.dice.duration(ofDisk, 50*time.Millisecond, 3*time.Second), func() {
 		for _, l := range d.w.lives {
 			l.listen()
@@ -158,7 +165,7 @@ func (m mount) Space() (spool.Space, error) {
 const lowWater = 50 << 30
 
 // Prepare makes an attempt's directory.
-func (m mount) Prepare(s spool.Spec) error {
+func (m mount) Prepare(_ spool.AttemptName, s spool.Spec) error {
 	w := m.w
 	if m.crashes() {
 		return errCrashed
@@ -182,12 +189,12 @@ func (m mount) Prepare(s spool.Spec) error {
 }
 
 // ReadRecords reads an attempt's records.
-func (m mount) ReadRecords(uuid string, n int) (spool.Records, error) {
+func (m mount) ReadRecords(uuid string, name spool.AttemptName) (spool.Records, error) {
 	w := m.w
 	if m.dead || w.fault(ReadFails) {
 		return spool.Records{}, &diskError{syscall.ESTALE}
 	}
-	a := w.disk.attempt(uuid, n)
+	a := w.disk.attempt(uuid, number(string(name)))
 	var rec spool.Records
 	if a.started.seen <= w.now {
 		rec.Started = a.started.record
@@ -199,12 +206,12 @@ func (m mount) ReadRecords(uuid string, n int) (spool.Records, error) {
 }
 
 // Fence takes an attempt for the bridge.
-func (m mount) Fence(_ context.Context, uuid string, n int, at time.Time) (spool.Started, error) {
+func (m mount) Fence(_ context.Context, uuid string, name spool.AttemptName, at time.Time) (spool.Started, error) {
 	w := m.w
 	if m.crashes() {
 		return spool.Started{}, errCrashed
 	}
-	a := w.disk.attempt(uuid, n)
+	a := w.disk.attempt(uuid, number(string(name)))
 	switch {
 	case !a.there:
 		return spool.Started{}, fmt.Errorf("close: %w", spool.ErrGone)
@@ -224,7 +231,7 @@ func (m mount) Fence(_ context.Context, uuid string, n int, at time.Time) (spool
 }
 
 // AnswerDoorbell reads the doorbell.
-func (m mount) AnswerDoorbell() ([]spool.Member, error) {
+func (m mount) AnswerDoorbell() ([]spool.Ring, error) {
 	rang := m.w.disk.rang
 	m.w.disk.rang = nil
 	return rang, nil
@@ -311,10 +318,7 @@ func (c collector) Collect(_ context.Context, run codalab.RunBundle, dir string,
 	if err := srv.takesResults(b); err != nil {
 		return "", err
 	}
-	n, err := strconv.Atoi(filepath.Base(dir))
-	if err != nil {
-		return "", errors.Join(errUnreachable, err)
-	}
+	n := number(filepath.Base(dir))
 	w.checkUpload(b, n)
 	a := w.disk.attempt(run.UUID, n)
 	b.upload = &upload{attempt: n, complete: a.alive == 0, missing: !a.there}

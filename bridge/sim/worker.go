@@ -26,13 +26,10 @@ type worker struct {
 // startWorker begins a batch script on its node.
 func (s *slurm) startWorker(l slurmtest.Launch) {
 	w := s.w
-	// The script ends in the path of the specification, .../<uuid>/<n>/spec.json'.
+	// The script ends in the path of the specification, .../<uuid>/<attempt>/spec.json'.
 	parts := strings.Split(l.Request.Script, "/")
 	uuid := parts[len(parts)-3]
-	n, err := strconv.Atoi(parts[len(parts)-2])
-	if err != nil {
-		return
-	}
+	n := number(parts[len(parts)-2])
 	wk := &worker{w: w, launch: l, bundle: w.disk.bundle(uuid), attempt: w.disk.attempt(uuid, n)}
 	wk.token = "worker " + strconv.Itoa(len(s.workers)) + " of job " + l.Job.String()
 	s.workers = append(s.workers, wk)

@@ -83,7 +83,7 @@ func serve(ctx context.Context, p program.Process, c config.Config, t tracing, l
 		Ledger:        book,
 		Scheduler:     watched,
 		Service:       cl,
-		Spool:         spool.Disk{Layout: layout},
+		Spool:         spool.Disk{Layout: layout, Bridge: book.ID},
 		Gauge:         spool.Disk{Layout: layout},
 		Stager:        stage,
 		Collector:     &results.Collector{Contents: cl, Store: serverStore(c), Layout: layout, MaxBytes: c.Staging.MaxResults.Bytes, Now: now},

@@ -29,8 +29,8 @@ func littered(t *testing.T) (r restored, layout spool.Layout) {
 	}
 	for n := 1; n <= 3; n++ {
 		name := fmt.Sprintf("cl-ann-%s.1-%s", bundleNo(n)[2:14], r.id)
-		spec := spool.Spec{Bundle: bundleNo(n), Attempt: 1, SubmissionName: name, RunDir: layout.RunDir(bundleNo(n), 1)}
-		err = errors.Join(err, spool.Disk{Layout: layout}.Prepare(spec))
+		spec := spool.Spec{Bundle: bundleNo(n), Attempt: 1, SubmissionName: name, RunDir: layout.RunDir(bundleNo(n), "1-b1")}
+		err = errors.Join(err, spool.Disk{Layout: layout}.Prepare("1-b1", spec))
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +61,7 @@ func TestSweepLeavesWhatIsYoung(t *testing.T) {
 		}
 	}
 	for n := 1; n <= 3; n++ {
-		if _, err := layout.Attempt(bundleNo(n), 1).ReadSpec(); err != nil {
+		if _, err := layout.Attempt(bundleNo(n), "1-b1").ReadSpec(); err != nil {
 			t.Error(err)
 		}
 	}
@@ -112,7 +112,7 @@ func TestSweepPutsBackAndRemovesWhatOneThatDiedHadPutAside(t *testing.T) {
 		t.Errorf("%d were removed and %d kept of %+v", removed, kept, found.Findings)
 	}
 	for n, want := range map[int]error{1: nil, 2: nil, 3: spool.ErrNone} {
-		if _, err := layout.Attempt(bundleNo(n), 1).ReadSpec(); !errors.Is(err, want) {
+		if _, err := layout.Attempt(bundleNo(n), "1-b1").ReadSpec(); !errors.Is(err, want) {
 			t.Errorf("bundle %d: %v, want %v", n, err, want)
 		}
 	}
@@ -126,7 +126,7 @@ func TestI5SweepTouchesNothingOnAnOldLedger(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "the ledger is older than Slurm's jobs") || !strings.Contains(err.Error(), "cl-bridge recover --config") {
 		t.Errorf("error %v", err)
 	}
-	if _, err := layout.Attempt(bundleNo(3), 1).ReadSpec(); err != nil {
+	if _, err := layout.Attempt(bundleNo(3), "1-b1").ReadSpec(); err != nil {
 		t.Error(err)
 	}
 }

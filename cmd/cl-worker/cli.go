@@ -31,7 +31,7 @@ const (
 const execHelp = `Runs the prepared bundle that SPEC describes, a spec.json on the shared
 disk. The batch script of a bundle's job ends with:
 
-  exec cl-worker exec SPEC
+  exec cl-worker exec --submission=ID SPEC
 
 It writes exit.json beside SPEC once results on the node's own disk are copied to
 the shared one. On TERM, INT and HUP it sends TERM to the bundle's command, and
@@ -42,7 +42,8 @@ Exit codes, which sacct shows:
   0      the command succeeded
   1-255  the command failed with this exit status, or by signal n with
          128 + n (of which sacct shows n)
-  120    SPEC cannot be read, or is of another version; nothing was begun
+  120    SPEC cannot be read, or is of another version or submission; nothing was
+         begun
   121    another worker has begun the attempt, or the bridge has fenced it;
          nothing was touched
   122    the attempt could not be begun on the shared disk within a minute;
@@ -54,21 +55,24 @@ Exit codes, which sacct shows:
 func run(ctx context.Context, p program.Process) error {
 	root := program.Root(p, "cl-worker", "Run bundles", "")
 	root.CompletionOptions.DisableDefaultCmd = true // people do not type its arguments
-	root.AddCommand(&cobra.Command{
+	var submission string
+	exec := &cobra.Command{
 		Use:   "exec SPEC",
 		Short: "Run one prepared bundle inside an allocation",
 		Long:  execHelp,
 		Args:  program.WrongUsage(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error { //nolint:contextcheck // it comes through ExecuteContext
-			return execute(cmd.Context(), p, args[0])
+			return execute(cmd.Context(), p, args[0], submission)
 		},
-	})
+	}
+	exec.Flags().StringVar(&submission, "submission", "", "refuse SPEC unless it is for the submission of this `ID`")
+	root.AddCommand(exec)
 	root.AddCommand(probeCommand(p)) //nolint:contextcheck // it comes through ExecuteContext
 	return root.ExecuteContext(ctx)  //nolint:wrapcheck // our own errors come through cobra
 }
 
 // execute is `cl-worker exec`.
-func execute(ctx context.Context, p program.Process, spec string) error {
+func execute(ctx context.Context, p program.Process, spec, submission string) error {
 	// A second TERM must not end the worker before it has recorded the end that the
 	// first one caused; further signals are therefore ignored.
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, os.Interrupt, syscall.SIGHUP)
@@ -84,6 +88,7 @@ func execute(ctx context.Context, p program.Process, spec string) error {
 	}
 	exit, err := worker.Worker{
 		Node:       node,
+		Submission: submission,
 		Job:        p.Getenv("SLURM_JOB_ID"),
 		SLUID:      p.Getenv("SLURM_JOB_SLUID"),
 		Restart:    p.Getenv("SLURM_RESTART_COUNT"),

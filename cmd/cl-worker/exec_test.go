@@ -56,10 +56,10 @@ func prepare(t *testing.T, command string, change func(dir string, s *spool.Spec
 	u := testenv.Researcher(t)
 	dir := testenv.SharedDir(t)
 	x := &execution{t: t, layout: spool.Layout(dir)}
-	x.attempt = x.layout.Attempt(bundle, 1)
+	x.attempt = x.layout.Attempt(bundle, "1-b1")
 	x.spec = spool.Spec{
 		Bundle: bundle, Attempt: 1, Command: command, Inputs: spool.Inputs{Image: image(t)},
-		RunDir: x.layout.RunDir(bundle, 1), Scratch: filepath.Join(dir, "scratch"),
+		RunDir: x.layout.RunDir(bundle, "1-b1"), Scratch: filepath.Join(dir, "scratch"),
 	}
 	for _, d := range append(x.layout.Directories(), x.spec.Scratch) {
 		must(t, os.MkdirAll(d, 0o755))
@@ -247,7 +247,7 @@ func TestTermLeavesPartialResultsAndAnExitRecord(t *testing.T) {
 	if x.file("partial") != "saved\n" {
 		t.Errorf("partial result %q", x.file("partial"))
 	}
-	if rang, err := x.layout.Bell().Answer(); err != nil || len(rang) != 1 {
+	if rang, err := x.layout.Bell().Answer("b1"); err != nil || len(rang) != 1 {
 		t.Errorf("bell: %v, %v", rang, err)
 	}
 }

@@ -66,7 +66,7 @@ func TestSharedDiskNeedsNoCopies(t *testing.T) {
 		t.Errorf("run_status %q", got)
 	}
 	untilPrinted(t, s, second, "1\n2\n3")
-	if out, err := s.Run(t.Context(), "sh", "-c", "echo on > "+s.Shared+"/runs/"+second+"/1/go"); err != nil {
+	if out, err := s.Run(t.Context(), "sh", "-c", "for d in "+s.Shared+"/runs/"+second+"/1-*; do echo on > $d/go; done"); err != nil {
 		t.Fatal(err, out)
 	}
 	ready(t, s, second)

@@ -125,7 +125,7 @@ func benchRow(i int, phase plan.Phase) plan.Row {
 	}
 	r.Staged = &spool.Inputs{Image: "/shared/cache/x.sif"}
 	r.Attempt.Number, r.Generation, r.SubmissionName = 1, int64(i+1), plan.SubmissionName(fmt.Sprintf("cl-ann-%012x.1-b1b2b3", i+1))
-	r.Prepared, r.SubmittedAt = true, now
+	r.OnDisk, r.Prepared, r.SubmittedAt = spool.NameAttempt(1, "b1b2b3"), true, now
 	r.Job = sbatch.Job{ID: sbatch.JobID(i + 1), Name: string(r.SubmissionName), State: sbatch.StatePending, Reason: "Priority"}
 	switch phase { //nolint:exhaustive // those of tenThousand
 	case plan.Running:
@@ -154,24 +154,24 @@ func benchBridge(book *ledger.Ledger, disk *ringingDisk) *bridge.Bridge {
 type ringingDisk struct {
 	bridge.Spool
 
-	rang []spool.Member
+	rang []spool.Ring
 }
 
 func (d *ringingDisk) ring(bundles []string) {
 	for _, b := range bundles {
-		d.rang = append(d.rang, spool.Member{Bundle: b, Attempt: 1})
+		d.rang = append(d.rang, spool.Ring{Bundle: b, Attempt: spool.NameAttempt(1, "b1b2b3")})
 	}
 }
 
 // AnswerDoorbell returns the bundles that rang since the last call.
-func (d *ringingDisk) AnswerDoorbell() ([]spool.Member, error) {
+func (d *ringingDisk) AnswerDoorbell() ([]spool.Ring, error) {
 	rang := d.rang
 	d.rang = nil
 	return rang, nil
 }
 
 // ReadRecords finds the records of a bundle that has ended.
-func (d *ringingDisk) ReadRecords(string, int) (spool.Records, error) {
+func (d *ringingDisk) ReadRecords(string, spool.AttemptName) (spool.Records, error) {
 	code := 0
 	return spool.Records{Started: &spool.Started{Token: "t", Node: "n1"}, Exit: &spool.Exit{Token: "t", Cause: spool.CauseSucceeded, ExitCode: &code}}, nil
 }

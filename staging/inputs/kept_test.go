@@ -36,7 +36,7 @@ type keptSite struct {
 func keep(t *testing.T, files map[string]string) keptSite {
 	t.Helper()
 	s := keptSite{spool.Layout(t.TempDir()), &directoryServer{bundles: t.TempDir()}}
-	dir := s.layout.RunDir(run1, 1)
+	dir := s.layout.RunDir(run1, "1-b1")
 	for _, dir := range append(s.layout.Directories(), dir) {
 		must(t, os.MkdirAll(dir, 0o700))
 	}

@@ -41,7 +41,7 @@ type results struct {
 func left(t *testing.T, files map[string]string) *results {
 	t.Helper()
 	r := &results{T: t, layout: spool.Layout(t.TempDir()), server: &directoryServer{bundles: t.TempDir()}}
-	r.dir = r.layout.RunDir(run1, 1)
+	r.dir = r.layout.RunDir(run1, "1-b1")
 	for _, dir := range append(r.layout.Directories(), filepath.Dir(r.dir)) {
 		must(t, os.MkdirAll(dir, 0o700))
 	}

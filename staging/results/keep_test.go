@@ -75,7 +75,7 @@ func TestKeptResultsStayAndTheServerGetsTheirListing(t *testing.T) {
 	if out := r.sent("stdout"); len(out) > 1<<20 || len(out) < 1<<20-100 || !strings.HasSuffix(long, out) || !strings.HasPrefix(out, "a line") || r.sent("stderr") != "a warning\n" {
 		t.Errorf("%d bytes of output, %.30q…", len(out), out)
 	}
-	must(t, (spool.Disk{Layout: r.layout}).Release(run1, nil))
+	must(t, (spool.Disk{Layout: r.layout, Bridge: "b1"}).Release(run1, nil))
 	if diff := cmp.Diff(want, names(t, kept)); diff != "" {
 		t.Errorf("after the release (-want +got):\n%s", diff)
 	}
