@@ -7,7 +7,7 @@ import (
 )
 
 // A bridge whose ledger was lost has another identity, and must not take what the last one left for
-// its own. The same holds for two bridges that share a directory.
+// its own.
 func TestRecordsOfAnotherLedgersAttemptAreNotTaken(t *testing.T) {
 	t.Parallel()
 	atSite(t, func(s *site) {

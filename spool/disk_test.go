@@ -212,8 +212,8 @@ func TestReleaseRemovesWhatACommandLockedUp(t *testing.T) {
 	}
 }
 
-// Two bridges may share a directory; and a bridge whose ledger was lost has another id, and may be
-// given a bundle of which the last one left files. Attempts of earlier versions have no bridge in
+// A bridge whose ledger was lost has another id, and may be given a bundle of which the last one
+// left files. Attempts of earlier versions have no bridge in
 // their names, and their specifications tell whose they are.
 func TestAttemptsOfTwoBridgesKeepApart(t *testing.T) {
 	t.Parallel()

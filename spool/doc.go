@@ -14,8 +14,8 @@
 //	<shared>/links/<uuid>.json          the fingerprints of a link's data
 //	<shared>/images/                    records of images (see package staging/images)
 //
-// <attempt> is an AttemptName, the attempt's number and its bridge: bridges that share
-// a directory, and a bridge that has lost its ledger, keep apart.
+// <attempt> is an AttemptName, the attempt's number and its bridge: a bridge whose ledger
+// was lost has another id, and must not take what the last one left for its own.
 //
 // Worker and bridge both use Attempt and Layout; Disk is for the bridge.
 //

@@ -65,7 +65,6 @@ func fromFormat1(data []byte) ([]byte, error) {
 	var old struct {
 		Attempt int        `json:"attempt"`
 		Phase   plan.Phase `json:"phase"`
-		Mark    string     `json:"mark"`
 		Times   struct {
 			Running json.RawMessage `json:"running,omitempty"`
 		} `json:"times"`
@@ -78,7 +77,7 @@ func fromFormat1(data []byte) ([]byte, error) {
 	if old.Times.Running != nil {
 		parts["attempt"]["running_at"] = old.Times.Running
 	}
-	if old.Mark != "" {
+	if old.Attempt > 0 {
 		parts["attempt"]["on_disk"] = spool.OldAttemptName(old.Attempt)
 	}
 	for name, value := range fields {

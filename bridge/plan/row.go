@@ -140,7 +140,7 @@ type Retry struct {
 type Attempt struct {
 	// Number counts the row's attempts from 1; 0 before the first.
 	Number int `json:"number"`
-	// OnDisk names the attempt on the shared disk; empty where SubmissionName is.
+	// OnDisk names the attempt on the shared disk; empty before the first.
 	OnDisk spool.AttemptName `json:"on_disk,omitempty"`
 	// SubmissionName names the attempt in Slurm; empty once the attempt was given up for the next.
 	SubmissionName SubmissionName `json:"submission_name,omitempty"`

@@ -329,7 +329,7 @@ func (d *decision) nextAttempt(why string) {
 	d.enter(Staging, fmt.Sprintf("attempt %d failed: %s", d.row.Attempt.Number, why))
 	d.row.LastFailure = why
 	d.row.DueAt = d.now.Add(backoff(d.row.Attempt.Number))
-	d.row.Attempt = Attempt{Number: d.row.Attempt.Number}
+	d.row.Attempt = Attempt{Number: d.row.Attempt.Number, OnDisk: d.row.OnDisk}
 	// News of the last attempt does not concern the next one.
 	d.news.Records, d.news.Fenced, d.news.Observation, d.news.Accounting, d.news.Submitted = nil, nil, nil, nil, nil
 }
