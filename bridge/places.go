@@ -75,7 +75,7 @@ func (b *Bridge) hasSmallResults(ctx context.Context, r plan.Row, owner turns.Pa
 		return false
 	}
 	defer leave()
-	return b.Collector.Small(*r.Run, b.Policy.Layout.RunDir(r.Bundle, r.Attempt.Number), b.Policy.Queues[r.Queue].Results)
+	return b.Collector.Small(*r.Run, b.Policy.Layout.RunDir(r.Bundle, r.OnDisk), b.Policy.Queues[r.Queue].Results)
 }
 
 // waits is the progress of an effect without a place; empty if that is not worth a report.
