@@ -130,6 +130,10 @@ func (r *attemptRun) guarded(ctx context.Context, task func(context.Context)) fu
 
 func (r *attemptRun) runContainer(ctx context.Context, c container.Container) (container.Exit, error) {
 	exit, err := r.Containers.Run(ctx, c)
+	var host *container.HostError
+	if errors.As(err, &host) {
+		return exit, host
+	}
 	if cause := errors.Unwrap(err); cause != nil {
 		err = cause // omits the path of the SIF, which means nothing to a researcher
 	}

@@ -1,6 +1,7 @@
 package testsite_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -51,10 +52,15 @@ func must(t *testing.T, s *testsite.Site, args ...string) string {
 // admin runs one of Slurm's commands as root.
 func admin(t *testing.T, args ...string) {
 	t.Helper()
-	err := command.Command{Args: args, Env: []string{"PATH=/usr/bin:/bin", "SLURM_CONF=" + testsite.Base + "/cluster/etc/slurm.conf"}}.Run(t.Context())
-	if err != nil {
+	if err := tryAdmin(t, args...); err != nil {
 		t.Fatal(err)
 	}
+}
+
+func tryAdmin(t *testing.T, args ...string) error {
+	t.Helper()
+	env := []string{"PATH=/usr/bin:/bin", "SLURM_CONF=" + testsite.Base + "/cluster/etc/slurm.conf"}
+	return command.Command{Args: args, Env: env}.Run(context.WithoutCancel(t.Context())) // cleanups too
 }
 
 // bridge runs one of the bridge's commands.
