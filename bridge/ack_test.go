@@ -42,8 +42,9 @@ func TestI6ResultOfABundleThatTheServerHasLost(t *testing.T) {
 	t.Parallel()
 	atSite(t, func(s *site) {
 		bundle := s.startWith("sleep 3", plan.Running)
-		s.server.change(func() { s.server.restored = map[string]bool{bundle: true} })
+		s.server.change(func() { s.server.deaf = true })
 		s.phase(5*time.Second, bundle, plan.Finalizing)
+		s.server.change(func() { s.server.restored = map[string]bool{bundle: true} })
 		s.server.setDown(true)
 		time.Sleep(time.Hour)
 		if row := s.rows()[bundle]; row.Phase != plan.Finalizing {

@@ -106,7 +106,8 @@ func TestReleaseKnowsEverySubmission(t *testing.T) {
 	t.Parallel()
 	b := onDisk(t, true)
 	row := plan.Row{Bundle: "0x1", Attempt: plan.Attempt{Number: 2, OnDisk: "2-b1b2b3"}}
-	names := b.Policy.SubmissionNames(row)
+	row.SubmissionName = "cl-ann-0x1.2-7-b1b2b3"
+	names := append(b.Policy.OldSubmissionNames(row), row.SubmissionName)
 	for _, m := range names {
 		if err := b.Policy.Layout.WriteMembers(string(m), nil); err != nil {
 			t.Fatal(err)
@@ -116,7 +117,7 @@ func TestReleaseKnowsEverySubmission(t *testing.T) {
 		t.Fatal(err)
 	}
 	left, err := os.ReadDir(filepath.Dir(b.Policy.Layout.Members("m")))
-	if err != nil || len(left) != 0 || len(names) != 2 {
+	if err != nil || len(left) != 0 || len(names) != 3 {
 		t.Errorf("members left of %v: %v, %v", names, left, err)
 	}
 }

@@ -224,6 +224,9 @@ func (b *Bridge) noteChanges(ctx context.Context, r plan.Row) {
 
 func (b *Bridge) collect(ctx context.Context, r plan.Row) plan.Outcome {
 	b.noteChanges(ctx, r)
+	if _, err := b.standing(ctx, r); err != nil { // its results must not reach another bundle of its UUID
+		return outcome(err)
+	}
 	how := b.Policy.Queues[r.Queue].Results
 	delivered, err := b.Collector.Collect(ctx, *r.Run, b.Policy.Layout.RunDir(r.Bundle, r.OnDisk), how, b.progressOf(r.Bundle))
 	o := outcome(err)
@@ -244,7 +247,7 @@ func (b *Bridge) collect(ctx context.Context, r plan.Row) plan.Outcome {
 
 func (b *Bridge) confirm(ctx context.Context, r plan.Row) plan.Confirmation {
 	c := plan.Confirmation{Asked: b.Now(), Carried: b.view.carried(r)}
-	shown, err := b.Service.Standing(ctx, r.Bundle)
+	shown, err := b.standing(ctx, r)
 	c.Carried = c.Carried || b.view.carried(r) // a check-in may have been sent meanwhile
 	c.Outcome, c.State, c.Lost = outcome(err), shown.State, shown.UploadFailure
 	claimed := shown.Remote == b.Hostname && shown.Started == r.OfferedAt.Unix()
@@ -252,9 +255,24 @@ func (b *Bridge) confirm(ctx context.Context, r plan.Row) plan.Confirmation {
 	return c
 }
 
+// standing asks the server for a row's bundle. If the server has another one of its UUID, the row's
+// is gone. Its owner may have given it to somebody else (cl chown).
+func (b *Bridge) standing(ctx context.Context, r plan.Row) (codalab.Standing, error) {
+	shown, err := b.Service.Standing(ctx, r.Bundle)
+	asked := r.Run.Identity()
+	asked.OwnerID = ""
+	if err == nil && !shown.Identity.Same(asked) {
+		err = &codalab.Error{Method: "GET", Path: "/bundles/" + r.Bundle, Status: http.StatusNotFound, Message: "the bundle was deleted, and another one has its UUID"}
+	}
+	if err != nil {
+		return codalab.Standing{}, err
+	}
+	return shown, nil
+}
+
 // release removes a bundle's files from the shared disk. The cache's copies of its inputs stay.
 func (b *Bridge) release(r plan.Row) error {
-	submissions := b.Policy.SubmissionNames(r)
+	submissions := append(b.Policy.OldSubmissionNames(r), r.SubmissionName)
 	names := make([]string, len(submissions))
 	for i, name := range submissions {
 		names[i] = string(name)

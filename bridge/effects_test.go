@@ -118,7 +118,7 @@ func TestOneEffectOfAKindRunsForAnAttempt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d, collector := newDisk(), &hangingCollector{}
-		b := &Bridge{Spool: d, Collector: collector}
+		b := &Bridge{Service: &shows{}, Spool: d, Collector: collector}
 		r, wait := startedRunner(t, b)
 		defer wait()
 		defer close(d.hang)

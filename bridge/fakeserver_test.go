@@ -36,6 +36,7 @@ type fakeServer struct {
 	acked      map[string]bool
 	verdicts   map[string]int // how often a run was reported as finalizing
 	uploads    map[string]string
+	identities map[string]codalab.Identity // of what was offered last
 	replies    map[int64]codalab.ReadReply
 	data       map[int64][]byte
 }
@@ -44,7 +45,7 @@ func newFakeServer() *fakeServer {
 	return &fakeServer{
 		concurrent: true, hold: 5 * time.Second, arrived: make(chan struct{}, 1), superseded: make(chan struct{}),
 		unclaimed: map[string]codalab.Message{}, runs: map[string]codalab.Run{}, finished: map[string]codalab.Run{}, acked: map[string]bool{}, verdicts: map[string]int{},
-		uploads: map[string]string{}, replies: map[int64]codalab.ReadReply{}, data: map[int64][]byte{},
+		identities: map[string]codalab.Identity{}, uploads: map[string]string{}, replies: map[int64]codalab.ReadReply{}, data: map[int64][]byte{},
 	}
 }
 
@@ -135,6 +136,9 @@ func (s *fakeServer) report(runs []codalab.Run) {
 func (s *fakeServer) send(m codalab.Message) {
 	s.mu.Lock()
 	s.messages = append(s.messages, m)
+	if m.Bundle != nil {
+		s.identities[m.Bundle.UUID] = m.Bundle.Identity()
+	}
 	s.mu.Unlock()
 	select {
 	case s.arrived <- struct{}{}:
@@ -163,10 +167,10 @@ func (s *fakeServer) Standing(_ context.Context, bundle string) (codalab.Standin
 		return codalab.Standing{}, &codalab.Error{Method: "GET", Path: "/bundles/" + bundle, Status: http.StatusNotFound, Message: "not found"}
 	}
 	if s.acked[bundle] {
-		return codalab.Standing{State: codalab.StateReady}, nil
+		return codalab.Standing{Identity: s.identities[bundle], State: codalab.StateReady}, nil
 	}
 	run := s.runs[bundle]
-	return codalab.Standing{State: run.State, RunStatus: run.RunStatus, Remote: run.Remote}, nil
+	return codalab.Standing{Identity: s.identities[bundle], State: run.State, RunStatus: run.RunStatus, Remote: run.Remote}, nil
 }
 
 func (s *fakeServer) Reply(_ context.Context, _ string, socket int64, r codalab.ReadReply) error {

@@ -67,7 +67,7 @@ func inCrowd(t *testing.T, do func(c crowd)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		d := &slowDisk{ended: map[string]time.Time{}}
-		b := &Bridge{Stager: d, Collector: d}
+		b := &Bridge{Service: &shows{}, Stager: d, Collector: d}
 		r, wait := startedRunner(t, b)
 		defer wait()
 		do(crowd{t, d, b, r, time.Now()})

@@ -89,33 +89,42 @@ func (b *Bridge) Observe(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// jobsByRow finds the jobs of a snapshot that may be a row's.
+// jobsByRow finds the jobs of a snapshot that may be a row's: each by its name, and by its bundle if
+// it has this bridge's comment, since a job can be renamed; and by its id.
 type jobsByRow struct {
-	byName map[plan.SubmissionName][]sbatch.Job
-	byID   map[sbatch.JobID]sbatch.Job
+	named map[string][]sbatch.Job
+	byID  map[sbatch.JobID]sbatch.Job
 }
 
 func (b *Bridge) jobsByRow(s sbatch.Snapshot) jobsByRow {
-	found := jobsByRow{make(map[plan.SubmissionName][]sbatch.Job, len(s.Jobs)), make(map[sbatch.JobID]sbatch.Job, len(s.Jobs))}
+	found := jobsByRow{make(map[string][]sbatch.Job, len(s.Jobs)), make(map[sbatch.JobID]sbatch.Job, len(s.Jobs))}
 	for _, j := range s.Jobs {
-		name := b.Policy.SubmissionNameOf(j)
-		found.byName[name] = append(found.byName[name], j)
+		key := j.Name
+		if stamp, ok := plan.StampOf(j); ok && stamp.Bridge == b.Policy.Bridge {
+			key = stamp.Bundle
+		}
+		found.named[key] = append(found.named[key], j)
 		found.byID[j.ID] = j
 	}
 	return found
 }
 
-// of returns the jobs that have the row's submission name or the id of its job, in the order of
-// their ids. Next decides which of them are the row's.
+// of returns the jobs that may be the row's, in the order of their ids. Next decides which of them
+// are.
 func (f jobsByRow) of(r *plan.Row) []sbatch.Job {
-	jobs := f.byName[r.SubmissionName]
+	jobs := f.named[r.Bundle]
+	if other := f.named[string(r.SubmissionName)]; len(other) > 0 {
+		jobs = slices.SortedFunc(slices.Values(slices.Concat(jobs, other)), byJobID)
+	}
 	j, ok := f.byID[r.Job.ID]
-	at, named := slices.BinarySearchFunc(jobs, r.Job.ID, func(j sbatch.Job, id sbatch.JobID) int { return cmp.Compare(j.ID, id) })
+	at, named := slices.BinarySearchFunc(jobs, j, byJobID)
 	if !ok || named {
 		return jobs
 	}
 	return slices.Insert(slices.Clone(jobs), at, j) // its name is another one
 }
+
+func byJobID(a, b sbatch.Job) int { return cmp.Compare(a.ID, b.ID) }
 
 // watchDoorbell reads the doorbell, which workers ring when they begin and when they end.
 func (b *Bridge) watchDoorbell(ctx context.Context) error {

@@ -62,7 +62,7 @@ func (r *teller) signals() (urgent, other bool) {
 }
 
 func cpuRow(bundle string, phase plan.Phase) plan.Row {
-	return plan.Row{Bundle: bundle, Queue: "cpu", Phase: phase}
+	return plan.Row{Bundle: bundle, Queue: "cpu", Phase: phase, Run: &codalab.RunBundle{}}
 }
 
 func TestRunIsReportedWhenThereIsNewsOfIt(t *testing.T) {

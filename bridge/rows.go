@@ -10,12 +10,11 @@ import (
 // rows are the ledger's rows in memory, indexed for what a step needs, so that its cost grows
 // with the news and not with the number of rows. Only Step uses them.
 type rows struct {
-	byBundle     map[string]*entry
-	bySubmission map[plan.SubmissionName]string
-	inFlight     map[string]int               // rows with a place in Slurm, by queue
-	upcoming     int                          // rows that are about to be submitted
-	staged       map[string]map[string]*entry // rows that may wait for a place, by queue and bundle
-	due          dueHeap
+	byBundle map[string]*entry
+	inFlight map[string]int               // rows with a place in Slurm, by queue
+	upcoming int                          // rows that are about to be submitted
+	staged   map[string]map[string]*entry // rows that may wait for a place, by queue and bundle
+	due      dueHeap
 }
 
 // entry is one row and its place in the heap of due rows.
@@ -26,7 +25,7 @@ type entry struct {
 
 func newRows(size int) rows {
 	return rows{
-		byBundle: make(map[string]*entry, size), bySubmission: map[plan.SubmissionName]string{},
+		byBundle: make(map[string]*entry, size),
 		inFlight: map[string]int{}, staged: map[string]map[string]*entry{},
 	}
 }
@@ -55,7 +54,6 @@ func (t *rows) put(r *plan.Row) {
 	switch {
 	case r.InFlight():
 		t.inFlight[r.Queue]++
-		t.bySubmission[r.SubmissionName] = r.Bundle
 		if unsubmitted(r) {
 			t.upcoming++
 		}
@@ -84,9 +82,6 @@ func (t *rows) unlist(e *entry) {
 	}
 	if e.row.InFlight() {
 		t.inFlight[e.row.Queue]--
-		if t.bySubmission[e.row.SubmissionName] == e.row.Bundle {
-			delete(t.bySubmission, e.row.SubmissionName)
-		}
 	}
 	delete(t.staged[e.row.Queue], e.row.Bundle)
 }

@@ -176,15 +176,7 @@ func (b *Bridge) batch(ctx context.Context, s *step) {
 // orphanJobs searches a snapshot for orphan jobs. A ledger that is older than Slurm's jobs ends
 // the bridge.
 func (b *Bridge) orphanJobs(ctx context.Context, s *step, snapshot sbatch.Snapshot) error {
-	known := func(m plan.SubmissionName) bool {
-		_, ok := b.rows.bySubmission[m]
-		return ok
-	}
-	waits := func(stamp plan.Stamp) bool {
-		r := b.rows.get(stamp.Bundle)
-		return r != nil && r.Phase == plan.Staging && r.Attempt.Number < stamp.Attempt
-	}
-	orphans, overdue, err := b.Policy.OrphanJobs(s.now, snapshot, known, waits, b.generation, b.found)
+	orphans, overdue, err := b.Policy.OrphanJobs(s.now, snapshot, b.rows.get, b.generation, b.found)
 	if err != nil {
 		return fmt.Errorf("compare the ledger with Slurm: %w", err)
 	}
@@ -193,8 +185,9 @@ func (b *Bridge) orphanJobs(ctx context.Context, s *step, snapshot sbatch.Snapsh
 		if _, orphan := orphans[j.ID]; !orphan {
 			continue
 		}
-		stamp, ok := plan.StampOf(j)
-		if f := found[stamp.Bundle]; ok && waits(stamp) && (f == nil || f.Stamp.Attempt < stamp.Attempt) {
+		stamp, _ := plan.StampOf(j)
+		r := b.rows.get(stamp.Bundle)
+		if f := found[stamp.Bundle]; r != nil && r.MayTakeUp(stamp) && (f == nil || f.Stamp.Attempt < stamp.Attempt) {
 			found[stamp.Bundle] = &plan.Found{Stamp: stamp, Job: j}
 		}
 	}

@@ -49,7 +49,9 @@ const KillRequested = "Kill requested"
 
 // Standing is what a server knows of a bundle's progress.
 type Standing struct {
-	State State
+	// Identity tells which bundle it is that has the UUID now.
+	Identity Identity
+	State    State
 	// RunStatus is the sentence for the researcher in the worker's last report.
 	RunStatus string
 	// Remote is the host in the worker's last report, or the host that made the last claim.

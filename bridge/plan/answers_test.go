@@ -76,7 +76,8 @@ func (w *world) observation(s *plan.Observation, a *arguments) *plan.Observation
 	if !a.flag("none") {
 		j := w.job(a)
 		j.Name = cmp.Or(a.get("name"), string(s.SubmissionName))
-		if w.policy.SubmissionNameOf(j) == s.SubmissionName {
+		stamp, stamped := plan.StampOf(j)
+		if j.Name == string(s.SubmissionName) || stamped && stamp.Bundle == uuid && stamp.Bridge == w.policy.Bridge {
 			s.Jobs = append(s.Jobs, j)
 		}
 	}

@@ -33,14 +33,18 @@ func (p Policy) NewAttempt(now time.Time, r Row, generation int64) Row {
 // attemptGoes is the reason of a row that is about to be submitted.
 func attemptGoes(attempt int) string { return fmt.Sprintf("attempt %d goes to Slurm", attempt) }
 
-// submissionName names a submission by owner, bundle, attempt and bridge, which administrators
-// can read in squeue.
+// submissionName names a submission. Its generation and its bridge tell it from all others. The rest is
+// for people, who read it in squeue: clients choose UUIDs, and bundles may share the digits.
 func (p Policy) submissionName(r Row) SubmissionName {
-	uuid := r.Bundle
-	if len(uuid) > 14 {
-		uuid = uuid[2:14]
+	return p.nameFor(r.Bundle, strconv.Itoa(r.Attempt.Number)+"-"+strconv.FormatInt(r.Generation, 10))
+}
+
+func (p Policy) nameFor(bundle, submission string) SubmissionName {
+	digits := bundle
+	if len(digits) > 14 {
+		digits = digits[2:14]
 	}
-	return SubmissionName("cl-" + plain(p.Owner) + "-" + uuid + "." + strconv.Itoa(r.Attempt.Number) + "-" + p.Bridge)
+	return SubmissionName("cl-" + plain(p.Owner) + "-" + digits + "." + submission + "-" + p.Bridge)
 }
 
 // plain replaces the characters of a name that do not belong in a job's name, each group of

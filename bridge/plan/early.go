@@ -65,7 +65,7 @@ func (d *decision) notClaimed(c Confirmation) {
 	}
 }
 
-// dropRow ends a row: its bundle belongs to another worker. It does not answer an offer in the same
+// dropRow ends a row: its bundle belongs to another worker, or was deleted. It does not answer an offer in the same
 // news, because the server repeats the offer.
 func (d *decision) dropRow(reason string) {
 	d.enter(Done, reason)
@@ -89,7 +89,7 @@ func (q Queue) refusal(r Row) string {
 }
 
 func (d *decision) staging() {
-	if f := d.news.Found; f != nil && f.Stamp.Attempt > d.row.Attempt.Number {
+	if f := d.news.Found; f != nil && d.row.MayTakeUp(f.Stamp) {
 		d.adoptFound(*f)
 		return
 	}
@@ -149,6 +149,6 @@ func (d *decision) adoptFound(f Found) {
 	r := &d.row
 	r.Attempt.Number, r.Generation, r.SbatchCount = f.Stamp.Attempt, f.Stamp.Generation, 1
 	r.OnDisk = f.Stamp.OnDisk
-	r.SubmissionName, r.Prepared, r.SubmittedAt = d.policy.SubmissionNameOf(f.Job), true, d.now
+	r.SubmissionName, r.Prepared, r.SubmittedAt = d.policy.submissionName(*r), true, d.now
 	d.adopt(f.Job, "found in the queue, although the ledger does not know of its submission")
 }

@@ -135,11 +135,9 @@ func (d *decision) withoutForeign(s *Observation) *Observation {
 
 // owns reports whether a job is the attempt's.
 //
-// A comment that Request wrote says it, also of a job that has the submission's name: a user copied
-// the name, or the job belongs to an earlier life of the bundle. Of the job that began the attempt the
-// generation does not matter: a bridge with an old copy of its ledger may have submitted the attempt
-// again. A job of the submission's name without such a comment is the attempt's: the site has
-// rewritten the comment.
+// A comment that Request wrote says it (Row.Stamped), also of a job that has the submission's name: a
+// user copied the name. A job of the submission's name without such a comment is the attempt's: the
+// site has rewritten the comment.
 //
 // A site may rewrite the name as well. Then the attempt's job is the one whose id sbatch printed, or
 // whose worker began the attempt. But a controller that has lost its state uses ids again, and a wrapper
@@ -147,11 +145,12 @@ func (d *decision) withoutForeign(s *Observation) *Observation {
 // attempt began; else the one that the row knows; else about when sbatch ran.
 func (d *decision) owns(j sbatch.Job) bool {
 	r := &d.row
-	switch bundle := commentValue(j.Comment, "bundle"); {
-	case bundle != "" && bundle != r.Bundle:
+	stamp, stamped := StampOf(j)
+	switch {
+	case stamped:
+		return stamp.Bundle == r.Bundle && stamp.Bridge == d.policy.Bridge && r.Stamped(j, stamp)
+	case commentValue(j.Comment, "bundle") != "":
 		return false
-	case bundle != "":
-		return r.Begun != nil && r.Begun.Job == j.ID.String() || commentValue(j.Comment, "generation") == strconv.FormatInt(r.Generation, 10)
 	case j.Name == string(r.SubmissionName):
 		return true
 	case j.ID != r.Job.ID || j.Submitted.IsZero():
@@ -181,12 +180,22 @@ func (d *decision) decidePhase() {
 		d.running()
 	case Stopping:
 		d.stopping()
-	case Collecting:
-		d.collecting()
-	case Finalizing:
-		d.finalizing()
+	case Collecting, Finalizing:
+		d.delivering()
 	case Done:
 		d.done()
+	}
+}
+
+// delivering delivers the end of a bundle that is still this bridge's.
+func (d *decision) delivering() {
+	switch {
+	case d.row.Dropped:
+		d.dropRow(d.row.Reason)
+	case d.row.Phase == Collecting:
+		d.collecting()
+	default:
+		d.finalizing()
 	}
 }
 
@@ -197,6 +206,10 @@ func (d *decision) applyMessages() {
 		case codalab.MessageKill:
 			d.setStop(killed(m.KillMessage), "the server asked to kill it")
 		case codalab.MessageRun:
+			if m.Bundle != nil && !d.row.Run.Identity().Same(m.Bundle.Identity()) {
+				d.replaced()
+				continue
+			}
 			d.applyLocation(m.Bundle)
 			d.offeredAgain()
 		case codalab.MessageMarkFinalized:
@@ -239,6 +252,21 @@ func (d *decision) offeredAgain() {
 	default:
 		d.wantEffect(Claim)
 		d.row.Reason = "the server offered the bundle again: claimed again"
+	}
+}
+
+// replaced gives the row's bundle up: the server has another one of its UUID, which gets a row of its own
+// when the server offers it after this row is forgotten. Nothing of the old bundle is reported or
+// delivered any more. A job is stopped first, since its files are removed with the row.
+func (d *decision) replaced() {
+	const reason = "the server has another bundle of this UUID: the earlier one was deleted"
+	switch {
+	case d.row.Releasing, d.row.Dropped:
+	case d.row.InFlight():
+		d.row.Dropped = true
+		d.setStop(Verdict{Cause: spool.CauseUser, Failure: "The bundle was deleted."}, reason)
+	default:
+		d.dropRow(reason)
 	}
 }
 

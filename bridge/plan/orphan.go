@@ -3,7 +3,6 @@ package plan
 import (
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -18,26 +17,26 @@ var ErrOutdated = errors.New("the ledger is older than Slurm's jobs")
 // seen.
 type OrphanJobs map[sbatch.JobID]time.Time
 
-// OrphanJobs finds the bridge's own live jobs in a snapshot for which the ledger has no row.
-// known reports whether the row of a submission may have a job. A job that was renamed is
-// recognized by its comment. before is the result of the last call. Orphans that have been seen
-// for OrphanGrace are overdue, and are to be cancelled if CancelOrphans allows it.
+// OrphanJobs finds the bridge's own live jobs in a snapshot for which the ledger has no row. It knows
+// them by their comments: they may have been renamed. row returns a bundle's row, nil for none. before
+// is the result of the last call. Orphans that have been seen for OrphanGrace are overdue, and are to
+// be cancelled if CancelOrphans allows it.
 //
-// An orphan whose bundle has a row that waits for its submission is for that row to adopt
-// (News.Found), and not overdue; waits reports that.
+// An orphan that its bundle's row may take up (News.Found) is not overdue.
 //
 // generation is the ledger's: the highest number of a submission that it ever knew. A job
 // without a row and with a higher number, live or ended, means that the ledger is old: then the
 // error wraps ErrOutdated, and nothing may be touched. A job whose comment the site has
 // rewritten is left alone.
-func (p Policy) OrphanJobs(now time.Time, s sbatch.Snapshot, known func(SubmissionName) bool, waits func(Stamp) bool, generation int64, before OrphanJobs) (orphans OrphanJobs, overdue []sbatch.Job, err error) {
+func (p Policy) OrphanJobs(now time.Time, s sbatch.Snapshot, row func(bundle string) *Row, generation int64, before OrphanJobs) (orphans OrphanJobs, overdue []sbatch.Job, err error) {
 	for _, j := range s.Jobs {
-		if known(p.SubmissionNameOf(j)) || commentValue(j.Comment, "bridge") != p.Bridge {
+		stamp, ok := StampOf(j)
+		if !ok || stamp.Bridge != p.Bridge {
 			continue
 		}
-		stamp, ok := StampOf(j)
+		r := row(stamp.Bundle)
 		switch {
-		case !ok:
+		case r != nil && r.InFlight() && r.Stamped(j, stamp):
 			continue
 		case stamp.Generation > generation:
 			return before, nil, fmt.Errorf("job %s is submission %d of bundle %s, and the ledger's last one is %d: %w",
@@ -53,27 +52,24 @@ func (p Policy) OrphanJobs(now time.Time, s sbatch.Snapshot, known func(Submissi
 			orphans = OrphanJobs{}
 		}
 		orphans[j.ID] = since
-		if p.CancelOrphans && !waits(stamp) && now.Sub(since) >= p.OrphanGrace {
+		if p.CancelOrphans && (r == nil || !r.MayTakeUp(stamp)) && now.Sub(since) >= p.OrphanGrace {
 			overdue = append(overdue, j)
 		}
 	}
 	return orphans, overdue, nil
 }
 
-// SubmissionNameOf is the submission name of a job: its name or, since jobs can be renamed, the
-// one in its comment if the comment is this bridge's.
-func (p Policy) SubmissionNameOf(j sbatch.Job) SubmissionName {
-	if strings.HasPrefix(j.Name, "cl-") && strings.HasSuffix(j.Name, "-"+p.Bridge) {
-		return SubmissionName(j.Name)
-	}
-	if commentValue(j.Comment, "bridge") != p.Bridge {
-		return SubmissionName(j.Name)
-	}
-	attempt, err := strconv.Atoi(commentValue(j.Comment, "attempt"))
-	if err != nil {
-		return SubmissionName(j.Name)
-	}
-	return p.submissionName(Row{Bundle: commentValue(j.Comment, "bundle"), Attempt: Attempt{Number: attempt}})
+// Stamped reports whether a job with a stamp of the row's bundle is the row's attempt's. Of the job that
+// began the attempt the generation does not matter: a bridge with an old copy of its ledger may have
+// submitted the attempt again.
+func (r *Row) Stamped(j sbatch.Job, s Stamp) bool {
+	return r.Begun != nil && r.Begun.Job == j.ID.String() || s.Generation == r.Generation
+}
+
+// MayTakeUp reports whether the row waits to be submitted, and a job with this stamp is a later attempt
+// of its bundle, of which the ledger does not know.
+func (r *Row) MayTakeUp(s Stamp) bool {
+	return r.Phase == Staging && r.Attempt.Number < s.Attempt && (s.Identity == "" || s.Identity == r.Run.Identity().Digest())
 }
 
 // commentValue reads a value of a comment that Request wrote; empty for other comments.

@@ -26,13 +26,20 @@ func orphanJob(id sbatch.JobID, generation int64, change ...func(*sbatch.Job)) s
 	return j
 }
 
-func none(plan.SubmissionName) bool { return false }
+func none(string) *plan.Row { return nil }
+
+// running is a row whose attempt 1 is the submission of this generation.
+func running(generation int64) func(string) *plan.Row {
+	row := rowIn(plan.Running)
+	row.Generation, row.Begun = generation, nil
+	return plan.ByBundle([]plan.Row{row})
+}
 
 // searched looks for orphans at a time after epoch, with a ledger whose last
 // submission is the tenth.
-func searched(t *testing.T, at time.Duration, known func(plan.SubmissionName) bool, before plan.OrphanJobs, jobs ...sbatch.Job) (plan.OrphanJobs, []sbatch.Job) {
+func searched(t *testing.T, at time.Duration, row func(string) *plan.Row, before plan.OrphanJobs, jobs ...sbatch.Job) (plan.OrphanJobs, []sbatch.Job) {
 	t.Helper()
-	found, overdue, err := policy().OrphanJobs(epoch.Add(at), sbatch.Snapshot{Asked: epoch.Add(at), Jobs: jobs}, known, nobodyWaits, 10, before)
+	found, overdue, err := policy().OrphanJobs(epoch.Add(at), sbatch.Snapshot{Asked: epoch.Add(at), Jobs: jobs}, row, 10, before)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,38 +122,16 @@ func TestI5JobInAnUnknownStateLives(t *testing.T) {
 // A row's job is no orphan, even if an administrator has renamed it.
 func TestI5RowsJobIsNoOrphan(t *testing.T) {
 	t.Parallel()
-	rows := func(m plan.SubmissionName) bool { return m == submission }
+	rows := running(10)
 	renamed := orphanJob(3, 10, func(j *sbatch.Job) { j.Name = "urgent" })
 	for _, j := range []sbatch.Job{orphanJob(3, 10), renamed} {
 		if found, _ := searched(t, time.Hour, rows, plan.OrphanJobs{3: epoch}, j); len(found) != 0 {
 			t.Errorf("job %q is an orphan since %s", j.Name, found[3])
 		}
 	}
-	// Its bundle's other attempts have no row.
-	second := orphanJob(3, 10, func(j *sbatch.Job) { j.Name = "cl-ann-0123456789ab.2-b1b2b3" })
-	second.Comment = "codalab bundle=" + uuid + " attempt=2 owner=1 bridge=b1b2b3 generation=10"
-	if found, _ := searched(t, time.Hour, rows, nil, second); len(found) != 1 {
-		t.Error("another attempt's job counts as the row's")
-	}
-}
-
-// A job keeps its submission name when an administrator renames it, and when the bridge's owner gets
-// another name.
-func TestI2SubmissionNameOfARenamedJob(t *testing.T) {
-	t.Parallel()
-	comment := "codalab bundle=" + uuid + " attempt=1 owner=1 bridge=b1b2b3 generation=10"
-	for _, c := range []struct{ name, comment, want string }{
-		{string(submission), comment, string(submission)},
-		{"urgent", comment, string(submission)},
-		{"cl-mary-ann-0123456789ab.1-b1b2b3", comment, "cl-mary-ann-0123456789ab.1-b1b2b3"},
-		{string(submission), "charge=1234", string(submission)},
-		{"urgent", "", "urgent"},
-		{"urgent", "codalab bundle=" + uuid + " attempt=1 owner=1 bridge=ffffff generation=10", "urgent"},
-		{"urgent", "codalab bundle=" + uuid + " attempt=one bridge=b1b2b3", "urgent"},
-	} {
-		if got := policy().SubmissionNameOf(sbatch.Job{Name: c.name, Comment: c.comment}); got != plan.SubmissionName(c.want) {
-			t.Errorf("job %q with comment %q has the submission name %s, want %s", c.name, c.comment, got, c.want)
-		}
+	// Its bundle's other submissions have no row, also those of its name.
+	if found, _ := searched(t, time.Hour, rows, nil, orphanJob(3, 9)); len(found) != 1 {
+		t.Error("another submission's job counts as the row's")
 	}
 }
 
@@ -154,7 +139,7 @@ func TestI5DryRunOnlyTells(t *testing.T) {
 	t.Parallel()
 	p := policy()
 	p.CancelOrphans = false
-	found, overdue, err := p.OrphanJobs(epoch.Add(time.Hour), sbatch.Snapshot{Jobs: []sbatch.Job{orphanJob(3, 10)}}, none, nobodyWaits, 10, plan.OrphanJobs{3: epoch})
+	found, overdue, err := p.OrphanJobs(epoch.Add(time.Hour), sbatch.Snapshot{Jobs: []sbatch.Job{orphanJob(3, 10)}}, none, 10, plan.OrphanJobs{3: epoch})
 	if err != nil || len(found) != 1 || overdue != nil {
 		t.Errorf("orphans %v, overdue %v, error %v, want one orphan that is left alone", found, overdue, err)
 	}
@@ -172,7 +157,7 @@ func TestI5OldLedgerTouchesNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			jobs := []sbatch.Job{orphanJob(3, 10), newer}
-			found, overdue, err := policy().OrphanJobs(epoch.Add(time.Hour), sbatch.Snapshot{Jobs: jobs}, none, nobodyWaits, 10, before)
+			found, overdue, err := policy().OrphanJobs(epoch.Add(time.Hour), sbatch.Snapshot{Jobs: jobs}, none, 10, before)
 			if !errors.Is(err, plan.ErrOutdated) || overdue != nil {
 				t.Errorf("error %v, overdue %v, want that the ledger is outdated and nothing else", err, overdue)
 			}
@@ -186,20 +171,16 @@ func TestI5OldLedgerTouchesNothing(t *testing.T) {
 // A ledger that has the row knows the generation, whatever its own counter says.
 func TestI5NewerJobWithARowIsNoEvidence(t *testing.T) {
 	t.Parallel()
-	rows := func(m plan.SubmissionName) bool { return m == submission }
-	searched(t, 0, rows, nil, orphanJob(3, 11))
+	searched(t, 0, running(11), nil, orphanJob(3, 11))
 }
-
-func nobodyWaits(plan.Stamp) bool { return false }
 
 // TestI5JobOfABundleThatWaitsIsItsRows: after an old copy of the ledger was
 // accepted, what runs is taken up, not cancelled and not submitted again.
 func TestI5JobOfABundleThatWaitsIsItsRows(t *testing.T) {
 	t.Parallel()
 	j := orphanJob(3, 9)
-	waits := func(s plan.Stamp) bool { return s.Bundle == uuid }
-	none := func(plan.SubmissionName) bool { return false }
-	_, overdue, err := policy().OrphanJobs(epoch.Add(time.Hour), sbatch.Snapshot{Jobs: []sbatch.Job{j}}, none, waits, 10, plan.OrphanJobs{3: epoch})
+	waits := rowIn(plan.Staging)
+	_, overdue, err := policy().OrphanJobs(epoch.Add(time.Hour), sbatch.Snapshot{Jobs: []sbatch.Job{j}}, plan.ByBundle([]plan.Row{waits}), 10, plan.OrphanJobs{3: epoch})
 	if err != nil || len(overdue) != 0 {
 		t.Errorf("overdue %v, %v", overdue, err)
 	}

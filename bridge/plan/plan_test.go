@@ -16,7 +16,7 @@ import (
 
 const (
 	uuid       = "0x0123456789abcdef0123456789abcdef"
-	submission = plan.SubmissionName("cl-ann-0123456789ab.1-b1b2b3")
+	submission = plan.SubmissionName("cl-ann-0123456789ab.1-1-b1b2b3")
 )
 
 // firstQuestion is how long after a report, or an acknowledgement, the server is

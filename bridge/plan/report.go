@@ -13,7 +13,7 @@ import (
 
 // Reported reports whether a check-in has the row.
 func (r Row) Reported() bool {
-	return r.Phase != Claiming && r.Phase != Done
+	return r.Phase != Claiming && r.Phase != Done && !r.Dropped
 }
 
 // Report is the row in a check-in of the worker identity.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -43,8 +44,8 @@ func (p Policy) Request(r Row) sbatch.Request {
 	attempt := p.Layout.Attempt(r.Bundle, r.OnDisk)
 	req := q.Request(res.GPUs)
 	req.Name = string(r.SubmissionName)
-	req.Comment = fmt.Sprintf("codalab bundle=%s attempt=%d owner=%s bridge=%s generation=%d dir=%s",
-		r.Bundle, r.Attempt.Number, r.Run.OwnerID, p.Bridge, r.Generation, r.OnDisk)
+	req.Comment = fmt.Sprintf("codalab bundle=%s attempt=%d owner=%s bridge=%s generation=%d dir=%s identity=%s",
+		r.Bundle, r.Attempt.Number, r.Run.OwnerID, p.Bridge, r.Generation, r.OnDisk, r.Run.Identity().Digest())
 	req.Exclude = r.Exclude
 	req.CPUs = max(res.CPUs, 1)
 	req.Nice = max(-r.Run.Metadata.Int("request_priority"), 0)
@@ -135,12 +136,12 @@ func (q Queue) commandLimit(res codalab.Resources) time.Duration {
 	return limit
 }
 
-// SubmissionNames are the names of all submissions that a row may have made.
-func (p Policy) SubmissionNames(r Row) []SubmissionName {
+// OldSubmissionNames are the names that an earlier version gave to the submissions of a row. They may
+// have members on the disk.
+func (p Policy) OldSubmissionNames(r Row) []SubmissionName {
 	names := make([]SubmissionName, 0, r.Attempt.Number)
-	for r.Attempt.Number > 0 {
-		names = append(names, p.submissionName(r))
-		r.Attempt.Number--
+	for n := r.Attempt.Number; n > 0; n-- {
+		names = append(names, p.nameFor(r.Bundle, strconv.Itoa(n)))
 	}
 	return names
 }

@@ -78,7 +78,7 @@ func TestRequestIsTheRowsJob(t *testing.T) {
 	}
 	common := []string{
 		"--parsable", "--export=NONE", "--propagate=NONE", "--no-requeue", "--open-mode=append", "--nodes=1", "--ntasks=1",
-		"--job-name=" + string(submission), "--comment=codalab bundle=" + uuid + " attempt=1 owner=1 bridge=b1b2b3 generation=1 dir=1-b1b2b3",
+		"--job-name=" + string(submission), "--comment=codalab bundle=" + uuid + " attempt=1 owner=1 bridge=b1b2b3 generation=1 dir=1-b1b2b3 identity=b3bcfd276fc3d3b1",
 	}
 	place := []string{
 		"--chdir=/shared/spool/" + uuid + "/1-b1b2b3", "--output=/shared/spool/" + uuid + "/1-b1b2b3/slurm.out",
@@ -227,8 +227,8 @@ func TestBatchTakesThePriorAndThenTheOlderAndNamesThem(t *testing.T) {
 		}
 	}
 	want := []string{
-		"cl-ann_example_org_x-0123456789ab.3-b1b2b3", "cl-ann_example_org_x-0xe0.1-b1b2b3",
-		"cl-ann_example_org_x-0xa0.1-b1b2b3", "cl-ann_example_org_x-0xb0.1-b1b2b3",
+		"cl-ann_example_org_x-0123456789ab.3-11-b1b2b3", "cl-ann_example_org_x-0xe0.1-12-b1b2b3",
+		"cl-ann_example_org_x-0xa0.1-13-b1b2b3", "cl-ann_example_org_x-0xb0.1-14-b1b2b3",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("submission names (-want +got):\n%s", diff)
@@ -239,8 +239,8 @@ func TestBatchTakesThePriorAndThenTheOlderAndNamesThem(t *testing.T) {
 	third := batch(staged, 9, 1)[0]
 	if diff := cmp.Diff([]plan.SubmissionName{
 		"cl-ann_example_org_x-0123456789ab.3-b1b2b3", "cl-ann_example_org_x-0123456789ab.2-b1b2b3", "cl-ann_example_org_x-0123456789ab.1-b1b2b3",
-	}, p.SubmissionNames(third)); diff != "" {
-		t.Errorf("all submission names of the row (-want +got):\n%s", diff)
+	}, p.OldSubmissionNames(third)); diff != "" {
+		t.Errorf("the names that an earlier version gave (-want +got):\n%s", diff)
 	}
 }
 

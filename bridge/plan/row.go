@@ -109,7 +109,8 @@ type Row struct {
 	Verdict *Verdict `json:"verdict,omitempty"`
 	// Undelivered is set once the bridge has given up delivering the results.
 	Undelivered bool `json:"undelivered,omitempty"`
-	// Dropped is set if the bundle turned out to be another worker's. The bridge does not report it.
+	// Dropped is set if the bundle turned out to be another worker's, or deleted. The bridge does not
+	// report it.
 	Dropped bool `json:"dropped,omitempty"`
 	// Releasing is set when the bundle's files are being removed.
 	Releasing bool `json:"releasing,omitempty"`
@@ -261,4 +262,13 @@ func (r Row) commandStarted() bool {
 // WaitsForRoom reports whether the row is staged and waits to be submitted.
 func (r Row) WaitsForRoom(now time.Time) bool {
 	return r.Phase == Staging && r.Staged != nil && r.StopVerdict == nil && !r.DueAt.After(now)
+}
+
+// ByBundle finds rows by their bundles; nil for a bundle without one.
+func ByBundle(rows []Row) func(bundle string) *Row {
+	byBundle := make(map[string]*Row, len(rows))
+	for i := range rows {
+		byBundle[rows[i].Bundle] = &rows[i]
+	}
+	return func(bundle string) *Row { return byBundle[bundle] }
 }

@@ -2,7 +2,6 @@ package plan_test
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
@@ -87,5 +86,5 @@ func (w *world) setRow(a *arguments) error {
 
 // submission is the name of one of the row's submissions.
 func (w *world) submission(attempt int) plan.SubmissionName {
-	return plan.SubmissionName(strings.Replace(string(submission), ".1-", "."+strconv.Itoa(attempt)+"-", 1))
+	return plan.SubmissionName(strings.Replace(string(submission), ".1-1-", fmt.Sprintf(".%d-%d-", attempt, attempt), 1))
 }

@@ -15,12 +15,15 @@ type Stamp struct {
 	Generation int64
 	// OnDisk names the attempt on the shared disk.
 	OnDisk spool.AttemptName
+	// Identity is the digest of the bundle's identity; empty in a job of an earlier version.
+	Identity string
 }
 
 // StampOf reads a job's stamp. It is false for a comment without one, or with a part of one: a
 // site may have rewritten it.
 func StampOf(j sbatch.Job) (Stamp, bool) {
 	s := Stamp{Bundle: commentValue(j.Comment, "bundle"), Bridge: commentValue(j.Comment, "bridge")}
+	s.Identity = commentValue(j.Comment, "identity")
 	var errAttempt, errGeneration error
 	s.Attempt, errAttempt = strconv.Atoi(commentValue(j.Comment, "attempt"))
 	s.Generation, errGeneration = strconv.ParseInt(commentValue(j.Comment, "generation"), 10, 64)

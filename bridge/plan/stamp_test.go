@@ -14,7 +14,7 @@ func TestStampIsReadFromWhatRequestWrites(t *testing.T) {
 	r := rowIn(plan.Submitting)
 	r.Attempt.Number, r.OnDisk, r.Generation = 3, "3-b1b2b3", 42
 	got, ok := plan.StampOf(sbatch.Job{Comment: policy().Request(r).Comment})
-	want := plan.Stamp{Bundle: uuid, Attempt: 3, Bridge: "b1b2b3", Generation: 42, OnDisk: "3-b1b2b3"}
+	want := plan.Stamp{Bundle: uuid, Attempt: 3, Bridge: "b1b2b3", Generation: 42, OnDisk: "3-b1b2b3", Identity: r.Run.Identity().Digest()}
 	if diff := cmp.Diff(want, got); diff != "" || !ok {
 		t.Errorf("stamp %v (-want +got):\n%s", ok, diff)
 	}

@@ -260,12 +260,9 @@ func (w *world) findOrphans(a *arguments) {
 	if g := a.get("generation"); g != "" {
 		j.Comment += " generation=" + g
 	}
-	known := func(m plan.SubmissionName) bool { return w.row != nil && w.row.InFlight() && w.row.SubmissionName == m }
-	waits := func(s plan.Stamp) bool {
-		return w.row != nil && w.row.Phase == plan.Staging && w.row.Attempt.Number < s.Attempt
-	}
-	found, overdue, err := w.policy.OrphanJobs(w.now, sbatch.Snapshot{Asked: w.now, Jobs: []sbatch.Job{j}}, known, waits, w.generation, w.orphans)
-	if stamp, ok := plan.StampOf(j); ok && err == nil && len(found) > 0 && waits(stamp) {
+	row := func(string) *plan.Row { return w.row }
+	found, overdue, err := w.policy.OrphanJobs(w.now, sbatch.Snapshot{Asked: w.now, Jobs: []sbatch.Job{j}}, row, w.generation, w.orphans)
+	if stamp, ok := plan.StampOf(j); ok && err == nil && len(found) > 0 && w.row != nil && w.row.MayTakeUp(stamp) {
 		w.stepNews().Found = &plan.Found{Stamp: stamp, Job: j}
 		return
 	}

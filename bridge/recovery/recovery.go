@@ -81,14 +81,7 @@ func Compare(ctx context.Context, now time.Time, policy plan.Policy, name string
 	policy.Bridge = id
 	found := Findings{Ledger: name, Bridge: id, Generation: generation, Highest: generation, Jobs: []Job{}}
 	found.addJobs(policy, snapshot, rows)
-	inFlight := map[plan.SubmissionName]bool{}
-	for _, r := range rows {
-		if r.InFlight() {
-			inFlight[r.SubmissionName] = true
-		}
-	}
-	known, waits := func(m plan.SubmissionName) bool { return inFlight[m] }, func(plan.Stamp) bool { return false }
-	_, _, err = policy.OrphanJobs(now, snapshot, known, waits, generation, nil)
+	_, _, err = policy.OrphanJobs(now, snapshot, plan.ByBundle(rows), generation, nil)
 	found.Outdated = errors.Is(err, plan.ErrOutdated)
 	return found, nil
 }
@@ -107,7 +100,7 @@ func (f *Findings) addJobs(policy plan.Policy, snapshot sbatch.Snapshot, rows []
 		}
 		f.Highest = max(f.Highest, stamp.Generation)
 		row, known := byBundle[stamp.Bundle]
-		if known && row.Attempt.Number == stamp.Attempt && row.Generation == stamp.Generation ||
+		if known && row.Stamped(j, stamp) ||
 			stamp.Generation <= f.Generation && j.State.Ended() {
 			continue
 		}
@@ -151,8 +144,6 @@ func fate(policy plan.Policy, state sbatch.State, job plan.Stamp, row plan.Row) 
 		return "nothing: it has ended, and the ledger does not know its bundle"
 	case row.Bundle == "":
 		return "the ledger does not know its bundle: " + cancelled
-	case row.Attempt.Number == job.Attempt:
-		return "its bundle has another job of this name: left alone"
 	case again && state.Ended():
 		return "it has ended; its bundle takes up what it left when it is submitted again"
 	case again:

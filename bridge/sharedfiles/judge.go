@@ -60,8 +60,7 @@ func (s *Sweeper) needs(ctx context.Context) (*needs, error) {
 		}
 	}
 	policy := plan.Policy{Bridge: n.bridge}
-	known := func(m plan.SubmissionName) bool { return flying[m] }
-	if _, _, err := policy.OrphanJobs(now, snapshot, known, func(plan.Stamp) bool { return false }, generation, nil); err != nil {
+	if _, _, err := policy.OrphanJobs(now, snapshot, plan.ByBundle(rows), generation, nil); err != nil {
 		return nil, err
 	}
 	for _, j := range snapshot.Jobs {

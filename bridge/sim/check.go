@@ -3,7 +3,6 @@ package sim
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
@@ -32,6 +31,8 @@ const (
 	SubmittedTwice Broken = "submitted_twice"
 	// Orphan: a job outlived its row.
 	Orphan Broken = "orphans"
+	// Foreign: a bundle got what belongs to another one of its UUID: a claim, an end or results.
+	Foreign Broken = "foreign"
 	// Touched: the bridge ended a job that it must not end.
 	Touched Broken = "touched"
 	// Undelivered: a result did not arrive, or arrived changed.
@@ -57,7 +58,7 @@ const (
 // AllBroken lists the promises that are checked.
 func AllBroken() []Broken {
 	return []Broken{
-		Lost, BegunTwice, Stuck, Orphan, FalseEnd, SubmittedTwice, BegunAgain, Superseded, Touched, Undelivered, VerdictChanged, DeletedEarly, TooManyRequests, Unheard, Starved, Panicked,
+		Lost, Foreign, BegunTwice, Stuck, Orphan, FalseEnd, SubmittedTwice, BegunAgain, Superseded, Touched, Undelivered, VerdictChanged, DeletedEarly, TooManyRequests, Unheard, Starved, Panicked,
 	}
 }
 
@@ -90,25 +91,10 @@ func reportOf(v *plan.Verdict) reported {
 	return r
 }
 
-// attemptOf finds the attempt of a submission by the job's name,
-// cl-<owner>-<uuid12>.<n>-<bridge>.
-func (w *world) attemptOf(submission string) *attempt {
-	for uuid, b := range w.disk.bundles {
-		if !strings.Contains(submission, uuid[2:14]) {
-			continue
-		}
-		var n int
-		if _, err := fmt.Sscanf(submission[strings.Index(submission, ".")+1:], "%d-", &n); err == nil && n <= len(b.attempts) {
-			return b.attempts[n-1]
-		}
-	}
-	return nil
-}
-
-func (w *world) noteRefused(submission string) {
-	if a := w.attemptOf(submission); a != nil {
-		a.refused = true
-	}
+// attemptOf finds the attempt of a submission.
+func (w *world) attemptOf(r sbatch.Request) *attempt {
+	uuid, n := specOf(r)
+	return w.disk.attempt(uuid, n)
 }
 
 // checkBegin checks a worker that begins its command.
@@ -121,7 +107,7 @@ func (w *world) checkBegin(wk *worker) {
 		w.violate(BegunTwice, "attempt %d of %s began %d times", a.number, wk.bundle.uuid, a.begun)
 	}
 	row, ok := w.ledger.row(wk.bundle.uuid)
-	ok = ok && !w.recovered
+	ok = ok && !w.recovered && row.Run.Command == a.command
 	if ok && (row.Attempt.Number > a.number || row.Attempt.Number == a.number && row.SubmissionName == "" && row.Phase == plan.Staging) {
 		w.violate(BegunTwice, "attempt %d of %s began after it was given up", a.number, wk.bundle.uuid)
 	}
@@ -176,12 +162,15 @@ func (w *world) checkSaved(before, after *plan.Row) {
 
 // checkVerdict compares a verdict with the truth before it is reported.
 func (w *world) checkVerdict(r plan.Row) {
+	if b := w.server.find(r.Bundle); b != nil && b.command != r.Run.Command {
+		return // the bundle was deleted: nobody gets this verdict (Foreign)
+	}
 	if r.Verdict == nil {
 		w.violate(FalseEnd, "%s ends without a verdict", r.Bundle)
 		return
 	}
 	v := *r.Verdict
-	if r.StopVerdict != nil && !w.killed[r.Bundle] {
+	if r.StopVerdict != nil && !w.killed[r.Run.Command] {
 		w.violate(FalseEnd, "%s was stopped without a kill: %+v", r.Bundle, *r.StopVerdict)
 	}
 	if r.Attempt.Number == 0 {
@@ -224,10 +213,14 @@ func (w *world) checkReports(in codalab.CheckIn) {
 		if run.FailureMessage != nil {
 			now.failure = *run.FailureMessage
 		}
-		if first, ok := w.verdicts[run.UUID]; ok && first != now && !w.recovered {
+		row, ok := w.ledger.row(run.UUID)
+		if !ok {
+			continue
+		}
+		if first, ok := w.verdicts[row.Run.Command]; ok && first != now && !w.recovered {
 			w.violate(VerdictChanged, "%s was reported as %+v, and then as %+v", run.UUID, first, now)
 		}
-		w.verdicts[run.UUID] = now
+		w.verdicts[row.Run.Command] = now
 	}
 }
 
@@ -255,12 +248,27 @@ func (k Kind) hampers() bool {
 	return false
 }
 
+// checkClaim checks a claim that the server has granted. A row that still claims an earlier bundle of the
+// UUID has not seen the offer of this one.
+func (w *world) checkClaim(b *bundle) {
+	row, ok := w.ledger.row(b.uuid)
+	switch {
+	case !ok || row.Run.Command == b.command:
+	case row.Phase == plan.Claiming || row.Dropped:
+		b.forgiven = true // see docs/reliability.md, I9, "Not promised"
+	default:
+		w.violate(Foreign, "%s is claimed for %s, and it is %s", b.uuid, row.Run.Command, b.command)
+	}
+}
+
 // checkUpload checks results that go to the server.
-func (w *world) checkUpload(b *bundle, n int) {
+func (w *world) checkUpload(b *bundle, run codalab.RunBundle, n int) {
 	row, ok := w.ledger.row(b.uuid)
 	a := w.disk.attempt(b.uuid, n)
 	switch {
 	case w.recovered:
+	case run.Command != b.command:
+		w.violate(Foreign, "results of %s are delivered to %s, which is %s", run.Command, b.uuid, b.command)
 	case !ok || row.Attempt.Number != n:
 		w.violate(Superseded, "results of attempt %d of %s are delivered, and its attempt is %d", n, b.uuid, row.Attempt.Number)
 	case a.alive > 0 && !a.cut:
@@ -271,11 +279,13 @@ func (w *world) checkUpload(b *bundle, n int) {
 // checkResult checks the server's results when a bundle ends there.
 func (w *world) checkResult(b *bundle) {
 	row, ok := w.ledger.row(b.uuid)
-	if !ok || w.recovered {
+	if !ok || w.recovered || b.forgiven {
 		return
 	}
 	v := row.Verdict
 	switch {
+	case row.Run.Command != b.command:
+		w.violate(Foreign, "%s is %s, and ended with the verdict of %s: %+v", b.uuid, b.command, row.Run.Command, v)
 	case v == nil:
 		w.violate(FalseEnd, "%s ended at the server without a verdict", b.uuid)
 	case (v.ExitCode == nil) != (b.exit == nil) || b.exit != nil && *v.ExitCode != *b.exit || v.Failure != b.failure:
@@ -308,7 +318,7 @@ func (w *world) checkRelease(uuid string) {
 	if row.Phase != plan.Done {
 		w.violate(DeletedEarly, "the files of %s are removed, and its row is %q", uuid, row.Phase)
 	}
-	if b := w.server.find(uuid); !row.Dropped && !w.recovered && b != nil && !b.state.Final() {
+	if b := w.server.find(uuid); !row.Dropped && !w.recovered && b != nil && b.command == row.Run.Command && !b.state.Final() {
 		w.violate(DeletedEarly, "the files of %s are removed, and the server has it %s", uuid, b.state)
 	}
 }
@@ -349,7 +359,7 @@ func (w *world) checkSubmission(r sbatch.Request) {
 	if w.mayBeSubmittedAgain() {
 		return
 	}
-	if a := w.attemptOf(r.Name); a != nil && a.job != 0 && !w.isUnknownToBridge(a) {
+	if a := w.attemptOf(r); a.job != 0 && !w.isUnknownToBridge(a) {
 		w.violate(SubmittedTwice, "%s is submitted again, and job %d was made of it", r.Name, a.job)
 	}
 	for _, row := range w.ledger.rows {
@@ -390,10 +400,10 @@ func (w *world) checkCancel(id sbatch.JobID, name string) {
 		w.violate(Touched, "job %d, %s, is cancelled", id, name)
 	}
 	a := w.slurm.attempts[id]
-	if a == nil || name != rewritten && w.attemptOf(name) != a {
+	if a == nil || name != rewritten && !a.names[name] {
 		return // the id is used again: scancel has no effect on a job of another name
 	}
-	if row, ok := w.ledger.row(a.bundle); ok && row.Attempt.Number == a.number && row.InFlight() && row.StopVerdict == nil && !w.recovered {
+	if row, ok := w.ledger.row(a.bundle); ok && row.Run.Command == a.command && row.Attempt.Number == a.number && row.InFlight() && row.StopVerdict == nil && !w.recovered {
 		w.violate(Touched, "job %d is cancelled while its row is %s", id, row.Phase)
 	}
 }

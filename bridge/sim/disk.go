@@ -35,25 +35,28 @@ type bundleDir struct {
 
 // attempt is one attempt of a bundle.
 type attempt struct {
-	bundle  string
-	number  int
-	there   bool // its directory exists
-	started written[spool.Started]
-	exit    written[spool.Exit]
+	bundle string
+	number int
+	there  bool // its directory exists
+	// command and submission are those of its specification.
+	command, submission string
+	started             written[spool.Started]
+	exit                written[spool.Exit]
 
 	// The truth, which no purge removes.
-	begun         int          // how many workers ran its command
-	alive         int          // how many of them run
-	cut           bool         // a worker runs, or ran, on a node that Slurm has given up
-	cause         string       // what befell it; empty for nothing
-	platformCause string       // the first of that which is the platform's doing
-	ended         *spool.Exit  // how its command ended of itself
-	refused       bool         // Slurm refused its job
-	job           sbatch.JobID // the first that was made of it
-	unnamed       bool         // a plugin of the site has rewritten the name of a job of it
-	shownEnded    bool         // a snapshot showed the end of its job
-	purged        bool         // its records were removed by a clean-up of the site
-	released      bool         // they were removed by the bridge
+	begun         int             // how many workers ran its command
+	alive         int             // how many of them run
+	cut           bool            // a worker runs, or ran, on a node that Slurm has given up
+	cause         string          // what befell it; empty for nothing
+	platformCause string          // the first of that which is the platform's doing
+	ended         *spool.Exit     // how its command ended of itself
+	refused       bool            // Slurm refused its job
+	job           sbatch.JobID    // the first that was made of it
+	names         map[string]bool // of its submissions
+	unnamed       bool            // a plugin of the site has rewritten the name of a job of it
+	shownEnded    bool            // a snapshot showed the end of its job
+	purged        bool            // its records were removed by a clean-up of the site
+	released      bool            // they were removed by the bridge
 }
 
 // written is a record on the disk, and when the bridge begins to see it.
@@ -81,7 +84,7 @@ func (d *disk) bundle(uuid string) *bundleDir {
 func (d *disk) attempt(uuid string, n int) *attempt {
 	b := d.bundle(uuid)
 	for len(b.attempts) < n {
-		b.attempts = append(b.attempts, &attempt{bundle: uuid, number: len(b.attempts) + 1})
+		b.attempts = append(b.attempts, &attempt{bundle: uuid, number: len(b.attempts) + 1, names: map[string]bool{}})
 	}
 	return b.attempts[n-1]
 }
@@ -181,7 +184,7 @@ func (m mount) Prepare(_ spool.AttemptName, s spool.Spec) error {
 		a.notePlatformCause("its directory was not made")
 		return nil
 	}
-	a.there = true
+	a.there, a.command, a.submission = true, s.Command, s.Submission
 	if m.crashes() {
 		return errCrashed
 	}
@@ -289,7 +292,7 @@ func (collector) Open(codalab.RunBundle, string) (*os.Root, error) { return nil,
 
 // Small reports whether the upload takes seconds.
 func (c collector) Small(run codalab.RunBundle, _ string, _ spool.Results) bool {
-	return !c.w.wants[run.UUID].long
+	return !c.w.wants[run.Command].long
 }
 
 // Collect uploads an attempt's results.
@@ -319,7 +322,7 @@ func (c collector) Collect(_ context.Context, run codalab.RunBundle, dir string,
 		return "", err
 	}
 	n := number(filepath.Base(dir))
-	w.checkUpload(b, n)
+	w.checkUpload(b, run, n)
 	a := w.disk.attempt(run.UUID, n)
 	b.upload = &upload{attempt: n, complete: a.alive == 0, missing: !a.there}
 	if fails {

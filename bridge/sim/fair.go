@@ -45,7 +45,7 @@ type seat struct {
 
 // queue notes that an effect asks for a place.
 func (l *life) queue(e plan.Effect) *seat {
-	s := &seat{life: l, kind: e.Kind, bundle: e.Row.Bundle, wants: l.w.wants[e.Row.Bundle], asked: l.w.now, passed: map[string]int{}}
+	s := &seat{life: l, kind: e.Kind, bundle: e.Row.Bundle, wants: l.w.wantsOf(e.Row), asked: l.w.now, passed: map[string]int{}}
 	l.seats = append(l.seats, s)
 	return s
 }
@@ -148,7 +148,7 @@ func (w *world) waitingLanes(l *life, going []plan.Row) map[lane]int64 {
 		if !goes && !r.WaitsForRoom(l.clock()) {
 			continue
 		}
-		at, of := lane{r.Queue, r.Run.OwnerID}, w.wants[r.Bundle].priority
+		at, of := lane{r.Queue, r.Run.OwnerID}, w.wants[r.Run.Command].priority
 		if best, ok := waiting[at]; !ok || of > best {
 			waiting[at] = of
 		}
@@ -162,7 +162,7 @@ func (w *world) waitingLanes(l *life, going []plan.Row) map[lane]int64 {
 
 // checkTurn checks one submission.
 func (w *world) checkTurn(gone plan.Row, waiting map[lane]int64) {
-	mine, priority := lane{gone.Queue, gone.Run.OwnerID}, w.wants[gone.Bundle].priority
+	mine, priority := lane{gone.Queue, gone.Run.OwnerID}, w.wants[gone.Run.Command].priority
 	for at, best := range waiting {
 		if at == mine {
 			continue

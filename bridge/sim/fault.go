@@ -67,6 +67,7 @@ const (
 	ServerDown     // the server is down for minutes
 	ServerRestored // its database is restored from a minute ago
 	Restaged       // the server offers again what is ours
+	BundleReturns  // a bundle is deleted, and somebody else makes another one with its UUID
 	ClaimFails     // start_bundle fails before or after its effect, or is refused
 	UploadFails    // an upload fails before or after its effect, or is refused
 	StageFails     // an image or a dependency cannot be had now
@@ -94,7 +95,7 @@ var kindNames = [kinds]string{ //nolint:gochecknoglobals // the names of constan
 	"admin-requeues", "admin-cancels", "preempted", "boot-fails", "node-dies", "node-cut", "node-sick", "job-waits",
 	"worker-dies", "worker-oom", "begin-unknown", "bell-lost", "exit-unwritable",
 	"record-late", "read-fails", "fence-lost", "fence-fails", "prepare-fails", "prepare-lost", "prepare-slow", "release-fails", "purged",
-	"check-in-lost", "check-in-late", "answer-lost", "answer-doubled", "answer-late", "server-down", "server-restored", "restaged",
+	"check-in-lost", "check-in-late", "answer-lost", "answer-doubled", "answer-late", "server-down", "server-restored", "restaged", "bundle-returns",
 	"claim-fails", "upload-fails", "stage-fails", "confirm-fails", "server-repeats",
 	"crash", "crash-saving", "clock-set", "twin", "ledger-old",
 	"disk-low",
@@ -131,7 +132,7 @@ func (k Kind) perMille() uint64 {
 	case SlurmForgets, LedgerOld, Twin:
 		return 150 // of the one chance that there is in a seed
 	case SlurmDown, DatabaseDown, DatabaseBehind, DatabaseLosesEnds, ServerDown, ServerRestored, Purged,
-		AdminRequeues, AdminCancels, Preempted, BootFails, NodeDies, NodeCut, NodeSick, QueueRefused, Restaged, DiskLow, CheckInTooLarge:
+		AdminRequeues, AdminCancels, Preempted, BootFails, NodeDies, NodeCut, NodeSick, QueueRefused, Restaged, BundleReturns, DiskLow, CheckInTooLarge:
 		return 500 // of a few chances in a seed
 	}
 	return 120

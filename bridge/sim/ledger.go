@@ -202,6 +202,10 @@ func (b *book) Delete(ctx context.Context, r plan.Row) error {
 		err = ledger.ErrConflict
 	} else {
 		delete(d.rows, r.Bundle)
+		if bundle := b.w.server.find(r.Bundle); bundle != nil && bundle.command != r.Run.Command && !b.w.recovered {
+			delete(b.w.disk.bundles, r.Bundle) // what comes is another bundle's
+			delete(b.w.verdicts, r.Run.Command)
+		}
 	}
 	return b.agree(err, func(l bridge.Ledger) error { return l.Delete(ctx, r) })
 }

@@ -250,7 +250,7 @@ func (l *life) do(e plan.Effect, lasts time.Duration, at *seat) {
 // lasts is how long an effect takes.
 func (l *life) lasts(e plan.Effect) time.Duration {
 	d := &l.w.dice
-	long := l.w.wants[e.Row.Bundle].long
+	long := l.w.wantsOf(e.Row).long
 	switch e.Kind {
 	case plan.Stage:
 		if long {

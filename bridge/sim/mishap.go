@@ -29,6 +29,7 @@ func (w *world) mishaps() {
 		{ServerDown, w.serverGoesDown},
 		{ServerRestored, w.server.restore},
 		{Restaged, w.restaged},
+		{BundleReturns, w.server.bundleReturns},
 		{Twin, w.twin},
 		{DiskLow, w.diskGetsLow},
 	} {
@@ -191,8 +192,8 @@ func (w *world) queueRefused() {
 }
 
 func (w *world) purged() {
-	for n := range w.server.made {
-		if b := w.disk.bundles[bundleID(n)]; b != nil && w.dice.below(ofMishaps, 2) == 0 {
+	for _, made := range w.server.bundles {
+		if b := w.disk.bundles[made.uuid]; b != nil && w.dice.below(ofMishaps, 2) == 0 {
 			w.disk.purge(b)
 			return
 		}

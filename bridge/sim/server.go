@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge"
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
@@ -27,11 +28,14 @@ type server struct {
 
 // bundle is a run bundle.
 type bundle struct {
-	uuid  string
-	wants wants
-	state codalab.State
-	since time.Duration // of the state
-	heard time.Duration // when the worker last spoke of it
+	uuid string
+	// command is another one for each bundle, also for those of one UUID.
+	command string
+	created time.Duration
+	wants   wants
+	state   codalab.State
+	since   time.Duration // of the state
+	heard   time.Duration // when the worker last spoke of it
 	// killed is set when its owner asked to kill it, told when that was sent.
 	killed, told bool
 	killedAt     time.Duration
@@ -47,7 +51,8 @@ type bundle struct {
 	// report, started is the start_time of the last claim.
 	status, remote string
 	started        int64
-	// forgiven is set for a bundle of which the ledger knows nothing any more.
+	// forgiven is set for a bundle of which the ledger knows nothing any more, and for one that the
+	// server takes for an earlier one of its UUID.
 	forgiven bool
 }
 
@@ -61,6 +66,14 @@ type wants struct {
 	bad          bool          // Slurm refuses its request
 }
 
+// wantsOf is what the owner of a row's bundle asked for. An orphan job has none.
+func (w *world) wantsOf(r *plan.Row) wants {
+	if r.Run == nil {
+		return wants{}
+	}
+	return w.wants[r.Run.Command]
+}
+
 // upload is a bundle's results at the server.
 type upload struct {
 	attempt  int
@@ -68,17 +81,24 @@ type upload struct {
 	missing  bool // there was nothing to upload any more
 }
 
-// bundleID gives each bundle other digits in the part that a job's name has.
-func bundleID(n int) string { return fmt.Sprintf("0x%012x%020x", n+1, 0) }
+// bundleID gives all bundles the same digits in the part that a job's name has: clients choose UUIDs.
+func bundleID(n int) string { return fmt.Sprintf("0x%012x%020x", 1, n+1) }
 
 // short is the part of a bundle's UUID that identifies it.
-func short(uuid string) string { return uuid[12:14] }
+func short(uuid string) string { return uuid[32:34] }
 
-// create makes a bundle. Its owner may kill it later.
+// create makes a bundle.
 func (s *server) create() {
+	b := s.newBundle(bundleID(s.made))
+	s.bundles = append(s.bundles, b)
+	s.promptCheckIn(b.wants.queue)
+}
+
+// newBundle makes a bundle of a UUID. Its owner may kill it later.
+func (s *server) newBundle(uuid string) *bundle {
 	w := s.w
-	b := &bundle{uuid: bundleID(s.made), state: codalab.StateStaged, since: w.now}
 	s.made++
+	b := &bundle{uuid: uuid, command: fmt.Sprintf("command %d", s.made), created: w.now, state: codalab.StateStaged, since: w.now}
 	b.wants.queue, b.wants.owner, b.wants.priority = w.pickQueue(), w.pickOwner(), w.pickPriority()
 	b.wants.long = w.crowd.bundles > 0 && w.dice.below(ofQueues, 3) == 0
 	b.wants.seconds = w.dice.duration(ofUsers, 0, time.Minute)
@@ -92,23 +112,22 @@ func (s *server) create() {
 	case 3:
 		b.wants.bad = w.dice.below(ofUsers, 3) == 0
 	}
-	s.bundles = append(s.bundles, b)
-	w.wants[b.uuid] = b.wants
-	w.logf("user", "%s: %+v", short(b.uuid), b.wants)
+	w.wants[b.command] = b.wants
+	w.logf("user", "%s: %s, %+v", short(b.uuid), b.command, b.wants)
 	if w.dice.below(ofUsers, 3) == 0 {
-		w.at(w.dice.duration(ofUsers, 0, 5*time.Minute), func() { s.kill(b.uuid) })
+		w.at(w.dice.duration(ofUsers, 0, 5*time.Minute), func() { s.kill(b.uuid, b.command) })
 	}
-	s.promptCheckIn(b.wants.queue)
+	return b
 }
 
-func (s *server) kill(uuid string) {
+func (s *server) kill(uuid, command string) {
 	b := s.find(uuid)
-	if b == nil || b.state.Final() {
+	if b == nil || b.command != command || b.state.Final() {
 		return
 	}
 	s.w.logf("user", "kills %s", short(uuid))
 	b.killed, b.killedAt = true, s.w.now
-	s.w.killed[uuid] = true
+	s.w.killed[command] = true
 	if !b.state.OnWorker() {
 		s.enter(b, codalab.StateKilled)
 		return
@@ -198,12 +217,21 @@ func (s *server) answerAtOnce(in codalab.CheckIn) []codalab.Message {
 	return messages
 }
 
+func (b *bundle) createdAt() int64 { return epoch.Add(b.created).Unix() }
+
+func (b *bundle) identity() codalab.Identity {
+	return codalab.Identity{UUID: b.uuid, OwnerID: b.wants.owner, Created: b.createdAt(), Command: b.command}
+}
+
 func offerOf(b *bundle) codalab.Message {
 	r := codalab.Resources{CPUs: 1, Memory: 1 << 30, DockerImage: "python:3", Tag: b.wants.queue}
 	if b.wants.bad {
 		r.CPUs, r.GPUs = 1, 8 // none in this partition
 	}
-	run := codalab.RunBundle{UUID: b.uuid, OwnerID: b.wants.owner, Command: "true", Metadata: codalab.Metadata{"request_priority": b.wants.priority}}
+	run := codalab.RunBundle{
+		UUID: b.uuid, OwnerID: b.wants.owner, Command: b.command,
+		Metadata: codalab.Metadata{"request_priority": b.wants.priority, "created": b.createdAt()},
+	}
 	return codalab.Message{Type: codalab.MessageRun, Bundle: &run, Resources: &r}
 }
 
@@ -282,10 +310,13 @@ func (s *server) restore() {
 	for i, old := range s.backup {
 		now := s.bundles[i]
 		old.upload, old.lost = now.upload, now.lost // contents are files, which no database brings back
+		if old.command != now.command {
+			old.upload, old.lost = nil, "" // it was deleted, with its contents
+		}
 		// The bridge's rows stay as they are: the ledger may have been lost, or the bridge
 		// may have let the bundle go ("Not promised" of I8 in docs/reliability.md).
 		row, ok := s.w.ledger.row(old.uuid)
-		old.forgiven = now.forgiven || old.state.OnWorker() && (!ok || row.Dropped)
+		old.forgiven = now.forgiven || old.state.OnWorker() && (!ok || row.Dropped || row.Run.Command != old.command)
 		*s.bundles[i] = old
 	}
 	for _, q := range s.w.queues {
@@ -300,6 +331,27 @@ func (s *server) restage(b *bundle) {
 		s.enter(b, codalab.StateStaged)
 		s.promptCheckIn(b.wants.queue)
 	}
+}
+
+// bundleReturns deletes a bundle that no worker has, and makes another one of its UUID. The bridge may
+// still have the first one.
+func (s *server) bundleReturns() {
+	w := s.w
+	if len(s.bundles) == 0 {
+		return
+	}
+	i := w.dice.below(ofMishaps, uint64(len(s.bundles)))
+	old := s.bundles[i]
+	if old.state.OnWorker() && old.state != codalab.StateWorkerOffline { // codalab/rest/bundles.py: delete_bundles
+		return
+	}
+	s.bundles[i] = s.newBundle(old.uuid)
+	w.killed[s.bundles[i].command] = w.killed[old.command] // a message to kill it names the UUID only, and may come late
+	s.bundles[i].assigned = old.assigned                   // the table worker_run knows the UUID only
+	if _, ok := w.ledger.row(old.uuid); !ok {
+		delete(w.disk.bundles, old.uuid)
+	}
+	s.promptCheckIn(s.bundles[i].wants.queue)
 }
 
 // forgive notes that the bridge's ledger was lost.
@@ -338,6 +390,9 @@ func (s service) StartBundle(_ context.Context, _, uuid string, in codalab.Start
 		return false, notFound(uuid)
 	}
 	accepted := srv.start(b, in)
+	if accepted {
+		s.w.checkClaim(b)
+	}
 	if fails {
 		return false, &codalab.Error{Status: http.StatusBadGateway, Message: "after"}
 	}
@@ -385,5 +440,5 @@ func (s service) Standing(_ context.Context, uuid string) (codalab.Standing, err
 	if b == nil {
 		return codalab.Standing{}, notFound(uuid)
 	}
-	return codalab.Standing{State: b.state, RunStatus: b.status, Remote: b.remote, Started: b.started, UploadFailure: b.lost}, nil
+	return codalab.Standing{Identity: b.identity(), State: b.state, RunStatus: b.status, Remote: b.remote, Started: b.started, UploadFailure: b.lost}, nil
 }

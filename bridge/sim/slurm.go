@@ -188,26 +188,9 @@ func (c commands) Submit(_ context.Context, r sbatch.Request) (sbatch.JobID, err
 	w.checkSubmission(r)
 	c.checkBackOff("sbatch")
 	noteNoJob := func() {
-		if a := w.attemptOf(r.Name); a != nil {
-			a.notePlatformCause("sbatch made no job")
-		}
+		w.attemptOf(r).notePlatformCause("sbatch made no job")
 	}
-	submit := func() (sbatch.JobID, error) {
-		made := r
-		if !w.dice.happen[ClockSet] && w.fault(JobRewritten) { // by its id a job is known only on a clock that is right
-			made.Name, made.Comment = rewritten, "checked"
-		}
-		id, err := w.slurm.Submit(w.wall(), researcher, made)
-		w.logf("sbatch", "%s: job %d, %v", r.Name, id, err)
-		if a := w.attemptOf(r.Name); a != nil && id != 0 {
-			w.checkMade(a, id)
-			w.slurm.attempts[id] = a
-			a.job, a.unnamed = cmp.Or(a.job, id), a.unnamed || made.Name != r.Name
-		}
-		w.slurm.made(id)
-		w.slurm.settle()
-		return id, err
-	}
+	submit := func() (sbatch.JobID, error) { return w.slurm.takeJob(r) }
 	switch {
 	case w.slurm.down:
 		noteNoJob()
@@ -232,13 +215,11 @@ func (c commands) Submit(_ context.Context, r sbatch.Request) (sbatch.JobID, err
 			noteNoJob()
 			return 0, unclear("signal: killed") // sbatch was killed before it could print the refusal
 		}
-		w.noteRefused(r.Name)
+		w.attemptOf(r).refused = true
 		return 0, err
 	}
-	if a := w.attemptOf(r.Name); a != nil {
-		if row, _ := w.ledger.row(a.bundle); w.now < w.slurm.refusedUntil[row.Queue] {
-			return 0, slurmtest.SubmitError(r.Name, "sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified", 1)
-		}
+	if row, _ := w.ledger.row(w.attemptOf(r).bundle); w.now < w.slurm.refusedUntil[row.Queue] {
+		return 0, slurmtest.SubmitError(r.Name, "sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified", 1)
 	}
 	lost := w.fault(SubmitLost)
 	id, err := submit()
@@ -246,11 +227,30 @@ func (c commands) Submit(_ context.Context, r sbatch.Request) (sbatch.JobID, err
 		return 0, unclear("Socket timed out on send/recv operation")
 	}
 	if err != nil {
-		w.noteRefused(r.Name)
+		w.attemptOf(r).refused = true
 	}
 	if c.crashes() {
 		return 0, errCrashed
 	}
+	return id, err
+}
+
+// takeJob is the controller's part of sbatch.
+func (s *slurm) takeJob(r sbatch.Request) (sbatch.JobID, error) {
+	w, made := s.w, r
+	if !w.dice.happen[ClockSet] && w.fault(JobRewritten) { // by its id a job is known only on a clock that is right
+		made.Name, made.Comment = rewritten, "checked"
+	}
+	id, err := s.Submit(w.wall(), researcher, made)
+	w.logf("sbatch", "%s: job %d, %v", r.Name, id, err)
+	if a := w.attemptOf(r); id != 0 {
+		a.names[r.Name] = true
+		w.checkMade(a, id)
+		s.attempts[id] = a
+		a.job, a.unnamed = cmp.Or(a.job, id), a.unnamed || made.Name != r.Name
+	}
+	s.made(id)
+	s.settle()
 	return id, err
 }
 

@@ -67,6 +67,9 @@ func (s *server) apply(run *codalab.Run) {
 	if b == nil {
 		return
 	}
+	if row, ok := s.w.ledger.row(b.uuid); !ok || row.Run.Command != b.command {
+		b.forgiven = true // the report is of an earlier bundle: see docs/reliability.md, I9, "Not promised"
+	}
 	if b.state == codalab.StateWorkerOffline {
 		if b.assigned {
 			return // an IntegrityError, which the server logs and nobody sees

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
@@ -23,13 +24,17 @@ type worker struct {
 	cut, forgotten bool
 }
 
+// specOf reads from a job's script which attempt's specification it names. The script ends in its path,
+// .../<uuid>/<n>/spec.json'.
+func specOf(r sbatch.Request) (uuid string, attempt int) {
+	parts := strings.Split(r.Script, "/")
+	return parts[len(parts)-3], number(parts[len(parts)-2])
+}
+
 // startWorker begins a batch script on its node.
 func (s *slurm) startWorker(l slurmtest.Launch) {
 	w := s.w
-	// The script ends in the path of the specification, .../<uuid>/<attempt>/spec.json'.
-	parts := strings.Split(l.Request.Script, "/")
-	uuid := parts[len(parts)-3]
-	n := number(parts[len(parts)-2])
+	uuid, n := specOf(*l.Request)
 	wk := &worker{w: w, launch: l, bundle: w.disk.bundle(uuid), attempt: w.disk.attempt(uuid, n)}
 	wk.token = "worker " + strconv.Itoa(len(s.workers)) + " of job " + l.Job.String()
 	s.workers = append(s.workers, wk)
@@ -65,8 +70,8 @@ func (wk *worker) begin() {
 		wk.end(slurmtest.End{Signal: 15})
 		return
 	}
-	if !a.there {
-		wk.end(slurmtest.End{Code: 1}) // no specification
+	if !a.there || !strings.Contains(wk.launch.Request.Script, "--submission="+a.submission+" ") {
+		wk.end(slurmtest.End{Code: 1}) // no specification, or another job's
 		return
 	}
 	if a.started.record == nil {
@@ -99,7 +104,7 @@ func (wk *worker) begin() {
 			wk.end(slurmtest.End{Signal: 9, OutOfMemory: true})
 		})
 	}
-	wants := w.wants[wk.bundle.uuid]
+	wants := w.wants[a.command]
 	if w.fault(WorkerDies) {
 		wk.at(w.dice.faultDuration(WorkerDies, 0, wants.seconds+time.Second), func() {
 			a.notePlatformCause("its worker died")

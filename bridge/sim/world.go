@@ -101,7 +101,7 @@ type world struct {
 	disk   disk
 	lives  []*life // the running ones
 
-	// What users asked for, also if the server has lost it.
+	// What users asked for, by command, also if the server has lost it.
 	wants  map[string]wants
 	killed map[string]bool
 

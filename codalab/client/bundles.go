@@ -57,7 +57,7 @@ func (c *Client) Public(ctx context.Context, uuid string) (bool, error) {
 func (c *Client) Standing(ctx context.Context, uuid string) (codalab.Standing, error) {
 	b, err := c.Bundle(ctx, uuid)
 	return codalab.Standing{
-		State: b.State, RunStatus: b.Metadata.String("run_status"), Remote: b.Metadata.String("remote"),
+		Identity: b.Identity(), State: b.State, RunStatus: b.Metadata.String("run_status"), Remote: b.Metadata.String("remote"),
 		Started: b.Metadata.Int("started"), UploadFailure: b.UploadFailure(),
 	}, err
 }

@@ -1,0 +1,50 @@
+package codalab
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+)
+
+// Identity tells a bundle from all others. Its UUID alone does not: clients choose UUIDs, so a
+// bundle may be deleted, and somebody may make another one with its UUID (codalab/rest/bundles.py:
+// _create_bundles). A server changes none of these as long as the bundle exists, apart from the owner
+// (cl chown).
+type Identity struct {
+	UUID    string
+	OwnerID string
+	// Created is when the bundle was made, in Unix seconds.
+	Created int64
+	Command string
+}
+
+// Identity is the bundle's identity, as far as the server told it.
+func (b Bundle) Identity() Identity {
+	id := Identity{UUID: b.UUID, OwnerID: b.OwnerID, Created: b.Metadata.Int("created")}
+	if b.Command != nil {
+		id.Command = *b.Command
+	}
+	return id
+}
+
+// Identity is the bundle's identity, as far as the server told it.
+func (b RunBundle) Identity() Identity {
+	return Identity{UUID: b.UUID, OwnerID: b.OwnerID, Created: b.Metadata.Int("created"), Command: b.Command}
+}
+
+// Same reports whether two identities may be of one bundle. What is not known fits any: nothing of an
+// identity without a UUID, and else an empty owner or time.
+func (i Identity) Same(other Identity) bool {
+	if i.UUID == "" || other.UUID == "" {
+		return true
+	}
+	return i.UUID == other.UUID && i.Command == other.Command &&
+		(i.OwnerID == other.OwnerID || i.OwnerID == "" || other.OwnerID == "") &&
+		(i.Created == other.Created || i.Created == 0 || other.Created == 0)
+}
+
+// Digest is the identity in 16 hexadecimal digits, for names. The UUID is part of it.
+func (i Identity) Digest() string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%d\x00%s", i.UUID, i.OwnerID, i.Created, i.Command))
+	return hex.EncodeToString(sum[:8])
+}
