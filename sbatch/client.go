@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,6 +20,10 @@ type Client struct {
 	Bin string
 	// Conf is the path of slurm.conf; empty means Slurm's default.
 	Conf string
+	// Cluster names the cluster of all jobs, where slurm.conf's own is another one; empty for that
+	// (slurm.conf(5): ClusterName). Slurm's commands then need the accounting database. It is one
+	// cluster: of several, squeue leaves out those that it cannot reach, with exit status 0.
+	Cluster string
 	// SubmitTimeout bounds one submission, QueryTimeout one of any other command. 0
 	// means 60 seconds.
 	SubmitTimeout, QueryTimeout time.Duration
@@ -53,6 +58,14 @@ func (c *Client) environment() []string {
 		env = append(env, "SLURM_CONF="+c.Conf)
 	}
 	return env
+}
+
+// onCluster adds the cluster to a command's arguments.
+func (c *Client) onCluster(args ...string) []string {
+	if c.Cluster == "" {
+		return args
+	}
+	return slices.Insert(args, 1, "--clusters="+c.Cluster)
 }
 
 func (c *Client) query(ctx context.Context, op string, args ...string) (string, error) {
@@ -98,7 +111,7 @@ func (c *Client) Observe(ctx context.Context, now time.Time) (Snapshot, error) {
 	separator := "|" + rand.Text()[:8] + "|"
 	format := strings.ReplaceAll(squeueFields, "|", separator)
 	out, err := c.query(ctx, "observe",
-		"squeue", "--all", "--me", "--local", "--array", "--states=all", "--noheader", "--format="+format)
+		c.onCluster("squeue", "--all", "--me", "--local", "--array", "--states=all", "--noheader", "--format="+format)...)
 	if err != nil {
 		return Snapshot{}, err
 	}
@@ -106,7 +119,7 @@ func (c *Client) Observe(ctx context.Context, now time.Time) (Snapshot, error) {
 	if err != nil {
 		return Snapshot{}, &Error{Op: "observe", Message: err.Error(), Err: err}
 	}
-	return Snapshot{Asked: now, Jobs: jobs}, nil
+	return Snapshot{Asked: now, Jobs: c.place(jobs)}, nil
 }
 
 // QueryAccounting returns the jobs that the accounting database knows, among those submitted or
@@ -144,8 +157,8 @@ func (w Which) options() []string {
 
 func (c *Client) account(ctx context.Context, since time.Time, selection string) ([]Job, error) {
 	out, err := c.query(ctx, "account",
-		"sacct", "--allocations", "--parsable2", "--noheader", "--duplicates",
-		"--starttime="+since.UTC().Format("2006-01-02T15:04:05"), selection, "--format="+sacctFields)
+		c.onCluster("sacct", "--allocations", "--parsable2", "--noheader", "--duplicates",
+			"--starttime="+since.UTC().Format("2006-01-02T15:04:05"), selection, "--format="+sacctFields)...)
 	if err != nil {
 		return nil, err
 	}
@@ -153,7 +166,15 @@ func (c *Client) account(ctx context.Context, since time.Time, selection string)
 	if err != nil {
 		return nil, &Error{Op: "account", Message: err.Error(), Err: err}
 	}
-	return jobs, nil
+	return c.place(jobs), nil
+}
+
+// place notes the jobs' cluster.
+func (c *Client) place(jobs []Job) []Job {
+	for i := range jobs {
+		jobs[i].Cluster = c.Cluster
+	}
+	return jobs
 }
 
 // Cancel ends the job of this id if it has this name: its batch script gets TERM,
@@ -169,7 +190,7 @@ func (c *Client) Cancel(ctx context.Context, id JobID, name string) error {
 		return &Error{Op: op, Message: "the job's name is not given"}
 	}
 	// Not --quiet: with a name it fails without a message when the job has ended.
-	_, err := c.query(ctx, op, "scancel", "--name="+name, id.String())
+	_, err := c.query(ctx, op, c.onCluster("scancel", "--name="+name, id.String())...)
 	var failed *Error
 	if errors.As(err, &failed) {
 		for _, ended := range []string{invalidID, "Job/step already completing or completed"} {

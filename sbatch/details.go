@@ -32,8 +32,8 @@ const detailFields = "|%V|%P|%a|%q|%l|%j|%k"
 func (c *Client) Describe(ctx context.Context, id JobID) (Details, error) {
 	op := "describe " + id.String()
 	separator := "|" + rand.Text()[:8] + "|"
-	out, err := c.query(ctx, op, "squeue", "--all", "--local", "--states=all", "--noheader",
-		"--jobs="+id.String(), "--format="+strings.ReplaceAll(detailFields, "|", separator))
+	out, err := c.query(ctx, op, c.onCluster("squeue", "--all", "--local", "--states=all", "--noheader",
+		"--jobs="+id.String(), "--format="+strings.ReplaceAll(detailFields, "|", separator))...)
 	if err != nil {
 		return Details{}, err
 	}

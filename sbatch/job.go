@@ -61,9 +61,11 @@ func (s State) Ended() bool {
 
 // Job is one job as Slurm shows it.
 type Job struct {
-	ID    JobID  `json:"id"`
-	Name  string `json:"name"`
-	State State  `json:"state"`
+	ID JobID `json:"id"`
+	// Cluster is that of the Client; empty for slurm.conf's own. Each cluster has ids of its own.
+	Cluster string `json:"cluster,omitempty"`
+	Name    string `json:"name"`
+	State   State  `json:"state"`
 	// Reason is why a job is pending, or why it ended; "None" where Slurm
 	// gives no reason.
 	Reason string `json:"reason"`

@@ -61,7 +61,7 @@ func (c *Client) Partitions(ctx context.Context) ([]Partition, error) {
 	// Without --exact a line may describe nodes that differ in CPUs and memory, and
 	// shows the least of them.
 	out, err := c.query(ctx, "list partitions",
-		"sinfo", "--all", "--local", "--exact", "--noheader", "--format="+sinfoFields)
+		c.onCluster("sinfo", "--all", "--local", "--exact", "--noheader", "--format="+sinfoFields)...)
 	if err != nil {
 		return nil, err
 	}

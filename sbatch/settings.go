@@ -48,7 +48,7 @@ type RateLimit struct {
 // Settings asks the controller for its settings, which costs it one request.
 func (c *Client) Settings(ctx context.Context) (Settings, error) {
 	const op = "ask for Slurm's settings"
-	out, err := c.query(ctx, op, "scontrol", "show", "config")
+	out, err := c.query(ctx, op, c.onCluster("scontrol", "show", "config")...)
 	if err != nil {
 		return Settings{}, err
 	}

@@ -138,3 +138,42 @@ func TestSettingsOfTheControllerAreAsked(t *testing.T) {
 		}
 	})
 }
+
+// Of several clusters, squeue leaves out those that it does not reach, with exit status 0: a Client
+// has one.
+func TestJobsOfANamedClusterAreKeptApart(t *testing.T) {
+	t.Parallel()
+	onReal(t, func(t *testing.T, s *slurm) {
+		named := *s.real
+		named.Cluster = "clslurm"
+		id, err := named.Submit(t.Context(), s.held())
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.cancelLater(t, id, s.name)
+		seen, err := named.Observe(t.Context(), time.Now())
+		if jobs := seen.ByName()[s.name]; err != nil || len(jobs) != 1 || jobs[0].ID != id || jobs[0].Cluster != "clslurm" {
+			t.Errorf("%+v, %v", jobs, err)
+		}
+		if known, err := named.Settings(t.Context()); err != nil || known.Cluster != "clslurm" {
+			t.Errorf("%+v, %v", known, err)
+		}
+		if d, err := named.Describe(t.Context(), id); err != nil || d.Name != s.name {
+			t.Errorf("%+v, %v", d, err)
+		}
+		if all, err := named.Partitions(t.Context()); err != nil || len(all) < 3 {
+			t.Errorf("%+v, %v", all, err)
+		}
+		if err := named.Cancel(t.Context(), id, s.name); err != nil {
+			t.Error(err)
+		}
+		several := s.command(t, "squeue", "--clusters=clslurm,nosuch", "--me", "--noheader", "--states=all", "--format=%A")
+		if several.Exit != 0 || !strings.Contains(several.Out, id.String()) {
+			t.Errorf("of two clusters: %+v", several)
+		}
+		named.Cluster = "nosuch"
+		if seen, err := named.Observe(t.Context(), time.Now()); err == nil {
+			t.Errorf("an unknown cluster has the jobs %+v", seen)
+		}
+	})
+}

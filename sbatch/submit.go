@@ -103,8 +103,9 @@ var jobLine = regexp.MustCompile(`(?m)^(\d+)(;\S+)?$`)
 // sbatch is the command that submits a request. The options come before those of the request, the
 // last of which may lack its argument.
 func (c *Client) sbatch(r Request, options ...string) command.Command {
+	args := slices.Concat([]string{c.program("sbatch")}, options, r.Args())
 	return command.Command{
-		Args:  slices.Concat([]string{c.program("sbatch")}, options, r.Args()),
+		Args:  c.onCluster(args...),
 		Env:   c.environment(),
 		Stdin: strings.NewReader(r.Script),
 	}
@@ -121,10 +122,13 @@ func (c *Client) Submit(ctx context.Context, r Request) (JobID, error) {
 	out, err := c.sbatch(r).Output(ctx)
 	// A printed id counts whatever the exit status is: a site's wrapper may exit
 	// with a status of its own.
-	if id, ok := printedID(string(out)); ok {
+	id, cluster, ok := printedID(string(out))
+	switch {
+	case ok && (c.Cluster == "" || cluster == "" || cluster == c.Cluster):
 		return id, nil
-	}
-	if err == nil {
+	case ok:
+		return 0, SubmissionError(r.Name, fmt.Errorf("sbatch made job %s on cluster %s, and not on %s", id, cluster, c.Cluster))
+	case err == nil:
 		err = fmt.Errorf("sbatch printed no job id: %q", shorten(strings.TrimSpace(string(out))))
 	}
 	return 0, SubmissionError(r.Name, err)
@@ -156,14 +160,15 @@ func (c *Client) Try(ctx context.Context, r Request) error {
 	return e
 }
 
-// printedID returns the id in sbatch's answer, if there is exactly one.
-func printedID(out string) (JobID, bool) {
+// printedID returns the id in sbatch's answer, if there is exactly one, and the cluster that is
+// named with it.
+func printedID(out string) (id JobID, cluster string, ok bool) {
 	lines := jobLine.FindAllStringSubmatch(out, -1)
 	if len(lines) != 1 {
-		return 0, false
+		return 0, "", false
 	}
-	id, err := strconv.ParseInt(lines[0][1], 10, 64)
-	return JobID(id), err == nil && id > 0
+	n, err := strconv.ParseInt(lines[0][1], 10, 64)
+	return JobID(n), strings.TrimPrefix(lines[0][2], ";"), err == nil && n > 0
 }
 
 // SubmissionError classifies the error of an sbatch that was to submit a job of this name. Test

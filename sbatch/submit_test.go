@@ -227,6 +227,45 @@ func TestCancelOfAPurgedJobIsNoError(t *testing.T) {
 	}
 }
 
+func TestAllCommandsGoToTheClusterOfTheClient(t *testing.T) {
+	t.Parallel()
+	tell := `echo "$0 $*" >>"${0%/*}/told"; `
+	bin := programs(t, map[string]string{
+		"sbatch": tell + "echo '7;north'", "squeue": tell, "sacct": tell, "scancel": tell, "sinfo": tell, "scontrol": tell, "sacctmgr": tell,
+	})
+	c := &Client{Bin: bin, Cluster: "north"}
+	r := Request{Name: "x", Script: "#!/bin/sh\n"}
+	if id, err := c.Submit(t.Context(), r); id != 7 || err != nil {
+		t.Errorf("%d, %v", id, err)
+	}
+	_ = c.Try(t.Context(), r)
+	_, _ = c.Observe(t.Context(), time.Now())
+	_, _ = c.QueryAccounting(t.Context(), time.Now(), Which{Names: []string{"x"}})
+	_ = c.Cancel(t.Context(), 7, "x")
+	_, _ = c.Partitions(t.Context())
+	_, _ = c.Settings(t.Context())
+	_, _ = c.Describe(t.Context(), 7)
+	_, _ = c.Version(t.Context()) // asks no controller
+	told, err := os.ReadFile(filepath.Join(bin, "told"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(told)), "\n")
+	for _, line := range lines {
+		if strings.Contains(line, "--version") == strings.Contains(line, " --clusters=north") {
+			t.Errorf("%s", line)
+		}
+	}
+	if len(lines) != 11 {
+		t.Errorf("%d commands: %q", len(lines), lines)
+	}
+	c.Cluster = "south"
+	var e *Error
+	if id, err := c.Submit(t.Context(), r); id != 0 || !errors.As(err, &e) || e.Refused || e.Message != "sbatch made job 7 on cluster north, and not on south" {
+		t.Errorf("a job of another cluster: %d, %+v", id, err)
+	}
+}
+
 // getopt(3) takes the next word for the argument of an option that needs one.
 func TestOptionWithoutItsArgumentMakesNoSubmissionOfATry(t *testing.T) {
 	t.Parallel()
@@ -242,7 +281,7 @@ func FuzzSubmitAnswer(f *testing.F) {
 	f.Add("42\n", "sbatch: error: Batch job submission failed: Invalid qos specification\n", 1)
 	f.Add("42;north\n43\n", "sbatch: unrecognized option '--x'\n", 255)
 	f.Fuzz(func(t *testing.T, out, stderr string, exit int) {
-		id, ok := printedID(out)
+		id, _, ok := printedID(out)
 		if ok && (id <= 0 || !strings.Contains(out, id.String())) {
 			t.Errorf("%q was read as %d", out, id)
 		}

@@ -7,6 +7,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
@@ -61,6 +62,9 @@ func (c Config) check() error {
 	if err := errors.Join(c.Cache.check(), c.Staging.check(), c.Image.check(c.Shared), c.checkImageJobs(), c.checkWorkers()); err != nil {
 		return err
 	}
+	if strings.Trim(c.Slurm.Cluster, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-") != "" || c.Slurm.Cluster == "all" {
+		return fmt.Errorf("slurm.cluster = %q: want the name of one cluster; for each other one, run a bridge of its own", c.Slurm.Cluster)
+	}
 	if c.Slurm.ObserveEvery.Duration < time.Second {
 		return errors.New("slurm.observe_every is below 1s: that is more than a controller should be asked")
 	}
@@ -68,12 +72,17 @@ func (c Config) check() error {
 }
 
 // CheckRows refuses a configuration that lacks the queue of a row that is not done: no
-// check-in would report how its bundle ended.
+// check-in would report how its bundle ended. It also refuses another cluster than that of a row's
+// job, which no snapshot would show.
 func (c Config) CheckRows(rows []plan.Row) error {
 	for _, r := range rows {
 		if r.Phase != plan.Done && c.Queue[r.Queue] == nil {
 			return fmt.Errorf("[queue.%s] is gone from the configuration, and bundle %s of it is %s: keep the queue until its bundles have ended",
 				r.Queue, r.Bundle, r.Phase)
+		}
+		if r.InFlight() && !r.Job.Submitted.IsZero() && r.Job.Cluster != c.Slurm.Cluster {
+			return fmt.Errorf("slurm.cluster is %q in the configuration, and job %s of bundle %s is on %q: keep the cluster until its bundles have ended",
+				c.Slurm.Cluster, r.Job.ID, r.Bundle, r.Job.Cluster)
 		}
 	}
 	return nil

@@ -60,6 +60,7 @@ type Config struct {
 type Slurm struct {
 	Bin          string   `toml:"bin"`
 	Conf         string   `toml:"conf"`
+	Cluster      string   `toml:"cluster"`
 	Accounting   *bool    `toml:"accounting"`
 	MinJobAge    Duration `toml:"min_job_age"`
 	ObserveEvery Duration `toml:"observe_every"`

@@ -99,6 +99,7 @@ func bridgeKeys() []Key {
 		{Name: "sweep_grace", Type: Time, Default: `"7d"`, Meaning: "How long a leftover must be unchanged before the bridge removes it; `1h` or more ([What it leaves](operators.md#what-it-leaves-on-disk))."},
 		{Name: "slurm.bin", Type: Text, Otherwise: "`PATH`", Meaning: "The directory of Slurm's commands.", Comment: "the directory of Slurm's commands"},
 		{Name: "slurm.conf", Type: Text, Otherwise: "`$SLURM_CONF`", Meaning: "The path of slurm.conf.", Comment: "where slurm.conf is"},
+		{Name: "slurm.cluster", Type: Text, Otherwise: "the cluster of slurm.conf", Meaning: "The cluster of all jobs, as `--clusters` names it, where the accounting database knows several ([Another cluster](operators.md#another-cluster))."},
 		{Name: "slurm.accounting", Type: Flag, Otherwise: "Slurm's own `AccountingStorageType`", Meaning: "Whether `sacct` works at this site."},
 		{Name: "slurm.min_job_age", Type: Time, Otherwise: "Slurm's own `MinJobAge`", Meaning: "How long Slurm is certain to show an ended job; not above the site's MinJobAge."},
 		{Name: "slurm.observe_every", Type: Time, Default: `"6s"`, Meaning: "The pause between two calls of `squeue`; `1s` or more."},

@@ -49,7 +49,7 @@ type ownOption struct {
 func ownOptions() []ownOption {
 	return []ownOption{
 		{[]string{"job-name", "comment"}, "the bridge recognizes its jobs by it"},
-		{[]string{"cluster", "clusters"}, "a bridge sees the jobs of one cluster, that of slurm.conf"},
+		{[]string{"cluster", "clusters"}, "a bridge sees the jobs of one cluster; write it as slurm.cluster"},
 		{[]string{"uid", "gid"}, "the bridge sees the jobs of its own user only"},
 		{[]string{"array"}, "each submission of the bridge is one job"},
 		{[]string{"nodes", "ntasks"}, "each job is one task on one node"},

@@ -5,6 +5,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
 // Slurm 22.05.8's options, of which the bridge refuses some: sbatch --help, and the long names in
@@ -80,5 +84,26 @@ func TestOptionsOfTheBridgeAreListedOnce(t *testing.T) {
 	}
 	if slices.Sort(names); len(slices.Compact(slices.Clone(names))) != len(names) {
 		t.Errorf("twice in %q", names)
+	}
+}
+
+// No snapshot of another cluster would show the jobs that are there.
+func TestClusterWithJobsInFlightIsKept(t *testing.T) {
+	t.Parallel()
+	c := Config{Queue: map[string]*Queue{"cpu": {}}, Slurm: Slurm{Cluster: "north"}}
+	row := plan.Row{Bundle: "0x1", Queue: "cpu", Phase: plan.Running}
+	row.Job = sbatch.Job{ID: 7, Cluster: "north", Submitted: time.Unix(1_800_000_000, 0)}
+	if err := c.CheckRows([]plan.Row{row}); err != nil {
+		t.Error(err)
+	}
+	for _, other := range []string{"", "south"} {
+		c.Slurm.Cluster = other
+		if err := c.CheckRows([]plan.Row{row}); err == nil || !strings.Contains(err.Error(), `job 7 of bundle 0x1 is on "north": keep the cluster`) {
+			t.Errorf("%q: %v", other, err)
+		}
+	}
+	row.Phase = plan.Finalizing
+	if err := c.CheckRows([]plan.Row{row}); err != nil {
+		t.Errorf("its job has ended: %v", err)
 	}
 }

@@ -103,7 +103,7 @@ func TestLedgerOfTheVersionBeforeIsTakenOver(t *testing.T) {
 func newSinceFormat1(field string) bool {
 	return slices.ContainsFunc([]string{
 		".Submitted", ".RevokedSince", ".Held", ".RefusedSince", ".RefusedAlone", ".FailedAttempts", ".FailedStarts", ".FailedNode", ".SickNodes", ".AnyNode",
-		".Exclude", ".QueueTrouble", ".NotStarted",
+		".Exclude", ".Job.Cluster", ".QueueTrouble", ".NotStarted",
 	}, func(name string) bool { return strings.HasSuffix(field, name) })
 }
 

@@ -47,7 +47,7 @@ func refusedLogin(err error) error {
 // slurmClient returns a client of the site's Slurm. slurm.conf is the configured one, or
 // else the one of the environment.
 func slurmClient(p program.Process, c config.Config) *sbatch.Client {
-	return &sbatch.Client{Bin: c.Slurm.Bin, Conf: cmp.Or(c.Slurm.Conf, p.Getenv("SLURM_CONF"))}
+	return &sbatch.Client{Bin: c.Slurm.Bin, Conf: cmp.Or(c.Slurm.Conf, p.Getenv("SLURM_CONF")), Cluster: c.Slurm.Cluster}
 }
 
 // findSlurm fails where Slurm's commands are absent. It does not ask whether the
