@@ -14,8 +14,9 @@ type verdict struct {
 	Message                string
 }
 
-func never(message string) verdict     { return verdict{Refused: true, Message: message} }
-func ofSite(message string) verdict    { return verdict{Refused: true, OfSite: true, Message: message} }
+func never(message string) verdict  { return verdict{Refused: true, Message: message} }
+func ofSite(message string) verdict { return verdict{Refused: true, OfSite: true, Message: message} }
+
 func laterOn(message string) verdict   { return verdict{Refused: true, Retry: true, Message: message} }
 func undecided(message string) verdict { return verdict{Message: message} }
 

@@ -65,7 +65,8 @@ func (r Request) Args() []string {
 	add("wckey", r.WCKey)
 	add("reservation", r.Reservation)
 	add("constraint", r.Constraint)
-	add("exclude", r.Exclude)
+	exclude, extra := r.exclude()
+	add("exclude", exclude)
 	add("cpus-per-task", positive(r.CPUs))
 	if r.MemoryMiB > 0 {
 		add("mem", positive(r.MemoryMiB)+"M")
@@ -83,7 +84,24 @@ func (r Request) Args() []string {
 	add("nice", positive(r.Nice))
 	add("chdir", r.Dir)
 	add("output", strings.ReplaceAll(r.Output, "%", "%%")) // sbatch(1): filename pattern
-	return append(args, r.Extra...)
+	return append(args, extra...)
+}
+
+// exclude returns all nodes that the job must not run on, and the further options without those that
+// name some: of several --exclude only the last counts.
+func (r Request) exclude() (nodes string, extra []string) {
+	var lists []string
+	for _, option := range r.Extra {
+		if list, ok := strings.CutPrefix(option, "--exclude="); ok {
+			lists = append(lists, list)
+		} else {
+			extra = append(extra, option)
+		}
+	}
+	if r.Exclude != "" {
+		lists = append(lists, r.Exclude)
+	}
+	return strings.Join(lists, ","), extra
 }
 
 // Quote makes one shell word of any text, for use in a Script.

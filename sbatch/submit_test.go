@@ -227,6 +227,27 @@ func TestCancelOfAPurgedJobIsNoError(t *testing.T) {
 	}
 }
 
+// Of several --exclude only the last counts: a site's own would have undone the bridge's.
+func TestNodesAreExcludedBesideThoseOfTheSite(t *testing.T) {
+	t.Parallel()
+	for want, r := range map[string]Request{
+		"":                          {Extra: []string{"--exclusive"}},
+		"--exclude=n1":              {Exclude: "n1"},
+		"--exclude=n[7-9]":          {Extra: []string{"--exclude=n[7-9]", "--exclusive"}},
+		"--exclude=n[7-9],n6,n1,n2": {Exclude: "n1,n2", Extra: []string{"--exclude=n[7-9],n6", "--licenses=a"}},
+	} {
+		var got []string
+		for _, option := range r.Args() {
+			if strings.HasPrefix(option, "--exclude=") {
+				got = append(got, option)
+			}
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
 func TestAllCommandsGoToTheClusterOfTheClient(t *testing.T) {
 	t.Parallel()
 	tell := `echo "$0 $*" >>"${0%/*}/told"; `
