@@ -127,10 +127,11 @@ func (w *world) mayBeginAgain(a *attempt) bool {
 }
 
 // platformEnded reports whether an attempt may count as ended by the platform: it was, or nothing
-// can tell the bridge how its job ended. That is so if the site has no accounting, and the
-// controller forgot the job before any snapshot showed the end.
+// can tell the bridge how its job ended. That is so if the site has no accounting, or its database
+// missed the end, and the controller forgot the job before any snapshot showed the end.
 func (w *world) platformEnded(a *attempt) bool {
-	if a.platformCause != "" || w.policy.Accounting || a.shownEnded {
+	missed := slices.ContainsFunc(w.dice.struck, func(f Fault) bool { return f.Kind == DatabaseLosesEnds })
+	if a.platformCause != "" || w.policy.Accounting && !missed || a.shownEnded {
 		return a.platformCause != ""
 	}
 	snapshot, err := w.slurm.Observe(w.wall(), researcher)
