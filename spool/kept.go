@@ -14,9 +14,10 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/filetree"
 )
 
-// KeptDir holds the results of a bundle that stay on the shared disk. Renaming a run
-// directory makes it, so it is always whole. Release does not touch it.
-func (l Layout) KeptDir(bundle string) string { return filepath.Join(l.KeptDirs(), bundle) }
+// KeptDir holds results that stay on the shared disk. Their name is the bundle's UUID and a digest
+// of its identity. Renaming a run directory makes it, so it is always whole. Release does not
+// touch it.
+func (l Layout) KeptDir(name string) string { return filepath.Join(l.KeptDirs(), name) }
 
 // KeptDirs holds the kept results of all bundles.
 func (l Layout) KeptDirs() string { return filepath.Join(string(l), "kept") }
@@ -24,8 +25,8 @@ func (l Layout) KeptDirs() string { return filepath.Join(string(l), "kept") }
 // asidePrefix begins the names of kept results that are being removed.
 const asidePrefix = ".removing-"
 
-// KeptAside holds the kept results of a bundle while they are removed.
-func (l Layout) KeptAside(bundle string) string { return l.KeptDir(asidePrefix + bundle) }
+// KeptAside holds kept results while they are removed.
+func (l Layout) KeptAside(name string) string { return l.KeptDir(asidePrefix + name) }
 
 // Kept is a directory of kept results.
 type Kept struct {
@@ -41,8 +42,9 @@ type Kept struct {
 }
 
 // keptName is the form of the names of kept results: asidePrefix while they are
-// removed, the bundle's UUID, and a number for those of an earlier run.
-var keptName = regexp.MustCompile(`^(` + regexp.QuoteMeta(asidePrefix) + `)?(0x[0-9a-f]{32})(\.[1-9][0-9]*)?$`)
+// removed, the bundle's UUID, the digest of its identity (an earlier version had none), and a number
+// for those of an earlier run.
+var keptName = regexp.MustCompile(`^(` + regexp.QuoteMeta(asidePrefix) + `)?(0x[0-9a-f]{32})(?:-[0-9a-f]{16})?(\.[1-9][0-9]*)?$`)
 
 // Kept lists the kept results in the order of their names. It omits other names, which
 // are not the bridge's.

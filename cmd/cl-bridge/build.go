@@ -94,6 +94,7 @@ func stager(p program.Process, c config.Config, cl *client.Client, content *cach
 			Contents: cl,
 			Cache:    content,
 			Public:   public,
+			Identity: cl.Identity,
 			Limits:   tarstream.Limits{Bytes: c.Staging.MaxDependency.Bytes, Entries: int64(c.Staging.MaxFiles)},
 			LowWater: c.LowWater.Of,
 			AtOnce:   c.Staging.Downloads,

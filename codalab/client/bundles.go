@@ -38,6 +38,12 @@ func (c *Client) Bundle(ctx context.Context, uuid string, include ...string) (Bu
 	return getOne(ctx, c, path("bundles", uuid), nil, include, readBundle)
 }
 
+// Identity tells which bundle has a UUID now. A missing one is a *codalab.Error with status 404.
+func (c *Client) Identity(ctx context.Context, uuid string) (codalab.Identity, error) {
+	b, err := c.Bundle(ctx, uuid)
+	return b.Identity(), err
+}
+
 // Public reports whether everybody may read a bundle: the server's group "public" may.
 func (c *Client) Public(ctx context.Context, uuid string) (bool, error) {
 	b, err := c.Bundle(ctx, uuid, IncludePermissions)

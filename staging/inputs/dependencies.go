@@ -23,6 +23,9 @@ import (
 type Dependencies struct {
 	Contents fetch.Source
 	Cache    *cache.Cache
+	// Identity tells which bundle has a UUID now. It may be nil: then all bundles of a UUID count as
+	// one.
+	Identity func(ctx context.Context, bundle string) (codalab.Identity, error)
 	// Public reports whether anyone may read a bundle on the server: then all members of the
 	// cache's group may read what the cache has of it. It may be nil: then this user alone
 	// may read the downloads.
@@ -77,11 +80,15 @@ func (d *Dependencies) Stage(ctx context.Context, run codalab.RunBundle, dep cod
 	d.begin()
 	part := target(dep.Dependency)
 	what := "dependency " + dep.ChildPath + " (" + part.String() + ")"
+	parent, err := d.identify(ctx, run.OwnerID, dep.ParentUUID)
+	if err != nil {
+		return spool.Dependency{}, transfer.ServerError(what, err)
+	}
 	// Kept results come first: the server has only their listing.
-	if kept, found, err := results.FindKept(d.Layout, what, part); found || err != nil {
+	if kept, found, err := results.FindKept(d.Layout, what, parent, part); found || err != nil {
 		return spool.Dependency{ChildPath: dep.ChildPath, Source: kept, InPlace: found}, err
 	}
-	if found, ok, err := d.findStored(dep, part); ok || err != nil {
+	if found, ok, err := d.findStored(dep, parent, part); ok || err != nil {
 		return found, err
 	}
 	if d.Links != nil {
@@ -96,11 +103,11 @@ func (d *Dependencies) Stage(ctx context.Context, run codalab.RunBundle, dep cod
 		}
 	}
 	w := cache.Want{
-		Key: cache.Key{Kind: "bundle", ID: part.String()}, Resume: true, Private: d.isPrivate(ctx, dep.ParentUUID),
+		Key: keyOf(parent, part), Resume: true, Private: d.isPrivate(ctx, dep.ParentUUID),
 		Owner: run.OwnerID, Holder: holder,
 	}
 	source, err := d.transfers.Get(ctx, d.Cache, w, run.UUID, item, func(ctx context.Context, t *transfer.Transfer, tmp string) error {
-		return d.download(ctx, part, t, tmp)
+		return d.download(ctx, parent, part, t, tmp)
 	})
 	if err != nil {
 		return spool.Dependency{}, downloadError(what, err)
@@ -108,7 +115,30 @@ func (d *Dependencies) Stage(ctx context.Context, run codalab.RunBundle, dep cod
 	return spool.Dependency{ChildPath: dep.ChildPath, Source: source}, nil
 }
 
-func (d *Dependencies) findStored(dep codalab.RunDependency, part codalab.Target) (stored spool.Dependency, found bool, err error) {
+// identify asks the server which bundle a dependency is on now. Somebody may have deleted the one whose
+// contents are here, and somebody else made another one of its UUID.
+func (d *Dependencies) identify(ctx context.Context, owner, bundle string) (codalab.Identity, error) {
+	if d.Identity == nil {
+		return codalab.Identity{UUID: bundle}, nil
+	}
+	leave, err := d.asking.Take(ctx, turns.Party{Owner: owner})
+	if err != nil {
+		return codalab.Identity{}, err
+	}
+	defer leave()
+	return d.Identity(ctx, bundle)
+}
+
+// keyOf is the cache's key for a part of a bundle.
+func keyOf(parent codalab.Identity, part codalab.Target) cache.Key {
+	key := cache.Key{Kind: "bundle", ID: part.String()}
+	if parent != (codalab.Identity{UUID: part.BundleUUID}) {
+		key.ID += " of " + parent.Digest()
+	}
+	return key
+}
+
+func (d *Dependencies) findStored(dep codalab.RunDependency, parent codalab.Identity, part codalab.Target) (stored spool.Dependency, found bool, err error) {
 	if d.Store == nil {
 		return stored, false, nil
 	}
@@ -117,7 +147,7 @@ func (d *Dependencies) findStored(dep codalab.RunDependency, part codalab.Target
 		return stored, found, err
 	}
 	head := func() (string, error) { return d.Store.ListingHead(*dep.Location), nil }
-	if err := results.CheckListing(d.Layout, part, head); err != nil {
+	if err := results.CheckListing(d.Layout, parent, part, head); err != nil {
 		return stored, true, &transfer.Error{What: Name(dep.Dependency), Err: err}
 	}
 	return stored, true, nil
@@ -133,9 +163,9 @@ func (d *Dependencies) isPrivate(ctx context.Context, bundle string) bool {
 	return err != nil || !public
 }
 
-func (d *Dependencies) download(ctx context.Context, part codalab.Target, t *transfer.Transfer, tmp string) error {
+func (d *Dependencies) download(ctx context.Context, parent codalab.Identity, part codalab.Target, t *transfer.Transfer, tmp string) error {
 	head := func() (string, error) { return d.listingHead(ctx, t, part.BundleUUID) }
-	if err := results.CheckListing(d.Layout, part, head); err != nil {
+	if err := results.CheckListing(d.Layout, parent, part, head); err != nil {
 		return err
 	}
 	bound, err := d.bound(tmp)

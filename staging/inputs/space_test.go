@@ -66,7 +66,7 @@ func TestSiteBoundsADependency(t *testing.T) {
 			d.begin()
 			tr, leave := d.transfers.Join("", turns.Party{Bundle: run1})
 			defer leave()
-			err := d.download(t.Context(), codalab.Target{}, tr, filepath.Join(t.TempDir(), "tmp"))
+			err := d.download(t.Context(), codalab.Identity{}, codalab.Target{}, tr, filepath.Join(t.TempDir(), "tmp"))
 			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 				t.Errorf("error %v, want %q", err, test.want)
 			}

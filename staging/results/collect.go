@@ -63,7 +63,7 @@ func (c *Collector) collect(ctx context.Context, run codalab.RunBundle, dir stri
 		if err := c.Store.Move(ctx, run, dir); err != nil {
 			return "", err
 		}
-		return "moved to " + *run.Location, c.supersede(run.UUID, nil)
+		return "moved to " + *run.Location, c.supersede(run, nil)
 	}
 	if how == spool.ResultsKeep {
 		return c.keep(ctx, run, dir, progress)
@@ -85,7 +85,7 @@ func (c *Collector) collect(ctx context.Context, run codalab.RunBundle, dir stri
 	if err != nil {
 		return "", failed(err, true)
 	}
-	return delivered, c.supersede(run.UUID, from)
+	return delivered, c.supersede(run, from)
 }
 
 // Open opens what a run left in its run directory dir, for reading: there, or where
@@ -100,7 +100,7 @@ func (c *Collector) Open(run codalab.RunBundle, dir string) (*os.Root, error) {
 		root, err = move.open()
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		root, err = os.OpenRoot(c.Layout.KeptDir(run.UUID))
+		root, err = os.OpenRoot(c.Layout.KeptDir(findKeptName(c.Layout, run.Identity())))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open results: %w", err)
@@ -110,11 +110,11 @@ func (c *Collector) Open(run codalab.RunBundle, dir string) (*os.Root, error) {
 
 // supersede puts aside the kept results of an earlier life of a bundle. The server has newer
 // ones now, which later runs must see. from is the run directory, or nil.
-func (c *Collector) supersede(bundle string, from fs.FileInfo) error {
+func (c *Collector) supersede(run codalab.RunBundle, from fs.FileInfo) error {
 	if c.Layout == "" {
 		return nil
 	}
-	if err := putAside(from, c.Layout.KeptDir(bundle)); err != nil {
+	if err := putAside(from, c.Layout.KeptDir(keptName(run.Identity()))); err != nil {
 		return failed(fmt.Errorf("put aside what was kept before: %w", err), true)
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
@@ -24,10 +25,10 @@ func (c *Collector) keep(ctx context.Context, run codalab.RunBundle, dir string,
 	if !codalab.IsUUID(run.UUID) { // it becomes a name on the disk
 		return "", failed(fmt.Errorf("%q is no UUID", run.UUID), false)
 	}
-	if err := c.moveToKept(run.UUID, dir); err != nil {
+	if err := c.moveToKept(keptName(run.Identity()), dir); err != nil {
 		return "", err
 	}
-	kept := c.Layout.KeptDir(run.UUID)
+	kept := c.Layout.KeptDir(keptName(run.Identity()))
 	root, err := openClosed(kept)
 	if err != nil {
 		return "", failed(err, true)
@@ -36,12 +37,21 @@ func (c *Collector) keep(ctx context.Context, run codalab.RunBundle, dir string,
 	return openUpAndRetry(root, func() (string, error) { return c.sendListing(ctx, run, kept, root, progress) })
 }
 
+// keptName names the kept results of a bundle. The digest keeps those of bundles apart that had one UUID
+// after another. Of a bundle of which a server does not tell when it was made, the UUID is the name.
+func keptName(id codalab.Identity) string {
+	if id.Created == 0 {
+		return id.UUID
+	}
+	return id.UUID + "-" + id.Digest()
+}
+
 // moveToKept renames a run directory to where results are kept. What counts is what is
 // there afterwards: on a network file system a rename that failed may have been done, and a
 // name that has gone may be shown for a while. Another bridge may do the same at the same
 // time.
-func (c *Collector) moveToKept(bundle, dir string) error {
-	to := c.Layout.KeptDir(bundle)
+func (c *Collector) moveToKept(name, dir string) error {
+	to := c.Layout.KeptDir(name)
 	from, err := os.Lstat(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return c.explainMissing(to, dir)
@@ -137,23 +147,42 @@ func (c *Collector) sendListing(ctx context.Context, run codalab.RunBundle, kept
 // ErrRemoved means that results were kept on the shared disk and were removed.
 var ErrRemoved = errors.New("its results were kept on the cluster's disk and have been removed there; the server has their listing only")
 
+// findKeptName is the name of a bundle's kept results. An earlier version named them by the UUID alone.
+// What it kept before the bundle was made is another bundle's.
+func findKeptName(layout spool.Layout, of codalab.Identity) string {
+	name := keptName(of)
+	if _, err := os.Lstat(layout.KeptDir(name)); name == of.UUID || !errors.Is(err, fs.ErrNotExist) {
+		return name
+	}
+	info, err := os.Lstat(layout.KeptDir(of.UUID))
+	if err != nil {
+		return name
+	}
+	if s, ok := info.Sys().(*syscall.Stat_t); !ok || s.Ctim.Sec < of.Created {
+		return name
+	}
+	return of.UUID
+}
+
 // FindKept returns where a part of a bundle's results is, if they are kept here: the server
-// has only their listing, which is of no use to a command. what names the part in errors.
-func FindKept(layout spool.Layout, what string, part codalab.Target) (path string, found bool, err error) {
+// has only their listing, which is of no use to a command. what names the part in errors. of is the
+// bundle's identity: results of another bundle of its UUID are not found.
+func FindKept(layout spool.Layout, what string, of codalab.Identity, part codalab.Target) (path string, found bool, err error) {
 	if layout == "" || !codalab.IsUUID(part.BundleUUID) {
 		return "", false, nil
 	}
 	refused := func(err error, retry bool) error { return &transfer.Error{What: what, Err: err, Retry: retry} }
-	root, err := filepath.EvalSymlinks(layout.KeptDir(part.BundleUUID))
+	name := findKeptName(layout, of)
+	root, err := filepath.EvalSymlinks(layout.KeptDir(name))
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, err := os.Stat(layout.KeptDirs()); err != nil {
 			return "", false, &transfer.Error{What: what, Err: fmt.Errorf("find the shared disk, where its results may be kept: %w", err), Retry: true, IsOutage: true}
 		}
 		// The sweep puts results back that a bundle needs by now.
-		if _, err := os.Lstat(layout.KeptAside(part.BundleUUID)); err == nil {
+		if _, err := os.Lstat(layout.KeptAside(name)); err == nil {
 			return "", false, refused(errors.New("its results, which were kept here, are being removed"), true)
 		}
-		root, err = filepath.EvalSymlinks(layout.KeptDir(part.BundleUUID))
+		root, err = filepath.EvalSymlinks(layout.KeptDir(name))
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", false, nil
@@ -177,16 +206,15 @@ func FindKept(layout spool.Layout, what string, part codalab.Target) (path strin
 // removed, so that the server has only their listing. A command must not get the listing in
 // the place of results; if part is the listing itself, it may. head returns the beginning of
 // the bundle's ListingName, or nothing if it has none.
-func CheckListing(layout spool.Layout, part codalab.Target, head func() (string, error)) error {
+func CheckListing(layout spool.Layout, of codalab.Identity, part codalab.Target, head func() (string, error)) error {
 	if layout == "" || part.Subpath == ListingName {
 		return nil
 	}
-	kept := layout.KeptDir(part.BundleUUID)
-	if _, err := os.Lstat(kept); err == nil {
+	if _, err := os.Lstat(layout.KeptDir(findKeptName(layout, of))); err == nil {
 		return nil // they lack the part, as the server will say
 	}
 	text, err := head()
-	if err == nil && isListing(text, kept) {
+	if err == nil && isListing(text, layout.KeptDir(part.BundleUUID)) {
 		err = ErrRemoved
 	}
 	return err

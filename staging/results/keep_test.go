@@ -171,3 +171,26 @@ func TestResultsAreKeptOnceByManyBridges(t *testing.T) {
 		}
 	}
 }
+
+// The name of kept results has the bundle's identity, and results under it are found by that alone.
+func TestI9ResultsAreKeptUnderTheIdentity(t *testing.T) {
+	t.Parallel()
+	r := left(t, map[string]string{"model": "weights"})
+	r.run.OwnerID, r.run.Metadata = "1", codalab.Metadata{"created": int64(100)}
+	kept := r.layout.KeptDir(run1 + "-" + r.run.Identity().Digest())
+	r.mustCollect(spool.ResultsKeep)
+	part := codalab.Target{BundleUUID: run1, Subpath: "model"}
+	if path, found, err := FindKept(r.layout, "in", r.run.Identity(), part); !found || err != nil || path != filepath.Join(kept, "model") {
+		t.Errorf("found %t at %q, %v", found, path, err)
+	}
+	root, err := r.collector.Open(r.run, r.dir)
+	must(t, err)
+	must(t, root.Close())
+	listing := func() (string, error) { return r.sent("kept.txt"), nil }
+	must(t, CheckListing(r.layout, r.run.Identity(), part, listing))
+	other := r.run.Identity()
+	other.OwnerID = "2"
+	if err := CheckListing(r.layout, other, part, listing); !errors.Is(err, ErrRemoved) {
+		t.Errorf("another bundle of the UUID gets the listing of the first one's results: %v", err)
+	}
+}

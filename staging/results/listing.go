@@ -28,9 +28,10 @@ const (
 	listingTitle = "# The results of this bundle stay on the disk of the cluster that ran it:\n# "
 )
 
-// isListing reports whether a text begins as the listing of the results kept in a directory.
+// isListing reports whether a text begins as the listing of the results that are or were kept in a
+// directory whose name begins so.
 func isListing(text, kept string) bool {
-	return strings.HasPrefix(text, listingTitle+quoted(kept)+"\n")
+	return strings.HasPrefix(text, listingTitle+strings.TrimSuffix(quoted(kept), `"`))
 }
 
 // listing is what the server gets of kept results: their listing, and the end of their
