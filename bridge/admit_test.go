@@ -23,8 +23,16 @@ type memory struct {
 	failure    error // of Save
 }
 
-func (m *memory) Take(context.Context) error                { return nil }
-func (m *memory) Rows(context.Context) ([]plan.Row, error)  { return m.rows, nil }
+func (m *memory) Take(context.Context) error                  { return nil }
+func (m *memory) Outline(context.Context) ([]plan.Row, error) { return m.rows, nil }
+func (m *memory) Row(_ context.Context, bundle string) (plan.Row, error) {
+	for _, r := range m.rows {
+		if r.Bundle == bundle {
+			return r, nil
+		}
+	}
+	return plan.Row{}, errors.New("there is none")
+}
 func (m *memory) Generation(context.Context) (int64, error) { return m.generation, nil }
 func (m *memory) Delete(context.Context, plan.Row) error    { return nil }
 func (m *memory) Save(_ context.Context, rows []plan.Row) error {
@@ -107,6 +115,7 @@ func TestNothingIrrevocableIsStartedBeforeSlurmWasSeen(t *testing.T) {
 		plan.Row{Bundle: "0x4", Phase: plan.Submitting, Attempt: plan.Attempt{Number: 1, SubmissionName: "m4", Prepared: true}},
 		plan.Row{Bundle: "0x5", Phase: plan.Staging, Staged: &spool.Inputs{}},
 	)
+	hears(b, "0x3") // which rests
 	check(t, "at the start", wanted(t, b, now), kinds{"0x2": {plan.Fence}})
 	hears(b, "0x2")
 	check(t, "again", wanted(t, b, now), kinds{})

@@ -71,6 +71,7 @@ type Bridge struct {
 	generation int64           // the last number given to a submission
 	turns      plan.Turns      // of submissions
 	observed   bool            // Slurm has been seen as a whole since the start
+	rested     bool            // the rows that were done at that time rest
 	held       []plan.Effect   // effects that wait for that, or for the pace
 	found      plan.OrphanJobs // orphan jobs
 	low        *string         // plan.LowWater.Low; nil while it is not known

@@ -77,7 +77,7 @@ func (b *Bridge) applyLow(ctx context.Context, in *arrivals) {
 	}
 	var waiting []string
 	for bundle, e := range b.rows.byBundle {
-		if e.row.Phase == plan.Staging && e.row.Staged == nil && e.row.DiskLow != *b.low {
+		if e.row != nil && e.row.Phase == plan.Staging && e.row.Staged == nil && e.row.DiskLow != *b.low {
 			waiting = append(waiting, bundle)
 		}
 	}

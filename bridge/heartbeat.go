@@ -56,7 +56,8 @@ func (b *Bridge) Heartbeat() Heartbeat {
 	return p
 }
 
-// Rows returns the rows as they were last decided, in no order; nil before Open has read them.
+// Rows returns the rows as they were last decided, in no order, without those that rest; nil before
+// Open has read them.
 // Nobody changes them. It is safe for concurrent use.
 func (b *Bridge) Rows() []*plan.Row {
 	b.view.mu.RLock()

@@ -23,11 +23,17 @@ type BundleService interface {
 
 // Ledger keeps the rows. *ledger.Ledger is one, and documents the methods.
 type Ledger interface {
+	LedgerReader
 	Take(ctx context.Context) error
-	Rows(ctx context.Context) ([]plan.Row, error)
-	Generation(ctx context.Context) (int64, error)
 	Save(ctx context.Context, rows []plan.Row) error
 	Delete(ctx context.Context, r plan.Row) error
+}
+
+// LedgerReader reads the rows.
+type LedgerReader interface {
+	Outline(ctx context.Context) ([]plan.Row, error)
+	Row(ctx context.Context, bundle string) (plan.Row, error)
+	Generation(ctx context.Context) (int64, error)
 }
 
 // Spool is the shared disk. spool.Disk is one, and documents the methods.

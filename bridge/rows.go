@@ -2,6 +2,8 @@ package bridge
 
 import (
 	"container/heap"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
@@ -17,10 +19,15 @@ type rows struct {
 	due      dueHeap
 }
 
-// entry is one row and its place in the heap of due rows.
+// entry is one row and its place in the heap of due rows. A row that rests has an entry without
+// the row.
 type entry struct {
-	row   *plan.Row
-	index int // in due; -1 for a row without a due time
+	bundle string
+	row    *plan.Row
+	due    time.Time
+	index  int // in rows.due; -1 for a row without a due time
+	// restarted is set if the row has rested since the start of the bridge.
+	restarted bool
 }
 
 func newRows(size int) rows {
@@ -30,7 +37,33 @@ func newRows(size int) rows {
 	}
 }
 
-// get returns a bundle's row, nil if there is none. The caller must not change it.
+// has reports whether there is a row of a bundle, which may rest.
+func (t *rows) has(bundle string) bool { return t.byBundle[bundle] != nil }
+
+// putAsleep adds a row that rests since before the start of the bridge.
+func (t *rows) putAsleep(bundle string) {
+	t.byBundle[bundle] = &entry{bundle: bundle, index: -1, restarted: true}
+}
+
+// wakeAll makes all rows due that rest since before the start.
+func (t *rows) wakeAll(now time.Time) {
+	for _, bundle := range slices.Sorted(maps.Keys(t.byBundle)) {
+		if e := t.byBundle[bundle]; e.restarted && e.row == nil {
+			e.due = now
+			heap.Push(&t.due, e)
+		}
+	}
+}
+
+// rest leaves a row of an ended bundle to the ledger.
+func (t *rows) rest(bundle string) {
+	if e := t.byBundle[bundle]; e != nil && e.row != nil {
+		t.unlist(e)
+		e.row = nil
+	}
+}
+
+// get returns a bundle's row, nil if there is none or if it rests. The caller must not change it.
 func (t *rows) get(bundle string) *plan.Row {
 	if e := t.byBundle[bundle]; e != nil {
 		return e.row
@@ -44,13 +77,13 @@ func (t *rows) put(r *plan.Row) {
 	e := t.byBundle[r.Bundle]
 	var due time.Time
 	if e != nil {
-		due = e.row.DueAt
+		due = e.due
 		t.unlist(e)
 	} else {
-		e = &entry{index: -1}
+		e = &entry{bundle: r.Bundle, index: -1}
 		t.byBundle[r.Bundle] = e
 	}
-	e.row = r
+	e.row, e.due, e.restarted = r, r.DueAt, false
 	switch {
 	case r.InFlight():
 		t.inFlight[r.Queue]++
@@ -77,6 +110,9 @@ func unsubmitted(r *plan.Row) bool { return r.Phase == plan.Submitting && r.Subm
 
 // unlist takes a row out of all indexes but byBundle and due.
 func (t *rows) unlist(e *entry) {
+	if e.row == nil {
+		return
+	}
 	if unsubmitted(e.row) {
 		t.upcoming--
 	}
@@ -100,7 +136,7 @@ func (t *rows) remove(bundle string) {
 
 // dueBy returns the bundles whose rows are due by now.
 func (t *rows) dueBy(now time.Time) []string {
-	if len(t.due) == 0 || t.due[0].row.DueAt.After(now) {
+	if len(t.due) == 0 || t.due[0].due.After(now) {
 		return nil
 	}
 	var bundles []string
@@ -108,10 +144,10 @@ func (t *rows) dueBy(now time.Time) []string {
 	for len(unseen) > 0 { // below a row that is not due, no row of the heap is due
 		i := unseen[len(unseen)-1]
 		unseen = unseen[:len(unseen)-1]
-		if i >= len(t.due) || t.due[i].row.DueAt.After(now) {
+		if i >= len(t.due) || t.due[i].due.After(now) {
 			continue
 		}
-		bundles = append(bundles, t.due[i].row.Bundle)
+		bundles = append(bundles, t.due[i].bundle)
 		unseen = append(unseen, 2*i+1, 2*i+2)
 	}
 	return bundles
@@ -122,7 +158,7 @@ func (t *rows) nextDue() (time.Time, bool) {
 	if len(t.due) == 0 {
 		return time.Time{}, false
 	}
-	return t.due[0].row.DueAt, true
+	return t.due[0].due, true
 }
 
 // anyWaiting reports whether there are staged rows.
@@ -150,7 +186,7 @@ func (t *rows) waiting(queue string, now time.Time) []*plan.Row {
 type dueHeap []*entry
 
 func (h dueHeap) Len() int           { return len(h) }
-func (h dueHeap) Less(i, j int) bool { return h[i].row.DueAt.Before(h[j].row.DueAt) }
+func (h dueHeap) Less(i, j int) bool { return h[i].due.Before(h[j].due) }
 
 func (h dueHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]

@@ -48,7 +48,7 @@ var unconnectable = codalab.ReadReply{ //nolint:gochecknoglobals // a constant
 func (b *Bridge) answerRead(ctx context.Context, q plan.Queue, m codalab.Message) error {
 	reply := codalab.ReadReply{ErrorCode: http.StatusInternalServerError, ErrorMessage: "Bundle no longer running"}
 	var stream io.ReadCloser
-	r, ok := b.view.row(m.UUID)
+	r, ok := b.knownRow(ctx, m.UUID)
 	switch {
 	case !ok || m.ReadArgs == nil:
 	case r.Begun == nil && r.Phase != plan.Done:

@@ -18,7 +18,7 @@ func (b *Bridge) Open(ctx context.Context) error {
 	if err := b.Ledger.Take(ctx); err != nil {
 		return fmt.Errorf("start bridge: %w", err)
 	}
-	rows, err := b.Ledger.Rows(ctx)
+	rows, err := b.Ledger.Outline(ctx)
 	if err != nil {
 		return fmt.Errorf("start bridge: %w", err)
 	}
@@ -33,6 +33,11 @@ func (b *Bridge) Open(ctx context.Context) error {
 	b.deciding, b.followed, b.shared = b.Policy, nil, false
 	b.health = newHealth(b.Policy.Queues)
 	for _, r := range rows {
+		if r.Phase == plan.Done {
+			b.rows.putAsleep(r.Bundle)
+			b.view.asleep(&r)
+			continue
+		}
 		b.rows.put(&r)
 		b.inbox.put(r.Bundle, func(n *plan.News) { n.Restarted = true })
 		b.resume(&r)
@@ -57,13 +62,22 @@ func (b *Bridge) Step(ctx context.Context, now time.Time) ([]plan.Effect, time.D
 	b.applyLow(ctx, &in)
 	b.makeRows(ctx, now, &in)
 	for _, n := range in.news {
-		if r := b.rows.get(n.bundle); r != nil {
-			b.decide(ctx, s, *r, n.News)
+		if err := b.decideIfThere(ctx, s, n.bundle, n.News); err != nil {
+			return nil, 0, err
 		}
 	}
+	waking := mostWoken
 	for _, bundle := range b.rows.dueBy(now) {
-		if r := b.rows.get(bundle); r != nil && !s.has(bundle) {
-			b.decide(ctx, s, *r, plan.News{})
+		if s.has(bundle) {
+			continue
+		}
+		if b.rows.get(bundle) == nil {
+			if waking--; waking < 0 { // the next step wakes it
+				continue
+			}
+		}
+		if err := b.decideIfThere(ctx, s, bundle, plan.News{}); err != nil {
+			return nil, 0, err
 		}
 	}
 	b.batch(ctx, s)
@@ -73,6 +87,7 @@ func (b *Bridge) Step(ctx context.Context, now time.Time) ([]plan.Effect, time.D
 	}
 	b.view.decided(&in)
 	effects, err := b.admit(ctx, s)
+	b.restEnded(s)
 	return effects, b.wait(now), err
 }
 
@@ -111,7 +126,7 @@ func (b *Bridge) makeRows(ctx context.Context, now time.Time, in *arrivals) {
 	for _, o := range in.offers {
 		bundle := o.message.Bundle.UUID
 		n := in.newsOf(bundle)
-		if b.rows.get(bundle) != nil {
+		if b.rows.has(bundle) {
 			n.Messages = append(n.Messages, o.message)
 			continue
 		}
@@ -227,7 +242,8 @@ func (b *Bridge) save(ctx context.Context, s *step) error {
 	saved := 0
 	for i := range s.rows {
 		if s.changed[i] {
-			s.rows[i] = &changed[saved] // with its new version
+			kept := changed[saved] // with its new version; apart from the others, which may go before it
+			s.rows[i] = &kept
 			saved++
 			b.rows.put(s.rows[i])
 		}

@@ -16,6 +16,8 @@ import (
 type view struct {
 	mu   sync.RWMutex
 	rows map[string]*plan.Row
+	// resting are the bundles whose rows rest, with their queues.
+	resting map[string]string
 	// flying are the bundles in flight, each with the number of its entry into flight.
 	flying  map[string]int
 	entries int
@@ -49,7 +51,7 @@ type turn struct {
 func (v *view) init() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.rows, v.flying = map[string]*plan.Row{}, map[string]int{}
+	v.rows, v.resting, v.flying = map[string]*plan.Row{}, map[string]string{}, map[string]int{}
 	v.reports, v.acknowledged = map[string]*reports{}, map[string]int{}
 	v.requested = map[string]codalab.Resources{}
 	v.turns = nil

@@ -86,7 +86,7 @@ func (j Judge) judgeRows(ctx context.Context, holders map[string]cache.Holder, o
 	if len(holders) == 0 {
 		return nil
 	}
-	rows, err := j.Ledger.Rows(ctx)
+	rows, err := j.Ledger.Outline(ctx)
 	if err != nil {
 		return err
 	}

@@ -81,6 +81,35 @@ func (r *Reader) Rows(ctx context.Context) ([]plan.Row, error) {
 	return rows, nil
 }
 
+// Outline returns all rows, and of those that are done, most of which are old, the bundle, the
+// queue, the phase and the version only.
+func (r *Reader) Outline(ctx context.Context) ([]plan.Row, error) {
+	var found []struct {
+		Bundle, Queue, Phase string
+		document
+	}
+	err := r.db.SelectContext(ctx, &found, r.db.Rebind(`
+		SELECT bundle, queue, phase, version, format, CASE WHEN phase = ? THEN '' ELSE document END AS document
+		FROM rows ORDER BY bundle`), string(plan.Done))
+	if err != nil {
+		return nil, fmt.Errorf("read rows: %w", err)
+	}
+	rows := make([]plan.Row, len(found))
+	err = each(len(found), func(i int) (err error) {
+		f := found[i]
+		if f.Document == "" {
+			rows[i] = plan.Row{Bundle: f.Bundle, Queue: f.Queue, Phase: plan.Phase(f.Phase), Version: f.Version}
+			return nil
+		}
+		rows[i], err = f.row()
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return rows, nil
+}
+
 // each calls do for 0 to n-1, in shares that run in parallel: encoding and decoding documents
 // is most of the work.
 func each(n int, do func(i int) error) error {

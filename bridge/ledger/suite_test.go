@@ -55,6 +55,7 @@ func TestLedger(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]func(t *testing.T, where string){
 		"RowsComeBackAsTheyWereAfterARestart": rowsComeBack,
+		"OutlineLeavesOutWhatIsDone":          outline,
 		"StaleSaveWritesNothing":              staleSave,
 		"StaleDeleteRemovesNothing":           staleDelete,
 		"TextOfOtherProgramsIsTaken":          strangeText,
@@ -101,6 +102,20 @@ func rowsComeBack(t *testing.T, where string) {
 	again := open(t, where)
 	same(t, "rows after a restart", rows, read(t, again))
 	save(t, again, rows[1])
+}
+
+// outline: most rows are done, and nobody needs all of each.
+func outline(t *testing.T, where string) {
+	l := open(t, where)
+	done := fullRow("0x2")
+	done.Phase = plan.Done
+	rows := save(t, l, fullRow("0x1"), done)
+	found, err := l.Outline(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows[1] = plan.Row{Bundle: "0x2", Queue: done.Queue, Phase: plan.Done, Version: 1}
+	same(t, "outline", rows, found)
 }
 
 func staleSave(t *testing.T, where string) {

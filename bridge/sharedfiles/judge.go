@@ -44,7 +44,7 @@ func (s *Sweeper) needs(ctx context.Context) (*needs, error) {
 	if err != nil {
 		return nil, err
 	}
-	rows, err := s.Ledger.Rows(ctx)
+	rows, err := s.Ledger.Outline(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -18,7 +18,7 @@ import (
 type Ledger interface {
 	Bridge(ctx context.Context) (string, error)
 	Generation(ctx context.Context) (int64, error)
-	Rows(ctx context.Context) ([]plan.Row, error)
+	Outline(ctx context.Context) ([]plan.Row, error)
 }
 
 // Scheduler is the part of an sbatch.Scheduler that a sweep needs.
@@ -191,7 +191,7 @@ func (s *Sweeper) putAside(found []*Finding, now time.Time, stuck map[string]boo
 
 // discard checks that no row needs the files that were put aside, and removes them.
 func (s *Sweeper) discard(ctx context.Context, found []*Finding) error {
-	rows, err := s.Ledger.Rows(ctx)
+	rows, err := s.Ledger.Outline(ctx)
 	has := bundles(rows)
 	for _, f := range found {
 		needed := f.back || err != nil || has[f.Bundle]

@@ -245,11 +245,11 @@ type failing struct {
 	at, reads int
 }
 
-func (f *failing) Rows(ctx context.Context) ([]plan.Row, error) {
+func (f *failing) Outline(ctx context.Context) ([]plan.Row, error) {
 	if f.reads++; f.reads == f.at {
 		return nil, errors.New("no answer")
 	}
-	return f.Ledger.Rows(ctx)
+	return f.Ledger.Outline(ctx)
 }
 
 func TestSweepRemovesNothingWhereItCannotKnow(t *testing.T) {
@@ -285,8 +285,8 @@ type returning struct {
 	come func()
 }
 
-func (r *returning) Rows(ctx context.Context) ([]plan.Row, error) {
-	rows, err := r.Ledger.Rows(ctx)
+func (r *returning) Outline(ctx context.Context) ([]plan.Row, error) {
+	rows, err := r.Ledger.Outline(ctx)
 	if r.come != nil {
 		r.come()
 		r.come = nil

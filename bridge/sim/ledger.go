@@ -124,20 +124,37 @@ func (b *book) Take(ctx context.Context) error {
 	return b.agree(nil, func(l bridge.Ledger) error { return l.Take(ctx) })
 }
 
-// Rows returns all rows.
-func (b *book) Rows(ctx context.Context) ([]plan.Row, error) {
+// Outline returns all rows, those that are done in outline.
+func (b *book) Outline(ctx context.Context) ([]plan.Row, error) {
 	if b.crashes() {
 		return nil, errCrashed
 	}
 	if b.real != nil {
-		return b.real.Rows(ctx)
+		return b.real.Outline(ctx)
 	}
 	var rows []plan.Row
 	for _, r := range b.disk().rows {
+		if r.Phase == plan.Done {
+			r = &plan.Row{Bundle: r.Bundle, Queue: r.Queue, Phase: r.Phase, Version: r.Version}
+		}
 		rows = append(rows, *r)
 	}
 	slices.SortFunc(rows, func(a, b plan.Row) int { return cmp.Compare(a.Bundle, b.Bundle) })
 	return rows, nil
+}
+
+// Row returns a bundle's row.
+func (b *book) Row(ctx context.Context, bundle string) (plan.Row, error) {
+	if b.crashes() {
+		return plan.Row{}, errCrashed
+	}
+	if b.real != nil {
+		return b.real.Row(ctx, bundle)
+	}
+	if r, ok := b.disk().row(bundle); ok {
+		return r, nil
+	}
+	return plan.Row{}, ledger.ErrAbsent
 }
 
 // Generation returns the highest generation that was saved.

@@ -94,7 +94,7 @@ func Collect(ctx context.Context, c config.Config, host string, now time.Time) (
 	if s.Bridge, err = r.Bridge(ctx); err != nil {
 		return s, err
 	}
-	saved, err := r.Rows(ctx)
+	saved, err := r.Outline(ctx)
 	if err != nil {
 		return s, err
 	}
@@ -106,7 +106,7 @@ func Collect(ctx context.Context, c config.Config, host string, now time.Time) (
 	for i := range saved {
 		rows[i] = &saved[i]
 	}
-	s.add(c, rows)
+	s.add(c, rows, nil)
 	return s, nil
 }
 
@@ -159,19 +159,23 @@ func (s *Status) addLease(state lease.State, err error, now time.Time) {
 	s.Late = s.Running && !s.Starting && now.Sub(s.Last.At) > lateAfter
 }
 
-// add adds what the rows and the disk show.
-func (s *Status) add(c config.Config, rows []*plan.Row) {
-	s.countBundles(c, rows)
+// add adds what the rows and the disk show. resting counts the rows of each queue that are done
+// and not among the rows.
+func (s *Status) add(c config.Config, rows []*plan.Row, resting map[string]int) {
+	s.countBundles(c, rows, resting)
 	s.measureDisk(c, rows)
 	s.addHolds()
 	s.addWaits(rows)
 }
 
 // countBundles counts the bundles of each queue, and finds the one that has waited longest.
-func (s *Status) countBundles(c config.Config, rows []*plan.Row) {
+func (s *Status) countBundles(c config.Config, rows []*plan.Row, resting map[string]int) {
 	phases := map[string]map[plan.Phase]int{}
 	for name := range c.Queue {
 		phases[name] = map[plan.Phase]int{}
+	}
+	for name, n := range resting {
+		phases[name] = map[plan.Phase]int{plan.Done: n}
 	}
 	var oldest *plan.Row
 	for _, r := range rows {

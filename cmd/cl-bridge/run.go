@@ -60,7 +60,6 @@ func serve(ctx context.Context, p program.Process, c config.Config, t tracing, l
 		return err
 	}
 	defer release()
-	book.KeepHistory = c.KeepHistory.Duration
 	layout := spool.Layout(c.Shared)
 	installed, err := prepareSite(ctx, book, c, layout)
 	if err != nil {
@@ -167,10 +166,11 @@ func steadyClock(start time.Time) func() time.Time {
 	return func() time.Time { return start.Round(0).Add(time.Since(start)) }
 }
 
-// prepareSite checks that the configuration and the shared directory fit the ledger's rows, and
-// installs the programs of jobs.
+// prepareSite sets the ledger as configured, checks that the configuration and the shared
+// directory fit the ledger's rows, and installs the programs of jobs.
 func prepareSite(ctx context.Context, book *ledger.Ledger, c config.Config, layout spool.Layout) (sharedfiles.Programs, error) {
-	rows, err := book.Rows(ctx)
+	book.KeepHistory = c.KeepHistory.Duration
+	rows, err := book.Outline(ctx)
 	if err != nil {
 		return sharedfiles.Programs{}, err
 	}
