@@ -84,7 +84,7 @@ func (c *Client) query(ctx context.Context, op string, args ...string) (string, 
 // the separator.
 const (
 	squeueFields = "|%A|%T|%N|%S|%j|%r|%V|%k"
-	sacctFields  = "JobIDRaw,State,NodeList,Start,JobName,Reason,Submit"
+	sacctFields  = "JobIDRaw,State,NodeList,Start,JobName,Reason,Submit,ExitCode"
 )
 
 // Version returns Slurm's version, such as "slurm-wlm 22.05.8". It asks no

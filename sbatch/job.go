@@ -59,6 +59,9 @@ func (s State) Ended() bool {
 	return false
 }
 
+// ExitedWell is the Exit of a batch script that ended with exit status 0.
+const ExitedWell = "0:0"
+
 // Job is one job as Slurm shows it.
 type Job struct {
 	ID JobID `json:"id"`
@@ -78,6 +81,11 @@ type Job struct {
 	Submitted time.Time `json:"submitted,omitzero"`
 	// Start is when it began or is expected to begin; zero if unknown.
 	Start time.Time `json:"start,omitzero"`
+	// Exit is how the batch script ended, as sacct prints it: its exit status and the signal
+	// that ended it, such as "3:0". It is empty if unknown. squeue shows it of COMPLETED jobs
+	// alone, and sacct of all others that have ended: sacctmgr makes COMPLETED of jobs whose
+	// end the database has missed, too (sacctmgr(1): RunawayJobs).
+	Exit string `json:"exit,omitempty"`
 	// Comment is empty in jobs of QueryAccounting. A site's plugins may rewrite
 	// it.
 	Comment string `json:"comment,omitempty"`

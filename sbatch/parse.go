@@ -26,6 +26,9 @@ func parseQueue(out, separator string) ([]Job, error) {
 		if err != nil {
 			return nil, err
 		}
+		if job.State == StateCompleted {
+			job.Exit = ExitedWell
+		}
 		if job.Comment = strings.TrimSuffix(f[7], "\n"); job.Comment == "(null)" {
 			job.Comment = ""
 		}
@@ -36,7 +39,7 @@ func parseQueue(out, separator string) ([]Job, error) {
 
 // parseAccounting reads sacct's answer, one job per line.
 func parseAccounting(out string) ([]Job, error) {
-	lines, err := splitLines(out, 7)
+	lines, err := splitLines(out, 8)
 	if err != nil {
 		return nil, err
 	}
@@ -45,6 +48,9 @@ func parseAccounting(out string) ([]Job, error) {
 		job, err := parseJob(fields)
 		if err != nil {
 			return nil, err
+		}
+		if job.State.Ended() && job.State != StateCompleted {
+			job.Exit = fields[7]
 		}
 		jobs = append(jobs, job)
 	}

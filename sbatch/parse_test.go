@@ -37,7 +37,7 @@ func TestQueueIsReadAsSlurmPrintsIt(t *testing.T) {
 		ever bool
 	}{
 		{name: "clrec-running", want: Job{State: StateRunning, Reason: "None", Nodes: "n1", Comment: "runs"}, ever: true},
-		{name: "clrec-completed", want: Job{State: StateCompleted, Reason: "None", Nodes: "n1", Comment: `{"uuid":"0x1"}`}, ever: true},
+		{name: "clrec-completed", want: Job{State: StateCompleted, Reason: "None", Nodes: "n1", Exit: ExitedWell, Comment: `{"uuid":"0x1"}`}, ever: true},
 		{name: "clrec-failed", want: Job{State: StateFailed, Reason: "NonZeroExitCode", Nodes: "n1"}, ever: true},
 		{name: "clrec-oom", want: Job{State: StateOutOfMemory, Reason: "OutOfMemory", Nodes: "n1"}, ever: true},
 		{name: "clrec-cancelled", want: Job{State: StateCancelled, Reason: "None", Nodes: "n1"}, ever: true},
@@ -98,7 +98,7 @@ func TestAccountingIsReadAsSlurmPrintsIt(t *testing.T) {
 		{"clrec-toowide", StateCancelled, ""},
 	} {
 		found := named(jobs, c.name)
-		if len(found) != 1 || found[0].State != c.state || found[0].Nodes != c.nodes {
+		if len(found) != 1 || found[0].State != c.state || found[0].Nodes != c.nodes || (found[0].Exit == "1:0") != (c.name == "clrec-failed" || c.name == "clrec-ghost") {
 			t.Errorf("%s: %+v, want %s on %q", c.name, found, c.state, c.nodes)
 		}
 	}
@@ -132,7 +132,7 @@ func TestHalfAnAnswerIsAnError(t *testing.T) {
 			t.Errorf("%d jobs were read from an answer that ends in %q", len(jobs), out[max(0, len(out)-80):])
 		}
 	}
-	for _, out := range []string{"sacct: no\n", "1|COMPLETED|n1|1|name|None\n", "1|COMPLETED|n1|1|name|None|17", "1||n1|1|name|None|1\n", "x|COMPLETED|n1|1|name|None|1\n"} {
+	for _, out := range []string{"sacct: no\n", "1|COMPLETED|n1|1|name|None\n", "1|COMPLETED|n1|1|name|None|1\n", "1|COMPLETED|n1|1|name|None|17|0:0", "1||n1|1|name|None|1|0:0\n", "x|COMPLETED|n1|1|name|None|1|0:0\n"} {
 		if jobs, err := parseAccounting(out); err == nil {
 			t.Errorf("%q was read as %+v", out, jobs)
 		}

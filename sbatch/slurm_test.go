@@ -35,7 +35,7 @@ func TestJobIsFoundByNameFromSubmissionToAccounting(t *testing.T) {
 			t.Errorf("at once: %+v", first)
 		}
 		ended := await(t, s.jobs(t, s.name), in(sbatch.StateCompleted))
-		if ended.Nodes == "" || ended.Start.Before(before.Add(-time.Second)) || ended.Start.After(time.Now()) {
+		if ended.Exit != sbatch.ExitedWell || ended.Nodes == "" || ended.Start.Before(before.Add(-time.Second)) || ended.Start.After(time.Now()) {
 			t.Errorf("ended: %+v", ended)
 		}
 		out, err := os.ReadFile(r.Output)
@@ -59,6 +59,21 @@ func TestJobIsFoundByNameFromSubmissionToAccounting(t *testing.T) {
 		byID, err := s.QueryAccounting(t.Context(), before.Add(-time.Hour), sbatch.Which{IDs: []sbatch.JobID{id}})
 		if err != nil || len(byID) != 1 || byID[0] != recorded {
 			t.Errorf("sacct by the id: %+v, %v", byID, err)
+		}
+	})
+}
+
+// squeue does not show an exit status. sacct does, and shows COMPLETED also for jobs that an
+// administrator has closed.
+func TestExitStatusIsThatOfTheBatchScript(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, s *slurm) {
+		s.submit(t, s.request("exit 3"))
+		if ended := await(t, s.jobs(t, s.name), in(sbatch.StateFailed)); ended.Exit != "" {
+			t.Errorf("squeue: %+v", ended)
+		}
+		if recorded := await(t, s.accounting(t, s.name), in(sbatch.StateFailed)); recorded.Exit != "3:0" {
+			t.Errorf("sacct: %+v", recorded)
 		}
 	})
 }

@@ -237,6 +237,11 @@ type Exit struct {
 	Ran Ran `json:"ran,omitzero"`
 }
 
+// IsCommandStatus reports whether an exit status of `cl-worker exec` is that of its command,
+// also where no exit record says so. A worker has 120 to 125 for its own ends, and the Go
+// runtime 2; a status above 127 may be a signal's.
+func IsCommandStatus(status int) bool { return status >= 0 && status < 120 && status != 2 }
+
 // WriteSpec publishes the specification. It makes the attempt's directory, the run
 // directory and their parents, and nothing above. Writing the same again is harmless.
 func (a Attempt) WriteSpec(s Spec) error {

@@ -41,6 +41,9 @@ func (r *attemptRun) runBundle(ctx context.Context) (spool.Exit, error) {
 	exit := r.runCommand(ctx, background, &group)
 	stopBackground()
 	err := r.recordExit(ctx, exit)
+	if err != nil && exit.Cause == spool.CauseSucceeded {
+		exit = r.withoutRecord(ctx, exit)
+	}
 	r.ringBell(ctx)
 	r.Log.InfoContext(ctx, "ended", slog.String("cause", string(exit.Cause)), slog.String("failure", exit.Failure), slog.String("note", exit.Note))
 
@@ -267,6 +270,24 @@ func (r *attemptRun) recordExit(ctx context.Context, exit spool.Exit) error {
 			return fmt.Errorf("%w: %w", ErrUnrecorded, err)
 		}
 	}
+}
+
+// withoutRecord is the end of a command that succeeded, where the disk did not take the record. It is
+// the platform's failure if the disk did not take all results either.
+func (r *attemptRun) withoutRecord(ctx context.Context, exit spool.Exit) spool.Exit {
+	flush := r.sync
+	if flush == nil {
+		flush = func(f *os.File) error { return unix.Syncfs(int(f.Fd())) } //nolint:gosec // a descriptor is small
+	}
+	dir, err := os.Open(r.spec.RunDir)
+	if err == nil {
+		err = errors.Join(flush(dir), dir.Close())
+	}
+	if err != nil {
+		r.Log.ErrorContext(ctx, "flush the results", slog.Any("error", err))
+		exit.Cause = spool.CausePlatform
+	}
+	return exit
 }
 
 // ringBell tells the bridge that records have changed. Without it the bridge

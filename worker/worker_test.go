@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -403,8 +404,15 @@ func TestUnrecordedEndIsAnError(t *testing.T) {
 	t.Parallel()
 	onSite(t, succeeds, nil, func(t *testing.T, s site, w Worker) {
 		must(t, os.MkdirAll(filepath.Join(s.attempt.Dir, "exit.json", "x"), 0o700))
-		if _, err := w.Run(t.Context(), s.attempt.SpecPath()); !errors.Is(err, ErrUnrecorded) {
-			t.Errorf("error %v, want ErrUnrecorded", err)
+		exit, err := w.Run(t.Context(), s.attempt.SpecPath())
+		if !errors.Is(err, ErrUnrecorded) || exit.Cause != spool.CauseSucceeded {
+			t.Errorf("%+v, %v; want ErrUnrecorded, and how it ended", exit, err)
+		}
+
+		must(t, os.Remove(filepath.Join(s.attempt.Dir, "started")))
+		w.sync = func(*os.File) error { return syscall.EIO } // results are lost, too
+		if exit, err = w.Run(t.Context(), s.attempt.SpecPath()); !errors.Is(err, ErrUnrecorded) || exit.Cause != spool.CausePlatform {
+			t.Errorf("without the results: %+v, %v", exit, err)
 		}
 	})
 }

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -29,6 +30,9 @@ func (d *decision) fromSlurm() Verdict {
 		ran = "while it ran on " + d.row.Begun.Node
 	case d.mayHaveBegun():
 		ran = "and its records are gone from the shared disk"
+	}
+	if v, ok := d.fromExitStatus(); ok && d.row.Exit == nil {
+		return v
 	}
 	switch job.State { //nolint:exhaustive // every other state, unknown ones too, is the last case
 	case sbatch.StateTimeout, sbatch.StateDeadline:
@@ -58,6 +62,26 @@ func (d *decision) fromSlurm() Verdict {
 		ran += " and its worker left no exit record"
 	}
 	return platform("Slurm job %s ended %s (last seen %s).%s", job.ID, ran, job.State, output)
+}
+
+// fromExitStatus is the verdict that the exit status of the job gives, where the worker could not
+// write its exit record: a full disk, or one that fails. It is false if Slurm has no status, or not
+// that of the command.
+func (d *decision) fromExitStatus() (Verdict, bool) {
+	job, begun := d.row.Job, d.row.Begun
+	status, signal, ok := strings.Cut(job.Exit, ":")
+	code, err := strconv.Atoi(status)
+	if !ok || err != nil || signal != "0" || begun == nil || begun.Job != job.ID.String() || !spool.IsCommandStatus(code) {
+		return Verdict{}, false
+	}
+	switch {
+	case job.State == sbatch.StateCompleted && code == 0:
+		return Verdict{Cause: spool.CauseSucceeded, ExitCode: &code}, true
+	case job.State == sbatch.StateFailed && code != 0:
+		return Verdict{Cause: spool.CauseUser, ExitCode: &code, Failure: fmt.Sprintf(
+			"Exit code %d, as Slurm shows it: node %s could not write to the shared disk, which may have been full.", code, begun.Node)}, true
+	}
+	return Verdict{}, false
 }
 
 // outOfMemory is the worker's sentence (worker: memorySentence) for a job whose worker could

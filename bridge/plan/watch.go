@@ -96,6 +96,9 @@ func (d *decision) applySlurm() {
 	case ok && !job.State.Ended() && !d.givenUpAsRevoked():
 		d.row.Job, d.row.NoJobSince = job, time.Time{}
 	case ok:
+		if job.Exit == "" && job.ID == d.row.Job.ID && job.State == d.row.Job.State {
+			job.Exit = d.row.Job.Exit // from the accounting database
+		}
 		d.row.Job = job
 		d.noteEnded(fmt.Sprintf("Slurm shows job %s %s", job.ID, job.State))
 	case s.Asked.After(d.row.SubmittedAt.Add(d.policy.SubmitGrace)):
@@ -170,27 +173,35 @@ func (d *decision) jobOfAttempt(jobs []sbatch.Job) (sbatch.Job, bool) {
 
 // slurmStateKnown reports whether Slurm's final word about an ended job is known: the state in
 // which it ended or, if the controller no longer keeps that, the answer of the accounting
-// database. It waits at most RecordAge for an end that the database missed: the database may show
-// such a job as running without end.
+// database. That has the exit status, too, of a job without an exit record. It waits at most
+// RecordAge for an end that the database missed: the database may show such a job as running
+// without end.
 func (d *decision) slurmStateKnown() bool {
-	if d.row.Job.State.Ended() || !d.policy.Accounting || d.givenUpAsRevoked() {
+	ended := d.row.Job.State.Ended()
+	if ended && !d.lacksExitStatus() || !d.policy.Accounting || d.givenUpAsRevoked() {
 		return true
 	}
 	a := d.news.Accounting
 	switch {
 	case a != nil:
-	case d.row.Exit != nil && d.now.Sub(d.row.NoJobSince) > d.policy.RecordAge:
+	case (d.row.Exit != nil || ended) && d.now.Sub(d.row.NoJobSince) > d.policy.RecordAge:
 		return true // the exit record is enough if the database has been silent for so long
 	default:
 		d.wantUnlessFailed(QueryAccounting, d.news.AccountingFailure)
 		return false
 	}
 	job, ok := d.jobOfAttempt(a.Jobs)
-	if !ok || d.now.Sub(d.row.NoJobSince) > d.policy.RecordAge {
+	if !ok || job.State.Ended() || d.now.Sub(d.row.NoJobSince) > d.policy.RecordAge {
 		return true
 	}
 	d.tryLater(fmt.Sprintf("accounting shows job %s %s although the queue does not show it", job.ID, job.State))
 	return false
+}
+
+// lacksExitStatus reports whether an attempt began and left no exit record, and the exit status of
+// its job is not known, which squeue does not show of a job that FAILED.
+func (d *decision) lacksExitStatus() bool {
+	return d.row.Begun != nil && d.row.Exit == nil && d.row.StopVerdict == nil && d.row.Job.State == sbatch.StateFailed && d.row.Job.Exit == ""
 }
 
 // diskSettled reports whether the disk had its time to show what was written before the job

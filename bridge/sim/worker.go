@@ -71,19 +71,19 @@ func (wk *worker) begin() {
 		return
 	}
 	if !a.there || !strings.Contains(wk.launch.Request.Script, "--submission="+a.submission+" ") {
-		wk.end(slurmtest.End{Code: 1}) // no specification, or another job's
+		wk.end(slurmtest.End{Code: 120}) // no specification, or another job's
 		return
 	}
 	if a.started.record == nil {
 		a.started = written[spool.Started]{&spool.Started{Token: wk.token, Node: wk.launch.Node, Job: wk.launch.Job.String(), At: w.wall()}, w.disk.seen()}
 	}
 	if a.started.record.Token != wk.token {
-		wk.end(slurmtest.End{}) // another's: leave and touch nothing
+		wk.end(slurmtest.End{Code: 121}) // another's: leave and touch nothing
 		return
 	}
 	if w.fault(BeginUnknown) {
 		a.notePlatformCause("its worker did not learn that it had begun")
-		wk.end(slurmtest.End{Code: 1})
+		wk.end(slurmtest.End{Code: 122})
 		return
 	}
 	if wk.dies() {

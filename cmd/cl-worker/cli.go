@@ -48,7 +48,9 @@ Exit codes, which sacct shows:
          nothing was touched
   122    the attempt could not be begun on the shared disk within a minute;
          nothing was run
-  123    the bundle's end could not be recorded within two minutes
+  123    the bundle's end could not be recorded within two minutes, and the
+         command did not end by itself with 0 to 119; else its status, which
+         the bridge takes from Slurm
   124    the command was not run, or met a limit and ended with 0; the exit
          record says why`
 
@@ -129,7 +131,7 @@ func exitCode(exit spool.Exit, err error) int {
 	case errors.Is(err, worker.ErrNotBegun):
 		return exitNotBegun
 	case errors.Is(err, worker.ErrUnrecorded):
-		return exitUnrecorded
+		return unrecordedCode(exit)
 	case err != nil:
 		return program.ExitFailure
 	case exit.Cause == spool.CauseSucceeded:
@@ -138,6 +140,16 @@ func exitCode(exit spool.Exit, err error) int {
 		return *exit.ExitCode
 	}
 	return exitNoStatus
+}
+
+// unrecordedCode is the exit code for an end that could not be recorded. Slurm keeps it, and the
+// bridge takes the end of a command from there that ended by itself.
+func unrecordedCode(exit spool.Exit) int {
+	own := exit.Cause == spool.CauseSucceeded || exit.Cause == spool.CauseUser && !exit.Terminated
+	if own && exit.ExitCode != nil && spool.IsCommandStatus(*exit.ExitCode) {
+		return *exit.ExitCode
+	}
+	return exitUnrecorded
 }
 
 // outcome is the message for standard error, which becomes the job's output; nil

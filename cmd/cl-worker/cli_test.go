@@ -61,16 +61,21 @@ func TestExitCodeSaysWhatBecameOfTheBundle(t *testing.T) {
 		err  error
 		want int
 	}{
-		"success":            {exit: spool.Exit{Cause: spool.CauseSucceeded, ExitCode: status(0)}, want: 0},
-		"failure":            {exit: spool.Exit{Cause: spool.CauseUser, ExitCode: status(3)}, want: 3},
-		"signal":             {exit: spool.Exit{Cause: spool.CauseUser, ExitCode: status(137)}, want: 137},
-		"limit":              {exit: spool.Exit{Cause: spool.CauseLimit, ExitCode: status(143)}, want: 143},
-		"limit met with 0":   {exit: spool.Exit{Cause: spool.CauseLimit, ExitCode: status(0)}, want: 124},
-		"not run":            {exit: spool.Exit{Cause: spool.CausePlatform}, want: 124},
-		"no specification":   {err: errors.Join(worker.ErrSpec, spool.ErrNone), want: 120},
-		"another's":          {err: worker.ErrTaken, want: 121},
-		"not begun":          {err: errors.Join(worker.ErrNotBegun, context.DeadlineExceeded), want: 122},
-		"not to be recorded": {err: worker.ErrUnrecorded, want: 123},
+		"success":                          {exit: spool.Exit{Cause: spool.CauseSucceeded, ExitCode: status(0)}, want: 0},
+		"failure":                          {exit: spool.Exit{Cause: spool.CauseUser, ExitCode: status(3)}, want: 3},
+		"signal":                           {exit: spool.Exit{Cause: spool.CauseUser, ExitCode: status(137)}, want: 137},
+		"limit":                            {exit: spool.Exit{Cause: spool.CauseLimit, ExitCode: status(143)}, want: 143},
+		"limit met with 0":                 {exit: spool.Exit{Cause: spool.CauseLimit, ExitCode: status(0)}, want: 124},
+		"not run":                          {exit: spool.Exit{Cause: spool.CausePlatform}, want: 124},
+		"no specification":                 {err: errors.Join(worker.ErrSpec, spool.ErrNone), want: 120},
+		"another's":                        {err: worker.ErrTaken, want: 121},
+		"not begun":                        {err: errors.Join(worker.ErrNotBegun, context.DeadlineExceeded), want: 122},
+		"not to be recorded":               {err: worker.ErrUnrecorded, want: 123},
+		"success, unrecorded":              {exit: spool.Exit{Cause: spool.CauseSucceeded, ExitCode: status(0)}, err: worker.ErrUnrecorded, want: 0},
+		"failure, unrecorded":              {exit: spool.Exit{Cause: spool.CauseUser, ExitCode: status(3)}, err: worker.ErrUnrecorded, want: 3},
+		"told to stop, unrecorded":         {exit: spool.Exit{Cause: spool.CausePlatform, Terminated: true, ExitCode: status(3)}, err: worker.ErrUnrecorded, want: 123},
+		"as the worker's own, unrecorded":  {exit: spool.Exit{Cause: spool.CauseUser, ExitCode: status(121)}, err: worker.ErrUnrecorded, want: 123},
+		"results lost with it, unrecorded": {exit: spool.Exit{Cause: spool.CausePlatform, ExitCode: status(0)}, err: worker.ErrUnrecorded, want: 123},
 	} {
 		if got := exitCode(test.exit, test.err); got != test.want {
 			t.Errorf("%s: exit code %d, want %d", name, got, test.want)

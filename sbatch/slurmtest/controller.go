@@ -48,6 +48,7 @@ type job struct {
 	requeuing     bool // is pending again once it has completed
 	held          bool
 	reason        string
+	exit          string // as sacct prints it; empty while it runs
 	submitted     time.Time
 	schedulable   time.Time // when the scheduler first considers it
 	begin         time.Time // is not eligible before; zero is at once
@@ -135,6 +136,9 @@ func (j *job) view() sbatch.Job {
 		}
 	}
 	v.Start = v.Start.Truncate(time.Second)
+	if v.State == sbatch.StateCompleted {
+		v.Exit = sbatch.ExitedWell
+	}
 	return v
 }
 

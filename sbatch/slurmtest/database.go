@@ -1,6 +1,7 @@
 package slurmtest
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -28,6 +29,7 @@ type record struct {
 	eligible   time.Time // zero for never
 	start, end time.Time
 	state      sbatch.State // that it ended in
+	exit       string       // as sacct prints it
 	node       string
 	waitReason string // why it waited last
 }
@@ -49,7 +51,7 @@ func (c *Controller) recordEnd(j *job) {
 		return
 	}
 	r := &c.records[j.record]
-	r.end, r.state = j.end, j.state
+	r.end, r.state, r.exit = j.end, j.state, cmp.Or(j.exit, sbatch.ExitedWell)
 	if r.start.IsZero() && j.state == sbatch.StateFailed {
 		r.start = j.end // of a refused submission
 	}
@@ -98,6 +100,9 @@ func (c *Controller) shown(now time.Time, r *record) (j sbatch.Job, end time.Tim
 	}
 	if ended && !known.Before(r.end.Add(c.site.EndAfter)) {
 		end, j.State, j.Reason = r.end, r.state, r.waitReason
+		if r.state != sbatch.StateCompleted {
+			j.Exit = r.exit
+		}
 	}
 	return j, end, true
 }

@@ -1,6 +1,7 @@
 package slurmtest
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -13,6 +14,15 @@ type End struct {
 	// OutOfMemory is set when the kernel killed one of its processes for
 	// memory.
 	OutOfMemory bool
+}
+
+// String is the end as sacct prints it. It shows an exit status above 128 as that of a shell
+// (sacct(1): ExitCode).
+func (e End) String() string {
+	if e.Code > 128 {
+		return fmt.Sprintf("0:%d", e.Code-128)
+	}
+	return fmt.Sprintf("%d:%d", e.Code, e.Signal)
 }
 
 // missedEnd is an end that a stopped controller was not told of.
@@ -46,7 +56,7 @@ func (c *Controller) Ended(now time.Time, id sbatch.JobID, restart int, end End)
 		case end.Code != 0:
 			j.state, j.reason = sbatch.StateFailed, "NonZeroExitCode"
 		}
-		j.end, j.completing = now, true
+		j.end, j.completing, j.exit = now, true, end.String()
 		c.recordEnd(j)
 	}
 	j.running, j.killAt, j.cleared = false, time.Time{}, now.Add(c.site.Epilog)
