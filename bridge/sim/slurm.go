@@ -226,7 +226,7 @@ func (c commands) Submit(_ context.Context, r sbatch.Request) (sbatch.JobID, err
 	if lost {
 		return 0, unclear("Socket timed out on send/recv operation")
 	}
-	if err != nil {
+	if err != nil && r.Exclude == "" {
 		w.attemptOf(r).refused = true
 	}
 	if c.crashes() {

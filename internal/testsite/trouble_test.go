@@ -19,7 +19,7 @@ func TestI10NodeThatFailsEveryJobIsAvoidedOnRealSlurm(t *testing.T) {
 	t.Parallel()
 	need(t)
 	worker := filepath.Join(testenv.SharedDir(t), "cl-worker")
-	if err := os.WriteFile(worker, []byte(sickNode), 0o755); err != nil { //nolint:gosec // nodes run it
+	if err := os.WriteFile(worker, []byte(sickNode), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	s := own(t, testsite.Options{Config: "worker = \"" + worker + "\"\n" + often("")})
