@@ -153,9 +153,10 @@ func (w *world) waitingLanes(l *life, going []plan.Row) map[lane]int64 {
 			waiting[at] = of
 		}
 	}
+	held := l.bridge.Heartbeat().Held
 	maps.DeleteFunc(waiting, func(at lane, _ int64) bool {
 		most := w.policy.Queues[at.queue].MaxInFlight
-		return most > 0 && flying[at.queue] >= most
+		return most > 0 && flying[at.queue] >= most || held[at.queue] != ""
 	})
 	return waiting
 }
