@@ -12,7 +12,8 @@ import (
 )
 
 // admit returns the effects to be started. At most one of a kind runs for an attempt of a
-// bundle. Forget is the ledger's, and done at once.
+// bundle. Forget is the ledger's, and done at once, but not while another effect of the row runs: its
+// outcome could reach another bundle of the UUID. Its end has the row decided again.
 func (b *Bridge) admit(ctx context.Context, s *step) ([]plan.Effect, error) {
 	admitted := b.releaseHeld(s.now)
 	for _, e := range s.effects {
@@ -20,6 +21,7 @@ func (b *Bridge) admit(ctx context.Context, s *step) ([]plan.Effect, error) {
 			e.Row = s.rows[i]
 		}
 		switch {
+		case e.Kind == plan.Forget && b.active.has(e.Row):
 		case e.Kind == plan.Forget:
 			if err := b.Ledger.Delete(ctx, *e.Row); err != nil {
 				return nil, fmt.Errorf("forget bundle: %w", err)

@@ -220,3 +220,25 @@ func TestI1NothingBeginsOnALedgerThatIsTaken(t *testing.T) {
 		t.Errorf("taken while a submission was held back: %d effects, %v; want none, and %v", len(effects), err, ledger.ErrConflict)
 	}
 }
+
+// An effect that hangs outlives its bundle's row otherwise, and another bundle of the UUID gets what it
+// staged.
+func TestI9RowIsForgottenOnlyOnceItsEffectsHaveEnded(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	b := opened(t, plan.Row{Bundle: "0x1", Phase: plan.Done, Dropped: true, Releasing: true})
+	stage := plan.Effect{Kind: plan.Stage, Row: &plan.Row{Bundle: "0x1", Phase: plan.Staging}}
+	b.active.begin(stage)
+	released := func(n *plan.News) { n.Released = &plan.Outcome{} }
+	b.inbox.put("0x1", released)
+	wanted(t, b, now)
+	if b.rows.get("0x1") == nil {
+		t.Error("the row is forgotten while its inputs are being staged")
+	}
+	b.ended(stage, nothing)
+	b.inbox.put("0x1", released)
+	wanted(t, b, now)
+	if b.rows.get("0x1") != nil {
+		t.Error("the row stays after its last effect has ended")
+	}
+}

@@ -58,6 +58,20 @@ func (a *activeEffects) begin(e plan.Effect) bool {
 	return true
 }
 
+// has reports whether an effect of a row is active.
+func (a *activeEffects) has(r *plan.Row) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for attempt := range r.Attempt.Number + 1 {
+		for _, k := range plan.Kinds() {
+			if _, ok := a.effects[effectKey{kind: k, bundle: r.Bundle, attempt: attempt}]; ok {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 func (a *activeEffects) cancelBy(e plan.Effect, cancel context.CancelFunc) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
