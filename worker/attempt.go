@@ -277,7 +277,7 @@ func (r *attemptRun) recordExit(ctx context.Context, exit spool.Exit) error {
 func (r *attemptRun) withoutRecord(ctx context.Context, exit spool.Exit) spool.Exit {
 	flush := r.sync
 	if flush == nil {
-		flush = func(f *os.File) error { return unix.Syncfs(int(f.Fd())) } //nolint:gosec // a descriptor is small
+		flush = func(f *os.File) error { return unix.Syncfs(int(f.Fd())) }
 	}
 	dir, err := os.Open(r.spec.RunDir)
 	if err == nil {
