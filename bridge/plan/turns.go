@@ -3,6 +3,7 @@ package plan
 import (
 	"cmp"
 	"maps"
+	"slices"
 	"time"
 )
 
@@ -30,36 +31,65 @@ type Waiting struct {
 // Batch chooses the rows that are submitted now, in their order, and begins the next attempt of
 // each. generation is the last number that was given. It also returns the turns after that.
 func (p Policy) Batch(now time.Time, w Waiting, turns Turns, generation int64) ([]Row, Turns) {
-	if len(w.Rows) == 0 {
+	if len(w.Rows) == 0 || w.Budget <= 0 {
 		return nil, turns
 	}
-	room, after, taken := maps.Clone(w.Room), Turns{}, map[*Row]bool{}
+	lanes, room, after := inLanes(w.Rows), maps.Clone(w.Room), Turns{}
 	maps.Copy(after, turns)
 	var chosen []Row
 	for len(chosen) < w.Budget {
-		best := map[Lane]*Row{}
-		for _, r := range w.Rows {
-			if at := r.lane(); room[r.Queue] > 0 && !taken[r] && (best[at] == nil || r.goesBefore(best[at])) {
-				best[at] = r
+		heads := map[Lane]candidate{}
+		for at, rows := range lanes {
+			if room[at.Queue] > 0 && len(rows) > 0 {
+				heads[at] = rows[0]
 			}
 		}
-		turn, ok := after.next(best)
+		turn, ok := after.next(heads)
 		if !ok {
 			break
 		}
-		r := best[after.pick(best, turn)]
+		from := after.pick(heads, turn)
 		generation++
-		taken[r], after[turn] = true, generation
-		room[r.Queue]--
-		chosen = append(chosen, p.NewAttempt(now, *r, generation))
+		after[turn] = generation
+		lanes[from] = lanes[from][1:]
+		room[from.Queue]--
+		chosen = append(chosen, p.NewAttempt(now, *heads[from].Row, generation))
 	}
 	return chosen, after
 }
 
-// next is the lane whose turn it is; ok is false if none waits. best has the first row of each.
-func (t Turns) next(best map[Lane]*Row) (turn Lane, ok bool) {
-	for at, r := range best {
-		if !ok || t[at] < t[turn] || t[at] == t[turn] && r.claimedBefore(best[turn]) {
+// candidate is a row with its request_priority.
+type candidate struct {
+	*Row
+
+	priority int64
+}
+
+// claimedBefore orders rows by their claim.
+func (c candidate) claimedBefore(other candidate) bool { return c.compareClaims(other) < 0 }
+
+func (c candidate) compareClaims(other candidate) int {
+	return cmp.Or(c.OfferedAt.Compare(other.OfferedAt), cmp.Compare(c.Bundle, other.Bundle))
+}
+
+// inLanes returns the rows by lane, each lane in the order of submission.
+func inLanes(rows []*Row) map[Lane][]candidate {
+	lanes := map[Lane][]candidate{}
+	for _, r := range rows {
+		at := Lane{r.Queue, r.Run.OwnerID}
+		lanes[at] = append(lanes[at], candidate{r, r.Run.Metadata.Int("request_priority")})
+	}
+	for _, lane := range lanes {
+		slices.SortFunc(lane, func(a, b candidate) int { return cmp.Or(-cmp.Compare(a.priority, b.priority), a.compareClaims(b)) })
+	}
+	return lanes
+}
+
+// next is the lane whose turn it is; ok is false if none waits. heads are the first rows of the lanes
+// that may go.
+func (t Turns) next(heads map[Lane]candidate) (turn Lane, ok bool) {
+	for at, r := range heads {
+		if !ok || t[at] < t[turn] || t[at] == t[turn] && r.claimedBefore(heads[turn]) {
 			turn, ok = at, true
 		}
 	}
@@ -67,31 +97,16 @@ func (t Turns) next(best map[Lane]*Row) (turn Lane, ok bool) {
 }
 
 // pick is the lane of the row that goes in a lane's turn: the owner's first, in any queue.
-func (t Turns) pick(best map[Lane]*Row, turn Lane) Lane {
+func (t Turns) pick(heads map[Lane]candidate, turn Lane) Lane {
 	pick := turn
-	for at, r := range best {
+	for at, r := range heads {
 		if at.Owner != turn.Owner {
 			continue
 		}
-		higher := cmp.Compare(r.priority(), best[pick].priority())
-		if higher > 0 || higher == 0 && pick != turn && (t[at] < t[pick] || t[at] == t[pick] && r.claimedBefore(best[pick])) {
+		higher := cmp.Compare(r.priority, heads[pick].priority)
+		if higher > 0 || higher == 0 && pick != turn && (t[at] < t[pick] || t[at] == t[pick] && r.claimedBefore(heads[pick])) {
 			pick = at
 		}
 	}
 	return pick
-}
-
-func (r *Row) lane() Lane { return Lane{r.Queue, r.Run.OwnerID} }
-
-func (r *Row) priority() int64 { return r.Run.Metadata.Int("request_priority") }
-
-// goesBefore reports whether a row of a lane is submitted before another.
-func (r *Row) goesBefore(other *Row) bool {
-	higher := cmp.Compare(r.priority(), other.priority())
-	return higher > 0 || higher == 0 && r.claimedBefore(other)
-}
-
-// claimedBefore orders rows by their claim.
-func (r *Row) claimedBefore(other *Row) bool {
-	return cmp.Or(r.OfferedAt.Compare(other.OfferedAt), cmp.Compare(r.Bundle, other.Bundle)) < 0
 }
