@@ -29,7 +29,7 @@ func (b *Bridge) admit(ctx context.Context, s *step) ([]plan.Effect, error) {
 			b.rows.remove(e.Row.Bundle)
 			b.view.remove(*e.Row)
 		case !b.active.begin(e):
-		case !b.mayStart(s.now, e.Kind):
+		case !b.mayStart(s.now, e):
 			b.held = append(b.held, e)
 		default:
 			admitted = append(admitted, e)
@@ -41,13 +41,14 @@ func (b *Bridge) admit(ctx context.Context, s *step) ([]plan.Effect, error) {
 // mayStart reports whether an effect of a kind may be started now, and counts it as started. An
 // irrevocable effect waits until Slurm has been seen; submissions and cancellations keep to the
 // pace.
-func (b *Bridge) mayStart(now time.Time, k plan.Kind) bool {
-	if !b.observed && irrevocable(k) {
+func (b *Bridge) mayStart(now time.Time, e plan.Effect) bool {
+	if !b.observed && irrevocable(e.Kind) {
 		return false
 	}
-	switch k { //nolint:exhaustive // the others do not ask the controller
+	switch e.Kind { //nolint:exhaustive // the others do not ask the controller
 	case plan.Submit:
-		return b.submits.AllowN(now, 1)
+		tooLate := now.Sub(e.Row.SubmittedAt) > plan.SubmitWithin // then sbatch is not run
+		return tooLate || b.submits.AllowN(now, 1)
 	case plan.Cancel:
 		return b.allowCancel(now)
 	}
@@ -67,7 +68,7 @@ func (b *Bridge) releaseHeld(now time.Time) []plan.Effect {
 			}
 			e.Row = r
 		}
-		if b.mayStart(now, e.Kind) {
+		if b.mayStart(now, e) {
 			admitted = append(admitted, e)
 		} else {
 			held = append(held, e)

@@ -15,6 +15,7 @@ type rows struct {
 	byBundle map[string]*entry
 	inFlight map[string]int               // rows with a place in Slurm, by queue
 	upcoming int                          // rows that are about to be submitted
+	retrying map[plan.Lane]int            // rows that Slurm, or the disk, has refused for now
 	staged   map[string]map[string]*entry // rows that may wait for a place, by queue and bundle
 	due      dueHeap
 }
@@ -33,7 +34,7 @@ type entry struct {
 func newRows(size int) rows {
 	return rows{
 		byBundle: make(map[string]*entry, size),
-		inFlight: map[string]int{}, staged: map[string]map[string]*entry{},
+		inFlight: map[string]int{}, retrying: map[plan.Lane]int{}, staged: map[string]map[string]*entry{},
 	}
 }
 
@@ -87,9 +88,7 @@ func (t *rows) put(r *plan.Row) {
 	switch {
 	case r.InFlight():
 		t.inFlight[r.Queue]++
-		if unsubmitted(r) {
-			t.upcoming++
-		}
+		t.countUnsubmitted(r, 1)
 	case r.Phase == plan.Staging && r.Staged != nil:
 		if t.staged[r.Queue] == nil {
 			t.staged[r.Queue] = map[string]*entry{}
@@ -106,16 +105,26 @@ func (t *rows) put(r *plan.Row) {
 	}
 }
 
-func unsubmitted(r *plan.Row) bool { return r.Phase == plan.Submitting && r.SubmittedAt.IsZero() }
+// countUnsubmitted counts a row that sbatch was not run for, if it is one. A row that tries again is
+// not upcoming: it may do so for days, at a limit of its queue or owner.
+func (t *rows) countUnsubmitted(r *plan.Row, n int) {
+	switch {
+	case r.Phase != plan.Submitting || !r.SubmittedAt.IsZero():
+	case r.FailedTries == 0:
+		t.upcoming += n
+	default:
+		if t.retrying[r.Lane()] += n; t.retrying[r.Lane()] == 0 {
+			delete(t.retrying, r.Lane())
+		}
+	}
+}
 
 // unlist takes a row out of all indexes but byBundle and due.
 func (t *rows) unlist(e *entry) {
 	if e.row == nil {
 		return
 	}
-	if unsubmitted(e.row) {
-		t.upcoming--
-	}
+	t.countUnsubmitted(e.row, -1)
 	if e.row.InFlight() {
 		t.inFlight[e.row.Queue]--
 	}
@@ -171,11 +180,16 @@ func (t *rows) anyWaiting() bool {
 	return false
 }
 
-// waiting returns the rows of a queue that wait for a place in Slurm.
+// mostRetrying is how many rows of a lane may be retrying before the lane's others wait. Each tries again
+// once a minute, and costs a request.
+const mostRetrying = 8
+
+// waiting returns the rows of a queue that wait for a place in Slurm, apart from those of lanes in which
+// several are retrying.
 func (t *rows) waiting(queue string, now time.Time) []*plan.Row {
 	var found []*plan.Row
 	for _, e := range t.staged[queue] {
-		if e.row.WaitsForRoom(now) {
+		if e.row.WaitsForRoom(now) && t.retrying[e.row.Lane()] < mostRetrying {
 			found = append(found, e.row)
 		}
 	}

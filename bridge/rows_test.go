@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -39,8 +40,14 @@ func (n naive) nextDue() (next time.Time, ok bool) {
 
 func (n naive) waiting(queue string, now time.Time) []string {
 	var found []string
+	retrying := map[plan.Lane]int{}
+	for _, r := range n {
+		if r.Phase == plan.Submitting && r.SubmittedAt.IsZero() && r.FailedTries > 0 {
+			retrying[r.Lane()]++
+		}
+	}
 	for bundle, r := range n {
-		if r.Queue == queue && r.WaitsForRoom(now) {
+		if r.Queue == queue && r.WaitsForRoom(now) && retrying[r.Lane()] < mostRetrying {
 			found = append(found, bundle)
 		}
 	}
@@ -60,11 +67,14 @@ func (n naive) inFlight(queue string) (count int) {
 // randomQueues are those of randomRow.
 var randomQueues = []string{"cpu", "gpu"}
 
+// owners are those of randomRow.
+var owners = []*codalab.RunBundle{{OwnerID: "1"}, {OwnerID: "2"}}
+
 // randomRow is a row as it may come, in a few bundles and a few seconds.
 func randomRow(random *rand.Rand, start time.Time) plan.Row {
 	r := plan.Row{
 		Bundle: fmt.Sprintf("0x%d", random.IntN(40)), Queue: randomQueues[random.IntN(len(randomQueues))],
-		Phase: plan.Phases()[random.IntN(len(plan.Phases()))], Attempt: plan.Attempt{Number: random.IntN(3)},
+		Run: owners[random.IntN(len(owners))], Phase: plan.Phases()[random.IntN(len(plan.Phases()))], Attempt: plan.Attempt{Number: random.IntN(3)},
 	}
 	r.SubmissionName = plan.SubmissionName(fmt.Sprintf("%s.%d", r.Bundle, r.Attempt.Number))
 	if random.IntN(2) == 0 {
@@ -73,6 +83,7 @@ func randomRow(random *rand.Rand, start time.Time) plan.Row {
 	if random.IntN(2) == 0 {
 		r.Staged = &spool.Inputs{}
 	}
+	r.FailedTries = random.IntN(2)
 	if random.IntN(5) == 0 {
 		r.StopVerdict = &plan.Verdict{}
 	}

@@ -19,6 +19,9 @@ type Lane struct{ Queue, Owner string }
 // Turns has the generation of the submission that was each lane's last turn.
 type Turns map[Lane]int64
 
+// Lane is the row's lane.
+func (r *Row) Lane() Lane { return Lane{r.Queue, r.Run.OwnerID} }
+
 // Waiting are the rows that may be submitted now.
 type Waiting struct {
 	// Rows wait for room (WaitsForRoom).
@@ -76,7 +79,7 @@ func (c candidate) compareClaims(other candidate) int {
 func inLanes(rows []*Row) map[Lane][]candidate {
 	lanes := map[Lane][]candidate{}
 	for _, r := range rows {
-		at := Lane{r.Queue, r.Run.OwnerID}
+		at := r.Lane()
 		lanes[at] = append(lanes[at], candidate{r, r.Run.Metadata.Int("request_priority")})
 	}
 	for _, lane := range lanes {

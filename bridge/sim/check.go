@@ -423,13 +423,13 @@ func (l *life) checkBackOff(command string) {
 
 // countRequest counts a request to the controller.
 func (w *world) countRequest() {
-	const window, most = time.Minute, 60
+	const window = time.Minute
 	w.requests = append(w.requests, w.now)
 	for len(w.requests) > 0 && w.now-w.requests[0] > window {
 		w.requests = w.requests[1:]
 	}
-	if len(w.requests) == most {
-		w.violate(TooManyRequests, "%d requests to Slurm within %s", most, window)
+	if len(w.requests) == w.crowd.requests {
+		w.violate(TooManyRequests, "%d requests to Slurm within %s", w.crowd.requests, window)
 	}
 }
 

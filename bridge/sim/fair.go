@@ -8,25 +8,38 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/bridge"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
 )
 
-// crowd makes bundles wait for one another: there are a few more than in most seeds, and much less of what
-// they share. It is zero in most seeds.
+// crowd is how many people share how much.
 type crowd struct {
+	site *slurmtest.Site
+	// bundles are made within a time beside those of every seed. Of so many bundles one takes long.
 	bundles int
-	pace    bridge.Pace
-	atOnce  func(plan.Kind) int
+	within  time.Duration
+	long    uint64
+	owners  uint64
+	// flying is half of the most jobs of a queue, where it has a bound.
+	flying int
+	pace   bridge.Pace
+	atOnce func(plan.Kind) int
+	// requests is how many requests to Slurm in a minute are too many.
+	requests int
 }
 
-// newCrowd is the seed's crowd.
-func (w *world) newCrowd() crowd {
-	if w.dice.below(ofQueues, 24) > 0 {
-		return crowd{}
+// newCrowd is the seed's crowd. In a few seeds bundles wait for one another: there are a few more than
+// in the others, and much less of what they share.
+func (w *world) newCrowd(large bool) crowd {
+	switch {
+	case large:
+		return crowd{site: largeSite, bundles: 2000, within: 5 * time.Minute, long: 20, owners: 5, flying: 100, requests: 300}
+	case w.dice.below(ofQueues, 24) > 0:
+		return crowd{site: slurmSite, owners: 2, flying: 2, requests: 60}
 	}
 	return crowd{
-		bundles: 5,
-		pace:    bridge.Pace{PerSecond: 1. / 15, Burst: 1 + int(w.dice.below(ofQueues, 2))}, //nolint:gosec // below 2
-		atOnce:  func(k plan.Kind) int { return min(bridge.AtOnce(k), 3) },
+		site: slurmSite, bundles: 5, within: 30 * time.Second, long: 3, owners: 2, flying: 2, requests: 60,
+		pace:   bridge.Pace{PerSecond: 1. / 15, Burst: 1 + int(w.dice.below(ofQueues, 2))}, //nolint:gosec // below 2
+		atOnce: func(k plan.Kind) int { return min(bridge.AtOnce(k), 3) },
 	}
 }
 
@@ -139,11 +152,14 @@ func (w *world) checkTurns(l *life, before []*plan.Row, saved []plan.Row) {
 
 // waitingLanes returns the lanes that could go, and the highest priority in each, before these rows went.
 func (w *world) waitingLanes(l *life, going []plan.Row) map[lane]int64 {
-	flying, waiting := map[string]int{}, map[lane]int64{}
+	flying, waiting, retrying := map[string]int{}, map[lane]int64{}, map[lane]bool{}
 	for _, r := range w.ledger.rows {
 		goes := slices.ContainsFunc(going, func(other plan.Row) bool { return other.Bundle == r.Bundle })
 		if r.InFlight() && !goes {
 			flying[r.Queue]++
+		}
+		if r.Phase == plan.Submitting && r.SubmittedAt.IsZero() && r.FailedTries > 0 {
+			retrying[lane{r.Queue, r.Run.OwnerID}] = true
 		}
 		if !goes && !r.WaitsForRoom(l.clock()) {
 			continue

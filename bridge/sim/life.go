@@ -235,6 +235,9 @@ func (l *life) start(e plan.Effect) {
 // do does an effect.
 func (l *life) do(e plan.Effect, lasts time.Duration, at *seat) {
 	l.extra = 0
+	if e.Kind == plan.Submit && l.clock().Sub(e.Row.SubmittedAt) > plan.SubmitWithin {
+		lasts = 0 // sbatch is not run
+	}
 	report := l.bridge.Do(context.WithoutCancel(l.w.ctx), e)
 	lasts = max(lasts, l.extra)
 	l.extra = 0

@@ -100,7 +100,7 @@ func (s *server) newBundle(uuid string) *bundle {
 	s.made++
 	b := &bundle{uuid: uuid, command: fmt.Sprintf("command %d", s.made), created: w.now, state: codalab.StateStaged, since: w.now}
 	b.wants.queue, b.wants.owner, b.wants.priority = w.pickQueue(), w.pickOwner(), w.pickPriority()
-	b.wants.long = w.crowd.bundles > 0 && w.dice.below(ofQueues, 3) == 0
+	b.wants.long = w.crowd.long > 0 && w.dice.below(ofQueues, w.crowd.long) == 0
 	b.wants.seconds = w.dice.duration(ofUsers, 0, time.Minute)
 	switch w.dice.below(ofUsers, 12) {
 	case 0:

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -11,12 +12,30 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
 )
 
-// slurmSite is the cluster of every seed: a fast one of four nodes.
-var slurmSite = newSlurmSite() //nolint:gochecknoglobals // never written to; built once for all seeds
+// slurmSite is the cluster of every seed: a fast one of four nodes. largeSite is that of a large
+// world, with two hundred.
+//
+//nolint:gochecknoglobals // never written to; built once for all seeds
+var slurmSite, largeSite = newSlurmSite(), newLargeSite()
 
 func newSlurmSite() *slurmtest.Site {
 	s := slurmtest.NewSite()
 	s.KillWait = 30 * time.Second
+	return s
+}
+
+func newLargeSite() *slurmtest.Site {
+	s := newSlurmSite()
+	s.Nodes = nil
+	for i := range s.Partitions[:2] { // of both, the nodes have fewer GPUs than a bad bundle asks for
+		s.Partitions[i].Nodes = nil
+		for n := range 100 {
+			name := fmt.Sprintf("%s%d", s.Partitions[i].Name, n)
+			s.Nodes = append(s.Nodes, slurmtest.Node{Name: name, CPUs: 4, MemoryMiB: 16000, GPUType: "a100", GPUs: 4})
+			s.Partitions[i].Nodes = append(s.Partitions[i].Nodes, name)
+		}
+	}
+	s.Partitions = s.Partitions[:2]
 	return s
 }
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge"
@@ -33,6 +34,9 @@ type Options struct {
 	Log io.Writer
 	// Policy changes the bridge's policy; nil for no change.
 	Policy func(*plan.Policy)
+	// Large makes a world of two thousand bundles, two hundred nodes and five owners, which takes a
+	// minute or two.
+	Large bool
 	// Ledger, if not nil, opens a real ledger for each life of the bridge. It has to answer as
 	// the simulated one does, and the bridge gets its rows. The caller closes what it opened.
 	// No old copy is restored then.
@@ -129,7 +133,7 @@ func newWorld(ctx context.Context, seed uint64, o Options) *world {
 			w.dice.only[f] = true
 		}
 	}
-	w.crowd = w.newCrowd()
+	w.crowd = w.newCrowd(o.Large)
 	w.policy = w.newPolicy()
 	if o.Policy != nil {
 		o.Policy(&w.policy)
@@ -138,7 +142,7 @@ func newWorld(ctx context.Context, seed uint64, o Options) *world {
 		w.queues = append(w.queues, w.policy.Queues[name])
 	}
 	w.slurm = slurm{
-		w: w, Controller: slurmtest.New(slurmSite), hidden: map[sbatch.JobID]bool{}, attempts: map[sbatch.JobID]*attempt{}, invalid: map[sbatch.JobID]bool{},
+		w: w, Controller: slurmtest.New(w.crowd.site), hidden: map[sbatch.JobID]bool{}, attempts: map[sbatch.JobID]*attempt{}, invalid: map[sbatch.JobID]bool{},
 		revoked: map[sbatch.JobID]*revocation{}, sickUntil: map[string]time.Duration{}, refusedUntil: map[string]time.Duration{},
 	}
 	w.server = server{w: w, repeats: w.dice.happen[ServerRepeats], stock: map[string]*stock{}}
@@ -164,7 +168,7 @@ func (w *world) newPolicy() plan.Policy {
 	for _, name := range []string{"cpu", "gpu", "idle"}[:w.howManyQueues()] {
 		queues[name] = plan.Queue{
 			Name: name, Tag: name, Partition: map[string]string{"gpu": "gpu"}[name], DefaultTime: 10 * time.Minute, TimeGrace: 2 * time.Minute,
-			MaxInFlight: int(w.dice.below(ofUsers, 3)) * 2, RetryBegun: retry, Extra: extra, //nolint:gosec // below 3
+			MaxInFlight: int(w.dice.below(ofUsers, 3)) * w.crowd.flying, RetryBegun: retry, Extra: extra, //nolint:gosec // below 3
 		}
 	}
 	keep := 2 * time.Minute // longer than the server takes to apply a check-in that failed
@@ -196,7 +200,9 @@ func (w *world) pickQueue() string {
 	return w.queues[w.dice.below(ofQueues, uint64(len(w.queues)))].Name
 }
 
-func (w *world) pickOwner() string { return []string{"1", "2"}[w.dice.below(ofQueues, 2)] }
+func (w *world) pickOwner() string {
+	return strconv.FormatUint(1+w.dice.below(ofQueues, w.crowd.owners), 10)
+}
 
 func (w *world) pickPriority() int64 { return int64(w.dice.below(ofQueues, 3)/2) * 100 } //nolint:gosec // below 3
 
@@ -221,7 +227,7 @@ func (w *world) begin() {
 		}
 	}
 	for range w.crowd.bundles {
-		w.at(w.dice.duration(ofQueues, 0, 30*time.Second), w.server.create)
+		w.at(w.dice.duration(ofQueues, 0, w.crowd.within), w.server.create)
 	}
 	switch w.dice.below(ofUsers, 8) {
 	case 0, 1:

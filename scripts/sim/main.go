@@ -4,6 +4,7 @@
 //	sim -seeds 1000000           a million seeds from 1 on
 //	sim -first 5000 -seeds 100   a hundred from 5000 on
 //	sim -seed 17 -v              one seed, step by step
+//	sim -seed 17 -large          one large world: 2,000 bundles, 200 nodes, five owners
 //	sim -seed 17 -only crash.3   the same with one of its faults alone
 //
 // It ends with one line of counts, and with status 1 if a promise was broken.
@@ -43,20 +44,20 @@ func run(ctx context.Context, out io.Writer, args []string) error {
 	flags.Uint64Var(&c.first, "first", 1, "the first `seed`")
 	one := flags.Uint64("seed", 0, "run this `seed` alone")
 	only := flags.String("only", "", "leave out all `faults` but these, such as crash.3,submit-lost.0 (with -seed)")
+	large := flags.Bool("large", false, "make the world large (with -seed)")
 	verbose := flags.Bool("v", false, "tell what happens (with -seed)")
 	if err := flags.Parse(args); err != nil {
 		return err //nolint:wrapcheck // it names the flag
 	}
 	if *one != 0 {
-		return runOne(ctx, out, *one, *only, *verbose)
+		return runOne(ctx, out, *one, *only, sim.Options{Large: *large}, *verbose)
 	}
 	debug.SetGCPercent(3200) // a seed leaves a few hundred kilobytes behind, and little lives
 	return c.run(ctx)
 }
 
 // runOne runs one seed.
-func runOne(ctx context.Context, out io.Writer, seed uint64, only string, verbose bool) error {
-	var o sim.Options
+func runOne(ctx context.Context, out io.Writer, seed uint64, only string, o sim.Options, verbose bool) error {
 	if only != "" {
 		faults, err := sim.ParseFaults(only)
 		if err != nil {
