@@ -38,13 +38,13 @@ func TestRequestsStayBelowTheSitesBucket(t *testing.T) {
 			if tick%60 == 0 && !controller.ask(now, 2) {
 				t.Errorf("%+v: squeue has to wait after %s: %v", site, now.Sub(epoch), made)
 			}
-			if tick < 18000 && b.mayStart(now, plan.Cancel) {
+			if tick < 18000 && b.mayStart(now, plan.Effect{Kind: plan.Cancel, Row: &plan.Row{Attempt: plan.Attempt{SubmittedAt: now}}}) {
 				made[plan.Cancel]++
 				if !controller.ask(now, 3) {
 					t.Fatalf("%+v: scancel has to wait after %s: %v", site, now.Sub(epoch), made)
 				}
 			}
-			if b.mayStart(now, plan.Submit) {
+			if b.mayStart(now, plan.Effect{Kind: plan.Submit, Row: &plan.Row{Attempt: plan.Attempt{SubmittedAt: now}}}) {
 				made[plan.Submit]++
 				if !controller.ask(now, 1) {
 					t.Fatalf("%+v: sbatch has to wait after %s: %v", site, now.Sub(epoch), made)
@@ -66,7 +66,7 @@ func TestPaceFollowsTheSettings(t *testing.T) {
 	b.submits, b.cancels, b.observed = b.Pace.limiter(), b.Pace.limiter(), true
 	burst := func() (n int) {
 		now = now.Add(time.Hour)
-		for b.mayStart(now, plan.Submit) {
+		for b.mayStart(now, plan.Effect{Kind: plan.Submit, Row: &plan.Row{Attempt: plan.Attempt{SubmittedAt: now}}}) {
 			n++
 		}
 		return n

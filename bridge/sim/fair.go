@@ -146,13 +146,16 @@ func (w *world) checkTurns(l *life, before []*plan.Row, saved []plan.Row) {
 	}
 	slices.SortFunc(going, func(a, b plan.Row) int { return cmp.Compare(a.Generation, b.Generation) })
 	for i, r := range going {
-		w.checkTurn(r, w.waitingLanes(l, going[i:]))
+		waiting, retrying := w.waitingLanes(l, going[i:])
+		w.checkTurn(r, waiting, retrying)
 	}
 }
 
-// waitingLanes returns the lanes that could go, and the highest priority in each, before these rows went.
-func (w *world) waitingLanes(l *life, going []plan.Row) map[lane]int64 {
-	flying, waiting, retrying := map[string]int{}, map[lane]int64{}, map[lane]bool{}
+// waitingLanes returns the lanes that could go before these rows went, and the highest priority in each.
+// In those that are retrying, rows that Slurm has refused for now may hold up the others.
+func (w *world) waitingLanes(l *life, going []plan.Row) (waiting map[lane]int64, retrying map[lane]bool) {
+	flying := map[string]int{}
+	waiting, retrying = map[lane]int64{}, map[lane]bool{}
 	for _, r := range w.ledger.rows {
 		goes := slices.ContainsFunc(going, func(other plan.Row) bool { return other.Bundle == r.Bundle })
 		if r.InFlight() && !goes {
@@ -174,14 +177,14 @@ func (w *world) waitingLanes(l *life, going []plan.Row) map[lane]int64 {
 		most := w.policy.Queues[at.queue].MaxInFlight
 		return most > 0 && flying[at.queue] >= most || held[at.queue] != ""
 	})
-	return waiting
+	return waiting, retrying
 }
 
 // checkTurn checks one submission.
-func (w *world) checkTurn(gone plan.Row, waiting map[lane]int64) {
+func (w *world) checkTurn(gone plan.Row, waiting map[lane]int64, retrying map[lane]bool) {
 	mine, priority := lane{gone.Queue, gone.Run.OwnerID}, w.wants[gone.Run.Command].priority
 	for at, best := range waiting {
-		if at == mine {
+		if at == mine || retrying[at] {
 			continue
 		}
 		if at.owner == mine.owner && priority > best {
