@@ -15,7 +15,7 @@ import (
 // bundle. Forget is the ledger's, and done at once, but not while another effect of the row runs: its
 // outcome could reach another bundle of the UUID. Its end has the row decided again.
 func (b *Bridge) admit(ctx context.Context, s *step) ([]plan.Effect, error) {
-	admitted := b.releaseHeld(s.now)
+	wanted := b.stillWanted()
 	for _, e := range s.effects {
 		if i, ok := s.places[e.Row.Bundle]; ok {
 			e.Row = s.rows[i]
@@ -28,54 +28,90 @@ func (b *Bridge) admit(ctx context.Context, s *step) ([]plan.Effect, error) {
 			}
 			b.rows.remove(e.Row.Bundle)
 			b.view.remove(*e.Row)
-		case !b.active.begin(e):
-		case !b.mayStart(s.now, e):
-			b.held = append(b.held, e)
-		default:
-			admitted = append(admitted, e)
+		case b.active.begin(e):
+			wanted = append(wanted, e)
 		}
 	}
-	return admitted, nil
+	return b.startNow(s.now, wanted), nil
 }
 
-// mayStart reports whether an effect of a kind may be started now, and counts it as started. An
-// irrevocable effect waits until Slurm has been seen; submissions and cancellations keep to the
-// pace.
-func (b *Bridge) mayStart(now time.Time, e plan.Effect) bool {
-	if !b.observed && irrevocable(e.Kind) {
-		return false
-	}
-	switch e.Kind { //nolint:exhaustive // the others do not ask the controller
-	case plan.Submit:
-		tooLate := now.Sub(e.Row.SubmittedAt) > plan.SubmitWithin // then sbatch is not run
-		return tooLate || b.submits.AllowN(now, 1)
-	case plan.Cancel:
-		return b.allowCancel(now)
-	}
-	return true
-}
-
-// releaseHeld returns the held effects that may be started now. It drops those of rows that
-// have moved on.
-func (b *Bridge) releaseHeld(now time.Time) []plan.Effect {
-	var admitted, held []plan.Effect
+// stillWanted returns the held effects that their rows still want, and drops the others.
+func (b *Bridge) stillWanted() []plan.Effect {
+	var wanted []plan.Effect
 	for _, e := range b.held {
-		if e.Row.Bundle != "" { // an orphan job has none
+		if e.Row.Bundle == "" { // an orphan job has no row
+			if _, ok := b.found[e.Row.Job.ID]; !ok {
+				b.active.end(e)
+				continue
+			}
+		} else {
 			r := b.rows.get(e.Row.Bundle)
-			if r == nil || r.Phase != e.Row.Phase || r.Attempt.Number != e.Row.Attempt.Number {
+			if r == nil || r.Phase != e.Row.Phase || r.Attempt.Number != e.Row.Attempt.Number || e.Kind == plan.Cancel && !r.CancelsJob() {
 				b.active.end(e)
 				continue
 			}
 			e.Row = r
 		}
-		if b.mayStart(now, e) {
-			admitted = append(admitted, e)
-		} else {
-			held = append(held, e)
+		wanted = append(wanted, e)
+	}
+	return wanted
+}
+
+// startNow returns the effects that may be started now, and holds the others. Those that one
+// command of Slurm does for many rows become one.
+func (b *Bridge) startNow(now time.Time, wanted []plan.Effect) []plan.Effect {
+	b.held = nil
+	var started []plan.Effect
+	calls := map[plan.Kind]int{} // the places in started of those that begin now
+	for _, e := range wanted {
+		at, begun := calls[e.Kind]
+		switch {
+		case begun && len(started[at].More)+1 < b.inOneCall(e.Kind):
+			started[at].More = append(started[at].More, e.Row)
+		case begun || !b.mayStart(now, e):
+			b.held = append(b.held, e)
+		default:
+			if forManyRows(e.Kind) {
+				calls[e.Kind] = len(started)
+				b.active.beginCall(e.Kind)
+			}
+			started = append(started, e)
 		}
 	}
-	b.held = held
-	return admitted
+	return started
+}
+
+// inOneCall bounds the rows for which one command of Slurm is run: the length of its command line, and
+// what the controller or the database does at a time.
+func (b *Bridge) inOneCall(k plan.Kind) int {
+	if k == plan.Cancel && b.followed != nil && b.followed.RateLimit.PerSecond > 0 {
+		return cancelRequests
+	}
+	return 100
+}
+
+// forManyRows reports whether one command of Slurm does an effect of a kind for many rows. One such
+// command runs at a time, so that what is wanted meanwhile goes into the next.
+func forManyRows(k plan.Kind) bool { return k == plan.Cancel || k == plan.QueryAccounting }
+
+// fresh is the greatest age of the snapshot by which jobs are cancelled. An id is not used again so
+// soon.
+const fresh = 30 * time.Second
+
+// mayStart reports whether an effect of a kind may be started now, and counts it as started. An
+// irrevocable effect waits until Slurm has been seen; submissions and cancellations keep to the
+// pace. Jobs are cancelled by their ids as the newest snapshot shows them, so it must be fresh.
+func (b *Bridge) mayStart(now time.Time, e plan.Effect) bool {
+	switch {
+	case !b.observed && irrevocable(e.Kind), forManyRows(e.Kind) && b.active.runsCall(e.Kind):
+		return false
+	case e.Kind == plan.Submit:
+		tooLate := now.Sub(e.Row.SubmittedAt) > plan.SubmitWithin // then sbatch is not run
+		return tooLate || b.submits.AllowN(now, 1)
+	case e.Kind == plan.Cancel:
+		return !b.view.unreachable.Load() && now.Sub(b.asked) <= fresh && b.allowCancel(now)
+	}
+	return true
 }
 
 // heldOf is how many effects of a kind are held.

@@ -108,9 +108,10 @@ func TestNothingIrrevocableIsStartedBeforeSlurmWasSeen(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_800_000_000, 0)
 	stop := &plan.Verdict{Failure: codalab.KillRequested}
+	live := sbatch.Job{ID: 2, Name: "m2", State: sbatch.StatePending, Submitted: now}
 	b := opened(t,
 		plan.Row{Bundle: "0x1", Phase: plan.Submitting, Attempt: plan.Attempt{Number: 1, SubmissionName: "m1", Prepared: true}},
-		plan.Row{Bundle: "0x2", Phase: plan.Stopping, Attempt: plan.Attempt{Number: 1, SubmissionName: "m2", Job: sbatch.Job{ID: 2}}, StopVerdict: stop},
+		plan.Row{Bundle: "0x2", Phase: plan.Stopping, Attempt: plan.Attempt{Number: 1, SubmissionName: "m2", Job: live}, StopVerdict: stop},
 		plan.Row{Bundle: "0x3", Phase: plan.Done, Attempt: plan.Attempt{Number: 1}, Releasing: true},
 		plan.Row{Bundle: "0x4", Phase: plan.Submitting, Attempt: plan.Attempt{Number: 1, SubmissionName: "m4", Prepared: true}},
 		plan.Row{Bundle: "0x5", Phase: plan.Staging, Staged: &spool.Inputs{}},
@@ -120,7 +121,7 @@ func TestNothingIrrevocableIsStartedBeforeSlurmWasSeen(t *testing.T) {
 	hears(b, "0x2")
 	check(t, "again", wanted(t, b, now), kinds{})
 	b.inbox.put("0x4", func(n *plan.News) { n.Messages = []codalab.Message{{Type: codalab.MessageKill}} })
-	b.inbox.putSnapshot(sbatch.Snapshot{Asked: now})
+	b.inbox.putSnapshot(sbatch.Snapshot{Asked: now, Jobs: []sbatch.Job{live}})
 	check(t, "when Slurm was seen, and one was killed meanwhile", wanted(t, b, now), kinds{
 		"0x1": {plan.Submit}, "0x2": {plan.Cancel}, "0x3": {plan.Release}, "0x4": {plan.Fence}, "0x5": {plan.Prepare},
 	})
@@ -148,8 +149,10 @@ func TestEachOrphanJobIsCancelledOnceAGrace(t *testing.T) {
 			if e.Kind != plan.Cancel || e.Row.Job.Name != "m" {
 				t.Errorf("wanted %+v", e)
 			}
-			cancelled[e.Row.Job.ID.String()]++
-			b.active.end(e)
+			for _, r := range e.Rows() {
+				cancelled[r.Job.ID.String()]++
+			}
+			b.ended(e, none)
 		}
 		now = now.Add(15 * time.Second)
 	}
@@ -235,7 +238,7 @@ func TestI9RowIsForgottenOnlyOnceItsEffectsHaveEnded(t *testing.T) {
 	if b.rows.get("0x1") == nil {
 		t.Error("the row is forgotten while its inputs are being staged")
 	}
-	b.ended(stage, nothing)
+	b.ended(stage, none)
 	b.inbox.put("0x1", released)
 	wanted(t, b, now)
 	if b.rows.get("0x1") != nil {

@@ -72,6 +72,7 @@ type Bridge struct {
 	turns      plan.Turns      // of submissions
 	observed   bool            // Slurm has been seen as a whole since the start
 	rested     bool            // the rows that were done at that time rest
+	asked      time.Time       // when the newest snapshot was asked for
 	held       []plan.Effect   // effects that wait for that, or for the pace
 	found      plan.OrphanJobs // orphan jobs
 	low        *string         // plan.LowWater.Low; nil while it is not known

@@ -1,7 +1,6 @@
 package bridge
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,32 +19,53 @@ import (
 // cut short has no outcome, except for Submit's; its row is decided all the same, since it may
 // still want the effect.
 func (b *Bridge) Do(ctx context.Context, e plan.Effect) (tell func()) {
-	outcome := b.do(ctx, e)
-	b.Log.DebugContext(ctx, "effect ended", slog.String("kind", string(e.Kind)), slog.String("bundle", e.Row.Bundle))
-	cut := ctx.Err() != nil && e.Kind != plan.Submit
-	return func() {
-		if cut {
-			outcome = nothing
-		}
-		b.ended(e, outcome)
+	outcomes := b.do(ctx, e)
+	b.Log.DebugContext(ctx, "effect ended", slog.String("kind", string(e.Kind)), slog.String("bundle", e.Row.Bundle), slog.Int("rows", len(e.Rows())))
+	if ctx.Err() != nil && e.Kind != plan.Submit {
+		outcomes = none
 	}
+	return func() { b.ended(e, outcomes) }
 }
 
-// nothing is the outcome of an effect that has nothing to report.
+// outcomes gives each row of an effect the news of how it ended.
+type outcomes func(r *plan.Row) func(*plan.News)
+
+// none are the outcomes of an effect that has nothing to report.
+func none(*plan.Row) func(*plan.News) { return nothing }
+
 func nothing(*plan.News) {}
 
-// ended tells an effect's row that the effect has ended. An orphan job has no row.
-func (b *Bridge) ended(e plan.Effect, outcome func(*plan.News)) {
-	b.active.end(e)
-	if e.Row.Bundle != "" {
-		b.inbox.put(e.Row.Bundle, outcome)
+// ended tells an effect's rows that it has ended. An orphan job has no row.
+func (b *Bridge) ended(e plan.Effect, of outcomes) {
+	if forManyRows(e.Kind) {
+		b.active.endCall(e.Kind)
+	}
+	for _, r := range e.Rows() {
+		b.active.end(plan.Effect{Kind: e.Kind, Row: r})
+		if r.Bundle != "" {
+			b.inbox.put(r.Bundle, of(r))
+		} else {
+			b.inbox.wake() // for what was held
+		}
 	}
 }
 
-// do does one effect and returns its outcome for the row.
-func (b *Bridge) do(ctx context.Context, e plan.Effect) func(*plan.News) {
-	r := *e.Row
-	switch e.Kind {
+// do does one effect and returns its outcomes.
+func (b *Bridge) do(ctx context.Context, e plan.Effect) outcomes {
+	switch e.Kind { //nolint:exhaustive // the others are of one row
+	case plan.QueryAccounting:
+		return b.queryAccounting(ctx, e.Rows())
+	case plan.Cancel:
+		o := b.cancel(ctx, e.Rows())
+		return func(*plan.Row) func(*plan.News) { return func(n *plan.News) { n.Cancelled = &o } }
+	}
+	outcome := b.doForRow(ctx, e.Kind, *e.Row)
+	return func(*plan.Row) func(*plan.News) { return outcome }
+}
+
+// doForRow does an effect of one row and returns its outcome.
+func (b *Bridge) doForRow(ctx context.Context, k plan.Kind, r plan.Row) func(*plan.News) {
+	switch k {
 	case plan.Claim:
 		claimed := b.claim(ctx, r)
 		return func(n *plan.News) { n.Claimed = &claimed }
@@ -62,8 +82,6 @@ func (b *Bridge) do(ctx context.Context, e plan.Effect) func(*plan.News) {
 				n.Submitted = &s
 			}
 		}
-	case plan.QueryAccounting:
-		return b.queryAccounting(ctx, r)
 	case plan.ReadRecords:
 		return b.readRecords(r)
 	case plan.Fence:
@@ -73,10 +91,6 @@ func (b *Bridge) do(ctx context.Context, e plan.Effect) func(*plan.News) {
 				n.Fenced = &c
 			}
 		}
-	case plan.Cancel:
-		name := cmp.Or(r.Job.Name, string(r.SubmissionName)) // its present name: jobs can be renamed
-		o := outcome(b.Scheduler.Cancel(ctx, r.Job.ID, name))
-		return func(n *plan.News) { n.Cancelled = &o }
 	case plan.Collect:
 		o := b.collect(ctx, r)
 		return func(n *plan.News) { n.Collected, n.Progress = &o, "" }
@@ -86,6 +100,7 @@ func (b *Bridge) do(ctx context.Context, e plan.Effect) func(*plan.News) {
 	case plan.Release:
 		o := outcome(b.release(r))
 		return func(n *plan.News) { n.Released = &o }
+	case plan.QueryAccounting, plan.Cancel: // of many rows
 	case plan.Forget: // Step does it
 	}
 	return nothing
@@ -165,19 +180,50 @@ func (b *Bridge) submit(ctx context.Context, r plan.Row) plan.Submission {
 // accountSlack covers clocks that differ: sacct's window begins that much before a submission.
 const accountSlack = time.Hour
 
-func (b *Bridge) queryAccounting(ctx context.Context, r plan.Row) func(*plan.News) {
+// queryAccounting asks the accounting database for the jobs of many rows.
+func (b *Bridge) queryAccounting(ctx context.Context, rows []*plan.Row) outcomes {
 	asked := b.Now()
-	which := sbatch.Which{Names: []string{string(r.SubmissionName)}}
-	if r.Job.ID != 0 {
-		which.IDs = []sbatch.JobID{r.Job.ID}
+	since := rows[0].SubmittedAt
+	var which sbatch.Which
+	for _, r := range rows {
+		if r.SubmittedAt.Before(since) {
+			since = r.SubmittedAt
+		}
+		byName := r.Job.ID == 0 || r.Job.Submitted.IsZero() || r.SbatchCount > 1
+		if byName { // else the id says all, under any name
+			which.Names = append(which.Names, string(r.SubmissionName))
+		}
+		if r.Job.ID != 0 {
+			which.IDs = append(which.IDs, r.Job.ID)
+		}
 	}
-	jobs, err := b.Scheduler.QueryAccounting(ctx, r.SubmittedAt.Add(-accountSlack), which)
+	jobs, err := b.Scheduler.QueryAccounting(ctx, since.Add(-accountSlack), which)
 	if err != nil {
 		b.Log.WarnContext(ctx, "accounting did not answer", errorAttr(err))
-		return func(n *plan.News) { n.AccountingFailure = err.Error() }
+		return func(*plan.Row) func(*plan.News) { return func(n *plan.News) { n.AccountingFailure = err.Error() } }
 	}
-	found := plan.Observation{SubmissionName: r.SubmissionName, Asked: asked, Jobs: jobs}
-	return func(n *plan.News) { n.Accounting = &found }
+	return func(r *plan.Row) func(*plan.News) {
+		found := plan.Observation{SubmissionName: r.SubmissionName, Asked: asked}
+		for _, j := range jobs {
+			if j.ID == r.Job.ID || j.Name == string(r.SubmissionName) {
+				found.Jobs = append(found.Jobs, j)
+			}
+		}
+		return func(n *plan.News) { n.Accounting = &found }
+	}
+}
+
+// cancel ends the jobs of many rows, which the newest snapshot shows as theirs.
+func (b *Bridge) cancel(ctx context.Context, rows []*plan.Row) plan.Outcome {
+	ids := make([]sbatch.JobID, len(rows))
+	for i, r := range rows {
+		ids[i] = r.Job.ID
+	}
+	err := b.Scheduler.Cancel(ctx, "", ids...)
+	if err != nil {
+		b.Log.WarnContext(ctx, "scancel failed", errorAttr(err))
+	}
+	return outcome(err)
 }
 
 // fenceWithin bounds the fencing of an attempt. The row wants it again after a failure.

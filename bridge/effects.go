@@ -19,6 +19,8 @@ import (
 type activeEffects struct {
 	mu      sync.Mutex
 	effects map[effectKey]runningEffect
+	// calls are the kinds of which a command for many rows runs.
+	calls map[plan.Kind]bool
 }
 
 // effectKey identifies an effect. It has the attempt, so that an effect that hangs does not
@@ -86,6 +88,28 @@ func (a *activeEffects) end(e plan.Effect) {
 	delete(a.effects, keyOf(e))
 }
 
+// beginCall notes that a command for many rows runs.
+func (a *activeEffects) beginCall(k plan.Kind) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.calls == nil {
+		a.calls = map[plan.Kind]bool{}
+	}
+	a.calls[k] = true
+}
+
+func (a *activeEffects) runsCall(k plan.Kind) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.calls[k]
+}
+
+func (a *activeEffects) endCall(k plan.Kind) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.calls, k)
+}
+
 // cancelOutdated cancels the long effects of a row that has left the phase in which it wanted
 // them.
 func (a *activeEffects) cancelOutdated(row *plan.Row) {
@@ -121,7 +145,7 @@ func (r *runner) start(e plan.Effect) {
 		defer leave()
 		r.await(ctx, e, entered)
 		if ctx.Err() != nil {
-			r.bridge.ended(e, nothing)
+			r.bridge.ended(e, none)
 			return nil
 		}
 		tell := r.bridge.Do(ctx, e)

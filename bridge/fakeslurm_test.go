@@ -25,6 +25,7 @@ type fakeSlurm struct {
 	jobs     []*fakeJob
 	submits  int
 	cancels  int
+	queries  int         // of the accounting database
 	observed []time.Time // when Observe was called
 
 	held   bool                 // jobs stay pending
@@ -207,6 +208,7 @@ func (s slowly) Observe(ctx context.Context, now time.Time) (sbatch.Snapshot, er
 func (s *fakeSlurm) QueryAccounting(_ context.Context, since time.Time, which sbatch.Which) ([]sbatch.Job, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.queries++
 	if s.silent {
 		return nil, errSilent
 	}
@@ -221,20 +223,19 @@ func (s *fakeSlurm) QueryAccounting(_ context.Context, since time.Time, which sb
 	return jobs, nil
 }
 
-func (s *fakeSlurm) Cancel(_ context.Context, id sbatch.JobID, name string) error {
+func (s *fakeSlurm) Cancel(_ context.Context, _ string, ids ...sbatch.JobID) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cancels++
 	if s.silent {
 		return errSilent
 	}
-	j := s.jobs[id-1]
-	if j.Name != name {
-		return nil
-	}
-	j.end()
-	if j.State == sbatch.StatePending {
-		j.State, j.Reason, j.ended = sbatch.StateCancelled, "None", time.Now()
+	for _, id := range ids {
+		j := s.jobs[id-1]
+		j.end()
+		if j.State == sbatch.StatePending {
+			j.State, j.Reason, j.ended = sbatch.StateCancelled, "None", time.Now()
+		}
 	}
 	return nil
 }

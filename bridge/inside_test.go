@@ -88,7 +88,7 @@ func TestStepWaitsForWhatMayComeWithoutNews(t *testing.T) {
 		"the rate":             {staged, DefaultPace().Burst, 500 * time.Millisecond},
 		"room in a full queue": {staged, 15, idle},
 	} {
-		b := &Bridge{rows: newRows(1), submits: Pace{}.limiter(), observed: true}
+		b := &Bridge{rows: newRows(1), submits: Pace{}.limiter(), cancels: Pace{}.limiter(), observed: true}
 		b.submits.AllowN(now, c.spent)
 		b.rows.put(&c.row)
 		if got := b.wait(now); got != c.want {

@@ -9,7 +9,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// scancel is told the job's present name, so that it ends no other job; users rename theirs.
+// The job of a killed bundle is cancelled by its id; users rename theirs.
 func TestKillWhileQueued(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"", "mine"} {
@@ -27,13 +27,108 @@ func TestKillWhileQueued(t *testing.T) {
 				if run.FailureMessage == nil || *run.FailureMessage != codalab.KillRequested {
 					s.Errorf("failure %v, want %q", run.FailureMessage, codalab.KillRequested)
 				}
-				s.stop()
-				if s.slurm.jobs[0].State != sbatch.StateCancelled {
-					s.Errorf("job is %s", s.slurm.jobs[0].State)
-				}
+				s.cancelled(7*time.Second, 1)
 			})
 		})
 	}
+}
+
+// cancelled waits until so many jobs are cancelled.
+func (s *site) cancelled(limit time.Duration, want int) {
+	s.Helper()
+	s.within(limit, "the jobs are cancelled", func() bool {
+		n := 0
+		s.slurm.change(func() {
+			for _, j := range s.slurm.jobs {
+				if j.State == sbatch.StateCancelled {
+					n++
+				}
+			}
+		})
+		return n == want
+	})
+}
+
+// Verdicts of what has not begun wait for no scancel, and one scancel ends many jobs.
+func TestThreeHundredKillsAreReportedWithinSeconds(t *testing.T) {
+	t.Parallel()
+	const bundles = 300
+	atSite(t, func(s *site) {
+		s.slurm.held = true
+		s.start()
+		for i := range bundles {
+			s.offer(bundleID(i+1), "true")
+		}
+		s.within(5*time.Minute, "all are in Slurm", func() bool {
+			n := 0
+			s.slurm.change(func() { n = len(s.slurm.jobs) })
+			return n == bundles
+		})
+		time.Sleep(7 * time.Second) // a snapshot
+		began := time.Now()
+		for i := range bundles {
+			s.server.send(codalab.Message{Type: codalab.MessageKill, UUID: bundleID(i + 1)})
+		}
+		s.within(10*time.Minute, "all verdicts are with the server", func() bool {
+			n := 0
+			s.server.change(func() { n = len(s.server.finished) })
+			return n == bundles
+		})
+		if took := time.Since(began); took > 5*time.Second {
+			s.Errorf("the verdicts of %d kills took %s", bundles, took)
+		}
+		s.cancelled(20*time.Second-time.Since(began), bundles)
+		if s.slurm.cancels > 20 {
+			s.Errorf("scancel ran %d times", s.slurm.cancels)
+		}
+		time.Sleep(time.Minute)
+		if n := len(s.slurm.jobs); n != bundles {
+			s.Errorf("%d jobs", n)
+		}
+	})
+}
+
+// Slurm does not answer when a waiting bundle is killed, and the bridge dies once it has reported that.
+func TestJobOfAReportedKillIsCancelledAfterACrash(t *testing.T) {
+	t.Parallel()
+	atSite(t, func(s *site) {
+		s.slurm.held = true
+		bundle := s.startWith("true", plan.Queued)
+		time.Sleep(7 * time.Second)
+		s.slurm.change(func() { s.slurm.silent = true })
+		s.server.send(codalab.Message{Type: codalab.MessageKill, UUID: bundle})
+		s.result(2*time.Second, bundle)
+		s.stop()
+		if state := s.slurm.state(s.slurm.jobs[0]); state != sbatch.StatePending {
+			s.Fatalf("the job is %s", state)
+		}
+		s.slurm.change(func() { s.slurm.silent = false })
+		s.start()
+		s.cancelled(13*time.Second, 1)
+	})
+}
+
+// A controller that lost its state has given the id of a killed bundle's job to another's.
+func TestKillSparesAJobThatHasTheIDOfAnEarlierOne(t *testing.T) {
+	t.Parallel()
+	atSite(t, func(s *site) {
+		s.slurm.held = true
+		bundle := s.startWith("true", plan.Queued)
+		time.Sleep(7 * time.Second)
+		s.slurm.change(func() { s.slurm.silent = true })
+		time.Sleep(time.Minute)
+		s.server.send(codalab.Message{Type: codalab.MessageKill, UUID: bundle})
+		s.result(2*time.Second, bundle)
+		s.slurm.change(func() {
+			s.slurm.silent, s.slurm.jobs = false, nil
+		})
+		other := s.slurm.add("shell", "")
+		time.Sleep(5 * time.Minute)
+		s.stop()
+		if s.slurm.cancels != 0 || other.ID != 1 || other.State != sbatch.StatePending {
+			s.Errorf("scancel ran %d times; job %s is %s", s.slurm.cancels, other.ID, other.State)
+		}
+	})
 }
 
 func TestKillWhileRunningKeepsWhatThereIs(t *testing.T) {
@@ -67,18 +162,18 @@ func TestKillWhileSubmissionIsUnknown(t *testing.T) {
 				}
 				bundle := s.startWith("true", plan.Submitting)
 				s.server.send(codalab.Message{Type: codalab.MessageKill, UUID: bundle})
-				s.phase(2*time.Second, bundle, plan.Stopping)
+				s.result(2*time.Second, bundle)
 				s.slurm.change(func() {
 					s.slurm.silent = false
 					if !made {
 						s.slurm.jobs = nil
 					}
 				})
-				s.result(2*time.Minute, bundle)
-				s.stop()
-				if made && s.slurm.jobs[0].State != sbatch.StateCancelled {
-					s.Errorf("job is %s", s.slurm.jobs[0].State)
+				if made {
+					s.cancelled(2*time.Minute, 1)
 				}
+				time.Sleep(2 * time.Minute)
+				s.stop()
 				if s.slurm.submits != 1 {
 					s.Errorf("%d submissions", s.slurm.submits)
 				}

@@ -170,7 +170,7 @@ const readAtOnce = 20
 // the doorbell was lost.
 func (b *Bridge) ReadTurn(now time.Time) {
 	for _, r := range b.view.nextTurns(now, b.ReadEvery) {
-		if r.Phase != plan.Submitting {
+		if r.Phase == plan.Queued || r.Phase == plan.Running || r.Phase == plan.Stopping {
 			b.inbox.put(r.Bundle, b.readRecords(*r))
 		}
 	}

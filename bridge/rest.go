@@ -34,7 +34,7 @@ func (b *Bridge) restEnded(s *step) {
 }
 
 func (b *Bridge) restIfEnded(r *plan.Row) {
-	if r.Phase == plan.Done && b.rows.get(r.Bundle) == r && b.view.rest(r) {
+	if r.Phase == plan.Done && !r.InFlight() && b.rows.get(r.Bundle) == r && b.view.rest(r) {
 		b.rows.rest(r.Bundle)
 	}
 }

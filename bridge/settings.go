@@ -54,8 +54,8 @@ func (b *Bridge) applySettings(ctx context.Context, now time.Time, in *arrivals)
 		slog.Duration("min_job_age", in.settings.MinJobAge), slog.Float64("requests_per_second", in.settings.RateLimit.PerSecond))
 }
 
-// What the commands cost of a bound on requests: sbatch one, scancel three (sbatch.Client.Cancel),
-// squeue two (sbatch.Client.Observe).
+// What the commands cost of a bound on requests: sbatch one, scancel one for each job, of which there
+// are three at most then (sbatch.Client.Cancel), squeue two (sbatch.Client.Observe).
 const (
 	cancelRequests  = 3
 	observeRequests = 2

@@ -38,6 +38,7 @@ func TestRequestsStayBelowTheSitesBucket(t *testing.T) {
 			if tick%60 == 0 && !controller.ask(now, 2) {
 				t.Errorf("%+v: squeue has to wait after %s: %v", site, now.Sub(epoch), made)
 			}
+			b.asked = now
 			if tick < 18000 && b.mayStart(now, plan.Effect{Kind: plan.Cancel, Row: &plan.Row{Attempt: plan.Attempt{SubmittedAt: now}}}) {
 				made[plan.Cancel]++
 				if !controller.ask(now, 3) {

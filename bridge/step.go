@@ -220,7 +220,7 @@ func (b *Bridge) orphanJobs(ctx context.Context, s *step, snapshot sbatch.Snapsh
 	for _, j := range overdue {
 		s.effects = append(s.effects, plan.Effect{Kind: plan.Cancel, Row: &plan.Row{Attempt: plan.Attempt{Job: j}}})
 	}
-	b.found, b.observed = orphans, true
+	b.found, b.observed, b.asked = orphans, true, snapshot.Asked
 	return nil
 }
 
@@ -267,8 +267,8 @@ func (b *Bridge) wait(now time.Time) time.Duration {
 	if probe, ok := b.nextProbe(); ok && b.observed && probe.After(now) {
 		next = min(next, probe.Sub(now))
 	}
-	if b.observed && b.heldOf(plan.Cancel) > 0 {
-		next = min(next, refill(b.cancels, now))
+	if b.observed && budget(b.cancels, now) < 1 && b.heldOf(plan.Cancel) > 0 {
+		next = min(next, refill(b.cancels, now)) // a fresh snapshot, and a scancel's end, come with news
 	}
 	return max(next, 0)
 }

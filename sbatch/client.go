@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -177,22 +178,30 @@ func (c *Client) place(jobs []Job) []Job {
 	return jobs
 }
 
-// Cancel ends the job of this id if it has this name: its batch script gets TERM,
-// and all processes KILL after the site's KillWait. It is no error when the job does
-// not exist any more, or when the id belongs to another job: a controller that lost
-// its state assigns ids again.
+// Cancel ends the jobs of these ids: each batch script gets TERM, and all processes KILL after the
+// site's KillWait. It is no error when a job does not exist any more. After an error some of the jobs
+// may have been ended.
 //
-// Because of the name, Cancel costs the controller three requests; scancel of an id
-// alone costs one.
-func (c *Client) Cancel(ctx context.Context, id JobID, name string) error {
-	op := "cancel " + id.String()
-	if name == "" {
-		return &Error{Op: op, Message: "the job's name is not given"}
+// A controller that lost its state assigns ids again. With a name, Cancel ends only the jobs that have
+// it. Without one, the caller takes the ids from a fresh snapshot that shows the jobs as its own.
+//
+// Cancel costs the controller one request for each job, and with a name two more (Slurm
+// src/scancel/scancel.c: main, _signal_job_by_str, _load_job_records).
+func (c *Client) Cancel(ctx context.Context, name string, ids ...JobID) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	args := []string{"scancel"}
+	if name != "" {
+		args = append(args, "--name="+name)
+	}
+	for _, id := range ids {
+		args = append(args, id.String())
 	}
 	// Not --quiet: with a name it fails without a message when the job has ended.
-	_, err := c.query(ctx, op, c.onCluster("scancel", "--name="+name, id.String())...)
+	_, err := c.query(ctx, cancelOp(ids), c.onCluster(args...)...)
 	var failed *Error
-	if errors.As(err, &failed) {
+	if len(ids) == 1 && errors.As(err, &failed) {
 		for _, ended := range []string{invalidID, "Job/step already completing or completed"} {
 			if strings.Contains(failed.Message, ended) {
 				return nil
@@ -200,6 +209,14 @@ func (c *Client) Cancel(ctx context.Context, id JobID, name string) error {
 		}
 	}
 	return err
+}
+
+// cancelOp names the cancellation of some jobs in errors.
+func cancelOp(ids []JobID) string {
+	if len(ids) > 1 {
+		return fmt.Sprintf("cancel %s and %d more", ids[0], len(ids)-1)
+	}
+	return "cancel " + ids[0].String()
 }
 
 const invalidID = "Invalid job id specified"

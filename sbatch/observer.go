@@ -18,7 +18,7 @@ type Scheduler interface {
 	Submit(ctx context.Context, r Request) (JobID, error)
 	Observe(ctx context.Context, now time.Time) (Snapshot, error)
 	QueryAccounting(ctx context.Context, since time.Time, which Which) ([]Job, error)
-	Cancel(ctx context.Context, id JobID, name string) error
+	Cancel(ctx context.Context, name string, ids ...JobID) error
 	Partitions(ctx context.Context) ([]Partition, error)
 }
 
@@ -143,12 +143,12 @@ func (o *Observer) Submit(ctx context.Context, r Request) (JobID, error) {
 	return o.Scheduler.Submit(ctx, r)
 }
 
-// Cancel ends a job. While the controller is unreachable it asks nothing and returns an *UnreachableError.
-func (o *Observer) Cancel(ctx context.Context, id JobID, name string) error {
+// Cancel ends jobs. While the controller is unreachable it asks nothing and returns an *UnreachableError.
+func (o *Observer) Cancel(ctx context.Context, name string, ids ...JobID) error {
 	if outage := o.outage(); outage != nil {
-		return fmt.Errorf("cancel %s: %w", id, outage)
+		return fmt.Errorf("%s: %w", cancelOp(ids), outage)
 	}
-	return o.Scheduler.Cancel(ctx, id, name)
+	return o.Scheduler.Cancel(ctx, name, ids...)
 }
 
 func (o *Observer) outage() *UnreachableError {

@@ -47,7 +47,7 @@ func (c *controller) Submit(context.Context, sbatch.Request) (sbatch.JobID, erro
 	return 7, nil
 }
 
-func (c *controller) Cancel(context.Context, sbatch.JobID, string) error {
+func (c *controller) Cancel(context.Context, string, ...sbatch.JobID) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.others++
@@ -182,7 +182,7 @@ func TestUnreachableControllerGetsOneProbeAtATimeAndNothingElse(t *testing.T) {
 					t.Errorf("Submit: %v; want a refusal that may be tried again", err)
 				}
 				var outage *sbatch.UnreachableError
-				if err := o.Cancel(t.Context(), 1, "cl-x"); !errors.As(err, &outage) {
+				if err := o.Cancel(t.Context(), "cl-x", 1); !errors.As(err, &outage) {
 					t.Errorf("Cancel: %v", err)
 				}
 				_, _ = o.Observe(t.Context(), time.Now())
@@ -197,7 +197,7 @@ func TestUnreachableControllerGetsOneProbeAtATimeAndNothingElse(t *testing.T) {
 			t.Error(err)
 		}
 		id, err := o.Submit(t.Context(), sbatch.Request{})
-		if err := errors.Join(err, o.Cancel(t.Context(), 1, "x")); err != nil || id != 7 {
+		if err := errors.Join(err, o.Cancel(t.Context(), "x", 1)); err != nil || id != 7 {
 			t.Errorf("after the outage: job %d, %v", id, err)
 		}
 	})

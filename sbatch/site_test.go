@@ -164,7 +164,7 @@ func TestJobsOfANamedClusterAreKeptApart(t *testing.T) {
 		if all, err := named.Partitions(t.Context()); err != nil || len(all) < 3 {
 			t.Errorf("%+v, %v", all, err)
 		}
-		if err := named.Cancel(t.Context(), id, s.name); err != nil {
+		if err := named.Cancel(t.Context(), s.name, id); err != nil {
 			t.Error(err)
 		}
 		several := s.command(t, "squeue", "--clusters=clslurm,nosuch", "--me", "--noheader", "--states=all", "--format=%A")

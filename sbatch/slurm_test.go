@@ -155,7 +155,7 @@ func TestCancelEndsAJobInAnyStateOrNone(t *testing.T) {
 		pending := s.submit(t, named(s.held(), "-pending"))
 		await(t, s.jobs(t, s.name+"-running"), in(sbatch.StateRunning))
 		cancel := func(id sbatch.JobID, suffix string) {
-			if err := s.Cancel(t.Context(), id, s.name+suffix); err != nil {
+			if err := s.Cancel(t.Context(), s.name+suffix, id); err != nil {
 				t.Errorf("cancel %d: %v", id, err)
 			}
 		}
@@ -173,6 +173,40 @@ func TestCancelEndsAJobInAnyStateOrNone(t *testing.T) {
 	})
 }
 
+func TestOneCancelEndsManyJobs(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, s *slurm) {
+		ids := []sbatch.JobID{s.submitAsRoot(t), 4_000_000_000} // another user's, and none
+		for range 5 {
+			ids = append(ids, s.submit(t, named(s.held(), "-wanted")))
+		}
+		ended := s.submit(t, named(s.request("true"), "-ended"))
+		await(t, s.jobs(t, s.name+"-ended"), in(sbatch.StateCompleted))
+		ids = append(ids, ended, s.submit(t, named(s.request("exec sleep 600"), "-running")))
+		await(t, s.jobs(t, s.name+"-running"), in(sbatch.StateRunning))
+		spared := s.submit(t, named(s.held(), "-spared"))
+		if err := s.Cancel(t.Context(), "", ids...); err == nil || !strings.Contains(err.Error(), "Access/permission denied") {
+			t.Errorf("another user's job is among them: %v", err)
+		}
+		all := s.observe(t).ByName()
+		for _, j := range all[s.name+"-wanted"] {
+			if j.State != sbatch.StateCancelled {
+				t.Errorf("%+v", j)
+			}
+		}
+		if j := all[s.name+"-spared"]; len(j) != 1 || j[0].ID != spared || j[0].State != sbatch.StatePending {
+			t.Errorf("%+v", j)
+		}
+		await(t, s.jobs(t, s.name+"-running"), in(sbatch.StateCancelled))
+		if err := s.Cancel(t.Context(), "", ids[1:]...); err != nil {
+			t.Errorf("all have ended: %v", err)
+		}
+		if err := s.Cancel(t.Context(), ""); err != nil {
+			t.Errorf("none: %v", err)
+		}
+	})
+}
+
 func TestCancelSparesAJobOfAnotherName(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, s *slurm) {
@@ -180,7 +214,7 @@ func TestCancelSparesAJobOfAnotherName(t *testing.T) {
 		pending := s.submit(t, named(s.held(), ",a b"))
 		await(t, s.jobs(t, s.name+"-running"), in(sbatch.StateRunning))
 		for _, id := range []sbatch.JobID{running, pending} {
-			if err := s.Cancel(t.Context(), id, s.name); err != nil {
+			if err := s.Cancel(t.Context(), s.name, id); err != nil {
 				t.Errorf("cancel %d by another name: %v", id, err)
 			}
 		}
@@ -188,7 +222,7 @@ func TestCancelSparesAJobOfAnotherName(t *testing.T) {
 		if r, p := all[s.name+"-running"], all[s.name+",a b"]; r[0].State != sbatch.StateRunning || p[0].State != sbatch.StatePending {
 			t.Errorf("%+v, %+v: want them to be as before", r, p)
 		}
-		if err := s.Cancel(t.Context(), pending, s.name+",a b"); err != nil {
+		if err := s.Cancel(t.Context(), s.name+",a b", pending); err != nil {
 			t.Error(err)
 		}
 		if p := s.observe(t).ByName()[s.name+",a b"]; p[0].State != sbatch.StateCancelled {
@@ -297,7 +331,7 @@ func TestUnreachableControllerLeavesASubmissionUnknown(t *testing.T) {
 		}
 		_, observed := silent.Observe(t.Context(), time.Now())
 		_, listed := silent.Partitions(t.Context())
-		for what, err := range map[string]error{"observe": observed, "partitions": listed, "cancel": silent.Cancel(t.Context(), 1, s.name)} {
+		for what, err := range map[string]error{"observe": observed, "partitions": listed, "cancel": silent.Cancel(t.Context(), s.name, 1)} {
 			if !errors.As(err, &e) || !e.Transient() || !inTime(err) {
 				t.Errorf("%s: %+v", what, err)
 			}

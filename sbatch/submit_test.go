@@ -152,7 +152,7 @@ func TestCommandsSeeNothingOfTheLoginShell(t *testing.T) {
 	if _, err := client.QueryAccounting(t.Context(), since, Which{Names: []string{"a", "b"}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := client.Cancel(t.Context(), 7, "a job"); err != nil {
+	if err := client.Cancel(t.Context(), "a job", 7); err != nil {
 		t.Fatal(err)
 	}
 	told := func(file string) string {
@@ -217,13 +217,16 @@ func TestCancelOfAPurgedJobIsNoError(t *testing.T) {
 		"scancel: error: slurm_kill_job2() failed Unable to contact slurm controller (connect…)": false,
 	} {
 		client := Client{Bin: programs(t, map[string]string{"scancel": `echo '` + said + `' >&2; exit 210`})}
-		if err := client.Cancel(t.Context(), 7, "a job"); (err == nil) != ok {
+		if err := client.Cancel(t.Context(), "a job", 7); (err == nil) != ok {
 			t.Errorf("%q: %v", said, err)
 		}
 	}
-	nothing := Client{Bin: t.TempDir()} // not even scancel
-	if err := nothing.Cancel(t.Context(), 7, ""); err == nil || !strings.Contains(err.Error(), "name") {
-		t.Errorf("%v: want a name asked for", err)
+	bin := programs(t, map[string]string{"scancel": `echo "$@" >"$0.args"`})
+	if err := (&Client{Bin: bin}).Cancel(t.Context(), "", 7, 8); err != nil {
+		t.Error(err)
+	}
+	if args, err := os.ReadFile(filepath.Join(bin, "scancel.args")); string(args) != "7 8\n" {
+		t.Errorf("scancel %q, %v: want the plain ids", args, err)
 	}
 }
 
@@ -262,7 +265,7 @@ func TestAllCommandsGoToTheClusterOfTheClient(t *testing.T) {
 	_ = c.Try(t.Context(), r)
 	_, _ = c.Observe(t.Context(), time.Now())
 	_, _ = c.QueryAccounting(t.Context(), time.Now(), Which{Names: []string{"x"}})
-	_ = c.Cancel(t.Context(), 7, "x")
+	_ = c.Cancel(t.Context(), "x", 7)
 	_, _ = c.Partitions(t.Context())
 	_, _ = c.Settings(t.Context())
 	_, _ = c.Describe(t.Context(), 7)

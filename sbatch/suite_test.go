@@ -33,7 +33,7 @@ type commands interface { //nolint:interfacebloat // the suite tests all of them
 	Try(ctx context.Context, r sbatch.Request) error
 	Observe(ctx context.Context, now time.Time) (sbatch.Snapshot, error)
 	QueryAccounting(ctx context.Context, since time.Time, which sbatch.Which) ([]sbatch.Job, error)
-	Cancel(ctx context.Context, id sbatch.JobID, name string) error
+	Cancel(ctx context.Context, name string, ids ...sbatch.JobID) error
 	Describe(ctx context.Context, id sbatch.JobID) (sbatch.Details, error)
 	Partitions(ctx context.Context) ([]sbatch.Partition, error)
 	Associations(ctx context.Context, user string) ([]sbatch.Association, error)
@@ -268,7 +268,7 @@ func (s *slurm) submit(t *testing.T, r sbatch.Request) sbatch.JobID {
 func (s *slurm) cancelLater(t *testing.T, id sbatch.JobID, name string) {
 	t.Helper()
 	t.Cleanup(func() {
-		if err := s.Cancel(context.Background(), id, name); err != nil {
+		if err := s.Cancel(context.Background(), name, id); err != nil {
 			t.Error(err)
 		}
 	})

@@ -66,7 +66,7 @@ func TestBatchScriptAloneGetsTermAndAllGetKill(t *testing.T) {
 		id := s.submit(t, r)
 		until(t, func() bool { _, err := os.Stat(filepath.Join(s.dir, "begun")); return err == nil }, "no child")
 		began := time.Now()
-		if err := s.Cancel(t.Context(), id, s.name); err != nil {
+		if err := s.Cancel(t.Context(), s.name, id); err != nil {
 			t.Fatal(err)
 		}
 		if j := s.observe(t).ByName()[s.name]; j[0].State != sbatch.StateCompleting {
@@ -200,7 +200,7 @@ func TestAccountingIsBehind(t *testing.T) {
 		held := s.submit(t, named(s.held(), "-held"))
 		await(t, s.accounting(t, s.name), in(sbatch.StateRunning))
 		for id, name := range map[sbatch.JobID]string{id: s.name, held: s.name + "-held"} {
-			if err := s.Cancel(t.Context(), id, name); err != nil {
+			if err := s.Cancel(t.Context(), name, id); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -231,7 +231,7 @@ func TestTasksOfAnArrayGetIDsOfTheirOwn(t *testing.T) {
 		if want := tasks[1].ID.String() + " " + id.String() + " 1\n"; string(said) != want {
 			t.Errorf("the task says %q, want %q", said, want)
 		}
-		if err := s.Cancel(t.Context(), id, s.name); err != nil {
+		if err := s.Cancel(t.Context(), s.name, id); err != nil {
 			t.Fatal(err)
 		}
 		until(t, func() bool { tasks = s.jobs(t, s.name)(); return allEnded(tasks) }, &tasks)
@@ -269,10 +269,10 @@ func TestJobOfAnotherUserIsNeitherObservedNorCancelled(t *testing.T) {
 		if found := s.observe(t).ByName()[s.name]; len(found) != 0 {
 			t.Errorf("%+v", found)
 		}
-		if err := s.Cancel(t.Context(), id, s.name); err == nil || !strings.Contains(err.Error(), "Access/permission denied") {
+		if err := s.Cancel(t.Context(), s.name, id); err == nil || !strings.Contains(err.Error(), "Access/permission denied") {
 			t.Errorf("cancelled another's job: %v", err)
 		}
-		if err := s.Cancel(t.Context(), id, "another"); err != nil {
+		if err := s.Cancel(t.Context(), "another", id); err != nil {
 			t.Errorf("by another name: %v", err)
 		}
 	})

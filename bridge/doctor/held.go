@@ -53,7 +53,7 @@ func Hold(ctx context.Context, slurm Slurm, q plan.Queue, gpus int64, now func()
 		return h
 	}
 	h.Shown, h.Err = slurm.Describe(ctx, h.Job)
-	h.Left = slurm.Cancel(ending, h.Job, cmp.Or(h.Shown.Name, r.Name))
+	h.Left = slurm.Cancel(ending, cmp.Or(h.Shown.Name, r.Name), h.Job)
 	return h
 }
 
@@ -64,7 +64,7 @@ func cancelByName(ctx context.Context, slurm Slurm, name string, now time.Time) 
 		return err
 	}
 	for _, j := range s.ByName()[name] {
-		err = errors.Join(err, slurm.Cancel(ctx, j.ID, name))
+		err = errors.Join(err, slurm.Cancel(ctx, name, j.ID))
 	}
 	return err
 }

@@ -125,4 +125,4 @@ func TestHeldJobThatMayBeLeftIsNamed(t *testing.T) {
 // down is a site that cancels nothing.
 type down struct{ doctor.Slurm }
 
-func (down) Cancel(context.Context, sbatch.JobID, string) error { return errors.New("no answer") }
+func (down) Cancel(context.Context, string, ...sbatch.JobID) error { return errors.New("no answer") }

@@ -18,7 +18,7 @@ type Slurm interface {
 	Submit(ctx context.Context, r sbatch.Request) (sbatch.JobID, error)
 	Describe(ctx context.Context, id sbatch.JobID) (sbatch.Details, error)
 	Observe(ctx context.Context, now time.Time) (sbatch.Snapshot, error)
-	Cancel(ctx context.Context, id sbatch.JobID, name string) error
+	Cancel(ctx context.Context, name string, ids ...sbatch.JobID) error
 }
 
 // Jobs sends a short job to a queue. The job and this host meet on the shared disk
@@ -87,7 +87,7 @@ func (j Jobs) Run(ctx context.Context, q plan.Queue, gpus int64, worker string) 
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 		defer cancel()
-		_ = j.Slurm.Cancel(ctx, id, request.Name) // its own time limit ends it soon
+		_ = j.Slurm.Cancel(ctx, request.Name, id) // its own time limit ends it soon
 	}()
 	w := jobWait{Jobs: j, meeting: meeting, submitted: j.Now()}
 	w.out.Job = sbatch.Job{ID: id, Name: request.Name, State: sbatch.StatePending}

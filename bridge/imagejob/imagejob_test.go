@@ -168,7 +168,7 @@ func TestJobIsCancelledWhenNobodyWaits(t *testing.T) {
 // killed is a Slurm that is not asked to cancel, as by a bridge that was killed.
 type killed struct{ imagejob.Slurm }
 
-func (k killed) Cancel(context.Context, sbatch.JobID, string) error { return nil }
+func (k killed) Cancel(context.Context, string, ...sbatch.JobID) error { return nil }
 
 func TestJobOfABridgeThatWasKilledIsCancelledByTheNext(t *testing.T) {
 	t.Parallel()

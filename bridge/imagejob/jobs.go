@@ -18,7 +18,7 @@ import (
 type Slurm interface {
 	Submit(ctx context.Context, r sbatch.Request) (sbatch.JobID, error)
 	Observe(ctx context.Context, after time.Time) (sbatch.Snapshot, error)
-	Cancel(ctx context.Context, id sbatch.JobID, name string) error
+	Cancel(ctx context.Context, name string, ids ...sbatch.JobID) error
 }
 
 // Puller brings images to the shared disk, for jobs to convert.
@@ -155,7 +155,7 @@ func (j Jobs) request(s Settings, img source.Image, dir string) sbatch.Request {
 func (j Jobs) cancel(ctx context.Context, id sbatch.JobID, name string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
-	if err := j.Slurm.Cancel(ctx, id, name); err != nil {
+	if err := j.Slurm.Cancel(ctx, name, id); err != nil {
 		return fmt.Errorf("convert in a job: %w", err)
 	}
 	return nil

@@ -42,6 +42,7 @@ func (d *decision) done() {
 		d.release()
 		return
 	}
+	d.endLeftJob()
 	switch c := d.news.Confirmed; {
 	case c == nil:
 		if !d.waiting() {
@@ -57,6 +58,8 @@ func (d *decision) done() {
 	case d.now.Before(d.row.KeepUntil):
 		d.row.FailedTries = 0
 		d.row.DueAt = d.nextCheck()
+	case d.row.leavesJob(): // which a snapshot shows later
+		d.row.DueAt = d.now.Add(firstCheck)
 	default:
 		d.release()
 	}

@@ -15,13 +15,14 @@ const (
 	Prepare Kind = "prepare"
 	// Submit runs sbatch. It is the only effect that may not be repeated at will.
 	Submit Kind = "submit"
-	// QueryAccounting asks the accounting database for the row's submission.
+	// QueryAccounting asks the accounting database for the row's submission. One sacct asks for
+	// many rows.
 	QueryAccounting Kind = "account"
 	// ReadRecords reads the current attempt's records.
 	ReadRecords Kind = "look"
 	// Fence takes the current attempt's started, so that no worker can begin it.
 	Fence Kind = "close"
-	// Cancel runs scancel.
+	// Cancel ends the row's job. One scancel ends the jobs of many rows.
 	Cancel Kind = "cancel"
 	// Collect sends the results to the server.
 	Collect Kind = "collect"
@@ -45,7 +46,12 @@ type Effect struct {
 	Kind Kind
 	// Row is the row as saved with the decision. It must not be changed.
 	Row *Row
+	// More are the further rows for which one command of Slurm does the same. Next wants none.
+	More []*Row
 }
+
+// Rows are all rows of the effect.
+func (e Effect) Rows() []*Row { return append([]*Row{e.Row}, e.More...) }
 
 // KindsOf returns the kinds of effects, in their order.
 func KindsOf(effects []Effect) []Kind {

@@ -18,7 +18,7 @@ func vanished() plan.News {
 // settledRow is a queued row whose job is over and whose records were looked for.
 func settledRow(state sbatch.State, nodes string) plan.Row {
 	r := rowIn(plan.Queued)
-	r.Job = sbatch.Job{ID: 7, Name: string(submission), State: state, Nodes: nodes, Reason: "None"}
+	r.Job = sbatch.Job{ID: 7, Name: string(submission), State: state, Nodes: nodes, Reason: "None", Submitted: epoch}
 	r.NoJobSince, r.RecordsReadAt = epoch, epoch.Add(10*time.Second)
 	return r
 }

@@ -5,19 +5,19 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// repeatCancel is the pause before scancel runs again for a job that does not end.
-const repeatCancel = 30 * time.Second
+// repeatCancel is the least time from one scancel for a job to the next.
+const repeatCancel = 10 * time.Second
 
-// stopping: the job has to end. An attempt that has not begun is fenced, so that the kill is
-// final without waiting for Slurm. An attempt that has begun is cancelled, and its results are
-// kept.
+// stopping: the job has to end. An attempt that has begun is cancelled, and its results are kept. One that
+// has not begun is fenced, and is over then: its verdict waits neither for scancel nor for Slurm, and
+// endLeftJob ends its job. Only if its records are gone it may have begun before, so the job's end is
+// waited for.
 func (d *decision) stopping() {
-	if d.row.Job.ID == 0 && d.row.Begun == nil && !d.findJobToStop() {
-		return
-	}
+	d.applyLateAnswer()
 	d.applySlurm()
 	if d.concludedByWorker() {
 		return
@@ -31,7 +31,7 @@ func (d *decision) stopping() {
 		}
 	case !d.row.Fenced:
 		d.fence()
-	case gone || !d.row.CancelledAt.IsZero() && d.row.RecordsGoneSince.IsZero():
+	case gone || d.row.RecordsGoneSince.IsZero():
 		d.endWithoutResults(*d.row.StopVerdict, "stopped before it began: "+d.row.StopVerdict.Failure)
 	}
 }
@@ -48,41 +48,47 @@ func (d *decision) fencingFailure() string {
 	return ""
 }
 
-// findJobToStop looks for the job of a submission without an answer, and ends the row if there
-// is none. Meanwhile the attempt is fenced.
-func (d *decision) findJobToStop() bool {
-	for _, s := range []*Observation{d.news.Observation, d.news.Accounting} {
-		if job, ok := adoptable(s); ok {
-			d.row.Job, d.row.AbsentAsOf = job, time.Time{}
-			return true
-		}
-	}
+// applyLateAnswer applies sbatch's answer for an attempt that is not wanted any more.
+func (d *decision) applyLateAnswer() {
 	s := d.news.Submitted
 	switch {
-	case s != nil && s.Attempt == d.row.Attempt.Number && s.Job != 0:
-		d.row.Job.ID, d.row.AbsentAsOf = s.Job, time.Time{}
-		return true
-	case s != nil && s.Attempt == d.row.Attempt.Number && s.Refused && d.row.SbatchCount <= 1:
-		d.endWithoutResults(*d.row.StopVerdict, "stopped; Slurm had refused the submission")
-	case !d.row.Fenced: // a job may still appear, and must not begin
-		d.fence()
-	case d.provenAbsent():
-		d.endWithoutResults(*d.row.StopVerdict, "stopped; the submission made no job")
+	case s == nil || s.Attempt != d.row.Attempt.Number || d.row.Job.ID != 0:
+	case s.Job != 0:
+		d.row.Job.ID = s.Job
+	case s.Refused && d.row.SbatchCount <= 1:
+		d.row.NoJobSince = d.now // there never was one
 	}
-	return false
 }
 
-// cancel wants scancel, again and again while the job lives.
-func (d *decision) cancel() {
-	switch c := d.news.Cancelled; {
-	case c == nil:
-	case c.Failure != "":
-		d.tryLater(c.Failure)
-	default:
-		d.row.CancelledAt = d.now
-		d.row.DueAt = d.now.Add(repeatCancel)
+// endLeftJob ends the job of an attempt that was over before it began. A snapshot shows when it has
+// ended, or that there is none.
+func (d *decision) endLeftJob() {
+	if !d.row.leavesJob() {
+		return
 	}
-	if d.row.NoJobSince.IsZero() && d.row.Job.ID != 0 && !d.waiting() {
+	d.applyLateAnswer()
+	if s := d.news.Observation; s != nil {
+		job, ok := d.jobOfAttempt(s.Jobs)
+		d.noteRevoked(ok && job.State == sbatch.StateRevoked)
+		switch {
+		case ok && !job.State.Ended() && !d.givenUpAsRevoked():
+			d.row.Job = job
+		case ok, s.Asked.After(d.row.SubmittedAt.Add(d.policy.SubmitGrace)):
+			d.row.NoJobSince = d.now
+		}
+	}
+	d.cancel()
+}
+
+// cancel wants scancel for a job that has to end, and again while snapshots show it alive.
+func (d *decision) cancel() {
+	if c := d.news.Cancelled; c != nil {
+		d.row.CancelledAt = d.now
+		if c.Failure != "" && d.row.Phase == Stopping {
+			d.row.Reason = "scancel failed, and runs again: " + c.Failure
+		}
+	}
+	if d.row.CancelsJob() && d.now.Sub(d.row.CancelledAt) >= repeatCancel {
 		d.wantEffect(Cancel)
 	}
 }
@@ -182,6 +188,7 @@ const firstAckPause = 15 * time.Second
 // and when a check-in got no answer. It reports the verdict again only if the server shows that
 // it has not got it.
 func (d *decision) finalizing() {
+	d.endLeftJob()
 	c := d.news.Confirmed
 	switch {
 	case c == nil:

@@ -17,7 +17,7 @@ import (
 // orphanJob is a job of the tests' bridge, by its generation.
 func orphanJob(id sbatch.JobID, generation int64, change ...func(*sbatch.Job)) sbatch.Job {
 	j := sbatch.Job{
-		ID: id, Name: string(submission), State: sbatch.StateRunning, Nodes: "n1",
+		ID: id, Name: string(submission), State: sbatch.StateRunning, Nodes: "n1", Submitted: epoch,
 		Comment: fmt.Sprintf("codalab bundle=%s attempt=1 owner=1 bridge=b1b2b3 generation=%d", uuid, generation),
 	}
 	for _, c := range change {

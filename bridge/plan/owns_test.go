@@ -17,6 +17,8 @@ func TestI2JobIsKnownByItsIDUnderAnyName(t *testing.T) {
 		j.Name, j.Comment, j.Submitted = "site-4711", "checked", epoch.Add(submitted)
 		return j
 	}
+	unseen := rowIn(plan.Queued) // by any snapshot
+	unseen.Job.Submitted = time.Time{}
 	known := rowIn(plan.Queued)
 	known.Job.Submitted = epoch.Add(2 * time.Second)
 	begun := rowIn(plan.Running)
@@ -26,12 +28,12 @@ func TestI2JobIsKnownByItsIDUnderAnyName(t *testing.T) {
 		submitted time.Duration
 		own       bool
 	}{
-		"taken when sbatch ran":                       {rowIn(plan.Queued), 2 * time.Second, true},
-		"by a clock that is behind":                   {rowIn(plan.Queued), -50 * time.Second, true},
+		"taken when sbatch ran":                       {unseen, 2 * time.Second, true},
+		"by a clock that is behind":                   {unseen, -50 * time.Second, true},
 		"taken when the job was taken":                {known, 2 * time.Second, true},
 		"taken before the attempt began":              {begun, 0, true},
-		"an old job, which a wrapper's number names":  {rowIn(plan.Queued), -2 * time.Minute, false},
-		"a later job, of a controller that forgot it": {rowIn(plan.Queued), 5 * time.Minute, false},
+		"an old job, which a wrapper's number names":  {unseen, -2 * time.Minute, false},
+		"a later job, of a controller that forgot it": {unseen, 5 * time.Minute, false},
 		"a job a second later":                        {known, 3 * time.Second, false},
 		"taken after the attempt began":               {begun, 5 * time.Minute, false},
 	} {

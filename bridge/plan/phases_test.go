@@ -37,7 +37,9 @@ func TestKillInEachPhase(t *testing.T) {
 		{"claiming", rowIn(plan.Claiming), []plan.News{claimed(true, plan.Outcome{})}, plan.Finalizing},
 		{"staging", rowIn(plan.Staging), nil, plan.Finalizing},
 		{"submitting, before sbatch", vary(rowIn(plan.Submitting), func(r *plan.Row) { r.SubmittedAt = time.Time{} }), nil, plan.Finalizing},
-		{"submitting, refused", rowIn(plan.Submitting), []plan.News{answered(plan.Submission{Refused: true, Retry: true})}, plan.Finalizing},
+		{"submitting, refused", rowIn(plan.Submitting), []plan.News{
+			answered(plan.Submission{Refused: true, Retry: true}), fencing(spool.Started{Fenced: true}),
+		}, plan.Finalizing},
 		{"submitting, accepted", rowIn(plan.Submitting), []plan.News{
 			answered(plan.Submission{Job: 7}), {Cancelled: &plan.Outcome{}}, fencing(spool.Started{Fenced: true}),
 		}, plan.Finalizing},
@@ -88,23 +90,56 @@ func TestKillInEachPhase(t *testing.T) {
 	}
 }
 
+// The kill is reported once the attempt is fenced. The job is cancelled when a snapshot shows it, also after
+// a restart and after the server's acknowledgement.
 func TestKilledJobThatTurnsUpLateIsCancelled(t *testing.T) {
 	t.Parallel()
 	jobless := func(r *plan.Row) { r.Job, r.Begun = sbatch.Job{}, nil }
 	// Without the fencing nothing proves that no job can begin any more.
-	b := given(t, rowIn(plan.Stopping), jobless).at(late).hears(seen(late)).is(plan.Stopping, plan.Fence)
-	b.hears(accounted(late)).is(plan.Stopping, plan.Fence)
-	unfenced := *b
-	unfenced.hears(answered(plan.Submission{Job: 9})).is(plan.Stopping, plan.Cancel, plan.Fence)
-	fenced := *b
-	fenced.at(early).hears(fencing(spool.Started{Fenced: true})).is(plan.Stopping)
-	fenced.hears(answered(plan.Submission{Job: 9})).is(plan.Stopping, plan.Cancel)
-	for _, late := range []bench{unfenced, fenced} {
-		if id := late.effects[0].Row.Job.ID; id != 9 {
-			t.Errorf("cancels job %s, want 9", id)
-		}
+	b := given(t, rowIn(plan.Stopping), jobless).hears(plan.News{}).is(plan.Stopping, plan.Fence)
+	b.hears(fencing(spool.Started{Fenced: true})).is(plan.Finalizing)
+	b.hears(answered(plan.Submission{Job: 9})).is(plan.Finalizing)
+	if !b.row.InFlight() {
+		t.Error("nobody looks for its job")
 	}
-	b.hears(fencing(spool.Started{Fenced: true})).is(plan.Stopping).hears(seen(late)).is(plan.Finalizing)
+	b.hears(told(codalab.Message{Type: codalab.MessageMarkFinalized, UUID: uuid})).is(plan.Done)
+	b.hears(plan.News{Restarted: true}).is(plan.Done)
+	late := job(sbatch.StatePending)
+	late.ID = 9
+	b.at(early).hears(seen(early, late)).is(plan.Done, plan.Cancel, plan.Confirm)
+	if id := b.effects[0].Row.Job.ID; id != 9 {
+		t.Errorf("cancels job %s, want 9", id)
+	}
+	b.hears(plan.News{Cancelled: &plan.Outcome{}})
+	late.State = sbatch.StateCancelled
+	b.hears(seen(early, late))
+	if b.row.InFlight() {
+		t.Error("its job is still looked for")
+	}
+}
+
+// Files stay while a job that they name may start.
+func TestFilesOfAKilledBundleStayWhileItsJobLives(t *testing.T) {
+	t.Parallel()
+	b := given(t, rowIn(plan.Done), func(r *plan.Row) { r.Begun, r.Fenced, r.Job = nil, true, job(sbatch.StatePending) })
+	gone := plan.News{Confirmed: &plan.Confirmation{State: codalab.StateKilled}}
+	b.now = b.row.KeepUntil
+	gone.Confirmed.Asked = b.now
+	b.hears(gone).is(plan.Done, plan.Cancel)
+	b.now = b.row.DueAt
+	b.hears(seen(b.now.Sub(epoch))).is(plan.Done, plan.Confirm)
+	gone.Confirmed.Asked = b.now
+	b.hears(gone).is(plan.Done, plan.Release)
+}
+
+// An id that only sbatch's answer has told may be any number.
+func TestJobThatNoSnapshotHasShownIsNotCancelled(t *testing.T) {
+	t.Parallel()
+	unseen := func(r *plan.Row) { r.Job.Submitted = time.Time{} }
+	b := given(t, rowIn(plan.Queued), unseen).hears(told(kill)).is(plan.Stopping, plan.Fence)
+	b.hears(seen(early, job(sbatch.StatePending))).is(plan.Stopping, plan.Cancel, plan.Fence)
+	// The worker of one that has begun has told its job's id too.
+	given(t, rowIn(plan.Running), unseen).hears(told(kill)).is(plan.Stopping, plan.Cancel)
 }
 
 func vary(r plan.Row, change func(*plan.Row)) plan.Row {
@@ -112,18 +147,24 @@ func vary(r plan.Row, change func(*plan.Row)) plan.Row {
 	return r
 }
 
+// A snapshot shows every six seconds that the job still lives.
 func TestCancelIsRepeatedWhileTheJobLives(t *testing.T) {
 	t.Parallel()
 	b := given(t, rowIn(plan.Running)).hears(told(kill)).is(plan.Stopping, plan.Cancel)
-	b.hears(plan.News{Cancelled: &plan.Outcome{Failure: "unable to contact slurm controller"}}).is(plan.Stopping)
-	b.now = b.row.DueAt
-	b.hears(plan.News{}).is(plan.Stopping, plan.Cancel)
-	for range 5 {
-		b.hears(plan.News{Cancelled: &plan.Outcome{}}).is(plan.Stopping)
+	for try := range 5 {
+		o := &plan.Outcome{}
+		if try == 0 {
+			o.Failure = "unable to contact slurm controller"
+		}
+		b.hears(plan.News{Cancelled: o}).is(plan.Stopping)
+		b.now = b.now.Add(6 * time.Second)
 		b.hears(seen(b.now.Sub(epoch), job(sbatch.StateRunning))).is(plan.Stopping)
-		b.now = b.row.DueAt
-		b.hears(plan.News{}).is(plan.Stopping, plan.Cancel)
+		b.now = b.now.Add(6 * time.Second)
+		b.hears(seen(b.now.Sub(epoch), job(sbatch.StateRunning))).is(plan.Stopping, plan.Cancel)
 	}
+	b.hears(plan.News{Cancelled: &plan.Outcome{}}).is(plan.Stopping)
+	b.now = b.now.Add(time.Minute)
+	b.hears(seen(b.now.Sub(epoch), job(sbatch.StateCompleting))).is(plan.Stopping)
 }
 
 func TestRestartTakesUpEachPhase(t *testing.T) {

@@ -44,7 +44,7 @@ func started() *spool.Started {
 }
 
 func job(state sbatch.State) sbatch.Job {
-	j := sbatch.Job{ID: 7, Name: string(submission), State: state, Reason: "None", Nodes: "n1"}
+	j := sbatch.Job{ID: 7, Name: string(submission), State: state, Reason: "None", Nodes: "n1", Submitted: epoch}
 	if state == sbatch.StatePending {
 		j.Nodes = ""
 	}

@@ -182,7 +182,7 @@ type Attempt struct {
 	// RevokedSince is when Slurm first showed the job REVOKED, in this life of the bridge; zero while
 	// it does not.
 	RevokedSince time.Time `json:"revoked_since,omitzero"`
-	// CancelledAt is when scancel last succeeded; zero before.
+	// CancelledAt is when scancel last ran; zero before.
 	CancelledAt time.Time `json:"cancelled_at,omitzero"`
 	// Fenced is set when the attempt can never begin.
 	Fenced bool `json:"fenced,omitempty"`
@@ -235,14 +235,31 @@ func NewRow(now time.Time, queue string, m codalab.Message) Row {
 	return r
 }
 
-// InFlight reports whether the row has, or may have, a job in Slurm.
+// InFlight reports whether the row has, or may have, a job in Slurm that can still run the bundle, or
+// that has to be ended.
 func (r Row) InFlight() bool {
 	switch r.Phase {
 	case Submitting, Queued, Running, Stopping:
 		return true
 	case Claiming, Staging, Collecting, Finalizing, Done:
 	}
-	return false
+	return r.leavesJob()
+}
+
+// leavesJob reports whether the bundle's end is known, no attempt of it can begin, and the last one's job may
+// still wait in Slurm.
+func (r Row) leavesJob() bool {
+	over := r.Phase == Finalizing || r.Phase == Done
+	return over && r.Begun == nil && !r.SubmittedAt.IsZero() && r.NoJobSince.IsZero()
+}
+
+// CancelsJob reports whether the row's job lives and has to end. It does not while nothing but sbatch's
+// answer tells the job's id: a site's wrapper may print any number.
+func (r Row) CancelsJob() bool {
+	job := r.Job
+	known := !job.Submitted.IsZero() || r.Begun != nil && r.Begun.Job == job.ID.String()
+	lives := r.NoJobSince.IsZero() && !job.State.Ended() && job.State != sbatch.StateCompleting
+	return (r.Phase == Stopping || r.leavesJob()) && job.ID != 0 && known && lives
 }
 
 // Same reports whether a ledger keeps the same of two rows, apart from their versions.

@@ -128,6 +128,7 @@ func (d *decision) applySubmission(s Submission) {
 	case s.Refused && d.refusedForQueue():
 		d.sendBack(fmt.Sprintf("Slurm takes no job of queue %s: %s", d.queue.Tag, s.Words))
 	case s.Refused:
+		d.row.NoJobSince = d.now
 		d.endWithoutResults(Verdict{Cause: spool.CauseUser, Failure: d.refusalSentence(s.Words)}, "Slurm refused the submission")
 	default:
 		d.row.UnclearCount++

@@ -140,17 +140,14 @@ func (d *decision) givenUpAsRevoked() bool {
 	return d.now.Sub(since) > patience
 }
 
-// noteEnded notes that Slurm has no live job for the attempt, and wants the records and the
-// accounting that may say how the job ended.
+// noteEnded notes that Slurm has no live job for the attempt, and wants the records that may say how
+// it ended. What they leave open is asked of the accounting database (slurmStateKnown).
 func (d *decision) noteEnded(reason string) {
 	if !d.row.NoJobSince.IsZero() {
 		return
 	}
 	d.row.NoJobSince, d.row.Reason = d.now, reason
 	d.wantEffect(ReadRecords)
-	if d.policy.Accounting && !d.row.Job.State.Ended() {
-		d.wantEffect(QueryAccounting)
-	}
 }
 
 // jobOfAttempt returns the attempt's job among the jobs of its submission name: the job that

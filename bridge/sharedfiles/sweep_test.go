@@ -111,9 +111,13 @@ func (s *site) write(path string) {
 // row gives a bundle a row.
 func (s *site) row(n int, phase plan.Phase, submitted time.Time) {
 	s.Helper()
-	s.must(s.book.Save(s.Context(), []plan.Row{{
+	r := plan.Row{
 		Bundle: bundle(n), Phase: phase, Attempt: plan.Attempt{Number: 1, Generation: int64(n), SubmissionName: plan.SubmissionName(s.submission(n, 1, "")), SubmittedAt: submitted},
-	}}))
+	}
+	if phase == plan.Done {
+		r.NoJobSince = submitted
+	}
+	s.must(s.book.Save(s.Context(), []plan.Row{r}))
 }
 
 // job has Slurm show a job.

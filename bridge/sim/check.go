@@ -51,6 +51,8 @@ const (
 	Unheard Broken = "unheard"
 	// Starved: a bundle that could go on had to wait for more of others than a fair turn has (I11).
 	Starved Broken = "starved"
+	// KillWaits: a bundle was killed before it began, and the bridge did not report that at once.
+	KillWaits Broken = "kill_waits"
 	// Panicked: the bridge panicked.
 	Panicked Broken = "panicked"
 )
@@ -58,7 +60,7 @@ const (
 // AllBroken lists the promises that are checked.
 func AllBroken() []Broken {
 	return []Broken{
-		Lost, Foreign, BegunTwice, Stuck, Orphan, FalseEnd, SubmittedTwice, BegunAgain, Superseded, Touched, Undelivered, VerdictChanged, DeletedEarly, TooManyRequests, Unheard, Starved, Panicked,
+		Lost, Foreign, BegunTwice, Stuck, Orphan, FalseEnd, SubmittedTwice, BegunAgain, Superseded, Touched, Undelivered, VerdictChanged, DeletedEarly, TooManyRequests, KillWaits, Unheard, Starved, Panicked,
 	}
 }
 
@@ -158,6 +160,27 @@ func (w *world) checkSaved(before, after *plan.Row) {
 	}
 	if after.Phase == plan.Finalizing && before.Phase != plan.Finalizing && before.Times.Finalizing.IsZero() {
 		w.checkVerdict(*after)
+	}
+	w.checkKill(after)
+}
+
+// checkKill checks how long a bundle is being stopped that has not begun. Its attempt has to be fenced for
+// the verdict, and nothing else: neither Slurm's answers nor those of others that are killed are waited for.
+// Nobody knows whether an attempt has begun whose records are gone.
+func (w *world) checkKill(r *plan.Row) {
+	const bound = 10 * time.Second
+	since, stopping := w.stopping[r.Bundle]
+	switch {
+	case r.Phase == plan.Stopping && r.Begun == nil && r.RecordsGoneSince.IsZero():
+		if !stopping {
+			w.stopping[r.Bundle] = w.now
+		}
+	case stopping:
+		delete(w.stopping, r.Bundle)
+		fenced := !w.dice.happen[FenceFails] && !w.dice.happen[FenceLost]
+		if fenced && r.Begun == nil && r.RecordsGoneSince.IsZero() && w.now-since > bound {
+			w.violate(KillWaits, "%s was killed before it began, and its verdict took %s", r.Bundle, w.now-since)
+		}
 	}
 }
 
@@ -395,14 +418,14 @@ func (w *world) isUnknownToBridge(a *attempt) bool {
 }
 
 // checkCancel checks a cancellation.
-func (w *world) checkCancel(id sbatch.JobID, name string) {
+func (w *world) checkCancel(id sbatch.JobID) {
 	w.checkLedger("a cancellation")
-	if name == foreignJob || name == neighbour {
-		w.violate(Touched, "job %d, %s, is cancelled", id, name)
+	if slices.Contains(w.slurm.foreign, id) {
+		w.violate(Touched, "job %d, which is not the bridge's, is cancelled", id)
 	}
 	a := w.slurm.attempts[id]
-	if a == nil || name != rewritten && !a.names[name] {
-		return // the id is used again: scancel has no effect on a job of another name
+	if a == nil { // an orphan job
+		return
 	}
 	if row, ok := w.ledger.row(a.bundle); ok && row.Run.Command == a.command && row.Attempt.Number == a.number && row.InFlight() && row.StopVerdict == nil && !w.recovered {
 		w.violate(Touched, "job %d is cancelled while its row is %s", id, row.Phase)

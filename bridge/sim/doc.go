@@ -18,7 +18,8 @@
 // and then everything has to come to its end.
 //
 // A site has one to three queues and two owners. A few seeds are crowded: more bundles share fewer
-// places and submissions than at a real site, so that one that starves another shows soon.
+// places and submissions than at a real site, so that one that starves another shows soon. In some,
+// many bundles are killed at once, and the controller bears few requests.
 //
 // Broken lists the promises that are checked, at each step and at the end.
 package sim

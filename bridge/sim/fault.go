@@ -253,6 +253,7 @@ const (
 	ofDisk
 	ofWorkers
 	ofMishaps
+	ofKills
 	matters
 )
 

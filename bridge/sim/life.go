@@ -77,7 +77,7 @@ func (w *world) startLife() {
 	l.bridge = &bridge.Bridge{
 		Policy: w.policy, Name: "sim", Hostname: "login", Ledger: &book{life: l}, Scheduler: l.slurm, Service: service{life: l},
 		Spool: mount{l}, Gauge: mount{l}, Stager: stager{l}, Collector: collector{l}, Log: slog.New(slog.DiscardHandler), Now: l.clock, ReadEvery: 20 * time.Second,
-		AtOnce: w.crowd.atOnce, Pace: w.crowd.pace,
+		AtOnce: w.crowd.atOnce, Pace: w.pace(),
 	}
 	if w.log != nil {
 		l.bridge.Trace = l.narrate
@@ -86,6 +86,9 @@ func (w *world) startLife() {
 		l.identities = append(l.identities, &identity{life: l, queue: q})
 	}
 	w.lives = append(w.lives, l)
+	for uuid := range w.stopping {
+		w.stopping[uuid] = w.now
+	}
 	w.hampered = w.now
 	w.passed = map[lane]map[string]*turns{}
 	w.logf("bridge", "life %d begins", l.number)

@@ -57,12 +57,16 @@ func (w *world) scheduleMishap(k Kind, strike func()) {
 }
 
 func (w *world) slurmGoesDown() {
-	if w.slurm.down {
-		return
+	if !w.slurm.down {
+		w.stopSlurm(w.dice.faultDuration(SlurmDown, time.Second, 3*time.Minute))
 	}
+}
+
+// stopSlurm stops the controller for a while.
+func (w *world) stopSlurm(while time.Duration) {
 	w.slurm.down = true
 	w.slurm.Stop(w.wall())
-	w.at(w.dice.faultDuration(SlurmDown, time.Second, 3*time.Minute), func() {
+	w.at(while, func() {
 		w.slurm.down = false
 		w.slurm.Start(w.wall())
 		w.slurm.settle()
@@ -83,7 +87,8 @@ func (w *world) databaseLosesEnds() {
 	w.at(w.dice.faultDuration(DatabaseLosesEnds, time.Second, 3*time.Minute), func() { w.slurm.Database.LosesEnds = false })
 }
 
-// slurmForgets loses the controller's state. Foreign jobs go with it.
+// slurmForgets loses the controller's state. Foreign jobs go with it. It takes longer to get such a
+// controller going again than the bridge trusts a snapshot's ids.
 func (w *world) slurmForgets() {
 	if w.slurm.down {
 		return
@@ -104,6 +109,7 @@ func (w *world) slurmForgets() {
 	// has shown yet could be one of them (plan: clockSlack).
 	w.at(3*time.Minute, w.slurm.beginForeign)
 	w.slurm.settle()
+	w.stopSlurm(w.dice.faultDuration(SlurmForgets, 31*time.Second, 2*time.Minute))
 }
 
 // strikeJob lets something happen to one of the live jobs of the bridge.

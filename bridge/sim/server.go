@@ -60,6 +60,7 @@ type bundle struct {
 type wants struct {
 	queue, owner string
 	priority     int64
+	cpus         int64
 	long         bool          // its inputs and its results take minutes
 	seconds      time.Duration // of its command
 	code         int           // its exit status
@@ -89,7 +90,11 @@ func short(uuid string) string { return uuid[32:34] }
 
 // create makes a bundle.
 func (s *server) create() {
-	b := s.newBundle(bundleID(s.made))
+	s.publish(s.newBundle(bundleID(s.made)))
+}
+
+// publish stages a new bundle.
+func (s *server) publish(b *bundle) {
 	s.bundles = append(s.bundles, b)
 	s.promptCheckIn(b.wants.queue)
 }
@@ -97,26 +102,33 @@ func (s *server) create() {
 // newBundle makes a bundle of a UUID. Its owner may kill it later.
 func (s *server) newBundle(uuid string) *bundle {
 	w := s.w
-	s.made++
-	b := &bundle{uuid: uuid, command: fmt.Sprintf("command %d", s.made), created: w.now, state: codalab.StateStaged, since: w.now}
-	b.wants.queue, b.wants.owner, b.wants.priority = w.pickQueue(), w.pickOwner(), w.pickPriority()
-	b.wants.long = w.crowd.long > 0 && w.dice.below(ofQueues, w.crowd.long) == 0
-	b.wants.seconds = w.dice.duration(ofUsers, 0, time.Minute)
+	wants := wants{queue: w.pickQueue(), owner: w.pickOwner(), priority: w.pickPriority(), cpus: 1}
+	wants.long = w.crowd.long > 0 && w.dice.below(ofQueues, w.crowd.long) == 0
+	wants.seconds = w.dice.duration(ofUsers, 0, time.Minute)
 	switch w.dice.below(ofUsers, 12) {
 	case 0:
-		b.wants.seconds = w.dice.duration(ofUsers, time.Minute, 5*time.Minute)
+		wants.seconds = w.dice.duration(ofUsers, time.Minute, 5*time.Minute)
 	case 1:
-		b.wants.seconds = time.Hour // until its limit
+		wants.seconds = time.Hour // until its limit
 	case 2:
-		b.wants.code = 3
+		wants.code = 3
 	case 3:
-		b.wants.bad = w.dice.below(ofUsers, 3) == 0
+		wants.bad = w.dice.below(ofUsers, 3) == 0
 	}
-	w.wants[b.command] = b.wants
-	w.logf("user", "%s: %s, %+v", short(b.uuid), b.command, b.wants)
+	b := s.add(uuid, wants)
 	if w.dice.below(ofUsers, 3) == 0 {
 		w.at(w.dice.duration(ofUsers, 0, 5*time.Minute), func() { s.kill(b.uuid, b.command) })
 	}
+	return b
+}
+
+// add makes a bundle of a UUID and of what is asked for.
+func (s *server) add(uuid string, wants wants) *bundle {
+	w := s.w
+	s.made++
+	b := &bundle{uuid: uuid, command: fmt.Sprintf("command %d", s.made), wants: wants, created: w.now, state: codalab.StateStaged, since: w.now}
+	w.wants[b.command] = b.wants
+	w.logf("user", "%s: %s, %+v", short(b.uuid), b.command, b.wants)
 	return b
 }
 
@@ -224,7 +236,7 @@ func (b *bundle) identity() codalab.Identity {
 }
 
 func offerOf(b *bundle) codalab.Message {
-	r := codalab.Resources{CPUs: 1, Memory: 1 << 30, DockerImage: "python:3", Tag: b.wants.queue}
+	r := codalab.Resources{CPUs: b.wants.cpus, Memory: 1 << 30, DockerImage: "python:3", Tag: b.wants.queue}
 	if b.wants.bad {
 		r.CPUs, r.GPUs = 1, 8 // none in this partition
 	}

@@ -331,7 +331,7 @@ func (c commands) QueryAccounting(_ context.Context, since time.Time, which sbat
 }
 
 // Cancel runs scancel.
-func (c commands) Cancel(_ context.Context, id sbatch.JobID, name string) error {
+func (c commands) Cancel(_ context.Context, _ string, ids ...sbatch.JobID) (err error) {
 	w := c.w
 	if c.crashes() {
 		return errCrashed
@@ -341,9 +341,11 @@ func (c commands) Cancel(_ context.Context, id sbatch.JobID, name string) error 
 	if w.slurm.down || w.fault(CancelFails) {
 		return errTimeout
 	}
-	w.checkCancel(id, name)
-	err := w.slurm.Cancel(w.wall(), researcher, id, name)
-	w.logf("scancel", "%d %s: %v", id, name, err)
+	for _, id := range ids {
+		w.checkCancel(id)
+		err = errors.Join(err, w.slurm.Cancel(w.wall(), researcher, id, ""))
+	}
+	w.logf("scancel", "%v: %v", ids, err)
 	w.slurm.settle()
 	if w.fault(CancelLost) || c.crashes() {
 		return errTimeout

@@ -108,6 +108,9 @@ type world struct {
 	// What users asked for, by command, also if the server has lost it.
 	wants  map[string]wants
 	killed map[string]bool
+	// stopping is since when a bundle that has not begun is being stopped, or since the bridge's
+	// last start.
+	stopping map[string]time.Duration
 
 	violations []Violation
 	verdicts   map[string]reported
@@ -125,7 +128,7 @@ type world struct {
 func newWorld(ctx context.Context, seed uint64, o Options) *world {
 	w := &world{
 		ctx: ctx, dice: newDice(seed), log: o.Log,
-		wants: map[string]wants{}, killed: map[string]bool{}, verdicts: map[string]reported{},
+		wants: map[string]wants{}, killed: map[string]bool{}, stopping: map[string]time.Duration{}, verdicts: map[string]reported{},
 	}
 	if o.Only != nil {
 		w.dice.only = make(map[Fault]bool, len(o.Only))
@@ -235,6 +238,9 @@ func (w *world) begin() {
 	case 2:
 		w.slurm.beginOrphan()
 	}
+	if w.killsMany() {
+		w.killMany()
+	}
 	w.startLife()
 	w.mishaps()
 	if !w.server.repeats {
@@ -243,6 +249,37 @@ func (w *world) begin() {
 	if w.dice.happen[ServerRestored] {
 		w.at(20*time.Second, w.server.backUp)
 	}
+}
+
+// killsMany reports whether many bundles are killed at once in this seed. The controller bears few
+// requests then.
+func (w *world) killsMany() bool { return w.dice.throw(kinds, 0, 8)%8 == 0 }
+
+// pace is what the controller bears; zero for the usual.
+func (w *world) pace() bridge.Pace {
+	if w.killsMany() && w.crowd.bundles == 0 {
+		return bridge.Pace{PerSecond: 0.2, Burst: 2}
+	}
+	return w.crowd.pace
+}
+
+// killMany makes bundles of which each needs a whole node, and kills them all at one moment.
+func (w *world) killMany() {
+	var doomed []*bundle
+	for range 8 {
+		w.at(w.dice.duration(ofKills, 0, 20*time.Second), func() {
+			b := w.server.add(bundleID(w.server.made), wants{
+				queue: w.pickQueue(), owner: w.pickOwner(), cpus: 64, seconds: w.dice.duration(ofKills, 0, 5*time.Minute),
+			})
+			doomed = append(doomed, b)
+			w.server.publish(b)
+		})
+	}
+	w.at(w.dice.duration(ofKills, 20*time.Second, 4*time.Minute), func() {
+		for _, b := range doomed {
+			w.server.kill(b.uuid, b.command)
+		}
+	})
 }
 
 // at schedules an event.

@@ -2,6 +2,7 @@ package slurmtest
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"testing"
@@ -109,9 +110,13 @@ func (k *Cluster) QueryAccounting(_ context.Context, since time.Time, which sbat
 	return jobs, err
 }
 
-// Cancel ends the job of this id if it has this name.
-func (k *Cluster) Cancel(_ context.Context, id sbatch.JobID, name string) (err error) {
-	k.Do(func(now time.Time, c *Controller) { err = c.Cancel(now, k.uid(), id, name) })
+// Cancel ends the jobs of these ids; with a name, those that have it.
+func (k *Cluster) Cancel(_ context.Context, name string, ids ...sbatch.JobID) (err error) {
+	k.Do(func(now time.Time, c *Controller) {
+		for _, id := range ids {
+			err = errors.Join(err, c.Cancel(now, k.uid(), id, name))
+		}
+	})
 	return err
 }
 
