@@ -263,13 +263,14 @@ func (w *world) pace() bridge.Pace {
 	return w.crowd.pace
 }
 
-// killMany makes bundles of which each needs a whole node, and kills them all at one moment.
+// killMany makes bundles of which a node has room for one, beside the jobs of others, and kills them all at
+// one moment.
 func (w *world) killMany() {
 	var doomed []*bundle
 	for range 8 {
 		w.at(w.dice.duration(ofKills, 0, 20*time.Second), func() {
 			b := w.server.add(bundleID(w.server.made), wants{
-				queue: w.pickQueue(), owner: w.pickOwner(), cpus: 64, seconds: w.dice.duration(ofKills, 0, 5*time.Minute),
+				queue: w.pickQueue(), owner: w.pickOwner(), cpus: 40, seconds: w.dice.duration(ofKills, 0, 5*time.Minute),
 			})
 			doomed = append(doomed, b)
 			w.server.publish(b)
