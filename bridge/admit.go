@@ -57,6 +57,16 @@ func (b *Bridge) stillWanted() []plan.Effect {
 	return wanted
 }
 
+// mayBeAnothers reports whether the last snapshot shows another job of the id of the row's job, or none
+// although it is late enough to prove that: a controller that has lost its state uses ids again.
+func (b *Bridge) mayBeAnothers(r *plan.Row) bool {
+	submitted, ok := b.shown[r.Job.ID]
+	if !ok {
+		return b.asked.After(r.SubmittedAt.Add(b.deciding.SubmitGrace))
+	}
+	return !r.Job.Submitted.IsZero() && !submitted.Equal(r.Job.Submitted)
+}
+
 // startNow returns the effects that may be started now, and holds the others. Those that one
 // command of Slurm does for many rows become one.
 func (b *Bridge) startNow(now time.Time, wanted []plan.Effect) []plan.Effect {
@@ -66,6 +76,8 @@ func (b *Bridge) startNow(now time.Time, wanted []plan.Effect) []plan.Effect {
 	for _, e := range wanted {
 		at, begun := calls[e.Kind]
 		switch {
+		case e.Kind == plan.Cancel && b.mayBeAnothers(e.Row): // the row will hear of it
+			b.held = append(b.held, e)
 		case begun && len(started[at].More)+1 < b.inOneCall(e.Kind):
 			started[at].More = append(started[at].More, e.Row)
 		case begun || !b.mayStart(now, e):

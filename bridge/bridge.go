@@ -68,14 +68,15 @@ type Bridge struct {
 	rows       rows
 	submits    *rate.Limiter
 	cancels    *rate.Limiter
-	generation int64           // the last number given to a submission
-	turns      plan.Turns      // of submissions
-	observed   bool            // Slurm has been seen as a whole since the start
-	rested     bool            // the rows that were done at that time rest
-	asked      time.Time       // when the newest snapshot was asked for
-	held       []plan.Effect   // effects that wait for that, or for the pace
-	found      plan.OrphanJobs // orphan jobs
-	low        *string         // plan.LowWater.Low; nil while it is not known
+	generation int64                      // the last number given to a submission
+	turns      plan.Turns                 // of submissions
+	observed   bool                       // Slurm has been seen as a whole since the start
+	rested     bool                       // the rows that were done at that time rest
+	asked      time.Time                  // when the newest snapshot was asked for
+	shown      map[sbatch.JobID]time.Time // the jobs of that snapshot, and when they were submitted
+	held       []plan.Effect              // effects that wait for that, or for the pace
+	found      plan.OrphanJobs            // orphan jobs
+	low        *string                    // plan.LowWater.Low; nil while it is not known
 	health     health
 
 	gauged gauged

@@ -221,6 +221,10 @@ func (b *Bridge) orphanJobs(ctx context.Context, s *step, snapshot sbatch.Snapsh
 		s.effects = append(s.effects, plan.Effect{Kind: plan.Cancel, Row: &plan.Row{Attempt: plan.Attempt{Job: j}}})
 	}
 	b.found, b.observed, b.asked = orphans, true, snapshot.Asked
+	b.shown = make(map[sbatch.JobID]time.Time, len(snapshot.Jobs))
+	for _, j := range snapshot.Jobs {
+		b.shown[j.ID] = j.Submitted
+	}
 	return nil
 }
 

@@ -177,7 +177,7 @@ func (w *world) checkKill(r *plan.Row) {
 		}
 	case stopping:
 		delete(w.stopping, r.Bundle)
-		fenced := !w.dice.happen[FenceFails] && !w.dice.happen[FenceLost]
+		fenced := !w.dice.happen[FenceFails] && !w.dice.happen[FenceLost] && !w.recovered
 		if fenced && r.Begun == nil && r.RecordsGoneSince.IsZero() && w.now-since > bound {
 			w.violate(KillWaits, "%s was killed before it began, and its verdict took %s", r.Bundle, w.now-since)
 		}
@@ -310,6 +310,8 @@ func (w *world) checkResult(b *bundle) {
 	switch {
 	case row.Run.Command != b.command:
 		w.violate(Foreign, "%s is %s, and ended with the verdict of %s: %+v", b.uuid, b.command, row.Run.Command, v)
+	case v == nil && b.returned && w.dice.happen[CheckInLate]: // a report on its way names the UUID only
+		b.forgiven = true
 	case v == nil:
 		w.violate(FalseEnd, "%s ended at the server without a verdict", b.uuid)
 	case (v.ExitCode == nil) != (b.exit == nil) || b.exit != nil && *v.ExitCode != *b.exit || v.Failure != b.failure:

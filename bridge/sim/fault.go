@@ -211,6 +211,11 @@ func newDice(seed uint64) dice {
 	for k := range kinds {
 		d.happen[k] = d.throw(k, 0, 1)%5 < 2
 	}
+	if d.happen[JobHidden] && d.throw(JobHidden, 0, 5)%16 == 0 { // else it would strike in one of a thousand seeds
+		for _, k := range makeAccountsWrong() {
+			d.happen[k] = false
+		}
+	}
 	return d
 }
 

@@ -99,9 +99,11 @@ func (w *world) slurmForgets() {
 		}
 	}
 	w.slurm.foreign = nil
-	clear(w.slurm.revoked)
 	w.slurm.Lose(w.wall())
 	clear(w.slurm.attempts)
+	clear(w.slurm.hidden)
+	clear(w.slurm.invalid)
+	clear(w.slurm.revoked)
 	for _, wk := range w.slurm.workers {
 		wk.forgotten = true
 	}

@@ -51,6 +51,8 @@ type bundle struct {
 	// report, started is the start_time of the last claim.
 	status, remote string
 	started        int64
+	// returned is set if another bundle had its UUID before.
+	returned bool
 	// forgiven is set for a bundle of which the ledger knows nothing any more, and for one that the
 	// server takes for an earlier one of its UUID.
 	forgiven bool
@@ -358,6 +360,7 @@ func (s *server) bundleReturns() {
 		return
 	}
 	s.bundles[i] = s.newBundle(old.uuid)
+	s.bundles[i].returned = true
 	w.killed[s.bundles[i].command] = w.killed[old.command] // a message to kill it names the UUID only, and may come late
 	s.bundles[i].assigned = old.assigned                   // the table worker_run knows the UUID only
 	if _, ok := w.ledger.row(old.uuid); !ok {

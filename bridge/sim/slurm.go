@@ -219,7 +219,7 @@ func (c commands) Submit(_ context.Context, r sbatch.Request) (sbatch.JobID, err
 		return 0, unclear("Socket timed out on send/recv operation")
 	case w.fault(SubmitLate):
 		w.at(w.dice.faultDuration(SubmitLate, 0, submitBound-10*time.Second), func() {
-			if !w.slurm.down {
+			if row, _ := w.ledger.row(w.attemptOf(r).bundle); !w.slurm.down && w.now >= w.slurm.refusedUntil[row.Queue] {
 				_, _ = submit() // the answer is lost
 			}
 		})
@@ -403,12 +403,17 @@ func (s *slurm) made(id sbatch.JobID) {
 // this seed. If they are not, a job that squeue hides cannot be told from one that has ended, or
 // never was.
 func (w *world) accountsTell() bool {
-	for _, k := range []Kind{DatabaseDown, DatabaseBehind, DatabaseLosesEnds, SlurmForgets, AdminRequeues, Preempted, BootFails, NodeDies, NodeCut, LedgerOld, ClockSet} {
+	for _, k := range makeAccountsWrong() {
 		if w.dice.happen[k] {
 			return false
 		}
 	}
 	return w.policy.Accounting
+}
+
+// makeAccountsWrong lists the faults for which the accounts do not tell.
+func makeAccountsWrong() []Kind {
+	return []Kind{DatabaseDown, DatabaseBehind, DatabaseLosesEnds, SlurmForgets, AdminRequeues, Preempted, BootFails, NodeDies, NodeCut, LedgerOld, ClockSet}
 }
 
 // Partitions is never called: a life does not survey its nodes.
