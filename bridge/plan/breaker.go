@@ -160,7 +160,7 @@ func (h *Health) Judge(now time.Time, r Row, n *News) {
 }
 
 func (h *Health) judge(now, since time.Time, r Row, n *News) bool {
-	if s := n.Submitted; s != nil && s.Attempt == r.Attempt.Number && s.Refused && !s.Retry && r.Exclude == "" {
+	if s := n.Submitted; s != nil && s.Attempt == r.Attempt.Number && s.Refused && !s.Retry && (r.Exclude == "" || s.OfQueue) {
 		return h.Refusals.Failed(now, Failure{Since: since, Of: shape(r.Resources), Alike: s.Words, Words: s.Words, OfQueue: s.OfQueue})
 	}
 	if n.Observation == nil || r.Phase != Queued {

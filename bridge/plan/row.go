@@ -96,7 +96,7 @@ type Row struct {
 	FailedStarts   int    `json:"failed_starts,omitempty"`
 	FailedNode     string `json:"failed_node,omitempty"`
 	SickNodes      string `json:"sick_nodes,omitempty"`
-	// AnyNode is set if Slurm refused the bundle with nodes excluded: no other nodes will do.
+	// AnyNode is set if Slurm refused the next attempt with nodes excluded: no other nodes will do.
 	AnyNode bool `json:"any_node,omitempty"`
 
 	// Attempt is the current attempt, or the last one while the row waits for the next.

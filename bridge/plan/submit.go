@@ -122,7 +122,7 @@ func (d *decision) applySubmission(s Submission) {
 	case s.Refused && d.row.SbatchCount > 1:
 		d.row.RepeatRefusal, d.row.QueueTrouble = s.Words, d.row.Exclude != "" || d.refusedForQueue()
 		d.row.Reason = "Slurm refused the submission that was repeated: fencing the attempt, since the first one may have made a job"
-	case s.Refused && d.row.Exclude != "": // perhaps the bundle needs one of these nodes
+	case s.Refused && d.row.Exclude != "" && !s.OfQueue: // perhaps the bundle needs one of these nodes
 		d.sendBack("Slurm refused the job without the nodes " + d.row.Exclude + ", so it may run on any: " + s.Words)
 		d.row.AnyNode = true
 	case s.Refused && d.refusedForQueue():

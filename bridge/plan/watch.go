@@ -321,6 +321,7 @@ func (d *decision) startElsewhere(node, why string) {
 	d.nextAttempt(why)
 	r := &d.row
 	r.FailedNode, r.SickNodes = node, joinNodes(append(strings.Split(r.SickNodes, ","), node)...)
+	r.AnyNode = false // another node may do by now
 	r.DueAt = d.now.Add(firstStartPause << min(r.FailedStarts, 3))
 	if r.Held == "" {
 		r.FailedStarts++

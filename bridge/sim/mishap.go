@@ -108,8 +108,10 @@ func (w *world) slurmForgets() {
 		wk.forgotten = true
 	}
 	// Other jobs get ids that the bridge's had, but not in the minutes in which a job that no snapshot
-	// has shown yet could be one of them (plan: clockSlack).
-	w.at(3*time.Minute, w.slurm.beginForeign)
+	// has shown yet could be one of them (plan: clockSlack), nor on a clock that is wrong.
+	if !w.dice.happen[ClockSet] {
+		w.at(3*time.Minute, w.slurm.beginForeign)
+	}
 	w.slurm.settle()
 	w.stopSlurm(w.dice.faultDuration(SlurmForgets, 31*time.Second, 2*time.Minute))
 }

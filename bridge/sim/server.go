@@ -325,7 +325,8 @@ func (s *server) restore() {
 		now := s.bundles[i]
 		old.upload, old.lost = now.upload, now.lost // contents are files, which no database brings back
 		if old.command != now.command {
-			old.upload, old.lost = nil, "" // it was deleted, with its contents
+			old.upload, old.lost = nil, ""    // it was deleted, with its contents
+			delete(s.w.verdicts, old.command) // and with its row, so it runs again
 		}
 		// The bridge's rows stay as they are: the ledger may have been lost, or the bridge
 		// may have let the bundle go ("Not promised" of I8 in docs/reliability.md).
