@@ -76,8 +76,8 @@ func (b *Bridge) startNow(now time.Time, wanted []plan.Effect) []plan.Effect {
 	for _, e := range wanted {
 		at, begun := calls[e.Kind]
 		switch {
-		case e.Kind == plan.Cancel && b.mayBeAnothers(e.Row): // the row will hear of it
-			b.held = append(b.held, e)
+		case e.Kind == plan.Cancel && b.mayBeAnothers(e.Row): // the row hears of the snapshot, and may want it again
+			b.active.end(e)
 		case begun && len(started[at].More)+1 < b.inOneCall(e.Kind):
 			started[at].More = append(started[at].More, e.Row)
 		case begun || !b.mayStart(now, e):

@@ -102,7 +102,7 @@ func TestLedgerOfTheVersionBeforeIsTakenOver(t *testing.T) {
 // newSinceFormat1 reports whether a field of a row is younger than format 1.
 func newSinceFormat1(field string) bool {
 	return slices.ContainsFunc([]string{
-		".Submitted", ".RevokedSince", ".Job.Exit", ".Held", ".RefusedSince", ".RefusedAlone", ".FailedAttempts", ".FailedStarts", ".FailedNode", ".SickNodes", ".AnyNode",
+		".Submitted", ".RevokedSince", ".Job.Exit", ".Held", ".RefusedSince", ".RefusedAlone", ".FailedAttempts", ".FailedStarts", ".StartsFailSince", ".FailedNode", ".SickNodes", ".AnyNode",
 		".Exclude", ".Job.Cluster", ".QueueTrouble", ".NotStarted",
 	}, func(name string) bool { return strings.HasSuffix(field, name) })
 }

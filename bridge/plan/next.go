@@ -65,7 +65,7 @@ type decision struct {
 // while longer.
 func (d *decision) clampClock() {
 	r := &d.row
-	for _, t := range []*time.Time{&r.PhaseSince, &r.ReofferedAt, &r.SubmittedAt, &r.AbsentAsOf, &r.NoJobSince, &r.RecordsReadAt, &r.FailingSince, &r.FailureKindSince, &r.ImpossibleSince, &r.RefusedSince, &r.RevokedSince, &r.CancelledAt, &r.RecordsGoneSince} {
+	for _, t := range []*time.Time{&r.PhaseSince, &r.ReofferedAt, &r.SubmittedAt, &r.AbsentAsOf, &r.NoJobSince, &r.RecordsReadAt, &r.FailingSince, &r.FailureKindSince, &r.ImpossibleSince, &r.RefusedSince, &r.StartsFailSince, &r.RevokedSince, &r.CancelledAt, &r.RecordsGoneSince} {
 		if t.After(d.now) {
 			*t = d.now
 		}

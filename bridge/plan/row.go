@@ -92,10 +92,12 @@ type Row struct {
 	// FailedAttempts counts the attempts that the platform has ended, but for those whose command did
 	// not start. FailedStarts counts these, but not those while the queue was held up for that. FailedNode is the last one's node, SickNodes lists the nodes of all,
 	// separated by commas.
-	FailedAttempts int    `json:"failed_attempts,omitempty"`
-	FailedStarts   int    `json:"failed_starts,omitempty"`
-	FailedNode     string `json:"failed_node,omitempty"`
-	SickNodes      string `json:"sick_nodes,omitempty"`
+	FailedAttempts int `json:"failed_attempts,omitempty"`
+	FailedStarts   int `json:"failed_starts,omitempty"`
+	// StartsFailSince is when the first of these failed.
+	StartsFailSince time.Time `json:"starts_fail_since,omitzero"`
+	FailedNode      string    `json:"failed_node,omitempty"`
+	SickNodes       string    `json:"sick_nodes,omitempty"`
 	// AnyNode is set if Slurm refused the next attempt with nodes excluded: no other nodes will do.
 	AnyNode bool `json:"any_node,omitempty"`
 

@@ -269,7 +269,7 @@ func (d *decision) conclude(v Verdict) {
 	if v.Cause == spool.CausePlatform && d.row.StopVerdict == nil {
 		node := d.failedStart()
 		switch {
-		case node != "" && d.row.FailedStarts+1 < d.policy.MaxAttempts || node != "" && d.row.Held != "":
+		case node != "" && d.mayStartElsewhere():
 			d.startElsewhere(node, v.Failure)
 			return
 		case node != "":
@@ -315,6 +315,13 @@ func (d *decision) failedStart() string {
 	return ""
 }
 
+// mayStartElsewhere reports whether a bundle whose command did not start is tried again: a few times,
+// and for some time, since all nodes may be sick for minutes. While its queue is held up the bundle waits.
+func (d *decision) mayStartElsewhere() bool {
+	r := &d.row
+	return r.Held != "" || r.FailedStarts+1 < d.policy.MaxAttempts || d.now.Sub(r.StartsFailSince) < d.policy.StagePatience
+}
+
 // startElsewhere sends the bundle back for an attempt on another node. While its queue is held up the
 // attempt does not count: no node would do.
 func (d *decision) startElsewhere(node, why string) {
@@ -326,6 +333,7 @@ func (d *decision) startElsewhere(node, why string) {
 	if r.Held == "" {
 		r.FailedStarts++
 	}
+	r.StartsFailSince = cmp.Or(r.StartsFailSince, d.now)
 }
 
 // firstStartPause is the pause after the first attempt whose command did not start. Each later one is

@@ -404,11 +404,12 @@ func (w *world) checkMade(a *attempt, id sbatch.JobID) {
 }
 
 // mayBeSubmittedAgain reports whether the proof of absence may be wrong in this seed: a clock was set
-// between two lives of the bridge, Slurm or the ledger lost its state, or two bridges ran at once.
+// between two lives of the bridge, Slurm or the ledger lost its state, two bridges ran at once, or a late
+// job is that of an earlier bundle of the UUID.
 // It is still checked that of two jobs of one attempt only one begins.
 func (w *world) mayBeSubmittedAgain() bool {
 	return w.recovered || slices.ContainsFunc(w.dice.struck, func(f Fault) bool {
-		return f.Kind == ClockSet || f.Kind == SlurmForgets || f.Kind == Twin
+		return f.Kind == ClockSet || f.Kind == SlurmForgets || f.Kind == Twin || f.Kind == BundleReturns && w.dice.happen[SubmitLate]
 	})
 }
 

@@ -411,9 +411,9 @@ func (w *world) accountsTell() bool {
 	return w.policy.Accounting
 }
 
-// makeAccountsWrong lists the faults for which the accounts do not tell.
+// makeAccountsWrong lists the faults for which the accounts do not tell: they do not show a held job either.
 func makeAccountsWrong() []Kind {
-	return []Kind{DatabaseDown, DatabaseBehind, DatabaseLosesEnds, SlurmForgets, AdminRequeues, Preempted, BootFails, NodeDies, NodeCut, LedgerOld, ClockSet}
+	return []Kind{DatabaseDown, DatabaseBehind, DatabaseLosesEnds, SlurmForgets, AdminRequeues, Preempted, BootFails, NodeDies, NodeCut, JobInvalid, JobWaits, LedgerOld, ClockSet}
 }
 
 // Partitions is never called: a life does not survey its nodes.
