@@ -58,13 +58,16 @@ func (b *Bridge) stillWanted() []plan.Effect {
 }
 
 // mayBeAnothers reports whether the last snapshot shows another job of the id of the row's job, or none
-// although it is late enough to prove that: a controller that has lost its state uses ids again.
+// although it is late enough to prove that, or another row has that job: a controller that has lost its state uses ids again.
 func (b *Bridge) mayBeAnothers(r *plan.Row) bool {
 	submitted, ok := b.shown[r.Job.ID]
-	if !ok {
-		return b.asked.After(r.SubmittedAt.Add(b.deciding.SubmitGrace))
+	switch {
+	case ok && !r.Job.Submitted.IsZero():
+		return !submitted.Equal(r.Job.Submitted)
+	case !ok && b.asked.After(r.SubmittedAt.Add(b.deciding.SubmitGrace)):
+		return true
 	}
-	return !r.Job.Submitted.IsZero() && !submitted.Equal(r.Job.Submitted)
+	return b.rows.otherHasJob(r)
 }
 
 // startNow returns the effects that may be started now, and holds the others. Those that one

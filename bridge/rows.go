@@ -131,6 +131,16 @@ func (t *rows) unlist(e *entry) {
 	delete(t.staged[e.row.Queue], e.row.Bundle)
 }
 
+// otherHasJob reports whether a row of another bundle has the job of the same id. It looks at every row.
+func (t *rows) otherHasJob(r *plan.Row) bool {
+	for bundle, e := range t.byBundle {
+		if bundle != r.Bundle && e.row != nil && e.row.Job.ID == r.Job.ID && e.row.InFlight() {
+			return true
+		}
+	}
+	return false
+}
+
 func (t *rows) remove(bundle string) {
 	e, ok := t.byBundle[bundle]
 	if !ok {
