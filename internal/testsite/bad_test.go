@@ -144,6 +144,10 @@ func TestBridgeThatCannotStartSaysWhy(t *testing.T) {
 	if err := os.WriteFile(wrong, []byte("wrong\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	shared := filepath.Join(dir, "shared")
+	if err := os.Mkdir(shared, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	replace := func(key, value string) string {
 		return regexp.MustCompile(`(?m)^`+key+` = .*$`).ReplaceAllString(string(text), key+` = "`+value+`"`)
 	}
@@ -153,9 +157,10 @@ func TestBridgeThatCannotStartSaysWhy(t *testing.T) {
 		config, want string
 		code         int
 	}{
-		"wrong password":       {strings.ReplaceAll(base, filepath.Join(s.Dir, "password"), wrong), "wrong user name or password", 4},
+		"wrong password":       {strings.ReplaceAll(strings.ReplaceAll(base, s.Shared, shared), filepath.Join(s.Dir, "password"), wrong), "wrong user name or password", 4},
 		"unknown key":          {"colour = \"red\"\n" + base, "line 1: unknown key colour", 2},
-		"ledger in use":        {string(text), "another cl-bridge", 1},
+		"another's ledger":     {string(text), "belongs to another user", 1},
+		"shared in use":        {base, "is held by bridge", 1},
 		"no shared":            {strings.ReplaceAll(base, s.Shared, "/proc/nosuch"), "shared directory", 1},
 		"no file of that name": {"", "no such file", 2},
 	} {

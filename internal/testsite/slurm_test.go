@@ -221,3 +221,13 @@ func owner(info os.FileInfo) (uid, gid int) {
 	}
 	return 0, 0
 }
+
+// one returns the one path that matches.
+func one(t *testing.T, pattern string) string {
+	t.Helper()
+	found, err := filepath.Glob(pattern)
+	if err != nil || len(found) != 1 {
+		t.Fatalf("%s: %v, %v", pattern, found, err)
+	}
+	return found[0]
+}
