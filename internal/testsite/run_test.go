@@ -247,7 +247,7 @@ func TestKeptResultsComeFromTheNodeAndAreSeenInPlace(t *testing.T) {
 	if got := cl(t, s, "cat", second+"/stdout"); got != "weights\nweights\nckpt\nlast\nstderr\nstdout" {
 		t.Errorf("a run that depends on it saw %q", got)
 	}
-	if out := bridge(t, s, "kept", "ls"); !regexp.MustCompile(first+`\S* +ready`).MatchString(out) {
+	if out := bridge(t, s, "kept", "ls"); !regexp.MustCompile(first + `\S* +ready`).MatchString(out) {
 		t.Errorf("kept ls:\n%s", out)
 	}
 }
