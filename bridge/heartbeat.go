@@ -14,6 +14,8 @@ import (
 
 // Heartbeat is the state of a running bridge's connections.
 type Heartbeat struct {
+	// Open is set once the bridge has read its ledger.
+	Open bool `json:"open,omitempty"`
 	// Observed is when Slurm was last seen as a whole; zero if it has not been since the start.
 	// Until then nothing is submitted, cancelled or removed.
 	Observed time.Time `json:"observed,omitzero"`
@@ -46,6 +48,7 @@ func (b *Bridge) Heartbeat() Heartbeat {
 	b.beat.mu.Lock()
 	defer b.beat.mu.Unlock()
 	p := b.beat.Heartbeat
+	p.Open = b.view.open()
 	p.Server, p.Late = maps.Clone(p.Server), slices.Clone(p.Late)
 	for _, queue := range slices.Sorted(maps.Keys(b.Policy.Queues)) {
 		if !b.beat.heard[queue] && p.Server[queue] == "" {
@@ -57,8 +60,7 @@ func (b *Bridge) Heartbeat() Heartbeat {
 }
 
 // Rows returns the rows as they were last decided, in no order, without those that rest; nil before
-// Open has read them.
-// Nobody changes them. It is safe for concurrent use.
+// Open has read them. Nobody changes them. It is safe for concurrent use.
 func (b *Bridge) Rows() []*plan.Row {
 	b.view.mu.RLock()
 	defer b.view.mu.RUnlock()
@@ -66,6 +68,12 @@ func (b *Bridge) Rows() []*plan.Row {
 		return nil
 	}
 	return slices.AppendSeq(make([]*plan.Row, 0, len(b.view.rows)), maps.Values(b.view.rows))
+}
+
+func (v *view) open() bool {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return v.rows != nil
 }
 
 // heartbeat is a Heartbeat that the pumps update.

@@ -101,7 +101,7 @@ func (r *Recorder) End(ctx context.Context, err error) {
 func (r *Recorder) status(h Heartbeat) Status {
 	h.Host, h.Process, h.Started = r.Holder.Host, r.Holder.Process, r.Holder.Started
 	rows, running := r.Bridge.Rows(), h.Ended.IsZero()
-	s := Status{Ledger: r.Holder.Ledger, Bridge: r.Holder.Bridge, Running: running, Starting: running && rows == nil, Last: &h}
+	s := Status{Ledger: r.Holder.Ledger, Bridge: r.Holder.Bridge, Running: running, Starting: running && !h.Open, Last: &h}
 	s.add(r.Config, rows, r.Bridge.Resting())
 	return s
 }
