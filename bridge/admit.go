@@ -9,11 +9,12 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
 // admit returns the effects to be started. At most one of a kind runs for an attempt of a
-// bundle. Forget is the ledger's, and done at once, but not while another effect of the row runs: its
-// outcome could reach another bundle of the UUID. Its end has the row decided again.
+// bundle. admit does Forget itself, but not while another effect of the row runs: the outcome of that
+// one could reach another bundle of the UUID. When it has ended the row is decided again.
 func (b *Bridge) admit(ctx context.Context, s *step) ([]plan.Effect, error) {
 	wanted := b.stillWanted()
 	for _, e := range s.effects {
@@ -21,13 +22,13 @@ func (b *Bridge) admit(ctx context.Context, s *step) ([]plan.Effect, error) {
 			e.Row = s.rows[i]
 		}
 		switch {
-		case e.Kind == plan.Forget && b.active.has(e.Row):
+		case e.Kind == plan.Forget && b.active.has(e.Row.Bundle):
 		case e.Kind == plan.Forget:
 			if err := b.Ledger.Delete(ctx, *e.Row); err != nil {
 				return nil, fmt.Errorf("forget bundle: %w", err)
 			}
 			b.rows.remove(e.Row.Bundle)
-			b.view.remove(*e.Row)
+			b.view.remove(e.Row)
 		case b.active.begin(e):
 			wanted = append(wanted, e)
 		}
@@ -57,30 +58,41 @@ func (b *Bridge) stillWanted() []plan.Effect {
 	return wanted
 }
 
-// mayBeAnothers reports whether the last snapshot shows another job of the id of the row's job, or none
-// although it is late enough to prove that, or another row has that job: a controller that has lost its state uses ids again.
+// mayBeAnothers reports whether the job of a row's id may be another's: a controller that has lost its
+// state uses ids again. It may be if the last snapshot shows a job of that id that was submitted at
+// another time, or shows none and is late enough to prove that the row's is gone, or if another row has
+// the job. It may also be if the row has the id from a worker's record alone: had the row taken the job
+// that the snapshot shows for its own, it would have the time of submission.
 func (b *Bridge) mayBeAnothers(r *plan.Row) bool {
 	submitted, ok := b.shown[r.Job.ID]
 	switch {
-	case ok && !r.Job.Submitted.IsZero():
-		return !submitted.Equal(r.Job.Submitted)
+	case ok && !submitted.Equal(r.Job.Submitted):
+		return true
 	case !ok && b.asked.After(r.SubmittedAt.Add(b.deciding.SubmitGrace)):
 		return true
 	}
 	return b.rows.otherHasJob(r)
 }
 
-// startNow returns the effects that may be started now, and holds the others. Those that one
-// command of Slurm does for many rows become one.
+// shows reports whether the last snapshot shows a job of that id.
+func (b *Bridge) shows(j sbatch.Job) bool {
+	_, ok := b.shown[j.ID]
+	return ok
+}
+
+// startNow returns the effects that may be started now, and holds the others. Effects that one
+// command of Slurm can do for many rows become one effect.
 func (b *Bridge) startNow(now time.Time, wanted []plan.Effect) []plan.Effect {
 	b.held = nil
 	var started []plan.Effect
-	calls := map[plan.Kind]int{} // the places in started of those that begin now
+	calls := map[plan.Kind]int{} // by kind, the place in started of its command
 	for _, e := range wanted {
 		at, begun := calls[e.Kind]
 		switch {
 		case e.Kind == plan.Cancel && b.mayBeAnothers(e.Row): // the row hears of the snapshot, and may want it again
 			b.active.end(e)
+		case e.Kind == plan.Cancel && !b.shows(e.Row.Job): // the next snapshot does, or proves that it is gone
+			b.held = append(b.held, e)
 		case begun && len(started[at].More)+1 < b.inOneCall(e.Kind):
 			started[at].More = append(started[at].More, e.Row)
 		case begun || !b.mayStart(now, e):
@@ -88,7 +100,7 @@ func (b *Bridge) startNow(now time.Time, wanted []plan.Effect) []plan.Effect {
 		default:
 			if forManyRows(e.Kind) {
 				calls[e.Kind] = len(started)
-				b.active.beginCall(e.Kind)
+				b.active.calls[e.Kind] = true
 			}
 			started = append(started, e)
 		}
@@ -106,11 +118,11 @@ func (b *Bridge) inOneCall(k plan.Kind) int {
 }
 
 // forManyRows reports whether one command of Slurm does an effect of a kind for many rows. One such
-// command runs at a time, so that what is wanted meanwhile goes into the next.
+// command runs at a time, so that all effects that are wanted meanwhile go into the next one.
 func forManyRows(k plan.Kind) bool { return k == plan.Cancel || k == plan.QueryAccounting }
 
-// fresh is the greatest age of the snapshot by which jobs are cancelled. An id is not used again so
-// soon.
+// fresh is the greatest age of the snapshot by which jobs are cancelled. Slurm does not give an id to
+// another job so soon.
 const fresh = 30 * time.Second
 
 // mayStart reports whether an effect of a kind may be started now, and counts it as started. An
@@ -118,7 +130,7 @@ const fresh = 30 * time.Second
 // pace. Jobs are cancelled by their ids as the newest snapshot shows them, so it must be fresh.
 func (b *Bridge) mayStart(now time.Time, e plan.Effect) bool {
 	switch {
-	case !b.observed && irrevocable(e.Kind), forManyRows(e.Kind) && b.active.runsCall(e.Kind):
+	case !b.observed && irrevocable(e.Kind), b.active.calls[e.Kind]:
 		return false
 	case e.Kind == plan.Submit:
 		tooLate := now.Sub(e.Row.SubmittedAt) > plan.SubmitWithin // then sbatch is not run
@@ -129,10 +141,10 @@ func (b *Bridge) mayStart(now time.Time, e plan.Effect) bool {
 	return true
 }
 
-// heldOf is how many effects of a kind are held.
-func (b *Bridge) heldOf(k plan.Kind) int {
+// count is how many of the effects are of a kind.
+func count(effects []plan.Effect, k plan.Kind) int {
 	n := 0
-	for _, e := range b.held {
+	for _, e := range effects {
 		if e.Kind == k {
 			n++
 		}

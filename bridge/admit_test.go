@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
@@ -23,8 +24,20 @@ type memory struct {
 	failure    error // of Save
 }
 
-func (m *memory) Take(context.Context) error                  { return nil }
-func (m *memory) Outline(context.Context) ([]plan.Row, error) { return m.rows, nil }
+func (m *memory) Take(context.Context) error { return nil }
+
+func (m *memory) Outline(context.Context) (plan.Outline, error) {
+	o := plan.Outline{Done: map[string]string{}}
+	for _, r := range m.rows {
+		if r.Phase == plan.Done {
+			o.Done[r.Bundle] = r.Queue
+		} else {
+			o.Rows = append(o.Rows, r)
+		}
+	}
+	return o, nil
+}
+
 func (m *memory) Row(_ context.Context, bundle string) (plan.Row, error) {
 	for _, r := range m.rows {
 		if r.Bundle == bundle {
@@ -130,6 +143,65 @@ func TestNothingIrrevocableIsStartedBeforeSlurmWasSeen(t *testing.T) {
 	}
 }
 
+// A controller that has lost its state uses ids again, so a job is cancelled only by a fresh snapshot
+// that shows it (SEED=2644349).
+func TestOnlyTheRowsOwnJobIsCancelled(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_800_000_000, 0)
+	earlier := now.Add(-time.Hour)
+	job := func(submitted time.Time) sbatch.Job {
+		return sbatch.Job{ID: 2, Name: "m1", State: sbatch.StatePending, Submitted: submitted}
+	}
+	killed := func(submitted time.Time) plan.Row {
+		return plan.Row{
+			Bundle: "0x1", Phase: plan.Done, KeepUntil: now.Add(time.Hour),
+			Attempt: plan.Attempt{Number: 1, SubmissionName: "m1", SubmittedAt: submitted, Job: job(submitted), Fenced: true},
+		}
+	}
+	other := plan.Row{Bundle: "0x2", Phase: plan.Queued, Attempt: plan.Attempt{Number: 1, SubmissionName: "m2", SubmittedAt: now, Job: job(now)}}
+	for name, c := range map[string]struct {
+		rows  []plan.Row
+		asked time.Time
+		jobs  []sbatch.Job
+		want  bool
+	}{
+		"its own":               {[]plan.Row{killed(earlier)}, now, []sbatch.Job{job(earlier)}, true},
+		"another of the id":     {[]plan.Row{killed(earlier)}, now, []sbatch.Job{job(now)}, false},
+		"none of the id":        {[]plan.Row{killed(earlier)}, now, nil, false},
+		"too early for a proof": {[]plan.Row{killed(now)}, now, nil, false},
+		"another row's":         {[]plan.Row{killed(now), other}, now, []sbatch.Job{job(now)}, false},
+		"an old snapshot":       {[]plan.Row{killed(earlier)}, now.Add(-fresh - time.Second), []sbatch.Job{job(earlier)}, false},
+	} {
+		b := opened(t, c.rows...)
+		hears(b, "0x1") // which rests
+		b.inbox.putSnapshot(sbatch.Snapshot{Asked: c.asked, Jobs: c.jobs})
+		if got := slices.Contains(wanted(t, b, now)["0x1"], plan.Cancel); got != c.want {
+			t.Errorf("%s: cancelled %t, want %t", name, got, c.want)
+		}
+	}
+}
+
+// TestJobKnownFromARecordIsNotAnothers has a row that knows its job's id from a worker's record alone,
+// since the ledger was restored. The controller, which lost its state too, has given the id to another
+// job.
+func TestJobKnownFromARecordIsNotAnothers(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_800_000_000, 0)
+	row := plan.Row{
+		Bundle: "0x1", Phase: plan.Stopping, StopVerdict: &plan.Verdict{},
+		Attempt: plan.Attempt{Number: 1, SubmissionName: "m1", SubmittedAt: now.Add(-time.Hour), Job: sbatch.Job{ID: 2}},
+	}
+	b := opened(t, row)
+	b.shown = map[sbatch.JobID]time.Time{2: now}
+	if !b.mayBeAnothers(&row) {
+		t.Error("another's job of the same id would be cancelled")
+	}
+	row.Job.Submitted = now
+	if b.mayBeAnothers(&row) {
+		t.Error("the row's own job would not be cancelled")
+	}
+}
+
 func TestEachOrphanJobIsCancelledOnceAGrace(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_800_000_000, 0)
@@ -224,24 +296,27 @@ func TestI1NothingBeginsOnALedgerThatIsTaken(t *testing.T) {
 	}
 }
 
-// An effect that hangs outlives its bundle's row otherwise, and another bundle of the UUID gets what it
-// staged.
+// An effect that hangs would outlive its bundle's row, and another bundle of the UUID would get what it
+// staged. The number of a refused attempt is used again, so the effect may be of a higher attempt than
+// the row.
 func TestI9RowIsForgottenOnlyOnceItsEffectsHaveEnded(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	b := opened(t, plan.Row{Bundle: "0x1", Phase: plan.Done, Dropped: true, Releasing: true})
-	stage := plan.Effect{Kind: plan.Stage, Row: &plan.Row{Bundle: "0x1", Phase: plan.Staging}}
-	b.active.begin(stage)
-	released := func(n *plan.News) { n.Released = &plan.Outcome{} }
-	b.inbox.put("0x1", released)
-	wanted(t, b, now)
-	if b.rows.get("0x1") == nil {
-		t.Error("the row is forgotten while its inputs are being staged")
-	}
-	b.ended(stage, none)
-	b.inbox.put("0x1", released)
-	wanted(t, b, now)
-	if b.rows.get("0x1") != nil {
-		t.Error("the row stays after its last effect has ended")
+	for attempt := range 2 {
+		b := opened(t, plan.Row{Bundle: "0x1", Phase: plan.Done, Dropped: true, Releasing: true})
+		stage := plan.Effect{Kind: plan.Stage, Row: &plan.Row{Bundle: "0x1", Phase: plan.Staging, Attempt: plan.Attempt{Number: attempt}}}
+		b.active.begin(stage)
+		released := func(n *plan.News) { n.Released = &plan.Outcome{} }
+		b.inbox.put("0x1", released)
+		wanted(t, b, now)
+		if !b.rows.has("0x1") {
+			t.Errorf("the row is forgotten while an effect of attempt %d runs", attempt)
+		}
+		b.ended(stage, none)
+		b.inbox.put("0x1", released)
+		wanted(t, b, now)
+		if b.rows.has("0x1") {
+			t.Errorf("the row stays after its last effect, of attempt %d, has ended", attempt)
+		}
 	}
 }

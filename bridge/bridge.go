@@ -53,7 +53,7 @@ type Bridge struct {
 	Adapt    func(p *plan.Policy, s sbatch.Settings)
 
 	// ObserveEvery is the pause between two snapshots of Slurm, DoorbellEvery between two
-	// readings of the doorbell, and ReadEvery between two readings of one running row's status.
+	// readings of the doorbell, and ReadEvery the least between two readings of one row's usage.
 	ObserveEvery, DoorbellEvery, ReadEvery time.Duration
 
 	// AtOnce is how many effects of a kind run at once; nil for the function AtOnce. Pace is how
@@ -74,7 +74,7 @@ type Bridge struct {
 	rested     bool                       // the rows that were done at that time rest
 	asked      time.Time                  // when the newest snapshot was asked for
 	shown      map[sbatch.JobID]time.Time // the jobs of that snapshot, and when they were submitted
-	held       []plan.Effect              // effects that wait for that, or for the pace
+	held       []plan.Effect              // effects that wait: for a snapshot, the pace, or a command that runs
 	found      plan.OrphanJobs            // orphan jobs
 	low        *string                    // plan.LowWater.Low; nil while it is not known
 	health     health

@@ -2,12 +2,10 @@ package bridge_test
 
 import (
 	"errors"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/cl-slurm/cl-slurm/bridge"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/sbatch"
@@ -128,16 +126,14 @@ func TestSubmissionWithoutAJobIsRepeated(t *testing.T) {
 func TestOutageOfSlurmLosesNoSubmission(t *testing.T) {
 	t.Parallel()
 	atSite(t, func(s *site) {
-		var b *bridge.Bridge
-		s.alter = func(made *bridge.Bridge) { b = made }
 		s.startWith("sleep 3600", plan.Running)
 		s.slurm.change(func() { s.slurm.silent, s.slurm.observed = true, nil })
-		s.within(10*time.Second, "Slurm does not answer", func() bool { return b.Heartbeat().Slurm != "" })
+		s.within(10*time.Second, "Slurm does not answer", func() bool { return s.bridge.Heartbeat().Slurm != "" })
 		began := time.Now()
 		s.offer(bundleID(2), "true")
 		s.server.send(codalab.Message{Type: codalab.MessageKill, UUID: bundleID(1)})
 		time.Sleep(5 * time.Minute)
-		beat := b.Heartbeat()
+		beat := s.bridge.Heartbeat()
 		if beat.SlurmSince.After(began) || !beat.SlurmNext.After(time.Now()) || beat.Slurm != errSilent.Error() {
 			s.Errorf("five minutes after %s the heartbeat is %+v", began, beat)
 		}
@@ -152,7 +148,7 @@ func TestOutageOfSlurmLosesNoSubmission(t *testing.T) {
 		for n := range 2 {
 			s.result(2*time.Minute, bundleID(n+1))
 		}
-		if beat := b.Heartbeat(); !beat.SlurmSince.IsZero() || !beat.SlurmNext.IsZero() || beat.Slurm != "" {
+		if beat := s.bridge.Heartbeat(); !beat.SlurmSince.IsZero() || !beat.SlurmNext.IsZero() || beat.Slurm != "" {
 			s.Errorf("after the outage the heartbeat is %+v", beat)
 		}
 		s.stop()
@@ -172,9 +168,7 @@ func TestRefusedSubmissionFailsInSlurmsWords(t *testing.T) {
 		s.start()
 		s.offer(bundleID(1), "true")
 		run := s.result(2*time.Second, bundleID(1))
-		if run.FailureMessage == nil || !strings.Contains(*run.FailureMessage, "Slurm refused the job: Invalid qos specification.") {
-			s.Errorf("failure %v", run.FailureMessage)
-		}
+		s.wantFailure(run, "Slurm refused the job: Invalid qos specification.")
 	})
 }
 
@@ -238,9 +232,7 @@ func TestJobThatVanishedWithItsNodeEndsTheBundle(t *testing.T) {
 		bundle := s.startWith("sleep 100000", plan.Running)
 		s.slurm.change(func() { s.slurm.jobs[0].State = sbatch.StateNodeFail })
 		run := s.result(time.Minute, bundle)
-		if run.FailureMessage == nil || !strings.Contains(*run.FailureMessage, "The node of Slurm job 1 failed while it ran on n1") {
-			s.Errorf("failure %v", run.FailureMessage)
-		}
+		s.wantFailure(run, "The node of Slurm job 1 failed while it ran on n1")
 	})
 }
 

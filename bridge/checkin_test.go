@@ -20,7 +20,7 @@ import (
 type holds struct {
 	BundleService
 
-	hold func(number int) time.Duration // of the check-in of that number, from 1 on
+	hold []time.Duration // of the first check-ins, and of all others the last one
 
 	mu       sync.Mutex
 	fails    int // the number of the check-in that fails in the end
@@ -39,7 +39,7 @@ func (s *holds) CheckIn(ctx context.Context, _ string, in codalab.CheckIn) ([]co
 	select {
 	case <-ctx.Done():
 		return nil, ctx.Err()
-	case <-time.After(s.hold(number)):
+	case <-time.After(s.hold[min(number, len(s.hold))-1]):
 	}
 	if fails {
 		return nil, errors.New("connection reset")
@@ -59,34 +59,43 @@ func (s *holds) seen(bundle string) (checkIns, reports int) {
 }
 
 // checkingIn runs a test in a bubble while a bridge checks in at a server, which
-// holds each check-in for as long as hold says.
-func checkingIn(t *testing.T, hold func(number int) time.Duration, test func(b *Bridge, s *holds)) {
+// holds the first check-ins for these times, and the others for the last of them.
+func checkingIn(t *testing.T, hold []time.Duration, test func(b *Bridge, s *holds)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := &holds{hold: hold, reports: map[string]int{}}
-		b := &Bridge{Name: "b", Service: s, Log: slog.New(slog.DiscardHandler), Now: time.Now}
-		b.view.init()
-		b.inbox.init()
-		ctx, cancel := context.WithCancel(t.Context())
-		g, ctx := errgroup.WithContext(ctx)
-		g.Go(func() error { return b.keepCheckedIn(ctx, g, plan.Queue{Name: "cpu"}) })
-		test(b, s)
-		cancel()
-		_ = g.Wait() // it was cancelled
+		b := bridgeAt(s)
+		whileCheckingIn(t, b, func() { test(b, s) })
 	})
+}
+
+// bridgeAt returns a bridge of a server that can check in, and do nothing else.
+func bridgeAt(s BundleService) *Bridge {
+	b := &Bridge{Name: "b", Service: s, Log: slog.New(slog.DiscardHandler), Now: time.Now}
+	b.view.init()
+	b.inbox.init()
+	return b
+}
+
+// whileCheckingIn runs a test while a bridge checks in, which must not end.
+func whileCheckingIn(t *testing.T, b *Bridge, test func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return b.keepCheckedIn(ctx, g, plan.Queue{Name: "cpu"}) })
+	test()
+	if ctx.Err() != nil {
+		t.Errorf("the bridge ended: %v", context.Cause(ctx))
+	}
+	cancel()
+	_ = g.Wait() // it was cancelled
 }
 
 // One check-in hangs. The others report the other runs in time, though news of a run
 // that has to wait for the hanging one wakes the bridge as well.
 func TestRunIsReportedInTimeWhileACheckInHangs(t *testing.T) {
 	t.Parallel()
-	hold := func(number int) time.Duration {
-		if number == 1 {
-			return 5 * time.Second
-		}
-		return time.Hour
-	}
-	checkingIn(t, hold, func(b *Bridge, s *holds) {
+	checkingIn(t, []time.Duration{5 * time.Second, time.Hour}, func(b *Bridge, s *holds) {
 		show(b, cpuRow("0x1", plan.Running))
 		time.Sleep(6 * time.Second)
 		two := cpuRow("0x2", plan.Staging)
@@ -107,16 +116,7 @@ func TestRunIsReportedInTimeWhileACheckInHangs(t *testing.T) {
 
 func TestReportWhoseCheckInFailedIsSentAgainWhileANewerOneHangs(t *testing.T) {
 	t.Parallel()
-	hold := func(number int) time.Duration {
-		switch number {
-		case 1:
-			return 5 * time.Second
-		case 2:
-			return 2 * time.Second
-		}
-		return time.Hour
-	}
-	checkingIn(t, hold, func(b *Bridge, s *holds) {
+	checkingIn(t, []time.Duration{5 * time.Second, 2 * time.Second, time.Hour}, func(b *Bridge, s *holds) {
 		s.mu.Lock()
 		s.fails = 2
 		s.mu.Unlock()
@@ -133,16 +133,7 @@ func TestReportWhoseCheckInFailedIsSentAgainWhileANewerOneHangs(t *testing.T) {
 
 func TestServerThatHoldsOnlyOneCheckInIsNotHammered(t *testing.T) {
 	t.Parallel()
-	hold := func(number int) time.Duration {
-		switch number {
-		case 1:
-			return 5 * time.Second
-		case 2:
-			return time.Hour
-		}
-		return time.Millisecond
-	}
-	checkingIn(t, hold, func(b *Bridge, s *holds) {
+	checkingIn(t, []time.Duration{5 * time.Second, time.Hour, time.Millisecond}, func(b *Bridge, s *holds) {
 		time.Sleep(6 * time.Second)
 		show(b, cpuRow("0x1", plan.Running))
 		time.Sleep(time.Minute)

@@ -93,7 +93,7 @@ func TestFilesAreReadableWhileTheyAreCollectedAndAfter(t *testing.T) {
 				c := &patient{Collector: collector, takes: 5 * time.Second}
 				s.alter = func(b *bridge.Bridge) { b.Collector = c }
 				s.start()
-				s.offerAt(bundle, "true", location)
+				s.offerWith(bundle, "true", func(m *codalab.Message) { m.Bundle.Location = location })
 				for i, phase := range []plan.Phase{plan.Collecting, plan.Finalizing} {
 					s.phase(10*time.Second, bundle, phase)
 					if got := s.readOut(bundle, int64(i+1)); got != hello(bundle, 1) {

@@ -2,7 +2,9 @@ package bridge
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -102,23 +104,25 @@ func TestFencingOfAnAttemptWhoseFilesAreGoneReportsIt(t *testing.T) {
 	}
 }
 
+// The directories of earlier versions do not say which bridge made them; their specifications name
+// the submission.
 func TestReleaseKnowsEverySubmission(t *testing.T) {
 	t.Parallel()
 	b := onDisk(t, true)
 	row := plan.Row{Bundle: "0x1", Attempt: plan.Attempt{Number: 2, OnDisk: "2-b1b2b3"}}
 	row.SubmissionName = "cl-ann-0x1.2-7-b1b2b3"
 	names := append(b.Policy.OldSubmissionNames(row), row.SubmissionName)
-	for _, m := range names {
-		if err := b.Policy.Layout.WriteMembers(string(m), nil); err != nil {
+	for i, m := range names {
+		old := spool.OldAttemptName(i + 1)
+		if err := b.Spool.Prepare(old, spool.Spec{Bundle: "0x1", SubmissionName: string(m), RunDir: b.Policy.Layout.RunDir("0x1", old)}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if err := b.release(row); err != nil {
 		t.Fatal(err)
 	}
-	left, err := os.ReadDir(filepath.Dir(b.Policy.Layout.Members("m")))
-	if err != nil || len(left) != 0 || len(names) != 3 {
-		t.Errorf("members left of %v: %v, %v", names, left, err)
+	if _, err := os.Stat(b.Policy.Layout.BundleDir("0x1")); !errors.Is(err, fs.ErrNotExist) || len(names) != 3 {
+		t.Errorf("left of the attempts of %v: %v", names, err)
 	}
 }
 

@@ -35,19 +35,20 @@ func none(*plan.Row) func(*plan.News) { return nothing }
 
 func nothing(*plan.News) {}
 
-// ended tells an effect's rows that it has ended. An orphan job has no row.
-func (b *Bridge) ended(e plan.Effect, of outcomes) {
-	if forManyRows(e.Kind) {
-		b.active.endCall(e.Kind)
-	}
-	for _, r := range e.Rows() {
-		b.active.end(plan.Effect{Kind: e.Kind, Row: r})
-		if r.Bundle != "" {
-			b.inbox.put(r.Bundle, of(r))
-		} else {
-			b.inbox.wake() // for what was held
+// ended tells an effect's rows that it has ended. The effect counts as active until the next step has
+// read its outcome: a step that does not know the outcome yet would want the effect again.
+func (b *Bridge) ended(e plan.Effect, of outcomes) { b.inbox.putEnded(e, of) }
+
+// arrived returns what arrived since the last step.
+func (b *Bridge) arrived() arrivals {
+	in := b.inbox.drain()
+	for _, e := range in.ended {
+		delete(b.active.calls, e.Kind)
+		for _, r := range e.Rows() {
+			b.active.end(plan.Effect{Kind: e.Kind, Row: r})
 		}
 	}
+	return in
 }
 
 // do does one effect and returns its outcomes.

@@ -32,12 +32,13 @@
 //     comes, after a restart, and after a check-in that failed. It reports the verdict again if
 //     the server shows that it has not got it, or has lost the results.
 //   - Once an acknowledgement has arrived, no check-in reports the run.
-//   - A check-in has 512 KiB of reports at most: verdicts first, then new states, then the runs
-//     whose last report is the oldest, then new words. Verdicts and states leave half of the room
-//     to old reports. What has no room is in the next check-in, which follows at once.
-//   - If the server refuses a check-in as too large (413), the bridge sends half as much. It has
-//     not been applied, so its runs count as not reported. After a check-in that took 20 s, too,
-//     the bridge sends half as much, and more again while the server is quick.
+//   - A check-in has at most 512 KiB of reports. They go in this order: verdicts; new states; runs
+//     that were reported 20 s ago or more, the oldest report first; new sentences. Verdicts and new
+//     states use at most half of the room while old reports need the rest. The next check-in, which
+//     follows at once, has what found no room.
+//   - If the server refuses a check-in as too large (413), it has applied none of the reports. The
+//     bridge then halves the room. It also halves the room after a check-in that took 20 s, and
+//     doubles it again while the server is quick.
 //   - While the oldest report of a live run is more than 40 s old, the bridge asks for no bundles.
 //
 // So the bridge may send a check-in while the server holds an earlier one: the two never report

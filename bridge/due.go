@@ -2,7 +2,6 @@ package bridge
 
 import (
 	"cmp"
-	"encoding/json"
 	"slices"
 	"time"
 
@@ -12,12 +11,11 @@ import (
 
 // due are the rows of a queue that have something to report and that the next check-in may report.
 type due struct {
-	// verdicts are those that have ended, states those in a state that has not been reported, old
-	// those whose last report is old or may be lost, and words those that say something else than
-	// before.
+	// Each row is in one list: in verdicts if its bundle has ended; else in states if its state has
+	// not been reported; else in old if its last report is refreshEvery old, or may be lost; else in
+	// words, for a new sentence.
 	verdicts, states, old, words []*plan.Row
-	// blocked counts the rows whose news waits for the answer to the check-in that reported them
-	// last.
+	// blocked counts the rows whose last report is in an unanswered check-in: their news has to wait.
 	blocked int
 }
 
@@ -54,7 +52,7 @@ func (v *view) due(r *reports, now time.Time) due {
 	return d
 }
 
-// sort brings those to the front that have waited for the longest time.
+// sort brings the rows that have waited longest to the front of each list.
 func (d *due) sort(r *reports) {
 	bySince := func(a, b *plan.Row) int {
 		return cmp.Or(a.PhaseSince.Compare(b.PhaseSince), cmp.Compare(a.Bundle, b.Bundle))
@@ -75,7 +73,7 @@ func (d *due) take(identity string, most int) (rows []*plan.Row, runs []codalab.
 		for len(*from) > 0 {
 			row := (*from)[0]
 			run := row.Report(identity)
-			size := encodedSize(run)
+			size := bytesOf(&run)
 			if len(rows) > 0 && bytes+size > limit {
 				return
 			}
@@ -91,13 +89,20 @@ func (d *due) take(identity string, most int) (rows []*plan.Row, runs []codalab.
 	return rows, runs, bytes
 }
 
-// encodedSize is how many bytes a run has in a check-in.
-func encodedSize(run codalab.Run) int {
-	data, _ := json.Marshal(run) // the client reports what cannot be encoded
-	return len(data) + len(",")
+// bytesOf estimates the bytes of a run in a check-in. To encode each run only for its size would cost
+// more than the rest of the check-in.
+func bytesOf(run *codalab.Run) int {
+	const others = 860 // the names of fields, times and numbers
+	n := others + len(run.UUID) + len(run.RunStatus) + len(run.Remote)
+	for _, words := range []*string{run.DockerImage, run.FailureMessage} {
+		if words != nil {
+			n += len(*words)
+		}
+	}
+	return n
 }
 
-// mostBytes bounds the runs of a check-in: about six hundred. Both servers refuse requests of more
+// mostBytes bounds the runs of a check-in: more than five hundred. Both servers refuse requests of more
 // than 8 MiB (codalab/server/rest_server.py: MEMFILE_MAX), and many a proxy those of more than
 // 1 MiB (nginx: client_max_body_size).
 const mostBytes = 512 << 10

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"sync"
 	"syscall"
 	"time"
 
@@ -14,12 +13,11 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// activeEffects are the wanted effects that have not ended: at most one of a kind for an
-// attempt of a bundle.
+// activeEffects are the wanted effects that have not ended, or whose outcome no step has read yet: at
+// most one of a kind for an attempt of a bundle. Only Step, and the start of effects after it, use them.
 type activeEffects struct {
-	mu      sync.Mutex
 	effects map[effectKey]runningEffect
-	// calls are the kinds of which a command for many rows runs.
+	// calls are the kinds for which a command for many rows runs.
 	calls map[plan.Kind]bool
 }
 
@@ -47,74 +45,38 @@ func keyOf(e plan.Effect) effectKey {
 
 // begin reports whether the effect may be started, and counts it as active then.
 func (a *activeEffects) begin(e plan.Effect) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	key := keyOf(e)
 	if _, ok := a.effects[key]; ok {
 		return false
 	}
 	if a.effects == nil {
-		a.effects = map[effectKey]runningEffect{}
+		a.effects, a.calls = map[effectKey]runningEffect{}, map[plan.Kind]bool{}
 	}
 	a.effects[key] = runningEffect{phase: e.Row.Phase}
 	return true
 }
 
-// has reports whether an effect of a row is active.
-func (a *activeEffects) has(r *plan.Row) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for attempt := range r.Attempt.Number + 1 {
-		for _, k := range plan.Kinds() {
-			if _, ok := a.effects[effectKey{kind: k, bundle: r.Bundle, attempt: attempt}]; ok {
-				return true
-			}
+// has reports whether an effect of a bundle is active, of any attempt. It looks at all effects.
+func (a *activeEffects) has(bundle string) bool {
+	for key := range a.effects {
+		if key.bundle == bundle {
+			return true
 		}
 	}
 	return false
 }
 
 func (a *activeEffects) cancelBy(e plan.Effect, cancel context.CancelFunc) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	running := a.effects[keyOf(e)]
 	running.cancel = cancel
 	a.effects[keyOf(e)] = running
 }
 
-func (a *activeEffects) end(e plan.Effect) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	delete(a.effects, keyOf(e))
-}
-
-// beginCall notes that a command for many rows runs.
-func (a *activeEffects) beginCall(k plan.Kind) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.calls == nil {
-		a.calls = map[plan.Kind]bool{}
-	}
-	a.calls[k] = true
-}
-
-func (a *activeEffects) runsCall(k plan.Kind) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.calls[k]
-}
-
-func (a *activeEffects) endCall(k plan.Kind) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	delete(a.calls, k)
-}
+func (a *activeEffects) end(e plan.Effect) { delete(a.effects, keyOf(e)) }
 
 // cancelOutdated cancels the long effects of a row that has left the phase in which it wanted
 // them.
 func (a *activeEffects) cancelOutdated(row *plan.Row) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	for _, k := range []plan.Kind{plan.Stage, plan.Collect} {
 		e, ok := a.effects[effectKey{kind: k, bundle: row.Bundle, attempt: row.Attempt.Number}]
 		if ok && e.phase != row.Phase && e.cancel != nil {

@@ -75,6 +75,25 @@ func (d *disk) Fence(_ context.Context, _ string, attempt spool.AttemptName, _ t
 	return spool.Started{Fenced: true}, nil
 }
 
+// A step may have read the inbox already when an effect ends. Without its outcome the row wants the
+// effect again: results were uploaded twice.
+func TestEffectIsActiveUntilAStepReadsItsOutcome(t *testing.T) {
+	t.Parallel()
+	b := &Bridge{}
+	b.inbox.init()
+	collect := plan.Effect{Kind: plan.Collect, Row: &plan.Row{Bundle: "0x1"}}
+	if !b.active.begin(collect) {
+		t.Fatal("the effect does not begin")
+	}
+	b.ended(collect, none)
+	if b.active.begin(collect) {
+		t.Error("the effect begins again, and nobody has read how it ended")
+	}
+	if in := b.arrived(); len(in.news) != 1 || !b.active.begin(collect) {
+		t.Errorf("%d news, and the effect does not begin again", len(in.news))
+	}
+}
+
 func TestEffectWantedOnItsOwnOutcomeIsRunAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -86,7 +105,7 @@ func TestEffectWantedOnItsOwnOutcomeIsRunAgain(t *testing.T) {
 		r.begin(effect)
 		for range 4 {
 			<-b.inbox.arrived
-			if news := b.inbox.drain().news; len(news) != 1 || news[0].Fenced == nil {
+			if news := b.arrived().news; len(news) != 1 || news[0].Fenced == nil {
 				t.Fatalf("heard %v", news)
 			}
 			r.begin(effect)
@@ -144,7 +163,7 @@ func TestOneEffectOfAKindRunsForAnAttempt(t *testing.T) {
 		first.Phase = plan.Finalizing
 		show(b, first)
 		synctest.Wait()
-		told := b.inbox.drain().news
+		told := b.arrived().news
 		if collector.ended != 1 || len(b.active.effects) != 2 || len(told) != 1 || told[0].Collected != nil {
 			t.Errorf("running: %v, want the reads", b.active.effects)
 		}
@@ -173,7 +192,7 @@ func TestProgressIsPassedOnOnceASecond(t *testing.T) {
 		go b.stage(t.Context(), plan.Row{Bundle: "0x1", Run: &codalab.RunBundle{}})
 		for range 1500 {
 			time.Sleep(10 * time.Millisecond)
-			if len(b.inbox.drain().news) > 0 {
+			if len(b.arrived().news) > 0 {
 				heard++
 			}
 		}
@@ -209,7 +228,7 @@ func TestBundlesThatWaitForADownloadDoNotHoldTheOthers(t *testing.T) {
 			r.begin(plan.Effect{Kind: plan.Stage, Row: &row})
 		}
 		synctest.Wait()
-		if told := b.inbox.drain().news; len(told) != 1 || told[0].bundle != "0x999" || told[0].Staged == nil {
+		if told := b.arrived().news; len(told) != 1 || told[0].bundle != "0x999" || told[0].Staged == nil {
 			t.Errorf("%d were staged, want the one that waits for nothing", len(told))
 		}
 	})
@@ -244,7 +263,7 @@ func TestI2SubmissionThatHadToWaitIsNotMade(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		notMade := 0
-		for _, n := range b.inbox.drain().news {
+		for _, n := range b.arrived().news {
 			end := n.Submitted
 			if end.Refused && end.Retry && end.Job == 0 {
 				notMade++

@@ -1,6 +1,7 @@
 package bridge_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,6 +36,8 @@ type fakeSlurm struct {
 	before func(sbatch.Request) // is called by Submit first
 	// refuse is what sbatch says instead of making a job; nil for nothing.
 	refuse func(sbatch.Request) error
+	// never is the reason for which a job stays pending; empty for none.
+	never func(sbatch.Request) string
 	// sick is a node on which no command starts. Jobs run on it unless they exclude it; then on n1.
 	sick string
 }
@@ -43,6 +46,7 @@ type fakeJob struct {
 	sbatch.Job
 	spec  string
 	node  string
+	start func()
 	end   context.CancelFunc
 	ended time.Time
 }
@@ -81,8 +85,12 @@ func (s *fakeSlurm) Submit(_ context.Context, r sbatch.Request) (sbatch.JobID, e
 		j.node = s.sick
 	}
 	s.jobs = append(s.jobs, j)
-	if !s.held {
-		s.wg.Go(func() { s.run(ctx, j) })
+	if s.never != nil {
+		j.Reason = cmp.Or(s.never(r), j.Reason)
+	}
+	j.start = func() { s.wg.Go(func() { s.run(ctx, j) }) }
+	if !s.held && j.Reason == "Priority" {
+		j.start()
 	}
 	if s.answer != nil {
 		if err := s.answer(); err != nil {
@@ -204,8 +212,9 @@ func (s slowly) Observe(ctx context.Context, now time.Time) (sbatch.Snapshot, er
 }
 
 // QueryAccounting knows of every job that was submitted since a time, without its
-// comment.
+// comment. Like sacct it takes a tenth of a second.
 func (s *fakeSlurm) QueryAccounting(_ context.Context, since time.Time, which sbatch.Which) ([]sbatch.Job, error) {
+	time.Sleep(100 * time.Millisecond)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.queries++
@@ -230,8 +239,10 @@ func (s *fakeSlurm) Cancel(_ context.Context, _ string, ids ...sbatch.JobID) err
 	if s.silent {
 		return errSilent
 	}
-	for _, id := range ids {
-		j := s.jobs[id-1]
+	for _, j := range s.jobs {
+		if !slices.Contains(ids, j.ID) {
+			continue
+		}
 		j.end()
 		if j.State == sbatch.StatePending {
 			j.State, j.Reason, j.ended = sbatch.StateCancelled, "None", time.Now()

@@ -16,9 +16,7 @@ func TestSettingsAreReadAgainUntilSlurmAnswers(t *testing.T) {
 	t.Parallel()
 	atSite(t, func(s *site) {
 		asked, followed := 0, plan.Policy{}
-		var b *bridge.Bridge
-		s.alter = func(made *bridge.Bridge) {
-			b = made
+		s.alter = func(b *bridge.Bridge) {
 			b.Settings = func(context.Context) (sbatch.Settings, error) {
 				if asked++; asked < 3 {
 					return sbatch.Settings{}, errors.New("Unable to contact slurm controller")
@@ -30,11 +28,11 @@ func TestSettingsAreReadAgainUntilSlurmAnswers(t *testing.T) {
 		}
 		s.start()
 		time.Sleep(30 * time.Second)
-		if h := b.Heartbeat(); h.Settings != nil || h.SettingsFailure == "" || asked != 1 {
+		if h := s.bridge.Heartbeat(); h.Settings != nil || h.SettingsFailure == "" || asked != 1 {
 			s.Errorf("%+v after %d questions, want why they are not known", h, asked)
 		}
 		time.Sleep(5 * time.Minute)
-		if h := b.Heartbeat(); h.Settings == nil || h.Settings.Cluster != "north" || h.SettingsFailure != "" || asked != 3 {
+		if h := s.bridge.Heartbeat(); h.Settings == nil || h.Settings.Cluster != "north" || h.SettingsFailure != "" || asked != 3 {
 			s.Errorf("%+v after %d questions", h, asked)
 		}
 		time.Sleep(2 * time.Hour)

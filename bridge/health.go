@@ -3,6 +3,8 @@ package bridge
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
@@ -10,14 +12,15 @@ import (
 
 // health is what the bridge has seen of the queues and of the nodes. Only Step uses it.
 type health struct {
+	names  []string // of the queues, in order
 	queues map[string]*plan.Health
 	nodes  plan.Nodes
 	told   map[string]string // why each queue is held up, as its rows were told
 }
 
 func newHealth(queues map[string]plan.Queue) health {
-	h := health{map[string]*plan.Health{}, plan.Nodes{}, map[string]string{}}
-	for name := range queues {
+	h := health{slices.Sorted(maps.Keys(queues)), map[string]*plan.Health{}, plan.Nodes{}, map[string]string{}}
+	for _, name := range h.names {
 		h.queues[name] = &plan.Health{}
 	}
 	return h
@@ -43,23 +46,19 @@ func (b *Bridge) examine(now time.Time, r plan.Row, n *plan.News) {
 // tellHeld tells the rows of a queue that wait for their submission when the reason for which the
 // queue is held up has changed.
 func (b *Bridge) tellHeld(ctx context.Context, now time.Time) {
-	for name, q := range b.Policy.Queues {
-		held := b.health.of(name).Held(q)
-		before := b.health.told[name]
-		if held == before {
+	for _, name := range b.health.names {
+		held, before := b.health.of(name).Held(b.Policy.Queues[name]), b.health.told[name]
+		switch held {
+		case before:
 			continue
-		}
-		b.health.told[name] = held
-		if held == "" {
+		case "":
 			delete(b.health.told, name)
-		}
-		switch {
-		case before == "":
-			b.Log.WarnContext(ctx, "a queue is held up", slog.String("queue", name), slog.String("reason", held))
-		case held == "":
 			b.Log.InfoContext(ctx, "the queue goes on", slog.String("queue", name))
+		default:
+			b.health.told[name] = held
+			b.Log.WarnContext(ctx, "a queue is held up", slog.String("queue", name), slog.String("reason", held))
 		}
-		for bundle := range b.rows.staged[name] {
+		for _, bundle := range slices.Sorted(maps.Keys(b.rows.staged[name])) {
 			b.inbox.put(bundle, nothing)
 		}
 	}

@@ -8,7 +8,9 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/bridge"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/spool"
 )
 
 // refused is a final refusal that is no bundle's fault.
@@ -22,8 +24,6 @@ func TestI10TroubleOfAQueueFailsNoBundle(t *testing.T) {
 	t.Parallel()
 	const bundles = 100
 	atSite(t, func(s *site) {
-		var b *bridge.Bridge
-		s.alter = func(made *bridge.Bridge) { b = made }
 		s.slurm.refuse = func(sbatch.Request) error { return refused(noAccount) }
 		s.start()
 		for n := range bundles {
@@ -39,11 +39,11 @@ func TestI10TroubleOfAQueueFailsNoBundle(t *testing.T) {
 				t.Errorf("%s says %q", r.Bundle, says)
 			}
 		}
-		if why := b.Heartbeat().Held["cpu"]; !strings.Contains(why, noAccount) {
+		if why := s.bridge.Heartbeat().Held["cpu"]; !strings.Contains(why, noAccount) {
 			t.Errorf("the heartbeat says %q", why)
 		}
 		s.slurm.change(func() {
-			if s.slurm.submits > 40 { // a burst at first, then one in ten minutes
+			if s.slurm.submits > bridge.DefaultPace().Burst+8 { // a burst at first, then one in ten minutes
 				t.Errorf("%d submissions in an hour", s.slurm.submits)
 			}
 			s.slurm.refuse = nil // the account is given back
@@ -53,7 +53,7 @@ func TestI10TroubleOfAQueueFailsNoBundle(t *testing.T) {
 				t.Errorf("bundle %d: %s", n+1, *run.FailureMessage)
 			}
 		}
-		if why := b.Heartbeat().Held["cpu"]; why != "" {
+		if why := s.bridge.Heartbeat().Held["cpu"]; why != "" {
 			t.Errorf("after that the heartbeat says %q", why)
 		}
 	})
@@ -74,10 +74,7 @@ func TestI10BundleThatIsRefusedAloneFails(t *testing.T) {
 			s.offer(bundleID(n+1), "true")
 			time.Sleep(time.Minute)
 		}
-		run := s.result(30*time.Minute, bundleID(1))
-		if run.FailureMessage == nil || !strings.Contains(*run.FailureMessage, "Slurm refused the job: Unspecified error (no project is named).") {
-			t.Errorf("failure %v", run.FailureMessage)
-		}
+		s.wantFailure(s.result(30*time.Minute, bundleID(1)), "Slurm refused the job: Unspecified error (no project is named).")
 		for n := range 9 {
 			if run := s.result(30*time.Minute, bundleID(n+2)); run.FailureMessage != nil {
 				t.Errorf("bundle %d: %s", n+2, *run.FailureMessage)
@@ -123,19 +120,106 @@ func TestI10SameRefusalOfDifferentRequestsHoldsTheQueue(t *testing.T) {
 	}
 }
 
+// The operator has mended the queue's QOS: new jobs start. Those that were submitted with the old one wait
+// as before, and hold nobody up.
+func TestI11JobsOfAMendedQueueHoldNobodyUp(t *testing.T) {
+	t.Parallel()
+	var h plan.Health
+	at := func(seconds int64) time.Time { return time.Unix(seconds, 0) }
+	old := plan.Row{Bundle: bundleID(1), Queue: "gpu", Phase: plan.Queued}
+	old.Attempt.Number, old.Job = 1, sbatch.Job{ID: 1, State: sbatch.StatePending, Reason: "InvalidQOS"}
+	judge := func(now time.Time) bool {
+		n := plan.News{Observation: &plan.Observation{Jobs: []sbatch.Job{old.Job}}}
+		h.Judge(now, old, &n)
+		return n.QueueTrouble
+	}
+	if !judge(at(0)) || h.Room(at(1), 5) != 0 {
+		t.Fatal("the queue is not held up")
+	}
+	old.ImpossibleSince = at(0)
+	fresh := plan.Row{Bundle: bundleID(2)}
+	begun := fresh
+	begun.Begun = &spool.Started{}
+	h.Learn(at(60), fresh, begun, plan.Nodes{})
+	if judge(at(66)) || h.Room(at(66), 5) != 5 {
+		t.Error("an old job holds the queue up again")
+	}
+}
+
+// Slurm takes a job that no node of the partition can run, and lets it wait for ever
+// (EnforcePartLimits=NO, which is the default). Two people's such jobs are no trouble of the queue
+// while others' jobs start.
+func TestI11JobsThatCanNeverStartHoldNobodyUp(t *testing.T) {
+	t.Parallel()
+	const bundles = 100
+	atSite(t, func(s *site) {
+		s.slurm.never = func(r sbatch.Request) string {
+			if strings.Contains(r.Comment, bundleID(1)) || strings.Contains(r.Comment, bundleID(2)) {
+				return "PartitionTimeLimit"
+			}
+			return ""
+		}
+		s.start()
+		for n := range bundles {
+			s.offerWith(bundleID(n+1), "true", func(m *codalab.Message) { m.Resources.GPUs = int64(n % 2) })
+			if n == 3 {
+				time.Sleep(time.Minute) // Slurm has given its reason
+			}
+		}
+		for n := 2; n < bundles; n++ {
+			if run := s.result(time.Minute, bundleID(n+1)); run.FailureMessage != nil {
+				t.Errorf("bundle %d: %s", n+1, *run.FailureMessage)
+			}
+		}
+	})
+}
+
+// TestI10QueueWhoseJobsCanNotStartIsHeldUp: that sbatch takes its jobs does not show that they can
+// start.
+func TestI10QueueWhoseJobsCanNotStartIsHeldUp(t *testing.T) {
+	t.Parallel()
+	const bundles = 100
+	atSite(t, func(s *site) {
+		s.slurm.never = func(sbatch.Request) string { return "InvalidQOS" }
+		s.start()
+		for n := range bundles {
+			s.offerWith(bundleID(n+1), "true", func(m *codalab.Message) { m.Resources.GPUs = int64(n % 2) })
+		}
+		time.Sleep(time.Hour)
+		if why := s.bridge.Heartbeat().Held["cpu"]; !strings.HasPrefix(why, "no job of queue cpu can start since ") || !strings.Contains(why, "(InvalidQOS)") {
+			t.Errorf("the heartbeat says %q", why)
+		}
+		s.slurm.change(func() {
+			if most := bridge.DefaultPace().Burst + 20; s.slurm.submits > most { // until the first snapshot, then one in ten minutes
+				t.Errorf("%d submissions in an hour, want %d at most", s.slurm.submits, most)
+			}
+			s.slurm.never = nil
+			for _, j := range s.slurm.jobs {
+				j.start()
+			}
+		})
+		for n := range bundles {
+			if run := s.result(time.Minute, bundleID(n+1)); run.FailureMessage != nil {
+				t.Errorf("bundle %d: %s", n+1, *run.FailureMessage)
+			}
+		}
+		if why := s.bridge.Heartbeat().Held["cpu"]; why != "" {
+			t.Errorf("after that the heartbeat says %q", why)
+		}
+	})
+}
+
 func TestI10NodeThatFailsEveryJobIsAvoided(t *testing.T) {
 	t.Parallel()
 	const bundles = 100
 	atSite(t, func(s *site) {
-		var b *bridge.Bridge
-		s.alter = func(made *bridge.Bridge) { b = made }
 		s.slurm.sick = "n9"
 		s.start()
 		for n := range bundles {
 			s.offer(bundleID(n+1), "true")
 			if n == bundles/2 {
 				time.Sleep(2 * time.Minute)
-				if why := b.Heartbeat().Nodes["n9"]; !strings.Contains(why, "did not start (This node has no /dev/fuse.)") || !strings.Contains(why, "avoided until") {
+				if why := s.bridge.Heartbeat().Nodes["n9"]; !strings.Contains(why, "did not start (This node has no /dev/fuse.)") || !strings.Contains(why, "avoided until") {
 					t.Errorf("the heartbeat says %q of n9", why)
 				}
 			}

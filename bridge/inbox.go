@@ -25,6 +25,7 @@ type arrivals struct {
 	snapshot *sbatch.Snapshot // the newest
 	settings *sbatch.Settings // the newest
 	low      *string          // plan.LowWater.Low; nil for no news
+	ended    []plan.Effect    // the news of their rows tell how
 }
 
 type bundleNews struct {
@@ -63,7 +64,20 @@ func (i *inbox) put(bundle string, add func(n *plan.News)) {
 	i.mu.Lock()
 	add(i.newsOf(bundle))
 	i.mu.Unlock()
-	i.wake()
+	signal(i.arrived)
+}
+
+// putEnded adds that an effect has ended, and how for each of its rows. An orphan job has no row.
+func (i *inbox) putEnded(e plan.Effect, of outcomes) {
+	i.mu.Lock()
+	i.ended = append(i.ended, e)
+	for _, r := range e.Rows() {
+		if r.Bundle != "" {
+			of(r)(i.newsOf(r.Bundle))
+		}
+	}
+	i.mu.Unlock()
+	signal(i.arrived)
 }
 
 // deliver adds a server's messages. No step comes between them: a kill may be for the bundle
@@ -80,7 +94,7 @@ func (i *inbox) deliver(queue string, messages []codalab.Message) {
 		}
 	}
 	i.mu.Unlock()
-	i.wake()
+	signal(i.arrived)
 }
 
 // putSnapshot adds a snapshot of Slurm, in place of an earlier one.
@@ -88,7 +102,7 @@ func (i *inbox) putSnapshot(s sbatch.Snapshot) {
 	i.mu.Lock()
 	i.snapshot = &s
 	i.mu.Unlock()
-	i.wake()
+	signal(i.arrived)
 }
 
 // putSettings adds Slurm's settings, in place of earlier ones.
@@ -96,7 +110,7 @@ func (i *inbox) putSettings(s sbatch.Settings) {
 	i.mu.Lock()
 	i.settings = &s
 	i.mu.Unlock()
-	i.wake()
+	signal(i.arrived)
 }
 
 // putLow adds how full the shared disk is: plan.LowWater.Low.
@@ -104,14 +118,7 @@ func (i *inbox) putLow(low string) {
 	i.mu.Lock()
 	i.low = &low
 	i.mu.Unlock()
-	i.wake()
-}
-
-func (i *inbox) wake() {
-	select {
-	case i.arrived <- struct{}{}:
-	default:
-	}
+	signal(i.arrived)
 }
 
 // drain empties the inbox.

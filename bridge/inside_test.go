@@ -98,4 +98,4 @@ func TestStepWaitsForWhatMayComeWithoutNews(t *testing.T) {
 }
 
 // show publishes a copy of a row.
-func show(b *Bridge, r plan.Row) { b.publish(&r) }
+func show(b *Bridge, r plan.Row) { b.publish(time.Unix(1_800_000_000, 0), &r) }

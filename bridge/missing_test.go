@@ -116,7 +116,7 @@ func TestMissingSpoolMeansUnknownNeverNotStarted(t *testing.T) {
 				if s.slurm.submits != test.submits {
 					s.Errorf("%d submissions, want %d", s.slurm.submits, test.submits)
 				}
-				if left, err := os.ReadDir(s.shared.BundleDir("")); err != nil || len(left) != 2 {
+				if left, err := os.ReadDir(s.shared.BundleDir("")); err != nil || len(left) != 1 {
 					s.Errorf("left in the spool: %v, %v", left, err)
 				}
 			})

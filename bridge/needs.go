@@ -31,7 +31,7 @@ type Ledger interface {
 
 // LedgerReader reads the rows.
 type LedgerReader interface {
-	Outline(ctx context.Context) ([]plan.Row, error)
+	Outline(ctx context.Context) (plan.Outline, error)
 	Row(ctx context.Context, bundle string) (plan.Row, error)
 	Generation(ctx context.Context) (int64, error)
 }

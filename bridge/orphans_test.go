@@ -1,14 +1,17 @@
 package bridge_test
 
 import (
-	"errors"
 	"fmt"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/bridge"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/spool"
 )
 
 // comment is that of a job of a bridge.
@@ -60,13 +63,25 @@ func TestI5JobWithoutARowIsCancelledAfterAGrace(t *testing.T) {
 	}
 }
 
-// refuseForNow has sbatch make no job and say that it may later.
-func (s *fakeSlurm) refuseForNow() {
-	s.held = true
-	s.answer = func() error {
-		s.jobs = s.jobs[:len(s.jobs)-1]
-		return &sbatch.Error{Message: "QOSMaxSubmitJobPerUserLimit", Refused: true, Retry: true, Err: errors.New("exit status 1")}
+// crowded is a shared disk that may have no room for specifications.
+type crowded struct {
+	bridge.Spool
+
+	full *atomic.Bool
+}
+
+func (c crowded) Prepare(name spool.AttemptName, s spool.Spec) error {
+	if c.full.Load() {
+		return syscall.ENOSPC
 	}
+	return c.Spool.Prepare(name, s)
+}
+
+// crowd has bundles wait before sbatch while the returned value is set.
+func (s *site) crowd() (full *atomic.Bool) {
+	full = &atomic.Bool{}
+	s.alter = func(b *bridge.Bridge) { b.Spool = crowded{b.Spool, full} }
+	return full
 }
 
 // TestI5OldLedgerStopsTheBridge: a ledger was restored from a copy that knows
@@ -78,18 +93,20 @@ func TestI5OldLedgerStopsTheBridge(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			atSite(t, func(s *site) {
+				full := s.crowd()
 				s.startWith("sleep 7200", plan.Running)
-				s.slurm.change(s.slurm.refuseForNow)
+				full.Store(true)
 				s.offer(bundleID(2), "true")
 				s.phase(2*time.Second, bundleID(2), plan.Submitting)
 				s.slurm.change(func() { s.slurm.silent = true })
 				s.server.send(codalab.Message{Type: codalab.MessageKill, UUID: bundleID(1)})
 				s.phase(2*time.Second, bundleID(1), plan.Stopping)
 				s.stop()
+				full.Store(false)
 				newer := s.slurm.add("cl-ann-newer", comment(s.book.ID, 1000))
 				s.slurm.change(func() {
 					newer.State = state
-					s.slurm.silent, s.slurm.answer, s.slurm.slow = false, nil, 30*time.Second
+					s.slurm.silent, s.slurm.slow = false, 30*time.Second
 					s.slurm.submits, s.slurm.cancels = 0, 0
 				})
 				s.ends = plan.ErrOutdated
@@ -107,12 +124,12 @@ func TestI5OldLedgerStopsTheBridge(t *testing.T) {
 func TestNothingIsSubmittedBeforeSlurmWasSeen(t *testing.T) {
 	t.Parallel()
 	atSite(t, func(s *site) {
-		s.start()
-		s.slurm.change(s.slurm.refuseForNow)
-		s.offer(bundleID(1), "true")
-		s.phase(2*time.Second, bundleID(1), plan.Submitting)
+		full := s.crowd()
+		full.Store(true)
+		s.startWith("true", plan.Submitting)
 		s.stop()
-		s.slurm.change(func() { s.slurm.submits, s.slurm.held, s.slurm.answer, s.slurm.slow = 0, false, nil, 30*time.Second })
+		full.Store(false)
+		s.slurm.change(func() { s.slurm.slow = 30 * time.Second })
 		s.start()
 		s.offer(bundleID(2), "true")
 		time.Sleep(29 * time.Second)

@@ -80,7 +80,8 @@ func (f forgetful) Standing(ctx context.Context, bundle string) (codalab.Standin
 	return f.fakeServer.Standing(ctx, bundle)
 }
 
-// A bundle is lost and comes back. What was done for it takes a while to wind up; its row stays until then.
+// A bundle is lost and comes back. An effect of its first row takes a while to end; the row stays until
+// then.
 func TestI8EffectThatWasCutIsWantedAgain(t *testing.T) {
 	t.Parallel()
 	atSite(t, func(s *site) {

@@ -93,18 +93,17 @@ func (b *Bridge) Observe(ctx context.Context, now time.Time) error {
 // it has this bridge's comment, since a job can be renamed; and by its id.
 type jobsByRow struct {
 	named map[string][]sbatch.Job
-	byID  map[sbatch.JobID]sbatch.Job
+	all   []sbatch.Job // in the order of their ids
 }
 
 func (b *Bridge) jobsByRow(s sbatch.Snapshot) jobsByRow {
-	found := jobsByRow{make(map[string][]sbatch.Job, len(s.Jobs)), make(map[sbatch.JobID]sbatch.Job, len(s.Jobs))}
+	found := jobsByRow{make(map[string][]sbatch.Job, len(s.Jobs)), s.Jobs}
 	for _, j := range s.Jobs {
 		key := j.Name
 		if stamp, ok := plan.StampOf(j); ok && stamp.Bridge == b.Policy.Bridge {
 			key = stamp.Bundle
 		}
 		found.named[key] = append(found.named[key], j)
-		found.byID[j.ID] = j
 	}
 	return found
 }
@@ -116,12 +115,13 @@ func (f jobsByRow) of(r *plan.Row) []sbatch.Job {
 	if other := f.named[string(r.SubmissionName)]; len(other) > 0 {
 		jobs = slices.SortedFunc(slices.Values(slices.Concat(jobs, other)), byJobID)
 	}
-	j, ok := f.byID[r.Job.ID]
-	at, named := slices.BinarySearchFunc(jobs, j, byJobID)
-	if !ok || named {
+	known := sbatch.Job{ID: r.Job.ID}
+	i, shown := slices.BinarySearchFunc(f.all, known, byJobID)
+	at, named := slices.BinarySearchFunc(jobs, known, byJobID)
+	if !shown || named {
 		return jobs
 	}
-	return slices.Insert(slices.Clone(jobs), at, j) // its name is another one
+	return slices.Insert(slices.Clone(jobs), at, f.all[i]) // its name is another one
 }
 
 func byJobID(a, b sbatch.Job) int { return cmp.Compare(a.ID, b.ID) }
@@ -129,11 +129,8 @@ func byJobID(a, b sbatch.Job) int { return cmp.Compare(a.ID, b.ID) }
 // watchDoorbell reads the doorbell, which workers ring when they begin and when they end.
 func (b *Bridge) watchDoorbell(ctx context.Context) error {
 	broken := false
-	return b.every(ctx, b.DoorbellEvery, func(time.Time) {
-		if !b.view.anyInFlight() {
-			return
-		}
-		err := b.Listen()
+	return b.every(ctx, b.DoorbellEvery, func(now time.Time) {
+		err := b.Listen(now)
 		if err != nil && !broken {
 			b.Log.WarnContext(ctx, "cannot answer the doorbell", errorAttr(err))
 		}
@@ -141,9 +138,12 @@ func (b *Bridge) watchDoorbell(ctx context.Context) error {
 	})
 }
 
-// Listen reads the doorbell, and the records of the attempts whose workers rang. Records that
-// it could read count even if it returns an error.
-func (b *Bridge) Listen() error {
+// Listen reads the doorbell if a worker may have rung, and the records of the attempts whose workers
+// rang. Records that it could read count even if it returns an error.
+func (b *Bridge) Listen(now time.Time) error {
+	if !b.view.mayRing(now) {
+		return nil
+	}
 	rang, err := b.Spool.AnswerDoorbell()
 	for _, ring := range rang {
 		if r, ok := b.view.row(ring.Bundle); ok && r.OnDisk == ring.Attempt {
@@ -163,15 +163,18 @@ func (b *Bridge) pollRecords(ctx context.Context) error {
 
 // readAtOnce bounds the records that are read in one turn, so that its cost does not grow with
 // the number of rows.
-const readAtOnce = 20
+const readAtOnce = 2
 
-// ReadTurn reads the records of some rows in flight: those that were not read for the longest
-// time, and none that was read within ReadEvery. It is for their usage, and in case a ring of
-// the doorbell was lost.
+// resumedAtOnce is that bound for rows of an earlier life of the bridge: soon after a start, the records
+// of each are read once.
+const resumedAtOnce = 20
+
+// ReadTurn reads the records of some attempts on which a worker may be at work, for their usage: of
+// those that it has not read for the longest time, and of none that it has read within ReadEvery. The
+// start and the end of an attempt are noticed by the doorbell or, if a ring is lost, by a snapshot of
+// Slurm.
 func (b *Bridge) ReadTurn(now time.Time) {
 	for _, r := range b.view.nextTurns(now, b.ReadEvery) {
-		if r.Phase == plan.Queued || r.Phase == plan.Running || r.Phase == plan.Stopping {
-			b.inbox.put(r.Bundle, b.readRecords(*r))
-		}
+		b.inbox.put(r.Bundle, b.readRecords(*r))
 	}
 }

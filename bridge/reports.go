@@ -175,8 +175,8 @@ func (b *Bridge) CheckIn(q plan.Queue) (codalab.CheckIn, int64) {
 		Dependencies: [][2]string{}, ExitAfterNumRuns: codalab.UnlimitedRuns,
 		SharedFileSystem: b.SharedDisk, Instance: b.Policy.Bridge,
 	}
-	if q.Group != "" {
-		in.GroupName = &q.Group
+	if group := q.Group; group != "" { // a copy: the whole queue would be copied for the pointer
+		in.GroupName = &group
 	}
 	if late || b.view.low.Load() { // the server gives no bundle to an identity that offers nothing
 		in.CPUs, in.FreeDiskBytes, in.ExitAfterNumRuns = 0, 0, 0

@@ -8,9 +8,9 @@ import (
 )
 
 // The row of an ended bundle is kept for a day or more, and decided some ten times in that time. A
-// row takes seven kilobytes of memory. So it rests: it is in the ledger only, and in memory is when
-// it is due. It is read again when it is due or has news. That is, for the row, as a restart of the
-// bridge. After a restart such rows are read, some at a time, once Slurm was seen.
+// row takes kilobytes of memory. So it rests: it is in the ledger only, and memory has the time at
+// which it is due. Step reads it when it is due or has news, as Open reads the other rows. After a start
+// of the bridge, all rows that rest are due once Slurm was seen, and each step reads some of them.
 
 // restEnded lets the rows rest that a step has decided to be done. Until Slurm was seen since the
 // start none rests, because effects wait that belong to rows in memory.
@@ -91,22 +91,19 @@ func (b *Bridge) Resting() map[string]int {
 func (v *view) rest(r *plan.Row) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	reports := v.reportsOf(r.Queue)
-	if last := reports.last[r.Bundle]; last != nil && last.carrier != 0 || v.acknowledged[r.Bundle] > 0 {
+	if v.reportsOf(r.Queue).carried(r.Bundle) || v.acknowledged[r.Bundle] > 0 {
 		return false
 	}
-	v.request(v.rows[r.Bundle], -1)
-	delete(v.rows, r.Bundle)
-	reports.forget(r.Bundle)
+	v.drop(r)
 	v.resting[r.Bundle] = r.Queue
 	return true
 }
 
 // asleep notes a row that rests since before the start of the bridge.
-func (v *view) asleep(r *plan.Row) {
+func (v *view) asleep(bundle, queue string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.resting[r.Bundle] = r.Queue
+	v.resting[bundle] = queue
 }
 
 // wake notes that a row rests no longer.

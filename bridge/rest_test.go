@@ -10,7 +10,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// A day's bundles are kept for a day after their end: a hundred thousand rows of seven kilobytes.
+// A day's bundles are kept for a day after their end: a hundred thousand rows of some kilobytes.
 func TestRowsOfEndedBundlesRestInTheLedger(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_800_000_000, 0).UTC()

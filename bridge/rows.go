@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
 // rows are the ledger's rows in memory, indexed for what a step needs, so that its cost grows
@@ -14,8 +15,9 @@ import (
 type rows struct {
 	byBundle map[string]*entry
 	inFlight map[string]int               // rows with a place in Slurm, by queue
+	jobs     map[sbatch.JobID]int         // rows with a place in Slurm that know their job's id, by it
 	upcoming int                          // rows that are about to be submitted
-	retrying map[plan.Lane]int            // rows that Slurm, or the disk, has refused for now
+	retrying map[plan.Lane]int            // rows whose last try to be submitted failed
 	staged   map[string]map[string]*entry // rows that may wait for a place, by queue and bundle
 	due      dueHeap
 }
@@ -34,7 +36,7 @@ type entry struct {
 func newRows(size int) rows {
 	return rows{
 		byBundle: make(map[string]*entry, size),
-		inFlight: map[string]int{}, retrying: map[plan.Lane]int{}, staged: map[string]map[string]*entry{},
+		inFlight: map[string]int{}, jobs: map[sbatch.JobID]int{}, retrying: map[plan.Lane]int{}, staged: map[string]map[string]*entry{},
 	}
 }
 
@@ -87,14 +89,14 @@ func (t *rows) put(r *plan.Row) {
 	e.row, e.due, e.restarted = r, r.DueAt, false
 	switch {
 	case r.InFlight():
-		t.inFlight[r.Queue]++
-		t.countUnsubmitted(r, 1)
+		t.countInFlight(r, 1)
 	case r.Phase == plan.Staging && r.Staged != nil:
 		if t.staged[r.Queue] == nil {
 			t.staged[r.Queue] = map[string]*entry{}
 		}
 		t.staged[r.Queue][r.Bundle] = e
 	}
+	t.countUnsubmitted(r, 1)
 	switch {
 	case r.DueAt.IsZero() && e.index >= 0:
 		heap.Remove(&t.due, e.index)
@@ -105,18 +107,32 @@ func (t *rows) put(r *plan.Row) {
 	}
 }
 
-// countUnsubmitted counts a row that sbatch was not run for, if it is one. A row that tries again is
-// not upcoming: it may do so for days, at a limit of its queue or owner.
+// countInFlight counts a row that has a place in Slurm.
+func (t *rows) countInFlight(r *plan.Row, n int) {
+	t.inFlight[r.Queue] += n
+	if id := r.Job.ID; id != 0 {
+		if t.jobs[id] += n; t.jobs[id] == 0 {
+			delete(t.jobs, id)
+		}
+	}
+}
+
+// countUnsubmitted counts a row that is about to be submitted, or whose last try failed. A row that
+// pauses because the shared disk does not take its specification is not about to be submitted.
 func (t *rows) countUnsubmitted(r *plan.Row, n int) {
-	switch {
-	case r.Phase != plan.Submitting || !r.SubmittedAt.IsZero():
-	case r.FailedTries == 0:
+	if r.Phase == plan.Submitting && r.SubmittedAt.IsZero() && r.DueAt.IsZero() {
 		t.upcoming += n
-	default:
+	}
+	if retrying(r) {
 		if t.retrying[r.Lane()] += n; t.retrying[r.Lane()] == 0 {
 			delete(t.retrying, r.Lane())
 		}
 	}
+}
+
+// retrying reports whether the last try to submit a row failed.
+func retrying(r *plan.Row) bool {
+	return (r.Phase == plan.Staging || r.Phase == plan.Submitting) && r.Staged != nil && r.FailedTries > 0
 }
 
 // unlist takes a row out of all indexes but byBundle and due.
@@ -126,19 +142,18 @@ func (t *rows) unlist(e *entry) {
 	}
 	t.countUnsubmitted(e.row, -1)
 	if e.row.InFlight() {
-		t.inFlight[e.row.Queue]--
+		t.countInFlight(e.row, -1)
 	}
 	delete(t.staged[e.row.Queue], e.row.Bundle)
 }
 
-// otherHasJob reports whether a row of another bundle has the job of the same id. It looks at every row.
+// otherHasJob reports whether a row of another bundle has the job of the same id.
 func (t *rows) otherHasJob(r *plan.Row) bool {
-	for bundle, e := range t.byBundle {
-		if bundle != r.Bundle && e.row != nil && e.row.Job.ID == r.Job.ID && e.row.InFlight() {
-			return true
-		}
+	others := t.jobs[r.Job.ID]
+	if mine := t.get(r.Bundle); mine != nil && mine.InFlight() && mine.Job.ID == r.Job.ID {
+		others--
 	}
-	return false
+	return others > 0
 }
 
 func (t *rows) remove(bundle string) {
@@ -190,16 +205,16 @@ func (t *rows) anyWaiting() bool {
 	return false
 }
 
-// mostRetrying is how many rows of a lane may be retrying before the lane's others wait. Each tries again
-// once a minute, and costs a request.
+// mostRetrying is how many rows of a lane may be retrying before the lane's others wait. Slurm may
+// refuse all of them for days, at a limit of the queue, and each try costs a request.
 const mostRetrying = 8
 
-// waiting returns the rows of a queue that wait for a place in Slurm, apart from those of lanes in which
-// several are retrying.
+// waiting returns the rows of a queue that wait for a place in Slurm. Of a lane with mostRetrying
+// retrying rows it returns these alone.
 func (t *rows) waiting(queue string, now time.Time) []*plan.Row {
 	var found []*plan.Row
 	for _, e := range t.staged[queue] {
-		if e.row.WaitsForRoom(now) && t.retrying[e.row.Lane()] < mostRetrying {
+		if e.row.WaitsForRoom(now) && (retrying(e.row) || t.retrying[e.row.Lane()] < mostRetrying) {
 			found = append(found, e.row)
 		}
 	}

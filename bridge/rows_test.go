@@ -40,14 +40,14 @@ func (n naive) nextDue() (next time.Time, ok bool) {
 
 func (n naive) waiting(queue string, now time.Time) []string {
 	var found []string
-	retrying := map[plan.Lane]int{}
+	inLane := map[plan.Lane]int{}
 	for _, r := range n {
-		if r.Phase == plan.Submitting && r.SubmittedAt.IsZero() && r.FailedTries > 0 {
-			retrying[r.Lane()]++
+		if retrying(&r) {
+			inLane[r.Lane()]++
 		}
 	}
 	for bundle, r := range n {
-		if r.Queue == queue && r.WaitsForRoom(now) && retrying[r.Lane()] < mostRetrying {
+		if r.Queue == queue && r.WaitsForRoom(now) && (retrying(&r) || inLane[r.Lane()] < mostRetrying) {
 			found = append(found, bundle)
 		}
 	}

@@ -20,13 +20,17 @@ import (
 
 // answerMessage answers a message that asks for a bundle's files, from where they are, until
 // they are removed. No row is decided for it.
+//
+// A message names the UUID alone, and may mean another bundle of that UUID than the row's. So the bridge
+// asks the server for the bundle before it opens a file: the row's bundle was there when the message was
+// sent if it is there now.
 func (b *Bridge) answerMessage(ctx context.Context, q plan.Queue, m codalab.Message) {
 	var err error
 	switch m.Type { //nolint:exhaustive // answer passes these only
 	case codalab.MessageRead:
 		err = b.answerRead(ctx, q, m)
 	case codalab.MessageWrite:
-		err = b.answerWrite(m)
+		err = b.answerWrite(ctx, m)
 	case codalab.MessageNetcat:
 		err = b.Service.Reply(ctx, b.Identity(q.Name), m.SocketID, unconnectable)
 	}
@@ -56,6 +60,9 @@ func (b *Bridge) answerRead(ctx context.Context, q plan.Queue, m codalab.Message
 		// (codalab/lib/download_manager.py: _get_target_info_within_bundle).
 		reply = codalab.ReadReply{ErrorCode: http.StatusNotFound, ErrorMessage: fmt.Sprintf("Bundle %s hasn't started running yet, files not available", m.UUID)}
 	case r.Begun != nil && r.Run != nil:
+		if _, err := b.standing(ctx, r); err != nil {
+			return errors.Join(err, b.Service.Reply(ctx, b.Identity(q.Name), m.SocketID, reply))
+		}
 		root, err := b.Collector.Open(*r.Run, b.Policy.Layout.RunDir(r.Bundle, r.OnDisk))
 		if err == nil {
 			defer func() { _ = root.Close() }() // only read
@@ -80,12 +87,12 @@ func childPaths(run codalab.RunBundle) []string {
 
 // answerWrite writes a file into a running bundle for cl write. The server has already told its
 // user that all is well, so a failure goes into the bundle's history.
-func (b *Bridge) answerWrite(m codalab.Message) error {
+func (b *Bridge) answerWrite(ctx context.Context, m codalab.Message) error {
 	r, ok := b.view.row(m.UUID)
 	if !ok {
 		return fmt.Errorf("write %q into bundle %s: there is no such run here", m.Subpath, m.UUID)
 	}
-	err := b.writeInto(r, m)
+	err := b.writeInto(ctx, r, m)
 	if err == nil {
 		return nil
 	}
@@ -99,7 +106,7 @@ var plainName = regexp.MustCompile(`^[a-zA-Z0-9_.-]+$`)
 
 // writeInto creates or overwrites a file. It does not overwrite a dependency
 // (codalab/worker/worker.py: write).
-func (b *Bridge) writeInto(r plan.Row, m codalab.Message) error {
+func (b *Bridge) writeInto(ctx context.Context, r plan.Row, m codalab.Message) error {
 	began := r.Begun != nil
 	switch {
 	case !plainName.MatchString(m.Subpath):
@@ -114,6 +121,9 @@ func (b *Bridge) writeInto(r plan.Row, m codalab.Message) error {
 	}
 	if b.Policy.Queues[r.Queue].WorkDir == spool.WorkDirLocal {
 		return errors.New("its working directory is on its node's own disk")
+	}
+	if _, err := b.standing(ctx, r); err != nil {
+		return err
 	}
 	root, err := os.OpenRoot(b.Policy.Layout.RunDir(r.Bundle, r.OnDisk))
 	if err != nil {

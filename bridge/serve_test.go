@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -17,7 +18,7 @@ import (
 func writeSite(t *testing.T) (*Bridge, *plan.Row, string) {
 	t.Helper()
 	l := spool.Layout(t.TempDir())
-	b := &Bridge{Policy: plan.Policy{Layout: l}}
+	b := &Bridge{Policy: plan.Policy{Layout: l}, Service: sameBundle{}}
 	b.inbox.init()
 	r := &plan.Row{Bundle: "0x1", Attempt: plan.Attempt{Number: 1, OnDisk: "1-b1", Begun: &spool.Started{}}, Phase: plan.Running, Run: &codalab.RunBundle{
 		Dependencies: []codalab.RunDependency{{Dependency: codalab.Dependency{ChildPath: "dep"}}},
@@ -30,8 +31,15 @@ func writeSite(t *testing.T) (*Bridge, *plan.Row, string) {
 	return b, r, dir
 }
 
+// sameBundle is a server that has each bundle still.
+type sameBundle struct{ BundleService }
+
+func (sameBundle) Standing(context.Context, string) (codalab.Standing, error) {
+	return codalab.Standing{}, nil
+}
+
 func writeTo(b *Bridge, name string) error {
-	return b.answerWrite(codalab.Message{Type: codalab.MessageWrite, UUID: "0x1", Subpath: name, String: "hello"})
+	return b.answerWrite(context.Background(), codalab.Message{Type: codalab.MessageWrite, UUID: "0x1", Subpath: name, String: "hello"})
 }
 
 // remarks takes what has been remarked for the bundle's history.

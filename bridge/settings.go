@@ -54,8 +54,9 @@ func (b *Bridge) applySettings(ctx context.Context, now time.Time, in *arrivals)
 		slog.Duration("min_job_age", in.settings.MinJobAge), slog.Float64("requests_per_second", in.settings.RateLimit.PerSecond))
 }
 
-// What the commands cost of a bound on requests: sbatch one, scancel one for each job, of which there
-// are three at most then (sbatch.Client.Cancel), squeue two (sbatch.Client.Observe).
+// What commands use up of a bound on requests: sbatch one request, squeue observeRequests
+// (sbatch.Client.Observe), scancel one for each job (sbatch.Client.Cancel). Where there is a bound, one
+// scancel ends cancelRequests jobs at most.
 const (
 	cancelRequests  = 3
 	observeRequests = 2

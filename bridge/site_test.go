@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -44,6 +45,7 @@ type site struct {
 	path   string
 	queue  plan.Queue
 	book   *ledger.Ledger
+	bridge *bridge.Bridge // the one that was started last
 	stop   func()
 
 	dryRun bool                   // orphans are not cancelled
@@ -75,7 +77,7 @@ func (s *site) policy() plan.Policy {
 		Bridge: s.book.ID, Owner: "ann", Layout: s.shared, Worker: "/bin/cl-worker",
 		Queues:      map[string]plan.Queue{"cpu": s.queue},
 		SubmitGrace: 90 * time.Second, OrphanGrace: 3 * time.Minute, CancelOrphans: !s.dryRun, RecordAge: 5 * time.Minute, Accounting: true, Settle: 10 * time.Second,
-		StuckFor: 5 * time.Second, StagePatience: 5 * time.Minute, CollectPatience: 72 * time.Hour, MaxAttempts: 3,
+		StuckFor: 5 * time.Second, StagePatience: 5 * time.Minute, OutagePatience: 24 * time.Hour, CollectPatience: 72 * time.Hour, MaxAttempts: 3,
 		LongestAckPause: 10 * time.Minute, KeepAfterAck: time.Hour,
 	}
 }
@@ -100,6 +102,7 @@ func (s *site) start() {
 	if s.alter != nil {
 		s.alter(b)
 	}
+	s.bridge = b
 	done := make(chan error, 1)
 	go func() { done <- b.Run(ctx) }()
 	s.stop = sync.OnceFunc(func() {
@@ -128,19 +131,27 @@ func (s *site) startWith(command string, p plan.Phase) string {
 	return bundleID(1)
 }
 
-// offer gives the bridge a bundle to run.
-func (s *site) offer(bundle, command string) { s.offerAt(bundle, command, nil) }
+// wantFailure fails the test unless a run ended with a failure in these words.
+func (s *site) wantFailure(run codalab.Run, words string) {
+	s.Helper()
+	if run.FailureMessage == nil {
+		s.Errorf("bundle %s did not fail, want %q", run.UUID, words)
+	} else if !strings.Contains(*run.FailureMessage, words) {
+		s.Errorf("bundle %s failed with %q, want %q", run.UUID, *run.FailureMessage, words)
+	}
+}
 
-// offerAt gives the bridge a bundle to run whose results are to be moved to a
-// place in the server's store; nil for none.
-func (s *site) offerAt(bundle, command string, location *string) {
+// offer gives the bridge a bundle to run.
+func (s *site) offer(bundle, command string) { s.offerWith(bundle, command, func(*codalab.Message) {}) }
+
+// offerWith gives the bridge a bundle to run after alter has changed it.
+func (s *site) offerWith(bundle, command string, alter func(*codalab.Message)) {
 	m := codalab.Message{
-		Type: codalab.MessageRun,
-		Bundle: &codalab.RunBundle{
-			UUID: bundle, Type: codalab.TypeRun, OwnerID: "1", Command: command, Metadata: codalab.Metadata{}, Location: location,
-		},
+		Type:      codalab.MessageRun,
+		Bundle:    &codalab.RunBundle{UUID: bundle, Type: codalab.TypeRun, OwnerID: "1", Command: command, Metadata: codalab.Metadata{}},
 		Resources: &codalab.Resources{CPUs: 1, DockerImage: "python:3"},
 	}
+	alter(&m)
 	s.server.change(func() { s.server.unclaimed[bundle] = m })
 	s.server.send(m)
 }

@@ -25,24 +25,24 @@ func (b *Bridge) Open(ctx context.Context) error {
 	if b.generation, err = b.Ledger.Generation(ctx); err != nil {
 		return fmt.Errorf("start bridge: %w", err)
 	}
-	b.rows, b.turns = newRows(len(rows)), plan.Turns{}
+	all := len(rows.Rows) + len(rows.Done)
+	b.rows, b.turns = newRows(all), plan.Turns{}
 	b.view.init()
 	b.inbox.init()
 	b.submits, b.cancels = b.Pace.limiter(), b.Pace.limiter()
 	b.places = newPlaces(b.AtOnce)
 	b.deciding, b.followed, b.shared = b.Policy, nil, false
 	b.health = newHealth(b.Policy.Queues)
-	for _, r := range rows {
-		if r.Phase == plan.Done {
-			b.rows.putAsleep(r.Bundle)
-			b.view.asleep(&r)
-			continue
-		}
+	for bundle, queue := range rows.Done {
+		b.rows.putAsleep(bundle)
+		b.view.asleep(bundle, queue)
+	}
+	for _, r := range rows.Rows {
 		b.rows.put(&r)
 		b.inbox.put(r.Bundle, func(n *plan.News) { n.Restarted = true })
 		b.resume(&r)
 	}
-	b.Log.InfoContext(ctx, "bridge started", slog.Int("rows", len(rows)), slog.String("bridge", b.Policy.Bridge))
+	b.Log.InfoContext(ctx, "bridge started", slog.Int("rows", all), slog.String("bridge", b.Policy.Bridge))
 	return nil
 }
 
@@ -51,7 +51,7 @@ func (b *Bridge) Open(ctx context.Context) error {
 // waits for the ledger only, and is not safe for concurrent use. After an error no effect may
 // be started: the ledger does not hold what the bridge believes.
 func (b *Bridge) Step(ctx context.Context, now time.Time) ([]plan.Effect, time.Duration, error) {
-	in := b.inbox.drain()
+	in := b.arrived()
 	s := &step{now: now, places: map[string]int{}}
 	if in.snapshot != nil {
 		if err := b.orphanJobs(ctx, s, *in.snapshot); err != nil {
@@ -111,6 +111,16 @@ func (s *step) add(r *plan.Row, changed bool) {
 	s.rows, s.changed = append(s.rows, r), append(s.changed, changed)
 }
 
+// changes counts the rows that must be saved.
+func (s *step) changes() (n int) {
+	for _, changed := range s.changed {
+		if changed {
+			n++
+		}
+	}
+	return n
+}
+
 // has reports whether a bundle's row is decided.
 func (s *step) has(bundle string) bool {
 	_, ok := s.places[bundle]
@@ -164,14 +174,14 @@ func (b *Bridge) decide(ctx context.Context, s *step, r plan.Row, n plan.News) {
 	}
 }
 
-// batch submits staged rows, as many as each queue and the pace have room for, and decides them. It submits none
-// while Slurm does not answer, or has not been seen as a whole since the start: before that it is
-// not known whether the ledger is up to date.
+// batch submits staged rows, as many as each queue and the pace have room for, and decides them. It
+// submits none while Slurm does not answer, or has not been seen as a whole since the start: before that
+// it is not known whether the ledger is up to date.
 func (b *Bridge) batch(ctx context.Context, s *step) {
 	if !b.observed || b.view.unreachable.Load() {
 		return
 	}
-	w := plan.Waiting{Room: map[string]int{}, Budget: budget(b.submits, s.now) - b.rows.upcoming - b.heldOf(plan.Submit)}
+	w := plan.Waiting{Room: map[string]int{}, Budget: budget(b.submits, s.now) - b.rows.upcoming - count(s.effects, plan.Submit) - count(b.held, plan.Submit)}
 	for name := range b.rows.staged {
 		h := b.health.of(name)
 		if w.Room[name] = h.Room(s.now, b.Policy.Queues[name].Room(b.rows.inFlight[name], w.Budget)); w.Room[name] > 0 {
@@ -232,7 +242,7 @@ func (b *Bridge) orphanJobs(ctx context.Context, s *step, snapshot sbatch.Snapsh
 // changed, but effects wait, it saves an empty list: that fails if the ledger is no longer this
 // bridge's.
 func (b *Bridge) save(ctx context.Context, s *step) error {
-	var changed []plan.Row
+	changed := make([]plan.Row, 0, s.changes())
 	for i, r := range s.rows {
 		if s.changed[i] {
 			changed = append(changed, *r)
@@ -251,7 +261,7 @@ func (b *Bridge) save(ctx context.Context, s *step) error {
 			saved++
 			b.rows.put(s.rows[i])
 		}
-		b.publish(s.rows[i])
+		b.publish(s.now, s.rows[i])
 	}
 	return nil
 }
@@ -265,13 +275,13 @@ func (b *Bridge) wait(now time.Time) time.Duration {
 	if due, ok := b.rows.nextDue(); ok {
 		next = min(next, due.Sub(now))
 	}
-	if b.observed && budget(b.submits, now) < 1 && (b.heldOf(plan.Submit) > 0 || b.rows.anyWaiting()) {
+	if b.observed && budget(b.submits, now) < 1 && (count(b.held, plan.Submit) > 0 || b.rows.anyWaiting()) {
 		next = min(next, refill(b.submits, now)) // other room in Slurm comes with news
 	}
 	if probe, ok := b.nextProbe(); ok && b.observed && probe.After(now) {
 		next = min(next, probe.Sub(now))
 	}
-	if b.observed && budget(b.cancels, now) < 1 && b.heldOf(plan.Cancel) > 0 {
+	if b.observed && budget(b.cancels, now) < 1 && count(b.held, plan.Cancel) > 0 {
 		next = min(next, refill(b.cancels, now)) // a fresh snapshot, and a scancel's end, come with news
 	}
 	return max(next, 0)

@@ -18,11 +18,15 @@ type view struct {
 	rows map[string]*plan.Row
 	// resting are the bundles whose rows rest, with their queues.
 	resting map[string]string
-	// flying are the bundles in flight, each with the number of its entry into flight.
-	flying  map[string]int
-	entries int
-	// turns are the bundles in flight in the order in which their records are read. A bundle
-	// that has left flight stays in it until its turn.
+	// flying are the bundles in flight.
+	flying map[string]struct{}
+	// working are the bundles on which a worker may be at work, each with the number that it got when it
+	// came in. quietSince is when the last one left.
+	working    map[string]int
+	entries    int
+	quietSince time.Time
+	// turns are the bundles in working in the order in which their records are read. A bundle
+	// that has left working stays in it until its turn.
 	turns []turn
 	// reports are what each queue's check-ins have reported.
 	reports map[string]*reports
@@ -41,17 +45,21 @@ type view struct {
 	low atomic.Bool
 }
 
-// turn is a bundle's place in the order of reading, and when its records were last read.
+// turn is a bundle's place in the order of reading, and when its records were last read. resumed is set
+// if this life of the bridge has not read them: the one before may have answered a ring and died before
+// it read the records.
 type turn struct {
-	bundle string
-	entry  int
-	read   time.Time
+	bundle  string
+	entry   int
+	read    time.Time
+	resumed bool
 }
 
 func (v *view) init() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.rows, v.resting, v.flying = map[string]*plan.Row{}, map[string]string{}, map[string]int{}
+	v.rows, v.resting = map[string]*plan.Row{}, map[string]string{}
+	v.flying, v.working, v.quietSince = map[string]struct{}{}, map[string]int{}, time.Time{}
 	v.reports, v.acknowledged = map[string]*reports{}, map[string]int{}
 	v.requested = map[string]codalab.Resources{}
 	v.turns = nil
@@ -60,22 +68,27 @@ func (v *view) init() {
 	v.low.Store(false)
 }
 
-// publish shows a row to the pumps.
-func (b *Bridge) publish(r *plan.Row) {
+// publish shows a row that was decided now to the pumps; now is zero for one of an earlier life.
+func (b *Bridge) publish(now time.Time, r *plan.Row) {
 	b.active.cancelOutdated(r)
 	v := &b.view
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	old := v.rows[r.Bundle]
 	v.rows[r.Bundle] = r
-	_, flew := v.flying[r.Bundle]
-	switch {
-	case r.InFlight() && !flew:
-		v.entries++
-		v.flying[r.Bundle] = v.entries
-		v.turns = append(v.turns, turn{bundle: r.Bundle, entry: v.entries})
-	case flew && !r.InFlight():
+	if r.InFlight() {
+		v.flying[r.Bundle] = struct{}{}
+	} else {
 		delete(v.flying, r.Bundle)
+	}
+	switch _, worked := v.working[r.Bundle]; {
+	case r.MayHaveWorker() && !worked:
+		v.entries++
+		v.working[r.Bundle] = v.entries
+		v.turns = append(v.turns, turn{bundle: r.Bundle, entry: v.entries, resumed: now.IsZero()})
+	case worked && !r.MayHaveWorker():
+		delete(v.working, r.Bundle)
+		v.quietSince = now
 	}
 	v.request(old, -1)
 	v.request(r, 1)
@@ -99,7 +112,7 @@ func (b *Bridge) resume(r *plan.Row) {
 	b.view.mu.Lock()
 	b.view.reportsOf(r.Queue).resume(r)
 	b.view.mu.Unlock()
-	b.publish(r)
+	b.publish(time.Time{}, r)
 }
 
 // showLow tells the check-ins of all queues whether bundles are claimed.
@@ -160,18 +173,18 @@ func (v *view) nextTurns(now time.Time, pause time.Duration) []*plan.Row {
 	defer v.mu.Unlock()
 	var rows []*plan.Row
 	for range len(v.turns) { // each once
-		if len(rows) == readAtOnce {
-			break
-		}
 		next := v.turns[0]
-		if v.flying[next.bundle] != next.entry {
+		if v.working[next.bundle] != next.entry {
 			v.turns = v.turns[1:]
 			continue
+		}
+		if len(rows) >= readAtOnce && !next.resumed || len(rows) == resumedAtOnce {
+			break
 		}
 		if since := now.Sub(next.read); since >= 0 && since < pause { // below 0 the clock was set back
 			break
 		}
-		v.turns = append(v.turns[1:], turn{next.bundle, next.entry, now})
+		v.turns = append(v.turns[1:], turn{bundle: next.bundle, entry: next.entry, read: now})
 		rows = append(rows, v.rows[next.bundle])
 	}
 	return rows
@@ -184,11 +197,31 @@ func (v *view) anyInFlight() bool {
 	return len(v.flying) > 0
 }
 
-func (v *view) remove(r plan.Row) {
+// listenOn is how long the bridge goes on reading the doorbell after the last job that was not pending:
+// most pending jobs start soon, or when others have ended.
+const listenOn = 30 * time.Second
+
+// mayRing reports whether the doorbell is worth reading. While all jobs are pending no worker rings; the
+// next snapshot of Slurm shows when a job has started.
+func (v *view) mayRing(now time.Time) bool {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	known := v.observed.Load() && !v.unreachable.Load()
+	return len(v.flying) > 0 && (len(v.working) > 0 || !known || now.Before(v.quietSince.Add(listenOn)))
+}
+
+// remove takes a row out of the view.
+func (v *view) remove(r *plan.Row) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	v.drop(r)
+}
+
+// drop is remove for a caller that holds v.mu.
+func (v *view) drop(r *plan.Row) {
 	v.request(v.rows[r.Bundle], -1)
 	delete(v.rows, r.Bundle)
 	delete(v.flying, r.Bundle)
+	delete(v.working, r.Bundle)
 	v.reportsOf(r.Queue).forget(r.Bundle)
 }

@@ -96,7 +96,7 @@ func TestUsageAfterATrimIsWithoutTheLeftoversThatItCleared(t *testing.T) {
 	}
 }
 
-// No bridge may be running that trims: then the fill that waits sweeps.
+// Perhaps no bridge is running that trims the cache. Then the fill that waits for room sweeps it.
 func TestFillFindsTheRoomThatADeadFillHasLeft(t *testing.T) {
 	t.Parallel()
 	c := openInside(t, t.TempDir(), Options{Size: 100_000, Settle: -1})

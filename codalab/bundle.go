@@ -47,6 +47,17 @@ func (m Metadata) String(key string) string {
 	return s
 }
 
+// Only returns the metadata under some keys.
+func (m Metadata) Only(keys ...string) Metadata {
+	some := make(Metadata, len(keys))
+	for _, k := range keys {
+		if value, ok := m[k]; ok {
+			some[k] = value
+		}
+	}
+	return some
+}
+
 // Int returns the number under key as an integer, in whatever form the server wrote it.
 func (m Metadata) Int(key string) int64 {
 	switch n := m[key].(type) {

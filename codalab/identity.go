@@ -8,8 +8,8 @@ import (
 
 // Identity tells a bundle from all others. Its UUID alone does not: clients choose UUIDs, so a
 // bundle may be deleted, and somebody may make another one with its UUID (codalab/rest/bundles.py:
-// _create_bundles). A server changes none of these as long as the bundle exists, apart from the owner
-// (cl chown).
+// _create_bundles). A server changes none of these by itself as long as the bundle exists. People may
+// change the owner (cl chown) and, on CodaLab's own server, the creation time of their own bundles.
 type Identity struct {
 	UUID    string
 	OwnerID string
@@ -32,8 +32,8 @@ func (b RunBundle) Identity() Identity {
 	return Identity{UUID: b.UUID, OwnerID: b.OwnerID, Created: b.Metadata.Int("created"), Command: b.Command}
 }
 
-// Same reports whether two identities may be of one bundle. What is not known fits any: nothing of an
-// identity without a UUID, and else an empty owner or time.
+// Same reports whether two identities may be of one bundle. What is not known counts as equal: an empty
+// owner or time, and everything of an identity without a UUID.
 func (i Identity) Same(other Identity) bool {
 	if i.UUID == "" || other.UUID == "" {
 		return true

@@ -21,9 +21,9 @@ type Client struct {
 	Bin string
 	// Conf is the path of slurm.conf; empty means Slurm's default.
 	Conf string
-	// Cluster names the cluster of all jobs, where slurm.conf's own is another one; empty for that
-	// (slurm.conf(5): ClusterName). Slurm's commands then need the accounting database. It is one
-	// cluster: of several, squeue leaves out those that it cannot reach, with exit status 0.
+	// Cluster names the cluster of all jobs; empty for slurm.conf's own (slurm.conf(5): ClusterName).
+	// For another one Slurm's commands need the accounting database. There is no list of clusters:
+	// squeue leaves out those that it cannot reach, and exits with status 0.
 	Cluster string
 	// SubmitTimeout bounds one submission, QueryTimeout one of any other command. 0
 	// means 60 seconds.
@@ -123,11 +123,11 @@ func (c *Client) Observe(ctx context.Context, now time.Time) (Snapshot, error) {
 	return Snapshot{Asked: now, Jobs: c.place(jobs)}, nil
 }
 
-// QueryAccounting returns the jobs that the accounting database knows, among those submitted or
-// active since a time, without their comments. A job that has both one of the ids and one of the
-// names is returned twice. It costs the controller nothing. The database learns of a job seconds
-// after its submission, and later after an outage of its own. It never shows a job that was not
-// eligible to run (held, or to begin later), even when that job was cancelled.
+// QueryAccounting returns the jobs that the accounting database knows, among those submitted or active
+// since a time, without their comments. A job that has both one of the ids and one of the names is
+// returned twice. It costs the controller nothing. The database learns of a job seconds after its
+// submission, and later after an outage of its own. Asked by name, it never shows a job that was not
+// eligible to run (held, or to begin later), even when that job was cancelled; asked by id, it does.
 func (c *Client) QueryAccounting(ctx context.Context, since time.Time, which Which) ([]Job, error) {
 	var jobs []Job
 	for _, selection := range which.options() {
@@ -140,7 +140,8 @@ func (c *Client) QueryAccounting(ctx context.Context, since time.Time, which Whi
 	return jobs, nil
 }
 
-// options are sacct's options for each part: it takes an id and a name together for one condition.
+// options returns the options of one sacct for each part. Of an id and a name together, sacct would
+// return only jobs that have both.
 func (w Which) options() []string {
 	var options []string
 	if len(w.IDs) > 0 {
@@ -213,10 +214,13 @@ func (c *Client) Cancel(ctx context.Context, name string, ids ...JobID) error {
 
 // cancelOp names the cancellation of some jobs in errors.
 func cancelOp(ids []JobID) string {
-	if len(ids) > 1 {
-		return fmt.Sprintf("cancel %s and %d more", ids[0], len(ids)-1)
+	switch len(ids) {
+	case 0:
+		return "cancel"
+	case 1:
+		return "cancel " + ids[0].String()
 	}
-	return "cancel " + ids[0].String()
+	return fmt.Sprintf("cancel %s and %d more", ids[0], len(ids)-1)
 }
 
 const invalidID = "Invalid job id specified"

@@ -50,11 +50,8 @@ const submissionFailed = "Batch job submission failed: "
 // refusal: above all errors of communication, and those of libc, which sbatch may
 // print when no answer came.
 var refusals = []struct { //nolint:gochecknoglobals // a table, never written
-	text  string
-	retry bool
-	// site is set if the refusal is about what the site allows or the queue asks for, such as an
-	// account, and not about what a bundle asks for.
-	site bool
+	text        string
+	retry, site bool // Error.Retry, Error.OfSite
 }{
 	{text: "Invalid partition name specified", site: true},
 	{text: "No partition specified or system default partition", site: true},

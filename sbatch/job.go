@@ -82,9 +82,9 @@ type Job struct {
 	// Start is when it began or is expected to begin; zero if unknown.
 	Start time.Time `json:"start,omitzero"`
 	// Exit is how the batch script ended, as sacct prints it: its exit status and the signal
-	// that ended it, such as "3:0". It is empty if unknown. squeue shows it of COMPLETED jobs
-	// alone, and sacct of all others that have ended: sacctmgr makes COMPLETED of jobs whose
-	// end the database has missed, too (sacctmgr(1): RunawayJobs).
+	// that ended it, such as "3:0". It is empty if unknown. Observe knows it of COMPLETED jobs only,
+	// and QueryAccounting of all other ended jobs: where the database has missed an end, sacctmgr
+	// may have made the job COMPLETED (sacctmgr(1): RunawayJobs).
 	Exit string `json:"exit,omitempty"`
 	// Comment is empty in jobs of QueryAccounting. A site's plugins may rewrite
 	// it.

@@ -143,7 +143,8 @@ func (o *Observer) Submit(ctx context.Context, r Request) (JobID, error) {
 	return o.Scheduler.Submit(ctx, r)
 }
 
-// Cancel ends jobs. While the controller is unreachable it asks nothing and returns an *UnreachableError.
+// Cancel ends jobs. While the controller is unreachable it asks nothing and returns an
+// *UnreachableError.
 func (o *Observer) Cancel(ctx context.Context, name string, ids ...JobID) error {
 	if outage := o.outage(); outage != nil {
 		return fmt.Errorf("%s: %w", cancelOp(ids), outage)

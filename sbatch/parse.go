@@ -29,7 +29,7 @@ func parseQueue(out, separator string) ([]Job, error) {
 		if job.State == StateCompleted {
 			job.Exit = ExitedWell
 		}
-		if job.Comment = strings.TrimSuffix(f[7], "\n"); job.Comment == "(null)" {
+		if job.Comment = strings.Clone(strings.TrimSuffix(f[7], "\n")); job.Comment == "(null)" {
 			job.Comment = ""
 		}
 		jobs = append(jobs, job)
@@ -50,7 +50,7 @@ func parseAccounting(out string) ([]Job, error) {
 			return nil, err
 		}
 		if job.State.Ended() && job.State != StateCompleted {
-			job.Exit = fields[7]
+			job.Exit = strings.Clone(fields[7])
 		}
 		jobs = append(jobs, job)
 	}
@@ -72,7 +72,8 @@ func splitLines(out string, n int) ([][]string, error) {
 	return lines, nil
 }
 
-// parseJob reads the fields id, state, nodes, start, name, reason and submission.
+// parseJob reads the fields id, state, nodes, start, name, reason and submission. The job shares no
+// memory with them: who keeps one job of ten thousand must not keep the whole answer.
 func parseJob(f []string) (Job, error) {
 	id, err := strconv.ParseInt(f[0], 10, 64)
 	if err != nil || id <= 0 {
@@ -82,7 +83,9 @@ func parseJob(f []string) (Job, error) {
 	if state == "" {
 		return Job{}, fmt.Errorf("cannot read the state of job %d", id)
 	}
-	job := Job{ID: JobID(id), State: State(state), Nodes: f[2], Name: f[4], Reason: f[5]}
+	job := Job{
+		ID: JobID(id), State: State(strings.Clone(state)), Nodes: strings.Clone(f[2]), Name: strings.Clone(f[4]), Reason: strings.Clone(f[5]),
+	}
 	if job.Nodes == "None assigned" || job.Nodes == "(null)" {
 		job.Nodes = ""
 	}

@@ -38,8 +38,8 @@ func (s Settings) String() string {
 }
 
 // RateLimit is a controller's bound on the requests of one user (slurm.conf(5):
-// SlurmctldParameters, rl_enable): a bucket of Burst tokens, which gets PerSecond new ones. The
-// command of a request for which there is none sleeps, and asks again, for as long as it takes.
+// SlurmctldParameters, rl_enable): a bucket of Burst tokens, which gets PerSecond new ones. If a
+// request finds no token, its command sleeps and asks again, for as long as it takes.
 type RateLimit struct {
 	PerSecond float64 `json:"per_second"`
 	Burst     int     `json:"burst"`

@@ -87,8 +87,8 @@ func (r Request) Args() []string {
 	return append(args, extra...)
 }
 
-// exclude returns all nodes that the job must not run on, and the further options without those that
-// name some: of several --exclude only the last counts.
+// exclude returns all nodes that the job must not run on, and the further options but --exclude. sbatch
+// follows the last --exclude only.
 func (r Request) exclude() (nodes string, extra []string) {
 	var lists []string
 	for _, option := range r.Extra {
@@ -118,8 +118,8 @@ func positive(n int64) string {
 // where there are several. A site's wrappers print other lines around it.
 var jobLine = regexp.MustCompile(`(?m)^(\d+)(;\S+)?$`)
 
-// sbatch is the command that submits a request. The options come before those of the request, the
-// last of which may lack its argument.
+// sbatch is the command that submits a request. The options come before those of the request: if the
+// last of these lacks its argument, sbatch takes the next word for it.
 func (c *Client) sbatch(r Request, options ...string) command.Command {
 	args := slices.Concat([]string{c.program("sbatch")}, options, r.Args())
 	return command.Command{

@@ -61,7 +61,7 @@ func TestAnswersOfSbatch(t *testing.T) {
 		sbatch string
 		want   JobID
 		// Of the error, when want is 0.
-		refused, retry bool
+		refused, retry, ofSite bool
 	}{
 		"id":                           {sbatch: `echo 42`, want: 42},
 		"id and cluster":               {sbatch: `echo '42;north'`, want: 42},
@@ -80,16 +80,16 @@ func TestAnswersOfSbatch(t *testing.T) {
 		"no munge":                     {sbatch: fails(1, "Protocol authentication error")},
 		"lost after a retry":           {sbatch: `echo 'sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying' >&2;` + fails(1, "Unable to contact slurm controller (receive failure)")},
 		"another program's refusal":    {sbatch: `echo 'wrapper: Invalid qos specification' >&2; exit 1`},
-		"an option's refusal":          {sbatch: `echo 'sbatch: error: Invalid --time specification' >&2; exit 255`, refused: true},
-		"getopt's refusal":             {sbatch: `echo "$0: unrecognized option '--x'" >&2; exit 255`, refused: true},
+		"an option's refusal":          {sbatch: `echo 'sbatch: error: Invalid --time specification' >&2; exit 255`, refused: true, ofSite: true},
+		"getopt's refusal":             {sbatch: `echo "$0: unrecognized option '--x'" >&2; exit 255`, refused: true, ofSite: true},
 		"ssh lost its connection":      {sbatch: `echo 'client_loop: send disconnect: Broken pipe' >&2; exit 255`},
-		"refused by a site's plugin":   {sbatch: `echo 'sbatch: error: Please name a project.' >&2;` + fails(1, "Unspecified error"), refused: true},
+		"refused by a site's plugin":   {sbatch: `echo 'sbatch: error: Please name a project.' >&2;` + fails(1, "Unspecified error"), refused: true, ofSite: true},
 		"too many jobs":                {sbatch: `echo 'sbatch: error: AssocMaxSubmitJobLimit' >&2;` + fails(1, policy), refused: true, retry: true},
 		"too many jobs, older Slurm":   {sbatch: fails(1, policy), refused: true, retry: true},
 		"job too large for its QOS":    {sbatch: `echo 'sbatch: error: QOSMaxGRESPerUser' >&2;` + fails(1, policy), refused: true},
 		"refused with a hard word":     {sbatch: fails(1, "Requested node configuration is not available"), refused: true},
 		"standby":                      {sbatch: fails(1, "Slurm backup controller in standby mode"), refused: true, retry: true},
-		"refused, killed by a wrapper": {sbatch: fails(143, "Invalid qos specification"), refused: true},
+		"refused, killed by a wrapper": {sbatch: fails(143, "Invalid qos specification"), refused: true, ofSite: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -108,8 +108,8 @@ func TestAnswersOfSbatch(t *testing.T) {
 			if !errors.As(err, &e) || id != 0 {
 				t.Fatalf("%d, %v; want an *Error", id, err)
 			}
-			if e.Refused != c.refused || e.Retry != c.retry {
-				t.Errorf("refused %v, retry %v: %v", e.Refused, e.Retry, e)
+			if e.Refused != c.refused || e.Retry != c.retry || e.OfSite != c.ofSite {
+				t.Errorf("refused %v, retry %v, of the site %v: %v", e.Refused, e.Retry, e.OfSite, e)
 			}
 			if e.Message == "" || strings.Contains(e.Message, "\n") {
 				t.Errorf("message %q: want one line", e.Message)

@@ -14,8 +14,7 @@ import (
 //
 // A worker may check in again while a check-in is held. CodaLab's own server then answers the
 // newer one with messages and holds the older one to its end. This server ends the older one
-// at once. This server may also put several messages into one answer. It refuses a check-in of
-// another instance than the one that uses the worker's id (codalab.CheckIn.Instance).
+// at once. This server may also put several messages into one answer.
 func (s *Server) checkIn(w http.ResponseWriter, r *http.Request, u store.User) error {
 	ctx := r.Context()
 	var in codalab.CheckIn
@@ -23,10 +22,10 @@ func (s *Server) checkIn(w http.ResponseWriter, r *http.Request, u store.User) e
 		return err
 	}
 	key, runs := store.Worker{User: u.ID, ID: r.PathValue("worker")}, in.Runs
-	if other, ok := s.hub.otherInstance(key, in.Instance, s.Now()); ok {
-		return refuse(http.StatusConflict, "Worker '%s' is in use by another program, on %s. Stop that one, or give one of them another name; its id is free a minute after its last check-in.", key.ID, other.Hostname)
+	p, changed, err := s.hub.beginPoll(key, in, s.Now())
+	if err != nil {
+		return err
 	}
-	p, changed := s.hub.beginPoll(key, in, s.Now())
 	defer s.hub.endPoll(p)
 	if changed {
 		s.changed() // wakes Run: the worker may have room for a staged run

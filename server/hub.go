@@ -2,6 +2,7 @@ package server
 
 import (
 	"cmp"
+	"net/http"
 	"slices"
 	"sync"
 	"time"
@@ -89,26 +90,22 @@ func (h *hub) worker(key store.Worker) *worker {
 	return w
 }
 
-// otherInstance returns the last check-in of another instance that uses a worker's id, if that
-// instance lives. A worker that names no instance gives its id to the next that does.
-func (h *hub) otherInstance(key store.Worker, instance string, now time.Time) (codalab.CheckIn, bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	w, ok := h.workers[key]
-	if !ok || !w.known || w.info.Instance == "" || w.info.Instance == instance || now.Sub(w.seen) > h.timeout {
-		return codalab.CheckIn{}, false
-	}
-	return w.info, true
-}
-
 // beginPoll records a check-in and ends the poll of the previous one. changed reports whether what
 // the worker can run may have changed.
-func (h *hub) beginPoll(key store.Worker, in codalab.CheckIn, now time.Time) (p *poll, changed bool) {
+//
+// It refuses the check-in while another instance uses the worker's id (codalab.CheckIn.Instance).
+// A worker that names no instance gives its id to the next that does.
+func (h *hub) beginPoll(key store.Worker, in codalab.CheckIn, now time.Time) (p *poll, changed bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	w := h.worker(key)
+	connected := w.known && now.Sub(w.seen) <= h.timeout
+	if connected && w.info.Instance != "" && w.info.Instance != in.Instance {
+		return nil, false, refuse(http.StatusConflict, "Worker '%s' is in use by another program, on %s. Stop that one, or give one of them another name; its id is free %s after its last check-in.",
+			key.ID, w.info.Hostname, codalab.SpellDuration(h.timeout))
+	}
 	p = &poll{worker: w, wake: make(chan struct{}, 1), over: make(chan struct{})}
-	changed = !w.known || now.Sub(w.seen) > h.timeout || !sameOffer(w.info, in)
+	changed = !connected || !sameOffer(w.info, in)
 	h.roomier = h.roomier || changed
 	in.Runs = nil
 	w.known, w.info, w.seen = true, in, now
@@ -123,7 +120,7 @@ func (h *hub) beginPoll(key store.Worker, in codalab.CheckIn, now time.Time) (p 
 	} else {
 		w.poll = p
 	}
-	return p, changed
+	return p, changed, nil
 }
 
 // sameOffer reports whether two check-ins offer the same resources. It ignores free disk, which

@@ -44,10 +44,10 @@ func (s *Server) applyReports(ctx context.Context, p *poll, runs []codalab.Run) 
 		}
 		return nil
 	})
+	s.changed(moved...)
 	if err != nil {
 		return nil, err
 	}
-	s.changed(moved...)
 	var messages []codalab.Message
 	for _, uuid := range uuids {
 		b, ok := bundles[uuid]

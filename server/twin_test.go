@@ -26,7 +26,7 @@ func TestWorkerIDBelongsToOneInstanceAtATime(t *testing.T) {
 			in.Runs = runs
 			return w.call(w.user, http.MethodPost, "/workers/site-cpu/checkin", in)
 		}
-		const refusal = "Worker 'site-cpu' is in use by another program, on login of 9f02ab. Stop that one, or give one of them another name; its id is free a minute after its last check-in."
+		const refusal = "Worker 'site-cpu' is in use by another program, on login of 9f02ab. Stop that one, or give one of them another name; its id is free 1m after its last check-in."
 		uuid := s.run("x", cpuQueue)
 		first := of("9f02ab")
 		first.takes()

@@ -40,13 +40,9 @@ type Records struct {
 	Output string
 }
 
-// Prepare writes the specification of an attempt, and the members of its submission.
-// Preparing the same again is harmless.
+// Prepare writes the specification of an attempt. Preparing the same again is harmless.
 func (d Disk) Prepare(name AttemptName, s Spec) error {
-	if err := d.Layout.Attempt(s.Bundle, name).WriteSpec(s); err != nil {
-		return err
-	}
-	return d.Layout.WriteMembers(s.SubmissionName, []Member{{Bundle: s.Bundle, Attempt: s.Attempt}})
+	return d.Layout.Attempt(s.Bundle, name).WriteSpec(s)
 }
 
 // ReadRecords reads the records of an attempt. Without an error, a nil record was not there,
@@ -131,33 +127,41 @@ func (d Disk) Fence(ctx context.Context, bundle string, name AttemptName, at tim
 // also with an error. See Bell.Answer.
 func (d Disk) AnswerDoorbell() ([]Ring, error) { return d.Layout.Bell().Answer(d.Bridge) }
 
-// Release removes the files of a bundle's submissions, except inputs in the cache and
-// kept results. Files of another bridge stay. Releasing again is harmless.
+// Release removes the files of a bundle's attempts, except inputs in the cache and kept
+// results. Files of another bridge stay. An attempt of an earlier version is this bridge's if its
+// specification has one of submissionNames. Releasing again is harmless.
 func (d Disk) Release(bundle string, submissionNames []string) error {
 	if _, err := os.Stat(d.Layout.spool()); err != nil {
 		return fmt.Errorf("find the shared disk: %w", err)
 	}
-	foreign := map[string]bool{}
-	for _, dir := range []string{d.Layout.RunsDir(bundle), d.Layout.BundleDir(bundle)} {
-		entries, _ := os.ReadDir(dir) // if it cannot be read, it cannot be removed either
-		for _, e := range entries {
-			attempt, _, _ := strings.Cut(e.Name(), ".") // what is beside a run directory has its name first
-			foreign[e.Name()] = d.isForeign(d.Layout.Attempt(bundle, AttemptName(attempt)), submissionNames)
-		}
-	}
-	var errs []error
-	for _, dir := range []string{d.Layout.RunsDir(bundle), d.Layout.BundleDir(bundle)} {
-		errs = append(errs, removeExcept(dir, foreign))
-	}
-	for _, name := range submissionNames {
-		if err := os.Remove(d.Layout.Members(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, err)
-		}
-	}
-	if err := errors.Join(errs...); err != nil {
+	// The run directories go first: the specifications of earlier versions say which bridge made them.
+	err := errors.Join(d.removeOwn(d.Layout.RunsDir(bundle), bundle, submissionNames), d.removeOwn(d.Layout.BundleDir(bundle), bundle, submissionNames))
+	if err != nil {
 		return fmt.Errorf("remove files of bundle %s: %w", bundle, err)
 	}
 	return nil
+}
+
+// removeOwn removes a directory of a bundle. If another bridge has files in it, those stay.
+func (d Disk) removeOwn(dir, bundle string, submissionNames []string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err // another bridge may have files in it
+	}
+	isForeign := func(e fs.DirEntry) bool {
+		attempt, _, _ := strings.Cut(e.Name(), ".") // a file beside a run directory begins with its name
+		return d.isForeign(d.Layout.Attempt(bundle, AttemptName(attempt)), submissionNames)
+	}
+	if !slices.ContainsFunc(entries, isForeign) {
+		return filetree.Remove(dir)
+	}
+	var errs []error
+	for _, e := range entries {
+		if !isForeign(e) {
+			errs = append(errs, filetree.Remove(filepath.Join(dir, e.Name())))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Try tries what the start of an attempt takes of the disk. The error wraps
@@ -173,21 +177,6 @@ func (d Disk) isForeign(a Attempt, submissionNames []string) bool {
 	}
 	name := submissionNameOf(a)
 	return name != "" && !slices.Contains(submissionNames, name)
-}
-
-// removeExcept removes a directory, or all in it but the entries that stay.
-func removeExcept(dir string, stay map[string]bool) error {
-	entries, err := os.ReadDir(dir)
-	if !slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return stay[e.Name()] }) {
-		return filetree.Remove(dir)
-	}
-	errs := []error{err}
-	for _, e := range entries {
-		if !stay[e.Name()] {
-			errs = append(errs, filetree.Remove(filepath.Join(dir, e.Name())))
-		}
-	}
-	return errors.Join(errs...)
 }
 
 // Space is the room that a disk has for ordinary users.

@@ -65,10 +65,8 @@ func TestPreparedIsWhatTheWorkerReads(t *testing.T) {
 	if diff := cmp.Diff(spec, got); err != nil || diff != "" {
 		t.Errorf("%v %s", err, diff)
 	}
-	for _, path := range []string{d.Layout.RunDir("0x1", "2-b1"), d.Layout.Members("m")} {
-		if _, err := os.Stat(path); err != nil {
-			t.Error(err)
-		}
+	if _, err := os.Stat(d.Layout.RunDir("0x1", "2-b1")); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -195,16 +193,13 @@ func TestReleaseRemovesWhatACommandLockedUp(t *testing.T) {
 		must(t, d.Prepare("1-b1", d.spec(bundle, 1)))
 	}
 	locked := filepath.Join(d.Layout.RunDir("0x1", "1-b1"), "a")
-	if err := errors.Join(os.MkdirAll(filepath.Join(locked, "b"), 0o700), os.Chmod(locked, 0),
-		d.Layout.WriteMembers("m1", nil), d.Layout.WriteMembers("m2", nil)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.MkdirAll(filepath.Join(locked, "b"), 0o700), os.Chmod(locked, 0)))
 	for range 2 { // releasing again is harmless
-		must(t, d.Release("0x1", []string{"m1", "m2", "m3"}))
+		must(t, d.Release("0x1", []string{"m"}))
 	}
 	for path, want := range map[string]bool{
-		d.Layout.RunsDir("0x1"): false, d.Layout.BundleDir("0x1"): false, d.Layout.Members("m1"): false, d.Layout.Members("m2"): false,
-		d.Layout.RunsDir("0x2"): true, d.Layout.BundleDir("0x2"): true, d.Layout.Members("m"): true,
+		d.Layout.RunsDir("0x1"): false, d.Layout.BundleDir("0x1"): false,
+		d.Layout.RunsDir("0x2"): true, d.Layout.BundleDir("0x2"): true,
 	} {
 		if _, err := os.Stat(path); (err == nil) != want {
 			t.Errorf("%s: %v, want it there: %v", path, err, want)
@@ -213,8 +208,8 @@ func TestReleaseRemovesWhatACommandLockedUp(t *testing.T) {
 }
 
 // A bridge whose ledger was lost has another id, and may be given a bundle of which the last one
-// left files. Attempts of earlier versions have no bridge in
-// their names, and their specifications tell whose they are.
+// left files. Attempts of earlier versions have no bridge in their names, and their specifications
+// tell whose they are.
 func TestAttemptsOfTwoBridgesKeepApart(t *testing.T) {
 	t.Parallel()
 	one := mounted(t, t.TempDir())

@@ -4,10 +4,9 @@
 //	<shared>/spool/<uuid>/<attempt>/
 //	    spec.json     bridge → worker   what to run; written before sbatch
 //	    started       worker or bridge  the attempt is taken (see Attempt.Begin)
-//	    status.json   worker → bridge   stage and usage, replaced every few seconds
+//	    status.json   worker → bridge   stage and usage, replaced now and then
 //	    exit.json     worker → bridge   how the attempt ended; written once
 //	    slurm.out     Slurm → people    the output of the batch script
-//	<shared>/spool/marks/<name>.json    the members of the submission of this name
 //	<shared>/spool/bell/                the doorbell (see Bell)
 //	<shared>/runs/<uuid>/<attempt>/     the run directory: the bundle's working directory, or a copy of it (see WorkDir)
 //	<shared>/kept/<uuid>/               results that stay on this disk (see Results)
@@ -99,10 +98,8 @@ func (l Layout) RunsDir(bundle string) string { return filepath.Join(l.Runs(), b
 // is not mounted.
 func (l Layout) Runs() string { return filepath.Join(string(l), "runs") }
 
-// Members is the record of a submission's members.
-func (l Layout) Members(submissionName string) string {
-	return filepath.Join(l.spool(), "marks", submissionName+".json")
-}
+// marks is where earlier versions wrote a record for each submission.
+func (l Layout) marks() string { return filepath.Join(l.spool(), "marks") }
 
 // Bell is the layout's doorbell.
 func (l Layout) Bell() Bell {
@@ -156,8 +153,8 @@ func (l Layout) spool() string { return filepath.Join(string(l), "spool") }
 
 // Directories lists the directories that have to exist before the layout is used.
 func (l Layout) Directories() []string {
-	dirs := make([]string, 0, 7)
-	for _, d := range []string{"bin", "cache", "kept", "runs", "spool", "spool/marks", "spool/bell"} {
+	dirs := make([]string, 0, 6)
+	for _, d := range []string{"bin", "cache", "kept", "runs", "spool", "spool/bell"} {
 		dirs = append(dirs, filepath.Join(string(l), d))
 	}
 	return dirs

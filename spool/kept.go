@@ -32,8 +32,9 @@ func (l Layout) KeptAside(name string) string { return l.KeptDir(asidePrefix + n
 type Kept struct {
 	// Name is the directory's, in Layout.KeptDirs.
 	Name string
-	// Bundle is the bundle that made them.
-	Bundle string
+	// Bundle is the UUID of the bundle that made them, and Identity that with the digest which tells
+	// the bundle from others of its UUID.
+	Bundle, Identity string
 	// Superseded is set for results of an earlier run of the bundle; the last run's
 	// are under the bundle's own name.
 	Superseded bool
@@ -44,7 +45,7 @@ type Kept struct {
 // keptName is the form of the names of kept results: asidePrefix while they are
 // removed, the bundle's UUID, the digest of its identity (an earlier version had none), and a number
 // for those of an earlier run.
-var keptName = regexp.MustCompile(`^(` + regexp.QuoteMeta(asidePrefix) + `)?(0x[0-9a-f]{32})(?:-[0-9a-f]{16})?(\.[1-9][0-9]*)?$`)
+var keptName = regexp.MustCompile(`^(` + regexp.QuoteMeta(asidePrefix) + `)?((0x[0-9a-f]{32})(?:-[0-9a-f]{16})?)(\.[1-9][0-9]*)?$`)
 
 // Kept lists the kept results in the order of their names. It omits other names, which
 // are not the bridge's.
@@ -59,7 +60,7 @@ func (d Disk) Kept() ([]Kept, error) {
 		if parts == nil || !e.IsDir() {
 			continue
 		}
-		kept = append(kept, Kept{Name: e.Name(), Bundle: parts[2], Superseded: parts[3] != "", Removing: parts[1] != ""})
+		kept = append(kept, Kept{Name: e.Name(), Bundle: parts[3], Identity: parts[2], Superseded: parts[4] != "", Removing: parts[1] != ""})
 	}
 	return kept, nil
 }

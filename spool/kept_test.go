@@ -19,7 +19,7 @@ func keptDisk(t *testing.T) (Disk, Kept) {
 	dir := filepath.Join(d.Layout.KeptDir(keptBundle), "a", "b")
 	must(t, errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, "c"), []byte("12345"), 0o600)))
 	found, err := d.Kept()
-	if err != nil || len(found) != 1 || found[0] != (Kept{Name: keptBundle, Bundle: keptBundle}) {
+	if err != nil || len(found) != 1 || found[0] != (Kept{Name: keptBundle, Bundle: keptBundle, Identity: keptBundle}) {
 		t.Fatalf("kept: %+v, %v", found, err)
 	}
 	return d, found[0]
@@ -53,7 +53,7 @@ func TestRemovalThatWasCutShortIsTakenUp(t *testing.T) {
 	d, k := keptDisk(t)
 	must(t, os.Rename(d.Layout.KeptDir(keptBundle), d.Layout.KeptAside(keptBundle)))
 	found, err := d.Kept()
-	if err != nil || len(found) != 1 || found[0] != (Kept{Name: ".removing-" + keptBundle, Bundle: keptBundle, Removing: true}) {
+	if err != nil || len(found) != 1 || found[0] != (Kept{Name: ".removing-" + keptBundle, Bundle: keptBundle, Identity: keptBundle, Removing: true}) {
 		t.Fatalf("kept: %+v, %v", found, err)
 	}
 	// A bundle depends on them after all, so they come back.
@@ -72,10 +72,10 @@ func TestKeptResultsAreThoseWithTheNamesThatTheyAreGiven(t *testing.T) {
 	t.Parallel()
 	d, k := keptDisk(t)
 	want := []Kept{
-		{Name: ".removing-" + keptBundle, Bundle: keptBundle, Removing: true},
-		{Name: ".removing-" + keptBundle + ".2", Bundle: keptBundle, Superseded: true, Removing: true},
+		{Name: ".removing-" + keptBundle, Bundle: keptBundle, Identity: keptBundle, Removing: true},
+		{Name: ".removing-" + keptBundle + ".2", Bundle: keptBundle, Identity: keptBundle, Superseded: true, Removing: true},
 		k,
-		{Name: keptBundle + ".10", Bundle: keptBundle, Superseded: true},
+		{Name: keptBundle + ".10", Bundle: keptBundle, Identity: keptBundle, Superseded: true},
 	}
 	names := []string{
 		"mydata", ".removing-mydata", "0x0123", "0X" + keptBundle[2:], "0x0123456789ABCDEF0123456789ABCDEF", keptBundle + "0",

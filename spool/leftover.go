@@ -2,6 +2,7 @@ package spool
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -25,7 +26,7 @@ type LeftoverKind string
 const (
 	LeftRun       LeftoverKind = "run"       // runs/<uuid>
 	LeftRecords   LeftoverKind = "records"   // spool/<uuid>
-	LeftMembers   LeftoverKind = "members"   // spool/marks/<submission name>.json
+	LeftMembers   LeftoverKind = "members"   // spool/marks/<submission name>.json, of an earlier version
 	LeftWorker    LeftoverKind = "worker"    // bin/<digest>
 	LeftRing      LeftoverKind = "ring"      // an entry of the doorbell
 	LeftTemporary LeftoverKind = "temporary" // the rest of a writer that was killed
@@ -36,11 +37,10 @@ const (
 type Leftover struct {
 	Kind LeftoverKind
 	Path string
-	// Bundle is the bundle that it belongs to; empty if to none, or if unknown.
+	// Bundle is the bundle that it belongs to; empty if to none.
 	Bundle string
-	// SubmissionNames are the known submissions of the bundle, or the one of these
-	// members. Their names tell which bridge made them.
-	SubmissionNames []string
+	// Bridges are the ids of the bridges that made it, as far as it says.
+	Bridges []string
 	// Touched is when it was last changed, by the disk's clock, without a look at all
 	// of its contents. For trash it is when it was put aside.
 	Touched time.Time
@@ -86,16 +86,24 @@ func touch(dir string) (time.Time, error) {
 // Leftovers lists what bridges have left on the disk, except for needed bundles, in
 // the order in which it may be removed. It removes nothing. Without an error the disk
 // was mounted; entries that change meanwhile, or cannot be read, may be missing.
+//
+// It lists runs/ and spool/, which have a directory for each bundle, and asks the disk nothing else
+// about needed bundles, since there may be a hundred thousand.
 func (d Disk) Leftovers(needed func(bundle string) bool) ([]Leftover, error) {
-	c := census{layout: d.Layout, needed: needed, submissions: map[string]map[string]bool{}}
+	return d.leftovers(os.DirFS(string(d.Layout)), needed)
+}
+
+// leftovers reads the layout's directory as shared.
+func (d Disk) leftovers(shared fs.FS, needed func(bundle string) bool) ([]Leftover, error) {
+	c := census{layout: d.Layout, shared: shared, needed: needed, bridges: map[string]map[string]bool{}}
 	for _, part := range []func() error{c.members, c.records, c.runs, c.workers, c.rings} {
 		if err := part(); err != nil {
 			return nil, fmt.Errorf("look for leftovers: %w", err)
 		}
 	}
 	for i := range c.found {
-		if l := &c.found[i]; l.Kind != LeftMembers {
-			l.SubmissionNames = slices.Sorted(maps.Keys(c.submissions[l.Bundle]))
+		if l := &c.found[i]; l.Bundle != "" {
+			l.Bridges = slices.Sorted(maps.Keys(c.bridges[l.Bundle]))
 		}
 	}
 	order := []LeftoverKind{LeftTrash, LeftRun, LeftRecords, LeftMembers, LeftWorker, LeftRing, LeftTemporary}
@@ -108,98 +116,117 @@ func (d Disk) Leftovers(needed func(bundle string) bool) ([]Leftover, error) {
 // census collects leftovers.
 type census struct {
 	layout Layout
+	shared fs.FS
 	needed func(bundle string) bool
 	found  []Leftover
-	// submissions are the known submission names of each bundle.
-	submissions map[string]map[string]bool
+	// bridges are the known bridges of each bundle.
+	bridges map[string]map[string]bool
 }
 
-func (c *census) add(kind LeftoverKind, path, bundle string, touched time.Time) {
-	c.found = append(c.found, Leftover{Kind: kind, Path: path, Bundle: bundle, Touched: touched})
-}
-
-func (c *census) addSubmission(bundle, name string) {
-	if c.submissions[bundle] == nil {
-		c.submissions[bundle] = map[string]bool{}
+// add adds a leftover. e is its directory entry, and below are entries in that directory; the leftover
+// was touched when the last of all these was changed. add adds none if e was removed or cannot be read.
+func (c *census) add(l Leftover, e fs.DirEntry, below ...fs.DirEntry) {
+	at, ok := touched(e)
+	if !ok {
+		return
 	}
-	c.submissions[bundle][name] = true
+	for _, b := range below {
+		if changed, ok := touched(b); ok {
+			at = later(at, changed)
+		}
+	}
+	l.Touched = at
+	c.found = append(c.found, l)
+}
+
+// addTrash adds what a sweep has put aside at a time.
+func (c *census) addTrash(path, bundle string, at time.Time) {
+	c.found = append(c.found, Leftover{Kind: LeftTrash, Path: path, Bundle: bundle, Touched: at})
+}
+
+// list lists a directory of the layout.
+func (c *census) list(dir string) ([]fs.DirEntry, error) {
+	below, err := filepath.Rel(string(c.layout), dir)
+	if err != nil {
+		return nil, err
+	}
+	return fs.ReadDir(c.shared, below)
 }
 
 // each calls fn for the entries of a directory, except trash and temporary files,
 // which it collects.
-func (c *census) each(dir string, fn func(path string, info fs.FileInfo)) error {
-	entries, err := os.ReadDir(dir)
+func (c *census) each(dir string, fn func(path string, e fs.DirEntry)) error {
+	entries, err := c.list(dir)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
-		info, err := e.Info()
-		if err != nil { // removed, or unreadable
-			continue
-		}
 		switch at, name, ok := trashed(e.Name()); {
 		case ok:
-			c.add(LeftTrash, path, c.bundleOf(dir, path, name), at)
-		case temporaryName.MatchString(e.Name()) && info.Mode().IsRegular():
-			c.add(LeftTemporary, path, "", changed(info))
+			c.addTrash(path, name, at)
+		case temporaryName.MatchString(e.Name()) && e.Type().IsRegular():
+			c.add(Leftover{Kind: LeftTemporary, Path: path}, e)
 		case !strings.HasPrefix(e.Name(), "."):
-			fn(path, info)
+			fn(path, e)
 		}
 	}
 	return nil
 }
 
-func (c *census) bundleOf(dir, path, name string) string {
-	if filepath.Base(dir) == "marks" {
-		return memberOf(path)
-	}
-	return name
-}
-
+// members collects what earlier versions wrote for each submission. Nobody reads it.
 func (c *census) members() error {
-	return c.each(filepath.Dir(c.layout.Members("")), func(path string, info fs.FileInfo) {
-		name, ok := strings.CutSuffix(filepath.Base(path), ".json")
-		if !ok || !info.Mode().IsRegular() {
-			return
+	err := c.each(c.layout.marks(), func(path string, e fs.DirEntry) {
+		if name, ok := strings.CutSuffix(e.Name(), ".json"); ok && e.Type().IsRegular() {
+			c.add(Leftover{Kind: LeftMembers, Path: path, Bridges: []string{bridgeOf(name)}}, e)
 		}
-		bundle := memberOf(path)
-		if c.needed(bundle) {
-			return
-		}
-		if bundle != "" {
-			c.addSubmission(bundle, name)
-		}
-		c.found = append(c.found, Leftover{Kind: LeftMembers, Path: path, Bundle: bundle, SubmissionNames: []string{name}, Touched: changed(info)})
 	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
-// memberOf is the bundle of a submission; empty if the record is damaged or names
-// several.
-func memberOf(path string) string {
-	data, err := os.ReadFile(path)
-	var members []Member
-	if err != nil || json.Unmarshal(data, &members) != nil || len(members) != 1 {
-		return ""
+// bridgeOf is the bridge that made a submission: its id ends the submission's name.
+func bridgeOf(submissionName string) string {
+	return submissionName[strings.LastIndexByte(submissionName, '-')+1:]
+}
+
+// noteBridge notes which bridge made an attempt of a bundle, if that is known. name is the
+// attempt's, or that of a file beside its run directory.
+func (c *census) noteBridge(bundle, name string) {
+	attempt, _, _ := strings.Cut(name, ".")
+	bridge, ok := AttemptName(attempt).bridge()
+	if !ok {
+		return
 	}
-	return members[0].Bundle
+	if bridge == "" { // of an earlier version
+		submission := submissionNameOf(c.layout.Attempt(bundle, AttemptName(attempt)))
+		if submission == "" {
+			return
+		}
+		bridge = bridgeOf(submission)
+	}
+	if c.bridges[bundle] == nil {
+		c.bridges[bundle] = map[string]bool{}
+	}
+	c.bridges[bundle][bridge] = true
 }
 
 func (c *census) records() error {
-	return c.each(c.layout.spool(), func(path string, info fs.FileInfo) {
-		bundle := filepath.Base(path)
-		if !info.IsDir() || bundle == "marks" || bundle == "bell" || c.needed(bundle) {
+	return c.each(c.layout.spool(), func(path string, e fs.DirEntry) {
+		bundle := e.Name()
+		if !e.IsDir() || bundle == "marks" || bundle == "bell" || c.needed(bundle) {
 			return
 		}
-		touched := changed(info)
-		_ = c.each(path, func(attempt string, info fs.FileInfo) { // an unreadable attempt adds nothing
-			touched = later(touched, changed(info))
-			if name := submissionNameOf(Attempt{Dir: attempt}); name != "" {
-				c.addSubmission(bundle, name)
-			}
-			_ = c.each(attempt, func(_ string, info fs.FileInfo) { touched = later(touched, changed(info)) })
+		var below []fs.DirEntry
+		note := func(_ string, e fs.DirEntry) { below = append(below, e) }
+		_ = c.each(path, func(attempt string, e fs.DirEntry) { // an unreadable attempt adds nothing
+			note(attempt, e)
+			c.noteBridge(bundle, e.Name())
+			_ = c.each(attempt, note)
 		})
-		c.add(LeftRecords, path, bundle, touched)
+		c.add(Leftover{Kind: LeftRecords, Path: path, Bundle: bundle}, e, below...)
 	})
 }
 
@@ -215,21 +242,19 @@ func submissionNameOf(a Attempt) string {
 }
 
 func (c *census) runs() error {
-	return c.each(filepath.Dir(c.layout.RunsDir("x")), func(path string, info fs.FileInfo) {
-		if !info.IsDir() || c.needed(filepath.Base(path)) {
+	return c.each(c.layout.Runs(), func(path string, e fs.DirEntry) {
+		bundle := e.Name()
+		if !e.IsDir() || c.needed(bundle) {
 			return
 		}
-		touched := changed(info)
-		attempts, err := os.ReadDir(path)
+		attempts, err := c.list(path)
 		if err != nil {
 			return
 		}
 		for _, a := range attempts {
-			if info, err := a.Info(); err == nil {
-				touched = later(touched, changed(info))
-			}
+			c.noteBridge(bundle, a.Name())
 		}
-		c.add(LeftRun, path, filepath.Base(path), touched)
+		c.add(Leftover{Kind: LeftRun, Path: path, Bundle: bundle}, e, attempts...)
 	})
 }
 
@@ -237,7 +262,7 @@ func (c *census) runs() error {
 // directory.
 func (c *census) workers() error {
 	dir := c.layout.bin()
-	entries, err := os.ReadDir(dir)
+	entries, err := c.list(dir)
 	if err != nil {
 		return err
 	}
@@ -247,25 +272,24 @@ func (c *census) workers() error {
 		if !aside {
 			name = e.Name()
 		}
-		info, err := e.Info()
-		if err != nil || !info.IsDir() || !binName.MatchString(name) || !holdsWorker(path) {
+		if !e.IsDir() || !binName.MatchString(name) || !c.holdsWorker(path) {
 			continue
 		}
 		if aside {
-			c.add(LeftTrash, path, "", at)
+			c.addTrash(path, "", at)
 			continue
 		}
-		touched := changed(info)
-		_ = c.each(path, func(_ string, info fs.FileInfo) { touched = later(touched, changed(info)) })
-		c.add(LeftWorker, path, "", touched)
+		var below []fs.DirEntry
+		_ = c.each(path, func(_ string, e fs.DirEntry) { below = append(below, e) })
+		c.add(Leftover{Kind: LeftWorker, Path: path}, e, below...)
 	}
 	return nil
 }
 
 // holdsWorker reports whether a directory holds only programs of jobs, complete or
 // not.
-func holdsWorker(dir string) bool {
-	entries, err := os.ReadDir(dir)
+func (c *census) holdsWorker(dir string) bool {
+	entries, err := c.list(dir)
 	return err == nil && !slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
 		name := e.Name()
 		if of := temporaryName.FindStringSubmatch(name); of != nil {
@@ -276,20 +300,25 @@ func holdsWorker(dir string) bool {
 }
 
 func (c *census) rings() error {
-	entries, err := os.ReadDir(c.layout.Bell().dir)
+	entries, err := c.list(c.layout.Bell().dir)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
-		if info, err := e.Info(); err == nil {
-			bundle, _, _ := strings.Cut(e.Name(), ".")
-			if c.needed(bundle) {
-				continue
-			}
-			c.add(LeftRing, filepath.Join(c.layout.Bell().dir, e.Name()), bundle, changed(info))
+		if bundle, _, _ := strings.Cut(e.Name(), "."); !c.needed(bundle) {
+			c.add(Leftover{Kind: LeftRing, Path: filepath.Join(c.layout.Bell().dir, e.Name()), Bundle: bundle}, e)
 		}
 	}
 	return nil
+}
+
+// touched is when an entry was last changed; false if it was removed, or cannot be read.
+func touched(e fs.DirEntry) (time.Time, bool) {
+	info, err := e.Info()
+	if err != nil {
+		return time.Time{}, false
+	}
+	return changed(info), true
 }
 
 // changed is when a file was last changed in any way. Unlike the time of its content,

@@ -294,17 +294,6 @@ func (a Attempt) WriteExit(e Exit) error {
 // ReadExit reads the exit record.
 func (a Attempt) ReadExit() (Exit, error) { return readRecord[Exit](a.path(exitName)) }
 
-// Member is one bundle's part in a submission.
-type Member struct {
-	Bundle  string `json:"bundle"`
-	Attempt int    `json:"attempt"`
-}
-
-// WriteMembers publishes the members of a submission.
-func (l Layout) WriteMembers(submissionName string, members []Member) error {
-	return writeRecord(l.Members(submissionName), members)
-}
-
 func writeRecord(path string, record any) error {
 	data, err := json.MarshalIndent(record, "", "  ")
 	if err != nil {

@@ -172,17 +172,6 @@ func TestRecordIsWrittenThroughNoLink(t *testing.T) {
 	}
 }
 
-func TestMembersAreWrittenInTheirOrder(t *testing.T) {
-	t.Parallel()
-	layout := mounted(t, t.TempDir()).Layout
-	must(t, layout.WriteMembers("m", []Member{{Bundle: "0x2", Attempt: 1}, {Bundle: "0x1", Attempt: 3}}))
-	const want = "[\n  {\n    \"bundle\": \"0x2\",\n    \"attempt\": 1\n  },\n  {\n    \"bundle\": \"0x1\",\n    \"attempt\": 3\n  }\n]\n"
-	data, err := os.ReadFile(layout.Members("m"))
-	if err != nil || string(data) != want {
-		t.Errorf("%s, %v", data, err)
-	}
-}
-
 func TestPlacesOfTheLayout(t *testing.T) {
 	t.Parallel()
 	layout := Layout("/shared")
@@ -193,7 +182,6 @@ func TestPlacesOfTheLayout(t *testing.T) {
 		layout.BundleDir("0x1"):             "/shared/spool/0x1",
 		layout.RunDir("0x1", "2-b1"):        "/shared/runs/0x1/2-b1",
 		layout.RunsDir("0x1"):               "/shared/runs/0x1",
-		layout.Members("m"):                 "/shared/spool/marks/m.json",
 		layout.Cache():                      "/shared/cache",
 		layout.Bin("0123456789abcdef01234"): "/shared/bin/0123456789ab",
 		layout.Bin("01"):                    "/shared/bin/01",

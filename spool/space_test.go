@@ -48,11 +48,11 @@ func TestTrashIsPutBackUnlessItsNameIsTaken(t *testing.T) {
 	d := mounted(t, t.TempDir())
 	must(t, d.Prepare("1-b1", d.spec("0x1", 1)))
 	left, err := d.Leftovers(func(string) bool { return false })
-	if err != nil || len(left) != 3 || left[0].Kind != LeftRun || left[1].Kind != LeftRecords || left[2].Kind != LeftMembers {
+	if err != nil || len(left) != 2 || left[0].Kind != LeftRun || left[1].Kind != LeftRecords {
 		t.Fatalf("%+v, %v", left, err)
 	}
 	for _, l := range left {
-		if l.Bundle != "0x1" || len(l.SubmissionNames) != 1 || l.SubmissionNames[0] != "m" || l.Touched.IsZero() {
+		if l.Bundle != "0x1" || len(l.Bridges) != 1 || l.Bridges[0] != "b1" || l.Touched.IsZero() {
 			t.Errorf("%+v", l)
 		}
 	}
@@ -60,7 +60,7 @@ func TestTrashIsPutBackUnlessItsNameIsTaken(t *testing.T) {
 	if err != nil || filepath.Base(trash.Path) != ".trash-1000-0x1" {
 		t.Fatalf("%+v, %v", trash, err)
 	}
-	if found, err := d.Leftovers(func(string) bool { return false }); err != nil || len(found) != 3 || found[0].Kind != LeftTrash || found[0].Bundle != "0x1" || !found[0].Touched.Equal(time.Unix(1000, 0)) {
+	if found, err := d.Leftovers(func(string) bool { return false }); err != nil || len(found) != 2 || found[0].Kind != LeftTrash || found[0].Bundle != "0x1" || !found[0].Touched.Equal(time.Unix(1000, 0)) {
 		t.Errorf("%+v, %v", found, err)
 	}
 	if err := d.PutBack(trash); err != nil {

@@ -272,8 +272,8 @@ func (r *attemptRun) recordExit(ctx context.Context, exit spool.Exit) error {
 	}
 }
 
-// withoutRecord is the end of a command that succeeded, where the disk did not take the record. It is
-// the platform's failure if the disk did not take all results either.
+// withoutRecord returns the end of a command that succeeded, if the exit record cannot be written. If
+// the results cannot be flushed either, the end is the platform's failure.
 func (r *attemptRun) withoutRecord(ctx context.Context, exit spool.Exit) spool.Exit {
 	flush := r.sync
 	if flush == nil {

@@ -17,7 +17,7 @@ type ending struct {
 	exit container.Exit
 	// err is why the command did not run, or not to its end.
 	err error
-	// unprepared is set when the worker did not come to run the container.
+	// unprepared is set when the container could not be prepared, and was not run.
 	unprepared bool
 	// stopRequested is set when the worker was told to stop before the command's end.
 	stopRequested bool

@@ -28,6 +28,7 @@ func TestVerdictNamesTheCauseOfTheEnd(t *testing.T) {
 		cause      spool.Cause
 		failure    string
 		terminated bool
+		notStarted bool
 	}{
 		"success":                     {ending: ending{}, cause: spool.CauseSucceeded},
 		"exit status":                 {ending: ending{exit: exited(3)}, cause: spool.CauseUser},
@@ -48,13 +49,21 @@ func TestVerdictNamesTheCauseOfTheEnd(t *testing.T) {
 		"told before it began":        {ending: ending{err: errors.New("x"), stopRequested: true}, cause: spool.CausePlatform, failure: "The job was told to stop before the command began.", terminated: true},
 		"no shell":                    {ending: ending{err: fmt.Errorf("run: %w", container.ErrNoShell)}, cause: spool.CauseUser, failure: "The image has no shell: neither /bin/bash nor /bin/sh."},
 		"the bundle's own dependency": {ending: ending{err: &userError{"Two dependencies."}}, cause: spool.CauseUser, failure: "Two dependencies."},
+		"the container cannot be set up": {
+			ending: ending{err: fmt.Errorf("run: %w", container.HostErrorf("no user namespaces"))}, cause: spool.CausePlatform,
+			failure: "Run: no user namespaces.", notStarted: true,
+		},
+		"the container cannot be prepared": {
+			ending: ending{err: errors.New("the node has no disk"), unprepared: true}, cause: spool.CausePlatform,
+			failure: "The node has no disk.", notStarted: true,
+		},
 		"the node": {
 			ending: ending{err: errors.New("this node\nlacks squashfuse")}, cause: spool.CausePlatform,
 			failure: "This node lacks squashfuse.",
 		},
 	} {
 		got := test.ending.verdict(spool.Spec{MemoryBytes: 100 << 20})
-		want := spool.Exit{Cause: test.cause, Failure: test.failure, Terminated: test.terminated}
+		want := spool.Exit{Cause: test.cause, Failure: test.failure, Terminated: test.terminated, NotStarted: test.notStarted}
 		if test.ending.err == nil {
 			want.ExitCode = &test.ending.exit.Code
 		}
@@ -69,6 +78,22 @@ func TestWhatWasUnusualIsNoted(t *testing.T) {
 	got := ending{exit: container.Exit{Note: "the image was unpacked"}}.verdict(spool.Spec{})
 	if got.Note != "The image was unpacked." || got.Cause != spool.CauseSucceeded || got.Failure != "" {
 		t.Errorf("%+v", got)
+	}
+}
+
+// A test of cmd/cl-worker has Slurm suspend a job (TestTimeInWhichSlurmSuspendsAJobDoesNotCount).
+func TestTimeInWhichTheWorkerWasStoppedIsNotCounted(t *testing.T) {
+	t.Parallel()
+	start := time.Unix(1_800_000_000, 0)
+	ran := runTime{counted: start}
+	for _, at := range []time.Duration{time.Second, 2500 * time.Millisecond, time.Hour, time.Hour + time.Second} {
+		ran.count(start.Add(at))
+	}
+	if want := 4500 * time.Millisecond; ran.total != want {
+		t.Errorf("counted %s, want %s: an hour's stop is a second", ran.total, want)
+	}
+	if next := ran.next(5 * time.Second); next != 500*time.Millisecond {
+		t.Errorf("the next part is %s, want what is left of the limit", next)
 	}
 }
 

@@ -14,22 +14,30 @@ import (
 )
 
 const (
-	statusPause = 5 * time.Second // between two status records
+	statusPause = 5 * time.Second // between two status records, at first
 	samplePause = time.Second     // between two samples of the usage
 )
+
+// nextStatus is the pause between two status records of an attempt of this age. All workers share the
+// disk, and people do not watch a run of days by the second.
+func nextStatus(age time.Duration) time.Duration {
+	return min(max(age/10, statusPause), time.Minute)
+}
 
 // reportStatus tells the bridge that the attempt has begun, and then writes its
 // status until ctx ends. It runs in the background, so a shared disk that hangs
 // or is full delays nothing else.
 func (r *attemptRun) reportStatus(ctx context.Context) {
 	r.ringBell(ctx)
-	tick := time.NewTicker(statusPause)
+	began := time.Now() //nolint:forbidigo // a record's date
+	tick := time.NewTimer(statusPause)
 	defer tick.Stop()
 	for {
-		now := time.Now() //nolint:forbidigo // a record's date
+		now := time.Now() //nolint:forbidigo // as above
 		if err := r.attempt.WriteStatus(r.usage.snapshot(now)); err != nil {
 			r.Log.WarnContext(ctx, "write the status", slog.Any("error", err))
 		}
+		tick.Reset(nextStatus(now.Sub(began)))
 		select {
 		case <-ctx.Done():
 			return
@@ -84,8 +92,8 @@ func (r *attemptRun) watchUsage(ctx context.Context, m meter, started <-chan int
 // runTime is how long a command has run. Slurm suspends a job by stopping its
 // processes, the worker's too (slurm.conf(5): PreemptMode, SUSPEND), and no clock
 // leaves out the time in which a process was stopped. So the worker counts the time
-// in parts of a second: a part that took twice as long was a stop, and counts as a
-// second.
+// in parts of a second. A part that took two seconds or more had a stop in it, and
+// counts as one second.
 type runTime struct {
 	total   time.Duration
 	counted time.Time // when the last part ended
@@ -108,7 +116,7 @@ func (r *runTime) count(now time.Time) {
 	r.counted = now
 }
 
-// timeLimit is a specification's limit. Where it has none, no job runs that long.
+// timeLimit is a specification's time limit; without one, longer than any job runs.
 func timeLimit(seconds float64) time.Duration {
 	const longest = 100 * 365 * 24 * 3600
 	if !(seconds > 0) || seconds > longest {

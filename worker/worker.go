@@ -49,7 +49,8 @@ type Worker struct {
 	// Containers runs the bundle's container.
 	Containers container.Runtime
 
-	// sync flushes a copied result; nil means fsync(2).
+	// sync flushes results to their disk; nil means fsync(2) of each that was copied, and syncfs(2)
+	// where the exit record could not be written.
 	sync func(*os.File) error
 	// dev, proc and sys are the host's; empty means /dev, /proc and /sys.
 	dev, proc, sys string

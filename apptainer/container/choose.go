@@ -37,6 +37,29 @@ type Host struct {
 	Podman      Finding `json:"podman"`
 }
 
+// Part is one thing that a host may have, with its name for people.
+type Part struct {
+	Name string
+	Finding
+}
+
+// BuiltinParts returns what the built-in runtime uses, but for unpacking.
+func (h Host) BuiltinParts() []Part {
+	return []Part{
+		{"user namespaces", h.Namespaces},
+		{"/dev/fuse", h.Fuse},
+		{"overlay", h.Overlay},
+		{"squashfuse", h.Squashfuse},
+		{"bubblewrap", h.Bubblewrap},
+	}
+}
+
+// Parts returns all that the host may have.
+func (h Host) Parts() []Part {
+	return append(h.BuiltinParts(), Part{"unsquashfs", h.Unsquashfs}, Part{"apptainer", h.Apptainer},
+		Part{"singularity", h.Singularity}, Part{"docker", h.Docker}, Part{"podman", h.Podman})
+}
+
 // Choice is the runtime for a container on a host.
 type Choice struct {
 	Runtime runtimes.Name `json:"way"` // an older word for runtime

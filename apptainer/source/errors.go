@@ -29,7 +29,8 @@ func NewImageError(image string, err error, transient bool) *ImageError {
 	return &ImageError{Image: image, Err: err, transient: transient}
 }
 
-// Error returns the sentence, on one line. It may repeat a registry's words, which steer no terminal in it.
+// Error returns the sentence, on one line. It may repeat a registry's words, in which nothing steers a
+// terminal.
 func (e *ImageError) Error() string {
 	return termtext.OneLine(fmt.Sprintf("image %q: %v", e.Image, e.Err))
 }

@@ -86,19 +86,15 @@ func (j Judge) judgeRows(ctx context.Context, holders map[string]cache.Holder, o
 	if len(holders) == 0 {
 		return nil
 	}
-	rows, err := j.Ledger.Outline(ctx)
+	phases, err := j.Ledger.Phases(ctx)
 	if err != nil {
 		return err
 	}
-	known := map[string]bool{}
-	for _, r := range rows {
-		known[r.Bundle] = true
-		if h, ok := holders[r.Bundle]; ok && (r.Phase == plan.Finalizing || r.Phase == plan.Done) {
-			over[h] = true
-		}
-	}
 	for bundle, h := range holders {
-		if known[bundle] {
+		if phase, ok := phases[bundle]; ok {
+			if phase == plan.Finalizing || phase == plan.Done {
+				over[h] = true
+			}
 			continue
 		}
 		history, err := j.Ledger.History(ctx, bundle)

@@ -8,8 +8,8 @@ import (
 
 // SbatchOption is an option of sbatch that a queue adds to its submissions, such as
 // "--licenses=matlab".
-type SbatchOption struct { // no string, of which go-toml fills a list without UnmarshalText
-	Text string
+type SbatchOption struct {
+	Text string // a plain string type would do, but go-toml fills a list of these without UnmarshalText
 }
 
 // UnmarshalText reads an option. It refuses one that would break what the bridge promises of its
@@ -33,6 +33,9 @@ func (o *SbatchOption) UnmarshalText(text []byte) error {
 				return fmt.Errorf("%q may be short for --%s, which is refused here (%s): write the option's whole name", text, full, own.because)
 			}
 		}
+	}
+	if name != "exclude" && strings.HasPrefix("exclude", name) { // the bridge adds nodes to it: sbatch.Request.Exclude
+		return fmt.Errorf("%q may be short for --exclude: write the option's whole name", text)
 	}
 	return nil
 }

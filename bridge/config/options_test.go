@@ -53,6 +53,7 @@ func TestOptionsThatAreTheBridgesOwnAreRefusedWithTheirLine(t *testing.T) {
 		"--arr=1":              "may be short for --array, which is refused here",
 		"--no":                 "may be short for --nodes, which is refused here",
 		"--n=4":                "may be short for --nodes, which is refused here",
+		"--exclud=n1":          "may be short for --exclude: write the option's whole name",
 		"-p gpu":               "want options such as \"--licenses=matlab\"",
 		"-Jmine":               "want options such as \"--licenses=matlab\"",
 		"--":                   "want options such as \"--licenses=matlab\"",

@@ -121,21 +121,11 @@ func (e *Examination) ledger(ctx context.Context) Check {
 		_ = r.Close() // it was only read
 	}
 	if !sqldb.IsURL(where) {
-		dir := nearestDir(filepath.Dir(where))
+		dir := diskspace.Nearest(filepath.Dir(where))
 		found.InMemory = diskspace.InMemory(dir)
 		if errors.Is(found.Err, ledger.ErrAbsent) {
 			found.Unwritable = Writable(dir)
 		}
 	}
 	return Ledger(found)
-}
-
-// nearestDir returns the directory, or the nearest one above it that exists.
-func nearestDir(dir string) string {
-	for {
-		if _, err := os.Stat(dir); err == nil || filepath.Dir(dir) == dir {
-			return dir
-		}
-		dir = filepath.Dir(dir)
-	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
+	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/doctor"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
@@ -160,6 +161,24 @@ func TestCommandsAndDisksOfThisHostAreJudged(t *testing.T) {
 		"failed low_water: the site's disk has 10g free, below its low water of 50g: no bundle would be claimed; make room, or write a lower low_water":                       doctor.Shared("/s", nil, spool.Space{Free: 10 << 30, Total: 100 << 30}, plan.LowWater{Bytes: 50 << 30})[1],
 		"failed shared: it has no hard links: no attempt of a bundle can be begun there; name a directory on a disk with atomic link and rename, such as NFS, Lustre or GPFS": doctor.Shared("/s", fmt.Errorf("it has no hard links: %w", linkonce.ErrUnfit), spool.Space{}, plan.LowWater{})[0],
 		"failed shared: look at it: no such file; name a directory that login and compute nodes share, and that is yours: mkdir -p -m 700 /s":                                 doctor.Shared("/s", errors.New("look at it: no such file"), spool.Space{}, plan.LowWater{})[0],
+	} {
+		if got := said(check); got != want {
+			t.Errorf("%s\nwant\n%s", got, want)
+		}
+	}
+}
+
+func TestKeysThatOverrideSlurmsSettingsAreJudged(t *testing.T) {
+	t.Parallel()
+	site := sbatch.Settings{Cluster: "site", Accounting: true, MinJobAge: 5 * time.Minute, KillWait: 30 * time.Second}
+	override := config.Slurm{}
+	if err := override.MinJobAge.UnmarshalText([]byte("1h")); err != nil {
+		t.Fatal(err)
+	}
+	for want, check := range map[string]doctor.Check{
+		"failed slurm.min_job_age: 1h is above the site's MinJobAge, 5m; leave it out: Slurm says it":                               doctor.Settings(override, site, nil),
+		"warning slurm.settings: no answer; the bridge uses safe values: name the site's as slurm.accounting and slurm.min_job_age": doctor.Settings(config.Slurm{}, sbatch.Settings{}, errors.New("no answer")),
+		"": doctor.Settings(config.Slurm{}, site, nil),
 	} {
 		if got := said(check); got != want {
 			t.Errorf("%s\nwant\n%s", got, want)

@@ -22,8 +22,8 @@ type Held struct {
 	Job sbatch.JobID
 	// Shown is the job as Slurm keeps it.
 	Shown sbatch.Details
-	// Err says why the job was not submitted or is not shown, Left why it may still be
-	// there.
+	// Err says why the job was not submitted or Slurm does not show it, Left why the job may still be
+	// in Slurm.
 	Err, Left error
 }
 
@@ -37,34 +37,36 @@ func Hold(ctx context.Context, slurm Slurm, q plan.Queue, gpus int64, now func()
 	}
 	r := smallJob(q, gpus, within)
 	r.Name = "cl-doctor-" + q.Name + "-held-" + strings.ToLower(rand.Text()[:6])
-	r.Comment = "codalab doctor queue=" + q.Name // a running bridge takes it for nothing of its own
+	r.Comment = "codalab doctor queue=" + q.Name // a running bridge does not take the job for its own
 	r.Dir, r.Output, r.Script = "/", "/dev/null", "#!/bin/sh\n"
 	r.Extra = append(slices.Clone(r.Extra), "--hold")
 	h.Asked = r
 	h.Job, h.Err = slurm.Submit(ctx, r)
-
-	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
-	defer cancel()
-	if h.Err != nil {
-		var refused *sbatch.Error
-		if !errors.As(h.Err, &refused) || !refused.Refused {
-			h.Left = cancelByName(ending, slurm, r.Name, now())
-		}
+	var refused *sbatch.Error
+	if errors.As(h.Err, &refused) && refused.Refused {
 		return h
 	}
-	h.Shown, h.Err = slurm.Describe(ctx, h.Job)
-	h.Left = slurm.Cancel(ending, cmp.Or(h.Shown.Name, r.Name), h.Job)
+	if h.Err == nil {
+		h.Shown, h.Err = slurm.Describe(ctx, h.Job)
+	}
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	if h.Err == nil {
+		h.Left = slurm.Cancel(ending, h.Shown.Name, h.Job)
+	} else {
+		h.Left = cancelShown(ending, slurm, r.Name, h.Job, now())
+	}
 	return h
 }
 
-// cancelByName cancels the jobs of a submission of which it is not known whether it was made.
-func cancelByName(ctx context.Context, slurm Slurm, name string, now time.Time) error {
+// cancelShown cancels what Slurm shows of a submission: jobs of its name, and the one of its id, which
+// the site may have renamed.
+func cancelShown(ctx context.Context, slurm Slurm, name string, id sbatch.JobID, now time.Time) error {
 	s, err := slurm.Observe(ctx, now)
-	if err != nil {
-		return err
-	}
-	for _, j := range s.ByName()[name] {
-		err = errors.Join(err, slurm.Cancel(ctx, name, j.ID))
+	for _, j := range s.Jobs {
+		if j.Name == name || j.ID == id {
+			err = errors.Join(err, slurm.Cancel(ctx, j.Name, j.ID))
+		}
 	}
 	return err
 }
@@ -115,7 +117,7 @@ func sorted(list string) string {
 	return strings.Join(words, ",")
 }
 
-// spellMinutes prints a time limit, of which Slurm keeps whole minutes.
+// spellMinutes prints a time limit in whole minutes, as Slurm keeps it.
 func spellMinutes(limit time.Duration) string {
 	if limit == 0 {
 		return "no time limit"

@@ -25,7 +25,7 @@ func (s rewriting) Submit(ctx context.Context, r sbatch.Request) (sbatch.JobID, 
 	return s.Slurm.Submit(ctx, r)
 }
 
-// mute is a site whose answer to a submission is lost.
+// mute loses Slurm's answer to a submission.
 type mute struct{ doctor.Slurm }
 
 func (s mute) Submit(ctx context.Context, r sbatch.Request) (sbatch.JobID, error) {
@@ -35,7 +35,7 @@ func (s mute) Submit(ctx context.Context, r sbatch.Request) (sbatch.JobID, error
 	return 0, &sbatch.Error{Op: "submit", Message: "Socket timed out on send/recv operation"}
 }
 
-// stale is a site whose squeue shows no new jobs.
+// stale does not show a new job by its id.
 type stale struct{ doctor.Slurm }
 
 func (stale) Describe(context.Context, sbatch.JobID) (sbatch.Details, error) {
@@ -48,16 +48,17 @@ func TestDoctorSaysWhatTheSiteMakesOfASubmission(t *testing.T) {
 	changed := func(change func(r *sbatch.Request)) func(doctor.Slurm) doctor.Slurm {
 		return func(k doctor.Slurm) doctor.Slurm { return rewriting{k, change} }
 	}
+	renamed := func(r *sbatch.Request) { r.Name = "lab_" + r.Name }
 	for want, site := range map[string]func(doctor.Slurm) doctor.Slurm{
 		"": changed(func(*sbatch.Request) {}),
-		`warning queue.cpu.submission: the site renames jobs: "NAME" became "lab_NAME"; jobs are found by id; a job whose submission got no answer cannot be found, and its bundle waits: ask the administrator to let names that begin with cl- be`:                                     changed(func(r *sbatch.Request) { r.Name = "lab_" + r.Name }),
+		`warning queue.cpu.submission: the site renames jobs: "NAME" became "lab_NAME"; jobs are found by id; a job whose submission got no answer cannot be found, and its bundle waits: ask the administrator to let names that begin with cl- be`:                                     changed(renamed),
 		`warning queue.cpu.submission: the site rewrites comments: "codalab doctor queue=cpu" became "stdout=/dev/null"; jobs are found by id; orphan jobs, and a ledger from an old copy, are not noticed: ask the administrator to let comments of jobs whose names begin with cl- be`: changed(func(r *sbatch.Request) { r.Comment = "stdout=/dev/null" }),
 		"warning queue.cpu.account: the site changes what a job asks for: lab became nlp; write what the site allows, or ask the administrator why":                                                                                                                                      changed(func(r *sbatch.Request) { r.Account = "nlp" }),
 		"warning queue.cpu.partition: the site changes what a job asks for: cpu,short became gpu; write what the site allows, or ask the administrator why":                                                                                                                              changed(func(r *sbatch.Request) { r.Partition = "gpu" }),
 		"warning queue.cpu.max_time: the site changes what a job asks for: 6m became 5m; write what the site allows, or ask the administrator why":                                                                                                                                       changed(func(r *sbatch.Request) { r.Time = 5 * time.Minute }),
 		"failed queue.cpu.qos: Slurm refuses a job: Invalid qos specification; try it by hand: sbatch --test-only":                                                                                                                                                                       changed(func(r *sbatch.Request) { r.QOS = "nosuch" }),
 		"failed queue.cpu: Slurm does not say whether it takes a job: submit: Socket timed out on send/recv operation; try again later":                                                                                                                                                  func(k doctor.Slurm) doctor.Slurm { return mute{k} },
-		"failed queue.cpu.submission: held job 1 was submitted, and squeue does not show it: Invalid job id specified; does squeue show your jobs at once? A wrapper that remembers its answers has to go":                                                                               func(k doctor.Slurm) doctor.Slurm { return stale{k} },
+		"failed queue.cpu.submission: held job 1 was submitted, and squeue does not show it: Invalid job id specified; does squeue show your jobs at once? A wrapper that remembers its answers has to go":                                                                               func(k doctor.Slurm) doctor.Slurm { return stale{rewriting{k, renamed}} },
 	} {
 		k := slurmtest.NewCluster(t, slurmtest.NewSite())
 		k.Do(func(_ time.Time, c *slurmtest.Controller) {
@@ -109,8 +110,7 @@ func TestRealSlurmKeepsAHeldJobAsItWasAskedFor(t *testing.T) {
 	}
 }
 
-// The held job of a doctor that lost its name is cancelled by the name that Slurm shows, and one
-// that cannot be cancelled is named.
+// doctor cancels the held job by the name that Slurm shows. If it cannot, it says which job may be left.
 func TestHeldJobThatMayBeLeftIsNamed(t *testing.T) {
 	t.Parallel()
 	k := slurmtest.NewCluster(t, slurmtest.NewSite())
@@ -122,7 +122,7 @@ func TestHeldJobThatMayBeLeftIsNamed(t *testing.T) {
 	}
 }
 
-// down is a site that cancels nothing.
+// down cancels nothing.
 type down struct{ doctor.Slurm }
 
 func (down) Cancel(context.Context, string, ...sbatch.JobID) error { return errors.New("no answer") }

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
 	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
@@ -110,19 +109,11 @@ func containers(q plan.Queue, r probe.Report) Check {
 	if r.Choice == nil {
 		return failed(name, r.Node+": "+trimDot(r.Error), "docs/operators.md, What the nodes need")
 	}
-	var lacks []string
-	for _, part := range []struct {
-		name string
-		container.Finding
-	}{
-		{"user namespaces", r.Host.Namespaces},
-		{"/dev/fuse", r.Host.Fuse},
-		{"overlay", r.Host.Overlay},
-		{"squashfuse", r.Host.Squashfuse},
-		{"bubblewrap", r.Host.Bubblewrap},
-	} {
+	var names, lacks []string
+	for _, part := range r.Host.BuiltinParts() {
+		names = append(names, part.Name)
 		if part.Lack != "" {
-			lacks = append(lacks, part.name+" ("+trimDot(part.Lack)+")")
+			lacks = append(lacks, part.Name+" ("+trimDot(part.Lack)+")")
 		}
 	}
 	found := fmt.Sprintf("%s runs containers by %s: %s", r.Node, r.Choice.Runtime, trimDot(r.Choice.Reason))
@@ -130,7 +121,7 @@ func containers(q plan.Queue, r probe.Report) Check {
 		return warning(name, found, "each run unpacks its image; better give the node what it lacks: "+strings.Join(lacks, "; "))
 	}
 	if len(lacks) == 0 {
-		found += " (user namespaces, /dev/fuse, overlay, squashfuse, bubblewrap)"
+		found += " (" + strings.Join(names, ", ") + ")"
 	}
 	return ok(name, "%s", found)
 }

@@ -8,32 +8,32 @@
 //
 // # Terms
 //
-// A term is the time for which one bridge holds the lease. Terms are numbered; the holder of the
+// A term is the time for which one bridge holds the lease. Terms are numbered; the bridge with the
 // highest one is the holder.
 //
-//	lease-7.json    who has term 7: one record, by the protocol of package linkonce
-//	renewed-7.json  what the holder wrote last: a count, its document, whether it has ended
+//	lease-7.json    the holder of term 7. Package linkonce makes sure that there is only one.
+//	renewed-7.json  its last renewal: a count, a document, and whether it has ended
 //
 // The holder renews every ten seconds ([Lease.Renew]): it raises the count, and looks whether
-// there is a higher term. If so it has lost the lease, and must stop.
+// there is a higher term. If there is, it has lost the lease, and must stop.
 //
-// A bridge that starts takes the next term only if the holder is over. It knows so
+// A bridge that starts takes the next term only if the holder has ended. It knows that
 //
-//   - by the holder's last words, if it ended in order ([Lease.End]);
-//   - by the lock of the ledger, if both have the same one: the caller says so;
-//   - by silence: the count did not change while the bridge looked 60 times within two minutes.
+//   - by the holder's last renewal, if it ended in order ([Lease.End]);
+//   - by the lock of the ledger, if both bridges have the same one: the caller says so;
+//   - by silence: the bridge looked 60 times, every two seconds, and the count did not change.
 //
-// Of several bridges that take the same term one gets it; the others are refused.
+// If several bridges take the same term, one gets it, and the others are refused.
 //
 // # Why so
 //
-// Silence is counted in looks, two seconds apart by the bridge's own clock. So neither clocks
-// that differ nor a disk that hangs for both bridges makes a live holder look dead.
+// A bridge counts its own looks, and compares no clocks. So no live holder is taken for an ended
+// one where clocks differ, or while the disk hangs for both bridges.
 //
-// A holder whose host was suspended, or was cut off from the disk alone, for two minutes may
-// have been replaced. It learns that at its next renewal, and works beside the new holder until
-// then. Each has its own ledger, so no decision is lost; I1 to I8 hold for each.
+// A holder may be replaced although it lives: its host was suspended, or only this host lost the
+// disk, for two minutes. The holder learns that at its next renewal. Until then two bridges work,
+// each with a ledger of its own, so no decision is lost: I1 to I8 hold for each.
 //
-// Files of lower terms are removed. A process that has not seen a higher term yet may then
-// settle a lower one again; it looks once more after that, and finds the higher one.
+// The new holder removes the files of lower terms. A process that has not seen the new term yet
+// may then settle a lower one once more. It looks again after that, and finds the higher one.
 package lease

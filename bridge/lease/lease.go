@@ -2,32 +2,28 @@ package lease
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 	"github.com/cl-slurm/cl-slurm/internal/linkonce"
 	"github.com/cl-slurm/cl-slurm/internal/pause"
+	"github.com/cl-slurm/cl-slurm/spool"
 )
 
 // RenewEvery is how often a holder has to renew.
 const RenewEvery = 10 * time.Second
 
-// A holder is over after this many looks at intervals of lookEvery without a renewal. That is
+// A holder is over after this many looks at intervals of LookEvery without a renewal. That is
 // twelve times RenewEvery.
-const (
-	looks     = 60
-	lookEvery = 2 * time.Second
-)
+const looks = 60
+
+// LookEvery is the pause between two looks at a holder.
+const LookEvery = 2 * time.Second
 
 // Holder is a bridge that has, or had, a lease.
 type Holder struct {
@@ -77,40 +73,94 @@ type Lease struct {
 	count int64
 }
 
-// renewal is what a holder writes.
-type renewal struct {
-	Token string `json:"token"`
-	Count int64  `json:"count"`
-	// Ended is set by the last renewal.
-	Ended    bool            `json:"ended,omitempty"`
-	Document json.RawMessage `json:"document,omitempty"`
-}
-
 // Acquire takes the lease of a directory, which it makes if need be; the directory above must
 // exist. over reports whether a holder is certainly over. If the holder neither is over nor has
 // ended, Acquire calls waiting and watches it for up to two minutes. It returns a *HeldError if
 // the holder shows that it lives.
 func Acquire(ctx context.Context, dir string, me Holder, over func(Holder) bool, waiting func(Holder)) (*Lease, error) {
-	var token [16]byte
-	_, _ = rand.Read(token[:]) // never fails: crypto/rand.Read
-	me.Token = hex.EncodeToString(token[:])
+	c, err := NewCandidate(dir, me, over)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		isOver, err := c.Look()
+		switch {
+		case err != nil:
+			return nil, err
+		case isOver:
+			return c.Take(ctx)
+		case c.looks == 1:
+			waiting(c.holder)
+		}
+		if err := pause.For(ctx, LookEvery); err != nil {
+			return nil, fmt.Errorf("take lease: %w", err)
+		}
+	}
+}
+
+// Candidate is a bridge that wants the lease of a directory: the steps of Acquire, for a caller with a
+// clock of its own. Its methods are not safe for concurrent use.
+type Candidate struct {
+	lease  *Lease
+	holder Holder // of the term before
+	isOver bool   // it is over, or there is none
+	before renewal
+	looks  int
+}
+
+// NewCandidate makes the directory if need be, and reads who holds its lease. The arguments are
+// Acquire's.
+func NewCandidate(dir string, me Holder, over func(Holder) bool) (*Candidate, error) {
+	me.Token = spool.NewToken()
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("take lease: %w", err)
 	}
 	d := directory(dir)
 	term, holder, err := d.newest()
-	if err == nil && term > 0 && !over(holder) {
-		err = d.outlive(ctx, term, holder, waiting)
-	}
 	if err != nil {
 		return nil, fmt.Errorf("take lease: %w", err)
 	}
-	l := &Lease{dir: d, term: term + 1, me: me}
-	if err := l.settle(ctx); err != nil {
+	return &Candidate{lease: &Lease{dir: d, term: term + 1, me: me}, holder: holder, isOver: term == 0 || over(holder)}, nil
+}
+
+// Look looks at the holder once, and reports whether it is over; the caller looks every LookEvery until
+// then. The error is a *HeldError if the holder shows that it lives.
+func (c *Candidate) Look() (isOver bool, err error) {
+	if c.isOver {
+		return true, nil
+	}
+	d, term := c.lease.dir, c.lease.term-1
+	newest, now, err := d.newest()
+	var r renewal
+	if err == nil {
+		r, err = d.renewal(term)
+	}
+	switch {
+	case err != nil:
+	case newest != term:
+		err = &HeldError{string(d), now}
+	case r.Ended:
+		return true, nil
+	case c.looks == 0:
+		c.before = r
+	case r.Count != c.before.Count:
+		err = &HeldError{string(d), c.holder}
+	}
+	if err != nil {
+		return false, fmt.Errorf("take lease: %w", err)
+	}
+	c.looks++
+	return c.looks > looks, nil
+}
+
+// Take takes the lease, once Look has said that the holder is over. The error is a *HeldError if another
+// bridge was quicker.
+func (c *Candidate) Take(ctx context.Context) (*Lease, error) {
+	if err := c.lease.settle(ctx); err != nil {
 		return nil, fmt.Errorf("take lease: %w", err)
 	}
-	d.removeBelow(l.term)
-	return l, nil
+	c.lease.dir.removeBelow(c.lease.term)
+	return c.lease, nil
 }
 
 // settle takes the term, or fails with a *HeldError.
@@ -193,13 +243,9 @@ type State struct {
 // fs.ErrNotExist if no bridge has ever taken it.
 func Read(dir string) (State, error) {
 	d := directory(dir)
-	term, err := d.highest()
+	term, holder, err := d.last()
 	if err == nil && term == 0 {
 		err = fs.ErrNotExist
-	}
-	var s State
-	if err == nil {
-		s.Holder, err = d.holder(term)
 	}
 	var r renewal
 	if err == nil {
@@ -208,136 +254,5 @@ func Read(dir string) (State, error) {
 	if err != nil {
 		return State{}, fmt.Errorf("read lease of %s: %w", dir, err)
 	}
-	s.Ended, s.Document = r.Ended, r.Document
-	return s, nil
-}
-
-// directory has the files of a lease.
-type directory string
-
-func (d directory) lease(term int64) string { return d.file(leasePrefix, term) }
-
-func (d directory) renewed(term int64) string { return d.file(renewedPrefix, term) }
-
-const leasePrefix, renewedPrefix, suffix = "lease-", "renewed-", ".json"
-
-func (d directory) file(prefix string, term int64) string {
-	return filepath.Join(string(d), prefix+strconv.FormatInt(term, 10)+suffix)
-}
-
-// termOf is the number in a file's name; 0 for a file of another kind.
-func termOf(name, prefix string) int64 {
-	digits, ok := strings.CutPrefix(name, prefix)
-	digits, json := strings.CutSuffix(digits, suffix)
-	n, err := strconv.ParseInt(digits, 10, 64)
-	if !ok || !json || err != nil || n < 0 {
-		return 0
-	}
-	return n
-}
-
-// newest returns the highest term and its holder; 0 if there is none. It changes the directory
-// first, because an NFS client may show an old listing, and asks the server after a change of
-// its own.
-func (d directory) newest() (term int64, holder Holder, err error) {
-	probe, err := atomicfile.Temporary(d.file("look-", 0), nil, 0o600)
-	if err == nil {
-		_ = os.Remove(probe) // or a new holder has: removeBelow
-		term, err = d.highest()
-	}
-	if err == nil && term > 0 {
-		holder, err = d.holder(term)
-	}
-	return term, holder, err
-}
-
-func (d directory) highest() (int64, error) {
-	entries, err := os.ReadDir(string(d))
-	term := int64(0)
-	for _, e := range entries {
-		term = max(term, termOf(e.Name(), leasePrefix))
-	}
-	return term, err
-}
-
-func (d directory) holder(term int64) (Holder, error) {
-	data, err := os.ReadFile(d.lease(term))
-	if err != nil {
-		return Holder{}, err
-	}
-	return decodeHolder(data)
-}
-
-func decodeHolder(data []byte) (Holder, error) {
-	var h Holder
-	err := json.Unmarshal(data, &h)
-	if err == nil && h.Token == "" {
-		err = errors.New("it has no token")
-	}
-	if err != nil {
-		return h, fmt.Errorf("decode holder: %w", err)
-	}
-	return h, nil
-}
-
-// renewal reads the last renewal of a term; a zero one if there is none yet.
-func (d directory) renewal(term int64) (renewal, error) {
-	var r renewal
-	data, err := os.ReadFile(d.renewed(term))
-	if errors.Is(err, fs.ErrNotExist) {
-		return r, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(data, &r)
-	}
-	if err != nil {
-		return r, fmt.Errorf("decode renewal: %w", err)
-	}
-	return r, nil
-}
-
-// outlive returns nil once the holder of a term is over, and a *HeldError if it lives.
-func (d directory) outlive(ctx context.Context, term int64, holder Holder, waiting func(Holder)) error {
-	var before renewal
-	for look := range looks + 1 {
-		newest, now, err := d.newest()
-		if err != nil {
-			return err
-		}
-		r, err := d.renewal(term)
-		switch {
-		case err != nil:
-			return err
-		case newest != term:
-			return &HeldError{string(d), now}
-		case r.Ended:
-			return nil
-		case look == 0:
-			before = r
-			waiting(holder)
-		case r.Count != before.Count:
-			return &HeldError{string(d), holder}
-		}
-		if look == looks {
-			break
-		}
-		if err := pause.For(ctx, lookEvery); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// removeBelow removes all files but those of this term and higher ones. What stays is removed by
-// the next holder.
-func (d directory) removeBelow(term int64) {
-	entries, err := os.ReadDir(string(d))
-	if err != nil {
-		return
-	}
-	for _, e := range entries {
-		if max(termOf(e.Name(), leasePrefix), termOf(e.Name(), renewedPrefix)) < term {
-			_ = os.Remove(filepath.Join(string(d), e.Name())) // see above
-		}
-	}
+	return State{Holder: holder, Ended: r.Ended, Document: r.Document}, nil
 }

@@ -108,7 +108,42 @@ func TestBridgeThatEndedInOrderIsSucceededAtOnce(t *testing.T) {
 	})
 }
 
-// A bridge that crashed gives no last word. Its host's clock does not matter.
+func TestOfBridgesThatStartAtOnceOneGetsTheLease(t *testing.T) {
+	t.Parallel()
+	for range 5 {
+		synctest.Test(t, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "bridge")
+			const bridges = 6
+			var starting, g sync.WaitGroup
+			starting.Add(bridges)
+			holders := make(chan *lease.Lease, bridges)
+			for range bridges {
+				g.Go(func() {
+					l, err := lease.Acquire(t.Context(), dir, bridgeOn("login"), never, nothing)
+					starting.Done()
+					var held *lease.HeldError
+					switch {
+					case err == nil:
+						holders <- l
+						for range 30 {
+							renew(t, l)
+							time.Sleep(lease.RenewEvery)
+						}
+					case !errors.As(err, &held):
+						t.Error(err)
+					}
+				})
+			}
+			starting.Wait()
+			if n := len(holders); n != 1 {
+				t.Errorf("%d bridges have the lease", n)
+			}
+			g.Wait()
+		})
+	}
+}
+
+// A bridge that crashed has not given up its lease. Its host's clock does not matter.
 func TestSilentBridgeIsSucceededAndStopsWhenItComesBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -143,6 +178,56 @@ func TestBridgeOnTheSameLockedLedgerWaitsForNobody(t *testing.T) {
 			t.Errorf("%v after %s", err, took)
 		}
 	})
+}
+
+// A new holder removes the record of the one before, perhaps while another bridge reads it.
+func TestLeaseThatChangesHandsIsReadAllTheTime(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "bridge")
+	acquire(t, dir, "login1")
+	changed := make(chan error)
+	go func() {
+		var err error
+		for range 50 {
+			_, failed := lease.Acquire(t.Context(), dir, bridgeOn("login2"), func(lease.Holder) bool { return true }, nothing)
+			err = errors.Join(err, failed)
+		}
+		changed <- err
+	}()
+	for {
+		select {
+		case err := <-changed:
+			if err != nil {
+				t.Error(err)
+			}
+			return
+		default:
+		}
+		if _, err := lease.Read(dir); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A process may stop for an hour between its look at the holder and its claim of the next term.
+func TestBridgeThatClaimsAnOldTermIsRefused(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "bridge")
+	over := func(lease.Holder) bool { return true }
+	acquire(t, dir, "login1")
+	meanwhile := func(lease.Holder) bool {
+		for _, host := range []string{"login2", "login3"} {
+			if _, err := lease.Acquire(t.Context(), dir, bridgeOn(host), over, nothing); err != nil {
+				t.Error(err)
+			}
+		}
+		return true
+	}
+	_, err := lease.Acquire(t.Context(), dir, bridgeOn("late"), meanwhile, nothing)
+	var held *lease.HeldError
+	if !errors.As(err, &held) || held.Holder.Host != "login3" {
+		t.Errorf("the late bridge: %v", err)
+	}
 }
 
 // Sites remove files from scratch disks that have not changed for weeks.

@@ -12,8 +12,7 @@ import (
 
 // format is the form in which Save writes rows. Rows of format 1 are read, too: a bridge that was
 // replaced by a newer version had bundles in flight. Each becomes a row of this format when it is
-// saved next. A version that knows an older format only refuses the ledger, because it lacks a
-// migration.
+// saved next. An older version refuses the ledger, because it lacks a migration.
 const format = 2
 
 // document is a row in the ledger's form.

@@ -61,21 +61,28 @@ func nanoseconds(t time.Time) int64 {
 
 // addEntries adds the entries of the records that changed.
 func addEntries(tx *sqlx.Tx, records []record) error {
-	args, n := []any(nil), 0
+	var added []entry
 	for _, rec := range records {
-		if !rec.changed {
-			continue
+		if r := rec.row; rec.changed {
+			added = append(added, entry{
+				Bundle: r.Bundle, N: rec.entries, Version: r.Version + 1, At: nanoseconds(decided(r)),
+				Phase: text(string(r.Phase)), Attempt: int64(r.Attempt.Number), Job: int64(r.Job.ID), Reason: rec.reason,
+			})
 		}
-		r := rec.row
-		args = append(args, r.Bundle, slot(rec.entries), rec.entries, r.Version+1, nanoseconds(decided(r)),
-			text(string(r.Phase)), r.Attempt.Number, int64(r.Job.ID), rec.reason)
-		n++
 	}
-	if n == 0 {
+	return insertEntries(tx, added)
+}
+
+func insertEntries(tx *sqlx.Tx, entries []entry) error {
+	if len(entries) == 0 {
 		return nil
 	}
+	args := make([]any, 0, len(entries)*9)
+	for _, e := range entries {
+		args = append(args, e.Bundle, slot(e.N), e.N, e.Version, e.At, e.Phase, e.Attempt, e.Job, e.Reason)
+	}
 	_, err := exec(tx, `
-		INSERT INTO history (bundle, slot, n, version, at, phase, attempt, job, reason) VALUES `+values(n, 9)+`
+		INSERT INTO history (bundle, slot, n, version, at, phase, attempt, job, reason) VALUES `+values(len(entries), 9)+`
 		ON CONFLICT (bundle, slot) DO UPDATE SET n = excluded.n, version = excluded.version, at = excluded.at,
 			phase = excluded.phase, attempt = excluded.attempt, job = excluded.job, reason = excluded.reason`, args...)
 	return err
@@ -131,12 +138,11 @@ func remember(tx *sqlx.Tx, bundles []any) error {
 		if err != nil {
 			return err
 		}
-		for _, e := range entries {
-			_, err := exec(tx, `INSERT INTO history (bundle, slot, n, version, at, phase, attempt, job, reason) VALUES `+values(1, 9),
-				f.Bundle, slot(e.N), e.N, e.Version, e.At, e.Phase, e.Attempt, e.Job, e.Reason)
-			if err != nil {
-				return err
-			}
+		for i := range entries {
+			entries[i].Bundle = f.Bundle
+		}
+		if err := insertEntries(tx, entries); err != nil {
+			return err
 		}
 		if _, err := exec(tx, `UPDATE forgotten SET entries = '' WHERE bundle = ?`, f.Bundle); err != nil {
 			return err
@@ -145,8 +151,9 @@ func remember(tx *sqlx.Tx, bundles []any) error {
 	return nil
 }
 
-// entry is an Entry in the ledger's form.
+// entry is an Entry in the ledger's form. What was packed, or read by selectEntries, lacks the bundle.
 type entry struct {
+	Bundle                       string
 	N, Version, At, Attempt, Job int64
 	Phase, Reason                string
 }

@@ -11,12 +11,17 @@ import (
 	"sync"
 )
 
-// dictionary is a history and a row of a usual bundle. Rows and histories are packed as what
-// they differ from it, which makes a row of three kilobytes one of half a kilobyte. What was
-// packed can be read with this very dictionary only, so it never changes.
+// dictionary is a history and a row of a usual bundle. Compression by it makes half a kilobyte of a
+// row of three. What was packed can be unpacked with this very dictionary only, so it never changes.
 //
 //go:embed dictionary.txt
 var dictionary []byte
+
+// reader unpacks. text has what it unpacked last.
+type reader struct {
+	flate io.Reader
+	text  bytes.Buffer
+}
 
 // packer packs and unpacks. Its compressors hold a megabyte each, and are used again.
 type packer struct{ writers, readers sync.Pool }
@@ -24,7 +29,7 @@ type packer struct{ writers, readers sync.Pool }
 //nolint:gochecknoglobals // what is kept in it is the same for all ledgers
 var packs packer
 
-// pack returns data, which begins with { or [, in a form that a column of text takes.
+// pack returns data, which begins with { or [, as text for a column.
 func (p *packer) pack(data []byte) (string, error) {
 	var packed bytes.Buffer
 	w, ok := p.writers.Get().(*flate.Writer)
@@ -47,8 +52,7 @@ func (p *packer) pack(data []byte) (string, error) {
 	return base64.RawStdEncoding.EncodeToString(packed.Bytes()), nil
 }
 
-// unpack returns what was packed. Text that is not packed, of a version that did not pack, it
-// returns as it is.
+// unpack is the reverse of pack. It returns a text that an earlier version has not packed as it is.
 func (p *packer) unpack(text string) ([]byte, error) {
 	if text == "" || strings.ContainsAny(text[:1], "{[") {
 		return []byte(text), nil
@@ -58,20 +62,20 @@ func (p *packer) unpack(text string) ([]byte, error) {
 		return nil, fmt.Errorf("unpack: %w", err)
 	}
 	from := bytes.NewReader(packed)
-	r, ok := p.readers.Get().(io.ReadCloser)
+	r, ok := p.readers.Get().(*reader)
 	if ok {
-		resetter, _ := r.(flate.Resetter) // every reader of flate is one
-		err = resetter.Reset(from, dictionary)
+		r.text.Reset()
+		err = r.flate.(flate.Resetter).Reset(from, dictionary) //nolint:forcetypeassert // every reader of flate is one
 	} else {
-		r = flate.NewReaderDict(from, dictionary)
+		r = &reader{flate: flate.NewReaderDict(from, dictionary)}
 	}
-	var data []byte
 	if err == nil {
-		data, err = io.ReadAll(r)
+		_, err = r.text.ReadFrom(r.flate)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("unpack: %w", err)
 	}
+	data := bytes.Clone(r.text.Bytes())
 	p.readers.Put(r)
 	return data, nil
 }

@@ -51,22 +51,12 @@ func CheckPlace(where string) error {
 	if err != nil {
 		return fmt.Errorf("find ledger: %w", err)
 	}
-	network := diskspace.Network(nearest(path))
+	network := diskspace.Network(diskspace.Nearest(path))
 	if network == "" {
 		return nil
 	}
 	return fmt.Errorf("ledger %s is on %s: %w; set ledger = %q, on a disk of this host, or a postgres://… in the configuration, and move a ledger that is there already while no bridge runs",
 		where, network, ErrNetwork, LocalPlace())
-}
-
-// nearest returns path, or the nearest path above it that exists.
-func nearest(path string) string {
-	for {
-		if _, err := os.Stat(path); err == nil || filepath.Dir(path) == path {
-			return path
-		}
-		path = filepath.Dir(path)
-	}
 }
 
 // MakeRoom makes the directory of a ledger's file, for this user alone. It refuses the

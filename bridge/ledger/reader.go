@@ -70,38 +70,76 @@ func (r *Reader) Rows(ctx context.Context) ([]plan.Row, error) {
 	if err := r.db.SelectContext(ctx, &documents, `SELECT version, format, document FROM rows ORDER BY bundle`); err != nil {
 		return nil, fmt.Errorf("read rows: %w", err)
 	}
-	rows := make([]plan.Row, len(documents))
-	err := each(len(documents), func(i int) (err error) {
-		rows[i], err = documents[i].row()
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return rows, nil
+	return decode(documents)
 }
 
-// Outline returns all rows, and of those that are done, most of which are old, the bundle, the
-// queue, the phase and the version only.
-func (r *Reader) Outline(ctx context.Context) ([]plan.Row, error) {
+// Outline returns all rows, in outline.
+func (r *Reader) Outline(ctx context.Context) (plan.Outline, error) {
 	var found []struct {
-		Bundle, Queue, Phase string
+		Bundle, Queue string
 		document
 	}
 	err := r.db.SelectContext(ctx, &found, r.db.Rebind(`
-		SELECT bundle, queue, phase, version, format, CASE WHEN phase = ? THEN '' ELSE document END AS document
+		SELECT bundle, queue, version, format, CASE WHEN phase = ? THEN '' ELSE document END AS document
 		FROM rows ORDER BY bundle`), string(plan.Done))
 	if err != nil {
-		return nil, fmt.Errorf("read rows: %w", err)
+		return plan.Outline{}, fmt.Errorf("read rows: %w", err)
 	}
-	rows := make([]plan.Row, len(found))
-	err = each(len(found), func(i int) (err error) {
-		f := found[i]
-		if f.Document == "" {
-			rows[i] = plan.Row{Bundle: f.Bundle, Queue: f.Queue, Phase: plan.Phase(f.Phase), Version: f.Version}
-			return nil
+	o, queues := plan.Outline{Done: map[string]string{}}, map[string]string{}
+	var documents []document
+	for _, f := range found {
+		if f.Document != "" {
+			documents = append(documents, f.document)
+			continue
 		}
-		rows[i], err = f.row()
+		if _, ok := queues[f.Queue]; !ok {
+			queues[f.Queue] = f.Queue
+		}
+		o.Done[f.Bundle] = queues[f.Queue] // one text for all
+	}
+	o.Rows, err = decode(documents)
+	return o, err
+}
+
+// EachUnfinished calls do with each row that is not done, in the order of their bundles. It holds one row
+// at a time in memory.
+func (r *Reader) EachUnfinished(ctx context.Context, do func(plan.Row)) error {
+	var documents []document
+	query := `SELECT version, format, document FROM rows WHERE phase <> ? ORDER BY bundle`
+	if err := r.db.SelectContext(ctx, &documents, r.db.Rebind(query), string(plan.Done)); err != nil {
+		return fmt.Errorf("read rows: %w", err)
+	}
+	for _, d := range documents {
+		row, err := d.row()
+		if err != nil {
+			return err
+		}
+		do(row)
+	}
+	return nil
+}
+
+// Phases returns the phase of each row. It costs far less than the rows.
+func (r *Reader) Phases(ctx context.Context) (map[string]plan.Phase, error) {
+	var found []struct {
+		Bundle string
+		Phase  plan.Phase
+	}
+	if err := r.db.SelectContext(ctx, &found, `SELECT bundle, phase FROM rows`); err != nil {
+		return nil, fmt.Errorf("read phases: %w", err)
+	}
+	phases := make(map[string]plan.Phase, len(found))
+	for _, f := range found {
+		phases[f.Bundle] = f.Phase
+	}
+	return phases, nil
+}
+
+// decode returns the rows of documents.
+func decode(documents []document) ([]plan.Row, error) {
+	rows := make([]plan.Row, len(documents))
+	err := each(len(documents), func(i int) (err error) {
+		rows[i], err = documents[i].row()
 		return err
 	})
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -114,8 +115,19 @@ func outline(t *testing.T, where string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows[1] = plan.Row{Bundle: "0x2", Queue: done.Queue, Phase: plan.Done, Version: 1}
-	same(t, "outline", rows, found)
+	same(t, "outline", rows[:1], found.Rows)
+	if want := map[string]string{"0x2": done.Queue}; !maps.Equal(found.Done, want) {
+		t.Errorf("done are %v, want %v", found.Done, want)
+	}
+	var unfinished []plan.Row
+	if err := l.EachUnfinished(t.Context(), func(r plan.Row) { unfinished = append(unfinished, r) }); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "unfinished rows", rows[:1], unfinished)
+	phases, err := l.Phases(t.Context())
+	if want := map[string]plan.Phase{"0x1": rows[0].Phase, "0x2": plan.Done}; err != nil || !maps.Equal(phases, want) {
+		t.Errorf("phases are %v, %v; want %v", phases, err, want)
+	}
 }
 
 func staleSave(t *testing.T, where string) {

@@ -1,98 +1,102 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// Breaker holds a queue up while its failures are not the bundles' fault: Slurm refuses whatever
+// breaker holds a queue up while its failures are not the bundles' fault: Slurm refuses whatever
 // is submitted to the queue, or no command starts on any of its nodes. A queue that is held up
 // submits one row at a time, as a probe, after longer and longer pauses. The first success opens it
-// again. A Breaker is memory only: after a restart of the bridge the next failures hold the queue up
+// again. A breaker is memory only: after a restart of the bridge the next failures hold the queue up
 // again. The zero value holds nothing up.
-type Breaker struct {
-	// Words are those of the last failure.
-	Words string
-	// Since is when the queue was held up, NextProbe when its next row may be submitted; zero while
+type breaker struct {
+	// words are those of the last failure.
+	words string
+	// since is when the queue was held up, nextProbe when its next row may be submitted; zero while
 	// it is not.
-	Since, NextProbe time.Time
+	since, nextProbe time.Time
 
 	workedAt time.Time       // the last success
-	alike    string          // what the failures since then have in common
-	differ   map[string]bool // the requests, or the nodes, that they are of
+	alike    string          // failure.alike of the failures since then
+	differ   map[string]bool // failure.of of each
 	probes   int
 }
 
-// Worked notes a success.
-func (b *Breaker) Worked(now time.Time) { *b = Breaker{workedAt: now} }
+// noteSuccess notes a success.
+func (b *breaker) noteSuccess(now time.Time) { *b = breaker{workedAt: now} }
 
-// Failure is one failure of a row.
-type Failure struct {
-	// Since is when the row began to fail.
-	Since time.Time
-	// Of is what failed: a request or a node. Alike is what it has to have in common with failures of
-	// others to count with them.
-	Of, Alike string
-	Words     string
-	// OfQueue is set if it certainly is no bundle's fault: the queue's account is refused.
-	OfQueue bool
+// failure is one failure of a row.
+type failure struct {
+	// since is when the row began to fail.
+	since time.Time
+	// of is what failed: a request or a node. Failures with the same alike count together.
+	of, alike string
+	words     string
+	// ofQueue is set if no bundle can be at fault: Slurm refuses the queue's account.
+	ofQueue bool
 }
 
-// Failed notes a failure, and reports whether it is the queue's and not the row's. It is if it
-// certainly is no bundle's. It is also if different requests, or commands on different nodes, fail
-// alike, and nothing has worked since the row began to fail.
-func (b *Breaker) Failed(now time.Time, f Failure) bool {
-	if b.worked(f.Since) && !f.OfQueue {
+// noteFailure notes a failure, and reports whether the queue is at fault and not the row: if no bundle
+// can be, or if different requests, or commands on different nodes, fail alike and nothing has worked
+// since the row began to fail.
+func (b *breaker) noteFailure(now time.Time, f failure) bool {
+	if b.worked(f.since) && !f.ofQueue {
 		return false
 	}
-	if f.Alike != b.alike || b.differ == nil {
-		b.alike, b.differ = f.Alike, map[string]bool{}
+	if f.alike != b.alike || b.differ == nil {
+		b.alike, b.differ = f.alike, map[string]bool{}
 	}
-	b.Words, b.differ[f.Of] = f.Words, true
-	switch {
-	case b.Since.IsZero() && !f.OfQueue && len(b.differ) < 2:
-		return false
-	case b.Since.IsZero():
-		b.Since = now
-	case now.Before(b.NextProbe): // it was submitted before the queue was held up
-		return true
+	b.words, b.differ[f.of] = f.words, true
+	if !b.held() {
+		if len(b.differ) < 2 && !f.ofQueue {
+			return false
+		}
+		b.since = now
+		b.probe(now)
 	}
-	b.probe(now)
 	return true
 }
 
 // worked reports whether anything has worked after a time.
-func (b *Breaker) worked(since time.Time) bool { return b.workedAt.After(since) }
+func (b *breaker) worked(since time.Time) bool { return b.workedAt.After(since) }
 
 // probe begins a pause: 1 minute, doubled up to ten.
-func (b *Breaker) probe(now time.Time) {
-	b.NextProbe = now.Add(min(time.Minute<<min(b.probes, 4), longestProbePause))
+func (b *breaker) probe(now time.Time) {
+	b.nextProbe = now.Add(min(time.Minute<<min(b.probes, 4), longestProbePause))
 	b.probes++
 }
 
 const longestProbePause = 10 * time.Minute
 
 // held reports whether the queue is held up.
-func (b *Breaker) held() bool { return !b.Since.IsZero() }
+func (b *breaker) held() bool { return !b.since.IsZero() }
 
 // Health is what the bridge has seen of a queue.
 type Health struct {
-	// Refusals are Slurm's of submissions, and reasons for which jobs can never start. Starts are the
-	// failed starts of commands on the queue's nodes.
-	Refusals, Starts Breaker
+	// refusals is about Slurm's refusals of submissions, reasons about those for which jobs that it took
+	// can never start, and starts about commands that do not start on the queue's nodes.
+	refusals, reasons, starts breaker
 }
+
+func (h *Health) breakers() []*breaker { return []*breaker{&h.refusals, &h.reasons, &h.starts} }
+
+// held reports whether the queue is held up.
+func (h *Health) held() bool { return slices.ContainsFunc(h.breakers(), (*breaker).held) }
 
 // Room is how many of the rows that have room may be submitted now: of a queue that is held up it is
 // one after each pause.
 func (h *Health) Room(now time.Time, room int) int {
-	for _, b := range []*Breaker{&h.Refusals, &h.Starts} {
+	for _, b := range h.breakers() {
 		switch {
 		case !b.held():
-		case now.Before(b.NextProbe):
+		case now.Before(b.nextProbe):
 			return 0
 		default:
 			room = min(room, 1)
@@ -104,7 +108,7 @@ func (h *Health) Room(now time.Time, room int) int {
 // Submitted notes that a row is submitted. If the queue is held up the row is a probe, and the next
 // pause begins.
 func (h *Health) Submitted(now time.Time) {
-	for _, b := range []*Breaker{&h.Refusals, &h.Starts} {
+	for _, b := range h.breakers() {
 		if b.held() {
 			b.probe(now)
 		}
@@ -114,7 +118,7 @@ func (h *Health) Submitted(now time.Time) {
 // Candidates returns the rows that may be submitted. Of a queue that is held up these are the rows
 // that have not failed themselves, while there are any.
 func (h *Health) Candidates(waiting []*Row) []*Row {
-	if !h.Refusals.held() && !h.Starts.held() {
+	if !h.held() {
 		return waiting
 	}
 	unfailed := slices.DeleteFunc(slices.Clone(waiting), func(r *Row) bool { return !r.RefusedSince.IsZero() || r.SickNodes != "" })
@@ -126,9 +130,11 @@ func (h *Health) Candidates(waiting []*Row) []*Row {
 
 // NextProbe is when a row of a queue that is held up may be submitted; zero if none is held up.
 func (h *Health) NextProbe() time.Time {
-	next := h.Refusals.NextProbe
-	if h.Starts.NextProbe.After(next) {
-		next = h.Starts.NextProbe
+	var next time.Time
+	for _, b := range h.breakers() {
+		if b.nextProbe.After(next) {
+			next = b.nextProbe
+		}
 	}
 	return next
 }
@@ -136,11 +142,14 @@ func (h *Health) NextProbe() time.Time {
 // Held says why a queue is held up, in a sentence that may follow "Waiting: "; empty if it is not.
 func (h *Health) Held(q Queue) string {
 	var why []string
-	if b := h.Refusals; b.held() {
-		why = append(why, fmt.Sprintf("Slurm has taken no job of queue %s since %s (%s)", q.Tag, b.Since.Format(time.TimeOnly), trimDot(b.Words)))
-	}
-	if b := h.Starts; b.held() {
-		why = append(why, fmt.Sprintf("no command has started on the nodes of queue %s since %s (%s)", q.Tag, b.Since.Format(time.TimeOnly), trimDot(b.Words)))
+	for i, what := range []string{
+		"Slurm has taken no job of queue %s since %s (%s)",
+		"no job of queue %s can start since %s (%s)",
+		"no command has started on the nodes of queue %s since %s (%s)",
+	} {
+		if b := h.breakers()[i]; b.held() {
+			why = append(why, fmt.Sprintf(what, q.Tag, b.since.Format(time.TimeOnly), trimDot(b.words)))
+		}
 	}
 	if len(why) == 0 {
 		return ""
@@ -155,20 +164,21 @@ func (h *Health) Judge(now time.Time, r Row, n *News) {
 	if since.IsZero() {
 		since = now
 	}
-	n.QueueWorked = h.Refusals.worked(since)
+	n.QueueWorked = h.refusals.worked(since)
 	n.QueueTrouble = h.judge(now, since, r, n)
 }
 
 func (h *Health) judge(now, since time.Time, r Row, n *News) bool {
 	if s := n.Submitted; s != nil && s.Attempt == r.Attempt.Number && s.Refused && !s.Retry && (r.Exclude == "" || s.OfQueue) {
-		return h.Refusals.Failed(now, Failure{Since: since, Of: shape(r.Resources), Alike: s.Words, Words: s.Words, OfQueue: s.OfQueue})
+		return h.refusals.noteFailure(now, failure{since: since, of: shape(r.Resources), alike: s.Words, words: s.Words, ofQueue: s.OfQueue})
 	}
 	if n.Observation == nil || r.Phase != Queued {
 		return false
 	}
+	since = cmp.Or(r.ImpossibleSince, now)
 	for _, j := range n.Observation.Jobs {
-		if j.ID == r.Job.ID && impossible(j.Reason) {
-			return h.Refusals.Failed(now, Failure{Since: now, Of: shape(r.Resources), Alike: j.Reason, Words: j.Reason, OfQueue: reasonOfQueue(j.Reason)})
+		if j.ID == r.Job.ID && impossible(j.Reason) && !h.reasons.worked(since) {
+			return h.reasons.noteFailure(now, failure{since: since, of: shape(r.Resources), alike: j.Reason, words: j.Reason, ofQueue: reasonOfQueue(j.Reason)})
 		}
 	}
 	return false
@@ -180,19 +190,29 @@ func shape(r codalab.Resources) string { return fmt.Sprint(r.CPUs, r.GPUs, r.Mem
 // Learn notes what a decision shows of the queue's health, and of the nodes'.
 func (h *Health) Learn(now time.Time, before, after Row, nodes Nodes) {
 	if after.Attempt.Number == before.Attempt.Number && after.Job.ID != 0 && before.Job.ID == 0 {
-		h.Refusals.Worked(now)
+		h.refusals.noteSuccess(now)
+	}
+	if after.canStart() && !before.canStart() {
+		h.reasons.noteSuccess(now)
 	}
 	switch {
 	case after.FailedStarts > before.FailedStarts:
 		nodes.failed(now, after.FailedNode, after.LastFailure)
-		h.Starts.Failed(now, Failure{Since: now, Of: after.FailedNode, Words: after.LastFailure})
+		h.starts.noteFailure(now, failure{since: now, of: after.FailedNode, words: after.LastFailure})
 	case after.commandStarted() && !before.commandStarted():
 		delete(nodes, after.Begun.Node)
-		h.Starts.Worked(now)
+		h.starts.noteSuccess(now)
 	}
 }
 
-// Nodes are the nodes on which commands did not start, by name. Like a Breaker they are memory only.
+// canStart reports whether Slurm has shown that the row's job can start: it has begun, or it waits for
+// something that passes.
+func (r Row) canStart() bool {
+	waits := r.Job.State == sbatch.StatePending && r.Job.Reason != "" && r.Job.Reason != "None"
+	return r.Begun != nil || waits && !impossible(r.Job.Reason)
+}
+
+// Nodes are the nodes on which commands did not start, by name. Like a breaker they are memory only.
 type Nodes map[string]SickNode
 
 // SickNode is what happened on a node since a command last started there.

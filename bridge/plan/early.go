@@ -65,8 +65,8 @@ func (d *decision) notClaimed(c Confirmation) {
 	}
 }
 
-// dropRow ends a row: its bundle belongs to another worker, or was deleted. It does not answer an offer in the same
-// news, because the server repeats the offer.
+// dropRow ends a row: its bundle belongs to another worker, or was deleted. It does not answer an offer
+// in the same news, because the server repeats the offer.
 func (d *decision) dropRow(reason string) {
 	d.enter(Done, reason)
 	d.row.Dropped = true
@@ -94,7 +94,7 @@ func (d *decision) staging() {
 		return
 	}
 	if d.row.StopVerdict != nil {
-		d.endWithoutResults(*d.row.StopVerdict, "stopped before it was submitted: "+d.row.StopVerdict.Failure)
+		d.stopUnsubmitted()
 		return
 	}
 	// A bundle that was never submitted may be another worker's, so the row goes back and

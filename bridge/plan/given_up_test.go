@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
@@ -82,6 +83,15 @@ func TestI4AttemptThatMayHaveBegunIsNotBegunAgain(t *testing.T) {
 	}
 }
 
+// Snapshots do not show the job, and the site has removed its records (SEED=2133334).
+func TestI3KillWithoutRecordsWaitsForSlurmsLastWord(t *testing.T) {
+	t.Parallel()
+	b := given(t, settledRow(sbatch.StatePending, "")).at(20 * time.Second)
+	b.hears(told(kill)).hears(vanished()).at(40*time.Second).hears(vanished()).is(plan.Stopping, plan.QueryAccounting)
+	b.hears(accounted(40*time.Second, job(sbatch.StateRunning))).is(plan.Stopping)
+	b.hears(accounted(40*time.Second, job(sbatch.StateCancelled))).is(plan.Finalizing)
+}
+
 // A fencing that succeeded needs no guess, whatever node the job had.
 func TestI4FencedAttemptHasNotBegun(t *testing.T) {
 	t.Parallel()
@@ -105,7 +115,7 @@ func TestI2JobWithAnotherBundlesCommentIsNobodys(t *testing.T) {
 			t.Parallel()
 			own := with(comment)
 			own.ID = 9
-			b := given(t, rowIn(plan.Submitting)).at(early).hears(seen(early, foreign, own)).is(plan.Queued)
+			b := given(t, rowIn(plan.Submitting)).at(early).hears(seen(early, foreign, own)).is(plan.Queued, plan.ReadRecords)
 			if b.row.Job.ID != 9 {
 				t.Errorf("adopted job %s, want 9", b.row.Job.ID)
 			}
@@ -135,14 +145,14 @@ func TestBatchNumbersSubmissions(t *testing.T) {
 		r.Staged, r.Bundle, r.OfferedAt = &spool.Inputs{}, id, epoch.Add(time.Duration(i)*time.Second)
 		staged = append(staged, &r)
 	}
-	staged[1].Attempt.Number, staged[1].UnclearCount, staged[1].FailedTries = 2, 3, 7
+	staged[1].Attempt.Number, staged[1].UnclearCount, staged[1].FailedTries = 2, 3, 7 // refused for now seven times
 	rows, _ := policy().Batch(epoch, plan.Waiting{Rows: staged, Room: map[string]int{"cpu": 9}, Budget: 2}, nil, 41)
 	if len(rows) != 2 || rows[0].Generation != 42 || rows[1].Generation != 43 {
 		t.Fatalf("rows %+v, want generations 42 and 43", rows)
 	}
 	again := rows[1]
-	if again.Attempt.Number != 3 || again.UnclearCount != 0 || again.FailedTries != 0 || again.SubmissionName == rows[0].SubmissionName {
-		t.Errorf("attempt %d, unclear %d, tries %d, name %s: want a fresh third attempt", again.Attempt.Number, again.UnclearCount, again.FailedTries, again.SubmissionName)
+	if again.Attempt.Number != 3 || again.UnclearCount != 0 || again.FailedTries != 7 || again.SubmissionName == rows[0].SubmissionName {
+		t.Errorf("attempt %d, unclear %d, tries %d, name %s: want a fresh third attempt, and the refusals that lengthen the pause", again.Attempt.Number, again.UnclearCount, again.FailedTries, again.SubmissionName)
 	}
 	comment := policy().Request(again).Comment
 	for _, want := range []string{" attempt=3 ", " bridge=b1b2b3 ", " generation=43"} {
@@ -155,4 +165,14 @@ func TestBatchNumbersSubmissions(t *testing.T) {
 	if b.row.Generation != 0 {
 		t.Errorf("generation %d after the attempt was given up", b.row.Generation)
 	}
+}
+
+// The first sbatch made a job. Its answer was lost, and the site has renamed the job, so the bridge
+// does not find it. Slurm refuses the second sbatch for now.
+func TestI4KillFencesAnAttemptOfWhichAnEarlierSbatchMayHaveMadeAJob(t *testing.T) {
+	t.Parallel()
+	b := given(t, rowIn(plan.Submitting), func(r *plan.Row) { r.SbatchCount = 2 })
+	b.hears(plan.News{Submitted: &plan.Submission{Attempt: 1, Refused: true, Retry: true, Words: "too many jobs"}}).is(plan.Submitting)
+	b.hears(plan.News{Messages: []codalab.Message{kill}}).is(plan.Stopping, plan.Fence)
+	b.hears(fencing(spool.Started{Fenced: true})).is(plan.Finalizing)
 }

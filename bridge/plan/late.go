@@ -12,10 +12,10 @@ import (
 // repeatCancel is the least time from one scancel for a job to the next.
 const repeatCancel = 10 * time.Second
 
-// stopping: the job has to end. An attempt that has begun is cancelled, and its results are kept. One that
-// has not begun is fenced, and is over then: its verdict waits neither for scancel nor for Slurm, and
-// endLeftJob ends its job. Only if its records are gone it may have begun before, so the job's end is
-// waited for.
+// stopping: the job has to end. An attempt that has begun is cancelled, and its results are kept. One
+// that has not begun is over once it is fenced: its verdict waits neither for scancel nor for Slurm, and
+// endLeftJob ends its job. But if its records are gone it may have begun before, and the verdict waits
+// until the job has ended.
 func (d *decision) stopping() {
 	d.applyLateAnswer()
 	d.applySlurm()
@@ -31,9 +31,17 @@ func (d *decision) stopping() {
 		}
 	case !d.row.Fenced:
 		d.fence()
-	case gone || d.row.RecordsGoneSince.IsZero():
+	case d.row.RecordsGoneSince.IsZero(), gone && d.slurmStateKnown(): // without its records nothing but Slurm says that it is over
 		d.endWithoutResults(*d.row.StopVerdict, "stopped before it began: "+d.row.StopVerdict.Failure)
 	}
+}
+
+// stop begins to stop a row that has, or may have, a job.
+func (d *decision) stop() { d.enter(Stopping, "being stopped: "+d.row.StopVerdict.Failure) }
+
+// stopUnsubmitted ends a row that is to be stopped and has no job.
+func (d *decision) stopUnsubmitted() {
+	d.endWithoutResults(*d.row.StopVerdict, "stopped before it was submitted: "+d.row.StopVerdict.Failure)
 }
 
 // fence wants the attempt fenced, so that it can never begin.

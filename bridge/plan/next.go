@@ -141,8 +141,12 @@ func (d *decision) withoutForeign(s *Observation) *Observation {
 //
 // A site may rewrite the name as well. Then the attempt's job is the one whose id sbatch printed, or
 // whose worker began the attempt. But a controller that has lost its state uses ids again, and a wrapper
-// of sbatch may print any number. So the time at which the controller took the job must fit: before the
-// attempt began; else the one that the row knows; else about when sbatch ran.
+// of sbatch may print any number. So the time at which the controller took the job must fit:
+//
+//   - if the attempt has begun, it is before that, and not before the time that the row knows (a requeue
+//     makes it later);
+//   - else, if the row knows a time, it is that one;
+//   - else it is about when sbatch ran.
 func (d *decision) owns(j sbatch.Job) bool {
 	r := &d.row
 	stamp, stamped := StampOf(j)
@@ -153,10 +157,12 @@ func (d *decision) owns(j sbatch.Job) bool {
 		return false
 	case j.Name == string(r.SubmissionName):
 		return true
+	case d.policy.isName(j.Name): // of another submission: sacct shows older jobs of the id too
+		return false
 	case j.ID != r.Job.ID || j.Submitted.IsZero():
 		return false
 	case r.Begun != nil && r.Begun.Job == j.ID.String() && !r.Begun.At.IsZero():
-		return j.Submitted.Before(r.Begun.At.Add(clockSlack))
+		return !j.Submitted.Before(r.Job.Submitted) && j.Submitted.Before(r.Begun.At.Add(clockSlack))
 	case !r.Job.Submitted.IsZero():
 		return j.Submitted.Equal(r.Job.Submitted)
 	}
@@ -255,9 +261,9 @@ func (d *decision) offeredAgain() {
 	}
 }
 
-// replaced gives the row's bundle up: the server has another one of its UUID, which gets a row of its own
-// when the server offers it after this row is forgotten. Nothing of the old bundle is reported or
-// delivered any more. A job is stopped first, since its files are removed with the row.
+// replaced gives the row's bundle up: the server has another one of its UUID. That one gets a row when
+// the server offers it after this row is forgotten. Nothing of the old bundle is reported or delivered
+// any more. Its job is stopped first, since its files are removed with the row.
 func (d *decision) replaced() {
 	const reason = "the server has another bundle of this UUID: the earlier one was deleted"
 	switch {

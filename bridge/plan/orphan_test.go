@@ -191,7 +191,7 @@ func TestI5JobOfABundleThatWaitsIsItsRows(t *testing.T) {
 			row.Staged = nil
 		}
 		row.Attempt.Number = 1
-		b := given(t, row).hears(plan.News{Found: &plan.Found{Stamp: stamp, Job: j}}).is(plan.Queued)
+		b := given(t, row).hears(plan.News{Found: &plan.Found{Stamp: stamp, Job: j}}).is(plan.Queued, plan.ReadRecords)
 		if b.row.Attempt.Number != 2 || b.row.Generation != 9 || b.row.OnDisk != stamp.OnDisk || b.row.Job.ID != 3 || b.row.SubmissionName == "" || !b.row.Prepared {
 			t.Errorf("row %+v", b.row)
 		}
@@ -201,5 +201,5 @@ func TestI5JobOfABundleThatWaitsIsItsRows(t *testing.T) {
 	given(t, old).hears(plan.News{Found: &plan.Found{Stamp: stamp, Job: j}}).is(plan.Staging, plan.Stage)
 	killed := rowIn(plan.Staging)
 	killed.StopVerdict = &plan.Verdict{Cause: spool.CauseUser, Failure: codalab.KillRequested}
-	given(t, killed).hears(plan.News{Found: &plan.Found{Stamp: stamp, Job: j}}).is(plan.Stopping, plan.Cancel, plan.Fence)
+	given(t, killed).hears(plan.News{Found: &plan.Found{Stamp: stamp, Job: j}}).is(plan.Stopping, plan.ReadRecords, plan.Cancel, plan.Fence)
 }

@@ -1,11 +1,13 @@
 package plan_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/spool"
 )
 
 // Once sbatch has said a job's id the site may rewrite the job's name and comment. The time at which
@@ -36,6 +38,8 @@ func TestI2JobIsKnownByItsIDUnderAnyName(t *testing.T) {
 		"a later job, of a controller that forgot it": {unseen, 5 * time.Minute, false},
 		"a job a second later":                        {known, 3 * time.Second, false},
 		"taken after the attempt began":               {begun, 5 * time.Minute, false},
+		"an earlier job of the id of one that began":  {begun, -time.Hour, false},
+		"requeued before the attempt began":           {begun, time.Second, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -50,7 +54,7 @@ func TestI2JobIsKnownByItsIDUnderAnyName(t *testing.T) {
 		t.Parallel()
 		over := site(2 * time.Second)
 		over.State = sbatch.StateTimeout
-		b := given(t, known).at(late).hears(seen(late, site(2*time.Second))).is(plan.Queued)
+		b := given(t, known).at(late).hears(seen(late, site(2*time.Second))).is(plan.Queued, plan.ReadRecords)
 		b.at(late+time.Second).hears(seen(late+time.Second, over)).is(plan.Queued, plan.ReadRecords)
 		if b.row.Job.State != sbatch.StateTimeout {
 			t.Errorf("its job: %+v", b.row.Job)
@@ -69,4 +73,22 @@ func TestI10AccountThatIsGoneStopsNoJob(t *testing.T) {
 	b.at(21 * time.Hour).hears(seen(21*time.Hour, back)).is(plan.Queued)
 	b.at(22 * time.Hour).hears(seen(22*time.Hour, gone)).is(plan.Queued)
 	b.at(47*time.Hour).hears(seen(47*time.Hour, gone)).is(plan.Stopping, plan.Cancel, plan.Fence)
+}
+
+// A controller that has lost its state uses ids again, and sacct shows the older jobs of an id too.
+func TestI2OlderJobOfTheSameIDIsAnothers(t *testing.T) {
+	t.Parallel()
+	j, older := job(sbatch.StateFailed), job(sbatch.StateOutOfMemory)
+	older.Submitted = epoch.Add(-10 * time.Minute)
+	older.Name, older.Comment = strings.Replace(j.Name, ".1-", ".1-9", 1), ""
+	b := given(t, rowIn(plan.Running), func(r *plan.Row) {
+		begun := *started()
+		begun.At = epoch.Add(time.Minute)
+		r.Begun, r.Exit = &begun, nil
+	})
+	b.at(2 * time.Minute).hears(seen(2*time.Minute, j))
+	b.at(3*time.Minute).hears(read(3*time.Minute, b.row.Begun, nil)).is(plan.Running, plan.QueryAccounting)
+	j.Exit, j.Comment = "3:0", ""
+	b.hears(plan.News{Accounting: observation(3*time.Minute, older, j)}).is(plan.Collecting, plan.Collect)
+	b.verdict(spool.CauseUser, "Exit code 3, as Slurm shows it")
 }

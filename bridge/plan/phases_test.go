@@ -36,7 +36,7 @@ func TestKillInEachPhase(t *testing.T) {
 	}{
 		{"claiming", rowIn(plan.Claiming), []plan.News{claimed(true, plan.Outcome{})}, plan.Finalizing},
 		{"staging", rowIn(plan.Staging), nil, plan.Finalizing},
-		{"submitting, before sbatch", vary(rowIn(plan.Submitting), func(r *plan.Row) { r.SubmittedAt = time.Time{} }), nil, plan.Finalizing},
+		{"submitting, before sbatch", vary(rowIn(plan.Submitting), func(r *plan.Row) { r.SubmittedAt, r.SbatchCount = time.Time{}, 0 }), nil, plan.Finalizing},
 		{"submitting, refused", rowIn(plan.Submitting), []plan.News{
 			answered(plan.Submission{Refused: true, Retry: true}), fencing(spool.Started{Fenced: true}),
 		}, plan.Finalizing},
@@ -90,8 +90,8 @@ func TestKillInEachPhase(t *testing.T) {
 	}
 }
 
-// The kill is reported once the attempt is fenced. The job is cancelled when a snapshot shows it, also after
-// a restart and after the server's acknowledgement.
+// The kill is reported once the attempt is fenced. The job is cancelled when a snapshot shows it, also
+// after a restart and after the server's acknowledgement.
 func TestKilledJobThatTurnsUpLateIsCancelled(t *testing.T) {
 	t.Parallel()
 	jobless := func(r *plan.Row) { r.Job, r.Begun = sbatch.Job{}, nil }
@@ -164,7 +164,7 @@ func TestCancelIsRepeatedWhileTheJobLives(t *testing.T) {
 	}
 	b.hears(plan.News{Cancelled: &plan.Outcome{}}).is(plan.Stopping)
 	b.now = b.now.Add(time.Minute)
-	b.hears(seen(b.now.Sub(epoch), job(sbatch.StateCompleting))).is(plan.Stopping)
+	b.hears(seen(b.now.Sub(epoch), job(sbatch.StateCompleting))).is(plan.Stopping, plan.ReadRecords)
 }
 
 func TestRestartTakesUpEachPhase(t *testing.T) {
@@ -216,4 +216,25 @@ func TestReadingsThatOvertakeOneAnotherLoseNothing(t *testing.T) {
 	if n.Records.Attempt != 3 || n.Records.Exit != nil {
 		t.Errorf("records %+v, want those of the third attempt", n.Records)
 	}
+}
+
+// Slurm gives its reasons again at its next round, which may be a minute after a queue's trouble is
+// over.
+func TestI10EndOfAQueuesTroubleIsNoVerdictOnItsJobs(t *testing.T) {
+	t.Parallel()
+	never := job(sbatch.StatePending)
+	never.Reason = "PartitionTimeLimit"
+	says := func(at time.Duration, trouble bool) plan.News {
+		n := seen(at, never)
+		n.QueueTrouble = trouble
+		return n
+	}
+	b := given(t, rowIn(plan.Queued))
+	for at := late; at <= late+5*time.Hour; at += time.Hour {
+		b.at(at).hears(says(at, true)).is(plan.Queued)
+	}
+	over := late + 6*time.Hour
+	b.at(over).hears(says(over, false)).is(plan.Queued)
+	b.at(over + time.Minute).hears(says(over+time.Minute, false)).is(plan.Queued)
+	b.at(over+time.Hour).hears(says(over+time.Hour, false)).is(plan.Stopping, plan.Cancel, plan.Fence)
 }

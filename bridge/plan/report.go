@@ -110,6 +110,9 @@ func (r Row) RunStatus() string {
 
 // with is a sentence followed by others.
 func with(first string, others []string) string {
+	if len(others) == 0 {
+		return first
+	}
 	return strings.Join(append([]string{first}, others...), " ")
 }
 

@@ -67,7 +67,8 @@ func (p Policy) Request(r Row) sbatch.Request {
 // submission tells a row's submission from all others, of this bridge and of others.
 func (p Policy) submission(r Row) string { return fmt.Sprintf("%s.%d", p.Bridge, r.Generation) }
 
-// The images of bundles that name none, if neither the site nor the server names one (codalab/lib/codalab_manager.py: init_config, "workers").
+// The images of bundles that name none, if neither the site nor the server names one
+// (codalab/lib/codalab_manager.py: init_config, "workers").
 const (
 	DefaultCPUImage = "codalab/default-cpu:latest"
 	DefaultGPUImage = "codalab/default-gpu:latest"

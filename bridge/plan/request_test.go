@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -262,5 +263,22 @@ func TestRoomIsTheLeastOfAllBounds(t *testing.T) {
 		if got := (plan.Queue{MaxInFlight: c.most}).Room(c.inFlight, c.budget); got != c.want {
 			t.Errorf("%s: room %d, want %d", c.name, got, c.want)
 		}
+	}
+}
+
+// What stages, submits and collects reads its part of the metadata from the row.
+func TestRowKeepsTheMetadataThatTheBridgeReads(t *testing.T) {
+	t.Parallel()
+	read := codalab.Metadata{
+		"created": 1_700_000_000, "exclude_patterns": []any{"*.tmp"}, "request_docker_image": "python:3", "request_priority": 7,
+	}
+	offered := maps.Clone(read)
+	offered["description"], offered["tags"] = "not for the bridge", []any{"a"}
+	m := codalab.Message{Type: codalab.MessageRun, Bundle: &codalab.RunBundle{UUID: "0x1", Command: "true", Metadata: offered}}
+	if got := plan.NewRow(epoch, "cpu", m).Run; !cmp.Equal(got.Metadata, read) || got.Command != "true" {
+		t.Errorf("the row has %+v, want the metadata %v", got, read)
+	}
+	if len(offered) != len(read)+2 {
+		t.Error("the message has changed")
 	}
 }

@@ -51,7 +51,8 @@ type Row struct {
 	Version int64 `json:"-"`
 	// Queue names the configured queue that claimed the bundle.
 	Queue string `json:"queue"`
-	// Run is what the server asked for. It is never nil.
+	// Run is what the server asked for, with as much of the metadata as the bridge reads: the whole of it
+	// would take more memory than all else of the row. It is never nil.
 	Run       *codalab.RunBundle `json:"run"`
 	Resources codalab.Resources  `json:"resources"`
 	// OfferedAt is when the server first offered the bundle. ReofferedAt is when it last repeated
@@ -84,17 +85,18 @@ type Row struct {
 
 	// Held is why the row's queue is held up; empty while it is not.
 	Held string `json:"held,omitempty"`
-	// RefusedSince is when Slurm began to refuse the bundle for its queue's trouble, or when it last
-	// refused it although it had taken another; zero if it does not refuse it. RefusedAlone counts the
-	// latter refusals.
+	// RefusedSince is when Slurm began to refuse the bundle for its queue's trouble; zero if it does
+	// not. A refusal after Slurm has taken another job of the queue begins it anew, and RefusedAlone
+	// counts such refusals.
 	RefusedSince time.Time `json:"refused_since,omitzero"`
 	RefusedAlone int       `json:"refused_alone,omitempty"`
-	// FailedAttempts counts the attempts that the platform has ended, but for those whose command did
-	// not start. FailedStarts counts these, but not those while the queue was held up for that. FailedNode is the last one's node, SickNodes lists the nodes of all,
-	// separated by commas.
+	// FailedAttempts counts the attempts that the platform ended, without those that FailedStarts
+	// counts.
 	FailedAttempts int `json:"failed_attempts,omitempty"`
-	FailedStarts   int `json:"failed_starts,omitempty"`
-	// StartsFailSince is when the first of these failed.
+	// FailedStarts counts the attempts whose command did not start, but for those that ended while the
+	// queue was held up. StartsFailSince is when the first one ended. FailedNode is the node of the last
+	// one, and SickNodes lists the nodes of all, separated by commas.
+	FailedStarts    int       `json:"failed_starts,omitempty"`
 	StartsFailSince time.Time `json:"starts_fail_since,omitzero"`
 	FailedNode      string    `json:"failed_node,omitempty"`
 	SickNodes       string    `json:"sick_nodes,omitempty"`
@@ -127,7 +129,8 @@ type Row struct {
 
 // Retry is about the failed tries of a phase's work.
 type Retry struct {
-	// FailedTries counts them. LastFailure is why the last try failed.
+	// FailedTries counts them; of a row with its inputs, the refusals for now of its submission, until
+	// Slurm takes it. LastFailure is why the last try failed.
 	FailedTries int    `json:"failed_tries,omitempty"`
 	LastFailure string `json:"last_failure,omitempty"`
 	// FailingSince is when staging or collecting began to fail, in this life of the bridge; zero
@@ -162,7 +165,8 @@ type Attempt struct {
 	// RepeatRefusal is Slurm's refusal of a repeated submission: an earlier one may have made a job
 	// all the same.
 	RepeatRefusal string `json:"repeat_refusal,omitempty"`
-	// QueueTrouble is set if that refusal is the queue's trouble and not the bundle's.
+	// QueueTrouble is set if that refusal, or the reason for which the job can never start, is the
+	// queue's trouble and not the bundle's.
 	QueueTrouble bool `json:"queue_trouble,omitempty"`
 	// UnclearCount counts the unclear answers of sbatch for SubmissionName.
 	UnclearCount int `json:"unclear_count,omitempty"`
@@ -229,7 +233,9 @@ func NewRow(now time.Time, queue string, m codalab.Message) Row {
 		Phase: Claiming, PhaseSince: now, Reason: "the server offered the bundle", DecidedAt: now,
 	}
 	if m.Bundle != nil {
-		r.Bundle, r.Run = m.Bundle.UUID, m.Bundle
+		run := *m.Bundle
+		run.Metadata = run.Metadata.Only("created", "exclude_patterns", "request_docker_image", "request_priority")
+		r.Bundle, r.Run = run.UUID, &run
 	}
 	if m.Resources != nil {
 		r.Resources = *m.Resources
@@ -248,11 +254,24 @@ func (r Row) InFlight() bool {
 	return r.leavesJob()
 }
 
-// leavesJob reports whether the bundle's end is known, no attempt of it can begin, and the last one's job may
-// still wait in Slurm.
+// leavesJob reports whether the bundle's end is known, no attempt of it can begin, and the job of the
+// last one may still wait in Slurm.
 func (r Row) leavesJob() bool {
 	over := r.Phase == Finalizing || r.Phase == Done
 	return over && r.Begun == nil && !r.SubmittedAt.IsZero() && r.NoJobSince.IsZero()
+}
+
+// MayHaveWorker reports whether a worker of the attempt is, or was, at work as far as Slurm tells: not
+// while the job is pending.
+func (r Row) MayHaveWorker() bool {
+	switch r.Phase {
+	case Submitting:
+		return !r.SubmittedAt.IsZero()
+	case Queued, Running, Stopping:
+		return r.Begun != nil || r.Job.State != sbatch.StatePending || !r.NoJobSince.IsZero()
+	case Claiming, Staging, Collecting, Finalizing, Done:
+	}
+	return false
 }
 
 // CancelsJob reports whether the row's job lives and has to end. It does not while nothing but sbatch's
@@ -281,6 +300,14 @@ func (r Row) commandStarted() bool {
 // WaitsForRoom reports whether the row is staged and waits to be submitted.
 func (r Row) WaitsForRoom(now time.Time) bool {
 	return r.Phase == Staging && r.Staged != nil && r.StopVerdict == nil && !r.DueAt.After(now)
+}
+
+// Outline is what a ledger has. Most of its rows are done, and nobody needs all of these at once.
+type Outline struct {
+	// Rows are those that are not done, in the order of their bundles.
+	Rows []Row
+	// Done maps each bundle whose row is done to its queue.
+	Done map[string]string
 }
 
 // ByBundle finds rows by their bundles; nil for a bundle without one.

@@ -30,12 +30,14 @@ func (d *decision) submitting() {
 	}
 	switch {
 	case d.row.Phase != Submitting:
-	case d.row.StopVerdict != nil:
+	case d.row.StopVerdict != nil && d.row.SubmittedAt.IsZero() && d.row.SbatchCount == 0:
 		d.stopUnsubmitted()
+	case d.row.StopVerdict != nil: // there may be a job, also if Slurm has refused the last sbatch for now
+		d.stop()
 	case d.row.RepeatRefusal != "" && d.row.Fenced && d.row.QueueTrouble:
 		d.nextAttempt("Slurm refused the job: " + d.row.RepeatRefusal)
 	case d.row.RepeatRefusal != "" && d.row.Fenced:
-		d.endWithoutResults(Verdict{Cause: spool.CauseUser, Failure: d.refusalSentence(d.row.RepeatRefusal)}, "Slurm refused the submission")
+		d.endRefused(d.row.RepeatRefusal)
 	case d.row.RepeatRefusal != "":
 		d.fence()
 	case d.row.SubmittedAt.IsZero() && !d.row.Prepared:
@@ -65,8 +67,7 @@ func (d *decision) prepare() {
 	case p.Failure != "":
 		d.tryLater(p.Failure)
 	default:
-		d.row.Prepared = true
-		d.row.FailedTries, d.row.LastFailure = 0, ""
+		d.row.Prepared, d.row.LastFailure = true, ""
 		d.submit(attemptGoes(d.row.Attempt.Number))
 	}
 }
@@ -108,6 +109,9 @@ func adoptable(s *Observation) (job sbatch.Job, ok bool) {
 func ghost(j sbatch.Job) bool { return j.State == sbatch.StateFailed && j.Nodes == "" }
 
 func (d *decision) adopt(job sbatch.Job, reason string) {
+	if d.recordsLag(job.State) {
+		d.wantEffect(ReadRecords)
+	}
 	d.row.Job, d.row.AbsentAsOf, d.row.RefusedSince, d.row.RefusedAlone = job, time.Time{}, time.Time{}, 0
 	d.enter(Queued, fmt.Sprintf("job %s: %s", job.ID, reason))
 }
@@ -116,9 +120,13 @@ func (d *decision) applySubmission(s Submission) {
 	switch {
 	case s.Job != 0:
 		d.adopt(sbatch.Job{ID: s.Job, Name: string(d.row.SubmissionName), State: sbatch.StatePending, Reason: "None"}, "sbatch accepted it")
-	case s.Refused && s.Retry: // it has made no job
-		d.row.SubmittedAt, d.row.SbatchCount = time.Time{}, max(d.row.SbatchCount-1, 0)
-		d.tryLater("Slurm does not take the job now: " + s.Words)
+	case s.Refused && s.Retry && d.row.SbatchCount > 1: // only this sbatch has made no job
+		d.row.SubmittedAt, d.row.SbatchCount = time.Time{}, d.row.SbatchCount-1
+		d.tryLater(notNow(s.Words))
+	case s.Refused && s.Retry:
+		tries := d.row.FailedTries + 1
+		d.sendBack(notNow(s.Words))
+		d.row.FailedTries, d.row.DueAt = tries, d.now.Add(backoff(tries))
 	case s.Refused && d.row.SbatchCount > 1:
 		d.row.RepeatRefusal, d.row.QueueTrouble = s.Words, d.row.Exclude != "" || d.refusedForQueue()
 		d.row.Reason = "Slurm refused the submission that was repeated: fencing the attempt, since the first one may have made a job"
@@ -129,7 +137,7 @@ func (d *decision) applySubmission(s Submission) {
 		d.sendBack(fmt.Sprintf("Slurm takes no job of queue %s: %s", d.queue.Tag, s.Words))
 	case s.Refused:
 		d.row.NoJobSince = d.now
-		d.endWithoutResults(Verdict{Cause: spool.CauseUser, Failure: d.refusalSentence(s.Words)}, "Slurm refused the submission")
+		d.endRefused(s.Words)
 	default:
 		d.row.UnclearCount++
 		d.row.LastFailure = s.Words
@@ -138,8 +146,11 @@ func (d *decision) applySubmission(s Submission) {
 	}
 }
 
-// sendBack has the row wait for its submission again. The attempt has made no job, so its number is
-// used again.
+// notNow is the row's reason while Slurm refuses the submission for now.
+func notNow(words string) string { return "Slurm does not take the job now: " + words }
+
+// sendBack has the row wait for its turn to be submitted again (Batch). The attempt has made no job, so
+// its number is used again.
 func (d *decision) sendBack(reason string) {
 	number := d.row.Attempt.Number - 1
 	d.enter(Staging, reason)
@@ -166,19 +177,10 @@ func (d *decision) refusedForQueue() bool {
 
 const mostRefusedAlone = 3
 
-// refusalSentence is the sentence for a refused submission: Slurm's words and the request.
-func (d *decision) refusalSentence(words string) string {
-	return fmt.Sprintf("Slurm refused the job: %s. Asked of queue %s: %s.", trimDot(words), d.queue.Tag, d.requested())
-}
-
-// stopUnsubmitted stops a row in Submitting. Before sbatch was started there is nothing to
-// stop; after that there may be a job.
-func (d *decision) stopUnsubmitted() {
-	if d.row.SubmittedAt.IsZero() {
-		d.endWithoutResults(*d.row.StopVerdict, "stopped before it was submitted: "+d.row.StopVerdict.Failure)
-		return
-	}
-	d.enter(Stopping, "being stopped: "+d.row.StopVerdict.Failure)
+// endRefused ends a bundle that Slurm has refused, in a sentence with Slurm's words and the request.
+func (d *decision) endRefused(words string) {
+	sentence := fmt.Sprintf("Slurm refused the job: %s. Asked of queue %s: %s.", trimDot(words), d.queue.Tag, d.requested())
+	d.endWithoutResults(Verdict{Cause: spool.CauseUser, Failure: sentence}, "Slurm refused the submission")
 }
 
 // provenAbsent reports whether it is proven that the current submission made no live job. A

@@ -36,7 +36,7 @@ func sane(now time.Time, before, after plan.Row, effects []plan.Effect) error {
 	case before.Phase == plan.Finalizing && after.Phase == plan.Collecting && strings.HasPrefix(after.Reason, "the server has thrown the results away"):
 	case before.Phase == plan.Finalizing && after.Phase != plan.Finalizing && after.Phase != plan.Done:
 		return fmt.Errorf("left finalizing for %s", after.Phase)
-	case after.Attempt.Number < before.Attempt.Number:
+	case after.Attempt.Number < before.Attempt.Number && !refused(before, after):
 		return fmt.Errorf("attempt %d after %d", after.Attempt.Number, before.Attempt.Number)
 	case (after.Phase == plan.Collecting || after.Phase == plan.Finalizing) && after.Verdict == nil:
 		return fmt.Errorf("in %s without a verdict", after.Phase)
@@ -64,6 +64,12 @@ func sane(now time.Time, before, after plan.Row, effects []plan.Effect) error {
 		seen[e.Kind] = true
 	}
 	return nil
+}
+
+// refused reports whether the attempt was taken back because Slurm had refused its submission: the row
+// has the number before it, and nothing else of the attempt.
+func refused(before, after plan.Row) bool {
+	return before.Phase == plan.Submitting && after.Attempt == (plan.Attempt{Number: before.Attempt.Number - 1})
 }
 
 func wants(effects []plan.Effect, k plan.Kind) bool {

@@ -11,9 +11,9 @@ import (
 // and the next turn is that of the lane whose last one was longest ago. So no queue and no owner keeps
 // another waiting (I11), whatever the number of their bundles and their priorities.
 //
-// An owner's turn goes to that owner's waiting bundle of the highest request_priority, in whichever queue
-// has room. Of equal ones it goes to the lane whose turn it is, and in a lane to the oldest. So a priority
-// orders an owner's own bundles, and counts nothing against those of others.
+// In a lane's turn the owner's waiting bundle of the highest request_priority is submitted, from any
+// queue with room. If several have that priority, the lane's own go first, and the oldest of them. So a
+// priority orders an owner's own bundles, and counts nothing against those of others.
 type Lane struct{ Queue, Owner string }
 
 // Turns has the generation of the submission that was each lane's last turn.
@@ -29,6 +29,15 @@ type Waiting struct {
 	// Room is how many of each queue may be submitted, Budget how many in all.
 	Room   map[string]int
 	Budget int
+}
+
+// Room is how many more rows of the queue may be submitted now. inFlight is the number of its
+// rows in Slurm, budget how many submissions the request rate allows.
+func (q Queue) Room(inFlight, budget int) int {
+	if q.MaxInFlight > 0 {
+		budget = min(budget, q.MaxInFlight-inFlight)
+	}
+	return max(budget, 0)
 }
 
 // Batch chooses the rows that are submitted now, in their order, and begins the next attempt of

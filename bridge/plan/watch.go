@@ -19,7 +19,7 @@ func (d *decision) queued() {
 	d.applySlurm()
 	d.stopImpossibleJob()
 	if d.row.StopVerdict != nil {
-		d.enter(Stopping, "being stopped: "+d.row.StopVerdict.Failure)
+		d.stop()
 		return
 	}
 	// A job that has ended may have begun although the disk does not show it yet. Fencing
@@ -43,7 +43,7 @@ func (d *decision) running() {
 		return
 	}
 	if d.row.StopVerdict != nil {
-		d.enter(Stopping, "being stopped: "+d.row.StopVerdict.Failure)
+		d.stop()
 		return
 	}
 	if d.row.Exit == nil && !d.row.NoJobSince.IsZero() && d.diskSettled() && d.slurmStateKnown() {
@@ -81,6 +81,9 @@ func (d *decision) applySlurm() {
 	if a := d.news.Accounting; a != nil && !d.row.NoJobSince.IsZero() {
 		switch job, ok := d.jobOfAttempt(a.Jobs); {
 		case ok && job.State.Ended():
+			if !d.row.Job.State.Ended() { // it may have ended after the records were read
+				d.row.NoJobSince = d.now
+			}
 			d.row.Job = job
 		case ok && job.Nodes != "":
 			d.row.Job.Nodes = job.Nodes // it had a node, although the database missed its end
@@ -94,16 +97,28 @@ func (d *decision) applySlurm() {
 	d.noteRevoked(ok && job.State == sbatch.StateRevoked)
 	switch {
 	case ok && !job.State.Ended() && !d.givenUpAsRevoked():
+		if job.State != d.row.Job.State && d.recordsLag(job.State) {
+			d.wantEffect(ReadRecords)
+		}
 		d.row.Job, d.row.NoJobSince = job, time.Time{}
 	case ok:
 		if job.Exit == "" && job.ID == d.row.Job.ID && job.State == d.row.Job.State {
 			job.Exit = d.row.Job.Exit // from the accounting database
+		}
+		if job.State.Ended() && !d.row.Job.State.Ended() {
+			d.row.NoJobSince = time.Time{} // it may have ended after the records were read
 		}
 		d.row.Job = job
 		d.noteEnded(fmt.Sprintf("Slurm shows job %s %s", job.ID, job.State))
 	case s.Asked.After(d.row.SubmittedAt.Add(d.policy.SubmitGrace)):
 		d.noteEnded("a whole snapshot does not show the job any more")
 	}
+}
+
+// recordsLag reports whether the attempt's records have to say more by now than the row knows, as a live
+// job's state shows. The worker's ring of the doorbell may be lost.
+func (d *decision) recordsLag(state sbatch.State) bool {
+	return state == sbatch.StateRunning && d.row.Begun == nil || state == sbatch.StateCompleting && d.row.Exit == nil
 }
 
 // noteRevoked notes whether Slurm shows the attempt's job REVOKED: another cluster of the federation
@@ -188,11 +203,17 @@ func (d *decision) slurmStateKnown() bool {
 		return false
 	}
 	job, ok := d.jobOfAttempt(a.Jobs)
-	if !ok || job.State.Ended() || d.now.Sub(d.row.NoJobSince) > d.policy.RecordAge {
+	switch {
+	case job.State.Ended(), d.now.Sub(d.row.NoJobSince) > d.policy.RecordAge:
 		return true
+	case ok:
+		d.tryLater(fmt.Sprintf("accounting shows job %s %s although the queue does not show it", job.ID, job.State))
+		return false
+	case ended, d.row.Begun != nil: // the database may be behind
+		d.tryLater("accounting does not show yet how the job ended")
+		return false
 	}
-	d.tryLater(fmt.Sprintf("accounting shows job %s %s although the queue does not show it", job.ID, job.State))
-	return false
+	return true
 }
 
 // lacksExitStatus reports whether an attempt began and left no exit record, and the exit status of
@@ -223,14 +244,17 @@ func (d *decision) stopImpossibleJob() {
 		d.row.ImpossibleSince = time.Time{}
 		return
 	}
-	if d.row.ImpossibleSince.IsZero() {
-		d.row.ImpossibleSince = d.now
+	if d.row.ImpossibleSince.IsZero() || d.row.QueueTrouble && d.news.Observation != nil && !d.news.QueueTrouble {
+		d.row.ImpossibleSince = d.now // also if it was the queue's trouble, which is over
+	}
+	if d.news.Observation != nil {
+		d.row.QueueTrouble = d.news.QueueTrouble
 	}
 	wait := d.policy.StuckFor
 	if d.row.ImpossibleSince.Sub(d.row.PhaseSince) > couldStart {
 		wait = max(wait, couldStart) // an administrator may be at work on the partition
 	}
-	if d.news.QueueTrouble || reasonOfQueue(d.row.Job.Reason) {
+	if d.row.QueueTrouble || reasonOfQueue(d.row.Job.Reason) {
 		wait = max(wait, d.policy.OutagePatience)
 	}
 	if d.news.Observation == nil || d.now.Before(d.row.ImpossibleSince.Add(wait)) {
@@ -315,8 +339,9 @@ func (d *decision) failedStart() string {
 	return ""
 }
 
-// mayStartElsewhere reports whether a bundle whose command did not start is tried again: a few times,
-// and for some time, since all nodes may be sick for minutes. While its queue is held up the bundle waits.
+// mayStartElsewhere reports whether a bundle gets another attempt after its command did not start. It
+// gets MaxAttempts of them; more until StagePatience is over, since all nodes may be sick for minutes;
+// and more while its queue is held up.
 func (d *decision) mayStartElsewhere() bool {
 	r := &d.row
 	return r.Held != "" || r.FailedStarts+1 < d.policy.MaxAttempts || d.now.Sub(r.StartsFailSince) < d.policy.StagePatience

@@ -57,6 +57,15 @@ func TestExitStatusOfAFailedJobIsAskedFor(t *testing.T) {
 	b := begin().hears(plan.News{Accounting: observation(2*time.Minute, j)}).is(plan.Collecting, plan.Collect)
 	b.verdict(spool.CauseUser, "Exit code 3, as Slurm shows it")
 
+	b = begin() // the database is behind
+	b.hears(plan.News{Accounting: observation(2 * time.Minute)}).is(plan.Running)
+	b.at(3*time.Minute).hears(plan.News{Accounting: observation(3*time.Minute, j)}).is(plan.Collecting, plan.Collect)
+	b.verdict(spool.CauseUser, "Exit code 3, as Slurm shows it")
+
+	b = begin() // and never shows the job
+	b.at(time.Hour).hears(plan.News{Accounting: observation(time.Hour)}).is(plan.Collecting, plan.Collect)
+	b.verdict(spool.CausePlatform, "left no exit record")
+
 	b = begin() // a database that does not answer is not waited for without end
 	b.at(time.Hour).hears(plan.News{AccountingFailure: "no answer"}).is(plan.Collecting, plan.Collect)
 	b.verdict(spool.CausePlatform, "left no exit record")

@@ -80,33 +80,31 @@ func Compare(ctx context.Context, now time.Time, policy plan.Policy, name string
 	}
 	policy.Bridge = id
 	found := Findings{Ledger: name, Bridge: id, Generation: generation, Highest: generation, Jobs: []Job{}}
-	found.addJobs(policy, snapshot, rows)
-	_, _, err = policy.OrphanJobs(now, snapshot, plan.ByBundle(rows), generation, nil)
+	row := plan.ByBundle(rows)
+	found.addJobs(policy, snapshot, row)
+	_, _, err = policy.OrphanJobs(now, snapshot, row, generation, nil)
 	found.Outdated = errors.Is(err, plan.ErrOutdated)
 	return found, nil
 }
 
-// addJobs adds the jobs of the bridge that its rows do not know, those submitted first
-// before the others.
-func (f *Findings) addJobs(policy plan.Policy, snapshot sbatch.Snapshot, rows []plan.Row) {
-	byBundle := map[string]plan.Row{}
-	for _, r := range rows {
-		byBundle[r.Bundle] = r
-	}
+// addJobs adds the jobs of the bridge that its rows do not know, in the order of submission. row
+// returns a bundle's row, nil for none.
+func (f *Findings) addJobs(policy plan.Policy, snapshot sbatch.Snapshot, row func(bundle string) *plan.Row) {
 	for _, j := range snapshot.Jobs {
 		stamp, ok := plan.StampOf(j)
 		if !ok || stamp.Bridge != f.Bridge {
 			continue
 		}
 		f.Highest = max(f.Highest, stamp.Generation)
-		row, known := byBundle[stamp.Bundle]
-		if known && row.Stamped(j, stamp) ||
+		r := row(stamp.Bundle)
+		if r != nil && r.Stamped(j, stamp) ||
 			stamp.Generation <= f.Generation && j.State.Ended() {
 			continue
 		}
+		r = cmp.Or(r, &plan.Row{})
 		f.Jobs = append(f.Jobs, Job{
 			Job: j.ID, State: j.State, Bundle: stamp.Bundle, Attempt: stamp.Attempt, Generation: stamp.Generation,
-			Name: termtext.Line(j.Name), Phase: row.Phase, Fate: fate(policy, j.State, stamp, row),
+			Name: termtext.Line(j.Name), Phase: r.Phase, Fate: fate(policy, j.State, stamp, r),
 		})
 	}
 	slices.SortFunc(f.Jobs, func(a, b Job) int {
@@ -133,7 +131,7 @@ func Accept(ctx context.Context, now time.Time, policy plan.Policy, name string,
 
 // fate says what becomes of a job once the bridge runs on the ledger. row is the row of
 // its bundle, or empty.
-func fate(policy plan.Policy, state sbatch.State, job plan.Stamp, row plan.Row) string {
+func fate(policy plan.Policy, state sbatch.State, job plan.Stamp, row *plan.Row) string {
 	cancelled := "cancelled after " + codalab.FormatDuration(policy.OrphanGrace)
 	if !policy.CancelOrphans {
 		cancelled = "left alone, as cancel_strays is false"

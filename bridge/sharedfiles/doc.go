@@ -31,4 +31,9 @@
 //	                                                └─ a row: put back
 //
 // If a sweep dies, the next one puts back what has a row, and removes the rest.
+//
+// # Cost
+//
+// A sweep lists runs/ and spool/, which have a directory for each bundle, and asks the disk nothing else
+// about bundles that are needed. The names of attempts say which bridge made them.
 package sharedfiles

@@ -9,18 +9,15 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
-	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
 // needs is what the ledger's rows and the jobs in Slurm need of the disk.
 type needs struct {
 	bridge string
-	rows   map[string]bool
-	// jobs are the jobs that Slurm shows, names their names, and beginnings the bundles' digits
-	// in those.
-	jobs       []sbatch.Job
-	names      map[string]bool
+	phases map[string]plan.Phase // of all rows
+	jobs   map[string]bool       // the bundles that have a job
+	// beginnings are the bundles' digits in the names of the jobs that Slurm shows.
 	beginnings map[string]bool
 	// oldest is when the first live job was submitted, as far as the ledger knows; zero for
 	// none. unknown is set if the ledger does not know of all live jobs.
@@ -36,7 +33,7 @@ func (s *Sweeper) needs(ctx context.Context) (*needs, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &needs{jobs: snapshot.Jobs, names: map[string]bool{}, beginnings: map[string]bool{}}
+	n := &needs{jobs: map[string]bool{}, beginnings: map[string]bool{}}
 	if n.bridge, err = s.Ledger.Bridge(ctx); err != nil {
 		return nil, err
 	}
@@ -44,47 +41,48 @@ func (s *Sweeper) needs(ctx context.Context) (*needs, error) {
 	if err != nil {
 		return nil, err
 	}
-	rows, err := s.Ledger.Outline(ctx)
-	if err != nil {
-		return nil, err
+	late := map[string]*plan.Row{} // rows of jobs that are later than the ledger
+	for _, j := range snapshot.Jobs {
+		if stamp, ok := plan.StampOf(j); ok && stamp.Generation > generation {
+			late[stamp.Bundle] = nil
+		}
 	}
-	n.rows = bundles(rows)
 	flying := map[plan.SubmissionName]bool{}
-	for _, r := range rows {
+	err = s.Ledger.EachUnfinished(ctx, func(r plan.Row) {
+		if _, ok := late[r.Bundle]; ok {
+			late[r.Bundle] = &r
+		}
 		if !r.InFlight() {
-			continue
+			return
 		}
 		flying[r.SubmissionName] = true
 		if at := r.SubmittedAt; !at.IsZero() && (n.oldest.IsZero() || at.Before(n.oldest)) {
 			n.oldest = at
 		}
+	})
+	if err != nil {
+		return nil, err
 	}
-	policy := plan.Policy{Bridge: n.bridge}
-	if _, _, err := policy.OrphanJobs(now, snapshot, plan.ByBundle(rows), generation, nil); err != nil {
+	if n.phases, err = s.Ledger.Phases(ctx); err != nil {
+		return nil, err
+	}
+	policy, row := plan.Policy{Bridge: n.bridge}, func(bundle string) *plan.Row { return late[bundle] }
+	if _, _, err := policy.OrphanJobs(now, snapshot, row, generation, nil); err != nil {
 		return nil, err
 	}
 	for _, j := range snapshot.Jobs {
-		n.names[j.Name] = true
 		n.beginnings[digits(j.Name)] = true
 		stamp, stamped := plan.StampOf(j)
-		n.rows[stamp.Bundle] = n.rows[stamp.Bundle] || stamped // a job has the same needs as a row
+		n.jobs[stamp.Bundle] = n.jobs[stamp.Bundle] || stamped // a job has the same needs as a row
 		ours := n.own(j.Name) || stamp.Bridge == n.bridge
 		n.unknown = n.unknown || ours && !j.State.Ended() && !flying[plan.SubmissionName(j.Name)]
 	}
 	return n, nil
 }
 
-func bundles(rows []plan.Row) map[string]bool {
-	has := make(map[string]bool, len(rows))
-	for _, r := range rows {
-		has[r.Bundle] = true
-	}
-	return has
-}
-
 // row reports whether a bundle has a row, or a job.
 func (n *needs) row(bundle string) bool {
-	return n.rows[bundle] || bundle != "" && n.beginnings[bundle[min(2, len(bundle)):min(14, len(bundle))]]
+	return n.phases[bundle] != "" || n.jobs[bundle] || bundle != "" && n.beginnings[bundle[min(2, len(bundle)):min(14, len(bundle))]]
 }
 
 // digits are the digits of a bundle's UUID in the name of its job (plan.Policy.Batch).
@@ -115,17 +113,15 @@ func (n *needs) judge(l spool.Leftover, now time.Time, grace time.Duration, all 
 	if age < grace || n.row(l.Bundle) {
 		return f, false
 	}
-	for _, name := range l.SubmissionNames {
-		if n.names[name] {
-			return f, false
-		}
-	}
 	since := "; last changed " + codalab.FormatDuration(age) + " ago"
 	switch l.Kind {
-	case spool.LeftRun, spool.LeftRecords, spool.LeftMembers:
-		f.Kept, f.Reason = n.foreign(l)
-		if !f.Kept {
+	case spool.LeftRun, spool.LeftRecords:
+		if f.Kept, f.Reason = n.foreign(l); !f.Kept {
 			f.Reason = "the ledger has no such bundle, and Slurm has no job of it"
+		}
+	case spool.LeftMembers:
+		if f.Kept, f.Reason = n.foreign(l); !f.Kept {
+			f.Reason = "an earlier version wrote it, and nobody reads it"
 		}
 	case spool.LeftWorker:
 		if n.mayRun(l, all) {
@@ -144,14 +140,17 @@ func (n *needs) judge(l spool.Leftover, now time.Time, grace time.Duration, all 
 
 // foreign reports whether a leftover is kept because it is not known to be this bridge's.
 func (n *needs) foreign(l spool.Leftover) (kept bool, reason string) {
-	if len(l.SubmissionNames) == 0 || l.Bundle == "" {
+	if len(l.Bridges) == 0 {
 		return true, "nothing says which bridge made it"
 	}
-	if i := slices.IndexFunc(l.SubmissionNames, func(m string) bool { return !n.own(m) }); i >= 0 {
-		return true, fmt.Sprintf("submission %s is another bridge's", l.SubmissionNames[i])
+	if i := slices.IndexFunc(l.Bridges, n.other); i >= 0 {
+		return true, fmt.Sprintf("another bridge (%s) made it", l.Bridges[i])
 	}
 	return false, ""
 }
+
+// other reports whether an id is another bridge's.
+func (n *needs) other(bridge string) bool { return bridge != n.bridge }
 
 // clockSlack covers the clocks of the disk and of the bridge, which may differ.
 const clockSlack = 24 * time.Hour
@@ -163,6 +162,6 @@ func (n *needs) mayRun(worker spool.Leftover, all []spool.Leftover) bool {
 		return true
 	}
 	return slices.ContainsFunc(all, func(l spool.Leftover) bool {
-		return slices.ContainsFunc(l.SubmissionNames, func(m string) bool { return !n.own(m) })
+		return slices.ContainsFunc(l.Bridges, n.other)
 	})
 }

@@ -18,7 +18,8 @@ import (
 type Ledger interface {
 	Bridge(ctx context.Context) (string, error)
 	Generation(ctx context.Context) (int64, error)
-	Outline(ctx context.Context) ([]plan.Row, error)
+	EachUnfinished(ctx context.Context, do func(plan.Row)) error
+	Phases(ctx context.Context) (map[string]plan.Phase, error)
 }
 
 // Scheduler is the part of an sbatch.Scheduler that a sweep needs.
@@ -191,10 +192,9 @@ func (s *Sweeper) putAside(found []*Finding, now time.Time, stuck map[string]boo
 
 // discard checks that no row needs the files that were put aside, and removes them.
 func (s *Sweeper) discard(ctx context.Context, found []*Finding) error {
-	rows, err := s.Ledger.Outline(ctx)
-	has := bundles(rows)
+	phases, err := s.Ledger.Phases(ctx)
 	for _, f := range found {
-		needed := f.back || err != nil || has[f.Bundle]
+		needed := f.back || err != nil || phases[f.Bundle] != ""
 		if needed && !f.back && !f.Removed {
 			f.Kept, f.Reason = true, "its bundle may have come back meanwhile"
 		}

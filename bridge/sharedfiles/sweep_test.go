@@ -12,158 +12,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
-	"github.com/cl-slurm/cl-slurm/bridge/sharedfiles"
-	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
-
-// bundle is the UUID of a bundle of the tests; it differs from others in the part that a
-// submission name has.
-func bundle(n int) string { return fmt.Sprintf("0x%012x%020x", n, n) }
-
-// later is a disk some time later: no test can set back when a file was
-// changed.
-type later struct {
-	spool.Disk
-	by time.Duration
-}
-
-func (l later) Now() (time.Time, error) {
-	now, err := l.Disk.Now()
-	return now.Add(l.by), err
-}
-
-// queue is a Slurm that shows jobs, or does not answer.
-type queue struct {
-	jobs []sbatch.Job
-	err  error
-}
-
-func (q *queue) Observe(_ context.Context, now time.Time) (sbatch.Snapshot, error) {
-	return sbatch.Snapshot{Asked: now, Jobs: q.jobs}, q.err
-}
-
-// site is a shared directory with what bridges have left on it, and the ledger
-// of one of them.
-type site struct {
-	*testing.T
-	layout spool.Layout
-	book   *ledger.Ledger
-	slurm  *queue
-	*sharedfiles.Sweeper
-}
-
-const grace = 7 * 24 * time.Hour
-
-func newSite(t *testing.T) *site {
-	t.Helper()
-	s := &site{T: t, layout: spool.Layout(filepath.Join(t.TempDir(), "shared")), slurm: &queue{}}
-	for _, d := range s.layout.Directories() {
-		s.must(os.MkdirAll(d, 0o700))
-	}
-	var err error
-	s.book, err = ledger.Open(t.Context(), filepath.Join(t.TempDir(), "ledger.db"))
-	s.must(err)
-	t.Cleanup(func() { s.must(s.book.Close()) })
-	s.Sweeper = s.sweeper()
-	return s
-}
-
-func (s *site) sweeper() *sharedfiles.Sweeper {
-	return &sharedfiles.Sweeper{
-		Ledger: s.book, Scheduler: s.slurm, Disk: later{spool.Disk{Layout: s.layout}, 2 * grace}, Grace: grace, Now: time.Now,
-	}
-}
-
-func (s *site) must(err error) {
-	s.Helper()
-	if err != nil {
-		s.Fatal(err)
-	}
-}
-
-// submission names a bundle's attempt in Slurm; bridge is "" for the site's own.
-func (s *site) submission(n, attempt int, bridge string) string {
-	if bridge == "" {
-		bridge = s.book.ID
-	}
-	return fmt.Sprintf("cl-ann-b_c-%012x.%d-%s", n, attempt, bridge)
-}
-
-// attempt leaves what a bridge and a worker leave of an attempt.
-func (s *site) attempt(n int, bridge string) {
-	s.Helper()
-	disk := spool.Disk{Layout: s.layout}
-	s.must(disk.Prepare("1-b1", spool.Spec{Bundle: bundle(n), Attempt: 1, SubmissionName: s.submission(n, 1, bridge), RunDir: s.layout.RunDir(bundle(n), "1-b1")}))
-	s.write(filepath.Join(s.layout.RunDir(bundle(n), "1-b1"), "result"))
-}
-
-func (s *site) write(path string) {
-	s.Helper()
-	s.must(os.MkdirAll(filepath.Dir(path), 0o700))
-	s.must(os.WriteFile(path, make([]byte, 5000), 0o600))
-}
-
-// row gives a bundle a row.
-func (s *site) row(n int, phase plan.Phase, submitted time.Time) {
-	s.Helper()
-	r := plan.Row{
-		Bundle: bundle(n), Phase: phase, Attempt: plan.Attempt{Number: 1, Generation: int64(n), SubmissionName: plan.SubmissionName(s.submission(n, 1, "")), SubmittedAt: submitted},
-	}
-	if phase == plan.Done {
-		r.NoJobSince = submitted
-	}
-	s.must(s.book.Save(s.Context(), []plan.Row{r}))
-}
-
-// job has Slurm show a job.
-func (s *site) job(name, comment string) {
-	s.slurm.jobs = append(s.slurm.jobs, sbatch.Job{ID: sbatch.JobID(len(s.slurm.jobs) + 1), Name: name, Comment: comment, State: sbatch.StateRunning, Nodes: "n1"})
-}
-
-// tree lists all that is on the shared disk, but the empty directories.
-func (s *site) tree() []string {
-	s.Helper()
-	var found []string
-	s.must(filepath.WalkDir(string(s.layout), func(path string, e os.DirEntry, err error) error {
-		if err == nil && !e.IsDir() {
-			found = append(found, strings.TrimPrefix(path, string(s.layout)+"/"))
-		}
-		return err
-	}))
-	return found
-}
-
-// files are those of an attempt.
-func (s *site) files(n int, bridge string) []string {
-	return []string{
-		"runs/" + bundle(n) + "/1-b1/result", "spool/" + bundle(n) + "/1-b1/spec.json", "spool/marks/" + s.submission(n, 1, bridge) + ".json",
-	}
-}
-
-func (s *site) want(files ...string) {
-	s.Helper()
-	slices.Sort(files)
-	if diff := cmp.Diff(files, s.tree()); diff != "" {
-		s.Errorf("on the disk (-want +got):\n%s", diff)
-	}
-}
-
-func (s *site) sweep() []sharedfiles.Finding {
-	s.Helper()
-	found, err := s.Sweep(s.Context())
-	s.must(err)
-	for _, f := range found {
-		if f.Trouble != "" {
-			s.Errorf("%s: %s", f.Path, f.Trouble)
-		}
-	}
-	return found
-}
 
 func TestSweepRemovesWhatNoRowAndNoJobNeeds(t *testing.T) {
 	t.Parallel()
@@ -176,22 +30,22 @@ func TestSweepRemovesWhatNoRowAndNoJobNeeds(t *testing.T) {
 	s.job("renamed", fmt.Sprintf("codalab bundle=%s attempt=1 owner=1 bridge=%s generation=0", bundle(3), s.book.ID))
 	s.job(s.submission(4, 2, ""), "another attempt of the bundle's")
 	s.attempt(7, "ffffff")
-	s.write(filepath.Join(s.layout.RunDir(bundle(8), "1-b1"), "unmarked"))
+	s.write(filepath.Join(s.layout.RunDir(bundle(8), "one"), "nameless"))
 	ring := s.layout.Bell()
 	s.must(errors.Join(ring.Ring(bundle(1), "1-b1"), ring.Ring(bundle(9), "1-b1")))
-	s.write(filepath.Join(s.layout.BundleDir(bundle(5)), "1-b1", ".started.tmp-12"))
-	s.write(filepath.Join(string(s.layout), "spool", "marks", ".x.json.tmp-12"))
-	s.write(filepath.Join(s.layout.RunDir(bundle(1), "1-b1"), ".mine.tmp-12"))
-	s.must(os.Chmod(s.layout.RunDir(bundle(5), "1-b1"), 0o500)) // closed by its command
+	name := spool.NameAttempt(1, s.book.ID)
+	s.write(filepath.Join(s.layout.BundleDir(bundle(5)), string(name), ".started.tmp-12"))
+	s.write(filepath.Join(s.layout.RunDir(bundle(1), name), ".mine.tmp-12"))
+	s.must(os.Chmod(s.layout.RunDir(bundle(5), name), 0o500)) // closed by its command
 
 	before := s.tree()
 	dry, err := s.Find(t.Context())
 	s.must(err)
-	if diff := cmp.Diff(before, s.tree()); diff != "" {
+	if diff := gocmp.Diff(before, s.tree()); diff != "" {
 		t.Errorf("looking changed (-before +after):\n%s", diff)
 	}
 	found := s.sweep()
-	kept := append(s.files(7, "ffffff"), "runs/"+bundle(8)+"/1-b1/unmarked", "runs/"+bundle(1)+"/1-b1/.mine.tmp-12", "spool/bell/"+bundle(1)+".1-b1")
+	kept := append(s.files(7, "ffffff"), "runs/"+bundle(8)+"/one/nameless", "runs/"+bundle(1)+"/"+string(name)+"/.mine.tmp-12", "spool/bell/"+bundle(1)+".1-b1")
 	for n := 1; n <= 4; n++ {
 		kept = append(kept, s.files(n, "")...)
 	}
@@ -204,7 +58,7 @@ func TestSweepRemovesWhatNoRowAndNoJobNeeds(t *testing.T) {
 			t.Errorf("finding %+v, in the dry run %+v", f, dry[i])
 		}
 	}
-	if again := s.sweep(); len(again) != 4 { // of another bridge, and unmarked
+	if again := s.sweep(); len(again) != 3 { // of another bridge, and nameless
 		t.Errorf("a second sweep finds %+v", again)
 	}
 }
@@ -213,11 +67,12 @@ func TestSweepKeepsWhatWasChangedWithinTheGrace(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	s.attempt(1, "")
-	s.write(filepath.Join(filepath.Dir(s.layout.Members("x")), ".x.json.tmp-12"))
+	s.write(s.mark(2, ""))
+	s.write(filepath.Join(s.layout.BundleDir(bundle(1)), ".x.json.tmp-12"))
 	s.Disk = later{spool.Disk{Layout: s.layout}, grace - time.Hour}
 	// No file can be made to look older than it is.
 	old := time.Now().Add(-100 * grace)
-	s.must(os.Chtimes(filepath.Join(s.layout.RunDir(bundle(1), "1-b1"), "result"), old, old))
+	s.must(os.Chtimes(filepath.Join(s.layout.RunDir(bundle(1), spool.NameAttempt(1, s.book.ID)), "result"), old, old))
 	before := s.tree()
 	if found := s.sweep(); len(found) > 0 {
 		t.Errorf("found %+v", found)
@@ -249,11 +104,11 @@ type failing struct {
 	at, reads int
 }
 
-func (f *failing) Outline(ctx context.Context) ([]plan.Row, error) {
+func (f *failing) Phases(ctx context.Context) (map[string]plan.Phase, error) {
 	if f.reads++; f.reads == f.at {
 		return nil, errors.New("no answer")
 	}
-	return f.Ledger.Outline(ctx)
+	return f.Ledger.Phases(ctx)
 }
 
 func TestSweepRemovesNothingWhereItCannotKnow(t *testing.T) {
@@ -265,7 +120,7 @@ func TestSweepRemovesNothingWhereItCannotKnow(t *testing.T) {
 		"the ledger is old": func(s *site) {
 			s.job(s.submission(9, 1, ""), "codalab bundle="+bundle(9)+" attempt=1 owner=1 bridge="+s.book.ID+" generation=99")
 		},
-		"the members are not there": func(s *site) { s.must(os.Rename(filepath.Dir(s.layout.Members("x")), string(s.layout)+"/x")) },
+		"the doorbell is not there": func(s *site) { s.must(os.Rename(string(s.layout)+"/spool/bell", string(s.layout)+"/x")) },
 		"the disk is not there":     func(s *site) { s.must(os.Rename(string(s.layout)+"/spool", string(s.layout)+"/x")) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -289,13 +144,13 @@ type returning struct {
 	come func()
 }
 
-func (r *returning) Outline(ctx context.Context) ([]plan.Row, error) {
-	rows, err := r.Ledger.Outline(ctx)
+func (r *returning) Phases(ctx context.Context) (map[string]plan.Phase, error) {
+	phases, err := r.Ledger.Phases(ctx)
 	if r.come != nil {
 		r.come()
 		r.come = nil
 	}
-	return rows, err
+	return phases, err
 }
 
 func TestBundleThatComesBackDuringASweepKeepsItsFiles(t *testing.T) {
@@ -322,14 +177,38 @@ func TestNextSweepEndsOneThatDied(t *testing.T) {
 		_, err := disk.PutAside(l, now)
 		s.must(err)
 	}
-	if len(left) != 6 {
-		t.Fatalf("put %d aside, want 6", len(left))
+	if len(left) != 4 {
+		t.Fatalf("put %d aside, want 4", len(left))
 	}
 	s.row(1, plan.Running, time.Now())
 	s.sweep()
 	s.want(s.files(1, "")...)
 	s.sweep()
 	s.want(s.files(1, "")...)
+}
+
+// Earlier versions wrote a record for each submission, which nobody reads now. They named a bundle's
+// attempts by their numbers alone, and only the specification says which bridge made one.
+func TestSweepRemovesWhatAnEarlierVersionLeft(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	for n := 1; n <= 4; n++ {
+		s.oldAttempt(n, "")
+	}
+	s.oldAttempt(5, "ffffff")
+	s.row(1, plan.Running, time.Now())
+	s.job(s.submission(2, 1, ""), "")
+	s.must(os.Remove(filepath.Join(s.layout.BundleDir(bundle(4)), "1", "spec.json")))
+	s.write(filepath.Join(filepath.Dir(s.mark(1, "")), ".x.json.tmp-12"))
+	s.write(filepath.Join(filepath.Dir(s.mark(1, "")), ".trash-12-"+s.submission(6, 1, "")+".json")) // its sweep died
+	s.sweep()
+	want := slices.Concat(s.oldFiles(1), s.oldFiles(2), s.oldFiles(5), []string{
+		strings.TrimPrefix(s.mark(5, "ffffff"), string(s.layout)+"/"),
+		"runs/" + bundle(4) + "/1/result", // nothing says which bridge made it
+	})
+	s.want(want...)
+	s.must(os.RemoveAll(filepath.Dir(s.mark(1, "")))) // as no bridge makes it any more
+	s.sweep()
 }
 
 func TestWorkerStaysAsLongAsAJobMayRunIt(t *testing.T) {

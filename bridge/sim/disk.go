@@ -22,14 +22,14 @@ import (
 // its link protocol have tests of their own). The bridge sees a worker's records some seconds later.
 type disk struct {
 	w       *world
-	bundles map[string]*bundleDir
+	bundles map[dirKey]*bundleDir
 	rang    []spool.Ring
 	low     bool // less is free than the low water
 }
 
 // bundleDir is a bundle's files on the disk, and what really happened to its attempts.
 type bundleDir struct {
-	uuid     string
+	dirKey
 	attempts []*attempt // the n-th is attempt n+1
 }
 
@@ -44,19 +44,28 @@ type attempt struct {
 	exit                written[spool.Exit]
 
 	// The truth, which no purge removes.
-	begun         int             // how many workers ran its command
-	alive         int             // how many of them run
-	cut           bool            // a worker runs, or ran, on a node that Slurm has given up
-	cause         string          // what befell it; empty for nothing
-	platformCause string          // the first of that which is the platform's doing
-	ended         *spool.Exit     // how its command ended of itself
-	refused       bool            // Slurm refused its job
-	job           sbatch.JobID    // the first that was made of it
-	names         map[string]bool // of its submissions
-	unnamed       bool            // a plugin of the site has rewritten the name of a job of it
-	shownEnded    bool            // a snapshot showed the end of its job
-	purged        bool            // its records were removed by a clean-up of the site
-	released      bool            // they were removed by the bridge
+	begun         int           // how many workers ran its command
+	alive         int           // how many of them run
+	cut           bool          // a worker runs, or ran, on a node that Slurm has given up
+	cause         string        // what befell it; empty for nothing
+	platformCause string        // the first of that which is the platform's doing
+	ended         *spool.Exit   // how its command ended of itself
+	unrecorded    bool          // only Slurm knows how it ended of itself: the exit record could not be written, or is gone
+	followed      bool          // the bundle was sent back after it had begun, and that was right
+	refused       bool          // Slurm refused its job
+	unclear       bool          // sbatch made no job, and said nothing clear
+	foreign       bool          // it was another bridge's, which is gone
+	job           sbatch.JobID  // the first that was made of it
+	unnamed       bool          // a plugin of the site has rewritten the name of a job of it
+	cancelled     bool          // an administrator has cancelled its job
+	limited       bool          // Slurm has told its worker to stop, or the kernel has killed it for memory
+	failedStart   time.Duration // when a worker could not start its command; 0 for never
+	doubtful      bool          // the bridge may have missed its job
+	hidden        bool          // squeue did not list its job for a while
+	fencingFailed bool          // the bridge was told that it is not fenced
+	shownEnded    bool          // a snapshot showed the end of its job
+	purged        bool          // its records were removed by a clean-up of the site
+	released      bool          // they were removed by the bridge
 }
 
 // written is a record on the disk, and when the bridge begins to see it.
@@ -72,21 +81,41 @@ func number(name string) int {
 	return n
 }
 
-func (d *disk) bundle(uuid string) *bundleDir {
-	b := d.bundles[uuid]
+// dirKey is the key of a bundle's attempts of one bridge.
+type dirKey struct{ uuid, bridge string }
+
+// keyOf is the key of a bundle's attempts of the bridge.
+func (d *disk) keyOf(uuid string) dirKey { return dirKey{uuid, d.w.policy.Bridge} }
+
+func (d *disk) bundle(uuid string) *bundleDir { return d.bundleAt(d.keyOf(uuid)) }
+
+func (d *disk) bundleAt(at dirKey) *bundleDir {
+	b := d.bundles[at]
 	if b == nil {
-		b = &bundleDir{uuid: uuid}
-		d.bundles[uuid] = b
+		b = &bundleDir{dirKey: at}
+		d.bundles[at] = b
 	}
 	return b
 }
 
-func (d *disk) attempt(uuid string, n int) *attempt {
-	b := d.bundle(uuid)
+func (d *disk) attempt(uuid string, n int) *attempt { return d.bundle(uuid).attempt(n) }
+
+// attempt returns the n-th attempt.
+func (b *bundleDir) attempt(n int) *attempt {
 	for len(b.attempts) < n {
-		b.attempts = append(b.attempts, &attempt{bundle: uuid, number: len(b.attempts) + 1, names: map[string]bool{}})
+		b.attempts = append(b.attempts, &attempt{bundle: b.uuid, number: len(b.attempts) + 1})
 	}
 	return b.attempts[n-1]
+}
+
+// failsSince is when a command of the bundle's could first not be started.
+func (b *bundleDir) failsSince() time.Duration {
+	for _, a := range b.attempts {
+		if a.failedStart > 0 {
+			return a.failedStart
+		}
+	}
+	return horizon
 }
 
 // seen is when the bridge begins to see a record that is written now.
@@ -98,11 +127,11 @@ func (d *disk) seen() time.Duration {
 }
 
 // ring is a worker's ring of the bell.
-func (d *disk) ring(uuid string, n int) {
+func (d *disk) ring(at dirKey, n int) {
 	if d.w.fault(BellLost) {
 		return
 	}
-	d.rang = append(d.rang, spool.Ring{Bundle: uuid, Attempt: spool.NameAttempt(n, d.w.policy.Bridge)})
+	d.rang = append(d.rang, spool.Ring{Bundle: at.uuid, Attempt: spool.NameAttempt(n, at.bridge)})
 	d.w.at(d.w.dice.duration(ofDisk, 50*time.Millisecond, 3*time.Second), func() {
 		for _, l := range d.w.lives {
 			l.listen()
@@ -122,8 +151,10 @@ func (d *disk) purge(b *bundleDir) {
 	}
 	d.w.logf("disk", "%s.%d purged", short(b.uuid), a.number)
 	a.remove()
-	a.purged = true
-	a.notePlatformCause("purged")
+	a.purged, a.unrecorded = true, a.ended != nil
+	if a.noteCause("purged"); a.failedStart > 0 {
+		a.notePlatformCause("the record of a command that did not start was purged")
+	}
 }
 
 func (a *attempt) remove() {
@@ -180,11 +211,15 @@ func (m mount) Prepare(_ spool.AttemptName, s spool.Spec) error {
 		return errFull
 	}
 	a := w.disk.attempt(s.Bundle, s.Attempt)
+	if a.command != "" && a.command != s.Command && w.isUnknown(a.command) {
+		w.ledger.unknown[s.Command] = true // the next bundle of the UUID finds the records of one that the ledger has lost
+	}
+	a.command, a.submission = s.Command, s.Submission
 	if w.fault(PrepareLost) && !a.there {
 		a.notePlatformCause("its directory was not made")
 		return nil
 	}
-	a.there, a.command, a.submission = true, s.Command, s.Submission
+	a.there = true
 	if m.crashes() {
 		return errCrashed
 	}
@@ -219,12 +254,14 @@ func (m mount) Fence(_ context.Context, uuid string, name spool.AttemptName, at 
 	case !a.there:
 		return spool.Started{}, fmt.Errorf("close: %w", spool.ErrGone)
 	case w.fault(FenceFails):
+		a.fencingFailed = true
 		return spool.Started{}, &diskError{syscall.EIO}
 	}
 	if a.started.record == nil {
 		a.started = written[spool.Started]{&spool.Started{Token: "bridge", Fenced: true, At: at}, w.now}
 	}
 	if w.fault(FenceLost) {
+		a.fencingFailed = true
 		return spool.Started{}, &diskError{syscall.EIO}
 	}
 	if m.crashes() {

@@ -21,5 +21,8 @@
 // places and submissions than at a real site, so that one that starves another shows soon. In some,
 // many bundles are killed at once, and the controller bears few requests.
 //
+// A rival is a bridge with another ledger on the same shared directory. It asks for the real lease
+// (bridge/lease), in files of this machine, by the site's time.
+//
 // Broken lists the promises that are checked, at each step and at the end.
 package sim

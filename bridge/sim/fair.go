@@ -137,7 +137,7 @@ type turns struct {
 func (w *world) checkTurns(l *life, before []*plan.Row, saved []plan.Row) {
 	var going []plan.Row
 	for i, r := range saved {
-		if before[i] != nil && before[i].Phase == plan.Staging && r.Phase == plan.Submitting {
+		if before[i] != nil && r.Phase == plan.Submitting && r.Generation != before[i].Generation {
 			going = append(going, r)
 		}
 	}
@@ -145,24 +145,30 @@ func (w *world) checkTurns(l *life, before []*plan.Row, saved []plan.Row) {
 		return
 	}
 	slices.SortFunc(going, func(a, b plan.Row) int { return cmp.Compare(a.Generation, b.Generation) })
+	now := maps.Clone(w.ledger.rows) // as they are once this is saved
+	for i := range saved {
+		now[saved[i].Bundle] = &saved[i]
+	}
 	for i, r := range going {
-		waiting, retrying := w.waitingLanes(l, going[i:])
-		w.checkTurn(r, waiting, retrying)
+		waiting, probing := w.waitingLanes(l, now, going[i:])
+		w.checkTurn(r, waiting, probing)
 	}
 }
 
 // waitingLanes returns the lanes that could go before these rows went, and the highest priority in each.
-// In those that are retrying, rows that Slurm has refused for now may hold up the others.
-func (w *world) waitingLanes(l *life, going []plan.Row) (waiting map[lane]int64, retrying map[lane]bool) {
+// It also returns the other lanes that may have a turn: those that wait in queues that are held up, and those
+// in which many rows are tried again.
+func (w *world) waitingLanes(l *life, rows map[string]*plan.Row, going []plan.Row) (waiting map[lane]int64, probing []lane) {
 	flying := map[string]int{}
-	waiting, retrying = map[lane]int64{}, map[lane]bool{}
-	for _, r := range w.ledger.rows {
+	waiting = map[lane]int64{}
+	retrying := map[lane]int{} // rows that Slurm has refused for now
+	for _, r := range rows {
 		goes := slices.ContainsFunc(going, func(other plan.Row) bool { return other.Bundle == r.Bundle })
 		if r.InFlight() && !goes {
 			flying[r.Queue]++
 		}
-		if r.Phase == plan.Submitting && r.SubmittedAt.IsZero() && r.FailedTries > 0 {
-			retrying[lane{r.Queue, r.Run.OwnerID}] = true
+		if (r.Phase == plan.Staging || r.Phase == plan.Submitting) && r.Staged != nil && r.FailedTries > 0 {
+			retrying[lane{r.Queue, r.Run.OwnerID}]++
 		}
 		if !goes && !r.WaitsForRoom(l.clock()) {
 			continue
@@ -173,18 +179,26 @@ func (w *world) waitingLanes(l *life, going []plan.Row) (waiting map[lane]int64,
 		}
 	}
 	held := l.bridge.Heartbeat().Held
+	const manyRetrying = 8 // so many hold up the others of their lane
 	maps.DeleteFunc(waiting, func(at lane, _ int64) bool {
 		most := w.policy.Queues[at.queue].MaxInFlight
-		return most > 0 && flying[at.queue] >= most || held[at.queue] != ""
+		if most > 0 && flying[at.queue] >= most {
+			return true
+		}
+		heldUp := held[at.queue] != "" || retrying[at] >= manyRetrying
+		if heldUp {
+			probing = append(probing, at)
+		}
+		return heldUp
 	})
-	return waiting, retrying
+	return waiting, probing
 }
 
-// checkTurn checks one submission.
-func (w *world) checkTurn(gone plan.Row, waiting map[lane]int64, retrying map[lane]bool) {
+// checkTurn checks one submission. In the turn of a lane that is held up, another bundle of its owner may go.
+func (w *world) checkTurn(gone plan.Row, waiting map[lane]int64, probing []lane) {
 	mine, priority := lane{gone.Queue, gone.Run.OwnerID}, w.wants[gone.Run.Command].priority
 	for at, best := range waiting {
-		if at == mine || retrying[at] {
+		if at == mine {
 			continue
 		}
 		if at.owner == mine.owner && priority > best {
@@ -201,7 +215,7 @@ func (w *world) checkTurn(gone plan.Row, waiting map[lane]int64, retrying map[la
 		}
 		t.n++
 		t.lanes[mine.queue] = true
-		for other := range waiting {
+		for _, other := range slices.AppendSeq(slices.Clone(probing), maps.Keys(waiting)) {
 			if other.owner == mine.owner && other != at {
 				t.lanes[other.queue] = true
 			}

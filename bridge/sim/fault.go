@@ -85,6 +85,8 @@ const (
 	CheckInTooLarge // the server refuses a check-in of more than one or two runs
 	// Jobs once more.
 	JobRevoked // a cluster of the federation takes a job: Slurm shows only that it is revoked
+	// The bridge once more.
+	Rival // a second bridge is started with another ledger; the first one may be gone for good
 	kinds
 )
 
@@ -101,6 +103,7 @@ var kindNames = [kinds]string{ //nolint:gochecknoglobals // the names of constan
 	"disk-low",
 	"check-in-too-large",
 	"job-revoked",
+	"rival",
 }
 
 // Kinds lists the kinds of faults.
@@ -125,10 +128,12 @@ func (k Kind) perMille() uint64 {
 		return 8
 	case WorkerDies:
 		return 40
-	case CancelFails, CancelLost, ReleaseFails, ConfirmFails, FenceLost, FenceFails:
+	case CancelFails, CancelLost, ReleaseFails, ConfirmFails, FenceLost, FenceFails, ExitUnwritable:
 		return 400 // of few chances in a seed
 	case RecordLate, BellLost, ObserveLate, JobHidden, JobInvalid, ServerRepeats:
 		return 500
+	case Rival:
+		return 20 // of the one chance that there is in a seed: it writes files
 	case SlurmForgets, LedgerOld, Twin:
 		return 150 // of the one chance that there is in a seed
 	case SlurmDown, DatabaseDown, DatabaseBehind, DatabaseLosesEnds, ServerDown, ServerRestored, Purged,

@@ -24,6 +24,10 @@ type ledgerDisk struct {
 	backup   contents
 	backedUp time.Duration
 	restored bool
+	// restoredAt is when the backup was put in the ledger's place.
+	restoredAt time.Duration
+	// unknown are the bundles, by command, of which the restored ledger knows nothing, or old things.
+	unknown map[string]bool
 }
 
 // contents are what a ledger's disk keeps.
@@ -86,10 +90,26 @@ func (d *ledgerDisk) restore() {
 		return
 	}
 	d.w.logf("ledger", "restored as it was at %s", d.backedUp)
+	lost := d.contents
 	d.contents = d.backup.clone()
-	d.restored, d.w.recovered = true, true
+	d.restored, d.restoredAt = true, d.w.now
+	if d.unknown == nil {
+		d.unknown = map[string]bool{}
+	}
+	for _, c := range []contents{lost, d.contents} {
+		for bundle, r := range c.rows {
+			if lost.rows[bundle] != d.rows[bundle] {
+				d.unknown[r.Run.Command] = true
+			}
+		}
+	}
+	clear(d.w.stopping)
 	d.w.server.forgive()
 }
+
+// isUnknown reports whether the ledger knows nothing, or old things, of a bundle: it was restored, and the
+// operator let the bridge go on.
+func (w *world) isUnknown(command string) bool { return w.ledger.unknown[command] }
 
 // book is the ledger that one life of the bridge has opened.
 type book struct {
@@ -97,7 +117,7 @@ type book struct {
 	real bridge.Ledger // nil for none
 }
 
-func (b *book) disk() *ledgerDisk { return &b.w.ledger }
+func (b *book) disk() *ledgerDisk { return b.ledger }
 
 // agree ends the seed unless the real ledger, where there is one, gives the same answer as the
 // simulated one.
@@ -124,23 +144,24 @@ func (b *book) Take(ctx context.Context) error {
 	return b.agree(nil, func(l bridge.Ledger) error { return l.Take(ctx) })
 }
 
-// Outline returns all rows, those that are done in outline.
-func (b *book) Outline(ctx context.Context) ([]plan.Row, error) {
+// Outline returns all rows, in outline.
+func (b *book) Outline(ctx context.Context) (plan.Outline, error) {
 	if b.crashes() {
-		return nil, errCrashed
+		return plan.Outline{}, errCrashed
 	}
 	if b.real != nil {
 		return b.real.Outline(ctx)
 	}
-	var rows []plan.Row
+	o := plan.Outline{Done: map[string]string{}}
 	for _, r := range b.disk().rows {
 		if r.Phase == plan.Done {
-			r = &plan.Row{Bundle: r.Bundle, Queue: r.Queue, Phase: r.Phase, Version: r.Version}
+			o.Done[r.Bundle] = r.Queue
+		} else {
+			o.Rows = append(o.Rows, *r)
 		}
-		rows = append(rows, *r)
 	}
-	slices.SortFunc(rows, func(a, b plan.Row) int { return cmp.Compare(a.Bundle, b.Bundle) })
-	return rows, nil
+	slices.SortFunc(o.Rows, func(a, b plan.Row) int { return cmp.Compare(a.Bundle, b.Bundle) })
+	return o, nil
 }
 
 // Row returns a bundle's row.
@@ -219,8 +240,8 @@ func (b *book) Delete(ctx context.Context, r plan.Row) error {
 		err = ledger.ErrConflict
 	} else {
 		delete(d.rows, r.Bundle)
-		if bundle := b.w.server.find(r.Bundle); bundle != nil && bundle.command != r.Run.Command && !b.w.recovered {
-			delete(b.w.disk.bundles, r.Bundle) // what comes is another bundle's
+		if bundle := b.w.server.find(r.Bundle); bundle != nil && (r.Dropped || bundle.command != r.Run.Command) {
+			delete(b.w.disk.bundles, b.w.disk.keyOf(r.Bundle)) // what comes is another bundle's, or begins anew
 			delete(b.w.verdicts, r.Run.Command)
 		}
 	}

@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
-	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
@@ -22,6 +20,7 @@ var (
 // does, in simulated time.
 type life struct {
 	w      *world
+	ledger *ledgerDisk
 	bridge *bridge.Bridge
 	slurm  *sbatch.Observer
 	number int
@@ -45,30 +44,26 @@ type life struct {
 	identities []*identity
 }
 
-// identity is the worker identity of a queue.
-type identity struct {
-	*life
-	queue plan.Queue
-	// checking is set while a check-in is scheduled; held counts those without an answer.
-	checking bool
-	held     int
-}
-
-func (l *life) identity(queue string) *identity {
-	return l.identities[slices.IndexFunc(l.identities, func(i *identity) bool { return i.queue.Name == queue })]
-}
-
 // startLife starts the bridge.
 func (w *world) startLife() {
 	w.nextLife++
-	l := &life{w: w, number: w.nextLife}
+	l := &life{w: w, ledger: w.ledger, number: w.nextLife}
+	if w.rivalry != nil {
+		w.rivalry.hold()
+	}
 	if w.fault(ClockSet) {
 		l.offset = w.dice.faultDuration(ClockSet, time.Minute, 3*time.Hour)
 		if w.dice.coin(ClockSet) {
 			l.offset = -l.offset
 		}
 		w.logf("bridge", "its clock is off by %s", l.offset)
-		w.noteSubmissions("a bridge with another clock looked for its job")
+	}
+	if l.offset != w.offset {
+		w.offset, w.clockSet = l.offset, w.now
+		for _, a := range w.submissions() {
+			a.notePlatformCause("a bridge with another clock looked for its job")
+			a.doubtful = true
+		}
 	}
 	l.slurm = &sbatch.Observer{
 		Scheduler: commands{l}, Interval: observeEvery, Now: l.clock,
@@ -86,8 +81,8 @@ func (w *world) startLife() {
 		l.identities = append(l.identities, &identity{life: l, queue: q})
 	}
 	w.lives = append(w.lives, l)
-	for uuid := range w.stopping {
-		w.stopping[uuid] = w.now
+	for _, s := range w.stopping {
+		s.since = w.now
 	}
 	w.hampered = w.now
 	w.passed = map[lane]map[string]*turns{}
@@ -105,6 +100,11 @@ func (w *world) startLife() {
 	if w.dice.happen[DiskLow] {
 		l.measure()
 	}
+}
+
+// bridgeRuns reports whether the newest life runs. An earlier one cannot write the ledger, and does nothing.
+func (w *world) bridgeRuns() bool {
+	return len(w.lives) > 0 && w.lives[len(w.lives)-1].number == w.nextLife
 }
 
 // clock is the bridge's clock.
@@ -126,7 +126,11 @@ func (l *life) die(why string) {
 	w := l.w
 	l.dead = true
 	w.logf("bridge", "life %d ends: %s", l.number, why)
-	w.noteSubmissions("the bridge died over its submission")
+	for _, r := range w.ledger.rows { // what this life was shown and has not saved, the next one may not be shown
+		if r.Attempt.Number > 0 && !r.Job.State.Ended() {
+			w.disk.attempt(r.Bundle, r.Attempt.Number).shownEnded = false
+		}
+	}
 	for i, other := range w.lives {
 		if other == l {
 			w.lives = append(w.lives[:i:i], w.lives[i+1:]...)
@@ -147,13 +151,15 @@ func (l *life) die(why string) {
 	})
 }
 
-// noteSubmissions notes what happened to the attempts that are being submitted.
-func (w *world) noteSubmissions(what string) {
+// submissions are the attempts that are being submitted.
+func (w *world) submissions() []*attempt {
+	var found []*attempt
 	for _, r := range w.ledger.rows {
 		if r.Phase == plan.Submitting {
-			w.disk.attempt(r.Bundle, r.Attempt.Number).notePlatformCause(what)
+			found = append(found, w.disk.attempt(r.Bundle, r.Attempt.Number))
 		}
 	}
+	return found
 }
 
 // at schedules an event that comes only if the bridge is still alive.
@@ -178,6 +184,7 @@ func (l *life) step() {
 	l.stepping = false
 	w := l.w
 	w.countStep()
+	l.checkRivals()
 	effects, wait, err := l.bridge.Step(w.ctx, l.clock())
 	switch {
 	case l.dead:
@@ -292,6 +299,9 @@ func (l *life) observe() {
 		_ = l.bridge.Observe(w.ctx, l.asked) // a failure is no news for any row
 		l.answer = nil
 		l.wake()
+		if len(w.disk.rang) > 0 {
+			l.at(time.Second, l.listen) // it may not have listened when the bell rang
+		}
 		pause := w.dice.duration(ofObservation, observeEvery, 30*time.Second)
 		if !w.ledger.anyInFlight() {
 			pause = time.Minute
@@ -322,124 +332,8 @@ func (l *life) listen() {
 	if l.dead || !l.w.ledger.anyInFlight() {
 		return
 	}
-	_ = l.bridge.Listen() // the bell rings again, or the records are read in turn
+	_ = l.bridge.Listen(l.clock()) // it does not fail here
 	l.wake()
-}
-
-// checkInRegularly checks in now and then.
-func (i *identity) checkInRegularly() {
-	i.checkInSoon()
-	i.at(holdFor, i.checkInRegularly)
-}
-
-// mostHeld is how many check-ins wait for an answer at most.
-const mostHeld = 4
-
-// checkInSoon schedules a check-in, unless one is scheduled or too many wait for an answer.
-func (i *identity) checkInSoon() {
-	if i.dead || i.checking || i.held >= mostHeld {
-		return
-	}
-	i.checking = true
-	i.at(i.w.dice.duration(ofCheckIns, time.Millisecond, 500*time.Millisecond), func() {
-		i.checking = false
-		i.checkIn()
-	})
-}
-
-// checkIn sends a check-in, which may overtake one that was sent before.
-func (i *identity) checkIn() {
-	w := i.w
-	if i.crashes() {
-		return
-	}
-	in, number := i.bridge.CheckIn(i.queue)
-	w.checkReports(in)
-	i.held++
-	defer i.checkInIfChanged() // it may have had no room for all
-	if w.fault(CheckInLost) {
-		i.at(10*time.Second, func() { i.checkInFailed(number, errUnreachable) })
-		return
-	}
-	if w.fault(CheckInLate) { // the connection breaks; the server has the request
-		i.at(10*time.Second, func() { i.checkInFailed(number, errUnreachable) })
-		w.at(w.dice.faultDuration(CheckInLate, 10*time.Second, time.Minute), func() {
-			w.server.checkIn(in, func([]codalab.Message, error) {})
-		})
-		return
-	}
-	w.at(w.dice.duration(ofCheckIns, 5*time.Millisecond, 500*time.Millisecond), func() {
-		w.server.checkIn(in, func(messages []codalab.Message, err error) { i.bringAnswer(number, messages, err) })
-	})
-	i.prove()
-}
-
-// prove schedules a call of Prove.
-func (i *identity) prove() {
-	i.at(i.w.dice.duration(ofCheckIns, 5*time.Millisecond, time.Second), func() {
-		_ = i.bridge.Prove(i.w.ctx, i.queue) // the next check-in proves again
-		i.checkInIfChanged()
-	})
-}
-
-// checkInIfChanged checks in if there is something to report.
-func (i *identity) checkInIfChanged() {
-	urgent, other := i.bridge.Changes(i.queue)
-	for _, changed := range []<-chan struct{}{urgent, other} {
-		select {
-		case <-changed:
-			i.checkInSoon()
-		default:
-		}
-	}
-}
-
-// bringAnswer delivers a check-in's answer to the bridge, or loses it.
-func (i *identity) bringAnswer(number int64, messages []codalab.Message, err error) {
-	w := i.w
-	after := w.dice.duration(ofCheckIns, 5*time.Millisecond, 500*time.Millisecond)
-	if w.fault(AnswerLate) {
-		after = w.dice.faultDuration(AnswerLate, time.Second, 20*time.Second)
-	}
-	if err == nil && w.fault(AnswerLost) {
-		err = errUnreachable
-	}
-	twice := w.fault(AnswerDoubled)
-	i.at(after, func() {
-		if err != nil {
-			i.checkInFailed(number, err)
-			return
-		}
-		i.answered(number, messages)
-		if twice {
-			i.at(w.dice.faultDuration(AnswerDoubled, 0, time.Minute), func() { i.deliver(number, messages) })
-		}
-	})
-}
-
-// answered passes an answer to the bridge. At least one check-in always waits.
-func (i *identity) answered(number int64, messages []codalab.Message) {
-	i.held--
-	i.deliver(number, messages)
-	if !i.w.server.repeats || i.held > 0 {
-		i.checkInSoon()
-	}
-}
-
-func (i *identity) checkInFailed(number int64, err error) {
-	i.held--
-	smaller := i.bridge.Unanswered(i.queue, number, err)
-	i.wake()
-	if smaller || !i.w.server.repeats {
-		i.checkInSoon()
-	}
-}
-
-func (i *identity) deliver(number int64, messages []codalab.Message) {
-	i.bridge.Answered(i.queue, number, messages)
-	if len(messages) > 0 {
-		i.wake()
-	}
 }
 
 // narrate logs a decision.

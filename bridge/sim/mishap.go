@@ -32,6 +32,7 @@ func (w *world) mishaps() {
 		{BundleReturns, w.server.bundleReturns},
 		{Twin, w.twin},
 		{DiskLow, w.diskGetsLow},
+		{Rival, w.startRival},
 	} {
 		w.scheduleMishap(m.kind, m.strike)
 	}
@@ -43,7 +44,7 @@ func (w *world) scheduleMishap(k Kind, strike func()) {
 		return
 	}
 	chances := 2
-	if k == SlurmForgets || k == Twin {
+	if k == SlurmForgets || k == Twin || k == Rival {
 		chances = 1
 	}
 	for i := range chances {
@@ -93,10 +94,14 @@ func (w *world) slurmForgets() {
 	if w.slurm.down {
 		return
 	}
-	for _, b := range w.disk.bundles {
-		for _, a := range b.attempts {
-			a.notePlatformCause("Slurm forgot its jobs")
+	live, _ := w.slurm.liveJobs() // the controller is up
+	for _, j := range live {
+		if a := w.slurm.attempts[j.ID]; a != nil {
+			a.notePlatformCause("Slurm forgot its job")
 		}
+	}
+	for _, a := range w.submissions() {
+		a.doubtful = true
 	}
 	w.slurm.foreign = nil
 	w.slurm.Lose(w.wall())
@@ -113,35 +118,43 @@ func (w *world) slurmForgets() {
 		w.at(3*time.Minute, w.slurm.beginForeign)
 	}
 	w.slurm.settle()
-	w.stopSlurm(w.dice.faultDuration(SlurmForgets, 31*time.Second, 2*time.Minute))
+	least := 31 * time.Second
+	if w.dice.happen[JobRewritten] {
+		least = 2 * time.Minute // the same is so for the bridge's own jobs, whose names tell nothing then
+	}
+	w.stopSlurm(w.dice.faultDuration(SlurmForgets, least, least+90*time.Second))
 }
 
-// strikeJob lets something happen to one of the live jobs of the bridge.
-func (w *world) strikeJob(what string, strike func(j sbatch.Job)) {
+const cancelled = "cancelled by an administrator"
+
+// strikeJob lets something happen to one of the live jobs of the bridge. strike reports whether it did.
+func (w *world) strikeJob(what string, strike func(j sbatch.Job) bool) {
 	j, ok := w.slurm.pickLiveJob()
 	if !ok || w.slurm.down {
 		return
 	}
-	if a := w.slurm.attempts[j.ID]; a != nil {
+	if a := w.slurm.attempts[j.ID]; strike(j) && a != nil {
 		a.noteCause(what)
-		if what != "cancelled by an administrator" {
+		if a.cancelled = a.cancelled || what == cancelled; what != cancelled {
 			a.notePlatformCause(what)
 		}
 	}
-	strike(j)
 	w.slurm.settle()
 }
 
 func (w *world) adminRequeues() {
-	w.strikeJob("requeued by an administrator", func(j sbatch.Job) { _ = w.slurm.Requeue(w.wall(), j.ID) }) // refused where it may not be
+	w.strikeJob("requeued by an administrator", func(j sbatch.Job) bool { return w.slurm.Requeue(w.wall(), j.ID) == nil }) // refused where it may not be
 }
 
 func (w *world) adminCancels() {
-	w.strikeJob("cancelled by an administrator", func(j sbatch.Job) { _ = w.slurm.Cancel(w.wall(), 0, j.ID, "") }) // Slurm is up
+	w.strikeJob(cancelled, func(j sbatch.Job) bool { return w.slurm.Cancel(w.wall(), 0, j.ID, "") == nil })
 }
 
 func (w *world) preempted() {
-	w.strikeJob("preempted", func(j sbatch.Job) { w.slurm.Preempt(w.wall(), j.ID, w.dice.coin(Preempted)) })
+	w.strikeJob("preempted", func(j sbatch.Job) bool {
+		w.slurm.Preempt(w.wall(), j.ID, w.dice.coin(Preempted))
+		return j.State == sbatch.StateRunning
+	})
 }
 
 func (w *world) nodeDies() { w.loseNode("its node died", (*worker).vanish) }
@@ -152,25 +165,29 @@ func (w *world) nodeCut() {
 
 // loseNode cuts a node off from Slurm. Slurm notices after a while.
 func (w *world) loseNode(what string, lose func(*worker)) {
-	w.strikeJob(what, func(j sbatch.Job) {
-		if j.Nodes == "" {
-			return
+	j, ok := w.slurm.pickLiveJob()
+	if !ok || w.slurm.down || j.Nodes == "" {
+		return
+	}
+	for _, wk := range w.slurm.workers {
+		if wk.launch.Node == j.Nodes && !wk.ended {
+			wk.attempt.notePlatformCause(what)
+			lose(wk)
 		}
-		for _, wk := range w.slurm.workers {
-			if wk.launch.Node == j.Nodes && !wk.ended {
-				wk.attempt.notePlatformCause(what)
-				lose(wk)
-			}
-		}
-		w.at(w.dice.duration(ofMishaps, 20*time.Second, time.Minute), func() { w.setNode(j.Nodes, slurmtest.NodeLost) })
-		w.at(w.dice.duration(ofMishaps, 2*time.Minute, 8*time.Minute), func() { w.setNode(j.Nodes, slurmtest.NodeResume) })
+	}
+	noticed, back := w.dice.duration(ofMishaps, 20*time.Second, time.Minute), w.dice.duration(ofMishaps, 2*time.Minute, 8*time.Minute)
+	w.at(noticed, func() {
+		w.setNode(j.Nodes, slurmtest.NodeLost, func() {
+			w.at(back-noticed, func() { w.setNode(j.Nodes, slurmtest.NodeResume, func() {}) })
+		})
 	})
 }
 
-// setNode has Slurm notice that a node is gone, or is back.
-func (w *world) setNode(node, state string) {
-	if w.slurm.down { // it will notice when it is back itself
-		w.at(10*time.Second, func() { w.setNode(node, state) })
+// setNode has Slurm notice that a node is gone, or is back; a controller that is down does so when it is up
+// again. Then it calls next.
+func (w *world) setNode(node, state string, next func()) {
+	if w.slurm.down {
+		w.at(10*time.Second, func() { w.setNode(node, state, next) })
 		return
 	}
 	for _, wk := range w.slurm.workers {
@@ -183,6 +200,7 @@ func (w *world) setNode(node, state string) {
 	}
 	_ = w.slurm.SetNode(w.wall(), node, state) // there is such a node
 	w.slurm.settle()
+	next()
 }
 
 // nodeSick makes a node fail every job before its command: its container cannot be set up.
@@ -203,7 +221,7 @@ func (w *world) queueRefused() {
 
 func (w *world) purged() {
 	for _, made := range w.server.bundles {
-		if b := w.disk.bundles[made.uuid]; b != nil && w.dice.below(ofMishaps, 2) == 0 {
+		if b := w.disk.bundles[w.disk.keyOf(made.uuid)]; b != nil && w.dice.below(ofMishaps, 2) == 0 {
 			w.disk.purge(b)
 			return
 		}
@@ -226,11 +244,15 @@ func (w *world) restaged() {
 }
 
 // twin starts a second bridge beside the first.
-func (w *world) twin() { w.startLife() }
+func (w *world) twin() {
+	if w.rivalry == nil || !w.rivalry.gone {
+		w.startLife()
+	}
+}
 
 // recover is an operator's cl-bridge recover: the bridge goes on with a ledger that is older than
 // Slurm's jobs.
 func (w *world) recover() {
-	w.recovered = true
 	w.ledger.generation += 1000
+	w.at(time.Minute, w.server.create) // nothing excuses a fault with this one
 }

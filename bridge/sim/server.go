@@ -1,12 +1,10 @@
 package sim
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"time"
 
-	"github.com/cl-slurm/cl-slurm/bridge"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
@@ -36,6 +34,8 @@ type bundle struct {
 	state   codalab.State
 	since   time.Duration // of the state
 	heard   time.Duration // when the worker last spoke of it
+	// hampered is until when a fault keeps reports of it from the server.
+	hampered time.Duration
 	// killed is set when its owner asked to kill it, told when that was sent.
 	killed, told bool
 	killedAt     time.Duration
@@ -51,8 +51,8 @@ type bundle struct {
 	// report, started is the start_time of the last claim.
 	status, remote string
 	started        int64
-	// returned is set if another bundle had its UUID before.
-	returned bool
+	// misreported is set if the report of its end was of another bundle of its UUID.
+	misreported bool
 	// forgiven is set for a bundle of which the ledger knows nothing any more, and for one that the
 	// server takes for an earlier one of its UUID.
 	forgiven bool
@@ -112,7 +112,7 @@ func (s *server) newBundle(uuid string) *bundle {
 		wants.seconds = w.dice.duration(ofUsers, time.Minute, 5*time.Minute)
 	case 1:
 		wants.seconds = time.Hour // until its limit
-	case 2:
+	case 2, 4:
 		wants.code = 3
 	case 3:
 		wants.bad = w.dice.below(ofUsers, 3) == 0
@@ -192,9 +192,30 @@ func (s *server) settled() bool {
 	return true
 }
 
+// checkIn is a check-in on its way. A report names a UUID only, which another bundle may have when it
+// arrives.
+type checkIn struct {
+	codalab.CheckIn
+
+	of []string // the commands of the bundles of its runs
+}
+
+// send makes a check-in that is sent now.
+func (w *world) send(in codalab.CheckIn) checkIn {
+	sent := checkIn{CheckIn: in}
+	for i := range in.Runs {
+		command := ""
+		if row, ok := w.ledger.row(in.Runs[i].UUID); ok {
+			command = row.Run.Command
+		}
+		sent.of = append(sent.of, command)
+	}
+	return sent
+}
+
 // checkIn applies a worker's reports and answers with messages, at once or later, or with an
 // error.
-func (s *server) checkIn(in codalab.CheckIn, answer func([]codalab.Message, error)) {
+func (s *server) checkIn(in checkIn, answer func([]codalab.Message, error)) {
 	switch {
 	case s.isDown():
 		answer(nil, errUnreachable)
@@ -208,10 +229,10 @@ func (s *server) checkIn(in codalab.CheckIn, answer func([]codalab.Message, erro
 }
 
 // answerAtOnce applies reports and returns all messages, as cl-server does.
-func (s *server) answerAtOnce(in codalab.CheckIn) []codalab.Message {
+func (s *server) answerAtOnce(in checkIn) []codalab.Message {
 	var messages []codalab.Message
 	for i := range in.Runs {
-		if m := s.report(&in.Runs[i]); m != nil {
+		if m := s.report(&in.Runs[i], in.of[i]); m != nil {
 			messages = append(messages, *m)
 		}
 	}
@@ -221,7 +242,7 @@ func (s *server) answerAtOnce(in codalab.CheckIn) []codalab.Message {
 		}
 		s.passTime(b)
 		switch {
-		case b.state == codalab.StateStaged:
+		case b.state == codalab.StateStaged && in.ExitAfterNumRuns > 0:
 			s.enter(b, codalab.StateStarting)
 			messages = append(messages, offerOf(b))
 		case b.killed && claimed(b) && b.state != codalab.StateFinalizing:
@@ -265,8 +286,8 @@ func (s *server) passTime(b *bundle) {
 // claimed reports whether a worker has a bundle.
 func claimed(b *bundle) bool { return b.state.OnWorker() && b.state != codalab.StateStarting }
 
-// report applies a worker's report of a run.
-func (s *server) report(run *codalab.Run) *codalab.Message {
+// report applies a worker's report of a run, which is of the bundle of a command.
+func (s *server) report(run *codalab.Run, command string) *codalab.Message {
 	b := s.find(run.UUID)
 	ack := &codalab.Message{Type: codalab.MessageMarkFinalized, UUID: run.UUID}
 	switch {
@@ -285,7 +306,7 @@ func (s *server) report(run *codalab.Run) *codalab.Message {
 		s.enter(b, run.State)
 		return nil
 	}
-	b.exit, b.failure = run.ExitCode, ""
+	b.exit, b.failure, b.misreported = run.ExitCode, "", b.command != command
 	if run.FailureMessage != nil {
 		b.failure = *run.FailureMessage
 	}
@@ -320,6 +341,7 @@ func (s *server) backUp() {
 // restore puts the copy in the database's place.
 func (s *server) restore() {
 	s.w.logf("server", "restored; it knows %d of %d bundles", len(s.backup), len(s.bundles))
+	s.w.hampered = s.w.now // it does not know what it heard since
 	s.bundles = s.bundles[:len(s.backup)]
 	for i, old := range s.backup {
 		now := s.bundles[i]
@@ -331,7 +353,11 @@ func (s *server) restore() {
 		// The bridge's rows stay as they are: the ledger may have been lost, or the bridge
 		// may have let the bundle go ("Not promised" of I8 in docs/reliability.md).
 		row, ok := s.w.ledger.row(old.uuid)
-		old.forgiven = now.forgiven || old.state.OnWorker() && (!ok || row.Dropped || row.Run.Command != old.command)
+		ok = ok && !row.Dropped && row.Run.Command == old.command
+		// One that was deleted may be brought to a worker by a report that comes late, and the bridge may know,
+		// or be about to learn, of the other bundle of its UUID.
+		deleted := old.command != now.command
+		old.forgiven = now.forgiven || deleted || old.state.OnWorker() && !ok
 		*s.bundles[i] = old
 	}
 	for _, q := range s.w.queues {
@@ -361,100 +387,17 @@ func (s *server) bundleReturns() {
 		return
 	}
 	s.bundles[i] = s.newBundle(old.uuid)
-	s.bundles[i].returned = true
 	w.killed[s.bundles[i].command] = w.killed[old.command] // a message to kill it names the UUID only, and may come late
 	s.bundles[i].assigned = old.assigned                   // the table worker_run knows the UUID only
 	if _, ok := w.ledger.row(old.uuid); !ok {
-		delete(w.disk.bundles, old.uuid)
+		delete(w.disk.bundles, w.disk.keyOf(old.uuid))
 	}
 	s.promptCheckIn(s.bundles[i].wants.queue)
 }
 
-// forgive notes that the bridge's ledger was lost.
+// forgive notes of which bundles the bridge's ledger was lost.
 func (s *server) forgive() {
 	for _, b := range s.bundles {
-		b.forgiven = true
+		b.forgiven = b.forgiven || s.w.isUnknown(b.command)
 	}
-}
-
-// service is the server's API for one life of the bridge. Methods of the nil interface are not
-// called: a life drives check-ins itself, and no user reads files.
-type service struct {
-	bridge.BundleService
-	*life
-}
-
-// StartBundle claims a bundle.
-func (s service) StartBundle(_ context.Context, _, uuid string, in codalab.StartBundle) (bool, error) {
-	srv := &s.w.server
-	if s.crashes() {
-		return false, errCrashed
-	}
-	if srv.isDown() {
-		return false, errUnreachable
-	}
-	fails := s.w.fault(ClaimFails)
-	switch {
-	case !fails:
-	case s.w.dice.coin(ClaimFails):
-		return false, &codalab.Error{Status: http.StatusBadGateway, Message: "before"}
-	case s.w.dice.below(ofServer, 2) == 0:
-		return false, &codalab.Error{Status: http.StatusForbidden, Message: "not now"}
-	}
-	b := srv.find(uuid)
-	if b == nil {
-		return false, notFound(uuid)
-	}
-	accepted := srv.start(b, in)
-	if accepted {
-		s.w.checkClaim(b)
-	}
-	if fails {
-		return false, &codalab.Error{Status: http.StatusBadGateway, Message: "after"}
-	}
-	if s.crashes() {
-		return false, errCrashed
-	}
-	return accepted, nil
-}
-
-// start gives a bundle to the worker that claims it. CodaLab's own server looks
-// only at the assignment, not at the state (codalab/model/bundle_model.py:
-// transition_bundle_preparing).
-func (s *server) start(b *bundle, in codalab.StartBundle) bool {
-	if s.repeats {
-		if b.state == codalab.StateStarting {
-			s.enter(b, codalab.StatePreparing)
-			b.status, b.remote, b.started = claimedStatus, in.Hostname, in.StartTime
-		}
-		return b.state.OnWorker()
-	}
-	if b.assigned {
-		s.enter(b, codalab.StatePreparing)
-		b.status, b.remote, b.started = claimedStatus, in.Hostname, in.StartTime
-	}
-	return b.assigned
-}
-
-// claimedStatus is the run_status of every claim.
-const claimedStatus = "waits for its worker"
-
-func notFound(uuid string) error {
-	return &codalab.Error{Status: http.StatusNotFound, Message: "bundle " + uuid + " not found"}
-}
-
-// Standing returns a bundle's state.
-func (s service) Standing(_ context.Context, uuid string) (codalab.Standing, error) {
-	srv := &s.w.server
-	if s.crashes() {
-		return codalab.Standing{}, errCrashed
-	}
-	if srv.isDown() || s.w.fault(ConfirmFails) {
-		return codalab.Standing{}, errUnreachable
-	}
-	b := srv.find(uuid)
-	if b == nil {
-		return codalab.Standing{}, notFound(uuid)
-	}
-	return codalab.Standing{Identity: b.identity(), State: b.state, RunStatus: b.status, Remote: b.remote, Started: b.started, UploadFailure: b.lost}, nil
 }

@@ -140,3 +140,27 @@ func TestFaultsAreReadAsTheyAreWritten(t *testing.T) {
 		}
 	}
 }
+
+// TestRivalsWithoutALeaseAreFound starts bridges with other ledgers without the lease of the shared
+// directory, which keeps them from the first one.
+func TestRivalsWithoutALeaseAreFound(t *testing.T) {
+	t.Parallel()
+	found := 0
+	for seed := uint64(1); seed < 3000 && found < 3; seed++ {
+		o := sim.Options{Only: []sim.Fault{{Kind: sim.Rival}}, Leases: t.TempDir(), Unleased: true}
+		r := sim.Run(t.Context(), seed, o)
+		if len(r.Violations) == 0 {
+			continue
+		}
+		if found++; r.Violations[0].Broken != sim.Rivals {
+			t.Errorf("seed %d: %+v", seed, r.Violations)
+		}
+		o.Unleased = false
+		if r := sim.Run(t.Context(), seed, o); len(r.Violations) > 0 {
+			t.Errorf("seed %d with a lease: %+v", seed, r.Violations)
+		}
+	}
+	if found == 0 {
+		t.Error("no seed shows what the lease is for")
+	}
+}

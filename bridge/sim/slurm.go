@@ -3,7 +3,6 @@ package sim
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -132,7 +131,7 @@ func (s *slurm) carryOut(o slurmtest.Order) {
 			s.startWorker(o.Launch)
 		}
 	case slurmtest.Terminate, slurmtest.Kill:
-		if o.Request.Name == orphanJob {
+		if o.Request.Name == orphanJob && s.attempts[o.Job] == nil { // a controller that has lost its state has used its id again
 			s.Ended(s.w.wall(), o.Job, o.Restart, slurmtest.End{Signal: 15})
 		}
 		for _, wk := range s.workers {
@@ -143,11 +142,16 @@ func (s *slurm) carryOut(o slurmtest.Order) {
 	}
 }
 
+// isForeign reports whether a job is none of this bridge's.
+func (s *slurm) isForeign(j sbatch.Job) bool {
+	return j.Name == foreignJob || j.Name == neighbour || j.Name == orphanJob && s.w.policy.Bridge != firstBridge
+}
+
 // liveJobs lists the jobs of this bridge that have not ended.
 func (s *slurm) liveJobs() ([]sbatch.Job, error) {
 	snapshot, err := s.Observe(s.w.wall(), researcher)
 	return slices.DeleteFunc(snapshot.Jobs, func(j sbatch.Job) bool {
-		return j.State.Ended() || j.Name == foreignJob || j.Name == neighbour
+		return j.State.Ended() || s.isForeign(j)
 	}), err
 }
 
@@ -189,170 +193,6 @@ func (s *slurm) beginForeign() {
 	s.settle()
 }
 
-// commands are Slurm's commands as one life of the bridge runs them.
-type commands struct {
-	*life
-}
-
-var errTimeout = errors.New("signal: killed")
-
-func unclear(words string) error { return &sbatch.Error{Op: "submit", Message: words, Err: errTimeout} }
-
-// Submit runs sbatch.
-func (c commands) Submit(_ context.Context, r sbatch.Request) (sbatch.JobID, error) {
-	w := c.w
-	if c.crashes() {
-		return 0, errCrashed
-	}
-	w.checkSubmission(r)
-	c.checkBackOff("sbatch")
-	noteNoJob := func() {
-		w.attemptOf(r).notePlatformCause("sbatch made no job")
-	}
-	submit := func() (sbatch.JobID, error) { return w.slurm.takeJob(r) }
-	switch {
-	case w.slurm.down:
-		noteNoJob()
-		return 0, unclear("Unable to contact slurm controller (connect failure)")
-	case w.fault(SubmitFails):
-		noteNoJob()
-		return 0, unclear("Socket timed out on send/recv operation")
-	case w.fault(SubmitLate):
-		w.at(w.dice.faultDuration(SubmitLate, 0, submitBound-10*time.Second), func() {
-			if row, _ := w.ledger.row(w.attemptOf(r).bundle); !w.slurm.down && w.now >= w.slurm.refusedUntil[row.Queue] {
-				_, _ = submit() // the answer is lost
-			}
-		})
-		return 0, unclear("Socket timed out on send/recv operation")
-	case w.fault(SubmitRefused):
-		return 0, &sbatch.Error{Op: "submit", Refused: true, Retry: true, Message: "QOSMaxSubmitJobPerUserLimit"}
-	case w.fault(SubmitGhost):
-		bad := r
-		bad.GPUs = 8
-		_, err := w.slurm.Submit(w.wall(), researcher, bad)
-		if w.dice.coin(SubmitGhost) {
-			noteNoJob()
-			return 0, unclear("signal: killed") // sbatch was killed before it could print the refusal
-		}
-		w.attemptOf(r).refused = true
-		return 0, err
-	}
-	if row, _ := w.ledger.row(w.attemptOf(r).bundle); w.now < w.slurm.refusedUntil[row.Queue] {
-		return 0, slurmtest.SubmitError(r.Name, "sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified", 1)
-	}
-	lost := w.fault(SubmitLost)
-	id, err := submit()
-	if lost {
-		return 0, unclear("Socket timed out on send/recv operation")
-	}
-	if err != nil && r.Exclude == "" {
-		w.attemptOf(r).refused = true
-	}
-	if c.crashes() {
-		return 0, errCrashed
-	}
-	return id, err
-}
-
-// takeJob is the controller's part of sbatch.
-func (s *slurm) takeJob(r sbatch.Request) (sbatch.JobID, error) {
-	w, made := s.w, r
-	if !w.dice.happen[ClockSet] && w.fault(JobRewritten) { // by its id a job is known only on a clock that is right
-		made.Name, made.Comment = rewritten, "checked"
-	}
-	id, err := s.Submit(w.wall(), researcher, made)
-	w.logf("sbatch", "%s: job %d, %v", r.Name, id, err)
-	if a := w.attemptOf(r); id != 0 {
-		a.names[r.Name] = true
-		w.checkMade(a, id)
-		s.attempts[id] = a
-		a.job, a.unnamed = cmp.Or(a.job, id), a.unnamed || made.Name != r.Name
-	}
-	s.made(id)
-	s.settle()
-	return id, err
-}
-
-// Observe runs squeue.
-func (c commands) Observe(context.Context, time.Time) (sbatch.Snapshot, error) {
-	w := c.w
-	w.countRequest()
-	c.checkBackOff("squeue")
-	if c.dead || w.slurm.down || w.fault(ObserveFails) {
-		c.unanswered, c.failed = c.unanswered+1, w.now
-		return sbatch.Snapshot{}, errTimeout
-	}
-	c.unanswered = 0
-	answer := c.answer
-	if answer == nil {
-		answer = w.slurm.list()
-	}
-	answer.snapshot.Asked = c.asked
-	for _, j := range answer.snapshot.Jobs {
-		if a := w.slurm.attempts[j.ID]; a != nil && j.State.Ended() {
-			a.shownEnded = true
-		}
-	}
-	return answer.snapshot, answer.err
-}
-
-// listing is an answer of squeue.
-type listing struct {
-	snapshot sbatch.Snapshot
-	err      error
-}
-
-// list is squeue's answer now.
-func (s *slurm) list() *listing {
-	snapshot, err := s.Observe(s.w.wall(), researcher)
-	s.seeAll(snapshot.Jobs)
-	if err == nil {
-		snapshot.Jobs = s.neverEnding(snapshot.Jobs)
-	}
-	snapshot.Jobs = slices.DeleteFunc(snapshot.Jobs, func(j sbatch.Job) bool { return s.hidden[j.ID] })
-	for i := range snapshot.Jobs {
-		if j := &snapshot.Jobs[i]; s.invalid[j.ID] && j.State == sbatch.StatePending {
-			j.Reason = "InvalidAccount"
-		}
-	}
-	s.settle()
-	return &listing{snapshot, err}
-}
-
-// QueryAccounting runs sacct.
-func (c commands) QueryAccounting(_ context.Context, since time.Time, which sbatch.Which) ([]sbatch.Job, error) {
-	w := c.w
-	if c.dead || w.fault(AccountingFails) {
-		return nil, errTimeout
-	}
-	jobs, err := w.slurm.QueryAccounting(w.wall(), researcher, since, which)
-	w.slurm.seeAll(jobs)
-	return jobs, err
-}
-
-// Cancel runs scancel.
-func (c commands) Cancel(_ context.Context, _ string, ids ...sbatch.JobID) (err error) {
-	w := c.w
-	if c.crashes() {
-		return errCrashed
-	}
-	w.countRequest()
-	c.checkBackOff("scancel")
-	if w.slurm.down || w.fault(CancelFails) {
-		return errTimeout
-	}
-	for _, id := range ids {
-		w.checkCancel(id)
-		err = errors.Join(err, w.slurm.Cancel(w.wall(), researcher, id, ""))
-	}
-	w.logf("scancel", "%v: %v", ids, err)
-	w.slurm.settle()
-	if w.fault(CancelLost) || c.crashes() {
-		return errTimeout
-	}
-	return err
-}
-
 // release lets a held job start, once the controller is up.
 func (s *slurm) release(id sbatch.JobID) {
 	if s.down {
@@ -383,6 +223,9 @@ func (s *slurm) made(id sbatch.JobID) {
 	}
 	if w.accountsTell() && w.fault(JobHidden) {
 		s.hidden[id] = true
+		if a := s.attempts[id]; a != nil {
+			a.hidden = true
+		}
 		w.at(w.dice.faultDuration(JobHidden, time.Second, 3*time.Minute), func() { delete(s.hidden, id) })
 	}
 	if w.fault(JobRevoked) {
@@ -391,11 +234,10 @@ func (s *slurm) made(id sbatch.JobID) {
 			a.notePlatformCause("another cluster took its job")
 		}
 	}
-	if w.fault(BootFails) {
+	if w.fault(BootFails) && s.FailBoot(w.wall(), id) {
 		if a := s.attempts[id]; a != nil {
 			a.notePlatformCause("its node did not boot")
 		}
-		s.FailBoot(w.wall(), id)
 	}
 }
 

@@ -24,8 +24,9 @@ const (
 type stock struct {
 	// listener is the check-in that gets the next message: always the newest.
 	listener *listener
-	// heard is when the worker last checked in.
-	heard time.Duration
+	// heard is when the worker last checked in, closed whether it asked for no bundles then.
+	heard  time.Duration
+	closed bool
 }
 
 // listener is a held check-in. answer is called once.
@@ -43,11 +44,11 @@ func (l *listener) reply(messages ...codalab.Message) {
 
 // hold handles a check-in as CodaLab's own server does: it applies every report, in any state of the
 // bundle, and then waits for one message. An older check-in that still waits gets none.
-func (s *server) hold(in codalab.CheckIn, answer func([]codalab.Message, error)) {
+func (s *server) hold(in checkIn, answer func([]codalab.Message, error)) {
 	of := s.stock[in.Tag]
-	of.heard = s.w.now
+	of.heard, of.closed = s.w.now, in.ExitAfterNumRuns <= 0
 	for i := range in.Runs {
-		s.apply(&in.Runs[i])
+		s.apply(&in.Runs[i], in.of[i])
 	}
 	l := &listener{answer: answer}
 	of.listener = l
@@ -61,13 +62,13 @@ func (s *server) hold(in codalab.CheckIn, answer func([]codalab.Message, error))
 
 // apply applies a report (codalab/model/bundle_model.py: bundle_checkin,
 // transition_bundle_running, transition_bundle_finalizing). A report that comes
-// after the acknowledgement brings the bundle back.
-func (s *server) apply(run *codalab.Run) {
+// after the acknowledgement brings the bundle back. The report is of the bundle of a command.
+func (s *server) apply(run *codalab.Run, command string) {
 	b := s.find(run.UUID)
 	if b == nil {
 		return
 	}
-	if row, ok := s.w.ledger.row(b.uuid); !ok || row.Run.Command != b.command {
+	if command != b.command {
 		b.forgiven = true // the report is of an earlier bundle: see docs/reliability.md, I9, "Not promised"
 	}
 	if b.state == codalab.StateWorkerOffline {
@@ -131,7 +132,7 @@ func (s *server) manageOne(b *bundle) {
 	case codalab.StateFinalizing:
 		s.acknowledge(b)
 	case codalab.StateStaged:
-		if s.stock[b.wants.queue].listener != nil {
+		if of := s.stock[b.wants.queue]; of.listener != nil && !of.closed {
 			s.enter(b, codalab.StateStarting)
 			b.assigned = true
 			s.send(b, offerOf(b))
@@ -167,9 +168,10 @@ func (s *server) mayBreakOff(b *bundle) {
 	if b == nil || s.repeats || s.w.dice.below(ofServer, 2) == 0 {
 		return
 	}
-	uuid := b.uuid
+	uuid, command := b.uuid, b.command
 	s.w.at(s.w.dice.duration(ofServer, 0, 20*time.Second), func() {
 		if b := s.find(uuid); b != nil {
+			b.forgiven = b.forgiven || b.command != command // that server knows the UUID only
 			b.upload, b.lost = nil, "Upload failed: connection reset"
 			s.enter(b, codalab.StateFailed)
 		}

@@ -25,20 +25,28 @@ type worker struct {
 }
 
 // specOf reads from a job's script which attempt's specification it names. The script ends in its path,
-// .../<uuid>/<n>/spec.json'.
-func specOf(r sbatch.Request) (uuid string, attempt int) {
+// .../<uuid>/<n>-<bridge>/spec.json'.
+func specOf(r sbatch.Request) (of dirKey, attempt int) {
 	parts := strings.Split(r.Script, "/")
-	return parts[len(parts)-3], number(parts[len(parts)-2])
+	name := parts[len(parts)-2]
+	_, bridge, _ := strings.Cut(name, "-")
+	return dirKey{parts[len(parts)-3], bridge}, number(name)
+}
+
+// isSubmittedBy reports whether a submission is that of the attempt's specification, and not that of an
+// earlier bundle of the UUID.
+func (a *attempt) isSubmittedBy(r sbatch.Request) bool {
+	return strings.Contains(r.Script, "--submission="+a.submission+" ")
 }
 
 // startWorker begins a batch script on its node.
 func (s *slurm) startWorker(l slurmtest.Launch) {
 	w := s.w
-	uuid, n := specOf(*l.Request)
-	wk := &worker{w: w, launch: l, bundle: w.disk.bundle(uuid), attempt: w.disk.attempt(uuid, n)}
+	of, n := specOf(*l.Request)
+	wk := &worker{w: w, launch: l, bundle: w.disk.bundleAt(of), attempt: w.disk.bundleAt(of).attempt(n)}
 	wk.token = "worker " + strconv.Itoa(len(s.workers)) + " of job " + l.Job.String()
 	s.workers = append(s.workers, wk)
-	w.logf("worker", "%s.%d starts on %s, job %s", short(uuid), n, l.Node, wk.token)
+	w.logf("worker", "%s.%d starts on %s, job %s", short(of.uuid), n, l.Node, wk.token)
 	wk.at(w.dice.duration(ofWorkers, 20*time.Millisecond, time.Second), wk.begin)
 }
 
@@ -70,8 +78,9 @@ func (wk *worker) begin() {
 		wk.end(slurmtest.End{Signal: 15})
 		return
 	}
-	if !a.there || !strings.Contains(wk.launch.Request.Script, "--submission="+a.submission+" ") {
-		wk.end(slurmtest.End{Code: 120}) // no specification, or another job's
+	if !a.there || !a.isSubmittedBy(*wk.launch.Request) { // no specification, or another job's
+		a.notePlatformCause("it found no specification of its own")
+		wk.end(slurmtest.End{Code: 120})
 		return
 	}
 	if a.started.record == nil {
@@ -90,17 +99,20 @@ func (wk *worker) begin() {
 		return
 	}
 	if w.now < w.slurm.sickUntil[wk.launch.Node] {
-		w.disk.ring(wk.bundle.uuid, a.number)
-		wk.leave(spool.Exit{Token: wk.token, Cause: spool.CausePlatform, NotStarted: true, Failure: "No user namespaces on this node."}, slurmtest.End{Code: 1})
+		w.disk.ring(wk.bundle.dirKey, a.number)
+		a.failedStart = w.now
+		a.noteCause("its node was sick")
+		wk.leave(spool.Exit{Token: wk.token, Cause: spool.CausePlatform, NotStarted: true, Failure: "No user namespaces on this node."}, slurmtest.End{Code: 124}) // cmd/cl-worker: exitNoStatus
 		return
 	}
 	wk.owns = true
 	a.alive++
 	w.checkBegin(wk)
-	w.disk.ring(wk.bundle.uuid, a.number)
+	w.disk.ring(wk.bundle.dirKey, a.number)
 	if w.fault(WorkerOOM) {
 		wk.at(w.dice.faultDuration(WorkerOOM, 0, 30*time.Second), func() {
 			a.noteCause("out of memory")
+			a.limited = true
 			wk.end(slurmtest.End{Signal: 9, OutOfMemory: true})
 		})
 	}
@@ -119,7 +131,7 @@ func (wk *worker) commandEnds(code int) {
 	if wk.told {
 		return
 	}
-	exit := spool.Exit{Token: wk.token, Cause: spool.CauseSucceeded, ExitCode: &code, CommandStarted: wk.w.wall()}
+	exit := spool.Exit{Token: wk.token, Cause: spool.CauseSucceeded, ExitCode: &code, CommandStarted: wk.w.wall().Add(-wk.w.wants[wk.attempt.command].seconds), CommandEnded: wk.w.wall()}
 	if code != 0 {
 		exit.Cause = spool.CauseUser
 	}
@@ -135,13 +147,19 @@ func (wk *worker) leave(exit spool.Exit, end slurmtest.End) {
 	w, a := wk.w, wk.attempt
 	switch {
 	case !a.there || w.fault(ExitUnwritable):
-		a.notePlatformCause("its exit record was not written")
+		switch a.noteCause("its exit record was not written"); {
+		case a.ended != nil:
+			a.unrecorded = true
+		default:
+			end.Code = 123 // cmd/cl-worker: exitUnrecorded
+			a.notePlatformCause("its exit record was not written")
+		}
 	default:
 		a.exit = written[spool.Exit]{&exit, w.disk.seen()}
 		if wk.dies() {
 			return
 		}
-		w.disk.ring(wk.bundle.uuid, a.number)
+		w.disk.ring(wk.bundle.dirKey, a.number)
 	}
 	if !wk.dies() {
 		wk.end(end)
@@ -162,6 +180,7 @@ func (wk *worker) signal(kill bool) {
 			return // begin sees it
 		}
 		wk.attempt.noteCause("told to stop by Slurm")
+		wk.attempt.limited = true
 		wk.at(w.dice.duration(ofWorkers, 10*time.Millisecond, 5*time.Second), func() {
 			code := 143
 			wk.leave(spool.Exit{

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -23,7 +22,7 @@ const (
 	// calm is the time after which no fault strikes.
 	calm = 8 * time.Minute
 	// horizon is when everything must have come to its end.
-	horizon = 6 * time.Hour
+	horizon = 9 * time.Hour
 )
 
 // Options change how a seed runs.
@@ -41,6 +40,10 @@ type Options struct {
 	// the simulated one does, and the bridge gets its rows. The caller closes what it opened.
 	// No old copy is restored then.
 	Ledger func() (bridge.Ledger, error)
+	// Leases is the directory for the leases of shared directories, on a quick disk; empty for that of
+	// temporary files. Unleased starts bridges without a lease.
+	Leases   string
+	Unleased bool
 }
 
 // Result is the result of a seed.
@@ -60,6 +63,9 @@ type Result struct {
 func Run(ctx context.Context, seed uint64, o Options) Result {
 	w := newWorld(ctx, seed, o)
 	w.live()
+	if w.rivalry != nil {
+		w.rivalry.remove()
+	}
 	return Result{
 		Seed: seed, Violations: w.violations, Faults: w.dice.struck, Bundles: len(w.server.bundles),
 		Attempts: w.attempts, Steps: w.steps, Simulated: w.now,
@@ -74,7 +80,7 @@ func (w *world) live() {
 		}
 	}()
 	w.begin()
-	for len(w.events) > 0 && len(w.violations) == 0 {
+	for len(w.events.heap) > 0 && len(w.violations) == 0 {
 		e := w.events.next()
 		if e.at > horizon {
 			break
@@ -99,18 +105,21 @@ type world struct {
 	policy plan.Policy
 	queues []plan.Queue // the policy's, in the order of their names
 	crowd  crowd
-	ledger ledgerDisk
+	ledger *ledgerDisk
 	slurm  slurm
 	server server
 	disk   disk
 	lives  []*life // the running ones
+	// rivalry is the present one; nil for none. leases and unleased are as in Options.
+	rivalry  *rivalry
+	leases   string
+	unleased bool
 
 	// What users asked for, by command, also if the server has lost it.
 	wants  map[string]wants
 	killed map[string]bool
-	// stopping is since when a bundle that has not begun is being stopped, or since the bridge's
-	// last start.
-	stopping map[string]time.Duration
+	// stopping are the bundles that are being stopped before they began.
+	stopping map[string]*stop
 
 	violations []Violation
 	verdicts   map[string]reported
@@ -119,16 +128,18 @@ type world struct {
 	steps      int
 	attempts   int
 	nextLife   int
-	hampered   time.Duration // when reports were last kept from the server
-	recovered  bool          // an old ledger was restored, and the operator let the bridge go on
+	hampered   time.Duration   // when all reports were last kept from the server
+	late       map[string]bool // the bundles, by command, of which an offer came late
+	offset     time.Duration   // of the newest life's clock
+	clockSet   time.Duration   // when that changed last
 	rushed     time.Duration
 	rush       int
 }
 
 func newWorld(ctx context.Context, seed uint64, o Options) *world {
 	w := &world{
-		ctx: ctx, dice: newDice(seed), log: o.Log,
-		wants: map[string]wants{}, killed: map[string]bool{}, stopping: map[string]time.Duration{}, verdicts: map[string]reported{},
+		ctx: ctx, dice: newDice(seed), log: o.Log, leases: o.Leases, unleased: o.Unleased,
+		wants: map[string]wants{}, killed: map[string]bool{}, stopping: map[string]*stop{}, verdicts: map[string]reported{}, late: map[string]bool{},
 	}
 	if o.Only != nil {
 		w.dice.only = make(map[Fault]bool, len(o.Only))
@@ -152,8 +163,8 @@ func newWorld(ctx context.Context, seed uint64, o Options) *world {
 	for _, q := range w.queues {
 		w.server.stock[q.Name] = &stock{}
 	}
-	w.disk = disk{w: w, bundles: map[string]*bundleDir{}}
-	w.ledger = ledgerDisk{w: w, contents: contents{rows: map[string]*plan.Row{}}, open: o.Ledger}
+	w.disk = disk{w: w, bundles: map[dirKey]*bundleDir{}}
+	w.ledger = &ledgerDisk{w: w, contents: contents{rows: map[string]*plan.Row{}}, open: o.Ledger}
 	return w
 }
 
@@ -179,7 +190,7 @@ func (w *world) newPolicy() plan.Policy {
 		keep = 12 * time.Minute // longer than the server takes to offer a bundle again
 	}
 	return plan.Policy{
-		Bridge: "b1b2b3", Owner: "ann", Layout: "/shared", Worker: "/shared/bin/0/cl-worker",
+		Bridge: firstBridge, Owner: "ann", Layout: "/shared", Worker: "/shared/bin/0/cl-worker",
 		Queues: queues, SubmitGrace: submitBound + 20*time.Second, OrphanGrace: 4 * time.Minute,
 		CancelOrphans: true, RecordAge: slurmSite.MinJobAge, Accounting: w.dice.below(ofUsers, 4) > 0, Settle: settle, StuckFor: 30 * time.Second,
 		StagePatience: time.Hour, OutagePatience: 2 * time.Hour, CollectPatience: 72 * time.Hour, LongestAckPause: 3 * time.Minute, MaxAttempts: 3,
@@ -187,8 +198,11 @@ func (w *world) newPolicy() plan.Policy {
 	}
 }
 
-// howManyQueues is how many queues the site has: mostly one.
+// howManyQueues is how many queues the site has: mostly one, but for a crowd.
 func (w *world) howManyQueues() uint64 {
+	if w.crowd.pace.Burst > 0 {
+		return 2 + w.dice.below(ofQueues, 2)
+	}
 	switch w.dice.below(ofQueues, 6) {
 	case 0:
 		return 3
@@ -224,7 +238,9 @@ func (w *world) begin() {
 		w.at(w.dice.duration(ofUsers, 0, time.Minute), w.server.create)
 	}
 	if w.fault(CheckInTooLarge) {
-		w.server.mostRuns = int(w.dice.faultDuration(CheckInTooLarge, 1, 3))
+		// One run a check-in is enough for a few bundles, and not for the six hundred live ones of a large
+		// world: CodaLab's own server holds each check-in for 5 s.
+		w.server.mostRuns = int(w.dice.faultDuration(CheckInTooLarge, 1, 3)) + w.crowd.bundles/25
 		for range 3 {
 			w.at(w.dice.faultDuration(CheckInTooLarge, 0, time.Minute), w.server.create)
 		}
@@ -270,7 +286,7 @@ func (w *world) killMany() {
 	for range 8 {
 		w.at(w.dice.duration(ofKills, 0, 20*time.Second), func() {
 			b := w.server.add(bundleID(w.server.made), wants{
-				queue: w.pickQueue(), owner: w.pickOwner(), cpus: 40, seconds: w.dice.duration(ofKills, 0, 5*time.Minute),
+				queue: w.pickQueue(), owner: w.pickOwner(), cpus: min(40, w.crowd.site.Nodes[0].CPUs), seconds: w.dice.duration(ofKills, 0, 5*time.Minute),
 			})
 			doomed = append(doomed, b)
 			w.server.publish(b)
@@ -285,7 +301,7 @@ func (w *world) killMany() {
 
 // at schedules an event.
 func (w *world) at(after time.Duration, do func()) {
-	w.events.add(event{w.now + after, do})
+	w.events.add(w.now+after, do)
 }
 
 // wall is simulated time on a clock that is right.
@@ -295,9 +311,6 @@ func (w *world) wall() time.Time { return epoch.Add(w.now) }
 func (w *world) fault(k Kind) bool {
 	if w.now >= calm || !w.dice.strikes(k) {
 		return false
-	}
-	if k.hampers() {
-		w.hampered = w.now
 	}
 	if w.log != nil {
 		w.logf("!", "%s", w.dice.struck[len(w.dice.struck)-1])
@@ -321,21 +334,51 @@ func (w *world) finished() bool {
 // event is a scheduled call.
 type event struct {
 	at time.Duration
-	do func()
+	// number is that of the event in the order in which they were scheduled.
+	number int
+	do     func()
 }
 
-// events are those that come, the last one first. Of two at the same time the one that was
-// scheduled first comes first.
-type events []event
+func (e event) before(other event) bool {
+	return e.at < other.at || e.at == other.at && e.number < other.number
+}
 
-func (e *events) add(x event) {
-	i, _ := slices.BinarySearchFunc(*e, x.at, func(other event, at time.Duration) int { return cmp.Compare(at, other.at) })
-	*e = slices.Insert(*e, i, x)
+// events are those that come, as a binary heap. Of two at the same time the one that was scheduled
+// first comes first. Package container/heap allocates for each event, which shows.
+type events struct {
+	heap      []event
+	scheduled int
+}
+
+func (e *events) add(at time.Duration, do func()) {
+	x := event{at, e.scheduled, do}
+	e.scheduled++
+	e.heap = append(e.heap, x)
+	i := len(e.heap) - 1
+	for i > 0 && x.before(e.heap[(i-1)/2]) {
+		e.heap[i], i = e.heap[(i-1)/2], (i-1)/2
+	}
+	e.heap[i] = x
 }
 
 func (e *events) next() event {
-	last := len(*e) - 1
-	first := (*e)[last]
-	(*e)[last], *e = event{}, (*e)[:last]
+	first, last := e.heap[0], len(e.heap)-1
+	x := e.heap[last]
+	e.heap[last], e.heap = event{}, e.heap[:last]
+	if last == 0 {
+		return first
+	}
+	i := 0
+	for {
+		child := 2*i + 1
+		if child+1 < last && e.heap[child+1].before(e.heap[child]) {
+			child++
+		}
+		if child >= last || x.before(e.heap[child]) {
+			break
+		}
+		e.heap[i], i = e.heap[child], child
+	}
+	e.heap[i] = x
 	return first
 }

@@ -18,9 +18,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// A ledger in a file can be read on its own host only. Another host asks the bridge, by a file
-// ask-TOKEN.json beside the lease, and the bridge answers with answer-TOKEN.json within a second,
-// or on NFS when it has renewed its lease. The one that asked removes both.
+// A ledger in a file can be read on its own host only. Another host writes a question beside the
+// lease, as ask-TOKEN.json. The bridge answers with answer-TOKEN.json: within a second, or on NFS
+// once it has renewed its lease. The host that asked removes both files.
 const askPrefix, answerPrefix = "ask-", "answer-"
 
 type question struct {
@@ -41,8 +41,12 @@ const answerWithin = 45 * time.Second
 
 // Ask has the bridge that holds a shared directory explain a bundle, which is given as for
 // FindBundle. It is for a host that cannot read the bridge's ledger, and returns what Explain and
-// FindBundle return there.
-func Ask(ctx context.Context, shared spool.Layout, holder lease.Holder, bundle string) (Explanation, error) {
+// FindBundle return there. state is that of the bridge's lease.
+func Ask(ctx context.Context, shared spool.Layout, state lease.State, bundle string) (Explanation, error) {
+	host := state.Holder.Host
+	if state.Ended {
+		return Explanation{}, fmt.Errorf("the bridge on %s does not run, and cannot be asked: \"cl-bridge explain %s\" there reads its ledger", host, bundle)
+	}
 	dir, token := shared.BridgeDir(), spool.NewToken()
 	ask, answer := filepath.Join(dir, askPrefix+token+".json"), filepath.Join(dir, answerPrefix+token+".json")
 	data, err := json.Marshal(question{bundle})
@@ -50,7 +54,7 @@ func Ask(ctx context.Context, shared spool.Layout, holder lease.Holder, bundle s
 		err = atomicfile.Write(ask, data, 0o600)
 	}
 	if err != nil {
-		return Explanation{}, fmt.Errorf("ask the bridge on %s: %w", holder.Host, err)
+		return Explanation{}, fmt.Errorf("ask the bridge on %s: %w", host, err)
 	}
 	defer func() { _, _ = os.Remove(ask), os.Remove(answer) }() // the next holder of the lease removes leftovers
 	waiting, stop := context.WithTimeout(ctx, answerWithin)
@@ -69,13 +73,13 @@ func Ask(ctx context.Context, shared spool.Layout, holder lease.Holder, bundle s
 		case err == nil:
 			return *r.Explanation, nil
 		case !errors.Is(err, fs.ErrNotExist):
-			return Explanation{}, fmt.Errorf("read the answer of the bridge on %s: %w", holder.Host, err)
+			return Explanation{}, fmt.Errorf("read the answer of the bridge on %s: %w", host, err)
 		}
 		if err := pause.For(waiting, time.Second); err != nil {
 			if ctx.Err() != nil {
 				return Explanation{}, ctx.Err()
 			}
-			return Explanation{}, fmt.Errorf("the bridge on %s has not answered within %s: \"cl-bridge explain %s\" there reads its ledger", holder.Host, answerWithin, bundle)
+			return Explanation{}, fmt.Errorf("the bridge on %s has not answered within %s: \"cl-bridge explain %s\" there reads its ledger", host, answerWithin, bundle)
 		}
 		// An NFS client asks the server for a new name after a change of its own.
 		if probe, err := atomicfile.Temporary(ask, nil, 0o600); err == nil {
@@ -84,8 +88,8 @@ func Ask(ctx context.Context, shared spool.Layout, holder lease.Holder, bundle s
 	}
 }
 
-// answer answers the questions that lie in the shared directory. A question that cannot be
-// answered now is tried again, until its asker gives up.
+// answer answers the questions in the shared directory. It tries one that it cannot answer now again,
+// until the other host gives up.
 func (r *Recorder) answer(ctx context.Context) {
 	dir := spool.Layout(r.Config.Shared).BridgeDir()
 	entries, err := os.ReadDir(dir)

@@ -38,7 +38,7 @@ type Recorder struct {
 }
 
 // lookEvery is the pause between two looks at what the bridge says of itself, and for questions.
-// For the second an NFS client asks the server after each renewal, and else when it must.
+// An NFS client may show a new question only after the next renewal of the lease.
 const lookEvery = time.Second
 
 // Run publishes the status now, when Slurm, the server or the disk has come or gone, and every
@@ -97,11 +97,16 @@ func (r *Recorder) End(ctx context.Context, err error) {
 	}
 }
 
+// mostPublished bounds the causes in what a bridge publishes: thousands of bundles may each fail with
+// words of their own.
+const mostPublished = 100
+
 // status is the bridge's status by its own rows.
 func (r *Recorder) status(h Heartbeat) Status {
 	h.Host, h.Process, h.Started = r.Holder.Host, r.Holder.Process, r.Holder.Started
 	rows, running := r.Bridge.Rows(), h.Ended.IsZero()
 	s := Status{Ledger: r.Holder.Ledger, Bridge: r.Holder.Bridge, Running: running, Starting: running && !h.Open, Last: &h}
 	s.add(r.Config, rows, r.Bridge.Resting())
+	s.Waits = s.Waits[:min(len(s.Waits), mostPublished)]
 	return s
 }

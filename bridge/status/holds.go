@@ -27,7 +27,7 @@ func (s *Status) addHolds() {
 		hold("No bridge runs on this ledger. The last one ended at %s: %s.", termtext.Clock(last.Ended), termtext.Line(last.Failure))
 	case !s.Running:
 		hold("No bridge runs on this ledger.")
-	case s.Starting:
+	case s.Starting, last == nil:
 	case s.Late:
 		hold("%s.", late)
 	default:
@@ -73,9 +73,10 @@ func (s *Status) addHolds() {
 type Wait struct {
 	Bundles int        `json:"bundles"`
 	Phase   plan.Phase `json:"phase"`
-	// Cause is what one of them says; the others' words may have other names and numbers.
+	// Cause is the cause in the words of one bundle. Those of the others may differ in names and
+	// numbers.
 	Cause string `json:"cause"`
-	// Example is that bundle.
+	// Example is the bundle of these words.
 	Example string `json:"example"`
 	// TriedAgain is set if something failed, and the bridge tries it again.
 	TriedAgain bool `json:"tried_again"`

@@ -102,11 +102,14 @@ func Collect(ctx context.Context, c config.Config, host string, now time.Time) (
 		return s, err
 	}
 	s.addLease(state, leaseErr, now)
-	rows := make([]*plan.Row, len(saved))
-	for i := range saved {
-		rows[i] = &saved[i]
+	rows, done := make([]*plan.Row, len(saved.Rows)), map[string]int{}
+	for i := range saved.Rows {
+		rows[i] = &saved.Rows[i]
 	}
-	s.add(c, rows, nil)
+	for _, queue := range saved.Done {
+		done[queue]++
+	}
+	s.add(c, rows, done)
 	return s, nil
 }
 
@@ -142,21 +145,21 @@ func written(state lease.State, now time.Time) (Status, error) {
 func (s *Status) addLease(state lease.State, err error, now time.Time) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-	case err != nil:
-		s.hold("The bridge's heartbeat cannot be read: %v.", err)
-	case state.Holder.Bridge != s.Bridge:
+		err = nil
+	case err == nil && state.Holder.Bridge != s.Bridge:
 		if !state.Ended {
 			s.hold("The shared directory is held by %s.", state.Holder)
 		}
-	case state.Document != nil:
+	case err == nil && state.Document != nil:
 		var d Status
-		if err := json.Unmarshal(state.Document, &d); err != nil {
-			s.hold("The bridge's heartbeat cannot be read: %v.", err)
-		}
+		err = json.Unmarshal(state.Document, &d)
 		s.Last = d.Last
 	}
-	s.Starting = s.Running && (s.Last == nil || !s.Last.Ended.IsZero())
-	s.Late = s.Running && !s.Starting && now.Sub(s.Last.At) > lateAfter
+	if err != nil {
+		s.hold("The bridge's heartbeat cannot be read: %v.", err)
+	}
+	s.Starting = s.Running && err == nil && (s.Last == nil || !s.Last.Ended.IsZero())
+	s.Late = s.Running && !s.Starting && s.Last != nil && now.Sub(s.Last.At) > lateAfter
 }
 
 // add adds what the rows and the disk show. resting counts the rows of each queue that are done

@@ -46,6 +46,8 @@ func (s Status) state(now time.Time) string {
 		return "does not run"
 	case s.Starting:
 		return "is starting"
+	case s.Last == nil: // its heartbeat cannot be read
+		return "runs"
 	}
 	said := fmt.Sprintf("runs on %s, since %s", termtext.Line(s.Last.Host), termtext.Clock(s.Last.Started))
 	if quiet := now.Sub(s.Last.At); s.Late || !s.WrittenAt.IsZero() {

@@ -74,6 +74,9 @@ const (
 	Link     Op = "link"
 	ReadDir  Op = "readdir"
 	Open     Op = "open" // the GETATTR of an open: close-to-open
+	// FsyncDir is fsync(2) of a directory, for which NFS needs no call. Other file systems lack it:
+	// only NoSuchCall strikes it, where a Fault names it.
+	FsyncDir Op = "fsyncdir"
 )
 
 // Fault is something that goes wrong now and then.

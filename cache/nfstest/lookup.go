@@ -152,7 +152,12 @@ func (c *client) ReleaseDir(in *fuse.ReleaseIn) {
 }
 
 // FsyncDir has nothing to do: the server's changes are stable when it answers.
-func (c *client) FsyncDir(<-chan struct{}, *fuse.FsyncIn) fuse.Status { return fuse.OK }
+func (c *client) FsyncDir(<-chan struct{}, *fuse.FsyncIn) fuse.Status {
+	if c.faults.strike(NoSuchCall, FsyncDir) {
+		return fuse.Status(syscall.EOPNOTSUPP)
+	}
+	return fuse.OK
+}
 
 // ReadDir gives the directory as the client knows it.
 func (c *client) ReadDir(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {

@@ -64,7 +64,8 @@ func adapt(c config.Slurm, p *plan.Policy, s sbatch.Settings) {
 	if c.Accounting != nil {
 		p.Accounting = *c.Accounting
 	}
-	p.RecordAge = c.MinJobAge.Or(cmp.Or(s.MinJobAge, longestRecordAge))
+	site := cmp.Or(s.MinJobAge, longestRecordAge)
+	p.RecordAge = min(c.MinJobAge.Or(site), site) // absence proves nothing of what the site has purged
 }
 
 // downloadPace bounds all downloads together; nil means no bound.

@@ -1,16 +1,20 @@
 package main
 
 import (
+	"log/slog"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/config"
+	"github.com/cl-slurm/cl-slurm/bridge/lease"
 	"github.com/cl-slurm/cl-slurm/bridge/sharedfiles"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/spool"
 )
 
 func TestNoBundleMayUseTheBridgesOwnFilesInPlace(t *testing.T) {
@@ -51,7 +55,8 @@ func TestCacheOfAGroupHasItsOwnDirectoryAndSharesOnlyWhatIsPublic(t *testing.T) 
 	}
 }
 
-// The keys override Slurm's own settings. Before these are known, values are used with which no job
+// The keys override Slurm's own settings, but a min_job_age above the site's would make jobs count as
+// absent that were purged. Before the settings are known, the bridge uses values with which no job
 // counts as absent too early.
 func TestSettingsOfSlurmAreFollowedUnlessTheConfigurationOverridesThem(t *testing.T) {
 	t.Parallel()
@@ -69,6 +74,7 @@ func TestSettingsOfSlurmAreFollowedUnlessTheConfigurationOverridesThem(t *testin
 		{"accounting = false", site{false, 0}, site{false, 10 * time.Second}},
 		{`min_job_age = "5s"`, site{true, 5 * time.Second}, site{false, 5 * time.Second}},
 		{"accounting = false\nmin_job_age = \"5s\"", site{false, 5 * time.Second}, site{false, 5 * time.Second}},
+		{"accounting = false\nmin_job_age = \"1h\"", site{false, time.Hour}, site{false, 10 * time.Second}},
 	} {
 		file := "server = \"http://127.0.0.1:2900\"\nuser = \"ann\"\npassword_file = \"/p\"\nshared = \"/shared\"\n[slurm]\n" + c.keys + "\n[queue.cpu]\n"
 		conf, err := config.Parse(strings.NewReader(file))
@@ -87,5 +93,40 @@ func TestSettingsOfSlurmAreFollowedUnlessTheConfigurationOverridesThem(t *testin
 	p := policy(config.Config{CancelStrays: new(bool)}, "b1b2b3", "/shared", sharedfiles.Programs{}, &sbatch.Client{})
 	if adapt(config.Slurm{}, &p, sbatch.Settings{Accounting: true}); p.RecordAge != longestRecordAge {
 		t.Errorf("a site that purges no job: %s", p.RecordAge)
+	}
+}
+
+// Only the lock of its own ledger tells a bridge that the holder of the shared directory has ended.
+func TestLeaseOfTheSameLockedLedgerIsTakenAtOnce(t *testing.T) {
+	t.Parallel()
+	file := lease.Holder{Bridge: "9f02ab", Ledger: "/var/tmp/ledger.db", Host: "login1"}
+	database := lease.Holder{Bridge: "9f02ab", Ledger: "postgres://h/bridge", Host: "login1"}
+	with := func(h lease.Holder, change func(h *lease.Holder)) lease.Holder {
+		change(&h)
+		return h
+	}
+	for _, c := range []struct {
+		before, me lease.Holder
+		atOnce     bool
+	}{
+		{file, file, true},
+		{database, with(database, func(h *lease.Holder) { h.Host = "login2" }), true},
+		{file, with(file, func(h *lease.Holder) { h.Host = "login2" }), false},             // another disk
+		{file, with(file, func(h *lease.Holder) { h.Bridge = "b1b2b3" }), false},           // a new file in the place of the old one
+		{file, with(file, func(h *lease.Holder) { h.Ledger = "/var/tmp/copy.db" }), false}, // a copy
+		{database, with(database, func(h *lease.Holder) { h.Bridge = "b1b2b3" }), false},   // another schema
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			layout := spool.Layout(t.TempDir())
+			began := time.Now()
+			for _, h := range []lease.Holder{c.before, c.me} {
+				if _, err := takeShared(t.Context(), layout, h, slog.New(slog.DiscardHandler)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if took := time.Since(began); (took == 0) != c.atOnce {
+				t.Errorf("%s after %s: it took %s", c.me, c.before, took)
+			}
+		})
 	}
 }

@@ -28,7 +28,7 @@ func stocked(t *testing.T, r restored, holders map[string]cache.Holder) *cache.C
 	if err != nil {
 		t.Fatal(err)
 	}
-	with := strings.Replace(string(text), "[slurm]", fmt.Sprintf("[cache]\ndir = %q\nsettle = \"0s\"\n[slurm]", dir), 1)
+	with := strings.Replace(string(text), "[slurm]", fmt.Sprintf("[cache]\ndir = %q\nsettle = \"0s\"\nmin_free = \"1m\"\n[slurm]", dir), 1)
 	if err := os.WriteFile(r.config, []byte(with), 0o600); err != nil {
 		t.Fatal(err)
 	}

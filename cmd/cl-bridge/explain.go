@@ -58,8 +58,8 @@ func (s *site) explain(ctx context.Context, prefix string) error {
 // host.
 func (s *site) explanation(ctx context.Context, prefix string) (status.Explanation, error) {
 	r, name, err := s.openLedger(ctx)
-	if holder, ok := s.elsewhere(err); ok {
-		return status.Ask(ctx, spool.Layout(s.Shared), holder, prefix)
+	if state, ok := s.elsewhere(err); ok {
+		return status.Ask(ctx, spool.Layout(s.Shared), state, prefix)
 	}
 	if err != nil {
 		return status.Explanation{}, s.absent(err, fmt.Sprintf("no bridge has made a ledger at %s yet", name))

@@ -45,11 +45,7 @@ func command(t *testing.T, args ...string) (string, error) {
 // as long as the test runs.
 func written(t *testing.T, where string) string {
 	t.Helper()
-	book, release, err := takeLedger(t.Context(), where)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(release)
+	book := lockLedger(t, where)
 	clock := noon.Add(-2 * time.Hour)
 	decide := func(r *plan.Row, phase plan.Phase, reason string) {
 		clock = clock.Add(time.Minute)

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -12,7 +15,6 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/bridge/sharedfiles"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
-	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
@@ -71,8 +73,8 @@ func keptRm(p program.Process) *cobra.Command {
 			return errors.New("want the UUIDs of bundles, or --deleted")
 		}
 		for _, b := range args {
-			if !codalab.IsUUID(b) {
-				return fmt.Errorf("%q is no UUID: want 0x and 32 hexadecimal digits", b)
+			if !keptOf.MatchString(b) {
+				return fmt.Errorf("%q is no UUID, nor a name that kept ls shows: want 0x and 32 hexadecimal digits", b)
 			}
 		}
 		return nil
@@ -116,17 +118,40 @@ func findDeleted(ctx context.Context, c config.Config, _ []string) ([]sharedfile
 	return slices.DeleteFunc(found, func(r sharedfiles.KeptResults) bool { return !r.Deleted }), nil
 }
 
-// findKept returns the results of these bundles.
+// keptOf is the form of a bundle's name in kept rm: its UUID, with the digest of its identity or
+// without.
+var keptOf = regexp.MustCompile(`^0x[0-9a-f]{32}(-[0-9a-f]{16})?$`)
+
+// findKept returns the results of these bundles. A UUID alone names no bundle if it was that of several.
 func findKept(ctx context.Context, c config.Config, bundles []string) ([]sharedfiles.KeptResults, error) {
 	layout := spool.Layout(c.Shared)
-	found, err := sharedfiles.ListKept(ctx, layout, func(k spool.Kept) bool { return slices.Contains(bundles, k.Bundle) })
+	all, err := sharedfiles.ListKept(ctx, layout, func(k spool.Kept) bool {
+		return slices.Contains(bundles, k.Bundle) || slices.Contains(bundles, k.Identity)
+	})
 	if err != nil {
 		return nil, err
 	}
-	for _, b := range bundles {
-		if !slices.ContainsFunc(found, func(r sharedfiles.KeptResults) bool { return r.Bundle == b }) {
-			return nil, fmt.Errorf("no results of bundle %s are kept in %s", b, layout.KeptDirs())
+	var found []sharedfiles.KeptResults
+	for _, b := range slices.Compact(slices.Sorted(slices.Values(bundles))) {
+		of := map[string][]sharedfiles.KeptResults{} // by identity
+		for _, r := range all {
+			if r.Bundle == b || r.Identity == b {
+				of[r.Identity] = append(of[r.Identity], r)
+			}
 		}
+		identity := b // an earlier version kept results under the UUID alone
+		if of[b] == nil {
+			identities := slices.Sorted(maps.Keys(of))
+			switch len(identities) {
+			case 0:
+				return nil, fmt.Errorf("no results of bundle %s are kept in %s", b, layout.KeptDirs())
+			case 1:
+				identity = identities[0]
+			default:
+				return nil, fmt.Errorf("results of several bundles of UUID %s are kept: name one of %s", b, strings.Join(identities, ", "))
+			}
+		}
+		found = append(found, of[identity]...)
 	}
 	return found, nil
 }

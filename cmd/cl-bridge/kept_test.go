@@ -238,6 +238,7 @@ func TestKeptResultsOfNamedBundlesAreRemoved(t *testing.T) {
 		{[]string{}, program.ExitUsage, "want the UUIDs", allKept},
 		{[]string{bundleNo(2), "--deleted"}, program.ExitUsage, "want the UUIDs", allKept},
 		{[]string{"../x"}, program.ExitUsage, "is no UUID", allKept},
+		{[]string{bundleNo(2) + "-../x"}, program.ExitUsage, "is no UUID", allKept},
 		{[]string{bundleNo(4)}, program.ExitFailure, "no results of bundle " + bundleNo(4), allKept},
 		{[]string{bundleNo(1)}, program.ExitFailure, "bundle " + bundleNo(5) + " depends on it", allKept},
 		{[]string{bundleNo(3)}, program.ExitFailure, "the bundle is collecting", allKept},
@@ -246,6 +247,34 @@ func TestKeptResultsOfNamedBundlesAreRemoved(t *testing.T) {
 		out, err := k.kept(append([]string{"rm"}, test.args...)...)
 		if program.Code(t.Context(), err) != test.code || !strings.Contains(out+fmt.Sprint(err), test.said) || k.there() != test.there {
 			t.Errorf("kept rm %q: %v, left %q:\n%s", test.args, err, k.there(), out)
+		}
+	}
+}
+
+// Somebody made a bundle with the UUID of a deleted one, and results of both are kept.
+func TestI9KeptResultsOfTwoBundlesOfOneUUIDAreNotRemovedTogether(t *testing.T) {
+	t.Parallel()
+	k := newKeeper(t)
+	k.server.Close() // it need not be asked
+	first, second := bundleNo(4)+"-"+strings.Repeat("a", 16), bundleNo(4)+"-"+strings.Repeat("b", 16)
+	for _, name := range []string{first, first + ".1", second, bundleNo(3) + "-" + strings.Repeat("a", 16)} {
+		if err := os.Mkdir(k.layout.KeptDir(name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, test := range []struct {
+		remove, said string
+		left         int
+	}{
+		{bundleNo(4), "results of several bundles of UUID " + bundleNo(4) + " are kept: name one of " + first + ", " + second, 3},
+		{first, "removed", 1},
+		{first, "no results of bundle " + first, 1},
+		{bundleNo(3), "kept/" + bundleNo(3) + "  400  removed", 1}, // those of an earlier version, which had no digest
+		{bundleNo(4), "removed", 0},
+	} {
+		out, err := k.kept("rm", test.remove)
+		if left := strings.Count(k.there(), "0x4"); !strings.Contains(out+fmt.Sprint(err), test.said) || left != test.left {
+			t.Errorf("kept rm %s: %v, left %q:\n%s", test.remove, err, k.there(), out)
 		}
 	}
 }

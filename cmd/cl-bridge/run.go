@@ -174,10 +174,10 @@ func prepareSite(ctx context.Context, book *ledger.Ledger, c config.Config, layo
 	if err != nil {
 		return sharedfiles.Programs{}, err
 	}
-	if err := c.CheckRows(rows); err != nil {
+	if err := c.CheckRows(rows.Rows); err != nil {
 		return sharedfiles.Programs{}, program.Usage(err)
 	}
-	if err := sharedfiles.Prepare(c, layout, len(rows)); err != nil {
+	if err := sharedfiles.Prepare(c, layout, len(rows.Rows)+len(rows.Done)); err != nil {
 		return sharedfiles.Programs{}, err
 	}
 	return sharedfiles.InstallPrograms(c, layout)

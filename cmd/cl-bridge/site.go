@@ -183,24 +183,24 @@ func userDir(p program.Process, variable string, inHome ...string) (string, erro
 	return filepath.Join(dir, "cl-bridge"), nil
 }
 
-// elsewhere returns the bridge that has the configuration's ledger on another host, where err
-// says that there is none on this host.
-func (s *site) elsewhere(err error) (lease.Holder, bool) {
+// elsewhere returns the lease of the bridge that has the configuration's ledger on another host,
+// where err says that there is none on this host.
+func (s *site) elsewhere(err error) (lease.State, bool) {
 	if !errors.Is(err, ledger.ErrAbsent) || s.Shared == "" {
-		return lease.Holder{}, false
+		return lease.State{}, false
 	}
 	host, err := os.Hostname()
 	if err != nil {
-		return lease.Holder{}, false
+		return lease.State{}, false
 	}
 	state, err := lease.Read(spool.Layout(s.Shared).BridgeDir())
-	return state.Holder, err == nil && status.IsElsewhere(state.Holder, s.Config, host)
+	return state, err == nil && status.IsElsewhere(state.Holder, s.Config, host)
 }
 
-// absent says of an error of a ledger that is not on this host where it is.
+// absent words the error of a ledger that is not on this host. It names the host that has the ledger.
 func (s *site) absent(err error, otherwise string) error {
-	if holder, ok := s.elsewhere(err); ok {
-		return fmt.Errorf("the ledger %s is on %s, and can be used there only", holder.Ledger, holder.Host)
+	if state, ok := s.elsewhere(err); ok {
+		return fmt.Errorf("the ledger %s is on %s, and can be used there only", state.Holder.Ledger, state.Holder.Host)
 	}
 	if errors.Is(err, ledger.ErrAbsent) {
 		return errors.New(otherwise)

@@ -16,6 +16,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/status"
 	"github.com/cl-slurm/cl-slurm/internal/termtext"
 	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/spool"
 )
 
 func TestStatusSaysHowTheBridgeStands(t *testing.T) {
@@ -27,7 +28,7 @@ func TestStatusSaysHowTheBridgeStands(t *testing.T) {
 	}
 	rows := []plan.Row{
 		{Bundle: bundleNo(5), Queue: "cpu", Phase: plan.Queued, OfferedAt: noon.Add(-3 * time.Hour), PhaseSince: noon.Add(-2 * time.Hour), Attempt: plan.Attempt{Job: sbatch.Job{ID: 4711, State: sbatch.StatePending, Reason: "Priority"}}},
-		{Bundle: bundleNo(6), Queue: "cpu", Phase: plan.Submitting, OfferedAt: noon.Add(-time.Hour), Retry: plan.Retry{FailedTries: 3, LastFailure: "Slurm does not take the job now: too many jobs"}},
+		{Bundle: bundleNo(6), Queue: "cpu", Phase: plan.Staging, Staged: &spool.Inputs{}, OfferedAt: noon.Add(-time.Hour), Retry: plan.Retry{FailedTries: 3, LastFailure: "Slurm does not take the job now: too many jobs"}},
 		{Bundle: bundleNo(7), Queue: "old", Phase: plan.Running, OfferedAt: noon.Add(-9 * time.Hour)},
 		{Bundle: bundleNo(8), Queue: "cpu", Phase: plan.Queued, OfferedAt: noon.Add(-time.Minute)},
 	}
@@ -78,11 +79,11 @@ The ledger is LEDGER.
 ! The server does not take the check-ins of queue cpu: POST /workers: connection refused.
 ! The server has not answered a check-in of queue gpu, old since the bridge started.
 ! The server takes the reports of queue new too slowly: no bundle of it is claimed until it hears of each run in time.
-! 1 bundle in submitting is tried again: Slurm does not take the job now: too many jobs.
+! 1 bundle in staging is tried again: Slurm does not take the job now: too many jobs.
 
-QUEUE  staging  submitting  queued  running
-cpu    1        1           2       0
-old    0        0           0       1
+QUEUE  staging  queued  running
+cpu    2        2       0
+old    0        0       1
 
 BUNDLES  PHASE   WAIT FOR
 1        queued  Slurm says Priority
@@ -136,15 +137,11 @@ func TestStatusWithoutALedgerSaysSo(t *testing.T) {
 	}
 }
 
-// Each bundle's words name the bundle, so that they differ although the cause is one.
+// The words of each bundle name that bundle; the cause is one.
 func TestStatusGroupsWhatHoldsManyBundlesUpByCause(t *testing.T) {
 	t.Parallel()
 	r, _ := littered(t)
-	book, release, err := takeLedger(t.Context(), r.where)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer release()
+	book := lockLedger(t, r.where)
 	var rows []plan.Row
 	for i := range 100 {
 		failing := plan.Row{Bundle: fmt.Sprintf("0xc%031d", i), Queue: "cpu", Phase: plan.Collecting}
@@ -180,11 +177,7 @@ func TestStatusGroupsWhatHoldsManyBundlesUpByCause(t *testing.T) {
 func TestStatusOfABridgeThatHasJustStartedSaysNothingUntrue(t *testing.T) {
 	t.Parallel()
 	r, layout := littered(t)
-	_, release, err := takeLedger(t.Context(), r.where)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer release()
+	lockLedger(t, r.where)
 	wants := func(when string, wants []string, not ...string) {
 		t.Helper()
 		out, err := command(t, "status", "--config", r.config)
@@ -202,14 +195,17 @@ func TestStatusOfABridgeThatHasJustStartedSaysNothingUntrue(t *testing.T) {
 	starting := []string{" is starting.\n", "What holds it up is not known yet.\n"}
 	wants("it has the lock of its ledger only", starting)
 
-	take := func() *lease.Lease {
+	takes := func(bridge string) *lease.Lease {
 		t.Helper()
-		held, err := lease.Acquire(t.Context(), layout.BridgeDir(), lease.Holder{Bridge: r.id}, func(lease.Holder) bool { return true }, nil)
+		held, err := lease.Acquire(t.Context(), layout.BridgeDir(), lease.Holder{Bridge: bridge, Host: "login0"}, func(lease.Holder) bool { return true }, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return held
 	}
+	take := func() *lease.Lease { t.Helper(); return takes(r.id) }
+	takes("ffffff")
+	wants("it waits for the lease of another", append(starting, "! The shared directory is held by bridge ffffff (process 0 on login0"))
 	renew := func(held *lease.Lease, h status.Heartbeat) {
 		t.Helper()
 		if err := held.Renew(t.Context(), status.Status{Last: &h}); err != nil {
@@ -233,4 +229,19 @@ func TestStatusOfABridgeThatHasJustStartedSaysNothingUntrue(t *testing.T) {
 	now.Unheard = []string{"cpu"}
 	renew(held, now)
 	wants("nothing has answered", []string{"runs on login2", "! Slurm has not been seen as a whole since the bridge started", "! The server has not answered a check-in of queue cpu since"})
+}
+
+func TestStatusThatCannotReadTheHeartbeatDoesNotCallTheBridgeStarting(t *testing.T) {
+	t.Parallel()
+	r, layout := littered(t)
+	lockLedger(t, r.where)
+	if err := os.WriteFile(layout.BridgeDir(), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := command(t, "status", "--config", r.config)
+	for _, want := range []string{"Bridge " + r.id + " runs.\n", "! The bridge's heartbeat cannot be read: "} {
+		if err != nil || !strings.Contains(out, want) || strings.Contains(out, "starting") {
+			t.Errorf("%v, want %q in\n%s", err, want, out)
+		}
+	}
 }

@@ -201,4 +201,7 @@ func TestStatusAndExplainWorkOnAnotherLoginNode(t *testing.T) {
 	if out, err := s.onAnotherHost(t, "status", "--config", s.config); err != nil || !strings.Contains(out, "does not run") {
 		t.Errorf("status of a bridge that has ended: %v\n%s", err, out)
 	}
+	if _, err := s.onAnotherHost(t, "explain", "0x99", "--config", s.config); err == nil || !strings.Contains(err.Error(), "the bridge on "+host+" does not run") {
+		t.Errorf("explain by a bridge that has ended: %v", err)
+	}
 }

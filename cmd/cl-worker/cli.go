@@ -48,9 +48,9 @@ Exit codes, which sacct shows:
          nothing was touched
   122    the attempt could not be begun on the shared disk within a minute;
          nothing was run
-  123    the bundle's end could not be recorded within two minutes, and the
-         command did not end by itself with 0 to 119; else its status, which
-         the bridge takes from Slurm
+  123    the bundle's end could not be recorded within two minutes; if the
+         command ended by itself with 0, 1 or 3 to 119, that status instead,
+         which the bridge takes from Slurm
   124    the command was not run, or met a limit and ended with 0; the exit
          record says why`
 
@@ -142,8 +142,8 @@ func exitCode(exit spool.Exit, err error) int {
 	return exitNoStatus
 }
 
-// unrecordedCode is the exit code for an end that could not be recorded. Slurm keeps it, and the
-// bridge takes the end of a command from there that ended by itself.
+// unrecordedCode is the exit code for an end that could not be recorded: the command's status, if the
+// command ended by itself. Slurm keeps that, and the bridge takes it from Slurm.
 func unrecordedCode(exit spool.Exit) int {
 	own := exit.Cause == spool.CauseSucceeded || exit.Cause == spool.CauseUser && !exit.Terminated
 	if own && exit.ExitCode != nil && spool.IsCommandStatus(*exit.ExitCode) {

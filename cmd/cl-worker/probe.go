@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/runner"
 	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
@@ -81,34 +80,20 @@ func tryNode(ctx context.Context, p program.Process, want runtimes.Name, scratch
 // reportText has a line for each finding, and how the node would run containers.
 func reportText(r probe.Report) string {
 	var rows [][]string
-	for _, line := range []struct {
-		name string
-		container.Finding
-	}{
-		{"user namespaces", r.Host.Namespaces},
-		{"/dev/fuse", r.Host.Fuse},
-		{"overlay", r.Host.Overlay},
-		{"squashfuse", r.Host.Squashfuse},
-		{"bubblewrap", r.Host.Bubblewrap},
-		{"unsquashfs", r.Host.Unsquashfs},
-		{"apptainer", r.Host.Apptainer},
-		{"singularity", r.Host.Singularity},
-		{"docker", r.Host.Docker},
-		{"podman", r.Host.Podman},
-	} {
+	for _, part := range r.Host.Parts() {
 		said := "yes"
-		for _, more := range []string{line.Version, line.Path} {
+		for _, more := range []string{part.Version, part.Path} {
 			if more != "" {
 				said += "  " + more
 			}
 		}
-		if line.Setuid {
+		if part.Setuid {
 			said += "  with privileges"
 		}
-		if line.Lack != "" {
-			said = "no   " + line.Lack
+		if part.Lack != "" {
+			said = "no   " + part.Lack
 		}
-		rows = append(rows, []string{line.name, said})
+		rows = append(rows, []string{part.Name, said})
 	}
 	text := termtext.Table(rows)
 	if r.Choice != nil {

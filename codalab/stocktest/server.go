@@ -14,6 +14,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/pause"
+	"github.com/cl-slurm/cl-slurm/internal/pipenet"
 )
 
 // Options configures a Server. Dir and Users are required.
@@ -55,7 +56,7 @@ type Server struct {
 	o     Options
 	mux   *http.ServeMux
 	store *os.Root
-	pipes *pipes
+	pipes *pipenet.Listener
 	http  *http.Server // serves the connections of pipes
 
 	serving sync.WaitGroup
@@ -86,7 +87,7 @@ func New(o Options) (*Server, error) {
 		s.addUser(u)
 	}
 	s.routes()
-	s.pipes, s.http = newPipes(), &http.Server{Handler: s, ReadHeaderTimeout: time.Minute}
+	s.pipes, s.http = pipenet.Listen(), &http.Server{Handler: s, ReadHeaderTimeout: time.Minute}
 	s.serving.Go(func() { _ = s.http.Serve(s.pipes) }) // until Close
 	return s, nil
 }

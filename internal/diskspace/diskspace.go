@@ -3,6 +3,8 @@ package diskspace
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 )
@@ -30,6 +32,16 @@ func Of(path string) (Space, error) {
 		Free: int64(s.Bavail) * unit, Total: int64(s.Blocks) * unit, //nolint:gosec // no disk is that large
 		FreeFiles: int64(s.Ffree), Files: int64(s.Files), //nolint:gosec // as above
 	}, nil
+}
+
+// Nearest returns path, or the nearest path above it that exists.
+func Nearest(path string) string {
+	for {
+		if _, err := os.Stat(path); err == nil || filepath.Dir(path) == path {
+			return path
+		}
+		path = filepath.Dir(path)
+	}
 }
 
 // Network returns the name of the file system that holds path if other hosts may have it

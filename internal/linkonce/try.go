@@ -43,7 +43,10 @@ func try(d disk) error {
 		return fmt.Errorf("it has no hard links (%w): %w", first, ErrUnfit)
 	case err != nil:
 		return errors.Join(first, err)
-	case len(standing) != 1 || standing[0] != 0:
+	case len(standing) == 1 && standing[0] == 0:
+	case first != nil: // the first may not have been linked
+		return first
+	default:
 		return fmt.Errorf("its link(2) replaces a file: %w", ErrUnfit)
 	}
 	err = d.flush()

@@ -28,6 +28,15 @@ func TestDiskThatIsUnfitIsFoundAtATry(t *testing.T) {
 		"a full disk":        {func(d *disk) { d.write = func([]byte) (string, error) { return "", syscall.ENOSPC } }, "no space left on device", false},
 		"a link that fails":  {refuse(syscall.EIO), "input/output error", false},
 		"a flush that fails": {flush(syscall.EIO), "input/output error", false},
+		"a link that fails once": {func(d *disk) {
+			link, tries := d.link, 0
+			d.link = func(temporary string) error {
+				if tries++; tries == 1 {
+					return syscall.EIO
+				}
+				return link(temporary)
+			}
+		}, "input/output error", false},
 		"an answer that lies": {func(d *disk) {
 			link := d.link
 			d.link = func(temporary string) error { return errors.Join(link(temporary), syscall.EIO) }

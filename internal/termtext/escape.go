@@ -9,10 +9,14 @@ import (
 	"unicode/utf8"
 )
 
-// steersTerminal reports whether a terminal does something else with a character than show it: a
-// control character (C0, DEL or C1, which begin the terminal's commands, and the carriage return, which
-// lets the rest of a line hide its beginning), a mark that turns the direction of writing, or another end
-// of a line than the newline. The newline and the tab steer nothing outside of the text itself.
+// steersTerminal reports whether a terminal does something else with a character than show it:
+//
+//   - a control character (C0, DEL or C1): these begin a terminal's commands, and a carriage return
+//     lets the rest of a line hide its beginning;
+//   - a mark that turns the direction of writing;
+//   - an end of a line other than the newline.
+//
+// The newline and the tab steer nothing outside of the text itself.
 func steersTerminal(r rune) bool {
 	if r == '\n' || r == '\t' {
 		return false
@@ -20,9 +24,22 @@ func steersTerminal(r rune) bool {
 	return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == '\u2028' || r == '\u2029'
 }
 
+// isPlain reports whether a text has printable characters of ASCII only, as nearly all have.
+func isPlain(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return true
+}
+
 // Escape returns a text in which nothing steers the terminal: such characters become visible, as \u001b.
 // In JSON that means the same character. Bytes that are no UTF-8 become U+FFFD. Newlines and tabs stay.
 func Escape(s string) string {
+	if isPlain(s) {
+		return s
+	}
 	if utf8.ValidString(s) && strings.IndexFunc(s, steersTerminal) < 0 {
 		return s
 	}
@@ -40,6 +57,9 @@ func Escape(s string) string {
 // OneLine is Escape for a text that must stay on its line and in its column: white space of any kind
 // becomes a space.
 func OneLine(s string) string {
+	if isPlain(s) {
+		return s
+	}
 	return Escape(strings.Map(func(r rune) rune {
 		if unicode.IsSpace(r) {
 			return ' '
@@ -48,9 +68,9 @@ func OneLine(s string) string {
 	}, s))
 }
 
-// Writer escapes what passes through it to another writer. Programs print through one, so that nothing
-// that others have written reaches a terminal as it is; see Raw for the contents of files. It may be used
-// by several goroutines.
+// Writer escapes what passes through it to another writer. Programs print through one, so that no
+// text of others reaches a terminal as it is; see Raw for the contents of files. It may be used by
+// several goroutines.
 type Writer struct {
 	raw io.Writer
 

@@ -16,14 +16,11 @@ func Table(rows [][]string) string {
 	var out strings.Builder
 	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
-		line := ""
+		cells := make([]string, len(row))
 		for i, cell := range row {
-			if i > 0 {
-				line += "\t"
-			}
-			line += OneLine(cell)
+			cells[i] = OneLine(cell)
 		}
-		_, _ = w.Write([]byte(line + "\n")) // into memory
+		_, _ = w.Write([]byte(strings.Join(cells, "\t") + "\n")) // into memory
 	}
 	_ = w.Flush()
 	return out.String()

@@ -15,7 +15,7 @@ import (
 type Program struct {
 	// Package is a path from the directory of the tests.
 	Package string
-	// Architecture, when not empty, is Go's name of another than this machine's.
+	// Architecture is Go's name of the architecture to build for; empty means this machine's.
 	Architecture string
 
 	once sync.Once

@@ -11,15 +11,23 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testsite"
 )
 
-// sickNode imitates a node on which no cl-worker can be run.
-const sickNode = "#!/bin/sh\n[ \"$SLURMD_NODENAME\" != n1 ] || { echo 'cl-worker: No such file or directory'; exit 127; }\nexec " +
-	testsite.Base + "/bin/cl-worker \"$@\"\n"
+// sickNode is a cl-worker that cannot be run on one node: the first on which it is tried, whose name a
+// link in the directory %[1]s keeps.
+const sickNode = `#!/bin/sh
+ln -s "$SLURMD_NODENAME" %[1]s/node 2>/dev/null
+[ "$SLURMD_NODENAME" != "$(readlink %[1]s/node)" ] || { echo 'cl-worker: No such file or directory'; exit 127; }
+exec ` + testsite.Base + `/bin/cl-worker "$@"
+`
 
 func TestI10NodeThatFailsEveryJobIsAvoidedOnRealSlurm(t *testing.T) {
 	t.Parallel()
 	need(t)
-	worker := filepath.Join(testenv.SharedDir(t), "cl-worker")
-	if err := os.WriteFile(worker, []byte(sickNode), 0o755); err != nil {
+	dir := testenv.SharedDir(t)
+	if err := os.Chmod(dir, 0o777); err != nil { // jobs are another user's
+		t.Fatal(err)
+	}
+	worker := filepath.Join(dir, "cl-worker")
+	if err := os.WriteFile(worker, fmt.Appendf(nil, sickNode, dir), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	s := own(t, testsite.Options{Config: "worker = \"" + worker + "\"\n" + often("")})

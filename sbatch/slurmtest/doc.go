@@ -2,13 +2,14 @@
 // package sbatch runs on it and on a real cluster of Slurm 22.05, and finds no
 // difference.
 //
-// It has two layers:
+// It has three layers:
 //
 //   - [Controller] is the state of slurmctld and slurmdbd. It is pure: no
 //     clock, no goroutine, no disk. The same calls always have the same
 //     results. The simulation drives it with a simulated time.
-//   - [Cluster] is a Controller with the machine's clock and with processes. It
-//     has the methods of an [sbatch.Client].
+//   - [Clocked] is a Controller with the machine's clock. It has the methods of an
+//     [sbatch.Client].
+//   - [Cluster] is a Clocked with processes.
 //
 // There are no commands here: package sbatch's parsers are tested with recorded
 // outputs of the real ones, and on the real cluster.

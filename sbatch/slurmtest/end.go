@@ -16,8 +16,8 @@ type End struct {
 	OutOfMemory bool
 }
 
-// String is the end as sacct prints it. It shows an exit status above 128 as that of a shell
-// (sacct(1): ExitCode).
+// String is the end as sacct prints it. sacct takes an exit status above 128 for the signal by which a
+// shell's command ended (sacct(1): ExitCode).
 func (e End) String() string {
 	if e.Code > 128 {
 		return fmt.Sprintf("0:%d", e.Code-128)
@@ -143,23 +143,24 @@ func (c *Controller) Preempt(now time.Time, id sbatch.JobID, requeue bool) {
 }
 
 // FailBoot gives a pending job a node that does not boot for it: BOOT_FAIL, or
-// requeued if it may be.
-func (c *Controller) FailBoot(now time.Time, id sbatch.JobID) {
+// requeued if it may be. It is false if the job has not got one.
+func (c *Controller) FailBoot(now time.Time, id sbatch.JobID) bool {
 	if c.stopped {
-		return
+		return false
 	}
 	c.advance(now)
 	j := c.jobByID(id)
 	if j == nil || j.state != sbatch.StatePending || j.completing {
-		return
+		return false
 	}
 	at, gpus := c.findNode(c.partition(j.Partition), j)
 	if at == noNode {
-		return
+		return false
 	}
 	c.launch(now, j, at, gpus)
 	c.orders = c.orders[:len(c.orders)-1] // it never got so far
 	c.failOnNode(now, j, sbatch.StateBootFail)
+	return true
 }
 
 // failOnNode ends a job by its node's fault, or requeues it.

@@ -5,8 +5,8 @@
 //
 // A figure is the median of several runs. What it is compared to was measured in
 // turn with it. `make bench` measures all areas, `make bench ONLY=main` one. The
-// program starts itself with arguments for the parts of area images, each of which
-// is measured as a process of its own.
+// program starts itself with arguments for the parts that are measured as processes
+// of their own.
 package main
 
 import (
@@ -33,7 +33,7 @@ func main() {
 			failed = true
 		}
 	}
-	areas := map[string]func(context.Context){"disk": benchDisk, "images": benchImages, "main": benchMain, "sim": benchSim}
+	areas := map[string]func(context.Context){"core": benchCore, "disk": benchDisk, "images": benchImages, "main": benchMain, "sim": benchSim}
 	names := slices.Sorted(maps.Keys(areas))
 	only := os.Getenv("ONLY")
 	switch {

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync/atomic"
 	"syscall"
 
@@ -27,8 +28,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
 )
 
-// playPart is what this program does as a part of area images: convert IMAGE SIF
-// TEMP, floor IMAGE blobs|diffids, or start SIF SCRATCH WORKER APPTAINER.
+// playPart is what this program does as a part of an area: convert IMAGE SIF TEMP, floor IMAGE
+// blobs|diffids, start SIF SCRATCH WORKER APPTAINER, core-bridge DIRECTORY IMAGES SERVER,
+// core-squeue DIRECTORY OPTIONS, or core-day DIRECTORY IMAGES IMAGE ENDED LIVED.
 func playPart(ctx context.Context, part string, args []string) {
 	switch {
 	case part == "convert" && len(args) == 3:
@@ -38,6 +40,12 @@ func playPart(ctx context.Context, part string, args []string) {
 		readImage(ctx, args[0], args[1] == "diffids")
 	case part == "start" && len(args) == 4:
 		startContainers(ctx, args[0], args[1], args[2], args[3])
+	case part == "core-bridge" && len(args) == 3:
+		runCoreBridge(ctx, args[0], args[1], args[2])
+	case part == "core-squeue" && len(args) > 1:
+		runSqueue(args[0], args[1:])
+	case part == "core-day" && len(args) == 5:
+		runCoreDay(args[0], args[1], args[2], must(strconv.Atoi(args[3])), must(strconv.Atoi(args[4])))
 	default:
 		check(fmt.Errorf("no such part with %d arguments", len(args)))
 	}

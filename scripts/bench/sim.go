@@ -102,7 +102,7 @@ func tenThousand(ctx context.Context, book *ledger.Ledger) (steps, restarts []fl
 		for range 6 {
 			disk.ring(inFlight[:news])
 			inFlight = inFlight[news:]
-			check(b.Listen())
+			check(b.Listen(time.Now().Round(0)))
 			steps = append(steps, seconds(step))
 		}
 	}

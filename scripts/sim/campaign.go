@@ -40,7 +40,7 @@ func (c *campaign) run(ctx context.Context) error {
 	for range runtime.GOMAXPROCS(0) {
 		g.Go(func() error {
 			for seed, more := c.next(); more; seed, more = c.next() {
-				r := sim.Run(ctx, seed, sim.Options{})
+				r := sim.Run(ctx, seed, sim.Options{Leases: quickDisk()})
 				if ctx.Err() != nil {
 					return ctx.Err() // a seed that was broken off breaks promises
 				}
@@ -82,7 +82,7 @@ func (c *campaign) count(ctx context.Context, r sim.Result) {
 	}
 	if len(r.Violations) > 0 {
 		if c.failed++; c.failed <= show {
-			least := sim.Shrink(ctx, r, sim.Options{})
+			least := sim.Shrink(ctx, r, sim.Options{Leases: quickDisk()})
 			v := least.Violations[0]
 			say(c.out, "broken: %s at %s: %s\nrepeat: make sim SEED=%d ONLY=%s\n",
 				v.Broken, v.At.Round(time.Millisecond), v.Words, r.Seed, sim.FormatFaults(least.Faults))

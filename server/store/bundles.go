@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -148,28 +147,38 @@ func (s *Store) Bundles(ctx context.Context, uuids []string) (map[string]Bundle,
 	found := make(map[string]Bundle, len(uuids))
 	const most = 500 // in one statement
 	for part := range slices.Chunk(uuids, most) {
-		query, args, err := sqlx.In(`SELECT * FROM bundles WHERE uuid IN (?)`, part)
-		if err != nil {
-			return nil, fmt.Errorf("get bundles: %w", err)
-		}
-		var rows []bundleRow
-		if err := s.db.SelectContext(ctx, &rows, s.db.Rebind(query), args...); err != nil {
-			return nil, fmt.Errorf("get bundles: %w", err)
-		}
-		deps, err := dependencies(ctx, s.db, part)
+		some, err := getBundles(ctx, s.db, part)
 		if err != nil {
 			return nil, err
 		}
-		for _, row := range rows {
-			b, err := row.bundle()
-			if err != nil {
-				return nil, err
-			}
-			if d, ok := deps[b.UUID]; ok {
-				b.Dependencies = d
-			}
-			found[b.UUID] = b
+		maps.Copy(found, some)
+	}
+	return found, nil
+}
+
+func getBundles(ctx context.Context, q queryer, uuids []string) (map[string]Bundle, error) {
+	query, args, err := sqlx.In(`SELECT * FROM bundles WHERE uuid IN (?)`, uuids)
+	if err != nil {
+		return nil, fmt.Errorf("get bundles: %w", err)
+	}
+	var rows []bundleRow
+	if err := sqlx.SelectContext(ctx, q, &rows, q.Rebind(query), args...); err != nil {
+		return nil, fmt.Errorf("get bundles: %w", err)
+	}
+	deps, err := dependencies(ctx, q, uuids)
+	if err != nil {
+		return nil, err
+	}
+	found := make(map[string]Bundle, len(rows))
+	for _, row := range rows {
+		b, err := row.bundle()
+		if err != nil {
+			return nil, err
 		}
+		if d, ok := deps[b.UUID]; ok {
+			b.Dependencies = d
+		}
+		found[b.UUID] = b
 	}
 	return found, nil
 }
@@ -209,38 +218,44 @@ func dependencies(ctx context.Context, q queryer, uuids []string) (map[string][]
 func (s *Store) Change(ctx context.Context, uuid string, decide func(*Bundle) error) (Bundle, error) {
 	var b Bundle
 	err := s.db.InTx(ctx, func(tx *sqlx.Tx) (err error) {
-		b, err = change(ctx, tx, uuid, decide)
+		if b, err = getBundle(ctx, tx, uuid); err != nil {
+			return err
+		}
+		b, err = change(ctx, tx, b, decide)
 		return err
 	})
 	return b, err
 }
 
-// ChangeAll is Change for several bundles in one transaction. It ignores a bundle that does
-// not exist, and returns the others by uuid.
+// changedAtOnce is how many bundles ChangeAll changes in one transaction. Writers wait for one another:
+// a user who makes a bundle must not wait for all the reports of a worker with thousands of runs.
+const changedAtOnce = 50
+
+// ChangeAll is Change for several bundles, some of them in each transaction. It ignores a bundle
+// that does not exist, and returns the others by uuid; after an error, those that it had changed.
 func (s *Store) ChangeAll(ctx context.Context, uuids []string, decide func(*Bundle) error) (map[string]Bundle, error) {
-	changed := map[string]Bundle{} // stays empty if the transaction fails
-	err := s.db.InTx(ctx, func(tx *sqlx.Tx) error {
-		clear(changed)
-		found := map[string]Bundle{}
-		for _, uuid := range uuids {
-			b, err := change(ctx, tx, uuid, decide)
-			if err == nil {
-				found[uuid] = b
-			} else if !errors.Is(err, ErrNotFound) {
-				return err
+	changed := make(map[string]Bundle, len(uuids))
+	for part := range slices.Chunk(uuids, changedAtOnce) {
+		var some map[string]Bundle
+		err := s.db.InTx(ctx, func(tx *sqlx.Tx) (err error) {
+			some, err = getBundles(ctx, tx, part)
+			for _, uuid := range part {
+				if b, ok := some[uuid]; ok && err == nil {
+					some[uuid], err = change(ctx, tx, b, decide)
+				}
 			}
+			return err
+		})
+		if err != nil {
+			return changed, err
 		}
-		maps.Copy(changed, found)
-		return nil
-	})
-	return changed, err
+		maps.Copy(changed, some)
+	}
+	return changed, nil
 }
 
-func change(ctx context.Context, tx *sqlx.Tx, uuid string, decide func(*Bundle) error) (Bundle, error) {
-	b, err := getBundle(ctx, tx, uuid)
-	if err != nil {
-		return Bundle{}, err
-	}
+// change changes a bundle that was read in the same transaction.
+func change(ctx context.Context, tx *sqlx.Tx, b Bundle, decide func(*Bundle) error) (Bundle, error) {
 	size := b.DataSize
 	before, err := b.row()
 	if err != nil {
@@ -263,5 +278,5 @@ func change(ctx context.Context, tx *sqlx.Tx, uuid string, decide func(*Bundle) 
 			UPDATE users SET disk_used = CASE WHEN disk_used + ? > 0 THEN disk_used + ? ELSE 0 END WHERE id = ?`),
 			b.DataSize-size, b.DataSize-size, b.OwnerID)
 	}
-	return b, rowError(err, "change bundle "+uuid)
+	return b, rowError(err, "change bundle "+b.UUID)
 }

@@ -5,9 +5,12 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -131,6 +134,44 @@ func TestChangeIsAllOrNothing(t *testing.T) {
 	if err != nil || len(all) != 1 {
 		t.Errorf("%v, %v", all, err)
 	}
+}
+
+// A check-in may report thousands of runs; another writer must not wait for all of them.
+func TestManyChangesHoldAnotherWriterUpForFewOfThem(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := open(t)
+		const all = 120
+		other, uuids := bundle("other"), []string{}
+		must(t, s.CreateBundle(t.Context(), other, ""))
+		for i := range all {
+			b := bundle(strconv.Itoa(i))
+			must(t, s.CreateBundle(t.Context(), b, ""))
+			uuids = append(uuids, b.UUID)
+		}
+		var others atomic.Int64
+		n := 0
+		_, err := s.ChangeAll(t.Context(), uuids, func(b *store.Bundle) error {
+			if n == 0 {
+				go func() {
+					_, err := s.Change(context.Background(), other.UUID, func(*store.Bundle) error { return nil })
+					if others.Add(1); err != nil {
+						t.Error(err)
+					}
+				}()
+				synctest.Wait() // until it waits for its turn
+			}
+			n++
+			b.SetDataSize(7)
+			return nil
+		})
+		if must(t, err); n != all {
+			t.Errorf("%d of %d bundles were changed", n, all)
+		}
+		if others.Load() != 1 {
+			t.Errorf("another writer waited for %d changes", n)
+		}
+	})
 }
 
 func TestConcurrentChangesAreNotLost(t *testing.T) {

@@ -59,8 +59,8 @@ const (
 )
 
 // resolve returns what a reference stands for in a source that shows the credentials of the
-// question. Owners take turns, and each asks for itself: a call that one shared with another
-// would wait for the turn of the other.
+// question. Owners take turns, and each owner's call is its own: a call that two owners share
+// would wait for the turn of the one who began it.
 func (r *resolver) resolve(ctx context.Context, owner string, q question, ref source.Reference, from source.Source) (source.Image, error) {
 	a, fresh := r.recall(q)
 	if !fresh {

@@ -46,7 +46,7 @@ func TestI9CachedInputIsNotServedToTheNextBundleOfItsUUID(t *testing.T) {
 	}
 }
 
-// The same of results that were kept on the shared disk, also by an earlier version, which named them by the
+// The same holds for results that were kept on the shared disk. An earlier version named them by the
 // UUID alone.
 func TestI9KeptResultsAreNotServedToTheNextBundleOfTheirUUID(t *testing.T) {
 	t.Parallel()

@@ -33,8 +33,8 @@ type Collector struct {
 	Store *Store
 	// Layout is the shared directory, in which the run directories lie.
 	Layout spool.Layout
-	// MaxBytes is how much one upload may hold; 0 for what the disk holds that it lies on. A file
-	// counts with its whole size, holes too: an upload reads and sends the holes.
+	// MaxBytes is how much one upload may hold; 0 means the size of the disk that the results lie
+	// on. A file counts with its whole size, holes too: an upload reads and sends the holes.
 	MaxBytes int64
 	// Now is the clock.
 	Now func() time.Time
@@ -114,7 +114,7 @@ func (c *Collector) supersede(run codalab.RunBundle, from fs.FileInfo) error {
 	if c.Layout == "" {
 		return nil
 	}
-	if err := putAside(from, c.Layout.KeptDir(keptName(run.Identity()))); err != nil {
+	if err := putAside(from, c.Layout.KeptDir(findKeptName(c.Layout, run.Identity()))); err != nil {
 		return failed(fmt.Errorf("put aside what was kept before: %w", err), true)
 	}
 	return nil
@@ -167,7 +167,7 @@ func (c *Collector) upload(ctx context.Context, run codalab.RunBundle, root *os.
 	})
 }
 
-// mostBytes is how much an upload of what is in root may hold.
+// mostBytes is how many bytes an upload of root may hold.
 func (c *Collector) mostBytes(root *os.Root) (int64, error) {
 	if c.MaxBytes > 0 {
 		return c.MaxBytes, nil

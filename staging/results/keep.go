@@ -25,10 +25,10 @@ func (c *Collector) keep(ctx context.Context, run codalab.RunBundle, dir string,
 	if !codalab.IsUUID(run.UUID) { // it becomes a name on the disk
 		return "", failed(fmt.Errorf("%q is no UUID", run.UUID), false)
 	}
-	if err := c.moveToKept(keptName(run.Identity()), dir); err != nil {
+	kept, err := c.moveToKept(run.Identity(), dir)
+	if err != nil {
 		return "", err
 	}
-	kept := c.Layout.KeptDir(keptName(run.Identity()))
 	root, err := openClosed(kept)
 	if err != nil {
 		return "", failed(err, true)
@@ -37,8 +37,8 @@ func (c *Collector) keep(ctx context.Context, run codalab.RunBundle, dir string,
 	return openUpAndRetry(root, func() (string, error) { return c.sendListing(ctx, run, kept, root, progress) })
 }
 
-// keptName names the kept results of a bundle. The digest keeps those of bundles apart that had one UUID
-// after another. Of a bundle of which a server does not tell when it was made, the UUID is the name.
+// keptName names the kept results of a bundle. The digest tells bundles apart that had the same UUID one
+// after another. If the server does not tell when the bundle was made, the UUID alone is the name.
 func keptName(id codalab.Identity) string {
 	if id.Created == 0 {
 		return id.UUID
@@ -46,19 +46,20 @@ func keptName(id codalab.Identity) string {
 	return id.UUID + "-" + id.Digest()
 }
 
-// moveToKept renames a run directory to where results are kept. What counts is what is
-// there afterwards: on a network file system a rename that failed may have been done, and a
-// name that has gone may be shown for a while. Another bridge may do the same at the same
-// time.
-func (c *Collector) moveToKept(name, dir string) error {
-	to := c.Layout.KeptDir(name)
+// moveToKept renames a run directory to where results are kept, and returns that place. What
+// counts is what is there afterwards: on a network file system a rename that failed may have
+// been done, and a name that has gone may be shown for a while. Another bridge may do the same
+// at the same time, and an earlier version may have done it.
+func (c *Collector) moveToKept(of codalab.Identity, dir string) (to string, err error) {
 	from, err := os.Lstat(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return c.explainMissing(to, dir)
+		to = c.Layout.KeptDir(findKeptName(c.Layout, of))
+		return to, c.explainMissing(to, dir)
 	}
 	if err != nil {
-		return failed(err, true)
+		return "", failed(err, true)
 	}
+	to = c.Layout.KeptDir(keptName(of))
 	if from.Mode().Perm()&0o700 != 0o700 { // a rename needs write permission
 		_ = os.Chmod(dir, 0o700) //nolint:gosec // a directory needs x; a failure shows below
 	}
@@ -66,14 +67,14 @@ func (c *Collector) moveToKept(name, dir string) error {
 		err = errors.Join(putAside(from, to), os.Rename(dir, to))
 	}
 	if !isAt(from, to) {
-		return failed(fmt.Errorf("keep results: %w", cmp.Or(err, fs.ErrExist)), true)
+		return "", failed(fmt.Errorf("keep results: %w", cmp.Or(err, fs.ErrExist)), true)
 	}
 	// From here on the run directory counts as moved. A crash of the file server must not
 	// bring it back: the sweep would remove it some day.
 	if err := errors.Join(atomicfile.SyncDir(c.Layout.KeptDirs()), atomicfile.SyncDir(filepath.Dir(dir))); err != nil {
-		return failed(err, true)
+		return "", failed(err, true)
 	}
-	return nil
+	return to, nil
 }
 
 // putAside renames what is kept under a bundle's name, so that the name is free: results of

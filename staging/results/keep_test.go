@@ -172,6 +172,28 @@ func TestResultsAreKeptOnceByManyBridges(t *testing.T) {
 	}
 }
 
+// An earlier version named kept results by the UUID alone. It may have ended before it delivered their
+// listing, and a server may ask for them again.
+func TestResultsThatAnEarlierVersionKeptAreDelivered(t *testing.T) {
+	t.Parallel()
+	for _, how := range []spool.Results{spool.ResultsKeep, spool.ResultsUpload} {
+		r := left(t, map[string]string{"model": "weights"})
+		r.run.OwnerID, r.run.Metadata = "1", codalab.Metadata{"created": int64(100)}
+		must(t, os.Rename(r.dir, r.layout.KeptDir(run1)))
+		r.mustCollect(how)
+		if diff := cmp.Diff([]string{"kept.txt"}, r.uploaded()); diff != "" {
+			t.Errorf("%s: sent (-want +got):\n%s", how, diff)
+		}
+
+		// A restored server has the bundle run again, and a later run must see the newer results.
+		must(t, os.Rename(write(t, map[string]string{"model": "newer"}), r.dir))
+		r.mustCollect(spool.ResultsUpload)
+		if path, found, err := FindKept(r.layout, "in", r.run.Identity(), codalab.Target{BundleUUID: run1}); found || err != nil {
+			t.Errorf("%s: a later run sees what was kept before, at %s, %v", how, path, err)
+		}
+	}
+}
+
 // The name of kept results has the bundle's identity, and results under it are found by that alone.
 func TestI9ResultsAreKeptUnderTheIdentity(t *testing.T) {
 	t.Parallel()

@@ -28,8 +28,8 @@ const (
 	listingTitle = "# The results of this bundle stay on the disk of the cluster that ran it:\n# "
 )
 
-// isListing reports whether a text begins as the listing of the results that are or were kept in a
-// directory whose name begins so.
+// isListing reports whether a text begins like the listing of kept results. kept is the path of their
+// directory, or the beginning of that.
 func isListing(text, kept string) bool {
 	return strings.HasPrefix(text, listingTitle+strings.TrimSuffix(quoted(kept), `"`))
 }

@@ -31,7 +31,7 @@ func (c *Collector) Small(run codalab.RunBundle, dir string, how spool.Results) 
 		root, err = openClosed(c.Layout.KeptDir(findKeptName(c.Layout, run.Identity())))
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return true // which is soon said
+		return true // Collect says so at once
 	}
 	if err != nil {
 		return false

@@ -10,7 +10,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/turns"
 )
 
-// wantTurn has a bundle wait for a transfer of its own that takes so long. It calls got when that begins.
+// wantTurn has a bundle wait for a transfer of its own, which takes so long. It calls got when that
+// begins.
 func wantTurn(t *testing.T, r *Registry, all *sync.WaitGroup, p turns.Party, takes time.Duration, got func()) {
 	t.Helper()
 	all.Go(func() {

@@ -51,10 +51,14 @@ func Forbid() error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("set no_new_privs: %w", err)
 	}
-	prog := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}                                                                      //nolint:gosec // some twenty instructions
-	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&prog))) //nolint:gosec // as seccomp(2) takes it
+	prog := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]} //nolint:gosec // some twenty instructions
+	//nolint:gosec // as seccomp(2) takes it
+	thread, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&prog)))
 	if errno != 0 {
 		return container.HostErrorf("this node's kernel does not let a container give up system calls (seccomp): %w", errno)
+	}
+	if thread != 0 { // one that has another filter; then no thread has this one
+		return fmt.Errorf("give up system calls (seccomp): thread %d does not take the filter", thread)
 	}
 	return nil
 }

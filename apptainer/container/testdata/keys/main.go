@@ -58,7 +58,7 @@ func put(ring, name, secret string) (key int, err error) {
 	if err := unix.KeyctlSetperm(key, openToUser); err != nil {
 		return 0, fmt.Errorf("set its permissions: %w", err)
 	}
-	// Nobody removes it.
+	// The kernel removes the key then: nobody else does.
 	_, err = unix.KeyctlInt(unix.KEYCTL_SET_TIMEOUT, key, 300, 0, 0)
 	return key, err
 }

@@ -9,22 +9,13 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// Room is how many more rows of the queue may be submitted now. inFlight is the number of its
-// rows in Slurm, budget how many submissions the request rate allows.
-func (q Queue) Room(inFlight, budget int) int {
-	if q.MaxInFlight > 0 {
-		budget = min(budget, q.MaxInFlight-inFlight)
-	}
-	return max(budget, 0)
-}
-
 // NewAttempt begins a row's next attempt: it names and numbers the submission. Next decides the row
 // then.
 func (p Policy) NewAttempt(now time.Time, r Row, generation int64) Row {
 	n := r.Attempt.Number + 1
 	r.Attempt = Attempt{Number: n, OnDisk: spool.NameAttempt(n, p.Bridge), Generation: generation}
 	r.SubmissionName = p.submissionName(r)
-	r.Phase, r.PhaseSince, r.DueAt, r.FailedTries = Submitting, now, time.Time{}, 0
+	r.Phase, r.PhaseSince, r.DueAt = Submitting, now, time.Time{}
 	r.DecidedAt = now
 	r.Reason = attemptGoes(r.Attempt.Number)
 	return r
@@ -45,6 +36,11 @@ func (p Policy) nameFor(bundle, submission string) SubmissionName {
 		digits = digits[2:14]
 	}
 	return SubmissionName("cl-" + plain(p.Owner) + "-" + digits + "." + submission + "-" + p.Bridge)
+}
+
+// isName reports whether a job's name is that of a submission of the bridge.
+func (p Policy) isName(name string) bool {
+	return strings.HasPrefix(name, "cl-"+plain(p.Owner)+"-") && strings.HasSuffix(name, "-"+p.Bridge)
 }
 
 // plain replaces the characters of a name that do not belong in a job's name, each group of

@@ -1,0 +1,47 @@
+package enter
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// afterPrepare is the argument with which this program prepares a command, and then tries its keys. It
+// is another process, because prepare cannot be undone.
+const afterPrepare = "keys-after-prepare"
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == afterPrepare {
+		_, err := (&entered{Spec: Spec{Args: []string{"true"}, Dir: "/"}}).prepare()
+		fmt.Print(err, ", ", useKeys())
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// useKeys asks the kernel for the session keyring.
+func useKeys() unix.Errno {
+	session := unix.KEY_SPEC_SESSION_KEYRING
+	_, _, errno := unix.Syscall(unix.SYS_KEYCTL, unix.KEYCTL_GET_KEYRING_ID, uintptr(session), 0)
+	return errno
+}
+
+// The command of a runtime that starts with privileges (setuid) or of an engine is a child of this
+// package's process, and not of initproc's, which would take the privileges from the runtime.
+func TestCommandInsideHasNoKeys(t *testing.T) {
+	t.Parallel()
+	if useKeys() == unix.ENOSYS {
+		t.Skip("needs a kernel with keys")
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	said, err := exec.CommandContext(t.Context(), self, afterPrepare).CombinedOutput()
+	if want := fmt.Sprint("<nil>, ", unix.ENOSYS); err != nil || string(said) != want {
+		t.Errorf("the error of prepare and the kernel's answer are %q (%v), want %q", said, err, want)
+	}
+}

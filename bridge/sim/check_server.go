@@ -1,0 +1,116 @@
+package sim
+
+import (
+	"slices"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/codalab"
+)
+
+// checkReports checks the ends that a check-in reports.
+func (w *world) checkReports(in codalab.CheckIn) {
+	for i := range in.Runs {
+		run := &in.Runs[i]
+		if run.State != codalab.StateFinalizing {
+			continue
+		}
+		now := reported{exit: -1}
+		if run.ExitCode != nil {
+			now.exit = *run.ExitCode
+		}
+		if run.FailureMessage != nil {
+			now.failure = *run.FailureMessage
+		}
+		row, ok := w.ledger.row(run.UUID)
+		if !ok {
+			continue
+		}
+		if first, ok := w.verdicts[row.Run.Command]; ok && first != now && !w.isUnknown(row.Run.Command) {
+			w.violate(VerdictChanged, "%s was reported as %+v, and then as %+v", run.UUID, first, now)
+		}
+		w.verdicts[row.Run.Command] = now
+	}
+}
+
+// checkHeard checks a run that the server is about to call offline. What keeps this run's reports from the
+// server excuses the bridge.
+func (w *world) checkHeard(b *bundle) {
+	row, ok := w.ledger.row(b.uuid)
+	if !w.bridgeRuns() || !ok || !row.Reported() || row.Phase == plan.Finalizing || b.forgiven || w.isUnknown(b.command) {
+		return
+	}
+	const reported = 45 * time.Second // each live run is, within that time: package bridge, refreshEvery and slowAnswer
+	if w.now-b.heard <= workerTimeout || w.now-max(b.hampered, w.hampered, w.server.downUntil) <= reported {
+		return
+	}
+	w.violate(Unheard, "%s, which is %s, was last reported %s ago", b.uuid, row.Phase, w.now-b.heard)
+}
+
+// hamper notes that the runs of a check-in are not heard of for a while, and that the bridge notices no
+// earlier. If a check-in takes one or two runs, the queue's others have to wait too.
+func (w *world) hamper(in checkIn, while time.Duration) {
+	for _, b := range w.server.bundles {
+		carried := slices.ContainsFunc(in.Runs, func(r codalab.Run) bool { return r.UUID == b.uuid })
+		if carried || w.server.mostRuns > 0 && b.wants.queue == in.Tag {
+			b.hampered = w.now + while
+		}
+	}
+}
+
+// checkClaim checks a claim that the server has granted. A row that still claims an earlier bundle of the
+// UUID has not seen the offer of this one. Nor has one that claims it again, for an offer that came late.
+func (w *world) checkClaim(b *bundle) {
+	row, ok := w.ledger.row(b.uuid)
+	switch {
+	case !ok || row.Run.Command == b.command:
+	case row.Phase == plan.Claiming || row.Dropped || w.late[row.Run.Command]:
+		b.forgiven = true // see docs/reliability.md, I9, "Not promised"
+	default:
+		w.violate(Foreign, "%s is claimed for %s, and it is %s", b.uuid, row.Run.Command, b.command)
+	}
+}
+
+// checkUpload checks results that go to the server.
+func (w *world) checkUpload(b *bundle, run codalab.RunBundle, n int) {
+	row, ok := w.ledger.row(b.uuid)
+	a := w.disk.attempt(b.uuid, n)
+	switch {
+	case run.Command != b.command:
+		w.violate(Foreign, "results of %s are delivered to %s, which is %s", run.Command, b.uuid, b.command)
+	case w.isUnknown(b.command):
+	case !ok || row.Attempt.Number != n:
+		w.violate(Superseded, "results of attempt %d of %s are delivered, and its attempt is %d", n, b.uuid, row.Attempt.Number)
+	case a.alive > 0 && !a.cut:
+		w.violate(Undelivered, "results of attempt %d of %s are delivered while it runs", n, b.uuid)
+	}
+}
+
+// checkResult checks the server's results when a bundle ends there.
+func (w *world) checkResult(b *bundle) {
+	row, ok := w.ledger.row(b.uuid)
+	if !ok || w.isUnknown(b.command) || b.forgiven {
+		return
+	}
+	v := row.Verdict
+	switch {
+	case row.Run.Command != b.command:
+		w.violate(Foreign, "%s is %s, and ended with the verdict of %s: %+v", b.uuid, b.command, row.Run.Command, v)
+	case b.misreported: // a report on its way names the UUID only
+		b.forgiven = true
+	case v == nil:
+		w.violate(FalseEnd, "%s ended at the server without a verdict", b.uuid)
+	case (v.ExitCode == nil) != (b.exit == nil) || b.exit != nil && *v.ExitCode != *b.exit || v.Failure != b.failure:
+		w.violate(Undelivered, "%s: the verdict is %+v, and the server has exit %v, failure %q", b.uuid, *v, b.exit, b.failure)
+	case v.ExitCode == nil && row.Begun == nil:
+	case b.lost != "": // checkEnd wants them back
+	case b.upload == nil:
+		w.violate(Undelivered, "%s ended without its results", b.uuid)
+	case b.upload.attempt != row.Attempt.Number:
+		w.violate(Superseded, "%s has the results of attempt %d, and its attempt is %d", b.uuid, b.upload.attempt, row.Attempt.Number)
+	case !b.upload.complete && !w.disk.attempt(b.uuid, row.Attempt.Number).cut:
+		w.violate(Undelivered, "%s has a part of its results", b.uuid)
+	case b.upload.missing && !w.disk.attempt(b.uuid, row.Attempt.Number).purged:
+		w.violate(Undelivered, "%s: the results were removed before they were delivered", b.uuid)
+	}
+}

@@ -1,0 +1,147 @@
+package sim
+
+import (
+	"slices"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/codalab"
+)
+
+// identity is the worker identity of a queue.
+type identity struct {
+	*life
+	queue plan.Queue
+	// checking is set while a check-in is scheduled; held counts those without an answer.
+	checking bool
+	held     int
+}
+
+func (l *life) identity(queue string) *identity {
+	return l.identities[slices.IndexFunc(l.identities, func(i *identity) bool { return i.queue.Name == queue })]
+}
+
+// checkInRegularly checks in now and then.
+func (i *identity) checkInRegularly() {
+	i.checkInSoon()
+	i.at(holdFor, i.checkInRegularly)
+}
+
+// mostHeld is how many check-ins wait for an answer at most.
+const mostHeld = 4
+
+// checkInSoon schedules a check-in, unless one is scheduled or too many wait for an answer.
+func (i *identity) checkInSoon() {
+	if i.dead || i.checking || i.held >= mostHeld {
+		return
+	}
+	i.checking = true
+	i.at(i.w.dice.duration(ofCheckIns, time.Millisecond, 500*time.Millisecond), func() {
+		i.checking = false
+		i.checkIn()
+	})
+}
+
+// checkIn sends a check-in, which may overtake one that was sent before.
+func (i *identity) checkIn() {
+	w := i.w
+	if i.crashes() {
+		return
+	}
+	request, number := i.bridge.CheckIn(i.queue)
+	in := w.send(request)
+	w.checkReports(request)
+	i.held++
+	defer i.checkInIfChanged() // it may have had no room for all
+	const noticed = 10 * time.Second
+	if w.fault(CheckInLost) {
+		w.hamper(in, noticed)
+		i.at(noticed, func() { i.checkInFailed(number, errUnreachable) })
+		return
+	}
+	if w.fault(CheckInLate) { // the connection breaks; the server has the request
+		w.hamper(in, noticed)
+		i.at(noticed, func() { i.checkInFailed(number, errUnreachable) })
+		w.at(w.dice.faultDuration(CheckInLate, 10*time.Second, time.Minute), func() {
+			w.server.checkIn(in, func([]codalab.Message, error) {})
+		})
+		return
+	}
+	w.at(w.dice.duration(ofCheckIns, 5*time.Millisecond, 500*time.Millisecond), func() {
+		w.server.checkIn(in, func(messages []codalab.Message, err error) { i.bringAnswer(number, messages, err) })
+	})
+	i.prove()
+}
+
+// prove schedules a call of Prove.
+func (i *identity) prove() {
+	i.at(i.w.dice.duration(ofCheckIns, 5*time.Millisecond, time.Second), func() {
+		_ = i.bridge.Prove(i.w.ctx, i.queue) // the next check-in proves again
+		i.checkInIfChanged()
+	})
+}
+
+// checkInIfChanged checks in if there is something to report.
+func (i *identity) checkInIfChanged() {
+	urgent, other := i.bridge.Changes(i.queue)
+	for _, changed := range []<-chan struct{}{urgent, other} {
+		select {
+		case <-changed:
+			i.checkInSoon()
+		default:
+		}
+	}
+}
+
+// bringAnswer delivers a check-in's answer to the bridge, or loses it.
+func (i *identity) bringAnswer(number int64, messages []codalab.Message, err error) {
+	w := i.w
+	after := w.dice.duration(ofCheckIns, 5*time.Millisecond, 500*time.Millisecond)
+	if w.fault(AnswerLate) {
+		after = w.dice.faultDuration(AnswerLate, time.Second, 20*time.Second)
+	}
+	if err == nil && w.fault(AnswerLost) {
+		err = errUnreachable
+	}
+	twice := w.fault(AnswerDoubled)
+	for _, m := range messages {
+		if m.Type == codalab.MessageRun && (twice || after > time.Second) {
+			w.late[m.Bundle.Command] = true
+		}
+	}
+	i.at(after, func() {
+		if err != nil {
+			i.checkInFailed(number, err)
+			return
+		}
+		i.answered(number, messages)
+		if twice {
+			i.at(w.dice.faultDuration(AnswerDoubled, 0, time.Minute), func() { i.deliver(number, messages) })
+		}
+	})
+}
+
+// answered passes an answer to the bridge. At least one check-in always waits.
+func (i *identity) answered(number int64, messages []codalab.Message) {
+	i.held--
+	i.deliver(number, messages)
+	if !i.w.server.repeats || i.held > 0 {
+		i.checkInSoon()
+	}
+}
+
+func (i *identity) checkInFailed(number int64, err error) {
+	i.held--
+	smaller := i.bridge.Unanswered(i.queue, number, err)
+	i.wake()
+	if smaller || !i.w.server.repeats {
+		i.checkInSoon()
+	}
+}
+
+func (i *identity) deliver(number int64, messages []codalab.Message) {
+	i.bridge.Answered(i.queue, number, messages)
+	if len(messages) > 0 {
+		i.wake()
+	}
+}

@@ -1,0 +1,179 @@
+package sim
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
+)
+
+// commands are Slurm's commands as one life of the bridge runs them.
+type commands struct {
+	*life
+}
+
+var errTimeout = errors.New("signal: killed")
+
+func unclear(words string) error { return &sbatch.Error{Op: "submit", Message: words, Err: errTimeout} }
+
+// Submit runs sbatch.
+func (c commands) Submit(_ context.Context, r sbatch.Request) (sbatch.JobID, error) {
+	w := c.w
+	if c.crashes() {
+		return 0, errCrashed
+	}
+	w.checkSubmission(r, c.life)
+	c.checkBackOff("sbatch")
+	noteNoJob := func() {
+		a := w.attemptOf(r)
+		a.noteCause("sbatch made no job")
+		a.unclear = true
+	}
+	submit := func() (sbatch.JobID, error) { return w.slurm.takeJob(r) }
+	switch {
+	case w.slurm.down:
+		noteNoJob()
+		return 0, unclear("Unable to contact slurm controller (connect failure)")
+	case w.fault(SubmitFails):
+		noteNoJob()
+		return 0, unclear("Socket timed out on send/recv operation")
+	case w.fault(SubmitLate):
+		w.at(w.dice.faultDuration(SubmitLate, 0, submitBound-10*time.Second), func() {
+			if row, _ := w.ledger.row(w.attemptOf(r).bundle); w.slurm.down || w.now < w.slurm.refusedUntil[row.Queue] {
+				noteNoJob()
+				return
+			}
+			_, _ = submit() // the answer is lost
+		})
+		return 0, unclear("Socket timed out on send/recv operation")
+	case w.fault(SubmitRefused):
+		return 0, &sbatch.Error{Op: "submit", Refused: true, Retry: true, Message: "QOSMaxSubmitJobPerUserLimit"}
+	case w.fault(SubmitGhost):
+		bad := r
+		bad.GPUs = 8
+		_, err := w.slurm.Submit(w.wall(), researcher, bad)
+		if w.dice.coin(SubmitGhost) {
+			noteNoJob()
+			return 0, unclear("signal: killed") // sbatch was killed before it could print the refusal
+		}
+		w.attemptOf(r).refused = true
+		return 0, err
+	}
+	if row, _ := w.ledger.row(w.attemptOf(r).bundle); w.now < w.slurm.refusedUntil[row.Queue] {
+		return 0, slurmtest.SubmitError(r.Name, "sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified", 1)
+	}
+	lost := w.fault(SubmitLost)
+	id, err := submit()
+	if lost {
+		return 0, unclear("Socket timed out on send/recv operation")
+	}
+	if err != nil && r.Exclude == "" {
+		w.attemptOf(r).refused = true
+	}
+	if c.crashes() {
+		return 0, errCrashed
+	}
+	return id, err
+}
+
+// takeJob is the controller's part of sbatch.
+func (s *slurm) takeJob(r sbatch.Request) (sbatch.JobID, error) {
+	w, made := s.w, r
+	if !w.dice.happen[ClockSet] && w.fault(JobRewritten) { // by its id a job is known only on a clock that is right
+		made.Name, made.Comment = rewritten, "checked"
+	}
+	id, err := s.Submit(w.wall(), researcher, made)
+	w.logf("sbatch", "%s: job %d, %v", r.Name, id, err)
+	if a := w.attemptOf(r); id != 0 && a.isSubmittedBy(r) {
+		w.checkMade(a, id)
+		s.attempts[id] = a
+		a.job, a.unnamed = cmp.Or(a.job, id), a.unnamed || made.Name != r.Name
+	}
+	s.made(id)
+	s.settle()
+	return id, err
+}
+
+// Observe runs squeue.
+func (c commands) Observe(context.Context, time.Time) (sbatch.Snapshot, error) {
+	w := c.w
+	w.countRequest()
+	c.checkBackOff("squeue")
+	if c.dead || w.slurm.down || w.fault(ObserveFails) {
+		c.unanswered, c.failed = c.unanswered+1, w.now
+		return sbatch.Snapshot{}, errTimeout
+	}
+	c.unanswered = 0
+	answer := c.answer
+	if answer == nil {
+		answer = w.slurm.list()
+	}
+	answer.snapshot.Asked = c.asked
+	for _, j := range answer.snapshot.Jobs {
+		if a := w.slurm.attempts[j.ID]; a != nil && j.State.Ended() {
+			a.shownEnded = true
+		}
+	}
+	return answer.snapshot, answer.err
+}
+
+// listing is an answer of squeue.
+type listing struct {
+	snapshot sbatch.Snapshot
+	err      error
+}
+
+// list is squeue's answer now.
+func (s *slurm) list() *listing {
+	snapshot, err := s.Observe(s.w.wall(), researcher)
+	s.seeAll(snapshot.Jobs)
+	if err == nil {
+		snapshot.Jobs = s.neverEnding(snapshot.Jobs)
+	}
+	snapshot.Jobs = slices.DeleteFunc(snapshot.Jobs, func(j sbatch.Job) bool { return s.hidden[j.ID] })
+	for i := range snapshot.Jobs {
+		if j := &snapshot.Jobs[i]; s.invalid[j.ID] && j.State == sbatch.StatePending {
+			j.Reason = "InvalidAccount"
+		}
+	}
+	s.settle()
+	return &listing{snapshot, err}
+}
+
+// QueryAccounting runs sacct.
+func (c commands) QueryAccounting(_ context.Context, since time.Time, which sbatch.Which) ([]sbatch.Job, error) {
+	w := c.w
+	if c.dead || w.fault(AccountingFails) {
+		return nil, errTimeout
+	}
+	jobs, err := w.slurm.QueryAccounting(w.wall(), researcher, since, which)
+	w.slurm.seeAll(jobs)
+	return jobs, err
+}
+
+// Cancel runs scancel.
+func (c commands) Cancel(_ context.Context, _ string, ids ...sbatch.JobID) (err error) {
+	w := c.w
+	if c.crashes() {
+		return errCrashed
+	}
+	w.countRequest()
+	c.checkBackOff("scancel")
+	if w.slurm.down || w.fault(CancelFails) {
+		return errTimeout
+	}
+	for _, id := range ids {
+		w.checkCancel(id)
+		err = errors.Join(err, w.slurm.Cancel(w.wall(), researcher, id, ""))
+	}
+	w.logf("scancel", "%v: %v", ids, err)
+	w.slurm.settle()
+	if w.fault(CancelLost) || c.crashes() {
+		return errTimeout
+	}
+	return err
+}

@@ -1,0 +1,75 @@
+package sim
+
+import (
+	"fmt"
+	"time"
+)
+
+// Broken is a kind of broken promise.
+type Broken string
+
+// The promises that are checked.
+const (
+	// Lost: a bundle of the server's never came to its end.
+	Lost Broken = "lost"
+	// Stuck: a row stayed for ever, or the bridge stepped in a circle.
+	Stuck Broken = "stuck"
+	// BegunTwice: an attempt began twice, or after the bridge gave it up.
+	BegunTwice Broken = "begun_twice"
+	// BegunAgain: a bundle began again without a recorded platform cause, or although its queue
+	// does not allow it.
+	BegunAgain Broken = "begun_again"
+	// Superseded: results of an attempt that was given up were delivered.
+	Superseded Broken = "superseded"
+	// SubmittedTwice: an attempt was submitted again although it had a job.
+	SubmittedTwice Broken = "submitted_twice"
+	// Orphan: a job outlived its row.
+	Orphan Broken = "orphans"
+	// Foreign: a bundle got what belongs to another one of its UUID: a claim, an end or results.
+	Foreign Broken = "foreign"
+	// Touched: the bridge ended a job that it must not end.
+	Touched Broken = "touched"
+	// Undelivered: a result did not arrive, or arrived changed.
+	Undelivered Broken = "undelivered"
+	// VerdictChanged: a verdict changed after it was reported final.
+	VerdictChanged Broken = "verdict_changed"
+	// FalseEnd: a bundle's verdict was wrong.
+	FalseEnd Broken = "false_ends"
+	// DeletedEarly: files were removed that were still needed.
+	DeletedEarly Broken = "deleted_early"
+	// TooManyRequests: Slurm was asked more often than the site allows, or too soon after it had
+	// not answered.
+	TooManyRequests Broken = "too_many_requests"
+	// Unheard: a bridge that could reach the server did not report a live run for a minute, and
+	// the server called the run offline.
+	Unheard Broken = "unheard"
+	// Starved: a bundle that could go on had to wait for more of others than a fair turn has (I11).
+	Starved Broken = "starved"
+	// KillWaits: a bundle was killed before it began, and the bridge did not report that at once.
+	KillWaits Broken = "kill_waits"
+	// Rivals: bridges with ledgers of their own worked on one shared directory at a time.
+	Rivals Broken = "rivals"
+	// Panicked: the bridge panicked.
+	Panicked Broken = "panicked"
+)
+
+// AllBroken lists the promises that are checked.
+func AllBroken() []Broken {
+	return []Broken{
+		Lost, Foreign, BegunTwice, Stuck, Orphan, FalseEnd, SubmittedTwice, BegunAgain, Superseded, Touched, Undelivered, VerdictChanged, DeletedEarly, TooManyRequests, KillWaits, Unheard, Starved, Rivals, Panicked,
+	}
+}
+
+// Violation is a promise that a seed broke.
+type Violation struct {
+	Broken Broken
+	// At is when it was seen, Words describe it.
+	At    time.Duration
+	Words string
+}
+
+func (w *world) violate(b Broken, format string, args ...any) {
+	v := Violation{b, w.now, fmt.Sprintf(format, args...)}
+	w.logf("BROKEN", "%s: %s", v.Broken, v.Words)
+	w.violations = append(w.violations, v)
+}

@@ -1,0 +1,228 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/cl-slurm/cl-slurm/bridge"
+	"github.com/cl-slurm/cl-slurm/internal/pause"
+)
+
+// benchCore measures the bridge at the sizes for which it is made, and the server's part of them:
+// reports of live runs, 10,000 bundles in flight, and 100,000 bundles in a day. All files are in
+// memory, as a flush of a disk takes milliseconds, and each bundle has some ten.
+func benchCore(ctx context.Context) {
+	images := must(os.MkdirTemp("", "bench-core-")) // a bridge takes no images from /dev
+	defer func() { _ = os.RemoveAll(images) }()     // a leftover has no meaning
+	image := makeSIF(ctx, images)
+	only := os.Getenv("PART")
+	for _, part := range []struct {
+		name    string
+		measure func(dir string)
+	}{
+		{"reports", func(dir string) { benchReports(ctx, dir) }},
+		{"in_flight", func(dir string) { benchInFlight(ctx, dir, images, image) }},
+		{"day", func(dir string) { benchDay(ctx, dir, images, image) }},
+	} {
+		if only != "" && only != part.name {
+			continue
+		}
+		dir := coreMemory()
+		err := attempt(func() { part.measure(dir) })
+		_ = os.RemoveAll(dir) // a leftover has no meaning
+		check(err)
+	}
+}
+
+// inFlight is how many bundles are in flight; ten times as many end in a day.
+func inFlight() int {
+	if n := os.Getenv("BUNDLES"); n != "" {
+		return must(strconv.Atoi(n))
+	}
+	return 10_000
+}
+
+// coreMemory makes a directory in memory, if there is a file system there.
+func coreMemory() string {
+	const memory = "/dev/shm"
+	if _, err := os.Stat(memory); err != nil {
+		return must(os.MkdirTemp("", "bench-core-"))
+	}
+	return must(os.MkdirTemp(memory, "bench-core-"))
+}
+
+// benchInFlight measures a bridge that has 10,000 bundles in flight, in real time. The bridge is a
+// process of its own, which the figures are of. The server and its user, Slurm and the workers are this
+// process. Nothing is accelerated, but that Slurm takes a thousand submissions a second.
+func benchInFlight(ctx context.Context, dir, images, image string) {
+	const few, watched = 1000, 45 * time.Second
+	many := inFlight()
+	address, server, stop := serveCore(ctx, filepath.Join(dir, "server"), 0)
+	defer stop()
+	user := newCoreUser(ctx, ann(address, nil), image)
+	slurm := newCoreSlurm(ctx, 1, 0)
+	defer slurm.end()
+	defer serveSlurm(ctx, dir, slurm)()
+	b := startPart(ctx, "core-bridge", dir, images, address)
+	defer b.end()
+	fill := func(n int) {
+		user.createMany(ctx, n-server.running(), "cpu")
+		for server.running() < n {
+			check(pause.For(ctx, 50*time.Millisecond))
+		}
+		check(pause.For(ctx, 10*time.Second)) // for the snapshots and check-ins that follow
+	}
+	fill(min(few, many))
+	opsOfFew := b.sharedOps(ctx, dir)
+	took := seconds(func() { fill(many) })
+	figure{name: "core/fill_10000", value: float64(many-few) / took, unit: "/s"}.print()
+	server.silence()
+	cpu := b.cpu()
+	check(pause.For(ctx, watched))
+	cpu, silence := b.cpu()-cpu, server.silence()
+	opsOfMany := b.sharedOps(ctx, dir)
+	check(b.cmd.Process.Signal(syscall.SIGUSR1))
+	check(pause.For(ctx, 10*time.Second)) // for the sweep
+	figure{name: "core/memory_10000", value: b.memory(), unit: "MB", bar: 200}.print()
+	figure{name: "core/cpu_10000", value: cpu / watched.Seconds() * 100, unit: "%", bar: 5}.print()
+	figure{name: "core/silence_10000", value: silence.Seconds(), unit: "s", bar: 60}.print()
+	if opsOfFew > 0 {
+		const most = 1.1
+		figure{
+			name: "core/shared_ops_10000", value: opsOfMany, unit: "/min", against: "shared_ops_1000", base: opsOfFew,
+			bar: most * opsOfFew, barText: fmt.Sprintf("%gx=%.3g", most, most*opsOfFew),
+		}.print()
+	}
+}
+
+// serveCore serves a CodaLab server on loopback.
+func serveCore(ctx context.Context, dir string, hold time.Duration) (address string, listener *heard, stop func()) {
+	s := openServer(ctx, dir, hold)
+	l := must((&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0"))
+	listener = listenTo(s.handler)
+	site := &http.Server{Handler: listener, ReadHeaderTimeout: time.Minute}
+	ctx, cancel := context.WithCancel(ctx)
+	var group errgroup.Group
+	group.Go(func() error { return s.service.Run(ctx) })
+	group.Go(func() error { return site.Serve(l) })
+	return "http://" + l.Addr().String(), listener, func() {
+		cancel()
+		_ = site.Close()
+		_ = group.Wait() // it was told to end
+		check(s.data.Close())
+	}
+}
+
+// runCoreBridge is the part core-bridge: a bridge that works until a signal comes. At SIGUSR1 it sweeps,
+// as it does once an hour.
+func runCoreBridge(ctx context.Context, dir, images, server string) {
+	b := openCore(ctx, dir, images, server, nil, dialSlurm(dir))
+	b.bridge.Pace = bridge.Pace{PerSecond: 1000, Burst: 1000}
+	due := make(chan os.Signal, 1)
+	signal.Notify(due, syscall.SIGUSR1)
+	go func() {
+		for range due {
+			must(b.sweeps.Sweep(ctx))
+		}
+	}()
+	fmt.Println("begins")
+	b.run(ctx)
+}
+
+// part is a part of this program that runs as a process of its own.
+type part struct {
+	cmd *exec.Cmd
+	pid int
+}
+
+// startPart starts a part, and waits until it has printed a line.
+func startPart(ctx context.Context, args ...string) part {
+	cmd := exec.CommandContext(ctx, must(os.Executable()), args...)
+	cmd.Stderr = os.Stderr
+	out := must(cmd.StdoutPipe())
+	check(cmd.Start())
+	if !bufio.NewScanner(out).Scan() {
+		check(errors.Join(fmt.Errorf("%s ended early", args[0]), cmd.Wait()))
+	}
+	return part{cmd, cmd.Process.Pid}
+}
+
+func (p part) end() {
+	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+	check(p.cmd.Wait())
+}
+
+func (p part) proc(name string) string {
+	return string(must(os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.pid), name))))
+}
+
+// cpu is how many seconds of processors it has used (proc(5), /proc/pid/stat).
+func (p part) cpu() float64 {
+	const ticks = 100 // sysconf(3): _SC_CLK_TCK, on every Linux
+	_, rest, _ := strings.Cut(p.proc("stat"), ") ")
+	fields := strings.Fields(rest)
+	return (must(strconv.ParseFloat(fields[11], 64)) + must(strconv.ParseFloat(fields[12], 64))) / ticks
+}
+
+// memory is the most MB that it has had resident since its start (proc(5), /proc/pid/status).
+func (p part) memory() float64 {
+	for line := range strings.Lines(p.proc("status")) {
+		if value, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			return must(strconv.ParseFloat(strings.Fields(value)[0], 64)) * 1024 / 1e6
+		}
+	}
+	return 0
+}
+
+// sharedOps is how many metadata operations a minute a part does on the shared disk below dir.
+func (p part) sharedOps(ctx context.Context, dir string) float64 {
+	const watched = 12 * time.Second
+	n := countOps(p.pid, dir, func() { check(pause.For(ctx, watched)) })
+	return float64(n) / watched.Minutes()
+}
+
+// countOps counts the metadata operations of a process on the shared disk below dir during a call:
+// the system calls that name a file there, or list a directory. strace counts them; 0 where there is
+// none. It may be called in a synctest bubble.
+func countOps(pid int, dir string, during func()) (n int) {
+	strace, err := exec.LookPath("strace")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench: operations on the shared disk are not counted: there is no strace on PATH")
+		during()
+		return 0
+	}
+	trace := filepath.Join(dir, "trace")
+	cmd := exec.Command(strace, "-f", "-y", "-e", "trace=%file,getdents64", "-o", trace, "-p", strconv.Itoa(pid))
+	words := must(cmd.StderrPipe())
+	check(cmd.Start())
+	for line, begins := "", bufio.NewScanner(words); !strings.Contains(line, "attached"); line = begins.Text() {
+		if !begins.Scan() {
+			check(errors.Join(fmt.Errorf("strace ended: %s", line), cmd.Wait()))
+		}
+	}
+	failed := attempt(during)
+	_ = cmd.Process.Signal(os.Interrupt) // it ends by that
+	_ = cmd.Wait()
+	check(failed)
+	for line := range bytes.Lines(must(os.ReadFile(trace))) {
+		if bytes.Contains(line, []byte(filepath.Join(dir, "shared"))) && !bytes.Contains(line, []byte("resumed>")) {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,244 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/apptainer/source"
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
+	"github.com/cl-slurm/cl-slurm/server"
+	"github.com/cl-slurm/cl-slurm/server/store"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+// coreOutput is the output of each run.
+const coreOutput = "loss 0.1\n"
+
+const corePassword = "a password of the benchmark"
+
+// coreServer is a CodaLab server with one user. It may run in a synctest bubble.
+type coreServer struct {
+	data    *store.Store
+	service *server.Server
+	handler http.Handler
+}
+
+func openServer(ctx context.Context, dir string, hold time.Duration) *coreServer {
+	data := must(store.Open(ctx, dir))
+	const most = 1 << 50
+	check(data.AddUser(ctx, store.User{
+		ID: "0x" + strings.Repeat("a", 32), Name: "ann", Password: must(server.HashPassword(corePassword, 1)),
+		Joined: store.Time{Time: time.Now()}, TimeQuota: most, DiskQuota: most, ParallelRunQuota: most,
+	}))
+	service := server.New(server.Config{Store: data, Now: time.Now, Hold: hold, HashIterations: 1})
+	return &coreServer{data: data, service: service, handler: service.Handler()}
+}
+
+// ann is a client of the server's only user.
+func ann(address string, h *http.Client) *client.Client {
+	return must(client.New(address, client.Options{
+		HTTP: h, Credentials: func(context.Context) (string, string, error) { return "ann", corePassword, nil },
+	}))
+}
+
+// coreUser makes bundles.
+type coreUser struct {
+	*client.Client
+	worksheet, image string
+}
+
+func newCoreUser(ctx context.Context, cl *client.Client, image string) coreUser {
+	return coreUser{cl, must(cl.FindWorksheet(ctx, "", "/")).UUID, image}
+}
+
+// create makes a bundle.
+func (u coreUser) create(ctx context.Context, queue string) (string, error) {
+	m := codalab.Metadata{}
+	for _, k := range codalab.MetadataKeys(codalab.TypeRun) {
+		if !k.Generated {
+			m[k.Key] = k.Default
+		}
+	}
+	m["name"], m["request_queue"], m["request_docker_image"], m["description"] = "train", queue, u.image, "a run of the benchmark"
+	b, err := u.CreateBundle(ctx, client.NewBundle{Worksheet: u.worksheet, Type: codalab.TypeRun, Command: "python train.py --lr 0.1", Metadata: m})
+	return b.UUID, err
+}
+
+// createMany makes bundles, several at a time.
+func (u coreUser) createMany(ctx context.Context, n int, queue string) {
+	var group errgroup.Group
+	group.SetLimit(4)
+	for range n {
+		group.Go(func() error {
+			_, err := u.create(ctx, queue)
+			return err
+		})
+	}
+	check(group.Wait())
+}
+
+// makeSIF makes an image in a directory, and returns its path.
+func makeSIF(ctx context.Context, dir string) string {
+	check(os.MkdirAll(dir, 0o755))
+	kept := filepath.Join(dir, "layers")
+	image, stop := serveImage(ctx, layoutBlobs{kept}, "core", makeImage(ctx, recipe{programs: []string{"/bin/true"}}, kept))
+	defer stop()
+	path := filepath.Join(dir, "core.sif")
+	img := must(source.Source{}.Resolve(ctx, must(source.ParseReference(image))))
+	check(apptainer.Converter{TempDir: dir}.Convert(ctx, img, path, nil))
+	return path
+}
+
+// coreSlurm is a Slurm with one node that has room for all jobs. Each job runs a worker that takes its
+// attempt, and does nothing for a while; for ever if lasts is 0. It may run in a synctest bubble.
+type coreSlurm struct {
+	*slurmtest.Clocked
+
+	ctx   context.Context //nolint:containedctx // the life of its jobs
+	lasts time.Duration
+	jobs  sync.WaitGroup
+}
+
+func newCoreSlurm(ctx context.Context, first sbatch.JobID, lasts time.Duration) *coreSlurm {
+	site := slurmtest.NewSite()
+	site.FirstJob = first
+	site.Nodes = []slurmtest.Node{{Name: "n1", CPUs: 1e6, MemoryMiB: 1e12}}
+	site.Partitions = []slurmtest.Partition{{Name: "cpu", Nodes: []string{"n1"}, Default: true, MaxTime: 7 * 24 * time.Hour, DefaultTime: time.Hour}}
+	s := &coreSlurm{ctx: ctx, lasts: lasts}
+	s.Clocked = slurmtest.NewClocked(site, func(o slurmtest.Order) {
+		if o.Kind == slurmtest.Start {
+			s.jobs.Go(func() { check(s.begin(o.Launch)) })
+		}
+	})
+	return s
+}
+
+// end ends Slurm, and waits for what workers do at once when their jobs begin.
+func (s *coreSlurm) end() {
+	s.Close()
+	s.jobs.Wait()
+}
+
+// begin begins a job as cl-worker exec does.
+func (s *coreSlurm) begin(l slurmtest.Launch) error {
+	attempt := spool.AttemptOf(strings.Split(l.Request.Script, "'")[3])
+	spec, err := attempt.ReadSpec()
+	if err != nil {
+		return err
+	}
+	token := spool.NewToken()
+	if _, _, err := attempt.Begin(s.ctx, spool.Started{Token: token, Node: l.Node, Job: l.Job.String(), At: time.Now()}); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(spec.RunDir, "stdout"), []byte(coreOutput), 0o600); err != nil {
+		return err
+	}
+	if err := attempt.WriteStatus(spool.Status{Token: token, At: time.Now()}); err != nil {
+		return err
+	}
+	if s.lasts > 0 {
+		time.AfterFunc(s.lasts, func() {
+			if s.ctx.Err() == nil {
+				check(s.finish(l, attempt, spec, token))
+			}
+		})
+	}
+	return attempt.Layout().Bell().Ring(spec.Bundle, attempt.Name())
+}
+
+// finish ends it.
+func (s *coreSlurm) finish(l slurmtest.Launch, attempt spool.Attempt, spec spool.Spec, token string) error {
+	code := 0
+	now := time.Now()
+	exit := spool.Exit{Token: token, Cause: spool.CauseSucceeded, ExitCode: &code, CommandStarted: now.Add(-s.lasts), CommandEnded: now}
+	if err := attempt.WriteExit(exit); err != nil {
+		return err
+	}
+	if err := attempt.Layout().Bell().Ring(spec.Bundle, attempt.Name()); err != nil {
+		return err
+	}
+	s.Do(func(now time.Time, c *slurmtest.Controller) { c.Ended(now, l.Job, l.Restart, slurmtest.End{}) })
+	return nil
+}
+
+// heard is what a server hears of runs.
+type heard struct {
+	handler http.Handler
+
+	mu sync.Mutex
+	// at is when each run was last reported, and states in which state; longest is the longest time
+	// between two reports of one.
+	at      map[string]time.Time
+	states  map[codalab.State]int
+	state   map[string]codalab.State
+	longest time.Duration
+}
+
+func listenTo(h http.Handler) *heard {
+	return &heard{handler: h, at: map[string]time.Time{}, states: map[codalab.State]int{}, state: map[string]codalab.State{}}
+}
+
+// ServeHTTP reads check-ins on their way.
+func (h *heard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if strings.HasSuffix(r.URL.Path, "/checkin") {
+		body, err := io.ReadAll(r.Body)
+		var in codalab.CheckIn
+		if err == nil {
+			err = json.Unmarshal(body, &in)
+		}
+		if err == nil {
+			h.note(in.Runs)
+		}
+		r.Body = io.NopCloser(strings.NewReader(string(body)))
+	}
+	h.handler.ServeHTTP(w, r)
+}
+
+func (h *heard) note(runs []codalab.Run) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := time.Now()
+	for _, run := range runs {
+		if last, ok := h.at[run.UUID]; ok {
+			h.longest = max(h.longest, now.Sub(last))
+		}
+		h.at[run.UUID] = now
+		if before := h.state[run.UUID]; before != run.State {
+			h.states[before]--
+			h.states[run.State]++
+			h.state[run.UUID] = run.State
+		}
+	}
+}
+
+// running is how many runs were last reported as running.
+func (h *heard) running() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.states[codalab.StateRunning]
+}
+
+// silence is for how long a run was not reported, at most, since the last call.
+func (h *heard) silence() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	longest := h.longest
+	for _, last := range h.at {
+		longest = max(longest, time.Since(last))
+	}
+	h.longest = 0
+	return longest
+}
