@@ -6,9 +6,6 @@
 // goes through InTx. Several programs may open one database at once: transactions
 // are serializable, and one that is in another's way waits, or runs again.
 //
-// A connection to SQLite keeps the compiled statements that it used last, and closes them when it is
-// closed. PostgreSQL compiles each anew, in the round trip that runs it.
-//
 // What InTx has committed survives a crash, of the machine too, as far as the disk
 // flushes when asked. SQLite flushes at each commit. PostgreSQL is asked to
 // (synchronous_commit = on, whatever its own default), and its fsync and

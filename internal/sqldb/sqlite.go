@@ -2,7 +2,6 @@ package sqldb
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"net/url"
@@ -31,11 +30,10 @@ func connectSQLite(path string, readOnly bool) (*DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open database %s: %w", path, err)
 	}
-	connector, err := sqlite.NewConnector(dsn(path, readOnly))
+	db, err := sqlx.Open("sqlite", dsn(path, readOnly))
 	if err != nil {
 		return nil, fmt.Errorf("open database %s: %w", path, err)
 	}
-	db := sqlx.NewDb(sql.OpenDB(keeper{connector}), "sqlite")
 	limitConnections(db)
 	return &DB{DB: db, dialect: dialect{goose: goose.DialectSQLite3}, name: path, writer: semaphore.NewWeighted(1)}, nil
 }
