@@ -43,11 +43,11 @@ type failure struct {
 	ofQueue bool
 }
 
-// noteFailure notes a failure, and reports whether the queue is at fault and not the row: if no bundle
-// can be, or if different requests, or commands on different nodes, fail alike and nothing has worked
-// since the row began to fail.
+// noteFailure notes a failure, and reports whether the queue is at fault and not the row: nothing has
+// worked since the row began to fail, and no bundle can be at fault, or different requests, or commands
+// on different nodes, fail alike.
 func (b *breaker) noteFailure(now time.Time, f failure) bool {
-	if b.worked(f.since) && !f.ofQueue {
+	if b.worked(f.since) {
 		return false
 	}
 	if f.alike != b.alike || b.differ == nil {
@@ -85,6 +85,7 @@ type Health struct {
 	refusals, reasons, starts breaker
 }
 
+// breakers are in the order of Held's sentences.
 func (h *Health) breakers() []*breaker { return []*breaker{&h.refusals, &h.reasons, &h.starts} }
 
 // held reports whether the queue is held up.
@@ -170,6 +171,9 @@ func (h *Health) Judge(now time.Time, r Row, n *News) {
 
 func (h *Health) judge(now, since time.Time, r Row, n *News) bool {
 	if s := n.Submitted; s != nil && s.Attempt == r.Attempt.Number && s.Refused && !s.Retry && (r.Exclude == "" || s.OfQueue) {
+		if s.OfQueue { // it says what is so now, whatever Slurm has taken since the row's first refusal
+			since = now
+		}
 		return h.refusals.noteFailure(now, failure{since: since, of: shape(r.Resources), alike: s.Words, words: s.Words, ofQueue: s.OfQueue})
 	}
 	if n.Observation == nil || r.Phase != Queued {
@@ -177,7 +181,7 @@ func (h *Health) judge(now, since time.Time, r Row, n *News) bool {
 	}
 	since = cmp.Or(r.ImpossibleSince, now)
 	for _, j := range n.Observation.Jobs {
-		if j.ID == r.Job.ID && impossible(j.Reason) && !h.reasons.worked(since) {
+		if j.ID == r.Job.ID && impossible(j.Reason) {
 			return h.reasons.noteFailure(now, failure{since: since, of: shape(r.Resources), alike: j.Reason, words: j.Reason, ofQueue: reasonOfQueue(j.Reason)})
 		}
 	}
