@@ -1,0 +1,111 @@
+package plan_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+func TestI3AbsenceCountsOnlyInACompleteSnapshotOlderThanTheGrace(t *testing.T) {
+	t.Parallel()
+	b := given(t, rowIn(plan.Submitting)).at(early).hears(seen(early)).is(plan.Submitting)
+	// It is when Slurm was asked that counts, not when the answer is judged.
+	b.at(late).hears(seen(early)).is(plan.Submitting)
+	// Then the accounting is asked, and an answer from before does not count.
+	b.hears(seen(late)).is(plan.Submitting, plan.QueryAccounting)
+	b.at(late+time.Second).hears(accounted(early)).is(plan.Submitting, plan.QueryAccounting)
+	b.hears(accounted(late+time.Second)).is(plan.Submitting, plan.Submit)
+	if b.row.SubmittedAt != b.now || b.row.Attempt.Number != 1 || b.row.SubmissionName != submission {
+		t.Errorf("submitted at %s as attempt %d under %s, want now, the same attempt and name", b.row.SubmittedAt, b.row.Attempt.Number, b.row.SubmissionName)
+	}
+	// The proof was for the last submission only.
+	b.at(late + time.Minute).hears(seen(late + time.Minute)).is(plan.Submitting)
+}
+
+func TestI3AbsenceWithoutAccounting(t *testing.T) {
+	t.Parallel()
+	without := func(b *bench) *bench { b.policy.Accounting = false; return b }
+	// While Slurm is certain to show ended jobs, a snapshot is enough.
+	without(given(t, rowIn(plan.Submitting))).at(late).hears(seen(late)).is(plan.Submitting, plan.Submit)
+	// After that nothing proves it, and the attempt is fenced.
+	old := 10 * time.Minute
+	b := without(given(t, rowIn(plan.Submitting))).at(old).hears(seen(old)).is(plan.Submitting, plan.Fence)
+	b.hears(plan.News{Fenced: &plan.Fencing{Attempt: 1, Failure: "input/output error"}}).is(plan.Submitting)
+	b.at(old+2*time.Second).hears(plan.News{}).is(plan.Submitting, plan.Fence)
+	begun := *b
+	begun.hears(fencing(*started())).is(plan.Running)
+	b.hears(fencing(spool.Started{Fenced: true, Token: "ours"})).is(plan.Staging)
+}
+
+func TestI3NoAnswerIsNoChange(t *testing.T) {
+	t.Parallel()
+	month := 30 * 24 * time.Hour
+	for _, phase := range []plan.Phase{plan.Submitting, plan.Queued, plan.Running} {
+		t.Run(string(phase), func(t *testing.T) {
+			t.Parallel()
+			b := given(t, rowIn(phase))
+			b.at(month).hears(plan.News{RecordsFailure: "stale file handle", AccountingFailure: "connection refused"}).is(phase)
+			// A snapshot alone is half an answer where there is accounting.
+			b.hears(seen(month))
+			for i := range 200 {
+				b.at(month + time.Duration(i)*time.Minute).hears(plan.News{AccountingFailure: "connection refused"})
+				b.hears(read(month+time.Duration(i)*time.Minute, nil, nil))
+			}
+			if b.row.Phase != phase {
+				t.Errorf("row went to %s (%s) without an answer of the accounting", b.row.Phase, b.row.Reason)
+			}
+		})
+	}
+	t.Run("missing spool", func(t *testing.T) {
+		t.Parallel()
+		b := given(t, rowIn(plan.Running)).at(late).hears(seen(late, job(sbatch.StateNodeFail)))
+		for i := range 200 {
+			b.at(late + time.Duration(i)*time.Minute).hears(plan.News{RecordsFailure: "find the shared disk: no such file"})
+		}
+		b.is(plan.Running)
+		// Then the disk is back, with the end on it.
+		b.hears(read(late+200*time.Minute, started(), exit(0))).is(plan.Collecting, plan.Collect)
+	})
+}
+
+// Snapshots do not show a running job for a while, and then they show that it has ended. The records
+// that were read meanwhile have no word of its end (SEED=2072869).
+func TestI3RecordsAreReadAfterTheEndOfAJobThatWasHidden(t *testing.T) {
+	t.Parallel()
+	b := given(t, rowIn(plan.Running)).at(late).hears(seen(late)).is(plan.Running, plan.ReadRecords)
+	b.hears(read(late, started(), nil)).is(plan.Running)
+	b.at(late+time.Minute).hears(read(late+time.Minute, started(), nil)).is(plan.Running, plan.QueryAccounting)
+	b.hears(accounted(late+time.Minute, job(sbatch.StateRunning))).is(plan.Running)
+	ended := late + 2*time.Minute
+	b.at(ended).hears(seen(ended, job(sbatch.StateCompleted))).is(plan.Running, plan.ReadRecords)
+	b.hears(read(ended, started(), exit(0))).is(plan.Collecting, plan.Collect)
+	if v := b.row.Verdict; v.Cause != spool.CauseSucceeded {
+		t.Errorf("the verdict is %+v", v)
+	}
+}
+
+// The database may be minutes behind: it must know the job of an attempt that has begun (SEED=2839139).
+func TestI3DatabaseThatDoesNotShowABegunJobHasNotSaidHowItEnded(t *testing.T) {
+	t.Parallel()
+	b := given(t, rowIn(plan.Running)).at(late).hears(seen(late)).is(plan.Running, plan.ReadRecords)
+	at := late + time.Minute
+	b.at(at).hears(read(at, started(), nil)).is(plan.Running, plan.QueryAccounting)
+	b.hears(accounted(at)).is(plan.Running)
+	b.hears(accounted(at, job(sbatch.StateOutOfMemory))).at(at + time.Minute)
+	b.hears(read(at+time.Minute, started(), nil)).is(plan.Collecting, plan.Collect)
+	if v := b.row.Verdict; v.Cause != spool.CauseLimit {
+		t.Errorf("the verdict is %+v", v)
+	}
+}
+
+func TestI3FreshJobThatIsNotShownYetIsNotAbsent(t *testing.T) {
+	t.Parallel()
+	for _, phase := range []plan.Phase{plan.Queued, plan.Running} {
+		if b := given(t, rowIn(phase)).at(early).hears(seen(early)).is(phase); !b.row.NoJobSince.IsZero() {
+			t.Errorf("%s: a snapshot within the grace counts as absence", phase)
+		}
+	}
+}
