@@ -15,7 +15,8 @@ type due struct {
 	// not been reported; else in old if its last report is refreshEvery old, or may be lost; else in
 	// words, for a new sentence.
 	verdicts, states, old, words []*plan.Row
-	// blocked counts the rows whose last report is in an unanswered check-in: their news has to wait.
+	// blocked is how many rows have news that has to wait: a check-in that is not answered yet carries
+	// their last report.
 	blocked int
 }
 

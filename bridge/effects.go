@@ -13,8 +13,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// activeEffects are the wanted effects that have not ended, or whose outcome no step has read yet: at
-// most one of a kind for an attempt of a bundle. Only Step, and the start of effects after it, use them.
+// activeEffects are the effects that a step has begun and of which no later step has read the outcome.
+// An attempt of a bundle has at most one of each kind. Only Step, and the start of effects after it, use
+// them.
 type activeEffects struct {
 	effects map[effectKey]runningEffect
 	// calls are the kinds for which a command for many rows runs.

@@ -86,8 +86,9 @@ func TestThreeHundredKillsAreReportedWithinSeconds(t *testing.T) {
 	})
 }
 
-// killedInSilence starts the bridge with a bundle whose job waits, and kills it a minute after Slurm's
-// last answer. The verdict is with the server, and the job is not cancelled.
+// killedInSilence gives the bridge a bundle whose job waits in the queue. Then Slurm falls silent, and a
+// minute later the bundle is killed. When killedInSilence returns, the server has the verdict, and the job
+// still waits.
 func (s *site) killedInSilence() {
 	s.Helper()
 	s.slurm.held = true

@@ -89,9 +89,9 @@ func TestSubmissionThatIsTooLateCostsNoRequest(t *testing.T) {
 	}
 }
 
-// TestRowsThatAreAboutToBeSubmittedUseUpThePace: a row whose job a step wants to submit has used up its
-// request before the step chooses others. They would wait as attempts, and could not be held back any
-// more when the queue is held up.
+// TestRowsThatAreAboutToBeSubmittedUseUpThePace: a step begins no more attempts than the pace allows
+// submissions. More attempts would only wait, and an attempt that has begun cannot be held back when the
+// queue is held up.
 func TestRowsThatAreAboutToBeSubmittedUseUpThePace(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_800_000_000, 0)
@@ -127,8 +127,8 @@ func TestRowsThatAreAboutToBeSubmittedUseUpThePace(t *testing.T) {
 	}
 }
 
-// TestNewStatesLeaveHalfOfACheckInToOldReports: the server calls a run offline whose last report is a minute
-// old, however many others are news.
+// TestNewStatesLeaveHalfOfACheckInToOldReports: however many runs have new states, half of a check-in is
+// for runs whose last report is old. The server takes a run for lost after a minute without a report.
 func TestNewStatesLeaveHalfOfACheckInToOldReports(t *testing.T) {
 	t.Parallel()
 	var d due

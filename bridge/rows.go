@@ -117,8 +117,9 @@ func (t *rows) countInFlight(r *plan.Row, n int) {
 	}
 }
 
-// countUnsubmitted counts a row that is about to be submitted, or whose last try failed. A row that
-// pauses because the shared disk does not take its specification is not about to be submitted.
+// countUnsubmitted adds n to upcoming if the row is about to be submitted, and to retrying if its last
+// try failed. A row that pauses because the shared disk does not take its specification is not about to
+// be submitted.
 func (t *rows) countUnsubmitted(r *plan.Row, n int) {
 	if r.Phase == plan.Submitting && r.SubmittedAt.IsZero() && r.DueAt.IsZero() {
 		t.upcoming += n

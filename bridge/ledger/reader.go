@@ -101,8 +101,8 @@ func (r *Reader) Outline(ctx context.Context) (plan.Outline, error) {
 	return o, err
 }
 
-// EachUnfinished calls do with each row that is not done, in the order of their bundles. It holds one row
-// at a time in memory.
+// EachUnfinished calls do with each row that is not done, in the order of their bundles. It reads all of
+// them packed, and unpacks one at a time.
 func (r *Reader) EachUnfinished(ctx context.Context, do func(plan.Row)) error {
 	var documents []document
 	query := `SELECT version, format, document FROM rows WHERE phase <> ? ORDER BY bundle`

@@ -90,12 +90,11 @@ type Row struct {
 	// counts such refusals.
 	RefusedSince time.Time `json:"refused_since,omitzero"`
 	RefusedAlone int       `json:"refused_alone,omitempty"`
-	// FailedAttempts counts the attempts that the platform ended, without those that FailedStarts
-	// counts.
+	// FailedAttempts is how many attempts the platform ended, without those in FailedStarts.
 	FailedAttempts int `json:"failed_attempts,omitempty"`
-	// FailedStarts counts the attempts whose command did not start, but for those that ended while the
-	// queue was held up. StartsFailSince is when the first one ended. FailedNode is the node of the last
-	// one, and SickNodes lists the nodes of all, separated by commas.
+	// FailedStarts is how many attempts ended before their command started. Those that ended while the
+	// queue was held up are not counted. StartsFailSince is when the first one ended. FailedNode is the
+	// node of the last one, and SickNodes lists the nodes of all, separated by commas.
 	FailedStarts    int       `json:"failed_starts,omitempty"`
 	StartsFailSince time.Time `json:"starts_fail_since,omitzero"`
 	FailedNode      string    `json:"failed_node,omitempty"`
@@ -306,7 +305,7 @@ func (r Row) WaitsForRoom(now time.Time) bool {
 type Outline struct {
 	// Rows are those that are not done, in the order of their bundles.
 	Rows []Row
-	// Done maps each bundle whose row is done to its queue.
+	// Done has the queue of each row that is done, by bundle.
 	Done map[string]string
 }
 
