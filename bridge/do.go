@@ -204,7 +204,7 @@ func (b *Bridge) queryAccounting(ctx context.Context, rows []*plan.Row) outcomes
 		return func(*plan.Row) func(*plan.News) { return func(n *plan.News) { n.AccountingFailure = err.Error() } }
 	}
 	return func(r *plan.Row) func(*plan.News) {
-		found := plan.Observation{SubmissionName: r.SubmissionName, Asked: asked}
+		found := plan.Observation{SubmissionName: r.SubmissionName, Job: r.Job.ID, Asked: asked}
 		for _, j := range jobs {
 			if j.ID == r.Job.ID || j.Name == string(r.SubmissionName) {
 				found.Jobs = append(found.Jobs, j)

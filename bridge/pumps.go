@@ -81,7 +81,7 @@ func (b *Bridge) Observe(ctx context.Context, now time.Time) error {
 		if r.Shows(jobs) {
 			continue
 		}
-		seen := plan.Observation{SubmissionName: r.SubmissionName, Asked: snapshot.Asked, Jobs: jobs}
+		seen := plan.Observation{SubmissionName: r.SubmissionName, Job: r.Job.ID, Asked: snapshot.Asked, Jobs: jobs}
 		b.inbox.put(r.Bundle, func(n *plan.News) { n.Observation = &seen })
 	}
 	b.inbox.putSnapshot(snapshot)

@@ -101,6 +101,28 @@ func TestI3DatabaseThatDoesNotShowABegunJobHasNotSaidHowItEnded(t *testing.T) {
 	}
 }
 
+// A site rewrites the names of jobs, and sbatch's answer was lost. A record shows which job began the
+// attempt; the snapshot before was searched for the second submission's job only (SEED=520201).
+func TestI3SnapshotThatWasSearchedForAnotherJobShowsNoAbsence(t *testing.T) {
+	t.Parallel()
+	for name, known := range map[string]sbatch.JobID{"the second submission's": 9, "none": 0} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			row := rowIn(plan.Queued)
+			row.Job = sbatch.Job{ID: known, State: sbatch.StatePending}
+			b := given(t, row).at(late)
+			n := read(late, started(), nil)
+			n.Observation = &plan.Observation{SubmissionName: submission, Job: known, Asked: b.now}
+			b.row, b.effects = b.policy.Next(b.now, b.row, n)
+			b.is(plan.Running)
+			if b.row.Job.ID != 7 || !b.row.NoJobSince.IsZero() {
+				t.Errorf("job %s, none since %s; want job 7, which runs", b.row.Job.ID, b.row.NoJobSince)
+			}
+			b.at(late+time.Minute).hears(seen(late+time.Minute)).is(plan.Running, plan.ReadRecords)
+		})
+	}
+}
+
 func TestI3FreshJobThatIsNotShownYetIsNotAbsent(t *testing.T) {
 	t.Parallel()
 	for _, phase := range []plan.Phase{plan.Queued, plan.Running} {

@@ -64,7 +64,7 @@ func (w *world) observation(s *plan.Observation, a *arguments) *plan.Observation
 	if s == nil {
 		s = &plan.Observation{Asked: w.now}
 		if w.row != nil {
-			s.SubmissionName = w.row.SubmissionName
+			s.SubmissionName, s.Job = w.row.SubmissionName, w.row.Job.ID
 		}
 	}
 	if asked := a.get("asked"); asked != "" {

@@ -141,9 +141,11 @@ type Confirmation struct {
 // Observation is what a whole answer of Slurm showed of one submission.
 type Observation struct {
 	SubmissionName SubmissionName
+	// Job is the id of the row's job at that time; 0 for none.
+	Job sbatch.JobID `json:",omitzero"`
 	// Asked is when the question was sent.
 	Asked time.Time
-	// Jobs are the jobs of that name, in the order of their ids.
+	// Jobs are the jobs of that name and the job of that id, in the order of their ids.
 	Jobs []sbatch.Job
 }
 

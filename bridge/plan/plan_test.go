@@ -134,6 +134,10 @@ func (b *bench) at(d time.Duration) *bench {
 // hears decides the row with news.
 func (b *bench) hears(n plan.News) *bench {
 	b.t.Helper()
+	if s := n.Observation; s != nil && s.Job == 0 { // the bridge looks for the row's job
+		own := *s
+		own.Job, n.Observation = b.row.Job.ID, &own
+	}
 	b.row, b.effects = b.policy.Next(b.now, b.row, n)
 	return b
 }

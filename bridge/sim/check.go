@@ -205,7 +205,9 @@ func (w *world) checkVerdict(r plan.Row) {
 // runsUnseen reports whether nothing tells the bridge that an attempt runs: its records are gone, and so
 // is the only name of its job, or another cluster runs it (docs/reliability.md, I3 and I4, "Not promised").
 func (w *world) runsUnseen(a *attempt) bool {
-	return a.purged && (w.slurm.revoked[a.job] != nil || w.isUnknownToBridge(a))
+	row, _ := w.ledger.row(a.bundle)
+	unnamed := a.unnamed && row.Job.ID != a.job // the row may have the job of a second submission
+	return a.purged && (unnamed || w.slurm.revoked[a.job] != nil)
 }
 
 // mayEndBy reports whether a cause may have ended an attempt whose exit record does not say it.
