@@ -173,6 +173,21 @@ func (s *slurm) requeue(t *testing.T, id sbatch.JobID) (refusal string) {
 	return ""
 }
 
+// suspend stops the processes of a running job, or lets them go on.
+func (s *slurm) suspend(t *testing.T, id sbatch.JobID, goOn bool) {
+	t.Helper()
+	switch {
+	case s.real == nil && goOn:
+		s.inprocess.Do(func(now time.Time, c *slurmtest.Controller) { c.Resume(now, id) })
+	case s.real == nil:
+		s.inprocess.Do(func(now time.Time, c *slurmtest.Controller) { c.Suspend(now, id) })
+	case goOn:
+		s.admin(t, "scontrol", "resume", id.String())
+	default:
+		s.admin(t, "scontrol", "suspend", id.String())
+	}
+}
+
 // submitAsRoot makes a held job of root's until the test ends.
 func (s *slurm) submitAsRoot(t *testing.T) (id sbatch.JobID) {
 	t.Helper()

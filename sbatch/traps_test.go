@@ -141,6 +141,51 @@ func TestJobThatMayNotBeRequeuedIsNot(t *testing.T) {
 	})
 }
 
+func TestSuspendedJobKeepsItsNodeAndGoesOn(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, s *slurm) {
+		tick := filepath.Join(s.dir, "tick")
+		id := s.submit(t, s.request("while sleep 0.1; do echo >>"+tick+"; done"))
+		ticks := func() int64 {
+			info, err := os.Stat(tick)
+			if err != nil {
+				return 0
+			}
+			return info.Size()
+		}
+		until(t, func() bool { return ticks() > 0 }, "it does not begin")
+		s.suspend(t, id, false)
+		if j := await(t, s.jobs(t, s.name), in(sbatch.StateSuspended)); j.State.Ended() || j.Nodes == "" {
+			t.Errorf("%+v", j)
+		}
+		await(t, s.accounting(t, s.name), in(sbatch.StateSuspended))
+		last := ticks()
+		until(t, func() bool { before := last; last = ticks(); return before == last }, "it goes on while it is suspended")
+		s.suspend(t, id, true)
+		until(t, func() bool { return ticks() > last }, "it does not go on")
+		await(t, s.jobs(t, s.name), in(sbatch.StateRunning))
+	})
+}
+
+func TestSuspendedJobGetsKillWithoutTerm(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, s *slurm) {
+		told, begun := filepath.Join(s.dir, "told"), filepath.Join(s.dir, "begun")
+		id := s.submit(t, s.request("trap 'echo >"+told+"' TERM; echo >"+begun+"; while sleep 0.1; do :; done"))
+		until(t, func() bool { _, err := os.Stat(begun); return err == nil }, "it does not begin")
+		s.suspend(t, id, false)
+		await(t, s.jobs(t, s.name), in(sbatch.StateSuspended))
+		if err := s.Cancel(t.Context(), s.name, id); err != nil {
+			t.Fatal(err)
+		}
+		await(t, s.jobs(t, s.name), in(sbatch.StateCancelled))
+		await(t, s.accounting(t, s.name), in(sbatch.StateCancelled))
+		if _, err := os.Stat(told); err == nil {
+			t.Error("it was told TERM")
+		}
+	})
+}
+
 func TestNodeThatIsDrainedKeepsJobsWaitingAndOneSetDownFailsThem(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, s *slurm) {

@@ -55,6 +55,8 @@ type job struct {
 	expectedStart time.Time
 	start, end    time.Time
 	limit         time.Duration
+	suspendedAt   time.Time     // while it is suspended
+	suspended     time.Duration // for how long it was before
 
 	node     int // index, noNode when it has none
 	nodeName string
@@ -179,11 +181,30 @@ func (c *Controller) Cancel(now time.Time, uid int, id sbatch.JobID, name string
 	return nil
 }
 
-// terminate ends a running job: TERM now, KILL after KillWait.
+// terminate ends a running job: TERM now, KILL after KillWait. A suspended job gets KILL at
+// once, and has ended when it was suspended.
 func (c *Controller) terminate(now time.Time, j *job, state sbatch.State, reason string) {
-	j.state, j.reason, j.end, j.completing = state, reason, now, true
+	suspended := j.state == sbatch.StateSuspended
+	j.state, j.reason, j.end, j.completing = state, reason, j.endBy(now), true
 	c.recordEnd(j)
+	c.dirty = true
+	if suspended {
+		c.order(Kill, j)
+		return
+	}
 	c.order(Terminate, j)
 	j.killAt = now.Add(c.site.KillWait)
-	c.dirty = true
+}
+
+// onNode reports whether a job's processes run, or are suspended.
+func (j *job) onNode() bool {
+	return j.state == sbatch.StateRunning || j.state == sbatch.StateSuspended
+}
+
+// endBy is when a job ends that ends now.
+func (j *job) endBy(now time.Time) time.Time {
+	if j.state == sbatch.StateSuspended {
+		return j.suspendedAt
+	}
+	return now
 }

@@ -32,6 +32,7 @@ type record struct {
 	exit       string       // as sacct prints it
 	node       string
 	waitReason string // why it waited last
+	suspended  bool
 }
 
 func (c *Controller) newRecord(j *job) int {
@@ -97,6 +98,9 @@ func (c *Controller) shown(now time.Time, r *record) (j sbatch.Job, end time.Tim
 	j = sbatch.Job{ID: r.id, Name: r.Name, State: sbatch.StatePending, Reason: "None", Submitted: r.submitted.Truncate(time.Second)}
 	if !r.start.IsZero() && !known.Before(r.start) {
 		j.Start, j.Nodes, j.State = r.start.Truncate(time.Second), r.node, sbatch.StateRunning
+		if r.suspended {
+			j.State = sbatch.StateSuspended
+		}
 	}
 	if ended && !known.Before(r.end.Add(c.site.EndAfter)) {
 		end, j.State, j.Reason = r.end, r.state, r.waitReason

@@ -46,7 +46,8 @@ func (c *Controller) Ended(now time.Time, id sbatch.JobID, restart int, end End)
 	if j == nil || !j.running || j.restarts != restart {
 		return
 	}
-	if j.state == sbatch.StateRunning {
+	if j.onNode() {
+		j.end = j.endBy(now)
 		j.state, j.reason = sbatch.StateCompleted, "None"
 		switch {
 		case end.OutOfMemory:
@@ -56,7 +57,7 @@ func (c *Controller) Ended(now time.Time, id sbatch.JobID, restart int, end End)
 		case end.Code != 0:
 			j.state, j.reason = sbatch.StateFailed, "NonZeroExitCode"
 		}
-		j.end, j.completing, j.exit = now, true, end.String()
+		j.completing, j.exit = true, end.String()
 		c.recordEnd(j)
 	}
 	j.running, j.killAt, j.cleared = false, time.Time{}, now.Add(c.site.Epilog)
@@ -75,7 +76,7 @@ func (c *Controller) complete(j *job) {
 	}
 	if j.requeuing {
 		j.requeuing, j.state, j.reason, j.node, j.nodeName = false, sbatch.StatePending, "None", noNode, ""
-		j.start, j.end, j.schedulable = time.Time{}, time.Time{}, j.submitted.Add(c.site.StartDelay)
+		j.start, j.end, j.suspended, j.schedulable = time.Time{}, time.Time{}, 0, j.submitted.Add(c.site.StartDelay)
 		j.restarts++
 		j.record = c.newRecord(j)
 	}
@@ -105,9 +106,9 @@ func (c *Controller) Requeue(now time.Time, id sbatch.JobID) error {
 	case j.state == sbatch.StatePending:
 		return failed(op, "Job is pending execution")
 	}
-	running := j.state == sbatch.StateRunning
+	onNode := j.onNode()
 	c.startRequeue(now, j)
-	if running {
+	if onNode {
 		c.terminate(now, j, sbatch.StateRequeued, "None")
 		j.state = sbatch.StatePending
 		return nil
@@ -165,7 +166,7 @@ func (c *Controller) FailBoot(now time.Time, id sbatch.JobID) bool {
 
 // failOnNode ends a job by its node's fault, or requeues it.
 func (c *Controller) failOnNode(now time.Time, j *job, state sbatch.State) {
-	j.state, j.end, j.reason = state, now, "NodeDown"
+	j.state, j.end, j.reason = state, j.endBy(now), "NodeDown"
 	if j.requeue {
 		c.startRequeue(now, j)
 	}
@@ -198,4 +199,43 @@ func (c *Controller) Release(now time.Time, id sbatch.JobID) {
 			r.eligible = now
 		}
 	}
+}
+
+// Suspend stops the processes of a running job, which keeps its node, as gang scheduling does
+// (slurm.conf(5), PreemptMode=SUSPEND). It reports whether the job runs.
+func (c *Controller) Suspend(now time.Time, id sbatch.JobID) bool {
+	j := c.change(now, id, sbatch.StateRunning)
+	if j == nil {
+		return false
+	}
+	j.state, j.suspendedAt = sbatch.StateSuspended, now
+	c.records[j.record].suspended = true
+	c.order(Suspend, j)
+	return true
+}
+
+// Resume lets a suspended job go on. Its time limit did not run meanwhile.
+func (c *Controller) Resume(now time.Time, id sbatch.JobID) {
+	j := c.change(now, id, sbatch.StateSuspended)
+	if j == nil {
+		return
+	}
+	j.state, j.suspended = sbatch.StateRunning, j.suspended+now.Sub(j.suspendedAt)
+	c.records[j.record].suspended = false
+	c.order(Resume, j)
+}
+
+// change returns a job that is to change from a state; nil if it is in another one, or the
+// controller is stopped.
+func (c *Controller) change(now time.Time, id sbatch.JobID, from sbatch.State) *job {
+	if c.stopped {
+		return nil
+	}
+	c.advance(now)
+	j := c.jobByID(id)
+	if j == nil || j.state != from || j.completing {
+		return nil
+	}
+	c.dirty = true
+	return j
 }

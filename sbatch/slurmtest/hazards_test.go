@@ -180,3 +180,41 @@ func TestDatabaseThatIsBehindOrAway(t *testing.T) {
 	m.pass(time.Hour)
 	m.accounting("b", sbatch.StateRunning)
 }
+
+func TestTimeLimitOfASuspendedJobDoesNotRun(t *testing.T) {
+	t.Parallel()
+	m := newModel(t)
+	r := request("a")
+	r.Time = time.Minute
+	id := m.start(r)
+	if !m.Suspend(m.now, id) || m.Suspend(m.now, id) {
+		t.Fatal("a running job is suspended, and a suspended one is not again")
+	}
+	m.pass(time.Hour)
+	m.wantState(id, sbatch.StateSuspended, "None")
+	m.Resume(m.now, id)
+	m.pass(50 * time.Second)
+	m.wantState(id, sbatch.StateRunning, "None")
+	m.pass(time.Minute)
+	m.wantState(id, sbatch.StateCompleting, "TimeLimit")
+	m.wantOrders(id, slurmtest.Start, slurmtest.Suspend, slurmtest.Resume, slurmtest.Terminate, slurmtest.Kill)
+}
+
+// A job that was suspended for longer than MinJobAge is gone at once when it is cancelled: it ended when it was
+// suspended.
+func TestCancelledSuspendedJobEndedWhenItWasSuspended(t *testing.T) {
+	t.Parallel()
+	m := newModel(t)
+	id := m.start(request("a"))
+	m.Suspend(m.now, id)
+	m.pass(time.Hour)
+	if err := m.Cancel(m.now, ann, id, ""); err != nil {
+		t.Fatal(err)
+	}
+	m.ended(id, 0, slurmtest.End{Signal: 9})
+	if s, err := m.Observe(m.now, ann); err != nil || len(s.Jobs) > 0 {
+		t.Errorf("%+v, %v; want none", s.Jobs, err)
+	}
+	m.accounting("a", sbatch.StateCancelled)
+	m.wantOrders(id, slurmtest.Start, slurmtest.Suspend, slurmtest.Kill)
+}

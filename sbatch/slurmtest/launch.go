@@ -20,12 +20,14 @@ type Launch struct {
 // OrderKind is what a node is told to do.
 type OrderKind int
 
-// The kinds of orders. Terminate and Kill concern the processes of an earlier
-// launch; they may have ended already.
+// The kinds of orders. All but Start concern the processes of an earlier launch;
+// they may have ended already.
 const (
 	Start     OrderKind = iota + 1
 	Terminate           // send TERM
 	Kill                // send KILL
+	Suspend             // stop them
+	Resume              // let them go on
 )
 
 // Order is what a node is told to do.

@@ -78,7 +78,7 @@ func (c *Controller) SetNode(now time.Time, name, state string) error {
 func (c *Controller) evict(now time.Time, name string, lost bool) {
 	for i := range c.jobs {
 		j := &c.jobs[i]
-		if j.nodeName != name || j.state != sbatch.StateRunning && !j.completing {
+		if j.nodeName != name || !j.onNode() && !j.completing {
 			continue
 		}
 		if j.running && lost {
@@ -167,7 +167,7 @@ func (c *Controller) Lose(now time.Time) {
 	for i := range c.jobs {
 		j := &c.jobs[i]
 		c.order(Kill, j)
-		if j.state == sbatch.StateRunning || j.completing {
+		if j.onNode() || j.completing {
 			j.requeuing = false
 			c.complete(j)
 		}

@@ -36,17 +36,23 @@ func (k *Cluster) carryOut(o Order) {
 		at := time.Now().Format("2006-01-02T15:04:05")
 		_, _ = fmt.Fprintf(p.output, "slurmstepd-%s: error: *** JOB %d ON %s CANCELLED AT %s ***\n", o.Node, o.Job, o.Node, at) // nobody to tell
 		_ = p.cmd.Process.Signal(syscall.SIGTERM)                                                                               // it may have ended
+	case Suspend:
+		p.signalAll(syscall.SIGSTOP)
+	case Resume:
+		p.signalAll(syscall.SIGCONT)
 	case Start, Kill:
 		p.kill()
 	}
 }
 
-// kill ends a job's processes: those of its batch script's session, and their
+func (p *process) kill() { p.signalAll(syscall.SIGKILL) }
+
+// signalAll sends a signal to a job's processes: those of its batch script's session, and their
 // descendants.
-func (p *process) kill() {
-	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) // it may have ended
+func (p *process) signalAll(signal syscall.Signal) {
+	_ = syscall.Kill(-p.cmd.Process.Pid, signal) // it may have ended
 	for _, pid := range descendants(p.cmd.Process.Pid) {
-		_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
+		_ = syscall.Kill(pid, signal) // it may have ended
 	}
 }
 

@@ -23,7 +23,7 @@ func (d *day) id() sbatch.JobID { return sbatch.JobID(1 + d.rand.IntN(40)) }
 // happens makes a random event.
 func (d *day) happens() {
 	nodes := []string{"n1", "n2", "n3", "n4"}
-	switch n := d.rand.IntN(100); {
+	switch n := d.rand.IntN(108); {
 	case n < 30:
 		d.submits()
 	case n < 55 && len(d.running) > 0:
@@ -47,9 +47,13 @@ func (d *day) happens() {
 		d.Release(d.now, d.id())
 	case n < 91:
 		d.Hold(d.now, d.id())
-	case n < 92:
+	case n < 96:
+		d.Suspend(d.now, d.id())
+	case n < 99:
+		d.Resume(d.now, d.id())
+	case n < 100:
 		d.Stop(d.now)
-	case n < 95:
+	case n < 103:
 		d.Start(d.now)
 	default:
 		d.now = d.now.Add(time.Duration(d.rand.IntN(100)) * time.Second)
@@ -90,7 +94,7 @@ func (d *day) obeys() {
 			d.running = append(d.running, o)
 		case slurmtest.Kill:
 			killed = append(killed, o)
-		case slurmtest.Terminate: // these processes ignore TERM
+		case slurmtest.Terminate, slurmtest.Suspend, slurmtest.Resume: // these processes ignore TERM, and do nothing
 		}
 	}
 	for _, o := range killed {
@@ -107,13 +111,14 @@ func (d *day) fits() {
 	state := map[sbatch.JobID]sbatch.State{}
 	for _, j := range s.Jobs {
 		state[j.ID] = j.State
-		if (j.State == sbatch.StateRunning) != (j.Nodes != "" && !j.State.Ended() && j.State != sbatch.StateCompleting) {
+		onNode := j.State == sbatch.StateRunning || j.State == sbatch.StateSuspended
+		if onNode != (j.Nodes != "" && !j.State.Ended() && j.State != sbatch.StateCompleting) {
 			d.Fatalf("%+v", j)
 		}
 	}
 	cpus, gpus := map[string]int64{}, map[string]bool{}
 	for _, o := range d.running {
-		if state[o.Job] != sbatch.StateRunning {
+		if s := state[o.Job]; s != sbatch.StateRunning && s != sbatch.StateSuspended {
 			continue
 		}
 		if cpus[o.Node] += o.Request.CPUs; cpus[o.Node] > 64 {

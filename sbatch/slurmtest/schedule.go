@@ -82,7 +82,7 @@ func (c *Controller) dueOf(now time.Time, j *job) time.Time {
 // limitAt is when a job is found to have reached its time limit: slurmctld looks
 // every LimitEvery.
 func (c *Controller) limitAt(j *job) time.Time {
-	limit, every := j.start.Add(j.limit), c.site.LimitEvery
+	limit, every := j.start.Add(j.limit+j.suspended), c.site.LimitEvery
 	if every <= 0 || limit.Truncate(every).Equal(limit) {
 		return limit
 	}
