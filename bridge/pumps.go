@@ -50,7 +50,7 @@ func (b *Bridge) watchSlurm(ctx context.Context) error {
 		}
 		silent = err != nil
 		if err == nil {
-			settingsDue = b.askSettings(ctx, now, settingsDue)
+			settingsDue = b.AskSettings(ctx, now, settingsDue)
 		}
 	})
 }

@@ -18,9 +18,9 @@ const (
 	settingsRetry = time.Minute
 )
 
-// askSettings asks Slurm for its settings when that is due, and returns when it is due next. The
+// AskSettings asks Slurm for its settings when that is due, and returns when it is due next. The
 // bridge goes on with what it knows if there is no answer.
-func (b *Bridge) askSettings(ctx context.Context, now, due time.Time) time.Time {
+func (b *Bridge) AskSettings(ctx context.Context, now, due time.Time) time.Time {
 	if b.Settings == nil || now.Before(due) {
 		return due
 	}

@@ -41,7 +41,9 @@ func (w *world) checkHeard(b *bundle) {
 		return
 	}
 	const reported = 45 * time.Second // each live run is, within that time: package bridge, refreshEvery and slowAnswer
-	if w.now-b.heard <= workerTimeout || w.now-max(b.hampered, w.hampered, w.server.downUntil) <= reported {
+	// If the answer to its claim was lost, the bridge has known of the run since the next try only.
+	known := row.Times.Preparing.Sub(epoch) - w.offset
+	if w.now-b.heard <= workerTimeout || w.now-max(b.hampered, w.hampered, w.server.downUntil, known) <= reported {
 		return
 	}
 	w.violate(Unheard, "%s, which is %s, was last reported %s ago", b.uuid, row.Phase, w.now-b.heard)

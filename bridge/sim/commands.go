@@ -28,6 +28,7 @@ func (c commands) Submit(_ context.Context, r sbatch.Request) (sbatch.JobID, err
 	}
 	w.checkSubmission(r, c.life)
 	c.checkBackOff("sbatch")
+	c.extra += w.slurm.sleep()
 	noteNoJob := func() {
 		a := w.attemptOf(r)
 		a.noteCause("sbatch made no job")
@@ -163,6 +164,7 @@ func (c commands) Cancel(_ context.Context, _ string, ids ...sbatch.JobID) (err 
 	}
 	w.countRequest()
 	c.checkBackOff("scancel")
+	c.extra += w.slurm.sleep()
 	if w.slurm.down || w.fault(CancelFails) {
 		return errTimeout
 	}

@@ -87,6 +87,10 @@ const (
 	JobRevoked // a cluster of the federation takes a job: Slurm shows only that it is revoked
 	// The bridge once more.
 	Rival // a second bridge is started with another ledger; the first one may be gone for good
+	// Jobs once more.
+	JobSuspended // a job is suspended for minutes
+	// Slurm's answers once more.
+	RequestsLimited // the controller bounds the requests of one user (rl_enable)
 	kinds
 )
 
@@ -104,6 +108,8 @@ var kindNames = [kinds]string{ //nolint:gochecknoglobals // the names of constan
 	"check-in-too-large",
 	"job-revoked",
 	"rival",
+	"job-suspended",
+	"requests-limited",
 }
 
 // Kinds lists the kinds of faults.
@@ -137,7 +143,7 @@ func (k Kind) perMille() uint64 {
 	case SlurmForgets, LedgerOld, Twin:
 		return 150 // of the one chance that there is in a seed
 	case SlurmDown, DatabaseDown, DatabaseBehind, DatabaseLosesEnds, ServerDown, ServerRestored, Purged,
-		AdminRequeues, AdminCancels, Preempted, BootFails, NodeDies, NodeCut, NodeSick, QueueRefused, Restaged, BundleReturns, DiskLow, CheckInTooLarge:
+		AdminRequeues, AdminCancels, Preempted, BootFails, NodeDies, NodeCut, NodeSick, QueueRefused, Restaged, BundleReturns, DiskLow, CheckInTooLarge, JobSuspended, RequestsLimited:
 		return 500 // of a few chances in a seed
 	}
 	return 120
@@ -264,6 +270,7 @@ const (
 	ofWorkers
 	ofMishaps
 	ofKills
+	ofLimits
 	matters
 )
 

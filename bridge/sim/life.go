@@ -41,7 +41,9 @@ type life struct {
 	// unanswered counts the failures of squeue in a row; the last one was at failed.
 	unanswered int
 	failed     time.Duration
-	identities []*identity
+	// settingsDue is when Slurm's settings are asked for next.
+	settingsDue time.Time
+	identities  []*identity
 }
 
 // startLife starts the bridge.
@@ -72,7 +74,7 @@ func (w *world) startLife() {
 	l.bridge = &bridge.Bridge{
 		Policy: w.policy, Name: "sim", Hostname: "login", Ledger: &book{life: l}, Scheduler: l.slurm, Service: service{life: l},
 		Spool: mount{l}, Gauge: mount{l}, Stager: stager{l}, Collector: collector{l}, Log: slog.New(slog.DiscardHandler), Now: l.clock, ReadEvery: 20 * time.Second,
-		AtOnce: w.crowd.atOnce, Pace: w.pace(),
+		AtOnce: w.crowd.atOnce, Pace: w.pace(), Settings: commands{l}.settings,
 	}
 	if w.log != nil {
 		l.bridge.Trace = l.narrate
@@ -295,9 +297,12 @@ func (l *life) observe() {
 	if w.fault(ObserveLate) {
 		l.answer = w.slurm.list()
 	}
-	l.at(w.dice.duration(ofObservation, 10*time.Millisecond, 3*time.Second), func() {
-		_ = l.bridge.Observe(w.ctx, l.asked) // a failure is no news for any row
+	l.at(w.slurm.sleep()+w.dice.duration(ofObservation, 10*time.Millisecond, 3*time.Second), func() {
+		err := l.bridge.Observe(w.ctx, l.asked) // a failure is no news for any row
 		l.answer = nil
+		if err == nil {
+			l.settingsDue = l.bridge.AskSettings(w.ctx, l.clock(), l.settingsDue)
+		}
 		l.wake()
 		if len(w.disk.rang) > 0 {
 			l.at(time.Second, l.listen) // it may not have listened when the bell rang

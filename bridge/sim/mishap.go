@@ -33,6 +33,7 @@ func (w *world) mishaps() {
 		{Twin, w.twin},
 		{DiskLow, w.diskGetsLow},
 		{Rival, w.startRival},
+		{JobSuspended, w.jobSuspended},
 	} {
 		w.scheduleMishap(m.kind, m.strike)
 	}
@@ -155,6 +156,15 @@ func (w *world) preempted() {
 		w.slurm.Preempt(w.wall(), j.ID, w.dice.coin(Preempted))
 		return j.State == sbatch.StateRunning
 	})
+}
+
+// jobSuspended suspends a job: another one has its node for a while.
+func (w *world) jobSuspended() {
+	j, ok := w.slurm.pickLiveJob()
+	if ok && !w.slurm.down && w.slurm.Suspend(w.wall(), j.ID) {
+		w.at(w.dice.faultDuration(JobSuspended, 10*time.Second, 6*time.Minute), func() { w.slurm.resume(j.ID) })
+		w.slurm.settle()
+	}
 }
 
 func (w *world) nodeDies() { w.loseNode("its node died", (*worker).vanish) }

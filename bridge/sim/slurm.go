@@ -65,6 +65,8 @@ type slurm struct {
 	// attempts are those of the bridge's jobs.
 	attempts map[sbatch.JobID]*attempt
 	revoked  map[sbatch.JobID]*revocation
+	// limited is set if the controller bounds the requests of one user.
+	limited bool
 }
 
 // revocation is a job that another cluster of the federation starts, which sees the same disk. This
@@ -129,6 +131,12 @@ func (s *slurm) carryOut(o slurmtest.Order) {
 	case slurmtest.Start:
 		if o.Request.Name != foreignJob && o.Request.Name != neighbour && o.Request.Name != orphanJob {
 			s.startWorker(o.Launch)
+		}
+	case slurmtest.Suspend, slurmtest.Resume:
+		for _, wk := range s.workers {
+			if wk.launch.Job == o.Job && wk.launch.Restart == o.Restart && !wk.cut {
+				wk.suspend(o.Kind == slurmtest.Suspend)
+			}
 		}
 	case slurmtest.Terminate, slurmtest.Kill:
 		if o.Request.Name == orphanJob && s.attempts[o.Job] == nil { // a controller that has lost its state has used its id again
@@ -200,6 +208,16 @@ func (s *slurm) release(id sbatch.JobID) {
 		return
 	}
 	s.Release(s.w.wall(), id)
+	s.settle()
+}
+
+// resume lets a suspended job go on, once the controller is up.
+func (s *slurm) resume(id sbatch.JobID) {
+	if s.down {
+		s.w.at(10*time.Second, func() { s.resume(id) })
+		return
+	}
+	s.Resume(s.w.wall(), id)
 	s.settle()
 }
 

@@ -22,6 +22,9 @@ type worker struct {
 	// cut is set if Slurm no longer reaches its node, forgotten if Slurm no longer has its
 	// job.
 	cut, forgotten bool
+	// suspended is set while Slurm has stopped it, and due is what is to happen when it goes on.
+	suspended bool
+	due       []func()
 }
 
 // specOf reads from a job's script which attempt's specification it names. The script ends in its path,
@@ -50,13 +53,30 @@ func (s *slurm) startWorker(l slurmtest.Launch) {
 	wk.at(w.dice.duration(ofWorkers, 20*time.Millisecond, time.Second), wk.begin)
 }
 
-// at schedules an event that comes only if the worker still runs.
+// at schedules an event that comes only if the worker still runs, and waits while it is suspended.
 func (wk *worker) at(after time.Duration, do func()) {
 	wk.w.at(after, func() {
-		if !wk.ended {
+		switch {
+		case wk.ended:
+		case wk.suspended:
+			wk.due = append(wk.due, do)
+		default:
 			do()
 		}
 	})
+}
+
+// suspend stops the worker, or lets it go on.
+func (wk *worker) suspend(stop bool) {
+	wk.suspended = stop
+	if stop || wk.ended {
+		return
+	}
+	due := wk.due
+	wk.due = nil
+	for _, do := range due {
+		wk.at(0, do)
+	}
 }
 
 // dies takes a chance for the worker's death.

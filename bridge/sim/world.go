@@ -257,6 +257,7 @@ func (w *world) begin() {
 	if w.killsMany() {
 		w.killMany()
 	}
+	w.slurm.limited = w.fault(RequestsLimited)
 	w.startLife()
 	w.mishaps()
 	if !w.server.repeats {
@@ -271,8 +272,11 @@ func (w *world) begin() {
 // requests then.
 func (w *world) killsMany() bool { return w.dice.throw(kinds, 0, 8)%8 == 0 }
 
-// pace is what the controller bears; zero for the usual.
+// pace is what the controller bears; zero for the usual, also if the controller says what it bears.
 func (w *world) pace() bridge.Pace {
+	if w.slurm.limited {
+		return bridge.Pace{}
+	}
 	if w.killsMany() && w.crowd.bundles == 0 {
 		return bridge.Pace{PerSecond: 0.2, Burst: 2}
 	}

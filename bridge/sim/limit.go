@@ -1,0 +1,35 @@
+package sim
+
+import (
+	"context"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/sbatch"
+)
+
+// requestsLimit is the controller's bound on the requests of one user, where it has one: a token in two
+// seconds (slurm.conf(5), SlurmctldParameters, rl_enable).
+var requestsLimit = sbatch.RateLimit{PerSecond: 0.5, Burst: 5} //nolint:gochecknoglobals // a constant
+
+// sleep is how long a command of Slurm sleeps before the controller takes its request. Other commands of the
+// user have used up the tokens now and then.
+func (s *slurm) sleep() time.Duration {
+	d := &s.w.dice
+	if !s.limited || d.below(ofLimits, 4) > 0 {
+		return 0
+	}
+	return d.duration(ofLimits, time.Second, 20*time.Second)
+}
+
+// settings runs scontrol show config.
+func (c commands) settings(context.Context) (sbatch.Settings, error) {
+	w := c.w
+	if c.dead || w.slurm.down {
+		return sbatch.Settings{}, errTimeout
+	}
+	s := sbatch.Settings{Accounting: w.policy.Accounting, MinJobAge: w.policy.RecordAge}
+	if w.slurm.limited {
+		s.RateLimit = requestsLimit
+	}
+	return s, nil
+}
