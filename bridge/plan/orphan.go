@@ -24,24 +24,21 @@ type OrphanJobs map[sbatch.JobID]time.Time
 //
 // An orphan that its bundle's row may take up (News.Found) is not overdue.
 //
-// generation is the ledger's: the highest number of a submission that it ever knew. A job
-// without a row and with a higher number, live or ended, means that the ledger is old: then the
-// error wraps ErrOutdated, and nothing may be touched. A job whose comment the site has
-// rewritten is left alone.
+// generation is the ledger's: the highest number of a submission that it ever knew. A job with a
+// higher number, live or ended, means that the ledger is old: then the error wraps ErrOutdated, and
+// nothing may be touched. A job whose comment the site has rewritten is left alone.
 func (p Policy) OrphanJobs(now time.Time, s sbatch.Snapshot, row func(bundle string) *Row, generation int64, before OrphanJobs) (orphans OrphanJobs, overdue []sbatch.Job, err error) {
 	for _, j := range s.Jobs {
 		stamp, ok := StampOf(j)
 		if !ok || stamp.Bridge != p.Bridge {
 			continue
 		}
-		r := row(stamp.Bundle)
-		switch {
-		case r != nil && r.InFlight() && r.Stamped(j, stamp):
-			continue
-		case stamp.Generation > generation:
+		if stamp.Generation > generation {
 			return before, nil, fmt.Errorf("job %s is submission %d of bundle %s, and the ledger's last one is %d: %w",
 				j.ID, stamp.Generation, stamp.Bundle, generation, ErrOutdated)
-		case j.State.Ended():
+		}
+		r := row(stamp.Bundle)
+		if j.State.Ended() || r != nil && r.InFlight() && r.Stamped(j, stamp) {
 			continue
 		}
 		since, ok := before[j.ID]

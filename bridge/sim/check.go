@@ -275,9 +275,6 @@ func (w *world) checkLedger(what string) {
 		if !j.Submitted.Before(epoch.Add(w.ledger.restoredAt).Truncate(time.Second)) {
 			continue // an sbatch from before has made it since; the bridge may not have seen it yet
 		}
-		if row, ok := w.ledger.row(stamp.Bundle); ok && row.Stamped(j, stamp) {
-			continue // it was taken up
-		}
 		w.violate(Touched, "%s on a ledger of generation %d, and job %d has %d", what, w.ledger.generation, j.ID, stamp.Generation)
 	}
 }
