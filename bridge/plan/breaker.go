@@ -24,13 +24,18 @@ type breaker struct {
 	since, nextProbe time.Time
 
 	workedAt time.Time       // the last success
+	failedAt time.Time       // the last failure after that
 	alike    string          // failure.alike of the failures since then
 	differ   map[string]bool // failure.of of each
 	probes   int
 }
 
-// noteSuccess notes a success.
-func (b *breaker) noteSuccess(now time.Time) { *b = breaker{workedAt: now} }
+// noteSuccess notes a success. One that came before the last failure, and is known only now, opens nothing.
+func (b *breaker) noteSuccess(at time.Time) {
+	if !at.Before(b.failedAt) {
+		*b = breaker{workedAt: at}
+	}
+}
 
 // failure is one failure of a row.
 type failure struct {
@@ -50,6 +55,7 @@ func (b *breaker) noteFailure(now time.Time, f failure) bool {
 	if b.worked(f.since) {
 		return false
 	}
+	b.failedAt = now
 	if f.alike != b.alike || b.differ == nil {
 		b.alike, b.differ = f.alike, map[string]bool{}
 	}
@@ -194,7 +200,7 @@ func shape(r codalab.Resources) string { return fmt.Sprint(r.CPUs, r.GPUs, r.Mem
 // Learn notes what a decision shows of the queue's health, and of the nodes'.
 func (h *Health) Learn(now time.Time, before, after Row, nodes Nodes) {
 	if after.Attempt.Number == before.Attempt.Number && after.Job.ID != 0 && before.Job.ID == 0 {
-		h.refusals.noteSuccess(now)
+		h.refusals.noteSuccess(after.SubmittedAt)
 	}
 	if after.canStart() && !before.canStart() {
 		h.reasons.noteSuccess(now)
