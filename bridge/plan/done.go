@@ -36,7 +36,8 @@ func (d *decision) nextCheck() time.Time {
 
 // done: the files are removed after a while. Until then the bridge asks the server now and
 // then. A report that the server applied late, or an old copy of its database, brings the
-// bundle back, and only the bridge can bring it to its end again.
+// bundle back, and only the bridge can bring it to its end again. CodaLab's own server may also
+// take a failed run for ready.
 func (d *decision) done() {
 	if d.row.Dropped || d.row.Releasing {
 		d.release()
@@ -52,6 +53,8 @@ func (d *decision) done() {
 		d.deliverAgain(c.Lost)
 	case c.Failure == "" && c.State == codalab.StateWorkerOffline && d.askedSince(*c):
 		d.reportEndAgain()
+	case c.Failure == "" && c.State == codalab.StateReady && d.askedSince(*c) && d.mayBeMisread():
+		d.finalize("the server takes a run that failed for ready: the verdict is reported again")
 	case unsettled(*c):
 		d.row.FailedTries++
 		d.row.DueAt = d.now.Add(backoff(d.row.FailedTries))
@@ -76,6 +79,18 @@ func (d *decision) reportEndAgain() {
 	}
 	d.enter(Collecting, reason+": the results are delivered again")
 }
+
+// mayBeMisread reports whether a server that shows the bundle ready may be told its end again: the run
+// failed. CodaLab's own server shows others a report of an end before it has written how the run ended
+// (codalab/model/bundle_model.py: increment_user_time_used commits the transaction of bundle_checkin), and
+// transition_bundle_finished may look then. A server that goes on showing the run ready is left alone.
+func (d *decision) mayBeMisread() bool {
+	v := d.row.Verdict
+	failed := v != nil && (v.Failure != "" || v.ExitCode != nil && *v.ExitCode != 0)
+	return failed && d.row.ReportCount < mostReports
+}
+
+const mostReports = 50
 
 // unsettled reports whether the bridge soon asks again for a bundle that the server has
 // acknowledged: the server does not answer, has not acted on a report yet, or has staged the bundle

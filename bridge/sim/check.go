@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
 	"github.com/cl-slurm/cl-slurm/spool"
@@ -358,6 +359,9 @@ func (w *world) checkEnd() {
 		}
 		if b.lost != "" && !b.forgiven {
 			w.violate(Undelivered, "the server has discarded the results of %s, and has no others", b.uuid)
+		}
+		if v := w.verdicts[b.command]; b.state == codalab.StateReady && !b.forgiven && (v.failure != "" || v.exit > 0) {
+			w.violate(Undelivered, "%s is ready at the server, and its verdict is %+v", b.uuid, v)
 		}
 	}
 	for _, r := range w.ledger.rows {

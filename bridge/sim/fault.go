@@ -91,6 +91,8 @@ const (
 	JobSuspended // a job is suspended for minutes
 	// Slurm's answers once more.
 	RequestsLimited // the controller bounds the requests of one user (rl_enable)
+	// The server once more.
+	EndMisread // the server takes a run that failed for ready
 	kinds
 )
 
@@ -110,6 +112,7 @@ var kindNames = [kinds]string{ //nolint:gochecknoglobals // the names of constan
 	"rival",
 	"job-suspended",
 	"requests-limited",
+	"end-misread",
 }
 
 // Kinds lists the kinds of faults.

@@ -193,13 +193,16 @@ func (s *server) takesResults(b *bundle) error {
 	return nil
 }
 
-// conclude gives a bundle its last state (transition_bundle_finished).
+// conclude gives a bundle its last state (transition_bundle_finished). The server may not see yet how the
+// bundle ended: increment_user_time_used commits bundle_checkin's transaction before that is written.
 func (s *server) conclude(b *bundle) {
 	b.assigned = false
-	switch {
+	switch failed := b.failure != "" || b.exit != nil && *b.exit != 0; {
+	case failed && b.lost == "" && s.w.fault(EndMisread):
+		s.enter(b, codalab.StateReady)
 	case strings.Contains(b.failure, codalab.KillRequested):
 		s.enter(b, codalab.StateKilled)
-	case b.lost != "" || b.failure != "" || b.exit != nil && *b.exit != 0:
+	case failed || b.lost != "":
 		s.enter(b, codalab.StateFailed)
 	default:
 		s.enter(b, codalab.StateReady)
