@@ -320,3 +320,50 @@ func TestI9RowIsForgottenOnlyOnceItsEffectsHaveEnded(t *testing.T) {
 		}
 	}
 }
+
+// One command of Slurm is for a hundred jobs at most, and one scancel for three where the site bounds
+// requests: its command line is bounded, and each job costs the controller a request.
+func TestOneCommandIsForABoundedNumberOfJobs(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_800_000_000, 0)
+	for _, c := range []struct {
+		kind    plan.Kind
+		bounded sbatch.RateLimit
+		want    int
+	}{
+		{plan.QueryAccounting, sbatch.RateLimit{}, 100},
+		{plan.Cancel, sbatch.RateLimit{}, 100},
+		{plan.Cancel, sbatch.RateLimit{PerSecond: 2, Burst: 30}, cancelRequests},
+	} {
+		b := opened(t)
+		b.observed, b.asked, b.shown, b.followed = true, now, map[sbatch.JobID]time.Time{}, &sbatch.Settings{RateLimit: c.bounded}
+		var wanted []plan.Effect
+		for id := range sbatch.JobID(250) {
+			b.shown[id] = now
+			wanted = append(wanted, plan.Effect{Kind: c.kind, Row: &plan.Row{Bundle: id.String(), Attempt: plan.Attempt{Job: sbatch.Job{ID: id, Submitted: now}}}})
+			b.active.begin(wanted[id])
+		}
+		started := b.startNow(now, wanted)
+		if len(started) != 1 || len(started[0].Rows()) != c.want || len(b.held) != len(wanted)-c.want {
+			t.Errorf("%s with %+v: %d commands, the first for %d jobs, and %d are held", c.kind, c.bounded, len(started), len(started[0].Rows()), len(b.held))
+		}
+	}
+}
+
+// A submission that waits for the pace has the next place: a row that took it would become too late.
+func TestHeldSubmissionsUseUpThePace(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_800_000_000, 0)
+	b := opened(t,
+		plan.Row{Bundle: "0x1", Phase: plan.Submitting, Attempt: plan.Attempt{Number: 1, SubmissionName: "m1", Prepared: true}},
+		plan.Row{Bundle: "0x2", Phase: plan.Staging, Staged: &spool.Inputs{}},
+	)
+	b.submits.AllowN(now, DefaultPace().Burst)
+	b.inbox.putSnapshot(sbatch.Snapshot{Asked: now})
+	check(t, "without budget", wanted(t, b, now), kinds{})
+	now = now.Add(500 * time.Millisecond) // of which one comes back
+	check(t, "with a budget of one", wanted(t, b, now), kinds{"0x1": {plan.Submit}})
+	if phase := b.rows.get("0x2").Phase; phase != plan.Staging {
+		t.Errorf("the other row is %s", phase)
+	}
+}

@@ -167,7 +167,11 @@ func (s *fakeServer) Standing(_ context.Context, bundle string) (codalab.Standin
 		return codalab.Standing{}, &codalab.Error{Method: "GET", Path: "/bundles/" + bundle, Status: http.StatusNotFound, Message: "not found"}
 	}
 	if s.acked[bundle] {
-		return codalab.Standing{Identity: s.identities[bundle], State: codalab.StateReady}, nil
+		state := codalab.StateReady
+		if run := s.finished[bundle]; run.FailureMessage != nil || run.ExitCode != nil && *run.ExitCode != 0 {
+			state = codalab.StateFailed
+		}
+		return codalab.Standing{Identity: s.identities[bundle], State: state}, nil
 	}
 	run := s.runs[bundle]
 	return codalab.Standing{Identity: s.identities[bundle], State: run.State, RunStatus: run.RunStatus, Remote: run.Remote}, nil

@@ -280,3 +280,41 @@ func TestI10BundleThatNeedsTheOnlyNodeRunsThereAgain(t *testing.T) {
 		}
 	})
 }
+
+// A node is avoided after two failures. The bundle whose command did not start there excludes it at once.
+func TestI10NextAttemptExcludesTheNodeOnWhichTheCommandDidNotStart(t *testing.T) {
+	t.Parallel()
+	atSite(t, func(s *site) {
+		s.slurm.sick = "n9"
+		s.start()
+		s.offer(bundleID(1), "true")
+		if run := s.result(5*time.Minute, bundleID(1)); run.FailureMessage != nil {
+			t.Errorf("failure %s", *run.FailureMessage)
+		}
+		s.slurm.change(func() {
+			if len(s.slurm.jobs) != 2 || s.slurm.jobs[1].node == "n9" {
+				t.Errorf("%d jobs, want one on n9 and one elsewhere", len(s.slurm.jobs))
+			}
+		})
+	})
+}
+
+// A command that starts on a node shows that its failures before were no sickness.
+func TestI10OnlyFailuresInARowMakeANodeAvoided(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_800_000_000, 0)
+	var h plan.Health
+	nodes := plan.Nodes{}
+	failed, begun := plan.Row{FailedStarts: 1, FailedNode: "n9"}, plan.Row{}
+	begun.Begun, begun.Status = &spool.Started{Node: "n9"}, &spool.Status{CommandStarted: now}
+	for _, after := range []plan.Row{failed, begun, failed} {
+		h.Learn(now, plan.Row{}, after, nodes)
+	}
+	if avoided := nodes.Avoided(now); len(avoided) > 0 {
+		t.Errorf("%v are avoided after one failure since the last start", avoided)
+	}
+	h.Learn(now, plan.Row{}, failed, nodes)
+	if avoided := nodes.Avoided(now); len(avoided) != 1 {
+		t.Errorf("%v are avoided after two failures in a row", avoided)
+	}
+}

@@ -37,8 +37,8 @@ func TestStandingLimitIsNotAskedForFasterThanAControllerBears(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		before := asked.Load()
 		time.Sleep(time.Minute)
-		if n := asked.Load() - before; n == 0 || n > 125 {
-			s.Errorf("%d submissions in a minute, want some, and two a second at most", n)
+		if n := asked.Load() - before; n == 0 || n > 40 {
+			s.Errorf("%d submissions in a minute, want some, and those of eight bundles at most", n)
 		}
 	})
 }

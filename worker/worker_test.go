@@ -347,3 +347,18 @@ func TestUnrecordedEndIsAnError(t *testing.T) {
 		}
 	})
 }
+
+func TestTimeBetweenTERMAndKILLIsTheQueues(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, t.TempDir(), func(s *spool.Spec) { s.KillSeconds = 600 })
+	var grace time.Duration
+	w := newWorker(t, func(ctx context.Context, c container.Container) (container.Exit, error) {
+		grace = c.KillAfter()
+		return succeeds(ctx, c)
+	})
+	_, err := w.Run(t.Context(), s.attempt.SpecPath())
+	must(t, err)
+	if grace != 10*time.Minute {
+		t.Errorf("the command gets KILL %s after TERM, want ten minutes", grace)
+	}
+}

@@ -108,6 +108,11 @@ func stager(p program.Process, c config.Config, cl *client.Client, content *cach
 	}
 }
 
+// collector returns what delivers results.
+func collector(c config.Config, cl *client.Client, now func() time.Time) *results.Collector {
+	return &results.Collector{Contents: cl, Store: serverStore(c), Layout: spool.Layout(c.Shared), MaxBytes: c.Staging.MaxResults.Bytes, Now: now}
+}
+
 // newImages returns what brings images into a cache.
 func newImages(c config.Config, content *cache.Cache, from source.Source) *images.Images {
 	layout, converter := spool.Layout(c.Shared), c.Image.Converter()

@@ -130,3 +130,21 @@ func TestLeaseOfTheSameLockedLedgerIsTakenAtOnce(t *testing.T) {
 		})
 	}
 }
+
+func TestResultsAreBoundedAsConfigured(t *testing.T) {
+	t.Parallel()
+	var c config.Config
+	c.Staging.MaxResults.Bytes = 1 << 30
+	if got := collector(c, nil, time.Now).MaxBytes; got != 1<<30 {
+		t.Errorf("results may have %d bytes", got)
+	}
+}
+
+// Without it a run that depends on a UUID that somebody has used again would get the first owner's data.
+func TestI9StagerAsksTheServerWhichBundleADependencyIsOn(t *testing.T) {
+	t.Parallel()
+	s := stager(program.Process{Getenv: noConfiguration}, config.Config{Shared: t.TempDir()}, nil, nil, "b1b2b3", time.Now, nil)
+	if s.Dependencies.Identity == nil {
+		t.Error("it asks nobody")
+	}
+}

@@ -27,7 +27,6 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
-	"github.com/cl-slurm/cl-slurm/staging/results"
 )
 
 func runCommand(p program.Process) *cobra.Command {
@@ -85,7 +84,7 @@ func serve(ctx context.Context, p program.Process, c config.Config, t tracing, l
 		Spool:      spool.Disk{Layout: layout, Bridge: book.ID},
 		Gauge:      spool.Disk{Layout: layout},
 		Stager:     stage,
-		Collector:  &results.Collector{Contents: cl, Store: serverStore(c), Layout: layout, MaxBytes: c.Staging.MaxResults.Bytes, Now: now},
+		Collector:  collector(c, cl, now),
 		Log:        log,
 		Now:        now,
 		Settings:   slurm.Settings, Adapt: func(p *plan.Policy, s sbatch.Settings) { adapt(c.Slurm, p, s) },

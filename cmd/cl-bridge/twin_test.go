@@ -205,3 +205,23 @@ func TestStatusAndExplainWorkOnAnotherLoginNode(t *testing.T) {
 		t.Errorf("explain by a bridge that has ended: %v", err)
 	}
 }
+
+func TestRunningBridgeFollowsSlurmsSettings(t *testing.T) {
+	t.Parallel()
+	s := newTwinSite(t)
+	s.start(t)
+	var got status.Status
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for tries := 300; tries > 0 && (got.Last == nil || got.Last.Settings == nil); tries-- {
+		<-tick.C
+		got = status.Status{}
+		out, err := exec.Command("cl-bridge", "status", "--json", "--config", s.config).Output()
+		if err := errors.Join(err, json.Unmarshal(out, &got)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got.Last == nil || got.Last.Settings == nil || !got.Last.Settings.Accounting || got.Last.Settings.MinJobAge != 5*time.Minute {
+		t.Errorf("status shows %+v", got.Last)
+	}
+}

@@ -8,10 +8,12 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
+	"github.com/cl-slurm/cl-slurm/internal/turns"
 	"github.com/cl-slurm/cl-slurm/staging/fetch"
 	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
@@ -78,5 +80,27 @@ func TestOnlyWhatAnyoneMayReadIsSharedWithTheGroup(t *testing.T) {
 				t.Errorf("mode %v, want shared %v", info.Mode(), test.shared)
 			}
 		})
+	}
+}
+
+// A server that does not answer one owner's questions keeps nobody else waiting.
+func TestI11QuestionsOfOneOwnerDoNotHoldAnothersUp(t *testing.T) {
+	t.Parallel()
+	asked := make(chan struct{})
+	d := &Dependencies{AtOnce: 1, Identity: func(ctx context.Context, bundle string) (codalab.Identity, error) {
+		if bundle == "ann's" {
+			close(asked)
+			<-ctx.Done()
+		}
+		return codalab.Identity{UUID: bundle}, ctx.Err()
+	}}
+	d.begin()
+	d.asking = turns.New(2)                    // of which an owner alone has one
+	go d.identify(t.Context(), "ann", "ann's") //nolint:errcheck // it hangs until the test ends
+	<-asked
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if _, err := d.identify(ctx, "ben", "ben's"); err != nil {
+		t.Error(err)
 	}
 }

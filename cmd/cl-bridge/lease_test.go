@@ -1,0 +1,43 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge"
+	"github.com/cl-slurm/cl-slurm/bridge/config"
+	"github.com/cl-slurm/cl-slurm/bridge/lease"
+	"github.com/cl-slurm/cl-slurm/bridge/status"
+)
+
+// A bridge that was silent for two minutes, and whose shared directory another one has, ends when it
+// comes back, says who has it, and leaves it to that one.
+func TestBridgeWhoseSharedDirectoryWasTakenEnds(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	var held [2]*lease.Lease
+	for i, name := range []string{"first", "second"} {
+		var err error
+		held[i], err = lease.Acquire(t.Context(), filepath.Join(dir, "bridge"), lease.Holder{Bridge: name}, func(lease.Holder) bool { return true }, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	log := slog.New(slog.DiscardHandler)
+	beats := status.Recorder{Bridge: &bridge.Bridge{Now: time.Now, Log: log}, Lease: held[0], Log: log}
+	beats.Config = config.Config{Shared: dir, Ledger: filepath.Join(dir, "ledger.db")}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	err := whileHeld(ctx, &beats, func(ctx context.Context) error { <-ctx.Done(); return nil })
+	var lost *lease.LostError
+	if !errors.As(err, &lost) || lost.Holder.Bridge != "second" || ctx.Err() != nil {
+		t.Errorf("the bridge ends with %v, want the new holder", err)
+	}
+	if state, err := lease.Read(filepath.Join(dir, "bridge")); err != nil || state.Ended || state.Holder.Bridge != "second" {
+		t.Errorf("the lease is %+v, %v", state, err)
+	}
+}
