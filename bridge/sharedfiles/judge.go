@@ -41,17 +41,12 @@ func (s *Sweeper) needs(ctx context.Context) (*needs, error) {
 	if err != nil {
 		return nil, err
 	}
-	late := map[string]*plan.Row{} // rows of jobs that are later than the ledger
-	for _, j := range snapshot.Jobs {
-		if stamp, ok := plan.StampOf(j); ok && stamp.Generation > generation {
-			late[stamp.Bundle] = nil
-		}
+	noRow := func(string) *plan.Row { return nil } // only the jobs tell whether the ledger is old
+	if _, _, err := (plan.Policy{Bridge: n.bridge}).OrphanJobs(now, snapshot, noRow, generation, nil); err != nil {
+		return nil, err
 	}
 	flying := map[plan.SubmissionName]bool{}
 	err = s.Ledger.EachUnfinished(ctx, func(r plan.Row) {
-		if _, ok := late[r.Bundle]; ok {
-			late[r.Bundle] = &r
-		}
 		if !r.InFlight() {
 			return
 		}
@@ -64,10 +59,6 @@ func (s *Sweeper) needs(ctx context.Context) (*needs, error) {
 		return nil, err
 	}
 	if n.phases, err = s.Ledger.Phases(ctx); err != nil {
-		return nil, err
-	}
-	policy, row := plan.Policy{Bridge: n.bridge}, func(bundle string) *plan.Row { return late[bundle] }
-	if _, _, err := policy.OrphanJobs(now, snapshot, row, generation, nil); err != nil {
 		return nil, err
 	}
 	for _, j := range snapshot.Jobs {

@@ -17,7 +17,8 @@ import (
 
 const aboutSweep = `sweep removes from the shared directory what no bundle and no job needs any more:
 working directories, records, versions of cl-worker, rings of the doorbell and
-temporaries that a crash, an old ledger or an earlier version has left behind. A running bridge does the same every hour.
+temporaries that a crash, an old ledger or an earlier version has left behind. A
+running bridge does the same every hour.
 
 sweep asks Slurm, the ledger and the disk's own clock. It removes nothing if one of
 them does not answer, or if a job is newer than the ledger. It leaves what changed
