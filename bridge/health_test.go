@@ -281,7 +281,8 @@ func TestI10BundleThatNeedsTheOnlyNodeRunsThereAgain(t *testing.T) {
 	})
 }
 
-// A node is avoided after two failures. The bundle whose command did not start there excludes it at once.
+// After one failed start the node is still used for other bundles' jobs. The next attempt of this
+// bundle excludes it.
 func TestI10NextAttemptExcludesTheNodeOnWhichTheCommandDidNotStart(t *testing.T) {
 	t.Parallel()
 	atSite(t, func(s *site) {

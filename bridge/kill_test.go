@@ -86,9 +86,9 @@ func TestThreeHundredKillsAreReportedWithinSeconds(t *testing.T) {
 	})
 }
 
-// killedInSilence gives the bridge a bundle whose job waits in the queue. Then Slurm falls silent, and a
-// minute later the bundle is killed. When killedInSilence returns, the server has the verdict, and the job
-// still waits.
+// killedInSilence offers a bundle and lets its job wait in Slurm's queue. Then Slurm stops answering, and
+// the bundle is killed a minute later. killedInSilence returns when the server has the verdict; the job
+// still waits then.
 func (s *site) killedInSilence() {
 	s.Helper()
 	s.slurm.held = true

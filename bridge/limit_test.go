@@ -127,8 +127,9 @@ func TestRowsThatAreAboutToBeSubmittedUseUpThePace(t *testing.T) {
 	}
 }
 
-// TestNewStatesLeaveHalfOfACheckInToOldReports: however many runs have new states, half of a check-in is
-// for runs whose last report is old. The server takes a run for lost after a minute without a report.
+// TestNewStatesLeaveHalfOfACheckInToOldReports: runs with new states take half of a check-in at most. The
+// rest is for runs whose last report is old, because the server takes a run for lost after a minute
+// without one.
 func TestNewStatesLeaveHalfOfACheckInToOldReports(t *testing.T) {
 	t.Parallel()
 	var d due

@@ -138,8 +138,8 @@ func (b *Bridge) watchDoorbell(ctx context.Context) error {
 	})
 }
 
-// Listen reads the doorbell if a worker may have rung, and the records of the attempts whose workers
-// rang. Records that it could read count even if it returns an error.
+// Listen reads the doorbell, unless no worker can have rung. Then it reads the records of each attempt
+// whose worker rang. If it returns an error, the rows have the records that it could read all the same.
 func (b *Bridge) Listen(now time.Time) error {
 	if !b.view.mayRing(now) {
 		return nil

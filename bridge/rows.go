@@ -17,7 +17,7 @@ type rows struct {
 	inFlight map[string]int               // rows with a place in Slurm, by queue
 	jobs     map[sbatch.JobID]int         // rows with a place in Slurm that know their job's id, by it
 	upcoming int                          // rows that are about to be submitted
-	retrying map[plan.Lane]int            // rows whose last try to be submitted failed
+	retrying map[plan.Lane]int            // rows that Slurm or the disk refused at the last try to submit them
 	staged   map[string]map[string]*entry // rows that may wait for a place, by queue and bundle
 	due      dueHeap
 }

@@ -44,7 +44,7 @@ func (s *Server) applyReports(ctx context.Context, p *poll, runs []codalab.Run) 
 		}
 		return nil
 	})
-	s.changed(moved...)
+	s.changed(moved...) // after an error too: ChangeAll may have changed some
 	if err != nil {
 		return nil, err
 	}

@@ -25,8 +25,9 @@ type OrphanJobs map[sbatch.JobID]time.Time
 // An orphan that its bundle's row may take up (News.Found) is not overdue.
 //
 // generation is the ledger's: the highest number of a submission that it ever knew. A job with a
-// higher number, live or ended, means that the ledger is old: then the error wraps ErrOutdated, and
-// nothing may be touched. A job whose comment the site has rewritten is left alone.
+// higher number, live or ended, means that the ledger is old. OrphanJobs then returns an error that wraps
+// ErrOutdated, and the caller must not submit, cancel or remove anything. It finds no job whose comment
+// the site has rewritten.
 func (p Policy) OrphanJobs(now time.Time, s sbatch.Snapshot, row func(bundle string) *Row, generation int64, before OrphanJobs) (orphans OrphanJobs, overdue []sbatch.Job, err error) {
 	for _, j := range s.Jobs {
 		stamp, ok := StampOf(j)

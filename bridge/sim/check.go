@@ -56,16 +56,17 @@ func (w *world) checkBegin(wk *worker) {
 	}
 }
 
-// mayBeginAgain reports whether a bundle may begin again after this attempt, whose row this is. Nobody
-// knows that an attempt has begun if its records are gone, and if the bridge has missed its job.
+// mayBeginAgain reports whether a bundle may begin again after an attempt; r is the bundle's row. If the
+// attempt's records are gone and the bridge has missed its job, nothing says that it has begun.
 func (w *world) mayBeginAgain(a *attempt, r *plan.Row) bool {
 	missed := a.doubtful && a.purged && r.Begun == nil && r.Job.ID == 0
 	return missed || w.queues[0].RetryBegun == plan.RetryOnPlatform && w.platformEnded(a, r) || w.isUnknown(a.command)
 }
 
-// platformEnded reports whether an attempt, whose row this is, may count as ended by the platform: it was,
-// or nothing can tell the bridge how its job ended. That is so if the site has no accounting, or its
-// database missed the end, and the controller forgot the job before any snapshot showed the end.
+// platformEnded reports whether an attempt may count as ended by the platform; r is its bundle's row. It
+// may if the platform ended it, or if nothing can tell the bridge how its job ended: the controller
+// forgot the job before any snapshot showed the end, and the site has no accounting or its database
+// missed the end.
 func (w *world) platformEnded(a *attempt, r *plan.Row) bool {
 	switch {
 	case a.platformCause != "":
