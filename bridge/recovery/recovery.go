@@ -10,7 +10,6 @@ package recovery
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -80,15 +79,13 @@ func Compare(ctx context.Context, now time.Time, policy plan.Policy, name string
 	}
 	policy.Bridge = id
 	found := Findings{Ledger: name, Bridge: id, Generation: generation, Highest: generation, Jobs: []Job{}}
-	row := plan.ByBundle(rows)
-	found.addJobs(policy, snapshot, row)
-	_, _, err = policy.OrphanJobs(now, snapshot, row, generation, nil)
-	found.Outdated = errors.Is(err, plan.ErrOutdated)
+	found.addJobs(policy, snapshot, plan.ByBundle(rows))
+	found.Outdated = found.Highest > generation // as plan.Policy.OrphanJobs finds it
 	return found, nil
 }
 
-// addJobs adds the jobs of the bridge that its rows do not know, in the order of submission. row
-// returns a bundle's row, nil for none.
+// addJobs adds the jobs of the bridge of whose submissions its ledger does not know, and those that its
+// rows do not know, in the order of submission. row returns a bundle's row, nil for none.
 func (f *Findings) addJobs(policy plan.Policy, snapshot sbatch.Snapshot, row func(bundle string) *plan.Row) {
 	for _, j := range snapshot.Jobs {
 		stamp, ok := plan.StampOf(j)
@@ -97,14 +94,18 @@ func (f *Findings) addJobs(policy plan.Policy, snapshot sbatch.Snapshot, row fun
 		}
 		f.Highest = max(f.Highest, stamp.Generation)
 		r := row(stamp.Bundle)
-		if r != nil && r.Stamped(j, stamp) ||
-			stamp.Generation <= f.Generation && j.State.Ended() {
+		own := r != nil && r.Stamped(j, stamp)
+		if stamp.Generation <= f.Generation && (own || j.State.Ended()) {
 			continue
 		}
-		r = cmp.Or(r, &plan.Row{})
+		what := "nothing: its bundle has found it by its records"
+		if !own {
+			r = cmp.Or(r, &plan.Row{})
+			what = fate(policy, j.State, stamp, r)
+		}
 		f.Jobs = append(f.Jobs, Job{
 			Job: j.ID, State: j.State, Bundle: stamp.Bundle, Attempt: stamp.Attempt, Generation: stamp.Generation,
-			Name: termtext.Line(j.Name), Phase: r.Phase, Fate: fate(policy, j.State, stamp, r),
+			Name: termtext.Line(j.Name), Phase: r.Phase, Fate: what,
 		})
 	}
 	slices.SortFunc(f.Jobs, func(a, b Job) int {
@@ -168,8 +169,6 @@ func (f Findings) Text(command string) string {
 	case f.Outdated:
 		return said + "Nothing was changed. The bridge does not run on this ledger. Put a newer copy in its place if there is\n" +
 			"one; else go on with this one by \"" + command + " --accept\".\n"
-	case f.Highest > f.Generation:
-		return said + "Nothing was changed. \"" + command + " --accept\" notes the later submissions in the ledger.\n"
 	}
 	return said + "The bridge runs on this ledger: there is nothing to accept.\n"
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/recovery"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/spool"
 )
 
 // restored is a cluster with jobs of a bridge, and its ledger as it was before
@@ -245,4 +246,19 @@ func generation(t *testing.T, r restored) int64 {
 		t.Fatal(err)
 	}
 	return n
+}
+
+// A row that has a newer job from the job's own record makes the ledger no newer.
+func TestRecoverShowsAJobThatItsBundleHasFoundByItsRecords(t *testing.T) {
+	t.Parallel()
+	row := rowAt(2, plan.Running, 1, 4)
+	row.Begun = &spool.Started{Token: "worker", Job: "1"}
+	r := restore(t, "", row)
+	r.submits(t, 2, 1, 5, sbatch.StateRunning)
+	said := r.say(t)
+	for _, want := range []string{"nothing: its bundle has found it by its records", "The bridge does not run on this ledger."} {
+		if !strings.Contains(said, want) {
+			t.Errorf("no %q in\n%s", want, said)
+		}
+	}
 }
