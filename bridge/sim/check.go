@@ -207,9 +207,14 @@ func (w *world) checkVerdict(r plan.Row) {
 // runsUnseen reports whether nothing tells the bridge that an attempt runs: its records are gone, and so
 // is the only name of its job, or another cluster runs it (docs/reliability.md, I3 and I4, "Not promised").
 func (w *world) runsUnseen(a *attempt) bool {
+	return a.purged && (w.isUnnamed(a, a.job) || w.slurm.revoked[a.job] != nil)
+}
+
+// isUnnamed reports whether the bridge cannot tell that a job is the attempt's: a plugin of the site has
+// rewritten its name, and the row knows no id, or that of a second submission's job.
+func (w *world) isUnnamed(a *attempt, id sbatch.JobID) bool {
 	row, _ := w.ledger.row(a.bundle)
-	unnamed := a.unnamed && row.Job.ID != a.job // the row may have the job of a second submission
-	return a.purged && (unnamed || w.slurm.revoked[a.job] != nil)
+	return a.unnamed && row.Job.ID != id
 }
 
 // mayEndBy reports whether a cause may have ended an attempt whose exit record does not say it.

@@ -115,7 +115,8 @@ func (c commands) Observe(context.Context, time.Time) (sbatch.Snapshot, error) {
 	}
 	answer.snapshot.Asked = c.asked
 	for _, j := range answer.snapshot.Jobs {
-		if a := w.slurm.attempts[j.ID]; a != nil && j.State.Ended() {
+		a := w.slurm.attempts[j.ID]
+		if a != nil && j.State.Ended() && (a.ran == 0 || a.ran == j.ID) && !w.isUnnamed(a, j.ID) {
 			a.shownEnded = true
 		}
 	}

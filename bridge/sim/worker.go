@@ -125,7 +125,7 @@ func (wk *worker) begin() {
 		wk.leave(spool.Exit{Token: wk.token, Cause: spool.CausePlatform, NotStarted: true, Failure: "No user namespaces on this node."}, slurmtest.End{Code: 124}) // cmd/cl-worker: exitNoStatus
 		return
 	}
-	wk.owns = true
+	wk.owns, a.ran = true, wk.launch.Job
 	a.alive++
 	w.checkBegin(wk)
 	w.disk.ring(wk.bundle.dirKey, a.number)
