@@ -8,81 +8,152 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// The permissions of CodaLab (codalab/model/tables.py: GROUP_OBJECT_PERMISSION_*).
-const (
-	permissionNone = 0
-	permissionRead = 1
-	permissionAll  = 2
-)
-
 func permissionSpec(permission int) string {
 	switch permission {
-	case permissionRead:
+	case store.PermissionRead:
 		return "read"
-	case permissionAll:
+	case store.PermissionAll:
 		return "all"
 	}
 	return "none"
 }
 
-// bundlePermission returns a user's permission on a bundle: all for its owner and root, none
-// for others.
-func bundlePermission(u store.User, ownerID string) int {
+// has returns a user's permission on an object: all for its owner and root, and for others what
+// groups grant them (codalab/model/bundle_model.py: get_user_permissions).
+func has(u store.User, ownerID string, granted int) int {
 	if u.Root() || u.ID == ownerID {
-		return permissionAll
+		return store.PermissionAll
 	}
-	return permissionNone
+	return granted
 }
 
-func worksheetPermission(u store.User, w store.Worksheet) int {
-	if u.Root() || u.ID == w.OwnerID {
-		return permissionAll
+// bundlePermissions returns a user's permission on each of these bundles, by uuid.
+func (s *Server) bundlePermissions(ctx context.Context, u store.User, bundles ...store.Bundle) (map[string]int, error) {
+	owners := map[string]string{}
+	for _, b := range bundles {
+		owners[b.UUID] = b.OwnerID
 	}
-	return min(w.Public, permissionRead)
+	return permissions(ctx, u, owners, s.Store.GrantedBundles)
+}
+
+// worksheetPermissions returns a user's permission on each of these worksheets, by uuid.
+func (s *Server) worksheetPermissions(ctx context.Context, u store.User, worksheets ...store.Worksheet) (map[string]int, error) {
+	owners := map[string]string{}
+	for _, w := range worksheets {
+		owners[w.UUID] = w.OwnerID
+	}
+	return permissions(ctx, u, owners, s.Store.GrantedWorksheets)
+}
+
+// permissions returns a user's permissions on objects with these owners. It asks granted only
+// about the objects on which neither root nor the owner asks.
+func permissions(ctx context.Context, u store.User, owners map[string]string,
+	granted func(context.Context, string, []string) (map[string]int, error),
+) (map[string]int, error) {
+	var others []string
+	have := make(map[string]int, len(owners))
+	for uuid, owner := range owners {
+		have[uuid] = has(u, owner, store.PermissionNone)
+		if have[uuid] == store.PermissionNone {
+			others = append(others, uuid)
+		}
+	}
+	if len(others) == 0 {
+		return have, nil
+	}
+	found, err := granted(ctx, u.ID, others)
+	if err != nil {
+		return nil, err
+	}
+	for uuid, permission := range found {
+		have[uuid] = permission
+	}
+	return have, nil
 }
 
 // forbidden is the refusal of a user without permission (codalab/objects/permission.py:
 // _check_permissions).
 func forbidden(u store.User, kind, uuid string, have, need int) error {
-	return refuse(http.StatusForbidden, "User %s(%s) does not have sufficient permissions on %s %s (have %s, need %s).",
-		u.Name, u.ID, kind, uuid, permissionSpec(have), permissionSpec(need))
+	return refuse(http.StatusForbidden, "User %s does not have sufficient permissions on %s %s (have %s, need %s).",
+		spellUser(u), kind, uuid, permissionSpec(have), permissionSpec(need))
+}
+
+func spellUser(u store.User) string {
+	if u.ID == "" {
+		return "who has not signed in"
+	}
+	return u.Name + "(" + u.ID + ")"
 }
 
 // readable returns a bundle that the user may read.
 func (s *Server) readable(ctx context.Context, u store.User, uuid string) (store.Bundle, error) {
-	return s.permitted(ctx, u, uuid, permissionRead)
+	b, _, err := s.permitted(ctx, u, uuid, store.PermissionRead)
+	return b, err
 }
 
 // writable returns a bundle that the user may change.
 func (s *Server) writable(ctx context.Context, u store.User, uuid string) (store.Bundle, error) {
-	return s.permitted(ctx, u, uuid, permissionAll)
+	b, _, err := s.permitted(ctx, u, uuid, store.PermissionAll)
+	return b, err
 }
 
-func (s *Server) permitted(ctx context.Context, u store.User, uuid string, need int) (store.Bundle, error) {
-	b, err := s.Store.Bundle(ctx, uuid)
+// permitted returns a bundle on which the user has at least the permission need, and the permission.
+func (s *Server) permitted(ctx context.Context, u store.User, uuid string, need int) (b store.Bundle, have int, err error) {
+	b, err = s.Store.Bundle(ctx, uuid)
 	if errors.Is(err, store.ErrNotFound) {
-		return store.Bundle{}, refuse(http.StatusNotFound, "Could not find bundle with uuid %s", uuid)
+		return store.Bundle{}, 0, refuse(http.StatusNotFound, "Could not find bundle with uuid %s", uuid)
 	}
 	if err != nil {
-		return store.Bundle{}, err
+		return store.Bundle{}, 0, err
 	}
-	if have := bundlePermission(u, b.OwnerID); have < need {
-		return store.Bundle{}, forbidden(u, "bundle", uuid, have, need)
+	permissions, err := s.bundlePermissions(ctx, u, b)
+	if err != nil {
+		return store.Bundle{}, 0, err
 	}
-	return b, nil
+	if have = permissions[uuid]; have < need {
+		return store.Bundle{}, 0, forbidden(u, "bundle", uuid, have, need)
+	}
+	return b, have, nil
 }
 
-// openWorksheet returns a worksheet on which the user has the permission need.
-func (s *Server) openWorksheet(ctx context.Context, u store.User, uuid string, need int) (store.Worksheet, error) {
-	w, err := s.Store.Worksheet(ctx, uuid)
+// openWorksheet returns a worksheet on which the user has at least the permission need, and the
+// permission.
+func (s *Server) openWorksheet(ctx context.Context, u store.User, uuid string, need int) (w store.Worksheet, have int, err error) {
+	w, err = s.Store.Worksheet(ctx, uuid)
 	if errors.Is(err, store.ErrNotFound) {
-		return store.Worksheet{}, refuse(http.StatusNotFound, "No worksheet found with uuid '%s'", uuid)
+		return store.Worksheet{}, 0, refuse(http.StatusNotFound, "Could not find worksheet with uuid %s", uuid)
 	}
+	if err != nil {
+		return store.Worksheet{}, 0, err
+	}
+	have, err = s.checkWorksheet(ctx, u, w, need)
+	return w, have, err
+}
+
+// checkWorksheet returns a user's permission on a worksheet, and refuses one that is less than need.
+func (s *Server) checkWorksheet(ctx context.Context, u store.User, w store.Worksheet, need int) (have int, err error) {
+	permissions, err := s.worksheetPermissions(ctx, u, w)
+	if err != nil {
+		return 0, err
+	}
+	if have = permissions[w.UUID]; have < need {
+		return 0, forbidden(u, "worksheet", w.UUID, have, need)
+	}
+	return have, nil
+}
+
+// changeable returns a worksheet that the user may change and that is not frozen.
+func (s *Server) changeable(ctx context.Context, u store.User, uuid string) (store.Worksheet, error) {
+	w, _, err := s.openWorksheet(ctx, u, uuid, store.PermissionAll)
 	if err != nil {
 		return store.Worksheet{}, err
 	}
-	if have := worksheetPermission(u, w); have < need {
-		return store.Worksheet{}, forbidden(u, "worksheet", uuid, have, need)
+	return w, notFrozen(w)
+}
+
+func notFrozen(w store.Worksheet) error {
+	if w.Frozen != nil {
+		return refuse(http.StatusForbidden, "Cannot mutate frozen worksheet %s(%s).", w.UUID, w.Name)
 	}
-	return w, nil
+	return nil
 }

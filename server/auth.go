@@ -61,25 +61,31 @@ func hashToken(token string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// authenticated serves only requests with a valid access token.
-func (s *Server) authenticated(h handler) http.HandlerFunc {
+// authenticated serves a route for the user whose access token the request has.
+func (s *Server) authenticated(one route) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		u, err := s.authenticate(r)
+		u, err := s.authenticate(r, one.public && !s.RequireSignIn)
 		if err == nil {
-			err = h(w, r, u)
+			err = one.serve(w, r, u)
 		}
 		s.answerError(w, r, err)
 	}
 }
 
-func (s *Server) authenticate(r *http.Request) (store.User, error) {
+// authenticate returns the user of the request. On a public route a request without a valid token
+// is that of a user who has not signed in (codalab/server/auth.py: OAuth2Authenticator).
+func (s *Server) authenticate(r *http.Request, public bool) (store.User, error) {
+	nobody := refuse(http.StatusUnauthorized, "User is not authenticated.")
+	if public {
+		nobody = nil
+	}
 	kind, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(kind, "Bearer") || token == "" {
-		return store.User{}, refuse(http.StatusUnauthorized, "User is not authenticated.")
+		return store.User{}, nobody
 	}
 	u, err := s.Store.UserOfToken(r.Context(), hashToken(token), s.Now())
 	if errors.Is(err, store.ErrNotFound) {
-		return store.User{}, refuse(http.StatusUnauthorized, "User is not authenticated.")
+		return store.User{}, nobody
 	}
 	return u, err
 }

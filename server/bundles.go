@@ -2,174 +2,264 @@ package server
 
 import (
 	"context"
+	"encoding/json"
+	"maps"
 	"net/http"
+	"slices"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
+func (s *Server) bundleRoutes() []route {
+	return []route{
+		{pattern: "GET /bundles", serve: s.findBundles, public: true},
+		{pattern: "POST /bundles", serve: s.createBundles},
+		{pattern: "PATCH /bundles", serve: s.patchBundles},
+		{pattern: "DELETE /bundles", serve: s.deleteBundles},
+		{pattern: "GET /bundles/{uuid}", serve: s.bundle, public: true},
+		{pattern: "POST /bundle-permissions", serve: s.setBundlePermissions},
+		{pattern: "POST /bundle-actions", serve: s.bundleActions},
+	}
+}
+
 // bundle returns one bundle (codalab/rest/bundles.py: _fetch_bundle).
 func (s *Server) bundle(w http.ResponseWriter, r *http.Request, u store.User) error {
-	uuid := r.PathValue("uuid")
-	b, err := s.readable(r.Context(), u, uuid)
-	if hasStatus(err, http.StatusNotFound) {
-		return refuse(http.StatusNotFound, "Bundle %s not found", uuid)
-	}
-	if err != nil {
-		return err
-	}
-	objects, included, err := s.bundleObjects(r, u, []store.Bundle{b})
+	objects, included, err := s.bundleObjects(r, u, []string{r.PathValue("uuid")})
 	if err != nil {
 		return err
 	}
 	return writeDocument(w, objects[0], included)
 }
 
-// findBundles returns the bundles that the query's specs name, in their order
+// findBundles returns the bundles that the query names by specs, in their order, or the user's runs
+// with the query's command and dependencies. With depth it adds their descendants
 // (codalab/rest/bundles.py: _fetch_bundles).
 func (s *Server) findBundles(w http.ResponseWriter, r *http.Request, u store.User) error {
-	q := r.URL.Query()
-	if len(q["specs"]) == 0 {
-		return refuse(http.StatusBadRequest, "Searching bundles is not supported by this server yet; name them by specs=")
+	ctx, q := r.Context(), r.URL.Query()
+	var uuids []string
+	var err error
+	switch {
+	case len(q["specs"]) > 0:
+		uuids, err = s.resolveBundles(ctx, u, q.Get("worksheet"), q["specs"])
+	case q.Get("command") != "":
+		uuids, err = s.sameRuns(ctx, u, q.Get("command"), q.Get("dependencies"))
+	default:
+		err = refuse(http.StatusBadRequest, "Request must include either 'keywords' or 'specs' query parameter")
 	}
-	if q.Get("depth") != "" {
-		return refuse(http.StatusBadRequest, "Descendants of bundles are not supported by this server yet")
-	}
-	var bundles []store.Bundle
-	for _, spec := range q["specs"] {
-		uuid, err := s.resolveBundle(r.Context(), u, q.Get("worksheet"), spec)
-		if err != nil {
-			return err
+	if err == nil && q.Get("depth") != "" {
+		depth := 0
+		if err = intParam(q, "depth", &depth); err == nil {
+			uuids, err = s.descendants(ctx, uuids, depth)
 		}
-		b, err := s.readable(r.Context(), u, uuid)
-		if err != nil {
-			return err
-		}
-		bundles = append(bundles, b)
 	}
-	return s.writeBundles(w, r, u, bundles)
+	if err != nil {
+		return err
+	}
+	return s.writeBundles(w, r, u, uuids)
+}
+
+// resolveBundles returns the uuids of the bundles that specs name.
+func (s *Server) resolveBundles(ctx context.Context, u store.User, worksheet string, specs []string) ([]string, error) {
+	var uuids []string
+	for _, spec := range specs {
+		uuid, err := s.resolveBundle(ctx, u, worksheet, spec)
+		if err != nil {
+			return nil, err
+		}
+		uuids = append(uuids, uuid)
+	}
+	return uuids, nil
+}
+
+// descendants returns bundles, their children, and so on, depth times (codalab/model/bundle_model.py:
+// get_self_and_descendants).
+func (s *Server) descendants(ctx context.Context, uuids []string, depth int) ([]string, error) {
+	all, seen, frontier := slices.Clone(uuids), map[string]bool{}, uuids
+	for _, uuid := range uuids {
+		seen[uuid] = true
+	}
+	for ; depth > 0 && len(frontier) > 0; depth-- {
+		children, err := s.Store.ChildrenOf(ctx, frontier)
+		if err != nil {
+			return nil, err
+		}
+		frontier = nil
+		for _, child := range children {
+			if !seen[child] {
+				seen[child] = true
+				frontier = append(frontier, child)
+			}
+		}
+		all = append(all, frontier...)
+	}
+	return all, nil
+}
+
+// sameRuns returns the user's runs with a command and with exactly these dependencies, a JSON list of
+// child_path and parent_uuid, oldest first (codalab/model/bundle_model.py: get_memoized_bundles).
+func (s *Server) sameRuns(ctx context.Context, u store.User, command, dependencies string) ([]string, error) {
+	var want []codalab.Dependency
+	if dependencies != "" && json.Unmarshal([]byte(dependencies), &want) != nil {
+		return nil, refuse(http.StatusBadRequest, "dependencies must be a JSON list")
+	}
+	type input struct{ child, parent string }
+	inputs := func(list []codalab.Dependency) map[input]bool {
+		set := map[input]bool{}
+		for _, d := range list {
+			set[input{d.ChildPath, d.ParentUUID}] = true
+		}
+		return set
+	}
+	uuids, err := s.Store.RunsOf(ctx, u.ID, command)
+	if err != nil {
+		return nil, err
+	}
+	found, err := s.Store.Bundles(ctx, uuids)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(uuids, func(uuid string) bool {
+		return !maps.Equal(inputs(found[uuid].Dependencies), inputs(want))
+	}), nil
 }
 
 // writeBundles answers with bundles, and the related objects that the query includes.
-func (s *Server) writeBundles(w http.ResponseWriter, r *http.Request, u store.User, bundles []store.Bundle) error {
-	objects, included, err := s.bundleObjects(r, u, bundles)
+func (s *Server) writeBundles(w http.ResponseWriter, r *http.Request, u store.User, uuids []string) error {
+	objects, included, err := s.bundleObjects(r, u, uuids)
 	if err != nil {
 		return err
 	}
 	return writeDocument(w, objects, included)
 }
 
-// bundleObjects returns bundles, and the related objects that the query includes.
-func (s *Server) bundleObjects(r *http.Request, u store.User, bundles []store.Bundle) (objects, included []codalab.Object, err error) {
+// bundleObjects returns bundles in the order of their uuids, and the related objects that the
+// query includes. It refuses the request if one of the bundles does not exist. A bundle that the
+// user may not read becomes a private one (codalab/rest/util.py: get_bundle_infos).
+func (s *Server) bundleObjects(r *http.Request, u store.User, uuids []string) (objects, included []codalab.Object, err error) {
 	ctx := r.Context()
 	include, err := includes(r.URL.Query(), "owner", "children", "group_permissions", "host_worksheets")
 	if err != nil {
 		return nil, nil, err
 	}
+	found, have, err := s.bundlesFor(ctx, u, uuids)
+	if err != nil {
+		return nil, nil, err
+	}
 	objects = []codalab.Object{}
-	var owners []string
-	for _, b := range bundles {
-		o := bundleObject(u, b)
-		if include["group_permissions"] {
-			o.Relationships["group_permissions"] = codalab.ToMany("bundle-permissions", nil)
+	var readable, owners []string
+	for _, uuid := range uuids {
+		b, ok := found[uuid]
+		if !ok {
+			return nil, nil, refuse(http.StatusNotFound, "Bundle %s not found", uuid)
 		}
-		for _, rel := range []struct {
-			name, kind string
-			objects    func(context.Context, store.User, string) ([]codalab.Object, error)
-		}{
-			{"children", "bundles", s.childObjects}, {"host_worksheets", "worksheets", s.hostObjects},
-		} {
-			if !include[rel.name] {
-				continue
-			}
-			list, err := rel.objects(ctx, u, b.UUID)
-			if err != nil {
+		objects = append(objects, bundleObject(b, have[uuid]))
+		if have[uuid] >= store.PermissionRead {
+			readable = append(readable, uuid)
+			owners = append(owners, shownOwner(b, have[uuid]))
+		}
+	}
+	related := relations{objects: map[string]codalab.Object{}}
+	for _, o := range objects {
+		related.objects[o.ID] = o
+	}
+	for _, rel := range []struct {
+		name string
+		add  func(context.Context, store.User, []string, *relations) error
+	}{
+		{"group_permissions", s.addGroupPermissions}, {"children", s.addChildren}, {"host_worksheets", s.addHosts},
+	} {
+		if include[rel.name] {
+			if err := rel.add(ctx, u, readable, &related); err != nil {
 				return nil, nil, err
 			}
-			var ids []string
-			for _, l := range list {
-				ids = append(ids, l.ID)
-			}
-			o.Relationships[rel.name] = codalab.ToMany(rel.kind, ids)
-			included = append(included, list...)
 		}
-		owners = append(owners, b.OwnerID)
-		objects = append(objects, o)
 	}
 	if include["owner"] {
 		users, err := s.userObjects(ctx, owners)
 		if err != nil {
 			return nil, nil, err
 		}
-		included = append(included, users...)
+		related.included = append(related.included, users...)
 	}
-	return objects, included, nil
+	return objects, related.included, nil
 }
 
-// childObjects returns the names of a bundle's children that the user may read.
-func (s *Server) childObjects(ctx context.Context, u store.User, uuid string) ([]codalab.Object, error) {
-	uuids, err := s.Store.Children(ctx, uuid)
+// bundlesFor returns those of these bundles that exist, and the user's permissions on them, by
+// uuid.
+func (s *Server) bundlesFor(ctx context.Context, u store.User, uuids []string) (map[string]store.Bundle, map[string]int, error) {
+	found, err := s.Store.Bundles(ctx, uuids)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	children, err := s.Store.Bundles(ctx, uuids)
-	if err != nil {
-		return nil, err
+	list := make([]store.Bundle, 0, len(found))
+	for _, b := range found {
+		list = append(list, b)
 	}
-	var objects []codalab.Object
-	for _, id := range uuids {
-		b, ok := children[id]
-		if !ok || bundlePermission(u, b.OwnerID) < permissionRead {
-			continue
+	have, err := s.bundlePermissions(ctx, u, list...)
+	return found, have, err
+}
+
+// relations are the objects of an answer, by id, to which relationships are added, and the related
+// objects.
+type relations struct {
+	objects  map[string]codalab.Object
+	included []codalab.Object
+}
+
+// add gives an object a relationship to others of one kind, and includes them.
+func (r *relations) add(id, name, kind string, related []codalab.Object) {
+	ids := make([]string, 0, len(related))
+	for _, o := range related {
+		ids = append(ids, o.ID)
+	}
+	r.objects[id].Relationships[name] = codalab.ToMany(kind, ids)
+	r.included = append(r.included, related...)
+}
+
+// addChildren adds the children that the user may read, with their names.
+func (s *Server) addChildren(ctx context.Context, u store.User, uuids []string, to *relations) error {
+	for _, uuid := range uuids {
+		children, err := s.Store.Children(ctx, uuid)
+		if err != nil {
+			return err
 		}
-		objects = append(objects, codalab.NewObject("bundles", id, map[string]any{
-			"uuid": id, "metadata": map[string]string{"name": b.Metadata.String("name")},
-		}))
-	}
-	return objects, nil
-}
-
-// hostObjects returns the names of the worksheets that show a bundle and that the user may
-// read.
-func (s *Server) hostObjects(ctx context.Context, u store.User, uuid string) ([]codalab.Object, error) {
-	sheets, err := s.Store.HostWorksheets(ctx, uuid)
-	if err != nil {
-		return nil, err
-	}
-	var objects []codalab.Object
-	for _, sheet := range sheets {
-		if worksheetPermission(u, sheet) >= permissionRead {
-			objects = append(objects, codalab.NewObject("worksheets", sheet.UUID, map[string]string{"uuid": sheet.UUID, "name": sheet.Name}))
+		found, have, err := s.bundlesFor(ctx, u, children)
+		if err != nil {
+			return err
 		}
+		var objects []codalab.Object
+		for _, child := range children {
+			if b, ok := found[child]; ok && have[child] >= store.PermissionRead {
+				objects = append(objects, codalab.NewObject("bundles", child, map[string]any{
+					"uuid": child, "metadata": map[string]string{"name": b.Metadata.String("name")},
+				}))
+			}
+		}
+		to.add(uuid, "children", "bundles", objects)
 	}
-	return objects, nil
+	return nil
 }
 
-// locations answers that contents are available only from this server
-// (codalab/rest/bundles.py: _fetch_locations).
-func (s *Server) locations(w http.ResponseWriter, r *http.Request, u store.User) error {
-	if _, err := s.readable(r.Context(), u, r.PathValue("uuid")); err != nil {
-		return err
-	}
-	return writeDocument(w, []string{}, nil)
-}
-
-// addLocation answers a client that asks whether it may upload to another store: it may not
-// (codalab/rest/bundles.py: _add_bundle_location).
-func (s *Server) addLocation(w http.ResponseWriter, r *http.Request, u store.User) error {
-	uuid := r.PathValue("uuid")
-	if _, err := s.writable(r.Context(), u, uuid); err != nil {
-		return err
-	}
-	bypass, err := boolParam(r.URL.Query(), "need_bypass", false)
+// addHosts adds the names of the worksheets that contain a bundle and that the user may read.
+func (s *Server) addHosts(ctx context.Context, u store.User, uuids []string, to *relations) error {
+	hosts, err := s.Store.HostsOf(ctx, uuids)
 	if err != nil {
 		return err
 	}
-	if !bypass {
-		return refuse(http.StatusBadRequest, "Bundle stores are not supported by this server")
+	for _, uuid := range uuids {
+		sheets := hosts[uuid]
+		have, err := s.worksheetPermissions(ctx, u, sheets...)
+		if err != nil {
+			return err
+		}
+		var objects []codalab.Object
+		for _, sheet := range sheets {
+			if have[sheet.UUID] >= store.PermissionRead {
+				objects = append(objects, codalab.NewObject("worksheets", sheet.UUID, map[string]string{"uuid": sheet.UUID, "name": sheet.Name}))
+			}
+		}
+		to.add(uuid, "host_worksheets", "worksheets", objects)
 	}
-	object := map[string]any{"type": "bundle_locations", "attributes": map[string]any{
-		"bundle_uuid": uuid, "bundle_conn_str": nil, "index_conn_str": nil, "bundle_url": nil,
-	}}
-	return writeDocument(w, []any{object}, nil)
+	return nil
 }

@@ -31,7 +31,7 @@ func (s *Server) processChange(ctx context.Context, uuid string) ([]string, erro
 	if errors.Is(err, store.ErrNotFound) {
 		delete(s.pending, uuid)
 		delete(s.fresh, uuid)
-		return nil, nil
+		return s.stageChildren(ctx, uuid) // they miss a parent now
 	}
 	if err != nil {
 		return nil, err

@@ -9,6 +9,15 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
+func (s *Server) workerRoutes() []route {
+	return []route{
+		{pattern: "POST /workers/{worker}/checkin", serve: s.checkIn},
+		{pattern: "POST /workers/{worker}/start_bundle/{uuid}", serve: s.startBundle},
+		{pattern: "POST /workers/{worker}/reply/{socket}", serve: s.reply},
+		{pattern: "POST /workers/{worker}/reply_data/{socket}", serve: s.replyData},
+	}
+}
+
 // checkIn applies a worker's reports and answers with messages, as soon as there are any, or
 // with [null] after Config.Hold (codalab/rest/workers.py: checkin).
 //

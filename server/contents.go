@@ -17,6 +17,16 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
+func (s *Server) contentsRoutes() []route {
+	return []route{
+		{pattern: "GET /bundles/{uuid}/contents/info/{path...}", serve: s.contentsInfo, public: true},
+		{pattern: "GET /bundles/{uuid}/contents/blob/{path...}", serve: s.contentsBlob, public: true},
+		{pattern: "PUT /bundles/{uuid}/contents/blob/{$}", serve: s.upload},
+		{pattern: "GET /bundles/{uuid}/locations/{$}", serve: s.locations},
+		{pattern: "POST /bundles/{uuid}/locations/{$}", serve: s.addLocation},
+	}
+}
+
 // location is where a target is after following its path through dependencies.
 type location struct {
 	store.Bundle
@@ -207,4 +217,33 @@ func openBelow(dir, below string) (_ *os.Root, at string, err error) {
 		return nil, "", fmt.Errorf("open link: %w", err)
 	}
 	return root, at, nil
+}
+
+// locations answers that contents are available only from this server
+// (codalab/rest/bundles.py: _fetch_locations).
+func (s *Server) locations(w http.ResponseWriter, r *http.Request, u store.User) error {
+	if _, err := s.readable(r.Context(), u, r.PathValue("uuid")); err != nil {
+		return err
+	}
+	return writeDocument(w, []string{}, nil)
+}
+
+// addLocation answers a client that asks whether it may upload to another store: it may not
+// (codalab/rest/bundles.py: _add_bundle_location).
+func (s *Server) addLocation(w http.ResponseWriter, r *http.Request, u store.User) error {
+	uuid := r.PathValue("uuid")
+	if _, err := s.writable(r.Context(), u, uuid); err != nil {
+		return err
+	}
+	bypass, err := boolParam(r.URL.Query(), "need_bypass", false)
+	if err != nil {
+		return err
+	}
+	if !bypass {
+		return refuse(http.StatusBadRequest, "Bundle stores are not supported by this server")
+	}
+	object := map[string]any{"type": "bundle_locations", "attributes": map[string]any{
+		"bundle_uuid": uuid, "bundle_conn_str": nil, "index_conn_str": nil, "bundle_url": nil,
+	}}
+	return writeDocument(w, []any{object}, nil)
 }

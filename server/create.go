@@ -18,7 +18,6 @@ type newBundle struct {
 	Command      *string              `json:"command"`
 	Metadata     codalab.Metadata     `json:"metadata"`
 	Dependencies []codalab.Dependency `json:"dependencies"`
-	IsAnonymous  bool                 `json:"is_anonymous"`
 }
 
 // createBundles creates bundles and adds them to a worksheet (codalab/rest/bundles.py:
@@ -34,11 +33,18 @@ func (s *Server) createBundles(w http.ResponseWriter, r *http.Request, u store.U
 		return err
 	}
 	worksheet := q.Get("worksheet")
-	if err := s.checkWorksheet(ctx, u, worksheet, detached); err != nil {
-		return err
-	}
-	if detached {
+	anonymous := false
+	switch {
+	case detached:
 		worksheet = ""
+	case worksheet == "":
+		return refuse(http.StatusBadRequest, "A worksheet is needed to create bundles, or detached=1")
+	default:
+		sheet, err := s.changeable(ctx, u, worksheet)
+		if err != nil {
+			return err
+		}
+		anonymous = sheet.IsAnonymous // bundles inherit it
 	}
 	objects, err := readObjects(w, r)
 	if err != nil {
@@ -50,6 +56,7 @@ func (s *Server) createBundles(w http.ResponseWriter, r *http.Request, u store.U
 		if err != nil {
 			return err
 		}
+		b.IsAnonymous = anonymous
 		bundles = append(bundles, b)
 	}
 	var uuids []string
@@ -65,25 +72,7 @@ func (s *Server) createBundles(w http.ResponseWriter, r *http.Request, u store.U
 		uuids = append(uuids, b.UUID)
 	}
 	s.changed(uuids...)
-	return s.writeBundles(w, r, u, bundles)
-}
-
-// checkWorksheet refuses to create bundles on a worksheet that the user may not change.
-func (s *Server) checkWorksheet(ctx context.Context, u store.User, worksheet string, detached bool) error {
-	if detached {
-		return nil
-	}
-	if worksheet == "" {
-		return refuse(http.StatusBadRequest, "A worksheet is needed to create bundles, or detached=1")
-	}
-	sheet, err := s.openWorksheet(ctx, u, worksheet, permissionAll)
-	if err != nil {
-		return err
-	}
-	if sheet.Frozen != nil {
-		return refuse(http.StatusForbidden, "Cannot mutate frozen worksheet %s(%s).", sheet.UUID, sheet.Name)
-	}
-	return nil
+	return s.writeBundles(w, r, u, uuids)
 }
 
 // checkNew returns the bundle that a client requests, or what is wrong with the request.
@@ -114,7 +103,7 @@ func (s *Server) checkNew(ctx context.Context, u store.User, o codalab.Object, w
 		return store.Bundle{}, refuse(http.StatusBadRequest, "Out of disk quota: %s of %s used", codalab.FormatSize(u.DiskUsed), codalab.FormatSize(u.DiskQuota))
 	}
 	b := store.Bundle{
-		UUID: in.UUID, Type: in.Type, OwnerID: u.ID, IsAnonymous: in.IsAnonymous,
+		UUID: in.UUID, Type: in.Type, OwnerID: u.ID,
 		Metadata: in.Metadata, Created: store.Time{Time: s.Now()}, Dependencies: []codalab.Dependency{}, State: codalab.StateUploading,
 	}
 	b.Metadata["created"] = b.Created.Unix()
@@ -153,11 +142,8 @@ func (s *Server) checkNewRun(ctx context.Context, u store.User, in newBundle, b 
 			return b, refuse(http.StatusBadRequest, "Dependency '%s' is given twice", d.ChildPath)
 		}
 		taken[path.Clean(d.ChildPath)] = true
-		parent, err := s.Store.Bundle(ctx, d.ParentUUID)
-		if err == nil && bundlePermission(u, parent.OwnerID) < permissionRead {
-			return b, forbidden(u, "bundle", d.ParentUUID, permissionNone, permissionRead)
-		}
-		if err != nil && !errors.Is(err, store.ErrNotFound) {
+		parent, err := s.readable(ctx, u, d.ParentUUID)
+		if err != nil && !hasStatus(err, http.StatusNotFound) {
 			return b, err
 		}
 		b.Dependencies = append(b.Dependencies, codalab.Dependency{

@@ -14,7 +14,6 @@ import (
 	"syscall"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
-	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
 // maxBody bounds the bodies that are JSON.
@@ -37,58 +36,6 @@ func refuse(status int, format string, args ...any) error {
 func hasStatus(err error, status int) bool {
 	var no *refusal
 	return errors.As(err, &no) && no.status == status
-}
-
-// handler serves one route for an authenticated user. It writes the answer or returns an
-// error.
-type handler func(w http.ResponseWriter, r *http.Request, u store.User) error
-
-// Handler returns the service's HTTP handler. Its routes are some of those of
-// codalab/rest/*.py. The answer to a known path with another method is 405.
-func (s *Server) Handler() http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("POST /rest/oauth2/token", s.token)
-	for pattern, h := range map[string]handler{
-		"GET /rest/user":                       s.ownUser,
-		"PATCH /rest/user/increment_disk_used": s.incrementDiskUsed,
-		"GET /rest/users/{user}":               s.user,
-
-		"GET /rest/worksheets":        s.findWorksheets,
-		"POST /rest/worksheets":       s.createWorksheets,
-		"GET /rest/worksheets/{uuid}": s.worksheet,
-
-		"GET /rest/bundles":                       s.findBundles,
-		"POST /rest/bundles":                      s.createBundles,
-		"PATCH /rest/bundles":                     s.patchBundles,
-		"GET /rest/bundles/{uuid}":                s.bundle,
-		"POST /rest/bundle-actions":               s.bundleActions,
-		"GET /rest/bundles/{uuid}/locations/{$}":  s.locations,
-		"POST /rest/bundles/{uuid}/locations/{$}": s.addLocation,
-
-		"GET /rest/bundles/{uuid}/contents/info/{path...}": s.contentsInfo,
-		"GET /rest/bundles/{uuid}/contents/blob/{path...}": s.contentsBlob,
-		"PUT /rest/bundles/{uuid}/contents/blob/{$}":       s.upload,
-
-		"POST /rest/workers/{worker}/checkin":             s.checkIn,
-		"POST /rest/workers/{worker}/start_bundle/{uuid}": s.startBundle,
-		"POST /rest/workers/{worker}/reply/{socket}":      s.reply,
-		"POST /rest/workers/{worker}/reply_data/{socket}": s.replyData,
-	} {
-		mux.HandleFunc(pattern, s.authenticated(h))
-	}
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.answerError(w, r, unknownRoute(mux, r)) })
-	return mux
-}
-
-func unknownRoute(mux *http.ServeMux, r *http.Request) error {
-	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
-		other := r.Clone(r.Context())
-		other.Method = method
-		if _, pattern := mux.Handler(other); pattern != "/" && pattern != "" && method != r.Method {
-			return refuse(http.StatusMethodNotAllowed, "Method not allowed.")
-		}
-	}
-	return refuse(http.StatusNotFound, "Not found: '%s'", strings.TrimPrefix(r.URL.Path, "/rest"))
 }
 
 // answerError answers a failed request. CodaLab's own server labels its messages as HTML. This
@@ -141,6 +88,28 @@ func readObjects(w http.ResponseWriter, r *http.Request) ([]codalab.Object, erro
 		return nil, refuse(http.StatusBadRequest, "The request's data must be a list of objects")
 	}
 	return objects, nil
+}
+
+// readIDs reads a request whose data is a link to an object of a kind, or a list of such links
+// (codalab/rest/util.py: get_resource_ids).
+func readIDs(w http.ResponseWriter, r *http.Request, kind string) ([]string, error) {
+	objects, err := readObjects(w, r)
+	if err != nil {
+		return nil, err
+	}
+	var ids []string
+	for _, o := range objects {
+		if o.Type != kind || o.ID == "" {
+			return nil, refuse(http.StatusBadRequest, "type must be '%s', and each object must have an id", kind)
+		}
+		ids = append(ids, o.ID)
+	}
+	return ids, nil
+}
+
+// writeMeta answers with a JSON:API document that has no data.
+func writeMeta(w http.ResponseWriter, key string, value any) error {
+	return writeJSON(w, http.StatusOK, map[string]any{"meta": map[string]any{"version": codalab.Version, key: value}})
 }
 
 // writeJSON answers with v. The content type names no character set, since clients compare it

@@ -1,7 +1,9 @@
 package server
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -13,6 +15,7 @@ type edit struct {
 	Metadata    codalab.Metadata `json:"metadata"`
 	Frozen      json.RawMessage  `json:"frozen"`
 	IsAnonymous *bool            `json:"is_anonymous"`
+	owner       string           // empty to keep it
 }
 
 // patchBundles changes bundles. Metadata is merged key by key (codalab/rest/bundles.py:
@@ -31,30 +34,47 @@ func (s *Server) patchBundles(w http.ResponseWriter, r *http.Request, u store.Us
 		if err != nil {
 			return err
 		}
-		if _, ok := o.Relationships["owner"]; ok {
-			return refuse(http.StatusBadRequest, "This server cannot change a bundle's owner yet")
+		if edits[i].owner, err = s.newOwner(r.Context(), o); err != nil {
+			return err
 		}
 		if err := edits[i].apply(&b); err != nil {
 			return err
 		}
 	}
-	var bundles []store.Bundle
+	var uuids []string
 	for i, o := range objects {
 		b, err := s.Store.Change(r.Context(), o.ID, edits[i].apply)
 		if err != nil {
 			return err
 		}
 		s.changed(b.UUID)
-		bundles = append(bundles, b)
+		uuids = append(uuids, b.UUID)
 	}
-	return s.writeBundles(w, r, u, bundles)
+	return s.writeBundles(w, r, u, uuids)
+}
+
+// newOwner returns the id of the owner that a client gives an object; empty if the request names
+// none.
+func (s *Server) newOwner(ctx context.Context, o codalab.Object) (string, error) {
+	if rel, ok := o.Relationships["owner"]; !ok || string(rel.Data) == "null" {
+		return "", nil
+	}
+	id, err := linkedID(o, "owner")
+	if err != nil {
+		return "", err
+	}
+	u, err := s.Store.User(ctx, id)
+	if errors.Is(err, store.ErrNotFound) {
+		return "", refuse(http.StatusNotFound, "User %s not found", id)
+	}
+	return u.ID, err
 }
 
 // apply makes the change or refuses it.
 func (e edit) apply(b *store.Bundle) error {
 	freeze, thaw := len(e.Frozen) > 0 && string(e.Frozen) != "null", string(e.Frozen) == "null"
-	if b.Frozen != nil && !thaw {
-		return refuse(http.StatusForbidden, "Cannot mutate frozen bundle %s(%s).", b.UUID, b.Metadata.String("name"))
+	if err := bundleNotFrozen(*b); err != nil && !thaw {
+		return err
 	}
 	if freeze && !b.State.Final() {
 		return refuse(http.StatusForbidden, "Cannot freeze bundle %s(%s), bundle is not in a final state.", b.UUID, b.Metadata.String("name"))
@@ -75,6 +95,9 @@ func (e edit) apply(b *store.Bundle) error {
 	}
 	if e.IsAnonymous != nil {
 		b.IsAnonymous = *e.IsAnonymous
+	}
+	if e.owner != "" {
+		b.OwnerID = e.owner
 	}
 	if thaw {
 		b.Frozen = nil
@@ -140,6 +163,10 @@ func killable(b store.Bundle) error {
 		return refuse(http.StatusBadRequest, "Cannot execute this action on a bundle that is in the following states: ready, failed, killed. "+
 			"Kill action can be executed on bundles in created, uploading, staged, making, starting, running, preparing, or finalizing state.")
 	}
+	return bundleNotFrozen(b)
+}
+
+func bundleNotFrozen(b store.Bundle) error {
 	if b.Frozen != nil {
 		return refuse(http.StatusForbidden, "Cannot mutate frozen bundle %s(%s).", b.UUID, b.Metadata.String("name"))
 	}

@@ -13,10 +13,12 @@ import (
 // stagedStatus is the staged_status of a run that waits for a worker.
 const stagedStatus = "Bundle's dependencies are all ready. Waiting for the bundle to be assigned to a worker to be run."
 
-// bundleObject is a bundle as a user with permission to read it sees it
-// (codalab/rest/schemas.py: BundleSchema).
-func bundleObject(u store.User, b store.Bundle) codalab.Object {
-	permission := bundlePermission(u, b.OwnerID)
+// bundleObject is a bundle as a user with this permission on it sees it
+// (codalab/rest/schemas.py: BundleSchema; codalab/rest/util.py: get_bundle_infos).
+func bundleObject(b store.Bundle, permission int) codalab.Object {
+	if permission < store.PermissionRead {
+		return privateObject(b.UUID)
+	}
 	out := codalab.Bundle{
 		UUID: b.UUID, Type: b.Type, Command: b.Command, State: b.State, StateDetails: stateDetails(b),
 		Frozen: b.Frozen, IsAnonymous: b.IsAnonymous, Metadata: b.Metadata, Dependencies: b.Dependencies,
@@ -27,8 +29,17 @@ func bundleObject(u store.User, b store.Bundle) codalab.Object {
 		out.Args = &args
 	}
 	o := codalab.NewObject("bundles", b.UUID, out)
-	o.Relationships = map[string]codalab.Relationship{"owner": codalab.ToOne("users", b.OwnerID)}
+	o.Relationships = map[string]codalab.Relationship{"owner": codalab.ToOne("users", shownOwner(b, permission))}
 	return o
+}
+
+// shownOwner is the owner of a bundle for a user with this permission on it; empty if the bundle
+// hides it.
+func shownOwner(b store.Bundle, permission int) string {
+	if b.IsAnonymous && permission < store.PermissionAll {
+		return ""
+	}
+	return b.OwnerID
 }
 
 // privateObject stands for a bundle that the user may not read, or that does not exist
@@ -37,9 +48,9 @@ func privateObject(uuid string) codalab.Object {
 	o := codalab.NewObject("bundles", uuid, map[string]any{
 		"uuid": uuid, "bundle_type": codalab.TypePrivate, "metadata": map[string]string{"name": "<private>"},
 		"command": nil, "state": nil, "frozen": nil, "is_anonymous": false, "dependencies": []string{}, "args": nil,
-		"permission": permissionNone, "permission_spec": permissionSpec(permissionNone),
+		"permission": store.PermissionNone, "permission_spec": permissionSpec(store.PermissionNone),
 	})
-	o.Relationships = map[string]codalab.Relationship{"owner": codalab.ToOne("users", "")}
+	o.Relationships = map[string]codalab.Relationship{"owner": codalab.ToOne("users", "")} // null
 	return o
 }
 

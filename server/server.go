@@ -30,6 +30,8 @@ type Config struct {
 	// write results there. The server only tells them the paths: the disk's permissions decide
 	// what they can read.
 	SharedDisk bool
+	// RequireSignIn refuses all requests of users who have not signed in.
+	RequireSignIn bool
 	// Hold is how long a check-in waits for messages; default 5 s.
 	Hold time.Duration
 	// WorkerTimeout is how long after its last check-in a worker counts as gone; default 60 s.

@@ -18,7 +18,7 @@ import (
 )
 
 // site is a server on a fresh data directory, with the users alice, bob and
-// root, whose passwords are their names. Its requests go straight to the
+// root, whose passwords are their names. Their home worksheets are private. Its requests go straight to the
 // handler, so that it works in a synctest bubble too.
 type site struct {
 	t       testing.TB
@@ -29,22 +29,32 @@ type site struct {
 
 func newSite(tb testing.TB, change ...func(*server.Config)) *site {
 	tb.Helper()
-	ctx := context.Background()
-	data, err := store.Open(ctx, tb.TempDir())
+	data, err := store.Open(context.Background(), tb.TempDir())
 	must(tb, err)
-	for name, id := range map[string]string{"alice": "0x" + strings.Repeat("a", 32), "bob": "0x" + strings.Repeat("b", 32), "root": store.RootID} {
-		hashed, err := server.HashPassword(name, 1)
-		must(tb, err)
-		must(tb, data.AddUser(ctx, store.User{ID: id, Name: name, Password: hashed, TimeQuota: 1 << 40, DiskQuota: 1 << 20, ParallelRunQuota: 9}))
-	}
 	s := &site{t: tb, store: data, tokens: map[string]string{}}
 	tb.Cleanup(func() { must(tb, data.Close()) })
 	s.start(change...)
 	for _, name := range []string{"alice", "bob", "root"} {
-		form := url.Values{"grant_type": {"password"}, "username": {name}, "password": {name}}
-		s.tokens[name] = s.grant("codalab_cli_client", form).ok().text("access_token")
+		s.addUser(name)
 	}
 	return s
+}
+
+// addUser adds a user, and signs them in. Ids repeat the first letter of the name.
+func (s *site) addUser(name string) {
+	s.t.Helper()
+	hashed, err := server.HashPassword(name, 1)
+	must(s.t, err)
+	id := "0x" + strings.Repeat(name[:1], 32)
+	if name == "root" {
+		id = store.RootID
+	}
+	must(s.t, s.store.AddUser(context.Background(), store.User{
+		ID: id, Name: name, Password: hashed, TimeQuota: 1 << 40, DiskQuota: 1 << 20, ParallelRunQuota: 9,
+	}))
+	form := url.Values{"grant_type": {"password"}, "username": {name}, "password": {name}}
+	s.tokens[name] = s.grant("codalab_cli_client", form).ok().text("access_token")
+	s.share(name, "worksheet", s.home(name), "public", store.PermissionNone)
 }
 
 // start starts a server on the site's data; the one before it, if there is
@@ -190,6 +200,18 @@ func (a answer) text(path ...any) string {
 func (s *site) home(user string) string {
 	s.t.Helper()
 	return s.get(user, "/worksheets?specs=/").ok().text("data", 0, "id")
+}
+
+// share sets what a group may do with a bundle or worksheet.
+func (s *site) share(user, kind, uuid, group string, permission int) {
+	s.t.Helper()
+	s.call(user, http.MethodPost, "/"+kind+"-permissions", map[string]any{"data": []any{map[string]any{
+		"type": kind + "-permissions", "attributes": map[string]any{"permission": permission},
+		"relationships": map[string]any{
+			kind:    map[string]any{"data": map[string]string{"type": kind + "s", "id": uuid}},
+			"group": map[string]any{"data": map[string]string{"type": "groups", "id": group}},
+		},
+	}}}).ok()
 }
 
 // object is a request with one JSON:API object.

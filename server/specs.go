@@ -34,7 +34,7 @@ func (s *Server) resolveBundle(ctx context.Context, u store.User, worksheetUUID,
 		return s.resolvePrefix(ctx, u, spec)
 	}
 	if worksheetUUID != "" {
-		if _, err := s.openWorksheet(ctx, u, worksheetUUID, permissionRead); err != nil {
+		if _, _, err := s.openWorksheet(ctx, u, worksheetUUID, store.PermissionRead); err != nil {
 			return "", err
 		}
 	}
@@ -42,11 +42,7 @@ func (s *Server) resolveBundle(ctx context.Context, u store.User, worksheetUUID,
 }
 
 func (s *Server) resolvePrefix(ctx context.Context, u store.User, prefix string) (string, error) {
-	owner := u.ID
-	if u.Root() {
-		owner = ""
-	}
-	uuids, err := s.Store.BundlesByPrefix(ctx, prefix, owner)
+	uuids, err := s.Store.BundlesByPrefix(ctx, prefix, u)
 	switch {
 	case err != nil:
 		return "", err
@@ -115,7 +111,7 @@ func (s *Server) resolveWorksheet(ctx context.Context, u store.User, spec string
 		return s.worksheetByPrefix(ctx, u, spec)
 	default:
 		w, err = s.Store.WorksheetNamed(ctx, spec)
-		if errors.Is(err, store.ErrNotFound) && spec == homePrefix+u.Name {
+		if errors.Is(err, store.ErrNotFound) && u.ID != "" && spec == homePrefix+u.Name {
 			w, err = s.makeHome(ctx, u)
 		}
 	}
@@ -125,26 +121,24 @@ func (s *Server) resolveWorksheet(ctx context.Context, u store.User, spec string
 	if err != nil {
 		return store.Worksheet{}, err
 	}
-	if have := worksheetPermission(u, w); have < permissionRead {
-		return store.Worksheet{}, forbidden(u, "worksheet", w.UUID, have, permissionRead)
-	}
-	return w, nil
+	_, err = s.checkWorksheet(ctx, u, w, store.PermissionRead)
+	return w, err
 }
 
 func (s *Server) worksheetByPrefix(ctx context.Context, u store.User, prefix string) (store.Worksheet, error) {
-	list, err := s.Store.WorksheetsByPrefix(ctx, prefix)
+	list, err := s.Store.WorksheetsByPrefix(ctx, prefix, u)
 	switch {
 	case err != nil:
 		return store.Worksheet{}, err
-	case len(list) == 0 || len(list) == 1 && worksheetPermission(u, list[0]) < permissionRead:
-		return store.Worksheet{}, refuse(http.StatusNotFound, "uuid prefix %s doesn't match any worksheets", prefix)
+	case len(list) == 0:
+		return store.Worksheet{}, refuse(http.StatusNotFound, "No worksheet found with uuid starting with '%s'", prefix)
 	case len(list) > 1:
 		return store.Worksheet{}, refuse(http.StatusBadRequest, "More than one worksheet has uuid prefix %s", prefix)
 	}
 	return list[0], nil
 }
 
-// makeHome creates a user's home worksheet, which nobody else may read.
+// makeHome creates a user's home worksheet.
 func (s *Server) makeHome(ctx context.Context, u store.User) (store.Worksheet, error) {
 	now := store.Time{Time: s.Now()}
 	w := store.Worksheet{UUID: codalab.NewUUID(), Name: homePrefix + u.Name, OwnerID: u.ID, Created: now, Modified: now}

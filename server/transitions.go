@@ -34,7 +34,7 @@ func stage(b *store.Bundle, parents []store.Parent) bool {
 		case seen[d.ParentUUID]:
 		case !ok:
 			missing = append(missing, d.ParentUUID)
-		case p.OwnerID != b.OwnerID && b.OwnerID != store.RootID:
+		case has(store.User{ID: b.OwnerID}, p.OwnerID, p.Granted) < store.PermissionRead:
 			unreadable = append(unreadable, d.ParentUUID)
 		case p.State == codalab.StateFailed:
 			failed = append(failed, d.ParentUUID)

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -12,6 +13,19 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
+
+func (s *Server) worksheetRoutes() []route {
+	return []route{
+		{pattern: "GET /worksheets", serve: s.findWorksheets, public: true},
+		{pattern: "POST /worksheets", serve: s.createWorksheets},
+		{pattern: "PATCH /worksheets", serve: s.patchWorksheets},
+		{pattern: "DELETE /worksheets", serve: s.deleteWorksheets},
+		{pattern: "GET /worksheets/{uuid}", serve: s.worksheet, public: true},
+		{pattern: "POST /worksheets/{uuid}/add-items", serve: s.insertItems},
+		{pattern: "POST /worksheet-items", serve: s.addItems},
+		{pattern: "POST /worksheet-permissions", serve: s.setWorksheetPermissions},
+	}
+}
 
 // worksheetAttributes is a worksheet as clients see it (codalab/rest/schemas.py:
 // WorksheetSchema).
@@ -32,25 +46,33 @@ type worksheetAttributes struct {
 // isoTime is a time as Python's isoformat writes it.
 func isoTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05+00:00") }
 
-func worksheetObject(w store.Worksheet, permission *int, items []store.Item) codalab.Object {
-	a := worksheetAttributes{
+// worksheetObject is a worksheet as a user with the permission have sees it.
+func worksheetObject(w store.Worksheet, have int) codalab.Object {
+	return worksheetData(w).object(w, have)
+}
+
+func worksheetData(w store.Worksheet) worksheetAttributes {
+	return worksheetAttributes{
 		UUID: w.UUID, Name: w.Name, Title: w.Title, Frozen: w.Frozen, IsAnonymous: w.IsAnonymous,
 		DateCreated: isoTime(w.Created.Time), DateLastModified: isoTime(w.Modified.Time), Tags: w.Tags(),
-		Permission: permission,
 	}
-	if permission != nil {
-		a.PermissionSpec = permissionSpec(*permission)
-	}
-	var ids []string
-	for _, item := range items {
-		ids = append(ids, strconv.FormatInt(item.ID, 10))
-		a.LastItemID = &item.ID
-	}
+}
+
+func (a worksheetAttributes) object(w store.Worksheet, have int) codalab.Object {
 	o := codalab.NewObject("worksheets", w.UUID, a)
 	o.Relationships = map[string]codalab.Relationship{
-		"owner": codalab.ToOne("users", w.OwnerID), "items": codalab.ToMany("worksheet-items", ids),
+		"owner": codalab.ToOne("users", worksheetOwner(w, have)), "items": codalab.ToMany("worksheet-items", nil),
 	}
 	return o
+}
+
+// worksheetOwner is the owner of a worksheet for a user with the permission have on it; empty if the
+// worksheet hides it (codalab/rest/worksheets.py: get_worksheet_info).
+func worksheetOwner(w store.Worksheet, have int) string {
+	if w.IsAnonymous && have < store.PermissionAll {
+		return ""
+	}
+	return w.OwnerID
 }
 
 // findWorksheets returns the worksheets that the query's specs name
@@ -60,15 +82,64 @@ func (s *Server) findWorksheets(w http.ResponseWriter, r *http.Request, u store.
 	if len(q["specs"]) == 0 {
 		return refuse(http.StatusBadRequest, "Searching worksheets is not supported by this server yet; name them by specs=")
 	}
-	objects := []codalab.Object{}
+	var found []store.Worksheet
 	for _, spec := range q["specs"] {
-		found, err := s.resolveWorksheet(r.Context(), u, spec)
+		sheet, err := s.resolveWorksheet(r.Context(), u, spec)
 		if err != nil {
 			return err
 		}
-		objects = append(objects, worksheetObject(found, nil, nil))
+		found = append(found, sheet)
 	}
-	return writeDocument(w, objects, nil)
+	return s.writeWorksheets(w, r, u, found)
+}
+
+// writeWorksheets answers with worksheets, and the related objects that the query includes.
+func (s *Server) writeWorksheets(w http.ResponseWriter, r *http.Request, u store.User, sheets []store.Worksheet) error {
+	ctx := r.Context()
+	include, err := includes(r.URL.Query(), "owner", "group_permissions")
+	if err != nil {
+		return err
+	}
+	have, err := s.worksheetPermissions(ctx, u, sheets...)
+	if err != nil {
+		return err
+	}
+	objects, uuids, owners := []codalab.Object{}, []string{}, []string{}
+	related := relations{objects: map[string]codalab.Object{}}
+	for _, sheet := range sheets {
+		o := worksheetObject(sheet, have[sheet.UUID])
+		objects, uuids, owners = append(objects, o), append(uuids, sheet.UUID), append(owners, worksheetOwner(sheet, have[sheet.UUID]))
+		related.objects[sheet.UUID] = o
+	}
+	if include["group_permissions"] {
+		if err := s.addWorksheetPermissions(ctx, u, uuids, &related); err != nil {
+			return err
+		}
+	}
+	if include["owner"] {
+		users, err := s.userObjects(ctx, owners)
+		if err != nil {
+			return err
+		}
+		related.included = append(related.included, users...)
+	}
+	return writeDocument(w, objects, related.included)
+}
+
+// addWorksheetPermissions adds what groups may do with each worksheet.
+func (s *Server) addWorksheetPermissions(ctx context.Context, u store.User, uuids []string, to *relations) error {
+	found, err := s.Store.WorksheetPermissions(ctx, uuids)
+	if err != nil {
+		return err
+	}
+	for _, uuid := range uuids {
+		list := found[uuid]
+		if string(to.objects[uuid].Relationships["owner"].Data) == "null" { // a group may tell who the owner is
+			list = nil
+		}
+		to.add(uuid, "group_permissions", "worksheet-permissions", shownPermissions(u, "worksheet-permissions", list))
+	}
+	return nil
 }
 
 // createWorksheets creates worksheets that everybody may read (codalab/rest/worksheets.py:
@@ -86,14 +157,11 @@ func (s *Server) createWorksheets(w http.ResponseWriter, r *http.Request, u stor
 		if o.Decode(&in) != nil {
 			return refuse(http.StatusBadRequest, "A worksheet's name must be a text")
 		}
-		if err := checkName(in.Name); err != nil {
+		if err := checkWorksheetName(u, in.Name); err != nil {
 			return err
 		}
-		if owner, ok := strings.CutPrefix(in.Name, homePrefix); ok && owner != "" && owner != u.Name {
-			return refuse(http.StatusBadRequest, "Cannot create worksheet with name %s; only its user can", in.Name)
-		}
 		now := store.Time{Time: s.Now()}
-		sheet := store.Worksheet{UUID: codalab.NewUUID(), Name: in.Name, OwnerID: u.ID, Public: permissionRead, TagsJSON: "[]", Created: now, Modified: now}
+		sheet := store.Worksheet{UUID: codalab.NewUUID(), Name: in.Name, OwnerID: u.ID, Created: now, Modified: now}
 		err := s.Store.AddWorksheet(r.Context(), sheet)
 		if errors.Is(err, store.ErrExists) {
 			return refuse(http.StatusBadRequest, "Worksheet with name %s already exists", in.Name)
@@ -101,9 +169,21 @@ func (s *Server) createWorksheets(w http.ResponseWriter, r *http.Request, u stor
 		if err != nil {
 			return err
 		}
-		created = append(created, worksheetObject(sheet, nil, nil))
+		created = append(created, worksheetObject(sheet, store.PermissionAll))
 	}
 	return writeDocument(w, created, nil)
+}
+
+// checkWorksheetName refuses names that a user cannot give to a worksheet
+// (codalab/rest/worksheets.py: ensure_unused_worksheet_name).
+func checkWorksheetName(u store.User, name string) error {
+	if err := checkName(name); err != nil {
+		return err
+	}
+	if strings.HasPrefix(name, homePrefix) && name != homePrefix+u.Name {
+		return refuse(http.StatusBadRequest, "Cannot create %s because this is potentially the home worksheet of another user", name)
+	}
+	return nil
 }
 
 // worksheet returns one worksheet, and the related objects that the query includes
@@ -114,41 +194,66 @@ func (s *Server) worksheet(w http.ResponseWriter, r *http.Request, u store.User)
 	if err != nil {
 		return err
 	}
-	sheet, err := s.openWorksheet(ctx, u, r.PathValue("uuid"), permissionRead)
+	sheet, have, err := s.openWorksheet(ctx, u, r.PathValue("uuid"), store.PermissionRead)
 	if err != nil {
 		return err
 	}
+	attributes := worksheetData(sheet)
+	attributes.Permission, attributes.PermissionSpec = &have, permissionSpec(have)
 	var items []store.Item
 	if include["items"] {
 		if items, err = s.Store.Items(ctx, sheet.UUID); err != nil {
 			return err
 		}
 	}
-	permission := worksheetPermission(u, sheet)
-	object := worksheetObject(sheet, &permission, items)
-	if include["group_permissions"] {
-		object.Relationships["group_permissions"] = codalab.ToMany("worksheet-permissions", nil)
+	for _, item := range items {
+		attributes.LastItemID = &item.ID
 	}
-	included := itemObjects(items)
+	object := attributes.object(sheet, have)
+	related := relations{objects: map[string]codalab.Object{sheet.UUID: object}}
 	owners := []string{}
 	if include["owner"] {
-		owners = append(owners, sheet.OwnerID)
+		owners = append(owners, worksheetOwner(sheet, have))
 	}
-	if include["items.bundle"] {
-		bundles, bundleOwners, err := s.itemBundles(ctx, u, items)
-		if err != nil {
+	if include["group_permissions"] {
+		if err := s.addWorksheetPermissions(ctx, u, []string{sheet.UUID}, &related); err != nil {
 			return err
 		}
-		included = append(included, bundles...)
-		if include["items.bundle.owner"] {
-			owners = append(owners, bundleOwners...)
-		}
 	}
+	related.add(sheet.UUID, "items", "worksheet-items", itemObjects(items))
+	itemOwners, err := s.addItemRelations(ctx, u, items, include, &related)
+	if err != nil {
+		return err
+	}
+	owners = append(owners, itemOwners...)
 	users, err := s.userObjects(ctx, owners)
 	if err != nil {
 		return err
 	}
-	return writeDocument(w, object, append(included, users...))
+	return writeDocument(w, object, append(related.included, users...))
+}
+
+// addItemRelations adds what the query includes of a worksheet's items. It returns the owners of the
+// bundles to include.
+func (s *Server) addItemRelations(ctx context.Context, u store.User, items []store.Item, include map[string]bool, to *relations) (owners []string, err error) {
+	if include["items.bundle"] {
+		bundles, bundleOwners, err := s.itemBundles(ctx, u, items)
+		if err != nil {
+			return nil, err
+		}
+		to.included = append(to.included, bundles...)
+		if include["items.bundle.owner"] {
+			owners = bundleOwners
+		}
+	}
+	if include["items.subworksheet"] {
+		sheets, err := s.itemWorksheets(ctx, u, items)
+		if err != nil {
+			return nil, err
+		}
+		to.included = append(to.included, sheets...)
+	}
+	return owners, nil
 }
 
 func itemObjects(items []store.Item) []codalab.Object {
@@ -167,24 +272,52 @@ func itemObjects(items []store.Item) []codalab.Object {
 	return objects
 }
 
+// itemWorksheets returns the worksheets that a worksheet's items show and that the user may read.
+func (s *Server) itemWorksheets(ctx context.Context, u store.User, items []store.Item) ([]codalab.Object, error) {
+	var uuids []string
+	for _, item := range items {
+		if id := deref(item.Subworksheet); id != "" && !slices.Contains(uuids, id) {
+			uuids = append(uuids, id)
+		}
+	}
+	found, err := s.Store.WorksheetsByUUID(ctx, uuids)
+	if err != nil {
+		return nil, err
+	}
+	have, err := s.worksheetPermissions(ctx, u, slices.Collect(maps.Values(found))...)
+	if err != nil {
+		return nil, err
+	}
+	var objects []codalab.Object
+	for _, uuid := range uuids {
+		if have[uuid] >= store.PermissionRead {
+			objects = append(objects, worksheetObject(found[uuid], have[uuid]))
+		}
+	}
+	return objects, nil
+}
+
 // itemBundles returns the bundles of a worksheet's items, and their owners. A bundle that the
 // user may not read appears as a private one.
 func (s *Server) itemBundles(ctx context.Context, u store.User, items []store.Item) (objects []codalab.Object, owners []string, err error) {
 	var uuids []string
+	seen := map[string]bool{}
 	for _, item := range items {
-		if id := deref(item.BundleUUID); id != "" && !slices.Contains(uuids, id) {
+		if id := deref(item.BundleUUID); id != "" && !seen[id] {
+			seen[id] = true
 			uuids = append(uuids, id)
 		}
 	}
-	found, err := s.Store.Bundles(ctx, uuids)
+	found, have, err := s.bundlesFor(ctx, u, uuids)
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, uuid := range uuids {
-		b, ok := found[uuid]
-		if ok && bundlePermission(u, b.OwnerID) >= permissionRead {
-			owners = append(owners, b.OwnerID)
-			objects = append(objects, bundleObject(u, b))
+		if b, ok := found[uuid]; ok {
+			objects = append(objects, bundleObject(b, have[uuid]))
+			if have[uuid] >= store.PermissionRead {
+				owners = append(owners, shownOwner(b, have[uuid]))
+			}
 		} else {
 			objects = append(objects, privateObject(uuid))
 		}
@@ -192,16 +325,20 @@ func (s *Server) itemBundles(ctx context.Context, u store.User, items []store.It
 	return objects, owners, nil
 }
 
-// userObjects returns the public attributes of users, without duplicates.
+// userObjects returns the public attributes of users, without duplicates. It skips empty ids.
 func (s *Server) userObjects(ctx context.Context, ids []string) ([]codalab.Object, error) {
+	ids = slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return id == "" })
 	slices.Sort(ids)
+	ids = slices.Compact(ids)
+	found, err := s.Store.UsersByID(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
 	var objects []codalab.Object
-	for _, id := range slices.Compact(ids) {
-		u, err := s.Store.User(ctx, id)
-		if err != nil {
-			return nil, err
+	for _, id := range ids {
+		if u, ok := found[id]; ok {
+			objects = append(objects, codalab.NewObject("users", id, publicAttributes(u)))
 		}
-		objects = append(objects, codalab.NewObject("users", u.ID, publicAttributes(u)))
 	}
 	return objects, nil
 }

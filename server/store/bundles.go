@@ -82,15 +82,23 @@ func (b *Bundle) row() (bundleRow, error) {
 	return r, nil
 }
 
-// CreateBundle adds a bundle and its dependencies, and appends the bundle to the worksheet,
-// unless worksheetUUID is empty. It fails with ErrExists if the uuid is taken, and with
-// ErrNotFound if there is no such worksheet.
+// CreateBundle adds a bundle and its dependencies. Unless worksheetUUID is empty, it appends the
+// bundle to the worksheet, and gives groups the permissions that they have on the worksheet. It
+// fails with ErrExists if the uuid is taken or was that of a deleted bundle, and with ErrNotFound if
+// there is no such worksheet.
 func (s *Store) CreateBundle(ctx context.Context, b Bundle, worksheetUUID string) error {
 	row, err := b.row()
 	if err != nil {
 		return err
 	}
 	return s.db.InTx(ctx, func(tx *sqlx.Tx) error {
+		var deleted int
+		if err := tx.GetContext(ctx, &deleted, tx.Rebind(`SELECT count(*) FROM deleted_bundles WHERE uuid = ?`), b.UUID); err != nil {
+			return fmt.Errorf("create bundle %s: %w", b.UUID, err)
+		}
+		if deleted > 0 {
+			return fmt.Errorf("create bundle %s: %w", b.UUID, ErrExists)
+		}
 		_, err := tx.NamedExecContext(ctx, `
 			INSERT INTO bundles (uuid, bundle_type, owner_id, command, state, frozen, is_anonymous, name, data_size, metadata, created)
 			VALUES (:uuid, :bundle_type, :owner_id, :command, :state, :frozen, :is_anonymous, :name, :data_size, :metadata, :created)`, row)
@@ -111,7 +119,10 @@ func (s *Store) CreateBundle(ctx context.Context, b Bundle, worksheetUUID string
 		if worksheetUUID == "" {
 			return nil
 		}
-		return appendBundle(ctx, tx, worksheetUUID, b.UUID, row.Created)
+		if err := inheritPermissions(ctx, tx, worksheetUUID, b.UUID); err != nil {
+			return err
+		}
+		return s.addItems(ctx, tx, worksheetUUID, []Item{{Type: ItemBundle, BundleUUID: &b.UUID}}, nil, row.Created)
 	})
 }
 
@@ -142,11 +153,13 @@ func getBundle(ctx context.Context, q queryer, uuid string) (Bundle, error) {
 	return b, err
 }
 
+// inOneStatement is how many uuids are named in one SQL statement.
+const inOneStatement = 500
+
 // Bundles returns those of these bundles that exist, by uuid.
 func (s *Store) Bundles(ctx context.Context, uuids []string) (map[string]Bundle, error) {
 	found := make(map[string]Bundle, len(uuids))
-	const most = 500 // in one statement
-	for part := range slices.Chunk(uuids, most) {
+	for part := range slices.Chunk(uuids, inOneStatement) {
 		some, err := getBundles(ctx, s.db, part)
 		if err != nil {
 			return nil, err
@@ -212,8 +225,8 @@ func dependencies(ctx context.Context, q queryer, uuids []string) (map[string][]
 }
 
 // Change reads a bundle, calls decide to change it, and writes it back, in one transaction. It
-// returns the changed bundle. It adds a change of DataSize to the owner's disk use. It does
-// not write dependencies. If decide fails, Change writes nothing and returns decide's error.
+// returns the changed bundle. It counts a change of DataSize or of the owner in the owners' disk
+// use. It does not write dependencies. If decide fails, Change writes nothing and returns decide's error.
 // It may call decide several times, so decide must only change the bundle.
 func (s *Store) Change(ctx context.Context, uuid string, decide func(*Bundle) error) (Bundle, error) {
 	var b Bundle
@@ -256,7 +269,7 @@ func (s *Store) ChangeAll(ctx context.Context, uuids []string, decide func(*Bund
 
 // change changes a bundle that was read in the same transaction.
 func change(ctx context.Context, tx *sqlx.Tx, b Bundle, decide func(*Bundle) error) (Bundle, error) {
-	size := b.DataSize
+	size, owner := b.DataSize, b.OwnerID
 	before, err := b.row()
 	if err != nil {
 		return Bundle{}, err
@@ -269,14 +282,18 @@ func change(ctx context.Context, tx *sqlx.Tx, b Bundle, decide func(*Bundle) err
 		return b, err
 	}
 	_, err = tx.NamedExecContext(ctx, `
-		UPDATE bundles SET state = :state, frozen = :frozen, is_anonymous = :is_anonymous, name = :name,
+		UPDATE bundles SET owner_id = :owner_id, state = :state, frozen = :frozen, is_anonymous = :is_anonymous, name = :name,
 			data_size = :data_size, metadata = :metadata, contents = :contents,
 			worker_user = :worker_user, worker_id = :worker_id, assigned = :assigned, kill_message = :kill_message
 		WHERE uuid = :uuid`, row)
-	if err == nil && b.DataSize != size {
-		_, err = tx.ExecContext(ctx, tx.Rebind(`
-			UPDATE users SET disk_used = CASE WHEN disk_used + ? > 0 THEN disk_used + ? ELSE 0 END WHERE id = ?`),
-			b.DataSize-size, b.DataSize-size, b.OwnerID)
+	switch {
+	case err != nil:
+		return b, fmt.Errorf("change bundle %s: %w", b.UUID, err)
+	case b.OwnerID == owner:
+		return b, addDiskUsed(ctx, tx, owner, b.DataSize-size)
 	}
-	return b, rowError(err, "change bundle "+b.UUID)
+	if err := addDiskUsed(ctx, tx, owner, -size); err != nil {
+		return b, err
+	}
+	return b, addDiskUsed(ctx, tx, b.OwnerID, b.DataSize)
 }

@@ -2,18 +2,23 @@ package store
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"strings"
+
+	"github.com/jmoiron/sqlx"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// BundlesByPrefix returns up to two uuids of the owner's bundles that begin with prefix; of
-// all bundles if owner is empty.
-func (s *Store) BundlesByPrefix(ctx context.Context, prefix, owner string) ([]string, error) {
+// BundlesByPrefix returns up to two uuids of bundles that a user may read and that begin with
+// prefix.
+func (s *Store) BundlesByPrefix(ctx context.Context, prefix string, u User) ([]string, error) {
+	readable, args := sharedBundles().readable(u)
 	var uuids []string
 	err := s.db.SelectContext(ctx, &uuids, s.db.Rebind(`
-		SELECT uuid FROM bundles WHERE uuid >= ? AND uuid < ? AND (? = '' OR owner_id = ?) ORDER BY uuid LIMIT 2`),
-		prefix, prefix+"g", owner, owner) // g follows the hexadecimal digits
+		SELECT uuid FROM bundles WHERE uuid >= ? AND uuid < ? AND `+readable+` ORDER BY uuid LIMIT 2`),
+		append([]any{prefix, prefix + "g"}, args...)...) // g follows the hexadecimal digits
 	return uuids, rowError(err, "find bundle "+prefix)
 }
 
@@ -43,6 +48,55 @@ func (s *Store) Children(ctx context.Context, uuid string) ([]string, error) {
 	return uuids, rowError(err, "list children of bundle "+uuid)
 }
 
+// ChildrenOf returns the uuids of the bundles that depend on any of these bundles.
+func (s *Store) ChildrenOf(ctx context.Context, uuids []string) ([]string, error) {
+	var all []string
+	for part := range slices.Chunk(uuids, inOneStatement) {
+		query, args, err := sqlx.In(`SELECT DISTINCT child_uuid FROM dependencies WHERE parent_uuid IN (?) ORDER BY child_uuid`, part)
+		if err != nil {
+			return nil, fmt.Errorf("list children: %w", err)
+		}
+		var children []string
+		if err := s.db.SelectContext(ctx, &children, s.db.Rebind(query), args...); err != nil {
+			return nil, fmt.Errorf("list children: %w", err)
+		}
+		all = append(all, children...)
+	}
+	return all, nil
+}
+
+// HostsOf returns the worksheets that contain one of these bundles, by bundle.
+func (s *Store) HostsOf(ctx context.Context, uuids []string) (map[string][]Worksheet, error) {
+	hosts := map[string][]Worksheet{}
+	for part := range slices.Chunk(uuids, inOneStatement) {
+		query, args, err := sqlx.In(`
+			SELECT DISTINCT i.bundle_uuid, w.* FROM worksheet_items i JOIN worksheets w ON w.uuid = i.worksheet_uuid
+			WHERE i.bundle_uuid IN (?) ORDER BY w.created`, part)
+		if err != nil {
+			return nil, fmt.Errorf("list worksheets: %w", err)
+		}
+		var rows []struct {
+			BundleUUID string `db:"bundle_uuid"`
+			Worksheet
+		}
+		if err := s.db.SelectContext(ctx, &rows, s.db.Rebind(query), args...); err != nil {
+			return nil, fmt.Errorf("list worksheets: %w", err)
+		}
+		for _, row := range rows {
+			hosts[row.BundleUUID] = append(hosts[row.BundleUUID], row.Worksheet)
+		}
+	}
+	return hosts, nil
+}
+
+// RunsOf returns the uuids of an owner's bundles that have this command, oldest first.
+func (s *Store) RunsOf(ctx context.Context, owner, command string) ([]string, error) {
+	var uuids []string
+	err := s.db.SelectContext(ctx, &uuids, s.db.Rebind(`
+		SELECT uuid FROM bundles WHERE owner_id = ? AND command = ? ORDER BY created, uuid`), owner, command)
+	return uuids, rowError(err, "find runs of a command")
+}
+
 // Unfinished returns the uuids of all bundles that are not in a final state, oldest first.
 func (s *Store) Unfinished(ctx context.Context) ([]string, error) {
 	var uuids []string
@@ -56,13 +110,18 @@ type Parent struct {
 	UUID    string        `db:"uuid"`
 	OwnerID string        `db:"owner_id"`
 	State   codalab.State `db:"state"`
+	// Granted is the permission that the child's owner has by way of groups.
+	Granted int `db:"granted"`
 }
 
 // Parents returns the parents of a bundle that exist.
 func (s *Store) Parents(ctx context.Context, uuid string) ([]Parent, error) {
 	var parents []Parent
 	err := s.db.SelectContext(ctx, &parents, s.db.Rebind(`
-		SELECT uuid, owner_id, state FROM bundles
-		WHERE uuid IN (SELECT parent_uuid FROM dependencies WHERE child_uuid = ?)`), uuid)
+		SELECT uuid, owner_id, state, coalesce((
+			SELECT max(permission) FROM bundle_permissions WHERE bundle_uuid = bundles.uuid AND (group_uuid = ?
+				OR group_uuid IN (SELECT group_uuid FROM group_members WHERE user_id = (SELECT owner_id FROM bundles WHERE uuid = ?)))
+		), 0) AS granted
+		FROM bundles WHERE uuid IN (SELECT parent_uuid FROM dependencies WHERE child_uuid = ?)`), PublicGroup, uuid, uuid)
 	return parents, rowError(err, "list parents of bundle "+uuid)
 }

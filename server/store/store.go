@@ -48,8 +48,9 @@ var (
 // Store is an open data directory. It is safe for concurrent use, also by several programs, of
 // which one serves (see Lock).
 type Store struct {
-	db  *sqldb.DB
-	dir string
+	db    *sqldb.DB
+	dir   string
+	items itemIDs
 }
 
 // Open opens the data directory dir, and creates it if it is missing. The caller closes the

@@ -210,6 +210,7 @@ func TestNamesWithWildcards(t *testing.T) {
 	for _, name := range []string{"a_b", "axb", "a_b"} {
 		b := bundle(name)
 		must(t, s.CreateBundle(ctx, b, "0xw"))
+		must(t, s.SetBundlePermission(ctx, store.Permission{Object: b.UUID, GroupUUID: store.PublicGroup}))
 		uuids[name] = b.UUID
 	}
 	for name, want := range map[string]int{"": 3, "a_b": 2, "a%": 3, "a_%": 2, "%b": 3, "b": 0} {
@@ -222,10 +223,10 @@ func TestNamesWithWildcards(t *testing.T) {
 	if err != nil || got[0] != uuids["a_b"] {
 		t.Errorf("newest %v, %v", got, err)
 	}
-	if got, err := s.BundlesByPrefix(ctx, uuids["axb"][:30], "0xme"); err != nil || !cmp.Equal(got, []string{uuids["axb"]}) {
+	if got, err := s.BundlesByPrefix(ctx, uuids["axb"][:30], store.User{ID: "0xme"}); err != nil || !cmp.Equal(got, []string{uuids["axb"]}) {
 		t.Errorf("by prefix %v, %v", got, err)
 	}
-	if got, err := s.BundlesByPrefix(ctx, uuids["axb"], "0xother"); err != nil || len(got) != 0 {
+	if got, err := s.BundlesByPrefix(ctx, uuids["axb"], store.User{ID: "0xother"}); err != nil || len(got) != 0 {
 		t.Errorf("another's, by prefix: %v, %v", got, err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -28,6 +29,15 @@ type User struct {
 	ParallelRunQuota int64 `db:"parallel_run_quota"`
 	TimeUsed         int64 `db:"time_used"`
 	DiskUsed         int64 `db:"disk_used"`
+
+	// What users tell of themselves.
+	Email         string `db:"email"`
+	FirstName     string `db:"first_name"`
+	LastName      string `db:"last_name"`
+	Affiliation   string `db:"affiliation"`
+	URL           string `db:"url"`
+	Notifications int    `db:"notifications"`
+	LastLogin     Time   `db:"last_login"` // zero if never
 }
 
 // Root reports whether the user is the root user.
@@ -52,6 +62,79 @@ func (s *Store) User(ctx context.Context, idOrName string) (User, error) {
 	err := s.db.GetContext(ctx, &u, s.db.Rebind(`SELECT * FROM users WHERE id = ? OR name = ? ORDER BY id = ? DESC LIMIT 1`),
 		idOrName, idOrName, idOrName)
 	return u, rowError(err, "get user "+idOrName)
+}
+
+// ChangeUser reads a user, calls decide to change it, and writes it back, in one transaction. It
+// returns the changed user. It writes neither the id nor the disk use. It fails with ErrExists if
+// another user has the new name.
+func (s *Store) ChangeUser(ctx context.Context, id string, decide func(*User) error) (User, error) {
+	var u User
+	err := s.db.InTx(ctx, func(tx *sqlx.Tx) error {
+		if err := tx.GetContext(ctx, &u, tx.Rebind(`SELECT * FROM users WHERE id = ?`), id); err != nil {
+			return rowError(err, "change user "+id)
+		}
+		if err := decide(&u); err != nil {
+			return err
+		}
+		_, err := tx.NamedExecContext(ctx, `
+			UPDATE users SET name = :name, password = :password, time_quota = :time_quota, disk_quota = :disk_quota,
+				parallel_run_quota = :parallel_run_quota, time_used = :time_used, email = :email, first_name = :first_name,
+				last_name = :last_name, affiliation = :affiliation, url = :url, notifications = :notifications, last_login = :last_login
+			WHERE id = :id`, u)
+		if sqldb.IsUnique(err) {
+			return fmt.Errorf("change user %s: %w", id, ErrExists)
+		}
+		return rowError(err, "change user "+id)
+	})
+	return u, err
+}
+
+// Owned is what a user owns.
+type Owned struct{ Bundles, Worksheets, Groups []string }
+
+// DeleteUser deletes a user who owns nothing, with the memberships and tokens. If the user owns
+// something, DeleteUser returns it and deletes nothing.
+func (s *Store) DeleteUser(ctx context.Context, id string) (Owned, error) {
+	var owned Owned
+	err := s.db.InTx(ctx, func(tx *sqlx.Tx) error {
+		owned = Owned{}
+		for table, uuids := range map[string]*[]string{"bundles": &owned.Bundles, "worksheets": &owned.Worksheets, "groups": &owned.Groups} {
+			if err := tx.SelectContext(ctx, uuids, tx.Rebind(`SELECT uuid FROM `+table+` WHERE owner_id = ? LIMIT 20`), id); err != nil {
+				return fmt.Errorf("delete user %s: %w", id, err)
+			}
+		}
+		if len(owned.Bundles)+len(owned.Worksheets)+len(owned.Groups) > 0 {
+			return nil
+		}
+		result, err := tx.ExecContext(ctx, tx.Rebind(`DELETE FROM users WHERE id = ?`), id)
+		if err != nil {
+			return fmt.Errorf("delete user %s: %w", id, err)
+		}
+		if n, err := result.RowsAffected(); err != nil || n == 0 {
+			return errors.Join(err, fmt.Errorf("delete user %s: %w", id, ErrNotFound))
+		}
+		return nil
+	})
+	return owned, err
+}
+
+// UsersByID returns those of these users that exist, by id.
+func (s *Store) UsersByID(ctx context.Context, ids []string) (map[string]User, error) {
+	found := make(map[string]User, len(ids))
+	for part := range slices.Chunk(ids, inOneStatement) {
+		query, args, err := sqlx.In(`SELECT * FROM users WHERE id IN (?)`, part)
+		if err != nil {
+			return nil, fmt.Errorf("get users: %w", err)
+		}
+		var users []User
+		if err := s.db.SelectContext(ctx, &users, s.db.Rebind(query), args...); err != nil {
+			return nil, fmt.Errorf("get users: %w", err)
+		}
+		for _, u := range users {
+			found[u.ID] = u
+		}
+	}
+	return found, nil
 }
 
 // Users returns all users, by name.

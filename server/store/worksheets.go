@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/jmoiron/sqlx"
 
@@ -18,11 +19,19 @@ type Worksheet struct {
 	Title       *string `db:"title"`
 	Frozen      *string `db:"frozen"`
 	IsAnonymous bool    `db:"is_anonymous"`
-	// Public is everybody's permission: 0 none, 1 read.
-	Public   int    `db:"public"`
-	TagsJSON string `db:"tags"`
-	Created  Time   `db:"created"`
-	Modified Time   `db:"modified"` // also the last change of an item
+	TagsJSON    string  `db:"tags"`
+	Created     Time    `db:"created"`
+	Modified    Time    `db:"modified"` // also the last change of an item
+}
+
+// SetTags sets the worksheet's tags.
+func (w *Worksheet) SetTags(tags []string) error {
+	text, err := json.Marshal(append([]string{}, tags...))
+	if err != nil {
+		return fmt.Errorf("encode tags: %w", err)
+	}
+	w.TagsJSON = string(text)
+	return nil
 }
 
 // Tags returns the worksheet's tags.
@@ -34,30 +43,23 @@ func (w Worksheet) Tags() []string {
 	return tags
 }
 
-// Item is one line of a worksheet.
-type Item struct {
-	ID            int64   `db:"id"`
-	WorksheetUUID string  `db:"worksheet_uuid"`
-	Type          string  `db:"type"` // bundle, worksheet, markup or directive
-	BundleUUID    *string `db:"bundle_uuid"`
-	Subworksheet  *string `db:"subworksheet_uuid"`
-	Value         string  `db:"value"`
-	SortKey       *int64  `db:"sort_key"`
-}
-
-// AddWorksheet adds a worksheet; ErrExists if its name is taken.
+// AddWorksheet adds a worksheet that everybody may read; ErrExists if its name is taken
+// (codalab/rest/worksheets.py: new_worksheet).
 func (s *Store) AddWorksheet(ctx context.Context, w Worksheet) error {
 	if w.TagsJSON == "" {
 		w.TagsJSON = "[]"
 	}
 	return s.db.InTx(ctx, func(tx *sqlx.Tx) error {
 		_, err := tx.NamedExecContext(ctx, `
-			INSERT INTO worksheets (uuid, name, owner_id, title, public, tags, created, modified)
-			VALUES (:uuid, :name, :owner_id, :title, :public, :tags, :created, :modified)`, w)
+			INSERT INTO worksheets (uuid, name, owner_id, title, tags, created, modified)
+			VALUES (:uuid, :name, :owner_id, :title, :tags, :created, :modified)`, w)
 		if sqldb.IsUnique(err) {
 			return fmt.Errorf("add worksheet %s: %w", w.Name, ErrExists)
 		}
-		return rowError(err, "add worksheet "+w.Name)
+		if err != nil {
+			return rowError(err, "add worksheet "+w.Name)
+		}
+		return setPermission(ctx, tx, sharedWorksheets(), Permission{Object: w.UUID, GroupUUID: PublicGroup, Permission: PermissionRead})
 	})
 }
 
@@ -75,41 +77,71 @@ func (s *Store) WorksheetNamed(ctx context.Context, name string) (Worksheet, err
 	return w, rowError(err, "get worksheet "+name)
 }
 
-// WorksheetsByPrefix returns up to two worksheets with uuids that begin with prefix.
-func (s *Store) WorksheetsByPrefix(ctx context.Context, prefix string) ([]Worksheet, error) {
+// WorksheetsByPrefix returns up to two worksheets that a user may read, with uuids that begin with
+// prefix.
+func (s *Store) WorksheetsByPrefix(ctx context.Context, prefix string, u User) ([]Worksheet, error) {
+	readable, args := sharedWorksheets().readable(u)
 	var list []Worksheet
-	err := s.db.SelectContext(ctx, &list, s.db.Rebind(`SELECT * FROM worksheets WHERE uuid >= ? AND uuid < ? ORDER BY uuid LIMIT 2`), prefix, prefix+"g")
+	err := s.db.SelectContext(ctx, &list, s.db.Rebind(`
+		SELECT * FROM worksheets WHERE uuid >= ? AND uuid < ? AND `+readable+` ORDER BY uuid LIMIT 2`),
+		append([]any{prefix, prefix + "g"}, args...)...)
 	return list, rowError(err, "find worksheet "+prefix)
 }
 
-// Items returns a worksheet's items in their order.
-func (s *Store) Items(ctx context.Context, worksheetUUID string) ([]Item, error) {
-	var items []Item
-	err := s.db.SelectContext(ctx, &items, s.db.Rebind(`
-		SELECT * FROM worksheet_items WHERE worksheet_uuid = ? ORDER BY sort_key, id`), worksheetUUID)
-	return items, rowError(err, "list items of worksheet "+worksheetUUID)
+// WorksheetsByUUID returns those of these worksheets that exist, by uuid.
+func (s *Store) WorksheetsByUUID(ctx context.Context, uuids []string) (map[string]Worksheet, error) {
+	found := make(map[string]Worksheet, len(uuids))
+	for part := range slices.Chunk(uuids, inOneStatement) {
+		query, args, err := sqlx.In(`SELECT * FROM worksheets WHERE uuid IN (?)`, part)
+		if err != nil {
+			return nil, fmt.Errorf("get worksheets: %w", err)
+		}
+		var list []Worksheet
+		if err := s.db.SelectContext(ctx, &list, s.db.Rebind(query), args...); err != nil {
+			return nil, fmt.Errorf("get worksheets: %w", err)
+		}
+		for _, w := range list {
+			found[w.UUID] = w
+		}
+	}
+	return found, nil
 }
 
-// HostWorksheets returns the worksheets that contain a bundle.
-func (s *Store) HostWorksheets(ctx context.Context, bundleUUID string) ([]Worksheet, error) {
-	var list []Worksheet
-	err := s.db.SelectContext(ctx, &list, s.db.Rebind(`
-		SELECT * FROM worksheets WHERE uuid IN (SELECT worksheet_uuid FROM worksheet_items WHERE bundle_uuid = ?)
-		ORDER BY created`), bundleUUID)
-	return list, rowError(err, "list worksheets of bundle "+bundleUUID)
+// ChangeWorksheet reads a worksheet, calls decide to change it, and writes it back, in one
+// transaction. It returns the changed worksheet. It fails with ErrExists if another worksheet has
+// the new name.
+func (s *Store) ChangeWorksheet(ctx context.Context, uuid string, decide func(*Worksheet) error) (Worksheet, error) {
+	var w Worksheet
+	err := s.db.InTx(ctx, func(tx *sqlx.Tx) error {
+		w = Worksheet{}
+		if err := tx.GetContext(ctx, &w, tx.Rebind(`SELECT * FROM worksheets WHERE uuid = ?`), uuid); err != nil {
+			return rowError(err, "change worksheet "+uuid)
+		}
+		if err := decide(&w); err != nil {
+			return err
+		}
+		_, err := tx.NamedExecContext(ctx, `
+			UPDATE worksheets SET name = :name, owner_id = :owner_id, title = :title, frozen = :frozen,
+				is_anonymous = :is_anonymous, tags = :tags, modified = :modified
+			WHERE uuid = :uuid`, w)
+		if sqldb.IsUnique(err) {
+			return fmt.Errorf("change worksheet %s: %w", uuid, ErrExists)
+		}
+		return rowError(err, "change worksheet "+uuid)
+	})
+	return w, err
 }
 
-// appendBundle appends a new bundle to a worksheet.
-func appendBundle(ctx context.Context, tx *sqlx.Tx, worksheetUUID, bundleUUID string, now Time) error {
-	result, err := tx.ExecContext(ctx, tx.Rebind(`UPDATE worksheets SET modified = ? WHERE uuid = ?`), now, worksheetUUID)
-	if err != nil {
-		return fmt.Errorf("append bundle %s: %w", bundleUUID, err)
-	}
-	if n, err := result.RowsAffected(); err != nil || n == 0 {
-		return fmt.Errorf("append bundle %s to worksheet %s: %w", bundleUUID, worksheetUUID, ErrNotFound)
-	}
-	_, err = tx.ExecContext(ctx, tx.Rebind(`
-		INSERT INTO worksheet_items (worksheet_uuid, type, bundle_uuid, sort_key)
-		SELECT ?, 'bundle', ?, 1 + coalesce(max(id), 0) FROM worksheet_items`), worksheetUUID, bundleUUID)
-	return rowError(err, "append bundle "+bundleUUID)
+// DeleteWorksheet deletes a worksheet, its items, and the items of other worksheets that show it.
+func (s *Store) DeleteWorksheet(ctx context.Context, uuid string) error {
+	return s.db.InTx(ctx, func(tx *sqlx.Tx) error {
+		for _, statement := range []string{
+			`DELETE FROM worksheet_items WHERE subworksheet_uuid = ?`, `DELETE FROM worksheets WHERE uuid = ?`,
+		} {
+			if _, err := tx.ExecContext(ctx, tx.Rebind(statement), uuid); err != nil {
+				return fmt.Errorf("delete worksheet %s: %w", uuid, err)
+			}
+		}
+		return nil
+	})
 }

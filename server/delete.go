@@ -1,0 +1,167 @@
+package server
+
+import (
+	"context"
+	"math"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/store"
+)
+
+// deletion is the query of a request to delete bundles.
+type deletion struct {
+	force     bool // also bundles on which others depend, or which several worksheets show
+	recursive bool // also the bundles that depend on them
+	dataOnly  bool // only the contents
+	dryRun    bool
+}
+
+func parseDeletion(q url.Values) (deletion, error) {
+	var d deletion
+	for name, to := range map[string]*bool{"force": &d.force, "recursive": &d.recursive, "data-only": &d.dataOnly, "dry-run": &d.dryRun} {
+		var err error
+		if *to, err = boolParam(q, name, false); err != nil {
+			return d, err
+		}
+	}
+	return d, nil
+}
+
+// deleteBundles deletes bundles and answers with their uuids (codalab/rest/bundles.py:
+// delete_bundles).
+func (s *Server) deleteBundles(w http.ResponseWriter, r *http.Request, u store.User) error {
+	ctx := r.Context()
+	how, err := parseDeletion(r.URL.Query())
+	if err != nil {
+		return err
+	}
+	named, err := readIDs(w, r, "bundles")
+	if err != nil {
+		return err
+	}
+	uuids, err := s.bundlesToDelete(ctx, u, named, how)
+	if err != nil {
+		return err
+	}
+	if !how.dryRun {
+		if err := s.deleteAll(ctx, uuids, how.dataOnly); err != nil {
+			return err
+		}
+	}
+	return writeMeta(w, "ids", uuids)
+}
+
+// bundlesToDelete returns the bundles that a request deletes, or why it may not.
+func (s *Server) bundlesToDelete(ctx context.Context, u store.User, named []string, how deletion) ([]string, error) {
+	all, err := s.descendants(ctx, named, math.MaxInt)
+	if err != nil {
+		return nil, err
+	}
+	found, have, err := s.bundlesFor(ctx, u, all)
+	if err != nil {
+		return nil, err
+	}
+	if others := all[len(named):]; len(others) > 0 && !how.recursive {
+		if !how.force {
+			return nil, refuse(http.StatusBadRequest, "Can't delete bundles %s because the following bundles depend on them:\n  %s",
+				strings.Join(named, " "), strings.Join(spellBundles(others, found, have), "\n  "))
+		}
+		all = named
+	}
+	for _, uuid := range all {
+		b, ok := found[uuid]
+		if !ok {
+			return nil, refuse(http.StatusNotFound, "Could not find bundle with uuid %s", uuid)
+		}
+		if have[uuid] < store.PermissionAll {
+			return nil, forbidden(u, "bundle", uuid, have[uuid], store.PermissionAll)
+		}
+		if err := deletable(b); err != nil {
+			return nil, err
+		}
+	}
+	hosts, err := s.Store.HostsOf(ctx, all)
+	if err != nil {
+		return nil, err
+	}
+	for _, uuid := range all {
+		if err := checkHosts(uuid, hosts[uuid], how.force); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// spellBundles names bundles, those that the user may not read by their uuids only.
+func spellBundles(uuids []string, found map[string]store.Bundle, have map[string]int) []string {
+	var names []string
+	for _, uuid := range uuids {
+		name := ""
+		if have[uuid] >= store.PermissionRead {
+			name = found[uuid].Metadata.String("name")
+		}
+		names = append(names, name+"("+uuid+")")
+	}
+	return names
+}
+
+// deletable refuses bundles that a worker has and frozen ones.
+func deletable(b store.Bundle) error {
+	active := []codalab.State{
+		codalab.StateMaking, codalab.StateStarting, codalab.StatePreparing, codalab.StateRunning, codalab.StateFinalizing,
+	}
+	if slices.Contains(active, b.State) {
+		return refuse(http.StatusBadRequest, "Can't delete bundles: %s. For run bundles, kill them first. "+
+			"Bundles stuck not running will eventually automatically be moved to a state where they can be deleted.", b.UUID)
+	}
+	return bundleNotFrozen(b)
+}
+
+// checkHosts refuses to delete a bundle that a frozen worksheet shows, and without force one that
+// several worksheets show.
+func checkHosts(uuid string, hosts []store.Worksheet, force bool) error {
+	var all, frozen []string
+	for _, sheet := range hosts {
+		name := sheet.Name + "(" + sheet.UUID + ")"
+		all = append(all, name)
+		if sheet.Frozen != nil {
+			frozen = append(frozen, name)
+		}
+	}
+	switch {
+	case len(frozen) > 0:
+		return refuse(http.StatusBadRequest, "Can't delete bundle %s because it appears in frozen worksheets (need to delete worksheet first):\n  %s",
+			uuid, strings.Join(frozen, "\n  "))
+	case len(all) > 1 && !force:
+		return refuse(http.StatusBadRequest, "Can't delete bundle %s because it appears in multiple worksheets (--force to override):\n  %s",
+			uuid, strings.Join(all, "\n  "))
+	}
+	return nil
+}
+
+// deleteAll deletes bundles, or only their contents.
+func (s *Server) deleteAll(ctx context.Context, uuids []string, dataOnly bool) error {
+	defer s.changed(uuids...)
+	if !dataOnly {
+		return s.Store.DeleteBundles(ctx, uuids, store.Time{Time: s.Now()}, deletable)
+	}
+	for _, uuid := range uuids {
+		contents := ""
+		_, err := s.Store.Change(ctx, uuid, func(b *store.Bundle) error {
+			contents, b.Contents = b.Contents, ""
+			b.SetDataSize(0)
+			return deletable(*b)
+		})
+		if err != nil {
+			return err
+		}
+		if err := s.Store.RemoveContents(contents); err != nil {
+			return err
+		}
+	}
+	return nil
+}

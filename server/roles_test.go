@@ -1,0 +1,224 @@
+package server_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server"
+	"github.com/cl-slurm/cl-slurm/server/store"
+)
+
+// subject is what alice made for a request. The group "readers", of which carol is a member, may
+// read it all. Nobody else may.
+type subject struct {
+	*site
+	sheet, data, open, run string // a worksheet; a dataset; one without contents; a run
+	group                  string // a group of alice with nobody else in it
+}
+
+// roles are those of which each route is asked, in the order of a row's statuses.
+func roles() []string { return []string{"", "bob", "carol", "alice", "root"} }
+
+// call is one request on a subject.
+type call func(subject) (path string, body any)
+
+// row is what each of roles gets for a request.
+type row struct {
+	pattern  string
+	statuses [5]int
+	call     call
+}
+
+func link(kind, id string) map[string]any {
+	return map[string]any{"data": map[string]string{"type": kind, "id": id}}
+}
+
+func deletion(kind, id string) any {
+	return map[string]any{"data": []any{map[string]string{"type": kind, "id": id}}}
+}
+
+// edit is a request that changes one object.
+func edit(kind, id string, attributes map[string]any) any {
+	return map[string]any{"data": []any{map[string]any{"type": kind, "id": id, "attributes": attributes}}}
+}
+
+func permissionRequest(kind, id, group string, permission int) any {
+	return map[string]any{"data": []any{map[string]any{
+		"type": kind + "-permissions", "attributes": map[string]any{"permission": permission},
+		"relationships": map[string]any{kind: link(kind+"s", id), "group": link("groups", group)},
+	}}}
+}
+
+// routeRows say what each role gets from each route.
+func routeRows() []row {
+	const (
+		ok, none  = http.StatusOK, http.StatusNoContent
+		no, login = http.StatusForbidden, http.StatusUnauthorized
+	)
+	everybody, users := [5]int{ok, ok, ok, ok, ok}, [5]int{login, ok, ok, ok, ok}
+	readers, publicReaders := [5]int{login, no, ok, ok, ok}, [5]int{no, no, ok, ok, ok}
+	owners := [5]int{login, no, no, ok, ok}
+	at := func(path string, body any) call {
+		return func(subject) (string, any) { return path, body }
+	}
+	return []row{
+		{"GET /user", users, at("/user", nil)},
+		{"PATCH /user", users, at("/user", map[string]any{"data": map[string]any{"type": "users", "attributes": map[string]any{"affiliation": "x"}}})},
+		{"PATCH /user/increment_disk_used", owners, func(s subject) (string, any) {
+			return "/user/increment_disk_used", object("x", map[string]any{"disk_used_increment": 1, "bundle_uuid": s.open})
+		}},
+		{"GET /users/{user}", everybody, at("/users/alice", nil)},
+		{"PATCH /users", [5]int{login, no, no, no, ok}, at("/users", edit("users", "0x"+strings.Repeat("b", 32), map[string]any{"time_quota": 1}))},
+		{"DELETE /users", [5]int{login, login, login, http.StatusNotFound, http.StatusNotFound}, func(s subject) (string, any) { // alice owns something
+			return "/users", deletion("users", "0x"+strings.Repeat("a", 32))
+		}},
+
+		{"GET /groups", users, at("/groups", nil)},
+		{"POST /groups", users, func(s subject) (string, any) {
+			return "/groups", object("groups", map[string]string{"name": "g" + codalab.NewUUID()})
+		}},
+		{"DELETE /groups", [5]int{login, no, no, none, none}, func(s subject) (string, any) { return "/groups", deletion("groups", s.group) }},
+		{"GET /groups/{group}", users, at("/groups/readers", nil)},
+		{"POST /groups/{group}/relationships/members", owners, func(s subject) (string, any) {
+			return "/groups/" + s.group + "/relationships/members", deletion("users", "bob")
+		}},
+		{"POST /groups/{group}/relationships/admins", owners, func(s subject) (string, any) {
+			return "/groups/" + s.group + "/relationships/admins", deletion("users", "bob")
+		}},
+		{"DELETE /groups/{group}/relationships/members", [5]int{login, no, no, none, none}, func(s subject) (string, any) {
+			return "/groups/" + s.group + "/relationships/members", deletion("users", "bob")
+		}},
+		{"DELETE /groups/{group}/relationships/admins", [5]int{login, no, no, none, none}, func(s subject) (string, any) {
+			return "/groups/" + s.group + "/relationships/admins", deletion("users", "bob")
+		}},
+
+		{"GET /worksheets", publicReaders, func(s subject) (string, any) { return "/worksheets?specs=" + s.sheet, nil }},
+		{"POST /worksheets", users, func(s subject) (string, any) {
+			return "/worksheets", object("worksheets", map[string]string{"name": "w" + codalab.NewUUID()})
+		}},
+		{"PATCH /worksheets", owners, func(s subject) (string, any) {
+			return "/worksheets", edit("worksheets", s.sheet, map[string]any{"title": "x"})
+		}},
+		{"DELETE /worksheets", owners, func(s subject) (string, any) { return "/worksheets?force=1", deletion("worksheets", s.sheet) }},
+		{"GET /worksheets/{uuid}", publicReaders, func(s subject) (string, any) { return "/worksheets/" + s.sheet + "?include=items", nil }},
+		{"POST /worksheets/{uuid}/add-items", owners, func(s subject) (string, any) {
+			return "/worksheets/" + s.sheet + "/add-items", map[string]any{"items": []string{"x"}}
+		}},
+		{"POST /worksheet-items", owners, func(s subject) (string, any) {
+			return "/worksheet-items?uuid=" + s.sheet, object("worksheet-items", map[string]string{"type": "markup", "value": "x"})
+		}},
+		{"POST /worksheet-permissions", owners, func(s subject) (string, any) {
+			return "/worksheet-permissions", permissionRequest("worksheet", s.sheet, "public", store.PermissionAll)
+		}},
+
+		{"GET /bundles", everybody, func(s subject) (string, any) { return "/bundles?specs=" + s.data, nil }}, // see TestUnreadable…
+		{"GET /bundles/{uuid}", everybody, func(s subject) (string, any) { return "/bundles/" + s.data, nil }},
+		{"POST /bundles", owners, func(s subject) (string, any) {
+			return "/bundles?worksheet=" + s.sheet, object("bundles", map[string]any{"bundle_type": "dataset", "metadata": metadata("dataset", "x", nil)})
+		}},
+		{"PATCH /bundles", owners, func(s subject) (string, any) {
+			return "/bundles", edit("bundles", s.data, map[string]any{"metadata": map[string]string{"name": "mine"}})
+		}},
+		{"DELETE /bundles", owners, func(s subject) (string, any) { return "/bundles?force=1", deletion("bundles", s.data) }},
+		{"POST /bundle-permissions", owners, func(s subject) (string, any) {
+			return "/bundle-permissions", permissionRequest("bundle", s.data, "public", store.PermissionAll)
+		}},
+		{"POST /bundle-actions", owners, func(s subject) (string, any) {
+			return "/bundle-actions", object("bundle-actions", map[string]string{"type": "kill", "uuid": s.run})
+		}},
+		{"GET /bundles/{uuid}/contents/info/{path...}", publicReaders, func(s subject) (string, any) { return "/bundles/" + s.data + "/contents/info/", nil }},
+		{"GET /bundles/{uuid}/contents/blob/{path...}", publicReaders, func(s subject) (string, any) { return "/bundles/" + s.data + "/contents/blob/", nil }},
+		{"PUT /bundles/{uuid}/contents/blob/{$}", owners, func(s subject) (string, any) {
+			return "/bundles/" + s.open + "/contents/blob/?filename=x&unpack=0", "x"
+		}},
+		{"GET /bundles/{uuid}/locations/{$}", readers, func(s subject) (string, any) { return "/bundles/" + s.data + "/locations/", nil }},
+		{"POST /bundles/{uuid}/locations/{$}", owners, func(s subject) (string, any) { return "/bundles/" + s.data + "/locations/?need_bypass=1", nil }},
+
+		{"POST /workers/{worker}/checkin", users, at("/workers/w/checkin", codalab.CheckIn{})},
+		{"POST /workers/{worker}/start_bundle/{uuid}", owners, func(s subject) (string, any) {
+			return "/workers/w/start_bundle/" + s.run, codalab.StartBundle{}
+		}},
+		{"POST /workers/{worker}/reply/{socket}", [5]int{login, no, no, no, no}, at("/workers/w/reply/1", codalab.ReadReply{ErrorCode: 404})}, // nobody asked
+		{"POST /workers/{worker}/reply_data/{socket}", [5]int{login, no, no, no, no}, at("/workers/w/reply_data/1?header_message={}", "x")},
+	}
+}
+
+// subject makes what a request needs. It shares the worksheet, and what is on it, with the readers.
+func (s *site) subject() subject {
+	s.t.Helper()
+	sheet := s.call("alice", "POST", "/worksheets", object("worksheets", map[string]string{"name": "w" + codalab.NewUUID()})).ok().text("data", 0, "id")
+	s.share("alice", "worksheet", sheet, "public", store.PermissionNone)
+	s.share("alice", "worksheet", sheet, "readers", store.PermissionRead)
+	make := func(kind string) string {
+		attributes := map[string]any{"bundle_type": kind, "metadata": metadata(kind, "x", nil)}
+		if kind == "run" {
+			attributes["command"] = "x"
+		}
+		return s.call("alice", "POST", "/bundles?worksheet="+sheet, object("bundles", attributes)).ok().text("data", 0, "id")
+	}
+	x := subject{site: s, sheet: sheet, data: make("dataset"), open: make("dataset"), run: make("run")}
+	s.put(x.data, "filename=x&unpack=0", "secret").ok()
+	x.group = s.call("alice", "POST", "/groups", object("groups", map[string]string{"name": "g" + codalab.NewUUID()})).ok().text("data", 0, "id")
+	return x
+}
+
+// TestEveryRouteChecksPermissions asks every route as every role.
+func TestEveryRouteChecksPermissions(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, func(c *server.Config) { c.Hold = time.Millisecond })
+	s.addUser("carol")
+	s.call("alice", "POST", "/groups", object("groups", map[string]string{"name": "readers"})).ok()
+	s.call("alice", "POST", "/groups/readers/relationships/members", deletion("users", "carol")).ok()
+	known, tried := map[string]bool{}, 0
+	for _, row := range routeRows() {
+		known[row.pattern] = true
+		for i, role := range roles() {
+			x := s.subject()
+			path, body := row.call(x)
+			method, _, _ := strings.Cut(row.pattern, " ")
+			a := s.call(role, method, path, body)
+			tried++
+			if a.status != row.statuses[i] {
+				t.Errorf("%s as %q: %d %q, want %d", row.pattern, role, a.status, a.body, row.statuses[i])
+			}
+			if strings.Contains(a.body, "secret") && a.status != http.StatusOK {
+				t.Errorf("%s as %q tells %q", row.pattern, role, a.body)
+			}
+		}
+	}
+	for _, pattern := range server.Patterns() {
+		if !known[pattern] {
+			t.Errorf("no row says who may call %s", pattern)
+		}
+	}
+	t.Logf("%d routes, %d requests", len(known), tried)
+}
+
+// TestSignInIsRequiredWhereTheSiteSaysSo asks every route that is open to everybody.
+func TestSignInIsRequiredWhereTheSiteSaysSo(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, func(c *server.Config) { c.RequireSignIn = true })
+	s.addUser("carol")
+	s.call("alice", "POST", "/groups", object("groups", map[string]string{"name": "readers"})).ok()
+	x := s.subject()
+	for _, row := range routeRows() {
+		path, body := row.call(x)
+		method, _, _ := strings.Cut(row.pattern, " ")
+		s.call("", method, path, body).says(http.StatusUnauthorized, "User is not authenticated.")
+	}
+}
+
+func TestUserWhoHasNotSignedInReadsWhatIsPublic(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	data := s.upload("data", "x")
+	s.get("", "/bundles/"+data+"/contents/blob/").is(http.StatusForbidden)
+	s.share("alice", "bundle", data, "public", store.PermissionRead)
+	if a := s.get("", "/bundles/"+data+"/contents/blob/").ok(); a.body != "x" {
+		t.Errorf("%q", a.body)
+	}
+	s.put(data, "filename=x", "y").is(http.StatusForbidden)
+}

@@ -1,0 +1,68 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/jmoiron/sqlx"
+)
+
+// DeleteBundles deletes bundles, their items on worksheets and their contents, some bundles in each
+// transaction. It asks check about each bundle in the transaction that deletes it, and stops with
+// check's error. It ignores bundles that do not exist. Their uuids are never given out again.
+func (s *Store) DeleteBundles(ctx context.Context, uuids []string, now Time, check func(Bundle) error) error {
+	for part := range slices.Chunk(uuids, changedAtOnce) {
+		var gone map[string]Bundle
+		err := s.db.InTx(ctx, func(tx *sqlx.Tx) (err error) {
+			if gone, err = getBundles(ctx, tx, part); err != nil {
+				return err
+			}
+			for _, b := range gone {
+				if err := check(b); err != nil {
+					return err
+				}
+				if err := deleteBundle(ctx, tx, b, now); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		for b := range maps.Values(gone) {
+			if err := s.RemoveContents(b.Contents); err != nil {
+				return err // Sweep removes them at the next start
+			}
+		}
+	}
+	return nil
+}
+
+func deleteBundle(ctx context.Context, tx *sqlx.Tx, b Bundle, now Time) error {
+	for _, statement := range []struct {
+		query string
+		args  []any
+	}{
+		{`DELETE FROM worksheet_items WHERE bundle_uuid = ?`, []any{b.UUID}},
+		{`DELETE FROM bundles WHERE uuid = ?`, []any{b.UUID}},
+		{`INSERT INTO deleted_bundles (uuid, deleted) VALUES (?, ?)`, []any{b.UUID, now}},
+	} {
+		if _, err := tx.ExecContext(ctx, tx.Rebind(statement.query), statement.args...); err != nil {
+			return fmt.Errorf("delete bundle %s: %w", b.UUID, err)
+		}
+	}
+	return addDiskUsed(ctx, tx, b.OwnerID, -b.DataSize)
+}
+
+// addDiskUsed adds bytes to a user's disk use, which does not fall below 0.
+func addDiskUsed(ctx context.Context, tx *sqlx.Tx, userID string, bytes int64) error {
+	if bytes == 0 {
+		return nil
+	}
+	_, err := tx.ExecContext(ctx, tx.Rebind(`
+		UPDATE users SET disk_used = CASE WHEN disk_used + ? > 0 THEN disk_used + ? ELSE 0 END WHERE id = ?`), bytes, bytes, userID)
+	return rowError(err, "count disk use of user "+userID)
+}

@@ -1,0 +1,108 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jmoiron/sqlx"
+
+	"github.com/cl-slurm/cl-slurm/internal/sqldb"
+)
+
+// PublicGroup is the uuid of the group "public". Everybody is a member of it, also those who have
+// not signed in.
+const PublicGroup = "0x00000000000000000000000000000000"
+
+// Group is a set of users that bundles and worksheets can be shared with.
+type Group struct {
+	UUID string `db:"uuid"`
+	Name string `db:"name"`
+	// OwnerID is nil for the group "public".
+	OwnerID     *string `db:"owner_id"`
+	UserDefined bool    `db:"user_defined"`
+}
+
+// Member is a user's membership in a group.
+type Member struct {
+	UserID    string `db:"user_id"`
+	GroupUUID string `db:"group_uuid"`
+	Admin     bool   `db:"is_admin"`
+}
+
+// AddGroup adds a group, with its owner as an admin. It fails with ErrExists if the name is taken.
+func (s *Store) AddGroup(ctx context.Context, g Group) error {
+	return s.db.InTx(ctx, func(tx *sqlx.Tx) error {
+		_, err := tx.NamedExecContext(ctx, `
+			INSERT INTO groups (uuid, name, owner_id, user_defined) VALUES (:uuid, :name, :owner_id, 1)`, g)
+		if sqldb.IsUnique(err) {
+			return fmt.Errorf("add group %s: %w", g.Name, ErrExists)
+		}
+		if err == nil {
+			_, err = tx.NamedExecContext(ctx, `
+				INSERT INTO group_members (user_id, group_uuid, is_admin) VALUES (:owner_id, :uuid, 1)`, g)
+		}
+		return rowError(err, "add group "+g.Name)
+	})
+}
+
+// DeleteGroup deletes a group, its memberships and its permissions.
+func (s *Store) DeleteGroup(ctx context.Context, uuid string) error {
+	return s.db.InTx(ctx, func(tx *sqlx.Tx) error {
+		_, err := tx.ExecContext(ctx, tx.Rebind(`DELETE FROM groups WHERE uuid = ?`), uuid)
+		return rowError(err, "delete group "+uuid)
+	})
+}
+
+// Groups returns the groups that a user owns or is a member of, and "public", by name; all groups
+// if userID is empty.
+func (s *Store) Groups(ctx context.Context, userID string) ([]Group, error) {
+	var groups []Group
+	err := s.db.SelectContext(ctx, &groups, s.db.Rebind(`
+		SELECT * FROM groups WHERE ? = '' OR uuid = ? OR owner_id = ?
+			OR uuid IN (SELECT group_uuid FROM group_members WHERE user_id = ?) ORDER BY name`),
+		userID, PublicGroup, userID, userID)
+	return groups, rowError(err, "list groups")
+}
+
+// FindGroups returns up to two groups with this uuid, beginning of a uuid, or name.
+func (s *Store) FindGroups(ctx context.Context, spec string) ([]Group, error) {
+	var groups []Group
+	query, args := `SELECT * FROM groups WHERE name = ?`, []any{spec}
+	if len(spec) > 2 && spec[:2] == "0x" {
+		query, args = `SELECT * FROM groups WHERE uuid >= ? AND uuid < ? ORDER BY uuid LIMIT 2`, []any{spec, spec + "g"}
+	}
+	err := s.db.SelectContext(ctx, &groups, s.db.Rebind(query), args...)
+	return groups, rowError(err, "find group "+spec)
+}
+
+// Members returns the members of these groups, by user id.
+func (s *Store) Members(ctx context.Context, groups []string) ([]Member, error) {
+	if len(groups) == 0 {
+		return nil, nil
+	}
+	query, args, err := sqlx.In(`SELECT * FROM group_members WHERE group_uuid IN (?) ORDER BY user_id`, groups)
+	if err != nil {
+		return nil, fmt.Errorf("list members: %w", err)
+	}
+	var members []Member
+	err = s.db.SelectContext(ctx, &members, s.db.Rebind(query), args...)
+	return members, rowError(err, "list members")
+}
+
+// SetMember adds a member to a group, or changes whether the member is an admin.
+func (s *Store) SetMember(ctx context.Context, m Member) error {
+	return s.db.InTx(ctx, func(tx *sqlx.Tx) error {
+		_, err := tx.NamedExecContext(ctx, `
+			INSERT INTO group_members (user_id, group_uuid, is_admin) VALUES (:user_id, :group_uuid, :is_admin)
+			ON CONFLICT (user_id, group_uuid) DO UPDATE SET is_admin = excluded.is_admin`, m)
+		return rowError(err, "add member to group "+m.GroupUUID)
+	})
+}
+
+// RemoveMember removes a member from a group.
+func (s *Store) RemoveMember(ctx context.Context, userID, group string) error {
+	return s.db.InTx(ctx, func(tx *sqlx.Tx) error {
+		_, err := tx.ExecContext(ctx, tx.Rebind(`DELETE FROM group_members WHERE user_id = ? AND group_uuid = ?`), userID, group)
+		return rowError(err, "remove member from group "+group)
+	})
+}

@@ -1,0 +1,128 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/jmoiron/sqlx"
+)
+
+// The types of a worksheet's items (codalab/lib/worksheet_util.py: WORKSHEET_ITEM_TYPES).
+const (
+	ItemBundle    = "bundle"
+	ItemWorksheet = "worksheet"
+	ItemMarkup    = "markup"
+	ItemDirective = "directive"
+)
+
+// Item is one line of a worksheet.
+type Item struct {
+	ID            int64   `db:"id"`
+	WorksheetUUID string  `db:"worksheet_uuid"`
+	Type          string  `db:"type"`
+	BundleUUID    *string `db:"bundle_uuid"`
+	Subworksheet  *string `db:"subworksheet_uuid"`
+	Value         string  `db:"value"`
+	// SortKey orders the items of a worksheet; items with the same key are in the order of their
+	// ids.
+	SortKey int64 `db:"sort_key"`
+}
+
+// itemIDs hands out the ids of items. They increase, also over restarts, since they begin with the
+// time in microseconds.
+type itemIDs struct{ last atomic.Int64 }
+
+func (n *itemIDs) next(now Time) int64 {
+	for {
+		last := n.last.Load()
+		id := max(last+1, now.micros())
+		if n.last.CompareAndSwap(last, id) {
+			return id
+		}
+	}
+}
+
+// Items returns a worksheet's items in their order.
+func (s *Store) Items(ctx context.Context, worksheetUUID string) ([]Item, error) {
+	var items []Item
+	err := s.db.SelectContext(ctx, &items, s.db.Rebind(`
+		SELECT * FROM worksheet_items WHERE worksheet_uuid = ? ORDER BY sort_key, id`), worksheetUUID)
+	return items, rowError(err, "list items of worksheet "+worksheetUUID)
+}
+
+// AddItems removes the items of a worksheet whose ids are in replaced, and adds items: behind those
+// whose sort key is at most *after, or at the end if after is nil. It fails with ErrNotFound if
+// there is no such worksheet.
+func (s *Store) AddItems(ctx context.Context, worksheetUUID string, items []Item, after *int64, replaced []int64, now Time) error {
+	return s.db.InTx(ctx, func(tx *sqlx.Tx) error {
+		if len(replaced) > 0 {
+			query, args, err := sqlx.In(`DELETE FROM worksheet_items WHERE worksheet_uuid = ? AND id IN (?)`, worksheetUUID, replaced)
+			if err == nil {
+				_, err = tx.ExecContext(ctx, tx.Rebind(query), args...)
+			}
+			if err != nil {
+				return fmt.Errorf("remove items of worksheet %s: %w", worksheetUUID, err)
+			}
+		}
+		return s.addItems(ctx, tx, worksheetUUID, items, after, now)
+	})
+}
+
+// ReplaceItems replaces all items of a worksheet.
+func (s *Store) ReplaceItems(ctx context.Context, worksheetUUID string, items []Item, now Time) error {
+	return s.db.InTx(ctx, func(tx *sqlx.Tx) error {
+		if _, err := tx.ExecContext(ctx, tx.Rebind(`DELETE FROM worksheet_items WHERE worksheet_uuid = ?`), worksheetUUID); err != nil {
+			return fmt.Errorf("replace items of worksheet %s: %w", worksheetUUID, err)
+		}
+		return s.addItems(ctx, tx, worksheetUUID, items, nil, now)
+	})
+}
+
+// AddShadow adds a bundle behind another one, on each worksheet that has this other one
+// (codalab/model/bundle_model.py: add_shadow_worksheet_items).
+func (s *Store) AddShadow(ctx context.Context, of, uuid string, now Time) error {
+	return s.db.InTx(ctx, func(tx *sqlx.Tx) error {
+		var shown []Item
+		if err := tx.SelectContext(ctx, &shown, tx.Rebind(`SELECT * FROM worksheet_items WHERE bundle_uuid = ?`), of); err != nil {
+			return fmt.Errorf("show bundle %s: %w", uuid, err)
+		}
+		for _, item := range shown {
+			one := []Item{{Type: ItemBundle, BundleUUID: &uuid}}
+			if err := s.addItems(ctx, tx, item.WorksheetUUID, one, &item.SortKey, now); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// addItems is AddItems in a transaction.
+func (s *Store) addItems(ctx context.Context, tx *sqlx.Tx, worksheetUUID string, items []Item, after *int64, now Time) error {
+	result, err := tx.ExecContext(ctx, tx.Rebind(`UPDATE worksheets SET modified = ? WHERE uuid = ?`), now, worksheetUUID)
+	if err != nil {
+		return fmt.Errorf("change worksheet %s: %w", worksheetUUID, err)
+	}
+	if n, err := result.RowsAffected(); err != nil || n == 0 {
+		return fmt.Errorf("change worksheet %s: %w", worksheetUUID, ErrNotFound)
+	}
+	var key int64
+	if after == nil {
+		err = tx.GetContext(ctx, &key, tx.Rebind(`SELECT coalesce(max(sort_key), 0) FROM worksheet_items WHERE worksheet_uuid = ?`), worksheetUUID)
+	} else {
+		key = *after
+		_, err = tx.ExecContext(ctx, tx.Rebind(`UPDATE worksheet_items SET sort_key = sort_key + ? WHERE worksheet_uuid = ? AND sort_key > ?`),
+			len(items), worksheetUUID, key)
+	}
+	for _, item := range items {
+		if err != nil {
+			break
+		}
+		key++
+		item.ID, item.WorksheetUUID, item.SortKey = s.items.next(now), worksheetUUID, key
+		_, err = tx.NamedExecContext(ctx, `
+			INSERT INTO worksheet_items (id, worksheet_uuid, type, bundle_uuid, subworksheet_uuid, value, sort_key)
+			VALUES (:id, :worksheet_uuid, :type, :bundle_uuid, :subworksheet_uuid, :value, :sort_key)`, item)
+	}
+	return rowError(err, "add items to worksheet "+worksheetUUID)
+}

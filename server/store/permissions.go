@@ -1,0 +1,141 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/jmoiron/sqlx"
+)
+
+// The permissions of CodaLab (codalab/model/tables.py: GROUP_OBJECT_PERMISSION_*).
+const (
+	PermissionNone = 0
+	PermissionRead = 1
+	PermissionAll  = 2
+)
+
+// shared is a kind of objects that can be shared with groups.
+type shared struct{ table, column string }
+
+// The kinds of shared objects.
+func sharedBundles() shared    { return shared{"bundle_permissions", "bundle_uuid"} }
+func sharedWorksheets() shared { return shared{"worksheet_permissions", "worksheet_uuid"} }
+
+// Permission is what a group may do with an object.
+type Permission struct {
+	Object    string `db:"object"`
+	GroupUUID string `db:"group_uuid"`
+	GroupName string `db:"group_name"`
+	// Permission is PermissionNone, PermissionRead or PermissionAll.
+	Permission int `db:"permission"`
+}
+
+// memberOf is the condition that a group has a user, whose id is its one argument, as a member.
+const memberOf = `(group_uuid = '` + PublicGroup + `' OR group_uuid IN (SELECT group_uuid FROM group_members WHERE user_id = ?))`
+
+// readable is the condition that a user may read an object of the kind, and its arguments.
+func (k shared) readable(u User) (condition string, args []any) {
+	if u.Root() {
+		return "1 = 1", nil
+	}
+	return `(owner_id = ? OR uuid IN (SELECT ` + k.column + ` FROM ` + k.table + ` WHERE permission > 0 AND ` + memberOf + `))`, []any{u.ID, u.ID}
+}
+
+// GrantedBundles returns the permissions that a user has on bundles by way of groups, for those
+// bundles on which it has any. An empty user id is that of a user who has not signed in.
+func (s *Store) GrantedBundles(ctx context.Context, userID string, uuids []string) (map[string]int, error) {
+	return s.granted(ctx, sharedBundles(), userID, uuids)
+}
+
+// GrantedWorksheets is GrantedBundles for worksheets.
+func (s *Store) GrantedWorksheets(ctx context.Context, userID string, uuids []string) (map[string]int, error) {
+	return s.granted(ctx, sharedWorksheets(), userID, uuids)
+}
+
+func (s *Store) granted(ctx context.Context, kind shared, userID string, uuids []string) (map[string]int, error) {
+	granted := map[string]int{}
+	for part := range slices.Chunk(uuids, inOneStatement) {
+		query, args, err := sqlx.In(`
+			SELECT `+kind.column+` AS object, max(permission) AS permission FROM `+kind.table+`
+			WHERE `+kind.column+` IN (?) AND `+memberOf+` GROUP BY `+kind.column, part, userID)
+		if err != nil {
+			return nil, fmt.Errorf("get permissions: %w", err)
+		}
+		var found []Permission
+		if err := s.db.SelectContext(ctx, &found, s.db.Rebind(query), args...); err != nil {
+			return nil, fmt.Errorf("get permissions: %w", err)
+		}
+		for _, p := range found {
+			granted[p.Object] = p.Permission
+		}
+	}
+	return granted, nil
+}
+
+// BundlePermissions returns the permissions of groups on bundles, by bundle, in the order of the
+// groups' names.
+func (s *Store) BundlePermissions(ctx context.Context, uuids []string) (map[string][]Permission, error) {
+	return s.permissions(ctx, sharedBundles(), uuids)
+}
+
+// WorksheetPermissions is BundlePermissions for worksheets.
+func (s *Store) WorksheetPermissions(ctx context.Context, uuids []string) (map[string][]Permission, error) {
+	return s.permissions(ctx, sharedWorksheets(), uuids)
+}
+
+func (s *Store) permissions(ctx context.Context, kind shared, uuids []string) (map[string][]Permission, error) {
+	byObject := map[string][]Permission{}
+	for part := range slices.Chunk(uuids, inOneStatement) {
+		query, args, err := sqlx.In(`
+			SELECT p.`+kind.column+` AS object, p.group_uuid, g.name AS group_name, p.permission
+			FROM `+kind.table+` p JOIN groups g ON g.uuid = p.group_uuid
+			WHERE p.`+kind.column+` IN (?) ORDER BY g.name`, part)
+		if err != nil {
+			return nil, fmt.Errorf("list permissions: %w", err)
+		}
+		var found []Permission
+		if err := s.db.SelectContext(ctx, &found, s.db.Rebind(query), args...); err != nil {
+			return nil, fmt.Errorf("list permissions: %w", err)
+		}
+		for _, p := range found {
+			byObject[p.Object] = append(byObject[p.Object], p)
+		}
+	}
+	return byObject, nil
+}
+
+// SetBundlePermission sets what a group may do with a bundle.
+func (s *Store) SetBundlePermission(ctx context.Context, p Permission) error {
+	return s.setPermission(ctx, sharedBundles(), p)
+}
+
+// SetWorksheetPermission sets what a group may do with a worksheet.
+func (s *Store) SetWorksheetPermission(ctx context.Context, p Permission) error {
+	return s.setPermission(ctx, sharedWorksheets(), p)
+}
+
+func (s *Store) setPermission(ctx context.Context, kind shared, p Permission) error {
+	return s.db.InTx(ctx, func(tx *sqlx.Tx) error { return setPermission(ctx, tx, kind, p) })
+}
+
+func setPermission(ctx context.Context, tx *sqlx.Tx, kind shared, p Permission) error {
+	var err error
+	if p.Permission == PermissionNone {
+		_, err = tx.NamedExecContext(ctx, `DELETE FROM `+kind.table+` WHERE `+kind.column+` = :object AND group_uuid = :group_uuid`, p)
+	} else {
+		_, err = tx.NamedExecContext(ctx, `
+			INSERT INTO `+kind.table+` (`+kind.column+`, group_uuid, permission) VALUES (:object, :group_uuid, :permission)
+			ON CONFLICT (`+kind.column+`, group_uuid) DO UPDATE SET permission = excluded.permission`, p)
+	}
+	return rowError(err, "set permission on "+p.Object)
+}
+
+// inheritPermissions gives a new bundle the permissions of its worksheet
+// (codalab/rest/bundles.py: _create_bundles).
+func inheritPermissions(ctx context.Context, tx *sqlx.Tx, worksheetUUID, bundleUUID string) error {
+	_, err := tx.ExecContext(ctx, tx.Rebind(`
+		INSERT INTO bundle_permissions (bundle_uuid, group_uuid, permission)
+		SELECT ?, group_uuid, permission FROM worksheet_permissions WHERE worksheet_uuid = ?`), bundleUUID, worksheetUUID)
+	return rowError(err, "share bundle "+bundleUUID)
+}

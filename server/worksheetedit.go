@@ -1,0 +1,240 @@
+package server
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/store"
+)
+
+// worksheetEdit is a client's change of a worksheet. Absent fields stay as they are.
+type worksheetEdit struct {
+	Name        *string         `json:"name"`
+	Title       *string         `json:"title"`
+	Tags        *[]string       `json:"tags"`
+	Frozen      json.RawMessage `json:"frozen"`
+	IsAnonymous *bool           `json:"is_anonymous"`
+	owner       string          // empty to keep it
+}
+
+// patchWorksheets changes worksheets (codalab/rest/worksheets.py: update_worksheets,
+// update_worksheet_metadata).
+func (s *Server) patchWorksheets(w http.ResponseWriter, r *http.Request, u store.User) error {
+	ctx := r.Context()
+	objects, err := readObjects(w, r)
+	if err != nil {
+		return err
+	}
+	edits := make([]worksheetEdit, len(objects))
+	for i, o := range objects { // check all before changing any
+		if o.Decode(&edits[i]) != nil {
+			return refuse(http.StatusBadRequest, "A worksheet's attributes have the wrong types")
+		}
+		if edits[i].owner, err = s.newOwner(ctx, o); err != nil {
+			return err
+		}
+		sheet, _, err := s.openWorksheet(ctx, u, o.ID, store.PermissionAll)
+		if err != nil {
+			return err
+		}
+		if err := edits[i].apply(u, s.Now(), &sheet); err != nil {
+			return err
+		}
+	}
+	var changed []store.Worksheet
+	for i, o := range objects {
+		sheet, err := s.Store.ChangeWorksheet(ctx, o.ID, func(sheet *store.Worksheet) error { return edits[i].apply(u, s.Now(), sheet) })
+		if errors.Is(err, store.ErrExists) {
+			err = refuse(http.StatusBadRequest, "Worksheet with name %s already exists", deref(edits[i].Name))
+		}
+		if err != nil {
+			return err
+		}
+		changed = append(changed, sheet)
+	}
+	return s.writeWorksheets(w, r, u, changed)
+}
+
+// apply makes the change or refuses it.
+func (e worksheetEdit) apply(u store.User, now time.Time, w *store.Worksheet) error {
+	thaw := string(e.Frozen) == "null"
+	if err := notFrozen(*w); err != nil && !thaw {
+		return err
+	}
+	if e.Name != nil && *e.Name != w.Name {
+		if err := checkWorksheetName(u, *e.Name); err != nil {
+			return err
+		}
+		w.Name = *e.Name
+	}
+	if e.Tags != nil {
+		if err := w.SetTags(*e.Tags); err != nil {
+			return err
+		}
+	}
+	if e.Title != nil {
+		w.Title = e.Title
+	}
+	if e.IsAnonymous != nil {
+		w.IsAnonymous = *e.IsAnonymous
+	}
+	if e.owner != "" {
+		w.OwnerID = e.owner
+	}
+	switch {
+	case thaw:
+		w.Frozen = nil
+	case len(e.Frozen) > 0: // whatever time the client names
+		at := isoTime(now)
+		w.Frozen = &at
+	}
+	w.Modified = store.Time{Time: now}
+	return nil
+}
+
+// deleteWorksheets deletes worksheets, of which force also deletes those that are frozen or have
+// items (codalab/rest/worksheets.py: delete_worksheet).
+func (s *Server) deleteWorksheets(w http.ResponseWriter, r *http.Request, u store.User) error {
+	ctx := r.Context()
+	force, err := boolParam(r.URL.Query(), "force", false)
+	if err != nil {
+		return err
+	}
+	ids, err := readIDs(w, r, "worksheets")
+	if err != nil {
+		return err
+	}
+	for _, id := range ids { // check all before deleting any
+		sheet, _, err := s.openWorksheet(ctx, u, id, store.PermissionAll)
+		if err != nil {
+			return err
+		}
+		items, err := s.Store.Items(ctx, id)
+		switch {
+		case err != nil:
+			return err
+		case force:
+		case sheet.Frozen != nil:
+			return refuse(http.StatusBadRequest, "Can't delete worksheet %s because it is frozen (--force to override).", id)
+		case len(items) > 0:
+			return refuse(http.StatusBadRequest, "Can't delete worksheet %s because it is not empty (--force to override).", id)
+		}
+	}
+	for _, id := range ids {
+		if err := s.Store.DeleteWorksheet(ctx, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addItems appends items to a worksheet, or replaces all of its items (codalab/rest/worksheets.py:
+// create_worksheet_items).
+func (s *Server) addItems(w http.ResponseWriter, r *http.Request, u store.User) error {
+	ctx, q := r.Context(), r.URL.Query()
+	replace, err := boolParam(q, "replace", false)
+	if err != nil {
+		return err
+	}
+	var doc codalab.Document
+	if err := readJSON(w, r, &doc); err != nil {
+		return err
+	}
+	objects, err := doc.Objects() // none empties the worksheet
+	if err != nil {
+		return refuse(http.StatusBadRequest, "The request's data must be a list of objects")
+	}
+	sheet, err := s.changeable(ctx, u, q.Get("uuid"))
+	if err != nil {
+		return err
+	}
+	var items []store.Item
+	for _, o := range objects {
+		item, err := newItem(o)
+		if err != nil {
+			return err
+		}
+		item.WorksheetUUID = sheet.UUID
+		items = append(items, item)
+	}
+	now := store.Time{Time: s.Now()}
+	if replace {
+		err = s.Store.ReplaceItems(ctx, sheet.UUID, items, now)
+	} else {
+		err = s.Store.AddItems(ctx, sheet.UUID, items, nil, nil, now)
+	}
+	if err != nil {
+		return err
+	}
+	return writeDocument(w, itemObjects(items), nil)
+}
+
+// newItem reads an item that a client adds.
+func newItem(o codalab.Object) (store.Item, error) {
+	var in struct {
+		Type  string `json:"type"`
+		Value string `json:"value"`
+	}
+	if o.Decode(&in) != nil {
+		return store.Item{}, refuse(http.StatusBadRequest, "An item's type and value must be texts")
+	}
+	item := store.Item{Type: in.Type, Value: in.Value}
+	var err error
+	switch in.Type {
+	case store.ItemMarkup, store.ItemDirective:
+	case store.ItemBundle:
+		item.BundleUUID, err = linkedUUID(o, "bundle")
+	case store.ItemWorksheet:
+		item.Subworksheet, err = linkedUUID(o, "subworksheet")
+	default:
+		err = refuse(http.StatusBadRequest, "Unknown type of item '%s'", in.Type)
+	}
+	return item, err
+}
+
+func linkedUUID(o codalab.Object, name string) (*string, error) {
+	id, err := linkedID(o, name)
+	if err == nil && !codalab.IsUUID(id) {
+		err = refuse(http.StatusBadRequest, "'%s' is not a uuid", id)
+	}
+	return &id, err
+}
+
+// insertItems inserts items of one type behind a sort key, in the place of others
+// (codalab/rest/worksheets.py: replace_items).
+func (s *Server) insertItems(w http.ResponseWriter, r *http.Request, u store.User) error {
+	var in struct {
+		IDs      []int64  `json:"ids"`
+		Items    []string `json:"items"`
+		ItemType string   `json:"item_type"`
+		After    *int64   `json:"after_sort_key"`
+	}
+	if err := readJSON(w, r, &in); err != nil {
+		return err
+	}
+	sheet, err := s.changeable(r.Context(), u, r.PathValue("uuid"))
+	if err != nil {
+		return err
+	}
+	var items []store.Item
+	for _, text := range in.Items {
+		item := store.Item{Type: in.ItemType, Value: text}
+		switch in.ItemType {
+		case "":
+			item.Type = store.ItemMarkup
+		case store.ItemMarkup, store.ItemDirective:
+		case store.ItemBundle:
+			if !codalab.IsUUID(text) {
+				return refuse(http.StatusBadRequest, "'%s' is not a uuid", text)
+			}
+			item.BundleUUID, item.Value = &text, ""
+		default:
+			return refuse(http.StatusBadRequest, "Unknown type of item '%s'", in.ItemType)
+		}
+		items = append(items, item)
+	}
+	return s.Store.AddItems(r.Context(), sheet.UUID, items, in.After, in.IDs, store.Time{Time: s.Now()})
+}
