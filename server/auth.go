@@ -65,6 +65,9 @@ func hashToken(token string) string {
 func (s *Server) authenticated(one route) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		u, err := s.authenticate(r, one.public && !s.RequireSignIn)
+		if err == nil && u.IsWorker && !one.worker {
+			err = refuse(http.StatusForbidden, "%s is a worker account: it may only run bundles.", u.Name)
+		}
 		if err == nil {
 			err = one.serve(w, r, u)
 		}

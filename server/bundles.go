@@ -17,7 +17,7 @@ func (s *Server) bundleRoutes() []route {
 		{pattern: "POST /bundles", serve: s.createBundles},
 		{pattern: "PATCH /bundles", serve: s.patchBundles},
 		{pattern: "DELETE /bundles", serve: s.deleteBundles},
-		{pattern: "GET /bundles/{uuid}", serve: s.bundle, public: true},
+		{pattern: "GET /bundles/{uuid}", serve: s.bundle, public: true, worker: true},
 		{pattern: "POST /bundle-permissions", serve: s.setBundlePermissions},
 		{pattern: "POST /bundle-actions", serve: s.bundleActions},
 	}

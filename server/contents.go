@@ -19,9 +19,9 @@ import (
 
 func (s *Server) contentsRoutes() []route {
 	return []route{
-		{pattern: "GET /bundles/{uuid}/contents/info/{path...}", serve: s.contentsInfo, public: true},
-		{pattern: "GET /bundles/{uuid}/contents/blob/{path...}", serve: s.contentsBlob, public: true},
-		{pattern: "PUT /bundles/{uuid}/contents/blob/{$}", serve: s.upload},
+		{pattern: "GET /bundles/{uuid}/contents/info/{path...}", serve: s.contentsInfo, public: true, worker: true},
+		{pattern: "GET /bundles/{uuid}/contents/blob/{path...}", serve: s.contentsBlob, public: true, worker: true},
+		{pattern: "PUT /bundles/{uuid}/contents/blob/{$}", serve: s.upload, worker: true},
 		{pattern: "GET /bundles/{uuid}/locations/{$}", serve: s.locations},
 		{pattern: "POST /bundles/{uuid}/locations/{$}", serve: s.addLocation},
 	}

@@ -33,6 +33,7 @@ type worker struct {
 	key       store.Worker
 	known     bool            // has checked in since the server started
 	info      codalab.CheckIn // its last check-in, without runs
+	group     string          // the uuid of the group that it serves; empty if it serves none
 	seen      time.Time
 	poll      *poll
 	arrivals  int64            // check-ins so far
@@ -48,6 +49,7 @@ type worker struct {
 // heldRun is a run that a worker has.
 type heldRun struct {
 	codalab.Resources
+	ownerID string
 	// starting is since when the run waits for the worker's claim; zero once it is claimed.
 	starting time.Time
 }
@@ -90,12 +92,12 @@ func (h *hub) worker(key store.Worker) *worker {
 	return w
 }
 
-// beginPoll records a check-in and ends the poll of the previous one. changed reports whether what
-// the worker can run may have changed.
+// beginPoll records a check-in of a worker that serves a group, if group is not empty, and ends the
+// poll of the previous one. changed reports whether what the worker can run may have changed.
 //
 // It refuses the check-in while another instance uses the worker's id (codalab.CheckIn.Instance).
 // A worker that names no instance gives its id to the next that does.
-func (h *hub) beginPoll(key store.Worker, in codalab.CheckIn, now time.Time) (p *poll, changed bool, err error) {
+func (h *hub) beginPoll(key store.Worker, in codalab.CheckIn, group string, now time.Time) (p *poll, changed bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	w := h.worker(key)
@@ -105,10 +107,10 @@ func (h *hub) beginPoll(key store.Worker, in codalab.CheckIn, now time.Time) (p 
 			key.ID, w.info.Hostname, codalab.SpellDuration(h.timeout))
 	}
 	p = &poll{worker: w, wake: make(chan struct{}, 1), over: make(chan struct{})}
-	changed = !connected || !sameOffer(w.info, in)
+	changed = !connected || group != w.group || !sameOffer(w.info, in)
 	h.roomier = h.roomier || changed
 	in.Runs = nil
-	w.known, w.info, w.seen = true, in, now
+	w.known, w.info, w.group, w.seen = true, in, group, now
 	if w.poll != nil {
 		close(w.poll.over)
 	}
@@ -231,7 +233,7 @@ func (h *hub) trackOne(b store.Bundle, r codalab.Resources) {
 	}
 	w := h.worker(b.Worker)
 	h.holders[b.UUID] = w
-	hold, want := heldRun{Resources: r}, duty{uuid: b.UUID}
+	hold, want := heldRun{Resources: r, ownerID: b.OwnerID}, duty{uuid: b.UUID}
 	switch {
 	case b.State == codalab.StateStarting:
 		hold.starting = b.Assigned.Time

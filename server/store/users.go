@@ -38,6 +38,10 @@ type User struct {
 	URL           string `db:"url"`
 	Notifications int    `db:"notifications"`
 	LastLogin     Time   `db:"last_login"` // zero if never
+
+	// IsWorker is set for the account of a program that runs bundles for others. It may do nothing
+	// else; its scopes tell whose.
+	IsWorker bool `db:"is_worker"`
 }
 
 // Root reports whether the user is the root user.
