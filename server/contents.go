@@ -75,6 +75,8 @@ func (s *Server) describe(ctx context.Context, p location, depth int) (info coda
 	switch p.State { //nolint:exhaustive // in other states a bundle has stored contents or none
 	case codalab.StatePreparing:
 		return info, refuse(http.StatusNotFound, "Bundle %s hasn't started running yet, files not available", p.UUID)
+	case codalab.StateWorkerOffline:
+		return info, refuse(http.StatusNotFound, "The worker that runs bundle %s is not connected, so its files cannot be read now", p.UUID)
 	case codalab.StateRunning:
 		a, err := s.readFromWorker(ctx, p.Bundle, p.path, codalab.ReadArgs{Type: codalab.ReadTargetInfo, Depth: depth})
 		if err != nil {

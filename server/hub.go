@@ -52,6 +52,8 @@ type heldRun struct {
 	ownerID string
 	// starting is since when the run waits for the worker's claim; zero once it is claimed.
 	starting time.Time
+	// seen is when a check-in last listed the claimed run; zero before the first inspection of lost.
+	seen time.Time
 }
 
 // duty is a message that the server repeats until the worker has done what it says.
@@ -109,6 +111,12 @@ func (h *hub) beginPoll(key store.Worker, in codalab.CheckIn, group string, now 
 	p = &poll{worker: w, wake: make(chan struct{}, 1), over: make(chan struct{})}
 	changed = !connected || group != w.group || !sameOffer(w.info, in)
 	h.roomier = h.roomier || changed
+	for _, run := range in.Runs {
+		if one, ok := w.runs[run.UUID]; ok {
+			one.seen = now
+			w.runs[run.UUID] = one
+		}
+	}
 	in.Runs = nil
 	w.known, w.info, w.group, w.seen = true, in, group, now
 	if w.poll != nil {
@@ -241,6 +249,10 @@ func (h *hub) trackOne(b store.Bundle, r codalab.Resources) {
 	case b.KillMessage != "":
 		want.kind, want.message = codalab.MessageKill, b.KillMessage
 	}
+	hold.seen = w.runs[b.UUID].seen
+	if b.State == codalab.StateWorkerOffline {
+		delete(w.reported, b.UUID) // also an unchanged report brings it back
+	}
 	w.setRun(b.UUID, hold, true)
 	have := w.duties[b.UUID]
 	switch {
@@ -303,6 +315,27 @@ func (h *hub) overdue(now time.Time) []string {
 		}
 		if gone && len(w.runs) == 0 && len(w.reads) == 0 && w.poll == nil {
 			delete(h.workers, w.key)
+		}
+	}
+	return uuids
+}
+
+// lost returns the claimed runs that no check-in of their worker has listed within the timeout: the
+// worker has gone, or it has lost the run.
+func (h *hub) lost(now time.Time) []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var uuids []string
+	for _, w := range h.workers {
+		for uuid, run := range w.runs {
+			switch {
+			case !run.starting.IsZero():
+			case run.seen.IsZero():
+				run.seen = now
+				w.runs[uuid] = run
+			case now.Sub(run.seen) > h.timeout:
+				uuids = append(uuids, uuid)
+			}
 		}
 	}
 	return uuids

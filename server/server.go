@@ -66,6 +66,8 @@ type Server struct {
 	changes []string // uuids of changed bundles, for Run
 	wake    chan struct{}
 
+	// oldFailed is when inspect last failed old bundles. Only Run uses it.
+	oldFailed time.Time
 	// pending are the staged runs, fresh those that match has not tried yet. Only Run uses
 	// them.
 	pending, fresh map[string]*pending
@@ -119,7 +121,7 @@ func (s *Server) Run(ctx context.Context) error {
 		case <-tick.C:
 			all = true // a worker may have gone, or may have more free disk
 			uuids, failed = failed, nil
-			s.restageUnclaimed(ctx, s.Now())
+			s.inspect(ctx, s.Now())
 		case <-s.wake:
 		}
 		s.mu.Lock()

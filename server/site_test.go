@@ -52,8 +52,7 @@ func (s *site) addUser(name string) {
 	must(s.t, s.store.AddUser(context.Background(), store.User{
 		ID: id, Name: name, Password: hashed, TimeQuota: 1 << 40, DiskQuota: 1 << 20, ParallelRunQuota: 9,
 	}))
-	form := url.Values{"grant_type": {"password"}, "username": {name}, "password": {name}}
-	s.tokens[name] = s.grant("codalab_cli_client", form).ok().text("access_token")
+	s.loginAgain(name)
 	s.share(name, "worksheet", s.home(name), "public", store.PermissionNone)
 }
 
@@ -80,6 +79,15 @@ func (s *site) start(change ...func(*server.Config)) (stop func()) {
 	}
 	s.t.Cleanup(stop)
 	return stop
+}
+
+// loginAgain gets new tokens for users.
+func (s *site) loginAgain(names ...string) {
+	s.t.Helper()
+	for _, name := range names {
+		form := url.Values{"grant_type": {"password"}, "username": {name}, "password": {name}}
+		s.tokens[name] = s.grant("codalab_cli_client", form).ok().text("access_token")
+	}
 }
 
 func must(tb testing.TB, err error) {
