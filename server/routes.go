@@ -46,6 +46,7 @@ func Patterns() []string {
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /rest/oauth2/token", s.token)
+	mux.HandleFunc("POST /rest/oauth2/revoke", s.revoke)
 	for _, one := range s.routes() {
 		method, path, _ := strings.Cut(one.pattern, " ")
 		mux.HandleFunc(method+" /rest"+path, s.authenticated(one))

@@ -3,12 +3,14 @@ package server
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"log/slog"
 	"sync"
 	"time"
 
-	"golang.org/x/sync/semaphore"
+	"golang.org/x/time/rate"
 
+	"github.com/cl-slurm/cl-slurm/internal/turns"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -36,14 +38,17 @@ type Config struct {
 	Hold time.Duration
 	// WorkerTimeout is how long after its last check-in a worker counts as gone; default 60 s.
 	WorkerTimeout time.Duration
-	// HashIterations is the number of PBKDF2 iterations for passwords; default 600,000.
-	HashIterations int
+	// PasswordCost is the work of hashing a password; default DefaultPasswordCost.
+	PasswordCost PasswordCost
+	// BehindProxy takes clients' addresses from the header X-Forwarded-For, which a proxy in front of
+	// the server must set.
+	BehindProxy bool
 }
 
 func (c Config) withDefaults() Config {
 	c.Hold = cmp.Or(c.Hold, 5*time.Second)
 	c.WorkerTimeout = cmp.Or(c.WorkerTimeout, time.Minute)
-	c.HashIterations = cmp.Or(c.HashIterations, HashIterations)
+	c.PasswordCost = cmp.Or(c.PasswordCost, DefaultPasswordCost())
 	c.DefaultCPUImage = cmp.Or(c.DefaultCPUImage, "codalab/default-cpu")
 	c.DefaultGPUImage = cmp.Or(c.DefaultGPUImage, "codalab/default-gpu")
 	if c.Log == nil {
@@ -58,9 +63,12 @@ type Server struct {
 	hub *hub
 
 	adoptions adoptions
-	// hashing bounds how many passwords are checked at once, since each check keeps a core
-	// busy.
-	hashing *semaphore.Weighted
+	guesses   guesses
+	// hashing shares the places to check passwords among the addresses of clients: each check keeps
+	// a core busy.
+	hashing *turns.Turns
+	// unknownPassword is the hash for names that no user has.
+	unknownPassword string
 
 	mu      sync.Mutex
 	changes []string // uuids of changed bundles, for Run
@@ -81,9 +89,10 @@ func New(c Config) *Server {
 		hub:    newHub(c.WorkerTimeout, c.Now()),
 
 		adoptions: adoptions{byName: map[string]*adoption{}, missing: map[string]time.Time{}},
-		hashing:   semaphore.NewWeighted(2),
-		wake:      make(chan struct{}, 1),
-		pending:   map[string]*pending{}, fresh: map[string]*pending{},
+		guesses:   guesses{failed: map[string]*rate.Limiter{}}, hashing: turns.New(4),
+		unknownPassword: HashPassword(rand.Text(), c.PasswordCost),
+		wake:            make(chan struct{}, 1),
+		pending:         map[string]*pending{}, fresh: map[string]*pending{},
 	}
 }
 

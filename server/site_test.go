@@ -43,8 +43,7 @@ func newSite(tb testing.TB, change ...func(*server.Config)) *site {
 // addUser adds a user, and signs them in. Ids repeat the first letter of the name.
 func (s *site) addUser(name string) {
 	s.t.Helper()
-	hashed, err := server.HashPassword(name, 1)
-	must(s.t, err)
+	hashed := server.HashPassword(name, server.PasswordCost{Passes: 1, KiB: 8})
 	id := "0x" + strings.Repeat(name[:1], 32)
 	if name == "root" {
 		id = store.RootID
@@ -59,7 +58,7 @@ func (s *site) addUser(name string) {
 // start starts a server on the site's data; the one before it, if there is
 // one, has stopped.
 func (s *site) start(change ...func(*server.Config)) (stop func()) {
-	config := server.Config{Store: s.store, Now: time.Now, HashIterations: 1}
+	config := server.Config{Store: s.store, Now: time.Now, PasswordCost: server.PasswordCost{Passes: 1, KiB: 8}}
 	for _, c := range change {
 		c(&config)
 	}

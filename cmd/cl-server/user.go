@@ -57,10 +57,7 @@ func addUser(ctx context.Context, p program.Process, in newUser, name string) er
 	if err != nil {
 		return err
 	}
-	hashed, err := server.HashPassword(password, server.HashIterations)
-	if err != nil {
-		return err
-	}
+	hashed := server.HashPassword(password, server.DefaultPasswordCost())
 	u := store.User{
 		ID: codalab.NewUUID(), Name: name, Password: hashed, Joined: store.Time{Time: p.Now()},
 		TimeQuota: timeQuota, DiskQuota: quota, ParallelRunQuota: parallelRunQuota,

@@ -183,6 +183,22 @@ func (s *Store) AddGrant(ctx context.Context, g Grant, now time.Time) error {
 	})
 }
 
+// DeleteGrant deletes the grant that has a token with this hash, if there is one.
+func (s *Store) DeleteGrant(ctx context.Context, token string) error {
+	return s.db.InTx(ctx, func(tx *sqlx.Tx) error {
+		_, err := tx.ExecContext(ctx, tx.Rebind(`DELETE FROM grants WHERE access = ? OR refresh = ?`), token, token)
+		return rowError(err, "delete grant")
+	})
+}
+
+// DeleteGrants deletes all grants of a user, who has to sign in again.
+func (s *Store) DeleteGrants(ctx context.Context, userID string) error {
+	return s.db.InTx(ctx, func(tx *sqlx.Tx) error {
+		_, err := tx.ExecContext(ctx, tx.Rebind(`DELETE FROM grants WHERE user_id = ?`), userID)
+		return rowError(err, "delete grants of user "+userID)
+	})
+}
+
 // UserOfToken returns the user of the access token with this hash.
 func (s *Store) UserOfToken(ctx context.Context, access string, now time.Time) (User, error) {
 	var u User
