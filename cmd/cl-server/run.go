@@ -85,7 +85,7 @@ func checkLinkRoots(roots []string, data string) error {
 }
 
 func serve(ctx context.Context, config server.Config, listen string) error {
-	unlock, err := config.Store.Lock()
+	unlock, err := config.Store.Lock(ctx)
 	if err != nil {
 		return err
 	}
