@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/server"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
@@ -29,7 +30,7 @@ type site struct {
 
 func newSite(tb testing.TB, change ...func(*server.Config)) *site {
 	tb.Helper()
-	data, err := store.Open(context.Background(), tb.TempDir())
+	data, err := store.OpenDatabase(context.Background(), tb.TempDir(), testenv.ServerDatabase(tb))
 	must(tb, err)
 	s := &site{t: tb, store: data, tokens: map[string]string{}}
 	tb.Cleanup(func() { must(tb, data.Close()) })

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
+	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -16,10 +17,13 @@ const about = `cl-server keeps bundles, worksheets and users, and hands runs to 
 cl-bridge. It serves CodaLab's REST API.
 
 One data directory holds everything: a SQLite database and the bundles'
-contents. You may add users while the server runs.
+contents. With --database, the database is in PostgreSQL, and belongs to that
+one directory. Every command then needs both flags. Keep a password in ~/.pgpass
+or PGPASSWORD: everybody on the machine can read a command line. You may add
+users while the server runs.
 
 Exit codes: 0 done, or ended by a signal; 1 refused or failed; 2 the command
-line is wrong.`
+line is wrong; 3 the database does not answer.`
 
 func run(ctx context.Context, p program.Process) error {
 	root := program.Root(p, "cl-server", "Keep bundles and hand runs to workers", about)
@@ -32,12 +36,30 @@ func run(ctx context.Context, p program.Process) error {
 	return root.ExecuteContext(ctx) //nolint:wrapcheck // the commands add the context
 }
 
-// dataFlag adds the flag --data, which all commands need.
-func dataFlag(cmd *cobra.Command, dir *string) {
-	cmd.Flags().StringVar(dir, "data", "", "the data `directory`; it is created if it is missing")
+// place is where a server's data is.
+type place struct {
+	dir string
+	// database is the URL of a database in PostgreSQL; empty for the SQLite file in dir.
+	database string
+}
+
+// flags adds the flags --data and --database, which all commands have.
+func (at *place) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&at.dir, "data", "", "the data `directory`; it is created if it is missing")
+	cmd.Flags().StringVar(&at.database, "database", "", "the `URL` of a PostgreSQL database, postgres://USER@HOST/DATABASE (default: the SQLite file codalab.db in the data directory)")
 	cmd.PreRunE = func(*cobra.Command, []string) error {
-		if *dir == "" {
+		if at.dir == "" {
 			return program.Usage(errors.New("--data is needed: the data directory"))
+		}
+		if at.database != "" && !sqldb.IsURL(at.database) {
+			return program.Usage(errors.New("--database: want postgres://USER@HOST/DATABASE"))
+		}
+		if err := sqldb.Check(at.database); err != nil {
+			return program.Usage(fmt.Errorf("--database: %w", err))
+		}
+		var err error
+		if at.dir, err = filepath.Abs(at.dir); err != nil {
+			return fmt.Errorf("data directory: %w", err)
 		}
 		return nil
 	}
@@ -46,15 +68,20 @@ func dataFlag(cmd *cobra.Command, dir *string) {
 	}
 }
 
-// withStore runs do on the data directory.
-func withStore(ctx context.Context, dir string, do func(*store.Store) error) error {
-	dir, err := filepath.Abs(dir)
+// withStore runs do on the data.
+func (at *place) withStore(ctx context.Context, do func(*store.Store) error) error {
+	data, err := store.OpenDatabase(ctx, at.dir, at.database)
 	if err != nil {
-		return fmt.Errorf("data directory: %w", err)
+		return coded(err)
 	}
-	data, err := store.Open(ctx, dir)
-	if err != nil {
-		return err
+	return coded(errors.Join(do(data), data.Close()))
+}
+
+// coded gives ExitTransient to the error of a database that does not answer.
+func coded(err error) error {
+	var own *program.Error
+	if errors.Is(err, sqldb.ErrUnavailable) && !errors.As(err, &own) {
+		return &program.Error{Code: program.ExitTransient, Err: err}
 	}
-	return errors.Join(do(data), data.Close())
+	return err
 }

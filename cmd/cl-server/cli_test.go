@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
 // lines is an output that several goroutines use.
@@ -76,6 +77,9 @@ func TestBadCommandLines(t *testing.T) {
 		{"run --data " + data + " --link-root " + data + "/bundles", "", program.ExitUsage, data + " would be open to everybody"},
 		{"run --data " + data + " --link-root /proc", "", program.ExitUsage, "/proc would be open to everybody"},
 		{"run --data " + file, "", program.ExitFailure, "open data directory: "},
+		{"run --data " + data + " --database a.db", "", program.ExitUsage, "--database: want postgres://USER@HOST/DATABASE"},
+		{"run --data " + data + " --database postgres://u:p/w@h/x", "", program.ExitUsage, "--database: the URL is not written as"},
+		{"run --data " + data + "2 --database postgres://127.0.0.1:1/x", "", program.ExitTransient, "the database does not answer"},
 		{"user add --data " + data, "pw", program.ExitUsage, "accepts 1 arg(s), received 0"},
 		{"user add a/b --data " + data, "pw", program.ExitUsage, `user name "a/b": want a letter`},
 		{"user add a --disk-quota x --data " + data, "pw", program.ExitUsage, "--disk-quota: invalid size"},
@@ -89,42 +93,91 @@ func TestBadCommandLines(t *testing.T) {
 	}
 }
 
-func TestUsersAreAddedWhileItServes(t *testing.T) {
-	t.Parallel()
-	data := filepath.Join(t.TempDir(), "data")
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	_, log, ended := start(ctx, "", "run", "--data", data, "--listen", "127.0.0.1:0")
-	var address string
-	for address == "" {
+// onEach runs a test with the flags of an empty place of each kind.
+func onEach(t *testing.T, test func(t *testing.T, dir string, flags []string)) {
+	t.Helper()
+	for kind, database := range map[string]func(testing.TB) []string{
+		"SQLite":     func(testing.TB) []string { return nil },
+		"PostgreSQL": func(tb testing.TB) []string { tb.Helper(); return []string{"--database", testenv.Postgres(tb)} },
+	} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			dir := filepath.Join(t.TempDir(), "data")
+			test(t, dir, append([]string{"--data", dir}, database(t)...))
+		})
+	}
+}
+
+// serveAt runs a server, and returns its address once it serves.
+func serveAt(ctx context.Context, flags []string) (address string, log *lines, ended func() int) {
+	_, log, ended = start(ctx, "", append([]string{"run", "--listen", "127.0.0.1:0"}, flags...)...)
+	for ctx.Err() == nil {
 		if m := regexp.MustCompile(`address=(\S+)`).FindStringSubmatch(log.String()); m != nil {
-			address = m[1]
+			return m[1], log, ended
 		}
 		time.Sleep(time.Millisecond)
 	}
-	_, second, code := start(t.Context(), "", "run", "--data", data)
-	if got := code(); got != program.ExitFailure || !strings.Contains(second.String(), "another cl-server is using it") {
-		t.Errorf("a second server: exit %d, %s", got, second)
+	return "", log, ended
+}
+
+// does runs a command that has to succeed, and returns its output.
+func does(t *testing.T, stdin string, args ...string) string {
+	t.Helper()
+	stdout, stderr, code := start(t.Context(), stdin, args...)
+	if got := code(); got != 0 {
+		t.Fatalf("%s: exit %d, %s", args, got, stderr)
 	}
-	for _, args := range []string{"user add alice", "user add admin --root"} {
-		_, stderr, code := start(t.Context(), "secret\n", append(strings.Fields(args), "--data", data)...)
-		if got := code(); got != 0 {
-			t.Fatalf("%s: exit %d, %s", args, got, stderr)
+	return stdout.String()
+}
+
+// refuses runs a command that has to fail, and say why.
+func refuses(t *testing.T, says string, args ...string) {
+	t.Helper()
+	_, stderr, code := start(t.Context(), "secret", args...)
+	if got := code(); got != program.ExitFailure || !strings.Contains(stderr.String(), says) {
+		t.Errorf("%s: exit %d, %s", args, got, stderr)
+	}
+}
+
+func TestUsersAreAddedWhileItServes(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, _ string, flags []string) {
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		address, log, ended := serveAt(ctx, flags)
+		refuses(t, "another cl-server is using it", append([]string{"run"}, flags...)...)
+		does(t, "secret\n", append([]string{"user", "add", "alice"}, flags...)...)
+		does(t, "secret\n", append([]string{"user", "add", "admin", "--root"}, flags...)...)
+		refuses(t, "there is a root user already", append([]string{"user", "add", "other", "--root"}, flags...)...)
+		if list := does(t, "", append([]string{"user", "ls"}, flags...)...); !regexp.MustCompile(`(?m)^admin +0 .* 1t$`).MatchString(list) {
+			t.Error(list)
+		}
+		login(t, address, "alice", "secret")
+		stop()
+		if got := ended(); got != 0 || !strings.Contains(log.String(), "msg=stopped") {
+			t.Errorf("exit %d, %s", got, log)
+		}
+	})
+}
+
+// A server with the wrong database would remove contents that it does not know.
+func TestDirectoryAndDatabaseBelongTogether(t *testing.T) {
+	t.Parallel()
+	url, other := testenv.Postgres(t), testenv.Postgres(t)
+	dir := filepath.Join(t.TempDir(), "data")
+	does(t, "secret", "user", "add", "alice", "--data", dir, "--database", url)
+	refuses(t, "its database is in PostgreSQL, last seen at postgres:///cltest", "run", "--data", dir)
+	refuses(t, "the database is another directory's", "run", "--data", dir+"2", "--database", url)
+	file := filepath.Join(t.TempDir(), "data")
+	does(t, "secret", "user", "add", "alice", "--data", file)
+	refuses(t, "its database is codalab.db", "run", "--data", file, "--database", other)
+	for _, d := range []string{dir, file} {
+		if err := os.Mkdir(filepath.Join(d, "bundles", "0x1-2"), 0o700); err != nil {
+			t.Fatal(err)
 		}
 	}
-	_, again, code := start(t.Context(), "secret", "user", "add", "other", "--root", "--data", data)
-	if got := code(); got != program.ExitFailure || !strings.Contains(again.String(), "there is a root user already") {
-		t.Errorf("a second root: exit %d, %s", got, again)
-	}
-	list, _, code := start(t.Context(), "", "user", "ls", "--data", data)
-	if got := code(); got != 0 || !regexp.MustCompile(`(?m)^admin +0 .* 1t$`).MatchString(list.String()) {
-		t.Errorf("exit %d, %s", got, list)
-	}
-	login(t, address, "alice", "secret")
-	stop()
-	if got := ended(); got != 0 || !strings.Contains(log.String(), "msg=stopped") {
-		t.Errorf("exit %d, %s", got, log)
-	}
+	refuses(t, "the database is new, and the directory has contents", "run", "--data", dir, "--database", other)
+	refuses(t, "has contents of bundles, and the database has no bundles", "run", "--data", file)
 }
 
 func login(t *testing.T, address, user, password string) {

@@ -27,7 +27,8 @@ const (
 )
 
 func runCommand(ctx context.Context, p program.Process) *cobra.Command {
-	var dir, listen string
+	var at place
+	var listen string
 	config := server.Config{Log: slog.New(slog.NewTextHandler(p.Stderr, nil)), Now: p.Now}
 	cmd := &cobra.Command{
 		Use: "run --data DIRECTORY", Short: "Serve until a signal comes", Args: program.WrongUsage(cobra.NoArgs),
@@ -35,8 +36,8 @@ func runCommand(ctx context.Context, p program.Process) *cobra.Command {
 for requests under way. Connections are not encrypted: for clients on other
 machines, put a proxy with TLS in front of the server.`,
 		RunE: func(_ *cobra.Command, _ []string) error {
-			return withStore(ctx, dir, func(data *store.Store) error {
-				if err := checkLinkRoots(config.LinkRoots, dir); err != nil {
+			return at.withStore(ctx, func(data *store.Store) error {
+				if err := checkLinkRoots(config.LinkRoots, at.dir); err != nil {
 					return program.Usage(err)
 				}
 				config.Store = data
@@ -44,7 +45,7 @@ machines, put a proxy with TLS in front of the server.`,
 			})
 		},
 	}
-	dataFlag(cmd, &dir)
+	at.flags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&listen, "listen", "127.0.0.1:2900", "the `address` to serve on")
 	f.StringVar(&config.DefaultCPUImage, "default-cpu-image", "codalab/default-cpu", "the Docker `image` of runs that name none")
@@ -85,7 +86,7 @@ func checkLinkRoots(roots []string, data string) error {
 }
 
 func serve(ctx context.Context, config server.Config, listen string) error {
-	unlock, err := config.Store.Lock()
+	unlock, err := config.Store.Lock(ctx)
 	if err != nil {
 		return err
 	}

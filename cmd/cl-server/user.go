@@ -26,8 +26,9 @@ const (
 )
 
 type newUser struct {
-	dir, passwordFile, diskQuota string
-	root                         bool
+	at                      place
+	passwordFile, diskQuota string
+	root                    bool
 }
 
 func userAddCommand(ctx context.Context, p program.Process) *cobra.Command {
@@ -38,7 +39,7 @@ func userAddCommand(ctx context.Context, p program.Process) *cobra.Command {
 input; on a terminal cl-server asks for it.`,
 		RunE: func(_ *cobra.Command, args []string) error { return addUser(ctx, p, in, args[0]) },
 	}
-	dataFlag(cmd, &in.dir)
+	in.at.flags(cmd)
 	cmd.Flags().StringVar(&in.passwordFile, "password-file", "", "the `file` whose first line is the password")
 	cmd.Flags().StringVar(&in.diskQuota, "disk-quota", "1t", "the total `size` of the user's bundles")
 	cmd.Flags().BoolVar(&in.root, "root", false, "the user has all permissions; there is one such user")
@@ -65,7 +66,7 @@ func addUser(ctx context.Context, p program.Process, in newUser, name string) er
 	if in.root {
 		u.ID = store.RootID
 	}
-	return withStore(ctx, in.dir, func(data *store.Store) error {
+	return in.at.withStore(ctx, func(data *store.Store) error {
 		err := data.AddUser(ctx, u)
 		if errors.Is(err, store.ErrExists) && in.root {
 			return fmt.Errorf("add user %s: the name is taken, or there is a root user already", name)
@@ -129,11 +130,11 @@ func accept(password, from string) (string, error) {
 }
 
 func userListCommand(ctx context.Context, p program.Process) *cobra.Command {
-	var dir string
+	var at place
 	cmd := &cobra.Command{
 		Use: "ls --data DIRECTORY", Short: "List the users", Args: program.WrongUsage(cobra.NoArgs),
 		RunE: func(_ *cobra.Command, _ []string) error {
-			return withStore(ctx, dir, func(data *store.Store) error {
+			return at.withStore(ctx, func(data *store.Store) error {
 				users, err := data.Users(ctx)
 				if err != nil {
 					return err
@@ -142,7 +143,7 @@ func userListCommand(ctx context.Context, p program.Process) *cobra.Command {
 			})
 		},
 	}
-	dataFlag(cmd, &dir)
+	at.flags(cmd)
 	return cmd
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -61,4 +62,14 @@ func server(more url.Values) string {
 		q[key] = values
 	}
 	return "postgres:///cltest?" + q.Encode()
+}
+
+// ServerDatabase is the database of cl-server that tests of its HTTP interface use: empty for SQLite, or
+// the URL of a schema of Postgres if CLTEST_SERVER_DATABASE is postgres.
+func ServerDatabase(tb testing.TB) string {
+	tb.Helper()
+	if os.Getenv("CLTEST_SERVER_DATABASE") != postgres {
+		return ""
+	}
+	return Postgres(tb)
 }

@@ -101,7 +101,7 @@ func (s *Store) CreateBundle(ctx context.Context, b Bundle, worksheetUUID string
 		}
 		_, err := tx.NamedExecContext(ctx, `
 			INSERT INTO bundles (uuid, bundle_type, owner_id, command, state, frozen, is_anonymous, name, data_size, metadata, created)
-			VALUES (:uuid, :bundle_type, :owner_id, :command, :state, :frozen, :is_anonymous, :name, :data_size, :metadata, :created)`, row)
+			VALUES (:uuid, :bundle_type, :owner_id, :command, :state, :frozen, CASE WHEN :is_anonymous THEN 1 ELSE 0 END, :name, :data_size, :metadata, :created)`, row)
 		if sqldb.IsUnique(err) {
 			return fmt.Errorf("create bundle %s: %w", b.UUID, ErrExists)
 		}
@@ -282,8 +282,8 @@ func change(ctx context.Context, tx *sqlx.Tx, b Bundle, decide func(*Bundle) err
 		return b, err
 	}
 	_, err = tx.NamedExecContext(ctx, `
-		UPDATE bundles SET owner_id = :owner_id, state = :state, frozen = :frozen, is_anonymous = :is_anonymous, name = :name,
-			data_size = :data_size, metadata = :metadata, contents = :contents,
+		UPDATE bundles SET owner_id = :owner_id, state = :state, frozen = :frozen,
+			is_anonymous = CASE WHEN :is_anonymous THEN 1 ELSE 0 END, name = :name, data_size = :data_size, metadata = :metadata, contents = :contents,
 			worker_user = :worker_user, worker_id = :worker_id, assigned = :assigned, kill_message = :kill_message
 		WHERE uuid = :uuid`, row)
 	switch {

@@ -136,7 +136,8 @@ func (s *Store) RemoveContents(name string) error {
 }
 
 // Sweep removes contents that no bundle names: those of uploads that a crash interrupted.
-// There must be no upload meanwhile. It returns how many it removed.
+// There must be no upload meanwhile. It returns how many it removed. It fails with
+// ErrWrongDatabase if there are contents, and the database has never had a bundle.
 func (s *Store) Sweep(ctx context.Context) (int, error) {
 	var names []string
 	if err := s.db.SelectContext(ctx, &names, `SELECT contents FROM bundles WHERE contents <> ''`); err != nil {
@@ -159,6 +160,11 @@ func (s *Store) Sweep(ctx context.Context) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("sweep contents: %w", err)
 	}
+	if len(entries) > 0 {
+		if err := s.checkUsed(ctx); err != nil {
+			return 0, err
+		}
+	}
 	removed := 0
 	for _, e := range entries {
 		if named[e.Name()] {
@@ -170,6 +176,19 @@ func (s *Store) Sweep(ctx context.Context) (int, error) {
 		removed++
 	}
 	return removed, nil
+}
+
+// checkUsed refuses a database that has never had a bundle.
+func (s *Store) checkUsed(ctx context.Context) error {
+	var used bool
+	err := s.db.GetContext(ctx, &used, `SELECT EXISTS (SELECT 1 FROM bundles) OR EXISTS (SELECT 1 FROM deleted_bundles)`)
+	if err == nil && !used {
+		err = fmt.Errorf("%w: %s has contents of bundles, and the database has no bundles", ErrWrongDatabase, s.dir)
+	}
+	if err != nil {
+		return fmt.Errorf("sweep contents: %w", err)
+	}
+	return nil
 }
 
 // ResultsName is the name of the results directory of a run, into which a worker that shares

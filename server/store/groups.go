@@ -93,7 +93,7 @@ func (s *Store) Members(ctx context.Context, groups []string) ([]Member, error) 
 func (s *Store) SetMember(ctx context.Context, m Member) error {
 	return s.db.InTx(ctx, func(tx *sqlx.Tx) error {
 		_, err := tx.NamedExecContext(ctx, `
-			INSERT INTO group_members (user_id, group_uuid, is_admin) VALUES (:user_id, :group_uuid, :is_admin)
+			INSERT INTO group_members (user_id, group_uuid, is_admin) VALUES (:user_id, :group_uuid, CASE WHEN :is_admin THEN 1 ELSE 0 END)
 			ON CONFLICT (user_id, group_uuid) DO UPDATE SET is_admin = excluded.is_admin`, m)
 		return rowError(err, "add member to group "+m.GroupUUID)
 	})

@@ -29,7 +29,7 @@ func (s *Store) BundlesOnWorksheet(ctx context.Context, worksheetUUID, name stri
 	match, arg := "? = ''", ""
 	switch {
 	case strings.Contains(name, "%"):
-		match, arg = `b.name LIKE ? ESCAPE '\'`, strings.NewReplacer(`\`, `\\`, "_", `\_`).Replace(name)
+		match, arg = `lower(b.name) LIKE lower(?) ESCAPE '\'`, strings.NewReplacer(`\`, `\\`, "_", `\_`).Replace(name)
 	case name != "":
 		match, arg = "b.name = ?", name
 	}

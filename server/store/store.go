@@ -1,12 +1,15 @@
 // Package store keeps the data of a bundle service: users, worksheets and bundles in SQL, and
-// the bundles' contents as files beside the database.
+// the bundles' contents as files in the data directory.
 //
 // # Layout of the data directory
 //
 //	lock            held by the one server that runs
-//	codalab.db      the database (SQLite)
+//	codalab.db      the database (SQLite), unless it is in PostgreSQL
+//	database-id     names the database in PostgreSQL
 //	bundles/UUID-XXXXXXXX/contents
 //	                one bundle's contents, a file or a directory
+//	restoring       an unfinished restore; nothing opens the directory
+//	backup.json     the directory is a complete backup; nothing opens it but Restore
 //
 // New contents are written to a new directory below bundles/ and flushed. They become the
 // bundle's when a transaction writes the directory's name into the bundle's row. So a bundle
@@ -15,6 +18,16 @@
 //
 // Only Change and ChangeAll change a bundle. They read it, call the caller's function on it,
 // and write it back, in one transaction. A change that Change has returned survives a crash.
+//
+// # SQLite and PostgreSQL
+//
+// The same statements serve both, as package sqldb describes. Truth values are integers, and
+// PostgreSQL takes no truth value for an integer: a statement that writes one writes CASE WHEN
+// :value THEN 1 ELSE 0 END.
+//
+// A data directory and a PostgreSQL database belong together: both hold the same random id.
+// Open refuses any other pair. Without that, a server on the wrong database would find no bundle
+// that names the directory's contents, and remove them.
 package store
 
 import (
@@ -41,8 +54,10 @@ var (
 	ErrNotFound = errors.New("not found")
 	// ErrExists means that the name or the key is taken.
 	ErrExists = errors.New("exists already")
-	// ErrLocked means that another server uses the data directory.
+	// ErrLocked means that another server uses the data directory or the database.
 	ErrLocked = errors.New("another cl-server is using it")
+	// ErrWrongDatabase means that the data directory and the database do not belong together.
+	ErrWrongDatabase = errors.New("the data directory and the database do not belong together")
 )
 
 // Store is an open data directory. It is safe for concurrent use, also by several programs, of
@@ -50,24 +65,51 @@ var (
 type Store struct {
 	db    *sqldb.DB
 	dir   string
+	url   string // of a database in PostgreSQL; empty for the SQLite file in dir
 	items itemIDs
 }
 
-// Open opens the data directory dir, and creates it if it is missing. The caller closes the
-// Store.
-func Open(ctx context.Context, dir string) (*Store, error) {
+// Open opens the data directory dir with its SQLite database, and creates them if they are
+// missing. The caller closes the Store.
+func Open(ctx context.Context, dir string) (*Store, error) { return OpenDatabase(ctx, dir, "") }
+
+// OpenDatabase is Open with a database in PostgreSQL, which its URL names; see sqldb.Open. An
+// empty URL means the SQLite database. It fails with ErrWrongDatabase if the directory and the
+// database do not belong together.
+func OpenDatabase(ctx context.Context, dir, url string) (*Store, error) {
+	if err := checkComplete(dir); err != nil {
+		return nil, err
+	}
+	return openDatabase(ctx, dir, url)
+}
+
+func openDatabase(ctx context.Context, dir, url string) (*Store, error) {
 	if err := os.MkdirAll(filepath.Join(dir, "bundles"), 0o700); err != nil {
 		return nil, fmt.Errorf("open data directory: %w", err)
 	}
-	sub, err := fs.Sub(migrations, "migrations")
+	if err := checkKind(dir, url); err != nil {
+		return nil, err
+	}
+	steps, err := fs.Sub(migrations, "migrations")
 	if err != nil {
 		return nil, fmt.Errorf("open data directory: %w", err)
 	}
-	db, err := sqldb.Open(ctx, filepath.Join(dir, "codalab.db"), sub)
+	where := url
+	if url == "" {
+		where = filepath.Join(dir, databaseFile)
+	}
+	db, err := sqldb.Open(ctx, where, steps)
 	if err != nil {
 		return nil, err
 	}
-	return &Store{db: db, dir: dir}, nil
+	s := &Store{db: db, dir: dir, url: url}
+	if url != "" {
+		err = s.checkPair(ctx)
+	}
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return s, nil
 }
 
 // Close closes the database.
@@ -78,9 +120,9 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Lock reserves the data directory for one server, until the server calls unlock or ends. It
-// fails with ErrLocked if another server has it.
-func (s *Store) Lock() (unlock func() error, err error) {
+// Lock reserves the data directory and the database for one server, until the server calls
+// unlock or ends. It fails with ErrLocked if another server has one of them.
+func (s *Store) Lock(ctx context.Context) (unlock func() error, err error) {
 	f, err := os.OpenFile(filepath.Join(s.dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("lock data directory: %w", err)
@@ -91,7 +133,21 @@ func (s *Store) Lock() (unlock func() error, err error) {
 		}
 		return nil, errors.Join(fmt.Errorf("lock data directory %s: %w", s.dir, err), f.Close())
 	}
-	return f.Close, nil
+	if s.url == "" {
+		return f.Close, nil
+	}
+	// Two hosts may share the directory by a disk without locks.
+	release, err := sqldb.Lock(ctx, s.url)
+	if errors.Is(err, sqldb.ErrLocked) {
+		err = fmt.Errorf("lock database %s: %w", sqldb.Name(s.url), ErrLocked)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return func() error {
+		release()
+		return f.Close()
+	}, nil
 }
 
 // Time is a moment. The database keeps it in Unix microseconds, a zero one as 0.

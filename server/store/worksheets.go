@@ -122,7 +122,7 @@ func (s *Store) ChangeWorksheet(ctx context.Context, uuid string, decide func(*W
 		}
 		_, err := tx.NamedExecContext(ctx, `
 			UPDATE worksheets SET name = :name, owner_id = :owner_id, title = :title, frozen = :frozen,
-				is_anonymous = :is_anonymous, tags = :tags, modified = :modified
+				is_anonymous = CASE WHEN :is_anonymous THEN 1 ELSE 0 END, tags = :tags, modified = :modified
 			WHERE uuid = :uuid`, w)
 		if sqldb.IsUnique(err) {
 			return fmt.Errorf("change worksheet %s: %w", uuid, ErrExists)

@@ -74,7 +74,7 @@ CREATE TABLE dependencies (
 CREATE INDEX dependencies_by_parent ON dependencies (parent_uuid);
 
 CREATE TABLE worksheet_items (
-    id                INTEGER PRIMARY KEY,
+    id                BIGINT PRIMARY KEY,
     worksheet_uuid    TEXT NOT NULL REFERENCES worksheets (uuid) ON DELETE CASCADE,
     type              TEXT NOT NULL,
     bundle_uuid       TEXT,
