@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 
 	"github.com/cl-slurm/cl-slurm/internal/turns"
@@ -64,11 +65,15 @@ type Server struct {
 
 	adoptions adoptions
 	guesses   guesses
+	quotas    quotas
 	// hashing shares the places to check passwords among the addresses of clients: each check keeps
 	// a core busy.
 	hashing *turns.Turns
 	// unknownPassword is the hash for names that no user has.
 	unknownPassword string
+	// zips bounds how many zip archives are unpacked at once, since their directories are kept in
+	// memory.
+	zips *semaphore.Weighted
 
 	mu      sync.Mutex
 	changes []string // uuids of changed bundles, for Run
@@ -89,8 +94,10 @@ func New(c Config) *Server {
 		hub:    newHub(c.WorkerTimeout, c.Now()),
 
 		adoptions: adoptions{byName: map[string]*adoption{}, missing: map[string]time.Time{}},
+		quotas:    quotas{accounts: map[string]*account{}},
 		guesses:   guesses{failed: map[string]*rate.Limiter{}}, hashing: turns.New(4),
 		unknownPassword: HashPassword(rand.Text(), c.PasswordCost),
+		zips:            semaphore.NewWeighted(2),
 		wake:            make(chan struct{}, 1),
 		pending:         map[string]*pending{}, fresh: map[string]*pending{},
 	}
