@@ -44,6 +44,7 @@
 //	users, worksheets       their routes
 //	bundles, create, patch, present, specs
 //	                        routes for bundles; bundles as clients see them; names to bundles
+//	search                  searches of bundles, worksheets and users by keywords
 //	contents, blob, upload
 //	                        contents: descriptions, downloads, the store and links, uploads
 //	checkin, reports, reads a worker's check-ins and claims, its reports, its files

@@ -106,6 +106,9 @@ func openDatabase(ctx context.Context, dir, url string) (*Store, error) {
 	if url != "" {
 		err = s.checkPair(ctx)
 	}
+	if err == nil {
+		err = s.fillColumns(ctx)
+	}
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
