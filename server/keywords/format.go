@@ -51,10 +51,12 @@ func Format(functions string, n Number) any {
 	if functions == "" {
 		return n
 	}
+	// Replacements can multiply the length of a text.
+	const maxFunctions, maxResult = 10, 1000
 	var result any = n
-	for f := range strings.SplitSeq(functions, " | ") {
+	for i, f := range strings.Split(functions, " | ") {
 		next, err := apply(f, result)
-		if err != nil {
+		if text, ok := next.(string); err != nil || i == maxFunctions || ok && len(text) > maxResult {
 			return result
 		}
 		result = next

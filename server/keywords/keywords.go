@@ -31,6 +31,7 @@ const (
 	maxWords  = 100
 	maxBytes  = 10_000 // of one word
 	maxValues = 1000   // of all words together
+	maxWild   = 100    // values with wildcards, each of which costs a pass over all objects
 )
 
 // DefaultLimit is how many matches a search returns unless it says otherwise.
@@ -101,7 +102,7 @@ func Parse(words []string) (Query, error) {
 	if len(words) > maxWords {
 		return Query{}, Refuse("A search may have at most %d keywords", maxWords)
 	}
-	q, values := Query{Limit: DefaultLimit}, 0
+	q := Query{Limit: DefaultLimit}
 	for _, word := range words {
 		if len(word) > maxBytes {
 			return Query{}, Refuse("A keyword may have at most %d bytes", maxBytes)
@@ -116,13 +117,27 @@ func Parse(words []string) (Query, error) {
 			return Query{}, err
 		}
 	}
+	return q, q.check()
+}
+
+// check bounds the values.
+func (q Query) check() error {
+	values, wild := 0, 0
 	for _, t := range q.Terms {
 		values += len(t.Values)
+		for _, v := range t.Values {
+			if v.Wild() {
+				wild++
+			}
+		}
 	}
 	if values > maxValues {
-		return Query{}, Refuse("A search may have at most %d values", maxValues)
+		return Refuse("A search may have at most %d values", maxValues)
 	}
-	return q, nil
+	if wild > maxWild {
+		return Refuse("A search may have at most %d words and values with wildcards", maxWild)
+	}
+	return nil
 }
 
 // add adds what one word says.

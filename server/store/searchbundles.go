@@ -169,7 +169,7 @@ func (st *statement) anyOf(values []keywords.Value, fields ...field) {
 		cond, args := f.match(st.dialect, values)
 		conds, all = append(conds, cond), append(all, args...)
 	}
-	st.where("("+strings.Join(conds, " OR ")+")", all...)
+	st.where("("+or(conds)+")", all...)
 }
 
 // uuidPart is a column of uuids for a search of the values in it. It is no field at all if no uuid

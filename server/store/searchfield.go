@@ -51,35 +51,49 @@ func numberColumn(sql string) field {
 
 // match returns the condition that an object has one of the values, and its arguments.
 func (f field) match(d jsonDialect, values []keywords.Value) (cond string, args []any) {
-	var same []any
-	var conds []string
 	text := f.value
 	if f.whole {
 		text = "CAST(" + f.value + " AS TEXT)"
 	}
+	var conds []string
+	var same []any
 	for _, v := range values {
+		n, err := strconv.ParseInt(string(v), 10, 64)
 		switch {
-		case v.Wild() || !f.exact && !f.whole:
+		case v.Wild() || len(values) == 1 && !f.exact && !f.whole:
 			conds, args = append(conds, text+" "+d.like+` ? ESCAPE '\'`), append(args, v.Pattern())
-		case f.whole:
-			if n, err := strconv.ParseInt(string(v), 10, 64); err == nil {
-				same = append(same, n)
-			}
-		default:
+		case f.exact:
 			same = append(same, strings.ToLower(string(v)))
+		case !f.whole: // the database knows its own lower case
+			same = append(same, string(v))
+		case err == nil:
+			same = append(same, n)
 		}
 	}
 	if len(same) > 0 {
-		conds, args = append(conds, f.value+" IN (?"+strings.Repeat(", ?", len(same)-1)+")"), append(args, same...)
+		in := f.value + " IN (?" + strings.Repeat(", ?", len(same)-1) + ")"
+		if !f.exact && !f.whole {
+			in = "lower(" + f.value + ") IN (lower(?)" + strings.Repeat(", lower(?)", len(same)-1) + ")"
+		}
+		conds, args = append(conds, in), append(args, same...)
 	}
-	cond = "(" + strings.Join(conds, " OR ") + ")"
-	if len(conds) == 0 {
-		cond = "(1 = 0)"
-	}
+	cond = "(" + or(conds) + ")"
 	if f.within == "" {
 		return cond, args
 	}
 	return strings.Replace(f.within, "$", cond, 1), append(append([]any{}, f.withinArgs...), args...)
+}
+
+// or joins conditions by OR, as a balanced tree: databases bound the depth of an expression.
+func or(conds []string) string {
+	switch n := len(conds); n {
+	case 0:
+		return "1 = 0"
+	case 1:
+		return conds[0]
+	default:
+		return "(" + or(conds[:n/2]) + " OR " + or(conds[n/2:]) + ")"
+	}
 }
 
 // jsonDialect is where SQLite and PostgreSQL differ in searches.
