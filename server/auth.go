@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -33,10 +34,18 @@ func (s *Server) authenticated(one route) http.HandlerFunc {
 		if err == nil && u.IsWorker && !one.worker {
 			err = refuse(http.StatusForbidden, "%s is a worker account: it may only run bundles.", u.Name)
 		}
-		if err == nil {
-			err = one.serve(w, r, u)
+		seen, objects := &watched{ResponseWriter: w, status: http.StatusOK}, []string{}
+		if one.changes() {
+			r = r.WithContext(context.WithValue(r.Context(), objectsKey{}, &objects))
 		}
-		s.answerError(w, r, err)
+		if err == nil {
+			err = s.serve(one, seen, r, u)
+		}
+		s.answerError(seen, r, err)
+		s.metrics.request(one.pattern, seen.status)
+		if one.changes() {
+			s.audit(r, u, objects, seen.status)
+		}
 	}
 }
 

@@ -25,6 +25,7 @@ type hub struct {
 	roomier  bool
 	nextRead int64
 	nextDuty int64
+	staged   int // runs that wait for a worker
 	stopped  bool
 }
 

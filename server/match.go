@@ -47,9 +47,11 @@ func (s *Server) match(ctx context.Context, now time.Time, all bool) {
 		candidates = s.pending
 	}
 	s.fresh = map[string]*pending{}
+	s.hub.setStaged(len(s.pending))
 	if len(candidates) == 0 {
 		return
 	}
+	defer func() { s.metrics.passes.Observe(s.Now().Sub(now).Seconds()) }()
 	offers, held := s.hub.offers(now)
 	places, err := s.placesFor(ctx, candidates, offers, held)
 	if err != nil {

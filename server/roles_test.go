@@ -70,6 +70,7 @@ func routeRows() []row {
 		{"PATCH /user/increment_disk_used", owners, func(s subject) (string, any) {
 			return "/user/increment_disk_used", object("x", map[string]any{"disk_used_increment": 1, "bundle_uuid": s.open})
 		}},
+		{"GET /users", everybody, at("/users?keywords=", nil)},
 		{"GET /users/{user}", everybody, at("/users/alice", nil)},
 		{"PATCH /users", [5]int{login, no, no, no, ok}, at("/users", edit("users", "0x"+strings.Repeat("b", 32), map[string]any{"time_quota": 1}))},
 		{"DELETE /users", [5]int{login, login, login, http.StatusNotFound, http.StatusNotFound}, at("/users", deletion("users", "0x"+strings.Repeat("a", 32)))}, // who owns something

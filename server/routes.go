@@ -45,6 +45,7 @@ func Patterns() []string {
 // 405.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", s.health)
 	mux.HandleFunc("POST /rest/oauth2/token", s.token)
 	mux.HandleFunc("POST /rest/oauth2/revoke", s.revoke)
 	for _, one := range s.routes() {

@@ -66,6 +66,9 @@ type Server struct {
 	adoptions adoptions
 	guesses   guesses
 	quotas    quotas
+	metrics   *metrics
+	// writes shares the places to change something among users.
+	writes *turns.Turns
 	// hashing shares the places to check passwords among the addresses of clients: each check keeps
 	// a core busy.
 	hashing *turns.Turns
@@ -89,9 +92,10 @@ type Server struct {
 // New returns a server. It does nothing before Run.
 func New(c Config) *Server {
 	c = c.withDefaults()
+	h := newHub(c.WorkerTimeout, c.Now())
 	return &Server{
 		Config: c,
-		hub:    newHub(c.WorkerTimeout, c.Now()),
+		hub:    h, metrics: newMetrics(h, c.Now), writes: turns.New(32),
 
 		adoptions: adoptions{byName: map[string]*adoption{}, missing: map[string]time.Time{}},
 		quotas:    quotas{accounts: map[string]*account{}},

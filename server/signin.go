@@ -118,10 +118,12 @@ func (s *Server) login(ctx context.Context, name, password, address string) (sto
 	}
 	fits, outdated := passwordFits(password, u.Password, s.PasswordCost)
 	if !fits || !known {
+		s.metrics.signIns.WithLabelValues("refused").Inc()
 		s.guesses.fail(name, address, s.Now())
 		s.Log.LogAttrs(ctx, slog.LevelWarn, "sign-in refused", slog.String("name", name), slog.String("address", address))
 		return store.User{}, store.ErrNotFound
 	}
+	s.metrics.signIns.WithLabelValues("ok").Inc()
 	u, err = s.Store.ChangeUser(ctx, u.ID, func(u *store.User) error {
 		u.LastLogin = store.Time{Time: s.Now()}
 		if outdated {
@@ -135,6 +137,7 @@ func (s *Server) login(ctx context.Context, name, password, address string) (sto
 // mayTry refuses a sign-in after too many failed ones.
 func (s *Server) mayTry(name, address string) error {
 	if wait := s.guesses.wait(name, address, s.Now()); wait > 0 {
+		s.metrics.signIns.WithLabelValues("put off").Inc()
 		return refuse(http.StatusTooManyRequests, "Too many failed sign-ins. Try again in %d seconds.", int(wait.Seconds())+1)
 	}
 	return nil

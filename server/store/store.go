@@ -115,6 +115,12 @@ func openDatabase(ctx context.Context, dir, url string) (*Store, error) {
 	return s, nil
 }
 
+// Ping asks whether the database answers.
+func (s *Store) Ping(ctx context.Context) error {
+	var one int
+	return rowError(s.db.GetContext(ctx, &one, `SELECT 1`), "ask the database")
+}
+
 // Close closes the database.
 func (s *Store) Close() error {
 	if err := s.db.Close(); err != nil {
