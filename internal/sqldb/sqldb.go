@@ -78,6 +78,8 @@ type dialect struct {
 	// id selects the current transaction's ID, and outcome what became of one. They
 	// are empty where a commit cannot be in doubt.
 	id, outcome string
+	// snapshot begins a transaction that reads one state of the database.
+	snapshot string
 }
 
 // IsURL reports whether where is the address of a PostgreSQL database; otherwise it is

@@ -288,3 +288,35 @@ func TestUnusablePathIsNamed(t *testing.T) {
 		t.Fatalf("error %v", err)
 	}
 }
+
+func TestSnapshotShowsOneState(t *testing.T) {
+	t.Parallel()
+	onEachKind(t, func(t *testing.T, where string) {
+		db := open(t, where, table)
+		for range 2 { // the second snapshot gets the connection of the first
+			before := -1
+			err := db.Snapshot(t.Context(), func(conn *sqlx.Conn) error {
+				for range 2 {
+					var sum int
+					if err := conn.GetContext(t.Context(), &sum, "SELECT coalesce(max(v), 0) FROM n"); err != nil {
+						return err
+					}
+					if before >= 0 && sum != before {
+						t.Errorf("%d, then %d", before, sum)
+					}
+					before = sum
+					if err := add(db); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := sum(t, where); got != 4 {
+			t.Errorf("%d writes", got)
+		}
+	})
+}

@@ -35,7 +35,7 @@ func connectSQLite(path string, readOnly bool) (*DB, error) {
 		return nil, fmt.Errorf("open database %s: %w", path, err)
 	}
 	limitConnections(db)
-	return &DB{DB: db, dialect: dialect{goose: goose.DialectSQLite3}, name: path, writer: semaphore.NewWeighted(1)}, nil
+	return &DB{DB: db, dialect: dialect{goose: goose.DialectSQLite3, snapshot: `BEGIN DEFERRED`}, name: path, writer: semaphore.NewWeighted(1)}, nil
 }
 
 // createFile creates the file for its owner alone: databases hold password hashes.
