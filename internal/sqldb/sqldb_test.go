@@ -320,3 +320,33 @@ func TestSnapshotShowsOneState(t *testing.T) {
 		}
 	})
 }
+
+// Transactions that would conflict run once each.
+func TestTransactionsThatTakeTurnsDoNotConflict(t *testing.T) {
+	t.Parallel()
+	onEachKind(t, func(t *testing.T, where string) {
+		db := open(t, where, table)
+		db.TakeTurns()
+		const writers, each = 4, 25
+		var wg sync.WaitGroup
+		calls := 0 // one transaction at a time counts
+		for range writers {
+			wg.Go(func() {
+				for range each {
+					err := db.InTx(context.Background(), func(tx *sqlx.Tx) error {
+						calls++
+						_, err := tx.Exec("INSERT INTO n VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET v = n.v + 1")
+						return err
+					})
+					if err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if sum := sum(t, where); sum != writers*each || calls != writers*each {
+			t.Errorf("%d transactions, %d calls", sum, calls)
+		}
+	})
+}

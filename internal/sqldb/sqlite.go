@@ -72,7 +72,7 @@ func dsn(path string, readOnly bool) string {
 // unused: up to 16 MiB of it. It does nothing for a file that was made without auto_vacuum, and
 // for PostgreSQL, which vacuums by itself.
 func (db *DB) Shrink(ctx context.Context) error {
-	if db.writer == nil {
+	if db.dialect.goose != goose.DialectSQLite3 {
 		return nil
 	}
 	var unused, all int64
