@@ -161,8 +161,8 @@ func (c *checker) compare(row bundleRow) (f *Finding, size int64) {
 			return f, 0
 		}
 	}
-	// While a run has no results, its size is what its worker last reported.
-	if (b.Contents == "" && !b.State.Final()) || (b.DataSize == size && b.Metadata.Int("data_size") == size) {
+	// Before the end, the size may be what a worker or an uploading client last reported.
+	if !b.State.Final() || (b.DataSize == size && b.Metadata.Int("data_size") == size) {
 		return nil, 0
 	}
 	f.Kind, f.Problem = FindingSize, fmt.Sprintf("data_size is %d, the contents have %d bytes", b.DataSize, size)
@@ -260,14 +260,22 @@ func (c *checker) checkUnnamed(ctx context.Context) error {
 // checkUploading finds bundles that count an upload that a crash has cut off.
 func (c *checker) checkUploading(ctx context.Context) error {
 	var rows []bundleRow
-	err := c.db.SelectContext(ctx, &rows, c.db.Rebind(`SELECT * FROM bundles WHERE state = ? AND contents = '' AND data_size <> 0 ORDER BY uuid`),
-		codalab.StateUploading)
+	err := c.db.SelectContext(ctx, &rows, c.db.Rebind(`SELECT * FROM bundles WHERE state = ? ORDER BY uuid`), codalab.StateUploading)
 	if err != nil {
 		return fmt.Errorf("check uploads: %w", err)
 	}
 	for _, row := range rows {
-		problem := fmt.Sprintf("data_size is %d, and its upload is over", row.DataSize)
-		err := c.found(Finding{Kind: FindingSize, Object: row.UUID, Problem: problem}, func() error { return c.setSize(ctx, row.Bundle, 0) })
+		var size int64
+		if row.Contents != "" {
+			if size, err = c.measure(row.Bundle); err != nil {
+				continue // checkBundles has reported that
+			}
+		}
+		if size == row.DataSize {
+			continue
+		}
+		problem := fmt.Sprintf("data_size is %d, its upload is over, and the contents have %d bytes", row.DataSize, size)
+		err := c.found(Finding{Kind: FindingSize, Object: row.UUID, Problem: problem}, func() error { return c.setSize(ctx, row.Bundle, size) })
 		if err != nil {
 			return err
 		}

@@ -60,7 +60,7 @@ func TestCheckFindsAndMendsWhatIsWrong(t *testing.T) {
 		uploading.State = codalab.StateUploading
 		must(t, s.CreateBundle(ctx, uploading, ""))
 		must(t, s.AddDiskUsed(ctx, uploading.UUID, 7))
-		if lines, _ := check(t, s, false); len(lines) != 1 || lines[0] != "size "+uploading.UUID+": data_size is 7, and its upload is over" {
+		if lines, _ := check(t, s, false); len(lines) != 1 || lines[0] != "size "+uploading.UUID+": data_size is 7, its upload is over, and the contents have 0 bytes" {
 			t.Errorf("%q", lines)
 		}
 		must(t, os.RemoveAll(at.contents(lost)))
@@ -73,7 +73,7 @@ func TestCheckFindsAndMendsWhatIsWrong(t *testing.T) {
 			"contents " + lost.UUID + ": contents bundles/" + lost.Contents + " are missing",
 			"disk-used 0xme: user me has disk_used 1000, the bundles have 26 bytes",
 			"size " + grown.UUID + ": data_size is 5, the contents have 10 bytes",
-			"size " + uploading.UUID + ": data_size is 7, and its upload is over",
+			"size " + uploading.UUID + ": data_size is 7, its upload is over, and the contents have 0 bytes",
 			"unnamed 0x1-2: no bundle names these contents",
 		}
 		mended := slices.Clone(want)
