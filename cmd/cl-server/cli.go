@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
@@ -35,7 +36,7 @@ func run(ctx context.Context, p program.Process) error {
 		userAddCommand(ctx, p), userListCommand(ctx, p), userPasswordCommand(ctx, p), userQuotaCommand(ctx, p),
 		userScopeCommand(ctx, p), userRemoveCommand(ctx, p),
 	)
-	root.AddCommand(runCommand(ctx, p), users)
+	root.AddCommand(runCommand(ctx, p), users, fsckCommand(ctx, p), backupCommand(ctx, p), restoreCommand(ctx, p))
 	return root.ExecuteContext(ctx) //nolint:wrapcheck // the commands add the context
 }
 
@@ -78,6 +79,14 @@ func (at *place) withStore(ctx context.Context, do func(*store.Store) error) err
 		return coded(err)
 	}
 	return coded(errors.Join(do(data), data.Close()))
+}
+
+// withExisting is withStore for a data directory that must exist.
+func (at *place) withExisting(ctx context.Context, do func(*store.Store) error) error {
+	if _, err := os.Stat(filepath.Join(at.dir, "bundles")); err != nil {
+		return fmt.Errorf("open data directory: %w", err)
+	}
+	return at.withStore(ctx, do)
 }
 
 // coded gives ExitTransient to the error of a database that does not answer.

@@ -220,7 +220,8 @@ func TestDirectoryAndDatabaseBelongTogether(t *testing.T) {
 	refuses(t, "has contents of bundles, and the database has no bundles", "run", "--data", file)
 }
 
-func login(t *testing.T, address, user, password string) {
+// login returns a token.
+func login(t *testing.T, address, user, password string) string {
 	t.Helper()
 	form := url.Values{"grant_type": {"password"}, "username": {user}, "password": {password}}
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, address+"/rest/oauth2/token", strings.NewReader(form.Encode()))
@@ -240,4 +241,6 @@ func login(t *testing.T, address, user, password string) {
 	if err := answer.Body.Close(); err != nil {
 		t.Error(err)
 	}
+	token, _ := body["access_token"].(string)
+	return token
 }

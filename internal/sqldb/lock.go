@@ -100,7 +100,10 @@ func lockSchema(ctx context.Context, where string) (func(), error) {
 	}
 	var taken bool
 	conn, err := db.Conn(ctx)
-	if err == nil {
+	for try := 1; err == nil && !taken && try <= 4; try++ {
+		if try > 1 && backOff(ctx, try-1) != nil { // the server may notice the end of a killed program a moment late
+			break
+		}
 		err = conn.QueryRowContext(ctx, `SELECT pg_try_advisory_lock($1, hashtext(current_schema()))`, lockClass).Scan(&taken)
 	}
 	if err == nil && !taken {

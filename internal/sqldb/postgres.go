@@ -22,10 +22,11 @@ import (
 // ends one, which then runs again.
 func postgres() dialect {
 	return dialect{
-		goose:   goose.DialectPostgres,
-		options: &sql.TxOptions{Isolation: sql.LevelSerializable},
-		id:      `SELECT txid_current()`,
-		outcome: `SELECT coalesce(txid_status(?), '')`,
+		goose:    goose.DialectPostgres,
+		options:  &sql.TxOptions{Isolation: sql.LevelSerializable},
+		id:       `SELECT txid_current()`,
+		outcome:  `SELECT coalesce(txid_status(?), '')`,
+		snapshot: `BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`,
 	}
 }
 

@@ -66,7 +66,7 @@ type DB struct {
 	dialect dialect
 	name    string // in errors; without a password
 	// writer is held by the transaction that writes to SQLite, which allows one at a
-	// time and would poll for its turn. It is nil for PostgreSQL.
+	// time and would poll for its turn. It is nil for PostgreSQL, unless TakeTurns was called.
 	writer *semaphore.Weighted
 }
 
@@ -78,6 +78,8 @@ type dialect struct {
 	// id selects the current transaction's ID, and outcome what became of one. They
 	// are empty where a commit cannot be in doubt.
 	id, outcome string
+	// snapshot begins a transaction that reads one state of the database.
+	snapshot string
 }
 
 // IsURL reports whether where is the address of a PostgreSQL database; otherwise it is
@@ -176,6 +178,15 @@ func (db *DB) checkForm(ctx context.Context, migrations fs.FS) error {
 		return fmt.Errorf("open database %s: %w: a newer one", db.name, ErrForm)
 	}
 	return nil
+}
+
+// TakeTurns makes InTx run one transaction at a time in PostgreSQL too. It is for a program whose
+// transactions mostly conflict with one another: trying them again would take longer. It is called
+// before the database is used.
+func (db *DB) TakeTurns() {
+	if db.writer == nil {
+		db.writer = semaphore.NewWeighted(1)
+	}
 }
 
 // InTx runs fn in a serializable transaction and commits it, or rolls it back when fn

@@ -288,3 +288,65 @@ func TestUnusablePathIsNamed(t *testing.T) {
 		t.Fatalf("error %v", err)
 	}
 }
+
+func TestSnapshotShowsOneState(t *testing.T) {
+	t.Parallel()
+	onEachKind(t, func(t *testing.T, where string) {
+		db := open(t, where, table)
+		for range 2 { // the second snapshot gets the connection of the first
+			before := -1
+			err := db.Snapshot(t.Context(), func(conn *sqlx.Conn) error {
+				for range 2 {
+					var sum int
+					if err := conn.GetContext(t.Context(), &sum, "SELECT coalesce(max(v), 0) FROM n"); err != nil {
+						return err
+					}
+					if before >= 0 && sum != before {
+						t.Errorf("%d, then %d", before, sum)
+					}
+					before = sum
+					if err := add(db); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := sum(t, where); got != 4 {
+			t.Errorf("%d writes", got)
+		}
+	})
+}
+
+// Transactions that would conflict run once each.
+func TestTransactionsThatTakeTurnsDoNotConflict(t *testing.T) {
+	t.Parallel()
+	onEachKind(t, func(t *testing.T, where string) {
+		db := open(t, where, table)
+		db.TakeTurns()
+		const writers, each = 4, 25
+		var wg sync.WaitGroup
+		calls := 0 // one transaction at a time counts
+		for range writers {
+			wg.Go(func() {
+				for range each {
+					err := db.InTx(context.Background(), func(tx *sqlx.Tx) error {
+						calls++
+						_, err := tx.Exec("INSERT INTO n VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET v = n.v + 1")
+						return err
+					})
+					if err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if sum := sum(t, where); sum != writers*each || calls != writers*each {
+			t.Errorf("%d transactions, %d calls", sum, calls)
+		}
+	})
+}

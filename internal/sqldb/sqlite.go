@@ -35,7 +35,7 @@ func connectSQLite(path string, readOnly bool) (*DB, error) {
 		return nil, fmt.Errorf("open database %s: %w", path, err)
 	}
 	limitConnections(db)
-	return &DB{DB: db, dialect: dialect{goose: goose.DialectSQLite3}, name: path, writer: semaphore.NewWeighted(1)}, nil
+	return &DB{DB: db, dialect: dialect{goose: goose.DialectSQLite3, snapshot: `BEGIN DEFERRED`}, name: path, writer: semaphore.NewWeighted(1)}, nil
 }
 
 // createFile creates the file for its owner alone: databases hold password hashes.
@@ -72,7 +72,7 @@ func dsn(path string, readOnly bool) string {
 // unused: up to 16 MiB of it. It does nothing for a file that was made without auto_vacuum, and
 // for PostgreSQL, which vacuums by itself.
 func (db *DB) Shrink(ctx context.Context) error {
-	if db.writer == nil {
+	if db.dialect.goose != goose.DialectSQLite3 {
 		return nil
 	}
 	var unused, all int64

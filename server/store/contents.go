@@ -52,9 +52,26 @@ func (s *Store) RemoveContents(name string) error {
 // There must be no upload meanwhile. It returns how many it removed. It fails with
 // ErrWrongDatabase if there are contents, and the database has never had a bundle.
 func (s *Store) Sweep(ctx context.Context) (int, error) {
-	var names []string
-	if err := s.db.SelectContext(ctx, &names, `SELECT contents FROM bundles WHERE contents <> ''`); err != nil {
-		return 0, fmt.Errorf("sweep contents: %w", err)
+	names, err := s.unnamed(ctx)
+	if err == nil && len(names) > 0 {
+		err = s.checkUsed(ctx)
+	}
+	if err != nil {
+		return 0, err
+	}
+	for i, name := range names {
+		if err := s.RemoveContents(name); err != nil {
+			return i, err
+		}
+	}
+	return len(names), nil
+}
+
+// unnamed returns the names of contents that no bundle names.
+func (s *Store) unnamed(ctx context.Context) ([]string, error) {
+	names, err := s.contentsNames(ctx)
+	if err != nil {
+		return nil, err
 	}
 	named := make(map[string]bool, len(names))
 	for _, name := range names {
@@ -64,31 +81,22 @@ func (s *Store) Sweep(ctx context.Context) (int, error) {
 	var underway []Bundle
 	if err := s.db.SelectContext(ctx, &underway, `
 		SELECT uuid, assigned FROM bundles WHERE assigned <> 0 AND state NOT IN ('ready', 'failed', 'killed')`); err != nil {
-		return 0, fmt.Errorf("sweep contents: %w", err)
+		return nil, fmt.Errorf("sweep contents: %w", err)
 	}
 	for _, b := range underway {
 		named[b.ResultsName()] = true
 	}
 	entries, err := os.ReadDir(filepath.Join(s.dir, "bundles"))
 	if err != nil {
-		return 0, fmt.Errorf("sweep contents: %w", err)
+		return nil, fmt.Errorf("sweep contents: %w", err)
 	}
-	if len(entries) > 0 {
-		if err := s.checkUsed(ctx); err != nil {
-			return 0, err
-		}
-	}
-	removed := 0
+	var unnamed []string
 	for _, e := range entries {
-		if named[e.Name()] {
-			continue
+		if !named[e.Name()] {
+			unnamed = append(unnamed, e.Name())
 		}
-		if err := s.RemoveContents(e.Name()); err != nil {
-			return removed, err
-		}
-		removed++
 	}
-	return removed, nil
+	return unnamed, nil
 }
 
 // checkUsed refuses a database that has never had a bundle.

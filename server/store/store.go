@@ -102,6 +102,7 @@ func openDatabase(ctx context.Context, dir, url string) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	db.TakeTurns() // most transactions change the disk use of a few users
 	s := &Store{db: db, dir: dir, url: url}
 	if url != "" {
 		err = s.checkPair(ctx)

@@ -1,0 +1,260 @@
+package store_test
+
+import (
+	"archive/tar"
+	"context"
+	"database/sql"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	_ "github.com/lib/pq"
+	_ "modernc.org/sqlite"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/tarstream"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
+	"github.com/cl-slurm/cl-slurm/server/store"
+)
+
+// openRaw opens the database as another program does, without foreign keys in SQLite.
+func openRaw(t *testing.T, at place) *sql.DB {
+	t.Helper()
+	driver, where := "sqlite", filepath.Join(at.dir, "codalab.db")
+	if at.url != "" {
+		driver, where = "postgres", at.url
+	}
+	db, err := sql.Open(driver, where)
+	must(t, err)
+	t.Cleanup(func() { must(t, db.Close()) })
+	return db
+}
+
+// dump is all rows of all tables but those that a backup has not.
+func dump(t *testing.T, at place) map[string][]string {
+	t.Helper()
+	db := openRaw(t, at)
+	query := `SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'`
+	if at.url != "" {
+		query = `SELECT tablename FROM pg_tables WHERE schemaname = current_schema()`
+	}
+	rows := map[string][]string{}
+	for _, table := range texts(t, db, query) {
+		if table != "goose_db_version" && table != "data_directory" {
+			rows[table] = texts(t, db, `SELECT * FROM `+table)
+			slices.Sort(rows[table])
+		}
+	}
+	return rows
+}
+
+// texts returns the rows of a query as texts.
+func texts(t *testing.T, db *sql.DB, query string) (all []string) {
+	t.Helper()
+	rows, err := db.QueryContext(t.Context(), query)
+	must(t, err)
+	defer rows.Close() //nolint:errcheck // rows.Err returns the errors
+	columns, err := rows.Columns()
+	must(t, err)
+	values, to := make([]sql.NullString, len(columns)), make([]any, len(columns))
+	for i := range values {
+		to[i] = &values[i]
+	}
+	for rows.Next() {
+		must(t, rows.Scan(to...))
+		var line []string
+		for _, v := range values {
+			line = append(line, v.String)
+		}
+		all = append(all, strings.Join(line, "|"))
+	}
+	must(t, rows.Err())
+	return all
+}
+
+// populate fills every table, and returns a bundle with a tree.
+func populate(t *testing.T, s *store.Store) store.Bundle {
+	t.Helper()
+	ctx, title, me := t.Context(), "a 'title'\n", "0xme"
+	must(t, s.AddWorksheet(ctx, store.Worksheet{UUID: "0xw", Name: "w", OwnerID: me, Title: &title, Created: store.Time{Time: now}}))
+	must(t, s.AddGroup(ctx, store.Group{UUID: "0xg", Name: "g", OwnerID: &me}))
+	must(t, s.SetWorksheetPermission(ctx, store.Permission{Object: "0xw", GroupUUID: "0xg", Permission: 2}))
+	must(t, s.SetScopes(ctx, me, []store.Scope{{OwnerID: me}}))
+	must(t, s.AddGrant(ctx, store.Grant{Access: "a", Refresh: "r", Client: "c", UserID: me, AccessExpires: store.Time{Time: now}}, now))
+	parent, child, gone := stored(t, s, "text"), bundle("child"), stored(t, s, "gone")
+	child.Dependencies = []codalab.Dependency{{ChildUUID: child.UUID, ChildPath: "in", ParentUUID: parent.UUID}}
+	must(t, s.CreateBundle(ctx, child, "0xw"))
+	must(t, s.DeleteBundles(ctx, []string{gone.UUID}, store.Time{Time: now}, func(store.Bundle) error { return nil }))
+	tree, err := s.NewUpload(child.UUID)
+	must(t, err)
+	var archive strings.Builder
+	out := tar.NewWriter(&archive)
+	must(t, out.WriteHeader(&tar.Header{Name: "sub", Typeflag: tar.TypeDir, Mode: 0o755}))
+	must(t, out.WriteHeader(&tar.Header{Name: "sub/run.sh", Mode: 0o755}))
+	must(t, out.WriteHeader(&tar.Header{Name: "link", Typeflag: tar.TypeSymlink, Linkname: "/etc/passwd"}))
+	must(t, out.Close())
+	must(t, tree.Archive(ctx, strings.NewReader(archive.String()), tarstream.Limits{Bytes: 1000, Entries: 10}))
+	size, err := tree.Flush()
+	must(t, errors.Join(err, tree.Close()))
+	child, err = s.Change(ctx, child.UUID, func(b *store.Bundle) error {
+		b.State, b.Contents, b.IsAnonymous = codalab.StateReady, tree.Name, true
+		b.SetDataSize(size)
+		return nil
+	})
+	must(t, err)
+	return child
+}
+
+// A backup of either kind becomes a data directory of either kind.
+func TestBackupIsRestoredWhole(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, at place) {
+		s := open(t, at)
+		tree := populate(t, s)
+		lost, err := s.NewUpload(tree.UUID) // an upload under way
+		must(t, errors.Join(err, lost.Close()))
+		dest := filepath.Join(t.TempDir(), "backup")
+		must(t, os.MkdirAll(filepath.Join(dest+".tmp", "bundles", "0x1-2"), 0o700)) // an interrupted one
+		if made, err := s.Backup(t.Context(), dest, now); err != nil || made.Bundles != 2 || made.Contents != 2 || len(made.Missing) > 0 {
+			t.Fatalf("%+v, %v", made, err)
+		}
+		if _, err := s.Backup(t.Context(), dest, now); !errors.Is(err, fs.ErrExist) {
+			t.Errorf("over an earlier one: %v", err)
+		}
+		if _, err := store.Open(t.Context(), dest); err == nil || !strings.Contains(err.Error(), "it is a backup") {
+			t.Errorf("open a backup: %v", err)
+		}
+		want := dump(t, at)
+		for table, rows := range want {
+			if len(rows) == 0 {
+				t.Errorf("the test has nothing in table %s", table)
+			}
+		}
+		onEach(t, func(t *testing.T, to place) {
+			must(t, store.Restore(t.Context(), dest, to.dir, to.url))
+			restored, err := store.OpenDatabase(t.Context(), to.dir, to.url)
+			must(t, err)
+			if diff := cmp.Diff(want, dump(t, to)); diff != "" {
+				t.Error(diff)
+			}
+			if lines, _ := check(t, restored, false); len(lines) > 0 {
+				t.Errorf("%q", lines)
+			}
+			root, err := restored.OpenContents(tree)
+			must(t, err)
+			info, err := root.Stat("contents/sub/run.sh")
+			must(t, err)
+			link, err := root.Readlink("contents/link")
+			if must(t, errors.Join(err, root.Close())); info.Mode() != 0o755 || link != "/etc/passwd" {
+				t.Errorf("%v, link to %s", info.Mode(), link)
+			}
+			must(t, restored.Close())
+			if err := store.Restore(t.Context(), dest, to.dir, to.url); err == nil || !strings.Contains(err.Error(), "not empty") {
+				t.Errorf("over a data directory: %v", err)
+			}
+			if to.url != "" {
+				again := filepath.Join(t.TempDir(), "again")
+				if err := store.Restore(t.Context(), dest, again, to.url); err == nil || !strings.Contains(err.Error(), "is not empty") {
+					t.Errorf("over a database: %v", err)
+				}
+				if _, err := store.OpenDatabase(t.Context(), again, to.url); err == nil || !strings.Contains(err.Error(), "unfinished restore") {
+					t.Errorf("open an unfinished restore: %v", err)
+				}
+			}
+		})
+	})
+}
+
+func TestInterruptedBackupIsNoBackup(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, at place) {
+		s := open(t, at)
+		stored(t, s, "x")
+		dest := filepath.Join(t.TempDir(), "backup")
+		ctx, stop := context.WithCancel(t.Context())
+		stop()
+		if _, err := s.Backup(ctx, dest, now); !errors.Is(err, context.Canceled) {
+			t.Errorf("error %v", err)
+		}
+		if err := store.Restore(t.Context(), dest+".tmp", filepath.Join(t.TempDir(), "data"), ""); err == nil || !strings.Contains(err.Error(), "is no complete backup") {
+			t.Errorf("restored: %v", err)
+		}
+		if _, err := s.Backup(t.Context(), filepath.Join(at.dir, "bundles", "b"), now); err == nil {
+			t.Error("a backup in the data directory")
+		}
+	})
+}
+
+func TestBackupSaysWhichContentsAreLost(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, at place) {
+		s := open(t, at)
+		stored(t, s, "kept")
+		lost := stored(t, s, "lost")
+		must(t, os.RemoveAll(at.contents(lost)))
+		made, err := s.Backup(t.Context(), filepath.Join(t.TempDir(), "backup"), now)
+		if err != nil || !cmp.Equal(made.Missing, []string{lost.Contents}) {
+			t.Errorf("%+v, %v", made, err)
+		}
+	})
+}
+
+// Bundles come and go while backups are written; each backup is sound.
+func TestBackupBesideAServerIsConsistent(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, at place) {
+		s := open(t, at)
+		var over atomic.Bool
+		var wg sync.WaitGroup
+		for range 2 {
+			wg.Go(func() {
+				for !over.Load() {
+					b := stored(t, s, "text")
+					stored(t, s, "stays")
+					must(t, s.DeleteBundles(t.Context(), []string{b.UUID}, store.Time{Time: now}, func(store.Bundle) error { return nil }))
+				}
+			})
+		}
+		dir := t.TempDir()
+		for i := range 5 {
+			dest := filepath.Join(dir, "backup"+string(rune('0'+i)))
+			if made, err := s.Backup(t.Context(), dest, now); err != nil || len(made.Missing) > 0 {
+				t.Fatalf("%+v, %v", made, err)
+			}
+			to := filepath.Join(dir, "data"+string(rune('0'+i)))
+			must(t, store.Restore(t.Context(), dest, to, ""))
+			restored, err := store.Open(t.Context(), to)
+			must(t, err)
+			if lines, _ := check(t, restored, false); len(lines) > 0 {
+				t.Errorf("%q", lines)
+			}
+			must(t, restored.Close())
+		}
+		over.Store(true)
+		wg.Wait()
+	})
+}
+
+// A backup on another file system has copies.
+func TestBackupOnAnotherDiskHasCopies(t *testing.T) {
+	t.Parallel()
+	disk := t.TempDir()
+	testenv.SmallDisk(t, disk, "size=8m")
+	s := open(t, place{dir: filepath.Join(t.TempDir(), "data")})
+	tree := populate(t, s)
+	dest, to := filepath.Join(disk, "backup"), filepath.Join(t.TempDir(), "data")
+	_, err := s.Backup(t.Context(), dest, now)
+	must(t, errors.Join(err, store.Restore(t.Context(), dest, to, "")))
+	info, err := os.Stat(filepath.Join(to, "bundles", tree.Contents, "contents", "sub", "run.sh"))
+	if err != nil || info.Mode() != 0o755 {
+		t.Errorf("%v, %v", info, err)
+	}
+}

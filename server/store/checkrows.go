@@ -1,0 +1,85 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jmoiron/sqlx"
+)
+
+// reference is a column whose values are keys of another table.
+type reference struct {
+	table, column string
+	to, key       string
+	// drop means that a row without the other one is useless, and may be deleted.
+	drop bool
+}
+
+// references are those that every row must keep. Two others may lead nowhere: a dependency's
+// parent may be deleted, and a worksheet may show bundles and worksheets that are gone.
+func references() []reference {
+	return []reference{
+		{"bundles", "owner_id", "users", "id", false},
+		{"worksheets", "owner_id", "users", "id", false},
+		{"groups", "owner_id", "users", "id", false},
+		{"grants", "user_id", "users", "id", true},
+		{"dependencies", "child_uuid", "bundles", "uuid", true},
+		{"worksheet_items", "worksheet_uuid", "worksheets", "uuid", true},
+		{"group_members", "user_id", "users", "id", true},
+		{"group_members", "group_uuid", "groups", "uuid", true},
+		{"worker_scopes", "user_id", "users", "id", true},
+		{"bundle_permissions", "bundle_uuid", "bundles", "uuid", true},
+		{"bundle_permissions", "group_uuid", "groups", "uuid", true},
+		{"worksheet_permissions", "worksheet_uuid", "worksheets", "uuid", true},
+		{"worksheet_permissions", "group_uuid", "groups", "uuid", true},
+	}
+}
+
+// checkRows finds rows that refer to rows that are gone, and permissions that mean nothing.
+func (c *checker) checkRows(ctx context.Context) error {
+	for _, r := range references() {
+		if err := c.checkReference(ctx, r); err != nil {
+			return err
+		}
+	}
+	for _, kind := range []shared{sharedBundles(), sharedWorksheets()} {
+		var wrong []string
+		err := c.db.SelectContext(ctx, &wrong, `SELECT DISTINCT `+kind.column+` FROM `+kind.table+` WHERE permission NOT IN (1, 2)`)
+		if err != nil {
+			return fmt.Errorf("check table %s: %w", kind.table, err)
+		}
+		for _, uuid := range wrong {
+			c.report(Finding{Kind: FindingRow, Object: kind.table, Problem: "a permission on " + uuid + " is neither 1 (read) nor 2 (all)"})
+		}
+	}
+	return nil
+}
+
+func (c *checker) checkReference(ctx context.Context, r reference) error {
+	lost := ` FROM ` + r.table + ` WHERE ` + r.column + ` IS NOT NULL
+		AND NOT EXISTS (SELECT 1 FROM ` + r.to + ` other WHERE other.` + r.key + ` = ` + r.table + `.` + r.column + `)`
+	var gone []struct {
+		ID   string `db:"gone"`
+		Rows int    `db:"n"`
+	}
+	err := c.db.SelectContext(ctx, &gone, `SELECT `+r.column+` AS gone, count(*) AS n`+lost+` GROUP BY `+r.column)
+	if err != nil {
+		return fmt.Errorf("check table %s: %w", r.table, err)
+	}
+	for _, g := range gone {
+		var mend func() error
+		if r.drop {
+			mend = func() error {
+				return c.db.InTx(ctx, func(tx *sqlx.Tx) error {
+					_, err := tx.ExecContext(ctx, tx.Rebind(`DELETE`+lost+` AND `+r.column+` = ?`), g.ID)
+					return rowError(err, "delete rows")
+				})
+			}
+		}
+		f := Finding{Kind: FindingRow, Object: r.table, Problem: fmt.Sprintf("%s %s, which %d rows name, is not in table %s", r.column, g.ID, g.Rows, r.to)}
+		if err := c.found(f, mend); err != nil {
+			return err
+		}
+	}
+	return nil
+}
