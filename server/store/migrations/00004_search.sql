@@ -16,8 +16,6 @@ ALTER TABLE bundles ADD COLUMN run_time BIGINT;
 CREATE INDEX bundles_in_order ON bundles (
     created, uuid, owner_id, public, is_anonymous, state, bundle_type, name, tags, data_size, run_time);
 CREATE INDEX bundles_with_many_tags ON bundles (uuid) WHERE tags = '*';
-DROP INDEX bundles_by_owner;
-CREATE INDEX bundles_by_owner ON bundles (owner_id, created, uuid);
 
 DROP INDEX bundle_permissions_by_group;
 CREATE INDEX bundle_permissions_by_group ON bundle_permissions (group_uuid, bundle_uuid, permission);
