@@ -12,6 +12,7 @@ import (
 
 func (s *Server) workerRoutes() []route {
 	return []route{
+		{pattern: "GET /workers/info", serve: s.workersInfo},
 		{pattern: "POST /workers/{worker}/checkin", serve: s.checkIn, worker: true},
 		{pattern: "POST /workers/{worker}/start_bundle/{uuid}", serve: s.startBundle, worker: true},
 		{pattern: "POST /workers/{worker}/reply/{socket}", serve: s.reply, worker: true},

@@ -22,6 +22,8 @@ func (s *Server) contentsRoutes() []route {
 		{pattern: "GET /bundles/{uuid}/contents/info/{path...}", serve: s.contentsInfo, public: true, worker: true},
 		{pattern: "GET /bundles/{uuid}/contents/blob/{path...}", serve: s.contentsBlob, public: true, worker: true},
 		{pattern: "PUT /bundles/{uuid}/contents/blob/{$}", serve: s.upload, worker: true},
+		{pattern: "GET /bundle_stores", serve: s.bundleStores},
+		{pattern: "POST /bundle_stores", serve: s.addBundleStore},
 		{pattern: "GET /bundles/{uuid}/locations/{$}", serve: s.locations},
 		{pattern: "POST /bundles/{uuid}/locations/{$}", serve: s.addLocation},
 	}

@@ -136,6 +136,10 @@ func routeRows() []row {
 		{"GET /bundles/{uuid}/locations/{$}", readers, func(s subject) (string, any) { return "/bundles/" + s.data + "/locations/", nil }},
 		{"POST /bundles/{uuid}/locations/{$}", owners, func(s subject) (string, any) { return "/bundles/" + s.data + "/locations/?need_bypass=1", nil }},
 
+		{"GET /bundle_stores", users, at("/bundle_stores", nil)},
+		{"POST /bundle_stores", [5]int{login, no, no, no, http.StatusBadRequest}, at("/bundle_stores", object("bundle_stores", map[string]string{"name": "x"}))},
+
+		{"GET /workers/info", users, at("/workers/info", nil)},
 		{"POST /workers/{worker}/checkin", users, at("/workers/w/checkin", codalab.CheckIn{})},
 		{"POST /workers/{worker}/start_bundle/{uuid}", owners, func(s subject) (string, any) {
 			return "/workers/w/start_bundle/" + s.run, codalab.StartBundle{}

@@ -195,3 +195,28 @@ func TestRunsOnOthersWorkersStayWithinTheQuota(t *testing.T) {
 	}
 	s.worker("alice", "own", "cpu").takes() // her own workers have no such limit
 }
+
+func TestWorkersAreShownToTheirUsersAndGroups(t *testing.T) {
+	t.Parallel()
+	s := whose(t)
+	s.addUser("carol")
+	s.worker("alice", "own", "cpu").checkIn()
+	s.worker("bob", "shared", "gpu").of("lab").checkIn()
+	job := s.run("x", cpuQueue)
+	s.worker("alice", "own", "cpu").takes()
+	for user, want := range map[string]string{"alice": "own shared", "bob": "shared", "carol": "", "root": "own shared"} {
+		a := s.get(user, "/workers/info").ok()
+		list, _ := a.value("data").([]any)
+		var names []string
+		for i := range list {
+			names = append(names, a.text("data", i, "worker_id"))
+		}
+		if got := strings.Join(names, " "); got != want {
+			t.Errorf("%s sees %q", user, got)
+		}
+	}
+	a := s.get("alice", "/workers/info").ok()
+	if a.text("data", 0, "run_uuids", 0) != job || a.value("data", 0, "cpus_in_use") != 1.0 || a.value("data", 1, "group_uuid") == nil || a.value("data", 0, "group_uuid") != nil {
+		t.Errorf("%s", a.body)
+	}
+}

@@ -1,0 +1,94 @@
+package server
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/store"
+)
+
+// shownWorker is a worker as clients see it (codalab/rest/workers.py: workers_info).
+type shownWorker struct {
+	UserID           string   `json:"user_id"`
+	WorkerID         string   `json:"worker_id"`
+	GroupUUID        *string  `json:"group_uuid"`
+	Tag              string   `json:"tag"`
+	CPUs             int64    `json:"cpus"`
+	GPUs             int64    `json:"gpus"`
+	MemoryBytes      int64    `json:"memory_bytes"`
+	FreeDiskBytes    int64    `json:"free_disk_bytes"`
+	CheckInTime      int64    `json:"checkin_time"`
+	SocketID         *int64   `json:"socket_id"`
+	RunUUIDs         []string `json:"run_uuids"`
+	SharedFileSystem bool     `json:"shared_file_system"`
+	TagExclusive     bool     `json:"tag_exclusive"`
+	ExitAfterNumRuns int64    `json:"exit_after_num_runs"`
+	IsTerminating    bool     `json:"is_terminating"`
+	Preemptible      bool     `json:"preemptible"`
+	CPUsInUse        int64    `json:"cpus_in_use"`
+	GPUsInUse        int64    `json:"gpus_in_use"`
+}
+
+// shown returns the connected workers, by id.
+func (h *hub) shown(now time.Time) []shownWorker {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	workers := []shownWorker{}
+	for _, w := range h.workers {
+		if !w.known || now.Sub(w.seen) > h.timeout {
+			continue
+		}
+		one := shownWorker{
+			UserID: w.key.User, WorkerID: w.key.ID, Tag: w.info.Tag, CPUs: w.info.CPUs, GPUs: w.info.GPUs,
+			MemoryBytes: w.info.MemoryBytes, FreeDiskBytes: w.info.FreeDiskBytes, CheckInTime: w.seen.Unix(), RunUUIDs: []string{},
+			SharedFileSystem: w.info.SharedFileSystem, TagExclusive: w.info.TagExclusive, ExitAfterNumRuns: w.info.ExitAfterNumRuns,
+			IsTerminating: w.info.IsTerminating, Preemptible: w.info.Preemptible, CPUsInUse: w.used.CPUs, GPUsInUse: w.used.GPUs,
+		}
+		if w.group != "" {
+			group := w.group
+			one.GroupUUID = &group
+		}
+		for uuid := range w.runs {
+			one.RunUUIDs = append(one.RunUUIDs, uuid)
+		}
+		slices.Sort(one.RunUUIDs)
+		workers = append(workers, one)
+	}
+	slices.SortFunc(workers, func(a, b shownWorker) int {
+		return strings.Compare(a.WorkerID+"\x00"+a.UserID, b.WorkerID+"\x00"+b.UserID)
+	})
+	return workers
+}
+
+// workersInfo returns the user's workers, those of the user's groups, and all workers to root.
+func (s *Server) workersInfo(w http.ResponseWriter, r *http.Request, u store.User) error {
+	groups, err := s.Store.Groups(r.Context(), u.ID)
+	if err != nil {
+		return err
+	}
+	workers := slices.DeleteFunc(s.hub.shown(s.Now()), func(one shownWorker) bool {
+		inGroup := slices.ContainsFunc(groups, func(g store.Group) bool { return g.UUID == deref(one.GroupUUID) })
+		return !u.Root() && one.UserID != u.ID && !inGroup
+	})
+	return writeJSON(w, http.StatusOK, map[string]any{"data": workers, "meta": map[string]string{"version": codalab.Version}})
+}
+
+// bundleStores answers that there is no bundle store beside the server's own (codalab/rest/bundles.py:
+// _fetch_bundle_stores).
+func (s *Server) bundleStores(w http.ResponseWriter, r *http.Request, _ store.User) error {
+	if name := r.URL.Query().Get("name"); name != "" {
+		return refuse(http.StatusNotFound, "No bundle store with name '%s': this server keeps all contents itself", name)
+	}
+	return writeDocument(w, []codalab.Object{}, nil)
+}
+
+// addBundleStore refuses to add a bundle store.
+func (s *Server) addBundleStore(_ http.ResponseWriter, _ *http.Request, u store.User) error {
+	if !u.Root() {
+		return refuse(http.StatusForbidden, "Only root user can create bundle stores.")
+	}
+	return refuse(http.StatusBadRequest, "This server keeps all contents in its own data directory and has no other bundle stores")
+}
