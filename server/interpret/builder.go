@@ -1,0 +1,308 @@
+package interpret
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// item is an Item with what it names.
+type item struct {
+	Item
+	// tokens are a directive's words; badTokens says why it has none.
+	tokens    []string
+	badTokens error
+	bundle    *Bundle
+	sheet     *WorksheetInfo
+}
+
+// command is a directive's first word; empty for other items and for comments.
+func (i item) command() string {
+	if i.Type != TypeDirective || len(i.tokens) == 0 || i.tokens[0] == commentWord {
+		return ""
+	}
+	return i.tokens[0]
+}
+
+// place is a block and a row in it.
+type place [2]int
+
+// builder groups items into blocks (codalab/lib/worksheet_util.py: interpret_items). Bundles next to one
+// another become one table or one series of blocks, as the display directive above them says, and so do
+// worksheets and lines of markup.
+type builder struct {
+	blocks []block
+	// places are where the items are shown; nil for items that are not. After an error in the last
+	// item, the list is one longer than the items, as the original's.
+	places []*place
+
+	schemas map[string]*schema
+	// current is the schema that is being defined, with its name and the ids of its directives.
+	current     *schema
+	currentName string
+	currentIDs  []*int64
+	// display is the mode and the arguments of the display directive.
+	display []string
+	bundles []entry
+	// firstBundle is the index of the item of bundles[0]; -1 if there is none.
+	firstBundle int
+	sheets      []subworksheet
+	// afterBlank is whether the last item was not a line of markup.
+	afterBlank bool
+	cells      int
+	posts      posts
+	// stopped returns an error once the answer is no longer wanted.
+	stopped func() error
+}
+
+func usage(format string, args ...any) error {
+	return &UsageError{fmt.Sprintf(format, args...)}
+}
+
+func newBuilder(ctx context.Context) *builder {
+	b := &builder{schemas: builtinSchemas(), firstBundle: -1, posts: posts{}, stopped: ctx.Err}
+	b.resetDisplay()
+	return b
+}
+
+func (b *builder) resetDisplay() { b.display = []string{"table", defaultSchema} }
+
+// build makes the blocks of all items. An error in an item becomes a block.
+func (b *builder) build(items []item) {
+	for i, it := range items {
+		blank := true
+		err := b.prepare(it)
+		if err == nil {
+			blank, err = b.add(i, it)
+		}
+		if err == nil && i == len(items)-1 {
+			err = b.finish(it)
+		}
+		b.afterBlank = blank
+		if err == nil {
+			continue
+		}
+		b.current, b.bundles, b.sheets = nil, nil, nil
+		text := fmt.Sprintf("Unexpected error while parsing line %d", i+1)
+		var mistake *UsageError
+		if errors.As(err, &mistake) {
+			text = fmt.Sprintf("Error in source line %d: %s", i+1, mistake.Message)
+		}
+		b.append(newError(text))
+		b.show()
+	}
+}
+
+func (b *builder) append(added block) { b.blocks = append(b.blocks, added) }
+
+// show notes that the current item is in the last block.
+func (b *builder) show() { b.showAt(len(b.blocks)-1, 0) }
+
+func (b *builder) showAt(index, row int) { b.places = append(b.places, &place{index, row}) }
+
+func (b *builder) hide() { b.places = append(b.places, nil) }
+
+// prepare ends what the next item ends.
+func (b *builder) prepare(it item) error {
+	if it.Type != TypeBundle {
+		first := b.firstBundle
+		b.firstBundle = -1
+		if err := b.flushBundles(first); err != nil {
+			return err
+		}
+	}
+	if it.Type != TypeWorksheet {
+		b.flushSheets()
+	}
+	if it.Type != TypeBundle && it.command() != "search" {
+		b.resetDisplay()
+	}
+	if c := it.command(); c != "add" && c != "addschema" {
+		b.flushSchema(it.SortKey)
+		b.current, b.currentIDs = nil, nil
+	}
+	return nil
+}
+
+// finish ends everything after the last item.
+func (b *builder) finish(last item) error {
+	first := b.firstBundle
+	b.firstBundle = -1
+	if err := b.flushBundles(first); err != nil {
+		return err
+	}
+	b.flushSheets()
+	b.flushSchema(last.SortKey)
+	return nil
+}
+
+// add adds an item. It reports whether the item separates lines of markup.
+func (b *builder) add(index int, it item) (blank bool, err error) {
+	switch it.Type {
+	case TypeBundle:
+		if b.firstBundle < 0 {
+			b.firstBundle = index
+		}
+		b.showAt(len(b.blocks), len(b.bundles))
+		b.bundles = append(b.bundles, entry{uuid: it.BundleUUID, id: it.ID, sortKey: it.SortKey, bundle: it.bundle})
+	case TypeWorksheet:
+		b.showAt(len(b.blocks), len(b.sheets))
+		b.sheets = append(b.sheets, subworksheet{uuid: it.SubworksheetUUID, sortKey: it.SortKey, info: it.sheet})
+	case TypeMarkup:
+		return b.addMarkup(it), nil
+	case TypeDirective:
+		return true, b.addDirective(it)
+	default:
+		return true, usage("unknown type of item %q", it.Type)
+	}
+	return true, nil
+}
+
+func (b *builder) addMarkup(it item) (blank bool) {
+	if it.Value == "" {
+		b.hide()
+		return true
+	}
+	if len(b.blocks) > 0 && !b.afterBlank {
+		if m, ok := b.blocks[len(b.blocks)-1].(*markupBlock); ok {
+			m.lines = append(m.lines, it.Value)
+			m.IDs, m.SortKeys = append(m.IDs, it.ID), append(m.SortKeys, it.SortKey)
+			b.show()
+			return false
+		}
+	}
+	m := newMarkup(it.Value)
+	m.IDs, m.SortKeys = []*int64{it.ID}, []*int64{it.SortKey}
+	b.append(m)
+	b.show()
+	return false
+}
+
+func (b *builder) flushSheets() {
+	if len(b.sheets) == 0 {
+		return
+	}
+	added := &subworksheetsBlock{head: head{Mode: "subworksheets_block"}, Infos: b.sheets}
+	for _, s := range b.sheets {
+		added.SortKeys = append(added.SortKeys, s.sortKey)
+	}
+	b.append(added)
+	b.sheets = nil
+}
+
+func (b *builder) flushSchema(sortKey *int64) {
+	if b.current == nil {
+		return
+	}
+	added := &schemaBlock{
+		head: head{Mode: "schema_block"}, Status: status{Code: codeUnknown}, SchemaName: b.currentName,
+		Header:    []string{"field", "generalized-path", "post-processor"},
+		FieldRows: []schemaRow{}, SortKeys: []*int64{sortKey}, IDs: b.currentIDs,
+	}
+	for _, c := range b.current.columns {
+		added.FieldRows = append(added.FieldRows, schemaRow{c.name, c.genpath, c.post, c.from})
+	}
+	b.append(added)
+}
+
+// blockToRaw maps the place "block,row" to the last item that is shown there. Items that are not shown,
+// such as blank lines, get the place of the next one that is.
+func (b *builder) blockToRaw() map[string]int {
+	last := map[string]int{}
+	var next *place
+	for i := len(b.places) - 1; i >= 0; i-- {
+		if b.places[i] == nil {
+			b.places[i] = next
+			continue
+		}
+		next = b.places[i]
+		key := fmt.Sprintf("%d,%d", next[0], next[1])
+		if _, ok := last[key]; !ok {
+			last[key] = i
+		}
+	}
+	return last
+}
+
+// addDirective obeys a directive.
+func (b *builder) addDirective(it item) error {
+	if it.badTokens != nil {
+		return usage("%s", it.badTokens)
+	}
+	arguments := it.tokens[min(1, len(it.tokens)):]
+	switch command := it.command(); command {
+	case "":
+	case "schema":
+		if len(arguments) == 0 {
+			return usage("`schema` missing name")
+		}
+		b.currentName, b.current = arguments[0], &schema{}
+		b.currentIDs = append(b.currentIDs, it.ID)
+		b.schemas[b.currentName] = b.current
+		b.show()
+		b.places[len(b.places)-1][0] += len(b.currentIDs)
+		return nil
+	case "add", "addschema":
+		if err := b.addColumns(it, command, arguments); err != nil {
+			return err
+		}
+	case "display":
+		b.display = arguments
+	case "search", "wsearch":
+		b.append(&placeholderBlock{
+			head: head{Mode: "placeholder_block"}, Directive: joinTokens(it.tokens), SortKeys: []*int64{it.SortKey},
+		})
+		b.show()
+		return nil
+	default:
+		return usage("unknown directive `%s`", command)
+	}
+	b.hide()
+	return nil
+}
+
+// addColumns adds to the current schema.
+func (b *builder) addColumns(it item, command string, arguments []string) error {
+	if b.current == nil {
+		return usage("`%s` must be preceded by `schema` directive", command)
+	}
+	added := []*column{}
+	if command == "add" {
+		b.currentIDs = append(b.currentIDs, it.ID)
+		name := b.currentName
+		c, err := newColumn(arguments, &name)
+		if err != nil {
+			return err
+		}
+		added = append(added, c)
+	} else {
+		if len(arguments) == 0 {
+			return usage("`addschema` missing name")
+		}
+		other, ok := b.schemas[arguments[0]]
+		if !ok {
+			return usage("unknown schema `%s`", arguments[0])
+		}
+		b.currentIDs = append(b.currentIDs, it.ID)
+		added = other.columns
+	}
+	if len(b.current.columns)+len(added) > maxColumns {
+		return tooManyColumns()
+	}
+	b.current.columns = append(b.current.columns, added...)
+	return nil
+}
+
+// properties reads key=value words.
+func properties(words []string) (map[string]string, error) {
+	found := map[string]string{}
+	for _, word := range words {
+		key, value, ok := strings.Cut(word, "=")
+		if !ok {
+			return nil, usage("Expected <key>=<value>, but got %s", word)
+		}
+		found[key] = value
+	}
+	return found, nil
+}

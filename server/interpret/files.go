@@ -1,0 +1,129 @@
+package interpret
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"unicode/utf8"
+)
+
+// ReadFile returns the first limit bytes of a file of a bundle, or all if it has fewer, for the user of
+// the request. The path is relative to the bundle; empty for the bundle itself. The error wraps
+//
+//   - fs.ErrNotExist if there is no such bundle or file, or if it is a link;
+//   - ErrDirectory if it is a directory;
+//   - fs.ErrPermission if the user may not read it.
+//
+// A *UsageError is shown to the user, other errors are not.
+type ReadFile func(ctx context.Context, bundleUUID, path string, limit int64) ([]byte, error)
+
+// ErrDirectory is what ReadFile returns for a directory.
+var ErrDirectory = errors.New("is a directory")
+
+// fileKey is a file of a bundle.
+type fileKey struct{ uuid, path string }
+
+// files reads files for one answer.
+type files struct {
+	read ReadFile
+	// left is how many more bytes may be read, and toShow how many may be in the answer.
+	left, toShow int64
+	count        int
+	// values are the contents of files that were read as values; nil for those that cannot be read.
+	values map[fileKey]any
+	posts  posts
+}
+
+func (in Interpreter) files() *files {
+	return &files{read: in.Read, left: maxRead, toShow: maxShown, values: map[fileKey]any{}, posts: posts{}}
+}
+
+// load reads the first bytes of a file.
+func (f *files) load(ctx context.Context, key fileKey, limit int64) ([]byte, error) {
+	f.count++
+	if f.left <= 0 || f.count > maxFiles {
+		return nil, usage("more than %d files or %d MiB to read", maxFiles, maxRead>>20)
+	}
+	data, err := f.read(ctx, key.uuid, key.path, limit)
+	if int64(len(data)) > limit {
+		data = data[:limit]
+	}
+	f.left -= int64(len(data))
+	return data, err
+}
+
+// take notes that n bytes go into the answer. It fails if the answer gets too large.
+func (f *files) take(n int64) error {
+	if f.toShow -= n; f.toShow < 0 {
+		return usage("more than %d MiB to show", maxShown>>20)
+	}
+	return nil
+}
+
+// head returns the first lines of a file, each with its newline (codalab/rest/interpret.py: head_target;
+// codalab/worker/file_util.py: summarize_file).
+func (f *files) head(ctx context.Context, key fileKey, lines int) ([]string, error) {
+	if lines < 1 {
+		return nil, usage("the number of lines must be at least 1")
+	}
+	lines = min(lines, maxHeadLines)
+	limit := lines * maxLineBytes
+	data, err := f.load(ctx, key, int64(limit)+1)
+	if err != nil {
+		return nil, err
+	}
+	return headLines(data, limit, lines), nil
+}
+
+// headLines splits the beginning of a file, which is cut if it is longer than limit, into lines. Of a cut
+// file it drops the last line unless it is whole.
+func headLines(data []byte, limit, lines int) []string {
+	cut := len(data) > limit
+	if cut {
+		data = trimRune(data[:limit])
+	}
+	if !utf8.Valid(data) {
+		return []string{"<binary>"}
+	}
+	text := strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(string(data))
+	found := splitLines(text)
+	if len(found) > lines {
+		found = found[:lines]
+	}
+	if n := len(found); n > 0 && !strings.HasSuffix(found[n-1], "\n") {
+		if cut {
+			found = found[:n-1]
+		} else {
+			found[n-1] += "\n"
+		}
+	}
+	return found
+}
+
+// trimRune drops the beginning of a character at the end of data.
+func trimRune(data []byte) []byte {
+	for n := 1; n < utf8.UTFMax && n <= len(data); n++ {
+		if last := data[len(data)-n:]; utf8.RuneStart(last[0]) {
+			if !utf8.FullRune(last) {
+				return data[:len(data)-n]
+			}
+			break
+		}
+	}
+	return data
+}
+
+// splitLines splits text behind each of the characters that end a line in Python.
+func splitLines(text string) []string {
+	var lines []string
+	for text != "" {
+		i := strings.IndexAny(text, "\n\v\f\r\x1c\x1d\x1e\u0085\u2028\u2029")
+		if i < 0 {
+			return append(lines, text)
+		}
+		_, width := utf8.DecodeRuneInString(text[i:])
+		lines = append(lines, text[:i+width])
+		text = text[i+width:]
+	}
+	return lines
+}

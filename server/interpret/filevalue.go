@@ -1,0 +1,122 @@
+package interpret
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"strconv"
+	"strings"
+)
+
+// value is what a genpath of a file names, after its post-function; nil if there is no such file or no
+// such key in it (codalab/rest/interpret.py: interpret_file_genpath). A file that the user may not read
+// gives the list ["Forbidden"].
+func (f *files) value(ctx context.Context, t target) (any, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	path, ok := strings.CutPrefix(t.genpath, "/")
+	if !ok {
+		return nil, notFile(t.genpath)
+	}
+	path, inside, hasKey := strings.Cut(path, ":")
+	value, err := f.contents(ctx, fileKey{t.uuid, path})
+	if errors.Is(err, fs.ErrPermission) {
+		return []any{"Forbidden"}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if hasKey {
+		value = lookUp(value, inside)
+	}
+	value = f.posts.apply(t.post, value)
+	return value, f.take(size(value))
+}
+
+// contents is a file's contents as a value; nil if there is no file.
+func (f *files) contents(ctx context.Context, key fileKey) (any, error) {
+	if value, ok := f.values[key]; ok {
+		return value, nil
+	}
+	lines, err := f.head(ctx, key, maxHeadLines)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrDirectory):
+		f.values[key] = nil
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	value := parseFile(lines)
+	f.values[key] = value
+	return value, nil
+}
+
+// parseFile reads a file as a tab-separated one if all lines have a tab, as JSON, as YAML, or else as
+// plain text.
+func parseFile(lines []string) any {
+	if len(lines) == 0 {
+		return ""
+	}
+	if dict, ok := parseTabs(lines); ok {
+		return dict
+	}
+	text := strings.Join(lines, "")
+	if value, err := parseJSON(text); err == nil {
+		return value
+	}
+	if value, err := parseYAML(text); err == nil {
+		return value
+	}
+	return text
+}
+
+func parseTabs(lines []string) (map[string]any, bool) {
+	dict := map[string]any{}
+	for _, line := range lines {
+		if !strings.Contains(line, "\t") {
+			return nil, false
+		}
+		if key, value, ok := strings.Cut(strings.TrimSpace(line), "\t"); ok {
+			dict[key] = value
+		}
+	}
+	return dict, true
+}
+
+func parseJSON(text string) (any, error) {
+	decoder := json.NewDecoder(strings.NewReader(text))
+	decoder.UseNumber()
+	var value any
+	if err := decoder.Decode(&value); err != nil {
+		return nil, err //nolint:wrapcheck // only its presence counts
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("text after the value")
+	}
+	return normal(value), nil
+}
+
+// lookUp follows the keys of a path, separated by slashes, into dictionaries and lists.
+func lookUp(value any, path string) any {
+	for key := range strings.SplitSeq(path, "/") {
+		switch v := value.(type) {
+		case map[string]any:
+			value = v[key]
+		case []any:
+			i, err := strconv.Atoi(strings.TrimSpace(key))
+			if i < 0 {
+				i += len(v)
+			}
+			if err != nil || i < 0 || i >= len(v) {
+				return nil
+			}
+			value = v[i]
+		default:
+			return nil
+		}
+	}
+	return value
+}

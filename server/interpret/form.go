@@ -1,0 +1,140 @@
+package interpret
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+)
+
+// space is Python's \s. Go's knows ASCII only.
+const space = `[\s\v\x1c-\x1f\x{85}\p{Z}]`
+
+// The forms of lines (codalab/lib/worksheet_util.py: BUNDLE_REGEX, SUBWORKSHEET_REGEX,
+// DIRECTIVE_REGEX).
+var (
+	bundleForm    = regexp.MustCompile(`^` + space + `*(?:\[.*\])?` + space + `*\{([^{]*)\}` + space + `*$`)
+	worksheetForm = regexp.MustCompile(`^` + space + `*(?:\[.*\])?` + space + `*\{\{(.*)\}\}` + space + `*$`)
+	directiveForm = regexp.MustCompile(`^` + space + `*%` + space + `*(.*)$`)
+)
+
+const (
+	commentMark = "//"
+	// commentWord is the first word of a directive that is a comment.
+	commentWord = "%"
+)
+
+// Resolver finds what a spec names for the user of a request. Both functions return a *UsageError if
+// the spec names nothing, or more than one thing, that the user may read.
+type Resolver struct {
+	Bundle    func(spec string) (uuid string, err error)
+	Worksheet func(spec string) (uuid string, err error)
+}
+
+// ParseForm reads the lines that a person edited into items (codalab/lib/worksheet_util.py:
+// parse_worksheet_form):
+//
+//	// text, %% text       a comment
+//	[any text]{spec}       a bundle
+//	[any text]{{spec}}     a worksheet
+//	% word …               a directive
+//	anything else          markup, blank lines too
+//
+// A bundle that cannot be resolved fails the form with the resolver's error. A worksheet that cannot be
+// resolved becomes markup that says why. A directive with an open quotation is a *UsageError.
+func ParseForm(lines []string, resolve Resolver) ([]Item, error) {
+	items := make([]Item, 0, len(lines))
+	for i, line := range lines {
+		item, err := parseLine(line, resolve)
+		if errors.Is(err, errQuotation) || errors.Is(err, errEscape) {
+			return nil, &UsageError{fmt.Sprintf("Error in source line %d: %s", i+1, err)}
+		}
+		if err != nil {
+			return nil, err
+		}
+		items = append(items, item)
+	}
+	return items, nil
+}
+
+func parseLine(line string, resolve Resolver) (Item, error) {
+	if comment, ok := strings.CutPrefix(line, commentMark); ok {
+		return Item{Type: TypeDirective, Value: joinTokens([]string{commentWord, comment})}, nil
+	}
+	if m := bundleForm.FindStringSubmatch(line); m != nil {
+		uuid, err := resolve.Bundle(m[1])
+		return Item{Type: TypeBundle, BundleUUID: uuid}, err
+	}
+	if m := worksheetForm.FindStringSubmatch(line); m != nil {
+		uuid, err := resolve.Worksheet(m[1])
+		var refused *UsageError
+		if errors.As(err, &refused) {
+			return Item{Type: TypeMarkup, Value: refused.Message + ": " + line}, nil
+		}
+		return Item{Type: TypeWorksheet, SubworksheetUUID: uuid}, err
+	}
+	if m := directiveForm.FindStringSubmatch(line); m != nil {
+		tokens, err := splitTokens(m[1])
+		return Item{Type: TypeDirective, Value: joinTokens(tokens)}, err
+	}
+	return Item{Type: TypeMarkup, Value: line}, nil
+}
+
+// Lines writes items as the lines that a person edits (codalab/lib/worksheet_util.py:
+// get_worksheet_lines). The maps hold the bundles and worksheets that the items name and that exist.
+func Lines(items []Item, bundles map[string]Bundle, worksheets map[string]WorksheetInfo) []string {
+	lines := make([]string, 0, len(items))
+	for _, item := range items {
+		switch item.Type {
+		case TypeBundle:
+			description := ""
+			if b, ok := bundles[item.BundleUUID]; ok {
+				description = describe(b)
+			}
+			lines = append(lines, "["+description+"]{"+item.BundleUUID+"}")
+		case TypeWorksheet:
+			name := worksheets[item.SubworksheetUUID].Name
+			lines = append(lines, "[worksheet "+name+"]{{"+item.SubworksheetUUID+"}}")
+		case TypeDirective:
+			lines = append(lines, directiveLine(item.Value))
+		default:
+			lines = append(lines, item.Value)
+		}
+	}
+	return lines
+}
+
+func directiveLine(value string) string {
+	tokens, err := splitTokens(value)
+	if err == nil {
+		if len(tokens) > 0 && tokens[0] == commentWord {
+			return commentMark + strings.Join(tokens[1:], " ")
+		}
+		value = joinTokens(tokens)
+	}
+	if value == "" || strings.HasPrefix(value, "%") {
+		return "%" + value
+	}
+	return "% " + value
+}
+
+// describe tells a person which bundle a line means.
+func describe(b Bundle) string {
+	text := b.Type + " " + b.Metadata.String("name")
+	if deps := dependencyList(b.Dependencies); deps != "" {
+		text += " -- " + deps
+	}
+	if command := commandOf(b.Bundle); command != "" {
+		text += " : " + strings.ReplaceAll(command, "\n", " ")
+	}
+	return text
+}
+
+func commandOf(b codalab.Bundle) string {
+	if b.Command == nil {
+		return ""
+	}
+	return *b.Command
+}

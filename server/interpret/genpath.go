@@ -1,0 +1,242 @@
+package interpret
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+)
+
+// entry is a bundle at its place on a worksheet.
+type entry struct {
+	uuid    string
+	id      *int64
+	sortKey *int64
+	// bundle is nil if there is no such bundle.
+	bundle *Bundle
+}
+
+// target is a file genpath that is not read yet. The post-function is nil if there is none.
+type target struct {
+	uuid    string
+	genpath string
+	post    *string
+}
+
+// isFile reports whether a genpath names a file.
+func isFile(genpath string) bool { return strings.HasPrefix(genpath, "/") }
+
+// none is how a missing value is shown in places that cannot be empty.
+const none = "<none>"
+
+// value is what a genpath names; nil if that is nothing, and a target if it is a file
+// (codalab/lib/worksheet_util.py: interpret_genpath).
+func (e entry) value(genpath string) any {
+	if isFile(genpath) {
+		return target{uuid: e.uuid, genpath: genpath}
+	}
+	if e.bundle == nil {
+		return e.missingValue(genpath)
+	}
+	deps := e.bundle.Dependencies
+	if name, ok := strings.CutPrefix(genpath, "dependencies/"); ok {
+		for _, d := range deps {
+			if d.ChildPath == name {
+				return dependencyTarget(d)
+			}
+		}
+		return none
+	}
+	switch genpath {
+	case "dependencies":
+		return dependencyList(deps)
+	case "args":
+		return optional(e.bundle.Args)
+	case "summary":
+		return summary(e.bundle.Bundle)
+	case "permission":
+		return permissionName(e.bundle.Permission)
+	case "owner":
+		if e.bundle.OwnerName != "" {
+			return e.bundle.OwnerName
+		}
+		return nil
+	}
+	return e.field(genpath)
+}
+
+// missingValue is a value of a bundle that does not exist.
+func (e entry) missingValue(genpath string) any {
+	switch {
+	case genpath == "uuid":
+		return e.uuid
+	case genpath == "dependencies":
+		return ""
+	case strings.HasPrefix(genpath, "dependencies/"):
+		return none
+	}
+	return e.place(genpath)
+}
+
+// place is what tells where on the worksheet the bundle is.
+func (e entry) place(genpath string) any {
+	switch {
+	case genpath == "id" && e.id != nil:
+		return integer(*e.id)
+	case genpath == "sort_key" && e.sortKey != nil:
+		return integer(*e.sortKey)
+	}
+	return nil
+}
+
+// field is a field of the bundle, or else of its metadata.
+func (e entry) field(name string) any {
+	b := e.bundle
+	var value any
+	switch name {
+	case "uuid":
+		value = b.UUID
+	case "bundle_type":
+		value = b.Type
+	case "owner_id":
+		value = nonEmpty(b.OwnerID)
+	case "command":
+		value = optional(b.Command)
+	case "state":
+		value = nonEmpty(string(b.State))
+	case "state_details":
+		value = nonEmpty(b.StateDetails)
+	case "frozen":
+		value = optional(b.Frozen)
+	case "is_anonymous":
+		value = b.IsAnonymous
+	case "metadata":
+		value = metadataDict(b.Bundle)
+	case "host_worksheet":
+		if b.HostWorksheet != nil {
+			value = map[string]any{"uuid": b.HostWorksheet.UUID, "name": b.HostWorksheet.Name}
+		}
+	default:
+		value = e.place(name)
+	}
+	if value != nil {
+		return value
+	}
+	return metadataValue(b.Bundle, name, b.Metadata[name])
+}
+
+// nonEmpty is text, or nil in its place if it is empty.
+func nonEmpty(text string) any {
+	if text == "" {
+		return nil
+	}
+	return text
+}
+
+// optional is *text, or nil.
+func optional(text *string) any {
+	if text == nil {
+		return nil
+	}
+	return *text
+}
+
+// metadataValue is a metadata value in the types that post-functions know.
+func metadataValue(b codalab.Bundle, key string, value any) any {
+	n, ok := value.(float64)
+	if !ok {
+		return normal(value)
+	}
+	for _, k := range codalab.MetadataKeys(b.Type) {
+		if k.Key == key && k.Type == codalab.TypeFloat {
+			return float(n)
+		}
+	}
+	return wholeOrFloat(n)
+}
+
+func metadataDict(b codalab.Bundle) map[string]any {
+	dict := make(map[string]any, len(b.Metadata))
+	for key, value := range b.Metadata {
+		dict[key] = metadataValue(b, key, value)
+	}
+	return dict
+}
+
+// dependencyTarget is what a dependency names in its parent.
+func dependencyTarget(d codalab.Dependency) string {
+	if d.ParentPath != "" {
+		return d.ParentName + "/" + d.ParentPath
+	}
+	return d.ParentName
+}
+
+// dependencyList is a bundle's dependencies for people. A key that equals the parent's name is left
+// out, and so is the key of the only dependency if it is empty.
+func dependencyList(deps []codalab.Dependency) string {
+	anonymous := len(deps) == 1 && deps[0].ChildPath == ""
+	texts := make([]string, len(deps))
+	for i, d := range deps {
+		switch {
+		case anonymous:
+		case d.ChildPath == d.ParentName:
+			texts[i] = ":"
+		default:
+			texts[i] = d.ChildPath + ":"
+		}
+		texts[i] += dependencyTarget(d)
+	}
+	return strings.Join(texts, ",")
+}
+
+// maxSummary is the length at which a summary is cut, in characters.
+const maxSummary = 1024
+
+// summary tells how a bundle came to be.
+func summary(b codalab.Bundle) any {
+	text := ""
+	switch b.Type {
+	case codalab.TypeDataset, codalab.TypeProgram:
+		if b.State == codalab.StateReady {
+			return "[uploaded]"
+		}
+		return ""
+	case codalab.TypeMake:
+		parts := make([]string, len(b.Dependencies))
+		for i, d := range b.Dependencies {
+			parts[i] = shortDependency(d)
+		}
+		text = "= " + strings.Join(parts, " ")
+	case codalab.TypeRun:
+		text = "! " + commandOf(b)
+	default:
+		return nil
+	}
+	if runes := []rune(text); len(runes) > maxSummary {
+		return string(runes[:maxSummary]) + "..."
+	}
+	return text
+}
+
+func shortDependency(d codalab.Dependency) string {
+	name := d.ParentName
+	if name == "" {
+		name = none
+	}
+	uuid := d.ParentUUID[:min(4, len(d.ParentUUID))]
+	if d.ChildPath == "" || d.ChildPath == d.ParentName {
+		return fmt.Sprintf("%s{%s}", name, uuid)
+	}
+	return fmt.Sprintf("%s{%s:%s}", d.ChildPath, name, uuid)
+}
+
+// permissionName is a permission in words (codalab/objects/permission.py: permission_str).
+func permissionName(permission int) string {
+	switch permission {
+	case 1:
+		return "read"
+	case 2:
+		return "all"
+	}
+	return "none"
+}

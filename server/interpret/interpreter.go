@@ -1,0 +1,229 @@
+package interpret
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+)
+
+// Interpreter shows worksheets and reads genpaths for the user of one request. Its functions act for
+// that user.
+type Interpreter struct {
+	Read ReadFile
+	// SearchBundles finds bundles. A *UsageError is shown to the user.
+	SearchBundles func(ctx context.Context, keywords []string) (BundleSearch, error)
+	// SearchWorksheets finds worksheets. A *UsageError is shown to the user.
+	SearchWorksheets func(ctx context.Context, keywords []string) ([]WorksheetInfo, error)
+	// Log gets errors of Read that are no user's mistake.
+	Log *slog.Logger
+}
+
+// BundleSearch is the result of a search for bundles.
+type BundleSearch struct {
+	Bundles []Bundle
+	// Aggregate is the count or the sum that the keywords ask for, as text; nil if they ask for bundles.
+	Aggregate *string
+}
+
+// Worksheet is a worksheet as the user of a request may see it.
+type Worksheet struct {
+	WorksheetInfo
+	// Permission is the user's: 0 for none, 1 to read, 2 for all.
+	Permission       int
+	GroupPermissions []GroupPermission
+	EnableChat       bool
+	Items            []Item
+	// Bundles holds the items' bundles that exist.
+	Bundles map[string]Bundle
+	// Worksheets holds the items' worksheets that exist.
+	Worksheets map[string]WorksheetInfo
+}
+
+// GroupPermission is what a group may do with a worksheet.
+type GroupPermission struct {
+	ID         int64  `json:"id"`
+	GroupUUID  string `json:"group_uuid"`
+	GroupName  string `json:"group_name"`
+	Permission int    `json:"permission"`
+}
+
+// MarshalJSON adds the permission's name.
+func (g GroupPermission) MarshalJSON() ([]byte, error) {
+	type fields GroupPermission
+	return encode(struct {
+		fields
+		Spec string `json:"permission_spec"`
+	}{fields(g), permissionName(g.Permission)})
+}
+
+// Options are the query parameters of GET /interpret/worksheet.
+type Options struct {
+	// Brief (brief=1) leaves searches as placeholders, and files in tables unread.
+	Brief bool
+	// Directive (directive=), if set, is the search whose block alone is returned.
+	Directive string
+	// BundleUUIDs (bundle_uuid=), if any, are the bundles whose blocks alone are returned.
+	BundleUUIDs []string
+}
+
+// answer is the answer of GET /interpret/worksheet.
+type answer struct {
+	WorksheetInfo
+	Permission       int               `json:"permission"`
+	PermissionSpec   string            `json:"permission_spec"`
+	EditPermission   bool              `json:"edit_permission"`
+	EnableChat       bool              `json:"enable_chat"`
+	GroupPermissions []GroupPermission `json:"group_permissions"`
+	Source           []string          `json:"source"`
+	Blocks           []block           `json:"blocks"`
+	RawToBlock       []*place          `json:"raw_to_block"`
+	BlockToRaw       map[string]int    `json:"block_to_raw"`
+}
+
+// update is the answer to a question for some bundles.
+type update struct {
+	UUID   string  `json:"uuid"`
+	Blocks []block `json:"blocks"`
+}
+
+// permissionAll lets a user edit a worksheet.
+const permissionAll = 2
+
+// Worksheet returns the answer of GET /interpret/worksheet, ready for JSON
+// (codalab/rest/interpret.py: fetch_interpreted_worksheet). Mistakes on the worksheet are told in the
+// answer. The error is that of a search which is no user's mistake, or that of ctx.
+func (in Interpreter) Worksheet(ctx context.Context, w Worksheet, o Options) (any, error) {
+	items, found, err := in.expand(ctx, w, o)
+	if err != nil {
+		return nil, err
+	}
+	b := newBuilder(ctx)
+	b.build(items)
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	toRaw := b.blockToRaw()
+	blocks := b.blocks
+	if o.Directive != "" {
+		blocks = blocks[len(blocks)-min(found, 1, len(blocks)):]
+	}
+	if len(o.BundleUUIDs) > 0 {
+		keepBundles(blocks, o.BundleUUIDs)
+	}
+	if err := in.resolve(ctx, blocks, o.Brief); err != nil {
+		return nil, err
+	}
+	if len(o.BundleUUIDs) > 0 {
+		return update{UUID: w.UUID, Blocks: list(blocks)}, nil
+	}
+	return answer{
+		WorksheetInfo: w.WorksheetInfo, Permission: w.Permission, PermissionSpec: permissionName(w.Permission),
+		EditPermission: w.Permission == permissionAll, EnableChat: w.EnableChat,
+		GroupPermissions: list(w.GroupPermissions), Source: Lines(w.Items, w.Bundles, w.Worksheets),
+		Blocks: list(blocks), RawToBlock: list(b.places), BlockToRaw: toRaw,
+	}, nil
+}
+
+// list is elements, with [] in JSON in the place of null.
+func list[E any](elements []E) []E {
+	if elements == nil {
+		return []E{}
+	}
+	return elements
+}
+
+// keepBundles removes all blocks and bundles but those that show one of the bundles.
+func keepBundles(blocks []block, uuids []string) {
+	keep := map[string]bool{}
+	for _, uuid := range uuids {
+		keep[uuid] = true
+	}
+	for i, b := range blocks {
+		if shown, ok := b.(withBundles); !ok || !shown.spec().keep(keep) {
+			blocks[i] = nil
+		}
+	}
+}
+
+// expand returns the items to show, with what they name, and how many of them a search found. Search
+// directives are replaced by what they find. A brief answer keeps them. An answer to one directive has
+// that search alone, behind the directives above it, which may define its schema.
+func (in Interpreter) expand(ctx context.Context, w Worksheet, o Options) (items []item, found int, err error) {
+	searches := 0
+	for _, stored := range w.Items {
+		it := w.item(stored)
+		command := it.command()
+		isSearch := command == "search" || command == "wsearch"
+		isWanted := o.Directive != "" && it.Type == TypeDirective && o.Directive == joinTokens(it.tokens)
+		switch {
+		case o.Directive != "" && it.Type != TypeDirective:
+			continue
+		case !isSearch, o.Brief && o.Directive == "", o.Directive != "" && !isWanted:
+			items = append(items, it)
+		default:
+			results := []item{}
+			if searches++; searches > maxSearches || found >= maxFound {
+				results = append(results, markup("ERROR: too many searches on one worksheet"))
+			} else if results, err = in.search(ctx, it); err != nil {
+				return nil, 0, err
+			}
+			results = results[:min(len(results), maxFound-min(found, maxFound)+1)]
+			if isWanted {
+				items = append(items, it)
+			}
+			items, found = append(items, results...), found+len(results)
+		}
+		if isWanted {
+			break
+		}
+	}
+	return items, found, nil
+}
+
+// item is a stored item with what it names.
+func (w Worksheet) item(stored Item) item {
+	it := item{Item: stored}
+	switch stored.Type {
+	case TypeDirective:
+		it.tokens, it.badTokens = splitTokens(stored.Value)
+	case TypeBundle:
+		if b, ok := w.Bundles[stored.BundleUUID]; ok {
+			it.bundle = &b
+		}
+	case TypeWorksheet:
+		if sheet, ok := w.Worksheets[stored.SubworksheetUUID]; ok {
+			it.sheet = &sheet
+		}
+	}
+	return it
+}
+
+func markup(text string) item { return item{Item: Item{Type: TypeMarkup, Value: text}} }
+
+// search obeys a search directive (codalab/rest/interpret.py: perform_search_query).
+func (in Interpreter) search(ctx context.Context, it item) ([]item, error) {
+	keywords := it.tokens[1:]
+	items := []item{}
+	var err error
+	if it.command() == "search" {
+		var result BundleSearch
+		result, err = in.SearchBundles(ctx, keywords)
+		if result.Aggregate != nil {
+			items = append(items, markup(*result.Aggregate))
+		}
+		for _, b := range result.Bundles {
+			items = append(items, item{Item: Item{Type: TypeBundle, BundleUUID: b.UUID}, bundle: &b})
+		}
+	} else {
+		var sheets []WorksheetInfo
+		sheets, err = in.SearchWorksheets(ctx, keywords)
+		for _, s := range sheets {
+			items = append(items, item{Item: Item{Type: TypeWorksheet, SubworksheetUUID: s.UUID}, sheet: &s})
+		}
+	}
+	var mistake *UsageError
+	if errors.As(err, &mistake) {
+		return []item{markup("ERROR: " + mistake.Message)}, nil
+	}
+	return items, err
+}

@@ -1,0 +1,68 @@
+package interpret
+
+import "github.com/cl-slurm/cl-slurm/codalab"
+
+// The types of a worksheet's items.
+const (
+	TypeMarkup    = "markup"
+	TypeDirective = "directive"
+	TypeBundle    = "bundle"
+	TypeWorksheet = "worksheet"
+)
+
+// Item is one item of a worksheet, as it is stored.
+type Item struct {
+	// ID and SortKey are nil for an item that is not stored.
+	ID      *int64
+	SortKey *int64
+	Type    string
+	// Value is the text of markup, or the words of a directive without its percent sign, quoted as for
+	// a shell.
+	Value string
+	// BundleUUID is set for TypeBundle.
+	BundleUUID string
+	// SubworksheetUUID is set for TypeWorksheet.
+	SubworksheetUUID string
+}
+
+// Bundle is a bundle as the user of a request may see it. A bundle that the user may not read has the
+// type "private", the name "<private>" and no state.
+type Bundle struct {
+	codalab.Bundle
+	// OwnerName is empty if the owner is hidden or does not exist.
+	OwnerName string
+	// HostWorksheet is one worksheet on which the bundle appears and which the user may read; nil if
+	// there is none.
+	HostWorksheet *WorksheetName
+}
+
+// WorksheetName tells which worksheet is meant.
+type WorksheetName struct {
+	UUID string `json:"uuid"`
+	Name string `json:"name"`
+}
+
+// WorksheetInfo is a worksheet without its items, as the user of a request may see it.
+type WorksheetInfo struct {
+	UUID string `json:"uuid"`
+	Name string `json:"name"`
+	// OwnerID and OwnerName are nil if the owner is hidden.
+	OwnerID     *string `json:"owner_id"`
+	OwnerName   *string `json:"owner_name"`
+	Title       *string `json:"title"`
+	Frozen      *string `json:"frozen"`
+	IsAnonymous bool    `json:"is_anonymous"`
+	// The dates are ISO 8601.
+	DateCreated      string   `json:"date_created"`
+	DateLastModified string   `json:"date_last_modified"`
+	Tags             []string `json:"tags"`
+	LastItemID       *int64   `json:"last_item_id"`
+}
+
+// UsageError is a mistake of a user, told in one sentence. CodaLab's clients show it unchanged.
+type UsageError struct {
+	Message string
+}
+
+// Error returns the message.
+func (e *UsageError) Error() string { return e.Message }

@@ -1,0 +1,49 @@
+package interpret
+
+// Limits of one request. CodaLab's own server has only maxHeadLines and maxLineBytes.
+const (
+	// maxHeadLines is the most lines of a file that are read (codalab/rest/interpret.py:
+	// interpret_file_genpath).
+	maxHeadLines = 10000
+	// maxLineBytes times the number of lines is how much of a file is read
+	// (codalab/rest/interpret.py: MAX_BYTES_PER_LINE).
+	maxLineBytes = 1024
+	// maxImage is the largest image that a block shows.
+	maxImage = 16 << 20
+	// maxYAML is the largest file that is read as YAML; a larger one counts as plain text.
+	maxYAML = 1 << 20
+	// maxNodes bounds the values in a YAML file after its aliases are expanded.
+	maxNodes = 100_000
+	// maxDepth bounds the nesting of a YAML file.
+	maxDepth = 100
+
+	// maxRead bounds the bytes read from files for one answer.
+	maxRead = 64 << 20
+	// maxShown bounds the bytes of file contents in one answer.
+	maxShown = 64 << 20
+
+	// maxFiles bounds the files that are read for one answer.
+	maxFiles = 20_000
+
+	// maxSearches and maxFound bound the search directives of a worksheet and what they find together.
+	maxSearches = 100
+	maxFound    = 10_000
+
+	// maxColumns bounds a table's columns.
+	maxColumns = 256
+	// maxCells bounds the cells of all tables of a worksheet.
+	maxCells = 1_000_000
+
+	// maxPosts is how many post-functions are kept for further cells.
+	maxPosts = 256
+	// maxSteps bounds the functions in one post-function.
+	maxSteps = 32
+	// maxText is the longest text that a post-function may produce.
+	maxText = 1 << 20
+	// maxPattern is the longest regular expression, in bytes.
+	maxPattern = 256
+	// maxReplaced is the longest text in which regular expressions are replaced.
+	maxReplaced = 64 << 10
+	// maxWidth bounds a number's width and precision.
+	maxWidth = 1000
+)
