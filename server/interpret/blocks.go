@@ -163,7 +163,6 @@ type trajectory struct {
 
 type schemaBlock struct {
 	head
-	Status     status      `json:"status"`
 	Header     []string    `json:"header"`
 	SchemaName string      `json:"schema_name"`
 	FieldRows  []schemaRow `json:"field_rows"`
@@ -236,6 +235,7 @@ func (i bundleInfo) MarshalJSON() ([]byte, error) {
 	return encode(struct {
 		codalab.Bundle
 		State          any            `json:"state"`
+		StateDetails   string         `json:"state_details"`
 		PermissionSpec string         `json:"permission_spec,omitempty"` // left out
 		OwnerID        any            `json:"owner_id"`
 		Location       *string        `json:"location"`
@@ -243,7 +243,7 @@ func (i bundleInfo) MarshalJSON() ([]byte, error) {
 		ID             *int64         `json:"id,omitempty"`
 		SortKey        *int64         `json:"sort_key"`
 	}{
-		Bundle: b, State: nonEmpty(string(b.State)), OwnerID: nonEmpty(b.OwnerID),
+		Bundle: b, State: nonEmpty(string(b.State)), StateDetails: b.StateDetails, OwnerID: nonEmpty(b.OwnerID),
 		HostWorksheet: i.bundle.HostWorksheet, ID: i.id, SortKey: i.sortKey,
 	})
 }

@@ -196,7 +196,7 @@ func (b *builder) flushSchema(sortKey *int64) {
 		return
 	}
 	added := &schemaBlock{
-		head: head{Mode: "schema_block"}, Status: status{Code: codeUnknown}, SchemaName: b.currentName,
+		head: head{Mode: "schema_block"}, SchemaName: b.currentName,
 		Header:    []string{"field", "generalized-path", "post-processor"},
 		FieldRows: []schemaRow{}, SortKeys: []*int64{sortKey}, IDs: b.currentIDs,
 	}

@@ -69,6 +69,7 @@ type Options struct {
 // answer is the answer of GET /interpret/worksheet.
 type answer struct {
 	WorksheetInfo
+	OwnerName        *string           `json:"owner_name"`
 	Permission       int               `json:"permission"`
 	PermissionSpec   string            `json:"permission_spec"`
 	EditPermission   bool              `json:"edit_permission"`
@@ -117,7 +118,7 @@ func (in Interpreter) Worksheet(ctx context.Context, w Worksheet, o Options) (an
 		return update{UUID: w.UUID, Blocks: list(blocks)}, nil
 	}
 	return answer{
-		WorksheetInfo: w.WorksheetInfo, Permission: w.Permission, PermissionSpec: permissionName(w.Permission),
+		WorksheetInfo: w.WorksheetInfo, OwnerName: w.OwnerName, Permission: w.Permission, PermissionSpec: permissionName(w.Permission),
 		EditPermission: w.Permission == permissionAll, EnableChat: w.EnableChat,
 		GroupPermissions: list(w.GroupPermissions), Source: Lines(w.Items, w.Bundles, w.Worksheets),
 		Blocks: list(blocks), RawToBlock: list(b.places), BlockToRaw: toRaw,

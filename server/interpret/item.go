@@ -48,7 +48,7 @@ type WorksheetInfo struct {
 	Name string `json:"name"`
 	// OwnerID and OwnerName are nil if the owner is hidden.
 	OwnerID     *string `json:"owner_id"`
-	OwnerName   *string `json:"owner_name"`
+	OwnerName   *string `json:"owner_name,omitempty"`
 	Title       *string `json:"title"`
 	Frozen      *string `json:"frozen"`
 	IsAnonymous bool    `json:"is_anonymous"`

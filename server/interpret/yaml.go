@@ -48,6 +48,9 @@ func (c *yamlConverter) value(n *yaml.Node, depth int) (any, error) {
 	if c.left--; c.left < 0 || depth > maxDepth {
 		return nil, errYAML
 	}
+	if n.Style&yaml.TaggedStyle != 0 && !standardTag(n.Tag) {
+		return nil, errYAML
+	}
 	switch n.Kind {
 	case yaml.DocumentNode:
 		return c.value(n.Content[0], depth+1)
@@ -145,18 +148,24 @@ var (
 
 func scalar(n *yaml.Node) (any, error) {
 	text := n.Value
-	if n.Style&yaml.TaggedStyle != 0 {
-		switch n.Tag {
-		case "!!str":
-			return text, nil
-		case "!!int", "!!float", "!!bool", "!!null":
-		default:
-			return nil, errYAML
-		}
-	} else if n.Style&^yaml.FlowStyle != 0 { // quoted, or a block of text
+	isQuoted := n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) != 0
+	isTagged := n.Style&yaml.TaggedStyle != 0
+	switch {
+	case isTagged && n.Tag == "!!str", isQuoted && !isTagged:
 		return text, nil
+	case !isQuoted && strings.Contains(text, "\t"):
+		return nil, errYAML // PyYAML does not allow it
 	}
 	return plain(text), nil
+}
+
+// standardTag reports whether a tag is of a type that values have.
+func standardTag(tag string) bool {
+	switch tag {
+	case "!!str", "!!int", "!!float", "!!bool", "!!null", "!!map", "!!seq":
+		return true
+	}
+	return false
 }
 
 // plain is a scalar without quotes. Dates stay texts.
