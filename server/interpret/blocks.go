@@ -212,8 +212,6 @@ type placeholderBlock struct {
 // bundleInfo is a bundle at its place on a worksheet, as clients read it.
 type bundleInfo struct {
 	entry
-	// invalid gives a bundle that does not exist a name, which the web page needs in tables.
-	invalid bool
 }
 
 // MarshalJSON writes the bundle's attributes and its place.

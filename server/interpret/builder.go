@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 )
 
 // item is an Item with what it names.
@@ -50,8 +49,9 @@ type builder struct {
 	sheets      []subworksheet
 	// afterBlank is whether the last item was not a line of markup.
 	afterBlank bool
-	cells      int
-	posts      posts
+	// shown is about how many bytes the blocks take in the answer.
+	shown int64
+	posts posts
 	// stopped returns an error once the answer is no longer wanted.
 	stopped func() error
 }
@@ -119,8 +119,9 @@ func (b *builder) prepare(it item) error {
 		b.resetDisplay()
 	}
 	if c := it.command(); c != "add" && c != "addschema" {
-		b.flushSchema(it.SortKey)
+		err := b.flushSchema(it.SortKey)
 		b.current, b.currentIDs = nil, nil
+		return err
 	}
 	return nil
 }
@@ -133,8 +134,7 @@ func (b *builder) finish(last item) error {
 		return err
 	}
 	b.flushSheets()
-	b.flushSchema(last.SortKey)
-	return nil
+	return b.flushSchema(last.SortKey)
 }
 
 // add adds an item. It reports whether the item separates lines of markup.
@@ -145,7 +145,9 @@ func (b *builder) add(index int, it item) (blank bool, err error) {
 			b.firstBundle = index
 		}
 		b.showAt(len(b.blocks), len(b.bundles))
-		b.bundles = append(b.bundles, entry{uuid: it.BundleUUID, id: it.ID, sortKey: it.SortKey, bundle: it.bundle})
+		e := entry{uuid: it.BundleUUID, id: it.ID, sortKey: it.SortKey, bundle: it.bundle}
+		b.bundles = append(b.bundles, e)
+		return true, b.take(e.size())
 	case TypeWorksheet:
 		b.showAt(len(b.blocks), len(b.sheets))
 		b.sheets = append(b.sheets, subworksheet{uuid: it.SubworksheetUUID, sortKey: it.SortKey, info: it.sheet})
@@ -191,9 +193,9 @@ func (b *builder) flushSheets() {
 	b.sheets = nil
 }
 
-func (b *builder) flushSchema(sortKey *int64) {
+func (b *builder) flushSchema(sortKey *int64) error {
 	if b.current == nil {
-		return
+		return nil
 	}
 	added := &schemaBlock{
 		head: head{Mode: "schema_block"}, SchemaName: b.currentName,
@@ -201,9 +203,21 @@ func (b *builder) flushSchema(sortKey *int64) {
 		FieldRows: []schemaRow{}, SortKeys: []*int64{sortKey}, IDs: b.currentIDs,
 	}
 	for _, c := range b.current.columns {
+		if err := b.take(c.size()); err != nil {
+			return err
+		}
 		added.FieldRows = append(added.FieldRows, schemaRow{c.name, c.genpath, c.post, c.from})
 	}
 	b.append(added)
+	return nil
+}
+
+// take notes that n bytes go into the answer. It fails if the answer gets too large.
+func (b *builder) take(n int64) error {
+	if b.shown += n; b.shown > maxShown {
+		return usage("the worksheet shows more than %d MiB", maxShown>>20)
+	}
+	return nil
 }
 
 // blockToRaw maps the place "block,row" to the last item that is shown there. Items that are not shown,
@@ -223,86 +237,4 @@ func (b *builder) blockToRaw() map[string]int {
 		}
 	}
 	return last
-}
-
-// addDirective obeys a directive.
-func (b *builder) addDirective(it item) error {
-	if it.badTokens != nil {
-		return usage("%s", it.badTokens)
-	}
-	arguments := it.tokens[min(1, len(it.tokens)):]
-	switch command := it.command(); command {
-	case "":
-	case "schema":
-		if len(arguments) == 0 {
-			return usage("`schema` missing name")
-		}
-		b.currentName, b.current = arguments[0], &schema{}
-		b.currentIDs = append(b.currentIDs, it.ID)
-		b.schemas[b.currentName] = b.current
-		b.show()
-		b.places[len(b.places)-1][0] += len(b.currentIDs)
-		return nil
-	case "add", "addschema":
-		if err := b.addColumns(it, command, arguments); err != nil {
-			return err
-		}
-	case "display":
-		b.display = arguments
-	case "search", "wsearch":
-		b.append(&placeholderBlock{
-			head: head{Mode: "placeholder_block"}, Directive: joinTokens(it.tokens), SortKeys: []*int64{it.SortKey},
-		})
-		b.show()
-		return nil
-	default:
-		return usage("unknown directive `%s`", command)
-	}
-	b.hide()
-	return nil
-}
-
-// addColumns adds to the current schema.
-func (b *builder) addColumns(it item, command string, arguments []string) error {
-	if b.current == nil {
-		return usage("`%s` must be preceded by `schema` directive", command)
-	}
-	added := []*column{}
-	if command == "add" {
-		b.currentIDs = append(b.currentIDs, it.ID)
-		name := b.currentName
-		c, err := newColumn(arguments, &name)
-		if err != nil {
-			return err
-		}
-		added = append(added, c)
-	} else {
-		if len(arguments) == 0 {
-			return usage("`addschema` missing name")
-		}
-		other, ok := b.schemas[arguments[0]]
-		if !ok {
-			return usage("unknown schema `%s`", arguments[0])
-		}
-		b.currentIDs = append(b.currentIDs, it.ID)
-		added = other.columns
-	}
-	if len(b.current.columns)+len(added) > maxColumns {
-		return tooManyColumns()
-	}
-	b.current.columns = append(b.current.columns, added...)
-	return nil
-}
-
-// properties reads key=value words.
-func properties(words []string) (map[string]string, error) {
-	found := map[string]string{}
-	for _, word := range words {
-		key, value, ok := strings.Cut(word, "=")
-		if !ok {
-			return nil, usage("Expected <key>=<value>, but got %s", word)
-		}
-		found[key] = value
-	}
-	return found, nil
 }

@@ -108,20 +108,14 @@ func pixels(text string) *int {
 	return &n
 }
 
-// countCells refuses a worksheet with too many cells.
-func (b *builder) countCells(columns []*column) error {
-	b.cells += len(columns) * len(b.bundles)
-	if b.cells > maxCells {
-		return usage("the worksheet's tables have more than %d cells", maxCells)
-	}
-	return nil
+// cell is a bundle's value in a column.
+func (b *builder) cell(e entry, c *column) (any, error) {
+	value := b.posts.apply(c.post, e.value(c.genpath))
+	return value, b.take(size(value) + int64(len(c.name)))
 }
 
 func (b *builder) showRecords(arguments []string, first int) error {
 	columns, err := b.columns(arguments)
-	if err == nil {
-		err = b.countCells(columns)
-	}
 	if err != nil {
 		return err
 	}
@@ -132,7 +126,11 @@ func (b *builder) showRecords(arguments []string, first int) error {
 		rows := []map[string]any{}
 		for _, c := range columns {
 			row := map[string]any{"key": c.name + ":"}
-			if value := b.posts.apply(c.post, e.value(c.genpath)); value != nil {
+			value, err := b.cell(e, c)
+			if err != nil {
+				return err
+			}
+			if value != nil {
 				row["value"] = value
 			}
 			rows = append(rows, row)
@@ -148,9 +146,6 @@ func (b *builder) showRecords(arguments []string, first int) error {
 
 func (b *builder) showTable(arguments []string, first int) error {
 	columns, err := b.columns(arguments)
-	if err == nil {
-		err = b.countCells(columns)
-	}
 	if err != nil {
 		return err
 	}
@@ -165,14 +160,13 @@ func (b *builder) showTable(arguments []string, first int) error {
 		if err := b.stopped(); err != nil {
 			return err
 		}
-		table.BundleInfos[i].invalid = e.bundle == nil
+		e.invalid = e.bundle == nil
+		table.BundleInfos[i].invalid = e.invalid
 		row := make(map[string]any, len(columns))
 		for _, c := range columns {
-			value := e.value(c.genpath)
-			if e.bundle == nil && c.genpath == "name" {
-				value = invalidName
+			if row[c.name], err = b.cell(e, c); err != nil {
+				return err
 			}
-			row[c.name] = b.posts.apply(c.post, value)
 		}
 		table.Rows = append(table.Rows, row)
 		table.SortKeys = append(table.SortKeys, e.sortKey)
@@ -199,6 +193,9 @@ func (b *builder) showGraph(arguments []string) error {
 		shown := e.value(name)
 		if shown != nil {
 			shown = toText(shown)
+		}
+		if err := b.take(size(shown) + int64(len(path)) + 100); err != nil {
+			return err
 		}
 		graph.Trajectories = append(graph.Trajectories, &trajectory{BundleUUID: e.uuid, DisplayName: shown, TargetGenpath: path})
 	}

@@ -31,6 +31,7 @@ type files struct {
 	count        int
 	// values are the contents of files that were read as values; nil for those that cannot be read.
 	values map[fileKey]any
+	cached int
 	posts  posts
 }
 

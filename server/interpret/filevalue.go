@@ -50,7 +50,10 @@ func (f *files) contents(ctx context.Context, key fileKey) (any, error) {
 		return nil, err
 	}
 	value := parseFile(lines)
-	f.values[key] = value
+	if n := int(length(lines)); f.cached+n <= maxCached {
+		f.cached += n
+		f.values[key] = value
+	}
 	return value, nil
 }
 

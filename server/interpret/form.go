@@ -83,15 +83,18 @@ func parseLine(line string, resolve Resolver) (Item, error) {
 }
 
 // Lines writes items as the lines that a person edits (codalab/lib/worksheet_util.py:
-// get_worksheet_lines). The maps hold the bundles and worksheets that the items name and that exist.
+// get_worksheet_lines). Behind very many descriptions, which readers of the form ignore, bundles have
+// none. The maps hold the bundles and worksheets that the items name and that exist.
 func Lines(items []Item, bundles map[string]Bundle, worksheets map[string]WorksheetInfo) []string {
 	lines := make([]string, 0, len(items))
+	described := 0
 	for _, item := range items {
 		switch item.Type {
 		case TypeBundle:
 			description := ""
-			if b, ok := bundles[item.BundleUUID]; ok {
+			if b, ok := bundles[item.BundleUUID]; ok && described < maxDescribed {
 				description = describe(b)
+				described += len(description)
 			}
 			lines = append(lines, "["+description+"]{"+item.BundleUUID+"}")
 		case TypeWorksheet:

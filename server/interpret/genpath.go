@@ -14,6 +14,25 @@ type entry struct {
 	sortKey *int64
 	// bundle is nil if there is no such bundle.
 	bundle *Bundle
+	// invalid gives a bundle that does not exist a name, which the web page needs in tables.
+	invalid bool
+}
+
+// size is about how many bytes the bundle takes in an answer.
+func (e entry) size() int64 {
+	const fixed, perDependency = 600, 250
+	if e.bundle == nil {
+		return fixed
+	}
+	b := e.bundle
+	n := len(commandOf(b.Bundle)) + len(b.StateDetails) + perDependency*len(b.Dependencies) + fixed
+	for _, d := range b.Dependencies {
+		n += len(d.ChildPath) + len(d.ParentPath)
+	}
+	if b.Args != nil {
+		n += len(*b.Args)
+	}
+	return int64(n) + size(normal(map[string]any(b.Metadata)))
 }
 
 // target is a file genpath that is not read yet. The post-function is nil if there is none.
@@ -70,6 +89,8 @@ func (e entry) missingValue(genpath string) any {
 	switch {
 	case genpath == "uuid":
 		return e.uuid
+	case genpath == "name" && e.invalid:
+		return invalidName
 	case genpath == "dependencies":
 		return ""
 	case strings.HasPrefix(genpath, "dependencies/"):

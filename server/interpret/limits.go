@@ -19,8 +19,12 @@ const (
 
 	// maxRead bounds the bytes read from files for one answer.
 	maxRead = 64 << 20
-	// maxShown bounds the bytes of file contents in one answer.
+	// maxShown bounds the bytes of file contents in one answer, and those of everything else.
 	maxShown = 64 << 20
+	// maxDescribed bounds the descriptions of bundles in the lines of a worksheet.
+	maxDescribed = 16 << 20
+	// maxCached bounds the bytes of the files whose values are kept for further cells.
+	maxCached = 8 << 20
 
 	// maxFiles bounds the files that are read for one answer.
 	maxFiles = 20_000
@@ -31,11 +35,11 @@ const (
 
 	// maxColumns bounds a table's columns.
 	maxColumns = 256
-	// maxCells bounds the cells of all tables of a worksheet.
-	maxCells = 1_000_000
 
 	// maxPosts is how many post-functions are kept for further cells.
 	maxPosts = 256
+	// maxPost is the length of the longest post-function, in bytes.
+	maxPost = 4096
 	// maxSteps bounds the functions in one post-function.
 	maxSteps = 32
 	// maxText is the longest text that a post-function may produce.

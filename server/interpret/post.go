@@ -17,8 +17,8 @@ type step func(value any) (result any, more bool)
 // place.
 func parsePost(spec string) post {
 	parts := strings.Split(spec, " | ")
-	if len(parts) > maxSteps {
-		return post{final("<invalid function: more than " + strconv.Itoa(maxSteps) + " steps>")}
+	if len(parts) > maxSteps || len(spec) > maxPost {
+		return post{final("<invalid function: too long>")}
 	}
 	steps := make(post, len(parts))
 	for i, part := range parts {

@@ -58,9 +58,6 @@ func (f *files) resolveTable(ctx context.Context, t *tableBlock, brief bool) err
 			cell, ok := value.(target)
 			switch {
 			case !ok:
-				if err := f.take(size(value)); err != nil {
-					return err
-				}
 			case brief:
 				t.Status.Code = codeBriefly
 			default:
@@ -91,10 +88,11 @@ func (f *files) resolveContents(ctx context.Context, c *contentsBlock) error {
 	return f.take(length(lines))
 }
 
+// length is how many bytes lines take in an answer, whole or as points.
 func length(lines []string) int64 {
 	total := int64(0)
 	for _, line := range lines {
-		total += int64(len(line)) + 1
+		total += int64(len(line)) + 3*int64(strings.Count(line, "\t")) + 3
 	}
 	return total
 }

@@ -15,6 +15,17 @@ type column struct {
 	from *string
 }
 
+// size is about how many bytes the column takes in an answer.
+func (c *column) size() int64 {
+	n := len(c.name) + len(c.genpath) + 100
+	for _, text := range []*string{c.post, c.from} {
+		if text != nil {
+			n += len(*text)
+		}
+	}
+	return int64(n)
+}
+
 // schema is a list of columns that directives can name.
 type schema struct {
 	columns []*column
