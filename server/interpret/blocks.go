@@ -196,10 +196,12 @@ func (s subworksheet) MarshalJSON() ([]byte, error) {
 	if s.info == nil {
 		return encode(map[string]any{"uuid": s.uuid, "sort_key": s.sortKey})
 	}
+	info := *s.info
+	info.Tags = list(info.Tags)
 	return encode(struct {
 		WorksheetInfo
 		SortKey *int64 `json:"sort_key"`
-	}{*s.info, s.sortKey})
+	}{info, s.sortKey})
 }
 
 // placeholderBlock stands for a search that is not made.

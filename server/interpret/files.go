@@ -87,10 +87,7 @@ func headLines(data []byte, limit, lines int) []string {
 		return []string{"<binary>"}
 	}
 	text := strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(string(data))
-	found := splitLines(text)
-	if len(found) > lines {
-		found = found[:lines]
-	}
+	found := splitLines(text, lines)
 	if n := len(found); n > 0 && !strings.HasSuffix(found[n-1], "\n") {
 		if cut {
 			found = found[:n-1]
@@ -114,10 +111,11 @@ func trimRune(data []byte) []byte {
 	return data
 }
 
-// splitLines splits text behind each of the characters that end a line in Python.
-func splitLines(text string) []string {
+// splitLines splits text behind each of the characters that end a line in Python. It returns the first
+// lines only, at most most.
+func splitLines(text string, most int) []string {
 	var lines []string
-	for text != "" {
+	for text != "" && len(lines) < most {
 		i := strings.IndexAny(text, "\n\v\f\r\x1c\x1d\x1e\u0085\u2028\u2029")
 		if i < 0 {
 			return append(lines, text)

@@ -103,6 +103,7 @@ func (in Interpreter) Worksheet(ctx context.Context, w Worksheet, o Options) (an
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	w.Tags = list(w.Tags)
 	toRaw := b.blockToRaw()
 	blocks := b.blocks
 	if o.Directive != "" {

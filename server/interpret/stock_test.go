@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -291,5 +290,3 @@ func TestStockWorksheets(t *testing.T) {
 		})
 	}
 }
-
-var errDisk = errors.New("disk on fire")
