@@ -251,23 +251,38 @@ func (s *Server) addChildren(ctx context.Context, u store.User, uuids []string, 
 
 // addHosts adds the names of the worksheets that contain a bundle and that the user may read.
 func (s *Server) addHosts(ctx context.Context, u store.User, uuids []string, to *relations) error {
-	hosts, err := s.Store.HostsOf(ctx, uuids)
+	hosts, err := s.readableHosts(ctx, u, uuids)
 	if err != nil {
 		return err
 	}
 	for _, uuid := range uuids {
-		sheets := hosts[uuid]
-		have, err := s.worksheetPermissions(ctx, u, sheets...)
-		if err != nil {
-			return err
-		}
 		var objects []codalab.Object
-		for _, sheet := range sheets {
-			if have[sheet.UUID] >= store.PermissionRead {
-				objects = append(objects, codalab.NewObject("worksheets", sheet.UUID, map[string]string{"uuid": sheet.UUID, "name": sheet.Name}))
-			}
+		for _, sheet := range hosts[uuid] {
+			objects = append(objects, codalab.NewObject("worksheets", sheet.UUID, map[string]string{"uuid": sheet.UUID, "name": sheet.Name}))
 		}
 		to.add(uuid, "host_worksheets", "worksheets", objects)
 	}
 	return nil
+}
+
+// readableHosts returns the worksheets that contain a bundle and that the user may read, by bundle.
+func (s *Server) readableHosts(ctx context.Context, u store.User, uuids []string) (map[string][]store.Worksheet, error) {
+	hosts, err := s.Store.HostsOf(ctx, uuids)
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]store.Worksheet{}
+	for _, list := range hosts {
+		for _, sheet := range list {
+			all[sheet.UUID] = sheet
+		}
+	}
+	have, err := s.worksheetPermissions(ctx, u, slices.Collect(maps.Values(all))...)
+	if err != nil {
+		return nil, err
+	}
+	for uuid, list := range hosts {
+		hosts[uuid] = slices.DeleteFunc(list, func(sheet store.Worksheet) bool { return have[sheet.UUID] < store.PermissionRead })
+	}
+	return hosts, nil
 }

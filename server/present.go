@@ -19,19 +19,30 @@ func bundleObject(b store.Bundle, permission int) codalab.Object {
 	if permission < store.PermissionRead {
 		return privateObject(b.UUID)
 	}
-	out := codalab.Bundle{
+	o := codalab.NewObject("bundles", b.UUID, shownBundle(b, permission))
+	o.Relationships = map[string]codalab.Relationship{"owner": codalab.ToOne("users", shownOwner(b, permission))}
+	return o
+}
+
+// shownBundle is a bundle as a user with this permission on it sees it, without its owner.
+func shownBundle(b store.Bundle, permission int) codalab.Bundle {
+	if permission < store.PermissionRead {
+		return codalab.Bundle{UUID: b.UUID, Type: codalab.TypePrivate, Metadata: codalab.Metadata{"name": privateName}, PermissionSpec: permissionSpec(store.PermissionNone)}
+	}
+	shown := codalab.Bundle{
 		UUID: b.UUID, Type: b.Type, Command: b.Command, State: b.State, StateDetails: stateDetails(b),
 		Frozen: b.Frozen, IsAnonymous: b.IsAnonymous, Metadata: b.Metadata, Dependencies: b.Dependencies,
 		Permission: permission, PermissionSpec: permissionSpec(permission),
 	}
 	if b.Type == codalab.TypeRun || b.Type == codalab.TypeMake {
 		args := commandLine(b)
-		out.Args = &args
+		shown.Args = &args
 	}
-	o := codalab.NewObject("bundles", b.UUID, out)
-	o.Relationships = map[string]codalab.Relationship{"owner": codalab.ToOne("users", shownOwner(b, permission))}
-	return o
+	return shown
 }
+
+// privateName is the name of bundles that the user may not read.
+const privateName = "<private>"
 
 // shownOwner is the owner of a bundle for a user with this permission on it; empty if the bundle
 // hides it.
@@ -46,7 +57,7 @@ func shownOwner(b store.Bundle, permission int) string {
 // (codalab/bundles/private_bundle.py).
 func privateObject(uuid string) codalab.Object {
 	o := codalab.NewObject("bundles", uuid, map[string]any{
-		"uuid": uuid, "bundle_type": codalab.TypePrivate, "metadata": map[string]string{"name": "<private>"},
+		"uuid": uuid, "bundle_type": codalab.TypePrivate, "metadata": map[string]string{"name": privateName},
 		"command": nil, "state": nil, "frozen": nil, "is_anonymous": false, "dependencies": []string{}, "args": nil,
 		"permission": store.PermissionNone, "permission_spec": permissionSpec(store.PermissionNone),
 	})

@@ -139,6 +139,16 @@ func routeRows() []row {
 		{"GET /bundle_stores", users, at("/bundle_stores", nil)},
 		{"POST /bundle_stores", [5]int{login, no, no, no, http.StatusBadRequest}, at("/bundle_stores", object("bundle_stores", map[string]string{"name": "x"}))},
 
+		{"GET /interpret/worksheet/{uuid}", publicReaders, func(s subject) (string, any) { return "/interpret/worksheet/" + s.sheet, nil }},
+		{"POST /interpret/genpath-table-contents", everybody, func(s subject) (string, any) { // see TestGenpaths…
+			return "/interpret/genpath-table-contents", map[string]any{"contents": []any{map[string]any{"x": []any{s.data, "/", nil}}}}
+		}},
+		{"POST /interpret/file-genpaths", everybody, func(s subject) (string, any) {
+			return "/interpret/file-genpaths", map[string]any{"queries": []any{map[string]any{"bundle_uuid": s.data, "genpath": "/"}}}
+		}},
+		{"POST /worksheets/{uuid}/raw", [5]int{login, no, no, none, none}, func(s subject) (string, any) { return "/worksheets/" + s.sheet + "/raw", "x" }},
+		{"PUT /worksheets/{uuid}/raw", [5]int{login, no, no, none, none}, func(s subject) (string, any) { return "/worksheets/" + s.sheet + "/raw", "x" }},
+
 		{"GET /workers/info", users, at("/workers/info", nil)},
 		{"POST /workers/{worker}/checkin", users, at("/workers/w/checkin", codalab.CheckIn{})},
 		{"POST /workers/{worker}/start_bundle/{uuid}", owners, func(s subject) (string, any) {

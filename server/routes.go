@@ -25,7 +25,7 @@ type route struct {
 func (s *Server) routes() []route {
 	var all []route
 	for _, some := range [][]route{
-		s.userRoutes(), s.groupRoutes(), s.worksheetRoutes(), s.bundleRoutes(), s.contentsRoutes(), s.workerRoutes(),
+		s.userRoutes(), s.groupRoutes(), s.worksheetRoutes(), s.bundleRoutes(), s.contentsRoutes(), s.interpretRoutes(), s.workerRoutes(),
 	} {
 		all = append(all, some...)
 	}

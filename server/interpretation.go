@@ -1,0 +1,289 @@
+package server
+
+import (
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/codalab/contents"
+	"github.com/cl-slurm/cl-slurm/server/interpret"
+	"github.com/cl-slurm/cl-slurm/server/store"
+)
+
+func (s *Server) interpretRoutes() []route {
+	return []route{
+		{pattern: "GET /interpret/worksheet/{uuid}", serve: s.interpretWorksheet, public: true},
+		{pattern: "POST /interpret/genpath-table-contents", serve: s.interpretTable, public: true},
+		{pattern: "POST /interpret/file-genpaths", serve: s.interpretFiles, public: true},
+		{pattern: "POST /worksheets/{uuid}/raw", serve: s.setLines},
+		{pattern: "PUT /worksheets/{uuid}/raw", serve: s.setLines},
+	}
+}
+
+// interpretWorksheet shows a worksheet in blocks (codalab/rest/interpret.py:
+// fetch_interpreted_worksheet).
+func (s *Server) interpretWorksheet(w http.ResponseWriter, r *http.Request, u store.User) error {
+	ctx, q := r.Context(), r.URL.Query()
+	brief, err := boolParam(q, "brief", false)
+	if err != nil {
+		return err
+	}
+	sheet, have, err := s.openWorksheet(ctx, u, r.PathValue("uuid"), store.PermissionRead)
+	if err != nil {
+		return err
+	}
+	shown, err := s.wholeWorksheet(ctx, u, sheet, have)
+	if err != nil {
+		return err
+	}
+	answer, err := s.interpreter(u).Worksheet(ctx, shown, interpret.Options{Brief: brief, Directive: q.Get("directive"), BundleUUIDs: q["bundle_uuid"]})
+	if err != nil {
+		return usage(err)
+	}
+	return writeJSON(w, http.StatusOK, answer)
+}
+
+// interpretTable fills in the cells of a table (codalab/rest/interpret.py:
+// interpret_genpath_table_contents).
+func (s *Server) interpretTable(w http.ResponseWriter, r *http.Request, u store.User) error {
+	var in struct {
+		Contents []map[string]json.RawMessage `json:"contents"`
+	}
+	if err := readJSON(w, r, &in); err != nil {
+		return err
+	}
+	rows, err := s.interpreter(u).TableContents(r.Context(), in.Contents)
+	if err != nil {
+		return usage(err)
+	}
+	return writeJSON(w, http.StatusOK, map[string]any{"contents": rows, "meta": map[string]string{"version": codalab.Version}})
+}
+
+// interpretFiles reads genpaths of files (codalab/rest/interpret.py: interpret_file_genpaths).
+func (s *Server) interpretFiles(w http.ResponseWriter, r *http.Request, u store.User) error {
+	var in struct {
+		Queries []interpret.Query `json:"queries"`
+	}
+	if err := readJSON(w, r, &in); err != nil {
+		return err
+	}
+	values, err := s.interpreter(u).FileGenpaths(r.Context(), in.Queries)
+	if err != nil {
+		return usage(err)
+	}
+	return writeDocument(w, values, nil)
+}
+
+// setLines replaces the items of a worksheet by those that a person has written as lines
+// (codalab/rest/worksheets.py: update_worksheet_raw).
+func (s *Server) setLines(w http.ResponseWriter, r *http.Request, u store.User) error {
+	ctx := r.Context()
+	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err != nil {
+		return refuse(http.StatusRequestEntityTooLarge, "The worksheet is larger than %d bytes, or was cut off", maxBody)
+	}
+	sheet, err := s.changeable(ctx, u, r.PathValue("uuid"))
+	if err != nil {
+		return err
+	}
+	parsed, err := interpret.ParseForm(strings.Split(string(text), "\n"), interpret.Resolver{
+		Bundle: func(spec string) (string, error) {
+			uuid, err := s.resolveBundle(ctx, u, sheet.UUID, spec)
+			return uuid, shownMistake(err)
+		},
+		Worksheet: func(spec string) (string, error) {
+			found, err := s.resolveWorksheet(ctx, u, spec)
+			return found.UUID, shownMistake(err)
+		},
+	})
+	if err != nil {
+		return usage(err)
+	}
+	var items []store.Item
+	for _, one := range parsed {
+		item := store.Item{Type: one.Type, Value: one.Value}
+		if one.BundleUUID != "" {
+			item.BundleUUID = &one.BundleUUID
+		}
+		if one.SubworksheetUUID != "" {
+			item.Subworksheet = &one.SubworksheetUUID
+		}
+		items = append(items, item)
+	}
+	if err := s.Store.ReplaceItems(ctx, sheet.UUID, items, store.Time{Time: s.Now()}); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// usage makes a refusal of a user's mistake that package interpret has found.
+func usage(err error) error {
+	var mistake *interpret.UsageError
+	if errors.As(err, &mistake) {
+		return refuse(http.StatusBadRequest, "%s", mistake.Message)
+	}
+	return err
+}
+
+// shownMistake makes a user's mistake of a refusal, for package interpret.
+func shownMistake(err error) error {
+	var no *refusal
+	if errors.As(err, &no) {
+		return &interpret.UsageError{Message: no.message}
+	}
+	return err
+}
+
+// interpreter shows worksheets to a user.
+func (s *Server) interpreter(u store.User) interpret.Interpreter {
+	return interpret.Interpreter{
+		Log: s.Log,
+		Read: func(ctx context.Context, uuid, path string, limit int64) (data []byte, err error) {
+			err = retryMoved(func() error {
+				data, err = s.readStart(ctx, u, uuid, path, limit)
+				return err
+			})
+			return data, readError(err)
+		},
+		SearchBundles: func(ctx context.Context, words []string) (interpret.BundleSearch, error) {
+			found, err := s.searchShown(ctx, u, words)
+			return found, shownMistake(err)
+		},
+		SearchWorksheets: func(ctx context.Context, words []string) ([]interpret.WorksheetInfo, error) {
+			found, err := s.searchShownWorksheets(ctx, u, words)
+			return found, shownMistake(err)
+		},
+	}
+}
+
+// readStart returns the first bytes of a file in a bundle.
+func (s *Server) readStart(ctx context.Context, u store.User, uuid, path string, limit int64) (data []byte, err error) {
+	p, err := s.locate(ctx, u, uuid, path)
+	if err != nil {
+		return nil, err
+	}
+	info, err := s.describe(ctx, p, 0)
+	switch {
+	case err != nil:
+		return nil, err
+	case info.Type == codalab.TargetDirectory:
+		return nil, interpret.ErrDirectory
+	case info.Type != codalab.TargetFile:
+		return nil, fs.ErrNotExist
+	}
+	if p.State == codalab.StateRunning {
+		return s.readStartFromWorker(ctx, p, limit)
+	}
+	root, at, err := s.openStored(p)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, root.Close()) }()
+	part, err := contents.Section(root, at, 0, limit)
+	if err != nil {
+		return nil, p.refusal(err)
+	}
+	data, err = io.ReadAll(part)
+	return data, errors.Join(err, part.Close())
+}
+
+func (s *Server) readStartFromWorker(ctx context.Context, p location, limit int64) ([]byte, error) {
+	a, err := s.readFromWorker(ctx, p.Bundle, p.path, codalab.ReadArgs{Type: codalab.ReadFileSection, Length: limit})
+	if err != nil {
+		return nil, err
+	}
+	if a.data == nil {
+		return nil, refuse(http.StatusBadGateway, "The worker that runs bundle %s sent no data", p.UUID)
+	}
+	defer a.done()
+	zr, err := gzip.NewReader(a.data) // always gzip from a worker
+	if err != nil {
+		return nil, fmt.Errorf("read from worker: %w", err)
+	}
+	data, err := io.ReadAll(io.LimitReader(zr, limit))
+	if err != nil {
+		return nil, fmt.Errorf("read from worker: %w", err)
+	}
+	return data, nil
+}
+
+// readError is an error of readStart as package interpret wants it.
+func readError(err error) error {
+	switch {
+	case hasStatus(err, http.StatusNotFound):
+		return fmt.Errorf("%w: %w", fs.ErrNotExist, err)
+	case hasStatus(err, http.StatusForbidden):
+		return fmt.Errorf("%w: %w", fs.ErrPermission, err)
+	}
+	return err
+}
+
+// searchShown finds bundles for a directive of a worksheet.
+func (s *Server) searchShown(ctx context.Context, u store.User, words []string) (interpret.BundleSearch, error) {
+	ctx, done := context.WithTimeout(ctx, searchTime)
+	defer done()
+	q, err := s.readSearch(ctx, u, words)
+	if err != nil {
+		return interpret.BundleSearch{}, err
+	}
+	if q.Aggregate() {
+		n, err := s.Store.MeasureBundles(ctx, u, q)
+		if err != nil {
+			return interpret.BundleSearch{}, searchError(err)
+		}
+		text := "0"
+		if n != nil {
+			text = n.String()
+		}
+		return interpret.BundleSearch{Aggregate: &text}, nil
+	}
+	uuids, err := s.Store.SearchBundles(ctx, u, q)
+	if err == nil {
+		err = checkFound(len(uuids))
+	}
+	if err != nil {
+		return interpret.BundleSearch{}, searchError(err)
+	}
+	shown, err := s.shownBundles(ctx, u, uuids)
+	var found interpret.BundleSearch
+	for _, uuid := range uuids {
+		if b, ok := shown[uuid]; ok {
+			found.Bundles = append(found.Bundles, b)
+		}
+	}
+	return found, err
+}
+
+// searchShownWorksheets finds worksheets for a directive of a worksheet.
+func (s *Server) searchShownWorksheets(ctx context.Context, u store.User, words []string) ([]interpret.WorksheetInfo, error) {
+	ctx, done := context.WithTimeout(ctx, searchTime)
+	defer done()
+	q, err := s.readSearch(ctx, u, words)
+	if err != nil {
+		return nil, err
+	}
+	found, err := s.Store.SearchWorksheets(ctx, u, q)
+	if err == nil {
+		err = checkFound(len(found))
+	}
+	if err != nil {
+		return nil, searchError(err)
+	}
+	shown, err := s.shownWorksheets(ctx, u, found)
+	return slices.Collect(func(yield func(interpret.WorksheetInfo) bool) {
+		for _, sheet := range found {
+			if !yield(shown[sheet.UUID]) {
+				return
+			}
+		}
+	}), err
+}

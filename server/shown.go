@@ -1,0 +1,138 @@
+package server
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/cl-slurm/cl-slurm/server/interpret"
+	"github.com/cl-slurm/cl-slurm/server/store"
+)
+
+// wholeWorksheet is a worksheet with its items, as a user with the permission have sees it.
+func (s *Server) wholeWorksheet(ctx context.Context, u store.User, sheet store.Worksheet, have int) (interpret.Worksheet, error) {
+	whole := interpret.Worksheet{Permission: have}
+	info, err := s.shownWorksheets(ctx, u, []store.Worksheet{sheet})
+	if err != nil {
+		return whole, err
+	}
+	whole.WorksheetInfo = info[sheet.UUID]
+	items, err := s.Store.Items(ctx, sheet.UUID)
+	if err != nil {
+		return whole, err
+	}
+	var bundles, sheets []string
+	for _, item := range items {
+		whole.LastItemID = &item.ID
+		whole.Items = append(whole.Items, interpret.Item{
+			ID: &item.ID, SortKey: &item.SortKey, Type: item.Type, Value: item.Value,
+			BundleUUID: deref(item.BundleUUID), SubworksheetUUID: deref(item.Subworksheet),
+		})
+		bundles, sheets = append(bundles, deref(item.BundleUUID)), append(sheets, deref(item.Subworksheet))
+	}
+	if whole.Bundles, err = s.shownBundles(ctx, u, distinct(bundles)); err != nil {
+		return whole, err
+	}
+	found, err := s.Store.WorksheetsByUUID(ctx, distinct(sheets))
+	if err != nil {
+		return whole, err
+	}
+	if whole.Worksheets, err = s.shownWorksheets(ctx, u, slices.Collect(maps.Values(found))); err != nil {
+		return whole, err
+	}
+	whole.GroupPermissions, err = s.shownGroups(ctx, u, sheet, have)
+	return whole, err
+}
+
+// distinct returns the different texts of a list, without the empty one.
+func distinct(list []string) []string {
+	list = slices.Clone(list)
+	slices.Sort(list)
+	list = slices.Compact(list)
+	if len(list) > 0 && list[0] == "" {
+		return list[1:]
+	}
+	return list
+}
+
+// shownGroups returns what groups may do with a worksheet, as far as a user may see that.
+func (s *Server) shownGroups(ctx context.Context, u store.User, sheet store.Worksheet, have int) ([]interpret.GroupPermission, error) {
+	shown := []interpret.GroupPermission{}
+	if worksheetOwner(sheet, have) == "" {
+		return shown, nil
+	}
+	found, err := s.Store.WorksheetPermissions(ctx, []string{sheet.UUID})
+	for i, p := range found[sheet.UUID] {
+		if u.ID != "" || p.GroupUUID == store.PublicGroup {
+			shown = append(shown, interpret.GroupPermission{ID: int64(i + 1), GroupUUID: p.GroupUUID, GroupName: p.GroupName, Permission: p.Permission})
+		}
+	}
+	return shown, err
+}
+
+// shownBundles returns those of these bundles that exist, as a user sees them, by uuid.
+func (s *Server) shownBundles(ctx context.Context, u store.User, uuids []string) (map[string]interpret.Bundle, error) {
+	found, have, err := s.bundlesFor(ctx, u, uuids)
+	if err != nil {
+		return nil, err
+	}
+	var readable, owners []string
+	for uuid, b := range found {
+		if have[uuid] >= store.PermissionRead {
+			readable, owners = append(readable, uuid), append(owners, shownOwner(b, have[uuid]))
+		}
+	}
+	users, err := s.Store.UsersByID(ctx, distinct(owners))
+	if err != nil {
+		return nil, err
+	}
+	hosts, err := s.readableHosts(ctx, u, readable)
+	if err != nil {
+		return nil, err
+	}
+	shown := make(map[string]interpret.Bundle, len(found))
+	for uuid, b := range found {
+		one := interpret.Bundle{Bundle: shownBundle(b, have[uuid])}
+		if have[uuid] >= store.PermissionRead {
+			one.OwnerID = shownOwner(b, have[uuid])
+			one.OwnerName = users[one.OwnerID].Name
+			if list := hosts[uuid]; len(list) > 0 {
+				one.HostWorksheet = &interpret.WorksheetName{UUID: list[0].UUID, Name: list[0].Name}
+			}
+		}
+		shown[uuid] = one
+	}
+	return shown, nil
+}
+
+// shownWorksheets returns worksheets as a user sees them, by uuid. It leaves out those that the user
+// may not read.
+func (s *Server) shownWorksheets(ctx context.Context, u store.User, sheets []store.Worksheet) (map[string]interpret.WorksheetInfo, error) {
+	have, err := s.worksheetPermissions(ctx, u, sheets...)
+	if err != nil {
+		return nil, err
+	}
+	var owners []string
+	for _, sheet := range sheets {
+		owners = append(owners, worksheetOwner(sheet, have[sheet.UUID]))
+	}
+	users, err := s.Store.UsersByID(ctx, distinct(owners))
+	if err != nil {
+		return nil, err
+	}
+	shown := make(map[string]interpret.WorksheetInfo, len(sheets))
+	for _, sheet := range sheets {
+		if have[sheet.UUID] < store.PermissionRead {
+			continue
+		}
+		info := interpret.WorksheetInfo{
+			UUID: sheet.UUID, Name: sheet.Name, Title: sheet.Title, Frozen: sheet.Frozen, IsAnonymous: sheet.IsAnonymous,
+			DateCreated: isoTime(sheet.Created.Time), DateLastModified: isoTime(sheet.Modified.Time), Tags: sheet.Tags(),
+		}
+		if owner, ok := users[worksheetOwner(sheet, have[sheet.UUID])]; ok {
+			info.OwnerID, info.OwnerName = &owner.ID, &owner.Name
+		}
+		shown[sheet.UUID] = info
+	}
+	return shown, nil
+}
