@@ -29,11 +29,37 @@ func has(u store.User, ownerID string, granted int) int {
 
 // bundlePermissions returns a user's permission on each of these bundles, by uuid.
 func (s *Server) bundlePermissions(ctx context.Context, u store.User, bundles ...store.Bundle) (map[string]int, error) {
+	if u.IsWorker {
+		return s.workerPermissions(ctx, u, bundles)
+	}
 	owners := map[string]string{}
 	for _, b := range bundles {
 		owners[b.UUID] = b.OwnerID
 	}
 	return permissions(ctx, u, owners, s.Store.GrantedBundles)
+}
+
+// workerPermissions returns the permissions of a worker account: all on the runs that its workers
+// have, and read on their inputs and on the runs that they had at their end.
+func (s *Server) workerPermissions(ctx context.Context, u store.User, bundles []store.Bundle) (map[string]int, error) {
+	have := make(map[string]int, len(bundles))
+	var others []string
+	for _, b := range bundles {
+		switch {
+		case b.Worker.User == u.ID && b.State.OnWorker():
+			have[b.UUID] = store.PermissionAll
+		case b.Worker.User == u.ID:
+			have[b.UUID] = store.PermissionRead
+		default:
+			have[b.UUID] = store.PermissionNone
+			others = append(others, b.UUID)
+		}
+	}
+	inputs, err := s.Store.WorkerReads(ctx, u.ID, others)
+	for _, uuid := range inputs {
+		have[uuid] = store.PermissionRead
+	}
+	return have, err
 }
 
 // worksheetPermissions returns a user's permission on each of these worksheets, by uuid.
@@ -87,33 +113,31 @@ func spellUser(u store.User) string {
 
 // readable returns a bundle that the user may read.
 func (s *Server) readable(ctx context.Context, u store.User, uuid string) (store.Bundle, error) {
-	b, _, err := s.permitted(ctx, u, uuid, store.PermissionRead)
-	return b, err
+	return s.permitted(ctx, u, uuid, store.PermissionRead)
 }
 
 // writable returns a bundle that the user may change.
 func (s *Server) writable(ctx context.Context, u store.User, uuid string) (store.Bundle, error) {
-	b, _, err := s.permitted(ctx, u, uuid, store.PermissionAll)
-	return b, err
+	return s.permitted(ctx, u, uuid, store.PermissionAll)
 }
 
-// permitted returns a bundle on which the user has at least the permission need, and the permission.
-func (s *Server) permitted(ctx context.Context, u store.User, uuid string, need int) (b store.Bundle, have int, err error) {
-	b, err = s.Store.Bundle(ctx, uuid)
+// permitted returns a bundle on which the user has at least the permission need.
+func (s *Server) permitted(ctx context.Context, u store.User, uuid string, need int) (store.Bundle, error) {
+	b, err := s.Store.Bundle(ctx, uuid)
 	if errors.Is(err, store.ErrNotFound) {
-		return store.Bundle{}, 0, refuse(http.StatusNotFound, "Could not find bundle with uuid %s", uuid)
+		return store.Bundle{}, refuse(http.StatusNotFound, "Could not find bundle with uuid %s", uuid)
 	}
 	if err != nil {
-		return store.Bundle{}, 0, err
+		return store.Bundle{}, err
 	}
 	permissions, err := s.bundlePermissions(ctx, u, b)
 	if err != nil {
-		return store.Bundle{}, 0, err
+		return store.Bundle{}, err
 	}
-	if have = permissions[uuid]; have < need {
-		return store.Bundle{}, 0, forbidden(u, "bundle", uuid, have, need)
+	if have := permissions[uuid]; have < need {
+		return store.Bundle{}, forbidden(u, "bundle", uuid, have, need)
 	}
-	return b, have, nil
+	return b, nil
 }
 
 // openWorksheet returns a worksheet on which the user has at least the permission need, and the

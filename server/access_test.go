@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -65,13 +66,83 @@ func TestTokensArePresented(t *testing.T) {
 	}
 }
 
-func TestPasswordsOfTheStockServerAreTaken(t *testing.T) {
+// stockHash is the hash of "secret" in the form of CodaLab's own server, made by Python:
+// hashlib.pbkdf2_hmac("sha256", b"secret", b"abcdefghijkl", 30000).
+const stockHash = "pbkdf2_sha256$30000$abcdefghijkl$T6VbO6Dk/YpvFcNZKMVjus8YXk91QT/zSac5iIiHE4s="
+
+func TestPasswordsOfTheStockServerAreTakenAndHashedAnew(t *testing.T) {
 	t.Parallel()
-	hashed, err := server.HashPassword("secret", 30000)
+	s := newSite(t)
+	u, err := s.store.User(t.Context(), "alice")
 	must(t, err)
-	if !strings.HasPrefix(hashed, "pbkdf2_sha256$30000$") || strings.Count(hashed, "$") != 3 {
-		t.Errorf("hash %s", hashed)
+	must(t, server.CheckPasswordHash(stockHash))
+	_, err = s.store.ChangeUser(t.Context(), u.ID, func(u *store.User) error { u.Password = stockHash; return nil })
+	must(t, err)
+	form := url.Values{"grant_type": {"password"}, "username": {"alice"}, "password": {"secret"}}
+	for range 2 {
+		s.grant("codalab_cli_client", form).ok()
+		if u, err = s.store.User(t.Context(), "alice"); err != nil || !strings.HasPrefix(u.Password, "$argon2id$v=19$m=8,t=1,p=1$") || u.LastLogin.IsZero() {
+			t.Errorf("%+v, %v", u, err)
+		}
 	}
+	form.Set("password", "wrong")
+	s.grant("codalab_cli_client", form).is(401)
+	for _, hash := range []string{"", "secret", "$argon2id$v=19$m=8,t=1,p=1$abc", "$argon2id$v=19$m=9999999999,t=1,p=1$AAAAAAAAAAAAAAAA$AAAA", "pbkdf2_sha256$99999999999$a$AAAA"} {
+		if server.CheckPasswordHash(hash) == nil {
+			t.Errorf("%q is taken for a hash", hash)
+		}
+	}
+}
+
+func TestPasswordsCannotBeGuessedWithoutLimit(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, func(c *server.Config) { c.BehindProxy = true })
+		try := func(user, password, from string) int {
+			form := url.Values{"grant_type": {"password"}, "username": {user}, "password": {password}}
+			r := httptest.NewRequest(http.MethodPost, "/rest/oauth2/token", strings.NewReader(form.Encode()))
+			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			r.Header.Set("X-Forwarded-For", "spoofed, "+from)
+			r.SetBasicAuth("codalab_cli_client", "")
+			return s.send(r).status
+		}
+		refused := func(user, from string, most int) (failed int) {
+			for failed < most && try(user, "wrong", from) == http.StatusUnauthorized {
+				failed++
+			}
+			return failed
+		}
+		if n := refused("alice", "192.0.2.1", 1000); n != 10 {
+			t.Errorf("%d guesses of one name from one address", n)
+		}
+		if got := try("alice", "alice", "192.0.2.1"); got != http.StatusTooManyRequests {
+			t.Errorf("the right password after them: %d", got)
+		}
+		if got := try("alice", "alice", "192.0.2.2"); got != http.StatusOK {
+			t.Errorf("alice herself, from elsewhere: %d", got)
+		}
+		total := 10
+		for i := range 30 {
+			total += refused("name"+strconv.Itoa(i), "192.0.2.1", 1000)
+		}
+		if total != 50 {
+			t.Errorf("%d guesses from one address", total)
+		}
+		time.Sleep(time.Hour)
+		if got := try("alice", "alice", "192.0.2.1"); got != http.StatusOK {
+			t.Errorf("an hour later: %d", got)
+		}
+	})
+}
+
+func TestRevokedTokensAreGone(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	r := httptest.NewRequest(http.MethodPost, "/rest/oauth2/revoke", strings.NewReader("token="+s.tokens["alice"]))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	s.send(r).ok()
+	s.get("alice", "/user").is(401)
+	s.get("bob", "/user").ok()
 }
 
 func TestUnreadableBundlesAreShownAsPrivate(t *testing.T) {

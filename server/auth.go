@@ -2,24 +2,16 @@ package server
 
 import (
 	"context"
-	"crypto/pbkdf2"
 	"crypto/rand"
 	"crypto/sha256"
-	"crypto/subtle"
-	"encoding/base64"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
-
-// HashIterations is the default number of PBKDF2 iterations for new passwords.
-const HashIterations = 600_000
 
 // Lifetimes of tokens.
 const (
@@ -30,32 +22,6 @@ const (
 	refreshGrace = time.Minute
 )
 
-// HashPassword hashes a password in the form of CodaLab's own server, so that its users can
-// keep their passwords here: pbkdf2_sha256$ITERATIONS$SALT$BASE64 (codalab/lib/crypt_util.py).
-func HashPassword(password string, iterations int) (string, error) {
-	salt := rand.Text()[:12]
-	sum, err := pbkdf2.Key(sha256.New, password, []byte(salt), iterations, sha256.Size)
-	if err != nil {
-		return "", fmt.Errorf("hash password: %w", err)
-	}
-	return fmt.Sprintf("pbkdf2_sha256$%d$%s$%s", iterations, salt, base64.StdEncoding.EncodeToString(sum)), nil
-}
-
-// passwordFits reports whether hashed is a hash of password.
-func passwordFits(password, hashed string) bool {
-	parts := strings.Split(hashed, "$")
-	if len(parts) != 4 || parts[0] != "pbkdf2_sha256" {
-		return false
-	}
-	iterations, err := strconv.Atoi(parts[1])
-	want, decodeErr := base64.StdEncoding.DecodeString(parts[3])
-	if err != nil || decodeErr != nil || len(want) == 0 {
-		return false
-	}
-	got, err := pbkdf2.Key(sha256.New, password, []byte(parts[2]), iterations, len(want))
-	return err == nil && subtle.ConstantTimeCompare(got, want) == 1
-}
-
 func hashToken(token string) string {
 	sum := sha256.Sum256([]byte(token))
 	return hex.EncodeToString(sum[:])
@@ -65,10 +31,21 @@ func hashToken(token string) string {
 func (s *Server) authenticated(one route) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		u, err := s.authenticate(r, one.public && !s.RequireSignIn)
-		if err == nil {
-			err = one.serve(w, r, u)
+		if err == nil && u.IsWorker && !one.worker {
+			err = refuse(http.StatusForbidden, "%s is a worker account: it may only run bundles.", u.Name)
 		}
-		s.answerError(w, r, err)
+		seen, objects := &watched{ResponseWriter: w, status: http.StatusOK}, []string{}
+		if one.changes() {
+			r = r.WithContext(context.WithValue(r.Context(), objectsKey{}, &objects))
+		}
+		if err == nil {
+			err = s.serve(one, seen, r, u)
+		}
+		s.answerError(seen, r, err)
+		s.metrics.request(one.pattern, seen.status)
+		if one.changes() {
+			s.audit(r, u, objects, seen.status)
+		}
 	}
 }
 
@@ -111,7 +88,7 @@ func (s *Server) grantToken(w http.ResponseWriter, r *http.Request) error {
 	switch r.PostForm.Get("grant_type") {
 	case "password":
 		description = "Invalid credentials given."
-		u, err = s.login(r.Context(), r.PostForm.Get("username"), r.PostForm.Get("password"))
+		u, err = s.login(r.Context(), r.PostForm.Get("username"), r.PostForm.Get("password"), s.clientAddress(r))
 	case "refresh_token":
 		u, err = s.Store.UseRefresh(r.Context(), hashToken(r.PostForm.Get("refresh_token")), client, s.Now(), refreshGrace)
 	default:
@@ -124,27 +101,6 @@ func (s *Server) grantToken(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return s.grant(w, r, u, client)
-}
-
-// login returns the user with this name and password; ErrNotFound if there is none. It takes
-// as long for an unknown name as for a wrong password.
-func (s *Server) login(ctx context.Context, name, password string) (store.User, error) {
-	u, err := s.Store.User(ctx, name)
-	if err != nil && !errors.Is(err, store.ErrNotFound) {
-		return store.User{}, err
-	}
-	known := err == nil && u.Name == name
-	if !known {
-		u.Password = fmt.Sprintf("pbkdf2_sha256$%d$salt$%s", s.HashIterations, base64.StdEncoding.EncodeToString(make([]byte, sha256.Size)))
-	}
-	if err := s.hashing.Acquire(ctx, 1); err != nil {
-		return store.User{}, err
-	}
-	defer s.hashing.Release(1)
-	if !passwordFits(password, u.Password) || !known {
-		return store.User{}, store.ErrNotFound
-	}
-	return u, nil
 }
 
 func (s *Server) grant(w http.ResponseWriter, r *http.Request, u store.User, client string) error {
@@ -162,6 +118,19 @@ func (s *Server) grant(w http.ResponseWriter, r *http.Request, u store.User, cli
 		"access_token": access, "expires_in": int(accessLife.Seconds()), "token_type": "Bearer",
 		"scope": "default", "refresh_token": refresh,
 	})
+}
+
+// revoke ends the tokens of the grant to which a token belongs (RFC 7009). It answers alike for a token
+// that it does not know.
+func (s *Server) revoke(w http.ResponseWriter, r *http.Request) {
+	r.Body = http.MaxBytesReader(w, r.Body, 64<<10)
+	err := r.ParseForm()
+	if err != nil {
+		err = refuse(http.StatusBadRequest, "The form cannot be read.")
+	} else {
+		err = s.Store.DeleteGrant(r.Context(), hashToken(r.PostForm.Get("token")))
+	}
+	s.answerError(w, r, err)
 }
 
 // writeTokenError answers a token request with an OAuth2 error.

@@ -17,7 +17,7 @@ func (s *Server) bundleRoutes() []route {
 		{pattern: "POST /bundles", serve: s.createBundles},
 		{pattern: "PATCH /bundles", serve: s.patchBundles},
 		{pattern: "DELETE /bundles", serve: s.deleteBundles},
-		{pattern: "GET /bundles/{uuid}", serve: s.bundle, public: true},
+		{pattern: "GET /bundles/{uuid}", serve: s.bundle, public: true, worker: true},
 		{pattern: "POST /bundle-permissions", serve: s.setBundlePermissions},
 		{pattern: "POST /bundle-actions", serve: s.bundleActions},
 	}
@@ -32,14 +32,16 @@ func (s *Server) bundle(w http.ResponseWriter, r *http.Request, u store.User) er
 	return writeDocument(w, objects[0], included)
 }
 
-// findBundles returns the bundles that the query names by specs, in their order, or the user's runs
-// with the query's command and dependencies. With depth it adds their descendants
-// (codalab/rest/bundles.py: _fetch_bundles).
+// findBundles returns the bundles that the query searches for by keywords; or those that it names by
+// specs, in their order; or the user's runs with its command and dependencies. With depth it adds
+// their descendants (codalab/rest/bundles.py: _fetch_bundles).
 func (s *Server) findBundles(w http.ResponseWriter, r *http.Request, u store.User) error {
 	ctx, q := r.Context(), r.URL.Query()
 	var uuids []string
 	var err error
 	switch {
+	case len(q["keywords"]) > 0:
+		return s.searchBundles(w, r, u)
 	case len(q["specs"]) > 0:
 		uuids, err = s.resolveBundles(ctx, u, q.Get("worksheet"), q["specs"])
 	case q.Get("command") != "":
@@ -47,16 +49,22 @@ func (s *Server) findBundles(w http.ResponseWriter, r *http.Request, u store.Use
 	default:
 		err = refuse(http.StatusBadRequest, "Request must include either 'keywords' or 'specs' query parameter")
 	}
-	if err == nil && q.Get("depth") != "" {
-		depth := 0
-		if err = intParam(q, "depth", &depth); err == nil {
-			uuids, err = s.descendants(ctx, uuids, depth)
-		}
+	if err == nil {
+		uuids, err = s.withDescendants(r, uuids)
 	}
 	if err != nil {
 		return err
 	}
 	return s.writeBundles(w, r, u, uuids)
+}
+
+// withDescendants adds descendants to bundles, as deep as the query's depth; none without one.
+func (s *Server) withDescendants(r *http.Request, uuids []string) ([]string, error) {
+	depth := 0
+	if err := intParam(r.URL.Query(), "depth", &depth); err != nil {
+		return nil, err
+	}
+	return s.descendants(r.Context(), uuids, depth)
 }
 
 // resolveBundles returns the uuids of the bundles that specs name.

@@ -107,22 +107,6 @@ func (s *Server) stage(ctx context.Context, uuid string) ([]string, error) {
 	return []string{uuid}, nil
 }
 
-// restageUnclaimed stages runs again that no worker has claimed in time.
-func (s *Server) restageUnclaimed(ctx context.Context, now time.Time) {
-	overdue := s.hub.overdue(now)
-	if len(overdue) == 0 {
-		return
-	}
-	_, err := s.Store.ChangeAll(ctx, overdue, func(b *store.Bundle) error {
-		if b.State == codalab.StateStarting {
-			unassign(b)
-		}
-		return nil
-	})
-	s.logError(ctx, "stage unclaimed bundles again", err)
-	s.changed(overdue...)
-}
-
 // resources returns a run's requests, with defaults (codalab/server/bundle_manager.py:
 // _compute_bundle_resources).
 func (s *Server) resources(b store.Bundle) codalab.Resources {

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -11,10 +12,10 @@ import (
 
 func (s *Server) workerRoutes() []route {
 	return []route{
-		{pattern: "POST /workers/{worker}/checkin", serve: s.checkIn},
-		{pattern: "POST /workers/{worker}/start_bundle/{uuid}", serve: s.startBundle},
-		{pattern: "POST /workers/{worker}/reply/{socket}", serve: s.reply},
-		{pattern: "POST /workers/{worker}/reply_data/{socket}", serve: s.replyData},
+		{pattern: "POST /workers/{worker}/checkin", serve: s.checkIn, worker: true},
+		{pattern: "POST /workers/{worker}/start_bundle/{uuid}", serve: s.startBundle, worker: true},
+		{pattern: "POST /workers/{worker}/reply/{socket}", serve: s.reply, worker: true},
+		{pattern: "POST /workers/{worker}/reply_data/{socket}", serve: s.replyData, worker: true},
 	}
 }
 
@@ -30,8 +31,12 @@ func (s *Server) checkIn(w http.ResponseWriter, r *http.Request, u store.User) e
 	if err := readJSON(w, r, &in); err != nil {
 		return err
 	}
+	group, err := s.servedGroup(ctx, u, in)
+	if err != nil {
+		return err
+	}
 	key, runs := store.Worker{User: u.ID, ID: r.PathValue("worker")}, in.Runs
-	p, changed, err := s.hub.beginPoll(key, in, s.Now())
+	p, changed, err := s.hub.beginPoll(key, in, group, s.Now())
 	if err != nil {
 		return err
 	}
@@ -52,6 +57,26 @@ func (s *Server) checkIn(w http.ResponseWriter, r *http.Request, u store.User) e
 		return writeJSON(w, http.StatusOK, []any{nil})
 	}
 	return writeJSON(w, http.StatusOK, messages)
+}
+
+// servedGroup returns the uuid of the group whose runs a worker offers to take; empty if it names
+// none. Its user must be a member of the group.
+func (s *Server) servedGroup(ctx context.Context, u store.User, in codalab.CheckIn) (string, error) {
+	if deref(in.GroupName) == "" {
+		return "", nil
+	}
+	g, err := s.group(ctx, *in.GroupName)
+	if err != nil || u.Root() || !g.UserDefined {
+		return g.UUID, err
+	}
+	own, err := s.Store.Groups(ctx, u.ID)
+	if err != nil {
+		return "", err
+	}
+	if !slices.ContainsFunc(own, func(one store.Group) bool { return one.UUID == g.UUID }) {
+		return "", refuse(http.StatusForbidden, "You are not a member of group %s, so your worker cannot take its bundles.", g.Name)
+	}
+	return g.UUID, nil
 }
 
 // awaitMessages waits for messages, a newer check-in of the worker, or the end of Config.Hold.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server"
+	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
 // answered is a check-in under way.
@@ -162,7 +163,7 @@ func TestKillIsSentAgainEveryFiveSeconds(t *testing.T) {
 	})
 }
 
-func TestSilentWorkerLosesUnclaimedRunsOnly(t *testing.T) {
+func TestSilentWorkersRunsGoOffline(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t)
@@ -171,10 +172,76 @@ func TestSilentWorkerLosesUnclaimedRunsOnly(t *testing.T) {
 		w.takes()
 		handed := s.run("y", cpuQueue)
 		w.told(codalab.MessageRun)
-		time.Sleep(70 * time.Second)
-		if a, b := s.bundle("alice", held), s.bundle("alice", handed); a.State != codalab.StatePreparing || b.State != codalab.StateStaged {
+		time.Sleep(80 * time.Second)
+		if a, b := s.bundle("alice", held), s.bundle("alice", handed); a.State != codalab.StateWorkerOffline || b.State != codalab.StateStaged {
 			t.Errorf("held %s, handed out %s", a.State, b.State)
 		}
+	})
+}
+
+func TestOfflineRunComesBackWithItsWorker(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, w, uuid := claimedRun(t)
+		running := reportOf(uuid, codalab.StateRunning)
+		w.checkIn(running)
+		time.Sleep(80 * time.Second)
+		s.await(uuid, codalab.StateWorkerOffline)
+		w.checkIn(running) // the same report as before
+		s.await(uuid, codalab.StateRunning)
+	})
+}
+
+func TestRunThatItsWorkerHasLostGoesOffline(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, w, uuid := claimedRun(t)
+		w.checkIn(reportOf(uuid, codalab.StateRunning))
+		for range 20 {
+			w.checkIn() // it has started anew, for example
+			time.Sleep(5 * time.Second)
+		}
+		s.await(uuid, codalab.StateWorkerOffline)
+	})
+}
+
+func TestRunOfAPreemptibleWorkerIsStagedAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		w, uuid := s.worker("alice", "w", "cpu"), s.run("x", cpuQueue)
+		w.info.Preemptible = true
+		w.takes()
+		w.checkIn(reportOf(uuid, codalab.StateRunning))
+		time.Sleep(80 * time.Second)
+		if b := s.bundle("alice", uuid); b.State != codalab.StateStaged || b.Metadata.Has("started") {
+			t.Errorf("%+v", b)
+		}
+	})
+}
+
+func TestBundlesThatWaitForSixtyDaysFail(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		owner := s.get("alice", "/user").ok().text("data", "id")
+		made := func(state codalab.State, days int) string {
+			b := store.Bundle{
+				UUID: codalab.NewUUID(), Type: codalab.TypeRun, OwnerID: owner, State: state, Metadata: codalab.Metadata{"name": "x"},
+				Created: store.Time{Time: time.Now().AddDate(0, 0, -days)},
+			}
+			must(t, s.store.CreateBundle(t.Context(), b, ""))
+			return b.UUID
+		}
+		uploading, staged, young := made(codalab.StateUploading, 61), made(codalab.StateStaged, 61), made(codalab.StateStaged, 59)
+		child := s.run("y", cpuQueue, codalab.Dependency{ParentUUID: uploading, ChildPath: "in"})
+		time.Sleep(10 * time.Second)
+		if b := s.await(uploading, codalab.StateFailed); b.Metadata.String("failure_message") != "Bundle has been stuck in uploading state for more than 60 days." {
+			t.Errorf("%+v", b)
+		}
+		s.await(staged, codalab.StateFailed)
+		s.await(child, codalab.StateFailed)
+		s.await(young, codalab.StateStaged)
 	})
 }
 

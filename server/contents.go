@@ -19,9 +19,9 @@ import (
 
 func (s *Server) contentsRoutes() []route {
 	return []route{
-		{pattern: "GET /bundles/{uuid}/contents/info/{path...}", serve: s.contentsInfo, public: true},
-		{pattern: "GET /bundles/{uuid}/contents/blob/{path...}", serve: s.contentsBlob, public: true},
-		{pattern: "PUT /bundles/{uuid}/contents/blob/{$}", serve: s.upload},
+		{pattern: "GET /bundles/{uuid}/contents/info/{path...}", serve: s.contentsInfo, public: true, worker: true},
+		{pattern: "GET /bundles/{uuid}/contents/blob/{path...}", serve: s.contentsBlob, public: true, worker: true},
+		{pattern: "PUT /bundles/{uuid}/contents/blob/{$}", serve: s.upload, worker: true},
 		{pattern: "GET /bundles/{uuid}/locations/{$}", serve: s.locations},
 		{pattern: "POST /bundles/{uuid}/locations/{$}", serve: s.addLocation},
 	}
@@ -75,6 +75,8 @@ func (s *Server) describe(ctx context.Context, p location, depth int) (info coda
 	switch p.State { //nolint:exhaustive // in other states a bundle has stored contents or none
 	case codalab.StatePreparing:
 		return info, refuse(http.StatusNotFound, "Bundle %s hasn't started running yet, files not available", p.UUID)
+	case codalab.StateWorkerOffline:
+		return info, refuse(http.StatusNotFound, "The worker that runs bundle %s is not connected, so its files cannot be read now", p.UUID)
 	case codalab.StateRunning:
 		a, err := s.readFromWorker(ctx, p.Bundle, p.path, codalab.ReadArgs{Type: codalab.ReadTargetInfo, Depth: depth})
 		if err != nil {

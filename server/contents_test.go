@@ -121,8 +121,8 @@ func entries(t *testing.T, data string) (names []string) {
 func TestUploadsByName(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	var zipped bytes.Buffer
-	zw := gzip.NewWriter(&zipped)
+	var gzipped bytes.Buffer
+	zw := gzip.NewWriter(&gzipped)
 	_, err := zw.Write([]byte("plain"))
 	must(t, err)
 	must(t, zw.Close())
@@ -133,9 +133,12 @@ func TestUploadsByName(t *testing.T) {
 		kind string
 		size int64
 	}{
-		"filename=f.gz":                               {zipped.String(), "file", 5},
-		"filename=f.gz&unpack=0":                      {zipped.String(), "file", int64(zipped.Len())},
-		"filename=d.TGZ":                              {string(archive), "directory", 4096 + 1},
+		"filename=f.gz":                               {gzipped.String(), "file", 5},
+		"filename=f.gz&unpack=0":                      {gzipped.String(), "file", int64(gzipped.Len())},
+		"filename=d.tgz":                              {string(archive), "directory", 4096 + 1},
+		"filename=d.TGZ":                              {string(archive), "file", int64(len(archive))},
+		"filename=d.zip":                              {zipped(t, "top/a.txt", "top/.DS_Store", "__MACOSX/._a"), "directory", 3*4096 + 3},
+		"filename=d.zip&unpack=0":                     {"PK", "file", 2},
 		"filename=d.tar.gz&unpack=0":                  {string(archive), "file", int64(len(archive))},
 		"filename=contents&unpack=0":                  {"", "file", 0},
 		"filename=x&state_on_success=failed&unpack=0": {"abc", "file", 3},
@@ -180,10 +183,10 @@ func TestFailedUploadsLeaveNothing(t *testing.T) {
 		sentence string
 		state    codalab.State
 	}{
-		"no archive":   {"filename=d.tar.gz", "no archive at all", 400, "not a whole tar archive", codalab.StateFailed},
+		"no archive":   {"filename=d.tar.gz", "no archive at all", 400, "not a whole archive", codalab.StateFailed},
 		"leads out":    {"filename=d.tar.gz", evil(), 400, "not allowed in an archive", codalab.StateFailed},
-		"zip":          {"filename=d.zip", "PK", 400, "does not unpack .zip archives", codalab.StateFailed},
-		"url":          {"urls=http://example.org/x", "", 400, "does not fetch URLs", codalab.StateFailed},
+		"zip":          {"filename=d.zip", "PK", 400, "not a whole archive", codalab.StateFailed},
+		"no gzip":      {"filename=d.gz", "plain", 400, "not a whole packed file", codalab.StateFailed},
 		"quota":        {"filename=x&unpack=0", strings.Repeat("x", 2<<20), 400, "disk quota", codalab.StateFailed},
 		"cut":          {"filename=x&unpack=0&finalize_on_failure=1", cut{strings.NewReader("half")}, 500, "the connection broke", codalab.StateFailed},
 		"cut, retried": {"filename=x&unpack=0&finalize_on_failure=0", cut{strings.NewReader("half")}, 500, "the connection broke", codalab.StateUploading},

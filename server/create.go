@@ -99,8 +99,8 @@ func (s *Server) checkNew(ctx context.Context, u store.User, o codalab.Object, w
 	if !codalab.IsUUID(in.UUID) {
 		return store.Bundle{}, refuse(http.StatusBadRequest, "'%s' is not a uuid", in.UUID)
 	}
-	if u.DiskUsed >= u.DiskQuota {
-		return store.Bundle{}, refuse(http.StatusBadRequest, "Out of disk quota: %s of %s used", codalab.FormatSize(u.DiskUsed), codalab.FormatSize(u.DiskQuota))
+	if err := checkQuota(s.liveUser(u)); err != nil {
+		return store.Bundle{}, err
 	}
 	b := store.Bundle{
 		UUID: in.UUID, Type: in.Type, OwnerID: u.ID,

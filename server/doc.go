@@ -8,6 +8,10 @@
 //	staged ──a worker has room──► starting ──start_bundle──► preparing
 //	preparing ──check-ins──► running ──check-in "finalizing"──► ready | failed | killed
 //	starting ──no worker claims it──► staged
+//	preparing | running | finalizing ──its worker does not report it──► worker_offline
+//	worker_offline ──its worker reports it again──► preparing | running | finalizing
+//	any of these ──its worker gives it back, or was preemptible and has gone──► staged
+//	uploading | staged | worker_offline ──60 days old──► failed
 //
 // A handler changes a bundle in one transaction of the store and then names it to Run by the
 // method changed. Only Run acts on changes: it stages the children of a bundle, matches staged
@@ -40,6 +44,7 @@
 //	users, worksheets       their routes
 //	bundles, create, patch, present, specs
 //	                        routes for bundles; bundles as clients see them; names to bundles
+//	search                  searches of bundles, worksheets and users by keywords
 //	contents, blob, upload
 //	                        contents: descriptions, downloads, the store and links, uploads
 //	checkin, reports, reads a worker's check-ins and claims, its reports, its files

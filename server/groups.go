@@ -12,7 +12,7 @@ import (
 
 func (s *Server) groupRoutes() []route {
 	return []route{
-		{pattern: "GET /groups", serve: s.listGroups},
+		{pattern: "GET /groups", serve: s.listGroups, worker: true},
 		{pattern: "POST /groups", serve: s.createGroups},
 		{pattern: "DELETE /groups", serve: s.deleteGroups},
 		{pattern: "GET /groups/{group}", serve: s.showGroup},

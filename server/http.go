@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 )
 
 // maxBody bounds the bodies that are JSON.
@@ -38,21 +39,30 @@ func hasStatus(err error, status int) bool {
 	return errors.As(err, &no) && no.status == status
 }
 
+// refusalOf is what a client is told of an error. It logs those that a client cannot mend.
+func (s *Server) refusalOf(r *http.Request, err error) *refusal {
+	var no *refusal
+	switch {
+	case errors.As(err, &no):
+		return no
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), errors.Is(err, sqldb.ErrFull):
+		s.logError(r.Context(), r.Method+" "+r.URL.Path, err)
+		return &refusal{http.StatusInternalServerError, "The server's disk is full."}
+	case errors.Is(err, sqldb.ErrUnavailable):
+		s.logError(r.Context(), r.Method+" "+r.URL.Path, err)
+		return &refusal{http.StatusServiceUnavailable, "The server's database does not answer. Try again later."}
+	}
+	s.logError(r.Context(), r.Method+" "+r.URL.Path, err)
+	return &refusal{http.StatusInternalServerError, "Unexpected Internal Error (see the server's log)."}
+}
+
 // answerError answers a failed request. CodaLab's own server labels its messages as HTML. This
 // one does not, since they repeat what the client sent.
 func (s *Server) answerError(w http.ResponseWriter, r *http.Request, err error) {
-	var no *refusal
-	switch {
-	case err == nil || r.Context().Err() != nil:
+	if err == nil || r.Context().Err() != nil {
 		return // the handler has answered, or the client has gone
-	case errors.As(err, &no):
-	case errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT):
-		s.logError(r.Context(), r.Method+" "+r.URL.Path, err)
-		no = &refusal{http.StatusInternalServerError, "The server's disk is full."}
-	default:
-		s.logError(r.Context(), r.Method+" "+r.URL.Path, err)
-		no = &refusal{http.StatusInternalServerError, "Unexpected Internal Error (see the server's log)."}
 	}
+	no := s.refusalOf(r, err)
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(no.status)
@@ -87,6 +97,7 @@ func readObjects(w http.ResponseWriter, r *http.Request) ([]codalab.Object, erro
 	if err != nil || len(objects) == 0 {
 		return nil, refuse(http.StatusBadRequest, "The request's data must be a list of objects")
 	}
+	noteObjects(r.Context(), objects)
 	return objects, nil
 }
 

@@ -25,6 +25,7 @@ type hub struct {
 	roomier  bool
 	nextRead int64
 	nextDuty int64
+	staged   int // runs that wait for a worker
 	stopped  bool
 }
 
@@ -33,6 +34,7 @@ type worker struct {
 	key       store.Worker
 	known     bool            // has checked in since the server started
 	info      codalab.CheckIn // its last check-in, without runs
+	group     string          // the uuid of the group that it serves; empty if it serves none
 	seen      time.Time
 	poll      *poll
 	arrivals  int64            // check-ins so far
@@ -48,8 +50,11 @@ type worker struct {
 // heldRun is a run that a worker has.
 type heldRun struct {
 	codalab.Resources
+	ownerID string
 	// starting is since when the run waits for the worker's claim; zero once it is claimed.
 	starting time.Time
+	// seen is when a check-in last listed the claimed run; zero before the first inspection of lost.
+	seen time.Time
 }
 
 // duty is a message that the server repeats until the worker has done what it says.
@@ -90,12 +95,12 @@ func (h *hub) worker(key store.Worker) *worker {
 	return w
 }
 
-// beginPoll records a check-in and ends the poll of the previous one. changed reports whether what
-// the worker can run may have changed.
+// beginPoll records a check-in of a worker that serves a group, if group is not empty, and ends the
+// poll of the previous one. changed reports whether what the worker can run may have changed.
 //
 // It refuses the check-in while another instance uses the worker's id (codalab.CheckIn.Instance).
 // A worker that names no instance gives its id to the next that does.
-func (h *hub) beginPoll(key store.Worker, in codalab.CheckIn, now time.Time) (p *poll, changed bool, err error) {
+func (h *hub) beginPoll(key store.Worker, in codalab.CheckIn, group string, now time.Time) (p *poll, changed bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	w := h.worker(key)
@@ -105,10 +110,16 @@ func (h *hub) beginPoll(key store.Worker, in codalab.CheckIn, now time.Time) (p 
 			key.ID, w.info.Hostname, codalab.SpellDuration(h.timeout))
 	}
 	p = &poll{worker: w, wake: make(chan struct{}, 1), over: make(chan struct{})}
-	changed = !connected || !sameOffer(w.info, in)
+	changed = !connected || group != w.group || !sameOffer(w.info, in)
 	h.roomier = h.roomier || changed
+	for _, run := range in.Runs {
+		if one, ok := w.runs[run.UUID]; ok {
+			one.seen = now
+			w.runs[run.UUID] = one
+		}
+	}
 	in.Runs = nil
-	w.known, w.info, w.seen = true, in, now
+	w.known, w.info, w.group, w.seen = true, in, group, now
 	if w.poll != nil {
 		close(w.poll.over)
 	}
@@ -231,13 +242,17 @@ func (h *hub) trackOne(b store.Bundle, r codalab.Resources) {
 	}
 	w := h.worker(b.Worker)
 	h.holders[b.UUID] = w
-	hold, want := heldRun{Resources: r}, duty{uuid: b.UUID}
+	hold, want := heldRun{Resources: r, ownerID: b.OwnerID}, duty{uuid: b.UUID}
 	switch {
 	case b.State == codalab.StateStarting:
 		hold.starting = b.Assigned.Time
 		want.kind = codalab.MessageRun
 	case b.KillMessage != "":
 		want.kind, want.message = codalab.MessageKill, b.KillMessage
+	}
+	hold.seen = w.runs[b.UUID].seen
+	if b.State == codalab.StateWorkerOffline {
+		delete(w.reported, b.UUID) // also an unchanged report brings it back
 	}
 	w.setRun(b.UUID, hold, true)
 	have := w.duties[b.UUID]
@@ -301,6 +316,27 @@ func (h *hub) overdue(now time.Time) []string {
 		}
 		if gone && len(w.runs) == 0 && len(w.reads) == 0 && w.poll == nil {
 			delete(h.workers, w.key)
+		}
+	}
+	return uuids
+}
+
+// lost returns the claimed runs that no check-in of their worker has listed within the timeout: the
+// worker has gone, or it has lost the run.
+func (h *hub) lost(now time.Time) []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var uuids []string
+	for _, w := range h.workers {
+		for uuid, run := range w.runs {
+			switch {
+			case !run.starting.IsZero():
+			case run.seen.IsZero():
+				run.seen = now
+				w.runs[uuid] = run
+			case now.Sub(run.seen) > h.timeout:
+				uuids = append(uuids, uuid)
+			}
 		}
 	}
 	return uuids

@@ -45,7 +45,7 @@ func service(t *testing.T, run store.Bundle) (*Server, store.Bundle, store.Worke
 func TestServerRemembersNoReportOfARunThatHasEnded(t *testing.T) {
 	t.Parallel()
 	s, run, worker := service(t, store.Bundle{State: codalab.StateRunning})
-	p, _, err := s.hub.beginPoll(worker, codalab.CheckIn{}, time.Now())
+	p, _, err := s.hub.beginPoll(worker, codalab.CheckIn{}, "", time.Now())
 	must(t, err)
 	report := func(state codalab.State) int {
 		t.Helper()
@@ -67,9 +67,9 @@ func TestServerRemembersNoReportOfARunThatHasEnded(t *testing.T) {
 func TestReportThatIsOvertakenIsNotApplied(t *testing.T) {
 	t.Parallel()
 	s, run, worker := service(t, store.Bundle{State: codalab.StatePreparing})
-	earlier, _, err := s.hub.beginPoll(worker, codalab.CheckIn{}, time.Now())
+	earlier, _, err := s.hub.beginPoll(worker, codalab.CheckIn{}, "", time.Now())
 	must(t, err)
-	later, _, err := s.hub.beginPoll(worker, codalab.CheckIn{}, time.Now())
+	later, _, err := s.hub.beginPoll(worker, codalab.CheckIn{}, "", time.Now())
 	must(t, err)
 	for _, p := range []*poll{later, earlier} {
 		state := map[*poll]codalab.State{later: codalab.StateRunning, earlier: codalab.StatePreparing}[p]
@@ -87,7 +87,7 @@ func TestOfTwoInstancesThatCheckInAtOnceOneIsRefused(t *testing.T) {
 		h, refused := newHub(time.Minute, time.Now()), make(chan error)
 		for _, instance := range []string{"9f02ab", "b1b2b3"} {
 			go func() {
-				_, _, err := h.beginPoll(store.Worker{User: "0xa", ID: "w"}, codalab.CheckIn{Instance: instance}, time.Now())
+				_, _, err := h.beginPoll(store.Worker{User: "0xa", ID: "w"}, codalab.CheckIn{Instance: instance}, "", time.Now())
 				refused <- err
 			}()
 		}
@@ -100,7 +100,7 @@ func TestOfTwoInstancesThatCheckInAtOnceOneIsRefused(t *testing.T) {
 func TestRunThatIsKilledMeanwhileIsNotAssigned(t *testing.T) {
 	t.Parallel()
 	s, run, worker := service(t, store.Bundle{State: codalab.StateStaged})
-	_, _, err := s.hub.beginPoll(worker, codalab.CheckIn{CPUs: 4, MemoryBytes: 1 << 40, ExitAfterNumRuns: 1}, time.Now())
+	_, _, err := s.hub.beginPoll(worker, codalab.CheckIn{CPUs: 4, MemoryBytes: 1 << 40, ExitAfterNumRuns: 1}, "", time.Now())
 	must(t, err)
 	_, err = s.Store.Change(t.Context(), run.UUID, func(b *store.Bundle) error {
 		requestKill(b)

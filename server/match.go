@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"math"
-	"slices"
 	"strings"
 	"time"
 
@@ -30,6 +28,7 @@ type offer struct {
 	key          store.Worker
 	tag          string
 	exclusive    bool
+	serves       clientele
 	total        codalab.Resources // of CPUs, GPUs, memory, disk
 	free         codalab.Resources
 	runsLeft     int64
@@ -48,17 +47,25 @@ func (s *Server) match(ctx context.Context, now time.Time, all bool) {
 		candidates = s.pending
 	}
 	s.fresh = map[string]*pending{}
+	s.hub.setStaged(len(s.pending))
 	if len(candidates) == 0 {
 		return
 	}
-	offers := s.hub.offers(now)
+	defer func() { s.metrics.passes.Observe(s.Now().Sub(now).Seconds()) }()
+	offers, held := s.hub.offers(now)
+	places, err := s.placesFor(ctx, candidates, offers, held)
+	if err != nil {
+		s.logError(ctx, "match bundles with workers", err)
+		return
+	}
 	assigned, status := map[string]store.Worker{}, map[string]string{}
 	var decided []string // in the order in which workers get their messages
-	for _, p := range matchOrder(candidates) {
-		o, why := choose(p, offers)
+	for p := range fairOrder(candidates, held) {
+		o, why := places.choose(p)
 		switch {
 		case o != nil:
 			o.deduct(p.resources)
+			held.add(p.ownerID, o)
 			assigned[p.uuid] = o.key
 		case why != p.status:
 			status[p.uuid] = why
@@ -67,6 +74,11 @@ func (s *Server) match(ctx context.Context, now time.Time, all bool) {
 		}
 		decided = append(decided, p.uuid)
 	}
+	s.decide(ctx, now, decided, assigned, status)
+}
+
+// decide stores what match has decided: the workers of runs, and the status of those that wait.
+func (s *Server) decide(ctx context.Context, now time.Time, decided []string, assigned map[string]store.Worker, status map[string]string) {
 	if len(decided) == 0 {
 		return
 	}
@@ -96,54 +108,6 @@ func queueTag(queue string) string {
 	return strings.TrimPrefix(strings.TrimSpace(queue), "tag=")
 }
 
-// matchOrder sorts runs in the order in which match tries them. Runs are sorted by age. Then
-// each owner's runs exchange their positions by priority, 0 by default. So a priority gives no
-// owner an advantage over another (codalab/server/bundle_manager.py:
-// _schedule_run_bundles_on_workers).
-func matchOrder(runs map[string]*pending) []*pending {
-	ordered := slices.SortedFunc(maps.Values(runs), func(a, b *pending) int {
-		return cmp.Or(a.created.Compare(b.created), strings.Compare(a.uuid, b.uuid))
-	})
-	owned := map[string][]*pending{}
-	for _, p := range ordered {
-		owned[p.ownerID] = append(owned[p.ownerID], p)
-	}
-	for _, own := range owned {
-		slices.SortStableFunc(own, func(a, b *pending) int { return cmp.Compare(b.priority, a.priority) })
-	}
-	for i, p := range ordered {
-		ordered[i], owned[p.ownerID] = owned[p.ownerID][0], owned[p.ownerID][1:]
-	}
-	return ordered
-}
-
-// choose returns a worker of the run's owner or of root that serves the run's queue and has
-// room, or why there is none. It prefers workers as does codalab/server/bundle_manager.py:
-// _filter_and_sort_workers.
-func choose(p *pending, offers []*offer) (*offer, string) {
-	var best *offer
-	tag, queues, served := queueTag(p.resources.Tag), []string{}, []*offer{}
-	for _, o := range offers {
-		if o.key.User != p.ownerID && o.key.User != store.RootID {
-			continue
-		}
-		if o.tag != "" && !slices.Contains(queues, o.tag) {
-			queues = append(queues, o.tag)
-		}
-		if (tag != "" || o.exclusive) && o.tag != tag {
-			continue
-		}
-		served = append(served, o)
-		if o.runsLeft > 0 && fits(p.resources, o.free) && (best == nil || preferred(p, o, best)) {
-			best = o
-		}
-	}
-	if best == nil {
-		return nil, whyWaiting(p, tag, queues, served)
-	}
-	return best, ""
-}
-
 func fits(want, have codalab.Resources) bool {
 	return want.CPUs <= have.CPUs && want.GPUs <= have.GPUs && want.Memory <= have.Memory && want.Disk <= have.Disk
 }
@@ -169,31 +133,6 @@ func preferred(p *pending, a, b *offer) bool {
 		cmp.Compare(missing(a), missing(b)), cmp.Compare(a.free.CPUs, b.free.CPUs),
 		cmp.Compare(a.running, b.running), strings.Compare(a.key.ID, b.key.ID),
 	) < 0
-}
-
-// whyWaiting explains to the owner why no worker takes a run.
-func whyWaiting(p *pending, tag string, queues []string, served []*offer) string {
-	slices.Sort(queues)
-	now := "none"
-	if len(queues) > 0 {
-		now = strings.Join(queues, ", ")
-	}
-	switch {
-	case len(served) == 0 && tag != "":
-		return fmt.Sprintf("No worker serves queue %s (queues now served: %s).", tag, now)
-	case len(served) == 0:
-		return fmt.Sprintf("No worker takes bundles that name no queue (queues now served: %s).", now)
-	}
-	worker := "No worker"
-	if tag != "" {
-		worker += " of queue " + tag
-	}
-	for _, o := range served {
-		if fits(p.resources, o.total) || o.closed {
-			return worker + " has room now; the bundle runs when one has."
-		}
-	}
-	return fmt.Sprintf("%s is large enough for %s; the largest have %s.", worker, formatResources(p.resources), formatResources(largest(served)))
 }
 
 // largest is the maximum of each resource among the workers.
@@ -223,17 +162,21 @@ func (o *offer) deduct(r codalab.Resources) {
 	o.running++
 }
 
-// offers returns the room of each connected worker.
-func (h *hub) offers(now time.Time) []*offer {
+// offers returns the room of each connected worker, and the runs that all workers have.
+func (h *hub) offers(now time.Time) ([]*offer, held) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var offers []*offer
+	runs := held{}
 	for _, w := range h.workers {
+		for _, run := range w.runs {
+			runs.add(run.ownerID, &offer{key: w.key})
+		}
 		if !w.known || w.info.IsTerminating || now.Sub(w.seen) > h.timeout {
 			continue
 		}
 		o := &offer{
-			key: w.key, tag: w.info.Tag, exclusive: w.info.TagExclusive, sharedDisk: w.info.SharedFileSystem,
+			key: w.key, serves: clientele{group: w.group}, tag: w.info.Tag, exclusive: w.info.TagExclusive, sharedDisk: w.info.SharedFileSystem,
 			total:    codalab.Resources{CPUs: w.info.CPUs, GPUs: w.info.GPUs, Memory: w.info.MemoryBytes, Disk: w.info.FreeDiskBytes},
 			runsLeft: w.info.ExitAfterNumRuns, closed: w.info.ExitAfterNumRuns <= 0, dependencies: map[[2]string]bool{},
 		}
@@ -249,5 +192,5 @@ func (h *hub) offers(now time.Time) []*offer {
 		}
 		offers = append(offers, o)
 	}
-	return offers
+	return offers, runs
 }

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -14,7 +16,8 @@ func TestChoose(t *testing.T) {
 	t.Parallel()
 	worker := func(user, id, tag string, exclusive bool, cpus, gpus int64) *offer {
 		r := codalab.Resources{CPUs: cpus, GPUs: gpus, Memory: 8 << 30, Disk: 1 << 40}
-		return &offer{key: store.Worker{User: user, ID: id}, tag: tag, exclusive: exclusive, total: r, free: r, runsLeft: 9}
+		serves := clientele{everybody: user == store.RootID}
+		return &offer{key: store.Worker{User: user, ID: id}, serves: serves, tag: tag, exclusive: exclusive, total: r, free: r, runsLeft: 9}
 	}
 	busy := worker("me", "busy", "busy", true, 4, 0)
 	busy.free.CPUs = 0
@@ -50,7 +53,12 @@ func TestChoose(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			test.want.Tag = test.queue
-			o, why := choose(&pending{ownerID: "me", resources: test.want, parents: map[[2]string]bool{{"0x1", ""}: true}}, offers)
+			places := newPlaces(held{})
+			places.quotas["me"] = 1
+			for _, o := range offers {
+				places.add(o)
+			}
+			o, why := places.choose(&pending{ownerID: "me", resources: test.want, parents: map[[2]string]bool{{"0x1", ""}: true}})
 			if got := ""; o != nil {
 				got = o.key.ID
 				if got != test.worker {
@@ -63,27 +71,87 @@ func TestChoose(t *testing.T) {
 	}
 }
 
+func order(runs map[string]*pending, h held) []string {
+	var got []string
+	for p := range fairOrder(runs, h) {
+		got = append(got, p.uuid)
+		h.add(p.ownerID, &offer{})
+	}
+	return got
+}
+
+func waiting(list ...*pending) map[string]*pending {
+	runs := map[string]*pending{}
+	for _, p := range list {
+		runs[p.uuid] = p
+	}
+	return runs
+}
+
 func TestPrioritiesAreAmongOneOwnersRuns(t *testing.T) {
 	t.Parallel()
 	at := func(second int64) time.Time { return time.Unix(second, 0) }
-	// With priorities between owners this would go round in a circle.
 	for range 20 { // maps come in any order
-		runs := map[string]*pending{}
-		for _, p := range []*pending{
-			{uuid: "young and urgent", ownerID: "a", priority: 1, created: at(3)},
-			{uuid: "old", ownerID: "a", created: at(1)},
-			{uuid: "between", ownerID: "b", priority: 9, created: at(2)},
-			{uuid: "can wait", ownerID: "b", priority: -1, created: at(0)},
-		} {
-			runs[p.uuid] = p
-		}
-		var got []string
-		for _, p := range matchOrder(runs) {
-			got = append(got, p.uuid)
-		}
+		got := order(waiting(
+			&pending{uuid: "young and urgent", ownerID: "a", priority: 1, created: at(3)},
+			&pending{uuid: "old", ownerID: "a", created: at(1)},
+			&pending{uuid: "between", ownerID: "b", priority: 9, created: at(2)},
+			&pending{uuid: "can wait", ownerID: "b", priority: -1, created: at(0)},
+		), held{})
 		want := []string{"between", "young and urgent", "can wait", "old"}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Fatalf("order (-want +got):\n%s", diff)
+		}
+	}
+}
+
+func TestOwnerWithFewerRunsOnWorkersIsNext(t *testing.T) {
+	t.Parallel()
+	at := func(second int64) time.Time { return time.Unix(second, 0) }
+	runs := waiting(&pending{uuid: "late", ownerID: "few", created: at(100)}, &pending{uuid: "later", ownerID: "few", created: at(101)})
+	for i := range 5 {
+		name := "many" + strconv.Itoa(i)
+		runs[name] = &pending{uuid: name, ownerID: "many", created: at(int64(i))}
+	}
+	got := order(runs, held{"many": {all: 1}})
+	if want := []string{"late", "many0", "later", "many1", "many2", "many3", "many4"}; !slices.Equal(got, want) {
+		t.Errorf("order %v", got)
+	}
+}
+
+// BenchmarkMatch is the decision about 10,000 staged runs and 1,000 workers with four places each.
+func BenchmarkMatch(b *testing.B) {
+	const workers, all = 1000, 10000
+	for b.Loop() {
+		b.StopTimer()
+		runs := map[string]*pending{}
+		for i := range all {
+			id := strconv.Itoa(i)
+			runs[id] = &pending{
+				uuid: id, ownerID: strconv.Itoa(i % 20), resources: codalab.Resources{CPUs: 1, Memory: int64(1+i%3) << 30, Tag: "cpu"},
+				created: time.Unix(int64(i), 0), parents: map[[2]string]bool{{id, ""}: true},
+			}
+		}
+		h := held{}
+		places := newPlaces(h)
+		for i := range workers {
+			r := codalab.Resources{CPUs: 4, Memory: 16 << 30, Disk: 1 << 40}
+			places.add(&offer{key: store.Worker{User: store.RootID, ID: strconv.Itoa(i)}, serves: clientele{everybody: true}, tag: "cpu", exclusive: true, total: r, free: r, runsLeft: 99})
+		}
+		for i := range 20 {
+			places.quotas[strconv.Itoa(i)] = all
+		}
+		b.StartTimer()
+		assigned := 0
+		for p := range fairOrder(runs, h) {
+			if o, _ := places.choose(p); o != nil {
+				o.deduct(p.resources)
+				h.add(p.ownerID, o)
+				assigned++
+			}
+		}
+		if assigned != 4*workers {
+			b.Fatalf("%d runs found a worker", assigned)
 		}
 	}
 }

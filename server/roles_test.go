@@ -70,14 +70,13 @@ func routeRows() []row {
 		{"PATCH /user/increment_disk_used", owners, func(s subject) (string, any) {
 			return "/user/increment_disk_used", object("x", map[string]any{"disk_used_increment": 1, "bundle_uuid": s.open})
 		}},
+		{"GET /users", everybody, at("/users?keywords=", nil)},
 		{"GET /users/{user}", everybody, at("/users/alice", nil)},
 		{"PATCH /users", [5]int{login, no, no, no, ok}, at("/users", edit("users", "0x"+strings.Repeat("b", 32), map[string]any{"time_quota": 1}))},
-		{"DELETE /users", [5]int{login, login, login, http.StatusNotFound, http.StatusNotFound}, func(s subject) (string, any) { // alice owns something
-			return "/users", deletion("users", "0x"+strings.Repeat("a", 32))
-		}},
+		{"DELETE /users", [5]int{login, login, login, http.StatusNotFound, http.StatusNotFound}, at("/users", deletion("users", "0x"+strings.Repeat("a", 32)))}, // who owns something
 
 		{"GET /groups", users, at("/groups", nil)},
-		{"POST /groups", users, func(s subject) (string, any) {
+		{"POST /groups", users, func(subject) (string, any) {
 			return "/groups", object("groups", map[string]string{"name": "g" + codalab.NewUUID()})
 		}},
 		{"DELETE /groups", [5]int{login, no, no, none, none}, func(s subject) (string, any) { return "/groups", deletion("groups", s.group) }},
@@ -96,7 +95,7 @@ func routeRows() []row {
 		}},
 
 		{"GET /worksheets", publicReaders, func(s subject) (string, any) { return "/worksheets?specs=" + s.sheet, nil }},
-		{"POST /worksheets", users, func(s subject) (string, any) {
+		{"POST /worksheets", users, func(subject) (string, any) {
 			return "/worksheets", object("worksheets", map[string]string{"name": "w" + codalab.NewUUID()})
 		}},
 		{"PATCH /worksheets", owners, func(s subject) (string, any) {
@@ -152,14 +151,14 @@ func (s *site) subject() subject {
 	sheet := s.call("alice", "POST", "/worksheets", object("worksheets", map[string]string{"name": "w" + codalab.NewUUID()})).ok().text("data", 0, "id")
 	s.share("alice", "worksheet", sheet, "public", store.PermissionNone)
 	s.share("alice", "worksheet", sheet, "readers", store.PermissionRead)
-	make := func(kind string) string {
+	create := func(kind string) string {
 		attributes := map[string]any{"bundle_type": kind, "metadata": metadata(kind, "x", nil)}
 		if kind == "run" {
 			attributes["command"] = "x"
 		}
 		return s.call("alice", "POST", "/bundles?worksheet="+sheet, object("bundles", attributes)).ok().text("data", 0, "id")
 	}
-	x := subject{site: s, sheet: sheet, data: make("dataset"), open: make("dataset"), run: make("run")}
+	x := subject{site: s, sheet: sheet, data: create("dataset"), open: create("dataset"), run: create("run")}
 	s.put(x.data, "filename=x&unpack=0", "secret").ok()
 	x.group = s.call("alice", "POST", "/groups", object("groups", map[string]string{"name": "g" + codalab.NewUUID()})).ok().text("data", 0, "id")
 	return x

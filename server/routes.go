@@ -3,7 +3,6 @@ package server
 import (
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
@@ -18,9 +17,8 @@ type route struct {
 	// public routes also serve users who have not signed in. For them the user has no id, and
 	// the permissions of the group "public".
 	public bool
-	// differs says how the route differs from that of CodaLab's own server, for
-	// docs/compatibility.md; empty if it does not.
-	differs string
+	// worker routes also serve worker accounts (store.User.IsWorker). The others refuse them.
+	worker bool
 }
 
 // routes returns all routes but that of sign-ins (codalab/rest/*.py).
@@ -37,7 +35,7 @@ func (s *Server) routes() []route {
 // Patterns returns the patterns of all routes, such as "GET /bundles/{uuid}", below /rest.
 func Patterns() []string {
 	var patterns []string
-	for _, one := range New(Config{Now: time.Now}).routes() {
+	for _, one := range (&Server{}).routes() {
 		patterns = append(patterns, one.pattern)
 	}
 	return patterns
@@ -47,7 +45,9 @@ func Patterns() []string {
 // 405.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", s.health)
 	mux.HandleFunc("POST /rest/oauth2/token", s.token)
+	mux.HandleFunc("POST /rest/oauth2/revoke", s.revoke)
 	for _, one := range s.routes() {
 		method, path, _ := strings.Cut(one.pattern, " ")
 		mux.HandleFunc(method+" /rest"+path, s.authenticated(one))

@@ -3,12 +3,15 @@ package server
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"log/slog"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/semaphore"
+	"golang.org/x/time/rate"
 
+	"github.com/cl-slurm/cl-slurm/internal/turns"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -36,14 +39,17 @@ type Config struct {
 	Hold time.Duration
 	// WorkerTimeout is how long after its last check-in a worker counts as gone; default 60 s.
 	WorkerTimeout time.Duration
-	// HashIterations is the number of PBKDF2 iterations for passwords; default 600,000.
-	HashIterations int
+	// PasswordCost is the work of hashing a password; default DefaultPasswordCost.
+	PasswordCost PasswordCost
+	// BehindProxy takes clients' addresses from the header X-Forwarded-For, which a proxy in front of
+	// the server must set.
+	BehindProxy bool
 }
 
 func (c Config) withDefaults() Config {
 	c.Hold = cmp.Or(c.Hold, 5*time.Second)
 	c.WorkerTimeout = cmp.Or(c.WorkerTimeout, time.Minute)
-	c.HashIterations = cmp.Or(c.HashIterations, HashIterations)
+	c.PasswordCost = cmp.Or(c.PasswordCost, DefaultPasswordCost())
 	c.DefaultCPUImage = cmp.Or(c.DefaultCPUImage, "codalab/default-cpu")
 	c.DefaultGPUImage = cmp.Or(c.DefaultGPUImage, "codalab/default-gpu")
 	if c.Log == nil {
@@ -58,14 +64,26 @@ type Server struct {
 	hub *hub
 
 	adoptions adoptions
-	// hashing bounds how many passwords are checked at once, since each check keeps a core
-	// busy.
-	hashing *semaphore.Weighted
+	guesses   guesses
+	quotas    quotas
+	metrics   *metrics
+	// writes shares the places to change something among users.
+	writes *turns.Turns
+	// hashing shares the places to check passwords among the addresses of clients: each check keeps
+	// a core busy.
+	hashing *turns.Turns
+	// unknownPassword is the hash for names that no user has.
+	unknownPassword string
+	// zips bounds how many zip archives are unpacked at once, since their directories are kept in
+	// memory.
+	zips *semaphore.Weighted
 
 	mu      sync.Mutex
 	changes []string // uuids of changed bundles, for Run
 	wake    chan struct{}
 
+	// oldFailed is when inspect last failed old bundles. Only Run uses it.
+	oldFailed time.Time
 	// pending are the staged runs, fresh those that match has not tried yet. Only Run uses
 	// them.
 	pending, fresh map[string]*pending
@@ -74,14 +92,18 @@ type Server struct {
 // New returns a server. It does nothing before Run.
 func New(c Config) *Server {
 	c = c.withDefaults()
+	h := newHub(c.WorkerTimeout, c.Now())
 	return &Server{
 		Config: c,
-		hub:    newHub(c.WorkerTimeout, c.Now()),
+		hub:    h, metrics: newMetrics(h, c.Now), writes: turns.New(32),
 
 		adoptions: adoptions{byName: map[string]*adoption{}, missing: map[string]time.Time{}},
-		hashing:   semaphore.NewWeighted(2),
-		wake:      make(chan struct{}, 1),
-		pending:   map[string]*pending{}, fresh: map[string]*pending{},
+		quotas:    quotas{accounts: map[string]*account{}},
+		guesses:   guesses{failed: map[string]*rate.Limiter{}}, hashing: turns.New(4),
+		unknownPassword: HashPassword(rand.Text(), c.PasswordCost),
+		zips:            semaphore.NewWeighted(2),
+		wake:            make(chan struct{}, 1),
+		pending:         map[string]*pending{}, fresh: map[string]*pending{},
 	}
 }
 
@@ -119,7 +141,7 @@ func (s *Server) Run(ctx context.Context) error {
 		case <-tick.C:
 			all = true // a worker may have gone, or may have more free disk
 			uuids, failed = failed, nil
-			s.restageUnclaimed(ctx, s.Now())
+			s.inspect(ctx, s.Now())
 		case <-s.wake:
 		}
 		s.mu.Lock()

@@ -44,8 +44,7 @@ func newSite(tb testing.TB, change ...func(*server.Config)) *site {
 // addUser adds a user, and signs them in. Ids repeat the first letter of the name.
 func (s *site) addUser(name string) {
 	s.t.Helper()
-	hashed, err := server.HashPassword(name, 1)
-	must(s.t, err)
+	hashed := server.HashPassword(name, server.PasswordCost{Passes: 1, KiB: 8})
 	id := "0x" + strings.Repeat(name[:1], 32)
 	if name == "root" {
 		id = store.RootID
@@ -53,15 +52,14 @@ func (s *site) addUser(name string) {
 	must(s.t, s.store.AddUser(context.Background(), store.User{
 		ID: id, Name: name, Password: hashed, TimeQuota: 1 << 40, DiskQuota: 1 << 20, ParallelRunQuota: 9,
 	}))
-	form := url.Values{"grant_type": {"password"}, "username": {name}, "password": {name}}
-	s.tokens[name] = s.grant("codalab_cli_client", form).ok().text("access_token")
+	s.loginAgain(name)
 	s.share(name, "worksheet", s.home(name), "public", store.PermissionNone)
 }
 
 // start starts a server on the site's data; the one before it, if there is
 // one, has stopped.
 func (s *site) start(change ...func(*server.Config)) (stop func()) {
-	config := server.Config{Store: s.store, Now: time.Now, HashIterations: 1}
+	config := server.Config{Store: s.store, Now: time.Now, PasswordCost: server.PasswordCost{Passes: 1, KiB: 8}}
 	for _, c := range change {
 		c(&config)
 	}
@@ -81,6 +79,15 @@ func (s *site) start(change ...func(*server.Config)) (stop func()) {
 	}
 	s.t.Cleanup(stop)
 	return stop
+}
+
+// loginAgain gets new tokens for users.
+func (s *site) loginAgain(names ...string) {
+	s.t.Helper()
+	for _, name := range names {
+		form := url.Values{"grant_type": {"password"}, "username": {name}, "password": {name}}
+		s.tokens[name] = s.grant("codalab_cli_client", form).ok().text("access_token")
+	}
 }
 
 func must(tb testing.TB, err error) {

@@ -14,10 +14,11 @@ import (
 
 func (s *Server) userRoutes() []route {
 	return []route{
-		{pattern: "GET /user", serve: s.ownUser},
+		{pattern: "GET /user", serve: s.ownUser, worker: true},
 		{pattern: "PATCH /user", serve: s.patchOwnUser},
 		{pattern: "PATCH /user/increment_disk_used", serve: s.incrementDiskUsed},
-		{pattern: "GET /users/{user}", serve: s.user, public: true},
+		{pattern: "GET /users", serve: s.searchUsers, public: true},
+		{pattern: "GET /users/{user}", serve: s.user, public: true, worker: true},
 		{pattern: "PATCH /users", serve: s.patchUsers},
 		{pattern: "DELETE /users", serve: s.deleteUsers},
 	}
@@ -90,7 +91,7 @@ func userObject(u, other store.User) codalab.Object {
 
 // ownUser returns the user (codalab/rest/users.py: fetch_authenticated_user).
 func (s *Server) ownUser(w http.ResponseWriter, _ *http.Request, u store.User) error {
-	attributes, root, protected := privateAttributes(u), u.Root(), false
+	attributes, root, protected := privateAttributes(s.liveUser(u)), u.Root(), false
 	attributes.IsRootUser, attributes.ProtectedMode = &root, &protected
 	return writeDocument(w, codalab.NewObject("users", u.ID, attributes), nil)
 }
@@ -308,11 +309,11 @@ func (s *Server) incrementDiskUsed(w http.ResponseWriter, r *http.Request, u sto
 	if b.State.Final() {
 		return refuse(http.StatusForbidden, "Contents cannot be modified, bundle already finalized.")
 	}
-	if err := s.Store.AddDiskUsed(r.Context(), b.UUID, in.Increment); err != nil {
+	if err := s.announce(r.Context(), b, in.Increment); err != nil {
 		return err
 	}
 	if u, err = s.Store.User(r.Context(), u.ID); err != nil {
 		return err
 	}
-	return writeDocument(w, []codalab.Object{codalab.NewObject("users", u.ID, privateAttributes(u))}, nil)
+	return writeDocument(w, []codalab.Object{codalab.NewObject("users", u.ID, privateAttributes(s.liveUser(u)))}, nil)
 }

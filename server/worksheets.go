@@ -75,12 +75,12 @@ func worksheetOwner(w store.Worksheet, have int) string {
 	return w.OwnerID
 }
 
-// findWorksheets returns the worksheets that the query's specs name
-// (codalab/rest/worksheets.py: fetch_worksheets).
+// findWorksheets returns the worksheets that the query's specs name, or else those that it searches
+// for by keywords (codalab/rest/worksheets.py: fetch_worksheets).
 func (s *Server) findWorksheets(w http.ResponseWriter, r *http.Request, u store.User) error {
 	q := r.URL.Query()
 	if len(q["specs"]) == 0 {
-		return refuse(http.StatusBadRequest, "Searching worksheets is not supported by this server yet; name them by specs=")
+		return s.searchWorksheets(w, r, u)
 	}
 	var found []store.Worksheet
 	for _, spec := range q["specs"] {

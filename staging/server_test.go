@@ -57,10 +57,9 @@ func startCodaLab(t *testing.T) *codalabSite {
 	data, err := store.Open(context.Background(), t.TempDir())
 	ok(t, err)
 	t.Cleanup(func() { ok(t, data.Close()) })
-	hashed, err := server.HashPassword("alice", 1)
-	ok(t, err)
+	hashed := server.HashPassword("alice", server.PasswordCost{Passes: 1, KiB: 8})
 	ok(t, data.AddUser(context.Background(), store.User{ID: "0x" + strings.Repeat("a", 32), Name: "alice", Password: hashed, TimeQuota: 1 << 40, DiskQuota: 1 << 40, ParallelRunQuota: 9}))
-	service := server.New(server.Config{Store: data, Now: time.Now, HashIterations: 1})
+	service := server.New(server.Config{Store: data, Now: time.Now, PasswordCost: server.PasswordCost{Passes: 1, KiB: 8}})
 	handler := service.Handler()
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.down.Load() {

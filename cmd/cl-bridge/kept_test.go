@@ -38,16 +38,13 @@ func startServer(t *testing.T, dir string) (*store.Store, store.User, *httptest.
 	if err != nil {
 		t.Fatal(err)
 	}
-	hashed, err := server.HashPassword("secret", 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hashed := server.HashPassword("secret", server.PasswordCost{Passes: 1, KiB: 8})
 	user := store.User{ID: codalab.NewUUID(), Name: "ann", Password: hashed, TimeQuota: 1 << 40, DiskQuota: 1 << 40, ParallelRunQuota: 100}
 	if err := data.AddUser(t.Context(), user); err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	s := server.New(server.Config{Store: data, Now: time.Now, HashIterations: 1})
+	s := server.New(server.Config{Store: data, Now: time.Now, PasswordCost: server.PasswordCost{Passes: 1, KiB: 8}})
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
 	web := httptest.NewServer(s.Handler())

@@ -29,10 +29,13 @@ line is wrong; 3 the database does not answer.`
 func run(ctx context.Context, p program.Process) error {
 	root := program.Root(p, "cl-server", "Keep bundles and hand runs to workers", about)
 	users := &cobra.Command{
-		Use: "user", Short: "Add and list users", Args: program.WrongUsage(cobra.NoArgs),
+		Use: "user", Short: "Add, change and list users", Args: program.WrongUsage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	users.AddCommand(userAddCommand(ctx, p), userListCommand(ctx, p))
+	users.AddCommand(
+		userAddCommand(ctx, p), userListCommand(ctx, p), userPasswordCommand(ctx, p), userQuotaCommand(ctx, p),
+		userScopeCommand(ctx, p), userRemoveCommand(ctx, p),
+	)
 	root.AddCommand(runCommand(ctx, p), users, fsckCommand(ctx, p), backupCommand(ctx, p), restoreCommand(ctx, p))
 	return root.ExecuteContext(ctx) //nolint:wrapcheck // the commands add the context
 }

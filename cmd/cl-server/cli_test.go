@@ -84,6 +84,13 @@ func TestBadCommandLines(t *testing.T) {
 		{"user add a/b --data " + data, "pw", program.ExitUsage, `user name "a/b": want a letter`},
 		{"user add a --disk-quota x --data " + data, "pw", program.ExitUsage, "--disk-quota: invalid size"},
 		{"user add a --data " + data, "\n", program.ExitFailure, "the password from standard input is empty"},
+		{"user add a --id 7 --data " + data, "pw", program.ExitUsage, "--id \"7\": want 0x and 32 hexadecimal digits"},
+		{"user add a --time-quota x --data " + data, "pw", program.ExitUsage, "--time-quota: invalid"},
+		{"user add a --worker-for x --data " + data, "pw", program.ExitUsage, "scope \"x\": want everybody, user=NAME or group=NAME"},
+		{"user add a --worker-for user=x --data " + data, "pw", program.ExitFailure, "scope user=x: "},
+		{"user add a --worker-for group=x --data " + data, "pw", program.ExitFailure, "scope group=x: there is no such group"},
+		{"user add a --hashed --data " + data, "pw", program.ExitFailure, "not a hash of a password"},
+		{"user rm a --data " + data, "", program.ExitFailure, "there is no user a"},
 		{"user add a --password-file " + data + "/no --data " + data, "", program.ExitFailure, "read password: open "},
 	} {
 		_, stderr, code := start(t.Context(), test.stdin, strings.Fields(test.args)...)
@@ -149,7 +156,7 @@ func TestUsersAreAddedWhileItServes(t *testing.T) {
 		does(t, "secret\n", append([]string{"user", "add", "alice"}, flags...)...)
 		does(t, "secret\n", append([]string{"user", "add", "admin", "--root"}, flags...)...)
 		refuses(t, "there is a root user already", append([]string{"user", "add", "other", "--root"}, flags...)...)
-		if list := does(t, "", append([]string{"user", "ls"}, flags...)...); !regexp.MustCompile(`(?m)^admin +0 .* 1t$`).MatchString(list) {
+		if list := does(t, "", append([]string{"user", "ls"}, flags...)...); !regexp.MustCompile(`(?m)^admin +0 +root .* 1t `).MatchString(list) {
 			t.Error(list)
 		}
 		login(t, address, "alice", "secret")
@@ -158,6 +165,39 @@ func TestUsersAreAddedWhileItServes(t *testing.T) {
 			t.Errorf("exit %d, %s", got, log)
 		}
 	})
+}
+
+func TestUsersAreChangedAndRemoved(t *testing.T) {
+	t.Parallel()
+	flags := []string{"--data", filepath.Join(t.TempDir(), "data")}
+	user := func(stdin string, words ...string) string {
+		t.Helper()
+		return does(t, stdin, append(append([]string{"user"}, words...), flags...)...)
+	}
+	address, _, _ := serveAt(t.Context(), flags)
+	const id = "0x0123456789abcdef0123456789abcdef"
+	user("pbkdf2_sha256$30000$abcdefghijkl$T6VbO6Dk/YpvFcNZKMVjus8YXk91QT/zSac5iIiHE4s=\n", "add", "alice", "--id", id, "--hashed", "--disk-quota", "5g")
+	login(t, address, "alice", "secret")
+	user("one", "add", "bridge", "--worker-for", "everybody")
+	if got := user("", "scope", "bridge", "--worker-for", "user=alice"); got != "user=alice\n" {
+		t.Errorf("scopes %q", got)
+	}
+	if got := user("", "scope", "alice"); got != "alice is no worker account\n" {
+		t.Errorf("scopes %q", got)
+	}
+	login(t, address, "bridge", "one")
+	user("two", "passwd", "bridge")
+	login(t, address, "bridge", "two")
+	if got := user("", "quota", "alice", "--time-quota", "2h", "--parallel-runs", "7"); !regexp.MustCompile(`(?m)^alice +` + id + ` +user .* 5g +0.0s +2h0m +7$`).MatchString(got) {
+		t.Error(got)
+	}
+	if got := user("", "ls", "--json"); !strings.Contains(got, `"time_quota": 7200`) || !strings.Contains(got, `"worker": true`) {
+		t.Error(got)
+	}
+	user("", "rm", "bridge")
+	if got := user("", "ls"); strings.Contains(got, "bridge") {
+		t.Error(got)
+	}
 }
 
 // A server with the wrong database would remove contents that it does not know.

@@ -14,21 +14,16 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab"
-	"github.com/cl-slurm/cl-slurm/internal/termtext"
 	"github.com/cl-slurm/cl-slurm/server"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// Quotas of new users.
-const (
-	timeQuota        = 100 * 365 * 86400 // seconds
-	parallelRunQuota = 100
-)
-
 type newUser struct {
-	at                      place
-	passwordFile, diskQuota string
-	root                    bool
+	at               place
+	passwordFile, id string
+	root, hashed     bool
+	workerFor        []string
+	quotas           quotas
 }
 
 func userAddCommand(ctx context.Context, p program.Process) *cobra.Command {
@@ -36,46 +31,106 @@ func userAddCommand(ctx context.Context, p program.Process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "add --data DIRECTORY NAME", Short: "Add a user", Args: program.WrongUsage(cobra.ExactArgs(1)),
 		Long: `Add a user. The password is the first line of --password-file, or of standard
-input; on a terminal cl-server asks for it.`,
+input; on a terminal cl-server asks for it.
+
+--root makes the one user who may do everything: read and change everybody's
+bundles, see all workers, and set quotas (cl uedit). Its workers run everybody's
+bundles. Keep it for administration.
+
+--worker-for makes the account of a program that runs others' bundles, such as a
+bridge's. It may do nothing else: it reads the inputs of the bundles that its
+workers have, and writes their results. The scopes are "everybody", "user=NAME"
+and "group=NAME"; the flag may be repeated.
+
+To move a user from another server, give the same --id, and --hashed with the
+password's hash in place of the password.`,
 		RunE: func(_ *cobra.Command, args []string) error { return addUser(ctx, p, in, args[0]) },
 	}
 	in.at.flags(cmd)
-	cmd.Flags().StringVar(&in.passwordFile, "password-file", "", "the `file` whose first line is the password")
-	cmd.Flags().StringVar(&in.diskQuota, "disk-quota", "1t", "the total `size` of the user's bundles")
-	cmd.Flags().BoolVar(&in.root, "root", false, "the user has all permissions; there is one such user")
+	in.quotas.flags(cmd, "1t", "100y", 100_000)
+	f := cmd.Flags()
+	f.StringVar(&in.passwordFile, "password-file", "", "the `file` whose first line is the password")
+	f.BoolVar(&in.hashed, "hashed", false, "the password is given as a hash: pbkdf2_sha256$… of CodaLab's own server, or $argon2id$…")
+	f.StringVar(&in.id, "id", "", "the user's `id`, 0x and 32 hexadecimal digits (default: a random one)")
+	f.BoolVar(&in.root, "root", false, "the user has all permissions; there is one such user")
+	f.StringArrayVar(&in.workerFor, "worker-for", nil, "make a worker account for the bundles in this `scope`: everybody, user=NAME or group=NAME; may be repeated")
+	cmd.MarkFlagsMutuallyExclusive("root", "id", "worker-for")
 	return cmd
 }
 
 func addUser(ctx context.Context, p program.Process, in newUser, name string) error {
-	if !codalab.IsName(name) {
+	u := store.User{ID: codalab.NewUUID(), Name: name, Joined: store.Time{Time: p.Now()}, Notifications: 2}
+	switch {
+	case !codalab.IsName(name):
 		return program.Usage(fmt.Errorf("user name %q: want a letter or underscore, then letters, digits, underscores, periods and dashes", name))
-	}
-	quota, err := codalab.ParseSize(in.diskQuota)
-	if err != nil {
-		return program.Usage(fmt.Errorf("--disk-quota: %w", err))
-	}
-	password, err := readPassword(p, in.passwordFile)
-	if err != nil {
-		return err
-	}
-	hashed, err := server.HashPassword(password, server.HashIterations)
-	if err != nil {
-		return err
-	}
-	u := store.User{
-		ID: codalab.NewUUID(), Name: name, Password: hashed, Joined: store.Time{Time: p.Now()},
-		TimeQuota: timeQuota, DiskQuota: quota, ParallelRunQuota: parallelRunQuota,
-	}
-	if in.root {
+	case in.root:
 		u.ID = store.RootID
+	case in.id != "":
+		u.ID = in.id
+	}
+	if !codalab.IsUUID(u.ID) && !u.Root() {
+		return program.Usage(fmt.Errorf("--id %q: want 0x and 32 hexadecimal digits", u.ID))
+	}
+	if err := in.quotas.set(&u); err != nil {
+		return program.Usage(err)
+	}
+	var err error
+	if u.Password, err = hashOf(p, in.passwordFile, in.hashed); err != nil {
+		return err
 	}
 	return in.at.withStore(ctx, func(data *store.Store) error {
-		err := data.AddUser(ctx, u)
+		scopes, err := parseScopes(ctx, data, in.workerFor)
+		if err != nil {
+			return err
+		}
+		err = data.AddUser(ctx, u)
 		if errors.Is(err, store.ErrExists) && in.root {
 			return fmt.Errorf("add user %s: the name is taken, or there is a root user already", name)
 		}
-		return err
+		if err != nil || len(scopes) == 0 {
+			return err
+		}
+		return data.SetScopes(ctx, u.ID, scopes)
 	})
+}
+
+// hashOf reads a password and returns its hash, or reads the hash.
+func hashOf(p program.Process, file string, hashed bool) (string, error) {
+	text, err := readPassword(p, file)
+	switch {
+	case err != nil:
+		return "", err
+	case !hashed:
+		return server.HashPassword(text, server.DefaultPasswordCost()), nil
+	}
+	return text, server.CheckPasswordHash(text)
+}
+
+// parseScopes reads the scopes of a worker account.
+func parseScopes(ctx context.Context, data *store.Store, words []string) ([]store.Scope, error) {
+	var scopes []store.Scope
+	for _, word := range words {
+		kind, name, _ := strings.Cut(word, "=")
+		switch kind {
+		case "everybody":
+			scopes = append(scopes, store.Scope{})
+		case "user":
+			u, err := data.User(ctx, name)
+			if err != nil {
+				return nil, fmt.Errorf("scope %s: %w", word, err)
+			}
+			scopes = append(scopes, store.Scope{OwnerID: u.ID})
+		case "group":
+			groups, err := data.FindGroups(ctx, name)
+			if err != nil || len(groups) != 1 {
+				return nil, errors.Join(err, fmt.Errorf("scope %s: there is no such group", word))
+			}
+			scopes = append(scopes, store.Scope{GroupUUID: groups[0].UUID})
+		default:
+			return nil, program.Usage(fmt.Errorf("scope %q: want everybody, user=NAME or group=NAME", word))
+		}
+	}
+	return scopes, nil
 }
 
 // readPassword reads the password from a file, the terminal or standard input.
@@ -130,30 +185,4 @@ func accept(password, from string) (string, error) {
 		return "", fmt.Errorf("the password from %s is empty", from)
 	}
 	return password, nil
-}
-
-func userListCommand(ctx context.Context, p program.Process) *cobra.Command {
-	var at place
-	cmd := &cobra.Command{
-		Use: "ls --data DIRECTORY", Short: "List the users", Args: program.WrongUsage(cobra.NoArgs),
-		RunE: func(_ *cobra.Command, _ []string) error {
-			return at.withStore(ctx, func(data *store.Store) error {
-				users, err := data.Users(ctx)
-				if err != nil {
-					return err
-				}
-				return p.Print(false, nil, userTable(users))
-			})
-		},
-	}
-	at.flags(cmd)
-	return cmd
-}
-
-func userTable(users []store.User) string {
-	rows := [][]string{{"NAME", "ID", "JOINED", "DISK USED", "QUOTA"}}
-	for _, u := range users {
-		rows = append(rows, []string{u.Name, u.ID, u.Joined.UTC().Format("2006-01-02"), codalab.FormatSize(u.DiskUsed), codalab.FormatSize(u.DiskQuota)})
-	}
-	return termtext.Table(rows)
 }

@@ -21,10 +21,7 @@ func startServer(t *testing.T, env *testscript.Env) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	hashed, err := server.HashPassword(password, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hashed := server.HashPassword(password, server.PasswordCost{Passes: 1, KiB: 8})
 	err = data.AddUser(ctx, store.User{
 		ID: codalab.NewUUID(), Name: userName, Password: hashed, Joined: store.Time{Time: time.Now()},
 		TimeQuota: 1 << 40, DiskQuota: 1 << 40, ParallelRunQuota: 100,
@@ -32,7 +29,7 @@ func startServer(t *testing.T, env *testscript.Env) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := server.New(server.Config{Store: data, Now: time.Now, HashIterations: 1})
+	s := server.New(server.Config{Store: data, Now: time.Now, PasswordCost: server.PasswordCost{Passes: 1, KiB: 8}})
 	done := make(chan struct{})
 	go func() { defer close(done); _ = s.Run(ctx) }()
 	site := httptest.NewServer(s.Handler())

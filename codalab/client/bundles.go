@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"net/http"
 	"net/url"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -38,10 +39,21 @@ func (c *Client) Bundle(ctx context.Context, uuid string, include ...string) (Bu
 	return getOne(ctx, c, path("bundles", uuid), nil, include, readBundle)
 }
 
-// Identity tells which bundle has a UUID now. A missing one is a *codalab.Error with status 404.
+// Identity tells which bundle has a UUID now. A missing one is a *codalab.Error with status 404, one
+// that the user may not read a *codalab.Error with status 403.
 func (c *Client) Identity(ctx context.Context, uuid string) (codalab.Identity, error) {
-	b, err := c.Bundle(ctx, uuid)
+	b, err := c.readable(ctx, uuid)
 	return b.Identity(), err
+}
+
+// readable returns the bundle with this id. For one that the user may not read a server answers with
+// a bundle of type private, which tells nothing (codalab/bundles/private_bundle.py).
+func (c *Client) readable(ctx context.Context, uuid string) (BundleInfo, error) {
+	b, err := c.Bundle(ctx, uuid)
+	if err == nil && b.Type == codalab.TypePrivate {
+		err = &codalab.Error{Method: http.MethodGet, Path: path("bundles", uuid), Status: http.StatusForbidden, Message: "the account may not read the bundle"}
+	}
+	return b, err
 }
 
 // Public reports whether everybody may read a bundle: the server's group "public" may.
@@ -58,10 +70,9 @@ func (c *Client) Public(ctx context.Context, uuid string) (bool, error) {
 	return false, nil
 }
 
-// Standing returns what the server knows of a bundle's progress. A missing bundle is a
-// *codalab.Error with status 404.
+// Standing returns what the server knows of a bundle's progress. Its errors are those of Identity.
 func (c *Client) Standing(ctx context.Context, uuid string) (codalab.Standing, error) {
-	b, err := c.Bundle(ctx, uuid)
+	b, err := c.readable(ctx, uuid)
 	return codalab.Standing{
 		Identity: b.Identity(), State: b.State, RunStatus: b.Metadata.String("run_status"), Remote: b.Metadata.String("remote"),
 		Started: b.Metadata.Int("started"), UploadFailure: b.UploadFailure(),

@@ -1,4 +1,5 @@
-// Package tarstream packs a directory into a tar stream and unpacks one.
+// Package tarstream packs a directory into a tar stream and unpacks one. It also unpacks zip
+// archives.
 //
 // Neither side can be trusted: Pack may read the directory of a command that still runs, and
 // Unpack reads what any user sent. So all paths go through an os.Root, and it promises:

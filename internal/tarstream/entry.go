@@ -188,12 +188,7 @@ func (u *unpacker) copy(f io.Writer, content io.Reader) error {
 	for {
 		n, err := content.Read(u.buf)
 		if n > 0 {
-			n, err := f.Write(u.buf[:n])
-			u.size.Bytes += int64(n)
-			if u.watch.Wrote != nil {
-				u.watch.Wrote(int64(n))
-			}
-			if err != nil {
+			if err := u.put(f, u.buf[:n]); err != nil {
 				return err
 			}
 		}
@@ -204,6 +199,21 @@ func (u *unpacker) copy(f io.Writer, content io.Reader) error {
 			return broken(err)
 		}
 	}
+}
+
+// put writes a part of a file.
+func (u *unpacker) put(f io.Writer, part []byte) error {
+	if u.limits.Reserve != nil {
+		if err := u.limits.Reserve(int64(len(part))); err != nil {
+			return err
+		}
+	}
+	n, err := f.Write(part)
+	u.size.Bytes += int64(n)
+	if u.watch.Wrote != nil {
+		u.watch.Wrote(int64(n))
+	}
+	return err
 }
 
 // chmod gives a file the permissions that it lacks by the umask, or has for the writing only.

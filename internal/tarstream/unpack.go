@@ -22,6 +22,9 @@ type Limits struct {
 	Bytes int64
 	// Entries is the most files, directories and links there may be.
 	Entries int64
+	// Reserve is called before n more bytes are written to files; an error of it ends the
+	// unpacking. It may be nil.
+	Reserve func(n int64) error
 }
 
 // Watch has functions that Unpack calls while it goes on, from one goroutine. Each may be nil.
@@ -41,8 +44,8 @@ type Size struct {
 
 // Why Unpack refuses a stream; its errors say which entry.
 var (
-	// ErrFormat means that the stream is no tar archive, or broken.
-	ErrFormat = errors.New("not a whole tar archive")
+	// ErrFormat means that the stream is no archive of its kind, or broken.
+	ErrFormat = errors.New("not a whole archive")
 	// ErrUnsafe means an entry that no bundle may hold: a device, or a name
 	// that leads elsewhere.
 	ErrUnsafe = errors.New("not allowed in an archive")

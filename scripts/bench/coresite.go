@@ -40,10 +40,10 @@ func openServer(ctx context.Context, dir string, hold time.Duration) *coreServer
 	data := must(store.Open(ctx, dir))
 	const most = 1 << 50
 	check(data.AddUser(ctx, store.User{
-		ID: "0x" + strings.Repeat("a", 32), Name: "ann", Password: must(server.HashPassword(corePassword, 1)),
+		ID: "0x" + strings.Repeat("a", 32), Name: "ann", Password: server.HashPassword(corePassword, server.PasswordCost{Passes: 1, KiB: 8}),
 		Joined: store.Time{Time: time.Now()}, TimeQuota: most, DiskQuota: most, ParallelRunQuota: most,
 	}))
-	service := server.New(server.Config{Store: data, Now: time.Now, Hold: hold, HashIterations: 1})
+	service := server.New(server.Config{Store: data, Now: time.Now, Hold: hold, PasswordCost: server.PasswordCost{Passes: 1, KiB: 8}})
 	return &coreServer{data: data, service: service, handler: service.Handler()}
 }
 

@@ -54,8 +54,12 @@ type bundleRow struct {
 	Bundle
 	Name         string `db:"name"`
 	MetadataJSON string `db:"metadata"`
-	WorkerUser   string `db:"worker_user"`
-	WorkerID     string `db:"worker_id"`
+	// Columns for searches. Public is written with the permissions.
+	Public     int     `db:"public"`
+	Tags       *string `db:"tags"`
+	RunTime    *int64  `db:"run_time"`
+	WorkerUser string  `db:"worker_user"`
+	WorkerID   string  `db:"worker_id"`
 }
 
 func (r bundleRow) bundle() (Bundle, error) {
@@ -74,8 +78,9 @@ func (b *Bundle) row() (bundleRow, error) {
 	if err != nil {
 		return bundleRow{}, fmt.Errorf("encode metadata of bundle %s: %w", b.UUID, err)
 	}
+	tags := tagsColumn(b.Metadata)
 	r := bundleRow{
-		Bundle: *b, Name: b.Metadata.String("name"), MetadataJSON: string(metadata),
+		Bundle: *b, Name: b.Metadata.String("name"), MetadataJSON: string(metadata), Tags: &tags, RunTime: timeColumn(b.Metadata),
 		WorkerUser: b.Worker.User, WorkerID: b.Worker.ID,
 	}
 	r.Metadata, r.Dependencies = nil, nil
@@ -100,8 +105,8 @@ func (s *Store) CreateBundle(ctx context.Context, b Bundle, worksheetUUID string
 			return fmt.Errorf("create bundle %s: %w", b.UUID, ErrExists)
 		}
 		_, err := tx.NamedExecContext(ctx, `
-			INSERT INTO bundles (uuid, bundle_type, owner_id, command, state, frozen, is_anonymous, name, data_size, metadata, created)
-			VALUES (:uuid, :bundle_type, :owner_id, :command, :state, :frozen, CASE WHEN :is_anonymous THEN 1 ELSE 0 END, :name, :data_size, :metadata, :created)`, row)
+			INSERT INTO bundles (uuid, bundle_type, owner_id, command, state, frozen, is_anonymous, name, data_size, metadata, created, tags, run_time)
+			VALUES (:uuid, :bundle_type, :owner_id, :command, :state, :frozen, CASE WHEN :is_anonymous THEN 1 ELSE 0 END, :name, :data_size, :metadata, :created, :tags, :run_time)`, row)
 		if sqldb.IsUnique(err) {
 			return fmt.Errorf("create bundle %s: %w", b.UUID, ErrExists)
 		}
@@ -283,7 +288,8 @@ func change(ctx context.Context, tx *sqlx.Tx, b Bundle, decide func(*Bundle) err
 	}
 	_, err = tx.NamedExecContext(ctx, `
 		UPDATE bundles SET owner_id = :owner_id, state = :state, frozen = :frozen,
-			is_anonymous = CASE WHEN :is_anonymous THEN 1 ELSE 0 END, name = :name, data_size = :data_size, metadata = :metadata, contents = :contents,
+			is_anonymous = CASE WHEN :is_anonymous THEN 1 ELSE 0 END, name = :name, data_size = :data_size, metadata = :metadata,
+			tags = :tags, run_time = :run_time, contents = :contents,
 			worker_user = :worker_user, worker_id = :worker_id, assigned = :assigned, kill_message = :kill_message
 		WHERE uuid = :uuid`, row)
 	switch {

@@ -23,7 +23,7 @@ func stored(t *testing.T, s *store.Store, text string) store.Bundle {
 	must(t, s.CreateBundle(t.Context(), b, ""))
 	up, err := s.NewUpload(b.UUID)
 	must(t, err)
-	must(t, up.File(strings.NewReader(text), 1000))
+	must(t, up.File(strings.NewReader(text)))
 	size, err := up.Flush()
 	must(t, errors.Join(err, up.Close()))
 	b, err = s.Change(t.Context(), b.UUID, func(b *store.Bundle) error {
@@ -140,9 +140,15 @@ func TestCheckFindsRowsWithoutTheirOther(t *testing.T) {
 				t.Errorf("%q", lines)
 			}
 		}
+		_, err = raw.ExecContext(t.Context(), `UPDATE bundles SET public = 2`)
+		must(t, err)
+		want := "row bundles: searches have another permission of the group public on " + b.UUID + " than its row of bundle_permissions, mended"
+		if lines, _ := check(t, s, true); !cmp.Equal(lines, []string{want}) {
+			t.Errorf("%q", lines)
+		}
 		_, err = raw.ExecContext(t.Context(), `UPDATE bundle_permissions SET permission = 3`)
 		must(t, err)
-		if lines, _ := check(t, s, true); len(lines) != 1 || !strings.HasPrefix(lines[0], "row bundle_permissions: a permission on "+b.UUID+" is neither") {
+		if lines, _ := check(t, s, true); len(lines) != 2 || !strings.HasPrefix(lines[0], "row bundle_permissions: a permission on "+b.UUID+" is neither") {
 			t.Errorf("%q", lines)
 		}
 	})

@@ -2,8 +2,6 @@ package store
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -12,8 +10,6 @@ import (
 	"path/filepath"
 	"strconv"
 
-	"github.com/cl-slurm/cl-slurm/codalab/contents"
-	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 )
 
@@ -39,89 +35,6 @@ func (s *Store) OpenContents(b Bundle) (*os.Root, error) {
 		return nil, fmt.Errorf("open contents of bundle %s: %w", b.UUID, err)
 	}
 	return root, nil
-}
-
-// Upload is new contents of a bundle, while they are being written. It is not safe for
-// concurrent use.
-type Upload struct {
-	// Name is the value for Bundle.Contents.
-	Name string
-	dir  string
-	root *os.Root
-}
-
-// NewUpload creates a directory for a bundle's new contents. The caller fills it by File or
-// Archive, flushes it, writes its Name into the bundle, and closes it; or removes it.
-func (s *Store) NewUpload(uuid string) (*Upload, error) {
-	suffix := make([]byte, 4)
-	_, _ = rand.Read(suffix) // never fails
-	name := uuid + "-" + hex.EncodeToString(suffix)
-	dir := filepath.Join(s.dir, "bundles", name)
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("store contents of bundle %s: %w", uuid, err)
-	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("store contents of bundle %s: %w", uuid, err), os.Remove(dir))
-	}
-	return &Upload{Name: name, dir: dir, root: root}, nil
-}
-
-// File stores r as a file of at most limit bytes.
-func (u *Upload) File(r io.Reader, limit int64) error {
-	f, err := u.root.OpenFile(ContentsPath, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-	if err != nil {
-		return fmt.Errorf("store file: %w", err)
-	}
-	n, err := io.Copy(f, io.LimitReader(r, limit+1))
-	if err == nil && n > limit {
-		err = fmt.Errorf("%w: more than %d bytes", ErrTooLarge, limit)
-	}
-	if err := errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("store file: %w", err)
-	}
-	return nil
-}
-
-// Archive unpacks the tar stream r into a directory.
-func (u *Upload) Archive(ctx context.Context, r io.Reader, limits tarstream.Limits) error {
-	if err := u.root.Mkdir(ContentsPath, 0o755); err != nil {
-		return fmt.Errorf("store directory: %w", err)
-	}
-	sub, err := u.root.OpenRoot(ContentsPath)
-	if err != nil {
-		return fmt.Errorf("store directory: %w", err)
-	}
-	_, err = tarstream.Unpack(ctx, r, sub, limits)
-	return errors.Join(err, sub.Close())
-}
-
-// Flush flushes the contents to the disk and returns their size, as data_size counts it.
-func (u *Upload) Flush() (int64, error) {
-	size, err := contents.Size(u.root, ContentsPath)
-	if err == nil {
-		err = atomicfile.SyncTree(u.dir)
-	}
-	if err == nil {
-		err = atomicfile.SyncDir(filepath.Dir(u.dir))
-	}
-	if err != nil {
-		return 0, fmt.Errorf("flush contents: %w", err)
-	}
-	return size, nil
-}
-
-// Close ends the upload and keeps the contents.
-func (u *Upload) Close() error {
-	if err := u.root.Close(); err != nil {
-		return fmt.Errorf("close upload: %w", err)
-	}
-	return nil
-}
-
-// Remove ends the upload and removes the contents.
-func (u *Upload) Remove() error {
-	return errors.Join(u.Close(), os.RemoveAll(u.dir))
 }
 
 // RemoveContents removes contents that no bundle names any more. An empty name means none.

@@ -128,6 +128,9 @@ func setPermission(ctx context.Context, tx *sqlx.Tx, kind shared, p Permission) 
 			INSERT INTO `+kind.table+` (`+kind.column+`, group_uuid, permission) VALUES (:object, :group_uuid, :permission)
 			ON CONFLICT (`+kind.column+`, group_uuid) DO UPDATE SET permission = excluded.permission`, p)
 	}
+	if err == nil && kind == sharedBundles() && p.GroupUUID == PublicGroup {
+		_, err = tx.NamedExecContext(ctx, `UPDATE bundles SET public = :permission WHERE uuid = :object`, p)
+	}
 	return rowError(err, "set permission on "+p.Object)
 }
 
@@ -137,5 +140,11 @@ func inheritPermissions(ctx context.Context, tx *sqlx.Tx, worksheetUUID, bundleU
 	_, err := tx.ExecContext(ctx, tx.Rebind(`
 		INSERT INTO bundle_permissions (bundle_uuid, group_uuid, permission)
 		SELECT ?, group_uuid, permission FROM worksheet_permissions WHERE worksheet_uuid = ?`), bundleUUID, worksheetUUID)
+	if err == nil {
+		_, err = tx.ExecContext(ctx, tx.Rebind(`
+			UPDATE bundles SET public = COALESCE((
+				SELECT permission FROM worksheet_permissions WHERE worksheet_uuid = ? AND group_uuid = ?), 0)
+			WHERE uuid = ?`), worksheetUUID, PublicGroup, bundleUUID)
+	}
 	return rowError(err, "share bundle "+bundleUUID)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jmoiron/sqlx"
 
@@ -103,6 +104,18 @@ func (s *Store) Unfinished(ctx context.Context) ([]string, error) {
 	err := s.db.SelectContext(ctx, &uuids, `
 		SELECT uuid FROM bundles WHERE state NOT IN ('ready', 'failed', 'killed') ORDER BY created`)
 	return uuids, rowError(err, "list unfinished bundles")
+}
+
+// CreatedBefore returns some of the oldest bundles in these states that were created before a time.
+func (s *Store) CreatedBefore(ctx context.Context, before time.Time, states ...codalab.State) ([]string, error) {
+	query, args, err := sqlx.In(`SELECT uuid FROM bundles WHERE state IN (?) AND created < ? ORDER BY created LIMIT ?`,
+		states, Time{before}, inOneStatement)
+	if err != nil {
+		return nil, fmt.Errorf("list old bundles: %w", err)
+	}
+	var uuids []string
+	err = s.db.SelectContext(ctx, &uuids, s.db.Rebind(query), args...)
+	return uuids, rowError(err, "list old bundles")
 }
 
 // Parent is what the staging of a child needs to know of a parent.

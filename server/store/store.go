@@ -107,10 +107,19 @@ func openDatabase(ctx context.Context, dir, url string) (*Store, error) {
 	if url != "" {
 		err = s.checkPair(ctx)
 	}
+	if err == nil {
+		err = s.fillColumns(ctx)
+	}
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
 	return s, nil
+}
+
+// Ping asks whether the database answers.
+func (s *Store) Ping(ctx context.Context) error {
+	var one int
+	return rowError(s.db.GetContext(ctx, &one, `SELECT 1`), "ask the database")
 }
 
 // Close closes the database.

@@ -38,6 +38,10 @@ type User struct {
 	URL           string `db:"url"`
 	Notifications int    `db:"notifications"`
 	LastLogin     Time   `db:"last_login"` // zero if never
+
+	// IsWorker is set for the account of a program that runs bundles for others. It may do nothing
+	// else; its scopes tell whose.
+	IsWorker bool `db:"is_worker"`
 }
 
 // Root reports whether the user is the root user.
@@ -176,6 +180,22 @@ func (s *Store) AddGrant(ctx context.Context, g Grant, now time.Time) error {
 				VALUES (:access, :refresh, :client, :user_id, :access_expires, :refresh_expires)`, g)
 		}
 		return rowError(err, "add grant")
+	})
+}
+
+// DeleteGrant deletes the grant that has a token with this hash, if there is one.
+func (s *Store) DeleteGrant(ctx context.Context, token string) error {
+	return s.db.InTx(ctx, func(tx *sqlx.Tx) error {
+		_, err := tx.ExecContext(ctx, tx.Rebind(`DELETE FROM grants WHERE access = ? OR refresh = ?`), token, token)
+		return rowError(err, "delete grant")
+	})
+}
+
+// DeleteGrants deletes all grants of a user, who has to sign in again.
+func (s *Store) DeleteGrants(ctx context.Context, userID string) error {
+	return s.db.InTx(ctx, func(tx *sqlx.Tx) error {
+		_, err := tx.ExecContext(ctx, tx.Rebind(`DELETE FROM grants WHERE user_id = ?`), userID)
+		return rowError(err, "delete grants of user "+userID)
 	})
 }
 

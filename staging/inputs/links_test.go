@@ -48,11 +48,10 @@ func newLinkSite(t *testing.T) *linkSite {
 	data, err := store.Open(t.Context(), filepath.Join(dir, "server"))
 	must(t, err)
 	t.Cleanup(func() { must(t, data.Close()) })
-	site := httptest.NewServer(server.New(server.Config{Store: data, Now: time.Now, HashIterations: 1}).Handler())
+	site := httptest.NewServer(server.New(server.Config{Store: data, Now: time.Now, PasswordCost: server.PasswordCost{Passes: 1, KiB: 8}}).Handler())
 	t.Cleanup(site.Close)
 	for _, name := range []string{"ann", "bob"} {
-		hashed, err := server.HashPassword(name, 1)
-		must(t, err)
+		hashed := server.HashPassword(name, server.PasswordCost{Passes: 1, KiB: 8})
 		must(t, data.AddUser(t.Context(), store.User{ID: userID(name), Name: name, Password: hashed, TimeQuota: 1 << 40, DiskQuota: 1 << 20, ParallelRunQuota: 9}))
 		s.api[name], err = client.New(site.URL, client.Options{Credentials: func(context.Context) (string, string, error) { return name, name, nil }})
 		must(t, err)

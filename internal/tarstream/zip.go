@@ -1,0 +1,167 @@
+package tarstream
+
+import (
+	"archive/tar"
+	"archive/zip"
+	"compress/bzip2"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/cl-slurm/cl-slurm/internal/interruptible"
+)
+
+// maxDirectory is how many bytes a zip archive's directory may have. archive/zip keeps all of it
+// in memory, in about seven times its size.
+const maxDirectory = 64 << 20
+
+// Values of zip.FileHeader (APPNOTE.TXT, 4.4.2, 4.4.4 and 4.4.5).
+const (
+	zipEncrypted = 1
+	zipBzip2     = 12
+	zipUnix      = 3
+	zipDarwin    = 19
+)
+
+// UnpackZip is Unpack for a zip archive of size bytes, which must not change meanwhile. Unlike
+// Unpack, it accepts no name twice, no name that begins with "/", and no archive without entries,
+// as Info-ZIP's unzip does (codalab/worker/file_util.py: unzip_directory).
+func UnpackZip(ctx context.Context, r io.ReaderAt, size int64, root *os.Root, limits Limits) (Size, error) {
+	index := &indexReader{r: r, left: maxDirectory}
+	zr, err := zip.NewReader(index, size)
+	if err != nil {
+		return Size{}, fmt.Errorf("unpack: %w", brokenZip(err))
+	}
+	index.left = -1
+	if len(zr.File) == 0 {
+		return Size{}, fmt.Errorf("unpack: %w: it has no entries", ErrFormat)
+	}
+	zr.RegisterDecompressor(zipBzip2, func(r io.Reader) io.ReadCloser { return io.NopCloser(bzip2.NewReader(r)) })
+	u := unpacker{tree: newTree(root), limits: limits, buf: make([]byte, 64<<10)}
+	for _, f := range zr.File {
+		if err = u.zipEntry(ctx, f); err != nil {
+			err = fmt.Errorf("unpack %s: %w", printable(f.Name), err)
+			break
+		}
+	}
+	return u.size, errors.Join(err, u.tree.close())
+}
+
+// indexReader bounds what zip.NewReader reads: the directory. A negative bound means none.
+type indexReader struct {
+	r    io.ReaderAt
+	left int64
+}
+
+// ReadAt reads within the bound.
+func (i *indexReader) ReadAt(b []byte, at int64) (int, error) {
+	if i.left < 0 {
+		return i.r.ReadAt(b, at)
+	}
+	if i.left -= int64(len(b)); i.left < 0 {
+		i.left = 0
+		return 0, fmt.Errorf("%w: more than %d bytes of names", ErrTooLarge, maxDirectory)
+	}
+	return i.r.ReadAt(b, at)
+}
+
+func (u *unpacker) zipEntry(ctx context.Context, f *zip.File) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	header, err := zipHeader(f)
+	if err != nil {
+		return err
+	}
+	if header.Typeflag != tar.TypeDir {
+		if err := u.absent(header.Name); err != nil {
+			return err
+		}
+	}
+	content, err := f.Open()
+	if err != nil {
+		return brokenZip(err)
+	}
+	stream := zipContent{interruptible.Reader(ctx, content)}
+	if header.Typeflag == tar.TypeSymlink {
+		target, err := io.ReadAll(io.LimitReader(stream, maxName+1))
+		if err == nil && len(target) > maxName {
+			err = fmt.Errorf("%w: a link of more than %d bytes", ErrTooLarge, maxName)
+		}
+		header.Linkname = string(target)
+		if err != nil {
+			return errors.Join(err, content.Close())
+		}
+	}
+	return errors.Join(u.entry(header, stream), content.Close())
+}
+
+// absent refuses a file or link whose name is taken: one of the two would be lost.
+func (u *unpacker) absent(name string) error {
+	clean, err := cleanName(name)
+	if err != nil {
+		return err
+	}
+	if _, err := u.tree.root().Lstat(clean); err == nil {
+		return fmt.Errorf("%w: the name is there twice", ErrUnsafe)
+	}
+	return nil
+}
+
+// zipHeader returns a zip archive's entry as one of a tar archive, or why no bundle may hold it.
+func zipHeader(f *zip.File) (*tar.Header, error) {
+	system := f.CreatorVersion >> 8
+	unix := system == zipUnix || system == zipDarwin
+	switch {
+	case f.Flags&zipEncrypted != 0:
+		return nil, fmt.Errorf("%w: it is encrypted", ErrUnsafe)
+	case strings.HasPrefix(f.Name, "/"):
+		return nil, fmt.Errorf("%w: a name that begins with a slash", ErrUnsafe)
+	case strings.Contains(f.Name, `\`) && !unix:
+		return nil, fmt.Errorf("%w: a name with backslashes for slashes", ErrUnsafe)
+	}
+	mode := f.Mode()
+	if !unix {
+		mode &^= 0o022 // these systems have no permissions, and Mode gives all
+	}
+	header := &tar.Header{Name: f.Name, Mode: int64(mode.Perm()), ModTime: f.Modified}
+	switch {
+	case mode.IsDir() || strings.HasSuffix(f.Name, "/"):
+		header.Typeflag = tar.TypeDir
+	case mode.IsRegular():
+		header.Typeflag = tar.TypeReg
+		header.Size = int64(min(f.UncompressedSize64, 1<<62))
+	case mode.Type() == fs.ModeSymlink:
+		header.Typeflag = tar.TypeSymlink
+	default:
+		return nil, fmt.Errorf("%w: a device, pipe or unknown kind of entry", ErrUnsafe)
+	}
+	return header, nil
+}
+
+// zipContent is the content of an entry. Its errors are those of Unpack.
+type zipContent struct{ r io.Reader }
+
+func (c zipContent) Read(b []byte) (int, error) {
+	n, err := c.r.Read(b)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = brokenZip(err)
+	}
+	return n, err
+}
+
+// brokenZip is the error for one of archive/zip: an ErrFormat, unless the disk failed.
+func brokenZip(err error) error {
+	var disk *fs.PathError
+	switch {
+	case errors.As(err, &disk), errors.Is(err, ErrTooLarge), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return err
+	case errors.Is(err, zip.ErrAlgorithm):
+		return fmt.Errorf("%w: a way of compression that is not supported", ErrFormat)
+	}
+	return fmt.Errorf("%w: %w", ErrFormat, err)
+}

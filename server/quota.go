@@ -1,0 +1,254 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/store"
+)
+
+// reserveStep is how much of a quota an owner's uploads reserve at a time. Each step costs two
+// queries.
+const reserveStep = 4 << 20
+
+// quotas reserves disk quota for contents that are being written. disk_used in the store counts
+// only contents that bundles have. What is reserved is kept in memory, since a crash ends the
+// uploads under way.
+type quotas struct {
+	mu       sync.Mutex
+	accounts map[string]*account // by owner
+}
+
+// account is what one owner's uploads have reserved. Its lock is held while contents that were
+// reserved become counted, so that no bytes count twice.
+type account struct {
+	open int // reservations; guarded by the lock of quotas
+
+	mu       sync.Mutex
+	reserved int64          // for all uploads together; never less than written
+	written  int64          // by all
+	bundles  map[string]int // how many reservations each bundle has
+}
+
+// reservation is one upload's part of its owner's account. It is for one goroutine.
+type reservation struct {
+	s       *Server
+	ctx     context.Context //nolint:containedctx // of one upload
+	ownerID string
+	uuid    string
+	account *account
+	written int64
+	ended   bool
+}
+
+// quotaError means that contents exceed what is left of their owner's disk quota.
+type quotaError struct{ left int64 }
+
+// Error is a sentence of CodaLab's own server (codalab/model/bundle_model.py: enforce_disk_quota).
+func (e *quotaError) Error() string {
+	return fmt.Sprintf("Can't save bundle, user disk quota exceeded. Bundle size greater than user's disk quota left: %d", e.left)
+}
+
+func (e *quotaError) Unwrap() error { return store.ErrTooLarge }
+
+// account returns an owner's account, which the caller leaves.
+func (q *quotas) account(ownerID string) *account {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	a := q.accounts[ownerID]
+	if a == nil {
+		a = &account{bundles: map[string]int{}}
+		q.accounts[ownerID] = a
+	}
+	a.open++
+	return a
+}
+
+func (q *quotas) leave(ownerID string, a *account) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if a.open--; a.open == 0 {
+		delete(q.accounts, ownerID)
+	}
+}
+
+// written returns how much of an owner's quota uploads under way have used.
+func (q *quotas) written(ownerID string) int64 {
+	a := q.account(ownerID)
+	defer q.leave(ownerID, a)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.written
+}
+
+// reserve begins a reservation for new contents of a bundle. What the client has announced for the
+// bundle (incrementDiskUsed) does not count any more: the bytes themselves do. The caller ends it.
+func (s *Server) reserve(ctx context.Context, b store.Bundle) (*reservation, error) {
+	r := &reservation{s: s, ctx: ctx, ownerID: b.OwnerID, uuid: b.UUID, account: s.quotas.account(b.OwnerID)}
+	r.account.mu.Lock()
+	defer r.account.mu.Unlock()
+	r.account.bundles[b.UUID]++
+	if b.DataSize == 0 || b.Contents != "" || b.State.OnWorker() {
+		return r, nil
+	}
+	_, err := s.Store.Change(ctx, b.UUID, func(b *store.Bundle) error {
+		if b.Contents == "" && !b.State.OnWorker() {
+			b.SetDataSize(0)
+		}
+		return nil
+	})
+	if err != nil {
+		r.endLocked()
+		return nil, err
+	}
+	return r, nil
+}
+
+// take reserves n bytes before they are written, or fails with a quotaError.
+func (r *reservation) take(n int64) error {
+	r.account.mu.Lock()
+	defer r.account.mu.Unlock()
+	return r.takeLocked(n)
+}
+
+func (r *reservation) takeLocked(n int64) error {
+	if need := r.account.written + n; need > r.account.reserved {
+		left, err := r.left()
+		if err != nil {
+			return err
+		}
+		if need > left {
+			return &quotaError{left - (r.account.written - r.written)}
+		}
+		r.account.reserved = min(left, need+reserveStep)
+	}
+	r.written += n
+	r.account.written += n
+	return nil
+}
+
+// left returns how much the owner's uploads under way may hold together. The present contents of
+// their bundles will be replaced, so they do not count.
+func (r *reservation) left() (int64, error) {
+	owner, err := r.s.Store.User(r.ctx, r.ownerID)
+	if err != nil {
+		return 0, err
+	}
+	bundles, err := r.s.Store.Bundles(r.ctx, slices.Collect(maps.Keys(r.account.bundles)))
+	left := owner.DiskQuota - owner.DiskUsed
+	for _, b := range bundles {
+		left += b.DataSize
+	}
+	return left, err
+}
+
+// rewind says that what was written is to be replaced by what follows. It stays reserved.
+func (r *reservation) rewind() {
+	r.account.mu.Lock()
+	defer r.account.mu.Unlock()
+	r.account.written -= r.written
+	r.written = 0
+}
+
+// settle calls count, which makes the contents count in the store, with size bytes; if they exceed
+// the quota, it fails with a quotaError instead. It ends the reservation if it does not fail.
+func (r *reservation) settle(size int64, count func() error) error {
+	r.account.mu.Lock()
+	defer r.account.mu.Unlock()
+	if size > r.written {
+		if err := r.takeLocked(size - r.written); err != nil {
+			return err
+		}
+	}
+	if err := count(); err != nil {
+		return err
+	}
+	r.account.reserved -= r.written // the store counts them now
+	r.endLocked()
+	return nil
+}
+
+// end gives back what is reserved. It may be called again.
+func (r *reservation) end() {
+	r.account.mu.Lock()
+	defer r.account.mu.Unlock()
+	r.endLocked()
+}
+
+func (r *reservation) endLocked() {
+	if r.ended {
+		return
+	}
+	r.ended = true
+	r.account.written -= r.written
+	if r.account.bundles[r.uuid]--; r.account.bundles[r.uuid] == 0 {
+		delete(r.account.bundles, r.uuid)
+	}
+	r.s.quotas.leave(r.ownerID, r.account)
+}
+
+// reader returns a reader of in that takes what it reads.
+func (r *reservation) reader(in io.Reader) io.Reader { return reservingReader{in, r} }
+
+type reservingReader struct {
+	in io.Reader
+	r  *reservation
+}
+
+func (r reservingReader) Read(b []byte) (int, error) {
+	n, err := r.in.Read(b)
+	if n > 0 {
+		if err := r.r.take(int64(n)); err != nil {
+			return 0, err
+		}
+	}
+	return n, err
+}
+
+// announce counts bytes of an upload before they have arrived, unless the upload is under way and
+// counts them itself.
+func (s *Server) announce(ctx context.Context, b store.Bundle, bytes int64) error {
+	a := s.quotas.account(b.OwnerID)
+	defer s.quotas.leave(b.OwnerID, a)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.bundles[b.UUID] > 0 || b.State.OnWorker() {
+		return nil
+	}
+	return s.Store.AddDiskUsed(ctx, b.UUID, bytes)
+}
+
+// liveUser returns a user with the disk use of uploads under way.
+func (s *Server) liveUser(u store.User) store.User {
+	u.DiskUsed += s.quotas.written(u.ID)
+	return u
+}
+
+// checkQuota refuses new bundles of a user who has used up a quota (codalab/objects/user.py:
+// check_quota).
+func checkQuota(u store.User) error {
+	seconds := func(n int64) string { return codalab.FormatDuration(time.Duration(n) * time.Second) }
+	switch {
+	case u.TimeUsed >= u.TimeQuota:
+		return refuse(http.StatusBadRequest, "Out of time quota: %s", ratio(seconds, u.TimeUsed, u.TimeQuota))
+	case u.DiskUsed >= u.DiskQuota:
+		return refuse(http.StatusBadRequest, "Out of disk quota: %s", ratio(codalab.FormatSize, u.DiskUsed, u.DiskQuota))
+	}
+	return nil
+}
+
+// ratio spells how much of a quota is used (codalab/lib/formatting.py: ratio_str).
+func ratio(spell func(int64) string, used, quota int64) string {
+	percent := 100.0
+	if quota != 0 {
+		percent = 100 * float64(used) / float64(quota)
+	}
+	return fmt.Sprintf("%s / %s (%.1f%%)", spell(used), spell(quota), percent)
+}

@@ -1,0 +1,144 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/cl-slurm/cl-slurm/internal/turns"
+	"github.com/cl-slurm/cl-slurm/server/store"
+)
+
+// guesses bounds failed sign-ins, so that passwords cannot be guessed. Each kind of key has its own
+// bound: a name from one address, an address, and a name from anywhere. The last is wide, since
+// anybody could use it up to keep a user from signing in. It is safe for concurrent use.
+type guesses struct {
+	mu     sync.Mutex
+	failed map[string]*rate.Limiter
+}
+
+// bound is how many sign-ins may fail at once, and after what time one more may.
+type bound struct {
+	burst int
+	every time.Duration
+}
+
+// guessKeys returns the keys of a sign-in, with their bounds.
+func guessKeys(name, address string) map[string]bound {
+	return map[string]bound{
+		"name from address " + address + " " + name: {10, 30 * time.Second},
+		"address " + address:                        {50, 3 * time.Second},
+		"name " + name:                              {200, 10 * time.Second},
+	}
+}
+
+// wait returns for how long sign-ins of a name from an address are refused; 0 if they are not.
+func (g *guesses) wait(name, address string, now time.Time) time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var longest time.Duration
+	for key, b := range guessKeys(name, address) {
+		if l := g.failed[key]; l != nil && l.TokensAt(now) < 1 {
+			longest = max(longest, time.Duration((1-l.TokensAt(now))*float64(b.every)))
+		}
+	}
+	return longest
+}
+
+// fail counts a failed sign-in.
+func (g *guesses) fail(name, address string, now time.Time) {
+	const most = 100_000 // keys in memory
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.failed) > most {
+		g.forget(now)
+	}
+	for key, b := range guessKeys(name, address) {
+		if g.failed[key] == nil {
+			g.failed[key] = rate.NewLimiter(rate.Every(b.every), b.burst)
+		}
+		g.failed[key].AllowN(now, 1)
+	}
+}
+
+// forget drops the keys whose failures are long ago, or else all.
+func (g *guesses) forget(now time.Time) {
+	for key, l := range g.failed {
+		if l.TokensAt(now) >= float64(l.Burst()) {
+			delete(g.failed, key)
+		}
+	}
+	if len(g.failed) > 50_000 {
+		clear(g.failed)
+	}
+}
+
+// clientAddress is the address of a request's client. Behind a proxy it is what the proxy says: the
+// last element of X-Forwarded-For, which the proxy itself has added.
+func (s *Server) clientAddress(r *http.Request) string {
+	if forwarded := r.Header.Values("X-Forwarded-For"); s.BehindProxy && len(forwarded) > 0 {
+		last := forwarded[len(forwarded)-1]
+		return strings.TrimSpace(last[strings.LastIndex(last, ",")+1:])
+	}
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return host
+}
+
+// login returns the user with this name and password; ErrNotFound if there is none. It takes
+// as long for an unknown name as for a wrong password.
+func (s *Server) login(ctx context.Context, name, password, address string) (store.User, error) {
+	if err := s.mayTry(name, address); err != nil {
+		return store.User{}, err
+	}
+	u, err := s.Store.User(ctx, name)
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return store.User{}, err
+	}
+	known := err == nil && u.Name == name
+	if !known {
+		u.Password = s.unknownPassword
+	}
+	leave, err := s.hashing.Take(ctx, turns.Party{Owner: address})
+	if err != nil {
+		return store.User{}, err
+	}
+	defer leave()
+	if err := s.mayTry(name, address); err != nil { // others have failed meanwhile
+		return store.User{}, err
+	}
+	fits, outdated := passwordFits(password, u.Password, s.PasswordCost)
+	if !fits || !known {
+		s.metrics.signIns.WithLabelValues("refused").Inc()
+		s.guesses.fail(name, address, s.Now())
+		s.Log.LogAttrs(ctx, slog.LevelWarn, "sign-in refused", slog.String("name", name), slog.String("address", address))
+		return store.User{}, store.ErrNotFound
+	}
+	s.metrics.signIns.WithLabelValues("ok").Inc()
+	u, err = s.Store.ChangeUser(ctx, u.ID, func(u *store.User) error {
+		u.LastLogin = store.Time{Time: s.Now()}
+		if outdated {
+			u.Password = HashPassword(password, s.PasswordCost)
+		}
+		return nil
+	})
+	return u, err
+}
+
+// mayTry refuses a sign-in after too many failed ones.
+func (s *Server) mayTry(name, address string) error {
+	if wait := s.guesses.wait(name, address, s.Now()); wait > 0 {
+		s.metrics.signIns.WithLabelValues("put off").Inc()
+		return refuse(http.StatusTooManyRequests, "Too many failed sign-ins. Try again in %d seconds.", int(wait.Seconds())+1)
+	}
+	return nil
+}

@@ -1,0 +1,67 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/jmoiron/sqlx"
+)
+
+// Scope is a part of the bundles that a worker account's workers take: those of one owner, or those
+// of a group's members. A zero Scope is everybody's bundles.
+type Scope struct {
+	OwnerID   string `db:"owner_id"`
+	GroupUUID string `db:"group_uuid"`
+}
+
+// SetScopes makes a user a worker account for these scopes, or an ordinary user if there are none.
+func (s *Store) SetScopes(ctx context.Context, userID string, scopes []Scope) error {
+	return s.db.InTx(ctx, func(tx *sqlx.Tx) error {
+		is := 0
+		if len(scopes) > 0 {
+			is = 1
+		}
+		if _, err := tx.ExecContext(ctx, tx.Rebind(`UPDATE users SET is_worker = ? WHERE id = ?`), is, userID); err != nil {
+			return fmt.Errorf("set scopes of user %s: %w", userID, err)
+		}
+		if _, err := tx.ExecContext(ctx, tx.Rebind(`DELETE FROM worker_scopes WHERE user_id = ?`), userID); err != nil {
+			return fmt.Errorf("set scopes of user %s: %w", userID, err)
+		}
+		for _, scope := range scopes {
+			_, err := tx.ExecContext(ctx, tx.Rebind(`INSERT INTO worker_scopes (user_id, owner_id, group_uuid) VALUES (?, ?, ?)`),
+				userID, scope.OwnerID, scope.GroupUUID)
+			if err != nil {
+				return fmt.Errorf("set scopes of user %s: %w", userID, err)
+			}
+		}
+		return nil
+	})
+}
+
+// Scopes returns the scopes of a worker account; none for an ordinary user.
+func (s *Store) Scopes(ctx context.Context, userID string) ([]Scope, error) {
+	var scopes []Scope
+	err := s.db.SelectContext(ctx, &scopes, s.db.Rebind(`
+		SELECT owner_id, group_uuid FROM worker_scopes WHERE user_id = ? ORDER BY owner_id, group_uuid`), userID)
+	return scopes, rowError(err, "list scopes of user "+userID)
+}
+
+// WorkerReads returns those of these bundles that are inputs of runs which a user's workers have.
+func (s *Store) WorkerReads(ctx context.Context, userID string, uuids []string) ([]string, error) {
+	var readable []string
+	for part := range slices.Chunk(uuids, inOneStatement) {
+		query, args, err := sqlx.In(`
+			SELECT DISTINCT d.parent_uuid FROM dependencies d JOIN bundles c ON c.uuid = d.child_uuid
+			WHERE d.parent_uuid IN (?) AND c.worker_user = ? AND c.state NOT IN ('ready', 'failed', 'killed')`, part, userID)
+		if err != nil {
+			return nil, fmt.Errorf("list inputs: %w", err)
+		}
+		var found []string
+		if err := s.db.SelectContext(ctx, &found, s.db.Rebind(query), args...); err != nil {
+			return nil, fmt.Errorf("list inputs: %w", err)
+		}
+		readable = append(readable, found...)
+	}
+	return readable, nil
+}

@@ -1,0 +1,212 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/cl-slurm/cl-slurm/server/keywords"
+)
+
+// MaxFound is how many objects a search returns at most, whatever its limit.
+const MaxFound = 10_000
+
+// SearchBundles returns the uuids of the bundles that match a search and that a user may read, the
+// oldest first unless the search has an order (codalab/model/bundle_model.py: search_bundles). It
+// fails with a *keywords.Error if there is no such search. The values of terms with the key "group"
+// are the uuids of groups.
+func (s *Store) SearchBundles(ctx context.Context, u User, q keywords.Query) ([]string, error) {
+	st, err := s.bundleSearch(u, q)
+	if err != nil {
+		return nil, err
+	}
+	var uuids []string
+	query, args := st.page("bundles.uuid", q)
+	err = s.db.SelectContext(ctx, &uuids, s.db.Rebind(query), args...)
+	return uuids, rowError(err, "search bundles")
+}
+
+// MeasureBundles returns the number of the bundles that SearchBundles finds, or the total of a key
+// of theirs; nil for the total of no bundles.
+func (s *Store) MeasureBundles(ctx context.Context, u User, q keywords.Query) (*keywords.Number, error) {
+	st, err := s.bundleSearch(u, q)
+	if err != nil {
+		return nil, err
+	}
+	if q.Sum == "" {
+		return s.count(ctx, st)
+	}
+	key := st.bundleField(q.Sum)
+	if key.number == "" {
+		return nil, keywords.Refuse("Bundles have no total of %s", q.Sum)
+	}
+	st.where(key.present, key.sortArgs...)
+	var total *float64
+	query, args := st.selecting("SUM("+key.number+")", key.sortArgs)
+	if err := s.db.GetContext(ctx, &total, s.db.Rebind(query), args...); err != nil || total == nil {
+		return nil, rowError(err, "add up bundles")
+	}
+	n := keywords.Total(*total)
+	return &n, nil
+}
+
+// SearchWorksheets is SearchBundles for worksheets: the user's own come first, and those that
+// changed last before others (codalab/model/bundle_model.py: search_worksheets).
+func (s *Store) SearchWorksheets(ctx context.Context, u User, q keywords.Query) ([]Worksheet, error) {
+	st, err := s.worksheetSearch(u, q)
+	if err != nil {
+		return nil, err
+	}
+	var found []Worksheet
+	query, args := st.page("worksheets.*", q)
+	err = s.db.SelectContext(ctx, &found, s.db.Rebind(query), args...)
+	return found, rowError(err, "search worksheets")
+}
+
+// SearchUsers is SearchBundles for users. It does not check what the caller may know of them
+// (codalab/model/bundle_model.py: get_users).
+func (s *Store) SearchUsers(ctx context.Context, q keywords.Query) ([]User, error) {
+	st, err := s.userSearch(q)
+	if err != nil {
+		return nil, err
+	}
+	var found []User
+	query, args := st.page("users.*", q)
+	err = s.db.SelectContext(ctx, &found, s.db.Rebind(query), args...)
+	return found, rowError(err, "search users")
+}
+
+// CountUsers returns the number of the users that SearchUsers finds.
+func (s *Store) CountUsers(ctx context.Context, q keywords.Query) (*keywords.Number, error) {
+	st, err := s.userSearch(q)
+	if err != nil {
+		return nil, err
+	}
+	return s.count(ctx, st)
+}
+
+func (s *Store) count(ctx context.Context, st *statement) (*keywords.Number, error) {
+	// The limit keeps SQLite from dropping the order. With the order it goes through the narrow
+	// index, and without it through the rows where a condition needs the metadata.
+	const all = 1 << 60
+	query, args := st.page("1", keywords.Query{Limit: all})
+	var n int64
+	if err := s.db.GetContext(ctx, &n, s.db.Rebind(`SELECT count(*) FROM (`+query+`) AS found`), args...); err != nil {
+		return nil, rowError(err, "count matches")
+	}
+	number := keywords.Count(n)
+	return &number, nil
+}
+
+// statement is a search of one table in SQL. Values of the search are arguments, never text.
+type statement struct {
+	dialect jsonDialect
+	viewer  User
+	table   string
+	conds   []string
+	args    []any
+	// order is the end of the statement's order, and all of it unless the search has one. With a
+	// descending order of the search it is descending, too.
+	order []orderTerm
+	// first comes before the search's order.
+	first     string
+	firstArgs []any
+}
+
+type orderTerm struct {
+	sql        string
+	args       []any
+	descending bool
+	nulls      string // where they go; empty for expressions that are never null
+}
+
+// where adds a condition.
+func (st *statement) where(cond string, args ...any) {
+	st.conds, st.args = append(st.conds, cond), append(st.args, args...)
+}
+
+// none makes the search find nothing.
+func (st *statement) none() { st.where("1 = 0") }
+
+// selecting returns the statement that selects columns of all matches, in no order.
+func (st *statement) selecting(columns string, columnArgs []any) (string, []any) {
+	query := "SELECT " + columns + " FROM " + st.table
+	if len(st.conds) > 0 {
+		query += " WHERE " + strings.Join(st.conds, " AND ")
+	}
+	return query, append(append([]any{}, columnArgs...), st.args...)
+}
+
+// page returns the statement that selects columns of those matches that the search wants.
+func (st *statement) page(columns string, q keywords.Query) (string, []any) {
+	query, args := st.selecting(columns, nil)
+	var by []string
+	if st.first != "" {
+		by, args = append(by, st.first), append(args, st.firstArgs...)
+	}
+	for _, o := range st.order {
+		direction := ""
+		if o.descending {
+			direction = " DESC"
+		}
+		by, args = append(by, o.sql+direction+o.nulls), append(args, o.args...)
+	}
+	return query + " ORDER BY " + strings.Join(by, ", ") + " LIMIT ? OFFSET ?", append(args, q.Limit, q.Offset)
+}
+
+// sortBy puts a key before the statement's order and turns that order, if it is a descending one.
+func (st *statement) sortBy(sort *keywords.Sort, key field) error {
+	if len(key.order) == 0 {
+		return keywords.Refuse("Cannot sort by %s", sort.Key)
+	}
+	st.where(key.present, key.sortArgs...)
+	var order []orderTerm
+	for _, sql := range key.order {
+		order = append(order, orderTerm{sql, key.sortArgs, sort.Descending, st.dialect.nulls})
+	}
+	for _, o := range st.order {
+		o.descending = sort.Descending
+		order = append(order, o)
+	}
+	st.order = order
+	return nil
+}
+
+// since adds the condition that a column of times in microseconds is in a search's time span. Times
+// count in whole seconds.
+func (st *statement) since(column string, t keywords.Term, before bool) error {
+	if len(t.Values) != 1 {
+		return keywords.Refuse("%s needs one time", t.Key)
+	}
+	at, err := keywords.ParseTime(string(t.Values[0]))
+	if err != nil {
+		return err //nolint:wrapcheck // a sentence for the client
+	}
+	if before {
+		st.where(column+" < ?", (at.Unix()+1)*1e6)
+	} else {
+		st.where(column+" >= ?", at.Unix()*1e6)
+	}
+	return nil
+}
+
+// sharedWith adds the condition that a group of the user other than "public" may read the object.
+func (st *statement) sharedWith(kind shared) {
+	st.where(fmt.Sprintf(`%s.uuid IN (SELECT %s FROM %s WHERE permission > 0
+		AND group_uuid IN (SELECT group_uuid FROM group_members WHERE user_id = ?))`, st.table, kind.column, kind.table), st.viewer.ID)
+}
+
+// owner adds the condition on the owner: by id, or by name. It finds no object of another user that
+// hides its owner.
+func (st *statement) owner(column string, values []keywords.Value) {
+	cond, args := field{value: column}.match(st.dialect, values)
+	st.where(st.ownerColumn()+" IN (SELECT id FROM users WHERE "+cond+")", args...)
+	if !st.viewer.Root() {
+		st.where("("+st.table+".is_anonymous = 0 OR "+st.ownerColumn()+" = ?)", st.viewer.ID)
+	}
+}
+
+// ownerColumn is the owner's id. It hides the column from SQLite's choice of an index: the index of
+// owners has not what the other conditions need, so SQLite would read the long row of each bundle
+// of the owner. The index bundles_in_order has all of it.
+func (st *statement) ownerColumn() string { return "(" + st.table + ".owner_id || '')" }

@@ -1,0 +1,375 @@
+package store_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/keywords"
+	"github.com/cl-slurm/cl-slurm/server/store"
+)
+
+// library is a store with the bundles a to f of the users me and other, a second apart, whose uuids
+// are 0xaaa… to 0xfff….
+type library struct {
+	*testing.T
+	*store.Store
+}
+
+const lab = "0x99999999999999999999999999999999"
+
+func uuidOf(letter string) string { return "0x" + strings.Repeat(letter, 32) }
+
+func newLibrary(t *testing.T, at place) library {
+	t.Helper()
+	s := open(t, at)
+	ctx := t.Context()
+	for id, name := range map[string]string{"0xother": "other", "0xguest": "guest"} {
+		must(t, s.AddUser(ctx, store.User{ID: id, Name: name, Joined: store.Time{Time: now.Add(time.Hour)}}))
+	}
+	other := "0xother"
+	must(t, s.AddGroup(ctx, store.Group{UUID: lab, Name: "lab", OwnerID: &other}))
+	must(t, s.SetMember(ctx, store.Member{UserID: "0xme", GroupUUID: lab}))
+	for i, name := range []string{"open", "closed"} {
+		must(t, s.AddWorksheet(ctx, store.Worksheet{UUID: fmt.Sprint("0xw", i), Name: name, OwnerID: "0xother"}))
+	}
+	must(t, s.SetWorksheetPermission(ctx, store.Permission{Object: "0xw1", GroupUUID: store.PublicGroup, Permission: store.PermissionNone}))
+	l := library{t, s}
+	l.add("a", "0xme", "0xw0", codalab.Metadata{"tags": []string{"Red", "b_ue"}, "time": 9.5, "exitcode": 0})
+	l.add("b", "0xme", "", codalab.Metadata{"tags": []string{"green\nred"}, "time": 10.0, "exitcode": 1, "request_network": true})
+	l.add("c", "0xother", "0xw0", codalab.Metadata{"tags": []string{"blue"}, "time": 2.0, "note": `100%_sure`})
+	l.add("d", "0xother", "0xw1", codalab.Metadata{"description": "secret", "time": 100.0})
+	l.add("e", "0xother", "0xw0", codalab.Metadata{"description": "null \x00 character"})
+	l.add("f", "0xother", "", codalab.Metadata{"exitcode": 2})
+	must(t, s.SetBundlePermission(ctx, store.Permission{Object: uuidOf("f"), GroupUUID: lab, Permission: store.PermissionRead}))
+	_, err := s.Change(ctx, uuidOf("e"), func(b *store.Bundle) error {
+		b.IsAnonymous, b.State = true, codalab.StateFailed
+		return nil
+	})
+	must(t, err)
+	return l
+}
+
+// add adds the bundle that a letter names, on a worksheet if one is given.
+func (l library) add(letter, owner, worksheet string, m codalab.Metadata) {
+	l.Helper()
+	b := bundle(letter + "-Bundle")
+	b.UUID, b.OwnerID = uuidOf(letter), owner
+	b.Created.Time = now.Add(time.Duration(letter[0]) * time.Second)
+	for key, value := range m {
+		b.Metadata[key] = value
+	}
+	b.SetDataSize(int64(letter[0]-'a') * 10)
+	if letter > "a" {
+		b.Dependencies = []codalab.Dependency{{ChildPath: "in", ParentUUID: uuidOf("a")}, {ChildPath: "x", ParentUUID: uuidOf("9")}}
+	}
+	must(l.T, l.CreateBundle(l.Context(), b, worksheet))
+}
+
+// find returns the letters of the bundles that a search finds, in their order.
+func (l library) find(user, search string) string {
+	l.Helper()
+	q, err := keywords.Parse(strings.Split(search, " "))
+	must(l.T, err)
+	uuids, err := l.SearchBundles(l.Context(), store.User{ID: user}, q)
+	if err != nil {
+		l.Errorf("%s: %v", search, err)
+	}
+	letters := ""
+	for _, uuid := range uuids {
+		letters += uuid[len(uuid)-1:]
+	}
+	return letters
+}
+
+func (l library) measure(user, search string) string {
+	l.Helper()
+	q, err := keywords.Parse(strings.Split(search, " "))
+	must(l.T, err)
+	n, err := l.MeasureBundles(l.Context(), store.User{ID: user}, q)
+	if err != nil {
+		l.Errorf("%s: %v", search, err)
+	}
+	if n == nil {
+		return "null"
+	}
+	return n.String()
+}
+
+func TestBundlesAreFound(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, at place) {
+		l := newLibrary(t, at)
+		for search, want := range map[string]string{
+			"": "abcdef", "bundle": "abcdef", "B-BUND": "b", "a%undle": "a", uuidOf("c"): "c", "0xcccc": "c", "a_bundle": "", `a\bundle`: "",
+			"name=a-bundle": "a", "name=a-bundl": "", "name=%-b.*": "abcdef", "name=a-bundle,c-Bundle,x": "ac", "name=a%,c-bundle": "ac",
+			"uuid=" + uuidOf("D"): "d", "uuid=0xd%": "d", "type=run": "abcdef", "bundle_type=dataset": "", "state=failed": "e", "state=FAILED,created": "abcdef",
+			"command=x": "abcdef", "command=y": "", ".mine": "", "owner_id=0xme": "ab", "owner=me": "ab", "owner=me,OTHER": "abcdef", "owner=o%": "cdef",
+			"owner=nobody": "", ".notmine owner=me": "ab", ".floating": "bf", ".shared": "", "group=" + lab: "f", "group=" + store.PublicGroup: "ace",
+			"host_worksheet=0xw0": "ace", "worksheet=0xw1": "d", "worksheet=0xw%": "acde", "dependency=" + uuidOf("a"): "bcdef", "dependency/in=" + uuidOf("a") + " .limit=2": "bc",
+			"dependency/in=" + uuidOf("9"): "", "dependency/x=0x9%": "bcdef", "size=10": "b", "data_size=10,30,x": "bd", "size=3%": "d", "size=ten": "",
+			"tags=red": "a", "tags=RED,blue": "ac", "tags=b_ue": "a", "tags=b%": "ac", "tags=green\nred": "b", "tags=green%": "b", "tags=r%d,nosuch": "a", "tags=": "",
+			"exitcode=0": "a", "exitcode=1,2": "bf", "request_network=true": "b", "request_network=True": "b", "request_network=False": "", "time=9.5": "a", "note=100%_sure": "c",
+			"note=100x_sure": "", "note=%": "c", "nosuch=1": "", "a.b/c=1": "", "=red": "ab", "=Secret": "d", "=x": "abcdef", "=%": "abcdef",
+			"description=secret": "d", "size=.sort-": "fedcba", "size=.sort- .limit=2 .offset=1": "ed", "name=.sort-": "fedcba", "time=.sort": "cabd", "time=.sort-": "dbac",
+			"exitcode=.sort-": "fba", "exitcode=.sort": "abf", "description=.sort": "ed", ".last": "fedcba", "id=.sort-": "fedcba", "created=.sort": "abcdef", ".last .limit=1": "f",
+			"dependency/in=.sort": "bcdef", "dependency=.sort-": "fedcb", "host_worksheet=.sort": "aced", "state=.sort-": "efdcba",
+			".before=" + now.Add('b'*time.Second).Format(time.RFC3339): "ab", ".after=2026-11-20T08:01:40.9Z": "def", ".after=2027": "",
+			".limit=0": "", ".offset=99": "", ".limit=9999999999 .offset=5": "f", "name=a-bundle size=10": "",
+		} {
+			if got := l.find(store.RootID, search); got != want {
+				t.Errorf("%q: %q, want %q", search, got, want)
+			}
+		}
+	})
+}
+
+func TestOnlyReadableBundlesAreFoundAndCounted(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, at place) {
+		l := newLibrary(t, at)
+		for _, test := range []struct{ user, search, found, count, sum string }{
+			{"0xme", "", "abcef", "5", "120.0"},
+			{"0xguest", "", "ace", "3", "60.0"},
+			{"", "", "ace", "3", "60.0"},
+			{"0xother", "", "acdef", "5", "140.0"},
+			{store.RootID, "", "abcdef", "6", "150.0"},
+			{"0xguest", "d-bundle", "", "0", "null"},
+			{"0xguest", uuidOf("d"), "", "0", "null"},
+			{"0xguest", "=secret", "", "0", "null"},
+			{"0xguest", "description=secret", "", "0", "null"},
+			{"0xguest", "dependency=" + uuidOf("a"), "ce", "2", "60.0"},
+			{"0xme", ".mine", "ab", "2", "10.0"},
+			{"0xme", ".notmine", "cef", "3", "110.0"},
+			{"", ".mine", "", "0", "null"},
+			{"0xme", ".shared", "f", "1", "50.0"},
+			{"0xguest", ".shared", "", "0", "null"},
+			{"0xguest", "group=" + lab, "", "0", "null"},
+			// An anonymous bundle does not tell its owner.
+			{"0xguest", "owner=other", "c", "1", "20.0"},
+			{"0xguest", "owner_id=0xo%", "c", "1", "20.0"},
+			{"0xother", "owner=other", "cdef", "4", "140.0"},
+			// Worksheets that the user may not read do not tell what is on them.
+			{"0xguest", "host_worksheet=0xw0", "ace", "3", "60.0"},
+			{"0xme", "host_worksheet=0xw1", "", "0", "null"},
+			{"0xother", "host_worksheet=0xw1", "d", "1", "30.0"},
+		} {
+			what := fmt.Sprintf("%s searches %q", test.user, test.search)
+			if got := l.find(test.user, test.search); got != test.found {
+				t.Errorf("%s: %q, want %q", what, got, test.found)
+			}
+			if got := l.measure(test.user, test.search+" .count .limit=1"); got != test.count {
+				t.Errorf("%s: %s, want %s", what, got, test.count)
+			}
+			if got := l.measure(test.user, test.search+" size=.sum .offset=2"); got != test.sum {
+				t.Errorf("%s: %s, want %s", what, got, test.sum)
+			}
+		}
+	})
+}
+
+func TestTotals(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, at place) {
+		l := newLibrary(t, at)
+		for search, want := range map[string]string{
+			"time=.sum": "121.5", "exitcode=.sum": "3.0", "description=.sum": "0.0", "nosuch=.sum": "null", "data_size=.sum": "150.0",
+			"time=.sum .mine": "null", "time=.sum name=b%": "10.0",
+		} {
+			if got := l.measure(store.RootID, search); got != want {
+				t.Errorf("%s: %s, want %s", search, got, want)
+			}
+		}
+	})
+}
+
+// What everybody may read stands twice in the database.
+func TestSearchesFollowPermissions(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, at place) {
+		l := newLibrary(t, at)
+		for _, step := range []struct {
+			permission int
+			group      string
+			found      string
+		}{
+			{store.PermissionAll, store.PublicGroup, "acde"},
+			{store.PermissionNone, store.PublicGroup, "ace"},
+			{store.PermissionRead, store.PublicGroup, "acde"},
+			{store.PermissionNone, lab, "acde"},
+			{store.PermissionNone, store.PublicGroup, "ace"},
+		} {
+			must(t, l.SetBundlePermission(t.Context(), store.Permission{Object: uuidOf("d"), GroupUUID: step.group, Permission: step.permission}))
+			if got := l.find("0xguest", ""); got != step.found {
+				t.Errorf("%+v: %s", step, got)
+			}
+		}
+		must(t, l.RemoveMember(t.Context(), "0xme", lab))
+		if got := l.find("0xme", ".notmine"); got != "ce" {
+			t.Errorf("after leaving the group: %s", got)
+		}
+	})
+}
+
+func TestSearchesFollowChanges(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, at place) {
+		l := newLibrary(t, at)
+		_, err := l.Change(t.Context(), uuidOf("a"), func(b *store.Bundle) error {
+			b.Metadata["tags"], b.Metadata["time"], b.Metadata["name"] = []string{strings.Repeat("long", 200), "red"}, 1.0, "new"
+			return nil
+		})
+		must(t, err)
+		for search, want := range map[string]string{
+			"tags=red": "a", "tags=b_ue": "", "tags=%long": "a", "time=.sort": "acbd", "name=new": "a", "name=a-bundle": "",
+		} {
+			if got := l.find(store.RootID, search); got != want {
+				t.Errorf("%s: %q, want %q", search, got, want)
+			}
+		}
+	})
+}
+
+func TestSearchesThatHaveNoSenseAreRefused(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, at place) {
+		l := newLibrary(t, at)
+		for search, want := range map[string]string{
+			".before=soon": "Unable to parse datetime.", ".after=2026,2027": ".after needs one time", "owner=.sort": "Cannot sort by owner",
+			"group=.sort": "Cannot sort by group", "state=.sum": "Bundles have no total of state",
+		} {
+			q, err := keywords.Parse(strings.Split(search, " "))
+			must(t, err)
+			if q.Aggregate() {
+				_, err = l.MeasureBundles(t.Context(), store.User{ID: "0xme"}, q)
+			} else {
+				_, err = l.SearchBundles(t.Context(), store.User{ID: "0xme"}, q)
+			}
+			var no *keywords.Error
+			if !errors.As(err, &no) || !strings.HasPrefix(no.Error(), want) {
+				t.Errorf("%s: %v, want %s", search, err, want)
+			}
+		}
+	})
+}
+
+// The database must take the largest search that Parse takes.
+func TestLargestSearches(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, at place) {
+		l := newLibrary(t, at)
+		list := strings.Repeat("a%,", 98) + strings.TrimSuffix(strings.Repeat("a,", 890), ",")
+		for _, search := range []string{
+			"name=" + list, "tags=" + list, "note=" + list, "owner=" + list, "uuid=" + strings.ReplaceAll(list, "%", ""), "size=" + list,
+			strings.Repeat("note=%a%a%a%a%a%a%a%a%b ", 99), strings.Repeat(`\ `, 99), strings.Repeat("%", 9_000), "note=" + strings.Repeat("%a", 4_000),
+			"'; DROP TABLE bundles;--", `a"b=c`, `name=');--`, `x'=1`, "é=ü", "/././=1",
+		} {
+			_ = l.find("0xme", search)
+		}
+	})
+}
+
+func TestWorksheetsAreFound(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, at place) {
+		l := newLibrary(t, at)
+		ctx := t.Context()
+		title := "A Title"
+		for i, w := range []store.Worksheet{
+			{UUID: "0xm1", Name: "mine1", OwnerID: "0xme", Title: &title, TagsJSON: `["Paper","x"]`}, {UUID: "0xm2", Name: "mine2", OwnerID: "0xme"},
+			{UUID: "0xan", Name: "hidden", OwnerID: "0xother"},
+		} {
+			w.Created.Time, w.Modified.Time = now.Add(time.Duration(i)*time.Hour), now.Add(time.Duration(i)*time.Hour)
+			must(t, l.AddWorksheet(ctx, w))
+		}
+		_, err := l.ChangeWorksheet(ctx, "0xan", func(w *store.Worksheet) error {
+			w.IsAnonymous = true
+			return nil
+		})
+		must(t, err)
+		sub, when := "0xw0", store.Time{Time: now.Add(10 * time.Hour)}
+		must(t, l.ReplaceItems(ctx, "0xm1", []store.Item{{Type: store.ItemWorksheet, Subworksheet: &sub}, {Type: store.ItemMarkup, Value: "Some words"}}, when))
+		must(t, l.SetWorksheetPermission(ctx, store.Permission{Object: "0xw1", GroupUUID: lab, Permission: store.PermissionRead}))
+		for _, test := range []struct{ user, search, want string }{
+			{"0xme", "", "mine1 mine2 hidden open closed"},
+			{"0xguest", "", "mine1 hidden mine2 open"},
+			{"", "", "mine1 hidden mine2 open"},
+			{"0xother", "", "hidden open closed mine1 mine2"},
+			{"0xme", ".mine", "mine1 mine2"},
+			{"0xme", ".notmine", "hidden open closed"},
+			{"0xme", ".shared", "closed"},
+			{"0xme", ".last", "mine2 mine1 hidden open closed"},
+			{"0xme", "name=.sort", "mine1 mine2 closed hidden open"},
+			{"0xme", "MINE", "mine1 mine2"},
+			{"0xme", "title", "mine1"},
+			{"0xme", "title=a%", "mine1"},
+			{"0xme", "name=OPEN", "open"},
+			{"0xme", "uuid=0xm2,0xw0", "mine2 open"},
+			{"0xme", "owner=me", "mine1 mine2"},
+			{"0xme", "owner=other", "open closed"},
+			{"0xother", "owner_id=0xother", "hidden open closed"},
+			{"0xme", "group=" + lab, "closed"},
+			{"0xme", "bundle=" + uuidOf("a"), "open"},
+			{"0xguest", "bundle=" + uuidOf("d"), ""},
+			{"0xme", "worksheet=0xw0", "mine1"},
+			{"0xme", "tag=paper", "mine1"},
+			{"0xme", "tag=p%,nosuch", "mine1"},
+			{"0xme", "=words", "mine1"},
+			{"0xme", ".limit=1 .offset=1", "mine2"},
+		} {
+			q, err := keywords.Parse(strings.Split(test.search, " "))
+			must(t, err)
+			found, err := l.SearchWorksheets(ctx, store.User{ID: test.user}, q)
+			must(t, err)
+			var names []string
+			for _, w := range found {
+				names = append(names, w.Name)
+			}
+			if got := strings.Join(names, " "); got != test.want {
+				t.Errorf("%s searches %q: %s, want %s", test.user, test.search, got, test.want)
+			}
+		}
+	})
+}
+
+func TestUsersAreFound(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, at place) {
+		l := newLibrary(t, at)
+		ctx := t.Context()
+		_, err := l.ChangeUser(ctx, "0xguest", func(u *store.User) error {
+			u.FirstName, u.Email, u.LastLogin, u.DiskQuota, u.TimeQuota, u.TimeUsed = "Gus", "g@x.edu", store.Time{Time: now}, 100, 10, 7
+			return nil
+		})
+		must(t, err)
+		for search, want := range map[string]string{
+			"": "me guest other", "gu": "guest", "0xm": "me", "=GUS": "guest", "first_name=gus": "guest", "user_name=.sort-": "other me guest", "name=me": "me",
+			"email=g@%": "guest", "id=.sort-": "other guest me", ".last .limit=1": "other", "user_id=0xme": "me", "disk_quota=.sort-": "me guest other",
+			".joined_before=2026-11-20T08:00": "me", ".joined_after=2026-11-20T08:30": "guest other", ".active_after=2026": "guest", ".active_before=2027": "guest",
+			".time_used_more_than=70%": "guest", ".time_used_less_than=0.69": "", ".disk_used_less_than=50%": "me guest", "time_used=7": "guest",
+		} {
+			q, err := keywords.Parse(strings.Split(search, " "))
+			must(t, err)
+			found, err := l.SearchUsers(ctx, q)
+			if err != nil {
+				t.Errorf("%s: %v", search, err)
+			}
+			var names []string
+			for _, u := range found {
+				names = append(names, u.Name)
+			}
+			if diff := cmp.Diff(strings.Fields(want), names); len(names)+len(want) > 0 && diff != "" {
+				t.Errorf("%s: %s", search, diff)
+			}
+			n, err := l.CountUsers(ctx, q)
+			if !strings.Contains(search, ".limit=1") && (err != nil || n.String() != fmt.Sprint(len(names))) {
+				t.Errorf("%s: %v, %v", search, n, err)
+			}
+		}
+	})
+}

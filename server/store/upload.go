@@ -1,0 +1,131 @@
+package store
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/cl-slurm/cl-slurm/codalab/contents"
+	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
+	"github.com/cl-slurm/cl-slurm/internal/tarstream"
+)
+
+// spoolPath is where an upload keeps an archive that has to be complete before it is unpacked.
+const spoolPath = "spool"
+
+// Upload is new contents of a bundle, while they are being written. It is not safe for
+// concurrent use.
+type Upload struct {
+	// Name is the value for Bundle.Contents.
+	Name string
+	dir  string
+	root *os.Root
+}
+
+// NewUpload creates a directory for a bundle's new contents. The caller fills it by one of File,
+// Archive, Zip and Tree, flushes it, writes its Name into the bundle, and closes it; or removes it.
+func (s *Store) NewUpload(uuid string) (*Upload, error) {
+	suffix := make([]byte, 4)
+	_, _ = rand.Read(suffix) // never fails
+	name := uuid + "-" + hex.EncodeToString(suffix)
+	dir := filepath.Join(s.dir, "bundles", name)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("store contents of bundle %s: %w", uuid, err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("store contents of bundle %s: %w", uuid, err), os.Remove(dir))
+	}
+	return &Upload{Name: name, dir: dir, root: root}, nil
+}
+
+// File stores r as a file.
+func (u *Upload) File(r io.Reader) error { return u.write(ContentsPath, r) }
+
+func (u *Upload) write(name string, r io.Reader) error {
+	f, err := u.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return fmt.Errorf("store file: %w", err)
+	}
+	_, err = io.Copy(f, r)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("store file: %w", err)
+	}
+	return nil
+}
+
+// Archive unpacks the tar stream r into a directory.
+func (u *Upload) Archive(ctx context.Context, r io.Reader, limits tarstream.Limits) error {
+	return u.Tree(func(dir *os.Root, _ string) error {
+		_, err := tarstream.Unpack(ctx, r, dir, limits)
+		return err
+	})
+}
+
+// Zip unpacks the zip archive r into a directory. It first stores all of r, since the directory of a
+// zip archive is at its end; then it calls spooled.
+func (u *Upload) Zip(ctx context.Context, r io.Reader, limits tarstream.Limits, spooled func() error) error {
+	if err := u.write(spoolPath, r); err != nil {
+		return err
+	}
+	if err := spooled(); err != nil {
+		return err
+	}
+	f, err := u.root.Open(spoolPath)
+	if err != nil {
+		return fmt.Errorf("store directory: %w", err)
+	}
+	info, err := f.Stat()
+	if err == nil {
+		err = u.Tree(func(dir *os.Root, _ string) error {
+			_, err := tarstream.UnpackZip(ctx, f, info.Size(), dir, limits)
+			return err
+		})
+	}
+	return errors.Join(err, f.Close(), u.root.Remove(spoolPath))
+}
+
+// Tree makes the contents a directory, which fill fills. The directory has the path dir.
+func (u *Upload) Tree(fill func(root *os.Root, dir string) error) error {
+	if err := u.root.Mkdir(ContentsPath, 0o755); err != nil {
+		return fmt.Errorf("store directory: %w", err)
+	}
+	sub, err := u.root.OpenRoot(ContentsPath)
+	if err != nil {
+		return fmt.Errorf("store directory: %w", err)
+	}
+	return errors.Join(fill(sub, filepath.Join(u.dir, ContentsPath)), sub.Close())
+}
+
+// Flush flushes the contents to the disk and returns their size, as data_size counts it.
+func (u *Upload) Flush() (int64, error) {
+	size, err := contents.Size(u.root, ContentsPath)
+	if err == nil {
+		err = atomicfile.SyncTree(u.dir)
+	}
+	if err == nil {
+		err = atomicfile.SyncDir(filepath.Dir(u.dir))
+	}
+	if err != nil {
+		return 0, fmt.Errorf("flush contents: %w", err)
+	}
+	return size, nil
+}
+
+// Close ends the upload and keeps the contents.
+func (u *Upload) Close() error {
+	if err := u.root.Close(); err != nil {
+		return fmt.Errorf("close upload: %w", err)
+	}
+	return nil
+}
+
+// Remove ends the upload and removes the contents.
+func (u *Upload) Remove() error {
+	return errors.Join(u.Close(), os.RemoveAll(u.dir))
+}

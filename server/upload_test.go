@@ -1,0 +1,130 @@
+package server_test
+
+import (
+	"archive/zip"
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// zipped is a zip archive of files of one byte.
+func zipped(tb testing.TB, names ...string) string {
+	tb.Helper()
+	var b bytes.Buffer
+	zw := zip.NewWriter(&b)
+	for _, name := range names {
+		w, err := zw.Create(name)
+		must(tb, err)
+		_, err = io.WriteString(w, "x")
+		must(tb, err)
+	}
+	must(tb, zw.Close())
+	return b.String()
+}
+
+// diskUsed is what the server says that alice has used.
+func (s *site) diskUsed() int64 {
+	s.t.Helper()
+	used, _ := s.get("alice", "/user").ok().value("data", "attributes", "disk_used").(float64)
+	return int64(used)
+}
+
+func TestZipLeavesNoSpoolAndCountsOnce(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	uuid := s.dataset("data")
+	s.put(uuid, "filename=d.zip", zipped(t, "a", "d/b")).ok()
+	if got := s.get("alice", "/bundles/"+uuid+"/contents/blob/d/b").ok().body; got != "x" {
+		t.Errorf("read %q", got)
+	}
+	if used := s.diskUsed(); used != 2*4096+2 {
+		t.Errorf("%d bytes used", used)
+	}
+	s.put(s.dataset("evil"), "filename=d.zip", zipped(t, "../evil")).says(http.StatusBadRequest, "a name that leads upwards")
+}
+
+// TestUploadsAtOnceStayWithinTheQuota sends eight uploads, each of which would fit alone, so that all
+// have begun before any ends.
+func TestUploadsAtOnceStayWithinTheQuota(t *testing.T) {
+	t.Parallel()
+	const each, quota = 400 << 10, 1 << 20
+	s := newSite(t)
+	begun, finish := sync.WaitGroup{}, make(chan struct{})
+	var stored atomic.Int64
+	var all sync.WaitGroup
+	for i := range 8 {
+		uuid := s.dataset(fmt.Sprintf("data%d", i))
+		body, send := io.Pipe()
+		begun.Add(1)
+		go func() {
+			_, _ = io.WriteString(send, strings.Repeat("x", each/2)) // fails if the upload has
+			begun.Done()
+			<-finish
+			_, _ = io.WriteString(send, strings.Repeat("x", each/2))
+			_ = send.Close()
+		}()
+		all.Go(func() {
+			a := s.put(uuid, "filename=x&unpack=0&finalize_on_failure=1", body)
+			_ = body.CloseWithError(io.ErrClosedPipe)
+			switch a.status {
+			case http.StatusOK:
+				stored.Add(1)
+			case http.StatusBadRequest:
+				if !strings.Contains(a.body, "user disk quota exceeded") {
+					t.Errorf("refused: %s", a.body)
+				}
+			default:
+				t.Errorf("%d %s", a.status, a.body)
+			}
+		})
+	}
+	begun.Wait()
+	if used := s.diskUsed(); used == 0 || used > quota {
+		t.Errorf("%d bytes used meanwhile", used)
+	}
+	close(finish)
+	all.Wait()
+	if n := stored.Load(); n == 0 || n > quota/each || s.diskUsed() != n*each {
+		t.Errorf("%d stored, %d bytes used", n, s.diskUsed())
+	}
+	uuid := s.dataset("rest")
+	s.put(uuid, "filename=x&unpack=0", strings.Repeat("x", quota-int(s.diskUsed()))).ok() // the reservations have ended
+}
+
+func TestAnnouncedBytesCountOnce(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	announce := func(uuid string, n int64) {
+		s.call("alice", http.MethodPatch, "/user/increment_disk_used", object("x", map[string]any{"disk_used_increment": n, "bundle_uuid": uuid})).ok()
+	}
+	uuid := s.dataset("data")
+	announce(uuid, 900<<10)
+	body, send := io.Pipe()
+	done := make(chan answer)
+	go func() { done <- s.put(uuid, "filename=x&unpack=0", body) }()
+	_, err := io.WriteString(send, strings.Repeat("x", 700<<10)) // beside what was announced it would not fit
+	must(t, err)
+	announce(uuid, 900<<10)
+	if used := s.diskUsed(); used > 700<<10 {
+		t.Errorf("%d bytes used meanwhile", used)
+	}
+	must(t, send.Close())
+	(<-done).ok()
+	if used := s.diskUsed(); used != 700<<10 {
+		t.Errorf("%d bytes used", used)
+	}
+}
+
+func TestUsedUpTimeStopsNewBundles(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.call("root", http.MethodPatch, "/users", map[string]any{"data": []any{map[string]any{
+		"type": "users", "id": "0x" + strings.Repeat("a", 32), "attributes": map[string]any{"time_quota": 60, "time_used": 90},
+	}}}).ok()
+	s.create("run", "job", "x", nil).says(http.StatusBadRequest, "Out of time quota: 1m30s / 1m0s (150.0%)")
+}
