@@ -41,7 +41,7 @@ func (s *Server) findBundles(w http.ResponseWriter, r *http.Request, u store.Use
 	var err error
 	switch {
 	case len(q["keywords"]) > 0:
-		return s.searchBundles(w, r, u)
+		return bounded(s.searchBundles)(w, r, u)
 	case len(q["specs"]) > 0:
 		uuids, err = s.resolveBundles(ctx, u, q.Get("worksheet"), q["specs"])
 	case q.Get("command") != "":

@@ -5,11 +5,29 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server/keywords"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
+
+// searchTime is how long the database may take for a search. Anybody may search, and a condition
+// that no index serves reads all bundles.
+const searchTime = 20 * time.Second
+
+// bounded ends a search after searchTime.
+func bounded(search handler) handler {
+	return func(w http.ResponseWriter, r *http.Request, u store.User) error {
+		ctx, done := context.WithTimeout(r.Context(), searchTime)
+		defer done()
+		err := search(w, r.WithContext(ctx), u)
+		if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return refuse(http.StatusBadRequest, "The search takes longer than %s; add a condition, such as .mine", codalab.FormatDuration(searchTime))
+		}
+		return err
+	}
+}
 
 // readSearch reads the query parameters keywords. The groups in it become uuids.
 func (s *Server) readSearch(ctx context.Context, u store.User, words []string) (keywords.Query, error) {

@@ -17,7 +17,7 @@ func (s *Server) userRoutes() []route {
 		{pattern: "GET /user", serve: s.ownUser, worker: true},
 		{pattern: "PATCH /user", serve: s.patchOwnUser},
 		{pattern: "PATCH /user/increment_disk_used", serve: s.incrementDiskUsed},
-		{pattern: "GET /users", serve: s.searchUsers, public: true},
+		{pattern: "GET /users", serve: bounded(s.searchUsers), public: true},
 		{pattern: "GET /users/{user}", serve: s.user, public: true, worker: true},
 		{pattern: "PATCH /users", serve: s.patchUsers},
 		{pattern: "DELETE /users", serve: s.deleteUsers},

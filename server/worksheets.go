@@ -80,7 +80,7 @@ func worksheetOwner(w store.Worksheet, have int) string {
 func (s *Server) findWorksheets(w http.ResponseWriter, r *http.Request, u store.User) error {
 	q := r.URL.Query()
 	if len(q["specs"]) == 0 {
-		return s.searchWorksheets(w, r, u)
+		return bounded(s.searchWorksheets)(w, r, u)
 	}
 	var found []store.Worksheet
 	for _, spec := range q["specs"] {

@@ -124,8 +124,8 @@ func TestFormat(t *testing.T) {
 		}
 	}
 	bomb := "str" + strings.Repeat(" | s/./"+strings.Repeat("x", 99), 50)
-	if got := keywords.Format(bomb, n); len(got.(string)) > 1000 {
-		t.Errorf("%d bytes", len(got.(string)))
+	if got, ok := keywords.Format(bomb, n).(string); !ok || len(got) > 1000 {
+		t.Errorf("%d bytes", len(got))
 	}
 	if got := keywords.Format("size", keywords.Count(12)); got != "12 bytes" {
 		t.Error(got)

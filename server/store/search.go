@@ -105,8 +105,7 @@ type statement struct {
 	table   string
 	conds   []string
 	args    []any
-	// order is the end of the statement's order, and all of it unless the search has one. With a
-	// descending order of the search it is descending, too.
+	// order is the default order. It follows the search's own order, and turns with that.
 	order []orderTerm
 	// first comes before the search's order.
 	first     string
@@ -124,9 +123,6 @@ type orderTerm struct {
 func (st *statement) where(cond string, args ...any) {
 	st.conds, st.args = append(st.conds, cond), append(st.args, args...)
 }
-
-// none makes the search find nothing.
-func (st *statement) none() { st.where("1 = 0") }
 
 // selecting returns the statement that selects columns of all matches, in no order.
 func (st *statement) selecting(columns string, columnArgs []any) (string, []any) {
@@ -154,7 +150,7 @@ func (st *statement) page(columns string, q keywords.Query) (string, []any) {
 	return query + " ORDER BY " + strings.Join(by, ", ") + " LIMIT ? OFFSET ?", append(args, q.Limit, q.Offset)
 }
 
-// sortBy puts a key before the statement's order and turns that order, if it is a descending one.
+// sortBy puts a search's own order before the default one, and turns both into its direction.
 func (st *statement) sortBy(sort *keywords.Sort, key field) error {
 	if len(key.order) == 0 {
 		return keywords.Refuse("Cannot sort by %s", sort.Key)
@@ -180,7 +176,7 @@ func (st *statement) since(column string, t keywords.Term, before bool) error {
 	}
 	at, err := keywords.ParseTime(string(t.Values[0]))
 	if err != nil {
-		return err //nolint:wrapcheck // a sentence for the client
+		return err
 	}
 	if before {
 		st.where(column+" < ?", (at.Unix()+1)*1e6)

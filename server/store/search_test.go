@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server/keywords"
 	"github.com/cl-slurm/cl-slurm/server/store"
@@ -24,6 +22,12 @@ type library struct {
 const lab = "0x99999999999999999999999999999999"
 
 func uuidOf(letter string) string { return "0x" + strings.Repeat(letter, 32) }
+
+// onLibraries runs a test with a library in each kind of database.
+func onLibraries(t *testing.T, test func(t *testing.T, l library)) {
+	t.Helper()
+	onEach(t, func(t *testing.T, at place) { test(t, newLibrary(t, at)) })
+}
 
 func newLibrary(t *testing.T, at place) library {
 	t.Helper()
@@ -103,8 +107,7 @@ func (l library) measure(user, search string) string {
 
 func TestBundlesAreFound(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, at place) {
-		l := newLibrary(t, at)
+	onLibraries(t, func(t *testing.T, l library) {
 		for search, want := range map[string]string{
 			"": "abcdef", "bundle": "abcdef", "B-BUND": "b", "a%undle": "a", uuidOf("c"): "c", "0xcccc": "c", "a_bundle": "", `a\bundle`: "",
 			"name=a-bundle": "a", "name=a-bundl": "", "name=%-b.*": "abcdef", "name=a-bundle,c-Bundle,x": "ac", "name=a%,c-bundle": "ac",
@@ -117,7 +120,7 @@ func TestBundlesAreFound(t *testing.T) {
 			"exitcode=0": "a", "exitcode=1,2": "bf", "request_network=true": "b", "request_network=True": "b", "request_network=False": "", "time=9.5": "a", "note=100%_sure": "c",
 			"note=100x_sure": "", "note=%": "c", "nosuch=1": "", "a.b/c=1": "", "=red": "ab", "=Secret": "d", "=x": "abcdef", "=%": "abcdef",
 			"description=secret": "d", "size=.sort-": "fedcba", "size=.sort- .limit=2 .offset=1": "ed", "name=.sort-": "fedcba", "time=.sort": "cabd", "time=.sort-": "dbac",
-			"exitcode=.sort-": "fba", "exitcode=.sort": "abf", "description=.sort": "ed", ".last": "fedcba", "id=.sort-": "fedcba", "created=.sort": "abcdef", ".last .limit=1": "f",
+			"exitcode=.sort-": "fba", "exitcode=.sort": "abf", "note=.sort": "c", ".last": "fedcba", "id=.sort-": "fedcba", "created=.sort": "abcdef", ".last .limit=1": "f",
 			"dependency/in=.sort": "bcdef", "dependency=.sort-": "fedcb", "host_worksheet=.sort": "aced", "state=.sort-": "efdcba",
 			".before=" + now.Add('b'*time.Second).Format(time.RFC3339): "ab", ".after=2026-11-20T08:01:40.9Z": "def", ".after=2027": "",
 			".limit=0": "", ".offset=99": "", ".limit=9999999999 .offset=5": "f", "name=a-bundle size=10": "",
@@ -131,8 +134,7 @@ func TestBundlesAreFound(t *testing.T) {
 
 func TestOnlyReadableBundlesAreFoundAndCounted(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, at place) {
-		l := newLibrary(t, at)
+	onLibraries(t, func(t *testing.T, l library) {
 		for _, test := range []struct{ user, search, found, count, sum string }{
 			{"0xme", "", "abcef", "5", "120.0"},
 			{"0xguest", "", "ace", "3", "60.0"},
@@ -175,8 +177,7 @@ func TestOnlyReadableBundlesAreFoundAndCounted(t *testing.T) {
 
 func TestTotals(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, at place) {
-		l := newLibrary(t, at)
+	onLibraries(t, func(t *testing.T, l library) {
 		for search, want := range map[string]string{
 			"time=.sum": "121.5", "exitcode=.sum": "3.0", "description=.sum": "0.0", "nosuch=.sum": "null", "data_size=.sum": "150.0",
 			"time=.sum .mine": "null", "time=.sum name=b%": "10.0",
@@ -191,8 +192,7 @@ func TestTotals(t *testing.T) {
 // What everybody may read stands twice in the database.
 func TestSearchesFollowPermissions(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, at place) {
-		l := newLibrary(t, at)
+	onLibraries(t, func(t *testing.T, l library) {
 		for _, step := range []struct {
 			permission int
 			group      string
@@ -218,8 +218,7 @@ func TestSearchesFollowPermissions(t *testing.T) {
 
 func TestSearchesFollowChanges(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, at place) {
-		l := newLibrary(t, at)
+	onLibraries(t, func(t *testing.T, l library) {
 		_, err := l.Change(t.Context(), uuidOf("a"), func(b *store.Bundle) error {
 			b.Metadata["tags"], b.Metadata["time"], b.Metadata["name"] = []string{strings.Repeat("long", 200), "red"}, 1.0, "new"
 			return nil
@@ -237,8 +236,7 @@ func TestSearchesFollowChanges(t *testing.T) {
 
 func TestSearchesThatHaveNoSenseAreRefused(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, at place) {
-		l := newLibrary(t, at)
+	onLibraries(t, func(t *testing.T, l library) {
 		for search, want := range map[string]string{
 			".before=soon": "Unable to parse datetime.", ".after=2026,2027": ".after needs one time", "owner=.sort": "Cannot sort by owner",
 			"group=.sort": "Cannot sort by group", "state=.sum": "Bundles have no total of state",
@@ -261,8 +259,7 @@ func TestSearchesThatHaveNoSenseAreRefused(t *testing.T) {
 // The database must take the largest search that Parse takes.
 func TestLargestSearches(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, at place) {
-		l := newLibrary(t, at)
+	onLibraries(t, func(_ *testing.T, l library) {
 		list := strings.Repeat("a%,", 98) + strings.TrimSuffix(strings.Repeat("a,", 890), ",")
 		for _, search := range []string{
 			"name=" + list, "tags=" + list, "note=" + list, "owner=" + list, "uuid=" + strings.ReplaceAll(list, "%", ""), "size=" + list,
@@ -270,106 +267,6 @@ func TestLargestSearches(t *testing.T) {
 			"'; DROP TABLE bundles;--", `a"b=c`, `name=');--`, `x'=1`, "é=ü", "/././=1",
 		} {
 			_ = l.find("0xme", search)
-		}
-	})
-}
-
-func TestWorksheetsAreFound(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(t *testing.T, at place) {
-		l := newLibrary(t, at)
-		ctx := t.Context()
-		title := "A Title"
-		for i, w := range []store.Worksheet{
-			{UUID: "0xm1", Name: "mine1", OwnerID: "0xme", Title: &title, TagsJSON: `["Paper","x"]`}, {UUID: "0xm2", Name: "mine2", OwnerID: "0xme"},
-			{UUID: "0xan", Name: "hidden", OwnerID: "0xother"},
-		} {
-			w.Created.Time, w.Modified.Time = now.Add(time.Duration(i)*time.Hour), now.Add(time.Duration(i)*time.Hour)
-			must(t, l.AddWorksheet(ctx, w))
-		}
-		_, err := l.ChangeWorksheet(ctx, "0xan", func(w *store.Worksheet) error {
-			w.IsAnonymous = true
-			return nil
-		})
-		must(t, err)
-		sub, when := "0xw0", store.Time{Time: now.Add(10 * time.Hour)}
-		must(t, l.ReplaceItems(ctx, "0xm1", []store.Item{{Type: store.ItemWorksheet, Subworksheet: &sub}, {Type: store.ItemMarkup, Value: "Some words"}}, when))
-		must(t, l.SetWorksheetPermission(ctx, store.Permission{Object: "0xw1", GroupUUID: lab, Permission: store.PermissionRead}))
-		for _, test := range []struct{ user, search, want string }{
-			{"0xme", "", "mine1 mine2 hidden open closed"},
-			{"0xguest", "", "mine1 hidden mine2 open"},
-			{"", "", "mine1 hidden mine2 open"},
-			{"0xother", "", "hidden open closed mine1 mine2"},
-			{"0xme", ".mine", "mine1 mine2"},
-			{"0xme", ".notmine", "hidden open closed"},
-			{"0xme", ".shared", "closed"},
-			{"0xme", ".last", "mine2 mine1 hidden open closed"},
-			{"0xme", "name=.sort", "mine1 mine2 closed hidden open"},
-			{"0xme", "MINE", "mine1 mine2"},
-			{"0xme", "title", "mine1"},
-			{"0xme", "title=a%", "mine1"},
-			{"0xme", "name=OPEN", "open"},
-			{"0xme", "uuid=0xm2,0xw0", "mine2 open"},
-			{"0xme", "owner=me", "mine1 mine2"},
-			{"0xme", "owner=other", "open closed"},
-			{"0xother", "owner_id=0xother", "hidden open closed"},
-			{"0xme", "group=" + lab, "closed"},
-			{"0xme", "bundle=" + uuidOf("a"), "open"},
-			{"0xguest", "bundle=" + uuidOf("d"), ""},
-			{"0xme", "worksheet=0xw0", "mine1"},
-			{"0xme", "tag=paper", "mine1"},
-			{"0xme", "tag=p%,nosuch", "mine1"},
-			{"0xme", "=words", "mine1"},
-			{"0xme", ".limit=1 .offset=1", "mine2"},
-		} {
-			q, err := keywords.Parse(strings.Split(test.search, " "))
-			must(t, err)
-			found, err := l.SearchWorksheets(ctx, store.User{ID: test.user}, q)
-			must(t, err)
-			var names []string
-			for _, w := range found {
-				names = append(names, w.Name)
-			}
-			if got := strings.Join(names, " "); got != test.want {
-				t.Errorf("%s searches %q: %s, want %s", test.user, test.search, got, test.want)
-			}
-		}
-	})
-}
-
-func TestUsersAreFound(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(t *testing.T, at place) {
-		l := newLibrary(t, at)
-		ctx := t.Context()
-		_, err := l.ChangeUser(ctx, "0xguest", func(u *store.User) error {
-			u.FirstName, u.Email, u.LastLogin, u.DiskQuota, u.TimeQuota, u.TimeUsed = "Gus", "g@x.edu", store.Time{Time: now}, 100, 10, 7
-			return nil
-		})
-		must(t, err)
-		for search, want := range map[string]string{
-			"": "me guest other", "gu": "guest", "0xm": "me", "=GUS": "guest", "first_name=gus": "guest", "user_name=.sort-": "other me guest", "name=me": "me",
-			"email=g@%": "guest", "id=.sort-": "other guest me", ".last .limit=1": "other", "user_id=0xme": "me", "disk_quota=.sort-": "me guest other",
-			".joined_before=2026-11-20T08:00": "me", ".joined_after=2026-11-20T08:30": "guest other", ".active_after=2026": "guest", ".active_before=2027": "guest",
-			".time_used_more_than=70%": "guest", ".time_used_less_than=0.69": "", ".disk_used_less_than=50%": "me guest", "time_used=7": "guest",
-		} {
-			q, err := keywords.Parse(strings.Split(search, " "))
-			must(t, err)
-			found, err := l.SearchUsers(ctx, q)
-			if err != nil {
-				t.Errorf("%s: %v", search, err)
-			}
-			var names []string
-			for _, u := range found {
-				names = append(names, u.Name)
-			}
-			if diff := cmp.Diff(strings.Fields(want), names); len(names)+len(want) > 0 && diff != "" {
-				t.Errorf("%s: %s", search, diff)
-			}
-			n, err := l.CountUsers(ctx, q)
-			if !strings.Contains(search, ".limit=1") && (err != nil || n.String() != fmt.Sprint(len(names))) {
-				t.Errorf("%s: %v, %v", search, n, err)
-			}
 		}
 	})
 }
