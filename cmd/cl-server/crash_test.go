@@ -35,8 +35,17 @@ type process struct {
 	t       *testing.T
 	kill    func() // as kill -9; returns when the process has ended
 	address string
-	token   string
-	home    string // alice's worksheet
+	alice
+}
+
+// alice is a user who has signed in. Her token outlives a server.
+type alice struct{ token, home string }
+
+// signIn signs alice in. That is slow by design.
+func (p *process) signIn() {
+	p.t.Helper()
+	p.token = login(p.t, p.address, "alice", "secret")
+	p.home = p.object(p.t.Context(), http.MethodGet, "/worksheets?specs=/", nil)
 }
 
 func startProcess(t *testing.T, flags []string) *process {
@@ -75,8 +84,6 @@ func startProcess(t *testing.T, flags []string) *process {
 	if err != nil {
 		t.Fatalf("the server does not start: %v", err)
 	}
-	p.token = login(t, p.address, "alice", "secret")
-	p.home = p.object(t.Context(), http.MethodGet, "/worksheets?specs=/", nil)
 	return p
 }
 
@@ -179,8 +186,14 @@ func TestDataAreSoundAfterAKill(t *testing.T) {
 	onEach(t, func(t *testing.T, _ string, flags []string) {
 		fsck := append([]string{"fsck", "--json"}, flags...)
 		does(t, "secret", append([]string{"user", "add", "alice"}, flags...)...)
+		p := startProcess(t, flags)
+		p.signIn()
 		for round := range uint64(5) {
-			p := startProcess(t, flags)
+			if round > 0 {
+				user := p.alice
+				p = startProcess(t, flags)
+				p.alice = user
+			}
 			events := &countdown{kill: p.kill}
 			events.left.Store(1 + rand.New(rand.NewPCG(round, 7)).Int64N(300))
 			var wg sync.WaitGroup

@@ -49,6 +49,7 @@ func TestFsckPrintsALineForEachFinding(t *testing.T) {
 		refuses(t, "no such file or directory", append([]string{"fsck"}, flags...)...) // a mistyped directory
 		does(t, "secret", append([]string{"user", "add", "alice"}, flags...)...)
 		p := startProcess(t, flags)
+		p.signIn()
 		uuid := p.create(t.Context())
 		status, said := p.send(t.Context(), "PUT", "/bundles/"+uuid+"/contents/blob/?filename=x", strings.NewReader("text"))
 		if status != 200 {

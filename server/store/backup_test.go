@@ -86,8 +86,8 @@ func populate(t *testing.T, s *store.Store) store.Bundle {
 	ctx, title, me := t.Context(), "a 'title'\n", "0xme"
 	must(t, s.AddWorksheet(ctx, store.Worksheet{UUID: "0xw", Name: "w", OwnerID: me, Title: &title, Created: store.Time{Time: now}}))
 	must(t, s.AddGroup(ctx, store.Group{UUID: "0xg", Name: "g", OwnerID: &me}))
-	must(t, s.SetWorksheetPermission(ctx, store.Permission{Object: "0xw", GroupUUID: "0xg", Permission: 2}))
 	must(t, s.SetScopes(ctx, me, []store.Scope{{OwnerID: me}}))
+	must(t, s.SetWorksheetPermission(ctx, store.Permission{Object: "0xw", GroupUUID: "0xg", Permission: 2}))
 	must(t, s.AddGrant(ctx, store.Grant{Access: "a", Refresh: "r", Client: "c", UserID: me, AccessExpires: store.Time{Time: now}}, now))
 	parent, child, gone := stored(t, s, "text"), bundle("child"), stored(t, s, "gone")
 	child.Dependencies = []codalab.Dependency{{ChildUUID: child.UUID, ChildPath: "in", ParentUUID: parent.UUID}}

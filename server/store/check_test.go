@@ -140,9 +140,15 @@ func TestCheckFindsRowsWithoutTheirOther(t *testing.T) {
 				t.Errorf("%q", lines)
 			}
 		}
+		_, err = raw.ExecContext(t.Context(), `UPDATE bundles SET public = 2`)
+		must(t, err)
+		want := "row bundles: searches have another permission of the group public on " + b.UUID + " than its row of bundle_permissions, mended"
+		if lines, _ := check(t, s, true); !cmp.Equal(lines, []string{want}) {
+			t.Errorf("%q", lines)
+		}
 		_, err = raw.ExecContext(t.Context(), `UPDATE bundle_permissions SET permission = 3`)
 		must(t, err)
-		if lines, _ := check(t, s, true); len(lines) != 1 || !strings.HasPrefix(lines[0], "row bundle_permissions: a permission on "+b.UUID+" is neither") {
+		if lines, _ := check(t, s, true); len(lines) != 2 || !strings.HasPrefix(lines[0], "row bundle_permissions: a permission on "+b.UUID+" is neither") {
 			t.Errorf("%q", lines)
 		}
 	})

@@ -23,11 +23,11 @@ func references() []reference {
 		{"worksheets", "owner_id", "users", "id", false},
 		{"groups", "owner_id", "users", "id", false},
 		{"grants", "user_id", "users", "id", true},
+		{"worker_scopes", "user_id", "users", "id", true},
 		{"dependencies", "child_uuid", "bundles", "uuid", true},
 		{"worksheet_items", "worksheet_uuid", "worksheets", "uuid", true},
 		{"group_members", "user_id", "users", "id", true},
 		{"group_members", "group_uuid", "groups", "uuid", true},
-		{"worker_scopes", "user_id", "users", "id", true},
 		{"bundle_permissions", "bundle_uuid", "bundles", "uuid", true},
 		{"bundle_permissions", "group_uuid", "groups", "uuid", true},
 		{"worksheet_permissions", "worksheet_uuid", "worksheets", "uuid", true},
@@ -35,7 +35,7 @@ func references() []reference {
 	}
 }
 
-// checkRows finds rows that refer to rows that are gone, and permissions that mean nothing.
+// checkRows finds rows that contradict other rows, and permissions that mean nothing.
 func (c *checker) checkRows(ctx context.Context) error {
 	for _, r := range references() {
 		if err := c.checkReference(ctx, r); err != nil {
@@ -50,6 +50,29 @@ func (c *checker) checkRows(ctx context.Context) error {
 		}
 		for _, uuid := range wrong {
 			c.report(Finding{Kind: FindingRow, Object: kind.table, Problem: "a permission on " + uuid + " is neither 1 (read) nor 2 (all)"})
+		}
+	}
+	return c.checkPublic(ctx)
+}
+
+// checkPublic compares the column public of bundles with the permissions of the group "public".
+func (c *checker) checkPublic(ctx context.Context) error {
+	const granted = `COALESCE((SELECT permission FROM bundle_permissions p WHERE p.bundle_uuid = bundles.uuid AND p.group_uuid = ?), 0)`
+	var wrong []string
+	err := c.db.SelectContext(ctx, &wrong, c.db.Rebind(`SELECT uuid FROM bundles WHERE public <> `+granted+` ORDER BY uuid`), PublicGroup)
+	if err != nil {
+		return fmt.Errorf("check table bundles: %w", err)
+	}
+	for _, uuid := range wrong {
+		f := Finding{Kind: FindingRow, Object: "bundles", Problem: "searches have another permission of the group public on " + uuid + " than its row of bundle_permissions"}
+		err := c.found(f, func() error {
+			return c.db.InTx(ctx, func(tx *sqlx.Tx) error {
+				_, err := tx.ExecContext(ctx, tx.Rebind(`UPDATE bundles SET public = `+granted+` WHERE uuid = ?`), PublicGroup, uuid)
+				return rowError(err, "set public")
+			})
+		})
+		if err != nil {
+			return err
 		}
 	}
 	return nil
