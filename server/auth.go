@@ -41,6 +41,9 @@ func (s *Server) authenticated(one route) http.HandlerFunc {
 		if err == nil {
 			err = s.serve(one, seen, r, u)
 		}
+		if err != nil {
+			drain(w, r, u.ID != "")
+		}
 		s.answerError(seen, r, err)
 		s.metrics.request(one.pattern, seen.status)
 		if one.changes() {

@@ -45,8 +45,9 @@
 //	bundles, create, patch, present, specs
 //	                        routes for bundles; bundles as clients see them; names to bundles
 //	search                  searches of bundles, worksheets and users by keywords
-//	contents, blob, upload
-//	                        contents: descriptions, downloads, the store and links, uploads
+//	contents, blob          contents: descriptions, downloads, the store and links
+//	upload, unpack, quota   uploads, archives, disk quotas
+//	pace                    slow connections; the bodies of refused requests
 //	checkin, reports, reads a worker's check-ins and claims, its reports, its files
 //	hub, match              connected workers and their duties; runs to workers
 //	changes, transitions    what Run does with changed bundles; one bundle's change of state

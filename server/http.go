@@ -59,8 +59,8 @@ func (s *Server) refusalOf(r *http.Request, err error) *refusal {
 // answerError answers a failed request. CodaLab's own server labels its messages as HTML. This
 // one does not, since they repeat what the client sent.
 func (s *Server) answerError(w http.ResponseWriter, r *http.Request, err error) {
-	if err == nil || r.Context().Err() != nil {
-		return // the handler has answered, or the client has gone
+	if err == nil {
+		return // the handler has answered
 	}
 	no := s.refusalOf(r, err)
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
@@ -78,6 +78,8 @@ func readJSON(w http.ResponseWriter, r *http.Request, v any) error {
 	switch {
 	case errors.As(err, &large):
 		return refuse(http.StatusRequestEntityTooLarge, "Request is larger than %d bytes", maxBody)
+	case tooSlow(err):
+		return refuse(http.StatusBadRequest, "Request came too slowly")
 	case err != nil:
 		return refuse(http.StatusBadRequest, "Request was cut off")
 	}

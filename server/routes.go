@@ -52,8 +52,11 @@ func (s *Server) Handler() http.Handler {
 		method, path, _ := strings.Cut(one.pattern, " ")
 		mux.HandleFunc(method+" /rest"+path, s.authenticated(one))
 	}
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.answerError(w, r, unknownRoute(mux, r)) })
-	return mux
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		drain(w, r, false)
+		s.answerError(w, r, unknownRoute(mux, r))
+	})
+	return s.paced(mux)
 }
 
 func unknownRoute(mux *http.ServeMux, r *http.Request) error {

@@ -44,12 +44,15 @@ type Config struct {
 	// BehindProxy takes clients' addresses from the header X-Forwarded-For, which a proxy in front of
 	// the server must set.
 	BehindProxy bool
+	// TransferTimeout is how long a client may take to send or accept 64 KiB; default 5 min.
+	TransferTimeout time.Duration
 }
 
 func (c Config) withDefaults() Config {
 	c.Hold = cmp.Or(c.Hold, 5*time.Second)
 	c.WorkerTimeout = cmp.Or(c.WorkerTimeout, time.Minute)
 	c.PasswordCost = cmp.Or(c.PasswordCost, DefaultPasswordCost())
+	c.TransferTimeout = cmp.Or(c.TransferTimeout, 5*time.Minute)
 	c.DefaultCPUImage = cmp.Or(c.DefaultCPUImage, "codalab/default-cpu")
 	c.DefaultGPUImage = cmp.Or(c.DefaultGPUImage, "codalab/default-gpu")
 	if c.Log == nil {

@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
-	"os"
 	"strings"
 	"syscall"
 
@@ -131,6 +130,7 @@ func uploadError(err error) (status int, message string) {
 	var wrong *contentsError
 	var quota *quotaError
 	var source sourceError
+	var bzip2Error bzip2.StructuralError
 	switch {
 	case errors.As(err, &wrong):
 		return http.StatusBadRequest, wrong.message
@@ -138,12 +138,14 @@ func uploadError(err error) (status int, message string) {
 		return http.StatusBadRequest, quota.Error()
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return http.StatusInternalServerError, "the server's disk is full"
-	case errors.Is(err, os.ErrDeadlineExceeded) && errors.As(err, &source):
+	case errors.As(err, &source) && tooSlow(err):
 		return http.StatusInternalServerError, "the contents came too slowly"
 	case errors.As(err, &source):
 		return http.StatusInternalServerError, "the connection broke before the upload was complete"
 	case errors.Is(err, tarstream.ErrUnsafe), errors.Is(err, tarstream.ErrFormat), errors.Is(err, tarstream.ErrTooLarge), errors.Is(err, fs.ErrExist):
 		return http.StatusBadRequest, "Invalid archive upload: " + err.Error()
+	case errors.As(err, &bzip2Error), errors.Is(err, io.ErrUnexpectedEOF):
+		return http.StatusBadRequest, "Invalid archive upload: not a whole archive: " + err.Error()
 	}
 	return http.StatusInternalServerError, "the server could not store the contents (see its log)"
 }

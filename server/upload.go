@@ -44,7 +44,7 @@ func parseUpload(q url.Values) (uploadRequest, error) {
 
 // upload stores a bundle's contents: a client's upload, or the results of a run from its
 // worker (codalab/rest/bundles.py: _update_bundle_contents_blob).
-func (s *Server) upload(_ http.ResponseWriter, r *http.Request, u store.User) error {
+func (s *Server) upload(w http.ResponseWriter, r *http.Request, u store.User) error {
 	up, err := parseUpload(r.URL.Query())
 	if err != nil {
 		return err
@@ -60,7 +60,11 @@ func (s *Server) upload(_ http.ResponseWriter, r *http.Request, u store.User) er
 	ctx := context.WithoutCancel(r.Context())
 	err = s.receive(ctx, r.Body, b, up)
 	var no *refusal
-	if err == nil || errors.As(err, &no) {
+	switch {
+	case err == nil:
+		drain(w, r, true) // contents that are not stored
+		return nil
+	case errors.As(err, &no):
 		return err
 	}
 	return s.uploadFailed(ctx, b.UUID, up, err)

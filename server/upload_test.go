@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
 // zipped is a zip archive of files of one byte.
@@ -127,4 +129,12 @@ func TestUsedUpTimeStopsNewBundles(t *testing.T) {
 		"type": "users", "id": "0x" + strings.Repeat("a", 32), "attributes": map[string]any{"time_quota": 60, "time_used": 90},
 	}}}).ok()
 	s.create("run", "job", "x", nil).says(http.StatusBadRequest, "Out of time quota: 1m30s / 1m0s (150.0%)")
+}
+
+// quotaOf changes a user's disk quota.
+func quotaOf(bytes int64) func(*store.User) error {
+	return func(u *store.User) error {
+		u.DiskQuota = bytes
+		return nil
+	}
 }

@@ -119,6 +119,8 @@ func zipHeader(f *zip.File) (*tar.Header, error) {
 	switch {
 	case f.Flags&zipEncrypted != 0:
 		return nil, fmt.Errorf("%w: it is encrypted", ErrUnsafe)
+	case strings.Contains(f.Name, "\x00"):
+		return nil, fmt.Errorf("%w: a name with a zero byte", ErrUnsafe)
 	case strings.HasPrefix(f.Name, "/"):
 		return nil, fmt.Errorf("%w: a name that begins with a slash", ErrUnsafe)
 	case strings.Contains(f.Name, `\`) && !unix:
@@ -158,7 +160,8 @@ func (c zipContent) Read(b []byte) (int, error) {
 func brokenZip(err error) error {
 	var disk *fs.PathError
 	switch {
-	case errors.As(err, &disk), errors.Is(err, ErrTooLarge), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+	case errors.As(err, &disk), errors.Is(err, ErrTooLarge), errors.Is(err, ErrFormat),
+		errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
 	case errors.Is(err, zip.ErrAlgorithm):
 		return fmt.Errorf("%w: a way of compression that is not supported", ErrFormat)

@@ -1,0 +1,152 @@
+package server
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"time"
+)
+
+// A connection must move paceStep bytes within Config.TransferTimeout, in each direction, while the
+// server waits for it. A client that is slower than that holds a goroutine and a connection.
+const paceStep = 64 << 10
+
+// Bounds of drain. Clients who have not signed in get the smaller ones.
+const (
+	drainBytes  = 16 << 30
+	drainTime   = 10 * time.Minute
+	drainBytes0 = 16 << 20
+	drainTime0  = 20 * time.Second
+	// lastRead is how long net/http may read a body that the server has given up.
+	lastRead = 5 * time.Second
+)
+
+// paced serves requests whose bodies and answers must keep to the pace.
+func (s *Server) paced(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		control := http.NewResponseController(w)
+		setDeadline(control.SetWriteDeadline, 0) // of the connection's previous request
+		paced := &pacedWriter{ResponseWriter: w, control: control, every: s.TransferTimeout}
+		body := &pacedBody{ReadCloser: r.Body, control: control, every: s.TransferTimeout, left: s.TransferTimeout}
+		if r.Body != nil && r.Body != http.NoBody {
+			r = r.WithContext(r.Context()) // net/http looks at the body of its own request
+			r.Body = body
+			setDeadline(control.SetReadDeadline, s.TransferTimeout)
+		}
+		next.ServeHTTP(paced, r)
+		// net/http sends what is still buffered, and reads on to find the next request.
+		setDeadline(control.SetWriteDeadline, s.TransferTimeout)
+		if r.Body == body && !errors.Is(body.ended, io.EOF) {
+			setDeadline(control.SetReadDeadline, lastRead)
+		}
+	})
+}
+
+// setDeadline sets a deadline from now on, or removes it if after is 0. Connections that have no
+// deadlines, as in tests, do without.
+func setDeadline(set func(time.Time) error, after time.Duration) {
+	var at time.Time
+	if after > 0 {
+		at = time.Now().Add(after)
+	}
+	_ = set(at)
+}
+
+// pacedBody is a request's body. Only the time for which the server waits in Read counts.
+type pacedBody struct {
+	io.ReadCloser
+	control *http.ResponseController
+	every   time.Duration
+	left    time.Duration // until the next step must have come
+	step    int           // bytes since the last step
+	read    bool          // a Read has begun, so that the client knows that the server wants the body
+	ended   error
+}
+
+// Read fails with os.ErrDeadlineExceeded if the client is too slow.
+func (b *pacedBody) Read(p []byte) (int, error) {
+	if b.ended != nil {
+		return 0, b.ended
+	}
+	b.read = true
+	begun := time.Now()
+	setDeadline(b.control.SetReadDeadline, max(b.left, time.Millisecond))
+	n, err := b.ReadCloser.Read(p)
+	b.left -= time.Since(begun)
+	if b.step += n; b.step >= paceStep {
+		b.step, b.left = 0, b.every
+	}
+	if err != nil {
+		b.ended = err
+	}
+	if errors.Is(err, io.EOF) { // from now on a read only shows whether the client is still there
+		setDeadline(b.control.SetReadDeadline, 0)
+	}
+	return n, err
+}
+
+// pacedWriter is an answer that must be taken in time.
+type pacedWriter struct {
+	http.ResponseWriter
+	control *http.ResponseController
+	every   time.Duration
+	begun   bool // the answer has begun
+}
+
+// Unwrap is for http.ResponseController.
+func (w *pacedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// WriteHeader begins the answer.
+func (w *pacedWriter) WriteHeader(status int) {
+	w.begun = true
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Write writes p in parts, each with a deadline of its own.
+func (w *pacedWriter) Write(p []byte) (int, error) {
+	w.begun = true
+	written := 0
+	for {
+		part := p[written:min(len(p), written+paceStep)]
+		setDeadline(w.control.SetWriteDeadline, w.every)
+		n, err := w.ResponseWriter.Write(part)
+		setDeadline(w.control.SetWriteDeadline, 0)
+		if written += n; err != nil || written >= len(p) {
+			return written, err //nolint:wrapcheck // as an io.Writer must
+		}
+	}
+}
+
+// drain reads what is left of a request's body before its answer is sent, within bounds.
+// CodaLab's client reads the answer only after it has sent the whole body, and would see a
+// broken connection otherwise. A client that waits for "100 Continue" gets the answer at once.
+func drain(w http.ResponseWriter, r *http.Request, known bool) {
+	body, ok := r.Body.(*pacedBody)
+	if !ok || body.ended != nil || !body.read && r.Header.Get("Expect") != "" {
+		return
+	}
+	if sent, ok := w.(*pacedWriter); ok && sent.begun {
+		return
+	}
+	left, until := int64(drainBytes), time.Now().Add(drainTime)
+	if !known {
+		left, until = drainBytes0, time.Now().Add(drainTime0)
+	}
+	buf := make([]byte, 256<<10)
+	for left > 0 {
+		wait := time.Until(until)
+		if wait <= 0 {
+			return
+		}
+		body.left = min(body.left, wait)
+		n, err := body.Read(buf)
+		if err != nil {
+			return
+		}
+		left -= int64(n)
+	}
+}
+
+// tooSlow reports whether err is that of a body that came too slowly.
+func tooSlow(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
