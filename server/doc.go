@@ -46,7 +46,8 @@
 //	                        routes for bundles; bundles as clients see them; names to bundles
 //	search                  searches of bundles, worksheets and users by keywords
 //	contents, blob          contents: descriptions, downloads, the store and links
-//	upload, unpack, quota   uploads, archives, disk quotas
+//	upload, unpack, fetch   uploads, archives, uploads by URL
+//	quota                   disk quotas
 //	pace                    slow connections; the bodies of refused requests
 //	checkin, reports, reads a worker's check-ins and claims, its reports, its files
 //	hub, match              connected workers and their duties; runs to workers

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"log/slog"
+	"net/http"
 	"sync"
 	"time"
 
@@ -33,6 +34,8 @@ type Config struct {
 	// write results there. The server only tells them the paths: the disk's permissions decide
 	// what they can read.
 	SharedDisk bool
+	// FetchPrivate names places of the site's own network from which users may upload by URL.
+	FetchPrivate FetchPrivate
 	// RequireSignIn refuses all requests of users who have not signed in.
 	RequireSignIn bool
 	// Hold is how long a check-in waits for messages; default 5 s.
@@ -79,7 +82,8 @@ type Server struct {
 	unknownPassword string
 	// zips bounds how many zip archives are unpacked at once, since their directories are kept in
 	// memory.
-	zips *semaphore.Weighted
+	zips    *semaphore.Weighted
+	fetcher *http.Client
 
 	mu      sync.Mutex
 	changes []string // uuids of changed bundles, for Run
@@ -104,6 +108,7 @@ func New(c Config) *Server {
 		quotas:    quotas{accounts: map[string]*account{}},
 		guesses:   guesses{failed: map[string]*rate.Limiter{}}, hashing: turns.New(4),
 		unknownPassword: HashPassword(rand.Text(), c.PasswordCost),
+		fetcher:         newFetcher(c.FetchPrivate),
 		zips:            semaphore.NewWeighted(2),
 		wake:            make(chan struct{}, 1),
 		pending:         map[string]*pending{}, fresh: map[string]*pending{},

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server/store"
@@ -14,6 +15,8 @@ import (
 // uploadRequest is the query of an upload.
 type uploadRequest struct {
 	filename          string
+	url               string // the server fetches the contents from there; empty if the request has them
+	git               bool
 	unpack            bool
 	finalizeOnSuccess bool
 	finalizeOnFailure bool
@@ -29,7 +32,7 @@ func parseUpload(q url.Values) (uploadRequest, error) {
 		to      *bool
 		missing bool
 	}{
-		"unpack": {&up.unpack, true}, "finalize_on_success": {&up.finalizeOnSuccess, true}, "finalize_on_failure": {&up.finalizeOnFailure, false},
+		"unpack": {&up.unpack, true}, "git": {&up.git, false}, "finalize_on_success": {&up.finalizeOnSuccess, true}, "finalize_on_failure": {&up.finalizeOnFailure, false},
 	} {
 		var err error
 		if *f.to, err = boolParam(q, name, f.missing); err != nil {
@@ -38,6 +41,15 @@ func parseUpload(q url.Values) (uploadRequest, error) {
 	}
 	if up.finalizeOnSuccess && !up.stateOnSuccess.Final() {
 		return up, refuse(http.StatusBadRequest, "state_on_success must be one of ready|failed|killed")
+	}
+	urls := q["urls"]
+	switch {
+	case len(urls) > 1:
+		return up, refuse(http.StatusBadRequest, "Exactly one url must be provided.")
+	case up.git:
+		return up, refuse(http.StatusBadRequest, "This server does not clone git repositories. Clone it, and upload the directory.")
+	case len(urls) == 1 && up.filename == "": // a filename means that the request has the contents
+		up.url = urls[0]
 	}
 	return up, nil
 }
@@ -54,7 +66,7 @@ func (s *Server) upload(w http.ResponseWriter, r *http.Request, u store.User) er
 		return err
 	}
 	if b.State.Final() {
-		return errFinal()
+		return errFinal(b)
 	}
 	// The failure is recorded even if the client has gone.
 	ctx := context.WithoutCancel(r.Context())
@@ -70,13 +82,19 @@ func (s *Server) upload(w http.ResponseWriter, r *http.Request, u store.User) er
 	return s.uploadFailed(ctx, b.UUID, up, err)
 }
 
-func errFinal() error {
-	return refuse(http.StatusForbidden, "Contents cannot be modified, bundle already finalized.")
+// errFinal refuses to change the contents of a bundle that has ended. CodaLab's client repeats a
+// request that failed, and shows only the last answer, so this one says why the first one failed.
+func errFinal(b store.Bundle) error {
+	message := "Contents cannot be modified, bundle already finalized."
+	if failure := b.Metadata.String("failure_message"); strings.HasPrefix(failure, "Upload failed: ") {
+		message += " " + failure
+	}
+	return refuse(http.StatusForbidden, "%s", message)
 }
 
 // receive stores the contents, if there are any, and changes the bundle's state.
 func (s *Server) receive(ctx context.Context, body io.Reader, b store.Bundle, up uploadRequest) error {
-	if up.filename == "" || b.Metadata.String("link_url") != "" {
+	if up.filename == "" && up.url == "" || b.Metadata.String("link_url") != "" {
 		b, err := s.Store.Change(ctx, b.UUID, func(b *store.Bundle) error { return up.finish(b) })
 		if err == nil {
 			s.changed(b.UUID)
@@ -84,14 +102,22 @@ func (s *Server) receive(ctx context.Context, body io.Reader, b store.Bundle, up
 		return err
 	}
 	return s.storeContents(ctx, b, func(in *store.Upload, room *reservation) error {
-		return s.storeBody(ctx, in, body, up, room)
+		if up.url == "" {
+			return s.storeBody(ctx, in, body, up, room)
+		}
+		fetched, name, err := s.fetch(ctx, up.url)
+		if err != nil {
+			return err
+		}
+		up.filename = name
+		return errors.Join(s.storeBody(ctx, in, fetched, up, room), fetched.Close())
 	}, up.finish)
 }
 
 // finish changes the state of a bundle at the end of its upload.
 func (up uploadRequest) finish(b *store.Bundle) error {
 	if b.State.Final() {
-		return errFinal()
+		return errFinal(*b)
 	}
 	if up.finalizeOnSuccess {
 		b.State = up.stateOnSuccess

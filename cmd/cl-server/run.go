@@ -21,6 +21,7 @@ func runCommand(ctx context.Context, p program.Process) *cobra.Command {
 	var web web
 	var format string
 	config := server.Config{Now: p.Now}
+	var fetchPrivate []string
 	cmd := &cobra.Command{
 		Use: "run --data DIRECTORY", Short: "Serve until a signal comes", Args: program.WrongUsage(cobra.NoArgs),
 		Long: `Serve until a signal comes. After TERM or INT the server takes no new requests
@@ -44,6 +45,10 @@ GET /metrics for Prometheus on an address of its own, to everybody who reaches i
 				if err := checkLinkRoots(config.LinkRoots, at.dir); err != nil {
 					return program.Usage(err)
 				}
+				var err error
+				if config.FetchPrivate, err = server.ParseFetchPrivate(fetchPrivate); err != nil {
+					return program.Usage(fmt.Errorf("--fetch-private: %w", err))
+				}
 				config.Store = data
 				return serve(ctx, config, web)
 			})
@@ -59,6 +64,7 @@ GET /metrics for Prometheus on an address of its own, to everybody who reaches i
 	f.StringVar(&config.DefaultGPUImage, "default-gpu-image", "codalab/default-gpu", "the Docker `image` of runs with GPUs that name none")
 	f.StringArrayVar(&config.LinkRoots, "link-root", nil, "a `directory` to which bundles may link (cl upload --link): every user can read it, and share what is in it; may be repeated")
 	f.BoolVar(&config.SharedDisk, "shared-disk", false, "let workers that share this disk (cl-worker --shared-file-system, cl-bridge's server_store) use contents in place")
+	f.StringArrayVar(&fetchPrivate, "fetch-private", nil, "a `host` or network (10.1.0.0/16) of your own from which users may upload by URL, besides public addresses; may be repeated")
 	f.DurationVar(&config.Hold, "check-in-hold", 5*time.Second, "how `long` a worker's check-in waits for messages")
 	f.DurationVar(&config.WorkerTimeout, "worker-timeout", time.Minute, "how `long` after its last check-in a worker counts as gone")
 	return cmd
