@@ -66,6 +66,7 @@ func (s *Server) track(bundles ...store.Bundle) {
 func newPending(b store.Bundle, resources codalab.Resources) *pending {
 	p := &pending{
 		uuid: b.UUID, ownerID: b.OwnerID, resources: resources, parents: map[[2]string]bool{},
+		asksDisk: b.Metadata.String("request_disk") != "", asksTime: b.Metadata.String("request_time") != "",
 		priority: b.Metadata.Int("request_priority"), created: b.Created.Time, status: b.Metadata.String("staged_status"),
 	}
 	for _, d := range b.Dependencies {
@@ -123,6 +124,7 @@ func (s *Server) resources(b store.Bundle) codalab.Resources {
 	if n, err := codalab.ParseSize(memory); err == nil {
 		r.Memory = n
 	}
+	r.Disk, r.Time = s.MaxRequestDisk, int64(s.MaxRequestTime/time.Second)
 	if n, err := codalab.ParseSize(m.String("request_disk")); err == nil {
 		r.Disk = n
 	}

@@ -126,6 +126,9 @@ func (s *Server) messages(ctx context.Context, p *poll) ([]codalab.Message, erro
 			continue
 		}
 		m := s.runMessage(b)
+		if err := s.capResources(ctx, m.Resources, b); err != nil {
+			return nil, err
+		}
 		if s.sharesDisk(p.worker.key) {
 			if err := s.addLocations(ctx, m.Bundle, b); err != nil {
 				s.logError(ctx, "send bundle "+uuid+" to its worker", err)

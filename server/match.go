@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,10 +19,13 @@ type pending struct {
 	uuid      string
 	ownerID   string
 	resources codalab.Resources
-	parents   map[[2]string]bool
-	priority  int64
-	created   time.Time
-	status    string // staged_status
+	// asksDisk and asksTime are set if the run itself requests them.
+	asksDisk, asksTime bool
+
+	parents  map[[2]string]bool
+	priority int64
+	created  time.Time
+	status   string // staged_status
 }
 
 // offer is the room that a worker has for runs.
@@ -52,52 +57,76 @@ func (s *Server) match(ctx context.Context, now time.Time, all bool) {
 		return
 	}
 	defer func() { s.metrics.passes.Observe(s.Now().Sub(now).Seconds()) }()
+	failed, err := s.resourceFailures(ctx, candidates)
+	if err != nil {
+		s.logError(ctx, "check the quotas of waiting bundles", err)
+		return
+	}
 	offers, held := s.hub.offers(now)
 	places, err := s.placesFor(ctx, candidates, offers, held)
 	if err != nil {
 		s.logError(ctx, "match bundles with workers", err)
 		return
 	}
-	assigned, status := map[string]store.Worker{}, map[string]string{}
-	var decided []string // in the order in which workers get their messages
+	d := decisions{workers: map[string]store.Worker{}, failed: failed, status: map[string]string{}}
 	for p := range fairOrder(candidates, held) {
+		if failed[p.uuid] != "" {
+			d.order = append(d.order, p.uuid)
+			continue
+		}
 		o, why := places.choose(p)
 		switch {
 		case o != nil:
 			o.deduct(p.resources)
 			held.add(p.ownerID, o)
-			assigned[p.uuid] = o.key
+			d.workers[p.uuid] = o.key
 		case why != p.status:
-			status[p.uuid] = why
+			d.status[p.uuid] = why
 		default:
 			continue
 		}
-		decided = append(decided, p.uuid)
+		d.order = append(d.order, p.uuid)
 	}
-	s.decide(ctx, now, decided, assigned, status)
+	s.applyDecisions(ctx, now, d)
 }
 
-// decide stores what match has decided: the workers of runs, and the status of those that wait.
-func (s *Server) decide(ctx context.Context, now time.Time, decided []string, assigned map[string]store.Worker, status map[string]string) {
-	if len(decided) == 0 {
+// decisions are what match has decided about runs, by uuid: their worker, why they fail, or why they
+// wait.
+type decisions struct {
+	order          []string // in which workers get their messages
+	workers        map[string]store.Worker
+	failed, status map[string]string
+}
+
+// applyDecisions writes decisions into the bundles.
+func (s *Server) applyDecisions(ctx context.Context, now time.Time, d decisions) {
+	if len(d.order) == 0 {
 		return
 	}
-	changed, err := s.Store.ChangeAll(ctx, decided, func(b *store.Bundle) error {
-		if worker, ok := assigned[b.UUID]; ok {
+	changed, err := s.Store.ChangeAll(ctx, d.order, func(b *store.Bundle) error {
+		worker, assigned := d.workers[b.UUID]
+		switch {
+		case assigned:
 			assign(b, worker, now)
-		} else if b.State == codalab.StateStaged {
-			b.Metadata["staged_status"] = status[b.UUID]
+		case b.State != codalab.StateStaged:
+		case d.failed[b.UUID] != "":
+			setFailed(b, d.failed[b.UUID])
+		default:
+			b.Metadata["staged_status"] = d.status[b.UUID]
 		}
 		return nil
 	})
 	s.logError(ctx, "match bundles with workers", err)
 	var bundles []store.Bundle
-	for _, uuid := range decided {
+	for _, uuid := range d.order {
 		if b, ok := changed[uuid]; ok {
 			bundles = append(bundles, b)
 		}
 	}
 	s.track(bundles...)
+	if len(d.failed) > 0 {
+		s.changed(slices.Collect(maps.Keys(d.failed))...) // their children fail too
+	}
 	if err == nil {
 		s.fresh = map[string]*pending{} // match has tried those that still wait
 	}

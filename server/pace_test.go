@@ -127,10 +127,7 @@ func TestSteadyBodiesHaveAnyTime(t *testing.T) {
 func TestDownloadThatNobodyTakesEnds(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, func(c *server.Config) { c.TransferTimeout = 200 * time.Millisecond })
-	must(t, func() error {
-		_, err := s.store.ChangeUser(t.Context(), "0x"+strings.Repeat("a", 32), quotaOf(1<<30))
-		return err
-	}())
+	s.setQuota(1<<30, 1<<40)
 	uuid := s.upload("large", strings.Repeat("x", 64<<20))
 	over := make(chan struct{})
 	inner := s.handler

@@ -45,6 +45,9 @@ func (s *Server) applyReports(ctx context.Context, p *poll, runs []codalab.Run) 
 		return nil
 	})
 	s.changed(moved...) // after an error too: ChangeAll may have changed some
+	if err == nil {
+		err = s.enforceQuotas(ctx, bundles)
+	}
 	if err != nil {
 		return nil, err
 	}

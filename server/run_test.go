@@ -16,6 +16,7 @@ import (
 func TestRunFromCreatedToReady(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
+	s.setQuota(1<<30, 1<<40)
 	data := s.upload("data", "hello\n")
 	w := s.worker("alice", "w(1)", "cpu")
 	uuid := s.run("cat in", map[string]any{"request_queue": "tag=cpu", "request_disk": "10m", "request_time": "1h"}, codalab.Dependency{ParentUUID: data, ChildPath: "in"})

@@ -34,6 +34,10 @@ type Config struct {
 	// write results there. The server only tells them the paths: the disk's permissions decide
 	// what they can read.
 	SharedDisk bool
+	// MaxRequestDisk, MaxRequestMemory (in bytes) and MaxRequestTime are the most that a run may
+	// request; 0 means no limit. A run that requests no disk or time gets what is allowed.
+	MaxRequestDisk, MaxRequestMemory int64
+	MaxRequestTime                   time.Duration
 	// FetchPrivate names places of the site's own network from which users may upload by URL.
 	FetchPrivate FetchPrivate
 	// RequireSignIn refuses all requests of users who have not signed in.

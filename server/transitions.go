@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -166,6 +167,9 @@ func copyReport(b *store.Bundle, run codalab.Run, now time.Time) {
 	m := b.Metadata
 	m["run_status"] = run.RunStatus
 	m["last_updated"] = now.Unix()
+	if b.Worker.User == store.RootID { // only the site's own workers use up a quota of time
+		b.ChargedTime = max(0, int64(run.ContainerTimeTotal)-int64(m.Float("time")))
+	}
 	m["time"] = run.ContainerTimeTotal
 	m["time_user"] = run.ContainerTimeUser
 	m["time_system"] = run.ContainerTimeSystem
@@ -235,7 +239,7 @@ func requestKill(b *store.Bundle) {
 
 func setKilled(b *store.Bundle) {
 	b.State, b.Worker = codalab.StateKilled, store.Worker{}
-	b.Metadata["failure_message"] = codalab.KillRequested
+	b.Metadata["failure_message"] = cmp.Or(b.KillMessage, codalab.KillRequested)
 	if b.DataSize != 0 && b.Contents == "" {
 		b.SetDataSize(0)
 	}

@@ -131,10 +131,12 @@ func TestUsedUpTimeStopsNewBundles(t *testing.T) {
 	s.create("run", "job", "x", nil).says(http.StatusBadRequest, "Out of time quota: 1m30s / 1m0s (150.0%)")
 }
 
-// quotaOf changes a user's disk quota.
-func quotaOf(bytes int64) func(*store.User) error {
-	return func(u *store.User) error {
-		u.DiskQuota = bytes
+// setQuota sets alice's quotas of bytes and seconds.
+func (s *site) setQuota(disk, seconds int64) {
+	s.t.Helper()
+	_, err := s.store.ChangeUser(s.t.Context(), "0x"+strings.Repeat("a", 32), func(u *store.User) error {
+		u.DiskQuota, u.TimeQuota = disk, seconds
 		return nil
-	}
+	})
+	must(s.t, err)
 }

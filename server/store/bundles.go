@@ -35,6 +35,8 @@ type Bundle struct {
 	Worker Worker `db:"-"`
 	// Assigned is when the run was assigned to Worker.
 	Assigned Time `db:"assigned"`
+	// ChargedTime is how many seconds Change adds to the owner's TimeUsed; always 0 when it is read.
+	ChargedTime int64 `db:"-"`
 	// KillMessage is why the worker must kill the run; empty if it must not.
 	KillMessage string `db:"kill_message"`
 }
@@ -292,6 +294,10 @@ func change(ctx context.Context, tx *sqlx.Tx, b Bundle, decide func(*Bundle) err
 			tags = :tags, run_time = :run_time, contents = :contents,
 			worker_user = :worker_user, worker_id = :worker_id, assigned = :assigned, kill_message = :kill_message
 		WHERE uuid = :uuid`, row)
+	if err == nil && b.ChargedTime != 0 {
+		_, err = tx.ExecContext(ctx, tx.Rebind(`UPDATE users SET time_used = time_used + ? WHERE id = ?`), b.ChargedTime, owner)
+		b.ChargedTime = 0
+	}
 	switch {
 	case err != nil:
 		return b, fmt.Errorf("change bundle %s: %w", b.UUID, err)
