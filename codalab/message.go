@@ -99,6 +99,31 @@ func (t MessageType) known() bool {
 	return false
 }
 
+// MarshalJSON writes empty texts too where CodaLab's own worker needs them (codalab/worker/worker.py:
+// checkin).
+func (m Message) MarshalJSON() ([]byte, error) {
+	type plain Message
+	var out any = plain(m)
+	switch m.Type { //nolint:exhaustive // the others have no texts that may be empty
+	case MessageWrite:
+		out = struct {
+			plain
+			Subpath string `json:"subpath"`
+			String  string `json:"string"`
+		}{plain(m), m.Subpath, m.String}
+	case MessageNetcat:
+		out = struct {
+			plain
+			Message string `json:"message"`
+		}{plain(m), m.Message}
+	}
+	data, err := json.Marshal(out)
+	if err != nil {
+		return nil, fmt.Errorf("encode message: %w", err)
+	}
+	return data, nil
+}
+
 // UnmarshalJSON accepts numbers in any form that Python may write.
 func (m *Message) UnmarshalJSON(data []byte) error {
 	type plain Message

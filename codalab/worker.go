@@ -128,6 +128,9 @@ type Message struct {
 
 	Subpath string `json:"subpath,omitempty"` // write
 	String  string `json:"string,omitempty"`  // write
+
+	Port    int    `json:"port,omitempty"`    // netcat
+	Message string `json:"message,omitempty"` // netcat
 }
 
 // RunBundle is the bundle in a run message.

@@ -227,7 +227,7 @@ func TestBadInputIsRefusedInOneSentence(t *testing.T) {
 		{"PATCH", "/bundles", patch(data, map[string]any{"metadata": map[string]any{"color": "red"}}), 400, "Unexpected metadata key: color"},
 		{"PATCH", "/bundles", patch(data, map[string]any{"metadata": map[string]any{"name": "a b"}}), 400, "Invalid name"},
 		{"PATCH", "/bundles", patch(missing, map[string]any{}), 404, "Could not find bundle"},
-		{"POST", "/bundle-actions", object("bundle-actions", map[string]string{"type": "write", "uuid": data}), 400, "Action 'write' is not supported by this server, only kill"},
+		{"POST", "/bundle-actions", object("bundle-actions", map[string]string{"type": "write", "uuid": data}), 400, "A write action has a subpath and a string"},
 		{"POST", "/bundle-actions", object("bundle-actions", map[string]string{"type": "kill", "uuid": missing}), 404, "Could not find bundle"},
 		{"PATCH", "/user/increment_disk_used", object("x", map[string]any{"disk_used_increment": 0, "bundle_uuid": data}), 400, "Only positive disk increments"},
 		{"PUT", "/bundles/" + data + "/contents/blob/?filename=x", "x", 403, "Contents cannot be modified, bundle already finalized."},
@@ -238,7 +238,7 @@ func TestBadInputIsRefusedInOneSentence(t *testing.T) {
 		{"GET", "/bundles/" + data + "/contents/blob/?head=x", nil, 400, "head must be a number, not 'x'"},
 		{"POST", "/workers/w/checkin", "{", 400, "Invalid JSON"},
 		{"POST", "/workers/w/start_bundle/" + missing, codalab.StartBundle{}, 404, "Could not find bundle"},
-		{"POST", "/workers/w/reply/1", codalab.ReadReply{}, 400, "A reply has a target_info"},
+		{"POST", "/workers/w/reply/1", codalab.ReadReply{}, 403, "Not your socket ID!"},
 		{"POST", "/workers/w/reply_data/1", "x", 400, "Missing header message."},
 		{"POST", "/workers/w/reply_data/1?header_message=x", "x", 400, "Header message should be in JSON format."},
 	} {

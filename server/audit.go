@@ -28,11 +28,18 @@ func (w *watched) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // changes reports whether a route changes what users have, so that its requests are in the audit log.
 // Those of workers and the parts of an upload are not: there are too many, and what they did stands in
-// the bundles.
+// the bundles. Nor are those to containers, which change nothing here.
 func (one route) changes() bool {
 	method, path, _ := strings.Cut(one.pattern, " ")
-	return method != http.MethodGet && !strings.HasPrefix(path, "/workers/") && !strings.HasPrefix(path, "/interpret/") &&
-		path != "/user/increment_disk_used"
+	if method == http.MethodGet || path == "/user/increment_disk_used" {
+		return false
+	}
+	for _, part := range []string{"/workers/", "/interpret/", "/netcat/", "/netcurl/"} {
+		if strings.Contains(path, part) {
+			return false
+		}
+	}
+	return true
 }
 
 // objectsKey is the context's key for the objects that a request names.

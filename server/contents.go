@@ -18,7 +18,7 @@ import (
 )
 
 func (s *Server) contentsRoutes() []route {
-	return []route{
+	return append(s.netcatRoutes(), []route{
 		{pattern: "GET /bundles/{uuid}/contents/info/{path...}", serve: s.contentsInfo, public: true, worker: true},
 		{pattern: "GET /bundles/{uuid}/contents/blob/{path...}", serve: s.contentsBlob, public: true, worker: true},
 		{pattern: "PUT /bundles/{uuid}/contents/blob/{$}", serve: s.upload, worker: true},
@@ -26,7 +26,7 @@ func (s *Server) contentsRoutes() []route {
 		{pattern: "POST /bundle_stores", serve: s.addBundleStore},
 		{pattern: "GET /bundles/{uuid}/locations/{$}", serve: s.locations},
 		{pattern: "POST /bundles/{uuid}/locations/{$}", serve: s.addLocation},
-	}
+	}...)
 }
 
 // location is where a target is after following its path through dependencies.

@@ -48,6 +48,8 @@
 //	contents, blob          contents: descriptions, downloads, the store and links
 //	upload, unpack, fetch   uploads, archives, uploads by URL
 //	quota                   disk quotas
+//	actions, netcat         kill and write; talks with ports of running bundles
+//	limits                  what runs may request; used-up quotas
 //	pace                    slow connections; the bodies of refused requests
 //	checkin, reports, reads a worker's check-ins and claims, its reports, its files
 //	hub, match              connected workers and their duties; runs to workers

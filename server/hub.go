@@ -44,6 +44,7 @@ type worker struct {
 	unclaimed int64             // how many of runs
 	duties    map[string]*duty
 	reads     map[int64]*readRequest
+	writes    []*writeRequest
 	reported  map[string]reported // by run
 }
 
@@ -160,7 +161,7 @@ const (
 	startLimit = 5 * time.Minute
 )
 
-// dueMessages returns the duties and reads that are due, and records that they are sent now.
+// dueMessages returns the duties, and the reads and writes that are due, and records that they are sent now.
 func (h *hub) dueMessages(p *poll, now time.Time) (duties []duty, reads []codalab.Message) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -168,11 +169,19 @@ func (h *hub) dueMessages(p *poll, now time.Time) (duties []duty, reads []codala
 		return nil, nil
 	}
 	for _, r := range p.worker.reads {
+		if r.message.Type == codalab.MessageNetcat && !r.sent.IsZero() {
+			continue // a second one could do something twice
+		}
 		if resendDue(r.sent, now, resendAfter) {
 			r.sent = now
 			reads = append(reads, r.message)
 		}
 	}
+	for _, r := range p.worker.writes {
+		reads = append(reads, r.message)
+		close(r.sent)
+	}
+	p.worker.writes = nil
 	for _, d := range p.worker.duties {
 		every := resendAfter
 		if d.kind == codalab.MessageKill {

@@ -41,18 +41,18 @@ type readAnswer struct {
 	moved bool
 }
 
-// addRead queues a read for the worker that has a bundle.
-func (h *hub) addRead(b store.Bundle, path string, args codalab.ReadArgs, now time.Time) (*readRequest, bool) {
+// addRead queues a read or netcat message for the worker that has the bundle.
+func (h *hub) addRead(m codalab.Message, now time.Time) (*readRequest, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	w := h.holders[b.UUID]
+	w := h.holders[m.UUID]
 	if w == nil || now.Sub(w.seen) > h.timeout {
 		return nil, false
 	}
 	h.nextRead++
+	m.SocketID = h.nextRead
 	r := &readRequest{
-		worker:  w,
-		message: codalab.Message{Type: codalab.MessageRead, SocketID: h.nextRead, UUID: b.UUID, Path: path, ReadArgs: &args},
+		worker: w, message: m,
 		answers: make(chan readAnswer, 1), abandoned: make(chan struct{}),
 	}
 	w.reads[h.nextRead] = r
@@ -96,7 +96,12 @@ func (w *worker) dropReads(uuid string) {
 // caller calls the answer's done, if it is set. It fails with errMoved if the bundle stops
 // running meanwhile.
 func (s *Server) readFromWorker(ctx context.Context, b store.Bundle, path string, args codalab.ReadArgs) (readAnswer, error) {
-	r, ok := s.hub.addRead(b, path, args, s.Now())
+	return s.askWorker(ctx, b, codalab.Message{Type: codalab.MessageRead, UUID: b.UUID, Path: path, ReadArgs: &args})
+}
+
+// askWorker is readFromWorker for any message that a worker answers.
+func (s *Server) askWorker(ctx context.Context, b store.Bundle, m codalab.Message) (readAnswer, error) {
+	r, ok := s.hub.addRead(m, s.Now())
 	if !ok {
 		return readAnswer{}, refuse(http.StatusNotFound, "The worker that runs bundle %s is not connected, so its files cannot be read now", b.UUID)
 	}
@@ -144,12 +149,15 @@ func (s *Server) reply(w http.ResponseWriter, r *http.Request, u store.User) err
 	if err := readJSON(w, r, &in); err != nil {
 		return err
 	}
-	if in.TargetInfo == nil && (in.ErrorCode < 400 || in.ErrorCode > 599) {
-		return refuse(http.StatusBadRequest, "A reply has a target_info, or an error_code between 400 and 599")
+	if in.ErrorCode != 0 && (in.ErrorCode < 400 || in.ErrorCode > 599) {
+		return refuse(http.StatusBadRequest, "An error_code is between 400 and 599")
 	}
 	found, err := s.requestedRead(r, u)
 	if err != nil {
 		return err
+	}
+	if in.TargetInfo == nil && in.ErrorCode == 0 && found.message.Type != codalab.MessageNetcat {
+		in = codalab.ReadReply{ErrorCode: http.StatusBadGateway, ErrorMessage: "The worker's reply is empty"}
 	}
 	found.answers <- readAnswer{ReadReply: in}
 	return nil

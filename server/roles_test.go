@@ -52,6 +52,22 @@ func permissionRequest(kind, id, group string, permission int) any {
 	}}}
 }
 
+// netcatRows are those of the routes to a running bundle's container. The bundle does not run, so the
+// requests of readers are refused, too; TestNetcat… are about one that runs.
+func netcatRows() []row {
+	const no = http.StatusForbidden
+	all := [5]int{no, no, no, no, no}
+	rows := []row{{"PUT /bundles/{uuid}/netcat/{port}/{$}", all, func(s subject) (string, any) {
+		return "/bundles/" + s.data + "/netcat/80/", map[string]string{"message": "x"}
+	}}}
+	for _, method := range []string{"GET", "POST", "PUT", "PATCH", "DELETE"} {
+		rows = append(rows, row{method + " /bundles/{uuid}/netcurl/{port}/{path...}", all, func(s subject) (string, any) {
+			return "/bundles/" + s.data + "/netcurl/80/x", nil
+		}})
+	}
+	return rows
+}
+
 // routeRows say what each role gets from each route.
 func routeRows() []row {
 	const (
@@ -64,7 +80,7 @@ func routeRows() []row {
 	at := func(path string, body any) call {
 		return func(subject) (string, any) { return path, body }
 	}
-	return []row{
+	return append(netcatRows(), []row{
 		{"GET /user", users, at("/user", nil)},
 		{"PATCH /user", users, at("/user", map[string]any{"data": map[string]any{"type": "users", "attributes": map[string]any{"affiliation": "x"}}})},
 		{"PATCH /user/increment_disk_used", owners, func(s subject) (string, any) {
@@ -156,7 +172,7 @@ func routeRows() []row {
 		}},
 		{"POST /workers/{worker}/reply/{socket}", [5]int{login, no, no, no, no}, at("/workers/w/reply/1", codalab.ReadReply{ErrorCode: 404})}, // nobody asked
 		{"POST /workers/{worker}/reply_data/{socket}", [5]int{login, no, no, no, no}, at("/workers/w/reply_data/1?header_message={}", "x")},
-	}
+	}...)
 }
 
 // subject makes what a request needs. It shares the worksheet, and what is on it, with the readers.

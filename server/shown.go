@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/cl-slurm/cl-slurm/server/interpret"
 	"github.com/cl-slurm/cl-slurm/server/store"
@@ -105,6 +106,9 @@ func (s *Server) shownBundles(ctx context.Context, u store.User, uuids []string)
 	return shown, nil
 }
 
+// plainTime is a time as Python's isoformat writes one without a zone.
+func plainTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05") }
+
 // shownWorksheets returns worksheets as a user sees them, by uuid. It leaves out those that the user
 // may not read.
 func (s *Server) shownWorksheets(ctx context.Context, u store.User, sheets []store.Worksheet) (map[string]interpret.WorksheetInfo, error) {
@@ -127,7 +131,7 @@ func (s *Server) shownWorksheets(ctx context.Context, u store.User, sheets []sto
 		}
 		info := interpret.WorksheetInfo{
 			UUID: sheet.UUID, Name: sheet.Name, Title: sheet.Title, Frozen: sheet.Frozen, IsAnonymous: sheet.IsAnonymous,
-			DateCreated: isoTime(sheet.Created.Time), DateLastModified: isoTime(sheet.Modified.Time), Tags: sheet.Tags(),
+			DateCreated: plainTime(sheet.Created.Time), DateLastModified: plainTime(sheet.Modified.Time), Tags: sheet.Tags(),
 		}
 		if owner, ok := users[worksheetOwner(sheet, have[sheet.UUID])]; ok {
 			info.OwnerID, info.OwnerName = &owner.ID, &owner.Name

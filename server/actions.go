@@ -1,0 +1,163 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/store"
+)
+
+// action is what a user wants done to a bundle (codalab/rest/schemas.py: BundleActionSchema).
+type action struct {
+	Type    string  `json:"type"`
+	UUID    string  `json:"uuid"`
+	Subpath *string `json:"subpath,omitempty"` // write
+	String  *string `json:"string,omitempty"`  // write
+}
+
+const (
+	actionKill  = "kill"
+	actionWrite = "write"
+)
+
+// check returns what is wrong with an action.
+func (a action) check() error {
+	switch a.Type {
+	case actionKill:
+		return nil
+	case actionWrite:
+		if a.Subpath == nil || a.String == nil {
+			return refuse(http.StatusBadRequest, "A write action has a subpath and a string")
+		}
+		if !regexp.MustCompile(`^[a-zA-Z0-9_.-]*$`).MatchString(*a.Subpath) || strings.Trim(*a.Subpath, ".") == "" {
+			return refuse(http.StatusBadRequest, "subpath must be the name of a file of letters, digits, '_', '.' and '-'")
+		}
+		return nil
+	}
+	return refuse(http.StatusBadRequest, "Unsupported bundle action '%s'", a.Type)
+}
+
+// bundleActions kills bundles and writes files into running ones. A bundle without a worker is killed
+// at once. For the others the server sends kill messages until the runs have ended
+// (codalab/rest/bundle_actions.py: create_bundle_actions).
+func (s *Server) bundleActions(w http.ResponseWriter, r *http.Request, u store.User) error {
+	objects, err := readObjects(w, r)
+	if err != nil {
+		return err
+	}
+	actions := make([]action, len(objects))
+	for i, o := range objects { // check all before doing any
+		if o.Decode(&actions[i]) != nil {
+			return refuse(http.StatusBadRequest, "An action has a type and a uuid")
+		}
+		if err := actions[i].check(); err != nil {
+			return err
+		}
+		b, err := s.writable(r.Context(), u, actions[i].UUID)
+		if err != nil {
+			return err
+		}
+		if err := killable(b); err != nil {
+			return err
+		}
+	}
+	data := []any{}
+	for _, a := range actions {
+		if err := s.act(r.Context(), a); err != nil {
+			return err
+		}
+		data = append(data, map[string]any{"type": "bundle-actions", "id": nil, "attributes": a})
+	}
+	return writeDocument(w, data, nil)
+}
+
+func (s *Server) act(ctx context.Context, a action) error {
+	if a.Type == actionWrite {
+		if err := s.writeToRun(ctx, a); err != nil {
+			return err
+		}
+	}
+	_, err := s.Store.Change(ctx, a.UUID, func(b *store.Bundle) error {
+		if a.Type == actionWrite {
+			b.Metadata["actions"] = append(b.Metadata.Strings("actions"), actionWrite+"\t"+*a.Subpath+"\t"+*a.String)
+			return nil
+		}
+		if err := killable(*b); err != nil {
+			return err
+		}
+		requestKill(b)
+		return nil
+	})
+	if err == nil {
+		s.changed(a.UUID)
+	}
+	return err
+}
+
+func killable(b store.Bundle) error {
+	if b.State.Final() {
+		return refuse(http.StatusBadRequest, "Cannot execute this action on a bundle that is in the following states: ready, failed, killed. "+
+			"Kill action can be executed on bundles in created, uploading, staged, making, starting, running, preparing, or finalizing state.")
+	}
+	return bundleNotFrozen(b)
+}
+
+// writeRequest is a write message that its worker gets once. The hub's lock guards it.
+type writeRequest struct {
+	message codalab.Message
+	sent    chan struct{} // closed once the message is in an answer to the worker
+}
+
+// addWrite queues a write message for the worker that has the bundle. It returns nil if there is none.
+func (h *hub) addWrite(m codalab.Message) (r *writeRequest, drop func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	w := h.holders[m.UUID]
+	if w == nil {
+		return nil, nil
+	}
+	r = &writeRequest{message: m, sent: make(chan struct{})}
+	w.writes = append(w.writes, r)
+	w.notify()
+	return r, func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		w.writes = slices.DeleteFunc(w.writes, func(other *writeRequest) bool { return other == r })
+	}
+}
+
+// writeToRun sends a file to the worker of a run, which puts it into the run's directory. The worker
+// does not say whether it did.
+func (s *Server) writeToRun(ctx context.Context, a action) error {
+	b, err := s.Store.Bundle(ctx, a.UUID)
+	if errors.Is(err, store.ErrNotFound) {
+		return refuse(http.StatusNotFound, "Could not find bundle with uuid %s", a.UUID)
+	}
+	if err != nil {
+		return err
+	}
+	if b.State != codalab.StatePreparing && b.State != codalab.StateRunning {
+		return refuse(http.StatusBadRequest, "Cannot write to bundle %s: it is not running.", a.UUID)
+	}
+	r, drop := s.hub.addWrite(codalab.Message{Type: codalab.MessageWrite, UUID: a.UUID, Subpath: *a.Subpath, String: *a.String})
+	if r == nil {
+		return refuse(http.StatusInternalServerError, "Unable to reach worker.")
+	}
+	defer drop()
+	timer := time.NewTimer(readTimeout)
+	defer timer.Stop()
+	select {
+	case <-r.sent:
+		return nil
+	case <-timer.C:
+		return refuse(http.StatusInternalServerError, "Unable to reach worker.")
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
