@@ -29,6 +29,7 @@ func masks() [][2]string {
 		{`\b(Mon|Tue|Wed|Thu|Fri|Sat|Sun) [A-Z][a-z]{2} +\d+ \d\d:\d\d:\d\d \d{4}`, "<time>"},
 		{`(?m)^((?:time|time_\w+|last_updated|started|memory_max|memory|memory_usage|cpu_usage|id|remote|remote_history) +: ).*`, "$1<value>"},
 		{`(?m)^! (Sent|Received) .*\n`, ""},
+		{`(?m)^(codalab_home: ).*`, "$1<home>"},
 		{`-{4,}`, "----"},
 		{`(\S)  +`, "$1  "},
 		{`(?m) +$`, ""},

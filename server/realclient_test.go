@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"flag"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -16,6 +17,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/server"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
+
+// record makes TestRealClient only write what the scripts print on CodaLab's own server.
+var record = flag.Bool("record", false, "record CodaLab's own server")
 
 // client is CodaLab's own cl and cl-worker, and a server of CodaLab's own to compare with.
 type client struct {
@@ -34,7 +38,8 @@ type client struct {
 //
 //	CLTEST_STOCK_CL      a command that runs cl: CLTEST_STOCK_CL URL USER PASSWORD ARGS...
 //	CLTEST_STOCK_WORKER  the same for cl-worker, with containers; without it, nothing is run
-//	CLTEST_STOCK         the address of a server of CodaLab's own; without it, nothing is compared
+//	CLTEST_STOCK         the address of a server of CodaLab's own; without it, what such a server
+//	                     printed is in testdata/realclient/recorded, which -record writes
 //	CLTEST_STOCK_USER, CLTEST_STOCK_COLLEAGUE, CLTEST_STOCK_ROOT
 //	                     its users, NAME:PASSWORD; by default ann, ben and codalab, whose
 //	                     passwords are their names
@@ -69,7 +74,8 @@ func realClient(t *testing.T) client {
 //	until STATE USER B   repeats cl until the bundle B is in the state
 //	sh COMMAND           runs a shell's command in the script's directory; it is not compared
 //	worker start W ARGS  starts cl-worker as ann, with the id W and these arguments
-//	worker stop W        ends it by TERM; worker wait W waits until it ends by itself
+//	worker stop W        ends it by TERM; worker wait W waits until it ends by itself;
+//	worker pause W       stops it, as a machine that hangs would; worker resume W lets it go on
 //
 // $R is a new word for names, $dir the script's directory, $url the server's address and $nl a
 // line's end.
@@ -88,40 +94,75 @@ func TestRealClient(t *testing.T) {
 			})
 		}
 	})
-	if c.stock != "" && !t.Failed() && flagRun() == "" {
+	if !*record && !t.Failed() && flagRun() == "" {
 		met.complete(t)
 	}
 }
 
-// compare plays a script on both servers at once.
+// compare plays a script on our server and on CodaLab's own at once, or reads what the latter
+// printed when it was recorded.
 func (c client) compare(t *testing.T, path, ours string, met *metDifferences) {
 	t.Helper()
 	steps := readScript(t, path)
 	word := make([]byte, 3)
 	_, _ = rand.Read(word) // never fails
 	r := "r" + hex.EncodeToString(word)
-	servers := []string{ours}
-	if c.stock != "" {
-		servers = append(servers, c.stock)
-	}
+	recording := filepath.Join("testdata/realclient/recorded", filepath.Base(path))
 	var plays sync.WaitGroup
-	printed := make([][]string, len(servers))
-	for i, address := range servers {
-		p := c.newPlay(t, address, r)
-		plays.Go(func() { printed[i] = p.play(steps) })
+	var printed, expected []string
+	if p := c.newPlay(t, ours, r); !*record {
+		plays.Go(func() { printed = p.play(steps) })
+	}
+	if c.stock != "" {
+		p := c.newPlay(t, c.stock, r)
+		plays.Go(func() { expected = p.play(steps) })
 	}
 	plays.Wait()
-	for i, step := range steps {
-		if i >= len(printed[0]) || i >= len(printed[len(servers)-1]) {
-			t.Fatalf("%s ended early", path)
+	if c.stock == "" {
+		expected = readRecording(t, recording, steps)
+	}
+	if *record {
+		writeRecording(t, recording, steps, expected)
+		return
+	}
+	for i, step := range steps[:min(len(printed), len(expected))] {
+		met.check(t, step, expected[i], printed[i])
+	}
+}
+
+// readRecording returns what CodaLab's server made each step of a script print.
+func readRecording(t *testing.T, path string, steps []step) []string {
+	t.Helper()
+	data, err := os.ReadFile(path) //nolint:gosec // of testdata
+	must(t, err)
+	var printed []string
+	for block := range strings.SplitSeq("\n"+string(data), "\n> ") {
+		text, output, _ := strings.Cut(block, "\n")
+		if text == "" {
+			continue
 		}
-		if strings.Contains(printed[0][i], "Traceback") && len(servers) == 1 {
-			t.Errorf("%s: %s\n%s", step.where, step.text, printed[0][i])
+		if len(printed) == len(steps) || text != steps[len(printed)].text {
+			t.Fatalf("%s is of another script: step %d is %q; record it again", path, len(printed)+1, text)
 		}
-		if len(servers) == 2 {
-			met.check(t, step, printed[1][i], printed[0][i])
+		output = strings.ReplaceAll("\n"+output, "\n    ", "\n")[1:]
+		if output != "" && !strings.HasSuffix(output, "\n") {
+			output += "\n"
+		}
+		printed = append(printed, output)
+	}
+	return printed
+}
+
+func writeRecording(t *testing.T, path string, steps []step, printed []string) {
+	t.Helper()
+	var file strings.Builder
+	for i, output := range printed {
+		file.WriteString("> " + steps[i].text + "\n")
+		for line := range strings.Lines(output) {
+			file.WriteString("    " + line)
 		}
 	}
+	must(t, os.WriteFile(path, []byte(file.String()), 0o644)) //nolint:gosec // testdata
 }
 
 // ourServer starts a server of ours with the same users, who have the quotas that CodaLab's
