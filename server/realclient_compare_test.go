@@ -33,7 +33,6 @@ func masks() [][2]string {
 		{`-{4,}`, "----"},
 		{`(\S)  +`, "$1  "},
 		{`(?m) +$`, ""},
-		{`(?m)^!? *File ".*\n`, ""},
 	}
 }
 
@@ -84,16 +83,19 @@ type metDifferences struct {
 func (m *metDifferences) check(t *testing.T, s step, stock, ours string) {
 	t.Helper()
 	gone, come := lineDifference(stock, ours)
-	var left []string
-	for sign, lines := range map[string][]string{"-": gone, "+": come} {
-		for _, line := range lines {
-			if !m.allows(s, sign == "-", line) {
-				left = append(left, line)
-			}
+	var left strings.Builder
+	for _, line := range gone {
+		if !m.allows(s, true, line) {
+			left.WriteString("\n- " + line)
 		}
 	}
-	if len(left) > 0 {
-		t.Errorf("%s: %s\n--- CodaLab's server\n%s--- ours\n%s", s.where, s.text, stock, ours)
+	for _, line := range come {
+		if !m.allows(s, false, line) {
+			left.WriteString("\n+ " + line)
+		}
+	}
+	if left.Len() > 0 {
+		t.Errorf("%s: %s (- CodaLab's server, + ours)%s", s.where, s.text, left.String())
 	}
 }
 

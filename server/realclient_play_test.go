@@ -19,7 +19,7 @@ import (
 const (
 	commandLimit = 3 * time.Minute
 	// patience is how long a step waits for a state or a text.
-	patience = 2 * time.Minute
+	patience = 100 * time.Second
 )
 
 // step is a line of a script.
@@ -192,7 +192,12 @@ func (p *play) run(words []string) (string, error) {
 	if out != "" && !strings.HasSuffix(out, "\n") {
 		out += "\n"
 	}
-	for line := range strings.Lines(strings.ReplaceAll(stderr.String(), "\r", "\n")) {
+	said := strings.FieldsFunc(stderr.String(), func(r rune) bool { return r == '\n' || r == '\r' })
+	for _, line := range said {
+		if strings.HasPrefix(line, "Traceback ") { // of a cl that did not expect such an answer
+			out += "! Traceback\n! " + said[len(said)-1] + "\n"
+			break
+		}
 		if line = strings.TrimSpace(line); line != "" {
 			out += "! " + line + "\n"
 		}

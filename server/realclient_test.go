@@ -175,14 +175,12 @@ func (c client) ourServer(t *testing.T) string {
 	s := &site{t: t, store: data}
 	s.start()
 	for i, role := range []string{"root", "ann", "ben"} {
-		hashed, err := server.HashPassword(c.passwords[role], 1)
-		must(t, err)
 		id := store.RootID
 		if i > 0 {
 			id = "0x" + strings.Repeat(string(rune('a'+i)), 32)
 		}
 		must(t, data.AddUser(context.Background(), store.User{
-			ID: id, Name: c.names[role], Password: hashed,
+			ID: id, Name: c.names[role], Password: server.HashPassword(c.passwords[role], server.PasswordCost{Passes: 1, KiB: 8}),
 			TimeQuota: int64(100 * 365 * 24 * time.Hour / time.Second), DiskQuota: 100 << 30, ParallelRunQuota: 100,
 		}))
 	}
