@@ -126,7 +126,6 @@ func TestMetadataIsRefusedInTheServersWords(t *testing.T) {
 		"half an int":  {func(m codalab.Metadata) { m["request_gpus"] = 0.5 }, "Metadata value for request_gpus should be of type int"},
 		"no CPU":       {func(m codalab.Metadata) { m["request_cpus"] = 0 }, "Metadata value for request_cpus should be at least 1, was 0"},
 		"fewer GPUs":   {func(m codalab.Metadata) { m["request_gpus"] = -1 }, "Metadata value for request_gpus should be at least 0, was -1"},
-		"null":         {func(m codalab.Metadata) { m["name"] = nil }, "Metadata value for name should be of type str"},
 		"mixed list":   {func(m codalab.Metadata) { m["tags"] = []any{"a", 1.0} }, "Metadata value for tags should be of type list"},
 		"size":         {func(m codalab.Metadata) { m["request_memory"] = "lots" }, `invalid size "lots"`},
 		"time":         {func(m codalab.Metadata) { m["request_time"] = "soon" }, `invalid time "soon"`},
@@ -136,6 +135,10 @@ func TestMetadataIsRefusedInTheServersWords(t *testing.T) {
 		if err := codalab.CheckMetadata(codalab.TypeRun, m, true); err == nil || !strings.HasPrefix(err.Error(), test.want) {
 			t.Errorf("%s: %v, want %s", name, err, test.want)
 		}
+	}
+	emptied := codalab.Metadata{"description": nil, "request_memory": nil}
+	if err := codalab.CheckMetadata(codalab.TypeRun, emptied, false); err != nil || emptied.String("request_memory") != "2g" {
+		t.Errorf("null means the default: %v, %v", emptied, err)
 	}
 	if err := codalab.CheckMetadata(codalab.TypeRun, codalab.Metadata{"name": "n"}, false); err != nil {
 		t.Errorf("an edit of one key: %v", err)
