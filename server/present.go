@@ -58,7 +58,7 @@ func shownOwner(b store.Bundle, permission int) string {
 func privateObject(uuid string) codalab.Object {
 	o := codalab.NewObject("bundles", uuid, map[string]any{
 		"uuid": uuid, "bundle_type": codalab.TypePrivate, "metadata": map[string]string{"name": privateName},
-		"command": nil, "state": nil, "frozen": nil, "is_anonymous": false, "dependencies": []string{}, "args": nil,
+		"command": nil, "state": nil, "frozen": nil, "is_anonymous": nil, "dependencies": []string{}, "args": nil,
 		"permission": store.PermissionNone, "permission_spec": permissionSpec(store.PermissionNone),
 	})
 	o.Relationships = map[string]codalab.Relationship{"owner": codalab.ToOne("users", "")} // null

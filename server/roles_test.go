@@ -75,7 +75,7 @@ func routeRows() []row {
 		no, login = http.StatusForbidden, http.StatusUnauthorized
 	)
 	everybody, users := [5]int{ok, ok, ok, ok, ok}, [5]int{login, ok, ok, ok, ok}
-	readers, publicReaders := [5]int{login, no, ok, ok, ok}, [5]int{no, no, ok, ok, ok}
+	publicReaders := [5]int{no, no, ok, ok, ok}
 	owners := [5]int{login, no, no, ok, ok}
 	at := func(path string, body any) call {
 		return func(subject) (string, any) { return path, body }
@@ -149,7 +149,7 @@ func routeRows() []row {
 		{"PUT /bundles/{uuid}/contents/blob/{$}", owners, func(s subject) (string, any) {
 			return "/bundles/" + s.open + "/contents/blob/?filename=x&unpack=0", "x"
 		}},
-		{"GET /bundles/{uuid}/locations/{$}", readers, func(s subject) (string, any) { return "/bundles/" + s.data + "/locations/", nil }},
+		{"GET /bundles/{uuid}/locations/{$}", users, func(s subject) (string, any) { return "/bundles/" + s.data + "/locations/", nil }},
 		{"POST /bundles/{uuid}/locations/{$}", owners, func(s subject) (string, any) { return "/bundles/" + s.data + "/locations/?need_bypass=1", nil }},
 
 		{"GET /bundle_stores", users, at("/bundle_stores", nil)},
