@@ -202,7 +202,7 @@ func TestBadInputIsRefusedInOneSentence(t *testing.T) {
 		{"GET", "/bundles?specs=a%20b&worksheet=" + home, nil, 400, "Invalid bundle_spec: a b"},
 		{"GET", "/worksheets?specs=nosuch", nil, 404, "No worksheet found with name 'nosuch'"},
 		{"GET", "/worksheets/" + missing, nil, 404, "Could not find worksheet with uuid " + missing},
-		{"POST", "/worksheets", object("worksheets", map[string]string{"name": "9"}), 400, "Invalid name '9'"},
+		{"POST", "/worksheets", object("worksheets", map[string]string{"name": "9"}), 400, "Names must match"},
 		{"POST", bundles, "{", 400, "Invalid JSON"},
 		{"POST", bundles, map[string]any{"data": []any{}}, 400, "list of objects"},
 		{"POST", bundles, strings.NewReader(`"` + strings.Repeat("x", 9<<20) + `"`), 413, "larger than"},

@@ -154,12 +154,21 @@ func (s *Server) checkNewRun(ctx context.Context, u store.User, in newBundle, b 
 	return b, nil
 }
 
-// checkName refuses a name that a bundle or worksheet cannot have.
+// checkName refuses a name that a bundle cannot have (codalab/lib/spec_util.py: check_name).
 func checkName(name string) error {
 	if codalab.IsName(name) {
 		return nil
 	}
 	return refuse(http.StatusBadRequest, "Invalid name '%s'. Name must start with a letter or underscore and can only contain letters, digits, underscores, periods, and dashes.", name)
+}
+
+// checkGroupName refuses a name that a worksheet or group cannot have (codalab/rest/schemas.py:
+// validate_name).
+func checkGroupName(name string) error {
+	if codalab.IsName(name) {
+		return nil
+	}
+	return refuse(http.StatusBadRequest, `Names must match ^[a-zA-Z_][a-zA-Z0-9_\.\-]*$, was %s`, name)
 }
 
 // withinBundle reports whether a path of a dependency stays in its bundle.

@@ -144,7 +144,7 @@ func (s *Server) createGroups(w http.ResponseWriter, r *http.Request, u store.Us
 		if o.Decode(&in) != nil {
 			return refuse(http.StatusBadRequest, "A group's name must be a text")
 		}
-		if err := checkName(in.Name); err != nil {
+		if err := checkGroupName(in.Name); err != nil {
 			return err
 		}
 		g := store.Group{UUID: codalab.NewUUID(), Name: in.Name, OwnerID: &u.ID, UserDefined: true}

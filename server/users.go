@@ -274,9 +274,9 @@ func stillOwns(id string, owned store.Owned) error {
 	for _, some := range []struct {
 		what  string
 		uuids []string
-	}{{"bundles", owned.Bundles}, {"worksheets", owned.Worksheets}, {"groups", owned.Groups}} {
+	}{{"bundles, can't delete user", owned.Bundles}, {"worksheets, can't delete", owned.Worksheets}, {"groups, can't delete", owned.Groups}} {
 		if len(some.uuids) > 0 {
-			lines = append(lines, fmt.Sprintf("User %s owns %s, can't delete user. UUIDs: %s", id, some.what, strings.Join(some.uuids, ",")))
+			lines = append(lines, fmt.Sprintf("User %s owns %s. UUIDs: %s", id, some.what, strings.Join(some.uuids, ",")))
 		}
 	}
 	if len(lines) > 0 {

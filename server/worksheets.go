@@ -177,7 +177,7 @@ func (s *Server) createWorksheets(w http.ResponseWriter, r *http.Request, u stor
 // checkWorksheetName refuses names that a user cannot give to a worksheet
 // (codalab/rest/worksheets.py: ensure_unused_worksheet_name).
 func checkWorksheetName(u store.User, name string) error {
-	if err := checkName(name); err != nil {
+	if err := checkGroupName(name); err != nil {
 		return err
 	}
 	if strings.HasPrefix(name, homePrefix) && name != homePrefix+u.Name {
