@@ -306,11 +306,12 @@ func (s *Server) incrementDiskUsed(w http.ResponseWriter, r *http.Request, u sto
 	if err != nil {
 		return err
 	}
-	if b.State.Final() {
-		return refuse(http.StatusForbidden, "Contents cannot be modified, bundle already finalized.")
-	}
-	if err := s.announce(r.Context(), b, in.Increment); err != nil {
-		return err
+	// An upload may have failed by now. cl finds that out from the answer to its upload, which it
+	// reads only if this request succeeds.
+	if !b.State.Final() {
+		if err := s.announce(r.Context(), b, in.Increment); err != nil {
+			return err
+		}
 	}
 	if u, err = s.Store.User(r.Context(), u.ID); err != nil {
 		return err
