@@ -2,5 +2,67 @@ package server_test
 
 // differences are all that TestRealClient accepts.
 func differences() []difference {
-	return []difference{}
+	return []difference{
+		{
+			`^ben (ls|print) `, `! User .* does not have sufficient permissions on worksheet .* \(have read, need all\)\.|exit 1`, `.*`,
+			"CodaLab's server numbers the items of a worksheet when somebody reads it after a change, which a reader may not do",
+		},
+		{`^ann info \^0`, `! UsageError: 0 bundles, index 0 .*`, `! UsageError: \d+ bundles, index 0 .*`, "ours counts the bundles of the worksheet"},
+		{
+			` public$`, `! You are not the admin of group <public's id>\.`, `! Cannot modify the public group <public's id>\.`,
+			"nobody can become its admin",
+		},
+		{
+			`info`, `staged_status +: No worker can meet.*`, `staged_status +: No worker takes bundles that name.*`,
+			"ours names the queues that are served instead of all workers' resources",
+		},
+		{
+			`^ann (upload (bad|evil)|ls -f name,state,failure_message)`, `.*(Upload failed: (Invalid archive upload: failed to|Error -3 while).*|Traceback)`,
+			`.*Upload failed: (Invalid archive upload: unpack|not a whole packed file).*`,
+			"ours says what is wrong with the archive",
+		},
+		{
+			`^ben upload some`, `! (Traceback|Exception: Upload aborted\. .*)`, `! UsageError: Upload failed: Can't save bundle, user disk quota exceeded\. .*`,
+			"ours refuses contents that are too big without the client's help",
+		},
+		{`^ben uinfo .*disk_quota`, `.*107374000000.*`, `.*107374182400.*`, "ours keeps all digits of a quota"},
+		{`^ann uedit --url ''`, `! UsageError: Not a valid URL\.|exit 1`, `.*`, "ours lets people remove their address"},
+		{
+			`^\w+ (rm|perm) `, `! User .* does not have sufficient permissions on bundle .* \(have none.*`, `! NotFoundError: Could not find bundle with uuid .*`,
+			"ours tells bundles that are gone from bundles of others",
+		},
+		{`^ann rm$`, ``, `! UsageError: The request's data must be a list of objects|exit 1`, "a command without bundles is a mistake"},
+		{`^ann wls .count`, `! No results found`, `! UsageError: Worksheets cannot be counted or added up|exit 1`, "CodaLab's server ignores .count here"},
+		{
+			`^ann (wls|search) .*limit=x`, `! (Traceback|codalab\.client\.json_api_client\.JsonApiException: .*)`,
+			`! UsageError: \.limit must be a number of at least 0, not 'x'`,
+			"CodaLab's server has an internal error",
+		},
+		{
+			`^ann search (group=public|\.shared) `, `! (Traceback|codalab\.client\.json_api_client\.JsonApiException: .*)|exit 1`, `.*`,
+			"CodaLab's server has an internal error",
+		},
+		{
+			`^ben wls w`, `<w\.\.\.> .*ann.*`, `<w\.\.\.> .*<anonymous>.*`,
+			"CodaLab's server names the owners of anonymous worksheets in searches",
+		},
+		{
+			`^ann search \w*size=.sort`, ``, `<[rm]\.\.\.> .*`,
+			"CodaLab's server leaves out the bundles that have no size yet",
+		},
+		{
+			`^ann uls `, `! You don't have access to search for these fields|exit 1`, `.*`,
+			"CodaLab's server lets nobody but root search by name, though everybody sees names",
+		},
+		{
+			`^root uls .*active_after`, `! No results found`, `.*`, "CodaLab's server knows no sign-ins but those of its web page",
+		},
+		{
+			`^root uls .*_less_than=x`, `! No results found`, `! UsageError: \.time_used_less_than needs .*|exit 1`, "a mistake in a search is refused",
+		},
+		{
+			`^ann upload -a `, `! UsageError: Error while parsing chunked transfer body\.|exit 1`, `<id>`,
+			"ours has one place for contents, and ignores the wish for another",
+		},
+	}
 }

@@ -149,7 +149,7 @@ func (p *play) repeat(words []string, heard func(string) bool) (string, error) {
 	deadline := time.Now().Add(patience)
 	for {
 		out, err := p.run(words)
-		if err != nil || heard(out) || time.Now().After(deadline) {
+		if err != nil || heard(out) || strings.Contains(out, "NotFoundError") || time.Now().After(deadline) {
 			return out, err
 		}
 		time.Sleep(500 * time.Millisecond)
