@@ -31,7 +31,7 @@ type step struct {
 
 func readScript(t *testing.T, path string) []step {
 	t.Helper()
-	data, err := os.ReadFile(path) //nolint:gosec // of testdata
+	data, err := os.ReadFile(path)
 	must(t, err)
 	var steps []step
 	for i, line := range strings.Split(string(data), "\n") {
@@ -178,7 +178,7 @@ func (p *play) run(words []string) (string, error) {
 	ctx, cancel := context.WithTimeout(p.t.Context(), commandLimit)
 	defer cancel()
 	args := append(append(p.cl[1:len(p.cl):len(p.cl)], p.address, name, p.passwords[words[0]]), words[1:]...)
-	cmd := exec.CommandContext(ctx, p.cl[0], args...) //nolint:gosec // the tester's
+	cmd := exec.CommandContext(ctx, p.cl[0], args...)
 	cmd.Dir = p.dir
 	cmd.Env = append(os.Environ(), "CODALAB_SESSION="+p.r, "EDITOR="+filepath.Join(p.dir, "editor"), "COLUMNS=200")
 	var stdout, stderr bytes.Buffer
@@ -209,7 +209,7 @@ func (p *play) run(words []string) (string, error) {
 }
 
 func (p *play) shell(command string) error {
-	cmd := exec.CommandContext(p.t.Context(), "bash", "-ec", command) //nolint:gosec // of a script
+	cmd := exec.CommandContext(p.t.Context(), "bash", "-ec", command)
 	cmd.Dir = p.dir
 	cmd.Env = os.Environ()
 	for name, value := range p.variables {
@@ -227,7 +227,7 @@ func (p *play) worker(words []string) error {
 	if verb == "start" {
 		args := append(p.client.worker[1:len(p.client.worker):len(p.client.worker)], p.address, p.names["ann"], p.passwords["ann"],
 			"--id", id, "--work-dir", filepath.Join(p.dir, "work-"+id), "--network-prefix", "net-"+id)
-		cmd := exec.CommandContext(p.t.Context(), p.client.worker[0], append(args, words[2:]...)...) //nolint:gosec // the tester's
+		cmd := exec.CommandContext(p.t.Context(), p.client.worker[0], append(args, words[2:]...)...)
 		log, err := os.OpenFile(filepath.Join(p.dir, "log-"+id), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 		if err != nil {
 			return fmt.Errorf("open log: %w", err)

@@ -133,7 +133,7 @@ func (c client) compare(t *testing.T, path, ours string, met *metDifferences) {
 // readRecording returns what CodaLab's server made each step of a script print.
 func readRecording(t *testing.T, path string, steps []step) []string {
 	t.Helper()
-	data, err := os.ReadFile(path) //nolint:gosec // of testdata
+	data, err := os.ReadFile(path)
 	must(t, err)
 	var printed []string
 	for block := range strings.SplitSeq("\n"+string(data), "\n> ") {
@@ -162,7 +162,7 @@ func writeRecording(t *testing.T, path string, steps []step, printed []string) {
 			file.WriteString("    " + line)
 		}
 	}
-	must(t, os.WriteFile(path, []byte(file.String()), 0o644)) //nolint:gosec // testdata
+	must(t, os.WriteFile(path, []byte(file.String()), 0o644))
 }
 
 // ourServer starts a server of ours with the same users, who have the quotas that CodaLab's
