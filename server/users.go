@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -160,6 +161,11 @@ func (e userEdit) apply(u *store.User) error {
 		}
 		if text != nil {
 			*to = termtext.OneLine(*text)
+		}
+	}
+	if e.URL != nil && *e.URL != "" {
+		if at, err := url.Parse(*e.URL); err != nil || at.Host == "" || (at.Scheme != "http" && at.Scheme != "https") {
+			return refuse(http.StatusBadRequest, "Not a valid URL.")
 		}
 	}
 	for to, n := range map[*int64]*float64{
