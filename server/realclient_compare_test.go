@@ -31,6 +31,7 @@ func masks() [][2]string {
 		{`(?m)^((?:email|last_login|disk) +: ).*`, "$1<value>"},
 		{`\b1[789]\d{8}\b`, "<time>"},
 		{`UUIDs: .*`, "UUIDs: <ids>"},
+		{`(?m)^staged_status +: .*\n`, ""}, // it changes while a run waits
 		{`(?m)^! (Sent|Received) .*\n`, ""},
 		{`(?m)^(codalab_home: ).*`, "$1<home>"},
 		{`-{4,}`, "----"},

@@ -13,10 +13,6 @@ func differences() []difference {
 			"nobody can become its admin",
 		},
 		{
-			`info`, `staged_status +: No worker can meet.*`, `staged_status +: No worker takes bundles that name.*`,
-			"ours names the queues that are served instead of all workers' resources",
-		},
-		{
 			`^ann (upload (bad|evil)|ls -f name,state,failure_message)`, `.*(Upload failed: (Invalid archive upload: failed to|Error -3 while).*|Traceback)`,
 			`.*Upload failed: (Invalid archive upload: unpack|not a whole packed file).*`,
 			"ours says what is wrong with the archive",
@@ -63,6 +59,17 @@ func differences() []difference {
 		{
 			`^ann upload -a `, `! UsageError: Error while parsing chunked transfer body\.|exit 1`, `<id>`,
 			"ours has one place for contents, and ignores the wish for another",
+		},
+		{`^\w+ gls$`, `public .*`, `public .*`, "the order of groups is arbitrary"},
+		{`^ann info -f state,failure_message r2`, `killed	None`, `killed	Kill requested`, "ours says why a run ended that was killed before it began"},
+		{`^ann run \.\./x`, `<id>`, `! UsageError: Dependency '\.\./x' leads out of a bundle|exit 1`, "no worker can run it"},
+		{
+			`^ann run x --request-(memory|time) `, `<id>|! UsageError: Invalid (size|duration): .*`, `! UsageError: invalid (size|time) .*|exit 1`,
+			"ours says what it wants instead, and takes no time limit that it cannot count",
+		},
+		{
+			`^ann run x --request-cpus -1`, `<id>`, `! UsageError: Metadata value for request_cpus should be at least 1, was -1|exit 1`,
+			"no worker can run it",
 		},
 	}
 }
