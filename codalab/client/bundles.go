@@ -98,7 +98,11 @@ func (c *Client) CreateBundle(ctx context.Context, b NewBundle) (codalab.Bundle,
 	attributes := map[string]any{"bundle_type": b.Type, "metadata": b.Metadata}
 	if b.Type == codalab.TypeRun {
 		attributes["command"] = b.Command
-		attributes["dependencies"] = append([]codalab.Dependency{}, b.Dependencies...)
+		dependencies := []map[string]string{} // a server adds the other keys itself
+		for _, d := range b.Dependencies {
+			dependencies = append(dependencies, map[string]string{"child_path": d.ChildPath, "parent_uuid": d.ParentUUID, "parent_path": d.ParentPath})
+		}
+		attributes["dependencies"] = dependencies
 	}
 	query := url.Values{"worksheet": {b.Worksheet}}
 	if b.WaitForUpload {
