@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -178,5 +179,26 @@ func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// One check-in with 150,000 runs of nobody once held the one write transaction for 9 s.
+func TestReportsOfRunsThatTheWorkerDoesNotHaveAreFew(t *testing.T) {
+	t.Parallel()
+	h, key, now := newHub(time.Minute, time.Unix(0, 0)), store.Worker{User: "0xa", ID: "w"}, time.Unix(1, 0)
+	own := store.Bundle{UUID: "0xown", State: codalab.StateRunning, Worker: key}
+	h.track([]store.Bundle{own}, func(store.Bundle) codalab.Resources { return codalab.Resources{} })
+	var runs []codalab.Run
+	for i := range 150_000 {
+		state := codalab.StateRunning
+		if i%2 == 0 {
+			state = codalab.StateFinalizing
+		}
+		runs = append(runs, codalab.Run{UUID: "0x" + strconv.Itoa(i), State: state})
+	}
+	runs = append(runs, codalab.Run{UUID: own.UUID, State: codalab.StateRunning})
+	fresh := h.newReports(key, runs, now)
+	if len(fresh) > 201 || fresh[len(fresh)-1].UUID != own.UUID {
+		t.Errorf("%d reports, the last is %+v", len(fresh), fresh[len(fresh)-1])
 	}
 }

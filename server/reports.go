@@ -85,14 +85,25 @@ type reported struct {
 }
 
 // newReports returns the reports to store: those that differ from the last one or announce an
-// end, and those of runs of which none was stored for a while.
+// end, and those of runs of which none was stored for a while. It drops reports of runs that the
+// worker does not have, so that a check-in cannot keep the database busy with any number of them. But
+// the end of such a run may be one that the worker does not know to be acknowledged.
 func (h *hub) newReports(key store.Worker, runs []codalab.Run, now time.Time) []codalab.Run {
-	const refresh = 30 * time.Second
+	const (
+		refresh  = 30 * time.Second
+		mostEnds = 200 // of runs that the worker does not have, in one check-in
+	)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	w := h.worker(key)
 	var fresh []codalab.Run
+	ends := 0
 	for _, run := range runs {
+		if h.holders[run.UUID] != w {
+			if ends++; run.State != codalab.StateFinalizing || ends > mostEnds {
+				continue
+			}
+		}
 		last, ok := w.reported[run.UUID]
 		if !ok || now.Sub(last.at) > refresh || run.State == codalab.StateFinalizing || !sameReport(last.run, run) {
 			fresh = append(fresh, run)
