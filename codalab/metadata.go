@@ -51,6 +51,8 @@ func MetadataKeys(bundleType string) []MetadataKey {
 	switch bundleType {
 	case TypeDataset, TypeProgram:
 		return append(keys, uploadKeys()...)
+	case TypeMake:
+		return append(keys, makeKeys()...)
 	case TypeRun:
 		keys = append(keys, requestKeys()...)
 		return append(keys, runKeys()...)
@@ -64,6 +66,14 @@ func uploadKeys() []MetadataKey {
 		{Key: "source_url", Type: TypeString, Default: "", Help: "where it came from"},
 		{Key: "link_url", Type: TypeString, Optional: true, Default: "", Help: "path of data that stays where it is"},
 		{Key: "link_format", Type: TypeString, Optional: true, Default: "", Help: "raw or zip"},
+		{Key: "store", Type: TypeString, Optional: true, Default: "", Help: "bundle store"},
+	}
+}
+
+func makeKeys() []MetadataKey {
+	return []MetadataKey{
+		{Key: "allow_failed_dependencies", Type: TypeBool, Default: false, Help: "make it even if a dependency failed or was killed"},
+		{Key: "staged_status", Type: TypeString, Generated: true},
 		{Key: "store", Type: TypeString, Optional: true, Default: "", Help: "bundle store"},
 	}
 }

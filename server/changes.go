@@ -40,6 +40,8 @@ func (s *Server) processChange(ctx context.Context, uuid string) ([]string, erro
 	switch {
 	case b.State == codalab.StateCreated:
 		return s.stage(ctx, uuid)
+	case b.Type == codalab.TypeMake && (b.State == codalab.StateStaged || b.State == codalab.StateMaking):
+		return s.startMaking(ctx, uuid)
 	case b.State.Final():
 		if s.SharedDisk && !b.Assigned.IsZero() && b.Contents != b.ResultsName() {
 			s.logError(ctx, "remove the results directory of bundle "+uuid, s.Store.RemoveContents(b.ResultsName()))

@@ -82,7 +82,7 @@ func (s *Server) checkNew(ctx context.Context, u store.User, o codalab.Object, w
 		return store.Bundle{}, refuse(http.StatusBadRequest, "A bundle's attributes have the wrong types")
 	}
 	if codalab.MetadataKeys(in.Type) == nil {
-		return store.Bundle{}, refuse(http.StatusBadRequest, "This server cannot create bundles of type '%s', only dataset, program and run", in.Type)
+		return store.Bundle{}, refuse(http.StatusBadRequest, "This server cannot create bundles of type '%s', only dataset, program, make and run", in.Type)
 	}
 	if in.Metadata == nil {
 		in.Metadata = codalab.Metadata{}
@@ -110,13 +110,17 @@ func (s *Server) checkNew(ctx context.Context, u store.User, o codalab.Object, w
 	switch {
 	case b.Metadata.String("link_url") != "":
 		b.State = codalab.StateReady
-	case in.Type == codalab.TypeRun && !waits:
+	case (in.Type == codalab.TypeRun || in.Type == codalab.TypeMake) && !waits:
 		b.State = codalab.StateCreated
 	}
-	if in.Type != codalab.TypeRun {
-		return b, nil
+	switch in.Type {
+	case codalab.TypeRun:
+		return s.checkNewRun(ctx, u, in, b)
+	case codalab.TypeMake:
+		b.Command = in.Command
+		return s.addDependencies(ctx, u, in, b)
 	}
-	return s.checkNewRun(ctx, u, in, b)
+	return b, nil
 }
 
 func (s *Server) checkNewRun(ctx context.Context, u store.User, in newBundle, b store.Bundle) (store.Bundle, error) {
@@ -129,6 +133,11 @@ func (s *Server) checkNewRun(ctx context.Context, u store.User, in newBundle, b 
 			b.Metadata[key] = []string{}
 		}
 	}
+	return s.addDependencies(ctx, u, in, b)
+}
+
+// addDependencies adds the dependencies of a new run or make bundle.
+func (s *Server) addDependencies(ctx context.Context, u store.User, in newBundle, b store.Bundle) (store.Bundle, error) {
 	taken := map[string]bool{}
 	for _, d := range in.Dependencies {
 		if !codalab.IsUUID(d.ParentUUID) {
@@ -137,6 +146,9 @@ func (s *Server) checkNewRun(ctx context.Context, u store.User, in newBundle, b 
 		// A key that begins with a slash is a path in the container.
 		if !withinBundle(strings.TrimLeft(d.ChildPath, "/")) || !withinBundle(d.ParentPath) {
 			return b, refuse(http.StatusBadRequest, "Dependency '%s' leads out of a bundle", d.ChildPath)
+		}
+		if in.Type == codalab.TypeMake && path.IsAbs(d.ChildPath) {
+			return b, refuse(http.StatusBadRequest, "Invalid key for dependency: %s", d.ChildPath)
 		}
 		if taken[path.Clean(d.ChildPath)] {
 			return b, refuse(http.StatusBadRequest, "Dependency '%s' is given twice", d.ChildPath)

@@ -64,8 +64,8 @@ func TestUploadByURL(t *testing.T) {
 		"/away":              {400, "not a public one", ""},
 		"/endless":           {400, "user disk quota exceeded", ""},
 		"/slow":              {500, "the connection broke", ""},
-		"/a&urls=http://b/c": {400, "Exactly one url", "uploading"},
-		"/a.git&git=1":       {400, "does not clone git", "uploading"},
+		"/a&urls=http://b/c": {400, "Exactly one url", ""},
+		"/a.git&git=1":       {400, "does not clone git", ""},
 	} {
 		uuid := s.dataset("data")
 		where, query, _ := strings.Cut(path, "&")

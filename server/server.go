@@ -76,6 +76,7 @@ type Server struct {
 	adoptions adoptions
 	guesses   guesses
 	quotas    quotas
+	makers    makers
 	metrics   *metrics
 	// writes shares the places to change something among users.
 	writes *turns.Turns
@@ -109,6 +110,7 @@ func New(c Config) *Server {
 		hub:    h, metrics: newMetrics(h, c.Now), writes: turns.New(32),
 
 		adoptions: adoptions{byName: map[string]*adoption{}, missing: map[string]time.Time{}},
+		makers:    makers{slots: semaphore.NewWeighted(2), making: map[string]bool{}},
 		quotas:    quotas{accounts: map[string]*account{}},
 		guesses:   guesses{failed: map[string]*rate.Limiter{}}, hashing: turns.New(4),
 		unknownPassword: HashPassword(rand.Text(), c.PasswordCost),
@@ -134,6 +136,7 @@ func (s *Server) changed(uuids ...string) {
 // begin. After Run the server holds no check-in, so that the HTTP server can shut down.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.adoptions.wait()
+	defer s.makers.all.Wait()
 	defer s.hub.stop()
 	unfinished, err := s.Store.Unfinished(ctx)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 // uploadRequest is the query of an upload.
 type uploadRequest struct {
 	filename          string
-	url               string // the server fetches the contents from there; empty if the request has them
+	urls              []string // the server fetches the contents from there; empty if the request has them
 	git               bool
 	unpack            bool
 	finalizeOnSuccess bool
@@ -42,14 +42,8 @@ func parseUpload(q url.Values) (uploadRequest, error) {
 	if up.finalizeOnSuccess && !up.stateOnSuccess.Final() {
 		return up, refuse(http.StatusBadRequest, "state_on_success must be one of ready|failed|killed")
 	}
-	urls := q["urls"]
-	switch {
-	case len(urls) > 1:
-		return up, refuse(http.StatusBadRequest, "Exactly one url must be provided.")
-	case up.git:
-		return up, refuse(http.StatusBadRequest, "This server does not clone git repositories. Clone it, and upload the directory.")
-	case len(urls) == 1 && up.filename == "": // a filename means that the request has the contents
-		up.url = urls[0]
+	if up.filename == "" { // otherwise the request has the contents
+		up.urls = q["urls"]
 	}
 	return up, nil
 }
@@ -94,7 +88,7 @@ func errFinal(b store.Bundle) error {
 
 // receive stores the contents, if there are any, and changes the bundle's state.
 func (s *Server) receive(ctx context.Context, body io.Reader, b store.Bundle, up uploadRequest) error {
-	if up.filename == "" && up.url == "" || b.Metadata.String("link_url") != "" {
+	if up.filename == "" && len(up.urls) == 0 || b.Metadata.String("link_url") != "" {
 		b, err := s.Store.Change(ctx, b.UUID, func(b *store.Bundle) error { return up.finish(b) })
 		if err == nil {
 			s.changed(b.UUID)
@@ -102,16 +96,27 @@ func (s *Server) receive(ctx context.Context, body io.Reader, b store.Bundle, up
 		return err
 	}
 	return s.storeContents(ctx, b, func(in *store.Upload, room *reservation) error {
-		if up.url == "" {
+		if len(up.urls) == 0 {
 			return s.storeBody(ctx, in, body, up, room)
 		}
-		fetched, name, err := s.fetch(ctx, up.url)
-		if err != nil {
-			return err
-		}
-		up.filename = name
-		return errors.Join(s.storeBody(ctx, in, fetched, up, room), fetched.Close())
+		return s.storeURL(ctx, in, up, room)
 	}, up.finish)
+}
+
+// storeURL stores what the server fetches.
+func (s *Server) storeURL(ctx context.Context, in *store.Upload, up uploadRequest, room *reservation) error {
+	switch {
+	case len(up.urls) > 1:
+		return badContents("Exactly one url must be provided.")
+	case up.git:
+		return badContents("this server does not clone git repositories; clone it, and upload the directory")
+	}
+	fetched, name, err := s.fetch(ctx, up.urls[0])
+	if err != nil {
+		return err
+	}
+	up.filename = name
+	return errors.Join(s.storeBody(ctx, in, fetched, up, room), fetched.Close())
 }
 
 // finish changes the state of a bundle at the end of its upload.

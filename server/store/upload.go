@@ -28,7 +28,7 @@ type Upload struct {
 }
 
 // NewUpload creates a directory for a bundle's new contents. The caller fills it by one of File,
-// Archive, Zip and Tree, flushes it, writes its Name into the bundle, and closes it; or removes it.
+// Archive and Zip, or through Root, flushes it, writes its Name into the bundle, and closes it; or removes it.
 func (s *Store) NewUpload(uuid string) (*Upload, error) {
 	suffix := make([]byte, 4)
 	_, _ = rand.Read(suffix) // never fails
@@ -61,7 +61,7 @@ func (u *Upload) write(name string, r io.Reader) error {
 
 // Archive unpacks the tar stream r into a directory.
 func (u *Upload) Archive(ctx context.Context, r io.Reader, limits tarstream.Limits) error {
-	return u.Tree(func(dir *os.Root, _ string) error {
+	return u.tree(func(dir *os.Root) error {
 		_, err := tarstream.Unpack(ctx, r, dir, limits)
 		return err
 	})
@@ -82,7 +82,7 @@ func (u *Upload) Zip(ctx context.Context, r io.Reader, limits tarstream.Limits, 
 	}
 	info, err := f.Stat()
 	if err == nil {
-		err = u.Tree(func(dir *os.Root, _ string) error {
+		err = u.tree(func(dir *os.Root) error {
 			_, err := tarstream.UnpackZip(ctx, f, info.Size(), dir, limits)
 			return err
 		})
@@ -90,8 +90,11 @@ func (u *Upload) Zip(ctx context.Context, r io.Reader, limits tarstream.Limits, 
 	return errors.Join(err, f.Close(), u.root.Remove(spoolPath))
 }
 
-// Tree makes the contents a directory, which fill fills. The directory has the path dir.
-func (u *Upload) Tree(fill func(root *os.Root, dir string) error) error {
+// Root is the upload's directory, in which the contents have the path ContentsPath. Close closes it.
+func (u *Upload) Root() *os.Root { return u.root }
+
+// tree makes the contents a directory, which fill fills.
+func (u *Upload) tree(fill func(*os.Root) error) error {
 	if err := u.root.Mkdir(ContentsPath, 0o755); err != nil {
 		return fmt.Errorf("store directory: %w", err)
 	}
@@ -99,7 +102,7 @@ func (u *Upload) Tree(fill func(root *os.Root, dir string) error) error {
 	if err != nil {
 		return fmt.Errorf("store directory: %w", err)
 	}
-	return errors.Join(fill(sub, filepath.Join(u.dir, ContentsPath)), sub.Close())
+	return errors.Join(fill(sub), sub.Close())
 }
 
 // Flush flushes the contents to the disk and returns their size, as data_size counts it.

@@ -1,0 +1,281 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sync/semaphore"
+	"golang.org/x/sys/unix"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/interruptible"
+	"github.com/cl-slurm/cl-slurm/server/store"
+)
+
+// makers are the make bundles that the server is making.
+type makers struct {
+	all   sync.WaitGroup
+	slots *semaphore.Weighted
+
+	mu     sync.Mutex
+	making map[string]bool // by uuid
+}
+
+// begin records that a bundle is being made. It returns false if it is already.
+func (m *makers) begin(uuid string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.making[uuid] {
+		return false
+	}
+	m.making[uuid] = true
+	return true
+}
+
+func (m *makers) end(uuid string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.making, uuid)
+}
+
+// startMaking begins to make a staged make bundle. One in state making that nobody makes was cut off
+// by a crash, and is staged again (codalab/server/bundle_manager.py: _make_bundles). It returns the
+// bundles that it changed.
+func (s *Server) startMaking(ctx context.Context, uuid string) ([]string, error) {
+	if !s.makers.begin(uuid) {
+		return nil, nil
+	}
+	crashed, started := false, false
+	b, err := s.Store.Change(ctx, uuid, func(b *store.Bundle) error {
+		crashed, started = b.State == codalab.StateMaking, b.State == codalab.StateStaged
+		switch {
+		case crashed:
+			b.State = codalab.StateStaged
+		case started:
+			b.State = codalab.StateMaking
+		}
+		return nil
+	})
+	if err != nil || !started {
+		s.makers.end(uuid)
+		if crashed && err == nil {
+			return []string{uuid}, nil
+		}
+		return nil, err
+	}
+	s.makers.all.Go(func() {
+		defer s.changed(uuid)
+		defer s.makers.end(uuid)
+		s.make(ctx, b)
+	})
+	return nil, nil
+}
+
+// make makes a bundle, or fails it. If the server stops meanwhile, the next one makes it.
+func (s *Server) make(ctx context.Context, b store.Bundle) {
+	err := s.makers.slots.Acquire(ctx, 1)
+	if err == nil {
+		defer s.makers.slots.Release(1)
+		err = s.storeContents(ctx, b, func(in *store.Upload, room *reservation) error {
+			return s.copyDependencies(ctx, b, in.Root(), room)
+		}, func(b *store.Bundle) error {
+			if b.State != codalab.StateMaking {
+				return errFinal(*b) // killed
+			}
+			b.State = codalab.StateReady
+			return nil
+		})
+	}
+	var no *refusal
+	var quota *quotaError
+	if err == nil || ctx.Err() != nil {
+		return
+	}
+	message := "The server could not make the bundle (see its log)"
+	switch {
+	case errors.As(err, &no), errors.As(err, &quota):
+		message = err.Error()
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		message = "The server's disk is full"
+	}
+	s.logError(ctx, "make bundle "+b.UUID, err)
+	_, err = s.Store.Change(ctx, b.UUID, func(b *store.Bundle) error {
+		if b.State == codalab.StateMaking {
+			setFailed(b, message)
+		}
+		return nil
+	})
+	s.logError(ctx, "fail make bundle "+b.UUID, err)
+}
+
+// copyDependencies copies the targets of a bundle's dependencies to their keys. If the only key is
+// empty, its target becomes the whole contents (codalab/server/bundle_manager.py: _make_bundle).
+func (s *Server) copyDependencies(ctx context.Context, b store.Bundle, to *os.Root, room *reservation) error {
+	owner, err := s.Store.User(ctx, b.OwnerID)
+	if err != nil {
+		return err
+	}
+	if len(b.Dependencies) != 1 || path.Clean(b.Dependencies[0].ChildPath) != "." {
+		if err := to.Mkdir(store.ContentsPath, 0o755); err != nil {
+			return fmt.Errorf("make bundle: %w", err)
+		}
+	}
+	entries := maxEntries
+	for _, d := range b.Dependencies {
+		target := codalab.Target{BundleUUID: d.ParentUUID, Subpath: d.ParentPath}
+		p, err := s.locate(ctx, owner, d.ParentUUID, d.ParentPath)
+		if err != nil {
+			return err
+		}
+		from, at, err := s.openStored(p)
+		if err != nil {
+			return err
+		}
+		c := copier{ctx: ctx, from: from, to: to, room: room, linked: p.Metadata.String("link_url") == "", left: &entries}
+		err = errors.Join(c.copyTarget(at, path.Join(store.ContentsPath, d.ChildPath)), from.Close())
+		switch {
+		case errors.Is(err, fs.ErrExist):
+			return refuse(400, "Invalid key for dependency: %s: it is there already", d.ChildPath)
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, errNoCopy), errors.Is(err, syscall.ENOTDIR):
+			return refuse(400, "Invalid dependency %s", target)
+		case err != nil:
+			return err
+		}
+	}
+	return nil
+}
+
+// errNoCopy means a target that is neither a file nor a directory.
+var errNoCopy = errors.New("neither a file nor a directory")
+
+// copier copies files and directories from one root to another, and follows no links.
+type copier struct {
+	ctx      context.Context //nolint:containedctx // of one bundle
+	from, to *os.Root
+	room     *reservation
+	linked   bool // files may get another name instead of a copy, since nobody changes them
+	left     *int // entries
+}
+
+// copyTarget copies what is at a path to another, which must be free.
+func (c copier) copyTarget(at, to string) error {
+	info, err := c.from.Lstat(at)
+	if err != nil {
+		return fmt.Errorf("copy: %w", err)
+	}
+	if dir := path.Dir(to); dir != "." {
+		if err := c.to.MkdirAll(dir, 0o755); err != nil {
+			return fmt.Errorf("copy: %w", err)
+		}
+	}
+	switch {
+	case info.IsDir():
+		return c.directory(at, to, info)
+	case info.Mode().IsRegular():
+		return c.files(path.Dir(at), path.Dir(to), map[string]fs.FileInfo{path.Base(at): info}, path.Base(to))
+	}
+	return errNoCopy
+}
+
+// directory copies a directory. It holds only one directory of each root open at a time.
+func (c copier) directory(at, to string, info fs.FileInfo) error {
+	if err := c.to.Mkdir(to, info.Mode().Perm()|0o700); err != nil {
+		return fmt.Errorf("copy: %w", err)
+	}
+	d, err := c.from.Open(at)
+	if err != nil {
+		return fmt.Errorf("copy: %w", err)
+	}
+	entries, err := d.ReadDir(-1)
+	if err := errors.Join(err, d.Close()); err != nil {
+		return fmt.Errorf("copy: %w", err)
+	}
+	files, directories := map[string]fs.FileInfo{}, map[string]fs.FileInfo{}
+	for _, e := range entries {
+		info, err := c.from.Lstat(path.Join(at, e.Name()))
+		if *c.left--; *c.left < 0 || err != nil {
+			return errors.Join(err, refuse(400, "The bundle would have more than %d files", maxEntries))
+		}
+		switch {
+		case info.IsDir():
+			directories[e.Name()] = info
+		case info.Mode().IsRegular():
+			files[e.Name()] = info
+		case info.Mode().Type() == fs.ModeSymlink:
+			target, err := c.from.Readlink(path.Join(at, e.Name()))
+			if err == nil {
+				err = c.to.Symlink(target, path.Join(to, e.Name()))
+			}
+			if err != nil {
+				return fmt.Errorf("copy: %w", err)
+			}
+		}
+	}
+	if err := c.files(at, to, files, ""); err != nil {
+		return err
+	}
+	for name, info := range directories {
+		if err := c.directory(path.Join(at, name), path.Join(to, name), info); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// files copies files of one directory to another, under their own names or as the only one.
+func (c copier) files(at, to string, files map[string]fs.FileInfo, as string) error {
+	from, err := c.from.Open(at)
+	if err != nil {
+		return fmt.Errorf("copy: %w", err)
+	}
+	into, err := c.to.Open(to)
+	if err != nil {
+		return errors.Join(fmt.Errorf("copy: %w", err), from.Close())
+	}
+	for name, info := range files {
+		target := name
+		if as != "" {
+			target = as
+		}
+		if err = c.ctx.Err(); err == nil {
+			err = c.room.take(info.Size())
+		}
+		if err != nil {
+			break
+		}
+		if c.linked {
+			err = unix.Linkat(int(from.Fd()), name, int(into.Fd()), target, 0)
+			if err == nil {
+				continue
+			}
+		}
+		if err = c.file(path.Join(at, name), path.Join(to, target), info); err != nil {
+			break
+		}
+	}
+	return errors.Join(err, from.Close(), into.Close())
+}
+
+// file copies one file, as long as it was.
+func (c copier) file(at, to string, info fs.FileInfo) error {
+	in, err := c.from.OpenFile(at, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return fmt.Errorf("copy: %w", err)
+	}
+	out, err := c.to.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return errors.Join(fmt.Errorf("copy: %w", err), in.Close())
+	}
+	_, err = io.Copy(out, io.LimitReader(interruptible.Reader(c.ctx, in), info.Size()))
+	if err == nil {
+		err = out.Chmod(info.Mode().Perm() | 0o400)
+	}
+	return errors.Join(err, out.Close(), in.Close())
+}
