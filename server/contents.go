@@ -26,6 +26,7 @@ func (s *Server) contentsRoutes() []route {
 		{pattern: "POST /bundle_stores", serve: s.addBundleStore},
 		{pattern: "GET /bundles/{uuid}/locations/{$}", serve: s.locations},
 		{pattern: "POST /bundles/{uuid}/locations/{$}", serve: s.addLocation},
+		{pattern: "GET /bundle_stores", serve: s.bundleStores},
 	}...)
 }
 
@@ -236,15 +237,35 @@ func (s *Server) addLocation(w http.ResponseWriter, r *http.Request, u store.Use
 	if _, err := s.writable(r.Context(), u, uuid); err != nil {
 		return err
 	}
+	objects, err := readObjects(w, r)
+	if err != nil {
+		return err
+	}
+	var in struct {
+		Store *string `json:"bundle_store_uuid"`
+	}
+	if objects[0].Decode(&in) != nil {
+		return refuse(http.StatusBadRequest, "bundle_store_uuid must be a uuid or null")
+	}
+	if in.Store != nil {
+		return noStore(*in.Store)
+	}
 	bypass, err := boolParam(r.URL.Query(), "need_bypass", false)
 	if err != nil {
 		return err
 	}
-	if !bypass {
-		return refuse(http.StatusBadRequest, "Bundle stores are not supported by this server")
+	attributes := map[string]any{"bundle_uuid": uuid}
+	if bypass { // null is for "not possible"
+		attributes["bundle_conn_str"], attributes["index_conn_str"], attributes["bundle_url"] = nil, nil, nil
 	}
-	object := map[string]any{"type": "bundle_locations", "attributes": map[string]any{
-		"bundle_uuid": uuid, "bundle_conn_str": nil, "index_conn_str": nil, "bundle_url": nil,
-	}}
-	return writeDocument(w, []any{object}, nil)
+	return writeDocument(w, []any{map[string]any{"type": "bundle_locations", "attributes": attributes}}, nil)
+}
+
+// bundleStores answers that there are no stores beside the server's disk (codalab/rest/bundles.py:
+// _fetch_bundle_stores).
+func (s *Server) bundleStores(w http.ResponseWriter, r *http.Request, _ store.User) error {
+	if name := r.URL.Query().Get("name"); name != "" {
+		return noStore(name)
+	}
+	return writeDocument(w, []string{}, nil)
 }

@@ -118,6 +118,9 @@ func (s *Server) checkNew(ctx context.Context, u store.User, o codalab.Object, w
 		return s.checkNewRun(ctx, u, in, b)
 	case codalab.TypeMake:
 		b.Command = in.Command
+		if !b.Metadata.Has("store") {
+			b.Metadata["store"] = ""
+		}
 		return s.addDependencies(ctx, u, in, b)
 	}
 	return b, nil

@@ -74,7 +74,15 @@ func stateDetails(b store.Bundle) string {
 	case codalab.StatePreparing, codalab.StateRunning:
 		return b.Metadata.String("run_status")
 	}
-	if b.Type == codalab.TypeRun {
+	switch b.Type {
+	case codalab.TypeMake:
+		return map[codalab.State]string{
+			codalab.StateCreated: "Bundle has been created but its contents have not yet been populated.",
+			codalab.StateMaking:  "Bundle contents are being populated by copying its dependencies.",
+			codalab.StateReady:   "Bundle contents have been successfully populated and is ready for further runs.",
+			codalab.StateFailed:  "Populating bundle contents failed.",
+		}[b.State]
+	case codalab.TypeRun:
 		return map[codalab.State]string{
 			codalab.StateCreated:       "Bundle has been created but its contents have not been populated yet.",
 			codalab.StateStarting:      "Bundle has been assigned to a worker. Waiting for worker to start the bundle.",

@@ -48,6 +48,23 @@ func parseUpload(q url.Values) (uploadRequest, error) {
 	return up, nil
 }
 
+// checkStore refuses an upload to another store than the server's disk, which is its only one.
+func checkStore(q url.Values) error {
+	if name := q.Get("store"); name != "" {
+		return noStore(name)
+	}
+	azure, err := boolParam(q, "use_azure_blob_beta", false)
+	if err == nil && azure {
+		err = refuse(http.StatusBadRequest, "This server keeps bundles on its disk, not in Azure Blob Storage.")
+	}
+	return err
+}
+
+// noStore is the refusal of a bundle store (codalab/model/bundle_model.py: get_bundle_store).
+func noStore(name string) error {
+	return refuse(http.StatusBadRequest, "Can not find the BundleStore with name %s.", name)
+}
+
 // upload stores a bundle's contents: a client's upload, or the results of a run from its
 // worker (codalab/rest/bundles.py: _update_bundle_contents_blob).
 func (s *Server) upload(w http.ResponseWriter, r *http.Request, u store.User) error {
@@ -61,6 +78,11 @@ func (s *Server) upload(w http.ResponseWriter, r *http.Request, u store.User) er
 	}
 	if b.State.Final() {
 		return errFinal(b)
+	}
+	if !b.State.OnWorker() { // results of a run are not lost for the name of a store
+		if err := checkStore(r.URL.Query()); err != nil {
+			return err
+		}
 	}
 	// The failure is recorded even if the client has gone.
 	ctx := context.WithoutCancel(r.Context())

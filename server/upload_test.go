@@ -140,3 +140,19 @@ func (s *site) setQuota(disk, seconds int64) {
 	})
 	must(s.t, err)
 }
+
+func TestTheDiskIsTheOnlyStore(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	uuid := s.dataset("data")
+	s.put(uuid, "filename=x&store=other", "x").says(http.StatusBadRequest, "Can not find the BundleStore with name other.")
+	s.put(uuid, "filename=x&use_azure_blob_beta=1", "x").says(http.StatusBadRequest, "not in Azure Blob Storage")
+	s.get("alice", "/bundle_stores").ok()
+	s.get("alice", "/bundle_stores?name=other").says(http.StatusBadRequest, "Can not find the BundleStore with name other.")
+	locate := func(query string, id any) answer {
+		return s.call("alice", http.MethodPost, "/bundles/"+uuid+"/locations/"+query, object("bundle_locations", map[string]any{"bundle_uuid": uuid, "bundle_store_uuid": id}))
+	}
+	locate("?need_bypass=0&is_dir=1", nil).ok()
+	locate("", "0x1").says(http.StatusBadRequest, "Can not find the BundleStore")
+	s.put(uuid, "filename=x&unpack=0&store=&use_azure_blob_beta=0&exclude=y", "x").ok()
+}
