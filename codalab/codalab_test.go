@@ -111,6 +111,23 @@ func runMetadata() codalab.Metadata {
 	return m
 }
 
+func TestMessagesHaveTheKeysThatWorkersRead(t *testing.T) {
+	t.Parallel()
+	for kind, keys := range map[codalab.MessageType][]string{ // codalab/worker/worker.py: checkin
+		codalab.MessageRead: {"uuid", "socket_id", "path", "read_args"}, codalab.MessageWrite: {"uuid", "subpath", "string"},
+	} {
+		data, err := json.Marshal(codalab.Message{Type: kind, UUID: "0x1", SocketID: 1, ReadArgs: &codalab.ReadArgs{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, key := range keys {
+			if !strings.Contains(string(data), `"`+key+`":`) {
+				t.Errorf("%s: no %s in %s", kind, key, data)
+			}
+		}
+	}
+}
+
 func TestMetadataIsRefusedInTheServersWords(t *testing.T) {
 	t.Parallel()
 	if err := codalab.CheckMetadata(codalab.TypeRun, runMetadata(), true); err != nil {

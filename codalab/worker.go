@@ -1,6 +1,9 @@
 package codalab
 
-import "time"
+import (
+	"encoding/json"
+	"time"
+)
 
 // CheckIn is a worker's report of itself and its runs, and its request for messages: POST
 // /workers/ID/checkin (codalab/rest/workers.py: checkin).
@@ -131,6 +134,26 @@ type Message struct {
 
 	Port    int    `json:"port,omitempty"`    // netcat
 	Message string `json:"message,omitempty"` // netcat
+}
+
+// MarshalJSON writes empty texts where CodaLab's own worker fails without them
+// (codalab/worker/worker.py: checkin).
+func (m Message) MarshalJSON() ([]byte, error) {
+	type plain Message
+	switch m.Type { //nolint:exhaustive // the others have no text that may be empty
+	case MessageRead:
+		return json.Marshal(struct {
+			plain
+			Path string `json:"path"`
+		}{plain(m), m.Path})
+	case MessageWrite:
+		return json.Marshal(struct {
+			plain
+			Subpath string `json:"subpath"`
+			String  string `json:"string"`
+		}{plain(m), m.Subpath, m.String})
+	}
+	return json.Marshal(plain(m))
 }
 
 // RunBundle is the bundle in a run message.
