@@ -32,7 +32,7 @@ type Dependency struct {
 	ChildPath   string `json:"child_path"`
 	ParentUUID  string `json:"parent_uuid"`
 	ParentPath  string `json:"parent_path"`
-	ParentName  string `json:"parent_name"`
+	ParentName  string `json:"parent_name,omitempty"`
 	ParentState State  `json:"parent_state,omitempty"`
 }
 

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -31,7 +32,7 @@ func shownBundle(b store.Bundle, permission int) codalab.Bundle {
 	}
 	shown := codalab.Bundle{
 		UUID: b.UUID, Type: b.Type, Command: b.Command, State: b.State, StateDetails: stateDetails(b),
-		Frozen: b.Frozen, IsAnonymous: b.IsAnonymous, Metadata: b.Metadata, Dependencies: b.Dependencies,
+		Frozen: b.Frozen, IsAnonymous: b.IsAnonymous, Metadata: b.Metadata, Dependencies: namedParents(b.Dependencies),
 		Permission: permission, PermissionSpec: permissionSpec(permission),
 	}
 	if b.Type == codalab.TypeRun || b.Type == codalab.TypeMake {
@@ -43,6 +44,15 @@ func shownBundle(b store.Bundle, permission int) codalab.Bundle {
 
 // privateName is the name of bundles that the user may not read.
 const privateName = "<private>"
+
+// namedParents gives parents that are gone a name, without which cl info fails.
+func namedParents(dependencies []codalab.Dependency) []codalab.Dependency {
+	named := slices.Clone(dependencies)
+	for i := range named {
+		named[i].ParentName = cmp.Or(named[i].ParentName, "<missing>")
+	}
+	return named
+}
 
 // shownOwner is the owner of a bundle for a user with this permission on it; empty if the bundle
 // hides it.

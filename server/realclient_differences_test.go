@@ -60,6 +60,7 @@ func differences() []difference {
 			`^ann upload -a `, `! UsageError: Error while parsing chunked transfer body\.|exit 1`, `<id>`,
 			"ours has one place for contents, and ignores the wish for another",
 		},
+		{`^ann info o`, `  n<R>: \(<n>\)`, `  n<R>: <missing>\(<n>\)`, "ours says that a parent is gone"},
 		{`^\w+ gls$`, `public .*`, `public .*`, "the order of groups is arbitrary"},
 		{`^ann info -f state,failure_message r2`, `killed	None`, `killed	Kill requested`, "ours says why a run ended that was killed before it began"},
 		{`^ann run \.\./x`, `<id>`, `! UsageError: Dependency '\.\./x' leads out of a bundle|exit 1`, "no worker can run it"},
