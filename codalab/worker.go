@@ -142,18 +142,18 @@ func (m Message) MarshalJSON() ([]byte, error) {
 	type plain Message
 	switch m.Type { //nolint:exhaustive // the others have no text that may be empty
 	case MessageRead:
-		return json.Marshal(struct {
+		return json.Marshal(struct { //nolint:wrapcheck // json names the type
 			plain
 			Path string `json:"path"`
 		}{plain(m), m.Path})
 	case MessageWrite:
-		return json.Marshal(struct {
+		return json.Marshal(struct { //nolint:wrapcheck // json names the type
 			plain
 			Subpath string `json:"subpath"`
 			String  string `json:"string"`
 		}{plain(m), m.Subpath, m.String})
 	}
-	return json.Marshal(plain(m))
+	return json.Marshal(plain(m)) //nolint:wrapcheck // json names the type
 }
 
 // RunBundle is the bundle in a run message.
