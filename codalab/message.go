@@ -105,6 +105,11 @@ func (m Message) MarshalJSON() ([]byte, error) {
 	type plain Message
 	var out any = plain(m)
 	switch m.Type { //nolint:exhaustive // the others have no texts that may be empty
+	case MessageRead:
+		out = struct {
+			plain
+			Path string `json:"path"`
+		}{plain(m), m.Path}
 	case MessageWrite:
 		out = struct {
 			plain

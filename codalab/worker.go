@@ -1,7 +1,6 @@
 package codalab
 
 import (
-	"encoding/json"
 	"time"
 )
 
@@ -134,26 +133,6 @@ type Message struct {
 
 	Port    int    `json:"port,omitempty"`    // netcat
 	Message string `json:"message,omitempty"` // netcat
-}
-
-// MarshalJSON writes empty texts where CodaLab's own worker fails without them
-// (codalab/worker/worker.py: checkin).
-func (m Message) MarshalJSON() ([]byte, error) {
-	type plain Message
-	switch m.Type { //nolint:exhaustive // the others have no text that may be empty
-	case MessageRead:
-		return json.Marshal(struct { //nolint:wrapcheck // json names the type
-			plain
-			Path string `json:"path"`
-		}{plain(m), m.Path})
-	case MessageWrite:
-		return json.Marshal(struct { //nolint:wrapcheck // json names the type
-			plain
-			Subpath string `json:"subpath"`
-			String  string `json:"string"`
-		}{plain(m), m.Subpath, m.String})
-	}
-	return json.Marshal(plain(m)) //nolint:wrapcheck // json names the type
 }
 
 // RunBundle is the bundle in a run message.

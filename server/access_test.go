@@ -209,7 +209,7 @@ func TestBadInputIsRefusedInOneSentence(t *testing.T) {
 		{"POST", bundles + "&detached=2", run(nil, nil), 400, "detached must be 0 or 1, not '2'"},
 		{"POST", "/bundles", run(nil, nil), 400, "A worksheet is needed"},
 		{"POST", "/bundles?worksheet=" + missing, run(nil, nil), 404, "Could not find worksheet"},
-		{"POST", bundles, run(nil, func(a map[string]any) { a["bundle_type"] = "make" }), 400, "'make', only dataset, program and run"},
+		{"POST", bundles, run(nil, func(a map[string]any) { a["bundle_type"] = "directory" }), 400, "'directory'"},
 		{"POST", bundles, run(nil, func(a map[string]any) { delete(a, "command") }), 400, "A run needs a command"},
 		{"POST", bundles, run(nil, func(a map[string]any) { a["command"] = 7 }), 400, "wrong types"},
 		{"POST", bundles, run(nil, func(a map[string]any) { a["uuid"] = "0xno" }), 400, "'0xno' is not a uuid"},

@@ -22,7 +22,6 @@ func (s *Server) contentsRoutes() []route {
 		{pattern: "GET /bundles/{uuid}/contents/info/{path...}", serve: s.contentsInfo, public: true, worker: true},
 		{pattern: "GET /bundles/{uuid}/contents/blob/{path...}", serve: s.contentsBlob, public: true, worker: true},
 		{pattern: "PUT /bundles/{uuid}/contents/blob/{$}", serve: s.upload, worker: true},
-		{pattern: "GET /bundle_stores", serve: s.bundleStores},
 		{pattern: "POST /bundle_stores", serve: s.addBundleStore},
 		{pattern: "GET /bundles/{uuid}/locations/{$}", serve: s.locations},
 		{pattern: "POST /bundles/{uuid}/locations/{$}", serve: s.addLocation},
@@ -268,4 +267,12 @@ func (s *Server) bundleStores(w http.ResponseWriter, r *http.Request, _ store.Us
 		return noStore(name)
 	}
 	return writeDocument(w, []string{}, nil)
+}
+
+// addBundleStore refuses to add a bundle store.
+func (s *Server) addBundleStore(_ http.ResponseWriter, _ *http.Request, u store.User) error {
+	if !u.Root() {
+		return refuse(http.StatusForbidden, "Only root user can create bundle stores.")
+	}
+	return refuse(http.StatusBadRequest, "This server keeps all contents in its own data directory and has no other bundle stores")
 }

@@ -96,8 +96,7 @@ func (s *Server) setLines(w http.ResponseWriter, r *http.Request, u store.User) 
 	}
 	parsed, err := interpret.ParseForm(strings.Split(string(text), "\n"), interpret.Resolver{
 		Bundle: func(spec string) (string, error) {
-			uuid, err := s.resolveBundle(ctx, u, sheet.UUID, spec)
-			return uuid, shownMistake(err)
+			return s.resolveBundle(ctx, u, sheet.UUID, spec)
 		},
 		Worksheet: func(spec string) (string, error) {
 			found, err := s.resolveWorksheet(ctx, u, spec)

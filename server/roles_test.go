@@ -150,7 +150,9 @@ func routeRows() []row {
 			return "/bundles/" + s.open + "/contents/blob/?filename=x&unpack=0", "x"
 		}},
 		{"GET /bundles/{uuid}/locations/{$}", users, func(s subject) (string, any) { return "/bundles/" + s.data + "/locations/", nil }},
-		{"POST /bundles/{uuid}/locations/{$}", owners, func(s subject) (string, any) { return "/bundles/" + s.data + "/locations/?need_bypass=1", nil }},
+		{"POST /bundles/{uuid}/locations/{$}", owners, func(s subject) (string, any) {
+			return "/bundles/" + s.data + "/locations/?need_bypass=1", object("bundle_locations", map[string]any{"bundle_uuid": s.data})
+		}},
 
 		{"GET /bundle_stores", users, at("/bundle_stores", nil)},
 		{"POST /bundle_stores", [5]int{login, no, no, no, http.StatusBadRequest}, at("/bundle_stores", object("bundle_stores", map[string]string{"name": "x"}))},

@@ -75,20 +75,3 @@ func (s *Server) workersInfo(w http.ResponseWriter, r *http.Request, u store.Use
 	})
 	return writeJSON(w, http.StatusOK, map[string]any{"data": workers, "meta": map[string]string{"version": codalab.Version}})
 }
-
-// bundleStores answers that there is no bundle store beside the server's own (codalab/rest/bundles.py:
-// _fetch_bundle_stores).
-func (s *Server) bundleStores(w http.ResponseWriter, r *http.Request, _ store.User) error {
-	if name := r.URL.Query().Get("name"); name != "" {
-		return refuse(http.StatusNotFound, "No bundle store with name '%s': this server keeps all contents itself", name)
-	}
-	return writeDocument(w, []codalab.Object{}, nil)
-}
-
-// addBundleStore refuses to add a bundle store.
-func (s *Server) addBundleStore(_ http.ResponseWriter, _ *http.Request, u store.User) error {
-	if !u.Root() {
-		return refuse(http.StatusForbidden, "Only root user can create bundle stores.")
-	}
-	return refuse(http.StatusBadRequest, "This server keeps all contents in its own data directory and has no other bundle stores")
-}
