@@ -41,6 +41,7 @@ func (s *Server) checkIn(w http.ResponseWriter, r *http.Request, u store.User) e
 	if err != nil {
 		return err
 	}
+	p.charged = u.Root() || u.IsWorker
 	defer s.hub.endPoll(p)
 	if changed {
 		s.changed() // wakes Run: the worker may have room for a staged run

@@ -116,7 +116,7 @@ func (f FetchPrivate) dial(ctx context.Context, network, address string) (net.Co
 	if !slices.Contains(f.Hosts, strings.ToLower(host)) {
 		dialer.Control = func(_, to string, _ syscall.RawConn) error { return f.allows(to) }
 	}
-	return dialer.DialContext(ctx, network, address) //nolint:wrapcheck // net/http wraps it
+	return dialer.DialContext(ctx, network, address)
 }
 
 // newFetcher returns the HTTP client for uploads by URL. It uses no proxy, and no connection twice.
@@ -164,7 +164,7 @@ func (s *Server) fetch(ctx context.Context, text string) (stream io.ReadCloser, 
 	}
 	r.Header.Set("Accept-Encoding", "identity")
 	r.Header.Set("User-Agent", "cl-server")
-	answer, err := s.fetcher.Do(r)
+	answer, err := s.fetcher.Do(r) //nolint:bodyclose // fetchedBody closes it
 	if err != nil {
 		cancel()
 		return nil, "", fetchFailed(err)
@@ -201,12 +201,12 @@ func (b *fetchedBody) Read(p []byte) (int, error) {
 		b.step = 0
 		b.timer.Reset(b.every)
 	}
-	return n, err //nolint:wrapcheck // as an io.Reader must
+	return n, err
 }
 
 // Close ends the transfer.
 func (b *fetchedBody) Close() error {
 	b.timer.Stop()
 	b.cancel()
-	return b.ReadCloser.Close() //nolint:wrapcheck // as an io.Closer
+	return b.ReadCloser.Close()
 }

@@ -70,9 +70,12 @@ type duty struct {
 // poll is a check-in that waits to be answered.
 type poll struct {
 	worker *worker
-	order  int64         // of arrival
-	wake   chan struct{} // gets an element when there may be a message; never closed
-	over   chan struct{} // closed when a newer check-in arrives, or the server stops
+	order  int64 // of arrival
+	// charged is set if the time of the worker's runs counts against their owners' quotas: for
+	// workers of root and of worker accounts, which are the site's.
+	charged bool
+	wake    chan struct{} // gets an element when there may be a message; never closed
+	over    chan struct{} // closed when a newer check-in arrives, or the server stops
 }
 
 func newHub(timeout time.Duration, now time.Time) *hub {

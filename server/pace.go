@@ -26,29 +26,29 @@ const (
 func (s *Server) paced(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		control := http.NewResponseController(w)
-		setDeadline(control.SetWriteDeadline, 0) // of the connection's previous request
-		paced := &pacedWriter{ResponseWriter: w, control: control, every: s.TransferTimeout}
-		body := &pacedBody{ReadCloser: r.Body, control: control, every: s.TransferTimeout, left: s.TransferTimeout}
+		setDeadline(control.SetWriteDeadline, s.Now, 0) // of the connection's previous request
+		paced := &pacedWriter{ResponseWriter: w, control: control, now: s.Now, every: s.TransferTimeout}
+		body := &pacedBody{ReadCloser: r.Body, control: control, now: s.Now, every: s.TransferTimeout, left: s.TransferTimeout}
 		if r.Body != nil && r.Body != http.NoBody {
 			r = r.WithContext(r.Context()) // net/http looks at the body of its own request
 			r.Body = body
-			setDeadline(control.SetReadDeadline, s.TransferTimeout)
+			setDeadline(control.SetReadDeadline, s.Now, s.TransferTimeout)
 		}
 		next.ServeHTTP(paced, r)
 		// net/http sends what is still buffered, and reads on to find the next request.
-		setDeadline(control.SetWriteDeadline, s.TransferTimeout)
+		setDeadline(control.SetWriteDeadline, s.Now, s.TransferTimeout)
 		if r.Body == body && !errors.Is(body.ended, io.EOF) {
-			setDeadline(control.SetReadDeadline, lastRead)
+			setDeadline(control.SetReadDeadline, s.Now, lastRead)
 		}
 	})
 }
 
 // setDeadline sets a deadline from now on, or removes it if after is 0. Connections that have no
 // deadlines, as in tests, do without.
-func setDeadline(set func(time.Time) error, after time.Duration) {
+func setDeadline(set func(time.Time) error, now func() time.Time, after time.Duration) {
 	var at time.Time
 	if after > 0 {
-		at = time.Now().Add(after)
+		at = now().Add(after)
 	}
 	_ = set(at)
 }
@@ -57,6 +57,7 @@ func setDeadline(set func(time.Time) error, after time.Duration) {
 type pacedBody struct {
 	io.ReadCloser
 	control *http.ResponseController
+	now     func() time.Time
 	every   time.Duration
 	left    time.Duration // until the next step must have come
 	step    int           // bytes since the last step
@@ -70,10 +71,10 @@ func (b *pacedBody) Read(p []byte) (int, error) {
 		return 0, b.ended
 	}
 	b.read = true
-	begun := time.Now()
-	setDeadline(b.control.SetReadDeadline, max(b.left, time.Millisecond))
+	begun := b.now()
+	setDeadline(b.control.SetReadDeadline, b.now, max(b.left, time.Millisecond))
 	n, err := b.ReadCloser.Read(p)
-	b.left -= time.Since(begun)
+	b.left -= b.now().Sub(begun)
 	if b.step += n; b.step >= paceStep {
 		b.step, b.left = 0, b.every
 	}
@@ -81,7 +82,7 @@ func (b *pacedBody) Read(p []byte) (int, error) {
 		b.ended = err
 	}
 	if errors.Is(err, io.EOF) { // from now on a read only shows whether the client is still there
-		setDeadline(b.control.SetReadDeadline, 0)
+		setDeadline(b.control.SetReadDeadline, b.now, 0)
 	}
 	return n, err
 }
@@ -90,6 +91,7 @@ func (b *pacedBody) Read(p []byte) (int, error) {
 type pacedWriter struct {
 	http.ResponseWriter
 	control *http.ResponseController
+	now     func() time.Time
 	every   time.Duration
 	begun   bool // the answer has begun
 }
@@ -109,9 +111,9 @@ func (w *pacedWriter) Write(p []byte) (int, error) {
 	written := 0
 	for {
 		part := p[written:min(len(p), written+paceStep)]
-		setDeadline(w.control.SetWriteDeadline, w.every)
+		setDeadline(w.control.SetWriteDeadline, w.now, w.every)
 		n, err := w.ResponseWriter.Write(part)
-		setDeadline(w.control.SetWriteDeadline, 0)
+		setDeadline(w.control.SetWriteDeadline, w.now, 0)
 		if written += n; err != nil || written >= len(p) {
 			return written, err //nolint:wrapcheck // as an io.Writer must
 		}
@@ -129,13 +131,13 @@ func drain(w http.ResponseWriter, r *http.Request, known bool) {
 	if sent, ok := w.(*pacedWriter); ok && sent.begun {
 		return
 	}
-	left, until := int64(drainBytes), time.Now().Add(drainTime)
+	left, until := int64(drainBytes), body.now().Add(drainTime)
 	if !known {
-		left, until = drainBytes0, time.Now().Add(drainTime0)
+		left, until = drainBytes0, body.now().Add(drainTime0)
 	}
 	buf := make([]byte, 256<<10)
 	for left > 0 {
-		wait := time.Until(until)
+		wait := until.Sub(body.now())
 		if wait <= 0 {
 			return
 		}

@@ -38,7 +38,7 @@ func (s *Server) applyReports(ctx context.Context, p *poll, runs []codalab.Run) 
 			return nil
 		}
 		setResults(b, adopted)
-		applyReport(b, fresh[b.UUID], now)
+		applyReport(b, fresh[b.UUID], now, p.charged)
 		if before != b.State {
 			moved = append(moved, b.UUID)
 		}

@@ -129,7 +129,7 @@ func claim(b *store.Bundle, by store.Worker, start codalab.StartBundle, preempti
 
 // applyReport applies its worker's report to a run that has not ended
 // (transition_bundle_running, transition_bundle_finalizing).
-func applyReport(b *store.Bundle, run codalab.Run, now time.Time) {
+func applyReport(b *store.Bundle, run codalab.Run, now time.Time, charged bool) {
 	run = plainReport(run)
 	switch run.State { //nolint:exhaustive // workers report no other states
 	case codalab.StateStaged:
@@ -141,7 +141,7 @@ func applyReport(b *store.Bundle, run codalab.Run, now time.Time) {
 	default:
 		return
 	}
-	copyReport(b, run, now)
+	copyReport(b, run, now, charged)
 	if run.State == codalab.StateFinalizing {
 		finish(b, run)
 	}
@@ -162,12 +162,13 @@ func plainReport(run codalab.Run) codalab.Run {
 	return run
 }
 
-// copyReport copies a report into the bundle's metadata.
-func copyReport(b *store.Bundle, run codalab.Run, now time.Time) {
+// copyReport copies a report into the bundle's metadata. If the run is charged, its time counts
+// against the owner's quota.
+func copyReport(b *store.Bundle, run codalab.Run, now time.Time, charged bool) {
 	m := b.Metadata
 	m["run_status"] = run.RunStatus
 	m["last_updated"] = now.Unix()
-	if b.Worker.User == store.RootID { // only the site's own workers use up a quota of time
+	if charged {
 		b.ChargedTime = max(0, int64(run.ContainerTimeTotal)-int64(m.Float("time")))
 	}
 	m["time"] = run.ContainerTimeTotal
