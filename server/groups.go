@@ -16,8 +16,8 @@ func (s *Server) groupRoutes() []route {
 		{pattern: "POST /groups", serve: s.createGroups},
 		{pattern: "DELETE /groups", serve: s.deleteGroups},
 		{pattern: "GET /groups/{group}", serve: s.showGroup},
-		{pattern: "POST /groups/{group}/relationships/members", serve: s.addMembers(false)},
-		{pattern: "POST /groups/{group}/relationships/admins", serve: s.addMembers(true)},
+		{pattern: "POST /groups/{group}/relationships/members", serve: s.addMembers(false), differs: "the answer lists the members that were added"},
+		{pattern: "POST /groups/{group}/relationships/admins", serve: s.addMembers(true), differs: "the answer lists the admins that were added"},
 		{pattern: "DELETE /groups/{group}/relationships/members", serve: s.removeMembers},
 		{pattern: "DELETE /groups/{group}/relationships/admins", serve: s.removeMembers},
 	}

@@ -20,9 +20,9 @@ import (
 
 func (s *Server) interpretRoutes() []route {
 	return []route{
-		{pattern: "GET /interpret/worksheet/{uuid}", serve: s.interpretWorksheet, public: true},
-		{pattern: "POST /interpret/genpath-table-contents", serve: s.interpretTable, public: true},
-		{pattern: "POST /interpret/file-genpaths", serve: s.interpretFiles, public: true},
+		{pattern: "GET /interpret/worksheet/{uuid}", serve: s.interpretWorksheet, public: true, differs: "a mistake in one item becomes a block that tells of it; regular expressions are RE2; files, tables and searches are bounded"},
+		{pattern: "POST /interpret/genpath-table-contents", serve: s.interpretTable, public: true, differs: "bounded, as above"},
+		{pattern: "POST /interpret/file-genpaths", serve: s.interpretFiles, public: true, differs: "bounded, as above"},
 		{pattern: "POST /worksheets/{uuid}/raw", serve: s.setLines},
 		{pattern: "PUT /worksheets/{uuid}/raw", serve: s.setLines},
 	}

@@ -220,9 +220,10 @@ func TestEveryRouteChecksPermissions(t *testing.T) {
 			}
 		}
 	}
-	for _, pattern := range server.Patterns() {
-		if !known[pattern] {
-			t.Errorf("no row says who may call %s", pattern)
+	for _, one := range server.Calls() {
+		token := strings.Contains(one.Pattern, "/oauth2/") // see TestTokens
+		if here := one.Verdict != "absent" && !token; here != known[one.Pattern] {
+			t.Errorf("of %s the test has a row: %t", one.Pattern, known[one.Pattern])
 		}
 	}
 	t.Logf("%d routes, %d requests", len(known), tried)

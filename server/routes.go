@@ -1,7 +1,9 @@
 package server
 
 import (
+	"cmp"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/cl-slurm/cl-slurm/server/store"
@@ -19,6 +21,8 @@ type route struct {
 	public bool
 	// worker routes also serve worker accounts (store.User.IsWorker). The others refuse them.
 	worker bool
+	// differs says how the route differs from that of CodaLab's own server; empty if it does not.
+	differs string
 }
 
 // routes returns all routes but that of sign-ins (codalab/rest/*.py).
@@ -32,13 +36,72 @@ func (s *Server) routes() []route {
 	return all
 }
 
-// Patterns returns the patterns of all routes, such as "GET /bundles/{uuid}", below /rest.
-func Patterns() []string {
-	var patterns []string
-	for _, one := range (&Server{}).routes() {
-		patterns = append(patterns, one.pattern)
+// absent are the routes of CodaLab's own server that this one does not have, and why.
+func absent() map[string]string {
+	const (
+		page   = "only the web page calls it"
+		stores = "there are no bundle stores beside the server's own"
+	)
+	return map[string]string{
+		"POST /interpret/search":                   page,
+		"POST /interpret/wsearch":                  page,
+		"POST /cli/command":                        page + ": a shell on the server",
+		"GET /worksheets/sample/":                  page,
+		"GET /worksheets/":                         page,
+		"POST /help/":                              page + ": it sends a mail to the administrators",
+		"POST /account/login":                      page + "; programs sign in by POST /oauth2/token",
+		"GET /account/logout":                      page,
+		"POST /account/signup":                     "the operator adds users: cl-server user add",
+		"GET /account/verify/{key}":                "the operator adds users: cl-server user add",
+		"GET /account/resend":                      "the operator adds users: cl-server user add",
+		"POST /account/reset":                      "the operator sets passwords: cl-server user passwd",
+		"GET /account/reset":                       "the operator sets passwords: cl-server user passwd",
+		"GET /account/reset/verify/{code}":         "the operator sets passwords: cl-server user passwd",
+		"POST /account/reset/finalize":             "the operator sets passwords: cl-server user passwd",
+		"POST /account/changeemail":                "root sets it: PATCH /users",
+		"GET /account/css":                         page,
+		"GET /oauth2/authorize":                    "no program asks for an authorization code",
+		"GET /oauth2/errors":                       "no program asks for an authorization code",
+		"DELETE /bundle_stores":                    stores,
+		"GET /bundle_stores/{uuid}":                stores,
+		"GET /bundles/{uuid}/locations/{store}/":   stores,
+		"GET /bundles/locations":                   stores,
+		"POST /bundles/{uuid}/state":               "clients call it after an upload to another store",
+		"PATCH /bundles/{uuid}/contents/filesize/": "clients call it after an upload to another store",
 	}
-	return patterns
+}
+
+// Call is a way to call a server, and how this server stands to CodaLab's own.
+type Call struct {
+	Pattern string
+	// Public calls need no sign-in. Worker calls are those that worker accounts may make.
+	Public, Worker bool
+	// Verdict is "same", "differs" or "absent"; Why says how or why.
+	Verdict, Why string
+}
+
+// Calls returns all calls of CodaLab's REST API, sorted by path.
+func Calls() []Call {
+	calls := []Call{
+		{"POST /oauth2/token", true, true, "differs", "failed sign-ins are limited: 429 after ten with one name from one address"},
+		{"POST /oauth2/revoke", true, true, "same", ""},
+	}
+	for _, one := range (&Server{}).routes() {
+		verdict := "same"
+		if one.differs != "" {
+			verdict = "differs"
+		}
+		calls = append(calls, Call{one.pattern, one.public, one.worker, verdict, one.differs})
+	}
+	for pattern, why := range absent() {
+		calls = append(calls, Call{Pattern: pattern, Verdict: "absent", Why: why})
+	}
+	slices.SortFunc(calls, func(a, b Call) int {
+		methodA, pathA, _ := strings.Cut(a.Pattern, " ")
+		methodB, pathB, _ := strings.Cut(b.Pattern, " ")
+		return cmp.Or(strings.Compare(pathA, pathB), strings.Compare(methodA, methodB))
+	})
+	return calls
 }
 
 // Handler returns the service's HTTP handler. The answer to a known path with another method is

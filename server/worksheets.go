@@ -16,11 +16,11 @@ import (
 
 func (s *Server) worksheetRoutes() []route {
 	return []route{
-		{pattern: "GET /worksheets", serve: s.findWorksheets, public: true},
+		{pattern: "GET /worksheets", serve: s.findWorksheets, public: true, differs: "searches do not tell the owner of an anonymous worksheet; .count and .sum are refused, since cl cannot show them"},
 		{pattern: "POST /worksheets", serve: s.createWorksheets},
 		{pattern: "PATCH /worksheets", serve: s.patchWorksheets},
 		{pattern: "DELETE /worksheets", serve: s.deleteWorksheets},
-		{pattern: "GET /worksheets/{uuid}", serve: s.worksheet, public: true},
+		{pattern: "GET /worksheets/{uuid}", serve: s.worksheet, public: true, differs: "items always have a sort_key, so that a reader never changes a worksheet; items.subworksheet is included"},
 		{pattern: "POST /worksheets/{uuid}/add-items", serve: s.insertItems},
 		{pattern: "POST /worksheet-items", serve: s.addItems},
 		{pattern: "POST /worksheet-permissions", serve: s.setWorksheetPermissions},

@@ -1,0 +1,65 @@
+package docs_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/cl-slurm/cl-slurm/server"
+)
+
+var update = flag.Bool("update", false, "write docs/compatibility.md")
+
+// compatibility is the document, made of the server's routes.
+func compatibility() string {
+	counts := map[string]int{}
+	var rows strings.Builder
+	for _, one := range server.Calls() {
+		counts[one.Verdict]++
+		who := "users"
+		switch {
+		case one.Verdict == "absent":
+			who = ""
+		case one.Public:
+			who = "everybody"
+		}
+		if one.Worker {
+			who += ", workers"
+		}
+		fmt.Fprintf(&rows, "| `%s` | %s | %s | %s |\n", strings.TrimSuffix(one.Pattern, "{$}"), who, one.Verdict, one.Why)
+	}
+	return fmt.Sprintf(`# cl-server and CodaLab's own server
+
+The tests write this page from cl-server's routes (`+"`go test ./docs -update`"+`). It compares each call of
+CodaLab's REST API, version 1.7.3, below `+"`/rest`"+`: %d are the same, %d differ on purpose, and %d are absent.
+CodaLab's own `+"`cl`"+` and `+"`cl-worker`"+` work with both servers.
+
+*Everybody* need not sign in, unless the server runs with `+"`--require-sign-in`"+`; what they see is what the
+group `+"`public`"+` may read. *Workers* are worker accounts ([Accounts](server.md#accounts)), which may make
+no other calls.
+
+For all calls: refusals are one sentence of plain text, labelled `+"`text/plain`"+` and not as HTML, since they
+repeat what clients send. Bodies and answers must move 64 KiB within five minutes. JSON is at most 8 MiB.
+A bundle that hides its owner does so from all but those who may change it, as CodaLab's comments say;
+CodaLab's own server hides it from the owner, too.
+
+| call | for | | |
+|---|---|---|---|
+%s`, counts["same"], counts["differs"], counts["absent"], rows.String())
+}
+
+func TestCompatibilityIsUpToDate(t *testing.T) {
+	t.Parallel()
+	name := filepath.Join(root, "docs", "compatibility.md")
+	if *update {
+		if err := os.WriteFile(name, []byte(compatibility()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if read(t, name) != compatibility() {
+		t.Error("docs/compatibility.md is not what the routes say; write it with: go test ./docs -update")
+	}
+}
