@@ -84,18 +84,24 @@ func requestedPart(r *http.Request) (codalab.ReadArgs, error) {
 	if lines {
 		return args, refuse(http.StatusBadRequest, "Head and range not supported on the same request.")
 	}
-	rangeForm := regexp.MustCompile(`^bytes=([0-9]{1,18})-([0-9]{1,18})$`)
-	m := rangeForm.FindStringSubmatch(header)
-	if m == nil {
-		return args, refuse(http.StatusBadRequest, "Range must be 'bytes=START-END'.")
-	}
-	first, err := strconv.ParseInt(m[1], 10, 64)
-	last, lastErr := strconv.ParseInt(m[2], 10, 64)
-	if err != nil || lastErr != nil {
+	first, last, ok := parseRange(header)
+	if !ok {
 		return args, refuse(http.StatusBadRequest, "Range must be 'bytes=START-END'.")
 	}
 	args.Type, args.Offset, args.Length = codalab.ReadFileSection, first, max(0, last-first+1)
 	return args, nil
+}
+
+// parseRange reads a Range header: the first byte and the last one.
+func parseRange(header string) (first, last int64, ok bool) {
+	rangeForm := regexp.MustCompile(`^bytes=([0-9]{1,18})-([0-9]{1,18})$`)
+	m := rangeForm.FindStringSubmatch(strings.TrimSpace(header))
+	if m == nil {
+		return 0, 0, false
+	}
+	first, err := strconv.ParseInt(m[1], 10, 64)
+	last, lastErr := strconv.ParseInt(m[2], 10, 64)
+	return first, last, err == nil && lastErr == nil
 }
 
 func acceptsGzip(r *http.Request) bool {

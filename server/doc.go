@@ -12,6 +12,8 @@
 //	worker_offline ──its worker reports it again──► preparing | running | finalizing
 //	any of these ──its worker gives it back, or was preemptible and has gone──► staged
 //	uploading | staged | worker_offline ──60 days old──► failed
+//	staged ──a make bundle──► making ──its dependencies are copied──► ready | failed
+//	making ──the server was stopped──► staged
 //
 // A handler changes a bundle in one transaction of the store and then names it to Run by the
 // method changed. Only Run acts on changes: it stages the children of a bundle, matches staged
@@ -27,6 +29,13 @@
 // message, which the server repeats until the bundle has ended. So the loss of an answer to a check-in
 // does no harm. The server holds a check-in while there is no message for the worker. A held
 // check-in costs a goroutine, but no lock, transaction or database connection.
+//
+// # Quotas
+//
+// A user's disk_used counts what the user's bundles have. Contents that are being written are
+// reserved in memory before their bytes reach the disk, so that all uploads of a user together
+// stay within the quota. At the end of an upload the reservation ends and disk_used grows, as one
+// step that no other upload of the user can see half done.
 //
 // # A disk shared with workers
 //
@@ -48,6 +57,7 @@
 //	contents, blob          contents: descriptions, downloads, the store and links
 //	upload, unpack, fetch   uploads, archives, uploads by URL
 //	quota                   disk quotas
+//	make                    bundles that the server itself makes of others
 //	actions, netcat         kill and write; talks with ports of running bundles
 //	limits                  what runs may request; used-up quotas
 //	pace                    slow connections; the bodies of refused requests

@@ -138,7 +138,9 @@ func (s *Server) copyDependencies(ctx context.Context, b store.Bundle, to *os.Ro
 		if err != nil {
 			return err
 		}
-		c := copier{ctx: ctx, from: from, to: to, room: room, linked: p.Metadata.String("link_url") == "", left: &entries}
+		// Nobody changes what the server itself has stored. A worker may still write to its results.
+		linked := p.Metadata.String("link_url") == "" && p.Contents != p.ResultsName()
+		c := copier{ctx: ctx, from: from, to: to, room: room, linked: linked, left: &entries}
 		err = errors.Join(c.copyTarget(at, path.Join(store.ContentsPath, d.ChildPath)), from.Close())
 		switch {
 		case errors.Is(err, fs.ErrExist):

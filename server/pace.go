@@ -25,44 +25,51 @@ const (
 // paced serves requests whose bodies and answers must keep to the pace.
 func (s *Server) paced(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		control := http.NewResponseController(w)
-		setDeadline(control.SetWriteDeadline, s.Now, 0) // of the connection's previous request
-		paced := &pacedWriter{ResponseWriter: w, control: control, now: s.Now, every: s.TransferTimeout}
-		body := &pacedBody{ReadCloser: r.Body, control: control, now: s.Now, every: s.TransferTimeout, left: s.TransferTimeout}
+		p := pace{control: http.NewResponseController(w), now: s.Now, every: s.TransferTimeout}
+		p.writeWithin(0) // ends the deadline of the connection's previous request
+		body := &pacedBody{ReadCloser: r.Body, pace: p, left: p.every}
 		if r.Body != nil && r.Body != http.NoBody {
 			r = r.WithContext(r.Context()) // net/http looks at the body of its own request
 			r.Body = body
-			setDeadline(control.SetReadDeadline, s.Now, s.TransferTimeout)
+			p.readWithin(p.every)
 		}
-		next.ServeHTTP(paced, r)
+		next.ServeHTTP(&pacedWriter{ResponseWriter: w, pace: p}, r)
 		// net/http sends what is still buffered, and reads on to find the next request.
-		setDeadline(control.SetWriteDeadline, s.Now, s.TransferTimeout)
+		p.writeWithin(p.every)
 		if r.Body == body && !errors.Is(body.ended, io.EOF) {
-			setDeadline(control.SetReadDeadline, s.Now, lastRead)
+			p.readWithin(lastRead)
 		}
 	})
 }
 
-// setDeadline sets a deadline from now on, or removes it if after is 0. Connections that have no
-// deadlines, as in tests, do without.
-func setDeadline(set func(time.Time) error, now func() time.Time, after time.Duration) {
-	var at time.Time
-	if after > 0 {
-		at = now().Add(after)
+// pace sets the deadlines of one connection. Connections that have none, as in tests, do without.
+type pace struct {
+	control *http.ResponseController
+	now     func() time.Time
+	every   time.Duration // Config.TransferTimeout
+}
+
+// readWithin sets the deadline for reads; 0 removes it.
+func (p pace) readWithin(d time.Duration) { _ = p.control.SetReadDeadline(p.after(d)) }
+
+// writeWithin sets the deadline for writes; 0 removes it.
+func (p pace) writeWithin(d time.Duration) { _ = p.control.SetWriteDeadline(p.after(d)) }
+
+func (p pace) after(d time.Duration) time.Time {
+	if d == 0 {
+		return time.Time{}
 	}
-	_ = set(at)
+	return p.now().Add(d)
 }
 
 // pacedBody is a request's body. Only the time for which the server waits in Read counts.
 type pacedBody struct {
 	io.ReadCloser
-	control *http.ResponseController
-	now     func() time.Time
-	every   time.Duration
-	left    time.Duration // until the next step must have come
-	step    int           // bytes since the last step
-	read    bool          // a Read has begun, so that the client knows that the server wants the body
-	ended   error
+	pace
+	left  time.Duration // until the next step must have come
+	step  int           // bytes since the last step
+	read  bool          // a Read has begun, so that the client knows that the server wants the body
+	ended error
 }
 
 // Read fails with os.ErrDeadlineExceeded if the client is too slow.
@@ -72,7 +79,7 @@ func (b *pacedBody) Read(p []byte) (int, error) {
 	}
 	b.read = true
 	begun := b.now()
-	setDeadline(b.control.SetReadDeadline, b.now, max(b.left, time.Millisecond))
+	b.readWithin(max(b.left, time.Millisecond))
 	n, err := b.ReadCloser.Read(p)
 	b.left -= b.now().Sub(begun)
 	if b.step += n; b.step >= paceStep {
@@ -82,7 +89,7 @@ func (b *pacedBody) Read(p []byte) (int, error) {
 		b.ended = err
 	}
 	if errors.Is(err, io.EOF) { // from now on a read only shows whether the client is still there
-		setDeadline(b.control.SetReadDeadline, b.now, 0)
+		b.readWithin(0)
 	}
 	return n, err
 }
@@ -90,10 +97,8 @@ func (b *pacedBody) Read(p []byte) (int, error) {
 // pacedWriter is an answer that must be taken in time.
 type pacedWriter struct {
 	http.ResponseWriter
-	control *http.ResponseController
-	now     func() time.Time
-	every   time.Duration
-	begun   bool // the answer has begun
+	pace
+	begun bool // the answer has begun
 }
 
 // Unwrap is for http.ResponseController.
@@ -111,9 +116,9 @@ func (w *pacedWriter) Write(p []byte) (int, error) {
 	written := 0
 	for {
 		part := p[written:min(len(p), written+paceStep)]
-		setDeadline(w.control.SetWriteDeadline, w.now, w.every)
+		w.writeWithin(w.every)
 		n, err := w.ResponseWriter.Write(part)
-		setDeadline(w.control.SetWriteDeadline, w.now, 0)
+		w.writeWithin(0)
 		if written += n; err != nil || written >= len(p) {
 			return written, err //nolint:wrapcheck // as an io.Writer must
 		}

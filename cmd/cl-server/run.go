@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
+	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/subpath"
 	"github.com/cl-slurm/cl-slurm/server"
 	"github.com/cl-slurm/cl-slurm/server/store"
@@ -22,6 +23,7 @@ func runCommand(ctx context.Context, p program.Process) *cobra.Command {
 	var format string
 	config := server.Config{Now: p.Now}
 	var fetchPrivate []string
+	var maxDisk, maxMemory, maxTime string
 	cmd := &cobra.Command{
 		Use: "run --data DIRECTORY", Short: "Serve until a signal comes", Args: program.WrongUsage(cobra.NoArgs),
 		Long: `Serve until a signal comes. After TERM or INT the server takes no new requests
@@ -45,6 +47,9 @@ GET /metrics for Prometheus on an address of its own, to everybody who reaches i
 				if err := checkLinkRoots(config.LinkRoots, at.dir); err != nil {
 					return program.Usage(err)
 				}
+				if err := parseLimits(&config, maxDisk, maxMemory, maxTime); err != nil {
+					return program.Usage(err)
+				}
 				var err error
 				if config.FetchPrivate, err = server.ParseFetchPrivate(fetchPrivate); err != nil {
 					return program.Usage(fmt.Errorf("--fetch-private: %w", err))
@@ -65,6 +70,9 @@ GET /metrics for Prometheus on an address of its own, to everybody who reaches i
 	f.StringArrayVar(&config.LinkRoots, "link-root", nil, "a `directory` to which bundles may link (cl upload --link): every user can read it, and share what is in it; may be repeated")
 	f.BoolVar(&config.SharedDisk, "shared-disk", false, "let workers that share this disk (cl-worker --shared-file-system, cl-bridge's server_store) use contents in place")
 	f.StringArrayVar(&fetchPrivate, "fetch-private", nil, "a `host` or network (10.1.0.0/16) of your own from which users may upload by URL, besides public addresses; may be repeated")
+	f.StringVar(&maxDisk, "max-request-disk", "", "the largest `size` of disk that a run may request, and the default of runs that request none (default: no limit)")
+	f.StringVar(&maxMemory, "max-request-memory", "", "the largest `size` of memory that a run may request (default: no limit)")
+	f.StringVar(&maxTime, "max-request-time", "", "the longest `time`, such as 3d, that a run may request, and the default of runs that request none (default: no limit)")
 	f.DurationVar(&config.Hold, "check-in-hold", 5*time.Second, "how `long` a worker's check-in waits for messages")
 	f.DurationVar(&config.WorkerTimeout, "worker-timeout", time.Minute, "how `long` after its last check-in a worker counts as gone")
 	return cmd
@@ -79,6 +87,28 @@ func newLog(p program.Process, format string) (*slog.Logger, error) {
 		return slog.New(slog.NewJSONHandler(p.Stderr, nil)), nil
 	}
 	return nil, fmt.Errorf("--log-format %q: want text or json", format)
+}
+
+// parseLimits sets the limits of what runs may request; an empty text means none.
+func parseLimits(config *server.Config, disk, memory, duration string) (err error) {
+	for flag, size := range map[string]struct {
+		text string
+		to   *int64
+	}{"--max-request-disk": {disk, &config.MaxRequestDisk}, "--max-request-memory": {memory, &config.MaxRequestMemory}} {
+		if size.text == "" {
+			continue
+		}
+		if *size.to, err = codalab.ParseSize(size.text); err != nil {
+			return fmt.Errorf("%s: %w", flag, err)
+		}
+	}
+	if duration == "" {
+		return nil
+	}
+	if config.MaxRequestTime, err = codalab.ParseDuration(duration); err != nil {
+		return fmt.Errorf("--max-request-time: %w", err)
+	}
+	return nil
 }
 
 // checkLinkRoots refuses directories that would show the server's own data, or the whole
