@@ -30,6 +30,15 @@
 // does no harm. The server holds a check-in while there is no message for the worker. A held
 // check-in costs a goroutine, but no lock, transaction or database connection.
 //
+// # Permissions
+//
+// Root and the owner may do everything with a bundle or worksheet; others may do what groups grant
+// them (package store). A bundle that a user may not read is shown as a private one, which tells
+// nothing. Each route says whether it serves users who have not signed in, and worker accounts; the
+// handlers check objects by readable, writable, openWorksheet and changeable. The account of a program
+// that runs bundles for others has permissions on the runs that its workers have, and on their
+// inputs, and on nothing else.
+//
 // # Quotas
 //
 // A user's disk_used counts what the user's bundles have. Contents that are being written are
@@ -48,21 +57,27 @@
 //
 // # Files
 //
-//	server, http            configuration and Run; routes, refusals, JSON, query parameters
-//	auth, access            logins and tokens; permissions
-//	users, worksheets       their routes
-//	bundles, create, patch, present, specs
+//	server, routes, http    configuration and Run; routes; refusals, JSON, query parameters
+//	auth, signin, password  tokens; sign-ins and their limits; hashes
+//	access, sharing, groups permissions; what groups may do; groups and their members
+//	audit, metrics          the audit log and users' turns; what /metrics and /healthz tell
+//	users                   accounts
+//	worksheets, worksheetedit, interpretation, shown
+//	                        worksheets; their changes; as lines and blocks (package interpret)
+//	bundles, create, patch, delete, present, specs
 //	                        routes for bundles; bundles as clients see them; names to bundles
-//	search                  searches of bundles, worksheets and users by keywords
+//	search                  searches of bundles, worksheets and users (package keywords)
 //	contents, blob          contents: descriptions, downloads, the store and links
 //	upload, unpack, fetch   uploads, archives, uploads by URL
-//	quota                   disk quotas
+//	quota, limits           disk quotas; what runs may request; used-up quotas
 //	make                    bundles that the server itself makes of others
 //	actions, netcat         kill and write; talks with ports of running bundles
-//	limits                  what runs may request; used-up quotas
 //	pace                    slow connections; the bodies of refused requests
 //	checkin, reports, reads a worker's check-ins and claims, its reports, its files
-//	hub, match              connected workers and their duties; runs to workers
-//	changes, transitions    what Run does with changed bundles; one bundle's change of state
+//	hub, workersinfo        connected workers and their duties; the list of them
+//	match, places, fair     runs to workers: the pass; whose runs a worker takes; whose turn it is
+//	changes, inspect, transitions
+//	                        what Run does with changed bundles, and with those of which nothing is
+//	                        heard; one bundle's change of state
 //	shareddisk              results that workers write into the store
 package server
