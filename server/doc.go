@@ -61,9 +61,10 @@
 //	auth, signin, password  tokens; sign-ins and their limits; hashes
 //	access, sharing, groups permissions; what groups may do; groups and their members
 //	audit, metrics          the audit log and users' turns; what /metrics and /healthz tell
-//	users                   accounts
-//	worksheets, worksheetedit, interpretation, shown
-//	                        worksheets; their changes; as lines and blocks (package interpret)
+//	users, useredit         accounts; their changes
+//	worksheets, worksheetitems, worksheetedit, interpretation, shown
+//	                        worksheets; their items; their changes; as lines and blocks (package
+//	                        interpret)
 //	bundles, create, patch, delete, present, specs
 //	                        routes for bundles; bundles as clients see them; names to bundles
 //	search                  searches of bundles, worksheets and users (package keywords)

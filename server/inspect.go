@@ -66,3 +66,44 @@ func goOffline(b *store.Bundle, now time.Time) {
 	b.State = codalab.StateWorkerOffline
 	b.Metadata["last_updated"] = now.Unix()
 }
+
+// overdue returns the runs that no worker has claimed within startLimit, or whose worker has gone
+// without claiming them.
+func (h *hub) overdue(now time.Time) []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var uuids []string
+	for _, w := range h.workers {
+		gone := now.Sub(w.seen) > h.timeout
+		for uuid, run := range w.runs {
+			if !run.starting.IsZero() && (gone || now.Sub(run.starting) > startLimit) {
+				uuids = append(uuids, uuid)
+			}
+		}
+		if gone && len(w.runs) == 0 && len(w.reads) == 0 && w.poll == nil {
+			delete(h.workers, w.key)
+		}
+	}
+	return uuids
+}
+
+// lost returns the claimed runs that no check-in of their worker has listed within the timeout: the
+// worker has gone, or it has lost the run.
+func (h *hub) lost(now time.Time) []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var uuids []string
+	for _, w := range h.workers {
+		for uuid, run := range w.runs {
+			switch {
+			case !run.starting.IsZero():
+			case run.seen.IsZero():
+				run.seen = now
+				w.runs[uuid] = run
+			case now.Sub(run.seen) > h.timeout:
+				uuids = append(uuids, uuid)
+			}
+		}
+	}
+	return uuids
+}

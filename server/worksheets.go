@@ -3,10 +3,8 @@ package server
 import (
 	"context"
 	"errors"
-	"maps"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -231,98 +229,6 @@ func (s *Server) worksheet(w http.ResponseWriter, r *http.Request, u store.User)
 		return err
 	}
 	return writeDocument(w, object, append(related.included, users...))
-}
-
-// addItemRelations adds what the query includes of a worksheet's items. It returns the owners of the
-// bundles to include.
-func (s *Server) addItemRelations(ctx context.Context, u store.User, items []store.Item, include map[string]bool, to *relations) (owners []string, err error) {
-	if include["items.bundle"] {
-		bundles, bundleOwners, err := s.itemBundles(ctx, u, items)
-		if err != nil {
-			return nil, err
-		}
-		to.included = append(to.included, bundles...)
-		if include["items.bundle.owner"] {
-			owners = bundleOwners
-		}
-	}
-	if include["items.subworksheet"] {
-		sheets, err := s.itemWorksheets(ctx, u, items)
-		if err != nil {
-			return nil, err
-		}
-		to.included = append(to.included, sheets...)
-	}
-	return owners, nil
-}
-
-func itemObjects(items []store.Item) []codalab.Object {
-	var objects []codalab.Object
-	for _, item := range items {
-		o := codalab.NewObject("worksheet-items", strconv.FormatInt(item.ID, 10), map[string]any{
-			"value": item.Value, "type": item.Type, "sort_key": item.SortKey,
-		})
-		o.Relationships = map[string]codalab.Relationship{
-			"worksheet":    codalab.ToOne("worksheets", item.WorksheetUUID),
-			"bundle":       codalab.ToOne("bundles", deref(item.BundleUUID)),
-			"subworksheet": codalab.ToOne("worksheets", deref(item.Subworksheet)),
-		}
-		objects = append(objects, o)
-	}
-	return objects
-}
-
-// itemWorksheets returns the worksheets that a worksheet's items show and that the user may read.
-func (s *Server) itemWorksheets(ctx context.Context, u store.User, items []store.Item) ([]codalab.Object, error) {
-	var uuids []string
-	for _, item := range items {
-		if id := deref(item.Subworksheet); id != "" && !slices.Contains(uuids, id) {
-			uuids = append(uuids, id)
-		}
-	}
-	found, err := s.Store.WorksheetsByUUID(ctx, uuids)
-	if err != nil {
-		return nil, err
-	}
-	have, err := s.worksheetPermissions(ctx, u, slices.Collect(maps.Values(found))...)
-	if err != nil {
-		return nil, err
-	}
-	var objects []codalab.Object
-	for _, uuid := range uuids {
-		if have[uuid] >= store.PermissionRead {
-			objects = append(objects, worksheetObject(found[uuid], have[uuid]))
-		}
-	}
-	return objects, nil
-}
-
-// itemBundles returns the bundles of a worksheet's items, and their owners. A bundle that the
-// user may not read appears as a private one.
-func (s *Server) itemBundles(ctx context.Context, u store.User, items []store.Item) (objects []codalab.Object, owners []string, err error) {
-	var uuids []string
-	seen := map[string]bool{}
-	for _, item := range items {
-		if id := deref(item.BundleUUID); id != "" && !seen[id] {
-			seen[id] = true
-			uuids = append(uuids, id)
-		}
-	}
-	found, have, err := s.bundlesFor(ctx, u, uuids)
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, uuid := range uuids {
-		if b, ok := found[uuid]; ok {
-			objects = append(objects, bundleObject(b, have[uuid]))
-			if have[uuid] >= store.PermissionRead {
-				owners = append(owners, shownOwner(b, have[uuid]))
-			}
-		} else {
-			objects = append(objects, privateObject(uuid))
-		}
-	}
-	return objects, owners, nil
 }
 
 // userObjects returns the public attributes of users, without duplicates. It skips empty ids.

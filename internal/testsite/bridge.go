@@ -21,8 +21,9 @@ func (s *Site) StartBridge(ctx context.Context) error {
 	if s.options.Via != nil {
 		server = s.options.Via(server)
 	}
+	accounts := s.accounts()
 	config := fmt.Sprintf("server = %q\nuser = %q\npassword_file = %q\nname = %q\nshared = %q\nledger = %q\n%s\n",
-		server, User, s.path("password"), "site", s.Shared, s.Ledger(), s.options.Config)
+		server, accounts[len(accounts)-1][0], s.path("password"), "site", s.Shared, s.Ledger(), s.options.Config)
 	if s.options.SharedDisk {
 		config = fmt.Sprintf("server_store = %q\n", s.path("server")) + config
 	}

@@ -57,6 +57,9 @@ type Options struct {
 	// Cache is a directory that belongs to User and replaces the bridge's cache, so
 	// that several sites convert an image once.
 	Cache string
+	// WorkerAccount has the bridge sign in with a worker account for everybody's bundles, instead of
+	// as the researcher.
+	WorkerAccount bool
 	// SharedDisk has the bridge use the server's own store.
 	SharedDisk bool
 	// SharedBytes, if it is not 0, is the size of a disk for the shared directory.
@@ -136,8 +139,11 @@ func (s *Site) start(ctx context.Context) error {
 	}
 	s.Server = "http://" + address
 	data := filepath.Join(s.Dir, "server")
-	if err := s.command(program("cl-server"), "user", "add", "--data", data, "--password-file", s.path("password"), User).Run(ctx); err != nil {
-		return err
+	for _, account := range s.accounts() {
+		args := append([]string{program("cl-server"), "user", "add", "--data", data, "--password-file", s.path("password")}, account...)
+		if err := s.command(args...).Run(ctx); err != nil {
+			return err
+		}
 	}
 	args := []string{"cl-server", "run", "--data", data, "--listen", address, "--default-cpu-image", s.Image, "--default-gpu-image", s.Image}
 	if s.options.SharedDisk {
@@ -150,6 +156,18 @@ func (s *Site) start(ctx context.Context) error {
 	}
 	s.onClose(s.endBridge)
 	return s.StartBridge(ctx)
+}
+
+// bridgeAccount is the name of the bridge's own account.
+const bridgeAccount = "bridge"
+
+// accounts are the names of the server's users, with their flags. The bridge signs in as the last.
+func (s *Site) accounts() [][]string {
+	accounts := [][]string{{User}}
+	if s.options.WorkerAccount {
+		accounts = append(accounts, []string{bridgeAccount, "--worker-for", "everybody"})
+	}
+	return accounts
 }
 
 func (s *Site) onClose(do func() error) { s.closers = append(s.closers, do) }

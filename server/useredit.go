@@ -1,0 +1,195 @@
+package server
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
+	"github.com/cl-slurm/cl-slurm/server/store"
+)
+
+// userEdit is a change of a user's account. Absent fields stay as they are.
+type userEdit struct {
+	UserName      *string `json:"user_name"`
+	FirstName     *string `json:"first_name"`
+	LastName      *string `json:"last_name"`
+	Affiliation   *string `json:"affiliation"`
+	URL           *string `json:"url"`
+	Notifications *int    `json:"notifications"`
+
+	// Only root changes these.
+	Email            *string         `json:"email"`
+	TimeQuota        *float64        `json:"time_quota"`
+	ParallelRunQuota *float64        `json:"parallel_run_quota"`
+	DiskQuota        *float64        `json:"disk_quota"`
+	TimeUsed         *float64        `json:"time_used"`
+	DiskUsed         json.RawMessage `json:"disk_used"`
+	HasAccess        json.RawMessage `json:"has_access"`
+	DateJoined       json.RawMessage `json:"date_joined"`
+	LastLogin        json.RawMessage `json:"last_login"`
+}
+
+// onlyRoot reports whether the change is one that only root may make (codalab/rest/schemas.py:
+// USER_READ_ONLY_FIELDS).
+func (e userEdit) onlyRoot() bool {
+	return e.Email != nil || e.TimeQuota != nil || e.ParallelRunQuota != nil || e.DiskQuota != nil || e.TimeUsed != nil ||
+		e.DiskUsed != nil || e.HasAccess != nil || e.DateJoined != nil || e.LastLogin != nil
+}
+
+// apply makes the change or refuses it.
+func (e userEdit) apply(u *store.User) error {
+	if e.HasAccess != nil {
+		return refuse(http.StatusBadRequest, "This CodaLab instance is not in protected mode.")
+	}
+	if e.DiskUsed != nil || e.DateJoined != nil || e.LastLogin != nil {
+		return refuse(http.StatusForbidden, "The server itself keeps disk_used, date_joined and last_login.")
+	}
+	if e.UserName != nil && *e.UserName != u.Name {
+		if !codalab.IsName(*e.UserName) {
+			return refuse(http.StatusBadRequest, "User name characters must be alphanumeric, underscores, periods, or dashes.")
+		}
+		u.Name = *e.UserName
+	}
+	for to, text := range map[*string]*string{
+		&u.FirstName: e.FirstName, &u.LastName: e.LastName, &u.Affiliation: e.Affiliation, &u.URL: e.URL, &u.Email: e.Email,
+	} {
+		const longest = 255
+		if text != nil && len(*text) > longest {
+			return refuse(http.StatusBadRequest, "A text of the account is longer than %d bytes", longest)
+		}
+		if text != nil {
+			*to = termtext.OneLine(*text)
+		}
+	}
+	if e.URL != nil && *e.URL != "" {
+		if at, err := url.Parse(*e.URL); err != nil || at.Host == "" || (at.Scheme != "http" && at.Scheme != "https") {
+			return refuse(http.StatusBadRequest, "Not a valid URL.")
+		}
+	}
+	for to, n := range map[*int64]*float64{
+		&u.TimeQuota: e.TimeQuota, &u.ParallelRunQuota: e.ParallelRunQuota, &u.DiskQuota: e.DiskQuota, &u.TimeUsed: e.TimeUsed,
+	} {
+		if n == nil {
+			continue
+		}
+		if !(*n >= 0 && *n < 1<<60) {
+			return refuse(http.StatusBadRequest, "A quota must be at least 0 and less than 2^60")
+		}
+		*to = int64(*n)
+	}
+	if e.Notifications != nil {
+		u.Notifications = *e.Notifications
+	}
+	return nil
+}
+
+// patchOwnUser changes what users tell of themselves (codalab/rest/users.py:
+// update_authenticated_user).
+func (s *Server) patchOwnUser(w http.ResponseWriter, r *http.Request, u store.User) error {
+	edits, _, err := readUserEdits(w, r)
+	if err != nil {
+		return err
+	}
+	if edits[0].onlyRoot() {
+		return refuse(http.StatusForbidden, "These fields are read-only: email, has_access, time_quota, parallel_run_quota, "+
+			"time_used, disk_quota, disk_used, date_joined, last_login")
+	}
+	if u, err = s.changeUser(r, u.ID, edits[0]); err != nil {
+		return err
+	}
+	return writeDocument(w, codalab.NewObject("users", u.ID, privateAttributes(u)), nil)
+}
+
+// patchUsers changes one user's account for root (codalab/rest/users.py: update_users).
+func (s *Server) patchUsers(w http.ResponseWriter, r *http.Request, u store.User) error {
+	if !u.Root() {
+		return refuse(http.StatusForbidden, "Only root user can update other users.")
+	}
+	edits, ids, err := readUserEdits(w, r)
+	if err != nil {
+		return err
+	}
+	other, err := s.changeUser(r, ids[0], edits[0])
+	if err != nil {
+		return err
+	}
+	return writeDocument(w, []codalab.Object{userObject(u, other)}, nil)
+}
+
+// readUserEdits reads the change of one user.
+func readUserEdits(w http.ResponseWriter, r *http.Request) (edits []userEdit, ids []string, err error) {
+	objects, err := readObjects(w, r)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(objects) != 1 {
+		return nil, nil, refuse(http.StatusBadRequest, "Users can only be updated one at a time.")
+	}
+	var e userEdit
+	if objects[0].Decode(&e) != nil {
+		return nil, nil, refuse(http.StatusBadRequest, "A user's attributes have the wrong types")
+	}
+	return []userEdit{e}, []string{objects[0].ID}, nil
+}
+
+func (s *Server) changeUser(r *http.Request, id string, e userEdit) (store.User, error) {
+	u, err := s.Store.ChangeUser(r.Context(), id, e.apply)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		err = refuse(http.StatusNotFound, "User with ID %s not found", id)
+	case errors.Is(err, store.ErrExists):
+		err = refuse(http.StatusBadRequest, "User name %s is already taken.", deref(e.UserName))
+	}
+	return u, err
+}
+
+// deleteUsers deletes users who own nothing (codalab/rest/users.py: delete_user).
+func (s *Server) deleteUsers(w http.ResponseWriter, r *http.Request, u store.User) error {
+	ids, err := readIDs(w, r, "users")
+	if err != nil {
+		return err
+	}
+	for _, id := range ids { // check all before deleting any
+		if id == store.RootID {
+			return refuse(http.StatusUnauthorized, "Cannot delete root user.")
+		}
+		if !u.Root() && id != u.ID {
+			return refuse(http.StatusUnauthorized, "As a non-root user, you can only delete your own account.")
+		}
+	}
+	for _, id := range ids {
+		owned, err := s.Store.DeleteUser(r.Context(), id)
+		if errors.Is(err, store.ErrNotFound) {
+			return refuse(http.StatusNotFound, "User %s not found", id)
+		}
+		if err != nil {
+			return err
+		}
+		if err := stillOwns(id, owned); err != nil {
+			return err
+		}
+	}
+	return writeMeta(w, "ids", ids)
+}
+
+// stillOwns refuses to delete a user who owns something.
+func stillOwns(id string, owned store.Owned) error {
+	var lines []string
+	for _, some := range []struct {
+		what  string
+		uuids []string
+	}{{"bundles, can't delete user", owned.Bundles}, {"worksheets, can't delete", owned.Worksheets}, {"groups, can't delete", owned.Groups}} {
+		if len(some.uuids) > 0 {
+			lines = append(lines, fmt.Sprintf("User %s owns %s. UUIDs: %s", id, some.what, strings.Join(some.uuids, ",")))
+		}
+	}
+	if len(lines) > 0 {
+		return refuse(http.StatusNotFound, "%s", strings.Join(lines, "\n"))
+	}
+	return nil
+}
