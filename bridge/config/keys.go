@@ -156,7 +156,7 @@ func diskKeys() []Key {
 func queueKeys() []Key {
 	return []Key{
 		{Name: "queue.NAME.tag", Type: Text, Otherwise: "NAME", Meaning: "What bundles ask for with `--request-queue`."},
-		{Name: "queue.NAME.group", Type: Text, Otherwise: "bundles of `user` alone", Meaning: "A group on CodaLab's own server: the queue also takes bundles of its members. `cl-server` has no groups and ignores the key."},
+		{Name: "queue.NAME.group", Type: Text, Otherwise: "bundles of `user` alone", Meaning: "A group: the queue also takes bundles of its members, as far as the bridge's user has all permissions on them. A bridge with a worker account of `cl-server` needs no group."},
 		{Name: "queue.NAME.default", Type: Flag, Default: "false", Meaning: "`true` for the one queue that takes bundles which name no queue.", Comment: "takes bundles that name no queue"},
 		{Name: "queue.NAME.partition", Type: Text, Otherwise: "Slurm's default", Meaning: "The partition, or several with commas."},
 		{Name: "queue.NAME.account", Type: Text, Otherwise: "Slurm's default", Meaning: "The account that Slurm charges.", Comment: "Slurm charges this account"},
