@@ -3,6 +3,7 @@ module github.com/cl-slurm/cl-slurm
 go 1.26.0
 
 require (
+	github.com/coder/websocket v1.8.15
 	github.com/distribution/reference v0.6.0
 	github.com/google/go-cmp v0.7.0
 	github.com/google/go-containerregistry v0.22.1

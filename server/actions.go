@@ -124,7 +124,7 @@ func (h *hub) addWrite(m codalab.Message) (r *writeRequest, drop func()) {
 	}
 	r = &writeRequest{message: m, sent: make(chan struct{})}
 	w.writes = append(w.writes, r)
-	w.notify()
+	h.notify(w)
 	return r, func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()

@@ -81,9 +81,15 @@ func (s *Server) servedGroup(ctx context.Context, u store.User, in codalab.Check
 	return g.UUID, nil
 }
 
-// awaitMessages waits for messages, a newer check-in of the worker, or the end of Config.Hold.
+// awaitMessages waits for messages, a newer check-in of the worker, or the end of Config.Hold. It does
+// not wait if the worker has a doorbell: until a check-in is answered, CodaLab's worker starts and ends
+// no runs (codalab/worker/worker.py: checkin, process_runs).
 func (s *Server) awaitMessages(ctx context.Context, p *poll) ([]codalab.Message, error) {
-	timer := time.NewTimer(s.Hold)
+	hold := s.Hold
+	if s.hub.hasBell(p.worker) {
+		hold = 0
+	}
+	timer := time.NewTimer(hold)
 	defer timer.Stop()
 	for {
 		messages, err := s.messages(ctx, p)

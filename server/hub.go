@@ -26,6 +26,7 @@ type hub struct {
 	nextRead int64
 	nextDuty int64
 	staged   int // runs that wait for a worker
+	bells    bells
 	stopped  bool
 }
 
@@ -82,6 +83,7 @@ func newHub(timeout time.Duration, now time.Time) *hub {
 	return &hub{
 		timeout: timeout, started: now,
 		workers: map[store.Worker]*worker{}, holders: map[string]*worker{},
+		bells: bells{ofID: map[string]map[*bell]bool{}, ofAddress: map[string]int{}},
 	}
 }
 
@@ -145,13 +147,32 @@ func sameOffer(a, b codalab.CheckIn) bool {
 		a.MemoryBytes == b.MemoryBytes && a.IsTerminating == b.IsTerminating && a.ExitAfterNumRuns == b.ExitAfterNumRuns
 }
 
-// endPoll ends a poll.
+// endPoll ends a poll. It rings for messages that are not in the poll's answer.
 func (h *hub) endPoll(p *poll) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if p.worker.poll == p {
-		p.worker.poll = nil
+	if p.worker.poll != p {
+		return
 	}
+	p.worker.poll = nil
+	if p.worker.hasUnsent() {
+		h.ring(p.worker)
+	}
+}
+
+// hasUnsent reports whether the worker has not been sent some message even once.
+func (w *worker) hasUnsent() bool {
+	for _, d := range w.duties {
+		if d.sent.IsZero() {
+			return true
+		}
+	}
+	for _, r := range w.reads {
+		if r.sent.IsZero() {
+			return true
+		}
+	}
+	return len(w.writes) > 0
 }
 
 const (
@@ -202,7 +223,7 @@ func (h *hub) dueMessages(p *poll, now time.Time) (duties []duty, reads []codala
 	return duties, reads
 }
 
-// stop ends all polls, also those that begin later.
+// stop ends all polls and doorbells, also those that begin later.
 func (h *hub) stop() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -213,14 +234,21 @@ func (h *hub) stop() {
 			w.poll = nil
 		}
 	}
+	for _, some := range h.bells.ofID {
+		for b := range some {
+			close(b.over)
+		}
+	}
 }
 
 func resendDue(sent, now time.Time, every time.Duration) bool {
 	return sent.IsZero() || now.Sub(sent) >= every
 }
 
-func (w *worker) notify() {
+// notify wakes a worker's poll or, if there is none, rings its doorbell. The caller holds h.mu.
+func (h *hub) notify(w *worker) {
 	if w.poll == nil {
+		h.ring(w)
 		return
 	}
 	select {
@@ -275,7 +303,7 @@ func (h *hub) trackOne(b store.Bundle, r codalab.Resources) {
 		h.nextDuty++
 		want.order = h.nextDuty
 		w.duties[b.UUID] = &want
-		w.notify()
+		h.notify(w)
 	}
 }
 

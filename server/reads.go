@@ -56,7 +56,7 @@ func (h *hub) addRead(m codalab.Message, now time.Time) (*readRequest, bool) {
 		answers: make(chan readAnswer, 1), abandoned: make(chan struct{}),
 	}
 	w.reads[h.nextRead] = r
-	w.notify()
+	h.notify(w)
 	return r, true
 }
 
