@@ -30,6 +30,12 @@
 // does no harm. The server holds a check-in while there is no message for the worker. A held
 // check-in costs a goroutine, but no lock, transaction or database connection.
 //
+// CodaLab's worker pauses for five seconds between two check-ins, and keeps a websocket open meanwhile:
+// its doorbell. The hub rings when there is a message for a worker and no check-in of it is held. A
+// ring carries nothing and a lost one does no harm, so a websocket needs no sign-in. While a check-in is
+// held, CodaLab's worker starts and ends no runs, so the server does not hold those of a worker with a
+// doorbell.
+//
 // # Permissions
 //
 // Root and the owner may do everything with a bundle or worksheet; others may do what groups grant
@@ -75,6 +81,7 @@
 //	actions, netcat         kill and write; talks with ports of running bundles
 //	pace                    slow connections; the bodies of refused requests
 //	checkin, reports, reads a worker's check-ins and claims, its reports, its files
+//	doorbell, workercode    websockets that tell workers to check in; the download of cl-worker
 //	hub, workersinfo        connected workers and their duties; the list of them
 //	match, places, fair     runs to workers: the pass; whose runs a worker takes; whose turn it is
 //	changes, inspect, transitions

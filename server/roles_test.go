@@ -73,6 +73,7 @@ func routeRows() []row {
 	const (
 		ok, none  = http.StatusOK, http.StatusNoContent
 		no, login = http.StatusForbidden, http.StatusUnauthorized
+		missing   = http.StatusNotFound
 	)
 	everybody, users := [5]int{ok, ok, ok, ok, ok}, [5]int{login, ok, ok, ok, ok}
 	publicReaders := [5]int{no, no, ok, ok, ok}
@@ -168,6 +169,8 @@ func routeRows() []row {
 		{"PUT /worksheets/{uuid}/raw", [5]int{login, no, no, none, none}, func(s subject) (string, any) { return "/worksheets/" + s.sheet + "/raw", "x" }},
 
 		{"GET /workers/info", users, at("/workers/info", nil)},
+		{"GET /workers/code.tar.gz", [5]int{missing, missing, missing, missing, missing}, at("/workers/code.tar.gz", nil)}, // there is none
+		{"GET /worker/code.tar.gz", [5]int{missing, missing, missing, missing, missing}, at("/worker/code.tar.gz", nil)},
 		{"POST /workers/{worker}/checkin", users, at("/workers/w/checkin", codalab.CheckIn{})},
 		{"POST /workers/{worker}/start_bundle/{uuid}", owners, func(s subject) (string, any) {
 			return "/workers/w/start_bundle/" + s.run, codalab.StartBundle{}

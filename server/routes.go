@@ -29,7 +29,7 @@ type route struct {
 func (s *Server) routes() []route {
 	var all []route
 	for _, some := range [][]route{
-		s.userRoutes(), s.groupRoutes(), s.worksheetRoutes(), s.bundleRoutes(), s.contentsRoutes(), s.interpretRoutes(), s.workerRoutes(),
+		s.userRoutes(), s.groupRoutes(), s.worksheetRoutes(), s.bundleRoutes(), s.contentsRoutes(), s.interpretRoutes(), s.workerRoutes(), s.workerCodeRoutes(),
 	} {
 		all = append(all, some...)
 	}
@@ -109,6 +109,7 @@ func Calls() []Call {
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", s.health)
+	mux.HandleFunc("GET /ws/{path...}", s.doorbell)
 	mux.HandleFunc("POST /rest/oauth2/token", s.token)
 	mux.HandleFunc("POST /rest/oauth2/revoke", s.revoke)
 	for _, one := range s.routes() {

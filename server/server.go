@@ -53,6 +53,8 @@ type Config struct {
 	BehindProxy bool
 	// TransferTimeout is how long a client may take to send or accept 64 KiB; default 5 min.
 	TransferTimeout time.Duration
+	// WorkerProgram is the path of the cl-worker that the server hands out; empty for none.
+	WorkerProgram string
 }
 
 func (c Config) withDefaults() Config {
@@ -76,8 +78,10 @@ type Server struct {
 	adoptions adoptions
 	guesses   guesses
 	quotas    quotas
-	makers    makers
-	metrics   *metrics
+	// workerCode is what it hands out of WorkerProgram.
+	workerCode workerCode
+	makers     makers
+	metrics    *metrics
 	// writes shares the places to change something among users.
 	writes *turns.Turns
 	// hashing shares the places to check passwords among the addresses of clients: each check keeps
@@ -133,10 +137,11 @@ func (s *Server) changed(uuids ...string) {
 }
 
 // Run acts on changed bundles until ctx ends. It returns ctx's error, or why it could not
-// begin. After Run the server holds no check-in, so that the HTTP server can shut down.
+// begin. After Run the server holds no check-in and no websocket, so that the HTTP server can shut down.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.adoptions.wait()
 	defer s.makers.all.Wait()
+	defer s.hub.bells.open.Wait()
 	defer s.hub.stop()
 	unfinished, err := s.Store.Unfinished(ctx)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -54,6 +55,9 @@ GET /metrics for Prometheus on an address of its own, to everybody who reaches i
 				if config.FetchPrivate, err = server.ParseFetchPrivate(fetchPrivate); err != nil {
 					return program.Usage(fmt.Errorf("--fetch-private: %w", err))
 				}
+				if config.WorkerProgram == "" {
+					config.WorkerProgram = besideOwn("cl-worker")
+				}
 				config.Store = data
 				return serve(ctx, config, web)
 			})
@@ -73,9 +77,19 @@ GET /metrics for Prometheus on an address of its own, to everybody who reaches i
 	f.StringVar(&maxDisk, "max-request-disk", "", "the largest `size` of disk that a run may request, and the default of runs that request none (default: no limit)")
 	f.StringVar(&maxMemory, "max-request-memory", "", "the largest `size` of memory that a run may request (default: no limit)")
 	f.StringVar(&maxTime, "max-request-time", "", "the longest `time`, such as 3d, that a run may request, and the default of runs that request none (default: no limit)")
+	f.StringVar(&config.WorkerProgram, "worker-program", "", "the `file` of the cl-worker that the server hands out at /rest/workers/code.tar.gz (default: cl-worker beside cl-server)")
 	f.DurationVar(&config.Hold, "check-in-hold", 5*time.Second, "how `long` a worker's check-in waits for messages")
 	f.DurationVar(&config.WorkerTimeout, "worker-timeout", time.Minute, "how `long` after its last check-in a worker counts as gone")
 	return cmd
+}
+
+// besideOwn returns the path of a program in the directory of cl-server's own, which may not be there.
+func besideOwn(name string) string {
+	own, err := os.Executable()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(filepath.Dir(own), name)
 }
 
 // newLog returns the operator's log.
