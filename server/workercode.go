@@ -38,10 +38,11 @@ type workerCode struct {
 }
 
 func (s *Server) workerCodeRoutes() []route {
+	const differs = "the archive has cl-slurm's cl-worker; CodaLab 1.7.3 has no such call any more"
 	return []route{
-		{pattern: "GET /workers/code.tar.gz", serve: s.downloadWorker, public: true, worker: true, differs: "the archive has cl-slurm's cl-worker, a program, and not CodaLab's Python code"},
-		// before August 2016 (codalab/rest/worker.py)
-		{pattern: "GET /worker/code.tar.gz", serve: s.downloadWorker, public: true, worker: true, differs: "the archive has cl-slurm's cl-worker, a program, and not CodaLab's Python code"},
+		{pattern: "GET /workers/code.tar.gz", serve: s.downloadWorker, public: true, worker: true, differs: differs},
+		// its path before August 2016
+		{pattern: "GET /worker/code.tar.gz", serve: s.downloadWorker, public: true, worker: true, differs: differs},
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,10 +56,7 @@ GET /metrics for Prometheus on an address of its own, to everybody who reaches i
 				if config.FetchPrivate, err = server.ParseFetchPrivate(fetchPrivate); err != nil {
 					return program.Usage(fmt.Errorf("--fetch-private: %w", err))
 				}
-				if config.WorkerProgram == "" {
-					config.WorkerProgram = besideOwn("cl-worker")
-				}
-				config.Store = data
+				config.Store, config.WorkerProgram = data, cmp.Or(config.WorkerProgram, besideOwn("cl-worker"))
 				return serve(ctx, config, web)
 			})
 		},
