@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/url"
 	"path"
+	"strconv"
 	"strings"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -32,15 +34,18 @@ func (s *Server) createBundles(w http.ResponseWriter, r *http.Request, u store.U
 	if err != nil {
 		return err
 	}
-	worksheet := q.Get("worksheet")
+	at, err := readPlace(q)
+	if err != nil {
+		return err
+	}
 	anonymous := false
 	switch {
 	case detached:
-		worksheet = ""
-	case worksheet == "":
+		at = store.Place{}
+	case at.Worksheet == "":
 		return refuse(http.StatusBadRequest, "A worksheet is needed to create bundles, or detached=1")
 	default:
-		sheet, err := s.changeable(ctx, u, worksheet)
+		sheet, err := s.changeable(ctx, u, at.Worksheet)
 		if err != nil {
 			return err
 		}
@@ -61,7 +66,7 @@ func (s *Server) createBundles(w http.ResponseWriter, r *http.Request, u store.U
 	}
 	var uuids []string
 	for _, b := range bundles {
-		err := s.Store.CreateBundle(ctx, b, worksheet)
+		err := s.Store.CreateBundleAt(ctx, b, at)
 		if errors.Is(err, store.ErrExists) {
 			err = refuse(http.StatusBadRequest, "Bundle %s exists already", b.UUID)
 		}
@@ -73,6 +78,21 @@ func (s *Server) createBundles(w http.ResponseWriter, r *http.Request, u store.U
 	}
 	s.changed(uuids...)
 	return s.writeBundles(w, r, u, uuids)
+}
+
+// readPlace returns where new bundles are wanted.
+func readPlace(q url.Values) (store.Place, error) {
+	at := store.Place{Worksheet: q.Get("worksheet"), Behind: q.Get("shadow")}
+	if after := q.Get("after_sort_key"); after != "" {
+		key, err := strconv.ParseInt(after, 10, 64)
+		if err != nil {
+			return at, refuse(http.StatusBadRequest, "after_sort_key must be a whole number, not '%s'", after)
+		}
+		at.After = &key
+	}
+	var err error
+	at.BlankBefore, err = boolParam(q, "after_image", false)
+	return at, err
 }
 
 // checkNew returns the bundle that a client requests, or what is wrong with the request.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/http"
 	"os"
 	"path"
 	"sync"
@@ -131,6 +132,9 @@ func (s *Server) copyDependencies(ctx context.Context, b store.Bundle, to *os.Ro
 	for _, d := range b.Dependencies {
 		target := codalab.Target{BundleUUID: d.ParentUUID, Subpath: d.ParentPath}
 		p, err := s.locate(ctx, owner, d.ParentUUID, d.ParentPath)
+		if hasStatus(err, http.StatusNotFound) {
+			return refuse(400, "Invalid dependency %s", target)
+		}
 		if err != nil {
 			return err
 		}

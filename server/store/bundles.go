@@ -89,11 +89,16 @@ func (b *Bundle) row() (bundleRow, error) {
 	return r, nil
 }
 
-// CreateBundle adds a bundle and its dependencies. Unless worksheetUUID is empty, it appends the
-// bundle to the worksheet, and gives groups the permissions that they have on the worksheet. It
-// fails with ErrExists if the uuid is taken or was that of a deleted bundle, and with ErrNotFound if
-// there is no such worksheet.
+// CreateBundle is CreateBundleAt for a bundle at the end of a worksheet, or for one that is on none
+// if worksheetUUID is empty.
 func (s *Store) CreateBundle(ctx context.Context, b Bundle, worksheetUUID string) error {
+	return s.CreateBundleAt(ctx, b, Place{Worksheet: worksheetUUID})
+}
+
+// CreateBundleAt adds a bundle and its dependencies. If the place is on a worksheet, it gives groups
+// the permissions that they have on the worksheet. It fails with ErrExists if the uuid is taken or
+// was that of a deleted bundle, and with ErrNotFound if there is no such worksheet.
+func (s *Store) CreateBundleAt(ctx context.Context, b Bundle, at Place) error {
 	row, err := b.row()
 	if err != nil {
 		return err
@@ -123,13 +128,13 @@ func (s *Store) CreateBundle(ctx context.Context, b Bundle, worksheetUUID string
 				return fmt.Errorf("create bundle %s: %w", b.UUID, err)
 			}
 		}
-		if worksheetUUID == "" {
+		if at.Worksheet == "" {
 			return nil
 		}
-		if err := inheritPermissions(ctx, tx, worksheetUUID, b.UUID); err != nil {
+		if err := inheritPermissions(ctx, tx, at.Worksheet, b.UUID); err != nil {
 			return err
 		}
-		return s.addItems(ctx, tx, worksheetUUID, []Item{{Type: ItemBundle, BundleUUID: &b.UUID}}, nil, row.Created)
+		return s.place(ctx, tx, b.UUID, at, row.Created)
 	})
 }
 

@@ -79,22 +79,43 @@ func (s *Store) ReplaceItems(ctx context.Context, worksheetUUID string, items []
 	})
 }
 
-// AddShadow adds a bundle behind another one, on each worksheet that has this other one
-// (codalab/model/bundle_model.py: add_shadow_worksheet_items).
-func (s *Store) AddShadow(ctx context.Context, of, uuid string, now Time) error {
-	return s.db.InTx(ctx, func(tx *sqlx.Tx) error {
-		var shown []Item
-		if err := tx.SelectContext(ctx, &shown, tx.Rebind(`SELECT * FROM worksheet_items WHERE bundle_uuid = ?`), of); err != nil {
+// Place is where a worksheet shows a new bundle: at its end, unless After or Behind are set.
+type Place struct {
+	// Worksheet is a worksheet's uuid; empty for none.
+	Worksheet string
+	// After is a sort key: the bundle comes behind the items with this key.
+	After *int64
+	// Behind is the uuid of another bundle: the new one comes behind it, wherever the worksheet has
+	// it.
+	Behind string
+	// BlankBefore adds an empty line before the bundle, unless it comes behind another one.
+	BlankBefore bool
+}
+
+// place shows a new bundle on a worksheet (codalab/model/bundle_model.py:
+// add_shadow_worksheet_items, which adds it to other worksheets too).
+func (s *Store) place(ctx context.Context, tx *sqlx.Tx, uuid string, at Place, now Time) error {
+	one := []Item{{Type: ItemBundle, BundleUUID: &uuid}}
+	if at.Behind != "" {
+		var keys []int64 // the last one first, since adding an item moves those behind it
+		err := tx.SelectContext(ctx, &keys, tx.Rebind(`
+			SELECT DISTINCT sort_key FROM worksheet_items WHERE worksheet_uuid = ? AND bundle_uuid = ? ORDER BY sort_key DESC`),
+			at.Worksheet, at.Behind)
+		if err != nil {
 			return fmt.Errorf("show bundle %s: %w", uuid, err)
 		}
-		for _, item := range shown {
-			one := []Item{{Type: ItemBundle, BundleUUID: &uuid}}
-			if err := s.addItems(ctx, tx, item.WorksheetUUID, one, &item.SortKey, now); err != nil {
+		for _, key := range keys {
+			if err := s.addItems(ctx, tx, at.Worksheet, one, &key, now); err != nil {
 				return err
 			}
 		}
-		return nil
-	})
+		if len(keys) > 0 {
+			return nil
+		}
+	} else if at.BlankBefore {
+		one = append([]Item{{Type: ItemMarkup}}, one...)
+	}
+	return s.addItems(ctx, tx, at.Worksheet, one, at.After, now)
 }
 
 // addItems is AddItems in a transaction.
