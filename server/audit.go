@@ -48,10 +48,10 @@ type objectsKey struct{}
 // noteObjects adds the objects that a request names to the audit log's line.
 func noteObjects(ctx context.Context, objects []codalab.Object) {
 	noted, ok := ctx.Value(objectsKey{}).(*[]string)
-	const most = 100
+	const most, longest = 100, 64
 	for _, o := range objects {
 		if ok && o.ID != "" && len(*noted) < most {
-			*noted = append(*noted, o.ID)
+			*noted = append(*noted, o.ID[:min(len(o.ID), longest)])
 		}
 	}
 }
@@ -70,9 +70,10 @@ func (s *Server) serve(one route, w *watched, r *http.Request, u store.User) err
 	return one.serve(w, r, u)
 }
 
-// audit writes a line about a request that may have changed something.
+// audit writes a line about a request that may have changed something. It leaves out the query, in
+// which an upload's URL may have a password.
 func (s *Server) audit(r *http.Request, u store.User, objects []string, status int) {
 	s.Log.LogAttrs(r.Context(), slog.LevelInfo, "audit",
 		slog.String("user", u.Name), slog.String("user_id", u.ID), slog.String("address", s.clientAddress(r)),
-		slog.String("request", r.Method+" "+r.URL.RequestURI()), slog.Any("objects", objects), slog.Int("status", status))
+		slog.String("request", r.Method+" "+r.URL.Path), slog.Any("objects", objects), slog.Int("status", status))
 }

@@ -46,7 +46,7 @@ func (s *Server) authenticated(one route) http.HandlerFunc {
 		}
 		s.answerError(seen, r, err)
 		s.metrics.request(one.pattern, seen.status)
-		if one.changes() {
+		if one.changes() && seen.status != http.StatusUnauthorized {
 			s.audit(r, u, objects, seen.status)
 		}
 	}

@@ -78,7 +78,7 @@ func newPending(b store.Bundle, resources codalab.Resources) *pending {
 }
 
 func (s *Server) stageChildren(ctx context.Context, uuid string) ([]string, error) {
-	children, err := s.Store.Children(ctx, uuid)
+	children, err := s.Store.WaitingChildren(ctx, uuid)
 	if err != nil {
 		return nil, err
 	}

@@ -50,7 +50,7 @@ func (s *Server) locate(ctx context.Context, u store.User, uuid, subpath string)
 			return location{}, err
 		}
 		d, rest, ok := dependencyAt(b, p)
-		if !ok {
+		if !ok || b.Type != codalab.TypeRun { // a make bundle has copies
 			return location{b, p}, nil
 		}
 		uuid, p = d.ParentUUID, strings.TrimPrefix(path.Join("/", d.ParentPath, rest), "/")

@@ -62,6 +62,10 @@ func (s *Server) talk(r *http.Request, b store.Bundle, text string) (data io.Rea
 	if err != nil || port < 1 || port > 65535 {
 		return nil, nil, refuse(http.StatusNotFound, "Not found: '%s'", r.URL.Path)
 	}
+	const most = 64 << 10 // all messages to a worker are in memory, and in one answer
+	if len(text) > most {
+		return nil, nil, refuse(http.StatusRequestEntityTooLarge, "The message is larger than %d bytes", most)
+	}
 	a, err := s.askWorker(r.Context(), b, codalab.Message{Type: codalab.MessageNetcat, UUID: b.UUID, Port: port, Message: text})
 	switch {
 	case errors.Is(err, errMoved):

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"strings"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server/store"
@@ -16,6 +17,7 @@ type edit struct {
 	Frozen      json.RawMessage  `json:"frozen"`
 	IsAnonymous *bool            `json:"is_anonymous"`
 	owner       string           // empty to keep it
+	root        bool             // root makes the change
 }
 
 // patchBundles changes bundles. Metadata is merged key by key (codalab/rest/bundles.py:
@@ -37,6 +39,7 @@ func (s *Server) patchBundles(w http.ResponseWriter, r *http.Request, u store.Us
 		if edits[i].owner, err = s.newOwner(r.Context(), o); err != nil {
 			return err
 		}
+		edits[i].root = u.Root()
 		if err := edits[i].apply(&b); err != nil {
 			return err
 		}
@@ -87,6 +90,9 @@ func (e edit) apply(b *store.Bundle) error {
 			return err
 		}
 	}
+	if err := e.checkUnfinished(*b); err != nil {
+		return err
+	}
 	for key, value := range e.Metadata {
 		b.Metadata[key] = value
 	}
@@ -108,6 +114,25 @@ func (e edit) apply(b *store.Bundle) error {
 			return refuse(http.StatusBadRequest, "frozen must be a time or null")
 		}
 		b.Frozen = &at
+	}
+	return nil
+}
+
+// checkUnfinished refuses changes of a bundle that has not ended which others would have to pay for: its
+// command would run as that of another owner, a worker would be counted as fuller or emptier than it
+// is, or the owner's time as less than it was.
+func (e edit) checkUnfinished(b store.Bundle) error {
+	if b.State.Final() || e.root {
+		return nil
+	}
+	if e.owner != "" && e.owner != b.OwnerID {
+		return refuse(http.StatusForbidden, "Bundle %s has not ended: only root can change its owner now.", b.UUID)
+	}
+	for _, key := range codalab.MetadataKeys(b.Type) {
+		kept := key.Generated && key.Key != "failure_message" || b.State.OnWorker() && strings.HasPrefix(key.Key, "request_")
+		if kept && e.Metadata.Has(key.Key) {
+			return refuse(http.StatusForbidden, "Metadata key %s cannot be changed while bundle %s is %s.", key.Key, b.UUID, b.State)
+		}
 	}
 	return nil
 }

@@ -17,6 +17,10 @@ import (
 // are elsewhere now.
 var errMoved = errors.New("the bundle has stopped running")
 
+// mostReads is how many reads may wait for one worker's answers. Whoever may read a bundle may cause
+// some, and the worker gets all of them in one answer.
+const mostReads = 200
+
 // readTimeout is how long a worker may take to answer a read.
 const readTimeout = time.Minute
 
@@ -46,7 +50,7 @@ func (h *hub) addRead(m codalab.Message, now time.Time) (*readRequest, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	w := h.holders[m.UUID]
-	if w == nil || now.Sub(w.seen) > h.timeout {
+	if w == nil || now.Sub(w.seen) > h.timeout || len(w.reads) >= mostReads {
 		return nil, false
 	}
 	h.nextRead++
@@ -103,7 +107,7 @@ func (s *Server) readFromWorker(ctx context.Context, b store.Bundle, path string
 func (s *Server) askWorker(ctx context.Context, b store.Bundle, m codalab.Message) (readAnswer, error) {
 	r, ok := s.hub.addRead(m, s.Now())
 	if !ok {
-		return readAnswer{}, refuse(http.StatusNotFound, "The worker that runs bundle %s is not connected, so its files cannot be read now", b.UUID)
+		return readAnswer{}, refuse(http.StatusNotFound, "The worker that runs bundle %s is not connected or has too many readers, so its files cannot be read now", b.UUID)
 	}
 	timer := time.NewTimer(readTimeout)
 	defer timer.Stop()
@@ -173,6 +177,9 @@ func (s *Server) replyData(_ http.ResponseWriter, r *http.Request, u store.User)
 	var in codalab.ReadReply
 	if json.Unmarshal([]byte(header), &in) != nil {
 		return refuse(http.StatusBadRequest, "Header message should be in JSON format.")
+	}
+	if in.ErrorCode != 0 && (in.ErrorCode < 400 || in.ErrorCode > 599) {
+		return refuse(http.StatusBadRequest, "An error_code is between 400 and 599")
 	}
 	found, err := s.requestedRead(r, u)
 	if err != nil {

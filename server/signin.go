@@ -97,6 +97,10 @@ func (s *Server) clientAddress(r *http.Request) string {
 // login returns the user with this name and password; ErrNotFound if there is none. It takes
 // as long for an unknown name as for a wrong password.
 func (s *Server) login(ctx context.Context, name, password, address string) (store.User, error) {
+	const longest = 255
+	if len(name) > longest {
+		return store.User{}, store.ErrNotFound
+	}
 	if err := s.mayTry(name, address); err != nil {
 		return store.User{}, err
 	}

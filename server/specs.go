@@ -38,7 +38,7 @@ func (s *Server) resolveBundle(ctx context.Context, u store.User, worksheetUUID,
 			return "", err
 		}
 	}
-	return s.resolveName(ctx, worksheetUUID, spec)
+	return s.resolveName(ctx, u, worksheetUUID, spec)
 }
 
 func (s *Server) resolvePrefix(ctx context.Context, u store.User, prefix string) (string, error) {
@@ -72,12 +72,12 @@ func parseHistory(spec string) (name string, n int, err error) {
 	return strings.ReplaceAll(m[1], ".*", "%"), n, nil
 }
 
-func (s *Server) resolveName(ctx context.Context, worksheetUUID, spec string) (string, error) {
+func (s *Server) resolveName(ctx context.Context, u store.User, worksheetUUID, spec string) (string, error) {
 	name, n, err := parseHistory(spec)
 	if err != nil {
 		return "", err
 	}
-	uuids, err := s.Store.BundlesOnWorksheet(ctx, worksheetUUID, name, max(n, 1))
+	uuids, err := s.Store.BundlesOnWorksheet(ctx, u, worksheetUUID, name, max(n, 1))
 	switch {
 	case err != nil:
 		return "", err

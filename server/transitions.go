@@ -99,6 +99,7 @@ func unassign(b *store.Bundle) {
 	}
 	b.Metadata["remote_history"] = []string{}
 	b.Metadata["staged_status"] = stagedStatus
+	b.Contents = "" // Sweep removes what the worker has uploaded
 	b.SetDataSize(0)
 	delete(b.Metadata, "data_size")
 	b.State, b.Worker, b.Assigned = codalab.StateStaged, store.Worker{}, store.Time{}
@@ -169,7 +170,8 @@ func copyReport(b *store.Bundle, run codalab.Run, now time.Time, charged bool) {
 	m["run_status"] = run.RunStatus
 	m["last_updated"] = now.Unix()
 	if charged {
-		b.ChargedTime = max(0, int64(run.ContainerTimeTotal)-int64(m.Float("time")))
+		const most = 1e10 // seconds, some three hundred years
+		b.ChargedTime = max(0, int64(min(run.ContainerTimeTotal, most))-int64(max(0, m.Float("time"))))
 	}
 	m["time"] = run.ContainerTimeTotal
 	m["time_user"] = run.ContainerTimeUser

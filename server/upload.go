@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -179,6 +180,9 @@ func (s *Server) storeContents(ctx context.Context, b store.Bundle,
 			})
 			return err
 		})
+	}
+	if errors.Is(err, sqldb.ErrInDoubt) || err != nil && ctx.Err() != nil {
+		return errors.Join(err, in.Close()) // they may be the bundle's; else Sweep removes them
 	}
 	if err != nil {
 		return errors.Join(err, in.Remove())

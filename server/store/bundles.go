@@ -44,8 +44,12 @@ type Bundle struct {
 // Worker identifies a worker: its user, and an id that is unique for that user.
 type Worker struct{ User, ID string }
 
-// SetDataSize sets DataSize and the metadata key data_size.
+// mostSize bounds a bundle's size: a worker or a client may claim any.
+const mostSize = 1 << 50
+
+// SetDataSize sets DataSize and the metadata key data_size. More than a PiB counts as one.
 func (b *Bundle) SetDataSize(bytes int64) {
+	bytes = min(bytes, mostSize)
 	b.DataSize = bytes
 	b.Metadata["data_size"] = bytes
 }
@@ -300,7 +304,9 @@ func change(ctx context.Context, tx *sqlx.Tx, b Bundle, decide func(*Bundle) err
 			worker_user = :worker_user, worker_id = :worker_id, assigned = :assigned, kill_message = :kill_message
 		WHERE uuid = :uuid`, row)
 	if err == nil && b.ChargedTime != 0 {
-		_, err = tx.ExecContext(ctx, tx.Rebind(`UPDATE users SET time_used = time_used + ? WHERE id = ?`), b.ChargedTime, owner)
+		_, err = tx.ExecContext(ctx, tx.Rebind(`
+			UPDATE users SET time_used = CASE WHEN time_used + ? > ? THEN ? ELSE time_used + ? END WHERE id = ?`),
+			b.ChargedTime, mostUsed, mostUsed, b.ChargedTime, owner)
 		b.ChargedTime = 0
 	}
 	switch {

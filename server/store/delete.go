@@ -57,12 +57,17 @@ func deleteBundle(ctx context.Context, tx *sqlx.Tx, b Bundle, now Time) error {
 	return addDiskUsed(ctx, tx, b.OwnerID, -b.DataSize)
 }
 
-// addDiskUsed adds bytes to a user's disk use, which does not fall below 0.
+// mostUsed bounds what is counted of a user, far from an int64's end, where SQLite would go on with
+// floating-point numbers.
+const mostUsed = 1 << 60
+
+// addDiskUsed adds bytes to a user's disk use, which stays between 0 and mostUsed.
 func addDiskUsed(ctx context.Context, tx *sqlx.Tx, userID string, bytes int64) error {
 	if bytes == 0 {
 		return nil
 	}
 	_, err := tx.ExecContext(ctx, tx.Rebind(`
-		UPDATE users SET disk_used = CASE WHEN disk_used + ? > 0 THEN disk_used + ? ELSE 0 END WHERE id = ?`), bytes, bytes, userID)
+		UPDATE users SET disk_used = CASE WHEN disk_used + ? < 0 THEN 0 WHEN disk_used + ? > ? THEN ? ELSE disk_used + ? END WHERE id = ?`),
+		bytes, bytes, mostUsed, mostUsed, bytes, userID)
 	return rowError(err, "count disk use of user "+userID)
 }

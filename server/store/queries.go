@@ -24,8 +24,13 @@ func (s *Store) BundlesByPrefix(ctx context.Context, prefix string, u User) ([]s
 }
 
 // BundlesOnWorksheet returns up to limit uuids of a worksheet's bundles, newest first. If name
-// is not empty, only bundles with this name count; "%" in it stands for any text.
-func (s *Store) BundlesOnWorksheet(ctx context.Context, worksheetUUID, name string, limit int) ([]string, error) {
+// is not empty, only bundles with this name that the user may read count; "%" in it stands for any
+// text.
+func (s *Store) BundlesOnWorksheet(ctx context.Context, u User, worksheetUUID, name string, limit int) ([]string, error) {
+	readable, args := "1 = 1", []any(nil)
+	if name != "" {
+		readable, args = sharedBundles().readable(u)
+	}
 	match, arg := "? = ''", ""
 	switch {
 	case strings.Contains(name, "%"):
@@ -36,8 +41,8 @@ func (s *Store) BundlesOnWorksheet(ctx context.Context, worksheetUUID, name stri
 	var uuids []string
 	err := s.db.SelectContext(ctx, &uuids, s.db.Rebind(`
 		SELECT b.uuid FROM worksheet_items i JOIN bundles b ON b.uuid = i.bundle_uuid
-		WHERE i.worksheet_uuid = ? AND `+match+`
-		GROUP BY b.uuid ORDER BY max(i.id) DESC LIMIT ?`), worksheetUUID, arg, limit)
+		WHERE i.worksheet_uuid = ? AND `+match+` AND `+readable+`
+		GROUP BY b.uuid ORDER BY max(i.id) DESC LIMIT ?`), append(append([]any{worksheetUUID, arg}, args...), limit)...)
 	return uuids, rowError(err, "find bundle "+name)
 }
 
@@ -47,6 +52,15 @@ func (s *Store) Children(ctx context.Context, uuid string) ([]string, error) {
 	err := s.db.SelectContext(ctx, &uuids, s.db.Rebind(`
 		SELECT DISTINCT child_uuid FROM dependencies WHERE parent_uuid = ?`), uuid)
 	return uuids, rowError(err, "list children of bundle "+uuid)
+}
+
+// WaitingChildren returns the uuids of the bundles that depend on a bundle and are not staged yet.
+func (s *Store) WaitingChildren(ctx context.Context, uuid string) ([]string, error) {
+	var uuids []string
+	err := s.db.SelectContext(ctx, &uuids, s.db.Rebind(`
+		SELECT DISTINCT d.child_uuid FROM dependencies d JOIN bundles b ON b.uuid = d.child_uuid
+		WHERE d.parent_uuid = ? AND b.state = 'created'`), uuid)
+	return uuids, rowError(err, "list waiting children of bundle "+uuid)
 }
 
 // ChildrenOf returns the uuids of the bundles that depend on any of these bundles.

@@ -237,12 +237,12 @@ func TestNamesWithWildcards(t *testing.T) {
 			uuids[name] = b.UUID
 		}
 		for name, want := range map[string]int{"": 3, "a_b": 2, "a%": 3, "a_%": 2, "%b": 3, "b": 0} {
-			got, err := s.BundlesOnWorksheet(ctx, "0xw", name, 10)
+			got, err := s.BundlesOnWorksheet(ctx, store.User{ID: "0xme"}, "0xw", name, 10)
 			if err != nil || len(got) != want {
 				t.Errorf("%q: %v, %v", name, got, err)
 			}
 		}
-		got, err := s.BundlesOnWorksheet(ctx, "0xw", "", 1)
+		got, err := s.BundlesOnWorksheet(ctx, store.User{ID: "0xme"}, "0xw", "", 1)
 		if err != nil || got[0] != uuids["a_b"] {
 			t.Errorf("newest %v, %v", got, err)
 		}

@@ -1,0 +1,103 @@
+package server_test
+
+import (
+	"math"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server"
+	"github.com/cl-slurm/cl-slurm/server/store"
+)
+
+// A worker may claim any numbers of its runs; they must not break its owner's account, or the site.
+func TestReportWithHugeNumbersBreaksNothing(t *testing.T) {
+	t.Parallel()
+	s, w, uuid := claimedRun(t, func(c *server.Config) { c.Hold = time.Millisecond })
+	for range 3 {
+		report := reportOf(uuid, codalab.StateRunning)
+		report.DiskUtilization, report.ContainerTimeTotal = math.MaxInt64, 1e300
+		w.checkIn(report)
+		report.RunStatus, report.DiskUtilization, report.ContainerTimeTotal = "again", math.MinInt64, -1e300
+		w.checkIn(report)
+		report.RunStatus, report.DiskUtilization = "and again", math.MaxInt64
+		w.checkIn(report)
+	}
+	s.get("alice", "/user").ok()
+	s.get("root", "/users?keywords=.limit=9").ok()
+}
+
+func TestOwnerOfAnUnfinishedBundleIsChangedByRootAlone(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	job, data := s.run("evil", cpuQueue), s.upload("data", "x")
+	chown := func(user, uuid string) answer {
+		return s.call(user, "PATCH", "/bundles", map[string]any{"data": []any{map[string]any{
+			"type": "bundles", "id": uuid, "attributes": map[string]any{}, "relationships": map[string]any{"owner": link("users", "bob")},
+		}}})
+	}
+	chown("alice", job).says(http.StatusForbidden, "has not ended: only root can change its owner now")
+	chown("alice", data).ok()
+	chown("root", job).ok()
+	if a := s.get("bob", "/bundles/"+data).ok(); a.text("data", "relationships", "owner", "data", "id") != "0xbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb" {
+		t.Errorf("%s", a.body)
+	}
+}
+
+func TestRequestsAndUseOfARunOnAWorkerCannotBeEdited(t *testing.T) {
+	t.Parallel()
+	s, _, uuid := claimedRun(t)
+	for key, value := range map[string]any{"request_cpus": 1_000_000_000, "time": 1e12} {
+		s.call("alice", "PATCH", "/bundles", edit("bundles", uuid, map[string]any{"metadata": map[string]any{key: value}})).
+			says(http.StatusForbidden, "Metadata key "+key+" cannot be changed while bundle "+uuid+" is preparing.")
+	}
+	s.call("alice", "PATCH", "/bundles", edit("bundles", uuid, map[string]any{"metadata": map[string]any{"description": "mine"}})).ok()
+}
+
+func TestContentsOfARunThatIsStagedAgainAreGone(t *testing.T) {
+	t.Parallel()
+	s, w, uuid := claimedRun(t)
+	w.checkIn(reportOf(uuid, codalab.StateRunning))
+	s.put(uuid, "filename=x&unpack=0&finalize_on_success=0", "first try").ok()
+	w.told(codalab.MessageRun, reportOf(uuid, codalab.StateStaged)) // given back, and handed out again
+	s.call("alice", "POST", "/bundle-actions", object("bundle-actions", map[string]string{"type": "kill", "uuid": uuid})).ok()
+	s.await(uuid, codalab.StateKilled)
+	s.get("alice", "/bundles/"+uuid+"/contents/blob/").is(http.StatusNotFound)
+}
+
+func TestNamesOfPrivateBundlesCannotBeGuessed(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	sheet := s.call("alice", "POST", "/worksheets", object("worksheets", map[string]string{"name": "open"})).ok().text("data", 0, "id")
+	uuid := s.call("alice", "POST", "/bundles?worksheet="+sheet, object("bundles", map[string]any{"bundle_type": "dataset", "metadata": metadata("dataset", "secret", nil)})).ok().text("data", 0, "id")
+	s.share("alice", "bundle", uuid, "public", store.PermissionNone)
+	for _, spec := range []string{"s%25", "secret", "secret%5E9"} {
+		s.get("bob", "/bundles?specs="+spec+"&worksheet="+sheet).says(http.StatusNotFound, "doesn't match any bundles")
+	}
+	if a := s.get("bob", "/bundles?specs=%5E1&worksheet="+sheet).ok(); a.text("data", 0, "attributes", "bundle_type") != codalab.TypePrivate {
+		t.Errorf("%s", a.body) // cl ls counts it, too
+	}
+}
+
+func TestFinishedChildrenAreNotStagedAgain(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	parent := s.upload("in", "x")
+	child := s.run("cat in", cpuQueue, codalab.Dependency{ParentUUID: parent, ChildPath: "in"})
+	s.await(child, codalab.StateStaged)
+	waiting, err := s.store.WaitingChildren(t.Context(), parent)
+	must(t, err)
+	if len(waiting) > 0 {
+		t.Errorf("%v", waiting)
+	}
+}
+
+func TestWorkersErrorCodesAreChecked(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	for _, code := range []string{"42", "200", "999"} {
+		s.call("alice", "POST", "/workers/w/reply_data/1?header_message=%7B%22error_code%22:"+code+"%7D", "x").
+			says(http.StatusBadRequest, "An error_code is between 400 and 599")
+	}
+}
