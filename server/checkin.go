@@ -152,6 +152,7 @@ func (s *Server) messages(ctx context.Context, p *poll) ([]codalab.Message, erro
 func (s *Server) runMessage(b store.Bundle) codalab.Message {
 	deps := make([]codalab.RunDependency, 0, len(b.Dependencies))
 	for _, d := range b.Dependencies {
+		d.ParentState = "" // CodaLab's own server sends none
 		deps = append(deps, codalab.RunDependency{Dependency: d})
 	}
 	for key, value := range map[string]any{"exclude_patterns": []string{}, "store": ""} {

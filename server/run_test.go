@@ -28,7 +28,7 @@ func TestRunFromCreatedToReady(t *testing.T) {
 	if diff := cmp.Diff(want, *m.Resources); diff != "" {
 		t.Error(diff)
 	}
-	dependency := codalab.Dependency{ChildUUID: uuid, ChildPath: "in", ParentUUID: data, ParentName: "data", ParentState: codalab.StateReady}
+	dependency := codalab.Dependency{ChildUUID: uuid, ChildPath: "in", ParentUUID: data, ParentName: "data"}
 	if diff := cmp.Diff([]codalab.RunDependency{{Dependency: dependency}}, m.Bundle.Dependencies); diff != "" {
 		t.Error(diff)
 	}
