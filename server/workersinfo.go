@@ -15,7 +15,7 @@ type shownWorker struct {
 	UserID           string   `json:"user_id"`
 	WorkerID         string   `json:"worker_id"`
 	GroupUUID        *string  `json:"group_uuid"`
-	Tag              string   `json:"tag"`
+	Tag              *string  `json:"tag"`
 	CPUs             int64    `json:"cpus"`
 	GPUs             int64    `json:"gpus"`
 	MemoryBytes      int64    `json:"memory_bytes"`
@@ -42,10 +42,14 @@ func (h *hub) shown(now time.Time) []shownWorker {
 			continue
 		}
 		one := shownWorker{
-			UserID: w.key.User, WorkerID: w.key.ID, Tag: w.info.Tag, CPUs: w.info.CPUs, GPUs: w.info.GPUs,
+			UserID: w.key.User, WorkerID: w.key.ID, CPUs: w.info.CPUs, GPUs: w.info.GPUs,
 			MemoryBytes: w.info.MemoryBytes, FreeDiskBytes: w.info.FreeDiskBytes, CheckInTime: w.seen.Unix(), RunUUIDs: []string{},
 			SharedFileSystem: w.info.SharedFileSystem, TagExclusive: w.info.TagExclusive, ExitAfterNumRuns: w.info.ExitAfterNumRuns,
 			IsTerminating: w.info.IsTerminating, Preemptible: w.info.Preemptible, CPUsInUse: w.used.CPUs, GPUsInUse: w.used.GPUs,
+		}
+		if w.info.Tag != "" {
+			tag := w.info.Tag
+			one.Tag = &tag
 		}
 		if w.group != "" {
 			group := w.group
