@@ -48,7 +48,25 @@ func (s *Server) interpretWorksheet(w http.ResponseWriter, r *http.Request, u st
 	if err != nil {
 		return usage(err)
 	}
-	return writeJSON(w, http.StatusOK, answer)
+	whole, err := withMeta(answer)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, whole)
+}
+
+// withMeta returns an object with the server's version, which all of CodaLab's answers have.
+func withMeta(object any) (map[string]json.RawMessage, error) {
+	text, err := json.Marshal(object)
+	if err != nil {
+		return nil, fmt.Errorf("encode answer: %w", err)
+	}
+	var whole map[string]json.RawMessage
+	if err := json.Unmarshal(text, &whole); err != nil {
+		return nil, fmt.Errorf("add meta to answer: %w", err)
+	}
+	whole["meta"] = json.RawMessage(`{"version":"` + codalab.Version + `"}`)
+	return whole, nil
 }
 
 // interpretTable fills in the cells of a table (codalab/rest/interpret.py:
