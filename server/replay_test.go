@@ -226,6 +226,7 @@ func newReplay(t *testing.T) *replay {
 	}
 	p.start(func(c *server.Config) {
 		c.Now, c.Hold, c.LinkRoots = p.clock.Now, 30*time.Millisecond, []string{linked}
+		c.TransferTimeout = 50 * 365 * 24 * time.Hour // connections have deadlines of today, and the clock is in the past
 		c.FetchPrivate = server.FetchPrivate{Prefixes: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Hosts: []string{"127.0.0.1"}}
 	})
 	must(t, data.AddUser(context.Background(), store.User{
