@@ -42,6 +42,19 @@ func service(t *testing.T, run store.Bundle) (*Server, store.Bundle, store.Worke
 	return s, run, worker
 }
 
+// cl announces an upload's bytes while the server reads the bundle for the upload.
+func TestAnnouncementBeforeTheUploadIsForgotten(t *testing.T) {
+	t.Parallel()
+	s, b, _ := service(t, store.Bundle{State: codalab.StateStaged})
+	must(t, s.announce(t.Context(), b, 100))
+	r, err := s.reserve(t.Context(), b) // b is older than the announcement
+	must(t, err)
+	r.end()
+	if u, err := s.Store.User(t.Context(), b.OwnerID); err != nil || u.DiskUsed != 0 {
+		t.Errorf("%d bytes used by nothing, %v", u.DiskUsed, err)
+	}
+}
+
 // A worker that got no answer reports a run again that has ended.
 func TestServerRemembersNoReportOfARunThatHasEnded(t *testing.T) {
 	t.Parallel()

@@ -132,13 +132,13 @@ func (s *Server) copyDependencies(ctx context.Context, b store.Bundle, to *os.Ro
 	for _, d := range b.Dependencies {
 		target := codalab.Target{BundleUUID: d.ParentUUID, Subpath: d.ParentPath}
 		p, err := s.locate(ctx, owner, d.ParentUUID, d.ParentPath)
-		if hasStatus(err, http.StatusNotFound) {
-			return refuse(400, "Invalid dependency %s", target)
-		}
 		if err != nil {
 			return err
 		}
 		from, at, err := s.openStored(p)
+		if hasStatus(err, http.StatusNotFound) {
+			return refuse(400, "Invalid dependency %s", target)
+		}
 		if err != nil {
 			return err
 		}

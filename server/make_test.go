@@ -51,13 +51,16 @@ func TestMakeThatCannotBeMadeFails(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	file, large := s.upload("file", "text"), s.upload("large", strings.Repeat("x", 600<<10))
+	failed := s.dataset("failed")
+	s.put(failed, "filename=x.tar.gz", "no archive").is(http.StatusBadRequest)
 	for want, deps := range map[string][]codalab.Dependency{
 		"Invalid dependency " + file + "/nosuch": {{ChildPath: "a", ParentUUID: file, ParentPath: "nosuch"}},
+		"Invalid dependency " + failed:           {{ChildPath: "a", ParentUUID: failed}},
 		"user disk quota exceeded":               {{ChildPath: "a", ParentUUID: large}},
 		"it is there already":                    {{ChildPath: "a", ParentUUID: file}, {ChildPath: ".", ParentUUID: file}},
 		"Missing parent bundles":                 {{ChildPath: "a", ParentUUID: "0x" + strings.Repeat("1", 32)}},
 	} {
-		uuid := s.create("make", "made", "", nil, deps...).ok().text("data", 0, "id")
+		uuid := s.create("make", "made", "", map[string]any{"allow_failed_dependencies": true}, deps...).ok().text("data", 0, "id")
 		if b := s.await(uuid, codalab.StateReady, codalab.StateFailed); !strings.Contains(b.Metadata.String("failure_message"), want) {
 			t.Errorf("%v, want %s", b.Metadata, want)
 		}

@@ -95,10 +95,15 @@ func (s *Server) reserve(ctx context.Context, b store.Bundle) (*reservation, err
 	r.account.mu.Lock()
 	defer r.account.mu.Unlock()
 	r.account.bundles[b.UUID]++
-	if b.DataSize == 0 || b.Contents != "" || b.State.OnWorker() {
+	b, err := s.Store.Bundle(ctx, b.UUID) // the client may have announced bytes since b was read
+	if err == nil && (b.DataSize == 0 || b.Contents != "" || b.State.OnWorker()) {
 		return r, nil
 	}
-	_, err := s.Store.Change(ctx, b.UUID, func(b *store.Bundle) error {
+	if err != nil {
+		r.endLocked()
+		return nil, err
+	}
+	_, err = s.Store.Change(ctx, b.UUID, func(b *store.Bundle) error {
 		if b.Contents == "" && !b.State.OnWorker() {
 			b.SetDataSize(0)
 		}
