@@ -57,11 +57,38 @@ func differences() []difference {
 			`^root uls .*_less_than=x`, `! No results found`, `! UsageError: \.time_used_less_than needs .*|exit 1`, "a mistake in a search is refused",
 		},
 		{
-			`^ann upload -a `, `! UsageError: Error while parsing chunked transfer body\.|exit 1`, `<id>`,
-			"ours has one place for contents, and ignores the wish for another",
+			`^ann upload -a `, `! UsageError: Error while parsing chunked transfer body\.`,
+			`! UsageError: This server keeps bundles on its disk, not in Azure Blob Storage\.`, "ours has one place for contents",
+		},
+		{
+			`^ann store (add|rm)`,
+			`! (UsageError: )?Field may not be null\.|! UsageError: Could not determine .*|! Traceback|! codalab\.client\..* Unable to delete bundle_stores: .*`,
+			`! Only root user can create bundle stores\.|! UsageError: Method not allowed\.`, "ours has one place for contents",
+		},
+		{
+			`^ann upload http://127\.0\.0\.1:9/nothing`, `! Contents cannot be modified, bundle already finalized\.`,
+			`! Contents cannot be modified, bundle already finalized\. Upload failed: the URL cannot be fetched: .* 127\.0\.0\.1`,
+			"ours says what is wrong, and fetches nothing from the site's own network",
+		},
+		{
+			`^ann ls -f name,state,failure_message`, `.* failed  Upload failed: <urlopen error .*>`,
+			`.* failed  Upload failed: the URL cannot be fetched: .* 127\.0\.0\.1`, "ours fetches nothing from the site's own network",
+		},
+		{`^\w+ print -r`, `\[worksheet \]\{\{<v>\}\}`, `\[worksheet v<R>\]\{\{<v>\}\}`, "ours tells cl the names of worksheets on worksheets"},
+		{
+			`^ann (wait|info) k2\$R`, `! failed|exit 1|state  : failed|failure_message  : Unable to copy .*/y/z`, `<k2>|state  : ready|data_size  : 12\.0k`,
+			"CodaLab's server makes no key of several directories",
+		},
+		{
+			`^ann netcat \$r4 5006`, `! .*JsonApiException: Unable to netcat <r4>: Internal Server Error - Internal Server Error`,
+			`! .*JsonApiException: Unable to netcat <r4>: Internal Server Error - \[Errno 111\] Connection refused`,
+			"ours says what the worker says",
+		},
+		{
+			`^ann write \$r4/a/b`, `! UsageError: Child path must match .*`, `! UsageError: subpath must be the name of a file of letters.*`,
+			"ours says it in words",
 		},
 		{`^ann info o`, `  n<R>: \(<n>\)`, `  n<R>: <missing>\(<n>\)`, "ours says that a parent is gone"},
-		{`^\w+ gls$`, `public .*`, `public .*`, "the order of groups is arbitrary"},
 		{`^ann info -f state,failure_message r2`, `killed	None`, `killed	Kill requested`, "ours says why a run ended that was killed before it began"},
 		{`^ann run \.\./x`, `<id>`, `! UsageError: Dependency '\.\./x' leads out of a bundle|exit 1`, "no worker can run it"},
 		{
