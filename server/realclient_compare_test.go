@@ -30,6 +30,7 @@ func masks() [][2]string {
 		{`(?m)^((?:time|time_\w+|last_updated|started|memory_max|memory|memory_usage|cpu_usage|id|remote|remote_history) +: ).*`, "$1<value>"},
 		{`(?m)^((?:email|last_login|disk) +: ).*`, "$1<value>"},
 		{`\b1[789]\d{8}\b`, "<time>"},
+		{`(line 1: +)\d+ Killed`, "$1<pid> Killed"},
 		{`Container uptime [\d.]+s`, "Container uptime <time>"},
 		{`UUIDs: .*`, "UUIDs: <ids>"},
 		{`(?m)^staged_status +: .*\n`, ""}, // it changes while a run waits
