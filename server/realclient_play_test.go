@@ -156,9 +156,21 @@ func (p *play) repeat(words []string, heard func(string) bool) (string, error) {
 	}
 }
 
-// run runs cl. It returns its output, the lines of standard error, which begin with an
-// exclamation mark, and its exit code if that is not zero.
+// run runs cl, again if another cl was just writing the tokens of their home, which cl does in
+// place (codalab/lib/codalab_manager.py: save_state).
 func (p *play) run(words []string) (string, error) {
+	for try := 1; ; try++ {
+		out, err := p.runOnce(words)
+		if try == 5 || !strings.HasPrefix(out, "Invalid JSON in ") {
+			return out, err
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// runOnce returns its output, the lines of standard error, which begin with an
+// exclamation mark, and its exit code if that is not zero.
+func (p *play) runOnce(words []string) (string, error) {
 	name, isUser := p.names[words[0]]
 	if !isUser || len(words) < 2 {
 		return "", fmt.Errorf("unknown step %q", words)
