@@ -23,7 +23,7 @@ func differences() []difference {
 			"ours refuses contents that are too big without the client's help",
 		},
 		{`^ben uinfo .*disk_quota`, `.*107374000000.*`, `.*107374182400.*`, "ours keeps all digits of a quota"},
-		{`^ann uedit --url ''`, `! UsageError: Not a valid URL\.|exit 1`, `\w+ *: .*`, "ours lets people remove their address"},
+		{`^ann uedit --url ''`, `! UsageError: Not a valid URL\.|exit 1`, `\w+ *:.*`, "ours lets people remove their address"},
 		{
 			`^\w+ (rm|perm) `, `! User .* does not have sufficient permissions on bundle .* \(have none.*`, `! NotFoundError: Could not find bundle with uuid .*`,
 			"ours tells bundles that are gone from bundles of others",

@@ -136,19 +136,19 @@ func readRecording(t *testing.T, path string, steps []step) []string {
 	data, err := os.ReadFile(path)
 	must(t, err)
 	var printed []string
-	for block := range strings.SplitSeq("\n"+string(data), "\n> ") {
-		text, output, _ := strings.Cut(block, "\n")
-		if text == "" {
-			continue
+	for line := range strings.Lines(string(data)) {
+		text, isStep := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "> ")
+		switch n := len(printed); {
+		case isStep && (n == len(steps) || text != steps[n].text), !isStep && n == 0:
+			t.Fatalf("%s is of another script: step %d is %q; record it again", path, n+1, text)
+		case isStep:
+			printed = append(printed, "")
+		default:
+			printed[n-1] += strings.TrimPrefix(line, "    ")
 		}
-		if len(printed) == len(steps) || text != steps[len(printed)].text {
-			t.Fatalf("%s is of another script: step %d is %q; record it again", path, len(printed)+1, text)
-		}
-		output = strings.ReplaceAll("\n"+output, "\n    ", "\n")[1:]
-		if output != "" && !strings.HasSuffix(output, "\n") {
-			output += "\n"
-		}
-		printed = append(printed, output)
+	}
+	if len(printed) < len(steps) {
+		t.Errorf("%s ends at step %d; record it again", path, len(printed))
 	}
 	return printed
 }
@@ -159,7 +159,10 @@ func writeRecording(t *testing.T, path string, steps []step, printed []string) {
 	for i, output := range printed {
 		file.WriteString("> " + steps[i].text + "\n")
 		for line := range strings.Lines(output) {
-			file.WriteString("    " + line)
+			if line != "\n" {
+				line = "    " + line
+			}
+			file.WriteString(line)
 		}
 	}
 	must(t, os.WriteFile(path, []byte(file.String()), 0o644))
