@@ -59,8 +59,11 @@ func TestUploadsAtOnceStayWithinTheQuota(t *testing.T) {
 	begun, finish := sync.WaitGroup{}, make(chan struct{})
 	var stored atomic.Int64
 	var all sync.WaitGroup
-	for i := range 8 {
-		uuid := s.dataset(fmt.Sprintf("data%d", i))
+	var uuids []string
+	for i := range 8 { // before the uploads have used up the quota
+		uuids = append(uuids, s.dataset(fmt.Sprintf("data%d", i)))
+	}
+	for _, uuid := range uuids {
 		body, send := io.Pipe()
 		begun.Add(1)
 		go func() {
