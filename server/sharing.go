@@ -35,17 +35,27 @@ func shownPermissions(u store.User, kind string, list []store.Permission) []coda
 // addGroupPermissions adds what groups may do with each bundle.
 func (s *Server) addGroupPermissions(ctx context.Context, u store.User, uuids []string, to *relations) error {
 	found, err := s.Store.BundlePermissions(ctx, uuids)
-	if err != nil {
-		return err
-	}
+	to.addPermissions(u, "bundle-permissions", uuids, found)
+	return err
+}
+
+// addWorksheetPermissions adds what groups may do with each worksheet.
+func (s *Server) addWorksheetPermissions(ctx context.Context, u store.User, uuids []string, to *relations) error {
+	found, err := s.Store.WorksheetPermissions(ctx, uuids)
+	to.addPermissions(u, "worksheet-permissions", uuids, found)
+	return err
+}
+
+// addPermissions adds the permissions of groups to objects, except those that hide their owner: a group
+// may tell who that is.
+func (r *relations) addPermissions(u store.User, kind string, uuids []string, found map[string][]store.Permission) {
 	for _, uuid := range uuids {
 		list := found[uuid]
-		if string(to.objects[uuid].Relationships["owner"].Data) == "null" { // a group may tell who the owner is
+		if string(r.objects[uuid].Relationships["owner"].Data) == "null" {
 			list = nil
 		}
-		to.add(uuid, "group_permissions", "bundle-permissions", shownPermissions(u, "bundle-permissions", list))
+		r.add(uuid, "group_permissions", kind, shownPermissions(u, kind, list))
 	}
-	return nil
 }
 
 // setBundlePermissions sets what groups may do with bundles (codalab/rest/bundles.py:

@@ -124,22 +124,6 @@ func (s *Server) writeWorksheets(w http.ResponseWriter, r *http.Request, u store
 	return writeDocument(w, objects, related.included)
 }
 
-// addWorksheetPermissions adds what groups may do with each worksheet.
-func (s *Server) addWorksheetPermissions(ctx context.Context, u store.User, uuids []string, to *relations) error {
-	found, err := s.Store.WorksheetPermissions(ctx, uuids)
-	if err != nil {
-		return err
-	}
-	for _, uuid := range uuids {
-		list := found[uuid]
-		if string(to.objects[uuid].Relationships["owner"].Data) == "null" { // a group may tell who the owner is
-			list = nil
-		}
-		to.add(uuid, "group_permissions", "worksheet-permissions", shownPermissions(u, "worksheet-permissions", list))
-	}
-	return nil
-}
-
 // createWorksheets creates worksheets that everybody may read (codalab/rest/worksheets.py:
 // create_worksheets).
 func (s *Server) createWorksheets(w http.ResponseWriter, r *http.Request, u store.User) error {

@@ -180,9 +180,9 @@ func (db *DB) checkForm(ctx context.Context, migrations fs.FS) error {
 	return nil
 }
 
-// TakeTurns makes InTx run one transaction at a time in PostgreSQL too. It is for a program whose
-// transactions mostly conflict with one another: trying them again would take longer. It is called
-// before the database is used.
+// TakeTurns makes InTx run one transaction at a time in PostgreSQL too. This is faster if most
+// transactions of the program conflict with one another, since each conflict runs a transaction
+// again. It is called before the database is used.
 func (db *DB) TakeTurns() {
 	if db.writer == nil {
 		db.writer = semaphore.NewWeighted(1)

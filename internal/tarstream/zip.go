@@ -100,7 +100,7 @@ func (u *unpacker) zipEntry(ctx context.Context, f *zip.File) error {
 	return errors.Join(u.entry(header, stream), content.Close())
 }
 
-// absent refuses a file or link whose name is taken: one of the two would be lost.
+// absent refuses a second entry of the same name: one of the two would be lost.
 func (u *unpacker) absent(name string) error {
 	clean, err := cleanName(name)
 	if err != nil {
