@@ -86,7 +86,7 @@ func (s *Server) act(ctx context.Context, a action) error {
 	_, err := s.Store.Change(ctx, a.UUID, func(b *store.Bundle) error {
 		if a.Type == actionWrite {
 			b.Metadata["actions"] = append(b.Metadata.Strings("actions"), actionWrite+"\t"+*a.Subpath+"\t"+*a.String)
-			return nil
+			return checkTextSize(b.Metadata, deref(b.Command))
 		}
 		if err := killable(*b); err != nil {
 			return err

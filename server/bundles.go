@@ -13,7 +13,7 @@ import (
 
 func (s *Server) bundleRoutes() []route {
 	return []route{
-		{pattern: "GET /bundles", serve: s.findBundles, public: true, differs: "results are ordered by age; a search tells and counts only what the user may read; .shared and group= work for every user; _ is no wildcard; a search ends after 20 seconds, and one with more than 10,000 results is refused"},
+		{pattern: "GET /bundles", serve: bounded(s.findBundles), public: true, differs: "results are ordered by age; a search tells and counts only what the user may read; .shared and group= work for every user; _ is no wildcard; a search ends after 20 seconds, and one with more than 10,000 results is refused"},
 		{pattern: "POST /bundles", serve: s.createBundles, differs: "shadow concerns the named worksheet only, and its end if the other bundle is not there; a uuid that a deleted bundle had is refused, because caches know contents by it; a dependency key that leads out of the bundle, CPUs below 1 and time limits that cannot be counted are refused at once"},
 		{pattern: "PATCH /bundles", serve: s.patchBundles, differs: "clients cannot change data_size"},
 		{pattern: "DELETE /bundles", serve: s.deleteBundles, differs: "a uuid is never given out again"},
@@ -41,7 +41,7 @@ func (s *Server) findBundles(w http.ResponseWriter, r *http.Request, u store.Use
 	var err error
 	switch {
 	case len(q["keywords"]) > 0:
-		return bounded(s.searchBundles)(w, r, u)
+		return s.searchBundles(w, r, u)
 	case len(q["specs"]) > 0:
 		uuids, err = s.resolveBundles(ctx, u, q.Get("worksheet"), q["specs"])
 	case q.Get("command") != "":
@@ -64,7 +64,11 @@ func (s *Server) withDescendants(r *http.Request, uuids []string) ([]string, err
 	if err := intParam(r.URL.Query(), "depth", &depth); err != nil {
 		return nil, err
 	}
-	return s.descendants(r.Context(), uuids, depth)
+	all, err := s.descendants(r.Context(), uuids, depth)
+	if err != nil {
+		return nil, err
+	}
+	return all, checkFound(len(all))
 }
 
 // resolveBundles returns the uuids of the bundles that specs name.

@@ -2,7 +2,9 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"path"
@@ -113,6 +115,9 @@ func (s *Server) checkNew(ctx context.Context, u store.User, o codalab.Object, w
 	if err := checkName(in.Metadata.String("name")); err != nil {
 		return store.Bundle{}, err
 	}
+	if err := checkTextSize(in.Metadata, deref(in.Command)); err != nil {
+		return store.Bundle{}, err
+	}
 	if in.UUID == "" {
 		in.UUID = codalab.NewUUID()
 	}
@@ -187,6 +192,22 @@ func (s *Server) addDependencies(ctx context.Context, u store.User, in newBundle
 		})
 	}
 	return b, nil
+}
+
+// maxText bounds what clients write into a bundle beside its contents, which no quota counts. Every
+// listing of bundles reads it.
+const maxText = 256 << 10
+
+// checkTextSize refuses metadata and a command that are too long.
+func checkTextSize(m codalab.Metadata, command string) error {
+	text, err := json.Marshal(m)
+	if err != nil {
+		return fmt.Errorf("encode metadata: %w", err)
+	}
+	if n := len(text) + len(command); n > maxText {
+		return refuse(http.StatusRequestEntityTooLarge, "The metadata and the command have %d bytes, and may have %d", n, maxText)
+	}
+	return nil
 }
 
 // checkName refuses a name that a bundle cannot have (codalab/lib/spec_util.py: check_name).

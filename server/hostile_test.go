@@ -3,6 +3,7 @@ package server_test
 import (
 	"math"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -100,4 +101,25 @@ func TestWorkersErrorCodesAreChecked(t *testing.T) {
 		s.call("alice", "POST", "/workers/w/reply_data/1?header_message=%7B%22error_code%22:"+code+"%7D", "x").
 			says(http.StatusBadRequest, "An error_code is between 400 and 599")
 	}
+}
+
+func TestTextsOfABundleAreBounded(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	long := strings.Repeat("x", 300<<10)
+	s.create("dataset", "data", "", map[string]any{"description": long}).says(http.StatusRequestEntityTooLarge, "may have 262144")
+	s.create("run", "job", long, nil).says(http.StatusRequestEntityTooLarge, "may have 262144")
+	data := s.dataset("data")
+	s.call("alice", "PATCH", "/bundles", edit("bundles", data, map[string]any{"metadata": map[string]any{"description": long}})).
+		says(http.StatusRequestEntityTooLarge, "may have 262144")
+}
+
+func TestItemsOfOneRequestAreBounded(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	sheet := s.home("alice")
+	const says = "may add 20000 items"
+	s.call("alice", "POST", "/worksheets/"+sheet+"/raw", strings.Repeat("\n", 20_000)).says(http.StatusRequestEntityTooLarge, says)
+	s.call("alice", "POST", "/worksheets/"+sheet+"/add-items", map[string]any{"items": make([]string, 20_001)}).says(http.StatusRequestEntityTooLarge, says)
+	s.call("alice", "POST", "/worksheets/"+sheet+"/raw", "one\ntwo").is(http.StatusNoContent)
 }

@@ -20,6 +20,17 @@ import (
 // maxBody bounds the bodies that are JSON.
 const maxBody = 8 << 20
 
+// maxItems bounds the items of a worksheet that one request adds: each is a row, which the one writer of
+// the database inserts while others wait.
+const maxItems = 20_000
+
+func checkItems(n int) error {
+	if n > maxItems {
+		return refuse(http.StatusRequestEntityTooLarge, "A request may add %d items to a worksheet, not %d", maxItems, n)
+	}
+	return nil
+}
+
 // refusal is an error for the client: an HTTP status and one sentence, which CodaLab's clients
 // show unchanged.
 type refusal struct {

@@ -112,7 +112,11 @@ func (s *Server) setLines(w http.ResponseWriter, r *http.Request, u store.User) 
 	if err != nil {
 		return err
 	}
-	parsed, err := interpret.ParseForm(strings.Split(string(text), "\n"), interpret.Resolver{
+	lines := strings.Split(string(text), "\n")
+	if err := checkItems(len(lines)); err != nil {
+		return err
+	}
+	parsed, err := interpret.ParseForm(lines, interpret.Resolver{
 		Bundle: func(spec string) (string, error) {
 			return s.resolveBundle(ctx, u, sheet.UUID, spec)
 		},

@@ -96,6 +96,9 @@ func (e edit) apply(b *store.Bundle) error {
 	for key, value := range e.Metadata {
 		b.Metadata[key] = value
 	}
+	if err := checkTextSize(b.Metadata, deref(b.Command)); err != nil {
+		return err
+	}
 	if e.Metadata.Has("data_size") { // clients cannot change the size
 		b.SetDataSize(b.DataSize)
 	}

@@ -116,7 +116,7 @@ func (s *Server) adopt(ctx context.Context, key store.Worker, reports map[string
 		}
 		name := bundles[uuid].ResultsName()
 		ran := shares && (reports[uuid].ExitCode != nil || bundles[uuid].State == codalab.StateRunning)
-		switch late := s.adoptions.end(name, a.found, s.Now()); {
+		switch late := s.adoptions.end(name, a.found || !ran, s.Now()); {
 		case a.err != nil:
 			s.logError(ctx, "adopt results of bundle "+uuid, a.err)
 			delete(reports, uuid)
@@ -157,12 +157,13 @@ func (a *adoptions) wait() {
 	a.walks.Wait()
 }
 
-// end forgets an adoption, and returns for how long the server has found no results.
-func (a *adoptions) end(name string, found bool, now time.Time) time.Duration {
+// end forgets an adoption, and returns for how long the server has waited for results in vain; 0 if it
+// need not wait.
+func (a *adoptions) end(name string, settled bool, now time.Time) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.byName, name)
-	if found {
+	if settled {
 		delete(a.missing, name)
 		return 0
 	}

@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"errors"
-	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -87,7 +86,7 @@ func (s *Server) upload(w http.ResponseWriter, r *http.Request, u store.User) er
 	}
 	// The failure is recorded even if the client has gone.
 	ctx := context.WithoutCancel(r.Context())
-	err = s.receive(ctx, r.Body, b, up)
+	err = s.receive(ctx, r, b, up)
 	var no *refusal
 	switch {
 	case err == nil:
@@ -109,8 +108,9 @@ func errFinal(b store.Bundle) error {
 	return refuse(http.StatusForbidden, "%s", message)
 }
 
-// receive stores the contents, if there are any, and changes the bundle's state.
-func (s *Server) receive(ctx context.Context, body io.Reader, b store.Bundle, up uploadRequest) error {
+// receive stores the contents, if there are any, and changes the bundle's state. What it fetches by URL
+// ends with the client's request.
+func (s *Server) receive(ctx context.Context, r *http.Request, b store.Bundle, up uploadRequest) error {
 	if up.filename == "" && len(up.urls) == 0 || b.Metadata.String("link_url") != "" {
 		b, err := s.Store.Change(ctx, b.UUID, func(b *store.Bundle) error { return up.finish(b) })
 		if err == nil {
@@ -120,9 +120,9 @@ func (s *Server) receive(ctx context.Context, body io.Reader, b store.Bundle, up
 	}
 	return s.storeContents(ctx, b, func(in *store.Upload, room *reservation) error {
 		if len(up.urls) == 0 {
-			return s.storeBody(ctx, in, body, up, room)
+			return s.storeBody(ctx, in, r.Body, up, room)
 		}
-		return s.storeURL(ctx, in, up, room)
+		return s.storeURL(r.Context(), in, up, room)
 	}, up.finish)
 }
 

@@ -147,6 +147,9 @@ func (s *Server) addItems(w http.ResponseWriter, r *http.Request, u store.User) 
 	if err != nil {
 		return refuse(http.StatusBadRequest, "The request's data must be a list of objects")
 	}
+	if err := checkItems(len(objects)); err != nil {
+		return err
+	}
 	sheet, err := s.changeable(ctx, u, q.Get("uuid"))
 	if err != nil {
 		return err
@@ -213,6 +216,9 @@ func (s *Server) insertItems(w http.ResponseWriter, r *http.Request, u store.Use
 		After    *int64   `json:"after_sort_key"`
 	}
 	if err := readJSON(w, r, &in); err != nil {
+		return err
+	}
+	if err := checkItems(len(in.Items)); err != nil {
 		return err
 	}
 	sheet, err := s.changeable(r.Context(), u, r.PathValue("uuid"))
