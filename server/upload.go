@@ -84,9 +84,7 @@ func (s *Server) upload(w http.ResponseWriter, r *http.Request, u store.User) er
 			return err
 		}
 	}
-	// The failure is recorded even if the client has gone.
-	ctx := context.WithoutCancel(r.Context())
-	err = s.receive(ctx, r, b, up)
+	err = s.receive(r, b, up)
 	var no *refusal
 	switch {
 	case err == nil:
@@ -95,7 +93,8 @@ func (s *Server) upload(w http.ResponseWriter, r *http.Request, u store.User) er
 	case errors.As(err, &no):
 		return err
 	}
-	return s.uploadFailed(ctx, b.UUID, up, err)
+	// The failure is recorded even if the client has gone.
+	return s.uploadFailed(context.WithoutCancel(r.Context()), b.UUID, up, err)
 }
 
 // errFinal refuses to change the contents of a bundle that has ended. CodaLab's client repeats a
@@ -108,9 +107,11 @@ func errFinal(b store.Bundle) error {
 	return refuse(http.StatusForbidden, "%s", message)
 }
 
-// receive stores the contents, if there are any, and changes the bundle's state. What it fetches by URL
-// ends with the client's request.
-func (s *Server) receive(ctx context.Context, r *http.Request, b store.Bundle, up uploadRequest) error {
+// receive stores the contents, if there are any, and changes the bundle's state, also for a client that
+// has gone meanwhile. What it fetches by URL ends with the client's request.
+func (s *Server) receive(r *http.Request, b store.Bundle, up uploadRequest) error {
+	client := r.Context()
+	ctx := context.WithoutCancel(client)
 	if up.filename == "" && len(up.urls) == 0 || b.Metadata.String("link_url") != "" {
 		b, err := s.Store.Change(ctx, b.UUID, func(b *store.Bundle) error { return up.finish(b) })
 		if err == nil {
@@ -122,7 +123,7 @@ func (s *Server) receive(ctx context.Context, r *http.Request, b store.Bundle, u
 		if len(up.urls) == 0 {
 			return s.storeBody(ctx, in, r.Body, up, room)
 		}
-		return s.storeURL(r.Context(), in, up, room)
+		return s.storeURL(client, in, up, room)
 	}, up.finish)
 }
 
