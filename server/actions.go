@@ -69,7 +69,7 @@ func (s *Server) bundleActions(w http.ResponseWriter, r *http.Request, u store.U
 	}
 	data := []any{}
 	for _, a := range actions {
-		if err := s.act(r.Context(), a); err != nil {
+		if err := s.act(r.Context(), u, a); err != nil {
 			return err
 		}
 		data = append(data, map[string]any{"type": "bundle-actions", "id": nil, "attributes": a})
@@ -77,13 +77,18 @@ func (s *Server) bundleActions(w http.ResponseWriter, r *http.Request, u store.U
 	return writeDocument(w, data, nil)
 }
 
-func (s *Server) act(ctx context.Context, a action) error {
+func (s *Server) act(ctx context.Context, u store.User, a action) error {
 	if a.Type == actionWrite {
 		if err := s.writeToRun(ctx, a); err != nil {
 			return err
 		}
 	}
-	_, err := s.Store.Change(ctx, a.UUID, func(b *store.Bundle) error {
+	leave, err := s.takeTurn(ctx, u)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	_, err = s.Store.Change(ctx, a.UUID, func(b *store.Bundle) error {
 		if a.Type == actionWrite {
 			b.Metadata["actions"] = append(b.Metadata.Strings("actions"), actionWrite+"\t"+*a.Subpath+"\t"+*a.String)
 			return checkTextSize(b.Metadata, deref(b.Command))

@@ -1,10 +1,13 @@
 package server
 
 import (
+	"bytes"
 	"context"
+	"io"
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/turns"
@@ -15,11 +18,16 @@ import (
 type watched struct {
 	http.ResponseWriter
 	status int
+	// answering is called when an answer begins; nil for nothing to do.
+	answering func()
 }
 
 // WriteHeader passes on the status.
 func (w *watched) WriteHeader(status int) {
 	w.status = status
+	if w.answering != nil {
+		w.answering()
+	}
 	w.ResponseWriter.WriteHeader(status)
 }
 
@@ -57,17 +65,33 @@ func noteObjects(ctx context.Context, objects []codalab.Object) {
 }
 
 // serve serves a route. One that changes something waits for its user's turn, so that one user with
-// many requests does not keep others from the database, which has one writer. Uploads take no turn:
-// they may last for hours, and need the database at their end only.
+// many requests does not keep others from the database, which has one writer. The turn begins when the
+// request's body is there, and ends with the answer's first byte, so that slow clients keep no place.
 func (s *Server) serve(one route, w *watched, r *http.Request, u store.User) error {
-	if one.changes() && r.Method != http.MethodPut {
-		leave, err := s.writes.Take(r.Context(), turns.Party{Owner: u.ID})
-		if err != nil {
-			return err
-		}
-		defer leave()
+	if !one.changes() || one.waits {
+		return one.serve(w, r, u)
 	}
+	body, err := readBody(w, r)
+	if err != nil {
+		return err
+	}
+	if w.answering, err = s.takeTurn(r.Context(), u); err != nil {
+		return err
+	}
+	defer w.answering()
+	r = r.WithContext(r.Context()) // the caller drains the body of its own request
+	r.Body = io.NopCloser(bytes.NewReader(body))
 	return one.serve(w, r, u)
+}
+
+// takeTurn waits for a user's turn to change something, and returns the function that ends it, which
+// may be called again.
+func (s *Server) takeTurn(ctx context.Context, u store.User) (leave func(), err error) {
+	leave, err = s.writes.Take(ctx, turns.Party{Owner: u.ID})
+	if err != nil {
+		return nil, err
+	}
+	return sync.OnceFunc(leave), nil
 }
 
 // audit writes a line about a request that may have changed something. It leaves out the query, in

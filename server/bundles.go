@@ -13,13 +13,13 @@ import (
 
 func (s *Server) bundleRoutes() []route {
 	return []route{
-		{pattern: "GET /bundles", serve: bounded(s.findBundles), public: true, differs: "results are ordered by age; a search tells and counts only what the user may read; .shared and group= work for every user; _ is no wildcard; a search ends after 20 seconds, and one with more than 10,000 results is refused"},
+		{pattern: "GET /bundles", serve: bounded(s.findBundles), public: true, differs: "names and states of parents that the user may not read are hidden; results are ordered by age; a search tells and counts only what the user may read; .shared and group= work for every user; _ is no wildcard; a search ends after 20 seconds, and one with more than 10,000 results is refused"},
 		{pattern: "POST /bundles", serve: s.createBundles, differs: "shadow concerns the named worksheet only, and its end if the other bundle is not there; a uuid that a deleted bundle had is refused, because caches know contents by it; a dependency key that leads out of the bundle, CPUs below 1 and time limits that cannot be counted are refused at once"},
 		{pattern: "PATCH /bundles", serve: s.patchBundles, differs: "clients cannot change data_size"},
-		{pattern: "DELETE /bundles", serve: s.deleteBundles, differs: "a uuid is never given out again"},
-		{pattern: "GET /bundles/{uuid}", serve: s.bundle, public: true, worker: true},
+		{pattern: "DELETE /bundles", serve: s.deleteBundles, differs: "a uuid is never given out again; a frozen worksheet of another user yields to force; worksheets that the user may not read are not named"},
+		{pattern: "GET /bundles/{uuid}", serve: s.bundle, public: true, worker: true, differs: "names and states of parents that the user may not read are hidden"},
 		{pattern: "POST /bundle-permissions", serve: s.setBundlePermissions},
-		{pattern: "POST /bundle-actions", serve: s.bundleActions, differs: "a kill is kept until the worker has done it, also of a worker that is offline; write needs a worker that has the run"},
+		{pattern: "POST /bundle-actions", serve: s.bundleActions, waits: true, differs: "a kill is kept until the worker has done it, also of a worker that is offline; write needs a worker that has the run"},
 	}
 }
 
@@ -198,7 +198,8 @@ func (s *Server) bundleObjects(r *http.Request, u store.User, uuids []string) (o
 }
 
 // bundlesFor returns those of these bundles that exist, and the user's permissions on them, by
-// uuid.
+// uuid. It hides the names and states of parents that the user may not read, which CodaLab's own server
+// shows (codalab/rest/schemas.py: BundleDependencySchema).
 func (s *Server) bundlesFor(ctx context.Context, u store.User, uuids []string) (map[string]store.Bundle, map[string]int, error) {
 	found, err := s.Store.Bundles(ctx, uuids)
 	if err != nil {
@@ -209,7 +210,39 @@ func (s *Server) bundlesFor(ctx context.Context, u store.User, uuids []string) (
 		list = append(list, b)
 	}
 	have, err := s.bundlePermissions(ctx, u, list...)
+	if err == nil && !u.Root() {
+		err = s.hideParents(ctx, u, list, have)
+	}
 	return found, have, err
+}
+
+// hideParents makes the parents of bundles that the user may read private ones, if the user may not read
+// them. have has the user's permissions on the bundles.
+func (s *Server) hideParents(ctx context.Context, u store.User, bundles []store.Bundle, have map[string]int) error {
+	var parents []string
+	for _, b := range bundles {
+		for _, d := range b.Dependencies {
+			if have[b.UUID] >= store.PermissionRead && have[d.ParentUUID] < store.PermissionRead {
+				parents = append(parents, d.ParentUUID)
+			}
+		}
+	}
+	heads, err := s.Store.Heads(ctx, distinct(parents))
+	if err != nil {
+		return err
+	}
+	may, err := s.bundlePermissions(ctx, u, heads...)
+	if err != nil {
+		return err
+	}
+	for _, b := range bundles {
+		for i, d := range b.Dependencies {
+			if d.ParentName != "" && max(have[d.ParentUUID], may[d.ParentUUID]) < store.PermissionRead {
+				b.Dependencies[i].ParentName, b.Dependencies[i].ParentState = privateName, ""
+			}
+		}
+	}
+	return nil
 }
 
 // relations are the objects of an answer, by id, to which relationships are added, and the related

@@ -37,11 +37,15 @@ func (s *Server) checkIn(w http.ResponseWriter, r *http.Request, u store.User) e
 		return err
 	}
 	key, runs := store.Worker{User: u.ID, ID: r.PathValue("worker")}, in.Runs
+	ofSite := u.Root() || u.IsWorker
+	if err := s.checkOffer(key, &in, ofSite); err != nil {
+		return err
+	}
 	p, changed, err := s.hub.beginPoll(key, in, group, s.Now())
 	if err != nil {
 		return err
 	}
-	p.charged = u.Root() || u.IsWorker
+	p.charged = ofSite
 	defer s.hub.endPoll(p)
 	if changed {
 		s.changed() // wakes Run: the worker may have room for a staged run
@@ -59,6 +63,28 @@ func (s *Server) checkIn(w http.ResponseWriter, r *http.Request, u store.User) e
 		return writeJSON(w, http.StatusOK, []any{nil})
 	}
 	return writeJSON(w, http.StatusOK, messages)
+}
+
+// What the server keeps in memory of workers is bounded.
+const (
+	maxOwnWorkers   = 1000 // of one user; those of root and of worker accounts are the site's
+	maxWorkerText   = 256  // bytes of an id, a tag, or a name
+	maxDependencies = 1000 // of one worker; further ones do not attract runs
+)
+
+// checkOffer bounds a check-in, or refuses it.
+func (s *Server) checkOffer(key store.Worker, in *codalab.CheckIn, ofSite bool) error {
+	for _, text := range []string{key.ID, in.Tag, in.Hostname, in.Instance} {
+		if len(text) > maxWorkerText {
+			return refuse(http.StatusBadRequest, "A worker's id, tag, host name and instance may have %d bytes each", maxWorkerText)
+		}
+	}
+	short := slices.DeleteFunc(in.Dependencies, func(d [2]string) bool { return len(d[0])+len(d[1]) > maxWorkerText })
+	in.Dependencies = slices.Clone(short[:min(len(short), maxDependencies)])
+	if !ofSite && s.hub.workersBeside(key) >= maxOwnWorkers {
+		return refuse(http.StatusForbidden, "You have %d workers already. Those that have stopped no longer count after %s.", maxOwnWorkers, codalab.SpellDuration(s.WorkerTimeout))
+	}
+	return nil
 }
 
 // servedGroup returns the uuid of the group whose runs a worker offers to take; empty if it names

@@ -21,7 +21,7 @@ func (s *Server) contentsRoutes() []route {
 	return append(s.netcatRoutes(), []route{
 		{pattern: "GET /bundles/{uuid}/contents/info/{path...}", serve: s.contentsInfo, public: true, worker: true, differs: "messages of the refusals"},
 		{pattern: "GET /bundles/{uuid}/contents/blob/{path...}", serve: s.contentsBlob, public: true, worker: true, differs: "contents are sent with X-Content-Type-Options and a Content-Security-Policy, so that a browser does not run them"},
-		{pattern: "PUT /bundles/{uuid}/contents/blob/{$}", serve: s.upload, worker: true, differs: "archives that lead out of the bundle, pipes, and files that end early are refused with the reason; several gzip members are all read; bytes are reserved from the quota as they come; URLs with private addresses are refused unless the operator allows them; git and ftp are refused"},
+		{pattern: "PUT /bundles/{uuid}/contents/blob/{$}", serve: s.upload, worker: true, waits: true, differs: "archives that lead out of the bundle, pipes, and files that end early are refused with the reason; several gzip members are all read; bytes are reserved from the quota as they come; URLs with private addresses are refused unless the operator allows them; git and ftp are refused"},
 		{pattern: "POST /bundle_stores", serve: s.addBundleStore, differs: "refused: the server keeps all contents itself"},
 		{pattern: "GET /bundles/{uuid}/locations/{$}", serve: s.locations, differs: "always empty: contents come from this server"},
 		{pattern: "POST /bundles/{uuid}/locations/{$}", serve: s.addLocation, differs: "there is no other store to upload to"},
@@ -40,8 +40,34 @@ func (p location) target() codalab.Target {
 }
 
 // locate follows a target through the dependencies of bundles, which the user must be able to
-// read (codalab/lib/download_manager.py: get_target_info).
+// read (codalab/lib/download_manager.py: get_target_info). For a worker account, which reads the inputs
+// of its runs, the owner of such a run must be able to read what the inputs depend on.
 func (s *Server) locate(ctx context.Context, u store.User, uuid, subpath string) (location, error) {
+	p, err := s.follow(ctx, u, uuid, subpath)
+	if !u.IsWorker || !hasStatus(err, http.StatusForbidden) {
+		return p, err
+	}
+	if _, no := s.readable(ctx, u, uuid); no != nil {
+		return location{}, no
+	}
+	owners, failed := s.Store.InputOwners(ctx, u.ID, uuid)
+	if failed != nil {
+		return location{}, failed
+	}
+	for _, id := range owners {
+		owner, failed := s.Store.User(ctx, id)
+		if failed != nil {
+			return location{}, failed
+		}
+		if p, err = s.follow(ctx, owner, uuid, subpath); err == nil {
+			break
+		}
+	}
+	return p, err
+}
+
+// follow is locate for a user who must be able to read all bundles on the way.
+func (s *Server) follow(ctx context.Context, u store.User, uuid, subpath string) (location, error) {
 	const most = 100 // dependencies cannot form a cycle; the bound is for a damaged database
 	p := strings.TrimPrefix(path.Clean("/"+subpath), "/")
 	for range most {

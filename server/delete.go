@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"maps"
 	"math"
 	"net/http"
 	"net/url"
@@ -88,8 +89,12 @@ func (s *Server) bundlesToDelete(ctx context.Context, u store.User, named []stri
 	if err != nil {
 		return nil, err
 	}
+	may, err := s.worksheetPermissions(ctx, u, slices.Concat(slices.Collect(maps.Values(hosts))...)...)
+	if err != nil {
+		return nil, err
+	}
 	for _, uuid := range all {
-		if err := checkHosts(uuid, hosts[uuid], how.force); err != nil {
+		if err := checkHosts(uuid, hosts[uuid], may, how.force); err != nil {
 			return nil, err
 		}
 	}
@@ -121,15 +126,25 @@ func deletable(b store.Bundle) error {
 	return bundleNotFrozen(b)
 }
 
-// checkHosts refuses to delete a bundle that a frozen worksheet shows, and without force one that
-// several worksheets show.
-func checkHosts(uuid string, hosts []store.Worksheet, force bool) error {
+// checkHosts refuses to delete a bundle that a frozen worksheet shows which the user may change. Without
+// force it also refuses one that several worksheets show, or a frozen one of somebody else: who can add
+// somebody's bundle to a worksheet must not keep it there for ever. may has the user's permissions on the
+// worksheets, of which it names those that the user may read.
+func checkHosts(uuid string, hosts []store.Worksheet, may map[string]int, force bool) error {
 	var all, frozen []string
+	others := false
 	for _, sheet := range hosts {
-		name := sheet.Name + "(" + sheet.UUID + ")"
+		name := "a worksheet that you may not read"
+		if may[sheet.UUID] >= store.PermissionRead {
+			name = sheet.Name + "(" + sheet.UUID + ")"
+		}
 		all = append(all, name)
-		if sheet.Frozen != nil {
+		switch {
+		case sheet.Frozen == nil:
+		case may[sheet.UUID] >= store.PermissionAll:
 			frozen = append(frozen, name)
+		default:
+			others = true
 		}
 	}
 	switch {
@@ -139,6 +154,9 @@ func checkHosts(uuid string, hosts []store.Worksheet, force bool) error {
 	case len(all) > 1 && !force:
 		return refuse(http.StatusBadRequest, "Can't delete bundle %s because it appears in multiple worksheets (--force to override):\n  %s",
 			uuid, strings.Join(all, "\n  "))
+	case others && !force:
+		return refuse(http.StatusBadRequest, "Can't delete bundle %s because it appears in a frozen worksheet of another user (--force to override):\n  %s",
+			uuid, all[0])
 	}
 	return nil
 }

@@ -82,17 +82,26 @@ func (s *Server) answerError(w http.ResponseWriter, r *http.Request, err error) 
 	}
 }
 
-// readJSON reads a request's body into v.
-func readJSON(w http.ResponseWriter, r *http.Request, v any) error {
+// readBody reads a request's body, which is bounded.
+func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
-		return refuse(http.StatusRequestEntityTooLarge, "Request is larger than %d bytes", maxBody)
+		return nil, refuse(http.StatusRequestEntityTooLarge, "Request is larger than %d bytes", maxBody)
 	case tooSlow(err):
-		return refuse(http.StatusBadRequest, "Request came too slowly")
+		return nil, refuse(http.StatusBadRequest, "Request came too slowly")
 	case err != nil:
-		return refuse(http.StatusBadRequest, "Request was cut off")
+		return nil, refuse(http.StatusBadRequest, "Request was cut off")
+	}
+	return body, nil
+}
+
+// readJSON reads a request's body into v.
+func readJSON(w http.ResponseWriter, r *http.Request, v any) error {
+	body, err := readBody(w, r)
+	if err != nil {
+		return err
 	}
 	if err := json.Unmarshal(body, v); err != nil {
 		return refuse(http.StatusBadRequest, "Invalid JSON")

@@ -101,6 +101,19 @@ func (h *hub) worker(key store.Worker) *worker {
 	return w
 }
 
+// workersBeside returns how many other workers a worker's user has.
+func (h *hub) workersBeside(key store.Worker) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := 0
+	for other := range h.workers {
+		if other.User == key.User && other.ID != key.ID {
+			n++
+		}
+	}
+	return n
+}
+
 // beginPoll records a check-in of a worker that serves a group, if group is not empty, and ends the
 // poll of the previous one. changed reports whether what the worker can run may have changed.
 //

@@ -104,9 +104,9 @@ func (s *Server) interpretFiles(w http.ResponseWriter, r *http.Request, u store.
 // (codalab/rest/worksheets.py: update_worksheet_raw).
 func (s *Server) setLines(w http.ResponseWriter, r *http.Request, u store.User) error {
 	ctx := r.Context()
-	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	text, err := readBody(w, r)
 	if err != nil {
-		return refuse(http.StatusRequestEntityTooLarge, "The worksheet is larger than %d bytes, or was cut off", maxBody)
+		return err
 	}
 	sheet, err := s.changeable(ctx, u, r.PathValue("uuid"))
 	if err != nil {

@@ -130,10 +130,10 @@ func notForwarded(name string) bool {
 
 // requestText is a request to forward, as it is on the wire. A message to a worker holds text only.
 func requestText(w http.ResponseWriter, r *http.Request) (string, error) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	body, err := readBody(w, r)
 	switch {
 	case err != nil:
-		return "", refuse(http.StatusBadRequest, "Request was cut off, or is larger than %d bytes", maxBody)
+		return "", err
 	case !utf8.Valid(body):
 		return "", refuse(http.StatusBadRequest, "Only requests with text can be forwarded to a bundle")
 	}

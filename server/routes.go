@@ -21,6 +21,9 @@ type route struct {
 	public bool
 	// worker routes also serve worker accounts (store.User.IsWorker). The others refuse them.
 	worker bool
+	// waits is set for routes that wait for others, for an upload's client or for a worker: they do not
+	// keep a place to change something meanwhile.
+	waits bool
 	// differs says how the route differs from that of CodaLab's own server; empty if it does not.
 	differs string
 }

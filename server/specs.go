@@ -121,6 +121,10 @@ func (s *Server) resolveWorksheet(ctx context.Context, u store.User, spec string
 	if err != nil {
 		return store.Worksheet{}, err
 	}
+	if spec == homePrefix+u.Name && w.OwnerID != u.ID {
+		// What the user creates there would belong to others' groups.
+		return store.Worksheet{}, refuse(http.StatusConflict, "The worksheet '%s' belongs to another user, so it cannot be your home worksheet. Ask the administrator to rename it.", spec)
+	}
 	_, err = s.checkWorksheet(ctx, u, w, store.PermissionRead)
 	return w, err
 }

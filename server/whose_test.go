@@ -3,6 +3,7 @@ package server_test
 import (
 	"context"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -171,6 +172,39 @@ func TestWorkerAccountDoesTheWorkOfItsRunsAlone(t *testing.T) {
 	if b := s.bundle("alice", job); b.Metadata.Int("data_size") != 6 {
 		t.Errorf("%+v", b)
 	}
+}
+
+// An input may be a path in a run, which leads through that run's own input.
+func TestWorkerAccountReadsWhatInputsDependOn(t *testing.T) {
+	t.Parallel()
+	s := whose(t)
+	s.account("machine", store.Scope{})
+	data := s.upload("data", "1")
+	first := s.run("x", map[string]any{"request_queue": "none"}, codalab.Dependency{ParentUUID: data, ChildPath: "in"})
+	middle := "/bundles/" + first + "/contents/blob/in"
+	s.run("cat in", map[string]any{"request_queue": "cpu", "allow_failed_dependencies": true}, codalab.Dependency{ParentUUID: first, ParentPath: "in", ChildPath: "in"})
+	s.call("alice", "POST", "/bundle-actions", object("bundle-actions", map[string]string{"type": "kill", "uuid": first})).ok()
+	s.get("machine", middle).is(http.StatusForbidden)
+	s.worker("machine", "w", "cpu").takes()
+	if a := s.get("machine", middle).ok(); a.body != "1" {
+		t.Errorf("%q", a.body)
+	}
+	s.get("machine", "/bundles/"+data+"/contents/blob/").is(http.StatusForbidden)
+}
+
+func TestWorkersOfOneUserAreBounded(t *testing.T) {
+	t.Parallel()
+	s := whose(t)
+	for i := range 1000 {
+		s.worker("bob", strconv.Itoa(i), "cpu").checkIn()
+	}
+	more := s.worker("bob", "more", "cpu")
+	s.call("bob", "POST", "/workers/more/checkin", more.info).says(http.StatusForbidden, "You have 1000 workers already.")
+	s.worker("bob", "7", "cpu").checkIn()
+	s.worker("alice", "w", "cpu").checkIn()
+	s.worker("root", "w", "cpu").checkIn()
+	long := s.worker("alice", "w", strings.Repeat("x", 300))
+	s.call("alice", "POST", "/workers/w/checkin", long.info).says(http.StatusBadRequest, "may have 256 bytes each")
 }
 
 func TestRunsOnOthersWorkersStayWithinTheQuota(t *testing.T) {

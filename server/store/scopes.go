@@ -65,3 +65,12 @@ func (s *Store) WorkerReads(ctx context.Context, userID string, uuids []string) 
 	}
 	return readable, nil
 }
+
+// InputOwners returns the owners of those runs of a user's workers that have a bundle as an input.
+func (s *Store) InputOwners(ctx context.Context, userID, uuid string) ([]string, error) {
+	var owners []string
+	err := s.db.SelectContext(ctx, &owners, s.db.Rebind(`
+		SELECT DISTINCT c.owner_id FROM dependencies d JOIN bundles c ON c.uuid = d.child_uuid
+		WHERE d.parent_uuid = ? AND c.worker_user = ? AND c.state NOT IN ('ready', 'failed', 'killed') ORDER BY c.owner_id`), uuid, userID)
+	return owners, rowError(err, "list owners of runs with input "+uuid)
+}
