@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"time"
 
@@ -14,41 +13,61 @@ import (
 // those for which that failed: the next pass tries again. Only Run calls it.
 func (s *Server) processChanges(ctx context.Context, uuids []string) (failed []string) {
 	for len(uuids) > 0 && ctx.Err() == nil {
-		uuid := uuids[0]
-		next, err := s.processChange(ctx, uuid)
-		if err != nil {
-			s.logError(ctx, "act on a change of bundle "+uuid, err)
-			failed = append(failed, uuid)
+		next, err := s.processSome(ctx, uuids)
+		switch {
+		case err == nil:
+		case len(uuids) > 1: // one of them must not hold the others up
+			for _, uuid := range uuids {
+				failed = append(failed, s.processChanges(ctx, []string{uuid})...)
+			}
+		default:
+			s.logError(ctx, "act on a change of bundle "+uuids[0], err)
+			failed = append(failed, uuids...)
 		}
-		uuids = append(uuids[1:], next...)
+		uuids = next
 	}
 	return failed
 }
 
-// processChange acts on one bundle's state, and returns the bundles that it changed.
-func (s *Server) processChange(ctx context.Context, uuid string) ([]string, error) {
-	b, err := s.Store.Bundle(ctx, uuid)
-	if errors.Is(err, store.ErrNotFound) {
-		delete(s.pending, uuid)
-		delete(s.fresh, uuid)
-		return s.stageChildren(ctx, uuid) // they miss a parent now
-	}
+// processSome acts on bundles' states, and returns the bundles that it changed.
+func (s *Server) processSome(ctx context.Context, uuids []string) (changed []string, err error) {
+	uuids = distinct(uuids)
+	found, err := s.Store.Bundles(ctx, uuids)
 	if err != nil {
 		return nil, err
 	}
-	s.track(b)
-	switch {
-	case b.State == codalab.StateCreated:
-		return s.stage(ctx, uuid)
-	case b.Type == codalab.TypeMake && (b.State == codalab.StateStaged || b.State == codalab.StateMaking):
-		return s.startMaking(ctx, uuid)
-	case b.State.Final():
-		if s.SharedDisk && !b.Assigned.IsZero() && b.Contents != b.ResultsName() {
-			s.logError(ctx, "remove the results directory of bundle "+uuid, s.Store.RemoveContents(b.ResultsName()))
+	var created, parents []string
+	for _, uuid := range uuids {
+		b, ok := found[uuid]
+		if !ok {
+			delete(s.pending, uuid)
+			delete(s.fresh, uuid)
+			parents = append(parents, uuid) // children miss it now
+			continue
 		}
-		return s.stageChildren(ctx, uuid)
+		s.track(b)
+		switch {
+		case b.State == codalab.StateCreated:
+			created = append(created, uuid)
+		case b.Type == codalab.TypeMake && (b.State == codalab.StateStaged || b.State == codalab.StateMaking):
+			again, err := s.startMaking(ctx, uuid)
+			changed = append(changed, again...)
+			if err != nil {
+				return changed, err
+			}
+		case b.State.Final():
+			if s.SharedDisk && !b.Assigned.IsZero() && b.Contents != b.ResultsName() {
+				s.logError(ctx, "remove the results directory of bundle "+uuid, s.Store.RemoveContents(b.ResultsName()))
+			}
+			parents = append(parents, uuid)
+		}
 	}
-	return nil, nil
+	children, err := s.Store.WaitingChildren(ctx, parents)
+	if err != nil {
+		return changed, err
+	}
+	staged, err := s.stage(ctx, distinct(append(created, children...)))
+	return append(changed, staged...), err
 }
 
 // track updates the hub and the waiting runs from bundles.
@@ -77,37 +96,24 @@ func newPending(b store.Bundle, resources codalab.Resources) *pending {
 	return p
 }
 
-func (s *Server) stageChildren(ctx context.Context, uuid string) ([]string, error) {
-	children, err := s.Store.WaitingChildren(ctx, uuid)
+// stage stages or fails created bundles, but for those that have to wait for their parents. It returns
+// those that it changed.
+func (s *Server) stage(ctx context.Context, uuids []string) (changed []string, err error) {
+	parents, err := s.Store.Parents(ctx, uuids)
 	if err != nil {
 		return nil, err
 	}
-	var all []string
-	for _, child := range children {
-		changed, err := s.stage(ctx, child)
-		if err != nil {
-			return all, err
-		}
-		all = append(all, changed...)
-	}
-	return all, nil
-}
-
-// stage stages or fails a created run, unless it has to wait for its parents.
-func (s *Server) stage(ctx context.Context, uuid string) ([]string, error) {
-	parents, err := s.Store.Parents(ctx, uuid)
-	if err != nil {
-		return nil, err
-	}
-	changed := false
-	_, err = s.Store.Change(ctx, uuid, func(b *store.Bundle) error {
-		changed = stage(b, parents)
+	did := map[string]bool{}
+	found, err := s.Store.ChangeAll(ctx, uuids, func(b *store.Bundle) error {
+		did[b.UUID] = stage(b, parents[b.UUID])
 		return nil
 	})
-	if err != nil || !changed {
-		return nil, err
+	for uuid := range found {
+		if did[uuid] {
+			changed = append(changed, uuid)
+		}
 	}
-	return []string{uuid}, nil
+	return changed, err
 }
 
 // resources returns a run's requests, with defaults (codalab/server/bundle_manager.py:

@@ -66,20 +66,19 @@ func (s *Server) createBundles(w http.ResponseWriter, r *http.Request, u store.U
 		b.IsAnonymous = anonymous
 		bundles = append(bundles, b)
 	}
-	var uuids []string
+	created, uuids := []codalab.Object{}, []string{}
+	defer func() { s.changed(uuids...) }()
 	for _, b := range bundles {
 		err := s.Store.CreateBundleAt(ctx, b, at)
 		if errors.Is(err, store.ErrExists) {
 			err = refuse(http.StatusBadRequest, "Bundle %s exists already", b.UUID)
 		}
 		if err != nil {
-			s.changed(uuids...)
 			return err
 		}
-		uuids = append(uuids, b.UUID)
+		created, uuids = append(created, bundleObject(b, store.PermissionAll)), append(uuids, b.UUID)
 	}
-	s.changed(uuids...)
-	return s.writeBundles(w, r, u, uuids)
+	return writeDocument(w, created, nil)
 }
 
 // readPlace returns where new bundles are wanted.

@@ -87,7 +87,7 @@ func TestFinishedChildrenAreNotStagedAgain(t *testing.T) {
 	parent := s.upload("in", "x")
 	child := s.run("cat in", cpuQueue, codalab.Dependency{ParentUUID: parent, ChildPath: "in"})
 	s.await(child, codalab.StateStaged)
-	waiting, err := s.store.WaitingChildren(t.Context(), parent)
+	waiting, err := s.store.WaitingChildren(t.Context(), []string{parent})
 	must(t, err)
 	if len(waiting) > 0 {
 		t.Errorf("%v", waiting)

@@ -215,22 +215,13 @@ func getBundles(ctx context.Context, q queryer, uuids []string) (map[string]Bund
 // Heads returns those of these bundles that exist, with nothing but what permissions depend on: UUID,
 // OwnerID, State and Worker.
 func (s *Store) Heads(ctx context.Context, uuids []string) ([]Bundle, error) {
-	var heads []Bundle
-	for part := range slices.Chunk(uuids, inOneStatement) {
-		query, args, err := sqlx.In(`SELECT uuid, owner_id, state, worker_user, worker_id FROM bundles WHERE uuid IN (?)`, part)
-		if err != nil {
-			return nil, fmt.Errorf("get owners of bundles: %w", err)
-		}
-		var rows []bundleRow
-		if err := s.db.SelectContext(ctx, &rows, s.db.Rebind(query), args...); err != nil {
-			return nil, fmt.Errorf("get owners of bundles: %w", err)
-		}
-		for _, row := range rows {
-			row.Worker = Worker{row.WorkerUser, row.WorkerID}
-			heads = append(heads, row.Bundle)
-		}
+	rows, err := selectIn[bundleRow](ctx, s, uuids, `SELECT uuid, owner_id, state, worker_user, worker_id FROM bundles WHERE uuid IN (?)`, alone)
+	heads := make([]Bundle, len(rows))
+	for i, row := range rows {
+		heads[i] = row.Bundle
+		heads[i].Worker = Worker{row.WorkerUser, row.WorkerID}
 	}
-	return heads, nil
+	return heads, rowError(err, "get owners of bundles")
 }
 
 // dependencies returns the dependencies of these bundles, by child and in order.

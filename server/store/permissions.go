@@ -2,8 +2,6 @@ package store
 
 import (
 	"context"
-	"fmt"
-	"slices"
 
 	"github.com/jmoiron/sqlx"
 )
@@ -54,23 +52,14 @@ func (s *Store) GrantedWorksheets(ctx context.Context, userID string, uuids []st
 }
 
 func (s *Store) granted(ctx context.Context, kind shared, userID string, uuids []string) (map[string]int, error) {
-	granted := map[string]int{}
-	for part := range slices.Chunk(uuids, inOneStatement) {
-		query, args, err := sqlx.In(`
-			SELECT `+kind.column+` AS object, max(permission) AS permission FROM `+kind.table+`
-			WHERE `+kind.column+` IN (?) AND `+memberOf+` GROUP BY `+kind.column, part, userID)
-		if err != nil {
-			return nil, fmt.Errorf("get permissions: %w", err)
-		}
-		var found []Permission
-		if err := s.db.SelectContext(ctx, &found, s.db.Rebind(query), args...); err != nil {
-			return nil, fmt.Errorf("get permissions: %w", err)
-		}
-		for _, p := range found {
-			granted[p.Object] = p.Permission
-		}
+	found, err := selectIn[Permission](ctx, s, uuids, `
+		SELECT `+kind.column+` AS object, max(permission) AS permission FROM `+kind.table+`
+		WHERE `+kind.column+` IN (?) AND `+memberOf+` GROUP BY `+kind.column, func(part []string) []any { return []any{part, userID} })
+	granted := make(map[string]int, len(found))
+	for _, p := range found {
+		granted[p.Object] = p.Permission
 	}
-	return granted, nil
+	return granted, rowError(err, "get permissions")
 }
 
 // BundlePermissions returns the permissions of groups on bundles, by bundle, in the order of the
@@ -85,24 +74,15 @@ func (s *Store) WorksheetPermissions(ctx context.Context, uuids []string) (map[s
 }
 
 func (s *Store) permissions(ctx context.Context, kind shared, uuids []string) (map[string][]Permission, error) {
+	found, err := selectIn[Permission](ctx, s, uuids, `
+		SELECT p.`+kind.column+` AS object, p.group_uuid, g.name AS group_name, p.permission
+		FROM `+kind.table+` p JOIN groups g ON g.uuid = p.group_uuid
+		WHERE p.`+kind.column+` IN (?) ORDER BY g.name`, alone)
 	byObject := map[string][]Permission{}
-	for part := range slices.Chunk(uuids, inOneStatement) {
-		query, args, err := sqlx.In(`
-			SELECT p.`+kind.column+` AS object, p.group_uuid, g.name AS group_name, p.permission
-			FROM `+kind.table+` p JOIN groups g ON g.uuid = p.group_uuid
-			WHERE p.`+kind.column+` IN (?) ORDER BY g.name`, part)
-		if err != nil {
-			return nil, fmt.Errorf("list permissions: %w", err)
-		}
-		var found []Permission
-		if err := s.db.SelectContext(ctx, &found, s.db.Rebind(query), args...); err != nil {
-			return nil, fmt.Errorf("list permissions: %w", err)
-		}
-		for _, p := range found {
-			byObject[p.Object] = append(byObject[p.Object], p)
-		}
+	for _, p := range found {
+		byObject[p.Object] = append(byObject[p.Object], p)
 	}
-	return byObject, nil
+	return byObject, rowError(err, "list permissions")
 }
 
 // SetBundlePermission sets what a group may do with a bundle.

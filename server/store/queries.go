@@ -54,54 +54,57 @@ func (s *Store) Children(ctx context.Context, uuid string) ([]string, error) {
 	return uuids, rowError(err, "list children of bundle "+uuid)
 }
 
-// WaitingChildren returns the uuids of the bundles that depend on a bundle and are not staged yet.
-func (s *Store) WaitingChildren(ctx context.Context, uuid string) ([]string, error) {
-	var uuids []string
-	err := s.db.SelectContext(ctx, &uuids, s.db.Rebind(`
-		SELECT DISTINCT d.child_uuid FROM dependencies d JOIN bundles b ON b.uuid = d.child_uuid
-		WHERE d.parent_uuid = ? AND b.state = 'created'`), uuid)
-	return uuids, rowError(err, "list waiting children of bundle "+uuid)
-}
-
-// ChildrenOf returns the uuids of the bundles that depend on any of these bundles.
-func (s *Store) ChildrenOf(ctx context.Context, uuids []string) ([]string, error) {
-	var all []string
+// selectIn returns the rows of a query with one IN (?) for all of these uuids. It asks for some of them
+// at a time, without an order between the parts. args returns the query's arguments for a part.
+func selectIn[T any](ctx context.Context, s *Store, uuids []string, query string, args func(part []string) []any) ([]T, error) {
+	var all []T
 	for part := range slices.Chunk(uuids, inOneStatement) {
-		query, args, err := sqlx.In(`SELECT DISTINCT child_uuid FROM dependencies WHERE parent_uuid IN (?) ORDER BY child_uuid`, part)
+		text, values, err := sqlx.In(query, args(part)...)
 		if err != nil {
-			return nil, fmt.Errorf("list children: %w", err)
+			return nil, fmt.Errorf("expand a list: %w", err)
 		}
-		var children []string
-		if err := s.db.SelectContext(ctx, &children, s.db.Rebind(query), args...); err != nil {
-			return nil, fmt.Errorf("list children: %w", err)
+		var some []T
+		if err := s.db.SelectContext(ctx, &some, s.db.Rebind(text), values...); err != nil {
+			return nil, err
 		}
-		all = append(all, children...)
+		all = append(all, some...)
 	}
 	return all, nil
 }
 
+// alone are the arguments of a query that has no others than its uuids.
+func alone(part []string) []any { return []any{part} }
+
+// WaitingChildren returns the uuids of the bundles that depend on any of these bundles and are not
+// staged yet.
+func (s *Store) WaitingChildren(ctx context.Context, uuids []string) ([]string, error) {
+	children, err := selectIn[string](ctx, s, uuids, `
+		SELECT DISTINCT d.child_uuid FROM dependencies d JOIN bundles b ON b.uuid = d.child_uuid
+		WHERE d.parent_uuid IN (?) AND b.state = 'created'`, alone)
+	return children, rowError(err, "list waiting children")
+}
+
+// ChildrenOf returns the uuids of the bundles that depend on any of these bundles.
+func (s *Store) ChildrenOf(ctx context.Context, uuids []string) ([]string, error) {
+	children, err := selectIn[string](ctx, s, uuids, `
+		SELECT DISTINCT child_uuid FROM dependencies WHERE parent_uuid IN (?) ORDER BY child_uuid`, alone)
+	return children, rowError(err, "list children")
+}
+
 // HostsOf returns the worksheets that contain one of these bundles, by bundle.
 func (s *Store) HostsOf(ctx context.Context, uuids []string) (map[string][]Worksheet, error) {
-	hosts := map[string][]Worksheet{}
-	for part := range slices.Chunk(uuids, inOneStatement) {
-		query, args, err := sqlx.In(`
-			SELECT DISTINCT i.bundle_uuid, w.* FROM worksheet_items i JOIN worksheets w ON w.uuid = i.worksheet_uuid
-			WHERE i.bundle_uuid IN (?) ORDER BY w.created`, part)
-		if err != nil {
-			return nil, fmt.Errorf("list worksheets: %w", err)
-		}
-		var rows []struct {
-			BundleUUID string `db:"bundle_uuid"`
-			Worksheet
-		}
-		if err := s.db.SelectContext(ctx, &rows, s.db.Rebind(query), args...); err != nil {
-			return nil, fmt.Errorf("list worksheets: %w", err)
-		}
-		for _, row := range rows {
-			hosts[row.BundleUUID] = append(hosts[row.BundleUUID], row.Worksheet)
-		}
+	type row struct {
+		BundleUUID string `db:"bundle_uuid"`
+		Worksheet
 	}
-	return hosts, nil
+	rows, err := selectIn[row](ctx, s, uuids, `
+		SELECT DISTINCT i.bundle_uuid, w.* FROM worksheet_items i JOIN worksheets w ON w.uuid = i.worksheet_uuid
+		WHERE i.bundle_uuid IN (?) ORDER BY w.created`, alone)
+	hosts := map[string][]Worksheet{}
+	for _, row := range rows {
+		hosts[row.BundleUUID] = append(hosts[row.BundleUUID], row.Worksheet)
+	}
+	return hosts, rowError(err, "list worksheets")
 }
 
 // RunsOf returns the uuids of an owner's bundles that have this command, oldest first.
@@ -141,14 +144,22 @@ type Parent struct {
 	Granted int `db:"granted"`
 }
 
-// Parents returns the parents of a bundle that exist.
-func (s *Store) Parents(ctx context.Context, uuid string) ([]Parent, error) {
-	var parents []Parent
-	err := s.db.SelectContext(ctx, &parents, s.db.Rebind(`
-		SELECT uuid, owner_id, state, coalesce((
-			SELECT max(permission) FROM bundle_permissions WHERE bundle_uuid = bundles.uuid AND (group_uuid = ?
-				OR group_uuid IN (SELECT group_uuid FROM group_members WHERE user_id = (SELECT owner_id FROM bundles WHERE uuid = ?)))
+// Parents returns the parents of bundles that exist, by child.
+func (s *Store) Parents(ctx context.Context, uuids []string) (map[string][]Parent, error) {
+	type row struct {
+		Child string `db:"child"`
+		Parent
+	}
+	rows, err := selectIn[row](ctx, s, uuids, `
+		SELECT d.child_uuid AS child, p.uuid, p.owner_id, p.state, coalesce((
+			SELECT max(permission) FROM bundle_permissions WHERE bundle_uuid = p.uuid AND (group_uuid = ?
+				OR group_uuid IN (SELECT group_uuid FROM group_members WHERE user_id = c.owner_id))
 		), 0) AS granted
-		FROM bundles WHERE uuid IN (SELECT parent_uuid FROM dependencies WHERE child_uuid = ?)`), PublicGroup, uuid, uuid)
-	return parents, rowError(err, "list parents of bundle "+uuid)
+		FROM dependencies d JOIN bundles c ON c.uuid = d.child_uuid JOIN bundles p ON p.uuid = d.parent_uuid
+		WHERE d.child_uuid IN (?)`, func(part []string) []any { return []any{PublicGroup, part} })
+	parents := map[string][]Parent{}
+	for _, row := range rows {
+		parents[row.Child] = append(parents[row.Child], row.Parent)
+	}
+	return parents, rowError(err, "list parents")
 }

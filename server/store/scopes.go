@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/jmoiron/sqlx"
 )
@@ -49,21 +48,11 @@ func (s *Store) Scopes(ctx context.Context, userID string) ([]Scope, error) {
 
 // WorkerReads returns those of these bundles that are inputs of runs which a user's workers have.
 func (s *Store) WorkerReads(ctx context.Context, userID string, uuids []string) ([]string, error) {
-	var readable []string
-	for part := range slices.Chunk(uuids, inOneStatement) {
-		query, args, err := sqlx.In(`
-			SELECT DISTINCT d.parent_uuid FROM dependencies d JOIN bundles c ON c.uuid = d.child_uuid
-			WHERE d.parent_uuid IN (?) AND c.worker_user = ? AND c.state NOT IN ('ready', 'failed', 'killed')`, part, userID)
-		if err != nil {
-			return nil, fmt.Errorf("list inputs: %w", err)
-		}
-		var found []string
-		if err := s.db.SelectContext(ctx, &found, s.db.Rebind(query), args...); err != nil {
-			return nil, fmt.Errorf("list inputs: %w", err)
-		}
-		readable = append(readable, found...)
-	}
-	return readable, nil
+	readable, err := selectIn[string](ctx, s, uuids, `
+		SELECT DISTINCT d.parent_uuid FROM dependencies d JOIN bundles c ON c.uuid = d.child_uuid
+		WHERE d.parent_uuid IN (?) AND c.worker_user = ? AND c.state NOT IN ('ready', 'failed', 'killed')`,
+		func(part []string) []any { return []any{part, userID} })
+	return readable, rowError(err, "list inputs")
 }
 
 // InputOwners returns the owners of those runs of a user's workers that have a bundle as an input.

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -124,21 +123,12 @@ func (s *Store) DeleteUser(ctx context.Context, id string) (Owned, error) {
 
 // UsersByID returns those of these users that exist, by id.
 func (s *Store) UsersByID(ctx context.Context, ids []string) (map[string]User, error) {
-	found := make(map[string]User, len(ids))
-	for part := range slices.Chunk(ids, inOneStatement) {
-		query, args, err := sqlx.In(`SELECT * FROM users WHERE id IN (?)`, part)
-		if err != nil {
-			return nil, fmt.Errorf("get users: %w", err)
-		}
-		var users []User
-		if err := s.db.SelectContext(ctx, &users, s.db.Rebind(query), args...); err != nil {
-			return nil, fmt.Errorf("get users: %w", err)
-		}
-		for _, u := range users {
-			found[u.ID] = u
-		}
+	users, err := selectIn[User](ctx, s, ids, `SELECT * FROM users WHERE id IN (?)`, alone)
+	found := make(map[string]User, len(users))
+	for _, u := range users {
+		found[u.ID] = u
 	}
-	return found, nil
+	return found, rowError(err, "get users")
 }
 
 // Users returns all users, by name.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 
 	"github.com/jmoiron/sqlx"
 
@@ -90,21 +89,12 @@ func (s *Store) WorksheetsByPrefix(ctx context.Context, prefix string, u User) (
 
 // WorksheetsByUUID returns those of these worksheets that exist, by uuid.
 func (s *Store) WorksheetsByUUID(ctx context.Context, uuids []string) (map[string]Worksheet, error) {
-	found := make(map[string]Worksheet, len(uuids))
-	for part := range slices.Chunk(uuids, inOneStatement) {
-		query, args, err := sqlx.In(`SELECT * FROM worksheets WHERE uuid IN (?)`, part)
-		if err != nil {
-			return nil, fmt.Errorf("get worksheets: %w", err)
-		}
-		var list []Worksheet
-		if err := s.db.SelectContext(ctx, &list, s.db.Rebind(query), args...); err != nil {
-			return nil, fmt.Errorf("get worksheets: %w", err)
-		}
-		for _, w := range list {
-			found[w.UUID] = w
-		}
+	list, err := selectIn[Worksheet](ctx, s, uuids, `SELECT * FROM worksheets WHERE uuid IN (?)`, alone)
+	found := make(map[string]Worksheet, len(list))
+	for _, w := range list {
+		found[w.UUID] = w
 	}
-	return found, nil
+	return found, rowError(err, "get worksheets")
 }
 
 // ChangeWorksheet reads a worksheet, calls decide to change it, and writes it back, in one
