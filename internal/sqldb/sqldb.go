@@ -27,7 +27,6 @@ import (
 	"github.com/lib/pq"
 	"github.com/lib/pq/pqerror"
 	"github.com/pressly/goose/v3"
-	"golang.org/x/sync/semaphore"
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/cl-slurm/cl-slurm/internal/pause"
@@ -67,7 +66,9 @@ type DB struct {
 	name    string // in errors; without a password
 	// writer is held by the transaction that writes to SQLite, which allows one at a
 	// time and would poll for its turn. It is nil for PostgreSQL, unless TakeTurns was called.
-	writer *semaphore.Weighted
+	writer place
+	// group has the transactions that wait for the writer of SQLite; nil for PostgreSQL.
+	group *group
 }
 
 // dialect is where the two kinds of databases differ.
@@ -185,13 +186,14 @@ func (db *DB) checkForm(ctx context.Context, migrations fs.FS) error {
 // again. It is called before the database is used.
 func (db *DB) TakeTurns() {
 	if db.writer == nil {
-		db.writer = semaphore.NewWeighted(1)
+		db.writer = make(place, 1)
 	}
 }
 
 // InTx runs fn in a serializable transaction and commits it, or rolls it back when fn
-// fails or panics. After a conflict with another program, or when the connection to
-// PostgreSQL broke, fn runs again from its beginning. So fn must have effects on tx
+// fails or panics. After a conflict with another program, when the connection to
+// PostgreSQL broke, or when a group of transactions of SQLite failed that are committed
+// together, fn runs again from its beginning, maybe in another goroutine than before. So fn must have effects on tx
 // only, must not use db itself or call InTx, must not wait for anything but the
 // database, and must return every error of tx: after one, PostgreSQL refuses all else
 // in the transaction. fn's own error is returned as it is.
@@ -199,11 +201,20 @@ func (db *DB) TakeTurns() {
 // With ErrUnavailable, with ErrFull, and with any error of fn's, nothing was written.
 // With ErrInDoubt, and when ctx ends during the commit, that is not known.
 func (db *DB) InTx(ctx context.Context, fn func(tx *sqlx.Tx) error) error {
-	if db.writer != nil {
-		if err := db.writer.Acquire(ctx, 1); err != nil {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	switch {
+	case db.group != nil:
+		if committed, err := db.join(ctx, fn); committed || err != nil {
 			return err
 		}
-		defer db.writer.Release(1)
+		defer db.writer.leave()
+	case db.writer != nil:
+		if err := db.writer.take(ctx); err != nil {
+			return err
+		}
+		defer db.writer.leave()
 	}
 	return db.retry(ctx, func() error { return db.tryTx(ctx, fn) })
 }

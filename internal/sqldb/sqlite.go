@@ -10,7 +10,6 @@ import (
 
 	"github.com/jmoiron/sqlx"
 	"github.com/pressly/goose/v3"
-	"golang.org/x/sync/semaphore"
 	"modernc.org/sqlite"
 )
 
@@ -35,7 +34,7 @@ func connectSQLite(path string, readOnly bool) (*DB, error) {
 		return nil, fmt.Errorf("open database %s: %w", path, err)
 	}
 	limitConnections(db)
-	return &DB{DB: db, dialect: dialect{goose: goose.DialectSQLite3, snapshot: `BEGIN DEFERRED`}, name: path, writer: semaphore.NewWeighted(1)}, nil
+	return &DB{DB: db, dialect: dialect{goose: goose.DialectSQLite3, snapshot: `BEGIN DEFERRED`}, name: path, writer: make(place, 1), group: &group{}}, nil
 }
 
 // createFile creates the file for its owner alone: databases hold password hashes.
@@ -80,10 +79,10 @@ func (db *DB) Shrink(ctx context.Context) error {
 	if err != nil || unused*4 < all {
 		return err
 	}
-	if err := db.writer.Acquire(ctx, 1); err != nil {
+	if err := db.writer.take(ctx); err != nil {
 		return err
 	}
-	defer db.writer.Release(1)
+	defer db.writer.leave()
 	if _, err = db.ExecContext(ctx, `PRAGMA incremental_vacuum(4096)`); err != nil {
 		return fmt.Errorf("shrink database: %w", err)
 	}

@@ -1,0 +1,153 @@
+package sqldb
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/jmoiron/sqlx"
+)
+
+// group lets calls of InTx that wait for one another commit together: a commit's flush takes longer than
+// the small writes before it, and one flush serves all of them. Whoever gets the writer's place runs what
+// waits, each call after a savepoint of its own, and commits once. A call that fails, or whose group
+// fails, runs again alone.
+type group struct {
+	mu      sync.Mutex
+	waiting []*call
+}
+
+// maxGroup bounds a group: its first call waits for the last one.
+const maxGroup = 16
+
+// call is a call of InTx that waits.
+type call struct {
+	ctx context.Context //nolint:containedctx // of one call
+	fn  func(tx *sqlx.Tx) error
+	// over is closed when a group with the call has ended, and committed is set if it has happened.
+	over      chan struct{}
+	committed bool
+}
+
+func (g *group) add(c *call) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.waiting = append(g.waiting, c)
+}
+
+// remove takes back a call. It returns false if a group has it already.
+func (g *group) remove(c *call) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	i := slices.Index(g.waiting, c)
+	if i >= 0 {
+		g.waiting = slices.Delete(g.waiting, i, i+1)
+	}
+	return i >= 0
+}
+
+// take returns the calls that have waited longest.
+func (g *group) take() []*call {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	n := min(len(g.waiting), maxGroup)
+	calls := slices.Clone(g.waiting[:n])
+	g.waiting = slices.Delete(g.waiting, 0, n)
+	return calls
+}
+
+// join waits until the call has the writer's place, which it then has to give back, or was committed in
+// a group.
+func (db *DB) join(ctx context.Context, fn func(tx *sqlx.Tx) error) (committed bool, err error) {
+	c := &call{ctx: ctx, fn: fn, over: make(chan struct{})}
+	db.group.add(c)
+	for {
+		select {
+		case <-c.over:
+			if c.committed {
+				return true, nil
+			}
+			return false, db.writer.take(ctx)
+		case <-ctx.Done():
+			if db.group.remove(c) {
+				return false, ctx.Err()
+			}
+			if <-c.over; c.committed {
+				return true, nil
+			}
+			return false, ctx.Err()
+		case db.writer <- struct{}{}:
+			calls := db.group.take()
+			if len(calls) == 1 && calls[0] == c {
+				return false, nil
+			}
+			if len(calls) > 0 {
+				db.commitAll(context.WithoutCancel(ctx), calls) // others must not lose theirs when ctx ends
+			}
+			db.writer.leave()
+		}
+	}
+}
+
+// commitAll runs calls in one transaction. The caller has the writer's place.
+func (db *DB) commitAll(ctx context.Context, calls []*call) {
+	done := make([]bool, len(calls))
+	err := db.tryTx(ctx, func(tx *sqlx.Tx) error {
+		for i, c := range calls {
+			var err error
+			if done[i], err = runAfterSavepoint(ctx, tx, c); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	for i, c := range calls {
+		c.committed = err == nil && done[i]
+		close(c.over)
+	}
+}
+
+// runAfterSavepoint runs a call, and undoes what it did if it fails. SQLite ends the whole transaction
+// after some errors, and when a statement is interrupted; then there is no savepoint any more, and the
+// group fails (https://www.sqlite.org/lang_transaction.html, "Response To Errors Within A Transaction").
+func runAfterSavepoint(ctx context.Context, tx *sqlx.Tx, c *call) (done bool, err error) {
+	defer func() {
+		if recover() != nil { // the call panics again when it runs alone
+			done, err = false, fmt.Errorf("a call of a group panicked")
+		}
+	}()
+	if c.ctx.Err() != nil {
+		return false, nil
+	}
+	if _, err := tx.ExecContext(ctx, `SAVEPOINT one`); err != nil {
+		return false, fmt.Errorf("begin savepoint: %w", err)
+	}
+	if done = c.fn(tx) == nil; !done {
+		if _, err := tx.ExecContext(ctx, `ROLLBACK TO one`); err != nil {
+			return false, fmt.Errorf("roll back to savepoint: %w", err)
+		}
+	}
+	if _, err := tx.ExecContext(ctx, `RELEASE one`); err != nil {
+		return false, fmt.Errorf("release savepoint: %w", err)
+	}
+	return done, nil
+}
+
+// place is what the one writer at a time has.
+type place chan struct{}
+
+// take waits for the place.
+func (p place) take(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	select {
+	case p <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (p place) leave() { <-p }
