@@ -168,16 +168,12 @@ func (s *Server) deleteAll(ctx context.Context, uuids []string, dataOnly bool) e
 		return s.Store.DeleteBundles(ctx, uuids, store.Time{Time: s.Now()}, deletable)
 	}
 	for _, uuid := range uuids {
-		contents := ""
 		_, err := s.Store.Change(ctx, uuid, func(b *store.Bundle) error {
-			contents, b.Contents = b.Contents, ""
+			b.Contents = ""
 			b.SetDataSize(0)
 			return deletable(*b)
 		})
 		if err != nil {
-			return err
-		}
-		if err := s.Store.RemoveContents(contents); err != nil {
 			return err
 		}
 	}

@@ -23,6 +23,7 @@ import (
 // handler, so that it works in a synctest bubble too.
 type site struct {
 	t       testing.TB
+	dir     string
 	store   *store.Store
 	handler http.Handler
 	tokens  map[string]string
@@ -30,9 +31,10 @@ type site struct {
 
 func newSite(tb testing.TB, change ...func(*server.Config)) *site {
 	tb.Helper()
-	data, err := store.OpenDatabase(context.Background(), tb.TempDir(), testenv.ServerDatabase(tb))
+	dir := tb.TempDir()
+	data, err := store.OpenDatabase(context.Background(), dir, testenv.ServerDatabase(tb))
 	must(tb, err)
-	s := &site{t: tb, store: data, tokens: map[string]string{}}
+	s := &site{t: tb, dir: dir, store: data, tokens: map[string]string{}}
 	tb.Cleanup(func() { must(tb, data.Close()) })
 	s.start(change...)
 	for _, name := range []string{"alice", "bob", "root"} {

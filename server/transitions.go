@@ -99,7 +99,7 @@ func unassign(b *store.Bundle) {
 	}
 	b.Metadata["remote_history"] = []string{}
 	b.Metadata["staged_status"] = stagedStatus
-	b.Contents = "" // Sweep removes what the worker has uploaded
+	b.Contents = ""
 	b.SetDataSize(0)
 	delete(b.Metadata, "data_size")
 	b.State, b.Worker, b.Assigned = codalab.StateStaged, store.Worker{}, store.Time{}

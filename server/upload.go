@@ -168,14 +168,14 @@ func (s *Server) storeContents(ctx context.Context, b store.Bundle,
 	if err != nil {
 		return err
 	}
-	replaced, size := "", int64(0)
+	size := int64(0)
 	if err = fill(in, room); err == nil {
 		size, err = in.Flush()
 	}
 	if err == nil {
 		err = room.settle(size, func() error {
 			_, err := s.Store.Change(ctx, b.UUID, func(b *store.Bundle) error {
-				replaced, b.Contents = b.Contents, in.Name
+				b.Contents = in.Name
 				b.SetDataSize(size)
 				return finish(b)
 			})
@@ -189,7 +189,6 @@ func (s *Server) storeContents(ctx context.Context, b store.Bundle,
 		return errors.Join(err, in.Remove())
 	}
 	s.changed(b.UUID)
-	s.logError(ctx, "remove replaced contents", s.Store.RemoveContents(replaced))
 	return in.Close()
 }
 

@@ -254,18 +254,31 @@ func dependencies(ctx context.Context, q queryer, uuids []string) (map[string][]
 
 // Change reads a bundle, calls decide to change it, and writes it back, in one transaction. It
 // returns the changed bundle. It counts a change of DataSize or of the owner in the owners' disk
-// use. It does not write dependencies. If decide fails, Change writes nothing and returns decide's error.
+// use, and removes contents that the bundle no longer names. It does not write dependencies. If decide fails, Change writes nothing and returns decide's error.
 // It may call decide several times, so decide must only change the bundle.
 func (s *Store) Change(ctx context.Context, uuid string, decide func(*Bundle) error) (Bundle, error) {
 	var b Bundle
+	had := ""
 	err := s.db.InTx(ctx, func(tx *sqlx.Tx) (err error) {
 		if b, err = getBundle(ctx, tx, uuid); err != nil {
 			return err
 		}
+		had = b.Contents
 		b, err = change(ctx, tx, b, decide)
 		return err
 	})
+	if err == nil {
+		s.removeReplaced(had, b)
+	}
 	return b, err
+}
+
+// removeReplaced removes the contents that a bundle had, if it has others now. What cannot be removed is
+// left for Sweep.
+func (s *Store) removeReplaced(had string, b Bundle) {
+	if had != b.Contents {
+		_ = s.RemoveContents(had)
+	}
 }
 
 // changedAtOnce is how many bundles ChangeAll changes in one transaction. Writers wait for one another:
@@ -278,10 +291,12 @@ func (s *Store) ChangeAll(ctx context.Context, uuids []string, decide func(*Bund
 	changed := make(map[string]Bundle, len(uuids))
 	for part := range slices.Chunk(uuids, changedAtOnce) {
 		var some map[string]Bundle
+		had := map[string]string{}
 		err := s.db.InTx(ctx, func(tx *sqlx.Tx) (err error) {
 			some, err = getBundles(ctx, tx, part)
 			for _, uuid := range part {
 				if b, ok := some[uuid]; ok && err == nil {
+					had[uuid] = b.Contents
 					some[uuid], err = change(ctx, tx, b, decide)
 				}
 			}
@@ -289,6 +304,9 @@ func (s *Store) ChangeAll(ctx context.Context, uuids []string, decide func(*Bund
 		})
 		if err != nil {
 			return changed, err
+		}
+		for uuid, b := range some {
+			s.removeReplaced(had[uuid], b)
 		}
 		maps.Copy(changed, some)
 	}
