@@ -128,8 +128,8 @@ func TestRowsThatAreAboutToBeSubmittedUseUpThePace(t *testing.T) {
 }
 
 // TestNewStatesLeaveHalfOfACheckInToOldReports: runs with new states take half of a check-in at most. The
-// rest is for runs whose last report is old, because the server takes a run for lost after a minute
-// without one.
+// other half is for runs that the bridge reported long ago: the server takes a run for lost after a minute
+// without a report.
 func TestNewStatesLeaveHalfOfACheckInToOldReports(t *testing.T) {
 	t.Parallel()
 	var d due

@@ -84,8 +84,9 @@ func Compare(ctx context.Context, now time.Time, policy plan.Policy, name string
 	return found, nil
 }
 
-// addJobs adds the jobs of the bridge of whose submissions its ledger does not know, and those that its
-// rows do not know, in the order of submission. row returns a bundle's row, nil for none.
+// addJobs adds the bridge's own jobs that its ledger does not know: those of submissions that the ledger
+// lacks, and those that a row lacks. They are in the order of submission. row returns a bundle's row, nil
+// for none.
 func (f *Findings) addJobs(policy plan.Policy, snapshot sbatch.Snapshot, row func(bundle string) *plan.Row) {
 	for _, j := range snapshot.Jobs {
 		stamp, ok := plan.StampOf(j)

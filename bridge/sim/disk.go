@@ -56,7 +56,7 @@ type attempt struct {
 	unclear       bool          // sbatch made no job, and said nothing clear
 	foreign       bool          // it was another bridge's, which is gone
 	job           sbatch.JobID  // the first that was made of it
-	ran           sbatch.JobID  // the one whose worker ran its command last; 0 for none
+	ran           sbatch.JobID  // the job that ran the command last; 0 for none
 	unnamed       bool          // a plugin of the site has rewritten the name of a job of it
 	cancelled     bool          // an administrator has cancelled its job
 	limited       bool          // Slurm has told its worker to stop, or the kernel has killed it for memory

@@ -38,7 +38,7 @@ type process struct {
 	alice
 }
 
-// alice is a user who has signed in. Her token outlives a server.
+// alice is a user who has signed in. Her token is still valid after the server was killed.
 type alice struct{ token, home string }
 
 // signIn signs alice in. That is slow by design.
