@@ -34,6 +34,9 @@ func (s *Server) authenticated(one route) http.HandlerFunc {
 		if err == nil && u.IsWorker && !one.worker {
 			err = refuse(http.StatusForbidden, "%s is a worker account: it may only run bundles.", u.Name)
 		}
+		if err == nil {
+			err = checkTexts(one.pattern, r)
+		}
 		seen, objects := &watched{ResponseWriter: w, status: http.StatusOK}, []string{}
 		if one.changes() {
 			r = r.WithContext(context.WithValue(r.Context(), objectsKey{}, &objects))

@@ -174,6 +174,9 @@ func (s *Server) addDependencies(ctx context.Context, u store.User, in newBundle
 		if !withinBundle(strings.TrimLeft(d.ChildPath, "/")) || !withinBundle(d.ParentPath) {
 			return b, refuse(http.StatusBadRequest, "Dependency '%s' leads out of a bundle", d.ChildPath)
 		}
+		if len(d.ChildPath) > maxKey {
+			return b, refuse(http.StatusBadRequest, "The key of a dependency may have %d bytes, not %d", maxKey, len(d.ChildPath))
+		}
 		if in.Type == codalab.TypeMake && path.IsAbs(d.ChildPath) {
 			return b, refuse(http.StatusBadRequest, "Invalid key for dependency: %s", d.ChildPath)
 		}
@@ -212,7 +215,7 @@ func checkTextSize(m codalab.Metadata, command string) error {
 // checkName refuses a name that a bundle cannot have (codalab/lib/spec_util.py: check_name).
 func checkName(name string) error {
 	if codalab.IsName(name) {
-		return nil
+		return checkNameSize(name)
 	}
 	return refuse(http.StatusBadRequest, "Invalid name '%s'. Name must start with a letter or underscore and can only contain letters, digits, underscores, periods, and dashes.", name)
 }
@@ -221,9 +224,23 @@ func checkName(name string) error {
 // validate_name).
 func checkGroupName(name string) error {
 	if codalab.IsName(name) {
-		return nil
+		return checkNameSize(name)
 	}
 	return refuse(http.StatusBadRequest, `Names must match ^[a-zA-Z_][a-zA-Z0-9_\.\-]*$, was %s`, name)
+}
+
+// maxName bounds names, as CodaLab's own database does, and maxKey the keys of dependencies. Indexes of
+// PostgreSQL hold rows of 2.7 kB.
+const (
+	maxName = 255
+	maxKey  = 1024
+)
+
+func checkNameSize(name string) error {
+	if len(name) > maxName {
+		return refuse(http.StatusBadRequest, "A name may have %d bytes, not %d", maxName, len(name))
+	}
+	return nil
 }
 
 // withinBundle reports whether a path of a dependency stays in its bundle.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server/store"
@@ -137,6 +138,7 @@ func (s *Server) createGroups(w http.ResponseWriter, r *http.Request, u store.Us
 		return err
 	}
 	var created []store.Group
+	var names []string
 	for _, o := range objects {
 		var in struct {
 			Name string `json:"name"`
@@ -147,15 +149,15 @@ func (s *Server) createGroups(w http.ResponseWriter, r *http.Request, u store.Us
 		if err := checkGroupName(in.Name); err != nil {
 			return err
 		}
-		g := store.Group{UUID: codalab.NewUUID(), Name: in.Name, OwnerID: &u.ID, UserDefined: true}
-		err := s.Store.AddGroup(r.Context(), g)
-		if errors.Is(err, store.ErrExists) {
-			return refuse(http.StatusConflict, "Group with name %s already exists", in.Name)
-		}
-		if err != nil {
-			return err
-		}
-		created = append(created, g)
+		created = append(created, store.Group{UUID: codalab.NewUUID(), Name: in.Name, OwnerID: &u.ID, UserDefined: true})
+		names = append(names, in.Name)
+	}
+	err = s.Store.AddGroups(r.Context(), created...)
+	if errors.Is(err, store.ErrExists) {
+		return refuse(http.StatusConflict, "Group with name %s already exists", strings.Join(names, " or "))
+	}
+	if err != nil {
+		return err
 	}
 	answer, _, err := s.groupObjects(r.Context(), created)
 	if err != nil {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,10 +9,12 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
+	"unicode/utf8"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
@@ -82,6 +85,44 @@ func (s *Server) answerError(w http.ResponseWriter, r *http.Request, err error) 
 	}
 }
 
+// checkTexts refuses a path or query with text that PostgreSQL cannot hold, before the text reaches the
+// database. A file in a bundle may have any name, and a running bundle gets its requests as they are.
+func checkTexts(pattern string, r *http.Request) error {
+	texts := []string{strings.TrimSuffix(r.URL.Path, r.PathValue("path"))}
+	if !strings.Contains(pattern, "{path...}") {
+		for name, values := range r.URL.Query() {
+			texts = append(append(texts, name), values...)
+		}
+	}
+	for _, text := range texts {
+		if !isText(text) {
+			return refuse(http.StatusBadRequest, "The address has characters that are not UTF-8, or are zero: %q", text)
+		}
+	}
+	return nil
+}
+
+// isText reports whether PostgreSQL can hold a text.
+func isText(text string) bool { return utf8.ValidString(text) && !strings.Contains(text, "\x00") }
+
+// nulOrEscape matches a zero character in JSON, and whole escapes before it, such as a backslash's.
+var nulOrEscape = regexp.MustCompile(`\\(?:u0000|.)`)
+
+// withoutNUL replaces the zero characters of JSON, which PostgreSQL cannot hold, as encoding/json
+// replaces what is not UTF-8. They are not refused: a worker could never report the end of a run whose
+// failure message has one.
+func withoutNUL(body []byte) []byte {
+	if !bytes.Contains(body, []byte(`\u0000`)) {
+		return body
+	}
+	return nulOrEscape.ReplaceAllFunc(body, func(found []byte) []byte {
+		if string(found) == `\u0000` {
+			return []byte(`\ufffd`)
+		}
+		return found
+	})
+}
+
 // readBody reads a request's body, which is bounded.
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
@@ -103,7 +144,7 @@ func readJSON(w http.ResponseWriter, r *http.Request, v any) error {
 	if err != nil {
 		return err
 	}
-	if err := json.Unmarshal(body, v); err != nil {
+	if err := json.Unmarshal(withoutNUL(body), v); err != nil {
 		return refuse(http.StatusBadRequest, "Invalid JSON")
 	}
 	return nil

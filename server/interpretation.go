@@ -112,7 +112,7 @@ func (s *Server) setLines(w http.ResponseWriter, r *http.Request, u store.User) 
 	if err != nil {
 		return err
 	}
-	lines := strings.Split(string(text), "\n")
+	lines := strings.Split(strings.ToValidUTF8(strings.ReplaceAll(string(text), "\x00", "\ufffd"), "\ufffd"), "\n") // as readJSON does
 	if err := checkItems(len(lines)); err != nil {
 		return err
 	}

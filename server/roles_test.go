@@ -180,6 +180,14 @@ func routeRows() []row {
 	}...)
 }
 
+// makeReaders makes carol and the group of subjects' readers.
+func (s *site) makeReaders() {
+	s.t.Helper()
+	s.addUser("carol")
+	s.call("alice", "POST", "/groups", object("groups", map[string]string{"name": "readers"})).ok()
+	s.call("alice", "POST", "/groups/readers/relationships/members", deletion("users", "carol")).ok()
+}
+
 // subject makes what a request needs. It shares the worksheet, and what is on it, with the readers.
 func (s *site) subject() subject {
 	s.t.Helper()
@@ -188,8 +196,8 @@ func (s *site) subject() subject {
 	s.share("alice", "worksheet", sheet, "readers", store.PermissionRead)
 	create := func(kind string) string {
 		attributes := map[string]any{"bundle_type": kind, "metadata": metadata(kind, "x", nil)}
-		if kind == "run" {
-			attributes["command"] = "x"
+		if kind == "run" { // no worker takes it
+			attributes["command"], attributes["metadata"] = "x", metadata(kind, "x", map[string]any{"request_queue": "none"})
 		}
 		return s.call("alice", "POST", "/bundles?worksheet="+sheet, object("bundles", attributes)).ok().text("data", 0, "id")
 	}
@@ -203,9 +211,7 @@ func (s *site) subject() subject {
 func TestEveryRouteChecksPermissions(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, func(c *server.Config) { c.Hold = time.Millisecond })
-	s.addUser("carol")
-	s.call("alice", "POST", "/groups", object("groups", map[string]string{"name": "readers"})).ok()
-	s.call("alice", "POST", "/groups/readers/relationships/members", deletion("users", "carol")).ok()
+	s.makeReaders()
 	known, tried := map[string]bool{}, 0
 	for _, row := range routeRows() {
 		known[row.pattern] = true
@@ -236,8 +242,7 @@ func TestEveryRouteChecksPermissions(t *testing.T) {
 func TestSignInIsRequiredWhereTheSiteSaysSo(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, func(c *server.Config) { c.RequireSignIn = true })
-	s.addUser("carol")
-	s.call("alice", "POST", "/groups", object("groups", map[string]string{"name": "readers"})).ok()
+	s.makeReaders()
 	x := s.subject()
 	for _, row := range routeRows() {
 		path, body := row.call(x)

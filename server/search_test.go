@@ -88,7 +88,7 @@ func TestSearchOfBundles(t *testing.T) {
 	}
 	for words, sentence := range map[string]string{
 		".limit=-1": ".limit must be a number", ".offset=x": ".offset must be", ".before=x": "Unable to parse datetime", "group=.sort": "Cannot sort by group",
-		"a\x00b": "without null characters", "uuid=" + strings.Repeat("1,", 2000): "at most 1000 values",
+		"a\x00b": "characters that are not UTF-8, or are zero", "uuid=" + strings.Repeat("1,", 2000): "at most 1000 values",
 	} {
 		s.search("alice", "bundles", words).says(400, sentence)
 	}

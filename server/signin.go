@@ -98,7 +98,7 @@ func (s *Server) clientAddress(r *http.Request) string {
 // as long for an unknown name as for a wrong password.
 func (s *Server) login(ctx context.Context, name, password, address string) (store.User, error) {
 	const longest = 255
-	if len(name) > longest {
+	if len(name) > longest || !isText(name) {
 		return store.User{}, store.ErrNotFound
 	}
 	if err := s.mayTry(name, address); err != nil {

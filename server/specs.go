@@ -146,7 +146,7 @@ func (s *Server) worksheetByPrefix(ctx context.Context, u store.User, prefix str
 func (s *Server) makeHome(ctx context.Context, u store.User) (store.Worksheet, error) {
 	now := store.Time{Time: s.Now()}
 	w := store.Worksheet{UUID: codalab.NewUUID(), Name: homePrefix + u.Name, OwnerID: u.ID, Created: now, Modified: now}
-	err := s.Store.AddWorksheet(ctx, w)
+	err := s.Store.AddWorksheets(ctx, w)
 	if errors.Is(err, store.ErrExists) { // by another request of the same user
 		return s.Store.WorksheetNamed(ctx, w.Name)
 	}

@@ -53,6 +53,9 @@ func (e userEdit) apply(u *store.User) error {
 		if !codalab.IsName(*e.UserName) {
 			return refuse(http.StatusBadRequest, "User name characters must be alphanumeric, underscores, periods, or dashes.")
 		}
+		if err := checkNameSize(*e.UserName); err != nil {
+			return err
+		}
 		u.Name = *e.UserName
 	}
 	for to, text := range map[*string]*string{
@@ -83,6 +86,9 @@ func (e userEdit) apply(u *store.User) error {
 		*to = int64(*n)
 	}
 	if e.Notifications != nil {
+		if *e.Notifications < 0 || *e.Notifications > 2 { // codalab/objects/user.py
+			return refuse(http.StatusBadRequest, "notifications must be 0, 1 or 2, not %d", *e.Notifications)
+		}
 		u.Notifications = *e.Notifications
 	}
 	return nil

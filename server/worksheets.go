@@ -131,7 +131,8 @@ func (s *Server) createWorksheets(w http.ResponseWriter, r *http.Request, u stor
 	if err != nil {
 		return err
 	}
-	created := []codalab.Object{}
+	var sheets []store.Worksheet
+	var names []string
 	for _, o := range objects {
 		var in struct {
 			Name string `json:"name"`
@@ -143,14 +144,18 @@ func (s *Server) createWorksheets(w http.ResponseWriter, r *http.Request, u stor
 			return err
 		}
 		now := store.Time{Time: s.Now()}
-		sheet := store.Worksheet{UUID: codalab.NewUUID(), Name: in.Name, OwnerID: u.ID, Created: now, Modified: now}
-		err := s.Store.AddWorksheet(r.Context(), sheet)
-		if errors.Is(err, store.ErrExists) {
-			return refuse(http.StatusBadRequest, "Worksheet with name %s already exists", in.Name)
-		}
-		if err != nil {
-			return err
-		}
+		sheets = append(sheets, store.Worksheet{UUID: codalab.NewUUID(), Name: in.Name, OwnerID: u.ID, Created: now, Modified: now})
+		names = append(names, in.Name)
+	}
+	err = s.Store.AddWorksheets(r.Context(), sheets...)
+	if errors.Is(err, store.ErrExists) {
+		return refuse(http.StatusBadRequest, "Worksheet with name %s already exists", strings.Join(names, " or "))
+	}
+	if err != nil {
+		return err
+	}
+	created := []codalab.Object{}
+	for _, sheet := range sheets {
 		created = append(created, worksheetObject(sheet, store.PermissionAll))
 	}
 	return writeDocument(w, created, nil)

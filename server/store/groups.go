@@ -29,19 +29,25 @@ type Member struct {
 	Admin     bool   `db:"is_admin"`
 }
 
-// AddGroup adds a group, with its owner as an admin. It fails with ErrExists if the name is taken.
-func (s *Store) AddGroup(ctx context.Context, g Group) error {
+// AddGroups adds groups, all or none, with their owners as admins. It fails with ErrExists if a name is
+// taken.
+func (s *Store) AddGroups(ctx context.Context, list ...Group) error {
 	return s.db.InTx(ctx, func(tx *sqlx.Tx) error {
-		_, err := tx.NamedExecContext(ctx, `
-			INSERT INTO groups (uuid, name, owner_id, user_defined) VALUES (:uuid, :name, :owner_id, 1)`, g)
-		if sqldb.IsUnique(err) {
-			return fmt.Errorf("add group %s: %w", g.Name, ErrExists)
+		for _, g := range list {
+			_, err := tx.NamedExecContext(ctx, `
+				INSERT INTO groups (uuid, name, owner_id, user_defined) VALUES (:uuid, :name, :owner_id, 1)`, g)
+			if sqldb.IsUnique(err) {
+				return fmt.Errorf("add group %s: %w", g.Name, ErrExists)
+			}
+			if err == nil {
+				_, err = tx.NamedExecContext(ctx, `
+					INSERT INTO group_members (user_id, group_uuid, is_admin) VALUES (:owner_id, :uuid, 1)`, g)
+			}
+			if err != nil {
+				return rowError(err, "add group "+g.Name)
+			}
 		}
-		if err == nil {
-			_, err = tx.NamedExecContext(ctx, `
-				INSERT INTO group_members (user_id, group_uuid, is_admin) VALUES (:owner_id, :uuid, 1)`, g)
-		}
-		return rowError(err, "add group "+g.Name)
+		return nil
 	})
 }
 

@@ -37,10 +37,10 @@ func newLibrary(t *testing.T, at place) library {
 		must(t, s.AddUser(ctx, store.User{ID: id, Name: name, Joined: store.Time{Time: now.Add(time.Hour)}}))
 	}
 	other := "0xother"
-	must(t, s.AddGroup(ctx, store.Group{UUID: lab, Name: "lab", OwnerID: &other}))
+	must(t, s.AddGroups(ctx, store.Group{UUID: lab, Name: "lab", OwnerID: &other}))
 	must(t, s.SetMember(ctx, store.Member{UserID: "0xme", GroupUUID: lab}))
 	for i, name := range []string{"open", "closed"} {
-		must(t, s.AddWorksheet(ctx, store.Worksheet{UUID: fmt.Sprint("0xw", i), Name: name, OwnerID: "0xother"}))
+		must(t, s.AddWorksheets(ctx, store.Worksheet{UUID: fmt.Sprint("0xw", i), Name: name, OwnerID: "0xother"}))
 	}
 	must(t, s.SetWorksheetPermission(ctx, store.Permission{Object: "0xw1", GroupUUID: store.PublicGroup, Permission: store.PermissionNone}))
 	l := library{t, s}

@@ -42,24 +42,33 @@ func (w Worksheet) Tags() []string {
 	return tags
 }
 
-// AddWorksheet adds a worksheet that everybody may read; ErrExists if its name is taken
+// AddWorksheets adds worksheets that everybody may read, all or none; ErrExists if a name is taken
 // (codalab/rest/worksheets.py: new_worksheet).
-func (s *Store) AddWorksheet(ctx context.Context, w Worksheet) error {
+func (s *Store) AddWorksheets(ctx context.Context, list ...Worksheet) error {
+	return s.db.InTx(ctx, func(tx *sqlx.Tx) error {
+		for _, w := range list {
+			if err := addWorksheet(ctx, tx, w); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func addWorksheet(ctx context.Context, tx *sqlx.Tx, w Worksheet) error {
 	if w.TagsJSON == "" {
 		w.TagsJSON = "[]"
 	}
-	return s.db.InTx(ctx, func(tx *sqlx.Tx) error {
-		_, err := tx.NamedExecContext(ctx, `
-			INSERT INTO worksheets (uuid, name, owner_id, title, tags, created, modified)
-			VALUES (:uuid, :name, :owner_id, :title, :tags, :created, :modified)`, w)
-		if sqldb.IsUnique(err) {
-			return fmt.Errorf("add worksheet %s: %w", w.Name, ErrExists)
-		}
-		if err != nil {
-			return rowError(err, "add worksheet "+w.Name)
-		}
-		return setPermission(ctx, tx, sharedWorksheets(), Permission{Object: w.UUID, GroupUUID: PublicGroup, Permission: PermissionRead})
-	})
+	_, err := tx.NamedExecContext(ctx, `
+		INSERT INTO worksheets (uuid, name, owner_id, title, tags, created, modified)
+		VALUES (:uuid, :name, :owner_id, :title, :tags, :created, :modified)`, w)
+	if sqldb.IsUnique(err) {
+		return fmt.Errorf("add worksheet %s: %w", w.Name, ErrExists)
+	}
+	if err != nil {
+		return rowError(err, "add worksheet "+w.Name)
+	}
+	return setPermission(ctx, tx, sharedWorksheets(), Permission{Object: w.UUID, GroupUUID: PublicGroup, Permission: PermissionRead})
 }
 
 // Worksheet returns the worksheet with this uuid.
