@@ -62,7 +62,7 @@ func (s *Server) refusalOf(r *http.Request, err error) *refusal {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), errors.Is(err, sqldb.ErrFull):
 		s.logError(r.Context(), r.Method+" "+r.URL.Path, err)
 		return &refusal{http.StatusInternalServerError, "The server's disk is full."}
-	case errors.Is(err, sqldb.ErrUnavailable):
+	case errors.Is(err, sqldb.ErrUnavailable), errors.Is(err, sqldb.ErrInDoubt):
 		s.logError(r.Context(), r.Method+" "+r.URL.Path, err)
 		return &refusal{http.StatusServiceUnavailable, "The server's database does not answer. Try again later."}
 	}

@@ -31,8 +31,13 @@ type site struct {
 
 func newSite(tb testing.TB, change ...func(*server.Config)) *site {
 	tb.Helper()
-	dir := tb.TempDir()
-	data, err := store.OpenDatabase(context.Background(), dir, testenv.ServerDatabase(tb))
+	return newSiteAt(tb, tb.TempDir(), testenv.ServerDatabase(tb), change...)
+}
+
+// newSiteAt is newSite in a directory, with a database in PostgreSQL if url is not empty.
+func newSiteAt(tb testing.TB, dir, url string, change ...func(*server.Config)) *site {
+	tb.Helper()
+	data, err := store.OpenDatabase(context.Background(), dir, url)
 	must(tb, err)
 	s := &site{t: tb, dir: dir, store: data, tokens: map[string]string{}}
 	tb.Cleanup(func() { must(tb, data.Close()) })

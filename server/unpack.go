@@ -12,6 +12,7 @@ import (
 
 	"github.com/klauspost/compress/gzip"
 
+	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
@@ -132,11 +133,13 @@ func uploadError(err error) (status int, message string) {
 	var source sourceError
 	var bzip2Error bzip2.StructuralError
 	switch {
+	case errors.Is(err, sqldb.ErrUnavailable), errors.Is(err, sqldb.ErrInDoubt): // before io.ErrUnexpectedEOF, which they may wrap
+		return http.StatusServiceUnavailable, "the server's database does not answer"
 	case errors.As(err, &wrong):
 		return http.StatusBadRequest, wrong.message
 	case errors.As(err, &quota):
 		return http.StatusBadRequest, quota.Error()
-	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), errors.Is(err, sqldb.ErrFull):
 		return http.StatusInternalServerError, "the server's disk is full"
 	case errors.As(err, &source) && tooSlow(err):
 		return http.StatusInternalServerError, "the contents came too slowly"

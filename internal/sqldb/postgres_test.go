@@ -1,7 +1,6 @@
 package sqldb_test
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"net"
@@ -9,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/jmoiron/sqlx"
@@ -18,100 +16,23 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
-// What a brittle proxy breaks during a commit.
-const (
-	nothing = iota
-	theCommit
-	theAnswer
-)
-
-// brittle is a proxy to the tests' server that breaks a connection once, during a
-// commit.
-type brittle struct {
-	net.Listener
-	server string
-	breaks atomic.Int32
-}
-
-// startProxy starts one, and returns the URL of a schema behind it.
-func startProxy(t *testing.T) (*brittle, string) {
-	t.Helper()
-	u, err := url.Parse(testenv.Postgres(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	q := u.Query()
-	b := &brittle{Listener: l, server: filepath.Join(q.Get("host"), ".s.PGSQL."+q.Get("port"))}
-	go b.serve()
-	host, port, _ := net.SplitHostPort(l.Addr().String())
-	q.Set("host", host)
-	q.Set("port", port)
-	q.Set("sslmode", "disable")
-	u.RawQuery = q.Encode()
-	return b, u.String()
-}
-
-func (b *brittle) serve() {
-	for {
-		client, err := b.Accept()
-		if err != nil {
-			return
-		}
-		server, err := net.Dial("unix", b.server)
-		if err != nil {
-			_ = client.Close()
-			continue
-		}
-		var swallow atomic.Bool
-		go b.carry(server, client, func(data []byte) bool {
-			if !bytes.Contains(data, []byte("COMMIT\x00")) {
-				return true
-			}
-			broken := b.breaks.Swap(nothing)
-			swallow.Store(broken == theAnswer)
-			return broken != theCommit
-		})
-		go b.carry(client, server, func([]byte) bool { return !swallow.Load() })
-	}
-}
-
-// carry copies data until passes refuses some.
-func (*brittle) carry(to, from net.Conn, passes func([]byte) bool) {
-	defer func() { _, _ = to.Close(), from.Close() }()
-	data := make([]byte, 1<<16)
-	for {
-		n, err := from.Read(data)
-		if err != nil || !passes(data[:n]) {
-			return
-		}
-		if _, err := to.Write(data[:n]); err != nil {
-			return
-		}
-	}
-}
-
 func TestBrokenCommitHappensOnce(t *testing.T) {
 	t.Parallel()
-	for name, broken := range map[string]int32{"before it arrived": theCommit, "before its answer arrived": theAnswer} {
+	for name, arrives := range map[string]bool{"before it arrived": false, "before its answer arrived": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			proxy, where := startProxy(t)
-			db := open(t, where, table)
+			proxy := testenv.PostgresProxy(t)
+			db := open(t, proxy.URL, table)
 			for range 3 {
-				proxy.breaks.Store(broken)
+				proxy.BreakCommit(testenv.Breakage{Arrives: arrives})
 				if err := add(db); err != nil {
 					t.Fatal(err)
 				}
-				if proxy.breaks.Load() != nothing {
+				if !proxy.Broke() {
 					t.Fatal("nothing broke")
 				}
 			}
-			if sum := sum(t, where); sum != 3 {
+			if sum := sum(t, proxy.URL); sum != 3 {
 				t.Errorf("%d transactions happened, want 3", sum)
 			}
 		})

@@ -147,15 +147,16 @@ func (s *Store) Bundle(ctx context.Context, uuid string) (Bundle, error) {
 	return getBundle(ctx, s.db, uuid)
 }
 
-// queryer is a database or a transaction.
+// queryer is a database, which reads again when the connection broke, or a transaction.
 type queryer interface {
-	sqlx.QueryerContext
-	Rebind(string) string
+	GetContext(ctx context.Context, dest any, query string, args ...any) error
+	SelectContext(ctx context.Context, dest any, query string, args ...any) error
+	Rebind(query string) string
 }
 
 func getBundle(ctx context.Context, q queryer, uuid string) (Bundle, error) {
 	var row bundleRow
-	if err := sqlx.GetContext(ctx, q, &row, q.Rebind(`SELECT * FROM bundles WHERE uuid = ?`), uuid); err != nil {
+	if err := q.GetContext(ctx, &row, q.Rebind(`SELECT * FROM bundles WHERE uuid = ?`), uuid); err != nil {
 		return Bundle{}, rowError(err, "get bundle "+uuid)
 	}
 	b, err := row.bundle()
@@ -191,7 +192,7 @@ func getBundles(ctx context.Context, q queryer, uuids []string) (map[string]Bund
 		return nil, fmt.Errorf("get bundles: %w", err)
 	}
 	var rows []bundleRow
-	if err := sqlx.SelectContext(ctx, q, &rows, q.Rebind(query), args...); err != nil {
+	if err := q.SelectContext(ctx, &rows, q.Rebind(query), args...); err != nil {
 		return nil, fmt.Errorf("get bundles: %w", err)
 	}
 	deps, err := dependencies(ctx, q, uuids)
@@ -227,29 +228,31 @@ func (s *Store) Heads(ctx context.Context, uuids []string) ([]Bundle, error) {
 // dependencies returns the dependencies of these bundles, by child and in order.
 func dependencies(ctx context.Context, q queryer, uuids []string) (map[string][]codalab.Dependency, error) {
 	query, args, err := sqlx.In(`
-		SELECT d.child_uuid, d.child_path, d.parent_uuid, d.parent_path, coalesce(p.name, ''), coalesce(p.state, '')
+		SELECT d.child_uuid, d.child_path, d.parent_uuid, d.parent_path, coalesce(p.name, '') AS parent_name, coalesce(p.state, '') AS parent_state
 		FROM dependencies d LEFT JOIN bundles p ON p.uuid = d.parent_uuid
 		WHERE d.child_uuid IN (?) ORDER BY d.child_uuid, d.position`, uuids)
 	if err != nil {
 		return nil, fmt.Errorf("get dependencies: %w", err)
 	}
-	rows, err := q.QueryxContext(ctx, q.Rebind(query), args...)
-	if err != nil {
+	var rows []dependencyRow
+	if err := q.SelectContext(ctx, &rows, q.Rebind(query), args...); err != nil {
 		return nil, fmt.Errorf("get dependencies: %w", err)
 	}
-	defer rows.Close() //nolint:errcheck // rows.Err returns the errors
 	found := map[string][]codalab.Dependency{}
-	for rows.Next() {
-		var d codalab.Dependency
-		if err := rows.Scan(&d.ChildUUID, &d.ChildPath, &d.ParentUUID, &d.ParentPath, &d.ParentName, &d.ParentState); err != nil {
-			return nil, fmt.Errorf("get dependencies: %w", err)
-		}
-		found[d.ChildUUID] = append(found[d.ChildUUID], d)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("get dependencies: %w", err)
+	for _, row := range rows {
+		found[row.ChildUUID] = append(found[row.ChildUUID], codalab.Dependency(row))
 	}
 	return found, nil
+}
+
+// dependencyRow is a codalab.Dependency in SQL.
+type dependencyRow struct {
+	ChildUUID   string        `db:"child_uuid"`
+	ChildPath   string        `db:"child_path"`
+	ParentUUID  string        `db:"parent_uuid"`
+	ParentPath  string        `db:"parent_path"`
+	ParentName  string        `db:"parent_name"`
+	ParentState codalab.State `db:"parent_state"`
 }
 
 // Change reads a bundle, calls decide to change it, and writes it back, in one transaction. It

@@ -1,0 +1,166 @@
+package testenv
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"net/url"
+	"path/filepath"
+	"sync"
+	"testing"
+)
+
+// Proxy is a connection to a schema of Postgres that breaks when a test wants.
+type Proxy struct {
+	// URL is the schema's, through the proxy.
+	URL string
+
+	listener net.Listener
+	server   string // its socket
+
+	mu     sync.Mutex
+	isDown bool
+	next   Breakage
+	open   map[net.Conn]bool // both ends of all connections
+}
+
+// Breakage is what a Proxy does to the next commit.
+type Breakage struct {
+	// Arrives lets the commit reach the server, so that only its answer is lost.
+	Arrives bool
+	// Down makes the proxy go down with the commit.
+	Down bool
+
+	wanted bool
+}
+
+// PostgresProxy starts a proxy to an empty schema. It ends with the test.
+func PostgresProxy(tb testing.TB) *Proxy {
+	tb.Helper()
+	u, err := url.Parse(Postgres(tb))
+	must(tb, err)
+	l, err := (&net.ListenConfig{}).Listen(tb.Context(), "tcp", "127.0.0.1:0")
+	must(tb, err)
+	q := u.Query()
+	p := &Proxy{listener: l, server: filepath.Join(q.Get("host"), ".s.PGSQL."+q.Get("port")), open: map[net.Conn]bool{}}
+	host, port, err := net.SplitHostPort(l.Addr().String())
+	must(tb, err)
+	q.Set("host", host)
+	q.Set("port", port)
+	q.Set("sslmode", "disable")
+	u.User, u.RawQuery = url.UserPassword("cltest", "cltest"), q.Encode()
+	p.URL = u.String()
+	go p.serve()
+	tb.Cleanup(func() {
+		p.Down()
+		must(tb, l.Close())
+	})
+	return p
+}
+
+// Down breaks all connections. New ones end at once until Up.
+func (p *Proxy) Down() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.down()
+}
+
+func (p *Proxy) down() {
+	p.isDown = true
+	for c := range p.open {
+		_ = c.Close() // its other end may have closed it
+	}
+	clear(p.open)
+}
+
+// Up ends what Down began.
+func (p *Proxy) Up() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.isDown = false
+}
+
+// BreakCommit breaks the connection of the next commit.
+func (p *Proxy) BreakCommit(how Breakage) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.next, p.next.wanted = how, true
+}
+
+// Broke reports whether that has happened.
+func (p *Proxy) Broke() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.next.wanted
+}
+
+func (p *Proxy) serve() {
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		server, err := p.dial(client)
+		if err != nil {
+			_ = client.Close() // nothing was sent
+			continue
+		}
+		var mine Breakage // of this connection; the answer comes after the commit
+		go p.carry(server, client, func(data []byte) bool {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			if !p.next.wanted || !bytes.Contains(data, []byte("COMMIT\x00")) {
+				return true
+			}
+			mine, p.next.wanted = p.next, false
+			if !mine.Arrives && mine.Down {
+				p.down()
+			}
+			return mine.Arrives
+		})
+		go p.carry(client, server, func([]byte) bool {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			if mine.wanted && mine.Down {
+				p.down()
+			}
+			return !mine.wanted
+		})
+	}
+}
+
+// dial connects a client with the server, unless the proxy is down.
+func (p *Proxy) dial(client net.Conn) (net.Conn, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.isDown {
+		return nil, net.ErrClosed
+	}
+	server, err := net.Dial("unix", p.server) //nolint:noctx // it ends with the test
+	if err != nil {
+		return nil, fmt.Errorf("connect to PostgreSQL: %w", err)
+	}
+	p.open[client], p.open[server] = true, true
+	return server, nil
+}
+
+// carry copies data until passes refuses some.
+func (p *Proxy) carry(to, from net.Conn, passes func([]byte) bool) {
+	defer func() {
+		_, _ = to.Close(), from.Close()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.open, to)
+		delete(p.open, from)
+	}()
+	data := make([]byte, 1<<16)
+	for {
+		n, err := from.Read(data)
+		if err != nil || !passes(data[:n]) {
+			return
+		}
+		if _, err := to.Write(data[:n]); err != nil {
+			return
+		}
+	}
+}
