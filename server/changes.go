@@ -42,6 +42,7 @@ func (s *Server) processSome(ctx context.Context, uuids []string) (changed []str
 		if !ok {
 			delete(s.pending, uuid)
 			delete(s.fresh, uuid)
+			s.makers.stop(uuid)
 			parents = append(parents, uuid) // children miss it now
 			continue
 		}
@@ -56,6 +57,7 @@ func (s *Server) processSome(ctx context.Context, uuids []string) (changed []str
 				return changed, err
 			}
 		case b.State.Final():
+			s.makers.stop(uuid)
 			if s.SharedDisk && !b.Assigned.IsZero() && b.Contents != b.ResultsName() {
 				s.logError(ctx, "remove the results directory of bundle "+uuid, s.Store.RemoveContents(b.ResultsName()))
 			}

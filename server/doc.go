@@ -14,6 +14,7 @@
 //	uploading | staged | worker_offline ──60 days old──► failed
 //	staged ──a make bundle──► making ──its dependencies are copied──► ready | failed
 //	making ──the server was stopped──► staged
+//	making ──a user kills it, which ends the copying──► killed
 //
 // A handler changes a bundle in one transaction of the store and then names it to Run by the
 // method changed. Only Run acts on changes: it stages the children of a bundle, matches staged

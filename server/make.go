@@ -12,37 +12,48 @@ import (
 	"sync"
 	"syscall"
 
-	"golang.org/x/sync/semaphore"
 	"golang.org/x/sys/unix"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/interruptible"
+	"github.com/cl-slurm/cl-slurm/internal/turns"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
 // makers are the make bundles that the server is making.
 type makers struct {
-	all   sync.WaitGroup
-	slots *semaphore.Weighted
+	all sync.WaitGroup
+	// copying shares the places to copy among the owners of bundles.
+	copying *turns.Turns
 
 	mu     sync.Mutex
-	making map[string]bool // by uuid
+	making map[string]context.CancelFunc // by uuid
 }
 
-// begin records that a bundle is being made. It returns false if it is already.
-func (m *makers) begin(uuid string) bool {
+// begin records that a bundle is being made, and how to stop that. It returns false if it is already.
+func (m *makers) begin(uuid string, stop context.CancelFunc) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.making[uuid] {
+	if m.making[uuid] != nil {
 		return false
 	}
-	m.making[uuid] = true
+	m.making[uuid] = stop
 	return true
+}
+
+// stop stops the making of a bundle, if it is being made.
+func (m *makers) stop(uuid string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if stop := m.making[uuid]; stop != nil {
+		stop()
+	}
 }
 
 func (m *makers) end(uuid string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.making[uuid]()
 	delete(m.making, uuid)
 }
 
@@ -50,7 +61,9 @@ func (m *makers) end(uuid string) {
 // by a crash, and is staged again (codalab/server/bundle_manager.py: _make_bundles). It returns the
 // bundles that it changed.
 func (s *Server) startMaking(ctx context.Context, uuid string) ([]string, error) {
-	if !s.makers.begin(uuid) {
+	making, stop := context.WithCancel(ctx)
+	if !s.makers.begin(uuid, stop) {
+		stop()
 		return nil, nil
 	}
 	crashed, started := false, false
@@ -74,18 +87,19 @@ func (s *Server) startMaking(ctx context.Context, uuid string) ([]string, error)
 	s.makers.all.Go(func() {
 		defer s.changed(uuid)
 		defer s.makers.end(uuid)
-		s.make(ctx, b)
+		s.make(ctx, making, b)
 	})
 	return nil, nil
 }
 
-// make makes a bundle, or fails it. If the server stops meanwhile, the next one makes it.
-func (s *Server) make(ctx context.Context, b store.Bundle) {
-	err := s.makers.slots.Acquire(ctx, 1)
+// make makes a bundle, or fails it. making ends when the bundle is killed: then nothing of it remains.
+// If the server stops meanwhile, and ctx ends, the next one makes it.
+func (s *Server) make(ctx, making context.Context, b store.Bundle) {
+	leave, err := s.makers.copying.Take(making, turns.Party{Owner: b.OwnerID})
 	if err == nil {
-		defer s.makers.slots.Release(1)
+		defer leave()
 		err = s.storeContents(ctx, b, func(in *store.Upload, room *reservation) error {
-			return s.copyDependencies(ctx, b, in.Root(), room)
+			return s.copyDependencies(making, b, in.Root(), room)
 		}, func(b *store.Bundle) error {
 			if b.State != codalab.StateMaking {
 				return errFinal(*b) // killed
@@ -96,7 +110,7 @@ func (s *Server) make(ctx context.Context, b store.Bundle) {
 	}
 	var no *refusal
 	var quota *quotaError
-	if err == nil || ctx.Err() != nil {
+	if err == nil || making.Err() != nil {
 		return
 	}
 	message := "The server could not make the bundle (see its log)"
@@ -205,6 +219,9 @@ func (c copier) directory(at, to string, info fs.FileInfo) error {
 	}
 	files, directories := map[string]fs.FileInfo{}, map[string]fs.FileInfo{}
 	for _, e := range entries {
+		if err := c.ctx.Err(); err != nil {
+			return err
+		}
 		info, err := c.from.Lstat(path.Join(at, e.Name()))
 		if *c.left--; *c.left < 0 || err != nil {
 			return errors.Join(err, refuse(400, "The bundle would have more than %d files", maxEntries))

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 
 	"github.com/cl-slurm/cl-slurm/internal/turns"
@@ -89,9 +88,9 @@ type Server struct {
 	hashing *turns.Turns
 	// unknownPassword is the hash for names that no user has.
 	unknownPassword string
-	// zips bounds how many zip archives are unpacked at once, since their directories are kept in
-	// memory.
-	zips    *semaphore.Weighted
+	// zips shares the places to unpack a zip archive among the owners of bundles. They are few, since
+	// the directories of the archives are kept in memory.
+	zips    *turns.Turns
 	fetcher *http.Client
 
 	mu      sync.Mutex
@@ -114,12 +113,12 @@ func New(c Config) *Server {
 		hub:    h, metrics: newMetrics(h, c.Now), writes: turns.New(32),
 
 		adoptions: adoptions{byName: map[string]*adoption{}, missing: map[string]time.Time{}},
-		makers:    makers{slots: semaphore.NewWeighted(2), making: map[string]bool{}},
+		makers:    makers{copying: turns.New(2), making: map[string]context.CancelFunc{}},
 		quotas:    quotas{accounts: map[string]*account{}},
 		guesses:   guesses{failed: map[string]*rate.Limiter{}}, hashing: turns.New(4),
 		unknownPassword: HashPassword(rand.Text(), c.PasswordCost),
 		fetcher:         newFetcher(c.FetchPrivate),
-		zips:            semaphore.NewWeighted(2),
+		zips:            turns.New(2),
 		wake:            make(chan struct{}, 1),
 		pending:         map[string]*pending{}, fresh: map[string]*pending{},
 	}

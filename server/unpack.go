@@ -14,6 +14,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
+	"github.com/cl-slurm/cl-slurm/internal/turns"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -78,16 +79,14 @@ func (s *Server) storeBody(ctx context.Context, in *store.Upload, body io.Reader
 // storeZip unpacks a zip archive. The archive and what it holds are on the disk at the same time;
 // the larger of the two counts against the quota.
 func (s *Server) storeZip(ctx context.Context, in *store.Upload, body io.Reader, limits tarstream.Limits, room *reservation) error {
-	held := false
-	defer func() {
-		if held {
-			s.zips.Release(1)
-		}
-	}()
+	leave := func() {}
+	defer func() { leave() }()
 	return in.Zip(ctx, room.reader(body), limits, func() error {
 		room.rewind()
-		err := s.zips.Acquire(ctx, 1)
-		held = err == nil
+		granted, err := s.zips.Take(ctx, turns.Party{Owner: room.ownerID})
+		if err == nil {
+			leave = granted
+		}
 		return err
 	})
 }
