@@ -164,18 +164,6 @@ func preferred(p *pending, a, b *offer) bool {
 	) < 0
 }
 
-// largest is the maximum of each resource among the workers.
-func largest(offers []*offer) codalab.Resources {
-	var most codalab.Resources
-	for _, o := range offers {
-		most.CPUs = max(most.CPUs, o.total.CPUs)
-		most.GPUs = max(most.GPUs, o.total.GPUs)
-		most.Memory = max(most.Memory, o.total.Memory)
-		most.Disk = max(most.Disk, o.total.Disk)
-	}
-	return most
-}
-
 func formatResources(r codalab.Resources) string {
 	words := fmt.Sprintf("%d CPUs, %d GPUs, %s memory", r.CPUs, r.GPUs, codalab.FormatSize(r.Memory))
 	if r.Disk > 0 {

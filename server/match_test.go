@@ -43,12 +43,12 @@ func TestChoose(t *testing.T) {
 		"no queue":         {"", codalab.Resources{CPUs: 1}, "open", ""},
 		"root's worker":    {"shared", codalab.Resources{CPUs: 64}, "shared", ""},
 		"another's worker": {"yours", codalab.Resources{CPUs: 1}, "", "No worker serves queue yours (queues now served: busy, cpu, full, gpu, open, shared, spent, twins)."},
-		"too large":        {"cpu", codalab.Resources{CPUs: 5, Memory: 9 << 30}, "", "No worker of queue cpu is large enough for 5 CPUs, 0 GPUs, 9g memory; the largest have 4 CPUs, 0 GPUs, 8g memory, 1t disk."},
+		"too large":        {"cpu", codalab.Resources{CPUs: 5, Memory: 9 << 30}, "", "No worker of queue cpu is large enough for 5 CPUs, 0 GPUs, 9g memory. Available resources: 4 CPUs, 0 GPUs, 8g memory."},
 		"busy":             {"busy", codalab.Resources{CPUs: 1}, "", "No worker of queue busy has room now; the bundle runs when one has."},
 		"no runs left":     {"spent", codalab.Resources{CPUs: 1}, "", "No worker of queue spent has room now; the bundle runs when one has."},
 		"takes none now":   {"full", codalab.Resources{CPUs: 9}, "", "No worker of queue full has room now; the bundle runs when one has."},
 		"with its inputs":  {"twins", codalab.Resources{CPUs: 1}, "cached", ""},
-		"too much disk":    {"cpu", codalab.Resources{CPUs: 1, Disk: 2 << 40}, "", "No worker of queue cpu is large enough for 1 CPUs, 0 GPUs, 0 memory, 2t disk; the largest have 4 CPUs, 0 GPUs, 8g memory, 1t disk."},
+		"too much disk":    {"cpu", codalab.Resources{CPUs: 1, Disk: 2 << 40}, "", "No worker of queue cpu is large enough for 1 CPUs, 0 GPUs, 0 memory, 2t disk. Available resources: 4 CPUs, 0 GPUs, 8g memory, 1t disk."},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -68,6 +68,48 @@ func TestChoose(t *testing.T) {
 				t.Errorf("went nowhere: %s", why)
 			}
 		})
+	}
+}
+
+// TestTooLargeRunIsToldWhatTheBestWorkersHave: of those that its owner may use.
+func TestTooLargeRunIsToldWhatTheBestWorkersHave(t *testing.T) {
+	t.Parallel()
+	places := newPlaces(held{})
+	worker := func(user, tag string, cpus, gpus, memory int64) {
+		r := codalab.Resources{CPUs: cpus, GPUs: gpus, Memory: memory << 30, Disk: cpus}
+		places.add(&offer{key: store.Worker{User: user}, tag: tag, exclusive: true, total: r, free: r, runsLeft: 9})
+	}
+	worker("me", "cpu", 4, 0, 8)
+	worker("me", "cpu", 8, 1, 8)
+	worker("me", "cpu", 4, 0, 64)
+	worker("me", "cpu", 8, 0, 64)
+	worker("you", "cpu", 512, 0, 512)
+	worker("you", "large", 512, 0, 512)
+	worker("me", "one", 128, 0, 128)
+	worker("me", "two", 128, 0, 128)
+	for i := range int64(1000) {
+		worker("me", "many", 1+i, 0, 1000-i)
+	}
+	for i := range 30 {
+		worker("me", "q"+strconv.Itoa(10+i), 1, 8, 1)
+	}
+	why := func(want codalab.Resources) string {
+		want.Memory <<= 30
+		_, why := places.choose(&pending{ownerID: "me", resources: want})
+		return why
+	}
+	for want, got := range map[string]string{
+		"No worker of queue cpu is large enough for 100 CPUs, 0 GPUs, 90g memory. Available resources: 8 CPUs, 1 GPUs, 8g memory; 8 CPUs, 0 GPUs, 64g memory. " +
+			"Queues with larger workers: many, one, two.": why(codalab.Resources{Tag: "cpu", CPUs: 100, Memory: 90}),
+		"No worker of queue cpu is large enough for 9 CPUs, 9 GPUs, 1g memory, 1 disk. " +
+			"Available resources: 8 CPUs, 1 GPUs, 8g memory, 8 disk; 8 CPUs, 0 GPUs, 64g memory, 8 disk.": why(codalab.Resources{Tag: "cpu", CPUs: 9, GPUs: 9, Memory: 1, Disk: 1}),
+		"No worker of queue many is large enough for 999 CPUs, 0 GPUs, 999g memory. Available resources: 1000 CPUs, 0 GPUs, 1g memory; 999 CPUs, 0 GPUs, 2g memory; " +
+			"998 CPUs, 0 GPUs, 3g memory; 997 CPUs, 0 GPUs, 4g memory; 996 CPUs, 0 GPUs, 5g memory; and others.": why(codalab.Resources{Tag: "many", CPUs: 999, Memory: 999}),
+		"No worker serves queue none (queues now served: cpu, many, one, q10, q11, q12, q13, q14, q15, q16, q17, q18, q19, q20, q21, q22, q23, q24, q25, q26, and 14 more).": why(codalab.Resources{Tag: "none"}),
+	} {
+		if got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -8,6 +9,11 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server/store"
+)
+
+const (
+	mostQueues = 20 // that a status names
+	mostKinds  = 5  // of workers that a status names
 )
 
 // clientele is whose runs a worker takes. Only the owner's run on an owner's worker, and
@@ -64,16 +70,20 @@ func (v *places) add(o *offer) {
 	v.all = append(v.all, o)
 }
 
-// tags returns the tags of the workers that take a run.
-func (v *places) tags(p *pending) []string {
+// queues names the queues of those workers that take a run and suit.
+func (v *places) queues(p *pending, suits func(*offer) bool) string {
 	var tags []string
 	for _, o := range v.all {
-		if o.tag != "" && o.takes(p) {
+		if o.tag != "" && suits(o) && o.takes(p) {
 			tags = append(tags, o.tag)
 		}
 	}
 	slices.Sort(tags)
-	return slices.Compact(tags)
+	tags = slices.Compact(tags)
+	if more := len(tags) - mostQueues; more > 0 {
+		tags = append(tags[:mostQueues], fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(tags, ", ")
 }
 
 // placesFor returns the workers for runs.
@@ -197,7 +207,7 @@ func (v *places) choose(p *pending) (*offer, string) {
 	if best != nil {
 		return best, ""
 	}
-	why := whyWaiting(p, tag, v.tags(p), served)
+	why := v.whyWaiting(p, tag, served)
 	if full && slices.ContainsFunc(served, func(o *offer) bool { return o.key.User != p.ownerID }) {
 		why = fmt.Sprintf("%d of your runs are on workers, as many as your quota of parallel runs allows.", others)
 	}
@@ -224,26 +234,55 @@ func (v *places) serving(p *pending, tag string) []*offer {
 	return served
 }
 
-// whyWaiting explains to the owner why no worker takes a run.
-func whyWaiting(p *pending, tag string, queues []string, served []*offer) string {
-	now := "none"
-	if len(queues) > 0 {
-		now = strings.Join(queues, ", ")
-	}
-	switch {
-	case len(served) == 0 && tag != "":
-		return fmt.Sprintf("No worker serves queue %s (queues now served: %s).", tag, now)
-	case len(served) == 0:
+// whyWaiting explains to the owner why no worker takes a run. It tells only of workers that the owner
+// may use.
+func (v *places) whyWaiting(p *pending, tag string, served []*offer) string {
+	if len(served) == 0 {
+		now := cmp.Or(v.queues(p, func(*offer) bool { return true }), "none")
+		if tag != "" {
+			return fmt.Sprintf("No worker serves queue %s (queues now served: %s).", tag, now)
+		}
 		return fmt.Sprintf("No worker takes bundles that name no queue (queues now served: %s).", now)
 	}
 	worker := "No worker"
 	if tag != "" {
 		worker += " of queue " + tag
 	}
-	for _, o := range served {
-		if fits(p.resources, o.total) || o.closed {
-			return worker + " has room now; the bundle runs when one has."
+	largeEnough := func(o *offer) bool { return fits(p.resources, o.total) }
+	if slices.ContainsFunc(served, func(o *offer) bool { return largeEnough(o) || o.closed }) {
+		return worker + " has room now; the bundle runs when one has."
+	}
+	why := fmt.Sprintf("%s is large enough for %s. Available resources: %s.", worker, formatResources(p.resources), available(p, served))
+	if others := v.queues(p, largeEnough); others != "" {
+		why += " Queues with larger workers: " + others + "."
+	}
+	return why
+}
+
+// available spells what the best workers have. It leaves out a worker if another has at least as much of
+// each resource (codalab/server/bundle_manager.py: _get_resource_recommendations). Free disk changes all
+// the time, so it counts only for a run that requests disk.
+func available(p *pending, workers []*offer) string {
+	have := make([]codalab.Resources, len(workers))
+	for i, o := range workers {
+		if have[i] = o.total; p.resources.Disk == 0 {
+			have[i].Disk = 0
 		}
 	}
-	return fmt.Sprintf("%s is large enough for %s; the largest have %s.", worker, formatResources(p.resources), formatResources(largest(served)))
+	slices.SortFunc(have, func(a, b codalab.Resources) int { // so none has less than one behind it
+		return cmp.Or(cmp.Compare(b.GPUs, a.GPUs), cmp.Compare(b.CPUs, a.CPUs), cmp.Compare(b.Memory, a.Memory), cmp.Compare(b.Disk, a.Disk))
+	})
+	var best []codalab.Resources
+	var words []string
+	for _, r := range have {
+		if slices.ContainsFunc(best, func(better codalab.Resources) bool { return fits(r, better) }) {
+			continue
+		}
+		if len(best) == mostKinds {
+			words = append(words, "and others")
+			break
+		}
+		best, words = append(best, r), append(words, formatResources(r))
+	}
+	return strings.Join(words, "; ")
 }

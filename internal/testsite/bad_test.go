@@ -71,7 +71,7 @@ func TestRequestBeyondAllNodesStaysStaged(t *testing.T) {
 	t.Parallel()
 	s := site(t)
 	bundle := run(t, s, "cpu", "true", "--request-cpus", "5000")
-	until(t, s, bundle, "staged_status", `^No worker of queue cpu is large enough for 5000 CPUs`)
+	until(t, s, bundle, "staged_status", `^No worker of queue cpu is large enough for 5000 CPUs.*Available resources: [0-9]+ CPUs`)
 	cl(t, s, "kill", bundle)
 	if state := ended(t, s, bundle); state != "killed" {
 		t.Errorf("state %s, want killed", state)
