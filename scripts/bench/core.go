@@ -27,26 +27,14 @@ import (
 // reports of live runs, 10,000 bundles in flight, and 100,000 bundles in a day. All files are in
 // memory, as a flush of a disk takes milliseconds, and each bundle has some ten.
 func benchCore(ctx context.Context) {
-	images := must(os.MkdirTemp("", "bench-core-")) // a bridge takes no images from /dev
-	defer func() { _ = os.RemoveAll(images) }()     // a leftover has no meaning
+	images := onDisk()                          // a bridge takes no images from /dev
+	defer func() { _ = os.RemoveAll(images) }() // a leftover has no meaning
 	image := makeSIF(ctx, images)
-	only := os.Getenv("PART")
-	for _, part := range []struct {
-		name    string
-		measure func(dir string)
-	}{
-		{"reports", func(dir string) { benchReports(ctx, dir) }},
-		{"in_flight", func(dir string) { benchInFlight(ctx, dir, images, image) }},
-		{"day", func(dir string) { benchDay(ctx, dir, images, image) }},
-	} {
-		if only != "" && only != part.name {
-			continue
-		}
-		dir := coreMemory()
-		err := attempt(func() { part.measure(dir) })
-		_ = os.RemoveAll(dir) // a leftover has no meaning
-		check(err)
-	}
+	measureSections([]section{
+		{"reports", inMemory, func(dir string) { benchReports(ctx, dir) }},
+		{"in_flight", inMemory, func(dir string) { benchInFlight(ctx, dir, images, image) }},
+		{"day", inMemory, func(dir string) { benchDay(ctx, dir, images, image) }},
+	})
 }
 
 // inFlight is how many bundles are in flight; ten times as many end in a day.
@@ -55,15 +43,6 @@ func inFlight() int {
 		return must(strconv.Atoi(n))
 	}
 	return 10_000
-}
-
-// coreMemory makes a directory in memory, if there is a file system there.
-func coreMemory() string {
-	const memory = "/dev/shm"
-	if _, err := os.Stat(memory); err != nil {
-		return must(os.MkdirTemp("", "bench-core-"))
-	}
-	return must(os.MkdirTemp(memory, "bench-core-"))
 }
 
 // benchInFlight measures a bridge that has 10,000 bundles in flight, in real time. The bridge is a
@@ -142,51 +121,6 @@ func runCoreBridge(ctx context.Context, dir, images, server string) {
 	}()
 	fmt.Println("begins")
 	b.run(ctx)
-}
-
-// part is a part of this program that runs as a process of its own.
-type part struct {
-	cmd *exec.Cmd
-	pid int
-}
-
-// startPart starts a part, and waits until it has printed a line.
-func startPart(ctx context.Context, args ...string) part {
-	cmd := exec.CommandContext(ctx, must(os.Executable()), args...)
-	cmd.Stderr = os.Stderr
-	out := must(cmd.StdoutPipe())
-	check(cmd.Start())
-	if !bufio.NewScanner(out).Scan() {
-		check(errors.Join(fmt.Errorf("%s ended early", args[0]), cmd.Wait()))
-	}
-	return part{cmd, cmd.Process.Pid}
-}
-
-func (p part) end() {
-	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
-	check(p.cmd.Wait())
-}
-
-func (p part) proc(name string) string {
-	return string(must(os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.pid), name))))
-}
-
-// cpu is how many seconds of processors it has used (proc(5), /proc/pid/stat).
-func (p part) cpu() float64 {
-	const ticks = 100 // sysconf(3): _SC_CLK_TCK, on every Linux
-	_, rest, _ := strings.Cut(p.proc("stat"), ") ")
-	fields := strings.Fields(rest)
-	return (must(strconv.ParseFloat(fields[11], 64)) + must(strconv.ParseFloat(fields[12], 64))) / ticks
-}
-
-// memory is the most MB that it has had resident since its start (proc(5), /proc/pid/status).
-func (p part) memory() float64 {
-	for line := range strings.Lines(p.proc("status")) {
-		if value, ok := strings.CutPrefix(line, "VmHWM:"); ok {
-			return must(strconv.ParseFloat(strings.Fields(value)[0], 64)) * 1024 / 1e6
-		}
-	}
-	return 0
 }
 
 // sharedOps is how many metadata operations a minute a part does on the shared disk below dir.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -38,14 +39,22 @@ type coreServer struct {
 
 func openServer(ctx context.Context, dir string, hold time.Duration) *coreServer {
 	data := must(store.Open(ctx, dir))
-	const most = 1 << 50
-	check(data.AddUser(ctx, store.User{
-		ID: "0x" + strings.Repeat("a", 32), Name: "ann", Password: server.HashPassword(corePassword, server.PasswordCost{Passes: 1, KiB: 8}),
-		Joined: store.Time{Time: time.Now()}, TimeQuota: most, DiskQuota: most, ParallelRunQuota: most,
-	}))
-	service := server.New(server.Config{Store: data, Now: time.Now, Hold: hold, PasswordCost: server.PasswordCost{Passes: 1, KiB: 8}})
+	check(data.AddUser(ctx, coreAccount("0x"+strings.Repeat("a", 32), "ann")))
+	service := server.New(server.Config{Store: data, Now: time.Now, Hold: hold, PasswordCost: coreCost()})
 	return &coreServer{data: data, service: service, handler: service.Handler()}
 }
+
+// coreAccount is a user with corePassword and no limits.
+func coreAccount(id, name string) store.User {
+	const most = 1 << 50
+	return store.User{
+		ID: id, Name: name, Password: server.HashPassword(corePassword, coreCost()),
+		Joined: store.Time{Time: time.Now()}, TimeQuota: most, DiskQuota: most, ParallelRunQuota: most,
+	}
+}
+
+// coreCost makes sign-ins cheap.
+func coreCost() server.PasswordCost { return server.PasswordCost{Passes: 1, KiB: 8} }
 
 // ann is a client of the server's only user.
 func ann(address string, h *http.Client) *client.Client {
@@ -66,15 +75,24 @@ func newCoreUser(ctx context.Context, cl *client.Client, image string) coreUser 
 
 // create makes a bundle.
 func (u coreUser) create(ctx context.Context, queue string) (string, error) {
+	m := benchMetadata(codalab.TypeRun, map[string]any{"name": "train", "request_queue": queue, "request_docker_image": u.image, "description": "a run of the benchmark"})
+	b, err := u.CreateBundle(ctx, client.NewBundle{Worksheet: u.worksheet, Type: codalab.TypeRun, Command: benchCommand, Metadata: m})
+	return b.UUID, err
+}
+
+// benchCommand is the command of runs.
+const benchCommand = "python train.py --lr 0.1"
+
+// benchMetadata is the metadata of a new bundle: all that a user may set, with some values.
+func benchMetadata(kind string, some map[string]any) codalab.Metadata {
 	m := codalab.Metadata{}
-	for _, k := range codalab.MetadataKeys(codalab.TypeRun) {
+	for _, k := range codalab.MetadataKeys(kind) {
 		if !k.Generated {
 			m[k.Key] = k.Default
 		}
 	}
-	m["name"], m["request_queue"], m["request_docker_image"], m["description"] = "train", queue, u.image, "a run of the benchmark"
-	b, err := u.CreateBundle(ctx, client.NewBundle{Worksheet: u.worksheet, Type: codalab.TypeRun, Command: "python train.py --lr 0.1", Metadata: m})
-	return b.UUID, err
+	maps.Copy(m, some)
+	return m
 }
 
 // createMany makes bundles, several at a time.

@@ -30,7 +30,7 @@ import (
 
 // playPart is what this program does as a part of an area: convert IMAGE SIF TEMP, floor IMAGE
 // blobs|diffids, start SIF SCRATCH WORKER APPTAINER, core-bridge DIRECTORY IMAGES SERVER,
-// core-squeue DIRECTORY OPTIONS, or core-day DIRECTORY IMAGES IMAGE ENDED LIVED.
+// core-squeue DIRECTORY OPTIONS, core-day DIRECTORY IMAGES IMAGE ENDED LIVED, or server-files DIRECTORY.
 func playPart(ctx context.Context, part string, args []string) {
 	switch {
 	case part == "convert" && len(args) == 3:
@@ -46,6 +46,8 @@ func playPart(ctx context.Context, part string, args []string) {
 		runSqueue(args[0], args[1:])
 	case part == "core-day" && len(args) == 5:
 		runCoreDay(args[0], args[1], args[2], must(strconv.Atoi(args[3])), must(strconv.Atoi(args[4])))
+	case part == "server-files" && len(args) == 1:
+		serveFiles(ctx, args[0])
 	default:
 		check(fmt.Errorf("no such part with %d arguments", len(args)))
 	}

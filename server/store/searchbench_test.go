@@ -1,23 +1,18 @@
 package store_test
 
 import (
-	"database/sql"
-	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	_ "modernc.org/sqlite" // the driver "sqlite"
-
-	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server/keywords"
 	"github.com/cl-slurm/cl-slurm/server/store"
+	"github.com/cl-slurm/cl-slurm/server/store/storetest"
 )
 
-// BenchmarkSearch searches 100,000 runs of ten users: six of ten are public, and two of ten are
-// shared with a group that every second user is a member of.
+// BenchmarkSearch searches 100,000 runs of ten users.
 func BenchmarkSearch(b *testing.B) {
 	dir := filepath.Join(b.TempDir(), "data")
 	s, err := store.Open(b.Context(), dir)
@@ -27,7 +22,9 @@ func BenchmarkSearch(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	fillBulk(b, filepath.Join(dir, "codalab.db"), 100_000)
+	if err := storetest.Fill(b.Context(), dir, 100_000); err != nil {
+		b.Fatal(err)
+	}
 	if s, err = store.Open(b.Context(), dir); err != nil {
 		b.Fatal(err)
 	}
@@ -44,7 +41,7 @@ func BenchmarkSearch(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		for _, user := range []string{"0xu4", "0xu9", store.RootID} {
+		for _, user := range []string{storetest.User(4), storetest.User(9), store.RootID} {
 			b.Run(search+"/"+user, func(b *testing.B) {
 				for b.Loop() {
 					if q.Aggregate() {
@@ -61,78 +58,6 @@ func BenchmarkSearch(b *testing.B) {
 	}
 }
 
-// fillBulk writes bundles past the store, in one transaction.
-func fillBulk(b *testing.B, path string, n int) {
-	b.Helper()
-	db, err := sql.Open("sqlite", path)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer func() { _ = db.Close() }()
-	tx, err := db.BeginTx(b.Context(), nil)
-	if err != nil {
-		b.Fatal(err)
-	}
-	add := func(statement string, args ...any) {
-		b.Helper()
-		if _, err := tx.ExecContext(b.Context(), statement, args...); err != nil {
-			b.Fatal(err)
-		}
-	}
-	const group = "0x11111111111111111111111111111111"
-	for i := range 10 {
-		add(`INSERT INTO users (id, name, password, joined, time_quota, disk_quota, parallel_run_quota) VALUES (?, ?, '', 0, 0, 0, 0)`,
-			fmt.Sprint("0xu", i), fmt.Sprint("user", i))
-	}
-	add(`INSERT INTO groups (uuid, name, owner_id, user_defined) VALUES (?, 'lab', '0xu0', 1)`, group)
-	for i := 0; i < 10; i += 2 {
-		add(`INSERT INTO group_members (user_id, group_uuid) VALUES (?, ?)`, fmt.Sprint("0xu", i), group)
-	}
-	add(`INSERT INTO worksheets (uuid, name, owner_id, created, modified) VALUES ('0xw', 'w', '0xu0', 0, 0)`)
-	for i := range n {
-		uuid, public := codalab.NewUUID(), 0
-		if i%10 < 6 {
-			public = 1
-		}
-		metadata, err := json.Marshal(bulkMetadata(i))
-		if err != nil {
-			b.Fatal(err)
-		}
-		add(`INSERT INTO bundles (uuid, bundle_type, owner_id, command, state, name, data_size, metadata, created, public)
-			VALUES (?, 'run', ?, ?, ?, ?, ?, ?, ?, ?)`,
-			uuid, fmt.Sprint("0xu", i/7%10), fmt.Sprint("python train.py --seed ", i), []string{"ready", "ready", "failed"}[i%3],
-			fmt.Sprint("train-model-", i%977), i*7919%100_003, string(metadata), (1_700_000_000+int64(i)*60)*1e6, public)
-		switch {
-		case public == 1:
-			add(`INSERT INTO bundle_permissions (bundle_uuid, group_uuid, permission) VALUES (?, ?, 1)`, uuid, store.PublicGroup)
-		case i%10 < 8:
-			add(`INSERT INTO bundle_permissions (bundle_uuid, group_uuid, permission) VALUES (?, ?, 1)`, uuid, group)
-		}
-		if i%10 != 0 {
-			add(`INSERT INTO worksheet_items (id, worksheet_uuid, type, bundle_uuid, sort_key) VALUES (?, '0xw', 'bundle', ?, ?)`, i+1, uuid, i)
-		}
-	}
-	if err := tx.Commit(); err != nil {
-		b.Fatal(err)
-	}
-}
-
-// bulkMetadata is that of a finished run, about 1.3 kB as JSON.
-func bulkMetadata(i int) codalab.Metadata {
-	m := codalab.Metadata{}
-	for _, k := range codalab.MetadataKeys(codalab.TypeRun) {
-		m[k.Key] = k.Default
-	}
-	for key, value := range map[string]any{
-		"name": fmt.Sprint("train-model-", i%977), "description": strings.Repeat("a long description ", 20),
-		"tags": []string{fmt.Sprint("exp", i%500), "all"}, "time": float64(i*7919%100_003) / 10, "exitcode": i % 3,
-		"created": 1_700_000_000 + i*60, "run_status": "Finished",
-	} {
-		m[key] = value
-	}
-	return m
-}
-
 // BenchmarkChange writes what a check-in of a running bundle changes.
 func BenchmarkChange(b *testing.B) {
 	s, err := store.Open(b.Context(), filepath.Join(b.TempDir(), "data"))
@@ -146,7 +71,7 @@ func BenchmarkChange(b *testing.B) {
 	var uuids []string
 	for i := range 1000 {
 		one := bundle("x")
-		one.Metadata, one.Created = bulkMetadata(i), store.Time{Time: now.Add(time.Duration(i) * time.Second)}
+		one.Metadata, one.Created = storetest.Metadata(i), store.Time{Time: now.Add(time.Duration(i) * time.Second)}
 		if err := s.CreateBundle(b.Context(), one, ""); err != nil {
 			b.Fatal(err)
 		}

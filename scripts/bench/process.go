@@ -1,0 +1,62 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// part is a part of this program, or another program, that runs as a process of its own.
+type part struct {
+	cmd *exec.Cmd
+	pid int
+	// said is the first line that it has printed.
+	said string
+}
+
+// startPart starts a part, and waits until it has printed a line.
+func startPart(ctx context.Context, args ...string) part {
+	cmd := exec.CommandContext(ctx, must(os.Executable()), args...)
+	cmd.Stderr = os.Stderr
+	out := must(cmd.StdoutPipe())
+	check(cmd.Start())
+	said := bufio.NewScanner(out)
+	if !said.Scan() {
+		check(errors.Join(fmt.Errorf("%s ended early", args[0]), cmd.Wait()))
+	}
+	return part{cmd, cmd.Process.Pid, said.Text()}
+}
+
+func (p part) end() {
+	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+	check(p.cmd.Wait())
+}
+
+func (p part) proc(name string) string {
+	return string(must(os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.pid), name))))
+}
+
+// cpu is how many seconds of processors it has used (proc(5), /proc/pid/stat).
+func (p part) cpu() float64 {
+	const ticks = 100 // sysconf(3): _SC_CLK_TCK, on every Linux
+	_, rest, _ := strings.Cut(p.proc("stat"), ") ")
+	fields := strings.Fields(rest)
+	return (must(strconv.ParseFloat(fields[11], 64)) + must(strconv.ParseFloat(fields[12], 64))) / ticks
+}
+
+// memory is the most MB that it has had resident since its start (proc(5), /proc/pid/status).
+func (p part) memory() float64 {
+	for line := range strings.Lines(p.proc("status")) {
+		if value, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			return must(strconv.ParseFloat(strings.Fields(value)[0], 64)) * 1024 / 1e6
+		}
+	}
+	return 0
+}
