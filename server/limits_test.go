@@ -8,6 +8,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server"
+	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
 func TestRunsThatRequestTooMuchFail(t *testing.T) {
@@ -38,8 +39,9 @@ func TestRunsThatRequestTooMuchFail(t *testing.T) {
 
 func TestTimeOnTheSitesWorkersCountsOnce(t *testing.T) {
 	t.Parallel()
-	for _, owner := range []string{"root", "alice"} {
+	for _, owner := range []string{"root", "alice", "machine"} {
 		s := newSite(t, func(c *server.Config) { c.Hold = 20 * time.Millisecond })
+		s.account("machine", store.Scope{})
 		w, uuid := s.worker(owner, "w", "cpu"), s.run("x", cpuQueue)
 		w.takes()
 		run := reportOf(uuid, codalab.StateRunning)
@@ -50,8 +52,11 @@ func TestTimeOnTheSitesWorkersCountsOnce(t *testing.T) {
 		run.State = codalab.StateFinalizing
 		w.told(codalab.MessageMarkFinalized, run)
 		used := s.get("alice", "/user").ok().value("data", "attributes", "time_used")
-		if want := map[string]float64{"root": 4, "alice": 0}[owner]; used != want {
+		if want := map[string]float64{"root": 4, "alice": 0, "machine": 4}[owner]; used != want {
 			t.Errorf("on a worker of %s: %v seconds used", owner, used)
+		}
+		if used := s.get("root", "/users/machine").ok().value("data", "attributes", "time_used"); used != 0.0 {
+			t.Errorf("the worker account has used %v seconds", used)
 		}
 	}
 }
@@ -65,19 +70,21 @@ func checkInOf(w *testWorker, run codalab.Run) codalab.CheckIn {
 
 func TestUsedUpQuotaKillsRuns(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		disk int64
-		time float64
-	}{"disk": {2 << 20, 0}, "time": {0, 120}} {
-		s := newSite(t)
+	for _, test := range []struct {
+		name, owner string
+		disk        int64
+		time        float64
+	}{{"disk", "root", 2 << 20, 0}, {"time", "root", 0, 120}, {"disk", "machine", 2 << 20, 0}, {"time", "machine", 0, 120}} {
+		s := newSite(t, func(c *server.Config) { c.Hold = time.Millisecond })
+		s.account("machine", store.Scope{})
 		s.setQuota(1<<20, 60)
-		w, uuid := s.worker("root", "w", "cpu"), s.run("x", cpuQueue)
+		w, uuid := s.worker(test.owner, "w", "cpu"), s.run("x", cpuQueue)
 		w.takes()
 		run := reportOf(uuid, codalab.StateRunning)
 		run.DiskUtilization, run.ContainerTimeTotal = test.disk, test.time
 		m := w.told(codalab.MessageKill, run)
-		if want := "Kill requested: User " + name + " quota exceeded. To apply for more quota,"; !strings.HasPrefix(m.KillMessage, want) {
-			t.Errorf("%s: killed with %q", name, m.KillMessage)
+		if want := "Kill requested: User " + test.name + " quota exceeded. To apply for more quota,"; !strings.HasPrefix(m.KillMessage, want) {
+			t.Errorf("%s: killed with %q", test.name, m.KillMessage)
 		}
 		run.State, run.FailureMessage = codalab.StateFinalizing, &m.KillMessage
 		w.told(codalab.MessageMarkFinalized, run)

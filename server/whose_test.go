@@ -209,33 +209,36 @@ func TestWorkersOfOneUserAreBounded(t *testing.T) {
 
 func TestRunsOnOthersWorkersStayWithinTheQuota(t *testing.T) {
 	t.Parallel()
-	s := whose(t)
-	u, err := s.store.User(context.Background(), "alice")
-	must(t, err)
-	_, err = s.store.ChangeUser(context.Background(), u.ID, func(u *store.User) error { u.ParallelRunQuota = 1; return nil })
-	must(t, err)
-	s.run("x", cpuQueue)
-	second := s.run("x", cpuQueue)
-	s.worker("root", "w", "cpu").takes()
-	s.await(second, codalab.StateStaged)
-	w := s.worker("root", "w", "cpu")
-	for range 3 {
-		if m := w.checkIn(); len(m) > 0 {
-			t.Errorf("told %+v", m)
+	for _, owner := range []string{"root", "machine"} {
+		s := whose(t)
+		s.account("machine", store.Scope{})
+		u, err := s.store.User(context.Background(), "alice")
+		must(t, err)
+		_, err = s.store.ChangeUser(context.Background(), u.ID, func(u *store.User) error { u.ParallelRunQuota = 1; return nil })
+		must(t, err)
+		s.run("x", cpuQueue)
+		second := s.run("x", cpuQueue)
+		s.worker(owner, "w", "cpu").takes()
+		s.await(second, codalab.StateStaged)
+		w := s.worker(owner, "w", "cpu")
+		for range 3 {
+			if m := w.checkIn(); len(m) > 0 {
+				t.Errorf("told %+v", m)
+			}
 		}
-	}
-	const why = "1 of your runs are on workers, as many as your quota of parallel runs allows."
-	status := ""
-	for range 2000 { // until Run has tried the second run
-		if status = s.bundle("alice", second).Metadata.String("staged_status"); status == why {
-			break
+		const why = "1 of your runs are on workers, as many as your quota of parallel runs allows."
+		status := ""
+		for range 2000 { // until Run has tried the second run
+			if status = s.bundle("alice", second).Metadata.String("staged_status"); status == why {
+				break
+			}
+			time.Sleep(time.Millisecond)
 		}
-		time.Sleep(time.Millisecond)
+		if status != why {
+			t.Errorf("%s", status)
+		}
+		s.worker("alice", "own", "cpu").takes() // her own workers have no such limit
 	}
-	if status != why {
-		t.Errorf("%s", status)
-	}
-	s.worker("alice", "own", "cpu").takes() // her own workers have no such limit
 }
 
 func TestWorkersAreShownToTheirUsersAndGroups(t *testing.T) {
