@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -76,5 +75,5 @@ func newRuns(n int) []byte {
 			"metadata": benchMetadata(codalab.TypeRun, map[string]any{"name": "train", "description": "a run of the benchmark"}),
 		}))
 	}
-	return bytes.TrimSpace(must(json.Marshal(codalab.NewDocument(objects))))
+	return must(json.Marshal(codalab.NewDocument(objects)))
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -29,6 +30,9 @@ func (s *samples) add(took time.Duration) {
 func (s *samples) p99() float64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if len(s.all) == 0 {
+		check(errors.New("no answers came"))
+	}
 	sorted := slices.Sorted(slices.Values(s.all))
 	s.all = nil
 	return sorted[int(math.Ceil(0.99*float64(len(sorted))))-1]
@@ -56,6 +60,7 @@ func benchWorkers(ctx context.Context, dir string) {
 	f := newFleet(ctx, s.address, tokens)
 	defer f.close()
 	working := f.work(ctx, &checkIns)
+	defer working()
 	check(pause.For(ctx, checkInEvery+checkInHold)) // until all have checked in
 	reads.p99()
 	checkIns.p99()
