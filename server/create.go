@@ -66,19 +66,20 @@ func (s *Server) createBundles(w http.ResponseWriter, r *http.Request, u store.U
 		b.IsAnonymous = anonymous
 		bundles = append(bundles, b)
 	}
-	created, uuids := []codalab.Object{}, []string{}
-	defer func() { s.changed(uuids...) }()
-	for _, b := range bundles {
-		err := s.Store.CreateBundleAt(ctx, b, at)
-		if errors.Is(err, store.ErrExists) {
-			err = refuse(http.StatusBadRequest, "Bundle %s exists already", b.UUID)
-		}
-		if err != nil {
-			return err
-		}
-		created, uuids = append(created, bundleObject(b, store.PermissionAll)), append(uuids, b.UUID)
+	created, err := s.Store.CreateBundles(ctx, bundles, at)
+	answer, uuids := []codalab.Object{}, []string{}
+	for _, b := range created {
+		answer, uuids = append(answer, bundleObject(b, store.PermissionAll)), append(uuids, b.UUID)
 	}
-	return writeDocument(w, created, nil)
+	s.changed(uuids...)
+	var taken *store.TakenError
+	if errors.As(err, &taken) {
+		err = refuse(http.StatusBadRequest, "Bundle %s exists already", taken.UUID)
+	}
+	if err != nil {
+		return err
+	}
+	return writeDocument(w, answer, nil)
 }
 
 // readPlace returns where new bundles are wanted.

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
 // TestNewBundleIsShownWhereItIsWanted uses the parameters of CodaLab's web page and of cl mimic
@@ -36,5 +38,19 @@ func TestNewBundleIsShownWhereItIsWanted(t *testing.T) {
 	}
 	if want := []string{first, "", image, shadow, second, elsewhere}; !slices.Equal(got, want) {
 		t.Errorf("the worksheet shows %q, want %q", got, want)
+	}
+}
+
+func TestBundlesOfARequestAreCreatedAllOrNone(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	first, second := codalab.NewUUID(), s.dataset("second")
+	one := func(uuid string) any {
+		return map[string]any{"type": "bundles", "attributes": map[string]any{"uuid": uuid, "bundle_type": "dataset", "metadata": metadata("dataset", "data", nil)}}
+	}
+	for _, other := range []string{second, first} { // one that is there, and the first one again
+		s.call("alice", "POST", "/bundles?worksheet="+s.home("alice"), map[string]any{"data": []any{one(first), one(other)}}).
+			says(http.StatusBadRequest, "Bundle "+other+" exists already")
+		s.get("alice", "/bundles/"+first).is(http.StatusNotFound)
 	}
 }

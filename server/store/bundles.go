@@ -93,53 +93,79 @@ func (b *Bundle) row() (bundleRow, error) {
 	return r, nil
 }
 
-// CreateBundle is CreateBundleAt for a bundle at the end of a worksheet, or for one that is on none
-// if worksheetUUID is empty.
+// TakenError is the ErrExists of a new bundle, whose uuid is taken or was that of a deleted bundle.
+type TakenError struct{ UUID string }
+
+func (e *TakenError) Error() string { return "create bundle " + e.UUID + ": " + ErrExists.Error() }
+
+// Unwrap returns ErrExists.
+func (e *TakenError) Unwrap() error { return ErrExists }
+
+// CreateBundle is CreateBundles for one bundle at the end of a worksheet, or for one that is on none if
+// worksheetUUID is empty.
 func (s *Store) CreateBundle(ctx context.Context, b Bundle, worksheetUUID string) error {
-	return s.CreateBundleAt(ctx, b, Place{Worksheet: worksheetUUID})
+	_, err := s.CreateBundles(ctx, []Bundle{b}, Place{Worksheet: worksheetUUID})
+	return err
 }
 
-// CreateBundleAt adds a bundle and its dependencies. If the place is on a worksheet, it gives groups
-// the permissions that they have on the worksheet. It fails with ErrExists if the uuid is taken or
-// was that of a deleted bundle, and with ErrNotFound if there is no such worksheet.
-func (s *Store) CreateBundleAt(ctx context.Context, b Bundle, at Place) error {
+// CreateBundles adds bundles and their dependencies, some of them in each transaction. If the place is on
+// a worksheet, it gives groups the permissions that they have on the worksheet. It fails with a TakenError,
+// and with ErrNotFound if there is no such worksheet. It returns those that it has created, also after an
+// error.
+func (s *Store) CreateBundles(ctx context.Context, bundles []Bundle, at Place) (created []Bundle, err error) {
+	for part := range slices.Chunk(bundles, changedAtOnce) {
+		err := s.db.InTx(ctx, func(tx *sqlx.Tx) error {
+			for _, b := range part {
+				if err := s.createBundle(ctx, tx, b, at); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return created, err
+		}
+		created = append(created, part...)
+	}
+	return created, nil
+}
+
+func (s *Store) createBundle(ctx context.Context, tx *sqlx.Tx, b Bundle, at Place) error {
 	row, err := b.row()
 	if err != nil {
 		return err
 	}
-	return s.db.InTx(ctx, func(tx *sqlx.Tx) error {
-		var deleted int
-		if err := tx.GetContext(ctx, &deleted, tx.Rebind(`SELECT count(*) FROM deleted_bundles WHERE uuid = ?`), b.UUID); err != nil {
-			return fmt.Errorf("create bundle %s: %w", b.UUID, err)
-		}
-		if deleted > 0 {
-			return fmt.Errorf("create bundle %s: %w", b.UUID, ErrExists)
-		}
-		_, err := tx.NamedExecContext(ctx, `
-			INSERT INTO bundles (uuid, bundle_type, owner_id, command, state, frozen, is_anonymous, name, data_size, metadata, created, tags, run_time)
-			VALUES (:uuid, :bundle_type, :owner_id, :command, :state, :frozen, CASE WHEN :is_anonymous THEN 1 ELSE 0 END, :name, :data_size, :metadata, :created, :tags, :run_time)`, row)
-		if sqldb.IsUnique(err) {
-			return fmt.Errorf("create bundle %s: %w", b.UUID, ErrExists)
-		}
+	var deleted int
+	if err := tx.GetContext(ctx, &deleted, tx.Rebind(`SELECT count(*) FROM deleted_bundles WHERE uuid = ?`), b.UUID); err != nil {
+		return fmt.Errorf("create bundle %s: %w", b.UUID, err)
+	}
+	if deleted > 0 {
+		return &TakenError{b.UUID}
+	}
+	_, err = tx.NamedExecContext(ctx, `
+		INSERT INTO bundles (uuid, bundle_type, owner_id, command, state, frozen, is_anonymous, name, data_size, metadata, created, tags, run_time)
+		VALUES (:uuid, :bundle_type, :owner_id, :command, :state, :frozen, CASE WHEN :is_anonymous THEN 1 ELSE 0 END, :name, :data_size, :metadata, :created, :tags, :run_time)`, row)
+	if sqldb.IsUnique(err) {
+		return &TakenError{b.UUID}
+	}
+	if err != nil {
+		return fmt.Errorf("create bundle %s: %w", b.UUID, err)
+	}
+	for i, d := range b.Dependencies {
+		_, err := tx.ExecContext(ctx, tx.Rebind(`
+			INSERT INTO dependencies (child_uuid, child_path, parent_uuid, parent_path, position) VALUES (?, ?, ?, ?, ?)`),
+			b.UUID, d.ChildPath, d.ParentUUID, d.ParentPath, i)
 		if err != nil {
 			return fmt.Errorf("create bundle %s: %w", b.UUID, err)
 		}
-		for i, d := range b.Dependencies {
-			_, err := tx.ExecContext(ctx, tx.Rebind(`
-				INSERT INTO dependencies (child_uuid, child_path, parent_uuid, parent_path, position) VALUES (?, ?, ?, ?, ?)`),
-				b.UUID, d.ChildPath, d.ParentUUID, d.ParentPath, i)
-			if err != nil {
-				return fmt.Errorf("create bundle %s: %w", b.UUID, err)
-			}
-		}
-		if at.Worksheet == "" {
-			return nil
-		}
-		if err := inheritPermissions(ctx, tx, at.Worksheet, b.UUID); err != nil {
-			return err
-		}
-		return s.place(ctx, tx, b.UUID, at, row.Created)
-	})
+	}
+	if at.Worksheet == "" {
+		return nil
+	}
+	if err := inheritPermissions(ctx, tx, at.Worksheet, b.UUID); err != nil {
+		return err
+	}
+	return s.place(ctx, tx, b.UUID, at, row.Created)
 }
 
 // Bundle returns one bundle; ErrNotFound if it does not exist.
@@ -284,7 +310,7 @@ func (s *Store) removeReplaced(had string, b Bundle) {
 	}
 }
 
-// changedAtOnce is how many bundles ChangeAll changes in one transaction. Writers wait for one another:
+// changedAtOnce is how many bundles one transaction makes, changes or deletes. Writers wait for one another:
 // a user who makes a bundle must not wait for all the reports of a worker with thousands of runs.
 const changedAtOnce = 50
 
