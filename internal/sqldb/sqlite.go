@@ -2,6 +2,7 @@ package sqldb
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"net/url"
@@ -29,10 +30,11 @@ func connectSQLite(path string, readOnly bool) (*DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open database %s: %w", path, err)
 	}
-	db, err := sqlx.Open("sqlite", dsn(path, readOnly))
+	connector, err := newConnector(dsn(path, readOnly))
 	if err != nil {
 		return nil, fmt.Errorf("open database %s: %w", path, err)
 	}
+	db := sqlx.NewDb(sql.OpenDB(connector), "sqlite")
 	limitConnections(db)
 	return &DB{DB: db, dialect: dialect{goose: goose.DialectSQLite3, snapshot: `BEGIN DEFERRED`}, name: path, writer: make(place, 1), group: &group{}}, nil
 }
