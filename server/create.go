@@ -64,6 +64,7 @@ func (s *Server) createBundles(w http.ResponseWriter, r *http.Request, u store.U
 			return err
 		}
 		b.IsAnonymous = anonymous
+		stageNew(&b)
 		bundles = append(bundles, b)
 	}
 	created, err := s.Store.CreateBundles(ctx, bundles, at)

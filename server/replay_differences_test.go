@@ -85,8 +85,8 @@ func replayDifferences() []replayDifference {
 		},
 		{`^cli 19[5-9] `, `metadata\.time_running$`, `43\.1039\d+`, none, "the same"},
 		{
-			`^cli 161 `, `attributes\.(state|state_details|metadata\.staged_status)$`, `staged|Bundle's dependencies.*|"Bundle's dependencies.*`, `created|Bundle has been created.*|<none>`,
-			"the recorded server had staged the run before it answered; usually it has not, as in line 138",
+			`POST /rest/bundles\?`, `attributes\.(state|state_details|metadata\.staged_status)$`, `created|Bundle has been created.*|<none>`, `staged|Bundle's dependencies.*|"Bundle's dependencies.*`,
+			"ours stages a run at once whose inputs are ready; the recorded server had done so in line 161 only",
 		},
 		{
 			`^cli (248|256) `, `staged_status$|state_details$`, `No worker can meet your bundle's resource requirements\..*`,

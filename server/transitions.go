@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -60,6 +61,15 @@ func stage(b *store.Bundle, parents []store.Parent) bool {
 		return false
 	}
 	return true
+}
+
+// stageNew stages a new bundle if its parents were ready a moment ago, which saves a change right after.
+func stageNew(b *store.Bundle) {
+	ready := func(d codalab.Dependency) bool { return d.ParentState == codalab.StateReady }
+	if b.State == codalab.StateCreated && !slices.ContainsFunc(b.Dependencies, func(d codalab.Dependency) bool { return !ready(d) }) {
+		b.State = codalab.StateStaged
+		b.Metadata["staged_status"] = stagedStatus
+	}
 }
 
 func parentsFailed(failed, killed []string) string {

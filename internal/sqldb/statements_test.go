@@ -65,7 +65,7 @@ func TestFewStatementsAreKept(t *testing.T) {
 	}
 	rows, err := c.QueryContext(t.Context(), `SELECT id FROM n`)
 	if err == nil {
-		err = errors.Join(rows.Close(), rows.Err())
+		err = errors.Join(rows.Close(), rows.Err()) //nolint:sqlclosecheck // which is tested
 	}
 	if err != nil {
 		t.Fatal(err)
