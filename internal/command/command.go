@@ -41,6 +41,10 @@ type Command struct {
 	// Credential is the user the program runs as; nil means that of this
 	// process.
 	Credential *syscall.Credential
+	// Group gives the program a process group of its own, for a program that starts others. When ctx
+	// ends, the whole group gets KILL at once. A process of the group that still has the standard error
+	// two seconds after the program's end gets KILL, too.
+	Group bool
 }
 
 // Error says how a program failed.
@@ -91,7 +95,7 @@ func (e *Error) Killed() bool {
 }
 
 // Run starts the program and waits for its end. When ctx ends first, the
-// program gets TERM, two seconds later KILL, and the error wraps ctx's. Any
+// program gets TERM, two seconds later KILL (see Group), and the error wraps ctx's. Any
 // failure is an *Error.
 func (c Command) Run(ctx context.Context) error {
 	if len(c.Args) == 0 {
@@ -109,10 +113,15 @@ func (c Command) Run(ctx context.Context) error {
 	cmd.Stderr = tail
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = killDelay
-	if c.Credential != nil {
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: c.Credential}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: c.Credential, Setpgid: c.Group}
+	killGroup := func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	if c.Group {
+		cmd.Cancel = killGroup
 	}
 	err := cmd.Run()
+	if c.Group && errors.Is(err, exec.ErrWaitDelay) { // some of the group still have the standard error
+		err = errors.Join(err, killGroup())
+	}
 	if err == nil {
 		return nil
 	}

@@ -3,7 +3,11 @@ package command_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -74,4 +78,46 @@ func TestCancelledProgramEndsAndSaysWhy(t *testing.T) {
 	if !errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &e) || !e.Started() {
 		t.Errorf("error = %v, want a started program ended by the deadline", err)
 	}
+}
+
+func TestGroupLeavesNoProcessBehind(t *testing.T) {
+	t.Parallel()
+	for name, script := range map[string]string{
+		"cancelled": "sleep 1000 & echo $!; wait",
+		"left":      "sleep 1000 & echo $!", // with the standard error
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		r, w := io.Pipe()
+		ended := make(chan error)
+		go func() {
+			ended <- command.Command{Args: []string{"/bin/sh", "-c", script}, Stdout: w, Group: true}.Run(ctx)
+		}()
+		var pid int
+		if _, err := fmt.Fscanln(r, &pid); err != nil {
+			t.Fatal(err)
+		}
+		if name == "cancelled" {
+			cancel()
+		}
+		if err := <-ended; err == nil || name == "cancelled" && !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v", name, err)
+		}
+		cancel()
+		if !endsSoon(pid) {
+			t.Errorf("%s: the program's child goes on", name)
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+}
+
+// endsSoon waits until a process has ended, if only its parent has not noticed it yet.
+func endsSoon(pid int) bool {
+	for range 2000 {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil || strings.Contains(string(stat), ") Z ") {
+			return true
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return false
 }
