@@ -21,7 +21,7 @@ func (s *Server) contentsRoutes() []route {
 	return append(s.netcatRoutes(), []route{
 		{pattern: "GET /bundles/{uuid}/contents/info/{path...}", serve: s.contentsInfo, public: true, worker: true, differs: "messages of the refusals"},
 		{pattern: "GET /bundles/{uuid}/contents/blob/{path...}", serve: s.contentsBlob, public: true, worker: true, differs: "contents are sent with X-Content-Type-Options and a Content-Security-Policy, so that a browser does not run them"},
-		{pattern: "PUT /bundles/{uuid}/contents/blob/{$}", serve: s.upload, worker: true, waits: true, differs: "archives that lead out of the bundle, pipes, and files that end early are refused with the reason; several gzip members are all read; bytes are reserved from the quota as they come; URLs with private addresses are refused unless the operator allows them; git and ftp are refused"},
+		{pattern: "PUT /bundles/{uuid}/contents/blob/{$}", serve: s.upload, worker: true, waits: true, differs: "archives that lead out of the bundle, pipes, and files that end early are refused with the reason; several gzip members are all read; bytes are reserved from the quota as they come; URLs with private addresses are refused unless the operator allows them; of a git repository the files are stored, without .git; ftp is refused"},
 		{pattern: "POST /bundle_stores", serve: s.addBundleStore, differs: "refused: the server keeps all contents itself"},
 		{pattern: "GET /bundles/{uuid}/locations/{$}", serve: s.locations, differs: "always empty: contents come from this server"},
 		{pattern: "POST /bundles/{uuid}/locations/{$}", serve: s.addLocation, differs: "there is no other store to upload to"},

@@ -77,6 +77,7 @@
 //	search                  searches of bundles, worksheets and users (package keywords)
 //	contents, blob          contents: descriptions, downloads, the store and links
 //	upload, unpack, fetch   uploads, archives, uploads by URL
+//	repository, gitproxy    uploads of git repositories; the proxy through which git gets them
 //	quota, limits           disk quotas; what runs may request; used-up quotas
 //	make                    bundles that the server itself makes of others
 //	actions, netcat         kill and write; talks with ports of running bundles

@@ -146,16 +146,18 @@ func checkScheme(u *url.URL) error {
 // (codalab/lib/upload_manager.py: _interpret_source).
 func urlName(u *url.URL) string { return path.Base(path.Clean("/" + u.Path)) }
 
-// fetch opens what a URL leads to. Its contents are taken as they come, without decoding them. The
-// caller closes the stream, which ends with an error if no 64 KiB come within Config.TransferTimeout.
-func (s *Server) fetch(ctx context.Context, text string) (stream io.ReadCloser, name string, err error) {
+// parseURL reads the URL of an upload.
+func parseURL(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil {
-		return nil, "", badContents("the URL cannot be read")
+		return nil, badContents("the URL cannot be read")
 	}
-	if err := checkScheme(u); err != nil {
-		return nil, "", err
-	}
+	return u, checkScheme(u)
+}
+
+// fetch opens what a URL leads to. Its contents are taken as they come, without decoding them. The
+// caller closes the stream, which ends with an error if no 64 KiB come within Config.TransferTimeout.
+func (s *Server) fetch(ctx context.Context, u *url.URL) (stream io.ReadCloser, name string, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {

@@ -65,7 +65,7 @@ func TestUploadByURL(t *testing.T) {
 		"/endless":           {400, "user disk quota exceeded", ""},
 		"/slow":              {500, "the connection broke", ""},
 		"/a&urls=http://b/c": {400, "Exactly one url", ""},
-		"/a.git&git=1":       {400, "does not clone git", ""},
+		"/a.git&git=1":       {400, "not found", ""},
 	} {
 		uuid := s.dataset("data")
 		where, query, _ := strings.Cut(path, "&")

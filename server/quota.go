@@ -154,6 +154,14 @@ func (r *reservation) left() (int64, error) {
 	return left, err
 }
 
+// room returns how much the reservation may still take now.
+func (r *reservation) room() (int64, error) {
+	r.account.mu.Lock()
+	defer r.account.mu.Unlock()
+	left, err := r.left()
+	return max(0, left-r.account.written), err
+}
+
 // rewind says that what was written is to be replaced by what follows. It stays reserved.
 func (r *reservation) rewind() {
 	r.account.mu.Lock()

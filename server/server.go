@@ -90,8 +90,10 @@ type Server struct {
 	unknownPassword string
 	// zips shares the places to unpack a zip archive among the owners of bundles. They are few, since
 	// the directories of the archives are kept in memory.
-	zips    *turns.Turns
-	fetcher *http.Client
+	zips *turns.Turns
+	// repositories shares the places to clone a git repository likewise: git may use gitMemory.
+	repositories *turns.Turns
+	fetcher      *http.Client
 
 	mu      sync.Mutex
 	changes []string // uuids of changed bundles, for Run
@@ -118,9 +120,9 @@ func New(c Config) *Server {
 		guesses:   guesses{failed: map[string]*rate.Limiter{}}, hashing: turns.New(4),
 		unknownPassword: HashPassword(rand.Text(), c.PasswordCost),
 		fetcher:         newFetcher(c.FetchPrivate),
-		zips:            turns.New(2),
-		wake:            make(chan struct{}, 1),
-		pending:         map[string]*pending{}, fresh: map[string]*pending{},
+		zips:            turns.New(2), repositories: turns.New(4),
+		wake:    make(chan struct{}, 1),
+		pending: map[string]*pending{}, fresh: map[string]*pending{},
 	}
 }
 

@@ -129,13 +129,17 @@ func (s *Server) receive(r *http.Request, b store.Bundle, up uploadRequest) erro
 
 // storeURL stores what the server fetches.
 func (s *Server) storeURL(ctx context.Context, in *store.Upload, up uploadRequest, room *reservation) error {
-	switch {
-	case len(up.urls) > 1:
+	if len(up.urls) > 1 {
 		return badContents("Exactly one url must be provided.")
-	case up.git:
-		return badContents("this server does not clone git repositories; clone it, and upload the directory")
 	}
-	fetched, name, err := s.fetch(ctx, up.urls[0])
+	u, err := parseURL(up.urls[0])
+	if err != nil {
+		return err
+	}
+	if up.git {
+		return s.storeRepository(ctx, in, u, room)
+	}
+	fetched, name, err := s.fetch(ctx, u)
 	if err != nil {
 		return err
 	}
