@@ -26,10 +26,17 @@ func siteThatFetches(t *testing.T) *site {
 	t.Helper()
 	allow, err := server.ParseFetchPrivate([]string{"127.0.0.1"})
 	must(t, err)
-	return newSite(t, func(c *server.Config) { c.FetchPrivate, c.TransferTimeout = allow, 10*time.Second })
+	return newSite(t, func(c *server.Config) { c.FetchPrivate = allow })
 }
 
 func gitQuery(where string) string { return "git=1&urls=" + url.QueryEscape(where) }
+
+// noise are bytes that cannot be compressed.
+func noise(size int) string {
+	b := make([]byte, size)
+	_, _ = rand.NewChaCha8([32]byte{1}).Read(b)
+	return string(b)
+}
 
 // processes are the running processes whose arguments contain a text.
 func processes(tb testing.TB, text string) (found []string) {
@@ -63,6 +70,7 @@ func TestUploadOfAGitRepository(t *testing.T) {
 	must(t, os.Remove(filepath.Join(repo.Dir, "old")))
 	repo.Write(".gitattributes", "secret export-ignore\nversion export-subst\n*.bat text eol=crlf\n*.bin filter=lfs\n")
 	repo.Write("secret", "kept")
+	repo.Write("noise", noise(700_000))
 	repo.Write("version", "$Format:%H$")
 	repo.Write("dir/f.bat", "one\ntwo\n")
 	repo.Write("dir/program", "#!/bin/sh\n")
@@ -89,6 +97,7 @@ func TestUploadOfAGitRepository(t *testing.T) {
 	}))
 	defer web.Close()
 	s := siteThatFetches(t)
+	s.setQuota(1<<20, 1<<40) // less than what git fetches and the files together
 	uuid := s.dataset("repo")
 	s.put(uuid, gitQuery(strings.Replace(web.URL, "http://", "http://ann:pass%3A%2F%40word@", 1)+"/repo/.git"), "").ok()
 	if len(seen) > 0 {
@@ -120,7 +129,7 @@ func TestUploadOfAGitRepository(t *testing.T) {
 			}
 		}
 	}
-	want := ". .gitattributes dir dir/f.bat dir/link dir/out dir/program model.bin module secret version"
+	want := ". .gitattributes dir dir/f.bat dir/link dir/out dir/program model.bin module noise secret version"
 	if names := strings.Join(pathsBelow(t, got), " "); names != want {
 		t.Errorf("the bundle has %s, want %s", names, want)
 	}
@@ -158,9 +167,7 @@ func pathsBelow(t *testing.T, dir string) (paths []string) {
 func TestGitRepositoryThatCannotBeStoredLeavesNothing(t *testing.T) {
 	t.Parallel()
 	large, bomb, empty := testenv.NewRepository(t), testenv.NewRepository(t), testenv.NewRepository(t)
-	noise := make([]byte, 2<<20)
-	_, _ = rand.NewChaCha8([32]byte{1}).Read(noise)
-	large.Write("noise", string(noise))
+	large.Write("noise", noise(2<<20))
 	large.Commit()
 	bomb.Write("f", strings.Repeat("x", 4<<20)) // 4 KiB as it comes
 	bomb.Commit()
@@ -284,7 +291,13 @@ func TestGitEndsWithTheClientsRequest(t *testing.T) {
 		t.Error("no git is seen")
 	}
 	leave()
-	<-ended
+	select {
+	case <-ended:
+	case <-time.After(10 * time.Second):
+		t.Error("git goes on without the client")
+		finish()
+		<-ended
+	}
 	s.awaitNoProcess(web.URL)
 	s.leavesNothing()
 }
