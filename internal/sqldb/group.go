@@ -78,21 +78,40 @@ func (db *DB) join(ctx context.Context, fn func(tx *sqlx.Tx) error) (committed b
 			}
 			return false, ctx.Err()
 		case db.writer <- struct{}{}:
-			calls := db.group.take()
-			if len(calls) == 1 && calls[0] == c {
+			if db.lead(context.WithoutCancel(ctx), c) { // others must not lose theirs when ctx ends
 				return false, nil
 			}
-			if len(calls) > 0 {
-				db.commitAll(context.WithoutCancel(ctx), calls) // others must not lose theirs when ctx ends
-			}
-			db.writer.leave()
 		}
 	}
 }
 
+// lead commits calls that wait, and then gives the writer's place back. If c alone waits, lead returns
+// true, and c keeps the place.
+func (db *DB) lead(ctx context.Context, c *call) (alone bool) {
+	defer func() {
+		if !alone {
+			db.writer.leave()
+		}
+	}()
+	calls := db.group.take()
+	if len(calls) == 1 && calls[0] == c {
+		return true
+	}
+	if len(calls) > 0 {
+		db.commitAll(ctx, calls)
+	}
+	return false
+}
+
 // commitAll runs calls in one transaction. The caller has the writer's place.
 func (db *DB) commitAll(ctx context.Context, calls []*call) {
-	done := make([]bool, len(calls))
+	done, committed := make([]bool, len(calls)), false
+	defer func() { // also if a call ends the goroutine
+		for i, c := range calls {
+			c.committed = committed && done[i]
+			close(c.over)
+		}
+	}()
 	err := db.tryTx(ctx, func(tx *sqlx.Tx) error {
 		for i, c := range calls {
 			var err error
@@ -102,10 +121,7 @@ func (db *DB) commitAll(ctx context.Context, calls []*call) {
 		}
 		return nil
 	})
-	for i, c := range calls {
-		c.committed = err == nil && done[i]
-		close(c.over)
-	}
+	committed = err == nil
 }
 
 // runAfterSavepoint runs a call, and undoes what it did if it fails. SQLite ends the whole transaction

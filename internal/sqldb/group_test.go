@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"testing"
 	"testing/fstest"
@@ -132,5 +133,17 @@ func TestCallThatIsGivenUpIsNotInAGroup(t *testing.T) {
 	cancel()
 	if !g.remove(c) || g.remove(c) || len(g.take()) != 0 {
 		t.Error("the call still waits")
+	}
+}
+
+// A test's FailNow ends the goroutine; nobody may wait for it.
+func TestGroupGoesOnWhenACallEndsItsGoroutine(t *testing.T) {
+	t.Parallel()
+	rows, _, _ := together(t, insert(1), insert(2, func(*sqlx.Tx) error {
+		runtime.Goexit()
+		return nil
+	}), insert(3))
+	if !slices.Equal(rows, []int{3}) { // the first one led the group in that goroutine
+		t.Errorf("rows %v", rows)
 	}
 }
