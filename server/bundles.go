@@ -14,7 +14,7 @@ import (
 func (s *Server) bundleRoutes() []route {
 	return []route{
 		{pattern: "GET /bundles", serve: bounded(s.findBundles), public: true, differs: "names and states of parents that the user may not read are hidden; results are ordered by age; a search tells and counts only what the user may read; .shared and group= work for every user; _ is no wildcard; a search ends after 20 seconds, and one with more than 10,000 results is refused"},
-		{pattern: "POST /bundles", serve: s.createBundles, differs: "a run whose inputs are ready is staged in the answer already; shadow concerns the named worksheet only, and its end if the other bundle is not there; a uuid that a deleted bundle had is refused, because caches know contents by it; a dependency key that leads out of the bundle, CPUs below 1 and time limits that cannot be counted are refused at once"},
+		{pattern: "POST /bundles", serve: s.createBundles, differs: "a run without inputs is staged in the answer already; shadow concerns the named worksheet only, and its end if the other bundle is not there; a uuid that a deleted bundle had is refused, because caches know contents by it; a dependency key that leads out of the bundle, CPUs below 1 and time limits that cannot be counted are refused at once"},
 		{pattern: "PATCH /bundles", serve: s.patchBundles, differs: "clients cannot change data_size"},
 		{pattern: "DELETE /bundles", serve: s.deleteBundles, differs: "a uuid is never given out again; a frozen worksheet of another user yields to force; worksheets that the user may not read are not named"},
 		{pattern: "GET /bundles/{uuid}", serve: s.bundle, public: true, worker: true, differs: "names and states of parents that the user may not read are hidden"},

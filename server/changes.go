@@ -59,7 +59,7 @@ func (s *Server) processSome(ctx context.Context, uuids []string) (changed []str
 		case b.State.Final():
 			s.makers.stop(uuid)
 			if s.SharedDisk && !b.Assigned.IsZero() && b.Contents != b.ResultsName() {
-				s.logError(ctx, "remove the results directory of bundle "+uuid, s.Store.RemoveContents(b.ResultsName()))
+				s.Store.RemoveLater(b.ResultsName())
 			}
 			parents = append(parents, uuid)
 		}

@@ -126,10 +126,10 @@ func deletable(b store.Bundle) error {
 	return bundleNotFrozen(b)
 }
 
-// checkHosts refuses to delete a bundle that a frozen worksheet shows which the user may change. Without
-// force it also refuses one that several worksheets show, or a frozen one of somebody else: who can add
-// somebody's bundle to a worksheet must not keep it there for ever. may has the user's permissions on the
-// worksheets, of which it names those that the user may read.
+// checkHosts refuses to delete a bundle for the worksheets that show it. may has the user's permissions
+// on them. It refuses if one is frozen that the user could thaw. Without force it also refuses if there
+// are several, or if one of somebody else is frozen. With force that one does not count: others may show
+// a bundle that they can read, and must not keep it for ever. It names worksheets that the user may read.
 func checkHosts(uuid string, hosts []store.Worksheet, may map[string]int, force bool) error {
 	var all, frozen []string
 	others := false
@@ -154,7 +154,7 @@ func checkHosts(uuid string, hosts []store.Worksheet, may map[string]int, force 
 	case len(all) > 1 && !force:
 		return refuse(http.StatusBadRequest, "Can't delete bundle %s because it appears in multiple worksheets (--force to override):\n  %s",
 			uuid, strings.Join(all, "\n  "))
-	case others && !force:
+	case others && !force: // there is one worksheet, and it is frozen
 		return refuse(http.StatusBadRequest, "Can't delete bundle %s because it appears in a frozen worksheet of another user (--force to override):\n  %s",
 			uuid, all[0])
 	}

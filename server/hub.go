@@ -101,13 +101,16 @@ func (h *hub) worker(key store.Worker) *worker {
 	return w
 }
 
-// workersBeside returns how many other workers a worker's user has.
+// workersBeside returns how many workers the user of a new worker has; 0 for a worker that is not new.
 func (h *hub) workersBeside(key store.Worker) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := 0
+	if h.workers[key] != nil {
+		return n // it is counted already
+	}
 	for other := range h.workers {
-		if other.User == key.User && other.ID != key.ID {
+		if other.User == key.User {
 			n++
 		}
 	}

@@ -110,7 +110,7 @@ type Server struct {
 func New(c Config) *Server {
 	c = c.withDefaults()
 	h := newHub(c.WorkerTimeout, c.Now())
-	return &Server{
+	s := &Server{
 		Config: c,
 		hub:    h, metrics: newMetrics(h, c.Now), writes: turns.New(32),
 
@@ -124,6 +124,8 @@ func New(c Config) *Server {
 		wake:    make(chan struct{}, 1),
 		pending: map[string]*pending{}, fresh: map[string]*pending{},
 	}
+	c.Store.Failed = func(err error) { s.logError(context.Background(), "remove contents that no bundle names", err) }
+	return s
 }
 
 // changed tells Run that bundles have changed in the store. It never blocks.

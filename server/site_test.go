@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -310,6 +312,22 @@ func (s *site) await(uuid string, states ...codalab.State) codalab.Bundle {
 	}
 	s.t.Fatalf("bundle %s is %s, not %v", uuid, s.bundle("root", uuid).State, states)
 	return codalab.Bundle{}
+}
+
+// awaitContents waits until so many bundles have contents, and nothing else is where those are.
+func (s *site) awaitContents(n int) {
+	s.t.Helper()
+	var left []os.DirEntry
+	for range 2000 {
+		var err error
+		left, err = os.ReadDir(filepath.Join(s.dir, "bundles"))
+		must(s.t, err)
+		if len(left) == n {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	s.t.Fatalf("there are contents %v, not %d", left, n)
 }
 
 // testWorker is a worker that does what a test says.

@@ -3,7 +3,6 @@ package server
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -63,10 +62,10 @@ func stage(b *store.Bundle, parents []store.Parent) bool {
 	return true
 }
 
-// stageNew stages a new bundle if its parents were ready a moment ago, which saves a change right after.
+// stageNew stages a new bundle that depends on none, which saves a change right after. A parent might be
+// deleted meanwhile.
 func stageNew(b *store.Bundle) {
-	ready := func(d codalab.Dependency) bool { return d.ParentState == codalab.StateReady }
-	if b.State == codalab.StateCreated && !slices.ContainsFunc(b.Dependencies, func(d codalab.Dependency) bool { return !ready(d) }) {
+	if b.State == codalab.StateCreated && len(b.Dependencies) == 0 {
 		b.State = codalab.StateStaged
 		b.Metadata["staged_status"] = stagedStatus
 	}

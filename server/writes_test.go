@@ -3,6 +3,8 @@ package server_test
 import (
 	"io"
 	"net/http"
+	"net/http/httptest"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -57,4 +59,36 @@ func TestWritesToASilentWorkerKeepNoPlaceToWrite(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestSlowReaderOfAnAnswerKeepsNoPlaceToWrite(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		reads, done := make(chan struct{}), make(chan struct{})
+		for i := range 40 {
+			r := s.request("alice", "POST", "/worksheets", object("worksheets", map[string]string{"name": "w" + strconv.Itoa(i)}))
+			go func() {
+				s.handler.ServeHTTP(slowReader{httptest.NewRecorder(), reads}, r)
+				done <- struct{}{}
+			}()
+		}
+		synctest.Wait()
+		s.call("alice", "POST", "/worksheets", object("worksheets", map[string]string{"name": "quick"})).ok()
+		close(reads)
+		for range 40 {
+			<-done
+		}
+	})
+}
+
+// slowReader is the answer to a client that does not read for a while.
+type slowReader struct {
+	*httptest.ResponseRecorder
+	reads chan struct{}
+}
+
+func (w slowReader) WriteHeader(status int) {
+	<-w.reads
+	w.ResponseRecorder.WriteHeader(status)
 }

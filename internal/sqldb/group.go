@@ -36,7 +36,7 @@ func (g *group) add(c *call) {
 	g.waiting = append(g.waiting, c)
 }
 
-// remove takes back a call. It returns false if a group has it already.
+// remove removes a call that its caller has given up. It returns false if a group has it already.
 func (g *group) remove(c *call) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -57,8 +57,8 @@ func (g *group) take() []*call {
 	return calls
 }
 
-// join waits until the call has the writer's place, which it then has to give back, or was committed in
-// a group.
+// join waits. It returns true if a group has committed the call; otherwise the caller has the writer's
+// place, and gives it back.
 func (db *DB) join(ctx context.Context, fn func(tx *sqlx.Tx) error) (committed bool, err error) {
 	c := &call{ctx: ctx, fn: fn, over: make(chan struct{})}
 	db.group.add(c)
@@ -85,14 +85,19 @@ func (db *DB) join(ctx context.Context, fn func(tx *sqlx.Tx) error) (committed b
 	}
 }
 
-// lead commits calls that wait, and then gives the writer's place back. If c alone waits, lead returns
-// true, and c keeps the place.
+// lead commits calls that wait, and then gives the writer's place back. If c is over, it only gives the
+// place back. If no call but c waits, lead returns true, and c keeps the place.
 func (db *DB) lead(ctx context.Context, c *call) (alone bool) {
 	defer func() {
 		if !alone {
 			db.writer.leave()
 		}
 	}()
+	select {
+	case <-c.over: // its caller need not serve others
+		return false
+	default:
+	}
 	calls := db.group.take()
 	if len(calls) == 1 && calls[0] == c {
 		return true

@@ -13,6 +13,17 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
+func openIn(t *testing.T) *DB {
+	t.Helper()
+	db, err := Open(t.Context(), filepath.Join(t.TempDir(), "a.db"), fstest.MapFS{
+		"00001_step.sql": {Data: []byte("-- +goose Up\nCREATE TABLE n (id BIGINT PRIMARY KEY);\n")},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return db
+}
+
 // together runs transactions that all wait while another one writes, and returns the rows that there are
 // after them, the transaction in which each ran last, and which of them failed.
 func together(t *testing.T, fns ...func(tx *sqlx.Tx) error) (rows []int, in []*sqlx.Tx, failed []int) {
@@ -20,12 +31,7 @@ func together(t *testing.T, fns ...func(tx *sqlx.Tx) error) (rows []int, in []*s
 	in = make([]*sqlx.Tx, len(fns))
 	errs := make([]error, len(fns))
 	synctest.Test(t, func(t *testing.T) {
-		db, err := Open(t.Context(), filepath.Join(t.TempDir(), "a.db"), fstest.MapFS{
-			"00001_step.sql": {Data: []byte("-- +goose Up\nCREATE TABLE n (id BIGINT PRIMARY KEY);\n")},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		db := openIn(t)
 		free, ended := make(chan struct{}), make(chan struct{})
 		go func() {
 			if err := db.InTx(t.Context(), func(*sqlx.Tx) error { <-free; return nil }); err != nil {
@@ -124,16 +130,70 @@ func TestPanicInAGroupIsItsCallers(t *testing.T) {
 	}
 }
 
-func TestCallThatIsGivenUpIsNotInAGroup(t *testing.T) {
+func TestGroupsAreBounded(t *testing.T) {
 	t.Parallel()
-	g := &group{}
-	ctx, cancel := context.WithCancel(t.Context())
-	c := &call{ctx: ctx}
-	g.add(c)
-	cancel()
-	if !g.remove(c) || g.remove(c) || len(g.take()) != 0 {
-		t.Error("the call still waits")
+	var fns []func(*sqlx.Tx) error
+	for i := range 2 * maxGroup {
+		fns = append(fns, insert(i))
 	}
+	rows, in, _ := together(t, fns...)
+	most := map[*sqlx.Tx]int{}
+	for _, tx := range in {
+		if most[tx]++; most[tx] > maxGroup {
+			t.Fatalf("%d calls in one transaction", most[tx])
+		}
+	}
+	if len(rows) != len(fns) || len(most) != 2 {
+		t.Errorf("%d rows, in %d transactions", len(rows), len(most))
+	}
+}
+
+// TestCallWhoseContextEndsInAGroupIsToldTheTruth: what InTx returns is what the database has.
+func TestCallWhoseContextEndsInAGroupIsToldTheTruth(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db := openIn(t)
+		free, inGroup, goOn := make(chan struct{}), make(chan struct{}), make(chan struct{})
+		ended := make([]chan error, 3)
+		start := func(i int, ctx context.Context, fn func(*sqlx.Tx) error) {
+			ended[i] = make(chan error, 1)
+			go func() { ended[i] <- db.InTx(ctx, fn) }()
+			synctest.Wait()
+		}
+		holding := make(chan error, 1)
+		go func() { holding <- db.InTx(t.Context(), func(*sqlx.Tx) error { <-free; return nil }) }()
+		synctest.Wait()
+		during, stopDuring := context.WithCancel(t.Context())
+		before, stopBefore := context.WithCancel(t.Context())
+		start(0, t.Context(), insert(1, func(*sqlx.Tx) error { close(inGroup); <-goOn; return nil }))
+		start(1, during, insert(2))
+		start(2, before, insert(3))
+		stopBefore() // while it waits
+		synctest.Wait()
+		close(free)
+		<-inGroup
+		stopDuring() // while its group runs, and before its turn there
+		synctest.Wait()
+		select {
+		case err := <-ended[1]:
+			t.Errorf("the call ended with %v while a group had it", err)
+			ended[1] <- err
+		default:
+		}
+		close(goOn)
+		var rows []int
+		for i, c := range ended {
+			if err := <-c; (err == nil) != (i == 0) {
+				t.Errorf("call %d: %v", i, err)
+			}
+		}
+		if err := errors.Join(<-holding, db.SelectContext(t.Context(), &rows, `SELECT id FROM n ORDER BY id`), db.Close()); err != nil {
+			t.Error(err)
+		}
+		if !slices.Equal(rows, []int{1}) {
+			t.Errorf("rows %v", rows)
+		}
+	})
 }
 
 // A test's FailNow ends the goroutine; nobody may wait for it.

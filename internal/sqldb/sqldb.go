@@ -193,10 +193,10 @@ func (db *DB) TakeTurns() {
 // InTx runs fn in a serializable transaction and commits it, or rolls it back when fn
 // fails or panics. After a conflict with another program, when the connection to
 // PostgreSQL broke, or when a group of transactions of SQLite failed that are committed
-// together, fn runs again from its beginning, maybe in another goroutine than before. So fn must have effects on tx
-// only, must not use db itself or call InTx, must not wait for anything but the
-// database, and must return every error of tx: after one, PostgreSQL refuses all else
-// in the transaction. fn's own error is returned as it is.
+// together, fn runs again from its beginning. It may run in another goroutine than the
+// caller's. So fn must have effects on tx only, must not use db itself or call InTx, must
+// not wait for anything but the database, and must return every error of tx: after one,
+// PostgreSQL refuses all else in the transaction. fn's own error is returned as it is.
 //
 // With ErrUnavailable, with ErrFull, and with any error of fn's, nothing was written.
 // With ErrInDoubt, and when ctx ends during the commit, that is not known.

@@ -9,9 +9,12 @@ import (
 	"modernc.org/sqlite"
 )
 
-// maxStatements is how many statements a connection keeps. Lists of different lengths make texts that
-// differ, of which most are not used again soon.
-const maxStatements = 200
+// A connection keeps so many statements, and none that is longer: users' searches make long ones that
+// nobody sends again, and a compiled one takes much more memory than its text.
+const (
+	maxStatements = 200
+	maxStatement  = 4096 // bytes
+)
 
 // keeping makes connections to an SQLite file that keep the statements which they have compiled: to
 // compile a small statement takes longer than to run it.
@@ -71,8 +74,12 @@ type sqliteStmt interface {
 	driver.StmtQueryContext
 }
 
-// statement returns a statement, and marks it as busy. It returns nil if the one that is kept is busy.
+// statement returns a statement, and marks it as busy. It returns nil for one that is too long to keep,
+// and if the one that is kept is busy.
 func (c *keepingConn) statement(ctx context.Context, text string) (*statement, error) {
+	if len(text) > maxStatement {
+		return nil, nil //nolint:nilnil // the caller does without
+	}
 	if s, ok := c.kept[text]; ok {
 		if s.busy {
 			return nil, nil //nolint:nilnil // the caller does without

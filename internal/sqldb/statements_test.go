@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"testing/fstest"
 
@@ -69,6 +70,11 @@ func TestFewStatementsAreKept(t *testing.T) {
 	}
 	if err != nil {
 		t.Fatal(err)
+	}
+	var n int
+	long := `SELECT count(*) FROM n WHERE id IN (` + strings.Repeat(`1, `, 2000) + `1)`
+	if err := c.QueryRowContext(t.Context(), long).Scan(&n); err != nil || n != 1 || kept()[long] != nil {
+		t.Errorf("%d rows, %v; a long statement is kept: %t", n, err, kept()[long] != nil)
 	}
 	if n := len(kept()); n != maxStatements {
 		t.Errorf("%d statements are kept", n)

@@ -283,8 +283,9 @@ type dependencyRow struct {
 
 // Change reads a bundle, calls decide to change it, and writes it back, in one transaction. It
 // returns the changed bundle. It counts a change of DataSize or of the owner in the owners' disk
-// use, and removes contents that the bundle no longer names. It does not write dependencies. If decide fails, Change writes nothing and returns decide's error.
-// It may call decide several times, so decide must only change the bundle.
+// use. Contents that the bundle no longer names are removed a little later. Change does not write
+// dependencies. If decide fails, it writes nothing and returns decide's error. It may call decide several
+// times, so decide must only change the bundle.
 func (s *Store) Change(ctx context.Context, uuid string, decide func(*Bundle) error) (Bundle, error) {
 	var b Bundle
 	had := ""
@@ -302,11 +303,10 @@ func (s *Store) Change(ctx context.Context, uuid string, decide func(*Bundle) er
 	return b, err
 }
 
-// removeReplaced removes the contents that a bundle had, if it has others now. What cannot be removed is
-// left for Sweep.
+// removeReplaced removes the contents that a bundle had, if it has others now.
 func (s *Store) removeReplaced(had string, b Bundle) {
 	if had != b.Contents {
-		_ = s.RemoveContents(had)
+		s.RemoveLater(had)
 	}
 }
 

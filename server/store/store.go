@@ -63,10 +63,15 @@ var (
 // Store is an open data directory. It is safe for concurrent use, also by several programs, of
 // which one serves (see Lock).
 type Store struct {
-	db    *sqldb.DB
-	dir   string
-	url   string // of a database in PostgreSQL; empty for the SQLite file in dir
-	items itemIDs
+	// Failed is told of contents that could not be removed in the background; nil for nobody. It is set
+	// before the store is used.
+	Failed func(error)
+
+	db       *sqldb.DB
+	dir      string
+	url      string // of a database in PostgreSQL; empty for the SQLite file in dir
+	items    itemIDs
+	removals removals
 }
 
 // Open opens the data directory dir with its SQLite database, and creates them if they are
@@ -124,6 +129,7 @@ func (s *Store) Ping(ctx context.Context) error {
 
 // Close closes the database.
 func (s *Store) Close() error {
+	s.removals.close()
 	if err := s.db.Close(); err != nil {
 		return fmt.Errorf("close database: %w", err)
 	}

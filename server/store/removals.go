@@ -1,0 +1,52 @@
+package store
+
+import (
+	"slices"
+	"sync"
+)
+
+// removals removes contents one after the other while the caller goes on: there may be millions of files.
+// What is left when the store is closed is for Sweep.
+type removals struct {
+	mu     sync.Mutex
+	names  []string // to remove; the first one is being removed
+	closed bool
+	work   sync.WaitGroup
+}
+
+// RemoveLater removes contents that no bundle names any more. It does not wait for that. An empty name
+// means none.
+func (s *Store) RemoveLater(name string) {
+	r := &s.removals
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if name == "" || r.closed || slices.Contains(r.names, name) {
+		return
+	}
+	if r.names = append(r.names, name); len(r.names) == 1 {
+		r.work.Go(func() { s.removeAll() })
+	}
+}
+
+func (s *Store) removeAll() {
+	r := &s.removals
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for len(r.names) > 0 && !r.closed {
+		name := r.names[0]
+		r.mu.Unlock()
+		if err := s.RemoveContents(name); err != nil && s.Failed != nil {
+			s.Failed(err)
+		}
+		r.mu.Lock()
+		r.names = slices.Delete(r.names, 0, 1)
+	}
+}
+
+// close waits for the removal under way.
+func (r *removals) close() {
+	r.mu.Lock()
+	r.closed = true
+	r.mu.Unlock()
+	r.work.Wait()
+}
