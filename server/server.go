@@ -124,7 +124,9 @@ func New(c Config) *Server {
 		wake:    make(chan struct{}, 1),
 		pending: map[string]*pending{}, fresh: map[string]*pending{},
 	}
-	c.Store.Failed = func(err error) { s.logError(context.Background(), "remove contents that no bundle names", err) }
+	c.Store.Failed = func(err error) {
+		s.Log.Error("failed", slog.String("doing", "remove contents that no bundle names"), slog.String("error", err.Error()))
+	}
 	return s
 }
 
