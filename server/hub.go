@@ -21,7 +21,7 @@ type hub struct {
 	mu      sync.Mutex
 	workers map[store.Worker]*worker
 	holders map[string]*worker // by bundle: the worker that has it
-	// roomier is set when some worker may have more room than at the last call of moreRoom.
+	// roomier is set when some worker may have more room than at the last call of offers.
 	roomier  bool
 	nextRead int64
 	nextDuty int64
@@ -348,13 +348,11 @@ func addResources(sum *codalab.Resources, r codalab.Resources, sign int64) {
 	sum.Memory += sign * r.Memory
 }
 
-// moreRoom reports whether some worker may have more room than at the last call.
+// moreRoom reports whether some worker may have more room than at the last call of offers.
 func (h *hub) moreRoom() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	more := h.roomier
-	h.roomier = false
-	return more
+	return h.roomier
 }
 
 // info returns a worker's last check-in, without runs; a zero one if the worker is not known.

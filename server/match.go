@@ -47,22 +47,22 @@ type offer struct {
 // has more room than at the last call, only new runs can find a worker, and match tries only
 // those, unless all is set. Only Run calls it.
 func (s *Server) match(ctx context.Context, now time.Time, all bool) {
-	candidates := s.fresh
-	if s.hub.moreRoom() || all {
-		candidates = s.pending
-	}
-	s.fresh = map[string]*pending{}
 	s.hub.setStaged(len(s.pending))
-	if len(candidates) == 0 {
+	if len(s.pending) == 0 || len(s.fresh) == 0 && !all && !s.hub.moreRoom() {
 		return
 	}
 	defer func() { s.metrics.passes.Observe(s.Now().Sub(now).Seconds()) }()
+	offers, held, more := s.hub.offers(now)
+	candidates := s.fresh
+	if more || all {
+		candidates = s.pending
+	}
+	s.fresh = map[string]*pending{}
 	failed, err := s.resourceFailures(ctx, candidates)
 	if err != nil {
 		s.logError(ctx, "check the quotas of waiting bundles", err)
 		return
 	}
-	offers, held := s.hub.offers(now)
 	places, err := s.placesFor(ctx, candidates, offers, held)
 	if err != nil {
 		s.logError(ctx, "match bundles with workers", err)
@@ -179,10 +179,13 @@ func (o *offer) deduct(r codalab.Resources) {
 	o.running++
 }
 
-// offers returns the room of each connected worker, and the runs that all workers have.
-func (h *hub) offers(now time.Time) ([]*offer, held) {
+// offers returns the room of each connected worker, and the runs that all workers have. more is set if
+// some worker may have more room than at the last call: then no run may take it before those that have
+// waited longer were tried.
+func (h *hub) offers(now time.Time) (all []*offer, of held, more bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	more, h.roomier = h.roomier, false
 	var offers []*offer
 	runs := held{}
 	for _, w := range h.workers {
@@ -209,5 +212,5 @@ func (h *hub) offers(now time.Time) ([]*offer, held) {
 		}
 		offers = append(offers, o)
 	}
-	return offers, runs
+	return offers, runs, more
 }
