@@ -108,9 +108,9 @@ func isText(text string) bool { return utf8.ValidString(text) && !strings.Contai
 // nulOrEscape matches a zero character in JSON, and whole escapes before it, such as a backslash's.
 var nulOrEscape = regexp.MustCompile(`\\(?:u0000|.)`)
 
-// withoutNUL replaces the zero characters of JSON, which PostgreSQL cannot hold, as encoding/json
-// replaces what is not UTF-8. They are not refused: a worker could never report the end of a run whose
-// failure message has one.
+// withoutNUL replaces zero characters in JSON, which PostgreSQL cannot hold. encoding/json replaces
+// invalid UTF-8 in the same way. Refusing them would be worse: a run's failure message may have one, and
+// its worker must be able to report it.
 func withoutNUL(body []byte) []byte {
 	if !bytes.Contains(body, []byte(`\u0000`)) {
 		return body

@@ -17,7 +17,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// outage tests a site whose database in PostgreSQL goes and comes back. Its time is simulated.
+// outage calls test with a site on PostgreSQL, and with a proxy that can cut the site off from it. Time is
+// simulated.
 func outage(t *testing.T, test func(s *site, dir string, database *testenv.Proxy)) {
 	t.Helper()
 	database := testenv.PostgresProxy(t) // network connections of a bubble's own would stop its time

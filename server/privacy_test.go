@@ -87,7 +87,8 @@ func TestOnlyFrozenWorksheetOfAStrangerNeedsForce(t *testing.T) {
 	s.call("alice", "DELETE", "/bundles?force=1", deletion("bundles", uuid)).ok()
 }
 
-// A user who was called carol for a moment owns a worksheet that looks like her home.
+// bob renames himself to carol, makes the worksheet home-carol, and takes his own name again. Then the
+// real carol comes.
 func TestHomeWorksheetIsTheUsersOwn(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

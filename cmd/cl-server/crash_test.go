@@ -38,7 +38,7 @@ type process struct {
 	alice
 }
 
-// alice is a user who has signed in. Her token is still valid after the server was killed.
+// alice is a user who is signed in. After a kill of the server her token is still valid.
 type alice struct{ token, home string }
 
 // signIn signs alice in. That is slow by design.

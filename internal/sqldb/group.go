@@ -9,10 +9,10 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
-// group lets calls of InTx that wait for one another commit together: a commit's flush takes longer than
-// the small writes before it, and one flush serves all of them. Whoever gets the writer's place runs what
-// waits, each call after a savepoint of its own, and commits once. A call that fails, or whose group
-// fails, runs again alone.
+// group has the calls of InTx that wait for the writer's place. They commit together: a commit's flush
+// takes longer than the small writes before it, and one flush serves all of them. Whoever gets the place
+// runs the waiting calls in one transaction, with a savepoint before each, and commits it. If a call fails,
+// it runs again alone; if the transaction fails, all of its calls do.
 type group struct {
 	mu      sync.Mutex
 	waiting []*call
@@ -25,7 +25,8 @@ const maxGroup = 16
 type call struct {
 	ctx context.Context //nolint:containedctx // of one call
 	fn  func(tx *sqlx.Tx) error
-	// over is closed when a group with the call has ended, and committed is set if it has happened.
+	// over is closed when the transaction with the call has ended. committed is set before that, if the
+	// call is committed.
 	over      chan struct{}
 	committed bool
 }

@@ -10,9 +10,9 @@ import (
 )
 
 // benchServer measures cl-server as users and workers meet it: the program itself, as a process of its
-// own, over TCP on loopback, with SQLite. Its files are on the disk of TMPDIR, with two exceptions. Those
-// of searches are in memory, where a server that has run for a while has what searches read. And so are
-// small files, of which a disk may take minutes to make 100,000, whoever makes them.
+// own, over TCP on loopback, with SQLite. Its files are on the disk of TMPDIR, with two exceptions, which
+// are in memory: the database of searches, since a server that has run for a while has it there, and the
+// 100,000 small files, since to make them on a disk may take minutes with any program.
 //
 // This program, which sends the requests, shares the processors with the server.
 func benchServer(ctx context.Context) {

@@ -71,7 +71,7 @@ func finish(ctx context.Context, cl *client.Client, workers, n int) {
 	check(group.Wait())
 }
 
-// finisher is a worker whose runs end at once.
+// finisher is a worker that reports the end of each run as soon as it has claimed it.
 type finisher struct {
 	client *client.Client
 	name   string

@@ -95,7 +95,7 @@ func (t heldToken) Load() client.Token {
 
 func (heldToken) Save(client.Token) {}
 
-// signedIn is a client of a user who has signed in.
+// signedIn returns a client that calls the server with a token of a user.
 func signedIn(address, token string) *client.Client {
 	return must(client.New(address, client.Options{Tokens: heldToken(token), Credentials: func(context.Context) (string, string, error) {
 		return "", "", errors.New("the token was refused")
