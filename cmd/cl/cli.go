@@ -22,6 +22,8 @@ type cli struct {
 	program.Process
 	// server is the address in --server.
 	server string
+	// asJSON prints what a command found as JSON.
+	asJSON bool
 	state  *stateFile
 	// quiet forbids prompts and warnings, as shell completion needs.
 	quiet bool
@@ -29,19 +31,22 @@ type cli struct {
 	prompt atomic.Pointer[func()]
 }
 
-// usageError is a mistake of the user in a command line that parses.
-type usageError string
+// usagef is the error of a command line that cl refuses before it sends anything: exit code 2. The text
+// has the form of the server's refusals.
+func usagef(format string, args ...any) error { return program.Usage(refusef(format, args...)) }
 
-// Error has the form of the server's refusals.
-func (e usageError) Error() string { return "UsageError: " + string(e) }
-
-func usagef(format string, args ...any) error { return usageError(fmt.Sprintf(format, args...)) }
+// refusef is the error of what cl does not do, with exit code 1.
+func refusef(format string, args ...any) error { return fmt.Errorf("UsageError: "+format, args...) }
 
 func run(ctx context.Context, p program.Process) error {
 	c := &cli{Process: p}
 	defer c.restoreTerminal()
 	root := c.root() //nolint:contextcheck // the commands take theirs from ExecuteContext
-	root.SetArgs(normalizeArgs(p.Args))
+	args, err := normalizeArgs(root, p.Args)
+	if err != nil {
+		return err
+	}
+	root.SetArgs(args)
 	root.SetIn(p.Stdin)
 	root.SetOut(p.Stdout)
 	root.SetErr(p.Stderr)
@@ -73,26 +78,22 @@ func (c *cli) root() *cobra.Command {
 		Args:              cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return commandLineError(cmd, fmt.Errorf("unknown command %q", args[0]))
+				return unknownCommand(cmd, args[0])
 			}
 			return cmd.Help()
 		},
 	}
 	root.PersistentFlags().StringVar(&c.server, "server", "", "address of the server, for this command only")
+	root.PersistentFlags().BoolVar(&c.asJSON, "json", false, "print JSON, for programs")
 	root.Flags().BoolP("version", "v", false, "print the version")
 	root.SetFlagErrorFunc(commandLineError)
-	root.AddGroup(&cobra.Group{ID: "bundles", Title: "Commands for bundles:"},
-		&cobra.Group{ID: "worksheets", Title: "Commands for worksheets:"})
-	for _, cmd := range []*cobra.Command{
-		c.uploadCommand(), c.runCommand(), c.infoCommand(), c.catCommand(),
-		c.downloadCommand(), c.waitCommand(), c.killCommand(), c.lsCommand(),
-	} {
-		cmd.GroupID = "bundles"
-		root.AddCommand(cmd)
+	for _, g := range c.commandGroups() {
+		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title + ":"})
+		for _, cmd := range g.commands {
+			cmd.GroupID = g.title
+			root.AddCommand(cmd)
+		}
 	}
-	work := c.workCommand()
-	work.GroupID = "worksheets"
-	root.AddCommand(work)
 	for _, t := range topics() {
 		root.AddCommand(t)
 	}
@@ -100,8 +101,8 @@ func (c *cli) root() *cobra.Command {
 	for _, cmd := range root.Commands() {
 		if check := cmd.Args; check != nil {
 			cmd.Args = func(cmd *cobra.Command, args []string) error {
-				if err := check(cmd, args); err != nil {
-					return commandLineError(cmd, err)
+				if check(cmd, args) != nil {
+					return commandLineError(cmd, fmt.Errorf("wrong number of arguments; it is used as %s", cmd.UseLine()))
 				}
 				return nil
 			}
@@ -110,13 +111,45 @@ func (c *cli) root() *cobra.Command {
 	return root
 }
 
-// commandLineError is the error of a command line that does not parse (bundle_cli.py:
+// group is a group of commands in the help, as CodaLab's own cl groups them (bundle_cli.py:
+// BUNDLE_COMMANDS and the lists after it).
+type group struct {
+	title    string
+	commands []*cobra.Command
+}
+
+func (c *cli) commandGroups() []group {
+	return []group{
+		{"Commands for bundles", []*cobra.Command{
+			c.uploadCommand(), c.runCommand(), c.lsCommand(), c.infoCommand(),
+			c.catCommand(), c.waitCommand(), c.downloadCommand(), c.killCommand(),
+		}},
+		{"Commands for worksheets", []*cobra.Command{c.workCommand()}},
+		{"Commands for groups and permissions", []*cobra.Command{}},
+		{"Commands for users", []*cobra.Command{}},
+		{"Commands for managing server", []*cobra.Command{}},
+		{"Other commands", []*cobra.Command{}},
+	}
+}
+
+// commandLineError is the error of a command line that does not parse, with exit code 2 (bundle_cli.py:
 // CodaLabArgumentParser.error).
 func commandLineError(cmd *cobra.Command, err error) error {
-	return &program.Error{
-		Code: program.ExitUsage,
-		Err:  fmt.Errorf("usage: %s\n%s: error: %w", cmd.UseLine(), cmd.CommandPath(), err),
+	return program.Usage(fmt.Errorf("%s: error: %w", cmd.CommandPath(), wrongValue(err)))
+}
+
+// unknownCommand is the error for a command that does not exist.
+func unknownCommand(root *cobra.Command, name string) error {
+	var names []string
+	for _, cmd := range root.Commands() {
+		if !cmd.Hidden {
+			names = append(append(names, cmd.Name()), cmd.Aliases...)
+		}
 	}
+	if near := nearest(name, names); near != "" {
+		return commandLineError(root, fmt.Errorf("there is no command %q: did you mean cl %s?", name, near))
+	}
+	return commandLineError(root, fmt.Errorf("there is no command %q; cl help lists them", name))
 }
 
 // explain gives an error of the server the form in which CodaLab's cl prints it

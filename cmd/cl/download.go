@@ -60,14 +60,14 @@ func (c *cli) download(ctx context.Context, at *workspace, target codalab.Target
 		return fmt.Errorf("download: %w", err)
 	}
 	if _, err := os.Lstat(final); !force && !errors.Is(err, fs.ErrNotExist) {
-		return usagef("Local file/directory '%s' already exists.", output)
+		return refusef("Local file/directory '%s' already exists.", output)
 	}
 	info, err := at.ContentsInfo(ctx, target, 0)
 	if err != nil {
 		return err
 	}
 	if info.Type == codalab.TargetLink {
-		return usageError("Downloading symlinks is not allowed.")
+		return refusef("Downloading symlinks is not allowed.")
 	}
 	if info.Resolved != nil {
 		target = *info.Resolved
@@ -96,7 +96,7 @@ func (c *cli) download(ctx context.Context, at *workspace, target codalab.Target
 func receive(ctx context.Context, contents *client.Contents, r io.Reader, final string) (err error) {
 	tmp, err := os.MkdirTemp(filepath.Dir(final), "."+filepath.Base(final)+".part-*")
 	if err != nil {
-		return usageError(err.Error())
+		return refusef("%v", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
 	whole := filepath.Join(tmp, "new")

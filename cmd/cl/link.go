@@ -37,17 +37,17 @@ func (u *upload) createLink(ctx context.Context, worksheet string) error {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		fmt.Fprintf(u.Stderr, "%s is not on this machine: it must be on the machines where runs use it.\n", path) //nolint:errcheck // a warning
 	}
-	return u.print(b.UUID)
+	return u.printUUID(b.UUID)
 }
 
 func (u *upload) checkLink() error {
 	switch {
 	case u.isText:
-		return usageError("A text cannot be linked: -c and --link exclude one another.")
+		return usagef("A text cannot be linked: -c and --link exclude one another.")
 	case len(u.paths) != 1:
-		return usageError("Only a single path can be uploaded when using --link.")
+		return usagef("Only a single path can be uploaded when using --link.")
 	case len(u.exclude) > 0 || u.pack:
-		return usageError("With --link the data stays as it is: -x and -p cannot be used.")
+		return usagef("With --link the data stays as it is: -x and -p cannot be used.")
 	case strings.Contains(strings.TrimPrefix(u.paths[0], "file://"), "://"):
 		return usagef("%s: only a path can be linked, not a URL.", u.paths[0])
 	}

@@ -40,7 +40,7 @@ func (c *cli) connect(address string) (*client.Client, error) {
 		Now:         c.Now,
 	})
 	if err != nil {
-		return nil, usageError(err.Error())
+		return nil, usagef("%v", err)
 	}
 	return api, nil
 }

@@ -47,8 +47,8 @@ func metadataFlag(flags *pflag.FlagSet, k codalab.MetadataKey) func() any {
 		v := flags.Int64P(name, short, preset, k.Help)
 		return func() any { return *v }
 	case codalab.TypeList:
-		v := flags.StringArrayP(name, short, nil, k.Help+" (several words)")
-		return func() any { return append([]string{}, *v...) }
+		v := wordsFlag(flags, name, short, k.Help)
+		return func() any { return append([]string{}, v.list...) }
 	default:
 		preset, _ := k.Default.(string)
 		v := flags.StringP(name, short, preset, k.Help)

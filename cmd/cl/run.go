@@ -55,13 +55,13 @@ func (c *cli) createRun(ctx context.Context, worksheet string, specs []string, c
 		return err
 	}
 	if command == "" {
-		return usageError("The command cannot be empty.")
+		return usagef("The command cannot be empty.")
 	}
 	if m.String("name") == "" {
 		m["name"] = defaultName(codalab.TypeRun, command)
 	}
 	if err := codalab.CheckMetadata(codalab.TypeRun, m, true); err != nil {
-		return usageError(err.Error())
+		return usagef("%v", err)
 	}
 	at, uuid, err := c.openWorksheet(ctx, worksheet)
 	if err != nil {
@@ -78,7 +78,7 @@ func (c *cli) createRun(ctx context.Context, worksheet string, specs []string, c
 	if err != nil {
 		return err
 	}
-	if err := c.print(b.UUID); err != nil {
+	if err := c.printUUID(b.UUID); err != nil {
 		return err
 	}
 	return c.waitForRun(ctx, at, b.UUID, o)

@@ -98,21 +98,45 @@ func TestArgumentsOfCodaLabsFormAreUnderstood(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ in, want []string }{
 		{nil, nil},
-		{[]string{"ls", "-u"}, []string{"ls", "-u"}},
-		{
-			[]string{"run", "x", "--tags", "a", "b", "-n", "name"},
-			[]string{"run", "x", "--tags", "a", "--tags", "b", "-n", "name"},
-		},
-		{[]string{"run", "x", "--tags"}, []string{"run", "x"}},
-		{[]string{"up", "d", "-x", "*.o", "-p"}, []string{"up", "d", "-x", "*.o", "-p"}},
-		{
-			[]string{"run", ":a", "---", "echo", "it's", "a b", "-n"},
-			[]string{"run", ":a", "--", `echo 'it'"'"'s' 'a b' -n`},
-		},
-		{[]string{"run", "--tags", "a", "--", "-x"}, []string{"run", "--tags", "a", "--", "-x"}},
+		{[]string{"ls", "-u"}, []string{"ls", "--uuid-only", "--"}},
+		{[]string{"--server", "a", "ls", "-u"}, []string{"ls", "--server=a", "--uuid-only", "--"}},
+		{[]string{"run", "x", "--tags", "a", "b", "-n", "name"}, []string{"run", `--tags=["a","b"]`, "--name=name", "--", "x"}},
+		{[]string{"run", "x", "--tags"}, []string{"run", "--tags=[]", "--", "x"}},
+		{[]string{"run", "x", "--tags=a", "b"}, []string{"run", `--tags=["a"]`, "--", "x", "b"}},
+		{[]string{"run", "-Wn=a", "--request-q", "gpu", "x"}, []string{"run", "--wait", "--name=a", "--request-queue=gpu", "--", "x"}},
+		{[]string{"run", "--request-priority", "-5", "-x y"}, []string{"run", "--request-priority=-5", "--", "-x y"}},
+		{[]string{"run", "--request-network=false", "x"}, []string{"run", "--request-network=false", "--", "x"}},
+		{[]string{"up", "d", "-x", "*.o", "-p"}, []string{"up", `--exclude-patterns=["*.o"]`, "--pack", "--", "d"}},
+		{[]string{"run", ":a", "---", "echo", "it's", "a b", "-n"}, []string{"run", "--", ":a", `echo 'it'"'"'s' 'a b' -n`}},
+		{[]string{"run", "--tags", "a", "--", "-x"}, []string{"run", `--tags=["a"]`, "--", "-x"}},
 	} {
-		if diff := cmp.Diff(test.want, normalizeArgs(test.in)); diff != "" {
-			t.Errorf("%q: %s", test.in, diff)
+		got, err := normalizeArgs((&cli{}).root(), test.in)
+		if diff := cmp.Diff(test.want, got); err != nil || diff != "" {
+			t.Errorf("%q: %v%s", test.in, err, diff)
+		}
+	}
+}
+
+func TestWrongOptionsAreSentences(t *testing.T) {
+	t.Parallel()
+	for want, in := range map[string][]string{
+		"cl run: error: there is no option --requst-gpus: did you mean --request-gpus?":                {"run", "--requst-gpus", "1", "x"},
+		"cl ls: error: there is no option -z; cl ls --help lists them":                                 {"ls", "-z"},
+		"cl run: error: -n/--name needs a value":                                                       {"run", "-n", "--tail", "x"},
+		"cl run: error: --request-d may be --request-disk or --request-docker-image: write more of it": {"run", "--request-d", "1g", "x"},
+	} {
+		if got, err := normalizeArgs((&cli{}).root(), in); err == nil || err.Error() != want {
+			t.Errorf("%q: %v, %v, want %s", in, got, err, want)
+		}
+	}
+}
+
+func TestNearestWordIsFound(t *testing.T) {
+	t.Parallel()
+	list := []string{"upload", "download", "detach", "rm", "ls"}
+	for typed, want := range map[string]string{"uplaod": "upload", "dowload": "download", "dettach": "detach", "frobnicate": "", "lss": "ls"} {
+		if got := nearest(typed, list); got != want {
+			t.Errorf("%s: got %q, want %q", typed, got, want)
 		}
 	}
 }

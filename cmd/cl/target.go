@@ -96,7 +96,7 @@ func (w *workspace) resolve(ctx context.Context, specs []string) ([]string, erro
 		return nil, err
 	}
 	if len(found) != len(unresolved) {
-		return nil, usagef("the server found %d bundles for %s", len(found), strings.Join(unresolved, " "))
+		return nil, refusef("the server found %d bundles for %s", len(found), strings.Join(unresolved, " "))
 	}
 	for i, next := 0, 0; i < len(uuids); i++ {
 		if uuids[i] == "" {

@@ -44,11 +44,11 @@ func (c *cli) uploadCommand() *cobra.Command {
 	worksheet := worksheetFlag(cmd)
 	cmd.Flags().StringVarP(&u.text, "contents", "c", "", "the text of the bundle")
 	cmd.Flags().BoolVarP(&u.pack, "pack", "p", false, "keep an archive as it is")
-	cmd.Flags().StringArrayVarP(&u.exclude, "exclude-patterns", "x", nil, "leave out files with matching names (several words)")
+	exclude := wordsFlag(cmd.Flags(), "exclude-patterns", "x", "leave out files with matching names")
 	cmd.Flags().BoolVarP(&u.link, "link", "l", false, "send nothing: the bundle is a link to the path")
 	metadata := metadataFlags(cmd.Flags(), codalab.TypeDataset, "link_url", "link_format", "store")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		u.paths, u.metadata = args, metadata()
+		u.paths, u.metadata, u.exclude = args, metadata(), exclude.list
 		u.isText = cmd.Flags().Changed("contents")
 		return u.run(cmd.Context(), *worksheet)
 	}
@@ -109,7 +109,7 @@ func (u *upload) run(ctx context.Context, worksheet string) error {
 	if err != nil {
 		return fmt.Errorf("%w (bundle %s was created, but has no contents)", explain(err), b.UUID)
 	}
-	return u.print(b.UUID)
+	return u.printUUID(b.UUID)
 }
 
 // prepareMetadata completes and checks the metadata, and returns the worksheet that gets the
@@ -124,7 +124,7 @@ func (u *upload) prepareMetadata(ctx context.Context, worksheet string) (*worksp
 	}
 	u.metadata["name"] = name
 	if err := codalab.CheckMetadata(codalab.TypeDataset, u.metadata, true); err != nil {
-		return nil, "", usageError(err.Error())
+		return nil, "", usagef("%v", err)
 	}
 	return u.openWorksheet(ctx, worksheet)
 }
@@ -133,13 +133,13 @@ func (u *upload) prepareMetadata(ctx context.Context, worksheet string) (*worksp
 func (u *upload) prepare() (payload, error) {
 	switch {
 	case u.isText && len(u.paths) > 0:
-		return payload{}, usageError("Upload does not support mixing content strings and paths.")
+		return payload{}, usagef("Upload does not support mixing content strings and paths.")
 	case u.isText:
 		return payload{name: "contents", size: int64(len(u.text)), open: func(context.Context) (io.ReadCloser, error) {
 			return io.NopCloser(strings.NewReader(u.text)), nil
 		}}, nil
 	case len(u.paths) == 0:
-		return payload{}, usageError("Nothing to upload.")
+		return payload{}, usagef("Nothing to upload.")
 	}
 	for i, p := range u.paths {
 		if strings.Contains(p, "://") {
@@ -179,7 +179,7 @@ func (u *upload) preparePath(name string) (payload, error) {
 		open: func(context.Context) (io.ReadCloser, error) {
 			f, err := os.Open(name)
 			if err != nil {
-				return nil, usageError(err.Error())
+				return nil, refusef("%v", err)
 			}
 			return f, nil
 		},
@@ -208,7 +208,7 @@ func (u *upload) packed(dir string, only map[string]bool) func(context.Context) 
 	return func(ctx context.Context) (io.ReadCloser, error) {
 		root, err := os.OpenRoot(dir)
 		if err != nil {
-			return nil, usageError(err.Error())
+			return nil, refusef("%v", err)
 		}
 		r, w := io.Pipe()
 		archive := &packing{PipeReader: r}

@@ -57,7 +57,7 @@ func (c *cli) waitCommand() *cobra.Command {
 		if err := exitError(state); err != nil {
 			return err
 		}
-		return c.print(target.BundleUUID)
+		return c.printUUID(target.BundleUUID)
 	}
 	cmd.ValidArgsFunction = c.completeBundles
 	return cmd

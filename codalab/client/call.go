@@ -44,7 +44,7 @@ func path(parts ...string) string {
 }
 
 // do sends a call and decodes its JSON answer into out, unless that is nil. A *[]byte gets the
-// undecoded answer.
+// undecoded answer. The answer to a change may be empty: then out stays as it is.
 func (c *Client) do(ctx context.Context, in call, out any) error {
 	resp, err := c.open(ctx, in)
 	if err != nil {
@@ -55,7 +55,7 @@ func (c *Client) do(ctx context.Context, in call, out any) error {
 	if err != nil {
 		return c.unanswered(in, err)
 	}
-	if out == nil {
+	if out == nil || len(body) == 0 && in.method != http.MethodGet {
 		return nil
 	}
 	if raw, ok := out.(*[]byte); ok {

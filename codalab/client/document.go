@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"net/http"
 	"net/url"
 	"strings"
 
@@ -40,16 +41,30 @@ func (c *Client) fetch(ctx context.Context, p string, query url.Values, include 
 	return doc, err
 }
 
-// post sends a list of new objects of one type and returns the answer. The server may pass the
-// request on to a worker.
+// post sends a list of new objects of one type and returns the answer.
 func (c *Client) post(ctx context.Context, p string, query url.Values, kind string, attributes ...any) (codalab.Document, error) {
 	objects := make([]codalab.Object, 0, len(attributes))
 	for _, a := range attributes {
 		objects = append(objects, codalab.NewObject(kind, "", a))
 	}
+	return c.submit(ctx, http.MethodPost, p, query, objects)
+}
+
+// submit sends objects to create (POST), change (PATCH) or remove (DELETE), and returns the answer.
+// The server may pass the request on to a worker.
+func (c *Client) submit(ctx context.Context, method, p string, query url.Values, objects []codalab.Object) (codalab.Document, error) {
 	var doc codalab.Document
-	err := c.do(ctx, call{method: "POST", path: p, query: query, json: codalab.NewDocument(objects), within: relayWithin}, &doc)
+	err := c.do(ctx, call{method: method, path: p, query: query, json: codalab.NewDocument(objects), within: relayWithin}, &doc)
 	return doc, err
+}
+
+// removal is the list of links of a DELETE call.
+func removal(kind string, ids []string) []codalab.Object {
+	objects := make([]codalab.Object, 0, len(ids))
+	for _, id := range ids {
+		objects = append(objects, codalab.Object{Type: kind, ID: id})
+	}
+	return objects
 }
 
 // related holds the objects that a document includes.

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
+)
+
+// With --json a command prints one JSON value: a list where it shows or changes several things, an
+// object where it is about one. The keys are those of CodaLab's REST API.
+
+// printJSON prints a value as JSON.
+func (c *cli) printJSON(v any) error { return c.Print(true, v, "") }
+
+// named is a bundle or a worksheet of which a command prints the uuid alone.
+type named struct {
+	UUID string `json:"uuid"`
+}
+
+// printUUID prints the uuid of the one thing that a command made or changed.
+func (c *cli) printUUID(uuid string) error {
+	if c.asJSON {
+		return c.printJSON(named{uuid})
+	}
+	return c.print(uuid)
+}
+
+// printUUIDs prints the uuids of several things, one in a line.
+func (c *cli) printUUIDs(uuids []string) error {
+	if !c.asJSON {
+		for _, uuid := range uuids {
+			if err := c.print(uuid); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	list := make([]named, 0, len(uuids))
+	for _, uuid := range uuids {
+		list = append(list, named{uuid})
+	}
+	return c.printJSON(list)
+}
+
+// bundleView is a bundle in JSON.
+type bundleView struct {
+	UUID             string               `json:"uuid"`
+	Type             string               `json:"bundle_type"`
+	State            codalab.State        `json:"state"`
+	StateDetails     string               `json:"state_details"`
+	Command          *string              `json:"command"`
+	Owner            *userView            `json:"owner"`
+	Frozen           *string              `json:"frozen"`
+	IsAnonymous      bool                 `json:"is_anonymous"`
+	Metadata         codalab.Metadata     `json:"metadata"`
+	Dependencies     []codalab.Dependency `json:"dependencies"`
+	Permission       string               `json:"permission"`
+	Children         []named              `json:"children,omitempty"`
+	HostWorksheets   []worksheetView      `json:"host_worksheets,omitempty"`
+	GroupPermissions []permissionView     `json:"group_permissions,omitempty"`
+}
+
+type userView struct {
+	ID       string `json:"id"`
+	UserName string `json:"user_name"`
+}
+
+type worksheetView struct {
+	UUID string `json:"uuid"`
+	Name string `json:"name"`
+}
+
+type permissionView struct {
+	GroupID    string `json:"group_id"`
+	GroupName  string `json:"group_name"`
+	Permission string `json:"permission"`
+}
+
+func viewBundle(b client.BundleInfo) bundleView {
+	v := bundleView{
+		UUID: b.UUID, Type: b.Type, State: b.State, StateDetails: b.StateDetails, Command: b.Command,
+		Owner: viewUser(b.Owner), Frozen: b.Frozen, IsAnonymous: b.IsAnonymous, Metadata: b.Metadata,
+		Dependencies: append([]codalab.Dependency{}, b.Dependencies...), Permission: permissionText(b.Permission),
+		GroupPermissions: viewPermissions(b.GroupPermissions),
+	}
+	for _, child := range b.Children {
+		v.Children = append(v.Children, named{child.UUID})
+	}
+	for _, w := range b.HostWorksheets {
+		v.HostWorksheets = append(v.HostWorksheets, worksheetView{w.UUID, w.Name})
+	}
+	return v
+}
+
+func viewBundles(bundles []client.BundleInfo) []bundleView {
+	list := make([]bundleView, 0, len(bundles))
+	for _, b := range bundles {
+		list = append(list, viewBundle(b))
+	}
+	return list
+}
+
+func viewUser(u *client.User) *userView {
+	if u == nil {
+		return nil
+	}
+	return &userView{u.ID, u.UserName}
+}
+
+func viewPermissions(list []client.GroupPermission) []permissionView {
+	var views []permissionView
+	for _, p := range list {
+		views = append(views, permissionView{p.GroupID, p.GroupName, permissionText(p.Permission)})
+	}
+	return views
+}
