@@ -81,6 +81,8 @@ func (c *Client) Standing(ctx context.Context, uuid string) (codalab.Standing, e
 
 // NewBundle is a bundle to create.
 type NewBundle struct {
+	// UUID is chosen by the server if it is empty.
+	UUID string
 	// Worksheet is the id of the worksheet that gets the bundle.
 	Worksheet string
 	Type      string
@@ -96,6 +98,9 @@ type NewBundle struct {
 // CreateBundle creates a bundle. After a transient error the bundle may exist.
 func (c *Client) CreateBundle(ctx context.Context, b NewBundle) (codalab.Bundle, error) {
 	attributes := map[string]any{"bundle_type": b.Type, "metadata": b.Metadata}
+	if b.UUID != "" {
+		attributes["uuid"] = b.UUID
+	}
 	if b.Type == codalab.TypeRun {
 		attributes["command"] = b.Command
 		dependencies := []map[string]string{} // a server adds the other keys itself
