@@ -111,7 +111,9 @@ func (d *download) receiveTree(ctx context.Context, p *progress, dir string) (in
 	if err != nil {
 		return 0, fmt.Errorf("create: %w", err)
 	}
-	size, err := tarstream.Unpack(ctx, io.TeeReader(received{contents, d.target}, p), root, tarstream.Limits{})
+	size, err := tarstream.UnpackWatched(ctx, io.TeeReader(received{contents, d.target}, p), root, tarstream.Limits{}, tarstream.Watch{
+		Special: func(name string) { d.warn("%s is left out: it is a pipe or a device.", name) },
+	})
 	return size.Bytes, errors.Join(err, root.Close())
 }
 

@@ -123,11 +123,11 @@ func unconnected(err error) bool {
 // it has succeeded. whole is whether all of it was sent. settle returns nil if the bundle is ready.
 func (u *upload) settle(ctx context.Context, at *workspace, uuid string, whole bool, failure error) error {
 	if transient(failure) && whole && ctx.Err() == nil {
-		state, reason := u.outcome(ctx, at, uuid)
+		state, reason := u.outcome(ctx, at, uuid, passing(failure))
 		switch {
 		case state == codalab.StateReady:
 			return nil
-		case state == "" && ctx.Err() == nil:
+		case state == "" && ctx.Err() == nil && passing(failure):
 			u.warn("It is not known whether bundle %[1]s has its contents. Later cl wait %[1]s tells, and cl rm %[1]s removes it.", uuid)
 			return failure
 		case state.Final() && reason != "":
@@ -142,12 +142,12 @@ func (u *upload) settle(ctx context.Context, at *workspace, uuid string, whole b
 	return failure
 }
 
-// outcome asks the server for the state of a bundle until its upload has ended. The state is empty if
-// the server does not tell.
-func (u *upload) outcome(ctx context.Context, at *workspace, uuid string) (state codalab.State, failure string) {
+// outcome asks the server for the state of a bundle, with wait until its upload has ended. The state is
+// empty if the server does not tell.
+func (u *upload) outcome(ctx context.Context, at *workspace, uuid string, wait bool) (state codalab.State, failure string) {
 	begun := u.Now()
 	answered := begun
-	for wait := minPoll; ; wait = min(2*wait, 4*time.Second) {
+	for pauseFor := minPoll; ; pauseFor = min(2*pauseFor, 4*time.Second) {
 		b, err := at.Bundle(ctx, uuid)
 		switch {
 		case err == nil && b.State.Final():
@@ -157,7 +157,13 @@ func (u *upload) outcome(ctx context.Context, at *workspace, uuid string) (state
 		case !transient(err):
 			return "", ""
 		}
-		if u.Now().Sub(begun) > unpackLimit || u.Now().Sub(answered) > absenceLimit || pause.For(ctx, wait) != nil {
+		if !wait || u.Now().Sub(begun) > unpackLimit || u.Now().Sub(answered) > absenceLimit {
+			return "", ""
+		}
+		if pauseFor == minPoll {
+			u.warn("The answer of the server is lost: asking what has become of bundle %s.", uuid)
+		}
+		if pause.For(ctx, pauseFor) != nil {
 			return "", ""
 		}
 	}
