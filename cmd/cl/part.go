@@ -69,7 +69,7 @@ func (d *download) leavePart(p *part, failure error) error {
 		d.warn("%s of %s are kept in %s: the same command goes on from there.", codalab.FormatSize(p.size), codalab.FormatSize(d.info.Size), p.path)
 		return nil
 	}
-	return os.Remove(p.path) //nolint:wrapcheck // names the path
+	return os.Remove(p.path)
 }
 
 // add adds a stream.

@@ -123,7 +123,7 @@ func (u *upload) prepareFile(p *payload, file string, size int64) {
 		if err != nil {
 			return err
 		}
-		return f.Close() //nolint:wrapcheck // of a file that was not used
+		return f.Close()
 	}
 	switch {
 	case archiveExt(file) != "":

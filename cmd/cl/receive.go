@@ -86,7 +86,7 @@ func (d *download) directory(ctx context.Context) (size int64, err error) {
 	err = d.persist(ctx, p, func() error {
 		p.restart(0)
 		if err := os.RemoveAll(whole); err != nil {
-			return err //nolint:wrapcheck // names the path
+			return err
 		}
 		size, err = d.receiveTree(ctx, p, whole)
 		return err
