@@ -234,6 +234,9 @@ func wrongValue(err error) error {
 		return err
 	}
 	kind := invalid.GetFlag().Value.Type()
+	if kind == "size" || kind == "time" {
+		return fmt.Errorf("--%s needs %w", invalid.GetFlag().Name, invalid.Unwrap())
+	}
 	wanted, known := map[string]string{"int": "a whole number", "int64": "a whole number", "bool": "true or false"}[kind]
 	if !known {
 		wanted = "a " + kind

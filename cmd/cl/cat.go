@@ -25,7 +25,7 @@ func (c *cli) catCommand() *cobra.Command {
 		Args: cobra.ExactArgs(1),
 	}
 	var o catOptions
-	worksheet := worksheetFlag(cmd)
+	worksheet := c.worksheetFlag(cmd)
 	cmd.Flags().IntVar(&o.head, "head", 0, "print only the first `NUM` lines")
 	cmd.Flags().IntVarP(&o.tail, "tail", "t", 0, "print only the last `NUM` lines")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

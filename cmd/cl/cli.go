@@ -27,6 +27,8 @@ type cli struct {
 	state  *stateFile
 	// quiet forbids prompts and warnings, as shell completion needs.
 	quiet bool
+	// unchosen is set if nobody has chosen a server, so that cl tries the default address.
+	unchosen bool
 	// prompt restores the terminal while the user is asked for a password.
 	prompt atomic.Pointer[func()]
 }
@@ -50,7 +52,18 @@ func run(ctx context.Context, p program.Process) error {
 	root.SetIn(p.Stdin)
 	root.SetOut(p.Stdout)
 	root.SetErr(p.Stderr)
-	return explain(root.ExecuteContext(ctx))
+	err = root.ExecuteContext(ctx)
+	if c.unchosen && isUnreached(err) {
+		return &explained{error: err, text: fmt.Sprintf("no server is chosen, and none answers at %s: "+
+			"cl work http://SERVER:2900:: chooses one, or set CL_SERVER", defaultAddress)}
+	}
+	return explain(err)
+}
+
+// isUnreached reports whether a call got no answer at all.
+func isUnreached(err error) bool {
+	var call *codalab.Error
+	return errors.As(err, &call) && call.Status == 0
 }
 
 const rootHelp = `cl uploads data, runs commands on it on a cluster, and shows the results.
@@ -97,6 +110,13 @@ func (c *cli) root() *cobra.Command {
 	for _, t := range topics() {
 		root.AddCommand(t)
 	}
+	for name, why := range absentCommands() {
+		root.AddCommand(absentCommand(name, why))
+	}
+	root.SetHelpCommand(c.helpCommand(root))
+	root.SetHelpCommandGroupID(groupOther)
+	root.SetCompletionCommandGroupID(groupOther)
+	cobra.EnableCommandSorting = false
 	// A wrong number of arguments is a wrong command line, as a wrong flag is.
 	for _, cmd := range root.Commands() {
 		if check := cmd.Args; check != nil {
@@ -111,6 +131,9 @@ func (c *cli) root() *cobra.Command {
 	return root
 }
 
+// groupOther is the group of the commands that have no other.
+const groupOther = "Other commands"
+
 // group is a group of commands in the help, as CodaLab's own cl groups them (bundle_cli.py:
 // BUNDLE_COMMANDS and the lists after it).
 type group struct {
@@ -121,14 +144,20 @@ type group struct {
 func (c *cli) commandGroups() []group {
 	return []group{
 		{"Commands for bundles", []*cobra.Command{
-			c.uploadCommand(), c.runCommand(), c.lsCommand(), c.infoCommand(),
-			c.catCommand(), c.waitCommand(), c.downloadCommand(), c.killCommand(),
+			c.uploadCommand(), c.makeCommand(), c.runCommand(), c.editCommand(), c.detachCommand(), c.rmCommand(), c.searchCommand(),
+			c.lsCommand(), c.infoCommand(), c.catCommand(), c.waitCommand(), c.downloadCommand(), c.mimicCommand(), c.macroCommand(),
+			c.killCommand(), c.writeCommand(), c.netcatCommand(), c.storeCommand(),
 		}},
-		{"Commands for worksheets", []*cobra.Command{c.workCommand()}},
-		{"Commands for groups and permissions", []*cobra.Command{}},
-		{"Commands for users", []*cobra.Command{}},
-		{"Commands for managing server", []*cobra.Command{}},
-		{"Other commands", []*cobra.Command{}},
+		{"Commands for worksheets", []*cobra.Command{
+			c.newCommand(), c.addCommand(), c.waddCommand(), c.workCommand(), c.printCommand(), c.weditCommand(), c.wrmCommand(), c.wlsCommand(),
+		}},
+		{"Commands for groups and permissions", []*cobra.Command{
+			c.glsCommand(), c.gnewCommand(), c.grmCommand(), c.ginfoCommand(), c.uaddCommand(), c.urmCommand(), c.permCommand(),
+			c.wpermCommand(), c.chownCommand(),
+		}},
+		{"Commands for users", []*cobra.Command{c.uinfoCommand(), c.ueditCommand(), c.ufarewellCommand(), c.ulsCommand()}},
+		{"Commands for the site", []*cobra.Command{c.workersCommand()}},
+		{groupOther, []*cobra.Command{c.statusCommand(), c.aliasCommand(), c.configCommand(), c.logoutCommand()}},
 	}
 }
 
@@ -194,6 +223,13 @@ func (c *cli) print(parts ...string) error {
 		return fmt.Errorf("write output: %w", err)
 	}
 	return nil
+}
+
+// note prints a line for people on standard error: a warning, or what cl does.
+func (c *cli) note(format string, args ...any) {
+	if !c.quiet {
+		fmt.Fprintf(c.Stderr, format+"\n", args...) //nolint:errcheck // a note
+	}
 }
 
 // terminal reports whether a stream is a terminal, and returns its descriptor.

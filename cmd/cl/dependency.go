@@ -88,8 +88,7 @@ func (w *workspace) dependencies(ctx context.Context, targets []keyedTarget) ([]
 		return nil, err
 	}
 	deps := make([]codalab.Dependency, len(targets))
-	specs := map[string][]string{} // by worksheet
-	which := map[string][]int{}
+	parents := make([]targetSpec, len(targets))
 	for i, t := range targets {
 		spec, err := parseTarget(t.target)
 		if err != nil {
@@ -100,17 +99,14 @@ func (w *workspace) dependencies(ctx context.Context, targets []keyedTarget) ([]
 				"Please remove the instance reference (i.e. \"prod::\" in prod::worksheet//bundle): %s", t.target)
 		}
 		deps[i] = codalab.Dependency{ChildPath: t.key, ParentPath: spec.subpath}
-		specs[spec.worksheet] = append(specs[spec.worksheet], spec.bundle)
-		which[spec.worksheet] = append(which[spec.worksheet], i)
+		parents[i] = spec
 	}
-	for worksheet, list := range specs {
-		uuids, err := w.onWorksheet(worksheet).resolve(ctx, list)
-		if err != nil {
-			return nil, err
-		}
-		for n, i := range which[worksheet] {
-			deps[i].ParentUUID = uuids[n]
-		}
+	uuids, err := w.resolveTargets(ctx, parents)
+	if err != nil {
+		return nil, err
+	}
+	for i, uuid := range uuids {
+		deps[i].ParentUUID = uuid
 	}
 	return deps, nil
 }

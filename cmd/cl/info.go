@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 
@@ -18,8 +19,10 @@ import (
 const infoHelp = `Show the state and the metadata of bundles.
 
 With -f, print the values of these fields, separated by tabs, on a line for
-each bundle. A field is any key of the bundle or of its metadata, for example
-  cl info -f state,exitcode,failure_message ^`
+each bundle. A field that begins with a slash is a file, or a value in it:
+  cl info -f state,exitcode,failure_message ^
+  cl info -f name,/stats.json:test/error ^1-5
+cl help fields lists the fields.`
 
 // infoCommand is bundle_cli.py: do_info_command.
 func (c *cli) infoCommand() *cobra.Command {
@@ -31,8 +34,9 @@ func (c *cli) infoCommand() *cobra.Command {
 		Args:    cobra.MinimumNArgs(1),
 	}
 	var o infoOptions
-	worksheet := worksheetFlag(cmd)
+	worksheet := c.worksheetFlag(cmd)
 	cmd.Flags().StringVarP(&o.fields, "field", "f", "", "print these comma-separated fields")
+	_ = cmd.RegisterFlagCompletionFunc("field", completeFields) // the flag is there
 	cmd.Flags().BoolVarP(&o.raw, "raw", "r", false, "print numbers and times unformatted, and also empty fields")
 	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "also print children, worksheets, permissions and contents")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -57,45 +61,84 @@ func (c *cli) printBundles(ctx context.Context, at *workspace, specs []string, o
 		return err
 	}
 	include := []string{client.IncludeOwner}
-	fields := strings.Split(o.fields, ",")
+	var fields []string
+	if o.fields != "" {
+		if fields, err = readFields(o.fields); err != nil {
+			return err
+		}
+	}
 	for _, more := range []string{client.IncludeChildren, client.IncludePermissions, client.IncludeWorksheets} {
-		if o.verbose || slices.Contains(fields, more) {
+		if o.verbose || c.asJSON || slices.Contains(fields, more) {
 			include = append(include, more)
 		}
 	}
-	worksheet, err := at.worksheetUUID(ctx)
-	if err != nil {
+	bundles, err := at.bundleInfos(ctx, specs, include)
+	switch {
+	case err != nil:
 		return err
-	}
-	bundles, err := at.Bundles(ctx, worksheet, specs, include...)
-	if err != nil {
-		return err
+	case len(fields) > 0:
+		return c.printFields(ctx, at, bundles, fields)
+	case c.asJSON:
+		return c.printJSON(viewBundles(bundles))
 	}
 	for i, b := range bundles {
-		switch {
-		case o.fields != "":
-			err = c.printFields(b, fields)
-		case i > 0:
-			err = errors.Join(c.print(), c.printInfo(ctx, at, b, o))
-		default:
-			err = c.printInfo(ctx, at, b, o)
+		if i > 0 {
+			if err := c.print(); err != nil {
+				return err
+			}
 		}
-		if err != nil {
+		if err := c.printInfo(ctx, at, b, o); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (c *cli) printFields(b client.BundleInfo, fields []string) error {
-	var values []string
-	for _, f := range fields {
-		if strings.HasPrefix(f, "/") {
-			return usagef("%s is a file of the bundle: use cl cat %s%s", f, b.UUID, f)
+// bundleInfos returns the bundles that specs name; a spec may name a worksheet: WORKSHEET//BUNDLE.
+func (w *workspace) bundleInfos(ctx context.Context, specs, include []string) ([]client.BundleInfo, error) {
+	if slices.ContainsFunc(specs, func(s string) bool { return strings.Contains(s, "//") }) {
+		targets := make([]targetSpec, 0, len(specs))
+		for _, spec := range specs {
+			t, err := parseTarget(spec)
+			if err != nil {
+				return nil, err
+			}
+			targets = append(targets, t)
 		}
-		values = append(values, formatTyped(f, codalab.Metadata{f: fieldOf(b, f)}))
+		var err error
+		if specs, err = w.resolveTargets(ctx, targets); err != nil {
+			return nil, err
+		}
 	}
-	return c.print(strings.Join(values, "\t"))
+	worksheet, err := w.worksheetUUID(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return w.Bundles(ctx, worksheet, specs, include...)
+}
+
+func (c *cli) printFields(ctx context.Context, at *workspace, bundles []client.BundleInfo, fields []string) error {
+	values, err := at.fileValues(ctx, bundles, fields)
+	if err != nil {
+		return err
+	}
+	if c.asJSON {
+		return c.printJSON(viewFields(bundles, fields, values))
+	}
+	for _, b := range bundles {
+		var line []string
+		for _, f := range fields {
+			if isFile(f) {
+				line = append(line, values[fileField{b.UUID, f}])
+			} else {
+				line = append(line, formatTyped(f, codalab.Metadata{f: fieldOf(b, f)}))
+			}
+		}
+		if err := c.print(strings.Join(line, "\t")); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // printInfo prints a bundle (bundle_cli.py: print_basic_info), and more of it with -v.
@@ -109,6 +152,9 @@ func (c *cli) printInfo(ctx context.Context, at *workspace, b client.BundleInfo,
 	for _, key := range []string{"bundle_type", "uuid", "state", "command", "frozen", "is_anonymous"} {
 		v, _ := attribute(b.Bundle, key)
 		add(key, orNone(v))
+		if details := stateDetails(b.Bundle); key == "state" && !o.raw && details != "" {
+			add("state_details", details)
+		}
 	}
 	add("owner", userText(b.Owner))
 	known := map[string]bool{}
@@ -119,6 +165,7 @@ func (c *cli) printInfo(ctx context.Context, at *workspace, b client.BundleInfo,
 		case k.Key == "store" || k.Key == "error_traceback": // for administrators only
 		case o.raw:
 			add(k.Key, orNone(v))
+		case isStale(b.State, k.Key, v):
 		case ok && !empty(v):
 			add(k.Key, infoText(k.Key, v))
 		}
@@ -145,6 +192,17 @@ func (c *cli) printInfo(ctx context.Context, at *workspace, b client.BundleInfo,
 		return err
 	}
 	return c.printContents(ctx, at, b.UUID)
+}
+
+// isStale reports whether a key of metadata tells of a wait that is over.
+func isStale(state codalab.State, key string, value any) bool {
+	switch key {
+	case "staged_status":
+		return state != codalab.StateStaged
+	case "run_status":
+		return state.Final() && value != "Finished" || !state.Final() && !state.OnWorker()
+	}
+	return false
 }
 
 func empty(v any) bool {
@@ -176,7 +234,7 @@ func infoText(key string, v any) string {
 func relatedLines(at *workspace, b client.BundleInfo) []string {
 	lines := []string{"children:"}
 	for _, child := range b.Children {
-		lines = append(lines, termtext.OneLine("  "+child.Metadata.String("name")+"("+child.UUID+")"))
+		lines = append(lines, termtext.OneLine("  "+bundleText(child)))
 	}
 	lines = append(lines, "host_worksheets:")
 	for _, w := range b.HostWorksheets {
@@ -214,7 +272,10 @@ func (c *cli) printContents(ctx context.Context, at *workspace, uuid string) err
 	return nil
 }
 
-func isNotFound(err error) bool {
+func isNotFound(err error) bool { return isStatus(err, http.StatusNotFound) }
+
+// isStatus reports whether a call failed with an HTTP status.
+func isStatus(err error, status int) bool {
 	var call *codalab.Error
-	return errors.As(err, &call) && call.Status == 404
+	return errors.As(err, &call) && call.Status == status
 }

@@ -32,7 +32,9 @@ func (c *cli) connect(address string) (*client.Client, error) {
 	if l.user == "" {
 		l.user = state.Users[address]
 	}
-	api, err := client.New(address, client.Options{
+	var api *client.Client
+	l.reach = func(ctx context.Context) error { return api.Reach(ctx) }
+	api, err = client.New(address, client.Options{
 		ClientID:    client.CommandClient,
 		Credentials: l.credentials,
 		Tokens:      l,
@@ -53,6 +55,8 @@ type login struct {
 	address string
 	// user is empty until it is known.
 	user string
+	// reach fails unless the server answers as CodaLab's does.
+	reach func(context.Context) error
 }
 
 // path is the token's file; empty while the user is not known.
@@ -110,11 +114,15 @@ func (l *login) save(t client.Token) error {
 
 // credentials returns the name and password in the environment, or else asks for them
 // (codalab_manager.py: _authenticate).
-func (l *login) credentials(context.Context) (user, password string, err error) {
+func (l *login) credentials(ctx context.Context) (user, password string, err error) {
 	c := l.cli
 	user, password = c.Getenv("CODALAB_USERNAME"), c.Getenv("CODALAB_PASSWORD")
 	if user != "" && password != "" {
 		return user, password, nil
+	}
+	// Nobody is asked for a password that no server wants.
+	if err := l.reach(ctx); err != nil {
+		return "", "", err
 	}
 	fd, ok := terminal(c.Stdin)
 	if !ok || c.quiet {

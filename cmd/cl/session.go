@@ -98,10 +98,24 @@ func (c *cli) session() (session, error) {
 		return session{}, err
 	}
 	s := state.Sessions[c.sessionName()]
-	s.Address = cmp.Or(s.Address, defaultAddress)
-	if named := strings.TrimRight(cmp.Or(c.server, c.Getenv("CL_SERVER")), "/"); named != "" && named != s.Address {
+	if s.Address == "" {
+		config, err := c.loadConfig()
+		if err != nil {
+			return session{}, err
+		}
+		s.Address = strings.TrimRight(config.text("cli", "default_address"), "/")
+	}
+	named := cmp.Or(c.server, c.Getenv("CL_SERVER"))
+	if named != "" {
+		if named, err = c.address(named); err != nil {
+			return session{}, err
+		}
+	}
+	if named != "" && named != s.Address {
 		s = session{Address: named}
 	}
+	c.unchosen = s.Address == ""
+	s.Address = cmp.Or(s.Address, defaultAddress)
 	return s, nil
 }
 
@@ -131,7 +145,10 @@ func (c *cli) workspace(spec string) (*workspace, error) {
 	}
 	address, name, explicit := splitInstance(spec)
 	if explicit {
-		current = session{Address: address}
+		if address, err = c.address(address); err != nil {
+			return nil, err
+		}
+		current, c.unchosen = session{Address: address}, false
 	}
 	api, err := c.connect(current.Address)
 	if err != nil {

@@ -223,7 +223,7 @@ func TestServerOfOneCommandIsUsedFromTheHomeWorksheet(t *testing.T) {
 		"": here, "http://here:2900/": here, "http://there:2900": {Address: "http://there:2900"},
 	} {
 		c := &cli{state: &stateFile{Sessions: map[string]session{"default": here}}, server: named}
-		c.Getenv = func(string) string { return "" }
+		c.Getenv = func(name string) string { return map[string]string{"CODALAB_HOME": t.TempDir()}[name] }
 		if got, err := c.session(); err != nil || got != want {
 			t.Errorf("--server %q: %+v, %v", named, got, err)
 		}

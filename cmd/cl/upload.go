@@ -41,7 +41,7 @@ func (c *cli) uploadCommand() *cobra.Command {
 	}
 	var u upload
 	u.cli = c
-	worksheet := worksheetFlag(cmd)
+	worksheet := c.worksheetFlag(cmd)
 	cmd.Flags().StringVarP(&u.text, "contents", "c", "", "the text of the bundle")
 	cmd.Flags().BoolVarP(&u.pack, "pack", "p", false, "keep an archive as it is")
 	exclude := wordsFlag(cmd.Flags(), "exclude-patterns", "x", "leave out files with matching names")

@@ -37,7 +37,7 @@ func (c *cli) workCommand() *cobra.Command {
 			}
 			return c.switchWorksheet(cmd.Context(), spec, uuidOnly)
 		},
-		ValidArgsFunction: cobra.NoFileCompletions,
+		ValidArgsFunction: c.completeWorksheets,
 	}
 	cmd.Flags().BoolVarP(&uuidOnly, "uuid-only", "u", false, "print only the worksheet's uuid")
 	return cmd
@@ -80,6 +80,8 @@ func worksheetURL(address string, w client.Worksheet) string {
 }
 
 // worksheetFlag adds the flag for a worksheet other than the current one.
-func worksheetFlag(cmd *cobra.Command) *string {
-	return cmd.Flags().StringP("worksheet-spec", "w", "", "operate on this worksheet: [<address>::](<uuid>|<name>)")
+func (c *cli) worksheetFlag(cmd *cobra.Command) *string {
+	flag := cmd.Flags().StringP("worksheet-spec", "w", "", "operate on this worksheet: [<address>::](<uuid>|<name>)")
+	_ = cmd.RegisterFlagCompletionFunc("worksheet-spec", c.completeWorksheets) // the flag is there
+	return flag
 }

@@ -2,7 +2,9 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 
@@ -37,6 +39,51 @@ func (c *Client) Bundles(ctx context.Context, worksheet string, specs []string, 
 // Bundle returns the bundle with this id. A missing one is a *codalab.Error with status 404.
 func (c *Client) Bundle(ctx context.Context, uuid string, include ...string) (BundleInfo, error) {
 	return getOne(ctx, c, path("bundles", uuid), nil, include, readBundle)
+}
+
+// SearchBundles returns the bundles that match keywords, at most ten unless they say otherwise. If the
+// keywords ask for a number, found is nil, and number is that number or nil for a total of nothing
+// (codalab/rest/bundles.py: _fetch_bundles).
+func (c *Client) SearchBundles(ctx context.Context, worksheet string, keywords []string) (found []BundleInfo, number any, counted bool, err error) {
+	doc, err := c.fetch(ctx, "/bundles", url.Values{"keywords": keywords, "worksheet": {worksheet}}, []string{IncludeOwner})
+	if err != nil {
+		return nil, nil, false, err
+	}
+	if n, ok := doc.Meta["result"]; ok && len(doc.Data) == 0 {
+		return nil, n, true, nil
+	}
+	found, err = decodeAll(doc, readBundle)
+	return found, nil, false, err
+}
+
+// Descendants returns the bundles with these ids, and those that depend on them directly or through
+// others, depth levels down.
+func (c *Client) Descendants(ctx context.Context, uuids []string, depth int) ([]BundleInfo, error) {
+	return getAll(ctx, c, "/bundles", url.Values{"specs": uuids, "depth": {itoa(depth)}}, nil, readBundle)
+}
+
+// SameRuns returns the runs of the same command on the same dependencies, oldest first (codalab/rest/bundles.py:
+// _fetch_bundles, "command").
+func (c *Client) SameRuns(ctx context.Context, command string, dependencies []codalab.Dependency) ([]BundleInfo, error) {
+	list := []map[string]string{}
+	for _, d := range dependencies {
+		list = append(list, map[string]string{"child_path": d.ChildPath, "parent_uuid": d.ParentUUID})
+	}
+	data, err := json.Marshal(list)
+	if err != nil {
+		return nil, fmt.Errorf("encode dependencies: %w", err)
+	}
+	return getAll(ctx, c, "/bundles", url.Values{"command": {command}, "dependencies": {string(data)}}, nil, readBundle)
+}
+
+// Stores returns the names of the bundle stores that hold a bundle's contents; none if it is the
+// server's own.
+func (c *Client) Stores(ctx context.Context, uuid string) ([]string, error) {
+	return getAll(ctx, c, path("bundles", uuid, "locations")+"/", nil, nil, func(_ related, o codalab.Object) (string, error) {
+		var store BundleStore
+		err := o.Decode(&store)
+		return store.Name, err
+	})
 }
 
 // Identity tells which bundle has a UUID now. A missing one is a *codalab.Error with status 404, one
@@ -81,6 +128,8 @@ func (c *Client) Standing(ctx context.Context, uuid string) (codalab.Standing, e
 
 // NewBundle is a bundle to create.
 type NewBundle struct {
+	// UUID is chosen by the server if it is empty.
+	UUID string
 	// Worksheet is the id of the worksheet that gets the bundle.
 	Worksheet string
 	Type      string
@@ -91,13 +140,24 @@ type NewBundle struct {
 	Dependencies []codalab.Dependency
 	// WaitForUpload keeps the bundle in state uploading until its contents have arrived.
 	WaitForUpload bool
+	// Detached leaves the bundle off the worksheet.
+	Detached bool
+	// Shadow is the id of a bundle; the new one comes after it on the worksheet.
+	Shadow string
+	// AfterSortKey is the sort key of an item; the new bundle comes after it on the worksheet.
+	AfterSortKey string
 }
 
 // CreateBundle creates a bundle. After a transient error the bundle may exist.
 func (c *Client) CreateBundle(ctx context.Context, b NewBundle) (codalab.Bundle, error) {
 	attributes := map[string]any{"bundle_type": b.Type, "metadata": b.Metadata}
-	if b.Type == codalab.TypeRun {
+	if b.UUID != "" {
+		attributes["uuid"] = b.UUID
+	}
+	if b.Command != "" {
 		attributes["command"] = b.Command
+	}
+	if b.Type == codalab.TypeRun || b.Type == codalab.TypeMake {
 		dependencies := []map[string]string{} // a server adds the other keys itself
 		for _, d := range b.Dependencies {
 			dependencies = append(dependencies, map[string]string{"child_path": d.ChildPath, "parent_uuid": d.ParentUUID, "parent_path": d.ParentPath})
@@ -105,8 +165,15 @@ func (c *Client) CreateBundle(ctx context.Context, b NewBundle) (codalab.Bundle,
 		attributes["dependencies"] = dependencies
 	}
 	query := url.Values{"worksheet": {b.Worksheet}}
-	if b.WaitForUpload {
-		query.Set("wait_for_upload", "1")
+	for key, set := range map[string]bool{"wait_for_upload": b.WaitForUpload, "detached": b.Detached} {
+		if set {
+			query.Set(key, "1")
+		}
+	}
+	for key, value := range map[string]string{"shadow": b.Shadow, "after_sort_key": b.AfterSortKey} {
+		if value != "" {
+			query.Set(key, value)
+		}
 	}
 	doc, err := c.post(ctx, "/bundles", query, "bundles", attributes)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/termtext"
 )
 
-// call is one request. At most one of json and stream is set.
+// call is one request. At most one of json, text, form and stream is set.
 type call struct {
 	method string
 	// path is below /rest, its variable parts escaped.
@@ -24,6 +25,7 @@ type call struct {
 	query  url.Values
 	header map[string]string
 	json   any
+	text   string
 	stream *uploadBody
 	// within limits the time until the answer begins; 0 is no limit.
 	within time.Duration
@@ -42,6 +44,9 @@ func path(parts ...string) string {
 	}
 	return b.String()
 }
+
+// itoa is a number as a part of a path or a query.
+func itoa(n int) string { return strconv.Itoa(n) }
 
 // do sends a call and decodes its JSON answer into out, unless that is nil. A *[]byte gets the
 // undecoded answer. The answer to a change may be empty: then out stays as it is.
@@ -63,11 +68,7 @@ func (c *Client) do(ctx context.Context, in call, out any) error {
 		return nil
 	}
 	if err := json.Unmarshal(body, out); err != nil {
-		return &codalab.Error{
-			Method: in.method, Path: in.path, Status: resp.StatusCode,
-			Message: "the answer is not a CodaLab server's; check the address " + c.address,
-			Err:     err,
-		}
+		return c.noServer(in, resp.StatusCode, err)
 	}
 	return nil
 }
@@ -163,6 +164,8 @@ func (c *Client) request(ctx context.Context, in call, token string) (*http.Requ
 			return nil, fmt.Errorf("%s %s: encode request: %w", in.method, in.path, err)
 		}
 		body, kind = bytes.NewReader(data), "application/json; charset=utf-8"
+	case in.text != "":
+		body, kind = strings.NewReader(in.text), "text/plain; charset=utf-8"
 	case in.form != nil:
 		body, kind = strings.NewReader(in.form.Encode()), "application/x-www-form-urlencoded"
 	case in.stream != nil:
@@ -199,10 +202,17 @@ func refusal(in call, resp *http.Response) error {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 8<<10))
 	_ = resp.Body.Close() // nothing depends on the rest
 	message := termtext.Escape(strings.TrimSpace(string(body)))
-	if err != nil || message == "" {
+	if err != nil || message == "" || isPage(message) { // a page is a proxy's
 		message = http.StatusText(resp.StatusCode)
 	}
 	return &codalab.Error{Method: in.method, Path: in.path, Status: resp.StatusCode, Message: message}
+}
+
+// isPage reports whether a refusal is a page of HTML. CodaLab's servers send plain text, which CodaLab's
+// own labels as HTML.
+func isPage(message string) bool {
+	begin := strings.ToLower(message[:min(len(message), 64)])
+	return strings.HasPrefix(begin, "<!doctype") || strings.HasPrefix(begin, "<html") || strings.HasPrefix(begin, "<head")
 }
 
 // unanswered returns the error of a call without a complete answer.

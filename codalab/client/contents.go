@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -131,6 +132,8 @@ type UploadOptions struct {
 	// Finalize makes the bundle ready, or failed when the upload fails. CodaLab's own server
 	// makes it failed in any case when an upload breaks off.
 	Finalize bool
+	// State is the bundle's state after a successful upload that finalizes it; empty means ready.
+	State codalab.State
 	// Confirm is for the results of a run that its worker still reports. The client reads the
 	// bundle before and after the upload, and fails unless the server has kept the contents.
 	Confirm bool
@@ -164,7 +167,7 @@ func (c *Client) putContents(ctx context.Context, uuid string, o UploadOptions, 
 		query.Set("filename", o.Filename)
 	}
 	if o.Finalize {
-		query.Set("state_on_success", string(codalab.StateReady))
+		query.Set("state_on_success", string(cmp.Or(o.State, codalab.StateReady)))
 	}
 	in := call{method: "PUT", path: contentsPath("blob", codalab.Target{BundleUUID: uuid}), query: query}
 	if body != nil {

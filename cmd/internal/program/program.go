@@ -44,7 +44,9 @@ type Process struct {
 	Stdout, Stderr io.Writer
 	// Getenv returns a variable of the environment, or nothing.
 	Getenv func(string) string
-	Now    func() time.Time
+	// Environ is the whole environment, for programs that the user asked for, such as an editor.
+	Environ []string
+	Now     func() time.Time
 }
 
 // Print prints what a command found: as JSON for programs, or else its text for people.
@@ -90,7 +92,7 @@ func Main(run func(ctx context.Context, p Process) error) {
 	stderr := termtext.NewWriter(os.Stderr)
 	err := run(ctx, Process{
 		Args: os.Args[1:], Stdin: os.Stdin, Stdout: termtext.NewWriter(os.Stdout), Stderr: stderr,
-		Getenv: os.Getenv, Now: time.Now,
+		Getenv: os.Getenv, Environ: os.Environ(), Now: time.Now,
 	})
 	code := Code(ctx, err)
 	if code != 0 && code != ExitInterrupted {

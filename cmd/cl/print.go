@@ -1,0 +1,269 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
+)
+
+// printCommand is bundle_cli.py: do_print_command.
+func (c *cli) printCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "print [<worksheet>]", Aliases: []string{"p"}, Short: "Print a worksheet as its page shows it",
+		Long: "Print a worksheet with its texts, tables and files, as its page shows it. Images and\ngraphs are only named.",
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: c.completeWorksheets,
+	}
+	raw := cmd.Flags().BoolP("raw", "r", false, "print the lines that cl wedit edits")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		at, uuid, err := c.openWorksheet(cmd.Context(), strings.Join(args, ""))
+		if err != nil {
+			return err
+		}
+		w, err := at.WorksheetItems(cmd.Context(), uuid)
+		switch {
+		case err != nil:
+			return err
+		case c.asJSON:
+			return c.printJSON(viewItems(w))
+		case *raw:
+			return c.printLines(itemLines(w.Items))
+		}
+		return c.printWorksheet(cmd.Context(), at, w)
+	}
+	return cmd
+}
+
+func (c *cli) printLines(lines []string) error {
+	for _, line := range lines {
+		if err := c.print(line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// worksheetItems is a worksheet with its items, in JSON.
+type worksheetItems struct {
+	worksheetRow
+	Items []itemView `json:"items"`
+	// Lines are the items as people edit them.
+	Lines []string `json:"lines"`
+}
+
+// itemView is an item of a worksheet, in JSON.
+type itemView struct {
+	Type      string         `json:"type"`
+	Value     string         `json:"value,omitempty"`
+	Bundle    *bundleView    `json:"bundle,omitempty"`
+	Worksheet *worksheetView `json:"worksheet,omitempty"`
+}
+
+func viewItems(w client.Worksheet) worksheetItems {
+	v := worksheetItems{worksheetRow: viewWorksheet(w), Items: []itemView{}, Lines: itemLines(w.Items)}
+	for _, item := range w.Items {
+		one := itemView{Type: item.Type, Value: item.Value}
+		if item.Bundle != nil {
+			b := viewBundle(*item.Bundle)
+			one.Bundle = &b
+		}
+		if item.Worksheet != nil {
+			one.Worksheet = &worksheetView{item.Worksheet.UUID, item.Worksheet.Name}
+		}
+		v.Items = append(v.Items, one)
+	}
+	return v
+}
+
+func (c *cli) printWorksheet(ctx context.Context, at *workspace, w client.Worksheet) error {
+	if err := c.print(worksheetHeading(at.Address(), w)); err != nil {
+		return err
+	}
+	page, err := at.InterpretWorksheet(ctx, w.UUID)
+	if err != nil {
+		return err
+	}
+	for _, b := range page.Blocks {
+		if err := errors.Join(c.print(), c.printBlock(ctx, at, b)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// printBlock prints a block of a worksheet (bundle_cli.py: display_blocks).
+func (c *cli) printBlock(ctx context.Context, at *workspace, b client.Block) error {
+	switch b.Mode {
+	case "markup_block":
+		return c.print(b.Text)
+	case "contents_block":
+		return c.printFileBlock(ctx, at, b)
+	case "record_block", "table_block":
+		return c.printTableBlock(ctx, at, b)
+	case "image_block":
+		return c.print("[Image]")
+	case "graph_block":
+		return c.print("[Graph]")
+	case "subworksheets_block":
+		for _, w := range b.Worksheets {
+			if err := c.print(termtext.OneLine("[Worksheet " + worksheetURL(at.Address(), w) + "]")); err != nil {
+				return err
+			}
+		}
+		return nil
+	case "placeholder_block":
+		return c.print("[Placeholder] ", b.Directive)
+	case "schema_block":
+		return c.print("[SchemaBlock]")
+	}
+	return c.print("[", b.Mode, "]")
+}
+
+func (c *cli) printFileBlock(ctx context.Context, at *workspace, b client.Block) error {
+	if len(b.BundlesSpec.Bundles) == 0 {
+		return c.print(none)
+	}
+	target := codalab.Target{BundleUUID: b.BundlesSpec.Bundles[0].UUID, Subpath: strings.Trim(b.Path, "/")}
+	lines := codalab.Metadata{"n": b.MaxLines}.Int("n")
+	_, err := c.printTarget(ctx, at, target, catOptions{head: int(min(lines, math.MaxInt32)), to: c.Stdout})
+	var call *codalab.Error
+	switch {
+	case isNotFound(err):
+		return c.print(none)
+	case errors.As(err, &call) && call.Status == 400:
+		return c.print("ERROR: ", call.Message)
+	}
+	return err
+}
+
+func (c *cli) printTableBlock(ctx context.Context, at *workspace, b client.Block) error {
+	contents, err := at.TableContents(ctx, b.Rows)
+	if err != nil {
+		return err
+	}
+	t := table{indent: "  ", headless: b.Mode == "record_block"}
+	for _, name := range b.Header {
+		t.columns = append(t.columns, column{name: name})
+	}
+	for _, cells := range contents {
+		row := make([]string, 0, len(b.Header))
+		for _, name := range b.Header {
+			text := ""
+			if v := cells[name]; v != nil {
+				text = pythonText(v)
+			}
+			row = append(row, text)
+		}
+		t.rows = append(t.rows, row)
+	}
+	return t.print(c.Stdout)
+}
+
+const weditHelp = `Change a worksheet's name, title, tags, owner or contents.
+
+  wedit -n <name> -t <title> -T <tag>... -o <user>
+  wedit -f <file>   replace the contents by the lines of a file; - is standard input
+  wedit             edit the contents in $EDITOR
+
+cl print -r prints the lines. A line [text]{<bundle>} shows a bundle and
+[text]{{<worksheet>}} a worksheet; % begins a directive and // a comment.`
+
+// weditCommand is bundle_cli.py: do_wedit_command.
+func (c *cli) weditCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "wedit [<worksheet>]", Aliases: []string{"we"}, Short: "Change a worksheet", Long: weditHelp,
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: c.completeWorksheets,
+	}
+	name := cmd.Flags().StringP("name", "n", "", "new name")
+	title := cmd.Flags().StringP("title", "t", "", "new title")
+	tags := wordsFlag(cmd.Flags(), "tags", "T", "new tags; none removes them all")
+	owner := cmd.Flags().StringP("owner-spec", "o", "", "new owner")
+	object := c.changeFlags(cmd)
+	file := cmd.Flags().StringP("file", "f", "", "replace the contents by this file's lines")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		attributes, err := object()
+		if err != nil {
+			return err
+		}
+		given := cmd.Flags().Changed
+		if given("name") {
+			if err := checkName(*name); err != nil {
+				return err
+			}
+			attributes["name"] = *name
+		}
+		if given("title") {
+			attributes["title"] = *title
+		}
+		if given("tags") {
+			attributes["tags"] = append([]string{}, tags.list...)
+		}
+		change := client.Change{Attributes: attributes}
+		if (len(attributes) > 0 || given("owner-spec")) && given("file") {
+			return usagef("--file changes the contents: name, title and so on need a call of their own")
+		}
+		at, w, err := c.worksheet(cmd.Context(), strings.Join(args, ""))
+		if err != nil {
+			return err
+		}
+		change.ID = w.UUID
+		if given("owner-spec") {
+			user, err := at.UserByID(cmd.Context(), *owner)
+			if err != nil {
+				return err
+			}
+			change.Owner = user.ID
+		}
+		if len(attributes) == 0 && change.Owner == "" {
+			return c.editLines(cmd.Context(), at, w, *file)
+		}
+		if err := at.UpdateWorksheet(cmd.Context(), change); err != nil {
+			return err
+		}
+		return c.tell(named{w.UUID}, "Saved worksheet metadata for %s(%s).", w.Name, w.UUID)
+	}
+	return cmd
+}
+
+// editLines replaces a worksheet's items by a file's lines, or by what the user makes of them in an
+// editor.
+func (c *cli) editLines(ctx context.Context, at *workspace, w client.Worksheet, file string) error {
+	var text, before string
+	var err error
+	if file != "" {
+		text, err = c.readFile(file)
+	} else {
+		var items client.Worksheet
+		if items, err = at.WorksheetItems(ctx, w.UUID); err != nil {
+			return err
+		}
+		for _, line := range itemLines(items.Items) {
+			before += line + "\n"
+		}
+		text, err = c.editText(ctx, ".md", before)
+	}
+	switch {
+	case err != nil:
+		return err
+	case file == "" && text == before:
+		return refusef("No change made; aborting")
+	}
+	var lines []string
+	for line := range strings.Lines(text) {
+		lines = append(lines, strings.TrimRight(line, " \t\r\n"))
+	}
+	if err := at.SetWorksheetLines(ctx, w.UUID, lines); err != nil {
+		if file == "" {
+			return fmt.Errorf("%w\n%s", explain(err), c.rescue(".md", text))
+		}
+		return err
+	}
+	return c.tell(named{w.UUID}, "Saved worksheet items for %s(%s).", w.Name, w.UUID)
+}
