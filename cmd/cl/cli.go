@@ -181,8 +181,9 @@ func unknownCommand(root *cobra.Command, name string) error {
 	return commandLineError(root, fmt.Errorf("there is no command %q; cl help lists them", name))
 }
 
-// explain gives an error of the server the form in which CodaLab's cl prints it
-// (codalab/common.py: http_error_to_exception).
+// explain gives an error of the server the form in which CodaLab's cl prints it: the name of the error
+// comes first, but not for what the user may not do (codalab/common.py: http_error_to_exception;
+// bundle_cli.py: do_command).
 func explain(err error) error {
 	var call *codalab.Error
 	if !errors.As(err, &call) {
@@ -191,7 +192,6 @@ func explain(err error) error {
 	name := ""
 	switch {
 	case errors.Is(call, client.ErrCredentials), call.Status == 403:
-		name = "PermissionError: "
 	case call.Status == 401:
 		name = "AuthorizationError: "
 	case call.Status == 404:

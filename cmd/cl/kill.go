@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"net/http"
 
 	"github.com/spf13/cobra"
 
@@ -25,32 +24,33 @@ func (c *cli) killCommand() *cobra.Command {
 	return cmd
 }
 
-// killBundles kills each bundle, also if others have ended already, and prints those that it killed.
+// killBundles kills each bundle, also if others have ended already, and prints those that it killed. One
+// call for all would kill none of them on cl-server, and those before the first one that has ended on
+// CodaLab's own server.
 func (c *cli) killBundles(ctx context.Context, worksheet string, specs []string) error {
 	at, uuids, err := c.bundleUUIDs(ctx, worksheet, specs)
 	if err != nil {
 		return err
 	}
-	// One call for all, and one for each if the server refuses that: it kills all or none.
-	err = at.KillBundles(ctx, uuids...)
-	if err == nil || len(uuids) == 1 || !isStatus(err, http.StatusBadRequest) {
-		if err != nil {
-			return err
-		}
-		return c.printUUIDs(uuids)
-	}
-	var killed []string
+	killed := []string{}
 	var failed error
 	for _, uuid := range uuids {
-		switch err := at.KillBundles(ctx, uuid); {
+		err := at.KillBundles(ctx, uuid)
+		switch {
 		case err == nil:
 			killed = append(killed, uuid)
-		case ctx.Err() != nil:
-			return err
+		case ctx.Err() != nil || len(uuids) == 1:
+			failed = err
 		default:
-			c.note("%v", explain(err))
+			c.note("%s: %v", uuid, explain(err))
 			failed = &program.Error{Code: program.ExitFailure}
 		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	if len(killed) == 0 && !c.asJSON {
+		return failed
 	}
 	return errors.Join(c.printUUIDs(killed), failed)
 }

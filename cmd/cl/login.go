@@ -19,7 +19,7 @@ import (
 )
 
 // errNoCredentials is the error of a call that needs a login when there is nobody to ask.
-var errNoCredentials = errors.New("PermissionError: no user name and password: " +
+var errNoCredentials = errors.New("no user name and password: " +
 	"set CODALAB_USERNAME and CODALAB_PASSWORD, or run cl on a terminal")
 
 // connect returns a client of a server. It sends nothing yet.

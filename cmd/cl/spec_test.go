@@ -200,11 +200,11 @@ func TestRefusalsArePrintedAsCodaLabPrintsThem(t *testing.T) {
 		code int
 	}{
 		{&codalab.Error{Status: 404, Message: "no"}, "NotFoundError: no", program.ExitFailure},
-		{&codalab.Error{Status: 403, Message: "no"}, "PermissionError: no", program.ExitFailure},
+		{&codalab.Error{Status: 403, Message: "no"}, "no", program.ExitFailure},
 		{&codalab.Error{Status: 401, Message: "no"}, "AuthorizationError: no", program.ExitFailure},
 		{&codalab.Error{Status: 400, Message: "no"}, "UsageError: no", program.ExitFailure},
 		{&codalab.Error{Status: 409, Message: "no"}, "UsageError: no", program.ExitFailure},
-		{&codalab.Error{Status: 401, Message: "no", Err: client.ErrCredentials}, "PermissionError: no", program.ExitFailure},
+		{&codalab.Error{Status: 401, Message: "no", Err: client.ErrCredentials}, "no", program.ExitFailure},
 		{&codalab.Error{Status: 500, Message: "no"}, "ServerError: no", program.ExitTransient},
 		{&codalab.Error{Message: "cannot reach it"}, "cannot reach it", program.ExitTransient},
 		{errors.New("other"), "other", program.ExitFailure},
