@@ -27,7 +27,8 @@ type cli struct {
 	state  *stateFile
 	// quiet forbids prompts and warnings, as shell completion needs.
 	quiet bool
-	// unchosen is set if nobody has chosen a server, so that cl tries the default address.
+	// fallback is the server where nobody has chosen one; unchosen is set if cl uses it.
+	fallback string
 	unchosen bool
 	// prompt restores the terminal while the user is asked for a password.
 	prompt atomic.Pointer[func()]
@@ -41,21 +42,24 @@ func usagef(format string, args ...any) error { return program.Usage(refusef(for
 func refusef(format string, args ...any) error { return fmt.Errorf("UsageError: "+format, args...) }
 
 func run(ctx context.Context, p program.Process) error {
-	c := &cli{Process: p}
+	return (&cli{Process: p, fallback: defaultAddress}).run(ctx)
+}
+
+func (c *cli) run(ctx context.Context) error {
 	defer c.restoreTerminal()
 	root := c.root() //nolint:contextcheck // the commands take theirs from ExecuteContext
-	args, err := normalizeArgs(root, p.Args)
+	args, err := normalizeArgs(root, c.Args)
 	if err != nil {
 		return err
 	}
 	root.SetArgs(args)
-	root.SetIn(p.Stdin)
-	root.SetOut(p.Stdout)
-	root.SetErr(p.Stderr)
+	root.SetIn(c.Stdin)
+	root.SetOut(c.Stdout)
+	root.SetErr(c.Stderr)
 	err = root.ExecuteContext(ctx)
 	if c.unchosen && isUnreached(err) {
 		return &explained{error: err, text: fmt.Sprintf("no server is chosen, and none answers at %s: "+
-			"cl work http://SERVER:2900:: chooses one, or set CL_SERVER", defaultAddress)}
+			"cl work http://SERVER:2900:: chooses one, or set CL_SERVER", c.fallback)}
 	}
 	return explain(err)
 }

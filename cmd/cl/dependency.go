@@ -33,7 +33,7 @@ func desugar(specs []string, command string) ([]keyedTarget, string, error) {
 	for {
 		m := marked.FindStringSubmatch(command)
 		if m == nil {
-			return list, done + command, nil
+			return list, done + command, disjoint(list)
 		}
 		longer, key, err := addTarget(list, m[2])
 		if err != nil {
@@ -84,9 +84,6 @@ func dependencyKey(list []keyedTarget, spec string) (key, target string, err err
 // dependencies resolves a run's dependencies, with one call for each worksheet that they name
 // (bundle_cli.py: resolve_key_targets).
 func (w *workspace) dependencies(ctx context.Context, targets []keyedTarget) ([]codalab.Dependency, error) {
-	if err := disjoint(targets); err != nil {
-		return nil, err
-	}
 	deps := make([]codalab.Dependency, len(targets))
 	parents := make([]targetSpec, len(targets))
 	for i, t := range targets {

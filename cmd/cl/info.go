@@ -129,7 +129,7 @@ func (c *cli) printFields(ctx context.Context, at *workspace, bundles []client.B
 		var line []string
 		for _, f := range fields {
 			if isFile(f) {
-				line = append(line, values[fileField{b.UUID, f}])
+				line = append(line, fileText(values[fileField{b.UUID, f}]))
 			} else {
 				line = append(line, formatTyped(f, codalab.Metadata{f: fieldOf(b, f)}))
 			}

@@ -135,7 +135,7 @@ func (w *workspace) table(ctx context.Context, bundles []client.BundleInfo, fiel
 		var row []string
 		for _, f := range fields {
 			if isFile(f) {
-				row = append(row, values[fileField{b.UUID, f}])
+				row = append(row, fileText(values[fileField{b.UUID, f}]))
 			} else {
 				row = append(row, cell(b, f))
 			}
@@ -149,7 +149,7 @@ func (w *workspace) table(ctx context.Context, bundles []client.BundleInfo, fiel
 type fileField struct{ uuid, field string }
 
 // fileValues asks for all fields of bundles that are in files, with one call.
-func (w *workspace) fileValues(ctx context.Context, bundles []client.BundleInfo, fields []string) (map[fileField]string, error) {
+func (w *workspace) fileValues(ctx context.Context, bundles []client.BundleInfo, fields []string) (map[fileField]any, error) {
 	var queries []client.FileQuery
 	for _, b := range bundles {
 		for _, f := range fields {
@@ -158,7 +158,7 @@ func (w *workspace) fileValues(ctx context.Context, bundles []client.BundleInfo,
 			}
 		}
 	}
-	values := map[fileField]string{}
+	values := map[fileField]any{}
 	if len(queries) == 0 {
 		return values, nil
 	}
@@ -167,6 +167,14 @@ func (w *workspace) fileValues(ctx context.Context, bundles []client.BundleInfo,
 		values[fileField{queries[i].BundleUUID, queries[i].Path}] = v
 	}
 	return values, err
+}
+
+// fileText is a value in a file for people; what is not there is empty.
+func fileText(value any) string {
+	if value == nil {
+		return ""
+	}
+	return pythonText(value)
 }
 
 // printChosen prints bundles as uuids or as JSON: all of them, or their fields if -f is given.
@@ -189,7 +197,7 @@ func (c *cli) printChosen(ctx context.Context, at *workspace, bundles []client.B
 }
 
 // viewFields are some fields of bundles, in JSON.
-func viewFields(bundles []client.BundleInfo, fields []string, values map[fileField]string) []map[string]any {
+func viewFields(bundles []client.BundleInfo, fields []string, values map[fileField]any) []map[string]any {
 	list := []map[string]any{}
 	for _, b := range bundles {
 		one := map[string]any{}

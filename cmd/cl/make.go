@@ -77,7 +77,7 @@ func makeTargets(specs []string) ([]keyedTarget, error) {
 		}
 		targets = append(targets, keyedTarget{key, target})
 	}
-	return targets, nil
+	return targets, disjoint(targets)
 }
 
 // makeName is a make bundle's name unless its user gives one (codalab/lib/metadata_defaults.py:

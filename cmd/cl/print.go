@@ -181,48 +181,41 @@ func (c *cli) weditCommand() *cobra.Command {
 		Use: "wedit [<worksheet>]", Aliases: []string{"we"}, Short: "Change a worksheet", Long: weditHelp,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: c.completeWorksheets,
 	}
-	name := cmd.Flags().StringP("name", "n", "", "new name")
-	title := cmd.Flags().StringP("title", "t", "", "new title")
-	tags := wordsFlag(cmd.Flags(), "tags", "T", "new tags; none removes them all")
+	read := c.worksheetAttributes(cmd)
 	owner := cmd.Flags().StringP("owner-spec", "o", "", "new owner")
-	object := c.changeFlags(cmd)
 	file := cmd.Flags().StringP("file", "f", "", "replace the contents by this file's lines")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		attributes, err := object()
+		attributes, err := read()
 		if err != nil {
 			return err
 		}
 		given := cmd.Flags().Changed
-		if given("name") {
-			if err := checkName(*name); err != nil {
+		changes := len(attributes) > 0 || given("owner-spec")
+		text := ""
+		switch {
+		case changes && given("file"):
+			return usagef("--file changes the contents: name, title and so on need a call of their own")
+		case given("file"):
+			if text, err = c.readFile(*file); err != nil {
 				return err
 			}
-			attributes["name"] = *name
-		}
-		if given("title") {
-			attributes["title"] = *title
-		}
-		if given("tags") {
-			attributes["tags"] = append([]string{}, tags.list...)
-		}
-		change := client.Change{Attributes: attributes}
-		if (len(attributes) > 0 || given("owner-spec")) && given("file") {
-			return usagef("--file changes the contents: name, title and so on need a call of their own")
 		}
 		at, w, err := c.worksheet(cmd.Context(), strings.Join(args, ""))
-		if err != nil {
+		switch {
+		case err != nil:
 			return err
+		case given("file"):
+			return c.setLines(cmd.Context(), at, w, text)
+		case !changes:
+			return c.editLines(cmd.Context(), at, w)
 		}
-		change.ID = w.UUID
+		change := client.Change{ID: w.UUID, Attributes: attributes}
 		if given("owner-spec") {
 			user, err := at.UserByID(cmd.Context(), *owner)
 			if err != nil {
 				return err
 			}
 			change.Owner = user.ID
-		}
-		if len(attributes) == 0 && change.Owner == "" {
-			return c.editLines(cmd.Context(), at, w, *file)
 		}
 		if err := at.UpdateWorksheet(cmd.Context(), change); err != nil {
 			return err
@@ -232,37 +225,65 @@ func (c *cli) weditCommand() *cobra.Command {
 	return cmd
 }
 
-// editLines replaces a worksheet's items by a file's lines, or by what the user makes of them in an
-// editor.
-func (c *cli) editLines(ctx context.Context, at *workspace, w client.Worksheet, file string) error {
-	var text, before string
-	var err error
-	if file != "" {
-		text, err = c.readFile(file)
-	} else {
-		var items client.Worksheet
-		if items, err = at.WorksheetItems(ctx, w.UUID); err != nil {
-			return err
+// worksheetAttributes adds the flags for a worksheet's attributes, and returns a function that reads those
+// that are given.
+func (c *cli) worksheetAttributes(cmd *cobra.Command) func() (map[string]any, error) {
+	name := cmd.Flags().StringP("name", "n", "", "new name")
+	title := cmd.Flags().StringP("title", "t", "", "new title")
+	tags := wordsFlag(cmd.Flags(), "tags", "T", "new tags; none removes them all")
+	object := c.changeFlags(cmd)
+	return func() (map[string]any, error) {
+		attributes, err := object()
+		if err != nil {
+			return nil, err
 		}
-		for _, line := range itemLines(items.Items) {
-			before += line + "\n"
+		given := cmd.Flags().Changed
+		if given("name") {
+			if err := checkName(*name); err != nil {
+				return nil, err
+			}
+			attributes["name"] = *name
 		}
-		text, err = c.editText(ctx, ".md", before)
+		if given("title") {
+			attributes["title"] = *title
+		}
+		if given("tags") {
+			attributes["tags"] = append([]string{}, tags.list...)
+		}
+		return attributes, nil
 	}
+}
+
+// editLines lets the user edit a worksheet's items as lines.
+func (c *cli) editLines(ctx context.Context, at *workspace, w client.Worksheet) error {
+	now, err := at.WorksheetItems(ctx, w.UUID)
+	if err != nil {
+		return err
+	}
+	before := ""
+	for _, line := range itemLines(now.Items) {
+		before += line + "\n"
+	}
+	text, err := c.editText(ctx, ".md", before)
 	switch {
 	case err != nil:
 		return err
-	case file == "" && text == before:
+	case text == before:
 		return refusef("No change made; aborting")
 	}
+	if err := c.setLines(ctx, at, w, text); err != nil {
+		return fmt.Errorf("%w\n%s", explain(err), c.rescue(".md", text))
+	}
+	return nil
+}
+
+// setLines replaces a worksheet's items by the lines of a text.
+func (c *cli) setLines(ctx context.Context, at *workspace, w client.Worksheet, text string) error {
 	var lines []string
 	for line := range strings.Lines(text) {
 		lines = append(lines, strings.TrimRight(line, " \t\r\n"))
 	}
 	if err := at.SetWorksheetLines(ctx, w.UUID, lines); err != nil {
-		if file == "" {
-			return fmt.Errorf("%w\n%s", explain(err), c.rescue(".md", text))
-		}
 		return err
 	}
 	return c.tell(named{w.UUID}, "Saved worksheet items for %s(%s).", w.Name, w.UUID)

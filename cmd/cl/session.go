@@ -115,7 +115,7 @@ func (c *cli) session() (session, error) {
 		s = session{Address: named}
 	}
 	c.unchosen = s.Address == ""
-	s.Address = cmp.Or(s.Address, defaultAddress)
+	s.Address = cmp.Or(s.Address, c.fallback)
 	return s, nil
 }
 

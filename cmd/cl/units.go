@@ -36,7 +36,7 @@ func spellDuration(text string) (string, error) {
 		_, err := codalab.ParseDuration(s)
 		return s, err
 	}
-	if !strings.ContainsAny(s, ":-") {
+	if s != "" && !strings.ContainsAny(s, ":-") {
 		var sum time.Duration
 		for s != "" {
 			m := regexp.MustCompile(`^([0-9]+[smhdy])`).FindString(s)

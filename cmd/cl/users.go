@@ -173,7 +173,7 @@ func (c *cli) listAccounts(found []client.Account, number any, fields, keywords 
 	c.noteLimit(len(found), keywords)
 	if len(fields) == 0 {
 		fields = []string{"user_name", "first_name", "last_name", "affiliation", "date_joined"}
-		if found[0]["last_login"] != nil { // the server shows it to root
+		if codalab.Metadata(found[0]).Has("last_login") { // the server shows it to root
 			fields = append(fields, "last_login", "time", "disk", "parallel_run_quota")
 		}
 	}

@@ -139,20 +139,17 @@ type FileQuery struct {
 	Post       *string `json:"post"`
 }
 
-// FileValues returns the answers to queries, in their order. What is not there is empty.
-func (c *Client) FileValues(ctx context.Context, queries []FileQuery) ([]string, error) {
+// FileValues returns the answers to queries, in their order: texts, numbers and so on, as they are in the
+// files. What is not there is nil.
+func (c *Client) FileValues(ctx context.Context, queries []FileQuery) ([]any, error) {
 	var answer struct {
 		Data []any `json:"data"`
 	}
 	err := c.do(ctx, call{
 		method: http.MethodPost, path: "/interpret/file-genpaths", within: relayWithin, json: map[string]any{"queries": queries},
 	}, &answer)
-	values := make([]string, len(queries))
-	for i, v := range answer.Data {
-		if text, ok := v.(string); ok && i < len(values) {
-			values[i] = text
-		}
-	}
+	values := make([]any, len(queries))
+	copy(values, answer.Data)
 	return values, err
 }
 
