@@ -128,7 +128,10 @@ func (c *cli) editBundle(ctx context.Context, worksheet, spec string, attributes
 func readField(key, text string) (any, error) {
 	for _, kind := range []string{codalab.TypeRun, codalab.TypeDataset, codalab.TypeMake} {
 		for _, k := range codalab.MetadataKeys(kind) {
-			if k.Key == key {
+			switch {
+			case k.Key == key && k.Generated:
+				return nil, usagef("%s cannot be edited: the server sets it", key)
+			case k.Key == key:
 				return readValue(k, text)
 			}
 		}

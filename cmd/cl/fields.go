@@ -74,6 +74,9 @@ func attribute(b codalab.Bundle, field string) (any, bool) {
 	case "bundle_type":
 		return b.Type, true
 	case "state":
+		if b.State == "" { // of a bundle that the user may not read
+			return nil, true
+		}
 		return string(b.State), true
 	case "command":
 		return text(b.Command), true
@@ -82,6 +85,9 @@ func attribute(b codalab.Bundle, field string) (any, bool) {
 	case "frozen":
 		return text(b.Frozen), true
 	case "is_anonymous":
+		if b.Type == codalab.TypePrivate {
+			return nil, true
+		}
 		return b.IsAnonymous, true
 	case "permission_spec":
 		return b.PermissionSpec, true

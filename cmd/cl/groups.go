@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -280,11 +279,11 @@ func (c *cli) permCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		at, uuids, err := c.bundleUUIDs(cmd.Context(), *worksheet, args[:last])
+		_, g, err := c.group(cmd.Context(), args[last])
 		if err != nil {
 			return err
 		}
-		g, err := at.Group(cmd.Context(), args[last])
+		at, uuids, err := c.bundleUUIDs(cmd.Context(), *worksheet, args[:last])
 		if err != nil {
 			return err
 		}
@@ -374,8 +373,12 @@ func checkName(name string) error {
 	if codalab.IsName(name) {
 		return nil
 	}
+	near := ""
+	if name != "" {
+		near = defaultName("", name)
+	}
 	return usagef("Invalid name %q: it must begin with a letter or an underscore and may have letters, digits, "+
-		"underscores, dots and dashes%s", name, didYouMean("", strings.Trim(defaultName("", name), "_")))
+		"underscores, dots and dashes%s", name, didYouMean("", near))
 }
 
 // orJSON returns err, or else prints v as JSON.

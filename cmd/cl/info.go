@@ -152,7 +152,7 @@ func (c *cli) printInfo(ctx context.Context, at *workspace, b client.BundleInfo,
 	for _, key := range []string{"bundle_type", "uuid", "state", "command", "frozen", "is_anonymous"} {
 		v, _ := attribute(b.Bundle, key)
 		add(key, orNone(v))
-		if details := stateDetails(b.Bundle); key == "state" && !o.raw && details != "" {
+		if details := stateDetails(b.Bundle); key == "state" && !o.raw && details != "" && b.State != codalab.StateReady {
 			add("state_details", details)
 		}
 	}

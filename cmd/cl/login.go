@@ -195,6 +195,5 @@ func (c *cli) remember(address, user string) error {
 	if state.Users[address] == user {
 		return nil
 	}
-	state.Users[address] = user
-	return state.save()
+	return c.update(func(state *stateFile) { state.Users[address] = user })
 }

@@ -114,8 +114,8 @@ func (w *workspace) chosen(ctx context.Context, sheet client.Worksheet, keywords
 	if !limited {
 		query = append(query, fmt.Sprintf(".limit=%d", len(sheet.Bundles)+1))
 	}
-	found, _, counted, err := w.SearchBundles(ctx, sheet.UUID, query)
-	if counted {
+	found, number, err := w.SearchBundles(ctx, sheet.UUID, query)
+	if number != nil {
 		return nil, usagef("cl ls lists bundles; cl search counts them and adds them up")
 	}
 	return found, err

@@ -90,10 +90,11 @@ func (c *cli) mimicFlags(cmd *cobra.Command) func() mimicOptions {
 	}
 }
 
-// made is a bundle that mimic made after another; New is nil in a dry run.
+// made is a bundle that mimic made after another, or would make: then New is nil.
 type made struct {
-	Old codalab.Bundle
-	New *codalab.Bundle
+	Old  codalab.Bundle
+	New  *codalab.Bundle
+	Name string
 }
 
 func (c *cli) mimic(ctx context.Context, specs []string, o mimicOptions) error {
@@ -131,7 +132,7 @@ func (c *cli) mimic(ctx context.Context, specs []string, o mimicOptions) error {
 	}
 	err = m.run(ctx)
 	for _, step := range m.plan {
-		text := "None"
+		text := step.Name + "(None)"
 		if step.New != nil {
 			text = bundleText(*step.New)
 		}
@@ -289,7 +290,7 @@ func (m *mimicry) make(ctx context.Context, uuid string) (string, error) {
 	if old.Type != codalab.TypeRun && old.Type != codalab.TypeMake {
 		return "", refusef("Can't mimic %s since it is not make or run", uuid)
 	}
-	step := made{Old: old.Bundle}
+	step := made{Old: old.Bundle, Name: m.metadata(old).String("name")}
 	became := ""
 	if !m.options.dryRun {
 		b, err := m.create(ctx, old, dependencies)

@@ -18,9 +18,7 @@ import (
 // unfinished are the scripts with commands that cl does not have yet. They are played only if
 // -run names this test.
 func unfinished() []string {
-	return []string{
-		"bundles", "client", "derive", "offline", "runs", "search", "sharing", "uploads", "worksheets",
-	}
+	return []string{"uploads"}
 }
 
 // TestRecordedScripts plays the scripts of package cltest with our cl on our server, and compares

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
 	"strings"
 
@@ -63,14 +64,9 @@ func (c *cli) searchBundles(ctx context.Context, worksheet string, keywords []st
 	if err != nil {
 		return err
 	}
-	found, number, counted, err := at.SearchBundles(ctx, uuid, keywords)
-	switch {
-	case err != nil:
-		return err
-	case counted && c.asJSON:
-		return c.printJSON(number)
-	case counted:
-		return c.print(pythonText(number))
+	found, number, err := at.SearchBundles(ctx, uuid, keywords)
+	if err != nil || number != nil {
+		return orNumber(c, err, number)
 	}
 	if err := c.printFound(ctx, at, found, keywords, l, fields); err != nil || !add {
 		return err
@@ -87,6 +83,21 @@ func (c *cli) searchBundles(ctx context.Context, worksheet string, keywords []st
 		return err
 	}
 	return c.say("Added %d bundles to %s", len(found), worksheetURL(at.Address(), w))
+}
+
+// orNumber returns err, or else prints the number that a search has asked for: None for a total of
+// nothing.
+func orNumber(c *cli, err error, number json.RawMessage) error {
+	text := strings.Trim(string(number), `"`)
+	switch {
+	case err != nil:
+		return err
+	case c.asJSON:
+		return c.printJSON(number)
+	case text == "null":
+		text = "None"
+	}
+	return c.print(text)
 }
 
 func (c *cli) printFound(ctx context.Context, at *workspace, found []client.BundleInfo, keywords []string, l *listing, fields []string) error {

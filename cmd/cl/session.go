@@ -53,6 +53,21 @@ func (c *cli) load() (*stateFile, error) {
 	if c.state != nil {
 		return c.state, nil
 	}
+	return c.reload()
+}
+
+// update changes the state, as other processes have left it meanwhile, and keeps it.
+func (c *cli) update(change func(*stateFile)) error {
+	state, err := c.reload()
+	if err != nil {
+		return err
+	}
+	change(state)
+	return state.save()
+}
+
+// reload reads the state.
+func (c *cli) reload() (*stateFile, error) {
 	dir, err := c.home()
 	if err != nil {
 		return nil, err
@@ -121,12 +136,7 @@ func (c *cli) session() (session, error) {
 
 // switchTo makes s the current session.
 func (c *cli) switchTo(s session) error {
-	state, err := c.load()
-	if err != nil {
-		return err
-	}
-	state.Sessions[c.sessionName()] = s
-	return state.save()
+	return c.update(func(state *stateFile) { state.Sessions[c.sessionName()] = s })
 }
 
 // workspace is a server and one of its worksheets, on which the server resolves specs.

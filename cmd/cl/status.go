@@ -114,8 +114,7 @@ func (c *cli) forget(address string) error {
 			}
 		}
 	}
-	delete(state.Users, address)
-	if err := state.save(); err != nil {
+	if err := c.update(func(state *stateFile) { delete(state.Users, address) }); err != nil {
 		return err
 	}
 	if c.asJSON {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"path"
 	"regexp"
 	"strconv"
 	"strings"
@@ -28,6 +29,9 @@ func parseTarget(spec string) (targetSpec, error) {
 	t.bundle, t.subpath, _ = strings.Cut(rest, "/")
 	if t.bundle == "" {
 		return t, usagef("%q names no bundle", spec)
+	}
+	if clean := path.Clean(t.subpath); clean == ".." || strings.HasPrefix(clean, "../") {
+		return t, usagef("%q leads out of the bundle", spec)
 	}
 	return t, nil
 }
@@ -95,6 +99,11 @@ func (c *cli) bundleUUIDs(ctx context.Context, worksheetSpec string, specs []str
 	at, err := c.workspace(worksheetSpec)
 	if err != nil {
 		return nil, nil, err
+	}
+	if worksheetSpec != "" { // one that is not there is a mistake, also if no bundle needs it
+		if _, err := at.worksheetUUID(ctx); err != nil {
+			return nil, nil, err
+		}
 	}
 	uuids, err := at.resolveTargets(ctx, targets)
 	return at, uuids, err

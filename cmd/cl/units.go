@@ -108,22 +108,23 @@ const (
 
 // warnOfSmallRequests warns of requests that are taken as they are, but may have been meant otherwise.
 func (c *cli) warnOfSmallRequests(m codalab.Metadata) {
+	unitless := regexp.MustCompile(`^[0-9.]+$`)
 	if text := m.String("request_time"); text != "" {
-		if d, err := codalab.ParseDuration(text); err == nil && d < leastTime {
-			c.note("cl: --request-time %s is %s; write %sm for minutes", text, codalab.FormatDuration(d), strings.TrimRight(text, "smhdy"))
+		switch d, err := codalab.ParseDuration(text); {
+		case err != nil || d >= leastTime:
+		case unitless.MatchString(text):
+			c.note("cl: --request-time %s means seconds; write %sm for minutes", text, text)
+		default:
+			c.note("cl: --request-time %s ends the run after %s", text, codalab.FormatDuration(d))
 		}
 	}
 	if text := m.String("request_memory"); text != "" {
-		if n, err := codalab.ParseSize(text); err == nil && n < leastMemory {
-			c.note("cl: --request-memory %s is %s; write %sg for gigabytes", text, sizeText(n), strings.TrimRight(text, "kmgt"))
+		switch n, err := codalab.ParseSize(text); {
+		case err != nil || n >= leastMemory:
+		case unitless.MatchString(text):
+			c.note("cl: --request-memory %s means bytes; write %sg for gigabytes", text, text)
+		default:
+			c.note("cl: --request-memory %s is less than the 4m that a run needs at least", text)
 		}
 	}
-}
-
-// sizeText is a size with its unit, also for bytes.
-func sizeText(n int64) string {
-	if n < 1024 {
-		return fmt.Sprintf("%d bytes", n)
-	}
-	return codalab.FormatSize(n)
 }

@@ -150,22 +150,18 @@ func (c *cli) ulsCommand() *cobra.Command {
 			return err
 		}
 		found, number, err := at.SearchAccounts(cmd.Context(), args...)
-		if err != nil {
-			return err
+		if err != nil || number != nil {
+			return orNumber(c, err, number)
 		}
-		return c.listAccounts(found, number, fields, args)
+		return c.listAccounts(found, fields, args)
 	}
 	return cmd
 }
 
-func (c *cli) listAccounts(found []client.Account, number any, fields, keywords []string) error {
+func (c *cli) listAccounts(found []client.Account, fields, keywords []string) error {
 	switch {
-	case c.asJSON && number != nil:
-		return c.printJSON(number)
 	case c.asJSON:
 		return c.printJSON(append([]client.Account{}, found...))
-	case number != nil:
-		return c.print(pythonText(number))
 	case len(found) == 0:
 		c.note("No results found")
 		return nil

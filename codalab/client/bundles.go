@@ -42,18 +42,30 @@ func (c *Client) Bundle(ctx context.Context, uuid string, include ...string) (Bu
 }
 
 // SearchBundles returns the bundles that match keywords, at most ten unless they say otherwise. If the
-// keywords ask for a number, found is nil, and number is that number or nil for a total of nothing
-// (codalab/rest/bundles.py: _fetch_bundles).
-func (c *Client) SearchBundles(ctx context.Context, worksheet string, keywords []string) (found []BundleInfo, number any, counted bool, err error) {
-	doc, err := c.fetch(ctx, "/bundles", url.Values{"keywords": keywords, "worksheet": {worksheet}}, []string{IncludeOwner})
-	if err != nil {
-		return nil, nil, false, err
-	}
-	if n, ok := doc.Meta["result"]; ok && len(doc.Data) == 0 {
-		return nil, n, true, nil
+// keywords ask for a number, found is nil, and number is that number in JSON, or null for a total of
+// nothing (codalab/rest/bundles.py: _fetch_bundles).
+func (c *Client) SearchBundles(ctx context.Context, worksheet string, keywords []string) (found []BundleInfo, number json.RawMessage, err error) {
+	doc, number, err := c.search(ctx, "/bundles", "result", url.Values{
+		"keywords": keywords, "worksheet": {worksheet}, "include": {IncludeOwner},
+	})
+	if err != nil || number != nil {
+		return nil, number, err
 	}
 	found, err = decodeAll(doc, readBundle)
-	return found, nil, false, err
+	return found, nil, err
+}
+
+// search gets what matches keywords: a document, or a number under a key of the document's meta.
+func (c *Client) search(ctx context.Context, p, key string, query url.Values) (doc codalab.Document, number json.RawMessage, err error) {
+	var answer struct {
+		codalab.Document
+		Meta map[string]json.RawMessage `json:"meta"`
+	}
+	err = c.do(ctx, call{method: http.MethodGet, path: p, query: query, within: answerWithin}, &answer)
+	if err == nil && len(answer.Data) == 0 {
+		number = answer.Meta[key]
+	}
+	return answer.Document, number, err
 }
 
 // Descendants returns the bundles with these ids, and those that depend on them directly or through

@@ -69,15 +69,12 @@ func (c *Client) Account(ctx context.Context, spec string) (Account, error) {
 	return getOne(ctx, c, p, nil, nil, readAccount)
 }
 
-// SearchAccounts returns the users that match keywords. If these ask for a number, found is nil and
-// number is not.
-func (c *Client) SearchAccounts(ctx context.Context, keywords ...string) (found []Account, number any, err error) {
-	doc, err := c.fetch(ctx, "/users", url.Values{"keywords": nonEmpty(keywords)}, nil)
-	if err != nil {
-		return nil, nil, err
-	}
-	if n, ok := doc.Meta["results"]; ok && len(doc.Data) == 0 {
-		return nil, n, nil
+// SearchAccounts returns the users that match keywords. If these ask for a number, found is nil, and
+// number is that number in JSON.
+func (c *Client) SearchAccounts(ctx context.Context, keywords ...string) (found []Account, number json.RawMessage, err error) {
+	doc, number, err := c.search(ctx, "/users", "results", url.Values{"keywords": nonEmpty(keywords)})
+	if err != nil || number != nil {
+		return nil, number, err
 	}
 	found, err = decodeAll(doc, readAccount)
 	return found, nil, err
