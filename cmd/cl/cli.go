@@ -203,7 +203,9 @@ func explain(err error) error {
 	case call.Status >= 400 && call.Status < 500:
 		name = "UsageError: "
 	case call.Status >= 500:
-		name = "ServerError: "
+		// CodaLab's own server adds the whole of a failed SQL statement in further lines.
+		first, _, _ := strings.Cut(call.Message, "\n")
+		return &explained{error: err, text: "ServerError: " + first}
 	}
 	return &explained{error: err, text: name + call.Message}
 }

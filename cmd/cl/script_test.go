@@ -174,6 +174,9 @@ func jsonCommand(ts *testscript.TestScript, _ bool, args []string) {
 	if err := json.Unmarshal([]byte(out), &value); err != nil {
 		ts.Fatalf("%q prints no JSON: %v: %s", words, err, out)
 	}
+	if len(wants)%2 != 0 {
+		ts.Fatalf("usage: json COMMAND... @ KEY VALUE KEY VALUE...")
+	}
 	for pair := range slices.Chunk(wants, 2) {
 		if got := fmt.Sprint(lookUp(value, pair[0])); got != pair[1] {
 			ts.Fatalf("%q: %s is %s, want %s: %s", words, pair[0], got, pair[1], out)
@@ -182,7 +185,7 @@ func jsonCommand(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 // lookUp returns the value at a path of keys and indexes in decoded JSON; nil if there is none. The key
-// "#" is the length of a list.
+// "len" is the length of a list.
 func lookUp(value any, path string) any {
 	for _, key := range strings.Split(path, ".") {
 		switch at := value.(type) {
@@ -191,7 +194,7 @@ func lookUp(value any, path string) any {
 		case []any:
 			i, err := strconv.Atoi(key)
 			switch {
-			case key == "#":
+			case key == "len":
 				value = len(at)
 			case err != nil || i >= len(at):
 				return nil

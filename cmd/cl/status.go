@@ -234,16 +234,24 @@ func (c *cli) aliasCommand() *cobra.Command {
 			return usagef("there is no alias %q%s", args[0], didYouMean("", nearest(args[0], slices.Collect(maps.Keys(aliases)))))
 		case *remove:
 			delete(aliases, args[0])
-			return config.save()
+			return c.saved(config, args[0], nil)
 		case len(args) == 1:
 			return c.tell(map[string]any{args[0]: old}, "%s: %s", args[0], orNone(old))
 		case !strings.Contains(args[1], "://"):
 			return usagef("%q is no address: want http://HOST:PORT or https://HOST", args[1])
 		}
 		aliases[args[0]] = args[1]
-		return config.save()
+		return c.saved(config, args[0], args[1])
 	}
 	return cmd
+}
+
+// saved keeps the configuration, and prints a key's new value as JSON alone: CodaLab's cl prints nothing.
+func (c *cli) saved(config *configFile, key string, value any) error {
+	if err := config.save(); err != nil || !c.asJSON {
+		return err
+	}
+	return c.printJSON(map[string]any{key: value})
 }
 
 func (c *cli) listAliases(aliases map[string]any) error {
@@ -287,14 +295,14 @@ too. This cl uses these keys, and keeps all others:
 			return usagef("-r needs no value")
 		case len(args) == 2:
 			section[key] = configValue(args[1])
-			return config.save()
+			return c.saved(config, args[0], section[key])
 		case !known:
 			return refusef("%s is not set", args[0])
 		case *remove:
 			delete(section, key)
-			return config.save()
+			return c.saved(config, args[0], nil)
 		}
-		return c.tell(old, "%s", pythonText(old))
+		return c.tell(map[string]any{args[0]: old}, "%s", pythonText(old))
 	}
 	return cmd
 }

@@ -54,13 +54,20 @@ func (c *cli) switchWorksheet(ctx context.Context, spec string, uuidOnly bool) e
 	}
 	text := "Currently on worksheet: "
 	if spec != "" {
+		// CodaLab's own server finds worksheets by name that the user may not read.
+		if w, err = at.Worksheet(ctx, w.UUID); err != nil {
+			return err
+		}
 		if err := c.switchTo(session{Address: at.Address(), Worksheet: w.UUID}); err != nil {
 			return err
 		}
 		text = "Switched to worksheet: "
 	}
-	if uuidOnly {
-		return c.print(w.UUID)
+	switch {
+	case uuidOnly:
+		return c.printUUID(w.UUID)
+	case c.asJSON:
+		return c.printJSON(map[string]string{"address": at.Address(), "uuid": w.UUID, "name": w.Name})
 	}
 	return c.print(text, worksheetURL(at.Address(), w))
 }
