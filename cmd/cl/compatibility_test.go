@@ -27,20 +27,28 @@ const (
 
 func verbs() []verb {
 	return []verb{
-		{"upload", "up", metadataOfAll + "contents/c follow-symlinks/L exclude-patterns/x git/g pack/p force-compression/z worksheet-spec/w ignore/i link/l " +
-			"use-azure-blob-beta/a license source-url link-url link-format store edit/e",
-			"`-` uploads standard input; an upload that fails or is interrupted leaves no bundle; cl's own directory with its tokens is left out"},
+		{
+			"upload", "up", metadataOfAll + "contents/c follow-symlinks/L exclude-patterns/x git/g pack/p force-compression/z worksheet-spec/w ignore/i link/l " +
+				"use-azure-blob-beta/a license source-url link-url link-format store edit/e",
+			"`-` uploads standard input; an upload that fails or is interrupted leaves no bundle; cl's own directory with its tokens is left out",
+		},
 		{"make", "", metadataOfAll + "allow-failed-dependencies store edit/e worksheet-spec/w", ""},
-		{"run", "", metadataOfAll + requestsOfRun + "worksheet-spec/w after_sort_key/a memoize/m interactive/i edit/e wait/W tail/t verbose/v",
-			"with `-W` and `-t` it fails if the run does; it warns of a time below a minute and of memory below 4 MiB; `--interactive` is refused"},
-		{"edit", "e", "name/n tags/T description/d freeze unfreeze anonymous not-anonymous worksheet-spec/w field/f",
-			"`-T` and `-d ''` empty the field; `-f` sends a value in its type, and refuses what the server sets"},
+		{
+			"run", "", metadataOfAll + requestsOfRun + "worksheet-spec/w after_sort_key/a memoize/m interactive/i edit/e wait/W tail/t verbose/v",
+			"with `-W` and `-t` it fails if the run does; it warns of a time below a minute and of memory below 4 MiB; `--interactive` is refused",
+		},
+		{
+			"edit", "e", "name/n tags/T description/d freeze unfreeze anonymous not-anonymous worksheet-spec/w field/f",
+			"`-T` and `-d ''` empty the field; `-f` sends a value in its type, and refuses what the server sets",
+		},
 		{"detach", "de", "index/n worksheet-spec/w", "what others add to the worksheet meanwhile stays"},
 		{"rm", "", "force recursive/r data-only/d dry-run/i worksheet-spec/w", "at least one bundle is needed"},
 		{"search", "s", "field/f append/a uuid-only/u worksheet-spec/w", "shows the summary, and values in files as columns"},
 		{"ls", "", "field/f uuid-only/u worksheet-spec/w", "shows the summary, and values in files as columns; takes keywords like search"},
-		{"info", "i", "field/f raw/r verbose/v worksheet-spec/w",
-			"shows in a sentence what a bundle waits for or how it ended, and no status of a wait that is over; takes WORKSHEET//BUNDLE"},
+		{
+			"info", "i", "field/f raw/r verbose/v worksheet-spec/w",
+			"shows in a sentence what a bundle waits for or how it ended, and no status of a wait that is over; takes WORKSHEET//BUNDLE",
+		},
 		{"cat", "", "head tail/t worksheet-spec/w", "what is not there prints nothing on standard output"},
 		{"wait", "", "tail/t worksheet-spec/w", "takes several bundles; tells why one failed, and on a terminal what one waits for; prints all of the output, not from near its end"},
 		{"download", "down", "output-path/o force/f worksheet-spec/w", "a file is continued where a transfer broke off; fails if the target exists"},
@@ -57,8 +65,10 @@ func verbs() []verb {
 		{"wadd", "", "replace/r", "bundles are copied before the worksheet shows them"},
 		{"work", "w", "uuid-only/u", "all terminals share the choice, unless CODALAB_SESSION names another"},
 		{"print", "p", "raw/r", ""},
-		{"wedit", "we", "name/n title/t tags/T owner-spec/o freeze unfreeze anonymous not-anonymous file/f",
-			"contents that the server refuses are kept in a file; `-f` beside a change of the name and so on is refused"},
+		{
+			"wedit", "we", "name/n title/t tags/T owner-spec/o freeze unfreeze anonymous not-anonymous file/f",
+			"contents that the server refuses are kept in a file; `-f` beside a change of the name and so on is refused",
+		},
 		{"wrm", "", "force", ""},
 		{"wls", "wsearch ws", "address/a uuid-only/u", ""},
 		{"wopen", "wo", "", ""},
