@@ -198,6 +198,9 @@ func explain(err error) error {
 	case errors.Is(call, client.ErrCredentials), call.Status == 403:
 	case call.Status == 401:
 		name = "AuthorizationError: "
+	case call.Status == 405, call.Status == 404 && strings.HasPrefix(call.Message, "Not found: '/"):
+		return &explained{error: err, text: fmt.Sprintf("the server does not know %s %s: it is older than CodaLab %s, or no CodaLab server",
+			call.Method, call.Path, codalab.Version)}
 	case call.Status == 404:
 		name = "NotFoundError: "
 	case call.Status >= 400 && call.Status < 500:
