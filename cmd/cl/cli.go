@@ -234,10 +234,17 @@ func (c *cli) print(parts ...string) error {
 	return nil
 }
 
-// note prints a line for people on standard error: a warning, or what cl does.
-func (c *cli) note(format string, args ...any) {
+// warn prints a line for people on standard error: a warning, or what has become of something.
+func (c *cli) warn(format string, args ...any) {
 	if !c.quiet {
-		fmt.Fprintf(c.Stderr, format+"\n", args...) //nolint:errcheck // a note
+		fmt.Fprintf(c.Stderr, format+"\n", args...) //nolint:errcheck // there is nobody else to tell
+	}
+}
+
+// note says on a terminal what cl does; scripts do not read it.
+func (c *cli) note(format string, args ...any) {
+	if _, ok := terminal(c.Stderr); ok {
+		c.warn(format, args...)
 	}
 }
 

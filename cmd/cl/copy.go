@@ -5,14 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 )
-
-// undoWithin is how long cl takes to remove what it could not complete.
-const undoWithin = 10 * time.Second
 
 type copyOptions struct {
 	// dependencies also copies the bundle's dependencies.
@@ -87,7 +83,7 @@ func (c *cli) sendCopy(ctx context.Context, from *workspace, b client.BundleInfo
 		err = errors.Join(err, contents.Close())
 	}
 	if err != nil {
-		undo, done := context.WithTimeout(context.WithoutCancel(ctx), undoWithin)
+		undo, done := context.WithTimeout(context.WithoutCancel(ctx), cleanupLimit)
 		defer done()
 		if _, undone := to.DeleteBundles(undo, []string{b.UUID}, client.DeleteOptions{Force: true}); undone != nil {
 			return fmt.Errorf("%w (a part of %s may be at %s: cl rm %s removes it)", explain(err), b.UUID, to.Address(), b.UUID)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -13,9 +12,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
-	"github.com/cl-slurm/cl-slurm/codalab/client"
-	"github.com/cl-slurm/cl-slurm/internal/tarstream"
+	"github.com/cl-slurm/cl-slurm/internal/diskspace"
 )
+
+const downloadHelp = `Download a bundle, or a file or directory of it.
+
+If the connection breaks, cl tries again for a minute. A single file of a bundle
+that has ended goes on where it broke off, also when cl is called again: until
+then its part is in a hidden file beside the path of the download. A directory
+begins anew. Nothing is at the path of the download before it is whole.`
 
 // downloadCommand is bundle_cli.py: do_download_command.
 func (c *cli) downloadCommand() *cobra.Command {
@@ -23,6 +28,7 @@ func (c *cli) downloadCommand() *cobra.Command {
 		Use:     "download <bundle>[/<path>]",
 		Aliases: []string{"down"},
 		Short:   "Download a bundle, or a file or directory of it",
+		Long:    downloadHelp,
 		Args:    cobra.ExactArgs(1),
 	}
 	worksheet := c.worksheetFlag(cmd)
@@ -39,6 +45,30 @@ func (c *cli) downloadCommand() *cobra.Command {
 	return cmd
 }
 
+// download is one call of `cl download`.
+type download struct {
+	*cli
+	at *workspace
+	// target is where the server found the path, which may be in another bundle.
+	target codalab.Target
+	info   codalab.TargetInfo
+	// final is the absolute path of the download.
+	final string
+	force bool
+	// steady means that the contents cannot change any more.
+	steady bool
+}
+
+// downloaded is a download in JSON.
+type downloaded struct {
+	UUID    string             `json:"uuid"`
+	Subpath string             `json:"subpath"`
+	Path    string             `json:"path"`
+	Type    codalab.TargetType `json:"type"`
+	// Size is how many bytes are in all files together.
+	Size int64 `json:"size"`
+}
+
 func (c *cli) download(ctx context.Context, at *workspace, target codalab.Target, output string, force bool) error {
 	b, err := at.Bundle(ctx, target.BundleUUID)
 	if err != nil {
@@ -46,102 +76,106 @@ func (c *cli) download(ctx context.Context, at *workspace, target codalab.Target
 	}
 	name := b.Metadata.String("name")
 	if output == "" {
-		// The server chooses the name, which must not lead to another directory.
-		output = path.Base("/" + name)
-		if target.Subpath != "" {
-			output = path.Base("/" + target.Subpath)
-		}
-		if output == "/" {
-			output = "untitled"
-		}
+		output = localName(name, target.Subpath)
 	}
-	final, err := filepath.Abs(output)
-	if err != nil {
+	d := download{cli: c, at: at, target: target, force: force}
+	if d.final, err = filepath.Abs(output); err != nil {
 		return fmt.Errorf("download: %w", err)
 	}
-	if _, err := os.Lstat(final); !force && !errors.Is(err, fs.ErrNotExist) {
+	if err := d.checkFree(output); err != nil {
+		return err
+	}
+	if err := d.describe(ctx, b.Bundle); err != nil {
+		return err
+	}
+	if !c.asJSON {
+		err := c.print(fmt.Sprintf("Downloading %s(%s)/%s => %s", name, b.UUID, target.Subpath, d.final))
+		if err != nil {
+			return err
+		}
+	}
+	var size int64
+	if d.info.Type == codalab.TargetDirectory {
+		size, err = d.directory(ctx)
+	} else {
+		size, err = d.file(ctx)
+	}
+	if err != nil || !c.asJSON {
+		return err
+	}
+	return c.printJSON(downloaded{b.UUID, target.Subpath, d.final, d.info.Type, size})
+}
+
+// localName is the name of a download. The server chooses it: it must not lead to another directory.
+func localName(bundleName, subpath string) string {
+	name := path.Base("/" + bundleName)
+	if subpath != "" {
+		name = path.Base("/" + subpath)
+	}
+	if name == "/" || name == "." || name == ".." {
+		return "untitled"
+	}
+	return name
+}
+
+// checkFree refuses to replace what is at the path of the download.
+func (d *download) checkFree(output string) error {
+	if _, err := os.Lstat(d.final); !d.force && !errors.Is(err, fs.ErrNotExist) {
 		return refusef("Local file/directory '%s' already exists.", output)
 	}
-	info, err := at.ContentsInfo(ctx, target, 0)
+	return nil
+}
+
+// describe asks the server what there is to download.
+func (d *download) describe(ctx context.Context, b codalab.Bundle) error {
+	info, err := d.at.ContentsInfo(ctx, d.target, 0)
 	if err != nil {
 		return err
 	}
 	if info.Type == codalab.TargetLink {
 		return refusef("Downloading symlinks is not allowed.")
 	}
+	d.info = info
 	if info.Resolved != nil {
-		target = *info.Resolved
+		d.target = *info.Resolved
 	}
-	err = c.print(fmt.Sprintf("Downloading %s(%s)/%s => %s", name, b.UUID, target.Subpath, final))
-	if err != nil {
-		return err
+	if d.target.BundleUUID != b.UUID {
+		parent, err := d.at.Bundle(ctx, d.target.BundleUUID)
+		if err != nil {
+			return err
+		}
+		b = parent.Bundle
 	}
-	contents, err := at.OpenContents(ctx, target, nil)
-	if err != nil {
-		return err
-	}
-	defer contents.Close() //nolint:errcheck // only read
-	size := int64(-1)
-	if contents.Type == codalab.TargetFile {
-		size = contents.Size
-	}
-	progress := c.progress("Received", size)
-	err = receive(ctx, contents, io.TeeReader(contents, progress), final)
-	progress.end()
-	return err
+	d.steady = b.State.Final() && b.Metadata.String("link_url") == ""
+	return nil
 }
 
-// receive writes contents to a temporary directory beside final, and renames them to final
-// when they are complete. Until then an existing file stays.
-func receive(ctx context.Context, contents *client.Contents, r io.Reader, final string) (err error) {
-	tmp, err := os.MkdirTemp(filepath.Dir(final), "."+filepath.Base(final)+".part-*")
-	if err != nil {
-		return refusef("%v", err)
+// checkDisk refuses a file for which there is no room.
+func (d *download) checkDisk(need int64) error {
+	dir := filepath.Dir(d.final)
+	if space, err := diskspace.Of(dir); err == nil && space.Free < need {
+		return refusef("%s more are needed, but the disk of %s has only %s free: free some, or choose another path with -o.",
+			codalab.FormatSize(need), dir, codalab.FormatSize(space.Free))
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
-	whole := filepath.Join(tmp, "new")
-	if contents.Type == codalab.TargetDirectory {
-		err = receiveTree(ctx, r, whole)
-	} else {
-		err = receiveFile(r, whole)
+	return nil
+}
+
+// place moves a whole download to its path, in place of what is there. old is a free path on the same
+// disk.
+func (d *download) place(whole, old string) error {
+	if err := d.checkFree(d.final); err != nil {
+		return err
 	}
-	if err != nil {
-		return fmt.Errorf("download to %s: %w", final, err)
-	}
-	// A rename does not replace a directory.
-	old := filepath.Join(tmp, "old")
-	err = os.Rename(final, old)
+	err := os.Rename(d.final, old) // since a rename replaces no directory
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("replace %s: %w", final, err)
+		return fmt.Errorf("replace %s: %w", d.final, err)
 	}
-	if err := os.Rename(whole, final); err != nil {
-		_ = os.Rename(old, final) // if there was one
-		return fmt.Errorf("download to %s: %w", final, err)
+	if err := os.Rename(whole, d.final); err != nil {
+		_ = os.Rename(old, d.final) // if there was one
+		return fmt.Errorf("download to %s: %w", d.final, err)
 	}
-	return nil
-}
-
-func receiveFile(r io.Reader, name string) error {
-	f, err := os.Create(name)
-	if err != nil {
-		return fmt.Errorf("create: %w", err)
-	}
-	_, err = io.Copy(f, r)
-	if err := errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("receive: %w", err)
+	if err := os.RemoveAll(old); err != nil {
+		return fmt.Errorf("remove what the download has replaced: %w", err)
 	}
 	return nil
-}
-
-// receiveTree unpacks without limits, since the user asked for it on their own disk.
-func receiveTree(ctx context.Context, r io.Reader, dir string) error {
-	if err := os.Mkdir(dir, 0o777); err != nil { //nolint:gosec // as the user's umask says
-		return fmt.Errorf("create: %w", err)
-	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return fmt.Errorf("create: %w", err)
-	}
-	_, err = tarstream.Unpack(ctx, r, root, tarstream.Limits{})
-	return errors.Join(err, root.Close())
 }

@@ -42,7 +42,7 @@ func (c *cli) killBundles(ctx context.Context, worksheet string, specs []string)
 		case ctx.Err() != nil || len(uuids) == 1:
 			failed = err
 		default:
-			c.note("%s: %v", uuid, explain(err))
+			c.warn("%s: %v", uuid, explain(err))
 			failed = &program.Error{Code: program.ExitFailure}
 		}
 		if ctx.Err() != nil {

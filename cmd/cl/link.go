@@ -17,9 +17,6 @@ import (
 // not require the data to exist here: only the machines that run commands need it. It prints a
 // warning if this machine does not have it.
 func (u *upload) createLink(ctx context.Context, worksheet string) error {
-	if err := u.checkLink(); err != nil {
-		return err
-	}
 	path, err := filepath.Abs(strings.TrimPrefix(u.paths[0], "file://"))
 	if err != nil {
 		return fmt.Errorf("link %s: %w", u.paths[0], err)
@@ -30,14 +27,14 @@ func (u *upload) createLink(ctx context.Context, worksheet string) error {
 	if err != nil {
 		return err
 	}
-	b, err := at.CreateBundle(ctx, client.NewBundle{Worksheet: sheet, Type: codalab.TypeDataset, Metadata: u.metadata})
+	uuid, err := u.create(ctx, at, client.NewBundle{Worksheet: sheet, Type: codalab.TypeDataset, Metadata: u.metadata})
 	if err != nil {
 		return err
 	}
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		fmt.Fprintf(u.Stderr, "%s is not on this machine: it must be on the machines where runs use it.\n", path) //nolint:errcheck // a warning
+		u.warn("%s is not on this machine: it must be on the machines where runs use it.", path)
 	}
-	return u.printUUID(b.UUID)
+	return u.printUUID(uuid)
 }
 
 func (u *upload) checkLink() error {
@@ -46,10 +43,12 @@ func (u *upload) checkLink() error {
 		return usagef("A text cannot be linked: -c and --link exclude one another.")
 	case len(u.paths) != 1:
 		return usagef("Only a single path can be uploaded when using --link.")
-	case len(u.exclude) > 0 || u.pack:
-		return usagef("With --link the data stays as it is: -x and -p cannot be used.")
-	case strings.Contains(strings.TrimPrefix(u.paths[0], "file://"), "://"):
+	case len(u.exclude) > 0 || u.ignore != "" || u.pack:
+		return usagef("With --link the data stays as it is: -x, -i and -p cannot be used.")
+	case u.git || strings.Contains(strings.TrimPrefix(u.paths[0], "file://"), "://"):
 		return usagef("%s: only a path can be linked, not a URL.", u.paths[0])
+	case u.paths[0] == standardInput:
+		return usagef("Standard input (-) cannot be linked.")
 	}
 	return nil
 }

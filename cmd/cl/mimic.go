@@ -136,7 +136,7 @@ func (c *cli) mimic(ctx context.Context, specs []string, o mimicOptions) error {
 		if step.New != nil {
 			text = bundleText(*step.New)
 		}
-		c.note("%s => %s", bundleText(step.Old), text)
+		c.warn("%s => %s", bundleText(step.Old), text)
 	}
 	switch {
 	case err != nil:

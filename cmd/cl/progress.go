@@ -3,57 +3,164 @@ package main
 import (
 	"fmt"
 	"io"
+	"sync"
 	"time"
+
+	"golang.org/x/term"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/termtext"
 )
 
-// progress shows a transfer's progress on a terminal; it shows nothing elsewhere.
+const (
+	// showAfter is how long a transfer may take without being shown.
+	showAfter = time.Second
+	showEvery = 200 * time.Millisecond
+	// rateOver is the time of which the rate is shown.
+	rateOver = 5 * time.Second
+)
+
+// progress shows a transfer on a terminal, in one line that is drawn again and again:
+//
+//	Sent 1.2g of 3.4g (35%), 120 of 1500 files, 80m/s, 27s left
+//
+// It shows nothing elsewhere. It is our own since the best known library (schollz/progressbar) draws
+// at once, counts no files, and leaves a goroutine behind when the size is not known. It is safe for
+// concurrent use.
 type progress struct {
-	to    io.Writer
+	to    io.Writer // nil for none
+	width func() int
 	verb  string
-	total int64
-	done  int64
 	now   func() time.Time
-	begun time.Time
-	shown time.Time
+	// files is how many files there are in all, 0 if they are not counted.
+	files int64
+
+	mu         sync.Mutex
+	total      int64
+	done       int64
+	filesDone  int64
+	begun      time.Time
+	shown      time.Time // when the line was drawn last; zero if there is no line
+	drawn      bool      // at any time
+	rate       float64   // bytes in a second
+	rated      time.Time
+	ratedBytes int64
 }
 
 // progress begins to show a transfer of total bytes, -1 if unknown.
 func (c *cli) progress(verb string, total int64) *progress {
-	p := &progress{to: termtext.Raw(c.Stderr), verb: verb, total: total, now: c.Now, begun: c.Now()}
-	if _, ok := terminal(c.Stderr); !ok {
-		p.to = io.Discard
+	p := &progress{verb: verb, total: total, now: c.Now, begun: c.Now()}
+	p.rated = p.begun
+	if fd, ok := terminal(c.Stderr); ok {
+		p.to = termtext.Raw(c.Stderr)
+		p.width = func() int {
+			width, _, err := term.GetSize(fd)
+			if err != nil || width <= 0 {
+				return 80
+			}
+			return width
+		}
 	}
-	p.shown = p.begun
 	return p
 }
 
 // Write counts bytes.
 func (p *progress) Write(b []byte) (int, error) {
-	p.done += int64(len(b))
-	if now := p.now(); now.Sub(p.shown) >= 200*time.Millisecond {
-		p.shown = now
-		p.show(now)
-	}
+	p.add(int64(len(b)))
 	return len(b), nil
 }
 
-// end shows the last line, unless nothing was shown.
-func (p *progress) end() {
-	if p.shown.After(p.begun) {
-		p.show(p.now())
-		fmt.Fprintln(p.to) //nolint:errcheck // only a display
+// add counts n bytes.
+func (p *progress) add(n int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.done += n
+	now := p.now()
+	if p.to == nil || now.Sub(p.begun) < showAfter || now.Sub(p.shown) < showEvery {
+		return
+	}
+	p.measure(now)
+	p.shown, p.drawn = now, true
+	p.draw(p.line())
+}
+
+// addFile counts a file.
+func (p *progress) addFile() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.filesDone++
+}
+
+// restart sets how much is there already.
+func (p *progress) restart(done int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.done, p.ratedBytes, p.rated, p.rate = done, done, p.now(), 0
+}
+
+// clear removes the line, so that others can write. The next bytes bring it back.
+func (p *progress) clear() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.drawn {
+		fmt.Fprint(p.to, "\r\x1b[K") //nolint:errcheck // only a display
+		p.shown = time.Time{}
 	}
 }
 
-func (p *progress) show(now time.Time) {
-	of := ""
-	if p.total > 0 {
-		of = fmt.Sprintf(" of %s (%d%%)", codalab.FormatSize(p.total), p.done*100/p.total)
+// end draws the line a last time, if there is one, and leaves it. It may be called again.
+func (p *progress) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.to == nil || !p.drawn {
+		return
 	}
-	speed := int64(float64(p.done) / max(now.Sub(p.begun).Seconds(), 0.001))
-	//nolint:errcheck // only a display
-	fmt.Fprintf(p.to, "\r\x1b[K%s %s%s [%s/s]", p.verb, codalab.FormatSize(p.done), of, codalab.FormatSize(speed))
+	p.drawn = false
+	took := p.now().Sub(p.begun)
+	text := fmt.Sprintf("%s, %s/s, took %s", p.amount(), codalab.FormatSize(int64(float64(p.done)/took.Seconds())), codalab.FormatDuration(took.Round(time.Second)))
+	p.draw(text)
+	fmt.Fprintln(p.to) //nolint:errcheck // only a display
+	p.to = nil
+}
+
+// measure brings the rate up to date: an average in which older times weigh less and less.
+func (p *progress) measure(now time.Time) {
+	took := now.Sub(p.rated).Seconds()
+	if took <= 0 {
+		return
+	}
+	rate := float64(p.done-p.ratedBytes) / took
+	if p.rate > 0 {
+		weight := min(1, took/rateOver.Seconds())
+		rate = p.rate*(1-weight) + rate*weight
+	}
+	p.rate, p.rated, p.ratedBytes = rate, now, p.done
+}
+
+func (p *progress) line() string {
+	text := fmt.Sprintf("%s, %s/s", p.amount(), codalab.FormatSize(int64(p.rate)))
+	if left := p.total - p.done; p.total > 0 && left > 0 && p.rate >= 1 {
+		seconds := min(float64(left)/p.rate, (100 * 24 * time.Hour).Seconds())
+		text += fmt.Sprintf(", %s left", codalab.FormatDuration(time.Duration(seconds)*time.Second))
+	}
+	return text
+}
+
+func (p *progress) amount() string {
+	text := p.verb + " " + codalab.FormatSize(p.done)
+	if p.total > 0 {
+		text += fmt.Sprintf(" of %s (%d%%)", codalab.FormatSize(p.total), int(min(100, 100*float64(p.done)/float64(p.total))))
+	}
+	if p.files > 0 {
+		text += fmt.Sprintf(", %d of %d files", p.filesDone, p.files)
+	}
+	return text
+}
+
+// draw draws a line in place of the present one. The cursor stays on it, also in a narrow terminal.
+func (p *progress) draw(text string) {
+	if most := p.width() - 1; len(text) > most {
+		text = text[:max(0, most)]
+	}
+	fmt.Fprint(p.to, "\r\x1b[K"+text) //nolint:errcheck // only a display
 }

@@ -105,7 +105,7 @@ func (c *cli) printFound(ctx context.Context, at *workspace, found []client.Bund
 	case l.uuidOnly || c.asJSON:
 		return c.printChosen(ctx, at, found, l, fields)
 	case len(found) == 0:
-		c.note("No results found")
+		c.warn("No results found")
 		return nil
 	}
 	c.noteLimit(len(found), keywords)
@@ -124,6 +124,6 @@ const searchLimit = 10
 func (c *cli) noteLimit(shown int, keywords []string) {
 	limited := slices.ContainsFunc(keywords, func(k string) bool { return strings.HasPrefix(k, ".limit=") })
 	if shown == searchLimit && !limited {
-		c.note("Only %d results are shown. Use .limit=N to show the first N results.", searchLimit)
+		c.warn("Only %d results are shown. Use .limit=N to show the first N results.", searchLimit)
 	}
 }

@@ -113,18 +113,18 @@ func (c *cli) warnOfSmallRequests(m codalab.Metadata) {
 		switch d, err := codalab.ParseDuration(text); {
 		case err != nil || d >= leastTime:
 		case unitless.MatchString(text):
-			c.note("cl: --request-time %s means seconds; write %sm for minutes", text, text)
+			c.warn("cl: --request-time %s means seconds; write %sm for minutes", text, text)
 		default:
-			c.note("cl: --request-time %s ends the run after %s", text, codalab.FormatDuration(d))
+			c.warn("cl: --request-time %s ends the run after %s", text, codalab.FormatDuration(d))
 		}
 	}
 	if text := m.String("request_memory"); text != "" {
 		switch n, err := codalab.ParseSize(text); {
 		case err != nil || n >= leastMemory:
 		case unitless.MatchString(text):
-			c.note("cl: --request-memory %s means bytes; write %sg for gigabytes", text, text)
+			c.warn("cl: --request-memory %s means bytes; write %sg for gigabytes", text, text)
 		default:
-			c.note("cl: --request-memory %s is less than the 4m that a run needs at least", text)
+			c.warn("cl: --request-memory %s is less than the 4m that a run needs at least", text)
 		}
 	}
 }

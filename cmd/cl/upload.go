@@ -2,51 +2,58 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io"
-	"io/fs"
-	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/spf13/cobra"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
-	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 )
 
-const uploadHelp = `Create a bundle from a file or a directory, and print its uuid.
+const uploadHelp = `Create a bundle from files, a text or a URL, and print its uuid.
 
   cl upload <path>      a file, or a directory with all of its contents
   cl upload <path>...   a directory of these files and directories
   cl upload -c <text>   a file with this text
+  cl upload -           a file of what is on standard input; -n names it
+  cl upload <url>       what the server fetches from there
+  cl upload -g <url>    the files of a git repository's newest commit
   cl upload -l <path>   data that stays where it is: runs read it in place
 
 The server unpacks an archive (.tar.gz, .tgz, .tar.bz2, .zip, .gz, .bz2), unless
--p is given. With -l cl sends nothing and copies nothing: the path must exist on
-the machines where runs are, not necessarily on this one.`
+-p is given; that of standard input or a URL, too, by its name. Patterns are
+those of tar --exclude; -i names a file of patterns that any directory may have,
+which are those of tar --exclude-ignore. cl's own directory, with your logins, is
+never taken along. With -l cl sends nothing and copies nothing: the path must
+exist on the machines where runs are, not necessarily on this one.
+
+If an upload fails or is interrupted, cl removes the bundle again.`
 
 // uploadCommand is bundle_cli.py: do_upload_command.
 func (c *cli) uploadCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "upload <path>... | -c <text> | -l <path>",
+		Use:     "upload <path>... | - | -c <text> | <url> | -l <path>",
 		Aliases: []string{"up"},
-		Short:   "Create a bundle from a file or a directory",
+		Short:   "Create a bundle from files, a text or a URL",
 		Long:    uploadHelp,
 	}
 	var u upload
 	u.cli = c
 	worksheet := c.worksheetFlag(cmd)
-	cmd.Flags().StringVarP(&u.text, "contents", "c", "", "the text of the bundle")
-	cmd.Flags().BoolVarP(&u.pack, "pack", "p", false, "keep an archive as it is")
-	exclude := wordsFlag(cmd.Flags(), "exclude-patterns", "x", "leave out files with matching names")
-	cmd.Flags().BoolVarP(&u.link, "link", "l", false, "send nothing: the bundle is a link to the path")
-	metadata := metadataFlags(cmd.Flags(), codalab.TypeDataset, "link_url", "link_format", "store")
+	flags := cmd.Flags()
+	flags.StringVarP(&u.text, "contents", "c", "", "the text of the bundle")
+	flags.BoolVarP(&u.follow, "follow-symlinks", "L", false, "send what symbolic links lead to")
+	exclude := wordsFlag(flags, "exclude-patterns", "x", "leave out files with matching names")
+	flags.BoolVarP(&u.git, "git", "g", false, "the URL is a git repository")
+	flags.BoolVarP(&u.pack, "pack", "p", false, "keep an archive as it is")
+	flags.BoolVarP(&u.compress, "force-compression", "z", false, "compress a file on its way, for a slow network")
+	flags.StringVarP(&u.ignore, "ignore", "i", "", "leave out what each directory's `file` of this name lists")
+	flags.BoolVarP(&u.link, "link", "l", false, "send nothing: the bundle is a link to the path")
+	flags.BoolVarP(&u.azure, "use-azure-blob-beta", "a", false, "have the server keep it in Azure Blob Storage, if it can")
+	flags.BoolVarP(&u.edit, "edit", "e", false, "edit the metadata in $EDITOR first")
+	metadata := metadataFlags(flags, codalab.TypeDataset)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		u.paths, u.metadata, u.exclude = args, metadata(), exclude.list
 		u.isText = cmd.Flags().Changed("contents")
@@ -58,26 +65,28 @@ func (c *cli) uploadCommand() *cobra.Command {
 // upload is one call of `cl upload`.
 type upload struct {
 	*cli
-	paths    []string
+	paths    []string // absolute after checkCommandLine, but for a URL and standardInput
 	text     string
 	isText   bool
-	pack     bool
-	link     bool
+	follow   bool
 	exclude  []string
+	ignore   string
+	git      bool
+	pack     bool
+	compress bool
+	link     bool
+	azure    bool
+	edit     bool
 	metadata codalab.Metadata
 }
 
-// payload is the stream to send. The ending of its name tells the server whether it is an
-// archive.
-type payload struct {
-	name   string
-	unpack bool
-	// size is the stream's size, -1 if unknown.
-	size int64
-	open func(ctx context.Context) (io.ReadCloser, error)
-}
+// standardInput is the path that means it.
+const standardInput = "-"
 
 func (u *upload) run(ctx context.Context, worksheet string) error {
+	if err := u.checkCommandLine(); err != nil {
+		return err
+	}
 	if u.link {
 		return u.createLink(ctx, worksheet)
 	}
@@ -89,27 +98,53 @@ func (u *upload) run(ctx context.Context, worksheet string) error {
 	if err != nil {
 		return err
 	}
-	// Open before creating a bundle, so that a local error leaves no bundle behind.
-	body, err := p.open(ctx)
-	if err != nil {
+	if err := p.measure(ctx); err != nil {
 		return err
 	}
-	defer body.Close() //nolint:errcheck // only read
-	b, err := at.CreateBundle(ctx, client.NewBundle{
-		Worksheet: sheet, Type: codalab.TypeDataset, Metadata: u.metadata, WaitForUpload: !u.isText,
+	if err := u.checkQuota(ctx, at, p.need); err != nil {
+		return err
+	}
+	uuid, err := u.send(ctx, at, p, client.NewBundle{
+		Worksheet: sheet, Type: codalab.TypeDataset, Metadata: u.metadata, WaitForUpload: !u.isText && p.url == "",
 	})
 	if err != nil {
 		return err
 	}
-	progress := u.progress("Sent", p.size)
-	err = at.UploadContents(ctx, b.UUID, client.UploadOptions{
-		Filename: p.name, Unpack: p.unpack, Finalize: true,
-	}, io.TeeReader(body, progress))
-	progress.end()
-	if err != nil {
-		return fmt.Errorf("%w (bundle %s was created, but has no contents)", explain(err), b.UUID)
+	return u.printUUID(uuid)
+}
+
+// checkCommandLine refuses what cannot be meant, before anything is read or sent.
+func (u *upload) checkCommandLine() error {
+	urls := 0
+	for _, p := range u.paths {
+		if isURL(p) {
+			urls++
+		}
 	}
-	return u.printUUID(b.UUID)
+	switch {
+	case u.link:
+		return u.checkLink()
+	case u.isText && len(u.paths) > 0:
+		return usagef("Upload does not support mixing content strings and paths.")
+	case !u.isText && len(u.paths) == 0:
+		return usagef("Nothing to upload.")
+	case urls > 0 && urls < len(u.paths):
+		return usagef("URLs and local files cannot be uploaded in the same bundle.")
+	case urls > 1:
+		return usagef("Only one URL can be specified at a time.")
+	case u.git && urls == 0:
+		return usagef("--git needs the URL of a repository, which the server clones.")
+	case urls > 0 && (len(u.exclude) > 0 || u.ignore != ""):
+		return usagef("The server fetches a URL as it is: -x and -i cannot be used.")
+	case slices.Contains(u.paths, standardInput) && len(u.paths) > 1:
+		return usagef("Standard input (-) cannot be uploaded together with paths.")
+	}
+	return nil
+}
+
+// isURL reports whether a path is a URL (codalab/lib/path_util.py: path_is_url).
+func isURL(p string) bool {
+	return slices.ContainsFunc([]string{"http://", "https://", "ftp://"}, func(scheme string) bool { return strings.HasPrefix(p, scheme) })
 }
 
 // prepareMetadata completes and checks the metadata, and returns the worksheet that gets the
@@ -119,140 +154,34 @@ func (u *upload) prepareMetadata(ctx context.Context, worksheet string) (*worksp
 	if name == "" {
 		name = u.defaultName()
 	}
-	if !u.pack && !u.isText {
+	if !u.pack {
 		name = strings.TrimSuffix(name, archiveExt(name))
 	}
 	u.metadata["name"] = name
-	if err := codalab.CheckMetadata(codalab.TypeDataset, u.metadata, true); err != nil {
-		return nil, "", usagef("%v", err)
+	if len(u.paths) == 1 && isURL(u.paths[0]) && u.metadata.String("source_url") == "" {
+		u.metadata["source_url"] = pythonText([]any{u.paths[0]})
+	}
+	if err := u.checkNew(ctx, codalab.TypeDataset, u.metadata, u.edit); err != nil {
+		return nil, "", err
 	}
 	return u.openWorksheet(ctx, worksheet)
 }
 
-// prepare returns the payload, after checking that it can be read.
-func (u *upload) prepare() (payload, error) {
-	switch {
-	case u.isText && len(u.paths) > 0:
-		return payload{}, usagef("Upload does not support mixing content strings and paths.")
-	case u.isText:
-		return payload{name: "contents", size: int64(len(u.text)), open: func(context.Context) (io.ReadCloser, error) {
-			return io.NopCloser(strings.NewReader(u.text)), nil
-		}}, nil
-	case len(u.paths) == 0:
-		return payload{}, usagef("Nothing to upload.")
+// checkQuota refuses an upload that is too large, before anything is sent. The server may find more:
+// what is in an archive, and what other uploads take meanwhile.
+func (u *upload) checkQuota(ctx context.Context, at *workspace, need int64) error {
+	if need <= 0 {
+		return nil
 	}
-	for i, p := range u.paths {
-		if strings.Contains(p, "://") {
-			return payload{}, usagef("%s: uploading from a URL is not supported; download it first", p)
-		}
-		absolute, err := filepath.Abs(p)
-		if err != nil {
-			return payload{}, fmt.Errorf("upload %s: %w", p, err)
-		}
-		u.paths[i] = absolute
+	user, err := at.User(ctx)
+	if err != nil {
+		return err
 	}
-	if len(u.paths) > 1 {
-		return u.preparePaths()
+	if left := user.DiskQuota - user.DiskUsed; need > left {
+		return refusef("The upload needs %s, but only %s of your disk quota of %s are left. Remove bundles that you do not need, or ask for a larger quota.",
+			codalab.FormatSize(need), codalab.FormatSize(max(0, left)), codalab.FormatSize(user.DiskQuota))
 	}
-	return u.preparePath(u.paths[0])
-}
-
-func (u *upload) preparePath(name string) (payload, error) {
-	info, err := os.Lstat(name)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return payload{}, usagef("upload got non-existent path: %s", name)
-	case err != nil:
-		return payload{}, fmt.Errorf("upload: %w", err)
-	case info.Mode().Type() == fs.ModeSymlink:
-		return payload{}, usagef("Not following symlinks: %s", name)
-	case info.IsDir():
-		return payload{
-			name: filepath.Base(name) + ".tar.gz", unpack: true, size: -1,
-			open: u.packed(name, nil),
-		}, nil
-	case !info.Mode().IsRegular():
-		return payload{}, usagef("%s is neither a file nor a directory", name)
-	}
-	return payload{
-		name: filepath.Base(name), unpack: !u.pack && archiveExt(name) != "", size: info.Size(),
-		open: func(context.Context) (io.ReadCloser, error) {
-			f, err := os.Open(name)
-			if err != nil {
-				return nil, refusef("%v", err)
-			}
-			return f, nil
-		},
-	}, nil
-}
-
-// preparePaths prepares several paths, which must be in one directory: cl packs one directory.
-func (u *upload) preparePaths() (payload, error) {
-	dir := filepath.Dir(u.paths[0])
-	names := map[string]bool{}
-	for _, p := range u.paths {
-		if _, err := u.preparePath(p); err != nil {
-			return payload{}, err
-		}
-		if filepath.Dir(p) != dir {
-			return payload{}, usagef("Several paths must lie in one directory: %s and %s do not.", u.paths[0], p)
-		}
-		names[filepath.Base(p)] = true
-	}
-	return payload{name: "contents.tar.gz", unpack: true, size: -1, open: u.packed(dir, names)}, nil
-}
-
-// packed returns a function that opens dir as an archive, which is packed while it is read:
-// the entries in only, or all of them if that is nil.
-func (u *upload) packed(dir string, only map[string]bool) func(context.Context) (io.ReadCloser, error) {
-	return func(ctx context.Context) (io.ReadCloser, error) {
-		root, err := os.OpenRoot(dir)
-		if err != nil {
-			return nil, refusef("%v", err)
-		}
-		r, w := io.Pipe()
-		archive := &packing{PipeReader: r}
-		archive.packer.Go(func() {
-			err := tarstream.Pack(ctx, w, root, ".", tarstream.PackOptions{
-				Exclude: func(below string, _ fs.DirEntry) bool {
-					top, _, _ := strings.Cut(below, "/")
-					return only != nil && !only[top] || u.excluded(below)
-				},
-			})
-			w.CloseWithError(errors.Join(err, root.Close()))
-		})
-		return archive, nil
-	}
-}
-
-// packing is an archive that a goroutine packs.
-type packing struct {
-	*io.PipeReader
-	packer sync.WaitGroup
-}
-
-// Close ends the packing.
-func (p *packing) Close() error {
-	err := p.PipeReader.Close()
-	p.packer.Wait()
-	return err
-}
-
-// excluded reports whether a pattern excludes a file. As with tar's --exclude a pattern matches
-// the end of a path.
-func (u *upload) excluded(below string) bool {
-	return slices.ContainsFunc(u.exclude, func(pattern string) bool {
-		rest := below
-		for {
-			if ok, err := path.Match(pattern, rest); ok && err == nil {
-				return true
-			}
-			var more bool
-			if _, rest, more = strings.Cut(rest, "/"); !more {
-				return false
-			}
-		}
-	})
+	return nil
 }
 
 // defaultName joins the names of the uploaded files (codalab/lib/metadata_defaults.py:
@@ -263,6 +192,9 @@ func (u *upload) defaultName() string {
 	}
 	var names []string
 	for _, p := range u.paths {
+		if p == standardInput {
+			p = "stdin"
+		}
 		names = append(names, filepath.Base(p))
 	}
 	return defaultName(codalab.TypeDataset, strings.Join(names, "-"))

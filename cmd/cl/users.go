@@ -163,7 +163,7 @@ func (c *cli) listAccounts(found []client.Account, fields, keywords []string) er
 	case c.asJSON:
 		return c.printJSON(append([]client.Account{}, found...))
 	case len(found) == 0:
-		c.note("No results found")
+		c.warn("No results found")
 		return nil
 	}
 	c.noteLimit(len(found), keywords)

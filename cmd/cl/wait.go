@@ -84,7 +84,7 @@ func (c *cli) waitFor(ctx context.Context, worksheet string, specs []string, tai
 		err = exitError(b)
 		switch {
 		case err != nil && len(waiters) > 1:
-			c.note("%s %v", bundleText(b), err)
+			c.warn("%s %v", bundleText(b), err)
 			failed = &program.Error{Code: program.ExitFailure}
 		case err != nil:
 			failed = err
@@ -118,7 +118,7 @@ func viewEnded(bundles []codalab.Bundle) []endedView {
 // interrupted says after Ctrl-C what becomes of a bundle for which cl has waited, and returns err.
 func (c *cli) interrupted(ctx context.Context, err error, uuid string) error {
 	if ctx.Err() != nil {
-		c.note("cl: %s goes on. cl wait %s waits for it again; cl kill %s ends it.", uuid, uuid, uuid)
+		c.warn("cl: %s goes on. cl wait %s waits for it again; cl kill %s ends it.", uuid, uuid, uuid)
 	}
 	return err
 }
@@ -179,7 +179,7 @@ func (w *waiter) wait(ctx context.Context) (codalab.Bundle, error) {
 
 // showStatus prints on a terminal what a bundle waits for, when that has changed.
 func (w *waiter) showStatus(b codalab.Bundle) {
-	if _, ok := terminal(w.Stderr); !ok || b.State.Final() {
+	if b.State.Final() {
 		return
 	}
 	text := string(b.State)

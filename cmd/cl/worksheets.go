@@ -119,7 +119,7 @@ func (c *cli) listWorksheets(found []client.Worksheet, uuidOnly bool, keywords [
 	case uuidOnly:
 		return c.printUUIDs(uuids)
 	case len(found) == 0:
-		c.note("No results found")
+		c.warn("No results found")
 		return nil
 	}
 	c.noteLimit(len(found), keywords)

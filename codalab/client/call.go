@@ -202,8 +202,11 @@ func refusal(in call, resp *http.Response) error {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 8<<10))
 	_ = resp.Body.Close() // nothing depends on the rest
 	message := termtext.Escape(strings.TrimSpace(string(body)))
-	if err != nil || message == "" || isPage(message) { // a page is a proxy's
+	switch {
+	case err != nil || message == "":
 		message = http.StatusText(resp.StatusCode)
+	case isPage(message): // a proxy's
+		message = fmt.Sprintf("%d %s (a web page, not the answer of a CodaLab server; check the address and the proxy on the way to it)", resp.StatusCode, http.StatusText(resp.StatusCode))
 	}
 	return &codalab.Error{Method: in.method, Path: in.path, Status: resp.StatusCode, Message: message}
 }

@@ -51,40 +51,6 @@ func (c *Client) UpdateWorksheet(ctx context.Context, change Change) error {
 	return err
 }
 
-// DeleteOptions say which bundles to delete, and what of them (codalab/rest/bundles.py:
-// _delete_bundles).
-type DeleteOptions struct {
-	// Force also deletes bundles on which others depend, or that are on several worksheets.
-	Force bool
-	// Recursive deletes the bundles that depend on them, too.
-	Recursive bool
-	// DataOnly keeps the bundles without their contents.
-	DataOnly bool
-	// DryRun deletes nothing.
-	DryRun bool
-}
-
-// DeleteBundles deletes bundles, all or none, and returns the ids of all that were deleted, or that
-// would be.
-func (c *Client) DeleteBundles(ctx context.Context, uuids []string, o DeleteOptions) ([]string, error) {
-	query := url.Values{}
-	for key, set := range map[string]bool{"force": o.Force, "recursive": o.Recursive, "data-only": o.DataOnly, "dry-run": o.DryRun} {
-		query.Set(key, boolParam(set))
-	}
-	doc, err := c.submit(ctx, http.MethodDelete, "/bundles", query, removal("bundles", uuids))
-	if err != nil {
-		return nil, err
-	}
-	var deleted []string
-	ids, _ := doc.Meta["ids"].([]any)
-	for _, id := range ids {
-		if text, ok := id.(string); ok {
-			deleted = append(deleted, text)
-		}
-	}
-	return deleted, nil
-}
-
 // DeleteWorksheet deletes a worksheet. Without force the server refuses one that has items or is
 // frozen.
 func (c *Client) DeleteWorksheet(ctx context.Context, uuid string, force bool) error {

@@ -125,8 +125,16 @@ func (g *gunzipped) Close() error {
 // UploadOptions describes an upload and what the server does with it.
 type UploadOptions struct {
 	// Filename tells the server by its ending whether the upload is an archive. With an empty
-	// one the server stores nothing, and changes only the bundle's state.
+	// one and no URL the server stores nothing, and changes only the bundle's state.
 	Filename string
+	// URL is where the server fetches the contents, in place of a body. With Git it is a git
+	// repository, which the server clones; otherwise the URL's ending is that of the file.
+	URL string
+	Git bool
+	// Store is the name of the bundle store that gets the contents; Azure means the server's
+	// store in Azure.
+	Store string
+	Azure bool
 	// Unpack tells the server to unpack an archive.
 	Unpack bool
 	// Finalize makes the bundle ready, or failed when the upload fails. CodaLab's own server
@@ -160,11 +168,15 @@ func (c *Client) putContents(ctx context.Context, uuid string, o UploadOptions, 
 		"unpack":              {boolParam(o.Unpack)},
 		"finalize_on_success": {boolParam(o.Finalize)},
 		"finalize_on_failure": {boolParam(o.Finalize)},
-		"use_azure_blob_beta": {"0"},
-		"store":               {""},
+		"use_azure_blob_beta": {boolParam(o.Azure)},
+		"store":               {o.Store},
 	}
 	if o.Filename != "" {
 		query.Set("filename", o.Filename)
+	}
+	if o.URL != "" {
+		query.Set("urls", o.URL)
+		query.Set("git", boolParam(o.Git))
 	}
 	if o.Finalize {
 		query.Set("state_on_success", string(cmp.Or(o.State, codalab.StateReady)))

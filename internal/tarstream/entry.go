@@ -32,6 +32,10 @@ func (u *unpacker) entry(header *tar.Header, content io.Reader) error {
 		}
 		return fmt.Errorf("%w: a file without a name", ErrUnsafe)
 	}
+	if u.watch.Special != nil && !ordinary(header.Typeflag) {
+		u.watch.Special(name)
+		return nil
+	}
 	dir, err := u.tree.enter(path.Dir(name), u.count)
 	if err != nil {
 		return err
@@ -43,6 +47,15 @@ func (u *unpacker) entry(header *tar.Header, content io.Reader) error {
 		u.watch.Entry(name, header)
 	}
 	return nil
+}
+
+// ordinary reports whether an entry is one that write makes.
+func ordinary(kind byte) bool {
+	switch kind {
+	case tar.TypeDir, tar.TypeReg, tar.TypeCont, tar.TypeGNUSparse, tar.TypeSymlink, tar.TypeLink:
+		return true
+	}
+	return false
 }
 
 func (u *unpacker) write(dir *os.Root, name string, header *tar.Header, content io.Reader) error {

@@ -26,7 +26,16 @@ type PackOptions struct {
 	// read; without it such an entry is an error. Sockets, pipes, devices and what vanishes
 	// are left out silently.
 	Skipped func(path string, err error)
+	// Changed, if it is set, is called for each file that another process removed (err is
+	// fs.ErrNotExist) or changed (ErrChanged) while it was packed.
+	Changed func(path string, err error)
+	// Read, if it is set, is called for n more bytes of files; Entry for each entry that begins.
+	Read  func(n int64)
+	Entry func(path string)
 }
+
+// ErrChanged means a file that was changed while it was packed.
+var ErrChanged = errors.New("changed while it was packed")
 
 // Pack writes the directory dir of root ("." is root itself) to w as a
 // gzipped tar stream. Symbolic links stay links, hard links among the packed
@@ -43,20 +52,28 @@ func Pack(ctx context.Context, w io.Writer, root *os.Root, dir string, opts Pack
 	if !info.IsDir() {
 		return fmt.Errorf("pack %s: %w", dir, syscall.ENOTDIR)
 	}
-	zw := &compressor{w: w}
-	p := packer{
-		ctx: ctx, opts: opts,
-		tw: tar.NewWriter(zw), buf: make([]byte, 128<<10), linked: map[inode]string{},
+	err = write(w, newPacker(ctx, opts), func(p *packer) error { return p.top(location{root: root, path: dir}) })
+	if err != nil {
+		return fmt.Errorf("pack %s: %w", dir, err)
 	}
-	err = p.archive(location{root: root, path: dir})
+	return nil
+}
+
+// write writes the archive of what add adds to p.
+func write(w io.Writer, p *packer, add func(*packer) error) error {
+	zw := &compressor{w: w}
+	p.tw = tar.NewWriter(zw)
+	err := add(p)
+	if err == nil {
+		err = p.tw.Close()
+	}
 	if err == nil {
 		err = zw.Close()
 	}
 	if err != nil {
 		zw.abandon()
-		return fmt.Errorf("pack %s: %w", dir, err)
 	}
-	return nil
+	return err
 }
 
 // CheckPath fails with an ErrTooLarge that shows how the path begins if Pack would not accept
@@ -73,15 +90,22 @@ func CheckPath(below string) error {
 type packer struct {
 	ctx    context.Context //nolint:containedctx // of one call
 	opts   PackOptions
-	tw     *tar.Writer
+	tw     *tar.Writer // nil for a packer that only measures
 	buf    []byte
 	linked map[inode]string // the first entry of each file with several names
+	size   Size             // of what was added
+	follow bool             // pack what symbolic links lead to
+	above  []inode          // the directories that lead to the present entry, if it follows
+}
+
+func newPacker(ctx context.Context, opts PackOptions) *packer {
+	return &packer{ctx: ctx, opts: opts, buf: make([]byte, 128<<10), linked: map[inode]string{}}
 }
 
 type inode struct{ dev, ino uint64 }
 
 // location is a path below an open directory: its parent, as a rule, so that no file costs a
-// walk from the root.
+// walk from the root. Without a directory it is any path of this machine.
 type location struct {
 	root  *os.Root
 	path  string
@@ -94,18 +118,34 @@ func (at location) in(name string) location {
 
 func (at location) open(flag int) (*os.File, error) {
 	// O_NONBLOCK: a pipe that has taken a file's place would block.
-	return at.root.OpenFile(at.path, os.O_RDONLY|syscall.O_NONBLOCK|flag, 0)
+	flag |= os.O_RDONLY | syscall.O_NONBLOCK
+	if at.root == nil {
+		return os.OpenFile(at.path, flag, 0)
+	}
+	return at.root.OpenFile(at.path, flag, 0)
 }
 
-func (p *packer) archive(at location) error {
+func (at location) lstat() (fs.FileInfo, error) {
+	if at.root == nil {
+		return os.Lstat(at.path)
+	}
+	return at.root.Lstat(at.path)
+}
+
+func (at location) readlink() (string, error) {
+	if at.root == nil {
+		return os.Readlink(at.path)
+	}
+	return at.root.Readlink(at.path)
+}
+
+// top adds a directory whose entries are at the top of the archive.
+func (p *packer) top(at location) error {
 	d, err := at.open(syscall.O_DIRECTORY)
 	if err != nil {
 		return err
 	}
-	if err := p.directory(d, at, "."); err != nil {
-		return err
-	}
-	return p.tw.Close() //nolint:wrapcheck // Pack wraps
+	return p.directory(d, at, ".")
 }
 
 // entry adds one entry of a directory, or leaves it out.
@@ -119,7 +159,19 @@ func (p *packer) entry(at location, below string, e fs.DirEntry) error {
 	if err := CheckPath(below); err != nil {
 		return err
 	}
+	if p.opts.Entry != nil {
+		p.opts.Entry(below)
+	}
+	if p.follow && e.Type() == fs.ModeSymlink {
+		info, err := os.Stat(at.path)
+		if err != nil {
+			return p.skip(at, below, e, err)
+		}
+		e = fs.FileInfoToDirEntry(info)
+	}
 	switch kind := e.Type(); {
+	case kind.IsRegular() && p.tw == nil:
+		return p.measure(at, below, e)
 	case kind.IsRegular():
 		f, err := at.open(0)
 		if err != nil {
@@ -133,11 +185,11 @@ func (p *packer) entry(at location, below string, e fs.DirEntry) error {
 		}
 		return p.directory(d, at, below)
 	case kind == fs.ModeSymlink:
-		link, err := at.root.Readlink(at.path)
+		link, err := at.readlink()
 		if err != nil {
 			return p.skip(at, below, e, err)
 		}
-		info, err := at.root.Lstat(at.path)
+		info, err := at.lstat()
 		if err != nil {
 			return p.skip(at, below, e, err)
 		}
@@ -149,10 +201,11 @@ func (p *packer) entry(at location, below string, e fs.DirEntry) error {
 // skip returns nil if an entry that could not be opened may be left out: it vanished or was
 // replaced since its directory was read, or may not be read.
 func (p *packer) skip(at location, below string, e fs.DirEntry, err error) error {
-	now, gone := at.root.Lstat(at.path)
+	now, gone := at.lstat()
 	switch {
 	case errors.Is(gone, fs.ErrNotExist), errors.Is(err, syscall.ESTALE), // removed by another client of NFS
-		gone == nil && now.Mode().Type() != e.Type():
+		gone == nil && now.Mode().Type() != e.Type() && !p.follow:
+		p.changed(below, fs.ErrNotExist)
 		return nil
 	case errors.Is(err, fs.ErrPermission) && p.opts.Skipped != nil:
 		p.opts.Skipped(below, err)
@@ -175,7 +228,15 @@ func (p *packer) directory(d *os.File, at location, below string) error {
 	if err := p.write(tar.TypeDir, below+"/", "", info); err != nil {
 		return err
 	}
-	if at.depth < maxOpen && len(entries) > 0 {
+	if p.follow {
+		id := inodeOf(info)
+		if slices.Contains(p.above, id) {
+			return fmt.Errorf("%s: a symbolic link leads to a directory above it: %w", at.path, syscall.ELOOP)
+		}
+		p.above = append(p.above, id)
+		defer func() { p.above = p.above[:len(p.above)-1] }()
+	}
+	if at.root != nil && at.depth < maxOpen && len(entries) > 0 {
 		// If it fails, paths are only longer.
 		if sub, err := at.root.OpenRoot(at.path); err == nil {
 			defer sub.Close() //nolint:errcheck // only read
@@ -209,13 +270,25 @@ func (p *packer) file(f *os.File, below string) error {
 	if several {
 		p.linked[id] = "./" + below
 	}
-	return p.copy(f, info.Size())
+	if err := p.copy(f, info.Size()); err != nil || p.opts.Changed == nil {
+		return err
+	}
+	if now, err := f.Stat(); err == nil && (now.Size() != info.Size() || !now.ModTime().Equal(info.ModTime())) {
+		p.changed(below, ErrChanged)
+	}
+	return nil
+}
+
+func (p *packer) changed(below string, err error) {
+	if p.opts.Changed != nil {
+		p.opts.Changed(below, err)
+	}
 }
 
 // copy writes exactly size bytes, even if the file has another size by now.
 func (p *packer) copy(f io.Reader, size int64) error {
 	for _, source := range []io.Reader{f, zeros{}} {
-		n, err := io.CopyBuffer(p.tw, io.LimitReader(interruptible.Reader(p.ctx, source), size), p.buf)
+		n, err := io.CopyBuffer(p.tw, io.LimitReader(interruptible.Reader(p.ctx, p.counted(source)), size), p.buf)
 		if err != nil {
 			return err
 		}
@@ -224,7 +297,33 @@ func (p *packer) copy(f io.Reader, size int64) error {
 	return nil
 }
 
+// counted returns a reader of r that calls PackOptions.Read.
+func (p *packer) counted(r io.Reader) io.Reader {
+	if p.opts.Read == nil {
+		return r
+	}
+	return countedReader{r, p.opts.Read}
+}
+
+type countedReader struct {
+	io.Reader
+	count func(int64)
+}
+
+func (c countedReader) Read(b []byte) (int, error) {
+	n, err := c.Reader.Read(b)
+	c.count(int64(n))
+	return n, err
+}
+
 func (p *packer) write(kind byte, below, link string, info fs.FileInfo) error {
+	p.size.Entries++
+	if kind == tar.TypeReg {
+		p.size.Bytes += info.Size()
+	}
+	if p.tw == nil {
+		return nil
+	}
 	header := tar.Header{
 		Typeflag: kind,
 		Name:     "./" + strings.TrimPrefix(below, "./"),
@@ -245,6 +344,14 @@ func severalNames(info fs.FileInfo) (inode, bool) {
 		return inode{}, false
 	}
 	return inode{st.Dev, st.Ino}, true
+}
+
+// inodeOf identifies a file or directory.
+func inodeOf(info fs.FileInfo) inode {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return inode{st.Dev, st.Ino}
+	}
+	return inode{}
 }
 
 type zeros struct{}

@@ -34,6 +34,9 @@ type Watch struct {
 	// Entry is called for an entry that is written and closed. Its name is relative to the
 	// root.
 	Entry func(name string, header *tar.Header)
+	// Special is called for a device, a pipe or an entry of unknown kind, which is left out;
+	// without it such an entry is an ErrUnsafe.
+	Special func(name string)
 }
 
 // Size says what a stream held.

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+)
+
+// part is the beginning of a file that is being downloaded, in a hidden file beside its final path. The
+// name of that file identifies the contents: the server, the bundle, the path in it and the size. So cl
+// never adds to another file's part. A lock keeps two processes from adding to the same one.
+type part struct {
+	path string
+	file *os.File
+	size int64
+}
+
+// partName is how the names begin under which a download to a path is kept until it is whole.
+func partName(final string) string {
+	name := filepath.Base(final)
+	return "." + name[:min(len(name), 200)] + ".part-"
+}
+
+// openPart opens the part of a file, of which some may be there if its contents cannot change.
+func (d *download) openPart() (*part, error) {
+	dir := filepath.Dir(d.final)
+	identity := strings.Join([]string{d.at.Address(), d.target.BundleUUID, d.target.Subpath, strconv.FormatInt(d.info.Size, 10)}, "\x00")
+	if !d.steady {
+		identity = codalab.NewUUID() // nobody's
+	}
+	sum := sha256.Sum256([]byte(identity))
+	path := filepath.Join(dir, partName(d.final)+hex.EncodeToString(sum[:8]))
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o666) //nolint:gosec // as the user's umask says
+	if err != nil {
+		return nil, refusef("%v", err)
+	}
+	p := &part{path: path, file: f}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		_ = f.Close() // another process has it
+		return nil, refusef("Another cl is downloading this file to %s.", d.final)
+	}
+	// A file system without locks has none to wait for.
+	if p.size, err = f.Seek(0, io.SeekEnd); err != nil {
+		return nil, errors.Join(fmt.Errorf("continue %s: %w", path, err), f.Close())
+	}
+	return p, nil
+}
+
+// leavePart ends the use of a part. If the download has failed, it keeps the part only for a later call
+// that can go on with it.
+func (d *download) leavePart(p *part, failure error) error {
+	_ = p.file.Close() // again, unless it has failed
+	if failure == nil {
+		return nil
+	}
+	if d.steady && p.size > 0 {
+		d.warn("%s of %s are kept in %s: the same command goes on from there.", codalab.FormatSize(p.size), codalab.FormatSize(d.info.Size), p.path)
+		return nil
+	}
+	return os.Remove(p.path)
+}
+
+// add adds a stream.
+func (p *part) add(r io.Reader) error {
+	n, err := io.Copy(p.file, r)
+	p.size += n
+	if err != nil {
+		return fmt.Errorf("receive: %w", err)
+	}
+	return nil
+}
+
+// restart empties the part.
+func (p *part) restart() error {
+	p.size = 0
+	_, err := p.file.Seek(0, io.SeekStart)
+	return errors.Join(err, p.file.Truncate(0))
+}
+
+// endsWith reports whether the part has these bytes from an offset to its end.
+func (p *part) endsWith(from int64, end []byte) (bool, error) {
+	if from+int64(len(end)) != p.size {
+		return false, nil
+	}
+	mine := make([]byte, len(end))
+	if _, err := p.file.ReadAt(mine, from); err != nil {
+		return false, fmt.Errorf("read the part that is there: %w", err)
+	}
+	return bytes.Equal(mine, end), nil
+}

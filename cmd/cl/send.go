@@ -1,0 +1,191 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/internal/pause"
+)
+
+const (
+	// cleanupLimit is how long cl tries to remove a bundle whose upload has failed, also after an
+	// interrupt.
+	cleanupLimit = 10 * time.Second
+	// unpackLimit is how long cl waits for the end of an upload whose answer was lost, while the
+	// server says that it is not ready yet. A proxy may have had less patience than the unpacking
+	// takes.
+	unpackLimit = 10 * time.Minute
+	// absenceLimit is how long cl waits then for a server that does not answer.
+	absenceLimit = time.Minute
+)
+
+// send creates a bundle and sends its contents. After an error the bundle does not exist, or the user
+// has been told of it.
+func (u *upload) send(ctx context.Context, at *workspace, p *payload, b client.NewBundle) (uuid string, err error) {
+	progress := u.progress("Sent", p.size)
+	progress.files = p.files
+	defer progress.end()
+	var body io.ReadCloser // a nil one is no body
+	if p.open != nil {
+		// Before a bundle is created, so that a local error leaves none behind.
+		if body, err = p.open(ctx, progress); err != nil {
+			return "", err
+		}
+		defer body.Close() //nolint:errcheck // only read
+	}
+	if uuid, err = u.create(ctx, at, b); err != nil {
+		return "", err
+	}
+	o := client.UploadOptions{
+		Filename: p.name, Unpack: p.unpack, Finalize: true, URL: p.url, Git: u.git, Azure: u.azure, Store: u.metadata.String("store"),
+	}
+	whole := true
+	if body == nil {
+		u.note("The server fetches %s (%s)", p.url, uuid)
+		err = at.UploadContents(ctx, uuid, o, nil)
+	} else {
+		u.note("Uploading %s (%s) to %s", p.name, uuid, at.Address())
+		stream := &toItsEnd{Reader: body}
+		err = at.UploadContents(ctx, uuid, o, stream)
+		whole = stream.reached.Load()
+	}
+	progress.end()
+	if err != nil {
+		err = u.settle(ctx, at, uuid, whole, err)
+	}
+	return uuid, err
+}
+
+// toItsEnd is a stream that tells whether it was read to its end.
+type toItsEnd struct {
+	io.Reader
+	reached atomic.Bool
+}
+
+// Read reads on.
+func (t *toItsEnd) Read(b []byte) (int, error) {
+	n, err := t.Reader.Read(b)
+	if errors.Is(err, io.EOF) {
+		t.reached.Store(true)
+	}
+	return n, err
+}
+
+// create creates a bundle. The call outlives an interrupt, so that what it has created is known. If its
+// answer is lost, create removes the bundle that may exist.
+func (u *upload) create(ctx context.Context, at *workspace, b client.NewBundle) (uuid string, err error) {
+	b.UUID = codalab.NewUUID()
+	longer, cancel := outlive(ctx, cleanupLimit)
+	defer cancel()
+	_, err = at.CreateBundle(longer, b)
+	if err == nil && ctx.Err() == nil {
+		return b.UUID, nil
+	}
+	if err == nil || transient(err) && !unconnected(err) {
+		u.remove(ctx, at, b.UUID)
+	}
+	if ctx.Err() != nil {
+		err = ctx.Err()
+	}
+	return "", err
+}
+
+// outlive returns a context that ends when this time has passed since the end of ctx.
+func outlive(ctx context.Context, by time.Duration) (context.Context, context.CancelFunc) {
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		timer := time.AfterFunc(by, cancel)
+		context.AfterFunc(longer, func() { timer.Stop() })
+	})
+	return longer, func() { stop(); cancel() }
+}
+
+// transient reports whether the same call may succeed later, and may have succeeded now.
+func transient(err error) bool {
+	var call *codalab.Error
+	return errors.As(err, &call) && call.Transient()
+}
+
+// unconnected reports whether a call has not reached a server.
+func unconnected(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial"
+}
+
+// settle decides what to do with the bundle of a failed upload: its answer may have been lost although
+// it has succeeded. whole is whether all of it was sent. settle returns nil if the bundle is ready.
+func (u *upload) settle(ctx context.Context, at *workspace, uuid string, whole bool, failure error) error {
+	if transient(failure) && whole && ctx.Err() == nil {
+		state, reason := u.outcome(ctx, at, uuid, passing(failure))
+		switch {
+		case state == codalab.StateReady:
+			return nil
+		case state == "" && ctx.Err() == nil && passing(failure):
+			u.warn("It is not known whether bundle %[1]s has its contents. Later cl wait %[1]s tells, and cl rm %[1]s removes it.", uuid)
+			return failure
+		case state.Final() && reason != "":
+			failure = refusef("%s", reason)
+		}
+	}
+	if ctx.Err() != nil {
+		failure = ctx.Err()
+		u.warn("Interrupted: removing bundle %s. Another Ctrl-C leaves it there.", uuid)
+	}
+	u.remove(ctx, at, uuid)
+	return failure
+}
+
+// outcome asks the server for the state of a bundle, with wait until its upload has ended. The state is
+// empty if the server does not tell.
+func (u *upload) outcome(ctx context.Context, at *workspace, uuid string, wait bool) (state codalab.State, failure string) {
+	begun := u.Now()
+	answered := begun
+	for pauseFor := minPoll; ; pauseFor = min(2*pauseFor, 4*time.Second) {
+		b, err := at.Bundle(ctx, uuid)
+		switch {
+		case err == nil && b.State.Final():
+			return b.State, b.UploadFailure()
+		case err == nil:
+			answered = u.Now()
+		case !transient(err):
+			return "", ""
+		}
+		if !wait || u.Now().Sub(begun) > unpackLimit || u.Now().Sub(answered) > absenceLimit {
+			return "", ""
+		}
+		if pauseFor == minPoll {
+			u.warn("The answer of the server is lost: asking what has become of bundle %s.", uuid)
+		}
+		if pause.For(ctx, pauseFor) != nil {
+			return "", ""
+		}
+	}
+}
+
+// remove removes a bundle without contents, also after an interrupt, and says what has become of it.
+func (u *upload) remove(ctx context.Context, at *workspace, uuid string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupLimit)
+	defer cancel()
+	var err error
+	for {
+		_, err = at.DeleteBundles(ctx, []string{uuid}, client.DeleteOptions{Force: true})
+		if err == nil || !transient(err) || pause.For(ctx, time.Second) != nil {
+			break
+		}
+	}
+	var call *codalab.Error
+	switch {
+	case errors.As(err, &call) && call.Status == http.StatusNotFound: // it was never created
+	case err != nil:
+		u.warn("Bundle %[1]s remains without its contents, since it could not be removed: %[2]v. Remove it with: cl rm %[1]s", uuid, explain(err))
+	default:
+		u.warn("Bundle %s was removed again: its upload has not succeeded.", uuid)
+	}
+}
