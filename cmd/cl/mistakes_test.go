@@ -23,8 +23,8 @@ type outcome struct {
 	requests    int64
 }
 
-// counted calls cl with a server that only counts the requests.
-func counted(t *testing.T, args ...string) outcome {
+// callCounted calls cl with a server that only counts the requests.
+func callCounted(t *testing.T, args ...string) outcome {
 	t.Helper()
 	var requests atomic.Int64
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -49,7 +49,7 @@ func counted(t *testing.T, args ...string) outcome {
 // refused fails unless cl refused a command line in one sentence, with exit code 2, and sent nothing.
 func refused(t *testing.T, args []string, words string) {
 	t.Helper()
-	got := counted(t, args...)
+	got := callCounted(t, args...)
 	switch {
 	case got.code != program.ExitUsage:
 		t.Errorf("cl %q: exit code %d, want 2: %s", args, got.code, got.errors)

@@ -49,7 +49,7 @@ func TestOddServersAreOneSentence(t *testing.T) {
 				w.WriteHeader(http.StatusBadGateway)
 				_, _ = io.WriteString(w, page)
 			}
-		}, program.ExitTransient, "ServerError: Bad Gateway"},
+		}, program.ExitTransient, "ServerError: 502 Bad Gateway (a web page"},
 		{"nothing", func(http.ResponseWriter, *http.Request) {}, program.ExitFailure, "gave no bearer token"},
 		{"JSON of something else", func(w http.ResponseWriter, r *http.Request) {
 			if !token(w, r) {

@@ -27,6 +27,9 @@ func differences() []cltest.Difference {
 		},
 		{``, `! Preparing upload archive\.\.\.|! Uploading .*`, ``, "ours tells on standard error of what it sends only on a terminal, where it takes longer"},
 		{
+			`^ben upload some`, ``, `! UsageError: The upload needs .* of your disk quota.*`, "ours tells before it sends anything that the quota is too small",
+		},
+		{
 			`^ann uls .* -f`, `exit 2`, `user_name|----|ann|! No results found`,
 			"words may come after options: CodaLab's cl takes none after those",
 		},
