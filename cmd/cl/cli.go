@@ -30,6 +30,10 @@ type cli struct {
 	// fallback is the server where nobody has chosen one; unchosen is set if cl uses it.
 	fallback string
 	unchosen bool
+	// draft is the file with what the user has written in an editor; empty if there is none.
+	draft string
+	// clients are the servers that were called, by address.
+	clients map[string]*client.Client
 	// prompt restores the terminal while the user is asked for a password.
 	prompt atomic.Pointer[func()]
 }
@@ -45,8 +49,9 @@ func run(ctx context.Context, p program.Process) error {
 	return (&cli{Process: p, fallback: defaultAddress}).run(ctx)
 }
 
-func (c *cli) run(ctx context.Context) error {
+func (c *cli) run(ctx context.Context) (err error) {
 	defer c.restoreTerminal()
+	defer func() { c.keepDraft(err) }()
 	root := c.root() //nolint:contextcheck // the commands take theirs from ExecuteContext
 	args, err := normalizeArgs(root, c.Args)
 	if err != nil {
@@ -190,7 +195,8 @@ func unknownCommand(root *cobra.Command, name string) error {
 // bundle_cli.py: do_command).
 func explain(err error) error {
 	var call *codalab.Error
-	if !errors.As(err, &call) {
+	var done *explained
+	if !errors.As(err, &call) || errors.As(err, &done) {
 		return err
 	}
 	name := ""

@@ -22,10 +22,12 @@ func (c *cli) completeWith(names func(ctx context.Context, begun string) ([]stri
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
+		// A dependency is KEY:BUNDLE.
+		before := begun[:strings.LastIndexByte(begun, ':')+1]
 		var fitting []string
 		for _, name := range all {
-			if strings.HasPrefix(name, begun) {
-				fitting = append(fitting, name)
+			if strings.HasPrefix(before+name, begun) {
+				fitting = append(fitting, before+name)
 			}
 		}
 		return fitting, cobra.ShellCompDirectiveNoFileComp
@@ -43,7 +45,7 @@ func (c *cli) completeBundles(cmd *cobra.Command, args []string, begun string) (
 		var names []string
 		for _, b := range w.Bundles {
 			names = append(names, b.Metadata.String("name"))
-			if strings.HasPrefix(begun, "0") {
+			if strings.HasPrefix(begun[strings.LastIndexByte(begun, ':')+1:], "0") {
 				names = append(names, b.UUID)
 			}
 		}

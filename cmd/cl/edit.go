@@ -110,7 +110,11 @@ func (c *cli) editBundle(ctx context.Context, worksheet, spec string, attributes
 		if metadata, err = c.editMetadata(ctx, b.Type, b.Metadata); err != nil {
 			return err
 		}
+		if len(metadata) == 0 {
+			return refusef("No change made; aborting")
+		}
 	}
+	c.warnOfSmallRequests(metadata)
 	if len(metadata) > 0 {
 		if err := codalab.CheckMetadata(b.Type, metadata, false); err != nil {
 			return usagef("%v", err)
@@ -198,19 +202,24 @@ func (c *cli) editMetadata(ctx context.Context, bundleType string, now codalab.M
 	if err != nil {
 		return nil, err
 	}
-	edited, err := readForm(bundleType, text)
-	if err != nil {
-		return nil, fmt.Errorf("%w\n%s", err, c.rescue(".txt", text))
-	}
-	return edited, nil
+	return readForm(bundleType, form.String(), text)
 }
 
-// readForm reads what the user has made of the form of editMetadata.
-func readForm(bundleType, text string) (codalab.Metadata, error) {
+// readForm reads what the user has made of the form of editMetadata: the fields whose lines have changed.
+func readForm(bundleType, form, text string) (codalab.Metadata, error) {
+	before := map[string]bool{}
+	for line := range strings.Lines(form) {
+		before[strings.TrimSpace(line)] = true
+	}
 	m := codalab.Metadata{}
+	isNamed := false
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
 		if line == "" || strings.HasPrefix(line, "//") {
+			continue
+		}
+		if before[line] {
+			isNamed = isNamed || strings.HasPrefix(line, "name: ")
 			continue
 		}
 		key, value, ok := strings.Cut(line, ":")
@@ -233,26 +242,31 @@ func readForm(bundleType, text string) (codalab.Metadata, error) {
 		}
 		m[key] = v
 	}
-	if m.String("name") == "" {
+	if !isNamed && m.String("name") == "" {
 		return nil, usagef("No name specified; aborting")
 	}
 	return m, nil
 }
 
-// editText lets the user edit a text in the editor that EDITOR names.
+// editText lets the user edit a text in the editor that EDITOR names. What the user has written stays in
+// a file until the command has succeeded: see keepDraft.
 func (c *cli) editText(ctx context.Context, suffix, text string) (string, error) {
-	if _, ok := terminal(c.Stdin); !ok && c.Getenv("EDITOR") == "" {
+	editor := cmp.Or(c.Getenv("EDITOR"), c.Getenv("VISUAL"))
+	if _, ok := terminal(c.Stdin); !ok && editor == "" {
 		return "", usagef("there is no terminal for an editor: give the changes as flags")
 	}
 	file, err := writeTemporary(suffix, text)
 	if err != nil {
 		return "", err
 	}
-	defer os.Remove(file) //nolint:errcheck // a temporary file
-	editor := strings.Fields(cmp.Or(c.Getenv("VISUAL"), c.Getenv("EDITOR"), defaultEditor))
-	err = command.Command{
-		Args: append(editor, file), Env: c.Environ, Stdin: c.Stdin, Stdout: termtext.Raw(c.Stdout), Stderr: termtext.Raw(c.Stderr),
-	}.Run(ctx)
+	c.draft = file
+	// An interrupt is the editor's own matter: many people leave an editor's insert mode by Ctrl-C.
+	err = c.Uninterrupted(func() error {
+		return command.Command{
+			Args: append(strings.Fields(cmp.Or(editor, defaultEditor)), file), Env: c.Environ,
+			Stdin: c.Stdin, Stdout: termtext.Raw(c.Stdout), Stderr: termtext.Raw(c.Stderr),
+		}.Run(context.WithoutCancel(ctx))
+	})
 	if err != nil {
 		return "", fmt.Errorf("edit: %w; EDITOR names another editor", err)
 	}
@@ -260,16 +274,24 @@ func (c *cli) editText(ctx context.Context, suffix, text string) (string, error)
 	if err != nil {
 		return "", fmt.Errorf("edit: %w", err)
 	}
+	if string(edited) == text {
+		c.keepDraft(nil)
+	}
 	return string(edited), nil
 }
 
-// rescue keeps a text that the server has refused, and says where.
-func (c *cli) rescue(suffix, text string) string {
-	file, err := writeTemporary(suffix, text)
-	if err != nil {
-		return "Your text cannot be kept: " + err.Error()
+// keepDraft removes what the user has written in an editor if the command has succeeded, and else says
+// where it is.
+func (c *cli) keepDraft(failure error) {
+	if c.draft == "" {
+		return
 	}
-	return "Your text is in " + file + "."
+	if failure != nil {
+		c.warn("Your text is in %s.", c.draft)
+	} else if err := os.Remove(c.draft); err != nil {
+		c.warn("cl: %v", err)
+	}
+	c.draft = ""
 }
 
 func writeTemporary(suffix, text string) (string, error) {

@@ -279,11 +279,11 @@ func (c *cli) permCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		_, g, err := c.group(cmd.Context(), args[last])
+		at, uuids, err := c.bundleUUIDs(cmd.Context(), *worksheet, args[:last])
 		if err != nil {
 			return err
 		}
-		at, uuids, err := c.bundleUUIDs(cmd.Context(), *worksheet, args[:last])
+		g, err := at.Group(cmd.Context(), args[last])
 		if err != nil {
 			return err
 		}

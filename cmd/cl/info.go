@@ -40,11 +40,7 @@ func (c *cli) infoCommand() *cobra.Command {
 	cmd.Flags().BoolVarP(&o.raw, "raw", "r", false, "print numbers and times unformatted, and also empty fields")
 	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "also print children, worksheets, permissions and contents")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		at, err := c.workspace(*worksheet)
-		if err != nil {
-			return err
-		}
-		return c.printBundles(cmd.Context(), at, args, o)
+		return c.showBundles(cmd.Context(), *worksheet, args, o)
 	}
 	cmd.ValidArgsFunction = c.completeBundles
 	return cmd
@@ -55,13 +51,33 @@ type infoOptions struct {
 	raw, verbose bool
 }
 
-func (c *cli) printBundles(ctx context.Context, at *workspace, specs []string, o infoOptions) error {
+// showBundles shows the bundles that specs name.
+func (c *cli) showBundles(ctx context.Context, worksheet string, specs []string, o infoOptions) error {
+	if o.fields != "" {
+		if _, err := readFields(o.fields); err != nil {
+			return err
+		}
+	}
 	specs, err := expandSpecs(specs)
 	if err != nil {
 		return err
 	}
+	at, err := c.workspace(worksheet)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(specs, func(s string) bool { return strings.ContainsAny(s, "/:") }) { // on another worksheet or server
+		if at, specs, err = c.bundleUUIDs(ctx, worksheet, specs); err != nil {
+			return err
+		}
+	}
+	return c.printBundles(ctx, at, specs, o)
+}
+
+func (c *cli) printBundles(ctx context.Context, at *workspace, specs []string, o infoOptions) error {
 	include := []string{client.IncludeOwner}
 	var fields []string
+	var err error
 	if o.fields != "" {
 		if fields, err = readFields(o.fields); err != nil {
 			return err
@@ -72,7 +88,11 @@ func (c *cli) printBundles(ctx context.Context, at *workspace, specs []string, o
 			include = append(include, more)
 		}
 	}
-	bundles, err := at.bundleInfos(ctx, specs, include)
+	sheet, err := at.worksheetUUID(ctx)
+	if err != nil {
+		return err
+	}
+	bundles, err := at.Bundles(ctx, sheet, specs, include...)
 	switch {
 	case err != nil:
 		return err
@@ -92,29 +112,6 @@ func (c *cli) printBundles(ctx context.Context, at *workspace, specs []string, o
 		}
 	}
 	return nil
-}
-
-// bundleInfos returns the bundles that specs name; a spec may name a worksheet: WORKSHEET//BUNDLE.
-func (w *workspace) bundleInfos(ctx context.Context, specs, include []string) ([]client.BundleInfo, error) {
-	if slices.ContainsFunc(specs, func(s string) bool { return strings.Contains(s, "//") }) {
-		targets := make([]targetSpec, 0, len(specs))
-		for _, spec := range specs {
-			t, err := parseTarget(spec)
-			if err != nil {
-				return nil, err
-			}
-			targets = append(targets, t)
-		}
-		var err error
-		if specs, err = w.resolveTargets(ctx, targets); err != nil {
-			return nil, err
-		}
-	}
-	worksheet, err := w.worksheetUUID(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return w.Bundles(ctx, worksheet, specs, include...)
 }
 
 func (c *cli) printFields(ctx context.Context, at *workspace, bundles []client.BundleInfo, fields []string) error {

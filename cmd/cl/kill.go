@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -34,20 +35,21 @@ func (c *cli) killBundles(ctx context.Context, worksheet string, specs []string)
 	}
 	killed := []string{}
 	var failed error
-	for _, uuid := range uuids {
+	for i, uuid := range uuids {
 		err := at.KillBundles(ctx, uuid)
 		switch {
 		case err == nil:
 			killed = append(killed, uuid)
-		case ctx.Err() != nil || len(uuids) == 1:
-			failed = err
-		default:
+			continue
+		case !transient(err) && ctx.Err() == nil && len(uuids) > 1:
 			c.warn("%s: %v", uuid, explain(err))
 			failed = &program.Error{Code: program.ExitFailure}
+			continue
+		case i+1 < len(uuids):
+			c.warn("Not tried: %s", strings.Join(uuids[i+1:], " "))
 		}
-		if ctx.Err() != nil {
-			break
-		}
+		failed = err
+		break
 	}
 	if len(killed) == 0 && !c.asJSON {
 		return failed

@@ -24,6 +24,9 @@ var errNoCredentials = errors.New("no user name and password: " +
 
 // connect returns a client of a server. It sends nothing yet.
 func (c *cli) connect(address string) (*client.Client, error) {
+	if api, ok := c.clients[address]; ok {
+		return api, nil
+	}
 	state, err := c.load()
 	if err != nil {
 		return nil, err
@@ -44,6 +47,10 @@ func (c *cli) connect(address string) (*client.Client, error) {
 	if err != nil {
 		return nil, usagef("%v", err)
 	}
+	if c.clients == nil {
+		c.clients = map[string]*client.Client{}
+	}
+	c.clients[address] = api
 	return api, nil
 }
 

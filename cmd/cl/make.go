@@ -52,11 +52,11 @@ func (c *cli) makeBundle(ctx context.Context, worksheet string, specs []string, 
 	if err != nil {
 		return err
 	}
-	b, err := at.CreateBundle(ctx, client.NewBundle{Worksheet: uuid, Type: codalab.TypeMake, Metadata: m, Dependencies: deps})
+	made, err := c.create(ctx, at, client.NewBundle{Worksheet: uuid, Type: codalab.TypeMake, Metadata: m, Dependencies: deps})
 	if err != nil {
 		return err
 	}
-	return c.printUUID(b.UUID)
+	return c.printUUID(made)
 }
 
 // makeTargets reads the parts of a make bundle.

@@ -40,6 +40,11 @@ func metadataFlags(flags *pflag.FlagSet, bundleType string, without ...string) f
 // the user has given.
 func metadataOverrides(flags *pflag.FlagSet, bundleType string) func() codalab.Metadata {
 	all := metadataFlags(flags, bundleType)
+	for _, k := range codalab.MetadataKeys(bundleType) {
+		if f := flags.Lookup(flagName(k.Key)); f != nil && !k.Generated {
+			f.DefValue = "as the old bundle"
+		}
+	}
 	return func() codalab.Metadata {
 		given := codalab.Metadata{}
 		for key, value := range all() {

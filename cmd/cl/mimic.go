@@ -109,6 +109,9 @@ func (c *cli) mimic(ctx context.Context, specs []string, o mimicOptions) error {
 		return usagef("--depth must be at least 1")
 	}
 	c.warnOfSmallRequests(o.metadata)
+	if err := codalab.CheckMetadata(codalab.TypeRun, o.metadata, false); err != nil {
+		return usagef("%v", err)
+	}
 	at, uuids, err := c.bundleUUIDs(ctx, o.worksheet, specs)
 	if err != nil {
 		return err
@@ -119,7 +122,7 @@ func (c *cli) mimic(ctx context.Context, specs []string, o mimicOptions) error {
 	}
 	n := len(uuids) / 2
 	m := mimicry{
-		workspace: at, options: o, sheet: sheet, name: name, inputs: uuids[:n],
+		cli: c, workspace: at, options: o, sheet: sheet, name: name, inputs: uuids[:n],
 		infos: map[string]client.BundleInfo{}, became: map[string]string{}, downstream: map[string]bool{}, created: map[string]bool{},
 	}
 	replacements := uuids[n:]
@@ -182,6 +185,7 @@ func (c *cli) endMimic(ctx context.Context, at *workspace, plan []made, o mimicO
 
 // mimicry makes bundles by analogy with others (codalab/lib/bundle_util.py: mimic_bundles).
 type mimicry struct {
+	*cli
 	*workspace
 	options mimicOptions
 	// sheet is the worksheet of the new bundles.
@@ -203,21 +207,27 @@ func (m *mimicry) run(ctx context.Context) error {
 	if err := m.load(ctx); err != nil {
 		return err
 	}
+	wanted := m.order
 	if m.output != "" {
-		if _, err := m.make(ctx, m.output); err != nil {
-			return err
-		}
-	} else {
-		for _, uuid := range m.order {
-			if _, err := m.make(ctx, uuid); err != nil {
-				return err
-			}
+		wanted = []string{m.output}
+	}
+	var err error
+	for _, uuid := range wanted {
+		if _, err = m.make(ctx, uuid); err != nil {
+			break
 		}
 	}
-	if m.options.dryRun || m.options.shadow {
-		return nil
+	if m.options.dryRun || m.options.shadow || len(m.plan) == 0 {
+		return err
 	}
-	return m.addToWorksheet(ctx)
+	// Also after an error or an interrupt: the new bundles would be on no worksheet.
+	longer, cancel := outlive(ctx, cleanupLimit)
+	defer cancel()
+	if failed := m.addToWorksheet(longer); failed != nil {
+		m.warn("The new bundles are on no worksheet: cl add bundle shows them.")
+		return errors.Join(err, failed)
+	}
+	return err
 }
 
 // load gets the output and what it depends on, or the inputs' descendants and what they depend on.
@@ -273,6 +283,7 @@ func (m *mimicry) make(ctx context.Context, uuid string) (string, error) {
 	if !ok {
 		return uuid, nil // further back than depth
 	}
+	m.became[uuid] = uuid // also ends a circle of dependencies
 	changed := len(m.inputs) == 0 && uuid == m.output
 	dependencies := make([]codalab.Dependency, 0, len(old.Dependencies))
 	for _, d := range old.Dependencies {
@@ -284,7 +295,6 @@ func (m *mimicry) make(ctx context.Context, uuid string) (string, error) {
 		dependencies = append(dependencies, codalab.Dependency{ChildPath: d.ChildPath, ParentUUID: parent, ParentPath: d.ParentPath})
 	}
 	if !changed {
-		m.became[uuid] = uuid
 		return uuid, nil
 	}
 	if old.Type != codalab.TypeRun && old.Type != codalab.TypeMake {
@@ -293,7 +303,7 @@ func (m *mimicry) make(ctx context.Context, uuid string) (string, error) {
 	step := made{Old: old.Bundle, Name: m.metadata(old).String("name")}
 	became := ""
 	if !m.options.dryRun {
-		b, err := m.create(ctx, old, dependencies)
+		b, err := m.makeLike(ctx, old, dependencies)
 		if err != nil {
 			return "", err
 		}
@@ -306,8 +316,8 @@ func (m *mimicry) make(ctx context.Context, uuid string) (string, error) {
 	return became, nil
 }
 
-// create makes a bundle like an old one of other dependencies, or finds one with --memoize.
-func (m *mimicry) create(ctx context.Context, old client.BundleInfo, dependencies []codalab.Dependency) (codalab.Bundle, error) {
+// makeLike makes a bundle like an old one of other dependencies, or finds one with --memoize.
+func (m *mimicry) makeLike(ctx context.Context, old client.BundleInfo, dependencies []codalab.Dependency) (codalab.Bundle, error) {
 	b := client.NewBundle{
 		Worksheet: m.sheet, Type: old.Type, Metadata: m.metadata(old), Dependencies: dependencies, Detached: !m.options.shadow,
 	}
@@ -326,12 +336,14 @@ func (m *mimicry) create(ctx context.Context, old client.BundleInfo, dependencie
 			return same[len(same)-1].Bundle, nil
 		}
 	}
-	return m.CreateBundle(ctx, b)
+	uuid, err := m.create(ctx, m.workspace, b)
+	return codalab.Bundle{UUID: uuid, Type: b.Type, Metadata: b.Metadata}, err
 }
 
 // metadata is that of the bundle that is made after an old one.
 func (m *mimicry) metadata(old client.BundleInfo) codalab.Metadata {
-	metadata := maps.Clone(old.Metadata)
+	metadata := codalab.Metadata{}
+	maps.Copy(metadata, old.Metadata)
 	if m.name != "" {
 		if old.UUID != m.output {
 			metadata["name"] = m.name + "-" + old.Metadata.String("name")

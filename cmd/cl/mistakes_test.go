@@ -141,6 +141,11 @@ func TestMistakesAreRefusedWithTheNearestThing(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ line, words string }{
 		{"uplaod x", "did you mean cl upload?"},
+		{"uplaod -n x f", "did you mean cl upload?"},
+		{"edit a -d -text", "write --description=-text"},
+		{"upload -é", "there is no option -é"},
+		{"logout typo", "is no address"},
+		{"mimic a --request-cpus 0", "request_cpus"},
 		{"serach x", "did you mean cl search?"},
 		{"xyzzy", "cl help lists them"},
 		{"help uplod", "did you mean cl upload?"},

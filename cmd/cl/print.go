@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"strings"
 
@@ -256,13 +255,9 @@ func (c *cli) worksheetAttributes(cmd *cobra.Command) func() (map[string]any, er
 
 // editLines lets the user edit a worksheet's items as lines.
 func (c *cli) editLines(ctx context.Context, at *workspace, w client.Worksheet) error {
-	now, err := at.WorksheetItems(ctx, w.UUID)
+	before, err := at.lines(ctx, w.UUID)
 	if err != nil {
 		return err
-	}
-	before := ""
-	for _, line := range itemLines(now.Items) {
-		before += line + "\n"
 	}
 	text, err := c.editText(ctx, ".md", before)
 	switch {
@@ -271,10 +266,26 @@ func (c *cli) editLines(ctx context.Context, at *workspace, w client.Worksheet) 
 	case text == before:
 		return refusef("No change made; aborting")
 	}
-	if err := c.setLines(ctx, at, w, text); err != nil {
-		return fmt.Errorf("%w\n%s", explain(err), c.rescue(".md", text))
+	switch now, err := at.lines(ctx, w.UUID); {
+	case err != nil:
+		return err
+	case now != before:
+		return refusef("The worksheet has changed meanwhile; nothing was saved. cl wedit -f replaces it by a file")
 	}
-	return nil
+	return c.setLines(ctx, at, w, text)
+}
+
+// lines are a worksheet's items as people edit them.
+func (w *workspace) lines(ctx context.Context, uuid string) (string, error) {
+	sheet, err := w.WorksheetItems(ctx, uuid)
+	if err != nil {
+		return "", err
+	}
+	var text strings.Builder
+	for _, line := range itemLines(sheet.Items) {
+		text.WriteString(line + "\n")
+	}
+	return text.String(), nil
 }
 
 // setLines replaces a worksheet's items by the lines of a text.

@@ -30,6 +30,30 @@ func differences() []cltest.Difference {
 			`^ben upload some`, ``, `! UsageError: The upload needs .* of your disk quota.*`, "ours tells before it sends anything that the quota is too small",
 		},
 		{
+			`^ann info -f name,data_size,state \$u1`, `_	4	ready`, `contents	4	ready`, "a text without a name is called contents, as CodaLab's cl means to call it",
+		},
+		{
+			`^ann upload `, `! UsageError: (Upload does not support mixing .*|upload got non-existent path:: .*|Not following symlinks\.)`,
+			`! UsageError: (Upload does not support mixing .*|upload got non-existent path: .*|Not following symlinks: .*; -L follows them)`,
+			"ours names the path, and says what to do",
+		},
+		{`^ann cat \$i$`, `x\.pyc  .*`, ``, "-x that is given twice adds to the list: CodaLab's cl forgets the first"},
+		{
+			`^ann upload dir -i`, `! Excluding files and directories specified by ignore\.`, `! No directory that is uploaded has a file ignore with patterns\.`,
+			"ours tells if the file with patterns is not there",
+		},
+		{`^ann upload `, ``, `! Bundle <.*> was removed again: its upload has not succeeded\.`, "a failed upload leaves nothing behind"},
+		{`^ann ls -f name,state,failure_message`, `\s*\^\d+  .*`, `\s*\^\d+  .*`, "the same: the failed bundles are not there"},
+		{
+			`^ann info -f state \$e`, `! NotFoundError: bundle spec no-e doesn't match any bundles`, `! NotFoundError: Bundle <e> not found`, "the same: the failed bundle is not there",
+		},
+		{`^ann upload http://127`, ``, `! UsageError: Upload failed: the URL cannot be fetched: .*`, "ours tells why"},
+		{
+			`^ann store `, `! Only root user can create bundle stores\.`, `! UsageError: (a store needs --name, and .*|cl store rm needs the uuid .*|this server has no bundle stores .*)`,
+			"ours tells what is missing before it sends anything",
+		},
+		{`^ann info -f description,name \$ed`, `	edited<R>`, `by editor	edited<R>`, "upload --edit edits the metadata: CodaLab's cl ignores it"},
+		{
 			`^ann uls .* -f`, `exit 2`, `user_name|----|ann|! No results found`,
 			"words may come after options: CodaLab's cl takes none after those",
 		},
@@ -101,11 +125,11 @@ func differences() []cltest.Difference {
 			"cl itself refuses what is no permission",
 		},
 		{
-			`^\w+ (uinfo -f nosuch|uedit .* -[dt] nosuch)`, `! (Traceback|KeyError: .*|ValueError: .*)`, `! UsageError: there is no field "nosuch" of users.*`,
-			"a mistake is one sentence",
+			`^ann perm a\$R nosuch\$R read`, `! NotFoundError: Found no group .*`, `! NotFoundError: bundle spec .*`, "of two mistakes ours tells the first",
 		},
 		{
-			`^(ann|ben) run `, `! UsageError: Invalid (size|duration): .*`, ``, "ours refuses it as a mistake in the command line",
+			`^\w+ (uinfo -f nosuch|uedit .* -[dt] nosuch)`, `! (Traceback|KeyError: .*|ValueError: .*)`, `! UsageError: there is no field "nosuch" of users.*`,
+			"a mistake is one sentence",
 		},
 		{
 			`^ann run `, ``, `! cl: --request-\w+ .*`, "ours warns of requests that may have been meant otherwise",

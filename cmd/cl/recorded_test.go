@@ -2,11 +2,8 @@ package main
 
 import (
 	"context"
-	"flag"
 	"os"
 	"os/exec"
-	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,12 +11,6 @@ import (
 	"github.com/cl-slurm/cl-slurm/server"
 	"github.com/cl-slurm/cl-slurm/server/cltest"
 )
-
-// unfinished are the scripts with commands that cl does not have yet. They are played only if
-// -run names this test.
-func unfinished() []string {
-	return []string{"uploads"}
-}
 
 // TestRecordedScripts plays the scripts of package cltest with our cl on our server, and compares
 // what it prints, and its exit codes, with what CodaLab's own cl prints on CodaLab's own server.
@@ -74,9 +65,6 @@ type recorded struct {
 // compare plays a script on a server, whose differences are in further tables.
 func (r *recorded) compare(t *testing.T, script cltest.Script, address string, tables ...*cltest.Table) {
 	t.Helper()
-	if slices.Contains(unfinished(), script.Name) && !runNames("RecordedScripts") {
-		t.Skip("it has commands that cl does not have yet")
-	}
 	if program := script.Lacks(); program != "" {
 		t.Skipf("needs %s", program)
 	}
@@ -86,12 +74,6 @@ func (r *recorded) compare(t *testing.T, script cltest.Script, address string, t
 	}
 	cltest.Compare(t, script, stock, r.client.Play(t, script, address), append(tables, r.table)...)
 	r.played.Add(1)
-}
-
-// runNames reports whether the flag -run has a name in it.
-func runNames(name string) bool {
-	f := flag.Lookup("test.run")
-	return f != nil && strings.Contains(f.Value.String(), name)
 }
 
 // ourClient is this program, a process for each call, with a home for each user of a play.

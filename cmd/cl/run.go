@@ -97,7 +97,7 @@ func (c *cli) createRun(ctx context.Context, worksheet string, specs []string, c
 			return err
 		}
 	}
-	b, err := at.CreateBundle(ctx, client.NewBundle{
+	run, err := c.create(ctx, at, client.NewBundle{
 		Worksheet: uuid, Type: codalab.TypeRun, AfterSortKey: o.afterSortKey,
 		Command: command, Metadata: m, Dependencies: deps,
 	})
@@ -105,11 +105,11 @@ func (c *cli) createRun(ctx context.Context, worksheet string, specs []string, c
 		return err
 	}
 	if !c.asJSON || !o.wait && !o.tail {
-		if err := c.printUUID(b.UUID); err != nil {
+		if err := c.printUUID(run); err != nil {
 			return err
 		}
 	}
-	return c.waitForRun(ctx, at, b.UUID, o)
+	return c.waitForRun(ctx, at, run, o)
 }
 
 // memoized shows the newest run of the same command on the same dependencies on the worksheet, and

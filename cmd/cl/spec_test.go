@@ -122,7 +122,7 @@ func TestWrongOptionsAreSentences(t *testing.T) {
 	for want, in := range map[string][]string{
 		"cl run: error: there is no option --requst-gpus: did you mean --request-gpus?":                {"run", "--requst-gpus", "1", "x"},
 		"cl ls: error: there is no option -z; cl ls --help lists them":                                 {"ls", "-z"},
-		"cl run: error: -n/--name needs a value":                                                       {"run", "-n", "--tail", "x"},
+		"cl run: error: -n/--name needs a value; for one that begins with a dash write --name=--tail":  {"run", "-n", "--tail", "x"},
 		"cl run: error: --request-d may be --request-disk or --request-docker-image: write more of it": {"run", "--request-d", "1g", "x"},
 	} {
 		if got, err := normalizeArgs((&cli{}).root(), in); err == nil || err.Error() != want {

@@ -94,6 +94,9 @@ func (c *cli) logoutCommand() *cobra.Command {
 				if current.Address, err = c.address(strings.TrimSuffix(args[0], "::")); err != nil {
 					return err
 				}
+				if !strings.Contains(current.Address, "://") {
+					return usagef("%q is no address, and no alias; cl alias lists those", args[0])
+				}
 			}
 			return c.forget(current.Address)
 		},
@@ -144,7 +147,10 @@ func (c *cli) loadConfig() (*configFile, error) {
 		return nil, fmt.Errorf("read configuration: %w", err)
 	}
 	if err := json.Unmarshal(data, &f.values); err != nil {
-		return nil, fmt.Errorf("read configuration %s: %w", f.path, err)
+		return nil, fmt.Errorf("read configuration %s: %w; correct or remove the file", f.path, err)
+	}
+	if f.values == nil { // the file holds null
+		f.values = map[string]any{}
 	}
 	return f, nil
 }

@@ -55,7 +55,9 @@ func accountText(a client.Account, field string) (string, bool) {
 func readAccountFields(list string) ([]string, error) {
 	fields := strings.Split(list, ",")
 	known := append(accountFields(), moreAccountFields()...)
-	for _, f := range fields {
+	for i, f := range fields {
+		f = strings.TrimSpace(f)
+		fields[i] = f
 		if !slices.Contains(known, f) {
 			return nil, usagef("there is no field %q of users%s", f, didYouMean("", nearest(f, known)))
 		}
@@ -92,9 +94,25 @@ func (c *cli) uinfoCommand() *cobra.Command {
 	return cmd
 }
 
+// viewAccount is a user in JSON: some fields, or without them all that the server shows.
+func viewAccount(a client.Account, fields []string) client.Account {
+	if len(fields) == 0 {
+		return a
+	}
+	some := client.Account{}
+	for _, f := range fields {
+		if text, ok := accountText(a, f); ok && (f == "time" || f == "disk") {
+			some[f] = text
+		} else if ok {
+			some[f] = a[f]
+		}
+	}
+	return some
+}
+
 func (c *cli) printAccount(a client.Account, fields []string) error {
 	if c.asJSON {
-		return c.printJSON(a)
+		return c.printJSON(viewAccount(a, fields))
 	}
 	if len(fields) == 0 {
 		for _, f := range accountFields() {
@@ -161,7 +179,11 @@ func (c *cli) ulsCommand() *cobra.Command {
 func (c *cli) listAccounts(found []client.Account, fields, keywords []string) error {
 	switch {
 	case c.asJSON:
-		return c.printJSON(append([]client.Account{}, found...))
+		views := []client.Account{}
+		for _, a := range found {
+			views = append(views, viewAccount(a, fields))
+		}
+		return c.printJSON(views)
 	case len(found) == 0:
 		c.warn("No results found")
 		return nil

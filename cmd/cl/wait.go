@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -61,24 +62,20 @@ func (c *cli) waitCommand() *cobra.Command {
 
 // waitFor waits for bundles, one after another: they all have to end.
 func (c *cli) waitFor(ctx context.Context, worksheet string, specs []string, tail bool) error {
-	var waiters []waiter
-	for _, spec := range specs {
-		at, target, err := c.target(ctx, worksheet, spec)
-		if err != nil {
-			return err
-		}
-		w := waiter{cli: c, workspace: at, uuid: target.BundleUUID}
-		if tail {
-			w.files = c.outputs(target.Subpath)
-		}
-		waiters = append(waiters, w)
+	waiters, err := c.waiters(ctx, worksheet, specs, tail)
+	if err != nil {
+		return err
 	}
 	var ended []codalab.Bundle
 	var failed error
-	for _, w := range waiters {
+	for i, w := range waiters {
 		b, err := w.wait(ctx)
 		if err != nil {
-			return c.interrupted(ctx, err, w.uuid)
+			var left []string
+			for _, other := range waiters[i:] {
+				left = append(left, other.uuid)
+			}
+			return c.interrupted(ctx, err, left...)
 		}
 		ended = append(ended, b)
 		err = exitError(b)
@@ -100,6 +97,30 @@ func (c *cli) waitFor(ctx context.Context, worksheet string, specs []string, tai
 	return failed
 }
 
+// waiters are those for the bundles that specs name. One alone may name a file to follow.
+func (c *cli) waiters(ctx context.Context, worksheet string, specs []string, tail bool) ([]waiter, error) {
+	if len(specs) == 1 {
+		at, target, err := c.target(ctx, worksheet, specs[0])
+		if err != nil {
+			return nil, err
+		}
+		w := waiter{cli: c, workspace: at, uuid: target.BundleUUID}
+		if tail {
+			w.files = c.outputs(target.Subpath)
+		}
+		return []waiter{w}, nil
+	}
+	at, uuids, err := c.bundleUUIDs(ctx, worksheet, specs)
+	if err != nil {
+		return nil, err
+	}
+	var list []waiter
+	for _, uuid := range uuids {
+		list = append(list, waiter{cli: c, workspace: at, uuid: uuid})
+	}
+	return list, nil
+}
+
 // endedView is a bundle that has ended, in JSON.
 type endedView struct {
 	UUID           string        `json:"uuid"`
@@ -115,10 +136,10 @@ func viewEnded(bundles []codalab.Bundle) []endedView {
 	return views
 }
 
-// interrupted says after Ctrl-C what becomes of a bundle for which cl has waited, and returns err.
-func (c *cli) interrupted(ctx context.Context, err error, uuid string) error {
+// interrupted says after Ctrl-C what becomes of the bundles for which cl has waited, and returns err.
+func (c *cli) interrupted(ctx context.Context, err error, uuids ...string) error {
 	if ctx.Err() != nil {
-		c.warn("cl: %s goes on. cl wait %s waits for it again; cl kill %s ends it.", uuid, uuid, uuid)
+		c.warn("cl: the wait has ended, not the bundle. To wait again: cl wait %[1]s. To end it: cl kill %[1]s.", strings.Join(uuids, " "))
 	}
 	return err
 }

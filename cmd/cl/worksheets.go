@@ -146,18 +146,26 @@ func (c *cli) removeWorksheets(ctx context.Context, specs []string, force bool) 
 	if err != nil {
 		return err
 	}
-	var removed []named
-	home := false
-	for _, spec := range specs {
+	var places []*workspace
+	var sheets []client.Worksheet
+	for _, spec := range specs { // first all of them are found, then they are deleted
 		at, w, err := c.worksheet(ctx, spec)
 		if err != nil {
 			return err
 		}
-		if err := at.DeleteWorksheet(ctx, w.UUID, force); err != nil {
+		places, sheets = append(places, at), append(sheets, w)
+	}
+	var removed []named
+	home := false
+	for i, w := range sheets {
+		if err := places[i].DeleteWorksheet(ctx, w.UUID, force); err != nil {
+			for _, gone := range removed {
+				c.warn("Worksheet %s was deleted.", gone.UUID)
+			}
 			return err
 		}
 		removed = append(removed, named{w.UUID})
-		home = home || w.UUID == current.Worksheet && at.Address() == current.Address
+		home = home || w.UUID == current.Worksheet && places[i].Address() == current.Address
 	}
 	if home {
 		if err := c.switchTo(session{Address: current.Address}); err != nil {
@@ -250,12 +258,17 @@ func (c *cli) added(worksheet string, items int) error {
 }
 
 func (c *cli) addBundles(ctx context.Context, to *workspace, uuid string, specs []string, dependencies bool) error {
-	for _, spec := range specs {
+	var places []*workspace
+	var targets []codalab.Target
+	for _, spec := range specs { // first all of them are found, then they are added
 		from, target, err := c.target(ctx, "", spec)
 		if err != nil {
 			return err
 		}
-		if err := c.copyBundle(ctx, from, target.BundleUUID, to, uuid, copyOptions{dependencies: dependencies, add: true}); err != nil {
+		places, targets = append(places, from), append(targets, target)
+	}
+	for i, target := range targets {
+		if err := c.copyBundle(ctx, places[i], target.BundleUUID, to, uuid, copyOptions{dependencies: dependencies, add: true}); err != nil {
 			return err
 		}
 	}
@@ -385,7 +398,7 @@ func (c *cli) copyWorksheet(ctx context.Context, source, destination string, rep
 	}
 	// The bundles come first, so that no item shows a bundle that is not there.
 	for _, item := range items {
-		if item.Type == client.ItemBundle && item.Bundle != nil {
+		if item.Type == client.ItemBundle && item.Bundle != nil && from.Address() != to.Address() {
 			if err := c.copyBundle(ctx, from, item.Bundle.UUID, to, uuid, copyOptions{}); err != nil {
 				return err
 			}

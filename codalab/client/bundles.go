@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"net/http"
 	"net/url"
 
@@ -33,7 +34,34 @@ type BundleInfo struct {
 // a spec: an id or the beginning of one, a name, or a position on the worksheet with this id.
 // A spec without a bundle fails the call.
 func (c *Client) Bundles(ctx context.Context, worksheet string, specs []string, include ...string) ([]BundleInfo, error) {
-	return getAll(ctx, c, "/bundles", url.Values{"specs": specs, "worksheet": {worksheet}}, include, readBundle)
+	var all []BundleInfo
+	for some := range inAddresses(specs) {
+		found, err := getAll(ctx, c, "/bundles", url.Values{"specs": some, "worksheet": {worksheet}}, include, readBundle)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, found...)
+	}
+	return all, nil
+}
+
+// inAddresses splits a list of specs, which go into the address of a call, so that no address is too long:
+// CodaLab's own server takes 4,094 bytes (gunicorn's limit_request_line).
+func inAddresses(specs []string) iter.Seq[[]string] {
+	const most = 2000
+	return func(yield func([]string) bool) {
+		for len(specs) > 0 {
+			n, size := 0, 0
+			for n < len(specs) && (n == 0 || size < most) {
+				size += len("&specs=") + len(url.QueryEscape(specs[n]))
+				n++
+			}
+			if !yield(specs[:n]) {
+				return
+			}
+			specs = specs[n:]
+		}
+	}
 }
 
 // Bundle returns the bundle with this id. A missing one is a *codalab.Error with status 404.
@@ -61,7 +89,7 @@ func (c *Client) search(ctx context.Context, p, key string, query url.Values) (d
 		codalab.Document
 		Meta map[string]json.RawMessage `json:"meta"`
 	}
-	err = c.do(ctx, call{method: http.MethodGet, path: p, query: query, within: answerWithin}, &answer)
+	err = c.do(ctx, call{method: http.MethodGet, path: p, query: query, within: relayWithin}, &answer)
 	if err == nil && len(answer.Data) == 0 {
 		number = answer.Meta[key]
 	}
@@ -71,7 +99,15 @@ func (c *Client) search(ctx context.Context, p, key string, query url.Values) (d
 // Descendants returns the bundles with these ids, and those that depend on them directly or through
 // others, depth levels down.
 func (c *Client) Descendants(ctx context.Context, uuids []string, depth int) ([]BundleInfo, error) {
-	return getAll(ctx, c, "/bundles", url.Values{"specs": uuids, "depth": {itoa(depth)}}, nil, readBundle)
+	var all []BundleInfo
+	for some := range inAddresses(uuids) {
+		found, err := getAll(ctx, c, "/bundles", url.Values{"specs": some, "depth": {itoa(depth)}}, nil, readBundle)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, found...)
+	}
+	return all, nil
 }
 
 // SameRuns returns the runs of the same command on the same dependencies, oldest first (codalab/rest/bundles.py:

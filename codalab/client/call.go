@@ -55,10 +55,16 @@ func (c *Client) do(ctx context.Context, in call, out any) error {
 	if err != nil {
 		return err
 	}
-	body, err := io.ReadAll(io.LimitReader(resp.Body, answerLimit))
+	body, err := io.ReadAll(io.LimitReader(resp.Body, answerLimit+1))
 	_ = resp.Body.Close() // the body has been read
-	if err != nil {
+	switch {
+	case err != nil:
 		return c.unanswered(in, err)
+	case len(body) > answerLimit:
+		return &codalab.Error{
+			Method: in.method, Path: in.path, Status: resp.StatusCode,
+			Message: fmt.Sprintf("the answer has more than the %d MiB that fit into memory here; ask for less", answerLimit>>20),
+		}
 	}
 	if out == nil || len(body) == 0 && in.method != http.MethodGet {
 		return nil

@@ -142,6 +142,9 @@ type UploadOptions struct {
 	Finalize bool
 	// State is the bundle's state after a successful upload that finalizes it; empty means ready.
 	State codalab.State
+	// Retry keeps the bundle's state when an upload that finalizes it fails, so that it can be tried again.
+	// CodaLab's own server makes the bundle failed nevertheless if it cannot read the upload.
+	Retry bool
 	// Confirm is for the results of a run that its worker still reports. The client reads the
 	// bundle before and after the upload, and fails unless the server has kept the contents.
 	Confirm bool
@@ -167,7 +170,7 @@ func (c *Client) putContents(ctx context.Context, uuid string, o UploadOptions, 
 	query := url.Values{
 		"unpack":              {boolParam(o.Unpack)},
 		"finalize_on_success": {boolParam(o.Finalize)},
-		"finalize_on_failure": {boolParam(o.Finalize)},
+		"finalize_on_failure": {boolParam(o.Finalize && !o.Retry)},
 		"use_azure_blob_beta": {boolParam(o.Azure)},
 		"store":               {o.Store},
 	}

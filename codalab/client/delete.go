@@ -30,7 +30,7 @@ func (c *Client) DeleteBundles(ctx context.Context, uuids []string, o DeleteOpti
 		} `json:"meta"`
 	}
 	err := c.do(ctx, call{
-		method: http.MethodDelete, path: "/bundles", within: answerWithin, json: codalab.NewDocument(removal("bundles", uuids)),
+		method: http.MethodDelete, path: "/bundles", within: relayWithin, json: codalab.NewDocument(removal("bundles", uuids)),
 		query: url.Values{
 			"force": {boolParam(o.Force)}, "recursive": {boolParam(o.Recursive)},
 			"data-only": {boolParam(o.DataOnly)}, "dry-run": {boolParam(o.DryRun)},
