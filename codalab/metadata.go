@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 )
 
 // ValueType is the type of a metadata value.
@@ -54,7 +55,6 @@ func MetadataKeys(bundleType string) []MetadataKey {
 	case TypeMake:
 		return append(keys, makeKeys()...)
 	case TypeRun:
-		keys = append(keys, requestKeys()...)
 		return append(keys, runKeys()...)
 	}
 	return nil
@@ -78,44 +78,45 @@ func makeKeys() []MetadataKey {
 	}
 }
 
-// requestKeys are a researcher's requests to the cluster.
-func requestKeys() []MetadataKey {
-	return []MetadataKey{
-		{Key: "allow_failed_dependencies", Type: TypeBool, Default: false, Help: "run even if a dependency failed or was killed"},
-		{Key: "request_docker_image", Type: TypeString, Default: "", Help: "Docker image to run in"},
-		{Key: "request_time", Type: TypeDuration, Default: "", Help: "time limit, such as 3m, 3h or 3d"},
-		{Key: "request_memory", Type: TypeSize, Default: "2g", Help: "memory limit, such as 300m or 8g"},
-		{Key: "request_disk", Type: TypeSize, Default: "", Help: "disk limit, such as 2g"},
-		{Key: "request_cpus", Type: TypeInt, Default: int64(1), Help: "number of CPUs"},
-		{Key: "request_gpus", Type: TypeInt, Default: int64(0), Help: "number of GPUs"},
-		{Key: "request_queue", Type: TypeString, Default: "", Help: "queue to run in"},
-		{Key: "request_priority", Type: TypeInt, Default: int64(0), Help: "place among your own bundles: higher first, negative last"},
-		{Key: "request_network", Type: TypeBool, Default: true, Help: "access to the network"},
-		{Key: "exclude_patterns", Type: TypeList, Default: []string{}, Help: "files of the run that are not kept"},
-		{Key: "store", Type: TypeString, Default: "", Help: "bundle store"},
-	}
-}
-
+// runKeys are a researcher's requests to the cluster, and what the server knows of a run
+// (codalab/bundles/run_bundle.py: METADATA_SPECS).
 func runKeys() []MetadataKey {
-	keys := []MetadataKey{}
-	for _, k := range []struct {
-		kind ValueType
-		keys []string
-	}{
-		{TypeList, []string{"actions", "remote_history"}},
-		{TypeFloat, []string{
-			"cpu_usage", "memory_usage", "time", "time_user", "time_system", "memory", "memory_max",
-			"time_preparing", "time_running", "time_cleaning_up", "time_uploading_results",
-		}},
-		{TypeInt, []string{"started", "last_updated", "exitcode"}},
-		{TypeString, []string{"run_status", "staged_status", "docker_image", "job_handle", "remote"}},
-		{TypeBool, []string{"on_preemptible_worker"}},
-	} {
-		for _, key := range k.keys {
-			keys = append(keys, MetadataKey{Key: key, Type: k.kind, Generated: true})
+	generated := func(kind ValueType, keys ...string) []MetadataKey {
+		var list []MetadataKey
+		for _, key := range keys {
+			list = append(list, MetadataKey{Key: key, Type: kind, Generated: true})
 		}
+		return list
 	}
-	return keys
+	return slices.Concat(
+		[]MetadataKey{
+			{Key: "allow_failed_dependencies", Type: TypeBool, Default: false, Help: "run even if a dependency failed or was killed"},
+			{Key: "request_docker_image", Type: TypeString, Default: "", Help: "Docker image to run in"},
+			{Key: "request_time", Type: TypeDuration, Default: "", Help: "time limit, such as 3m, 3h or 3d"},
+			{Key: "request_memory", Type: TypeSize, Default: "2g", Help: "memory limit, such as 300m or 8g"},
+			{Key: "request_disk", Type: TypeSize, Default: "", Help: "disk limit, such as 2g"},
+			{Key: "request_cpus", Type: TypeInt, Default: int64(1), Help: "number of CPUs"},
+			{Key: "request_gpus", Type: TypeInt, Default: int64(0), Help: "number of GPUs"},
+			{Key: "request_queue", Type: TypeString, Default: "", Help: "queue to run in"},
+			{Key: "request_priority", Type: TypeInt, Default: int64(0), Help: "place among your own bundles: higher first, negative last"},
+			{Key: "request_network", Type: TypeBool, Default: true, Help: "access to the network"},
+		},
+		generated(TypeFloat, "cpu_usage", "memory_usage"),
+		[]MetadataKey{
+			{Key: "exclude_patterns", Type: TypeList, Default: []string{}, Help: "files of the run that are not kept"},
+			{Key: "store", Type: TypeString, Default: "", Help: "bundle store"},
+		},
+		generated(TypeList, "actions"),
+		generated(TypeFloat, "time", "time_user", "time_system", "memory", "memory_max"),
+		generated(TypeInt, "started", "last_updated"),
+		generated(TypeString, "run_status", "staged_status"),
+		generated(TypeFloat, "time_preparing", "time_running", "time_cleaning_up", "time_uploading_results"),
+		generated(TypeString, "docker_image"),
+		generated(TypeInt, "exitcode"),
+		generated(TypeString, "job_handle", "remote"),
+		generated(TypeList, "remote_history"),
+		generated(TypeBool, "on_preemptible_worker"),
+	)
 }
 
 // CheckMetadata returns what is wrong with a client's metadata for a bundle of this type, in

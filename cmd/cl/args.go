@@ -7,24 +7,26 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
 
 // words is the value of a flag that takes several words: --tags a b. normalizeArgs hands them over
-// as one JSON list. A flag that is given again adds to the list; without words it empties it.
+// as one JSON list. A flag that is given again adds to the list.
 type words struct {
 	list []string
 	// count is how many words the flag takes; 0 is any number.
 	count int
 }
 
-// Set adds a JSON list of words.
+// Set adds a JSON list of words, or one word: shell completion hands over a command line as it is.
 func (w *words) Set(text string) error {
 	var list []string
 	if err := json.Unmarshal([]byte(text), &list); err != nil {
-		return fmt.Errorf("read words: %w", err)
+		w.list = append(w.list, text)
+		return nil //nolint:nilerr // it is a word
 	}
 	if w.count > 0 && len(list) != w.count {
 		return fmt.Errorf("%d words are needed", w.count)
@@ -57,15 +59,24 @@ func normalizeArgs(root *cobra.Command, args []string) ([]string, error) {
 		for _, w := range args[i+1:] {
 			quoted = append(quoted, shellQuote(w))
 		}
-		args = append(slices.Clone(args[:i]), "--", strings.Join(quoted, " "))
+		args = slices.Clone(args[:i])
+		if !slices.Contains(args, "--") {
+			args = append(args, "--")
+		}
+		args = append(args, strings.Join(quoted, " "))
 	}
 	verb := verbOf(root, args)
 	if verb < 0 || strings.HasPrefix(args[verb], "__complete") {
 		return args, nil
 	}
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
 	cmd, _, err := root.Find(args[verb : verb+1])
-	if err != nil || cmd == root || cmd.HasSubCommands() || cmd.DisableFlagParsing {
-		return args, nil //nolint:nilerr // cobra reports it
+	switch {
+	case err != nil || cmd == root:
+		return nil, unknownCommand(root, args[verb])
+	case cmd.HasSubCommands() || cmd.DisableFlagParsing:
+		return args, nil
 	}
 	l := commandLine{cmd: cmd, left: slices.Concat(args[:verb], args[verb+1:])}
 	l.cmd.InitDefaultHelpFlag()
@@ -181,9 +192,13 @@ func (l *commandLine) readLong(arg string) error {
 // equals sign before it.
 func (l *commandLine) readShort(arg string) error {
 	for rest := arg[1:]; rest != ""; {
-		letter := rest[:1]
-		rest = rest[1:]
-		f := l.cmd.Flags().ShorthandLookup(letter)
+		_, size := utf8.DecodeRuneInString(rest)
+		letter := rest[:size]
+		rest = rest[size:]
+		var f *pflag.Flag
+		if size == 1 {
+			f = l.cmd.Flags().ShorthandLookup(letter)
+		}
 		switch {
 		case f == nil:
 			return fmt.Errorf("there is no option -%s; %s --help lists them", letter, l.cmd.CommandPath())
@@ -212,6 +227,8 @@ func (l *commandLine) add(f *pflag.Flag, value string, hasValue bool) error {
 		}
 	case len(l.left) > 0 && l.left[0] != "--" && !l.isOption(l.left[0]):
 		list, l.left = l.left[:1], l.left[1:]
+	case len(l.left) > 0 && l.left[0] != "--":
+		return fmt.Errorf("%s needs a value; for one that begins with a dash write --%s=%s", name, f.Name, l.left[0])
 	default:
 		return fmt.Errorf("%s needs a value", name)
 	}
@@ -234,6 +251,9 @@ func wrongValue(err error) error {
 		return err
 	}
 	kind := invalid.GetFlag().Value.Type()
+	if kind == "size" || kind == "time" {
+		return fmt.Errorf("--%s needs %w", invalid.GetFlag().Name, invalid.Unwrap())
+	}
 	wanted, known := map[string]string{"int": "a whole number", "int64": "a whole number", "bool": "true or false"}[kind]
 	if !known {
 		wanted = "a " + kind

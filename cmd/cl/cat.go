@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -25,13 +26,16 @@ func (c *cli) catCommand() *cobra.Command {
 		Args: cobra.ExactArgs(1),
 	}
 	var o catOptions
-	worksheet := worksheetFlag(cmd)
+	worksheet := c.worksheetFlag(cmd)
 	cmd.Flags().IntVar(&o.head, "head", 0, "print only the first `NUM` lines")
 	cmd.Flags().IntVarP(&o.tail, "tail", "t", 0, "print only the last `NUM` lines")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		at, target, err := c.target(cmd.Context(), *worksheet, args[0])
 		if err != nil {
 			return err
+		}
+		if c.asJSON {
+			return c.printContentsJSON(cmd.Context(), at, target, o)
 		}
 		o.to = termtext.Raw(c.Stdout)
 		_, err = c.printTarget(cmd.Context(), at, target, o)
@@ -41,10 +45,36 @@ func (c *cli) catCommand() *cobra.Command {
 	return cmd
 }
 
+// contentsView is a target in JSON: a file with its text, or a directory with its entries.
+type contentsView struct {
+	codalab.TargetInfo
+	Text *string `json:"text,omitempty"`
+}
+
+func (c *cli) printContentsJSON(ctx context.Context, at *workspace, target codalab.Target, o catOptions) error {
+	var text strings.Builder
+	o.to, o.entries = &text, func([]codalab.TargetInfo) error { return nil }
+	info, err := c.printTarget(ctx, at, target, o)
+	if err != nil {
+		return err
+	}
+	v := contentsView{TargetInfo: info}
+	if info.Type == codalab.TargetFile {
+		contents := text.String()
+		if !utf8.ValidString(contents) {
+			return refusef("%s is not text, as JSON needs it; without --json cl cat prints it as it is", target)
+		}
+		v.Text = &contents
+	}
+	return c.printJSON(v)
+}
+
 // catOptions say how to print a file.
 type catOptions struct {
 	head, tail int       // the numbers of lines; with 0 and 0 all of it
 	to         io.Writer // receives the contents
+	// entries prints those of a directory; nil prints a table.
+	entries func([]codalab.TargetInfo) error
 }
 
 // printTarget prints a target's contents (bundle_cli.py: print_target_info).
@@ -58,9 +88,12 @@ func (c *cli) printTarget(ctx context.Context, at *workspace, target codalab.Tar
 	}
 	switch info.Type {
 	case codalab.TargetDirectory:
+		if o.entries != nil {
+			return info, o.entries(info.Contents)
+		}
 		return info, c.printEntries(info.Contents)
 	case codalab.TargetLink:
-		return info, c.print(" -> ", termtext.OneLine(info.Link))
+		return info, c.say(" -> %s", termtext.OneLine(info.Link))
 	case codalab.TargetFile:
 	}
 	var contents *client.Contents

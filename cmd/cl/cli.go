@@ -27,6 +27,13 @@ type cli struct {
 	state  *stateFile
 	// quiet forbids prompts and warnings, as shell completion needs.
 	quiet bool
+	// fallback is the server where nobody has chosen one; unchosen is set if cl uses it.
+	fallback string
+	unchosen bool
+	// draft is the file with what the user has written in an editor; empty if there is none.
+	draft string
+	// clients are the servers that were called, by address.
+	clients map[string]*client.Client
 	// prompt restores the terminal while the user is asked for a password.
 	prompt atomic.Pointer[func()]
 }
@@ -39,18 +46,33 @@ func usagef(format string, args ...any) error { return program.Usage(refusef(for
 func refusef(format string, args ...any) error { return fmt.Errorf("UsageError: "+format, args...) }
 
 func run(ctx context.Context, p program.Process) error {
-	c := &cli{Process: p}
+	return (&cli{Process: p, fallback: defaultAddress}).run(ctx)
+}
+
+func (c *cli) run(ctx context.Context) (err error) {
 	defer c.restoreTerminal()
+	defer func() { c.keepDraft(err) }()
 	root := c.root() //nolint:contextcheck // the commands take theirs from ExecuteContext
-	args, err := normalizeArgs(root, p.Args)
+	args, err := normalizeArgs(root, c.Args)
 	if err != nil {
 		return err
 	}
 	root.SetArgs(args)
-	root.SetIn(p.Stdin)
-	root.SetOut(p.Stdout)
-	root.SetErr(p.Stderr)
-	return explain(root.ExecuteContext(ctx))
+	root.SetIn(c.Stdin)
+	root.SetOut(c.Stdout)
+	root.SetErr(c.Stderr)
+	err = root.ExecuteContext(ctx)
+	if c.unchosen && isUnreached(err) {
+		return &explained{error: err, text: fmt.Sprintf("no server is chosen, and none answers at %s: "+
+			"cl work http://SERVER:2900:: chooses one, or set CL_SERVER", c.fallback)}
+	}
+	return explain(err)
+}
+
+// isUnreached reports whether a call got no answer at all.
+func isUnreached(err error) bool {
+	var call *codalab.Error
+	return errors.As(err, &call) && call.Status == 0
 }
 
 const rootHelp = `cl uploads data, runs commands on it on a cluster, and shows the results.
@@ -97,6 +119,13 @@ func (c *cli) root() *cobra.Command {
 	for _, t := range topics() {
 		root.AddCommand(t)
 	}
+	for name, why := range absentCommands() {
+		root.AddCommand(absentCommand(name, why))
+	}
+	root.SetHelpCommand(c.helpCommand(root))
+	root.SetHelpCommandGroupID(groupOther)
+	root.SetCompletionCommandGroupID(groupOther)
+	cobra.EnableCommandSorting = false
 	// A wrong number of arguments is a wrong command line, as a wrong flag is.
 	for _, cmd := range root.Commands() {
 		if check := cmd.Args; check != nil {
@@ -111,6 +140,9 @@ func (c *cli) root() *cobra.Command {
 	return root
 }
 
+// groupOther is the group of the commands that have no other.
+const groupOther = "Other commands"
+
 // group is a group of commands in the help, as CodaLab's own cl groups them (bundle_cli.py:
 // BUNDLE_COMMANDS and the lists after it).
 type group struct {
@@ -121,14 +153,20 @@ type group struct {
 func (c *cli) commandGroups() []group {
 	return []group{
 		{"Commands for bundles", []*cobra.Command{
-			c.uploadCommand(), c.runCommand(), c.lsCommand(), c.infoCommand(),
-			c.catCommand(), c.waitCommand(), c.downloadCommand(), c.killCommand(),
+			c.uploadCommand(), c.makeCommand(), c.runCommand(), c.editCommand(), c.detachCommand(), c.rmCommand(), c.searchCommand(),
+			c.lsCommand(), c.infoCommand(), c.catCommand(), c.waitCommand(), c.downloadCommand(), c.mimicCommand(), c.macroCommand(),
+			c.killCommand(), c.writeCommand(), c.netcatCommand(), c.storeCommand(),
 		}},
-		{"Commands for worksheets", []*cobra.Command{c.workCommand()}},
-		{"Commands for groups and permissions", []*cobra.Command{}},
-		{"Commands for users", []*cobra.Command{}},
-		{"Commands for managing server", []*cobra.Command{}},
-		{"Other commands", []*cobra.Command{}},
+		{"Commands for worksheets", []*cobra.Command{
+			c.newCommand(), c.addCommand(), c.waddCommand(), c.workCommand(), c.printCommand(), c.weditCommand(), c.wrmCommand(), c.wlsCommand(),
+		}},
+		{"Commands for groups and permissions", []*cobra.Command{
+			c.glsCommand(), c.gnewCommand(), c.grmCommand(), c.ginfoCommand(), c.uaddCommand(), c.urmCommand(), c.permCommand(),
+			c.wpermCommand(), c.chownCommand(),
+		}},
+		{"Commands for users", []*cobra.Command{c.uinfoCommand(), c.ueditCommand(), c.ufarewellCommand(), c.ulsCommand()}},
+		{"Commands for the site", []*cobra.Command{c.workersCommand()}},
+		{groupOther, []*cobra.Command{c.statusCommand(), c.aliasCommand(), c.configCommand(), c.logoutCommand()}},
 	}
 }
 
@@ -152,25 +190,31 @@ func unknownCommand(root *cobra.Command, name string) error {
 	return commandLineError(root, fmt.Errorf("there is no command %q; cl help lists them", name))
 }
 
-// explain gives an error of the server the form in which CodaLab's cl prints it
-// (codalab/common.py: http_error_to_exception).
+// explain gives an error of the server the form in which CodaLab's cl prints it: the name of the error
+// comes first, but not for what the user may not do (codalab/common.py: http_error_to_exception;
+// bundle_cli.py: do_command).
 func explain(err error) error {
 	var call *codalab.Error
-	if !errors.As(err, &call) {
+	var done *explained
+	if !errors.As(err, &call) || errors.As(err, &done) {
 		return err
 	}
 	name := ""
 	switch {
 	case errors.Is(call, client.ErrCredentials), call.Status == 403:
-		name = "PermissionError: "
 	case call.Status == 401:
 		name = "AuthorizationError: "
+	case call.Status == 405, call.Status == 404 && strings.HasPrefix(call.Message, "Not found: '/"):
+		return &explained{error: err, text: fmt.Sprintf("the server does not know %s %s: it is older than CodaLab %s, or no CodaLab server",
+			call.Method, call.Path, codalab.Version)}
 	case call.Status == 404:
 		name = "NotFoundError: "
 	case call.Status >= 400 && call.Status < 500:
 		name = "UsageError: "
 	case call.Status >= 500:
-		name = "ServerError: "
+		// CodaLab's own server adds the whole of a failed SQL statement in further lines.
+		first, _, _ := strings.Cut(call.Message, "\n")
+		return &explained{error: err, text: "ServerError: " + first}
 	}
 	return &explained{error: err, text: name + call.Message}
 }
@@ -194,6 +238,20 @@ func (c *cli) print(parts ...string) error {
 		return fmt.Errorf("write output: %w", err)
 	}
 	return nil
+}
+
+// warn prints a line for people on standard error: a warning, or what has become of something.
+func (c *cli) warn(format string, args ...any) {
+	if !c.quiet {
+		fmt.Fprintf(c.Stderr, format+"\n", args...) //nolint:errcheck // there is nobody else to tell
+	}
+}
+
+// note says on a terminal what cl does; scripts do not read it.
+func (c *cli) note(format string, args ...any) {
+	if _, ok := terminal(c.Stderr); ok {
+		c.warn(format, args...)
+	}
 }
 
 // terminal reports whether a stream is a terminal, and returns its descriptor.

@@ -33,7 +33,7 @@ func desugar(specs []string, command string) ([]keyedTarget, string, error) {
 	for {
 		m := marked.FindStringSubmatch(command)
 		if m == nil {
-			return list, done + command, nil
+			return list, done + command, disjoint(list)
 		}
 		longer, key, err := addTarget(list, m[2])
 		if err != nil {
@@ -84,12 +84,8 @@ func dependencyKey(list []keyedTarget, spec string) (key, target string, err err
 // dependencies resolves a run's dependencies, with one call for each worksheet that they name
 // (bundle_cli.py: resolve_key_targets).
 func (w *workspace) dependencies(ctx context.Context, targets []keyedTarget) ([]codalab.Dependency, error) {
-	if err := disjoint(targets); err != nil {
-		return nil, err
-	}
 	deps := make([]codalab.Dependency, len(targets))
-	specs := map[string][]string{} // by worksheet
-	which := map[string][]int{}
+	parents := make([]targetSpec, len(targets))
 	for i, t := range targets {
 		spec, err := parseTarget(t.target)
 		if err != nil {
@@ -100,17 +96,14 @@ func (w *workspace) dependencies(ctx context.Context, targets []keyedTarget) ([]
 				"Please remove the instance reference (i.e. \"prod::\" in prod::worksheet//bundle): %s", t.target)
 		}
 		deps[i] = codalab.Dependency{ChildPath: t.key, ParentPath: spec.subpath}
-		specs[spec.worksheet] = append(specs[spec.worksheet], spec.bundle)
-		which[spec.worksheet] = append(which[spec.worksheet], i)
+		parents[i] = spec
 	}
-	for worksheet, list := range specs {
-		uuids, err := w.onWorksheet(worksheet).resolve(ctx, list)
-		if err != nil {
-			return nil, err
-		}
-		for n, i := range which[worksheet] {
-			deps[i].ParentUUID = uuids[n]
-		}
+	uuids, err := w.resolveTargets(ctx, parents)
+	if err != nil {
+		return nil, err
+	}
+	for i, uuid := range uuids {
+		deps[i].ParentUUID = uuid
 	}
 	return deps, nil
 }

@@ -31,7 +31,7 @@ func (c *cli) downloadCommand() *cobra.Command {
 		Long:    downloadHelp,
 		Args:    cobra.ExactArgs(1),
 	}
-	worksheet := worksheetFlag(cmd)
+	worksheet := c.worksheetFlag(cmd)
 	output := cmd.Flags().StringP("output-path", "o", "", "path of the download; default: its name in the current directory")
 	force := cmd.Flags().BoolP("force", "f", false, "replace an existing file or directory")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

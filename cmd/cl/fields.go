@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -46,6 +47,12 @@ func fieldOf(b client.BundleInfo, field string) any {
 			return nil
 		}
 		return b.Owner.UserName
+	case "owner_id":
+		return b.OwnerID
+	case "children":
+		return childrenText(b.Children)
+	case "state_details":
+		return stateDetails(b.Bundle)
 	}
 	if v, ok := attribute(b.Bundle, field); ok {
 		return v
@@ -67,9 +74,10 @@ func attribute(b codalab.Bundle, field string) (any, bool) {
 	case "bundle_type":
 		return b.Type, true
 	case "state":
+		if b.State == "" { // of a bundle that the user may not read
+			return nil, true
+		}
 		return string(b.State), true
-	case "state_details":
-		return b.StateDetails, true
 	case "command":
 		return text(b.Command), true
 	case "args":
@@ -77,6 +85,9 @@ func attribute(b codalab.Bundle, field string) (any, bool) {
 	case "frozen":
 		return text(b.Frozen), true
 	case "is_anonymous":
+		if b.Type == codalab.TypePrivate {
+			return nil, true
+		}
 		return b.IsAnonymous, true
 	case "permission_spec":
 		return b.PermissionSpec, true
@@ -84,11 +95,83 @@ func attribute(b codalab.Bundle, field string) (any, bool) {
 	return nil, false
 }
 
+// computedFields are the fields that are neither attributes of a bundle nor its metadata.
+func computedFields() []string {
+	return []string{
+		"uuid", "id", "bundle_type", "state", "state_details", "command", "args", "frozen", "is_anonymous", "permission", "permission_spec",
+		"dependencies", "summary", "owner", "owner_id", client.IncludeChildren, client.IncludePermissions, client.IncludeWorksheets,
+	}
+}
+
+// readFields reads a list of fields, and refuses unknown ones. A field that begins with a slash is a file of
+// the bundle, or a value in it.
+func readFields(list string) ([]string, error) {
+	fields := strings.Split(list, ",")
+	known := append(computedFields(), metadataFields()...)
+	for i, f := range fields {
+		f = strings.TrimSpace(f)
+		fields[i] = f
+		if strings.HasPrefix(f, "/") || strings.HasPrefix(f, "dependencies/") || slices.Contains(known, f) {
+			continue
+		}
+		hint := didYouMean("", nearest(f, known))
+		if hint == "" {
+			hint = "; cl help fields lists them"
+		}
+		return nil, usagef("there is no field %q%s", f, hint)
+	}
+	return fields, nil
+}
+
+// isFile reports whether a field is a file of the bundle.
+func isFile(field string) bool { return strings.HasPrefix(field, "/") }
+
+func childrenText(children []codalab.Bundle) string {
+	var out []string
+	for _, b := range children {
+		out = append(out, bundleText(b))
+	}
+	return strings.Join(out, " ")
+}
+
+// bundleText is bundle_cli.py: simple_bundle_str.
+func bundleText(b codalab.Bundle) string { return b.Metadata.String("name") + "(" + b.UUID + ")" }
+
+// stateDetails says in a sentence what a bundle waits for or how it ended.
+func stateDetails(b codalab.Bundle) string {
+	failure := b.Metadata.String("failure_message")
+	switch {
+	case b.State == codalab.StateCreated && (b.Type == codalab.TypeRun || b.Type == codalab.TypeMake):
+		var waits []string
+		for _, d := range b.Dependencies {
+			if d.ParentState != "" && d.ParentState != codalab.StateReady {
+				waits = append(waits, fmt.Sprintf("%s(%s), which is %s", d.ParentName, d.ParentUUID, d.ParentState))
+			}
+		}
+		if len(waits) > 0 {
+			return "Waiting for its inputs: " + strings.Join(waits, "; ") + "."
+		}
+	case (b.State == codalab.StateFailed || b.State == codalab.StateKilled) && failure != "":
+		return failure
+	}
+	return b.StateDetails
+}
+
 // summary describes a bundle briefly.
 func summary(b codalab.Bundle) string {
 	switch {
 	case b.Type == codalab.TypeRun && b.Command != nil:
 		return "! " + *b.Command
+	case b.Type == codalab.TypeMake:
+		var parts []string
+		for _, d := range b.Dependencies {
+			key, of := cmp.Or(d.ChildPath, d.ParentName), ""
+			if key != d.ParentName {
+				of = cmp.Or(d.ParentName, none) + ":"
+			}
+			parts = append(parts, key+"{"+of+d.ParentUUID[:min(4, len(d.ParentUUID))]+"}")
+		}
+		return "= " + strings.Join(parts, " ")
 	case (b.Type == codalab.TypeDataset || b.Type == codalab.TypeProgram) && b.State == codalab.StateReady:
 		return "[uploaded]"
 	}
@@ -251,17 +334,30 @@ type column struct {
 	right bool
 }
 
-// printTable prints rows under their columns' names and a line of dashes (bundle_cli.py:
+// table is a table for people: rows under their columns' names and a line of dashes (bundle_cli.py:
 // print_table). Each row is one line.
+type table struct {
+	columns []column
+	rows    [][]string
+	indent  string
+	// headless leaves out the columns' names, but not the dashes.
+	headless bool
+}
+
+// printTable prints a table.
 func printTable(w io.Writer, columns []column, rows [][]string) error {
-	head := make([]string, len(columns))
-	width := make([]int, len(columns))
-	for i, c := range columns {
+	return table{columns: columns, rows: rows}.print(w)
+}
+
+func (t table) print(w io.Writer) error {
+	head := make([]string, len(t.columns))
+	width := make([]int, len(t.columns))
+	for i, c := range t.columns {
 		head[i] = c.name
 	}
-	rows = append([][]string{head}, rows...)
-	total := 2 * (len(columns) - 1)
-	for i := range columns {
+	rows := append([][]string{head}, t.rows...)
+	total := 2 * (len(t.columns) - 1)
+	for i := range t.columns {
 		for _, row := range rows {
 			row[i] = termtext.OneLine(row[i])
 			width[i] = max(width[i], utf8.RuneCountInString(row[i]))
@@ -273,15 +369,17 @@ func printTable(w io.Writer, columns []column, rows [][]string) error {
 		cells := make([]string, len(row))
 		for i, cell := range row {
 			space := strings.Repeat(" ", width[i]-utf8.RuneCountInString(cell))
-			if columns[i].right {
+			if t.columns[i].right {
 				cells[i] = space + cell
 			} else {
 				cells[i] = cell + space
 			}
 		}
-		out.WriteString(strings.Join(cells, "  ") + "\n")
+		if n > 0 || !t.headless {
+			out.WriteString(t.indent + strings.Join(cells, "  ") + "\n")
+		}
 		if n == 0 {
-			out.WriteString(strings.Repeat("-", total) + "\n")
+			out.WriteString(t.indent + strings.Repeat("-", max(total, 0)) + "\n")
 		}
 	}
 	if _, err := io.WriteString(w, out.String()); err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 
@@ -18,8 +19,10 @@ import (
 const infoHelp = `Show the state and the metadata of bundles.
 
 With -f, print the values of these fields, separated by tabs, on a line for
-each bundle. A field is any key of the bundle or of its metadata, for example
-  cl info -f state,exitcode,failure_message ^`
+each bundle. A field that begins with a slash is a file, or a value in it:
+  cl info -f state,exitcode,failure_message ^
+  cl info -f name,/stats.json:test/error ^1-5
+cl help fields lists the fields.`
 
 // infoCommand is bundle_cli.py: do_info_command.
 func (c *cli) infoCommand() *cobra.Command {
@@ -31,16 +34,13 @@ func (c *cli) infoCommand() *cobra.Command {
 		Args:    cobra.MinimumNArgs(1),
 	}
 	var o infoOptions
-	worksheet := worksheetFlag(cmd)
+	worksheet := c.worksheetFlag(cmd)
 	cmd.Flags().StringVarP(&o.fields, "field", "f", "", "print these comma-separated fields")
+	_ = cmd.RegisterFlagCompletionFunc("field", completeFields) // the flag is there
 	cmd.Flags().BoolVarP(&o.raw, "raw", "r", false, "print numbers and times unformatted, and also empty fields")
 	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "also print children, worksheets, permissions and contents")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		at, err := c.workspace(*worksheet)
-		if err != nil {
-			return err
-		}
-		return c.printBundles(cmd.Context(), at, args, o)
+		return c.showBundles(cmd.Context(), *worksheet, args, o)
 	}
 	cmd.ValidArgsFunction = c.completeBundles
 	return cmd
@@ -51,51 +51,91 @@ type infoOptions struct {
 	raw, verbose bool
 }
 
-func (c *cli) printBundles(ctx context.Context, at *workspace, specs []string, o infoOptions) error {
+// showBundles shows the bundles that specs name.
+func (c *cli) showBundles(ctx context.Context, worksheet string, specs []string, o infoOptions) error {
+	if o.fields != "" {
+		if _, err := readFields(o.fields); err != nil {
+			return err
+		}
+	}
 	specs, err := expandSpecs(specs)
 	if err != nil {
 		return err
 	}
+	at, err := c.workspace(worksheet)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(specs, func(s string) bool { return strings.ContainsAny(s, "/:") }) { // on another worksheet or server
+		if at, specs, err = c.bundleUUIDs(ctx, worksheet, specs); err != nil {
+			return err
+		}
+	}
+	return c.printBundles(ctx, at, specs, o)
+}
+
+func (c *cli) printBundles(ctx context.Context, at *workspace, specs []string, o infoOptions) error {
 	include := []string{client.IncludeOwner}
-	fields := strings.Split(o.fields, ",")
+	var fields []string
+	var err error
+	if o.fields != "" {
+		if fields, err = readFields(o.fields); err != nil {
+			return err
+		}
+	}
 	for _, more := range []string{client.IncludeChildren, client.IncludePermissions, client.IncludeWorksheets} {
-		if o.verbose || slices.Contains(fields, more) {
+		if o.verbose || c.asJSON || slices.Contains(fields, more) {
 			include = append(include, more)
 		}
 	}
-	worksheet, err := at.worksheetUUID(ctx)
+	sheet, err := at.worksheetUUID(ctx)
 	if err != nil {
 		return err
 	}
-	bundles, err := at.Bundles(ctx, worksheet, specs, include...)
-	if err != nil {
+	bundles, err := at.Bundles(ctx, sheet, specs, include...)
+	switch {
+	case err != nil:
 		return err
+	case len(fields) > 0:
+		return c.printFields(ctx, at, bundles, fields)
+	case c.asJSON:
+		return c.printJSON(viewBundles(bundles))
 	}
 	for i, b := range bundles {
-		switch {
-		case o.fields != "":
-			err = c.printFields(b, fields)
-		case i > 0:
-			err = errors.Join(c.print(), c.printInfo(ctx, at, b, o))
-		default:
-			err = c.printInfo(ctx, at, b, o)
+		if i > 0 {
+			if err := c.print(); err != nil {
+				return err
+			}
 		}
-		if err != nil {
+		if err := c.printInfo(ctx, at, b, o); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (c *cli) printFields(b client.BundleInfo, fields []string) error {
-	var values []string
-	for _, f := range fields {
-		if strings.HasPrefix(f, "/") {
-			return usagef("%s is a file of the bundle: use cl cat %s%s", f, b.UUID, f)
-		}
-		values = append(values, formatTyped(f, codalab.Metadata{f: fieldOf(b, f)}))
+func (c *cli) printFields(ctx context.Context, at *workspace, bundles []client.BundleInfo, fields []string) error {
+	values, err := at.fileValues(ctx, bundles, fields)
+	if err != nil {
+		return err
 	}
-	return c.print(strings.Join(values, "\t"))
+	if c.asJSON {
+		return c.printJSON(viewFields(bundles, fields, values))
+	}
+	for _, b := range bundles {
+		var line []string
+		for _, f := range fields {
+			if isFile(f) {
+				line = append(line, fileText(values[fileField{b.UUID, f}]))
+			} else {
+				line = append(line, formatTyped(f, codalab.Metadata{f: fieldOf(b, f)}))
+			}
+		}
+		if err := c.print(strings.Join(line, "\t")); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // printInfo prints a bundle (bundle_cli.py: print_basic_info), and more of it with -v.
@@ -109,6 +149,9 @@ func (c *cli) printInfo(ctx context.Context, at *workspace, b client.BundleInfo,
 	for _, key := range []string{"bundle_type", "uuid", "state", "command", "frozen", "is_anonymous"} {
 		v, _ := attribute(b.Bundle, key)
 		add(key, orNone(v))
+		if details := stateDetails(b.Bundle); key == "state" && !o.raw && details != "" && b.State != codalab.StateReady {
+			add("state_details", details)
+		}
 	}
 	add("owner", userText(b.Owner))
 	known := map[string]bool{}
@@ -119,6 +162,7 @@ func (c *cli) printInfo(ctx context.Context, at *workspace, b client.BundleInfo,
 		case k.Key == "store" || k.Key == "error_traceback": // for administrators only
 		case o.raw:
 			add(k.Key, orNone(v))
+		case isStale(b.State, k.Key, v):
 		case ok && !empty(v):
 			add(k.Key, infoText(k.Key, v))
 		}
@@ -145,6 +189,17 @@ func (c *cli) printInfo(ctx context.Context, at *workspace, b client.BundleInfo,
 		return err
 	}
 	return c.printContents(ctx, at, b.UUID)
+}
+
+// isStale reports whether a key of metadata tells of a wait that is over.
+func isStale(state codalab.State, key string, value any) bool {
+	switch key {
+	case "staged_status":
+		return state != codalab.StateStaged
+	case "run_status":
+		return state.Final() && value != "Finished" || !state.Final() && !state.OnWorker()
+	}
+	return false
 }
 
 func empty(v any) bool {
@@ -176,7 +231,7 @@ func infoText(key string, v any) string {
 func relatedLines(at *workspace, b client.BundleInfo) []string {
 	lines := []string{"children:"}
 	for _, child := range b.Children {
-		lines = append(lines, termtext.OneLine("  "+child.Metadata.String("name")+"("+child.UUID+")"))
+		lines = append(lines, termtext.OneLine("  "+bundleText(child)))
 	}
 	lines = append(lines, "host_worksheets:")
 	for _, w := range b.HostWorksheets {
@@ -214,7 +269,10 @@ func (c *cli) printContents(ctx context.Context, at *workspace, uuid string) err
 	return nil
 }
 
-func isNotFound(err error) bool {
+func isNotFound(err error) bool { return isStatus(err, http.StatusNotFound) }
+
+// isStatus reports whether a call failed with an HTTP status.
+func isStatus(err error, status int) bool {
 	var call *codalab.Error
-	return errors.As(err, &call) && call.Status == 404
+	return errors.As(err, &call) && call.Status == status
 }

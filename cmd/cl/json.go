@@ -77,7 +77,7 @@ type permissionView struct {
 
 func viewBundle(b client.BundleInfo) bundleView {
 	v := bundleView{
-		UUID: b.UUID, Type: b.Type, State: b.State, StateDetails: b.StateDetails, Command: b.Command,
+		UUID: b.UUID, Type: b.Type, State: b.State, StateDetails: stateDetails(b.Bundle), Command: b.Command,
 		Owner: viewUser(b.Owner), Frozen: b.Frozen, IsAnonymous: b.IsAnonymous, Metadata: b.Metadata,
 		Dependencies: append([]codalab.Dependency{}, b.Dependencies...), Permission: permissionText(b.Permission),
 		GroupPermissions: viewPermissions(b.GroupPermissions),

@@ -2,9 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 )
 
 // killCommand is bundle_cli.py: do_kill_command.
@@ -14,7 +17,7 @@ func (c *cli) killCommand() *cobra.Command {
 		Short: "End running bundles and keep what they have written",
 		Args:  cobra.MinimumNArgs(1),
 	}
-	worksheet := worksheetFlag(cmd)
+	worksheet := c.worksheetFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return c.killBundles(cmd.Context(), *worksheet, args)
 	}
@@ -22,21 +25,34 @@ func (c *cli) killCommand() *cobra.Command {
 	return cmd
 }
 
+// killBundles kills each bundle, also if others have ended already, and prints those that it killed. One
+// call for all would kill none of them on cl-server, and those before the first one that has ended on
+// CodaLab's own server.
 func (c *cli) killBundles(ctx context.Context, worksheet string, specs []string) error {
-	specs, err := expandSpecs(specs)
+	at, uuids, err := c.bundleUUIDs(ctx, worksheet, specs)
 	if err != nil {
 		return err
 	}
-	at, err := c.workspace(worksheet)
-	if err != nil {
-		return err
+	killed := []string{}
+	var failed error
+	for i, uuid := range uuids {
+		err := at.KillBundles(ctx, uuid)
+		switch {
+		case err == nil:
+			killed = append(killed, uuid)
+			continue
+		case !transient(err) && ctx.Err() == nil && len(uuids) > 1:
+			c.warn("%s: %v", uuid, explain(err))
+			failed = &program.Error{Code: program.ExitFailure}
+			continue
+		case i+1 < len(uuids):
+			c.warn("Not tried: %s", strings.Join(uuids[i+1:], " "))
+		}
+		failed = err
+		break
 	}
-	uuids, err := at.resolve(ctx, specs)
-	if err != nil {
-		return err
+	if len(killed) == 0 && !c.asJSON {
+		return failed
 	}
-	if err := c.print(strings.Join(uuids, "\n")); err != nil {
-		return err
-	}
-	return at.KillBundles(ctx, uuids...)
+	return errors.Join(c.printUUIDs(killed), failed)
 }

@@ -19,11 +19,14 @@ import (
 )
 
 // errNoCredentials is the error of a call that needs a login when there is nobody to ask.
-var errNoCredentials = errors.New("PermissionError: no user name and password: " +
+var errNoCredentials = errors.New("no user name and password: " +
 	"set CODALAB_USERNAME and CODALAB_PASSWORD, or run cl on a terminal")
 
 // connect returns a client of a server. It sends nothing yet.
 func (c *cli) connect(address string) (*client.Client, error) {
+	if api, ok := c.clients[address]; ok {
+		return api, nil
+	}
 	state, err := c.load()
 	if err != nil {
 		return nil, err
@@ -32,7 +35,9 @@ func (c *cli) connect(address string) (*client.Client, error) {
 	if l.user == "" {
 		l.user = state.Users[address]
 	}
-	api, err := client.New(address, client.Options{
+	var api *client.Client
+	l.reach = func(ctx context.Context) error { return api.Reach(ctx) }
+	api, err = client.New(address, client.Options{
 		ClientID:    client.CommandClient,
 		Credentials: l.credentials,
 		Tokens:      l,
@@ -42,6 +47,10 @@ func (c *cli) connect(address string) (*client.Client, error) {
 	if err != nil {
 		return nil, usagef("%v", err)
 	}
+	if c.clients == nil {
+		c.clients = map[string]*client.Client{}
+	}
+	c.clients[address] = api
 	return api, nil
 }
 
@@ -53,6 +62,8 @@ type login struct {
 	address string
 	// user is empty until it is known.
 	user string
+	// reach fails unless the server answers as CodaLab's does.
+	reach func(context.Context) error
 }
 
 // path is the token's file; empty while the user is not known.
@@ -110,11 +121,15 @@ func (l *login) save(t client.Token) error {
 
 // credentials returns the name and password in the environment, or else asks for them
 // (codalab_manager.py: _authenticate).
-func (l *login) credentials(context.Context) (user, password string, err error) {
+func (l *login) credentials(ctx context.Context) (user, password string, err error) {
 	c := l.cli
 	user, password = c.Getenv("CODALAB_USERNAME"), c.Getenv("CODALAB_PASSWORD")
 	if user != "" && password != "" {
 		return user, password, nil
+	}
+	// Nobody is asked for a password that no server wants.
+	if err := l.reach(ctx); err != nil {
+		return "", "", err
 	}
 	fd, ok := terminal(c.Stdin)
 	if !ok || c.quiet {
@@ -187,6 +202,5 @@ func (c *cli) remember(address, user string) error {
 	if state.Users[address] == user {
 		return nil
 	}
-	state.Users[address] = user
-	return state.save()
+	return c.update(func(state *stateFile) { state.Users[address] = user })
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -14,69 +15,219 @@ import (
 // lsFields are the columns of ls (bundle_cli.py: DEFAULT_BUNDLE_INFO_LIST_FIELDS).
 const lsFields = "uuid,name,summary,owner,created,data_size,state"
 
+const lsHelp = `List the bundles on a worksheet, each with its position ^N from the end.
+
+Keywords choose and sort among them as cl search does:
+
+  cl ls state=failed           the runs that failed
+  cl ls size=.sort- .limit=5   the five largest
+  cl ls -f name,state,/stdout,/stats.json:test/error
+                               with values of their files as columns
+
+cl help fields lists the fields.`
+
 // lsCommand is bundle_cli.py: do_ls_command.
 func (c *cli) lsCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:               "ls",
-		Short:             "List the bundles on a worksheet",
-		Args:              cobra.NoArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Use: "ls [<keyword>...]", Short: "List the bundles on a worksheet", Long: lsHelp,
+		ValidArgsFunction: completeWords(searchWords()...),
 	}
-	worksheet := worksheetFlag(cmd)
-	uuidOnly := cmd.Flags().BoolP("uuid-only", "u", false, "print only uuids")
-	fields := cmd.Flags().StringP("field", "f", lsFields, "print these comma-separated fields")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return c.listBundles(cmd.Context(), *worksheet, *uuidOnly, strings.Split(*fields, ","))
+	worksheet := c.worksheetFlag(cmd)
+	l := c.listingFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		fields, err := readFields(l.fields)
+		if err != nil {
+			return err
+		}
+		return c.listBundles(cmd.Context(), *worksheet, args, l, fields)
 	}
 	return cmd
 }
 
-func (c *cli) listBundles(ctx context.Context, worksheet string, uuidOnly bool, fields []string) error {
-	w, address, err := c.worksheetBundles(ctx, worksheet)
+// listing says how to list bundles.
+type listing struct {
+	cmd      *cobra.Command
+	fields   string
+	uuidOnly bool
+}
+
+func (c *cli) listingFlags(cmd *cobra.Command) *listing {
+	l := &listing{cmd: cmd}
+	cmd.Flags().BoolVarP(&l.uuidOnly, "uuid-only", "u", false, "print only uuids")
+	cmd.Flags().StringVarP(&l.fields, "field", "f", lsFields, "print these comma-separated fields")
+	_ = cmd.RegisterFlagCompletionFunc("field", completeFields) // the flag is there
+	return l
+}
+
+// completeFields offers fields for the last one of a list.
+func completeFields(_ *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
+	before := begun[:strings.LastIndexByte(begun, ',')+1]
+	var lists []string
+	for _, f := range append(computedFields(), metadataFields()...) {
+		if strings.HasPrefix(before+f, begun) {
+			lists = append(lists, before+f)
+		}
+	}
+	return lists, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+}
+
+func (c *cli) listBundles(ctx context.Context, worksheet string, keywords []string, l *listing, fields []string) error {
+	w, at, err := c.worksheetBundles(ctx, worksheet)
 	if err != nil {
 		return err
 	}
-	if uuidOnly {
-		for _, b := range w.Bundles {
-			if err := c.print(b.UUID); err != nil {
-				return err
-			}
-		}
-		return nil
+	refs := map[string]string{} // of a bundle that is there several times, that of the last one
+	for i, b := range w.Bundles {
+		refs[b.UUID] = fmt.Sprintf("^%d", len(w.Bundles)-i)
 	}
-	if err := c.print(worksheetHeading(address, w)); err != nil {
+	shown := w.Bundles
+	if len(keywords) > 0 {
+		if shown, err = at.chosen(ctx, w, keywords); err != nil {
+			return err
+		}
+	}
+	if l.uuidOnly || c.asJSON {
+		return c.printChosen(ctx, at, shown, l, fields)
+	}
+	if err := c.print(worksheetHeading(at.Address(), w)); err != nil {
 		return err
 	}
-	columns := []column{{name: "ref", right: true}}
-	for _, f := range fields {
-		columns = append(columns, column{name: f, right: f == "data_size"})
+	t, err := at.table(ctx, shown, fields)
+	if err != nil {
+		return err
 	}
-	rows := make([][]string, 0, len(w.Bundles))
-	for i, b := range w.Bundles {
-		row := []string{fmt.Sprintf("^%d", len(w.Bundles)-i)}
-		for _, f := range fields {
-			row = append(row, cell(b, f))
+	t.columns = append([]column{{name: "ref", right: true}}, t.columns...)
+	for i := range t.rows {
+		ref := refs[shown[i].UUID]
+		if len(keywords) == 0 {
+			ref = fmt.Sprintf("^%d", len(shown)-i)
 		}
-		rows = append(rows, row)
+		t.rows[i] = append([]string{ref}, t.rows[i]...)
 	}
-	return printTable(c.Stdout, columns, rows)
+	return t.print(c.Stdout)
+}
+
+// chosen returns the bundles of a worksheet that match keywords, as the search sorts them.
+func (w *workspace) chosen(ctx context.Context, sheet client.Worksheet, keywords []string) ([]client.BundleInfo, error) {
+	limited := slices.ContainsFunc(keywords, func(k string) bool { return strings.HasPrefix(k, ".limit=") })
+	query := append([]string{"host_worksheet=" + sheet.UUID}, keywords...)
+	if !limited {
+		query = append(query, fmt.Sprintf(".limit=%d", len(sheet.Bundles)+1))
+	}
+	found, number, err := w.SearchBundles(ctx, sheet.UUID, query)
+	if number != nil {
+		return nil, usagef("cl ls lists bundles; cl search counts them and adds them up")
+	}
+	return found, err
+}
+
+// table is the table of bundles with these fields.
+func (w *workspace) table(ctx context.Context, bundles []client.BundleInfo, fields []string) (table, error) {
+	var t table
+	for _, f := range fields {
+		t.columns = append(t.columns, column{name: f, right: f == "data_size"})
+	}
+	values, err := w.fileValues(ctx, bundles, fields)
+	if err != nil {
+		return t, err
+	}
+	for _, b := range bundles {
+		var row []string
+		for _, f := range fields {
+			if isFile(f) {
+				row = append(row, fileText(values[fileField{b.UUID, f}]))
+			} else {
+				row = append(row, cell(b, f))
+			}
+		}
+		t.rows = append(t.rows, row)
+	}
+	return t, nil
+}
+
+// fileField is a field of a bundle that is in one of its files.
+type fileField struct{ uuid, field string }
+
+// fileValues asks for all fields of bundles that are in files, with one call.
+func (w *workspace) fileValues(ctx context.Context, bundles []client.BundleInfo, fields []string) (map[fileField]any, error) {
+	var queries []client.FileQuery
+	for _, b := range bundles {
+		for _, f := range fields {
+			if isFile(f) {
+				queries = append(queries, client.FileQuery{BundleUUID: b.UUID, Path: f})
+			}
+		}
+	}
+	values := map[fileField]any{}
+	if len(queries) == 0 {
+		return values, nil
+	}
+	found, err := w.FileValues(ctx, queries)
+	for i, v := range found {
+		values[fileField{queries[i].BundleUUID, queries[i].Path}] = v
+	}
+	return values, err
+}
+
+// fileText is a value in a file for people; what is not there is empty.
+func fileText(value any) string {
+	if value == nil {
+		return ""
+	}
+	return pythonText(value)
+}
+
+// printChosen prints bundles as uuids or as JSON: all of them, or their fields if -f is given.
+func (c *cli) printChosen(ctx context.Context, at *workspace, bundles []client.BundleInfo, l *listing, fields []string) error {
+	if l.uuidOnly {
+		uuids := make([]string, 0, len(bundles))
+		for _, b := range bundles {
+			uuids = append(uuids, b.UUID)
+		}
+		return c.printUUIDs(uuids)
+	}
+	if !l.cmd.Flags().Changed("field") {
+		return c.printJSON(viewBundles(bundles))
+	}
+	values, err := at.fileValues(ctx, bundles, fields)
+	if err != nil {
+		return err
+	}
+	return c.printJSON(viewFields(bundles, fields, values))
+}
+
+// viewFields are some fields of bundles, in JSON.
+func viewFields(bundles []client.BundleInfo, fields []string, values map[fileField]any) []map[string]any {
+	list := []map[string]any{}
+	for _, b := range bundles {
+		one := map[string]any{}
+		for _, f := range fields {
+			if isFile(f) {
+				one[f] = values[fileField{b.UUID, f}]
+			} else {
+				one[f] = fieldOf(b, f)
+			}
+		}
+		list = append(list, one)
+	}
+	return list
 }
 
 // worksheetBundles returns a worksheet with its bundles, and its server.
-func (c *cli) worksheetBundles(ctx context.Context, spec string) (client.Worksheet, string, error) {
+func (c *cli) worksheetBundles(ctx context.Context, spec string) (client.Worksheet, *workspace, error) {
 	at, uuid, err := c.openWorksheet(ctx, spec)
 	if err != nil {
-		return client.Worksheet{}, "", err
+		return client.Worksheet{}, nil, err
 	}
 	w, err := at.WorksheetBundles(ctx, uuid)
-	return w, at.Address(), err
+	return w, at, err
 }
 
 // cell is a field in a table. A long summary is cut.
 func cell(b client.BundleInfo, field string) string {
 	switch field {
 	case "uuid":
-		return b.UUID[:min(8, len(b.UUID))]
+		return shortUUID(b.UUID)
 	case "summary":
 		line, rest, _ := strings.Cut(summary(b.Bundle), "\n")
 		if short := []rune(line); len(short) > 48 || rest != "" {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -34,9 +36,33 @@ func metadataFlags(flags *pflag.FlagSet, bundleType string, without ...string) f
 	}
 }
 
+// metadataOverrides is metadataFlags for metadata that replaces another: the function returns only what
+// the user has given.
+func metadataOverrides(flags *pflag.FlagSet, bundleType string) func() codalab.Metadata {
+	all := metadataFlags(flags, bundleType)
+	for _, k := range codalab.MetadataKeys(bundleType) {
+		if f := flags.Lookup(flagName(k.Key)); f != nil && !k.Generated {
+			f.DefValue = "as the old bundle"
+		}
+	}
+	return func() codalab.Metadata {
+		given := codalab.Metadata{}
+		for key, value := range all() {
+			if flags.Changed(flagName(key)) {
+				given[key] = value
+			}
+		}
+		return given
+	}
+}
+
+// flagName is the flag for a key of metadata.
+func flagName(key string) string { return strings.ReplaceAll(key, "_", "-") }
+
 func metadataFlag(flags *pflag.FlagSet, k codalab.MetadataKey) func() any {
-	name := strings.ReplaceAll(k.Key, "_", "-")
+	name := flagName(k.Key)
 	short := map[string]string{"name": "n", "description": "d"}[k.Key]
+	preset, _ := k.Default.(string)
 	switch k.Type { //nolint:exhaustive // the other types are texts
 	case codalab.TypeBool:
 		preset, _ := k.Default.(bool)
@@ -49,19 +75,48 @@ func metadataFlag(flags *pflag.FlagSet, k codalab.MetadataKey) func() any {
 	case codalab.TypeList:
 		v := wordsFlag(flags, name, short, k.Help)
 		return func() any { return append([]string{}, v.list...) }
+	case codalab.TypeSize:
+		v := &spelled{text: preset, spell: spellSize, kind: "size"}
+		flags.VarP(v, name, short, k.Help)
+		return func() any { return v.text }
+	case codalab.TypeDuration:
+		v := &spelled{text: preset, spell: spellDuration, kind: "time"}
+		flags.VarP(v, name, short, k.Help)
+		return func() any { return v.text }
 	default:
-		preset, _ := k.Default.(string)
 		v := flags.StringP(name, short, preset, k.Help)
 		return func() any { return *v }
 	}
 }
 
+// checkNew checks the metadata of a bundle to create, after the user has edited them if edit is set.
+func (c *cli) checkNew(ctx context.Context, bundleType string, m codalab.Metadata, edit bool) error {
+	if edit {
+		edited, err := c.editMetadata(ctx, bundleType, m)
+		if err != nil {
+			return err
+		}
+		maps.Copy(m, edited)
+	}
+	if err := checkName(m.String("name")); err != nil {
+		return err
+	}
+	c.warnOfSmallRequests(m)
+	if err := codalab.CheckMetadata(bundleType, m, true); err != nil {
+		return usagef("%v", err)
+	}
+	return nil
+}
+
 // defaultName derives a bundle's name from a file's name or a run's command
 // (codalab/lib/spec_util.py: create_default_name).
 func defaultName(bundleType, from string) string {
-	if bundleType == codalab.TypeRun {
+	switch bundleType {
+	case codalab.TypeRun:
 		from, _, _ = strings.Cut(from, " ")
 		from = "run-" + from
+	case codalab.TypeMake:
+		from = "make-" + from
 	}
 	name := regexp.MustCompile(`[^a-zA-Z0-9_.-]`).ReplaceAllString(from, "-")
 	name = regexp.MustCompile(`-+`).ReplaceAllString(name, "-")

@@ -172,15 +172,3 @@ func (p *progress) draw(text string) {
 	}
 	fmt.Fprint(p.to, "\r\x1b[K"+text) //nolint:errcheck // only a display
 }
-
-// note says on a terminal what cl does; scripts do not read it.
-func (c *cli) note(format string, args ...any) {
-	if _, ok := terminal(c.Stderr); ok {
-		c.warn(format, args...)
-	}
-}
-
-// warn prints a line on standard error.
-func (c *cli) warn(format string, args ...any) {
-	fmt.Fprintf(c.Stderr, format+"\n", args...) //nolint:errcheck // there is nobody else to tell
-}

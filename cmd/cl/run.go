@@ -5,10 +5,12 @@ import (
 	"errors"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
 )
 
 const runHelp = `Run a command on bundles, and print the new bundle's uuid.
@@ -34,11 +36,15 @@ func (c *cli) runCommand() *cobra.Command {
 		Args:  cobra.MinimumNArgs(1),
 	}
 	var o runOptions
-	worksheet := worksheetFlag(cmd)
-	metadata := metadataFlags(cmd.Flags(), codalab.TypeRun, "store")
-	cmd.Flags().BoolVarP(&o.wait, "wait", "W", false, "wait for the run's end, then show the run")
-	cmd.Flags().BoolVarP(&o.tail, "tail", "t", false, "print the run's output until it ends")
-	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "with -W or -t, show more of the run at its end")
+	worksheet := c.worksheetFlag(cmd)
+	metadata := metadataFlags(cmd.Flags(), codalab.TypeRun)
+	cmd.Flags().BoolVarP(&o.memoize, "memoize", "m", false, "use an existing run of the same command on the same inputs")
+	cmd.Flags().StringVarP(&o.afterSortKey, "after_sort_key", "a", "", "put the run after the item with this sort key")
+	cmd.Flags().BoolVarP(&o.edit, "edit", "e", false, "edit the metadata in $EDITOR first")
+	cmd.Flags().BoolVarP(&o.interactive, "interactive", "i", false, "not supported")
+	_ = cmd.Flags().MarkHidden("after_sort_key") // for web pages
+	_ = cmd.Flags().MarkHidden("interactive")
+	o.addWaitFlags(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		last := len(args) - 1
 		return c.createRun(cmd.Context(), *worksheet, args[:last], args[last], metadata(), o)
@@ -47,9 +53,24 @@ func (c *cli) runCommand() *cobra.Command {
 	return cmd
 }
 
-type runOptions struct{ wait, tail, verbose bool }
+type runOptions struct {
+	wait, tail, verbose        bool
+	memoize, edit, interactive bool
+	afterSortKey               string
+}
+
+// addWaitFlags adds the flags of commands that make runs (bundle_cli.py: WAIT_ARGUMENTS).
+func (o *runOptions) addWaitFlags(flags *pflag.FlagSet) {
+	flags.BoolVarP(&o.wait, "wait", "W", false, "wait for the run's end, then show the run")
+	flags.BoolVarP(&o.tail, "tail", "t", false, "print the run's output until it ends")
+	flags.BoolVarP(&o.verbose, "verbose", "v", false, "with -W or -t, show more of the run at its end")
+}
 
 func (c *cli) createRun(ctx context.Context, worksheet string, specs []string, command string, m codalab.Metadata, o runOptions) error {
+	if o.interactive {
+		return refusef("cl run --interactive needs CodaLab's own cl and a Docker engine on this machine. " +
+			"Try the command with docker run or apptainer exec, in the same image.")
+	}
 	targets, command, err := desugar(specs, command)
 	if err != nil {
 		return err
@@ -60,8 +81,8 @@ func (c *cli) createRun(ctx context.Context, worksheet string, specs []string, c
 	if m.String("name") == "" {
 		m["name"] = defaultName(codalab.TypeRun, command)
 	}
-	if err := codalab.CheckMetadata(codalab.TypeRun, m, true); err != nil {
-		return usagef("%v", err)
+	if err := c.checkNew(ctx, codalab.TypeRun, m, o.edit); err != nil {
+		return err
 	}
 	at, uuid, err := c.openWorksheet(ctx, worksheet)
 	if err != nil {
@@ -71,17 +92,38 @@ func (c *cli) createRun(ctx context.Context, worksheet string, specs []string, c
 	if err != nil {
 		return err
 	}
-	b, err := at.CreateBundle(ctx, client.NewBundle{
-		Worksheet: uuid, Type: codalab.TypeRun,
+	if o.memoize {
+		if done, err := c.memoized(ctx, at, uuid, command, deps); done || err != nil {
+			return err
+		}
+	}
+	run, err := c.create(ctx, at, client.NewBundle{
+		Worksheet: uuid, Type: codalab.TypeRun, AfterSortKey: o.afterSortKey,
 		Command: command, Metadata: m, Dependencies: deps,
 	})
 	if err != nil {
 		return err
 	}
-	if err := c.printUUID(b.UUID); err != nil {
-		return err
+	if !c.asJSON || !o.wait && !o.tail {
+		if err := c.printUUID(run); err != nil {
+			return err
+		}
 	}
-	return c.waitForRun(ctx, at, b.UUID, o)
+	return c.waitForRun(ctx, at, run, o)
+}
+
+// memoized shows the newest run of the same command on the same dependencies on the worksheet, and
+// reports whether there is one.
+func (c *cli) memoized(ctx context.Context, at *workspace, worksheet, command string, deps []codalab.Dependency) (bool, error) {
+	same, err := at.SameRuns(ctx, command, deps)
+	if err != nil || len(same) == 0 {
+		return false, err
+	}
+	newest := same[len(same)-1].UUID
+	if err := c.printUUID(newest); err != nil {
+		return true, err
+	}
+	return true, at.AddItems(ctx, worksheet, []client.Item{bundleItem(newest)}, false)
 }
 
 // waitForRun waits for a new run if -W or -t asks for it (bundle_cli.py: wait). Unlike
@@ -91,26 +133,30 @@ func (c *cli) waitForRun(ctx context.Context, at *workspace, uuid string, o runO
 		return nil
 	}
 	w := waiter{cli: c, workspace: at, uuid: uuid}
-	if o.tail {
+	if o.tail && !c.asJSON {
 		w.files = c.outputs("")
 	}
-	state, err := w.wait(ctx)
+	b, err := w.wait(ctx)
 	if err != nil {
-		return err
+		return c.interrupted(ctx, err, uuid)
 	}
-	if o.wait || o.verbose {
+	if o.wait || o.verbose || c.asJSON {
 		if err := c.printBundles(ctx, at, []string{uuid}, infoOptions{verbose: o.verbose}); err != nil {
 			return err
 		}
 	}
-	return exitError(state)
+	return exitError(b)
 }
 
 // exitError is the command's error for a bundle's final state; nil if that is ready. Its text
-// is the state alone, as CodaLab's cl prints it.
-func exitError(state codalab.State) error {
-	if state == codalab.StateReady {
+// begins with the state, as that of CodaLab's cl.
+func exitError(b codalab.Bundle) error {
+	if b.State == codalab.StateReady {
 		return nil
 	}
-	return &program.Error{Code: program.ExitFailure, Err: errors.New(string(state))}
+	text := string(b.State)
+	if why := b.Metadata.String("failure_message"); why != "" && why != codalab.KillRequested {
+		text += ": " + termtext.OneLine(why)
+	}
+	return &program.Error{Code: program.ExitFailure, Err: errors.New(text)}
 }

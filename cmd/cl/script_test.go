@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -21,10 +23,11 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"cl": main})
 }
 
-// The user of the scripts.
+// The users of the scripts, and the password of all. The root user is "root".
 const (
-	userName = "anna"
-	password = "correct horse"
+	userName  = "anna"
+	colleague = "ben"
+	password  = "correct horse"
 )
 
 // TestScripts runs testdata/script, each against a server of its own. Beside
@@ -61,6 +64,8 @@ func TestScripts(t *testing.T) {
 			"byuuid":  byUUID,
 			"private": private,
 			"exits":   exits,
+			"json":    jsonCommand,
+			"as":      as,
 		},
 	})
 }
@@ -153,5 +158,63 @@ func exits(ts *testscript.TestScript, _ bool, args []string) {
 	}
 	if strconv.Itoa(code) != args[0] {
 		ts.Fatalf("%q: exit code %d, want %s", args[1:], code, args[0])
+	}
+}
+
+// jsonCommand runs a command with --json, which must print one JSON value and nothing else. With an even
+// number of further words, they are keys (a.0.b) and what their values must be: json cl ls -- 0.state ready.
+func jsonCommand(ts *testscript.TestScript, _ bool, args []string) {
+	words, wants := args, []string(nil)
+	if i := slices.Index(args, "@"); i >= 0 {
+		words, wants = args[:i], args[i+1:]
+	}
+	ts.Check(ts.Exec(words[0], append(slices.Clone(words[1:]), "--json")...))
+	out := ts.ReadFile("stdout")
+	var value any
+	if err := json.Unmarshal([]byte(out), &value); err != nil {
+		ts.Fatalf("%q prints no JSON: %v: %s", words, err, out)
+	}
+	if len(wants)%2 != 0 {
+		ts.Fatalf("usage: json COMMAND... @ KEY VALUE KEY VALUE...")
+	}
+	for pair := range slices.Chunk(wants, 2) {
+		if got := fmt.Sprint(lookUp(value, pair[0])); got != pair[1] {
+			ts.Fatalf("%q: %s is %s, want %s: %s", words, pair[0], got, pair[1], out)
+		}
+	}
+}
+
+// lookUp returns the value at a path of keys and indexes in decoded JSON; nil if there is none. The key
+// "len" is the length of a list.
+func lookUp(value any, path string) any {
+	for _, key := range strings.Split(path, ".") {
+		switch at := value.(type) {
+		case map[string]any:
+			value = at[key]
+		case []any:
+			i, err := strconv.Atoi(key)
+			switch {
+			case key == "len":
+				value = len(at)
+			case err != nil || i >= len(at):
+				return nil
+			default:
+				value = at[i]
+			}
+		default:
+			return nil
+		}
+	}
+	return value
+}
+
+// as runs a command as another user, with a home of that user's own: as ben cl ls.
+func as(ts *testscript.TestScript, neg bool, args []string) {
+	defer ts.Setenv("CODALAB_USERNAME", ts.Getenv("CODALAB_USERNAME"))
+	defer ts.Setenv("CODALAB_HOME", ts.Getenv("CODALAB_HOME"))
+	ts.Setenv("CODALAB_USERNAME", args[0])
+	ts.Setenv("CODALAB_HOME", ts.MkAbs("home-"+args[0]))
+	if err := ts.Exec(args[1], args[2:]...); (err != nil) != neg {
+		ts.Fatalf("%q: %v", args, err)
 	}
 }

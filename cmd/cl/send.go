@@ -80,7 +80,7 @@ func (t *toItsEnd) Read(b []byte) (int, error) {
 
 // create creates a bundle. The call outlives an interrupt, so that what it has created is known. If its
 // answer is lost, create removes the bundle that may exist.
-func (u *upload) create(ctx context.Context, at *workspace, b client.NewBundle) (uuid string, err error) {
+func (c *cli) create(ctx context.Context, at *workspace, b client.NewBundle) (uuid string, err error) {
 	b.UUID = codalab.NewUUID()
 	longer, cancel := outlive(ctx, cleanupLimit)
 	defer cancel()
@@ -89,7 +89,7 @@ func (u *upload) create(ctx context.Context, at *workspace, b client.NewBundle) 
 		return b.UUID, nil
 	}
 	if err == nil || transient(err) && !unconnected(err) {
-		u.remove(ctx, at, b.UUID)
+		c.remove(ctx, at, b.UUID, "it is not known whether it was made")
 	}
 	if ctx.Err() != nil {
 		err = ctx.Err()
@@ -138,7 +138,7 @@ func (u *upload) settle(ctx context.Context, at *workspace, uuid string, whole b
 		failure = ctx.Err()
 		u.warn("Interrupted: removing bundle %s. Another Ctrl-C leaves it there.", uuid)
 	}
-	u.remove(ctx, at, uuid)
+	u.cli.remove(ctx, at, uuid, "its upload has not succeeded")
 	return failure
 }
 
@@ -169,8 +169,8 @@ func (u *upload) outcome(ctx context.Context, at *workspace, uuid string, wait b
 	}
 }
 
-// remove removes a bundle without contents, also after an interrupt, and says what has become of it.
-func (u *upload) remove(ctx context.Context, at *workspace, uuid string) {
+// remove removes a new bundle, also after an interrupt, and says what has become of it.
+func (c *cli) remove(ctx context.Context, at *workspace, uuid, because string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupLimit)
 	defer cancel()
 	var err error
@@ -184,8 +184,8 @@ func (u *upload) remove(ctx context.Context, at *workspace, uuid string) {
 	switch {
 	case errors.As(err, &call) && call.Status == http.StatusNotFound: // it was never created
 	case err != nil:
-		u.warn("Bundle %[1]s remains without its contents, since it could not be removed: %[2]v. Remove it with: cl rm %[1]s", uuid, explain(err))
+		c.warn("Bundle %[1]s remains without its contents, since it could not be removed: %[2]v. Remove it with: cl rm %[1]s", uuid, explain(err))
 	default:
-		u.warn("Bundle %s was removed again: its upload has not succeeded.", uuid)
+		c.warn("Bundle %s was removed again: %s.", uuid, because)
 	}
 }

@@ -22,12 +22,14 @@ func startServer(t *testing.T, env *testscript.Env) string {
 		t.Fatal(err)
 	}
 	hashed := server.HashPassword(password, server.PasswordCost{Passes: 1, KiB: 8})
-	err = data.AddUser(ctx, store.User{
-		ID: codalab.NewUUID(), Name: userName, Password: hashed, Joined: store.Time{Time: time.Now()},
-		TimeQuota: 1 << 40, DiskQuota: 1 << 40, ParallelRunQuota: 100,
-	})
-	if err != nil {
-		t.Fatal(err)
+	for id, name := range map[string]string{codalab.NewUUID(): userName, codalab.NewUUID(): colleague, store.RootID: "root"} {
+		err = data.AddUser(ctx, store.User{
+			ID: id, Name: name, Password: hashed, Joined: store.Time{Time: time.Now()},
+			TimeQuota: 1 << 40, DiskQuota: 1 << 40, ParallelRunQuota: 100,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 	s := server.New(server.Config{Store: data, Now: time.Now, PasswordCost: server.PasswordCost{Passes: 1, KiB: 8}})
 	done := make(chan struct{})

@@ -53,6 +53,21 @@ func (c *cli) load() (*stateFile, error) {
 	if c.state != nil {
 		return c.state, nil
 	}
+	return c.reload()
+}
+
+// update changes the state, as other processes have left it meanwhile, and keeps it.
+func (c *cli) update(change func(*stateFile)) error {
+	state, err := c.reload()
+	if err != nil {
+		return err
+	}
+	change(state)
+	return state.save()
+}
+
+// reload reads the state.
+func (c *cli) reload() (*stateFile, error) {
 	dir, err := c.home()
 	if err != nil {
 		return nil, err
@@ -98,21 +113,30 @@ func (c *cli) session() (session, error) {
 		return session{}, err
 	}
 	s := state.Sessions[c.sessionName()]
-	s.Address = cmp.Or(s.Address, defaultAddress)
-	if named := strings.TrimRight(cmp.Or(c.server, c.Getenv("CL_SERVER")), "/"); named != "" && named != s.Address {
+	if s.Address == "" {
+		config, err := c.loadConfig()
+		if err != nil {
+			return session{}, err
+		}
+		s.Address = strings.TrimRight(config.text("cli", "default_address"), "/")
+	}
+	named := cmp.Or(c.server, c.Getenv("CL_SERVER"))
+	if named != "" {
+		if named, err = c.address(named); err != nil {
+			return session{}, err
+		}
+	}
+	if named != "" && named != s.Address {
 		s = session{Address: named}
 	}
+	c.unchosen = s.Address == ""
+	s.Address = cmp.Or(s.Address, c.fallback)
 	return s, nil
 }
 
 // switchTo makes s the current session.
 func (c *cli) switchTo(s session) error {
-	state, err := c.load()
-	if err != nil {
-		return err
-	}
-	state.Sessions[c.sessionName()] = s
-	return state.save()
+	return c.update(func(state *stateFile) { state.Sessions[c.sessionName()] = s })
 }
 
 // workspace is a server and one of its worksheets, on which the server resolves specs.
@@ -131,7 +155,10 @@ func (c *cli) workspace(spec string) (*workspace, error) {
 	}
 	address, name, explicit := splitInstance(spec)
 	if explicit {
-		current = session{Address: address}
+		if address, err = c.address(address); err != nil {
+			return nil, err
+		}
+		current, c.unchosen = session{Address: address}, false
 	}
 	api, err := c.connect(current.Address)
 	if err != nil {

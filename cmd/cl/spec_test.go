@@ -122,7 +122,7 @@ func TestWrongOptionsAreSentences(t *testing.T) {
 	for want, in := range map[string][]string{
 		"cl run: error: there is no option --requst-gpus: did you mean --request-gpus?":                {"run", "--requst-gpus", "1", "x"},
 		"cl ls: error: there is no option -z; cl ls --help lists them":                                 {"ls", "-z"},
-		"cl run: error: -n/--name needs a value":                                                       {"run", "-n", "--tail", "x"},
+		"cl run: error: -n/--name needs a value; for one that begins with a dash write --name=--tail":  {"run", "-n", "--tail", "x"},
 		"cl run: error: --request-d may be --request-disk or --request-docker-image: write more of it": {"run", "--request-d", "1g", "x"},
 	} {
 		if got, err := normalizeArgs((&cli{}).root(), in); err == nil || err.Error() != want {
@@ -200,11 +200,11 @@ func TestRefusalsArePrintedAsCodaLabPrintsThem(t *testing.T) {
 		code int
 	}{
 		{&codalab.Error{Status: 404, Message: "no"}, "NotFoundError: no", program.ExitFailure},
-		{&codalab.Error{Status: 403, Message: "no"}, "PermissionError: no", program.ExitFailure},
+		{&codalab.Error{Status: 403, Message: "no"}, "no", program.ExitFailure},
 		{&codalab.Error{Status: 401, Message: "no"}, "AuthorizationError: no", program.ExitFailure},
 		{&codalab.Error{Status: 400, Message: "no"}, "UsageError: no", program.ExitFailure},
 		{&codalab.Error{Status: 409, Message: "no"}, "UsageError: no", program.ExitFailure},
-		{&codalab.Error{Status: 401, Message: "no", Err: client.ErrCredentials}, "PermissionError: no", program.ExitFailure},
+		{&codalab.Error{Status: 401, Message: "no", Err: client.ErrCredentials}, "no", program.ExitFailure},
 		{&codalab.Error{Status: 500, Message: "no"}, "ServerError: no", program.ExitTransient},
 		{&codalab.Error{Message: "cannot reach it"}, "cannot reach it", program.ExitTransient},
 		{errors.New("other"), "other", program.ExitFailure},
@@ -223,7 +223,7 @@ func TestServerOfOneCommandIsUsedFromTheHomeWorksheet(t *testing.T) {
 		"": here, "http://here:2900/": here, "http://there:2900": {Address: "http://there:2900"},
 	} {
 		c := &cli{state: &stateFile{Sessions: map[string]session{"default": here}}, server: named}
-		c.Getenv = func(string) string { return "" }
+		c.Getenv = func(name string) string { return map[string]string{"CODALAB_HOME": t.TempDir()}[name] }
 		if got, err := c.session(); err != nil || got != want {
 			t.Errorf("--server %q: %+v, %v", named, got, err)
 		}

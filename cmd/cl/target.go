@@ -2,12 +2,10 @@ package main
 
 import (
 	"context"
+	"path"
 	"regexp"
 	"strconv"
 	"strings"
-	"time"
-
-	"github.com/spf13/cobra"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
@@ -31,6 +29,9 @@ func parseTarget(spec string) (targetSpec, error) {
 	t.bundle, t.subpath, _ = strings.Cut(rest, "/")
 	if t.bundle == "" {
 		return t, usagef("%q names no bundle", spec)
+	}
+	if clean := path.Clean(t.subpath); clean == ".." || strings.HasPrefix(clean, "../") {
+		return t, usagef("%q leads out of the bundle", spec)
 	}
 	return t, nil
 }
@@ -70,6 +71,64 @@ func (c *cli) target(ctx context.Context, worksheetSpec, spec string) (*workspac
 		return nil, codalab.Target{}, err
 	}
 	return at, codalab.Target{BundleUUID: uuids[0], Subpath: t.subpath}, nil
+}
+
+// bundleUUIDs resolves the bundles that a command names: [ADDRESS::][WORKSHEET//]BUNDLE, with ranges
+// (bundle_cli.py: target_specs_to_bundle_uuids).
+func (c *cli) bundleUUIDs(ctx context.Context, worksheetSpec string, specs []string) (*workspace, []string, error) {
+	specs, err := expandSpecs(specs)
+	if err != nil {
+		return nil, nil, err
+	}
+	targets := make([]targetSpec, len(specs))
+	for i, spec := range specs {
+		t, err := parseTarget(spec)
+		switch {
+		case err != nil:
+			return nil, nil, err
+		case t.subpath != "":
+			return nil, nil, usagef("%q is a file of a bundle, not a bundle", spec)
+		case t.instance != targets[0].instance && i > 0:
+			return nil, nil, usagef("The bundles must be on one server: %s", strings.Join(specs, " "))
+		}
+		targets[i] = t
+	}
+	if len(targets) > 0 && targets[0].instance != "" {
+		worksheetSpec = targets[0].instance + "::"
+	}
+	at, err := c.workspace(worksheetSpec)
+	if err != nil {
+		return nil, nil, err
+	}
+	if worksheetSpec != "" { // one that is not there is a mistake, also if no bundle needs it
+		if _, err := at.worksheetUUID(ctx); err != nil {
+			return nil, nil, err
+		}
+	}
+	uuids, err := at.resolveTargets(ctx, targets)
+	return at, uuids, err
+}
+
+// resolveTargets returns the uuids of the bundles of targets on this server, with one call for each
+// worksheet that they name.
+func (w *workspace) resolveTargets(ctx context.Context, targets []targetSpec) ([]string, error) {
+	uuids := make([]string, len(targets))
+	specs := map[string][]string{} // by worksheet
+	which := map[string][]int{}
+	for i, t := range targets {
+		specs[t.worksheet] = append(specs[t.worksheet], t.bundle)
+		which[t.worksheet] = append(which[t.worksheet], i)
+	}
+	for worksheet, list := range specs {
+		found, err := w.onWorksheet(worksheet).resolve(ctx, list)
+		if err != nil {
+			return nil, err
+		}
+		for n, i := range which[worksheet] {
+			uuids[i] = found[n]
+		}
+	}
+	return uuids, nil
 }
 
 // resolve returns the uuids that bundle specs name. It calls the server unless all of them are
@@ -134,25 +193,4 @@ func expandSpecs(specs []string) ([]string, error) {
 		}
 	}
 	return out, nil
-}
-
-// completeBundles offers the names of the bundles on the current worksheet. It does not prompt
-// the user, and does not wait long for the server.
-func (c *cli) completeBundles(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
-	c.quiet = true
-	ctx, cancel := context.WithTimeout(cmd.Context(), 2*time.Second)
-	defer cancel()
-	w, _, err := c.worksheetBundles(ctx, "")
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	var names []string
-	for _, b := range w.Bundles {
-		for _, name := range []string{b.Metadata.String("name"), b.UUID} {
-			if begun != "" && strings.HasPrefix(name, begun) || begun == "" && name != b.UUID {
-				names = append(names, name)
-			}
-		}
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
 }

@@ -22,12 +22,36 @@ const environmentHelp = `The environment variables that cl uses:
   CODALAB_SESSION  name of the session that cl work switches; by default all
                    terminals share one
 
-Without cl work and CL_SERVER the server is http://127.0.0.1:2900.`
+  EDITOR, VISUAL   the editor for cl edit and cl wedit; default vi
+
+Without cl work and CL_SERVER the server is that of cl config
+cli/default_address, or else http://127.0.0.1:2900.`
+
+const fieldsHelp = `The fields of bundles, for -f of cl info, cl ls and cl search:
+
+  uuid name bundle_type state command owner created data_size
+  state_details     what it waits for or how it ended, in a sentence
+  failure_message exitcode     why it failed
+  run_status staged_status     what a run waits for
+  remote remote_history        where it runs, and ran
+  job_handle                   its Slurm job
+  time time_user time_system memory memory_max cpu_usage memory_usage
+                    what it used
+  docker_image      its image, by digest
+  request_...       what it asked for; args: the command line for it
+  dependencies dependencies/<key>     its inputs, one input
+  summary description tags frozen is_anonymous license source_url
+  permission group_permissions host_worksheets children
+  /<path>           the text of a file of the bundle
+  /<path>:<key>/<key>  a value in a JSON or YAML file, such as
+                    /stats.json:test/error
+  /<path>:<key>     the value after a key in a file of lines KEY<tab>VALUE`
 
 // topics are the help topics beside the commands.
 func topics() []*cobra.Command {
 	return []*cobra.Command{
 		{Use: "exit-codes", Short: "The exit codes of cl", Long: exitCodesHelp},
 		{Use: "environment", Short: "The environment variables of cl", Long: environmentHelp},
+		{Use: "fields", Short: "The fields of bundles", Long: fieldsHelp},
 	}
 }

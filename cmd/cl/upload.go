@@ -41,7 +41,7 @@ func (c *cli) uploadCommand() *cobra.Command {
 	}
 	var u upload
 	u.cli = c
-	worksheet := worksheetFlag(cmd)
+	worksheet := c.worksheetFlag(cmd)
 	flags := cmd.Flags()
 	flags.StringVarP(&u.text, "contents", "c", "", "the text of the bundle")
 	flags.BoolVarP(&u.follow, "follow-symlinks", "L", false, "send what symbolic links lead to")
@@ -52,6 +52,7 @@ func (c *cli) uploadCommand() *cobra.Command {
 	flags.StringVarP(&u.ignore, "ignore", "i", "", "leave out what each directory's `file` of this name lists")
 	flags.BoolVarP(&u.link, "link", "l", false, "send nothing: the bundle is a link to the path")
 	flags.BoolVarP(&u.azure, "use-azure-blob-beta", "a", false, "have the server keep it in Azure Blob Storage, if it can")
+	flags.BoolVarP(&u.edit, "edit", "e", false, "edit the metadata in $EDITOR first")
 	metadata := metadataFlags(flags, codalab.TypeDataset)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		u.paths, u.metadata, u.exclude = args, metadata(), exclude.list
@@ -75,6 +76,7 @@ type upload struct {
 	compress bool
 	link     bool
 	azure    bool
+	edit     bool
 	metadata codalab.Metadata
 }
 
@@ -159,8 +161,8 @@ func (u *upload) prepareMetadata(ctx context.Context, worksheet string) (*worksp
 	if len(u.paths) == 1 && isURL(u.paths[0]) && u.metadata.String("source_url") == "" {
 		u.metadata["source_url"] = pythonText([]any{u.paths[0]})
 	}
-	if err := codalab.CheckMetadata(codalab.TypeDataset, u.metadata, true); err != nil {
-		return nil, "", usagef("%v", err)
+	if err := u.checkNew(ctx, codalab.TypeDataset, u.metadata, u.edit); err != nil {
+		return nil, "", err
 	}
 	return u.openWorksheet(ctx, worksheet)
 }

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/pause"
@@ -33,34 +35,113 @@ const tailChunk = 1 << 20
 // waitCommand is bundle_cli.py: do_wait_command.
 func (c *cli) waitCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "wait <bundle>[/<path>]",
-		Short: "Wait until a bundle is ready, or has failed",
-		Long: "Wait until a bundle is ready, and print its uuid. If it fails or is killed,\n" +
-			"print that state on standard error, and exit with code 1.",
-		Args: cobra.ExactArgs(1),
+		Use:   "wait <bundle>[/<path>]...",
+		Short: "Wait until bundles are ready, or have failed",
+		Long: "Wait until all bundles have ended, and print the uuid of each that is ready. If one\n" +
+			"fails or is killed, print that state on standard error, and exit with code 1. On a\n" +
+			"terminal also print each change of what a bundle waits for.",
+		Args: cobra.MinimumNArgs(1),
 	}
-	worksheet := worksheetFlag(cmd)
+	worksheet := c.worksheetFlag(cmd)
 	tail := cmd.Flags().BoolP("tail", "t", false, "print stdout and stderr, or the file given, as they grow")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		at, target, err := c.target(cmd.Context(), *worksheet, args[0])
-		if err != nil {
+		specs, err := expandSpecs(args)
+		switch {
+		case err != nil:
 			return err
+		case *tail && len(specs) > 1:
+			return usagef("--tail follows one bundle, not %d", len(specs))
+		case *tail && c.asJSON:
+			return usagef("--tail prints contents: it cannot be used with --json")
 		}
-		w := waiter{cli: c, workspace: at, uuid: target.BundleUUID}
-		if *tail {
-			w.files = c.outputs(target.Subpath)
-		}
-		state, err := w.wait(cmd.Context())
-		if err != nil {
-			return err
-		}
-		if err := exitError(state); err != nil {
-			return err
-		}
-		return c.printUUID(target.BundleUUID)
+		return c.waitFor(cmd.Context(), *worksheet, specs, *tail)
 	}
 	cmd.ValidArgsFunction = c.completeBundles
 	return cmd
+}
+
+// waitFor waits for bundles, one after another: they all have to end.
+func (c *cli) waitFor(ctx context.Context, worksheet string, specs []string, tail bool) error {
+	waiters, err := c.waiters(ctx, worksheet, specs, tail)
+	if err != nil {
+		return err
+	}
+	var ended []codalab.Bundle
+	var failed error
+	for i, w := range waiters {
+		b, err := w.wait(ctx)
+		if err != nil {
+			var left []string
+			for _, other := range waiters[i:] {
+				left = append(left, other.uuid)
+			}
+			return c.interrupted(ctx, err, left...)
+		}
+		ended = append(ended, b)
+		err = exitError(b)
+		switch {
+		case err != nil && len(waiters) > 1:
+			c.warn("%s %v", bundleText(b), err)
+			failed = &program.Error{Code: program.ExitFailure}
+		case err != nil:
+			failed = err
+		case !c.asJSON:
+			if err := c.print(b.UUID); err != nil {
+				return err
+			}
+		}
+	}
+	if c.asJSON {
+		return errors.Join(c.printJSON(viewEnded(ended)), failed)
+	}
+	return failed
+}
+
+// waiters are those for the bundles that specs name. One alone may name a file to follow.
+func (c *cli) waiters(ctx context.Context, worksheet string, specs []string, tail bool) ([]waiter, error) {
+	if len(specs) == 1 {
+		at, target, err := c.target(ctx, worksheet, specs[0])
+		if err != nil {
+			return nil, err
+		}
+		w := waiter{cli: c, workspace: at, uuid: target.BundleUUID}
+		if tail {
+			w.files = c.outputs(target.Subpath)
+		}
+		return []waiter{w}, nil
+	}
+	at, uuids, err := c.bundleUUIDs(ctx, worksheet, specs)
+	if err != nil {
+		return nil, err
+	}
+	var list []waiter
+	for _, uuid := range uuids {
+		list = append(list, waiter{cli: c, workspace: at, uuid: uuid})
+	}
+	return list, nil
+}
+
+// endedView is a bundle that has ended, in JSON.
+type endedView struct {
+	UUID           string        `json:"uuid"`
+	State          codalab.State `json:"state"`
+	FailureMessage string        `json:"failure_message,omitempty"`
+}
+
+func viewEnded(bundles []codalab.Bundle) []endedView {
+	views := []endedView{}
+	for _, b := range bundles {
+		views = append(views, endedView{b.UUID, b.State, b.Metadata.String("failure_message")})
+	}
+	return views
+}
+
+// interrupted says after Ctrl-C what becomes of the bundles for which cl has waited, and returns err.
+func (c *cli) interrupted(ctx context.Context, err error, uuids ...string) error {
+	if ctx.Err() != nil {
+		c.warn("cl: the wait has ended, not the bundle. To wait again: cl wait %[1]s. To end it: cl kill %[1]s.", strings.Join(uuids, " "))
+	}
+	return err
 }
 
 // outputs are the files to follow: subpath, or a run's output if that is empty.
@@ -77,6 +158,8 @@ type waiter struct {
 	*workspace
 	uuid  string
 	files []*followedFile
+	// shown is the last sentence about what the bundle waits for.
+	shown string
 }
 
 // followedFile is a growing file, and how much of it cl has printed.
@@ -86,8 +169,8 @@ type followedFile struct {
 	offset int64
 }
 
-// wait returns the bundle's final state, after printing all of the files.
-func (w waiter) wait(ctx context.Context) (codalab.State, error) {
+// wait returns the bundle at its end, after printing all of the files.
+func (w *waiter) wait(ctx context.Context) (codalab.Bundle, error) {
 	begun := w.Now()
 	answered := begun
 	longest := maxPoll
@@ -97,26 +180,42 @@ func (w waiter) wait(ctx context.Context) (codalab.State, error) {
 	for first := true; ; first = false {
 		b, err := w.Bundle(ctx, w.uuid)
 		if err == nil {
+			w.showStatus(b.Bundle)
 			err = w.printNewOutput(ctx, b.State)
 		}
 		var call *codalab.Error
 		switch {
 		case err == nil && b.State.Final():
-			return b.State, nil
+			return b.Bundle, nil
 		case err == nil:
 			answered = w.Now()
 		case first, !errors.As(err, &call), !call.Transient(), w.Now().Sub(answered) > outageLimit:
-			return "", err
+			return codalab.Bundle{}, err
 		}
 		if err := pause.For(ctx, min(max(w.Now().Sub(begun)/10, minPoll), longest)); err != nil {
-			return "", err
+			return codalab.Bundle{}, err
 		}
+	}
+}
+
+// showStatus prints on a terminal what a bundle waits for, when that has changed.
+func (w *waiter) showStatus(b codalab.Bundle) {
+	if b.State.Final() {
+		return
+	}
+	text := string(b.State)
+	if details := stateDetails(b); details != "" {
+		text += ": " + details
+	}
+	if text != w.shown {
+		w.shown = text
+		w.note("%s", termtext.OneLine(text))
 	}
 }
 
 // printNewOutput prints what has been added to the files. Before the bundle's end the files
 // may not exist yet, and the worker may not answer.
-func (w waiter) printNewOutput(ctx context.Context, state codalab.State) error {
+func (w *waiter) printNewOutput(ctx context.Context, state codalab.State) error {
 	switch state { //nolint:exhaustive // in the other states there are no files
 	case codalab.StateRunning, codalab.StateFinalizing,
 		codalab.StateReady, codalab.StateFailed, codalab.StateKilled:
@@ -138,7 +237,7 @@ func (w waiter) printNewOutput(ctx context.Context, state codalab.State) error {
 
 // printNew prints what has been added to a file. A read may return less than it asked for, so
 // after the bundle's end printNew reads until nothing is left.
-func (w waiter) printNew(ctx context.Context, f *followedFile, last bool) error {
+func (w *waiter) printNew(ctx context.Context, f *followedFile, last bool) error {
 	for {
 		target := codalab.Target{BundleUUID: w.uuid, Subpath: f.path}
 		contents, err := w.OpenContents(ctx, target, &client.Range{Offset: f.offset, Length: tailChunk})

@@ -37,7 +37,7 @@ func (c *cli) workCommand() *cobra.Command {
 			}
 			return c.switchWorksheet(cmd.Context(), spec, uuidOnly)
 		},
-		ValidArgsFunction: cobra.NoFileCompletions,
+		ValidArgsFunction: c.completeWorksheets,
 	}
 	cmd.Flags().BoolVarP(&uuidOnly, "uuid-only", "u", false, "print only the worksheet's uuid")
 	return cmd
@@ -54,13 +54,20 @@ func (c *cli) switchWorksheet(ctx context.Context, spec string, uuidOnly bool) e
 	}
 	text := "Currently on worksheet: "
 	if spec != "" {
+		// CodaLab's own server finds worksheets by name that the user may not read.
+		if w, err = at.Worksheet(ctx, w.UUID); err != nil {
+			return err
+		}
 		if err := c.switchTo(session{Address: at.Address(), Worksheet: w.UUID}); err != nil {
 			return err
 		}
 		text = "Switched to worksheet: "
 	}
-	if uuidOnly {
-		return c.print(w.UUID)
+	switch {
+	case uuidOnly:
+		return c.printUUID(w.UUID)
+	case c.asJSON:
+		return c.printJSON(map[string]string{"address": at.Address(), "uuid": w.UUID, "name": w.Name})
 	}
 	return c.print(text, worksheetURL(at.Address(), w))
 }
@@ -80,6 +87,8 @@ func worksheetURL(address string, w client.Worksheet) string {
 }
 
 // worksheetFlag adds the flag for a worksheet other than the current one.
-func worksheetFlag(cmd *cobra.Command) *string {
-	return cmd.Flags().StringP("worksheet-spec", "w", "", "operate on this worksheet: [<address>::](<uuid>|<name>)")
+func (c *cli) worksheetFlag(cmd *cobra.Command) *string {
+	flag := cmd.Flags().StringP("worksheet-spec", "w", "", "operate on this worksheet: [<address>::](<uuid>|<name>)")
+	_ = cmd.RegisterFlagCompletionFunc("worksheet-spec", c.completeWorksheets) // the flag is there
+	return flag
 }

@@ -2,7 +2,10 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"iter"
 	"net/http"
 	"net/url"
 
@@ -31,12 +34,104 @@ type BundleInfo struct {
 // a spec: an id or the beginning of one, a name, or a position on the worksheet with this id.
 // A spec without a bundle fails the call.
 func (c *Client) Bundles(ctx context.Context, worksheet string, specs []string, include ...string) ([]BundleInfo, error) {
-	return getAll(ctx, c, "/bundles", url.Values{"specs": specs, "worksheet": {worksheet}}, include, readBundle)
+	var all []BundleInfo
+	for some := range inAddresses(specs) {
+		found, err := getAll(ctx, c, "/bundles", url.Values{"specs": some, "worksheet": {worksheet}}, include, readBundle)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, found...)
+	}
+	return all, nil
+}
+
+// inAddresses splits a list of specs, which go into the address of a call, so that no address is too long:
+// CodaLab's own server takes 4,094 bytes (gunicorn's limit_request_line).
+func inAddresses(specs []string) iter.Seq[[]string] {
+	const most = 2000
+	return func(yield func([]string) bool) {
+		for len(specs) > 0 {
+			n, size := 0, 0
+			for n < len(specs) && (n == 0 || size < most) {
+				size += len("&specs=") + len(url.QueryEscape(specs[n]))
+				n++
+			}
+			if !yield(specs[:n]) {
+				return
+			}
+			specs = specs[n:]
+		}
+	}
 }
 
 // Bundle returns the bundle with this id. A missing one is a *codalab.Error with status 404.
 func (c *Client) Bundle(ctx context.Context, uuid string, include ...string) (BundleInfo, error) {
 	return getOne(ctx, c, path("bundles", uuid), nil, include, readBundle)
+}
+
+// SearchBundles returns the bundles that match keywords, at most ten unless they say otherwise. If the
+// keywords ask for a number, found is nil, and number is that number in JSON, or null for a total of
+// nothing (codalab/rest/bundles.py: _fetch_bundles).
+func (c *Client) SearchBundles(ctx context.Context, worksheet string, keywords []string) (found []BundleInfo, number json.RawMessage, err error) {
+	doc, number, err := c.search(ctx, "/bundles", "result", url.Values{
+		"keywords": keywords, "worksheet": {worksheet}, "include": {IncludeOwner},
+	})
+	if err != nil || number != nil {
+		return nil, number, err
+	}
+	found, err = decodeAll(doc, readBundle)
+	return found, nil, err
+}
+
+// search gets what matches keywords: a document, or a number under a key of the document's meta.
+func (c *Client) search(ctx context.Context, p, key string, query url.Values) (doc codalab.Document, number json.RawMessage, err error) {
+	var answer struct {
+		codalab.Document
+		Meta map[string]json.RawMessage `json:"meta"`
+	}
+	err = c.do(ctx, call{method: http.MethodGet, path: p, query: query, within: relayWithin}, &answer)
+	if err == nil && len(answer.Data) == 0 {
+		number = answer.Meta[key]
+	}
+	return answer.Document, number, err
+}
+
+// Descendants returns the bundles with these ids, and those that depend on them directly or through
+// others, depth levels down.
+func (c *Client) Descendants(ctx context.Context, uuids []string, depth int) ([]BundleInfo, error) {
+	var all []BundleInfo
+	for some := range inAddresses(uuids) {
+		found, err := getAll(ctx, c, "/bundles", url.Values{"specs": some, "depth": {itoa(depth)}}, nil, readBundle)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, found...)
+	}
+	return all, nil
+}
+
+// SameRuns returns the runs of the same command on the same dependencies, oldest first (codalab/rest/bundles.py:
+// _fetch_bundles, "command").
+func (c *Client) SameRuns(ctx context.Context, command string, dependencies []codalab.Dependency) ([]BundleInfo, error) {
+	list := []map[string]string{}
+	for _, d := range dependencies {
+		list = append(list, map[string]string{"child_path": d.ChildPath, "parent_uuid": d.ParentUUID})
+	}
+	data, err := json.Marshal(list)
+	if err != nil {
+		return nil, fmt.Errorf("encode dependencies: %w", err)
+	}
+	return getAll(ctx, c, "/bundles", url.Values{"command": {command}, "dependencies": {string(data)}}, nil, readBundle)
+}
+
+// Stores returns the names of the bundle stores that hold a bundle's contents; none if it is the
+// server's own.
+func (c *Client) Stores(ctx context.Context, uuid string) ([]string, error) {
+	return getAll(ctx, c, path("bundles", uuid, "locations")+"/", nil, nil, func(_ related, o codalab.Object) (string, error) {
+		var store BundleStore
+		err := o.Decode(&store)
+		return store.Name, err
+	})
 }
 
 // Identity tells which bundle has a UUID now. A missing one is a *codalab.Error with status 404, one
@@ -93,6 +188,12 @@ type NewBundle struct {
 	Dependencies []codalab.Dependency
 	// WaitForUpload keeps the bundle in state uploading until its contents have arrived.
 	WaitForUpload bool
+	// Detached leaves the bundle off the worksheet.
+	Detached bool
+	// Shadow is the id of a bundle; the new one comes after it on the worksheet.
+	Shadow string
+	// AfterSortKey is the sort key of an item; the new bundle comes after it on the worksheet.
+	AfterSortKey string
 }
 
 // CreateBundle creates a bundle. After a transient error the bundle may exist.
@@ -101,8 +202,10 @@ func (c *Client) CreateBundle(ctx context.Context, b NewBundle) (codalab.Bundle,
 	if b.UUID != "" {
 		attributes["uuid"] = b.UUID
 	}
-	if b.Type == codalab.TypeRun {
+	if b.Command != "" {
 		attributes["command"] = b.Command
+	}
+	if b.Type == codalab.TypeRun || b.Type == codalab.TypeMake {
 		dependencies := []map[string]string{} // a server adds the other keys itself
 		for _, d := range b.Dependencies {
 			dependencies = append(dependencies, map[string]string{"child_path": d.ChildPath, "parent_uuid": d.ParentUUID, "parent_path": d.ParentPath})
@@ -110,8 +213,15 @@ func (c *Client) CreateBundle(ctx context.Context, b NewBundle) (codalab.Bundle,
 		attributes["dependencies"] = dependencies
 	}
 	query := url.Values{"worksheet": {b.Worksheet}}
-	if b.WaitForUpload {
-		query.Set("wait_for_upload", "1")
+	for key, set := range map[string]bool{"wait_for_upload": b.WaitForUpload, "detached": b.Detached} {
+		if set {
+			query.Set(key, "1")
+		}
+	}
+	for key, value := range map[string]string{"shadow": b.Shadow, "after_sort_key": b.AfterSortKey} {
+		if value != "" {
+			query.Set(key, value)
+		}
 	}
 	doc, err := c.post(ctx, "/bundles", query, "bundles", attributes)
 	if err != nil {

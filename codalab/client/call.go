@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/termtext"
 )
 
-// call is one request. At most one of json and stream is set.
+// call is one request. At most one of json, text, form and stream is set.
 type call struct {
 	method string
 	// path is below /rest, its variable parts escaped.
@@ -24,6 +25,7 @@ type call struct {
 	query  url.Values
 	header map[string]string
 	json   any
+	text   string
 	stream *uploadBody
 	// within limits the time until the answer begins; 0 is no limit.
 	within time.Duration
@@ -43,6 +45,9 @@ func path(parts ...string) string {
 	return b.String()
 }
 
+// itoa is a number as a part of a path or a query.
+func itoa(n int) string { return strconv.Itoa(n) }
+
 // do sends a call and decodes its JSON answer into out, unless that is nil. A *[]byte gets the
 // undecoded answer. The answer to a change may be empty: then out stays as it is.
 func (c *Client) do(ctx context.Context, in call, out any) error {
@@ -50,10 +55,16 @@ func (c *Client) do(ctx context.Context, in call, out any) error {
 	if err != nil {
 		return err
 	}
-	body, err := io.ReadAll(io.LimitReader(resp.Body, answerLimit))
+	body, err := io.ReadAll(io.LimitReader(resp.Body, answerLimit+1))
 	_ = resp.Body.Close() // the body has been read
-	if err != nil {
+	switch {
+	case err != nil:
 		return c.unanswered(in, err)
+	case len(body) > answerLimit:
+		return &codalab.Error{
+			Method: in.method, Path: in.path, Status: resp.StatusCode,
+			Message: fmt.Sprintf("the answer has more than the %d MiB that fit into memory here; ask for less", answerLimit>>20),
+		}
 	}
 	if out == nil || len(body) == 0 && in.method != http.MethodGet {
 		return nil
@@ -63,11 +74,7 @@ func (c *Client) do(ctx context.Context, in call, out any) error {
 		return nil
 	}
 	if err := json.Unmarshal(body, out); err != nil {
-		return &codalab.Error{
-			Method: in.method, Path: in.path, Status: resp.StatusCode,
-			Message: "the answer is not a CodaLab server's; check the address " + c.address,
-			Err:     err,
-		}
+		return c.noServer(in, resp.StatusCode, err)
 	}
 	return nil
 }
@@ -163,6 +170,8 @@ func (c *Client) request(ctx context.Context, in call, token string) (*http.Requ
 			return nil, fmt.Errorf("%s %s: encode request: %w", in.method, in.path, err)
 		}
 		body, kind = bytes.NewReader(data), "application/json; charset=utf-8"
+	case in.text != "":
+		body, kind = strings.NewReader(in.text), "text/plain; charset=utf-8"
 	case in.form != nil:
 		body, kind = strings.NewReader(in.form.Encode()), "application/x-www-form-urlencoded"
 	case in.stream != nil:
@@ -202,10 +211,17 @@ func refusal(in call, resp *http.Response) error {
 	switch {
 	case err != nil || message == "":
 		message = http.StatusText(resp.StatusCode)
-	case strings.HasPrefix(message, "<"):
+	case isPage(message): // a proxy's
 		message = fmt.Sprintf("%d %s (a web page, not the answer of a CodaLab server; check the address and the proxy on the way to it)", resp.StatusCode, http.StatusText(resp.StatusCode))
 	}
 	return &codalab.Error{Method: in.method, Path: in.path, Status: resp.StatusCode, Message: message}
+}
+
+// isPage reports whether a refusal is a page of HTML. CodaLab's servers send plain text, which CodaLab's
+// own labels as HTML.
+func isPage(message string) bool {
+	begin := strings.ToLower(message[:min(len(message), 64)])
+	return strings.HasPrefix(begin, "<!doctype") || strings.HasPrefix(begin, "<html") || strings.HasPrefix(begin, "<head")
 }
 
 // unanswered returns the error of a call without a complete answer.

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
 // How long the server may take until its answer begins. There is no limit for the rest of an
@@ -104,6 +106,32 @@ func New(address string, o Options) (*Client, error) {
 		}
 	}
 	return c, nil
+}
+
+// Reach fails unless there is a CodaLab server at the address. It needs no login.
+func (c *Client) Reach(ctx context.Context) error {
+	in := call{method: http.MethodGet, path: "/user", within: answerWithin}
+	resp, err := c.send(ctx, in, "")
+	if err != nil {
+		return err
+	}
+	err = refusal(in, resp)
+	var refused *codalab.Error
+	if errors.As(err, &refused) && (refused.Status == http.StatusUnauthorized || refused.Transient()) {
+		if refused.Transient() {
+			return err
+		}
+		return nil
+	}
+	return c.noServer(in, resp.StatusCode, nil)
+}
+
+// noServer is the error of an answer that no CodaLab server gives.
+func (c *Client) noServer(in call, status int, err error) error {
+	return &codalab.Error{
+		Method: in.method, Path: in.path, Status: status, Err: err,
+		Message: "the answer is not a CodaLab server's; check the address " + c.address,
+	}
 }
 
 // Address returns the server's address as it was given, without a slash at its end.

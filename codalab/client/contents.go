@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -139,6 +140,11 @@ type UploadOptions struct {
 	// Finalize makes the bundle ready, or failed when the upload fails. CodaLab's own server
 	// makes it failed in any case when an upload breaks off.
 	Finalize bool
+	// State is the bundle's state after a successful upload that finalizes it; empty means ready.
+	State codalab.State
+	// Retry keeps the bundle's state when an upload that finalizes it fails, so that it can be tried again.
+	// CodaLab's own server makes the bundle failed nevertheless if it cannot read the upload.
+	Retry bool
 	// Confirm is for the results of a run that its worker still reports. The client reads the
 	// bundle before and after the upload, and fails unless the server has kept the contents.
 	Confirm bool
@@ -164,7 +170,7 @@ func (c *Client) putContents(ctx context.Context, uuid string, o UploadOptions, 
 	query := url.Values{
 		"unpack":              {boolParam(o.Unpack)},
 		"finalize_on_success": {boolParam(o.Finalize)},
-		"finalize_on_failure": {boolParam(o.Finalize)},
+		"finalize_on_failure": {boolParam(o.Finalize && !o.Retry)},
 		"use_azure_blob_beta": {boolParam(o.Azure)},
 		"store":               {o.Store},
 	}
@@ -176,7 +182,7 @@ func (c *Client) putContents(ctx context.Context, uuid string, o UploadOptions, 
 		query.Set("git", boolParam(o.Git))
 	}
 	if o.Finalize {
-		query.Set("state_on_success", string(codalab.StateReady))
+		query.Set("state_on_success", string(cmp.Or(o.State, codalab.StateReady)))
 	}
 	in := call{method: "PUT", path: contentsPath("blob", codalab.Target{BundleUUID: uuid}), query: query}
 	if body != nil {

@@ -24,17 +24,13 @@ type DeleteOptions struct {
 // DeleteBundles deletes bundles, all or none, and returns the ids of all that were deleted, or that
 // would be.
 func (c *Client) DeleteBundles(ctx context.Context, uuids []string, o DeleteOptions) ([]string, error) {
-	objects := make([]codalab.Object, 0, len(uuids))
-	for _, uuid := range uuids {
-		objects = append(objects, codalab.Object{Type: "bundles", ID: uuid})
-	}
 	var answer struct {
 		Meta struct {
 			IDs []string `json:"ids"`
 		} `json:"meta"`
 	}
 	err := c.do(ctx, call{
-		method: http.MethodDelete, path: "/bundles", within: answerWithin, json: codalab.NewDocument(objects),
+		method: http.MethodDelete, path: "/bundles", within: relayWithin, json: codalab.NewDocument(removal("bundles", uuids)),
 		query: url.Values{
 			"force": {boolParam(o.Force)}, "recursive": {boolParam(o.Recursive)},
 			"data-only": {boolParam(o.DataOnly)}, "dry-run": {boolParam(o.DryRun)},

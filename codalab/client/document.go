@@ -37,7 +37,7 @@ func (c *Client) fetch(ctx context.Context, p string, query url.Values, include 
 		query.Set("include", strings.Join(include, ","))
 	}
 	var doc codalab.Document
-	err := c.do(ctx, call{method: "GET", path: p, query: query, within: answerWithin}, &doc)
+	err := c.do(ctx, call{method: "GET", path: p, query: query, within: relayWithin}, &doc)
 	return doc, err
 }
 

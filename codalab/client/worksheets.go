@@ -2,8 +2,11 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"net/http"
 	"net/url"
+	"strings"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
@@ -23,8 +26,30 @@ type Worksheet struct {
 
 	Owner            *User             `json:"-"`
 	GroupPermissions []GroupPermission `json:"-"`
+	Items            []Item            `json:"-"`
 	// Bundles are the bundles among the worksheet's items, in their order.
 	Bundles []BundleInfo `json:"-"`
+}
+
+// The types of a worksheet's items (codalab/lib/worksheet_util.py: WORKSHEET_ITEM_TYPES).
+const (
+	ItemMarkup    = "markup"
+	ItemDirective = "directive"
+	ItemBundle    = "bundle"
+	ItemWorksheet = "worksheet"
+)
+
+// Item is an item of a worksheet.
+type Item struct {
+	// ID is empty for an item to add.
+	ID   string `json:"-"`
+	Type string `json:"type"`
+	// Value is the text of markup, or of a directive without its percent sign.
+	Value string `json:"value"`
+	// Bundle and Worksheet are what the item shows. One that is gone, or that the user may not read, has a
+	// uuid alone.
+	Bundle    *BundleInfo `json:"-"`
+	Worksheet *Worksheet  `json:"-"`
 }
 
 // GroupPermission says what a group may do with a bundle or a worksheet.
@@ -32,15 +57,6 @@ type GroupPermission struct {
 	GroupName  string `json:"group_name"`
 	GroupID    string `json:"-"`
 	Permission int    `json:"permission"`
-}
-
-// User is a user. Fields that the server does not show of other users are zero.
-type User struct {
-	ID         string `json:"-"`
-	UserName   string `json:"user_name"`
-	DiskQuota  int64  `json:"disk_quota"`
-	DiskUsed   int64  `json:"disk_used"`
-	IsRootUser bool   `json:"is_root_user"`
 }
 
 // FindWorksheet returns the worksheet that a spec names: an id or the beginning of one, a
@@ -65,43 +81,70 @@ func (c *Client) WorksheetBundles(ctx context.Context, uuid string) (Worksheet, 
 	return getOne(ctx, c, path("worksheets", uuid), nil, include, readWorksheet)
 }
 
-// User returns the client's own user.
-func (c *Client) User(ctx context.Context) (User, error) {
-	return getOne(ctx, c, "/user", nil, nil, readUser)
+// WorksheetItems returns the worksheet with this id, its owner, permissions and all items.
+func (c *Client) WorksheetItems(ctx context.Context, uuid string) (Worksheet, error) {
+	include := []string{"owner", "group_permissions", "items", "items.bundle", "items.bundle.owner", "items.subworksheet"}
+	return getOne(ctx, c, path("worksheets", uuid), nil, include, readWorksheet)
 }
 
-// ServerVersion logs in and returns the version of CodaLab that the server reports
-// (codalab/server/json_api_plugin.py: JsonApiPlugin).
-func (c *Client) ServerVersion(ctx context.Context) (string, error) {
-	doc, err := c.fetch(ctx, "/user", nil, nil)
-	if err != nil {
-		return "", err
+// SearchWorksheets returns the worksheets that match keywords, with their owners and permissions.
+func (c *Client) SearchWorksheets(ctx context.Context, keywords ...string) ([]Worksheet, error) {
+	return getAll(ctx, c, "/worksheets", url.Values{"keywords": nonEmpty(keywords)}, []string{"owner", "group_permissions"}, readWorksheet)
+}
+
+// nonEmpty is a list of keywords: a search for everything has one empty word.
+func nonEmpty(keywords []string) []string {
+	if len(keywords) == 0 {
+		return []string{""}
 	}
-	version, _ := doc.Meta["version"].(string)
-	return version, nil
+	return keywords
 }
 
-// Groups returns the names of the groups that the client's user owns or is a member of. The
-// root user gets all groups (codalab/rest/groups.py: fetch_groups).
-func (c *Client) Groups(ctx context.Context) ([]string, error) {
-	return getAll(ctx, c, "/groups", nil, nil, func(_ related, o codalab.Object) (string, error) {
-		var group struct {
-			Name string `json:"name"`
+// CreateWorksheet creates a worksheet.
+func (c *Client) CreateWorksheet(ctx context.Context, name string) (Worksheet, error) {
+	doc, err := c.post(ctx, "/worksheets", nil, "worksheets", map[string]string{"name": name})
+	if err != nil {
+		return Worksheet{}, err
+	}
+	return decodeOne(doc, readWorksheet)
+}
+
+// AddItems adds items to the end of a worksheet; with replace they take the place of all others.
+func (c *Client) AddItems(ctx context.Context, worksheet string, items []Item, replace bool) error {
+	objects := make([]codalab.Object, 0, len(items))
+	for _, item := range items {
+		o := codalab.NewObject("worksheet-items", "", item)
+		o.Relationships = map[string]codalab.Relationship{"worksheet": codalab.ToOne("worksheets", worksheet)}
+		if item.Bundle != nil {
+			o.Relationships["bundle"] = codalab.ToOne("bundles", item.Bundle.UUID)
 		}
-		err := o.Decode(&group)
-		return group.Name, err
-	})
+		if item.Worksheet != nil {
+			o.Relationships["subworksheet"] = codalab.ToOne("worksheets", item.Worksheet.UUID)
+		}
+		objects = append(objects, o)
+	}
+	_, err := c.submit(ctx, http.MethodPost, "/worksheet-items", url.Values{"uuid": {worksheet}, "replace": {boolParam(replace)}}, objects)
+	return err
 }
 
-// UserByID returns the user with this id, or of this name.
-func (c *Client) UserByID(ctx context.Context, id string) (User, error) {
-	return getOne(ctx, c, path("users", id), nil, nil, readUser)
+// RemoveItems removes items from a worksheet by their ids; others that were added meanwhile stay
+// (codalab/rest/worksheets.py: replace_items).
+func (c *Client) RemoveItems(ctx context.Context, worksheet string, ids []string) error {
+	numbers := make([]json.Number, 0, len(ids))
+	for _, id := range ids {
+		numbers = append(numbers, json.Number(id))
+	}
+	return c.do(ctx, call{
+		method: http.MethodPost, path: path("worksheets", worksheet, "add-items"), within: relayWithin,
+		json: map[string]any{"ids": numbers, "items": []string{}},
+	}, nil)
 }
 
-func readUser(_ related, o codalab.Object) (User, error) {
-	u := User{ID: o.ID}
-	err := o.Decode(&u)
-	return u, err
+// SetWorksheetLines replaces a worksheet's items by those that lines describe, as people write them.
+func (c *Client) SetWorksheetLines(ctx context.Context, uuid string, lines []string) error {
+	return c.do(ctx, call{
+		method: http.MethodPost, path: path("worksheets", uuid, "raw"), within: relayWithin, text: strings.Join(lines, "\n"),
+	}, nil)
 }
 
 func readPermission(_ related, o codalab.Object) (GroupPermission, error) {
@@ -130,12 +173,39 @@ func readWorksheet(r related, o codalab.Object) (Worksheet, error) {
 	}
 	var err, err2 error
 	w.GroupPermissions, err = readAll(r, r.linkedList(o, "group_permissions"), readPermission)
-	var bundles []codalab.Object
-	for _, item := range r.linkedList(o, "items") {
-		if bundle, ok := r.linked(item, "bundle"); ok {
-			bundles = append(bundles, bundle)
+	w.Items, err2 = readAll(r, r.linkedList(o, "items"), readItem)
+	for _, item := range w.Items {
+		if item.Bundle != nil && item.Bundle.Type != "" {
+			w.Bundles = append(w.Bundles, *item.Bundle)
 		}
 	}
-	w.Bundles, err2 = readAll(r, bundles, readBundle)
 	return w, errors.Join(err, err2)
+}
+
+func readItem(r related, o codalab.Object) (Item, error) {
+	item := Item{ID: o.ID}
+	if err := o.Decode(&item); err != nil {
+		return item, err
+	}
+	if link, ok := o.Relationships["bundle"].Link(); ok {
+		item.Bundle = &BundleInfo{Bundle: codalab.Bundle{UUID: link.ID}}
+	}
+	if bundle, ok := r.linked(o, "bundle"); ok {
+		b, err := readBundle(r, bundle)
+		if err != nil {
+			return item, err
+		}
+		item.Bundle = &b
+	}
+	if link, ok := o.Relationships["subworksheet"].Link(); ok {
+		item.Worksheet = &Worksheet{UUID: link.ID}
+	}
+	if sheet, ok := r.linked(o, "subworksheet"); ok {
+		w, err := readWorksheet(r, sheet)
+		if err != nil {
+			return item, err
+		}
+		item.Worksheet = &w
+	}
+	return item, nil
 }

@@ -38,6 +38,9 @@ type Command struct {
 	Stdin io.Reader
 	// Stdout receives what Run's program prints; nil discards it.
 	Stdout io.Writer
+	// Stderr receives what the program prints on its standard error, which an Error then lacks; nil keeps
+	// the end of it for the Error. A program that talks to a person needs it.
+	Stderr io.Writer
 	// Credential is the user the program runs as; nil means that of this
 	// process.
 	Credential *syscall.Credential
@@ -111,6 +114,9 @@ func (c Command) Run(ctx context.Context) error {
 	cmd.Stdin = c.Stdin
 	cmd.Stdout = c.Stdout
 	cmd.Stderr = tail
+	if c.Stderr != nil {
+		cmd.Stderr = c.Stderr
+	}
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = killDelay
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: c.Credential, Setpgid: c.Group}

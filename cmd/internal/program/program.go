@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"runtime/debug"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -44,7 +45,22 @@ type Process struct {
 	Stdout, Stderr io.Writer
 	// Getenv returns a variable of the environment, or nothing.
 	Getenv func(string) string
-	Now    func() time.Time
+	// Environ is the whole environment, for programs that the user asked for, such as an editor.
+	Environ []string
+	Now     func() time.Time
+	// deaf is set while interrupts do not end the program; nil if nobody listens to them.
+	deaf *atomic.Bool
+}
+
+// Uninterrupted calls a function, during which an interrupt from the terminal ends nothing: it is meant for
+// a program that the function has started, such as an editor.
+func (p Process) Uninterrupted(f func() error) error {
+	if p.deaf == nil {
+		return f()
+	}
+	p.deaf.Store(true)
+	defer p.deaf.Store(false)
+	return f()
 }
 
 // Print prints what a command found: as JSON for programs, or else its text for people.
@@ -85,19 +101,36 @@ func Usage(err error) error { return &Error{Code: ExitUsage, Err: err} }
 // its error on standard error, and exits. A second signal ends the process at
 // once.
 func Main(run func(ctx context.Context, p Process) error) {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop)
+	ctx, deaf := listen()
 	stderr := termtext.NewWriter(os.Stderr)
 	err := run(ctx, Process{
 		Args: os.Args[1:], Stdin: os.Stdin, Stdout: termtext.NewWriter(os.Stdout), Stderr: stderr,
-		Getenv: os.Getenv, Now: time.Now,
+		Getenv: os.Getenv, Environ: os.Environ(), Now: time.Now, deaf: deaf,
 	})
 	code := Code(ctx, err)
 	if code != 0 && code != ExitInterrupted {
 		report(stderr, err)
 	}
-	stop()
 	os.Exit(code)
+}
+
+// listen returns a context that the first signal ends; a second one ends the process. While deaf is set,
+// interrupts do nothing.
+func listen() (context.Context, *atomic.Bool) {
+	ctx, cancel := context.WithCancel(context.Background())
+	deaf := &atomic.Bool{}
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		for s := range signals {
+			if s == os.Interrupt && deaf.Load() {
+				continue
+			}
+			signal.Stop(signals)
+			cancel()
+		}
+	}()
+	return ctx, deaf
 }
 
 // Code is the exit code for what a program returned.

@@ -1,8 +1,8 @@
-package server_test
+package cltest
 
-// differences are all that TestRealClient accepts.
-func differences() []difference {
-	return []difference{
+// ServerDifferences are those between CodaLab's own server and ours, with whatever cl.
+func ServerDifferences() []Difference { //nolint:funlen // a table
+	return []Difference{
 		{
 			`^ben (ls|print) `, `! User .* does not have sufficient permissions on worksheet .* \(have read, need all\)\.|exit 1`,
 			`### (Worksheet|Title|Tags|Owner|Permissions):.*|ref  uuid  name .*|----| +\^\d  <\w+\.\.\.> .*|\[(dataset b|worksheet v)<R>\]\{.*|one|two|% display table x`,

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
+)
+
+type copyOptions struct {
+	// dependencies also copies the bundle's dependencies.
+	dependencies bool
+	// add shows the bundle on the destination worksheet.
+	add bool
+}
+
+// copyBundle makes sure that a bundle is on another server, and shows it on a worksheet there if that is
+// asked for (bundle_cli.py: copy_bundle). A copy that breaks off keeps the bundle in state uploading there,
+// and the next one goes on with it: cl-server never gives an id out again.
+func (c *cli) copyBundle(ctx context.Context, from *workspace, uuid string, to *workspace, worksheet string, o copyOptions) error {
+	if o.dependencies {
+		b, err := from.Bundle(ctx, uuid)
+		if err != nil {
+			return err
+		}
+		for _, d := range b.Dependencies {
+			if err := c.copyBundle(ctx, from, d.ParentUUID, to, worksheet, copyOptions{add: o.add}); err != nil {
+				return err
+			}
+		}
+	}
+	if from.Address() != to.Address() {
+		added, err := c.bring(ctx, from, uuid, to, worksheet, o)
+		if err != nil || added {
+			return err
+		}
+	} else if _, err := to.Bundle(ctx, uuid); err != nil {
+		return err
+	}
+	if !o.add {
+		return nil
+	}
+	return to.AddItems(ctx, worksheet, []client.Item{bundleItem(uuid)}, false)
+}
+
+// bring copies a bundle to another server, unless it is there. It reports whether the worksheet has it
+// already, or cannot have it.
+func (c *cli) bring(ctx context.Context, from *workspace, uuid string, to *workspace, worksheet string, o copyOptions) (done bool, err error) {
+	there, err := to.Bundle(ctx, uuid)
+	begun := err == nil && there.State == codalab.StateUploading
+	if err != nil && !isNotFound(err) || err == nil && !begun {
+		return false, err
+	}
+	b, err := from.Bundle(ctx, uuid)
+	switch {
+	case err != nil:
+		return false, err
+	case b.Type == codalab.TypePrivate:
+		return true, c.say("Unable to read bundle %s", uuid)
+	case b.State != codalab.StateReady && b.State != codalab.StateFailed:
+		return true, c.say("Not copying %s because it has non-final state %s", bundleText(b.Bundle), pythonState(b.State))
+	}
+	if err := c.say("Copying %s...", bundleText(b.Bundle)); err != nil {
+		return false, err
+	}
+	if !begun {
+		copied := client.NewBundle{
+			UUID: b.UUID, Worksheet: worksheet, Type: b.Type, Metadata: b.Metadata, Dependencies: b.Dependencies,
+			WaitForUpload: true, Detached: !o.add,
+		}
+		if b.Command != nil {
+			copied.Command = *b.Command
+		}
+		if _, err := to.CreateBundle(ctx, copied); err != nil {
+			return false, err
+		}
+	}
+	if err := c.sendCopy(ctx, from, b, to); err != nil {
+		c.warn("The copy of %s is not complete: the same command goes on with it, and cl rm %s removes it.", bundleText(b.Bundle), b.UUID)
+		return false, err
+	}
+	return !begun, nil
+}
+
+// sendCopy sends a bundle's contents to another server, which has the bundle in state uploading.
+func (c *cli) sendCopy(ctx context.Context, from *workspace, b client.BundleInfo, to *workspace) error {
+	o := client.UploadOptions{Finalize: true, State: b.State, Retry: true}
+	contents, err := from.OpenContents(ctx, codalab.Target{BundleUUID: b.UUID}, nil)
+	switch {
+	case isNotFound(err):
+		return to.UploadContents(ctx, b.UUID, o, nil)
+	case err != nil:
+		return err
+	}
+	o.Filename = b.Metadata.String("name")
+	size := contents.Size
+	if contents.Type == codalab.TargetDirectory {
+		o.Filename, o.Unpack, size = o.Filename+".tar.gz", true, -1
+	}
+	progress := c.progress("Copied", size)
+	err = to.UploadContents(ctx, b.UUID, o, io.TeeReader(contents, progress))
+	progress.end()
+	return errors.Join(err, contents.Close())
+}

@@ -1,0 +1,156 @@
+package main
+
+import "github.com/cl-slurm/cl-slurm/server/cltest"
+
+// differences are those between CodaLab's own cl and ours, on whatever server.
+func differences() []cltest.Difference {
+	var all []cltest.Difference
+	for _, d := range [][4]string{
+		{
+			`^\w+ (search|s|ls|rm)( |$)`, `\s*(\^\d+  )?<\w+\.\.\.>  \S+  \w+  .*`, `\s*(\^\d+  )?<\w+\.\.\.>  \S+  (\[uploaded\]|! .*|= .*)  \w+  .*`,
+			"ours shows the summary: CodaLab's cl looks for it where it is not, and always prints nothing",
+		},
+		{
+			`^\w+ ls -f uuid,name,summary`, `\s*\^\d+  <\w+\.\.\.>  \S+`, `\s*\^\d+  <\w+\.\.\.>  \S+  (\[uploaded\]|! .*|= .*)`,
+			"ours shows the summary, as above",
+		},
+		{
+			``, `! (usage: .*|\[.*|cl.*: error: .*|bundle.*)`, `! cl.*: error: .*`,
+			"a mistake in a command line is one sentence that tells the nearest right thing",
+		},
+		{
+			``, `exit 1`, `exit 2`, "what cl itself refuses before it sends anything ends with 2, also where CodaLab's cl ends with 1",
+		},
+		{
+			``, `! UsageError: (Names must match|Invalid name).*`, `! UsageError: Invalid name .*: it must begin with.*`,
+			"cl itself refuses a bad name, and tells a good one",
+		},
+		{``, `! Preparing upload archive\.\.\.|! Uploading .*`, ``, "ours tells on standard error of what it sends only on a terminal, where it takes longer"},
+		{
+			`^ben upload some`, ``, `! UsageError: The upload needs .* of your disk quota.*`, "ours tells before it sends anything that the quota is too small",
+		},
+		{
+			`^ann info -f name,data_size,state \$u1`, `_	4	ready`, `contents	4	ready`, "a text without a name is called contents, as CodaLab's cl means to call it",
+		},
+		{
+			`^ann upload `, `! UsageError: (Upload does not support mixing .*|upload got non-existent path:: .*|Not following symlinks\.)`,
+			`! UsageError: (Upload does not support mixing .*|upload got non-existent path: .*|Not following symlinks: .*; -L follows them)`,
+			"ours names the path, and says what to do",
+		},
+		{`^ann cat \$i$`, `x\.pyc  .*`, ``, "-x that is given twice adds to the list: CodaLab's cl forgets the first"},
+		{
+			`^ann upload dir -i`, `! Excluding files and directories specified by ignore\.`, `! No directory that is uploaded has a file ignore with patterns\.`,
+			"ours tells if the file with patterns is not there",
+		},
+		{`^ann upload `, ``, `! Bundle <.*> was removed again: its upload has not succeeded\.`, "a failed upload leaves nothing behind"},
+		{`^ann ls -f name,state,failure_message`, `\s*\^\d+  .*`, `\s*\^\d+  .*`, "the same: the failed bundles are not there"},
+		{
+			`^ann info -f state \$e`, `! NotFoundError: bundle spec no-e doesn't match any bundles`, `! NotFoundError: Bundle <e> not found`, "the same: the failed bundle is not there",
+		},
+		{`^ann upload http://127`, ``, `! UsageError: Upload failed: the URL cannot be fetched: .*`, "ours tells why"},
+		{
+			`^ann store `, `! Only root user can create bundle stores\.`, `! UsageError: (a store needs --name, and .*|cl store rm needs the uuid .*|this server has no bundle stores .*)`,
+			"ours tells what is missing before it sends anything",
+		},
+		{`^ann info -f description,name \$ed`, `	edited<R>`, `by editor	edited<R>`, "upload --edit edits the metadata: CodaLab's cl ignores it"},
+		{
+			`^ann uls .* -f`, `exit 2`, `user_name|----|ann|! No results found`,
+			"words may come after options: CodaLab's cl takes none after those",
+		},
+		{
+			`^ann (info|ls) .*nosuch`, `None|### .*|ref  nosuch  summary|----|\s*\^\d.*`, `! UsageError: there is no field "nosuch".*`,
+			"an unknown field is a mistake, not an empty column",
+		},
+		{
+			`^ann info -f .*group_permissions`, `.*None.*`, `.*\t.*`, "ours asks for the children, permissions and worksheets that -f names",
+		},
+		{
+			`^ann info \S*w\S*//a`, `! UsageError: Invalid bundle_spec: /a<R>|exit 1`, `[a-z_]+  : .*`,
+			"info takes WORKSHEET//BUNDLE, like the other commands",
+		},
+		{
+			`^\w+ info `, ``, `state_details  : .*`, "ours also tells in a sentence what a bundle waits for, or how it ended",
+		},
+		{
+			`^\w+ cat `, `<none>|! UsageError: Target '.*' doesn't exist in bundle .*`, `! (NotFoundError: .*|UsageError: .* leads out of the bundle|The worker .*)`,
+			"standard output is the file's contents and nothing else; why there are none is on standard error",
+		},
+		{
+			`^ann wait -t \$a`, `! NotFoundError: Path 'stdout' in bundle <a> not found|exit 1`, `<a>`,
+			"what has no output is waited for all the same",
+		},
+		{
+			`^ann download`, `Local file/directory '.*' already exists\.`, `! UsageError: Local file/directory '.*' already exists\..*|exit 1`,
+			"what was not downloaded is a failure",
+		},
+		{
+			`^ann edit \$b -n ''`, `! (Traceback|FileNotFoundError: .*)`, ``, "no name is a mistake, not a wish for an editor",
+		},
+		{
+			`^ann edit \$b -T$`, `! (Traceback|FileNotFoundError: .*)|exit 1`, `Saved metadata for bundle <b>\.`, "-T without words removes the tags",
+		},
+		{
+			`^ann edit \$b -f (nosuch|data_size|created)`, `! UsageError: (Unexpected metadata key: nosuch|Metadata value for .*)`,
+			`! UsageError: (there is no field "nosuch".*|\w+ cannot be edited: the server sets it)`,
+			"cl itself refuses what cannot be edited",
+		},
+		{
+			`^ann edit \$b -f tags x`, `! UsageError: Metadata value for tags should be of type list, was x \(type str\)|exit 1`, `Saved metadata for bundle <b>\.`,
+			"ours sends a field's value in its type",
+		},
+		{`^(ann info -f license,data_size,tags|ben info) \$b`, `.*two words.*x.*`, `.*x.*`, "the same: the tags are what was edited"},
+		{
+			`^\w+ kill `, `<\w+>`, ``, "ours prints what it has killed, and not what has ended before",
+		},
+		{`^\w+ (status|st)$`, `client_version: 1\.7\.3`, `client_version: .*\(CodaLab 1\.7\.3\)`, "ours has a version of its own"},
+		{`^ann (-v|help)`, `CodaLab CLI version 1\.7\.3`, `cl version .* \(CodaLab 1\.7\.3\)`, "ours has a version of its own"},
+		{`^ann help upload`, `.*`, `.*`, "ours has help of its own"},
+		{
+			`^ann add text -d`, `! UsageError: -d/--copy_dependencies flag .*`, `! UsageError: -d/--copy-dependencies flag .*`, "the flag's name is --copy-dependencies",
+		},
+		{
+			`^\w+ gls$`, `public  <.*>  EmptyJsonApiRelationship\(\)  member`, `public  <.*>  member`, "CodaLab's cl prints a mistake for no owner",
+		},
+		{
+			`^\w+ urm `, `! (Traceback|TypeError: .*)|exit 1`, `Removed ben from group g<R>\.|! UsageError: \w+ is not a member of group g<R>\.`,
+			"CodaLab's cl has a mistake and removes nobody",
+		},
+		{`^ann ginfo g`, `ben\(<ben's id>\)  admin`, ``, "ours has removed ben, as above"},
+		{`^ben uadd \$ben g`, `ben in group g<R> as member`, `! You are not the admin of group <g>\.|exit 1`, "ours has removed ben, as above"},
+		{
+			`^ben cat \$a`, `secret`, `! User ben.* does not have sufficient permissions .*|exit 1`, "ours has removed ben, as above",
+		},
+		{
+			`^ann w?perm .* nosuch$`, `! (UsageError: Invalid permission flag.*|NotFoundError: .*)`, `! UsageError: Invalid permission flag .*: want none, read or all`,
+			"cl itself refuses what is no permission",
+		},
+		{
+			`^ann perm a\$R nosuch\$R read`, `! NotFoundError: Found no group .*`, `! NotFoundError: bundle spec .*`, "of two mistakes ours tells the first",
+		},
+		{
+			`^\w+ (uinfo -f nosuch|uedit .* -[dt] nosuch)`, `! (Traceback|KeyError: .*|ValueError: .*)`, `! UsageError: there is no field "nosuch" of users.*`,
+			"a mistake is one sentence",
+		},
+		{
+			`^ann run `, ``, `! cl: --request-\w+ .*`, "ours warns of requests that may have been meant otherwise",
+		},
+		{``, `! failed`, `! failed: .*`, "ours also tells why"},
+		{`^ann run .* -t$`, ``, `exit 1`, "the command fails if the run does, so that a script notices"},
+		{
+			`^ann ls -f name,failure_message`, `\s*(\^\d+  memory<R>  .*|\. Memory limit .*)`, `\s*\^\d+  memory<R>  .* \. Memory limit .*`, "a row is one line",
+		},
+		{`^ann wedit -f nosuch`, `! (Traceback|FileNotFoundError: .*)`, `! UsageError: open nosuch: .*`, "a mistake is one sentence"},
+		{`^ann netcat`, `! Traceback|exit 1`, `! ServerError: .*|exit 3`, "an error of the server is one sentence"},
+		{`^ann config cli/verbose`, `1`, `! UsageError: cli/verbose is not set|exit 1`, "ours has no such key"},
+		{`^ann config .*/y`, `! (Traceback|KeyError: .*)`, `! UsageError: x<R>/y is not set`, "a mistake is one sentence"},
+		{
+			`^\w+ (events|reset|bs-[a-z-]+|w?open) ?`, `! (UsageError: Sanity check! .*|NotFoundError: .*)`,
+			`! UsageError: (only CodaLab's own|cl deletes|CodaLab's own server keeps|cl opens).*`,
+			"ours does not have these commands, and says what to do instead",
+		},
+		{`^ann work nosuch\$R::x`, `! (Traceback|ValueError: .*)`, `! UsageError: server address .*`, "a mistake is one sentence"},
+	} {
+		all = append(all, cltest.Difference{Step: d[0], Stock: d[1], Ours: d[2], Because: d[3]})
+	}
+	return all
+}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/server"
+	"github.com/cl-slurm/cl-slurm/server/cltest"
+)
+
+// TestRecordedScripts plays the scripts of package cltest with our cl on our server, and compares
+// what it prints, and its exit codes, with what CodaLab's own cl prints on CodaLab's own server.
+// With CLTEST_STOCK our cl plays them on that server of CodaLab's own, too.
+func TestRecordedScripts(t *testing.T) {
+	t.Parallel()
+	scripts, err := cltest.Scripts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := recorded{client: ourClient(t), table: cltest.NewTable(differences())}
+	ours := cltest.StartServer(t, r.client.Users)
+	// The script offline waits until the server gives a worker up.
+	hasty := cltest.StartServer(t, r.client.Users, func(c *server.Config) { c.Hold, c.WorkerTimeout = time.Second/2, 3*time.Second })
+	t.Run("scripts", func(t *testing.T) {
+		for _, script := range scripts {
+			address := ours
+			if script.Name == "offline" {
+				address = hasty
+			}
+			t.Run(script.Name, func(t *testing.T) {
+				t.Parallel()
+				r.compare(t, script, address, cltest.NewTable(cltest.ServerDifferences()))
+			})
+		}
+	})
+	if !t.Failed() && int(r.played.Load()) == len(scripts) {
+		r.table.CheckAllMet(t)
+	}
+	t.Run("stock", func(t *testing.T) {
+		stock := cltest.StockServer()
+		if stock == "" {
+			t.Skip("needs a server of CodaLab's own, at CLTEST_STOCK")
+		}
+		for _, script := range scripts {
+			t.Run(script.Name, func(t *testing.T) {
+				t.Parallel()
+				r.compare(t, script, stock)
+			})
+		}
+	})
+}
+
+// recorded compares our cl with what is recorded.
+type recorded struct {
+	client cltest.Client
+	// table has the differences of our cl.
+	table  *cltest.Table
+	played atomic.Int32
+}
+
+// compare plays a script on a server, whose differences are in further tables.
+func (r *recorded) compare(t *testing.T, script cltest.Script, address string, tables ...*cltest.Table) {
+	t.Helper()
+	if program := script.Lacks(); program != "" {
+		t.Skipf("needs %s", program)
+	}
+	stock, err := script.Recorded()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cltest.Compare(t, script, stock, r.client.Play(t, script, address), append(tables, r.table)...)
+	r.played.Add(1)
+}
+
+// ourClient is this program, a process for each call, with a home for each user of a play.
+func ourClient(t *testing.T) cltest.Client {
+	t.Helper()
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cltest.Client{
+		Users:       cltest.Users(),
+		Patience:    30 * time.Second,
+		StartWorker: cltest.StartShellWorker,
+		Command: func(ctx context.Context, c cltest.Call) *exec.Cmd {
+			cmd := exec.CommandContext(ctx, program)
+			cmd.Args = append([]string{"cl"}, c.Args...) // TestMain makes it cl
+			cmd.Env = append(os.Environ(), "CODALAB_HOME="+c.Home, "CL_SERVER="+c.Address,
+				"CODALAB_USERNAME="+c.User.Name, "CODALAB_PASSWORD="+c.User.Password, "GORACE=atexit_sleep_ms=0")
+			return cmd
+		},
+	}
+}

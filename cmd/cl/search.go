@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
+)
+
+const searchHelp = `List the bundles that match all keywords, also those on no worksheet.
+
+  search <word>...           name or uuid has each word
+  search name=<value>        a field has this value: any key of the metadata,
+                             type, state, uuid, command, owner, group,
+                             dependency, dependency/<key>, host_worksheet;
+                             a,b is one of several, and % any letters
+  search .mine               your own
+  search .shared             shared with any of your groups
+  search .floating           on no worksheet
+  search .before=<date> .after=<date>
+                             created by a date, such as 2042-03-14
+  search .limit=50           up to 50 bundles; default 10
+  search .offset=50          from the 51st on
+  search size=.sort          sorted by a field; .sort- from the end
+  search .last               newest first
+  search .count              only their number
+  search size=.sum           only the total of a field
+  search .format=<format>    the format of that number`
+
+// searchWords are the keywords that completion offers.
+func searchWords() []string {
+	return []string{
+		".mine", ".shared", ".floating", ".before=", ".after=", ".limit=", ".offset=", ".last", ".count", "name=", "type=", "state=", "uuid=",
+		"command=", "owner=", "group=", "dependency=", "host_worksheet=", "size=.sort-", "size=.sum",
+	}
+}
+
+// searchCommand is bundle_cli.py: do_search_command.
+func (c *cli) searchCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "search <keyword>...", Aliases: []string{"s"}, Short: "Search for bundles", Long: searchHelp,
+		Args: cobra.MinimumNArgs(1), ValidArgsFunction: completeWords(searchWords()...),
+	}
+	worksheet := c.worksheetFlag(cmd)
+	l := c.listingFlags(cmd)
+	add := cmd.Flags().BoolP("append", "a", false, "append the bundles to the worksheet")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		fields, err := readFields(l.fields)
+		if err != nil {
+			return err
+		}
+		return c.searchBundles(cmd.Context(), *worksheet, args, l, fields, *add)
+	}
+	return cmd
+}
+
+func (c *cli) searchBundles(ctx context.Context, worksheet string, keywords []string, l *listing, fields []string, add bool) error {
+	at, uuid, err := c.openWorksheet(ctx, worksheet)
+	if err != nil {
+		return err
+	}
+	found, number, err := at.SearchBundles(ctx, uuid, keywords)
+	if err != nil || number != nil {
+		return orNumber(c, err, number)
+	}
+	if err := c.printFound(ctx, at, found, keywords, l, fields); err != nil || !add {
+		return err
+	}
+	items := make([]client.Item, 0, len(found))
+	for _, b := range found {
+		items = append(items, client.Item{Type: client.ItemBundle, Bundle: &client.BundleInfo{Bundle: codalab.Bundle{UUID: b.UUID}}})
+	}
+	if err := at.AddItems(ctx, uuid, items, false); err != nil {
+		return err
+	}
+	w, err := at.Worksheet(ctx, uuid)
+	if err != nil {
+		return err
+	}
+	return c.say("Added %d bundles to %s", len(found), worksheetURL(at.Address(), w))
+}
+
+// orNumber returns err, or else prints the number that a search has asked for: None for a total of
+// nothing.
+func orNumber(c *cli, err error, number json.RawMessage) error {
+	text := strings.Trim(string(number), `"`)
+	switch {
+	case err != nil:
+		return err
+	case c.asJSON:
+		return c.printJSON(number)
+	case text == "null":
+		text = "None"
+	}
+	return c.print(text)
+}
+
+func (c *cli) printFound(ctx context.Context, at *workspace, found []client.BundleInfo, keywords []string, l *listing, fields []string) error {
+	switch {
+	case l.uuidOnly || c.asJSON:
+		return c.printChosen(ctx, at, found, l, fields)
+	case len(found) == 0:
+		c.warn("No results found")
+		return nil
+	}
+	c.noteLimit(len(found), keywords)
+	t, err := at.table(ctx, found, fields)
+	if err != nil {
+		return err
+	}
+	return t.print(c.Stdout)
+}
+
+// searchLimit is how many results a search has unless it says otherwise (codalab/model/bundle_model.py:
+// SEARCH_RESULTS_LIMIT).
+const searchLimit = 10
+
+// noteLimit says that there may be more results than are shown.
+func (c *cli) noteLimit(shown int, keywords []string) {
+	limited := slices.ContainsFunc(keywords, func(k string) bool { return strings.HasPrefix(k, ".limit=") })
+	if shown == searchLimit && !limited {
+		c.warn("Only %d results are shown. Use .limit=N to show the first N results.", searchLimit)
+	}
+}

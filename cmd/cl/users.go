@@ -1,0 +1,317 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
+)
+
+// accountFields are the fields of a user that cl shows (bundle_cli.py: print_user_info).
+func accountFields() []string {
+	return []string{
+		"id", "user_name", "is_verified", "has_access", "first_name", "last_name", "affiliation", "url",
+		"date_joined", "last_login", "email", "time", "disk", "parallel_run_quota",
+	}
+}
+
+// moreAccountFields are those that only -f shows.
+func moreAccountFields() []string {
+	return []string{"is_root_user", "time_quota", "time_used", "disk_quota", "disk_used", "notifications", "avatar_id", "protected_mode"}
+}
+
+// accountText returns a field of a user, and false if the server does not show it.
+func accountText(a client.Account, field string) (string, bool) {
+	number := codalab.Metadata(a)
+	ratio := func(used, quota string, text func(float64) string) (string, bool) {
+		if !number.Has(used) || !number.Has(quota) {
+			return "", false
+		}
+		u, q := number.Float(used), number.Float(quota)
+		share := 100.0
+		if q != 0 {
+			share = 100 * u / q
+		}
+		return fmt.Sprintf("%s / %s (%.1f%%)", text(u), text(q), share), true
+	}
+	switch field {
+	case "time":
+		return ratio("time_used", "time_quota", func(s float64) string {
+			return codalab.FormatDuration(time.Duration(min(s, 9e9) * float64(time.Second)))
+		})
+	case "disk":
+		return ratio("disk_used", "disk_quota", func(n float64) string { return codalab.FormatSize(int64(n)) })
+	}
+	v, ok := a[field]
+	return pythonText(v), ok
+}
+
+// readAccountFields reads a list of fields, and refuses unknown ones.
+func readAccountFields(list string) ([]string, error) {
+	fields := strings.Split(list, ",")
+	known := append(accountFields(), moreAccountFields()...)
+	for i, f := range fields {
+		f = strings.TrimSpace(f)
+		fields[i] = f
+		if !slices.Contains(known, f) {
+			return nil, usagef("there is no field %q of users%s", f, didYouMean("", nearest(f, known)))
+		}
+	}
+	return fields, nil
+}
+
+// uinfoCommand is bundle_cli.py: do_uinfo_command.
+func (c *cli) uinfoCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "uinfo [<user>]", Short: "Show a user, and your own quotas and what you have used of them",
+		Long: "Show a user, by name or id; without one yourself, with your quotas and what you have\nused of them.",
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	field := cmd.Flags().StringP("field", "f", "", "print these comma-separated fields, a line for each")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		fields := []string{}
+		if *field != "" {
+			var err error
+			if fields, err = readAccountFields(*field); err != nil {
+				return err
+			}
+		}
+		at, err := c.workspace("")
+		if err != nil {
+			return err
+		}
+		a, err := at.Account(cmd.Context(), strings.Join(args, ""))
+		if err != nil {
+			return err
+		}
+		return c.printAccount(a, fields)
+	}
+	return cmd
+}
+
+// viewAccount is a user in JSON: some fields, or without them all that the server shows.
+func viewAccount(a client.Account, fields []string) client.Account {
+	if len(fields) == 0 {
+		return a
+	}
+	some := client.Account{}
+	for _, f := range fields {
+		if text, ok := accountText(a, f); ok && (f == "time" || f == "disk") {
+			some[f] = text
+		} else if ok {
+			some[f] = a[f]
+		}
+	}
+	return some
+}
+
+func (c *cli) printAccount(a client.Account, fields []string) error {
+	if c.asJSON {
+		return c.printJSON(viewAccount(a, fields))
+	}
+	if len(fields) == 0 {
+		for _, f := range accountFields() {
+			if text, ok := accountText(a, f); ok {
+				if err := c.print(fmt.Sprintf("%-15s: %s", f, text)); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	for _, f := range fields {
+		if text, ok := accountText(a, f); ok {
+			if err := c.print(text); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// ulsCommand is bundle_cli.py: do_uls_command.
+func (c *cli) ulsCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "uls [<keyword>...]", Short: "Search for users",
+		Long: `List the users that match all keywords.
+
+  uls ann                    name or id has this word
+  uls affiliation=X          with this value of a field; % stands for any letters
+  uls .joined_before=<date> .joined_after=<date>
+                             joined by a date, such as 2042-03-14
+  uls .active_before=<date> .active_after=<date>
+                             for root: last signed in by a date
+  uls .disk_used_less_than=70% .disk_used_more_than=70%
+  uls .time_used_less_than=70% .time_used_more_than=70%
+                             for root: by the share of the quota
+  uls .limit=50 .offset=50   up to 50 users, from the 51st on; default 10
+  uls user_name=.sort        sorted by a field; .sort- from the end
+  uls .count                 only their number`,
+		ValidArgsFunction: completeWords(".limit=", ".offset=", ".count", ".joined_before=", ".joined_after=", ".active_before=", ".active_after=", "user_name=", "first_name=", "last_name=", "affiliation="),
+	}
+	field := cmd.Flags().StringP("field", "f", "", "print these comma-separated fields")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		var fields []string
+		if *field != "" {
+			var err error
+			if fields, err = readAccountFields(*field); err != nil {
+				return err
+			}
+		}
+		at, err := c.workspace("")
+		if err != nil {
+			return err
+		}
+		found, number, err := at.SearchAccounts(cmd.Context(), args...)
+		if err != nil || number != nil {
+			return orNumber(c, err, number)
+		}
+		return c.listAccounts(found, fields, args)
+	}
+	return cmd
+}
+
+func (c *cli) listAccounts(found []client.Account, fields, keywords []string) error {
+	switch {
+	case c.asJSON:
+		views := []client.Account{}
+		for _, a := range found {
+			views = append(views, viewAccount(a, fields))
+		}
+		return c.printJSON(views)
+	case len(found) == 0:
+		c.warn("No results found")
+		return nil
+	}
+	c.noteLimit(len(found), keywords)
+	if len(fields) == 0 {
+		fields = []string{"user_name", "first_name", "last_name", "affiliation", "date_joined"}
+		if codalab.Metadata(found[0]).Has("last_login") { // the server shows it to root
+			fields = append(fields, "last_login", "time", "disk", "parallel_run_quota")
+		}
+	}
+	var columns []column
+	for _, f := range fields {
+		columns = append(columns, column{name: f})
+	}
+	var rows [][]string
+	for _, a := range found {
+		var row []string
+		for _, f := range fields {
+			text, ok := accountText(a, f)
+			if !ok || a[f] == nil && f != "time" && f != "disk" {
+				text = ""
+			}
+			row = append(row, text)
+		}
+		rows = append(rows, row)
+	}
+	return printTable(c.Stdout, columns, rows)
+}
+
+// ueditCommand is bundle_cli.py: do_uedit_command.
+func (c *cli) ueditCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "uedit [<user>]", Short: "Change what is known of you, or as root of another user",
+		Long: "Change your own account, or as root that of another user. Only root changes quotas.",
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	read := accountFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		attributes, err := read()
+		if err != nil {
+			return err
+		}
+		at, err := c.workspace("")
+		if err != nil {
+			return err
+		}
+		change := client.Change{Attributes: attributes}
+		if len(args) > 0 {
+			user, err := at.UserByID(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			change.ID = user.ID
+		}
+		a, err := at.UpdateAccount(cmd.Context(), change)
+		if err != nil {
+			return err
+		}
+		return c.printAccount(a, nil)
+	}
+	return cmd
+}
+
+// accountFlags adds the flags for what can be changed of an account, and returns a function that reads
+// them.
+func accountFlags(cmd *cobra.Command) func() (map[string]any, error) {
+	flags := cmd.Flags()
+	texts := map[string]*string{}
+	for flag, help := range map[string]string{"first-name": "first name", "last-name": "last name", "affiliation": "affiliation", "url": "address of the web page"} {
+		texts[flag] = flags.String(flag, "", help)
+	}
+	timeQuota := &spelled{spell: spellDuration, kind: "time"}
+	flags.VarP(timeQuota, "time-quota", "t", "time of runs in all, such as 3h or 3d")
+	diskQuota := &spelled{spell: spellSize, kind: "size"}
+	flags.VarP(diskQuota, "disk-quota", "d", "size of bundles in all, such as 3g")
+	runs := flags.Int64P("parallel-run-quota", "p", 0, "runs at a time on workers of the site")
+	grant := flags.Bool("grant-access", false, "let the user in, on a server in protected mode")
+	remove := flags.Bool("remove-access", false, "keep the user out, on a server in protected mode")
+	return func() (map[string]any, error) {
+		attributes := map[string]any{}
+		for flag, text := range texts {
+			if flags.Changed(flag) {
+				attributes[strings.ReplaceAll(flag, "-", "_")] = *text
+			}
+		}
+		// The flags have checked their values.
+		if d, err := codalab.ParseDuration(timeQuota.text); err == nil {
+			attributes["time_quota"] = d.Seconds()
+		}
+		if n, err := codalab.ParseSize(diskQuota.text); err == nil {
+			attributes["disk_quota"] = n
+		}
+		if flags.Changed("parallel-run-quota") {
+			attributes["parallel_run_quota"] = *runs
+		}
+		if *grant || *remove {
+			attributes["has_access"] = *grant
+		}
+		switch {
+		case *grant && *remove:
+			return nil, usagef("Can't both grant and remove access for a user.")
+		case len(attributes) == 0:
+			return nil, usagef("No fields to update.")
+		}
+		return attributes, nil
+	}
+}
+
+// ufarewellCommand is bundle_cli.py: do_ufarewell_command.
+func (c *cli) ufarewellCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "ufarewell <user>", Short: "Delete a user who owns nothing",
+		Long: "Delete a user: yourself, or as root anybody. The user's bundles, worksheets and groups\nmust be gone before.",
+		Args: cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			at, err := c.workspace("")
+			if err != nil {
+				return err
+			}
+			user, err := at.UserByID(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			if err := at.DeleteAccount(cmd.Context(), user.ID); err != nil {
+				return err
+			}
+			return c.tell(viewUser(&user), "Deleted user %s(%s).", user.UserName, user.ID)
+		},
+	}
+}

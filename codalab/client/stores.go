@@ -1,0 +1,44 @@
+package client
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+)
+
+// BundleStore is a place where CodaLab's own server keeps contents.
+type BundleStore struct {
+	ID             string `json:"-"`
+	Name           string `json:"name,omitempty"`
+	StorageType    string `json:"storage_type,omitempty"`
+	StorageFormat  string `json:"storage_format,omitempty"`
+	URL            string `json:"url,omitempty"`
+	Authentication string `json:"authentication,omitempty"`
+}
+
+// BundleStores returns the bundle stores that the user may use.
+func (c *Client) BundleStores(ctx context.Context) ([]BundleStore, error) {
+	return getAll(ctx, c, "/bundle_stores", nil, nil, readStore)
+}
+
+// AddBundleStore adds a bundle store.
+func (c *Client) AddBundleStore(ctx context.Context, store BundleStore) (BundleStore, error) {
+	doc, err := c.post(ctx, "/bundle_stores", nil, "bundle_stores", store)
+	if err != nil {
+		return BundleStore{}, err
+	}
+	return decodeOne(doc, readStore)
+}
+
+// RemoveBundleStore removes a bundle store.
+func (c *Client) RemoveBundleStore(ctx context.Context, id string) error {
+	_, err := c.submit(ctx, http.MethodDelete, "/bundle_stores", nil, removal("bundle_stores", []string{id}))
+	return err
+}
+
+func readStore(_ related, o codalab.Object) (BundleStore, error) {
+	s := BundleStore{ID: o.ID}
+	err := o.Decode(&s)
+	return s, err
+}

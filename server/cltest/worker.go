@@ -1,0 +1,241 @@
+package cltest
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/codalab/contents"
+)
+
+// shellWorker is a worker that runs commands without containers: bash runs them in a directory of
+// their own, with copies of their parents. What it says of a run that fails is what CodaLab's own
+// cl-worker says.
+type shellWorker struct {
+	api  *client.Client
+	id   string
+	self codalab.CheckIn // without runs
+	dir  string
+	end  context.CancelFunc
+	// aside are the goroutines.
+	aside sync.WaitGroup
+
+	mu   sync.Mutex
+	runs map[string]*shellRun
+	// started counts the runs of the worker's life.
+	started int64
+	// changed is closed and replaced when there is something to report.
+	changed chan struct{}
+	// paused is closed when the worker goes on; nil unless it hangs.
+	paused chan struct{}
+}
+
+// StartShellWorker starts a worker that runs commands without containers, by bash.
+func StartShellWorker(ctx context.Context, call WorkerCall) (Worker, error) {
+	api, err := client.New(call.Address, client.Options{
+		Credentials: func(context.Context) (string, string, error) { return call.User.Name, call.User.Password, nil },
+	})
+	if err != nil {
+		return nil, err
+	}
+	ctx, end := context.WithCancel(ctx)
+	w := &shellWorker{
+		api: api, id: call.ID, dir: filepath.Join(call.Dir, "work-"+call.ID), end: end,
+		runs: map[string]*shellRun{}, changed: make(chan struct{}),
+		self: codalab.CheckIn{CPUs: 2, MemoryBytes: 1 << 34, FreeDiskBytes: 1 << 40, Hostname: "testhost"},
+	}
+	for i, arg := range call.Args {
+		switch arg {
+		case "--tag":
+			w.self.Tag = call.Args[i+1]
+		case "--tag-exclusive":
+			w.self.TagExclusive = true
+		}
+	}
+	w.aside.Go(func() { w.serve(ctx) })
+	return w, nil
+}
+
+// Pause makes the worker deaf and mute. Its runs go on, as containers do.
+func (w *shellWorker) Pause() error {
+	w.change(func() { w.paused = make(chan struct{}) })
+	return nil
+}
+
+// Resume lets it go on.
+func (w *shellWorker) Resume() error {
+	w.change(func() {
+		if w.paused != nil {
+			close(w.paused)
+		}
+		w.paused = nil
+	})
+	return nil
+}
+
+// Stop ends it with its runs.
+func (w *shellWorker) Stop() error {
+	w.end()
+	w.aside.Wait()
+	return nil
+}
+
+func (w *shellWorker) change(f func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f()
+	close(w.changed)
+	w.changed = make(chan struct{})
+}
+
+// awaitResume waits while the worker hangs.
+func (w *shellWorker) awaitResume(ctx context.Context) {
+	w.mu.Lock()
+	paused := w.paused
+	w.mu.Unlock()
+	if paused == nil {
+		return
+	}
+	select {
+	case <-paused:
+	case <-ctx.Done():
+	}
+}
+
+// serve checks in until ctx ends, again at once when there is something to report.
+func (w *shellWorker) serve(ctx context.Context) {
+	for ctx.Err() == nil {
+		w.awaitResume(ctx)
+		report, changed := w.report()
+		answered := make(chan struct{})
+		w.aside.Go(func() {
+			defer close(answered)
+			messages, err := w.api.CheckIn(ctx, w.id, report)
+			if err != nil {
+				time.Sleep(20 * time.Millisecond) // the server may be in trouble
+			}
+			w.awaitResume(ctx)
+			for _, m := range messages {
+				w.aside.Go(func() { w.obey(ctx, m) })
+			}
+		})
+		select {
+		case <-changed:
+		case <-answered:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// report returns the next check-in, and what is closed when it is out of date.
+func (w *shellWorker) report() (codalab.CheckIn, chan struct{}) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	in := w.self
+	in.ExitAfterNumRuns = codalab.UnlimitedRuns - w.started
+	for _, uuid := range slices.Sorted(maps.Keys(w.runs)) {
+		in.Runs = append(in.Runs, w.runs[uuid].report)
+	}
+	return in, w.changed
+}
+
+// obey does what a message says.
+func (w *shellWorker) obey(ctx context.Context, m codalab.Message) {
+	if m.Type == codalab.MessageRun {
+		w.begin(ctx, m)
+		return
+	}
+	w.mu.Lock()
+	run := w.runs[m.UUID]
+	w.mu.Unlock()
+	if run == nil {
+		if m.SocketID != 0 {
+			_ = w.api.Reply(ctx, w.id, m.SocketID, codalab.ReadReply{ErrorCode: 404, ErrorMessage: "there is no such run"})
+		}
+		return
+	}
+	switch m.Type { //nolint:exhaustive // the others need no run
+	case codalab.MessageKill:
+		run.fail(m.KillMessage)
+	case codalab.MessageMarkFinalized:
+		w.change(func() { delete(w.runs, m.UUID) })
+	case codalab.MessageRead:
+		w.read(ctx, run, m)
+	case codalab.MessageWrite:
+		// What fails here, the script sees: its file is missing.
+		_ = os.WriteFile(filepath.Join(run.dir, m.Subpath), []byte(m.String), 0o600)
+	case codalab.MessageNetcat:
+		w.netcat(ctx, m)
+	}
+}
+
+// begin claims a run and starts it.
+func (w *shellWorker) begin(ctx context.Context, m codalab.Message) {
+	began := time.Now()
+	mine, err := w.api.StartBundle(ctx, w.id, m.Bundle.UUID, codalab.StartBundle{Hostname: w.self.Hostname, StartTime: began.Unix()})
+	if err != nil || !mine {
+		return
+	}
+	run := newShellRun(ctx, w, m, began)
+	w.change(func() {
+		w.runs[m.Bundle.UUID] = run
+		w.started++
+	})
+	w.aside.Go(run.live)
+}
+
+func (w *shellWorker) read(ctx context.Context, run *shellRun, m codalab.Message) {
+	root, err := os.OpenRoot(run.dir)
+	if err != nil {
+		_ = w.api.Reply(ctx, w.id, m.SocketID, codalab.ReadReply{ErrorCode: 404, ErrorMessage: err.Error()})
+		return
+	}
+	defer root.Close() //nolint:errcheck // only read
+	reply, stream := contents.Answer(ctx, root, codalab.Target{BundleUUID: m.UUID, Subpath: m.Path}, *m.ReadArgs, run.parents())
+	if stream == nil {
+		_ = w.api.Reply(ctx, w.id, m.SocketID, reply)
+		return
+	}
+	defer stream.Close() //nolint:errcheck // only read
+	_ = w.api.ReplyData(ctx, w.id, m.SocketID, stream)
+}
+
+// netcat sends a text to a port and answers with what comes back at once (codalab/worker/worker.py:
+// netcat).
+func (w *shellWorker) netcat(ctx context.Context, m codalab.Message) {
+	answer, err := talk(ctx, m.Port, m.Message)
+	if err != nil {
+		_ = w.api.Reply(ctx, w.id, m.SocketID, codalab.ReadReply{ErrorCode: 500, ErrorMessage: err.Error()})
+		return
+	}
+	_ = w.api.ReplyData(ctx, w.id, m.SocketID, strings.NewReader(answer))
+}
+
+func talk(ctx context.Context, port int, text string) (string, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if err != nil {
+		return "", fmt.Errorf("[Errno %d] Connection refused", int(syscall.ECONNREFUSED)) // in Python's words
+	}
+	defer conn.Close() //nolint:errcheck // what was read is read
+	if _, err := io.WriteString(conn, text); err != nil {
+		return "", err
+	}
+	answer := make([]byte, 4096)
+	n, err := conn.Read(answer)
+	if err != nil && err != io.EOF { //nolint:errorlint // of a connection
+		return "", err
+	}
+	return string(answer[:n]), nil
+}
