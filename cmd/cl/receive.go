@@ -78,7 +78,7 @@ func (r received) Read(b []byte) (int, error) {
 func (d *download) directory(ctx context.Context) (size int64, err error) {
 	tmp, err := os.MkdirTemp(filepath.Dir(d.final), partName(d.final)+"*")
 	if err != nil {
-		return 0, refusef("%v", err)
+		return 0, unwritable(filepath.Dir(d.final), err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
 	p := d.progress("Received", -1)
