@@ -93,12 +93,12 @@ func (at location) in(name string) location {
 }
 
 func (at location) open(flag int) (*os.File, error) {
-	// O_NONBLOCK: a pipe that has taken a file's place would block.
-	return at.root.OpenFile(at.path, os.O_RDONLY|syscall.O_NONBLOCK|flag, 0)
+	// A pipe that has taken a file's place would block.
+	return at.root.OpenFile(at.path, os.O_RDONLY|nonBlock|flag, 0)
 }
 
 func (p *packer) archive(at location) error {
-	d, err := at.open(syscall.O_DIRECTORY)
+	d, err := at.open(onlyDirectory)
 	if err != nil {
 		return err
 	}
@@ -127,7 +127,7 @@ func (p *packer) entry(at location, below string, e fs.DirEntry) error {
 		}
 		return errors.Join(p.file(f, below), f.Close())
 	case kind.IsDir():
-		d, err := at.open(syscall.O_DIRECTORY)
+		d, err := at.open(onlyDirectory)
 		if err != nil {
 			return p.skip(at, below, e, err)
 		}
@@ -236,15 +236,6 @@ func (p *packer) write(kind byte, below, link string, info fs.FileInfo) error {
 		header.Size = info.Size()
 	}
 	return p.tw.WriteHeader(&header) //nolint:wrapcheck // Pack wraps
-}
-
-// severalNames identifies a file that has more than one name.
-func severalNames(info fs.FileInfo) (inode, bool) {
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || st.Nlink < 2 {
-		return inode{}, false
-	}
-	return inode{st.Dev, st.Ino}, true
 }
 
 type zeros struct{}

@@ -90,7 +90,7 @@ func Main(run func(ctx context.Context, p Process) error) {
 	stderr := termtext.NewWriter(os.Stderr)
 	err := run(ctx, Process{
 		Args: os.Args[1:], Stdin: os.Stdin, Stdout: termtext.NewWriter(os.Stdout), Stderr: stderr,
-		Getenv: os.Getenv, Now: time.Now,
+		Getenv: getenv, Now: time.Now,
 	})
 	code := Code(ctx, err)
 	if code != 0 && code != ExitInterrupted {
@@ -98,6 +98,19 @@ func Main(run func(ctx context.Context, p Process) error) {
 	}
 	stop()
 	os.Exit(code)
+}
+
+// getenv returns a variable of the environment. HOME is the user's directory on Windows
+// too, which has another variable for it.
+func getenv(name string) string {
+	if value := os.Getenv(name); value != "" || name != "HOME" {
+		return value
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "" // as if HOME was not set
+	}
+	return home
 }
 
 // Code is the exit code for what a program returned.

@@ -1,0 +1,23 @@
+//go:build unix
+
+package tarstream
+
+import (
+	"io/fs"
+	"syscall"
+)
+
+// Flags of os.Root.OpenFile.
+const (
+	nonBlock      = syscall.O_NONBLOCK
+	onlyDirectory = syscall.O_DIRECTORY
+)
+
+// severalNames identifies a file that has more than one name.
+func severalNames(info fs.FileInfo) (inode, bool) {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || st.Nlink < 2 {
+		return inode{}, false
+	}
+	return inode{uint64(st.Dev), st.Ino}, true //nolint:gosec // Dev is an int32 on macOS; only equality counts
+}
