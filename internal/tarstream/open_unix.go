@@ -19,5 +19,5 @@ func severalNames(info fs.FileInfo) (inode, bool) {
 	if !ok || st.Nlink < 2 {
 		return inode{}, false
 	}
-	return inode{uint64(st.Dev), st.Ino}, true //nolint:gosec // Dev is an int32 on macOS; only equality counts
+	return inode{uint64(st.Dev), st.Ino}, true // Dev is an int32 on macOS
 }
