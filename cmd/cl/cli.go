@@ -97,6 +97,7 @@ func (c *cli) root() *cobra.Command {
 	for _, t := range topics() {
 		root.AddCommand(t)
 	}
+	root.AddCommand(program.ManCommand(c.Process))
 	// A wrong number of arguments is a wrong command line, as a wrong flag is.
 	for _, cmd := range root.Commands() {
 		if check := cmd.Args; check != nil {

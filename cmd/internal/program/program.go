@@ -10,8 +10,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"runtime/debug"
-	"strings"
 	"syscall"
 	"time"
 
@@ -152,6 +150,7 @@ func Root(p Process, use, short, long string) *cobra.Command {
 	root.SetOut(p.Stdout)
 	root.SetErr(p.Stderr)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return Usage(err) })
+	root.AddCommand(ManCommand(p))
 	return root
 }
 
@@ -163,23 +162,4 @@ func WrongUsage(check cobra.PositionalArgs) cobra.PositionalArgs {
 		}
 		return nil
 	}
-}
-
-// Version says which build this is and which protocol it speaks.
-func Version() string {
-	version, revision := "(devel)", ""
-	if info, ok := debug.ReadBuildInfo(); ok {
-		if info.Main.Version != "" {
-			version = info.Main.Version
-		}
-		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" {
-				revision = " " + s.Value[:min(12, len(s.Value))]
-			}
-		}
-	}
-	if strings.Contains(version, strings.TrimSpace(revision)) {
-		revision = ""
-	}
-	return version + revision + " (CodaLab " + codalab.Version + ")"
 }
