@@ -56,8 +56,7 @@ test-release: setup ## build a release twice, compare, install and remove its pa
 
 .PHONY: release
 release: ## build archives, packages, SBOM and digests of a release into dist/; VERSION=v1.2.3 instead of git's tag
-	cd scripts/release && CGO_ENABLED=0 go build -trimpath -o ../../bin/release .
-	bin/release $(if $(VERSION),-version $(VERSION)) $(if $(PLATFORMS),-platforms $(PLATFORMS))
+	cd scripts/release && CGO_ENABLED=0 go run . -source ../.. -out ../../dist $(if $(VERSION),-version $(VERSION)) $(if $(PLATFORMS),-platforms $(PLATFORMS))
 
 .PHONY: race
 race: ## run the unit tests under the race detector (needs a C compiler)
