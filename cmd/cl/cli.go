@@ -125,6 +125,7 @@ func (c *cli) root() *cobra.Command {
 	root.SetHelpCommand(c.helpCommand(root))
 	root.SetHelpCommandGroupID(groupOther)
 	root.SetCompletionCommandGroupID(groupOther)
+	root.AddCommand(program.ManCommand(c.Process))
 	cobra.EnableCommandSorting = false
 	// A wrong number of arguments is a wrong command line, as a wrong flag is.
 	for _, cmd := range root.Commands() {
