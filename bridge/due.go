@@ -93,8 +93,8 @@ func (d *due) take(identity string, most int) (rows []*plan.Row, runs []codalab.
 // bytesOf estimates the bytes of a run in a check-in. To encode each run only for its size would cost
 // more than the rest of the check-in.
 func bytesOf(run *codalab.Run) int {
-	const others = 860 // the names of fields, times and numbers
-	n := others + len(run.UUID) + len(run.RunStatus) + len(run.Remote)
+	const others = 890 // the names of fields, times and numbers
+	n := others + len(run.UUID) + len(run.RunStatus) + len(run.Remote) + len(run.JobHandle)
 	for _, words := range []*string{run.DockerImage, run.FailureMessage} {
 		if words != nil {
 			n += len(*words)

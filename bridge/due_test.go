@@ -31,6 +31,7 @@ func TestSizeOfARunIsKnownWithoutEncodingIt(t *testing.T) {
 	begin := time.Unix(1_800_000_000, 123456789)
 	full.OfferedAt, full.RunningAt = begin, begin.Add(time.Minute)
 	full.Times = plan.Times{Preparing: begin, CleaningUp: begin.Add(time.Hour), Uploading: begin.Add(61 * time.Minute), Finalizing: begin.Add(2 * time.Hour)}
+	full.Job.ID = 1<<63 - 1
 	full.Staged = &spool.Inputs{ImageDigest: "sha256:" + strings.Repeat("0", 64)}
 	full.Resources = codalab.Resources{CPUs: 3, Memory: 7 << 30}
 	code := 143

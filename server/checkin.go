@@ -4,9 +4,11 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -79,6 +81,8 @@ func (s *Server) checkOffer(key store.Worker, in *codalab.CheckIn, ofSite bool) 
 			return refuse(http.StatusBadRequest, "A worker's id, tag, host name and instance may have %d bytes each", maxWorkerText)
 		}
 	}
+	words := strings.ToValidUTF8(in.Closed[:min(len(in.Closed), maxWorkerText)], "")
+	in.Closed = strings.TrimRight(termtext.OneLine(words), " .") // a sentence of the server's ends with it
 	short := slices.DeleteFunc(in.Dependencies, func(d [2]string) bool { return len(d[0])+len(d[1]) > maxWorkerText })
 	in.Dependencies = slices.Clone(short[:min(len(short), maxDependencies)])
 	if !ofSite && s.hub.workersBeside(key) >= maxOwnWorkers {

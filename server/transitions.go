@@ -160,7 +160,7 @@ func applyReport(b *store.Bundle, run codalab.Run, now time.Time, charged bool) 
 // plainReport returns a report with texts that steer no terminal. Any user may run workers, and others
 // read what these report.
 func plainReport(run codalab.Run) codalab.Run {
-	run.RunStatus, run.Remote = termtext.OneLine(run.RunStatus), termtext.OneLine(run.Remote)
+	run.RunStatus, run.Remote, run.JobHandle = termtext.OneLine(run.RunStatus), termtext.OneLine(run.Remote), termtext.OneLine(run.JobHandle)
 	if run.DockerImage != nil {
 		image := termtext.OneLine(*run.DockerImage)
 		run.DockerImage = &image
@@ -190,6 +190,9 @@ func copyReport(b *store.Bundle, run codalab.Run, now time.Time, charged bool) {
 	m["memory_usage"] = run.MemoryUsage
 	if run.MemoryMax > 0 {
 		m["memory_max"] = float64(run.MemoryMax)
+	}
+	if run.JobHandle != "" { // the last job's stays until there is another one
+		m["job_handle"] = run.JobHandle
 	}
 	if b.Contents == "" { // otherwise data_size is the size of the contents
 		b.SetDataSize(max(0, run.DiskUtilization))

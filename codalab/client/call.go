@@ -205,7 +205,8 @@ func refusal(in call, resp *http.Response) error {
 	if err != nil || message == "" || isPage(message) { // a page is a proxy's
 		message = http.StatusText(resp.StatusCode)
 	}
-	return &codalab.Error{Method: in.method, Path: in.path, Status: resp.StatusCode, Message: message}
+	later := resp.StatusCode >= 400 && resp.StatusCode < 500 && resp.Header.Get("Retry-After") != ""
+	return &codalab.Error{Method: in.method, Path: in.path, Status: resp.StatusCode, Message: message, Later: later}
 }
 
 // isPage reports whether a refusal is a page of HTML. CodaLab's servers send plain text, which CodaLab's
