@@ -132,29 +132,31 @@ func TestReportsSteerNoTerminal(t *testing.T) {
 
 func TestSlurmJobOfARunIsKept(t *testing.T) {
 	t.Parallel()
-	s, w, uuid := claimedRun(t, func(c *server.Config) { c.Hold = 20 * time.Millisecond })
-	handle := func() any { return s.bundle("alice", uuid).Metadata["job_handle"] }
-	run := reportOf(uuid, codalab.StatePreparing)
-	for _, step := range []struct {
-		said string
-		want any
-	}{{"", nil}, {"4711", "4711"}, {"", "4711"}, {"4712", "4712"}} {
-		run.JobHandle = step.said
-		if w.checkIn(run); handle() != step.want {
-			t.Errorf("after %q: job_handle %v", step.said, handle())
+	synctest.Test(t, func(t *testing.T) {
+		s, w, uuid := claimedRun(t)
+		handle := func() any { return s.bundle("alice", uuid).Metadata["job_handle"] }
+		run := reportOf(uuid, codalab.StatePreparing)
+		for _, step := range []struct {
+			said string
+			want any
+		}{{"", nil}, {"4711", "4711"}, {"", "4711"}, {"4712", "4712"}} {
+			run.JobHandle = step.said
+			if w.checkIn(run); handle() != step.want {
+				t.Errorf("after %q: job_handle %v", step.said, handle())
+			}
 		}
-	}
-	w.checkIn(reportOf(uuid, codalab.StateStaged)) // the worker gives it back
-	if handle() != nil {
-		t.Errorf("staged again: job_handle %v", handle())
-	}
-	w.takes()
-	run.JobHandle = "4713"
-	w.checkIn(run)
-	w.told(codalab.MessageMarkFinalized, reportOf(uuid, codalab.StateFinalizing))
-	if handle() != "4713" {
-		t.Errorf("after the end: job_handle %v", handle())
-	}
+		w.checkIn(reportOf(uuid, codalab.StateStaged)) // the worker gives it back
+		if handle() != nil {
+			t.Errorf("staged again: job_handle %v", handle())
+		}
+		w.takes()
+		run.JobHandle = "4713"
+		w.checkIn(run)
+		w.told(codalab.MessageMarkFinalized, reportOf(uuid, codalab.StateFinalizing))
+		if handle() != "4713" {
+			t.Errorf("after the end: job_handle %v", handle())
+		}
+	})
 }
 
 func TestRunWithoutStoredResultsCountsNoDisk(t *testing.T) {

@@ -11,7 +11,11 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-const preparingStatus = "Waiting for worker to download bundle dependencies and Docker image to run the bundle."
+// The sentences of CodaLab's own server for runs (codalab/model/bundle_model.py).
+const (
+	preparingStatus = "Waiting for worker to download bundle dependencies and Docker image to run the bundle."
+	finishedStatus  = "Finished"
+)
 
 // The functions of this file change a bundle's state. One that does not apply, since another
 // change came first, leaves the bundle as it is.
@@ -82,7 +86,13 @@ func parentsFailed(failed, killed []string) string {
 	return message + "(Please use the --allow-failed-dependencies flag to depend on results of failed or killed bundles)"
 }
 
+// setFailed fails a bundle of which no worker reports the end. Its sentences tell of a wait that is over.
+// Those of a bundle that is killed stay, as on CodaLab's own server.
 func setFailed(b *store.Bundle, message string) {
+	delete(b.Metadata, "staged_status")
+	if b.Metadata.Has("run_status") {
+		b.Metadata["run_status"] = finishedStatus
+	}
 	b.State = codalab.StateFailed
 	b.Metadata["failure_message"] = message
 }
@@ -233,7 +243,7 @@ func finish(b *store.Bundle, run codalab.Run) {
 	default:
 		b.State = codalab.StateReady
 	}
-	b.Metadata["run_status"] = "Finished"
+	b.Metadata["run_status"] = finishedStatus
 	if b.Contents == "" { // there are no results to count
 		b.SetDataSize(0)
 	}
