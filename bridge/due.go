@@ -95,6 +95,9 @@ func (d *due) take(identity string, most int) (rows []*plan.Row, runs []codalab.
 func bytesOf(run *codalab.Run) int {
 	const others = 860 // the names of fields, times and numbers
 	n := others + len(run.UUID) + len(run.RunStatus) + len(run.Remote)
+	if run.JobHandle != "" {
+		n += len(`,"job_handle":""`) + len(run.JobHandle)
+	}
 	for _, words := range []*string{run.DockerImage, run.FailureMessage} {
 		if words != nil {
 			n += len(*words)
@@ -103,7 +106,7 @@ func bytesOf(run *codalab.Run) int {
 	return n
 }
 
-// mostBytes bounds the runs of a check-in: more than five hundred. Both servers refuse requests of more
+// mostBytes bounds the runs of a check-in: some five hundred. Both servers refuse requests of more
 // than 8 MiB (codalab/server/rest_server.py: MEMFILE_MAX), and many a proxy those of more than
 // 1 MiB (nginx: client_max_body_size).
 const mostBytes = 512 << 10

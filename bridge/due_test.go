@@ -18,7 +18,7 @@ import (
 func runningRow(n int) plan.Row {
 	row := cpuRow(fmt.Sprintf("0x%032x", n), plan.Running)
 	begun := time.Unix(1_800_000_000, 123_456_789)
-	row.OfferedAt = begun
+	row.OfferedAt, row.Job.ID = begun, 4_711_000
 	row.Times = plan.Times{Preparing: begun, CleaningUp: begun.Add(time.Minute), Uploading: begun.Add(time.Hour)}
 	row.Staged = &spool.Inputs{ImageDigest: "sha256:" + strings.Repeat("0", 64)}
 	return row
@@ -31,6 +31,7 @@ func TestSizeOfARunIsKnownWithoutEncodingIt(t *testing.T) {
 	begin := time.Unix(1_800_000_000, 123456789)
 	full.OfferedAt, full.RunningAt = begin, begin.Add(time.Minute)
 	full.Times = plan.Times{Preparing: begin, CleaningUp: begin.Add(time.Hour), Uploading: begin.Add(61 * time.Minute), Finalizing: begin.Add(2 * time.Hour)}
+	full.Job.ID = 1<<63 - 1
 	full.Staged = &spool.Inputs{ImageDigest: "sha256:" + strings.Repeat("0", 64)}
 	full.Resources = codalab.Resources{CPUs: 3, Memory: 7 << 30}
 	code := 143

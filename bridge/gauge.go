@@ -52,9 +52,7 @@ func (b *Bridge) Measure(now time.Time) error {
 	}
 	*g = gauged{known: true, low: low, at: now}
 	b.beat.low(low)
-	if turned {
-		b.view.showLow(low != "") // at once, for the next check-in
-	}
+	b.view.showLow(low, turned)
 	b.inbox.putLow(low)
 	return nil
 }

@@ -56,6 +56,13 @@ func (s *site) takes() bool {
 	return s.server.last.CPUs > 0 && s.server.last.ExitAfterNumRuns > 0
 }
 
+// closed is why the last check-in takes no bundles.
+func (s *site) closed() string {
+	s.server.mu.Lock()
+	defer s.server.mu.Unlock()
+	return s.server.last.Closed
+}
+
 // says is a bundle's run_status, as the server has it.
 func (s *site) says(bundle string) string {
 	s.server.mu.Lock()
@@ -73,6 +80,9 @@ func TestNothingIsClaimedBelowTheLowWater(t *testing.T) {
 		}
 		g.shows(12, nil)
 		s.within(15*time.Second, "the server hears of it", func() bool { return !s.takes() })
+		if got := s.closed(); got != "the site's disk has 12g free, below its low water of 50g" {
+			s.Errorf("the check-in says %q", got)
+		}
 		s.offer(bundleID(2), "true") // on its way already
 		for _, free := range []int64{12, 49, 51, 54} {
 			g.shows(free, nil)
@@ -82,13 +92,16 @@ func TestNothingIsClaimedBelowTheLowWater(t *testing.T) {
 				s.Errorf("with %dg free: row %v", free, r)
 			}
 		}
+		s.within(10*time.Minute, "the server hears of a new figure", func() bool {
+			return s.closed() == "the site's disk has 54g free, and new work begins again at 55g"
+		})
 		g.shows(1000, errors.New("stale file handle"))
 		time.Sleep(time.Minute)
 		if s.takes() {
 			s.Error("a disk that cannot be measured counts as one with room")
 		}
 		g.shows(56, nil)
-		s.within(15*time.Second, "the server hears of the room", s.takes)
+		s.within(15*time.Second, "the server hears of the room", func() bool { return s.takes() && s.closed() == "" })
 		s.offerAgain()
 		s.result(5*time.Second, bundleID(2))
 		if r := s.rows()[bundleID(1)]; r.Phase != plan.Running {

@@ -167,6 +167,7 @@ func (r *reports) carry(row *plan.Row, number int64, now time.Time) carriedRun {
 func (b *Bridge) CheckIn(q plan.Queue) (codalab.CheckIn, int64) {
 	late := b.view.late(q.Name, b.Now())
 	b.beat.late(q.Name, late)
+	closed := b.view.closed(late)
 	runs, number := b.view.report(q.Name, b.Identity(q.Name), b.Now())
 	offer := b.view.offer(q.Name)
 	in := codalab.CheckIn{
@@ -178,10 +179,20 @@ func (b *Bridge) CheckIn(q plan.Queue) (codalab.CheckIn, int64) {
 	if group := q.Group; group != "" { // a copy: the whole queue would be copied for the pointer
 		in.GroupName = &group
 	}
-	if late || b.view.low.Load() { // the server gives no bundle to an identity that offers nothing
-		in.CPUs, in.FreeDiskBytes, in.ExitAfterNumRuns = 0, 0, 0
+	if closed != "" { // the server gives no bundle to an identity that offers nothing
+		in.CPUs, in.FreeDiskBytes, in.ExitAfterNumRuns, in.Closed = 0, 0, 0, closed
 	}
 	return in, number
+}
+
+// closed returns why the bridge asks for no more bundles of a queue; empty if it does. late is the queue's.
+func (v *view) closed(late bool) string {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	if v.low == "" && late {
+		return "the server is slow to take the reports of the bundles that run there"
+	}
+	return v.low
 }
 
 // report returns the runs that the next check-in reports, and its number.

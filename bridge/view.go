@@ -41,8 +41,8 @@ type view struct {
 	// the shared disk may be used, in bytes; 0 before the first measurement.
 	nodes map[string]codalab.Resources
 	free  atomic.Int64
-	// low is set while the shared disk is below its low water.
-	low atomic.Bool
+	// low is why nothing new may be put onto the shared disk; empty if it may.
+	low string
 }
 
 // turn is a bundle's place in the order of reading, and when its records were last read. resumed is set
@@ -65,7 +65,7 @@ func (v *view) init() {
 	v.turns = nil
 	v.observed.Store(false)
 	v.unreachable.Store(false)
-	v.low.Store(false)
+	v.low = ""
 }
 
 // publish shows a row that was decided now to the pumps; now is zero for one of an earlier life.
@@ -115,11 +115,15 @@ func (b *Bridge) resume(r *plan.Row) {
 	b.publish(time.Time{}, r)
 }
 
-// showLow tells the check-ins of all queues whether bundles are claimed.
-func (v *view) showLow(low bool) {
-	v.low.Store(low)
+// showLow tells the check-ins of all queues why no bundles are claimed; empty if some are. If that has
+// turned, they are sent at once.
+func (v *view) showLow(low string, turned bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	v.low = low
+	if !turned {
+		return
+	}
 	for _, r := range v.reports {
 		signal(r.urgent)
 	}

@@ -238,6 +238,9 @@ func TestErrorsSayWhetherToTryAgain(t *testing.T) {
 			t.Errorf("status %d: transient %v", status, got)
 		}
 	}
+	if !(&codalab.Error{Status: 404, Later: true}).Transient() {
+		t.Error("a refusal for now is not transient")
+	}
 }
 
 func TestSentence(t *testing.T) {

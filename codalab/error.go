@@ -14,6 +14,8 @@ type Error struct {
 	Status int
 	// Message is the server's one-line message, or why there is no valid answer.
 	Message string
+	// Later is set if the server refused the call only for now, and said so by a Retry-After.
+	Later bool
 	// Err is the cause, if it is known.
 	Err error
 }
@@ -30,9 +32,9 @@ func (e *Error) Error() string {
 func (e *Error) Unwrap() error { return e.Err }
 
 // Transient reports whether the same call may succeed later: no answer came, or the server was in
-// trouble or too busy. Refusals are not transient.
+// trouble or too busy, or it refused the call only for now. Other refusals are not transient.
 func (e *Error) Transient() bool {
-	return e.Status == 0 || e.Status >= 500 || e.Status == 408 || e.Status == 429
+	return e.Later || e.Status == 0 || e.Status >= 500 || e.Status == 408 || e.Status == 429
 }
 
 // TooLarge reports whether the server refused a request for its size. It has not read the request.

@@ -24,6 +24,10 @@ type CheckIn struct {
 	// Instance tells programs apart that use one worker id. CodaLab's own worker sends none, and
 	// CodaLab's own server ignores it.
 	Instance string `json:"instance,omitempty"`
+	// Closed is why the worker takes no new runs now, in words that may follow a colon; empty while it
+	// takes some. CodaLab's own worker sends none, and CodaLab's own server ignores it
+	// (codalab/rest/workers.py: checkin).
+	Closed string `json:"closed,omitempty"`
 }
 
 // UnlimitedRuns is the ExitAfterNumRuns of a worker that does not exit.
@@ -56,6 +60,9 @@ type Run struct {
 	// for it, but CodaLab's own worker does not send it and CodaLab's own server ignores it
 	// (codalab/worker/bundle_state.py: BundleCheckinState).
 	MemoryMax int64 `json:"memory_max,omitempty"`
+	// JobHandle is the run's job in a batch system. Bundles have a field for it, but CodaLab's own worker
+	// does not send it and CodaLab's own server ignores it, as with MemoryMax.
+	JobHandle string `json:"job_handle,omitempty"`
 }
 
 // StageTimes says when a stage of a run began and ended, in Unix seconds, and how many seconds

@@ -147,21 +147,27 @@ func (s *Server) writeToRun(ctx context.Context, a action) error {
 	if err != nil {
 		return err
 	}
+	if b.State == codalab.StateWorkerOffline {
+		return s.awayRefusal(b)
+	}
 	if b.State != codalab.StatePreparing && b.State != codalab.StateRunning {
 		return refuse(http.StatusBadRequest, "Cannot write to bundle %s: it is not running.", a.UUID)
 	}
+	if s.isAway(b) {
+		return s.awayRefusal(b)
+	}
 	r, drop := s.hub.addWrite(codalab.Message{Type: codalab.MessageWrite, UUID: a.UUID, Subpath: *a.Subpath, String: *a.String})
 	if r == nil {
-		return refuse(http.StatusInternalServerError, "Unable to reach worker.")
+		return refuse(http.StatusBadRequest, "Cannot write to bundle %s: it is not running.", a.UUID)
 	}
 	defer drop()
-	timer := time.NewTimer(readTimeout)
-	defer timer.Stop()
+	away := time.NewTimer(awayAfter)
+	defer away.Stop()
 	select {
 	case <-r.sent:
 		return nil
-	case <-timer.C:
-		return refuse(http.StatusInternalServerError, "Unable to reach worker.")
+	case <-away.C:
+		return s.awayRefusal(b)
 	case <-ctx.Done():
 		return ctx.Err()
 	}

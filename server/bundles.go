@@ -19,7 +19,7 @@ func (s *Server) bundleRoutes() []route {
 		{pattern: "DELETE /bundles", serve: s.deleteBundles, differs: "a uuid is never given out again; a frozen worksheet of another user yields to force; worksheets that the user may not read are not named"},
 		{pattern: "GET /bundles/{uuid}", serve: s.bundle, public: true, worker: true, differs: "names and states of parents that the user may not read are hidden"},
 		{pattern: "POST /bundle-permissions", serve: s.setBundlePermissions},
-		{pattern: "POST /bundle-actions", serve: s.bundleActions, waits: true, differs: "a kill is kept until the worker has done it, also of a worker that is offline; write needs a worker that has the run"},
+		{pattern: "POST /bundle-actions", serve: s.bundleActions, waits: true, differs: "a kill is kept until the worker has done it, also of a worker that is offline; write needs a worker that has the run, and fails when that has not checked in for 15 s"},
 	}
 }
 

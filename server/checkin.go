@@ -4,16 +4,18 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
 func (s *Server) workerRoutes() []route {
 	return []route{
 		{pattern: "GET /workers/info", serve: s.workersInfo, differs: "a worker that has been silent for the worker timeout is not listed; socket_id is null"},
-		{pattern: "POST /workers/{worker}/checkin", serve: s.checkIn, worker: true, differs: "one answer may hold several messages; an older check-in of the worker that still waits ends at once; a worker id belongs to one program (instance) at a time; the user of a worker for a group must be a member"},
+		{pattern: "POST /workers/{worker}/checkin", serve: s.checkIn, worker: true, differs: "one answer may hold several messages; an older check-in of the worker that still waits ends at once; a worker id belongs to one program (instance) at a time; the user of a worker for a group must be a member; a worker may say why it takes no runs (closed), and name the job of a run (job_handle)"},
 		{pattern: "POST /workers/{worker}/start_bundle/{uuid}", serve: s.startBundle, worker: true},
 		{pattern: "POST /workers/{worker}/reply/{socket}", serve: s.reply, worker: true},
 		{pattern: "POST /workers/{worker}/reply_data/{socket}", serve: s.replyData, worker: true},
@@ -79,6 +81,8 @@ func (s *Server) checkOffer(key store.Worker, in *codalab.CheckIn, ofSite bool) 
 			return refuse(http.StatusBadRequest, "A worker's id, tag, host name and instance may have %d bytes each", maxWorkerText)
 		}
 	}
+	words := strings.ToValidUTF8(in.Closed[:min(len(in.Closed), maxWorkerText)], "")
+	in.Closed = strings.TrimRight(termtext.OneLine(words), " .") // a sentence of the server's ends with it
 	short := slices.DeleteFunc(in.Dependencies, func(d [2]string) bool { return len(d[0])+len(d[1]) > maxWorkerText })
 	in.Dependencies = slices.Clone(short[:min(len(short), maxDependencies)])
 	if !ofSite && s.hub.workersBeside(key) >= maxOwnWorkers {

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -340,6 +341,31 @@ func TestUsageIsStoredNowAndThen(t *testing.T) {
 		if want := []float64{0, 0, 0, 0, 0, 0, 0, 35, 35, 35, 35, 35}; !slices.Equal(stored, want) {
 			t.Errorf("stored %v, want %v", stored, want)
 		}
+	})
+}
+
+func TestQueueThatTakesNoBundlesSaysWhy(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		uuid := s.run("x", cpuQueue)
+		w := s.worker("alice", "w", "cpu")
+		room := w.info
+		w.info.CPUs, w.info.FreeDiskBytes, w.info.ExitAfterNumRuns = 0, 0, 0
+		for closed, want := range map[string]string{
+			"the site's disk has 1.2g free": "Queue cpu takes no new bundles now: the site's disk has 1.2g free.",
+			"It\nis \x1b[2Jclosed.":         `Queue cpu takes no new bundles now: It is \u001b[2Jclosed.`,
+			strings.Repeat("é", 9000):       "Queue cpu takes no new bundles now: " + strings.Repeat("é", 128) + ".",
+			"":                              "No worker of queue cpu has room now; the bundle runs when one has.",
+		} {
+			w.info.Closed = closed
+			w.checkIn()
+			if b := s.bundle("alice", uuid); b.StateDetails != want {
+				t.Errorf("%s: %s", b.State, b.StateDetails)
+			}
+		}
+		w.info = room
+		w.takes()
 	})
 }
 

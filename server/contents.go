@@ -19,7 +19,7 @@ import (
 
 func (s *Server) contentsRoutes() []route {
 	return append(s.netcatRoutes(), []route{
-		{pattern: "GET /bundles/{uuid}/contents/info/{path...}", serve: s.contentsInfo, public: true, worker: true, differs: "messages of the refusals"},
+		{pattern: "GET /bundles/{uuid}/contents/info/{path...}", serve: s.contentsInfo, public: true, worker: true, differs: "messages of the refusals; a read of a running bundle fails when its worker has not checked in for 15 s, with Retry-After"},
 		{pattern: "GET /bundles/{uuid}/contents/blob/{path...}", serve: s.contentsBlob, public: true, worker: true, differs: "contents are sent with X-Content-Type-Options and a Content-Security-Policy, so that a browser does not run them"},
 		{pattern: "PUT /bundles/{uuid}/contents/blob/{$}", serve: s.upload, worker: true, waits: true, differs: "archives that lead out of the bundle, pipes, and files that end early are refused with the reason; several gzip members are all read; bytes are reserved from the quota as they come; URLs with private addresses are refused unless the operator allows them; of a git repository the files are stored, without .git; ftp is refused"},
 		{pattern: "POST /bundle_stores", serve: s.addBundleStore, differs: "refused: the server keeps all contents itself"},
@@ -104,7 +104,7 @@ func (s *Server) describe(ctx context.Context, p location, depth int) (info coda
 	case codalab.StatePreparing:
 		return info, refuse(http.StatusNotFound, "Bundle %s hasn't started running yet, files not available", p.UUID)
 	case codalab.StateWorkerOffline:
-		return info, refuse(http.StatusNotFound, "The worker that runs bundle %s is not connected, so its files cannot be read now", p.UUID)
+		return info, s.awayRefusal(p.Bundle)
 	case codalab.StateRunning:
 		a, err := s.readFromWorker(ctx, p.Bundle, p.path, codalab.ReadArgs{Type: codalab.ReadTargetInfo, Depth: depth})
 		if err != nil {

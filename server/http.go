@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 	"unicode/utf8"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -39,12 +40,14 @@ func checkItems(n int) error {
 type refusal struct {
 	status  int
 	message string
+	// later means that the same request may succeed soon: the answer has a Retry-After.
+	later bool
 }
 
 func (r *refusal) Error() string { return r.message }
 
 func refuse(status int, format string, args ...any) error {
-	return &refusal{status, fmt.Sprintf(format, args...)}
+	return &refusal{status: status, message: fmt.Sprintf(format, args...)}
 }
 
 // hasStatus reports whether err is a refusal with this status.
@@ -61,13 +64,13 @@ func (s *Server) refusalOf(r *http.Request, err error) *refusal {
 		return no
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), errors.Is(err, sqldb.ErrFull):
 		s.logError(r.Context(), r.Method+" "+r.URL.Path, err)
-		return &refusal{http.StatusInternalServerError, "The server's disk is full."}
+		return &refusal{status: http.StatusInternalServerError, message: "The server's disk is full."}
 	case errors.Is(err, sqldb.ErrUnavailable), errors.Is(err, sqldb.ErrInDoubt):
 		s.logError(r.Context(), r.Method+" "+r.URL.Path, err)
-		return &refusal{http.StatusServiceUnavailable, "The server's database does not answer. Try again later."}
+		return &refusal{status: http.StatusServiceUnavailable, message: "The server's database does not answer. Try again later."}
 	}
 	s.logError(r.Context(), r.Method+" "+r.URL.Path, err)
-	return &refusal{http.StatusInternalServerError, "Unexpected Internal Error (see the server's log)."}
+	return &refusal{status: http.StatusInternalServerError, message: "Unexpected Internal Error (see the server's log)."}
 }
 
 // answerError answers a failed request. CodaLab's own server labels its messages as HTML. This
@@ -79,6 +82,9 @@ func (s *Server) answerError(w http.ResponseWriter, r *http.Request, err error) 
 	no := s.refusalOf(r, err)
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
+	if no.later {
+		w.Header().Set("Retry-After", strconv.Itoa(int(awayAfter/time.Second)))
+	}
 	w.WriteHeader(no.status)
 	if _, err := io.WriteString(w, no.message); err != nil {
 		s.Log.LogAttrs(r.Context(), slog.LevelDebug, "answer not delivered", slog.String("error", err.Error()))

@@ -160,7 +160,7 @@ func (h *hub) beginPoll(key store.Worker, in codalab.CheckIn, group string, now 
 // changes all the time and which the next pass of Run considers.
 func sameOffer(a, b codalab.CheckIn) bool {
 	return a.Tag == b.Tag && a.TagExclusive == b.TagExclusive && a.CPUs == b.CPUs && a.GPUs == b.GPUs &&
-		a.MemoryBytes == b.MemoryBytes && a.IsTerminating == b.IsTerminating && a.ExitAfterNumRuns == b.ExitAfterNumRuns
+		a.MemoryBytes == b.MemoryBytes && a.IsTerminating == b.IsTerminating && a.ExitAfterNumRuns == b.ExitAfterNumRuns && a.Closed == b.Closed
 }
 
 // endPoll ends a poll. It rings for messages that are not in the poll's answer.

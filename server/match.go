@@ -38,7 +38,8 @@ type offer struct {
 	free         codalab.Resources
 	runsLeft     int64
 	running      int
-	closed       bool // the worker takes no runs at all now
+	closed       bool   // the worker takes no runs at all now
+	whyClosed    string // empty if it does not say
 	dependencies map[[2]string]bool
 	sharedDisk   bool
 }
@@ -198,7 +199,7 @@ func (h *hub) offers(now time.Time) (all []*offer, of held, more bool) {
 		o := &offer{
 			key: w.key, serves: clientele{group: w.group}, tag: w.info.Tag, exclusive: w.info.TagExclusive, sharedDisk: w.info.SharedFileSystem,
 			total:    codalab.Resources{CPUs: w.info.CPUs, GPUs: w.info.GPUs, Memory: w.info.MemoryBytes, Disk: w.info.FreeDiskBytes},
-			runsLeft: w.info.ExitAfterNumRuns, closed: w.info.ExitAfterNumRuns <= 0, dependencies: map[[2]string]bool{},
+			runsLeft: w.info.ExitAfterNumRuns, closed: w.info.ExitAfterNumRuns <= 0, whyClosed: w.info.Closed, dependencies: map[[2]string]bool{},
 		}
 		if o.runsLeft >= codalab.UnlimitedRuns {
 			o.runsLeft = math.MaxInt64

@@ -25,12 +25,18 @@ func TestChoose(t *testing.T) {
 	spent.runsLeft = 0
 	full := worker("me", "full", "full", true, 0, 0)
 	full.closed, full.runsLeft = true, 0
+	paused := worker("me", "paused", "paused", true, 0, 0)
+	paused.closed, paused.runsLeft, paused.whyClosed = true, 0, "the disk is full"
+	pausedToo := worker("me", "paused too", "half", true, 4, 0)
+	pausedToo.closed, pausedToo.runsLeft, pausedToo.whyClosed = true, 0, "the disk is full"
+	halfBusy := worker("me", "half", "half", true, 4, 0)
+	halfBusy.free.CPUs = 0
 	cached := worker("me", "cached", "twins", true, 4, 0)
 	cached.dependencies = map[[2]string]bool{{"0x1", ""}: true}
 	offers := []*offer{
 		worker("me", "cpu", "cpu", true, 4, 0), worker("me", "open", "open", false, 8, 0), worker("me", "gpu", "gpu", true, 4, 2),
 		worker("0", "shared", "shared", true, 64, 0), worker("you", "yours", "yours", true, 4, 0),
-		busy, spent, full, worker("me", "bare", "twins", true, 4, 0), cached,
+		busy, spent, full, paused, pausedToo, halfBusy, worker("me", "bare", "twins", true, 4, 0), cached,
 	}
 	for name, test := range map[string]struct {
 		queue  string
@@ -42,11 +48,14 @@ func TestChoose(t *testing.T) {
 		"by tag=":          {"tag=gpu", codalab.Resources{CPUs: 1, GPUs: 2}, "gpu", ""},
 		"no queue":         {"", codalab.Resources{CPUs: 1}, "open", ""},
 		"root's worker":    {"shared", codalab.Resources{CPUs: 64}, "shared", ""},
-		"another's worker": {"yours", codalab.Resources{CPUs: 1}, "", "No worker serves queue yours (queues now served: busy, cpu, full, gpu, open, shared, spent, twins)."},
+		"another's worker": {"yours", codalab.Resources{CPUs: 1}, "", "No worker serves queue yours (queues now served: busy, cpu, full, gpu, half, open, paused, shared, spent, twins)."},
 		"too large":        {"cpu", codalab.Resources{CPUs: 5, Memory: 9 << 30}, "", "No worker of queue cpu is large enough for 5 CPUs, 0 GPUs, 9g memory. Available resources: 4 CPUs, 0 GPUs, 8g memory."},
 		"busy":             {"busy", codalab.Resources{CPUs: 1}, "", "No worker of queue busy has room now; the bundle runs when one has."},
 		"no runs left":     {"spent", codalab.Resources{CPUs: 1}, "", "No worker of queue spent has room now; the bundle runs when one has."},
 		"takes none now":   {"full", codalab.Resources{CPUs: 9}, "", "No worker of queue full has room now; the bundle runs when one has."},
+		"says why":         {"paused", codalab.Resources{CPUs: 1}, "", "Queue paused takes no new bundles now: the disk is full."},
+		"one says why":     {"half", codalab.Resources{CPUs: 1}, "", "No worker of queue half has room now; the bundle runs when one has."},
+		"too large now":    {"half", codalab.Resources{CPUs: 5}, "", "Queue half takes no new bundles now: the disk is full."},
 		"with its inputs":  {"twins", codalab.Resources{CPUs: 1}, "cached", ""},
 		"too much disk":    {"cpu", codalab.Resources{CPUs: 1, Disk: 2 << 40}, "", "No worker of queue cpu is large enough for 1 CPUs, 0 GPUs, 0 memory, 2t disk. Available resources: 4 CPUs, 0 GPUs, 8g memory, 1t disk."},
 	} {

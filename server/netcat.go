@@ -36,6 +36,9 @@ func (s *Server) netcat(w http.ResponseWriter, r *http.Request, u store.User) er
 	if err := readJSON(w, r, &in); err != nil {
 		return err
 	}
+	if b.State == codalab.StateWorkerOffline {
+		return s.awayRefusal(b)
+	}
 	if b.State != codalab.StateRunning {
 		return refuse(http.StatusForbidden, "Cannot netcat bundle, bundle not running.")
 	}
@@ -89,6 +92,8 @@ func (s *Server) netcurl(w http.ResponseWriter, r *http.Request, u store.User) e
 	switch {
 	case b.State.Final():
 		return refuse(http.StatusForbidden, "Cannot netcurl bundle, bundle already finalized.")
+	case b.State == codalab.StateWorkerOffline:
+		return s.awayRefusal(b)
 	case b.State != codalab.StateRunning:
 		return refuse(http.StatusForbidden, "Cannot netcurl bundle, bundle not running.")
 	}

@@ -249,6 +249,12 @@ func (v *places) whyWaiting(p *pending, tag string, served []*offer) string {
 		worker += " of queue " + tag
 	}
 	largeEnough := func(o *offer) bool { return fits(p.resources, o.total) }
+	if why := whyClosed(served); why != "" && !slices.ContainsFunc(served, func(o *offer) bool { return largeEnough(o) && !o.closed }) {
+		if tag != "" {
+			return fmt.Sprintf("Queue %s takes no new bundles now: %s.", tag, why)
+		}
+		return fmt.Sprintf("The workers take no new bundles now: %s.", why)
+	}
 	if slices.ContainsFunc(served, func(o *offer) bool { return largeEnough(o) || o.closed }) {
 		return worker + " has room now; the bundle runs when one has."
 	}
@@ -257,6 +263,21 @@ func (v *places) whyWaiting(p *pending, tag string, served []*offer) string {
 		why += " Queues with larger workers: " + others + "."
 	}
 	return why
+}
+
+// whyClosed returns why some of these workers take no runs now; empty if none says so. Of several reasons it
+// is always the same one, so that match need not write it at each pass.
+func whyClosed(workers []*offer) string {
+	var reasons []string
+	for _, o := range workers {
+		if o.closed && o.whyClosed != "" {
+			reasons = append(reasons, o.whyClosed)
+		}
+	}
+	if len(reasons) == 0 {
+		return ""
+	}
+	return slices.Min(reasons)
 }
 
 // available spells what the best workers have. It leaves out a worker if another has at least as much of

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strconv"
@@ -21,8 +22,14 @@ var errMoved = errors.New("the bundle has stopped running")
 // some, and the worker gets all of them in one answer.
 const mostReads = 200
 
-// readTimeout is how long a worker may take to answer a read.
-const readTimeout = time.Minute
+const (
+	// readTimeout is how long a worker may take to answer a read.
+	readTimeout = time.Minute
+	// awayAfter is how long a worker with a message may not check in before it counts as away. CodaLab's
+	// own worker checks in every 5 s, after a check-in that is held for up to 5 s, and when its doorbell
+	// rings (codalab/worker/main.py: --checkin-frequency-seconds).
+	awayAfter = 15 * time.Second
+)
 
 // readRequest is a request to a worker for files of a running bundle. The hub's lock guards sent.
 type readRequest struct {
@@ -45,13 +52,17 @@ type readAnswer struct {
 	moved bool
 }
 
-// addRead queues a read or netcat message for the worker that has the bundle.
-func (h *hub) addRead(m codalab.Message, now time.Time) (*readRequest, bool) {
+// addRead queues a read or netcat message for the worker that has the bundle. It fails with errMoved if
+// none has it any more.
+func (h *hub) addRead(m codalab.Message) (*readRequest, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	w := h.holders[m.UUID]
-	if w == nil || now.Sub(w.seen) > h.timeout || len(w.reads) >= mostReads {
-		return nil, false
+	switch {
+	case w == nil:
+		return nil, errMoved
+	case len(w.reads) >= mostReads:
+		return nil, refuseNow("The worker that has bundle %s has to answer %d other requests first. Try again later.", m.UUID, mostReads)
 	}
 	h.nextRead++
 	m.SocketID = h.nextRead
@@ -61,7 +72,37 @@ func (h *hub) addRead(m codalab.Message, now time.Time) (*readRequest, bool) {
 	}
 	w.reads[h.nextRead] = r
 	h.notify(w)
-	return r, true
+	return r, nil
+}
+
+// seen returns when a worker last checked in; for one that has not since the server started, when that
+// was.
+func (h *hub) seen(key store.Worker) time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if w := h.workers[key]; w != nil {
+		return w.seen
+	}
+	return h.started
+}
+
+// refuseNow refuses what only a run's worker can do, and what it may do later. The status is 404: for
+// another one, CodaLab's own cl shows nothing of a bundle whose worker is away, and for 404 all but its
+// files (codalab/lib/bundle_cli.py: print_target_info).
+func refuseNow(format string, args ...any) error {
+	return &refusal{status: http.StatusNotFound, message: fmt.Sprintf(format, args...), later: true}
+}
+
+// awayRefusal refuses what the worker of a run has to do, which is away.
+func (s *Server) awayRefusal(b store.Bundle) error {
+	silent := s.Now().Sub(s.hub.seen(b.Worker)).Truncate(time.Second)
+	return refuseNow("Worker %s, which has bundle %s, has not been heard of for %s. The run itself may go on. Its files can be read and written when the worker is back.",
+		b.Worker.ID, b.UUID, silent)
+}
+
+// isAway reports whether the worker of a run is known to be away.
+func (s *Server) isAway(b store.Bundle) bool {
+	return s.Now().Sub(s.hub.seen(b.Worker)) > s.WorkerTimeout
 }
 
 // claimRead returns the read that a worker answers and removes it; nil if there is none.
@@ -105,33 +146,49 @@ func (s *Server) readFromWorker(ctx context.Context, b store.Bundle, path string
 
 // askWorker is readFromWorker for any message that a worker answers.
 func (s *Server) askWorker(ctx context.Context, b store.Bundle, m codalab.Message) (readAnswer, error) {
-	r, ok := s.hub.addRead(m, s.Now())
-	if !ok {
-		return readAnswer{}, refuse(http.StatusNotFound, "The worker that runs bundle %s is not connected or has too many readers, so its files cannot be read now", b.UUID)
+	if s.isAway(b) {
+		return readAnswer{}, s.awayRefusal(b)
 	}
-	timer := time.NewTimer(readTimeout)
-	defer timer.Stop()
-	select {
-	case a := <-r.answers:
-		const noLongerRunning = "Bundle no longer running" // codalab/worker/download_util.py
-		moved := a.moved || a.ErrorMessage == noLongerRunning
-		if a.done != nil && (a.ErrorCode != 0 || moved) {
-			a.done() // no caller needs the stream
-		}
-		switch {
-		case moved:
-			return readAnswer{}, errMoved
-		case a.ErrorCode != 0:
-			return readAnswer{}, refuse(a.ErrorCode, "%s", a.ErrorMessage)
-		}
-		return a, nil
-	case <-timer.C:
-		s.hub.dropRead(r)
-		return readAnswer{}, refuse(http.StatusNotFound, "The worker that runs bundle %s did not answer within %s", b.UUID, codalab.FormatDuration(readTimeout))
-	case <-ctx.Done():
-		s.hub.dropRead(r)
-		return readAnswer{}, ctx.Err()
+	asked := s.Now()
+	r, err := s.hub.addRead(m)
+	if err != nil {
+		return readAnswer{}, err
 	}
+	away, timeout := time.NewTimer(awayAfter), time.NewTimer(readTimeout)
+	defer away.Stop()
+	defer timeout.Stop()
+	for err == nil {
+		select {
+		case a := <-r.answers:
+			return a.checked()
+		case <-away.C:
+			if !s.hub.seen(b.Worker).After(asked) {
+				err = s.awayRefusal(b)
+			}
+		case <-timeout.C:
+			err = refuseNow("Worker %s, which has bundle %s, did not answer within %s.", b.Worker.ID, b.UUID, readTimeout)
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	}
+	s.hub.dropRead(r)
+	return readAnswer{}, err
+}
+
+// checked returns a worker's answer, or its error.
+func (a readAnswer) checked() (readAnswer, error) {
+	const noLongerRunning = "Bundle no longer running" // codalab/worker/download_util.py
+	moved := a.moved || a.ErrorMessage == noLongerRunning
+	if a.done != nil && (a.ErrorCode != 0 || moved) {
+		a.done() // no caller needs the stream
+	}
+	switch {
+	case moved:
+		return readAnswer{}, errMoved
+	case a.ErrorCode != 0:
+		return readAnswer{}, refuse(a.ErrorCode, "%s", a.ErrorMessage)
+	}
+	return a, nil
 }
 
 // requestedRead returns the read that a worker's request answers.

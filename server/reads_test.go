@@ -97,17 +97,75 @@ func TestRunningBundleIsReadByItsWorker(t *testing.T) {
 	s.get("alice", "/bundles/"+uuid+"/contents/info/nosuch").says(404, "Path 'nosuch' in bundle "+uuid+" not found")
 }
 
-func TestSilentWorkerIsSaidToBeSilent(t *testing.T) {
+func TestWorkerThatDoesNotAnswerIsNamed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s, w, uuid := claimedRun(t)
 		w.checkIn(reportOf(uuid, codalab.StateRunning))
+		got := make(chan answer)
 		start := time.Now()
-		s.get("alice", "/bundles/"+uuid+"/contents/info/").says(404, "The worker that runs bundle "+uuid+" did not answer within 1m0s")
+		go func() { got <- s.get("alice", "/bundles/"+uuid+"/contents/info/") }()
+		for range 6 {
+			w.checkIn(reportOf(uuid, codalab.StateRunning))
+			time.Sleep(5 * time.Second)
+		}
+		(<-got).says(404, "Worker w, which has bundle "+uuid+", did not answer within 1m0s.")
 		if took := time.Since(start); took != time.Minute {
 			t.Errorf("it took %v", took)
 		}
-		s.get("alice", "/bundles/"+uuid+"/contents/info/").says(404, "The worker that runs bundle "+uuid+" is not connected")
+	})
+}
+
+// What needs a worker that is away fails early, and says so. CodaLab's own cl needs the status.
+func TestWorkerThatIsAwayIsSaidToBeAway(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, w, uuid := claimedRun(t)
+		seen := time.Now()
+		w.checkIn(reportOf(uuid, codalab.StateRunning))
+		time.Sleep(6 * time.Second)
+		fails := func(what string, within time.Duration, ask func() answer) {
+			t.Helper()
+			start := time.Now()
+			a := ask()
+			silent := time.Since(seen).Truncate(time.Second).String()
+			a.says(404, "Worker w, which has bundle "+uuid+", has not been heard of for "+silent+". The run itself may go on. Its files can be read and written when the worker is back.")
+			if took := time.Since(start); took != within || a.header.Get("Retry-After") == "" {
+				t.Errorf("%s: it took %v, headers %v", what, took, a.header)
+			}
+		}
+		list := func() answer { return s.get("alice", "/bundles/"+uuid+"/contents/info/") }
+		write := func() answer {
+			return s.call("alice", "POST", "/bundle-actions", object("bundle-actions", map[string]string{"uuid": uuid, "type": "write", "subpath": "f", "string": "x"}))
+		}
+		netcat := func() answer {
+			return s.call("alice", "PUT", "/bundles/"+uuid+"/netcat/80/", map[string]string{"message": "x"})
+		}
+		fails("list", 15*time.Second, list)
+		fails("write", 15*time.Second, write)
+		fails("netcat", 15*time.Second, netcat)
+		time.Sleep(time.Until(seen.Add(time.Minute + time.Nanosecond)))
+		fails("list", 0, list)
+		fails("write", 0, write)
+		fails("netcat", 0, netcat)
+		s.await(uuid, codalab.StateWorkerOffline)
+		fails("list of an offline run", 0, list)
+	})
+}
+
+// The message may have been lost in the answer to a check-in that was held when the worker went away.
+func TestWorkerThatGoesWithItsMessageIsAway(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, w, uuid := claimedRun(t)
+		w.checkIn(reportOf(uuid, codalab.StateRunning))
+		held := w.checkInAside(reportOf(uuid, codalab.StateRunning))
+		synctest.Wait()
+		start := time.Now()
+		s.get("alice", "/bundles/"+uuid+"/contents/info/").says(404, "Worker w, which has bundle "+uuid+", has not been heard of for 15s.")
+		if took := time.Since(start); took != 15*time.Second || len((<-held).messages) != 1 {
+			t.Errorf("it took %v", took)
+		}
 	})
 }
 

@@ -124,7 +124,7 @@ func (h *hub) reportStored(key store.Worker, run codalab.Run, now time.Time) {
 // sameReport compares what a user would notice. Times and usage need not be stored with every
 // check-in.
 func sameReport(a, b codalab.Run) bool {
-	return a.State == b.State && a.RunStatus == b.RunStatus && a.Remote == b.Remote &&
+	return a.State == b.State && a.RunStatus == b.RunStatus && a.Remote == b.Remote && a.JobHandle == b.JobHandle &&
 		a.DiskUtilization == b.DiskUtilization &&
 		(a.DockerImage == nil) == (b.DockerImage == nil) && len(a.Profile) == len(b.Profile)
 }

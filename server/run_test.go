@@ -118,16 +118,45 @@ func TestReportsSteerNoTerminal(t *testing.T) {
 	s, w, uuid := claimedRun(t, func(c *server.Config) { c.Hold = 20 * time.Millisecond })
 	hostile, failure, image := "a\x1b[2J\nb\u202e", "no\x1b[2J\nmemory\u202e", "x@sha256:\x1b"
 	run := reportOf(uuid, codalab.StateRunning)
-	run.RunStatus, run.Remote, run.DockerImage = hostile, hostile, &image
+	run.RunStatus, run.Remote, run.DockerImage, run.JobHandle = hostile, hostile, &image, hostile
 	w.checkIn(run)
 	m := s.bundle("alice", uuid).Metadata
 	run.State, run.FailureMessage = codalab.StateFinalizing, &failure
 	w.told(codalab.MessageMarkFinalized, run)
-	got := []string{m.String("run_status"), m.String("remote"), m.String("docker_image"), s.bundle("alice", uuid).Metadata.String("failure_message")}
-	want := []string{`a\u001b[2J b\u202e`, `a\u001b[2J b\u202e`, `x@sha256:\u001b`, `no\u001b[2J` + "\nmemory" + `\u202e`}
+	got := []string{m.String("run_status"), m.String("remote"), m.String("job_handle"), m.String("docker_image"), s.bundle("alice", uuid).Metadata.String("failure_message")}
+	want := []string{`a\u001b[2J b\u202e`, `a\u001b[2J b\u202e`, `a\u001b[2J b\u202e`, `x@sha256:\u001b`, `no\u001b[2J` + "\nmemory" + `\u202e`}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
+}
+
+func TestSlurmJobOfARunIsKept(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, w, uuid := claimedRun(t)
+		handle := func() any { return s.bundle("alice", uuid).Metadata["job_handle"] }
+		run := reportOf(uuid, codalab.StatePreparing)
+		for _, step := range []struct {
+			said string
+			want any
+		}{{"", nil}, {"4711", "4711"}, {"", "4711"}, {"4712", "4712"}} {
+			run.JobHandle = step.said
+			if w.checkIn(run); handle() != step.want {
+				t.Errorf("after %q: job_handle %v", step.said, handle())
+			}
+		}
+		w.checkIn(reportOf(uuid, codalab.StateStaged)) // the worker gives it back
+		if handle() != nil {
+			t.Errorf("staged again: job_handle %v", handle())
+		}
+		w.takes()
+		run.JobHandle = "4713"
+		w.checkIn(run)
+		w.told(codalab.MessageMarkFinalized, reportOf(uuid, codalab.StateFinalizing))
+		if handle() != "4713" {
+			t.Errorf("after the end: job_handle %v", handle())
+		}
+	})
 }
 
 func TestRunWithoutStoredResultsCountsNoDisk(t *testing.T) {

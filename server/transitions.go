@@ -11,7 +11,11 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-const preparingStatus = "Waiting for worker to download bundle dependencies and Docker image to run the bundle."
+// The sentences of CodaLab's own server for runs (codalab/model/bundle_model.py).
+const (
+	preparingStatus = "Waiting for worker to download bundle dependencies and Docker image to run the bundle."
+	finishedStatus  = "Finished"
+)
 
 // The functions of this file change a bundle's state. One that does not apply, since another
 // change came first, leaves the bundle as it is.
@@ -82,7 +86,13 @@ func parentsFailed(failed, killed []string) string {
 	return message + "(Please use the --allow-failed-dependencies flag to depend on results of failed or killed bundles)"
 }
 
+// setFailed fails a bundle of which no worker reports the end. Its sentences tell of a wait that is over.
+// Those of a bundle that is killed stay, as on CodaLab's own server.
 func setFailed(b *store.Bundle, message string) {
+	delete(b.Metadata, "staged_status")
+	if b.Metadata.Has("run_status") {
+		b.Metadata["run_status"] = finishedStatus
+	}
 	b.State = codalab.StateFailed
 	b.Metadata["failure_message"] = message
 }
@@ -160,7 +170,7 @@ func applyReport(b *store.Bundle, run codalab.Run, now time.Time, charged bool) 
 // plainReport returns a report with texts that steer no terminal. Any user may run workers, and others
 // read what these report.
 func plainReport(run codalab.Run) codalab.Run {
-	run.RunStatus, run.Remote = termtext.OneLine(run.RunStatus), termtext.OneLine(run.Remote)
+	run.RunStatus, run.Remote, run.JobHandle = termtext.OneLine(run.RunStatus), termtext.OneLine(run.Remote), termtext.OneLine(run.JobHandle)
 	if run.DockerImage != nil {
 		image := termtext.OneLine(*run.DockerImage)
 		run.DockerImage = &image
@@ -190,6 +200,9 @@ func copyReport(b *store.Bundle, run codalab.Run, now time.Time, charged bool) {
 	m["memory_usage"] = run.MemoryUsage
 	if run.MemoryMax > 0 {
 		m["memory_max"] = float64(run.MemoryMax)
+	}
+	if run.JobHandle != "" { // the last job's stays until there is another one
+		m["job_handle"] = run.JobHandle
 	}
 	if b.Contents == "" { // otherwise data_size is the size of the contents
 		b.SetDataSize(max(0, run.DiskUtilization))
@@ -230,7 +243,7 @@ func finish(b *store.Bundle, run codalab.Run) {
 	default:
 		b.State = codalab.StateReady
 	}
-	b.Metadata["run_status"] = "Finished"
+	b.Metadata["run_status"] = finishedStatus
 	if b.Contents == "" { // there are no results to count
 		b.SetDataSize(0)
 	}

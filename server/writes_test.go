@@ -54,7 +54,7 @@ func TestWritesToASilentWorkerKeepNoPlaceToWrite(t *testing.T) {
 			t.Errorf("the kill waited %s", waited)
 		}
 		for range 40 {
-			if status := <-done; status != http.StatusInternalServerError { // nobody took the file
+			if status := <-done; status != http.StatusNotFound { // nobody took the file
 				t.Errorf("a write was answered with %d", status)
 			}
 		}

@@ -26,7 +26,7 @@ func TestChangeOfLinkedDataIsSaidWhileTheBundleIsUnderWay(t *testing.T) {
 		plan.Staging:    "Image and dependencies are ready; waiting to be submitted to Slurm. " + sinceFirst,
 		plan.Submitting: "Being submitted to Slurm. " + sinceFirst,
 		plan.Queued:     "Slurm job 7 waits. " + sinceFirst,
-		plan.Running:    "Running job in container. " + sinceFirst,
+		plan.Running:    "Running job in container (Slurm job 7). " + sinceFirst,
 		plan.Collecting: "Uploading results. " + sinceFirst,
 		plan.Finalizing: "Finalizing bundle. " + sinceFirst,
 		plan.Done:       "Finished",

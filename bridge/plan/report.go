@@ -32,6 +32,9 @@ func (r Row) Report(worker string) codalab.Run {
 	if r.Staged != nil && r.Staged.ImageDigest != "" {
 		run.DockerImage = &r.Staged.ImageDigest
 	}
+	if r.Job.ID != 0 {
+		run.JobHandle = r.Job.ID.String()
+	}
 	r.usage(&run)
 	if v := r.Verdict; v != nil {
 		run.ExitCode = v.ExitCode
@@ -151,7 +154,7 @@ func (r Row) doing() string {
 		if r.Status != nil && r.Status.Stage == spool.StageCopying {
 			return "Copying results from the node's own disk to the shared one."
 		}
-		return "Running job in container." // codalab/worker/worker_run_state.py: transition_from_PREPARING
+		return r.runningStatus()
 	case Stopping:
 		return "Being stopped."
 	case Collecting:
@@ -201,6 +204,15 @@ func (r Row) queuedStatus() string {
 		return where + " waits."
 	}
 	return fmt.Sprintf("%s is starting on %s (%s).", where, r.Job.Nodes, r.Job.State)
+}
+
+// runningStatus is what CodaLab's own worker says of a run (codalab/worker/worker_run_state.py:
+// transition_from_PREPARING), and the run's job. CodaLab's own server has no other place for that.
+func (r Row) runningStatus() string {
+	if r.Job.ID == 0 {
+		return "Running job in container."
+	}
+	return fmt.Sprintf("Running job in container (Slurm job %s).", r.Job.ID)
 }
 
 func (r Row) profile() map[string]codalab.StageTimes {

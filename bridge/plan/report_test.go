@@ -40,8 +40,9 @@ func TestRunStatusSaysWhyInOneSentence(t *testing.T) {
 		{plan.Queued, pending("Priority", time.Time{}), "Slurm job 7 waits (Priority)."},
 		{plan.Queued, pending("Resources", epoch), "Slurm job 7 waits (Resources); Slurm expects to start it at 2027-01-15 08:00:00."},
 		{plan.Queued, func(r *plan.Row) { r.Job = job(sbatch.StateRunning) }, "Slurm job 7 is starting on n1 (RUNNING)."},
-		{plan.Running, unstaged, "Running job in container."},
-		{plan.Running, func(r *plan.Row) { r.Status = &spool.Status{Stage: spool.StageRunning} }, "Running job in container."},
+		{plan.Running, unstaged, "Running job in container (Slurm job 7)."},
+		{plan.Running, func(r *plan.Row) { r.Job.ID = 0 }, "Running job in container."},
+		{plan.Running, func(r *plan.Row) { r.Status = &spool.Status{Stage: spool.StageRunning} }, "Running job in container (Slurm job 7)."},
 		{plan.Running, func(r *plan.Row) { r.Status = &spool.Status{Stage: spool.StageCopying} }, "Copying results from the node's own disk to the shared one."},
 		{plan.Stopping, unstaged, "Being stopped."},
 		{plan.Collecting, unstaged, "Uploading results."},
@@ -69,6 +70,20 @@ func TestReportSteersNoTerminal(t *testing.T) {
 	r = plan.Row{Phase: plan.Finalizing, Verdict: &plan.Verdict{Failure: "no\x1b[2J\nshell"}}
 	if got := *r.Report("w").FailureMessage; got != `no\u001b[2J`+"\nshell" {
 		t.Errorf("failure_message %q", got)
+	}
+}
+
+func TestReportNamesTheSlurmJob(t *testing.T) {
+	t.Parallel()
+	for _, p := range plan.Phases() {
+		r := rowIn(p)
+		want := ""
+		if r.Job.ID != 0 {
+			want = "7"
+		}
+		if got := r.Report("w").JobHandle; got != want || p == plan.Running && want == "" {
+			t.Errorf("%s: job_handle %q, want %q", p, got, want)
+		}
 	}
 }
 

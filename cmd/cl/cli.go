@@ -125,6 +125,7 @@ func (c *cli) root() *cobra.Command {
 	root.SetHelpCommand(c.helpCommand(root))
 	root.SetHelpCommandGroupID(groupOther)
 	root.SetCompletionCommandGroupID(groupOther)
+	root.AddCommand(program.ManCommand(c.Process))
 	cobra.EnableCommandSorting = false
 	// A wrong number of arguments is a wrong command line, as a wrong flag is.
 	for _, cmd := range root.Commands() {
@@ -191,7 +192,7 @@ func unknownCommand(root *cobra.Command, name string) error {
 }
 
 // explain gives an error of the server the form in which CodaLab's cl prints it: the name of the error
-// comes first, but not for what the user may not do (codalab/common.py: http_error_to_exception;
+// comes first, but not for what the user may not do, nor for what may succeed later (codalab/common.py: http_error_to_exception;
 // bundle_cli.py: do_command).
 func explain(err error) error {
 	var call *codalab.Error
@@ -201,7 +202,7 @@ func explain(err error) error {
 	}
 	name := ""
 	switch {
-	case errors.Is(call, client.ErrCredentials), call.Status == 403:
+	case errors.Is(call, client.ErrCredentials), call.Status == 403, call.Later:
 	case call.Status == 401:
 		name = "AuthorizationError: "
 	case call.Status == 405, call.Status == 404 && strings.HasPrefix(call.Message, "Not found: '/"):

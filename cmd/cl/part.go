@@ -13,8 +13,6 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
@@ -51,13 +49,12 @@ func (d *download) openPart() (*part, error) {
 	}
 	sum := sha256.Sum256([]byte(identity))
 	path := filepath.Join(dir, partName(d.final)+hex.EncodeToString(sum[:8]))
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o666) //nolint:gosec // as the user's umask says
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|noFollow, 0o666) //nolint:gosec // as the user's umask says
 	if err != nil {
 		return nil, unwritable(dir, err)
 	}
 	p := &part{path: path, file: f}
-	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) {
+	if isTaken(f) {
 		_ = f.Close() // another process has it
 		return nil, refusef("Another cl is downloading this file to %s.", d.final)
 	}

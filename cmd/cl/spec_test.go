@@ -200,6 +200,7 @@ func TestRefusalsArePrintedAsCodaLabPrintsThem(t *testing.T) {
 		code int
 	}{
 		{&codalab.Error{Status: 404, Message: "no"}, "NotFoundError: no", program.ExitFailure},
+		{&codalab.Error{Status: 404, Message: "not now", Later: true}, "not now", program.ExitTransient},
 		{&codalab.Error{Status: 403, Message: "no"}, "no", program.ExitFailure},
 		{&codalab.Error{Status: 401, Message: "no"}, "AuthorizationError: no", program.ExitFailure},
 		{&codalab.Error{Status: 400, Message: "no"}, "UsageError: no", program.ExitFailure},

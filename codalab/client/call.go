@@ -214,7 +214,8 @@ func refusal(in call, resp *http.Response) error {
 	case isPage(message): // a proxy's
 		message = fmt.Sprintf("%d %s (a web page, not the answer of a CodaLab server; check the address and the proxy on the way to it)", resp.StatusCode, http.StatusText(resp.StatusCode))
 	}
-	return &codalab.Error{Method: in.method, Path: in.path, Status: resp.StatusCode, Message: message}
+	later := resp.StatusCode >= 400 && resp.StatusCode < 500 && resp.Header.Get("Retry-After") != ""
+	return &codalab.Error{Method: in.method, Path: in.path, Status: resp.StatusCode, Message: message, Later: later}
 }
 
 // isPage reports whether a refusal is a page of HTML. CodaLab's servers send plain text, which CodaLab's

@@ -141,6 +141,23 @@ func TestServersRefusalSteersNoTerminal(t *testing.T) {
 	}
 }
 
+func TestRefusalWithRetryAfterIsForNow(t *testing.T) {
+	t.Parallel()
+	for _, after := range []string{"", "15"} {
+		s := newSite(t, func(w http.ResponseWriter, _ *http.Request) {
+			if after != "" {
+				w.Header().Set("Retry-After", after)
+			}
+			w.WriteHeader(http.StatusNotFound)
+		})
+		_, err := s.client(t, nil).CheckIn(t.Context(), "w", codalab.CheckIn{})
+		var refused *codalab.Error
+		if !errors.As(err, &refused) || refused.Later != (after != "") || refused.Transient() != refused.Later {
+			t.Errorf("Retry-After %q: %#v", after, refused)
+		}
+	}
+}
+
 func TestStartBundleAnswers(t *testing.T) {
 	t.Parallel()
 	for _, mine := range []bool{true, false} {

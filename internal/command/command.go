@@ -13,7 +13,6 @@ import (
 	"io"
 	"os/exec"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -43,7 +42,7 @@ type Command struct {
 	Stderr io.Writer
 	// Credential is the user the program runs as; nil means that of this
 	// process.
-	Credential *syscall.Credential
+	Credential *Credential
 	// Group gives the program a process group of its own, for a program that starts others. When ctx
 	// ends, the whole group gets KILL at once. A process of the group that still has the standard error
 	// two seconds after the program's end gets KILL, too.
@@ -86,17 +85,6 @@ func (e *Error) Started() bool {
 	return errors.As(e.Err, &exit) || errors.Is(e.Err, context.Canceled) || errors.Is(e.Err, context.DeadlineExceeded)
 }
 
-// Killed reports whether SIGKILL ended the program, as the kernel does when memory is
-// short.
-func (e *Error) Killed() bool {
-	var exit *exec.ExitError
-	if !errors.As(e.Err, &exit) {
-		return false
-	}
-	status, ok := exit.Sys().(syscall.WaitStatus)
-	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
-}
-
 // Run starts the program and waits for its end. When ctx ends first, the
 // program gets TERM, two seconds later KILL (see Group), and the error wraps ctx's. Any
 // failure is an *Error.
@@ -117,10 +105,10 @@ func (c Command) Run(ctx context.Context) error {
 	if c.Stderr != nil {
 		cmd.Stderr = c.Stderr
 	}
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.Cancel = func() error { return terminate(cmd.Process) }
 	cmd.WaitDelay = killDelay
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: c.Credential, Setpgid: c.Group}
-	killGroup := func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.SysProcAttr = c.attributes()
+	killGroup := func() error { return killGroupOf(cmd.Process) }
 	if c.Group {
 		cmd.Cancel = killGroup
 	}

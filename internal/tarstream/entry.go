@@ -176,8 +176,8 @@ func (u *unpacker) file(dir *os.Root, base string, header *tar.Header, content i
 	var f *os.File
 	err := replace(dir, base, func() (err error) {
 		// The owner may write until it is done, as an NFS server checks each write.
-		// O_NONBLOCK means nothing to a file; it keeps os from setting and unsetting it.
-		f, err = dir.OpenFile(base, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NONBLOCK, perm|0o200)
+		// nonBlock means nothing to a file; it keeps os from setting and unsetting it.
+		f, err = dir.OpenFile(base, os.O_WRONLY|os.O_CREATE|os.O_EXCL|nonBlock, perm|0o200)
 		return err
 	})
 	if err != nil {

@@ -95,7 +95,7 @@ type packer struct {
 	linked map[inode]string // the first entry of each file with several names
 	size   Size             // of what was added
 	follow bool             // pack what symbolic links lead to
-	above  []inode          // the directories that lead to the present entry, if it follows
+	above  []fs.FileInfo    // the directories that lead to the present entry, if it follows
 }
 
 func newPacker(ctx context.Context, opts PackOptions) *packer {
@@ -118,7 +118,7 @@ func (at location) in(name string) location {
 
 func (at location) open(flag int) (*os.File, error) {
 	// O_NONBLOCK: a pipe that has taken a file's place would block.
-	flag |= os.O_RDONLY | syscall.O_NONBLOCK
+	flag |= os.O_RDONLY | nonBlock
 	if at.root == nil {
 		return os.OpenFile(at.path, flag, 0)
 	}
@@ -141,7 +141,7 @@ func (at location) readlink() (string, error) {
 
 // top adds a directory whose entries are at the top of the archive.
 func (p *packer) top(at location) error {
-	d, err := at.open(syscall.O_DIRECTORY)
+	d, err := at.open(onlyDirectory)
 	if err != nil {
 		return err
 	}
@@ -179,7 +179,7 @@ func (p *packer) entry(at location, below string, e fs.DirEntry) error {
 		}
 		return errors.Join(p.file(f, below), f.Close())
 	case kind.IsDir():
-		d, err := at.open(syscall.O_DIRECTORY)
+		d, err := at.open(onlyDirectory)
 		if err != nil {
 			return p.skip(at, below, e, err)
 		}
@@ -229,11 +229,10 @@ func (p *packer) directory(d *os.File, at location, below string) error {
 		return err
 	}
 	if p.follow {
-		id := inodeOf(info)
-		if slices.Contains(p.above, id) {
+		if slices.ContainsFunc(p.above, func(other fs.FileInfo) bool { return os.SameFile(info, other) }) {
 			return fmt.Errorf("%s: a symbolic link leads to a directory above it: %w", at.path, syscall.ELOOP)
 		}
-		p.above = append(p.above, id)
+		p.above = append(p.above, info)
 		defer func() { p.above = p.above[:len(p.above)-1] }()
 	}
 	if at.root != nil && at.depth < maxOpen && len(entries) > 0 {
@@ -335,23 +334,6 @@ func (p *packer) write(kind byte, below, link string, info fs.FileInfo) error {
 		header.Size = info.Size()
 	}
 	return p.tw.WriteHeader(&header) //nolint:wrapcheck // Pack wraps
-}
-
-// severalNames identifies a file that has more than one name.
-func severalNames(info fs.FileInfo) (inode, bool) {
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || st.Nlink < 2 {
-		return inode{}, false
-	}
-	return inode{st.Dev, st.Ino}, true
-}
-
-// inodeOf identifies a file or directory.
-func inodeOf(info fs.FileInfo) inode {
-	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		return inode{st.Dev, st.Ino}
-	}
-	return inode{}
 }
 
 type zeros struct{}

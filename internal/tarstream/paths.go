@@ -9,8 +9,6 @@ import (
 	"os"
 	"path"
 	"strings"
-
-	"golang.org/x/sys/unix"
 )
 
 // Input is a file or directory that the caller owns or trusts, to be packed by its path.
@@ -69,7 +67,7 @@ func (p *packer) measure(at location, below string, e fs.DirEntry) error {
 	if err != nil {
 		return p.skip(at, below, e, err)
 	}
-	if err := unix.Faccessat(unix.AT_FDCWD, at.path, unix.R_OK, unix.AT_EACCESS); err != nil {
+	if err := mayRead(at.path); err != nil {
 		return p.skip(at, below, e, &fs.PathError{Op: "open", Path: at.path, Err: err})
 	}
 	if id, several := severalNames(info); several {

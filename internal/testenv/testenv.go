@@ -3,7 +3,7 @@
 // One rule holds for all of it: where something is missing, the test is skipped
 // with a reason. If the environment variable CLTEST_REQUIRE, a comma-separated
 // list, names it, the test fails instead. The names are slurm, containers, fuse,
-// researcher and postgres; containers includes fuse. Under -short everything
+// researcher, postgres and packages; containers includes fuse. Under -short everything
 // counts as missing.
 //
 // scripts/setup, scripts/slurm-cluster and scripts/postgres provide all of it.
@@ -32,6 +32,7 @@ const (
 	fuse       = "fuse"
 	researcher = "researcher"
 	postgres   = "postgres"
+	packages   = "packages"
 )
 
 // shared is the directory that the nodes of the cluster and all users see.
@@ -102,6 +103,20 @@ func Root(tb testing.TB) {
 		err = errors.New("only root unpacks all that an image holds")
 	}
 	need(tb, containers, err)
+}
+
+// Packages checks that root runs the test, with the programs that install packages of Debian
+// and of RPM into a small Debian.
+func Packages(tb testing.TB) {
+	tb.Helper()
+	need(tb, packages, nil)
+	if os.Geteuid() != 0 {
+		need(tb, packages, errors.New("only root installs packages"))
+	}
+	for _, program := range []string{"mmdebstrap", "dpkg", "rpm", "groff"} {
+		_, err := exec.LookPath(program)
+		need(tb, packages, err)
+	}
 }
 
 // User is an ordinary user of this machine.

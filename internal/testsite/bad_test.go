@@ -123,7 +123,7 @@ func TestDiskBelowItsLowWaterTakesNoBundle(t *testing.T) {
 	t.Parallel()
 	s := own(t, testsite.Options{Config: "low_water = \"900000t\""})
 	bundle := run(t, s, "cpu", "true")
-	until(t, s, bundle, "staged_status", "^No worker of queue cpu has room now; the bundle runs when one has\\.$")
+	until(t, s, bundle, "staged_status", "^Queue cpu takes no new bundles now: the site's disk has .* free, below its low water of .*\\.$")
 	if out := bridge(t, s, "status"); !strings.Contains(out, "! No bundle is claimed, and no inputs are brought in: the site's disk has ") {
 		t.Errorf("status:\n%s", out)
 	}

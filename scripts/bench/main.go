@@ -33,7 +33,7 @@ func main() {
 			failed = true
 		}
 	}
-	areas := map[string]func(context.Context){"core": benchCore, "disk": benchDisk, "images": benchImages, "main": benchMain, "server": benchServer, "sim": benchSim}
+	areas := map[string]func(context.Context){"cl": benchCl, "core": benchCore, "disk": benchDisk, "images": benchImages, "main": benchMain, "server": benchServer, "sim": benchSim}
 	names := slices.Sorted(maps.Keys(areas))
 	only := os.Getenv("ONLY")
 	switch {
@@ -111,10 +111,18 @@ func (f figure) print() {
 		}
 	}
 	if f.against != "" {
-		ratio = fmt.Sprintf("%.2f", f.value/f.base)
+		ratio = formatRatio(f.value / f.base)
 	}
 	fmt.Printf("bench: %s %.3g %s ratio=%s against=%s bar=%s %s\n",
 		f.name, f.value, f.unit, ratio, cmp.Or(f.against, "-"), bar, verdict)
+}
+
+// formatRatio formats a ratio with two digits that say something.
+func formatRatio(r float64) string {
+	if r < 0.1 {
+		return fmt.Sprintf("%.2g", r)
+	}
+	return fmt.Sprintf("%.2f", r)
 }
 
 func median(values []float64) float64 {

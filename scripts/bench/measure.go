@@ -24,10 +24,14 @@ type usage struct {
 }
 
 // measure runs a command that writes temporary files to temp, a file system of its
-// own.
+// own. Its output is part of the error if it fails, except a standard output that is
+// already set.
 func measure(cmd *exec.Cmd, temp string) usage {
 	var output bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &output, &output
+	cmd.Stderr = &output
+	if cmd.Stdout == nil {
+		cmd.Stdout = &output
+	}
 	before := usedMB(temp)
 	start := time.Now()
 	check(cmd.Start())

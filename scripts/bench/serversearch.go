@@ -63,15 +63,18 @@ func benchSearch(ctx context.Context, dir string) {
 	figure{name: "server/start_100000_bundles", value: median(took), unit: "s", bar: 1}.print()
 }
 
-// fillData makes a data directory with bundles of several users, and returns the token of one of them who
-// is a member of a group.
+// member is the number of the user of a filled data directory who searches, a member of a group.
+const member = 4
+
+// fillData makes a data directory with bundles of several users, and returns the token of member, whose
+// password is corePassword.
 func fillData(ctx context.Context, dir string, bundles int) string {
 	check(must(store.Open(ctx, dir)).Close())
 	check(storetest.Fill(ctx, dir, bundles))
 	check(storetest.AddContents(ctx, dir))
 	s := openServer(ctx, dir, 0)
 	defer func() { check(s.data.Close()) }()
-	u := must(s.data.ChangeUser(ctx, storetest.User(4), func(u *store.User) error {
+	u := must(s.data.ChangeUser(ctx, storetest.User(member), func(u *store.User) error {
 		u.Password = server.HashPassword(corePassword, coreCost())
 		return nil
 	}))

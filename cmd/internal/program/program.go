@@ -10,8 +10,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"runtime/debug"
-	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -105,7 +103,7 @@ func Main(run func(ctx context.Context, p Process) error) {
 	stderr := termtext.NewWriter(os.Stderr)
 	err := run(ctx, Process{
 		Args: os.Args[1:], Stdin: os.Stdin, Stdout: termtext.NewWriter(os.Stdout), Stderr: stderr,
-		Getenv: os.Getenv, Environ: os.Environ(), Now: time.Now, deaf: deaf,
+		Getenv: getenv, Environ: os.Environ(), Now: time.Now, deaf: deaf,
 	})
 	code := Code(ctx, err)
 	if code != 0 && code != ExitInterrupted {
@@ -131,6 +129,19 @@ func listen() (context.Context, *atomic.Bool) {
 		}
 	}()
 	return ctx, deaf
+}
+
+// getenv returns a variable of the environment. HOME is the user's directory on Windows
+// too, which has another variable for it.
+func getenv(name string) string {
+	if value := os.Getenv(name); value != "" || name != "HOME" {
+		return value
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "" // as if HOME was not set
+	}
+	return home
 }
 
 // Code is the exit code for what a program returned.
@@ -172,6 +183,7 @@ func Root(p Process, use, short, long string) *cobra.Command {
 	root.SetOut(p.Stdout)
 	root.SetErr(p.Stderr)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return Usage(err) })
+	root.AddCommand(ManCommand(p))
 	return root
 }
 
@@ -183,23 +195,4 @@ func WrongUsage(check cobra.PositionalArgs) cobra.PositionalArgs {
 		}
 		return nil
 	}
-}
-
-// Version says which build this is and which protocol it speaks.
-func Version() string {
-	version, revision := "(devel)", ""
-	if info, ok := debug.ReadBuildInfo(); ok {
-		if info.Main.Version != "" {
-			version = info.Main.Version
-		}
-		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" {
-				revision = " " + s.Value[:min(12, len(s.Value))]
-			}
-		}
-	}
-	if strings.Contains(version, strings.TrimSpace(revision)) {
-		revision = ""
-	}
-	return version + revision + " (CodaLab " + codalab.Version + ")"
 }

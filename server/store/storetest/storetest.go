@@ -25,8 +25,11 @@ const (
 	group = "0x11111111111111111111111111111111"
 )
 
-// User is the id of one of the users. Its name is user and its number.
+// User is the id of one of the users.
 func User(i int) string { return fmt.Sprint("0xu", i) }
+
+// UserName is the name of one of the users.
+func UserName(i int) string { return fmt.Sprint("user", i) }
 
 // Fill writes n ended runs of ten users into the data directory dir, which a store has made: six of ten
 // are public, and two of ten are shared with a group of which every second user is a member. No store
@@ -104,7 +107,7 @@ func (f *filler) add(statement string, args ...any) {
 func (f *filler) users() {
 	for i := range Users {
 		f.add(`INSERT INTO users (id, name, password, joined, time_quota, disk_quota, parallel_run_quota) VALUES (?, ?, '', 0, 0, 0, 0)`,
-			User(i), fmt.Sprint("user", i))
+			User(i), UserName(i))
 	}
 	f.add(`INSERT INTO groups (uuid, name, owner_id, user_defined) VALUES (?, 'lab', '0xu0', 1)`, group)
 	for i := 0; i < Users; i += 2 {

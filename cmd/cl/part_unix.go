@@ -1,0 +1,19 @@
+//go:build unix
+
+package main
+
+import (
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// noFollow refuses to open a symbolic link.
+const noFollow = unix.O_NOFOLLOW
+
+// isTaken locks a file, and reports whether another process has locked it. A file system without locks has
+// none to find.
+func isTaken(f *os.File) bool {
+	return errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK)
+}

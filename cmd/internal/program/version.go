@@ -1,0 +1,36 @@
+package program
+
+import (
+	"cmp"
+	"runtime/debug"
+	"strings"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+)
+
+// release is the version of a release, such as v1.2.3. The linker sets it (-X), because Go
+// takes the version of a build from git's tags alone.
+var release string //nolint:gochecknoglobals // the linker sets nothing else
+
+// Version says which build this is and which protocol it speaks.
+func Version() string {
+	version, revision := build()
+	if strings.Contains(version, revision) {
+		revision = ""
+	}
+	return strings.TrimSpace(version+" "+revision) + " (CodaLab " + codalab.Version + ")"
+}
+
+// build returns the version and, if it is known, the beginning of the commit.
+func build() (version, revision string) {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return cmp.Or(release, "(devel)"), ""
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			revision = s.Value[:min(12, len(s.Value))]
+		}
+	}
+	return cmp.Or(release, info.Main.Version, "(devel)"), revision
+}

@@ -1,0 +1,55 @@
+package diskspace
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// Of measures the disk on which path is, which has to exist (statfs(2)).
+func Of(path string) (Space, error) {
+	var s unix.Statfs_t
+	if err := unix.Statfs(path, &s); err != nil {
+		return Space{}, fmt.Errorf("ask how full the disk of %s is: %w", path, err)
+	}
+	unit := s.Frsize
+	if unit <= 0 {
+		unit = s.Bsize
+	}
+	return Space{
+		Free: int64(s.Bavail) * unit, Total: int64(s.Blocks) * unit, //nolint:gosec // no disk is that large
+		FreeFiles: int64(s.Ffree), Files: int64(s.Files), //nolint:gosec // as above
+	}, nil
+}
+
+// Network returns the name of the file system that holds path if other hosts may have it
+// mounted too; empty for a local one, for one that is not known here, and if path does not
+// exist. A FUSE file system counts, because nothing tells sshfs from a local one.
+func Network(path string) string { return networks()[magic(path)] }
+
+// InMemory reports whether the file system that holds path is gone when the host restarts.
+func InMemory(path string) bool {
+	kind := magic(path)
+	return kind == unix.TMPFS_MAGIC || kind == unix.RAMFS_MAGIC
+}
+
+// magic returns the type of the file system that holds path; 0 if path does not exist.
+func magic(path string) int64 {
+	var s unix.Statfs_t
+	if unix.Statfs(path, &s) != nil {
+		return 0
+	}
+	return int64(s.Type) & 0xffffffff
+}
+
+// networks returns the names of network and cluster file systems by their type (statfs(2);
+// those that are not in Linux are in coreutils' stat.c: human_fstype).
+func networks() map[int64]string {
+	return map[int64]string{
+		unix.NFS_SUPER_MAGIC: "NFS", unix.SMB_SUPER_MAGIC: "SMB", unix.SMB2_SUPER_MAGIC: "SMB", unix.CIFS_SUPER_MAGIC: "CIFS",
+		unix.AFS_SUPER_MAGIC: "AFS", unix.AFS_FS_MAGIC: "AFS", unix.CODA_SUPER_MAGIC: "Coda", unix.CEPH_SUPER_MAGIC: "CephFS",
+		unix.V9FS_MAGIC: "9p", unix.OCFS2_SUPER_MAGIC: "OCFS2", unix.FUSE_SUPER_MAGIC: "FUSE", 0x01161970: "GFS2",
+		0x0bd00bd0: "Lustre", 0x47504653: "GPFS", 0x19830326: "BeeGFS", 0xaad7aaea: "PanFS", 0x20030528: "OrangeFS",
+		0xbeefdead: "StorNext", 0x013111a8: "IBRIX",
+	}
+}

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/server/store/storetest"
+)
+
+// benchCl measures cl as researchers meet it, a process for each call, beside CodaLab's own cl on the
+// same cl-server. The clients and the server share the processors. All files are in memory.
+func benchCl(ctx context.Context) {
+	if len(stockCl()) == 0 {
+		fmt.Println("bench: cl is not compared with CodaLab's own, of which there is none at CLTEST_STOCK_CL")
+	}
+	measureSections([]section{
+		{"calls", inMemory, func(dir string) { benchCalls(ctx, dir) }},
+		{"lists", inMemory, func(dir string) { benchLists(ctx, dir) }},
+		{"large", inMemory, func(dir string) { benchLargeTransfer(ctx, dir) }},
+		{"small", inMemory, func(dir string) { benchSmallTransfer(ctx, dir) }},
+	})
+}
+
+// stockCl is the command of CodaLab's own cl, to which an address, a user, a password and arguments are
+// added; nil if there is none.
+func stockCl() []string { return strings.Fields(os.Getenv("CLTEST_STOCK_CL")) }
+
+// stockClient is the name of CodaLab's own cl in a figure.
+const stockClient = "codalab_cl"
+
+// ofSize is one of the sizes of this area: n, or as much less as BUNDLES is less than 10,000.
+func ofSize(n int) int { return n / 10_000 * inFlight() }
+
+// researcher is a user of a server, whose password is corePassword.
+type researcher struct {
+	address, name string
+	// dir is for the home of our cl, and for temporary files.
+	dir string
+}
+
+// clProgram makes the command of a call of cl, ours or CodaLab's own.
+type clProgram func(ctx context.Context, args ...string) *exec.Cmd
+
+// own calls the cl that is beside this program, where make installs both.
+func (r researcher) own(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, filepath.Join(filepath.Dir(must(os.Executable())), "cl"), args...)
+	cmd.Env = append(os.Environ(), "TMPDIR="+r.dir, "CODALAB_HOME="+filepath.Join(r.dir, "home"),
+		"CL_SERVER="+r.address, "CODALAB_USERNAME="+r.name, "CODALAB_PASSWORD="+corePassword)
+	return cmd
+}
+
+// stock calls CodaLab's own cl. There must be one.
+func (r researcher) stock(ctx context.Context, args ...string) *exec.Cmd {
+	command := append(stockCl(), r.address, r.name, corePassword)
+	cmd := exec.CommandContext(ctx, command[0], append(command[1:], args...)...)
+	cmd.Env = append(os.Environ(), "TMPDIR="+r.dir)
+	return cmd
+}
+
+// alternately runs something with our cl and with CodaLab's own by turns, and returns what each run gave.
+// CodaLab's own cl is slow: it runs no more once its runs have taken enough time. stock is empty without it.
+func alternately[T any](r researcher, rounds int, run func(clProgram) T) (own, stock []T) {
+	const enough = 20 // seconds
+	spent := 0.0
+	for range rounds {
+		own = append(own, run(r.own))
+		if len(stockCl()) > 0 && spent < enough {
+			spent += seconds(func() { stock = append(stock, run(r.stock)) })
+		}
+	}
+	return own, stock
+}
+
+// besideStock is a figure of our cl, compared with the same one of CodaLab's own if there is one.
+func besideStock[T any](name, unit string, own, stock []T, of func(T) float64) figure {
+	f := figure{name: "cl/" + name, value: medianOf(own, of), unit: unit}
+	if len(stock) > 0 {
+		f.against, f.base = stockClient, medianOf(stock, of)
+	}
+	return f
+}
+
+// call measures a call in milliseconds. Its first time does not count: it may sign in, and it reads from
+// the disk what the others find in memory.
+func (r researcher) call(ctx context.Context, name string, args ...string) figure {
+	const rounds = 5
+	r.repeat(ctx, 1, args...)
+	own, stock := r.repeat(ctx, rounds, args...)
+	return besideStock(name, "ms", own, stock, func(took float64) float64 { return took * 1000 })
+}
+
+// repeat repeats a call, and returns how many seconds each took.
+func (r researcher) repeat(ctx context.Context, rounds int, args ...string) (own, stock []float64) {
+	return alternately(r, rounds, func(cl clProgram) float64 {
+		cmd := cl(ctx, args...)
+		return seconds(func() { output(cmd) })
+	})
+}
+
+// benchCalls measures calls that do little: they show what a start costs, with all the commands that are
+// linked, and one request with a token that is there.
+func benchCalls(ctx context.Context, dir string) {
+	const bar = 20
+	data := filepath.Join(dir, "data")
+	makeUsers(ctx, data)
+	s := startServer(ctx, data)
+	defer s.end()
+	r := researcher{s.address, "ann", dir}
+	for _, start := range []struct{ name, arg string }{{"version", "--version"}, {"help", "help"}} {
+		f := r.call(ctx, start.name, start.arg)
+		f.bar = bar
+		f.print()
+	}
+	r.call(ctx, "work", "work", "-u").print()
+}
+
+// benchLists measures a worksheet of 10,000 bundles, and searches among 100,000.
+func benchLists(ctx context.Context, dir string) {
+	const sheet = "many"
+	listed, all := ofSize(10_000), ofSize(100_000)
+	data := filepath.Join(dir, "data")
+	token := fillData(ctx, data, all)
+	s := startServer(ctx, data)
+	defer s.end()
+	makeWorksheet(ctx, signedIn(s.address, token), sheet, listed)
+	r := researcher{s.address, storetest.UserName(member), dir}
+	r.call(ctx, fmt.Sprint("ls_", listed), "ls", "-w", sheet).print()
+	r.call(ctx, fmt.Sprintf("search_%d_name", all), "search", "name=train-model-7").print()
+	r.call(ctx, fmt.Sprintf("search_%d_newest_1000", all), "search", ".limit=1000").print()
+}
+
+// makeWorksheet makes a worksheet of the newest bundles that its owner may read.
+func makeWorksheet(ctx context.Context, owner *client.Client, name string, bundles int) {
+	w := must(owner.CreateWorksheet(ctx, name))
+	found, _, err := owner.SearchBundles(ctx, w.UUID, []string{fmt.Sprint(".limit=", bundles)})
+	check(err)
+	if len(found) != bundles {
+		check(fmt.Errorf("the server found %d of %d bundles", len(found), bundles))
+	}
+	var items []client.Item
+	for _, b := range found {
+		items = append(items, client.Item{Type: client.ItemBundle, Bundle: &b})
+	}
+	check(owner.AddItems(ctx, w.UUID, items, false))
+}

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"archive/tar"
+	"archive/zip"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// file is a file of an archive.
+type file struct {
+	// name is its path in the archive, source that on this machine.
+	name, source string
+}
+
+func (f file) mode() fs.FileMode {
+	if path.Dir(f.name) == "bin" || path.Ext(f.name) == ".exe" {
+		return 0o755
+	}
+	return 0o644
+}
+
+// archive writes the archive of a platform. Its only directory unpacks into a prefix such as
+// /usr/local; that for Windows is flat.
+func (r *release) archive(p platform) error {
+	name := fmt.Sprintf("cl-slurm_%s_%s", strings.TrimPrefix(r.version, "v"), p)
+	files, err := r.files(p)
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(files, func(a, b file) int { return strings.Compare(a.name, b.name) })
+	var out bytes.Buffer
+	write, suffix := r.writeTar, ".tar.gz"
+	if p.os == "windows" {
+		write, suffix = r.writeZip, ".zip"
+	}
+	if err := write(&out, name, files); err != nil {
+		return fmt.Errorf("write %s: %w", name+suffix, err)
+	}
+	return os.WriteFile(filepath.Join(r.out, name+suffix), out.Bytes(), 0o644)
+}
+
+// files lists the files of a platform's archive.
+func (r *release) files(p platform) ([]file, error) {
+	var l listing
+	if p.os == "windows" {
+		l.put("cl.exe", r.staged(p.String(), "cl.exe"))
+		l.put("LICENSE.txt", filepath.Join(r.source, "LICENSE"))
+		l.put("researchers.md", filepath.Join(r.source, "docs", "researchers.md"))
+		return l.files, l.err
+	}
+	for _, program := range p.programs() {
+		l.put("bin/"+program, r.staged(p.String(), program))
+	}
+	for part, programs := range parts() {
+		if part == cluster && p.os != "linux" {
+			continue
+		}
+		l.glob("share/man/man1", r.staged("pages", part, "*"))
+		for _, program := range programs {
+			if program.typed {
+				l.put("share/bash-completion/completions/"+program.name, r.staged("completion", program.name+".bash"))
+				l.put("share/zsh/site-functions/_"+program.name, r.staged("completion", program.name+".zsh"))
+				l.put("share/fish/vendor_completions.d/"+program.name+".fish", r.staged("completion", program.name+".fish"))
+			}
+		}
+	}
+	const doc = "share/doc/cl-slurm"
+	l.put(doc+"/LICENSE", filepath.Join(r.source, "LICENSE"))
+	l.glob(doc, filepath.Join(r.source, "*.md"))
+	l.glob(doc+"/docs", filepath.Join(r.source, "docs", "*.md"))
+	l.glob(doc+"/docs", filepath.Join(r.source, "docs", "*.svg"))
+	if p.os == "linux" {
+		l.put("lib/systemd/system/cl-server.service", filepath.Join(r.source, "scripts", "cl-server.service"))
+		l.put("lib/systemd/user/cl-bridge.service", filepath.Join(r.source, "scripts", "cl-bridge.service"))
+		l.put("lib/sysusers.d/cl-slurm.conf", filepath.Join(r.source, "scripts", "cl-server.sysusers"))
+	}
+	return l.files, l.err
+}
+
+// listing collects files of an archive, and keeps the first error.
+type listing struct {
+	files []file
+	err   error
+}
+
+func (l *listing) put(name, source string) { l.files = append(l.files, file{name, source}) }
+
+// glob adds the files of a pattern, of which there must be one, to a directory.
+func (l *listing) glob(dir, pattern string) {
+	names, err := filepath.Glob(pattern)
+	if err == nil && len(names) == 0 {
+		err = fmt.Errorf("there is no %s", pattern)
+	}
+	if l.err == nil {
+		l.err = err
+	}
+	for _, name := range names {
+		l.put(dir+"/"+filepath.Base(name), name)
+	}
+}
+
+func (r *release) writeTar(w io.Writer, dir string, files []file) error {
+	zw := gzip.NewWriter(w)
+	tw := tar.NewWriter(zw)
+	for _, f := range files {
+		content, err := os.ReadFile(f.source)
+		if err != nil {
+			return err
+		}
+		header := tar.Header{
+			Name: path.Join(dir, f.name), Mode: int64(f.mode()), Size: int64(len(content)), ModTime: r.time,
+			Uname: "root", Gname: "root",
+		}
+		if err := tw.WriteHeader(&header); err != nil {
+			return err
+		}
+		if _, err := tw.Write(content); err != nil {
+			return err
+		}
+	}
+	return errors.Join(tw.Close(), zw.Close())
+}
+
+func (r *release) writeZip(w io.Writer, dir string, files []file) error {
+	zw := zip.NewWriter(w)
+	for _, f := range files {
+		content, err := os.ReadFile(f.source)
+		if err != nil {
+			return err
+		}
+		header := zip.FileHeader{Name: path.Join(dir, f.name), Method: zip.Deflate, Modified: r.time}
+		header.SetMode(f.mode())
+		fw, err := zw.CreateHeader(&header)
+		if err != nil {
+			return err
+		}
+		if _, err := fw.Write(content); err != nil {
+			return err
+		}
+	}
+	return zw.Close()
+}

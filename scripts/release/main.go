@@ -1,0 +1,57 @@
+// Command release builds a release of cl-slurm: static programs as archives and packages, an
+// SBOM and their digests. It needs the sources, Go and git, and is what `make release` calls.
+//
+// Two builds of a commit, by the same version of Go, give the same bytes: in any directory, at
+// any time, on any machine. Times of files are that of the commit (or SOURCE_DATE_EPOCH).
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:])
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "release:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	flags := flag.NewFlagSet("release", flag.ExitOnError)
+	source := flags.String("source", ".", "the `directory` of the sources")
+	out := flags.String("out", "dist", "the `directory` to write the release into; what is there is removed")
+	version := flags.String("version", "", "the `version`, such as v1.2.3 (default: what git describes)")
+	platforms := flags.String("platforms", strings.Join(allPlatforms(), ","), "the systems and architectures, by `names` such as linux/amd64")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	r := &release{version: *version}
+	for name := range strings.SplitSeq(*platforms, ",") {
+		p, err := parsePlatform(name)
+		if err != nil {
+			return err
+		}
+		r.platforms = append(r.platforms, p)
+	}
+	var err error
+	if r.source, err = filepath.Abs(*source); err != nil {
+		return err
+	}
+	if r.out, err = filepath.Abs(*out); err != nil {
+		return err
+	}
+	if err := r.askGit(ctx, os.Getenv("SOURCE_DATE_EPOCH")); err != nil {
+		return err
+	}
+	return r.build(ctx)
+}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+)
+
+// The parts of a release: what researchers install, and what clusters and servers do.
+const (
+	client  = "client"
+	cluster = "cluster"
+)
+
+// parts are the programs of each part, and whether people type their arguments.
+func parts() map[string][]program {
+	return map[string][]program{
+		client:  {{"cl", true}},
+		cluster: {{"cl-bridge", true}, {"cl-server", true}, {"cl-worker", false}},
+	}
+}
+
+type program struct {
+	name  string
+	typed bool
+}
+
+func shells() []string { return []string{"bash", "zsh", "fish"} }
+
+// prepare fills the stage with what all platforms share: pages/PART/*.1.gz, the manual pages;
+// completion/PROGRAM.SHELL; and units/*.service. Programs for this machine write them.
+func (r *release) prepare(ctx context.Context) error {
+	host := platform{runtime.GOOS, runtime.GOARCH}
+	if err := r.compile(ctx, host); err != nil {
+		return err
+	}
+	if err := os.Mkdir(r.staged("completion"), 0o755); err != nil {
+		return err
+	}
+	for part, programs := range parts() {
+		plain := r.staged("man", part)
+		if err := os.MkdirAll(plain, 0o755); err != nil {
+			return err
+		}
+		for _, p := range programs {
+			path := r.staged(host.String(), p.name)
+			env := []string{"SOURCE_DATE_EPOCH=" + strconv.FormatInt(r.time.Unix(), 10)}
+			if _, err := r.run(ctx, env, path, "man", plain); err != nil {
+				return err
+			}
+			if err := r.completions(ctx, path, p); err != nil {
+				return err
+			}
+		}
+		if err := r.compressPages(part); err != nil {
+			return err
+		}
+	}
+	return r.units()
+}
+
+func (r *release) staged(elem ...string) string {
+	return filepath.Join(append([]string{r.stage}, elem...)...)
+}
+
+func (r *release) completions(ctx context.Context, path string, p program) error {
+	for _, shell := range shells() {
+		if !p.typed {
+			return nil
+		}
+		text, err := r.run(ctx, nil, path, "completion", shell)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(r.staged("completion", p.name+"."+shell), []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// compressPages compresses the manual pages of a part.
+func (r *release) compressPages(part string) error {
+	pages, err := filepath.Glob(r.staged("man", part, "*"))
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(r.staged("pages", part), 0o755); err != nil {
+		return err
+	}
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			return err
+		}
+		var out bytes.Buffer
+		w, err := gzip.NewWriterLevel(&out, gzip.BestCompression)
+		if err != nil {
+			return err
+		}
+		if _, err := w.Write(text); err != nil {
+			return err
+		}
+		if err := w.Close(); err != nil {
+			return err
+		}
+		if err := os.WriteFile(r.staged("pages", part, filepath.Base(page)+".gz"), out.Bytes(), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// units writes the units for packages, whose programs are in /usr/bin.
+func (r *release) units() error {
+	if err := os.Mkdir(r.staged("units"), 0o755); err != nil {
+		return err
+	}
+	for _, name := range []string{"cl-bridge.service", "cl-server.service"} {
+		text, err := os.ReadFile(filepath.Join(r.source, "scripts", name))
+		if err != nil {
+			return err
+		}
+		if !bytes.Contains(text, []byte("=/usr/local/bin/")) {
+			return fmt.Errorf("%s names no program in /usr/local/bin", name)
+		}
+		text = []byte(strings.ReplaceAll(string(text), "/usr/local/bin/", "/usr/bin/"))
+		if err := os.WriteFile(r.staged("units", name), text, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
