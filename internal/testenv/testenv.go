@@ -3,7 +3,7 @@
 // One rule holds for all of it: where something is missing, the test is skipped
 // with a reason. If the environment variable CLTEST_REQUIRE, a comma-separated
 // list, names it, the test fails instead. The names are slurm, containers, fuse,
-// researcher and postgres; containers includes fuse. Under -short everything
+// researcher, postgres and mariadb; containers includes fuse. Under -short everything
 // counts as missing.
 //
 // scripts/setup, scripts/slurm-cluster and scripts/postgres provide all of it.
@@ -32,6 +32,7 @@ const (
 	fuse       = "fuse"
 	researcher = "researcher"
 	postgres   = "postgres"
+	mariadb    = "mariadb"
 )
 
 // shared is the directory that the nodes of the cluster and all users see.
