@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"slices"
 	"strings"
-	"sync"
 
 	"golang.org/x/sync/errgroup"
 
@@ -107,35 +107,34 @@ func (im *Import) locate(n *notes, row bundleRow, b store.Bundle, on disk) strin
 // measure measures contents that are not in known, and adds them there.
 func (im *Import) measure(ctx context.Context, n *notes, all []store.Contents, known map[string]store.Extent) error {
 	const atOnce = 4
-	var mu sync.Mutex
+	fresh := slices.DeleteFunc(slices.Clone(all), func(c store.Contents) bool {
+		_, ok := known[c.UUID]
+		return ok
+	})
+	meter := newMeter(func(done int64) { im.Progress(StepMeasure, done, int64(len(fresh))) })
+	found := make([]store.Extent, len(fresh))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(atOnce)
-	done := int64(0)
-	for _, c := range all {
-		if _, ok := known[c.UUID]; ok {
-			done++
-			continue
-		}
-		g.Go(func() error {
-			found, err := store.MeasureContents(ctx, c.Path)
-			mu.Lock()
-			defer mu.Unlock()
+	for i, c := range fresh {
+		g.Go(func() (err error) {
+			found[i], err = store.MeasureContents(ctx, c.Path)
 			if errors.Is(err, fs.ErrPermission) {
-				found.Unreadable, err = append(found.Unreadable, c.Path), nil
+				found[i].Unreadable, err = append(found[i].Unreadable, c.Path), nil
 			}
-			if err != nil {
-				return err
-			}
-			for _, path := range found.Unreadable {
-				n.stop(ProblemUnreadable, path, "this process may not read it")
-			}
-			known[c.UUID] = found
-			done++
-			im.Progress(StepMeasure, done, int64(len(all)))
-			return nil
+			meter.add(1)
+			return err
 		})
 	}
-	return g.Wait()
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	for i, c := range fresh {
+		for _, path := range found[i].Unreadable {
+			n.stop(ProblemUnreadable, path, "this process may not read it")
+		}
+		known[c.UUID] = found[i]
+	}
+	return nil
 }
 
 // addUp adds up contents, and compares them with quotas and with the room on the disk.
