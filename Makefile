@@ -41,7 +41,7 @@ test: cluster-up postgres-up install ## run all tests, on a real Slurm cluster a
 .PHONY: test-product
 test-product:
 	eval "$$(scripts/slurm-cluster env)"; \
-	CLTEST_REQUIRE=slurm,containers,researcher,postgres go test $(as_root) -count=1 -timeout=45m ./internal/testsite ./...
+	CLTEST_REQUIRE=slurm,containers,researcher,postgres,mariadb go test $(as_root) -count=1 -timeout=45m ./internal/testsite ./...
 	CLTEST_REQUIRE=postgres CLTEST_SERVER_DATABASE=postgres go test $(as_root) -count=1 ./server
 
 .PHONY: test-nfs

@@ -223,6 +223,30 @@ func TestDirectoryAndDatabaseBelongTogether(t *testing.T) {
 // login returns a token.
 func login(t *testing.T, address, user, password string) string {
 	t.Helper()
+	answer := signIn(t, address, user, password)
+	var body map[string]any
+	if err := json.NewDecoder(answer.Body).Decode(&body); err != nil || answer.StatusCode != http.StatusOK || body["token_type"] != "Bearer" {
+		t.Errorf("%s %v, %v", answer.Status, body, err)
+	}
+	if err := answer.Body.Close(); err != nil {
+		t.Error(err)
+	}
+	token, _ := body["access_token"].(string)
+	return token
+}
+
+// try returns the status of a sign-in.
+func try(t *testing.T, address, user, password string) int {
+	t.Helper()
+	answer := signIn(t, address, user, password)
+	if err := answer.Body.Close(); err != nil {
+		t.Error(err)
+	}
+	return answer.StatusCode
+}
+
+func signIn(t *testing.T, address, user, password string) *http.Response {
+	t.Helper()
 	form := url.Values{"grant_type": {"password"}, "username": {user}, "password": {password}}
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, address+"/rest/oauth2/token", strings.NewReader(form.Encode()))
 	if err != nil {
@@ -234,13 +258,5 @@ func login(t *testing.T, address, user, password string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var body map[string]any
-	if err := json.NewDecoder(answer.Body).Decode(&body); err != nil || answer.StatusCode != http.StatusOK || body["token_type"] != "Bearer" {
-		t.Errorf("%s %v, %v", answer.Status, body, err)
-	}
-	if err := answer.Body.Close(); err != nil {
-		t.Error(err)
-	}
-	token, _ := body["access_token"].(string)
-	return token
+	return answer
 }

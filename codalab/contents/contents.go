@@ -39,8 +39,8 @@ var (
 // maxEntries is how many entries one description holds at most.
 const maxEntries = 200_000
 
-// directorySize is what a directory adds to a bundle's size on any file system, as on ext4.
-const directorySize = 4096
+// DirectorySize is what a directory adds to a bundle's size on any file system, as on ext4.
+const DirectorySize = 4096
 
 // Info describes the target at p ("" is the root itself), and what lies in it to the
 // given depth: 0 for nothing, 1 for a directory's entries
@@ -141,7 +141,7 @@ func Size(root *os.Root, p string) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	sum := int64(directorySize)
+	sum := int64(DirectorySize)
 	for _, e := range list {
 		n, err := Size(root, path.Join(p, e.Name()))
 		if err != nil && !errors.Is(err, ErrNotFound) {

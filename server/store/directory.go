@@ -21,6 +21,7 @@ const (
 	databaseFile  = "codalab.db"
 	idFile        = "database-id"
 	restoringFile = "restoring"
+	importingFile = "importing"
 	backupFile    = "backup.json"
 )
 
@@ -33,12 +34,27 @@ func exists(dir, name string) (bool, error) {
 	return false, fmt.Errorf("open data directory: %w", err)
 }
 
-// checkComplete refuses a backup and an unfinished restore.
+// checkComplete refuses a backup, an unfinished restore and an unfinished import.
 func checkComplete(dir string) error {
-	for name, problem := range map[string]string{
+	if err := checkWhole(dir); err != nil {
+		return err
+	}
+	return refuseWith(dir, map[string]string{
+		importingFile: "an import into it is unfinished; run the same cl-server import again",
+	})
+}
+
+// checkWhole refuses a backup and an unfinished restore.
+func checkWhole(dir string) error {
+	return refuseWith(dir, map[string]string{
 		backupFile:    "it is a backup; cl-server restore makes a data directory from it",
 		restoringFile: "it is an unfinished restore; remove it and restore again",
-	} {
+	})
+}
+
+// refuseWith refuses a directory that has one of these files.
+func refuseWith(dir string, problems map[string]string) error {
+	for name, problem := range problems {
 		if found, err := exists(dir, name); err != nil {
 			return err
 		} else if found {

@@ -9,6 +9,7 @@
 //	bundles/UUID-XXXXXXXX/contents
 //	                one bundle's contents, a file or a directory
 //	restoring       an unfinished restore; nothing opens the directory
+//	importing       an unfinished import; nothing but an import opens the directory
 //	backup.json     the directory is a complete backup; nothing opens it but Restore
 //
 // New contents are written to a new directory below bundles/ and flushed. They become the

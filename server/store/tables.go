@@ -14,7 +14,7 @@ import (
 func tables() []string {
 	return []string{
 		"users", "grants", "groups", "group_members", "worker_scopes", "worksheets", "worksheet_permissions", "worksheet_items",
-		"bundles", "bundle_permissions", "dependencies", "deleted_bundles",
+		"bundles", "bundle_permissions", "dependencies", "deleted_bundles", "imports",
 	}
 }
 

@@ -1,0 +1,82 @@
+-- A lab in which each row of an object ends with the object's number. Texts of worksheets are as CodaLab's
+-- server writes them, each byte of UTF-8 as a character.
+INSERT INTO `user` (user_id, user_name, password, email, first_name, last_name, affiliation, last_login, time_used, is_active, is_verified, disk_quota) VALUES
+    ('0', 'codalab', 'HASH', 'root@example.org', '', '', NULL, '2024-01-02 03:04:05', 0, 1, 1, 107374182400),
+    ('0x000000000000000000000000000000a1', 'ann', 'HASH', 'ann@example.org', 'Ann', 'Müller', 'Universität', NULL, 12.7, 1, 1, 5000),
+    ('23', 'ben', 'HASH', 'ben@example.org', NULL, NULL, NULL, NULL, 0, 1, 0, 107374182400),
+    ('0x000000000000000000000000000000a3', 'eve', 'HASH', 'eve@example.org', NULL, NULL, NULL, NULL, 0, 0, 1, 107374182400);
+INSERT INTO `group` (uuid, name, user_defined, owner_id) VALUES
+    ('0x000000000000000000000000000000c0', 'public', 0, NULL),
+    ('0x000000000000000000000000000000c1', 'lab', 1, '0x000000000000000000000000000000a1'),
+    ('0x000000000000000000000000000000c2', 'lab', 1, '23');
+INSERT INTO user_group (group_uuid, user_id, is_admin) VALUES
+    ('0x000000000000000000000000000000c1', '0x000000000000000000000000000000a1', 1),
+    ('0x000000000000000000000000000000c1', '23', 0),
+    ('0x000000000000000000000000000000c1', '23', 1),
+    ('0x000000000000000000000000000000c1', 'gone', 1);
+
+INSERT INTO worksheet (uuid, name, owner_id, title, frozen, is_anonymous, date_created, date_last_modified) VALUES
+    ('0x000000000000000000000000000000d1', 'paper', '0x000000000000000000000000000000a1', 'TÃ¼rme â€” Ã  la carte', '2023-02-03 04:05:06', 1, '2020-01-01 00:00:00', '2021-01-01 00:00:00'),
+    ('0x000000000000000000000000000000d2', 'paper', '23', NULL, NULL, 0, NULL, NULL),
+    ('0x000000000000000000000000000000d3', 'home-gone', 'gone', '', NULL, 0, '2020-01-01 00:00:00', '2021-01-01 00:00:00');
+INSERT INTO worksheet_tag (worksheet_uuid, tag) VALUES
+    ('0x000000000000000000000000000000d1', 'nlp'), ('0x000000000000000000000000000000d1', 'draft');
+INSERT INTO worksheet_item (worksheet_uuid, type, bundle_uuid, subworksheet_uuid, value, sort_key) VALUES
+    ('0x000000000000000000000000000000d1', 'markup', NULL, NULL, 'last Ã©', 900),
+    ('0x000000000000000000000000000000d1', 'markup', NULL, NULL, '# Ã¼ber', 1),
+    ('0x000000000000000000000000000000d1', 'directive', NULL, NULL, 'display table run', 2),
+    ('0x000000000000000000000000000000d1', 'bundle', '0x000000000000000000000000000000e1', NULL, '', NULL),
+    ('0x000000000000000000000000000000d1', 'bundle', '0x00000000000000000000000000000bad', NULL, '', 6),
+    ('0x000000000000000000000000000000d1', 'worksheet', NULL, '0x000000000000000000000000000000d2', '', 7),
+    ('0x000000000000000000000000000000d1', 'bundle', NULL, NULL, '', 8);
+INSERT INTO group_object_permission (group_uuid, object_uuid, permission) VALUES
+    ('0x000000000000000000000000000000c0', '0x000000000000000000000000000000d1', 1),
+    ('0x000000000000000000000000000000c1', '0x000000000000000000000000000000d1', 2),
+    ('0x000000000000000000000000000000c1', '0x000000000000000000000000000000d2', 0);
+
+INSERT INTO bundle (uuid, bundle_type, command, state, owner_id, frozen, is_anonymous, storage_type) VALUES
+    ('0x000000000000000000000000000000e1', 'dataset', NULL, 'ready', '0x000000000000000000000000000000a1', '2022-03-04 05:06:07', 1, 'disk'),
+    ('0x000000000000000000000000000000e2', 'dataset', NULL, 'ready', '0x000000000000000000000000000000a1', NULL, 0, 'disk'),
+    ('0x000000000000000000000000000000e3', 'run', 'sort in/b > "x"', 'ready', '0x000000000000000000000000000000a1', NULL, 0, 'disk'),
+    ('0x000000000000000000000000000000e4', 'run', 'sleep 9', 'running', '0x000000000000000000000000000000a1', NULL, 0, NULL),
+    ('0x000000000000000000000000000000e5', 'run', 'true', 'staged', '23', NULL, 0, NULL),
+    ('0x000000000000000000000000000000e6', 'dataset', NULL, 'uploading', '23', NULL, 0, NULL),
+    ('0x000000000000000000000000000000e7', 'run', 'false', 'failed', '23', NULL, 0, NULL),
+    ('0x000000000000000000000000000000e8', 'dataset', NULL, 'ready', 'gone', NULL, 0, 'disk'),
+    ('0x000000000000000000000000000000e9', 'dataset', NULL, 'ready', '23', NULL, 0, NULL),
+    ('0x000000000000000000000000000000ea', 'dataset', NULL, 'ready', '23', NULL, 0, 'azure_blob'),
+    ('0x000000000000000000000000000000eb', 'dataset', NULL, 'ready', '23', NULL, 0, NULL),
+    ('0x000000000000000000000000000000ec', 'make', NULL, 'ready', '23', NULL, 0, 'disk'),
+    ('0x000000000000000000000000000000ed', 'worksheet', NULL, 'ready', '23', NULL, 0, NULL);
+INSERT INTO bundle_metadata (bundle_uuid, metadata_key, metadata_value) VALUES
+    ('0x000000000000000000000000000000e1', 'name', 'words'), ('0x000000000000000000000000000000e1', 'created', '1500000000'),
+    ('0x000000000000000000000000000000e1', 'data_size', '7777'), ('0x000000000000000000000000000000e1', 'tags', 'b'),
+    ('0x000000000000000000000000000000e1', 'tags', 'a'), ('0x000000000000000000000000000000e1', 'description', 'all words'),
+    ('0x000000000000000000000000000000e2', 'name', 'file'), ('0x000000000000000000000000000000e2', 'data_size', '6'),
+    ('0x000000000000000000000000000000e2', 'data_hash', 'abc'), ('0x000000000000000000000000000000e2', 'license', 'Zoë''s'),
+    ('0x000000000000000000000000000000e3', 'name', 'sorted'), ('0x000000000000000000000000000000e3', 'time', '1.5'),
+    ('0x000000000000000000000000000000e3', 'exitcode', '0'), ('0x000000000000000000000000000000e3', 'request_network', 'False'),
+    ('0x000000000000000000000000000000e3', 'request_cpus', '4'), ('0x000000000000000000000000000000e3', 'started', 'yesterday'),
+    ('0x000000000000000000000000000000e3', 'memory', 'nan'), ('0x000000000000000000000000000000e3', 'data_hash', 'def'),
+    ('0x000000000000000000000000000000e4', 'name', 'sleeper'), ('0x000000000000000000000000000000e4', 'data_size', '12'),
+    ('0x000000000000000000000000000000e5', 'name', 'waiter'), ('0x000000000000000000000000000000e5', 'staged_status', 'No worker'),
+    ('0x000000000000000000000000000000e6', 'name', 'half'), ('0x000000000000000000000000000000e6', 'data_size', '99'),
+    ('0x000000000000000000000000000000e7', 'name', 'broken'), ('0x000000000000000000000000000000e7', 'data_size', '55'),
+    ('0x000000000000000000000000000000e7', 'failure_message', 'Exit code 1'),
+    ('0x000000000000000000000000000000e8', 'name', 'orphan'),
+    ('0x000000000000000000000000000000e9', 'name', 'linked'), ('0x000000000000000000000000000000e9', 'link_url', '/data/x'),
+    ('0x000000000000000000000000000000ea', 'name', 'far'), ('0x000000000000000000000000000000ea', 'data_size', '1000'),
+    ('0x000000000000000000000000000000eb', 'name', 'emptied'), ('0x000000000000000000000000000000eb', 'data_size', '0'),
+    ('0x000000000000000000000000000000ec', 'name', 'made.'), ('0x000000000000000000000000000000ed', 'name', 'old');
+INSERT INTO bundle_dependency (child_uuid, child_path, parent_uuid, parent_path) VALUES
+    ('0x000000000000000000000000000000e3', 'in', '0x000000000000000000000000000000e1', ''),
+    ('0x000000000000000000000000000000e3', 'lost', '0x00000000000000000000000000000bad', 'a/b'),
+    ('0x000000000000000000000000000000e3', 'in', '0x000000000000000000000000000000e2', ''),
+    ('0x000000000000000000000000000000ec', 'w', '0x000000000000000000000000000000e1', 'sub');
+INSERT INTO group_bundle_permission (group_uuid, object_uuid, permission) VALUES
+    ('0x000000000000000000000000000000c0', '0x000000000000000000000000000000e1', 1),
+    ('0x000000000000000000000000000000c1', '0x000000000000000000000000000000e1', 1),
+    ('0x000000000000000000000000000000c1', '0x000000000000000000000000000000e1', 2),
+    ('0x00000000000000000000000000000bad', '0x000000000000000000000000000000e1', 2);
+INSERT INTO bundle_store (uuid, name, storage_type) VALUES ('0x000000000000000000000000000000f1', 'gcs', 'gcs'), ('0x000000000000000000000000000000f2', 'disk', 'disk');
+INSERT INTO bundle_location (bundle_uuid, bundle_store_uuid) VALUES ('0x000000000000000000000000000000e2', '0x000000000000000000000000000000f2');

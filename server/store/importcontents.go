@@ -1,0 +1,291 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"github.com/cl-slurm/cl-slurm/codalab/contents"
+	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
+)
+
+// Contents are contents outside of a data directory, which an import takes.
+type Contents struct {
+	// UUID is that of their bundle.
+	UUID string
+	// Path is the file or the directory.
+	Path string
+}
+
+// imported is the name of a bundle's contents that are whole, importing that of contents that are being
+// copied.
+func imported(uuid string) string  { return uuid + "-imported" }
+func importing(uuid string) string { return uuid + "-importing" }
+
+// AddContents copies contents of some bundles, several at once. With link, files are hard links where the
+// file system allows that. Contents that an earlier import has copied stay, unless their files have
+// another size, time or kind now. Pipes, sockets and devices are left out. After each file, copied is told
+// of its bytes, by several goroutines.
+//
+// It returns their sizes, as data_size counts them. Either all of these contents are whole after it, also
+// after a crash of the machine, or they count as not copied.
+func (in *Import) AddContents(ctx context.Context, some []Contents, link bool, copied func(bytes int64)) (sizes []int64, err error) {
+	const atOnce = 4
+	dir := filepath.Join(in.store.dir, "bundles")
+	sizes = make([]int64, len(some))
+	fresh := make([]bool, len(some))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(atOnce)
+	for i, c := range some {
+		g.Go(func() (err error) {
+			sizes[i], fresh[i], err = in.copyContents(ctx, c, link, copied)
+			if err != nil {
+				err = fmt.Errorf("copy contents of bundle %s: %w", c.UUID, err)
+			}
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	if err := atomicfile.SyncDisk(dir); err != nil {
+		return nil, err
+	}
+	for i, c := range some {
+		if !fresh[i] {
+			continue
+		}
+		if err := os.Rename(filepath.Join(dir, importing(c.UUID)), filepath.Join(dir, imported(c.UUID))); err != nil {
+			return nil, fmt.Errorf("copy contents of bundle %s: %w", c.UUID, err)
+		}
+	}
+	return sizes, nil
+}
+
+// copyContents copies one bundle's contents to their provisional name, unless they are there already.
+func (in *Import) copyContents(ctx context.Context, c Contents, link bool, copied func(int64)) (size int64, fresh bool, err error) {
+	from, err := filepath.EvalSymlinks(c.Path) // it may have been moved to another disk
+	if err != nil {
+		return 0, false, err
+	}
+	whole := filepath.Join(in.store.dir, "bundles", imported(c.UUID))
+	t := tree{ctx: ctx, from: from, to: filepath.Join(whole, ContentsPath), link: link, copied: copied}
+	same, found, err := t.isCopied()
+	if same || err != nil {
+		copied(found.Bytes)
+		return found.Bytes, false, err
+	}
+	partial := filepath.Join(in.store.dir, "bundles", importing(c.UUID))
+	t.to = filepath.Join(partial, ContentsPath)
+	if err := errors.Join(os.RemoveAll(whole), os.RemoveAll(partial), os.Mkdir(partial, 0o700)); err != nil {
+		return 0, false, err
+	}
+	found, err = t.copy()
+	return found.Bytes, true, err
+}
+
+// ImportedContents is the name of contents that AddContents has copied, for Bundle.Contents.
+func ImportedContents(uuid string) string { return imported(uuid) }
+
+// IsImported reports whether an import has copied contents of a bundle into the data directory dir.
+func IsImported(dir, uuid string) bool {
+	found, err := exists(filepath.Join(dir, "bundles"), imported(uuid))
+	return err == nil && found
+}
+
+// tree is contents, and the place of their copy.
+type tree struct {
+	ctx      context.Context //nolint:containedctx // of one copy
+	from, to string
+	link     bool
+	copied   func(int64)
+}
+
+// Extent is how much an import copies of contents.
+type Extent struct {
+	// Bytes is their size, as data_size counts it.
+	Bytes int64
+	Files int
+	// Special is the number of pipes, sockets and devices, which are left out.
+	Special int
+	// Unreadable are files that cannot be read.
+	Unreadable []string
+}
+
+// MeasureContents returns how much an import copies of the contents at a path, and which files it could not
+// read.
+func MeasureContents(ctx context.Context, path string) (Extent, error) {
+	from, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return Extent{}, err
+	}
+	t := tree{ctx: ctx, from: from}
+	return t.walk(func(string, string, fs.FileInfo) error { return nil })
+}
+
+// walk calls visit for all that is copied, with its place in the copy. Without a place for the copy, it
+// looks for files that cannot be read; else they are errors.
+func (t tree) walk(visit func(from, to string, info fs.FileInfo) error) (found Extent, err error) {
+	err = filepath.WalkDir(t.from, func(path string, d fs.DirEntry, err error) error {
+		if t.ctx.Err() != nil {
+			return t.ctx.Err()
+		}
+		if t.to == "" && errors.Is(err, fs.ErrPermission) {
+			found.Unreadable = append(found.Unreadable, path)
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		switch {
+		case info.IsDir():
+			found.Bytes += contents.DirectorySize
+		case info.Mode().IsRegular() || info.Mode().Type() == fs.ModeSymlink:
+			found.Bytes += info.Size()
+			found.Files++
+		default:
+			found.Special++
+			return nil
+		}
+		if t.to == "" {
+			if info.Mode().IsRegular() && unix.Access(path, unix.R_OK) != nil {
+				found.Unreadable = append(found.Unreadable, path)
+			}
+			return nil
+		}
+		below, err := filepath.Rel(t.from, path)
+		if err != nil {
+			return err
+		}
+		return visit(path, filepath.Join(t.to, below), info)
+	})
+	return found, err
+}
+
+// copy makes the copy, in which the owner may read everything and write directories.
+func (t tree) copy() (Extent, error) {
+	return t.walk(func(from, to string, info fs.FileInfo) error {
+		switch {
+		case info.IsDir():
+			mode := info.Mode().Perm() | 0o700
+			return errors.Join(os.Mkdir(to, mode), os.Chmod(to, mode))
+		case !info.Mode().IsRegular():
+			target, err := os.Readlink(from)
+			if err != nil {
+				return err
+			}
+			return os.Symlink(target, to)
+		}
+		if t.link {
+			err := os.Link(from, to)
+			if err == nil {
+				t.copied(info.Size())
+			}
+			if err == nil || !cannotLink(err) {
+				return err
+			}
+		}
+		return t.copyFile(from, to, info)
+	})
+}
+
+// cannotLink reports whether a copy is needed since the files are on two disks, or the disk, or the owner of
+// the file (proc(5): protected_hardlinks), allows no more links.
+func cannotLink(err error) bool {
+	for _, e := range []error{syscall.EXDEV, syscall.EPERM, syscall.EMLINK, syscall.ENOTSUP, syscall.ENOSYS} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// copyFile copies a regular file with its time. It ends early when the context does.
+func (t tree) copyFile(from, to string, info fs.FileInfo) (err error) {
+	// Nobody may replace the file by a link or a pipe meanwhile.
+	in, err := os.OpenFile(from, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	defer in.Close() //nolint:errcheck // only read
+	mode := info.Mode().Perm() | 0o400
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode|0o200)
+	if err != nil {
+		return err
+	}
+	const step = 64 << 20 // each step is one system call where the disks allow it
+	for err == nil {
+		if err = t.ctx.Err(); err == nil {
+			var n int64
+			n, err = io.CopyN(out, in, step)
+			t.copied(n)
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return errors.Join(err, out.Chmod(mode), out.Close(), os.Chtimes(to, info.ModTime(), info.ModTime()))
+}
+
+// isCopied reports whether the copy is there, with the same names, kinds, sizes and times of files.
+func (t tree) isCopied() (same bool, found Extent, err error) {
+	if _, err := os.Lstat(t.to); errors.Is(err, fs.ErrNotExist) {
+		return false, found, nil
+	}
+	differs := errors.New("the copy differs")
+	original := 0
+	found, err = t.walk(func(from, to string, info fs.FileInfo) error {
+		original++
+		had, err := os.Lstat(to)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return differs
+		case err != nil:
+			return err
+		case had.Mode().Type() != info.Mode().Type():
+			return differs
+		case info.Mode().IsRegular() && (had.Size() != info.Size() || !had.ModTime().Equal(info.ModTime())):
+			return differs
+		case info.Mode().Type() == fs.ModeSymlink:
+			return sameTarget(from, to, differs)
+		}
+		return nil
+	})
+	if errors.Is(err, differs) {
+		return false, found, nil
+	}
+	if err != nil {
+		return false, found, err
+	}
+	copied := 0
+	err = filepath.WalkDir(t.to, func(_ string, _ fs.DirEntry, err error) error {
+		copied++
+		return err
+	})
+	return copied == original, found, err
+}
+
+// sameTarget compares two symbolic links.
+func sameTarget(a, b string, differs error) error {
+	first, err := os.Readlink(a)
+	if err != nil {
+		return err
+	}
+	second, err := os.Readlink(b)
+	if err == nil && first != second {
+		return differs
+	}
+	return err
+}
