@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -13,18 +12,14 @@ import (
 )
 
 // metadataFlags adds a flag for every metadata key that a user may set for a bundle of this
-// type, except those in without. It returns a function that reads the flags (bundle_cli.py:
-// metadata_arguments).
-func metadataFlags(flags *pflag.FlagSet, bundleType string, without ...string) func() codalab.Metadata {
+// type. It returns a function that reads the flags (bundle_cli.py: metadata_arguments).
+func metadataFlags(flags *pflag.FlagSet, bundleType string) func() codalab.Metadata {
 	var read []func(codalab.Metadata)
 	for _, k := range codalab.MetadataKeys(bundleType) {
 		if k.Generated {
 			continue
 		}
-		value := func() any { return k.Default }
-		if !slices.Contains(without, k.Key) {
-			value = metadataFlag(flags, k)
-		}
+		value := metadataFlag(flags, k)
 		read = append(read, func(m codalab.Metadata) { m[k.Key] = value() })
 	}
 	return func() codalab.Metadata {

@@ -16,9 +16,9 @@ func (c Command) attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Credential: c.Credential, Setpgid: c.Group}
 }
 
-func terminate(p *os.Process) error { return p.Signal(syscall.SIGTERM) } //nolint:wrapcheck // for os/exec
+func terminate(p *os.Process) error { return p.Signal(syscall.SIGTERM) }
 
-func killGroupOf(p *os.Process) error { return syscall.Kill(-p.Pid, syscall.SIGKILL) } //nolint:wrapcheck // for os/exec
+func killGroupOf(p *os.Process) error { return syscall.Kill(-p.Pid, syscall.SIGKILL) }
 
 // Killed reports whether SIGKILL ended the program, as the kernel does when memory is
 // short.

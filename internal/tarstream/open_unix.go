@@ -26,5 +26,5 @@ func severalNames(info fs.FileInfo) (inode, bool) {
 
 // mayRead fails if this process may not read a file.
 func mayRead(path string) error {
-	return unix.Faccessat(unix.AT_FDCWD, path, unix.R_OK, unix.AT_EACCESS) //nolint:wrapcheck // the caller wraps
+	return unix.Faccessat(unix.AT_FDCWD, path, unix.R_OK, unix.AT_EACCESS)
 }
