@@ -165,8 +165,7 @@ func TestDownloadNamesWhatIsWrongHere(t *testing.T) {
 	s := newTransferSite(t, 1<<40)
 	uuid := s.uploaded(t, "f", []byte("x"))
 	r := s.ends(t, 1, "download", uuid, "-o", filepath.Join(s.dir, "nosuch", "f"))
-	wantText(t, "standard error", r.stderr, "nosuch/.f.part-")
-	wantText(t, "standard error", r.stderr, ": no such file or directory\n")
+	wantText(t, "standard error", r.stderr, "/nosuch: no such file or directory. Choose another path with -o.\n")
 	d := download{final: filepath.Join(s.dir, "f")}
 	if err := d.checkDisk(1 << 62); err == nil || !strings.Contains(err.Error(), "4194304t more are needed, but the disk of "+s.dir+" has only ") {
 		t.Errorf("got %v", err)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -30,6 +31,15 @@ func partName(final string) string {
 	return "." + name[:min(len(name), 200)] + ".part-"
 }
 
+// unwritable is the error for a directory in which nothing can be made.
+func unwritable(dir string, err error) error {
+	var at *fs.PathError
+	if errors.As(err, &at) {
+		err = at.Err
+	}
+	return refusef("Nothing can be written to %s: %v. Choose another path with -o.", dir, err)
+}
+
 // openPart opens the part of a file, of which some may be there if its contents cannot change.
 func (d *download) openPart() (*part, error) {
 	dir := filepath.Dir(d.final)
@@ -41,7 +51,7 @@ func (d *download) openPart() (*part, error) {
 	path := filepath.Join(dir, partName(d.final)+hex.EncodeToString(sum[:8]))
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|noFollow, 0o666) //nolint:gosec // as the user's umask says
 	if err != nil {
-		return nil, refusef("%v", err)
+		return nil, unwritable(dir, err)
 	}
 	p := &part{path: path, file: f}
 	if isTaken(f) {

@@ -181,6 +181,9 @@ func (u *upload) prepareArchive(p *payload, sources []string) error {
 		}
 		x.warn()
 		p.size, p.need, p.files = size.Bytes, size.Bytes, size.Entries
+		if len(sources) == 1 {
+			p.files-- // the directory itself
+		}
 		return nil
 	}
 	p.open = func(ctx context.Context, progress *progress) (io.ReadCloser, error) {

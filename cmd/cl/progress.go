@@ -117,7 +117,7 @@ func (p *progress) end() {
 	}
 	p.drawn = false
 	took := p.now().Sub(p.begun)
-	text := fmt.Sprintf("%s, %s/s, took %s", p.amount(), codalab.FormatSize(int64(float64(p.done)/took.Seconds())), codalab.FormatDuration(took.Round(time.Second)))
+	text := fmt.Sprintf("%s, %s/s, took %s", p.amount(), codalab.FormatSize(int64(float64(p.done)/took.Seconds())), wholeSeconds(took))
 	p.draw(text)
 	fmt.Fprintln(p.to) //nolint:errcheck // only a display
 	p.to = nil
@@ -141,9 +141,17 @@ func (p *progress) line() string {
 	text := fmt.Sprintf("%s, %s/s", p.amount(), codalab.FormatSize(int64(p.rate)))
 	if left := p.total - p.done; p.total > 0 && left > 0 && p.rate >= 1 {
 		seconds := min(float64(left)/p.rate, (100 * 24 * time.Hour).Seconds())
-		text += fmt.Sprintf(", %s left", codalab.FormatDuration(time.Duration(seconds)*time.Second))
+		text += fmt.Sprintf(", %s left", wholeSeconds(time.Duration(seconds)*time.Second))
 	}
 	return text
+}
+
+// wholeSeconds is a duration in whole seconds.
+func wholeSeconds(d time.Duration) string {
+	if d < time.Minute {
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	}
+	return codalab.FormatDuration(d)
 }
 
 func (p *progress) amount() string {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -77,7 +78,7 @@ func (r received) Read(b []byte) (int, error) {
 func (d *download) directory(ctx context.Context) (size int64, err error) {
 	tmp, err := os.MkdirTemp(filepath.Dir(d.final), partName(d.final)+"*")
 	if err != nil {
-		return 0, refusef("%v", err)
+		return 0, unwritable(filepath.Dir(d.final), err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
 	p := d.progress("Received", -1)
@@ -119,8 +120,11 @@ func (d *download) receiveTree(ctx context.Context, p *progress, dir string) (in
 
 // failed is why a download failed.
 func (d *download) failed(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
+	switch {
+	case ctx.Err() != nil:
 		return ctx.Err()
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return refusef("There is no more room in %s: free some, or choose another path with -o.", filepath.Dir(d.final))
 	}
 	return fmt.Errorf("download to %s: %w", d.final, err)
 }
@@ -142,8 +146,10 @@ func (d *download) file(ctx context.Context) (size int64, err error) {
 		return 0, err
 	}
 	p := d.progress("Received", d.info.Size)
-	defer p.end()
-	defer func() { err = errors.Join(err, d.leavePart(part, err)) }()
+	defer func() {
+		p.end()
+		err = errors.Join(err, d.leavePart(part, err))
+	}()
 	if err := d.checkDisk(d.info.Size - part.size); err != nil {
 		return 0, err
 	}

@@ -78,6 +78,10 @@ func (c *Client) openBlob(ctx context.Context, t codalab.Target, header map[stri
 	if err != nil {
 		return nil, err
 	}
+	if resp.Header.Get("Target-Type") == "" && strings.HasPrefix(resp.Header.Get("Content-Type"), "text/html") {
+		_ = resp.Body.Close() // a proxy's page
+		return nil, c.noServer(in, resp.StatusCode, nil)
+	}
 	contents, err := newContents(resp)
 	if err != nil {
 		_ = resp.Body.Close() // the error at hand says more

@@ -95,6 +95,17 @@ func TestBrokenOffStreamIsAnError(t *testing.T) {
 	}
 }
 
+func TestPageOfAProxyIsNoFile(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "<html>Please sign in")
+	})
+	_, err := s.client(t, nil).OpenContents(t.Context(), codalab.Target{BundleUUID: uuid}, nil)
+	if err == nil || !strings.Contains(err.Error(), s.URL) {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestMissingTargetIs404(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
@@ -127,6 +138,22 @@ func TestUploadIsStreamed(t *testing.T) {
 	err := s.client(t, nil).UploadContents(t.Context(), uuid, client.UploadOptions{
 		Filename: "d.tar.gz", Unpack: true, Finalize: true,
 	}, strings.NewReader("archive"))
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func TestServerFetchesAURL(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, func(_ http.ResponseWriter, r *http.Request) {
+		want := "finalize_on_failure=1&finalize_on_success=1&git=0&state_on_success=ready&store=far&unpack=0&urls=https%3A%2F%2Fexample.org%2Fx%3Fy&use_azure_blob_beta=1"
+		if r.ContentLength != 0 || r.URL.RawQuery != want {
+			t.Errorf("length %d, query %s, want %s", r.ContentLength, r.URL.RawQuery, want)
+		}
+	})
+	err := s.client(t, nil).UploadContents(t.Context(), uuid, client.UploadOptions{
+		URL: "https://example.org/x?y", Finalize: true, Azure: true, Store: "far",
+	}, nil)
 	if err != nil {
 		t.Error(err)
 	}
