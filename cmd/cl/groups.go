@@ -269,7 +269,8 @@ func (c *cli) permCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "perm <bundle>... <group> <permission>", Short: "Share bundles with a group",
 		Long: "Set what a group may do with bundles." + permHelp,
-		Args: cobra.MinimumNArgs(3), ValidArgsFunction: c.completeBundles,
+		Args: cobra.MinimumNArgs(3), ValidArgsFunction: completeInTurn(c.completeBundles, completeAny(c.completeBundles, c.completeGroups),
+			completeAny(c.completeBundles, c.completeGroups, completeWords("none", "read", "all"))),
 	}
 	worksheet := c.worksheetFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
