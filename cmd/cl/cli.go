@@ -232,29 +232,6 @@ func (e *explained) Error() string { return e.text }
 // Unwrap returns the error.
 func (e *explained) Unwrap() error { return e.error }
 
-// print writes one line to standard output.
-func (c *cli) print(parts ...string) error {
-	_, err := io.WriteString(c.Stdout, strings.Join(parts, "")+"\n")
-	if err != nil {
-		return fmt.Errorf("write output: %w", err)
-	}
-	return nil
-}
-
-// warn prints a line for people on standard error: a warning, or what has become of something.
-func (c *cli) warn(format string, args ...any) {
-	if !c.quiet {
-		fmt.Fprintf(c.Stderr, format+"\n", args...) //nolint:errcheck // there is nobody else to tell
-	}
-}
-
-// note says on a terminal what cl does; scripts do not read it.
-func (c *cli) note(format string, args ...any) {
-	if _, ok := terminal(c.Stderr); ok {
-		c.warn(format, args...)
-	}
-}
-
 // terminal reports whether a stream is a terminal, and returns its descriptor.
 func terminal(stream any) (fd int, ok bool) {
 	if w, printed := stream.(io.Writer); printed {

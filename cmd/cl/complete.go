@@ -88,6 +88,18 @@ func completeInTurn(list ...completion) completion {
 	}
 }
 
+// completeAny offers what any of several completions offers.
+func completeAny(list ...completion) completion {
+	return func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+		var all []string
+		for _, one := range list {
+			some, _ := one(cmd, args, begun)
+			all = append(all, some...)
+		}
+		return all, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
 // completeWords offers fixed words.
 func completeWords(words ...string) completion {
 	return cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strconv"
@@ -317,4 +318,13 @@ func (c *cli) readFile(name string) (string, error) {
 	}
 	text, err := readAllText(f)
 	return text, errors.Join(err, f.Close())
+}
+
+// readAllText reads a text to its end.
+func readAllText(r io.Reader) (string, error) {
+	data, err := io.ReadAll(r)
+	if err != nil {
+		return "", fmt.Errorf("read input: %w", err)
+	}
+	return string(data), nil
 }

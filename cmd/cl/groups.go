@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -97,7 +96,7 @@ func (c *cli) ginfoCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			_, g, err := c.group(cmd.Context(), args[0])
 			if err != nil || c.asJSON {
-				return orJSON(c, err, viewGroup(g))
+				return c.orJSON(err, viewGroup(g))
 			}
 			rows := [][]string{}
 			if g.Owner != nil {
@@ -270,7 +269,8 @@ func (c *cli) permCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "perm <bundle>... <group> <permission>", Short: "Share bundles with a group",
 		Long: "Set what a group may do with bundles." + permHelp,
-		Args: cobra.MinimumNArgs(3), ValidArgsFunction: c.completeBundles,
+		Args: cobra.MinimumNArgs(3), ValidArgsFunction: completeInTurn(c.completeBundles, completeAny(c.completeBundles, c.completeGroups),
+			completeAny(c.completeBundles, c.completeGroups, completeWords("none", "read", "all"))),
 	}
 	worksheet := c.worksheetFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -379,20 +379,4 @@ func checkName(name string) error {
 	}
 	return usagef("Invalid name %q: it must begin with a letter or an underscore and may have letters, digits, "+
 		"underscores, dots and dashes%s", name, didYouMean("", near))
-}
-
-// orJSON returns err, or else prints v as JSON.
-func orJSON(c *cli, err error, v any) error {
-	if err != nil {
-		return err
-	}
-	return c.printJSON(v)
-}
-
-// tell prints what a command has done: v as JSON, or else a line for people.
-func (c *cli) tell(v any, format string, args ...any) error {
-	if c.asJSON {
-		return c.printJSON(v)
-	}
-	return c.print(fmt.Sprintf(format, args...))
 }

@@ -8,37 +8,9 @@ import (
 // With --json a command prints one JSON value: a list where it shows or changes several things, an
 // object where it is about one. The keys are those of CodaLab's REST API.
 
-// printJSON prints a value as JSON.
-func (c *cli) printJSON(v any) error { return c.Print(true, v, "") }
-
 // named is a bundle or a worksheet of which a command prints the uuid alone.
 type named struct {
 	UUID string `json:"uuid"`
-}
-
-// printUUID prints the uuid of the one thing that a command made or changed.
-func (c *cli) printUUID(uuid string) error {
-	if c.asJSON {
-		return c.printJSON(named{uuid})
-	}
-	return c.print(uuid)
-}
-
-// printUUIDs prints the uuids of several things, one in a line.
-func (c *cli) printUUIDs(uuids []string) error {
-	if !c.asJSON {
-		for _, uuid := range uuids {
-			if err := c.print(uuid); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	list := make([]named, 0, len(uuids))
-	for _, uuid := range uuids {
-		list = append(list, named{uuid})
-	}
-	return c.printJSON(list)
 }
 
 // bundleView is a bundle in JSON.

@@ -11,8 +11,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// metadataFlags adds a flag for every metadata key that a user may set for a bundle of this type. It
-// returns a function that reads the flags (bundle_cli.py: metadata_arguments).
+// metadataFlags adds a flag for every metadata key that a user may set for a bundle of this
+// type. It returns a function that reads the flags (bundle_cli.py: metadata_arguments).
 func metadataFlags(flags *pflag.FlagSet, bundleType string) func() codalab.Metadata {
 	var read []func(codalab.Metadata)
 	for _, k := range codalab.MetadataKeys(bundleType) {

@@ -416,8 +416,3 @@ func (m *mimicry) counterparts(items []client.Item, added map[string]bool) []cli
 	}
 	return list
 }
-
-// bundleItem is the item that shows a bundle.
-func bundleItem(uuid string) client.Item {
-	return client.Item{Type: client.ItemBundle, Bundle: &client.BundleInfo{Bundle: codalab.Bundle{UUID: uuid}}}
-}

@@ -40,15 +40,6 @@ func (c *cli) printCommand() *cobra.Command {
 	return cmd
 }
 
-func (c *cli) printLines(lines []string) error {
-	for _, line := range lines {
-		if err := c.print(line); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // worksheetItems is a worksheet with its items, in JSON.
 type worksheetItems struct {
 	worksheetRow

@@ -72,7 +72,7 @@ func differences() []cltest.Difference {
 			`^\w+ info `, ``, `state_details  : .*`, "ours also tells in a sentence what a bundle waits for, or how it ended",
 		},
 		{
-			`^\w+ cat `, `<none>|! UsageError: Target '.*' doesn't exist in bundle .*`, `! (NotFoundError: .*|UsageError: .* leads out of the bundle|The worker .*)`,
+			`^\w+ cat `, `<none>|! UsageError: Target '.*' doesn't exist in bundle .*|exit 1`, `! (NotFoundError: .*|UsageError: .* leads out of the bundle|Worker .*)|exit [23]`,
 			"standard output is the file's contents and nothing else; why there are none is on standard error",
 		},
 		{

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 )
 
@@ -40,6 +41,9 @@ func TestScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			address := startServer(t, env)
 			env.Setenv("SERVER", address)
+			if _, err := os.Stat(filepath.Join(env.WorkDir, "other-server")); err == nil { // the script wants two
+				env.Setenv("OTHER", startServer(t, env))
+			}
 			env.Setenv("CL_SERVER", address)
 			env.Setenv("CODALAB_USERNAME", userName)
 			env.Setenv("CODALAB_PASSWORD", password)
@@ -66,6 +70,7 @@ func TestScripts(t *testing.T) {
 			"exits":   exits,
 			"json":    jsonCommand,
 			"as":      as,
+			"begun":   begun,
 		},
 	})
 }
@@ -217,4 +222,26 @@ func as(ts *testscript.TestScript, neg bool, args []string) {
 	if err := ts.Exec(args[1], args[2:]...); (err != nil) != neg {
 		ts.Fatalf("%q: %v", args, err)
 	}
+}
+
+// begun creates the bundle whose uuid is in a file on the other server, as a copy that broke off does.
+func begun(ts *testscript.TestScript, _ bool, args []string) {
+	api, err := client.New(ts.Getenv("OTHER"), client.Options{
+		Credentials: func(context.Context) (string, string, error) { return userName, password, nil },
+	})
+	ts.Check(err)
+	home, err := api.FindWorksheet(context.Background(), "", client.HomeWorksheet)
+	ts.Check(err)
+	metadata := codalab.Metadata{}
+	for _, k := range codalab.MetadataKeys(codalab.TypeDataset) {
+		if !k.Generated {
+			metadata[k.Key] = k.Default
+		}
+	}
+	metadata["name"] = "begun"
+	_, err = api.CreateBundle(context.Background(), client.NewBundle{
+		UUID: strings.TrimSpace(ts.ReadFile(args[0])), Worksheet: home.UUID, Type: codalab.TypeDataset, Metadata: metadata,
+		WaitForUpload: true, Detached: true,
+	})
+	ts.Check(err)
 }

@@ -2,13 +2,11 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 )
 
@@ -66,14 +64,14 @@ func (c *cli) searchBundles(ctx context.Context, worksheet string, keywords []st
 	}
 	found, number, err := at.SearchBundles(ctx, uuid, keywords)
 	if err != nil || number != nil {
-		return orNumber(c, err, number)
+		return c.orNumber(err, number)
 	}
 	if err := c.printFound(ctx, at, found, keywords, l, fields); err != nil || !add {
 		return err
 	}
 	items := make([]client.Item, 0, len(found))
 	for _, b := range found {
-		items = append(items, client.Item{Type: client.ItemBundle, Bundle: &client.BundleInfo{Bundle: codalab.Bundle{UUID: b.UUID}}})
+		items = append(items, bundleItem(b.UUID))
 	}
 	if err := at.AddItems(ctx, uuid, items, false); err != nil {
 		return err
@@ -83,21 +81,6 @@ func (c *cli) searchBundles(ctx context.Context, worksheet string, keywords []st
 		return err
 	}
 	return c.say("Added %d bundles to %s", len(found), worksheetURL(at.Address(), w))
-}
-
-// orNumber returns err, or else prints the number that a search has asked for: None for a total of
-// nothing.
-func orNumber(c *cli, err error, number json.RawMessage) error {
-	text := strings.Trim(string(number), `"`)
-	switch {
-	case err != nil:
-		return err
-	case c.asJSON:
-		return c.printJSON(number)
-	case text == "null":
-		text = "None"
-	}
-	return c.print(text)
 }
 
 func (c *cli) printFound(ctx context.Context, at *workspace, found []client.BundleInfo, keywords []string, l *listing, fields []string) error {

@@ -169,7 +169,7 @@ func (c *cli) ulsCommand() *cobra.Command {
 		}
 		found, number, err := at.SearchAccounts(cmd.Context(), args...)
 		if err != nil || number != nil {
-			return orNumber(c, err, number)
+			return c.orNumber(err, number)
 		}
 		return c.listAccounts(found, fields, args)
 	}

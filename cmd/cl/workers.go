@@ -26,7 +26,7 @@ func (c *cli) workersCommand() *cobra.Command {
 			}
 			workers, err := at.Workers(cmd.Context())
 			if err != nil || c.asJSON {
-				return orJSON(c, err, append([]client.WorkerInfo{}, workers...))
+				return c.orJSON(err, append([]client.WorkerInfo{}, workers...))
 			}
 			slices.SortFunc(workers, func(a, b client.WorkerInfo) int { return strings.Compare(a.WorkerID, b.WorkerID) })
 			return c.listWorkers(workers)
