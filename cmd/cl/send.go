@@ -180,9 +180,13 @@ func (c *cli) remove(ctx context.Context, at *workspace, uuid, because string) {
 			break
 		}
 	}
-	var call *codalab.Error
+	gone := isNotFound(err)
+	if isStatus(err, http.StatusForbidden) { // CodaLab's own server says so of a bundle that is not there
+		_, missing := at.Bundle(ctx, uuid)
+		gone = isNotFound(missing)
+	}
 	switch {
-	case errors.As(err, &call) && call.Status == http.StatusNotFound: // it was never created
+	case gone: // it was never created, or the server has removed it
 	case err != nil:
 		c.warn("Bundle %[1]s remains without its contents, since it could not be removed: %[2]v. Remove it with: cl rm %[1]s", uuid, explain(err))
 	default:
