@@ -1,0 +1,246 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
+)
+
+// mimicry makes bundles by analogy with others (codalab/lib/bundle_util.py: mimic_bundles).
+type mimicry struct {
+	*cli
+	*workspace
+	options mimicOptions
+	// sheet is the worksheet of the new bundles.
+	sheet, name string
+	// inputs are replaced; output is what to make again, empty for all that depends on the inputs.
+	inputs []string
+	output string
+
+	infos map[string]client.BundleInfo // those that are known
+	order []string                     // parents before their children, as far as they were looked for
+	// became tells which new bundle takes the place of an old one.
+	became     map[string]string
+	downstream map[string]bool // bundles that the inputs are, or are part of
+	created    map[string]bool // new bundles
+	plan       []made
+}
+
+func (m *mimicry) run(ctx context.Context) error {
+	if err := m.load(ctx); err != nil {
+		return err
+	}
+	wanted := m.order
+	if m.output != "" {
+		wanted = []string{m.output}
+	}
+	var err error
+	for _, uuid := range wanted {
+		if _, err = m.make(ctx, uuid); err != nil {
+			break
+		}
+	}
+	if m.options.dryRun || m.options.shadow || len(m.plan) == 0 {
+		return err
+	}
+	// Also after an error or an interrupt: the new bundles would be on no worksheet.
+	longer, cancel := outlive(ctx, cleanupLimit)
+	defer cancel()
+	if failed := m.addToWorksheet(longer); failed != nil {
+		m.warn("The new bundles are on no worksheet: cl add bundle shows them.")
+		return errors.Join(err, failed)
+	}
+	return err
+}
+
+// load gets the output and what it depends on, or the inputs' descendants and what they depend on.
+func (m *mimicry) load(ctx context.Context) error {
+	var found []client.BundleInfo
+	var err error
+	if m.output != "" {
+		found, err = m.Bundles(ctx, m.sheet, []string{m.output})
+	} else {
+		found, err = m.Descendants(ctx, m.inputs, m.options.depth)
+	}
+	if err != nil {
+		return err
+	}
+	var level []string
+	for _, b := range found {
+		m.infos[b.UUID] = b
+		level = append(level, b.UUID)
+	}
+	m.order = level
+	visited := map[string]bool{}
+	for range m.options.depth {
+		var parents []string
+		for _, uuid := range level {
+			if visited[uuid] {
+				continue
+			}
+			visited[uuid] = true
+			if _, ok := m.infos[uuid]; !ok {
+				if m.infos[uuid], err = m.Bundle(ctx, uuid); err != nil {
+					return err
+				}
+			}
+			for _, d := range m.infos[uuid].Dependencies {
+				if _, ok := m.infos[d.ParentUUID]; !ok {
+					parents = append(parents, d.ParentUUID)
+				}
+			}
+		}
+		m.order = append(slices.Clone(parents), m.order...)
+		level = parents
+	}
+	return nil
+}
+
+// make returns the bundle that takes an old one's place: a new one if the old one depends on an input, or
+// is the output without inputs.
+func (m *mimicry) make(ctx context.Context, uuid string) (string, error) {
+	if became, ok := m.became[uuid]; ok {
+		return became, nil
+	}
+	old, ok := m.infos[uuid]
+	if !ok {
+		return uuid, nil // further back than depth
+	}
+	m.became[uuid] = uuid // also ends a circle of dependencies
+	changed := len(m.inputs) == 0 && uuid == m.output
+	dependencies := make([]codalab.Dependency, 0, len(old.Dependencies))
+	for _, d := range old.Dependencies {
+		parent, err := m.make(ctx, d.ParentUUID)
+		if err != nil {
+			return "", err
+		}
+		changed = changed || m.downstream[d.ParentUUID]
+		dependencies = append(dependencies, codalab.Dependency{ChildPath: d.ChildPath, ParentUUID: parent, ParentPath: d.ParentPath})
+	}
+	if !changed {
+		return uuid, nil
+	}
+	if old.Type != codalab.TypeRun && old.Type != codalab.TypeMake {
+		return "", refusef("Can't mimic %s since it is not make or run", uuid)
+	}
+	step := made{Old: old.Bundle, Name: m.metadata(old).String("name")}
+	became := ""
+	if !m.options.dryRun {
+		b, err := m.makeLike(ctx, old, dependencies)
+		if err != nil {
+			return "", err
+		}
+		step.New, became = &b, b.UUID
+		m.created[became] = true
+	}
+	m.plan = append(m.plan, step)
+	m.downstream[uuid] = true
+	m.became[uuid] = became
+	return became, nil
+}
+
+// makeLike makes a bundle like an old one of other dependencies, or finds one with --memoize.
+func (m *mimicry) makeLike(ctx context.Context, old client.BundleInfo, dependencies []codalab.Dependency) (codalab.Bundle, error) {
+	b := client.NewBundle{
+		Worksheet: m.sheet, Type: old.Type, Metadata: m.metadata(old), Dependencies: dependencies, Detached: !m.options.shadow,
+	}
+	if old.Command != nil {
+		b.Command = *old.Command
+	}
+	if m.options.shadow {
+		b.Shadow = old.UUID
+	}
+	if m.options.memoize && old.Type == codalab.TypeRun {
+		same, err := m.SameRuns(ctx, b.Command, dependencies)
+		if err != nil {
+			return codalab.Bundle{}, err
+		}
+		if len(same) > 0 {
+			return same[len(same)-1].Bundle, nil
+		}
+	}
+	uuid, err := m.create(ctx, m.workspace, b)
+	return codalab.Bundle{UUID: uuid, Type: b.Type, Metadata: b.Metadata}, err
+}
+
+// metadata is that of the bundle that is made after an old one.
+func (m *mimicry) metadata(old client.BundleInfo) codalab.Metadata {
+	metadata := codalab.Metadata{}
+	maps.Copy(metadata, old.Metadata)
+	if m.name != "" {
+		if old.UUID != m.output {
+			metadata["name"] = m.name + "-" + old.Metadata.String("name")
+		} else {
+			metadata["name"] = m.name
+		}
+	}
+	if image := old.Metadata.String("docker_image"); old.Type == codalab.TypeRun && image != "" {
+		metadata["request_docker_image"] = image
+	}
+	for _, k := range codalab.MetadataKeys(old.Type) {
+		if k.Generated {
+			delete(metadata, k.Key)
+		}
+		if v, ok := m.options.metadata[k.Key]; ok {
+			metadata[k.Key] = v
+		}
+	}
+	return metadata
+}
+
+// addToWorksheet shows the new bundles on the worksheet. What stands right before the old one on its
+// worksheet, its heading for example, comes with it.
+func (m *mimicry) addToWorksheet(ctx context.Context) error {
+	anchor := m.output
+	if anchor == "" && len(m.inputs) > 0 {
+		anchor = m.inputs[0]
+	}
+	hosts, err := m.SearchWorksheets(ctx, "bundle="+anchor)
+	if err != nil {
+		return err
+	}
+	var items []client.Item
+	added := map[string]bool{}
+	if len(hosts) > 0 {
+		host := hosts[0].UUID
+		if slices.ContainsFunc(hosts, func(w client.Worksheet) bool { return w.UUID == m.sheet }) {
+			host = m.sheet
+		}
+		w, err := m.WorksheetItems(ctx, host)
+		if err != nil {
+			return err
+		}
+		items = m.counterparts(w.Items, added)
+	}
+	for _, step := range m.plan {
+		if !added[step.New.UUID] {
+			items = append(items, bundleItem(step.New.UUID))
+		}
+	}
+	return m.AddItems(ctx, m.sheet, items, false)
+}
+
+// counterparts are the items for the new bundles whose old ones are among a worksheet's items, each with
+// the texts and directives before it.
+func (m *mimicry) counterparts(items []client.Item, added map[string]bool) []client.Item {
+	var list, prelude []client.Item
+	for _, item := range items {
+		if item.Type == client.ItemBundle && item.Bundle != nil {
+			if became := m.became[item.Bundle.UUID]; m.created[became] {
+				list = append(append(list, prelude...), bundleItem(became))
+				added[became] = true
+			}
+		}
+		if item.Type == client.ItemMarkup && item.Value != "" || item.Type == client.ItemDirective {
+			prelude = append(prelude, client.Item{Type: item.Type, Value: item.Value})
+		} else {
+			prelude = nil
+		}
+	}
+	return list
+}
