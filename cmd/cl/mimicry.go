@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 
-
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 )
