@@ -206,7 +206,7 @@ func (c *cli) editMetadata(ctx context.Context, bundleType string, now codalab.M
 	return readForm(bundleType, form.String(), text)
 }
 
-// readForm reads what the user has made of the form of editMetadata: the fields whose lines have changed.
+// readForm reads the edited form of editMetadata. It returns the fields that the user has changed.
 func readForm(bundleType, form, text string) (codalab.Metadata, error) {
 	before := map[string]bool{}
 	for line := range strings.Lines(form) {

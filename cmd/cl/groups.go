@@ -16,7 +16,7 @@ type groupView struct {
 	ID    string    `json:"id"`
 	Name  string    `json:"name"`
 	Owner *userView `json:"owner"`
-	// Role is that of the user who asks, in lists.
+	// Role is the asking user's role in the group. Only lists have it.
 	Role    string      `json:"role,omitempty"`
 	Admins  []*userView `json:"admins,omitempty"`
 	Members []*userView `json:"members,omitempty"`
@@ -180,7 +180,7 @@ func (c *cli) grmCommand() *cobra.Command {
 type membership struct {
 	User  userView  `json:"user"`
 	Group groupView `json:"group"`
-	// Role is empty for a user who has been removed.
+	// Role is empty after the user was removed.
 	Role string `json:"role,omitempty"`
 }
 

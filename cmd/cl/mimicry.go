@@ -224,8 +224,8 @@ func (m *mimicry) addToWorksheet(ctx context.Context) error {
 	return m.AddItems(ctx, m.sheet, items, false)
 }
 
-// counterparts are the items for the new bundles whose old ones are among a worksheet's items, each with
-// the texts and directives before it.
+// counterparts returns the new worksheet items. Each old bundle among items gives one for its new bundle,
+// after copies of the texts and directives right before it.
 func (m *mimicry) counterparts(items []client.Item, added map[string]bool) []client.Item {
 	var list, prelude []client.Item
 	for _, item := range items {

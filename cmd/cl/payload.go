@@ -235,7 +235,7 @@ func (c *changes) warn(cli *cli) {
 	cli.warn("%s %s by another process while it was packed%s: the bundle may not be what you want.", c.path, what, others)
 }
 
-// counted returns a payload's open for a stream whose bytes are counted as they are read.
+// counted returns an open function for a payload. Its stream counts the bytes that are read.
 func counted(open func() (io.ReadCloser, error)) func(context.Context, *progress) (io.ReadCloser, error) {
 	return func(_ context.Context, p *progress) (io.ReadCloser, error) {
 		r, err := open()

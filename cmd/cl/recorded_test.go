@@ -62,7 +62,7 @@ type recorded struct {
 	played atomic.Int32
 }
 
-// compare plays a script on a server, whose differences are in further tables.
+// compare plays a script on a server. The tables list the differences of that server.
 func (r *recorded) compare(t *testing.T, script cltest.Script, address string, tables ...*cltest.Table) {
 	t.Helper()
 	if program := script.Lacks(); program != "" {

@@ -224,7 +224,7 @@ func as(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// begun creates the bundle whose uuid is in a file on the other server, as a copy that broke off does.
+// begun creates a bundle on the other server, as an interrupted copy leaves it. A file has its uuid.
 func begun(ts *testscript.TestScript, _ bool, args []string) {
 	api, err := client.New(ts.Getenv("OTHER"), client.Options{
 		Credentials: func(context.Context) (string, string, error) { return userName, password, nil },
