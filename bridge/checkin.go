@@ -206,6 +206,7 @@ func (c *checkIns) answered(ctx context.Context, a answer) error {
 		c.answer(ctx, m)
 	}
 	c.failures, c.welcome = 0, true
+	b.view.welcome.Store(true)
 	switch {
 	case newest && len(a.messages) == 0 && a.took < idlePause:
 		c.checkInWithin(idlePause)

@@ -80,6 +80,8 @@ type Queue struct {
 	// Group is a group of users at the CodaLab server. The queue takes its members'
 	// bundles as well as those of the bridge's own user. It is empty for no group.
 	Group string
+	// Identity is the queue's worker id at the server; empty for the bridge's name and the queue's.
+	Identity string
 	// Default is set for the queue that takes bundles without a tag.
 	Default bool
 
