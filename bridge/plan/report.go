@@ -175,6 +175,9 @@ func (r Row) doing() string {
 		}
 		return "Uploading results."
 	case Finalizing:
+		if r.GivesBack() {
+			return "The worker was told to stop; the bundle waits for another one."
+		}
 		return "Finalizing bundle."
 	case Done:
 	}
