@@ -29,6 +29,8 @@ type Standalone struct {
 	// ExitWhenIdle ends the worker when it has had no run for IdleFor.
 	ExitWhenIdle bool
 	IdleFor      time.Duration
+	// CheckInPause is the pause after a check-in that brought nothing; 0 for none.
+	CheckInPause time.Duration
 	// Until is when the worker has to have ended; zero for never. It takes no run that asks for more
 	// time than is left.
 	Until time.Time

@@ -48,6 +48,9 @@ type Policy struct {
 	// StagePatience is how long failing staging is tried again before the bundle fails,
 	// CollectPatience the same for collecting.
 	StagePatience, CollectPatience time.Duration
+	// StageTries bounds the tries of staging that fails for no outage and no full disk, too; 0 leaves that
+	// to StagePatience.
+	StageTries int
 	// OutagePatience is the same for staging while a server, a registry or a disk is unreachable.
 	OutagePatience time.Duration
 	// LongestAckPause is the longest pause between two questions to a server that has a verdict and
