@@ -76,7 +76,7 @@ func downloadPace(c config.Config) *transfer.Pace {
 	return transfer.NewPace(c.Staging.Bandwidth.Bytes)
 }
 
-func stager(p program.Process, c config.Config, cl *client.Client, content *cache.Cache, bridge string, now func() time.Time, made convert) *staging.Stager {
+func stager(p program.Process, c config.Config, cl *client.Client, content *cache.Cache, bridge string, now func() time.Time, made convert) (*staging.Stager, *images.Images) {
 	pace := downloadPace(c)
 	var public func(context.Context, string) (bool, error)
 	if c.Cache.Group {
@@ -105,7 +105,7 @@ func stager(p program.Process, c config.Config, cl *client.Client, content *cach
 			Layout:   spool.Layout(c.Shared),
 		},
 		Holder: func(bundle string) cache.Holder { return cacheadmin.RowHolder(bridge, bundle) },
-	}
+	}, im
 }
 
 // collector returns what delivers results.

@@ -72,7 +72,7 @@ func serve(ctx context.Context, p program.Process, c config.Config, t tracing, l
 	if err != nil {
 		return err
 	}
-	stage := stager(p, c, cl, content, book.ID, now, imageJobs(c, watched, installed))
+	stage, im := stager(p, c, cl, content, book.ID, now, imageJobs(c, watched, installed))
 	b = &bridge.Bridge{
 		Policy:     policy(c, book.ID, layout, installed, slurm),
 		Name:       cmp.Or(c.Name, c.User+"-"+host),
@@ -102,7 +102,7 @@ func serve(ctx context.Context, p program.Process, c config.Config, t tracing, l
 	return whileHeld(ctx, &heartbeats, func(ctx context.Context) error {
 		return runBeside(ctx, func() error { return t.runBridge(ctx, b, log) },
 			func(ctx context.Context) { tryHost(ctx, installed.Worker(), log) },
-			func(ctx context.Context) { cacheadmin.KeepTrimmed(ctx, b.Observed, content, stage.Images, log) },
+			func(ctx context.Context) { cacheadmin.KeepTrimmed(ctx, b.Observed, content, im, log) },
 			func(ctx context.Context) { sweeps.Run(ctx, sweepFirst, sweepEvery, log) })
 	})
 }
