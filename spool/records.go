@@ -78,7 +78,9 @@ type Ran struct {
 // submitted.
 type Inputs struct {
 	// Image is the path of the SIF. ImageDigest is the name, with its digest, of the
-	// image that the SIF was made from.
+	// image that the SIF was made from. Where an engine runs the container, there is no
+	// SIF, and ImageDigest is what the engine's store has: also the id of an image
+	// without a digest.
 	Image       string `json:"image"`
 	ImageDigest string `json:"image_digest"`
 	// ImageFile is set if Image does not belong to the bridge, so that others may

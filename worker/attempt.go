@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -99,7 +100,7 @@ func (r *attemptRun) runCommand(ctx, background context.Context, group *errgroup
 	got, err := r.runContainer(limited, c)
 	stopRequested := ctx.Err() != nil
 	if err != nil {
-		r.Log.ErrorContext(ctx, "run the container", slog.Any("error", err), slog.String("image", r.spec.Image))
+		r.Log.ErrorContext(ctx, "run the container", slog.Any("error", err), slog.String("image", cmp.Or(r.spec.Image, r.spec.ImageDigest)))
 	}
 	r.usage.containerEnded(time.Now()) //nolint:forbidigo // as above
 	done()

@@ -82,7 +82,7 @@ func TestMain(m *testing.M) {
 	for _, program := range []*testenv.Program{&enter, &keys, &keys32} {
 		program.Remove()
 	}
-	if err := forgetEngines(); err != nil {
+	if err := errors.Join(forgetEngines(), docker.Remove()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}

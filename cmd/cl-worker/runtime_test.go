@@ -24,6 +24,9 @@ import (
 // shipped is cl-worker as it is shipped.
 var shipped = testenv.Program{Package: "."}
 
+// engine is Docker's engine. TestMain stops it.
+var engine testenv.Docker
+
 // prepareRuntime prepares a run of the program that is really shipped, by a
 // way that its specification asks for.
 func prepareRuntime(t *testing.T, runtime runtimes.Name, gpus int, command string) *execution {
@@ -61,10 +64,7 @@ func TestContainerIsRunTheWayThatTheQueueAsksFor(t *testing.T) {
 // An engine that is root's has files of root's in the working directory.
 func TestContainerOfAnEngineLeavesItsResultsToTheUser(t *testing.T) {
 	t.Parallel()
-	host := os.Getenv("CLTEST_DOCKER_HOST")
-	if host == "" {
-		t.Skip("needs a Docker daemon that lets researcher in, at $CLTEST_DOCKER_HOST")
-	}
+	host, client := engine.Host(t)
 	img, err := makeImage()
 	must(t, err)
 	tag, err := name.NewTag("localhost/cl-worker-test:1")
@@ -72,7 +72,7 @@ func TestContainerOfAnEngineLeavesItsResultsToTheUser(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "image.tar")
 	must(t, tarball.WriteToFile(file, tag, img))
 	docker := func(args ...string) {
-		cmd := exec.Command("docker", args...)
+		cmd := exec.Command(client, args...)
 		cmd.Env = append(os.Environ(), "DOCKER_HOST="+host)
 		if said, err := cmd.CombinedOutput(); err != nil {
 			t.Errorf("%v: %v: %s", args, err, said)

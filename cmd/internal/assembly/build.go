@@ -77,7 +77,7 @@ func DownloadPace(c config.Config) *transfer.Pace {
 	return transfer.NewPace(c.Staging.Bandwidth.Bytes)
 }
 
-func stager(p program.Process, c config.Config, cl *client.Client, content *cache.Cache, bridge string, now func() time.Time, made Convert) *staging.Stager {
+func stager(p program.Process, c config.Config, cl *client.Client, content *cache.Cache, bridge string, now func() time.Time, made Convert) (*staging.Stager, *images.Images) {
 	pace := DownloadPace(c)
 	var public func(context.Context, string) (bool, error)
 	if c.Cache.Group {
@@ -106,7 +106,7 @@ func stager(p program.Process, c config.Config, cl *client.Client, content *cach
 			Layout:   spool.Layout(c.Shared),
 		},
 		Holder: func(bundle string) cache.Holder { return cacheadmin.RowHolder(bridge, bundle) },
-	}
+	}, im
 }
 
 // collector returns what delivers results.

@@ -40,7 +40,7 @@ func TestCacheOfAGroupHasItsOwnDirectoryAndSharesOnlyWhatIsPublic(t *testing.T) 
 	for _, group := range []bool{false, true} {
 		c := config.Config{Shared: t.TempDir()}
 		c.Cache.Group = group
-		s := stager(program.Process{Getenv: noConfiguration}, c, nil, nil, "b1b2b3", time.Now, nil)
+		s, _ := stager(program.Process{Getenv: noConfiguration}, c, nil, nil, "b1b2b3", time.Now, nil)
 		if asks := s.Dependencies.Public != nil; asks != group {
 			t.Errorf("group %v: asks the server what is public: %v", group, asks)
 		}
@@ -143,7 +143,7 @@ func TestResultsAreBoundedAsConfigured(t *testing.T) {
 // Without it a run that depends on a UUID that somebody has used again would get the first owner's data.
 func TestI9StagerAsksTheServerWhichBundleADependencyIsOn(t *testing.T) {
 	t.Parallel()
-	s := stager(program.Process{Getenv: noConfiguration}, config.Config{Shared: t.TempDir()}, nil, nil, "b1b2b3", time.Now, nil)
+	s, _ := stager(program.Process{Getenv: noConfiguration}, config.Config{Shared: t.TempDir()}, nil, nil, "b1b2b3", time.Now, nil)
 	if s.Dependencies.Identity == nil {
 		t.Error("it asks nobody")
 	}

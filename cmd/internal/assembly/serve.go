@@ -26,6 +26,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 	"github.com/cl-slurm/cl-slurm/staging"
+	"github.com/cl-slurm/cl-slurm/staging/images"
 )
 
 // Assembly says what a bridge is built from. Serve builds and runs it, once.
@@ -45,14 +46,38 @@ type Assembly struct {
 	// Worker is the cl-worker that jobs run where it lies; empty to install a copy of the
 	// configuration's on the shared disk.
 	Worker string
+	// ImageCache is a directory for a cache of images of their own, which holds ImageCacheSize bytes at
+	// most (0 means no bound); empty for one cache of all.
+	ImageCache     string
+	ImageCacheSize int64
+	// Neighbours is a directory with the shared directories of other bridges that use the caches too;
+	// empty for none.
+	Neighbours string
 	// Adjust changes the bridge, and what stages its inputs, before it runs; nil for no changes.
-	Adjust func(b *bridge.Bridge, stage *staging.Stager)
+	Adjust func(p Parts)
 	// Run runs the bridge; nil for its own Run.
 	Run func(ctx context.Context, b *bridge.Bridge) error
 	// TryHost logs what this host lacks for containers, once the bridge runs.
 	TryHost bool
 	// Beside runs beside the bridge until that has ended.
 	Beside []func(ctx context.Context)
+}
+
+// Parts are what Adjust may change.
+type Parts struct {
+	Bridge *bridge.Bridge
+	Stager *staging.Stager
+	// Images makes SIFs; the Stager has it unless Adjust gives the Stager others.
+	Images *images.Images
+	// Over says which holders of the caches' pins are over.
+	Over func(ctx context.Context, holders []cache.Holder) (map[cache.Holder]bool, error)
+}
+
+// parts are all of a bridge.
+type parts struct {
+	Parts
+	// content is the cache of dependencies. imageContent is that of images, which may be the same one.
+	content, imageContent *cache.Cache
 }
 
 // doorbellEvery is the pause between two looks at the doorbell, readEvery the least between two readings
@@ -84,10 +109,11 @@ func (a Assembly) Serve(ctx context.Context) error {
 	}
 	now := steadyClock(time.Now())
 	watched := &sbatch.Observer{Scheduler: scheduler, Interval: a.Slurm.ObserveEvery.Duration, Now: now}
-	b, content, stage, err := a.build(book, watched, installed, host)
+	made, err := a.build(book, watched, installed, host)
 	if err != nil {
 		return err
 	}
+	b := made.Bridge
 	me := lease.Holder{Bridge: book.ID, Ledger: ledger.Name(a.Ledger), Host: host, Process: os.Getpid(), Started: now()}
 	held, err := takeShared(ctx, layout, me, a.Log)
 	if err != nil {
@@ -97,7 +123,14 @@ func (a Assembly) Serve(ctx context.Context) error {
 	sweeps := Sweeper(a.Config, book, watched, a.swept(installed), now)
 	beside := append([]func(ctx context.Context){
 		func(ctx context.Context) { a.tryHost(ctx, installed.Worker()) },
-		func(ctx context.Context) { cacheadmin.KeepTrimmed(ctx, b.Observed, content, stage.Images, a.Log) },
+		func(ctx context.Context) {
+			cacheadmin.KeepTrimmed(ctx, b.Observed, made.imageContent, made.Images, a.Log)
+		},
+		func(ctx context.Context) {
+			if made.content != made.imageContent {
+				cacheadmin.KeepTrimmed(ctx, b.Observed, made.content, nil, a.Log)
+			}
+		},
 		func(ctx context.Context) { sweeps.Run(ctx, sweepFirst, sweepEvery, a.Log) },
 	}, a.Beside...)
 	return whileHeld(ctx, &heartbeats, func(ctx context.Context) error {
@@ -112,17 +145,30 @@ func (a Assembly) run(ctx context.Context, b *bridge.Bridge) error {
 	return a.Run(ctx, b)
 }
 
-// build builds the bridge, its cache, and what stages its inputs.
-func (a Assembly) build(book *ledger.Ledger, watched *sbatch.Observer, installed sharedfiles.Programs, host string) (*bridge.Bridge, *cache.Cache, *staging.Stager, error) {
+// build builds the bridge, its caches, and what stages its inputs.
+func (a Assembly) build(book *ledger.Ledger, watched *sbatch.Observer, installed sharedfiles.Programs, host string) (parts, error) {
 	c, layout := a.Config, spool.Layout(a.Shared)
-	var b *bridge.Bridge
-	judge := cacheadmin.Judge{Ledger: &book.Reader, Observe: watched.Observe, Now: watched.Now, Ready: func() bool { return b.Observed() }}
-	content, err := cache.Open(CacheDir(c), CacheOptions(c, judge.Over))
-	if err != nil {
-		return nil, nil, nil, err
+	var made parts
+	judge := cacheadmin.Judge{
+		Ledger: &book.Reader, Observe: watched.Observe, Now: watched.Now, Neighbours: a.neighbours(layout, watched.Now),
+		Ready: func() bool { return made.Bridge.Observed() },
 	}
-	stage := stager(a.Process, c, a.Client, content, book.ID, watched.Now, ImageJobs(c, watched, installed))
-	b = &bridge.Bridge{
+	made.Over = judge.Over
+	var err error
+	if made.content, err = cache.Open(CacheDir(c), CacheOptions(c, judge.Over)); err != nil {
+		return made, err
+	}
+	made.imageContent = made.content
+	if a.ImageCache != "" {
+		of := c
+		of.Cache.Dir, of.Cache.Size.Bytes = a.ImageCache, a.ImageCacheSize
+		if made.imageContent, err = cache.Open(CacheDir(of), CacheOptions(of, judge.Over)); err != nil {
+			return made, err
+		}
+	}
+	made.Stager, made.Images = stager(a.Process, c, a.Client, made.content, book.ID, watched.Now, ImageJobs(c, watched, installed))
+	made.Images.Cache = made.imageContent
+	made.Bridge = &bridge.Bridge{
 		Policy:     policy(c, book.ID, layout, installed, a.SubmitBound),
 		Name:       cmp.Or(c.Name, c.User+"-"+host),
 		Hostname:   host,
@@ -132,7 +178,7 @@ func (a Assembly) build(book *ledger.Ledger, watched *sbatch.Observer, installed
 		Service:    a.Client,
 		Spool:      spool.Disk{Layout: layout, Bridge: book.ID},
 		Gauge:      spool.Disk{Layout: layout},
-		Stager:     stage,
+		Stager:     made.Stager,
 		Collector:  collector(c, a.Client, watched.Now),
 		Log:        a.Log,
 		Now:        watched.Now,
@@ -142,9 +188,17 @@ func (a Assembly) build(book *ledger.Ledger, watched *sbatch.Observer, installed
 		ReadEvery:     readEvery,
 	}
 	if a.Adjust != nil {
-		a.Adjust(b, stage)
+		a.Adjust(made.Parts)
 	}
-	return b, content, stage, nil
+	return made, nil
+}
+
+// neighbours judges the pins of the other bridges that use the caches.
+func (a Assembly) neighbours(own spool.Layout, now func() time.Time) *cacheadmin.Neighbours {
+	if a.Neighbours == "" {
+		return nil
+	}
+	return &cacheadmin.Neighbours{Dir: a.Neighbours, Own: string(own), Now: now}
 }
 
 // prepareSite sets the ledger as configured, checks that the configuration and the shared
