@@ -97,6 +97,9 @@ type Bridge struct {
 // Slurm's jobs (plan.ErrOutdated), and if the server refuses the bridge's credentials.
 func (b *Bridge) Run(ctx context.Context) error {
 	err := b.work(ctx)
+	if b.Standalone != nil && ctx.Err() != nil && b.view.welcome.Load() {
+		b.sayGoodbye(context.WithoutCancel(ctx))
+	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, errStopped) {
 		return nil
 	}

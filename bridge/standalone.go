@@ -205,6 +205,24 @@ func (b *Bridge) tellEnding(ending bool) {
 	}
 }
 
+// goodbyeWithin bounds the last check-in. CodaLab's own server has read it long before it answers.
+const goodbyeWithin = time.Second
+
+// sayGoodbye tells the server that the worker takes no more runs, when a signal has ended its work. Else the
+// server would go on to give it some for a minute. Its runs go on, and are not reported.
+func (b *Bridge) sayGoodbye(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, goodbyeWithin)
+	defer cancel()
+	b.life.ending.Store(true)
+	for _, q := range b.Policy.Queues {
+		in, _ := b.CheckIn(q)
+		in.Runs, in.ExitAfterNumRuns = []codalab.Run{}, 0
+		if _, err := b.Service.CheckIn(ctx, b.Identity(q.Name), in); err != nil && ctx.Err() == nil {
+			b.Log.InfoContext(ctx, "the server was not told that the worker ends", errorAttr(err))
+		}
+	}
+}
+
 // giveBack tells all rows that the worker stops; with leave, that it waits for no results any more.
 func (b *Bridge) giveBack(leave bool) {
 	b.view.mu.RLock()

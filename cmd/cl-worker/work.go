@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,18 +15,14 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
 	"github.com/cl-slurm/cl-slurm/bridge"
-	"github.com/cl-slurm/cl-slurm/bridge/cacheadmin"
 	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/lease"
-	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/account"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/assembly"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/sbatch"
-	"github.com/cl-slurm/cl-slurm/staging"
-	"github.com/cl-slurm/cl-slurm/staging/images"
 	"github.com/cl-slurm/cl-slurm/worker/local"
 )
 
@@ -61,7 +56,7 @@ func work(ctx context.Context, p program.Process, f flags) error {
 	}
 	w.log.InfoContext(ctx, "Worker started!", slog.String("id", w.place.id), slog.String("server", w.server), slog.String("work_dir", w.place.workDir))
 	err := w.serve(ctx)
-	w.cleanUp(ctx, err)
+	w.cleanUp(context.WithoutCancel(ctx), err)
 	return w.explain(err)
 }
 
@@ -221,16 +216,12 @@ func (w *standalone) findMachine() error {
 func (w *standalone) serve(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	a := assembly.Assembly{
-		Process: w.Process, Config: w.config, Log: w.log, Client: w.client, Adjust: nil,
-	}
-	var images *cache.Cache
-	images, err := cache.Open(w.place.images(), w.imageOptions())
-	if err != nil {
-		return err
-	}
 	stop := make(chan struct{})
-	a.Adjust = func(b *bridge.Bridge, stage *staging.Stager) { w.adjust(b, stage, images, stop) }
+	a := assembly.Assembly{
+		Process: w.Process, Config: w.config, Log: w.log, Client: w.client,
+		ImageCache: w.place.images(), ImageCacheSize: w.maxImages.bytes, Neighbours: workersDir(w.place.workDir),
+		Adjust: func(made assembly.Parts) { w.adjust(made, stop) },
+	}
 	if w.passDown {
 		// A signal gives the runs back. A second one ends the worker at once.
 		detached, end := context.WithCancel(context.WithoutCancel(ctx))
@@ -290,21 +281,13 @@ func (w *standalone) passSignalsOn(ctx context.Context, stop chan<- struct{}, en
 	end()
 }
 
-// imageOptions are those of the cache of images, which has a bound of its own.
-func (w *standalone) imageOptions() cache.Options {
-	c := w.config
-	c.Cache.Dir, c.Cache.Size.Bytes = w.place.images(), w.maxImages.bytes
-	return assembly.CacheOptions(c, nil)
-}
-
 // adjust makes a stand-alone worker of a bridge.
-func (w *standalone) adjust(b *bridge.Bridge, stage *staging.Stager, content *cache.Cache, stop <-chan struct{}) {
+func (w *standalone) adjust(made assembly.Parts, stop <-chan struct{}) {
+	b := made.Bridge
 	q := b.Policy.Queues[queueName]
 	q.Identity, q.Tag = w.place.id, w.tag
 	b.Policy.Queues[queueName] = q
-	if im, ok := any(stage.Images).(*images.Images); ok {
-		im.Cache = content
-	}
+	b.Policy.StageTries = w.downloadRetries + 1
 	if w.slurm == nil {
 		b.Policy.Accounting, b.Policy.RecordAge = false, time.Hour
 		b.Policy.SubmitGrace = 15 * time.Second
@@ -313,7 +296,7 @@ func (w *standalone) adjust(b *bridge.Bridge, stage *staging.Stager, content *ca
 		b.ReadEvery = time.Second
 	}
 	b.Standalone = &bridge.Standalone{
-		Remote: w.remote(), Preemptible: w.preemptible,
+		Remote: w.remote(), Preemptible: w.preemptible, CheckInPause: seconds(w.checkInSeconds),
 		ExitWhenIdle: w.exitWhenIdle, IdleFor: seconds(w.idleSeconds), Until: w.until, Stop: stop,
 	}
 	if w.exitAfterRuns < codalab.UnlimitedRuns {
@@ -332,8 +315,10 @@ func (w *standalone) remote() string {
 	return w.host + "-" + w.place.id
 }
 
-// cleanUp removes what the worker does not need any more.
+// cleanUp removes what the worker does not need any more: nothing while it has runs, which a worker of the
+// same name takes up.
 func (w *standalone) cleanUp(ctx context.Context, err error) {
-	_ = cmp.Or(0, 0)
-	_, _, _ = ctx, err, cacheadmin.Judge{}
+	if err != nil {
+		return
+	}
 }
