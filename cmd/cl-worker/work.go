@@ -17,12 +17,14 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge"
 	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/lease"
+	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/account"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/assembly"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/spool"
 	"github.com/cl-slurm/cl-slurm/worker/local"
 )
 
@@ -120,13 +122,24 @@ func (w *standalone) explain(err error) error {
 	var refused *codalab.Error
 	var held *lease.HeldError
 	switch {
+	case errors.Is(err, ledger.ErrLocked):
+		state, failure := lease.Read(spool.Layout(w.place.own()).BridgeDir())
+		if failure != nil {
+			return err
+		}
+		return w.taken(state.Holder)
 	case errors.As(err, &held):
-		return fmt.Errorf("a worker of the name %q works in %s already: process %d on %s; give this one another --id or --work-dir",
-			w.place.id, w.place.workDir, held.Holder.Process, held.Holder.Host)
+		return w.taken(held.Holder)
 	case errors.As(err, &refused) && (refused.Status == http.StatusUnauthorized || refused.Status == http.StatusForbidden):
 		return &program.Error{Code: exitDenied, Err: fmt.Errorf("%s refuses the user %s: %w", w.server, w.login.User, err)}
 	}
 	return err
+}
+
+// taken says who works under the worker's name.
+func (w *standalone) taken(by lease.Holder) error {
+	return fmt.Errorf("a worker of the name %q works in %s already: process %d on %s; give this one another --id or --work-dir",
+		w.place.id, w.place.workDir, by.Process, by.Host)
 }
 
 // end returns when the worker has to have ended; zero for never.
