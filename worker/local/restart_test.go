@@ -3,6 +3,7 @@ package local
 import (
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -97,6 +98,78 @@ func TestCrashDuringAStartStartsAJobOnceAtMost(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Schedulers are killed while they take, start and end jobs.
+func TestNoKillStartsAJobTwiceOrLosesOne(t *testing.T) {
+	t.Parallel()
+	dir, files := filepath.Join(t.TempDir(), "jobs"), t.TempDir()
+	s := &site{t: t, dir: dir, files: files}
+	r := s.request("job", "echo ran $SLURM_JOB_ID")
+	text, err := json.Marshal(r)
+	must(t, err)
+	last := 0 // id
+	for round := range 9 {
+		killed := testenv.Again(t, "CLTEST_LOCAL_DIR="+dir)
+		_, err = fmt.Fprint(killed.Input, strings.Repeat(string(text)+"\n", 4))
+		must(t, err)
+		for range round % 5 {
+			var id int
+			var said string
+			if _, err := fmt.Fscanln(killed, &id, &said); err != nil || said != "<nil>" || id <= last {
+				t.Fatalf("submit: %d %s %v, after %d", id, said, err, last)
+			}
+			last = id
+		}
+		killed.Kill()
+		must(t, killed.Wait())
+	}
+	c := config(cpus(t, 1))
+	s.Scheduler = openSite(t, dir, c).Scheduler
+	for id := sbatch.JobID(1); int(id) <= last; id++ {
+		var j sbatch.Job
+		until(t, func() bool { j = s.job(id); return j.State.Ended() }, &j)
+	}
+	text, err = os.ReadFile(r.Output)
+	must(t, err)
+	ran := map[string]int{}
+	for line := range strings.Lines(string(text)) {
+		ran[strings.TrimSpace(line)]++
+		if ran[strings.TrimSpace(line)] > 1 {
+			t.Errorf("twice: %s", line)
+		}
+	}
+	for id := sbatch.JobID(1); int(id) <= last; id++ {
+		if j := s.job(id); j.State == sbatch.StateCompleted && ran["ran "+id.String()] == 0 || j.State != sbatch.StateCompleted && j.State != sbatch.StateFailed {
+			t.Errorf("%+v", j)
+		}
+	}
+}
+
+func TestJobWhoseStartCannotBeRecordedDoesNotRun(t *testing.T) {
+	t.Parallel()
+	c := config(cpus(t, 1))
+	var log lines
+	c.Log = slog.New(slog.NewTextHandler(&log, nil))
+	s := newSite(t, c)
+	door := s.door("door")
+	s.submit(s.request("first", "read line <door"))
+	id := s.submit(s.request("second", "echo ran"))
+	record := s.records.path(id) + recordSuffix
+	must(t, os.Rename(record, record+".away"))
+	must(t, os.MkdirAll(filepath.Join(record, "in the way"), 0o700))
+	door.open(t)
+	until(t, func() bool {
+		return strings.Contains(log.text(), fmt.Sprintf("cannot start a job\" job=%s err=\"record job", id))
+	}, &log)
+	if j := s.job(id); j.State != sbatch.StatePending {
+		t.Errorf("%+v", j)
+	}
+	if said, err := os.ReadFile(filepath.Join(s.files, "second.out")); err != nil || len(said) > 0 {
+		t.Errorf("it ran without a record: %q %v", said, err)
+	}
+	must(t, os.RemoveAll(record))
+	s.await(id, sbatch.StateCompleted)
 }
 
 func TestJobThatIsTakenOverKeepsWhatItHasOfTheMachine(t *testing.T) {
