@@ -252,23 +252,44 @@ func TestProcessThatHasTheIDOfAJobSinceIsSpared(t *testing.T) {
 	}
 }
 
-func TestProcessesOfAJobThatEndedMeanwhileAreKilled(t *testing.T) {
+// Without the main process, a session's id does not say whose session it is.
+func TestProcessesOfAJobThatEndedMeanwhileAreKilledIfTheyAreMarked(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "jobs")
 	files := &site{t: t, files: t.TempDir()}
 	files.door("door")
-	r, held := foreign(t, dir, 1, "cd "+files.files+"; sh -c 'echo left $$ >a.out; read line <door' & read line <go")
+	r, held := foreign(t, dir, 1, "cd "+files.files+`
+exec >a.out
+sh -c 'echo left $$; read line <door' &
+env -i /usr/bin/env sh -c 'echo bare $$; read line <door' &
+read line <go`)
 	goOn := files.door("go")
 	must(t, held.Release())
-	left := files.process("left")
+	left, bare := files.process("left"), files.process("bare")
 	goOn.open(t)
 	_, err := held.Wait()
 	must(t, err)
 	keep(t, dir, r)
-	s := openSite(t, dir, config(cpus(t, 1)))
-	s.await(1, sbatch.StateFailed)
-	if left.alive() {
-		t.Error("what the job left goes on")
+	openSite(t, dir, config(cpus(t, 1))).await(1, sbatch.StateFailed)
+	if left.alive() || !bare.alive() {
+		t.Errorf("alive: marked %v, unmarked %v", left.alive(), bare.alive())
+	}
+}
+
+func TestSessionOfALaterProcessWithTheSameIDIsSpared(t *testing.T) {
+	t.Parallel()
+	files := &site{t: t, files: t.TempDir()}
+	files.door("door")
+	r, held := foreign(t, t.TempDir(), 1, "cd "+files.files+"; exec >a.out; sh -c 'echo child $$; read line <door' & read line <door")
+	must(t, held.Release())
+	child := files.process("child")
+	if others, err := r.Process.others("A=1", true); err != nil || len(others) != 1 || others[0] != child {
+		t.Errorf("of the process itself: %v, %v", others, err)
+	}
+	earlier := r.Process
+	earlier.Start--
+	if others, err := earlier.others("A=1", true); err != nil || len(others) != 0 {
+		t.Errorf("of an earlier one: %v, %v", others, err)
 	}
 }
 
