@@ -3,6 +3,7 @@ package local
 import (
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -99,6 +100,78 @@ func TestCrashDuringAStartStartsAJobOnceAtMost(t *testing.T) {
 	}
 }
 
+// Schedulers are killed while they take, start and end jobs.
+func TestNoKillStartsAJobTwiceOrLosesOne(t *testing.T) {
+	t.Parallel()
+	dir, files := filepath.Join(t.TempDir(), "jobs"), t.TempDir()
+	s := &site{t: t, dir: dir, files: files}
+	r := s.request("job", "echo ran $SLURM_JOB_ID")
+	text, err := json.Marshal(r)
+	must(t, err)
+	last := 0 // id
+	for round := range 9 {
+		killed := testenv.Again(t, "CLTEST_LOCAL_DIR="+dir)
+		_, err = fmt.Fprint(killed.Input, strings.Repeat(string(text)+"\n", 4))
+		must(t, err)
+		for range round % 5 {
+			var id int
+			var said string
+			if _, err := fmt.Fscanln(killed, &id, &said); err != nil || said != "<nil>" || id <= last {
+				t.Fatalf("submit: %d %s %v, after %d", id, said, err, last)
+			}
+			last = id
+		}
+		killed.Kill()
+		must(t, killed.Wait())
+	}
+	c := config(cpus(t, 1))
+	s.Scheduler = openSite(t, dir, c).Scheduler
+	for id := sbatch.JobID(1); int(id) <= last; id++ {
+		var j sbatch.Job
+		until(t, func() bool { j = s.job(id); return j.State.Ended() }, &j)
+	}
+	text, err = os.ReadFile(r.Output)
+	must(t, err)
+	ran := map[string]int{}
+	for line := range strings.Lines(string(text)) {
+		ran[strings.TrimSpace(line)]++
+		if ran[strings.TrimSpace(line)] > 1 {
+			t.Errorf("twice: %s", line)
+		}
+	}
+	for id := sbatch.JobID(1); int(id) <= last; id++ {
+		if j := s.job(id); j.State == sbatch.StateCompleted && ran["ran "+id.String()] == 0 || j.State != sbatch.StateCompleted && j.State != sbatch.StateFailed {
+			t.Errorf("%+v", j)
+		}
+	}
+}
+
+func TestJobWhoseStartCannotBeRecordedDoesNotRun(t *testing.T) {
+	t.Parallel()
+	c := config(cpus(t, 1))
+	var log lines
+	c.Log = slog.New(slog.NewTextHandler(&log, nil))
+	s := newSite(t, c)
+	door := s.door("door")
+	s.submit(s.request("first", "read line <door"))
+	id := s.submit(s.request("second", "echo ran"))
+	record := s.records.path(id) + recordSuffix
+	must(t, os.Rename(record, record+".away"))
+	must(t, os.MkdirAll(filepath.Join(record, "in the way"), 0o700))
+	door.open(t)
+	until(t, func() bool {
+		return strings.Contains(log.text(), fmt.Sprintf("cannot start a job\" job=%s err=\"record job", id))
+	}, &log)
+	if j := s.job(id); j.State != sbatch.StatePending {
+		t.Errorf("%+v", j)
+	}
+	if said, err := os.ReadFile(filepath.Join(s.files, "second.out")); err != nil || len(said) > 0 {
+		t.Errorf("it ran without a record: %q %v", said, err)
+	}
+	must(t, os.RemoveAll(record))
+	s.await(id, sbatch.StateCompleted)
+}
+
 func TestJobThatIsTakenOverKeepsWhatItHasOfTheMachine(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "jobs")
@@ -179,23 +252,44 @@ func TestProcessThatHasTheIDOfAJobSinceIsSpared(t *testing.T) {
 	}
 }
 
-func TestProcessesOfAJobThatEndedMeanwhileAreKilled(t *testing.T) {
+// Without the main process, a session's id does not say whose session it is.
+func TestProcessesOfAJobThatEndedMeanwhileAreKilledIfTheyAreMarked(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "jobs")
 	files := &site{t: t, files: t.TempDir()}
 	files.door("door")
-	r, held := foreign(t, dir, 1, "cd "+files.files+"; sh -c 'echo left $$ >a.out; read line <door' & read line <go")
+	r, held := foreign(t, dir, 1, "cd "+files.files+`
+exec >a.out
+sh -c 'echo left $$; read line <door' &
+env -i /usr/bin/env sh -c 'echo bare $$; read line <door' &
+read line <go`)
 	goOn := files.door("go")
 	must(t, held.Release())
-	left := files.process("left")
+	left, bare := files.process("left"), files.process("bare")
 	goOn.open(t)
 	_, err := held.Wait()
 	must(t, err)
 	keep(t, dir, r)
-	s := openSite(t, dir, config(cpus(t, 1)))
-	s.await(1, sbatch.StateFailed)
-	if left.alive() {
-		t.Error("what the job left goes on")
+	openSite(t, dir, config(cpus(t, 1))).await(1, sbatch.StateFailed)
+	if left.alive() || !bare.alive() {
+		t.Errorf("alive: marked %v, unmarked %v", left.alive(), bare.alive())
+	}
+}
+
+func TestSessionOfALaterProcessWithTheSameIDIsSpared(t *testing.T) {
+	t.Parallel()
+	files := &site{t: t, files: t.TempDir()}
+	files.door("door")
+	r, held := foreign(t, t.TempDir(), 1, "cd "+files.files+"; exec >a.out; sh -c 'echo child $$; read line <door' & read line <door")
+	must(t, held.Release())
+	child := files.process("child")
+	if others, err := r.Process.others("A=1", true); err != nil || len(others) != 1 || others[0] != child {
+		t.Errorf("of the process itself: %v, %v", others, err)
+	}
+	earlier := r.Process
+	earlier.Start--
+	if others, err := earlier.others("A=1", true); err != nil || len(others) != 0 {
+		t.Errorf("of an earlier one: %v, %v", others, err)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cl-slurm/cl-slurm/internal/command"
+	"github.com/cl-slurm/cl-slurm/internal/pause"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
@@ -122,10 +123,21 @@ func lockFile(path string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			err = fmt.Errorf("another process has %s open", filepath.Dir(path))
+	// A process that was killed while it started a program may have left it the file. The program
+	// closes it in a moment, when it is executed.
+	const tries = 50
+	for try := range tries {
+		if try > 0 {
+			_ = pause.For(context.Background(), 10*time.Millisecond) // this context does not end
 		}
+		if err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); !errors.Is(err, unix.EWOULDBLOCK) {
+			break
+		}
+	}
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		err = fmt.Errorf("another process has %s open", filepath.Dir(path))
+	}
+	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil

@@ -57,6 +57,10 @@ func TestJobThatDoesNotFitLetsNoOtherPass(t *testing.T) {
 	first := ask("first", 600)
 	s.await(first, sbatch.StateRunning)
 	wide, narrow := ask("wide", 600), ask("narrow", 1)
+	s.startWaiting() // if Run has not done that yet
+	if j := s.job(wide); j.State != sbatch.StatePending {
+		t.Errorf("it has memory of another job: %+v", j)
+	}
 	if j := s.job(narrow); j.State != sbatch.StatePending {
 		t.Errorf("it passed: %+v", j)
 	}

@@ -27,7 +27,7 @@ func (s *Scheduler) watch(ctx context.Context, j *job) error {
 		main.await(ctx)
 		return nil
 	})
-	s.enforce(ctx, j, begun, gone)
+	s.enforce(j, begun, gone)
 	if err := g.Wait(); err != nil || ctx.Err() != nil {
 		return err
 	}
@@ -40,9 +40,9 @@ func (s *Scheduler) watch(ctx context.Context, j *job) error {
 	return nil
 }
 
-// enforce ends the processes of a job when its time is up, or when it is to stop. It returns when the
-// main process is gone, has got KILL, or when ctx has ended.
-func (s *Scheduler) enforce(ctx context.Context, j *job, begun record, gone <-chan struct{}) {
+// enforce ends the main process of a job when its time is up, or when it is to stop. It returns when the
+// main process is gone or has got KILL.
+func (s *Scheduler) enforce(j *job, begun record, gone <-chan struct{}) {
 	var limit, kill <-chan time.Time
 	if begun.Request.Time > 0 {
 		timer := time.NewTimer(begun.Started.Add(begun.Request.Time).Sub(s.Now()))
@@ -64,8 +64,7 @@ func (s *Scheduler) enforce(ctx context.Context, j *job, begun record, gone <-ch
 			kill = timer.C
 		case <-kill:
 			s.signal(begun.Process, unix.SIGKILL)
-			s.killOthers(ctx, begun.Process, j.marker, true)
-			return
+			return // watch ends the others when it is gone
 		}
 	}
 }
