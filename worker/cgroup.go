@@ -46,6 +46,25 @@ func findCgroup(cgroups, mountinfo, controller string, jobDirs []string) cgroup 
 	return cgroup{}
 }
 
+// cgroupApart finds the cgroup of another process for a controller, unless that is this
+// process's own too. cgroups and own are the texts of both processes' /proc/PID/cgroup.
+// A version 1 hierarchy of the controller comes before version 2's.
+func cgroupApart(cgroups, own, mountinfo, controller string) (g cgroup) {
+	for line := range strings.Lines(cgroups) {
+		_, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ":")
+		controllers, name, ok := strings.Cut(rest, ":")
+		v2 := controllers == ""
+		listed := slices.Contains(strings.Split(controllers, ","), controller)
+		if !ok || !v2 && !listed || v2 && g.dir != "" || strings.Contains("\n"+own, "\n"+line) {
+			continue
+		}
+		if dir := mountedAt(mountinfo, name, controller, v2); dir != "" {
+			g = newCgroup(dir, v2, 0)
+		}
+	}
+	return g
+}
+
 // jobDirs returns the names that the directory of a job's cgroup may have: job_ID, or
 // from Slurm 26.05 on the SLUID, unless CgroupJobIdPaths=yes (Slurm
 // src/plugins/cgroup/v2/cgroup_v2.c: cgroup_p_step_create). Both texts may be empty.
