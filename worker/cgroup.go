@@ -56,6 +56,29 @@ func memberships(cgroups, controller string) iter.Seq2[string, bool] {
 	}
 }
 
+// cgroupApart finds the cgroup of another process for a controller, unless that is this
+// process's own too. cgroups and own are the texts of both processes' /proc/PID/cgroup.
+// A version 1 hierarchy of the controller comes before version 2's.
+func cgroupApart(cgroups, own, mountinfo, controller string) (g cgroup) {
+	type membership struct {
+		name string
+		v2   bool
+	}
+	mine := map[membership]bool{}
+	for name, v2 := range memberships(own, controller) {
+		mine[membership{name, v2}] = true
+	}
+	for name, v2 := range memberships(cgroups, controller) {
+		if mine[membership{name, v2}] || v2 && g.dir != "" {
+			continue
+		}
+		if dir := mountedAt(mountinfo, name, controller, v2); dir != "" {
+			g = newCgroup(dir, v2, 0)
+		}
+	}
+	return g
+}
+
 // jobDirs returns the names that the directory of a job's cgroup may have: job_ID, or
 // from Slurm 26.05 on the SLUID, unless CgroupJobIdPaths=yes (Slurm
 // src/plugins/cgroup/v2/cgroup_v2.c: cgroup_p_step_create). Both texts may be empty.

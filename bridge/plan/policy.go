@@ -114,6 +114,8 @@ type Queue struct {
 	WorkDir spool.WorkDir
 	// Runtime is how the queue's containers are to be run.
 	Runtime runtimes.Name
+	// ShmBytes is the size of the containers' /dev/shm; 0 means half of the node's memory.
+	ShmBytes int64
 	// Results says what happens to a bundle's results.
 	Results spool.Results
 	// CPUImage and GPUImage are the images of bundles without one, for runs without and with
