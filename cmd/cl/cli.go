@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/cl-slurm/cl-slurm/cmd/internal/argparse"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
@@ -174,7 +175,7 @@ func (c *cli) commandGroups() []group {
 // commandLineError is the error of a command line that does not parse, with exit code 2 (bundle_cli.py:
 // CodaLabArgumentParser.error).
 func commandLineError(cmd *cobra.Command, err error) error {
-	return program.Usage(fmt.Errorf("%s: error: %w", cmd.CommandPath(), wrongValue(err)))
+	return program.Usage(fmt.Errorf("%s: error: %w", cmd.CommandPath(), argparse.WrongValue(err)))
 }
 
 // unknownCommand is the error for a command that does not exist.
@@ -185,7 +186,7 @@ func unknownCommand(root *cobra.Command, name string) error {
 			names = append(append(names, cmd.Name()), cmd.Aliases...)
 		}
 	}
-	if near := nearest(name, names); near != "" {
+	if near := argparse.Nearest(name, names); near != "" {
 		return commandLineError(root, fmt.Errorf("there is no command %q: did you mean cl %s?", name, near))
 	}
 	return commandLineError(root, fmt.Errorf("there is no command %q; cl help lists them", name))

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/cl-slurm/cl-slurm/cmd/internal/argparse"
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 )
 
@@ -128,7 +129,7 @@ func (c *cli) aliasCommand() *cobra.Command {
 		old, known := aliases[args[0]]
 		switch {
 		case *remove && !known:
-			return usagef("there is no alias %q%s", args[0], didYouMean("", nearest(args[0], slices.Collect(maps.Keys(aliases)))))
+			return usagef("there is no alias %q%s", args[0], argparse.DidYouMean("", argparse.Nearest(args[0], slices.Collect(maps.Keys(aliases)))))
 		case *remove:
 			delete(aliases, args[0])
 			return c.saved(config, args[0], nil)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/cl-slurm/cl-slurm/cmd/internal/argparse"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/command"
@@ -36,10 +37,10 @@ func (c *cli) editCommand() *cobra.Command {
 	}
 	worksheet := c.worksheetFlag(cmd)
 	name := cmd.Flags().StringP("name", "n", "", "new name")
-	tags := wordsFlag(cmd.Flags(), "tags", "T", "new tags; none removes them all")
+	tags := argparse.WordsFlag(cmd.Flags(), "tags", "T", "new tags; none removes them all")
 	description := cmd.Flags().StringP("description", "d", "", "new description")
-	field := wordsFlag(cmd.Flags(), "field", "f", "change this field to this value: two words")
-	field.count = 2
+	field := argparse.WordsFlag(cmd.Flags(), "field", "f", "change this field to this value: two words")
+	field.Count = 2
 	object := c.changeFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		attributes, err := object()
@@ -55,12 +56,12 @@ func (c *cli) editCommand() *cobra.Command {
 			metadata["name"] = *name
 		}
 		if given("tags") {
-			metadata["tags"] = append([]string{}, tags.list...)
+			metadata["tags"] = append([]string{}, tags.List...)
 		}
 		if given("description") {
 			metadata["description"] = *description
 		}
-		for pair := range slices.Chunk(field.list, 2) {
+		for pair := range slices.Chunk(field.List, 2) {
 			if metadata[pair[0]], err = readField(pair[0], pair[1]); err != nil {
 				return err
 			}
@@ -141,7 +142,7 @@ func readField(key, text string) (any, error) {
 			}
 		}
 	}
-	return nil, usagef("there is no field %q%s", key, didYouMean("", nearest(key, metadataFields())))
+	return nil, usagef("there is no field %q%s", key, argparse.DidYouMean("", argparse.Nearest(key, metadataFields())))
 }
 
 // metadataFields are the keys of all bundles' metadata.
@@ -230,7 +231,7 @@ func readForm(bundleType, form, text string) (codalab.Metadata, error) {
 		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
 		i := slices.IndexFunc(codalab.MetadataKeys(bundleType), func(k codalab.MetadataKey) bool { return k.Key == key && !k.Generated })
 		if i < 0 {
-			return nil, usagef("there is no field %q%s", key, didYouMean("", nearest(key, metadataFields())))
+			return nil, usagef("there is no field %q%s", key, argparse.DidYouMean("", argparse.Nearest(key, metadataFields())))
 		}
 		k := codalab.MetadataKeys(bundleType)[i]
 		if value == "" && k.Type != codalab.TypeList {

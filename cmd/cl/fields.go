@@ -12,6 +12,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/cl-slurm/cl-slurm/cmd/internal/argparse"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/termtext"
@@ -114,7 +115,7 @@ func readFields(list string) ([]string, error) {
 		if strings.HasPrefix(f, "/") || strings.HasPrefix(f, "dependencies/") || slices.Contains(known, f) {
 			continue
 		}
-		hint := didYouMean("", nearest(f, known))
+		hint := argparse.DidYouMean("", argparse.Nearest(f, known))
 		if hint == "" {
 			hint = "; cl help fields lists them"
 		}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/cl-slurm/cl-slurm/cmd/internal/argparse"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 )
@@ -378,5 +379,5 @@ func checkName(name string) error {
 		near = defaultName("", name)
 	}
 	return usagef("Invalid name %q: it must begin with a letter or an underscore and may have letters, digits, "+
-		"underscores, dots and dashes%s", name, didYouMean("", near))
+		"underscores, dots and dashes%s", name, argparse.DidYouMean("", near))
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/cl-slurm/cl-slurm/cmd/internal/argparse"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 )
@@ -41,7 +42,7 @@ func (c *cli) addCommand() *cobra.Command {
 		kinds := []string{"text", "bundle", "worksheet"}
 		switch {
 		case !slices.Contains(kinds, args[0]):
-			return commandLineError(cmd, fmt.Errorf("%q is no type of item: want text, bundle or worksheet%s", args[0], didYouMean("", nearest(args[0], kinds))))
+			return commandLineError(cmd, fmt.Errorf("%q is no type of item: want text, bundle or worksheet%s", args[0], argparse.DidYouMean("", argparse.Nearest(args[0], kinds))))
 		case *dependencies && args[0] != "bundle":
 			return usagef("-d/--copy-dependencies flag only applies when adding bundles.")
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/cl-slurm/cl-slurm/cmd/internal/argparse"
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
@@ -68,8 +69,8 @@ func metadataFlag(flags *pflag.FlagSet, k codalab.MetadataKey) func() any {
 		v := flags.Int64P(name, short, preset, k.Help)
 		return func() any { return *v }
 	case codalab.TypeList:
-		v := wordsFlag(flags, name, short, k.Help)
-		return func() any { return append([]string{}, v.list...) }
+		v := argparse.WordsFlag(flags, name, short, k.Help)
+		return func() any { return append([]string{}, v.List...) }
 	case codalab.TypeSize:
 		v := &spelled{text: preset, spell: spellSize, kind: "size"}
 		flags.VarP(v, name, short, k.Help)

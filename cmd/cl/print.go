@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/cl-slurm/cl-slurm/cmd/internal/argparse"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/termtext"
@@ -220,7 +221,7 @@ func (c *cli) weditCommand() *cobra.Command {
 func (c *cli) worksheetAttributes(cmd *cobra.Command) func() (map[string]any, error) {
 	name := cmd.Flags().StringP("name", "n", "", "new name")
 	title := cmd.Flags().StringP("title", "t", "", "new title")
-	tags := wordsFlag(cmd.Flags(), "tags", "T", "new tags; none removes them all")
+	tags := argparse.WordsFlag(cmd.Flags(), "tags", "T", "new tags; none removes them all")
 	object := c.changeFlags(cmd)
 	return func() (map[string]any, error) {
 		attributes, err := object()
@@ -238,7 +239,7 @@ func (c *cli) worksheetAttributes(cmd *cobra.Command) func() (map[string]any, er
 			attributes["title"] = *title
 		}
 		if given("tags") {
-			attributes["tags"] = append([]string{}, tags.list...)
+			attributes["tags"] = append([]string{}, tags.List...)
 		}
 		return attributes, nil
 	}

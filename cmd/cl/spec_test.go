@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/cl-slurm/cl-slurm/cmd/internal/argparse"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
@@ -135,7 +136,7 @@ func TestNearestWordIsFound(t *testing.T) {
 	t.Parallel()
 	list := []string{"upload", "download", "detach", "rm", "ls"}
 	for typed, want := range map[string]string{"uplaod": "upload", "dowload": "download", "dettach": "detach", "frobnicate": "", "lss": "ls"} {
-		if got := nearest(typed, list); got != want {
+		if got := argparse.Nearest(typed, list); got != want {
 			t.Errorf("%s: got %q, want %q", typed, got, want)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/cl-slurm/cl-slurm/cmd/internal/argparse"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 )
 
@@ -32,7 +33,7 @@ func (c *cli) storeCommand() *cobra.Command {
 			return usagef("cl store rm needs the uuid of a store; cl store ls lists them")
 		default:
 			return usagef("cl store %s is not supported%s. Only the following subcommands are supported: 'cl store add', 'cl store ls', 'cl store rm'.",
-				args[0], didYouMean("", nearest(args[0], verbs)))
+				args[0], argparse.DidYouMean("", argparse.Nearest(args[0], verbs)))
 		}
 		at, err := c.workspace("")
 		if err != nil {

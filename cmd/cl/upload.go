@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/cl-slurm/cl-slurm/cmd/internal/argparse"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 )
@@ -45,7 +46,7 @@ func (c *cli) uploadCommand() *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVarP(&u.text, "contents", "c", "", "the text of the bundle")
 	flags.BoolVarP(&u.follow, "follow-symlinks", "L", false, "send what symbolic links lead to")
-	exclude := wordsFlag(flags, "exclude-patterns", "x", "leave out files with matching names")
+	exclude := argparse.WordsFlag(flags, "exclude-patterns", "x", "leave out files with matching names")
 	flags.BoolVarP(&u.git, "git", "g", false, "the URL is a git repository")
 	flags.BoolVarP(&u.pack, "pack", "p", false, "keep an archive as it is")
 	flags.BoolVarP(&u.compress, "force-compression", "z", false, "compress a file on its way, for a slow network")
@@ -55,7 +56,7 @@ func (c *cli) uploadCommand() *cobra.Command {
 	flags.BoolVarP(&u.edit, "edit", "e", false, "edit the metadata in $EDITOR first")
 	metadata := metadataFlags(flags, codalab.TypeDataset)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		u.paths, u.metadata, u.exclude = args, metadata(), exclude.list
+		u.paths, u.metadata, u.exclude = args, metadata(), exclude.List
 		u.isText = cmd.Flags().Changed("contents")
 		return u.run(cmd.Context(), *worksheet)
 	}

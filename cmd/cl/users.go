@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/cl-slurm/cl-slurm/cmd/internal/argparse"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 )
@@ -59,7 +60,7 @@ func readAccountFields(list string) ([]string, error) {
 		f = strings.TrimSpace(f)
 		fields[i] = f
 		if !slices.Contains(known, f) {
-			return nil, usagef("there is no field %q of users%s", f, didYouMean("", nearest(f, known)))
+			return nil, usagef("there is no field %q of users%s", f, argparse.DidYouMean("", argparse.Nearest(f, known)))
 		}
 	}
 	return fields, nil

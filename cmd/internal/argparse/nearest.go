@@ -1,8 +1,8 @@
-package main
+package argparse
 
-// nearest returns the word of a list that somebody may have meant who typed another; empty if none
+// Nearest returns the word of a list that somebody may have meant who typed another; empty if none
 // is near.
-func nearest(typed string, list []string) string {
+func Nearest(typed string, list []string) string {
 	best, least := "", 1+len(typed)/3 // a third of the letters may be wrong
 	for _, word := range list {
 		if d := distance(typed, word); d < least || d == least && best == "" {
@@ -12,8 +12,8 @@ func nearest(typed string, list []string) string {
 	return best
 }
 
-// didYouMean is the end of an error that says what the user may have meant; empty for nothing.
-func didYouMean(prefix, word string) string {
+// DidYouMean is the end of an error that says what the user may have meant; empty for nothing.
+func DidYouMean(prefix, word string) string {
 	if word == "" {
 		return ""
 	}
