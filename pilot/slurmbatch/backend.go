@@ -1,11 +1,11 @@
 package slurmbatch
 
 import (
-	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -177,57 +177,53 @@ func (b *Backend) Stop(ctx context.Context, p pilot.Pilot) error {
 	return b.Slurm.Cancel(ctx, p.Name, id)
 }
 
-// FindLog returns the pilot whose files are in the work directory and which one of these texts
-// names: by its name, its worker id, the hexadecimal digits or the beginning of them, its job's
-// number, or a bundle's remote, which ends in a worker id.
+// ErrAmbiguous is the error for a text that names several pilots.
+var ErrAmbiguous = errors.New("it names several workers")
+
+// FindLog returns the pilot whose files are in the work directory and which the first of these texts
+// names that names any: by its name or worker id, by its job's number, by its hexadecimal digits or the
+// beginning of them, or by a bundle's remote, which ends in a worker id.
 func (b *Backend) FindLog(texts ...string) (name string, err error) {
 	entries, err := os.ReadDir(b.WorkDir)
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("find log: %w", err)
 	}
-	var found []string
+	var pilots []pilot.Pilot
+	for _, e := range entries {
+		if b.IsPilot(e.Name()) {
+			job, _ := os.ReadFile(b.jobFile(e.Name())) // it has no known job without the file
+			pilots = append(pilots, pilot.Pilot{Name: e.Name(), Job: strings.TrimSpace(string(job))})
+		}
+	}
 	for _, text := range texts {
-		for _, e := range entries {
-			if b.IsPilot(e.Name()) && b.names(text, e.Name()) {
-				found = append(found, e.Name())
-			}
-		}
-		if len(found) > 0 {
-			break
+		switch found := b.Named(pilots, text); len(found) {
+		case 0:
+		case 1:
+			return found[0].Name, nil
+		default:
+			return "", fmt.Errorf("%s: %w: %s, %s", text, ErrAmbiguous, found[0].Name, found[1].Name)
 		}
 	}
-	switch len(found) {
-	case 0:
-		return "", fmt.Errorf("no worker %s has files in %s", cmp.Or(strings.Join(texts, " or "), "?"), b.WorkDir)
-	case 1:
-		return found[0], nil
-	}
-	return "", fmt.Errorf("%s may be %s", texts[0], strings.Join(found, " or "))
+	return "", fmt.Errorf("no worker of %s has files in %s", strings.Join(texts, ", "), b.WorkDir)
 }
 
-// leastPart is the length of the shortest part of a name that stands for the name.
+// leastPart is the length of the shortest beginning of a name's digits that stands for the name.
 const leastPart = 4
 
-// names reports whether a text names the pilot of a name.
-func (b *Backend) names(text, name string) bool {
-	digits := strings.TrimPrefix(name, b.prefix())
-	switch {
-	case text == "":
-		return false
-	case strings.HasSuffix(text, name), len(text) >= leastPart && strings.HasPrefix(digits, text):
-		return true
-	}
-	job, err := os.ReadFile(b.jobFile(name))
-	return err == nil && strings.TrimSpace(string(job)) == text
-}
-
-// Named returns the pilots among these that a text names, as FindLog does.
+// Named returns the pilots among these that a text names, as FindLog says.
 func (b *Backend) Named(pilots []pilot.Pilot, text string) []pilot.Pilot {
-	var found []pilot.Pilot
+	var whole, part []pilot.Pilot
 	for _, p := range pilots {
-		if p.Job == text || b.names(text, p.Name) {
-			found = append(found, p)
+		switch {
+		case text == "":
+		case p.Job == text, strings.HasSuffix(text, p.Name):
+			whole = append(whole, p)
+		case len(text) >= leastPart && strings.HasPrefix(strings.TrimPrefix(p.Name, b.prefix()), text):
+			part = append(part, p)
 		}
 	}
-	return found
+	if len(whole) > 0 {
+		return whole
+	}
+	return part
 }
