@@ -9,11 +9,11 @@ import (
 
 const gib = 1 << 30
 
-// bundles are n bundles that ask for this many CPUs and GiB.
-func bundles(n int, cpus, gigabytes int64) []pilot.Bundle {
+// bundles are n bundles that ask for this many CPUs and 2 GiB.
+func bundles(n int, cpus int64) []pilot.Bundle {
 	var list []pilot.Bundle
 	for range n {
-		list = append(list, pilot.Bundle{CPUs: cpus, Memory: gigabytes * gib})
+		list = append(list, pilot.Bundle{CPUs: cpus, Memory: 2 * gib})
 	}
 	return list
 }
@@ -46,31 +46,31 @@ func TestPilotsAreStartedForBundlesWithoutRoom(t *testing.T) {
 			why: "0 staged bundles, 1 worker, 1 below the minimum",
 		},
 		"ten bundles, ten pilots": {
-			shape: small, limits: pilot.Limits{Max: 10}, known: pilot.Known{Staged: bundles(10, 1, 2)}, want: 10,
+			shape: small, limits: pilot.Limits{Max: 10}, known: pilot.Known{Staged: bundles(10, 1)}, want: 10,
 			why: "10 staged bundles, 0 workers, 10 more needed",
 		},
 		"never above the maximum": {
-			shape: small, limits: pilot.Limits{Max: 10}, known: pilot.Known{Staged: bundles(30, 1, 2), Live: 4}, want: 6,
+			shape: small, limits: pilot.Limits{Max: 10}, known: pilot.Known{Staged: bundles(30, 1), Live: 4}, want: 6,
 			why: "30 staged bundles, 4 workers, 30 more needed, 10 are the most",
 		},
 		"above the maximum already": {
-			shape: small, limits: pilot.Limits{Max: 2}, known: pilot.Known{Staged: bundles(1, 1, 2), Live: 4},
+			shape: small, limits: pilot.Limits{Max: 2}, known: pilot.Known{Staged: bundles(1, 1), Live: 4},
 			why: "1 staged bundle, 4 workers, 1 more needed, 2 are the most",
 		},
 		"coming pilots count": {
-			shape: small, limits: pilot.Limits{Max: 10}, known: pilot.Known{Staged: bundles(3, 1, 2), Live: 2, Coming: rooms(2, small.Whole())}, want: 1,
+			shape: small, limits: pilot.Limits{Max: 10}, known: pilot.Known{Staged: bundles(3, 1), Live: 2, Coming: rooms(2, small.Whole())}, want: 1,
 			why: "3 staged bundles, 2 workers, 2 coming workers will take 2, 1 more needed",
 		},
 		"free room counts": {
-			shape: large, limits: pilot.Limits{Max: 10}, known: pilot.Known{Staged: bundles(3, 1, 2), Live: 1, Free: rooms(1, pilot.Room{CPUs: 2, Memory: 8 * gib, Runs: -1})}, want: 1,
+			shape: large, limits: pilot.Limits{Max: 10}, known: pilot.Known{Staged: bundles(3, 1), Live: 1, Free: rooms(1, pilot.Room{CPUs: 2, Memory: 8 * gib, Runs: -1})}, want: 1,
 			why: "3 staged bundles, 1 worker, running workers have room for 2, 1 more needed",
 		},
 		"free room of memory counts": {
-			shape: large, limits: pilot.Limits{Max: 10}, known: pilot.Known{Staged: bundles(1, 1, 2), Live: 1, Free: rooms(1, pilot.Room{CPUs: 2, Memory: gib, Runs: -1})}, want: 1,
+			shape: large, limits: pilot.Limits{Max: 10}, known: pilot.Known{Staged: bundles(1, 1), Live: 1, Free: rooms(1, pilot.Room{CPUs: 2, Memory: gib, Runs: -1})}, want: 1,
 			why: "1 staged bundle, 1 worker, 1 more needed",
 		},
 		"a pilot that takes no more runs has no room": {
-			shape: large, limits: pilot.Limits{Max: 10}, known: pilot.Known{Staged: bundles(1, 1, 2), Live: 1, Free: rooms(1, pilot.Room{CPUs: 2, Memory: 8 * gib})}, want: 1,
+			shape: large, limits: pilot.Limits{Max: 10}, known: pilot.Known{Staged: bundles(1, 1), Live: 1, Free: rooms(1, pilot.Room{CPUs: 2, Memory: 8 * gib})}, want: 1,
 			why: "1 staged bundle, 1 worker, 1 more needed",
 		},
 		"a pilot that ends soon has no room for a long run": {
@@ -78,27 +78,27 @@ func TestPilotsAreStartedForBundlesWithoutRoom(t *testing.T) {
 			why: "1 staged bundle, 1 worker, 1 more needed",
 		},
 		"bundles share pilots": {
-			shape: large, limits: pilot.Limits{Max: 10}, known: pilot.Known{Staged: bundles(10, 1, 2)}, want: 3,
+			shape: large, limits: pilot.Limits{Max: 10}, known: pilot.Known{Staged: bundles(10, 1)}, want: 3,
 			why: "10 staged bundles, 0 workers, 3 more needed",
 		},
 		"pilots of one run share nothing": {
-			shape: once, limits: pilot.Limits{Max: 10}, known: pilot.Known{Staged: bundles(4, 1, 2)}, want: 4,
+			shape: once, limits: pilot.Limits{Max: 10}, known: pilot.Known{Staged: bundles(4, 1)}, want: 4,
 			why: "4 staged bundles, 0 workers, 4 more needed",
 		},
 		"too soon after the last start": {
-			shape: small, limits: pilot.Limits{Max: 10, Spaced: true}, known: pilot.Known{Staged: bundles(2, 1, 2), Live: 1},
+			shape: small, limits: pilot.Limits{Max: 10, Spaced: true}, known: pilot.Known{Staged: bundles(2, 1), Live: 1},
 			why: "2 staged bundles, 1 worker, 2 more needed, the time between two starts has not passed",
 		},
 		"the minimum does not wait": {
-			shape: small, limits: pilot.Limits{Min: 1, Max: 10, Spaced: true}, known: pilot.Known{Staged: bundles(2, 1, 2)}, want: 1,
+			shape: small, limits: pilot.Limits{Min: 1, Max: 10, Spaced: true}, known: pilot.Known{Staged: bundles(2, 1)}, want: 1,
 			why: "2 staged bundles, 0 workers, 2 more needed, 1 below the minimum, the time between two starts has not passed",
 		},
 		"an unfit bundle needs a pilot for itself": {
-			shape: small, limits: pilot.Limits{Max: 10}, known: pilot.Known{Staged: bundles(2, 64, 2)}, want: 2,
+			shape: small, limits: pilot.Limits{Max: 10}, known: pilot.Known{Staged: bundles(2, 64)}, want: 2,
 			why: "2 staged bundles, 0 workers, 2 more needed",
 		},
 		"an unfit bundle starts no second pilot": {
-			shape: small, limits: pilot.Limits{Max: 10}, known: pilot.Known{Staged: bundles(1, 64, 2), Live: 1, Free: rooms(1, small.Whole())},
+			shape: small, limits: pilot.Limits{Max: 10}, known: pilot.Known{Staged: bundles(1, 64), Live: 1, Free: rooms(1, small.Whole())},
 			why: "1 staged bundle, 1 worker, running workers have room for 1",
 		},
 	} {

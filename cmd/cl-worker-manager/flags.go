@@ -42,7 +42,7 @@ func (m *manager) addFlags(flags *pflag.FlagSet) {
 	m.search = argparse.WordsFlag(flags, "search", "", "consider only bundles that match these `keyword...`")
 	flags.BoolVar(&m.verbose, "verbose", false, "log why a bundle is left out")
 	flags.Int64Var(&m.sleepSeconds, "sleep-time", 1, "`seconds` between two looks at the server")
-	flags.Int64("restart-after-seconds", 0, "accepted: this manager need not start again")
+	flags.Int64("restart-after-seconds", 0, "accepted: this manager need not start again after some `seconds`")
 	flags.BoolVar(&m.noPrefilter, "no-prefilter", false, "start workers also for bundles that do not fit them")
 	flags.BoolVar(&m.once, "once", false, "look once, start what is needed, and end")
 	flags.Int64Var(&m.spaceSeconds, "min-seconds-between-workers", 0, "least `seconds` between two looks that start workers")

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/cl-slurm/cl-slurm/cmd/internal/argparse"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
@@ -50,7 +51,12 @@ func run(ctx context.Context, p program.Process) error {
 		return err
 	}
 	root.SetArgs(args)
-	return withExitCode(root.ExecuteContext(ctx))
+	err = root.ExecuteContext(ctx)
+	var invalid *pflag.InvalidValueError
+	if errors.As(err, &invalid) { // of the manager's flags: cobra passes only those of the subcommand to the flags' function
+		err = commandLineError(root, invalid)
+	}
+	return withExitCode(err)
 }
 
 // newRoot builds the command line.

@@ -70,7 +70,8 @@ End it with an interrupt: its workers go on. cl-worker-manager kill ends one.`,
 	flags.StringVar(&s.limit, "time", "10-0", "`limit` of the job, as sbatch takes it; at most the partition's")
 	flags.BoolVar(&s.dryRun, "dry-run", false, "print the job of a worker, submit nothing, and end")
 	flags.StringVar(&s.user, "user", "", "accepted if it is you: Slurm runs jobs as the `user` who submits them")
-	flags.IntVar(&s.mostFailed, "exit-after-num-failed", -1, "end when more than this `number` of workers have failed to start")
+	flags.IntVar(&s.mostFailed, "exit-after-num-failed", -1, "end when more than this `number` of workers have failed to start (default: never)")
+	flags.Lookup("exit-after-num-failed").DefValue = "0" // -1 means nothing to people
 	flags.StringVar(&s.job.Account, "account", "", "`account` of the jobs (default: the site's)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		s.gpusGiven = cmd.Flags().Changed("gpus")

@@ -75,15 +75,15 @@ func (server) Bundle(context.Context, string, ...string) (client.BundleInfo, err
 	return client.BundleInfo{}, errors.New("none")
 }
 
-// slots is a manager of one pilot, at a time that the test sets.
-func slots(t *testing.T, s *slurm) (m *pilot.Manager, pass func()) {
+// slots returns the passes of a manager of one pilot, ten seconds apart.
+func slots(t *testing.T, s *slurm) (pass func()) {
 	t.Helper()
 	now := time.Unix(1_800_000_000, 0)
-	m = &pilot.Manager{
+	m := &pilot.Manager{
 		Server: server{}, Backend: newBackend(t, s), Shape: pilot.Shape{CPUs: 1, Memory: 2 << 30}, Max: 1, MostFailed: -1,
 		Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return now },
 	}
-	return m, func() {
+	return func() {
 		t.Helper()
 		now = now.Add(10 * time.Second)
 		if err := m.Pass(t.Context()); err != nil && s.err == nil {
@@ -109,7 +109,7 @@ func TestEveryEndOfAJobFreesItsSlotAndNothingElseDoes(t *testing.T) {
 		t.Run(string(state), func(t *testing.T) {
 			t.Parallel()
 			s := &slurm{}
-			_, pass := slots(t, s)
+			pass := slots(t, s)
 			pass()
 			s.jobs[0].State = state
 			pass()
@@ -126,7 +126,7 @@ func TestEveryEndOfAJobFreesItsSlotAndNothingElseDoes(t *testing.T) {
 	t.Run("purged", func(t *testing.T) {
 		t.Parallel()
 		s := &slurm{}
-		_, pass := slots(t, s)
+		pass := slots(t, s)
 		pass()
 		s.jobs = nil
 		pass()
@@ -137,7 +137,7 @@ func TestEveryEndOfAJobFreesItsSlotAndNothingElseDoes(t *testing.T) {
 	t.Run("no answer", func(t *testing.T) {
 		t.Parallel()
 		s := &slurm{}
-		_, pass := slots(t, s)
+		pass := slots(t, s)
 		pass()
 		s.jobs, s.err = nil, errors.New("Unable to contact slurm controller")
 		pass()
