@@ -63,6 +63,7 @@ type job struct {
 	gpus     uint64
 	running  bool // its processes exist
 	restarts int
+	warned   bool      // it got the TERM of --signal
 	killAt   time.Time // when KILL follows TERM
 	cleared  time.Time // when its epilog has ended
 	record   int       // index

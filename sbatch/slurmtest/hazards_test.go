@@ -218,3 +218,16 @@ func TestCancelledSuspendedJobEndedWhenItWasSuspended(t *testing.T) {
 	m.accounting("a", sbatch.StateCancelled)
 	m.wantOrders(id, slurmtest.Start, slurmtest.Suspend, slurmtest.Kill)
 }
+
+func TestWarningComesOnceBeforeTheLimit(t *testing.T) {
+	t.Parallel()
+	m := newModel(t)
+	r := request("a", "--signal=B:TERM@60")
+	r.Time = 5 * time.Minute
+	id := m.start(r)
+	m.pass(3*time.Minute + 50*time.Second)
+	m.wantOrders(id, slurmtest.Start)
+	m.pass(time.Minute)
+	m.wantOrders(id, slurmtest.Start, slurmtest.Terminate)
+	m.wantState(id, sbatch.StateRunning, "None")
+}

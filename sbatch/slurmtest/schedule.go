@@ -46,6 +46,10 @@ func (c *Controller) advance(now time.Time) {
 
 // applyTimers does what is due for a job.
 func (c *Controller) applyTimers(now time.Time, j *job) {
+	if warning := c.warningAt(j); !warning.IsZero() && !now.Before(warning) {
+		j.warned = true
+		c.order(Terminate, j)
+	}
 	if j.state == sbatch.StateRunning && !now.Before(c.limitAt(j)) {
 		c.terminate(c.limitAt(j), j, sbatch.StateTimeout, "TimeLimit")
 	}
@@ -65,6 +69,8 @@ func (c *Controller) dueOf(now time.Time, j *job) time.Time {
 		return j.cleared
 	case j.completing:
 		return j.killAt
+	case !c.warningAt(j).IsZero():
+		return c.warningAt(j)
 	case j.state == sbatch.StateRunning:
 		return c.limitAt(j)
 	case j.state.Ended():
@@ -87,6 +93,15 @@ func (c *Controller) limitAt(j *job) time.Time {
 		return limit
 	}
 	return limit.Truncate(every).Add(every)
+}
+
+// warningAt is when a job's script gets the TERM of --signal; zero if never or not any more. Slurm
+// sends it up to a minute earlier.
+func (c *Controller) warningAt(j *job) time.Time {
+	if j.warning == 0 || j.warned || j.state != sbatch.StateRunning {
+		return time.Time{}
+	}
+	return c.limitAt(j).Add(-j.warning)
 }
 
 // purge forgets jobs that ended MinJobAge ago.
@@ -225,7 +240,7 @@ func (c *Controller) launch(now time.Time, j *job, at int, gpus uint64) {
 		c.records[j.record].waitReason = j.reason
 	}
 	j.state, j.reason, j.start, j.expectedStart = sbatch.StateRunning, "None", now, time.Time{}
-	j.node, j.nodeName, j.gpus, j.running = at, n.Name, gpus, true
+	j.node, j.nodeName, j.gpus, j.running, j.warned = at, n.Name, gpus, true, false
 	r := &c.records[j.record]
 	r.start, r.node = now, n.Name
 	c.order(Start, j)

@@ -2,7 +2,9 @@ package slurmtest
 
 import (
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
@@ -13,6 +15,8 @@ type spec struct {
 	sbatch.Request
 	hold, requeue bool
 	nodeList      string // one node, or empty
+	// warning is how long before the limit the batch script gets TERM; 0 is not at all.
+	warning time.Duration
 }
 
 // allows reports whether a submission may run on a node.
@@ -33,6 +37,12 @@ func specOf(r sbatch.Request) *spec {
 			s.requeue = true
 		case "--nodelist":
 			s.nodeList = value
+		case "--signal":
+			seconds, err := strconv.Atoi(strings.TrimPrefix(value, "B:TERM@"))
+			if err != nil {
+				panic("slurmtest does not model sbatch " + option)
+			}
+			s.warning = time.Duration(seconds) * time.Second
 		default:
 			panic("slurmtest does not model sbatch " + option)
 		}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/spf13/pflag"
+
+	"github.com/cl-slurm/cl-slurm/cmd/internal/argparse"
+	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
+)
+
+// manager is one call of the program: the process, and the flags of the manager
+// (codalab/worker_manager/main.py: main).
+type manager struct {
+	program.Process
+	server       string
+	min, max     int
+	search       *argparse.Words
+	verbose      bool
+	sleepSeconds int64
+	noPrefilter  bool
+	once         bool
+	spaceSeconds int64
+	worker       workerFlags
+}
+
+// workerFlags are the flags about workers.
+type workerFlags struct {
+	tag, group, workDirPrefix, maxWorkDirSize, executable      string
+	idleSeconds, retries, checkInSeconds, exitAfterRuns, shmGB int64
+	deleteWorkDir, exitOnException, tagExclusive, preemptible  bool
+}
+
+// addFlags adds the flags of the manager.
+func (m *manager) addFlags(flags *pflag.FlagSet) {
+	flags.SortFlags = false
+	flags.StringVar(&m.server, "server", "", "`address` of the server (default: the one that cl uses)")
+	flags.Bool("temp-session", true, "accepted: the manager keeps no session")
+	flags.IntVar(&m.min, "min-workers", 1, "minimum `number` of workers")
+	flags.IntVar(&m.max, "max-workers", 10, "maximum `number` of workers")
+	m.search = argparse.WordsFlag(flags, "search", "", "consider only bundles that match these `keyword...`")
+	flags.BoolVar(&m.verbose, "verbose", false, "log why a bundle is left out")
+	flags.Int64Var(&m.sleepSeconds, "sleep-time", 1, "`seconds` between two looks at the server")
+	flags.Int64("restart-after-seconds", 0, "accepted: this manager need not start again after some `seconds`")
+	flags.BoolVar(&m.noPrefilter, "no-prefilter", false, "start workers also for bundles that do not fit them")
+	flags.BoolVar(&m.once, "once", false, "look once, start what is needed, and end")
+	flags.Int64Var(&m.spaceSeconds, "min-seconds-between-workers", 0, "least `seconds` between two looks that start workers")
+	w := &m.worker
+	flags.StringVar(&w.tag, "worker-tag", "", "`tag` of the workers, for cl run --request-queue")
+	flags.StringVar(&w.workDirPrefix, "worker-work-dir-prefix", "", "`directory` in which workers have their working directory, which they share")
+	flags.StringVar(&w.maxWorkDirSize, "worker-max-work-dir-size", "", "most bytes of a worker's working directory, such as 20g (`size`)")
+	flags.BoolVar(&w.deleteWorkDir, "worker-delete-work-dir-on-exit", false, "workers delete their working directory when they end")
+	flags.Int64Var(&w.idleSeconds, "worker-idle-seconds", 600, "a worker ends after so many `seconds` without a run")
+	flags.Int64Var(&w.retries, "worker-download-dependencies-max-retries", 3, "how often a worker tries a failed download again (`number`)")
+	flags.Int64Var(&w.checkInSeconds, "worker-checkin-frequency-seconds", 0, "`seconds` between two check-ins of a worker")
+	flags.Int64Var(&w.exitAfterRuns, "worker-exit-after-num-runs", 0, "a worker ends after this `number` of runs")
+	flags.Bool("worker-pass-down-termination", false, "accepted: workers in Slurm jobs always do so")
+	flags.BoolVar(&w.exitOnException, "worker-exit-on-exception", false, "a worker ends when it fails")
+	flags.BoolVar(&w.tagExclusive, "worker-tag-exclusive", false, "workers run only bundles that ask for their tag")
+	flags.StringVar(&w.group, "worker-group", "", "workers run bundles of this `group`")
+	flags.StringVar(&w.executable, "worker-executable", "cl-worker", "the worker's `program`; without a slash it is looked for beside this one, then in PATH")
+	flags.Int64Var(&w.shmGB, "worker-shared-memory-size-gb", 0, "shared memory of a container, in `GiB`")
+	flags.BoolVar(&w.preemptible, "worker-preemptible", false, "workers say that they may be preempted")
+}
+
+// check refuses flags that contradict one another.
+func (m *manager) check() error {
+	switch {
+	case m.max < m.min:
+		return program.Usage(fmt.Errorf("minimum # of workers (%d) greater than maximum # of workers (%d)", m.min, m.max))
+	case m.min < 0:
+		return program.Usage(fmt.Errorf("--min-workers is %d: want 0 or more", m.min))
+	case m.sleepSeconds < 0 || m.spaceSeconds < 0 || m.worker.idleSeconds < 0:
+		return program.Usage(fmt.Errorf("a number of seconds is below 0"))
+	}
+	return nil
+}
+
+// arguments are the words that the flags add to the command line of a worker (worker_manager.py: build_command).
+func (w *workerFlags) arguments() []string {
+	var words []string
+	text := func(name, value string) {
+		if value != "" {
+			words = append(words, name, value)
+		}
+	}
+	number := func(name string, n int64) {
+		if n > 0 {
+			words = append(words, name, strconv.FormatInt(n, 10))
+		}
+	}
+	is := func(name string, set bool) {
+		if set {
+			words = append(words, name)
+		}
+	}
+	text("--tag", w.tag)
+	text("--group", w.group)
+	number("--exit-after-num-runs", w.exitAfterRuns)
+	number("--download-dependencies-max-retries", w.retries)
+	text("--max-work-dir-size", w.maxWorkDirSize)
+	is("--delete-work-dir-on-exit", w.deleteWorkDir)
+	is("--exit-on-exception", w.exitOnException)
+	is("--tag-exclusive", w.tagExclusive)
+	number("--checkin-frequency-seconds", w.checkInSeconds)
+	number("--shared-memory-size-gb", w.shmGB)
+	is("--preemptible", w.preemptible)
+	return words
+}

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+
+	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
+)
+
+// original is a flag of CodaLab's own cl-worker-manager, version 1.7.3, its default there, and how ours differs;
+// empty if it does not.
+type original struct{ name, byDefault, differs string }
+
+// managerFlags are those of codalab/worker_manager/main.py.
+func managerFlags() []original {
+	return []original{
+		{"server", "https://worksheets.codalab.org", "the default is `$CL_SERVER`, or the server that `cl` uses"},
+		{"temp-session", "", "changes nothing: the manager writes no session"},
+		{"min-workers", "1", ""},
+		{"max-workers", "10", ""},
+		{"search", "", "the words end at the next flag or at `slurm-batch`; CodaLab's takes `slurm-batch` for a word, too"},
+		{"verbose", "", "logs why bundles are left out; CodaLab's logs that always, at each look"},
+		{"sleep-time", "5", "the default is 1"},
+		{"restart-after-seconds", "", "changes nothing: it works around a leak of file descriptors, which this program does not have"},
+		{"no-prefilter", "", "the filter knows the time, the queue and the tag, too; without it a bundle that is too large gets one worker, and not one after the other"},
+		{"once", "", "CodaLab's goes on all the same; here the exit code says whether the look was successful"},
+		{"min-seconds-between-workers", "60", "the default is 0; one look starts all workers that are needed, and CodaLab's one"},
+		{"worker-tag", "", ""},
+		{"worker-work-dir-prefix", "", "`-worker-work-dir-prefix` of older pages is read, too; a relative path is one of the directory in which the manager was started"},
+		{"worker-max-work-dir-size", "", ""},
+		{"worker-delete-work-dir-on-exit", "", ""},
+		{"worker-idle-seconds", "600", ""},
+		{"worker-download-dependencies-max-retries", "3", ""},
+		{"worker-checkin-frequency-seconds", "", ""},
+		{"worker-exit-after-num-runs", "", "such a worker counts as room for so many bundles"},
+		{"worker-pass-down-termination", "", "changes nothing, as in CodaLab's: slurm-batch always sets it"},
+		{"worker-exit-on-exception", "", ""},
+		{"worker-tag-exclusive", "", ""},
+		{"worker-group", "", ""},
+		{"worker-executable", "cl-worker", "without a slash it is looked for on the manager's host: beside the manager, then in `PATH`"},
+		{"worker-shared-memory-size-gb", "", ""},
+		{"worker-preemptible", "", ""},
+	}
+}
+
+// slurmFlags are those of codalab/worker_manager/slurm_batch_worker_manager.py.
+func slurmFlags() []original {
+	return []original{
+		{"job-name", "codalab-slurm-worker", "only jobs are the manager's whose names are `<user>-<job name>-<32 digits>`; CodaLab's takes all that contain it"},
+		{"nodelist", "", ""},
+		{"exclude", "", ""},
+		{"partition", "", "may be left out: the site's default"},
+		{"cpus", "1", ""},
+		{"gpus", "1", "0 where the partition has no GPUs and the flag is not given; 0 asks Slurm for none"},
+		{"gpu-type", "", ""},
+		{"constraint", "", ""},
+		{"memory-mb", "2048", ""},
+		{"time", "10-0", "at most what the partition allows; CodaLab's job would wait for ever"},
+		{"dry-run", "", "prints one job with its sbatch command, and ends; CodaLab's goes on"},
+		{"user", "the user", "another user is refused: CodaLab's would look for that user's jobs and submit its own"},
+		{"password-file", "", "refused if others may read it; without it the manager writes one for its workers, and CodaLab's passes the password in the job's environment"},
+		{"slurm-work-dir", "slurm-worker-scratch", ""},
+		{"exit-after-num-failed", "", "counts refused submissions and all jobs that ended before their worker reached the server; CodaLab's counts jobs in state FAILED. The exit code is 1, in CodaLab's 0"},
+		{"account", "nlp", "the default is the site's"},
+	}
+}
+
+// flagTables are the tables of docs/worker-manager.md.
+func flagTables() string {
+	var text strings.Builder
+	for _, part := range []struct {
+		title string
+		flags []original
+	}{
+		{"before `slurm-batch`", managerFlags()}, {"after `slurm-batch`", slurmFlags()},
+	} {
+		fmt.Fprintf(&text, "| %s | CodaLab's default | | |\n|---|---|---|---|\n", part.title)
+		for _, f := range part.flags {
+			verdict := "same"
+			if f.differs != "" {
+				verdict = "differs"
+			}
+			fmt.Fprintf(&text, "| `--%s` | %s | %s | %s |\n", f.name, f.byDefault, verdict, f.differs)
+		}
+		text.WriteString("\n")
+	}
+	return text.String()
+}
+
+// TestEveryFlagOfCodaLabsManagerIsThere compares the flags and their defaults with the tables.
+func TestEveryFlagOfCodaLabsManagerIsThere(t *testing.T) {
+	t.Parallel()
+	root := newRoot(program.Process{Getenv: func(string) string { return "" }})
+	slurm, _, err := root.Find([]string{"slurm-batch"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, part := range map[string]struct {
+		flags *pflag.FlagSet
+		table []original
+	}{"manager": {root.Flags(), managerFlags()}, "slurm-batch": {slurm.Flags(), slurmFlags()}} {
+		known := map[string]bool{"help": true, "version": true}
+		for _, o := range part.table {
+			known[o.name] = true
+			f := part.flags.Lookup(o.name)
+			switch {
+			case f == nil:
+				t.Errorf("%s: there is no --%s", name, o.name)
+			case o.differs == "" && o.byDefault != "" && f.DefValue != o.byDefault:
+				t.Errorf("%s: the default of --%s is %s, and CodaLab's %s", name, o.name, f.DefValue, o.byDefault)
+			}
+		}
+		part.flags.VisitAll(func(f *pflag.Flag) {
+			if !known[f.Name] {
+				t.Errorf("%s: --%s is in no table", name, f.Name)
+			}
+		})
+	}
+}
+
+// The tables in docs/worker-manager.md are between these lines.
+const (
+	tablesBegin = "<!-- go test ./cmd/cl-worker-manager -update writes the tables -->\n"
+	tablesEnd   = "<!-- the end of the tables -->\n"
+)
+
+// TestFlagTablesAreUpToDate compares docs/worker-manager.md with the tables; -update writes them.
+func TestFlagTablesAreUpToDate(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join("..", "..", "docs", "worker-manager.md")
+	page, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, begun := strings.Cut(string(page), tablesBegin)
+	tables, after, ended := strings.Cut(rest, tablesEnd)
+	if !begun || !ended {
+		t.Fatalf("%s has no place for the tables", file)
+	}
+	if *update {
+		if err := os.WriteFile(file, []byte(before+tablesBegin+flagTables()+tablesEnd+after), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if tables != flagTables() {
+		t.Errorf("%s is not what the tables say; write it with: go test ./cmd/cl-worker-manager -update", file)
+	}
+}

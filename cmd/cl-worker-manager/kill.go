@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
+	"github.com/cl-slurm/cl-slurm/pilot"
+)
+
+const aboutKill = `kill ends a worker's job: scancel sends TERM to the worker. Runs that the worker has
+are killed with it, and the worker hands them back to the server, which stages them
+again. kill says which these are, and asks first. A manager that still runs may start
+another worker.
+
+WORKER is a worker's id, its hexadecimal digits or the beginning of them, or the
+number of its job.`
+
+func (m *manager) killCommand() *cobra.Command {
+	var yes bool
+	cmd := m.lookCommand("kill WORKER", "End a worker and its runs", aboutKill, cobra.ExactArgs(1),
+		func(ctx context.Context, l *look, args []string) error { return l.kill(ctx, args[0], yes) })
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	return cmd
+}
+
+func (l *look) kill(ctx context.Context, name string, yes bool) error {
+	b, loop, _, _, openErr := l.open(ctx)
+	if b == nil {
+		return openErr
+	}
+	pilots, err := b.Pilots(ctx)
+	if err != nil {
+		return err
+	}
+	p, err := only(name, alive(b.Named(pilots, name)))
+	if err != nil {
+		return err
+	}
+	runs, err := []string(nil), openErr
+	if err == nil {
+		runs, err = runsOf(ctx, loop.Server, p)
+	}
+	fmt.Fprintf(l.Stderr, "worker %s, job %s, %s%s\n", pilot.WorkerID(p.Name), p.Job, p.State, on(p.Node)) //nolint:errcheck // standard error is gone
+	switch {
+	case err != nil:
+		fmt.Fprintf(l.Stderr, "which runs end with it is not known: %v\n", err) //nolint:errcheck // standard error is gone
+	case len(runs) == 0:
+		fmt.Fprintln(l.Stderr, "it has no runs") //nolint:errcheck // standard error is gone
+	default:
+		fmt.Fprintf(l.Stderr, "these end with it:\n  %s\n", strings.Join(runs, "\n  ")) //nolint:errcheck // standard error is gone
+	}
+	if !yes {
+		if err := l.confirm(); err != nil {
+			return err
+		}
+	}
+	if err := b.Stop(ctx, p); err != nil {
+		return err
+	}
+	return l.Print(false, nil, pilot.WorkerID(p.Name)+"\n")
+}
+
+func on(node string) string {
+	if node == "" {
+		return ""
+	}
+	return " on " + node
+}
+
+func alive(pilots []pilot.Pilot) []pilot.Pilot {
+	var live []pilot.Pilot
+	for _, p := range pilots {
+		if p.Phase != pilot.Ended {
+			live = append(live, p)
+		}
+	}
+	return live
+}
+
+func only(name string, found []pilot.Pilot) (pilot.Pilot, error) {
+	switch len(found) {
+	case 0:
+		return pilot.Pilot{}, fmt.Errorf("there is no worker %s that has not ended; cl-worker-manager status lists them", name)
+	case 1:
+		return found[0], nil
+	}
+	return pilot.Pilot{}, program.Usage(fmt.Errorf("%s may be %s or %s: write more of it", name, found[0].Name, found[1].Name))
+}
+
+// runsOf returns the runs of a worker, with their names.
+func runsOf(ctx context.Context, server pilot.Server, p pilot.Pilot) ([]string, error) {
+	workers, err := server.Workers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var runs []string
+	for _, w := range workers {
+		if w.WorkerID != pilot.WorkerID(p.Name) {
+			continue
+		}
+		for _, uuid := range w.RunUUIDs {
+			run := uuid
+			if found, err := server.Bundle(ctx, uuid); err == nil {
+				run += " " + found.Metadata.String("name")
+			}
+			runs = append(runs, run)
+		}
+	}
+	return runs, nil
+}
+
+// confirm asks on the terminal.
+func (l *look) confirm() error {
+	stream, ok := l.Stdin.(interface{ Fd() uintptr })
+	if !ok || !term.IsTerminal(int(stream.Fd())) {
+		return program.Usage(errors.New("nothing was ended: without a terminal, kill needs --yes"))
+	}
+	fmt.Fprint(l.Stderr, "End it? [y/N] ") //nolint:errcheck // a prompt
+	answer, err := readLine(l.Stdin)
+	if err != nil || !strings.HasPrefix(strings.ToLower(strings.TrimSpace(answer)), "y") {
+		return errors.Join(errors.New("nothing was ended"), err)
+	}
+	return nil
+}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cl-slurm/cl-slurm/internal/pause"
+	"github.com/cl-slurm/cl-slurm/pilot"
+	"github.com/cl-slurm/cl-slurm/pilot/slurmbatch"
+)
+
+const aboutLogs = `logs prints what a worker has printed, also after its end: of the worker that WORKER
+names, or of the last one that has run BUNDLE.
+
+WORKER is a worker's id, its hexadecimal digits or the beginning of them, or the
+number of its job. BUNDLE is a bundle's uuid or the beginning of it.`
+
+func (m *manager) logsCommand() *cobra.Command {
+	var follow bool
+	cmd := m.lookCommand("logs WORKER|BUNDLE", "Print what a worker has printed", aboutLogs, cobra.ExactArgs(1),
+		func(ctx context.Context, l *look, args []string) error {
+			b, err := l.find(l.Process, l.slurm())
+			if err != nil {
+				return err
+			}
+			name, err := l.logOf(ctx, b, args[0])
+			if err != nil {
+				return err
+			}
+			return l.printLog(ctx, b, name, follow)
+		})
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the worker has ended")
+	return cmd
+}
+
+// logOf returns the name of the worker whose log is meant.
+func (l *look) logOf(ctx context.Context, b *slurmbatch.Backend, spec string) (string, error) {
+	name, err := b.FindLog(spec)
+	if err == nil || errors.Is(err, slurmbatch.ErrAmbiguous) {
+		return name, err
+	}
+	_, loop, _, _, openErr := l.open(ctx)
+	if openErr != nil {
+		return "", errors.Join(err, openErr)
+	}
+	bundle, bundleErr := loop.Server.Bundle(ctx, spec)
+	if bundleErr != nil {
+		return "", fmt.Errorf("%w, and no bundle is found: %w", err, bundleErr)
+	}
+	remotes := append(slices.Clone(bundle.Metadata.Strings("remote_history")), bundle.Metadata.String("remote"))
+	slices.Reverse(remotes)
+	if remotes = slices.DeleteFunc(remotes, func(r string) bool { return r == "" }); len(remotes) == 0 {
+		return "", fmt.Errorf("no worker has run bundle %s yet", bundle.UUID)
+	}
+	if name, err = b.FindLog(remotes...); err != nil {
+		return "", fmt.Errorf("bundle %s: %w", bundle.UUID, err)
+	}
+	return name, nil
+}
+
+const (
+	// followEvery is how often a log is looked at that is followed, askEvery how often Slurm is asked
+	// whether its worker has ended.
+	followEvery = 300 * time.Millisecond
+	askEvery    = 10 * time.Second
+)
+
+// printLog prints a log.
+func (l *look) printLog(ctx context.Context, b *slurmbatch.Backend, name string, follow bool) error {
+	var done int64
+	asked := l.Now()
+	for ended := !follow; ; {
+		n, err := printFrom(l.Stdout, b.Log(name), done)
+		done += n
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && !ended: // the job has not begun
+		case errors.Is(err, fs.ErrNotExist):
+			return fmt.Errorf("worker %s has printed nothing yet", pilot.WorkerID(name))
+		case err != nil:
+			return err
+		case ended:
+			return nil
+		}
+		if err := pause.For(ctx, followEvery); err != nil {
+			return err
+		}
+		if now := l.Now(); now.Sub(asked) >= askEvery {
+			asked = now
+			pilots, err := b.Pilots(ctx)
+			ended = err == nil && !slices.ContainsFunc(alive(pilots), func(p pilot.Pilot) bool { return p.Name == name })
+		}
+	}
+}
+
+func printFrom(w io.Writer, path string, from int64) (int64, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return 0, err
+	}
+	defer file.Close() //nolint:errcheck // it was only read
+	if _, err := file.Seek(from, io.SeekStart); err != nil {
+		return 0, err
+	}
+	n, err := io.Copy(w, file)
+	if err != nil {
+		return n, fmt.Errorf("print log: %w", err)
+	}
+	return n, nil
+}

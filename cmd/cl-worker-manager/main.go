@@ -1,0 +1,175 @@
+// Command cl-worker-manager starts workers in Slurm jobs for a CodaLab server's staged bundles. Its
+// command line is that of CodaLab's own (codalab/worker_manager/main.py).
+//
+// main.go builds the command line, flags.go its flags; slurmbatch.go wires the manager. login.go finds the
+// user's name and password. status.go, logs.go and kill.go look after workers.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/cl-slurm/cl-slurm/cmd/internal/argparse"
+	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
+)
+
+func main() { program.Main(run) }
+
+const about = `cl-worker-manager watches a CodaLab server for staged bundles and starts workers
+for them: cl-worker in Slurm jobs. A worker asks the server for runs by itself, and
+ends when it has been idle. cl-bridge is the other way to run bundles on a cluster,
+and the recommended one: its jobs need neither a network nor a login.
+
+  cl-worker-manager --max-workers 4 slurm-batch --partition gpu --gpus 1
+  cl-worker-manager status            the workers, and what they do
+  cl-worker-manager logs WORKER -f    what one prints
+  cl-worker-manager kill WORKER       end one
+
+Flags of the manager come before slurm-batch, flags of the Slurm job after it. When
+the manager ends, its workers go on; it finds them again when it starts.
+
+Exit codes: 0 done, or ended by a signal; 1 refused or failed; 2 the command line is
+wrong; 3 the server or Slurm did not answer, try again later; 4 the server refused
+the login.`
+
+// exitDenied is the exit code for a login that the server refuses. Another try with it is of no use.
+const exitDenied = 4
+
+func run(ctx context.Context, p program.Process) error {
+	root := newRoot(p) //nolint:contextcheck // the commands take theirs from ExecuteContext
+	args, err := normalizeArgs(root, p.Args)
+	if err != nil {
+		return err
+	}
+	root.SetArgs(args)
+	err = root.ExecuteContext(ctx)
+	var invalid *pflag.InvalidValueError
+	if errors.As(err, &invalid) { // of the manager's flags: cobra passes only those of the subcommand to the flags' function
+		err = commandLineError(root, invalid)
+	}
+	return withExitCode(err)
+}
+
+// newRoot builds the command line.
+func newRoot(p program.Process) *cobra.Command {
+	root := program.Root(p, "cl-worker-manager", "Start workers for staged bundles", about)
+	root.TraverseChildren = true
+	root.SetFlagErrorFunc(commandLineError)
+	m := &manager{Process: p}
+	m.addFlags(root.Flags())
+	root.RunE = func(cmd *cobra.Command, _ []string) error {
+		if cmd.Flags().NFlag() > 0 {
+			return commandLineError(cmd, errors.New("say which worker manager to run: slurm-batch"))
+		}
+		return cmd.Help()
+	}
+	root.AddCommand(m.slurmBatchCommand(), m.statusCommand(), m.logsCommand(), m.killCommand())
+	for _, name := range []string{"aws-batch", "azure-batch", "kubernetes"} {
+		root.AddCommand(absentCommand(name))
+	}
+	return root
+}
+
+// absentCommand refuses in a sentence.
+func absentCommand(name string) *cobra.Command {
+	return &cobra.Command{
+		Use: name, Hidden: true, DisableFlagParsing: true, ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(*cobra.Command, []string) error {
+			return program.Usage(fmt.Errorf("%s comes later; slurm-batch is here", name))
+		},
+	}
+}
+
+// commandLineError is the error of a command line that does not parse.
+func commandLineError(cmd *cobra.Command, err error) error {
+	return program.Usage(fmt.Errorf("%s: error: %w", cmd.CommandPath(), argparse.WrongValue(err)))
+}
+
+// oldPrefixFlag is a flag as pages of CodaLab show it, with one dash (docs/Worker-Managers.md).
+const oldPrefixFlag = "-worker-work-dir-prefix"
+
+// normalizeArgs rewrites a command line that Python's argparse accepts for pflag.
+func normalizeArgs(root *cobra.Command, args []string) ([]string, error) {
+	if len(args) > 0 && strings.HasPrefix(args[0], "__complete") {
+		return args, nil
+	}
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	root.InitDefaultVersionFlag()
+	args = slices.Clone(args)
+	for i, arg := range args {
+		if arg == oldPrefixFlag || strings.HasPrefix(arg, oldPrefixFlag+"=") {
+			args[i] = "-" + arg
+		}
+	}
+	options, rest, err := argparse.ReadBefore(root, args)
+	if err != nil {
+		return nil, commandLineError(root, err)
+	}
+	if len(rest) == 0 {
+		return options, nil
+	}
+	cmd, _, err := root.Find(rest[:1])
+	switch {
+	case err != nil || cmd == root:
+		return nil, unknownCommand(root, rest[0])
+	case cmd.HasSubCommands() || cmd.DisableFlagParsing || cmd.Name() == "help":
+		return append(options, rest...), nil
+	}
+	own, arguments, err := argparse.Read(cmd, rest[1:])
+	if err != nil {
+		return nil, commandLineError(cmd, misplaced(root, cmd, rest[1:], err))
+	}
+	return slices.Concat(options, rest[:1], own, []string{"--"}, arguments), nil
+}
+
+// misplaced explains a flag of the manager that comes after the subcommand.
+func misplaced(root, cmd *cobra.Command, args []string, err error) error {
+	for _, arg := range args {
+		name, _, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
+		if strings.HasPrefix(arg, "--") && cmd.Flags().Lookup(name) == nil && root.Flags().Lookup(name) != nil {
+			return fmt.Errorf("--%s comes before %s", name, cmd.Name())
+		}
+	}
+	return err
+}
+
+func unknownCommand(root *cobra.Command, name string) error {
+	var names []string
+	for _, cmd := range root.Commands() {
+		if cmd.IsAvailableCommand() {
+			names = append(names, cmd.Name())
+		}
+	}
+	return commandLineError(root, fmt.Errorf("there is no command %q%s", name, argparse.DidYouMean("", argparse.Nearest(name, names))))
+}
+
+// withExitCode gives an error its exit code: exitDenied if the server has refused the login, and
+// ExitTransient for what may pass.
+func withExitCode(err error) error {
+	var coded *program.Error
+	var call *codalab.Error
+	var failed interface {
+		error
+		Transient() bool
+	}
+	switch {
+	case err == nil || errors.As(err, &coded):
+		return err
+	case errors.Is(err, client.ErrCredentials),
+		errors.As(err, &call) && (call.Status == http.StatusUnauthorized || call.Status == http.StatusForbidden):
+		return &program.Error{Code: exitDenied, Err: err}
+	case errors.As(err, &failed) && failed.Transient():
+		return &program.Error{Code: program.ExitTransient, Err: err}
+	}
+	return err
+}

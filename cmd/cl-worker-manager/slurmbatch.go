@@ -1,0 +1,337 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
+	"github.com/cl-slurm/cl-slurm/cmd/internal/serveraddress"
+	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
+	"github.com/cl-slurm/cl-slurm/internal/pause"
+	"github.com/cl-slurm/cl-slurm/pilot"
+	"github.com/cl-slurm/cl-slurm/pilot/slurmbatch"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+)
+
+// slurmBatch is one call of slurm-batch (slurm_batch_worker_manager.py: add_arguments_to_subparser).
+type slurmBatch struct {
+	*manager
+	place
+	job        slurmbatch.Job
+	limit      string
+	user       string
+	dryRun     bool
+	mostFailed int
+	// gpusGiven is set if --gpus was given.
+	gpusGiven bool
+}
+
+// place is where the files and the jobs of a manager are found.
+type place struct{ jobName, workDir, passwordFile string }
+
+func (at *place) addPlaceFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&at.jobName, "job-name", "codalab-slurm-worker", "`name` in the names of the jobs; each manager of a user needs one of its own")
+	flags.StringVar(&at.workDir, "slurm-work-dir", "slurm-worker-scratch", "`directory` for logs and files of workers, which the nodes see too")
+	flags.StringVar(&at.passwordFile, "password-file", "", "`file` with the user's name and password in two lines, which only you may read")
+}
+
+func (m *manager) slurmBatchCommand() *cobra.Command {
+	s := &slurmBatch{manager: m}
+	cmd := &cobra.Command{
+		Use: "slurm-batch", Short: "Run workers in Slurm jobs",
+		Long: `slurm-batch runs each worker in a Slurm job. It starts as many at once as the staged
+bundles need, and none while Slurm or the server does not answer.
+
+End it with an interrupt: its workers go on. cl-worker-manager kill ends one.`,
+		Args: program.WrongUsage(cobra.NoArgs),
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	s.addPlaceFlags(flags)
+	flags.StringVar(&s.job.NodeList, "nodelist", "", "`nodes` that the job has to have")
+	flags.StringVar(&s.job.Exclude, "exclude", "", "`nodes` on which no job runs")
+	flags.StringVar(&s.job.Partition, "partition", "", "`partition` (default: the site's)")
+	flags.Int64Var(&s.job.CPUs, "cpus", 1, "`number` of CPUs of a worker")
+	flags.Int64Var(&s.job.GPUs, "gpus", 1, "`number` of GPUs of a worker; 0 by default where the partition has none")
+	flags.StringVar(&s.job.GPUType, "gpu-type", "", "`type` of the GPUs")
+	flags.StringVar(&s.job.Constraint, "constraint", "", "`features` that the node has to have")
+	flags.Int64Var(&s.job.MemoryMB, "memory-mb", 2048, "memory of a worker in `MiB`")
+	flags.StringVar(&s.limit, "time", "10-0", "`limit` of the job, as sbatch takes it; at most the partition's")
+	flags.BoolVar(&s.dryRun, "dry-run", false, "print the job of a worker, submit nothing, and end")
+	flags.StringVar(&s.user, "user", "", "accepted if it is you: Slurm runs jobs as the `user` who submits them")
+	flags.IntVar(&s.mostFailed, "exit-after-num-failed", -1, "end when more than this `number` of workers have failed to start (default: never)")
+	flags.Lookup("exit-after-num-failed").DefValue = "0" // -1 means nothing to people
+	flags.StringVar(&s.job.Account, "account", "", "`account` of the jobs (default: the site's)")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		s.gpusGiven = cmd.Flags().Changed("gpus")
+		return s.run(cmd.Context())
+	}
+	return cmd
+}
+
+func (m *manager) logger() *slog.Logger {
+	level := slog.LevelInfo
+	if m.verbose {
+		level = slog.LevelDebug
+	}
+	return slog.New(slog.NewTextHandler(m.Stderr, &slog.HandlerOptions{Level: level}))
+}
+
+func (s *slurmBatch) run(ctx context.Context) error {
+	if err := s.check(); err != nil {
+		return err
+	}
+	server, err := s.address()
+	if err != nil {
+		return err
+	}
+	slurm := s.slurm()
+	if err := s.fit(ctx, slurm); err != nil {
+		return err
+	}
+	backend, err := s.backend(slurm, server)
+	if err != nil {
+		return err
+	}
+	if s.dryRun {
+		return s.printJob(backend)
+	}
+	if err := os.MkdirAll(backend.WorkDir, 0o700); err != nil {
+		return fmt.Errorf("make --slurm-work-dir: %w", err)
+	}
+	login, err := findLogin(ctx, s.Process, server, s.passwordFile, backend.WorkDir)
+	if err != nil {
+		return err
+	}
+	backend.Credentials = login.credentials
+	found := s.record(server, login)
+	loop, err := found.manager(login, backend)
+	if err != nil {
+		return err
+	}
+	if err := found.save(backend); err != nil {
+		return err
+	}
+	loop.NoFilter, loop.Min, loop.Max = s.noPrefilter, s.min, s.max
+	loop.Pause, loop.Spacing = time.Duration(max(s.sleepSeconds, 1))*time.Second, time.Duration(s.spaceSeconds)*time.Second
+	loop.MostFailed, loop.Log, loop.Now = s.mostFailed, s.logger(), s.Now
+	if s.once {
+		return loop.Pass(ctx)
+	}
+	return loop.Run(ctx)
+}
+
+func (s *slurmBatch) check() (err error) {
+	if err := s.manager.check(); err != nil {
+		return err
+	}
+	if s.job.Time, err = slurmbatch.ParseLimit(s.limit); err != nil {
+		return program.Usage(fmt.Errorf("--time %q: %w", s.limit, err))
+	}
+	me, err := user.Current()
+	switch {
+	case err != nil:
+		return fmt.Errorf("find the user's name: %w", err)
+	case s.user != "" && s.user != me.Username:
+		return program.Usage(fmt.Errorf("--user %s: sbatch runs jobs as you, %s; run the manager as %[1]s", s.user, me.Username))
+	case s.job.CPUs < 1 || s.job.GPUs < 0 || s.job.MemoryMB < 1:
+		return program.Usage(errors.New("--cpus and --memory-mb must be above 0, and --gpus not below"))
+	case s.jobName == "" || strings.ContainsAny(s.jobName, "/,\n"):
+		return program.Usage(fmt.Errorf("--job-name %q cannot be part of the names of jobs and files", s.jobName))
+	}
+	s.user = me.Username
+	return nil
+}
+
+// address returns the server's address.
+func (m *manager) address() (string, error) {
+	server, err := serveraddress.Find(m.Getenv, m.server)
+	if err == nil && server == "" {
+		err = errors.New("no server: give --server http://HOST:PORT, set " + serveraddress.Variable + ", or choose one with cl work")
+	}
+	if err != nil {
+		return "", program.Usage(err)
+	}
+	return server, nil
+}
+
+// slurm returns Slurm, with one squeue a second at most.
+func (m *manager) slurm() *sbatch.Observer {
+	return &sbatch.Observer{Scheduler: &sbatch.Client{Conf: m.Getenv("SLURM_CONF")}, Interval: time.Second, Now: m.Now}
+}
+
+// fit adapts the job to its partition. It waits for a controller that does not answer, unless it is
+// asked for one pass or for none.
+func (s *slurmBatch) fit(ctx context.Context, slurm *sbatch.Observer) error {
+	log := s.logger()
+	for wait := time.Second; ; wait = min(2*wait, time.Minute) {
+		partitions, err := slurm.Partitions(ctx)
+		var failed *sbatch.Error
+		switch {
+		case err == nil:
+			for _, change := range s.job.Fit(partitions, !s.gpusGiven) {
+				log.InfoContext(ctx, "adapted to the partition", slog.String("change", change))
+			}
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case s.dryRun:
+			log.WarnContext(ctx, "the partition's limits are not known", slog.Any("error", err))
+			return nil
+		case s.once || !errors.As(err, &failed):
+			return err
+		case wait == time.Second:
+			log.WarnContext(ctx, "waiting for Slurm", slog.Any("error", err))
+		}
+		if err := pause.For(ctx, wait); err != nil {
+			return err
+		}
+	}
+}
+
+// backend returns the backend without credentials.
+func (s *slurmBatch) backend(slurm slurmbatch.Slurm, server string) (*slurmbatch.Backend, error) {
+	here, err := os.Getwd()
+	if err != nil {
+		return nil, err
+	}
+	worker := slurmbatch.Worker{Server: server, IdleSeconds: s.worker.idleSeconds, Arguments: s.worker.arguments()}
+	if worker.Executable, worker.Scripted, err = s.executable(); err != nil {
+		return nil, err
+	}
+	// slurm_batch_worker_manager.py: setup_codalab_worker
+	worker.WorkDir = filepath.Join(s.worker.workDirPrefix, s.user+"-codalab-SlurmBatchWorkerManager-scratch", "workdir")
+	if !filepath.IsAbs(worker.WorkDir) {
+		worker.WorkDir = filepath.Join(here, worker.WorkDir)
+	}
+	s.job.Dir = here
+	b, err := s.find(s.Process, slurm)
+	if err != nil {
+		return nil, err
+	}
+	b.Job, b.Worker = s.job, worker
+	return b, nil
+}
+
+// find returns the backend of a manager for looking after its pilots.
+func (at *place) find(p program.Process, slurm slurmbatch.Slurm) (*slurmbatch.Backend, error) {
+	me, err := user.Current()
+	if err != nil {
+		return nil, fmt.Errorf("find the user's name: %w", err)
+	}
+	dir, err := filepath.Abs(at.workDir)
+	return &slurmbatch.Backend{Slurm: slurm, User: me.Username, JobName: at.jobName, WorkDir: dir, Now: p.Now}, err
+}
+
+// executable finds the worker's program, and tells whether it is a script.
+func (s *slurmBatch) executable() (path string, scripted bool, err error) {
+	path = s.worker.executable
+	if !strings.Contains(path, "/") {
+		if path = s.lookUp(path); path == "" {
+			return "", false, program.Usage(fmt.Errorf("there is no %s beside cl-worker-manager or in PATH; name it with --worker-executable", s.worker.executable))
+		}
+	}
+	if path, err = filepath.Abs(path); err != nil {
+		return "", false, err
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return "", false, program.Usage(fmt.Errorf("--worker-executable: %w", err))
+	}
+	defer file.Close() //nolint:errcheck // it was only read
+	var start [2]byte
+	_, err = file.Read(start[:])
+	return path, string(start[:]) == "#!", err
+}
+
+// lookUp finds a program beside this one, or else in PATH.
+func (s *slurmBatch) lookUp(name string) string {
+	dirs := filepath.SplitList(s.Getenv("PATH"))
+	if self, err := os.Executable(); err == nil {
+		dirs = append([]string{filepath.Dir(self)}, dirs...)
+	}
+	for _, dir := range dirs {
+		path := filepath.Join(dir, name)
+		if info, err := os.Stat(path); err == nil && !info.IsDir() && info.Mode()&0o111 != 0 {
+			return path
+		}
+	}
+	return ""
+}
+
+// printJob prints what would be submitted for a worker.
+func (s *slurmBatch) printJob(b *slurmbatch.Backend) error {
+	login := "PASSWORD-FILE"
+	if s.passwordFile != "" {
+		path, err := filepath.Abs(s.passwordFile)
+		if err != nil {
+			return err
+		}
+		login = path
+	}
+	r := b.Request(b.NewName(), []string{"--password-file", login})
+	words := []string{"sbatch"}
+	for _, word := range r.Args() {
+		if strings.Trim(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=./:@,+") != "" {
+			word = sbatch.Quote(word)
+		}
+		words = append(words, word)
+	}
+	return s.Print(false, nil, strings.Join(words, " ")+"\n\n"+r.Script)
+}
+
+// record is what a manager leaves in its work directory for cl-worker-manager status.
+type record struct {
+	Server       string      `json:"server"`
+	PasswordFile string      `json:"password_file"`
+	Everybody    bool        `json:"everybody"`
+	Search       []string    `json:"search"`
+	Shape        pilot.Shape `json:"shape"`
+	// Min and Max are the bounds on the number of workers.
+	Min int `json:"min_workers"`
+	Max int `json:"max_workers"`
+}
+
+// rootUser is the user who sees the bundles of all (worker_manager.py: run_one_iteration).
+const rootUser = "codalab"
+
+func (s *slurmBatch) record(server string, l *login) record {
+	j := s.job
+	return record{
+		Server: server, PasswordFile: l.file, Everybody: l.user == rootUser, Search: s.search.List, Min: s.min, Max: s.max,
+		Shape: pilot.Shape{
+			CPUs: j.CPUs, GPUs: j.GPUs, Memory: j.MemoryMB << 20, Longest: slurmbatch.Longest(j.Time),
+			Tag: s.worker.tag, Exclusive: s.worker.tagExclusive, Runs: s.worker.exitAfterRuns,
+		},
+	}
+}
+
+// manager returns a manager that only looks.
+func (r record) manager(l *login, b *slurmbatch.Backend) (*pilot.Manager, error) {
+	api, err := l.connect(r.Server)
+	return &pilot.Manager{
+		Server: api, Backend: b, Shape: r.Shape, Search: r.Search, Everybody: r.Everybody,
+		Log: slog.New(slog.DiscardHandler), MostFailed: -1, Now: b.Now,
+	}, err
+}
+
+func recordPath(b *slurmbatch.Backend) string { return filepath.Join(b.WorkDir, b.JobName+".json") }
+
+func (r record) save(b *slurmbatch.Backend) error {
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return fmt.Errorf("keep what the manager looks for: %w", err)
+	}
+	return atomicfile.Write(recordPath(b), append(data, '\n'), 0o600)
+}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
+)
+
+// standIn is a cl-worker that runs nothing: it takes what the server gives it, reports each run as one that
+// was successful, and ends when it is idle or gets TERM. The command of a run is for how long it is running.
+// It refuses flags that CodaLab's own cl-worker does not have (codalab/worker/main.py: parse_args).
+func standIn() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	if err := runStandIn(ctx, os.Args[1:]); err != nil && ctx.Err() == nil {
+		fmt.Fprintln(os.Stderr, "cl-worker:", err)
+		os.Exit(1)
+	}
+	if ctx.Err() != nil {
+		fmt.Println("the worker got TERM")
+	}
+}
+
+type standInFlags struct {
+	server, id, tag, password string
+	idle                      time.Duration
+}
+
+func parseStandIn(args []string) (standInFlags, error) {
+	var f standInFlags
+	flags := flag.NewFlagSet("cl-worker", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	flags.StringVar(&f.server, "server", "", "")
+	flags.StringVar(&f.id, "id", "", "")
+	flags.StringVar(&f.tag, "tag", "", "")
+	flags.StringVar(&f.password, "password-file", "", "")
+	idle := flags.Int("idle-seconds", 0, "")
+	for _, name := range []string{"work-dir", "network-prefix", "cpuset", "gpuset", "max-work-dir-size", "group", "ws-server", "max-memory"} {
+		flags.String(name, "", "")
+	}
+	for _, name := range []string{"checkin-frequency-seconds", "exit-after-num-runs", "download-dependencies-max-retries", "shared-memory-size-gb"} {
+		flags.Int(name, 0, "")
+	}
+	for _, name := range []string{"verbose", "exit-when-idle", "tag-exclusive", "pass-down-termination", "delete-work-dir-on-exit", "exit-on-exception", "preemptible"} {
+		flags.Bool(name, false, "")
+	}
+	err := flags.Parse(args)
+	f.idle = time.Duration(*idle) * time.Second
+	return f, err
+}
+
+func runStandIn(ctx context.Context, args []string) error {
+	f, err := parseStandIn(args)
+	if err != nil {
+		return err
+	}
+	data, err := os.ReadFile(f.password)
+	if err != nil {
+		return err
+	}
+	lines := strings.Split(string(data), "\n")
+	api, err := client.New(f.server, client.Options{
+		Credentials: func(context.Context) (string, string, error) { return lines[0], lines[1], nil },
+	})
+	if err != nil {
+		return err
+	}
+	runs := map[string]codalab.Run{}
+	for idleSince := time.Now(); len(runs) > 0 || time.Since(idleSince) < f.idle; {
+		in := codalab.CheckIn{
+			Tag: f.tag, CPUs: 1, MemoryBytes: 2 << 30, FreeDiskBytes: 1 << 40, Hostname: "n1", Dependencies: [][2]string{}, Runs: []codalab.Run{},
+			ExitAfterNumRuns: codalab.UnlimitedRuns,
+		}
+		for _, r := range runs {
+			in.Runs = append(in.Runs, r)
+		}
+		within, cancel := context.WithCancel(ctx)
+		var timer *time.Timer
+		if len(runs) > 0 { // the server holds a check-in that says nothing new
+			timer = time.AfterFunc(200*time.Millisecond, cancel)
+		}
+		messages, err := api.CheckIn(within, f.id, in)
+		if timer != nil {
+			timer.Stop()
+		}
+		cancel()
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil && within.Err() == nil {
+			return err
+		}
+		for _, m := range messages {
+			if err := handle(ctx, api, f.id, m, runs); err != nil {
+				return err
+			}
+			idleSince = time.Now()
+		}
+	}
+	return nil
+}
+
+var claimed atomic.Int64 // runs of this worker
+
+func handle(ctx context.Context, api *client.Client, id string, m codalab.Message, runs map[string]codalab.Run) error {
+	switch m.Type { //nolint:exhaustive // it runs nothing that could be killed or read
+	case codalab.MessageRun:
+		uuid := m.Bundle.UUID
+		ok, err := api.StartBundle(ctx, id, uuid, codalab.StartBundle{Hostname: "n1", StartTime: time.Now().Unix()})
+		if err != nil || !ok {
+			return err
+		}
+		fmt.Printf("the worker takes %s, its run number %d\n", uuid, claimed.Add(1))
+		r := codalab.Run{UUID: uuid, State: codalab.StateRunning, Remote: id, Profile: map[string]codalab.StageTimes{}}
+		for _, stage := range codalab.Stages() {
+			r.Profile[stage] = codalab.StageTimes{}
+		}
+		if !strings.HasPrefix(m.Bundle.Command, "sleep") {
+			zero := 0
+			r.State, r.ExitCode = codalab.StateFinalizing, &zero
+		}
+		runs[uuid] = r
+	case codalab.MessageMarkFinalized:
+		delete(runs, m.UUID)
+	}
+	return nil
+}

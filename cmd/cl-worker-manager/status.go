@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
+	"github.com/cl-slurm/cl-slurm/pilot"
+)
+
+const aboutStatus = `status lists the workers that have not ended, with what Slurm says of their jobs and
+what the server says of their runs. Below it are the staged bundles that no worker of the
+last manager's shape can take, and why. It starts and changes nothing.`
+
+func (m *manager) statusCommand() *cobra.Command {
+	var asJSON bool
+	cmd := m.lookCommand("status", "List workers, and bundles that none can take", aboutStatus, cobra.NoArgs,
+		func(ctx context.Context, l *look, _ []string) error {
+			_, loop, r, known, err := l.open(ctx)
+			if err != nil {
+				return err
+			}
+			found, err := loop.Survey(ctx)
+			if err != nil {
+				return err
+			}
+			if !known { // no shape is known that bundles could fail to fit
+				found.Misfits = found.Misfits[:0]
+			}
+			return l.Print(asJSON, found, statusText(l.Now(), found, r, known))
+		})
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func statusText(now time.Time, s pilot.Survey, r record, known bool) string {
+	var text strings.Builder
+	if len(s.Pilots) == 0 {
+		text.WriteString("no workers\n")
+	} else {
+		rows := [][]string{{"worker", "job", "state", "reason", "node", "since", "runs", "cpus", "gpus", "last check-in"}}
+		for _, p := range s.Pilots {
+			rows = append(rows, statusRow(now, p))
+		}
+		text.WriteString(termtext.Table(rows))
+	}
+	bounds := ""
+	if known {
+		bounds = fmt.Sprintf(", %d to %d workers", r.Min, r.Max)
+	}
+	fmt.Fprintf(&text, "%d staged at %s%s\n", s.Staged, r.Server, bounds)
+	for _, m := range s.Misfits {
+		fmt.Fprintf(&text, "%s %s: no worker can take it: %s\n", m.UUID, termtext.OneLine(m.Name), termtext.OneLine(m.Reason))
+	}
+	return text.String()
+}
+
+// shortPart is how much of a name's digits tells workers apart for people.
+const shortPart = 8
+
+func shortName(name string) string {
+	digits := name[strings.LastIndex(name, "-")+1:]
+	return digits[:min(shortPart, len(digits))]
+}
+
+func statusRow(now time.Time, p pilot.Shown) []string {
+	since, runs, cpus, gpus, checkIn := "-", "-", "-", "-", "never"
+	if !p.Since.IsZero() {
+		since = termtext.Ago(now, p.Since)
+	}
+	if w := p.Worker; w != nil {
+		runs, cpus, gpus = fmt.Sprint(len(w.RunUUIDs)), fmt.Sprintf("%d/%d", w.CPUsInUse, w.CPUs), fmt.Sprintf("%d/%d", w.GPUsInUse, w.GPUs)
+		checkIn = termtext.Ago(now, time.Unix(w.CheckInTime, 0))
+	}
+	return []string{shortName(p.Name), p.Job, p.State, termtext.Line(p.Reason), termtext.Line(p.Node), since, runs, cpus, gpus, checkIn}
+}

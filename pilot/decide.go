@@ -1,0 +1,196 @@
+package pilot
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+)
+
+// Bundle is a staged bundle, and what it asks for. Memory is in bytes; a Time of 0 asks for no limit.
+type Bundle struct {
+	UUID, Name         string
+	CPUs, GPUs, Memory int64
+	Time               time.Duration
+	// Queue is its request_queue.
+	Queue string
+	// Created orders bundles.
+	Created int64
+}
+
+// Shape is what a new pilot offers. All pilots of a manager are alike.
+type Shape struct {
+	CPUs, GPUs, Memory int64
+	// Longest is the longest run that a pilot can take; 0 means no bound.
+	Longest time.Duration
+	// Tag is that of the workers; empty for none. If it is exclusive, they take only bundles that ask
+	// for it.
+	Tag       string
+	Exclusive bool
+	// Runs is how many runs a pilot takes in all; 0 means no bound.
+	Runs int64
+}
+
+// Misfit says why no pilot of this shape can take a bundle; it is empty if one can. CodaLab's own manager
+// compares CPUs, GPUs and memory alone (worker_manager.py: filter_bundles). The rules about tags are
+// those by which a server hands out bundles (codalab/server/bundle_manager.py: _get_matched_workers,
+// _filter_workers).
+func (s Shape) Misfit(b Bundle) string {
+	tag := strings.TrimPrefix(strings.TrimSpace(b.Queue), "tag=")
+	switch {
+	case tag != "" && s.Tag == "":
+		return fmt.Sprintf("it asks for the queue %s, and these workers have no tag", tag)
+	case tag != "" && tag != s.Tag:
+		return fmt.Sprintf("it asks for the queue %s, and these workers have the tag %s", tag, s.Tag)
+	case tag == "" && s.Exclusive && s.Tag != "":
+		return fmt.Sprintf("it asks for no queue, and these workers take only bundles for %s", s.Tag)
+	case b.CPUs > s.CPUs:
+		return fmt.Sprintf("it asks for %d CPUs, and these workers have %d", b.CPUs, s.CPUs)
+	case b.GPUs > s.GPUs:
+		return fmt.Sprintf("it asks for %d GPUs, and these workers have %d", b.GPUs, s.GPUs)
+	case b.Memory > s.Memory:
+		return fmt.Sprintf("it asks for %s of memory, and these workers have %s", codalab.FormatSize(b.Memory), codalab.FormatSize(s.Memory))
+	case s.Longest > 0 && b.Time > s.Longest:
+		return fmt.Sprintf("it asks for %s, and these workers take runs of %s at most", codalab.FormatDuration(b.Time), codalab.FormatDuration(s.Longest))
+	}
+	return ""
+}
+
+// Room is what a pilot can still take.
+type Room struct {
+	CPUs, GPUs, Memory int64
+	// Longest is the longest run; 0 means no bound. Runs is the number of runs; a negative one means no bound.
+	Longest time.Duration
+	Runs    int64
+	// Whole is set while the pilot has no run yet.
+	Whole bool
+}
+
+// Whole is the room of a new pilot.
+func (s Shape) Whole() Room {
+	r := Room{CPUs: s.CPUs, GPUs: s.GPUs, Memory: s.Memory, Longest: s.Longest, Runs: -1, Whole: true}
+	if s.Runs > 0 {
+		r.Runs = s.Runs
+	}
+	return r
+}
+
+// take takes a bundle, if there is room for it.
+func (r *Room) take(b Bundle) bool {
+	if r.Runs == 0 || b.CPUs > r.CPUs || b.GPUs > r.GPUs || b.Memory > r.Memory || r.Longest > 0 && b.Time > r.Longest {
+		return false
+	}
+	r.CPUs, r.GPUs, r.Memory, r.Runs, r.Whole = r.CPUs-b.CPUs, r.GPUs-b.GPUs, r.Memory-b.Memory, r.Runs-1, false
+	return true
+}
+
+// takeAll takes a bundle that is too large for the shape. It needs a pilot for itself.
+func (r *Room) takeAll() bool {
+	whole := r.Whole && r.Runs != 0
+	if whole {
+		*r = Room{}
+	}
+	return whole
+}
+
+// Known is what a decision rests on.
+type Known struct {
+	// Staged are the bundles that wait for a worker of this manager.
+	Staged []Bundle
+	// Live counts the pilots that have not ended.
+	Live int
+	// Coming is the room of the pilots that are pending or have not reached the server yet, Free that of
+	// those that the server knows.
+	Coming, Free []Room
+}
+
+// Limits are the bounds on the number of pilots.
+type Limits struct {
+	Min, Max int
+	// Spaced is set while the time between two starts has not passed. It does not hold back pilots
+	// below Min (worker_manager.py: run_one_iteration).
+	Spaced bool
+}
+
+// Decision says how many pilots to start, and why.
+type Decision struct {
+	Start int
+	Why   string
+}
+
+// Decide counts the pilots that staged bundles need. A bundle goes to the first room that it fits into:
+// of a pilot that the server knows, else of one that is coming, else of a new one. A bundle that is
+// too large for the shape, which only a manager without a filter passes on, counts as one that needs a pilot for
+// itself. Bundles share pilots as they do on the server, so that ten bundles of one CPU need three pilots of
+// four.
+func Decide(shape Shape, k Known, l Limits) Decision {
+	free, coming := slices.Clone(k.Free), slices.Clone(k.Coming)
+	var fresh []Room
+	soon, later := 0, 0
+	for _, b := range k.Staged {
+		switch {
+		case place(shape, free, b):
+			soon++
+		case place(shape, coming, b):
+			later++
+		case !place(shape, fresh, b):
+			room := shape.Whole()
+			if fits := room.take(b); !fits {
+				room.takeAll()
+			}
+			fresh = append(fresh, room)
+		}
+	}
+	need := len(fresh)
+	missing := max(l.Min-k.Live, 0)
+	start := max(need, missing)
+	held := ""
+	if l.Spaced && start > missing {
+		start, held = missing, "the time between two starts has not passed"
+	}
+	if most := max(l.Max-k.Live, 0); start > most {
+		start, held = most, fmt.Sprintf("%d are the most", l.Max)
+	}
+	return Decision{Start: start, Why: why(k, soon, later, need, missing, held)}
+}
+
+// place puts a bundle into the first room that has space for it.
+func place(shape Shape, rooms []Room, b Bundle) bool {
+	large := b.CPUs > shape.CPUs || b.GPUs > shape.GPUs || b.Memory > shape.Memory || shape.Longest > 0 && b.Time > shape.Longest
+	for i := range rooms {
+		if large && rooms[i].takeAll() || !large && rooms[i].take(b) {
+			return true
+		}
+	}
+	return false
+}
+
+// why says what a decision rests on.
+func why(k Known, soon, later, need, missing int, held string) string {
+	parts := []string{count(len(k.Staged), "staged bundle"), count(k.Live, "worker")}
+	if soon > 0 {
+		parts = append(parts, fmt.Sprintf("running workers have room for %d", soon))
+	}
+	if later > 0 {
+		parts = append(parts, fmt.Sprintf("%s will take %d", count(len(k.Coming), "coming worker"), later))
+	}
+	if need > 0 {
+		parts = append(parts, fmt.Sprintf("%d more needed", need))
+	}
+	if missing > 0 {
+		parts = append(parts, fmt.Sprintf("%d below the minimum", missing))
+	}
+	if held != "" {
+		parts = append(parts, held)
+	}
+	return strings.Join(parts, ", ")
+}
+
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

@@ -1,0 +1,433 @@
+package pilot
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/internal/pause"
+)
+
+const (
+	// lookEvery is how often the backend is asked for pilots while no bundle needs a new one.
+	lookEvery = 5 * time.Second
+	// bootPatience is how long a running pilot counts as one that will take bundles soon although the
+	// server does not know it yet.
+	bootPatience = 5 * time.Minute
+	// uncertainFor is how long a pilot counts as pending that the backend may have started and does not show.
+	uncertainFor = 2 * time.Minute
+	// longestBackOff bounds the time without new pilots after failures.
+	longestBackOff = time.Minute
+)
+
+// Server is what a manager needs of a CodaLab server. A *client.Client is one.
+type Server interface {
+	SearchBundles(ctx context.Context, worksheet string, keywords []string) ([]client.BundleInfo, json.RawMessage, error)
+	Workers(ctx context.Context) ([]client.WorkerInfo, error)
+	Bundle(ctx context.Context, uuid string, include ...string) (client.BundleInfo, error)
+}
+
+// Manager keeps as many pilots as staged bundles need. The exported fields are set before the first
+// use. Its methods are for one goroutine.
+type Manager struct {
+	Server  Server
+	Backend Backend
+	// Shape is what a pilot offers.
+	Shape Shape
+	// Search are further keywords that bundles have to match. With Everybody the bundles of all
+	// users count, else those of the user.
+	Search    []string
+	Everybody bool
+	// NoFilter counts bundles that do not fit Shape, too.
+	NoFilter bool
+	// Min and Max bound the number of pilots.
+	Min, Max int
+	// Pause is the time between two passes, Spacing the least time between two passes that start pilots.
+	Pause, Spacing time.Duration
+	// MostFailed ends Run when more pilots than that have failed; a negative one never does.
+	MostFailed int
+	Log        *slog.Logger
+	Now        func() time.Time
+
+	tracked  map[string]*tracked
+	workers  map[string]client.WorkerInfo // of the server, by worker id
+	requests map[string]Bundle            // of staged bundles and of runs, by uuid
+	largest  Shape                        // what workers have reported so far; zero before the first
+	said     map[string]string            // what has been logged, by its subject
+
+	looked, started, blocked time.Time
+	streak, failed           int
+	worked                   bool // a pass has succeeded
+}
+
+// tracked is a pilot that has not ended.
+type tracked struct {
+	Pilot
+	// reached is set once the server has shown it.
+	reached bool
+	// uncertain is until when it counts although the backend does not show it.
+	uncertain time.Time
+}
+
+// ErrTooManyFailed is the error of Run after more failures than MostFailed.
+var ErrTooManyFailed = errors.New("too many workers failed to start")
+
+// Run makes passes until ctx ends, and then returns nil: pilots go on. It waits for a server and a
+// backend that do not answer. It fails where the server refuses the login, or the very first request.
+func (m *Manager) Run(ctx context.Context) error {
+	for {
+		err := m.Pass(ctx)
+		switch {
+		case ctx.Err() != nil:
+			m.Log.InfoContext(ctx, "ended: workers go on", slog.Int("workers", len(m.tracked)))
+			return nil //nolint:nilerr // it was to end
+		case err == nil:
+			m.worked = true
+			m.tell(ctx, "outage", "")
+		case errors.Is(err, ErrTooManyFailed), refusesLogin(err), !m.worked && !transient(err):
+			return err
+		default:
+			m.tell(ctx, "outage", err.Error())
+		}
+		if err := pause.For(ctx, m.Pause); err != nil {
+			continue // the next pass ends at once
+		}
+	}
+}
+
+func refusesLogin(err error) bool {
+	var call *codalab.Error
+	return errors.Is(err, client.ErrCredentials) ||
+		errors.As(err, &call) && (call.Status == http.StatusUnauthorized || call.Status == http.StatusForbidden)
+}
+
+func transient(err error) bool {
+	var e interface{ Transient() bool }
+	return errors.As(err, &e) && e.Transient()
+}
+
+// Pass does what is due now: it starts the pilots that are missing. It never waits for a time.
+func (m *Manager) Pass(ctx context.Context) error {
+	now := m.Now()
+	m.prepare()
+	staged, err := m.staged(ctx)
+	if err != nil {
+		return err
+	}
+	due := now.Sub(m.looked) >= lookEvery
+	if len(staged) == 0 && !due {
+		return nil
+	}
+	if err := m.askServer(ctx); err != nil {
+		return err
+	}
+	m.forget(staged)
+	// Only a fresh answer of the backend may start pilots, but an old one may show that none are needed.
+	if !due && m.decide(ctx, now, staged).Start == 0 {
+		return nil
+	}
+	if err := m.askBackend(ctx, now); err != nil {
+		return err
+	}
+	if m.MostFailed >= 0 && m.failed > m.MostFailed {
+		return ErrTooManyFailed
+	}
+	d := m.decide(ctx, now, staged)
+	m.tell(ctx, "decision", d.Why)
+	if d.Start == 0 || now.Before(m.blocked) {
+		return nil
+	}
+	return m.start(ctx, now, d.Start)
+}
+
+func (m *Manager) prepare() {
+	if m.tracked == nil {
+		m.tracked, m.requests, m.said = map[string]*tracked{}, map[string]Bundle{}, map[string]string{}
+	}
+}
+
+// tell logs a text about a subject unless it is what was logged last about it.
+func (m *Manager) tell(ctx context.Context, subject, text string) {
+	before := m.said[subject]
+	if before == text {
+		return
+	}
+	m.said[subject] = text
+	switch {
+	case subject == "decision":
+		m.Log.InfoContext(ctx, "counted", slog.String("found", text))
+	case text == "":
+		m.Log.InfoContext(ctx, "the answers have come back")
+	default:
+		m.Log.WarnContext(ctx, "waiting for an answer", slog.String("error", text))
+	}
+}
+
+// staged returns the staged bundles that the manager starts pilots for, the oldest first.
+func (m *Manager) staged(ctx context.Context) ([]Bundle, error) {
+	all, err := m.search(ctx)
+	if err != nil {
+		return nil, err
+	}
+	shape := m.effective()
+	var fit []Bundle
+	misfits := map[string]bool{}
+	for _, b := range all {
+		m.requests[b.UUID] = b
+		reason := shape.Misfit(b)
+		if reason == "" || m.NoFilter {
+			fit = append(fit, b)
+			continue
+		}
+		misfits[b.UUID] = true
+		if m.said[b.UUID] != reason {
+			m.said[b.UUID] = reason
+			m.Log.DebugContext(ctx, "left out", slog.String("bundle", b.UUID), slog.String("reason", reason))
+		}
+	}
+	maps.DeleteFunc(m.said, func(subject, _ string) bool { return codalab.IsUUID(subject) && !misfits[subject] })
+	return fit, nil
+}
+
+// mostBundles replaces the server's limit of ten.
+const mostBundles = ".limit=100000"
+
+// Keywords are those of the search for staged bundles (worker_manager.py: run_one_iteration).
+func (m *Manager) Keywords() []string {
+	keywords := append([]string{"state=" + string(codalab.StateStaged)}, m.Search...)
+	if !m.Everybody {
+		keywords = append(keywords, ".mine")
+	}
+	if m.Shape.Tag != "" && m.Shape.Exclusive {
+		keywords = append(keywords, "request_queue="+m.Shape.Tag+",tag="+m.Shape.Tag)
+	}
+	return append(keywords, mostBundles)
+}
+
+func (m *Manager) search(ctx context.Context) ([]Bundle, error) {
+	found, number, err := m.Server.SearchBundles(ctx, "", m.Keywords())
+	if err != nil {
+		return nil, err
+	}
+	if number != nil {
+		return nil, errors.New("the search asks for a number, not for bundles")
+	}
+	var bundles []Bundle
+	for _, b := range found {
+		if b.Type == codalab.TypeRun {
+			bundles = append(bundles, readBundle(b.Bundle))
+		}
+	}
+	slices.SortFunc(bundles, func(a, b Bundle) int { return int(a.Created - b.Created) })
+	return bundles, nil
+}
+
+// readBundle reads what a bundle asks for (codalab/server/bundle_manager.py: _compute_request_cpus and the
+// functions after it).
+func readBundle(b codalab.Bundle) Bundle {
+	read := Bundle{
+		UUID: b.UUID, Name: b.Metadata.String("name"), Queue: b.Metadata.String("request_queue"), Created: b.Metadata.Int("created"),
+		CPUs: max(b.Metadata.Int("request_cpus"), 1), GPUs: b.Metadata.Int("request_gpus"), Memory: 2 << 30,
+	}
+	if n, err := codalab.ParseSize(b.Metadata.String("request_memory")); err == nil {
+		read.Memory = n
+	}
+	if d, err := codalab.ParseDuration(b.Metadata.String("request_time")); err == nil {
+		read.Time = d
+	}
+	return read
+}
+
+// askServer learns which workers the server knows.
+func (m *Manager) askServer(ctx context.Context) error {
+	workers, err := m.Server.Workers(ctx)
+	if err != nil {
+		return err
+	}
+	m.workers = map[string]client.WorkerInfo{}
+	for _, w := range workers {
+		m.workers[w.WorkerID] = w
+	}
+	for name, t := range m.tracked {
+		if w, ok := m.workers[WorkerID(name)]; ok {
+			m.reached(ctx, t, w)
+		}
+	}
+	return nil
+}
+
+// forget forgets what bundles ask for that are neither staged nor run by a worker.
+func (m *Manager) forget(staged []Bundle) {
+	needed := map[string]bool{}
+	for _, b := range staged {
+		needed[b.UUID] = true
+	}
+	for _, w := range m.workers {
+		for _, uuid := range w.RunUUIDs {
+			needed[uuid] = true
+		}
+	}
+	maps.DeleteFunc(m.requests, func(uuid string, _ Bundle) bool { return !needed[uuid] })
+}
+
+// reached notes that the server knows a pilot.
+func (m *Manager) reached(ctx context.Context, t *tracked, w client.WorkerInfo) {
+	if !t.reached {
+		t.reached, t.uncertain, m.streak = true, time.Time{}, 0
+		m.Log.InfoContext(ctx, "worker has reached the server", slog.String("worker", t.Name), slog.String("node", t.Node))
+	}
+	m.largest.CPUs, m.largest.GPUs = max(m.largest.CPUs, w.CPUs), max(m.largest.GPUs, w.GPUs)
+	m.largest.Memory = max(m.largest.Memory, w.MemoryBytes)
+}
+
+// effective is the shape that pilots turn out to have: a worker may report less than was asked for. A
+// bundle that fits the one and not the other must not start pilot after pilot.
+func (m *Manager) effective() Shape {
+	shape := m.Shape
+	if m.largest.CPUs > 0 {
+		shape.CPUs, shape.GPUs, shape.Memory = min(shape.CPUs, m.largest.CPUs), min(shape.GPUs, m.largest.GPUs), min(shape.Memory, m.largest.Memory)
+	}
+	return shape
+}
+
+// askBackend learns which pilots there are.
+func (m *Manager) askBackend(ctx context.Context, now time.Time) error {
+	pilots, err := m.Backend.Pilots(ctx)
+	if err != nil {
+		return err
+	}
+	m.looked = now
+	shown := map[string]bool{}
+	failures := m.failed
+	for _, p := range pilots {
+		shown[p.Name] = true
+		t := m.tracked[p.Name]
+		switch {
+		case p.Phase == Ended && t != nil:
+			m.ended(ctx, t, p)
+		case p.Phase == Ended:
+		case t == nil:
+			t = &tracked{Pilot: p}
+			m.tracked[p.Name] = t
+			if w, ok := m.workers[WorkerID(p.Name)]; ok {
+				m.reached(ctx, t, w)
+			}
+			m.Log.InfoContext(ctx, "found a worker", slog.String("worker", p.Name), slog.String("job", p.Job), slog.String("state", p.State))
+		default:
+			t.Pilot, t.uncertain = p, time.Time{}
+		}
+	}
+	for name, t := range m.tracked {
+		if !shown[name] && !now.Before(t.uncertain) {
+			delete(m.tracked, name)
+			m.Log.InfoContext(ctx, "worker is not listed any more", slog.String("worker", name), slog.String("job", t.Job))
+		}
+	}
+	if m.failed > failures {
+		m.backOff(now)
+	}
+	return nil
+}
+
+// ended notes the end of a pilot. One that the server has never shown counts as failed.
+func (m *Manager) ended(ctx context.Context, t *tracked, p Pilot) {
+	delete(m.tracked, p.Name)
+	about := []slog.Attr{slog.String("worker", p.Name), slog.String("job", p.Job), slog.String("state", p.State), slog.String("reason", p.Reason)}
+	if t.reached || p.Cancelled {
+		m.Log.LogAttrs(ctx, slog.LevelInfo, "worker has ended", about...)
+		return
+	}
+	m.failed++
+	m.Log.LogAttrs(ctx, slog.LevelWarn, "worker has ended and never reached the server", append(about, slog.String("log", m.Backend.Log(p.Name)))...)
+}
+
+// backOff holds new pilots back for a while, longer after each failure in a row.
+func (m *Manager) backOff(now time.Time) {
+	m.blocked = now.Add(min(time.Second<<min(m.streak, 10), longestBackOff))
+	m.streak++
+}
+
+// decide counts the pilots to start by what is known.
+func (m *Manager) decide(ctx context.Context, now time.Time, staged []Bundle) Decision {
+	shape := m.effective()
+	k := Known{Staged: staged, Live: len(m.tracked)}
+	for _, name := range slices.Sorted(maps.Keys(m.tracked)) {
+		t := m.tracked[name]
+		w, known := m.workers[WorkerID(name)]
+		switch {
+		case known && !w.IsTerminating:
+			k.Free = append(k.Free, m.roomIn(ctx, now, shape, t, w))
+		case known, t.reached: // it ends, or the server has lost it
+		case t.Phase == Active && !t.Since.IsZero() && now.Sub(t.Since) > bootPatience:
+		default:
+			k.Coming = append(k.Coming, shape.Whole())
+		}
+	}
+	spaced := m.Spacing > 0 && !m.started.IsZero() && now.Sub(m.started) < m.Spacing
+	return Decide(shape, k, Limits{Min: m.Min, Max: m.Max, Spaced: spaced})
+}
+
+// roomIn is what a pilot can still take by the server's account of it.
+func (m *Manager) roomIn(ctx context.Context, now time.Time, shape Shape, t *tracked, w client.WorkerInfo) Room {
+	r := Room{
+		CPUs: w.CPUs - w.CPUsInUse, GPUs: w.GPUs - w.GPUsInUse, Memory: min(w.MemoryBytes, m.Shape.Memory), Runs: w.ExitAfterNumRuns,
+		Longest: shape.Longest, Whole: len(w.RunUUIDs) == 0,
+	}
+	for _, uuid := range w.RunUUIDs {
+		r.Memory -= m.memoryOf(ctx, uuid, r.Memory)
+	}
+	if t.Phase == Active && !t.Since.IsZero() && r.Longest > 0 {
+		if r.Longest -= now.Sub(t.Since); r.Longest <= 0 {
+			return Room{}
+		}
+	}
+	return r
+}
+
+// memoryOf is the memory that a run asks for; all of it if that is not known.
+func (m *Manager) memoryOf(ctx context.Context, uuid string, all int64) int64 {
+	if b, ok := m.requests[uuid]; ok {
+		return b.Memory
+	}
+	b, err := m.Server.Bundle(ctx, uuid)
+	if err != nil {
+		return all
+	}
+	m.requests[uuid] = readBundle(b.Bundle)
+	return m.requests[uuid].Memory
+}
+
+// start starts n pilots. After a failure it starts no more for a while.
+func (m *Manager) start(ctx context.Context, now time.Time, n int) error {
+	for range n {
+		name := m.Backend.NewName()
+		p, err := m.Backend.Start(ctx, name)
+		var doubt Uncertain
+		switch {
+		case ctx.Err() != nil && err != nil:
+			return ctx.Err()
+		case errors.As(err, &doubt) && doubt.Uncertain():
+			m.tracked[name] = &tracked{Pilot: Pilot{Name: name, Phase: Pending, Since: now}, uncertain: now.Add(uncertainFor)}
+			m.backOff(now)
+			m.Log.WarnContext(ctx, "worker may have been started", slog.String("worker", name), slog.Any("error", err))
+			return nil
+		case err != nil:
+			if !transient(err) {
+				m.failed++
+			}
+			m.backOff(now)
+			m.Log.WarnContext(ctx, "cannot start a worker", slog.Any("error", err), slog.Time("again", m.blocked))
+			return nil
+		}
+		m.tracked[name], m.started = &tracked{Pilot: p}, now
+		m.Log.InfoContext(ctx, "started a worker", slog.String("worker", name), slog.String("job", p.Job))
+	}
+	return nil
+}

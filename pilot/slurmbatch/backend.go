@@ -1,0 +1,229 @@
+package slurmbatch
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/cl-slurm/cl-slurm/pilot"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+)
+
+// Slurm is what the backend needs of Slurm: an *sbatch.Observer, which runs one squeue for all pilots.
+type Slurm interface {
+	Submit(ctx context.Context, r sbatch.Request) (sbatch.JobID, error)
+	Observe(ctx context.Context, notBefore time.Time) (sbatch.Snapshot, error)
+	Cancel(ctx context.Context, name string, ids ...sbatch.JobID) error
+}
+
+// Job is what pilots ask Slurm for. It does not ask for what is in empty fields.
+type Job struct {
+	Partition, Account, Constraint string
+	// NodeList and Exclude list nodes, separated by commas.
+	NodeList, Exclude string
+	CPUs, GPUs        int64
+	GPUType           string
+	MemoryMB          int64
+	// Time is the limit; 0 leaves it to Slurm.
+	Time time.Duration
+	// Dir is the working directory of the batch script.
+	Dir string
+}
+
+// Backend runs pilots in Slurm jobs. The exported fields are set before the first use.
+type Backend struct {
+	Slurm Slurm
+	Job   Job
+	// User and JobName begin the names of pilots.
+	User, JobName string
+	// WorkDir is the absolute path of the directory for the files of pilots. Nodes see it under the same path.
+	WorkDir string
+	// Worker is the command line of the worker.
+	Worker Worker
+	// Credentials returns the arguments by which a worker logs in. It is called once for each pilot.
+	Credentials func(ctx context.Context) ([]string, error)
+	Now         func() time.Time
+}
+
+var _ pilot.Backend = (*Backend)(nil)
+
+func (b *Backend) prefix() string { return b.User + "-" + b.JobName + "-" }
+
+// NewName returns the name of a new pilot and its job (slurm_batch_worker_manager.py: start_worker_job).
+func (b *Backend) NewName() string {
+	id := uuid.New()
+	return b.prefix() + hex.EncodeToString(id[:])
+}
+
+// IsPilot reports whether a job of this name is a pilot of this manager.
+func (b *Backend) IsPilot(name string) bool {
+	digits, ok := strings.CutPrefix(name, b.prefix())
+	id, err := hex.DecodeString(digits)
+	return ok && err == nil && len(id) == 16
+}
+
+// Log is the path of a pilot's log.
+func (b *Backend) Log(name string) string { return filepath.Join(b.WorkDir, name, name+".out") }
+
+// jobFile is the path of the file with the number of a pilot's job.
+func (b *Backend) jobFile(name string) string { return filepath.Join(b.WorkDir, name, "job") }
+
+// Request is the submission of a pilot; login are the arguments by which it logs in.
+func (b *Backend) Request(name string, login []string) sbatch.Request {
+	j := b.Job
+	r := sbatch.Request{
+		Name: name, Partition: j.Partition, Account: j.Account, Constraint: j.Constraint, Exclude: j.Exclude,
+		CPUs: j.CPUs, GPUs: j.GPUs, GPUType: j.GPUType, MemoryMiB: j.MemoryMB, Time: j.Time,
+		Dir: j.Dir, Output: b.Log(name), Script: b.Worker.script(name, j, login),
+	}
+	if j.NodeList != "" {
+		r.Extra = append(r.Extra, "--nodelist="+j.NodeList)
+	}
+	if j.Time > 0 {
+		// sbatch(1): --signal; B sends it to the batch script, which is the worker itself.
+		r.Extra = append(r.Extra, fmt.Sprintf("--signal=B:TERM@%d", int(warnBefore(j.Time).Seconds())))
+	}
+	return r
+}
+
+// startError is a failed submission.
+type startError struct{ err *sbatch.Error }
+
+// Error says why.
+func (e *startError) Error() string { return e.err.Error() }
+
+// Unwrap returns the cause.
+func (e *startError) Unwrap() error { return e.err }
+
+// Uncertain reports whether a job may have been made.
+func (e *startError) Uncertain() bool { return !e.err.Refused }
+
+// Start submits a pilot's job.
+func (b *Backend) Start(ctx context.Context, name string) (pilot.Pilot, error) {
+	login, err := b.Credentials(ctx)
+	if err != nil {
+		return pilot.Pilot{}, fmt.Errorf("start worker: %w", err)
+	}
+	r := b.Request(name, login)
+	dir := filepath.Join(b.WorkDir, name)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return pilot.Pilot{}, fmt.Errorf("start worker: %w", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, name+".slurm"), []byte(r.Script), 0o600); err != nil {
+		return pilot.Pilot{}, fmt.Errorf("start worker: %w", err)
+	}
+	id, err := b.Slurm.Submit(ctx, r)
+	var failed *sbatch.Error
+	switch {
+	case errors.As(err, &failed):
+		if failed.Refused {
+			_ = os.RemoveAll(dir) // nothing will be written there
+		}
+		return pilot.Pilot{}, &startError{failed}
+	case err != nil:
+		return pilot.Pilot{}, err
+	}
+	// The log is found by the worker's id without this file.
+	_ = os.WriteFile(b.jobFile(name), []byte(id.String()+"\n"), 0o600)
+	return pilot.Pilot{Name: name, Phase: pilot.Pending, Job: id.String(), State: string(sbatch.StatePending), Since: b.Now()}, nil
+}
+
+// Pilots returns the pilots that Slurm's controller knows. All of them cost one squeue.
+func (b *Backend) Pilots(ctx context.Context) ([]pilot.Pilot, error) {
+	snapshot, err := b.Slurm.Observe(ctx, b.Now())
+	if err != nil {
+		return nil, err
+	}
+	var pilots []pilot.Pilot
+	for _, j := range snapshot.Jobs {
+		if b.IsPilot(j.Name) {
+			pilots = append(pilots, shown(j))
+		}
+	}
+	return pilots, nil
+}
+
+// shown is a job as a pilot.
+func shown(j sbatch.Job) pilot.Pilot {
+	p := pilot.Pilot{
+		Name: j.Name, Phase: pilot.Active, Job: j.ID.String(), State: string(j.State), Reason: j.Reason, Node: j.Nodes,
+		Since: j.Start, Cancelled: j.State == sbatch.StateCancelled,
+	}
+	switch j.State { //nolint:exhaustive // in the others, unknown ones too, it may run
+	case sbatch.StatePending, sbatch.StateConfiguring, sbatch.StateRequeued, sbatch.StateRequeueHold, sbatch.StateRequeueFed,
+		sbatch.StateSpecialExit, sbatch.StateResvDelHold:
+		p.Phase, p.Since = pilot.Pending, j.Submitted // its start is only expected
+	}
+	if j.State.Ended() {
+		p.Phase, p.Since = pilot.Ended, j.Submitted
+	}
+	return p
+}
+
+// Stop ends a pilot's job: the worker gets TERM.
+func (b *Backend) Stop(ctx context.Context, p pilot.Pilot) error {
+	var id sbatch.JobID
+	if _, err := fmt.Sscan(p.Job, (*int64)(&id)); err != nil {
+		return fmt.Errorf("end worker %s: its job is not known", p.Name)
+	}
+	return b.Slurm.Cancel(ctx, p.Name, id)
+}
+
+// ErrAmbiguous is the error for a text that names several pilots.
+var ErrAmbiguous = errors.New("it names several workers")
+
+// FindLog returns the pilot whose files are in the work directory and which the first of these texts
+// names that names any: by its name or worker id, by its job's number, by its hexadecimal digits or the
+// beginning of them, or by a bundle's remote, which ends in a worker id.
+func (b *Backend) FindLog(texts ...string) (name string, err error) {
+	entries, err := os.ReadDir(b.WorkDir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("find log: %w", err)
+	}
+	var pilots []pilot.Pilot
+	for _, e := range entries {
+		if b.IsPilot(e.Name()) {
+			job, _ := os.ReadFile(b.jobFile(e.Name())) // it has no known job without the file
+			pilots = append(pilots, pilot.Pilot{Name: e.Name(), Job: strings.TrimSpace(string(job))})
+		}
+	}
+	for _, text := range texts {
+		switch found := b.Named(pilots, text); len(found) {
+		case 0:
+		case 1:
+			return found[0].Name, nil
+		default:
+			return "", fmt.Errorf("%s: %w: %s, %s", text, ErrAmbiguous, found[0].Name, found[1].Name)
+		}
+	}
+	return "", fmt.Errorf("no worker of %s has files in %s", strings.Join(texts, ", "), b.WorkDir)
+}
+
+// leastPart is the length of the shortest beginning of a name's digits that stands for the name.
+const leastPart = 4
+
+// Named returns the pilots among these that a text names, as FindLog says.
+func (b *Backend) Named(pilots []pilot.Pilot, text string) []pilot.Pilot {
+	var whole, part []pilot.Pilot
+	for _, p := range pilots {
+		switch {
+		case text == "":
+		case p.Job == text, strings.HasSuffix(text, p.Name):
+			whole = append(whole, p)
+		case len(text) >= leastPart && strings.HasPrefix(strings.TrimPrefix(p.Name, b.prefix()), text):
+			part = append(part, p)
+		}
+	}
+	if len(whole) > 0 {
+		return whole
+	}
+	return part
+}

@@ -1,0 +1,89 @@
+package slurmbatch
+
+import (
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/pilot"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+)
+
+// Worker is the command line of a worker. Both our cl-worker and CodaLab's own understand it.
+type Worker struct {
+	// Executable is an absolute path.
+	Executable string
+	// Scripted is set for a program that is a script, as CodaLab's own cl-worker is: it does not see by
+	// itself which GPUs Slurm has given it.
+	Scripted bool
+	Server   string
+	// WorkDir is where the worker keeps its files.
+	WorkDir string
+	// IdleSeconds is how long it waits for runs.
+	IdleSeconds int64
+	// Arguments are further ones.
+	Arguments []string
+}
+
+// The worker takes no run that would not end in time, and gets TERM before Slurm's limit. Slurm sends the
+// signal up to a minute early (sbatch(1): --signal), so the worker stops before that by itself.
+const (
+	stopBeforeLimit = 150 * time.Second
+	termBeforeLimit = 60 * time.Second
+)
+
+// StopAfter is how long after its job's start a worker stops by itself.
+func StopAfter(limit time.Duration) time.Duration { return limit - min(stopBeforeLimit, limit/4) }
+
+// Longest is the longest run that a pilot can take which has just started; 0 for no bound.
+func Longest(limit time.Duration) time.Duration {
+	if limit == 0 {
+		return 0
+	}
+	return StopAfter(limit) - min(time.Minute, limit/8)
+}
+
+func warnBefore(limit time.Duration) time.Duration { return min(termBeforeLimit, limit/8) }
+
+// Command is the command line of the pilot of a name, with the words in the order of
+// worker_manager.py: build_command.
+func (w Worker) Command(name string, login []string) []string {
+	words := []string{
+		w.Executable, "--server", w.Server, "--verbose", "--exit-when-idle", "--idle-seconds", strconv.FormatInt(w.IdleSeconds, 10),
+		"--work-dir", w.WorkDir, "--id", pilot.WorkerID(name), "--network-prefix", "cl_worker_" + name + "_network",
+	}
+	words = append(words, w.Arguments...)
+	// slurm_batch_worker_manager.py: setup_codalab_worker
+	return append(append(words, "--pass-down-termination"), login...)
+}
+
+// systemPath is the PATH of programs that nobody has configured.
+const systemPath = "/usr/local/bin:/usr/bin:/bin"
+
+// script is the batch script of a pilot.
+func (w Worker) script(name string, j Job, login []string) string {
+	var s strings.Builder
+	fmt.Fprintf(&s, "#!/bin/sh\n# A worker of CodaLab. cl-worker-manager has submitted it.\n")
+	fmt.Fprintf(&s, "export PATH=%s\n", sbatch.Quote(systemPath+":"+filepath.Dir(w.Executable)))
+	if j.Time > 0 {
+		// Only our cl-worker knows this variable.
+		fmt.Fprintf(&s, "export CL_WORKER_STOP_AFTER=%d\n", int64(StopAfter(j.Time).Seconds()))
+	}
+	s.WriteString("echo \"Worker is executing on host: $(hostname)\"\n")
+	gpus := "ALL"
+	switch {
+	case j.GPUs == 0:
+		gpus = "NONE"
+	case w.Scripted: // slurm_batch_worker_manager.py: create_job_definition
+		s.WriteString("gpus=$(nvidia-smi -L 2>/dev/null | sed -n 's/.*UUID: \\([^)]*\\).*/\\1/p' | tr '\\n' ',')\ngpus=${gpus%,}\n")
+		gpus = "${gpus:-NONE}"
+	}
+	s.WriteString("exec")
+	for _, word := range w.Command(name, login) {
+		s.WriteString(" " + sbatch.Quote(word))
+	}
+	fmt.Fprintf(&s, " --gpuset \"%s\"\n", gpus)
+	return s.String()
+}
