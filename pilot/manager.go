@@ -283,6 +283,11 @@ func (m *Manager) reached(ctx context.Context, t *tracked, w client.WorkerInfo) 
 		t.reached, t.uncertain, m.streak = true, time.Time{}, 0
 		m.Log.InfoContext(ctx, "worker has reached the server", slog.String("worker", t.Name), slog.String("node", t.Node))
 	}
+	m.learn(w)
+}
+
+// learn notes what a pilot turns out to offer.
+func (m *Manager) learn(w client.WorkerInfo) {
 	m.largest.CPUs, m.largest.GPUs = max(m.largest.CPUs, w.CPUs), max(m.largest.GPUs, w.GPUs)
 	m.largest.Memory = max(m.largest.Memory, w.MemoryBytes)
 }

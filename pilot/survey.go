@@ -38,31 +38,32 @@ type Misfit struct {
 	Reason string `json:"reason"`
 }
 
-// Survey asks the backend and the server. It starts and changes nothing.
+// Survey asks the backend and the server. It starts and changes nothing. If only the server does not
+// answer, the pilots are there, as the backend shows them; else Pilots is nil with an error.
 func (m *Manager) Survey(ctx context.Context) (Survey, error) {
 	m.prepare()
-	s := Survey{Pilots: []Shown{}, Misfits: []Misfit{}}
 	pilots, err := m.Backend.Pilots(ctx)
 	if err != nil {
-		return s, err
+		return Survey{}, err
 	}
+	s := Survey{Pilots: []Shown{}, Misfits: []Misfit{}}
+	for _, p := range pilots {
+		if p.Phase != Ended {
+			s.Pilots = append(s.Pilots, Shown{
+				Name: p.Name, WorkerID: WorkerID(p.Name), Phase: p.Phase, Job: p.Job, State: p.State, Reason: p.Reason, Node: p.Node, Since: p.Since,
+			})
+		}
+	}
+	slices.SortFunc(s.Pilots, func(a, b Shown) int { return strings.Compare(a.Job+a.Name, b.Job+b.Name) })
 	if err := m.askServer(ctx); err != nil {
 		return s, err
 	}
-	for _, p := range pilots {
-		if p.Phase == Ended {
-			continue
+	for i := range s.Pilots {
+		if w, ok := m.workers[s.Pilots[i].WorkerID]; ok {
+			s.Pilots[i].Worker = &w
+			m.learn(w)
 		}
-		shown := Shown{
-			Name: p.Name, WorkerID: WorkerID(p.Name), Phase: p.Phase, Job: p.Job, State: p.State, Reason: p.Reason, Node: p.Node, Since: p.Since,
-		}
-		if w, ok := m.workers[shown.WorkerID]; ok {
-			shown.Worker = &w
-			m.reached(ctx, &tracked{Pilot: p, reached: true}, w)
-		}
-		s.Pilots = append(s.Pilots, shown)
 	}
-	slices.SortFunc(s.Pilots, func(a, b Shown) int { return strings.Compare(a.Job+a.Name, b.Job+b.Name) })
 	bundles, err := m.search(ctx)
 	if err != nil {
 		return s, err

@@ -76,7 +76,7 @@ const (
 // printLog prints a log.
 func (l *look) printLog(ctx context.Context, b *slurmbatch.Backend, name string, follow bool) error {
 	var done int64
-	asked := l.Now()
+	var asked time.Time
 	for ended := !follow; ; {
 		n, err := printFrom(l.Stdout, b.Log(name), done)
 		done += n

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"net"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -71,6 +72,12 @@ func TestHelpIsAsWritten(t *testing.T) {
 // startServer starts a CodaLab server on which ann has the password secret.
 func startServer(t *testing.T, dir string) *httptest.Server {
 	t.Helper()
+	return startServerAt(t, dir, "127.0.0.1:0")
+}
+
+// startServerAt starts a server at an address of this host.
+func startServerAt(t *testing.T, dir, address string) *httptest.Server {
+	t.Helper()
 	data, err := store.Open(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
@@ -88,7 +95,14 @@ func startServer(t *testing.T, dir string) *httptest.Server {
 	s := server.New(server.Config{Store: data, Now: time.Now, PasswordCost: cost})
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
-	web := httptest.NewServer(s.Handler())
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	web := httptest.NewUnstartedServer(s.Handler())
+	_ = web.Listener.Close() // it has one of its own
+	web.Listener = listener
+	web.Start()
 	t.Cleanup(func() {
 		web.CloseClientConnections()
 		web.Close()
@@ -110,7 +124,7 @@ func connectAs(t *testing.T, address, user string) *client.Client {
 	return api
 }
 
-// stage creates n runs of a client's user, and waits until they are staged.
+// stage creates n runs of a client's user, and waits until they are staged. Their names are their commands.
 func stage(t *testing.T, api *client.Client, n int, change codalab.Metadata) []string {
 	t.Helper()
 	sheet, err := api.FindWorksheet(t.Context(), "", client.HomeWorksheet)
@@ -129,7 +143,7 @@ func stage(t *testing.T, api *client.Client, n int, change codalab.Metadata) []s
 		for key, value := range change {
 			metadata[key] = value
 		}
-		b, err := api.CreateBundle(t.Context(), client.NewBundle{Worksheet: sheet.UUID, Type: codalab.TypeRun, Command: "true", Metadata: metadata})
+		b, err := api.CreateBundle(t.Context(), client.NewBundle{Worksheet: sheet.UUID, Type: codalab.TypeRun, Command: metadata.String("name"), Metadata: metadata})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -171,6 +185,9 @@ func TestScripts(t *testing.T) {
 			env.Setenv("SERVER", web.URL)
 			env.Setenv("BUNDLE", stage(t, api, 1, nil)[0])
 			stage(t, api, 1, codalab.Metadata{"request_cpus": int64(8)})
+			if filepath.Base(env.WorkDir) == "script-kill" {
+				env.Setenv("SLEEPER", stage(t, api, 1, codalab.Metadata{"name": "sleep"})[0])
+			}
 			bin := filepath.Join(env.WorkDir, "slurm")
 			writeSlurmCommands(t, bin)
 			env.Setenv("PATH", bin+string(filepath.ListSeparator)+env.Getenv("PATH"))
@@ -185,7 +202,7 @@ func TestScripts(t *testing.T) {
 // writeSlurmCommands writes scripts with the names of Slurm's commands. sbatch notes its arguments and its script in
 // the files args and script, which grow, and squeue lists the jobs in the file jobs, which sbatch adds to. They
 // print what package sbatch has recorded of the real commands, and know no rules. squeue and sinfo fail if
-// there is a file down.
+// there is a file down. If there is a file run, the scripts of jobs run, and scancel ends all.
 func writeSlurmCommands(t *testing.T, dir string) {
 	t.Helper()
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -199,12 +216,16 @@ for a; do case $a in --format=*) separator=${a#--format=} separator=${separator%
 		"sbatch": `echo sbatch >>"$dir/calls"
 [ ! -e "$dir/refuse" ] || { echo 'sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified' >&2; exit 1; }
 for a; do case $a in --job-name=*) name=${a#*=} ;; --output=*) output=${a#*=} ;; esac; done
-echo "$@" >>"$dir/args"; env >>"$dir/args"; cat >>"$dir/script"
+echo "$@" >>"$dir/args"; env >>"$dir/args"; cat >"$dir/script$name"; cat "$dir/script$name" >>"$dir/script"
 echo "this is what $name prints" >"$output"
+if [ -e "$dir/run" ]; then
+	setsid sh "$dir/script$name" >>"$output" 2>&1 </dev/null &
+	echo $! >>"$dir/pids"
+fi
 id=$(($(cat "$dir/jobs" 2>/dev/null | wc -l) + 100))
 echo "|$id|RUNNING|n1|$(date +%s)|$name|None|$(date +%s)|" >>"$dir/jobs"
 echo '*** maintenance on Friday ***'; echo $id; echo 'Thank you.'`,
-		"scancel": `echo "scancel $*" >>"$dir/calls"; rm -f "$dir/jobs"`,
+		"scancel": `echo "scancel $*" >>"$dir/calls"; rm -f "$dir/jobs"; [ ! -e "$dir/pids" ] || kill $(cat "$dir/pids")`,
 		"sinfo": down + `cat <<'END'
 cpu|cpu*|up|7-00:00:00|1:00:00|0/2/0/2|UNLIMITED|64|256000|(null)
 gpu|gpu|up|2-00:00:00|1:00:00|0/2/0/2|UNLIMITED|64|256000|gpu:a100:4

@@ -129,7 +129,11 @@ func (s *slurmBatch) run(ctx context.Context) error {
 	if s.once {
 		return loop.Pass(ctx)
 	}
-	return loop.Run(ctx)
+	if err := loop.Run(ctx); err != nil {
+		return err
+	}
+	fmt.Fprintln(s.Stderr, "the workers go on: cl-worker-manager status lists them, and kill ends one") //nolint:errcheck // standard error is gone
+	return nil
 }
 
 func (s *slurmBatch) check() (err error) {

@@ -93,11 +93,12 @@ func runStandIn(ctx context.Context, args []string) error {
 		if timer != nil {
 			timer.Stop()
 		}
+		interrupted := within.Err() != nil
 		cancel()
-		if ctx.Err() != nil {
+		switch {
+		case ctx.Err() != nil:
 			return ctx.Err()
-		}
-		if err != nil && within.Err() == nil {
+		case err != nil && !interrupted:
 			return err
 		}
 		for _, m := range messages {

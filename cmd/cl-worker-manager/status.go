@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -25,34 +26,40 @@ func (m *manager) statusCommand() *cobra.Command {
 				return err
 			}
 			found, err := loop.Survey(ctx)
-			if err != nil {
+			if err != nil && found.Pilots == nil {
 				return err
 			}
 			if !known { // no shape is known that bundles could fail to fit
 				found.Misfits = found.Misfits[:0]
 			}
-			return l.Print(asJSON, found, statusText(l.Now(), found, r, known))
+			text := workersText(l.Now(), found)
+			if err == nil {
+				text += bundlesText(found, r, known)
+			}
+			return errors.Join(l.Print(asJSON, found, text), err)
 		})
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 
-func statusText(now time.Time, s pilot.Survey, r record, known bool) string {
-	var text strings.Builder
+func workersText(now time.Time, s pilot.Survey) string {
 	if len(s.Pilots) == 0 {
-		text.WriteString("no workers\n")
-	} else {
-		rows := [][]string{{"worker", "job", "state", "reason", "node", "since", "runs", "cpus", "gpus", "last check-in"}}
-		for _, p := range s.Pilots {
-			rows = append(rows, statusRow(now, p))
-		}
-		text.WriteString(termtext.Table(rows))
+		return "no workers\n"
 	}
-	bounds := ""
+	rows := [][]string{{"worker", "job", "state", "reason", "node", "since", "runs", "cpus", "gpus", "last check-in"}}
+	for _, p := range s.Pilots {
+		rows = append(rows, statusRow(now, p))
+	}
+	return termtext.Table(rows)
+}
+
+func bundlesText(s pilot.Survey, r record, known bool) string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "%d staged at %s", s.Staged, r.Server)
 	if known {
-		bounds = fmt.Sprintf(", %d to %d workers", r.Min, r.Max)
+		fmt.Fprintf(&text, ", %d to %d workers", r.Min, r.Max)
 	}
-	fmt.Fprintf(&text, "%d staged at %s%s\n", s.Staged, r.Server, bounds)
+	text.WriteString("\n")
 	for _, m := range s.Misfits {
 		fmt.Fprintf(&text, "%s %s: no worker can take it: %s\n", m.UUID, termtext.OneLine(m.Name), termtext.OneLine(m.Reason))
 	}
