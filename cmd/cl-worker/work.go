@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/apptainer/container/runner"
 	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
 	"github.com/cl-slurm/cl-slurm/bridge"
 	"github.com/cl-slurm/cl-slurm/bridge/config"
@@ -25,6 +26,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
+	"github.com/cl-slurm/cl-slurm/staging/engineimages"
 	"github.com/cl-slurm/cl-slurm/worker/local"
 )
 
@@ -44,7 +46,9 @@ type standalone struct {
 	// slurm is Slurm if it runs the bundles; else machine is what runs may have of this host.
 	slurm   *sbatch.Client
 	machine local.Machine
-	until   time.Time
+	// engine is Docker, if that runs the containers.
+	engine *engineimages.Engine
+	until  time.Time
 }
 
 // work is cl-worker, stand-alone.
@@ -92,6 +96,9 @@ func (w *standalone) setUp(ctx context.Context) (err error) {
 	}
 	if w.place, err = findPlace(ctx, w.Process, w.workDir, w.id); err != nil {
 		return err
+	}
+	if err := w.findEngine(ctx); err != nil {
+		return program.Usage(err)
 	}
 	if w.config, err = w.configuration(); err != nil {
 		return program.Usage(err)
@@ -298,15 +305,20 @@ func (w *standalone) passSignalsOn(ctx context.Context, stop chan<- struct{}, en
 func (w *standalone) adjust(made assembly.Parts, stop <-chan struct{}) {
 	b := made.Bridge
 	q := b.Policy.Queues[queueName]
-	q.Identity, q.Tag = w.place.id, w.tag
+	q.Identity, q.Tag, q.ShmBytes = w.place.id, w.tag, w.shmGB<<30
 	b.Policy.Queues[queueName] = q
 	b.Policy.StageTries = w.downloadRetries + 1
+	made.Images.MaxImageBytes = w.maxImage.bytes
+	if w.engine != nil {
+		made.Stager.Images = w.engineImages(made)
+	}
 	if w.slurm == nil {
 		b.Policy.Accounting, b.Policy.RecordAge = false, time.Hour
 		b.Policy.SubmitGrace = 15 * time.Second
 		b.Pace = bridge.Pace{PerSecond: 1000, Burst: 1000}
 		b.DoorbellEvery = 100 * time.Millisecond
 		b.ReadEvery = time.Second
+		b.Ports = ports{runner.Runner{Env: engineEnv(w.Process)}}
 	}
 	b.Standalone = &bridge.Standalone{
 		Remote: w.remote(), Preemptible: w.preemptible, CheckInPause: seconds(w.checkInSeconds),
