@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -27,6 +28,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 	"github.com/cl-slurm/cl-slurm/staging/engineimages"
+	"github.com/cl-slurm/cl-slurm/worker"
 	"github.com/cl-slurm/cl-slurm/worker/local"
 )
 
@@ -219,6 +221,9 @@ func (w *standalone) findMachine() error {
 	if err != nil {
 		return err
 	}
+	if found.GPUs, err = w.allocatedGPUs(found.GPUs); err != nil {
+		return program.Usage(err)
+	}
 	w.machine = found
 	if w.machine.CPUs, err = local.ParseCPUSet(w.cpuset, found.CPUs); err != nil {
 		return program.Usage(fmt.Errorf("--cpuset: %w", err))
@@ -230,6 +235,19 @@ func (w *standalone) findMachine() error {
 		w.machine.Memory = min(w.machine.Memory, most)
 	}
 	return nil
+}
+
+// allocatedGPUs are those of the Slurm job around the worker, whose node may let the job open all.
+func (w *standalone) allocatedGPUs(all []local.GPU) ([]local.GPU, error) {
+	indexes := w.Getenv("SLURM_JOB_GPUS")
+	if indexes == "" || w.Getenv("SLURM_JOB_ID") == "" {
+		return all, nil
+	}
+	own, err := worker.ParseGPUIndexes(indexes)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(g local.GPU) bool { return !slices.Contains(own, g.Index) }), nil
 }
 
 // serve runs the bundles until a signal ends it, or until the worker has to end.
