@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,6 +21,17 @@ info) cat "$INFO" ;;
 run) printf '%s\n' "$@" >"$NOTED"; exit 125 ;;
 esac
 `
+
+func TestEngineThatCannotBeUsedIsTheHostsFault(t *testing.T) {
+	t.Parallel()
+	program := filepath.Join(t.TempDir(), "docker")
+	testenv.WriteProgram(t, program, []byte("#!/bin/sh\necho 'Cannot connect to the Docker daemon at unix:///x. Is the docker daemon running?' >&2; exit 1\n"))
+	_, err := Runtime{Program: program}.Run(t.Context(), container.Container{Image: "a/b", ShellCommand: "true", Scratch: t.TempDir()})
+	var host *container.HostError
+	if !errors.As(err, &host) || host.Error() != "docker cannot be used: docker image: Cannot connect to the Docker daemon at unix:///x. Is the docker daemon running?" {
+		t.Errorf("error %v", err)
+	}
+}
 
 func TestOptionsOfARunAreWhatTheEngineCanDo(t *testing.T) {
 	t.Parallel()
