@@ -123,13 +123,15 @@ func (h *hub) workersBeside(key store.Worker) int {
 // poll of the previous one. changed reports whether what the worker can run may have changed.
 //
 // It refuses the check-in while another instance uses the worker's id (codalab.CheckIn.Instance).
-// A worker that names no instance gives its id to the next that does.
+// A worker that names no instance gives its id to the next that does, and so does one without runs that
+// has said that it ends.
 func (h *hub) beginPoll(key store.Worker, in codalab.CheckIn, group string, now time.Time) (p *poll, changed bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	w := h.worker(key)
 	connected := w.known && now.Sub(w.seen) <= h.timeout
-	if connected && w.info.Instance != "" && w.info.Instance != in.Instance {
+	over := w.info.IsTerminating && len(w.runs) == 0
+	if connected && !over && w.info.Instance != "" && w.info.Instance != in.Instance {
 		return nil, false, refuse(http.StatusConflict, "Worker '%s' is in use by another program, on %s. Stop that one, or give one of them another name; its id is free %s after its last check-in.",
 			key.ID, w.info.Hostname, codalab.SpellDuration(h.timeout))
 	}

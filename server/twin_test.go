@@ -64,3 +64,32 @@ func TestWorkersThatNameNoInstanceShareAnIDAsBefore(t *testing.T) {
 		named.checkIn()
 	})
 }
+
+// The next worker of the id begins anew. A worker that left runs behind comes back as the same instance.
+func TestWorkerThatEndsWithoutRunsGivesItsIDAway(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		checkIn := func(instance string, ending bool) answer {
+			w := s.worker("alice", "w", "cpu")
+			w.info.Instance, w.info.IsTerminating = instance, ending
+			return w.call(w.user, http.MethodPost, "/workers/w/checkin", w.info)
+		}
+		checkIn("9f02ab", false).ok()
+		checkIn("b1b2b3", false).is(http.StatusConflict)
+		began := time.Now()
+		checkIn("9f02ab", true).ok()
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("a worker that ends waits %s for its answer", took)
+		}
+		checkIn("b1b2b3", false).ok()
+
+		uuid := s.run("x", cpuQueue)
+		w := s.worker("alice", "w", "cpu")
+		w.info.Instance = "b1b2b3"
+		w.takes()
+		w.info.IsTerminating = true
+		w.checkIn(reportOf(uuid, codalab.StateRunning))
+		checkIn("c1c2c3", false).is(http.StatusConflict)
+	})
+}

@@ -131,7 +131,7 @@ func (n *Neighbours) silence(dir string) (time.Duration, error) {
 		return 0, err
 	}
 	newest := last.ModTime()
-	for _, pattern := range []string{"bridge", "bridge/*", "spool", "runs"} {
+	for _, pattern := range []string{"bridge", "bridge/*", "spool", "runs", "spool/*/*/status.json"} {
 		found, err := filepath.Glob(filepath.Join(dir, pattern))
 		if err != nil {
 			return 0, err

@@ -17,12 +17,17 @@ func (p Policy) NewAttempt(now time.Time, r Row, generation int64) Row {
 	r.SubmissionName = p.submissionName(r)
 	r.Phase, r.PhaseSince, r.DueAt = Submitting, now, time.Time{}
 	r.DecidedAt = now
-	r.Reason = attemptGoes(r.Attempt.Number)
+	r.Reason = r.attemptGoes()
 	return r
 }
 
 // attemptGoes is the reason of a row that is about to be submitted.
-func attemptGoes(attempt int) string { return fmt.Sprintf("attempt %d goes to Slurm", attempt) }
+func (r Row) attemptGoes() string {
+	if r.Standalone {
+		return fmt.Sprintf("attempt %d is started", r.Attempt.Number)
+	}
+	return fmt.Sprintf("attempt %d goes to Slurm", r.Attempt.Number)
+}
 
 // submissionName names a submission. Its generation and its bridge tell it from all others. The rest is
 // for people, who read it in squeue: clients choose UUIDs, and bundles may share the digits.

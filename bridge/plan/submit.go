@@ -68,7 +68,7 @@ func (d *decision) prepare() {
 		d.tryLater(p.Failure)
 	default:
 		d.row.Prepared, d.row.LastFailure = true, ""
-		d.submit(attemptGoes(d.row.Attempt.Number))
+		d.submit(d.row.attemptGoes())
 	}
 }
 
@@ -113,6 +113,9 @@ func (d *decision) adopt(job sbatch.Job, reason string) {
 		d.wantEffect(ReadRecords)
 	}
 	d.row.Job, d.row.AbsentAsOf, d.row.RefusedSince, d.row.RefusedAlone = job, time.Time{}, time.Time{}, 0
+	if d.row.Standalone {
+		reason = "the host has it"
+	}
 	d.enter(Queued, fmt.Sprintf("job %s: %s", job.ID, reason))
 }
 

@@ -132,3 +132,41 @@ func leftRuns(ctx context.Context, at place) bool {
 	rows, err := book.Outline(ctx)
 	return err == nil && len(rows.Rows) > 0
 }
+
+// remove removes the files of a worker that has ended, unless it has left runs. It returns how many these
+// are. The worker holds no lock any more, so another of its name may have begun: that one's files stay.
+func (p place) remove(ctx context.Context) (left int, err error) {
+	unlock, err := ledger.Lock(ctx, p.ledger())
+	if errors.Is(err, ledger.ErrLocked) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	defer unlock()
+	book, err := ledger.OpenToRead(ctx, p.ledger())
+	if err != nil {
+		return 0, err
+	}
+	rows, err := book.Outline(ctx)
+	if err := errors.Join(err, book.Close()); err != nil {
+		return 0, err
+	}
+	if len(rows.Rows) > 0 {
+		return len(rows.Rows), nil
+	}
+	return 0, errors.Join(os.RemoveAll(p.own()), os.RemoveAll(p.state))
+}
+
+// removeWorkDir removes what workers have made in the work directory, unless another worker has files in
+// it, and the directory itself if nothing else is there.
+func (p place) removeWorkDir() error {
+	if err := os.Remove(workersDir(p.workDir)); err != nil { // not empty: another worker's
+		return fmt.Errorf("another worker uses it: %w", err)
+	}
+	if err := errors.Join(os.RemoveAll(p.cache()), os.RemoveAll(p.images())); err != nil {
+		return err
+	}
+	_ = os.Remove(p.workDir) // other files in it are not the worker's
+	return nil
+}

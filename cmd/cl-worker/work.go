@@ -364,4 +364,18 @@ func (w *standalone) cleanUp(ctx context.Context, err error) {
 	if err != nil {
 		return
 	}
+	left, err := w.place.remove(ctx)
+	switch {
+	case err != nil:
+		w.log.WarnContext(ctx, "the worker's files were not removed", slog.String("error", err.Error()))
+		return
+	case left > 0:
+		w.log.InfoContext(ctx, "runs go on, or wait to be delivered; a worker of the same --id takes them up", slog.Int("runs", left))
+		return
+	case !w.deleteWorkDir:
+		return
+	}
+	if err := w.place.removeWorkDir(); err != nil {
+		w.log.WarnContext(ctx, "the work directory was not removed", slog.String("error", err.Error()))
+	}
 }

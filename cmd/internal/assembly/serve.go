@@ -22,6 +22,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/internal/pause"
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
@@ -78,6 +79,7 @@ type parts struct {
 	Parts
 	// content is the cache of dependencies. imageContent is that of images, which may be the same one.
 	content, imageContent *cache.Cache
+	neighbours            *cacheadmin.Neighbours // nil for none
 }
 
 // doorbellEvery is the pause between two looks at the doorbell, readEvery the least between two readings
@@ -121,21 +123,44 @@ func (a Assembly) Serve(ctx context.Context) error {
 	}
 	heartbeats := status.Recorder{Bridge: b, Config: a.Config, Ledger: book, Lease: held, Holder: me, Log: a.Log}
 	sweeps := Sweeper(a.Config, book, watched, a.swept(installed), now)
-	beside := append([]func(ctx context.Context){
-		func(ctx context.Context) { a.tryHost(ctx, installed.Worker()) },
-		func(ctx context.Context) {
-			cacheadmin.KeepTrimmed(ctx, b.Observed, made.imageContent, made.Images, a.Log)
-		},
-		func(ctx context.Context) {
-			if made.content != made.imageContent {
-				cacheadmin.KeepTrimmed(ctx, b.Observed, made.content, nil, a.Log)
-			}
-		},
-		func(ctx context.Context) { sweeps.Run(ctx, sweepFirst, sweepEvery, a.Log) },
-	}, a.Beside...)
+	beside := append(a.upkeep(made, installed.Worker(), sweeps), a.Beside...)
 	return whileHeld(ctx, &heartbeats, func(ctx context.Context) error {
 		return runBeside(ctx, func() error { return a.run(ctx, b) }, beside...)
 	})
+}
+
+// upkeep is what runs beside a bridge for the host and the disk.
+func (a Assembly) upkeep(made parts, worker string, sweeps *sharedfiles.Sweeper) []func(ctx context.Context) {
+	ready := made.Bridge.Observed
+	tasks := []func(ctx context.Context){
+		func(ctx context.Context) { a.tryHost(ctx, worker) },
+		func(ctx context.Context) { cacheadmin.KeepTrimmed(ctx, ready, made.imageContent, made.Images, a.Log) },
+		func(ctx context.Context) { sweeps.Run(ctx, sweepFirst, sweepEvery, a.Log) },
+	}
+	if made.content != made.imageContent {
+		tasks = append(tasks, func(ctx context.Context) { cacheadmin.KeepTrimmed(ctx, ready, made.content, nil, a.Log) })
+	}
+	if made.neighbours != nil {
+		tasks = append(tasks, func(ctx context.Context) { a.removeEnded(ctx, made.neighbours) })
+	}
+	return tasks
+}
+
+// endedFor is how long a neighbour must have shown no sign of life to count as gone for good.
+const endedFor = 7 * 24 * time.Hour
+
+// removeEnded removes the files of neighbours that are gone for good, once.
+func (a Assembly) removeEnded(ctx context.Context, n *cacheadmin.Neighbours) {
+	if pause.For(ctx, sweepFirst) != nil {
+		return
+	}
+	removed, err := n.RemoveEnded(ctx, endedFor)
+	if err != nil && ctx.Err() == nil {
+		a.Log.WarnContext(ctx, "the files of ended workers were not removed", slog.Any("error", err))
+	}
+	for _, dir := range removed {
+		a.Log.InfoContext(ctx, "removed the files of a worker that has shown no sign of life for a week", slog.String("directory", dir))
+	}
 }
 
 func (a Assembly) run(ctx context.Context, b *bridge.Bridge) error {
@@ -148,9 +173,9 @@ func (a Assembly) run(ctx context.Context, b *bridge.Bridge) error {
 // build builds the bridge, its caches, and what stages its inputs.
 func (a Assembly) build(book *ledger.Ledger, watched *sbatch.Observer, installed sharedfiles.Programs, host string) (parts, error) {
 	c, layout := a.Config, spool.Layout(a.Shared)
-	var made parts
+	made := parts{neighbours: a.neighbours(layout, watched.Now)}
 	judge := cacheadmin.Judge{
-		Ledger: &book.Reader, Observe: watched.Observe, Now: watched.Now, Neighbours: a.neighbours(layout, watched.Now),
+		Ledger: &book.Reader, Observe: watched.Observe, Now: watched.Now, Neighbours: made.neighbours,
 		Ready: func() bool { return made.Bridge.Observed() },
 	}
 	made.Over = judge.Over
