@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,6 +57,9 @@ type Bridge struct {
 	// readings of the doorbell, and ReadEvery the least between two readings of one row's usage.
 	ObserveEvery, DoorbellEvery, ReadEvery time.Duration
 
+	// Standalone makes the bridge a stand-alone worker; nil for a bridge.
+	Standalone *Standalone
+
 	// AtOnce is how many effects of a kind run at once; nil for the function AtOnce. Pace is how
 	// often Slurm gets a request of a kind; the zero Pace is DefaultPace.
 	AtOnce func(plan.Kind) int
@@ -79,6 +83,7 @@ type Bridge struct {
 	low        *string                    // plan.LowWater.Low; nil while it is not known
 	health     health
 
+	life   life
 	gauged gauged
 	beat   heartbeat
 	inbox  inbox
@@ -92,7 +97,10 @@ type Bridge struct {
 // Slurm's jobs (plan.ErrOutdated), and if the server refuses the bridge's credentials.
 func (b *Bridge) Run(ctx context.Context) error {
 	err := b.work(ctx)
-	if errors.Is(err, context.Canceled) {
+	if b.Standalone != nil && ctx.Err() != nil && b.view.welcome.Load() {
+		b.sayGoodbye(context.WithoutCancel(ctx))
+	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, errStopped) {
 		return nil
 	}
 	return err
@@ -121,6 +129,9 @@ func (b *Bridge) work(ctx context.Context) error {
 	for _, q := range b.Policy.Queues {
 		g.Go(func() error { return b.keepCheckedIn(ctx, g, q) })
 	}
+	if b.Standalone != nil {
+		g.Go(func() error { return b.watchStop(ctx) })
+	}
 	return g.Wait()
 }
 
@@ -147,4 +158,6 @@ func (b *Bridge) loop(ctx context.Context, r *runner) error {
 }
 
 // Identity is the worker identity of a queue.
-func (b *Bridge) Identity(queue string) string { return b.Name + "-" + queue }
+func (b *Bridge) Identity(queue string) string {
+	return cmp.Or(b.Policy.Queues[queue].Identity, b.Name+"-"+queue)
+}

@@ -206,7 +206,10 @@ func (c *checkIns) answered(ctx context.Context, a answer) error {
 		c.answer(ctx, m)
 	}
 	c.failures, c.welcome = 0, true
+	b.view.welcome.Store(true)
 	switch {
+	case newest && len(a.messages) == 0 && b.Standalone != nil && b.Standalone.CheckInPause > 0:
+		c.checkInWithin(b.Standalone.CheckInPause)
 	case newest && len(a.messages) == 0 && a.took < idlePause:
 		c.checkInWithin(idlePause)
 	case newest:

@@ -298,7 +298,8 @@ func (b *Bridge) confirm(ctx context.Context, r plan.Row) plan.Confirmation {
 	c.Carried = c.Carried || b.view.carried(r) // a check-in may have been sent meanwhile
 	c.Outcome, c.State, c.Lost = outcome(err), shown.State, shown.UploadFailure
 	claimed := shown.Remote == b.Hostname && shown.Started == r.OfferedAt.Unix()
-	c.Here = claimed || shown.Remote == b.Identity(r.Queue) // which its reports name
+	named := b.Standalone != nil && b.Standalone.Remote != "" && shown.Remote == b.Standalone.Remote
+	c.Here = claimed || named || shown.Remote == b.Identity(r.Queue) // which its reports name
 	return c
 }
 

@@ -98,12 +98,17 @@ func boundless() codalab.Resources {
 // server leaves a larger request staged, and says why. Slurm refuses a request that no single
 // node can take, and says why. If the identity offered one node only, the server's manager
 // would hand out no more runs in one pass than fit on one node.
-func (v *view) offer(queue string) codalab.Resources {
+//
+// A stand-alone worker offers what its host has: the server then gives it what its runs leave free.
+func (v *view) offer(queue string, standalone bool) codalab.Resources {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	offer, known := v.nodes[queue]
 	if !known {
 		return boundless()
+	}
+	if standalone {
+		return offer
 	}
 	requested := v.requested[queue]
 	offer.CPUs += requested.CPUs

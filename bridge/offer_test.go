@@ -47,7 +47,7 @@ func TestIdentityOffersWhatItsNodesHaveAndWhatItsRunsAskFor(t *testing.T) {
 	offers := func() map[string]codalab.Resources {
 		all := map[string]codalab.Resources{}
 		for name := range b.Policy.Queues {
-			all[name] = b.view.offer(name)
+			all[name] = b.view.offer(name, false)
 		}
 		return all
 	}

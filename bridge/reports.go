@@ -38,6 +38,8 @@ type reports struct {
 	// check-in had no room for all that must be reported; other when something else is worth a
 	// report.
 	urgent, other chan struct{}
+	// changed is set if the identity itself has something to tell.
+	changed bool
 }
 
 // report is the last report of a run.
@@ -169,7 +171,7 @@ func (b *Bridge) CheckIn(q plan.Queue) (codalab.CheckIn, int64) {
 	b.beat.late(q.Name, late)
 	closed := b.view.closed(late)
 	runs, number := b.view.report(q.Name, b.Identity(q.Name), b.Now())
-	offer := b.view.offer(q.Name)
+	offer := b.view.offer(q.Name, b.Standalone != nil)
 	in := codalab.CheckIn{
 		Tag: q.Tag, TagExclusive: !q.Default, Hostname: b.Hostname, Runs: runs,
 		CPUs: offer.CPUs, GPUs: offer.GPUs, MemoryBytes: offer.Memory, FreeDiskBytes: b.view.freeDisk(),
@@ -179,6 +181,12 @@ func (b *Bridge) CheckIn(q plan.Queue) (codalab.CheckIn, int64) {
 	if group := q.Group; group != "" { // a copy: the whole queue would be copied for the pointer
 		in.GroupName = &group
 	}
+	if b.Standalone != nil && b.Standalone.Remote != "" {
+		for i := range in.Runs {
+			in.Runs[i].Remote = b.Standalone.Remote
+		}
+	}
+	b.describe(&in)
 	if closed != "" { // the server gives no bundle to an identity that offers nothing
 		in.CPUs, in.FreeDiskBytes, in.ExitAfterNumRuns, in.Closed = 0, 0, 0, closed
 	}
@@ -208,7 +216,7 @@ func (v *view) report(queue, identity string, now time.Time) ([]codalab.Run, int
 	for _, row := range rows {
 		in.runs = append(in.runs, r.carry(row, r.number, now))
 	}
-	r.sent[r.number] = in
+	r.sent[r.number], r.changed = in, false
 	switch { // for the next check-in
 	case in.full:
 		signal(r.urgent)
@@ -245,9 +253,10 @@ func (v *view) carried(row plan.Row) bool {
 func (v *view) pending(queue string, now time.Time) (below int, blocked bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	d := v.due(v.reportsOf(queue), now)
+	r := v.reportsOf(queue)
+	d := v.due(r, now)
 	switch {
-	case len(d.verdicts)+len(d.states) > 0:
+	case r.changed, len(d.verdicts)+len(d.states) > 0:
 		below = mostHeld
 	case len(d.old) > 0:
 		below = mostHeldByOld
@@ -261,7 +270,9 @@ func (v *view) pending(queue string, now time.Time) (below int, blocked bool) {
 // are news. From now on no check-in reports a run that one of the messages acknowledges.
 func (b *Bridge) Answered(q plan.Queue, number int64, messages []codalab.Message) {
 	b.view.acknowledge(messages)
-	b.view.applied(q.Name, number, b.Now())
+	for _, bundle := range b.view.applied(q.Name, number, b.Now()) {
+		b.inbox.put(bundle, func(n *plan.News) { n.Restaged = true })
+	}
 	if len(messages) > 0 {
 		b.inbox.deliver(q.Name, messages)
 	}
@@ -281,18 +292,24 @@ func (b *Bridge) Unanswered(q plan.Queue, number int64, err error) (smaller bool
 	return false
 }
 
-// applied notes that the server has applied all reports of a check-in.
-func (v *view) applied(queue string, number int64, now time.Time) {
+// applied notes that the server has applied all reports of a check-in. It returns the bundles that it
+// gave back.
+func (v *view) applied(queue string, number int64, now time.Time) []string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	r := v.reportsOf(queue)
 	in := r.take(number)
 	r.size.ended(in, now, true)
+	var restaged []string
 	for _, run := range in.runs {
 		if run.report.carrier == number {
 			run.report.carrier = 0
 		}
+		if row := run.report.row; row.GivesBack() {
+			restaged = append(restaged, row.Bundle)
+		}
 	}
+	return restaged
 }
 
 // doubt notes that the reports of a check-in may be lost. It returns the bundles whose verdicts

@@ -39,6 +39,9 @@ func (b *Bridge) Open(ctx context.Context) error {
 	}
 	for _, r := range rows.Rows {
 		b.rows.put(&r)
+		if r.Phase == plan.Claiming {
+			b.life.claiming.Add(1)
+		}
 		b.inbox.put(r.Bundle, func(n *plan.News) { n.Restarted = true })
 		b.resume(&r)
 	}
@@ -144,7 +147,13 @@ func (b *Bridge) makeRows(ctx context.Context, now time.Time, in *arrivals) {
 			b.Log.DebugContext(ctx, "an offered bundle is not claimed: the shared disk is below its low water", slog.String("bundle", bundle))
 			continue
 		}
+		if why := b.refuses(now, o.message); why != "" {
+			b.Log.InfoContext(ctx, "an offered bundle is not claimed", slog.String("bundle", bundle), slog.String("reason", why))
+			continue
+		}
 		fresh := plan.NewRow(now, o.queue, o.message)
+		fresh.Standalone = b.Standalone != nil
+		b.life.claiming.Add(1)
 		b.rows.put(&fresh)
 	}
 }
@@ -156,6 +165,7 @@ func (b *Bridge) decide(ctx context.Context, s *step, r plan.Row, n plan.News) {
 	}
 	b.examine(s.now, r, &n)
 	next, effects := b.deciding.Next(s.now, r, n)
+	b.countClaim(&r, &next)
 	b.health.of(r.Queue).Learn(s.now, r, next, b.health.nodes)
 	if b.Trace != nil {
 		b.Trace(plan.Decision{Now: s.now, Row: r, News: n, Next: next, Effects: plan.KindsOf(effects)})

@@ -37,6 +37,8 @@ type view struct {
 	// observed is set once Slurm was seen as a whole. unreachable is set while Slurm
 	// does not answer.
 	observed, unreachable atomic.Bool
+	// welcome is set once the server has answered a check-in.
+	welcome atomic.Bool
 	// nodes is the sum of each queue's nodes; nil while it is not known. free is how much of
 	// the shared disk may be used, in bytes; 0 before the first measurement.
 	nodes map[string]codalab.Resources

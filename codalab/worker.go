@@ -21,6 +21,9 @@ type CheckIn struct {
 	ExitAfterNumRuns int64       `json:"exit_after_num_runs"`
 	IsTerminating    bool        `json:"is_terminating"`
 	Preemptible      bool        `json:"preemptible"`
+	// SecondsLeft is how much longer the worker runs; 0 for no end that it knows. CodaLab's own worker sends
+	// none, and CodaLab's own server ignores it.
+	SecondsLeft int64 `json:"seconds_left,omitempty"`
 	// Instance tells programs apart that use one worker id. CodaLab's own worker sends none, and
 	// CodaLab's own server ignores it.
 	Instance string `json:"instance,omitempty"`

@@ -47,7 +47,7 @@ func (s *Server) checkIn(w http.ResponseWriter, r *http.Request, u store.User) e
 	if err != nil {
 		return err
 	}
-	p.charged = ofSite
+	p.charged, p.ending = ofSite, in.IsTerminating
 	defer s.hub.endPoll(p)
 	if changed {
 		s.changed() // wakes Run: the worker may have room for a staged run
@@ -111,13 +111,19 @@ func (s *Server) servedGroup(ctx context.Context, u store.User, in codalab.Check
 	return g.UUID, nil
 }
 
+// holdEnding is how long a check-in of a worker that ends is held: it waits for the answer.
+const holdEnding = 200 * time.Millisecond
+
 // awaitMessages waits for messages, a newer check-in of the worker, or the end of Config.Hold. It does
 // not wait if the worker has a doorbell: until a check-in is answered, CodaLab's worker starts and ends
 // no runs (codalab/worker/worker.py: checkin, process_runs).
 func (s *Server) awaitMessages(ctx context.Context, p *poll) ([]codalab.Message, error) {
 	hold := s.Hold
-	if s.hub.hasBell(p.worker) {
+	switch {
+	case s.hub.hasBell(p.worker):
 		hold = 0
+	case p.ending:
+		hold = min(hold, holdEnding)
 	}
 	timer := time.NewTimer(hold)
 	defer timer.Stop()

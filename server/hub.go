@@ -75,8 +75,10 @@ type poll struct {
 	// charged is set if the time of the worker's runs counts against their owners' quotas: for
 	// workers of root and of worker accounts, which are the site's.
 	charged bool
-	wake    chan struct{} // gets an element when there may be a message; never closed
-	over    chan struct{} // closed when a newer check-in arrives, or the server stops
+	// ending is set if the worker tells that it ends.
+	ending bool
+	wake   chan struct{} // gets an element when there may be a message; never closed
+	over   chan struct{} // closed when a newer check-in arrives, or the server stops
 }
 
 func newHub(timeout time.Duration, now time.Time) *hub {

@@ -37,6 +37,7 @@ type offer struct {
 	total        codalab.Resources // of CPUs, GPUs, memory, disk
 	free         codalab.Resources
 	runsLeft     int64
+	secondsLeft  int64 // how long the worker still runs; 0 if it does not say
 	running      int
 	closed       bool   // the worker takes no runs at all now
 	whyClosed    string // empty if it does not say
@@ -142,6 +143,11 @@ func fits(want, have codalab.Resources) bool {
 	return want.CPUs <= have.CPUs && want.GPUs <= have.GPUs && want.Memory <= have.Memory && want.Disk <= have.Disk
 }
 
+// lasts reports whether the worker still runs for as long as a run asks for.
+func (o *offer) lasts(p *pending) bool {
+	return o.secondsLeft <= 0 || !p.asksTime || p.resources.Time <= o.secondsLeft
+}
+
 // preferred reports whether a run goes to a rather than b. It compares, in this order:
 // tag-exclusive first, fewer free GPUs, more of the run's dependencies, fewer free CPUs, fewer
 // runs.
@@ -199,7 +205,7 @@ func (h *hub) offers(now time.Time) (all []*offer, of held, more bool) {
 		o := &offer{
 			key: w.key, serves: clientele{group: w.group}, tag: w.info.Tag, exclusive: w.info.TagExclusive, sharedDisk: w.info.SharedFileSystem,
 			total:    codalab.Resources{CPUs: w.info.CPUs, GPUs: w.info.GPUs, Memory: w.info.MemoryBytes, Disk: w.info.FreeDiskBytes},
-			runsLeft: w.info.ExitAfterNumRuns, closed: w.info.ExitAfterNumRuns <= 0, whyClosed: w.info.Closed, dependencies: map[[2]string]bool{},
+			runsLeft: w.info.ExitAfterNumRuns, secondsLeft: w.info.SecondsLeft, closed: w.info.ExitAfterNumRuns <= 0, whyClosed: w.info.Closed, dependencies: map[[2]string]bool{},
 		}
 		if o.runsLeft >= codalab.UnlimitedRuns {
 			o.runsLeft = math.MaxInt64

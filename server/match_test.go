@@ -206,3 +206,38 @@ func BenchmarkMatch(b *testing.B) {
 		}
 	}
 }
+
+// A pilot ends with its job. A run that asks for more time than is left would not end there.
+func TestRunThatAsksForMoreTimeThanAWorkerHasGoesElsewhere(t *testing.T) {
+	t.Parallel()
+	r := codalab.Resources{CPUs: 4, Memory: 8 << 30, Disk: 1 << 40}
+	short := &offer{key: store.Worker{User: "me", ID: "a pilot"}, tag: "cpu", exclusive: true, total: r, free: r, runsLeft: 9, secondsLeft: 600}
+	steady := &offer{key: store.Worker{User: "me", ID: "steady"}, tag: "cpu", exclusive: true, total: r, free: r, runsLeft: 9}
+	choose := func(asks bool, seconds int64, offers ...*offer) (string, string) {
+		places := newPlaces(held{})
+		places.quotas["me"] = 9
+		for _, o := range offers {
+			places.add(o)
+		}
+		o, why := places.choose(&pending{ownerID: "me", asksTime: asks, resources: codalab.Resources{CPUs: 1, Tag: "cpu", Time: seconds}})
+		if o == nil {
+			return "", why
+		}
+		return o.key.ID, why
+	}
+	for _, test := range []struct {
+		asks      bool
+		seconds   int64
+		offers    []*offer
+		want, why string
+	}{
+		{true, 600, []*offer{short, steady}, "a pilot", ""},
+		{true, 601, []*offer{short, steady}, "steady", ""},
+		{true, 3600, []*offer{short}, "", "No worker of queue cpu runs for as long as 1h0m: they end before that."},
+		{false, 1 << 30, []*offer{short}, "a pilot", ""}, // its owner's quota, which says nothing of the run
+	} {
+		if got, why := choose(test.asks, test.seconds, test.offers...); got != test.want || why != test.why {
+			t.Errorf("asks %v, %d s: %q, %q, want %q, %q", test.asks, test.seconds, got, why, test.want, test.why)
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server/store"
@@ -187,7 +188,10 @@ func (v services) permitted(ctx context.Context, userID, group string) (map[stri
 // It prefers workers as does codalab/server/bundle_manager.py: _filter_and_sort_workers.
 func (v *places) choose(p *pending) (*offer, string) {
 	key := request{ownerID: p.ownerID, Resources: p.resources}
-	key.Resources.DockerImage, key.Resources.Time = "", 0
+	key.Resources.DockerImage = ""
+	if !p.asksTime {
+		key.Resources.Time = 0
+	}
 	if slices.ContainsFunc(v.permitted, func(uuids map[string]bool) bool { return uuids[p.uuid] }) {
 		key.uuid = p.uuid
 	}
@@ -200,7 +204,7 @@ func (v *places) choose(p *pending) (*offer, string) {
 	full := others >= v.quotas[p.ownerID]
 	var best *offer
 	for _, o := range served {
-		if o.runsLeft > 0 && fits(p.resources, o.free) && (o.key.User == p.ownerID || !full) && (best == nil || preferred(p, o, best)) {
+		if o.runsLeft > 0 && fits(p.resources, o.free) && o.lasts(p) && (o.key.User == p.ownerID || !full) && (best == nil || preferred(p, o, best)) {
 			best = o
 		}
 	}
@@ -255,7 +259,11 @@ func (v *places) whyWaiting(p *pending, tag string, served []*offer) string {
 		}
 		return fmt.Sprintf("The workers take no new bundles now: %s.", why)
 	}
-	if slices.ContainsFunc(served, func(o *offer) bool { return largeEnough(o) || o.closed }) {
+	large := slices.DeleteFunc(slices.Clone(served), func(o *offer) bool { return !largeEnough(o) && !o.closed })
+	if len(large) > 0 && !slices.ContainsFunc(large, func(o *offer) bool { return o.lasts(p) }) {
+		return fmt.Sprintf("%s runs for as long as %s: they end before that.", worker, codalab.FormatDuration(time.Duration(p.resources.Time)*time.Second))
+	}
+	if len(large) > 0 {
 		return worker + " has room now; the bundle runs when one has."
 	}
 	why := fmt.Sprintf("%s is large enough for %s. Available resources: %s.", worker, formatResources(p.resources), available(p, served))

@@ -61,6 +61,8 @@ type Spec struct {
 	// means package container's default.
 	KillSeconds float64 `json:"kill_seconds,omitempty"`
 	Network     bool    `json:"network"`
+	// ShmBytes is the size of the container's /dev/shm; 0 means half of the memory.
+	ShmBytes int64 `json:"shm_bytes,omitempty"`
 	// Scratch is a directory on the node's own disk.
 	Scratch string `json:"scratch"`
 	// Runtime is the one that is to run the container; empty means Auto.
@@ -78,7 +80,9 @@ type Ran struct {
 // submitted.
 type Inputs struct {
 	// Image is the path of the SIF. ImageDigest is the name, with its digest, of the
-	// image that the SIF was made from.
+	// image that the SIF was made from. Where an engine runs the container, there is no
+	// SIF, and ImageDigest is what the engine's store has: also the id of an image
+	// without a digest.
 	Image       string `json:"image"`
 	ImageDigest string `json:"image_digest"`
 	// ImageFile is set if Image does not belong to the bridge, so that others may
@@ -195,6 +199,23 @@ type Status struct {
 	Usage          Usage     `json:"usage"`
 	// Ran is zero until a runtime is chosen.
 	Ran Ran `json:"ran,omitzero"`
+	// Container is zero until the command has begun.
+	Container Container `json:"container,omitzero"`
+}
+
+// Container says where a container runs on its node, so that its ports can be reached from
+// there.
+type Container struct {
+	Runtime runtimes.Name `json:"runtime"`
+	// Name is an engine's name for it; empty for other runtimes.
+	Name string `json:"name,omitempty"`
+	// PID is the process id of an ancestor of all its processes, and Started when that process
+	// began, in ticks since the node's start (proc_pid_stat(5)); both zero where an engine does
+	// not give the id.
+	PID     int    `json:"pid,omitempty"`
+	Started uint64 `json:"started,omitempty"`
+	// Network is set if it has the node's own network, or an engine's.
+	Network bool `json:"network,omitempty"`
 }
 
 // Cause is the cause of an end.

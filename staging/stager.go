@@ -9,15 +9,24 @@ import (
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/spool"
-	"github.com/cl-slurm/cl-slurm/staging/images"
 	"github.com/cl-slurm/cl-slurm/staging/inputs"
 	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
 
+// Images brings the image of that name in for a run on nodes of that architecture (in Go's
+// spelling; empty is the bridge's own), and returns the inputs' fields that describe it. It
+// keeps the image for the holder. item shows how far the image is. Errors are
+// *transfer.Error.
+type Images interface {
+	Stage(ctx context.Context, run codalab.RunBundle, name, architecture string, holder cache.Holder, item *transfer.Item) (spool.Inputs, error)
+}
+
 // Stager brings the inputs of bundles to the shared disk. It is safe for concurrent use; its
 // fields are not changed once it is used.
 type Stager struct {
-	Images       *images.Images
+	// Images is an *images.Images, or an *engineimages.Images where an engine runs the
+	// containers.
+	Images       Images
 	Dependencies *inputs.Dependencies
 	// Holder names the holder of the pins of a bundle's inputs in the cache.
 	Holder func(bundle string) cache.Holder

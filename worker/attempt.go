@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,13 +78,13 @@ func (r *attemptRun) runCommand(ctx, background context.Context, group *errgroup
 	limited, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	started := make(chan int, 1)
-	c.OnStart = func(pid int) {
-		r.usage.commandBegan(time.Now()) //nolint:forbidigo // the command's time is the clock's
+	c.OnStart = func(running container.Running) {
+		r.usage.commandBegan(time.Now(), running) //nolint:forbidigo // the command's time is the clock's
 		select {
 		case <-started: // the process of a runtime that the host refused
 		default:
 		}
-		started <- pid
+		started <- running.PID
 	}
 	c.OnChoice = func(choice container.Choice) {
 		r.usage.setRuntime(spool.Ran{Runtime: choice.Runtime, Reason: choice.Reason})
@@ -97,20 +98,24 @@ func (r *attemptRun) runCommand(ctx, background context.Context, group *errgroup
 
 	cpu := childrenCPU()
 	got, err := r.runContainer(limited, c)
+	own := childrenCPU().minus(cpu)
 	stopRequested := ctx.Err() != nil
 	if err != nil {
-		r.Log.ErrorContext(ctx, "run the container", slog.Any("error", err), slog.String("image", r.spec.Image))
+		r.Log.ErrorContext(ctx, "run the container", slog.Any("error", err), slog.String("image", cmp.Or(r.spec.Image, r.spec.ImageDigest)))
 	}
 	r.usage.containerEnded(time.Now()) //nolint:forbidigo // as above
 	done()
 
 	after := meter.read(0)
 	r.usage.addSample(after)
-	r.usage.addCPU(childrenCPU().minus(cpu))
+	if meter.engine { // its container is no child of this process
+		own = cpuTime{user: got.Usage.User, system: got.Usage.System, largest: got.Usage.MemoryPeak}
+	}
+	r.usage.addCPU(own)
 	r.finalDisk(background)
 	e := ending{
 		exit: got, err: err, stopRequested: stopRequested, stopped: context.Cause(limited),
-		oomKills:   after.oomKills - before.oomKills,
+		oomKills:   after.oomKills - before.oomKills + got.Usage.OOMKills,
 		memoryPeak: r.usage.snapshot(time.Time{}).Usage.MemoryPeak,
 		diskFull:   diskFull(r.dir),
 	}
@@ -180,6 +185,8 @@ func (r *attemptRun) prepare() (c container.Container, err error) {
 		GPUs:         r.gpus.vendor,
 		Dir:          home,
 		Network:      r.spec.Network,
+		MemoryBytes:  r.spec.MemoryBytes,
+		ShmBytes:     r.spec.ShmBytes,
 		Scratch:      r.scratch.dir,
 		Grace:        time.Duration(max(r.spec.KillSeconds, 0) * float64(time.Second)),
 	}

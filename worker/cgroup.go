@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"iter"
 	"os"
 	"path"
 	"path/filepath"
@@ -28,13 +29,7 @@ type cgroup struct {
 // removed from the cgroup's. Of several mounts over each other the last is
 // visible.
 func findCgroup(cgroups, mountinfo, controller string, jobDirs []string) cgroup {
-	for line := range strings.Lines(cgroups) {
-		_, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ":")
-		controllers, name, ok := strings.Cut(rest, ":")
-		v2 := controllers == ""
-		if !ok || !v2 && !slices.Contains(strings.Split(controllers, ","), controller) {
-			continue
-		}
+	for name, v2 := range memberships(cgroups, controller) {
 		depth := levelsBelow(name, jobDirs)
 		if depth < 0 {
 			continue
@@ -44,6 +39,44 @@ func findCgroup(cgroups, mountinfo, controller string, jobDirs []string) cgroup 
 		}
 	}
 	return cgroup{}
+}
+
+// memberships reads /proc/self/cgroup: the paths of the cgroups of this process that a
+// controller of version 1 has, and that of version 2.
+func memberships(cgroups, controller string) iter.Seq2[string, bool] {
+	return func(yield func(name string, v2 bool) bool) {
+		for line := range strings.Lines(cgroups) {
+			_, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ":")
+			controllers, name, ok := strings.Cut(rest, ":")
+			v2 := controllers == ""
+			if ok && (v2 || slices.Contains(strings.Split(controllers, ","), controller)) && !yield(name, v2) {
+				return
+			}
+		}
+	}
+}
+
+// cgroupApart finds the cgroup of another process for a controller, unless that is this
+// process's own too. cgroups and own are the texts of both processes' /proc/PID/cgroup.
+// A version 1 hierarchy of the controller comes before version 2's.
+func cgroupApart(cgroups, own, mountinfo, controller string) (g cgroup) {
+	type membership struct {
+		name string
+		v2   bool
+	}
+	mine := map[membership]bool{}
+	for name, v2 := range memberships(own, controller) {
+		mine[membership{name, v2}] = true
+	}
+	for name, v2 := range memberships(cgroups, controller) {
+		if mine[membership{name, v2}] || v2 && g.dir != "" {
+			continue
+		}
+		if dir := mountedAt(mountinfo, name, controller, v2); dir != "" {
+			g = newCgroup(dir, v2, 0)
+		}
+	}
+	return g
 }
 
 // jobDirs returns the names that the directory of a job's cgroup may have: job_ID, or
@@ -69,6 +102,28 @@ func MemoryCgroup(id, sluid string) (dir string, limit int64) {
 		return "", 0
 	}
 	return g.dir, g.memoryLimit()
+}
+
+// MemoryLimit returns the least memory limit in bytes of the cgroups that this process is in, whoever
+// else is in them; 0 if there is none.
+func MemoryLimit() int64 {
+	return leastMemoryLimit(readText("/proc/self/cgroup"), readText("/proc/self/mountinfo"))
+}
+
+func leastMemoryLimit(cgroups, mountinfo string) int64 {
+	var least int64
+	for name, v2 := range memberships(cgroups, "memory") {
+		dir := mountedAt(mountinfo, name, "memory", v2)
+		if dir == "" {
+			continue
+		}
+		// The levels above the mount have no such file.
+		limit := newCgroup(dir, v2, strings.Count(dir, "/")).memoryLimit()
+		if limit > 0 && (least == 0 || limit < least) {
+			least = limit
+		}
+	}
+	return least
 }
 
 func newCgroup(dir string, v2 bool, depth int) cgroup {

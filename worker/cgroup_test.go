@@ -120,6 +120,39 @@ func TestCgroupIsRead(t *testing.T) {
 	}
 }
 
+func TestLeastMemoryLimitOfAllLevelsCounts(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"v1/memory.limit_in_bytes":     "9223372036854771712\n",
+		"v1/a/memory.limit_in_bytes":   "5000\n",
+		"v1/a/b/memory.limit_in_bytes": "7000\n",
+		"v2/a/memory.max":              "6000\n",
+		"v2/a/b/memory.max":            "max\n",
+	} {
+		file := filepath.Join(dir, name)
+		must(t, os.MkdirAll(filepath.Dir(file), 0o700))
+		must(t, os.WriteFile(file, []byte(text), 0o600))
+	}
+	v1 := "31 26 0:28 / " + dir + "/v1 rw - cgroup cgroup rw,memory\n"
+	v2 := "32 26 0:29 /top " + dir + "/v2 rw - cgroup2 cgroup2 rw\n" // the mount begins below the root
+	for name, test := range map[string]struct {
+		cgroups, mountinfo string
+		want               int64
+	}{
+		"version 1":     {"4:memory:/a/b\n3:cpuset:/\n", v1, 5000},
+		"version 2":     {"0::/top/a/b\n", v2, 6000},
+		"both":          {"4:memory:/a/b\n0::/top/a/b\n", v1 + v2, 5000},
+		"no controller": {"3:cpuset:/a/b\n", v1, 0},
+		"not mounted":   {"4:memory:/a/b\n0::/top/a/b\n", "", 0},
+		"no limit":      {"4:memory:/\n", v1, 0},
+	} {
+		if got := leastMemoryLimit(test.cgroups, test.mountinfo); got != test.want {
+			t.Errorf("%s: %d, want %d", name, got, test.want)
+		}
+	}
+}
+
 func TestProcessNamesMayHoldAnything(t *testing.T) {
 	t.Parallel()
 	p, ok := parseStat("42 (a) S 1 (b c) R 7 42 42 0 -1 4194304 1 2 3 4 10 20 30 40 20 0 1 0 100 1000 25 18446744073709551615")

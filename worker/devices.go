@@ -72,6 +72,24 @@ func (r *attemptRun) allocateGPUs() (a gpuAllocation, err error) {
 	return a, nil
 }
 
+// GPUs returns the GPUs that this process may open, by the numbers that SLURM_JOB_GPUS has for them:
+// those of NVIDIA, or those of AMD if there are none of NVIDIA. dev and sys are the host's /dev and /sys.
+func GPUs(dev, sys string) (nvidia, amd []int, err error) {
+	present, err := listNVIDIA(dev)
+	if err != nil || len(present) > 0 {
+		return indicesOf(allowedOf(present)), nil, err
+	}
+	return nil, indicesOf(allowedOf(listAMD(dev, sys, ""))), nil
+}
+
+func indicesOf(gpus []gpu) []int {
+	var indices []int
+	for _, g := range gpus {
+		indices = append(indices, g.index)
+	}
+	return indices
+}
+
 // mayAccess reports whether this process may open a device in a mode of access(2). The
 // kernel asks the devices cgroup here as it does in open(2) (fs/namei.c:
 // inode_permission), and no driver has to wake a GPU for it.

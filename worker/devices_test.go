@@ -74,6 +74,38 @@ func TestDeviceFilesOfTheBundle(t *testing.T) {
 	}
 }
 
+func TestGPUsOfThisProcessAreNumberedAsInSLURMJOBGPUS(t *testing.T) {
+	t.Parallel()
+	const amd, other = "0x1002\n", "0x10de\n"
+	for name, test := range map[string]struct {
+		devices     string
+		vendors     map[string]string
+		nvidia, amd []int
+	}{
+		"none":   {devices: "null"},
+		"NVIDIA": {devices: "nvidia10 nvidia2 nvidiactl dri/renderD128 kfd", vendors: map[string]string{"renderD128": amd}, nvidia: []int{2, 10}},
+		"AMD":    {devices: "dri/renderD129 dri/renderD128 dri/renderD130 kfd", vendors: map[string]string{"renderD128": other, "renderD129": amd, "renderD130": amd}, amd: []int{0, 1}},
+	} {
+		dev, sys := t.TempDir(), t.TempDir()
+		for device := range strings.FieldsSeq(test.devices) {
+			must(t, os.MkdirAll(filepath.Dir(filepath.Join(dev, device)), 0o700))
+			must(t, os.WriteFile(filepath.Join(dev, device), nil, 0o600))
+		}
+		for device, vendor := range test.vendors {
+			file := filepath.Join(sys, "class/drm", device, "device/vendor")
+			must(t, os.MkdirAll(filepath.Dir(file), 0o700))
+			must(t, os.WriteFile(file, []byte(vendor), 0o600))
+		}
+		nvidia, amd, err := GPUs(dev, sys)
+		if err != nil || !slices.Equal(nvidia, test.nvidia) || !slices.Equal(amd, test.amd) {
+			t.Errorf("%s: %v %v %v, want %v %v", name, nvidia, amd, err, test.nvidia, test.amd)
+		}
+	}
+	if _, _, err := GPUs(filepath.Join(t.TempDir(), "nosuch"), "/sys"); err == nil {
+		t.Error("no /dev is no GPUs")
+	}
+}
+
 // Slurm gives parts of GPUs by name; several may be on one.
 func TestPartsOfGPUsAreThoseThatSlurmNames(t *testing.T) {
 	t.Parallel()

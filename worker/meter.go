@@ -3,6 +3,7 @@ package worker
 import (
 	"cmp"
 	"path/filepath"
+	"strconv"
 	"time"
 )
 
@@ -19,14 +20,19 @@ type sample struct {
 }
 
 // meter measures an attempt: by the job's cgroups where Slurm makes them,
-// otherwise by the processes of the container.
+// otherwise by the processes of the container. An engine's container is not in the
+// job's cgroups; it has its own.
 type meter struct {
 	proc        string
 	cpu, memory cgroup
+	engine      bool
 }
 
 func (r *attemptRun) meter() meter {
-	m := meter{proc: r.procDir()}
+	m := meter{proc: r.procDir(), engine: r.spec.Runtime.IsEngine()}
+	if m.engine {
+		return m
+	}
 	cgroups := readText(filepath.Join(m.proc, "self/cgroup"))
 	mounts := readText(filepath.Join(m.proc, "self/mountinfo"))
 	dirs := jobDirs(r.Job, r.SLUID)
@@ -34,6 +40,22 @@ func (r *attemptRun) meter() meter {
 	m.cpu = findCgroup(cgroups, mounts, "cpuacct", dirs)
 	if s := m.read(0); s.memory == 0 {
 		m.memory = cgroup{} // its controller is off, or its files are not visible here
+	}
+	return m
+}
+
+// ofContainer is the meter of a container that runs, given its first process. Only an
+// engine's differs.
+func (m meter) ofContainer(root int) meter {
+	if !m.engine || root == 0 {
+		return m
+	}
+	own, cgroups := readText(filepath.Join(m.proc, "self/cgroup")), readText(filepath.Join(m.proc, strconv.Itoa(root), "cgroup"))
+	mounts := readText(filepath.Join(m.proc, "self/mountinfo"))
+	m.memory = cgroupApart(cgroups, own, mounts, "memory")
+	m.cpu = cgroupApart(cgroups, own, mounts, "cpuacct")
+	if s := m.read(0); s.memory == 0 {
+		m.memory = cgroup{}
 	}
 	return m
 }

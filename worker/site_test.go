@@ -96,13 +96,13 @@ func newWorker(t *testing.T, run runner) Worker {
 
 // succeeds runs a container with a command that ends at once.
 func succeeds(_ context.Context, c container.Container) (container.Exit, error) {
-	c.OnStart(1)
+	c.OnStart(container.Running{PID: 1})
 	return container.Exit{}, nil
 }
 
 // obeys runs a container with a command that runs until TERM ends it.
 func obeys(ctx context.Context, c container.Container) (container.Exit, error) {
-	c.OnStart(1)
+	c.OnStart(container.Running{PID: 1})
 	<-ctx.Done()
 	return container.Exit{Code: 143, Signal: 15}, nil
 }

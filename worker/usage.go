@@ -5,6 +5,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -31,10 +32,11 @@ func (u *usage) snapshot(now time.Time) spool.Status {
 	return s
 }
 
-func (u *usage) commandBegan(now time.Time) {
+func (u *usage) commandBegan(now time.Time, c container.Running) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.status.CommandStarted = now
+	u.status.Container = spool.Container{Runtime: u.status.Ran.Runtime, Name: c.Name, PID: c.PID, Started: c.Started, Network: c.Network}
 	u.setStage(spool.StageRunning)
 }
 

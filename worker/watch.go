@@ -57,6 +57,7 @@ func (r *attemptRun) watchUsage(ctx context.Context, m meter, started <-chan int
 	case <-ctx.Done():
 		return
 	}
+	m = m.ofContainer(root)
 	limit := timeLimit(r.spec.Seconds)
 	ran := runTime{counted: time.Now()} //nolint:forbidigo // the command's time is the clock's
 	expiry := time.NewTimer(ran.next(limit))

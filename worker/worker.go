@@ -140,7 +140,9 @@ func (w Worker) checkSpec(s spool.Spec) error {
 		return fmt.Errorf("%q is no bundle", s.Bundle)
 	case !filepath.IsAbs(s.RunDir):
 		return fmt.Errorf("the run directory %q is not an absolute path", s.RunDir)
-	case !filepath.IsAbs(s.Image):
+	case s.Runtime.IsEngine() && s.Image == "" && s.ImageDigest == "":
+		return errors.New("no image")
+	case !filepath.IsAbs(s.Image) && (s.Image != "" || !s.Runtime.IsEngine()):
 		return fmt.Errorf("the image %q is not an absolute path", s.Image)
 	case s.Command == "":
 		return errors.New("no command")

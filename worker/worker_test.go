@@ -16,6 +16,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
+	"github.com/cl-slurm/cl-slurm/internal/pause"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -75,6 +77,9 @@ func TestUnusableSpecificationBeginsNothing(t *testing.T) {
 		"bundle leads up": `{"format": 1, "bundle": "../x", "run_dir": "/r", "image": "/i", "command": "c"}`,
 		"relative":        `{"format": 1, "bundle": "0x1", "run_dir": "r", "image": "/i", "command": "c"}`,
 		"no command":      `{"format": 1, "bundle": "0x1", "run_dir": "/r", "image": "/i"}`,
+		"no image":        `{"format": 1, "bundle": "0x1", "run_dir": "/r", "image_digest": "a@sha256:1", "command": "c"}`,
+		"no engine's":     `{"format": 1, "bundle": "0x1", "run_dir": "/r", "runtime": "docker", "command": "c"}`,
+		"engine's file":   `{"format": 1, "bundle": "0x1", "run_dir": "/r", "runtime": "docker", "image": "i", "image_digest": "a@sha256:1", "command": "c"}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -119,11 +124,55 @@ func TestSpecificationOfAnotherSubmissionIsRefused(t *testing.T) {
 	}
 }
 
+// An engine's container is neither in the job's cgroup nor a child of the worker.
+func TestEnginesContainerIsLimitedAndMeasuredByItself(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	w := newWorker(t, func(ctx context.Context, c container.Container) (container.Exit, error) {
+		if c.SIF != "" || c.Image != "a/b@sha256:1" || c.MemoryBytes != 1<<30 || c.ShmBytes != 1<<20 {
+			t.Errorf("container %+v", c)
+		}
+		c.OnChoice(container.Choice{Runtime: runtimes.Docker})
+		c.OnStart(container.Running{PID: 44, Started: 9, Name: "cl-slurm-1", Network: true})
+		must(t, pause.For(ctx, 10*time.Second))
+		return container.Exit{Code: 137, Signal: 9, Usage: container.Usage{User: 7 * time.Second, System: time.Second, MemoryPeak: 1 << 30, OOMKills: 1}}, nil
+	})
+	jobCgroup(t, w, "68719476736", "99999999999") // of a job that others share
+	cgroups := t.TempDir()
+	for name, text := range map[string]string{
+		filepath.Join(w.proc, "44/cgroup"):                "5:memory:/docker/abc\n0::/system.slice/docker.service\n",
+		filepath.Join(w.proc, "self/mountinfo"):           "30 20 0:30 / " + cgroups + " rw,relatime - cgroup cgroup rw,memory\n",
+		cgroups + "/docker/abc/memory.limit_in_bytes":     "1090519040",
+		cgroups + "/docker/abc/memory.usage_in_bytes":     "5000",
+		cgroups + "/docker/abc/memory.max_usage_in_bytes": "1000000",
+	} {
+		must(t, os.MkdirAll(filepath.Dir(name), 0o700))
+		must(t, os.WriteFile(name, []byte(text), 0o600))
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, dir, func(s *spool.Spec) {
+			s.Runtime, s.Inputs, s.MemoryBytes, s.ShmBytes = runtimes.Docker, spool.Inputs{ImageDigest: "a/b@sha256:1"}, 1<<30, 1<<20
+		})
+		e := s.run(t, w)
+		if e.Cause != spool.CauseLimit || e.Failure != "Memory limit 1g exceeded (used 1g). Ask for more with --request-memory." {
+			t.Errorf("recorded %+v", e)
+		}
+		if want := (spool.Usage{UserSeconds: 7, SystemSeconds: 1, MemoryBytes: 5000, MemoryPeak: 1 << 30}); e.Usage != want {
+			t.Errorf("used %+v, want %+v", e.Usage, want)
+		}
+		status, err := s.attempt.ReadStatus()
+		want := spool.Container{Runtime: runtimes.Docker, Name: "cl-slurm-1", PID: 44, Started: 9, Network: true}
+		if err != nil || status.Container != want {
+			t.Errorf("status %+v, %v", status, err)
+		}
+	})
+}
+
 func TestEndIsRecordedAndRung(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, t.TempDir(), nil)
 	w := newWorker(t, func(_ context.Context, c container.Container) (container.Exit, error) {
-		c.OnStart(1)
+		c.OnStart(container.Running{PID: 1})
 		if _, err := c.Stdout.WriteString("to stdout\n"); err != nil {
 			t.Error(err)
 		}
@@ -230,7 +279,7 @@ func TestStatusFollowsTheStageAndThenEveryFewSeconds(t *testing.T) {
 		gate := make(chan struct{})
 		w.Containers = runner(func(_ context.Context, c container.Container) (container.Exit, error) {
 			<-gate
-			c.OnStart(1)
+			c.OnStart(container.Running{PID: 1})
 			<-gate
 			return container.Exit{}, nil
 		})
@@ -268,7 +317,7 @@ func TestStatusFollowsTheStageAndThenEveryFewSeconds(t *testing.T) {
 func TestStatusOfALongRunIsWrittenOnceAMinute(t *testing.T) {
 	t.Parallel()
 	onSite(t, func(_ context.Context, c container.Container) (container.Exit, error) {
-		c.OnStart(1)
+		c.OnStart(container.Running{PID: 1})
 		time.Sleep(30 * time.Minute)
 		return container.Exit{}, nil
 	}, nil, func(t *testing.T, s site, w Worker) {

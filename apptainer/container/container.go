@@ -84,14 +84,15 @@ type Container struct {
 	Stdout, Stderr *os.File `json:"-"`
 	// ShmBytes is the size of /dev/shm; zero means half of the memory.
 	ShmBytes int64
+	// MemoryBytes limits the memory of an engine's container; zero means no limit. Other
+	// runtimes leave the limit to the caller's cgroup, which their containers are in.
+	MemoryBytes int64
 	// Grace is the time from the TERM that the end of Run's context sends to the
 	// container's processes until the KILL; zero means two seconds.
 	Grace time.Duration
 	// OnStart, when not nil, is called when the container is set up and its command
-	// begins. It receives the process id, as this process sees it, of an ancestor of
-	// every process in the container; 0 where an engine does not give it. It is called
-	// once, or twice if package runner tries a second runtime.
-	OnStart func(pid int) `json:"-"`
+	// begins. It is called once, or twice if package runner tries a second runtime.
+	OnStart func(Running) `json:"-"`
 }
 
 // Bind shows the host's Source inside the container at Target. Target is an absolute path,
@@ -116,6 +117,21 @@ type Exit struct {
 	// Note is a sentence that says what differed from a usual run, and why; empty as a
 	// rule.
 	Note string `json:",omitempty"`
+	// Usage is what an engine's container has used. Other runtimes leave it zero: their
+	// containers count as this process's children, and are in its cgroup.
+	Usage Usage `json:",omitzero"`
+}
+
+// Usage is what a container has used from its start to its end.
+type Usage struct {
+	// User and System are the processor time of the processes that the command waited for, and
+	// of the command.
+	User, System time.Duration
+	// MemoryPeak is the largest use of memory in bytes, with cached files; where the container
+	// has no limit, that of its largest process.
+	MemoryPeak int64
+	// OOMKills counts the processes that the kernel killed because memory ran out.
+	OOMKills int64
 }
 
 // ExitOf is the Exit of a command with this exit status, as a shell reports it.

@@ -65,6 +65,12 @@ func TestMain(m *testing.M) {
 				os.Exit(1)
 			}
 			os.Exit(0)
+		case dialAsUser:
+			if err := dial(); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+			os.Exit(0)
 		case runAsUser:
 			if err := runContainer(); err != nil {
 				fmt.Fprintln(os.Stderr, err)
@@ -79,10 +85,10 @@ func TestMain(m *testing.M) {
 			_ = os.RemoveAll(filepath.Dir(shared.path))
 		}
 	}
-	for _, program := range []*testenv.Program{&enter, &keys, &keys32} {
+	for _, program := range []*testenv.Program{&enter, &keys, &keys32, &listen} {
 		program.Remove()
 	}
-	if err := forgetEngines(); err != nil {
+	if err := errors.Join(forgetEngines(), docker.Remove()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}
@@ -185,9 +191,12 @@ func (req runRequest) run(ctx context.Context, containers container.Runtime) (an
 			return answer, err
 		}
 	}
-	c.OnStart = func(pid int) {
-		answer.Started = append(answer.Started, pid)
-		_ = os.WriteFile(req.StdoutPath+startedSuffix, nil, 0o644) // a test that waits for it fails
+	c.OnStart = func(r container.Running) {
+		answer.Started = append(answer.Started, r.PID)
+		text, err := json.Marshal(r)
+		if err == nil {
+			_ = os.WriteFile(req.StdoutPath+startedSuffix, text, 0o644) // a test that waits for it fails
+		}
 	}
 	c.OnChoice = func(choice container.Choice) { answer.Choice = choice }
 	answer.Exit, err = containers.Run(ctx, c)

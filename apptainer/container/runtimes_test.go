@@ -132,19 +132,15 @@ func (w testRuntime) plain() bool { return w.Apptainer != nil && w.Apptainer.Pla
 func dockerRuntime(tb testing.TB) testRuntime {
 	tb.Helper()
 	testenv.Containers(tb)
-	host := os.Getenv("CLTEST_DOCKER_HOST")
-	if host == "" {
-		tb.Skip("needs a Docker daemon that the user researcher may use, at $CLTEST_DOCKER_HOST")
-	}
-	program, err := exec.LookPath("docker")
-	if err != nil {
-		tb.Skipf("needs Docker: %v", err)
-	}
+	host, program := docker.Host(tb)
 	return testRuntime{Engine: &engine.Runtime{
 		Program: program, Helper: enter.Path(tb),
 		Env: []string{"PATH=/usr/bin:/bin", "HOME=/nonexistent", "DOCKER_HOST=" + host},
 	}}
 }
+
+// docker is Docker's engine. TestMain stops it.
+var docker testenv.Docker
 
 // engines records what the tests gave to engines. TestMain removes it.
 var engines struct {

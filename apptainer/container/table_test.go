@@ -64,6 +64,9 @@ func TestTableOfDifferencesIsTrue(t *testing.T) {
 			if !ok {
 				t.Fatalf("the table has no column %s", name)
 			}
+			if strings.Contains(row.command, "mv /etc") && name == "docker" && !strings.HasPrefix(w.call(t, "info", "--format", "{{.Driver}}"), "overlay") {
+				continue // the kernel's overlay refuses it, and other drivers have none
+			}
 			c := w.shellImage(t)
 			c.ShmBytes = 3 << 20
 			c.ShellCommand = row.command

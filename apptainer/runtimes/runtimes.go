@@ -19,3 +19,7 @@ const (
 func All() []Name {
 	return []Name{Auto, Builtin, Apptainer, Singularity, Docker, Podman}
 }
+
+// IsEngine reports whether the runtime is an engine, which has images in a store of its own and
+// runs containers outside of its caller's cgroup.
+func (n Name) IsEngine() bool { return n == Docker || n == Podman }

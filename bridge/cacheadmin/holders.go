@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os/user"
+	"slices"
 	"strings"
 	"time"
 
@@ -45,6 +46,8 @@ type Judge struct {
 	// Ready reports whether the ledger is known to be up to date. An old copy would
 	// judge wrongly. Nil means that the caller does not ask.
 	Ready func() bool
+	// Neighbours judges the rows of other bridges; nil where no others use the cache.
+	Neighbours *Neighbours
 }
 
 // Over returns the holders that are over: rows of this ledger that have left the phases
@@ -78,6 +81,12 @@ func (j Judge) Over(ctx context.Context, all []cache.Holder) (map[cache.Holder]b
 	}
 	if err := j.judgeJobs(ctx, jobs, over); err != nil {
 		return nil, err
+	}
+	if j.Neighbours != nil {
+		others := slices.DeleteFunc(slices.Clone(all), func(h cache.Holder) bool { return strings.HasPrefix(string(h), string(RowHolder(id, ""))) })
+		if err := j.Neighbours.judge(others, over); err != nil {
+			return nil, err
+		}
 	}
 	return over, nil
 }

@@ -16,10 +16,12 @@ const trimEvery = time.Minute
 // KeepTrimmed pins the kept images once more, and then trims the cache each minute until ctx ends.
 // It skips a pass while ready is false: before the bridge has seen Slurm as a whole it is not
 // known which pins are over. After a trim it forgets the names of images that the cache no longer
-// has.
+// has. im is nil for a cache without images.
 func KeepTrimmed(ctx context.Context, ready func() bool, c *cache.Cache, im *images.Images, logger *slog.Logger) {
-	if err := im.Repin(ctx); err != nil {
-		logger.WarnContext(ctx, "kept images were not pinned once more", slog.Any("error", err))
+	if im != nil {
+		if err := im.Repin(ctx); err != nil {
+			logger.WarnContext(ctx, "kept images were not pinned once more", slog.Any("error", err))
+		}
 	}
 	tick := time.NewTicker(trimEvery)
 	defer tick.Stop()
@@ -42,7 +44,7 @@ func KeepTrimmed(ctx context.Context, ready func() bool, c *cache.Cache, im *ima
 			logger.InfoContext(ctx, "trimmed the cache", slog.Int("out_of_use", len(t.Retired)), slog.Int("removed", t.Removed),
 				slog.String("freed", codalab.FormatSize(t.Freed)), slog.Int("swept", len(t.Swept)), slog.String("left", codalab.FormatSize(t.Usage.Bytes)))
 		}
-		if t.Removed > 0 {
+		if t.Removed > 0 && im != nil {
 			if err := forgetNames(ctx, c, &im.Names); err != nil {
 				logger.WarnContext(ctx, "names of images that are gone were not forgotten", slog.Any("error", err))
 			}

@@ -143,15 +143,18 @@ func (l *Ledger) Raise(ctx context.Context, generation int64) error {
 	return nil
 }
 
+// ErrLocked means that another bridge has the lock of a ledger.
+var ErrLocked = errors.New("another cl-bridge works on it")
+
 // Lock locks the ledger at where for one bridge, until release is called or the program ends;
-// see sqldb.Lock. It fails if another bridge has the lock.
+// see sqldb.Lock. Its error wraps ErrLocked if another bridge has the lock.
 func Lock(ctx context.Context, where string) (release func(), err error) {
 	if err := CheckPlace(where); err != nil {
 		return nil, err
 	}
 	release, err = sqldb.Lock(ctx, where)
 	if errors.Is(err, sqldb.ErrLocked) {
-		return nil, fmt.Errorf("lock ledger %s: another cl-bridge works on it", sqldb.Name(where))
+		return nil, fmt.Errorf("lock ledger %s: %w", sqldb.Name(where), ErrLocked)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("lock ledger: %w", err)

@@ -147,6 +147,8 @@ func everyNews() map[string]plan.News {
 		news["old confirmation of "+string(state)] = plan.News{Confirmed: &plan.Confirmation{Asked: epoch.Add(-time.Second), State: state}}
 	}
 	news["an unanswered check-in"] = plan.News{Unanswered: true}
+	news["the worker stops"], news["the worker leaves"] = plan.News{GiveBack: true}, plan.News{GiveBack: true, Leave: true}
+	news["staged again"] = plan.News{Restaged: true}
 	for name, s := range map[string]plan.Submission{
 		"a job": {Job: 7}, "refusal": {Refused: true, Words: "no"}, "refusal for now": {Refused: true, Retry: true, Words: "busy"}, "nonsense": {Words: "?"},
 	} {
@@ -172,6 +174,9 @@ func both(a, b plan.News) plan.News {
 		Found:             cmp.Or(b.Found, a.Found),
 		DiskLow:           cmp.Or(b.DiskLow, a.DiskLow),
 		Unanswered:        a.Unanswered || b.Unanswered,
+		GiveBack:          a.GiveBack || b.GiveBack,
+		Leave:             a.Leave || b.Leave,
+		Restaged:          a.Restaged || b.Restaged,
 		Messages:          slices.Concat(a.Messages, b.Messages),
 		Observation:       cmp.Or(b.Observation, a.Observation),
 		Accounting:        cmp.Or(b.Accounting, a.Accounting),

@@ -32,6 +32,10 @@ func (d *decision) claiming() {
 // claimed stages a bundle that the server has given to this bridge, or refuses its request.
 func (d *decision) claimed(reason string) {
 	d.row.Times.Preparing = d.now
+	if stop := d.row.StopVerdict; stop != nil && stop.Restage {
+		d.giveBack(*stop, "the worker stops: given back to the server")
+		return
+	}
 	if refusal := d.queue.refusal(d.row); refusal != "" {
 		d.endWithoutResults(Verdict{Cause: spool.CauseUser, Failure: refusal}, "the queue refuses the request")
 		return

@@ -137,3 +137,33 @@ func TestStagingThatFailsByTurnsIsGivenUp(t *testing.T) {
 	}
 	b.at(at).hears(fails(false)).is(plan.Finalizing)
 }
+
+// CodaLab's own worker counts the tries of a download (cl-worker --download-dependencies-max-retries).
+func TestTriesOfStagingAreBoundedWhereAWorkerCountsThem(t *testing.T) {
+	t.Parallel()
+	failures := func(tries int, o plan.Outcome) int {
+		p := policy()
+		p.StageTries = tries
+		r := rowIn(plan.Staging)
+		r.Staged = nil
+		now := epoch
+		for n := 1; n <= 20; n++ {
+			r, _ = p.Next(now, r, plan.News{Staged: &plan.StageEnd{Outcome: o}})
+			if r.Phase != plan.Staging {
+				return n
+			}
+			now = r.DueAt
+		}
+		return 0
+	}
+	broken, outage := plan.Outcome{Failure: "the archive is broken"}, plan.Outcome{Failure: "no answer", Outage: true}
+	if got := failures(4, broken); got != 4 {
+		t.Errorf("given up after %d failures, want 4", got)
+	}
+	if got := failures(1, broken); got != 1 {
+		t.Errorf("given up after %d failures, want 1", got)
+	}
+	if got := failures(4, outage); got != 0 {
+		t.Errorf("an outage is given up after %d failures", got)
+	}
+}

@@ -12,6 +12,12 @@ import (
 // News is what arrived about one row since its last decision. A field is nil or empty if
 // nothing of its kind arrived.
 type News struct {
+	// GiveBack is set when a worker that stops gives its runs back to the server. Leave is set as well
+	// when it can wait for no results any more.
+	GiveBack bool `json:",omitempty"`
+	Leave    bool `json:",omitempty"`
+	// Restaged is set when the server has answered a check-in by which the bundle was given back.
+	Restaged bool `json:",omitempty"`
 	// Restarted is set in the first news of each row after a start of the bridge.
 	Restarted bool
 	// Found is a live job of a later attempt than the row knows of.

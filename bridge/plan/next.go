@@ -21,6 +21,7 @@ func (p Policy) Next(now time.Time, r Row, n News) (Row, []Effect) {
 		d.row.Held = *d.news.Held
 	}
 	d.applyMessages()
+	d.applyGiveBack()
 	d.applyRecords()
 	// A row that enters a phase is decided in it at once: that phase's effects start now.
 	for before := Phase(""); before != d.row.Phase; {
@@ -200,6 +201,8 @@ func (d *decision) delivering() {
 		d.dropRow(d.row.Reason)
 	case d.row.Phase == Collecting:
 		d.collecting()
+	case d.row.GivesBack():
+		d.restaging()
 	default:
 		d.finalizing()
 	}
@@ -210,6 +213,9 @@ func (d *decision) applyMessages() {
 	for _, m := range d.news.Messages {
 		switch m.Type { //nolint:exhaustive // package bridge answers reads and writes; unknown messages change no row
 		case codalab.MessageKill:
+			if stop := d.row.StopVerdict; stop != nil && stop.Restage {
+				d.row.StopVerdict = nil // a bundle that was killed does not begin again
+			}
 			d.setStop(killed(m.KillMessage), "the server asked to kill it")
 		case codalab.MessageRun:
 			if m.Bundle != nil && !d.row.Run.Identity().Same(m.Bundle.Identity()) {
@@ -244,6 +250,8 @@ func (d *decision) offeredAgain() {
 	case d.row.Phase == Claiming:
 		d.row.ReofferedAt = d.now
 	case d.row.Releasing, d.row.Dropped: // its files are going; the server will offer the bundle again, and it gets a new row
+	case d.row.GivesBack():
+		d.dropRow("the server has staged the bundle again")
 	case d.row.Phase == Done && d.row.Begun == nil:
 		d.wantEffect(Claim)
 		d.finalize("the server offered the bundle again after its end: the verdict is reported again")

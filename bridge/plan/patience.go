@@ -87,6 +87,9 @@ func (d *decision) stagingPatienceOver(o Outcome) bool {
 	if r.FailureKindSince.After(since) {
 		since = r.FailureKindSince
 	}
+	if tries := d.policy.StageTries; tries > 0 && !outage && r.FailedTries+1 >= tries {
+		return r.DiskLow == ""
+	}
 	inAll := max(d.policy.StagePatience, d.policy.OutagePatience, fullPatience)
 	long := d.now.Sub(since) > patience || d.now.Sub(r.FailingSince) > inAll
 	return long && r.FailedTries >= leastTries && r.DiskLow == ""

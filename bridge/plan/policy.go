@@ -48,6 +48,9 @@ type Policy struct {
 	// StagePatience is how long failing staging is tried again before the bundle fails,
 	// CollectPatience the same for collecting.
 	StagePatience, CollectPatience time.Duration
+	// StageTries bounds the tries of staging that fails for no outage and no full disk, too; 0 leaves that
+	// to StagePatience.
+	StageTries int
 	// OutagePatience is the same for staging while a server, a registry or a disk is unreachable.
 	OutagePatience time.Duration
 	// LongestAckPause is the longest pause between two questions to a server that has a verdict and
@@ -80,6 +83,8 @@ type Queue struct {
 	// Group is a group of users at the CodaLab server. The queue takes its members'
 	// bundles as well as those of the bridge's own user. It is empty for no group.
 	Group string
+	// Identity is the queue's worker id at the server; empty for the bridge's name and the queue's.
+	Identity string
 	// Default is set for the queue that takes bundles without a tag.
 	Default bool
 
@@ -109,6 +114,8 @@ type Queue struct {
 	WorkDir spool.WorkDir
 	// Runtime is how the queue's containers are to be run.
 	Runtime runtimes.Name
+	// ShmBytes is the size of the containers' /dev/shm; 0 means half of the node's memory.
+	ShmBytes int64
 	// Results says what happens to a bundle's results.
 	Results spool.Results
 	// CPUImage and GPUImage are the images of bundles without one, for runs without and with

@@ -32,11 +32,11 @@ func (r Row) Report(worker string) codalab.Run {
 	if r.Staged != nil && r.Staged.ImageDigest != "" {
 		run.DockerImage = &r.Staged.ImageDigest
 	}
-	if r.Job.ID != 0 {
+	if r.Job.ID != 0 && !r.Standalone {
 		run.JobHandle = r.Job.ID.String()
 	}
 	r.usage(&run)
-	if v := r.Verdict; v != nil {
+	if v := r.Verdict; v != nil && !v.Restage {
 		run.ExitCode = v.ExitCode
 		if v.Failure != "" {
 			failure := termtext.Escape(v.Failure)
@@ -87,6 +87,9 @@ func elapsed(from, to time.Time) float64 {
 
 // State is the row's state on the wire.
 func (r Row) State() codalab.State {
+	if r.GivesBack() {
+		return codalab.StateStaged
+	}
 	switch r.Phase {
 	case Running, Collecting:
 		return codalab.StateRunning
@@ -140,12 +143,18 @@ func (r Row) Notes() []string {
 func (r Row) doing() string {
 	switch r.Phase {
 	case Claiming:
+		if r.Standalone {
+			return "Claimed by the worker."
+		}
 		return "Claimed by the bridge."
 	case Staging:
 		return r.stagingStatus()
 	case Submitting:
 		if r.LastFailure != "" {
 			return codalab.Sentence(r.LastFailure)
+		}
+		if r.Standalone {
+			return "Being started."
 		}
 		return "Being submitted to Slurm."
 	case Queued:
@@ -166,6 +175,9 @@ func (r Row) doing() string {
 		}
 		return "Uploading results."
 	case Finalizing:
+		if r.GivesBack() {
+			return "The worker was told to stop; the bundle waits for another one."
+		}
 		return "Finalizing bundle."
 	case Done:
 	}
@@ -185,12 +197,21 @@ func (r Row) stagingStatus() string {
 	case r.LastFailure != "":
 		return "Trying again: " + codalab.Sentence(r.LastFailure)
 	case r.Staged != nil:
+		if r.Standalone {
+			return "Image and dependencies are ready; waiting to be started."
+		}
 		return "Image and dependencies are ready; waiting to be submitted to Slurm."
 	}
 	return "Staging the image and the dependencies."
 }
 
 func (r Row) queuedStatus() string {
+	switch {
+	case r.Standalone && r.Job.State == sbatch.StatePending:
+		return "Waiting until other runs of the worker have ended."
+	case r.Standalone:
+		return "Starting the container."
+	}
 	where := fmt.Sprintf("Slurm job %s", r.Job.ID)
 	switch {
 	case r.Job.State == sbatch.StatePending && r.Job.Reason != "" && r.Job.Reason != "None":
@@ -209,7 +230,7 @@ func (r Row) queuedStatus() string {
 // runningStatus is what CodaLab's own worker says of a run (codalab/worker/worker_run_state.py:
 // transition_from_PREPARING), and the run's job. CodaLab's own server has no other place for that.
 func (r Row) runningStatus() string {
-	if r.Job.ID == 0 {
+	if r.Job.ID == 0 || r.Standalone {
 		return "Running job in container."
 	}
 	return fmt.Sprintf("Running job in container (Slurm job %s).", r.Job.ID)

@@ -109,6 +109,7 @@ func (p Policy) Spec(r Row) spool.Spec {
 		Seconds:        q.commandLimit(res).Seconds(),
 		KillSeconds:    q.KillGrace.Seconds(),
 		Network:        res.Network,
+		ShmBytes:       q.ShmBytes,
 		Scratch:        q.Scratch,
 		Runtime:        q.Runtime,
 	}

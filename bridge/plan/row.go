@@ -55,6 +55,8 @@ type Row struct {
 	// would take more memory than all else of the row. It is never nil.
 	Run       *codalab.RunBundle `json:"run"`
 	Resources codalab.Resources  `json:"resources"`
+	// Standalone is set if the bridge is a stand-alone worker, whose jobs are processes of its own host.
+	Standalone bool `json:"standalone,omitempty"`
 	// OfferedAt is when the server first offered the bundle. ReofferedAt is when it last repeated
 	// the offer during the claim; zero if it did not.
 	OfferedAt   time.Time `json:"offered_at"`
@@ -223,6 +225,9 @@ type Verdict struct {
 	// Failure is one sentence for the researcher; empty for a success, and if the exit
 	// status says all.
 	Failure string `json:"failure,omitempty"`
+	// Restage is set if the bundle has not ended: the worker gives it back, and the server is to stage
+	// it again. No results are delivered.
+	Restage bool `json:"restage,omitempty"`
 }
 
 // NewRow is the row of a bundle that the server has just offered to a queue.

@@ -31,6 +31,8 @@ var rewrite = flag.Bool("rewrite", false, "rewrite what the scenarios and docs/s
 //	crash clock=-2h              meanwhile the clock is set
 //	message kill|run|…           a message of the server's
 //	unanswered                   a check-in that reported the verdict got no answer
+//	stop; leave                  the worker stops; it waits for no results any more
+//	restaged                     the server has answered the check-in that gave the bundle back
 //	slurm job=7 state=… [name=…] [comment=ours]
 //	                             a whole snapshot; none: without the bridge's job; away: no answer, or half of one
 //	accounting job=7 state=…     the accounting database's answer, in the same form

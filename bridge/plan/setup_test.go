@@ -47,6 +47,7 @@ func (w *world) setRow(a *arguments) error {
 	if phase == plan.Staging {
 		r.Staged = nil
 	}
+	r.Standalone = a.flag("standalone")
 	for _, key := range a.keys() {
 		value := a.get(key)
 		switch key {

@@ -180,6 +180,9 @@ const mostRefusedAlone = 3
 // endRefused ends a bundle that Slurm has refused, in a sentence with Slurm's words and the request.
 func (d *decision) endRefused(words string) {
 	sentence := fmt.Sprintf("Slurm refused the job: %s. Asked of queue %s: %s.", trimDot(words), d.queue.Tag, d.requested())
+	if d.row.Standalone {
+		sentence = codalab.Sentence(words)
+	}
 	d.endWithoutResults(Verdict{Cause: spool.CauseUser, Failure: sentence}, "Slurm refused the submission")
 }
 

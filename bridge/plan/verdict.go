@@ -34,6 +34,9 @@ func (d *decision) fromSlurm() Verdict {
 	if v, ok := d.fromExitStatus(); ok && d.row.Exit == nil {
 		return v
 	}
+	if d.row.Standalone {
+		return d.fromProcess(ran)
+	}
 	switch job.State { //nolint:exhaustive // every other state, unknown ones too, is the last case
 	case sbatch.StateTimeout, sbatch.StateDeadline:
 		return Verdict{Cause: spool.CauseLimit, Failure: fmt.Sprintf(
@@ -62,6 +65,23 @@ func (d *decision) fromSlurm() Verdict {
 		ran += " and its worker left no exit record"
 	}
 	return platform("Slurm job %s ended %s (last seen %s).%s", job.ID, ran, job.State, output)
+}
+
+// fromProcess is fromSlurm for a stand-alone worker, whose jobs are processes of its host.
+func (d *decision) fromProcess(ran string) Verdict {
+	switch d.row.Job.State { //nolint:exhaustive // every other state is the last case
+	case sbatch.StateTimeout:
+		return Verdict{Cause: spool.CauseLimit, Failure: "The worker's time limit ended the run: ask for more with --request-time."}
+	case sbatch.StateCancelled:
+		return Verdict{Cause: spool.CauseUser, Failure: fmt.Sprintf("The run was stopped outside CodaLab %s.", ran)}
+	case sbatch.StateNodeFail:
+		return platform("The worker's host was restarted %s.", ran)
+	}
+	output := ""
+	if d.row.OutputTail != "" {
+		output = " The end of its output: " + d.row.OutputTail
+	}
+	return platform("The run's process ended %s and left no exit record.%s", ran, output)
 }
 
 // fromExitStatus is the verdict that the exit status of the job gives, where the worker could not

@@ -308,6 +308,10 @@ func (d *decision) conclude(v Verdict) {
 		d.endWithoutResults(v, "the attempt ended, and no record shows that it began: "+string(v.Cause))
 		return
 	}
+	if v.Restage {
+		d.giveBack(v, "the command was stopped: given back to the server")
+		return
+	}
 	d.row.Verdict = &v
 	d.enter(Collecting, "the attempt ended: "+string(v.Cause))
 	d.row.Times.CleaningUp, d.row.Times.Uploading = d.now, d.now
@@ -379,6 +383,10 @@ func (d *decision) nextAttempt(why string) {
 
 // endWithoutResults ends a bundle that has no results to collect.
 func (d *decision) endWithoutResults(v Verdict, reason string) {
+	if v.Restage {
+		d.giveBack(v, reason)
+		return
+	}
 	d.row.Verdict = &v
 	d.finalize(reason)
 }

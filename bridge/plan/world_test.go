@@ -77,6 +77,12 @@ func (w *world) command(line []string) error {
 		err = w.message(&a)
 	case "unanswered":
 		w.stepNews().Unanswered = true
+	case "stop":
+		w.stepNews().GiveBack = true
+	case "leave":
+		w.stepNews().GiveBack, w.stepNews().Leave = true, true
+	case "restaged":
+		w.stepNews().Restaged = true
 	case "slurm":
 		w.slurm(&a)
 	case "accounting":

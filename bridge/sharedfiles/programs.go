@@ -142,3 +142,9 @@ func builtFor(program io.ReaderAt, a config.Architecture) error {
 	}
 	return nil
 }
+
+// InPlace returns the programs of a site whose jobs run on this host, with a cl-worker that lies on its
+// own disk.
+func InPlace(worker string) Programs {
+	return Programs{Workers: map[config.Architecture]string{config.Architecture("").Canonical(): worker}}
+}

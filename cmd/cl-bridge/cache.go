@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os/user"
-	"path/filepath"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -16,9 +15,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/cache"
+	"github.com/cl-slurm/cl-slurm/cmd/internal/assembly"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
-	"github.com/cl-slurm/cl-slurm/internal/diskspace"
-	"github.com/cl-slurm/cl-slurm/spool"
 )
 
 const aboutCache = `cache looks after the images and dependencies on the shared disk. It may be used
@@ -61,7 +59,7 @@ func openCache(ctx context.Context, p program.Process, conf config.Config) (*cac
 		}
 		over = j.Over
 	}
-	c, err := cache.Open(cacheDir(conf), cacheOptions(conf, over))
+	c, err := cache.Open(assembly.CacheDir(conf), assembly.CacheOptions(conf, over))
 	return c, closing, errors.Join(err, ctx.Err())
 }
 
@@ -77,7 +75,7 @@ func cacheLs(p program.Process) *cobra.Command {
 
 func cacheDu(p program.Process) *cobra.Command {
 	return cacheSub(p, "du", "Say how much the cache holds, of what, and for which owners", "", cobra.NoArgs, func(ctx context.Context, s *site, c *cache.Cache, _ []string) error {
-		u, err := cacheadmin.Measure(ctx, c, cacheDir(s.Config), s.Cache.Size.Bytes)
+		u, err := cacheadmin.Measure(ctx, c, assembly.CacheDir(s.Config), s.Cache.Size.Bytes)
 		if err != nil {
 			return err
 		}
@@ -168,46 +166,4 @@ func cacheVerify(p program.Process) *cobra.Command {
 			}
 			return errors.Join(s.print(list, cacheadmin.VerifiedText(list)), err)
 		})
-}
-
-// cacheDir is where the cache lies.
-//
-// Bridges of several versions may use a group's cache at once. Earlier ones do
-// not see the pins of a content, so the group's cache has a directory of its own.
-func cacheDir(c config.Config) string {
-	dir := cmp.Or(c.Cache.Dir, spool.Layout(c.Shared).Cache())
-	if c.Cache.Group {
-		return filepath.Join(dir, "v2")
-	}
-	return dir
-}
-
-// cacheOptions are the cache's as configured.
-func cacheOptions(c config.Config, over func(context.Context, []cache.Holder) (map[cache.Holder]bool, error)) cache.Options {
-	settle := c.Cache.Settle.Duration
-	if settle == 0 {
-		settle = -1 // to the cache 0 means its default
-	}
-	return cache.Options{
-		Size: c.Cache.Size.Bytes, Quota: c.Cache.Quota,
-		High: float64(c.Cache.High) / 100, Low: float64(c.Cache.Low) / 100,
-		MinFree: c.Cache.MinFree.Or(defaultMinFree(cacheDir(c))),
-		Settle:  settle, Group: c.Cache.Group, Over: over,
-	}
-}
-
-// defaultMinFree is a tenth of the disk, and not more than 100 GiB. The
-// directory itself may still have to be made.
-func defaultMinFree(dir string) int64 {
-	disk, err := diskspace.Of(dir)
-	for err != nil {
-		above := filepath.Dir(dir)
-		if above == dir {
-			return 0
-		}
-		dir = above
-		disk, err = diskspace.Of(dir)
-	}
-	const most = 100 << 30
-	return min(disk.Total/10, most)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/cacheadmin"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/cache"
+	"github.com/cl-slurm/cl-slurm/cmd/internal/assembly"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
@@ -96,7 +97,7 @@ func TestPinsGoWhenTheirHolderIsOverAndForNoOtherReason(t *testing.T) {
 // forget has a ledger have a row, and forget it.
 func forget(t *testing.T, r restored, row plan.Row) {
 	t.Helper()
-	book, release, err := takeLedger(t.Context(), r.where)
+	book, release, err := assembly.TakeLedger(t.Context(), r.where)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/bridge/status"
+	"github.com/cl-slurm/cl-slurm/cmd/internal/assembly"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/sbatch"
@@ -219,15 +220,15 @@ func TestExplainCompletesBundles(t *testing.T) {
 func TestSecondBridgeOnALedgerIsRefused(t *testing.T) {
 	t.Parallel()
 	where := filepath.Join(t.TempDir(), "new", "ledger.db")
-	_, release, err := takeLedger(t.Context(), where)
+	_, release, err := assembly.TakeLedger(t.Context(), where)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := takeLedger(t.Context(), where); err == nil || !strings.Contains(err.Error(), "another cl-bridge") {
+	if _, _, err := assembly.TakeLedger(t.Context(), where); err == nil || !strings.Contains(err.Error(), "another cl-bridge") {
 		t.Errorf("second bridge: %v", err)
 	}
 	release()
-	book, release, err := takeLedger(t.Context(), where)
+	book, release, err := assembly.TakeLedger(t.Context(), where)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/imageadmin"
 	"github.com/cl-slurm/cl-slurm/cache"
+	"github.com/cl-slurm/cl-slurm/cmd/internal/assembly"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/spool"
 	"github.com/cl-slurm/cl-slurm/staging/images"
@@ -47,9 +48,9 @@ func imagePull(p program.Process) *cobra.Command {
 			if err != nil {
 				return program.Usage(err)
 			}
-			from := imageadmin.NewSource(s.Config, p.Getenv, downloadPace(s.Config))
+			from := imageadmin.NewSource(s.Config, p.Getenv, assembly.DownloadPace(s.Config))
 			from.OpenFile = source.FilesBelow("/") // whatever the operator may read
-			im := newImages(s.Config, c, from)
+			im := assembly.NewImages(s.Config, c, from)
 			if im.Convert, err = imageJobsAlone(ctx, p, s.Config); err != nil {
 				return err
 			}
@@ -125,7 +126,7 @@ func imageLs(p program.Process) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			im := newImages(s.Config, c, source.Source{})
+			im := assembly.NewImages(s.Config, c, source.Source{})
 			kept, err := im.Kept.List()
 			if err != nil {
 				return err
@@ -143,7 +144,7 @@ func imageRm(p program.Process) *cobra.Command {
 			if err := a.Check(); err != nil {
 				return program.Usage(fmt.Errorf("--arch: %w", err))
 			}
-			im := newImages(s.Config, c, source.Source{})
+			im := assembly.NewImages(s.Config, c, source.Source{})
 			kept, err := im.Kept.List()
 			if err != nil {
 				return err

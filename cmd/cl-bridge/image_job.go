@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
 	"os"
@@ -16,50 +15,13 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/imagejob"
 	"github.com/cl-slurm/cl-slurm/bridge/sharedfiles"
+	"github.com/cl-slurm/cl-slurm/cmd/internal/assembly"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// convert makes a SIF instead of Converter.Convert.
-type convert func(ctx context.Context, c apptainer.Converter, img source.Image, dst string, progress func(apptainer.Progress)) error
-
-// imageJobs returns what converts images in jobs of image.queue, or nil where the file
-// names none.
-func imageJobs(c config.Config, slurm *sbatch.Observer, installed sharedfiles.Programs) convert {
-	q, ok := c.Plan()[c.Image.Queue]
-	if !ok {
-		return nil
-	}
-	request := q.Request(0)
-	request.Comment, request.Time = "codalab image", c.Image.JobTime()
-	jobs := imagejob.Jobs{
-		Slurm:   slurm,
-		Now:     slurm.Now,
-		Program: installed.Converter,
-		Request: request,
-	}
-	return func(ctx context.Context, c apptainer.Converter, img source.Image, dst string, progress func(apptainer.Progress)) error {
-		return jobs.Convert(ctx, imagePuller{c}, img, dst, func(p imagejob.Progress) { progress(apptainer.Progress(p)) })
-	}
-}
-
-// imagePuller is the Converter as bridge/imagejob knows it.
-type imagePuller struct{ converter apptainer.Converter }
-
-func (i imagePuller) Pull(ctx context.Context, img source.Image, dir string, progress func(imagejob.Progress)) (source.Image, error) {
-	return i.converter.Pull(ctx, img, dir, func(p apptainer.Progress) { progress(imagejob.Progress(p)) })
-}
-
-func (i imagePuller) Settings() imagejob.Settings {
-	c := i.converter
-	return imagejob.Settings{
-		Compression: c.Compression, Level: c.Level, BlockSize: c.BlockSize, MaxBytes: c.MaxBytes, MaxEntries: c.MaxEntries,
-		Processors: cmp.Or(c.Processors, apptainer.DefaultProcessors), MemoryMiB: cmp.Or(c.MemoryMiB, apptainer.DefaultMemoryMiB),
-	}
-}
-
-// convertPulled converts what an imagePuller has pulled, inside a job.
+// convertPulled converts what assembly.ImageJobs has pulled, inside a job.
 func convertPulled(ctx context.Context, s imagejob.Settings, img source.Image, dst string, progress func(imagejob.Progress)) error {
 	return apptainer.Converter{
 		Source:      source.Source{OpenFile: source.FilesBelow(img.Reference.Path()), Architecture: img.Architecture},
@@ -71,8 +33,8 @@ func convertPulled(ctx context.Context, s imagejob.Settings, img source.Image, d
 // observeAlone is how often a command that waits for a job runs squeue, beside the bridge.
 const observeAlone = 30 * time.Second
 
-// imageJobsAlone is imageJobs for a command, beside a bridge or without one.
-func imageJobsAlone(ctx context.Context, p program.Process, c config.Config) (convert, error) {
+// imageJobsAlone is assembly.ImageJobs for a command, beside a bridge or without one.
+func imageJobsAlone(ctx context.Context, p program.Process, c config.Config) (assembly.Convert, error) {
 	if c.Image.Queue == "" {
 		return nil, nil //nolint:nilnil // none is wanted
 	}
@@ -84,7 +46,7 @@ func imageJobsAlone(ctx context.Context, p program.Process, c config.Config) (co
 	if err != nil {
 		return nil, err
 	}
-	return imageJobs(c, &sbatch.Observer{Scheduler: slurm, Interval: observeAlone, Now: p.Now}, installed), nil
+	return assembly.ImageJobs(c, &sbatch.Observer{Scheduler: slurm, Interval: observeAlone, Now: p.Now}, installed), nil
 }
 
 const aboutConvert = `convert converts the one image that SPEC describes. A bridge has pulled its layers to the

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/cmd/internal/assembly"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server"
@@ -83,7 +84,7 @@ func newKeeper(t *testing.T, rows ...plan.Row) *keeper {
 	if err := errors.Join(os.WriteFile(password, []byte("secret\n"), 0o600), os.WriteFile(k.config, []byte(text), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	book, release, err := takeLedger(t.Context(), where)
+	book, release, err := assembly.TakeLedger(t.Context(), where)
 	if err != nil {
 		t.Fatal(err)
 	}

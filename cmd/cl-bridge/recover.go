@@ -11,6 +11,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/bridge/recovery"
+	"github.com/cl-slurm/cl-slurm/cmd/internal/assembly"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 )
@@ -54,11 +55,11 @@ func compareLedger(ctx context.Context, s *site, accept bool) (recovery.Findings
 	if err != nil {
 		return recovery.Findings{}, program.Usage(err)
 	}
-	policy := plan.Policy{Owner: s.User, CancelOrphans: *s.CancelStrays, OrphanGrace: orphanGrace}
+	policy := plan.Policy{Owner: s.User, CancelOrphans: *s.CancelStrays, OrphanGrace: assembly.OrphanGrace}
 	if !accept {
 		return recovery.Compare(ctx, s.Now(), policy, sqldb.Name(s.Ledger), reader, slurm)
 	}
-	book, release, err := takeLedger(ctx, s.Ledger)
+	book, release, err := assembly.TakeLedger(ctx, s.Ledger)
 	if err != nil {
 		return recovery.Findings{}, err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/bridge/recovery"
+	"github.com/cl-slurm/cl-slurm/cmd/internal/assembly"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
@@ -36,7 +37,7 @@ func restore(t *testing.T, extra string, rows ...plan.Row) restored {
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }
 	r := restored{slurm: writeSlurmCommands(t, t.TempDir()), where: in("ledger.db"), shared: in("shared"), config: in("bridge.toml")}
-	book, release, err := takeLedger(t.Context(), r.where)
+	book, release, err := assembly.TakeLedger(t.Context(), r.where)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +117,7 @@ func TestI5RecoverListsWhatAnOldLedgerDoesNotKnow(t *testing.T) {
 	want := unknownJobs + `Nothing was changed. The bridge does not run on this ledger. Put a newer copy in its place if there is
 one; else go on with this one by "cl-bridge recover --config CONFIG --accept".
 `
-	_, release, err := takeLedger(t.Context(), r.where) // beside a bridge
+	_, release, err := assembly.TakeLedger(t.Context(), r.where) // beside a bridge
 	if err != nil {
 		t.Fatal(err)
 	}

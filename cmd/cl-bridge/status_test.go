@@ -14,6 +14,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/lease"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/bridge/status"
+	"github.com/cl-slurm/cl-slurm/cmd/internal/assembly"
 	"github.com/cl-slurm/cl-slurm/internal/termtext"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
@@ -22,7 +23,7 @@ import (
 func TestStatusSaysHowTheBridgeStands(t *testing.T) {
 	t.Parallel()
 	r, layout := littered(t)
-	book, release, err := takeLedger(t.Context(), r.where)
+	book, release, err := assembly.TakeLedger(t.Context(), r.where)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,14 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/sharedfiles"
+	"github.com/cl-slurm/cl-slurm/cmd/internal/assembly"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
-	"github.com/cl-slurm/cl-slurm/spool"
 )
 
 const aboutSweep = `sweep removes from the shared directory what no bundle and no job needs any more:
@@ -54,27 +52,11 @@ func sweepOnce(ctx context.Context, s *site, dryRun bool) ([]sharedfiles.Finding
 	if err != nil {
 		return nil, program.Usage(err)
 	}
-	once := sweeper(s.Config, reader, slurm, nil, s.Now)
+	once := assembly.Sweeper(s.Config, reader, slurm, nil, s.Now)
 	if dryRun {
 		return once.Find(ctx)
 	}
 	return once.Sweep(ctx)
-}
-
-// sweepFirst is the pause between a bridge's start and its first sweep, sweepEvery that
-// between two sweeps.
-const (
-	sweepFirst = time.Minute
-	sweepEvery = time.Hour
-)
-
-// sweeper returns a sweeper of the shared directory. workers are the programs that jobs of
-// this bridge run, if it is at work.
-func sweeper(c config.Config, book sharedfiles.Ledger, slurm sharedfiles.Scheduler, workers []string, now func() time.Time) *sharedfiles.Sweeper {
-	return &sharedfiles.Sweeper{
-		Ledger: book, Scheduler: slurm, Disk: spool.Disk{Layout: spool.Layout(c.Shared)},
-		Workers: workers, Grace: c.SweepGrace.Duration, Now: now,
-	}
 }
 
 // reportSweep prints the findings, and fails if something could not be removed.

@@ -12,6 +12,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/bridge/sharedfiles"
+	"github.com/cl-slurm/cl-slurm/cmd/internal/assembly"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
@@ -43,7 +44,7 @@ func littered(t *testing.T) (r restored, layout spool.Layout) {
 // lockLedger takes a ledger as a bridge that runs does, until the test ends.
 func lockLedger(t *testing.T, where string) *ledger.Ledger {
 	t.Helper()
-	book, release, err := takeLedger(t.Context(), where)
+	book, release, err := assembly.TakeLedger(t.Context(), where)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/bridge/status"
+	"github.com/cl-slurm/cl-slurm/cmd/internal/assembly"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
@@ -142,7 +143,7 @@ func TestStatusAndExplainWorkOnAnotherLoginNode(t *testing.T) {
 	testenv.Root(t)
 	testenv.Containers(t)
 	s := newTwinSite(t)
-	book, release, err := takeLedger(t.Context(), s.ledger)
+	book, release, err := assembly.TakeLedger(t.Context(), s.ledger)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,6 +28,12 @@ const (
 	exitNoStatus   = 124
 )
 
+const about = `cl-worker claims bundles from a CodaLab server, runs each in a container on this host, and
+delivers the results. Several run side by side, each with its own CPUs, GPUs and memory.
+
+Exit codes: 0 ended by a signal or by itself; 1 it cannot go on; 2 the command line is
+wrong, or something that it names is not there; 4 the server refuses the login.`
+
 const execHelp = `Runs the prepared bundle that SPEC describes, a spec.json on the shared
 disk. The batch script of a bundle's job ends with:
 
@@ -55,8 +61,12 @@ Exit codes, which sacct shows:
          record says why`
 
 func run(ctx context.Context, p program.Process) error {
-	root := program.Root(p, "cl-worker", "Run bundles", "")
-	root.CompletionOptions.DisableDefaultCmd = true // people do not type its arguments
+	var f flags
+	root := program.Root(p, "cl-worker", "Run bundles of a CodaLab server on this host", about)
+	root.RunE = func(cmd *cobra.Command, _ []string) error { //nolint:contextcheck // it comes through ExecuteContext
+		return work(cmd.Context(), p, f)
+	}
+	f.add(root.Flags())
 	var submission string
 	exec := &cobra.Command{
 		Use:   "exec SPEC",

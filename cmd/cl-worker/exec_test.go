@@ -33,6 +33,10 @@ func TestMain(m *testing.M) {
 	imageDir = dir
 	code := m.Run()
 	shipped.Remove()
+	if err := engine.Remove(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
 	_ = os.RemoveAll(dir)
 	os.Exit(code)
 }

@@ -24,6 +24,9 @@ import (
 // shipped is cl-worker as it is shipped.
 var shipped = testenv.Program{Package: "."}
 
+// engine is Docker's engine. TestMain stops it.
+var engine testenv.Docker
+
 // prepareRuntime prepares a run of the program that is really shipped, by a
 // way that its specification asks for.
 func prepareRuntime(t *testing.T, runtime runtimes.Name, gpus int, command string) *execution {
@@ -58,21 +61,18 @@ func TestContainerIsRunTheWayThatTheQueueAsksFor(t *testing.T) {
 	}
 }
 
-// An engine that is root's has files of root's in the working directory.
-func TestContainerOfAnEngineLeavesItsResultsToTheUser(t *testing.T) {
-	t.Parallel()
-	host := os.Getenv("CLTEST_DOCKER_HOST")
-	if host == "" {
-		t.Skip("needs a Docker daemon that lets researcher in, at $CLTEST_DOCKER_HOST")
-	}
+// loadImage brings the image of all tests into Docker's store.
+func loadImage(t *testing.T, as string) (host string) {
+	t.Helper()
+	host, client := engine.Host(t)
 	img, err := makeImage()
 	must(t, err)
-	tag, err := name.NewTag("localhost/cl-worker-test:1")
+	tag, err := name.NewTag(as)
 	must(t, err)
 	file := filepath.Join(t.TempDir(), "image.tar")
 	must(t, tarball.WriteToFile(file, tag, img))
 	docker := func(args ...string) {
-		cmd := exec.Command("docker", args...)
+		cmd := exec.Command(client, args...)
 		cmd.Env = append(os.Environ(), "DOCKER_HOST="+host)
 		if said, err := cmd.CombinedOutput(); err != nil {
 			t.Errorf("%v: %v: %s", args, err, said)
@@ -80,12 +80,23 @@ func TestContainerOfAnEngineLeavesItsResultsToTheUser(t *testing.T) {
 	}
 	docker("load", "--input", file)
 	t.Cleanup(func() { docker("rmi", "--force", tag.String()) })
+	return host
+}
+
+// An engine that is root's has files of root's in the working directory.
+func TestContainerOfAnEngineLeavesItsResultsToTheUser(t *testing.T) {
+	t.Parallel()
+	const image = "localhost/cl-worker-test:1"
+	host := loadImage(t, image)
 	x := prepare(t, "id -u; pwd; echo $HOME $FROM_IMAGE; touch $TMPDIR/x; mkdir -m 0700 made; echo result >made/file; sleep 0.1; exit 3", func(_ string, s *spool.Spec) {
-		s.Runtime, s.ImageDigest = runtimes.Docker, tag.String()
+		s.Runtime, s.Inputs = runtimes.Docker, spool.Inputs{ImageDigest: image}
 	})
 	x.cmd.Path = shipped.Path(t)
 	x.cmd.Env = append(x.cmd.Env, "DOCKER_HOST="+host)
 	code, exit := x.start().wait()
+	if status, err := x.attempt.ReadStatus(); err != nil || status.Container.Runtime != runtimes.Docker || status.Container.Name == "" || status.Container.PID == 0 {
+		t.Errorf("status %+v, %v", status, err)
+	}
 	if code != 3 || exit.Ran.Runtime != runtimes.Docker || exit.CommandStarted.IsZero() {
 		t.Errorf("exit code %d, %+v; stderr %q; the worker said: %s", code, exit, x.file("stderr"), x.log.String())
 	}
@@ -96,6 +107,23 @@ func TestContainerOfAnEngineLeavesItsResultsToTheUser(t *testing.T) {
 	must(t, err)
 	if owner, ok := info.Sys().(*syscall.Stat_t); !ok || int(owner.Uid) != testenv.Researcher(t).UID {
 		t.Errorf("the result belongs to %+v", info.Sys())
+	}
+}
+
+func TestContainerOfAnEngineIsStoppedAtItsMemoryLimit(t *testing.T) {
+	t.Parallel()
+	host := loadImage(t, "localhost/cl-worker-test:2")
+	x := prepare(t, "echo begun; tail /dev/zero", func(_ string, s *spool.Spec) {
+		s.Runtime, s.Inputs, s.MemoryBytes = runtimes.Docker, spool.Inputs{ImageDigest: "localhost/cl-worker-test:2"}, 100<<20
+	})
+	x.cmd.Path = shipped.Path(t)
+	x.cmd.Env = append(x.cmd.Env, "DOCKER_HOST="+host)
+	_, exit := x.start().wait()
+	if exit.Cause != spool.CauseLimit || !strings.HasPrefix(exit.Failure, "Memory limit 100m exceeded (used 1") || exit.Usage.MemoryPeak < 100<<20 {
+		t.Errorf("%+v; the worker said: %s", exit, x.log.String())
+	}
+	if x.file("stdout") != "begun\n" || x.file("stderr") != "" && !strings.Contains(x.file("stderr"), "Killed") {
+		t.Errorf("stdout %q, stderr %q", x.file("stdout"), x.file("stderr"))
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-func local(_ string, s *spool.Spec) { s.WorkDir = spool.WorkDirLocal }
+func onNodesDisk(_ string, s *spool.Spec) { s.WorkDir = spool.WorkDirLocal }
 
 // device is that on which a file of this host lies.
 func device(t *testing.T, path string) string {
@@ -76,7 +76,7 @@ func TestLocalWorkingDirectoryComesHomeWithTheEnd(t *testing.T) {
 
 func TestOutputOfALocalWorkingDirectoryIsLive(t *testing.T) {
 	t.Parallel()
-	x := prepare(t, `echo ready; echo mine > result; echo more >> stdout; while [ ! -e go ] && sleep 0.02; do cat "$TMPDIR/go" 2>/dev/null && break; done; cat stdout > copy`, local).start()
+	x := prepare(t, `echo ready; echo mine > result; echo more >> stdout; while [ ! -e go ] && sleep 0.02; do cat "$TMPDIR/go" 2>/dev/null && break; done; cat stdout > copy`, onNodesDisk).start()
 	x.await("what it has printed and written to stdout is seen", func() bool { return x.file("stdout") == "ready\nmore\n" })
 	if got := x.file("result"); got != "" {
 		t.Errorf("%q is on the shared disk already", got)
@@ -98,7 +98,7 @@ func TestWhatAnEndedCommandHadWrittenLocallyComesHome(t *testing.T) {
 	t.Parallel()
 	t.Run("told to stop", func(t *testing.T) {
 		t.Parallel()
-		x := prepare(t, `trap 'echo saved > partial; exit 9' TERM; echo ready; while :; do sleep 0.05; done`, local).start()
+		x := prepare(t, `trap 'echo saved > partial; exit 9' TERM; echo ready; while :; do sleep 0.05; done`, onNodesDisk).start()
 		x.await("the command has begun", func() bool { return strings.Contains(x.file("stdout"), "ready") })
 		must(t, x.cmd.Process.Signal(syscall.SIGTERM))
 		if code, exit := x.wait(); code != 9 || !exit.Terminated || x.file("partial") != "saved\n" {

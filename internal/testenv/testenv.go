@@ -3,7 +3,7 @@
 // One rule holds for all of it: where something is missing, the test is skipped
 // with a reason. If the environment variable CLTEST_REQUIRE, a comma-separated
 // list, names it, the test fails instead. The names are slurm, containers, fuse,
-// researcher, postgres, mariadb and packages; containers includes fuse. Under -short everything
+// researcher, postgres, mariadb, docker and packages; containers includes fuse. Under -short everything
 // counts as missing.
 //
 // scripts/setup, scripts/slurm-cluster and scripts/postgres provide all of it.
@@ -34,6 +34,7 @@ const (
 	postgres   = "postgres"
 	packages   = "packages"
 	mariadb    = "mariadb"
+	docker     = "docker"
 )
 
 // shared is the directory that the nodes of the cluster and all users see.

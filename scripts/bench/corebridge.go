@@ -88,7 +88,6 @@ func openCore(ctx context.Context, dir, imageRoot, server string, httpClient *ht
 	judge := cacheadmin.Judge{Ledger: &b.book.Reader, Observe: watched.Observe, Now: now, Ready: func() bool { return b.bridge.Observed() }}
 	b.content = must(cache.Open(layout.Cache(), cache.Options{Size: c.Cache.Size.Bytes, Over: judge.Over}))
 	stage := b.stager(cl)
-	b.images = stage.Images
 	disk := spool.Disk{Layout: layout, Bridge: b.book.ID}
 	b.bridge = &bridge.Bridge{
 		Policy: b.policy(), Name: c.Name, Hostname: coreHost,
@@ -141,12 +140,13 @@ func (b *coreBridge) policy() plan.Policy {
 func (b *coreBridge) stager(cl *client.Client) *staging.Stager {
 	c, layout, converter := b.config, b.layout(), b.config.Image.Converter()
 	converter.Source, converter.Reserve = source.Source{}, c.LowWater.Of
+	b.images = &images.Images{
+		Cache: b.content, Converter: converter, Files: &images.Files{Roots: c.Image.Roots, Records: layout.ImageFiles()},
+		Kept: images.Records(layout.KeptImages()), Names: images.Names{Dir: layout.ImageNames()},
+		Remember: c.Image.Remember.Duration, AtOnce: c.Image.Conversions, LowWater: c.LowWater.Of, Now: time.Now,
+	}
 	return &staging.Stager{
-		Images: &images.Images{
-			Cache: b.content, Converter: converter, Files: &images.Files{Roots: c.Image.Roots, Records: layout.ImageFiles()},
-			Kept: images.Records(layout.KeptImages()), Names: images.Names{Dir: layout.ImageNames()},
-			Remember: c.Image.Remember.Duration, AtOnce: c.Image.Conversions, LowWater: c.LowWater.Of, Now: time.Now,
-		},
+		Images: b.images,
 		Dependencies: &inputs.Dependencies{
 			Contents: cl, Cache: b.content, Identity: cl.Identity, LowWater: c.LowWater.Of, AtOnce: c.Staging.Downloads, Layout: layout,
 			Limits: tarstream.Limits{Bytes: c.Staging.MaxDependency.Bytes, Entries: int64(c.Staging.MaxFiles)},

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -16,9 +15,12 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/enter"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/initproc"
+	"github.com/cl-slurm/cl-slurm/apptainer/gpudriver"
 )
 
 // Runtime runs containers by one engine. It runs [container.Container].Image, which has to be in the
@@ -65,14 +67,22 @@ func (e Runtime) runImage(ctx context.Context, c container.Container) (container
 	if err := errors.Join(c.Validate(""), initproc.CheckExact(c.Binds)); err != nil {
 		return container.Exit{}, err
 	}
-	env, err := e.imageEnv(ctx, c.Image)
+	env, f, err := e.askAll(ctx, c)
 	if err != nil {
 		return container.Exit{}, err
+	}
+	spec := enter.SpecFor(c, env)
+	devices, err := gpuHost{}.show(c, spec.Env, f.gpus)
+	if err != nil {
+		return container.Exit{}, err
+	}
+	if devices.driver {
+		spec.Env = gpudriver.WithLibraryDir(spec.Env)
 	}
 	var sweeping sync.WaitGroup
 	sweeping.Go(func() { e.removeAbandoned(ctx) })
 	defer sweeping.Wait()
-	exit, err := e.runEntered(ctx, c, enter.SpecFor(c, env))
+	exit, err := e.runEntered(ctx, c, append(f.limitOptions(c.MemoryBytes, ownCPUs()), devices.options...), spec)
 	if giveErr := e.giveBack(ctx, c); err == nil {
 		err = giveErr
 	}
@@ -80,6 +90,25 @@ func (e Runtime) runImage(ctx context.Context, c container.Container) (container
 }
 
 func (e Runtime) name() string { return filepath.Base(e.Program) }
+
+func (e Runtime) isPodman() bool { return strings.HasPrefix(e.name(), "podman") }
+
+// askAll asks for the image's environment, and for what the engine can do where a container needs
+// that.
+func (e Runtime) askAll(ctx context.Context, c container.Container) (env []string, f facts, err error) {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() (err error) {
+		env, err = e.imageEnv(ctx, c.Image)
+		return err
+	})
+	if c.MemoryBytes > 0 || len(c.Devices) > 0 || ownCPUs() != "" {
+		group.Go(func() (err error) {
+			f, err = e.ask(ctx)
+			return err
+		})
+	}
+	return env, f, group.Wait()
+}
 
 func (e Runtime) args(args ...string) []string {
 	return slices.Concat([]string{e.Program}, e.Options, args)
@@ -110,7 +139,7 @@ func (e Runtime) imageEnv(ctx context.Context, image string) (env []string, err 
 }
 
 // runEntered runs package enter in a new container. The container is gone when it returns.
-func (e Runtime) runEntered(ctx context.Context, c container.Container, spec enter.Spec) (_ container.Exit, err error) {
+func (e Runtime) runEntered(ctx context.Context, c container.Container, options []string, spec enter.Spec) (container.Exit, error) {
 	dir, err := os.MkdirTemp(c.Scratch, "container-")
 	if err != nil {
 		return container.Exit{}, fmt.Errorf("make its scratch directory: %w", err)
@@ -123,15 +152,11 @@ func (e Runtime) runEntered(ctx context.Context, c container.Container, spec ent
 	if err != nil {
 		return container.Exit{}, err
 	}
-	r, err := e.start(c, containerName(), report, helper)
+	r, err := e.start(c, options, report, helper)
 	if err != nil {
 		return container.Exit{}, err
 	}
-	code, err := r.wait(ctx, spec)
-	if err != nil {
-		return container.Exit{}, err
-	}
-	return container.ExitOf(code), nil
+	return r.wait(ctx, spec)
 }
 
 // namePrefix begins the names of this user's containers.
@@ -140,21 +165,7 @@ func namePrefix() string { return fmt.Sprintf("cl-slurm-%d-", os.Getuid()) }
 // containerName returns a name for a container of this process, with its id and its start.
 func containerName() string {
 	pid := os.Getpid()
-	return fmt.Sprintf("%s%d-%s-%s", namePrefix(), pid, processStart(pid), strings.ToLower(rand.Text()[:8]))
-}
-
-// processStart returns when a process began, in ticks since the host's start; empty when there is no
-// such process.
-func processStart(pid int) string {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return ""
-	}
-	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-	if len(fields) < 20 {
-		return ""
-	}
-	return fields[19] // proc_pid_stat(5): starttime
+	return fmt.Sprintf("%s%d-%d-%s", namePrefix(), pid, container.ProcessStart(pid), strings.ToLower(rand.Text()[:8]))
 }
 
 // removeAbandoned removes this user's containers that outlived the process that started them, for
@@ -174,7 +185,7 @@ func (e Runtime) removeAbandoned(ctx context.Context) {
 		if !ours || len(parts) != 3 {
 			continue
 		}
-		if pid, err := strconv.Atoi(parts[0]); err == nil && processStart(pid) != parts[1] {
+		if pid, err := strconv.Atoi(parts[0]); err == nil && strconv.FormatUint(container.ProcessStart(pid), 10) != parts[1] {
 			_, _ = e.call(ctx, "rm", "--force", "--volumes", name)
 		}
 	}
@@ -197,8 +208,8 @@ func (e Runtime) giveBack(ctx context.Context, c container.Container) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Minute)
 	defer cancel()
-	c.Devices, c.Network, c.OnStart = nil, false, nil
-	exit, err := e.runEntered(ctx, c, enter.Spec{Give: give, Dir: "/", Grace: c.KillAfter()})
+	c.Network, c.OnStart = false, nil
+	exit, err := e.runEntered(ctx, c, nil, enter.Spec{Give: give, Dir: "/", Grace: c.KillAfter()})
 	if err == nil && exit.Code != 0 {
 		err = fmt.Errorf("exit status %d", exit.Code)
 	}

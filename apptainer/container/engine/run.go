@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -31,14 +30,18 @@ type client struct {
 	onStart func(pid int)
 }
 
-func (e Runtime) start(c container.Container, name, report, helper string) (*client, error) {
+func (e Runtime) start(c container.Container, options []string, report, helper string) (*client, error) {
 	in, control, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", e.name(), err)
 	}
 	defer func() { _ = in.Close() }()
-	r := &client{engine: e, name: name, report: report, grace: c.KillAfter(), control: control, stderr: initproc.MarkStderr(c.Stderr), onStart: c.OnStart}
-	r.cmd = initproc.NewCmd(e.args(e.runArgs(c, name, report, helper)...), e.Env)
+	name := containerName()
+	r := &client{engine: e, name: name, report: report, grace: c.KillAfter(), control: control, stderr: initproc.MarkStderr(c.Stderr)}
+	if c.OnStart != nil {
+		r.onStart = func(pid int) { c.OnStart(c.RunningAs(pid, name)) }
+	}
+	r.cmd = initproc.NewCmd(e.args(e.runArgs(c, options, name, report, helper)...), e.Env)
 	r.cmd.Stdin, r.cmd.Stdout, r.cmd.Stderr = in, initproc.WriterOrNil(c.Stdout), initproc.WriterOrNil(c.Stderr)
 	if err := r.cmd.Start(); err != nil {
 		_ = control.Close()
@@ -49,7 +52,7 @@ func (e Runtime) start(c container.Container, name, report, helper string) (*cli
 
 // runArgs are the arguments of the engine's run. They contain neither the command nor its
 // environment, which may hold secrets.
-func (e Runtime) runArgs(c container.Container, name, report, helper string) []string {
+func (e Runtime) runArgs(c container.Container, options []string, name, report, helper string) []string {
 	args := []string{
 		"run", "--rm", "--interactive", "--pull", "never", "--name", name, "--log-driver", "none", "--no-healthcheck",
 		"--user", "0:0", "--workdir", "/", "--security-opt", "label=disable", "--entrypoint", enter.ProgramPath,
@@ -58,7 +61,7 @@ func (e Runtime) runArgs(c container.Container, name, report, helper string) []s
 	if !c.Network {
 		args = append(args, "--network", "none")
 	}
-	args = append(args, e.deviceOptions(c.Devices)...)
+	args = append(args, options...)
 	for _, b := range append(enter.Binds(helper, report), c.Binds...) {
 		args = append(args, enter.MountOptions(b, "readonly")...)
 	}
@@ -79,37 +82,8 @@ func shmBytes(asked int64) int64 {
 	return int64(info.Totalram) / 2 * int64(info.Unit) //nolint:gosec // below 2^63
 }
 
-// deviceOptions show devices. NVIDIA's are shown with their driver by the engine's own means, where
-// the host has that driver.
-func (e Runtime) deviceOptions(devices []string) (options []string) {
-	_, err := os.Stat("/proc/driver/nvidia/version")
-	hasDriver := err == nil
-	var gpus []string
-	for _, device := range devices {
-		name, nvidia := strings.CutPrefix(device, "/dev/nvidia")
-		_, notNumber := strconv.Atoi(name)
-		switch {
-		case nvidia && hasDriver && notNumber == nil:
-			gpus = append(gpus, name)
-		case nvidia && hasDriver: // the engine adds the control devices
-		default:
-			options = append(options, "--device", device)
-		}
-	}
-	switch {
-	case len(gpus) == 0:
-	case strings.HasPrefix(e.name(), "podman"):
-		for _, gpu := range gpus {
-			options = append(options, "--device", "nvidia.com/gpu="+gpu)
-		}
-	default:
-		options = append(options, "--gpus", `"device=`+strings.Join(gpus, ",")+`"`)
-	}
-	return options
-}
-
 // wait sends package enter its order and waits for the container's end.
-func (r *client) wait(ctx context.Context, spec enter.Spec) (code int, err error) {
+func (r *client) wait(ctx context.Context, spec enter.Spec) (exit container.Exit, err error) {
 	sendErr := json.NewEncoder(r.control).Encode(spec)
 	ended := make(chan error, 1)
 	var waiting sync.WaitGroup
@@ -144,24 +118,36 @@ func (r *client) wait(ctx context.Context, spec enter.Spec) (code int, err error
 	}
 }
 
-func (r *client) outcome(ctx context.Context, waitErr error, killed bool) (code int, err error) {
+func (r *client) outcome(ctx context.Context, waitErr error, killed bool) (exit container.Exit, err error) {
 	report := enter.ReadReport(r.report)
+	exit.Usage = report.Usage
 	if report.Code == nil {
 		r.remove(ctx) // perhaps only the client was killed
 	}
 	status, ok := r.cmd.ProcessState.Sys().(syscall.WaitStatus)
 	switch {
 	case killed:
-		return 128 + int(syscall.SIGKILL), nil
+		exit.Code, exit.Signal = 128+int(syscall.SIGKILL), int(syscall.SIGKILL)
+		return exit, nil
 	case !ok:
-		return 0, fmt.Errorf("wait for %s: %w", r.engine.name(), waitErr)
+		return exit, fmt.Errorf("wait for %s: %w", r.engine.name(), waitErr)
 	case report.Began && report.Code == nil && status.Exited() && status.ExitStatus() == exitEngineFailed:
-		return 0, fmt.Errorf("%s lost the container: %s", r.engine.name(), initproc.LastMessage(r.stderr.Text()))
+		return exit, fmt.Errorf("%s lost the container: %s", r.engine.name(), initproc.LastMessage(r.stderr.Text()))
 	}
 	if report.Began {
 		r.reportStart(ctx)
 	}
-	return report.Outcome(r.engine.name(), status, r.stderr.Text)
+	if report.Began && report.Code == nil && r.hadOOM(ctx) { // the kernel took package enter's process
+		exit.Usage.OOMKills = 1
+	}
+	code, err := report.Outcome(r.engine.name(), status, r.stderr.Text)
+	if err != nil {
+		return exit, err
+	}
+	usage := exit.Usage
+	exit = container.ExitOf(code)
+	exit.Usage = usage
+	return exit, nil
 }
 
 // exitEngineFailed is the exit status of an engine's run for its own failures (docker-run(1): Exit

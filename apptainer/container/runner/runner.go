@@ -12,13 +12,14 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/container/apptainerexec"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/builtin"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/engine"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/connect"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/enter"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/initproc"
 	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
 )
 
 // Main runs a program's hidden parts: with a first argument of ours, the program is the init of a
-// container, or the first process in one. ran reports whether it was, and code is then the exit
+// container, the first process in one, or one that connects to a port in one. ran reports whether it was, and code is then the exit
 // status for the program to end with. A program that runs containers, or is a runtime's Helper, calls
 // Main before anything else.
 func Main(args []string) (code int, ran bool) {
@@ -33,6 +34,8 @@ func Main(args []string) (code int, ran bool) {
 		return initproc.Main(works), true
 	case enter.Command:
 		return enter.Main(), true
+	case connect.Command:
+		return connect.Main(args[2:]), true
 	}
 	return 0, false
 }

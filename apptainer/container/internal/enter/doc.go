@@ -10,7 +10,7 @@
 //	standard input: {} ────────► TERM to all processes, KILL after the grace
 //	standard input: end ───────► the caller is gone: the container ends
 //	◄──── report file: Began     the command begins, or Error says why it did not
-//	◄──── report file: Code      the command has ended
+//	◄──── report file: Code      the command has ended, and used so much
 //
 // Neither the command nor its environment is on a command line, where others could read them.
 package enter

@@ -85,7 +85,7 @@ func Main() int {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}
-	_ = report.Encode(Report{Code: &code})
+	_ = report.Encode(Report{Code: &code, Usage: measure()})
 	return code
 }
 

@@ -29,6 +29,8 @@ type Report struct {
 	Code    *int   `json:",omitempty"`
 	Error   string `json:",omitempty"`
 	NoShell bool   `json:",omitempty"`
+	// Usage is what the command has used; it comes with Code.
+	Usage container.Usage `json:",omitzero"`
 	// HostError is set if the Error is a *container.HostError.
 	HostError bool `json:",omitempty"`
 }

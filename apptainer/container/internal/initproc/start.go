@@ -76,8 +76,12 @@ func For(c container.Container, program, work string, details any) (Init, error)
 	if err != nil {
 		return Init{}, fmt.Errorf("make its scratch directory: %w", err)
 	}
+	var onStart func(pid int)
+	if c.OnStart != nil {
+		onStart = func(pid int) { c.OnStart(c.RunningAs(pid, "")) }
+	}
 	return Init{
-		Program: program, Details: details, Stdout: c.Stdout, Stderr: c.Stderr, OnStart: c.OnStart,
+		Program: program, Details: details, Stdout: c.Stdout, Stderr: c.Stderr, OnStart: onStart,
 		Spec: Spec{Work: work, Scratch: scratch, Grace: c.KillAfter()},
 	}, nil
 }

@@ -1,4 +1,4 @@
-package main
+package assembly
 
 import (
 	"cmp"
@@ -26,15 +26,16 @@ import (
 	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
 
-// orphanGrace is how long the bridge leaves an orphan job alone.
-const orphanGrace = 10 * time.Minute
+// OrphanGrace is how long the bridge leaves an orphan job alone.
+const OrphanGrace = 10 * time.Minute
 
-// policy returns the policy of a bridge before it knows Slurm's settings.
-func policy(c config.Config, id string, layout spool.Layout, installed sharedfiles.Programs, slurm *sbatch.Client) plan.Policy {
+// policy returns the policy of a bridge before it knows Slurm's settings. submitBound is the longest
+// time that a submission takes.
+func policy(c config.Config, id string, layout spool.Layout, installed sharedfiles.Programs, submitBound time.Duration) plan.Policy {
 	p := plan.Policy{
 		Bridge: id, Owner: c.User, Layout: layout, Worker: installed.Worker(), Queues: installed.Queues(c),
-		SubmitGrace:     slurm.SubmitBound() + 20*time.Second,
-		OrphanGrace:     orphanGrace,
+		SubmitGrace:     submitBound + 20*time.Second,
+		OrphanGrace:     OrphanGrace,
 		CancelOrphans:   *c.CancelStrays,
 		Settle:          c.DiskSettle.Duration,
 		StuckFor:        5 * time.Second,
@@ -68,16 +69,16 @@ func adapt(c config.Slurm, p *plan.Policy, s sbatch.Settings) {
 	p.RecordAge = min(c.MinJobAge.Or(site), site) // absence proves nothing of what the site has purged
 }
 
-// downloadPace bounds all downloads together; nil means no bound.
-func downloadPace(c config.Config) *transfer.Pace {
+// DownloadPace bounds all downloads together; nil means no bound.
+func DownloadPace(c config.Config) *transfer.Pace {
 	if c.Staging.Bandwidth.Bytes == 0 {
 		return nil
 	}
 	return transfer.NewPace(c.Staging.Bandwidth.Bytes)
 }
 
-func stager(p program.Process, c config.Config, cl *client.Client, content *cache.Cache, bridge string, now func() time.Time, made convert) *staging.Stager {
-	pace := downloadPace(c)
+func stager(p program.Process, c config.Config, cl *client.Client, content *cache.Cache, bridge string, now func() time.Time, made Convert) (*staging.Stager, *images.Images) {
+	pace := DownloadPace(c)
 	var public func(context.Context, string) (bool, error)
 	if c.Cache.Group {
 		public = cl.Public
@@ -87,7 +88,7 @@ func stager(p program.Process, c config.Config, cl *client.Client, content *cach
 	if files != nil {
 		from.OpenFile = files.Open
 	}
-	im := newImages(c, content, from)
+	im := NewImages(c, content, from)
 	im.Files, im.Now, im.Convert = files, now, made
 	return &staging.Stager{
 		Images: im,
@@ -105,7 +106,7 @@ func stager(p program.Process, c config.Config, cl *client.Client, content *cach
 			Layout:   spool.Layout(c.Shared),
 		},
 		Holder: func(bundle string) cache.Holder { return cacheadmin.RowHolder(bridge, bundle) },
-	}
+	}, im
 }
 
 // collector returns what delivers results.
@@ -113,8 +114,8 @@ func collector(c config.Config, cl *client.Client, now func() time.Time) *result
 	return &results.Collector{Contents: cl, Store: serverStore(c), Layout: spool.Layout(c.Shared), MaxBytes: c.Staging.MaxResults.Bytes, Now: now}
 }
 
-// newImages returns what brings images into a cache.
-func newImages(c config.Config, content *cache.Cache, from source.Source) *images.Images {
+// NewImages returns what brings images into a cache.
+func NewImages(c config.Config, content *cache.Cache, from source.Source) *images.Images {
 	layout, converter := spool.Layout(c.Shared), c.Image.Converter()
 	converter.Source, converter.Reserve = from, c.LowWater.Of
 	return &images.Images{

@@ -1,4 +1,4 @@
-package main
+package assembly
 
 import (
 	"log/slog"
@@ -40,7 +40,7 @@ func TestCacheOfAGroupHasItsOwnDirectoryAndSharesOnlyWhatIsPublic(t *testing.T) 
 	for _, group := range []bool{false, true} {
 		c := config.Config{Shared: t.TempDir()}
 		c.Cache.Group = group
-		s := stager(program.Process{Getenv: noConfiguration}, c, nil, nil, "b1b2b3", time.Now, nil)
+		s, _ := stager(program.Process{Getenv: noConfiguration}, c, nil, nil, "b1b2b3", time.Now, nil)
 		if asks := s.Dependencies.Public != nil; asks != group {
 			t.Errorf("group %v: asks the server what is public: %v", group, asks)
 		}
@@ -48,9 +48,9 @@ func TestCacheOfAGroupHasItsOwnDirectoryAndSharesOnlyWhatIsPublic(t *testing.T) 
 		if group {
 			want = filepath.Join(want, "v2")
 		}
-		o := cacheOptions(c, nil)
-		if cacheDir(c) != want || o.Group != group || o.Settle >= 0 { // 0s is not the cache's default
-			t.Errorf("group %v: %s, %+v", group, cacheDir(c), o)
+		o := CacheOptions(c, nil)
+		if CacheDir(c) != want || o.Group != group || o.Settle >= 0 { // 0s is not the cache's default
+			t.Errorf("group %v: %s, %+v", group, CacheDir(c), o)
 		}
 	}
 }
@@ -81,7 +81,7 @@ func TestSettingsOfSlurmAreFollowedUnlessTheConfigurationOverridesThem(t *testin
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := policy(conf, "b1b2b3", "/shared", sharedfiles.Programs{}, &sbatch.Client{})
+		p := policy(conf, "b1b2b3", "/shared", sharedfiles.Programs{}, time.Minute)
 		if got := (site{p.Accounting, p.RecordAge}); got != c.before {
 			t.Errorf("%q, before Slurm answers: %+v, want %+v", c.keys, got, c.before)
 		}
@@ -90,7 +90,7 @@ func TestSettingsOfSlurmAreFollowedUnlessTheConfigurationOverridesThem(t *testin
 			t.Errorf("%q: %+v, want %+v", c.keys, got, c.after)
 		}
 	}
-	p := policy(config.Config{CancelStrays: new(bool)}, "b1b2b3", "/shared", sharedfiles.Programs{}, &sbatch.Client{})
+	p := policy(config.Config{CancelStrays: new(bool)}, "b1b2b3", "/shared", sharedfiles.Programs{}, time.Minute)
 	if adapt(config.Slurm{}, &p, sbatch.Settings{Accounting: true}); p.RecordAge != longestRecordAge {
 		t.Errorf("a site that purges no job: %s", p.RecordAge)
 	}
@@ -143,8 +143,11 @@ func TestResultsAreBoundedAsConfigured(t *testing.T) {
 // Without it a run that depends on a UUID that somebody has used again would get the first owner's data.
 func TestI9StagerAsksTheServerWhichBundleADependencyIsOn(t *testing.T) {
 	t.Parallel()
-	s := stager(program.Process{Getenv: noConfiguration}, config.Config{Shared: t.TempDir()}, nil, nil, "b1b2b3", time.Now, nil)
+	s, _ := stager(program.Process{Getenv: noConfiguration}, config.Config{Shared: t.TempDir()}, nil, nil, "b1b2b3", time.Now, nil)
 	if s.Dependencies.Identity == nil {
 		t.Error("it asks nobody")
 	}
 }
+
+// noConfiguration is an environment without variables.
+func noConfiguration(string) string { return "" }

@@ -1,0 +1,149 @@
+package container_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/runner"
+	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
+)
+
+// dialAsUser is the argument with which the test binary talks to a container's port.
+const dialAsUser = "dial-container"
+
+// dialRequest is what it reads on its standard input.
+type dialRequest struct {
+	Runner  runner.Runner
+	Runtime runtimes.Name
+	At      container.Running
+	Port    int
+	Say     string
+}
+
+// dial says something to a port, and prints the answer.
+func dial() error {
+	var req dialRequest
+	if err := json.NewDecoder(os.Stdin).Decode(&req); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	conn, err := req.Runner.Dial(ctx, req.Runtime, req.At, req.Port)
+	if err != nil {
+		return err
+	}
+	half, ok := conn.(interface{ CloseWrite() error })
+	if !ok {
+		return errors.New("the connection has no CloseWrite")
+	}
+	_, err = io.WriteString(conn, req.Say)
+	err = errors.Join(err, half.CloseWrite())
+	_, copyErr := io.Copy(os.Stdout, conn)
+	return errors.Join(err, copyErr, conn.Close())
+}
+
+// ask is what the ordinary user gets as the answer, or the error.
+func (req dialRequest) ask(tb testing.TB) string {
+	tb.Helper()
+	text, err := json.Marshal(req)
+	must(tb, err)
+	cmd := exec.Command("/proc/self/exe", dialAsUser)
+	cmd.Stdin = bytes.NewReader(text)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: ordinaryUser(tb)}
+	said, _ := cmd.CombinedOutput() // its error is said
+	return string(said)
+}
+
+// listen is a program that answers on a port of localhost.
+var listen = testenv.Program{Package: "./testdata/listen"}
+
+func TestPortOfARunningContainerIsReached(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name    string
+		find    func(testing.TB) testRuntime
+		runtime runtimes.Name
+		network bool
+	}{
+		{"builtin", func(testing.TB) testRuntime { return testRuntime{} }, runtimes.Builtin, false},
+		{"builtin with network", func(testing.TB) testRuntime { return testRuntime{} }, runtimes.Builtin, true},
+		{"apptainer", apptainerRuntime, runtimes.Apptainer, false},
+		{"docker", dockerRuntime, runtimes.Docker, false},
+		{"docker with network", dockerRuntime, runtimes.Docker, true},
+		{"podman", podmanRuntime, runtimes.Podman, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			testenv.Containers(t)
+			w := tt.find(t)
+			c := w.shellImage(t)
+			c.ShellCommand, c.Network = "exec /listen", tt.network
+			c.Binds = []container.Bind{{Source: listen.Path(t), Target: "/listen", ReadOnly: true}}
+			r := w.start(t, c)
+			req := dialRequest{Runner: runner.Runner{Helper: enter.Path(t)}, Runtime: tt.runtime, At: r.running(), Port: r.port(), Say: "\x00 and more"}
+			if w.Engine != nil {
+				req.Runner.Env = w.Engine.Env
+			}
+			for range 2 {
+				if got := req.ask(t); got != "heard \x00 and more" {
+					t.Errorf("the answer is %q", got)
+				}
+			}
+			wrong := req
+			wrong.Port = 1
+			if got := wrong.ask(t); got != "connect to a container: port 1 of the container: connection refused\n" {
+				t.Errorf("another port: %q", got)
+			}
+			wrong = req
+			wrong.At.Started++
+			wrong.At.Name += "x"
+			const gone = "connect to a container: the container does not run any more\n"
+			if got := wrong.ask(t); got != gone {
+				t.Errorf("another container: %q", got)
+			}
+			must(t, r.cmd.Process.Signal(syscall.SIGTERM))
+			r.wait()
+			if got := req.ask(t); got != gone {
+				t.Errorf("after its end: %q", got)
+			}
+		})
+	}
+}
+
+// running is what OnStart was given.
+func (r *run) running() (running container.Running) {
+	r.t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		text, err := os.ReadFile(r.req.StdoutPath + startedSuffix)
+		if err == nil && json.Unmarshal(text, &running) == nil {
+			return running
+		}
+		if time.Now().After(deadline) {
+			r.t.Fatalf("the container has not begun: %v", err)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// port is the one that the program listen has printed.
+func (r *run) port() (port int) {
+	r.t.Helper()
+	r.awaitOutput("\n")
+	if _, err := fmt.Sscanf(strings.TrimSpace(r.output()), "port %d", &port); err != nil {
+		r.t.Fatal(err, r.output())
+	}
+	return port
+}

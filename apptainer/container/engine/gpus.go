@@ -1,0 +1,223 @@
+package engine
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/enter"
+	"github.com/cl-slurm/cl-slurm/apptainer/gpudriver"
+)
+
+// gpuSupport is what `docker info` says about GPUs.
+type gpuSupport struct {
+	ServerVersion string
+	// Runtimes has "nvidia" where the nvidia-container-toolkit, or the older nvidia-docker2, has
+	// been made known to the engine.
+	Runtimes map[string]json.RawMessage
+	// CDISpecDirs are the directories of the Container Device Interface, from Docker 25 on; empty
+	// where it is off. DiscoveredDevices are those found there, from 28.2 on.
+	CDISpecDirs       []string
+	DiscoveredDevices []struct{ Source, ID string }
+}
+
+// gpuWay is how an engine shows GPUs of NVIDIA.
+type gpuWay string
+
+const (
+	// byOption is `docker run --gpus`, from Docker 19.03 on, with the toolkit's hook.
+	byOption gpuWay = "--gpus"
+	// byRuntime is `docker run --runtime nvidia`, as nvidia-docker2 has it, and CodaLab's own worker
+	// (codalab/worker/docker_utils.py: start_bundle_container).
+	byRuntime gpuWay = "--runtime nvidia"
+	// byCDI is a device of the Container Device Interface.
+	byCDI gpuWay = "CDI"
+	// plainly shows the device files and the host's driver, as Apptainer's --nv does.
+	plainly gpuWay = "plain"
+)
+
+// cdiKind is the kind of NVIDIA's GPUs in the Container Device Interface.
+const cdiKind = "nvidia.com/gpu"
+
+// gpuHost is the host's part of what GPUs take. root is the directory with its /proc, /etc and /usr;
+// empty means "/".
+type gpuHost struct{ root string }
+
+// way chooses by what the engine says and the host has.
+func (h gpuHost) way(s gpuSupport, podman bool) gpuWay {
+	_, runtime := s.Runtimes["nvidia"]
+	switch {
+	case podman && h.hasCDI([]string{"/etc/cdi", "/var/run/cdi"}): // containers.conf(5): cdi_spec_dirs
+		return byCDI
+	case podman:
+		return plainly
+	case hasGPUOption(s.ServerVersion) && (runtime || h.hasHook()):
+		return byOption
+	case runtime:
+		return byRuntime
+	case len(s.CDISpecDirs) > 0 && (s.hasDiscovered() || h.hasCDI(s.CDISpecDirs)):
+		return byCDI
+	}
+	return plainly
+}
+
+// hasGPUOption reports whether this version of Docker has --gpus.
+func hasGPUOption(version string) bool {
+	parts := strings.SplitN(version, ".", 3)
+	major, err := strconv.Atoi(parts[0])
+	if err != nil || len(parts) < 2 {
+		return false
+	}
+	minor, err := strconv.Atoi(parts[1])
+	return err == nil && (major > 19 || major == 19 && minor >= 3)
+}
+
+func (s gpuSupport) hasDiscovered() bool {
+	for _, d := range s.DiscoveredDevices {
+		if strings.HasPrefix(d.ID, cdiKind+"=") {
+			return true
+		}
+	}
+	return false
+}
+
+// hasHook reports whether the host has the program that --gpus needs (moby daemon/nvidia_linux.go:
+// nvidiaHook).
+func (h gpuHost) hasHook() bool {
+	for _, dir := range []string{"/usr/bin", "/usr/local/bin", "/usr/sbin", "/usr/local/sbin"} {
+		if _, err := os.Stat(h.at(dir, "nvidia-container-runtime-hook")); err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// hasCDI reports whether a directory has a specification of NVIDIA's GPUs.
+func (h gpuHost) hasCDI(dirs []string) bool {
+	for _, dir := range dirs {
+		files, err := filepath.Glob(h.at(dir, "*"))
+		if err != nil {
+			continue
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err == nil && strings.Contains(string(text), cdiKind) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (h gpuHost) at(parts ...string) string {
+	return filepath.Join(append([]string{"/", h.root}, parts...)...)
+}
+
+// gpu is one of the host's GPUs of NVIDIA.
+type gpu struct {
+	// index is its place in the order of nvidia-smi, and name its UUID; both are the number of the
+	// device file where the driver does not say.
+	index, name string
+}
+
+// gpu finds the GPU of a device file by the driver's own list, which is in the order of PCI addresses.
+func (h gpuHost) gpu(minor string) gpu {
+	files, err := filepath.Glob(h.at("proc/driver/nvidia/gpus/*/information"))
+	if err != nil {
+		return gpu{minor, minor}
+	}
+	slices.Sort(files)
+	for i, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue
+		}
+		said := map[string]string{}
+		for line := range strings.Lines(string(text)) {
+			name, value, _ := strings.Cut(line, ":")
+			said[name] = strings.TrimSpace(value)
+		}
+		if said["Device Minor"] == minor {
+			return gpu{strconv.Itoa(i), cmp.Or(said["GPU UUID"], strconv.Itoa(i))}
+		}
+	}
+	return gpu{minor, minor}
+}
+
+// shown are the options that show a container its devices.
+type shown struct {
+	options []string
+	// driver is set if the options show the host's driver too, so that the command has to search
+	// there.
+	driver bool
+}
+
+// show shows a container's devices. NVIDIA's are shown with their driver by the engine's own means,
+// where the host has that driver and the engine the means.
+func (h gpuHost) show(c container.Container, env []string, way gpuWay) (s shown, err error) {
+	_, err = os.Stat(h.at("proc/driver/nvidia/version"))
+	own := err == nil && way != plainly
+	var gpus []gpu
+	for _, device := range c.Devices {
+		minor, nvidia := strings.CutPrefix(device, "/dev/nvidia")
+		_, notNumber := strconv.Atoi(minor)
+		switch {
+		case nvidia && own && notNumber == nil:
+			gpus = append(gpus, h.gpu(minor))
+		case nvidia && own: // the engine adds the control devices
+		default:
+			s.options = append(s.options, "--device", device)
+		}
+	}
+	if !own && c.GPUs == gpudriver.NVIDIA {
+		binds, err := h.driverBinds(env)
+		for _, b := range binds {
+			s.options = append(s.options, enter.MountOptions(b, "readonly")...)
+		}
+		s.driver = len(binds) > 0
+		return s, err
+	}
+	if len(gpus) == 0 {
+		return s, nil
+	}
+	var names []string
+	for _, g := range gpus {
+		names = append(names, g.name)
+		if way == byCDI {
+			s.options = append(s.options, "--device", cdiKind+"="+g.index)
+		}
+	}
+	switch way {
+	case byOption:
+		s.options = append(s.options, "--gpus", `"device=`+strings.Join(names, ",")+`"`)
+	case byRuntime:
+		s.options = append(s.options, "--runtime", "nvidia", "--env", "NVIDIA_VISIBLE_DEVICES="+strings.Join(names, ","))
+	case byCDI, plainly:
+	}
+	return s, nil
+}
+
+// driverBinds show the host's driver where apptainerexec shows it.
+func (h gpuHost) driverBinds(env []string) (binds []container.Bind, err error) {
+	driver, err := (gpudriver.Host{Root: h.root}).Find(gpudriver.NVIDIA)
+	if err != nil {
+		return nil, fmt.Errorf("show the GPUs: %w", err)
+	}
+	if driver.IsEmpty() {
+		return nil, nil
+	}
+	for _, lib := range driver.Libraries {
+		binds = append(binds, container.Bind{Source: lib.Path, Target: path.Join(gpudriver.LibraryDir, lib.Name), ReadOnly: true})
+	}
+	for _, file := range driver.Inside(env) {
+		binds = append(binds, container.Bind{Source: file.Path, Target: file.Name, ReadOnly: true})
+	}
+	return binds, nil
+}

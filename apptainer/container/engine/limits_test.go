@@ -1,0 +1,70 @@
+package engine
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// recorded reads what an engine said of itself.
+func recorded(tb testing.TB, name string) facts {
+	tb.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", name+".json"))
+	must(tb, err)
+	read := readDockerInfo
+	if name[:6] == "podman" {
+		read = readPodmanInfo
+	}
+	f, err := read(string(text))
+	must(tb, err)
+	return f
+}
+
+func TestLimitsAreThoseThatTheEngineCanSet(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string][]string{
+		"docker-20.10":        {"--memory", "117440512", "--memory-swap", "117440512", "--cpuset-cpus", "0,2"},
+		"docker-no-swap":      {"--memory", "117440512", "--cpuset-cpus", "0,2"},
+		"podman-4.3-rootless": nil,
+		"podman-4.3-v2":       {"--memory", "117440512", "--memory-swap", "117440512"},
+	} {
+		if got := recorded(t, name).limitOptions(96<<20, "0,2"); !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+		if got := recorded(t, name).limitOptions(0, ""); got != nil {
+			t.Errorf("%s without limits: %q", name, got)
+		}
+	}
+}
+
+func TestProcessorsAreListedIfTheyAreNotAll(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		own          []int
+		online, want string
+	}{
+		{[]int{0, 1}, "0-1", ""},
+		{[]int{1}, "0-1", "1"},
+		{[]int{0, 2, 70}, "0-3,64-127", "0,2,70"},
+		{[]int{0, 1, 8}, "0-1,8", ""},
+		{[]int{0}, "nonsense", ""},
+	} {
+		var set unix.CPUSet
+		for _, cpu := range tt.own {
+			set.Set(cpu)
+		}
+		if got := cpuList(set, tt.online); got != tt.want {
+			t.Errorf("%v of %s: %q, want %q", tt.own, tt.online, got, tt.want)
+		}
+	}
+}

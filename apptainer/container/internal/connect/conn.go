@@ -1,0 +1,88 @@
+package connect
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"sync"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/initproc"
+)
+
+// Conn is a connection to a port in a container. One goroutine may read while another writes.
+type Conn struct {
+	io.Reader
+	io.WriteCloser // of one direction
+
+	end func() error
+}
+
+// CloseWrite tells the other end that no more will come.
+func (c *Conn) CloseWrite() error { return c.WriteCloser.Close() }
+
+// Close ends the connection, and whatever program carries it.
+func (c *Conn) Close() error { return c.end() }
+
+// Dial connects to a port on this host's own localhost, where a container shares its network.
+func Dial(ctx context.Context, port int) (*Conn, error) {
+	conn, err := dialPort(ctx, port)
+	if err != nil {
+		return nil, err
+	}
+	return &Conn{Reader: conn, WriteCloser: half{conn, conn.CloseWrite}, end: conn.Close}, nil
+}
+
+// half writes to a connection, and closes only that direction.
+type half struct {
+	io.Writer
+
+	close func() error
+}
+
+// Close closes the direction.
+func (h half) Close() error { return h.close() }
+
+// Start starts a program that ends in running [Main], and returns when that has connected. ctx bounds
+// only this. The program's last message is the error if it fails.
+func Start(ctx context.Context, args, env []string) (*Conn, error) {
+	cmd := initproc.NewCmd(args, env)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", args[0], err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", args[0], err)
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", args[0], err)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })
+	said := make([]byte, len(connected))
+	_, err = io.ReadFull(out, said)
+	if stopped := stop(); err == nil && stopped && string(said) == connected {
+		return &Conn{Reader: out, WriteCloser: in, end: sync.OnceValue(func() error { return end(cmd, in) })}, nil
+	}
+	_ = end(cmd, in)
+	switch message := initproc.LastMessage(stderr.String()); {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case message != "":
+		return nil, errors.New(message)
+	}
+	return nil, fmt.Errorf("%s ended without a word", args[0])
+}
+
+// end ends the program. The end of its input ends a program inside, which an engine's client leaves
+// behind when it is killed.
+func end(cmd *exec.Cmd, in io.Closer) error {
+	_ = in.Close() // it may be closed
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait() // it was killed
+	return nil
+}

@@ -1,0 +1,128 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/connect"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/enter"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/initproc"
+	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
+)
+
+// ErrNotRunning is the cause when there is no such container.
+var ErrNotRunning = errors.New("the container does not run any more")
+
+// Dial connects to a TCP port on localhost inside a running container of this user on this host,
+// whatever the container's network is. runtime is the runtime that runs it, and at is what its OnStart
+// was given. ctx bounds only the dialing. The connection also has a method CloseWrite() error.
+func (r Runner) Dial(ctx context.Context, runtime runtimes.Name, at container.Running, port int) (io.ReadWriteCloser, error) {
+	conn, err := r.dial(ctx, runtime, at, port)
+	if err != nil {
+		return nil, fmt.Errorf("connect to a container: %w", err)
+	}
+	return conn, nil
+}
+
+func (r Runner) dial(ctx context.Context, runtime runtimes.Name, at container.Running, port int) (*connect.Conn, error) {
+	if port < 1 || port > 65535 {
+		return nil, fmt.Errorf("%d is no port", port)
+	}
+	inside := []string{connect.Command, strconv.Itoa(port)}
+	if runtime.IsEngine() {
+		return r.dialByEngine(ctx, runtime, at.Name, inside)
+	}
+	if at.PID <= 0 || container.ProcessStart(at.PID) != at.Started {
+		return nil, ErrNotRunning
+	}
+	if at.Network {
+		return connect.Dial(ctx, port)
+	}
+	pid, err := findIsolated(at.PID)
+	if err != nil {
+		return nil, err
+	}
+	nsenter, err := initproc.FindProgram("util-linux", "nsenter")
+	if err != nil {
+		return nil, err
+	}
+	helper, err := enter.HelperPath(r.Helper)
+	if err != nil {
+		return nil, err
+	}
+	args := []string{nsenter, "--target", strconv.Itoa(pid), "--user", "--net", "--preserve-credentials", "--", helper}
+	return connect.Start(ctx, append(args, inside...), nil)
+}
+
+func (r Runner) dialByEngine(ctx context.Context, runtime runtimes.Name, name string, inside []string) (*connect.Conn, error) {
+	if name == "" {
+		return nil, ErrNotRunning
+	}
+	choice, err := container.Choose(runtime, Look())
+	if err != nil {
+		return nil, err
+	}
+	args := []string{choice.Program, "exec", "--interactive", name, enter.ProgramPath}
+	conn, err := connect.Start(ctx, append(args, inside...), r.Env)
+	if err != nil {
+		lower := strings.ToLower(err.Error())
+		for _, gone := range []string{"no such container", "is not running", "no container with name", "state improper"} {
+			if strings.Contains(lower, gone) {
+				return nil, ErrNotRunning
+			}
+		}
+	}
+	return conn, err
+}
+
+// findIsolated returns the outermost process of a container's tree that has another network than this
+// process. That process is in the user namespace which owns the network.
+func findIsolated(root int) (pid int, err error) {
+	own, err := os.Readlink("/proc/self/ns/net")
+	if err != nil {
+		return 0, err
+	}
+	children := map[int][]int{}
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		return 0, err
+	}
+	for _, file := range stats {
+		child, numErr := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		if parent := parentOf(file); numErr == nil && parent > 0 {
+			children[parent] = append(children[parent], child)
+		}
+	}
+	for tree := []int{root}; len(tree) > 0; tree = tree[1:] {
+		network, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", tree[0]))
+		if err == nil && network != own {
+			return tree[0], nil
+		}
+		tree = append(tree, children[tree[0]]...)
+	}
+	return 0, errors.New("its network cannot be entered by this user, or is not set up yet")
+}
+
+// parentOf reads the parent from a /proc/PID/stat; 0 if the process has ended.
+func parentOf(file string) int {
+	stat, err := os.ReadFile(file)
+	if err != nil {
+		return 0
+	}
+	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	if len(fields) < 2 {
+		return 0
+	}
+	parent, err := strconv.Atoi(fields[1]) // proc_pid_stat(5): ppid
+	if err != nil {
+		return 0
+	}
+	return parent
+}

@@ -1,0 +1,146 @@
+package cacheadmin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge/lease"
+	"github.com/cl-slurm/cl-slurm/cache"
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+// Neighbours judges the rows of other bridges, each with a shared directory of its own below one directory,
+// that use the same caches: the stand-alone workers of one work directory.
+//
+// The pins of a bridge stay while it has a shared directory, also if it does not run: its runs may go on,
+// and the next bridge of the directory takes them up. A bridge without one is over. It may have just been
+// started, where this host does not see it yet, so it is over only once it was missing for missingFor.
+type Neighbours struct {
+	// Dir has the shared directories. Own is that of the caller, which is not judged.
+	Dir, Own string
+	Now      func() time.Time
+
+	mu sync.Mutex
+	// missing says since when a bridge has no shared directory, by its six digits.
+	missing map[string]time.Time
+}
+
+// missingFor is much longer than any host may take to see a new directory.
+const missingFor = 10 * time.Minute
+
+// judge adds the holders that are over. It is called with those that are rows of other bridges.
+func (n *Neighbours) judge(holders []cache.Holder, over map[cache.Holder]bool) error {
+	present, err := n.present()
+	if err != nil {
+		return err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	missing := map[string]time.Time{}
+	for _, h := range holders {
+		bridge, ok := bridgeOf(h)
+		if !ok || present[bridge] {
+			continue
+		}
+		since, known := n.missing[bridge]
+		if !known {
+			since = n.Now()
+		}
+		missing[bridge] = since
+		if n.Now().Sub(since) >= missingFor {
+			over[h] = true
+		}
+	}
+	n.missing = missing
+	return nil
+}
+
+// present returns the bridges that have a shared directory.
+func (n *Neighbours) present() (map[string]bool, error) {
+	entries, err := os.ReadDir(n.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("look for other workers: %w", err)
+	}
+	present := map[string]bool{}
+	for _, e := range entries {
+		dir := filepath.Join(n.Dir, e.Name())
+		if dir == n.Own {
+			continue
+		}
+		state, err := lease.Read(spool.Layout(dir).BridgeDir())
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it has pinned nothing yet, or goes
+		}
+		if err != nil {
+			return nil, err // then nobody is judged
+		}
+		present[state.Holder.Bridge] = true
+	}
+	return present, nil
+}
+
+// bridgeOf returns the bridge of a holder that is a row.
+func bridgeOf(h cache.Holder) (bridge string, ok bool) {
+	rest, ok := strings.CutPrefix(string(h), "row-")
+	bridge, bundle, _ := strings.Cut(rest, "-")
+	return bridge, ok && codalab.IsUUID(bundle)
+}
+
+// RemoveEnded removes the shared directories of neighbours that have shown no sign of life for a time, by
+// the disk's clock: nobody takes their runs up any more. It returns those that it removed.
+func (n *Neighbours) RemoveEnded(ctx context.Context, silentFor time.Duration) ([]string, error) {
+	entries, err := os.ReadDir(n.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("look for other workers: %w", err)
+	}
+	var removed []string
+	for _, e := range entries {
+		dir := filepath.Join(n.Dir, e.Name())
+		if dir == n.Own || ctx.Err() != nil {
+			continue
+		}
+		silent, err := n.silence(dir)
+		if err != nil || silent < silentFor {
+			continue
+		}
+		aside := filepath.Join(n.Dir, ".ended-"+e.Name())
+		if os.Rename(dir, aside) == nil && os.RemoveAll(aside) == nil {
+			removed = append(removed, dir)
+		}
+	}
+	return removed, ctx.Err()
+}
+
+// silence is how long ago a neighbour last renewed its lease.
+func (n *Neighbours) silence(dir string) (time.Duration, error) {
+	disk := spool.Disk{Layout: spool.Layout(n.Own)}
+	now, err := disk.Now()
+	if err != nil {
+		return 0, err
+	}
+	last, err := os.Stat(dir)
+	if err != nil {
+		return 0, err
+	}
+	newest := last.ModTime()
+	for _, pattern := range []string{"bridge", "bridge/*", "spool", "runs"} {
+		found, err := filepath.Glob(filepath.Join(dir, pattern))
+		if err != nil {
+			return 0, err
+		}
+		for _, path := range found {
+			if info, err := os.Stat(path); err == nil && info.ModTime().After(newest) {
+				newest = info.ModTime()
+			}
+		}
+	}
+	return now.Sub(newest), nil
+}

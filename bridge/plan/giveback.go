@@ -1,0 +1,73 @@
+package plan
+
+import (
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+// A stand-alone worker that has to stop gives its runs back: the server stages them again, for another
+// worker (codalab/worker/worker.py: restage_bundles). Their commands are stopped first. A run whose command
+// has ended by itself is not given back but delivered, unless the worker has to leave before that.
+
+// applyGiveBack notes that the worker stops.
+func (d *decision) applyGiveBack() {
+	if !d.news.GiveBack || d.row.Dropped {
+		return
+	}
+	v := Verdict{Cause: spool.CausePlatform, Failure: "The worker was told to stop.", Restage: true}
+	switch d.row.Phase {
+	case Collecting:
+		if d.news.Leave {
+			d.giveBack(v, "the worker stops before the results are delivered: given back to the server")
+		}
+	case Finalizing, Done: // the server has the results
+	case Claiming, Staging, Submitting, Queued, Running, Stopping:
+		d.setStop(v, "the worker stops: the bundle goes back to the server")
+	}
+}
+
+// giveBack has the server told to stage the bundle again.
+func (d *decision) giveBack(v Verdict, reason string) {
+	d.row.Verdict = &v
+	d.finalize(reason)
+	d.row.DueAt = d.now.Add(restagedPause)
+}
+
+// restagedPause is how long a server has to stage a bundle again before the bridge asks whether it has:
+// it may hold the check-in that says so for long.
+const restagedPause = time.Second
+
+// GivesBack reports whether the row waits for the server to stage its bundle again.
+func (r Row) GivesBack() bool {
+	return r.Phase == Finalizing && r.Verdict != nil && r.Verdict.Restage
+}
+
+// restaging: the server is told to stage the bundle again. It acknowledges nothing: the answer to the
+// check-in says that it has, or the bundle's state. Files and row go at once, since the bundle may come
+// back as a new one.
+func (d *decision) restaging() {
+	d.endLeftJob()
+	c := d.news.Confirmed
+	switch {
+	case d.news.Restaged:
+		d.dropRow("the server has staged the bundle again")
+	case c == nil:
+		if !d.waiting() || d.news.Restarted || d.news.Unanswered {
+			d.wantEffect(Confirm)
+		}
+	case c.Gone, c.Failure == "" && c.State.Final():
+		d.dropRow("the bundle has ended at the server")
+	case c.Failure != "":
+		d.tryLater(c.Failure)
+	case !d.askedSince(*c):
+		d.row.DueAt = d.now.Add(restagedPause)
+	case !heldByWorker(c.State):
+		d.dropRow("the server has the bundle " + string(c.State))
+	case !c.Carried:
+		d.row.ReportCount++
+		d.row.DueAt = d.now.Add(restagedPause)
+	default:
+		d.row.DueAt = d.now.Add(restagedPause)
+	}
+}

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
+	"github.com/cl-slurm/cl-slurm/server"
+	"github.com/cl-slurm/cl-slurm/server/store"
+)
+
+// researchers is cl as it is shipped.
+var researchers = testenv.Program{Package: "../cl"}
+
+// The users of the scripts, and the password of all.
+var scriptUsers = []string{"ann", "ben", "root"}
+
+const scriptPassword = "correct horse"
+
+// TestScripts plays testdata/script: real workers, with containers, for a server and a registry of the
+// script's own, and the cl of its users. Everything runs as an ordinary user.
+//
+// Beside testscript's own commands there are
+//
+//	as USER COMMAND…           a command of another user
+//	soon [!] COMMAND… ~ REGEXP a command is repeated until it prints what matches; with !, until it does not
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	testenv.Containers(t)
+	testenv.Root(t)
+	u := testenv.Researcher(t)
+	worker, cl := shipped.Path(t), researchers.Path(t)
+	img, err := makeImage()
+	must(t, err)
+	testscript.Run(t, testscript.Params{
+		Dir:         filepath.Join("testdata", "script"),
+		WorkdirRoot: testenv.SharedDir(t),
+		Setup: func(env *testscript.Env) error {
+			registry := imagetest.Start(t)
+			env.Setenv("IMAGE", registry.Push(t, "lab/tools:1", img))
+			address := startScriptServer(t, env)
+			bin := filepath.Join(env.WorkDir, "bin")
+			must(t, os.Mkdir(bin, 0o755))
+			testenv.WriteProgram(t, filepath.Join(bin, "cl-worker"), fmt.Appendf(nil,
+				"#!/bin/sh\nexec setpriv --reuid=%d --regid=%d --clear-groups %s \"$@\"\n", u.UID, u.GID, worker))
+			must(t, os.Chmod(filepath.Dir(env.WorkDir), 0o755))
+			must(t, os.Chmod(env.WorkDir, 0o755))
+			must(t, os.Chown(env.WorkDir, u.UID, u.GID))
+			must(t, os.Symlink(cl, filepath.Join(bin, "cl")))
+			env.Setenv("PATH", bin+":/usr/bin:/bin:/usr/sbin:/sbin")
+			env.Setenv("SERVER", address)
+			env.Setenv("CL_SERVER", address)
+			env.Setenv("CODALAB_USERNAME", "ann")
+			env.Setenv("CODALAB_PASSWORD", scriptPassword)
+			env.Setenv("CODALAB_HOME", filepath.Join(env.WorkDir, "home-ann"))
+			env.Setenv("HOME", env.WorkDir)
+			host, err := os.Hostname()
+			must(t, err)
+			env.Setenv("HOST", host)
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"as": asUser, "soon": soon},
+	})
+}
+
+func startScriptServer(t *testing.T, env *testscript.Env) string {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	data, err := store.Open(ctx, filepath.Join(env.WorkDir, "server"))
+	must(t, err)
+	cost := server.PasswordCost{Passes: 1, KiB: 8}
+	for _, name := range scriptUsers {
+		u := store.User{
+			ID: codalab.NewUUID(), Name: name, Password: server.HashPassword(scriptPassword, cost), Joined: store.Time{Time: time.Now()},
+			TimeQuota: 1 << 40, DiskQuota: 1 << 40, ParallelRunQuota: 100,
+		}
+		if name == "root" {
+			u.ID = store.RootID
+		}
+		must(t, data.AddUser(ctx, u))
+	}
+	s := server.New(server.Config{Store: data, Now: time.Now, PasswordCost: cost})
+	done := make(chan struct{})
+	go func() { defer close(done); _ = s.Run(ctx) }()
+	web := httptest.NewServer(s.Handler())
+	env.Defer(func() {
+		stop()
+		web.CloseClientConnections()
+		web.Close()
+		<-done
+		if err := data.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return web.URL
+}
+
+func asUser(ts *testscript.TestScript, neg bool, args []string) {
+	name, home := ts.Getenv("CODALAB_USERNAME"), ts.Getenv("CODALAB_HOME")
+	ts.Setenv("CODALAB_USERNAME", args[0])
+	ts.Setenv("CODALAB_HOME", ts.MkAbs("home-"+args[0]))
+	err := ts.Exec(args[1], args[2:]...)
+	ts.Setenv("CODALAB_USERNAME", name)
+	ts.Setenv("CODALAB_HOME", home)
+	if (err != nil) != neg {
+		ts.Fatalf("%v", err)
+	}
+}
+
+func soon(ts *testscript.TestScript, _ bool, args []string) {
+	want := true
+	if args[0] == "!" {
+		want, args = false, args[1:]
+	}
+	pattern := regexp.MustCompile("(?m)" + args[len(args)-1])
+	args = args[:len(args)-2]
+	said := ""
+	for range 600 {
+		err := ts.Exec(args[0], args[1:]...)
+		said = ts.ReadFile("stdout") + ts.ReadFile("stderr")
+		if pattern.MatchString(said) == want && (err == nil || !want) {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	ts.Fatalf("%s: never (want %v) %s; the last time: %s", strings.Join(args, " "), want, pattern, said)
+}

@@ -1,0 +1,337 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
+	"github.com/cl-slurm/cl-slurm/bridge"
+	"github.com/cl-slurm/cl-slurm/bridge/config"
+	"github.com/cl-slurm/cl-slurm/bridge/lease"
+	"github.com/cl-slurm/cl-slurm/bridge/ledger"
+	"github.com/cl-slurm/cl-slurm/cmd/internal/account"
+	"github.com/cl-slurm/cl-slurm/cmd/internal/assembly"
+	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/spool"
+	"github.com/cl-slurm/cl-slurm/worker/local"
+)
+
+// queueName is the name of a stand-alone worker's only queue.
+const queueName = "worker"
+
+// standalone is a stand-alone worker that is being set up.
+type standalone struct {
+	program.Process
+	flags
+	log    *slog.Logger
+	place  place
+	client *client.Client
+	login  account.Login
+	config config.Config
+	host   string
+	// slurm is Slurm if it runs the bundles; else machine is what runs may have of this host.
+	slurm   *sbatch.Client
+	machine local.Machine
+	until   time.Time
+}
+
+// work is cl-worker, stand-alone.
+func work(ctx context.Context, p program.Process, f flags) error {
+	if err := f.check(); err != nil {
+		return program.Usage(err)
+	}
+	w := standalone{Process: p, flags: f, log: logger(p, f.verbose)}
+	if err := w.setUp(ctx); err != nil {
+		return err
+	}
+	w.log.InfoContext(ctx, "Worker started!", slog.String("id", w.place.id), slog.String("server", w.server), slog.String("work_dir", w.place.workDir))
+	err := w.serve(ctx)
+	w.cleanUp(context.WithoutCancel(ctx), err)
+	return w.explain(err)
+}
+
+func logger(p program.Process, verbose bool) *slog.Logger {
+	level := slog.LevelInfo
+	if verbose {
+		level = slog.LevelDebug
+	}
+	return slog.New(slog.NewTextHandler(p.Stderr, &slog.HandlerOptions{Level: level}))
+}
+
+// setUp finds the server, the login, the place, the configuration and what runs the bundles.
+func (w *standalone) setUp(ctx context.Context) (err error) {
+	if w.server, err = account.Server(w.Process, w.server); err != nil {
+		return program.Usage(err)
+	}
+	if w.login, err = account.Find(ctx, w.Process, w.passwordFile); err != nil {
+		return program.Usage(err)
+	}
+	if w.client, err = client.New(w.server, client.Options{ClientID: client.WorkerClient, Credentials: w.login.Credentials, Log: w.log}); err != nil {
+		return program.Usage(fmt.Errorf("--server: %w", err))
+	}
+	if err := w.tryLogin(ctx); err != nil {
+		return err
+	}
+	if w.host, err = os.Hostname(); err != nil {
+		return fmt.Errorf("find the name of this host: %w", err)
+	}
+	if w.until, err = w.end(); err != nil {
+		return program.Usage(err)
+	}
+	if w.place, err = findPlace(ctx, w.Process, w.workDir, w.id); err != nil {
+		return err
+	}
+	if w.config, err = w.configuration(); err != nil {
+		return program.Usage(err)
+	}
+	if w.runtime == runtimeSlurm {
+		return w.findSlurm(ctx)
+	}
+	return w.findMachine()
+}
+
+// tryLogin signs in once, so that a wrong password is said at once. A server that does not answer is waited
+// for later.
+func (w *standalone) tryLogin(ctx context.Context) error {
+	_, err := w.client.User(ctx)
+	var refused *codalab.Error
+	if errors.As(err, &refused) && refused.Transient() {
+		w.log.WarnContext(ctx, "the server does not answer; the worker tries again", slog.String("error", err.Error()))
+		return nil
+	}
+	return w.explain(err)
+}
+
+// exitDenied is the exit code of a worker that the server refuses: another try is of no use.
+const exitDenied = 4
+
+// explain gives an error its exit code, and says what may be done about it.
+func (w *standalone) explain(err error) error {
+	var refused *codalab.Error
+	var held *lease.HeldError
+	switch {
+	case errors.Is(err, ledger.ErrLocked):
+		state, failure := lease.Read(spool.Layout(w.place.own()).BridgeDir())
+		if failure != nil {
+			return err
+		}
+		return w.taken(state.Holder)
+	case errors.As(err, &held):
+		return w.taken(held.Holder)
+	case errors.As(err, &refused) && (refused.Status == http.StatusUnauthorized || refused.Status == http.StatusForbidden):
+		return &program.Error{Code: exitDenied, Err: fmt.Errorf("%s refuses the user %s: %w", w.server, w.login.User, err)}
+	}
+	return err
+}
+
+// taken says who works under the worker's name.
+func (w *standalone) taken(by lease.Holder) error {
+	return fmt.Errorf("a worker of the name %q works in %s already: process %d on %s; give this one another --id or --work-dir",
+		w.place.id, w.place.workDir, by.Process, by.Host)
+}
+
+// end returns when the worker has to have ended; zero for never.
+func (w *standalone) end() (time.Time, error) {
+	after := w.stopAfter
+	if text := w.Getenv("CL_WORKER_STOP_AFTER"); after == 0 && text != "" {
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || n <= 0 {
+			return time.Time{}, fmt.Errorf("CL_WORKER_STOP_AFTER=%q: want a number of seconds", text)
+		}
+		after = n
+	}
+	if after > 0 {
+		return w.Now().Add(seconds(after)), nil
+	}
+	if w.runtime == runtimeSlurm {
+		return time.Time{}, nil
+	}
+	// Slurm tells the end of the job around the worker (sbatch(1), OUTPUT ENVIRONMENT VARIABLES).
+	if n, err := strconv.ParseInt(w.Getenv("SLURM_JOB_END_TIME"), 10, 64); err == nil && n > 0 {
+		return time.Unix(n, 0), nil
+	}
+	return time.Time{}, nil
+}
+
+// configuration is that of a bridge with one queue, which the flags describe.
+func (w *standalone) configuration() (config.Config, error) {
+	text := fmt.Sprintf("server = %q\nuser = %q\npassword_file = \"-\"\nshared = %q\nledger = %q\n"+
+		"keep_after_ack = \"15m\"\nmax_attempts = 3\n[queue.%s]\n", w.server, w.login.User, w.place.own(), w.place.ledger(), queueName)
+	c, err := config.Parse(strings.NewReader(text))
+	if err != nil {
+		return config.Config{}, err
+	}
+	c.Name = w.place.id
+	c.Cache.Dir, c.Cache.Size.Bytes = w.place.cache(), w.maxWorkDir.bytes
+	if w.sharedFileSystem {
+		c.ServerStore = "/" // the server names each place
+	}
+	q := c.Queue[queueName]
+	q.Group, q.Default, q.MaxInFlight = w.group, !w.tagExclusive || w.tag == "", w.slots
+	switch w.runtime {
+	case runtimeApptainer:
+		q.Runtime = runtimes.Apptainer
+	case runtimeBuiltin:
+		q.Runtime = runtimes.Builtin
+	case runtimeDocker:
+		q.Runtime = runtimes.Docker
+	}
+	if w.runtime != runtimeSlurm {
+		c.Slurm.ObserveEvery.Duration = 300 * time.Millisecond
+		c.DiskSettle.Duration = time.Second // a run writes on the host on which the worker reads
+	}
+	return c, nil
+}
+
+// findSlurm finds Slurm's commands.
+func (w *standalone) findSlurm(ctx context.Context) error {
+	w.slurm = &sbatch.Client{Conf: w.Getenv("SLURM_CONF")}
+	version, err := w.slurm.Version(ctx)
+	if err != nil {
+		return program.Usage(fmt.Errorf("--bundle-runtime slurm: %w", err))
+	}
+	w.log.InfoContext(ctx, "found Slurm", slog.String("version", version))
+	return nil
+}
+
+// findMachine finds what runs may have of this host.
+func (w *standalone) findMachine() error {
+	found, err := local.FindMachine()
+	if err != nil {
+		return err
+	}
+	w.machine = found
+	if w.machine.CPUs, err = local.ParseCPUSet(w.cpuset, found.CPUs); err != nil {
+		return program.Usage(fmt.Errorf("--cpuset: %w", err))
+	}
+	if w.machine.GPUs, err = local.ParseGPUSet(w.gpuset, found.GPUs); err != nil {
+		return program.Usage(fmt.Errorf("--gpuset: %w", err))
+	}
+	if most := w.maxMemory.bytes; most > 0 {
+		w.machine.Memory = min(w.machine.Memory, most)
+	}
+	return nil
+}
+
+// serve runs the bundles until a signal ends it, or until the worker has to end.
+func (w *standalone) serve(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := make(chan struct{})
+	a := assembly.Assembly{
+		Process: w.Process, Config: w.config, Log: w.log, Client: w.client,
+		ImageCache: w.place.images(), ImageCacheSize: w.maxImages.bytes, Neighbours: workersDir(w.place.workDir),
+		Adjust: func(made assembly.Parts) { w.adjust(made, stop) },
+	}
+	if w.passDown {
+		// A signal gives the runs back. A second one ends the worker at once.
+		detached, end := context.WithCancel(context.WithoutCancel(ctx))
+		defer end()
+		go w.passSignalsOn(ctx, stop, end)
+		ctx = detached
+	}
+	if w.slurm != nil {
+		a.Scheduler = func(context.Context) (sbatch.Scheduler, error) { return w.slurm, nil }
+		a.SubmitBound, a.Settings, a.TryHost = w.slurm.SubmitBound(), w.slurm.Settings, true
+		return a.Serve(ctx)
+	}
+	return w.serveHere(ctx, a)
+}
+
+// serveHere runs bundles as processes of this host.
+func (w *standalone) serveHere(ctx context.Context, a assembly.Assembly) (err error) {
+	if a.Worker, err = os.Executable(); err != nil {
+		return fmt.Errorf("find cl-worker: %w", err)
+	}
+	var jobs *local.Scheduler
+	a.Scheduler = func(context.Context) (sbatch.Scheduler, error) {
+		opened, err := local.Open(w.place.jobs(), local.Config{
+			Node: w.host, Machine: w.machine, Env: engineEnv(w.Process), Now: w.Now, Log: w.log, KillWait: 10 * time.Second,
+		})
+		if err != nil {
+			return nil, err
+		}
+		jobs = opened
+		return jobs, nil
+	}
+	failed := make(chan error, 1)
+	a.Beside = append(a.Beside, func(ctx context.Context) {
+		if err := jobs.Run(ctx); err != nil && ctx.Err() == nil {
+			failed <- err
+		}
+	})
+	err = a.Serve(ctx)
+	if jobs != nil {
+		err = errors.Join(err, jobs.Close())
+	}
+	select {
+	case broken := <-failed:
+		err = errors.Join(err, broken)
+	default:
+	}
+	return err
+}
+
+// passSignalsOn closes stop at the first signal, and ends the work at the second one.
+func (w *standalone) passSignalsOn(ctx context.Context, stop chan<- struct{}, end func()) {
+	again := make(chan os.Signal, 1)
+	<-ctx.Done()
+	close(stop)
+	signal.Notify(again, syscall.SIGTERM, os.Interrupt)
+	<-again
+	end()
+}
+
+// adjust makes a stand-alone worker of a bridge.
+func (w *standalone) adjust(made assembly.Parts, stop <-chan struct{}) {
+	b := made.Bridge
+	q := b.Policy.Queues[queueName]
+	q.Identity, q.Tag = w.place.id, w.tag
+	b.Policy.Queues[queueName] = q
+	b.Policy.StageTries = w.downloadRetries + 1
+	if w.slurm == nil {
+		b.Policy.Accounting, b.Policy.RecordAge = false, time.Hour
+		b.Policy.SubmitGrace = 15 * time.Second
+		b.Pace = bridge.Pace{PerSecond: 1000, Burst: 1000}
+		b.DoorbellEvery = 100 * time.Millisecond
+		b.ReadEvery = time.Second
+	}
+	b.Standalone = &bridge.Standalone{
+		Remote: w.remote(), Preemptible: w.preemptible, CheckInPause: seconds(w.checkInSeconds),
+		ExitWhenIdle: w.exitWhenIdle, IdleFor: seconds(w.idleSeconds), Until: w.until, Stop: stop,
+	}
+	if w.exitAfterRuns < codalab.UnlimitedRuns {
+		b.Standalone.MostRuns = w.exitAfterRuns
+	}
+}
+
+// remote is what the server shows as the place of a run: the worker's id and the host.
+func (w *standalone) remote() string {
+	switch {
+	case w.slurm != nil:
+		return "" // the node's name
+	case strings.Contains(w.place.id, w.host):
+		return w.place.id
+	}
+	return w.host + "-" + w.place.id
+}
+
+// cleanUp removes what the worker does not need any more: nothing while it has runs, which a worker of the
+// same name takes up.
+func (w *standalone) cleanUp(ctx context.Context, err error) {
+	if err != nil {
+		return
+	}
+}

@@ -1,0 +1,151 @@
+// Package account finds the CodaLab server and the login of a program that works for a user and is not cl
+// itself: cl-worker and cl-worker-manager.
+package account
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/term"
+
+	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
+)
+
+// Server returns the address of the server: the one that the flag --server names, else CODALAB_SERVER, else
+// the one that cl uses. Its error says how to name one.
+func Server(p program.Process, flag string) (string, error) {
+	for _, named := range []string{flag, p.Getenv("CODALAB_SERVER"), p.Getenv("CL_SERVER"), clServer(p)} {
+		if named != "" {
+			return strings.TrimRight(named, "/"), nil
+		}
+	}
+	return "", errors.New("no server: name it with --server http://HOST:PORT, set CODALAB_SERVER, or choose one with cl work http://HOST:PORT::")
+}
+
+// clServer returns the server of cl's present session, or of its configuration; empty if there is none.
+func clServer(p program.Process) string {
+	dir := p.Getenv("CODALAB_HOME")
+	if home := p.Getenv("HOME"); dir == "" && home != "" {
+		dir = filepath.Join(home, ".codalab")
+	}
+	if dir == "" {
+		return ""
+	}
+	var state struct {
+		Sessions map[string]struct {
+			Address string `json:"address"`
+		} `json:"sessions"`
+	}
+	var config struct {
+		CLI struct {
+			DefaultAddress string `json:"default_address"`
+		} `json:"cli"`
+	}
+	// A file that cannot be read names no server.
+	_ = readJSON(filepath.Join(dir, "cl-state.json"), &state)
+	_ = readJSON(filepath.Join(dir, "config.json"), &config)
+	return cmp.Or(state.Sessions[cmp.Or(p.Getenv("CODALAB_SESSION"), "default")].Address, config.CLI.DefaultAddress)
+}
+
+func readJSON(path string, v any) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(data, v)
+}
+
+// Login is a user's name and password.
+type Login struct{ User, Password string }
+
+// Credentials returns the login, for a client.
+func (l Login) Credentials(context.Context) (user, password string, err error) {
+	return l.User, l.Password, nil
+}
+
+// ReadFile reads a password file: a line with the name and a line with the password
+// (codalab/worker/main.py: connect_to_codalab_server). It refuses a file that others may read.
+func ReadFile(path string) (Login, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return Login{}, fmt.Errorf("read password file: %w", err)
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return Login{}, fmt.Errorf("the password file %s may be read by others: chmod 600 it", path)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return Login{}, fmt.Errorf("read password file: %w", err)
+	}
+	name, rest, _ := strings.Cut(string(data), "\n")
+	password, _, _ := strings.Cut(rest, "\n")
+	l := Login{User: strings.TrimSpace(name), Password: strings.TrimSpace(password)}
+	if l.User == "" || l.Password == "" {
+		return Login{}, fmt.Errorf("the password file %s has to have two lines: the user's name and the password", path)
+	}
+	return l, nil
+}
+
+// Find returns the login: that of a password file, if one is named, else of CODALAB_USERNAME and
+// CODALAB_PASSWORD; what is missing is asked for on a terminal.
+func Find(ctx context.Context, p program.Process, passwordFile string) (Login, error) {
+	if passwordFile != "" {
+		return ReadFile(passwordFile)
+	}
+	l := Login{User: p.Getenv("CODALAB_USERNAME"), Password: p.Getenv("CODALAB_PASSWORD")}
+	if l.User != "" && l.Password != "" {
+		return l, nil
+	}
+	in, isFile := p.Stdin.(*os.File)
+	if !isFile || !term.IsTerminal(int(in.Fd())) { //nolint:gosec // a file descriptor
+		return Login{}, errors.New("no user name and password: name a file that has them with --password-file, set CODALAB_USERNAME and CODALAB_PASSWORD, or start on a terminal")
+	}
+	err := l.ask(ctx, p.Stderr, in)
+	return l, err
+}
+
+// ask asks for what is missing.
+func (l *Login) ask(ctx context.Context, out io.Writer, in *os.File) error {
+	before, err := term.GetState(int(in.Fd())) //nolint:gosec // a file descriptor
+	if err != nil {
+		return fmt.Errorf("ask for the login: %w", err)
+	}
+	asked := make(chan error, 1)
+	go func() { asked <- l.read(out, in) }()
+	select {
+	case <-ctx.Done(): // the program ends; a read of a terminal does not
+		_ = term.Restore(int(in.Fd()), before) //nolint:gosec // a file descriptor
+		return ctx.Err()
+	case err := <-asked:
+		return err
+	}
+}
+
+func (l *Login) read(out io.Writer, in *os.File) error {
+	if l.User == "" {
+		fmt.Fprint(out, "Username: ") //nolint:errcheck // a terminal
+		line, err := bufio.NewReader(in).ReadString('\n')
+		if err != nil {
+			return fmt.Errorf("ask for the user name: %w", err)
+		}
+		l.User = strings.TrimSpace(line)
+	}
+	if l.Password == "" {
+		fmt.Fprint(out, "Password: ")                //nolint:errcheck // a terminal
+		password, err := term.ReadPassword(int(in.Fd())) //nolint:gosec // a file descriptor
+		fmt.Fprintln(out)                            //nolint:errcheck // a terminal
+		if err != nil {
+			return fmt.Errorf("ask for the password: %w", err)
+		}
+		l.Password = string(password)
+	}
+	return nil
+}

@@ -1,0 +1,54 @@
+package assembly
+
+import (
+	"cmp"
+	"context"
+	"path/filepath"
+
+	"github.com/cl-slurm/cl-slurm/bridge/config"
+	"github.com/cl-slurm/cl-slurm/cache"
+	"github.com/cl-slurm/cl-slurm/internal/diskspace"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+// CacheDir is where the cache lies.
+//
+// Bridges of several versions may use a group's cache at once. Earlier ones do
+// not see the pins of a content, so the group's cache has a directory of its own.
+func CacheDir(c config.Config) string {
+	dir := cmp.Or(c.Cache.Dir, spool.Layout(c.Shared).Cache())
+	if c.Cache.Group {
+		return filepath.Join(dir, "v2")
+	}
+	return dir
+}
+
+// CacheOptions are the cache's as configured. over says which holders of pins are over; nil if nobody can say it.
+func CacheOptions(c config.Config, over func(context.Context, []cache.Holder) (map[cache.Holder]bool, error)) cache.Options {
+	settle := c.Cache.Settle.Duration
+	if settle == 0 {
+		settle = -1 // to the cache 0 means its default
+	}
+	return cache.Options{
+		Size: c.Cache.Size.Bytes, Quota: c.Cache.Quota,
+		High: float64(c.Cache.High) / 100, Low: float64(c.Cache.Low) / 100,
+		MinFree: c.Cache.MinFree.Or(defaultMinFree(CacheDir(c))),
+		Settle:  settle, Group: c.Cache.Group, Over: over,
+	}
+}
+
+// defaultMinFree is a tenth of the disk, and not more than 100 GiB. The
+// directory itself may still have to be made.
+func defaultMinFree(dir string) int64 {
+	disk, err := diskspace.Of(dir)
+	for err != nil {
+		above := filepath.Dir(dir)
+		if above == dir {
+			return 0
+		}
+		dir = above
+		disk, err = diskspace.Of(dir)
+	}
+	const most = 100 << 30
+	return min(disk.Total/10, most)
+}

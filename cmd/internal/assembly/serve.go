@@ -1,0 +1,290 @@
+package assembly
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge"
+	"github.com/cl-slurm/cl-slurm/bridge/cacheadmin"
+	"github.com/cl-slurm/cl-slurm/bridge/config"
+	"github.com/cl-slurm/cl-slurm/bridge/doctor"
+	"github.com/cl-slurm/cl-slurm/bridge/lease"
+	"github.com/cl-slurm/cl-slurm/bridge/ledger"
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/bridge/sharedfiles"
+	"github.com/cl-slurm/cl-slurm/bridge/status"
+	"github.com/cl-slurm/cl-slurm/cache"
+	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/internal/sqldb"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/spool"
+	"github.com/cl-slurm/cl-slurm/staging"
+	"github.com/cl-slurm/cl-slurm/staging/images"
+)
+
+// Assembly says what a bridge is built from. Serve builds and runs it, once.
+type Assembly struct {
+	program.Process
+	config.Config
+	Log *slog.Logger
+
+	// Client is a client of the server.
+	Client *client.Client
+	// Scheduler returns what runs the jobs. It is called once the ledger is locked. SubmitBound is the
+	// longest time that a submission takes.
+	Scheduler   func(ctx context.Context) (sbatch.Scheduler, error)
+	SubmitBound time.Duration
+	// Settings asks Slurm for its settings; nil if Adjust sets what depends on them.
+	Settings func(ctx context.Context) (sbatch.Settings, error)
+	// Worker is the cl-worker that jobs run where it lies; empty to install a copy of the
+	// configuration's on the shared disk.
+	Worker string
+	// ImageCache is a directory for a cache of images of their own, which holds ImageCacheSize bytes at
+	// most (0 means no bound); empty for one cache of all.
+	ImageCache     string
+	ImageCacheSize int64
+	// Neighbours is a directory with the shared directories of other bridges that use the caches too;
+	// empty for none.
+	Neighbours string
+	// Adjust changes the bridge, and what stages its inputs, before it runs; nil for no changes.
+	Adjust func(p Parts)
+	// Run runs the bridge; nil for its own Run.
+	Run func(ctx context.Context, b *bridge.Bridge) error
+	// TryHost logs what this host lacks for containers, once the bridge runs.
+	TryHost bool
+	// Beside runs beside the bridge until that has ended.
+	Beside []func(ctx context.Context)
+}
+
+// Parts are what Adjust may change.
+type Parts struct {
+	Bridge *bridge.Bridge
+	Stager *staging.Stager
+	// Images makes SIFs; the Stager has it unless Adjust gives the Stager others.
+	Images *images.Images
+	// Over says which holders of the caches' pins are over.
+	Over func(ctx context.Context, holders []cache.Holder) (map[cache.Holder]bool, error)
+}
+
+// parts are all of a bridge.
+type parts struct {
+	Parts
+	// content is the cache of dependencies. imageContent is that of images, which may be the same one.
+	content, imageContent *cache.Cache
+}
+
+// doorbellEvery is the pause between two looks at the doorbell, readEvery the least between two readings
+// of one run's usage.
+const (
+	doorbellEvery = 350 * time.Millisecond
+	readEvery     = 5 * time.Second
+)
+
+// Serve builds the bridge and runs it until ctx ends.
+func (a Assembly) Serve(ctx context.Context) error {
+	host, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("start bridge: %w", err)
+	}
+	book, release, err := TakeLedger(ctx, a.Ledger)
+	if err != nil {
+		return err
+	}
+	defer release()
+	layout := spool.Layout(a.Shared)
+	installed, err := a.prepareSite(ctx, book, layout)
+	if err != nil {
+		return err
+	}
+	scheduler, err := a.Scheduler(ctx)
+	if err != nil {
+		return err
+	}
+	now := steadyClock(time.Now())
+	watched := &sbatch.Observer{Scheduler: scheduler, Interval: a.Slurm.ObserveEvery.Duration, Now: now}
+	made, err := a.build(book, watched, installed, host)
+	if err != nil {
+		return err
+	}
+	b := made.Bridge
+	me := lease.Holder{Bridge: book.ID, Ledger: ledger.Name(a.Ledger), Host: host, Process: os.Getpid(), Started: now()}
+	held, err := takeShared(ctx, layout, me, a.Log)
+	if err != nil {
+		return err
+	}
+	heartbeats := status.Recorder{Bridge: b, Config: a.Config, Ledger: book, Lease: held, Holder: me, Log: a.Log}
+	sweeps := Sweeper(a.Config, book, watched, a.swept(installed), now)
+	beside := append([]func(ctx context.Context){
+		func(ctx context.Context) { a.tryHost(ctx, installed.Worker()) },
+		func(ctx context.Context) {
+			cacheadmin.KeepTrimmed(ctx, b.Observed, made.imageContent, made.Images, a.Log)
+		},
+		func(ctx context.Context) {
+			if made.content != made.imageContent {
+				cacheadmin.KeepTrimmed(ctx, b.Observed, made.content, nil, a.Log)
+			}
+		},
+		func(ctx context.Context) { sweeps.Run(ctx, sweepFirst, sweepEvery, a.Log) },
+	}, a.Beside...)
+	return whileHeld(ctx, &heartbeats, func(ctx context.Context) error {
+		return runBeside(ctx, func() error { return a.run(ctx, b) }, beside...)
+	})
+}
+
+func (a Assembly) run(ctx context.Context, b *bridge.Bridge) error {
+	if a.Run == nil {
+		return b.Run(ctx)
+	}
+	return a.Run(ctx, b)
+}
+
+// build builds the bridge, its caches, and what stages its inputs.
+func (a Assembly) build(book *ledger.Ledger, watched *sbatch.Observer, installed sharedfiles.Programs, host string) (parts, error) {
+	c, layout := a.Config, spool.Layout(a.Shared)
+	var made parts
+	judge := cacheadmin.Judge{
+		Ledger: &book.Reader, Observe: watched.Observe, Now: watched.Now, Neighbours: a.neighbours(layout, watched.Now),
+		Ready: func() bool { return made.Bridge.Observed() },
+	}
+	made.Over = judge.Over
+	var err error
+	if made.content, err = cache.Open(CacheDir(c), CacheOptions(c, judge.Over)); err != nil {
+		return made, err
+	}
+	made.imageContent = made.content
+	if a.ImageCache != "" {
+		of := c
+		of.Cache.Dir, of.Cache.Size.Bytes = a.ImageCache, a.ImageCacheSize
+		if made.imageContent, err = cache.Open(CacheDir(of), CacheOptions(of, judge.Over)); err != nil {
+			return made, err
+		}
+	}
+	made.Stager, made.Images = stager(a.Process, c, a.Client, made.content, book.ID, watched.Now, ImageJobs(c, watched, installed))
+	made.Images.Cache = made.imageContent
+	made.Bridge = &bridge.Bridge{
+		Policy:     policy(c, book.ID, layout, installed, a.SubmitBound),
+		Name:       cmp.Or(c.Name, c.User+"-"+host),
+		Hostname:   host,
+		SharedDisk: c.ServerStore != "",
+		Ledger:     book,
+		Scheduler:  watched,
+		Service:    a.Client,
+		Spool:      spool.Disk{Layout: layout, Bridge: book.ID},
+		Gauge:      spool.Disk{Layout: layout},
+		Stager:     made.Stager,
+		Collector:  collector(c, a.Client, watched.Now),
+		Log:        a.Log,
+		Now:        watched.Now,
+		Settings:   a.Settings, Adapt: func(p *plan.Policy, s sbatch.Settings) { adapt(c.Slurm, p, s) },
+		ObserveEvery:  watched.Interval,
+		DoorbellEvery: doorbellEvery,
+		ReadEvery:     readEvery,
+	}
+	if a.Adjust != nil {
+		a.Adjust(made.Parts)
+	}
+	return made, nil
+}
+
+// neighbours judges the pins of the other bridges that use the caches.
+func (a Assembly) neighbours(own spool.Layout, now func() time.Time) *cacheadmin.Neighbours {
+	if a.Neighbours == "" {
+		return nil
+	}
+	return &cacheadmin.Neighbours{Dir: a.Neighbours, Own: string(own), Now: now}
+}
+
+// prepareSite sets the ledger as configured, checks that the configuration and the shared
+// directory fit the ledger's rows, and installs the programs of jobs.
+func (a Assembly) prepareSite(ctx context.Context, book *ledger.Ledger, layout spool.Layout) (sharedfiles.Programs, error) {
+	book.KeepHistory = a.KeepHistory.Duration
+	rows, err := book.Outline(ctx)
+	if err != nil {
+		return sharedfiles.Programs{}, err
+	}
+	if err := a.CheckRows(rows.Rows); err != nil {
+		return sharedfiles.Programs{}, program.Usage(err)
+	}
+	if err := sharedfiles.Prepare(a.Config, layout, len(rows.Rows)+len(rows.Done)); err != nil {
+		return sharedfiles.Programs{}, err
+	}
+	if a.Worker != "" {
+		return sharedfiles.InPlace(a.Worker), nil
+	}
+	return sharedfiles.InstallPrograms(a.Config, layout)
+}
+
+// swept are the programs that a sweep leaves on the shared disk.
+func (a Assembly) swept(installed sharedfiles.Programs) []string {
+	if a.Worker != "" {
+		return nil
+	}
+	return installed.Paths()
+}
+
+func (a Assembly) tryHost(ctx context.Context, worker string) {
+	if !a.TryHost {
+		return
+	}
+	if c := doctor.Host(ctx, worker); c.Verdict != doctor.OK && ctx.Err() == nil {
+		a.Log.WarnContext(ctx, "this host was tried", slog.String("found", c.Found), slog.String("do", c.Do))
+	}
+}
+
+// whileHeld runs work beside the heartbeats that renew its lease, and ends it if the lease is
+// lost.
+func whileHeld(ctx context.Context, heartbeats *status.Recorder, work func(ctx context.Context) error) error {
+	working, stop := context.WithCancelCause(ctx)
+	var beats sync.WaitGroup
+	beats.Go(func() { stop(heartbeats.Run(working)) })
+	err := work(working)
+	stop(nil)
+	beats.Wait()
+	if lost := new(lease.LostError); errors.As(context.Cause(working), &lost) {
+		return lost // and leave the lease to its new holder
+	}
+	heartbeats.End(ctx, err)
+	return err
+}
+
+// takeShared takes the lease of the shared directory for a bridge that has locked its ledger.
+func takeShared(ctx context.Context, layout spool.Layout, me lease.Holder, log *slog.Logger) (*lease.Lease, error) {
+	// A holder with the same ledger had the lock that this bridge has now.
+	over := func(h lease.Holder) bool {
+		return h.Bridge == me.Bridge && h.Ledger == me.Ledger && (h.Host == me.Host || sqldb.IsURL(me.Ledger))
+	}
+	waiting := func(h lease.Holder) {
+		log.WarnContext(ctx, "another bridge has not given up the shared directory; this one watches it for up to two minutes", slog.String("holder", h.String()))
+	}
+	l, err := lease.Acquire(ctx, layout.BridgeDir(), me, over, waiting)
+	if err != nil {
+		return nil, fmt.Errorf("start bridge: %w", err)
+	}
+	return l, nil
+}
+
+// runBeside runs work, and the others in the background until work has ended.
+func runBeside(ctx context.Context, work func() error, others ...func(ctx context.Context)) error {
+	ctx, stop := context.WithCancel(ctx)
+	var g sync.WaitGroup
+	for _, do := range others {
+		g.Go(func() { do(ctx) })
+	}
+	err := work()
+	stop()
+	g.Wait()
+	return err
+}
+
+// steadyClock returns a clock that goes on from start. The bridge measures time with it, so
+// that a change of the machine's clock does not matter.
+func steadyClock(start time.Time) func() time.Time {
+	return func() time.Time { return start.Round(0).Add(time.Since(start)) }
+}

@@ -1,0 +1,167 @@
+package engineimages
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/internal/command"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
+	"github.com/cl-slurm/cl-slurm/staging/transfer"
+)
+
+// Engine is the client of Docker or Podman.
+type Engine struct {
+	// Program is the path of docker or podman.
+	Program string
+	// Options precede the verb of every call: "--host", "unix:///run/…".
+	Options []string
+	// Env is the whole environment of the program, with which it finds the engine, its logins and
+	// its own files: PATH, HOME, DOCKER_HOST, DOCKER_CONFIG, XDG_RUNTIME_DIR and such.
+	Env []string
+}
+
+// callTimeout bounds every call but a pull. A busy engine is slow.
+const callTimeout = 2 * time.Minute
+
+// image is an image in an engine's store, as `image inspect` prints it.
+type image struct {
+	ID          string `json:"Id"`
+	RepoTags    []string
+	RepoDigests []string
+	Size        int64 // unpacked, with layers that it shares
+
+	brought bool // by this worker
+}
+
+// errNone means that the store does not have the image.
+var errNone = errors.New("the engine does not have the image")
+
+func (e Engine) name() string { return filepath.Base(e.Program) }
+
+func (e Engine) command(args ...string) command.Command {
+	return command.Command{Args: slices.Concat([]string{e.Program}, e.Options, args), Env: e.Env, Dir: "/"}
+}
+
+func (e Engine) call(ctx context.Context, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	out, err := e.command(args...).Output(ctx)
+	if err != nil {
+		return "", e.explain("", err)
+	}
+	return string(out), nil
+}
+
+func (e Engine) inspect(ctx context.Context, name string) (image, error) {
+	text, err := e.call(ctx, "image", "inspect", name)
+	if err != nil {
+		return image{}, err
+	}
+	var found []image
+	if err := json.Unmarshal([]byte(text), &found); err != nil || len(found) != 1 {
+		return image{}, fmt.Errorf("%s image inspect: %d images: %w", e.name(), len(found), errors.Join(err, errNone))
+	}
+	found[0].ID = plainID(found[0].ID)
+	return found[0], nil
+}
+
+// list returns the names of all images in the store, by their ids.
+func (e Engine) list(ctx context.Context) (map[string][]string, error) {
+	text, err := e.call(ctx, "image", "ls", "--no-trunc", "--digests", "--format", "{{.ID}} {{.Repository}} {{.Tag}} {{.Digest}}")
+	if err != nil {
+		return nil, err
+	}
+	all := map[string][]string{}
+	for line := range strings.Lines(text) {
+		words := strings.Fields(line)
+		if len(words) != 4 {
+			continue
+		}
+		id := plainID(words[0])
+		all[id] = append(all[id], words[1]+":"+words[2], words[1]+"@"+words[3]) // "<none>" is no name of any image
+	}
+	return all, nil
+}
+
+// plainID is an id as every command takes it; Podman writes some with the digest's algorithm.
+func plainID(id string) string {
+	if strings.HasPrefix(id, "sha256:") {
+		return id
+	}
+	return "sha256:" + id
+}
+
+// remove takes names from images without force. An image without a name is gone.
+func (e Engine) remove(ctx context.Context, names ...string) error {
+	_, err := e.call(ctx, append([]string{"image", "rm"}, names...)...)
+	return err
+}
+
+// pull pulls an image, for as long as it takes. It prints to out what the engine prints.
+func (e Engine) pull(ctx context.Context, w wanted, out io.Writer) error {
+	c := e.command("pull", w.full)
+	c.Stdout = out
+	if err := c.Run(ctx); err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return e.explain(w.ref.String(), err)
+	}
+	return nil
+}
+
+// explain words what the engine's client said about an image, or about another call.
+func (e Engine) explain(name string, err error) error {
+	var failed *command.Error
+	if !errors.As(err, &failed) {
+		return err
+	}
+	said := lastLine(failed.Stderr)
+	if !failed.Started() || said == "" {
+		said = failed.Err.Error()
+	}
+	lower := strings.ToLower(said)
+	has := func(words ...string) bool {
+		return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(lower, w) })
+	}
+	what := ""
+	if name != "" {
+		what = "image " + name
+	}
+	switch {
+	case !failed.Started() || has("cannot connect to", "is the docker daemon running", "error during connect", "permission denied while trying to connect", "unable to connect to podman"):
+		return &transfer.Error{What: what, Err: fmt.Errorf("%s cannot be used: %s", e.name(), said), Retry: true, IsOutage: true}
+	case has("no space left on device"):
+		return &transfer.Error{What: what, Err: fmt.Errorf("%s has no room for it: %w", e.name(), syscall.ENOSPC), Retry: true, IsOutage: true}
+	case has("no such image", "image not known"):
+		return errNone
+	case name == "":
+		return fmt.Errorf("%s: %s", e.name(), said)
+	case has("toomanyrequests", "too many requests", " 429 "):
+		return &transfer.Error{What: what, Err: fmt.Errorf("the registry has had too many requests: %s", said), Retry: true, IsOutage: true}
+	case has("pull access denied", "unauthorized", "denied:", "authentication required", "no basic auth", "access forbidden"):
+		return &transfer.Error{What: what, Err: fmt.Errorf("the registry denies access: the image is private and `%s login` has not been run for this worker, or it does not exist", e.name())}
+	case has("manifest unknown", "name unknown", "name not known") || strings.HasSuffix(lower, "not found"):
+		return &transfer.Error{What: what, Err: errors.New("not found in the registry")}
+	case has("no matching manifest", "invalid reference format", "not supported"):
+		return &transfer.Error{What: what, Err: errors.New(said)}
+	case has("no such host", "timeout", "deadline exceeded", "connection re", "unreachable", "eof", "tls", "x509", "temporary failure", "status: 5", "server error", "bad gateway", "unavailable"):
+		return &transfer.Error{What: what, Err: fmt.Errorf("the registry cannot be reached: %s", said), Retry: true, IsOutage: true}
+	}
+	return &transfer.Error{What: what, Err: fmt.Errorf("%s: %s", e.name(), said), Retry: true}
+}
+
+// lastLine is the last line of a client's output, without the words in front that say nothing.
+func lastLine(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	line := strings.TrimPrefix(lines[len(lines)-1], "Error response from daemon: ")
+	return termtext.OneLine(strings.TrimPrefix(line, "Error: "))
+}

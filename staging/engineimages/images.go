@@ -1,0 +1,211 @@
+package engineimages
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/source"
+	"github.com/cl-slurm/cl-slurm/cache"
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/sharedcall"
+	"github.com/cl-slurm/cl-slurm/internal/turns"
+	"github.com/cl-slurm/cl-slurm/spool"
+	"github.com/cl-slurm/cl-slurm/staging/transfer"
+)
+
+// Images brings images into an engine's store. It is safe for concurrent use; its exported fields
+// are not changed once it is used.
+type Images struct {
+	Engine Engine
+	// Source asks registries for the size of an image, with this user's logins. The engine uses
+	// its own settings and logins to pull.
+	Source source.Source
+	// MaxImageBytes is the largest image that may be pulled, as the registry sends it; 0 for no
+	// bound, and then only the engine asks the registry.
+	MaxImageBytes int64
+	// MaxStoreBytes bounds the sum of the images that were brought, unpacked; 0 for no bound. An
+	// image that shares layers with another counts in full, as in CodaLab's own worker.
+	MaxStoreBytes int64
+	// Remember is for how long an image that was pulled counts as the newest of its name; 0 has
+	// the registry asked for each bundle. An image that is named by its digest is pulled once.
+	Remember time.Duration
+	// AtOnce is how many images are pulled at a time, at least 1. Owners take turns.
+	AtOnce int
+	// State is the path of the file that says which images were brought. Its directory exists.
+	State string
+	// Over returns which of some holders need nothing any more, as cache.Options.Over does. Nil
+	// means that none is known to be over.
+	Over func(ctx context.Context, holders []cache.Holder) (map[cache.Holder]bool, error)
+	// Now is the clock.
+	Now func() time.Time
+
+	once      sync.Once
+	transfers *transfer.Registry
+	calls     sharedcall.Group[image]
+
+	mu      sync.Mutex // guards the rest, and the file at State
+	loaded  bool
+	brought []record
+	fresh   map[string]time.Time // until when the image of a name counts as the newest
+}
+
+func (im *Images) begin() {
+	im.once.Do(func() {
+		im.transfers = transfer.NewRegistry(max(im.AtOnce, 1))
+		im.fresh = map[string]time.Time{}
+	})
+}
+
+// Stage brings the image of that name for a run, and returns the inputs' fields that describe it:
+// its name with its digest, or the engine's id for an image without one, and no path. holder keeps
+// the image from Trim; it may be empty. item shows how far the image is. The architecture is the
+// engine's own, so the argument is ignored. Errors are *transfer.Error.
+func (im *Images) Stage(ctx context.Context, run codalab.RunBundle, name, _ string, holder cache.Holder, item *transfer.Item) (spool.Inputs, error) {
+	im.begin()
+	w, err := im.parse(name)
+	if err != nil {
+		return spool.Inputs{}, err
+	}
+	t, leave := im.transfers.Join(w.full, turns.Party{Owner: run.OwnerID, Bundle: run.UUID})
+	defer leave()
+	item.Follow(t)
+	got, err := im.calls.Do(ctx, w.full, func(ctx context.Context) (image, error) { return im.bring(ctx, w, t) })
+	if err == nil {
+		err = im.hold(got, holder)
+	}
+	if err != nil {
+		return spool.Inputs{}, w.error(err)
+	}
+	item.Arrived()
+	return spool.Inputs{ImageDigest: got.pinned(w)}, nil
+}
+
+// wanted is an image that a bundle asks for.
+type wanted struct {
+	ref source.Reference
+	// full is the whole name: with a registry, and a tag or a digest. asked is the name as the
+	// engine's client takes it, which finds local images without a registry as well.
+	full, asked string
+}
+
+func (im *Images) parse(name string) (wanted, error) {
+	if name == "" {
+		return wanted{}, &transfer.Error{What: "image", Err: errors.New("none was asked for, and there is no default: use --request-docker-image")}
+	}
+	ref, err := source.ParseReference(name)
+	if err != nil {
+		return wanted{}, &transfer.Error{Err: err}
+	}
+	if ref.Kind() != source.InRegistry {
+		return wanted{}, &transfer.Error{What: "image " + name, Err: fmt.Errorf("%s runs images of registries and of its own store only", im.Engine.name())}
+	}
+	w := wanted{ref: ref, full: strings.Replace(ref.Name(), "index.docker.io/", "docker.io/", 1), asked: strings.TrimPrefix(name, "docker://")}
+	if !strings.Contains(w.asked, ":") { // codalab/worker/docker_image_manager.py: get
+		w.asked += ":latest"
+	}
+	return w, nil
+}
+
+// error makes a *transfer.Error of any error.
+func (w wanted) error(err error) error {
+	var own *transfer.Error
+	if errors.As(err, &own) {
+		return own
+	}
+	var large *sizeError
+	if errors.As(err, &large) {
+		return &transfer.Error{What: "image " + w.ref.String(), Err: large}
+	}
+	return &transfer.Error{What: "image " + w.ref.String(), Err: err, Retry: true, IsOutage: transfer.IsDiskTrouble(err)}
+}
+
+// digested reports whether the name has a digest, and so stands for one image for ever.
+func (w wanted) digested() bool { return strings.Contains(w.full, "@") }
+
+// bring makes sure that the engine has the image: the newest of that name, or else one that it has
+// already.
+func (im *Images) bring(ctx context.Context, w wanted, t *transfer.Transfer) (image, error) {
+	if w.digested() || im.isFresh(w) {
+		if have, err := im.Engine.inspect(ctx, w.full); err == nil {
+			return im.touch(have)
+		}
+	}
+	var got image
+	err := t.InTurn(ctx, func() (err error) {
+		got, err = im.pull(ctx, w, t)
+		return err
+	})
+	var large *sizeError
+	if err == nil || ctx.Err() != nil || errors.As(err, &large) {
+		return got, err
+	}
+	for _, name := range []string{w.full, w.asked} {
+		if have, inspectErr := im.Engine.inspect(ctx, name); inspectErr == nil {
+			return im.touch(have)
+		}
+	}
+	return image{}, err
+}
+
+// pull pulls the image. It refuses one that is too large.
+func (im *Images) pull(ctx context.Context, w wanted, t *transfer.Transfer) (image, error) {
+	layers, askErr := im.askSize(ctx, w)
+	var large *sizeError
+	if errors.As(askErr, &large) || ctx.Err() != nil {
+		return image{}, askErr
+	}
+	before, err := im.Engine.list(ctx)
+	if err != nil {
+		return image{}, err
+	}
+	if err := im.Engine.pull(ctx, w, newProgress(t, layers)); err != nil {
+		return image{}, err
+	}
+	got, err := im.Engine.inspect(ctx, w.full)
+	if err != nil {
+		return image{}, err
+	}
+	_, had := before[got.ID]
+	if askErr != nil && !had && got.Size > im.MaxImageBytes { // the registry did not say
+		err := im.Engine.remove(ctx, w.full)
+		return image{}, errors.Join(&sizeError{got.Size, im.MaxImageBytes}, err)
+	}
+	return im.note(w, got, before)
+}
+
+func (im *Images) isFresh(w wanted) bool {
+	im.mu.Lock()
+	defer im.mu.Unlock()
+	return im.Now().Before(im.fresh[w.full])
+}
+
+// pinned is the name by which a run gets exactly this image.
+func (i image) pinned(w wanted) string {
+	repository := repositoryOf(w.full)
+	for _, digest := range i.RepoDigests {
+		if name := repositoryOf(digest); name == repository || strings.HasSuffix(repository, "/"+name) {
+			return digest
+		}
+	}
+	if len(i.RepoDigests) > 0 {
+		return i.RepoDigests[0]
+	}
+	return i.ID
+}
+
+// repositoryOf is a name without its tag and digest.
+func repositoryOf(name string) string {
+	name, _, _ = strings.Cut(name, "@")
+	if i := strings.LastIndexByte(name, ':'); i > strings.LastIndexByte(name, '/') {
+		name = name[:i]
+	}
+	return name
+}
+
+// refs are all names of an image in its store.
+func (i image) refs() []string { return slices.Concat(i.RepoTags, i.RepoDigests) }

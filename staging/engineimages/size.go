@@ -1,0 +1,94 @@
+package engineimages
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/staging/transfer"
+)
+
+// sizeError means that an image is larger than this worker takes.
+type sizeError struct{ size, most int64 }
+
+// Error is a part of the sentence of CodaLab's own worker (codalab/worker/image_manager.py: get).
+func (e *sizeError) Error() string {
+	return fmt.Sprintf("its size %s exceeds the maximum image size allowed, %s (--max-image-size)", codalab.FormatSize(e.size), codalab.FormatSize(e.most))
+}
+
+// askSize asks the registry for the sizes of an image's layers, by the beginning of their digests. It
+// asks nothing where there is no bound. The error is a *sizeError if the image is too large.
+func (im *Images) askSize(ctx context.Context, w wanted) (layers map[string]int64, err error) {
+	if im.MaxImageBytes <= 0 {
+		return nil, nil //nolint:nilnil // no layers are known
+	}
+	img, err := im.Source.Resolve(ctx, w.ref)
+	if err != nil {
+		return nil, err
+	}
+	opened, err := im.Source.Open(ctx, img)
+	if err != nil {
+		return nil, err
+	}
+	defer opened.Close()
+	sum := opened.Manifest.Config.Size
+	layers = map[string]int64{}
+	for _, layer := range opened.Manifest.Layers {
+		sum += layer.Size
+		layers[shortID(layer.Digest.Hex)] = layer.Size
+	}
+	if sum > im.MaxImageBytes {
+		return nil, &sizeError{sum, im.MaxImageBytes}
+	}
+	return layers, nil
+}
+
+// shortID is how Docker prints a layer's digest.
+func shortID(hex string) string { return hex[:min(len(hex), 12)] }
+
+// progress reads what `docker pull` prints without a terminal: a line for each change of a layer, and
+// no bytes. So a layer counts when it is there.
+type progress struct {
+	t *transfer.Transfer
+
+	mu          sync.Mutex
+	layers      map[string]int64 // that are not there yet
+	done, total int64
+	line        []byte // the beginning of the next one
+}
+
+func newProgress(t *transfer.Transfer, layers map[string]int64) *progress {
+	p := &progress{t: t, layers: layers}
+	for _, size := range layers {
+		p.total += size
+	}
+	t.SetBytes(0, p.total)
+	return p
+}
+
+// Write reads a part of the output. It never fails.
+func (p *progress) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range b {
+		if c != '\n' {
+			p.line = append(p.line, c)
+			continue
+		}
+		p.read(string(p.line))
+		p.line = p.line[:0]
+	}
+	return len(b), nil
+}
+
+func (p *progress) read(line string) {
+	id, status, _ := strings.Cut(strings.TrimSpace(line), ": ")
+	switch status {
+	case "Download complete", "Already exists", "Pull complete":
+		p.done += p.layers[id]
+		delete(p.layers, id)
+		p.t.SetBytes(p.done, p.total)
+	}
+}

@@ -1,0 +1,120 @@
+package local
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+)
+
+// refusal says in one sentence why the machine can never serve a request; empty if it can.
+func (m Machine) refusal(r request) string {
+	switch {
+	case r.CPUs > len(m.CPUs):
+		return fmt.Sprintf("this worker has %s, and the run asks for %d", plural(len(m.CPUs), "CPU"), r.CPUs)
+	case r.GPUs > len(m.GPUs):
+		return fmt.Sprintf("this worker has %s, and the run asks for %d", plural(len(m.GPUs), "GPU"), r.GPUs)
+	case r.MemoryMiB > m.Memory>>20:
+		return fmt.Sprintf("this worker has %s of memory, and the run asks for %s", codalab.FormatSize(m.Memory), codalab.FormatSize(r.MemoryMiB<<20))
+	}
+	return ""
+}
+
+func plural(n int, noun string) string {
+	switch n {
+	case 0:
+		return "no " + noun + "s"
+	case 1:
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// without returns what is left of the machine beside a job.
+func (m Machine) without(r record) Machine {
+	return Machine{
+		CPUs:   slices.DeleteFunc(slices.Clone(m.CPUs), func(cpu int) bool { return slices.Contains(r.CPUs, cpu) }),
+		GPUs:   slices.DeleteFunc(slices.Clone(m.GPUs), func(g GPU) bool { return slices.ContainsFunc(r.GPUs, g.is) }),
+		Memory: max(0, m.Memory-r.Request.MemoryMiB<<20),
+	}
+}
+
+// is reports whether two names are of one GPU.
+func (g GPU) is(other GPU) bool {
+	return g.Index == other.Index || g.UUID != "" && g.UUID == other.UUID
+}
+
+// resources is the machine in Slurm's terms.
+func (m Machine) resources() sbatch.NodeResources {
+	return sbatch.NodeResources{CPUs: int64(len(m.CPUs)), GPUs: int64(len(m.GPUs)), Memory: m.Memory}
+}
+
+// markerName is the variable by which processes of a job are found.
+const markerName = "CL_WORKER_JOB"
+
+// marker is a variable that only processes of one job have.
+func (d records) marker(id sbatch.JobID) string { return markerName + "=" + d.path(id) }
+
+// environment is that of a job: the one given, without what describes an allocation around this process,
+// and with what describes the job's own, as Slurm does (sbatch(1): OUTPUT ENVIRONMENT VARIABLES).
+func environment(given []string, r record, node, marker string) []string {
+	env := slices.DeleteFunc(slices.Clone(given), describesAllocation)
+	env = append(env,
+		marker,
+		"SLURM_JOB_ID="+r.ID.String(),
+		"SLURM_JOB_NAME="+r.Request.Name,
+		"SLURM_JOB_NODELIST="+node,
+		"SLURM_CPUS_PER_TASK="+strconv.Itoa(r.Request.CPUs),
+	)
+	if r.Request.MemoryMiB > 0 {
+		env = append(env, "SLURM_MEM_PER_NODE="+strconv.FormatInt(r.Request.MemoryMiB, 10))
+	}
+	var indexes, uuids []string
+	for _, g := range r.GPUs {
+		indexes = append(indexes, strconv.Itoa(g.Index))
+		if g.UUID != "" {
+			uuids = append(uuids, g.UUID)
+		}
+	}
+	if len(indexes) > 0 {
+		env = append(env, "SLURM_JOB_GPUS="+strings.Join(indexes, ","))
+	}
+	if len(uuids) > 0 && len(uuids) == len(indexes) {
+		env = append(env, "CUDA_VISIBLE_DEVICES="+strings.Join(uuids, ","))
+	}
+	return env
+}
+
+// describesAllocation reports whether a variable is one that Slurm sets for a job or a step, or that a
+// job of this package has.
+func describesAllocation(variable string) bool {
+	name, _, _ := strings.Cut(variable, "=")
+	for _, prefix := range []string{"SLURM_", "SLURMD_", "SBATCH_", "SRUN_"} {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	switch name {
+	case "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK", markerName:
+		return true
+	}
+	return false
+}
+
+// interpreter returns the command that runs a script, from its first line (execve(2), Interpreter
+// scripts). It is empty if the script has no such line.
+func interpreter(script string) []string {
+	line, _, _ := strings.Cut(script, "\n")
+	words, ok := strings.CutPrefix(line, "#!")
+	program, argument, _ := strings.Cut(strings.TrimSpace(words), " ")
+	if !ok || program == "" {
+		return nil
+	}
+	if argument = strings.TrimSpace(argument); argument != "" {
+		return []string{program, argument}
+	}
+	return []string{program}
+}

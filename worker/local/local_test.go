@@ -1,0 +1,269 @@
+package local
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/internal/command"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+)
+
+var _ sbatch.Scheduler = (*Scheduler)(nil)
+
+// TestMain lets this program be a scheduler that a test kills: it submits the requests on its standard
+// input, and prints a line for each.
+func TestMain(m *testing.M) {
+	if dir := os.Getenv("CLTEST_LOCAL_DIR"); dir != "" {
+		if err := serve(dir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+	testenv.Parallel(8) // the tests wait for their jobs
+	os.Exit(m.Run())
+}
+
+func serve(dir string) error {
+	cpus, err := findCPUs()
+	if err != nil {
+		return err
+	}
+	s, err := Open(dir, config(cpus))
+	if err != nil {
+		return err
+	}
+	go func() { _ = s.Run(context.Background()) }()
+	lines := bufio.NewScanner(os.Stdin)
+	for lines.Scan() {
+		var r sbatch.Request
+		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
+			return err
+		}
+		id, err := s.Submit(context.Background(), r)
+		fmt.Println(id, err)
+	}
+	select {} // until the test kills this process
+}
+
+func config(cpus []int) Config {
+	return Config{
+		Node: "n1", Machine: Machine{CPUs: cpus, Memory: 1 << 30}, Env: []string{"PATH=/usr/bin:/bin"},
+		Now: time.Now, Log: slog.New(slog.DiscardHandler),
+	}
+}
+
+// cpus returns n processors of this machine.
+func cpus(t *testing.T, n int) []int {
+	t.Helper()
+	found, err := findCPUs()
+	must(t, err)
+	if len(found) < n {
+		t.Skipf("this test needs %d processors", n)
+	}
+	return found[:n]
+}
+
+// site is a scheduler that runs during a test.
+type site struct {
+	*Scheduler
+	t *testing.T
+	// dir is the scheduler's, files is for the jobs.
+	dir, files string
+	stop       func()
+}
+
+func newSite(t *testing.T, c Config) *site {
+	t.Helper()
+	return openSite(t, filepath.Join(t.TempDir(), "jobs"), c)
+}
+
+// openSite runs a scheduler on a directory until the test ends, or stop is called.
+func openSite(t *testing.T, dir string, c Config) *site {
+	t.Helper()
+	s, err := Open(dir, c)
+	must(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	ran := make(chan error, 1)
+	go func() { ran <- s.Run(ctx) }()
+	stopped := false
+	found := &site{Scheduler: s, t: t, dir: dir, files: t.TempDir()}
+	found.stop = func() {
+		if !stopped {
+			stopped = true
+			cancel()
+			must(t, errors.Join(<-ran, s.Close()))
+		}
+	}
+	t.Cleanup(found.stop)
+	return found
+}
+
+// request is a job of one CPU with a script, in the directory for files.
+func (s *site) request(name, script string) sbatch.Request {
+	return sbatch.Request{Name: name, Script: "#!/bin/sh\n" + script + "\n", Dir: s.files, Output: filepath.Join(s.files, name+".out")}
+}
+
+// submit makes a job, which is cancelled when the test ends.
+func (s *site) submit(r sbatch.Request) sbatch.JobID {
+	s.t.Helper()
+	id, err := s.Submit(s.t.Context(), r)
+	must(s.t, err)
+	return id
+}
+
+// job returns a job as a snapshot shows it.
+func (s *site) job(id sbatch.JobID) sbatch.Job {
+	s.t.Helper()
+	snapshot, err := s.Observe(s.t.Context(), time.Now())
+	must(s.t, err)
+	for _, j := range snapshot.Jobs {
+		if j.ID == id {
+			return j
+		}
+	}
+	return sbatch.Job{}
+}
+
+// await waits until a job has a state.
+func (s *site) await(id sbatch.JobID, state sbatch.State) sbatch.Job {
+	s.t.Helper()
+	var j sbatch.Job
+	until(s.t, func() bool { j = s.job(id); return j.State == state }, &j)
+	return j
+}
+
+// said waits until a job has printed a line that begins with a word, and returns the rest of it.
+func (s *site) said(name, word string) (rest string) {
+	s.t.Helper()
+	var text []byte
+	until(s.t, func() bool {
+		text, _ = os.ReadFile(filepath.Join(s.files, name+".out")) // until it is there
+		for line := range strings.Lines(string(text)) {
+			if value, ok := strings.CutPrefix(line, word+" "); ok && strings.HasSuffix(line, "\n") {
+				rest = strings.TrimSuffix(value, "\n")
+				return true
+			}
+		}
+		return false
+	}, &text)
+	return rest
+}
+
+// process is one whose id the job named a has printed after a word.
+func (s *site) process(word string) process {
+	s.t.Helper()
+	pid, err := strconv.Atoi(s.said("a", word))
+	must(s.t, err)
+	found, err := readStat(pid)
+	must(s.t, err)
+	return found.process
+}
+
+// door is a pipe at which jobs wait: "read line <door". They go on one by one, and all of them when the
+// test ends.
+type door struct{ *os.File }
+
+func (s *site) door(name string) door {
+	s.t.Helper()
+	path := filepath.Join(s.files, name)
+	must(s.t, syscall.Mkfifo(path, 0o600))
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	must(s.t, err)
+	s.t.Cleanup(func() { _ = f.Close() })
+	return door{f}
+}
+
+func (d door) open(t *testing.T) {
+	t.Helper()
+	_, err := d.WriteString("\n")
+	must(t, err)
+}
+
+// until waits until a condition holds. A failure prints last.
+func until(t *testing.T, holds func() bool, last any) {
+	t.Helper()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	end := time.After(20 * time.Second)
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-end:
+			t.Fatalf("not seen in time; last %s", last)
+		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// lines keeps what is logged.
+type lines struct {
+	mu   sync.Mutex
+	kept strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.kept.Write(p)
+}
+
+func (l *lines) text() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.kept.String()
+}
+
+// clock is a clock that a test moves.
+type clock struct{ ahead atomic.Int64 }
+
+func (c *clock) now() time.Time          { return time.Now().Add(time.Duration(c.ahead.Load())) }
+func (c *clock) advance(d time.Duration) { c.ahead.Add(int64(d)) }
+
+// foreign starts a process as a job of an earlier scheduler has it, and returns the record of its job.
+func foreign(t *testing.T, dir string, id sbatch.JobID, script string) (record, *command.Held) {
+	t.Helper()
+	boot, err := thisBoot()
+	must(t, err)
+	must(t, os.MkdirAll(dir, 0o700))
+	held, err := command.Detached{
+		Args: []string{"/bin/sh", "-c", script},
+		Env:  []string{"PATH=/usr/bin:/bin", records{dir: dir}.marker(id)},
+	}.Start()
+	must(t, err)
+	t.Cleanup(func() { _ = syscall.Kill(-held.PID(), syscall.SIGKILL) })
+	main, err := readStat(held.PID())
+	must(t, err)
+	return record{
+		ID: id, Request: request{Name: "earlier", Script: "#!/bin/sh\n", CPUs: 1}, Submitted: time.Now(), Started: time.Now(),
+		State: sbatch.StateRunning, CPUs: cpus(t, 1), Process: main.process, Boot: boot,
+	}, held
+}
+
+// keep writes records as an earlier scheduler has.
+func keep(t *testing.T, dir string, all ...record) {
+	t.Helper()
+	must(t, os.MkdirAll(dir, 0o700))
+	for _, r := range all {
+		must(t, records{dir: dir}.save(r))
+	}
+}

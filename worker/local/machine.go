@@ -1,0 +1,230 @@
+package local
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cl-slurm/cl-slurm/worker"
+)
+
+// Machine is what a Scheduler may give to its jobs.
+type Machine struct {
+	// CPUs are the numbers of the processors.
+	CPUs []int
+	// GPUs are in the order of nvidia-smi.
+	GPUs []GPU
+	// Memory is in bytes.
+	Memory int64
+}
+
+// GPU is one GPU of a machine.
+type GPU struct {
+	// Index is the number in SLURM_JOB_GPUS: N of /dev/nvidiaN, or the place among the GPUs of AMD.
+	Index int `json:"index"`
+	// UUID is what nvidia-smi shows; empty if unknown, and for a GPU of AMD.
+	UUID string `json:"uuid,omitempty"`
+}
+
+// FindMachine returns what this process may use of its machine: the processors that it may run on, the
+// GPUs that it may open, and the machine's memory or the least limit of its cgroups. It runs no program.
+func FindMachine() (Machine, error) { return findMachine("/") }
+
+// findMachine is FindMachine on a host whose /dev, /proc and /sys are in root.
+func findMachine(root string) (Machine, error) {
+	cpus, err := findCPUs()
+	if err != nil {
+		return Machine{}, err
+	}
+	gpus, err := findGPUs(root)
+	if err != nil {
+		return Machine{}, err
+	}
+	memory, err := findMemory(root)
+	if err != nil {
+		return Machine{}, err
+	}
+	if limit := worker.MemoryLimit(); limit > 0 {
+		memory = min(memory, limit)
+	}
+	return Machine{CPUs: cpus, GPUs: gpus, Memory: memory}, nil
+}
+
+// mostCPUs is more than any kernel numbers (Linux: NR_CPUS).
+const mostCPUs = 1 << 13
+
+// findCPUs returns the processors that this process may run on.
+func findCPUs() ([]int, error) {
+	set := unix.NewCPUSet(mostCPUs)
+	if err := unix.SchedGetaffinityDynamic(0, set); err != nil {
+		return nil, fmt.Errorf("find the CPUs of this process: %w", err)
+	}
+	var cpus []int
+	for cpu := range mostCPUs {
+		if set.IsSet(cpu) {
+			cpus = append(cpus, cpu)
+		}
+	}
+	return cpus, nil
+}
+
+// findMemory returns the memory of the machine (proc_meminfo(5)).
+func findMemory(root string) (int64, error) {
+	text, err := os.ReadFile(filepath.Join(root, "proc/meminfo"))
+	if err != nil {
+		return 0, fmt.Errorf("find the memory of this machine: %w", err)
+	}
+	kib, err := strconv.ParseInt(strings.TrimSuffix(fieldOf(string(text), "MemTotal"), " kB"), 10, 64)
+	if err != nil {
+		return 0, errors.New("find the memory of this machine: /proc/meminfo has no MemTotal")
+	}
+	return kib << 10, nil
+}
+
+// findGPUs returns the GPUs that this process may open. NVIDIA's come in the order of their PCI
+// addresses, as nvidia-smi numbers them.
+func findGPUs(root string) ([]GPU, error) {
+	nvidia, amd, err := worker.GPUs(filepath.Join(root, "dev"), filepath.Join(root, "sys"))
+	if err != nil {
+		return nil, err
+	}
+	// The driver's directories are named for the addresses, so that Glob returns them in order.
+	files, err := filepath.Glob(filepath.Join(root, "proc/driver/nvidia/gpus/*/information"))
+	if err != nil {
+		return nil, fmt.Errorf("look for GPUs: %w", err)
+	}
+	var gpus []GPU
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("look for GPUs: %w", err)
+		}
+		minor, err := strconv.Atoi(fieldOf(string(text), "Device Minor"))
+		if err != nil || !slices.Contains(nvidia, minor) {
+			continue
+		}
+		uuid := fieldOf(string(text), "GPU UUID")
+		if strings.Contains(uuid, "?") { // the driver has not asked the GPU yet
+			uuid = ""
+		}
+		gpus = append(gpus, GPU{Index: minor, UUID: uuid})
+	}
+	// A container may have a GPU without the driver's description of it.
+	for _, index := range slices.Concat(nvidia, amd) {
+		if !slices.ContainsFunc(gpus, func(g GPU) bool { return g.Index == index }) {
+			gpus = append(gpus, GPU{Index: index})
+		}
+	}
+	return gpus, nil
+}
+
+// fieldOf returns the value of a line "name: value".
+func fieldOf(text, name string) string {
+	for line := range strings.Lines(text) {
+		if before, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(before) == name {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// all is the word for all CPUs or GPUs.
+const all = "ALL"
+
+// ParseCPUSet reads CodaLab's --cpuset: "ALL", or the numbers of some of the present CPUs, separated by
+// commas. An error is one sentence about the argument.
+//
+// CodaLab's own worker means the same, but takes all CPUs on Linux whatever the argument says
+// (codalab/worker/main.py: parse_cpuset_args).
+func ParseCPUSet(arg string, present []int) ([]int, error) {
+	if arg == all {
+		return present, nil
+	}
+	var cpus []int
+	for word := range strings.SplitSeq(arg, ",") {
+		word = strings.TrimSpace(word)
+		cpu, err := strconv.Atoi(word)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("%q is not the number of a CPU: name numbers separated by commas, or ALL", word)
+		case !slices.Contains(present, cpu):
+			return nil, fmt.Errorf("CPU %d is not one that this worker may use, which are %s", cpu, formatList(present))
+		case slices.Contains(cpus, cpu):
+			return nil, fmt.Errorf("CPU %d is named twice", cpu)
+		}
+		cpus = append(cpus, cpu)
+	}
+	slices.Sort(cpus)
+	return cpus, nil
+}
+
+// ParseGPUSet reads CodaLab's --gpuset: "ALL", "NONE" or nothing, or some of the present GPUs by their
+// UUIDs or their places in the list, from 0, which are the indexes of nvidia-smi. An error is one
+// sentence about the argument (codalab/worker/main.py: parse_gpuset_args).
+func ParseGPUSet(arg string, present []GPU) ([]GPU, error) {
+	switch arg {
+	case all:
+		return present, nil
+	case "", "NONE":
+		return nil, nil
+	}
+	var places []int
+	for word := range strings.SplitSeq(arg, ",") {
+		word = strings.TrimSpace(word)
+		place, err := strconv.Atoi(word)
+		if err != nil {
+			place = slices.IndexFunc(present, func(g GPU) bool { return word != "" && g.UUID == word })
+		}
+		switch {
+		case err != nil && place < 0 && !strings.HasPrefix(word, "GPU-"):
+			return nil, fmt.Errorf("%q is not the index or the UUID of a GPU: name them separated by commas, or ALL, or NONE", word)
+		case place < 0 || place >= len(present):
+			return nil, fmt.Errorf("GPU %s is not one that this worker may use: it may use %s", word, countGPUs(present))
+		case slices.Contains(places, place):
+			return nil, fmt.Errorf("GPU %s is named twice", word)
+		}
+		places = append(places, place)
+	}
+	slices.Sort(places)
+	gpus := make([]GPU, len(places))
+	for i, place := range places {
+		gpus[i] = present[place]
+	}
+	return gpus, nil
+}
+
+// countGPUs says which indexes there are.
+func countGPUs(gpus []GPU) string {
+	switch len(gpus) {
+	case 0:
+		return "no GPU"
+	case 1:
+		return "GPU 0 alone"
+	}
+	return fmt.Sprintf("GPUs 0 to %d", len(gpus)-1)
+}
+
+// formatList prints sorted numbers as Linux does: 0-3,8 (cpuset(7), List format).
+func formatList(numbers []int) string {
+	var parts []string
+	for i := 0; i < len(numbers); {
+		end := i
+		for end+1 < len(numbers) && numbers[end+1] == numbers[end]+1 {
+			end++
+		}
+		part := strconv.Itoa(numbers[i])
+		if end > i {
+			part += "-" + strconv.Itoa(numbers[end])
+		}
+		parts = append(parts, part)
+		i = end + 1
+	}
+	return cmp.Or(strings.Join(parts, ","), "none")
+}

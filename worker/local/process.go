@@ -1,0 +1,220 @@
+package local
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// process names a process of this machine for as long as the machine runs: its id comes back after its
+// end, but not with the same start.
+type process struct {
+	PID int `json:"pid"`
+	// Start is when it started, in ticks since the machine did (proc_pid_stat(5): starttime).
+	Start uint64 `json:"start"`
+}
+
+// stat is what a line of /proc/PID/stat says of a process.
+type stat struct {
+	process
+	state   byte
+	session int
+}
+
+// ended reports whether the process has ended, though its parent may not have noticed.
+func (s stat) ended() bool { return s.state == 'Z' || s.state == 'X' }
+
+// errNoProcess means that no process has an id.
+var errNoProcess = errors.New("there is no such process")
+
+// readStat reads the line of a process. The error wraps errNoProcess if there is none.
+func readStat(pid int) (stat, error) {
+	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+		return stat{}, fmt.Errorf("read /proc/%d/stat: %w", pid, errNoProcess)
+	}
+	if err != nil {
+		return stat{}, err
+	}
+	s, ok := parseStat(string(text))
+	if !ok {
+		return stat{}, fmt.Errorf("read /proc/%d/stat: %q", pid, text)
+	}
+	return s, nil
+}
+
+// parseStat reads a line of proc_pid_stat(5). The name of the program, in parentheses, may hold
+// anything.
+func parseStat(text string) (stat, bool) {
+	first, rest, _ := strings.Cut(text, " (")
+	end := strings.LastIndexByte(rest, ')')
+	fields := strings.Fields(rest[end+1:]) // from the third on
+	if end < 0 || len(fields) < 20 {
+		return stat{}, false
+	}
+	pid, errPID := strconv.Atoi(first)
+	session, errSession := strconv.Atoi(fields[3])
+	start, errStart := strconv.ParseUint(fields[19], 10, 64)
+	if errPID != nil || errSession != nil || errStart != nil {
+		return stat{}, false
+	}
+	return stat{process: process{PID: pid, Start: start}, state: fields[0][0], session: session}, true
+}
+
+// alive reports whether the process has not ended. It is true if that cannot be told, for example
+// because this process has too many files open.
+func (p process) alive() bool {
+	s, err := readStat(p.PID)
+	if err != nil {
+		return !errors.Is(err, errNoProcess)
+	}
+	return s.process == p && !s.ended()
+}
+
+// signal sends a signal to the process, and to no other one that has its id since. It is no error if
+// the process has ended.
+func (p process) signal(sig unix.Signal) error {
+	fd, err := unix.PidfdOpen(p.PID, 0)
+	switch {
+	case errors.Is(err, unix.ESRCH):
+		return nil
+	case err != nil: // Linux before 5.3
+		if !p.alive() {
+			return nil
+		}
+		err = unix.Kill(p.PID, sig)
+	case p.alive(): // and so fd is of this process
+		err = errors.Join(unix.PidfdSendSignal(fd, sig, nil, 0), unix.Close(fd))
+	default:
+		err = unix.Close(fd)
+	}
+	if err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("send %s to process %d: %w", unix.SignalName(sig), p.PID, err)
+	}
+	return nil
+}
+
+// await returns when the process has ended, or when ctx has.
+func (p process) await(ctx context.Context) {
+	fd, err := unix.PidfdOpen(p.PID, unix.PIDFD_NONBLOCK)
+	if err != nil { // the process is not there, or Linux before 5.10
+		p.poll(ctx)
+		return
+	}
+	f := os.NewFile(uintptr(fd), "pidfd")
+	defer func() { _ = f.Close() }() // nothing is written
+	if !p.alive() {
+		return
+	}
+	stop := context.AfterFunc(ctx, func() { _ = f.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	conn, err := f.SyscallConn()
+	if err == nil {
+		err = conn.Read(ended)
+	}
+	if err != nil && ctx.Err() == nil {
+		p.poll(ctx)
+	}
+}
+
+// ended reports whether the process of a descriptor has ended (pidfd_open(2)).
+func ended(pidfd uintptr) bool {
+	fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}} //nolint:gosec // a descriptor
+	n, err := unix.Poll(fds, 0)
+	return err == nil && n == 1
+}
+
+// pollEvery is the pause between two looks at a process where Linux does not tell of its end.
+const pollEvery = 50 * time.Millisecond
+
+func (p process) poll(ctx context.Context) {
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for p.alive() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// others returns the processes that belong to a job beside its main process p. Each has the job's marker
+// in its environment (environ(7)), or is in the session of p if inSession is set.
+//
+// The id of p is not given to another process before p was waited for, nor while it is the id of a
+// session. So a caller sets inSession if p was alive a moment ago. Else others of the same id may have
+// come and gone.
+func (p process) others(marker string, inSession bool) ([]process, error) {
+	d, err := os.Open("/proc")
+	if err != nil {
+		return nil, err
+	}
+	names, err := d.Readdirnames(-1)
+	if err := errors.Join(err, d.Close()); err != nil {
+		return nil, err
+	}
+	if s, err := readStat(p.PID); err == nil && s.process != p {
+		inSession = false // the id has come back
+	}
+	var found []process
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil || pid == p.PID {
+			continue
+		}
+		s, err := readStat(pid)
+		if err == nil && !s.ended() && s.Start >= p.Start {
+			var ours bool
+			if ours, err = inSession && s.session == p.PID, nil; !ours {
+				ours, err = hasVariable(pid, marker)
+			}
+			if ours {
+				found = append(found, s.process)
+			}
+		}
+		if isShortage(err) {
+			return nil, err
+		}
+	}
+	return found, nil
+}
+
+// isShortage reports whether a file could not be read because this process or the machine is short of
+// something. Other errors are those of processes that end, and of those of other users.
+func isShortage(err error) bool {
+	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM)
+}
+
+// hasVariable reports whether a process was started with a variable of the form NAME=value.
+func hasVariable(pid int, variable string) (bool, error) {
+	environ, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "environ"))
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(bytes.Split(environ, []byte{0}), func(v []byte) bool { return string(v) == variable }), nil
+}
+
+// thisBoot names the present run of this machine, as far as this process sees it: a restart, or another
+// container, ends or hides all earlier processes (proc_sys_kernel(5): boot_id, pid_namespaces(7)).
+func thisBoot() (string, error) {
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "", err
+	}
+	namespace, err := os.Readlink("/proc/self/ns/pid")
+	if err != nil {
+		return "", err
+	}
+	return strings.TrimSpace(string(boot)) + " " + namespace, nil
+}

@@ -1,0 +1,152 @@
+package local
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"github.com/cl-slurm/cl-slurm/internal/pause"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+)
+
+// watch follows a running job to its end, or until ctx ends.
+func (s *Scheduler) watch(ctx context.Context, j *job) error {
+	s.mu.Lock()
+	begun := j.record
+	s.mu.Unlock()
+	main := begun.Process
+	inSession := j.child != nil || main.alive()
+	gone := make(chan struct{})
+	var g errgroup.Group
+	g.Go(func() error {
+		defer close(gone)
+		main.await(ctx)
+		return nil
+	})
+	s.enforce(j, begun, gone)
+	if err := g.Wait(); err != nil || ctx.Err() != nil {
+		return err
+	}
+	s.mu.Lock()
+	j.ending = true
+	s.mu.Unlock()
+	if s.killOthers(ctx, main, j.marker, inSession) {
+		s.end(j)
+	}
+	return nil
+}
+
+// enforce ends the main process of a job when its time is up, or when it is to stop. It returns when the
+// main process is gone or has got KILL.
+func (s *Scheduler) enforce(j *job, begun record, gone <-chan struct{}) {
+	var limit, kill <-chan time.Time
+	if begun.Request.Time > 0 {
+		timer := time.NewTimer(begun.Started.Add(begun.Request.Time).Sub(s.Now()))
+		defer timer.Stop()
+		limit = timer.C
+	}
+	stopping := j.stopping
+	for {
+		select {
+		case <-gone:
+			return
+		case <-limit:
+			s.stopAtLimit(j)
+		case <-stopping:
+			stopping, limit = nil, nil
+			s.signal(begun.Process, unix.SIGTERM)
+			timer := time.NewTimer(s.KillWait)
+			defer timer.Stop()
+			kill = timer.C
+		case <-kill:
+			s.signal(begun.Process, unix.SIGKILL)
+			return // watch ends the others when it is gone
+		}
+	}
+}
+
+// stopAtLimit has a job stop because its time is up.
+func (s *Scheduler) stopAtLimit(j *job) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if j.Stop != "" {
+		return
+	}
+	j.Stop = sbatch.StateTimeout
+	s.saveLater(j)
+	close(j.stopping)
+}
+
+// saveLater saves the record of a job, at a later try if the disk refuses it now.
+func (s *Scheduler) saveLater(j *job) {
+	if err := s.records.save(j.record); err != nil {
+		s.Log.Error("cannot keep the record of a job", slog.Any("job", j.ID), slog.Any("err", err))
+		j.unsaved = true
+	}
+}
+
+// signal sends a signal to a job's main process.
+func (s *Scheduler) signal(main process, sig unix.Signal) {
+	if err := main.signal(sig); err != nil {
+		s.Log.Error("cannot end a job", slog.Any("err", err))
+	}
+}
+
+// The pauses between two rounds of killOthers: a killed process may take a while to end.
+const (
+	firstKillPause   = 5 * time.Millisecond
+	longestKillPause = time.Second
+)
+
+// killOthers ends the processes of a job beside its main one, and waits until they are gone. It is false
+// if ctx ended first.
+func (s *Scheduler) killOthers(ctx context.Context, main process, marker string, inSession bool) bool {
+	for wait := firstKillPause; ; wait = min(2*wait, longestKillPause) {
+		others, err := main.others(marker, inSession)
+		if err == nil && len(others) == 0 {
+			return true
+		}
+		for _, p := range others {
+			if killed := p.signal(unix.SIGKILL); killed != nil {
+				err = killed
+			}
+		}
+		if err != nil {
+			s.Log.ErrorContext(ctx, "cannot end the processes of a job", slog.String("marker", marker), slog.Any("err", err))
+		}
+		if pause.For(ctx, wait) != nil {
+			return false
+		}
+	}
+}
+
+// end ends a job that has no process any more, and frees what it had of the machine.
+func (s *Scheduler) end(j *job) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	j.State, j.Reason, j.Ended, j.ending = sbatch.StateFailed, "", s.Now(), false
+	if j.child != nil {
+		exited, err := j.child.Wait()
+		if err != nil {
+			s.Log.Error("cannot tell how a job ended", slog.Any("job", j.ID), slog.Any("err", err))
+		} else {
+			j.Exit = fmt.Sprintf("%d:%d", exited.Code, exited.Signal)
+		}
+	}
+	switch {
+	case j.Stop == sbatch.StateTimeout:
+		j.State, j.Reason = j.Stop, "TimeLimit"
+	case j.Stop != "":
+		j.State = j.Stop
+	case j.Exit == sbatch.ExitedWell:
+		j.State = sbatch.StateCompleted
+	case j.Exit != "":
+		j.Reason = "NonZeroExitCode" // squeue(1): JOB REASON CODES
+	}
+	s.saveLater(j)
+	s.wakeRun()
+}
