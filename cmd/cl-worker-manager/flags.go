@@ -35,7 +35,7 @@ type workerFlags struct {
 // addFlags adds the flags of the manager.
 func (m *manager) addFlags(flags *pflag.FlagSet) {
 	flags.SortFlags = false
-	flags.StringVar(&m.server, "server", "", "`address` of the server (default: the one that cl uses)")
+	flags.StringVar(&m.server, "server", "", "`address` of the server (default: $CODALAB_SERVER, or the one that cl uses)")
 	flags.Bool("temp-session", true, "accepted: the manager keeps no session")
 	flags.IntVar(&m.min, "min-workers", 1, "minimum `number` of workers")
 	flags.IntVar(&m.max, "max-workers", 10, "maximum `number` of workers")
