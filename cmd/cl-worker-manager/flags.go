@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"regexp"
 	"strconv"
 
 	"github.com/spf13/pflag"
@@ -73,6 +74,8 @@ func (m *manager) check() error {
 		return program.Usage(fmt.Errorf("--min-workers is %d: want 0 or more", m.min))
 	case m.sleepSeconds < 0 || m.spaceSeconds < 0 || m.worker.idleSeconds < 0:
 		return program.Usage(fmt.Errorf("a number of seconds is below 0"))
+	case m.worker.tag != "" && !regexp.MustCompile(`^[\pL\pN-]+$`).MatchString(m.worker.tag): // codalab/worker/main.py: main
+		return program.Usage(fmt.Errorf("--worker-tag %q must only contain letters, numbers or hyphens", m.worker.tag))
 	}
 	return nil
 }
