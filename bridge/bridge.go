@@ -57,6 +57,8 @@ type Bridge struct {
 	// readings of the doorbell, and ReadEvery the least between two readings of one row's usage.
 	ObserveEvery, DoorbellEvery, ReadEvery time.Duration
 
+	// Ports reaches the ports of bundles that run on the bridge's own host; nil if none do.
+	Ports Ports
 	// Standalone makes the bridge a stand-alone worker; nil for a bridge.
 	Standalone *Standalone
 

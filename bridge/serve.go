@@ -32,19 +32,11 @@ func (b *Bridge) answerMessage(ctx context.Context, q plan.Queue, m codalab.Mess
 	case codalab.MessageWrite:
 		err = b.answerWrite(ctx, m)
 	case codalab.MessageNetcat:
-		err = b.Service.Reply(ctx, b.Identity(q.Name), m.SocketID, unconnectable)
+		err = b.answerNetcat(ctx, q, m)
 	}
 	if err != nil && ctx.Err() == nil {
 		b.Log.WarnContext(ctx, "a message of the server's was not answered", slog.String("kind", string(m.Type)), errorAttr(err))
 	}
-}
-
-// unconnectable answers netcat, and netcurl, which arrives as netcat. Its status is below 500:
-// CodaLab's server reports higher ones to its user as an unexpected internal error
-// (codalab/common.py: http_error_to_exception; codalab/server/rest_server.py: ErrorAdapter).
-var unconnectable = codalab.ReadReply{ //nolint:gochecknoglobals // a constant
-	ErrorCode:    http.StatusBadRequest,
-	ErrorMessage: "This bundle runs in a Slurm job on a compute node, which takes no connections: netcat and netcurl do not reach it. Write results to files, and read them with cl cat.",
 }
 
 // answerRead answers as CodaLab's own worker does (codalab/worker/worker.py: checkin,

@@ -160,7 +160,7 @@ func listAMD(dev, sys, jobGPUs string) []gpu {
 	}
 	slices.Sort(minors)
 	const first = 128
-	said, err := parseIndices(jobGPUs)
+	said, err := ParseGPUIndexes(jobGPUs)
 	byFile := err == nil && slices.Min(said) >= first
 	var gpus []gpu
 	for i, minor := range minors {
@@ -192,7 +192,7 @@ func chooseGPUs(want int, present []gpu, jobGPUs string) ([]gpu, error) {
 	if len(allowed) == want {
 		return allowed, nil
 	}
-	indices, err := parseIndices(jobGPUs)
+	indices, err := ParseGPUIndexes(jobGPUs)
 	if err != nil {
 		return nil, fmt.Errorf("the job may open %s where the bundle asked for %d, and which are its own is unknown: %w",
 			countGPUs(len(allowed)), want, err)
@@ -234,8 +234,8 @@ func allowedOf(gpus []gpu) []gpu {
 	return slices.DeleteFunc(slices.Clone(gpus), func(g gpu) bool { return !g.allowed })
 }
 
-// parseIndices reads the indices of SLURM_JOB_GPUS: "0,2", or "0-3".
-func parseIndices(s string) ([]int, error) {
+// ParseGPUIndexes reads the indexes of SLURM_JOB_GPUS: "0,2", or "0-3".
+func ParseGPUIndexes(s string) ([]int, error) {
 	if s == "" {
 		return nil, fmt.Errorf("SLURM_JOB_GPUS is not set")
 	}

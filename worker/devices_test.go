@@ -162,7 +162,7 @@ func FuzzParseIndices(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		indices, err := parseIndices(s)
+		indices, err := ParseGPUIndexes(s)
 		if err == nil && (len(indices) == 0 || slices.Min(indices) < 0) {
 			t.Errorf("%q: %v", s, indices)
 		}

@@ -26,6 +26,15 @@ type Opened struct {
 	store store
 }
 
+// PulledBytes is how much a registry sends of the image: its layers, compressed, and its configuration.
+func (o *Opened) PulledBytes() int64 {
+	sum := o.Manifest.Config.Size
+	for _, layer := range o.Manifest.Layers {
+		sum += layer.Size
+	}
+	return sum
+}
+
 // Open opens an image with layers that Resolve returned. The caller closes it. Its
 // errors, and those of its blobs, do not name the image: WrapError does.
 func (src Source) Open(ctx context.Context, img Image) (*Opened, error) {

@@ -32,7 +32,9 @@ func TestMain(m *testing.M) {
 	}
 	imageDir = dir
 	code := m.Run()
-	shipped.Remove()
+	for _, p := range []*testenv.Program{&shipped, &researchers, &answering} {
+		p.Remove()
+	}
 	if err := engine.Remove(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1

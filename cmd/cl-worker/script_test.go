@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
@@ -22,6 +24,9 @@ import (
 
 // researchers is cl as it is shipped.
 var researchers = testenv.Program{Package: "../cl"}
+
+// answering answers connections, inside containers.
+var answering = testenv.Program{Package: "./testdata/answer"}
 
 // The users of the scripts, and the password of all.
 var scriptUsers = []string{"ann", "ben", "root"}
@@ -41,8 +46,7 @@ func TestScripts(t *testing.T) {
 	testenv.Root(t)
 	u := testenv.Researcher(t)
 	worker, cl := shipped.Path(t), researchers.Path(t)
-	img, err := makeImage()
-	must(t, err)
+	img := scriptImage(t)
 	testscript.Run(t, testscript.Params{
 		Dir:         filepath.Join("testdata", "script"),
 		WorkdirRoot: testenv.SharedDir(t),
@@ -72,6 +76,18 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"as": asUser, "soon": soon},
 	})
+}
+
+// scriptImage is the image of other tests, and answer.
+func scriptImage(t *testing.T) v1.Image {
+	t.Helper()
+	img, err := makeImage()
+	must(t, err)
+	program, err := os.ReadFile(answering.Path(t))
+	must(t, err)
+	img, err = mutate.AppendLayers(img, imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Executable("bin/answer", string(program)))))
+	must(t, err)
+	return img
 }
 
 func startScriptServer(t *testing.T, env *testscript.Env) string {

@@ -8,11 +8,13 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/apptainer/container/runner"
 	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
 	"github.com/cl-slurm/cl-slurm/bridge"
 	"github.com/cl-slurm/cl-slurm/bridge/config"
@@ -25,6 +27,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
+	"github.com/cl-slurm/cl-slurm/staging/engineimages"
+	"github.com/cl-slurm/cl-slurm/worker"
 	"github.com/cl-slurm/cl-slurm/worker/local"
 )
 
@@ -44,7 +48,9 @@ type standalone struct {
 	// slurm is Slurm if it runs the bundles; else machine is what runs may have of this host.
 	slurm   *sbatch.Client
 	machine local.Machine
-	until   time.Time
+	// engine is Docker, if that runs the containers.
+	engine *engineimages.Engine
+	until  time.Time
 }
 
 // work is cl-worker, stand-alone.
@@ -92,6 +98,9 @@ func (w *standalone) setUp(ctx context.Context) (err error) {
 	}
 	if w.place, err = findPlace(ctx, w.Process, w.workDir, w.id); err != nil {
 		return err
+	}
+	if err := w.findEngine(ctx); err != nil {
+		return program.Usage(err)
 	}
 	if w.config, err = w.configuration(); err != nil {
 		return program.Usage(err)
@@ -212,6 +221,9 @@ func (w *standalone) findMachine() error {
 	if err != nil {
 		return err
 	}
+	if found.GPUs, err = w.allocatedGPUs(found.GPUs); err != nil {
+		return program.Usage(err)
+	}
 	w.machine = found
 	if w.machine.CPUs, err = local.ParseCPUSet(w.cpuset, found.CPUs); err != nil {
 		return program.Usage(fmt.Errorf("--cpuset: %w", err))
@@ -223,6 +235,19 @@ func (w *standalone) findMachine() error {
 		w.machine.Memory = min(w.machine.Memory, most)
 	}
 	return nil
+}
+
+// allocatedGPUs are those of the Slurm job around the worker, whose node may let the job open all.
+func (w *standalone) allocatedGPUs(all []local.GPU) ([]local.GPU, error) {
+	indexes := w.Getenv("SLURM_JOB_GPUS")
+	if indexes == "" || w.Getenv("SLURM_JOB_ID") == "" {
+		return all, nil
+	}
+	own, err := worker.ParseGPUIndexes(indexes)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(g local.GPU) bool { return !slices.Contains(own, g.Index) }), nil
 }
 
 // serve runs the bundles until a signal ends it, or until the worker has to end.
@@ -298,15 +323,20 @@ func (w *standalone) passSignalsOn(ctx context.Context, stop chan<- struct{}, en
 func (w *standalone) adjust(made assembly.Parts, stop <-chan struct{}) {
 	b := made.Bridge
 	q := b.Policy.Queues[queueName]
-	q.Identity, q.Tag = w.place.id, w.tag
+	q.Identity, q.Tag, q.ShmBytes = w.place.id, w.tag, w.shmGB<<30
 	b.Policy.Queues[queueName] = q
 	b.Policy.StageTries = w.downloadRetries + 1
+	made.Images.MaxImageBytes = w.maxImage.bytes
+	if w.engine != nil {
+		made.Stager.Images = w.engineImages(made)
+	}
 	if w.slurm == nil {
 		b.Policy.Accounting, b.Policy.RecordAge = false, time.Hour
 		b.Policy.SubmitGrace = 15 * time.Second
 		b.Pace = bridge.Pace{PerSecond: 1000, Burst: 1000}
 		b.DoorbellEvery = 100 * time.Millisecond
 		b.ReadEvery = time.Second
+		b.Ports = ports{runner.Runner{Env: engineEnv(w.Process)}}
 	}
 	b.Standalone = &bridge.Standalone{
 		Remote: w.remote(), Preemptible: w.preemptible, CheckInPause: seconds(w.checkInSeconds),

@@ -1,8 +1,9 @@
 // Package command starts programs.
 //
-// The project starts programs here alone: from an argument vector, never through a
-// shell, and in an environment that the caller gives in full. An Error has what an
-// operator needs to see.
+// The project starts programs here alone: from an argument vector, which no shell
+// interprets, and in an environment that the caller gives in full. An Error has what an
+// operator needs to see. Command is a program that this process waits for, Detached one
+// that outlives it.
 package command
 
 import (

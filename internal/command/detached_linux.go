@@ -48,8 +48,8 @@ type Exited struct {
 	Signal int
 }
 
-// holdScript executes its arguments once a line comes on descriptor 3, and exits when that is
-// closed without one.
+// holdScript executes its arguments, as they are, once a line comes on descriptor 3. It exits when
+// that is closed without one.
 const holdScript = `read -r go <&3 || exit; exec 3<&-; exec "$@"`
 
 // Start starts the process of the program, held. If the program cannot be executed later, it ends

@@ -44,6 +44,15 @@ type image struct {
 // errNone means that the store does not have the image.
 var errNone = errors.New("the engine does not have the image")
 
+// Answers returns an error unless the engine answers this user.
+func (e Engine) Answers(ctx context.Context) error {
+	_, err := e.command("version", "--format", "{{.Server.Version}}").Output(ctx)
+	if err != nil {
+		return e.explain("", err)
+	}
+	return nil
+}
+
 func (e Engine) name() string { return filepath.Base(e.Program) }
 
 func (e Engine) command(args ...string) command.Command {

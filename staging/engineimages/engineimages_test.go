@@ -21,9 +21,12 @@ import (
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
+	"github.com/cl-slurm/cl-slurm/staging"
 	"github.com/cl-slurm/cl-slurm/staging/engineimages"
 	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
+
+var _ staging.Images = (*engineimages.Images)(nil)
 
 // docker is Docker's engine.
 var docker testenv.Docker

@@ -117,7 +117,7 @@ func (w wanted) error(err error) error {
 	if errors.As(err, &own) {
 		return own
 	}
-	var large *sizeError
+	var large *transfer.SizeError
 	if errors.As(err, &large) {
 		return &transfer.Error{What: "image " + w.ref.String(), Err: large}
 	}
@@ -140,7 +140,7 @@ func (im *Images) bring(ctx context.Context, w wanted, t *transfer.Transfer) (im
 		got, err = im.pull(ctx, w, t)
 		return err
 	})
-	var large *sizeError
+	var large *transfer.SizeError
 	if err == nil || ctx.Err() != nil || errors.As(err, &large) {
 		return got, err
 	}
@@ -155,7 +155,7 @@ func (im *Images) bring(ctx context.Context, w wanted, t *transfer.Transfer) (im
 // pull pulls the image. It refuses one that is too large.
 func (im *Images) pull(ctx context.Context, w wanted, t *transfer.Transfer) (image, error) {
 	layers, askErr := im.askSize(ctx, w)
-	var large *sizeError
+	var large *transfer.SizeError
 	if errors.As(askErr, &large) || ctx.Err() != nil {
 		return image{}, askErr
 	}
@@ -173,7 +173,7 @@ func (im *Images) pull(ctx context.Context, w wanted, t *transfer.Transfer) (ima
 	_, had := before[got.ID]
 	if askErr != nil && !had && got.Size > im.MaxImageBytes { // the registry did not say
 		err := im.Engine.remove(ctx, w.full)
-		return image{}, errors.Join(&sizeError{got.Size, im.MaxImageBytes}, err)
+		return image{}, errors.Join(&transfer.SizeError{Size: got.Size, Most: im.MaxImageBytes}, err)
 	}
 	return im.note(w, got, before)
 }

@@ -2,24 +2,14 @@ package engineimages
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"sync"
 
-	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
 
-// sizeError means that an image is larger than this worker takes.
-type sizeError struct{ size, most int64 }
-
-// Error is a part of the sentence of CodaLab's own worker (codalab/worker/image_manager.py: get).
-func (e *sizeError) Error() string {
-	return fmt.Sprintf("its size %s exceeds the maximum image size allowed, %s (--max-image-size)", codalab.FormatSize(e.size), codalab.FormatSize(e.most))
-}
-
 // askSize asks the registry for the sizes of an image's layers, by the beginning of their digests. It
-// asks nothing where there is no bound. The error is a *sizeError if the image is too large.
+// asks nothing where there is no bound. The error is a *transfer.SizeError if the image is too large.
 func (im *Images) askSize(ctx context.Context, w wanted) (layers map[string]int64, err error) {
 	if im.MaxImageBytes <= 0 {
 		return nil, nil //nolint:nilnil // no layers are known
@@ -33,14 +23,12 @@ func (im *Images) askSize(ctx context.Context, w wanted) (layers map[string]int6
 		return nil, err
 	}
 	defer opened.Close()
-	sum := opened.Manifest.Config.Size
 	layers = map[string]int64{}
 	for _, layer := range opened.Manifest.Layers {
-		sum += layer.Size
 		layers[shortID(layer.Digest.Hex)] = layer.Size
 	}
-	if sum > im.MaxImageBytes {
-		return nil, &sizeError{sum, im.MaxImageBytes}
+	if sum := opened.PulledBytes(); sum > im.MaxImageBytes {
+		return nil, &transfer.SizeError{Size: sum, Most: im.MaxImageBytes}
 	}
 	return layers, nil
 }

@@ -42,6 +42,8 @@ type Images struct {
 	// AtOnce is how many images are brought in at a time, at least 1. Each keeps a few of a
 	// login node's processors busy. Owners take turns (package turns).
 	AtOnce int
+	// MaxImageBytes is the largest image that may be pulled, as the registry sends it; 0 for no bound.
+	MaxImageBytes int64
 	// LowWater is how much of a disk of this size has to stay free; nil for none.
 	LowWater func(total int64) int64
 	// Login returns the source that uses an owner's credentials, and the name of that
@@ -205,6 +207,9 @@ func (im *Images) convert(ctx context.Context, f found, t *transfer.Transfer, tm
 		return err
 	}
 	t.SetStage(transfer.Idle)
+	if err := im.checkSize(ctx, f); err != nil {
+		return err
+	}
 	converter := im.Converter
 	converter.Source = *f.from
 	progress := func(p apptainer.Progress) {
@@ -225,6 +230,22 @@ func (im *Images) convert(ctx context.Context, f found, t *transfer.Transfer, tm
 		t.SetStage(transfer.Storing)
 	}
 	return err
+}
+
+// checkSize refuses an image that is too large (codalab/worker/image_manager.py: get).
+func (im *Images) checkSize(ctx context.Context, f found) error {
+	if im.MaxImageBytes <= 0 {
+		return nil
+	}
+	opened, err := f.from.Open(ctx, f.Image)
+	if err != nil {
+		return err
+	}
+	defer opened.Close()
+	if size := opened.PulledBytes(); size > im.MaxImageBytes {
+		return &transfer.Error{What: "image " + ShortName(f.Pinned()), Err: &transfer.SizeError{Size: size, Most: im.MaxImageBytes}}
+	}
+	return nil
 }
 
 // checkSpace refuses to make an image on a disk that has too little free already: nobody

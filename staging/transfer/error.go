@@ -73,3 +73,14 @@ func IsDiskTrouble(err error) bool {
 func DescribeSpace(free, reserve int64) string {
 	return fmt.Sprintf("the cluster's shared disk has %s free, of which %s stay free", codalab.FormatSize(free), codalab.FormatSize(reserve))
 }
+
+// SizeError means that an image is larger than is taken.
+type SizeError struct {
+	// Size and Most are in bytes, as a registry sends the image.
+	Size, Most int64
+}
+
+// Error is a part of the sentence of CodaLab's own worker (codalab/worker/image_manager.py: get).
+func (e *SizeError) Error() string {
+	return fmt.Sprintf("its size %s exceeds the maximum image size allowed, %s (--max-image-size)", codalab.FormatSize(e.Size), codalab.FormatSize(e.Most))
+}

@@ -21,8 +21,9 @@
 // # The states of a job
 //
 // The directory has one record for each job, <id>.json, which says what the job is and what state it is
-// in. Each arrow is one atomic write of that record, which is flushed to the disk before anything else
-// happens.
+// in. Each arrow is one atomic write of that record, flushed to the disk. It comes before what it says is
+// done to a job (a start, a signal), and after what it says has happened (an end). If the disk refuses
+// it, a job is not started; an end is written at a later try.
 //
 //	        Submit        room           its processes are gone
 //	(none) ───────► PENDING ───────► RUNNING ───────► COMPLETED, FAILED ──────────► (none)

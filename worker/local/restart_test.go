@@ -177,7 +177,7 @@ func TestJobThatIsTakenOverKeepsWhatItHasOfTheMachine(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "jobs")
 	c := config(cpus(t, 2))
 	r, held := foreign(t, dir, 5, "read line")
-	r.CPUs = c.Machine.CPUs[:1]
+	r.CPUs, r.Request.MemoryMiB = c.Machine.CPUs[:1], 4<<10 // the machine had more memory
 	keep(t, dir, r)
 	s := openSite(t, dir, c)
 	door := s.door("door")

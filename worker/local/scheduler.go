@@ -79,7 +79,8 @@ type job struct {
 }
 
 // Open returns the scheduler of a directory, which is made if it is not there, with the jobs that the
-// directory has. One process at a time can have it open.
+// directory has. One process at a time can have it open. A record that cannot be read is an error, so that
+// no job is taken for absent.
 //
 // A job that ran when the machine was restarted is NODE_FAIL then.
 func Open(dir string, c Config) (*Scheduler, error) {

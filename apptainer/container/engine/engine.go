@@ -122,6 +122,14 @@ func (e Runtime) call(ctx context.Context, args ...string) (string, error) {
 	return output, nil
 }
 
+// unusable makes a *container.HostError of a failure before the command, unless ctx has ended.
+func (e Runtime) unusable(ctx context.Context, err error) error {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return err
+	}
+	return container.HostErrorf("%s cannot be used: %w", e.name(), err)
+}
+
 func (e Runtime) imageEnv(ctx context.Context, image string) (env []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -130,7 +138,7 @@ func (e Runtime) imageEnv(ctx context.Context, image string) (env []string, err 
 		return nil, fmt.Errorf("%w: `%s pull %s` brings it", ErrNoImage, e.name(), image)
 	}
 	if err != nil {
-		return nil, err
+		return nil, e.unusable(ctx, err)
 	}
 	if err := json.Unmarshal([]byte(output), &env); err != nil {
 		return nil, fmt.Errorf("%s image inspect: %w", e.name(), err)

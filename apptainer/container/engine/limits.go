@@ -41,7 +41,7 @@ func (e Runtime) ask(ctx context.Context) (f facts, err error) {
 	defer cancel()
 	text, err := e.call(ctx, "info", "--format", "{{json .}}")
 	if err != nil {
-		return f, err
+		return f, e.unusable(ctx, err)
 	}
 	if e.isPodman() {
 		f, err = readPodmanInfo(text)

@@ -20,14 +20,20 @@ func measure() (u container.Usage) {
 		u.User, u.System = time.Duration(r.Utime.Nano()), time.Duration(r.Stime.Nano())
 		u.MemoryPeak = r.Maxrss * 1024 // getrusage(2): kilobytes
 	}
+	addCgroup(&u, "/")
+	return u
+}
+
+// addCgroup adds what the container's cgroup counts, given the root of the file system.
+func addCgroup(u *container.Usage, root string) {
 	names := [...]string{"memory.limit_in_bytes", "memory.max_usage_in_bytes", "memory.oom_control"}
-	dir, v2 := memoryCgroup()
+	dir, v2 := memoryCgroup(root)
 	if v2 {
 		names = [...]string{"memory.max", "memory.peak", "memory.events"}
 	}
 	const unlimited = 1 << 62
 	if limit := number(readFile(dir, names[0])); limit <= 0 || limit >= unlimited {
-		return u // the cgroup may be that of other processes too
+		return // the cgroup may be that of other processes too
 	}
 	if peak := number(readFile(dir, names[1])); peak > 0 { // version 2 has it since Linux 5.19
 		u.MemoryPeak = peak
@@ -37,15 +43,14 @@ func measure() (u container.Usage) {
 			u.OOMKills = number(count)
 		}
 	}
-	return u
 }
 
 // memoryCgroup is the directory of the cgroup with this process's memory. An engine shows it below its
 // path on the host, or as if it were the root.
-func memoryCgroup() (dir string, v2 bool) {
+func memoryCgroup(root string) (dir string, v2 bool) {
 	name := ""
 	v2 = true
-	for line := range strings.Lines(string(readFile("/proc/self", "cgroup"))) {
+	for line := range strings.Lines(string(readFile(root, "proc/self/cgroup"))) {
 		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
 		switch {
 		case len(parts) != 3:
@@ -55,14 +60,14 @@ func memoryCgroup() (dir string, v2 bool) {
 			name = parts[2]
 		}
 	}
-	root := "/sys/fs/cgroup"
+	top := filepath.Join(root, "sys/fs/cgroup")
 	if !v2 {
-		root += "/memory"
+		top = filepath.Join(top, "memory")
 	}
-	if dir := filepath.Join(root, name); isDir(dir) {
+	if dir := filepath.Join(top, name); isDir(dir) {
 		return dir, v2
 	}
-	return root, v2
+	return top, v2
 }
 
 func isDir(dir string) bool {

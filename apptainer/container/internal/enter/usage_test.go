@@ -1,0 +1,57 @@
+package enter
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
+)
+
+func TestCgroupOfAContainerIsReadWhereItHasALimit(t *testing.T) {
+	t.Parallel()
+	limited := container.Usage{MemoryPeak: 4096, OOMKills: 2}
+	for name, tt := range map[string]struct {
+		cgroup, dir string
+		files       map[string]string
+		want        container.Usage
+	}{
+		"version 1, shown as the root": {"9:name=systemd:/docker/abc\n4:memory:/docker/abc\n0::/docker/abc\n", "memory", v1("100000"), limited},
+		"version 1, shown as it is":    {"4:cpu,memory:/docker/abc\n", "memory/docker/abc", v1("100000"), limited},
+		"version 1 without a limit":    {"4:memory:/\n", "memory", v1("9223372036854771712"), container.Usage{MemoryPeak: 7}},
+		"version 2 of its own":         {"0::/\n", ".", v2("100000"), limited},
+		"version 2, the host's":        {"0::/system.slice/docker-abc.scope\n", "system.slice/docker-abc.scope", v2("100000"), limited},
+		"version 2 without a limit":    {"0::/\n", ".", v2("max"), container.Usage{MemoryPeak: 7}},
+		"none":                         {"", ".", nil, container.Usage{MemoryPeak: 7}},
+	} {
+		root := t.TempDir()
+		write := func(file, text string) {
+			file = filepath.Join(root, file)
+			if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write("proc/self/cgroup", tt.cgroup)
+		for file, text := range tt.files {
+			write(filepath.Join("sys/fs/cgroup", tt.dir, file), text)
+		}
+		got := container.Usage{MemoryPeak: 7}
+		if addCgroup(&got, root); got != tt.want {
+			t.Errorf("%s: %+v, want %+v", name, got, tt.want)
+		}
+	}
+}
+
+func v1(limit string) map[string]string {
+	return map[string]string{
+		"memory.limit_in_bytes": limit + "\n", "memory.max_usage_in_bytes": "4096\n",
+		"memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n",
+	}
+}
+
+func v2(limit string) map[string]string {
+	return map[string]string{"memory.max": limit + "\n", "memory.peak": "4096\n", "memory.events": "low 0\noom 5\noom_kill 2\noom_group_kill 0\n"}
+}

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"path/filepath"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/runner"
+	"github.com/cl-slurm/cl-slurm/cmd/internal/assembly"
+	"github.com/cl-slurm/cl-slurm/spool"
+	"github.com/cl-slurm/cl-slurm/staging/engineimages"
+)
+
+// dockerWithin bounds the question whether Docker answers.
+const dockerWithin = 10 * time.Second
+
+// findEngine finds Docker where that is asked for. With auto, Docker runs the containers if it answers, as
+// with CodaLab's own worker; else the host's best other runtime does.
+func (w *standalone) findEngine(ctx context.Context) error {
+	if w.runtime != runtimeDocker && w.runtime != runtimeAuto {
+		return nil
+	}
+	docker := engineimages.Engine{Program: runner.Look().Docker.Path, Env: engineEnv(w.Process)}
+	lack := runner.Look().Docker.Lack
+	if lack == "" {
+		ctx, cancel := context.WithTimeout(ctx, dockerWithin)
+		defer cancel()
+		if err := docker.Answers(ctx); err != nil {
+			lack = err.Error()
+		}
+	}
+	switch {
+	case lack == "":
+		w.engine, w.runtime = &docker, runtimeDocker
+	case w.runtime == runtimeDocker:
+		return fmt.Errorf("--bundle-runtime docker: %s", lack)
+	default:
+		w.log.InfoContext(ctx, "Docker is not used", slog.String("reason", lack))
+	}
+	return nil
+}
+
+// engineImages brings images into Docker's own store.
+func (w *standalone) engineImages(made assembly.Parts) *engineimages.Images {
+	return &engineimages.Images{
+		Engine: *w.engine, Source: made.Images.Converter.Source,
+		MaxImageBytes: w.maxImage.bytes, MaxStoreBytes: w.maxImages.bytes,
+		Remember: made.Images.Remember, AtOnce: made.Images.AtOnce,
+		State: filepath.Join(w.place.state, "docker-images.json"),
+		Over:  made.Over, Now: w.Now,
+	}
+}
+
+// ports reaches the ports of containers on this host.
+type ports struct{ runner runner.Runner }
+
+// Dial is [bridge.Ports]'s.
+func (p ports) Dial(ctx context.Context, at spool.Container, port int) (io.ReadWriteCloser, error) {
+	running := container.Running{PID: at.PID, Started: at.Started, Name: at.Name, Network: at.Network}
+	return p.runner.Dial(ctx, at.Runtime, running, port)
+}
