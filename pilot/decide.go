@@ -47,9 +47,9 @@ func (s Shape) Misfit(b Bundle) string {
 	case tag == "" && s.Exclusive && s.Tag != "":
 		return fmt.Sprintf("it asks for no queue, and these workers take only bundles for %s", s.Tag)
 	case b.CPUs > s.CPUs:
-		return fmt.Sprintf("it asks for %d CPUs, and these workers have %d", b.CPUs, s.CPUs)
+		return fmt.Sprintf("it asks for %s, and these workers have %d", count(b.CPUs, "CPU"), s.CPUs)
 	case b.GPUs > s.GPUs:
-		return fmt.Sprintf("it asks for %d GPUs, and these workers have %d", b.GPUs, s.GPUs)
+		return fmt.Sprintf("it asks for %s, and these workers have %d", count(b.GPUs, "GPU"), s.GPUs)
 	case b.Memory > s.Memory:
 		return fmt.Sprintf("it asks for %s of memory, and these workers have %s", codalab.FormatSize(b.Memory), codalab.FormatSize(s.Memory))
 	case s.Longest > 0 && b.Time > s.Longest:
@@ -188,7 +188,7 @@ func why(k Known, soon, later, need, missing int, held string) string {
 	return strings.Join(parts, ", ")
 }
 
-func count(n int, noun string) string {
+func count[N int | int64](n N, noun string) string {
 	if n == 1 {
 		return "1 " + noun
 	}

@@ -134,6 +134,7 @@ func TestBundleThatNoPilotCanTakeIsLeftOutForAReason(t *testing.T) {
 		{tagged, queue("gpu"), ""},
 		{exclusive, queue("tag=gpu"), ""},
 		{shape, with(func(b *pilot.Bundle) { b.CPUs = 5 }), "it asks for 5 CPUs, and these workers have 4"},
+		{pilot.Shape{CPUs: 4, Memory: 16 * gib}, with(func(b *pilot.Bundle) { b.Time = 0 }), "it asks for 1 GPU, and these workers have 0"},
 		{shape, with(func(b *pilot.Bundle) { b.GPUs = 2 }), "it asks for 2 GPUs, and these workers have 1"},
 		{shape, with(func(b *pilot.Bundle) { b.Memory = 32 * gib }), "it asks for 32g of memory, and these workers have 16g"},
 		{shape, with(func(b *pilot.Bundle) { b.Time = 48 * time.Hour }), "it asks for 2d0h, and these workers take runs of 10h0m at most"},

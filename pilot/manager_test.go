@@ -28,6 +28,7 @@ type site struct {
 	keywords [][]string
 	// serverErr and backendErr are what the next calls return.
 	serverErr, backendErr, startErr error
+	serverBack                      time.Time // when serverErr is over; zero is never
 	pilots                          []pilot.Pilot
 	started, looks                  int
 }
@@ -45,6 +46,9 @@ func newSite(t *testing.T) *site {
 
 func (s *site) SearchBundles(_ context.Context, _ string, keywords []string) ([]client.BundleInfo, json.RawMessage, error) {
 	s.keywords = append(s.keywords, keywords)
+	if !s.serverBack.IsZero() && !s.Now().Before(s.serverBack) {
+		s.serverErr = nil
+	}
 	return s.staged, nil, s.serverErr
 }
 
@@ -359,7 +363,7 @@ func TestRunWaitsForAnOutageAndSaysItOnce(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
 		s.serverErr = &codalab.Error{Method: "GET", Path: "/bundles", Status: 502, Message: "Bad Gateway"}
-		time.AfterFunc(10*time.Second, func() { s.serverErr = nil })
+		s.serverBack = time.Now().Add(10 * time.Second)
 		if err := s.Run(ctx); err != nil {
 			t.Error(err)
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"regexp"
 	"strconv"
 
 	"github.com/spf13/pflag"
@@ -35,7 +36,7 @@ type workerFlags struct {
 // addFlags adds the flags of the manager.
 func (m *manager) addFlags(flags *pflag.FlagSet) {
 	flags.SortFlags = false
-	flags.StringVar(&m.server, "server", "", "`address` of the server (default: the one that cl uses)")
+	flags.StringVar(&m.server, "server", "", "`address` of the server (default: $CODALAB_SERVER, or the one that cl uses)")
 	flags.Bool("temp-session", true, "accepted: the manager keeps no session")
 	flags.IntVar(&m.min, "min-workers", 1, "minimum `number` of workers")
 	flags.IntVar(&m.max, "max-workers", 10, "maximum `number` of workers")
@@ -73,6 +74,8 @@ func (m *manager) check() error {
 		return program.Usage(fmt.Errorf("--min-workers is %d: want 0 or more", m.min))
 	case m.sleepSeconds < 0 || m.spaceSeconds < 0 || m.worker.idleSeconds < 0:
 		return program.Usage(fmt.Errorf("a number of seconds is below 0"))
+	case m.worker.tag != "" && !regexp.MustCompile(`^[\pL\pN-]+$`).MatchString(m.worker.tag): // codalab/worker/main.py: main
+		return program.Usage(fmt.Errorf("--worker-tag %q must only contain letters, numbers or hyphens", m.worker.tag))
 	}
 	return nil
 }

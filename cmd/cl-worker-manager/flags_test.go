@@ -19,7 +19,7 @@ type original struct{ name, byDefault, differs string }
 // managerFlags are those of codalab/worker_manager/main.py.
 func managerFlags() []original {
 	return []original{
-		{"server", "https://worksheets.codalab.org", "the default is `$CL_SERVER`, or the server that `cl` uses"},
+		{"server", "https://worksheets.codalab.org", "the default is `$CODALAB_SERVER`, or the server that `cl` uses"},
 		{"temp-session", "", "changes nothing: the manager writes no session"},
 		{"min-workers", "1", ""},
 		{"max-workers", "10", ""},

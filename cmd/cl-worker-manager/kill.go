@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -122,7 +123,7 @@ func (l *look) confirm() error {
 		return program.Usage(errors.New("nothing was ended: without a terminal, kill needs --yes"))
 	}
 	fmt.Fprint(l.Stderr, "End it? [y/N] ") //nolint:errcheck // a prompt
-	answer, err := readLine(l.Stdin)
+	answer, err := bufio.NewReader(l.Stdin).ReadString('\n')
 	if err != nil || !strings.HasPrefix(strings.ToLower(strings.TrimSpace(answer)), "y") {
 		return errors.Join(errors.New("nothing was ended"), err)
 	}

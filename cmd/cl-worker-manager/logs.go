@@ -57,11 +57,11 @@ func (l *look) logOf(ctx context.Context, b *slurmbatch.Backend, spec string) (s
 	}
 	remotes := append(slices.Clone(bundle.Metadata.Strings("remote_history")), bundle.Metadata.String("remote"))
 	slices.Reverse(remotes)
-	if remotes = slices.DeleteFunc(remotes, func(r string) bool { return r == "" }); len(remotes) == 0 {
-		return "", fmt.Errorf("no worker has run bundle %s yet", bundle.UUID)
+	if name, err = b.FindLog(remotes...); err == nil {
+		return name, nil
 	}
-	if name, err = b.FindLog(remotes...); err != nil {
-		return "", fmt.Errorf("bundle %s: %w", bundle.UUID, err)
+	if name, err = b.FindPrinted(bundle.UUID); err != nil {
+		return "", fmt.Errorf("no worker here has run bundle %s: %w", bundle.UUID, err)
 	}
 	return name, nil
 }

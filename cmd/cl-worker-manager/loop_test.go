@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/cmd/internal/account"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/pilot"
 	"github.com/cl-slurm/cl-slurm/pilot/slurmbatch"
@@ -48,9 +49,9 @@ func standInPath(t *testing.T) string {
 // newManager returns a manager for ann's bundles, whose workers are idle for a second.
 func newManager(t *testing.T, address, dir string, slurm slurmbatch.Slurm) (*pilot.Manager, *slurmbatch.Backend) {
 	t.Helper()
-	l := &login{user: "ann", password: "secret", file: filepath.Join(dir, ".password")}
+	l := &login{Login: account.Login{User: "ann", Password: "secret"}, file: filepath.Join(dir, ".password")}
 	b := &slurmbatch.Backend{
-		Slurm: slurm, User: "ann", JobName: "worker", WorkDir: dir, Now: time.Now, Credentials: l.credentials,
+		Slurm: slurm, User: "ann", JobName: "worker", WorkDir: dir, Now: time.Now, Credentials: l.forWorker,
 		Job:    slurmbatch.Job{CPUs: 1, MemoryMB: 2048, Time: time.Hour, Dir: dir},
 		Worker: slurmbatch.Worker{Executable: standInPath(t), Server: address, WorkDir: dir, IdleSeconds: 1},
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/cl-slurm/cl-slurm/cmd/internal/account"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
@@ -117,7 +118,7 @@ func startServerAt(t *testing.T, dir, address string) *httptest.Server {
 // connectAs returns a client of a user.
 func connectAs(t *testing.T, address, user string) *client.Client {
 	t.Helper()
-	api, err := (&login{user: user, password: "secret"}).connect(address)
+	api, err := (&login{Login: account.Login{User: user, Password: "secret"}}).connect(address)
 	if err != nil {
 		t.Fatal(err)
 	}

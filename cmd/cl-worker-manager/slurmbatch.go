@@ -15,8 +15,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/cl-slurm/cl-slurm/cmd/internal/account"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
-	"github.com/cl-slurm/cl-slurm/cmd/internal/serveraddress"
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 	"github.com/cl-slurm/cl-slurm/internal/pause"
 	"github.com/cl-slurm/cl-slurm/pilot"
@@ -114,7 +114,7 @@ func (s *slurmBatch) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	backend.Credentials = login.credentials
+	backend.Credentials = login.forWorker
 	found := s.record(server, login)
 	loop, err := found.manager(login, backend)
 	if err != nil {
@@ -160,14 +160,8 @@ func (s *slurmBatch) check() (err error) {
 
 // address returns the server's address.
 func (m *manager) address() (string, error) {
-	server, err := serveraddress.Find(m.Getenv, m.server)
-	if err == nil && server == "" {
-		err = errors.New("no server: give --server http://HOST:PORT, set " + serveraddress.Variable + ", or choose one with cl work")
-	}
-	if err != nil {
-		return "", program.Usage(err)
-	}
-	return server, nil
+	server, err := account.Server(m.Process, m.server)
+	return server, usage(err)
 }
 
 // slurm returns Slurm, with one squeue a second at most.
@@ -313,7 +307,7 @@ const rootUser = "codalab"
 func (s *slurmBatch) record(server string, l *login) record {
 	j := s.job
 	return record{
-		Server: server, PasswordFile: l.file, Everybody: l.user == rootUser, Search: s.search.List, Min: s.min, Max: s.max,
+		Server: server, PasswordFile: l.file, Everybody: l.User == rootUser, Search: s.search.List, Min: s.min, Max: s.max,
 		Shape: pilot.Shape{
 			CPUs: j.CPUs, GPUs: j.GPUs, Memory: j.MemoryMB << 20, Longest: slurmbatch.Longest(j.Time),
 			Tag: s.worker.tag, Exclusive: s.worker.tagExclusive, Runs: s.worker.exitAfterRuns,

@@ -1,13 +1,16 @@
 package slurmbatch
 
 import (
+	"bufio"
 	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -205,6 +208,53 @@ func (b *Backend) FindLog(texts ...string) (name string, err error) {
 		}
 	}
 	return "", fmt.Errorf("no worker of %s has files in %s", strings.Join(texts, ", "), b.WorkDir)
+}
+
+// FindPrinted returns the pilot whose log has a text in it; of several the one that printed last. It reads
+// all logs in the work directory, the newest first. It is for bundles that are staged again: the server forgets
+// where they ran.
+func (b *Backend) FindPrinted(text string) (name string, err error) {
+	logs, err := filepath.Glob(filepath.Join(b.WorkDir, "*", "*.out"))
+	if err != nil {
+		return "", fmt.Errorf("find log: %w", err)
+	}
+	ages := map[string]time.Time{}
+	logs = slices.DeleteFunc(logs, func(path string) bool {
+		info, err := os.Stat(path)
+		if err != nil || b.Log(filepath.Base(filepath.Dir(path))) != path {
+			return true
+		}
+		ages[path] = info.ModTime()
+		return false
+	})
+	slices.SortFunc(logs, func(a, c string) int { return ages[c].Compare(ages[a]) })
+	for _, path := range logs {
+		if found, err := contains(path, text); err != nil || found {
+			return filepath.Base(filepath.Dir(path)), err
+		}
+	}
+	return "", fmt.Errorf("no log in %s has %s in it", b.WorkDir, text)
+}
+
+// contains reports whether a file has a text in one of its lines.
+func contains(path, text string) (bool, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return false, fmt.Errorf("read log: %w", err)
+	}
+	defer file.Close() //nolint:errcheck // it was only read
+	for lines := bufio.NewReader(file); ; {
+		line, err := lines.ReadString('\n')
+		if strings.Contains(line, text) {
+			return true, nil
+		}
+		if errors.Is(err, io.EOF) {
+			return false, nil
+		}
+		if err != nil {
+			return false, fmt.Errorf("read log: %w", err)
+		}
+	}
 }
 
 // leastPart is the length of the shortest beginning of a name's digits that stands for the name.

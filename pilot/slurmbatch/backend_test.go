@@ -182,6 +182,23 @@ func TestOneIsFoundByAllItsNames(t *testing.T) {
 			t.Errorf("%q: %q, %v", texts, got, err)
 		}
 	}
+	uuid := codalab.NewUUID()
+	for i, name := range names {
+		lines := "a line\nthe worker takes " + uuid + "\n"
+		if err := os.WriteFile(b.Log(name), []byte(lines), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		at := time.Unix(int64(1_800_000_000+i), 0)
+		if err := os.Chtimes(b.Log(name), at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := b.FindPrinted(uuid); got != names[1] || err != nil {
+		t.Errorf("the last log with %s in it: %q, %v", uuid, got, err)
+	}
+	if got, err := b.FindPrinted(codalab.NewUUID()); err == nil {
+		t.Errorf("a log that nothing has printed to: %q", got)
+	}
 	if _, err := b.FindLog("n1"); err == nil {
 		t.Error("something is found by n1")
 	}
