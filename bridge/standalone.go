@@ -131,6 +131,8 @@ func (b *Bridge) watchStop(ctx context.Context) error {
 	stop := b.Standalone.Stop
 	var stopped, idle time.Time // since when
 	left := false
+	tick := time.NewTicker(stopLookEvery)
+	defer tick.Stop()
 	for {
 		now := b.Now()
 		live := b.view.live()
@@ -163,7 +165,7 @@ func (b *Bridge) watchStop(ctx context.Context) error {
 			return fmt.Errorf("watch: %w", ctx.Err())
 		case <-stop: // nil once it is closed
 			stop = nil
-		case <-time.After(stopLookEvery):
+		case <-tick.C:
 		}
 	}
 }

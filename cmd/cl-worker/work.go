@@ -282,7 +282,7 @@ func (w *standalone) serveHere(ctx context.Context, a assembly.Assembly) (err er
 	}
 	var jobs *local.Scheduler
 	a.Scheduler = func(context.Context) (sbatch.Scheduler, error) {
-		opened, err := local.Open(w.place.jobs(), local.Config{
+		opened, err := local.Open(w.place.jobs(), local.Config{ //nolint:contextcheck // it waits for nothing
 			Node: w.host, Machine: w.machine, Env: engineEnv(w.Process), Now: w.Now, Log: w.log, KillWait: 10 * time.Second,
 		})
 		if err != nil {

@@ -3,7 +3,6 @@
 package account
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -20,47 +19,42 @@ import (
 )
 
 // Server returns the address of the server: the one that the flag --server names, else CODALAB_SERVER, else
-// the one that cl uses. Its error says how to name one.
+// the one that cl uses. As with cl, an alias may stand for an address (cl alias). Its error says how to name
+// one.
 func Server(p program.Process, flag string) (string, error) {
-	for _, named := range []string{flag, p.Getenv("CODALAB_SERVER"), p.Getenv("CL_SERVER"), clServer(p)} {
-		if named != "" {
-			return strings.TrimRight(named, "/"), nil
-		}
-	}
-	return "", errors.New("no server: name it with --server http://HOST:PORT, set CODALAB_SERVER, or choose one with cl work http://HOST:PORT::")
-}
-
-// clServer returns the server of cl's present session, or of its configuration; empty if there is none.
-func clServer(p program.Process) string {
-	dir := p.Getenv("CODALAB_HOME")
-	if home := p.Getenv("HOME"); dir == "" && home != "" {
-		dir = filepath.Join(home, ".codalab")
-	}
-	if dir == "" {
-		return ""
+	var config struct {
+		Aliases map[string]any `json:"aliases"`
+		CLI     struct {
+			DefaultAddress string `json:"default_address"`
+		} `json:"cli"`
 	}
 	var state struct {
 		Sessions map[string]struct {
 			Address string `json:"address"`
 		} `json:"sessions"`
 	}
-	var config struct {
-		CLI struct {
-			DefaultAddress string `json:"default_address"`
-		} `json:"cli"`
+	readJSON(p, "config.json", &config)
+	readJSON(p, "cl-state.json", &state)
+	session := state.Sessions[cmp.Or(p.Getenv("CODALAB_SESSION"), "default")]
+	named := cmp.Or(flag, p.Getenv("CODALAB_SERVER"), p.Getenv("CL_SERVER"), session.Address, config.CLI.DefaultAddress)
+	if address, ok := config.Aliases[named].(string); ok && address != "" {
+		named = address
 	}
-	// A file that cannot be read names no server.
-	_ = readJSON(filepath.Join(dir, "cl-state.json"), &state)
-	_ = readJSON(filepath.Join(dir, "config.json"), &config)
-	return cmp.Or(state.Sessions[cmp.Or(p.Getenv("CODALAB_SESSION"), "default")].Address, config.CLI.DefaultAddress)
+	if named == "" {
+		return "", errors.New("no server: name it with --server http://HOST:PORT, or set CODALAB_SERVER, or choose one with cl work")
+	}
+	return strings.TrimRight(named, "/"), nil
 }
 
-func readJSON(path string, v any) error {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return err
+// readJSON reads a file of cl's directory. One that cannot be read names no server.
+func readJSON(p program.Process, name string, v any) {
+	dir := p.Getenv("CODALAB_HOME")
+	if home := p.Getenv("HOME"); dir == "" && home != "" {
+		dir = filepath.Join(home, ".codalab")
 	}
-	return json.Unmarshal(data, v)
+	if data, err := os.ReadFile(filepath.Join(dir, name)); dir != "" && err == nil {
+		_ = json.Unmarshal(data, v)
+	}
 }
 
 // Login is a user's name and password.
@@ -105,7 +99,7 @@ func Find(ctx context.Context, p program.Process, passwordFile string) (Login, e
 		return l, nil
 	}
 	in, isFile := p.Stdin.(*os.File)
-	if !isFile || !term.IsTerminal(int(in.Fd())) { //nolint:gosec // a file descriptor
+	if !isFile || !term.IsTerminal(int(in.Fd())) {
 		return Login{}, errors.New("no user name and password: name a file that has them with --password-file, set CODALAB_USERNAME and CODALAB_PASSWORD, or start on a terminal")
 	}
 	err := l.ask(ctx, p.Stderr, in)
@@ -114,7 +108,7 @@ func Find(ctx context.Context, p program.Process, passwordFile string) (Login, e
 
 // ask asks for what is missing.
 func (l *Login) ask(ctx context.Context, out io.Writer, in *os.File) error {
-	before, err := term.GetState(int(in.Fd())) //nolint:gosec // a file descriptor
+	before, err := term.GetState(int(in.Fd()))
 	if err != nil {
 		return fmt.Errorf("ask for the login: %w", err)
 	}
@@ -122,7 +116,7 @@ func (l *Login) ask(ctx context.Context, out io.Writer, in *os.File) error {
 	go func() { asked <- l.read(out, in) }()
 	select {
 	case <-ctx.Done(): // the program ends; a read of a terminal does not
-		_ = term.Restore(int(in.Fd()), before) //nolint:gosec // a file descriptor
+		_ = term.Restore(int(in.Fd()), before)
 		return ctx.Err()
 	case err := <-asked:
 		return err
@@ -132,20 +126,34 @@ func (l *Login) ask(ctx context.Context, out io.Writer, in *os.File) error {
 func (l *Login) read(out io.Writer, in *os.File) error {
 	if l.User == "" {
 		fmt.Fprint(out, "Username: ") //nolint:errcheck // a terminal
-		line, err := bufio.NewReader(in).ReadString('\n')
+		line, err := readLine(in)
 		if err != nil {
 			return fmt.Errorf("ask for the user name: %w", err)
 		}
 		l.User = strings.TrimSpace(line)
 	}
 	if l.Password == "" {
-		fmt.Fprint(out, "Password: ")                //nolint:errcheck // a terminal
-		password, err := term.ReadPassword(int(in.Fd())) //nolint:gosec // a file descriptor
-		fmt.Fprintln(out)                            //nolint:errcheck // a terminal
+		fmt.Fprint(out, "Password: ") //nolint:errcheck // a terminal
+		password, err := term.ReadPassword(int(in.Fd()))
+		fmt.Fprintln(out) //nolint:errcheck // a terminal
 		if err != nil {
 			return fmt.Errorf("ask for the password: %w", err)
 		}
 		l.Password = string(password)
 	}
 	return nil
+}
+
+// readLine reads one line and no more: the password may follow it.
+func readLine(r io.Reader) (string, error) {
+	var line []byte
+	for b := []byte{0}; ; {
+		if _, err := io.ReadFull(r, b); err != nil {
+			return "", err
+		}
+		if b[0] == '\n' {
+			return string(line), nil
+		}
+		line = append(line, b[0])
+	}
 }

@@ -38,10 +38,12 @@ func ImageJobs(c config.Config, slurm *sbatch.Observer, installed sharedfiles.Pr
 // imagePuller is the Converter as bridge/imagejob knows it.
 type imagePuller struct{ converter apptainer.Converter }
 
+// Pull is [apptainer.Converter.Pull].
 func (i imagePuller) Pull(ctx context.Context, img source.Image, dir string, progress func(imagejob.Progress)) (source.Image, error) {
 	return i.converter.Pull(ctx, img, dir, func(p apptainer.Progress) { progress(imagejob.Progress(p)) })
 }
 
+// Settings are what a job has to know of the Converter.
 func (i imagePuller) Settings() imagejob.Settings {
 	c := i.converter
 	return imagejob.Settings{
