@@ -58,8 +58,8 @@ const (
 // errStopped ends the work of a worker that has ended by itself.
 var errStopped = errors.New("the worker has ended")
 
-// errLost ends a worker that nobody gives work.
-var errLost = errors.New("the server has not answered since the worker was started")
+// ErrLost is the error of a worker that ends when it is idle and has never been answered.
+var ErrLost = errors.New("the server has not answered since the worker was started")
 
 // life is what a stand-alone worker remembers of its life.
 type life struct {
@@ -163,7 +163,7 @@ func (b *Bridge) watchStop(ctx context.Context) error {
 			b.tellEnding(true)
 			b.giveBack(false)
 		case live == 0 && b.Standalone.ExitWhenIdle && !b.view.welcome.Load() && now.Sub(began) > max(lostAfter, b.Standalone.IdleFor):
-			return errLost
+			return ErrLost
 		case live == 0 && b.mayLeave(now.Sub(idle)):
 			if err := b.leave(ctx); err != nil {
 				return err
