@@ -21,14 +21,6 @@ func (p Policy) NewAttempt(now time.Time, r Row, generation int64) Row {
 	return r
 }
 
-// scheduler names what runs the row's job.
-func (r Row) scheduler() string {
-	if r.Standalone {
-		return "the host"
-	}
-	return "Slurm"
-}
-
 // attemptGoes is the reason of a row that is about to be submitted.
 func (r Row) attemptGoes() string {
 	if r.Standalone {

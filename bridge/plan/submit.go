@@ -186,7 +186,7 @@ func (d *decision) endRefused(words string) {
 	if d.row.Standalone {
 		sentence = codalab.Sentence(words)
 	}
-	d.endWithoutResults(Verdict{Cause: spool.CauseUser, Failure: sentence}, d.row.scheduler()+" refused the submission")
+	d.endWithoutResults(Verdict{Cause: spool.CauseUser, Failure: sentence}, "Slurm refused the submission")
 }
 
 // provenAbsent reports whether it is proven that the current submission made no live job. A
