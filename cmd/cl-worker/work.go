@@ -53,6 +53,9 @@ type standalone struct {
 
 // work is cl-worker, stand-alone.
 func work(ctx context.Context, p program.Process, f flags) error {
+	// A terminal that is closed counts as a signal to stop (codalab/worker/main.py: main).
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP)
+	defer stop()
 	if err := f.check(); err != nil {
 		return program.Usage(err)
 	}
