@@ -17,6 +17,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -80,7 +81,7 @@ func (l *workerLab) serveNodes(ctx context.Context) (stop func()) {
 	server := httptest.NewUnstartedServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }})
 	check(server.Listener.Close())
 	server.Listener = must((&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(host, "0")))
-	server.TLS = &tls.Config{Certificates: []tls.Certificate{l.certify(host)}} //nolint:gosec // Go's own versions
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{l.certify(host)}}
 	server.StartTLS()
 	l.user.image = server.Listener.Addr().String() + "/" + path
 	return server.Close
@@ -98,11 +99,12 @@ func (l *workerLab) certify(host string) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{made}, PrivateKey: key}
 }
 
-// pilotProgram is a script that runs our worker in the built-in way, and returns its path.
+// pilotProgram is a script that runs our worker in the built-in way, and returns its path. The worker has one
+// CPU of this machine: the cluster's nodes have more CPUs than the machine, and do not bind jobs to them.
 func (l *workerLab) pilotProgram() string {
 	path := filepath.Join(l.dir, "pilot")
 	worker := filepath.Join(filepath.Dir(must(os.Executable())), "cl-worker")
-	check(os.WriteFile(path, fmt.Appendf(nil, "#!/bin/sh\nexport SSL_CERT_FILE=%s\nexec %s --bundle-runtime builtin \"$@\"\n", l.authority(), worker), 0o755))
+	check(os.WriteFile(path, fmt.Appendf(nil, "#!/bin/sh\nexport SSL_CERT_FILE=%s\nexec %s --bundle-runtime builtin --cpuset $((SLURM_JOB_ID %% %d)) \"$@\"\n", l.authority(), worker, runtime.NumCPU()), 0o755))
 	return path
 }
 
