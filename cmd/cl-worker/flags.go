@@ -126,9 +126,12 @@ func (f *flags) check() error {
 		return errors.New("--id: a worker's name has at most 200 bytes")
 	case f.workDir == "":
 		return errors.New("--work-dir: want a directory")
-	case f.idleSeconds < 0, f.checkInSeconds < 0, f.exitAfterRuns < 1, f.shmGB < 0, f.downloadRetries < 0, f.slots < 0, f.stopAfter < 0:
-		return errors.New("--idle-seconds, --checkin-frequency-seconds, --exit-after-num-runs, --shared-memory-size-gb, " +
-			"--download-dependencies-max-retries, --slots and --stop-after take no negative numbers, and --exit-after-num-runs no 0")
+	case f.exitAfterRuns < 1:
+		return errors.New("--exit-after-num-runs: want 1 or more")
+	case f.downloadRetries < 0, f.slots < 0:
+		return errors.New("--download-dependencies-max-retries and --slots: want 0 or more")
+	case f.idleSeconds < 0, f.checkInSeconds < 0, f.stopAfter < 0, f.shmGB < 0:
+		return errors.New("--idle-seconds, --checkin-frequency-seconds, --stop-after and --shared-memory-size-gb: want 0 or more")
 	}
 	return nil
 }
@@ -137,12 +140,13 @@ func (f *flags) check() error {
 type size struct{ bytes int64 }
 
 // Set reads a size.
-func (s *size) Set(text string) (err error) {
-	s.bytes, err = codalab.ParseSize(text)
-	if err == nil && s.bytes <= 0 {
-		err = errors.New("want more than nothing")
+func (s *size) Set(text string) error {
+	bytes, err := codalab.ParseSize(text)
+	if err != nil || bytes <= 0 {
+		return fmt.Errorf("a size such as 3g, not %q", text)
 	}
-	return err
+	s.bytes = bytes
+	return nil
 }
 
 // String is the size, or nothing for no bound.
