@@ -8,11 +8,14 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container/runner"
+	"github.com/cl-slurm/cl-slurm/cmd/internal/argparse"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/spool"
 	"github.com/cl-slurm/cl-slurm/worker"
@@ -28,11 +31,26 @@ const (
 	exitNoStatus   = 124
 )
 
-const about = `cl-worker claims bundles from a CodaLab server, runs each in a container on this host, and
-delivers the results. Several run side by side, each with its own CPUs, GPUs and memory.
+const about = `cl-worker is CodaLab's worker: it takes runs from a server, runs each in a container on
+this host, and sends the results back. Several run side by side, each with its own CPUs,
+GPUs and memory. It goes on until it is stopped.
+
+  cl-worker --verbose                       asks for your user name and password
+  cl-worker --server http://server:2900 --password-file ~/.codalab/password
+  cl-worker --tag gpu --tag-exclusive       only bundles of cl run --request-queue gpu
+  cl-worker --group lab --work-dir /scratch/codalab
+  cl-worker --cpuset 0,1,2,3 --gpuset 0 --max-memory 16g
+  cl-worker --exit-when-idle --idle-seconds 600
+  cl-worker --bundle-runtime slurm          runs each bundle as a Slurm job
+  cl-worker probe                           which runtime runs containers here, and why
+
+A stopped worker leaves its runs running; one of the same --id takes them up. With
+--pass-down-termination it ends them, and the server stages them again. Options may be
+shortened.
 
 Exit codes: 0 ended by a signal or by itself; 1 it cannot go on; 2 the command line is
-wrong, or something that it names is not there; 4 the server refuses the login.`
+wrong, or something that it names is not there; 3 the server is in trouble, try again
+later; 4 the server refuses the login.`
 
 const execHelp = `Runs the prepared bundle that SPEC describes, a spec.json on the shared
 disk. The batch script of a bundle's job ends with:
@@ -61,26 +79,76 @@ Exit codes, which sacct shows:
          record says why`
 
 func run(ctx context.Context, p program.Process) error {
+	root := newRoot(p) //nolint:contextcheck // the commands take theirs from ExecuteContext
+	args, err := normalizeArgs(root, p.Args)
+	if err != nil {
+		return program.Usage(err)
+	}
+	root.SetArgs(args)
+	err = root.ExecuteContext(ctx)
+	var invalid *pflag.InvalidValueError
+	if errors.As(err, &invalid) {
+		return program.Usage(argparse.WrongValue(invalid))
+	}
+	return err //nolint:wrapcheck // our own errors come through cobra
+}
+
+// newRoot builds the command line.
+func newRoot(p program.Process) *cobra.Command {
 	var f flags
 	root := program.Root(p, "cl-worker", "Run bundles of a CodaLab server on this host", about)
-	root.RunE = func(cmd *cobra.Command, _ []string) error { //nolint:contextcheck // it comes through ExecuteContext
-		return work(cmd.Context(), p, f)
-	}
+	root.RunE = func(cmd *cobra.Command, _ []string) error { return work(cmd.Context(), p, f) }
 	f.add(root.Flags())
+	completeFlags(root)
+	root.AddCommand(execCommand(p), probeCommand(p))
+	return root
+}
+
+// completeFlags says what shells complete: most values are no names of files.
+func completeFlags(root *cobra.Command) {
+	root.Flags().VisitAll(func(f *pflag.Flag) {
+		complete := cobra.NoFileCompletions
+		switch f.Name {
+		case "work-dir", "password-file":
+			return
+		case "bundle-runtime":
+			complete = cobra.FixedCompletions(runtimeChoices(), cobra.ShellCompDirectiveNoFileComp)
+		}
+		_ = root.RegisterFlagCompletionFunc(f.Name, complete) // it has none yet
+	})
+	_ = root.MarkFlagDirname("work-dir") // it is there
+}
+
+// normalizeArgs rewrites a command line of the worker that Python's argparse accepts for pflag. Those of
+// subcommands stay as they are.
+func normalizeArgs(root *cobra.Command, args []string) ([]string, error) {
+	if len(args) == 0 || !strings.HasPrefix(args[0], "-") {
+		return args, nil
+	}
+	root.InitDefaultVersionFlag()
+	options, rest, err := argparse.ReadBefore(root, args)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(rest) > 0:
+		return nil, fmt.Errorf("unexpected argument %q", rest[0])
+	}
+	return options, nil
+}
+
+func execCommand(p program.Process) *cobra.Command {
 	var submission string
 	exec := &cobra.Command{
 		Use:   "exec SPEC",
 		Short: "Run one prepared bundle inside an allocation",
 		Long:  execHelp,
 		Args:  program.WrongUsage(cobra.ExactArgs(1)),
-		RunE: func(cmd *cobra.Command, args []string) error { //nolint:contextcheck // it comes through ExecuteContext
+		RunE: func(cmd *cobra.Command, args []string) error {
 			return execute(cmd.Context(), p, args[0], submission)
 		},
 	}
 	exec.Flags().StringVar(&submission, "submission", "", "refuse SPEC unless it is for the submission of this `ID`")
-	root.AddCommand(exec)
-	root.AddCommand(probeCommand(p)) //nolint:contextcheck // it comes through ExecuteContext
-	return root.ExecuteContext(ctx)  //nolint:wrapcheck // our own errors come through cobra
+	return exec
 }
 
 // execute is `cl-worker exec`.

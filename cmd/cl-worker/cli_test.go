@@ -9,8 +9,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
 
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/spool"
@@ -19,36 +21,38 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// call runs the program with arguments.
+// call runs the program with arguments, and without an environment.
 func call(t *testing.T, args ...string) (stdout string, code int, err error) {
 	t.Helper()
 	var out, errs bytes.Buffer
 	err = run(t.Context(), program.Process{
-		Args: args, Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs,
+		Args: args, Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, Now: time.Now,
 		Getenv: func(string) string { return "" },
 	})
 	return out.String(), program.Code(t.Context(), err), err
 }
 
-func TestHelpIsGolden(t *testing.T) {
+// TestHelpIsAsWritten compares what --help says with testdata/help.
+func TestHelpIsAsWritten(t *testing.T) {
 	t.Parallel()
-	for name, args := range map[string][]string{"root": {}, "exec": {"exec", "--help"}, "probe": {"probe", "--help"}} {
-		got, code, err := call(t, args...)
+	for _, command := range []string{"", "exec", "probe"} {
+		name := strings.TrimSuffix("cl-worker-"+command, "-")
+		got, code, err := call(t, append(strings.Fields(command), "--help")...)
 		if code != 0 || err != nil {
 			t.Errorf("%s: %d, %v", name, code, err)
 		}
-		golden := filepath.Join("testdata", name+".golden")
+		file := filepath.Join("testdata", "help", name+".txt")
 		if *update {
-			if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+			if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
 				t.Fatal(err)
 			}
 		}
-		want, err := os.ReadFile(golden)
+		want, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(string(want), got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
+			t.Errorf("%s (-update writes it): %s", file, diff)
 		}
 	}
 }
@@ -85,10 +89,21 @@ func TestExitCodeSaysWhatBecameOfTheBundle(t *testing.T) {
 
 func TestMisuseIsSaidInALine(t *testing.T) {
 	t.Parallel()
+	const addressed = "--server=http://127.0.0.1:1"
 	for want, args := range map[string][]string{
-		"accepts 1 arg(s), received 0":          {"exec"},
-		`unknown command "run" for "cl-worker"`: {"run"},
-		"unknown flag: --server":                {"--server", "x"},
+		"accepts 1 arg(s), received 0":                       {"exec"},
+		`unknown command "run" for "cl-worker"`:              {"run"},
+		`unexpected argument "exec"`:                         {"--verbose", "exec"},
+		"there is no option --sever: did you mean --server?": {"--sever", "x"},
+		"--max may be --max-work-dir-size or --max-image-cache-size or --max-image-size or --max-memory: write more of it": {"--max", "3g"},
+		"--server needs a value":                                                         {"--server"},
+		`--idle-seconds needs a whole number, not "soon"`:                                {"--idle-sec", "soon"},
+		`--tag "a_b": a tag has letters, digits and hyphens only`:                        {"--tag", "a_b"},
+		`--bundle-runtime "podman": want one of auto, docker, apptainer, builtin, slurm`: {"--bundle-runtime", "podman"},
+		"--bundle-runtime kubernetes and the --kubernetes flags: there is no runtime for Kubernetes; want one of auto, docker, apptainer, builtin, slurm": {"--kubernetes-auth-token", "x"},
+		"no server: name it with --server http://HOST:PORT, or set CODALAB_SERVER, or choose one with cl work":                                            nil,
+		"no user name and password: name a file that has them with --password-file, set CODALAB_USERNAME and CODALAB_PASSWORD, or start on a terminal":    {addressed},
+		"read password file: stat /nowhere: no such file or directory":                                                                                    {addressed, "--password", "/nowhere"},
 	} {
 		if _, code, err := call(t, args...); code != program.ExitUsage || err.Error() != want {
 			t.Errorf("%q: %d, %v; want %s", args, code, err, want)
@@ -98,4 +113,33 @@ func TestMisuseIsSaidInALine(t *testing.T) {
 	if code != exitSpec || err.Error() != "unusable specification /nowhere/spec.json: no such record" {
 		t.Errorf("%d, %v", code, err)
 	}
+}
+
+func TestShellsCompleteTheRuntimes(t *testing.T) {
+	t.Parallel()
+	if got, code, err := call(t, "__complete", "--bundle-runtime", "a"); code != 0 || !strings.HasPrefix(got, "auto\ndocker\n") {
+		t.Errorf("%d, %v: %s", code, err, got)
+	}
+	if got, code, err := call(t, "__complete", "--work-dir", ""); code != 0 || !strings.Contains(got, ":16\n") {
+		t.Errorf("%d, %v: %s", code, err, got)
+	}
+}
+
+// TestManualPageHasEveryOption also reads what its text becomes.
+func TestManualPageHasEveryOption(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if _, code, err := call(t, "man", dir); code != 0 {
+		t.Fatal(code, err)
+	}
+	page, err := os.ReadFile(filepath.Join(dir, "cl-worker.1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	newRoot(program.Process{}).Flags().VisitAll(func(f *pflag.Flag) {
+		entry := ".TP\n\\fB\\-\\-" + strings.ReplaceAll(f.Name, "-", "\\-") + "\\fR"
+		if strings.Contains(string(page), entry) == f.Hidden {
+			t.Errorf("--%s: hidden is %v, and the page is\n%s", f.Name, f.Hidden, page)
+		}
+	})
 }

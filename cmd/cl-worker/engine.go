@@ -8,9 +8,11 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/runner"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/assembly"
+	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/spool"
 	"github.com/cl-slurm/cl-slurm/staging/engineimages"
 )
@@ -40,6 +42,32 @@ func (w *standalone) findEngine(ctx context.Context) error {
 		return fmt.Errorf("--bundle-runtime docker: %s", lack)
 	default:
 		w.log.InfoContext(ctx, "Docker is not used", slog.String("reason", lack))
+	}
+	return nil
+}
+
+// tryHost refuses a host that cannot run containers, or can convert no image: its worker would take runs
+// and only keep them from others.
+func (w *standalone) tryHost(ctx context.Context) error {
+	if w.engine != nil {
+		return nil
+	}
+	if err := (apptainer.Converter{}).Ready(ctx); err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return program.Usage(fmt.Errorf("images cannot be converted on this host: %w", err))
+	}
+	if w.runtime == runtimeSlurm {
+		return nil
+	}
+	q := w.config.Queue[queueName]
+	host, err := runner.Runner{Env: engineEnv(w.Process)}.Probe(ctx, q.Scratch)
+	if err != nil {
+		return err
+	}
+	if _, err := container.Choose(q.Runtime, host); err != nil {
+		return program.Usage(fmt.Errorf("containers cannot be run on this host (cl-worker probe): %w", err))
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -13,31 +14,29 @@ import (
 )
 
 // flags are the flags of a stand-alone worker: those of CodaLab's own (codalab/worker/main.py: parse_args),
-// and the older --slots.
+// the older --slots, and --stop-after.
 type flags struct {
-	server, wsServer, passwordFile string
-	id, tag, group                 string
-	tagExclusive, preemptible      bool
-	workDir                        string
-	deleteWorkDir                  bool
-	maxWorkDir, maxImages          size
-	maxImage, maxMemory            size
-	cpuset, gpuset                 string
-	runtime                        string
-	shmGB                          int64
-	sharedFileSystem               bool
-	networkPrefix                  string
-	downloadRetries                int
-	exitWhenIdle                   bool
-	idleSeconds                    int64
-	checkInSeconds                 int64
-	exitAfterRuns                  int64
-	passDown                       bool
-	exitOnException                bool
-	verbose                        bool
-	slots                          int
-	stopAfter                      int64
-	kubernetes                     [4]string
+	server, passwordFile      string
+	id, tag, group            string
+	tagExclusive, preemptible bool
+	workDir                   string
+	deleteWorkDir             bool
+	maxWorkDir, maxImages     size
+	maxImage, maxMemory       size
+	cpuset, gpuset            string
+	runtime                   string
+	shmGB                     int64
+	sharedFileSystem          bool
+	downloadRetries           int
+	exitWhenIdle              bool
+	idleSeconds               int64
+	checkInSeconds            int64
+	exitAfterRuns             int64
+	passDown                  bool
+	verbose                   bool
+	slots                     int
+	stopAfter                 int64
+	kubernetes                [4]string
 }
 
 // The runtimes of --bundle-runtime.
@@ -53,39 +52,56 @@ const (
 func (f *flags) add(s *pflag.FlagSet) {
 	f.maxWorkDir.bytes = 10 << 30
 	s.SortFlags = false
-	s.StringVar(&f.server, "server", "", "`address` of the server, such as https://worksheets.codalab.org; else $CODALAB_SERVER, else the one that cl uses")
-	s.StringVar(&f.wsServer, "ws-server", "", "ignored: the worker keeps a check-in open at the server, which answers it at once")
-	s.StringVar(&f.passwordFile, "password-file", "", "a `file` that only you can read, with the user name and the password on two lines; else $CODALAB_USERNAME and $CODALAB_PASSWORD, else the terminal is asked")
-	s.StringVar(&f.id, "id", "", "the worker's `name` at the server (default HOST(PID), or that of a worker that has ended here and left runs)")
-	s.StringVar(&f.tag, "tag", "", "takes bundles with --request-queue `TAG`, and those that name no queue")
-	s.BoolVar(&f.tagExclusive, "tag-exclusive", false, "takes no other bundles than those with its tag")
-	s.StringVar(&f.group, "group", "", "also takes bundles of this `group`'s members that you may write")
-	s.BoolVar(&f.preemptible, "preemptible", false, "tells the server that this host may be taken away")
-	s.StringVar(&f.workDir, "work-dir", "codalab-worker-scratch", "`directory` for runs, and for the images and dependencies that all workers with it share")
-	s.BoolVar(&f.deleteWorkDir, "delete-work-dir-on-exit", false, "remove from the work directory, at the end, what no other worker uses")
-	s.Var(&f.maxWorkDir, "max-work-dir-size", "bound of the dependencies that are kept, a `SIZE` such as 3g")
-	s.Var(&f.maxImages, "max-image-cache-size", "bound of the images that are kept, a `SIZE`; the least recently used go first")
-	s.Var(&f.maxImage, "max-image-size", "bound of the download of one image, a `SIZE`; bundles with a larger one fail")
-	s.Var(&f.maxMemory, "max-memory", "bound of the memory of all runs together, a `SIZE`; else the host's")
-	s.StringVar(&f.cpuset, "cpuset", "ALL", "the CPUs of runs: `0,2,3`, or ALL")
-	s.StringVar(&f.gpuset, "gpuset", "ALL", "the GPUs of runs by index or UUID: `0,1`, ALL or NONE")
-	s.StringVar(&f.runtime, "bundle-runtime", runtimeAuto, "what runs containers: auto, apptainer, builtin or docker; slurm runs each bundle as a Slurm job")
-	s.Int64Var(&f.shmGB, "shared-memory-size-gb", 1, "size of /dev/shm in containers, in `GB`")
-	s.BoolVar(&f.sharedFileSystem, "shared-file-system", false, "dependencies are used and results left where the server says that they are on a disk that both see")
-	s.StringVar(&f.networkPrefix, "network-prefix", "codalab_worker_network", "ignored: the worker makes no Docker networks")
-	s.IntVar(&f.downloadRetries, "download-dependencies-max-retries", 3, "how often a failed download of a dependency is repeated")
+	s.StringVar(&f.server, "server", "", "`address` of the server (default: $CODALAB_SERVER, or the one that cl uses)")
+	s.String("ws-server", "", "accepted: the worker needs no `address` of a websocket")
+	s.StringVar(&f.passwordFile, "password-file", "", "`file` with the user name and the password, on two lines, that only you may read (default: $CODALAB_USERNAME and $CODALAB_PASSWORD, or the worker asks)")
+	s.StringVar(&f.id, "id", "", "`name` of the worker at the server (default: HOST(PID))")
+	s.StringVar(&f.tag, "tag", "", "`tag` for cl run --request-queue")
+	s.BoolVar(&f.tagExclusive, "tag-exclusive", false, "run only bundles that ask for the tag")
+	s.StringVar(&f.group, "group", "", "also run bundles of members of the `group`, if you may change the bundles")
+	s.BoolVar(&f.preemptible, "preemptible", false, "tell the server that this host may be taken away")
+	s.StringVar(&f.workDir, "work-dir", "codalab-worker-scratch", "`directory` for runs, images and dependencies; workers may share it")
+	s.BoolVar(&f.deleteWorkDir, "delete-work-dir-on-exit", false, "remove the work directory at the end, unless another worker uses it")
+	s.Var(&f.maxWorkDir, "max-work-dir-size", "most bytes of dependencies that are kept, such as 3g (`size`)")
+	s.Var(&f.maxImages, "max-image-cache-size", "most bytes of images that are kept (`size`; default: no bound)")
+	s.Var(&f.maxImage, "max-image-size", "most bytes of an image's download (`size`; default: no bound)")
+	s.Var(&f.maxMemory, "max-memory", "memory for all runs together (`size`; default: that of the host)")
+	s.StringVar(&f.cpuset, "cpuset", "ALL", "`list` of the CPUs for runs, such as 0,2,3")
+	s.StringVar(&f.gpuset, "gpuset", "ALL", "`list` of the GPUs for runs, by index or UUID, such as 0,1; NONE for none")
+	s.StringVar(&f.runtime, "bundle-runtime", runtimeAuto, "`program` that runs containers: "+strings.Join(runtimeChoices(), ", ")+"; slurm runs each bundle as a Slurm job")
+	s.Int64Var(&f.shmGB, "shared-memory-size-gb", 1, "shared memory of a container, in `GiB`")
+	s.BoolVar(&f.sharedFileSystem, "shared-file-system", false, "use dependencies and leave results on a disk that the server and this host share")
+	s.String("network-prefix", "codalab_worker_network", "accepted: the worker makes no Docker networks (`prefix`)")
+	s.IntVar(&f.downloadRetries, "download-dependencies-max-retries", 3, "how often a failed download of a dependency is tried again (`number`)")
 	s.BoolVar(&f.exitWhenIdle, "exit-when-idle", false, "end when there is nothing to run")
-	s.Int64Var(&f.idleSeconds, "idle-seconds", 0, "for how many `seconds` there must have been nothing to run")
-	s.Int64Var(&f.checkInSeconds, "checkin-frequency-seconds", 0, "pause between two check-ins without news, in `seconds` (default none: one check-in is always open)")
-	s.Int64Var(&f.exitAfterRuns, "exit-after-num-runs", codalab.UnlimitedRuns, "end after this `many` runs")
-	s.BoolVar(&f.passDown, "pass-down-termination", false, "on SIGTERM stop the runs and give them back to the server; without it they go on, and a worker of the same --id takes them up")
-	s.BoolVar(&f.exitOnException, "exit-on-exception", false, "ignored: the worker always ends when it cannot go on")
-	s.BoolVar(&f.verbose, "verbose", false, "log what the worker does in detail")
-	s.IntVar(&f.slots, "slots", 0, "bound of the runs at a time, `N` (of older workers)")
-	s.Int64Var(&f.stopAfter, "stop-after", 0, "end within this many `seconds`, give unfinished runs back, and take none that may run longer (default $CL_WORKER_STOP_AFTER, or the end of the Slurm job around the worker)")
+	s.Int64Var(&f.idleSeconds, "idle-seconds", 0, "with --exit-when-idle: end after so many `seconds` without a run")
+	s.Int64Var(&f.checkInSeconds, "checkin-frequency-seconds", 0, "`seconds` between two check-ins without news (default: 0, for the server answers at once)")
+	s.Int64Var(&f.exitAfterRuns, "exit-after-num-runs", codalab.UnlimitedRuns, "end after this `number` of runs")
+	s.BoolVar(&f.passDown, "pass-down-termination", false, "on SIGTERM end the runs and give them back to the server; else they go on")
+	s.Bool("exit-on-exception", false, "accepted: the worker always ends when it cannot go on")
+	s.BoolVar(&f.verbose, "verbose", false, "log in detail")
+	s.IntVar(&f.slots, "slots", 0, "most runs at a time (`number`; default: no bound)")
+	s.Int64Var(&f.stopAfter, "stop-after", 0, "end within so many `seconds`, and take no run that may last longer (default: $CL_WORKER_STOP_AFTER, or the end of the Slurm job around the worker)")
+	f.addHidden(s)
+}
+
+// addHidden adds the flags that are refused, and those of the worker that was started by worker.sh.
+func (f *flags) addHidden(s *pflag.FlagSet) {
 	for i, name := range kubernetesFlags() {
-		s.StringVar(&f.kubernetes[i], name, "", "refused: there is no runtime for Kubernetes yet")
+		s.StringVar(&f.kubernetes[i], name, "", "refused: there is no runtime for Kubernetes")
 	}
+	s.StringVar(&f.server, "bundle-service-url", "", "older name of --server (`address`)")
+	s.String("max-dependencies-serialized-length", "", "accepted: names of dependencies have no bound (`number`)")
+	for _, name := range append(kubernetesFlags(), "bundle-service-url", "max-dependencies-serialized-length") {
+		if hidden := s.Lookup(name); hidden != nil {
+			hidden.Hidden = true
+		}
+	}
+}
+
+// runtimeChoices are the values of --bundle-runtime.
+func runtimeChoices() []string {
+	return []string{runtimeAuto, runtimeDocker, runtimeApptainer, runtimeBuiltin, runtimeSlurm}
 }
 
 func kubernetesFlags() []string {
@@ -97,12 +113,11 @@ var plainTag = regexp.MustCompile(`^[\pL\pN-]*$`)
 
 // check refuses what no worker can do.
 func (f *flags) check() error {
-	runtimes := []string{runtimeAuto, runtimeApptainer, runtimeBuiltin, runtimeDocker, runtimeSlurm}
 	switch {
 	case f.runtime == runtimeKubernetes || slices.ContainsFunc(f.kubernetes[:], func(s string) bool { return s != "" }):
-		return errors.New("--bundle-runtime kubernetes and the --kubernetes flags: there is no runtime for Kubernetes yet; auto, apptainer, builtin, docker and slurm are there")
-	case !slices.Contains(runtimes, f.runtime):
-		return fmt.Errorf("--bundle-runtime %q: want one of %q", f.runtime, runtimes)
+		return fmt.Errorf("--bundle-runtime kubernetes and the --kubernetes flags: there is no runtime for Kubernetes; want one of %s", strings.Join(runtimeChoices(), ", "))
+	case !slices.Contains(runtimeChoices(), f.runtime):
+		return fmt.Errorf("--bundle-runtime %q: want one of %s", f.runtime, strings.Join(runtimeChoices(), ", "))
 	case !plainTag.MatchString(f.tag):
 		return fmt.Errorf("--tag %q: a tag has letters, digits and hyphens only", f.tag)
 	case f.group != "" && !codalab.IsName(f.group):
@@ -111,9 +126,12 @@ func (f *flags) check() error {
 		return errors.New("--id: a worker's name has at most 200 bytes")
 	case f.workDir == "":
 		return errors.New("--work-dir: want a directory")
-	case f.idleSeconds < 0, f.checkInSeconds < 0, f.exitAfterRuns < 1, f.shmGB < 0, f.downloadRetries < 0, f.slots < 0, f.stopAfter < 0:
-		return errors.New("--idle-seconds, --checkin-frequency-seconds, --exit-after-num-runs, --shared-memory-size-gb, " +
-			"--download-dependencies-max-retries, --slots and --stop-after take no negative numbers, and --exit-after-num-runs no 0")
+	case f.exitAfterRuns < 1:
+		return errors.New("--exit-after-num-runs: want 1 or more")
+	case f.downloadRetries < 0, f.slots < 0:
+		return errors.New("--download-dependencies-max-retries and --slots: want 0 or more")
+	case f.idleSeconds < 0, f.checkInSeconds < 0, f.stopAfter < 0, f.shmGB < 0:
+		return errors.New("--idle-seconds, --checkin-frequency-seconds, --stop-after and --shared-memory-size-gb: want 0 or more")
 	}
 	return nil
 }
@@ -122,12 +140,13 @@ func (f *flags) check() error {
 type size struct{ bytes int64 }
 
 // Set reads a size.
-func (s *size) Set(text string) (err error) {
-	s.bytes, err = codalab.ParseSize(text)
-	if err == nil && s.bytes <= 0 {
-		err = errors.New("want more than nothing")
+func (s *size) Set(text string) error {
+	bytes, err := codalab.ParseSize(text)
+	if err != nil || bytes <= 0 {
+		return fmt.Errorf("a size such as 3g, not %q", text)
 	}
-	return err
+	s.bytes = bytes
+	return nil
 }
 
 // String is the size, or nothing for no bound.

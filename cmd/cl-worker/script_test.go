@@ -2,12 +2,15 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -43,6 +46,10 @@ const scriptPassword = "correct horse"
 //	as USER COMMAND…           a command of another user
 //	pulled-once                each blob of the registry was pulled once
 //	soon [!] COMMAND… ~ REGEXP a command is repeated until it prints what matches; with !, until it does not
+//	exits CODE COMMAND…        a command that has to end with an exit code, soon
+//	smalldisk DIRECTORY SIZE   mounts a small disk
+//
+// and the condition terminal: that this machine can make one.
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	testenv.Containers(t)
@@ -59,7 +66,8 @@ func TestScripts(t *testing.T) {
 			registry.Intercept = pulls.count
 			env.Values[pulledKey{}] = pulls
 			env.Setenv("IMAGE", registry.Push(t, "lab/tools:1", img))
-			address := startScriptServer(t, env)
+			address, stop := startServer(t, filepath.Join(env.WorkDir, "server"))
+			env.Defer(stop)
 			bin := filepath.Join(env.WorkDir, "bin")
 			must(t, os.Mkdir(bin, 0o755))
 			testenv.WriteProgram(t, filepath.Join(bin, "cl-worker"), fmt.Appendf(nil,
@@ -78,9 +86,23 @@ func TestScripts(t *testing.T) {
 			host, err := os.Hostname()
 			must(t, err)
 			env.Setenv("HOST", host)
+			old, err := filepath.Abs(filepath.Join("..", "..", "scripts", "worker.sh"))
+			must(t, err)
+			env.Setenv("WORKER_SH", old)
+			env.Setenv("RESEARCHER", strconv.Itoa(u.UID))
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"as": asUser, "soon": soon, "pulled-once": pulledOnce},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"as": asUser, "soon": soon, "smalldisk": smallDisk(t), "exits": exits, "pulled-once": pulledOnce},
+		Condition: func(cond string) (bool, error) {
+			if cond != "terminal" {
+				return false, fmt.Errorf("unknown condition %q", cond)
+			}
+			f, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+			if err != nil {
+				return false, nil //nolint:nilerr // that is the answer
+			}
+			return true, f.Close()
+		},
 	})
 }
 
@@ -131,10 +153,18 @@ func scriptImage(t *testing.T) v1.Image {
 	return img
 }
 
-func startScriptServer(t *testing.T, env *testscript.Env) string {
+// startTestServer starts a CodaLab server with the users of the scripts, which ends with the test.
+func startTestServer(t *testing.T, dir string) string {
+	t.Helper()
+	address, stop := startServer(t, dir)
+	t.Cleanup(stop)
+	return address
+}
+
+func startServer(t *testing.T, dir string) (address string, end func()) {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
-	data, err := store.Open(ctx, filepath.Join(env.WorkDir, "server"))
+	data, err := store.Open(ctx, dir)
 	must(t, err)
 	cost := server.PasswordCost{Passes: 1, KiB: 8}
 	for _, name := range scriptUsers {
@@ -151,7 +181,7 @@ func startScriptServer(t *testing.T, env *testscript.Env) string {
 	done := make(chan struct{})
 	go func() { defer close(done); _ = s.Run(ctx) }()
 	web := httptest.NewServer(s.Handler())
-	env.Defer(func() {
+	return web.URL, func() {
 		stop()
 		web.CloseClientConnections()
 		web.Close()
@@ -159,8 +189,7 @@ func startScriptServer(t *testing.T, env *testscript.Env) string {
 		if err := data.Close(); err != nil {
 			t.Error(err)
 		}
-	})
-	return web.URL
+	}
 }
 
 func asUser(ts *testscript.TestScript, neg bool, args []string) {
@@ -192,4 +221,23 @@ func soon(ts *testscript.TestScript, _ bool, args []string) {
 		time.Sleep(50 * time.Millisecond)
 	}
 	ts.Fatalf("%s: never (want %v) %s; the last time: %s", strings.Join(args, " "), want, pattern, said)
+}
+
+func smallDisk(t *testing.T) func(*testscript.TestScript, bool, []string) {
+	t.Helper()
+	return func(ts *testscript.TestScript, _ bool, args []string) {
+		dir := ts.MkAbs(args[0])
+		ts.Check(os.Mkdir(dir, 0o755))
+		testenv.SmallDisk(t, dir, "mode=0777,size="+args[1])
+	}
+}
+
+func exits(ts *testscript.TestScript, _ bool, args []string) {
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	err = ts.Exec(args[1], args[2:]...)
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != want {
+		ts.Fatalf("%q: %v, want exit code %d", args[1:], err, want)
+	}
 }

@@ -106,22 +106,31 @@ func (w *standalone) setUp(ctx context.Context) (err error) {
 	if w.config, err = w.configuration(); err != nil {
 		return program.Usage(err)
 	}
+	if err := w.tryHost(ctx); err != nil {
+		return err
+	}
 	if w.runtime == runtimeSlurm {
 		return w.findSlurm(ctx)
 	}
 	return w.findMachine()
 }
 
-// tryLogin signs in once, so that a wrong password is said at once. A server that does not answer is waited
-// for later.
+// tryLogin signs in once, so that a wrong password, and an address of something else than a CodaLab server,
+// are said at once. A server that does not answer is waited for later.
 func (w *standalone) tryLogin(ctx context.Context) error {
 	_, err := w.client.User(ctx)
 	var refused *codalab.Error
-	if errors.As(err, &refused) && refused.Transient() {
+	answered := errors.As(err, &refused)
+	switch {
+	case err == nil || ctx.Err() != nil:
+		return err
+	case answered && (refused.Status == http.StatusUnauthorized || refused.Status == http.StatusForbidden):
+		return w.explain(err)
+	case answered && refused.Transient():
 		w.log.WarnContext(ctx, "the server does not answer; the worker tries again", slog.String("error", err.Error()))
 		return nil
 	}
-	return w.explain(err)
+	return program.Usage(fmt.Errorf("--server: %s does not answer as a CodaLab server: %w", w.server, err))
 }
 
 // exitDenied is the exit code of a worker that the server refuses: another try is of no use.
@@ -140,6 +149,10 @@ func (w *standalone) explain(err error) error {
 		return w.taken(state.Holder)
 	case errors.As(err, &held):
 		return w.taken(held.Holder)
+	case errors.Is(err, client.ErrCredentials):
+		return &program.Error{Code: exitDenied, Err: fmt.Errorf("%s refuses the user %s: %w", w.server, w.login.User, client.ErrCredentials)}
+	case errors.As(err, &refused) && w.group != "" && strings.Contains(refused.Message, w.group):
+		return program.Usage(fmt.Errorf("--group %s: %s", w.group, refused.Message))
 	case errors.As(err, &refused) && (refused.Status == http.StatusUnauthorized || refused.Status == http.StatusForbidden):
 		return &program.Error{Code: exitDenied, Err: fmt.Errorf("%s refuses the user %s: %w", w.server, w.login.User, err)}
 	}

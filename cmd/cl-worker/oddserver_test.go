@@ -1,0 +1,161 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
+)
+
+// workFor is a stand-alone worker for a server, in this process, with a work directory of its own.
+func workFor(ctx context.Context, t *testing.T, address string, now func() time.Time, args ...string) (code int, err error) {
+	t.Helper()
+	testenv.Containers(t) //nolint:contextcheck // it is for programs that it calls
+	dir := t.TempDir()
+	env := map[string]string{
+		"CODALAB_USERNAME": "ann", "CODALAB_PASSWORD": scriptPassword, "HOME": dir, "PATH": os.Getenv("PATH"),
+	}
+	var log bytes.Buffer
+	err = run(ctx, program.Process{
+		Args:  append([]string{"--server", address, "--work-dir", filepath.Join(dir, "work")}, args...),
+		Stdin: strings.NewReader(""), Stdout: &log, Stderr: &log, Now: now,
+		Getenv: func(name string) string { return env[name] },
+	})
+	if t.Failed() {
+		t.Log(log.String())
+	}
+	return program.Code(ctx, err), err
+}
+
+// answer writes what a server answers.
+func answer(text string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) }
+}
+
+func refuse(status int) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", status) }
+}
+
+// signedIn serves the sign-in and the user as a CodaLab server does, and everything else by rest.
+func signedIn(rest http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/rest/oauth2/token":
+			answer(`{"access_token": "t", "expires_in": 3600, "token_type": "Bearer"}`)(w, r)
+		case "/rest/user":
+			answer(`{"data": {"type": "users", "id": "1", "attributes": {"user_name": "ann"}}}`)(w, r)
+		default:
+			rest(w, r)
+		}
+	}
+}
+
+// TestServerThatIsNoneEndsTheWorkerInASentence also counts the requests: there is no second try.
+func TestServerThatIsNoneEndsTheWorkerInASentence(t *testing.T) {
+	t.Parallel()
+	const notCodaLab = "does not answer as a CodaLab server: "
+	onlyToken := func(rest http.HandlerFunc) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/rest/user" {
+				rest(w, r)
+				return
+			}
+			signedIn(rest)(w, r)
+		}
+	}
+	for _, test := range []struct {
+		name     string
+		serve    http.HandlerFunc
+		code     int
+		words    string
+		requests int64
+	}{
+		{"another service", refuse(http.StatusNotFound), program.ExitUsage, notCodaLab, 1},
+		{"a page for everything", answer("<html><title>Sign in</title></html>"), program.ExitUsage, notCodaLab, 1},
+		{"nothing", answer(""), program.ExitUsage, "gave no bearer token", 1},
+		{"JSON of something else", onlyToken(answer(`{"items": []}`)), program.ExitUsage, notCodaLab, 2},
+		{"a wrong password", refuse(http.StatusUnauthorized), exitDenied, "refuses the user ann: wrong user name or password", 1},
+		{"a user who may do nothing", onlyToken(refuse(http.StatusForbidden)), exitDenied, "refuses the user ann: ", 2},
+		{"a server without workers", signedIn(refuse(http.StatusNotFound)), program.ExitFailure, "check in queue worker: ", 3},
+		{"a server that refuses workers", signedIn(refuse(http.StatusForbidden)), exitDenied, "refuses the user ann: ", 3},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			var requests atomic.Int64
+			web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				requests.Add(1)
+				test.serve(w, r)
+			}))
+			defer web.Close()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			code, err := workFor(ctx, t, web.URL, time.Now)
+			if code != test.code || err == nil || !strings.Contains(err.Error(), test.words) || strings.Contains(strings.TrimSpace(err.Error()), "\n") {
+				t.Errorf("%d, %v; want %d and a line with %q", code, err, test.code, test.words)
+			}
+			if n := requests.Load(); n > test.requests {
+				t.Errorf("%d requests, want at most %d", n, test.requests)
+			}
+		})
+	}
+}
+
+// TestServerInTroubleIsAskedLessAndLess lets a worker ask for three seconds.
+func TestServerInTroubleIsAskedLessAndLess(t *testing.T) {
+	t.Parallel()
+	for name, serve := range map[string]http.HandlerFunc{
+		"a proxy without a server": refuse(http.StatusBadGateway),
+		"check-ins fail":           signedIn(refuse(http.StatusServiceUnavailable)),
+		"connections break": func(http.ResponseWriter, *http.Request) {
+			panic(http.ErrAbortHandler)
+		},
+		"check-ins are not held": signedIn(answer(`{"data": []}`)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var requests atomic.Int64
+			web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				requests.Add(1)
+				serve(w, r)
+			}))
+			defer web.Close()
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+			defer cancel()
+			if code, err := workFor(ctx, t, web.URL, time.Now); code != 0 && code != program.ExitInterrupted && !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%d, %v", code, err)
+			}
+			if n := requests.Load(); n < 2 || n > 12 {
+				t.Errorf("%d requests in three seconds", n)
+			}
+		})
+	}
+}
+
+// TestWrongClockOfAHostDoesNotMatter has workers whose clocks are a year off.
+func TestWrongClockOfAHostDoesNotMatter(t *testing.T) {
+	t.Parallel()
+	const year = 365 * 24 * time.Hour
+	for name, off := range map[string]time.Duration{"late": -year, "early": year} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			address := startTestServer(t, t.TempDir())
+			code, err := workFor(ctx, t, address, func() time.Time { return time.Now().Add(off) }, "--exit-when-idle")
+			if code != 0 || err != nil {
+				t.Errorf("%d, %v", code, err)
+			}
+		})
+	}
+}
