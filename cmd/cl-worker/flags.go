@@ -15,29 +15,30 @@ import (
 // flags are the flags of a stand-alone worker: those of CodaLab's own (codalab/worker/main.py: parse_args),
 // and the older --slots.
 type flags struct {
-	server, wsServer, passwordFile string
-	id, tag, group                 string
-	tagExclusive, preemptible      bool
-	workDir                        string
-	deleteWorkDir                  bool
-	maxWorkDir, maxImages          size
-	maxImage, maxMemory            size
-	cpuset, gpuset                 string
-	runtime                        string
-	shmGB                          int64
-	sharedFileSystem               bool
-	networkPrefix                  string
-	downloadRetries                int
-	exitWhenIdle                   bool
-	idleSeconds                    int64
-	checkInSeconds                 int64
-	exitAfterRuns                  int64
-	passDown                       bool
-	exitOnException                bool
-	verbose                        bool
-	slots                          int
-	stopAfter                      int64
-	kubernetes                     [4]string
+	server, wsServer          string
+	passwordFile, tokenFile   string
+	id, tag, group            string
+	tagExclusive, preemptible bool
+	workDir                   string
+	deleteWorkDir             bool
+	maxWorkDir, maxImages     size
+	maxImage, maxMemory       size
+	cpuset, gpuset            string
+	runtime                   string
+	shmGB                     int64
+	sharedFileSystem          bool
+	networkPrefix             string
+	downloadRetries           int
+	exitWhenIdle              bool
+	idleSeconds               int64
+	checkInSeconds            int64
+	exitAfterRuns             int64
+	passDown                  bool
+	exitOnException           bool
+	verbose                   bool
+	slots                     int
+	stopAfter                 int64
+	kubernetes                [4]string
 }
 
 // The runtimes of --bundle-runtime.
@@ -56,6 +57,7 @@ func (f *flags) add(s *pflag.FlagSet) {
 	s.StringVar(&f.server, "server", "", "`address` of the server, such as https://worksheets.codalab.org; else $CODALAB_SERVER, else the one that cl uses")
 	s.StringVar(&f.wsServer, "ws-server", "", "ignored: the worker keeps a check-in open at the server, which answers it at once")
 	s.StringVar(&f.passwordFile, "password-file", "", "a `file` that only you can read, with the user name and the password on two lines; else $CODALAB_USERNAME and $CODALAB_PASSWORD, else the terminal is asked")
+	s.StringVar(&f.tokenFile, "token-file", "", "a `file` that only you can read, with a worker token for --id instead of a password (cl-server alone gives them out)")
 	s.StringVar(&f.id, "id", "", "the worker's `name` at the server (default HOST(PID), or that of a worker that has ended here and left runs)")
 	s.StringVar(&f.tag, "tag", "", "takes bundles with --request-queue `TAG`, and those that name no queue")
 	s.BoolVar(&f.tagExclusive, "tag-exclusive", false, "takes no other bundles than those with its tag")
@@ -109,6 +111,8 @@ func (f *flags) check() error {
 		return fmt.Errorf("--group %q: want the name of a group", f.group)
 	case len(f.id) > 200:
 		return errors.New("--id: a worker's name has at most 200 bytes")
+	case f.tokenFile != "" && f.passwordFile != "":
+		return errors.New("--token-file and --password-file: give one of them")
 	case f.workDir == "":
 		return errors.New("--work-dir: want a directory")
 	case f.idleSeconds < 0, f.checkInSeconds < 0, f.exitAfterRuns < 1, f.shmGB < 0, f.downloadRetries < 0, f.slots < 0, f.stopAfter < 0:

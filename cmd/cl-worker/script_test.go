@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/server"
 	"github.com/cl-slurm/cl-slurm/server/store"
@@ -40,6 +42,8 @@ const scriptPassword = "correct horse"
 //
 //	as USER COMMAND…           a command of another user
 //	soon [!] COMMAND… ~ REGEXP a command is repeated until it prints what matches; with !, until it does not
+//	token USER WORKER FILE SECONDS
+//	                           a file of an ordinary user gets a worker token, which is in $TOKEN too
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	testenv.Containers(t)
@@ -74,7 +78,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("HOST", host)
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"as": asUser, "soon": soon},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"as": asUser, "soon": soon, "token": workerToken(u)},
 	})
 }
 
@@ -151,4 +155,21 @@ func soon(ts *testscript.TestScript, _ bool, args []string) {
 		time.Sleep(50 * time.Millisecond)
 	}
 	ts.Fatalf("%s: never (want %v) %s; the last time: %s", strings.Join(args, " "), want, pattern, said)
+}
+
+// workerToken is the command token.
+func workerToken(owner testenv.User) func(*testscript.TestScript, bool, []string) {
+	return func(ts *testscript.TestScript, _ bool, args []string) {
+		seconds, err := strconv.Atoi(args[3])
+		ts.Check(err)
+		api, err := client.New(ts.Getenv("SERVER"), client.Options{
+			Credentials: func(context.Context) (string, string, error) { return args[0], scriptPassword, nil },
+		})
+		ts.Check(err)
+		token, err := api.WorkerToken(context.Background(), args[1], time.Duration(seconds)*time.Second)
+		ts.Check(err)
+		ts.Check(os.WriteFile(ts.MkAbs(args[2]), []byte(token+"\n"), 0o600))
+		ts.Check(os.Chown(ts.MkAbs(args[2]), owner.UID, owner.GID))
+		ts.Setenv("TOKEN", token)
+	}
 }
