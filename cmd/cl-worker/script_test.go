@@ -57,7 +57,7 @@ func TestScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			registry := imagetest.Start(t)
 			env.Setenv("IMAGE", registry.Push(t, "lab/tools:1", img))
-			address := startScriptServer(t, env)
+			address := startScriptServer(t, env.WorkDir, env.Defer)
 			bin := filepath.Join(env.WorkDir, "bin")
 			must(t, os.Mkdir(bin, 0o755))
 			testenv.WriteProgram(t, filepath.Join(bin, "cl-worker"), fmt.Appendf(nil,
@@ -94,10 +94,11 @@ func scriptImage(t *testing.T) v1.Image {
 	return img
 }
 
-func startScriptServer(t *testing.T, env *testscript.Env) string {
+// startScriptServer starts a server with its data in a directory. It gives atEnd the function that stops it.
+func startScriptServer(t *testing.T, dir string, atEnd func(stop func())) string {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
-	data, err := store.Open(ctx, filepath.Join(env.WorkDir, "server"))
+	data, err := store.Open(ctx, filepath.Join(dir, "server"))
 	must(t, err)
 	cost := server.PasswordCost{Passes: 1, KiB: 8}
 	for _, name := range scriptUsers {
@@ -114,7 +115,7 @@ func startScriptServer(t *testing.T, env *testscript.Env) string {
 	done := make(chan struct{})
 	go func() { defer close(done); _ = s.Run(ctx) }()
 	web := httptest.NewServer(s.Handler())
-	env.Defer(func() {
+	atEnd(func() {
 		stop()
 		web.CloseClientConnections()
 		web.Close()
