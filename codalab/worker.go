@@ -33,6 +33,20 @@ type CheckIn struct {
 	Closed string `json:"closed,omitempty"`
 }
 
+// WorkerTokenRequest asks for a worker token: POST /workers/ID/token. CodaLab's own server has no such route.
+type WorkerTokenRequest struct {
+	// Seconds is how long the token is valid.
+	Seconds int64 `json:"seconds"`
+}
+
+// WorkerToken is the answer to a WorkerTokenRequest.
+type WorkerToken struct {
+	Token   string `json:"access_token"`
+	Type    string `json:"token_type"`
+	Seconds int64  `json:"expires_in"`
+	Scope   string `json:"scope"`
+}
+
 // UnlimitedRuns is the ExitAfterNumRuns of a worker that does not exit.
 const UnlimitedRuns = 999999999
 

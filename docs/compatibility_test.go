@@ -33,6 +33,9 @@ func compatibility() string {
 		if one.Worker {
 			who += ", workers"
 		}
+		if one.WorkerToken {
+			who += ", tokens"
+		}
 		fmt.Fprintf(&rows, "| `%s` | %s | %s | %s |\n", strings.TrimSuffix(one.Pattern, "{$}"), who, one.Verdict, one.Why)
 	}
 	return fmt.Sprintf(`
@@ -41,7 +44,7 @@ purpose, and %d are absent.
 
 *Everybody* need not sign in, unless the server runs with `+"`--require-sign-in`"+`; what they see is what the
 group `+"`public`"+` may read. *Workers* are worker accounts ([Accounts](server.md#accounts)), which may make
-no other calls.
+no other calls; *tokens* are [worker tokens](server.md#accounts), which allow no other calls either.
 
 For all calls: refusals are one sentence of plain text, labelled `+"`text/plain`"+` and not as HTML, since they
 repeat what clients send. Bodies and answers must move 64 KiB within five minutes. JSON is at most 8 MiB.

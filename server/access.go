@@ -29,6 +29,9 @@ func has(u store.User, ownerID string, granted int) int {
 
 // bundlePermissions returns a user's permission on each of these bundles, by uuid.
 func (s *Server) bundlePermissions(ctx context.Context, u store.User, bundles ...store.Bundle) (map[string]int, error) {
+	if u.OnlyWorker != "" {
+		return s.tokenPermissions(ctx, u, bundles)
+	}
 	if u.IsWorker {
 		return s.workerPermissions(ctx, u, bundles)
 	}
@@ -62,9 +65,13 @@ func (s *Server) workerPermissions(ctx context.Context, u store.User, bundles []
 	return have, err
 }
 
-// worksheetPermissions returns a user's permission on each of these worksheets, by uuid.
+// worksheetPermissions returns a user's permission on each of these worksheets, by uuid. A worker token has
+// none.
 func (s *Server) worksheetPermissions(ctx context.Context, u store.User, worksheets ...store.Worksheet) (map[string]int, error) {
 	owners := map[string]string{}
+	if u.OnlyWorker != "" {
+		return map[string]int{}, nil
+	}
 	for _, w := range worksheets {
 		owners[w.UUID] = w.OwnerID
 	}

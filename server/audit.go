@@ -39,8 +39,11 @@ func (w *watched) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 // the bundles. Nor are those to containers, which change nothing here.
 func (one route) changes() bool {
 	method, path, _ := strings.Cut(one.pattern, " ")
-	if method == http.MethodGet || path == "/user/increment_disk_used" {
+	switch {
+	case method == http.MethodGet, path == "/user/increment_disk_used":
 		return false
+	case path == workerTokenPath:
+		return true
 	}
 	for _, part := range []string{"/workers/", "/interpret/", "/netcat/", "/netcurl/"} {
 		if strings.Contains(path, part) {

@@ -31,8 +31,8 @@ func hashToken(token string) string {
 func (s *Server) authenticated(one route) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		u, err := s.authenticate(r, one.public && !s.RequireSignIn)
-		if err == nil && u.IsWorker && !one.worker {
-			err = refuse(http.StatusForbidden, "%s is a worker account: it may only run bundles.", u.Name)
+		if err == nil {
+			err = one.admit(r, u)
 		}
 		if err == nil {
 			err = checkTexts(one.pattern, r)
@@ -53,6 +53,19 @@ func (s *Server) authenticated(one route) http.HandlerFunc {
 			s.audit(r, u, objects, seen.status)
 		}
 	}
+}
+
+// admit refuses a user who may not use a route at all.
+func (one route) admit(r *http.Request, u store.User) error {
+	switch worker := r.PathValue("worker"); {
+	case u.IsWorker && !one.worker:
+		return refuse(http.StatusForbidden, "%s is a worker account: it may only run bundles.", u.Name)
+	case u.OnlyWorker != "" && !one.workerToken:
+		return refuse(http.StatusForbidden, "This token is for worker %s alone: it may only run bundles.", u.OnlyWorker)
+	case u.OnlyWorker != "" && worker != "" && worker != u.OnlyWorker:
+		return refuse(http.StatusForbidden, "This token is for worker %s alone, and not for worker %s.", u.OnlyWorker, worker)
+	}
+	return nil
 }
 
 // authenticate returns the user of the request. On a public route a request without a valid token

@@ -17,7 +17,7 @@ func (s *Server) bundleRoutes() []route {
 		{pattern: "POST /bundles", serve: s.createBundles, differs: "a run without inputs is staged in the answer already; shadow concerns the named worksheet only, and its end if the other bundle is not there; a uuid that a deleted bundle had is refused, because caches know contents by it; a dependency key that leads out of the bundle, CPUs below 1 and time limits that cannot be counted are refused at once"},
 		{pattern: "PATCH /bundles", serve: s.patchBundles, differs: "clients cannot change data_size"},
 		{pattern: "DELETE /bundles", serve: s.deleteBundles, differs: "a uuid is never given out again; a frozen worksheet of another user yields to force; worksheets that the user may not read are not named"},
-		{pattern: "GET /bundles/{uuid}", serve: s.bundle, public: true, worker: true, differs: "names and states of parents that the user may not read are hidden"},
+		{pattern: "GET /bundles/{uuid}", serve: s.bundle, public: true, worker: true, workerToken: true, differs: "names and states of parents that the user may not read are hidden"},
 		{pattern: "POST /bundle-permissions", serve: s.setBundlePermissions},
 		{pattern: "POST /bundle-actions", serve: s.bundleActions, waits: true, differs: "a kill is kept until the worker has done it, also of a worker that is offline; write needs a worker that has the run, and fails when that has not checked in for 15 s"},
 	}
@@ -181,7 +181,7 @@ func (s *Server) bundleObjects(r *http.Request, u store.User, uuids []string) (o
 	}{
 		{"group_permissions", s.addGroupPermissions}, {"children", s.addChildren}, {"host_worksheets", s.addHosts},
 	} {
-		if include[rel.name] {
+		if include[rel.name] && u.OnlyWorker == "" {
 			if err := rel.add(ctx, u, readable, &related); err != nil {
 				return nil, nil, err
 			}

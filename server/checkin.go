@@ -15,10 +15,11 @@ import (
 func (s *Server) workerRoutes() []route {
 	return []route{
 		{pattern: "GET /workers/info", serve: s.workersInfo, differs: "a worker that has been silent for the worker timeout is not listed; socket_id is null"},
-		{pattern: "POST /workers/{worker}/checkin", serve: s.checkIn, worker: true, differs: "one answer may hold several messages; an older check-in of the worker that still waits ends at once; a worker id belongs to one program (instance) at a time; the user of a worker for a group must be a member; a worker may say why it takes no runs (closed), and name the job of a run (job_handle)"},
-		{pattern: "POST /workers/{worker}/start_bundle/{uuid}", serve: s.startBundle, worker: true},
-		{pattern: "POST /workers/{worker}/reply/{socket}", serve: s.reply, worker: true},
-		{pattern: "POST /workers/{worker}/reply_data/{socket}", serve: s.replyData, worker: true},
+		{pattern: "POST /workers/{worker}/checkin", serve: s.checkIn, worker: true, workerToken: true, differs: "one answer may hold several messages; an older check-in of the worker that still waits ends at once; a worker id belongs to one program (instance) at a time; the user of a worker for a group must be a member; a worker may say why it takes no runs (closed), and name the job of a run (job_handle)"},
+		{pattern: "POST /workers/{worker}/start_bundle/{uuid}", serve: s.startBundle, worker: true, workerToken: true},
+		{pattern: "POST " + workerTokenPath, serve: s.addWorkerToken, differs: "only this server has it: it gives out a worker token"},
+		{pattern: "POST /workers/{worker}/reply/{socket}", serve: s.reply, worker: true, workerToken: true},
+		{pattern: "POST /workers/{worker}/reply_data/{socket}", serve: s.replyData, worker: true, workerToken: true},
 	}
 }
 
@@ -213,7 +214,7 @@ func (s *Server) startBundle(w http.ResponseWriter, r *http.Request, u store.Use
 	if err := readJSON(w, r, &start); err != nil {
 		return err
 	}
-	_, err := s.writable(r.Context(), u, uuid)
+	_, err := s.writable(r.Context(), anyWorker(u), uuid) // claim asks whether the worker has it
 	if hasStatus(err, http.StatusForbidden) {
 		return refuse(http.StatusForbidden, "User does not have permission to run bundle.")
 	}

@@ -19,9 +19,9 @@ import (
 
 func (s *Server) contentsRoutes() []route {
 	return append(s.netcatRoutes(), []route{
-		{pattern: "GET /bundles/{uuid}/contents/info/{path...}", serve: s.contentsInfo, public: true, worker: true, differs: "messages of the refusals; a read of a running bundle fails when its worker has not checked in for 15 s, with Retry-After"},
-		{pattern: "GET /bundles/{uuid}/contents/blob/{path...}", serve: s.contentsBlob, public: true, worker: true, differs: "contents are sent with X-Content-Type-Options and a Content-Security-Policy, so that a browser does not run them"},
-		{pattern: "PUT /bundles/{uuid}/contents/blob/{$}", serve: s.upload, worker: true, waits: true, differs: "archives that lead out of the bundle, pipes, and files that end early are refused with the reason; several gzip members are all read; bytes are reserved from the quota as they come; URLs with private addresses are refused unless the operator allows them; of a git repository the files are stored, without .git; ftp is refused"},
+		{pattern: "GET /bundles/{uuid}/contents/info/{path...}", serve: s.contentsInfo, public: true, worker: true, workerToken: true, differs: "messages of the refusals; a read of a running bundle fails when its worker has not checked in for 15 s, with Retry-After"},
+		{pattern: "GET /bundles/{uuid}/contents/blob/{path...}", serve: s.contentsBlob, public: true, worker: true, workerToken: true, differs: "contents are sent with X-Content-Type-Options and a Content-Security-Policy, so that a browser does not run them"},
+		{pattern: "PUT /bundles/{uuid}/contents/blob/{$}", serve: s.upload, worker: true, workerToken: true, waits: true, differs: "archives that lead out of the bundle, pipes, and files that end early are refused with the reason; several gzip members are all read; bytes are reserved from the quota as they come; URLs with private addresses are refused unless the operator allows them; of a git repository the files are stored, without .git; ftp is refused"},
 		{pattern: "POST /bundle_stores", serve: s.addBundleStore, differs: "refused: the server keeps all contents itself"},
 		{pattern: "GET /bundles/{uuid}/locations/{$}", serve: s.locations, differs: "always empty: contents come from this server"},
 		{pattern: "POST /bundles/{uuid}/locations/{$}", serve: s.addLocation, differs: "there is no other store to upload to"},
@@ -41,8 +41,15 @@ func (p location) target() codalab.Target {
 
 // locate follows a target through the dependencies of bundles, which the user must be able to
 // read (codalab/lib/download_manager.py: get_target_info). For a worker account, which reads the inputs
-// of its runs, the owner of such a run must be able to read what the inputs depend on.
+// of its runs, the owner of such a run must be able to read what the inputs depend on; for a worker token,
+// its user.
 func (s *Server) locate(ctx context.Context, u store.User, uuid, subpath string) (location, error) {
+	if u.OnlyWorker != "" {
+		if _, err := s.readable(ctx, u, uuid); err != nil {
+			return location{}, err
+		}
+		u = anyWorker(u)
+	}
 	p, err := s.follow(ctx, u, uuid, subpath)
 	if !u.IsWorker || !hasStatus(err, http.StatusForbidden) {
 		return p, err

@@ -66,6 +66,7 @@
 //
 //	server, routes, http    configuration and Run; routes; refusals, JSON, query parameters
 //	auth, signin, password  tokens; sign-ins and their limits; hashes
+//	workertoken             tokens of single workers, and what they allow
 //	access, sharing, groups permissions; what groups may do; groups and their members
 //	audit, metrics          the audit log and users' turns; what /metrics and /healthz tell
 //	users, useredit         accounts; their changes

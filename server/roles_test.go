@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"cmp"
 	"net/http"
 	"strings"
 	"testing"
@@ -21,6 +22,22 @@ type subject struct {
 
 // roles are those of which each route is asked, in the order of a row's statuses.
 func roles() []string { return []string{"", "bob", "carol", "alice", "root"} }
+
+// tokenRoles are worker tokens of alice and of root, for the worker "w", of which each route is asked, too.
+func tokenRoles() []string { return []string{"alice's worker", "root's worker"} }
+
+// tokenStatuses are what worker tokens get for the requests of routeRows. All other routes refuse them, and
+// these refuse what their worker does not need: here it has no runs.
+func tokenStatuses() map[string]int {
+	const ok, no = http.StatusOK, http.StatusForbidden
+	return map[string]int{
+		"GET /user": ok, "GET /bundles/{uuid}": ok, // a private one, see TestWorkerToken…
+		"GET /bundles/{uuid}/contents/info/{path...}": no, "GET /bundles/{uuid}/contents/blob/{path...}": no,
+		"PUT /bundles/{uuid}/contents/blob/{$}": no,
+		"POST /workers/{worker}/checkin":        ok, "POST /workers/{worker}/start_bundle/{uuid}": ok, // the answer is false
+		"POST /workers/{worker}/reply/{socket}": no, "POST /workers/{worker}/reply_data/{socket}": no,
+	}
+}
 
 // call is one request on a subject.
 type call func(subject) (path string, body any)
@@ -175,6 +192,7 @@ func routeRows() []row {
 		{"POST /workers/{worker}/start_bundle/{uuid}", owners, func(s subject) (string, any) {
 			return "/workers/w/start_bundle/" + s.run, codalab.StartBundle{}
 		}},
+		{"POST /workers/{worker}/token", users, at("/workers/w/token", codalab.WorkerTokenRequest{Seconds: 60})},
 		{"POST /workers/{worker}/reply/{socket}", [5]int{login, no, no, no, no}, at("/workers/w/reply/1", codalab.ReadReply{ErrorCode: 404})}, // nobody asked
 		{"POST /workers/{worker}/reply_data/{socket}", [5]int{login, no, no, no, no}, at("/workers/w/reply_data/1?header_message={}", "x")},
 	}...)
@@ -212,27 +230,38 @@ func TestEveryRouteChecksPermissions(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, func(c *server.Config) { c.Hold = time.Millisecond })
 	s.makeReaders()
+	s.addWorkerToken("alice", "w")
+	s.addWorkerToken("root", "w")
 	known, tried := map[string]bool{}, 0
+	ask := func(row row, role string, want int) {
+		x := s.subject()
+		path, body := row.call(x)
+		method, _, _ := strings.Cut(row.pattern, " ")
+		a := s.call(role, method, path, body)
+		tried++
+		if a.status != want {
+			t.Errorf("%s as %q: %d %q, want %d", row.pattern, role, a.status, a.body, want)
+		}
+		if strings.Contains(a.body, "secret") && a.status != http.StatusOK {
+			t.Errorf("%s as %q tells %q", row.pattern, role, a.body)
+		}
+	}
 	for _, row := range routeRows() {
 		known[row.pattern] = true
 		for i, role := range roles() {
-			x := s.subject()
-			path, body := row.call(x)
-			method, _, _ := strings.Cut(row.pattern, " ")
-			a := s.call(role, method, path, body)
-			tried++
-			if a.status != row.statuses[i] {
-				t.Errorf("%s as %q: %d %q, want %d", row.pattern, role, a.status, a.body, row.statuses[i])
-			}
-			if strings.Contains(a.body, "secret") && a.status != http.StatusOK {
-				t.Errorf("%s as %q tells %q", row.pattern, role, a.body)
-			}
+			ask(row, role, row.statuses[i])
+		}
+		for _, role := range tokenRoles() {
+			ask(row, role, cmp.Or(tokenStatuses()[row.pattern], http.StatusForbidden))
 		}
 	}
 	for _, one := range server.Calls() {
 		token := strings.Contains(one.Pattern, "/oauth2/") // see TestTokens
 		if here := one.Verdict != "absent" && !token; here != known[one.Pattern] {
 			t.Errorf("of %s the test has a row: %t", one.Pattern, known[one.Pattern])
+		}
+		if _, here := tokenStatuses()[one.Pattern]; here != one.WorkerToken && !token {
+			t.Errorf("worker tokens may use %s: %t", one.Pattern, one.WorkerToken)
 		}
 	}
 	t.Logf("%d routes, %d requests", len(known), tried)

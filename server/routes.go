@@ -21,6 +21,9 @@ type route struct {
 	public bool
 	// worker routes also serve worker accounts (store.User.IsWorker). The others refuse them.
 	worker bool
+	// workerToken routes also serve worker tokens (store.User.OnlyWorker): where the path names a worker, that
+	// of the token. The others refuse them.
+	workerToken bool
 	// waits is set for routes that wait for others, for an upload's client or for a worker: they do not
 	// keep a place to change something meanwhile.
 	waits bool
@@ -77,8 +80,9 @@ func absent() map[string]string {
 // Call is a way to call a server, and how this server stands to CodaLab's own.
 type Call struct {
 	Pattern string
-	// Public calls need no sign-in. Worker calls are those that worker accounts may make.
-	Public, Worker bool
+	// Public calls need no sign-in. Worker calls are those that worker accounts may make, WorkerToken calls
+	// those that a worker token allows.
+	Public, Worker, WorkerToken bool
 	// Verdict is "same", "differs" or "absent"; Why says how or why.
 	Verdict, Why string
 }
@@ -86,15 +90,15 @@ type Call struct {
 // Calls returns all calls of CodaLab's REST API, sorted by path.
 func Calls() []Call {
 	calls := []Call{
-		{"POST /oauth2/token", true, true, "differs", "failed sign-ins are limited: 429 after ten with one name from one address"},
-		{"POST /oauth2/revoke", true, true, "same", ""},
+		{"POST /oauth2/token", true, true, false, "differs", "failed sign-ins are limited: 429 after ten with one name from one address"},
+		{"POST /oauth2/revoke", true, true, true, "same", ""},
 	}
 	for _, one := range (&Server{}).routes() {
 		verdict := "same"
 		if one.differs != "" {
 			verdict = "differs"
 		}
-		calls = append(calls, Call{one.pattern, one.public, one.worker, verdict, one.differs})
+		calls = append(calls, Call{one.pattern, one.public, one.worker, one.workerToken, verdict, one.differs})
 	}
 	for pattern, why := range absent() {
 		calls = append(calls, Call{Pattern: pattern, Verdict: "absent", Why: why})

@@ -10,7 +10,7 @@ import (
 
 func (s *Server) userRoutes() []route {
 	return []route{
-		{pattern: "GET /user", serve: s.ownUser, worker: true, differs: "last_login is the last sign-in by any program; CodaLab counts only those on its web page"},
+		{pattern: "GET /user", serve: s.ownUser, worker: true, workerToken: true, differs: "last_login is the last sign-in by any program; CodaLab counts only those on its web page"},
 		{pattern: "PATCH /user", serve: s.patchOwnUser},
 		{pattern: "PATCH /user/increment_disk_used", serve: s.incrementDiskUsed, differs: "the user must be allowed to change the bundle; while an upload is under way nothing is written, since the server counts the bytes itself"},
 		{pattern: "GET /users", serve: bounded(s.searchUsers), public: true, differs: "every user may search by what they see of a user; by mistake CodaLab refuses nearly all searches of users other than root. Email, quotas and use are for root"},

@@ -63,7 +63,7 @@ func slurmFlags() []original {
 		{"time", "10-0", "at most what the partition allows; CodaLab's job would wait for ever"},
 		{"dry-run", "", "prints one job with its sbatch command, and ends; CodaLab's goes on"},
 		{"user", "the user", "another user is refused: CodaLab's would look for that user's jobs and submit its own"},
-		{"password-file", "", "refused if others may read it; without it the manager writes one for its workers, and CodaLab's passes the password in the job's environment"},
+		{"password-file", "", "refused if others may read it; for the workers only where they get no token; without it the manager writes one for those, and CodaLab's passes the password in the job's environment"},
 		{"slurm-work-dir", "slurm-worker-scratch", ""},
 		{"exit-after-num-failed", "", "counts refused submissions and all jobs that ended before their worker reached the server; CodaLab's counts jobs in state FAILED. The exit code is 1, in CodaLab's 0"},
 		{"account", "nlp", "the default is the site's"},

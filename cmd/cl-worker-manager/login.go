@@ -69,8 +69,8 @@ func (l *login) connect(server string) (*client.Client, error) {
 	return api, usage(err)
 }
 
-// forWorker returns the arguments by which a worker logs in. The manager calls it for each worker, after
-// the server has accepted the login. The password itself is in no argument.
+// forWorker returns the arguments by which a worker logs in that has no token of its own. The manager calls it
+// for each such worker, after the server has accepted the login. The password itself is in no argument.
 func (l *login) forWorker(context.Context) ([]string, error) {
 	if !l.kept {
 		if err := atomicfile.Write(l.file, []byte(l.User+"\n"+l.Password+"\n"), 0o600); err != nil {

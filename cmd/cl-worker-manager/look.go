@@ -81,5 +81,9 @@ func (l *look) connectTo(ctx context.Context, b *slurmbatch.Backend, r *record, 
 	if err != nil {
 		return nil, err
 	}
-	return r.manager(login, b)
+	api, err := login.connect(r.Server)
+	if err != nil {
+		return nil, err
+	}
+	return r.manager(api, b), nil
 }

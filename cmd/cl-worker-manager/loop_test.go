@@ -55,10 +55,11 @@ func newManager(t *testing.T, address, dir string, slurm slurmbatch.Slurm) (*pil
 		Job:    slurmbatch.Job{CPUs: 1, MemoryMB: 2048, Time: time.Hour, Dir: dir},
 		Worker: slurmbatch.Worker{Executable: standInPath(t), Server: address, WorkDir: dir, IdleSeconds: 1},
 	}
-	m, err := record{Server: address, Shape: pilot.Shape{CPUs: 1, Memory: 2 << 30}}.manager(l, b)
+	api, err := l.connect(address)
 	if err != nil {
 		t.Fatal(err)
 	}
+	m := record{Server: address, Shape: pilot.Shape{CPUs: 1, Memory: 2 << 30}}.manager(api, b)
 	m.Max, m.Pause, m.Log = 10, 50*time.Millisecond, slog.New(slog.NewTextHandler(t.Output(), nil))
 	return m, b
 }
@@ -66,7 +67,7 @@ func newManager(t *testing.T, address, dir string, slurm slurmbatch.Slurm) (*pil
 func TestTenBundlesRunInTenWorkersThatOnePassStarts(t *testing.T) {
 	t.Parallel()
 	web := startServer(t, filepath.Join(t.TempDir(), "server"))
-	api := connectAs(t, web.URL, "ann")
+	api := connectAnn(t, web.URL)
 	uuids := stage(t, api, 10, nil)
 	dir := t.TempDir()
 	slurm := &counted{Slurm: slurmtest.NewCluster(t, slurmtest.NewSite())}

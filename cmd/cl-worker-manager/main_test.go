@@ -29,11 +29,11 @@ var update = flag.Bool("update", false, "write the golden files")
 
 func TestMain(m *testing.M) {
 	time.Local = time.UTC // what is printed is in the reader's zone
-	testscript.Main(m, map[string]func(){"cl-worker-manager": main, "cl-worker": standIn})
+	testscript.Main(m, map[string]func(){"cl-worker-manager": main, "cl-worker": standIn, "stock-worker": standIn})
 }
 
-// command runs the program in this process.
-func command(t *testing.T, env map[string]string, args ...string) (string, error) {
+// runHere runs the program in this process.
+func runHere(t *testing.T, env map[string]string, args ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
 	err := run(t.Context(), program.Process{
@@ -49,7 +49,7 @@ func TestHelpIsAsWritten(t *testing.T) {
 		name := strings.TrimSuffix("cl-worker-manager-"+verb, "-")
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := command(t, nil, append(strings.Fields(verb), "--help")...)
+			got, err := runHere(t, nil, append(strings.Fields(verb), "--help")...)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -115,10 +115,10 @@ func startServerAt(t *testing.T, dir, address string) *httptest.Server {
 	return web
 }
 
-// connectAs returns a client of a user.
-func connectAs(t *testing.T, address, user string) *client.Client {
+// connectAnn returns a client of ann.
+func connectAnn(t *testing.T, address string) *client.Client {
 	t.Helper()
-	api, err := (&login{Login: account.Login{User: user, Password: "secret"}}).connect(address)
+	api, err := (&login{Login: account.Login{User: "ann", Password: "secret"}}).connect(address)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +182,7 @@ func TestScripts(t *testing.T) {
 		Dir: filepath.Join("testdata", "script"), ContinueOnError: true, RequireUniqueNames: true, UpdateScripts: *update,
 		Setup: func(env *testscript.Env) error {
 			web := startServer(t, filepath.Join(env.WorkDir, "..", filepath.Base(env.WorkDir)+"-server"))
-			api := connectAs(t, web.URL, "ann")
+			api := connectAnn(t, web.URL)
 			env.Setenv("SERVER", web.URL)
 			env.Setenv("BUNDLE", stage(t, api, 1, nil)[0])
 			stage(t, api, 1, codalab.Metadata{"request_cpus": int64(8)})

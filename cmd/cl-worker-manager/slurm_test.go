@@ -20,7 +20,7 @@ func TestWorkersRunInJobsOfARealSlurm(t *testing.T) {
 	t.Parallel()
 	cluster := testenv.Slurm(t)
 	web := startServerAt(t, filepath.Join(t.TempDir(), "server"), net.JoinHostPort(hostOfNodes(t), "0"))
-	api := connectAs(t, web.URL, "ann")
+	api := connectAnn(t, web.URL)
 	uuids := stage(t, api, 2, nil)
 	client := &sbatch.Client{Bin: cluster.Bin, Conf: cluster.Conf}
 	slurm := &counted{Slurm: &sbatch.Observer{Scheduler: client, Interval: time.Second, Now: time.Now}}

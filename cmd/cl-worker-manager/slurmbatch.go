@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,7 +18,9 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/cmd/internal/account"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
+	"github.com/cl-slurm/cl-slurm/internal/command"
 	"github.com/cl-slurm/cl-slurm/internal/pause"
 	"github.com/cl-slurm/cl-slurm/pilot"
 	"github.com/cl-slurm/cl-slurm/pilot/slurmbatch"
@@ -114,12 +117,14 @@ func (s *slurmBatch) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	backend.Credentials = login.forWorker
-	found := s.record(server, login)
-	loop, err := found.manager(login, backend)
+	api, err := login.connect(server)
 	if err != nil {
 		return err
 	}
+	backend.Tokens, backend.Credentials, backend.Logger = api, login.forWorker, s.logger()
+	backend.Worker.TakesToken = s.takesToken(ctx, backend.Worker.Executable)
+	found := s.record(server, login)
+	loop := found.manager(api, backend)
 	if err := found.save(backend); err != nil {
 		return err
 	}
@@ -253,6 +258,23 @@ func (s *slurmBatch) executable() (path string, scripted bool, err error) {
 	return path, string(start[:]) == "#!", err
 }
 
+// tokenFlag is the flag of a worker that logs in with a token.
+const tokenFlag = "--token-file"
+
+// takesToken reports whether a worker's program has the flag --token-file: our cl-worker has, CodaLab's own has not.
+// Its help says so, also that of a script which only starts another program.
+func (s *slurmBatch) takesToken(ctx context.Context, executable string) bool {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	var help bytes.Buffer
+	c := command.Command{Args: []string{executable, "--help"}, Env: s.Environ, Stdout: &help, Group: true}
+	if err := c.Run(ctx); err != nil {
+		s.logger().DebugContext(ctx, "the worker's program does not say its flags", slog.Any("error", err))
+		return false
+	}
+	return strings.Contains(help.String(), tokenFlag)
+}
+
 // lookUp finds a program beside this one, or else in PATH.
 func (s *slurmBatch) lookUp(name string) string {
 	dirs := filepath.SplitList(s.Getenv("PATH"))
@@ -316,12 +338,11 @@ func (s *slurmBatch) record(server string, l *login) record {
 }
 
 // manager returns a manager that only looks.
-func (r record) manager(l *login, b *slurmbatch.Backend) (*pilot.Manager, error) {
-	api, err := l.connect(r.Server)
+func (r record) manager(api *client.Client, b *slurmbatch.Backend) *pilot.Manager {
 	return &pilot.Manager{
 		Server: api, Backend: b, Shape: r.Shape, Search: r.Search, Everybody: r.Everybody,
 		Log: slog.New(slog.DiscardHandler), MostFailed: -1, Now: b.Now,
-	}, err
+	}
 }
 
 func recordPath(b *slurmbatch.Backend) string { return filepath.Join(b.WorkDir, b.JobName+".json") }

@@ -7,21 +7,32 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/cmd/internal/account"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 )
 
 // standIn is a cl-worker that runs nothing: it takes what the server gives it, reports each run as one that
 // was successful, and ends when it is idle or gets TERM. The command of a run is for how long it is running.
-// It refuses flags that CodaLab's own cl-worker does not have (codalab/worker/main.py: parse_args).
+// It refuses flags that CodaLab's own cl-worker does not have (codalab/worker/main.py: parse_args), but for our
+// --token-file. If its name is stock-worker, it refuses that, too.
 func standIn() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
+	if slices.Contains(os.Args[1:], "--help") {
+		fmt.Println("usage: cl-worker [--password-file FILE] …")
+		if takesToken() {
+			fmt.Println("  --token-file FILE")
+		}
+		return
+	}
 	if err := runStandIn(ctx, os.Args[1:]); err != nil && ctx.Err() == nil {
 		fmt.Fprintln(os.Stderr, "cl-worker:", err)
 		os.Exit(1)
@@ -31,9 +42,11 @@ func standIn() {
 	}
 }
 
+func takesToken() bool { return filepath.Base(os.Args[0]) != "stock-worker" }
+
 type standInFlags struct {
-	server, id, tag, password string
-	idle                      time.Duration
+	server, id, tag, password, token string
+	idle                             time.Duration
 }
 
 func parseStandIn(args []string) (standInFlags, error) {
@@ -44,6 +57,9 @@ func parseStandIn(args []string) (standInFlags, error) {
 	flags.StringVar(&f.id, "id", "", "")
 	flags.StringVar(&f.tag, "tag", "", "")
 	flags.StringVar(&f.password, "password-file", "", "")
+	if takesToken() {
+		flags.StringVar(&f.token, "token-file", "", "")
+	}
 	idle := flags.Int("idle-seconds", 0, "")
 	for _, name := range []string{"work-dir", "network-prefix", "cpuset", "gpuset", "max-work-dir-size", "group", "ws-server", "max-memory"} {
 		flags.String(name, "", "")
@@ -59,19 +75,23 @@ func parseStandIn(args []string) (standInFlags, error) {
 	return f, err
 }
 
+func (f standInFlags) connect() (*client.Client, error) {
+	if f.token != "" {
+		return client.New(f.server, client.Options{Token: func(context.Context) (string, error) { return account.ReadToken(f.token) }})
+	}
+	l, err := account.ReadFile(f.password)
+	if err != nil {
+		return nil, err
+	}
+	return client.New(f.server, client.Options{Credentials: l.Credentials})
+}
+
 func runStandIn(ctx context.Context, args []string) error {
 	f, err := parseStandIn(args)
 	if err != nil {
 		return err
 	}
-	data, err := os.ReadFile(f.password)
-	if err != nil {
-		return err
-	}
-	lines := strings.Split(string(data), "\n")
-	api, err := client.New(f.server, client.Options{
-		Credentials: func(context.Context) (string, string, error) { return lines[0], lines[1], nil },
-	})
+	api, err := f.connect()
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,8 @@ import (
 // flags are the flags of a stand-alone worker: those of CodaLab's own (codalab/worker/main.py: parse_args),
 // the older --slots, and --stop-after.
 type flags struct {
-	server, passwordFile      string
+	server                    string
+	passwordFile, tokenFile   string
 	id, tag, group            string
 	tagExclusive, preemptible bool
 	workDir                   string
@@ -55,6 +56,7 @@ func (f *flags) add(s *pflag.FlagSet) {
 	s.StringVar(&f.server, "server", "", "`address` of the server (default: $CODALAB_SERVER, or the one that cl uses)")
 	s.String("ws-server", "", "accepted: the worker needs no `address` of a websocket")
 	s.StringVar(&f.passwordFile, "password-file", "", "`file` with the user name and the password, on two lines, that only you may read (default: $CODALAB_USERNAME and $CODALAB_PASSWORD, or the worker asks)")
+	s.StringVar(&f.tokenFile, "token-file", "", "`file` that only you may read, with a worker token of cl-server for --id instead of a password")
 	s.StringVar(&f.id, "id", "", "`name` of the worker at the server (default: HOST(PID))")
 	s.StringVar(&f.tag, "tag", "", "`tag` for cl run --request-queue")
 	s.BoolVar(&f.tagExclusive, "tag-exclusive", false, "run only bundles that ask for the tag")
@@ -124,6 +126,8 @@ func (f *flags) check() error {
 		return fmt.Errorf("--group %q: want the name of a group", f.group)
 	case len(f.id) > 200:
 		return errors.New("--id: a worker's name has at most 200 bytes")
+	case f.tokenFile != "" && f.passwordFile != "":
+		return errors.New("--token-file and --password-file: give one of them")
 	case f.workDir == "":
 		return errors.New("--work-dir: want a directory")
 	case f.exitAfterRuns < 1:

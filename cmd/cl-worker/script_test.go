@@ -22,6 +22,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/server"
 	"github.com/cl-slurm/cl-slurm/server/store"
@@ -48,6 +49,8 @@ const scriptPassword = "correct horse"
 //	soon [!] COMMAND… ~ REGEXP a command is repeated until it prints what matches; with !, until it does not
 //	exits CODE COMMAND…        a command that has to end with an exit code, soon
 //	smalldisk DIRECTORY SIZE   mounts a small disk
+//	token USER WORKER FILE SECONDS
+//	                           a file of an ordinary user gets a worker token, which is in $TOKEN too
 //
 // and the condition terminal: that this machine can make one.
 func TestScripts(t *testing.T) {
@@ -92,7 +95,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("RESEARCHER", strconv.Itoa(u.UID))
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"as": asUser, "soon": soon, "smalldisk": smallDisk(t), "exits": exits, "pulled-once": pulledOnce},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"as": asUser, "soon": soon, "smalldisk": smallDisk(t), "exits": exits, "token": workerToken(u), "pulled-once": pulledOnce},
 		Condition: func(cond string) (bool, error) {
 			if cond != "terminal" {
 				return false, fmt.Errorf("unknown condition %q", cond)
@@ -239,5 +242,22 @@ func exits(ts *testscript.TestScript, _ bool, args []string) {
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || exit.ExitCode() != want {
 		ts.Fatalf("%q: %v, want exit code %d", args[1:], err, want)
+	}
+}
+
+// workerToken is the command token.
+func workerToken(owner testenv.User) func(*testscript.TestScript, bool, []string) {
+	return func(ts *testscript.TestScript, _ bool, args []string) {
+		seconds, err := strconv.Atoi(args[3])
+		ts.Check(err)
+		api, err := client.New(ts.Getenv("SERVER"), client.Options{
+			Credentials: func(context.Context) (string, string, error) { return args[0], scriptPassword, nil },
+		})
+		ts.Check(err)
+		token, err := api.WorkerToken(context.Background(), args[1], time.Duration(seconds)*time.Second)
+		ts.Check(err)
+		ts.Check(os.WriteFile(ts.MkAbs(args[2]), []byte(token+"\n"), 0o600))
+		ts.Check(os.Chown(ts.MkAbs(args[2]), owner.UID, owner.GID))
+		ts.Setenv("TOKEN", token)
 	}
 }

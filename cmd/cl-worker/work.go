@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/internal/pause"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 	"github.com/cl-slurm/cl-slurm/staging/engineimages"
@@ -82,11 +84,8 @@ func (w *standalone) setUp(ctx context.Context) (err error) {
 	if w.server, err = account.Server(w.Process, w.server); err != nil {
 		return program.Usage(err)
 	}
-	if w.login, err = account.Find(ctx, w.Process, w.passwordFile); err != nil {
+	if err := w.connect(ctx); err != nil {
 		return program.Usage(err)
-	}
-	if w.client, err = client.New(w.server, client.Options{ClientID: client.WorkerClient, Credentials: w.login.Credentials, Log: w.log}); err != nil {
-		return program.Usage(fmt.Errorf("--server: %w", err))
 	}
 	if err := w.tryLogin(ctx); err != nil {
 		return err
@@ -115,22 +114,57 @@ func (w *standalone) setUp(ctx context.Context) (err error) {
 	return w.findMachine()
 }
 
-// tryLogin signs in once, so that a wrong password, and an address of something else than a CodaLab server,
-// are said at once. A server that does not answer is waited for later.
-func (w *standalone) tryLogin(ctx context.Context) error {
-	_, err := w.client.User(ctx)
-	var refused *codalab.Error
-	answered := errors.As(err, &refused)
-	switch {
-	case err == nil || ctx.Err() != nil:
-		return err
-	case answered && (refused.Status == http.StatusUnauthorized || refused.Status == http.StatusForbidden):
-		return w.explain(err)
-	case answered && refused.Transient():
-		w.log.WarnContext(ctx, "the server does not answer; the worker tries again", slog.String("error", err.Error()))
-		return nil
+// connect finds the login, and makes the client. It sends nothing yet.
+func (w *standalone) connect(ctx context.Context) (err error) {
+	o := client.Options{ClientID: client.WorkerClient, Log: w.log}
+	if w.tokenFile != "" {
+		o.Token = func(context.Context) (string, error) { return account.ReadToken(w.tokenFile) }
+		_, err = account.ReadToken(w.tokenFile)
+	} else {
+		w.login, err = account.Find(ctx, w.Process, w.passwordFile)
+		o.Credentials = w.login.Credentials
 	}
-	return program.Usage(fmt.Errorf("--server: %s does not answer as a CodaLab server: %w", w.server, err))
+	if err != nil {
+		return err
+	}
+	if w.client, err = client.New(w.server, o); err != nil {
+		return fmt.Errorf("--server: %w", err)
+	}
+	return nil
+}
+
+// retryLogin is the pause between two tries to reach a server that has to say whose a token is.
+const retryLogin = 5 * time.Second
+
+// tryLogin signs in once, so that a wrong password, and an address of something else than a CodaLab server,
+// are said at once. A server that does not answer is waited for later; but with a token at once, since only
+// the server knows whose the token is.
+func (w *standalone) tryLogin(ctx context.Context) error {
+	for said := false; ; said = true {
+		user, err := w.client.User(ctx)
+		var refused *codalab.Error
+		answered := errors.As(err, &refused)
+		switch {
+		case err == nil:
+			w.login.User = cmp.Or(w.login.User, user.UserName)
+			return nil
+		case ctx.Err() != nil:
+			return err
+		case errors.Is(err, client.ErrCredentials), answered && (refused.Status == http.StatusUnauthorized || refused.Status == http.StatusForbidden):
+			return w.explain(err)
+		case !answered || !refused.Transient():
+			return program.Usage(fmt.Errorf("--server: %s does not answer as a CodaLab server: %w", w.server, err))
+		}
+		if !said {
+			w.log.WarnContext(ctx, "the server does not answer; the worker tries again", slog.String("error", err.Error()))
+		}
+		if w.login.User != "" {
+			return nil
+		}
+		if err := pause.For(ctx, retryLogin); err != nil {
+			return err
+		}
+	}
 }
 
 // exitDenied is the exit code of a worker that the server refuses: another try is of no use.
@@ -154,7 +188,11 @@ func (w *standalone) explain(err error) error {
 	case errors.As(err, &refused) && w.group != "" && strings.Contains(refused.Message, w.group):
 		return program.Usage(fmt.Errorf("--group %s: %s", w.group, refused.Message))
 	case errors.As(err, &refused) && (refused.Status == http.StatusUnauthorized || refused.Status == http.StatusForbidden):
-		return &program.Error{Code: exitDenied, Err: fmt.Errorf("%s refuses the user %s: %w", w.server, w.login.User, err)}
+		who := "the user " + w.login.User
+		if w.tokenFile != "" {
+			who = "the token in " + w.tokenFile
+		}
+		return &program.Error{Code: exitDenied, Err: fmt.Errorf("%s refuses %s: %w", w.server, who, err)}
 	}
 	return err
 }

@@ -87,12 +87,13 @@ func (c *Client) open(ctx context.Context, in call) (*http.Response, error) {
 		defer in.stream.leave(ctx)
 	}
 	var refused string
+	var refusedBy error
 	for {
 		token := ""
 		if c.auth != nil && in.basic == "" {
 			var err error
 			if token, err = c.auth.token(ctx, refused); err != nil {
-				return nil, err
+				return nil, c.tokenError(err, refusedBy)
 			}
 		}
 		resp, err := c.send(ctx, in, token)
@@ -111,7 +112,7 @@ func (c *Client) open(ctx context.Context, in call) (*http.Response, error) {
 		if resp.StatusCode != http.StatusUnauthorized || token == "" || refused != "" || !repeatable {
 			return nil, err
 		}
-		refused = token
+		refused, refusedBy = token, err
 	}
 }
 

@@ -54,6 +54,10 @@ type Options struct {
 	// usable token, from any goroutine; ctx ends when no call needs the token any more. Nil
 	// means calls without a token, as the public user.
 	Credentials func(ctx context.Context) (user, password string, err error)
+	// Token returns a token that somebody else has got from the server, such as a worker token. The Client
+	// uses it instead of Credentials. It calls Token before its first call, and again when the server refuses
+	// the token.
+	Token func(ctx context.Context) (string, error)
 	// Tokens keeps the token for later processes; nil keeps it in memory only.
 	Tokens TokenCache
 	// Compress asks the server to compress files, which pays on a slow network. Directories
@@ -97,8 +101,9 @@ func New(address string, o Options) (*Client, error) {
 	if o.Now == nil {
 		o.Now = time.Now //nolint:forbidigo // the default clock
 	}
-	if o.Credentials != nil {
+	if o.Credentials != nil || o.Token != nil {
 		c.auth = &authority{
+			given:       o.Token,
 			credentials: o.Credentials,
 			cache:       o.Tokens,
 			grant:       c.grant(cmp.Or(o.ClientID, WorkerClient), o.Now),

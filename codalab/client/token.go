@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"strings"
 	"sync"
@@ -17,6 +18,10 @@ import (
 // ErrCredentials is the error of a refused login: the user name or the password is wrong. The
 // same ones will be refused again.
 var ErrCredentials = errors.New("wrong user name or password")
+
+// ErrToken is the error of a call whose given token (Options.Token) the server refuses: it has ended, or was
+// revoked.
+var ErrToken = errors.New("the token has ended or was revoked")
 
 // Token is what a server returns for a password.
 type Token struct {
@@ -36,6 +41,7 @@ type TokenCache interface {
 
 // authority has the token of a Client and gets new ones.
 type authority struct {
+	given       func(ctx context.Context) (token string, err error) // nil for credentials
 	credentials func(context.Context) (user, password string, err error)
 	cache       TokenCache // nil for none
 	grant       func(ctx context.Context, form url.Values) (Token, error)
@@ -81,6 +87,9 @@ func (a *authority) usable(t Token, refused string) bool {
 // renew gets a token from the cheapest source: the cache, where another process may have saved
 // one, then the refresh token, then the password.
 func (a *authority) renew(ctx context.Context, refused string) (Token, error) {
+	if a.given != nil {
+		return a.renewGiven(ctx, refused)
+	}
 	have := a.latest()
 	if a.cache != nil {
 		have = a.cache.Load()
@@ -106,6 +115,22 @@ func (a *authority) renew(ctx context.Context, refused string) (Token, error) {
 		return Token{}, err
 	}
 	return a.save(t), nil
+}
+
+// neverRenew is later than the end of every given token: the server says when that is.
+const neverRenew = 100 * 365 * 24 * time.Hour
+
+// renewGiven returns the token that the Client is given now. It fails with ErrToken if the server has just refused
+// that.
+func (a *authority) renewGiven(ctx context.Context, refused string) (Token, error) {
+	text, err := a.given(ctx)
+	if err == nil && text == refused {
+		err = ErrToken
+	}
+	if err != nil {
+		return Token{}, err
+	}
+	return a.set(Token{Access: text, Renew: a.now().Add(neverRenew)}), nil
 }
 
 func (a *authority) save(t Token) Token {
@@ -164,4 +189,41 @@ func (c *Client) loginError(err error, form url.Values) error {
 	refused.Message = fmt.Sprintf("%v: the server at %s refuses user %q",
 		ErrCredentials, c.address, form.Get("username"))
 	return refused
+}
+
+// tokenError returns why there is no token. refusedBy is the refusal of the one before, if there is one.
+func (c *Client) tokenError(err, refusedBy error) error {
+	var refused *codalab.Error
+	if errors.Is(err, ErrToken) && errors.As(refusedBy, &refused) {
+		refused.Err = ErrToken
+		refused.Message = fmt.Sprintf("the server at %s: %v", c.address, ErrToken)
+		return refused
+	}
+	return err
+}
+
+// WorkerToken returns a token with which only the worker of this id can do what it needs, for as long as life. It
+// fails with errors.ErrUnsupported if the server has no such tokens, as CodaLab's own.
+func (c *Client) WorkerToken(ctx context.Context, workerID string, life time.Duration) (string, error) {
+	in := call{
+		method: "POST", path: path("workers", workerID, "token"),
+		json: codalab.WorkerTokenRequest{Seconds: int64(life / time.Second)}, within: answerWithin,
+	}
+	var out codalab.WorkerToken
+	err := c.do(ctx, in, &out)
+	var refused *codalab.Error
+	switch {
+	case errors.As(err, &refused) && (refused.Status == http.StatusNotFound || refused.Status == http.StatusMethodNotAllowed):
+		return "", fmt.Errorf("get worker token: %w", errors.ErrUnsupported)
+	case err == nil && out.Token == "":
+		return "", c.noServer(in, http.StatusOK, errors.New("it has no token"))
+	}
+	return out.Token, err
+}
+
+// RevokeToken ends a token. It needs no login, and is no error for a token that has ended already (RFC 7009).
+func (c *Client) RevokeToken(ctx context.Context, token string) error {
+	return c.do(ctx, call{
+		method: "POST", path: "/oauth2/revoke", form: url.Values{"token": {token}}, basic: CommandClient, within: answerWithin,
+	}, nil)
 }

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptest"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -111,5 +114,87 @@ func TestTokenOfAnotherProcessIsUsed(t *testing.T) {
 	}
 	if n := s.grants.Load(); n != 1 {
 		t.Errorf("%d tokens were got, want 1", n)
+	}
+}
+
+// given returns an option with a token that a test may change.
+func given(token *atomic.Pointer[string]) func(*client.Options) {
+	return func(o *client.Options) {
+		o.Credentials = nil
+		o.Token = func(context.Context) (string, error) { return *token.Load(), nil }
+	}
+}
+
+func TestGivenTokenIsReadAgainWhenItIsRefused(t *testing.T) {
+	t.Parallel()
+	var valid, has atomic.Pointer[string]
+	first, second := "first", "second"
+	valid.Store(&first)
+	has.Store(&first)
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/rest/user" {
+			t.Errorf("the client calls %s", r.URL.Path)
+		}
+		if r.Header.Get("Authorization") != "Bearer "+*valid.Load() {
+			http.Error(w, "User is not authenticated.", http.StatusUnauthorized)
+			return
+		}
+		say(w, `{"data": {}}`)
+	}))
+	t.Cleanup(web.Close)
+	c := (&site{Server: web}).client(t, given(&has))
+	ask := func() error {
+		_, err := c.User(t.Context())
+		return err
+	}
+	if err := ask(); err != nil {
+		t.Fatal(err)
+	}
+	valid.Store(&second)
+	err := ask()
+	refused := wantStatus(t, err, http.StatusUnauthorized)
+	if !errors.Is(err, client.ErrToken) || refused.Transient() || refused.Message != "the server at "+web.URL+": the token has ended or was revoked" {
+		t.Errorf("%v, transient %v", err, refused.Transient())
+	}
+	has.Store(&second)
+	if err := ask(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWorkerTokenIsAskedForAndRevoked(t *testing.T) {
+	t.Parallel()
+	var got []string
+	s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		got = append(got, r.Method+" "+r.URL.EscapedPath()+" "+string(body))
+		say(w, `{"access_token": "t", "token_type": "Bearer", "expires_in": 90, "scope": "worker"}`)
+	})
+	token, err := s.client(t, nil).WorkerToken(t.Context(), "host-(1)", 90*time.Second)
+	if err != nil || token != "t" {
+		t.Errorf("%q, %v", token, err)
+	}
+	if diff := cmp.Diff([]string{`POST /rest/workers/host-%281%29/token {"seconds":90}`}, got); diff != "" {
+		t.Error(diff)
+	}
+	web := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/rest/oauth2/revoke" || r.FormValue("token") != "t" || strings.HasPrefix(r.Header.Get("Authorization"), "Bearer") {
+			t.Errorf("%s %v", r.URL.Path, r.Header)
+		}
+	}))
+	t.Cleanup(web.Close)
+	if err := (&site{Server: web}).client(t, nil).RevokeToken(t.Context(), "t"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestServerWithoutWorkerTokensIsToldApart(t *testing.T) {
+	t.Parallel()
+	for status, want := range map[int]bool{404: true, 405: true, 403: false, 500: false, 401: false} {
+		s := newSite(t, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", status) })
+		_, err := s.client(t, nil).WorkerToken(t.Context(), "w", time.Hour)
+		if errors.Is(err, errors.ErrUnsupported) != want || err == nil {
+			t.Errorf("%d: %v", status, err)
+		}
 	}
 }

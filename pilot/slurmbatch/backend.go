@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -51,9 +52,18 @@ type Backend struct {
 	WorkDir string
 	// Worker is the command line of the worker.
 	Worker Worker
-	// Credentials returns the arguments by which a worker logs in. It is called once for each pilot.
+	// Tokens makes a token for each pilot; nil for none. While it is set, Pilots ends the tokens of pilots that
+	// have ended.
+	Tokens Tokens
+	// Credentials returns the arguments by which a worker logs in. It is called once for each pilot that has no
+	// token of its own.
 	Credentials func(ctx context.Context) ([]string, error)
-	Now         func() time.Time
+	// Logger gets what happens to tokens; nil means no log.
+	Logger *slog.Logger
+	Now    func() time.Time
+
+	issued                   map[string]time.Time // when pilots got their tokens, by name; nil before they are read
+	whyNoToken, tokenTrouble string               // what has been logged
 }
 
 var _ pilot.Backend = (*Backend)(nil)
@@ -111,16 +121,9 @@ func (e *startError) Uncertain() bool { return !e.err.Refused }
 
 // Start submits a pilot's job.
 func (b *Backend) Start(ctx context.Context, name string) (pilot.Pilot, error) {
-	login, err := b.Credentials(ctx)
+	r, err := b.prepare(ctx, name)
 	if err != nil {
-		return pilot.Pilot{}, fmt.Errorf("start worker: %w", err)
-	}
-	r := b.Request(name, login)
-	dir := filepath.Join(b.WorkDir, name)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return pilot.Pilot{}, fmt.Errorf("start worker: %w", err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, name+".slurm"), []byte(r.Script), 0o600); err != nil {
+		b.discard(ctx, name)
 		return pilot.Pilot{}, fmt.Errorf("start worker: %w", err)
 	}
 	id, err := b.Slurm.Submit(ctx, r)
@@ -128,7 +131,7 @@ func (b *Backend) Start(ctx context.Context, name string) (pilot.Pilot, error) {
 	switch {
 	case errors.As(err, &failed):
 		if failed.Refused {
-			_ = os.RemoveAll(dir) // nothing will be written there
+			b.discard(ctx, name)
 		}
 		return pilot.Pilot{}, &startError{failed}
 	case err != nil:
@@ -137,6 +140,33 @@ func (b *Backend) Start(ctx context.Context, name string) (pilot.Pilot, error) {
 	// The log is found by the worker's id without this file.
 	_ = os.WriteFile(b.jobFile(name), []byte(id.String()+"\n"), 0o600)
 	return pilot.Pilot{Name: name, Phase: pilot.Pending, Job: id.String(), State: string(sbatch.StatePending), Since: b.Now()}, nil
+}
+
+// prepare makes the files of a pilot, and returns its submission.
+func (b *Backend) prepare(ctx context.Context, name string) (sbatch.Request, error) {
+	dir := filepath.Join(b.WorkDir, name)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return sbatch.Request{}, err
+	}
+	login, err := b.logIn(ctx, name)
+	if err != nil {
+		return sbatch.Request{}, err
+	}
+	r := b.Request(name, login)
+	return r, os.WriteFile(filepath.Join(dir, name+".slurm"), []byte(r.Script), 0o600)
+}
+
+// discard removes the files of a pilot that has no job: nothing will be written there. It keeps them if the token
+// cannot be revoked now.
+func (b *Backend) discard(ctx context.Context, name string) {
+	if b.Tokens != nil {
+		if err := b.dropToken(ctx, name); err != nil {
+			b.sayToken(ctx, err)
+			return
+		}
+		delete(b.issued, name)
+	}
+	_ = os.RemoveAll(filepath.Join(b.WorkDir, name))
 }
 
 // Pilots returns the pilots that Slurm's controller knows. All of them cost one squeue.
@@ -148,14 +178,17 @@ func (b *Backend) Pilots(ctx context.Context) ([]pilot.Pilot, error) {
 	var pilots []pilot.Pilot
 	for _, j := range snapshot.Jobs {
 		if b.IsPilot(j.Name) {
-			pilots = append(pilots, shown(j))
+			pilots = append(pilots, shownAs(j))
 		}
+	}
+	if b.Tokens != nil {
+		b.tendTokens(ctx, snapshot.Jobs)
 	}
 	return pilots, nil
 }
 
-// shown is a job as a pilot.
-func shown(j sbatch.Job) pilot.Pilot {
+// shownAs is a job as a pilot.
+func shownAs(j sbatch.Job) pilot.Pilot {
 	p := pilot.Pilot{
 		Name: j.Name, Phase: pilot.Active, Job: j.ID.String(), State: string(j.State), Reason: j.Reason, Node: j.Nodes,
 		Since: j.Start, Cancelled: j.State == sbatch.StateCancelled,

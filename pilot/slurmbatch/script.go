@@ -18,7 +18,9 @@ type Worker struct {
 	// Scripted is set for a program that is a script, as CodaLab's own cl-worker is: it does not see by
 	// itself which GPUs Slurm has given it.
 	Scripted bool
-	Server   string
+	// TakesToken is set for a program that has the flag --token-file, as our cl-worker has.
+	TakesToken bool
+	Server     string
 	// WorkDir is where the worker keeps its files.
 	WorkDir string
 	// IdleSeconds is how long it waits for runs.

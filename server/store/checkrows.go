@@ -23,6 +23,7 @@ func references() []reference {
 		{"worksheets", "owner_id", "users", "id", false},
 		{"groups", "owner_id", "users", "id", false},
 		{"grants", "user_id", "users", "id", true},
+		{"worker_tokens", "user_id", "users", "id", true},
 		{"worker_scopes", "user_id", "users", "id", true},
 		{"dependencies", "child_uuid", "bundles", "uuid", true},
 		{"worksheet_items", "worksheet_uuid", "worksheets", "uuid", true},

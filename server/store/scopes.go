@@ -55,6 +55,15 @@ func (s *Store) WorkerReads(ctx context.Context, userID string, uuids []string) 
 	return readable, rowError(err, "list inputs")
 }
 
+// WorkerInputs returns those of these bundles that are inputs of runs which one worker has.
+func (s *Store) WorkerInputs(ctx context.Context, w Worker, uuids []string) ([]string, error) {
+	inputs, err := selectIn[string](ctx, s, uuids, `
+		SELECT DISTINCT d.parent_uuid FROM dependencies d JOIN bundles c ON c.uuid = d.child_uuid
+		WHERE d.parent_uuid IN (?) AND c.worker_user = ? AND c.worker_id = ? AND c.state NOT IN ('ready', 'failed', 'killed')`,
+		func(part []string) []any { return []any{part, w.User, w.ID} })
+	return inputs, rowError(err, "list inputs")
+}
+
 // InputOwners returns the owners of those runs of a user's workers that have a bundle as an input.
 func (s *Store) InputOwners(ctx context.Context, userID, uuid string) ([]string, error) {
 	var owners []string

@@ -55,6 +55,8 @@ var (
 	ErrNotFound = errors.New("not found")
 	// ErrExists means that the name or the key is taken.
 	ErrExists = errors.New("exists already")
+	// ErrTooMany means that there are as many as there may be.
+	ErrTooMany = errors.New("too many")
 	// ErrLocked means that another server uses the data directory or the database.
 	ErrLocked = errors.New("another cl-server is using it")
 	// ErrWrongDatabase means that the data directory and the database do not belong together.

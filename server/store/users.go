@@ -41,6 +41,10 @@ type User struct {
 	// IsWorker is set for the account of a program that runs bundles for others. It may do nothing
 	// else; its scopes tell whose.
 	IsWorker bool `db:"is_worker"`
+
+	// OnlyWorker is the worker whose token a request has; empty if it has another token. It may do only
+	// what that worker needs. It is no column of the table users: only UserOfToken sets it.
+	OnlyWorker string `db:"only_worker"`
 }
 
 // Root reports whether the user is the root user.
@@ -173,28 +177,38 @@ func (s *Store) AddGrant(ctx context.Context, g Grant, now time.Time) error {
 	})
 }
 
-// DeleteGrant deletes the grant that has a token with this hash, if there is one.
+// DeleteGrant deletes the grant that has a token with this hash, or the worker token with it, if there is
+// one.
 func (s *Store) DeleteGrant(ctx context.Context, token string) error {
 	return s.db.InTx(ctx, func(tx *sqlx.Tx) error {
 		_, err := tx.ExecContext(ctx, tx.Rebind(`DELETE FROM grants WHERE access = ? OR refresh = ?`), token, token)
+		if err == nil {
+			_, err = tx.ExecContext(ctx, tx.Rebind(`DELETE FROM worker_tokens WHERE token = ?`), token)
+		}
 		return rowError(err, "delete grant")
 	})
 }
 
-// DeleteGrants deletes all grants of a user, who has to sign in again.
+// DeleteGrants deletes all grants and worker tokens of a user, who has to sign in again.
 func (s *Store) DeleteGrants(ctx context.Context, userID string) error {
 	return s.db.InTx(ctx, func(tx *sqlx.Tx) error {
 		_, err := tx.ExecContext(ctx, tx.Rebind(`DELETE FROM grants WHERE user_id = ?`), userID)
+		if err == nil {
+			_, err = tx.ExecContext(ctx, tx.Rebind(`DELETE FROM worker_tokens WHERE user_id = ?`), userID)
+		}
 		return rowError(err, "delete grants of user "+userID)
 	})
 }
 
-// UserOfToken returns the user of the access token with this hash.
-func (s *Store) UserOfToken(ctx context.Context, access string, now time.Time) (User, error) {
+// UserOfToken returns the user of the access token or worker token with this hash.
+func (s *Store) UserOfToken(ctx context.Context, token string, now time.Time) (User, error) {
 	var u User
 	err := s.db.GetContext(ctx, &u, s.db.Rebind(`
-		SELECT users.* FROM grants JOIN users ON users.id = grants.user_id
-		WHERE grants.access = ? AND grants.access_expires > ?`), access, Time{now})
+		SELECT users.*, '' AS only_worker FROM grants JOIN users ON users.id = grants.user_id
+		WHERE grants.access = ? AND grants.access_expires > ?
+		UNION ALL
+		SELECT users.*, worker_tokens.worker_id AS only_worker FROM worker_tokens JOIN users ON users.id = worker_tokens.user_id
+		WHERE worker_tokens.token = ? AND worker_tokens.expires > ?`), token, Time{now}, token, Time{now})
 	return u, rowError(err, "get user of token")
 }
 

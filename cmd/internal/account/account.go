@@ -68,24 +68,46 @@ func (l Login) Credentials(context.Context) (user, password string, err error) {
 // ReadFile reads a password file: a line with the name and a line with the password
 // (codalab/worker/main.py: connect_to_codalab_server). It refuses a file that others may read.
 func ReadFile(path string) (Login, error) {
-	info, err := os.Stat(path)
+	text, err := readPrivate("password", path)
 	if err != nil {
-		return Login{}, fmt.Errorf("read password file: %w", err)
+		return Login{}, err
 	}
-	if info.Mode().Perm()&0o077 != 0 {
-		return Login{}, fmt.Errorf("the password file %s may be read by others: chmod 600 it", path)
-	}
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return Login{}, fmt.Errorf("read password file: %w", err)
-	}
-	name, rest, _ := strings.Cut(string(data), "\n")
+	name, rest, _ := strings.Cut(text, "\n")
 	password, _, _ := strings.Cut(rest, "\n")
 	l := Login{User: strings.TrimSpace(name), Password: strings.TrimSpace(password)}
 	if l.User == "" || l.Password == "" {
 		return Login{}, fmt.Errorf("the password file %s has to have two lines: the user's name and the password", path)
 	}
 	return l, nil
+}
+
+// ReadToken reads a token file: a line with a worker token. It refuses a file that others may read.
+func ReadToken(path string) (string, error) {
+	text, err := readPrivate("token", path)
+	if err != nil {
+		return "", err
+	}
+	token := strings.TrimSpace(text)
+	if token == "" || strings.ContainsAny(token, " \t\r\n") {
+		return "", fmt.Errorf("the token file %s has to have one line: the token", path)
+	}
+	return token, nil
+}
+
+// readPrivate reads a file with a secret of some kind. It refuses one that others may read.
+func readPrivate(kind, path string) (string, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return "", fmt.Errorf("read %s file: %w", kind, err)
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return "", fmt.Errorf("the %s file %s may be read by others: chmod 600 it", kind, path)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("read %s file: %w", kind, err)
+	}
+	return string(data), nil
 }
 
 // Find returns the login: that of a password file, if one is named, else of CODALAB_USERNAME and

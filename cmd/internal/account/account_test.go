@@ -82,3 +82,32 @@ func TestPasswordFileThatIsNoneIsRefused(t *testing.T) {
 		})
 	}
 }
+
+func TestTokenFileThatIsNoneIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		text string
+		mode os.FileMode
+		want string
+	}{
+		"one line":  {"token\n", 0o600, ""},
+		"readable":  {"token\n", 0o604, "may be read by others"},
+		"empty":     {"\n", 0o600, "one line"},
+		"two lines": {"ann\nsecret\n", 0o600, "one line"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "token")
+			if err := os.WriteFile(path, []byte(test.text), test.mode); err != nil {
+				t.Fatal(err)
+			}
+			got, err := account.ReadToken(path)
+			switch {
+			case test.want == "" && (err != nil || got != "token"):
+				t.Errorf("%q, %v", got, err)
+			case test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "secret")):
+				t.Errorf("%v, want %q", err, test.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/cmd/internal/account"
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/codalab/stocktest"
+	"github.com/cl-slurm/cl-slurm/pilot/slurmbatch"
+	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
+)
+
+// tokenFiles returns the tokens in a work directory.
+func tokenFiles(t *testing.T, dir string) (tokens []string) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*", "token"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		token, err := account.ReadToken(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tokens = append(tokens, token)
+	}
+	return tokens
+}
+
+// withOwnTokens makes the pilots of a manager's backend log in with tokens of their own.
+func withOwnTokens(t *testing.T, b *slurmbatch.Backend, api *client.Client) {
+	t.Helper()
+	b.Tokens, b.Worker.TakesToken = api, true
+	if b.Worker.Server != api.Address() {
+		t.Fatalf("the workers' server is %s", b.Worker.Server)
+	}
+}
+
+// TestPilotsRunBundlesWithTokensThatEndWithThem runs bundles on a cl-server in pilots without a password.
+func TestPilotsRunBundlesWithTokensThatEndWithThem(t *testing.T) {
+	t.Parallel()
+	web := startServer(t, filepath.Join(t.TempDir(), "server"))
+	api := connectAnn(t, web.URL)
+	uuids := stage(t, api, 2, nil)
+	dir := t.TempDir()
+	slurm := &counted{Slurm: slurmtest.NewCluster(t, slurmtest.NewSite())}
+	m, b := newManager(t, web.URL, dir, slurm)
+	withOwnTokens(t, b, api)
+	if err := m.Pass(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	tokens := tokenFiles(t, dir)
+	if len(tokens) != 2 || tokens[0] == tokens[1] {
+		t.Fatalf("the tokens are %q", tokens)
+	}
+	for _, uuid := range uuids {
+		await(t, api, uuid, codalab.StateReady)
+	}
+	deadline := time.Now().Add(30 * time.Second)
+	for len(tokenFiles(t, dir)) > 0 {
+		if _, err := b.Pilots(t.Context()); err != nil || time.Now().After(deadline) {
+			t.Fatalf("the tokens have not ended, %v", err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	for _, r := range slurm.requests {
+		log, err := os.ReadFile(r.Output)
+		if err != nil {
+			t.Error(err)
+		}
+		for _, secret := range append(tokens, "secret") {
+			if strings.Contains(strings.Join(r.Args(), " ")+r.Script+string(log), secret) {
+				t.Errorf("%s is in the job %s, or in its log %s", secret, r.Script, log)
+			}
+		}
+	}
+	for _, token := range tokens {
+		late, err := client.New(web.URL, client.Options{Token: func(context.Context) (string, error) { return token, nil }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := late.User(t.Context()); err == nil {
+			t.Error("the token of a pilot that has ended is valid")
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, ".password")); err == nil {
+		t.Error("the password is on the disk")
+	}
+}
+
+// TestPilotsOfCodaLabsOwnServerGetThePasswordFile starts a pilot for a stand-in of CodaLab's own server.
+func TestPilotsOfCodaLabsOwnServerGetThePasswordFile(t *testing.T) {
+	t.Parallel()
+	service, err := stocktest.New(stocktest.Options{Dir: t.TempDir(), Users: []stocktest.User{{Name: "ann", Password: "secret"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	web := httptest.NewServer(service)
+	t.Cleanup(web.Close)
+	dir := t.TempDir()
+	slurm := &counted{Slurm: slurmtest.NewCluster(t, slurmtest.NewSite())}
+	_, b := newManager(t, web.URL, dir, slurm)
+	withOwnTokens(t, b, connectAnn(t, web.URL))
+	if _, err := b.Start(t.Context(), b.NewName()); err != nil {
+		t.Fatal(err)
+	}
+	if script := slurm.requests[0].Script; !strings.Contains(script, "'--password-file' '"+filepath.Join(dir, ".password")+"'") || len(tokenFiles(t, dir)) > 0 {
+		t.Errorf("%s", script)
+	}
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
+	"github.com/cl-slurm/cl-slurm/pilot/slurmbatch"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
+)
+
+// giving is a Slurm whose jobs belong to a user: the files of a pilot become the user's before it is submitted.
+type giving struct {
+	slurmbatch.Slurm
+	testenv.User
+}
+
+func (g giving) Submit(ctx context.Context, r sbatch.Request) (sbatch.JobID, error) {
+	dir := filepath.Dir(r.Output)
+	for _, path := range []string{dir, filepath.Join(dir, "token")} {
+		if err := os.Chown(path, g.UID, g.GID); err != nil {
+			return 0, err
+		}
+	}
+	return g.Slurm.Submit(ctx, r)
+}
+
+// TestPilotRunsABundleWithItsToken starts cl-worker as it is shipped in a job of slurmbatch. It runs a bundle of ann
+// with nothing but its token, which ends with it.
+func TestPilotRunsABundleWithItsToken(t *testing.T) {
+	t.Parallel()
+	testenv.Containers(t)
+	testenv.Root(t)
+	u := testenv.Researcher(t)
+	dir := testenv.SharedDir(t)
+	address := startTestServer(t, filepath.Join(dir, "server"))
+	api, err := client.New(address, client.Options{
+		Credentials: func(context.Context) (string, string, error) { return "ann", scriptPassword, nil },
+	})
+	must(t, err)
+	image := imagetest.Start(t).Push(t, "lab/tools:1", scriptImage(t))
+	worker := filepath.Join(dir, "cl-worker")
+	testenv.WriteProgram(t, worker, fmt.Appendf(nil,
+		"#!/bin/sh\nexport HOME=%s\nexec setpriv --reuid=%d --regid=%d --clear-groups %s \"$@\"\n", dir, u.UID, u.GID, shipped.Path(t)))
+	must(t, os.Chown(dir, u.UID, u.GID))
+	if help, _, _ := call(t, "--help"); !strings.Contains(help, "--token-file") {
+		t.Errorf("cl-worker-manager asks the help for --token-file: %s", help)
+	}
+	b := &slurmbatch.Backend{
+		Slurm: giving{slurmtest.NewCluster(t, slurmtest.NewSite()), u}, User: "ann", JobName: "pilot", WorkDir: filepath.Join(dir, "pilots"), Now: time.Now,
+		Job: slurmbatch.Job{CPUs: 1, MemoryMB: 2048, Time: time.Hour, Dir: dir},
+		Worker: slurmbatch.Worker{
+			Executable: worker, TakesToken: true, Server: address, WorkDir: filepath.Join(dir, "scratch"), IdleSeconds: 600,
+			Arguments: []string{"--exit-after-num-runs", "1"},
+		},
+		Tokens: api,
+	}
+	name := b.NewName()
+	_, err = b.Start(t.Context(), name)
+	must(t, err)
+	must(t, os.Chmod(b.WorkDir, 0o755))
+	file := filepath.Join(b.WorkDir, name, "token")
+	token, err := os.ReadFile(file)
+	must(t, err)
+	ran := runAndWait(t, api, image)
+	deadline := time.Now().Add(60 * time.Second)
+	for ended := false; !ended; {
+		_, err := b.Pilots(t.Context())
+		must(t, err)
+		_, err = os.Stat(file)
+		if ended = os.IsNotExist(err); !ended && time.Now().After(deadline) {
+			log, err := os.ReadFile(b.Log(name))
+			t.Fatalf("the bundle is %s: %v; the pilot has not ended: %s, %v", ran.State, ran.Metadata, log, err)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	log, err := os.ReadFile(b.Log(name))
+	must(t, err)
+	if ran.State != codalab.StateReady || !strings.Contains(string(log), "Worker started!") {
+		t.Errorf("the bundle is %s: %v; the worker says %s", ran.State, ran.Metadata, log)
+	}
+	for _, secret := range []string{strings.TrimSpace(string(token)), scriptPassword} {
+		if strings.Contains(string(log), secret) {
+			t.Errorf("%s is in the log %s", secret, log)
+		}
+	}
+	late, err := client.New(address, client.Options{Token: func(context.Context) (string, error) { return strings.TrimSpace(string(token)), nil }})
+	must(t, err)
+	if _, err := late.User(t.Context()); err == nil {
+		t.Error("the token is valid after the pilot's end")
+	}
+}
+
+// runAndWait creates a run of the client's user, and waits until it has ended.
+func runAndWait(t *testing.T, api *client.Client, image string) client.BundleInfo {
+	t.Helper()
+	sheet, err := api.FindWorksheet(t.Context(), "", client.HomeWorksheet)
+	must(t, err)
+	metadata := codalab.Metadata{}
+	for _, key := range codalab.MetadataKeys(codalab.TypeRun) {
+		if !key.Generated && !key.Optional {
+			metadata[key.Key] = key.Default
+		}
+	}
+	metadata["name"], metadata["request_docker_image"] = "r", image
+	made, err := api.CreateBundle(t.Context(), client.NewBundle{Worksheet: sheet.UUID, Type: codalab.TypeRun, Command: "echo ran; env", Metadata: metadata})
+	must(t, err)
+	deadline := time.Now().Add(60 * time.Second)
+	for {
+		b, err := api.Bundle(t.Context(), made.UUID)
+		must(t, err)
+		if b.State.Final() || time.Now().After(deadline) {
+			return b
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
