@@ -88,7 +88,7 @@ func TestContainerOfAnEngineLeavesItsResultsToTheUser(t *testing.T) {
 	t.Parallel()
 	const image = "localhost/cl-worker-test:1"
 	host := loadImage(t, image)
-	x := prepare(t, "id -u; pwd; echo $HOME $FROM_IMAGE; touch $TMPDIR/x; mkdir -m 0700 made; echo result >made/file; sleep 0.1; exit 3", func(_ string, s *spool.Spec) {
+	x := prepare(t, "id -u; pwd; echo $HOME $FROM_IMAGE; touch $TMPDIR/x; mkdir -m 0700 made; echo result >made/file; sleep 1; exit 3", func(_ string, s *spool.Spec) {
 		s.Runtime, s.Inputs = runtimes.Docker, spool.Inputs{ImageDigest: image}
 	})
 	x.cmd.Path = shipped.Path(t)
