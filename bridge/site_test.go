@@ -47,6 +47,7 @@ type site struct {
 	book   *ledger.Ledger
 	bridge *bridge.Bridge // the one that was started last
 	stop   func()
+	ended  chan error // what Run has returned
 
 	dryRun bool                   // orphans are not cancelled
 	ends   error                  // what Run ends with
@@ -104,6 +105,7 @@ func (s *site) start() {
 	}
 	s.bridge = b
 	done := make(chan error, 1)
+	s.ended = done
 	go func() { done <- b.Run(ctx) }()
 	s.stop = sync.OnceFunc(func() {
 		cancel()

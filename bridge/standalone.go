@@ -47,6 +47,9 @@ const (
 	// waits for results to be delivered for resultsWithin, and leaves at the latest after leaveWithin.
 	resultsWithin = 12 * time.Second
 	leaveWithin   = 24 * time.Second
+	// lostAfter is how long a worker that ends when it is idle waits for a server that has never answered. It
+	// may hold a Slurm job.
+	lostAfter = 5 * time.Minute
 	// closeWithin is how long a worker that ends waits for a run that the server has sent before it
 	// read that the worker ends.
 	closeWithin = 500 * time.Millisecond
@@ -54,6 +57,9 @@ const (
 
 // errStopped ends the work of a worker that has ended by itself.
 var errStopped = errors.New("the worker has ended")
+
+// ErrLost is the error of a worker that ends when it is idle and has never been answered.
+var ErrLost = errors.New("the server has not answered since the worker was started")
 
 // life is what a stand-alone worker remembers of its life.
 type life struct {
@@ -129,6 +135,7 @@ func (b *Bridge) describe(in *codalab.CheckIn) {
 // watchStop ends the worker when it has to end.
 func (b *Bridge) watchStop(ctx context.Context) error {
 	stop := b.Standalone.Stop
+	began := b.Now()
 	var stopped, idle time.Time // since when
 	left := false
 	tick := time.NewTicker(stopLookEvery)
@@ -155,6 +162,8 @@ func (b *Bridge) watchStop(ctx context.Context) error {
 			b.life.stopping.Store(true)
 			b.tellEnding(true)
 			b.giveBack(false)
+		case live == 0 && b.Standalone.ExitWhenIdle && !b.view.welcome.Load() && now.Sub(began) > max(lostAfter, b.Standalone.IdleFor):
+			return ErrLost
 		case live == 0 && b.mayLeave(now.Sub(idle)):
 			if err := b.leave(ctx); err != nil {
 				return err

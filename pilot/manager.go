@@ -189,7 +189,7 @@ func (m *Manager) staged(ctx context.Context) ([]Bundle, error) {
 		misfits[b.UUID] = true
 		if m.said[b.UUID] != reason {
 			m.said[b.UUID] = reason
-			m.Log.DebugContext(ctx, "left out", slog.String("bundle", b.UUID), slog.String("reason", reason))
+			m.Log.InfoContext(ctx, "left out", slog.String("bundle", b.UUID), slog.String("reason", reason))
 		}
 	}
 	maps.DeleteFunc(m.said, func(subject, _ string) bool { return codalab.IsUUID(subject) && !misfits[subject] })

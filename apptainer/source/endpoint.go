@@ -63,7 +63,7 @@ func (e *endpoint) connect(ctx context.Context) (*http.Client, error) {
 		auth = authn.FromConfig(found.config)
 	}
 	options := []name.Option{name.WeakValidation}
-	if e.plain {
+	if e.plain || isLoopback(e.host) {
 		options = append(options, name.Insecure)
 	}
 	registry, err := name.NewRegistry(apiHost(e.host), options...)

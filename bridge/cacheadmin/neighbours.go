@@ -72,7 +72,7 @@ func (n *Neighbours) present() (map[string]bool, error) {
 	present := map[string]bool{}
 	for _, e := range entries {
 		dir := filepath.Join(n.Dir, e.Name())
-		if dir == n.Own {
+		if dir == n.Own || !e.IsDir() {
 			continue
 		}
 		state, err := lease.Read(spool.Layout(dir).BridgeDir())

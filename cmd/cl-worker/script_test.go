@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -11,6 +12,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -42,6 +44,7 @@ const scriptPassword = "correct horse"
 // Beside testscript's own commands there are
 //
 //	as USER COMMAND…           a command of another user
+//	pulled-once                each blob of the registry was pulled once
 //	soon [!] COMMAND… ~ REGEXP a command is repeated until it prints what matches; with !, until it does not
 //	exits CODE COMMAND…        a command that has to end with an exit code, soon
 //	smalldisk DIRECTORY SIZE   mounts a small disk
@@ -59,6 +62,9 @@ func TestScripts(t *testing.T) {
 		WorkdirRoot: testenv.SharedDir(t),
 		Setup: func(env *testscript.Env) error {
 			registry := imagetest.Start(t)
+			pulls := &pulled{of: map[string]int{}}
+			registry.Intercept = pulls.count
+			env.Values[pulledKey{}] = pulls
 			env.Setenv("IMAGE", registry.Push(t, "lab/tools:1", img))
 			address, stop := startServer(t, filepath.Join(env.WorkDir, "server"))
 			env.Defer(stop)
@@ -86,7 +92,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("RESEARCHER", strconv.Itoa(u.UID))
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"as": asUser, "soon": soon, "smalldisk": smallDisk(t), "exits": exits},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"as": asUser, "soon": soon, "smalldisk": smallDisk(t), "exits": exits, "pulled-once": pulledOnce},
 		Condition: func(cond string) (bool, error) {
 			if cond != "terminal" {
 				return false, fmt.Errorf("unknown condition %q", cond)
@@ -98,6 +104,41 @@ func TestScripts(t *testing.T) {
 			return true, f.Close()
 		},
 	})
+}
+
+// pulled counts how often each blob was pulled from a script's registry.
+type pulled struct {
+	mu sync.Mutex
+	of map[string]int
+}
+
+type pulledKey struct{}
+
+func (p *pulled) count(_ http.ResponseWriter, r *http.Request) bool {
+	if r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/blobs/") {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.of[r.URL.Path]++
+	}
+	return false
+}
+
+// pulledOnce checks that each blob was pulled once.
+func pulledOnce(ts *testscript.TestScript, _ bool, _ []string) {
+	p, ok := ts.Value(pulledKey{}).(*pulled)
+	if !ok {
+		ts.Fatalf("no registry")
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.of) == 0 {
+		ts.Fatalf("nothing was pulled")
+	}
+	for path, n := range p.of {
+		if n != 1 && !strings.Contains(path, "uploads") {
+			ts.Fatalf("%s was pulled %d times", path, n)
+		}
+	}
 }
 
 // scriptImage is the image of other tests, and answer.

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -28,7 +27,6 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 	"github.com/cl-slurm/cl-slurm/staging/engineimages"
-	"github.com/cl-slurm/cl-slurm/worker"
 	"github.com/cl-slurm/cl-slurm/worker/local"
 )
 
@@ -55,6 +53,9 @@ type standalone struct {
 
 // work is cl-worker, stand-alone.
 func work(ctx context.Context, p program.Process, f flags) error {
+	// A terminal that is closed counts as a signal to stop (codalab/worker/main.py: main).
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP)
+	defer stop()
 	if err := f.check(); err != nil {
 		return program.Usage(err)
 	}
@@ -211,6 +212,7 @@ func (w *standalone) configuration() (config.Config, error) {
 		q.Runtime = runtimes.Docker
 	}
 	if w.runtime != runtimeSlurm {
+		q.MemoryOverhead.Bytes = 0 // the processes around a command are not in its memory
 		c.Slurm.ObserveEvery.Duration = 300 * time.Millisecond
 		c.DiskSettle.Duration = time.Second // a run writes on the host on which the worker reads
 	}
@@ -231,11 +233,11 @@ func (w *standalone) findSlurm(ctx context.Context) error {
 // findMachine finds what runs may have of this host.
 func (w *standalone) findMachine() error {
 	found, err := local.FindMachine()
+	if err == nil {
+		found, err = inAllocation(found, w.Getenv)
+	}
 	if err != nil {
 		return err
-	}
-	if found.GPUs, err = w.allocatedGPUs(found.GPUs); err != nil {
-		return program.Usage(err)
 	}
 	w.machine = found
 	if w.machine.CPUs, err = local.ParseCPUSet(w.cpuset, found.CPUs); err != nil {
@@ -248,19 +250,6 @@ func (w *standalone) findMachine() error {
 		w.machine.Memory = min(w.machine.Memory, most)
 	}
 	return nil
-}
-
-// allocatedGPUs are those of the Slurm job around the worker, whose node may let the job open all.
-func (w *standalone) allocatedGPUs(all []local.GPU) ([]local.GPU, error) {
-	indexes := w.Getenv("SLURM_JOB_GPUS")
-	if indexes == "" || w.Getenv("SLURM_JOB_ID") == "" {
-		return all, nil
-	}
-	own, err := worker.ParseGPUIndexes(indexes)
-	if err != nil {
-		return nil, err
-	}
-	return slices.DeleteFunc(slices.Clone(all), func(g local.GPU) bool { return !slices.Contains(own, g.Index) }), nil
 }
 
 // serve runs the bundles until a signal ends it, or until the worker has to end.

@@ -22,7 +22,14 @@ func Quiet() *log.Logger { return log.New(io.Discard, "", 0) }
 
 // Serve serves on a free loopback address until stop is called.
 func Serve(ctx context.Context, h http.Handler) (address string, stop func(), err error) {
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	return serveAt(ctx, anyPort, h)
+}
+
+// anyPort is a free address that nodes do not reach.
+const anyPort = "127.0.0.1:0"
+
+func serveAt(ctx context.Context, on string, h http.Handler) (address string, stop func(), err error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", on)
 	if err != nil {
 		return "", nil, err
 	}
@@ -38,7 +45,12 @@ func Serve(ctx context.Context, h http.Handler) (address string, stop func(), er
 // ServeImage serves an image from a registry of its own until stop is called, and returns
 // its name. The registry keeps blobs in blobs. It gets those of the image that it lacks.
 func ServeImage(ctx context.Context, blobs registry.BlobHandler, repository string, img v1.Image) (image string, stop func(), err error) {
-	address, stop, err := Serve(ctx, registry.New(registry.Logger(Quiet()), registry.WithBlobHandler(blobs)))
+	return ServeImageAt(ctx, anyPort, blobs, repository, img)
+}
+
+// ServeImageAt is ServeImage on another address of this host, with its port.
+func ServeImageAt(ctx context.Context, on string, blobs registry.BlobHandler, repository string, img v1.Image) (image string, stop func(), err error) {
+	address, stop, err := serveAt(ctx, on, registry.New(registry.Logger(Quiet()), registry.WithBlobHandler(blobs)))
 	if err != nil {
 		return "", nil, err
 	}

@@ -219,6 +219,9 @@ func (s *Site) prepare() error {
 			return err
 		}
 	}
+	if err := s.writeLogin(); err != nil {
+		return err
+	}
 	s.log, err = os.Create(s.path("log"))
 	s.onClose(s.log.Close)
 	return err

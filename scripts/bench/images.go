@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
-	"strconv"
 	"syscall"
 
 	"github.com/cl-slurm/cl-slurm/internal/testsite"
@@ -36,8 +34,7 @@ func newImageBench() *imageBench {
 	} else {
 		fmt.Println("bench: images are not compared with Apptainer, which is neither on PATH nor at CLTEST_APPTAINER")
 	}
-	researcher := must(user.Lookup("researcher"))
-	b.as = &syscall.Credential{Uid: uint32(must(strconv.ParseUint(researcher.Uid, 10, 31))), Gid: uint32(must(strconv.ParseUint(researcher.Gid, 10, 31)))}
+	b.as = researcherAccount()
 	b.dir = must(os.MkdirTemp(testsite.Base, "bench-images-run-"))
 	b.temp, b.self = filepath.Join(b.dir, "tmp"), filepath.Join(b.dir, "bench")
 	self := must(os.Executable()) // cl-worker is beside it, where make installs them

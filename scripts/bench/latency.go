@@ -116,7 +116,7 @@ func (s *site) bundle(ctx context.Context, args ...string) times {
 }
 
 func newTimes(start, end time.Time, printed, job string) times {
-	first := must(time.Parse("2006-01-02 15:04:05.999999999Z07:00", strings.TrimSpace(printed)))
+	first := parseStamp(printed)
 	return times{first: first.Sub(start).Seconds(), end: end.Sub(start).Seconds(), held: first.Sub(allocated(job)).Seconds()}
 }
 

@@ -60,3 +60,27 @@ func (p part) memory() float64 {
 	}
 	return 0
 }
+
+// treeCPU is how many seconds of processors a process has used, with its descendants and with those that
+// it has waited for (proc(5), /proc/pid/stat).
+func treeCPU(pid int) float64 {
+	const ticks = 100 // sysconf(3): _SC_CLK_TCK, on every Linux
+	proc := filepath.Join("/proc", strconv.Itoa(pid))
+	text, err := os.ReadFile(filepath.Join(proc, "stat"))
+	_, rest, found := strings.Cut(string(text), ") ")
+	if err != nil || !found {
+		return 0 // it has ended, and its parent has what it used
+	}
+	total := 0.0
+	for _, field := range strings.Fields(rest)[11:15] {
+		total += must(strconv.ParseFloat(field, 64)) / ticks
+	}
+	lists, _ := filepath.Glob(filepath.Join(proc, "task/*/children"))
+	for _, list := range lists {
+		children, _ := os.ReadFile(list)
+		for child := range strings.FieldsSeq(string(children)) {
+			total += treeCPU(must(strconv.Atoi(child)))
+		}
+	}
+	return total
+}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -30,8 +31,13 @@ type clServer struct {
 // startServer starts the cl-server that is beside this program, where make installs both, and waits until
 // it serves. It prints the errors that the server logs.
 func startServer(ctx context.Context, dir string) clServer {
+	return startServerAt(ctx, dir, "127.0.0.1")
+}
+
+// startServerAt is startServer, at an address of this host.
+func startServerAt(ctx context.Context, dir, host string) clServer {
 	beside := filepath.Join(filepath.Dir(must(os.Executable())), "cl-server")
-	cmd := exec.CommandContext(ctx, beside, "run", "--data", dir, "--listen", "127.0.0.1:0", "--check-in-hold", checkInHold.String())
+	cmd := exec.CommandContext(ctx, beside, "run", "--data", dir, "--listen", net.JoinHostPort(host, "0"), "--check-in-hold", checkInHold.String())
 	log := bufio.NewScanner(must(cmd.StderrPipe()))
 	check(cmd.Start())
 	serving := regexp.MustCompile(`msg=serving address=(\S+)`)

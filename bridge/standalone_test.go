@@ -1,0 +1,266 @@
+package bridge_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge"
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+// standalone makes the site's bridge a stand-alone worker, and returns what stops it.
+func (s *site) standalone(change func(w *bridge.Standalone)) (stop chan struct{}) {
+	stop = make(chan struct{})
+	s.queue.Identity, s.queue.Tag, s.queue.Default = "lab(7)", "", true
+	s.alter = func(b *bridge.Bridge) {
+		b.Standalone = &bridge.Standalone{Remote: "lab-w", Stop: stop}
+		if change != nil {
+			change(b.Standalone)
+		}
+	}
+	return stop
+}
+
+// last is the newest check-in.
+func (s *site) last() codalab.CheckIn {
+	var in codalab.CheckIn
+	s.server.change(func() { in = s.server.last })
+	return in
+}
+
+// run is the newest report of a bundle.
+func (s *site) run(bundle string) codalab.Run {
+	var run codalab.Run
+	s.server.change(func() { run = s.server.runs[bundle] })
+	return run
+}
+
+// The runs go back to the server, which may give them to another worker at once.
+func TestWorkerThatIsStoppedGivesItsRunsBackAndEnds(t *testing.T) {
+	t.Parallel()
+	atSite(t, func(s *site) {
+		stop := s.standalone(nil)
+		bundle := s.startWith("sleep 1000", plan.Running)
+		close(stop)
+		s.within(10*time.Second, "the run was given back", func() bool { return s.run(bundle).State == codalab.StateStaged })
+		s.within(10*time.Second, "its row is gone", func() bool { return len(s.rows()) == 0 })
+		if in := s.last(); !in.IsTerminating {
+			t.Errorf("the server is not told that the worker ends: %+v", in)
+		}
+		s.offer(bundleID(2), "true")
+		time.Sleep(time.Minute)
+		if _, ok := s.rows()[bundleID(2)]; ok {
+			t.Error("a worker that stops has taken a run")
+		}
+	})
+}
+
+// Without results nobody has a use for the run's end, so results that are nearly delivered are waited for.
+func TestWorkerThatIsStoppedDeliversWhatHasEnded(t *testing.T) {
+	t.Parallel()
+	atSite(t, func(s *site) {
+		stop := s.standalone(nil)
+		bundle := s.startWith("sleep 5", plan.Running)
+		s.within(10*time.Second, "the command has ended", func() bool { return s.rows()[bundle].Phase != plan.Running })
+		close(stop)
+		if run := s.result(10*time.Second, bundle); run.State != codalab.StateFinalizing || run.FailureMessage != nil {
+			t.Errorf("the run ended with %+v", run)
+		}
+	})
+}
+
+func TestWorkerEndsWithoutAnAnswerOfTheServer(t *testing.T) {
+	t.Parallel()
+	atSite(t, func(s *site) {
+		stop := s.standalone(nil)
+		s.startWith("sleep 1000", plan.Running)
+		s.server.setDown(true)
+		close(stop)
+		began := time.Now()
+		s.stopsItself()
+		if took := time.Since(began); took > 29*time.Second {
+			t.Errorf("it ended after %s, later than Slurm's KillWait", took)
+		}
+	})
+}
+
+// stopsItself waits until Run has returned.
+func (s *site) stopsItself() {
+	s.Helper()
+	s.within(2*time.Minute, "the worker has ended", func() bool {
+		select {
+		case err := <-s.ended:
+			s.ended <- err
+			return true
+		default:
+			return false
+		}
+	})
+}
+
+func TestWorkerOffersItsHostAndCountsItsRuns(t *testing.T) {
+	t.Parallel()
+	atSite(t, func(s *site) {
+		s.standalone(func(w *bridge.Standalone) { w.MostRuns, w.Preemptible = 2, true })
+		one := s.startWith("sleep 100", plan.Running)
+		s.within(time.Minute, "the server knows that one run is left", func() bool { return s.last().ExitAfterNumRuns == 1 })
+		in := s.last()
+		if !in.Preemptible || in.TagExclusive || in.Tag != "" {
+			t.Errorf("the worker describes itself as %+v", in)
+		}
+		if got := s.run(one).Remote; got != "lab-w" {
+			t.Errorf("remote %q", got)
+		}
+		s.offer(bundleID(2), "sleep 100")
+		s.offer(bundleID(3), "sleep 100")
+		s.phase(10*time.Second, bundleID(2), plan.Running)
+		if _, ok := s.rows()[bundleID(3)]; ok {
+			t.Error("the worker takes a third run")
+		}
+		s.stopsItself()
+		if run := s.result(time.Second, bundleID(2)); run.FailureMessage != nil {
+			t.Errorf("the last run ended with %q", *run.FailureMessage)
+		}
+	})
+}
+
+func TestWorkerTakesNoRunThatAsksForMoreTimeThanIsLeft(t *testing.T) {
+	t.Parallel()
+	atSite(t, func(s *site) {
+		s.standalone(func(w *bridge.Standalone) { w.Until = time.Now().Add(10 * time.Minute) })
+		ask := func(m *codalab.Message) {
+			m.Bundle.Metadata["request_time"] = "9m30s"
+			m.Resources.Time = 570
+		}
+		s.start()
+		s.offerWith(bundleID(1), "true", ask)
+		time.Sleep(5 * time.Second)
+		if rows := s.rows(); len(rows) > 0 {
+			t.Errorf("taken: %v", rows)
+		}
+		// Another worker has to take it, so this one makes room.
+		s.stopsItself()
+	})
+}
+
+func TestWorkerGivesItsRunsBackBeforeItsTimeIsOver(t *testing.T) {
+	t.Parallel()
+	atSite(t, func(s *site) {
+		var until time.Time
+		s.standalone(func(w *bridge.Standalone) { until = time.Now().Add(10 * time.Minute); w.Until = until })
+		bundle := s.startWith("sleep 1000", plan.Running)
+		if left := s.last().SecondsLeft; left < 530 || left > 540 {
+			t.Errorf("the server is told of %d s", left)
+		}
+		time.Sleep(8 * time.Minute)
+		s.stopsItself()
+		if !time.Now().Before(until) || s.run(bundle).State != codalab.StateStaged {
+			t.Errorf("it ended at %s of %s, and the run is %s", time.Now(), until, s.run(bundle).State)
+		}
+	})
+}
+
+func TestIdleWorkerEnds(t *testing.T) {
+	t.Parallel()
+	atSite(t, func(s *site) {
+		s.standalone(func(w *bridge.Standalone) { w.ExitWhenIdle, w.IdleFor = true, time.Minute })
+		began := time.Now()
+		s.startWith("sleep 30", plan.Running)
+		s.stopsItself()
+		if took := time.Since(began); took < 85*time.Second {
+			t.Errorf("it ended after %s: before it was idle for a minute", took)
+		}
+		if in := s.last(); !in.IsTerminating {
+			t.Errorf("the server is not told: %+v", in)
+		}
+	})
+}
+
+// It may hold a Slurm job.
+func TestIdleWorkerThatTheServerNeverAnswersEnds(t *testing.T) {
+	t.Parallel()
+	atSite(t, func(s *site) {
+		s.standalone(func(w *bridge.Standalone) { w.ExitWhenIdle, w.IdleFor = true, time.Minute })
+		s.server.setDown(true)
+		s.ends = bridge.ErrLost
+		s.start()
+		time.Sleep(4 * time.Minute)
+		s.stopsItself()
+	})
+}
+
+// ports answers on a port of every container.
+type ports struct{ dialed chan spool.Container }
+
+func (p ports) Dial(_ context.Context, at spool.Container, port int) (io.ReadWriteCloser, error) {
+	if port != 80 {
+		return nil, errors.New("connection refused")
+	}
+	p.dialed <- at
+	here, there := net.Pipe()
+	go func() {
+		said := make([]byte, 100)
+		n, _ := there.Read(said)
+		_, _ = io.WriteString(there, "heard "+string(said[:n]))
+		_ = there.Close()
+	}()
+	return here, nil
+}
+
+func TestNetcatReachesARunOfTheWorkersOwnHost(t *testing.T) {
+	t.Parallel()
+	atSite(t, func(s *site) {
+		s.standalone(nil)
+		p := ports{make(chan spool.Container, 9)}
+		alter := s.alter
+		s.alter = func(b *bridge.Bridge) { alter(b); b.Ports = p }
+		bundle := s.startWith("sleep 100", plan.Running)
+		row := s.rows()[bundle]
+		attempt := s.shared.Attempt(bundle, row.OnDisk)
+		want := spool.Container{Runtime: "builtin", PID: 7, Started: 8}
+		if err := attempt.WriteStatus(spool.Status{Token: row.Begun.Token, Stage: spool.StageRunning, Container: want}); err != nil {
+			t.Fatal(err)
+		}
+		ask := func(socket int64, uuid string, port int) {
+			s.server.send(codalab.Message{Type: codalab.MessageNetcat, UUID: uuid, SocketID: socket, Port: port, Message: "hello"})
+		}
+		reply := func(socket int64) (r codalab.ReadReply, data string) {
+			s.within(10*time.Second, "an answer", func() bool {
+				known := false
+				s.server.change(func() {
+					var has bool
+					if r, known = s.server.replies[socket]; !known {
+						var b []byte
+						b, has = s.server.data[socket]
+						data, known = string(b), has
+					}
+				})
+				return known
+			})
+			return r, data
+		}
+		ask(1, bundle, 80)
+		if _, got := reply(1); got != "heard hello" {
+			t.Errorf("netcat got %q", got)
+		}
+		if at := <-p.dialed; at != want {
+			t.Errorf("dialed %+v", at)
+		}
+		ask(2, bundle, 81)
+		if r, _ := reply(2); r.ErrorCode != http.StatusBadRequest || !strings.Contains(r.ErrorMessage, "Port 81") {
+			t.Errorf("a closed port: %+v", r)
+		}
+		ask(3, bundleID(9), 80)
+		if r, _ := reply(3); r.ErrorCode != http.StatusBadRequest || r.ErrorMessage != "The bundle does not run." {
+			t.Errorf("an unknown bundle: %+v", r)
+		}
+	})
+}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/cl-slurm/cl-slurm/worker"
+	"github.com/cl-slurm/cl-slurm/worker/local"
+)
+
+// inAllocation returns the part of a host that the Slurm job around the worker has, for a site that does
+// not keep jobs to their part (slurm.conf(5): TaskPlugin; cgroup.conf(5): ConstrainDevices). The variables
+// are those of sbatch(1), OUTPUT ENVIRONMENT VARIABLES.
+func inAllocation(m local.Machine, getenv func(string) string) (local.Machine, error) {
+	job := getenv("SLURM_JOB_ID")
+	if job == "" {
+		return m, nil
+	}
+	if n := number(getenv("SLURM_CPUS_ON_NODE")); n > 0 && n < int64(len(m.CPUs)) {
+		// Slurm does not say which ones. Other jobs of the node take others, mostly.
+		first := int(number(job)*n) % len(m.CPUs)
+		m.CPUs = slices.Concat(m.CPUs[first:], m.CPUs[:first])[:n]
+		slices.Sort(m.CPUs)
+	}
+	const mib = 1 << 20
+	memory := number(getenv("SLURM_MEM_PER_NODE")) * mib
+	if perCPU := number(getenv("SLURM_MEM_PER_CPU")); perCPU > 0 {
+		memory = perCPU * mib * max(number(getenv("SLURM_CPUS_ON_NODE")), 1)
+	}
+	if memory > 0 { // 0 is the whole node
+		m.Memory = min(m.Memory, memory)
+	}
+	indexes := getenv("SLURM_JOB_GPUS")
+	if indexes == "" {
+		return m, nil
+	}
+	own, err := worker.ParseGPUIndexes(indexes)
+	if err != nil {
+		return m, fmt.Errorf("find the GPUs of job %s: %w", job, err)
+	}
+	m.GPUs = slices.DeleteFunc(slices.Clone(m.GPUs), func(g local.GPU) bool { return !slices.Contains(own, g.Index) })
+	return m, nil
+}
+
+// number is 0 for what is no number.
+func number(text string) int64 {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}

@@ -1,0 +1,44 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cl-slurm/cl-slurm/worker/local"
+)
+
+// A site may let a job use more than it has allocated.
+func TestPilotOffersNoMoreThanItsJobHas(t *testing.T) {
+	t.Parallel()
+	host := local.Machine{CPUs: []int{0, 1, 2, 3}, Memory: 64 << 30, GPUs: []local.GPU{{Index: 0}, {Index: 1}, {Index: 2}}}
+	for _, test := range []struct {
+		name string
+		env  map[string]string
+		want local.Machine
+	}{
+		{"no job", map[string]string{"SLURM_CPUS_ON_NODE": "1", "SLURM_JOB_GPUS": "1"}, host},
+		{
+			"a part",
+			map[string]string{"SLURM_JOB_ID": "7", "SLURM_CPUS_ON_NODE": "2", "SLURM_MEM_PER_NODE": "2048", "SLURM_JOB_GPUS": "0,2"},
+			local.Machine{CPUs: []int{2, 3}, Memory: 2 << 30, GPUs: []local.GPU{{Index: 0}, {Index: 2}}},
+		},
+		{
+			"the next job",
+			map[string]string{"SLURM_JOB_ID": "8", "SLURM_CPUS_ON_NODE": "2", "SLURM_MEM_PER_CPU": "1024"},
+			local.Machine{CPUs: []int{0, 1}, Memory: 2 << 30, GPUs: host.GPUs},
+		},
+		{"all of it", map[string]string{"SLURM_JOB_ID": "7", "SLURM_CPUS_ON_NODE": "64", "SLURM_MEM_PER_NODE": "0"}, host},
+	} {
+		got, err := inAllocation(host, func(name string) string { return test.env[name] })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", test.name, diff)
+		}
+	}
+	if _, err := inAllocation(host, func(name string) string { return map[string]string{"SLURM_JOB_ID": "7", "SLURM_JOB_GPUS": "x"}[name] }); err == nil {
+		t.Error("GPUs that cannot be read are taken for none")
+	}
+}

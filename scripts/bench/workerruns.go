@@ -1,0 +1,231 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/pause"
+)
+
+// What the issue says of CodaLab's own worker, in the text of a bar.
+const (
+	stockFirst = "stock:1.6-3.2"
+	stockReady = "stock:7.7-9.5"
+	stockRead  = "stock:0.1-15"
+	stockIdle  = "stock:20"
+)
+
+// benchWorkerRuns measures a run at an idle worker: from the request that makes the bundle to its first
+// instruction, and until the server shows it as ready.
+func benchWorkerRuns(ctx context.Context, dir string) {
+	const rounds, stockRounds = 20, 5
+	l := startLab(ctx, dir, labHost())
+	defer l.end()
+	w := l.startWorker(ctx)
+	defer w.end()
+	if len(stockWorker()) > 0 {
+		defer endStockWorker(l.startStockWorker(ctx))
+	}
+	var ours, stock []times
+	for round := range rounds {
+		ours = append(ours, l.timeRun(ctx, ownTag))
+		if len(stockWorker()) > 0 && round < stockRounds {
+			stock = append(stock, l.timeRun(ctx, stockTag))
+		}
+	}
+	for _, of := range []struct {
+		name  string
+		value func(times) float64
+		bar   float64
+		stock string
+	}{
+		{"first_instruction", func(t times) float64 { return t.first }, 0.5, stockFirst},
+		{"ready", func(t times) float64 { return t.end }, 1.5, stockReady},
+	} {
+		values, others := valuesOf(ours, of.value), valuesOf(stock, of.value)
+		for _, summary := range []struct {
+			name string
+			of   func([]float64) float64
+		}{{"", median}, {"_p95", func(v []float64) float64 { return quantile(v, 0.95) }}} {
+			besideStockWorker(figure{
+				name: "worker/" + of.name + summary.name, value: summary.of(values), unit: "s", bar: of.bar, barText: fmt.Sprintf("%g(%s)", of.bar, of.stock),
+			}, others, summary.of).print()
+		}
+	}
+}
+
+func valuesOf(runs []times, of func(times) float64) (values []float64) {
+	for _, r := range runs {
+		values = append(values, of(r))
+	}
+	return values
+}
+
+// timeRun measures a run of a command that prints the time, at a random moment of the check-ins.
+func (l *workerLab) timeRun(ctx context.Context, tag string) times {
+	check(pause.For(ctx, rand.N(2*time.Second)))
+	start := time.Now()
+	uuid := l.run(ctx, tag, stamp)
+	l.awaitEnd(ctx, uuid)
+	end := time.Now()
+	return times{first: l.stampOf(ctx, uuid).Sub(start).Seconds(), end: end.Sub(start).Seconds()}
+}
+
+// stampOf is the time that a run has printed first.
+func (l *workerLab) stampOf(ctx context.Context, uuid string) time.Time {
+	text, err := l.read(ctx, uuid)
+	check(err)
+	return parseStamp(text)
+}
+
+// parseStamp reads the time in the first line of a text.
+func parseStamp(text string) time.Time {
+	line, _, _ := strings.Cut(text, "\n")
+	return must(time.Parse("2006-01-02 15:04:05.999999999Z07:00", line))
+}
+
+// read reads what a run has printed.
+func (l *workerLab) read(ctx context.Context, uuid string) (string, error) {
+	c, err := l.user.OpenContents(ctx, codalab.Target{BundleUUID: uuid, Subpath: "stdout"}, nil)
+	if err != nil {
+		return "", err
+	}
+	text, err := io.ReadAll(c)
+	return string(text), errors.Join(err, c.Close())
+}
+
+// benchWorkerReads measures reads of a file of a running bundle, which the worker answers: of one that does
+// not change, and of one that grows.
+func benchWorkerReads(ctx context.Context, dir string) {
+	l := startLab(ctx, dir, labHost())
+	defer l.end()
+	w := l.startWorker(ctx)
+	defer w.end()
+	if len(stockWorker()) > 0 {
+		defer endStockWorker(l.startStockWorker(ctx))
+	}
+	for _, file := range []struct{ name, command string }{
+		{"read", stamp + "; sleep 300"},
+		{"read_growing", "while :; do " + stamp + "; sleep 0.02; done"},
+	} {
+		ours := l.timeReads(ctx, ownTag, file.command)
+		var stock []float64
+		if len(stockWorker()) > 0 {
+			stock = l.timeReads(ctx, stockTag, file.command)
+		}
+		besideStockWorker(figure{name: "worker/" + file.name, value: median(ours), unit: "s"}, stock, median).print()
+		p95 := func(v []float64) float64 { return quantile(v, 0.95) }
+		besideStockWorker(figure{
+			name: "worker/" + file.name + "_p95", value: p95(ours), unit: "s", bar: 0.3, barText: "0.3(" + stockRead + ")",
+		}, stock, p95).print()
+	}
+}
+
+// timeReads runs a command, and measures a hundred reads of what it prints; fewer at a slow worker.
+func (l *workerLab) timeReads(ctx context.Context, tag, command string) (took []float64) {
+	const reads, enough = 100, 20 // seconds
+	uuid := l.run(ctx, tag, command)
+	l.await(ctx, uuid, codalab.StateRunning)
+	for began := time.Now(); ; check(pause.For(ctx, 50*time.Millisecond)) {
+		if text, err := l.read(ctx, uuid); err == nil && text != "" {
+			break
+		} else if time.Since(began) > runWithin {
+			check(fmt.Errorf("a running bundle shows nothing: %w", err))
+		}
+	}
+	for began := time.Now(); len(took) < reads && time.Since(began).Seconds() < enough; {
+		took = append(took, seconds(func() {
+			if must(l.read(ctx, uuid)) == "" {
+				check(errors.New("a file of a running bundle is empty"))
+			}
+		}))
+		check(pause.For(ctx, rand.N(100*time.Millisecond)))
+	}
+	check(l.user.KillBundles(ctx, uuid))
+	l.await(ctx, uuid, codalab.StateKilled)
+	return took
+}
+
+// benchWorkerRate measures how many runs of one CPU that do nothing a worker ends in a second: from the
+// first request to the moment when all of them are ready. The worker has the CPUs of this host.
+func benchWorkerRate(ctx context.Context, dir string) {
+	const runs = 100
+	l := startLab(ctx, dir, labHost())
+	defer l.end()
+	w := l.startWorker(ctx)
+	defer w.end()
+	took := seconds(func() {
+		uuids := make([]string, runs)
+		var group errgroup.Group
+		group.SetLimit(4)
+		for i := range uuids {
+			group.Go(func() error { return attempt(func() { uuids[i] = l.run(ctx, ownTag, "true") }) })
+		}
+		check(group.Wait())
+		for _, uuid := range uuids {
+			l.awaitEnd(ctx, uuid)
+		}
+	})
+	figure{name: fmt.Sprintf("worker/runs_on_%d_cpus", runtime.NumCPU()), value: runs / took, unit: "/s"}.print()
+	figure{name: "worker/memory_after_100_runs", value: residentMB(w.pid), unit: "MB"}.print()
+}
+
+// benchWorkerIdle measures what an idle worker takes of its host, and what one with running bundles does.
+func benchWorkerIdle(ctx context.Context, dir string) {
+	const lasts, settles = 25 * time.Second, 5 * time.Second
+	l := startLab(ctx, dir, labHost())
+	defer l.end()
+	w := l.startWorker(ctx)
+	defer w.end()
+	all := []part{w}
+	if len(stockWorker()) > 0 {
+		stock := l.startStockWorker(ctx)
+		defer endStockWorker(stock)
+		all = append(all, stock)
+	}
+	watch := func() []float64 {
+		check(pause.For(ctx, settles))
+		before := []float64{0, 0}
+		for i, p := range all {
+			before[i] = treeCPU(p.pid)
+		}
+		check(pause.For(ctx, lasts))
+		var percent []float64
+		for i, p := range all {
+			percent = append(percent, (treeCPU(p.pid)-before[i])/lasts.Seconds()*100)
+		}
+		return percent
+	}
+	percent := watch()
+	same := func(v []float64) float64 { return v[0] }
+	besideStockWorker(figure{name: "worker/idle_cpu", value: percent[0], unit: "%", bar: 20, barText: "(" + stockIdle + ")"}, percent[1:], same).print()
+	var memory []float64
+	for _, p := range all {
+		memory = append(memory, residentMB(p.pid))
+	}
+	besideStockWorker(figure{name: "worker/idle_memory", value: memory[0], unit: "MB"}, memory[1:], same).print()
+	all = all[:1]
+	var uuids []string
+	for range runtime.NumCPU() {
+		uuids = append(uuids, l.run(ctx, ownTag, "sleep 300"))
+	}
+	for _, uuid := range uuids {
+		l.await(ctx, uuid, codalab.StateRunning)
+	}
+	percent = watch()
+	figure{name: fmt.Sprintf("worker/cpu_%d_sleeps", len(uuids)), value: percent[0], unit: "%"}.print()
+	figure{name: fmt.Sprintf("worker/memory_%d_sleeps", len(uuids)), value: residentMB(w.pid), unit: "MB"}.print()
+	check(l.user.KillBundles(ctx, uuids...))
+	for _, uuid := range uuids {
+		l.await(ctx, uuid, codalab.StateKilled)
+	}
+}
