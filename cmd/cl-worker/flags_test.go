@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -189,6 +190,29 @@ func TestVariablesAreReadAsTheTableSays(t *testing.T) {
 	for name := range asked {
 		if _, there := honoured[name]; !there && strings.HasPrefix(name, "CODALAB_") {
 			t.Errorf("%s is in no table", name)
+		}
+	}
+}
+
+// TestUnitLeavesRunsAloneAndStartsNoRefusedWorkerAgain reads scripts/cl-worker.service, and what docs/worker.md
+// shows of it.
+func TestUnitLeavesRunsAloneAndStartsNoRefusedWorkerAgain(t *testing.T) {
+	t.Parallel()
+	unit, err := os.ReadFile(filepath.Join("..", "..", "scripts", "cl-worker.service"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "worker.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, shown, _ := strings.Cut(string(page), "```\n[Service]\n")
+	shown, _, _ = strings.Cut(shown, "```")
+	lines := strings.Split(string(unit), "\n")
+	for _, line := range append(strings.Split(strings.TrimSpace(shown), "\n"),
+		"KillMode=process", fmt.Sprintf("RestartPreventExitStatus=%d %d", program.ExitUsage, exitDenied)) {
+		if !slices.Contains(lines, line) {
+			t.Errorf("the unit has no line %q", line)
 		}
 	}
 }
