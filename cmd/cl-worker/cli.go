@@ -16,6 +16,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container/runner"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/argparse"
+	"github.com/cl-slurm/cl-slurm/cmd/internal/manual"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/spool"
 	"github.com/cl-slurm/cl-slurm/worker"
@@ -35,22 +36,21 @@ const about = `cl-worker is CodaLab's worker: it takes runs from a server, runs 
 this host, and sends the results back. Several run side by side, each with its own CPUs,
 GPUs and memory. It goes on until it is stopped.
 
-  cl-worker --verbose                       asks for your user name and password
-  cl-worker --server http://server:2900 --password-file ~/.codalab/password
-  cl-worker --tag gpu --tag-exclusive       only bundles of cl run --request-queue gpu
-  cl-worker --group lab --work-dir /scratch/codalab
-  cl-worker --cpuset 0,1,2,3 --gpuset 0 --max-memory 16g
-  cl-worker --exit-when-idle --idle-seconds 600
-  cl-worker --bundle-runtime slurm          runs each bundle as a Slurm job
-  cl-worker probe                           which runtime runs containers here, and why
+  cl-worker --server http://server:2900          asks for your user name and password
+  cl-worker --password-file ~/.codalab/password  reads them from a file
+  cl-worker --tag gpu --tag-exclusive            takes only cl run --request-queue gpu
+  cl-worker --group lab                          also takes runs of the group's members
+  cl-worker --gpuset 0 --max-memory 16g          gives runs a part of this host
+  cl-worker --exit-when-idle --idle-seconds 600  ends after ten minutes without a run
+  cl-worker --bundle-runtime slurm               runs each bundle as a Slurm job
+  cl-worker probe                                which runtime runs containers here, and why
 
 A stopped worker leaves its runs running; one of the same --id takes them up. With
 --pass-down-termination it ends them, and the server stages them again. Options may be
 shortened.
 
 Exit codes: 0 ended by a signal or by itself; 1 it cannot go on; 2 the command line is
-wrong, or something that it names is not there; 3 the server is in trouble, try again
-later; 4 the server refuses the login.`
+wrong, or something that it names is not there; 4 the server refuses the login.`
 
 const execHelp = `Runs the prepared bundle that SPEC describes, a spec.json on the shared
 disk. The batch script of a bundle's job ends with:
@@ -97,6 +97,7 @@ func run(ctx context.Context, p program.Process) error {
 func newRoot(p program.Process) *cobra.Command {
 	var f flags
 	root := program.Root(p, "cl-worker", "Run bundles of a CodaLab server on this host", about)
+	root.Annotations = map[string]string{manual.Alone: ""}
 	root.RunE = func(cmd *cobra.Command, _ []string) error { return work(cmd.Context(), p, f) }
 	f.add(root.Flags())
 	completeFlags(root)

@@ -101,7 +101,7 @@ func TestMisuseIsSaidInALine(t *testing.T) {
 		`--tag "a_b": a tag has letters, digits and hyphens only`:                        {"--tag", "a_b"},
 		`--bundle-runtime "podman": want one of auto, docker, apptainer, builtin, slurm`: {"--bundle-runtime", "podman"},
 		"--bundle-runtime kubernetes and the --kubernetes flags: there is no runtime for Kubernetes; want one of auto, docker, apptainer, builtin, slurm": {"--kubernetes-auth-token", "x"},
-		"no server: name it with --server http://HOST:PORT, or set CODALAB_SERVER, or choose one with cl work":                                            nil,
+		"no server: name it with --server http://HOST:PORT, or set CODALAB_SERVER, or choose one with cl work":                                            {},
 		"no user name and password: name a file that has them with --password-file, set CODALAB_USERNAME and CODALAB_PASSWORD, or start on a terminal":    {addressed},
 		"read password file: stat /nowhere: no such file or directory":                                                                                    {addressed, "--password", "/nowhere"},
 	} {
@@ -135,6 +135,9 @@ func TestManualPageHasEveryOption(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(dir, "cl-worker.1"))
 	if err != nil {
 		t.Fatal(err)
+	}
+	if synopsis := ".SH SYNOPSIS\n\\fBcl\\-worker\\fR [COMMAND] [flags]\n"; !strings.Contains(string(page), synopsis) {
+		t.Errorf("there is no %s in\n%s", synopsis, page)
 	}
 	newRoot(program.Process{}).Flags().VisitAll(func(f *pflag.Flag) {
 		entry := ".TP\n\\fB\\-\\-" + strings.ReplaceAll(f.Name, "-", "\\-") + "\\fR"

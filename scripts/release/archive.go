@@ -23,7 +23,7 @@ type file struct {
 }
 
 func (f file) mode() fs.FileMode {
-	if path.Dir(f.name) == "bin" || path.Ext(f.name) == ".exe" {
+	if path.Dir(f.name) == "bin" || path.Ext(f.name) == ".exe" || path.Ext(f.name) == ".sh" {
 		return 0o755
 	}
 	return 0o644
@@ -67,11 +67,9 @@ func (r *release) files(p platform) ([]file, error) {
 		}
 		l.glob("share/man/man1", r.staged("pages", part, "*"))
 		for _, program := range programs {
-			if program.typed {
-				l.put("share/bash-completion/completions/"+program.name, r.staged("completion", program.name+".bash"))
-				l.put("share/zsh/site-functions/_"+program.name, r.staged("completion", program.name+".zsh"))
-				l.put("share/fish/vendor_completions.d/"+program.name+".fish", r.staged("completion", program.name+".fish"))
-			}
+			l.put("share/bash-completion/completions/"+program, r.staged("completion", program+".bash"))
+			l.put("share/zsh/site-functions/_"+program, r.staged("completion", program+".zsh"))
+			l.put("share/fish/vendor_completions.d/"+program+".fish", r.staged("completion", program+".fish"))
 		}
 	}
 	const doc = "share/doc/cl-slurm"
@@ -82,6 +80,8 @@ func (r *release) files(p platform) ([]file, error) {
 	if p.os == "linux" {
 		l.put("lib/systemd/system/cl-server.service", filepath.Join(r.source, "scripts", "cl-server.service"))
 		l.put("lib/systemd/user/cl-bridge.service", filepath.Join(r.source, "scripts", "cl-bridge.service"))
+		l.put("lib/systemd/user/cl-worker.service", filepath.Join(r.source, "scripts", "cl-worker.service"))
+		l.put("share/cl-slurm/worker.sh", filepath.Join(r.source, "server", "workercode", "worker.sh"))
 		l.put("lib/sysusers.d/cl-slurm.conf", filepath.Join(r.source, "scripts", "cl-server.sysusers"))
 	}
 	return l.files, l.err

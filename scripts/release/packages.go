@@ -44,7 +44,7 @@ func (r *release) writePackage(part, format, arch string) error {
 	for _, c := range info.Contents {
 		switch { // whatever the umask of who has checked the sources out
 		case c.Type == files.TypeDir:
-		case strings.HasPrefix(c.Destination, "/usr/bin/"):
+		case strings.HasPrefix(c.Destination, "/usr/bin/"), strings.HasSuffix(c.Destination, ".sh"):
 			c.FileInfo = &files.ContentFileInfo{Mode: 0o755}
 		default:
 			c.FileInfo = &files.ContentFileInfo{Mode: 0o644}

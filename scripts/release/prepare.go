@@ -18,17 +18,12 @@ const (
 	cluster = "cluster"
 )
 
-// parts are the programs of each part, and whether people type their arguments.
-func parts() map[string][]program {
-	return map[string][]program{
-		client:  {{"cl", true}},
-		cluster: {{"cl-bridge", true}, {"cl-server", true}, {"cl-worker", false}},
+// parts are the programs of each part.
+func parts() map[string][]string {
+	return map[string][]string{
+		client:  {"cl"},
+		cluster: {"cl-bridge", "cl-server", "cl-worker", "cl-worker-manager"},
 	}
-}
-
-type program struct {
-	name  string
-	typed bool
 }
 
 func shells() []string { return []string{"bash", "zsh", "fish"} }
@@ -49,7 +44,7 @@ func (r *release) prepare(ctx context.Context) error {
 			return err
 		}
 		for _, p := range programs {
-			path := r.staged(host.String(), p.name)
+			path := r.staged(host.String(), p)
 			env := []string{"SOURCE_DATE_EPOCH=" + strconv.FormatInt(r.time.Unix(), 10)}
 			if _, err := r.run(ctx, env, path, "man", plain); err != nil {
 				return err
@@ -69,16 +64,13 @@ func (r *release) staged(elem ...string) string {
 	return filepath.Join(append([]string{r.stage}, elem...)...)
 }
 
-func (r *release) completions(ctx context.Context, path string, p program) error {
+func (r *release) completions(ctx context.Context, path, program string) error {
 	for _, shell := range shells() {
-		if !p.typed {
-			return nil
-		}
 		text, err := r.run(ctx, nil, path, "completion", shell)
 		if err != nil {
 			return err
 		}
-		if err := os.WriteFile(r.staged("completion", p.name+"."+shell), []byte(text), 0o644); err != nil {
+		if err := os.WriteFile(r.staged("completion", program+"."+shell), []byte(text), 0o644); err != nil {
 			return err
 		}
 	}
@@ -122,7 +114,7 @@ func (r *release) units() error {
 	if err := os.Mkdir(r.staged("units"), 0o755); err != nil {
 		return err
 	}
-	for _, name := range []string{"cl-bridge.service", "cl-server.service"} {
+	for _, name := range []string{"cl-bridge.service", "cl-server.service", "cl-worker.service"} {
 		text, err := os.ReadFile(filepath.Join(r.source, "scripts", name))
 		if err != nil {
 			return err

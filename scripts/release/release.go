@@ -41,7 +41,7 @@ func (p platform) String() string { return p.os + "_" + p.arch }
 // programs are what is built for a platform: all for Linux, elsewhere what people use.
 func (p platform) programs() []string {
 	if p.os == "linux" {
-		return []string{"cl", "cl-bridge", "cl-server", "cl-worker"}
+		return []string{"cl", "cl-bridge", "cl-server", "cl-worker", "cl-worker-manager"}
 	}
 	return []string{"cl"}
 }

@@ -220,7 +220,7 @@ func testPackages(t *testing.T, root string, k kind) {
 		t.Error("cl does not come alone")
 	}
 	k.install(root, "cl-slurm")
-	for _, program := range []string{"cl-bridge", "cl-server", "cl-worker"} {
+	for _, program := range []string{"cl-bridge", "cl-server", "cl-worker", "cl-worker-manager", "/usr/share/cl-slurm/worker.sh"} {
 		if out := command(t, "chroot", root, program, "--version"); !strings.Contains(out, version) {
 			t.Errorf("%s is %s", program, out)
 		}
@@ -228,10 +228,10 @@ func testPackages(t *testing.T, root string, k kind) {
 	installed := tree(t, root, k)
 	for _, file := range []string{
 		"usr/share/man/man1/cl.1.gz", "usr/share/man/man1/cl-upload.1.gz", "usr/share/man/man1/cl-bridge-doctor.1.gz",
-		"usr/share/man/man1/cl-server-user-add.1.gz", "usr/share/man/man1/cl-worker-exec.1.gz",
+		"usr/share/man/man1/cl-server-user-add.1.gz", "usr/share/man/man1/cl-worker-exec.1.gz", "usr/share/man/man1/cl-worker-manager-slurm-batch.1.gz",
 		"usr/share/bash-completion/completions/cl", "usr/share/bash-completion/completions/cl-server",
 		"usr/share/fish/vendor_completions.d/cl-bridge.fish", k.zsh + "/_cl", k.zsh + "/_cl-bridge",
-		"usr/lib/systemd/system/cl-server.service", "usr/lib/systemd/user/cl-bridge.service",
+		"usr/lib/systemd/system/cl-server.service", "usr/lib/systemd/user/cl-bridge.service", "usr/lib/systemd/user/cl-worker.service",
 		"usr/lib/sysusers.d/cl-slurm.conf", "usr/share/doc/cl-slurm/copyright", "usr/share/doc/cl-slurm-client/copyright",
 	} {
 		if !installed[file] {
@@ -301,7 +301,7 @@ func testPages(t *testing.T, dir string) {
 		}
 		pages[strings.TrimSuffix(filepath.Base(name), ".1.gz")] = true
 	}
-	for _, program := range []string{"cl", "cl-bridge", "cl-server", "cl-worker"} {
+	for _, program := range []string{"cl", "cl-bridge", "cl-server", "cl-worker", "cl-worker-manager"} {
 		if !pages[program] {
 			t.Errorf("%s has no page among %q", program, slices.Sorted(maps.Keys(pages)))
 		}

@@ -1,5 +1,8 @@
 #!/bin/sh
-# Runs the cl-worker beside this script, with the script's arguments. CodaLab's
-# worker.sh ran "python main.py" here, again after each upgrade of itself;
-# cl-worker is one program, and does not upgrade itself.
-exec "$(dirname "$0")/cl-worker" "$@"
+# The older name of CodaLab's worker: worker.sh --server URL [--password FILE] [--slots N] …
+# It starts cl-worker, which has the same options, from this script's directory or else from PATH.
+dir=$(dirname -- "$0")
+if [ -x "$dir/cl-worker" ]; then
+  exec "$dir/cl-worker" "$@"
+fi
+exec cl-worker "$@"

@@ -17,6 +17,9 @@ import (
 	"github.com/spf13/pflag"
 )
 
+// Alone is an annotation of a command that also works without one of the commands below it.
+const Alone = "alone"
+
 // Source is what pages say of their origin.
 type Source struct {
 	// Version is that of the program.
@@ -90,7 +93,12 @@ func (p *page) write(cmd *cobra.Command, s Source) {
 // synopsis is what follows a command's name on its command line.
 func synopsis(cmd *cobra.Command) string {
 	rest := strings.TrimPrefix(cmd.UseLine(), cmd.CommandPath())
-	if cmd.HasAvailableSubCommands() {
+	_, alone := cmd.Annotations[Alone]
+	switch {
+	case !cmd.HasAvailableSubCommands():
+	case alone:
+		rest = " [COMMAND]" + rest
+	default:
 		rest = " COMMAND" + rest
 	}
 	return rest
