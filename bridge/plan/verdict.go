@@ -77,11 +77,7 @@ func (d *decision) fromProcess(ran string) Verdict {
 	case sbatch.StateNodeFail:
 		return platform("The worker's host was restarted %s.", ran)
 	}
-	output := ""
-	if d.row.OutputTail != "" {
-		output = " The end of its output: " + d.row.OutputTail
-	}
-	return platform("The run's process ended %s and left no exit record.%s", ran, output)
+	return platform("The run's process ended %s and left no exit record.", ran)
 }
 
 // fromExitStatus is the verdict that the exit status of the job gives, where the worker could not

@@ -158,6 +158,15 @@ func (p place) remove(ctx context.Context) (left int, err error) {
 	return 0, errors.Join(os.RemoveAll(p.own()), os.RemoveAll(p.state))
 }
 
+// removeEmpty removes the directories of a worker that was not started, unless something is in them.
+func (p place) removeEmpty() {
+	for _, dir := range []string{p.state, p.own(), workersDir(p.workDir), p.workDir} {
+		if p.workDir != "" && dir != "" {
+			_ = os.Remove(dir)
+		}
+	}
+}
+
 // removeWorkDir removes what workers have made in the work directory, unless another worker has files in
 // it, and the directory itself if nothing else is there.
 func (p place) removeWorkDir() error {

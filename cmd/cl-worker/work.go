@@ -63,6 +63,7 @@ func work(ctx context.Context, p program.Process, f flags) error {
 	}
 	w := standalone{Process: p, flags: f, log: logger(p, f.verbose)}
 	if err := w.setUp(ctx); err != nil {
+		w.place.removeEmpty()
 		return err
 	}
 	w.log.InfoContext(ctx, "Worker started!", slog.String("id", w.place.id), slog.String("server", w.server), slog.String("work_dir", w.place.workDir))
