@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/cacheadmin"
-	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/bridge/lease"
+	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
