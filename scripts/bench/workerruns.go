@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -101,6 +102,27 @@ func (l *workerLab) read(ctx context.Context, uuid string) (string, error) {
 	}
 	text, err := io.ReadAll(c)
 	return string(text), errors.Join(err, c.Close())
+}
+
+// benchWorkerWrites measures runs that end when a user writes a file into them: from the end of the command
+// until the server shows the run as ready, the slowest of them. The message with the file ends a held
+// check-in, so the run ends while the next one may have reported it.
+func benchWorkerWrites(ctx context.Context, dir string) {
+	const runs = 15
+	l := startLab(ctx, dir, labHost())
+	defer l.end()
+	w := l.startWorker(ctx)
+	defer w.end()
+	var late []float64
+	for i := range runs {
+		uuid := l.run(ctx, ownTag, "while ! [ -e go ]; do sleep 0.02; done; "+stamp)
+		l.await(ctx, uuid, codalab.StateRunning)
+		check(pause.For(ctx, time.Duration(i)*350*time.Millisecond)) // at all moments of a held check-in
+		check(l.user.WriteToBundle(ctx, codalab.Target{BundleUUID: uuid, Subpath: "go"}, "x"))
+		l.awaitEnd(ctx, uuid)
+		late = append(late, time.Since(l.stampOf(ctx, uuid)).Seconds())
+	}
+	figure{name: "worker/ready_after_write_worst", value: slices.Max(late), unit: "s", bar: 1.5}.print()
 }
 
 // benchWorkerReads measures reads of a file of a running bundle, which the worker answers: of one that does
