@@ -104,6 +104,20 @@ func (l *workerLab) read(ctx context.Context, uuid string) (string, error) {
 	return string(text), errors.Join(err, c.Close())
 }
 
+// awaitOutput waits until a run prints, and returns what it has printed.
+func (l *workerLab) awaitOutput(ctx context.Context, uuid string) string {
+	l.await(ctx, uuid, codalab.StateRunning)
+	for began := time.Now(); ; check(pause.For(ctx, 20*time.Millisecond)) {
+		text, err := l.read(ctx, uuid)
+		if err == nil && text != "" {
+			return text
+		}
+		if time.Since(began) > runWithin {
+			check(fmt.Errorf("the running bundle %s shows nothing: %w", uuid, err))
+		}
+	}
+}
+
 // benchWorkerWrites measures runs that end when a user writes a file into them: from the end of the command
 // until the server shows the run as ready, the slowest of them. The message with the file ends a held
 // check-in, so the run ends while the next one may have reported it.
@@ -156,14 +170,7 @@ func benchWorkerReads(ctx context.Context, dir string) {
 func (l *workerLab) timeReads(ctx context.Context, tag, command string) (took []float64) {
 	const reads, enough = 100, 20 // seconds
 	uuid := l.run(ctx, tag, command)
-	l.await(ctx, uuid, codalab.StateRunning)
-	for began := time.Now(); ; check(pause.For(ctx, 50*time.Millisecond)) {
-		if text, err := l.read(ctx, uuid); err == nil && text != "" {
-			break
-		} else if time.Since(began) > runWithin {
-			check(fmt.Errorf("a running bundle shows nothing: %w", err))
-		}
-	}
+	l.awaitOutput(ctx, uuid)
 	for began := time.Now(); len(took) < reads && time.Since(began).Seconds() < enough; {
 		took = append(took, seconds(func() {
 			if must(l.read(ctx, uuid)) == "" {
