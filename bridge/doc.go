@@ -27,7 +27,8 @@
 //     that has not ended is 20 s old.
 //   - At most one unanswered check-in reports the run. The bridge reports it again when that
 //     check-in was answered or has failed, or when the server, asked for the bundle, shows what
-//     the report said.
+//     the report said. If the server cannot show that, a new state makes the bridge send another
+//     check-in, which ends the first one at our server.
 //   - A verdict is reported once. The bridge asks the server for the bundle if no acknowledgement
 //     comes, after a restart, and after a check-in that failed. It reports the verdict again if
 //     the server shows that it has not got it, or has lost the results.

@@ -18,6 +18,9 @@ type due struct {
 	// blocked is how many rows have news that has to wait: a check-in that is not answered yet carries
 	// their last report.
 	blocked int
+	// stuck is how many of those have a new state, while the newest check-in carries their last report and
+	// the server cannot show whether it has applied it.
+	stuck int
 }
 
 // due returns the rows of a queue that have something to report. Its cost grows with their number,
@@ -30,6 +33,9 @@ func (v *view) due(r *reports, now time.Time) due {
 		case v.acknowledged[bundle] > 0:
 		case last != nil && last.carrier != 0:
 			d.blocked++
+			if last.carrier == r.number && !last.provable && last.row.State() != row.State() {
+				d.stuck++
+			}
 		case row.Phase == plan.Finalizing:
 			d.verdicts = append(d.verdicts, row)
 		case last == nil || last.row.State() != row.State():

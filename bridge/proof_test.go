@@ -115,6 +115,38 @@ func TestRefreshedReportIsNotProven(t *testing.T) {
 }
 
 // The server may never show what one report said. It is asked for the others too.
+// Our server answers a check-in when a newer one of the worker comes.
+func TestNewStateThatWaitsWithoutAProofCallsForAnotherCheckInOnce(t *testing.T) {
+	t.Parallel()
+	r, row, _ := reportedRun(t, plan.Running)
+	callsFor := func(when string, want int) {
+		t.Helper()
+		if below, blocked := r.view.pending(r.queue.Name, r.now); below != want || !blocked {
+			t.Errorf("%s: another check-in below %d held ones, blocked %t; want %d, true", when, below, blocked, want)
+		}
+	}
+	r.now = r.now.Add(refreshEvery)
+	refresh := r.checkIn("0x1 running")
+	row.Phase = plan.Collecting
+	show(r.Bridge, row)
+	callsFor("other words", 0)
+	row.Phase, row.ReportCount = plan.Finalizing, 1
+	show(r.Bridge, row)
+	callsFor("a verdict", mostHeld)
+	r.checkIn()
+	callsFor("a verdict, after another check-in", 0)
+	r.Answered(r.queue, refresh, nil)
+	r.checkIn("0x1 finalizing")
+
+	proven, row := newTeller(t), cpuRow("0x1", plan.Running)
+	r = proven
+	show(r.Bridge, row)
+	r.checkIn("0x1 running")
+	row.Phase, row.ReportCount = plan.Finalizing, 1
+	show(r.Bridge, row)
+	callsFor("a verdict for which there is a proof", 0)
+}
+
 func TestReportThatIsNeverProvenKeepsNoOtherWaiting(t *testing.T) {
 	t.Parallel()
 	r := newTeller(t)

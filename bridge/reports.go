@@ -249,14 +249,16 @@ func (v *view) carried(row plan.Row) bool {
 }
 
 // pending returns below how many held check-ins another one is sent for what a queue has to report,
-// 0 if there is nothing; and whether news waits for the answer to a check-in.
+// 0 if there is nothing; and whether news waits for the answer to a check-in. Another one is also sent,
+// once, for a new state that waits for the newest one without a proof: our server answers an older
+// check-in when a newer one comes.
 func (v *view) pending(queue string, now time.Time) (below int, blocked bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	r := v.reportsOf(queue)
 	d := v.due(r, now)
 	switch {
-	case r.changed, len(d.verdicts)+len(d.states) > 0:
+	case r.changed, d.stuck > 0, len(d.verdicts)+len(d.states) > 0:
 		below = mostHeld
 	case len(d.old) > 0:
 		below = mostHeldByOld

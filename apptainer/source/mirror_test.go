@@ -172,6 +172,13 @@ func TestPlainHTTPIsUsedOnlyWhereItIsAllowed(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	for _, host := range []string{"127.77.1.2", "registry.localhost"} { // ggcr would not try it at the first
+		r := imagetest.Source()
+		r.Transport = dialing(map[string]string{host: reg.Host})
+		if _, err := r.Resolve(t.Context(), imagetest.Reference(t, host+"/x")); err != nil {
+			t.Errorf("on a loopback address: %v", err)
+		}
+	}
 }
 
 // clientPair writes a certificate and its key for a client, and returns the

@@ -32,6 +32,7 @@ func benchWorker(ctx context.Context) {
 	onShared := func() string { return must(os.MkdirTemp(testsite.Base, "bench-worker-")) }
 	measureSections([]section{
 		{"runs", onShared, func(dir string) { benchWorkerRuns(ctx, dir) }},
+		{"writes", onShared, func(dir string) { benchWorkerWrites(ctx, dir) }},
 		{"reads", onShared, func(dir string) { benchWorkerReads(ctx, dir) }},
 		{"rate", onShared, func(dir string) { benchWorkerRate(ctx, dir) }},
 		{"idle", onShared, func(dir string) { benchWorkerIdle(ctx, dir) }},

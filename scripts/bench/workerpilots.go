@@ -177,10 +177,7 @@ func (l *workerLab) runsOfPilots(ctx context.Context, prefix string) float64 {
 	}
 	last := start
 	for _, uuid := range uuids {
-		l.await(ctx, uuid, codalab.StateRunning)
-	}
-	for _, uuid := range uuids {
-		if at := l.stampOf(ctx, uuid); at.After(last) {
+		if at := parseStamp(l.awaitOutput(ctx, uuid)); at.After(last) {
 			last = at
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -103,6 +104,41 @@ func (l *workerLab) read(ctx context.Context, uuid string) (string, error) {
 	return string(text), errors.Join(err, c.Close())
 }
 
+// awaitOutput waits until a run prints, and returns what it has printed.
+func (l *workerLab) awaitOutput(ctx context.Context, uuid string) string {
+	l.await(ctx, uuid, codalab.StateRunning)
+	for began := time.Now(); ; check(pause.For(ctx, 20*time.Millisecond)) {
+		text, err := l.read(ctx, uuid)
+		if err == nil && text != "" {
+			return text
+		}
+		if time.Since(began) > runWithin {
+			check(fmt.Errorf("the running bundle %s shows nothing: %w", uuid, err))
+		}
+	}
+}
+
+// benchWorkerWrites measures runs that end when a user writes a file into them: from the end of the command
+// until the server shows the run as ready, the slowest of them. The message with the file ends a held
+// check-in, so the run ends while the next one may have reported it.
+func benchWorkerWrites(ctx context.Context, dir string) {
+	const runs = 15
+	l := startLab(ctx, dir, labHost())
+	defer l.end()
+	w := l.startWorker(ctx)
+	defer w.end()
+	var late []float64
+	for i := range runs {
+		uuid := l.run(ctx, ownTag, "while ! [ -e go ]; do sleep 0.02; done; "+stamp)
+		l.await(ctx, uuid, codalab.StateRunning)
+		check(pause.For(ctx, time.Duration(i)*350*time.Millisecond)) // at all moments of a held check-in
+		check(l.user.WriteToBundle(ctx, codalab.Target{BundleUUID: uuid, Subpath: "go"}, "x"))
+		l.awaitEnd(ctx, uuid)
+		late = append(late, time.Since(l.stampOf(ctx, uuid)).Seconds())
+	}
+	figure{name: "worker/ready_after_write_worst", value: slices.Max(late), unit: "s", bar: 1.5}.print()
+}
+
 // benchWorkerReads measures reads of a file of a running bundle, which the worker answers: of one that does
 // not change, and of one that grows.
 func benchWorkerReads(ctx context.Context, dir string) {
@@ -134,14 +170,7 @@ func benchWorkerReads(ctx context.Context, dir string) {
 func (l *workerLab) timeReads(ctx context.Context, tag, command string) (took []float64) {
 	const reads, enough = 100, 20 // seconds
 	uuid := l.run(ctx, tag, command)
-	l.await(ctx, uuid, codalab.StateRunning)
-	for began := time.Now(); ; check(pause.For(ctx, 50*time.Millisecond)) {
-		if text, err := l.read(ctx, uuid); err == nil && text != "" {
-			break
-		} else if time.Since(began) > runWithin {
-			check(fmt.Errorf("a running bundle shows nothing: %w", err))
-		}
-	}
+	l.awaitOutput(ctx, uuid)
 	for began := time.Now(); len(took) < reads && time.Since(began).Seconds() < enough; {
 		took = append(took, seconds(func() {
 			if must(l.read(ctx, uuid)) == "" {
