@@ -99,7 +99,7 @@ type Bridge struct {
 // Slurm's jobs (plan.ErrOutdated), and if the server refuses the bridge's credentials.
 func (b *Bridge) Run(ctx context.Context) error {
 	err := b.work(ctx)
-	if b.Standalone != nil && ctx.Err() != nil && b.view.welcome.Load() {
+	if b.Standalone != nil && ctx.Err() != nil && !b.view.answeredAt().IsZero() {
 		b.sayGoodbye(context.WithoutCancel(ctx))
 	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, errStopped) {
@@ -109,6 +109,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 }
 
 func (b *Bridge) work(ctx context.Context) error {
+	b.life.began = b.Now()
 	if err := b.Open(ctx); err != nil {
 		return err
 	}

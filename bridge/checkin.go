@@ -206,7 +206,8 @@ func (c *checkIns) answered(ctx context.Context, a answer) error {
 		c.answer(ctx, m)
 	}
 	c.failures, c.welcome = 0, true
-	b.view.welcome.Store(true)
+	b.view.answered.Store(b.Now().UnixNano())
+	b.view.failing.Store(false)
 	switch {
 	case newest && len(a.messages) == 0 && b.Standalone != nil && b.Standalone.CheckInPause > 0:
 		c.checkInWithin(b.Standalone.CheckInPause)
@@ -223,12 +224,13 @@ func (c *checkIns) answered(ctx context.Context, a answer) error {
 // failed handles a check-in without an answer. Its error ends the bridge.
 func (c *checkIns) failed(ctx context.Context, err error) error {
 	c.failures++
+	c.bridge.view.failing.Store(true)
 	var refused *codalab.Error
 	if errors.As(err, &refused) && !refused.Transient() && !c.welcome {
 		return fmt.Errorf("check in queue %s: %w", c.queue.Name, err)
 	}
 	if c.failures == 1 {
-		c.bridge.Log.WarnContext(ctx, "the server did not take the check-in; the bridge tries again", errorAttr(err))
+		c.bridge.Log.WarnContext(ctx, "the server did not take the check-in; it is tried again", errorAttr(err))
 	}
 	c.checkInWithin(min(time.Second<<min(c.failures-1, 5), maxPause))
 	return nil

@@ -99,15 +99,16 @@ func boundless() codalab.Resources {
 // node can take, and says why. If the identity offered one node only, the server's manager
 // would hand out no more runs in one pass than fit on one node.
 //
-// A stand-alone worker offers what its host has: the server then gives it what its runs leave free.
-func (v *view) offer(queue string, standalone bool) codalab.Resources {
+// A stand-alone worker whose jobs are processes of its host offers what that has (local): the server then
+// gives it what its runs leave free.
+func (v *view) offer(queue string, local bool) codalab.Resources {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	offer, known := v.nodes[queue]
 	if !known {
 		return boundless()
 	}
-	if standalone {
+	if local {
 		return offer
 	}
 	requested := v.requested[queue]

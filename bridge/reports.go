@@ -171,7 +171,7 @@ func (b *Bridge) CheckIn(q plan.Queue) (codalab.CheckIn, int64) {
 	b.beat.late(q.Name, late)
 	closed := b.view.closed(late)
 	runs, number := b.view.report(q.Name, b.Identity(q.Name), b.Now())
-	offer := b.view.offer(q.Name, b.Standalone != nil)
+	offer := b.view.offer(q.Name, b.Standalone != nil && b.Standalone.Local)
 	in := codalab.CheckIn{
 		Tag: q.Tag, TagExclusive: !q.Default, Hostname: b.Hostname, Runs: runs,
 		CPUs: offer.CPUs, GPUs: offer.GPUs, MemoryBytes: offer.Memory, FreeDiskBytes: b.view.freeDisk(),

@@ -13,13 +13,14 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/pause"
 )
 
-// Standalone makes a bridge a stand-alone worker, as CodaLab's own cl-worker is one: it offers what its
-// host has and no more, and it may end by itself.
+// Standalone makes a bridge a stand-alone worker, as CodaLab's own cl-worker is one: it may end by itself.
 //
 //	works ──┬─ Stop, or Until is near ─► gives its runs back ─► ends
 //	        ├─ MostRuns taken, and all of them ended ─────────► ends
 //	        └─ idle for IdleFor ─► tells the server ──────────► ends
 type Standalone struct {
+	// Local is set if the jobs are processes of the worker's own host. It offers what that has and no more.
+	Local bool
 	// Remote is what reports name as the place of a run.
 	Remote string
 	// Preemptible is told to the server.
@@ -36,20 +37,22 @@ type Standalone struct {
 	Until time.Time
 	// Stop is closed to make the worker give its runs back and end.
 	Stop <-chan struct{}
+	// Patience is how long a worker that stops waits at most: half of it for results to be delivered, and
+	// the rest for the server to have its runs back.
+	Patience time.Duration
 }
 
 const (
 	// stopLookEvery is the pause between two looks whether the worker has to end.
 	stopLookEvery = 100 * time.Millisecond
-	// stopBefore is how long before Until the worker gives its runs back.
+	// stopBefore is how long before Until the worker gives its runs back; less if it has little time at all.
 	stopBefore = time.Minute
-	// Slurm kills a job 30 s after it has told it to stop (slurm.conf(5): KillWait). A worker that stops
-	// waits for results to be delivered for resultsWithin, and leaves at the latest after leaveWithin.
-	resultsWithin = 12 * time.Second
-	leaveWithin   = 24 * time.Second
-	// lostAfter is how long a worker that ends when it is idle waits for a server that has never answered. It
+	// lostAfter is how long a worker that ends when it is idle waits for a server that does not answer. It
 	// may hold a Slurm job.
 	lostAfter = 5 * time.Minute
+	// stopAgain is the pause between two times that rows are told that the worker stops: one may have been
+	// made meanwhile, or may have results by now.
+	stopAgain = time.Second
 	// closeWithin is how long a worker that ends waits for a run that the server has sent before it
 	// read that the worker ends.
 	closeWithin = 500 * time.Millisecond
@@ -58,8 +61,8 @@ const (
 // errStopped ends the work of a worker that has ended by itself.
 var errStopped = errors.New("the worker has ended")
 
-// ErrLost is the error of a worker that ends when it is idle and has never been answered.
-var ErrLost = errors.New("the server has not answered since the worker was started")
+// ErrLost is the error of a worker that ends because it is idle and the server does not answer.
+var ErrLost = errors.New("the worker has nothing to do, and the server has not answered for minutes")
 
 // life is what a stand-alone worker remembers of its life.
 type life struct {
@@ -70,9 +73,17 @@ type life struct {
 	ending atomic.Bool
 	// stopping is set once the worker takes no runs any more.
 	stopping atomic.Bool
-	// short is set once a run was refused that asks for more time than is left. Such a worker takes no
-	// further runs: it ends when its others have, and makes room for one with more time.
-	short atomic.Bool
+	// began is when the worker was started.
+	began time.Time
+}
+
+// stopAt is when the worker gives its runs back; zero for never.
+func (b *Bridge) stopAt() time.Time {
+	until := b.Standalone.Until
+	if until.IsZero() {
+		return until
+	}
+	return until.Add(-min(stopBefore, until.Sub(b.life.began)/4))
 }
 
 // refuses returns why a stand-alone worker does not take a run now; empty if it does.
@@ -86,8 +97,7 @@ func (b *Bridge) refuses(now time.Time, m codalab.Message) string {
 	case b.runsLeft() <= b.life.claiming.Load():
 		return "the worker has taken all the runs that it may take"
 	case !s.Until.IsZero() && m.Resources != nil && m.Bundle.Metadata.String("request_time") != "" &&
-		now.Add(time.Duration(m.Resources.Time)*time.Second).After(s.Until.Add(-stopBefore)):
-		b.life.short.Store(true)
+		now.Add(time.Duration(m.Resources.Time)*time.Second).After(b.stopAt()):
 		return "the worker ends before the run's time limit"
 	}
 	return ""
@@ -95,14 +105,11 @@ func (b *Bridge) refuses(now time.Time, m codalab.Message) string {
 
 // runsLeft is how many runs the worker still takes.
 func (b *Bridge) runsLeft() int64 {
-	s := b.Standalone
-	switch {
-	case b.life.short.Load():
-		return 0
-	case s.MostRuns == 0:
+	most := b.Standalone.MostRuns
+	if most == 0 {
 		return codalab.UnlimitedRuns
 	}
-	return max(s.MostRuns-b.life.taken.Load(), 0)
+	return max(most-b.life.taken.Load(), 0)
 }
 
 // countClaim counts a row that has left the phase of claiming, or has come back to it.
@@ -128,41 +135,38 @@ func (b *Bridge) describe(in *codalab.CheckIn) {
 	}
 	in.ExitAfterNumRuns, in.IsTerminating, in.Preemptible = b.runsLeft(), b.life.ending.Load(), s.Preemptible
 	if !s.Until.IsZero() {
-		in.SecondsLeft = max(int64(s.Until.Add(-stopBefore).Sub(b.Now()).Seconds()), 1)
+		in.SecondsLeft = max(int64(b.stopAt().Sub(b.Now()).Seconds()), 1)
 	}
 }
 
 // watchStop ends the worker when it has to end.
 func (b *Bridge) watchStop(ctx context.Context) error {
 	stop := b.Standalone.Stop
-	began := b.Now()
-	var stopped, idle time.Time // since when
-	left := false
+	var idle, stopped, told time.Time // since when
 	tick := time.NewTicker(stopLookEvery)
 	defer tick.Stop()
 	for {
 		now := b.Now()
 		live := b.view.live()
-		if live > 0 || idle.IsZero() || !b.view.welcome.Load() {
+		answered := b.view.answeredAt()
+		if live > 0 || idle.IsZero() || answered.IsZero() || b.view.failing.Load() {
 			idle = now
 		}
 		switch {
+		case !stopped.IsZero() && (live == 0 || now.Sub(stopped) > b.Standalone.Patience):
+			b.Log.InfoContext(ctx, "the worker ends", slog.Int("runs", live))
+			return errStopped
+		case !stopped.IsZero() && now.Sub(told) >= stopAgain:
+			told = now
+			b.giveBack(now.Sub(stopped) > b.Standalone.Patience/2)
 		case !stopped.IsZero():
-			if live == 0 || now.Sub(stopped) > leaveWithin {
-				b.Log.InfoContext(ctx, "the worker ends", slog.Int("runs", live))
-				return errStopped
-			}
-			if now.Sub(stopped) > resultsWithin && !left {
-				left = true
-				b.giveBack(true)
-			}
 		case b.mustStop(now, stop):
-			stopped = now
+			stopped, told = now, now
 			b.Log.InfoContext(ctx, "the worker stops; its runs go back to the server", slog.Int("runs", live))
 			b.life.stopping.Store(true)
 			b.tellEnding(true)
 			b.giveBack(false)
-		case live == 0 && b.Standalone.ExitWhenIdle && !b.view.welcome.Load() && now.Sub(began) > max(lostAfter, b.Standalone.IdleFor):
+		case live == 0 && b.isLost(now, answered):
 			return ErrLost
 		case live == 0 && b.mayLeave(now.Sub(idle)):
 			if err := b.leave(ctx); err != nil {
@@ -181,8 +185,16 @@ func (b *Bridge) watchStop(ctx context.Context) error {
 
 // mustStop reports whether the worker has to give its runs back now.
 func (b *Bridge) mustStop(now time.Time, stop <-chan struct{}) bool {
-	until := b.Standalone.Until
-	return stop == nil && b.Standalone.Stop != nil || !until.IsZero() && now.After(until.Add(-stopBefore))
+	return stop == nil && b.Standalone.Stop != nil || !b.Standalone.Until.IsZero() && now.After(b.stopAt())
+}
+
+// isLost reports whether a worker that ends when it is idle waits in vain for a server, which answered last at
+// that time.
+func (b *Bridge) isLost(now, answered time.Time) bool {
+	if answered.IsZero() {
+		answered = b.life.began
+	}
+	return b.Standalone.ExitWhenIdle && now.Sub(answered) > max(lostAfter, b.Standalone.IdleFor)
 }
 
 // mayLeave reports whether a worker without runs ends.
@@ -247,6 +259,14 @@ func (b *Bridge) giveBack(leave bool) {
 	for _, bundle := range bundles {
 		b.inbox.put(bundle, func(n *plan.News) { n.GiveBack, n.Leave = true, n.Leave || leave })
 	}
+}
+
+// answeredAt is when the server last answered a check-in; zero for never.
+func (v *view) answeredAt() time.Time {
+	if at := v.answered.Load(); at != 0 {
+		return time.Unix(0, at)
+	}
+	return time.Time{}
 }
 
 // live counts the rows whose bundles have not ended, or whose end the server has not got.

@@ -21,7 +21,7 @@ func (s *site) standalone(change func(w *bridge.Standalone)) (stop chan struct{}
 	stop = make(chan struct{})
 	s.queue.Identity, s.queue.Tag, s.queue.Default = "lab(7)", "", true
 	s.alter = func(b *bridge.Bridge) {
-		b.Standalone = &bridge.Standalone{Remote: "lab-w", Stop: stop}
+		b.Standalone = &bridge.Standalone{Local: true, Remote: "lab-w", Stop: stop, Patience: 24 * time.Second}
 		if change != nil {
 			change(b.Standalone)
 		}
@@ -50,14 +50,17 @@ func TestWorkerThatIsStoppedGivesItsRunsBackAndEnds(t *testing.T) {
 		stop := s.standalone(nil)
 		bundle := s.startWith("sleep 1000", plan.Running)
 		close(stop)
-		s.within(10*time.Second, "the run was given back", func() bool { return s.run(bundle).State == codalab.StateStaged })
+		s.within(10*time.Second, "the worker stops", func() bool { return s.last().IsTerminating })
+		s.offer(bundleID(2), "true") // the server sent it before it knew
+		taken := false
+		s.within(20*time.Second, "the run was given back", func() bool {
+			_, ok := s.rows()[bundleID(2)]
+			taken = taken || ok
+			return s.run(bundle).State == codalab.StateStaged
+		})
 		s.within(10*time.Second, "its row is gone", func() bool { return len(s.rows()) == 0 })
-		if in := s.last(); !in.IsTerminating {
-			t.Errorf("the server is not told that the worker ends: %+v", in)
-		}
-		s.offer(bundleID(2), "true")
-		time.Sleep(time.Minute)
-		if _, ok := s.rows()[bundleID(2)]; ok {
+		s.stopsItself()
+		if taken {
 			t.Error("a worker that stops has taken a run")
 		}
 	})
@@ -146,8 +149,8 @@ func TestWorkerTakesNoRunThatAsksForMoreTimeThanIsLeft(t *testing.T) {
 		if rows := s.rows(); len(rows) > 0 {
 			t.Errorf("taken: %v", rows)
 		}
-		// Another worker has to take it, so this one makes room.
-		s.stopsItself()
+		s.offer(bundleID(2), "true") // others are taken
+		s.result(10*time.Second, bundleID(2))
 	})
 }
 
@@ -194,6 +197,48 @@ func TestIdleWorkerThatTheServerNeverAnswersEnds(t *testing.T) {
 		s.start()
 		time.Sleep(4 * time.Minute)
 		s.stopsItself()
+	})
+}
+
+// It counts only the time in which the server could have given it runs.
+func TestOutageIsNoIdleTime(t *testing.T) {
+	t.Parallel()
+	atSite(t, func(s *site) {
+		s.standalone(func(w *bridge.Standalone) { w.ExitWhenIdle, w.IdleFor = true, 10*time.Minute })
+		s.start()
+		time.Sleep(9 * time.Minute)
+		s.server.setDown(true)
+		time.Sleep(3 * time.Minute)
+		s.server.setDown(false)
+		time.Sleep(time.Minute)
+		bundle := bundleID(1)
+		s.offer(bundle, "true")
+		s.result(time.Minute, bundle)
+	})
+}
+
+// A worker with little time at all uses most of it.
+func TestWorkerOfAMinuteTakesRuns(t *testing.T) {
+	t.Parallel()
+	atSite(t, func(s *site) {
+		s.standalone(func(w *bridge.Standalone) { w.Until = time.Now().Add(40 * time.Second) })
+		s.startWith("sleep 5", plan.Running)
+		s.result(10*time.Second, bundleID(1))
+		s.stopsItself()
+	})
+}
+
+// Its jobs are Slurm's, as a bridge's are, and so are its words.
+func TestWorkerWithSlurmSpeaksOfSlurm(t *testing.T) {
+	t.Parallel()
+	atSite(t, func(s *site) {
+		s.standalone(func(w *bridge.Standalone) { w.Local = false })
+		s.slurm.held = true
+		bundle := s.startWith("true", plan.Queued)
+		s.within(20*time.Second, "why it waits", func() bool { return strings.Contains(s.run(bundle).RunStatus, "Slurm job") })
+		if run := s.run(bundle); run.JobHandle == "" {
+			t.Errorf("the job has no name: %+v", run)
+		}
 	})
 }
 

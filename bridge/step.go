@@ -45,7 +45,7 @@ func (b *Bridge) Open(ctx context.Context) error {
 		b.inbox.put(r.Bundle, func(n *plan.News) { n.Restarted = true })
 		b.resume(&r)
 	}
-	b.Log.InfoContext(ctx, "bridge started", slog.Int("rows", all), slog.String("bridge", b.Policy.Bridge))
+	b.Log.InfoContext(ctx, "started", slog.Int("rows", all), slog.String("bridge", b.Policy.Bridge))
 	return nil
 }
 
@@ -152,7 +152,7 @@ func (b *Bridge) makeRows(ctx context.Context, now time.Time, in *arrivals) {
 			continue
 		}
 		fresh := plan.NewRow(now, o.queue, o.message)
-		fresh.Standalone = b.Standalone != nil
+		fresh.Standalone = b.Standalone != nil && b.Standalone.Local
 		b.life.claiming.Add(1)
 		b.rows.put(&fresh)
 	}

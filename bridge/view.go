@@ -37,8 +37,10 @@ type view struct {
 	// observed is set once Slurm was seen as a whole. unreachable is set while Slurm
 	// does not answer.
 	observed, unreachable atomic.Bool
-	// welcome is set once the server has answered a check-in.
-	welcome atomic.Bool
+	// answered is when the server last answered a check-in, in nanoseconds since 1970; 0 for never.
+	// failing is set while it does not take them.
+	answered atomic.Int64
+	failing  atomic.Bool
 	// nodes is the sum of each queue's nodes; nil while it is not known. free is how much of
 	// the shared disk may be used, in bytes; 0 before the first measurement.
 	nodes map[string]codalab.Resources

@@ -56,7 +56,7 @@ func (s twinSite) start(t *testing.T, args ...string) *exec.Cmd {
 	t.Cleanup(func() { _, _ = c.Process.Kill(), c.Wait() })
 	var said bytes.Buffer
 	for lines := bufio.NewScanner(io.TeeReader(log, &said)); lines.Scan(); {
-		if strings.Contains(lines.Text(), "bridge started") {
+		if strings.Contains(lines.Text(), "msg=started ") {
 			go func() { _, _ = io.Copy(io.Discard, log) }() // ends with the bridge
 			return c
 		}

@@ -11,17 +11,15 @@ import (
 
 // inAllocation returns the part of a host that the Slurm job around the worker has, for a site that does
 // not keep jobs to their part (slurm.conf(5): TaskPlugin; cgroup.conf(5): ConstrainDevices). The variables
-// are those of sbatch(1), OUTPUT ENVIRONMENT VARIABLES.
-func inAllocation(m local.Machine, getenv func(string) string) (local.Machine, error) {
+// are those of sbatch(1), OUTPUT ENVIRONMENT VARIABLES. The GPUs that --gpuset lists by name count as the
+// job's.
+func inAllocation(m local.Machine, getenv func(string) string, gpuset string) (local.Machine, error) {
 	job := getenv("SLURM_JOB_ID")
 	if job == "" {
 		return m, nil
 	}
 	if n := number(getenv("SLURM_CPUS_ON_NODE")); n > 0 && n < int64(len(m.CPUs)) {
-		// Slurm does not say which ones. Other jobs of the node take others, mostly.
-		first := int(number(job)*n) % len(m.CPUs)
-		m.CPUs = slices.Concat(m.CPUs[first:], m.CPUs[:first])[:n]
-		slices.Sort(m.CPUs)
+		m.CPUs, m.Unbound = m.CPUs[:n], true // Slurm does not say which ones
 	}
 	const mib = 1 << 20
 	memory := number(getenv("SLURM_MEM_PER_NODE")) * mib
@@ -32,7 +30,11 @@ func inAllocation(m local.Machine, getenv func(string) string) (local.Machine, e
 		m.Memory = min(m.Memory, memory)
 	}
 	indexes := getenv("SLURM_JOB_GPUS")
-	if indexes == "" {
+	switch {
+	case indexes == "" && (gpuset == "ALL" || gpuset == ""):
+		m.GPUs = nil // the job has asked for none
+		return m, nil
+	case indexes == "":
 		return m, nil
 	}
 	own, err := worker.ParseGPUIndexes(indexes)

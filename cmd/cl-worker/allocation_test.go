@@ -21,16 +21,16 @@ func TestPilotOffersNoMoreThanItsJobHas(t *testing.T) {
 		{
 			"a part",
 			map[string]string{"SLURM_JOB_ID": "7", "SLURM_CPUS_ON_NODE": "2", "SLURM_MEM_PER_NODE": "2048", "SLURM_JOB_GPUS": "0,2"},
-			local.Machine{CPUs: []int{2, 3}, Memory: 2 << 30, GPUs: []local.GPU{{Index: 0}, {Index: 2}}},
+			local.Machine{CPUs: []int{0, 1}, Unbound: true, Memory: 2 << 30, GPUs: []local.GPU{{Index: 0}, {Index: 2}}},
 		},
 		{
-			"the next job",
+			"no GPUs",
 			map[string]string{"SLURM_JOB_ID": "8", "SLURM_CPUS_ON_NODE": "2", "SLURM_MEM_PER_CPU": "1024"},
-			local.Machine{CPUs: []int{0, 1}, Memory: 2 << 30, GPUs: host.GPUs},
+			local.Machine{CPUs: []int{0, 1}, Unbound: true, Memory: 2 << 30},
 		},
-		{"all of it", map[string]string{"SLURM_JOB_ID": "7", "SLURM_CPUS_ON_NODE": "64", "SLURM_MEM_PER_NODE": "0"}, host},
+		{"all of it", map[string]string{"SLURM_JOB_ID": "7", "SLURM_CPUS_ON_NODE": "64", "SLURM_MEM_PER_NODE": "0", "SLURM_JOB_GPUS": "0-2"}, host},
 	} {
-		got, err := inAllocation(host, func(name string) string { return test.env[name] })
+		got, err := inAllocation(host, func(name string) string { return test.env[name] }, "ALL")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -38,7 +38,7 @@ func TestPilotOffersNoMoreThanItsJobHas(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", test.name, diff)
 		}
 	}
-	if _, err := inAllocation(host, func(name string) string { return map[string]string{"SLURM_JOB_ID": "7", "SLURM_JOB_GPUS": "x"}[name] }); err == nil {
+	if _, err := inAllocation(host, func(name string) string { return map[string]string{"SLURM_JOB_ID": "7", "SLURM_JOB_GPUS": "x"}[name] }, "ALL"); err == nil {
 		t.Error("GPUs that cannot be read are taken for none")
 	}
 }

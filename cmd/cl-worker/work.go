@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -88,14 +89,14 @@ func (w *standalone) setUp(ctx context.Context) (err error) {
 	if err := w.connect(ctx); err != nil {
 		return program.Usage(err)
 	}
+	if w.until, err = w.end(); err != nil {
+		return program.Usage(err)
+	}
 	if err := w.tryLogin(ctx); err != nil {
 		return err
 	}
 	if w.host, err = os.Hostname(); err != nil {
 		return fmt.Errorf("find the name of this host: %w", err)
-	}
-	if w.until, err = w.end(); err != nil {
-		return program.Usage(err)
 	}
 	if w.place, err = findPlace(ctx, w.Process, w.workDir, w.id); err != nil {
 		return err
@@ -134,13 +135,21 @@ func (w *standalone) connect(ctx context.Context) (err error) {
 	return nil
 }
 
-// retryLogin is the pause between two tries to reach a server that has to say whose a token is.
-const retryLogin = 5 * time.Second
+const (
+	// retryLogin is the pause between two tries to reach a server that has to say whose a token is.
+	retryLogin = 5 * time.Second
+	// loginWithin is how long a worker waits for that that ends when it is idle: it may hold a Slurm job.
+	loginWithin = 5 * time.Minute
+)
 
 // tryLogin signs in once, so that a wrong password, and an address of something else than a CodaLab server,
 // are said at once. A server that does not answer is waited for later; but with a token at once, since only
 // the server knows whose the token is.
 func (w *standalone) tryLogin(ctx context.Context) error {
+	deadline := w.until
+	if latest := w.Now().Add(loginWithin); w.exitWhenIdle && (deadline.IsZero() || latest.Before(deadline)) {
+		deadline = latest
+	}
 	for said := false; ; said = true {
 		user, err := w.client.User(ctx)
 		var refused *codalab.Error
@@ -159,8 +168,11 @@ func (w *standalone) tryLogin(ctx context.Context) error {
 		if !said {
 			w.log.WarnContext(ctx, "the server does not answer; the worker tries again", slog.String("error", err.Error()))
 		}
-		if w.login.User != "" {
+		switch {
+		case w.login.User != "":
 			return nil
+		case !deadline.IsZero() && w.Now().Add(retryLogin).After(deadline):
+			return &program.Error{Code: program.ExitTransient, Err: err}
 		}
 		if err := pause.For(ctx, retryLogin); err != nil {
 			return err
@@ -186,7 +198,9 @@ func (w *standalone) explain(err error) error {
 		return w.taken(held.Holder)
 	case errors.Is(err, client.ErrCredentials):
 		return &program.Error{Code: exitDenied, Err: fmt.Errorf("%s refuses the user %s: %w", w.server, w.login.User, client.ErrCredentials)}
-	case errors.As(err, &refused) && w.group != "" && strings.Contains(refused.Message, w.group):
+	case errors.Is(err, bridge.ErrLost):
+		return &program.Error{Code: program.ExitTransient, Err: err}
+	case errors.As(err, &refused) && w.group != "" && refused.Status != http.StatusConflict && strings.HasSuffix(refused.Path, "/checkin"):
 		return program.Usage(fmt.Errorf("--group %s: %s", w.group, refused.Message))
 	case errors.As(err, &refused) && (refused.Status == http.StatusUnauthorized || refused.Status == http.StatusForbidden):
 		who := "the user " + w.login.User
@@ -273,7 +287,7 @@ func (w *standalone) findSlurm(ctx context.Context) error {
 func (w *standalone) findMachine() error {
 	found, err := local.FindMachine()
 	if err == nil {
-		found, err = inAllocation(found, w.Getenv)
+		found, err = inAllocation(found, w.Getenv, w.gpuset)
 	}
 	if err != nil {
 		return err
@@ -302,10 +316,15 @@ func (w *standalone) serve(ctx context.Context) error {
 		Adjust: func(made assembly.Parts) { w.adjust(made, stop) },
 	}
 	if w.passDown {
-		// A signal gives the runs back. A second one ends the worker at once.
 		detached, end := context.WithCancel(context.WithoutCancel(ctx))
-		defer end()
-		go w.passSignalsOn(ctx, stop, end)
+		done := make(chan struct{})
+		var signals sync.WaitGroup
+		signals.Go(func() { passSignalsOn(ctx, stop, done, end) })
+		defer func() {
+			close(done)
+			signals.Wait()
+			end()
+		}()
 		ctx = detached
 	}
 	if w.slurm != nil {
@@ -350,14 +369,23 @@ func (w *standalone) serveHere(ctx context.Context, a assembly.Assembly) (err er
 	return err
 }
 
-// passSignalsOn closes stop at the first signal, and ends the work at the second one.
-func (w *standalone) passSignalsOn(ctx context.Context, stop chan<- struct{}, end func()) {
-	again := make(chan os.Signal, 1)
-	<-ctx.Done()
+// passSignalsOn closes stop at the first signal, which ends ctx: the runs go back to the server. It ends the
+// work at the second one, and the program is left to the third one. It returns when done is closed.
+func passSignalsOn(ctx context.Context, stop chan<- struct{}, done <-chan struct{}, end func()) {
+	select {
+	case <-ctx.Done():
+	case <-done:
+		return
+	}
 	close(stop)
-	signal.Notify(again, syscall.SIGTERM, os.Interrupt)
-	<-again
-	end()
+	again := make(chan os.Signal, 1)
+	signal.Notify(again, syscall.SIGTERM, os.Interrupt, syscall.SIGHUP)
+	defer signal.Stop(again)
+	select {
+	case <-again:
+		end()
+	case <-done:
+	}
 }
 
 // adjust makes a stand-alone worker of a bridge.
@@ -380,12 +408,27 @@ func (w *standalone) adjust(made assembly.Parts, stop <-chan struct{}) {
 		b.Ports = ports{runner.Runner{Env: engineEnv(w.Process)}}
 	}
 	b.Standalone = &bridge.Standalone{
-		Remote: w.remote(), Preemptible: w.preemptible, CheckInPause: seconds(w.checkInSeconds),
+		Local: w.slurm == nil, Patience: w.patience(), Remote: w.remote(), Preemptible: w.preemptible, CheckInPause: seconds(w.checkInSeconds),
 		ExitWhenIdle: w.exitWhenIdle, IdleFor: seconds(w.idleSeconds), Until: w.until, Stop: stop,
 	}
 	if w.exitAfterRuns < codalab.UnlimitedRuns {
 		b.Standalone.MostRuns = w.exitAfterRuns
 	}
+}
+
+// A worker that stops has to end before it is killed: in a Slurm job 30 s after Slurm has told it to stop
+// (slurm.conf(5): KillWait), elsewhere after a minute and a half (systemd-system.conf(5):
+// DefaultTimeoutStopSec).
+const (
+	patienceInJob = 24 * time.Second
+	patience      = 80 * time.Second
+)
+
+func (w *standalone) patience() time.Duration {
+	if w.Getenv("SLURM_JOB_ID") != "" {
+		return patienceInJob
+	}
+	return patience
 }
 
 // remote is what the server shows as the place of a run: the worker's id and the host.

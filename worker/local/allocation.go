@@ -36,9 +36,10 @@ func plural(n int, noun string) string {
 // without returns what is left of the machine beside a job.
 func (m Machine) without(r record) Machine {
 	return Machine{
-		CPUs:   slices.DeleteFunc(slices.Clone(m.CPUs), func(cpu int) bool { return slices.Contains(r.CPUs, cpu) }),
-		GPUs:   slices.DeleteFunc(slices.Clone(m.GPUs), func(g GPU) bool { return slices.ContainsFunc(r.GPUs, g.is) }),
-		Memory: max(0, m.Memory-r.Request.MemoryMiB<<20),
+		Unbound: m.Unbound,
+		CPUs:    slices.DeleteFunc(slices.Clone(m.CPUs), func(cpu int) bool { return slices.Contains(r.CPUs, cpu) }),
+		GPUs:    slices.DeleteFunc(slices.Clone(m.GPUs), func(g GPU) bool { return slices.ContainsFunc(r.GPUs, g.is) }),
+		Memory:  max(0, m.Memory-r.Request.MemoryMiB<<20),
 	}
 }
 

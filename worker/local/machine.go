@@ -17,8 +17,10 @@ import (
 
 // Machine is what a Scheduler may give to its jobs.
 type Machine struct {
-	// CPUs are the numbers of the processors.
-	CPUs []int
+	// CPUs are the numbers of the processors. If Unbound is set, only how many they are counts, and jobs
+	// are not bound to theirs: nobody knows which ones are ours.
+	CPUs    []int
+	Unbound bool
 	// GPUs are in the order of nvidia-smi.
 	GPUs []GPU
 	// Memory is in bytes.

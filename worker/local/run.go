@@ -130,12 +130,16 @@ func (s *Scheduler) hold(j *job, next *record) (*command.Held, error) {
 	if err != nil {
 		return nil, err
 	}
+	bound := next.CPUs
+	if s.Machine.Unbound {
+		bound = nil
+	}
 	held, err := command.Detached{
 		Args:   append(interpreter(next.Request.Script), script),
 		Env:    environment(s.Env, *next, s.Node, j.marker),
 		Dir:    next.Request.Dir,
 		Output: next.Request.Output,
-		CPUs:   next.CPUs,
+		CPUs:   bound,
 	}.Start()
 	if err != nil {
 		return nil, err
