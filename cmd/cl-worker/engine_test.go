@@ -56,7 +56,7 @@ func (s *dockerSite) hasImage() bool { return s.docker("image", "inspect", s.ima
 // it as a user does, with an interrupt.
 func (s *dockerSite) start(id string, args ...string) (stop func()) {
 	s.t.Helper()
-	cmd := exec.Command(shipped.Path(s.t), append([]string{ //nolint:gosec // the program that is tested
+	cmd := exec.Command(shipped.Path(s.t), append([]string{
 		"--server", s.address, "--id", id, "--work-dir", filepath.Join(s.dir, "work-"+id), "--bundle-runtime", "docker",
 	}, args...)...)
 	cmd.Env = []string{
