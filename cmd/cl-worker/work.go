@@ -48,8 +48,9 @@ type standalone struct {
 	// slurm is Slurm if it runs the bundles; else machine is what runs may have of this host.
 	slurm   *sbatch.Client
 	machine local.Machine
-	// engine is Docker, if that runs the containers.
-	engine *engineimages.Engine
+	// engine is Docker, if that runs the containers. engineRecords is the file about its images.
+	engine        *engineimages.Engine
+	engineRecords string
 	// keepTrimmed removes images from Docker's store until ctx ends; adjust sets it.
 	keepTrimmed func(ctx context.Context)
 	until       time.Time
