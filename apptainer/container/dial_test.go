@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -80,6 +82,7 @@ func TestPortOfARunningContainerIsReached(t *testing.T) {
 		{"builtin", func(testing.TB) testRuntime { return testRuntime{} }, runtimes.Builtin, false},
 		{"builtin with network", func(testing.TB) testRuntime { return testRuntime{} }, runtimes.Builtin, true},
 		{"apptainer", apptainerRuntime, runtimes.Apptainer, false},
+		{"apptainer with network", apptainerRuntime, runtimes.Apptainer, true},
 		{"docker", dockerRuntime, runtimes.Docker, false},
 		{"docker with network", dockerRuntime, runtimes.Docker, true},
 		{"podman", podmanRuntime, runtimes.Podman, false},
@@ -103,7 +106,11 @@ func TestPortOfARunningContainerIsReached(t *testing.T) {
 			}
 			wrong := req
 			wrong.Port = 1
-			if got := wrong.ask(t); got != "connect to a container: port 1 of the container: connection refused\n" {
+			refused := "port 1 of the container: connection refused"
+			if tt.network && !tt.runtime.IsEngine() {
+				refused = "nothing in the bundle listens on port 1"
+			}
+			if got := wrong.ask(t); got != "connect to a container: "+refused+"\n" {
 				t.Errorf("another port: %q", got)
 			}
 			wrong = req
@@ -118,6 +125,35 @@ func TestPortOfARunningContainerIsReached(t *testing.T) {
 			if got := req.ask(t); got != gone {
 				t.Errorf("after its end: %q", got)
 			}
+		})
+	}
+}
+
+// A program of the host is not the bundle's, also if it is the same user's.
+func TestPortOfTheHostIsNotReachedThroughAContainer(t *testing.T) {
+	t.Parallel()
+	testenv.Containers(t)
+	for _, at := range []string{"127.0.0.1:0", "[::1]:0", "0.0.0.0:0", "[::]:0"} {
+		t.Run(at, func(t *testing.T) {
+			t.Parallel()
+			foreign, err := new(net.ListenConfig).Listen(t.Context(), "tcp", at)
+			if err != nil {
+				t.Skipf("this machine has no such address: %v", err)
+			}
+			t.Cleanup(func() { _ = foreign.Close() })
+			_, port, err := net.SplitHostPort(foreign.Addr().String())
+			must(t, err)
+			c := testRuntime{}.shellImage(t)
+			c.ShellCommand, c.Network = "echo begun; exec sleep 60", true
+			r := testRuntime{}.start(t, c)
+			req := dialRequest{Runner: runner.Runner{Helper: enter.Path(t)}, Runtime: runtimes.Builtin, At: r.running(), Say: "x"}
+			req.Port, err = strconv.Atoi(port)
+			must(t, err)
+			if got := req.ask(t); got != "connect to a container: nothing in the bundle listens on port "+port+"\n" {
+				t.Errorf("a foreign port: %q", got)
+			}
+			must(t, r.cmd.Process.Signal(syscall.SIGTERM))
+			r.wait()
 		})
 	}
 }

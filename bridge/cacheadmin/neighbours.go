@@ -44,8 +44,13 @@ func (n *Neighbours) judge(holders []cache.Holder, over map[cache.Holder]bool) e
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	missing := map[string]time.Time{}
-	for _, h := range holders {
+	if n.missing == nil {
+		n.missing = map[string]time.Time{}
+	}
+	for bridge := range present {
+		delete(n.missing, bridge)
+	}
+	for _, h := range holders { // of one cache; others have other ones
 		bridge, ok := bridgeOf(h)
 		if !ok || present[bridge] {
 			continue
@@ -53,13 +58,12 @@ func (n *Neighbours) judge(holders []cache.Holder, over map[cache.Holder]bool) e
 		since, known := n.missing[bridge]
 		if !known {
 			since = n.Now()
+			n.missing[bridge] = since
 		}
-		missing[bridge] = since
 		if n.Now().Sub(since) >= missingFor {
 			over[h] = true
 		}
 	}
-	n.missing = missing
 	return nil
 }
 

@@ -1,16 +1,26 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
+	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/runner"
+	"github.com/cl-slurm/cl-slurm/bridge/cacheadmin"
+	"github.com/cl-slurm/cl-slurm/bridge/lease"
+	"github.com/cl-slurm/cl-slurm/bridge/ledger"
+	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/assembly"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/spool"
@@ -38,12 +48,39 @@ func (w *standalone) findEngine(ctx context.Context) error {
 	switch {
 	case lack == "":
 		w.engine, w.runtime = &docker, runtimeDocker
+		return w.findEngineRecords(ctx)
 	case w.runtime == runtimeDocker:
 		return fmt.Errorf("--bundle-runtime docker: %s", lack)
 	default:
 		w.log.InfoContext(ctx, "Docker is not used", slog.String("reason", lack))
 	}
 	return nil
+}
+
+// findEngineRecords finds the file about the images in Docker's store: one for all workers of this user on this
+// host that use this Docker, whatever their work directories are. It is on a disk of this host, in the
+// directory of the user's state, else below /var/tmp.
+func (w *standalone) findEngineRecords(ctx context.Context) error {
+	address, err := w.engine.Address(ctx)
+	if err != nil { // an old client
+		address = cmp.Or(w.Getenv("DOCKER_HOST"), "default")
+	}
+	dirs := []string{filepath.Join("/var/tmp", "cl-worker-"+strconv.Itoa(os.Getuid()))}
+	if dir := w.Getenv("XDG_STATE_HOME"); dir != "" {
+		dirs = append([]string{filepath.Join(dir, "cl-worker")}, dirs...)
+	} else if home := w.Getenv("HOME"); home != "" {
+		dirs = append([]string{filepath.Join(home, ".local", "state", "cl-worker")}, dirs...)
+	}
+	var failed error
+	for _, dir := range dirs {
+		w.engineRecords = filepath.Join(dir, "images-"+w.host+"-"+fileName(address)+".json")
+		err := ledger.MakeRoom(w.engineRecords)
+		if err == nil {
+			return nil
+		}
+		failed = errors.Join(failed, err)
+	}
+	return fmt.Errorf("find a place for the records of Docker's images: %w", failed)
 }
 
 // tryHost refuses a host that cannot run containers, or can convert no image: its worker would take runs
@@ -78,8 +115,30 @@ func (w *standalone) engineImages(made assembly.Parts) *engineimages.Images {
 		Engine: *w.engine, Source: made.Images.Converter.Source,
 		MaxImageBytes: w.maxImage.bytes, MaxStoreBytes: w.maxImages.bytes,
 		Remember: made.Images.Remember, AtOnce: made.Images.AtOnce,
-		State: filepath.Join(w.place.state, "docker-images.json"),
-		Over:  made.Over, Now: w.Now,
+		State: w.engineRecords, Home: w.place.own(), Over: holdersOver(w.place.own(), made.Over), Now: w.Now,
+	}
+}
+
+// judge says which holders of images are over.
+type judge func(ctx context.Context, holders []cache.Holder) (map[cache.Holder]bool, error)
+
+// holdersOver judges the holders of all workers whose images are in one engine. A holder's home is the worker's
+// own directory, and ours judges those of this worker. Another worker's holders stay until that worker drops
+// them, or its directory is gone or another ledger's: then nobody can take its runs up any more.
+func holdersOver(own string, ours judge) func(ctx context.Context, home string, holders []cache.Holder) (map[cache.Holder]bool, error) {
+	return func(ctx context.Context, home string, holders []cache.Holder) (map[cache.Holder]bool, error) {
+		if home == own {
+			return ours(ctx, holders)
+		}
+		over := map[cache.Holder]bool{}
+		held, err := lease.Read(spool.Layout(home).BridgeDir())
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return over, nil // it cannot be judged now
+		}
+		for _, h := range holders {
+			over[h] = err != nil || !strings.HasPrefix(string(h), string(cacheadmin.RowHolder(held.Holder.Bridge, "")))
+		}
+		return over, nil
 	}
 }
 

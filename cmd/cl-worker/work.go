@@ -49,9 +49,12 @@ type standalone struct {
 	// slurm is Slurm if it runs the bundles; else machine is what runs may have of this host.
 	slurm   *sbatch.Client
 	machine local.Machine
-	// engine is Docker, if that runs the containers.
-	engine *engineimages.Engine
-	until  time.Time
+	// engine is Docker, if that runs the containers. engineRecords is the file about its images.
+	engine        *engineimages.Engine
+	engineRecords string
+	// keepTrimmed removes images from Docker's store until ctx ends; adjust sets it.
+	keepTrimmed func(ctx context.Context)
+	until       time.Time
 }
 
 // work is cl-worker, stand-alone.
@@ -315,6 +318,9 @@ func (w *standalone) serve(ctx context.Context) error {
 		ImageCache: w.place.images(), ImageCacheSize: w.maxImages.bytes, Neighbours: workersDir(w.place.workDir),
 		Adjust: func(made assembly.Parts) { w.adjust(made, stop) },
 	}
+	if w.engine != nil {
+		a.Beside = append(a.Beside, func(ctx context.Context) { w.keepTrimmed(ctx) })
+	}
 	if w.passDown {
 		detached, end := context.WithCancel(context.WithoutCancel(ctx))
 		done := make(chan struct{})
@@ -397,7 +403,9 @@ func (w *standalone) adjust(made assembly.Parts, stop <-chan struct{}) {
 	b.Policy.StageTries = w.downloadRetries + 1
 	made.Images.MaxImageBytes = w.maxImage.bytes
 	if w.engine != nil {
-		made.Stager.Images = w.engineImages(made)
+		images := w.engineImages(made)
+		made.Stager.Images = images
+		w.keepTrimmed = func(ctx context.Context) { images.KeepTrimmed(ctx, made.Bridge.Observed, w.log) }
 	}
 	if w.slurm == nil {
 		b.Policy.Accounting, b.Policy.RecordAge = false, time.Hour

@@ -9,4 +9,8 @@
 // brought there, and which holders need them. Only these are removed when there are too many, the
 // least recently used first, and never by force: an image with a container or with a name that
 // somebody else gave it stays.
+//
+// All workers of one user that use an engine from one host have one such file, which outlives them: an image
+// that one worker has brought may be used and removed by another. A worker changes the file only while it
+// holds the file's lock. Each holder has a home, by which a worker judges the holders of others.
 package engineimages

@@ -38,7 +38,7 @@ type image struct {
 	RepoDigests []string
 	Size        int64 // unpacked, with layers that it shares
 
-	brought bool // by this worker
+	brought bool // by a worker with the same file of records
 }
 
 // errNone means that the store does not have the image.
@@ -51,6 +51,13 @@ func (e Engine) Answers(ctx context.Context) error {
 		return e.explain("", err)
 	}
 	return nil
+}
+
+// Address returns where Docker's client finds the engine, such as unix:///var/run/docker.sock. Clients before
+// 19.03 and Podman cannot say it.
+func (e Engine) Address(ctx context.Context) (string, error) {
+	said, err := e.call(ctx, "context", "inspect", "--format", "{{.Endpoints.docker.Host}}")
+	return strings.TrimSpace(said), err
 }
 
 func (e Engine) name() string { return filepath.Base(e.Program) }

@@ -223,7 +223,7 @@ func TestTrimRemovesTheLeastRecentlyUsedOfOurOwnThatNobodyNeeds(t *testing.T) {
 	e := begin(t)
 	e.MaxStoreBytes = 1
 	over := map[cache.Holder]bool{"row1": true}
-	e.Over = func(context.Context, []cache.Holder) (map[cache.Holder]bool, error) { return over, nil }
+	e.Over = func(context.Context, string, []cache.Holder) (map[cache.Holder]bool, error) { return over, nil }
 	foreign, _ := e.push("a/foreign:1", "of somebody else")
 	if said, err := e.docker("pull", foreign); err != nil {
 		t.Fatal(said)
@@ -255,6 +255,66 @@ func TestTrimRemovesTheLeastRecentlyUsedOfOurOwnThatNobodyNeeds(t *testing.T) {
 	over["row2"] = true
 	removed, err = again.Trim(t.Context())
 	if err != nil || !slices.Equal(removed, []string{needed}) || !e.has(foreign) {
+		t.Errorf("removed %q: %v", removed, err)
+	}
+}
+
+// beside is another worker's Images, with the same file.
+func (e *realEngine) beside(home string) *realEngine {
+	other := &realEngine{t: e.t, registry: e.registry}
+	other.Images = &engineimages.Images{
+		Engine: e.Engine, Source: e.Source, AtOnce: 2, State: e.State, Home: home, MaxStoreBytes: e.MaxStoreBytes, Over: e.Over, Now: e.Now,
+	}
+	return other
+}
+
+func TestImageIsKeptForTheHoldersOfOtherWorkersAndRemovedByAny(t *testing.T) {
+	t.Parallel()
+	e := begin(t)
+	e.MaxStoreBytes = 1
+	gone := map[string]bool{"one": true}
+	e.Over = func(_ context.Context, home string, holders []cache.Holder) (map[cache.Holder]bool, error) {
+		over := map[cache.Holder]bool{}
+		for _, h := range holders {
+			over[h] = gone[home]
+		}
+		return over, nil
+	}
+	one, two := e.beside("one"), e.beside("two")
+	name, pinned := e.push("a/beside:1", "beside")
+	one.mustStage(name, "row1")
+	two.mustStage(name, "row2")
+	if removed, err := one.Trim(t.Context()); err != nil || len(removed) > 0 || !e.has(name) {
+		t.Errorf("removed %q: %v", removed, err)
+	}
+	gone["two"] = true
+	if removed, err := one.Trim(t.Context()); err != nil || len(removed) != 1 || e.has(pinned) {
+		t.Errorf("removed %q: %v", removed, err)
+	}
+	two.mustStage(name, "") // it is pulled again
+	if !e.has(name) {
+		t.Error("the image was not pulled again")
+	}
+}
+
+func TestWorkersLoseNoRecordsOfEachOther(t *testing.T) {
+	t.Parallel()
+	e := begin(t)
+	e.MaxStoreBytes = 1
+	var all sync.WaitGroup
+	for i := range 4 {
+		worker := e.beside(fmt.Sprint(i))
+		for j := range 2 {
+			name, _ := e.push(fmt.Sprintf("a/many%d%d:1", i, j), fmt.Sprint(i, j))
+			all.Go(func() {
+				if _, err := worker.stage(name, ""); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	all.Wait()
+	if removed, err := e.Trim(t.Context()); err != nil || len(removed) != 8 {
 		t.Errorf("removed %q: %v", removed, err)
 	}
 }
@@ -349,6 +409,17 @@ func TestWordsOfEnginesAreUnderstood(t *testing.T) {
 		wantError(t, err, want.retry, want.outage, "image a/b:1: "+want.words)
 		if full := strings.Contains(said, "no space"); full != transfer.IsFull(err) {
 			t.Errorf("%s: the disk is full: %v", said, !full)
+		}
+	}
+}
+
+func TestAddressOfTheEngineIsThatOfItsClient(t *testing.T) {
+	t.Parallel()
+	host, client := docker.Host(t)
+	for want, env := range map[string][]string{host: {"DOCKER_HOST=" + host}, "unix:///var/run/docker.sock": nil} {
+		e := engineimages.Engine{Program: client, Env: append(env, "HOME="+t.TempDir())}
+		if got, err := e.Address(t.Context()); err != nil || got != want {
+			t.Errorf("%q: %q, %v, want %q", env, got, err, want)
 		}
 	}
 }

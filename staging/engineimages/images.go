@@ -28,7 +28,8 @@ type Images struct {
 	// MaxImageBytes is the largest image that may be pulled, as the registry sends it; 0 for no
 	// bound, and then only the engine asks the registry.
 	MaxImageBytes int64
-	// MaxStoreBytes bounds the sum of the images that were brought, unpacked; 0 for no bound. An
+	// MaxStoreBytes bounds the sum of the images that were brought by all Images with the same State,
+	// unpacked; 0 for no bound. An
 	// image that shares layers with another counts in full, as in CodaLab's own worker.
 	MaxStoreBytes int64
 	// Remember is for how long an image that was pulled counts as the newest of its name; 0 has
@@ -36,11 +37,14 @@ type Images struct {
 	Remember time.Duration
 	// AtOnce is how many images are pulled at a time, at least 1. Owners take turns.
 	AtOnce int
-	// State is the path of the file that says which images were brought. Its directory exists.
+	// State is the path of the file that says which images were brought. It is on a disk of this host, in
+	// a directory that exists. All Images of one engine and user on a host have the same one.
 	State string
-	// Over returns which of some holders need nothing any more, as cache.Options.Over does. Nil
-	// means that none is known to be over.
-	Over func(ctx context.Context, holders []cache.Holder) (map[cache.Holder]bool, error)
+	// Home says where this worker's holders are, to the other Images with the same State.
+	Home string
+	// Over returns which of some holders of one home need nothing any more. Nil means that none is known
+	// to be over.
+	Over func(ctx context.Context, home string, holders []cache.Holder) (map[cache.Holder]bool, error)
 	// Now is the clock.
 	Now func() time.Time
 
@@ -48,10 +52,8 @@ type Images struct {
 	transfers *transfer.Registry
 	calls     sharedcall.Group[image]
 
-	mu      sync.Mutex // guards the rest, and the file at State
-	loaded  bool
-	brought []record
-	fresh   map[string]time.Time // until when the image of a name counts as the newest
+	mu    sync.Mutex           // guards the rest, and spares callers of one process the wait for the file's lock
+	fresh map[string]time.Time // until when the image of a name counts as the newest
 }
 
 func (im *Images) begin() {
@@ -76,7 +78,7 @@ func (im *Images) Stage(ctx context.Context, run codalab.RunBundle, name, _ stri
 	item.Follow(t)
 	got, err := im.calls.Do(ctx, w.full, func(ctx context.Context) (image, error) { return im.bring(ctx, w, t) })
 	if err == nil {
-		err = im.hold(got, holder)
+		err = im.hold(ctx, got, holder)
 	}
 	if err != nil {
 		return spool.Inputs{}, w.error(err)
@@ -132,7 +134,7 @@ func (w wanted) digested() bool { return strings.Contains(w.full, "@") }
 func (im *Images) bring(ctx context.Context, w wanted, t *transfer.Transfer) (image, error) {
 	if w.digested() || im.isFresh(w) {
 		if have, err := im.Engine.inspect(ctx, w.full); err == nil {
-			return im.touch(have)
+			return im.touch(ctx, have)
 		}
 	}
 	var got image
@@ -146,7 +148,7 @@ func (im *Images) bring(ctx context.Context, w wanted, t *transfer.Transfer) (im
 	}
 	for _, name := range []string{w.full, w.asked} {
 		if have, inspectErr := im.Engine.inspect(ctx, name); inspectErr == nil {
-			return im.touch(have)
+			return im.touch(ctx, have)
 		}
 	}
 	return image{}, err
@@ -175,7 +177,7 @@ func (im *Images) pull(ctx context.Context, w wanted, t *transfer.Transfer) (ima
 		err := im.Engine.remove(ctx, w.full)
 		return image{}, errors.Join(&transfer.SizeError{Size: got.Size, Most: im.MaxImageBytes}, err)
 	}
-	return im.note(w, got, before)
+	return im.note(ctx, w, got, before)
 }
 
 func (im *Images) isFresh(w wanted) bool {

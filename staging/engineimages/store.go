@@ -6,9 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"os"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/cache"
@@ -16,34 +16,64 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/pause"
 )
 
-// record is an image that was brought into the store: it was not there before.
+// record is an image that was brought into the store, or one of somebody else that a holder needs.
 type record struct {
 	ID string `json:"id"`
-	// Refs are the names that it has in the store because of this worker.
-	Refs    []string       `json:"refs"`
-	Bytes   int64          `json:"bytes"`
-	Used    time.Time      `json:"used"`
-	Holders []cache.Holder `json:"holders,omitempty"`
+	// Refs are the names that it has in the store because of these workers. An image of somebody else
+	// has none.
+	Refs  []string  `json:"refs,omitempty"`
+	Bytes int64     `json:"bytes"`
+	Used  time.Time `json:"used"`
+	// Holders says in which home each holder is.
+	Holders map[cache.Holder]string `json:"holders,omitempty"`
 }
 
-// load reads the file of records once. The caller holds mu, as for all below that say nothing else.
-func (im *Images) load() error {
-	if im.loaded {
+// brought reports whether the image was not there before.
+func (r record) brought() bool { return len(r.Refs) > 0 }
+
+// records are all of a file, in the order in which they came.
+type records []record
+
+func (all records) find(id string) *record {
+	i := slices.IndexFunc(all, func(r record) bool { return r.ID == id })
+	if i < 0 {
 		return nil
 	}
+	return &all[i]
+}
+
+// add returns the record of an image, which it makes if there is none.
+func (all *records) add(id string) *record {
+	if r := all.find(id); r != nil {
+		return r
+	}
+	*all = append(*all, record{ID: id})
+	return all.find(id)
+}
+
+// change reads the records, and writes them again if do has changed them and returns no error. No worker that
+// has the same file changes it meanwhile, so an image that do looks at gets no holder.
+func (im *Images) change(ctx context.Context, do func(all *records) (changed bool, err error)) error {
+	im.mu.Lock()
+	defer im.mu.Unlock()
+	unlock, err := lockFile(ctx, im.State+".lock")
+	if err != nil {
+		return fmt.Errorf("lock %s: %w", im.State, err)
+	}
+	defer unlock()
+	var all records
 	data, err := os.ReadFile(im.State)
 	if err == nil {
-		err = json.Unmarshal(data, &im.brought)
+		err = json.Unmarshal(data, &all)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("read which images were pulled, in %s: %w", im.State, err)
 	}
-	im.loaded = true
-	return nil
-}
-
-func (im *Images) save() error {
-	data, err := json.MarshalIndent(im.brought, "", "  ")
+	changed, err := do(&all)
+	if err != nil || !changed {
+		return err
+	}
+	data, err = json.MarshalIndent(all, "", "  ")
 	if err == nil {
 		err = atomicfile.Write(im.State, append(data, '\n'), 0o600)
 	}
@@ -53,213 +83,84 @@ func (im *Images) save() error {
 	return nil
 }
 
-func (im *Images) find(id string) *record {
-	i := slices.IndexFunc(im.brought, func(r record) bool { return r.ID == id })
-	if i < 0 {
-		return nil
-	}
-	return &im.brought[i]
-}
+// lockEvery is the pause between two tries to lock a file.
+const lockEvery = 20 * time.Millisecond
 
-// note records an image that was just pulled, given what the store had before. It takes mu.
-func (im *Images) note(w wanted, got image, before map[string][]string) (image, error) {
-	im.mu.Lock()
-	defer im.mu.Unlock()
-	if err := im.load(); err != nil {
-		return image{}, err
+// lockFile locks a file by flock(2), as soon as no other program has locked it.
+func lockFile(ctx context.Context, path string) (unlock func(), err error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
 	}
-	im.fresh[w.full] = im.Now().Add(im.Remember)
-	had, there := before[got.ID]
-	r := im.find(got.ID)
-	if r == nil && there {
-		return got, nil // it is somebody else's
-	}
-	if r == nil {
-		im.brought = append(im.brought, record{ID: got.ID})
-		r = im.find(got.ID)
-	}
-	for _, ref := range got.refs() {
-		if !slices.Contains(had, ref) && !slices.Contains(r.Refs, ref) {
-			r.Refs = append(r.Refs, ref)
+	for {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			if err = pause.For(ctx, lockEvery); err == nil {
+				continue
+			}
 		}
+		if err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+		return func() {
+			// A child process that is being started may hold the file open for a moment.
+			_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN)
+			_ = f.Close() // the lock goes with the file
+		}, nil
 	}
-	r.Bytes, r.Used, got.brought = got.Size, im.Now(), true
-	return got, im.save()
 }
 
-// touch notes a use of an image that the store has. It takes mu. The file gets the time with its next
-// change.
-func (im *Images) touch(got image) (image, error) {
-	im.mu.Lock()
-	defer im.mu.Unlock()
-	if err := im.load(); err != nil {
-		return image{}, err
-	}
-	if r := im.find(got.ID); r != nil {
+// note records an image that was just pulled, given what the store had before.
+func (im *Images) note(ctx context.Context, w wanted, got image, before map[string][]string) (image, error) {
+	had, there := before[got.ID]
+	err := im.change(ctx, func(all *records) (bool, error) {
+		im.fresh[w.full] = im.Now().Add(im.Remember)
+		if r := all.find(got.ID); there && (r == nil || !r.brought()) {
+			return false, nil // it is somebody else's
+		}
+		r := all.add(got.ID)
+		for _, ref := range got.refs() {
+			if !slices.Contains(had, ref) && !slices.Contains(r.Refs, ref) {
+				r.Refs = append(r.Refs, ref)
+			}
+		}
+		r.Bytes, r.Used, got.brought = got.Size, im.Now(), true
+		return true, nil
+	})
+	return got, err
+}
+
+// touch notes a use of an image that the store has.
+func (im *Images) touch(ctx context.Context, got image) (image, error) {
+	err := im.change(ctx, func(all *records) (bool, error) {
+		r := all.find(got.ID)
+		if r == nil || !r.brought() {
+			return false, nil
+		}
 		r.Used, got.brought = im.Now(), true
-	}
-	return got, nil
+		return true, nil
+	})
+	return got, err
 }
 
 // errRemoved means that an image was trimmed in the moment between its arrival and its use.
 var errRemoved = errors.New("the image was removed in the moment when it had come")
 
-// hold keeps an image for a holder. It takes mu. Only an image that was brought needs that: Trim
-// removes no others.
-func (im *Images) hold(got image, holder cache.Holder) error {
-	im.mu.Lock()
-	defer im.mu.Unlock()
-	r := im.find(got.ID)
-	switch {
-	case r == nil && got.brought:
-		return errRemoved
-	case r == nil || holder == "" || slices.Contains(r.Holders, holder):
-		return nil
-	}
-	r.Holders = append(r.Holders, holder)
-	return im.save()
-}
-
-// Trim removes images that Stage has brought and that no holder needs, those first that were used the
-// longest time ago, until the sum of the rest is within MaxStoreBytes. It returns their names.
-func (im *Images) Trim(ctx context.Context) (removed []string, err error) {
-	im.begin()
-	if im.MaxStoreBytes <= 0 {
-		return nil, nil
-	}
-	if err := im.dropOver(ctx); err != nil {
-		return nil, err
-	}
-	inUse := map[string]bool{}
-	for {
-		r, over := im.leastRecent(inUse)
-		if !over {
-			return removed, ctx.Err()
+// hold keeps an image for a holder. An image of somebody else is kept too: another worker may be about to
+// record that it has just brought the image.
+func (im *Images) hold(ctx context.Context, got image, holder cache.Holder) error {
+	return im.change(ctx, func(all *records) (bool, error) {
+		if got.brought && all.find(got.ID) == nil {
+			return false, errRemoved
 		}
-		name, err := im.removeImage(ctx, r.ID)
-		switch {
-		case err != nil:
-			return removed, err
-		case name == "":
-			inUse[r.ID] = true
-		default:
-			removed = append(removed, name)
+		if holder == "" {
+			return false, nil
 		}
-	}
-}
-
-// leastRecent returns the image to remove next; over is false if the sum is within the bound, or
-// nothing can be removed. It takes mu.
-func (im *Images) leastRecent(inUse map[string]bool) (least record, over bool) {
-	im.mu.Lock()
-	defer im.mu.Unlock()
-	sum := int64(0)
-	var free []record
-	for _, r := range im.brought {
-		sum += r.Bytes
-		if len(r.Holders) == 0 && !inUse[r.ID] {
-			free = append(free, r)
+		r := all.add(got.ID)
+		if r.Holders == nil {
+			r.Holders = map[cache.Holder]string{}
 		}
-	}
-	if sum <= im.MaxStoreBytes || len(free) == 0 {
-		return record{}, false
-	}
-	return slices.MinFunc(free, func(a, b record) int { return a.Used.Compare(b.Used) }), true
-}
-
-// removeImage takes the names from an image that it has because of this worker, and forgets it. It
-// returns an empty name if a container needs the image, or a bundle meanwhile. It takes mu.
-func (im *Images) removeImage(ctx context.Context, id string) (name string, err error) {
-	im.mu.Lock()
-	defer im.mu.Unlock()
-	r := im.find(id)
-	if r == nil || len(r.Holders) > 0 {
-		return "", nil
-	}
-	have, err := im.Engine.inspect(ctx, id)
-	if err == nil {
-		ours := slices.DeleteFunc(have.refs(), func(ref string) bool { return !slices.Contains(r.Refs, ref) })
-		if len(have.refs()) == 0 {
-			ours = []string{id}
-		}
-		name = id
-		if len(ours) > 0 {
-			name = ours[0]
-			// It also fails where the removal of one name has removed another.
-			_ = im.Engine.remove(ctx, ours...)
-		}
-		have, err = im.Engine.inspect(ctx, id)
-	}
-	switch {
-	case errors.Is(err, errNone):
-	case err != nil:
-		return "", err
-	case len(have.refs()) == 0, slices.ContainsFunc(have.refs(), func(ref string) bool { return slices.Contains(r.Refs, ref) }):
-		return "", nil // a container has it
-	} // else others have given it names, and it is theirs now
-	im.brought = slices.DeleteFunc(im.brought, func(r record) bool { return r.ID == id })
-	clear(im.fresh)
-	if name == "" {
-		name = id // somebody else removed it
-	}
-	return name, im.save()
-}
-
-// trimEvery is the pause between two passes of KeepTrimmed.
-const trimEvery = 10 * time.Second // codalab/worker/image_manager.py: _sleep_secs
-
-// KeepTrimmed calls Trim now and then until ctx ends. It skips a pass while ready is false: it may not
-// be known yet which holders are over.
-func (im *Images) KeepTrimmed(ctx context.Context, ready func() bool, logger *slog.Logger) {
-	for pause.For(ctx, trimEvery) == nil {
-		if !ready() {
-			continue
-		}
-		removed, err := im.Trim(ctx)
-		if len(removed) > 0 {
-			logger.InfoContext(ctx, "removed images", slog.Any("images", removed))
-		}
-		if err != nil && ctx.Err() == nil {
-			logger.WarnContext(ctx, "images were not trimmed", slog.Any("error", err))
-		}
-	}
-}
-
-// dropOver drops the holders that are over.
-func (im *Images) dropOver(ctx context.Context) error {
-	holders, err := im.holders()
-	if err != nil || len(holders) == 0 || im.Over == nil {
-		return err
-	}
-	over, err := im.Over(ctx, holders)
-	if err != nil {
-		return err
-	}
-	im.mu.Lock()
-	defer im.mu.Unlock()
-	changed := false
-	for i := range im.brought {
-		r := &im.brought[i]
-		kept := slices.DeleteFunc(slices.Clone(r.Holders), func(h cache.Holder) bool { return over[h] })
-		changed = changed || len(kept) < len(r.Holders)
-		r.Holders = kept
-	}
-	if !changed {
-		return nil
-	}
-	return im.save()
-}
-
-// holders lists all holders. It takes mu.
-func (im *Images) holders() (all []cache.Holder, err error) {
-	im.mu.Lock()
-	defer im.mu.Unlock()
-	if err := im.load(); err != nil {
-		return nil, err
-	}
-	for _, r := range im.brought {
-		all = append(all, r.Holders...)
-	}
-	slices.Sort(all)
-	return slices.Compact(all), nil
+		r.Holders[holder] = im.Home
+		return true, nil
+	})
 }

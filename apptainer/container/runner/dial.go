@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -21,8 +20,9 @@ import (
 var ErrNotRunning = errors.New("the container does not run any more")
 
 // Dial connects to a TCP port on localhost inside a running container of this user on this host,
-// whatever the container's network is. runtime is the runtime that runs it, and at is what its OnStart
-// was given. ctx bounds only the dialing. The connection also has a method CloseWrite() error.
+// whatever the container's network is. In a container with the host's network, only ports on which a
+// process of the container listens are reached. runtime is the runtime that runs it, and at is what its
+// OnStart was given. ctx bounds only the dialing. The connection also has a method CloseWrite() error.
 func (r Runner) Dial(ctx context.Context, runtime runtimes.Name, at container.Running, port int) (io.ReadWriteCloser, error) {
 	conn, err := r.dial(ctx, runtime, at, port)
 	if err != nil {
@@ -43,7 +43,14 @@ func (r Runner) dial(ctx context.Context, runtime runtimes.Name, at container.Ru
 		return nil, ErrNotRunning
 	}
 	if at.Network {
-		return connect.Dial(ctx, port)
+		addresses, err := ownAddresses(at.PID, port)
+		if err != nil {
+			return nil, err
+		}
+		if len(addresses) == 0 {
+			return nil, fmt.Errorf("nothing in the bundle listens on port %d", port)
+		}
+		return connect.Dial(ctx, addresses, port)
 	}
 	pid, err := findIsolated(at.PID)
 	if err != nil {
@@ -89,17 +96,7 @@ func findIsolated(root int) (pid int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	children := map[int][]int{}
-	stats, err := filepath.Glob("/proc/[0-9]*/stat")
-	if err != nil {
-		return 0, err
-	}
-	for _, file := range stats {
-		child, numErr := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-		if parent := parentOf(file); numErr == nil && parent > 0 {
-			children[parent] = append(children[parent], child)
-		}
-	}
+	children := processTree()
 	for tree := []int{root}; len(tree) > 0; tree = tree[1:] {
 		network, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", tree[0]))
 		if err == nil && network != own {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"os/exec"
 	"sync"
 
@@ -26,9 +27,10 @@ func (c *Conn) CloseWrite() error { return c.WriteCloser.Close() }
 // Close ends the connection, and whatever program carries it.
 func (c *Conn) Close() error { return c.end() }
 
-// Dial connects to a port on this host's own localhost, where a container shares its network.
-func Dial(ctx context.Context, port int) (*Conn, error) {
-	conn, err := dialPort(ctx, port)
+// Dial connects to a port at the first of some addresses of this host's own localhost that answers, where a
+// container shares its network.
+func Dial(ctx context.Context, addresses []netip.Addr, port int) (*Conn, error) {
+	conn, err := dialPort(ctx, addresses, port)
 	if err != nil {
 		return nil, err
 	}

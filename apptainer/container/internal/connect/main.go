@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"strconv"
 	"sync"
@@ -52,13 +53,13 @@ func Main(args []string) int {
 func dialLocal(port int) (*net.TCPConn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
 	defer cancel()
-	return dialPort(ctx, port)
+	return dialPort(ctx, []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}, port)
 }
 
-func dialPort(ctx context.Context, port int) (*net.TCPConn, error) {
+func dialPort(ctx context.Context, addresses []netip.Addr, port int) (*net.TCPConn, error) {
 	first := error(nil)
-	for _, host := range []string{"127.0.0.1", "::1"} {
-		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
+	for _, host := range addresses {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(host.String(), strconv.Itoa(port)))
 		if tcp, ok := conn.(*net.TCPConn); err == nil && ok {
 			return tcp, nil
 		}

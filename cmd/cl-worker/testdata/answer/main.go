@@ -1,4 +1,5 @@
-// Command answer answers each connection to a port with what it is sent.
+// Command answer answers each connection to a port with what it is sent. With port 0 it finds a free one. It
+// prints the port.
 package main
 
 import (
@@ -12,6 +13,7 @@ func main() {
 	if err != nil {
 		panic(err)
 	}
+	fmt.Println(l.Addr().(*net.TCPAddr).Port)
 	for {
 		conn, err := l.Accept()
 		if err != nil {

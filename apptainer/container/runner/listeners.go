@@ -1,0 +1,141 @@
+package runner
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// listener is a TCP socket that listens in the network of this process.
+type listener struct {
+	at    netip.Addr // the local address; 127.0.0.1 also where the socket has it as ::ffff:127.0.0.1
+	inode string
+}
+
+// ownAddresses returns the addresses of localhost at which a process of a tree answers on a port, in the
+// network of this process. A host's localhost has the ports of all its users: an address at which somebody
+// else may answer is left out.
+func ownAddresses(root, port int) ([]netip.Addr, error) {
+	all, err := listeners(port)
+	if err != nil || len(all) == 0 {
+		return nil, err
+	}
+	sockets := socketsOf(root)
+	var own []netip.Addr
+	for _, localhost := range []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()} {
+		answers := answering(all, localhost)
+		if len(answers) > 0 && !slices.ContainsFunc(answers, func(l listener) bool { return !sockets[l.inode] }) {
+			own = append(own, localhost)
+		}
+	}
+	return own, nil
+}
+
+// answering returns the listeners that may get a connection to an address: those of the address itself, else
+// those of all addresses (ip(7), tcp(7)). A socket of IPv6 for all addresses gets connections of IPv4 too,
+// where no socket of IPv4 does (ipv6(7): IPV6_V6ONLY).
+func answering(all []listener, to netip.Addr) []listener {
+	addresses := []netip.Addr{to, netip.IPv6Unspecified()}
+	if to.Is4() {
+		addresses = []netip.Addr{to, netip.IPv4Unspecified(), netip.IPv6Unspecified()}
+	}
+	for _, at := range addresses {
+		found := slices.DeleteFunc(slices.Clone(all), func(l listener) bool { return l.at != at })
+		if len(found) > 0 {
+			return found
+		}
+	}
+	return nil
+}
+
+// listeners returns the sockets that listen on a port.
+func listeners(port int) ([]listener, error) {
+	var all []listener
+	for _, file := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		text, err := os.ReadFile(file)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // the host has no IPv6
+		}
+		if err != nil {
+			return nil, fmt.Errorf("look for listeners: %w", err)
+		}
+		all = append(all, parseListeners(string(text), port)...)
+	}
+	return all, nil
+}
+
+// stateListen is the state of a socket that listens (linux: include/net/tcp_states.h, TCP_LISTEN).
+const stateListen = "0A"
+
+// parseListeners reads a /proc/net/tcp or /proc/net/tcp6 (proc_pid_net(5)).
+func parseListeners(text string, port int) []listener {
+	var found []listener
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line)
+		if len(fields) < 10 || fields[3] != stateListen {
+			continue
+		}
+		host, number, _ := strings.Cut(fields[1], ":")
+		n, err := strconv.ParseUint(number, 16, 16)
+		if err != nil || int(n) != port {
+			continue
+		}
+		if at, ok := parseAddress(host); ok {
+			found = append(found, listener{at: at, inode: fields[9]})
+		}
+	}
+	return found
+}
+
+// parseAddress reads an address: words of four bytes in this host's order, in hexadecimal.
+func parseAddress(text string) (at netip.Addr, ok bool) {
+	var raw []byte
+	for ; len(text) >= 8; text = text[8:] {
+		word, err := strconv.ParseUint(text[:8], 16, 32)
+		if err != nil {
+			return netip.Addr{}, false
+		}
+		raw = binary.NativeEndian.AppendUint32(raw, uint32(word))
+	}
+	at, ok = netip.AddrFromSlice(raw)
+	return at.Unmap(), ok
+}
+
+// socketsOf returns the inodes of the sockets that a process and its descendants have open. Processes that
+// this user may not look into have none.
+func socketsOf(root int) map[string]bool {
+	sockets := map[string]bool{}
+	children := processTree()
+	for tree := []int{root}; len(tree) > 0; tree = tree[1:] {
+		dir := filepath.Join("/proc", strconv.Itoa(tree[0]), "fd")
+		entries, _ := os.ReadDir(dir) // the process may have ended
+		for _, e := range entries {
+			target, err := os.Readlink(filepath.Join(dir, e.Name()))
+			if inode, ok := strings.CutPrefix(target, "socket:["); ok && err == nil { // proc_pid_fd(5)
+				sockets[strings.TrimSuffix(inode, "]")] = true
+			}
+		}
+		tree = append(tree, children[tree[0]]...)
+	}
+	return sockets
+}
+
+// processTree returns the children of each process.
+func processTree() map[int][]int {
+	children := map[int][]int{}
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is right
+	for _, file := range stats {
+		child, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		if parent := parentOf(file); err == nil && parent > 0 {
+			children[parent] = append(children[parent], child)
+		}
+	}
+	return children
+}

@@ -1,0 +1,157 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
+	"github.com/cl-slurm/cl-slurm/bridge/lease"
+	"github.com/cl-slurm/cl-slurm/cache"
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+// dockerSite is a server with a user, a registry with an image, and Docker.
+type dockerSite struct {
+	t             *testing.T
+	user          testenv.User
+	dir           string
+	address       string
+	api           *client.Client
+	host, program string
+	image         string
+}
+
+func newDockerSite(t *testing.T) *dockerSite {
+	t.Helper()
+	testenv.Root(t)
+	s := &dockerSite{t: t, user: testenv.Researcher(t), dir: testenv.SharedDir(t)}
+	s.host, s.program = engine.Host(t)
+	s.address = startTestServer(t, filepath.Join(s.dir, "server"))
+	var err error
+	s.api, err = client.New(s.address, client.Options{
+		Credentials: func(context.Context) (string, string, error) { return "ann", scriptPassword, nil },
+	})
+	must(t, err)
+	s.image = imagetest.Start(t).Push(t, "lab/tools:1", scriptImage(t))
+	must(t, os.Chown(s.dir, s.user.UID, s.user.GID))
+	t.Cleanup(func() { _ = s.docker("image", "rm", "--force", s.image).Run() }) // it may be gone
+	return s
+}
+
+func (s *dockerSite) docker(args ...string) *exec.Cmd {
+	cmd := exec.Command(s.program, args...)
+	cmd.Env = append(os.Environ(), "DOCKER_HOST="+s.host)
+	return cmd
+}
+
+func (s *dockerSite) hasImage() bool { return s.docker("image", "inspect", s.image).Run() == nil }
+
+// start starts a stand-alone worker of an ordinary user with Docker, in a work directory of its own. stop ends
+// it as a user does, with an interrupt.
+func (s *dockerSite) start(id string, args ...string) (stop func()) {
+	s.t.Helper()
+	cmd := exec.Command(shipped.Path(s.t), append([]string{
+		"--server", s.address, "--id", id, "--work-dir", filepath.Join(s.dir, "work-"+id), "--bundle-runtime", "docker",
+	}, args...)...)
+	cmd.Env = []string{
+		"PATH=" + filepath.Dir(s.program) + ":/usr/bin:/bin:/usr/sbin:/sbin", "HOME=" + s.dir, "DOCKER_HOST=" + s.host,
+		"CODALAB_USERNAME=ann", "CODALAB_PASSWORD=" + scriptPassword,
+	}
+	cmd.Dir, cmd.SysProcAttr = s.dir, &syscall.SysProcAttr{Credential: s.user.Credential}
+	var log bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &log, &log
+	must(s.t, cmd.Start())
+	ended := false
+	stop = func() {
+		if ended {
+			return
+		}
+		ended = true
+		_ = cmd.Process.Signal(os.Interrupt)
+		if err := cmd.Wait(); err != nil || s.t.Failed() {
+			s.t.Errorf("the worker %s ended: %v: %s", id, err, log.String())
+		}
+	}
+	s.t.Cleanup(stop)
+	return stop
+}
+
+// run runs a bundle to its end.
+func (s *dockerSite) run() {
+	s.t.Helper()
+	if b := runAndWait(s.t, s.api, s.image); b.State != codalab.StateReady {
+		s.t.Fatalf("the bundle is %s: %v", b.State, b.Metadata)
+	}
+}
+
+// awaitNoImage waits until Docker's store does not have the image.
+func (s *dockerSite) awaitNoImage() {
+	s.t.Helper()
+	for deadline := time.Now().Add(60 * time.Second); s.hasImage(); time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			s.t.Fatal("Docker has the image still")
+		}
+	}
+}
+
+func TestDockersImagesAreKeptWithinTheirBound(t *testing.T) {
+	t.Parallel()
+	s := newDockerSite(t)
+	s.start("w", "--max-image-cache-size", "1k")
+	s.run()
+	s.awaitNoImage()
+}
+
+func TestDockersImagesOfAWorkerThatHasEndedAreRemovedByTheNext(t *testing.T) {
+	t.Parallel()
+	s := newDockerSite(t)
+	stop := s.start("first")
+	s.run()
+	stop()
+	if !s.hasImage() {
+		t.Fatal("Docker has no image of the first worker")
+	}
+	s.start("next", "--max-image-cache-size", "1k")
+	s.awaitNoImage()
+}
+
+func TestHoldersOfAnotherWorkerAreOverWhenItIsGone(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	own, other, missing := filepath.Join(dir, "own"), filepath.Join(dir, "other"), filepath.Join(dir, "missing")
+	must(t, os.Mkdir(other, 0o700))
+	_, err := lease.Acquire(t.Context(), spool.Layout(other).BridgeDir(), lease.Holder{Bridge: "b1b2b3"}, nil, nil)
+	must(t, err)
+	const bundle = "-0x0123456789abcdef0123456789abcdef"
+	over := holdersOver(own, func(_ context.Context, holders []cache.Holder) (map[cache.Holder]bool, error) {
+		return map[cache.Holder]bool{holders[0]: true}, nil
+	})
+	for _, tt := range []struct {
+		home   string
+		holder cache.Holder
+		want   bool
+	}{
+		{own, "row-0a0a0a" + bundle, true},
+		{other, "row-b1b2b3" + bundle, false},
+		{other, "row-c1c2c3" + bundle, true}, // of an earlier worker of the same name
+		{missing, "row-b1b2b3" + bundle, true},
+	} {
+		got, err := over(t.Context(), tt.home, []cache.Holder{tt.holder})
+		if err != nil || got[tt.holder] != tt.want {
+			t.Errorf("%s in %s: %v, %v", tt.holder, tt.home, got, err)
+		}
+	}
+	must(t, os.WriteFile(missing, nil, 0o600)) // a disk that does not answer as it should
+	if got, err := over(t.Context(), missing, []cache.Holder{"row-b1b2b3" + bundle}); err != nil || got["row-b1b2b3"+bundle] {
+		t.Errorf("of a worker whose directory cannot be read: %v, %v", got, err)
+	}
+}
