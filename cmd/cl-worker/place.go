@@ -69,6 +69,7 @@ func findPlace(ctx context.Context, p program.Process, of owner, id string) (pla
 	if s.host, err = os.Hostname(); err != nil {
 		return place{}, fmt.Errorf("find the name of this host: %w", err)
 	}
+	s.sweepStates(ctx)
 	if id == "" {
 		for _, left := range s.left(ctx) {
 			if left.take(ctx, of) == nil { // else another worker was quicker

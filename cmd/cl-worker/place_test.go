@@ -189,3 +189,66 @@ func TestCachesAreRemovedOnlyWithoutOtherWorkers(t *testing.T) {
 		t.Errorf("the work directory: %v", err)
 	}
 }
+
+func TestLedgersOfWorkersThatAreGoneAreRemoved(t *testing.T) {
+	t.Parallel()
+	s := newPlaceSite(t)
+	unmounted := s.workDir + "-away"
+	states := filepath.Join(s.home, ".local", "state", "cl-worker")
+	for name, test := range map[string]struct {
+		workDir string
+		days    int
+		there   bool // the worker's directory
+		stays   bool
+	}{
+		"gone":     {workDir: s.workDir, days: 8},
+		"new":      {workDir: s.workDir, days: 6, stays: true},
+		"there":    {workDir: s.workDir, days: 400, there: true, stays: true},
+		"away":     {workDir: unmounted, days: 29, stays: true},
+		"away-old": {workDir: unmounted, days: 31},
+		"locked":   {workDir: s.workDir, days: 8, stays: true},
+	} {
+		dir := filepath.Join(states, s.host+"-"+name)
+		must(t, os.MkdirAll(dir, 0o700))
+		of := s.owner("a")
+		of.WorkDir = test.workDir
+		must(t, of.write(dir))
+		if test.there {
+			must(t, os.MkdirAll(filepath.Join(workersDir(s.workDir), name), 0o700))
+		}
+		then := time.Now().AddDate(0, 0, -test.days)
+		must(t, os.Chtimes(filepath.Join(dir, ownerName), then, then))
+		if name == "locked" {
+			unlock, err := ledger.Lock(t.Context(), filepath.Join(dir, "ledger.db"))
+			must(t, err)
+			t.Cleanup(unlock)
+		}
+		t.Cleanup(func() {
+			if _, err := os.Lstat(dir); (err == nil) != test.stays {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
+	}
+	foreign := filepath.Join(states, "another-host-x")
+	must(t, os.MkdirAll(foreign, 0o700))
+	_, err := s.find("a", "w")
+	must(t, err)
+	if _, err := os.Lstat(foreign); err != nil {
+		t.Errorf("that of another host: %v", err)
+	}
+}
+
+// A place is only looked at on each start, so nothing may be made for it.
+func TestLookingForLeftRunsMakesNothing(t *testing.T) {
+	t.Parallel()
+	s := newPlaceSite(t)
+	must(t, os.MkdirAll(filepath.Join(workersDir(s.workDir), fileName(s.host+"(1)")), 0o700))
+	left := search{Process: s.process(), host: s.host, of: s.owner("a")}.left(t.Context())
+	entries, err := os.ReadDir(filepath.Join(workersDir(s.workDir), fileName(s.host+"(1)")))
+	if len(left)+len(entries) > 0 || err != nil {
+		t.Errorf("found %v, made %v, %v", left, entries, err)
+	}
+	if _, err := os.Lstat(s.home); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the directory for states: %v", err)
+	}
+}
