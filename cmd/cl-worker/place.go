@@ -14,6 +14,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
+	"github.com/cl-slurm/cl-slurm/worker/local"
 )
 
 // place is where a worker keeps what it has. A work directory is shared by any number of workers of one user,
@@ -187,9 +188,9 @@ func (s search) left(ctx context.Context) []place {
 	return found
 }
 
-// hasLeft reports whether a worker of an owner has ended and left runs.
+// hasLeft reports whether a worker of an owner has ended and left runs, which this process can take up.
 func (p place) hasLeft(ctx context.Context, of owner) bool {
-	if ledger.CheckPlace(p.ledger()) != nil {
+	if ledger.CheckPlace(p.ledger()) != nil || local.CheckNamespace(p.jobs()) != nil {
 		return false
 	}
 	recorded, err := readOwner(p.state)
