@@ -310,36 +310,40 @@ func (p place) removeEmpty() {
 }
 
 // removeWorkDir removes what workers have made in the work directory, unless another worker has files in
-// it, and the directory itself if nothing else is there. A worker that begins meanwhile keeps the caches.
+// it, and the directory itself if nothing else is there.
 func (p place) removeWorkDir() error {
 	if err := os.Remove(workersDir(p.workDir)); err != nil { // not empty: another worker's
 		return fmt.Errorf("another worker uses it: %w", err)
 	}
-	aside := func(dir string) string { return filepath.Join(p.workDir, asidePrefix+filepath.Base(dir)) }
-	caches := []string{p.cache(), p.images()}
-	var err error
-	for _, dir := range caches {
-		if failed := os.Rename(dir, aside(dir)); !errors.Is(failed, fs.ErrNotExist) {
-			err = errors.Join(err, failed)
-		}
-	}
-	if _, absent := os.Lstat(workersDir(p.workDir)); err != nil || !errors.Is(absent, fs.ErrNotExist) {
-		for _, dir := range caches {
-			if os.Rename(aside(dir), dir) != nil { // the newcomer has made one of its own
-				_ = os.RemoveAll(aside(dir))
-			}
-		}
-		if err == nil {
-			err = errors.New("another worker has just begun to use it")
-		}
-		return err
-	}
-	for _, dir := range caches {
-		err = errors.Join(err, os.RemoveAll(aside(dir)))
-	}
-	if err != nil {
+	if err := p.removeCaches(); err != nil {
 		return err
 	}
 	_ = os.Remove(p.workDir) // other files in it are not the worker's
 	return nil
+}
+
+// removeCaches removes the caches unless a worker has begun. It renames them before it looks, so that a later
+// newcomer makes caches of its own.
+func (p place) removeCaches() error {
+	var err error
+	for _, dir := range []string{p.cache(), p.images()} {
+		err = errors.Join(err, os.RemoveAll(p.aside(dir))) // of a removal that was interrupted
+		if failed := os.Rename(dir, p.aside(dir)); !errors.Is(failed, fs.ErrNotExist) {
+			err = errors.Join(err, failed)
+		}
+	}
+	if err == nil && !absent(workersDir(p.workDir)) {
+		err = errors.New("another worker has just begun to use it")
+	}
+	for _, dir := range []string{p.cache(), p.images()} {
+		if err == nil || os.Rename(p.aside(dir), dir) != nil { // else a newcomer has made one of its own
+			err = errors.Join(err, os.RemoveAll(p.aside(dir)))
+		}
+	}
+	return err
+}
+
+// aside is the name of a cache that is being removed.
+func (p place) aside(cache string) string {
+	return filepath.Join(p.workDir, asidePrefix+filepath.Base(cache))
 }

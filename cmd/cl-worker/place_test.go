@@ -190,6 +190,26 @@ func TestCachesAreRemovedOnlyWithoutOtherWorkers(t *testing.T) {
 	}
 }
 
+// The newcomer has begun after removeWorkDir found no other worker.
+func TestCachesStayForAWorkerThatBeginsMeanwhile(t *testing.T) {
+	t.Parallel()
+	s := newPlaceSite(t)
+	at, err := s.find("a", "newcomer")
+	must(t, err)
+	for _, dir := range []string{at.cache(), at.images(), at.aside(at.images())} {
+		must(t, os.MkdirAll(dir, 0o700))
+		must(t, os.WriteFile(filepath.Join(dir, "data"), nil, 0o600))
+	}
+	if err := at.removeCaches(); err == nil {
+		t.Error("the caches were removed")
+	}
+	for _, dir := range []string{at.cache(), at.images()} {
+		if _, err := os.Lstat(filepath.Join(dir, "data")); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestLedgersOfWorkersThatAreGoneAreRemoved(t *testing.T) {
 	t.Parallel()
 	s := newPlaceSite(t)
