@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/lease"
+	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/spool"
@@ -98,8 +99,14 @@ func bridgeOf(h cache.Holder) (bridge string, ok bool) {
 	return bridge, ok && codalab.IsUUID(bundle)
 }
 
+// keepUndelivered is how long a silent neighbour's directory stays if results in it may be undelivered.
+const keepUndelivered = 30 * 24 * time.Hour
+
 // RemoveEnded removes the shared directories of neighbours that have shown no sign of life for a time, by
-// the disk's clock: nobody takes their runs up any more. It returns those that it removed.
+// the disk's clock: nobody takes their runs up any more. Those with an exit record stay for keepUndelivered,
+// because the results may be undelivered. It takes the lease of each first, which takes two minutes if the
+// neighbour did not give it up, and leaves a neighbour that has just come back. It returns the directories
+// that it removed.
 func (n *Neighbours) RemoveEnded(ctx context.Context, silentFor time.Duration) ([]string, error) {
 	entries, err := os.ReadDir(n.Dir)
 	if err != nil {
@@ -112,15 +119,67 @@ func (n *Neighbours) RemoveEnded(ctx context.Context, silentFor time.Duration) (
 			continue
 		}
 		silent, err := n.silence(dir)
-		if err != nil || silent < silentFor {
+		if err != nil || silent < silentFor || silent < keepUndelivered && hasResults(dir) {
 			continue
 		}
-		aside := filepath.Join(n.Dir, ".ended-"+e.Name())
-		if os.Rename(dir, aside) == nil && os.RemoveAll(aside) == nil {
+		if removeNeighbour(ctx, dir) == nil {
 			removed = append(removed, dir)
 		}
 	}
 	return removed, ctx.Err()
+}
+
+// hasResults reports whether a neighbour has runs that have ended.
+func hasResults(dir string) bool {
+	found, err := filepath.Glob(filepath.Join(dir, "spool", "*", "*", "exit.json"))
+	return err != nil || len(found) > 0
+}
+
+// removeNeighbour removes the directory of a neighbour unless somebody has its lease or its ledger.
+func removeNeighbour(ctx context.Context, dir string) error {
+	layout := spool.Layout(dir)
+	state, err := lease.Read(layout.BridgeDir())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	before := state.Holder
+	unlock, err := lockLedger(ctx, before)
+	if err != nil {
+		return err
+	}
+	locked := unlock != nil
+	if locked {
+		defer unlock()
+	}
+	// The pins are judged by the bridge in the lease, so it stays. The neighbour itself takes the lease back
+	// at once if it returns.
+	me := before
+	me.Process = os.Getpid()
+	over := func(h lease.Holder) bool { return locked && h.Host == before.Host && h.Ledger == before.Ledger }
+	held, err := lease.Acquire(ctx, layout.BridgeDir(), me, over, func(lease.Holder) {})
+	if err != nil {
+		return err
+	}
+	if err := held.Renew(ctx, nil); err != nil {
+		return err // also if the neighbour has returned
+	}
+	aside := filepath.Join(filepath.Dir(dir), ".ended-"+filepath.Base(dir))
+	if err := os.Rename(dir, aside); err != nil {
+		return err
+	}
+	return os.RemoveAll(aside)
+}
+
+// lockLedger locks the ledger of a holder if it is a file of this host, so that the holder does not return
+// meanwhile. Else unlock is nil.
+func lockLedger(ctx context.Context, of lease.Holder) (unlock func(), err error) {
+	if host, err := os.Hostname(); err != nil || of.Host != host {
+		return nil, err
+	}
+	if _, err := os.Stat(of.Ledger); err != nil { // a URL, or gone
+		return nil, nil //nolint:nilerr,nilnil // there is nothing to lock
+	}
+	return ledger.Lock(ctx, of.Ledger)
 }
 
 // silence is how long ago a neighbour last renewed its lease.

@@ -2,9 +2,12 @@ package cacheadmin_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/cacheadmin"
@@ -89,30 +92,108 @@ func TestOnlyWorkersThatAreLongSilentAreRemoved(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(attempt, "status.json"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	age := func(root string, by time.Duration, but string) {
-		t.Helper()
-		then := time.Now().Add(-by)
-		err := filepath.WalkDir(root, func(path string, _ os.DirEntry, err error) error {
-			if err != nil || filepath.Base(path) == but {
-				return err
-			}
-			return os.Chtimes(path, then, then)
-		})
-		if err != nil {
+	undelivered, forgotten := neighbour(t, dir, "undelivered", "d1d2d3"), neighbour(t, dir, "forgotten", "e1e2e3")
+	for _, own := range []string{undelivered, forgotten} {
+		attempt := filepath.Join(own, "spool", bundle[1:], "1-d1d2d3")
+		if err := errors.Join(os.MkdirAll(attempt, 0o700), os.WriteFile(filepath.Join(attempt, "exit.json"), nil, 0o600)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	age(silent, 8*24*time.Hour, "")
-	age(quiet, 6*24*time.Hour, "")
-	age(running, 8*24*time.Hour, "status.json") // its worker is gone, and a command goes on
-	age(own, 8*24*time.Hour, "")
-	n := cacheadmin.Neighbours{Dir: dir, Own: own, Now: time.Now}
-	removed, err := n.RemoveEnded(t.Context(), 7*24*time.Hour)
-	if err != nil || len(removed) != 1 || removed[0] != silent {
-		t.Errorf("removed %v, %v", removed, err)
-	}
+	age(t, silent, 8, "")
+	age(t, quiet, 6, "")
+	age(t, running, 8, "status.json") // its worker is gone, and a command goes on
+	age(t, undelivered, 8, "")
+	age(t, forgotten, 31, "")
+	age(t, own, 8, "")
+	synctest.Test(t, func(t *testing.T) {
+		n := cacheadmin.Neighbours{Dir: dir, Own: own, Now: time.Now}
+		removed, err := n.RemoveEnded(t.Context(), 7*24*time.Hour)
+		if err != nil || !slices.Equal(removed, []string{forgotten, silent}) {
+			t.Errorf("removed %v, %v", removed, err)
+		}
+	})
 	left, err := os.ReadDir(dir)
-	if err != nil || len(left) != 3 {
+	if err != nil || len(left) != 4 {
 		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+// age makes all files of a directory but those of a name days old.
+func age(t *testing.T, root string, days int, but string) {
+	t.Helper()
+	then := time.Now().AddDate(0, 0, -days)
+	err := filepath.WalkDir(root, func(path string, _ os.DirEntry, err error) error {
+		if err != nil || filepath.Base(path) == but {
+			return err
+		}
+		return os.Chtimes(path, then, then)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestWorkerThatReturnsAfterALongTimeIsNotRemoved(t *testing.T) {
+	t.Parallel()
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		host string
+		// returns does what the worker does, a minute after the others began to watch it.
+		returns func(t *testing.T, held *lease.Lease)
+		locked  bool
+		removed bool
+	}{
+		"and renews its lease": {host: "elsewhere", returns: func(t *testing.T, held *lease.Lease) {
+			t.Helper()
+			if err := held.Renew(t.Context(), nil); err != nil {
+				t.Error(err)
+			}
+		}},
+		"and has locked its ledger":              {host: host, locked: true},
+		"not, and its ledger is on this host":    {host: host, removed: true},
+		"not, and its ledger is on another host": {host: "elsewhere", removed: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			own, other := neighbour(t, dir, "own", "0a0a0a"), filepath.Join(dir, "other")
+			for _, d := range spool.Layout(other).Directories() {
+				if err := os.MkdirAll(d, 0o700); err != nil {
+					t.Fatal(err)
+				}
+			}
+			where := filepath.Join(other, "ledger.db")
+			if err := os.WriteFile(where, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			held, err := lease.Acquire(t.Context(), spool.Layout(other).BridgeDir(), lease.Holder{Bridge: "b1b2b3", Host: test.host, Ledger: where}, nil, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if test.locked {
+				unlock, err := ledger.Lock(t.Context(), where)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer unlock()
+			}
+			age(t, other, 8, "")
+			synctest.Test(t, func(t *testing.T) {
+				if test.returns != nil {
+					time.AfterFunc(time.Minute, func() { test.returns(t, held) })
+				}
+				n := cacheadmin.Neighbours{Dir: dir, Own: own, Now: time.Now}
+				removed, err := n.RemoveEnded(t.Context(), 7*24*time.Hour)
+				if err != nil || (len(removed) == 1) != test.removed {
+					t.Errorf("removed %v, %v", removed, err)
+				}
+			})
+			if _, err := os.Stat(other); (err != nil) != test.removed {
+				t.Errorf("its directory: %v", err)
+			}
+		})
 	}
 }

@@ -66,6 +66,7 @@ func work(ctx context.Context, p program.Process, f flags) error {
 		return program.Usage(err)
 	}
 	w := standalone{Process: p, flags: f, log: logger(p, f.verbose)}
+	defer func() { w.place.release() }()
 	if err := w.setUp(ctx); err != nil {
 		w.place.removeEmpty()
 		return err
@@ -101,8 +102,9 @@ func (w *standalone) setUp(ctx context.Context) (err error) {
 	if w.host, err = os.Hostname(); err != nil {
 		return fmt.Errorf("find the name of this host: %w", err)
 	}
-	if w.place, err = findPlace(ctx, w.Process, w.workDir, w.id); err != nil {
-		return err
+	of := owner{Server: w.server, User: w.login.User, WorkDir: w.workDir}
+	if w.place, err = findPlace(ctx, w.Process, of, w.id); err != nil {
+		return w.explain(err)
 	}
 	if err := w.findEngine(ctx); err != nil {
 		return program.Usage(err)
@@ -314,7 +316,7 @@ func (w *standalone) serve(ctx context.Context) error {
 	defer cancel()
 	stop := make(chan struct{})
 	a := assembly.Assembly{
-		Process: w.Process, Config: w.config, Log: w.log, Client: w.client,
+		Process: w.Process, Config: w.config, Log: w.log, Client: w.client, LedgerLocked: true,
 		ImageCache: w.place.images(), ImageCacheSize: w.maxImages.bytes, Neighbours: workersDir(w.place.workDir),
 		Adjust: func(made assembly.Parts) { w.adjust(made, stop) },
 	}

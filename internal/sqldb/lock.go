@@ -29,26 +29,56 @@ func Lock(ctx context.Context, where string) (release func(), err error) {
 	if IsURL(where) {
 		return lockSchema(ctx, where)
 	}
-	path := where + ".lock"
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := lockFile(ctx, where+".lock")
 	if err != nil {
-		return nil, fmt.Errorf("lock database: %w", err)
-	}
-	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-	for try := 1; errors.Is(err, syscall.EWOULDBLOCK) && try <= 3 && backOff(ctx, try) == nil; try++ { // Locked may hold it for a moment
-		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-	}
-	if err != nil {
-		if errors.Is(err, syscall.EWOULDBLOCK) {
-			err = ErrLocked
-		}
-		return nil, errors.Join(fmt.Errorf("lock database %s: %w", where, err), f.Close())
+		return nil, fmt.Errorf("lock database %s: %w", where, err)
 	}
 	return func() {
 		// A child process that is being started may hold the file open for a moment.
 		_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN)
 		_ = f.Close() // the lock goes with the file
 	}, nil
+}
+
+// lockFile locks a file, which it makes if need be. The program that had it locked may have removed it, and
+// others would make another one then: so it opens the file again until the locked one has the path.
+func lockFile(ctx context.Context, path string) (*os.File, error) {
+	for {
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		for try := 1; errors.Is(err, syscall.EWOULDBLOCK) && try <= 3 && backOff(ctx, try) == nil; try++ { // Locked may hold it for a moment
+			err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		}
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			err = ErrLocked
+		}
+		there := false
+		if err == nil {
+			there, err = hasPath(f, path)
+		}
+		if there {
+			return f, nil
+		}
+		if err := errors.Join(err, f.Close()); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// hasPath reports whether a path is still that of an open file.
+func hasPath(f *os.File, path string) (bool, error) {
+	opened, err := f.Stat()
+	if err != nil {
+		return false, err
+	}
+	found, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil && os.SameFile(opened, found), err
 }
 
 // Locked reports whether any program has locked a database, given as for Open. It

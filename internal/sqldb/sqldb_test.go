@@ -6,12 +6,15 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/fstest"
 
 	"github.com/jmoiron/sqlx"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
@@ -349,4 +352,39 @@ func TestTransactionsThatTakeTurnsDoNotConflict(t *testing.T) {
 			t.Errorf("%d transactions, %d calls", sum, calls)
 		}
 	})
+}
+
+// Each holder removes the file before it unlocks it, so the others may have opened a file that is gone.
+func TestLockOfARemovedFileHoldsNothing(t *testing.T) {
+	t.Parallel()
+	where := filepath.Join(t.TempDir(), "a.db")
+	var holders atomic.Int32
+	var g errgroup.Group
+	for range 4 {
+		g.Go(func() error {
+			for done := 0; done < 200; {
+				release, err := sqldb.Lock(t.Context(), where)
+				if errors.Is(err, sqldb.ErrLocked) {
+					continue
+				}
+				if err != nil {
+					return err
+				}
+				if n := holders.Add(1); n != 1 {
+					t.Errorf("%d hold the lock", n)
+				}
+				runtime.Gosched()
+				holders.Add(-1)
+				if err := os.Remove(where + ".lock"); err != nil {
+					return err
+				}
+				release()
+				done++
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		t.Error(err)
+	}
 }

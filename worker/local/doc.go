@@ -53,7 +53,8 @@
 // # Finding a job again
 //
 // A process is named by its pid, its start time (proc_pid_stat(5)), and the boot id and pid namespace
-// that both belong to. Linux gives a pid to another process later, but not with the same start time.
+// that both belong to. Linux gives a pid to another process later, but not with the same start time. From
+// another namespace the process cannot be seen, so Open refuses to judge it (ErrNamespace).
 //
 // The scheduler waits for the end of each main process by a pidfd, whether the process is its child or
 // that of an earlier scheduler; before Linux 5.10 it looks at /proc. Only a child's exit status is known:

@@ -204,17 +204,3 @@ func hasVariable(pid int, variable string) (bool, error) {
 	}
 	return slices.ContainsFunc(bytes.Split(environ, []byte{0}), func(v []byte) bool { return string(v) == variable }), nil
 }
-
-// thisBoot names the present run of this machine, as far as this process sees it: a restart, or another
-// container, ends or hides all earlier processes (proc_sys_kernel(5): boot_id, pid_namespaces(7)).
-func thisBoot() (string, error) {
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return "", err
-	}
-	namespace, err := os.Readlink("/proc/self/ns/pid")
-	if err != nil {
-		return "", err
-	}
-	return strings.TrimSpace(string(boot)) + " " + namespace, nil
-}

@@ -2,6 +2,7 @@ package local
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -235,6 +236,39 @@ func TestRestartedMachineFailsItsJobs(t *testing.T) {
 	s.await(2, sbatch.StateCompleted)
 	if !r.Process.alive() {
 		t.Error("a process with the same id was ended")
+	}
+}
+
+// A command may go on in a container that this process does not see.
+func TestJobsOfAnotherPIDNamespaceAreNotJudged(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "jobs")
+	r, _ := foreign(t, dir, 7, "true")
+	machine, _, _ := strings.Cut(r.Boot, " ")
+	r.Boot = machine + " pid:[1]"
+	lost := r
+	lost.ID, lost.Boot = 6, "another "+r.Boot
+	keep(t, dir, lost, r)
+	for name, err := range map[string]error{
+		"open":  func() error { _, err := Open(dir, config(cpus(t, 1))); return err }(),
+		"check": CheckNamespace(dir),
+	} {
+		if !errors.Is(err, ErrNamespace) || !strings.Contains(err.Error(), "job 7 was started in pid:[1]") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	left, err := records{dir: dir}.load()
+	must(t, err)
+	for _, r := range left {
+		if r.State != sbatch.StateRunning {
+			t.Errorf("job %s became %s", r.ID, r.State)
+		}
+	}
+	r.State = sbatch.StateCompleted
+	keep(t, dir, r)
+	openSite(t, dir, config(cpus(t, 1)))
+	if err := CheckNamespace(filepath.Join(dir, "absent")); err != nil {
+		t.Error(err)
 	}
 }
 

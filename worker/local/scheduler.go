@@ -82,7 +82,8 @@ type job struct {
 // directory has. One process at a time can have it open. A record that cannot be read is an error, so that
 // no job is taken for absent.
 //
-// A job that ran when the machine was restarted is NODE_FAIL then.
+// A job that ran when the machine was restarted is NODE_FAIL then. The error wraps ErrNamespace if a job was
+// running in another PID namespace.
 func Open(dir string, c Config) (*Scheduler, error) {
 	s, err := open(dir, c)
 	if err != nil {
@@ -155,6 +156,9 @@ func (s *Scheduler) load() error {
 	all, err := s.records.load()
 	if err != nil {
 		return err
+	}
+	if err := s.records.checkNamespace(all, s.boot); err != nil {
+		return err // before any job is changed
 	}
 	for _, r := range all {
 		if r.State == sbatch.StateRunning && r.Boot != s.boot {

@@ -25,3 +25,12 @@ func TakeLedger(ctx context.Context, where string) (book *ledger.Ledger, release
 		unlock()
 	}, nil
 }
+
+// openLedger opens a ledger that the caller has locked.
+func openLedger(ctx context.Context, where string) (book *ledger.Ledger, release func(), err error) {
+	book, err = ledger.Open(ctx, where)
+	if err != nil {
+		return nil, nil, err
+	}
+	return book, func() { _ = book.Close() }, nil // every row was committed when it was saved
+}

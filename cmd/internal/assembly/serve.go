@@ -36,6 +36,9 @@ type Assembly struct {
 	config.Config
 	Log *slog.Logger
 
+	// LedgerLocked is set if the caller has locked the ledger (ledger.Lock), and unlocks it when Serve has
+	// returned.
+	LedgerLocked bool
 	// Client is a client of the server.
 	Client *client.Client
 	// Scheduler returns what runs the jobs. It is called once the ledger is locked. SubmitBound is the
@@ -95,7 +98,11 @@ func (a Assembly) Serve(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("start bridge: %w", err)
 	}
-	book, release, err := TakeLedger(ctx, a.Ledger)
+	take := TakeLedger
+	if a.LedgerLocked {
+		take = openLedger
+	}
+	book, release, err := take(ctx, a.Ledger)
 	if err != nil {
 		return err
 	}

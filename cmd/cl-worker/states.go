@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge/ledger"
+)
+
+// A directory with the ledger of a worker counts as left for good if the worker's directory is gone and the
+// ledger was not written for stateKept. It is stateKeptApart if the whole work directory is gone, because
+// its disk may only be away.
+const (
+	stateKept      = 7 * 24 * time.Hour
+	stateKeptApart = 30 * 24 * time.Hour
+)
+
+// sweepStates removes, on this host, the directories with ledgers that are left for good. What cannot be
+// read or removed stays.
+func (s search) sweepStates(ctx context.Context) {
+	for _, parent := range s.stateDirs() {
+		entries, err := os.ReadDir(parent)
+		if err != nil {
+			continue
+		}
+		for _, e := range entries {
+			if dir := filepath.Join(parent, e.Name()); strings.HasPrefix(strings.TrimPrefix(e.Name(), asidePrefix), s.host+"-") {
+				s.sweepState(ctx, dir)
+			}
+		}
+	}
+}
+
+// sweepState removes the directory of a ledger if it is left for good and nobody has locked the ledger.
+func (s search) sweepState(ctx context.Context, dir string) {
+	if !s.isLeft(dir) {
+		return
+	}
+	unlock, err := ledger.Lock(ctx, filepath.Join(dir, "ledger.db"))
+	if err != nil {
+		return
+	}
+	defer unlock()
+	if s.isLeft(dir) { // also now that no worker can begin
+		_ = removeAside(dir)
+	}
+}
+
+// isLeft reports whether the directory of a ledger is left for good.
+func (s search) isLeft(dir string) bool {
+	of, err := readOwner(dir)
+	if err != nil {
+		return false
+	}
+	// The name is HOST-ID, and both may have hyphens: this host may be another one's HOST without its end.
+	for _, id, more := strings.Cut(filepath.Base(dir), "-"); more; _, id, more = strings.Cut(id, "-") {
+		if !absent(filepath.Join(workersDir(of.WorkDir), id)) {
+			return false
+		}
+	}
+	kept := stateKept
+	if absent(workersDir(of.WorkDir)) {
+		kept = stateKeptApart
+	}
+	for _, name := range []string{ownerName, "ledger.db", "ledger.db-wal"} {
+		info, err := os.Stat(filepath.Join(dir, name))
+		if err == nil && s.Now().Sub(info.ModTime()) < kept || err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return false
+		}
+	}
+	return true
+}
+
+// absent reports whether nothing has a path. It is false if that is not known.
+func absent(path string) bool {
+	_, err := os.Lstat(path)
+	return errors.Is(err, fs.ErrNotExist)
+}
