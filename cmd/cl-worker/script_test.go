@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -64,6 +65,7 @@ func TestScripts(t *testing.T) {
 		Dir:         filepath.Join("testdata", "script"),
 		WorkdirRoot: testenv.SharedDir(t),
 		Setup: func(env *testscript.Env) error {
+			env.Defer(func() { endJobs(env.WorkDir) })
 			registry := imagetest.Start(t)
 			pulls := &pulled{of: map[string]int{}}
 			registry.Intercept = pulls.count
@@ -107,6 +109,21 @@ func TestScripts(t *testing.T) {
 			return true, f.Close()
 		},
 	})
+}
+
+// endJobs ends what a script that failed has left: jobs outlive their worker.
+func endJobs(dir string) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		command, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
+		if err == nil && strings.Contains(string(command), dir) && strings.Contains(string(command), "\x00exec\x00") {
+			_ = syscall.Kill(pid, syscall.SIGTERM)
+		}
+	}
 }
 
 // pulled counts how often each blob was pulled from a script's registry.

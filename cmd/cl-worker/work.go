@@ -324,10 +324,11 @@ func (w *standalone) serve(ctx context.Context) error {
 		a.Beside = append(a.Beside, func(ctx context.Context) { w.keepTrimmed(ctx) })
 	}
 	if w.passDown {
+		signalled := ctx
 		detached, end := context.WithCancel(context.WithoutCancel(ctx))
 		done := make(chan struct{})
 		var signals sync.WaitGroup
-		signals.Go(func() { passSignalsOn(ctx, stop, done, end) })
+		signals.Go(func() { passSignalsOn(signalled, stop, done, end) })
 		defer func() {
 			close(done)
 			signals.Wait()
