@@ -68,7 +68,7 @@ func (f *flags) add(s *pflag.FlagSet) {
 	s.Var(&f.maxImages, "max-image-cache-size", "most bytes of images that are kept (`size`; default: no bound)")
 	s.Var(&f.maxImage, "max-image-size", "most bytes of an image's download (`size`; default: no bound)")
 	s.Var(&f.maxMemory, "max-memory", "memory for all runs together (`size`; default: that of the host)")
-	s.StringVar(&f.cpuset, "cpuset", "ALL", "`list` of the CPUs for runs, such as 0,2,3")
+	s.StringVar(&f.cpuset, "cpuset", allCPUs, "`list` of the CPUs for runs, such as 0,2,3")
 	s.StringVar(&f.gpuset, "gpuset", "ALL", "`list` of the GPUs for runs, by index or UUID, such as 0,1; NONE for none")
 	s.StringVar(&f.runtime, "bundle-runtime", runtimeAuto, "`program` that runs containers: "+strings.Join(runtimeChoices(), ", ")+"; slurm runs each bundle as a Slurm job")
 	s.Int64Var(&f.shmGB, "shared-memory-size-gb", 1, "shared memory of a container, in `GiB`")

@@ -121,7 +121,7 @@ func endJobs(dir string) {
 		pid, err := strconv.Atoi(e.Name())
 		command, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
 		if err == nil && strings.Contains(string(command), dir) && strings.Contains(string(command), "\x00exec\x00") {
-			_ = syscall.Kill(pid, syscall.SIGTERM)
+			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 	}
 }

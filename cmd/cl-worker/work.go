@@ -288,18 +288,25 @@ func (w *standalone) findSlurm(ctx context.Context) error {
 	return nil
 }
 
+// allCPUs is the value of --cpuset for all CPUs.
+const allCPUs = "ALL"
+
 // findMachine finds what runs may have of this host.
 func (w *standalone) findMachine() error {
-	found, err := local.FindMachine()
-	if err == nil {
-		found, err = inAllocation(found, w.Getenv, w.gpuset)
+	host, err := local.FindMachine()
+	if err != nil {
+		return err
 	}
+	found, err := inAllocation(host, w.Getenv, w.gpuset)
 	if err != nil {
 		return err
 	}
 	w.machine = found
-	if w.machine.CPUs, err = local.ParseCPUSet(w.cpuset, found.CPUs); err != nil {
-		return program.Usage(fmt.Errorf("--cpuset: %w", err))
+	if w.cpuset != allCPUs {
+		w.machine.Unbound = false
+		if w.machine.CPUs, err = local.ParseCPUSet(w.cpuset, host.CPUs); err != nil {
+			return program.Usage(fmt.Errorf("--cpuset: %w", err))
+		}
 	}
 	if w.machine.GPUs, err = local.ParseGPUSet(w.gpuset, found.GPUs); err != nil {
 		return program.Usage(fmt.Errorf("--gpuset: %w", err))
@@ -360,20 +367,19 @@ func (w *standalone) serveHere(ctx context.Context, a assembly.Assembly) (err er
 		jobs = opened
 		return jobs, nil
 	}
-	failed := make(chan error, 1)
-	a.Beside = append(a.Beside, func(ctx context.Context) {
-		if err := jobs.Run(ctx); err != nil && ctx.Err() == nil {
-			failed <- err
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	a.Beside = append(a.Beside, func(working context.Context) {
+		if err := jobs.Run(working); err != nil && working.Err() == nil {
+			cancel(err) // no job would start any more
 		}
 	})
 	err = a.Serve(ctx)
 	if jobs != nil {
 		err = errors.Join(err, jobs.Close())
 	}
-	select {
-	case broken := <-failed:
+	if broken := context.Cause(ctx); broken != nil && !errors.Is(broken, context.Canceled) {
 		err = errors.Join(err, broken)
-	default:
 	}
 	return err
 }
