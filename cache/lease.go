@@ -17,6 +17,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/internal/linkonce"
 	"github.com/cl-slurm/cl-slurm/internal/pause"
+	"github.com/cl-slurm/cl-slurm/internal/procstat"
 )
 
 // holderOfLease is the process that fills an entry.
@@ -63,27 +64,11 @@ func self(host string) (holderOfLease, error) {
 		}
 		host = name + " " + strings.TrimSpace(string(boot)) + " " + pids
 	}
-	began, err := beginning(os.Getpid())
+	self, err := procstat.Read(os.Getpid())
 	if err != nil {
 		return holderOfLease{}, fmt.Errorf("name this process: %w", err)
 	}
-	return holderOfLease{Host: host, PID: os.Getpid(), Began: began}, nil
-}
-
-// beginning is when a process began, as proc(5) has it; empty for one that has
-// ended.
-func beginning(pid int) (string, error) {
-	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
-	if err != nil {
-		return "", err
-	}
-	const starttime = 22 - 3 // fields are counted from 1, and those after the name begin with the third
-	_, rest, _ := strings.Cut(string(stat[strings.LastIndexByte(string(stat), ')'):]), " ")
-	fields := strings.Fields(rest)
-	if len(fields) <= starttime || fields[0] == "Z" || fields[0] == "X" {
-		return "", nil // a zombie
-	}
-	return fields[starttime], nil
+	return holderOfLease{Host: host, PID: os.Getpid(), Began: strconv.FormatUint(self.Start, 10)}, nil
 }
 
 // ended reports whether a process is provably gone. It is false for every process
@@ -95,8 +80,8 @@ func (c *Cache) ended(h holderOfLease) bool {
 	if errors.Is(syscall.Kill(h.PID, 0), syscall.ESRCH) {
 		return true
 	}
-	began, err := beginning(h.PID) // which mounts of /proc hide from other users
-	return err == nil && began != h.Began
+	p, err := procstat.Read(h.PID) // which mounts of /proc hide from other users
+	return err == nil && (p.Ended() || strconv.FormatUint(p.Start, 10) != h.Began)
 }
 
 // lease is this process's right to fill a key, for now.

@@ -1,11 +1,6 @@
 package container
 
-import (
-	"bytes"
-	"os"
-	"path/filepath"
-	"strconv"
-)
+import "github.com/cl-slurm/cl-slurm/internal/procstat"
 
 // Running is a container whose command runs.
 type Running struct {
@@ -28,17 +23,9 @@ func (c Container) RunningAs(pid int, name string) Running {
 // ProcessStart returns when a process began, in ticks since the host's start; 0 if there is no such
 // process.
 func ProcessStart(pid int) uint64 {
-	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	p, err := procstat.Read(pid)
 	if err != nil {
 		return 0
 	}
-	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-	if len(fields) < 20 {
-		return 0
-	}
-	start, err := strconv.ParseUint(string(fields[19]), 10, 64) // proc_pid_stat(5): starttime
-	if err != nil {
-		return 0
-	}
-	return start
+	return p.Start
 }

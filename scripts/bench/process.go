@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/cl-slurm/cl-slurm/internal/procstat"
 )
 
 // part is a part of this program, or another program, that runs as a process of its own.
@@ -45,10 +47,8 @@ func (p part) proc(name string) string {
 
 // cpu is how many seconds of processors it has used (proc(5), /proc/pid/stat).
 func (p part) cpu() float64 {
-	const ticks = 100 // sysconf(3): _SC_CLK_TCK, on every Linux
-	_, rest, _ := strings.Cut(p.proc("stat"), ") ")
-	fields := strings.Fields(rest)
-	return (must(strconv.ParseFloat(fields[11], 64)) + must(strconv.ParseFloat(fields[12], 64))) / ticks
+	line := must(procstat.Read(p.pid))
+	return (line.User + line.System).Seconds()
 }
 
 // memory is the most MB that it has had resident since its start (proc(5), /proc/pid/status).
@@ -64,18 +64,12 @@ func (p part) memory() float64 {
 // treeCPU is how many seconds of processors a process has used, with its descendants and with those that
 // it has waited for (proc(5), /proc/pid/stat).
 func treeCPU(pid int) float64 {
-	const ticks = 100 // sysconf(3): _SC_CLK_TCK, on every Linux
-	proc := filepath.Join("/proc", strconv.Itoa(pid))
-	text, err := os.ReadFile(filepath.Join(proc, "stat"))
-	_, rest, found := strings.Cut(string(text), ") ")
-	if err != nil || !found {
+	line, err := procstat.Read(pid)
+	if err != nil {
 		return 0 // it has ended, and its parent has what it used
 	}
-	total := 0.0
-	for _, field := range strings.Fields(rest)[11:15] {
-		total += must(strconv.ParseFloat(field, 64)) / ticks
-	}
-	lists, _ := filepath.Glob(filepath.Join(proc, "task/*/children"))
+	total := (line.User + line.System + line.WaitedUser + line.WaitedSystem).Seconds()
+	lists, _ := filepath.Glob(filepath.Join("/proc", strconv.Itoa(pid), "task/*/children"))
 	for _, list := range lists {
 		children, _ := os.ReadFile(list)
 		for child := range strings.FieldsSeq(string(children)) {

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/internal/command"
+	"github.com/cl-slurm/cl-slurm/internal/procstat"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
@@ -168,9 +169,9 @@ func (s *site) process(word string) process {
 	s.t.Helper()
 	pid, err := strconv.Atoi(s.said("a", word))
 	must(s.t, err)
-	found, err := readStat(pid)
+	found, err := procstat.Read(pid)
 	must(s.t, err)
-	return found.process
+	return process(found.ID)
 }
 
 // door is a pipe at which jobs wait: "read line <door". They go on one by one, and all of them when the
@@ -251,11 +252,11 @@ func foreign(t *testing.T, dir string, id sbatch.JobID, script string) (record, 
 	}.Start()
 	must(t, err)
 	t.Cleanup(func() { _ = syscall.Kill(-held.PID(), syscall.SIGKILL) })
-	main, err := readStat(held.PID())
+	main, err := procstat.Read(held.PID())
 	must(t, err)
 	return record{
 		ID: id, Request: request{Name: "earlier", Script: "#!/bin/sh\n", CPUs: 1}, Submitted: time.Now(), Started: time.Now(),
-		State: sbatch.StateRunning, CPUs: cpus(t, 1), Process: main.process, Boot: boot,
+		State: sbatch.StateRunning, CPUs: cpus(t, 1), Process: process(main.ID), Boot: boot,
 	}, held
 }
 

@@ -10,75 +10,24 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/cl-slurm/cl-slurm/internal/procstat"
 )
 
-// process names a process of this machine for as long as the machine runs: its id comes back after its
-// end, but not with the same start.
-type process struct {
-	PID int `json:"pid"`
-	// Start is when it started, in ticks since the machine did (proc_pid_stat(5): starttime).
-	Start uint64 `json:"start"`
-}
-
-// stat is what a line of /proc/PID/stat says of a process.
-type stat struct {
-	process
-	state   byte
-	session int
-}
-
-// ended reports whether the process has ended, though its parent may not have noticed.
-func (s stat) ended() bool { return s.state == 'Z' || s.state == 'X' }
-
-// errNoProcess means that no process has an id.
-var errNoProcess = errors.New("there is no such process")
-
-// readStat reads the line of a process. The error wraps errNoProcess if there is none.
-func readStat(pid int) (stat, error) {
-	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
-		return stat{}, fmt.Errorf("read /proc/%d/stat: %w", pid, errNoProcess)
-	}
-	if err != nil {
-		return stat{}, err
-	}
-	s, ok := parseStat(string(text))
-	if !ok {
-		return stat{}, fmt.Errorf("read /proc/%d/stat: %q", pid, text)
-	}
-	return s, nil
-}
-
-// parseStat reads a line of proc_pid_stat(5). The name of the program, in parentheses, may hold
-// anything.
-func parseStat(text string) (stat, bool) {
-	first, rest, _ := strings.Cut(text, " (")
-	end := strings.LastIndexByte(rest, ')')
-	fields := strings.Fields(rest[end+1:]) // from the third on
-	if end < 0 || len(fields) < 20 {
-		return stat{}, false
-	}
-	pid, errPID := strconv.Atoi(first)
-	session, errSession := strconv.Atoi(fields[3])
-	start, errStart := strconv.ParseUint(fields[19], 10, 64)
-	if errPID != nil || errSession != nil || errStart != nil {
-		return stat{}, false
-	}
-	return stat{process: process{PID: pid, Start: start}, state: fields[0][0], session: session}, true
-}
+// process is a process of this machine.
+type process procstat.ID
 
 // alive reports whether the process has not ended. It is true if that cannot be told, for example
 // because this process has too many files open.
 func (p process) alive() bool {
-	s, err := readStat(p.PID)
+	s, err := procstat.Read(p.PID)
 	if err != nil {
-		return !errors.Is(err, errNoProcess)
+		return !errors.Is(err, fs.ErrNotExist)
 	}
-	return s.process == p && !s.ended()
+	return process(s.ID) == p && !s.Ended()
 }
 
 // signal sends a signal to the process, and to no other one that has its id since. It is no error if
@@ -164,7 +113,7 @@ func (p process) others(marker string, inSession bool) ([]process, error) {
 	if err := errors.Join(err, d.Close()); err != nil {
 		return nil, err
 	}
-	if s, err := readStat(p.PID); err == nil && s.process != p {
+	if s, err := procstat.Read(p.PID); err == nil && process(s.ID) != p {
 		inSession = false // the id has come back
 	}
 	var found []process
@@ -173,14 +122,14 @@ func (p process) others(marker string, inSession bool) ([]process, error) {
 		if err != nil || pid == p.PID {
 			continue
 		}
-		s, err := readStat(pid)
-		if err == nil && !s.ended() && s.Start >= p.Start {
+		s, err := procstat.Read(pid)
+		if err == nil && !s.Ended() && s.Start >= p.Start {
 			var ours bool
-			if ours, err = inSession && s.session == p.PID, nil; !ours {
+			if ours, err = inSession && s.Session == p.PID, nil; !ours {
 				ours, err = hasVariable(pid, marker)
 			}
 			if ours {
-				found = append(found, s.process)
+				found = append(found, process(s.ID))
 			}
 		}
 		if isShortage(err) {

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/cl-slurm/cl-slurm/internal/command"
+	"github.com/cl-slurm/cl-slurm/internal/procstat"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
@@ -144,11 +145,11 @@ func (s *Scheduler) hold(j *job, next *record) (*command.Held, error) {
 	if err != nil {
 		return nil, err
 	}
-	main, err := readStat(held.PID())
+	main, err := procstat.Read(held.PID())
 	if err != nil {
 		return nil, errors.Join(err, held.Abandon())
 	}
-	next.State, next.Process, next.Boot = sbatch.StateRunning, main.process, s.boot
+	next.State, next.Process, next.Boot = sbatch.StateRunning, process(main.ID), s.boot
 	return held, nil
 }
 

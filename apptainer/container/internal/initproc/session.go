@@ -1,15 +1,14 @@
 package initproc
 
 import (
-	"bytes"
 	"os"
-	"path/filepath"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/cl-slurm/cl-slurm/internal/procstat"
 )
 
 // AdoptOrphans makes a plain init the parent of its children's orphans.
@@ -49,13 +48,7 @@ func sessionProcesses(session int) []int {
 		if err != nil || pid == session {
 			continue
 		}
-		stat, err := os.ReadFile(filepath.Join("/proc", e.Name(), "stat"))
-		if err != nil {
-			continue // it has ended
-		}
-		// proc_pid_stat(5): the name may hold anything; then state, ppid, pgrp, session.
-		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-		if len(fields) > 3 && fields[0] != "Z" && fields[3] == strconv.Itoa(session) {
+		if p, err := procstat.Read(pid); err == nil && !p.Ended() && p.Session == session {
 			pids = append(pids, pid)
 		}
 	}

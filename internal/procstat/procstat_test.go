@@ -1,0 +1,75 @@
+package procstat_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/internal/procstat"
+)
+
+const line = "42 (a) S 1 (b c) R 7 41 40 0 -1 4194304 1 2 3 4 10 20 30 40 20 0 1 0 12345 1000 25 18446744073709551615 1 1"
+
+func TestLineOfAnyProgramIsRead(t *testing.T) {
+	t.Parallel()
+	got, ok := procstat.Parse(line)
+	want := procstat.Stat{
+		ID: procstat.ID{PID: 42, Start: 12345}, Name: "a) S 1 (b c", State: 'R', Parent: 7, Session: 40,
+		User: 100 * time.Millisecond, System: 200 * time.Millisecond,
+		WaitedUser: 300 * time.Millisecond, WaitedSystem: 400 * time.Millisecond,
+		Resident: 25 * int64(os.Getpagesize()),
+	}
+	if !ok || got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+func TestOtherTextIsNoLine(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{
+		"", "42", "42 (a", "42 (a) R 7", strings.Replace(line, "42", "x", 1), strings.Replace(line, " 40 ", " x ", 1),
+		strings.Replace(line, " 12345 ", " x ", 1), line[:strings.Index(line, " 25 ")],
+	} {
+		if s, ok := procstat.Parse(text); ok {
+			t.Errorf("%q is read as %+v", text, s)
+		}
+	}
+}
+
+func TestProcessIsReadUntilItIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	self, err := procstat.Read(os.Getpid())
+	if err != nil || self.PID != os.Getpid() || self.Parent != os.Getppid() || self.Start == 0 || self.Resident == 0 || self.Ended() {
+		t.Errorf("this process is %+v, %v", self, err)
+	}
+	child := exec.Command("sh", "-c", "read line")
+	door, err := child.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	pid := child.Process.Pid
+	if s, err := procstat.Read(pid); err != nil || s.Parent != os.Getpid() || s.Ended() {
+		t.Errorf("a child is %+v, %v", s, err)
+	}
+	_ = door.Close()
+	_ = child.Wait()
+	if s, err := procstat.Read(pid); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("one that has been waited for is %+v, %v", s, err)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add(line)
+	f.Fuzz(func(t *testing.T, text string) {
+		if s, ok := procstat.Parse(text); ok && !strings.Contains(text, "("+s.Name+")") {
+			t.Errorf("the name of %q is %q", text, s.Name)
+		}
+	})
+}
