@@ -51,7 +51,7 @@ func (b *Bridge) trySurvey(ctx context.Context) {
 func (b *Bridge) survey(ctx context.Context) error {
 	partitions, err := b.Scheduler.Partitions(ctx)
 	if err != nil {
-		return fmt.Errorf("survey Slurm: %w", err)
+		return fmt.Errorf("survey the nodes: %w", err)
 	}
 	nodes := make(map[string]codalab.Resources, len(b.Policy.Queues))
 	for name, q := range b.Policy.Queues {

@@ -73,7 +73,7 @@ func (b *Bridge) Observe(ctx context.Context, now time.Time) error {
 	snapshot, err := b.Scheduler.Observe(ctx, now)
 	b.view.unreachable.Store(err != nil)
 	if err != nil {
-		return fmt.Errorf("observe Slurm: %w", err)
+		return fmt.Errorf("observe the jobs: %w", err)
 	}
 	found := b.jobsByRow(snapshot)
 	for _, r := range rows {

@@ -29,6 +29,14 @@ func (r Row) attemptGoes() string {
 	return fmt.Sprintf("attempt %d goes to Slurm", r.Attempt.Number)
 }
 
+// jobShown is the reason of a row whose job is shown in another state.
+func (r Row) jobShown() string {
+	if r.Standalone {
+		return fmt.Sprintf("job %s is %s", r.Job.ID, r.Job.State)
+	}
+	return fmt.Sprintf("Slurm shows job %s %s", r.Job.ID, r.Job.State)
+}
+
 // submissionName names a submission. Its generation and its bridge tell it from all others. The rest is
 // for people, who read it in squeue: clients choose UUIDs, and bundles may share the digits.
 func (p Policy) submissionName(r Row) SubmissionName {

@@ -109,7 +109,7 @@ func (d *decision) applySlurm() {
 			d.row.NoJobSince = time.Time{} // it may have ended after the records were read
 		}
 		d.row.Job = job
-		d.noteEnded(fmt.Sprintf("Slurm shows job %s %s", job.ID, job.State))
+		d.noteEnded(d.row.jobShown())
 	case s.Job != d.row.Job.ID: // the row has its job from a record since, and looks for it next
 	case s.Asked.After(d.row.SubmittedAt.Add(d.policy.SubmitGrace)):
 		d.noteEnded("a whole snapshot does not show the job any more")
