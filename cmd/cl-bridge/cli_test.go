@@ -129,14 +129,14 @@ func TestServerThatRefusesTheLoginEndsTheBridgeWithItsOwnCode(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = command(t, "run", "--config", config)
-	if code := program.Code(t.Context(), err); code != exitDenied || !strings.Contains(err.Error(), "refuses user \"ann\"") || !strings.Contains(err.Error(), "cl-bridge doctor") {
+	if code := program.Code(t.Context(), err); code != program.ExitDenied || !strings.Contains(err.Error(), "refuses user \"ann\"") || !strings.Contains(err.Error(), "cl-bridge doctor") {
 		t.Errorf("it ends with %d: %v", code, err)
 	}
 	if last, err := lease.Read(spool.Layout(filepath.Join(dir, "shared")).BridgeDir()); err != nil || !last.Ended || !strings.Contains(string(last.Document), "refuses user") {
 		t.Errorf("the last heartbeat is %s, %v", last.Document, err)
 	}
 	unit, err := os.ReadFile("../../scripts/cl-bridge.service")
-	if err != nil || !strings.Contains(string(unit), fmt.Sprintf("\nRestartPreventExitStatus=%d %d\n", program.ExitUsage, exitDenied)) {
+	if err != nil || !strings.Contains(string(unit), fmt.Sprintf("\nRestartPreventExitStatus=%d %d\n", program.ExitUsage, program.ExitDenied)) {
 		t.Errorf("%v: the unit starts it again:\n%s", err, unit)
 	}
 	if code := program.Code(t.Context(), refusedLogin(&codalab.Error{Status: http.StatusBadGateway})); code != program.ExitTransient {

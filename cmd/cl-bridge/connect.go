@@ -30,16 +30,12 @@ func connect(ctx context.Context, p program.Process, c config.Config, log *slog.
 	return cl, slurm, err
 }
 
-// exitDenied is the exit code of a bridge that the server refuses. Another try with the
-// same login is of no use, so a service manager must not make one.
-const exitDenied = 4
-
-// refusedLogin gives an error the exit code exitDenied if the server has refused the
+// refusedLogin gives an error the exit code ExitDenied if the server has refused the
 // login, or this user's first check-in.
 func refusedLogin(err error) error {
 	var refused *codalab.Error
 	if errors.As(err, &refused) && (refused.Status == http.StatusUnauthorized || refused.Status == http.StatusForbidden) {
-		return &program.Error{Code: exitDenied, Err: fmt.Errorf("%w; \"cl-bridge doctor\" checks the login", err)}
+		return &program.Error{Code: program.ExitDenied, Err: fmt.Errorf("%w; \"cl-bridge doctor\" checks the login", err)}
 	}
 	return err
 }

@@ -41,9 +41,6 @@ Exit codes: 0 done, or ended by a signal; 1 refused or failed; 2 the command lin
 wrong; 3 the server or Slurm did not answer, try again later; 4 the server refused
 the login.`
 
-// exitDenied is the exit code for a login that the server refuses. Another try with it is of no use.
-const exitDenied = 4
-
 func run(ctx context.Context, p program.Process) error {
 	root := newRoot(p) //nolint:contextcheck // the commands take theirs from ExecuteContext
 	args, err := normalizeArgs(root, p.Args)
@@ -153,7 +150,7 @@ func unknownCommand(root *cobra.Command, name string) error {
 	return commandLineError(root, fmt.Errorf("there is no command %q%s", name, argparse.DidYouMean("", argparse.Nearest(name, names))))
 }
 
-// withExitCode gives an error its exit code: exitDenied if the server has refused the login, and
+// withExitCode gives an error its exit code: ExitDenied if the server has refused the login, and
 // ExitTransient for what may pass.
 func withExitCode(err error) error {
 	var coded *program.Error
@@ -167,7 +164,7 @@ func withExitCode(err error) error {
 		return err
 	case errors.Is(err, client.ErrCredentials),
 		errors.As(err, &call) && (call.Status == http.StatusUnauthorized || call.Status == http.StatusForbidden):
-		return &program.Error{Code: exitDenied, Err: err}
+		return &program.Error{Code: program.ExitDenied, Err: err}
 	case errors.As(err, &failed) && failed.Transient():
 		return &program.Error{Code: program.ExitTransient, Err: err}
 	}

@@ -211,7 +211,7 @@ func TestUnitLeavesRunsAloneAndStartsNoRefusedWorkerAgain(t *testing.T) {
 	shown, _, _ = strings.Cut(shown, "```")
 	lines := strings.Split(string(unit), "\n")
 	for _, line := range append(strings.Split(strings.TrimSpace(shown), "\n"),
-		"KillMode=process", fmt.Sprintf("RestartPreventExitStatus=%d %d", program.ExitUsage, exitDenied)) {
+		"KillMode=process", fmt.Sprintf("RestartPreventExitStatus=%d %d", program.ExitUsage, program.ExitDenied)) {
 		if !slices.Contains(lines, line) {
 			t.Errorf("the unit has no line %q", line)
 		}

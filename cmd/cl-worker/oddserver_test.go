@@ -85,10 +85,10 @@ func TestServerThatIsNoneEndsTheWorkerInASentence(t *testing.T) {
 		{"a page for everything", answer("<html><title>Sign in</title></html>"), program.ExitUsage, notCodaLab, 1},
 		{"nothing", answer(""), program.ExitUsage, "gave no bearer token", 1},
 		{"JSON of something else", onlyToken(answer(`{"items": []}`)), program.ExitUsage, notCodaLab, 2},
-		{"a wrong password", refuse(http.StatusUnauthorized), exitDenied, "refuses the user ann: wrong user name or password", 1},
-		{"a user who may do nothing", onlyToken(refuse(http.StatusForbidden)), exitDenied, "refuses the user ann: ", 2},
+		{"a wrong password", refuse(http.StatusUnauthorized), program.ExitDenied, "refuses the user ann: wrong user name or password", 1},
+		{"a user who may do nothing", onlyToken(refuse(http.StatusForbidden)), program.ExitDenied, "refuses the user ann: ", 2},
 		{"a server without workers", signedIn(refuse(http.StatusNotFound)), program.ExitFailure, "check in queue worker: ", 3},
-		{"a server that refuses workers", signedIn(refuse(http.StatusForbidden)), exitDenied, "refuses the user ann: ", 3},
+		{"a server that refuses workers", signedIn(refuse(http.StatusForbidden)), program.ExitDenied, "refuses the user ann: ", 3},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

@@ -185,9 +185,6 @@ func (w *standalone) tryLogin(ctx context.Context) error {
 	}
 }
 
-// exitDenied is the exit code of a worker that the server refuses: another try is of no use.
-const exitDenied = 4
-
 // explain gives an error its exit code, and says what may be done about it.
 func (w *standalone) explain(err error) error {
 	var refused *codalab.Error
@@ -202,7 +199,7 @@ func (w *standalone) explain(err error) error {
 	case errors.As(err, &held):
 		return w.taken(held.Holder)
 	case errors.Is(err, client.ErrCredentials):
-		return &program.Error{Code: exitDenied, Err: fmt.Errorf("%s refuses the user %s: %w", w.server, w.login.User, client.ErrCredentials)}
+		return &program.Error{Code: program.ExitDenied, Err: fmt.Errorf("%s refuses the user %s: %w", w.server, w.login.User, client.ErrCredentials)}
 	case errors.Is(err, bridge.ErrLost):
 		return &program.Error{Code: program.ExitTransient, Err: err}
 	case errors.As(err, &refused) && w.group != "" && refused.Status != http.StatusConflict && strings.HasSuffix(refused.Path, "/checkin"):
@@ -212,7 +209,7 @@ func (w *standalone) explain(err error) error {
 		if w.tokenFile != "" {
 			who = "the token in " + w.tokenFile
 		}
-		return &program.Error{Code: exitDenied, Err: fmt.Errorf("%s refuses %s: %w", w.server, who, err)}
+		return &program.Error{Code: program.ExitDenied, Err: fmt.Errorf("%s refuses %s: %w", w.server, who, err)}
 	}
 	return err
 }

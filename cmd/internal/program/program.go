@@ -29,6 +29,9 @@ const (
 	// ExitTransient means that a server did not answer or is in trouble. The same
 	// command may succeed later.
 	ExitTransient = 3
+	// ExitDenied means that the server refuses the login. Another try with it is of no use, so
+	// a service manager must not make one.
+	ExitDenied = 4
 	// ExitInterrupted means that a signal ended the program.
 	ExitInterrupted = 130
 )
