@@ -101,14 +101,19 @@ func TestMissingDependencyIsNamed(t *testing.T) {
 
 func TestFullDiskIsOneSentenceAndLeavesNothing(t *testing.T) {
 	t.Parallel()
-	s := cold(t, testsite.Options{SharedBytes: 12 << 20, Config: "low_water = \"0\"\nstage_patience = \"1s\"\noutage_patience = \"1s\""})
+	need(t)
+	worker, err := os.Stat(filepath.Join(testsite.Base, "bin/cl-worker")) // the bridge copies it to the shared disk
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := cold(t, testsite.Options{SharedBytes: worker.Size() + 4<<20, Config: "low_water = \"0\"\nstage_patience = \"1s\"\noutage_patience = \"1s\""})
 	bundle := run(t, s, "cpu", "true")
 	until(t, s, bundle, "run_status", "Trying again at .*: no space left on device\\.$") // the disk may get room
 	cl(t, s, "kill", bundle)
 	if state := ended(t, s, bundle); state != "killed" {
 		t.Errorf("state %s, want killed", state)
 	}
-	err := filepath.WalkDir(filepath.Join(s.Shared, "cache"), func(path string, d os.DirEntry, err error) error {
+	err = filepath.WalkDir(filepath.Join(s.Shared, "cache"), func(path string, d os.DirEntry, err error) error {
 		if err == nil && !d.IsDir() && filepath.Base(filepath.Dir(path)) != "pins" { // the next trim removes pins
 			t.Errorf("left behind: %s", path)
 		}

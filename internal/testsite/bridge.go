@@ -36,7 +36,7 @@ func (s *Site) StartBridge(ctx context.Context) error {
 	}
 	s.bridgeLog = len(s.Log())
 	s.bridge = s.launch(append([]string{"cl-bridge", "run", "--config", s.BridgeConfig()}, s.options.Flags...)...)
-	return s.bridge.waitReady(ctx, func() bool { return strings.Contains(s.bridgesLog(), "bridge started") })
+	return s.bridge.waitReady(ctx, func() bool { return strings.Contains(s.bridgesLog(), "msg=started ") })
 }
 
 // bridgesLog is what the site's programs logged since the bridge started.
