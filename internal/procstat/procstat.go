@@ -57,17 +57,17 @@ func Read(pid int) (Stat, error) {
 	return s, nil
 }
 
-// The fields after the name, from the third of the line on.
+// Where fields are after the name; the line's third is the first there.
 const (
-	state        = 3 - 3
-	parent       = 4 - 3
-	session      = 6 - 3
-	user         = 14 - 3
-	system       = 15 - 3
-	waitedUser   = 16 - 3
-	waitedSystem = 17 - 3
-	start        = 22 - 3
-	resident     = 24 - 3
+	state        = 0
+	parent       = 1
+	session      = 3
+	user         = 11
+	system       = 12
+	waitedUser   = 13
+	waitedSystem = 14
+	start        = 19
+	resident     = 21
 )
 
 // Parse reads a line, and reports whether it is one.
