@@ -309,9 +309,9 @@ func writeTemporary(suffix, text string) (string, error) {
 }
 
 // readFile reads a file of the user's, or standard input if its name is "-".
-func (c *cli) readFile(name string) (string, error) {
+func (c *cli) readFile(ctx context.Context, name string) (string, error) {
 	if name == "-" {
-		return readAllText(c.Stdin)
+		return readAllText(abandonable(ctx, c.Stdin))
 	}
 	f, err := os.Open(name)
 	if err != nil {

@@ -48,7 +48,7 @@ func (c *cli) netcatCommand() *cobra.Command {
 		}
 		message := args[2]
 		if *file != "" {
-			text, err := c.readFile(*file)
+			text, err := c.readFile(cmd.Context(), *file)
 			if err != nil {
 				return err
 			}

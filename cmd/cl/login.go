@@ -7,13 +7,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"golang.org/x/term"
 
+	"github.com/cl-slurm/cl-slurm/cmd/internal/account"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 )
@@ -131,65 +130,32 @@ func (l *login) credentials(ctx context.Context) (user, password string, err err
 	if err := l.reach(ctx); err != nil {
 		return "", "", err
 	}
-	fd, ok := terminal(c.Stdin)
-	if !ok || c.quiet {
+	in, isFile := c.Stdin.(account.Terminal)
+	if !isFile || !term.IsTerminal(int(in.Fd())) || c.quiet {
 		return "", "", errNoCredentials
 	}
 	fmt.Fprintf(c.Stderr, "Requesting access at %s\n", l.address) //nolint:errcheck // a prompt
-	before, err := term.GetState(fd)
+	before, err := term.GetState(int(in.Fd()))
 	if err != nil {
 		return "", "", errNoCredentials
 	}
 	// An interrupt ends cl while this goroutine still reads: restoreTerminal undoes the
 	// prompt.
-	restore := func() { _ = term.Restore(fd, before) } // the terminal may have gone
+	restore := func() { _ = term.Restore(int(in.Fd()), before) } // the terminal may have gone
 	c.prompt.Store(&restore)
 	defer c.prompt.Store(nil)
-	if err := l.prompt(fd, &user, &password); err != nil {
+	asked := account.Login{User: user}
+	if err := asked.Ask(c.Stderr, in); err != nil {
 		return "", "", err
 	}
-	l.user = user
-	return user, password, nil
+	l.user = asked.User
+	return asked.User, asked.Password, nil
 }
 
 // restoreTerminal ends a prompt that was interrupted.
 func (c *cli) restoreTerminal() {
 	if restore := c.prompt.Load(); restore != nil {
 		(*restore)()
-	}
-}
-
-// prompt asks the user for the name, unless it is known, and the password.
-func (l *login) prompt(fd int, user, password *string) error {
-	if *user == "" {
-		fmt.Fprint(l.cli.Stderr, "Username: ") //nolint:errcheck // a prompt
-		name, err := readLine(l.cli.Stdin)
-		if err != nil {
-			return fmt.Errorf("read user name: %w", err)
-		}
-		*user = strings.TrimSpace(name)
-	}
-	fmt.Fprint(l.cli.Stderr, "Password: ") //nolint:errcheck // a prompt
-	secret, err := term.ReadPassword(fd)
-	fmt.Fprintln(l.cli.Stderr) //nolint:errcheck // a prompt
-	if err != nil {
-		return fmt.Errorf("read password: %w", err)
-	}
-	*password = string(secret)
-	return nil
-}
-
-// readLine reads one line and no more: the password follows it.
-func readLine(r io.Reader) (string, error) {
-	var line []byte
-	for b := []byte{0}; ; {
-		if _, err := io.ReadFull(r, b); err != nil {
-			return "", err
-		}
-		if b[0] == '\n' {
-			return string(line), nil
-		}
-		line = append(line, b[0])
 	}
 }
 

@@ -187,7 +187,7 @@ func (c *cli) weditCommand() *cobra.Command {
 		case changes && given("file"):
 			return usagef("--file changes the contents: name, title and so on need a call of their own")
 		case given("file"):
-			if text, err = c.readFile(*file); err != nil {
+			if text, err = c.readFile(cmd.Context(), *file); err != nil {
 				return err
 			}
 		}

@@ -107,6 +107,44 @@ func TestInterruptedUploadLeavesNoBundle(t *testing.T) {
 	}
 }
 
+// The upload has begun, and standard input has nothing more to say.
+func TestInterruptEndsAnUploadThatWaitsForStandardInput(t *testing.T) {
+	t.Parallel()
+	s := newTransferSite(t, 1<<40)
+	ctx, interrupt := context.WithCancel(t.Context())
+	s.on("PUT", "/blob/", func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		first := make([]byte, 1)
+		if _, err := io.ReadFull(r.Body, first); err != nil {
+			t.Error(err)
+		}
+		interrupt()
+		next.ServeHTTP(w, r)
+	})
+	in, producer := io.Pipe()
+	defer producer.Close()                             //nolint:errcheck // of no use any more
+	go func() { _, _ = producer.Write([]byte("a")) }() // ends with the first read, or with Close
+	r := s.cl(ctx, in, "upload", "-")
+	if r.code != program.ExitInterrupted || r.stdout != "" {
+		t.Errorf("got %+v", r)
+	}
+	wantText(t, "standard error", r.stderr, "was removed again")
+	if left := s.bundles(t); len(left) > 0 {
+		t.Errorf("left %q", left)
+	}
+}
+
+func TestInterruptEndsTheReadingOfStandardInput(t *testing.T) {
+	t.Parallel()
+	s := newTransferSite(t, 1<<40)
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	in, producer := io.Pipe()
+	defer producer.Close() //nolint:errcheck // of no use any more
+	if r := s.cl(ctx, in, "wedit", "--file", "-"); r.code != program.ExitInterrupted || r.stdout != "" {
+		t.Errorf("got %+v", r)
+	}
+}
+
 func TestTooLargeUploadIsRefusedBeforeItBegins(t *testing.T) {
 	t.Parallel()
 	s := newTransferSite(t, 1000)

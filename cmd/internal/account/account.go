@@ -1,5 +1,5 @@
-// Package account finds the CodaLab server and the login of a program that works for a user and is not cl
-// itself: cl-worker and cl-worker-manager.
+// Package account finds the CodaLab server and the login of a program that works for a user. cl has its own
+// rules for both, and asks on the terminal as the others do.
 package account
 
 import (
@@ -124,18 +124,18 @@ func Find(ctx context.Context, p program.Process, passwordFile string) (Login, e
 	if !isFile || !term.IsTerminal(int(in.Fd())) {
 		return Login{}, errors.New("no user name and password: name a file that has them with --password-file, set CODALAB_USERNAME and CODALAB_PASSWORD, or start on a terminal")
 	}
-	err := l.ask(ctx, p.Stderr, in)
+	err := l.askUntil(ctx, p.Stderr, in)
 	return l, err
 }
 
-// ask asks for what is missing.
-func (l *Login) ask(ctx context.Context, out io.Writer, in *os.File) error {
+// askUntil is Ask, and returns when ctx ends.
+func (l *Login) askUntil(ctx context.Context, out io.Writer, in *os.File) error {
 	before, err := term.GetState(int(in.Fd()))
 	if err != nil {
 		return fmt.Errorf("ask for the login: %w", err)
 	}
 	asked := make(chan error, 1)
-	go func() { asked <- l.read(out, in) }()
+	go func() { asked <- l.Ask(out, in) }()
 	select {
 	case <-ctx.Done(): // the program ends; a read of a terminal does not
 		_ = term.Restore(int(in.Fd()), before)
@@ -145,7 +145,15 @@ func (l *Login) ask(ctx context.Context, out io.Writer, in *os.File) error {
 	}
 }
 
-func (l *Login) read(out io.Writer, in *os.File) error {
+// Terminal is a terminal to read from.
+type Terminal interface {
+	io.Reader
+	Fd() uintptr
+}
+
+// Ask asks on a terminal for what is missing, and shows no password. It returns only when the user has
+// answered; if the program ends before, it has to restore the terminal itself (term.GetState).
+func (l *Login) Ask(out io.Writer, in Terminal) error {
 	if l.User == "" {
 		fmt.Fprint(out, "Username: ") //nolint:errcheck // a terminal
 		line, err := readLine(in)
