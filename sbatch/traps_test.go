@@ -3,10 +3,12 @@ package sbatch_test
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/internal/procstat"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
 )
@@ -144,25 +146,17 @@ func TestJobThatMayNotBeRequeuedIsNot(t *testing.T) {
 func TestSuspendedJobKeepsItsNodeAndGoesOn(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, s *slurm) {
-		tick := filepath.Join(s.dir, "tick")
-		id := s.submit(t, s.request("while sleep 0.1; do echo >>"+tick+"; done"))
-		ticks := func() int64 {
-			info, err := os.Stat(tick)
-			if err != nil {
-				return 0
-			}
-			return info.Size()
-		}
-		until(t, func() bool { return ticks() > 0 }, "it does not begin")
+		begun := filepath.Join(s.dir, "begun")
+		id := s.submit(t, s.request("echo $$ >"+begun+"; sleep 600 & wait"))
+		pid := writtenPID(t, begun)
 		s.suspend(t, id, false)
 		if j := await(t, s.jobs(t, s.name), in(sbatch.StateSuspended)); j.State.Ended() || j.Nodes == "" {
 			t.Errorf("%+v", j)
 		}
 		await(t, s.accounting(t, s.name), in(sbatch.StateSuspended))
-		last := ticks()
-		until(t, func() bool { before := last; last = ticks(); return before == last }, "it goes on while it is suspended")
+		until(t, func() bool { return stopped(t, pid) }, "it goes on while it is suspended")
 		s.suspend(t, id, true)
-		until(t, func() bool { return ticks() > last }, "it does not go on")
+		until(t, func() bool { return !stopped(t, pid) }, "it does not go on")
 		await(t, s.jobs(t, s.name), in(sbatch.StateRunning))
 	})
 }
@@ -171,10 +165,12 @@ func TestSuspendedJobGetsKillWithoutTerm(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, s *slurm) {
 		told, begun := filepath.Join(s.dir, "told"), filepath.Join(s.dir, "begun")
-		id := s.submit(t, s.request("trap 'echo >"+told+"' TERM; echo >"+begun+"; while sleep 0.1; do :; done"))
-		until(t, func() bool { _, err := os.Stat(begun); return err == nil }, "it does not begin")
+		id := s.submit(t, s.request("trap 'echo >"+told+"' TERM; echo $$ >"+begun+"; sleep 600 & wait"))
+		pid := writtenPID(t, begun)
 		s.suspend(t, id, false)
 		await(t, s.jobs(t, s.name), in(sbatch.StateSuspended))
+		// slurmctld says that before slurmd has stopped anything (slurmd/req.c, _rpc_suspend_job).
+		until(t, func() bool { return stopped(t, pid) }, "it is not stopped")
 		if err := s.Cancel(t.Context(), s.name, id); err != nil {
 			t.Fatal(err)
 		}
@@ -184,6 +180,31 @@ func TestSuspendedJobGetsKillWithoutTerm(t *testing.T) {
 			t.Error("it was told TERM")
 		}
 	})
+}
+
+// writtenPID waits for a job's script to write its process id into a file.
+func writtenPID(t *testing.T, path string) int {
+	t.Helper()
+	var pid int
+	until(t, func() bool {
+		text, err := os.ReadFile(path)
+		if err != nil || !strings.HasSuffix(string(text), "\n") {
+			return false
+		}
+		pid, err = strconv.Atoi(strings.TrimSpace(string(text)))
+		return err == nil
+	}, "it does not begin")
+	return pid
+}
+
+// stopped reports whether a process that else waits is stopped: by a signal (T), or by the freezer (D).
+func stopped(t *testing.T, pid int) bool {
+	t.Helper()
+	s, err := procstat.Read(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.State == 'T' || s.State == 'D'
 }
 
 func TestNodeThatIsDrainedKeepsJobsWaitingAndOneSetDownFailsThem(t *testing.T) {

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/cl-slurm/cl-slurm/internal/procstat"
 )
 
 // process is a batch script that runs.
@@ -56,39 +58,30 @@ func (p *process) signalAll(signal syscall.Signal) {
 	}
 }
 
-// descendants are the processes of a session, and their descendants (proc(5),
-// /proc/pid/stat).
+// descendants are the processes of a session, and their descendants.
 func descendants(session int) []int {
-	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil
 	}
-	type entry struct{ pid, parent, session int }
-	var all []entry
-	for _, path := range stats {
-		data, err := os.ReadFile(path)
-		_, rest, _ := strings.Cut(string(data), ") ")
-		var e entry
-		var state string
-		var group int
+	var all []procstat.Stat
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
 		if err != nil {
-			continue // it has ended
-		}
-		if _, err := fmt.Sscan(rest, &state, &e.parent, &group, &e.session); err != nil {
 			continue
 		}
-		if e.pid, err = strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil {
-			all = append(all, e)
+		if s, err := procstat.Read(pid); err == nil { // else it has ended
+			all = append(all, s)
 		}
 	}
 	var found []int
 	of := map[int]bool{session: true}
 	for before := -1; before < len(found); { // a parent's number may be above its child's
 		before = len(found)
-		for _, e := range all {
-			if !of[e.pid] && (of[e.parent] || e.session == session) {
-				of[e.pid] = true
-				found = append(found, e.pid)
+		for _, s := range all {
+			if !of[s.PID] && (of[s.Parent] || s.Session == session) {
+				of[s.PID] = true
+				found = append(found, s.PID)
 			}
 		}
 	}
