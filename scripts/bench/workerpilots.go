@@ -53,6 +53,7 @@ func benchPilots(ctx context.Context, dir string) {
 		bare = append(bare, l.bareJobs(ctx, round))
 		ours = append(ours, l.runsOfPilots(ctx, prefix))
 	}
+	l.awaitNoJobs(ctx) // pilots wait for minutes for a server that is gone
 	base := median(bare)
 	figure{
 		name: "worker/ten_pilots", value: median(ours), unit: "s", against: "bare_sbatch", base: base,
