@@ -281,7 +281,7 @@ func (m *Manager) forget(staged []Bundle) {
 func (m *Manager) reached(ctx context.Context, t *tracked, w client.WorkerInfo) {
 	if !t.reached {
 		t.reached, t.uncertain, m.streak = true, time.Time{}, 0
-		m.Log.InfoContext(ctx, "worker has reached the server", slog.String("worker", t.Name), slog.String("node", t.Node))
+		m.Log.InfoContext(ctx, "worker has reached the server", slog.String("worker", t.Name), slog.String("job", t.Job))
 	}
 	m.learn(w)
 }
