@@ -65,7 +65,7 @@ func (r researcher) stock(ctx context.Context, args ...string) *exec.Cmd {
 // alternately runs something with our cl and with CodaLab's own by turns, and returns what each run gave.
 // CodaLab's own cl is slow: it runs no more once its runs have taken enough time. stock is empty without it.
 func alternately[T any](r researcher, rounds int, run func(clProgram) T) (own, stock []T) {
-	const enough = 20 // seconds
+	const enough = 12 // seconds
 	spent := 0.0
 	for range rounds {
 		own = append(own, run(r.own))
