@@ -4,8 +4,7 @@ import "github.com/cl-slurm/cl-slurm/server/cltest"
 
 // differences are those between CodaLab's own cl and ours, on whatever server.
 func differences() []cltest.Difference {
-	var all []cltest.Difference
-	for _, d := range [][4]string{
+	return differencesOf([][4]string{
 		{
 			`^\w+ (search|s|ls|rm)( |$)`, `\s*(\^\d+  )?<\w+\.\.\.>  \S+  \w+  .*`, `\s*(\^\d+  )?<\w+\.\.\.>  \S+  (\[uploaded\]|! .*|= .*)  \w+  .*`,
 			"ours shows the summary: CodaLab's cl looks for it where it is not, and always prints nothing",
@@ -149,7 +148,46 @@ func differences() []cltest.Difference {
 			"ours does not have these commands, and says what to do instead",
 		},
 		{`^ann work nosuch\$R::x`, `! (Traceback|ValueError: .*)`, `! UsageError: server address .*`, "a mistake is one sentence"},
-	} {
+	})
+}
+
+// stockDifferences are those that show on CodaLab's own server alone.
+func stockDifferences() []cltest.Difference {
+	return differencesOf([][4]string{
+		{
+			`^ann (search|wls|store|netcat|upload bad)`, `! (Traceback|codalab\.client\..*JsonApiException: .*)`,
+			`! (ServerError: .*|UsageError: Upload failed: .*)|exit 3`, "an error of the server is one sentence",
+		},
+		{
+			`^ann upload http://127`, `! Contents cannot be modified, bundle already finalized\.`, `! UsageError: Upload failed: <urlopen error .*`, "ours tells why",
+		},
+		{`^ann store add`, `! (UsageError: )?Field may not be null\.`, ``, "cl itself tells what is missing"},
+		{
+			`^ann uls .* -f`, ``, `! You don't have access to search for these fields|exit 1`,
+			"words may come after options, and this server lets nobody but root search by name",
+		},
+		{`^root uls .*_less_than=x`, `! No results found`, `user_name|----|ann`, "the server compares with what ann's runs have taken so far"},
+		{
+			`^ann run x --request-(memory|time) `, `<id>|! UsageError: Invalid (size|duration): .*`, ``, "cl itself refuses what it cannot read",
+		},
+		{
+			`^ann run x --request-cpus -1`, `<id>`, `! UsageError: Metadata value for request_cpus should be at least 1, was -1`, "cl itself refuses what no worker can run",
+		},
+		{
+			`^ann ls -f name,state,command`, `\s*\^\d+  \S+  (staged|failed)  .*`, `\s*\^\d+  \S+  created  .*`, "ours asks before the server has looked at the bundles",
+		},
+		{`^ann info k2`, `failure_message  : Unable to copy .*`, `failure_message  : Unable to copy .*`, "the server's directory is another"},
+		{
+			`^ben (uadd \$ben g|grm g)`, `! You are not the admin of group <g>\.`, `! NotFoundError: Found no group with uuid .*`, "ours has removed ben, as above",
+		},
+		{`^ben upload some`, `! (Traceback|Exception: Upload aborted\. .*)`, ``, "ours tells before it sends anything that the quota is too small"},
+		{`^ann (info|run .* -W$)`, `data_size  : .*k`, `data_size  : 0 bytes`, "the worker without containers tells no sizes"},
+	})
+}
+
+func differencesOf(rows [][4]string) []cltest.Difference {
+	var all []cltest.Difference
+	for _, d := range rows {
 		all = append(all, cltest.Difference{Step: d[0], Stock: d[1], Ours: d[2], Because: d[3]})
 	}
 	return all

@@ -1,6 +1,7 @@
 package cltest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -128,6 +129,10 @@ func (w *shellWorker) serve(ctx context.Context) {
 			}
 			w.awaitResume(ctx)
 			for _, m := range messages {
+				if m.Type == codalab.MessageMarkFinalized {
+					w.obey(ctx, m) // before the next check-in: CodaLab's own server takes a run that is still in it for one that goes on
+					continue
+				}
 				w.aside.Go(func() { w.obey(ctx, m) })
 			}
 		})
@@ -168,7 +173,7 @@ func (w *shellWorker) obey(ctx context.Context, m codalab.Message) {
 	}
 	switch m.Type { //nolint:exhaustive // the others need no run
 	case codalab.MessageKill:
-		run.fail(m.KillMessage)
+		run.fail(cmp.Or(m.KillMessage, "Kill requested")) // CodaLab's own server gives no reason
 	case codalab.MessageMarkFinalized:
 		w.change(func() { delete(w.runs, m.UUID) })
 	case codalab.MessageRead:
