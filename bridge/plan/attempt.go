@@ -29,7 +29,7 @@ func (r Row) attemptGoes() string {
 	return fmt.Sprintf("attempt %d goes to Slurm", r.Attempt.Number)
 }
 
-// jobShown is the reason of a row whose job is shown in another state.
+// jobShown is what the row's history says when its job has a new state.
 func (r Row) jobShown() string {
 	if r.Standalone {
 		return fmt.Sprintf("job %s is %s", r.Job.ID, r.Job.State)

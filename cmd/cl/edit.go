@@ -17,6 +17,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/command"
+	"github.com/cl-slurm/cl-slurm/internal/interruptible"
 	"github.com/cl-slurm/cl-slurm/internal/termtext"
 )
 
@@ -311,7 +312,7 @@ func writeTemporary(suffix, text string) (string, error) {
 // readFile reads a file of the user's, or standard input if its name is "-".
 func (c *cli) readFile(ctx context.Context, name string) (string, error) {
 	if name == "-" {
-		return readAllText(abandonable(ctx, c.Stdin))
+		return readAllText(interruptible.Pipe(ctx, c.Stdin))
 	}
 	f, err := os.Open(name)
 	if err != nil {

@@ -130,18 +130,19 @@ func (l *login) credentials(ctx context.Context) (user, password string, err err
 	if err := l.reach(ctx); err != nil {
 		return "", "", err
 	}
+	fd, ok := terminal(c.Stdin)
 	in, isFile := c.Stdin.(account.Terminal)
-	if !isFile || !term.IsTerminal(int(in.Fd())) || c.quiet {
+	if !ok || !isFile || c.quiet {
 		return "", "", errNoCredentials
 	}
 	fmt.Fprintf(c.Stderr, "Requesting access at %s\n", l.address) //nolint:errcheck // a prompt
-	before, err := term.GetState(int(in.Fd()))
+	before, err := term.GetState(fd)
 	if err != nil {
 		return "", "", errNoCredentials
 	}
 	// An interrupt ends cl while this goroutine still reads: restoreTerminal undoes the
 	// prompt.
-	restore := func() { _ = term.Restore(int(in.Fd()), before) } // the terminal may have gone
+	restore := func() { _ = term.Restore(fd, before) } // the terminal may have gone
 	c.prompt.Store(&restore)
 	defer c.prompt.Store(nil)
 	asked := account.Login{User: user}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/klauspost/pgzip"
 
+	"github.com/cl-slurm/cl-slurm/internal/interruptible"
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 )
 
@@ -50,7 +51,7 @@ func (u *upload) prepare() (*payload, error) {
 		}
 		p.unpack = !u.pack && archiveExt(p.name) != ""
 		p.open = func(ctx context.Context, progress *progress) (io.ReadCloser, error) {
-			return countedBy(progress, abandonable(ctx, u.Stdin)), nil
+			return countedBy(progress, interruptible.Pipe(ctx, u.Stdin)), nil
 		}
 		return p, nil
 	}
@@ -250,20 +251,6 @@ func counted(open func() (io.ReadCloser, error)) func(context.Context, *progress
 
 func countedBy(p *progress, r io.ReadCloser) io.ReadCloser {
 	return &countedStream{Reader: io.TeeReader(r, p), Closer: r}
-}
-
-// abandonable is a stream whose reads end with ctx and with Close, as those of a terminal or a pipe do not
-// by themselves. An interrupted upload needs that: net/http waits for the reader of the request's body
-// (net/http: persistConn.mapRoundTripError).
-func abandonable(ctx context.Context, r io.Reader) io.ReadCloser {
-	out, in := io.Pipe()
-	stop := context.AfterFunc(ctx, func() { _ = in.CloseWithError(ctx.Err()) })
-	go func() { // ends with r, or with the first read after the stream's end
-		defer stop()
-		_, err := io.Copy(in, r)
-		_ = in.CloseWithError(err)
-	}()
-	return out
 }
 
 type countedStream struct {

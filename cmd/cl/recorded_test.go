@@ -14,8 +14,8 @@ import (
 
 // TestRecordedScripts plays the scripts of package cltest with our cl on our server, and compares
 // what it prints, and its exit codes, with what CodaLab's own cl prints on CodaLab's own server.
-// With CLTEST_STOCK our cl plays them on that server of CodaLab's own, too, whose users must be new: what they
-// have done before shows in lists.
+// With CLTEST_STOCK our cl plays them on a server of CodaLab's own, too. That server's users must be new:
+// groups and bundles that they have made before would be in the lists.
 func TestRecordedScripts(t *testing.T) {
 	t.Parallel()
 	scripts, err := cltest.Scripts()
