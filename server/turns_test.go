@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
+
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server"
 )
@@ -138,7 +140,7 @@ func TestZipsOfOneOwnerDoNotHoldUpAnothers(t *testing.T) {
 	select {
 	case a := <-stored:
 		a.ok()
-	case <-time.After(10 * time.Second):
+	case <-time.After(testenv.WaitLimit):
 		t.Error("bob's zip waits for alice's")
 		defer func() { <-stored }()
 	}

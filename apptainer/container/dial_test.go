@@ -40,7 +40,7 @@ func dial() error {
 	if err := json.NewDecoder(os.Stdin).Decode(&req); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), testenv.WaitLimit)
 	defer cancel()
 	conn, err := req.Runner.Dial(ctx, req.Runtime, req.At, req.Port)
 	if err != nil {
@@ -161,7 +161,7 @@ func TestPortOfTheHostIsNotReachedThroughAContainer(t *testing.T) {
 // running is what OnStart was given.
 func (r *run) running() (running container.Running) {
 	r.t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(testenv.WaitLimit)
 	for {
 		text, err := os.ReadFile(r.req.StdoutPath + startedSuffix)
 		if err == nil && json.Unmarshal(text, &running) == nil {

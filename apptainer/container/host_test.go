@@ -163,7 +163,7 @@ func TestUnpackingEndsWithItsRun(t *testing.T) {
 		t.Run(signal.String(), func(t *testing.T) {
 			t.Parallel()
 			r := startOnHost(t, fuseNotOurs+"; mount --bind "+slow+" $(command -v unsquashfs)", container.Container{SIF: image, Args: []string{"true"}})
-			deadline := time.Now().Add(20 * time.Second)
+			deadline := time.Now().Add(testenv.WaitLimit)
 			var parts []process
 			for !slices.ContainsFunc(parts, func(p process) bool { return p.name == "sleep" }) {
 				if parts = r.processes(); time.Now().After(deadline) {

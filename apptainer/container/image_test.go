@@ -104,12 +104,18 @@ func TestFidelityCommandBeginsWhenItsContainerIsSetUp(t *testing.T) {
 // awaitFile polls until there is a file.
 func awaitFile(tb testing.TB, path string) {
 	tb.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(2 * time.Millisecond) {
-		if _, err := os.Stat(path); err == nil {
-			return
-		}
+	await(tb, path+" appears", func() bool {
+		_, err := os.Stat(path)
+		return err == nil
+	})
+}
+
+// await waits until what happens has happened.
+func await(tb testing.TB, what string, happened func() bool) {
+	tb.Helper()
+	for deadline := time.Now().Add(testenv.WaitLimit); !happened(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			tb.Fatalf("%s did not appear", path)
+			tb.Fatalf("not in time: %s", what)
 		}
 	}
 }

@@ -237,7 +237,7 @@ func (r *run) awaitBegun() {
 // awaitOutput polls until the command has written a word.
 func (r *run) awaitOutput(word string) {
 	r.t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(testenv.WaitLimit)
 	for !strings.Contains(r.output(), word) {
 		if time.Now().After(deadline) {
 			r.t.Fatalf("the command has not written %q; output %q", word, r.output())

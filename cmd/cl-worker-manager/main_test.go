@@ -157,7 +157,7 @@ func stage(t *testing.T, api *client.Client, n int, change codalab.Metadata) []s
 // await waits until a bundle is in a state.
 func await(t *testing.T, api *client.Client, uuid string, state codalab.State) client.BundleInfo {
 	t.Helper()
-	deadline := time.Now().Add(60 * time.Second)
+	deadline := time.Now().Add(testenv.WaitLimit)
 	for {
 		b, err := api.Bundle(t.Context(), uuid)
 		if err != nil {

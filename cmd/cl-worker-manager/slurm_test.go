@@ -60,7 +60,7 @@ func TestWorkersRunInJobsOfARealSlurm(t *testing.T) {
 	if err != nil || len(pilots) != 2 || pilots[0].Phase != pilot.Active || pilots[0].Node == "" {
 		t.Fatalf("%+v, %v", pilots, err)
 	}
-	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(50 * time.Millisecond) { // one may have taken both
+	for deadline := time.Now().Add(testenv.WaitLimit); ; time.Sleep(50 * time.Millisecond) { // one may have taken both
 		survey, err := m.Survey(t.Context())
 		if err == nil && len(survey.Pilots) == 2 && survey.Pilots[0].Worker != nil && survey.Pilots[1].Worker != nil {
 			break
@@ -72,7 +72,7 @@ func TestWorkersRunInJobsOfARealSlurm(t *testing.T) {
 	if err := b.Stop(t.Context(), pilots[0]); err != nil {
 		t.Fatal(err)
 	}
-	deadline := time.Now().Add(60 * time.Second)
+	deadline := time.Now().Add(testenv.WaitLimit)
 	for {
 		log, err := os.ReadFile(b.Log(pilots[0].Name))
 		if err == nil && strings.Contains(string(log), "the worker got TERM") {
@@ -116,7 +116,7 @@ func hostOfNodes(t *testing.T) string {
 func endAll(t *testing.T, b pilot.Backend, slurm *sbatch.Client) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
-	deadline := time.Now().Add(60 * time.Second)
+	deadline := time.Now().Add(testenv.WaitLimit)
 	for live := 1; live > 0; {
 		pilots, err := b.Pilots(ctx)
 		if err != nil || time.Now().After(deadline) {

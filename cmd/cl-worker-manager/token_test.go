@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
+
 	"github.com/cl-slurm/cl-slurm/cmd/internal/account"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
@@ -63,7 +65,7 @@ func TestPilotsRunBundlesWithTokensThatEndWithThem(t *testing.T) {
 	for _, uuid := range uuids {
 		await(t, api, uuid, codalab.StateReady)
 	}
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(testenv.WaitLimit)
 	for len(tokenFiles(t, dir)) > 0 {
 		if _, err := b.Pilots(t.Context()); err != nil || time.Now().After(deadline) {
 			t.Fatalf("the tokens have not ended, %v", err)

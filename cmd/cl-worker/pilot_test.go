@@ -72,7 +72,7 @@ func TestPilotRunsABundleWithItsToken(t *testing.T) {
 	token, err := os.ReadFile(file)
 	must(t, err)
 	ran := runAndWait(t, api, image)
-	deadline := time.Now().Add(60 * time.Second)
+	deadline := time.Now().Add(testenv.WaitLimit)
 	for ended := false; !ended; {
 		_, err := b.Pilots(t.Context())
 		must(t, err)
@@ -114,7 +114,7 @@ func runAndWait(t *testing.T, api *client.Client, image string) client.BundleInf
 	metadata["name"], metadata["request_docker_image"] = "r", image
 	made, err := api.CreateBundle(t.Context(), client.NewBundle{Worksheet: sheet.UUID, Type: codalab.TypeRun, Command: "echo ran; env", Metadata: metadata})
 	must(t, err)
-	deadline := time.Now().Add(60 * time.Second)
+	deadline := time.Now().Add(testenv.WaitLimit)
 	for {
 		b, err := api.Bundle(t.Context(), made.UUID)
 		must(t, err)

@@ -23,7 +23,12 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
+
+// WaitLimit is how long a test waits for what has to happen. Nothing takes that long on a machine of
+// its own: the limit is for one that a dozen other tests share.
+const WaitLimit = 2 * time.Minute
 
 // The names for CLTEST_REQUIRE.
 const (

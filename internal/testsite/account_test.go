@@ -18,8 +18,7 @@ func TestBridgeWithAWorkerAccountDoesTheWholeJob(t *testing.T) {
 	}
 	data := cl(t, s, "upload", input)
 	first := run(t, s, "cpu", "sort in > sorted; echo told; until test -e go; do sleep 0.1; done", "in:"+data)
-	until(t, s, first, "state", `^running$`)
-	cl(t, s, "cat", first+"/stdout") // asked of the bridge while the run goes on
+	untilPrinted(t, s, first, "told") // the bridge answers while the run goes on
 	cl(t, s, "kill", first)
 	until(t, s, first, "state", `^killed$`)
 	second := run(t, s, "cpu", "cat in/sorted", "in:"+first, "--allow-failed-dependencies")

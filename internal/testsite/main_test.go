@@ -137,9 +137,6 @@ func field(t *testing.T, s *testsite.Site, bundle, name string) string {
 	return cl(t, s, "info", "-f", name, bundle)
 }
 
-// waitLimit is how long a test waits.
-const waitLimit = 2 * time.Minute
-
 // until waits for a field of a bundle to match.
 func until(t *testing.T, s *testsite.Site, bundle, name, pattern string) string {
 	t.Helper()
@@ -147,7 +144,7 @@ func until(t *testing.T, s *testsite.Site, bundle, name, pattern string) string 
 	ticker := time.NewTicker(100 * time.Millisecond)
 	defer ticker.Stop()
 	last := ""
-	for deadline := time.Now().Add(waitLimit); time.Now().Before(deadline); <-ticker.C {
+	for deadline := time.Now().Add(testenv.WaitLimit); time.Now().Before(deadline); <-ticker.C {
 		if last = field(t, s, bundle, name); re.MatchString(last) {
 			return last
 		}

@@ -179,7 +179,7 @@ func TestSixteenBundlesShareAPull(t *testing.T) {
 			}
 		})
 	}
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(testenv.WaitLimit)
 	for manifests.Load() == 0 && time.Now().Before(deadline) {
 		time.Sleep(time.Millisecond)
 	}

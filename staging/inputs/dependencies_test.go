@@ -8,7 +8,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
+
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -98,7 +99,7 @@ func TestI11QuestionsOfOneOwnerDoNotHoldAnothersUp(t *testing.T) {
 	d.asking = turns.New(2)                    // of which an owner alone has one
 	go d.identify(t.Context(), "ann", "ann's") //nolint:errcheck // it hangs until the test ends
 	<-asked
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.WaitLimit)
 	defer cancel()
 	if _, err := d.identify(ctx, "ben", "ben's"); err != nil {
 		t.Error(err)

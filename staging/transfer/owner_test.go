@@ -6,7 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
+
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 
 	"github.com/cl-slurm/cl-slurm/cache"
 )
@@ -29,7 +30,7 @@ func TestI11ContentsComeInInTurnByOwner(t *testing.T) {
 	began, over, ended := make(chan struct{}), make(chan struct{}), make(chan error)
 	go func() { ended <- get(t.Context(), "ann", func() error { close(began); <-over; return nil }) }()
 	<-began
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.WaitLimit)
 	defer cancel()
 	if err := get(ctx, "ben", func() error { return nil }); err != nil {
 		t.Error(err)
