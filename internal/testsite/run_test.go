@@ -204,7 +204,7 @@ func TestAdministratorSeesNamesAndComments(t *testing.T) {
 func TestResultsOfABridgeThatWasAwayAreDelivered(t *testing.T) {
 	t.Parallel()
 	s := own(t, testsite.Options{})
-	bundle := run(t, s, "cpu", "sleep 2; echo late")
+	bundle := run(t, s, "cpu", "sleep 5; echo late")
 	until(t, s, bundle, "state", "running")
 	if err := s.StopBridge(); err != nil {
 		t.Fatal(err)

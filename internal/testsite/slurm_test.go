@@ -34,7 +34,7 @@ func await(t *testing.T, what string, done func() bool) {
 	defer ticker.Stop()
 	for deadline := time.Now().Add(testenv.WaitLimit); !done(); <-ticker.C {
 		if time.Now().After(deadline) {
-			t.Fatalf("not within a minute: %s", what)
+			t.Fatalf("not in time: %s", what)
 		}
 	}
 }

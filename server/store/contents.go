@@ -67,7 +67,7 @@ func (s *Store) Sweep(ctx context.Context) (int, error) {
 	return len(names), nil
 }
 
-// unnamed returns the names of contents that no bundle names.
+// unnamed returns the names of contents that no bundle names, except those that RemoveLater removes.
 func (s *Store) unnamed(ctx context.Context) ([]string, error) {
 	names, err := s.contentsNames(ctx)
 	if err != nil {
@@ -76,6 +76,9 @@ func (s *Store) unnamed(ctx context.Context) ([]string, error) {
 	named := make(map[string]bool, len(names))
 	for _, name := range names {
 		named[name] = true
+	}
+	for _, name := range s.removals.waiting() {
+		named[name] = true // is removed already
 	}
 	// Workers may write results into these.
 	var underway []Bundle

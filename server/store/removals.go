@@ -43,6 +43,13 @@ func (s *Store) removeAll() {
 	}
 }
 
+// waiting returns the names of what is not yet removed.
+func (r *removals) waiting() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.names)
+}
+
 // close waits for the removal under way.
 func (r *removals) close() {
 	r.mu.Lock()

@@ -22,6 +22,9 @@ func TestRemovalsHappenLater(t *testing.T) {
 		s.RemoveLater(name)
 	}
 	s.RemoveLater("")
+	if n, err := s.Sweep(t.Context()); n != 0 || err != nil {
+		t.Errorf("a sweep found %d of what is removed already, %v", n, err)
+	}
 	for left := 1; left > 0; time.Sleep(time.Millisecond) {
 		entries, err := os.ReadDir(filepath.Join(dir, "bundles"))
 		must(t, err)
