@@ -25,7 +25,7 @@ func TestRecordedScripts(t *testing.T) {
 	r := recorded{client: ourClient(t), table: cltest.NewTable(differences())}
 	ours := cltest.StartServer(t, r.client.Users)
 	// The script offline waits until the server gives a worker up.
-	hasty := cltest.StartServer(t, r.client.Users, func(c *server.Config) { c.Hold, c.WorkerTimeout = time.Second/2, 3*time.Second })
+	hasty := cltest.StartServer(t, r.client.Users, func(c *server.Config) { c.Hold, c.WorkerTimeout = time.Second/2, 5*time.Second })
 	t.Run("scripts", func(t *testing.T) {
 		for _, script := range scripts {
 			address := ours

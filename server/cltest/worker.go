@@ -3,10 +3,12 @@ package cltest
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -115,7 +117,8 @@ func (w *shellWorker) awaitResume(ctx context.Context) {
 	}
 }
 
-// serve checks in until ctx ends, again at once when there is something to report.
+// serve checks in until ctx ends, again when there is something to report and the server has applied
+// the check-in before: of two on their way, the older one may be applied last.
 func (w *shellWorker) serve(ctx context.Context) {
 	for ctx.Err() == nil {
 		w.awaitResume(ctx)
@@ -138,10 +141,34 @@ func (w *shellWorker) serve(ctx context.Context) {
 		})
 		select {
 		case <-changed:
+			w.awaitApplied(ctx, report, answered)
 		case <-answered:
 		case <-ctx.Done():
 		}
 	}
+}
+
+// awaitApplied waits until the server has applied a check-in, or has answered it.
+func (w *shellWorker) awaitApplied(ctx context.Context, in codalab.CheckIn, answered <-chan struct{}) {
+	for _, run := range in.Runs {
+		for !w.applied(ctx, run) {
+			select {
+			case <-answered:
+				return
+			case <-ctx.Done():
+				return
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+	}
+}
+
+// applied reports whether the server shows the state that a report has, or a later one.
+func (w *shellWorker) applied(ctx context.Context, reported codalab.Run) bool {
+	b, err := w.api.Bundle(ctx, reported.UUID)
+	var refused *codalab.Error
+	return errors.As(err, &refused) && refused.Status == http.StatusNotFound || // it was removed
+		err == nil && (b.State == reported.State || b.State == codalab.StateFinalizing || b.State.Final())
 }
 
 // report returns the next check-in, and what is closed when it is out of date.
@@ -151,7 +178,10 @@ func (w *shellWorker) report() (codalab.CheckIn, chan struct{}) {
 	in := w.self
 	in.ExitAfterNumRuns = codalab.UnlimitedRuns - w.started
 	for _, uuid := range slices.Sorted(maps.Keys(w.runs)) {
-		in.Runs = append(in.Runs, w.runs[uuid].report)
+		// Its claim told the server that it prepares, so that nothing would show that this was applied.
+		if run := w.runs[uuid].report; run.State != codalab.StatePreparing {
+			in.Runs = append(in.Runs, run)
+		}
 	}
 	return in, w.changed
 }
