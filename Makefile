@@ -64,10 +64,10 @@ race: ## run the unit tests under the race detector (needs a C compiler)
 
 .PHONY: lint
 lint: $(tools) ## check layering, style and format
-	$(tools)/golangci-lint run ./...
+	$(tools)/golangci-lint run --allow-serial-runners ./...
 	CGO_ENABLED=0 go vet ./...
 	for module in cache/nfstest scripts/release; do \
-	(cd $$module && $(tools)/golangci-lint run -c ../../.golangci.yml ./... && CGO_ENABLED=0 go vet ./...) || exit; done
+	(cd $$module && $(tools)/golangci-lint run --allow-serial-runners -c ../../.golangci.yml ./... && CGO_ENABLED=0 go vet ./...) || exit; done
 	for os in darwin windows; do CGO_ENABLED=0 GOOS=$$os go build -o /dev/null ./cmd/cl || exit; done
 	@unformatted=$$($(tools)/gofumpt -l $$(git ls-files -co --exclude-standard '*.go')); \
 	[ -z "$$unformatted" ] || { echo "not formatted by gofumpt:"; echo "$$unformatted"; exit 1; }

@@ -114,11 +114,11 @@ func (x subject) seen() string {
 	bundles := func() string {
 		return x.get("alice", "/bundles?keywords=.mine&keywords=.limit=10000&include=group_permissions").ok().body
 	}
-	for range 2000 {
-		if text := bundles(); !strings.Contains(text, `"state":"created"`) && !strings.Contains(text, "Waiting for the bundle to be assigned") {
-			break
-		}
-		time.Sleep(time.Millisecond)
+	if !within(func() bool {
+		text := bundles()
+		return !strings.Contains(text, `"state":"created"`) && !strings.Contains(text, "Waiting for the bundle to be assigned")
+	}) {
+		x.t.Fatalf("bundles go on waiting: %s", bundles())
 	}
 	all := bundles()
 	for _, path := range []string{

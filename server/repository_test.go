@@ -305,13 +305,9 @@ func TestGitEndsWithTheClientsRequest(t *testing.T) {
 // awaitNoProcess waits until no process has a text in its arguments.
 func (s *site) awaitNoProcess(text string) {
 	s.t.Helper()
-	for range 500 {
-		if len(processes(s.t, text)) == 0 {
-			return
-		}
-		time.Sleep(5 * time.Millisecond)
+	if !within(func() bool { return len(processes(s.t, text)) == 0 }) {
+		s.t.Fatalf("still there: %q", processes(s.t, text))
 	}
-	s.t.Fatalf("still there: %q", processes(s.t, text))
 }
 
 func TestGitRepositoriesOfOneOwnerDoNotHoldUpAnothers(t *testing.T) {

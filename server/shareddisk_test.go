@@ -157,13 +157,9 @@ func TestUploadedResultsOutrankThePlace(t *testing.T) {
 	if got := s.get("alice", "/bundles/"+uuid+"/contents/blob/stdout").ok().body; got != "sent" {
 		t.Errorf("%q", got)
 	}
-	for range 2000 {
-		if _, err := os.Stat(filepath.Dir(place)); errors.Is(err, os.ErrNotExist) {
-			return
-		}
-		time.Sleep(time.Millisecond)
+	if !within(func() bool { _, err := os.Stat(filepath.Dir(place)); return errors.Is(err, os.ErrNotExist) }) {
+		t.Error("the place is still there")
 	}
-	t.Error("the place is still there")
 }
 
 func TestResultsThatTheDiskShowsLateAreWaitedFor(t *testing.T) {

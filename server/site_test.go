@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -301,31 +302,33 @@ func (s *site) bundle(user, uuid string) codalab.Bundle {
 // await waits until a bundle is in one of these states.
 func (s *site) await(uuid string, states ...codalab.State) codalab.Bundle {
 	s.t.Helper()
-	for range 2000 {
-		b := s.bundle("root", uuid)
-		for _, state := range states {
-			if b.State == state {
-				return b
-			}
-		}
-		time.Sleep(5 * time.Millisecond)
+	var b codalab.Bundle
+	if !within(func() bool { b = s.bundle("root", uuid); return slices.Contains(states, b.State) }) {
+		s.t.Fatalf("bundle %s is %s, not %v", uuid, b.State, states)
 	}
-	s.t.Fatalf("bundle %s is %s, not %v", uuid, s.bundle("root", uuid).State, states)
-	return codalab.Bundle{}
+	return b
 }
 
 // awaitContents waits until so many bundles have contents, and nothing else is where those are.
 func (s *site) awaitContents(n int) {
 	s.t.Helper()
 	var left []os.DirEntry
-	for range 2000 {
+	if !within(func() bool {
 		var err error
 		left, err = os.ReadDir(filepath.Join(s.dir, "bundles"))
 		must(s.t, err)
-		if len(left) == n {
-			return
-		}
-		time.Sleep(5 * time.Millisecond)
+		return len(left) == n
+	}) {
+		s.t.Fatalf("there are contents %v, not %d", left, n)
 	}
-	s.t.Fatalf("there are contents %v, not %d", left, n)
+}
+
+// within reports whether something comes true in testenv.WaitLimit.
+func within(holds func() bool) bool {
+	for end := time.Now().Add(testenv.WaitLimit); !holds(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			return false
+		}
+	}
+	return true
 }

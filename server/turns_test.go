@@ -47,13 +47,9 @@ func (s *site) kill(uuid string) {
 // awaitDiskUsed waits until alice's disk use is as wanted.
 func (s *site) awaitDiskUsed(want func(int64) bool) {
 	s.t.Helper()
-	for range 2000 {
-		if want(s.diskUsed()) {
-			return
-		}
-		time.Sleep(5 * time.Millisecond)
+	if !within(func() bool { return want(s.diskUsed()) }) {
+		s.t.Fatalf("%d bytes used", s.diskUsed())
 	}
-	s.t.Fatalf("%d bytes used", s.diskUsed())
 }
 
 func TestMakeBundlesOfOneOwnerDoNotHoldUpAnothers(t *testing.T) {

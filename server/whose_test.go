@@ -228,13 +228,10 @@ func TestRunsOnOthersWorkersStayWithinTheQuota(t *testing.T) {
 		}
 		const why = "1 of your runs are on workers, as many as your quota of parallel runs allows."
 		status := ""
-		for range 2000 { // until Run has tried the second run
-			if status = s.bundle("alice", second).Metadata.String("staged_status"); status == why {
-				break
-			}
-			time.Sleep(time.Millisecond)
-		}
-		if status != why {
+		if !within(func() bool { // until Run has tried the second run
+			status = s.bundle("alice", second).Metadata.String("staged_status")
+			return status == why
+		}) {
 			t.Errorf("%s", status)
 		}
 		s.worker("alice", "own", "cpu").takes() // her own workers have no such limit
