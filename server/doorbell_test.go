@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cl-slurm/cl-slurm/internal/testenv"
-
 	"github.com/coder/websocket"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -38,7 +36,7 @@ func doorbell(t *testing.T, web *httptest.Server, path string) *websocket.Conn {
 // awaitRing waits until the server rings.
 func awaitRing(t *testing.T, c *websocket.Conn) {
 	t.Helper()
-	ctx, stop := context.WithTimeout(t.Context(), testenv.WaitLimit)
+	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
 	defer stop()
 	if kind, text, err := c.Read(ctx); err != nil || kind != websocket.MessageText || string(text) != "check in" {
 		t.Fatalf("%v %q, %v", kind, text, err)

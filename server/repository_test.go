@@ -293,7 +293,7 @@ func TestGitEndsWithTheClientsRequest(t *testing.T) {
 	leave()
 	select {
 	case <-ended:
-	case <-time.After(testenv.WaitLimit):
+	case <-time.After(10 * time.Second):
 		t.Error("git goes on without the client")
 		finish()
 		<-ended
@@ -337,7 +337,7 @@ func TestGitRepositoriesOfOneOwnerDoNotHoldUpAnothers(t *testing.T) {
 		<-begun
 	}
 	bobs := s.call("bob", http.MethodPost, "/bundles?worksheet="+s.home("bob"), object("bundles", map[string]any{"bundle_type": "dataset", "metadata": metadata("dataset", "repo", nil)})).ok().text("data", 0, "id")
-	ctx, cancel := context.WithTimeout(t.Context(), testenv.WaitLimit)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	s.send(s.request("bob", http.MethodPut, "/bundles/"+bobs+"/contents/blob/?"+gitQuery(web.URL+"/repo/.git"), nil).WithContext(ctx)).ok()
 	finish()

@@ -72,7 +72,7 @@ func TestWorkersRunInJobsOfARealSlurm(t *testing.T) {
 	if err := b.Stop(t.Context(), pilots[0]); err != nil {
 		t.Fatal(err)
 	}
-	deadline := time.Now().Add(testenv.WaitLimit)
+	deadline := time.Now().Add(60 * time.Second)
 	for {
 		log, err := os.ReadFile(b.Log(pilots[0].Name))
 		if err == nil && strings.Contains(string(log), "the worker got TERM") {
@@ -116,7 +116,7 @@ func hostOfNodes(t *testing.T) string {
 func endAll(t *testing.T, b pilot.Backend, slurm *sbatch.Client) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
-	deadline := time.Now().Add(testenv.WaitLimit)
+	deadline := time.Now().Add(60 * time.Second)
 	for live := 1; live > 0; {
 		pilots, err := b.Pilots(ctx)
 		if err != nil || time.Now().After(deadline) {

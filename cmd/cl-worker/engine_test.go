@@ -96,7 +96,7 @@ func (s *dockerSite) run() {
 // awaitNoImage waits until Docker's store does not have the image.
 func (s *dockerSite) awaitNoImage() {
 	s.t.Helper()
-	for deadline := time.Now().Add(testenv.WaitLimit); s.hasImage(); time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(60 * time.Second); s.hasImage(); time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			s.t.Fatal("Docker has the image still")
 		}

@@ -125,11 +125,13 @@ func (x *execution) awaitCommand() {
 // await polls until something holds.
 func (x *execution) await(what string, holds func() bool) {
 	x.t.Helper()
-	for end := time.Now().Add(testenv.WaitLimit); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			x.t.Fatalf("waited for nothing: %s; the worker said: %s", what, x.log.String())
+	for range 4000 {
+		if holds() {
+			return
 		}
+		time.Sleep(5 * time.Millisecond)
 	}
+	x.t.Fatalf("waited for nothing: %s; the worker said: %s", what, x.log.String())
 }
 
 // succeed runs the command and wants exit status 0.

@@ -26,8 +26,8 @@ import (
 	"time"
 )
 
-// WaitLimit is how long a test waits for what has to happen. Nothing takes that long on a machine of
-// its own: the limit is for one that a dozen other tests share.
+// WaitLimit is how long a test waits for what has to begin before it can test anything, on a machine
+// that a dozen other tests share. How long something may take to end is a bound of its own test.
 const WaitLimit = 2 * time.Minute
 
 // The names for CLTEST_REQUIRE.

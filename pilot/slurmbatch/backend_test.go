@@ -264,7 +264,7 @@ func TestWorkerGetsTermItsLogAndNothingOfTheLogin(t *testing.T) {
 	}
 	printed := func(text string) string {
 		t.Helper()
-		deadline := time.Now().Add(testenv.WaitLimit)
+		deadline := time.Now().Add(20 * time.Second)
 		for {
 			log, err := os.ReadFile(b.Log(p.Name))
 			if err == nil && strings.Contains(string(log), text) {

@@ -48,7 +48,8 @@ func (s *Store) RemoveContents(name string) error {
 	return nil
 }
 
-// Sweep removes contents that no bundle names: those of uploads that a crash interrupted.
+// Sweep removes contents that no bundle names: those of uploads that a crash interrupted. It leaves
+// to RemoveLater what that removes.
 // There must be no upload meanwhile. It returns how many it removed. It fails with
 // ErrWrongDatabase if there are contents, and the database has never had a bundle.
 func (s *Store) Sweep(ctx context.Context) (int, error) {
@@ -67,7 +68,7 @@ func (s *Store) Sweep(ctx context.Context) (int, error) {
 	return len(names), nil
 }
 
-// unnamed returns the names of contents that no bundle names, except those that RemoveLater removes.
+// unnamed returns the names of contents that no bundle names; those that RemoveLater removes are left out.
 func (s *Store) unnamed(ctx context.Context) ([]string, error) {
 	names, err := s.contentsNames(ctx)
 	if err != nil {

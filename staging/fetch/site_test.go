@@ -18,8 +18,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cl-slurm/cl-slurm/internal/testenv"
-
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -284,7 +282,7 @@ func holds(t *testing.T, dir string, bytes int64) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for end := time.Now().Add(testenv.WaitLimit); diskUsage(t, dir) < bytes; <-tick.C {
+	for end := time.Now().Add(30 * time.Second); diskUsage(t, dir) < bytes; <-tick.C {
 		if time.Now().After(end) {
 			t.Fatalf("%d bytes came, want %d", diskUsage(t, dir), bytes)
 		}

@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cl-slurm/cl-slurm/internal/testenv"
-
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/internal/turns"
 )
@@ -36,7 +34,7 @@ func TestI11QuestionsOfOneOwnerDoNotHoldAnothersUp(t *testing.T) {
 	}
 	go ask(t.Context(), "ann") //nolint:errcheck // it hangs until the test ends
 	<-asked
-	ctx, cancel := context.WithTimeout(t.Context(), testenv.WaitLimit)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	if err := ask(ctx, "ben"); err != nil {
 		t.Error(err)

@@ -8,8 +8,7 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
-
-	"github.com/cl-slurm/cl-slurm/internal/testenv"
+	"time"
 
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -99,7 +98,7 @@ func TestI11QuestionsOfOneOwnerDoNotHoldAnothersUp(t *testing.T) {
 	d.asking = turns.New(2)                    // of which an owner alone has one
 	go d.identify(t.Context(), "ann", "ann's") //nolint:errcheck // it hangs until the test ends
 	<-asked
-	ctx, cancel := context.WithTimeout(t.Context(), testenv.WaitLimit)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	if _, err := d.identify(ctx, "ben", "ben's"); err != nil {
 		t.Error(err)

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cl-slurm/cl-slurm/internal/testenv"
-
 	"github.com/cl-slurm/cl-slurm/bridge"
 	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/lease"
@@ -32,7 +30,7 @@ func TestBridgeWhoseSharedDirectoryWasTakenEnds(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	beats := status.Recorder{Bridge: &bridge.Bridge{Now: time.Now, Log: log}, Lease: held[0], Log: log}
 	beats.Config = config.Config{Shared: dir, Ledger: filepath.Join(dir, "ledger.db")}
-	ctx, cancel := context.WithTimeout(t.Context(), testenv.WaitLimit)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	err := whileHeld(ctx, &beats, func(ctx context.Context) error { <-ctx.Done(); return nil })
 	var lost *lease.LostError
