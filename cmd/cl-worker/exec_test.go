@@ -279,7 +279,7 @@ func TestKilledWorkerLeavesNoProcess(t *testing.T) {
 	x := prepare(t, "echo ready > began; sleep "+marker+" & sleep "+marker, nil).start()
 	x.awaitCommand()
 	if running := x.processes(marker); len(running) < 5 {
-		t.Fatalf("the container's processes cannot be seen: %q", running)
+		t.Fatalf("the container's processes cannot be seen: %v", running)
 	}
 	must(t, x.cmd.Process.Kill())
 	_ = x.cmd.Wait() // it was killed
@@ -294,21 +294,22 @@ func TestKilledWorkerLeavesNoProcess(t *testing.T) {
 	}
 }
 
-// processes lists the processes that work in the execution's directories or have the
-// marker in their command line.
-func (x *execution) processes(marker string) []string {
+// processes returns the command lines of the processes that work in the execution's directories or have
+// the marker in their command line, by process id.
+func (x *execution) processes(marker string) map[int]string {
 	x.t.Helper()
 	entries, err := os.ReadDir("/proc")
 	must(x.t, err)
-	var found []string
+	found := map[int]string{}
 	for _, e := range entries {
-		if _, err := strconv.Atoi(e.Name()); err != nil {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
 			continue
 		}
 		line, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline")) // it may have ended
 		cwd, _ := os.Readlink(filepath.Join("/proc", e.Name(), "cwd"))
 		if strings.Contains(string(line), marker) || strings.Contains(string(line)+cwd, string(x.layout)) {
-			found = append(found, strings.ReplaceAll(string(line), "\x00", " "))
+			found[pid] = strings.ReplaceAll(string(line), "\x00", " ")
 		}
 	}
 	return found

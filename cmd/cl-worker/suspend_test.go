@@ -1,10 +1,8 @@
 package main
 
 import (
-	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -57,30 +55,22 @@ func TestTimeInWhichSlurmSuspendsAJobDoesNotCount(t *testing.T) {
 	job := x.allocate("--mem=120M")
 	x.awaitCommand()
 	x.control("suspend", job)
-	x.await("the job is suspended", x.stopped) // slurmctld says so before
+	x.await("the job's processes are stopped", x.stopped) // slurmctld says SUSPENDED before
 	time.Sleep(suspendFor)
 	x.control("resume", job)
 	x.checkSuspended(x.recorded(job))
 }
 
-// stopped reports whether the worker is stopped: by a signal (T), or by the freezer (D).
+// stopped reports whether the job's processes are stopped: by a signal (T), or by the freezer (D).
 func (x *execution) stopped() bool {
 	x.t.Helper()
-	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	must(x.t, err)
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil || !strings.HasSuffix(string(text), "exec\x00"+x.attempt.SpecPath()+"\x00") {
-			continue // another process, or one that has ended
+	processes := x.processes(x.attempt.SpecPath())
+	for pid := range processes {
+		if s, err := procstat.Read(pid); err != nil || s.State != 'T' && s.State != 'D' {
+			return false
 		}
-		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-		must(x.t, err)
-		s, err := procstat.Read(pid)
-		must(x.t, err)
-		return s.State == 'T' || s.State == 'D'
 	}
-	x.t.Fatalf("there is no worker; it said: %s", x.log.String())
-	return false
+	return len(processes) > 0
 }
 
 // control runs scontrol as the cluster's administrator, who alone may suspend a job.

@@ -19,8 +19,8 @@
 //	worker stop W        ends it by TERM
 //	worker pause W       stops it, as a machine that hangs would; worker resume W lets it go on
 //
-// $R is a new word for names, $dir the script's directory, $url the server's address, $port a port
-// that is free, and $nl a line's end.
+// $R is a new word for names, $prefix the beginning of a uuid that no bundle has, $dir the script's
+// directory, $url the server's address, $port a port that is free, and $nl a line's end.
 //
 // # What is compared
 //

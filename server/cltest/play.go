@@ -78,8 +78,9 @@ type play struct {
 // what differs between two runs. A step that fails for another reason than cl fails the test.
 func (c Client) Play(t *testing.T, s Script, address string) []string {
 	t.Helper()
-	word := make([]byte, 3)
-	_, _ = rand.Read(word) // never fails
+	word, prefix := make([]byte, 3), make([]byte, 8)
+	_, _ = rand.Read(word) // neither fails
+	_, _ = rand.Read(prefix)
 	port, err := freePort(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -87,7 +88,7 @@ func (c Client) Play(t *testing.T, s Script, address string) []string {
 	r, dir := "r"+hex.EncodeToString(word), t.TempDir()
 	p := &play{
 		Client: c, t: t, address: address, dir: dir, home: t.TempDir(), r: r, workers: map[string]Worker{},
-		variables: map[string]string{"R": r, "dir": dir, "url": address, "nl": "\n", "port": port},
+		variables: map[string]string{"R": r, "dir": dir, "url": address, "nl": "\n", "port": port, "prefix": "0x" + hex.EncodeToString(prefix)},
 		seen:      &names{known: map[string]string{}},
 	}
 	for role, user := range c.Users {
