@@ -25,15 +25,17 @@ type fakeSlurm struct {
 	wg       sync.WaitGroup
 	jobs     []*fakeJob
 	submits  int
+	tries    int // of Try
 	cancels  int
 	queries  int         // of the accounting database
 	observed []time.Time // when Observe was called
 
-	held   bool                 // jobs stay pending
-	silent bool                 // no command gets an answer
-	slow   time.Duration        // how long Observe takes
-	answer func() error         // what sbatch says of a job that was made
-	before func(sbatch.Request) // is called by Submit first
+	held       bool                 // jobs stay pending
+	silent     bool                 // no command gets an answer
+	slow       time.Duration        // how long Observe takes
+	answer     func() error         // what sbatch says of a job that was made
+	before     func(sbatch.Request) // is called by Submit first
+	partitions []sbatch.Partition
 	// refuse is what sbatch says instead of making a job; nil for nothing.
 	refuse func(sbatch.Request) error
 	// never is the reason for which a job stays pending; empty for none.
@@ -258,6 +260,18 @@ func (s *fakeSlurm) change(f func()) {
 	f()
 }
 
-func (*fakeSlurm) Partitions(context.Context) ([]sbatch.Partition, error) {
-	return nil, nil
+// Try refuses what Submit refuses.
+func (s *fakeSlurm) Try(_ context.Context, r sbatch.Request) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tries++
+	switch {
+	case s.silent:
+		return &sbatch.Error{Op: "try to submit", Message: errSilent.Error(), Err: errSilent}
+	case s.refuse != nil:
+		return s.refuse(r)
+	}
+	return nil
 }
+
+func (s *fakeSlurm) Partitions(context.Context) ([]sbatch.Partition, error) { return s.partitions, nil }

@@ -86,6 +86,10 @@ type Job struct {
 	// and QueryAccounting of all other ended jobs: where the database has missed an end, sacctmgr
 	// may have made the job COMPLETED (sacctmgr(1): RunawayJobs).
 	Exit string `json:"exit,omitempty"`
+	// CancelledBy is the user id of whoever cancelled a CANCELLED job, as sacct prints it. It is empty if
+	// unknown: squeue does not show it. slurmd cancels a job that its node cannot launch as user 0
+	// (Slurm src/slurmd/slurmd/req.c: _launch_job_fail, _kill_job).
+	CancelledBy string `json:"cancelled_by,omitempty"`
 	// Comment is empty in jobs of QueryAccounting. A site's plugins may rewrite
 	// it.
 	Comment string `json:"comment,omitempty"`

@@ -15,11 +15,17 @@ import (
 
 // Scheduler is Slurm: a *Client, or an *Observer in front of one. They document the methods.
 type Scheduler interface {
-	Submit(ctx context.Context, r Request) (JobID, error)
+	Submitter
 	Observe(ctx context.Context, now time.Time) (Snapshot, error)
 	QueryAccounting(ctx context.Context, since time.Time, which Which) ([]Job, error)
 	Cancel(ctx context.Context, name string, ids ...JobID) error
 	Partitions(ctx context.Context) ([]Partition, error)
+}
+
+// Submitter takes jobs. A *Client documents the methods.
+type Submitter interface {
+	Submit(ctx context.Context, r Request) (JobID, error)
+	Try(ctx context.Context, r Request) error
 }
 
 // longestObservePause bounds the pause between two requests to a controller that does not answer.
@@ -36,8 +42,8 @@ const longestObservePause = time.Minute
 //   - The next squeue comes after Interval. Each further failure doubles the pause, up to
 //     longestObservePause. Up to a quarter is added by chance, so that the bridges of a site do
 //     not all come back in the same second.
-//   - Until an answer comes, squeue is the only request. Submit and Cancel ask nothing and fail
-//     at once. Submit reports a refusal that may be tried again, so its caller knows that no
+//   - Until an answer comes, squeue is the only request. Submit, Try and Cancel ask nothing and fail
+//     at once. Submit and Try report a refusal that may be tried again, so their caller knows that no
 //     job was made.
 //
 // sacct and sinfo are not held back. sacct asks the accounting database and not the controller;
@@ -141,6 +147,15 @@ func (o *Observer) Submit(ctx context.Context, r Request) (JobID, error) {
 		return 0, &Error{Op: "submit " + r.Name, Message: outage.Error(), Refused: true, Retry: true, Err: outage}
 	}
 	return o.Scheduler.Submit(ctx, r)
+}
+
+// Try asks whether a job would be taken. While the controller is unreachable it asks nothing, and its
+// error is that of Submit.
+func (o *Observer) Try(ctx context.Context, r Request) error {
+	if outage := o.outage(); outage != nil {
+		return &Error{Op: "try to submit " + r.Name, Message: outage.Error(), Refused: true, Retry: true, Err: outage}
+	}
+	return o.Scheduler.Try(ctx, r)
 }
 
 // Cancel ends jobs. While the controller is unreachable it asks nothing and returns an

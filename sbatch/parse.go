@@ -79,12 +79,15 @@ func parseJob(f []string) (Job, error) {
 	if err != nil || id <= 0 {
 		return Job{}, fmt.Errorf("cannot read job id %q", shorten(f[0]))
 	}
-	state, _, _ := strings.Cut(f[1], " ") // sacct: "CANCELLED by 1001"
+	state, by, _ := strings.Cut(f[1], " by ") // sacct: "CANCELLED by 1001"
 	if state == "" {
 		return Job{}, fmt.Errorf("cannot read the state of job %d", id)
 	}
 	job := Job{
 		ID: JobID(id), State: State(strings.Clone(state)), Nodes: strings.Clone(f[2]), Name: strings.Clone(f[4]), Reason: strings.Clone(f[5]),
+	}
+	if job.State == StateCancelled {
+		job.CancelledBy = strings.Clone(by)
 	}
 	if job.Nodes == "None assigned" || job.Nodes == "(null)" {
 		job.Nodes = ""

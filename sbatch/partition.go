@@ -35,6 +35,8 @@ type Partition struct {
 	Most NodeResources
 	// All is what all its nodes offer together.
 	All NodeResources
+	// Sizes are the sizes of its nodes.
+	Sizes NodeSizes
 }
 
 // Up reports whether the partition accepts jobs and starts them.
@@ -49,6 +51,36 @@ type NodeResources struct {
 	// each type; one without a type is counted in GPUs alone.
 	GPUs     int64
 	GPUTypes map[string]int64
+}
+
+// NodeSizes are what single nodes offer. Each is the size of some node, and no size is within
+// another.
+type NodeSizes []NodeResources
+
+// With returns the sizes and those of further nodes. It changes none of them.
+func (s NodeSizes) With(more ...NodeResources) NodeSizes {
+	s = slices.Clone(s)
+	for _, size := range more {
+		if !s.Fit(size) {
+			s = append(slices.DeleteFunc(s, size.Fits), size)
+		}
+	}
+	return s
+}
+
+// Fit reports whether a request fits one of the nodes.
+func (s NodeSizes) Fit(request NodeResources) bool {
+	return slices.ContainsFunc(s, func(size NodeResources) bool { return size.Fits(request) })
+}
+
+// Fits reports whether a request fits a node of this size.
+func (r NodeResources) Fits(request NodeResources) bool {
+	for kind, n := range request.GPUTypes {
+		if n > r.GPUTypes[kind] {
+			return false
+		}
+	}
+	return request.CPUs <= r.CPUs && request.Memory <= r.Memory && request.GPUs <= r.GPUs
 }
 
 // sinfoFields are the fields that parsePartitions reads, for sinfo(1)'s --format.
@@ -94,6 +126,7 @@ func parsePartitions(out string) ([]Partition, error) {
 		all[i].Ready += p.Ready
 		all[i].Most = all[i].Most.Max(p.Most)
 		all[i].All.Add(p.All, 1)
+		all[i].Sizes = all[i].Sizes.With(p.Sizes...)
 	}
 	return all, nil
 }
@@ -124,6 +157,9 @@ func parsePartition(f []string) (Partition, error) {
 	p.Nodes, p.Ready = int(nodes[3]), int(nodes[0]+nodes[1])
 	p.Most, err = parseResources(f[6], f[7], f[8], f[9])
 	p.All.Add(p.Most, nodes[3])
+	if p.Nodes > 0 {
+		p.Sizes = NodeSizes{p.Most}
+	}
 	return p, err
 }
 

@@ -81,6 +81,22 @@ func (c commands) Submit(_ context.Context, r sbatch.Request) (sbatch.JobID, err
 	return id, err
 }
 
+// Try runs sbatch --test-only.
+func (c commands) Try(_ context.Context, r sbatch.Request) error {
+	w := c.w
+	w.countRequest()
+	c.checkBackOff("sbatch --test-only")
+	if c.dead || w.slurm.down || w.fault(ObserveFails) {
+		return unclear("Unable to contact slurm controller (connect failure)")
+	}
+	for name, q := range w.policy.Queues {
+		if q.Partition == r.Partition && w.now < w.slurm.refusedUntil[name] {
+			return slurmtest.SubmitError(r.Name, "sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified", 1)
+		}
+	}
+	return w.slurm.Try(w.wall(), researcher, r)
+}
+
 // takeJob is the controller's part of sbatch.
 func (s *slurm) takeJob(r sbatch.Request) (sbatch.JobID, error) {
 	w, made := s.w, r

@@ -132,6 +132,7 @@ func (c *Controller) Partitions() ([]sbatch.Partition, error) {
 			}
 			shown.Most = shown.Most.Max(r)
 			shown.All.Add(r, 1)
+			shown.Sizes = shown.Sizes.With(r)
 		}
 		all = append(all, shown)
 	}

@@ -359,8 +359,12 @@ func (s *Scheduler) cancel(j *job) error {
 	return nil
 }
 
+// Try returns nil: the scheduler takes every job that its machine is large enough for, which the server
+// knows.
+func (*Scheduler) Try(context.Context, sbatch.Request) error { return nil }
+
 // Partitions returns the machine as one partition.
 func (s *Scheduler) Partitions(context.Context) ([]sbatch.Partition, error) {
 	all := s.Machine.resources()
-	return []sbatch.Partition{{Name: "local", Default: true, State: "up", Nodes: 1, Ready: 1, Most: all, All: all}}, nil
+	return []sbatch.Partition{{Name: "local", Default: true, State: "up", Nodes: 1, Ready: 1, Most: all, All: all, Sizes: sbatch.NodeSizes{all}}}, nil
 }
