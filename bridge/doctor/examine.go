@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
+	"github.com/cl-slurm/cl-slurm/bridge/canary"
 	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/sharedfiles"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
@@ -161,7 +162,7 @@ func (e *Examination) queues(ctx context.Context, site Site) (healthy map[string
 		checks, gpus := Queue(q, site), int64(0)
 		if one, _ := HasFailed(checks[:1]); !one {
 			var err error
-			gpus, err = Try(ctx, e.Slurm, q)
+			gpus, err = canary.Ask(ctx, e.Slurm, q)
 			checks = append(checks, Tried(q, site, err))
 		}
 		e.add(checks...)

@@ -3,7 +3,6 @@ package doctor
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -115,25 +114,6 @@ func smallJob(q plan.Queue, gpus int64, within time.Duration) sbatch.Request {
 	r := q.Request(gpus)
 	r.CPUs, r.MemoryMiB, r.Time = 1, jobMemory, within
 	return r
-}
-
-// Try asks Slurm whether it would take a small job of the queue, and returns the number
-// of GPUs that the job has to ask for: some partitions take no job without GPUs.
-func Try(ctx context.Context, slurm interface {
-	Try(ctx context.Context, r sbatch.Request) error
-}, q plan.Queue,
-) (gpus int64, err error) {
-	r := smallJob(q, 0, time.Minute)
-	r.Name, r.Dir, r.Output, r.Script = "cl-doctor", "/", "/dev/null", "#!/bin/sh\n"
-	var refused *sbatch.Error
-	if err = slurm.Try(ctx, r); !errors.As(err, &refused) || !refused.Refused {
-		return 0, err
-	}
-	r.GPUs, r.GPUType = 1, q.GPUType
-	if slurm.Try(ctx, r) == nil {
-		return 1, nil
-	}
-	return 0, err
 }
 
 // jobWait is the wait for one job.

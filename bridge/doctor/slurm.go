@@ -235,7 +235,7 @@ var refusals = []struct{ said, key string }{ //nolint:gochecknoglobals // a tabl
 	{"(gres)", "gres_type"},
 }
 
-// Tried judges the error of [Try]: Slurm checks that the queue's partition, account,
+// Tried judges the error of [canary.Ask]: Slurm checks that the queue's partition, account,
 // QOS, reservation and so on exist and are open to the user.
 func Tried(q plan.Queue, s Site, err error) Check {
 	if err == nil {

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/cl-slurm/cl-slurm/bridge/doctor"
+	"github.com/cl-slurm/cl-slurm/bridge/canary"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
@@ -64,7 +64,7 @@ func queueFor(ctx context.Context, slurm slurmSite, p sbatch.Partition, associat
 	accounts := accountsFor(p, associations)
 	var refused error
 	for n, account := range accounts {
-		_, err := doctor.Try(ctx, slurm, plan.Queue{Partition: p.Name, Account: account})
+		_, err := canary.Ask(ctx, slurm, plan.Queue{Partition: p.Name, Account: account})
 		if err == nil {
 			return queue{Partition: p, Account: account, Others: slices.Delete(accounts, n, n+1)}, nil
 		}
