@@ -85,6 +85,7 @@ type Bridge struct {
 	low        *string                    // plan.LowWater.Low; nil while it is not known
 	health     health
 
+	trials trials
 	life   life
 	gauged gauged
 	beat   heartbeat

@@ -83,6 +83,9 @@ func (b *Bridge) doForRow(ctx context.Context, k plan.Kind, r plan.Row) func(*pl
 				n.Submitted = &s
 			}
 		}
+	case plan.AskQueue:
+		c := b.askQueue(ctx, r.Queue)
+		return func(n *plan.News) { n.Canary = &c }
 	case plan.ReadRecords:
 		return b.readRecords(r)
 	case plan.Fence:
@@ -117,7 +120,11 @@ func (b *Bridge) claim(ctx context.Context, r plan.Row) plan.Claimed {
 		start.StartTime = b.Now().Unix()
 	}
 	accepted, err := b.Service.StartBundle(ctx, b.Identity(r.Queue), r.Bundle, start)
-	return plan.Claimed{Outcome: outcome(err), Accepted: accepted}
+	c := plan.Claimed{Outcome: outcome(err), Accepted: accepted}
+	if err == nil && accepted && r.Phase == plan.Claiming {
+		c.Refusal = b.tooLarge(ctx, r)
+	}
+	return c
 }
 
 // progressEvery is the least time between two reports of an effect's progress: each costs a
@@ -158,7 +165,8 @@ func (b *Bridge) prepare(r plan.Row) plan.Outcome {
 	return o
 }
 
-// submit runs sbatch, if there is still time for it.
+// submit runs sbatch, if there is still time for it. If Slurm refuses the job, it asks whether Slurm takes
+// any job of the queue: without an answer nobody is at fault, and the job is refused for now.
 func (b *Bridge) submit(ctx context.Context, r plan.Row) plan.Submission {
 	end := plan.Submission{Attempt: r.Attempt.Number}
 	if b.Now().Sub(r.SubmittedAt) > plan.SubmitWithin {
@@ -170,10 +178,20 @@ func (b *Bridge) submit(ctx context.Context, r plan.Row) plan.Submission {
 	var refused *sbatch.Error
 	switch {
 	case err == nil:
+		return end
 	case errors.As(err, &refused):
-		end.Refused, end.Retry, end.OfQueue, end.Words = refused.Refused, refused.Retry, refused.OfSite, refused.Message
+		end.Refused, end.Retry, end.OfSite, end.Words = refused.Refused, refused.Retry, refused.OfSite, refused.Message
 	default:
 		end.Words = err.Error()
+	}
+	if !end.Refused || end.Retry || r.Exclude != "" { // without the excluded nodes it is tried again first
+		return end
+	}
+	switch canary := b.askQueue(ctx, r.Queue); {
+	case canary.Failure != "":
+		end.Retry = true
+	case canary.Refusal != "":
+		end.OfQueue = true
 	}
 	return end
 }

@@ -34,7 +34,7 @@ func TestI10TroubleOfAQueueFailsNoBundle(t *testing.T) {
 			if r.Phase != plan.Staging || r.Verdict != nil {
 				t.Fatalf("after an hour %s is %s: %s", r.Bundle, r.Phase, r.Reason)
 			}
-			if says := r.RunStatus(); !strings.HasPrefix(says, "Waiting: Slurm has taken no job of queue cpu since ") || !strings.Contains(says, noAccount) ||
+			if says := r.RunStatus(); !strings.HasPrefix(says, "Waiting: Slurm takes no job of queue cpu since ") || !strings.Contains(says, noAccount) ||
 				!strings.Contains(says, "one bundle is tried again at ") {
 				t.Errorf("%s says %q", r.Bundle, says)
 			}
@@ -83,30 +83,100 @@ func TestI10BundleThatIsRefusedAloneFails(t *testing.T) {
 	})
 }
 
-// Words about the request are its bundle's fault, until another request gets the same.
-func TestI10SameRefusalOfDifferentRequestsHoldsTheQueue(t *testing.T) {
+// noNode is what Slurm says of a request that no node can take.
+const noNode = "Requested node configuration is not available"
+
+// largerThan refuses jobs of more memory than a node has.
+func largerThan(mib int64) func(sbatch.Request) error {
+	return func(r sbatch.Request) error {
+		if r.MemoryMiB > mib {
+			return &sbatch.Error{Message: noNode, Refused: true, Err: errors.New("exit status 1")}
+		}
+		return nil
+	}
+}
+
+// TestI10TwoImpossibleRequestsHoldNobodyUp: one user asks for 400g, then for 300g, on nodes of 250g.
+func TestI10TwoImpossibleRequestsHoldNobodyUp(t *testing.T) {
+	t.Parallel()
+	const gib = 1 << 30
+	for name, partitions := range map[string][]sbatch.Partition{
+		"nodes are known": {{Name: "cpu", Default: true, Nodes: 1, Sizes: sbatch.NodeSizes{{CPUs: 64, Memory: 250 * gib}}, All: sbatch.NodeResources{CPUs: 64, Memory: 250 * gib}, Most: sbatch.NodeResources{CPUs: 64, Memory: 250 * gib}}},
+		"nodes are not":   nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			atSite(t, func(s *site) {
+				s.slurm.refuse, s.slurm.partitions = largerThan(250<<10), partitions
+				s.start()
+				for n, memory := range []int64{400, 300} {
+					s.offerWith(bundleID(n+1), "true", func(m *codalab.Message) { m.Resources.Memory = memory * gib })
+					time.Sleep(time.Second)
+				}
+				nearest := ""
+				if partitions != nil {
+					nearest = " No node of the queue is that large; the nearest request that fits one is --request-cpus 1 --request-memory 250g."
+				}
+				for n, memory := range []string{"400g", "300g"} {
+					s.wantFailure(s.result(10*time.Second, bundleID(n+1)),
+						"Slurm refused the job: "+noNode+". Asked of queue cpu: 1 CPU, "+memory+" of memory, 1h0m."+nearest)
+				}
+				s.offer(bundleID(9), "true")
+				if run := s.result(10*time.Second, bundleID(9)); run.FailureMessage != nil {
+					t.Errorf("another bundle: %s", *run.FailureMessage)
+				}
+				if held := s.bridge.Heartbeat().Held["cpu"]; held != "" {
+					t.Errorf("the queue is held up: %s", held)
+				}
+			})
+		})
+	}
+}
+
+// TestI10HundredImpossibleRequestsCostFewQuestions: they are alike.
+func TestI10HundredImpossibleRequestsCostFewQuestions(t *testing.T) {
+	t.Parallel()
+	const gib = 1 << 30
+	atSite(t, func(s *site) {
+		s.slurm.refuse = largerThan(250 << 10)
+		s.slurm.partitions = []sbatch.Partition{{Name: "cpu", Default: true, Nodes: 1, Sizes: sbatch.NodeSizes{{CPUs: 64, Memory: 250 * gib}}, All: sbatch.NodeResources{CPUs: 64}}}
+		s.start()
+		for n := range 100 {
+			s.offerWith(bundleID(n+1), "true", func(m *codalab.Message) { m.Resources.Memory = 400 * gib })
+		}
+		for n := range 100 {
+			if run := s.result(time.Minute, bundleID(n+1)); run.FailureMessage == nil {
+				t.Errorf("bundle %d did not fail", n+1)
+			}
+		}
+		s.slurm.change(func() {
+			if s.slurm.submits > 0 || s.slurm.tries > 3 {
+				t.Errorf("%d submissions and %d questions", s.slurm.submits, s.slurm.tries)
+			}
+		})
+	})
+}
+
+// TestI10QueueIsHeldUpIfSlurmTakesNoJobOfIt: one refusal is enough, and the first success opens it.
+func TestI10QueueIsHeldUpIfSlurmTakesNoJobOfIt(t *testing.T) {
 	t.Parallel()
 	var h plan.Health
 	q := plan.Queue{Name: "gpu", Tag: "gpu"}
-	judge := func(at time.Duration, gpus int64, words string) bool {
+	judge := func(at time.Duration, ofQueue bool) {
 		r := plan.Row{Bundle: bundleID(1), Queue: "gpu", Phase: plan.Submitting}
-		r.Attempt.Number, r.Resources.GPUs = 1, gpus
-		n := plan.News{Submitted: &plan.Submission{Attempt: 1, Refused: true, Words: words}}
-		h.Judge(time.Unix(0, 0).Add(at), r, &n)
-		return n.QueueTrouble
+		r.Attempt.Number = 1
+		h.Judge(time.Unix(0, 0).Add(at), r, &plan.News{Submitted: &plan.Submission{Attempt: 1, Refused: true, OfQueue: ofQueue, Words: noNode}})
 	}
-	const unavailable = "Requested node configuration is not available"
-	for i, c := range []struct {
-		gpus int64
-		want bool
-	}{{8, false}, {8, false}, {1, true}, {8, true}} {
-		if got := judge(time.Duration(i)*time.Second, c.gpus, unavailable); got != c.want {
-			t.Errorf("refusal %d: the queue's trouble %v, want %v", i, got, c.want)
-		}
+	for i := range 3 {
+		judge(time.Duration(i)*time.Second, false)
 	}
+	if h.Held(q) != "" || h.Room(time.Unix(2, 0), 5) != 5 {
+		t.Errorf("refusals of requests hold the queue up: %q", h.Held(q))
+	}
+	judge(3*time.Second, true)
 	early, due := h.Room(time.Unix(30, 0), 5), h.Room(time.Unix(63, 0), 5)
 	h.Submitted(time.Unix(63, 0))
-	if early != 0 || due != 1 || h.Room(time.Unix(64, 0), 5) != 0 || h.Held(q) == "" {
+	if early != 0 || due != 1 || h.Room(time.Unix(64, 0), 5) != 0 || !strings.HasPrefix(h.Held(q), "Slurm takes no job of queue gpu since ") {
 		t.Errorf("a queue that is held up does not submit one row after a minute: %q", h.Held(q))
 	}
 	// The first job was taken before the refusals; sbatch's answer was lost, and it is found now (SEED=419872).
@@ -123,8 +193,10 @@ func TestI10SameRefusalOfDifferentRequestsHoldsTheQueue(t *testing.T) {
 	if h.Room(time.Unix(70, 0), 5) != 5 || h.Held(q) != "" {
 		t.Errorf("after a success it is still held up: %q", h.Held(q))
 	}
-	if judge(80*time.Second, 8, unavailable) || judge(81*time.Second, 8, "CPU count specification invalid") || judge(82*time.Second, 1, unavailable) {
-		t.Error("different words of different requests hold it up")
+	judge(80*time.Second, true)
+	judge(90*time.Second, false) // Slurm takes the smallest job again
+	if h.Held(q) != "" {
+		t.Errorf("it is held up although Slurm takes jobs: %q", h.Held(q))
 	}
 }
 
@@ -136,12 +208,10 @@ func TestI11JobsOfAMendedQueueHoldNobodyUp(t *testing.T) {
 	at := func(seconds int64) time.Time { return time.Unix(seconds, 0) }
 	old := plan.Row{Bundle: bundleID(1), Queue: "gpu", Phase: plan.Queued}
 	old.Attempt.Number, old.Job = 1, sbatch.Job{ID: 1, State: sbatch.StatePending, Reason: "InvalidQOS"}
-	judge := func(now time.Time) bool {
-		n := plan.News{Observation: &plan.Observation{Jobs: []sbatch.Job{old.Job}}}
-		h.Judge(now, old, &n)
-		return n.QueueTrouble
+	judge := func(now time.Time) {
+		h.Judge(now, old, &plan.News{Observation: &plan.Observation{Jobs: []sbatch.Job{old.Job}}})
 	}
-	if !judge(at(0)) || h.Room(at(1), 5) != 0 {
+	if judge(at(0)); h.Room(at(1), 5) != 0 {
 		t.Fatal("the queue is not held up")
 	}
 	old.ImpossibleSince = at(0)
@@ -149,7 +219,7 @@ func TestI11JobsOfAMendedQueueHoldNobodyUp(t *testing.T) {
 	begun := fresh
 	begun.Begun = &spool.Started{}
 	h.Learn(at(60), fresh, begun, plan.Nodes{})
-	if judge(at(66)) || h.Room(at(66), 5) != 5 {
+	if judge(at(66)); h.Room(at(66), 5) != 5 {
 		t.Error("an old job holds the queue up again")
 	}
 }

@@ -22,10 +22,11 @@ type arrivals struct {
 	offers   []offer
 	news     []*bundleNews // in the order of their first arrival
 	byBundle map[string]*bundleNews
-	snapshot *sbatch.Snapshot // the newest
-	settings *sbatch.Settings // the newest
-	low      *string          // plan.LowWater.Low; nil for no news
-	ended    []plan.Effect    // the news of their rows tell how
+	snapshot *sbatch.Snapshot            // the newest
+	settings *sbatch.Settings            // the newest
+	sizes    map[string]sbatch.NodeSizes // of the queues' nodes, the newest; nil for no news
+	low      *string                     // plan.LowWater.Low; nil for no news
+	ended    []plan.Effect               // the news of their rows tell how
 }
 
 type bundleNews struct {
@@ -109,6 +110,14 @@ func (i *inbox) putSnapshot(s sbatch.Snapshot) {
 func (i *inbox) putSettings(s sbatch.Settings) {
 	i.mu.Lock()
 	i.settings = &s
+	i.mu.Unlock()
+	signal(i.arrived)
+}
+
+// putSizes adds the sizes of each queue's nodes, in place of earlier ones.
+func (i *inbox) putSizes(sizes map[string]sbatch.NodeSizes) {
+	i.mu.Lock()
+	i.sizes = sizes
 	i.mu.Unlock()
 	signal(i.arrived)
 }

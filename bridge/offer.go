@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -54,18 +55,38 @@ func (b *Bridge) survey(ctx context.Context) error {
 		return fmt.Errorf("survey the nodes: %w", err)
 	}
 	nodes := make(map[string]codalab.Resources, len(b.Policy.Queues))
+	sizes := make(map[string]sbatch.NodeSizes, len(b.Policy.Queues))
 	for name, q := range b.Policy.Queues {
-		nodes[name] = nodesOf(q, partitions)
+		nodes[name], sizes[name] = nodesOf(q, partitions)
 	}
 	b.view.mu.Lock()
-	b.view.nodes = nodes
+	b.view.nodes, b.view.sizes = nodes, sizes
 	b.view.mu.Unlock()
+	b.inbox.putSizes(sizes)
 	return nil
 }
 
-// nodesOf is the sum of the nodes of a queue's partitions. An unknown part counts as boundless.
-func nodesOf(q plan.Queue, partitions []sbatch.Partition) codalab.Resources {
+// applySizes lets decisions know the sizes of the queues' nodes.
+func (b *Bridge) applySizes(in *arrivals) {
+	if in.sizes == nil {
+		return
+	}
+	queues := maps.Clone(b.deciding.Queues)
+	for name, q := range queues {
+		q.Nodes = in.sizes[name]
+		queues[name] = q
+	}
+	b.deciding.Queues = queues
+	if b.TracePolicy != nil {
+		b.TracePolicy(b.deciding)
+	}
+}
+
+// nodesOf is the sum of the nodes of a queue's partitions, and their sizes. An unknown part counts as
+// boundless.
+func nodesOf(q plan.Queue, partitions []sbatch.Partition) (codalab.Resources, sbatch.NodeSizes) {
 	var all codalab.Resources
+	var sizes sbatch.NodeSizes
 	named := strings.Split(q.Partition, ",")
 	for _, p := range partitions {
 		if q.Partition == "" && p.Default || slices.Contains(named, p.Name) {
@@ -74,16 +95,22 @@ func nodesOf(q plan.Queue, partitions []sbatch.Partition) codalab.Resources {
 				gpus = p.All.GPUTypes[q.GPUType]
 			}
 			all.CPUs, all.GPUs, all.Memory = all.CPUs+p.All.CPUs, all.GPUs+gpus, all.Memory+p.All.Memory
-			if p.Most.Memory < leastMemory { // slurm.conf(5): RealMemory is 1 MiB where it is not set
+			if p.Most.Memory < leastMemory {
 				all.Memory = boundlessBytes
+			}
+			for _, size := range p.Sizes {
+				if size.Memory < leastMemory { // slurm.conf(5): RealMemory is 1 MiB where it is not set
+					size.Memory = boundlessBytes
+				}
+				sizes = sizes.With(size)
 			}
 		}
 	}
 	if all.CPUs == 0 { // no such partition
-		return boundless()
+		return boundless(), nil
 	}
 	all.Memory = min(all.Memory, boundlessBytes)
-	return all
+	return all, sizes
 }
 
 // leastMemory is less than any real node has.
@@ -116,6 +143,13 @@ func (v *view) offer(queue string, local bool) codalab.Resources {
 	offer.GPUs += requested.GPUs
 	offer.Memory += requested.Memory
 	return offer
+}
+
+// nodeSizes are the sizes of a queue's nodes; empty while they are not known.
+func (v *view) nodeSizes(queue string) sbatch.NodeSizes {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return v.sizes[queue]
 }
 
 // freeDisk is how much of the shared disk may be used, in bytes.

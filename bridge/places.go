@@ -16,7 +16,7 @@ import (
 // hours must not keep results waiting that take seconds.
 func AtOnce(k plan.Kind) int {
 	switch k {
-	case plan.Submit, plan.Cancel, plan.QueryAccounting:
+	case plan.Submit, plan.AskQueue, plan.Cancel, plan.QueryAccounting:
 		return 1
 	case plan.Stage:
 		return 2048

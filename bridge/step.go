@@ -62,6 +62,7 @@ func (b *Bridge) Step(ctx context.Context, now time.Time) ([]plan.Effect, time.D
 		}
 	}
 	b.applySettings(ctx, now, &in)
+	b.applySizes(&in)
 	b.applyLow(ctx, &in)
 	b.makeRows(ctx, now, &in)
 	for _, n := range in.news {

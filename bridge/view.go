@@ -9,6 +9,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
 // view is what the pumps know of the rows. Step writes it. The rows in it never change, so a
@@ -41,9 +42,10 @@ type view struct {
 	// failing is set while it does not take them.
 	answered atomic.Int64
 	failing  atomic.Bool
-	// nodes is the sum of each queue's nodes; nil while it is not known. free is how much of
+	// nodes is the sum of each queue's nodes, and sizes are theirs; nil while they are not known. free is how much of
 	// the shared disk may be used, in bytes; 0 before the first measurement.
 	nodes map[string]codalab.Resources
+	sizes map[string]sbatch.NodeSizes
 	free  atomic.Int64
 	// low is why nothing new may be put onto the shared disk; empty if it may.
 	low string

@@ -41,7 +41,7 @@ func (w *world) disk(a *arguments) error {
 func (w *world) job(a *arguments) sbatch.Job {
 	j := sbatch.Job{
 		ID: sbatch.JobID(a.number(a.get("job"))), State: sbatch.State(a.get("state")), Reason: cmp.Or(a.get("reason"), "None"),
-		Nodes: a.get("nodes"), Comment: a.get("comment"), Submitted: epoch,
+		Nodes: a.get("nodes"), Comment: a.get("comment"), Submitted: epoch, CancelledBy: a.get("by"),
 	}
 	if j.Comment == "ours" && w.row != nil {
 		j.Comment = w.policy.Request(*w.row).Comment
@@ -147,6 +147,9 @@ func (w *world) exit(a *arguments, token string) *spool.Exit {
 	e := exit(a.number(cmp.Or(a.get("code"), "0")))
 	e.Token, e.Terminated, e.Failure = token, a.flag("terminated"), a.get("failure")
 	e.Cause = spool.Cause(cmp.Or(a.get("cause"), string(e.Cause)))
+	if a.flag("not-started") {
+		e.NotStarted, e.ExitCode, e.CommandStarted, e.CommandEnded = true, nil, time.Time{}, time.Time{}
+	}
 	return e
 }
 
@@ -177,7 +180,7 @@ func (w *world) answer(a *arguments) error {
 	}
 	switch kind {
 	case plan.Claim:
-		n.Claimed = &plan.Claimed{Outcome: o, Accepted: a.flag("yes")}
+		n.Claimed = &plan.Claimed{Outcome: o, Accepted: a.flag("yes"), Refusal: a.get("refusal")}
 	case plan.Stage:
 		n.Staged = &plan.StageEnd{Outcome: o, Inputs: spool.Inputs{Image: "/shared/cache/x.sif"}}
 	case plan.Prepare:
@@ -185,8 +188,10 @@ func (w *world) answer(a *arguments) error {
 	case plan.Submit:
 		n.Submitted = &plan.Submission{
 			Attempt: attempt, Job: sbatch.JobID(a.number(cmp.Or(a.get("job"), "0"))),
-			Refused: a.flag("refused"), Retry: a.flag("retry"), Words: a.get("words"),
+			Refused: a.flag("refused"), Retry: a.flag("retry"), OfSite: a.flag("of-site"), OfQueue: a.flag("of-queue"), Words: a.get("words"),
 		}
+	case plan.AskQueue:
+		n.Canary = &plan.Canary{Failure: o.Failure, Refusal: a.get("refusal")}
 	case plan.Fence:
 		n.Fenced = &plan.Fencing{Attempt: attempt, Failure: o.Failure, Gone: o.Gone}
 		switch {

@@ -7,12 +7,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// breaker holds a queue up while its failures are not the bundles' fault: Slurm refuses whatever
-// is submitted to the queue, or no command starts on any of its nodes. A queue that is held up
+// breaker holds a queue up while its failures are not the bundles' fault: Slurm takes no job of the queue
+// (package canary), or no command starts on any of its nodes. A queue that is held up
 // submits one row at a time, as a probe, after longer and longer pauses. The first success opens it
 // again. A breaker is memory only: after a restart of the bridge the next failures hold the queue up
 // again. The zero value holds nothing up.
@@ -25,8 +24,7 @@ type breaker struct {
 
 	workedAt time.Time       // the last success
 	failedAt time.Time       // the last failure after that
-	alike    string          // failure.alike of the failures since then
-	differ   map[string]bool // failure.of of each
+	nodes    map[string]bool // on which commands did not start since then
 	probes   int
 }
 
@@ -37,37 +35,27 @@ func (b *breaker) noteSuccess(at time.Time) {
 	}
 }
 
-// failure is one failure of a row.
-type failure struct {
-	// since is when the row began to fail.
-	since time.Time
-	// of is what failed: a request or a node. Failures with the same alike count together.
-	of, alike string
-	words     string
-	// ofQueue is set if no bundle can be at fault: Slurm refuses the queue's account.
-	ofQueue bool
-}
-
-// noteFailure notes a failure, and reports whether the queue is at fault and not the row: nothing has
-// worked since the row began to fail, and no bundle can be at fault, or different requests, or commands
-// on different nodes, fail alike.
-func (b *breaker) noteFailure(now time.Time, f failure) bool {
-	if b.worked(f.since) {
-		return false
+// noteFailure holds the queue up, unless anything has worked since the failure began.
+func (b *breaker) noteFailure(now, since time.Time, words string) {
+	if b.worked(since) {
+		return
 	}
-	b.failedAt = now
-	if f.alike != b.alike || b.differ == nil {
-		b.alike, b.differ = f.alike, map[string]bool{}
-	}
-	b.words, b.differ[f.of] = f.words, true
+	b.failedAt, b.words = now, words
 	if !b.held() {
-		if len(b.differ) < 2 && !f.ofQueue {
-			return false
-		}
 		b.since = now
 		b.probe(now)
 	}
-	return true
+}
+
+// noteFailedStart notes that a command did not start on a node. Two such nodes hold the queue up.
+func (b *breaker) noteFailedStart(now time.Time, node, words string) {
+	if b.nodes == nil {
+		b.nodes = map[string]bool{}
+	}
+	b.failedAt, b.words, b.nodes[node] = now, words, true
+	if b.held() || len(b.nodes) > 1 {
+		b.noteFailure(now, now, words)
+	}
 }
 
 // worked reports whether anything has worked after a time.
@@ -150,7 +138,7 @@ func (h *Health) NextProbe() time.Time {
 func (h *Health) Held(q Queue) string {
 	var why []string
 	for i, what := range []string{
-		"Slurm has taken no job of queue %s since %s (%s)",
+		"Slurm takes no job of queue %s since %s (%s)",
 		"no job of queue %s can start since %s (%s)",
 		"no command has started on the nodes of queue %s since %s (%s)",
 	} {
@@ -164,38 +152,33 @@ func (h *Health) Held(q Queue) string {
 	return strings.Join(why, ", and ") + "; one bundle is tried again at " + h.NextProbe().Format(time.TimeOnly)
 }
 
-// Judge notes Slurm's refusal of the row's submission, or the reason for which its job can never
-// start, if the news has one, and completes the news.
+// Judge notes what the news says about the queue: Slurm's answer about its smallest job, or a reason for
+// which the row's job can never start and which is the queue's fault. It completes the news.
 func (h *Health) Judge(now time.Time, r Row, n *News) {
-	since := r.RefusedSince
-	if since.IsZero() {
-		since = now
-	}
-	n.QueueWorked = h.refusals.worked(since)
-	n.QueueTrouble = h.judge(now, since, r, n)
-}
-
-func (h *Health) judge(now, since time.Time, r Row, n *News) bool {
-	if s := n.Submitted; s != nil && s.Attempt == r.Attempt.Number && s.Refused && !s.Retry && (r.Exclude == "" || s.OfQueue) {
-		if s.OfQueue { // it says what is so now, whatever Slurm has taken since the row's first refusal
-			since = now
+	n.QueueWorked = h.refusals.worked(cmp.Or(r.RefusedSince, now))
+	if s := n.Submitted; s != nil && s.Attempt == r.Attempt.Number && s.Refused && !s.Retry && r.Exclude == "" {
+		if s.OfQueue {
+			h.refusals.noteFailure(now, now, s.Words)
+		} else {
+			h.refusals.noteSuccess(now)
 		}
-		return h.refusals.noteFailure(now, failure{since: since, of: shape(r.Resources), alike: s.Words, words: s.Words, ofQueue: s.OfQueue})
 	}
-	if n.Observation == nil || r.Phase != Queued {
-		return false
+	if r.Phase != Queued {
+		return
 	}
-	since = cmp.Or(r.ImpossibleSince, now)
+	since := cmp.Or(r.ImpossibleSince, now)
+	if c := n.Canary; c != nil && c.Refusal != "" {
+		h.reasons.noteFailure(now, since, r.Job.Reason+": "+c.Refusal)
+	}
+	if n.Observation == nil {
+		return
+	}
 	for _, j := range n.Observation.Jobs {
-		if j.ID == r.Job.ID && impossible(j.Reason) {
-			return h.reasons.noteFailure(now, failure{since: since, of: shape(r.Resources), alike: j.Reason, words: j.Reason, ofQueue: reasonOfQueue(j.Reason)})
+		if j.ID == r.Job.ID && reasonOfQueue(j.Reason, r.Resources) {
+			h.reasons.noteFailure(now, since, j.Reason)
 		}
 	}
-	return false
 }
-
-// shape is what a request asks for.
-func shape(r codalab.Resources) string { return fmt.Sprint(r.CPUs, r.GPUs, r.Memory, r.Time) }
 
 // Learn notes what a decision shows of the queue's health, and of the nodes'.
 func (h *Health) Learn(now time.Time, before, after Row, nodes Nodes) {
@@ -208,7 +191,7 @@ func (h *Health) Learn(now time.Time, before, after Row, nodes Nodes) {
 	switch {
 	case after.FailedStarts > before.FailedStarts:
 		nodes.failed(now, after.FailedNode, after.LastFailure)
-		h.starts.noteFailure(now, failure{since: now, of: after.FailedNode, words: after.LastFailure})
+		h.starts.noteFailedStart(now, after.FailedNode, after.LastFailure)
 	case after.commandStarted() && !before.commandStarted():
 		delete(nodes, after.Begun.Node)
 		h.starts.noteSuccess(now)

@@ -105,7 +105,7 @@ func TestStuckJobIsNotStoppedByAClockThatWasSetBack(t *testing.T) {
 	never.Reason = "PartitionConfig"
 	b := given(t, rowIn(plan.Queued)).hears(seen(0, never)).is(plan.Queued)
 	b.at(-time.Hour).hears(seen(-time.Hour, never)).is(plan.Queued)
-	b.at(-time.Hour+5*time.Second).hears(seen(-time.Hour+5*time.Second, never)).is(plan.Stopping, plan.Cancel, plan.Fence)
+	b.at(-time.Hour+5*time.Second).hears(seen(-time.Hour+5*time.Second, never)).is(plan.Queued, plan.AskQueue)
 }
 
 // DecidedAt is when something last changed that a person would be told.

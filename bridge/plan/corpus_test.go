@@ -150,12 +150,17 @@ func everyNews() map[string]plan.News {
 	news["the worker stops"], news["the worker leaves"] = plan.News{GiveBack: true}, plan.News{GiveBack: true, Leave: true}
 	news["staged again"] = plan.News{Restaged: true}
 	for name, s := range map[string]plan.Submission{
-		"a job": {Job: 7}, "refusal": {Refused: true, Words: "no"}, "refusal for now": {Refused: true, Retry: true, Words: "busy"}, "nonsense": {Words: "?"},
+		"a job": {Job: 7}, "refusal": {Refused: true, Words: "no"}, "refusal of the site's": {Refused: true, OfSite: true, Words: "no"}, "refusal of the queue": {Refused: true, OfSite: true, OfQueue: true, Words: "no"}, "refusal for now": {Refused: true, Retry: true, Words: "busy"}, "nonsense": {Words: "?"},
 	} {
 		news["submission: "+name] = answered(s)
 		s.Attempt = 7
 		news["another attempt's submission: "+name] = plan.News{Submitted: &s}
 	}
+	news["the queue takes jobs"], news["the queue takes none"], news["no answer about the queue"] = plan.News{Canary: &plan.Canary{}}, plan.News{Canary: &plan.Canary{Refusal: "no"}}, plan.News{Canary: &plan.Canary{Failure: "no answer"}}
+	news["claim too large"] = plan.News{Claimed: &plan.Claimed{Accepted: true, Refusal: "no"}}
+	launch := job(sbatch.StateCancelled)
+	launch.CancelledBy = "0"
+	news["accounting of a failed launch"] = accounted(2*time.Hour, launch)
 	low, room := "the disk is nearly full", ""
 	news["low"], news["room"] = plan.News{DiskLow: &low}, plan.News{DiskLow: &room}
 	news["staging, no room"] = plan.News{Staged: &plan.StageEnd{Outcome: plan.Outcome{Failure: "no space left on device", Full: true}}}
@@ -187,6 +192,7 @@ func both(a, b plan.News) plan.News {
 		Staged:            cmp.Or(b.Staged, a.Staged),
 		Prepared:          cmp.Or(b.Prepared, a.Prepared),
 		Submitted:         cmp.Or(b.Submitted, a.Submitted),
+		Canary:            cmp.Or(b.Canary, a.Canary),
 		Fenced:            cmp.Or(b.Fenced, a.Fenced),
 		Cancelled:         cmp.Or(b.Cancelled, a.Cancelled),
 		Collected:         cmp.Or(b.Collected, a.Collected),

@@ -40,6 +40,10 @@ func (d *decision) claimed(reason string) {
 		d.endWithoutResults(Verdict{Cause: spool.CauseUser, Failure: refusal}, "the queue refuses the request")
 		return
 	}
+	if c := d.news.Claimed; c != nil && c.Refusal != "" { // before the image and the dependencies are staged for nothing
+		d.endRefused(c.Refusal)
+		return
+	}
 	d.enter(Staging, reason)
 }
 

@@ -15,6 +15,8 @@ const (
 	Prepare Kind = "prepare"
 	// Submit runs sbatch. It is the only effect that may not be repeated at will.
 	Submit Kind = "submit"
+	// AskQueue asks Slurm whether it takes the smallest job of the row's queue (package canary).
+	AskQueue Kind = "canary"
 	// QueryAccounting asks the accounting database for the row's submission. One sacct asks for
 	// many rows.
 	QueryAccounting Kind = "account"
@@ -37,7 +39,7 @@ const (
 
 // Kinds lists the kinds of effects.
 func Kinds() []Kind {
-	return []Kind{Claim, Stage, Prepare, Submit, QueryAccounting, ReadRecords, Fence, Cancel, Collect, Confirm, Release, Forget}
+	return []Kind{Claim, Stage, Prepare, Submit, AskQueue, QueryAccounting, ReadRecords, Fence, Cancel, Collect, Confirm, Release, Forget}
 }
 
 // Effect is one action outside the ledger, done after Row was saved. At most one effect of a

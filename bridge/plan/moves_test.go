@@ -59,6 +59,7 @@ func newsNames(n plan.News) []string {
 	add(n.Staged != nil || n.Progress != "", "stage's answer")
 	add(n.Prepared != nil, "prepare's answer")
 	add(n.Submitted != nil, "submit's answer")
+	add(n.Canary != nil, "canary's answer")
 	add(n.Fenced != nil, "close's answer")
 	add(n.Cancelled != nil, "cancel's answer")
 	add(n.Collected != nil || n.DataChanged != "", "collect's answer")

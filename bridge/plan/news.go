@@ -27,9 +27,6 @@ type News struct {
 	DiskLow *string
 	// Held is why the row's queue is held up, empty if it is not, and nil if that has not changed.
 	Held *string `json:",omitempty"`
-	// QueueTrouble is set if the refusal or the reason in this news is the queue's trouble and not the
-	// bundle's.
-	QueueTrouble bool `json:",omitempty"`
 	// QueueWorked is set if Slurm has taken another job of the queue since it began to refuse the row's.
 	QueueWorked bool `json:",omitempty"`
 	// Unanswered is set when a check-in that reported the verdict got no answer: the server may
@@ -53,6 +50,7 @@ type News struct {
 	Staged    *StageEnd
 	Prepared  *Outcome
 	Submitted *Submission
+	Canary    *Canary `json:",omitempty"`
 	Fenced    *Fencing
 	Cancelled *Outcome
 	Collected *Outcome
@@ -94,6 +92,9 @@ type Claimed struct {
 	Outcome
 	// Accepted is the answer. It has no meaning with a failure.
 	Accepted bool
+	// Refusal is Slurm's refusal of a request that is larger than all nodes of the queue; empty if Slurm
+	// takes the request, or was not asked.
+	Refusal string `json:",omitempty"`
 }
 
 // StageEnd is how staging ended.
@@ -109,11 +110,21 @@ type Submission struct {
 	// Job is the job's id; 0 if the answer had none.
 	Job sbatch.JobID
 	// Refused is set if it is certain that no job of the submission will run, Retry when a later try
-	// may succeed. OfQueue is set if the refusal is about what the site or the queue's configuration
-	// says, and not about the request. Words are Slurm's.
+	// may succeed. Words are Slurm's.
 	Refused, Retry bool
-	OfQueue        bool `json:",omitempty"`
 	Words          string
+	// OfSite is set if the words are about the site or the queue's configuration, and not about the
+	// request. OfQueue is set if Slurm refuses the queue's smallest job too (package canary).
+	OfSite  bool `json:",omitempty"`
+	OfQueue bool `json:",omitempty"`
+}
+
+// Canary is Slurm's answer to the question whether it takes the smallest job of a queue (package canary).
+type Canary struct {
+	// Failure is why there is no answer; empty if there is one.
+	Failure string `json:",omitempty"`
+	// Refusal is why Slurm takes no job of the queue; empty if it takes one.
+	Refusal string `json:",omitempty"`
 }
 
 // Fencing is the outcome of fencing an attempt.

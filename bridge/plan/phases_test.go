@@ -223,18 +223,22 @@ func TestReadingsThatOvertakeOneAnotherLoseNothing(t *testing.T) {
 func TestI10EndOfAQueuesTroubleIsNoVerdictOnItsJobs(t *testing.T) {
 	t.Parallel()
 	never := job(sbatch.StatePending)
-	never.Reason = "PartitionTimeLimit"
-	says := func(at time.Duration, trouble bool) plan.News {
-		n := seen(at, never)
-		n.QueueTrouble = trouble
-		return n
-	}
+	never.Reason = "PartitionConfig"
+	const noNode = "Requested node configuration is not available"
 	b := given(t, rowIn(plan.Queued))
-	for at := late; at <= late+5*time.Hour; at += time.Hour {
-		b.at(at).hears(says(at, true)).is(plan.Queued)
+	b.at(late).hears(seen(late, never)).is(plan.Queued)
+	asked := late + time.Hour
+	b.at(asked).hears(seen(asked, never)).is(plan.Queued, plan.AskQueue)
+	b.hears(plan.News{Canary: &plan.Canary{Refusal: noNode}}).is(plan.Queued)
+	for at := asked; at <= late+23*time.Hour; at += time.Hour {
+		b.at(at).hears(seen(at, never)).is(plan.Queued)
 	}
-	over := late + 6*time.Hour
-	b.at(over).hears(says(over, false)).is(plan.Queued)
-	b.at(over + time.Minute).hears(says(over+time.Minute, false)).is(plan.Queued)
-	b.at(over+time.Hour).hears(says(over+time.Hour, false)).is(plan.Stopping, plan.Cancel, plan.Fence)
+	over := late + 25*time.Hour
+	b.at(over).hears(seen(over, never)).is(plan.Queued, plan.AskQueue)
+	b.hears(plan.News{Canary: &plan.Canary{}}).is(plan.Queued) // Slurm takes jobs of the queue again
+	b.at(over + time.Minute).hears(seen(over+time.Minute, never)).is(plan.Queued)
+	b.at(over+time.Hour).hears(seen(over+time.Hour, never)).is(plan.Queued, plan.AskQueue)
+	b.hears(plan.News{Canary: &plan.Canary{Failure: "no answer"}}).is(plan.Queued)
+	b.at(over+2*time.Hour).hears(seen(over+2*time.Hour, never)).is(plan.Queued, plan.AskQueue)
+	b.hears(plan.News{Canary: &plan.Canary{}}).is(plan.Stopping, plan.Cancel, plan.Fence)
 }

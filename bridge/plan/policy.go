@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
+	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -91,6 +92,8 @@ type Queue struct {
 	Partition, Account, QOS, WCKey, Reservation, Constraint string
 	// GPUType is the gres type of request_gpus; empty for any.
 	GPUType string
+	// Nodes are the sizes of the queue's nodes, as Slurm last showed them; empty while they are not known.
+	Nodes sbatch.NodeSizes
 	// DefaultTime is the time limit of a bundle that sets none; 0 for MaxTime. MaxTime is the
 	// maximum allowed; 0 for no bound.
 	DefaultTime, MaxTime time.Duration

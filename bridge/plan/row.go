@@ -87,9 +87,9 @@ type Row struct {
 
 	// Held is why the row's queue is held up; empty while it is not.
 	Held string `json:"held,omitempty"`
-	// RefusedSince is when Slurm began to refuse the bundle for its queue's trouble; zero if it does
-	// not. A refusal after Slurm has taken another job of the queue begins it anew, and RefusedAlone
-	// counts such refusals.
+	// RefusedSince is when Slurm began to refuse the bundle for what may be its queue's trouble; zero if
+	// it does not. RefusedAlone counts the refusals at which Slurm took other jobs of the queue: one of
+	// another bundle, which begins RefusedSince anew, or the queue's smallest.
 	RefusedSince time.Time `json:"refused_since,omitzero"`
 	RefusedAlone int       `json:"refused_alone,omitempty"`
 	// FailedAttempts is how many attempts the platform ended, without those in FailedStarts.
@@ -166,8 +166,8 @@ type Attempt struct {
 	// RepeatRefusal is Slurm's refusal of a repeated submission: an earlier one may have made a job
 	// all the same.
 	RepeatRefusal string `json:"repeat_refusal,omitempty"`
-	// QueueTrouble is set if that refusal, or the reason for which the job can never start, is the
-	// queue's trouble and not the bundle's.
+	// QueueTrouble is set if that refusal, or the reason for which the job can never start, is no verdict
+	// on the bundle.
 	QueueTrouble bool `json:"queue_trouble,omitempty"`
 	// UnclearCount counts the unclear answers of sbatch for SubmissionName.
 	UnclearCount int `json:"unclear_count,omitempty"`

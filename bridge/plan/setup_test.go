@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -23,6 +25,12 @@ func (w *world) setPolicy(a *arguments) error {
 			p.MaxAttempts = a.number(value)
 		case "max_time":
 			q.MaxTime = a.length(value)
+		case "nodes": // 64x250g,8x500gx4: CPUs, memory and GPUs of nodes
+			nodes, err := nodeSizes(value)
+			if err != nil {
+				return err
+			}
+			q.Nodes = nodes
 		case "queue":
 			if value == "removed" {
 				q.Name = ""
@@ -39,6 +47,21 @@ func (w *world) setPolicy(a *arguments) error {
 	return nil
 }
 
+func nodeSizes(list string) (sizes sbatch.NodeSizes, err error) {
+	for one := range strings.SplitSeq(list, ",") {
+		parts := append(strings.Split(one, "x"), "0", "0")
+		var size sbatch.NodeResources
+		if size.Memory, err = codalab.ParseSize(parts[1]); err != nil {
+			return nil, err
+		}
+		if _, err = fmt.Sscan(parts[0]+" "+parts[2], &size.CPUs, &size.GPUs); err != nil {
+			return nil, err
+		}
+		sizes = sizes.With(size)
+	}
+	return sizes, nil
+}
+
 // setRow makes the row that came to a phase the ordinary way, with the effect
 // that runs there then.
 func (w *world) setRow(a *arguments) error {
@@ -52,6 +75,8 @@ func (w *world) setRow(a *arguments) error {
 		value := a.get(key)
 		switch key {
 		case "phase":
+		case "exclude":
+			r.Exclude = value
 		case "attempt":
 			r.Attempt.Number = a.number(value)
 			if r.SubmissionName != "" {

@@ -131,13 +131,16 @@ func (d *decision) applySubmission(s Submission) {
 		d.sendBack(notNow(s.Words))
 		d.row.FailedTries, d.row.DueAt = tries, d.now.Add(backoff(tries))
 	case s.Refused && d.row.SbatchCount > 1:
-		d.row.RepeatRefusal, d.row.QueueTrouble = s.Words, d.row.Exclude != "" || d.refusedForQueue()
+		d.row.RepeatRefusal, d.row.QueueTrouble = s.Words, d.row.Exclude != "" || d.refusedForQueue(s)
 		d.row.Reason = "Slurm refused the submission that was repeated: fencing the attempt, since the first one may have made a job"
-	case s.Refused && d.row.Exclude != "" && !s.OfQueue: // perhaps the bundle needs one of these nodes
+	case s.Refused && d.row.Exclude != "": // the bundle may need one of these nodes, or Slurm does not know one
 		d.sendBack("Slurm refused the job without the nodes " + d.row.Exclude + ", so it may run on any: " + s.Words)
 		d.row.AnyNode = true
-	case s.Refused && d.refusedForQueue():
-		d.sendBack(fmt.Sprintf("Slurm takes no job of queue %s: %s", d.queue.Tag, s.Words))
+	case s.Refused && d.refusedForQueue(s):
+		d.sendBack(d.refusedFor(s))
+		if !s.OfQueue {
+			d.row.DueAt = d.now.Add(refusedPause << (d.row.RefusedAlone - 1))
+		}
 	case s.Refused:
 		d.row.NoJobSince = d.now
 		d.endRefused(s.Words)
@@ -162,15 +165,23 @@ func (d *decision) sendBack(reason string) {
 	d.news.Observation, d.news.Accounting, d.news.Submitted = nil, nil, nil
 }
 
-// refusedForQueue reports whether Slurm's refusal is no verdict on the bundle: it is the queue's
-// trouble, which has not lasted for longer than a bundle waits. But if Slurm refuses this bundle again
-// and again while it takes others, such as for a rule of a site's plugin, the fault is the bundle's.
-func (d *decision) refusedForQueue() bool {
+// refusedForQueue reports whether Slurm's refusal is no verdict on the bundle yet:
+//
+//   - Slurm takes no job of the queue, for no longer than a bundle waits for an outage.
+//   - Slurm takes the queue's smallest job, and yet its refusal is about the site, or about nodes of which
+//     one is large enough. The site's trouble may just be over, or Slurm may be wrong: 22.05.5 to 22.05.8
+//     refuse good requests now and then (SchedMD's bug 15857). The bundle is tried a few times.
+//
+// A bundle that is refused again and again while Slurm takes other jobs of the queue is at fault itself: a
+// plugin of the site may have a rule about it.
+func (d *decision) refusedForQueue(s Submission) bool {
 	r := &d.row
-	if !d.news.QueueTrouble {
+	switch {
+	case !s.OfQueue && !s.OfSite && (len(d.queue.Nodes) == 0 || !d.queue.Fits(r.Resources)):
 		return false
-	}
-	if d.news.QueueWorked {
+	case !s.OfQueue:
+		r.RefusedAlone++
+	case d.news.QueueWorked:
 		r.RefusedSince = d.now
 		r.RefusedAlone++
 	}
@@ -178,11 +189,23 @@ func (d *decision) refusedForQueue() bool {
 	return r.RefusedAlone < mostRefusedAlone && d.now.Sub(r.RefusedSince) <= d.policy.OutagePatience
 }
 
-const mostRefusedAlone = 3
+const (
+	mostRefusedAlone = 3
+	// refusedPause is the pause after the first refusal of a bundle alone. The next one is twice as long.
+	refusedPause = 30 * time.Second
+)
+
+// refusedFor is the reason of a row whose refusal is no verdict on it.
+func (d *decision) refusedFor(s Submission) string {
+	if s.OfQueue {
+		return fmt.Sprintf("Slurm takes no job of queue %s: %s", d.queue.Tag, s.Words)
+	}
+	return fmt.Sprintf("Slurm refused the job, though it takes others of queue %s: %s", d.queue.Tag, s.Words)
+}
 
 // endRefused ends a bundle that Slurm has refused, in a sentence with Slurm's words and the request.
 func (d *decision) endRefused(words string) {
-	sentence := fmt.Sprintf("Slurm refused the job: %s. Asked of queue %s: %s.", trimDot(words), d.queue.Tag, d.requested())
+	sentence := d.withSize(fmt.Sprintf("Slurm refused the job: %s. Asked of queue %s: %s.", trimDot(words), d.queue.Tag, d.requested()))
 	if d.row.Standalone {
 		sentence = codalab.Sentence(words)
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
@@ -239,31 +240,46 @@ func (d *decision) diskSettled() bool {
 }
 
 // stopImpossibleJob stops a job for which Slurm has said for a while, and still says, that its
-// request can never be met.
+// request can never be met. If that may be the queue's fault, Slurm is asked whether it takes the queue's
+// smallest job: while it takes none, the row waits as for an outage.
 func (d *decision) stopImpossibleJob() {
-	if d.row.Job.State != sbatch.StatePending || !impossible(d.row.Job.Reason) {
-		d.row.ImpossibleSince = time.Time{}
+	r := &d.row
+	if r.Job.State != sbatch.StatePending || !impossible(r.Job.Reason) {
+		r.ImpossibleSince = time.Time{}
 		return
 	}
-	if d.row.ImpossibleSince.IsZero() || d.row.QueueTrouble && d.news.Observation != nil && !d.news.QueueTrouble {
-		d.row.ImpossibleSince = d.now // also if it was the queue's trouble, which is over
+	ofQueue := reasonOfQueue(r.Job.Reason, r.Resources)
+	if r.ImpossibleSince.IsZero() {
+		r.ImpossibleSince, r.QueueTrouble = d.now, ofQueue
 	}
-	if d.news.Observation != nil {
-		d.row.QueueTrouble = d.news.QueueTrouble
+	canary := d.news.Canary
+	if canary != nil && canary.Failure == "" && !ofQueue && r.QueueTrouble != (canary.Refusal != "") {
+		r.QueueTrouble = canary.Refusal != ""
+		if !r.QueueTrouble {
+			r.ImpossibleSince = d.now // Slurm gives its reasons again at its next round
+		}
 	}
 	wait := d.policy.StuckFor
-	if d.row.ImpossibleSince.Sub(d.row.PhaseSince) > couldStart {
+	if r.ImpossibleSince.Sub(r.PhaseSince) > couldStart {
 		wait = max(wait, couldStart) // an administrator may be at work on the partition
 	}
-	if d.row.QueueTrouble || reasonOfQueue(d.row.Job.Reason) {
+	if r.QueueTrouble {
 		wait = max(wait, d.policy.OutagePatience)
 	}
-	if d.news.Observation == nil || d.now.Before(d.row.ImpossibleSince.Add(wait)) {
+	if d.news.Observation == nil && canary == nil || d.now.Before(r.ImpossibleSince.Add(wait)) {
 		return
 	}
-	d.setStop(Verdict{Cause: spool.CauseUser, Failure: fmt.Sprintf(
-		"Slurm can never start this job (%s). Asked of queue %s: %s.", d.row.Job.Reason, d.queue.Tag, d.requested())},
-		"Slurm says that the job can never start: "+d.row.Job.Reason)
+	switch {
+	case ofQueue:
+	case canary == nil:
+		d.wantEffect(AskQueue)
+		return
+	case canary.Failure != "": // the next snapshot asks again
+		return
+	}
+	d.setStop(Verdict{Cause: spool.CauseUser, Failure: d.withSize(fmt.Sprintf(
+		"Slurm can never start this job (%s). Asked of queue %s: %s.", r.Job.Reason, d.queue.Tag, d.requested()))},
+		"Slurm says that the job can never start: "+r.Job.Reason)
 }
 
 // couldStart is how long a job must be queued to count as one that could have started. The bridge
@@ -283,9 +299,18 @@ func impossible(reason string) bool {
 	return false
 }
 
-// reasonOfQueue reports whether such a reason is no bundle's fault: the queue's configuration names
-// the account and the QOS.
-func reasonOfQueue(reason string) bool { return reason == "InvalidAccount" || reason == "InvalidQOS" }
+// reasonOfQueue reports whether such a reason is certainly no bundle's fault: the queue's configuration
+// names the partition, the account and the QOS, and the time limit of a bundle that requests none. Each job
+// is of one node.
+func reasonOfQueue(reason string, asked codalab.Resources) bool {
+	switch reason {
+	case "InvalidAccount", "InvalidQOS", "PartitionNodeLimit":
+		return true
+	case "PartitionTimeLimit", "AssocMaxWallDurationPerJobLimit", "QOSMaxWallDurationPerJobLimit":
+		return asked.Time == 0
+	}
+	return false
+}
 
 // conclude ends the attempt: with another attempt if that may help and is allowed, else with
 // the verdict.

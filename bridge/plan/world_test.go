@@ -134,7 +134,7 @@ func (w *world) decide(n plan.News) error {
 		told.DiskLow, idle.DiskLow = &w.low, &w.low
 	}
 	after, effects := w.policy.Next(w.now, before, told)
-	if err := errors.Join(sane(w.now, before, after, effects), w.promised(before, after, effects)); err != nil {
+	if err := errors.Join(sane(w.now, before, after, effects), w.promised(before, after, n, effects)); err != nil {
 		return err
 	}
 	m := moveOf(before, after, n, effects)
@@ -165,7 +165,8 @@ func (w *world) decide(n plan.News) error {
 }
 
 // promised says which promise a decision breaks.
-func (w *world) promised(before, after plan.Row, effects []plan.Effect) error {
+func (w *world) promised(before, after plan.Row, n plan.News, effects []plan.Effect) error {
+	notStarted := before.Exit != nil && before.Exit.NotStarted || n.Records != nil && n.Records.Exit != nil && n.Records.Exit.NotStarted
 	submits := wants(effects, plan.Submit)
 	retried := after.Phase == plan.Staging && before.Attempt.Number > 0 && before.SubmissionName != "" && after.SubmissionName == ""
 	switch {
@@ -173,7 +174,7 @@ func (w *world) promised(before, after plan.Row, effects []plan.Effect) error {
 		return errors.New("I2: submitted again within the grace")
 	case submits && (before.Job.ID != 0 || before.Begun != nil):
 		return errors.New("I2: submitted again though there is a job")
-	case retried && before.Begun != nil && w.policy.Queues[before.Queue].RetryBegun != plan.RetryOnPlatform:
+	case retried && before.Begun != nil && !notStarted && w.policy.Queues[before.Queue].RetryBegun != plan.RetryOnPlatform:
 		return errors.New("I4: a begun bundle begins again")
 	case !before.Times.Finalizing.IsZero() && !before.Dropped && before.Verdict != nil && !reflect.DeepEqual(before.Verdict, after.Verdict):
 		return errors.New("I7: a reported verdict changed")

@@ -282,7 +282,7 @@ func (l *life) lasts(e plan.Effect) time.Duration {
 			return d.duration(ofEffects, time.Second, submitBound)
 		}
 		return d.duration(ofEffects, 20*time.Millisecond, time.Second)
-	case plan.Claim, plan.Prepare, plan.QueryAccounting, plan.ReadRecords, plan.Fence, plan.Cancel, plan.Confirm, plan.Release, plan.Forget:
+	case plan.Claim, plan.Prepare, plan.AskQueue, plan.QueryAccounting, plan.ReadRecords, plan.Fence, plan.Cancel, plan.Confirm, plan.Release, plan.Forget:
 	}
 	return d.duration(ofEffects, 5*time.Millisecond, time.Second)
 }

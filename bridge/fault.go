@@ -1,0 +1,97 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge/canary"
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+)
+
+// askQueue asks Slurm whether it takes the smallest job of a queue.
+func (b *Bridge) askQueue(ctx context.Context, queue string) plan.Canary {
+	_, err := canary.Ask(ctx, b.Scheduler, b.Policy.Queues[queue])
+	var refused *sbatch.Error
+	switch {
+	case err == nil:
+		return plan.Canary{}
+	case errors.As(err, &refused) && refused.Refused && !refused.Retry:
+		return plan.Canary{Refusal: refused.Message}
+	}
+	return plan.Canary{Failure: err.Error()}
+}
+
+// tooLarge returns Slurm's refusal of a request that is larger than all nodes of its queue that the survey
+// has shown. It is empty if the request fits one of them, if Slurm takes it all the same, and if Slurm does
+// not say whose fault the refusal is: then the job is submitted, and its refusal tells.
+func (b *Bridge) tooLarge(ctx context.Context, r plan.Row) string {
+	q, ok := b.Policy.Queues[r.Queue]
+	if q.Nodes = b.view.nodeSizes(r.Queue); !ok || q.Fits(r.Resources) {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, trialWithin)
+	defer cancel()
+	return b.trials.refusal(b.Now(), q, r, func(request sbatch.Request) string {
+		var refused *sbatch.Error
+		err := b.Scheduler.Try(ctx, request)
+		if !errors.As(err, &refused) || !refused.Refused || refused.Retry || refused.OfSite {
+			return ""
+		}
+		if c := b.askQueue(ctx, r.Queue); c != (plan.Canary{}) {
+			return ""
+		}
+		return refused.Message
+	})
+}
+
+const (
+	// trialGood is how long a trial's answer is used for other bundles with the same request.
+	trialGood = time.Minute
+	// trialPause is the least time between two trials. A request that comes earlier is not tried.
+	trialPause = time.Second
+	// trialWithin bounds a trial: the claim waits for it.
+	trialWithin = 5 * time.Second
+)
+
+// trials remember Slurm's answers to requests that were tried and not submitted, so that a hundred bundles
+// with one impossible request cost Slurm one question. They are safe for concurrent use.
+type trials struct {
+	mu     sync.Mutex
+	asked  time.Time        // when the last one was asked
+	answer map[string]trial // by request
+}
+
+type trial struct {
+	asked   time.Time
+	refusal string
+}
+
+// refusal returns why Slurm refuses a row's request; empty if it does not, or the request is not tried.
+func (t *trials) refusal(now time.Time, q plan.Queue, r plan.Row, try func(sbatch.Request) string) string {
+	request := plan.Policy{Queues: map[string]plan.Queue{r.Queue: q}}.Request(r)
+	request.Name, request.Comment, request.Nice, request.Dir, request.Output, request.Script = "cl-trial", "", 0, "/", "/dev/null", "#!/bin/sh\n"
+	key := strings.Join(request.Args(), "\x00")
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if known, ok := t.answer[key]; ok && now.Sub(known.asked) < trialGood {
+		return known.refusal
+	}
+	if now.Sub(t.asked) < trialPause {
+		return ""
+	}
+	for old, known := range t.answer {
+		if now.Sub(known.asked) >= trialGood {
+			delete(t.answer, old)
+		}
+	}
+	if t.answer == nil {
+		t.answer = map[string]trial{}
+	}
+	t.asked = now
+	t.answer[key] = trial{now, try(request)}
+	return t.answer[key].refusal
+}
