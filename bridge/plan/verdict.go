@@ -38,12 +38,18 @@ func (d *decision) fromSlurm() Verdict {
 		return d.fromProcess(ran)
 	}
 	switch job.State { //nolint:exhaustive // every other state, unknown ones too, is the last case
-	case sbatch.StateTimeout, sbatch.StateDeadline:
+	case sbatch.StateTimeout:
+		return d.timedOut(ran)
+	case sbatch.StateDeadline: // sbatch(1): --deadline, which only a queue's options set
 		return Verdict{Cause: spool.CauseLimit, Failure: fmt.Sprintf(
-			"Slurm's time limit ended job %s (%s): ask for more with --request-time.", job.ID, job.State)}
+			"Slurm ended job %s at the deadline that the options of queue %s set, %s.", job.ID, d.queue.Tag, ran)}
 	case sbatch.StateOutOfMemory:
 		return Verdict{Cause: spool.CauseLimit, Failure: d.outOfMemory()}
 	case sbatch.StateCancelled:
+		if d.launchFailed() {
+			return platform("Slurm ended job %s on %s before its worker began, as it does if a node cannot launch a job: "+
+				"its prolog failed, its spool directory was full, or it was too slow.", job.ID, job.Nodes)
+		}
 		return Verdict{Cause: spool.CauseUser, Failure: fmt.Sprintf(
 			"Slurm job %s was cancelled outside CodaLab %s.", job.ID, ran)}
 	case sbatch.StatePreempted:
@@ -65,6 +71,37 @@ func (d *decision) fromSlurm() Verdict {
 		ran += " and its worker left no exit record"
 	}
 	return platform("Slurm job %s ended %s (last seen %s).%s", job.ID, ran, job.State, output)
+}
+
+// timedOut is the verdict on a job that Slurm's time limit ended. A command that has not started does not
+// need more time: its node was slow.
+func (d *decision) timedOut(ran string) Verdict {
+	job := d.row.Job
+	switch {
+	case d.row.Begun == nil && !d.mayHaveBegun():
+		return platform("Slurm's time limit ended job %s on %s before its worker began: the node was slow to start it.", job.ID, job.Nodes)
+	case d.notStarted():
+		return platform("Slurm's time limit ended job %s on %s before the command started: the node was slow to set the container up.", job.ID, d.row.Begun.Node)
+	case d.row.commandStarted(), d.row.Exit != nil:
+		return Verdict{Cause: spool.CauseLimit, Failure: fmt.Sprintf(
+			"Slurm's time limit ended job %s (%s): ask for more with --request-time.", job.ID, job.State)}
+	}
+	return Verdict{Cause: spool.CauseLimit, Failure: fmt.Sprintf(
+		"Slurm's time limit ended job %s (%s) %s, and no record shows whether the command had started; if it had, ask for more with --request-time.", job.ID, job.State, ran)}
+}
+
+// notStarted reports whether the attempt's worker says that the command has not started.
+func (d *decision) notStarted() bool { return d.row.Exit != nil && d.row.Exit.NotStarted }
+
+// launchFailed reports whether the attempt's job was cancelled because its node could not launch it, as far
+// as anybody can tell. slurmd cancels such a job as user 0 if it may not be requeued, as ours may not
+// (Slurm src/slurmd/slurmd/req.c: _launch_job_fail). An administrator's scancel of a job that was just
+// being launched looks alike: the attempts are bounded, so that it counts in the end.
+func (d *decision) launchFailed() bool {
+	r := &d.row
+	by := r.Job.CancelledBy
+	return r.Job.State == sbatch.StateCancelled && (by == "" || by == "0") && r.Job.Nodes != "" &&
+		r.Begun == nil && !d.mayHaveBegun() && !r.Standalone && r.StopVerdict == nil
 }
 
 // fromProcess is fromSlurm for a stand-alone worker, whose jobs are processes of its host.

@@ -103,8 +103,8 @@ func (d *decision) applySlurm() {
 		}
 		d.row.Job, d.row.NoJobSince = job, time.Time{}
 	case ok:
-		if job.Exit == "" && job.ID == d.row.Job.ID && job.State == d.row.Job.State {
-			job.Exit = d.row.Job.Exit // from the accounting database
+		if known := d.row.Job; job.ID == known.ID && job.State == known.State { // from the accounting database
+			job.Exit, job.CancelledBy = cmp.Or(job.Exit, known.Exit), cmp.Or(job.CancelledBy, known.CancelledBy)
 		}
 		if job.State.Ended() && !d.row.Job.State.Ended() {
 			d.row.NoJobSince = time.Time{} // it may have ended after the records were read
@@ -192,7 +192,7 @@ func (d *decision) jobOfAttempt(jobs []sbatch.Job) (sbatch.Job, bool) {
 // without end.
 func (d *decision) slurmStateKnown() bool {
 	ended := d.row.Job.State.Ended()
-	if ended && !d.lacksExitStatus() || !d.policy.Accounting || d.givenUpAsRevoked() {
+	if ended && !d.lacksExitStatus() && !d.lacksCanceller() || !d.policy.Accounting || d.givenUpAsRevoked() {
 		return true
 	}
 	a := d.news.Accounting
@@ -223,6 +223,10 @@ func (d *decision) slurmStateKnown() bool {
 func (d *decision) lacksExitStatus() bool {
 	return d.row.Begun != nil && d.row.Exit == nil && d.row.StopVerdict == nil && d.row.Job.State == sbatch.StateFailed && d.row.Job.Exit == ""
 }
+
+// lacksCanceller reports whether the job of an attempt that did not begin was cancelled on a node, and it is
+// not known who did it, which squeue does not show.
+func (d *decision) lacksCanceller() bool { return d.launchFailed() && d.row.Job.CancelledBy == "" }
 
 // diskSettled reports whether the disk had its time to show what was written before the job
 // ended, and the records were read after that.
@@ -357,13 +361,14 @@ func (d *decision) mayHaveBegun() bool {
 
 // failedStart is the node on which the attempt's command has certainly not started for the node's own
 // fault; empty if there is none. Either the worker says it, or the job has ended and left nothing on
-// the shared disk.
+// the shared disk, or the node could not launch it.
 func (d *decision) failedStart() string {
 	r := &d.row
 	switch {
-	case r.Exit != nil && r.Exit.NotStarted && !r.Exit.Terminated:
+	case d.notStarted() && (!r.Exit.Terminated || r.Job.State == sbatch.StateTimeout):
 		return r.Begun.Node
-	case r.Begun == nil && r.Fenced && !d.mayHaveBegun() && r.Job.State == sbatch.StateFailed:
+	case r.Begun != nil || !r.Fenced || d.mayHaveBegun():
+	case r.Job.State == sbatch.StateFailed, r.Job.State == sbatch.StateTimeout, d.launchFailed():
 		return r.Job.Nodes
 	}
 	return ""
