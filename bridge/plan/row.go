@@ -96,7 +96,8 @@ type Row struct {
 	FailedAttempts int `json:"failed_attempts,omitempty"`
 	// FailedStarts is how many attempts ended before their command started. Those that ended while the
 	// queue was held up are not counted. StartsFailSince is when the first one ended. FailedNode is the
-	// node of the last one, and SickNodes lists the nodes of all, separated by commas.
+	// node of the last one. SickNodes lists the nodes of all, and those that failed before the command
+	// started, separated by commas.
 	FailedStarts    int       `json:"failed_starts,omitempty"`
 	StartsFailSince time.Time `json:"starts_fail_since,omitzero"`
 	FailedNode      string    `json:"failed_node,omitempty"`

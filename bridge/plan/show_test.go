@@ -104,6 +104,8 @@ func (w *world) fields(r plan.Row) []field {
 		{"undelivered", yes(r.Undelivered)},
 		{"dropped", yes(r.Dropped)},
 		{"releasing", yes(r.Releasing)},
+		{"avoids", r.SickNodes},
+		{"any-node", yes(r.AnyNode)},
 		{"failed-tries", number(int64(r.FailedTries))},
 		{"last-failure", quoted(r.LastFailure)},
 		{"failing-since", moment(r.FailingSince)},

@@ -328,6 +328,11 @@ func (d *decision) conclude(v Verdict) {
 			return
 		case node != "":
 		case d.row.FailedAttempts+1 < d.policy.MaxAttempts && (!begun && !d.mayHaveBegun() || d.queue.RetryBegun == RetryOnPlatform):
+			if state := d.row.Job.State; !begun && (state == sbatch.StateNodeFail || state == sbatch.StateBootFail) {
+				// Slurm may go on using the node: a launch that came too late does not take it down
+				// (slurm.conf(5): BatchStartTimeout).
+				d.row.avoid(d.row.Job.Nodes)
+			}
 			d.nextAttempt(v.Failure)
 			d.row.FailedAttempts++
 			return
@@ -387,13 +392,19 @@ func (d *decision) mayStartElsewhere() bool {
 func (d *decision) startElsewhere(node, why string) {
 	d.nextAttempt(why)
 	r := &d.row
-	r.FailedNode, r.SickNodes = node, joinNodes(append(strings.Split(r.SickNodes, ","), node)...)
-	r.AnyNode = false // another node may do by now
+	r.FailedNode = node
+	r.avoid(node)
 	r.DueAt = d.now.Add(firstStartPause << min(r.FailedStarts, 3))
 	if r.Held == "" {
 		r.FailedStarts++
 	}
 	r.StartsFailSince = cmp.Or(r.StartsFailSince, d.now)
+}
+
+// avoid keeps the row's further attempts from a node.
+func (r *Row) avoid(node string) {
+	r.SickNodes = joinNodes(append(strings.Split(r.SickNodes, ","), node)...)
+	r.AnyNode = false // another node may do by now
 }
 
 // firstStartPause is the pause after the first attempt whose command did not start. Each later one is
