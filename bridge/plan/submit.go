@@ -134,7 +134,7 @@ func (d *decision) applySubmission(s Submission) {
 		d.row.RepeatRefusal, d.row.QueueTrouble = s.Words, d.row.Exclude != "" || d.refusedForQueue(s)
 		d.row.Reason = "Slurm refused the submission that was repeated: fencing the attempt, since the first one may have made a job"
 	case s.Refused && d.row.Exclude != "": // the bundle may need one of these nodes, or Slurm does not know one
-		d.sendBack("Slurm refused the job without the nodes " + d.row.Exclude + ", so it may run on any: " + s.Words)
+		d.sendBack(refusedWithout(d.row.Exclude) + ": " + s.Words)
 		d.row.AnyNode = true
 	case s.Refused && d.refusedForQueue(s):
 		d.sendBack(d.refusedFor(s))
@@ -150,6 +150,11 @@ func (d *decision) applySubmission(s Submission) {
 		d.row.Reason = "sbatch gave no clear answer (" + s.Words + "): looking for the job by its name"
 		d.decideBy(d.row.SubmittedAt.Add(d.policy.SubmitGrace))
 	}
+}
+
+// refusedWithout is the reason of a row whose job Slurm refuses if these nodes are excluded.
+func refusedWithout(nodes string) string {
+	return "Slurm refused the job without the nodes " + nodes + ", so it may run on any"
 }
 
 // notNow is the row's reason while Slurm refuses the submission for now.

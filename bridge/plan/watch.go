@@ -323,6 +323,11 @@ func (d *decision) conclude(v Verdict) {
 	if v.Cause == spool.CausePlatform && d.row.StopVerdict == nil {
 		node := d.failedStart()
 		switch {
+		case !begun && ghost(d.row.Job) && d.row.Exclude != "": // as in applySubmission; sbatch's answer was lost
+			why := refusedWithout(d.row.Exclude)
+			d.nextAttempt(why)
+			d.row.AnyNode = true
+			return
 		case node != "" && d.mayStartElsewhere():
 			d.startElsewhere(node, v.Failure)
 			return
