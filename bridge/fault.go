@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/cl-slurm/cl-slurm/bridge/canary"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/sbatch"
@@ -51,8 +53,8 @@ func (b *Bridge) tooLarge(ctx context.Context, r plan.Row) string {
 const (
 	// trialGood is how long a trial's answer is used for other bundles with the same request.
 	trialGood = time.Minute
-	// trialPause is the least time between two trials. A request that comes earlier is not tried.
-	trialPause = time.Second
+	// trialsPerSecond and trialBurst bound the trials. A request beyond is not tried.
+	trialsPerSecond, trialBurst = 1, 10
 	// trialWithin bounds a trial: the claim waits for it.
 	trialWithin = 5 * time.Second
 )
@@ -61,7 +63,7 @@ const (
 // with one impossible request cost Slurm one question. They are safe for concurrent use.
 type trials struct {
 	mu     sync.Mutex
-	asked  time.Time        // when the last one was asked
+	pace   *rate.Limiter    // nil before the first
 	answer map[string]trial // by request
 }
 
@@ -80,7 +82,10 @@ func (t *trials) refusal(now time.Time, q plan.Queue, r plan.Row, try func(sbatc
 	if known, ok := t.answer[key]; ok && now.Sub(known.asked) < trialGood {
 		return known.refusal
 	}
-	if now.Sub(t.asked) < trialPause {
+	if t.pace == nil {
+		t.pace, t.answer = rate.NewLimiter(trialsPerSecond, trialBurst), map[string]trial{}
+	}
+	if !t.pace.AllowN(now, 1) {
 		return ""
 	}
 	for old, known := range t.answer {
@@ -88,10 +93,6 @@ func (t *trials) refusal(now time.Time, q plan.Queue, r plan.Row, try func(sbatc
 			delete(t.answer, old)
 		}
 	}
-	if t.answer == nil {
-		t.answer = map[string]trial{}
-	}
-	t.asked = now
 	t.answer[key] = trial{now, try(request)}
 	return t.answer[key].refusal
 }

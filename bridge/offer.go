@@ -121,10 +121,10 @@ func boundless() codalab.Resources {
 }
 
 // offer is what a queue's identity offers: all of its nodes, plus what its runs request, since
-// the server subtracts that (codalab/server/bundle_manager.py: _deduct_worker_resources). The
-// server leaves a larger request staged, and says why. Slurm refuses a request that no single
-// node can take, and says why. If the identity offered one node only, the server's manager
-// would hand out no more runs in one pass than fit on one node.
+// the server subtracts that (codalab/server/bundle_manager.py: _deduct_worker_resources). If the
+// identity offered one node only, the server's manager would hand out no more runs in one pass than fit
+// on one node. CodaLab's own server leaves a larger request staged, and says why; cl-server knows the
+// sizes of the nodes (offeredSizes), and gives the bridge a request that fits none, which the bridge refuses.
 //
 // A stand-alone worker whose jobs are processes of its host offers what that has (local): the server then
 // gives it what its runs leave free.
@@ -150,6 +150,19 @@ func (v *view) nodeSizes(queue string) sbatch.NodeSizes {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	return v.sizes[queue]
+}
+
+// offeredSizes are the sizes of a queue's nodes, as much of each as a bundle may request.
+func offeredSizes(q plan.Queue, sizes sbatch.NodeSizes) []codalab.NodeSize {
+	var offered []codalab.NodeSize
+	for _, size := range sizes {
+		gpus := size.GPUs
+		if q.GPUType != "" {
+			gpus = size.GPUTypes[q.GPUType]
+		}
+		offered = append(offered, codalab.NodeSize{CPUs: size.CPUs, GPUs: gpus, MemoryBytes: size.Memory - q.MemoryOverhead})
+	}
+	return offered
 }
 
 // freeDisk is how much of the shared disk may be used, in bytes.

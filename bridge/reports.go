@@ -178,6 +178,9 @@ func (b *Bridge) CheckIn(q plan.Queue) (codalab.CheckIn, int64) {
 		Dependencies: [][2]string{}, ExitAfterNumRuns: codalab.UnlimitedRuns,
 		SharedFileSystem: b.SharedDisk, Instance: b.Policy.Bridge,
 	}
+	if b.Standalone == nil || !b.Standalone.Local {
+		in.Nodes = offeredSizes(q, b.view.nodeSizes(q.Name))
+	}
 	if group := q.Group; group != "" { // a copy: the whole queue would be copied for the pointer
 		in.GroupName = &group
 	}

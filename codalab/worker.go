@@ -31,6 +31,18 @@ type CheckIn struct {
 	// takes some. CodaLab's own worker sends none, and CodaLab's own server ignores it
 	// (codalab/rest/workers.py: checkin).
 	Closed string `json:"closed,omitempty"`
+	// Nodes are the sizes of the machines on which a worker runs its runs, each of them on one: CPUs, GPUs
+	// and MemoryBytes are what all of them have. Such a worker refuses a run that no machine can take, in
+	// its own words. Empty if the worker is one machine. CodaLab's own worker sends none, and CodaLab's own
+	// server ignores them.
+	Nodes []NodeSize `json:"nodes,omitempty"`
+}
+
+// NodeSize is what one machine of a worker has for one run.
+type NodeSize struct {
+	CPUs        int64 `json:"cpus"`
+	GPUs        int64 `json:"gpus"`
+	MemoryBytes int64 `json:"memory_bytes"`
 }
 
 // WorkerTokenRequest asks for a worker token: POST /workers/ID/token. CodaLab's own server has no such route.

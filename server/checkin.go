@@ -73,6 +73,7 @@ const (
 	maxOwnWorkers   = 1000 // of one user; those of root and of worker accounts are the site's
 	maxWorkerText   = 256  // bytes of an id, a tag, or a name
 	maxDependencies = 1000 // of one worker; further ones do not attract runs
+	maxNodes        = 100  // sizes of one worker; runs that fit only further ones are refused by the worker
 )
 
 // checkOffer bounds a check-in, or refuses it.
@@ -86,6 +87,7 @@ func (s *Server) checkOffer(key store.Worker, in *codalab.CheckIn, ofSite bool) 
 	in.Closed = strings.TrimRight(termtext.OneLine(words), " .") // a sentence of the server's ends with it
 	short := slices.DeleteFunc(in.Dependencies, func(d [2]string) bool { return len(d[0])+len(d[1]) > maxWorkerText })
 	in.Dependencies = slices.Clone(short[:min(len(short), maxDependencies)])
+	in.Nodes = slices.Clone(in.Nodes[:min(len(in.Nodes), maxNodes)])
 	if !ofSite && s.hub.workersBeside(key) >= maxOwnWorkers {
 		return refuse(http.StatusForbidden, "You have %d workers already. Those that have stopped no longer count after %s.", maxOwnWorkers, codalab.SpellDuration(s.WorkerTimeout))
 	}

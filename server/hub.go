@@ -164,7 +164,7 @@ func (h *hub) beginPoll(key store.Worker, in codalab.CheckIn, group string, now 
 // changes all the time and which the next pass of Run considers.
 func sameOffer(a, b codalab.CheckIn) bool {
 	return a.Tag == b.Tag && a.TagExclusive == b.TagExclusive && a.CPUs == b.CPUs && a.GPUs == b.GPUs &&
-		a.MemoryBytes == b.MemoryBytes && a.IsTerminating == b.IsTerminating && a.ExitAfterNumRuns == b.ExitAfterNumRuns && a.Closed == b.Closed
+		a.MemoryBytes == b.MemoryBytes && a.IsTerminating == b.IsTerminating && a.ExitAfterNumRuns == b.ExitAfterNumRuns && a.Closed == b.Closed && slices.Equal(a.Nodes, b.Nodes)
 }
 
 // endPoll ends a poll. It rings for messages that are not in the poll's answer.

@@ -34,7 +34,8 @@ type offer struct {
 	tag          string
 	exclusive    bool
 	serves       clientele
-	total        codalab.Resources // of CPUs, GPUs, memory, disk
+	total        codalab.Resources   // of CPUs, GPUs, memory, disk
+	nodes        []codalab.Resources // of which a run needs one (codalab.CheckIn.Nodes); empty for the whole worker
 	free         codalab.Resources
 	runsLeft     int64
 	secondsLeft  int64 // how long the worker still runs; 0 if it does not say
@@ -143,6 +144,24 @@ func fits(want, have codalab.Resources) bool {
 	return want.CPUs <= have.CPUs && want.GPUs <= have.GPUs && want.Memory <= have.Memory && want.Disk <= have.Disk
 }
 
+// sizes are what one run can get of the worker at most.
+func (o *offer) sizes() []codalab.Resources {
+	if len(o.nodes) > 0 {
+		return o.nodes
+	}
+	return []codalab.Resources{o.total}
+}
+
+// largeEnough reports whether the worker, when it is idle, can take a run.
+func (o *offer) largeEnough(p *pending) bool {
+	return slices.ContainsFunc(o.sizes(), func(size codalab.Resources) bool { return fits(p.resources, size) })
+}
+
+// refusesItself reports whether the worker will refuse a run that is too large for it, in its own words.
+func (o *offer) refusesItself(p *pending) bool {
+	return len(o.nodes) > 0 && o.runsLeft > 0 && o.lasts(p) && p.resources.Disk <= o.free.Disk
+}
+
 // lasts reports whether the worker still runs for as long as a run asks for.
 func (o *offer) lasts(p *pending) bool {
 	return o.secondsLeft <= 0 || !p.asksTime || p.resources.Time <= o.secondsLeft
@@ -212,6 +231,9 @@ func (h *hub) offers(now time.Time) (all []*offer, of held, more bool) {
 		}
 		o.runsLeft -= w.unclaimed // the worker itself counts the claimed runs
 		o.running = len(w.runs)
+		for _, n := range w.info.Nodes {
+			o.nodes = append(o.nodes, codalab.Resources{CPUs: n.CPUs, GPUs: n.GPUs, Memory: n.MemoryBytes, Disk: o.total.Disk})
+		}
 		o.free = o.total
 		addResources(&o.free, w.used, -1)
 		for _, d := range w.info.Dependencies {

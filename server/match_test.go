@@ -33,7 +33,13 @@ func TestChoose(t *testing.T) {
 	halfBusy.free.CPUs = 0
 	cached := worker("me", "cached", "twins", true, 4, 0)
 	cached.dependencies = map[[2]string]bool{{"0x1", ""}: true}
+	nodes := worker("me", "nodes", "nodes", true, 640, 40)
+	nodes.total.Memory, nodes.free.Memory = 4<<40, 4<<40
+	nodes.nodes = []codalab.Resources{{CPUs: 64, Memory: 250 << 30, Disk: 1 << 40}, {CPUs: 8, GPUs: 4, Memory: 500 << 30, Disk: 1 << 40}}
+	small := worker("me", "small", "mixed", true, 640, 0)
+	small.nodes = []codalab.Resources{{CPUs: 64, Memory: 8 << 30, Disk: 1 << 40}}
 	offers := []*offer{
+		nodes, small, worker("me", "large", "mixed", true, 128, 0),
 		worker("me", "cpu", "cpu", true, 4, 0), worker("me", "open", "open", false, 8, 0), worker("me", "gpu", "gpu", true, 4, 2),
 		worker("0", "shared", "shared", true, 64, 0), worker("you", "yours", "yours", true, 4, 0),
 		busy, spent, full, paused, pausedToo, halfBusy, worker("me", "bare", "twins", true, 4, 0), cached,
@@ -48,8 +54,8 @@ func TestChoose(t *testing.T) {
 		"by tag=":          {"tag=gpu", codalab.Resources{CPUs: 1, GPUs: 2}, "gpu", ""},
 		"no queue":         {"", codalab.Resources{CPUs: 1}, "open", ""},
 		"root's worker":    {"shared", codalab.Resources{CPUs: 64}, "shared", ""},
-		"another's worker": {"yours", codalab.Resources{CPUs: 1}, "", "No worker serves queue yours (queues now served: busy, cpu, full, gpu, half, open, paused, shared, spent, twins)."},
-		"too large":        {"cpu", codalab.Resources{CPUs: 5, Memory: 9 << 30}, "", "No worker of queue cpu is large enough for 5 CPUs, 0 GPUs, 9g memory. Available resources: 4 CPUs, 0 GPUs, 8g memory."},
+		"another's worker": {"yours", codalab.Resources{CPUs: 1}, "", "No worker serves queue yours (queues now served: busy, cpu, full, gpu, half, mixed, nodes, open, paused, shared, spent, twins)."},
+		"too large":        {"cpu", codalab.Resources{CPUs: 5, Memory: 9 << 30}, "", "No worker of queue cpu is large enough for 5 CPUs, 0 GPUs, 9g memory. Available resources: 4 CPUs, 0 GPUs, 8g memory. Queues with larger workers: nodes."},
 		"busy":             {"busy", codalab.Resources{CPUs: 1}, "", "No worker of queue busy has room now; the bundle runs when one has."},
 		"no runs left":     {"spent", codalab.Resources{CPUs: 1}, "", "No worker of queue spent has room now; the bundle runs when one has."},
 		"takes none now":   {"full", codalab.Resources{CPUs: 9}, "", "No worker of queue full has room now; the bundle runs when one has."},
@@ -57,6 +63,11 @@ func TestChoose(t *testing.T) {
 		"one says why":     {"half", codalab.Resources{CPUs: 1}, "", "No worker of queue half has room now; the bundle runs when one has."},
 		"too large now":    {"half", codalab.Resources{CPUs: 5}, "", "Queue half takes no new bundles now: the disk is full."},
 		"with its inputs":  {"twins", codalab.Resources{CPUs: 1}, "cached", ""},
+		"a node is large":  {"nodes", codalab.Resources{CPUs: 64, Memory: 250 << 30}, "nodes", ""},
+		"not at once":      {"nodes", codalab.Resources{CPUs: 64, GPUs: 4}, "nodes", ""}, // it refuses the run: no node has both
+		"too large to be":  {"nodes", codalab.Resources{CPUs: 9999, Memory: 900 << 40}, "nodes", ""},
+		"too large, disk":  {"nodes", codalab.Resources{CPUs: 99, Disk: 2 << 40}, "", "No worker of queue nodes is large enough for 99 CPUs, 0 GPUs, 0 memory, 2t disk. Available resources: 8 CPUs, 4 GPUs, 500g memory, 1t disk; 64 CPUs, 0 GPUs, 250g memory, 1t disk."},
+		"another is":       {"mixed", codalab.Resources{CPUs: 99}, "large", ""},
 		"too much disk":    {"cpu", codalab.Resources{CPUs: 1, Disk: 2 << 40}, "", "No worker of queue cpu is large enough for 1 CPUs, 0 GPUs, 0 memory, 2t disk. Available resources: 4 CPUs, 0 GPUs, 8g memory, 1t disk."},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -202,10 +202,17 @@ func (v *places) choose(p *pending) (*offer, string) {
 	served := v.serving(p, tag)
 	others := v.held[p.ownerID].others
 	full := others >= v.quotas[p.ownerID]
+	mine := func(o *offer) bool { return o.key.User == p.ownerID || !full }
 	var best *offer
 	for _, o := range served {
-		if o.runsLeft > 0 && fits(p.resources, o.free) && o.lasts(p) && (o.key.User == p.ownerID || !full) && (best == nil || preferred(p, o, best)) {
+		if o.runsLeft > 0 && o.largeEnough(p) && fits(p.resources, o.free) && o.lasts(p) && mine(o) && (best == nil || preferred(p, o, best)) {
 			best = o
+		}
+	}
+	if best == nil && !slices.ContainsFunc(served, func(o *offer) bool { return o.closed || o.largeEnough(p) }) {
+		// It would wait without end. The run fails at once if a worker says why.
+		if i := slices.IndexFunc(served, func(o *offer) bool { return o.refusesItself(p) && mine(o) }); i >= 0 {
+			best = served[i]
 		}
 	}
 	if best != nil {
@@ -252,7 +259,7 @@ func (v *places) whyWaiting(p *pending, tag string, served []*offer) string {
 	if tag != "" {
 		worker += " of queue " + tag
 	}
-	largeEnough := func(o *offer) bool { return fits(p.resources, o.total) }
+	largeEnough := func(o *offer) bool { return o.largeEnough(p) }
 	if why := whyClosed(served); why != "" && !slices.ContainsFunc(served, func(o *offer) bool { return largeEnough(o) && !o.closed }) {
 		if tag != "" {
 			return fmt.Sprintf("Queue %s takes no new bundles now: %s.", tag, why)
@@ -292,10 +299,13 @@ func whyClosed(workers []*offer) string {
 // each resource (codalab/server/bundle_manager.py: _get_resource_recommendations). Free disk changes all
 // the time, so it counts only for a run that requests disk.
 func available(p *pending, workers []*offer) string {
-	have := make([]codalab.Resources, len(workers))
-	for i, o := range workers {
-		if have[i] = o.total; p.resources.Disk == 0 {
-			have[i].Disk = 0
+	have := make([]codalab.Resources, 0, len(workers))
+	for _, o := range workers {
+		for _, size := range o.sizes() {
+			if p.resources.Disk == 0 {
+				size.Disk = 0
+			}
+			have = append(have, size)
 		}
 	}
 	slices.SortFunc(have, func(a, b codalab.Resources) int { // so none has less than one behind it

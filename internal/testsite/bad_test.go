@@ -23,9 +23,11 @@ func TestBadRequestsEndInOneSentence(t *testing.T) {
 		{"unknown image", "cpu", []string{"--request-docker-image", hostOf(s.Image) + "/nosuch:latest"}, `nosuch:latest".*not found`},
 		{"unreachable registry", "cpu", []string{"--request-docker-image", "127.0.0.1:1/x:latest"}, `127.0.0.1:1/x:latest".*refused`},
 		{"not an image's name", "cpu", []string{"--request-docker-image", "UPPER case"}, `UPPER case`},
-		{"more memory than any node", "cpu", []string{"--request-memory", "300g"}, `Slurm refused the job: .*300g`},
-		{"more GPUs than any node", "gpu", []string{"--request-gpus", "6"}, `Slurm refused the job: .*6 GPUs`},
-		{"more CPUs than any node", "cpu", []string{"--request-cpus", "100"}, `Slurm refused the job: .*100 CPUs`},
+		{"more memory than any node", "cpu", []string{"--request-memory", "300g"}, `Slurm refused the job: .*300g.* the nearest request that fits one is --request-cpus 1 --request-memory 249g\.$`},
+		{"more memory than all nodes", "cpu", []string{"--request-memory", "900g"}, `Slurm refused the job: .*900g.* --request-memory 249g\.$`},
+		{"more GPUs than any node", "gpu", []string{"--request-gpus", "6"}, `Slurm refused the job: .*6 GPUs.* --request-cpus 1 --request-gpus 4 `},
+		{"more CPUs than any node", "cpu", []string{"--request-cpus", "100"}, `Slurm refused the job: .*100 CPUs.* --request-cpus 64 `},
+		{"more CPUs than all nodes", "cpu", []string{"--request-cpus", "5000"}, `Slurm refused the job: .*5000 CPUs.* --request-cpus 64 `},
 		{"more time than the queue has", "short", []string{"--request-time", "1h"}, `at most 10m0s.*1h0m`},
 		{"time limit", "short", []string{"--request-time", "1s"}, `Time limit exceeded`},
 		{"memory limit", "cpu", []string{"--request-memory", "50m"}, `Memory limit 50m exceeded`},
@@ -65,16 +67,25 @@ func TestQueueThatNobodyServesIsNamed(t *testing.T) {
 	}
 }
 
-// All nodes of the queue together are too small for the request. The server leaves the
-// bundle staged: the site may get more nodes.
-func TestRequestBeyondAllNodesStaysStaged(t *testing.T) {
+// TestI10ImpossibleRequestsHoldNobodyUp: requests of one user that no node can take, each with the same
+// words of Slurm's, hold no queue up.
+func TestI10ImpossibleRequestsHoldNobodyUp(t *testing.T) {
 	t.Parallel()
 	s := site(t)
-	bundle := run(t, s, "cpu", "true", "--request-cpus", "5000")
-	until(t, s, bundle, "staged_status", `^No worker of queue cpu is large enough for 5000 CPUs.*Available resources: [0-9]+ CPUs`)
-	cl(t, s, "kill", bundle)
-	if state := ended(t, s, bundle); state != "killed" {
-		t.Errorf("state %s, want killed", state)
+	var bundles []string
+	for _, memory := range []string{"400g", "300g", "900g", "401g", "301g"} {
+		bundles = append(bundles, run(t, s, "cpu", "true", "--request-memory", memory))
+	}
+	for _, bundle := range bundles {
+		if state := ended(t, s, bundle); state != "failed" {
+			t.Errorf("state %s, want failed", state)
+		}
+	}
+	if bundle := run(t, s, "cpu", "true"); ended(t, s, bundle) != "ready" {
+		t.Errorf("a possible request failed: %s", field(t, s, bundle, "failure_message"))
+	}
+	if status := bridge(t, s, "status"); strings.Contains(status, "takes no job") {
+		t.Error(status)
 	}
 }
 
