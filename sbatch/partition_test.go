@@ -27,16 +27,17 @@ func TestPartitionsAreReadAsSlurmPrintsThem(t *testing.T) {
 	half := times(2, gpus) // two of its four nodes have GPUs
 	half.Add(plain, 2)
 	want := []Partition{
-		{Name: "cpu", Default: true, State: "up", MaxTime: 7 * day, DefaultTime: time.Hour, Nodes: 2, Ready: 2, Most: plain, All: times(2, plain)},
-		{Name: "gpu", State: "up", MaxTime: 2 * day, DefaultTime: time.Hour, Nodes: 2, Ready: 2, Most: gpus, All: times(2, gpus)},
-		{Name: "short", State: "up", MaxTime: 10 * time.Minute, DefaultTime: time.Minute, Nodes: 4, Ready: 4, Most: gpus, All: half},
-		{Name: "clrec-hidden", State: "up", Nodes: 1, Ready: 1, Most: plain, All: plain},
+		{Name: "cpu", Default: true, State: "up", MaxTime: 7 * day, DefaultTime: time.Hour, Nodes: 2, Ready: 2, Most: plain, All: times(2, plain), Sizes: NodeSizes{plain}},
+		{Name: "gpu", State: "up", MaxTime: 2 * day, DefaultTime: time.Hour, Nodes: 2, Ready: 2, Most: gpus, All: times(2, gpus), Sizes: NodeSizes{gpus}},
+		{Name: "short", State: "up", MaxTime: 10 * time.Minute, DefaultTime: time.Minute, Nodes: 4, Ready: 4, Most: gpus, All: half, Sizes: NodeSizes{gpus}},
+		{Name: "clrec-hidden", State: "up", Nodes: 1, Ready: 1, Most: plain, All: plain, Sizes: NodeSizes{plain}},
 		{
 			Name: "clrec-down", State: "down", MaxTime: day + 12*time.Hour + 30*time.Minute, DefaultTime: time.Minute, Nodes: 2, Ready: 2,
 			Most: few, All: NodeResources{CPUs: 16, Memory: 2 * memory, GPUs: 4, GPUTypes: map[string]int64{"a100": 4}},
+			Sizes: NodeSizes{few},
 		},
 		{Name: "clrec-empty", State: "inactive"},
-		{Name: "clrec-drain", State: "drain", Nodes: 1, Ready: 1, Most: plain, All: plain},
+		{Name: "clrec-drain", State: "drain", Nodes: 1, Ready: 1, Most: plain, All: plain, Sizes: NodeSizes{plain}},
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
@@ -56,9 +57,42 @@ func TestMostOfEachResourceIsOfAnyNode(t *testing.T) {
 			CPUs: 1536*64 + 2048 + 8, Memory: (1536*1000 + 500 + 2000) << 20, GPUs: 1536*3 + 2 + 8,
 			GPUTypes: map[string]int64{"a100": 1536 * 2, "v100": 1536 + 2},
 		},
+		Sizes: NodeSizes{
+			{CPUs: 64, Memory: 1000 << 20, GPUs: 3, GPUTypes: map[string]int64{"a100": 2, "v100": 1}},
+			{CPUs: 2048, Memory: 500 << 20, GPUs: 2, GPUTypes: map[string]int64{"v100": 2}},
+			{CPUs: 8, Memory: 2000 << 20, GPUs: 8},
+		},
 	}}
 	if d := cmp.Diff(want, got); d != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, d)
+	}
+}
+
+// TestRequestFitsOneNodeAndNotSeveralTogether: what all nodes have, or the most of each resource, says nothing.
+func TestRequestFitsOneNodeAndNotSeveralTogether(t *testing.T) {
+	t.Parallel()
+	wide := NodeResources{CPUs: 128, Memory: 100}
+	deep := NodeResources{CPUs: 8, Memory: 1000, GPUs: 4, GPUTypes: map[string]int64{"a100": 4}}
+	var sizes NodeSizes
+	sizes = sizes.With(NodeResources{CPUs: 4, Memory: 50}).With(deep, wide, NodeResources{CPUs: 8, Memory: 1000, GPUs: 2}, deep)
+	if d := cmp.Diff(NodeSizes{deep, wide}, sizes); d != "" {
+		t.Errorf("sizes (-want +got):\n%s", d)
+	}
+	for _, c := range []struct {
+		request NodeResources
+		fits    bool
+	}{
+		{NodeResources{CPUs: 128, Memory: 100}, true},
+		{NodeResources{CPUs: 8, Memory: 1000, GPUs: 4}, true},
+		{NodeResources{CPUs: 9, Memory: 1000}, false},
+		{NodeResources{CPUs: 1, Memory: 1001}, false},
+		{NodeResources{CPUs: 9, GPUs: 1}, false},
+		{NodeResources{GPUs: 4, GPUTypes: map[string]int64{"a100": 4}}, true},
+		{NodeResources{GPUs: 1, GPUTypes: map[string]int64{"h100": 1}}, false},
+	} {
+		if sizes.Fit(c.request) != c.fits {
+			t.Errorf("%+v fits: %v, want %v", c.request, !c.fits, c.fits)
+		}
 	}
 }
 

@@ -46,10 +46,10 @@ func TestPartitionsAreListedWithTheMostThatANodeHas(t *testing.T) {
 			return all
 		}
 		want := []sbatch.Partition{
-			{Name: "cpu", Default: true, State: "up", MaxTime: 7 * 24 * time.Hour, DefaultTime: time.Hour, Nodes: 2, Most: plain, All: together(2, 0)},
-			{Name: "gpu", State: "up", MaxTime: 2 * 24 * time.Hour, DefaultTime: time.Hour, Nodes: 2, Most: gpus, All: together(2, 2)},
-			{Name: "short", State: "up", MaxTime: 10 * time.Minute, DefaultTime: time.Minute, Nodes: 4, Most: gpus, All: together(4, 2)},
-			{Name: own, State: "down", Nodes: 2, Most: gpus, All: together(2, 1)},
+			{Name: "cpu", Default: true, State: "up", MaxTime: 7 * 24 * time.Hour, DefaultTime: time.Hour, Nodes: 2, Most: plain, All: together(2, 0), Sizes: sbatch.NodeSizes{plain}},
+			{Name: "gpu", State: "up", MaxTime: 2 * 24 * time.Hour, DefaultTime: time.Hour, Nodes: 2, Most: gpus, All: together(2, 2), Sizes: sbatch.NodeSizes{gpus}},
+			{Name: "short", State: "up", MaxTime: 10 * time.Minute, DefaultTime: time.Minute, Nodes: 4, Most: gpus, All: together(4, 2), Sizes: sbatch.NodeSizes{gpus}},
+			{Name: own, State: "down", Nodes: 2, Most: gpus, All: together(2, 1), Sizes: sbatch.NodeSizes{gpus}},
 		}
 		if d := cmp.Diff(want, got); d != "" {
 			t.Errorf("(-want +got):\n%s", d)

@@ -164,6 +164,9 @@ func TestCancelEndsAJobInAnyStateOrNone(t *testing.T) {
 		if j := await(t, s.jobs(t, s.name+"-running"), in(sbatch.StateCancelled)); j.Nodes == "" {
 			t.Errorf("it ran: %+v", j)
 		}
+		if j := await(t, s.accounting(t, s.name+"-running"), in(sbatch.StateCancelled)); j.CancelledBy == "" || j.CancelledBy == "0" {
+			t.Errorf("its user cancelled it: %+v", j)
+		}
 		if j := await(t, s.jobs(t, s.name+"-pending"), in(sbatch.StateCancelled)); j.Nodes != "" || j.Start.IsZero() {
 			t.Errorf("it never ran: %+v", j)
 		}

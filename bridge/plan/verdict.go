@@ -46,7 +46,10 @@ func (d *decision) fromSlurm() Verdict {
 	case sbatch.StateOutOfMemory:
 		return Verdict{Cause: spool.CauseLimit, Failure: d.outOfMemory()}
 	case sbatch.StateCancelled:
-		if d.launchFailed() {
+		switch {
+		case d.launchFailed() && d.mayHaveBegun():
+			return platform("Slurm job %s was cancelled on %s, and its records are gone from the shared disk.", job.ID, job.Nodes)
+		case d.launchFailed():
 			return platform("Slurm ended job %s on %s before its worker began, as it does if a node cannot launch a job: "+
 				"its prolog failed, its spool directory was full, or it was too slow.", job.ID, job.Nodes)
 		}
@@ -101,7 +104,7 @@ func (d *decision) launchFailed() bool {
 	r := &d.row
 	by := r.Job.CancelledBy
 	return r.Job.State == sbatch.StateCancelled && (by == "" || by == "0") && r.Job.Nodes != "" &&
-		r.Begun == nil && !d.mayHaveBegun() && !r.Standalone && r.StopVerdict == nil
+		r.Begun == nil && !r.Standalone && r.StopVerdict == nil
 }
 
 // fromProcess is fromSlurm for a stand-alone worker, whose jobs are processes of its host.

@@ -93,6 +93,8 @@ const (
 	RequestsLimited // the controller bounds the requests of one user (rl_enable)
 	// The server once more.
 	EndMisread // the server takes a run that failed for ready
+	// Jobs once more.
+	LaunchFails // a node cannot launch a job: slurmd cancels it
 	kinds
 )
 
@@ -113,6 +115,7 @@ var kindNames = [kinds]string{ //nolint:gochecknoglobals // the names of constan
 	"job-suspended",
 	"requests-limited",
 	"end-misread",
+	"launch-fails",
 }
 
 // Kinds lists the kinds of faults.
@@ -146,7 +149,7 @@ func (k Kind) perMille() uint64 {
 	case SlurmForgets, LedgerOld, Twin:
 		return 150 // of the one chance that there is in a seed
 	case SlurmDown, DatabaseDown, DatabaseBehind, DatabaseLosesEnds, ServerDown, ServerRestored, Purged,
-		AdminRequeues, AdminCancels, Preempted, BootFails, NodeDies, NodeCut, NodeSick, QueueRefused, Restaged, BundleReturns, DiskLow, CheckInTooLarge, JobSuspended, RequestsLimited:
+		AdminRequeues, AdminCancels, Preempted, BootFails, LaunchFails, NodeDies, NodeCut, NodeSick, QueueRefused, Restaged, BundleReturns, DiskLow, CheckInTooLarge, JobSuspended, RequestsLimited:
 		return 500 // of a few chances in a seed
 	}
 	return 120

@@ -257,6 +257,11 @@ func (s *slurm) made(id sbatch.JobID) {
 			a.notePlatformCause("its node did not boot")
 		}
 	}
+	if w.fault(LaunchFails) && s.FailLaunch(w.wall(), id) {
+		if a := s.attempts[id]; a != nil {
+			a.notePlatformCause("its node could not launch it")
+		}
+	}
 }
 
 // accountsTell reports whether the accounting database, the ledger and the clock are always right in
@@ -273,7 +278,7 @@ func (w *world) accountsTell() bool {
 
 // makeAccountsWrong lists the faults for which the accounts do not tell: they do not show a held job either.
 func makeAccountsWrong() []Kind {
-	return []Kind{DatabaseDown, DatabaseBehind, DatabaseLosesEnds, SlurmForgets, AdminRequeues, Preempted, BootFails, NodeDies, NodeCut, JobInvalid, JobWaits, LedgerOld, ClockSet}
+	return []Kind{DatabaseDown, DatabaseBehind, DatabaseLosesEnds, SlurmForgets, AdminRequeues, Preempted, BootFails, LaunchFails, NodeDies, NodeCut, JobInvalid, JobWaits, LedgerOld, ClockSet}
 }
 
 // Partitions is never called: a life does not survey its nodes.

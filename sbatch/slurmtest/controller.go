@@ -2,6 +2,7 @@ package slurmtest
 
 import (
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/sbatch"
@@ -49,6 +50,7 @@ type job struct {
 	held          bool
 	reason        string
 	exit          string // as sacct prints it; empty while it runs
+	by            string // the user id of who cancelled it
 	submitted     time.Time
 	schedulable   time.Time // when the scheduler first considers it
 	begin         time.Time // is not eligible before; zero is at once
@@ -170,6 +172,7 @@ func (c *Controller) Cancel(now time.Time, uid int, id sbatch.JobID, name string
 		return failed(op, "Kill job error on job id "+id.String()+": "+denied)
 	}
 	c.dirty = true
+	j.by = strconv.Itoa(uid)
 	switch {
 	case j.requeuing: // TERM was sent
 		j.requeuing, j.state = false, sbatch.StateCancelled

@@ -30,6 +30,7 @@ type record struct {
 	start, end time.Time
 	state      sbatch.State // that it ended in
 	exit       string       // as sacct prints it
+	by         string       // who cancelled it
 	node       string
 	waitReason string // why it waited last
 	suspended  bool
@@ -52,7 +53,7 @@ func (c *Controller) recordEnd(j *job) {
 		return
 	}
 	r := &c.records[j.record]
-	r.end, r.state, r.exit = j.end, j.state, cmp.Or(j.exit, sbatch.ExitedWell)
+	r.end, r.state, r.exit, r.by = j.end, j.state, cmp.Or(j.exit, sbatch.ExitedWell), j.by
 	if r.start.IsZero() && j.state == sbatch.StateFailed {
 		r.start = j.end // of a refused submission
 	}
@@ -106,6 +107,9 @@ func (c *Controller) shown(now time.Time, r *record) (j sbatch.Job, end time.Tim
 		end, j.State, j.Reason = r.end, r.state, r.waitReason
 		if r.state != sbatch.StateCompleted {
 			j.Exit = r.exit
+		}
+		if r.state == sbatch.StateCancelled {
+			j.CancelledBy = r.by
 		}
 	}
 	return j, end, true

@@ -146,22 +146,48 @@ func (c *Controller) Preempt(now time.Time, id sbatch.JobID, requeue bool) {
 // FailBoot gives a pending job a node that does not boot for it: BOOT_FAIL, or
 // requeued if it may be. It is false if the job has not got one.
 func (c *Controller) FailBoot(now time.Time, id sbatch.JobID) bool {
-	if c.stopped {
+	j := c.place(now, id)
+	if j == nil {
 		return false
+	}
+	c.failOnNode(now, j, sbatch.StateBootFail)
+	return true
+}
+
+// FailLaunch gives a pending job a node that cannot launch it, since its prolog fails for example. slurmd
+// cancels a job that may not be requeued, as user 0 (Slurm src/slurmd/slurmd/req.c: _launch_job_fail). It
+// is false if the job has got no node, or may be requeued.
+func (c *Controller) FailLaunch(now time.Time, id sbatch.JobID) bool {
+	if j := c.jobByID(id); j == nil || j.requeue {
+		return false
+	}
+	j := c.place(now, id)
+	if j == nil {
+		return false
+	}
+	j.state, j.end, j.by = sbatch.StateCancelled, now, "0"
+	c.recordEnd(j)
+	c.complete(j)
+	return true
+}
+
+// place gives a pending job a node, on which nothing of it runs; nil if there is none for it.
+func (c *Controller) place(now time.Time, id sbatch.JobID) *job {
+	if c.stopped {
+		return nil
 	}
 	c.advance(now)
 	j := c.jobByID(id)
 	if j == nil || j.state != sbatch.StatePending || j.completing {
-		return false
+		return nil
 	}
 	at, gpus := c.findNode(c.partition(j.Partition), j)
 	if at == noNode {
-		return false
+		return nil
 	}
 	c.launch(now, j, at, gpus)
 	c.orders = c.orders[:len(c.orders)-1] // it never got so far
-	c.failOnNode(now, j, sbatch.StateBootFail)
-	return true
+	return j
 }
 
 // failOnNode ends a job by its node's fault, or requeues it.

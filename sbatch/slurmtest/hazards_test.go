@@ -115,6 +115,22 @@ func TestNodeThatDoesNotBoot(t *testing.T) {
 	m.wantOrders(boot)
 }
 
+func TestNodeThatCannotLaunchAJobCancelsIt(t *testing.T) {
+	t.Parallel()
+	m := newModel(t)
+	lost, again := m.submit(request("a")), m.submit(request("b", "--requeue"))
+	if m.FailLaunch(m.now, again) || !m.FailLaunch(m.now, lost) {
+		t.Error("a job that may be requeued is cancelled, or another is not")
+	}
+	m.wantState(lost, sbatch.StateCancelled, "None")
+	m.wantOrders(lost)
+	m.now = m.now.Add(time.Hour)
+	jobs, err := m.QueryAccounting(m.now, ann, time.Time{}, sbatch.Which{IDs: []sbatch.JobID{lost}})
+	if err != nil || len(jobs) != 1 || jobs[0].State != sbatch.StateCancelled || jobs[0].CancelledBy != "0" || jobs[0].Nodes == "" {
+		t.Errorf("%+v, %v", jobs, err)
+	}
+}
+
 func TestControllerThatIsAwayAndBack(t *testing.T) {
 	t.Parallel()
 	m := newModel(t)
