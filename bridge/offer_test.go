@@ -31,16 +31,18 @@ func TestIdentityOffersWhatItsNodesHaveAndWhatItsRunsAskFor(t *testing.T) {
 			"unknown": {Name: "unknown", Partition: "gone"},
 		}},
 		Scheduler: nodes{partitions: []sbatch.Partition{
-			{Name: "main", Default: true, All: sbatch.NodeResources{CPUs: 640, Memory: 2560 * gib}, Most: sbatch.NodeResources{Memory: 256 * gib}},
+			{Name: "main", Default: true, All: sbatch.NodeResources{CPUs: 640, Memory: 2560 * gib}, Most: sbatch.NodeResources{Memory: 256 * gib}, Sizes: sbatch.NodeSizes{{CPUs: 64, Memory: 256 * gib}}},
 			{
 				Name: "old", Most: sbatch.NodeResources{Memory: gib},
-				All: sbatch.NodeResources{CPUs: 16, Memory: 64 * gib, GPUs: 10, GPUTypes: map[string]int64{"p100": 8, "a100": 2}},
+				Sizes: sbatch.NodeSizes{{CPUs: 8, Memory: 32 * gib, GPUs: 8, GPUTypes: map[string]int64{"p100": 8}}, {CPUs: 8, Memory: 32 * gib, GPUs: 2, GPUTypes: map[string]int64{"a100": 2}}},
+				All:   sbatch.NodeResources{CPUs: 16, Memory: 64 * gib, GPUs: 10, GPUTypes: map[string]int64{"p100": 8, "a100": 2}},
 			},
 			{
 				Name: "new", Most: sbatch.NodeResources{Memory: gib},
-				All: sbatch.NodeResources{CPUs: 32, Memory: 32 * gib, GPUs: 4, GPUTypes: map[string]int64{"a100": 4}},
+				Sizes: sbatch.NodeSizes{{CPUs: 32, Memory: 16 * gib, GPUs: 4, GPUTypes: map[string]int64{"a100": 4}}},
+				All:   sbatch.NodeResources{CPUs: 32, Memory: 32 * gib, GPUs: 4, GPUTypes: map[string]int64{"a100": 4}},
 			},
-			{Name: "unset", All: sbatch.NodeResources{CPUs: 8, Memory: 1 << 20}, Most: sbatch.NodeResources{Memory: 1 << 20}},
+			{Name: "unset", All: sbatch.NodeResources{CPUs: 8, Memory: 1 << 20}, Most: sbatch.NodeResources{Memory: 1 << 20}, Sizes: sbatch.NodeSizes{{CPUs: 8, Memory: 1 << 20}}},
 		}},
 	}
 	b.view.init()
@@ -75,5 +77,21 @@ func TestIdentityOffersWhatItsNodesHaveAndWhatItsRunsAskFor(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, offers()); diff != "" {
 		t.Errorf("offers (-want +got):\n%s", diff)
+	}
+	sizes := map[string][]codalab.NodeSize{}
+	for name, q := range b.Policy.Queues {
+		q.MemoryOverhead = gib
+		sizes[name] = offeredSizes(q, b.view.nodeSizes(name))
+	}
+	wantSizes := map[string][]codalab.NodeSize{
+		"cpu": {{CPUs: 64, MemoryBytes: 255 * gib}},
+		"gpu": {
+			{CPUs: 8, GPUs: 0, MemoryBytes: 31 * gib}, {CPUs: 8, GPUs: 2, MemoryBytes: 31 * gib}, {CPUs: 32, GPUs: 4, MemoryBytes: 15 * gib},
+		},
+		"unset":   {{CPUs: 8, MemoryBytes: boundlessBytes - gib}},
+		"unknown": nil,
+	}
+	if diff := cmp.Diff(wantSizes, sizes); diff != "" {
+		t.Errorf("sizes (-want +got):\n%s", diff)
 	}
 }

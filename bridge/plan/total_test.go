@@ -294,6 +294,8 @@ func truth(e plan.Effect, now time.Time) plan.News {
 		n.Prepared = &plan.Outcome{}
 	case plan.Submit:
 		n.Submitted = &plan.Submission{Attempt: e.Row.Attempt.Number, Refused: true, Words: "no"}
+	case plan.AskQueue:
+		n.Canary = &plan.Canary{}
 	case plan.QueryAccounting:
 		n.Accounting = &plan.Observation{SubmissionName: e.Row.SubmissionName, Asked: now}
 	case plan.ReadRecords:
