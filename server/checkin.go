@@ -15,7 +15,7 @@ import (
 func (s *Server) workerRoutes() []route {
 	return []route{
 		{pattern: "GET /workers/info", serve: s.workersInfo, differs: "a worker that has been silent for the worker timeout is not listed; socket_id is null"},
-		{pattern: "POST /workers/{worker}/checkin", serve: s.checkIn, worker: true, workerToken: true, differs: "one answer may hold several messages; an older check-in of the worker that still waits ends at once; a worker id belongs to one program (instance) at a time; the user of a worker for a group must be a member; a worker may say why it takes no runs (closed), and name the job of a run (job_handle)"},
+		{pattern: "POST /workers/{worker}/checkin", serve: s.checkIn, worker: true, workerToken: true, differs: "one answer may hold several messages; an older check-in of the worker that still waits ends at once; a worker id belongs to one program (instance) at a time; the user of a worker for a group must be a member; a worker may say why it takes no runs (closed), tell the sizes of its nodes, of which a run has to fit one (nodes), and name the job of a run (job_handle)"},
 		{pattern: "POST /workers/{worker}/start_bundle/{uuid}", serve: s.startBundle, worker: true, workerToken: true},
 		{pattern: "POST " + workerTokenPath, serve: s.addWorkerToken, differs: "only this server has it: it gives out a worker token"},
 		{pattern: "POST /workers/{worker}/reply/{socket}", serve: s.reply, worker: true, workerToken: true},

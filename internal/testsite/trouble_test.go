@@ -82,7 +82,7 @@ func TestI10AccountThatIsTakenAwayFailsNoBundle(t *testing.T) {
 	}
 	for _, bundle := range bundles {
 		await(t, "it waits for its queue", func() bool {
-			return strings.HasPrefix(field(t, s, bundle, "run_status"), "Waiting: Slurm has taken no job of queue cpu since ")
+			return strings.HasPrefix(field(t, s, bundle, "run_status"), "Waiting: Slurm takes no job of queue cpu since ")
 		})
 	}
 	give()
