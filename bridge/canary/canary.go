@@ -5,7 +5,9 @@
 //   - If Slurm takes the small job, a refusal is the fault of the bundle's request.
 //   - If Slurm refuses it too, the queue is at fault: its configuration, or the site.
 //
-// A question makes no job. It costs the controller as much as a submission.
+// A question makes no job. It costs the controller as much as a submission. Slurm 22.05 refuses the small job
+// also while all nodes of the partition are down, though it would take a job and let it wait: so a refusal
+// matters only where Slurm has refused a real job, or says that one can never start.
 package canary
 
 import (
