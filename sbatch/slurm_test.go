@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -365,8 +366,8 @@ func (s *slurm) unreachable(t *testing.T) commands {
 	silent := *s.real
 	silent.SubmitTimeout, silent.QueryTimeout = 30*time.Second, 500*time.Millisecond
 	silent.Conf = filepath.Join(s.dir, "slurm.conf")
-	elsewhere := strings.Replace(string(conf), "SlurmctldPort=16817", "SlurmctldPort=1", 1)
-	if err := os.WriteFile(silent.Conf, []byte(elsewhere+"\n"), 0o600); err != nil {
+	elsewhere := regexp.MustCompile(`(?m)^SlurmctldPort=.*$`).ReplaceAll(conf, []byte("SlurmctldPort=1"))
+	if err := os.WriteFile(silent.Conf, elsewhere, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return &silent

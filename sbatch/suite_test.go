@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/internal/command"
+	"github.com/cl-slurm/cl-slurm/internal/slurmcluster"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
@@ -217,7 +218,7 @@ func adminSocket(pid int, test string) string {
 
 // serveAdmin runs commands of Slurm's as root for the process that runs the
 // test as researcher.
-func serveAdmin(t *testing.T, cluster testenv.Cluster) {
+func serveAdmin(t *testing.T, cluster slurmcluster.Cluster) {
 	t.Helper()
 	u := testenv.Researcher(t)
 	path := adminSocket(os.Getpid(), t.Name())

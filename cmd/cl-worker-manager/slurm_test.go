@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/slurmcluster"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/pilot"
 	"github.com/cl-slurm/cl-slurm/sbatch"
@@ -19,7 +20,7 @@ import (
 func TestWorkersRunInJobsOfARealSlurm(t *testing.T) {
 	t.Parallel()
 	cluster := testenv.Slurm(t)
-	web := startServerAt(t, filepath.Join(t.TempDir(), "server"), net.JoinHostPort(hostOfNodes(t), "0"))
+	web := startServerAt(t, filepath.Join(t.TempDir(), "server"), net.JoinHostPort(hostOfNodes(t, cluster), "0"))
 	api := connectAnn(t, web.URL)
 	uuids := stage(t, api, 2, nil)
 	client := &sbatch.Client{Bin: cluster.Bin, Conf: cluster.Conf}
@@ -93,9 +94,9 @@ func TestWorkersRunInJobsOfARealSlurm(t *testing.T) {
 }
 
 // hostOfNodes is this host's address on the network of the cluster's nodes (scripts/slurm-cluster).
-func hostOfNodes(t *testing.T) string {
+func hostOfNodes(t *testing.T, cluster slurmcluster.Cluster) string {
 	t.Helper()
-	bridge, err := net.InterfaceByName("clslurm")
+	bridge, err := net.InterfaceByName(cluster.Bridge)
 	if err != nil {
 		t.Fatal(err)
 	}

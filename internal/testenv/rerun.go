@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/cl-slurm/cl-slurm/internal/slurmcluster"
 )
 
 // AsResearcher runs the calling test again in a process of the user researcher, and
@@ -19,7 +21,7 @@ import (
 //		return
 //	}
 //
-// That process has HOME and TMPDIR in a SharedDir, PATH, CLTEST_REQUIRE, and nothing
+// That process has HOME and TMPDIR in a SharedDir, PATH, CLTEST_REQUIRE, SLURM, and nothing
 // else of this environment. Its working directory is not that of the package.
 func AsResearcher(t *testing.T) bool {
 	t.Helper()
@@ -39,6 +41,7 @@ func AsResearcher(t *testing.T) bool {
 	again.Env = []string{
 		"PATH=/usr/local/bin:/usr/bin:/bin", "USER=" + u.Name, "HOME=" + dir, "TMPDIR=" + dir,
 		"CLTEST_REQUIRE=" + os.Getenv("CLTEST_REQUIRE"),
+		slurmcluster.Variable + "=" + os.Getenv(slurmcluster.Variable),
 	}
 	again.SysProcAttr = &syscall.SysProcAttr{Credential: u.Credential}
 	out, err := again.CombinedOutput()

@@ -24,6 +24,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/cl-slurm/cl-slurm/internal/slurmcluster"
 )
 
 // WaitLimit is how long a test waits for what has to begin before it can test anything, on a machine
@@ -43,26 +45,19 @@ const (
 )
 
 // shared is the directory that the nodes of the cluster and all users see.
-const shared = "/var/tmp/cl-slurm"
+const shared = slurmcluster.Base
 
-// Cluster is the Slurm cluster of this machine.
-type Cluster struct {
-	// Bin is the directory of Slurm's commands, Conf the path of slurm.conf.
-	Bin, Conf string
-}
-
-// Slurm returns the cluster of scripts/slurm-cluster. Its controller has just
-// answered.
-func Slurm(tb testing.TB) Cluster {
+// Slurm returns the cluster of scripts/slurm-cluster that the environment variable SLURM
+// names. Its controller has just answered.
+func Slurm(tb testing.TB) slurmcluster.Cluster {
 	tb.Helper()
 	need(tb, slurm, nil)
-	c := Cluster{Conf: filepath.Join(shared, "cluster/etc/slurm.conf")}
-	sbatch, err := exec.LookPath("sbatch")
-	need(tb, slurm, err)
-	c.Bin = filepath.Dir(sbatch)
-	_, err = os.Stat(c.Conf)
-	need(tb, slurm, err)
-	ping := exec.CommandContext(tb.Context(), filepath.Join(c.Bin, "scontrol"), "ping") //nolint:gosec // found in PATH
+	c := slurmcluster.Chosen()
+	for _, path := range []string{filepath.Join(c.Bin, "sbatch"), c.Conf} {
+		_, err := os.Stat(path)
+		need(tb, slurm, err)
+	}
+	ping := exec.CommandContext(tb.Context(), filepath.Join(c.Bin, "scontrol"), "ping") //nolint:gosec // the cluster's own
 	ping.Env = []string{"SLURM_CONF=" + c.Conf}
 	out, err := ping.CombinedOutput()
 	if err != nil || !bytes.Contains(out, []byte(" is UP")) {

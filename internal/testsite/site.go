@@ -25,13 +25,12 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/internal/command"
 	"github.com/cl-slurm/cl-slurm/internal/pause"
+	"github.com/cl-slurm/cl-slurm/internal/slurmcluster"
 )
 
 const (
 	// Base is the directory of the installed programs and of the cluster.
-	Base = "/var/tmp/cl-slurm"
-	// slurmConf is the configuration of the machine's Slurm cluster.
-	slurmConf = Base + "/cluster/etc/slurm.conf"
+	Base = slurmcluster.Base
 	// User runs the server, the bridge and the jobs.
 	User = "researcher"
 	// password is the password of User on the site's server, which listens on
@@ -192,10 +191,7 @@ func (s *Site) prepare() error {
 	}
 	s.onClose(func() error { return os.RemoveAll(s.Dir) })
 	s.Shared = s.path("shared")
-	s.env = []string{
-		"PATH=" + Base + "/bin:/usr/local/bin:/usr/bin:/bin", "HOME=" + s.path("home"), "USER=" + User,
-		"SLURM_CONF=" + slurmConf,
-	}
+	s.env = append(slurmcluster.Chosen().Env(Base+"/bin"), "HOME="+s.path("home"), "USER="+User)
 	for _, dir := range []string{"", "home", "shared", "server"} {
 		path := s.path(dir)
 		if err := errors.Join(os.MkdirAll(path, 0o755), os.Chmod(path, 0o755), os.Chown(path, int(uid), int(gid))); err != nil {
@@ -277,9 +273,10 @@ func (s *Site) WriteExports(w io.Writer) error {
 	if err := os.Chmod(states, 0o777|os.ModeSticky); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(w, `export PATH=%q:"$PATH" SLURM_CONF=%q
+	slurm := slurmcluster.Chosen()
+	_, err := fmt.Fprintf(w, `export PATH=%q:%q:"$PATH" SLURM_CONF=%q
 export CL_SERVER=%q CODALAB_USERNAME=%q CODALAB_PASSWORD=%q CODALAB_HOME=%q/"$(id -un)"
-`, filepath.Join(Base, "bin"), slurmConf, s.Server, User, password, states)
+`, filepath.Join(Base, "bin"), slurm.Bin, slurm.Conf, s.Server, User, password, states)
 	return err
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/internal/command"
+	"github.com/cl-slurm/cl-slurm/internal/slurmcluster"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/internal/testsite"
 )
@@ -59,8 +60,7 @@ func admin(t *testing.T, args ...string) {
 
 func tryAdmin(t *testing.T, args ...string) error {
 	t.Helper()
-	env := []string{"PATH=/usr/bin:/bin", "SLURM_CONF=" + testsite.Base + "/cluster/etc/slurm.conf"}
-	return command.Command{Args: args, Env: env}.Run(context.WithoutCancel(t.Context())) // cleanups too
+	return command.Command{Args: args, Env: slurmcluster.Chosen().Env()}.Run(context.WithoutCancel(t.Context())) // cleanups too
 }
 
 // bridge runs one of the bridge's commands.

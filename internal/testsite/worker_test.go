@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/internal/slurmcluster"
 	"github.com/cl-slurm/cl-slurm/internal/testsite"
 )
 
@@ -138,7 +139,7 @@ func output(s *testsite.Site, args ...string) (string, error) {
 func showToNode(t *testing.T, node, address string) {
 	t.Helper()
 	outside := serveForward(t, net.JoinHostPort(hostOfNodes(t), "0"), address)
-	inside := exec.Command("/sbin/ip", "netns", "exec", "clslurm-"+node, mustExecutable(t))
+	inside := exec.Command("/sbin/ip", "netns", "exec", slurmcluster.Chosen().Bridge+"-"+node, mustExecutable(t))
 	inside.Env = []string{"PATH=/usr/bin:/bin:/usr/sbin:/sbin", forwardVariable + "=" + address + " " + outside}
 	stdin, err := inside.StdinPipe()
 	if err == nil {
@@ -179,7 +180,7 @@ func forwardInNode(addresses string) {
 // hostOfNodes is this host's address on the network of the cluster's nodes (scripts/slurm-cluster).
 func hostOfNodes(t *testing.T) string {
 	t.Helper()
-	bridge, err := net.InterfaceByName("clslurm")
+	bridge, err := net.InterfaceByName(slurmcluster.Chosen().Bridge)
 	if err != nil {
 		t.Fatal(err)
 	}

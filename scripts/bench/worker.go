@@ -19,6 +19,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/pause"
+	"github.com/cl-slurm/cl-slurm/internal/slurmcluster"
 	"github.com/cl-slurm/cl-slurm/internal/testsite"
 )
 
@@ -102,7 +103,7 @@ func researcherAccount() *syscall.Credential {
 func (l *workerLab) startProgram(ctx context.Context, name string, args ...string) part {
 	cmd := exec.CommandContext(ctx, filepath.Join(filepath.Dir(must(os.Executable())), name), args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: l.as}
-	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME=" + l.dir, "LANG=C.UTF-8", "SLURM_CONF=" + slurmConf(), "SSL_CERT_FILE=" + l.authority()}
+	cmd.Env = append(slurmcluster.Chosen().Env(), "HOME="+l.dir, "LANG=C.UTF-8", "SSL_CERT_FILE="+l.authority())
 	return l.start(cmd, name)
 }
 

@@ -24,11 +24,9 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/pause"
+	"github.com/cl-slurm/cl-slurm/internal/slurmcluster"
 	"github.com/cl-slurm/cl-slurm/internal/testsite"
 )
-
-// slurmConf is the configuration of this machine's cluster.
-func slurmConf() string { return filepath.Join(testsite.Base, "cluster/etc/slurm.conf") }
 
 // pilots is how many workers the runs of benchPilots need.
 const pilots = 10
@@ -113,7 +111,7 @@ func (l *workerLab) pilotProgram() string {
 func (l *workerLab) slurm(ctx context.Context, args ...string) string {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: l.as}
-	cmd.Env = []string{"PATH=/usr/bin:/bin", "SLURM_CONF=" + slurmConf()}
+	cmd.Env = slurmcluster.Chosen().Env()
 	cmd.Dir = l.dir
 	return strings.TrimSpace(output(cmd))
 }

@@ -3,7 +3,19 @@
 # What the cluster consists of: paths, parts, and every configuration file.
 
 readonly base=/var/tmp/cl-slurm
-readonly dir=$base/cluster
+
+# Clusters of different Slurms have nothing in common but the machine: each has a
+# directory, a bridge (whose name begins those of its interfaces, and is that of
+# its cgroups), addresses and ports of its own.
+readonly slurm=${SLURM-}
+case $slurm in
+  '') dir=$base/cluster bridge=clslurm subnet=10.77.0 ports=168 ;;
+  trixie) dir=$base/cluster-trixie bridge=cltrixie subnet=10.77.1 ports=169 ;;
+  sid) dir=$base/cluster-sid bridge=clsid subnet=10.77.2 ports=170 ;;
+  *) die "SLURM=$slurm: it is trixie, sid, or unset for this machine's own Slurm" ;;
+esac
+readonly dir bridge subnet ports
+readonly programs=$base/slurm/$slurm # of another Debian's Slurm
 readonly etc=$dir/etc
 readonly run=$dir/run
 readonly log=$dir/log
@@ -11,12 +23,11 @@ readonly log=$dir/log
 readonly user=researcher
 readonly nodes='n1 n2 n3 n4'
 readonly gpu_nodes='n3 n4'
-readonly bridge=clslurm
-readonly subnet=10.77.0
 
-readonly mariadb_port=16806 slurmctld_port=16817 slurmd_port=16818 slurmdbd_port=16819
+readonly mariadb_port=${ports}06 slurmctld_port=${ports}17 slurmd_port=${ports}18 slurmdbd_port=${ports}19
 
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin
+[[ -z $slurm ]] || PATH=$programs/bin:$programs/sbin:$PATH
 
 require_programs() {
   local program
@@ -173,6 +184,7 @@ TrackWCKey=yes
 SlurmdParameters=config_overrides
 GresTypes=gpu
 CONF
+  plugin_lines
   node_lines
   cat <<CONF
 PartitionName=cpu Nodes=n[1-2] Default=YES MaxTime=7-00:00:00 DefaultTime=01:00:00 State=UP
@@ -180,6 +192,8 @@ PartitionName=gpu Nodes=n[3-4] MaxTime=2-00:00:00 DefaultTime=01:00:00 State=UP
 PartitionName=short Nodes=n[1-4] MaxTime=00:10:00 DefaultTime=00:01:00 State=UP
 CONF
 }
+
+plugin_lines() { [[ -z $slurm ]] || printf 'PluginDir=%s\n' "$programs/plugins"; }
 
 node_lines() {
   local node where what
@@ -237,4 +251,5 @@ StorageLoc=slurm_acct_db
 TrackWCKey=yes
 CommitDelay=1
 CONF
+  plugin_lines
 }

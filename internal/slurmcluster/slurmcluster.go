@@ -1,0 +1,47 @@
+// Package slurmcluster says where scripts/slurm-cluster keeps the Slurm clusters of this
+// machine. Tests, benchmarks and the demo use the one that the environment variable SLURM
+// names, as the script does.
+package slurmcluster
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Variable is the environment variable that chooses a cluster: empty, or the name of a Debian.
+const Variable = "SLURM"
+
+// Base is the directory of all clusters, which their nodes see too.
+const Base = "/var/tmp/cl-slurm"
+
+// Cluster is a cluster of scripts/slurm-cluster, which may be down.
+type Cluster struct {
+	// Bin is the directory of Slurm's commands.
+	Bin string
+	// Conf is the path of slurm.conf.
+	Conf string
+	// Bridge is the network interface of the nodes' network on this host. The network
+	// namespace of node n1 is named Bridge-n1.
+	Bridge string
+}
+
+// Chosen returns the cluster of the installed Slurm, or that of the Debian that SLURM names.
+func Chosen() Cluster {
+	debian := os.Getenv(Variable)
+	if debian == "" {
+		return Cluster{Bin: "/usr/bin", Conf: filepath.Join(Base, "cluster/etc/slurm.conf"), Bridge: "clslurm"}
+	}
+	return Cluster{
+		Bin:    filepath.Join(Base, "slurm", debian, "bin"),
+		Conf:   filepath.Join(Base, "cluster-"+debian, "etc/slurm.conf"),
+		Bridge: "cl" + debian,
+	}
+}
+
+// Env returns an environment that makes a program a client of the cluster. In its PATH, the
+// given directories come first.
+func (c Cluster) Env(first ...string) []string {
+	path := append(first, c.Bin, "/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin")
+	return []string{"PATH=" + strings.Join(path, ":"), "SLURM_CONF=" + c.Conf}
+}
