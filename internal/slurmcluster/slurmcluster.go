@@ -39,6 +39,15 @@ func Chosen() Cluster {
 	}
 }
 
+// Program returns the path of a command of Slurm, and any other name as it is.
+func (c Cluster) Program(name string) string {
+	path := filepath.Join(c.Bin, name)
+	if _, err := os.Stat(path); err != nil {
+		return name
+	}
+	return path
+}
+
 // Env returns an environment that makes a program a client of the cluster. In its PATH, the
 // given directories come first.
 func (c Cluster) Env(first ...string) []string {

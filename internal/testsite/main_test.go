@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/internal/command"
-	"github.com/cl-slurm/cl-slurm/internal/slurmcluster"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/internal/testsite"
 )
@@ -184,7 +183,9 @@ func ready(t *testing.T, s *testsite.Site, bundle string) {
 func fails(t *testing.T, args ...string) (code int, words string) {
 	t.Helper()
 	var out bytes.Buffer
-	err := command.Command{Args: args, Env: slurmcluster.Chosen().Env(), Stdout: &out}.Run(t.Context())
+	c := asRoot(args)
+	c.Stdout = &out
+	err := c.Run(t.Context())
 	var e *command.Error
 	if !errors.As(err, &e) {
 		t.Fatalf("%s: %v, want a failure", strings.Join(args, " "), err)

@@ -260,6 +260,8 @@ func (s *Site) command(args ...string) command.Command {
 		"CODALAB_HOME=" + s.path("home/.codalab"), "CL_SERVER=" + s.Server,
 		"CODALAB_USERNAME=" + User, "CODALAB_PASSWORD=" + password,
 	}, s.env...)
+	args = slices.Clone(args)
+	args[0] = slurmcluster.Chosen().Program(args[0])
 	return command.Command{Args: args, Env: env, Dir: s.path("home"), Credential: s.credential}
 }
 

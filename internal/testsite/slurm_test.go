@@ -60,7 +60,13 @@ func admin(t *testing.T, args ...string) {
 
 func tryAdmin(t *testing.T, args ...string) error {
 	t.Helper()
-	return command.Command{Args: args, Env: slurmcluster.Chosen().Env()}.Run(context.WithoutCancel(t.Context())) // cleanups too
+	return asRoot(args).Run(context.WithoutCancel(t.Context())) // cleanups too
+}
+
+// asRoot is a command that runs as root, as a client of the cluster.
+func asRoot(args []string) command.Command {
+	slurm := slurmcluster.Chosen()
+	return command.Command{Args: append([]string{slurm.Program(args[0])}, args[1:]...), Env: slurm.Env()}
 }
 
 // bridge runs one of the bridge's commands.

@@ -99,7 +99,9 @@ func TestPilotsRunBundlesInTheirJobs(t *testing.T) {
 			}
 		}
 	})
-	t.Cleanup(func() { _ = s.Program("/usr/bin/scancel", "--user="+testsite.User, "--name="+jobName).Run() })
+	t.Cleanup(func() {
+		_ = s.Program(slurmcluster.Chosen().Program("scancel"), "--user="+testsite.User, "--name="+jobName).Run()
+	})
 	first := run(t, s, "pilots", "hostname; echo $HOME")
 	second := run(t, s, "tag=pilots", "cat a/stdout", "a:"+first)
 	ready(t, s, first)

@@ -109,7 +109,7 @@ func (l *workerLab) pilotProgram() string {
 
 // slurm runs one of Slurm's commands as researcher.
 func (l *workerLab) slurm(ctx context.Context, args ...string) string {
-	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd := exec.CommandContext(ctx, slurmcluster.Chosen().Program(args[0]), args[1:]...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: l.as}
 	cmd.Env = slurmcluster.Chosen().Env()
 	cmd.Dir = l.dir
