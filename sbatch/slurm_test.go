@@ -235,11 +235,20 @@ func TestCancelSparesAJobOfAnotherName(t *testing.T) {
 	})
 }
 
-func TestJobThatFitsNowhereWaitsWithItsReason(t *testing.T) {
+func TestJobThatFitsNowhereWaitsWithItsReasonOrIsRefused(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, s *slurm) {
 		r := s.request("true")
 		r.CPUs = 500
+		if s.version == slurmtest.Slurm2411 {
+			_, err := s.Submit(t.Context(), r)
+			var e *sbatch.Error
+			if !errors.As(err, &e) || !e.Refused || e.Retry || e.OfSite ||
+				e.Message != "Requested node configuration is not available (CPU count per node can not be satisfied)" {
+				t.Errorf("%+v", err)
+			}
+			return
+		}
 		s.submit(t, r)
 		j := await(t, s.jobs(t, s.name), func(j sbatch.Job) bool { return j.Reason == "PartitionConfig" })
 		if j.State != sbatch.StatePending || !j.Start.IsZero() {

@@ -53,21 +53,26 @@ type slurm struct {
 	dir string
 	// killWait is the site's KillWait.
 	killWait time.Duration
+	// version is the cluster's.
+	version slurmtest.Version
 }
 
-// onEach runs a test on the real cluster and on the one within this process: what
-// the test shows has to be true of both.
+// onEach runs a test on the real cluster and on those within this process, one for each version
+// of Slurm: what the test shows has to be true of all.
 func onEach(t *testing.T, test func(t *testing.T, s *slurm)) {
 	t.Helper()
 	onReal(t, test)
-	t.Run("inprocess", func(t *testing.T) {
-		t.Parallel()
-		site := slurmtest.NewSite()
-		site.StartDelay, site.NameAfter, site.EndAfter = 50*time.Millisecond, 300*time.Millisecond, 100*time.Millisecond
-		site.KillWait = 300 * time.Millisecond
-		k := slurmtest.NewCluster(t, site)
-		test(t, &slurm{commands: k, inprocess: k, name: uniqueName(), dir: t.TempDir(), killWait: site.KillWait})
-	})
+	for _, version := range slurmtest.Versions() {
+		t.Run("inprocess/"+string(version), func(t *testing.T) {
+			t.Parallel()
+			site := slurmtest.NewSite()
+			site.Slurm = version
+			site.StartDelay, site.NameAfter, site.EndAfter = 50*time.Millisecond, 300*time.Millisecond, 100*time.Millisecond
+			site.KillWait = 300 * time.Millisecond
+			k := slurmtest.NewCluster(t, site)
+			test(t, &slurm{commands: k, inprocess: k, name: uniqueName(), dir: t.TempDir(), killWait: site.KillWait, version: version})
+		})
+	}
 }
 
 // onReal runs a test on the real cluster alone.
@@ -83,8 +88,22 @@ func onReal(t *testing.T, test func(t *testing.T, s *slurm)) {
 			return
 		}
 		c := &sbatch.Client{Bin: cluster.Bin, Conf: cluster.Conf}
-		test(t, &slurm{commands: c, real: c, name: uniqueName(), dir: os.Getenv("TMPDIR"), killWait: 3 * time.Second})
+		said, err := c.Version(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		test(t, &slurm{
+			commands: c, real: c, name: uniqueName(), dir: os.Getenv("TMPDIR"), killWait: 3 * time.Second, version: slurmtest.VersionOf(said),
+		})
 	})
+}
+
+// either returns what a version of Slurm before 24.11 says, or what later ones say.
+func (s *slurm) either(before, since2411 string) string {
+	if s.version.Since(slurmtest.Slurm2411) {
+		return since2411
+	}
+	return before
 }
 
 func uniqueName() string { return fmt.Sprintf("cltest-%d-%d", os.Getpid(), time.Now().UnixNano()) }

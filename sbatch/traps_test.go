@@ -28,8 +28,8 @@ func TestStateOfAJobAfterEachKindOfEnd(t *testing.T) {
 		want := map[string]end{
 			"exit 0":     {sbatch.StateCompleted, "None"},
 			"exit 3":     {sbatch.StateFailed, "NonZeroExitCode"},
-			"kill -9 $$": {sbatch.StateFailed, "JobLaunchFailure"}, // by any process
-			"kill $$":    {sbatch.StateFailed, "JobLaunchFailure"},
+			"kill -9 $$": {sbatch.StateFailed, s.either("JobLaunchFailure", "RaisedSignal:9(Killed)")}, // by any process
+			"kill $$":    {sbatch.StateFailed, s.either("JobLaunchFailure", "RaisedSignal:15(Terminated)")},
 		}
 		for script := range want {
 			s.submit(t, named(s.request(script), script))
@@ -40,7 +40,10 @@ func TestStateOfAJobAfterEachKindOfEnd(t *testing.T) {
 			end
 		}{
 			{"no interpreter", func(r *sbatch.Request) { r.Script = "#!/nonexistent\n" }, end{sbatch.StateFailed, "NonZeroExitCode"}},
-			{"no output", func(r *sbatch.Request) { r.Output = "/nonexistent/out" }, end{sbatch.StateFailed, "JobLaunchFailure"}},
+			{
+				"no output", func(r *sbatch.Request) { r.Output = "/nonexistent/out" },
+				end{sbatch.StateFailed, s.either("JobLaunchFailure", "RaisedSignal:53(Real-time signal 19)")},
+			},
 			{"no directory", func(r *sbatch.Request) { r.Dir = "/nonexistent" }, end{sbatch.StateCompleted, "None"}}, // it is run in /tmp
 		} {
 			r := named(s.request("true"), odd.name)
@@ -95,13 +98,12 @@ func TestRequeuedJobWaitsUnderItsID(t *testing.T) {
 		if refusal := s.requeue(t, id); refusal != "" {
 			t.Fatal(refusal)
 		}
-		before := time.Now()
 		first := s.observe(t).ByName()[s.name]
 		if state := first[0].State; state != sbatch.StateCompleting && state != sbatch.StatePending {
 			t.Errorf("at once: %+v", first)
 		}
 		j := await(t, s.jobs(t, s.name), func(j sbatch.Job) bool { return j.Reason == "BeginTime" })
-		if wait := j.Start.Sub(before); j.ID != id || j.State != sbatch.StatePending || j.Nodes != "" || wait < 115*time.Second || wait > 125*time.Second {
+		if wait := j.Start.Sub(j.Submitted); j.ID != id || j.State != sbatch.StatePending || j.Nodes != "" || wait < 115*time.Second || wait > 125*time.Second {
 			t.Errorf("%+v, to begin in %s", j, wait)
 		}
 		// The database has the first instance; the second is not eligible yet.
@@ -124,9 +126,30 @@ func TestJobThatHasEndedCanBeRequeued(t *testing.T) {
 		if j := s.observe(t).ByName()[s.name]; len(j) != 1 || j[0].ID != id || j[0].State != sbatch.StatePending || j[0].Nodes != "" {
 			t.Errorf("%+v", j)
 		}
-		// The database forgets how it ended.
+		if s.version.Since(slurmtest.Slurm2605) { // the database keeps how it ended
+			if s.real != nil {
+				s.awaitInstances(t, id, 2)
+			}
+			if j := s.accounting(t, s.name)(); len(j) != 1 || j[0].State != sbatch.StateFailed || j[0].Exit != "3:0" {
+				t.Errorf("%+v", j)
+			}
+			return
+		}
 		await(t, s.accounting(t, s.name), in(sbatch.StateRequeued))
 	})
+}
+
+// awaitInstances waits until the real database has that many instances of a job.
+func (s *slurm) awaitInstances(t *testing.T, id sbatch.JobID, n int) {
+	t.Helper()
+	var found []sbatch.Job
+	until(t, func() bool {
+		var err error
+		if found, err = s.QueryAccounting(t.Context(), time.Now().Add(-time.Hour), sbatch.Which{IDs: []sbatch.JobID{id}}); err != nil {
+			t.Fatal(err)
+		}
+		return len(found) == n
+	}, &found)
 }
 
 func TestJobThatMayNotBeRequeuedIsNot(t *testing.T) {
@@ -226,7 +249,8 @@ func TestNodeThatIsDrainedKeepsJobsWaitingAndOneSetDownFailsThem(t *testing.T) {
 		}
 		s.setN4(t, slurmtest.NodeDrain)
 		lost, again := s.submit(t, onN4("-lost")), s.submit(t, onN4("-again", "--requeue"))
-		waits := func(j sbatch.Job) bool { return j.Reason == "ReqNodeNotAvail, UnavailableNodes:n4" }
+		reason := s.either("ReqNodeNotAvail, UnavailableNodes:n4", "ReqNodeNotAvail, May be reserved for other job")
+		waits := func(j sbatch.Job) bool { return j.Reason == reason }
 		await(t, s.jobs(t, s.name+"-lost"), waits)
 		await(t, s.jobs(t, s.name+"-again"), waits)
 		s.setN4(t, slurmtest.NodeResume)

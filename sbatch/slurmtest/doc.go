@@ -1,6 +1,6 @@
 // Package slurmtest is a Slurm for tests, without Slurm's daemons. The suite of
-// package sbatch runs on it and on a real cluster of Slurm 22.05, and finds no
-// difference.
+// package sbatch runs on it and on real clusters of Slurm 22.05, 24.11 and 26.05, and
+// finds no difference: a [Site] has a [Version].
 //
 // It has three layers:
 //
@@ -17,5 +17,5 @@
 // An option of sbatch that the package does not model panics: no caller can
 // mistake that for an answer of Slurm.
 //
-// Messages, states and reasons are those of Slurm 22.05.8.
+// Messages, states and reasons are those of Slurm 22.05.8, 24.11.5 and 26.05.5.
 package slurmtest

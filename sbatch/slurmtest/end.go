@@ -53,7 +53,7 @@ func (c *Controller) Ended(now time.Time, id sbatch.JobID, restart int, end End)
 		case end.OutOfMemory:
 			j.state, j.reason = sbatch.StateOutOfMemory, "OutOfMemory"
 		case end.Signal != 0:
-			j.state, j.reason = sbatch.StateFailed, "JobLaunchFailure" // whatever the signal was
+			j.state, j.reason = sbatch.StateFailed, c.site.Slurm.signalled(end.Signal)
 		case end.Code != 0:
 			j.state, j.reason = sbatch.StateFailed, "NonZeroExitCode"
 		}
@@ -113,8 +113,9 @@ func (c *Controller) Requeue(now time.Time, id sbatch.JobID) error {
 		j.state = sbatch.StatePending
 		return nil
 	}
-	// The accounting then shows that it was requeued, and not how it ended.
-	c.records[j.record].state, c.records[j.record].end = sbatch.StateRequeued, now
+	if !c.site.Slurm.keepsEnd() {
+		c.records[j.record].state, c.records[j.record].end = sbatch.StateRequeued, now
+	}
 	if !j.completing {
 		j.node = noNode // its resources are free already
 		c.complete(j)

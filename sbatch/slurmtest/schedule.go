@@ -155,7 +155,7 @@ func (c *Controller) startJob(now time.Time, j *job, first bool) {
 			j.reason, j.expectedStart = "Resources", c.earliestEnd(p)
 		}
 		if nodes := c.unusable(p, j); nodes != "" {
-			j.reason, j.expectedStart = "ReqNodeNotAvail, UnavailableNodes:"+nodes, time.Time{}
+			j.reason, j.expectedStart = c.site.Slurm.unavailable(nodes), time.Time{}
 		}
 		return
 	}

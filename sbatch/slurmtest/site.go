@@ -10,6 +10,8 @@ import (
 // Site is how a cluster is set up. A Controller never writes to it, so that
 // many can share one.
 type Site struct {
+	// Slurm is the version that the cluster has.
+	Slurm      Version
 	Nodes      []Node
 	Partitions []Partition
 	QOS        []QOS

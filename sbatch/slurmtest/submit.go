@@ -185,19 +185,26 @@ func (c *Controller) withinLimits(uid int, s *spec) error {
 // unfit returns why no node of the partition will ever do. The job's record is
 // made nevertheless, and shown as a job that FAILED.
 func (c *Controller) unfit(p *Partition, s *spec) error {
-	memory := false
+	memory, cpus := false, false
 	for _, name := range p.Nodes {
 		n := c.node(name)
 		if n == nil || c.memoryOf(s) > n.MemoryMiB {
 			continue
 		}
 		memory = true
+		if c.site.Slurm.refusesCPUs() && s.CPUs > n.CPUs {
+			continue
+		}
+		cpus = true
 		if n.has(s) && s.allows(name) {
 			return nil
 		}
 	}
-	if !memory {
+	switch {
+	case !memory:
 		return s.refuse(noFit, "Memory specification can not be satisfied")
+	case !cpus:
+		return s.refuse(noFit, "CPU count per node can not be satisfied")
 	}
 	return s.refuse(noFit)
 }
