@@ -45,8 +45,8 @@ func (e *Error) Outage() bool { return e.Transient() }
 // there was no answer (Slurm src/sbatch/sbatch.c: main).
 const submissionFailed = "Batch job submission failed: "
 
-// refusals are the answers with which slurmctld refuses a submission (Slurm
-// 22.05, src/common/slurm_errno.c: slurm_errtab). Any other text is not known to be a
+// refusals are the answers with which slurmctld refuses a submission (Slurm 22.05,
+// 24.11 and 26.05, src/common/slurm_errno.c: slurm_errtab). Any other text is not known to be a
 // refusal: above all errors of communication, and those of libc, which sbatch may
 // print when no answer came.
 var refusals = []struct { //nolint:gochecknoglobals // a table, never written
@@ -63,6 +63,7 @@ var refusals = []struct { //nolint:gochecknoglobals // a table, never written
 	{text: "Invalid group id", site: true},
 	{text: "Invalid account or account/partition combination specified", site: true},
 	{text: "Invalid qos specification", site: true},
+	{text: "Invalid QOS specification, relative QOS can only be used in a single partition per cluster", site: true}, // 24.11
 	{text: "Invalid wckey specification", site: true},
 	{text: "Invalid license specification", site: true},
 	{text: "Invalid feature specification", site: true},
@@ -71,6 +72,7 @@ var refusals = []struct { //nolint:gochecknoglobals // a table, never written
 	{text: "Invalid node name specified", site: true},
 	{text: "Requested nodes not in this partition", site: true},
 	{text: "Requested node configuration is not available"},
+	{text: "Requested topology configuration is not available"}, // 24.11
 	{text: "Invalid generic resource (gres) specification"},
 	{text: "Duplicate generic resource (gres) specification"},
 	{text: "Invalid GRES specification (with and without type identification)"},
@@ -102,6 +104,8 @@ var refusals = []struct { //nolint:gochecknoglobals // a table, never written
 	{text: "Required node not available (down, drained or reserved)", retry: true},
 	{text: "Requested reservation not usable now", retry: true},
 	{text: "Unable to create job record, try again", retry: true},
+	{text: "MaxJobCount limit reached", retry: true},         // 26.05, for the one above
+	{text: "Rate limit exceeded, please retry", retry: true}, // 24.11, momentarily or later: before it looks at the request
 	{text: "I/O error writing script/environment to file", retry: true},
 	{text: "System submissions disabled", retry: true},
 	{text: "Slurm backup controller in standby mode", retry: true},

@@ -34,6 +34,7 @@ const (
 	StateRequeueFed  State = "REQUEUE_FED"
 	StateSpecialExit State = "SPECIAL_EXIT"
 	StateResvDelHold State = "RESV_DEL_HOLD"
+	StateExpediting  State = "EXPEDITING" // 26.05: it is requeued, and begins again before others
 	StateCompleted   State = "COMPLETED"
 	StateFailed      State = "FAILED"
 	StateCancelled   State = "CANCELLED"
@@ -70,7 +71,9 @@ type Job struct {
 	Name    string `json:"name"`
 	State   State  `json:"state"`
 	// Reason is why a job is pending, or why it ended; "None" where Slurm
-	// gives no reason.
+	// gives no reason. Versions of Slurm have different words for how a job ended: of a batch script
+	// that a signal ended, 22.05 says JobLaunchFailure, and 24.11 RaisedSignal:15(Terminated). Decide
+	// by State and Exit.
 	Reason string `json:"reason"`
 	// Nodes is the list of its nodes, in Slurm's form; empty before the job has
 	// an allocation. A job that ended without nodes never began: it is the record

@@ -18,7 +18,12 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 // recorded is an answer of Slurm 22.05.8.
 func recorded(t *testing.T, name string) string {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join("testdata", "22.05.8", name))
+	return recordedOf(t, "22.05.8", name)
+}
+
+func recordedOf(t *testing.T, version, name string) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("testdata", version, name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +190,7 @@ func TestHalfAnAnswerIsAnError(t *testing.T) {
 
 func TestUnknownStateHasNotEnded(t *testing.T) {
 	t.Parallel()
-	for _, s := range []State{"?", "", "POWERING_UP", "completed", StateStopped, StateSuspended, StateCompleting, StateRequeued, StateSpecialExit, StateRevoked, StateRequeueFed} {
+	for _, s := range []State{"?", "", "POWERING_UP", "completed", StateStopped, StateSuspended, StateCompleting, StateRequeued, StateSpecialExit, StateRevoked, StateRequeueFed, StateExpediting} {
 		if s.Ended() {
 			t.Errorf("%q has ended", s)
 		}

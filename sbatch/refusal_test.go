@@ -1,6 +1,7 @@
 package sbatch
 
 import (
+	"maps"
 	"strconv"
 	"strings"
 	"testing"
@@ -82,10 +83,32 @@ var verdicts = map[string]verdict{
 		"retrying in 1sec up to 60sec; ClusterName needs to be specified; Unable to process configuration file"),
 }
 
+// newVerdicts are those of Slurm 24.11 and 26.05 that differ.
+func newVerdicts(cluster string) map[string]verdict {
+	newer := maps.Clone(verdicts)
+	newer["--partition=clrec-group"] = verdict{} // it is taken, and its job waits
+	newer["# no munge"] = undecided("Protocol authentication error (If munged is up, restart with --num-threads=10; Munge encode failed: " +
+		`Failed to access "/var/tmp/cl-slurm/` + cluster + `/run/munge/nosuch": No such file or directory (Did you start munged?); ` +
+		"slurm_buffers_pack_msg: auth_g_create: REQUEST_SUBMIT_BATCH_JOB has authentication error)")
+	return newer
+}
+
 func TestRecordedRefusals(t *testing.T) {
 	t.Parallel()
+	for version, verdicts := range map[string]map[string]verdict{
+		"22.05.8": verdicts, "24.11.5": newVerdicts("cluster-trixie"), "26.05.5": newVerdicts("cluster-sid"),
+	} {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			testRecordedRefusals(t, recordedOf(t, version, "sbatch-refused.txt"), verdicts)
+		})
+	}
+}
+
+func testRecordedRefusals(t *testing.T, records string, verdicts map[string]verdict) {
+	t.Helper()
 	seen := map[string]bool{}
-	for block := range strings.SplitSeq(strings.TrimSpace(recorded(t, "sbatch-refused.txt")), "\n\n") {
+	for block := range strings.SplitSeq(strings.TrimSpace(records), "\n\n") {
 		head, rest, _ := strings.Cut(block, "\n")
 		stderr, rc, _ := strings.Cut("\n"+rest, "\nrc=")
 		options := strings.TrimPrefix(head, "$ sbatch ")
@@ -107,6 +130,29 @@ func TestRecordedRefusals(t *testing.T) {
 	for options := range verdicts {
 		if !seen[options] {
 			t.Errorf("sbatch %s is not recorded", options)
+		}
+	}
+}
+
+// What slurmctld 24.11 or 26.05 refuses in words that 22.05 does not have, and that is not recorded
+// with the others (Slurm src/common/slurm_errno.c).
+func TestRefusalsOfNewerSlurms(t *testing.T) {
+	t.Parallel()
+	for stderr, want := range map[string]verdict{
+		"sbatch: error: CPU count per node can not be satisfied\n" +
+			"sbatch: error: Batch job submission failed: Requested node configuration is not available": never(noNode + " (CPU count per node can not be satisfied)"),
+		"sbatch: error: Slurm job queue full, sleeping and retrying\n" +
+			"sbatch: error: Batch job submission failed: MaxJobCount limit reached": laterOn("MaxJobCount limit reached (Slurm job queue full, sleeping and retrying)"),
+		"sbatch: error: Batch job submission failed: Rate limit exceeded, please retry momentarily": laterOn("Rate limit exceeded, please retry momentarily"),
+		"sbatch: error: Batch job submission failed: Rate limit exceeded, please retry later":       laterOn("Rate limit exceeded, please retry later"),
+		"sbatch: error: Batch job submission failed: Invalid QOS specification, relative QOS can only be used in a single partition per cluster.": ofSite(
+			"Invalid QOS specification, relative QOS can only be used in a single partition per cluster."),
+		"sbatch: error: Batch job submission failed: Requested topology configuration is not available": never("Requested topology configuration is not available"),
+	} {
+		got := verdict{Message: oneLine(stderr)}
+		got.Refused, got.Retry, got.OfSite = classify(stderr, 1)
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("%s (-want +got):\n%s", stderr, d)
 		}
 	}
 }
