@@ -218,6 +218,46 @@ func TestReadingsThatOvertakeOneAnotherLoseNothing(t *testing.T) {
 	}
 }
 
+// Slurm 24.11 and later have further reasons (Slurm src/common/job_state_reason.c). Waiting, or an
+// administrator, cures these.
+func TestReasonsOfNewerSlurmsThatPassAreNoVerdict(t *testing.T) {
+	t.Parallel()
+	for _, reason := range []string{
+		"ReqNodeNotAvail, May be reserved for other job", "user env retrieval failed requeued held", "MaxPoweredUpNodes",
+		"NvidiaImexChannels", "ReservationInvalid", "MpiPortsBusy", "Constraints",
+	} {
+		waits := job(sbatch.StatePending)
+		waits.Reason = reason
+		b := given(t, rowIn(plan.Queued))
+		for at := late; at < late+72*time.Hour; at += time.Hour {
+			b.at(at).hears(seen(at, waits)).is(plan.Queued)
+		}
+	}
+}
+
+// A partition that does not permit the queue's account, QOS or group keeps its jobs waiting. Slurm 22.05 says
+// why, and refuses a group. 24.11 and later say PartitionConfig where it is the account. sbatch --test-only
+// finds nothing wrong.
+func TestI10PartitionThatPermitsNobodyIsNoVerdictOnABundle(t *testing.T) {
+	t.Parallel()
+	for _, reason := range []string{
+		"PartitionConfig",
+		"Job's account not permitted to use this partition (cpu allows nlp not lab)",
+		"Job's QOS not permitted to use this partition (cpu allows limited not normal)",
+		"uid 1001 not in group permitted to use this partition (cpu). groups allowed: root",
+	} {
+		waits := job(sbatch.StatePending)
+		waits.Reason = reason
+		b := given(t, rowIn(plan.Queued))
+		q := b.policy.Queues["cpu"]
+		q.Nodes = sbatch.NodeSizes{{CPUs: 64, Memory: 256 << 30}}
+		b.policy.Queues["cpu"] = q
+		for at := late; at < late+23*time.Hour; at += time.Hour {
+			b.at(at).hears(seen(at, waits)).is(plan.Queued)
+		}
+	}
+}
+
 // Slurm gives its reasons again at its next round, which may be a minute after a queue's trouble is
 // over.
 func TestI10EndOfAQueuesTroubleIsNoVerdictOnItsJobs(t *testing.T) {

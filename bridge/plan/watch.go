@@ -252,7 +252,7 @@ func (d *decision) stopImpossibleJob() {
 		r.ImpossibleSince = time.Time{}
 		return
 	}
-	ofQueue := reasonOfQueue(r.Job.Reason, r.Resources)
+	ofQueue := reasonOfQueue(r.Job.Reason, r.Resources) || r.Job.Reason == "PartitionConfig" && d.fitsANode()
 	if r.ImpossibleSince.IsZero() {
 		r.ImpossibleSince, r.QueueTrouble = d.now, ofQueue
 	}
@@ -300,7 +300,19 @@ func impossible(reason string) bool {
 		"InvalidAccount", "InvalidQOS":
 		return true
 	}
-	return false
+	return notPermitted(reason)
+}
+
+// notPermitted reports whether the partition does not permit the account, the QOS or the group of a job
+// (Slurm src/slurmctld/job_mgr.c: job_limits_check). Slurm 24.11 and later say PartitionConfig if it is
+// the account.
+func notPermitted(reason string) bool {
+	return strings.Contains(reason, " permitted to use this partition")
+}
+
+// fitsANode reports whether a node of the queue is known to be large enough for the row's request.
+func (d *decision) fitsANode() bool {
+	return len(d.queue.Nodes) > 0 && d.queue.Fits(d.row.Resources)
 }
 
 // reasonOfQueue reports whether such a reason is certainly no bundle's fault: the queue's configuration
@@ -313,7 +325,7 @@ func reasonOfQueue(reason string, asked codalab.Resources) bool {
 	case "PartitionTimeLimit", "AssocMaxWallDurationPerJobLimit", "QOSMaxWallDurationPerJobLimit":
 		return asked.Time == 0
 	}
-	return false
+	return notPermitted(reason)
 }
 
 // conclude ends the attempt: with another attempt if that may help and is allowed, else with
