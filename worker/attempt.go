@@ -99,11 +99,11 @@ func (r *attemptRun) runCommand(ctx, background context.Context, group *errgroup
 	cpu := childrenCPU()
 	got, err := r.runContainer(limited, c)
 	own := childrenCPU().minus(cpu)
-	stopRequested := ctx.Err() != nil
 	if err != nil {
 		r.Log.ErrorContext(ctx, "run the container", slog.Any("error", err), slog.String("image", cmp.Or(r.spec.Image, r.spec.ImageDigest)))
 	}
 	r.usage.containerEnded(time.Now()) //nolint:forbidigo // as above
+	stopRequested := toldToStop(ctx, limited, got)
 	done()
 
 	after := meter.read(0)

@@ -258,6 +258,32 @@ func TestTermLeavesPartialResultsAndAnExitRecord(t *testing.T) {
 	}
 }
 
+// As Slurm does with some kinds of proctrack. Here the container has ended when TERM reaches its worker.
+func TestTermOfAllProcessesOfTheJobIsNoVerdictOnTheCommand(t *testing.T) {
+	t.Parallel()
+	const marker = "1000048151624"
+	x := prepare(t, "exec sleep "+marker, nil).start()
+	command := 0
+	x.await("the command sleeps", func() bool {
+		for pid, line := range x.processes(marker) {
+			if strings.HasPrefix(line, "sleep") {
+				command = pid
+			}
+		}
+		return command != 0
+	})
+	must(t, syscall.Kill(command, syscall.SIGTERM))
+	x.await("the worker alone is left", func() bool {
+		left := x.processes(marker)
+		delete(left, x.cmd.Process.Pid)
+		return len(left) == 0
+	})
+	must(t, x.cmd.Process.Signal(syscall.SIGTERM))
+	if code, exit := x.wait(); code != 143 || !exit.Terminated || exit.Cause != spool.CausePlatform {
+		t.Errorf("exit code %d, %+v", code, exit)
+	}
+}
+
 func TestCommandThatIgnoresTermIsKilled(t *testing.T) {
 	t.Parallel()
 	x := prepare(t, `trap '' TERM; echo ready > began; while :; do sleep 0.05; done`, nil).start()

@@ -129,6 +129,20 @@ func TestCancelledJobLeavesPartialResultsAndAnExitRecord(t *testing.T) {
 	}
 }
 
+// With some kinds of proctrack the TERM of a job reaches its command directly, too (Slurm 26.05,
+// proctrack/linuxproc): the command may have ended before its worker acts on its own.
+func TestCancelledCommandThatEndsAtOnceWasToldToStop(t *testing.T) {
+	t.Parallel()
+	testenv.Slurm(t)
+	x := prepare(t, "echo ready > began; exec sleep 600", nil)
+	job := x.allocate("--mem=120M")
+	x.awaitCommand()
+	x.slurm("", "scancel", job)
+	if exit := x.recorded(job); !exit.Terminated || exit.ExitCode == nil || *exit.ExitCode != 143 || exit.Cause != spool.CausePlatform {
+		t.Errorf("%+v", exit)
+	}
+}
+
 // At a preemption with send_user_signal Slurm signals the batch script alone, as scancel --batch does.
 func TestCommandHasItsGraceAfterTERM(t *testing.T) {
 	t.Parallel()
