@@ -44,6 +44,14 @@ test-product:
 	CLTEST_REQUIRE=slurm,containers,researcher,postgres,mariadb go test $(as_root) -count=1 -timeout=45m ./internal/testsite ./...
 	CLTEST_REQUIRE=postgres CLTEST_SERVER_DATABASE=postgres go test $(as_root) -count=1 ./server
 
+# All tests of the packages that have some on Slurm. The clusters stay up.
+.PHONY: test-slurm
+test-slurm: cluster-up install ## run the tests that need Slurm on three of them: Debian 12's, trixie's and sid's
+	@for slurm in '' trixie sid; do \
+	export SLURM=$$slurm; scripts/slurm-cluster up; eval "$$(scripts/slurm-cluster env)"; echo "== $$(sinfo --version)"; \
+	CLTEST_REQUIRE=slurm,containers,researcher go test $(as_root) -count=1 -timeout=45m \
+	./internal/testsite ./sbatch/... ./bridge/doctor ./bridge/imagejob ./cmd/cl-worker ./cmd/cl-worker-manager; done
+
 .PHONY: test-nfs
 test-nfs:
 	cd cache/nfstest && CLTEST_REQUIRE=fuse,researcher go test $(as_root) -count=1 -timeout=15m ./...
@@ -75,15 +83,15 @@ lint: $(tools) ## check layering, style and format
 
 .PHONY: demo
 demo: cluster-up install ## start a site and show the main job; IMAGE=… uses another image
-	IMAGE='$(IMAGE)' $(if $(root),,sudo --preserve-env=IMAGE) $(shared)/bin/demo
+	IMAGE='$(IMAGE)' $(if $(root),,sudo --preserve-env=IMAGE,SLURM) $(shared)/bin/demo
 
 .PHONY: playground
 playground: cluster-up install ## start the demo's site for you to type commands into, until Ctrl-C
-	IMAGE='$(IMAGE)' $(if $(root),,sudo --preserve-env=IMAGE) $(shared)/bin/demo playground
+	IMAGE='$(IMAGE)' $(if $(root),,sudo --preserve-env=IMAGE,SLURM) $(shared)/bin/demo playground
 
 .PHONY: bench
 bench: cluster-up install ## measure everything; ONLY=main measures one area
-	ONLY='$(ONLY)' $(if $(root),,sudo --preserve-env=ONLY,IMAGE,LONG,PART,BUNDLES,CLTEST_APPTAINER,CLTEST_STOCK_CL,CLTEST_STOCK_WORKER,DOCKER_HOST) $(shared)/bin/bench
+	ONLY='$(ONLY)' $(if $(root),,sudo --preserve-env=ONLY,IMAGE,SLURM,LONG,PART,BUNDLES,CLTEST_APPTAINER,CLTEST_STOCK_CL,CLTEST_STOCK_WORKER,DOCKER_HOST) $(shared)/bin/bench
 
 .PHONY: sim
 sim: ## simulate a site with SEEDS=10000 seeds from FIRST=1 on; SEED=17 [ONLY=crash.3] prints the steps of one, LARGE=1 with 2,000 bundles
