@@ -222,7 +222,6 @@ cgroup_conf() {
   cat <<CONF
 CgroupPlugin=cgroup/v1
 CgroupMountpoint=/sys/fs/cgroup
-CgroupAutomount=no
 ConstrainCores=no
 ConstrainRAMSpace=yes
 ConstrainSwapSpace=no

@@ -7,7 +7,7 @@
 # reused process id is never mistaken for a daemon of the cluster.
 
 # spawn NAME OWNER PROGRAM…: start a daemon with a session of its own, no open
-# descriptors of the caller, and an environment of four lines. Its record is
+# descriptors of the caller, and an environment of five lines. Its record is
 # written before the program starts, so that it never runs without a record. Its
 # output before it opens its own log goes to log/NAME.out.
 spawn() {
@@ -21,7 +21,8 @@ spawn() {
     umask 022
     id=$BASHPID # inside $(…) it is another one
     printf '%s %s\n' "$id" "$(birth "$id")" >"$run/records/$name"
-    exec env -i PATH="$PATH" LANG=C.UTF-8 HOME=/ SLURM_CONF="$etc/slurm.conf" \
+    # slurmctld looks addresses up in the DNS. One that does not answer must not hold it up.
+    exec env -i PATH="$PATH" LANG=C.UTF-8 HOME=/ SLURM_CONF="$etc/slurm.conf" RES_OPTIONS='timeout:1 attempts:1' \
       setsid "${identity[@]}" "$@"
   ) &
 }
