@@ -27,8 +27,9 @@ type Runtime interface {
 	// executed, the exit status is 127 or 126, as in a shell.
 	//
 	// An error means that the command did not run, or did not run to its end, for
-	// a reason outside of it. A *HostError means that the command did not begin.
-	// Several goroutines may call Run at once.
+	// a reason outside of it. A *HostError or a *RequestError means that the command
+	// did not begin; after any other error it may have begun. Several goroutines may
+	// call Run at once.
 	Run(ctx context.Context, c Container) (Exit, error)
 }
 
@@ -143,28 +144,8 @@ func ExitOf(code int) Exit {
 	return exit
 }
 
-// ErrNoShell is the cause when ShellCommand is set and the image has neither /bin/bash nor
-// /bin/sh.
-var ErrNoShell = errors.New("the image has no shell: neither /bin/bash nor /bin/sh")
-
 // Shells lists the shells that run a ShellCommand, in the order of preference.
 func Shells() []string { return []string{"/bin/bash", "/bin/sh"} }
-
-// HostError means that this host cannot run a container with a runtime, because something
-// is missing or forbidden. The command did not begin, so a caller may try another runtime.
-// Its text is a sentence that says what the site has to do.
-type HostError struct{ Err error }
-
-// Error returns the sentence.
-func (e *HostError) Error() string { return e.Err.Error() }
-
-// Unwrap returns the cause.
-func (e *HostError) Unwrap() error { return e.Err }
-
-// HostErrorf makes a HostError, as fmt.Errorf does.
-func HostErrorf(format string, args ...any) error {
-	return &HostError{Err: fmt.Errorf(format, args...)}
-}
 
 // KillAfter is Grace, or its default.
 func (c Container) KillAfter() time.Duration { return cmp.Or(c.Grace, 2*time.Second) }
@@ -172,17 +153,17 @@ func (c Container) KillAfter() time.Duration { return cmp.Or(c.Grace, 2*time.Sec
 // WorkDir is Dir, or its default.
 func (c Container) WorkDir() string { return cmp.Or(c.Dir, "/") }
 
-// Validate returns an error for a container that no runtime can run. architecture is the
+// Validate returns an error for a container that no runtime can run on this host. architecture is the
 // image's; it is empty where an engine checks it.
 func (c Container) Validate(architecture string) error {
 	if architecture != "" && architecture != "unknown" && architecture != runtime.GOARCH {
-		return fmt.Errorf("the image is made for linux/%s, and this node is linux/%s", architecture, runtime.GOARCH)
+		return RequestErrorf("the image is made for linux/%s, and this node is linux/%s", architecture, runtime.GOARCH)
 	}
 	if len(c.Args) == 0 && c.ShellCommand == "" {
-		return errors.New("no command")
+		return RequestErrorf("no command")
 	}
 	if c.Scratch == "" {
-		return errors.New("no scratch directory")
+		return RequestErrorf("no scratch directory")
 	}
 	return errors.Join(validateBinds(c.Binds, c.WorkDir()), validateDevices(c.Devices))
 }
@@ -210,18 +191,18 @@ func (c Container) Environment(image []string) []string {
 
 func validateBinds(binds []Bind, dir string) error {
 	if !path.IsAbs(dir) {
-		return fmt.Errorf("the working directory %q is not an absolute path", dir)
+		return RequestErrorf("the working directory %q is not an absolute path", dir)
 	}
 	for i, b := range binds {
 		if !path.IsAbs(b.Target) || path.Clean(b.Target) == "/" {
-			return fmt.Errorf("bind target %q is not an absolute path below the root", b.Target)
+			return RequestErrorf("bind target %q is not an absolute path below the root", b.Target)
 		}
 		if _, err := os.Stat(b.Source); err != nil {
 			return fmt.Errorf("bind: %w", err)
 		}
 		for j, other := range binds {
 			if i != j && subpath.Within(b.Target, other.Target) {
-				return fmt.Errorf("bind target %q lies inside %q", b.Target, other.Target)
+				return RequestErrorf("bind target %q lies inside %q", b.Target, other.Target)
 			}
 		}
 	}

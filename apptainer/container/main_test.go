@@ -46,6 +46,7 @@ type runAnswer struct {
 	Exit     container.Exit
 	Error    string
 	NoShell  bool
+	Fault    string // "host" or "request"; empty if the command may have begun
 	Canceled bool
 	Choice   container.Choice // where the host chooses the runtime
 	Started  []int            // the calls of OnStart
@@ -203,7 +204,21 @@ func (req runRequest) run(ctx context.Context, containers container.Runtime) (an
 	if err != nil {
 		answer.Error = err.Error()
 		answer.NoShell = errors.Is(err, container.ErrNoShell)
+		answer.Fault = fault(err)
 		answer.Canceled = errors.Is(err, context.Canceled)
 	}
 	return answer, nil
+}
+
+// fault says who is at fault if a command did not begin.
+func fault(err error) string {
+	var host *container.HostError
+	var request *container.RequestError
+	switch {
+	case errors.As(err, &host):
+		return "host"
+	case errors.As(err, &request), errors.Is(err, container.ErrNoShell):
+		return "request"
+	}
+	return ""
 }

@@ -52,10 +52,10 @@ type spec struct {
 
 // Run is [container.Runtime]'s, with the differences that docs/containers.md lists.
 func (r Runtime) Run(ctx context.Context, c container.Container) (container.Exit, error) {
-	return initproc.WithImage(ctx, c, func(image *initproc.Image) (container.Exit, error) {
+	return initproc.WithImage(ctx, c, func(image *initproc.Image) (i initproc.Init, done func(), err error) {
 		helper, err := enter.HelperPath(r.Helper)
 		if err != nil {
-			return container.Exit{}, err
+			return i, nil, err
 		}
 		s := &spec{
 			Root:        image.RootSpec(c),
@@ -70,14 +70,14 @@ func (r Runtime) Run(ctx context.Context, c container.Container) (container.Exit
 		s.Fakeroot = r.Plain && !s.Singularity && canFakeRoot()
 		s.Root.Bubblewrap, _ = initproc.FindBubblewrap() // without it the image is never unpacked
 		if s.Driver, err = driverBinds(c.GPUs, &s.Command); err != nil {
-			return container.Exit{}, err
+			return i, nil, err
 		}
-		i, err := initproc.For(c, r.Helper, runWork, s)
-		if err != nil {
-			return container.Exit{}, err
+		if i, err = initproc.For(c, r.Helper, runWork, s); err != nil {
+			return i, nil, err
 		}
 		i.Spec.Plain = r.Plain
-		return i.Run(ctx)
+		i.Began = func() bool { return enter.ReadReport(enter.ReportFile(i.Spec.Scratch)).Began }
+		return i, func() {}, nil
 	})
 }
 

@@ -50,15 +50,15 @@ func runContainer(p *initproc.Process) (code int, err error) {
 	}
 	defer func() { _ = control.Close() }()
 	status, killed, err := c.supervise(control, report)
+	r := enter.ReadReport(report)
+	if r.Began {
+		p.Begin()
+	}
 	if err != nil {
 		return 0, err
 	}
 	if killed {
 		return 128 + int(syscall.SIGKILL), nil
-	}
-	r := enter.ReadReport(report)
-	if r.Began {
-		p.Begin()
 	}
 	code, err = r.Outcome("apptainer", status, stderr.Text)
 	if err == nil && code != 0 && initproc.IsImageLost() {

@@ -62,9 +62,11 @@ type bubblewrapStatus struct {
 // the init anyway, and when a signal to the whole job ends bubblewrap's outer process, the command
 // may still save its results.
 func (c *containerInit) startBubblewrap(args bubblewrapArgs) (*bubblewrap, error) {
-	hasZero := func(option string) bool { return strings.ContainsRune(option, 0) }
-	if i := slices.IndexFunc(args.options, hasZero); i >= 0 { // what follows the zero would be an option of its own
-		return nil, fmt.Errorf("start bubblewrap: %q holds a zero byte", args.options[i])
+	// In an option, what follows the zero would be an option of its own.
+	for _, argument := range slices.Concat(args.options, args.command) {
+		if strings.ContainsRune(argument, 0) {
+			return nil, container.RequestErrorf("start bubblewrap: %q holds a zero byte", argument)
+		}
 	}
 	options, err := memoryFile(strings.Join(args.options, "\x00") + "\x00")
 	if err != nil {
@@ -82,6 +84,9 @@ func (c *containerInit) startBubblewrap(args bubblewrapArgs) (*bubblewrap, error
 		Env:   []string{},
 		Files: []uintptr{0, 1, 2, options.Fd(), w.Fd()},
 	})
+	if errors.Is(err, unix.E2BIG) {
+		return nil, &container.RequestError{Err: err} // execve(2): an argument has at most 128 KiB
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -175,7 +180,7 @@ func (c *containerInit) supervise(b *bubblewrap) (code int, err error) {
 		case outer.Exited() && (!stopping || pid1Dead || isGone(status.pid1)): // bubblewrap may have reaped it
 			return outer.ExitStatus(), nil
 		case outer.Signaled() && status.pid1 == 0:
-			return 0, fmt.Errorf("bubblewrap was ended by a signal: %v", outer.Signal())
+			return 0, container.NotBegun(fmt.Errorf("bubblewrap was ended by a signal: %v", outer.Signal()))
 		case outer.Signaled() && pid1Dead && pid1.Signaled():
 			return 128 + int(pid1.Signal()), nil
 		case outer.Signaled() && pid1Dead:
@@ -199,6 +204,9 @@ func (b *bubblewrap) explainFailure() (code int, err error) {
 	}
 	if message == "" {
 		message = "see the command's standard error"
+	}
+	if strings.Contains(message, "Can't chdir to ") {
+		return 0, container.RequestErrorf("working directory: %s", message)
 	}
 	return 0, container.HostErrorf("bubblewrap could not set the container up: %s", message)
 }

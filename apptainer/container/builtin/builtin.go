@@ -46,7 +46,7 @@ type spec struct {
 
 // Run is [container.Runtime]'s.
 func (r Runtime) Run(ctx context.Context, c container.Container) (container.Exit, error) {
-	return initproc.WithImage(ctx, c, func(image *initproc.Image) (container.Exit, error) {
+	return initproc.WithImage(ctx, c, func(image *initproc.Image) (i initproc.Init, done func(), err error) {
 		s := &spec{
 			Root:         image.RootSpec(c),
 			Args:         c.Args,
@@ -55,22 +55,20 @@ func (r Runtime) Run(ctx context.Context, c container.Container) (container.Exit
 			Devices:      c.Devices,
 			Dir:          c.WorkDir(),
 		}
-		var err error
 		if s.Driver, err = (gpudriver.Host{}).Find(c.GPUs); err != nil {
-			return container.Exit{}, err
+			return i, nil, err
 		}
 		if s.Root.Bubblewrap, err = initproc.FindBubblewrap(); err != nil {
-			return container.Exit{}, err
+			return i, nil, err
 		}
-		i, err := initproc.For(c, r.Helper, runWork, s)
-		if err != nil {
-			return container.Exit{}, err
+		if i, err = initproc.For(c, r.Helper, runWork, s); err != nil {
+			return i, nil, err
 		}
 		if share := r.Images.join(ctx, r.Helper, s.Root); share != nil {
-			defer share.leave()
 			s.Shared, i.Inherit = true, share.files
+			return i, share.leave, nil
 		}
-		return i.Run(ctx)
+		return i, func() {}, nil
 	})
 }
 
@@ -100,11 +98,11 @@ func runContainer(p *initproc.Process) (code int, err error) {
 	if err != nil {
 		return 0, err
 	}
+	p.Begin() // bubblewrap does not say when it begins the command
 	b, err := c.startBubblewrap(args)
 	if err != nil {
-		return 0, err
+		return 0, container.NotBegun(err)
 	}
-	p.Begin()
 	code, err = c.supervise(b)
 	if err == nil && code != 0 && initproc.IsImageLost() {
 		if c.imageLost != nil {

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/initproc"
 	"github.com/cl-slurm/cl-slurm/apptainer/gpudriver"
 )
@@ -60,7 +61,7 @@ func (c *containerInit) showLibraries() error {
 		}
 		err := os.Symlink(inside, filepath.Join(initproc.RootDir, links, lib.Name))
 		if err != nil && !errors.Is(err, fs.ErrExist) {
-			return fmt.Errorf("make a link to %s: %w", lib.Name, err)
+			return fmt.Errorf("make a link to %s: %w", lib.Name, container.InImage(err))
 		}
 	}
 	return nil
@@ -80,12 +81,12 @@ func imageLibraries() (map[string]bool, error) {
 		return map[string]bool{}, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read the image's %s: %w", name, err)
+		return nil, fmt.Errorf("read the image's %s: %w", name, container.InImage(err))
 	}
 	defer func() { _ = f.Close() }()
 	cache, err := io.ReadAll(io.LimitReader(f, maxLinkerCache))
 	if err != nil {
-		return nil, fmt.Errorf("read the image's %s: %w", name, err)
+		return nil, fmt.Errorf("read the image's %s: %w", name, container.InImage(err))
 	}
 	return gpudriver.Names(cache), nil
 }

@@ -131,7 +131,7 @@ func (m *Images) startServer(ctx context.Context, helper string, root initproc.R
 		var refusal *container.HostError
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		m.refused = m.refused || errors.As(err, &refusal)
+		m.refused = m.refused || errors.As(err, &refusal) && !refusal.AnyRuntime
 		m.forget(root.Image, s)
 	}()
 	return s, nil

@@ -61,32 +61,44 @@ func (e Runtime) runImage(ctx context.Context, c container.Container) (container
 	if ctx.Err() != nil {
 		return container.Exit{}, ctx.Err()
 	}
-	if c.Image == "" {
-		return container.Exit{}, fmt.Errorf("%s runs no SIF, and the image has no name", e.name())
-	}
-	if err := errors.Join(c.Validate(""), initproc.CheckExact(c.Binds)); err != nil {
+	spec, options, err := e.plan(ctx, c)
+	if err != nil && errors.Is(ctx.Err(), context.Canceled) {
 		return container.Exit{}, err
 	}
-	env, f, err := e.askAll(ctx, c)
 	if err != nil {
-		return container.Exit{}, err
-	}
-	spec := enter.SpecFor(c, env)
-	devices, err := gpuHost{}.show(c, spec.Env, f.gpus)
-	if err != nil {
-		return container.Exit{}, err
-	}
-	if devices.driver {
-		spec.Env = gpudriver.WithLibraryDir(spec.Env)
+		return container.Exit{}, container.NotBegun(err)
 	}
 	var sweeping sync.WaitGroup
 	sweeping.Go(func() { e.removeAbandoned(ctx) })
 	defer sweeping.Wait()
-	exit, err := e.runEntered(ctx, c, append(f.limitOptions(c.MemoryBytes, ownCPUs()), devices.options...), spec)
+	exit, err := e.runEntered(ctx, c, options, spec)
 	if giveErr := e.giveBack(ctx, c); err == nil {
 		err = giveErr
 	}
 	return exit, err
+}
+
+// plan returns the order for package enter, and the engine's options.
+func (e Runtime) plan(ctx context.Context, c container.Container) (spec enter.Spec, options []string, err error) {
+	if c.Image == "" {
+		return spec, nil, container.RequestErrorf("%s runs no SIF, and the image has no name", e.name())
+	}
+	if err := errors.Join(c.Validate(""), initproc.CheckExact(c.Binds)); err != nil {
+		return spec, nil, err
+	}
+	env, f, err := e.askAll(ctx, c)
+	if err != nil {
+		return spec, nil, err
+	}
+	spec = enter.SpecFor(c, env)
+	devices, err := gpuHost{}.show(c, spec.Env, f.gpus)
+	if err != nil {
+		return spec, nil, err
+	}
+	if devices.driver {
+		spec.Env = gpudriver.WithLibraryDir(spec.Env)
+	}
+	return spec, append(f.limitOptions(c.MemoryBytes, ownCPUs()), devices.options...), nil
 }
 
 func (e Runtime) name() string { return filepath.Base(e.Program) }
@@ -150,19 +162,19 @@ func (e Runtime) imageEnv(ctx context.Context, image string) (env []string, err 
 func (e Runtime) runEntered(ctx context.Context, c container.Container, options []string, spec enter.Spec) (container.Exit, error) {
 	dir, err := os.MkdirTemp(c.Scratch, "container-")
 	if err != nil {
-		return container.Exit{}, fmt.Errorf("make its scratch directory: %w", err)
+		return container.Exit{}, container.NotBegun(fmt.Errorf("make its scratch directory: %w", err))
 	}
 	report, err := enter.MakeReport(dir)
 	if err != nil {
-		return container.Exit{}, err
+		return container.Exit{}, container.NotBegun(err)
 	}
 	helper, err := enter.HelperPath(e.Helper)
 	if err != nil {
-		return container.Exit{}, err
+		return container.Exit{}, container.NotBegun(err)
 	}
 	r, err := e.start(c, options, report, helper)
 	if err != nil {
-		return container.Exit{}, err
+		return container.Exit{}, container.NotBegun(err)
 	}
 	return r.wait(ctx, spec)
 }
@@ -222,7 +234,7 @@ func (e Runtime) giveBack(ctx context.Context, c container.Container) error {
 		err = fmt.Errorf("exit status %d", exit.Code)
 	}
 	if err != nil {
-		return fmt.Errorf("give what the command made to its owner: %w", err)
+		return fmt.Errorf("give what the command made to its owner: %v", err) //nolint:errorlint // whose fault it is concerns another container
 	}
 	return nil
 }

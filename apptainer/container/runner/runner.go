@@ -64,7 +64,7 @@ func (r Runner) Run(ctx context.Context, c container.Container) (container.Exit,
 	}
 	exit, err := r.runBy(ctx, choice, c)
 	var refusal *container.HostError
-	if !errors.As(err, &refusal) || ctx.Err() != nil {
+	if !errors.As(err, &refusal) || refusal.AnyRuntime || ctx.Err() != nil {
 		return exit, err
 	}
 	other, ok := r.chooseAgain(ctx, c, host, choice, refusal)

@@ -68,11 +68,15 @@ func Main() int {
 	syscall.Umask(0o022)
 	argv, err := e.prepare()
 	if err != nil {
-		var hostErr *container.HostError
-		_ = report.Encode(Report{Error: err.Error(), NoShell: errors.Is(err, container.ErrNoShell), HostError: errors.As(err, &hostErr)})
+		if report.Encode(Report{Failure: container.FailureOf(err)}) != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
 		return 1
 	}
-	_ = report.Encode(Report{Began: true})
+	if err := report.Encode(Report{Began: true}); err != nil { // nobody would know that the command ran
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	go func() { // ends with this process
 		<-terminated
 		e.stop()
@@ -100,11 +104,12 @@ func (e *entered) prepare() (argv []string, err error) {
 	if err := keyring.Forbid(); err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(e.Dir, 0o755); err != nil { //nolint:gosec // as Docker makes it
-		return nil, fmt.Errorf("working directory: %w", err)
+	err = os.MkdirAll(e.Dir, 0o755) //nolint:gosec // as Docker makes it
+	if err == nil {
+		err = os.Chdir(e.Dir)
 	}
-	if err := os.Chdir(e.Dir); err != nil {
-		return nil, fmt.Errorf("working directory: %w", err)
+	if err != nil {
+		return nil, fmt.Errorf("working directory: %w", container.InImage(err))
 	}
 	if len(e.Args) > 0 || len(e.Give) > 0 {
 		return e.Args, nil

@@ -3,7 +3,6 @@ package enter
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -23,16 +22,14 @@ const (
 	reportPath  = "/.container/report"
 )
 
-// Report is what Main writes: Began, or why not, before the command, and Code after it.
+// Report is what Main writes: Began, or why not, before the command, and Code after it. A command does
+// not begin unless Began is written.
 type Report struct {
-	Began   bool   `json:",omitempty"`
-	Code    *int   `json:",omitempty"`
-	Error   string `json:",omitempty"`
-	NoShell bool   `json:",omitempty"`
+	Began bool `json:",omitempty"`
+	container.Failure
+	Code *int `json:",omitempty"`
 	// Usage is what the command has used; it comes with Code.
 	Usage container.Usage `json:",omitzero"`
-	// HostError is set if the Error is a *container.HostError.
-	HostError bool `json:",omitempty"`
 }
 
 // ReportPause is the time between two readings of a report, until the command has begun.
@@ -41,9 +38,12 @@ const ReportPause = 5 * time.Millisecond
 // reportBytes is more than Main writes before the command, or after it.
 const reportBytes = 16 << 10
 
+// ReportFile is the path of the report in a container's directory.
+func ReportFile(dir string) string { return filepath.Join(dir, "report") }
+
 // MakeReport makes the file of a report in a directory.
 func MakeReport(dir string) (string, error) {
-	file := filepath.Join(dir, "report")
+	file := ReportFile(dir)
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return "", fmt.Errorf("make its report: %w", err)
@@ -79,16 +79,12 @@ func ReadReport(file string) (r Report) {
 // stderr returns what that program printed.
 func (r Report) Outcome(program string, status syscall.WaitStatus, stderr func() string) (code int, err error) {
 	switch {
-	case r.NoShell:
-		return 0, container.ErrNoShell
-	case r.HostError:
-		return 0, container.HostErrorf("%s", r.Error)
 	case r.Error != "":
-		return 0, errors.New(r.Error)
+		return 0, container.NotBegun(r.Err())
 	case r.Began && r.Code != nil:
 		return *r.Code, nil
 	case status.Signaled():
-		return 0, fmt.Errorf("%s was ended by a signal: %v", program, status.Signal())
+		return 0, fmt.Errorf("%s was ended by a signal: %v", program, status.Signal()) // its container may still begin
 	case r.Began:
 		return status.ExitStatus(), nil
 	}

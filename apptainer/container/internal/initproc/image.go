@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -38,9 +39,10 @@ type Image struct {
 // FileID identifies a file while a process has it open.
 type FileID struct{ Device, Inode uint64 }
 
-// WithImage calls run with a container's SIF, which it opens unless the caller of the container has.
-// It validates the container first. An error names the SIF.
-func WithImage(ctx context.Context, c container.Container, run func(*Image) (container.Exit, error)) (_ container.Exit, err error) {
+// WithImage has a container's init prepared with the container's SIF, which it opens unless the caller of
+// the container has, and runs that init. It validates the container first. An error names the SIF. What
+// fails before the init is the fault of the host or of the request.
+func WithImage(ctx context.Context, c container.Container, prepare func(*Image) (i Init, done func(), err error)) (_ container.Exit, err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("run container of %s: %w", c.SIF, err)
@@ -52,25 +54,43 @@ func WithImage(ctx context.Context, c container.Container, run func(*Image) (con
 	f := c.Opened
 	if f == nil {
 		if f, err = openSIF(c.SIF); err != nil {
-			return container.Exit{}, err
+			return container.Exit{}, container.NotBegun(err)
 		}
 		defer func() { _ = f.Close() }() // it was only read
 	}
-	var i Image
-	if i.id, err = idOf(f); err == nil {
-		i.Config, err = sifconfig.ReadFile(f)
-	}
+	image, err := readImage(f)
 	if err == nil {
-		err = c.Validate(i.Architecture)
+		err = c.Validate(image.Architecture)
 	}
 	if err != nil {
-		return container.Exit{}, err
+		return container.Exit{}, container.NotBegun(err)
 	}
-	exit, err := run(&i)
+	init, done, err := prepare(image)
+	if err != nil {
+		return container.Exit{}, container.NotBegun(err)
+	}
+	defer done()
+	exit, err := init.Run(ctx)
 	if err != nil {
 		return container.Exit{}, err
 	}
 	return exit, nil
+}
+
+// readImage reads what is to be known of an open SIF. A SIF that was read and makes no sense is the
+// request's fault.
+func readImage(f *os.File) (*Image, error) {
+	i := &Image{}
+	var err error
+	if i.id, err = idOf(f); err != nil {
+		return nil, err
+	}
+	i.Config, err = sifconfig.ReadFile(f)
+	var refused syscall.Errno
+	if err != nil && !errors.As(err, &refused) {
+		return nil, &container.RequestError{Err: err}
+	}
+	return i, err
 }
 
 // RootSpec says what root a container has in this image.
@@ -117,7 +137,7 @@ func (r *Root) PinImage() error {
 	case err != nil:
 		return err
 	case id != r.Image:
-		return fmt.Errorf("the file %s was replaced by another while the container began", r.SIF)
+		return container.RequestErrorf("the file %s was replaced by another while the container began", r.SIF)
 	case r.Process.Plain:
 		return nil
 	}

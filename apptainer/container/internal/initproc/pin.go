@@ -62,7 +62,7 @@ func openExact(source string) (*os.File, error) {
 		Flags: unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS,
 	})
 	if errors.Is(err, unix.ELOOP) {
-		return nil, fmt.Errorf("bind %s: there is a symbolic link in its path now", source)
+		return nil, container.RequestErrorf("bind %s: there is a symbolic link in its path now", source)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("bind %s: %w", source, err)
@@ -123,7 +123,7 @@ func MakeTargets(binds []container.Bind, n int) ([]container.Bind, error) {
 		for _, other := range taken {
 			meant := target == path.Clean(b.Target) && slices.Contains(OwnMounts(), other)
 			if !meant && (subpath.Within(target, other) || subpath.Within(other, target)) {
-				return nil, fmt.Errorf("the image's links lead %s into %s", b.Target, other)
+				return nil, container.RequestErrorf("the image's links lead %s into %s", b.Target, other)
 			}
 		}
 		taken = append(taken, target)

@@ -37,12 +37,7 @@ func Main(works map[string]Work) int {
 	go p.listen(control) // ends with this process
 	code, err := p.work(works[spec.Work])
 	p.killAll()
-	var hostErr *container.HostError
-	last := report{Code: code, Note: p.Note, NoShell: errors.Is(err, container.ErrNoShell), HostError: errors.As(err, &hostErr)}
-	if err != nil {
-		last.Error = err.Error()
-	}
-	if reports.Encode(last) != nil {
+	if reports.Encode(report{Code: code, Note: p.Note, Failure: container.FailureOf(err)}) != nil {
 		return 1
 	}
 	return 0
@@ -159,7 +154,8 @@ func (p *Process) MountProc() error {
 	return nil
 }
 
-// Begin reports to the caller, once, that the command begins.
+// Begin reports to the caller, once, that the command begins. What fails before it counts as the
+// host's fault, and afterwards the command may have begun.
 func (p *Process) Begin() {
 	if !p.began {
 		p.began = true

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
 )
 
 // maxSymlinks is how many links Linux follows in one path.
@@ -76,11 +78,11 @@ func writeInRoot(name string, content []byte) error {
 	}
 	file := filepath.Join(RootDir, dir, path.Base(name))
 	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("replace the image's: %w", err)
+		return fmt.Errorf("replace the image's: %w", container.InImage(err))
 	}
 	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) //nolint:gosec // everybody inside reads it
 	if err != nil {
-		return fmt.Errorf("make the container's: %w", err)
+		return fmt.Errorf("make the container's: %w", container.InImage(err))
 	}
 	_, err = f.Write(content)
 	return errors.Join(err, f.Close())
@@ -104,7 +106,7 @@ func ResolveInRoot(name string) (string, error) {
 			continue
 		}
 		if links++; links > maxSymlinks {
-			return "", fmt.Errorf("%s: too many symbolic links in the image", name)
+			return "", container.RequestErrorf("%s: too many symbolic links in the image", name)
 		}
 		if path.IsAbs(target) {
 			at = "/"
@@ -125,12 +127,12 @@ func MakeInRoot(name string, directory bool) (string, error) {
 	info, err := os.Stat(at)
 	if err == nil {
 		if info.IsDir() != directory {
-			return "", fmt.Errorf("%s: the image has something of another kind there", name)
+			return "", container.RequestErrorf("%s: the image has something of another kind there", name)
 		}
 		return resolved, nil
 	}
 	if err := makeMountPoint(at, directory, 0o755); err != nil { // as Docker makes them
-		return "", fmt.Errorf("make %s in the container: %w", name, err)
+		return "", fmt.Errorf("make %s in the container: %w", name, container.InImage(err))
 	}
 	return resolved, nil
 }
@@ -146,7 +148,7 @@ func makeRealDir(name string) error {
 		err = os.Mkdir(at, 0o755) //nolint:gosec // something is mounted over it
 	}
 	if err != nil {
-		return fmt.Errorf("make %s in the container: %w", name, err)
+		return fmt.Errorf("make %s in the container: %w", name, container.InImage(err))
 	}
 	return nil
 }

@@ -45,12 +45,10 @@ type Spec struct {
 
 // report is what an init writes when its command begins, and at the end.
 type report struct {
-	Began     bool `json:",omitempty"`
-	Code      int
-	Error     string `json:",omitempty"`
-	NoShell   bool   `json:",omitempty"`
-	Note      string `json:",omitempty"`
-	HostError bool   `json:",omitempty"`
+	Began bool `json:",omitempty"`
+	Code  int
+	Note  string `json:",omitempty"`
+	container.Failure
 }
 
 // Init is an init to be run.
@@ -67,6 +65,9 @@ type Init struct {
 	Stdout, Stderr *os.File
 	// OnStart, when not nil, is called with the init's process id when the command begins.
 	OnStart func(pid int)
+	// Began, when not nil, reports whether the command of an init has begun that ended without
+	// having said so. Otherwise an init calls Process.Begin before its command can begin.
+	Began func() bool
 }
 
 // For returns an Init that runs a container by the work of this name, in a new directory of the
@@ -96,7 +97,9 @@ type runningInit struct {
 
 // Run starts the init and waits for its end. When ctx ends it tells the init to stop.
 //
-// If the work failed with a *container.HostError, the Exit has the code that the work returned.
+// An error is a *container.HostError unless the command may have begun, or the work failed with a
+// *container.RequestError, or ctx has ended. The Exit of a *container.HostError has the code that the
+// work returned.
 func (i Init) Run(ctx context.Context) (container.Exit, error) {
 	// The kernel kills the init when the thread that started it ends (PR_SET_PDEATHSIG).
 	runtime.LockOSThread()
@@ -106,9 +109,9 @@ func (i Init) Run(ctx context.Context) (container.Exit, error) {
 		_ = f.Close() // the init has its own
 	}
 	if err != nil {
-		return container.Exit{}, fmt.Errorf("start its init: %w", err)
+		return container.Exit{}, container.NotBegun(fmt.Errorf("start its init: %w", err))
 	}
-	exit, err := p.wait(ctx, i.Spec, i.OnStart)
+	exit, err := p.wait(ctx, i)
 	if err != nil && i.Spec.Plain { // its init may have been killed
 		killSession(p.cmd.Process.Pid)
 	}
@@ -167,12 +170,12 @@ func WriterOrNil(f *os.File) io.Writer {
 }
 
 // wait sends the init its order and waits for its end.
-func (p *runningInit) wait(ctx context.Context, spec Spec, onStart func(pid int)) (container.Exit, error) {
+func (p *runningInit) wait(ctx context.Context, i Init) (container.Exit, error) {
 	done := make(chan struct{})
 	var stopping sync.WaitGroup
 	stopping.Go(func() { p.stopWith(ctx, done) })
-	sendErr := json.NewEncoder(p.control).Encode(spec)
-	report, readErr := p.readReports(onStart)
+	sendErr := json.NewEncoder(p.control).Encode(i.Spec)
+	report, began, readErr := p.readReports(i.OnStart)
 	close(done)
 	stopping.Wait()
 	_ = p.control.Close() // the init ends now at the latest
@@ -182,31 +185,34 @@ func (p *runningInit) wait(ctx context.Context, spec Spec, onStart func(pid int)
 	case readErr != nil && ctx.Err() != nil:
 		return container.Exit{}, fmt.Errorf("its init did not stop and was killed: %w", ctx.Err())
 	case readErr != nil:
-		return container.Exit{}, fmt.Errorf("its init ended without a report: %w", errors.Join(waitErr, sendErr))
-	case report.NoShell:
-		return container.Exit{}, container.ErrNoShell
-	case report.Error != "" && ctx.Err() != nil:
+		err := fmt.Errorf("its init ended without a report: %w", errors.Join(waitErr, sendErr))
+		if began || i.Began != nil && i.Began() {
+			return container.Exit{}, err
+		}
+		return container.Exit{}, container.NotBegun(err)
+	case report.Error != "" && ctx.Err() != nil && !report.NoShell:
 		return container.Exit{}, fmt.Errorf("%s: %w", report.Error, ctx.Err())
-	case report.HostError:
-		return container.Exit{Code: report.Code}, container.HostErrorf("%s", report.Error)
+	case report.Error != "" && began:
+		return container.Exit{Code: report.Code}, report.Err()
 	case report.Error != "":
-		return container.Exit{}, errors.New(report.Error)
+		return container.Exit{Code: report.Code}, container.NotBegun(report.Err())
 	}
 	exit := container.ExitOf(report.Code)
 	exit.Note = report.Note
 	return exit, nil
 }
 
-func (p *runningInit) readReports(onStart func(pid int)) (last report, err error) {
+func (p *runningInit) readReports(onStart func(pid int)) (last report, began bool, err error) {
 	reports := json.NewDecoder(p.report)
 	for {
 		last = report{}
 		if err := reports.Decode(&last); err != nil {
-			return last, err //nolint:wrapcheck // the caller words it
+			return last, began, err //nolint:wrapcheck // the caller words it
 		}
 		if !last.Began {
-			return last, nil
+			return last, began, nil
 		}
+		began = true
 		if onStart != nil {
 			onStart(p.cmd.Process.Pid)
 		}

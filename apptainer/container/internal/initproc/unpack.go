@@ -1,7 +1,10 @@
 package initproc
 
 import (
+	"encoding/binary"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -9,17 +12,68 @@ import (
 	"strings"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/internal/diskspace"
 )
 
-// UnpackInstead unpacks an image that cannot be mounted, and notes why.
+// UnpackInstead unpacks an image that cannot be mounted, and notes why. The failure is the request's fault
+// if the image is damaged.
 func (r *Root) UnpackInstead() error {
 	r.Process.Note = "the image was unpacked for this run alone, which takes time and room on the node: " + r.Unpack
-	if err := r.unpackImage(); err != nil {
-		return container.HostErrorf("%s; and the image cannot be unpacked instead: %w", r.Unpack, err)
+	err := r.unpackImage()
+	if err == nil || errors.Is(err, errStopped) {
+		return err
 	}
-	return nil
+	if damage := r.checkImage(); damage != nil {
+		return damage
+	}
+	return container.HostErrorf("%s; and the image cannot be unpacked instead: %w", r.Unpack, err)
+}
+
+// checkImage returns a *container.RequestError if the head of the image's squashfs makes no sense. It
+// finds most files that were cut off or overwritten, and not those with other damages.
+func (r *Root) checkImage() error {
+	f, err := openSIF(r.SIF)
+	if err != nil {
+		return nil // it is the host that cannot read it
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	info, err := f.Stat()
+	if err != nil {
+		return nil
+	}
+	head := make([]byte, superblockBytes)
+	if n, err := f.ReadAt(head, r.Offset); err != nil && (!errors.Is(err, io.EOF) || n == len(head)) {
+		return nil
+	}
+	if superblockIsWhole(head, info.Size()-r.Offset) {
+		return nil
+	}
+	return container.RequestErrorf("the image is damaged: it cannot be mounted (%s), and its squashfs has no valid superblock", r.Unpack)
+}
+
+// superblockBytes is the size of a squashfs superblock (linux/fs/squashfs/squashfs_fs.h:
+// squashfs_super_block).
+const superblockBytes = 96
+
+// superblockIsWhole reports whether a superblock is that of a squashfs 4.0 that fits into a number of
+// bytes, and has its tables inside.
+func superblockIsWhole(head []byte, fits int64) bool {
+	const magic, major = 0x73717368, 4
+	order := binary.LittleEndian
+	used := order.Uint64(head[40:])
+	if order.Uint32(head) != magic || order.Uint16(head[28:]) != major || used > uint64(max(fits, 0)) {
+		return false
+	}
+	// The tables of ids, inodes and directories, which every image has.
+	for _, at := range []int{48, 64, 72} {
+		if order.Uint64(head[at:]) >= used {
+			return false
+		}
+	}
+	return true
 }
 
 // unpackImage writes the image's files to RootDir. Their owner becomes the calling user, which is root
@@ -28,6 +82,10 @@ func (r *Root) unpackImage() error {
 	unsquashfs, err := FindUnsquashfs()
 	if err != nil {
 		return err
+	}
+	var disk unix.Statfs_t
+	if err := unix.Statfs(RootDir, &disk); err == nil && disk.Flags&unix.ST_NOEXEC != 0 {
+		return fmt.Errorf("the scratch directory %s is mounted noexec, so that no program in it can be executed", r.Process.Scratch)
 	}
 	if err := r.checkRoom(); err != nil {
 		return err

@@ -1,0 +1,114 @@
+package container
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+)
+
+// ErrNoShell is the cause when ShellCommand is set and the image has neither /bin/bash nor
+// /bin/sh. It counts as a *RequestError.
+var ErrNoShell = errors.New("the image has no shell: neither /bin/bash nor /bin/sh")
+
+// HostError means that the command did not begin, and that this host is at fault: another host may
+// run the same container.
+type HostError struct {
+	Err error
+	// AnyRuntime is set if this host's other runtimes would meet the same fault, such as a full
+	// scratch directory. Otherwise the host lacks or forbids something that this runtime needs, Err
+	// is a sentence that says what the site has to do, and a caller may try another runtime.
+	AnyRuntime bool
+}
+
+// Error returns the sentence.
+func (e *HostError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *HostError) Unwrap() error { return e.Err }
+
+// HostErrorf makes a HostError of one runtime, as fmt.Errorf does.
+func HostErrorf(format string, args ...any) error {
+	return &HostError{Err: fmt.Errorf(format, args...)}
+}
+
+// RequestError means that the command did not begin, and that no host would begin it: the image, or
+// what the caller asks for, is at fault.
+type RequestError struct{ Err error }
+
+// Error returns the cause.
+func (e *RequestError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *RequestError) Unwrap() error { return e.Err }
+
+// RequestErrorf makes a RequestError, as fmt.Errorf does.
+func RequestErrorf(format string, args ...any) error {
+	return &RequestError{Err: fmt.Errorf(format, args...)}
+}
+
+// NotBegun makes the error of a step before the command the host's fault, unless the step has named
+// another one: a *RequestError, ErrNoShell, or a *HostError with more to say.
+func NotBegun(err error) error {
+	var host *HostError
+	if err == nil || errors.As(err, &host) || isOfRequest(err) {
+		return err
+	}
+	return &HostError{Err: err, AnyRuntime: true}
+}
+
+func isOfRequest(err error) bool {
+	var request *RequestError
+	return errors.As(err, &request) || errors.Is(err, ErrNoShell)
+}
+
+// InImage makes the error of an operation on a file of the image a *RequestError if it is about the
+// kind or the name of that file. The other errors of such an operation are the host's.
+func InImage(err error) error {
+	for _, ofFile := range []error{
+		syscall.ENOTDIR, syscall.EISDIR, syscall.ENOTEMPTY, syscall.EEXIST, syscall.ELOOP, syscall.ENAMETOOLONG,
+	} {
+		if errors.Is(err, ofFile) {
+			return &RequestError{Err: err}
+		}
+	}
+	return err
+}
+
+// Failure is an error as a process tells it to another.
+type Failure struct {
+	// Error is its text; empty for no error.
+	Error string `json:",omitempty"`
+	// The others say of which kind it is.
+	NoShell    bool `json:",omitempty"`
+	HostError  bool `json:",omitempty"`
+	AnyRuntime bool `json:",omitempty"`
+	OfRequest  bool `json:",omitempty"`
+}
+
+// FailureOf describes an error, which may be nil.
+func FailureOf(err error) Failure {
+	if err == nil {
+		return Failure{}
+	}
+	f := Failure{Error: err.Error(), NoShell: errors.Is(err, ErrNoShell), OfRequest: isOfRequest(err)}
+	var host *HostError
+	if f.HostError = errors.As(err, &host); f.HostError {
+		f.AnyRuntime = host.AnyRuntime
+	}
+	return f
+}
+
+// Err returns an error of the same kind.
+func (f Failure) Err() error {
+	switch {
+	case f.Error == "":
+		return nil
+	case f.NoShell:
+		return ErrNoShell
+	case f.OfRequest:
+		return &RequestError{Err: errors.New(f.Error)}
+	case f.HostError:
+		return &HostError{Err: errors.New(f.Error), AnyRuntime: f.AnyRuntime}
+	}
+	return errors.New(f.Error)
+}
