@@ -34,7 +34,7 @@ var (
 
 // Worker runs bundles on one node. It is a value, and a caller may use it again.
 type Worker struct {
-	// Node is the host's name.
+	// Node is the name by which Slurm knows this host, or outside of Slurm the host's own.
 	Node string
 	// These are SLURM_JOB_ID, SLURM_JOB_SLUID (from Slurm 26.05 on),
 	// SLURM_RESTART_COUNT, SLURM_JOB_GPUS and CUDA_VISIBLE_DEVICES, with which Slurm

@@ -163,9 +163,9 @@ func execute(ctx context.Context, p program.Process, spec, submission string) er
 	signal.Notify(warnings, syscall.SIGUSR1)
 	defer signal.Stop(warnings)
 
-	node, err := os.Hostname()
+	node, err := nodeName(p)
 	if err != nil {
-		return fmt.Errorf("find the name of this host: %w", err)
+		return err
 	}
 	exit, err := worker.Worker{
 		Node:       node,
@@ -182,6 +182,19 @@ func execute(ctx context.Context, p program.Process, spec, submission string) er
 		return &program.Error{Code: code, Err: outcome(exit, err)}
 	}
 	return nil
+}
+
+// nodeName is the name of this node. In an allocation it is Slurm's NodeName, which need not be the name
+// of the host (sbatch(1), OUTPUT ENVIRONMENT VARIABLES). The bridge names the node to Slurm so.
+func nodeName(p program.Process) (string, error) {
+	if name := p.Getenv("SLURMD_NODENAME"); name != "" {
+		return name, nil
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("find the name of this host: %w", err)
+	}
+	return name, nil
 }
 
 // engineEnv is the part of this process's environment by which docker and podman

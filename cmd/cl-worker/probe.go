@@ -56,6 +56,9 @@ const meetWithin = 2 * time.Minute
 
 func tryNode(ctx context.Context, p program.Process, want runtimes.Name, scratch string, meet probe.Meeting, asJSON bool) error {
 	r, err := probe.Look(ctx, runner.Runner{Env: engineEnv(p)}, want, scratch)
+	if err == nil {
+		r.Node, err = nodeName(p)
+	}
 	if err != nil {
 		return err
 	}

@@ -68,6 +68,7 @@ func environment(given []string, r record, node, marker string) []string {
 		"SLURM_JOB_ID="+r.ID.String(),
 		"SLURM_JOB_NAME="+r.Request.Name,
 		"SLURM_JOB_NODELIST="+node,
+		"SLURMD_NODENAME="+node,
 		"SLURM_CPUS_PER_TASK="+strconv.Itoa(r.Request.CPUs),
 	)
 	if r.Request.MemoryMiB > 0 {

@@ -88,7 +88,7 @@ func TestJobSeesItsAllocationAndNoOther(t *testing.T) {
 	must(t, err)
 	want := strings.Join([]string{
 		"before", s.files, "CL_WORKER_JOB=" + filepath.Join(s.records.dir, id.String()), "CUDA_VISIBLE_DEVICES=GPU-a,GPU-b",
-		"HOME=/home/ann", "PATH=/usr/bin:/bin", "SLURM_CPUS_PER_TASK=1", "SLURM_JOB_GPUS=2,0", "SLURM_JOB_ID=" + id.String(),
+		"HOME=/home/ann", "PATH=/usr/bin:/bin", "SLURMD_NODENAME=n1", "SLURM_CPUS_PER_TASK=1", "SLURM_JOB_GPUS=2,0", "SLURM_JOB_ID=" + id.String(),
 		"SLURM_JOB_NAME=a b", "SLURM_JOB_NODELIST=n1", "SLURM_MEM_PER_NODE=100", "words", "",
 	}, "\n")
 	if diff := cmp.Diff(want, string(got)); diff != "" {
