@@ -249,6 +249,9 @@ type Exit struct {
 	// NotStarted is set when it is certain that the command never began: its container
 	// could not be prepared or set up.
 	NotStarted bool `json:"not_started,omitempty"`
+	// SharedDiskFull is set, with NotStarted, when the shared disk had no room. Then no
+	// other node would do.
+	SharedDiskFull bool `json:"shared_disk_full,omitempty"`
 	// CommandStarted is when the command began, and CommandEnded when its
 	// container ended; zero when it had none.
 	CommandStarted time.Time `json:"command_started"`

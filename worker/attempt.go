@@ -64,12 +64,13 @@ func (r *attemptRun) runCommand(ctx, background context.Context, group *errgroup
 	defer func() {
 		if v := recover(); v != nil {
 			r.Log.ErrorContext(ctx, "the worker failed", slog.Any("panic", v), slog.String("stack", string(debug.Stack())))
-			exit = r.usage.complete(ending{err: fmt.Errorf("the worker failed: %v", v)}.verdict(r.spec))
+			exit = r.usage.complete(ending{node: r.Node, err: fmt.Errorf("the worker failed: %v", v)}.verdict(r.spec))
 		}
 	}()
 	c, err := r.prepare()
 	if err != nil {
-		return r.usage.complete(ending{err: err, unprepared: true, stopRequested: ctx.Err() != nil}.verdict(r.spec))
+		r.Log.ErrorContext(ctx, "prepare the container", slog.Any("error", err))
+		return r.usage.complete(ending{node: r.Node, err: err, unprepared: true, stopRequested: ctx.Err() != nil}.verdict(r.spec))
 	}
 	defer closeFiles(c)
 
@@ -114,10 +115,11 @@ func (r *attemptRun) runCommand(ctx, background context.Context, group *errgroup
 	r.usage.addCPU(own)
 	r.finalDisk(background)
 	e := ending{
-		exit: got, err: err, stopRequested: stopRequested, stopped: context.Cause(limited),
+		node: r.Node, exit: got, err: err, stopRequested: stopRequested, stopped: context.Cause(limited),
 		oomKills:   after.oomKills - before.oomKills + got.Usage.OOMKills,
 		memoryPeak: r.usage.snapshot(time.Time{}).Usage.MemoryPeak,
 		diskFull:   diskFull(r.dir),
+		noexec:     container.IsNoexec(r.scratch.dir),
 	}
 	e.uncopied = r.copyResults(ctx)
 	return r.usage.complete(e.verdict(r.spec))
@@ -139,8 +141,12 @@ func (r *attemptRun) guarded(ctx context.Context, task func(context.Context)) fu
 func (r *attemptRun) runContainer(ctx context.Context, c container.Container) (container.Exit, error) {
 	exit, err := r.Containers.Run(ctx, c)
 	var host *container.HostError
-	if errors.As(err, &host) {
+	var request *container.RequestError
+	switch {
+	case errors.As(err, &host):
 		return exit, host
+	case errors.As(err, &request):
+		return exit, request
 	}
 	if cause := errors.Unwrap(err); cause != nil {
 		err = cause // omits the path of the SIF, which means nothing to a researcher
@@ -153,7 +159,7 @@ func (r *attemptRun) runContainer(ctx context.Context, c container.Container) (c
 func (r *attemptRun) prepare() (c container.Container, err error) {
 	root, err := os.OpenRoot(r.spec.RunDir)
 	if err != nil {
-		return c, fmt.Errorf("open the run directory: %w", err)
+		return c, onShared(fmt.Errorf("open the run directory: %w", err))
 	}
 	defer func() { err = errors.Join(err, root.Close()) }()
 	links, binds, err := planDependencies(r.spec.Bundle, r.spec.Dependencies)
@@ -164,13 +170,16 @@ func (r *attemptRun) prepare() (c container.Container, err error) {
 		return c, err
 	}
 	if r.scratch, err = makeScratch(r.spec.Scratch, r.Job); err != nil {
-		return c, fmt.Errorf("node %s: %w (the queue's scratch in the bridge's configuration)", r.Node, err)
+		return c, fmt.Errorf("%w (the queue's scratch in the bridge's configuration)", err)
 	}
 	own, err := r.makeDirs()
 	if err != nil {
-		return c, fmt.Errorf("node %s: %w", r.Node, err)
+		return c, err
 	}
 	if err := r.makeLinks(links); err != nil {
+		if r.dir == r.spec.RunDir {
+			err = onShared(err)
+		}
 		return c, err
 	}
 	home := "/" + r.spec.Bundle
@@ -249,7 +258,7 @@ func openImage(in spool.Inputs) (*os.File, error) {
 func openOutput(root *os.Root, name string) (*os.File, error) {
 	f, err := root.OpenFile(name, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o644)
 	if err != nil {
-		return nil, fmt.Errorf("open %s in the run directory: %w", name, err)
+		return nil, onShared(fmt.Errorf("open %s in the run directory: %w", name, err))
 	}
 	return f, nil
 }

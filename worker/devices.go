@@ -59,7 +59,7 @@ func (r *attemptRun) allocateGPUs() (a gpuAllocation, err error) {
 		a.gpus, err = chooseGPUs(r.spec.GPUs, present, r.GPUs)
 	}
 	if err != nil {
-		return gpuAllocation{}, fmt.Errorf("node %s: %w", r.Node, err)
+		return gpuAllocation{}, err
 	}
 	for _, g := range a.gpus {
 		a.devices = append(a.devices, g.path)

@@ -115,7 +115,7 @@ func TestPartsOfGPUsAreThoseThatSlurmNames(t *testing.T) {
 	}{
 		"two on one GPU":   {want: 2, names: "MIG-aa11,MIG-bb22", env: "CUDA_VISIBLE_DEVICES=MIG-aa11,MIG-bb22"},
 		"one of two":       {want: 1, names: "MIG-aa11,MIG-bb22", env: "CUDA_VISIBLE_DEVICES=MIG-aa11"},
-		"fewer than asked": {want: 2, names: "MIG-aa11", err: "node n1: the bundle asked for 2 GPUs, and its job has 1 (CUDA_VISIBLE_DEVICES=MIG-aa11)"},
+		"fewer than asked": {want: 2, names: "MIG-aa11", err: "the bundle asked for 2 GPUs, and its job has 1 (CUDA_VISIBLE_DEVICES=MIG-aa11)"},
 		"whole":            {want: 1, names: "0", env: "CUDA_VISIBLE_DEVICES=0"},
 	} {
 		w := newWorker(t, nil)

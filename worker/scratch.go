@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/internal/filetree"
 )
 
@@ -23,7 +24,8 @@ type scratch struct {
 const scratchPrefix = "cl-worker-"
 
 // makeScratch makes a directory that is named for the job, in parent or, when
-// that is empty, in the system's temporary directory.
+// that is empty, in the system's temporary directory. It refuses a full disk: the
+// command would begin, and fail.
 func makeScratch(parent, job string) (*scratch, error) {
 	dir, err := os.MkdirTemp(parent, scratchPrefix+job+"-")
 	if err != nil {
@@ -31,7 +33,11 @@ func makeScratch(parent, job string) (*scratch, error) {
 	}
 	lock, err := os.Open(dir)
 	if err == nil {
-		if err = lockNow(lock); err != nil {
+		err = lockNow(lock)
+		if err == nil {
+			err = container.CheckScratch(filepath.Dir(dir))
+		}
+		if err != nil {
 			_ = lock.Close() // nothing was written
 		}
 	}

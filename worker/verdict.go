@@ -14,6 +14,7 @@ import (
 
 // ending is what the worker knows of a command's end.
 type ending struct {
+	node string
 	exit container.Exit
 	// err is why the command did not run, or not to its end.
 	err error
@@ -31,6 +32,8 @@ type ending struct {
 	// diskFull is set when the working directory has no room left: the command may
 	// have been unable to write its own message there.
 	diskFull bool
+	// noexec is set when no program in the node's scratch directory can be executed.
+	noexec bool
 	// uncopied is why results in a local working directory were not copied.
 	uncopied error
 }
@@ -45,13 +48,28 @@ type userError struct{ sentence string }
 
 func (e *userError) Error() string { return e.sentence }
 
+// fullDiskError means that the shared disk, which all nodes have, has no room.
+type fullDiskError struct{ error }
+
+func (e *fullDiskError) Unwrap() error { return e.error }
+
+// onShared makes the error of writing to the shared disk a *fullDiskError if it is full. Any other error
+// may be this node's alone.
+func onShared(err error) error {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return &fullDiskError{err}
+	}
+	return err
+}
+
 // verdict decides the cause of the end. Limits come first, because a command that
 // exceeds one may end in any way. No exit status shows reliably that memory ran out:
 // a command that failed after a kill for memory counts as out of memory. A command that
 // exits with 0 by itself has succeeded, even after such a kill.
 func (e ending) verdict(spec spool.Spec) spool.Exit {
-	var host *container.HostError // the command did not begin
-	out := spool.Exit{Terminated: e.stopRequested, NotStarted: e.unprepared || errors.As(e.err, &host)}
+	out := spool.Exit{Terminated: e.stopRequested, NotStarted: e.notStarted()}
+	var full *fullDiskError
+	out.SharedDiskFull = out.NotStarted && errors.As(e.err, &full)
 	if e.exit.Note != "" {
 		out.Note = codalab.Sentence(e.exit.Note)
 	}
@@ -74,6 +92,9 @@ func (e ending) verdict(spec spool.Spec) spool.Exit {
 	case e.exit.Signal != 0:
 		out.Cause = spool.CauseUser
 		out.Failure = fmt.Sprintf("Exit code %d: %s (signal %d).", e.exit.Code, syscall.Signal(e.exit.Signal), e.exit.Signal)
+	case e.exit.Code == exitNotExecutable && e.noexec:
+		out.Cause = spool.CauseUser
+		out.Failure = fmt.Sprintf("Exit code %d: %s", e.exit.Code, e.noexecSentence(spec))
 	case e.diskFull:
 		out.Cause = spool.CauseUser
 		out.Failure = fmt.Sprintf("Exit code %d, and the disk of the working directory is full.", e.exit.Code)
@@ -99,18 +120,42 @@ func (e ending) addLoss(out *spool.Exit) {
 	out.Terminated = out.Terminated || errors.Is(e.uncopied, errTold)
 }
 
+// notStarted reports whether the command certainly did not begin.
+func (e ending) notStarted() bool {
+	var host *container.HostError
+	var request *container.RequestError
+	return e.unprepared || errors.As(e.err, &host) || errors.As(e.err, &request) || errors.Is(e.err, container.ErrNoShell)
+}
+
 func (e ending) explainNotRun() (spool.Cause, string) {
 	var user *userError
+	var request *container.RequestError
 	switch {
 	case errors.As(e.err, &user):
 		return spool.CauseUser, user.sentence
 	case errors.Is(e.err, container.ErrNoShell):
 		return spool.CauseUser, codalab.Sentence(container.ErrNoShell.Error())
+	case errors.As(e.err, &request):
+		return spool.CauseUser, codalab.Sentence(request.Error())
 	case e.stopRequested:
 		return spool.CausePlatform, "The job was told to stop before the command began."
+	case e.notStarted():
+		return spool.CausePlatform, codalab.Sentence("node " + e.node + ": " + e.err.Error())
 	default:
 		return spool.CausePlatform, codalab.Sentence(e.err.Error())
 	}
+}
+
+// exitNotExecutable is a shell's exit status for a program that may not be executed.
+const exitNotExecutable = 126
+
+// noexecSentence says what cannot be executed because the scratch directory is mounted so.
+func (e ending) noexecSentence(spec spool.Spec) string {
+	where := "in $TMPDIR"
+	if spec.WorkDir == spool.WorkDirLocal {
+		where = "in the working directory and in $TMPDIR"
+	}
+	return fmt.Sprintf("on node %s no program %s can be executed, because the queue's scratch directory is mounted noexec there.", e.node, where)
 }
 
 // The sentences of limits begin as those of CodaLab's own worker do

@@ -3,6 +3,8 @@ package worker
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"syscall"
 	"testing"
 	"time"
 
@@ -29,6 +31,7 @@ func TestVerdictNamesTheCauseOfTheEnd(t *testing.T) {
 		failure    string
 		terminated bool
 		notStarted bool
+		shared     bool
 	}{
 		"success":                     {ending: ending{}, cause: spool.CauseSucceeded},
 		"exit status":                 {ending: ending{exit: exited(3)}, cause: spool.CauseUser},
@@ -47,23 +50,41 @@ func TestVerdictNamesTheCauseOfTheEnd(t *testing.T) {
 		"told to stop":                {ending: ending{exit: exited(143), stopRequested: true}, cause: spool.CausePlatform, failure: "The job was told to stop before the command had ended.", terminated: true},
 		"told to stop, ended well":    {ending: ending{stopRequested: true}, cause: spool.CauseSucceeded, terminated: true},
 		"told before it began":        {ending: ending{err: errors.New("x"), stopRequested: true}, cause: spool.CausePlatform, failure: "The job was told to stop before the command began.", terminated: true},
-		"no shell":                    {ending: ending{err: fmt.Errorf("run: %w", container.ErrNoShell)}, cause: spool.CauseUser, failure: "The image has no shell: neither /bin/bash nor /bin/sh."},
+		"no shell":                    {ending: ending{err: fmt.Errorf("run: %w", container.ErrNoShell)}, cause: spool.CauseUser, failure: "The image has no shell: neither /bin/bash nor /bin/sh.", notStarted: true},
 		"the bundle's own dependency": {ending: ending{err: &userError{"Two dependencies."}}, cause: spool.CauseUser, failure: "Two dependencies."},
 		"the container cannot be set up": {
 			ending: ending{err: fmt.Errorf("run: %w", container.HostErrorf("no user namespaces"))}, cause: spool.CausePlatform,
-			failure: "Run: no user namespaces.", notStarted: true,
+			failure: "Node n1: run: no user namespaces.", notStarted: true,
 		},
 		"the container cannot be prepared": {
 			ending: ending{err: errors.New("the node has no disk"), unprepared: true}, cause: spool.CausePlatform,
-			failure: "The node has no disk.", notStarted: true,
+			failure: "Node n1: the node has no disk.", notStarted: true,
 		},
+		"the request of a container": {
+			ending: ending{err: fmt.Errorf("run: %w", container.RequestErrorf("the image is damaged"))}, cause: spool.CauseUser,
+			failure: "The image is damaged.", notStarted: true,
+		},
+		"the shared disk": {
+			ending: ending{err: onShared(&fs.PathError{Op: "open", Path: "stdout", Err: syscall.EDQUOT}), unprepared: true}, cause: spool.CausePlatform,
+			failure: "Node n1: open stdout: disk quota exceeded.", notStarted: true, shared: true,
+		},
+		"the node's view of the shared disk": {
+			ending: ending{err: onShared(&fs.PathError{Op: "open", Path: "stdout", Err: syscall.EROFS}), unprepared: true}, cause: spool.CausePlatform,
+			failure: "Node n1: open stdout: read-only file system.", notStarted: true,
+		},
+		"not executable, where nothing is": {
+			ending: ending{exit: exited(126), noexec: true}, cause: spool.CauseUser,
+			failure: "Exit code 126: on node n1 no program in $TMPDIR can be executed, because the queue's scratch directory is mounted noexec there.",
+		},
+		"not executable": {ending: ending{exit: exited(126)}, cause: spool.CauseUser},
 		"the node": {
 			ending: ending{err: errors.New("this node\nlacks squashfuse")}, cause: spool.CausePlatform,
 			failure: "This node lacks squashfuse.",
 		},
 	} {
+		test.ending.node = "n1"
 		got := test.ending.verdict(spool.Spec{MemoryBytes: 100 << 20})
-		want := spool.Exit{Cause: test.cause, Failure: test.failure, Terminated: test.terminated, NotStarted: test.notStarted}
+		want := spool.Exit{Cause: test.cause, Failure: test.failure, Terminated: test.terminated, NotStarted: test.notStarted, SharedDiskFull: test.shared}
 		if test.ending.err == nil {
 			want.ExitCode = &test.ending.exit.Code
 		}

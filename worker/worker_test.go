@@ -266,7 +266,7 @@ func TestMissingWorkingDirectoryIsRecorded(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, t.TempDir(), nil)
 	must(t, os.RemoveAll(s.spec.RunDir))
-	if e := s.run(t, newWorker(t, succeeds)); e.Cause != spool.CausePlatform || !strings.HasPrefix(e.Failure, "Open the run directory: ") {
+	if e := s.run(t, newWorker(t, succeeds)); e.Cause != spool.CausePlatform || !strings.HasPrefix(e.Failure, "Node n1: open the run directory: ") {
 		t.Errorf("recorded %+v", e)
 	}
 }

@@ -267,6 +267,9 @@ func TestNodesAreJudgedByWhatTheirJobsLeave(t *testing.T) {
 		"failed queue.q.scratch: /scratch cannot be used on n1: no space; name a directory on the nodes' own disk that anyone may write to": func(o *doctor.Outcome) {
 			o.Report.Scratch = "no space"
 		},
+		"warning queue.q.scratch: /scratch is mounted noexec on n1: commands cannot execute what they write to $TMPDIR, nor with workdir = \"local\" to their working directory; name a directory that is mounted without noexec": func(o *doctor.Outcome) {
+			o.Report.Noexec = true
+		},
 		"failed queue.q.runtime: n1: this node can run no container; docs/operators.md, What the nodes need": func(o *doctor.Outcome) {
 			o.Report.Choice, o.Report.Error = nil, "this node can run no container."
 		},

@@ -85,6 +85,10 @@ func report(q plan.Queue, at Place, out Outcome) []Check {
 	if r.Scratch != "" {
 		return append(checks, failed(key(q, "scratch"), fmt.Sprintf("%s cannot be used on %s: %s", q.Scratch, r.Node, r.Scratch), "name a directory on the nodes' own disk that anyone may write to"))
 	}
+	if r.Noexec {
+		checks = append(checks, warning(key(q, "scratch"), fmt.Sprintf("%s is mounted noexec on %s: commands cannot execute what they write to $TMPDIR, nor with workdir = \"local\" to their working directory", q.Scratch, r.Node),
+			"name a directory that is mounted without noexec"))
+	}
 	return append(checks, containers(q, r.Report), cgroup(q, r.Report))
 }
 

@@ -92,10 +92,17 @@ func (x *execution) start() *execution {
 	return x
 }
 
+// end waits for the end of the worker, and returns its exit code.
+func (x *execution) end() int {
+	x.t.Helper()
+	_ = x.cmd.Wait() // its exit code is looked at
+	return x.cmd.ProcessState.ExitCode()
+}
+
 // wait returns the exit code of the worker and its record.
 func (x *execution) wait() (int, spool.Exit) {
 	x.t.Helper()
-	_ = x.cmd.Wait() // its exit code is looked at
+	x.end()
 	exit, err := x.attempt.ReadExit()
 	if err != nil {
 		x.t.Fatalf("%v; the worker said: %s", err, x.log.String())

@@ -143,8 +143,10 @@ func TestNodeWithoutWhatTheQueueAsksForSaysSo(t *testing.T) {
 	if path, err := exec.LookPath("singularity"); err == nil {
 		t.Skipf("this machine has %s", path)
 	}
-	code, exit := prepareRuntime(t, runtimes.Singularity, 0, "true").start().wait()
-	if code != exitNoStatus || exit.Cause != spool.CausePlatform || exit.Failure != "Singularity was asked for: this node lacks the program singularity: its package singularity-ce has to be installed." {
+	x := prepareRuntime(t, runtimes.Singularity, 0, "true")
+	x.cmd.Env = append(x.cmd.Env, "SLURMD_NODENAME=n1")
+	code, exit := x.start().wait()
+	if code != exitNoStatus || exit.Cause != spool.CausePlatform || exit.Failure != "Node n1: singularity was asked for: this node lacks the program singularity: its package singularity-ce has to be installed." {
 		t.Errorf("exit code %d, %+v", code, exit)
 	}
 }

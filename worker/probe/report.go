@@ -2,8 +2,8 @@ package probe
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"os"
 
 	"golang.org/x/sys/unix"
 
@@ -14,7 +14,7 @@ import (
 
 // Report is what a node has for running bundles, as trials found it.
 type Report struct {
-	Node    string         `json:"node"`
+	Node    string         `json:"node"` // the caller of Look names it
 	Kernel  string         `json:"kernel"`
 	Machine string         `json:"machine"` // as uname -m prints it
 	Host    container.Host `json:"host"`
@@ -22,8 +22,10 @@ type Report struct {
 	// that says what the site has to allow.
 	Choice *container.Choice `json:"choice,omitempty"`
 	Error  string            `json:"error,omitempty"`
-	// Scratch says why the scratch directory cannot be used.
+	// Scratch says why the scratch directory cannot be used. Noexec is set where nothing in it can be
+	// executed.
 	Scratch string `json:"scratch,omitempty"`
+	Noexec  bool   `json:"noexec,omitempty"`
 	// Cgroup is the directory of the job's memory cgroup, MemoryLimit the bytes
 	// that it allows; empty and 0 where there is none.
 	Cgroup      string `json:"cgroup,omitempty"`
@@ -40,18 +42,14 @@ type Report struct {
 // directory. It takes a third of a second and leaves nothing behind.
 func Look(ctx context.Context, containers runner.Runner, want runtimes.Name, scratch string) (Report, error) {
 	var r Report
-	var err error
-	if r.Node, err = os.Hostname(); err != nil {
-		return r, fmt.Errorf("find the name of this host: %w", err)
-	}
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
 		return r, fmt.Errorf("find the kernel's version: %w", err)
 	}
 	r.Kernel, r.Machine = unix.ByteSliceToString(u.Release[:]), unix.ByteSliceToString(u.Machine[:])
 	host, failed := containers.Probe(ctx, scratch)
-	r.Host = host
-	if failed != nil {
+	r.Host, r.Noexec = host, container.IsNoexec(scratch)
+	if failed = errors.Join(container.CheckScratch(scratch), failed); failed != nil {
 		r.Scratch = failed.Error()
 		return r, ctx.Err()
 	}

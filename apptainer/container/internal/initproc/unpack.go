@@ -12,8 +12,6 @@ import (
 	"strings"
 	"syscall"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/internal/diskspace"
 )
@@ -83,8 +81,7 @@ func (r *Root) unpackImage() error {
 	if err != nil {
 		return err
 	}
-	var disk unix.Statfs_t
-	if err := unix.Statfs(RootDir, &disk); err == nil && disk.Flags&unix.ST_NOEXEC != 0 {
+	if container.IsNoexec(RootDir) {
 		return fmt.Errorf("the scratch directory %s is mounted noexec, so that no program in it can be executed", r.Process.Scratch)
 	}
 	if err := r.checkRoom(); err != nil {

@@ -1,0 +1,37 @@
+package container
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cl-slurm/cl-slurm/internal/diskspace"
+)
+
+// The least room of a scratch directory's disk. A command could hardly begin with less, and could write
+// nothing.
+const (
+	leastScratchBytes = 1 << 20
+	leastScratchFiles = 64
+)
+
+// CheckScratch returns an error if the disk of a directory is too full for a container's Scratch. A quota
+// of the user's does not show.
+func CheckScratch(dir string) error {
+	disk, err := diskspace.Of(dir)
+	switch {
+	case err != nil:
+		return err
+	case disk.Total > 0 && disk.Free < leastScratchBytes:
+		return fmt.Errorf("the disk of %s is full: it has %d KiB free", dir, disk.Free>>10)
+	case disk.Files > 0 && disk.FreeFiles < leastScratchFiles:
+		return fmt.Errorf("the disk of %s is full: it can have %d more files", dir, disk.FreeFiles)
+	}
+	return nil
+}
+
+// IsNoexec reports whether nothing in a directory can be executed, because its file system is mounted so.
+func IsNoexec(dir string) bool {
+	var disk unix.Statfs_t
+	return unix.Statfs(dir, &disk) == nil && disk.Flags&unix.ST_NOEXEC != 0
+}
