@@ -376,9 +376,10 @@ func TestI10OnlyFailuresInARowMakeANodeAvoided(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	var h plan.Health
 	nodes := plan.Nodes{}
-	failed, begun := plan.Row{FailedStarts: 1, FailedNode: "n9"}, plan.Row{}
+	failed, another, begun := plan.Row{FailedStarts: 1, FailedNode: "n9"}, plan.Row{FailedStarts: 1, FailedNode: "n9"}, plan.Row{}
+	failed.Bundle, another.Bundle = bundleID(1), bundleID(2)
 	begun.Begun, begun.Status = &spool.Started{Node: "n9"}, &spool.Status{CommandStarted: now}
-	for _, after := range []plan.Row{failed, begun, failed} {
+	for _, after := range []plan.Row{failed, begun, another} {
 		h.Learn(now, plan.Row{}, after, nodes)
 	}
 	if avoided := nodes.Avoided(now); len(avoided) > 0 {

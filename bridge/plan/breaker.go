@@ -11,7 +11,7 @@ import (
 )
 
 // breaker holds a queue up while its failures are not the bundles' fault: Slurm takes no job of the queue
-// (package canary), or no command starts on any of its nodes. A queue that is held up
+// (package canary), or commands of several bundles start on none of several nodes. A queue that is held up
 // submits one row at a time, as a probe, after longer and longer pauses. The first success opens it
 // again. A breaker is memory only: after a restart of the bridge the next failures hold the queue up
 // again. The zero value holds nothing up.
@@ -22,9 +22,9 @@ type breaker struct {
 	// it is not.
 	since, nextProbe time.Time
 
-	workedAt time.Time       // the last success
-	failedAt time.Time       // the last failure after that
-	nodes    map[string]bool // on which commands did not start since then
+	workedAt time.Time    // the last success
+	failedAt time.Time    // the last failure after that
+	starts   failedStarts // since then
 	probes   int
 }
 
@@ -47,15 +47,29 @@ func (b *breaker) noteFailure(now, since time.Time, words string) {
 	}
 }
 
-// noteFailedStart notes that a command did not start on a node. Two such nodes hold the queue up.
-func (b *breaker) noteFailedStart(now time.Time, node, words string) {
-	if b.nodes == nil {
-		b.nodes = map[string]bool{}
-	}
-	b.failedAt, b.words, b.nodes[node] = now, words, true
-	if b.held() || len(b.nodes) > 1 {
+// noteFailedStart notes that a bundle's command did not start on a node. Two such nodes and two such
+// bundles hold the queue up: what fails one bundle on every node may be in its image.
+func (b *breaker) noteFailedStart(now time.Time, node, bundle, words string) {
+	b.failedAt, b.words = now, words
+	b.starts.add(node, bundle)
+	if b.held() || b.starts.severalNodes && b.starts.severalBundles {
 		b.noteFailure(now, now, words)
 	}
+}
+
+// failedStarts are the commands that did not start: on which node the first one, of which bundle, and
+// whether others did not either.
+type failedStarts struct {
+	node, bundle                 string
+	severalNodes, severalBundles bool
+}
+
+func (f *failedStarts) add(node, bundle string) {
+	if f.bundle == "" {
+		f.node, f.bundle = node, bundle
+	}
+	f.severalNodes = f.severalNodes || node != f.node
+	f.severalBundles = f.severalBundles || bundle != f.bundle
 }
 
 // worked reports whether anything has worked after a time.
@@ -190,10 +204,10 @@ func (h *Health) Learn(now time.Time, before, after Row, nodes Nodes) {
 	}
 	switch {
 	case after.FailedStarts > before.FailedStarts:
-		nodes.failed(now, after.FailedNode, after.LastFailure)
-		h.starts.noteFailedStart(now, after.FailedNode, after.LastFailure)
+		nodes.failed(now, after.FailedNode, after.Bundle, after.LastFailure)
+		h.starts.noteFailedStart(now, after.FailedNode, after.Bundle, after.LastFailure)
 	case after.commandStarted() && !before.commandStarted():
-		delete(nodes, after.Begun.Node)
+		delete(nodes, after.Node())
 		h.starts.noteSuccess(now)
 	}
 }
@@ -215,19 +229,22 @@ type SickNode struct {
 	Words    string
 	// AvoidedUntil is until when no job is sent to the node; zero if it is not avoided.
 	AvoidedUntil time.Time
+	starts       failedStarts
 }
 
-// leastFailures is how many jobs in a row fail on a node before the bridge avoids it.
+// leastFailures is how many jobs in a row fail on a node before the bridge avoids it. They are of several
+// bundles, because what fails one bundle may be in its image.
 const leastFailures = 2
 
-// failed notes that a command did not start on a node.
-func (n Nodes) failed(now time.Time, node, words string) {
-	if node == "" {
+// failed notes that a bundle's command did not start on a node.
+func (n Nodes) failed(now time.Time, node, bundle, words string) {
+	if !isNodeName(node) { // it is not known, or no job can be kept from it
 		return
 	}
 	sick := n[node]
+	sick.starts.add(node, bundle)
 	sick.Failures, sick.Words = sick.Failures+1, words
-	if sick.Failures >= leastFailures {
+	if sick.starts.severalBundles && sick.Failures >= leastFailures {
 		sick.AvoidedUntil = now.Add(min(10*time.Minute<<min(sick.Failures-leastFailures, 4), longestAvoided))
 	}
 	n[node] = sick
@@ -254,11 +271,4 @@ func (n Nodes) Exclude(now time.Time, r Row) string {
 		return ""
 	}
 	return joinNodes(append(n.Avoided(now), strings.Split(r.SickNodes, ",")...)...)
-}
-
-// joinNodes makes a list of nodes, each once, in order.
-func joinNodes(names ...string) string {
-	slices.Sort(names)
-	names = slices.DeleteFunc(slices.Compact(names), func(name string) bool { return name == "" })
-	return strings.Join(names, ",")
 }

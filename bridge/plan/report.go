@@ -26,8 +26,8 @@ func (r Row) Report(worker string) codalab.Run {
 		Remote:      worker,
 		Profile:     r.profile(),
 	}
-	if r.Begun != nil && r.Begun.Node != "" {
-		run.Remote = r.Begun.Node
+	if node := r.Node(); r.Begun != nil && node != "" {
+		run.Remote = node
 	}
 	if r.Staged != nil && r.Staged.ImageDigest != "" {
 		run.DockerImage = &r.Staged.ImageDigest

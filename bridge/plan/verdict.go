@@ -27,7 +27,7 @@ func (d *decision) fromSlurm() Verdict {
 	ran := "before it began"
 	switch {
 	case d.row.Begun != nil:
-		ran = "while it ran on " + d.row.Begun.Node
+		ran = "while it ran on " + d.row.Node()
 	case d.mayHaveBegun():
 		ran = "and its records are gone from the shared disk"
 	}
@@ -84,7 +84,7 @@ func (d *decision) timedOut(ran string) Verdict {
 	case d.row.Begun == nil && !d.mayHaveBegun():
 		return platform("Slurm's time limit ended job %s on %s before its worker began: the node was slow to start it.", job.ID, job.Nodes)
 	case d.notStarted():
-		return platform("Slurm's time limit ended job %s on %s before the command started: the node was slow to set the container up.", job.ID, d.row.Begun.Node)
+		return platform("Slurm's time limit ended job %s on %s before the command started: the node was slow to set the container up.", job.ID, d.row.Node())
 	case d.row.commandStarted(), d.row.Exit != nil:
 		return Verdict{Cause: spool.CauseLimit, Failure: fmt.Sprintf(
 			"Slurm's time limit ended job %s (%s): ask for more with --request-time.", job.ID, job.State)}
@@ -135,7 +135,7 @@ func (d *decision) fromExitStatus() (Verdict, bool) {
 		return Verdict{Cause: spool.CauseSucceeded, ExitCode: &code}, true
 	case job.State == sbatch.StateFailed && code != 0:
 		return Verdict{Cause: spool.CauseUser, ExitCode: &code, Failure: fmt.Sprintf(
-			"Exit code %d, as Slurm shows it: node %s could not write to the shared disk, which may have been full.", code, begun.Node)}, true
+			"Exit code %d, as Slurm shows it: node %s could not write to the shared disk, which may have been full.", code, d.row.Node())}, true
 	}
 	return Verdict{}, false
 }

@@ -14,7 +14,7 @@ import (
 // queued: Slurm has the job, and no record shows that the attempt began.
 func (d *decision) queued() {
 	if d.row.Begun != nil {
-		d.enter(Running, "the attempt began on "+d.row.Begun.Node)
+		d.enter(Running, "the attempt began on "+d.row.Node())
 		return
 	}
 	d.applySlurm()
@@ -333,17 +333,17 @@ func reasonOfQueue(reason string, asked codalab.Resources) bool {
 func (d *decision) conclude(v Verdict) {
 	begun := d.row.Begun != nil
 	if v.Cause == spool.CausePlatform && d.row.StopVerdict == nil {
-		node := d.failedStart()
+		node, failed := d.failedStart()
 		switch {
 		case !begun && ghost(d.row.Job) && d.row.Exclude != "": // as in applySubmission; sbatch's answer was lost
 			why := refusedWithout(d.row.Exclude)
 			d.nextAttempt(why)
 			d.row.AnyNode = true
 			return
-		case node != "" && d.mayStartElsewhere():
+		case failed && d.mayStartElsewhere():
 			d.startElsewhere(node, v.Failure)
 			return
-		case node != "":
+		case failed:
 		case d.row.FailedAttempts+1 < d.policy.MaxAttempts && (!begun && !d.mayHaveBegun() || d.queue.RetryBegun == RetryOnPlatform):
 			if state := d.row.Job.State; !begun && (state == sbatch.StateNodeFail || state == sbatch.StateBootFail) {
 				// Slurm may go on using the node: a launch that came too late does not take it down
@@ -381,19 +381,23 @@ func (d *decision) mayHaveBegun() bool {
 	return job.ID != 0 && !job.State.Ended() // it is not known how the job ended
 }
 
-// failedStart is the node on which the attempt's command has certainly not started for the node's own
-// fault; empty if there is none. Either the worker says it, or the job has ended and left nothing on
-// the shared disk, or the node could not launch it.
-func (d *decision) failedStart() string {
+// failedStart reports whether the attempt's command has certainly not started, for no fault of the
+// bundle's. Either the worker says it, or the job has ended and left nothing on the shared disk, or the
+// node could not launch it. node is the node at fault; empty if the shared disk was full, which all nodes
+// have.
+func (d *decision) failedStart() (node string, failed bool) {
 	r := &d.row
 	switch {
 	case d.notStarted() && (!r.Exit.Terminated || r.Job.State == sbatch.StateTimeout):
-		return r.Begun.Node
+		if r.Exit.SharedDiskFull {
+			return "", true
+		}
+		return r.Node(), true
 	case r.Begun != nil || !r.Fenced || d.mayHaveBegun():
 	case r.Job.State == sbatch.StateFailed, r.Job.State == sbatch.StateTimeout, d.launchFailed():
-		return r.Job.Nodes
+		return r.Job.Nodes, r.Job.Nodes != ""
 	}
-	return ""
+	return "", false
 }
 
 // mayStartElsewhere reports whether a bundle gets another attempt after its command did not start. It

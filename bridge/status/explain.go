@@ -18,21 +18,23 @@ import (
 type Explanation struct {
 	Bundle string `json:"bundle"`
 	// Forgotten is set for a bundle that has no row any more, only a history.
-	Forgotten bool          `json:"forgotten"`
-	Queue     string        `json:"queue,omitempty"`
-	Phase     plan.Phase    `json:"phase,omitempty"`
-	Since     time.Time     `json:"since,omitzero"`
-	Reason    string        `json:"reason,omitempty"`
-	WaitsFor  string        `json:"waits_for,omitempty"`
-	Due       time.Time     `json:"due,omitzero"`
-	Tries     int           `json:"tries,omitempty"`
-	Trouble   string        `json:"trouble,omitempty"`
-	Attempt   int           `json:"attempt"`
-	Job       sbatch.JobID  `json:"job,omitempty"`
-	JobState  sbatch.State  `json:"job_state,omitempty"`
-	JobReason string        `json:"job_reason,omitempty"`
-	Node      string        `json:"node,omitempty"`
-	Verdict   *plan.Verdict `json:"verdict,omitempty"`
+	Forgotten bool         `json:"forgotten"`
+	Queue     string       `json:"queue,omitempty"`
+	Phase     plan.Phase   `json:"phase,omitempty"`
+	Since     time.Time    `json:"since,omitzero"`
+	Reason    string       `json:"reason,omitempty"`
+	WaitsFor  string       `json:"waits_for,omitempty"`
+	Due       time.Time    `json:"due,omitzero"`
+	Tries     int          `json:"tries,omitempty"`
+	Trouble   string       `json:"trouble,omitempty"`
+	Attempt   int          `json:"attempt"`
+	Job       sbatch.JobID `json:"job,omitempty"`
+	JobState  sbatch.State `json:"job_state,omitempty"`
+	JobReason string       `json:"job_reason,omitempty"`
+	Node      string       `json:"node,omitempty"`
+	// Avoids lists the nodes on which the next job, or the one that is queued, must not run.
+	Avoids  string        `json:"avoids,omitempty"`
+	Verdict *plan.Verdict `json:"verdict,omitempty"`
 	// Used is what the attempt has used, once it has ended.
 	Used *spool.Usage `json:"used,omitempty"`
 	// Ran says which runtime ran the container, and why that one.
@@ -116,7 +118,14 @@ func (e *Explanation) addRow(row plan.Row) {
 	e.Attempt, e.Job, e.JobState, e.JobReason = row.Attempt.Number, row.Job.ID, row.Job.State, row.Job.Reason
 	e.Verdict, e.Notes = row.Verdict, row.Notes()
 	if row.Begun != nil {
-		e.Node = row.Begun.Node
+		e.Node = row.Node()
+	}
+	switch {
+	case row.Standalone:
+	case row.Phase == plan.Submitting, row.Phase == plan.Queued:
+		e.Avoids = row.Exclude
+	case row.Phase == plan.Staging && !row.AnyNode:
+		e.Avoids = row.SickNodes
 	}
 	if row.Exit != nil {
 		e.Used, e.Ran = &row.Exit.Usage, row.Exit.Ran

@@ -81,6 +81,9 @@ func (e Explanation) facts(now time.Time) [][]string {
 	if e.Attempt > 0 {
 		add("attempt", strconv.Itoa(e.Attempt)+e.job())
 	}
+	if e.Avoids != "" {
+		add("avoids", e.Avoids+", where commands did not start")
+	}
 	if e.Verdict != nil {
 		add("ended", verdict(*e.Verdict))
 	}
