@@ -131,8 +131,11 @@ func (r *Root) awaitMount(before unix.Stat_t) error {
 			return errStopped
 		case <-tick.C:
 			var now unix.Stat_t
-			if err := unix.Stat(LowerDir, &now); err == nil && now.Dev != before.Dev {
+			switch err := unix.Stat(LowerDir, &now); {
+			case err == nil && now.Dev != before.Dev:
 				return nil
+			case err != nil && !errors.Is(err, unix.ENOTCONN): // that is for a squashfuse that has just died
+				return fmt.Errorf("squashfuse serves the image, and its root cannot be read: %w", err)
 			}
 		}
 	}
