@@ -18,6 +18,9 @@ type HostError struct {
 	// scratch directory. Otherwise the host lacks or forbids something that this runtime needs, Err
 	// is a sentence that says what the site has to do, and a caller may try another runtime.
 	AnyRuntime bool
+	// Doubtful is set if nothing proves that the host is at fault. If the same container begins on no
+	// host, the fault is in the request after all.
+	Doubtful bool
 }
 
 // Error returns the sentence.
@@ -46,14 +49,14 @@ func RequestErrorf(format string, args ...any) error {
 	return &RequestError{Err: fmt.Errorf(format, args...)}
 }
 
-// NotBegun makes the error of a step before the command the host's fault, unless the step has named
-// another one: a *RequestError, ErrNoShell, or a *HostError with more to say.
+// NotBegun makes the error of a step before the command the host's fault, though a doubtful one, unless the
+// step has named another one: a *RequestError, ErrNoShell, or a *HostError with more to say.
 func NotBegun(err error) error {
 	var host *HostError
 	if err == nil || errors.As(err, &host) || isOfRequest(err) {
 		return err
 	}
-	return &HostError{Err: err, AnyRuntime: true}
+	return &HostError{Err: err, AnyRuntime: true, Doubtful: true}
 }
 
 func isOfRequest(err error) bool {
@@ -82,6 +85,7 @@ type Failure struct {
 	NoShell    bool `json:",omitempty"`
 	HostError  bool `json:",omitempty"`
 	AnyRuntime bool `json:",omitempty"`
+	Doubtful   bool `json:",omitempty"`
 	OfRequest  bool `json:",omitempty"`
 }
 
@@ -93,7 +97,7 @@ func FailureOf(err error) Failure {
 	f := Failure{Error: err.Error(), NoShell: errors.Is(err, ErrNoShell), OfRequest: isOfRequest(err)}
 	var host *HostError
 	if f.HostError = errors.As(err, &host); f.HostError {
-		f.AnyRuntime = host.AnyRuntime
+		f.AnyRuntime, f.Doubtful = host.AnyRuntime, host.Doubtful
 	}
 	return f
 }
@@ -108,7 +112,7 @@ func (f Failure) Err() error {
 	case f.OfRequest:
 		return &RequestError{Err: errors.New(f.Error)}
 	case f.HostError:
-		return &HostError{Err: errors.New(f.Error), AnyRuntime: f.AnyRuntime}
+		return &HostError{Err: errors.New(f.Error), AnyRuntime: f.AnyRuntime, Doubtful: f.Doubtful}
 	}
 	return errors.New(f.Error)
 }

@@ -46,7 +46,7 @@ type runAnswer struct {
 	Exit     container.Exit
 	Error    string
 	NoShell  bool
-	Fault    string // "host" or "request"; empty if the command may have begun
+	Fault    string // "host", "host, doubtful" or "request"; empty if the command may have begun
 	Canceled bool
 	Choice   container.Choice // where the host chooses the runtime
 	Started  []int            // the calls of OnStart
@@ -215,6 +215,8 @@ func fault(err error) string {
 	var host *container.HostError
 	var request *container.RequestError
 	switch {
+	case errors.As(err, &host) && host.Doubtful:
+		return "host, doubtful"
 	case errors.As(err, &host):
 		return "host"
 	case errors.As(err, &request), errors.Is(err, container.ErrNoShell):

@@ -27,8 +27,17 @@ func (r *Root) UnpackInstead() error {
 	if damage := r.checkImage(); damage != nil {
 		return damage
 	}
-	return container.HostErrorf("%s; and the image cannot be unpacked instead: %w", r.Unpack, err)
+	var failed *unsquashfsError
+	return &container.HostError{
+		Err:      fmt.Errorf("%s; and the image cannot be unpacked instead: %w", r.Unpack, err),
+		Doubtful: errors.As(err, &failed),
+	}
 }
+
+// unsquashfsError means that the program has failed, perhaps for a damage of the image.
+type unsquashfsError struct{ how string }
+
+func (e *unsquashfsError) Error() string { return "unsquashfs has failed (" + e.how + ")" }
 
 // checkImage returns a *container.RequestError if the head of the image's squashfs makes no sense. It
 // finds most files that were cut off or overwritten, and not those with other damages.
@@ -104,7 +113,7 @@ func (r *Root) unpackImage() error {
 	if strings.Contains(words, "No space left on device") || strings.Contains(words, "Disk quota exceeded") {
 		return fmt.Errorf("there is no room for it in %s", r.Process.Scratch)
 	}
-	return fmt.Errorf("unsquashfs has failed (%s): %s", death, words)
+	return fmt.Errorf("%w: %s", &unsquashfsError{death.String()}, words)
 }
 
 // startUnsquashfs starts the program in bubblewrap, where it can write to RootDir only: links and
