@@ -120,7 +120,7 @@ func (s *fakeSlurm) run(ctx context.Context, j *fakeJob) {
 	bell := spool.AttemptOf(j.spec).Layout().Bell()
 	_ = bell.Ring(spec.Bundle, attempt.Name())
 	if j.node == s.sick {
-		_ = attempt.WriteExit(spool.Exit{Token: token, Cause: spool.CausePlatform, NotStarted: true, Failure: "This node has no /dev/fuse."})
+		_ = attempt.WriteExit(spool.Exit{Token: token, Cause: spool.CausePlatform, NotStarted: true, NodeAtFault: true, Failure: "This node has no /dev/fuse."})
 		_ = bell.Ring(spec.Bundle, attempt.Name())
 		s.set(j, sbatch.StateFailed)
 		return

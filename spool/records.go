@@ -249,6 +249,8 @@ type Exit struct {
 	// NotStarted is set when it is certain that the command never began: its container
 	// could not be prepared or set up.
 	NotStarted bool `json:"not_started,omitempty"`
+	// NodeAtFault is set, with NotStarted, when the fault is proven to be in the node.
+	NodeAtFault bool `json:"node_at_fault,omitempty"`
 	// SharedDiskFull is set, with NotStarted, when the shared disk had no room. Then no
 	// other node would do.
 	SharedDiskFull bool `json:"shared_disk_full,omitempty"`

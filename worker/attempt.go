@@ -167,14 +167,14 @@ func (r *attemptRun) prepare() (c container.Container, err error) {
 		return c, err
 	}
 	if r.gpus, err = r.allocateGPUs(); err != nil {
-		return c, err
+		return c, &container.HostError{Err: err}
 	}
 	if r.scratch, err = makeScratch(r.spec.Scratch, r.Job); err != nil {
-		return c, fmt.Errorf("%w (the queue's scratch in the bridge's configuration)", err)
+		return c, container.HostErrorf("%w (the queue's scratch in the bridge's configuration)", err)
 	}
 	own, err := r.makeDirs()
 	if err != nil {
-		return c, err
+		return c, &container.HostError{Err: err}
 	}
 	if err := r.makeLinks(links); err != nil {
 		if r.dir == r.spec.RunDir {

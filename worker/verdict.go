@@ -70,6 +70,8 @@ func (e ending) verdict(spec spool.Spec) spool.Exit {
 	out := spool.Exit{Terminated: e.stopRequested, NotStarted: e.notStarted()}
 	var full *fullDiskError
 	out.SharedDiskFull = out.NotStarted && errors.As(e.err, &full)
+	var host *container.HostError
+	out.NodeAtFault = errors.As(e.err, &host) && !host.Doubtful
 	if e.exit.Note != "" {
 		out.Note = codalab.Sentence(e.exit.Note)
 	}

@@ -31,6 +31,7 @@ func TestVerdictNamesTheCauseOfTheEnd(t *testing.T) {
 		failure    string
 		terminated bool
 		notStarted bool
+		sure       bool // that the node is at fault
 		shared     bool
 	}{
 		"success":                     {ending: ending{}, cause: spool.CauseSucceeded},
@@ -54,11 +55,15 @@ func TestVerdictNamesTheCauseOfTheEnd(t *testing.T) {
 		"the bundle's own dependency": {ending: ending{err: &userError{"Two dependencies."}}, cause: spool.CauseUser, failure: "Two dependencies."},
 		"the container cannot be set up": {
 			ending: ending{err: fmt.Errorf("run: %w", container.HostErrorf("no user namespaces"))}, cause: spool.CausePlatform,
-			failure: "Node n1: run: no user namespaces.", notStarted: true,
+			failure: "Node n1: run: no user namespaces.", notStarted: true, sure: true,
 		},
 		"the container cannot be prepared": {
 			ending: ending{err: errors.New("the node has no disk"), unprepared: true}, cause: spool.CausePlatform,
 			failure: "Node n1: the node has no disk.", notStarted: true,
+		},
+		"a step before the command": {
+			ending: ending{err: container.NotBegun(errors.New("bind: no such file"))}, cause: spool.CausePlatform,
+			failure: "Node n1: bind: no such file.", notStarted: true,
 		},
 		"the request of a container": {
 			ending: ending{err: fmt.Errorf("run: %w", container.RequestErrorf("the image is damaged"))}, cause: spool.CauseUser,
@@ -84,7 +89,7 @@ func TestVerdictNamesTheCauseOfTheEnd(t *testing.T) {
 	} {
 		test.ending.node = "n1"
 		got := test.ending.verdict(spool.Spec{MemoryBytes: 100 << 20})
-		want := spool.Exit{Cause: test.cause, Failure: test.failure, Terminated: test.terminated, NotStarted: test.notStarted, SharedDiskFull: test.shared}
+		want := spool.Exit{Cause: test.cause, Failure: test.failure, Terminated: test.terminated, NotStarted: test.notStarted, NodeAtFault: test.sure, SharedDiskFull: test.shared}
 		if test.ending.err == nil {
 			want.ExitCode = &test.ending.exit.Code
 		}

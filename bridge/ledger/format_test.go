@@ -103,7 +103,7 @@ func TestLedgerOfTheVersionBeforeIsTakenOver(t *testing.T) {
 func newSinceFormat1(field string) bool {
 	return slices.ContainsFunc([]string{
 		".Submitted", ".RevokedSince", ".Job.Exit", ".Held", ".RefusedSince", ".RefusedAlone", ".FailedAttempts", ".FailedStarts", ".StartsFailSince", ".FailedNode", ".SickNodes", ".AnyNode",
-		".Exclude", ".Job.Cluster", ".Job.CancelledBy", ".QueueTrouble", ".NotStarted", ".SharedDiskFull", ".Standalone", ".Restage",
+		".Exclude", ".Job.Cluster", ".Job.CancelledBy", ".QueueTrouble", ".NotStarted", ".NodeAtFault", ".SharedDiskFull", ".FailedSurely", ".Standalone", ".Restage",
 	}, func(name string) bool { return strings.HasSuffix(field, name) })
 }
 

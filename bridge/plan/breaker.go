@@ -11,8 +11,7 @@ import (
 )
 
 // breaker holds a queue up while its failures are not the bundles' fault: Slurm takes no job of the queue
-// (package canary), or commands of several bundles start on none of several nodes. A queue that is held up
-// submits one row at a time, as a probe, after longer and longer pauses. The first success opens it
+// (package canary), or commands start on none of several nodes. A queue that is held up submits one row at a time, as a probe, after longer and longer pauses. The first success opens it
 // again. A breaker is memory only: after a restart of the bridge the next failures hold the queue up
 // again. The zero value holds nothing up.
 type breaker struct {
@@ -47,29 +46,31 @@ func (b *breaker) noteFailure(now, since time.Time, words string) {
 	}
 }
 
-// noteFailedStart notes that a bundle's command did not start on a node. Two such nodes and two such
-// bundles hold the queue up: what fails one bundle on every node may be in its image.
-func (b *breaker) noteFailedStart(now time.Time, node, bundle, words string) {
-	b.failedAt, b.words = now, words
-	b.starts.add(node, bundle)
-	if b.held() || b.starts.severalNodes && b.starts.severalBundles {
-		b.noteFailure(now, now, words)
+// noteFailedStart notes the last failed start of a row. Two such nodes hold the queue up.
+func (b *breaker) noteFailedStart(now time.Time, r Row) {
+	b.failedAt, b.words = now, r.LastFailure
+	b.starts.add(r)
+	if b.held() || b.starts.severalNodes && b.starts.noBundles {
+		b.noteFailure(now, now, r.LastFailure)
 	}
 }
 
-// failedStarts are the commands that did not start: on which node the first one, of which bundle, and
-// whether others did not either.
+// failedStarts are commands that did not start.
 type failedStarts struct {
-	node, bundle                 string
-	severalNodes, severalBundles bool
+	node, bundle string // of the first one
+	severalNodes bool
+	// noBundles is set if no bundle is at fault: that is sure of a start, or several bundles failed. What
+	// fails one bundle on every node may be in its image.
+	noBundles bool
 }
 
-func (f *failedStarts) add(node, bundle string) {
+// add notes the last failed start of a row.
+func (f *failedStarts) add(r Row) {
 	if f.bundle == "" {
-		f.node, f.bundle = node, bundle
+		f.node, f.bundle = r.FailedNode, r.Bundle
 	}
-	f.severalNodes = f.severalNodes || node != f.node
-	f.severalBundles = f.severalBundles || bundle != f.bundle
+	f.severalNodes = f.severalNodes || r.FailedNode != f.node
+	f.noBundles = f.noBundles || r.FailedSurely || r.Bundle != f.bundle
 }
 
 // worked reports whether anything has worked after a time.
@@ -204,8 +205,8 @@ func (h *Health) Learn(now time.Time, before, after Row, nodes Nodes) {
 	}
 	switch {
 	case after.FailedStarts > before.FailedStarts:
-		nodes.failed(now, after.FailedNode, after.Bundle, after.LastFailure)
-		h.starts.noteFailedStart(now, after.FailedNode, after.Bundle, after.LastFailure)
+		nodes.failed(now, after)
+		h.starts.noteFailedStart(now, after)
 	case after.commandStarted() && !before.commandStarted():
 		delete(nodes, after.Node())
 		h.starts.noteSuccess(now)
@@ -232,19 +233,20 @@ type SickNode struct {
 	starts       failedStarts
 }
 
-// leastFailures is how many jobs in a row fail on a node before the bridge avoids it. They are of several
-// bundles, because what fails one bundle may be in its image.
+// leastFailures is how many jobs in a row fail on a node, for no fault of a bundle, before the bridge avoids
+// it.
 const leastFailures = 2
 
-// failed notes that a bundle's command did not start on a node.
-func (n Nodes) failed(now time.Time, node, bundle, words string) {
+// failed notes the last failed start of a row.
+func (n Nodes) failed(now time.Time, r Row) {
+	node := r.FailedNode
 	if !isNodeName(node) { // it is not known, or no job can be kept from it
 		return
 	}
 	sick := n[node]
-	sick.starts.add(node, bundle)
-	sick.Failures, sick.Words = sick.Failures+1, words
-	if sick.starts.severalBundles && sick.Failures >= leastFailures {
+	sick.starts.add(r)
+	sick.Failures, sick.Words = sick.Failures+1, r.LastFailure
+	if sick.starts.noBundles && sick.Failures >= leastFailures {
 		sick.AvoidedUntil = now.Add(min(10*time.Minute<<min(sick.Failures-leastFailures, 4), longestAvoided))
 	}
 	n[node] = sick

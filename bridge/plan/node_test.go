@@ -97,6 +97,16 @@ func TestI10OneBundleThatStartsNowhereHoldsNobodyUp(t *testing.T) {
 	if avoided, held := nodes.Avoided(epoch), h.Held(q); len(avoided) > 0 || held != "" {
 		t.Errorf("one bundle: %v are avoided, and the queue is held up: %q", avoided, held)
 	}
+	var sure plan.Health
+	surely := plan.Nodes{}
+	for n, node := range []string{"n1", "n1", "n2"} {
+		after := failedOn("0x1", node, n+1)
+		after.FailedSurely = true
+		sure.Learn(epoch, failedOn("0x1", "", n), after, surely)
+	}
+	if avoided, held := surely.Avoided(epoch), sure.Held(q); len(avoided) != 1 || avoided[0] != "n1" || held == "" {
+		t.Errorf("the nodes are surely at fault: %v are avoided, and the queue is held up: %q", avoided, held)
+	}
 	fails("0x2", "n2", 1)
 	if avoided, held := nodes.Avoided(epoch), h.Held(q); len(avoided) != 1 || avoided[0] != "n2" || !strings.Contains(held, "no command has started on the nodes of queue cpu") {
 		t.Errorf("two bundles: %v are avoided, and the queue is held up: %q", avoided, held)

@@ -96,11 +96,12 @@ type Row struct {
 	FailedAttempts int `json:"failed_attempts,omitempty"`
 	// FailedStarts is how many attempts ended before their command started. Those that ended while the
 	// queue was held up are not counted. StartsFailSince is when the first one ended. FailedNode is the
-	// node of the last one. SickNodes lists the nodes of all, and those that failed before the command
-	// started, separated by commas.
+	// node of the last one, and FailedSurely is set if no bundle can be at fault for that. SickNodes lists the
+	// nodes of all, and those that failed before the command started, separated by commas.
 	FailedStarts    int       `json:"failed_starts,omitempty"`
 	StartsFailSince time.Time `json:"starts_fail_since,omitzero"`
 	FailedNode      string    `json:"failed_node,omitempty"`
+	FailedSurely    bool      `json:"failed_surely,omitempty"`
 	SickNodes       string    `json:"sick_nodes,omitempty"`
 	// AnyNode is set if Slurm refused the next attempt with nodes excluded: no other nodes will do.
 	AnyNode bool `json:"any_node,omitempty"`

@@ -411,9 +411,10 @@ func (d *decision) mayStartElsewhere() bool {
 // startElsewhere sends the bundle back for an attempt on another node. While its queue is held up the
 // attempt does not count: no node would do.
 func (d *decision) startElsewhere(node, why string) {
+	surely := !d.notStarted() || d.row.Exit.NodeAtFault
 	d.nextAttempt(why)
 	r := &d.row
-	r.FailedNode = node
+	r.FailedNode, r.FailedSurely = node, surely
 	r.avoid(node)
 	r.DueAt = d.now.Add(firstStartPause << min(r.FailedStarts, 3))
 	if r.Held == "" {

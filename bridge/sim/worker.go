@@ -122,7 +122,7 @@ func (wk *worker) begin() {
 		w.disk.ring(wk.bundle.dirKey, a.number)
 		a.failedStart = w.now
 		a.noteCause("its node was sick")
-		wk.leave(spool.Exit{Token: wk.token, Cause: spool.CausePlatform, NotStarted: true, Failure: "No user namespaces on this node."}, slurmtest.End{Code: 124}) // cmd/cl-worker: exitNoStatus
+		wk.leave(spool.Exit{Token: wk.token, Cause: spool.CausePlatform, NotStarted: true, NodeAtFault: true, Failure: "No user namespaces on this node."}, slurmtest.End{Code: 124}) // cmd/cl-worker: exitNoStatus
 		return
 	}
 	wk.owns, a.ran = true, wk.launch.Job

@@ -50,7 +50,7 @@ func TestScratchThatCannotBeUsedIsTheNodesFault(t *testing.T) {
 			code := x.start().end()
 			exit, err := x.attempt.ReadExit()
 			must(t, err)
-			if code != exitNoStatus || exit.Cause != spool.CausePlatform || !exit.NotStarted || exit.SharedDiskFull {
+			if code != exitNoStatus || exit.Cause != spool.CausePlatform || !exit.NotStarted || !exit.NodeAtFault || exit.SharedDiskFull {
 				t.Errorf("exit code %d, %+v", code, exit)
 			}
 			if said := exit.Failure; !strings.HasPrefix(said, "Node gpu7: make a scratch directory: ") || !strings.HasSuffix(said, test.want) || strings.Contains(said, "\n") {
