@@ -263,7 +263,7 @@ func TestMachineIsOnePartition(t *testing.T) {
 	got, err := newSite(t, c).Partitions(t.Context())
 	must(t, err)
 	all := sbatch.NodeResources{CPUs: 2, GPUs: 1, Memory: 1 << 30}
-	want := []sbatch.Partition{{Name: "local", Default: true, State: "up", Nodes: 1, Ready: 1, Most: all, All: all}}
+	want := []sbatch.Partition{{Name: "local", Default: true, State: "up", Nodes: 1, Ready: 1, Most: all, All: all, Sizes: sbatch.NodeSizes{all}}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
