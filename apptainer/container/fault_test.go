@@ -5,15 +5,18 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
 // scratchDisk mounts a tmpfs with these options as the scratch directory, in a preparation of a host.
@@ -165,5 +168,39 @@ func TestImageThatIsNotThereIsTheHostsFault(t *testing.T) {
 	answer := start(t, container.Container{SIF: filepath.Join(userDir(t), "image.sif"), Args: []string{"true"}}).wait()
 	if answer.Fault != "host, doubtful" || !strings.Contains(answer.Error, "no such file or directory") {
 		t.Errorf("fault %q of %q", answer.Fault, answer.Error)
+	}
+}
+
+// Without the report nobody would know that the command has run, and it would run again elsewhere.
+func TestCommandInsideBeginsOnlyIfItsReportSaysSo(t *testing.T) {
+	t.Parallel()
+	testenv.Containers(t)
+	for _, tt := range []struct {
+		fill, want string
+		began      bool
+	}{
+		{"true", "container-enter is started in every container", true},
+		{"head -c 64k /dev/zero >root/.container/others || true", "write /.container/report: no space left on device", false},
+	} {
+		cmd := exec.Command("unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "sh", "-ec", `
+			mkdir root; mount -t tmpfs none root; mkdir root/.container root/dev; cp "$1" root/program
+			touch root/dev/null; mount --bind /dev/null root/dev/null
+			mount -t tmpfs -o size=4k none root/.container; : >root/.container/report
+			`+tt.fill+` 2>/dev/null
+			exec chroot root /program container-enter`, "sh", enter.Path(t))
+		cmd.Dir = userDir(t)
+		cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: ordinaryUser(t)}
+		stdin, err := cmd.StdinPipe()
+		must(t, err)
+		var stderr strings.Builder
+		cmd.Stderr = &stderr
+		must(t, cmd.Start())
+		_, err = stdin.Write([]byte(`{"Args": ["/program", "container-enter"], "Dir": "/"}`))
+		must(t, err)
+		_ = cmd.Wait() // it fails in both cases
+		if said := stderr.String(); !strings.Contains(said, tt.want) || strings.Contains(said, "is started in every container") != tt.began {
+			t.Errorf("%s: %q, want %q", tt.fill, said, tt.want)
+		}
 	}
 }
