@@ -76,6 +76,7 @@ fingerprint() {
     slurm_conf
     gres_conf
     cgroup_conf
+    prolog
     slurmdbd_conf -
     slurmd -V
     id "$user"
@@ -88,7 +89,7 @@ fingerprint() {
 # write_configuration makes the directory tree. It writes the fingerprint last:
 # a tree without one is incomplete, and is removed.
 write_configuration() {
-  install -d -m 0755 "$dir" "$etc" "$run" "$run/records" "$log" "$dir/spool"
+  install -d -m 0755 "$dir" "$etc" "$run" "$run/records" "$run/prolog" "$log" "$dir/spool"
   install -d -m 0755 -o munge -g munge "$run/munge"
   install -d -m 0755 -o mysql -g mysql "$run/mysql"
   install -d -m 0755 -o slurm -g slurm "$run/slurm"
@@ -109,6 +110,8 @@ write_configuration() {
   slurm_conf >"$etc/slurm.conf"
   gres_conf >"$etc/gres.conf"
   cgroup_conf >"$etc/cgroup.conf"
+  prolog >"$etc/prolog"
+  chmod 0755 "$etc/prolog"
   install -m 0600 -o slurm -g slurm /dev/null "$etc/slurmdbd.conf"
   slurmdbd_conf "$(<"$etc/db.password")" >"$etc/slurmdbd.conf"
   printf '%s\n' "$1" >"$etc/fingerprint"
@@ -145,6 +148,7 @@ ProctrackType=$proctrack
 TaskPlugin=$task
 JobAcctGatherType=$gather
 JobAcctGatherFrequency=task=2
+Prolog=$etc/prolog
 MpiDefault=none
 SwitchType=switch/none
 PrologFlags=Alloc
@@ -191,6 +195,15 @@ PartitionName=cpu Nodes=n[1-2] Default=YES MaxTime=7-00:00:00 DefaultTime=01:00:
 PartitionName=gpu Nodes=n[3-4] MaxTime=2-00:00:00 DefaultTime=01:00:00 State=UP
 PartitionName=short Nodes=n[1-4] MaxTime=00:10:00 DefaultTime=00:01:00 State=UP
 CONF
+}
+
+# The prolog fails on a node for the jobs of a partition while a test wants it to:
+# while there is the file PARTITION.NODE in run/prolog.
+prolog() {
+  cat <<PROLOG
+#!/bin/sh
+[ ! -e "$run/prolog/\$SLURM_JOB_PARTITION.\$SLURMD_NODENAME" ]
+PROLOG
 }
 
 plugin_lines() { [[ -z $slurm ]] || printf 'PluginDir=%s\n' "$programs/plugins"; }
