@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cl-slurm/cl-slurm/internal/slurmcluster"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/internal/testsite"
 )
@@ -85,7 +86,7 @@ func TestI10NodeWithAFullScratchIsAvoidedOnRealSlurm(t *testing.T) {
 // onNode runs a command in a node's mount namespace, and another one at the end of the test.
 func onNode(t *testing.T, node, command, end string) {
 	t.Helper()
-	slurmd, err := os.ReadFile(filepath.Join(testsite.Base, "cluster/run", "slurmd-"+node+".pid"))
+	slurmd, err := os.ReadFile(filepath.Join(filepath.Dir(slurmcluster.Chosen().Conf), "../run", "slurmd-"+node+".pid"))
 	if err != nil {
 		t.Fatal(err)
 	}
