@@ -51,16 +51,6 @@ func (c *Client) program(name string) string {
 	return filepath.Join(c.Bin, name)
 }
 
-// environment is the whole environment of Slurm's commands. It has nothing of the
-// login shell: sbatch passes every SLURM_* variable on to the job.
-func (c *Client) environment() []string {
-	env := []string{"PATH=/usr/local/bin:/usr/bin:/bin", "LC_ALL=C"}
-	if c.Conf != "" {
-		env = append(env, "SLURM_CONF="+c.Conf)
-	}
-	return env
-}
-
 // onCluster adds the cluster to a command's arguments.
 func (c *Client) onCluster(args ...string) []string {
 	if c.Cluster == "" {
@@ -73,7 +63,7 @@ func (c *Client) query(ctx context.Context, op string, args ...string) (string, 
 	ctx, cancel := context.WithTimeout(ctx, c.queryTimeout())
 	defer cancel()
 	args[0] = c.program(args[0])
-	env := append(c.environment(), "TZ=UTC", "SLURM_TIME_FORMAT=%s")
+	env := append(c.environment(), "LC_ALL=C", "TZ=UTC", "SLURM_TIME_FORMAT=%s")
 	out, err := command.Command{Args: args, Env: env}.Output(ctx)
 	if err != nil {
 		return "", &Error{Op: op, Message: message(err), Err: err}

@@ -42,6 +42,14 @@ type Request struct {
 	// the file Output, a path that may have any characters.
 	Dir    string
 	Output string
+	// Env adds variables to the job's environment, or replaces them, as NAME=value. A job has
+	// PATH, HOME, USER, LOGNAME, SHELL and LANG, and what Slurm sets. Env must hold no secret:
+	// Slurm's database may keep it (slurm.conf(5): AccountingStoreFlags=job_env).
+	Env []string
+	// LoginEnvironment gives the job the environment of the account's login shell on the node
+	// instead, without Env. slurmd runs that shell before the job begins, and ends the job if
+	// the shell takes too long (slurm.conf(5): BatchStartTimeout).
+	LoginEnvironment bool
 	// Extra are further options that a site needs, such as
 	// "--licenses=matlab".
 	Extra []string
@@ -51,7 +59,11 @@ type Request struct {
 
 // Args are sbatch's options for the request.
 func (r Request) Args() []string {
-	args := []string{"--parsable", "--export=NONE", "--propagate=NONE", "--no-requeue", "--open-mode=append", "--nodes=1", "--ntasks=1"}
+	export := "--export=ALL" // of the environment that the Client gives sbatch
+	if r.LoginEnvironment {
+		export = "--export=NONE"
+	}
+	args := []string{"--parsable", export, "--propagate=NONE", "--no-requeue", "--open-mode=append", "--nodes=1", "--ntasks=1"}
 	add := func(option, value string) {
 		if value != "" {
 			args = append(args, "--"+option+"="+value)
@@ -124,7 +136,7 @@ func (c *Client) sbatch(r Request, options ...string) command.Command {
 	args := slices.Concat([]string{c.program("sbatch")}, options, r.Args())
 	return command.Command{
 		Args:  c.onCluster(args...),
-		Env:   c.environment(),
+		Env:   c.jobEnvironment(r),
 		Stdin: strings.NewReader(r.Script),
 	}
 }

@@ -3,6 +3,7 @@ package sbatch
 import (
 	"errors"
 	"os"
+	"os/user"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -162,12 +163,17 @@ func TestCommandsSeeNothingOfTheLoginShell(t *testing.T) {
 		}
 		return string(data)
 	}
-	const own = "LC_ALL=C\nPATH=/usr/local/bin:/usr/bin:/bin\nSLURM_CONF=/etc/slurm/here.conf\n"
-	if d := cmp.Diff(own, told("sbatch.env")); d != "" {
-		t.Errorf("sbatch, which hands SLURM_* on to the job (-want +got):\n%s", d)
+	me, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const path, conf = "PATH=" + DefaultPath + "\n", "SLURM_CONF=/etc/slurm/here.conf\n"
+	job := "HOME=" + me.HomeDir + "\nLANG=C.UTF-8\nLOGNAME=" + me.Username + "\n" + path + "SHELL=/bin/sh\n" + conf + "USER=" + me.Username + "\n"
+	if d := cmp.Diff(job, told("sbatch.env")); d != "" {
+		t.Errorf("sbatch, which passes all on to the job (-want +got):\n%s", d)
 	}
 	for _, query := range []string{"squeue", "sacct", "scancel"} {
-		if d := cmp.Diff(own+"SLURM_TIME_FORMAT=%s\nTZ=UTC\n", told(query+".env")); d != "" {
+		if d := cmp.Diff("LC_ALL=C\n"+path+conf+"SLURM_TIME_FORMAT=%s\nTZ=UTC\n", told(query+".env")); d != "" {
 			t.Errorf("%s (-want +got):\n%s", query, d)
 		}
 	}

@@ -135,6 +135,11 @@ func (q Queue) check(name string) error {
 	if err := q.Architecture.Check(); err != nil {
 		return fmt.Errorf("architecture: %w", err)
 	}
+	for _, dir := range q.Path {
+		if !filepath.IsAbs(dir) || strings.ContainsAny(dir, ":\x00") {
+			return fmt.Errorf("path: %q: want the absolute path of a directory on the nodes, without a colon", dir)
+		}
+	}
 	return nil
 }
 

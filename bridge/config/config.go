@@ -144,6 +144,7 @@ type Queue struct {
 	MemoryOverhead Size            `toml:"memory_overhead"`
 	MaxInFlight    int             `toml:"max_in_flight"`
 	RetryBegun     plan.RetryBegun `toml:"retry_begun"`
+	Path           []string        `toml:"path"`
 	Scratch        string          `toml:"scratch"`
 	WorkDir        spool.WorkDir   `toml:"workdir"`
 	Runtime        runtimes.Name   `toml:"runtime"`
@@ -171,7 +172,7 @@ func (c Config) Plan() map[string]plan.Queue {
 			Reservation: q.Reservation, Constraint: q.Constraint, GPUType: q.GresType,
 			DefaultTime: q.DefaultTime.Duration, MaxTime: q.MaxTime.Duration, TimeGrace: q.TimeGrace.Duration, KillGrace: q.KillGrace.Duration,
 			MemoryOverhead: q.MemoryOverhead.Bytes, MaxInFlight: q.MaxInFlight, RetryBegun: q.RetryBegun,
-			Scratch: q.Scratch, WorkDir: q.WorkDir, Runtime: q.Runtime, Results: q.Results,
+			Path: q.Path, Scratch: q.Scratch, WorkDir: q.WorkDir, Runtime: q.Runtime, Results: q.Results,
 			CPUImage:     cmp.Or(q.DefaultImage, c.Image.DefaultCPU),
 			GPUImage:     cmp.Or(q.DefaultImage, c.Image.DefaultGPU),
 			Architecture: string(q.Architecture.Foreign()),

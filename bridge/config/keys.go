@@ -172,6 +172,7 @@ func queueKeys() []Key {
 		{Name: "queue.NAME.memory_overhead", Type: Bytes, Default: `"64m"`, Meaning: "What is added to `request_memory` for `--mem`."},
 		{Name: "queue.NAME.max_in_flight", Type: Count, Otherwise: noBound, Meaning: "How many jobs of the queue may be in Slurm at a time."},
 		{Name: "queue.NAME.retry_begun", Type: Text, Default: `"never"`, Meaning: "`never` or `on_platform`: whether a bundle that has begun may begin again after its node failed."},
+		{Name: "queue.NAME.path", Type: List, Otherwise: none, Meaning: "Directories on the nodes where jobs look for programs first, such as `[\"/opt/apptainer/bin\"]` ([The environment of jobs](operators.md#the-environment-of-jobs))."},
 		{Name: "queue.NAME.scratch", Type: Text, Default: `"/tmp"`, Meaning: "A directory on the nodes' own disk."},
 		{Name: "queue.NAME.workdir", Type: Text, Default: `"shared"`, Meaning: "`shared` or `local`: the disk on which the command works ([Working directories on the nodes](operators.md#working-directories-on-the-nodes))."},
 		{Name: "queue.NAME.runtime", Type: Text, Default: `"auto"`, Meaning: "How containers are run: `auto`, `builtin`, `apptainer`, `singularity`, `docker` or `podman` ([containers.md](containers.md))."},

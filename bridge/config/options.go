@@ -58,7 +58,7 @@ func ownOptions() []ownOption {
 		{[]string{"nodes", "ntasks"}, "each job is one task on one node"},
 		{[]string{"requeue", "no-requeue"}, "only the bridge may start a bundle again; see retry_begun and max_attempts"},
 		{[]string{"begin", "dependency", "hold"}, "Slurm's accounting does not show a job that may not start yet; to bound the number of jobs, set max_in_flight"},
-		{[]string{"export", "export-file", "get-user-env"}, "a job gets no environment from outside"},
+		{[]string{"export", "export-file", "get-user-env"}, "the bridge states the environment of its jobs; to add to PATH, see path"},
 		{[]string{"chdir", "error", "input", "open-mode", "output"}, "the bridge chooses the files of its jobs"},
 		{[]string{"wrap", "external"}, "the bridge submits a script of its own"},
 		{[]string{"signal"}, "the worker keeps the time limit itself, and takes most signals for the end of its job; for a preemption, see kill_grace"},

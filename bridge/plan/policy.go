@@ -111,6 +111,8 @@ type Queue struct {
 	MaxInFlight int
 	// RetryBegun says when a begun bundle may begin again.
 	RetryBegun RetryBegun
+	// Path is directories on the nodes where jobs look for programs first.
+	Path []string
 	// Scratch is a directory on the nodes' own disk. WorkDir says whether working directories
 	// are on it too.
 	Scratch string

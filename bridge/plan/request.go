@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -28,6 +29,9 @@ func (q Queue) Request(gpus int64) sbatch.Request {
 	}
 	if gpus > 0 {
 		r.GPUType = q.GPUType
+	}
+	if len(q.Path) > 0 {
+		r.Env = []string{"PATH=" + strings.Join(append(slices.Clone(q.Path), sbatch.DefaultPath), ":")}
 	}
 	if q.KillGrace > 0 {
 		// At a preemption with GraceTime Slurm signals a batch script only at the end of that

@@ -11,6 +11,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -78,7 +79,7 @@ func TestRequestIsTheRowsJob(t *testing.T) {
 		MemoryOverhead: 64 << 20, Extra: []string{"--licenses=matlab"},
 	}
 	common := []string{
-		"--parsable", "--export=NONE", "--propagate=NONE", "--no-requeue", "--open-mode=append", "--nodes=1", "--ntasks=1",
+		"--parsable", "--export=ALL", "--propagate=NONE", "--no-requeue", "--open-mode=append", "--nodes=1", "--ntasks=1",
 		"--job-name=" + string(submission), "--comment=codalab bundle=" + uuid + " attempt=1 owner=1 bridge=b1b2b3 generation=1 dir=1-b1b2b3 identity=b3bcfd276fc3d3b1",
 	}
 	place := []string{
@@ -155,6 +156,18 @@ func TestRequestIsTheRowsJob(t *testing.T) {
 				t.Errorf("options of sbatch (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+func TestJobsLookForProgramsInTheQueuesPathFirst(t *testing.T) {
+	t.Parallel()
+	q := plan.Queue{Path: []string{"/opt/apptainer/bin", "/opt/fuse/bin"}}
+	want := []string{"PATH=/opt/apptainer/bin:/opt/fuse/bin:" + sbatch.DefaultPath}
+	if diff := cmp.Diff(want, q.Request(0).Env); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if got := (plan.Queue{}).Request(0).Env; got != nil {
+		t.Errorf("without a path: %q", got)
 	}
 }
 

@@ -103,7 +103,7 @@ func (s *slurmBatch) run(ctx context.Context) error {
 	if err := s.fit(ctx, slurm); err != nil {
 		return err
 	}
-	backend, err := s.backend(slurm, server)
+	backend, err := s.backend(ctx, slurm, server)
 	if err != nil {
 		return err
 	}
@@ -204,7 +204,7 @@ func (s *slurmBatch) fit(ctx context.Context, slurm *sbatch.Observer) error {
 }
 
 // backend returns the backend without credentials.
-func (s *slurmBatch) backend(slurm slurmbatch.Slurm, server string) (*slurmbatch.Backend, error) {
+func (s *slurmBatch) backend(ctx context.Context, slurm slurmbatch.Slurm, server string) (*slurmbatch.Backend, error) {
 	here, err := os.Getwd()
 	if err != nil {
 		return nil, err
@@ -223,8 +223,23 @@ func (s *slurmBatch) backend(slurm slurmbatch.Slurm, server string) (*slurmbatch
 	if err != nil {
 		return nil, err
 	}
-	b.Job, b.Worker = s.job, worker
+	b.Job, b.Worker, b.Env = s.job, worker, s.proxies(ctx)
 	return b, nil
+}
+
+// proxies returns the variables of this process that name proxies: nodes usually need them too. It leaves
+// out an address with a user or a password, because Slurm's database may keep a job's environment.
+func (s *slurmBatch) proxies(ctx context.Context) []string {
+	var env []string
+	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"} {
+		switch value := s.Getenv(name); {
+		case strings.Contains(value, "@"):
+			s.logger().WarnContext(ctx, "a proxy with a password is not passed to workers", slog.String("variable", name))
+		case value != "":
+			env = append(env, name+"="+value)
+		}
+	}
+	return env
 }
 
 // find returns the backend of a manager for looking after its pilots.

@@ -51,8 +51,9 @@ type execution struct {
 	spec    spool.Spec
 	cmd     *exec.Cmd
 	log     bytes.Buffer
-	program string // for jobs; empty means this one
-	path    string // what jobs have in PATH first, with a colon
+	program string   // for jobs; empty means this one
+	path    string   // what jobs have in PATH first, with a colon
+	env     []string // what jobs have in their environment, too
 }
 
 // prepare writes the specification that change makes of a plain one.

@@ -9,13 +9,17 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	gocmp "github.com/google/go-cmp/cmp"
+
 	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
+	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -26,7 +30,7 @@ func (x *execution) allocate(options ...string) string {
 	must(x.t, copyProgram(cmp.Or(x.program, "/proc/self/exe"), filepath.Join(string(x.layout), "bin", "cl-worker")))
 	return strings.TrimSpace(x.slurm("#!/bin/sh\nPATH="+x.path+"$PATH exec "+filepath.Join(string(x.layout), "bin", "cl-worker")+" exec "+x.attempt.SpecPath()+"\n",
 		append([]string{
-			"sbatch", "--parsable", "--export=NONE", "--propagate=NONE", "--no-requeue", "--open-mode=append",
+			"sbatch", "--parsable", "--export=ALL", "--propagate=NONE", "--no-requeue", "--open-mode=append",
 			"--nodes=1", "--ntasks=1", "--chdir=/", "--output=" + x.attempt.OutputPath(),
 		}, options...)...))
 }
@@ -36,7 +40,7 @@ func (x *execution) slurm(stdin string, args ...string) string {
 	x.t.Helper()
 	cluster := testenv.Slurm(x.t)
 	cmd := exec.Command(filepath.Join(cluster.Bin, args[0]), args[1:]...)
-	cmd.Env = []string{"SLURM_CONF=" + cluster.Conf}
+	cmd.Env = append([]string{"SLURM_CONF=" + cluster.Conf, "PATH=" + sbatch.DefaultPath, "HOME=" + testenv.Researcher(x.t).Home}, x.env...)
 	cmd.Dir = "/"
 	cmd.Stdin = strings.NewReader(stdin)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: testenv.Researcher(x.t).Credential}
@@ -175,5 +179,49 @@ func TestJobThatAsksForApptainerIsAsAnyOther(t *testing.T) {
 	lines := strings.Split(x.file("stdout"), "\n")
 	if len(lines) != 4 || len(strings.Fields(lines[0])) != 2 || lines[1] != "0,1" || lines[2] != "saved" {
 		t.Errorf("output %q", lines)
+	}
+}
+
+// sbatch passes on to the job what the account has.
+func TestNothingOfTheJobsEnvironmentIsInItsContainer(t *testing.T) {
+	t.Parallel()
+	testenv.Slurm(t)
+	for runtime, prepareFor := range map[runtimes.Name]func(t *testing.T, command string) *execution{
+		runtimes.Builtin: func(t *testing.T, command string) *execution {
+			return prepareRuntime(t, runtimes.Builtin, 0, command)
+		},
+		runtimes.Apptainer: func(t *testing.T, command string) *execution {
+			apptainer := findApptainer(t)
+			x := prepareRuntime(t, runtimes.Apptainer, 0, command)
+			x.path = filepath.Dir(apptainer) + ":"
+			return x
+		},
+		runtimes.Docker: func(t *testing.T, command string) *execution {
+			const image = "localhost/cl-worker-test:environment"
+			host := loadImage(t, image)
+			x := prepare(t, command, func(_ string, s *spool.Spec) {
+				s.Runtime, s.Inputs = runtimes.Docker, spool.Inputs{ImageDigest: image}
+			})
+			x.program, x.env = shipped.Path(t), []string{"DOCKER_HOST=" + host}
+			return x
+		},
+	} {
+		t.Run(string(runtime), func(t *testing.T) {
+			t.Parallel()
+			x := prepareFor(t, "cat /proc/$$/environ")
+			x.env = append(x.env, "CLTEST_SECRET=leaked", "LD_PRELOAD=", "http_proxy=http://leaked", "APPTAINERENV_LEAKED=leaked", "SINGULARITYENV_LEAKED=leaked", "BASH_ENV=/leaked", "LANG=leaked", "TERM=leaked")
+			exit := x.recorded(x.allocate("--mem=200M"))
+			if exit.Cause != spool.CauseSucceeded || exit.Ran.Runtime != runtime {
+				said, _ := os.ReadFile(x.attempt.OutputPath())
+				t.Fatalf("%+v; its output: %s", exit, said)
+			}
+			got := strings.Split(strings.TrimSuffix(x.file("stdout"), "\x00"), "\x00")
+			slices.Sort(got)
+			got = slices.DeleteFunc(got, func(v string) bool { return v == "PWD=/"+bundle }) // bubblewrap says where it has gone
+			want := []string{"CODALAB=true", "FROM_IMAGE=yes", "HOME=/" + bundle, "PATH=/bin", "TMPDIR=/" + bundle + "_tmp"}
+			if diff := gocmp.Diff(want, got); diff != "" {
+				t.Errorf("-want +got\n%s", diff)
+			}
+		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -265,6 +266,12 @@ func (w *standalone) configuration() (config.Config, error) {
 		q.Runtime = runtimes.Builtin
 	case runtimeDocker:
 		q.Runtime = runtimes.Docker
+	case runtimeSlurm:
+		for _, dir := range filepath.SplitList(w.Getenv("PATH")) { // the jobs find the programs that this user does
+			if filepath.IsAbs(dir) {
+				q.Path = append(q.Path, dir)
+			}
+		}
 	}
 	if w.runtime != runtimeSlurm {
 		q.MemoryOverhead.Bytes = 0 // the processes around a command are not in its memory

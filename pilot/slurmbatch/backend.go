@@ -50,8 +50,11 @@ type Backend struct {
 	User, JobName string
 	// WorkDir is the absolute path of the directory for the files of pilots. Nodes see it under the same path.
 	WorkDir string
-	// Worker is the command line of the worker.
+	// Worker is the command line of the worker. A Scripted one gets the environment of the user's login
+	// shell: its interpreter may be found by what a profile sets.
 	Worker Worker
+	// Env is further variables of the jobs of other workers, as NAME=value. They must hold no secret.
+	Env []string
 	// Tokens makes a token for each pilot; nil for none. While it is set, Pilots ends the tokens of pilots that
 	// have ended.
 	Tokens Tokens
@@ -96,6 +99,7 @@ func (b *Backend) Request(name string, login []string) sbatch.Request {
 		Name: name, Partition: j.Partition, Account: j.Account, Constraint: j.Constraint, Exclude: j.Exclude,
 		CPUs: j.CPUs, GPUs: j.GPUs, GPUType: j.GPUType, MemoryMiB: j.MemoryMB, Time: j.Time,
 		Dir: j.Dir, Output: b.Log(name), Script: b.Worker.script(name, j, login),
+		Env: b.Env, LoginEnvironment: b.Worker.Scripted,
 	}
 	if j.NodeList != "" {
 		r.Extra = append(r.Extra, "--nodelist="+j.NodeList)

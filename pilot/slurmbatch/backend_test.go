@@ -236,6 +236,9 @@ func TestScriptsAreAsWritten(t *testing.T) {
 	} {
 		b.Job, b.Worker = test.job, test.worker
 		r := b.Request("ann-worker-"+strings.Repeat("0", 32), login)
+		if r.LoginEnvironment != test.worker.Scripted {
+			t.Errorf("%s: the login shell's environment: %v", test.worker.Executable, r.LoginEnvironment)
+		}
 		got.WriteString(strings.Join(r.Args(), "\n") + "\n\n" + r.Script + "\n\n")
 	}
 	file := filepath.Join("testdata", "jobs.golden")
@@ -278,7 +281,7 @@ func TestWorkerGetsTermItsLogAndNothingOfTheLogin(t *testing.T) {
 	}
 	log := printed("--gpuset NONE")
 	for _, want := range []string{
-		"Worker is executing on host: ", "CL_WORKER_STOP_AFTER=3450\n", "PATH=/usr/local/bin:/usr/bin:/bin:" + filepath.Dir(b.Worker.Executable) + "\n",
+		"Worker is executing on host: ", "CL_WORKER_STOP_AFTER=3450\n", "PATH=" + sbatch.DefaultPath + ":" + filepath.Dir(b.Worker.Executable) + "\n",
 		"--id host-" + p.Name + " --network-prefix cl_worker_" + p.Name + "_network --pass-down-termination --password-file /home/ann/password",
 	} {
 		if !strings.Contains(log, want) {

@@ -61,14 +61,11 @@ func (w Worker) Command(name string, login []string) []string {
 	return append(append(words, "--pass-down-termination"), login...)
 }
 
-// systemPath is the PATH of programs that nobody has configured.
-const systemPath = "/usr/local/bin:/usr/bin:/bin"
-
 // script is the batch script of a pilot.
 func (w Worker) script(name string, j Job, login []string) string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "#!/bin/sh\n# A worker of CodaLab. cl-worker-manager has submitted it.\n")
-	fmt.Fprintf(&s, "export PATH=%s\n", sbatch.Quote(systemPath+":"+filepath.Dir(w.Executable)))
+	fmt.Fprintf(&s, "export PATH=%s\n", sbatch.Quote(sbatch.DefaultPath+":"+filepath.Dir(w.Executable)))
 	if j.Time > 0 {
 		// Only our cl-worker knows this variable.
 		fmt.Fprintf(&s, "export CL_WORKER_STOP_AFTER=%d\n", int64(StopAfter(j.Time).Seconds()))

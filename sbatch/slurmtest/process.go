@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/internal/procstat"
+	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
 // process is a batch script that runs.
@@ -158,15 +159,23 @@ func (p *process) wait() End {
 	return End{Code: exit.ExitCode()}
 }
 
-// environment is that of a batch script: under --export=NONE it has nothing of the
-// submitter's. Only variables that tests and workers read are here.
+// environment is that of a batch script. Only variables that tests and workers read are here, and nothing of
+// a login shell.
 func (k *Cluster) environment(l Launch) []string {
 	r, id, user := l.Request, l.Job.String(), k.site.user(l.UID).Name
 	env := []string{
-		"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + k.dir, "TMPDIR=/tmp", "USER=" + user, "HOSTNAME=" + l.Node,
-		"SLURM_JOB_ID=" + id, "SLURM_JOB_NAME=" + r.Name, "SLURM_JOB_ACCOUNT=" + r.Account, "SLURM_JOB_PARTITION=" + r.Partition,
-		"SLURM_JOB_NODELIST=" + l.Node, "SLURMD_NODENAME=" + l.Node,
+		"PATH=" + sbatch.DefaultPath, "LANG=C.UTF-8", "HOME=" + k.dir, "USER=" + user, "LOGNAME=" + user, "SHELL=/bin/sh",
 	}
+	if r.LoginEnvironment {
+		env = append(env, "SLURM_GET_USER_ENV=1")
+	} else {
+		env = append(env, r.Env...)
+	}
+	env = append(env,
+		"TMPDIR=/tmp", "ENVIRONMENT=BATCH", "HOSTNAME="+l.Node,
+		"SLURM_JOB_ID="+id, "SLURM_JOB_NAME="+r.Name, "SLURM_JOB_ACCOUNT="+r.Account, "SLURM_JOB_PARTITION="+r.Partition,
+		"SLURM_JOB_NODELIST="+l.Node, "SLURMD_NODENAME="+l.Node,
+	)
 	add := func(name string, n int64) {
 		if n > 0 {
 			env = append(env, name+"="+strconv.FormatInt(n, 10))
