@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/cl-slurm/cl-slurm/internal/smallfile"
 )
 
 // Bell is a directory in which workers make empty entries when their records change.
@@ -24,11 +26,7 @@ type Ring struct {
 // Ring tells the bridge that the records of an attempt have changed. Ringing twice is
 // harmless.
 func (b Bell) Ring(bundle string, name AttemptName) error {
-	f, err := os.OpenFile(filepath.Join(b.dir, bundle+"."+string(name)), os.O_CREATE|os.O_WRONLY, 0o600)
-	if err != nil {
-		return fmt.Errorf("ring bell: %w", err)
-	}
-	if err := f.Close(); err != nil {
+	if err := smallfile.Touch(filepath.Join(b.dir, bundle+"."+string(name)), 0o600); err != nil {
 		return fmt.Errorf("ring bell: %w", err)
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
+	"github.com/cl-slurm/cl-slurm/internal/smallfile"
 )
 
 // Format is the version of the records. A reader refuses other versions: the bridge
@@ -367,7 +368,7 @@ func checkFormat(format int) error {
 
 func readRecord[T record](path string) (T, error) {
 	var none T
-	data, err := os.ReadFile(path)
+	data, err := smallfile.Read(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return none, ErrNone
 	}

@@ -2,12 +2,13 @@ package worker
 
 import (
 	"iter"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/cl-slurm/cl-slurm/internal/smallfile"
 )
 
 // cgroup is a control group that holds the worker and everything that it starts,
@@ -216,10 +217,7 @@ func (g cgroup) readCPU() cpuTime {
 
 // readText reads a file of the kernel. A missing file is empty.
 func readText(file string) string {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return ""
-	}
+	text, _ := smallfile.Read(file) // no content where there is an error
 	return string(text)
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 	"github.com/cl-slurm/cl-slurm/internal/pause"
+	"github.com/cl-slurm/cl-slurm/internal/smallfile"
 )
 
 // Settle tries to make record the content of path, with these permissions, and
@@ -55,7 +56,7 @@ func onDisk(path string, perm fs.FileMode) disk {
 	return disk{
 		write:  func(record []byte) (string, error) { return atomicfile.Temporary(path, record, perm) },
 		link:   func(temporary string) error { return os.Link(temporary, path) },
-		read:   func() ([]byte, error) { return os.ReadFile(path) },
+		read:   func() ([]byte, error) { return smallfile.Read(path) },
 		flush:  func() error { return atomicfile.SyncDir(filepath.Dir(path)) },
 		remove: os.Remove,
 		pause:  func(ctx context.Context) error { return pause.For(ctx, 200*time.Millisecond) },

@@ -9,7 +9,10 @@ import (
 	"strings"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/internal/smallfile"
 )
 
 // FindProgram returns the path of the first program that this host has of several names.
@@ -42,10 +45,10 @@ func FindUnsquashfs() (string, error) { return FindProgram("squashfs-tools", "un
 
 // CheckFuse returns an error if this user cannot open /dev/fuse.
 func CheckFuse() error {
-	f, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
+	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	switch {
 	case err == nil:
-		return f.Close()
+		return unix.Close(fd)
 	case errors.Is(err, fs.ErrNotExist):
 		return container.HostErrorf("this node has no /dev/fuse, which mounts images: its kernel module fuse has to be loaded")
 	case errors.Is(err, fs.ErrPermission):
@@ -69,7 +72,7 @@ func CheckNamespaces() error {
 func NamespacesForbidden() bool { return isZero("/proc/sys/user/max_user_namespaces") }
 
 func isZero(file string) bool {
-	text, err := os.ReadFile(file)
+	text, err := smallfile.Read(file)
 	return err == nil && strings.TrimSpace(string(text)) == "0"
 }
 
