@@ -98,19 +98,20 @@ func (r *Root) MountImage() error {
 	if err := unix.Stat(LowerDir, &before); err != nil {
 		return fmt.Errorf("mount the image: %w", err)
 	}
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return fmt.Errorf("start squashfuse: %w", err)
+		return fmt.Errorf("start squashfuse: open %s: %w", os.DevNull, err)
 	}
+	defer func() { _ = unix.Close(null) }()
 	// A signal to the whole job must not end squashfuse while the command saves its results.
 	// libfuse does not handle signals that it finds ignored
 	// (lib/fuse_signals.c: set_one_signal_handler).
 	signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	args := []string{r.Squashfuse, "-f", "-o", fmt.Sprintf("offset=%d", r.Offset), r.SIF, LowerDir}
-	r.squashfuse, err = r.Process.Start(args, &syscall.ProcAttr{Files: []uintptr{null.Fd(), write.Fd(), write.Fd()}})
+	output := write.Fd()
+	r.squashfuse, err = r.Process.Start(args, &syscall.ProcAttr{Files: []uintptr{uintptr(null), output, output}})
 	HandleSignals()
-	_ = write.Close()
-	_ = null.Close()
+	_ = write.Close() // squashfuse has its own; the log ends with that
 	if err != nil {
 		return err
 	}

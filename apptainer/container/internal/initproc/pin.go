@@ -3,6 +3,7 @@ package initproc
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -94,11 +95,10 @@ func makeMountPoint(at string, directory bool, mode os.FileMode) error {
 	if err := os.MkdirAll(filepath.Dir(at), mode); err != nil {
 		return err
 	}
-	f, err := os.OpenFile(at, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode&0o666)
-	if err != nil {
-		return err
+	if err := unix.Mknod(at, unix.S_IFREG|uint32(mode&0o666), 0); err != nil {
+		return &fs.PathError{Op: "mknod", Path: at, Err: err}
 	}
-	return f.Close()
+	return nil
 }
 
 // MakeTargets makes the mount points of binds in the root and returns the binds with their targets'

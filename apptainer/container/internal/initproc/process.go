@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/signal"
 	"runtime"
@@ -70,6 +71,10 @@ func HandleSignals() {
 // CloseDescriptorsOnExec keeps every descriptor but the standard ones from the container, also
 // those that the caller inherited.
 func CloseDescriptorsOnExec() {
+	if unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC) == nil {
+		return
+	}
+	// Before Linux 5.11.
 	syscall.CloseOnExec(controlFD)
 	syscall.CloseOnExec(reportFD)
 	entries, err := os.ReadDir("/proc/self/fd")

@@ -96,12 +96,16 @@ func ResolveInRoot(name string) (string, error) {
 	for links := 0; len(rest) > 0; {
 		part := rest[0]
 		rest = rest[1:]
-		next := path.Join(at, part)
-		target, err := os.Readlink(filepath.Join(RootDir, next))
-		switch {
-		case part == "" || part == ".":
+		if part == "" || part == "." {
 			continue
-		case part == ".." || err != nil: // no link, or nothing there
+		}
+		next := path.Join(at, part)
+		if part == ".." {
+			at = next
+			continue
+		}
+		target, err := os.Readlink(filepath.Join(RootDir, next))
+		if err != nil { // no link, or nothing there
 			at = next
 			continue
 		}

@@ -1,17 +1,19 @@
 package initproc
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"runtime"
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 )
@@ -89,7 +91,7 @@ func For(c container.Container, program, work string, details any) (Init, error)
 
 // runningInit is an init as its caller sees it.
 type runningInit struct {
-	cmd     *exec.Cmd
+	child   child
 	control *os.File
 	report  *os.File
 	grace   time.Duration
@@ -113,7 +115,7 @@ func (i Init) Run(ctx context.Context) (container.Exit, error) {
 	}
 	exit, err := p.wait(ctx, i)
 	if err != nil && i.Spec.Plain { // its init may have been killed
-		killSession(p.cmd.Process.Pid)
+		killSession(int(p.child))
 	}
 	return exit, err
 }
@@ -124,41 +126,63 @@ func (i *Init) start() (_ *runningInit, err error) {
 			return nil, fmt.Errorf("encode its order: %w", err)
 		}
 	}
-	controlIn, control, err := os.Pipe()
+	controlIn, control, err := pipe()
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = controlIn.Close() }()
-	report, reportOut, err := os.Pipe()
+	defer func() { _ = unix.Close(controlIn) }()
+	report, reportOut, err := pipe()
 	if err != nil {
-		return nil, errors.Join(err, control.Close())
+		return nil, errors.Join(err, unix.Close(control))
 	}
-	defer func() { _ = reportOut.Close() }()
-	program := i.Program
-	if program == "" {
-		program = "/proc/self/exe"
+	defer func() { _ = unix.Close(reportOut) }()
+	p := &runningInit{control: os.NewFile(uintptr(control), "control"), report: os.NewFile(uintptr(report), "report"), grace: i.Spec.Grace}
+	if p.child, err = i.fork(controlIn, reportOut); err != nil {
+		return nil, errors.Join(namespaceError(err), p.control.Close(), p.report.Close())
 	}
-	cmd := &exec.Cmd{
-		Path:        program,
-		Args:        []string{program, Command},
-		Env:         []string{},
-		Stdout:      WriterOrNil(i.Stdout),
-		Stderr:      WriterOrNil(i.Stderr),
-		ExtraFiles:  append([]*os.File{controlIn, reportOut}, i.Inherit...),
-		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
+	return p, nil
+}
+
+// fork starts the init with its ends of both pipes.
+func (i *Init) fork(control, report int) (child, error) {
+	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, &os.PathError{Op: "open", Path: os.DevNull, Err: err}
 	}
+	defer func() { _ = unix.Close(null) }()
+	files := []uintptr{uintptr(null), fdOr(i.Stdout, null), fdOr(i.Stderr, null), uintptr(control), uintptr(report)}
+	for _, f := range i.Inherit {
+		files = append(files, f.Fd())
+	}
+	attributes := &syscall.SysProcAttr{Setsid: true}
 	if !i.Spec.Plain {
-		cmd.SysProcAttr = &syscall.SysProcAttr{
+		attributes = &syscall.SysProcAttr{
 			Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID,
 			UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
 			GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
 			Pdeathsig:   syscall.SIGKILL,
 		}
 	}
-	if err := cmd.Start(); err != nil {
-		return nil, errors.Join(namespaceError(err), control.Close(), report.Close())
+	return startChild(cmp.Or(i.Program, "/proc/self/exe"), []string{Command}, &syscall.ProcAttr{Env: initEnv(), Files: files, Sys: attributes})
+}
+
+// initEnv is the environment of an init, which does one thing at a time: Go needs fewer threads.
+func initEnv() []string { return []string{"GOMAXPROCS=2"} }
+
+// pipe makes a pipe of plain descriptors. os.Pipe would ask the kernel five times more for each end.
+func pipe() (r, w int, err error) {
+	var ends [2]int
+	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
+		return 0, 0, os.NewSyscallError("pipe2", err)
 	}
-	return &runningInit{cmd: cmd, control: control, report: report, grace: i.Spec.Grace}, nil
+	return ends[0], ends[1], nil
+}
+
+func fdOr(f *os.File, other int) uintptr {
+	if f == nil {
+		return uintptr(other)
+	}
+	return f.Fd()
 }
 
 // WriterOrNil makes a nil *os.File a nil Writer.
@@ -180,7 +204,7 @@ func (p *runningInit) wait(ctx context.Context, i Init) (container.Exit, error) 
 	stopping.Wait()
 	_ = p.control.Close() // the init ends now at the latest
 	_ = p.report.Close()
-	waitErr := p.cmd.Wait()
+	waitErr := p.child.wait()
 	switch {
 	case readErr != nil && ctx.Err() != nil:
 		return container.Exit{}, fmt.Errorf("its init did not stop and was killed: %w", ctx.Err())
@@ -214,7 +238,7 @@ func (p *runningInit) readReports(onStart func(pid int)) (last report, began boo
 		}
 		began = true
 		if onStart != nil {
-			onStart(p.cmd.Process.Pid)
+			onStart(int(p.child))
 		}
 	}
 }
@@ -233,7 +257,7 @@ func (p *runningInit) stopWith(ctx context.Context, done <-chan struct{}) {
 	select {
 	case <-done:
 	case <-kill.C:
-		_ = p.cmd.Process.Kill()
+		_ = p.child.kill()
 		<-done
 	}
 }

@@ -1,0 +1,47 @@
+package initproc
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+)
+
+// child is the process id of a child that this process has not waited for. It serves for an init in place of an
+// exec.Cmd, whose first start in a process starts another process to try the kernel's pidfds (os:
+// checkPidfd), and looks at each file that it passes.
+type child int
+
+// startChild starts a program with these arguments after its name.
+func startChild(program string, args []string, attr *syscall.ProcAttr) (child, error) {
+	pid, err := syscall.ForkExec(program, append([]string{program}, args...), attr) //nolint:gosec // this program, or a caller's
+	if err != nil {
+		return 0, &os.PathError{Op: "fork/exec", Path: program, Err: err}
+	}
+	return child(pid), nil
+}
+
+// kill kills the child. It is not called after wait.
+func (c child) kill() error { return syscall.Kill(int(c), syscall.SIGKILL) }
+
+// wait waits for the child's end. It returns an error unless the child ended with status 0.
+func (c child) wait() error {
+	var status syscall.WaitStatus
+	for {
+		_, err := syscall.Wait4(int(c), &status, 0, nil)
+		if errors.Is(err, syscall.EINTR) {
+			continue
+		}
+		if err != nil {
+			return os.NewSyscallError("wait4", err)
+		}
+		break
+	}
+	switch {
+	case status.Signaled():
+		return fmt.Errorf("signal: %s", status.Signal())
+	case status.ExitStatus() != 0:
+		return fmt.Errorf("exit status %d", status.ExitStatus())
+	}
+	return nil
+}
