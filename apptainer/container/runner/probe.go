@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
@@ -14,23 +15,41 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/container/apptainerexec"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/enter"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/initproc"
+	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
 	"github.com/cl-slurm/cl-slurm/internal/filetree"
 )
 
 // Look returns what can be seen without starting a program, in less than a millisecond. The host may
 // still refuse what Look finds no lack of.
 func Look() container.Host {
+	h := lookForBuiltin()
+	h.Unsquashfs = finding(initproc.FindUnsquashfs())
+	h.Apptainer = findApptainer("apptainer", "apptainer")
+	h.Singularity = findApptainer("singularity-ce", "singularity")
+	h.Docker = finding(initproc.FindProgram("docker.io", "docker"))
+	h.Podman = finding(initproc.FindProgram("podman", "podman"))
+	return h
+}
+
+// lookForBuiltin is Look for what the built-in runtime uses, but for unpacking.
+func lookForBuiltin() container.Host {
 	return container.Host{
-		Namespaces:  container.Finding{Lack: textOf(initproc.CheckNamespaces())},
-		Fuse:        container.Finding{Lack: textOf(initproc.CheckFuse())},
-		Squashfuse:  finding(initproc.FindSquashfuse()),
-		Bubblewrap:  finding(initproc.FindBubblewrap()),
-		Unsquashfs:  finding(initproc.FindUnsquashfs()),
-		Apptainer:   findApptainer("apptainer", "apptainer"),
-		Singularity: findApptainer("singularity-ce", "singularity"),
-		Docker:      finding(initproc.FindProgram("docker.io", "docker")),
-		Podman:      finding(initproc.FindProgram("podman", "podman")),
+		Namespaces: container.Finding{Lack: textOf(initproc.CheckNamespaces())},
+		Fuse:       container.Finding{Lack: textOf(initproc.CheckFuse())},
+		Squashfuse: finding(initproc.FindSquashfuse()),
+		Bubblewrap: finding(initproc.FindBubblewrap()),
 	}
+}
+
+// choose chooses a runtime by what Look sees. Usually that is the built-in one, and nothing else is looked for.
+func choose(want runtimes.Name) (container.Choice, error) {
+	if want == "" || want == runtimes.Auto || want == runtimes.Builtin {
+		h := lookForBuiltin()
+		if !slices.ContainsFunc(h.BuiltinParts(), func(p container.Part) bool { return p.Lack != "" }) {
+			return container.Choose(want, h)
+		}
+	}
+	return container.Choose(want, Look())
 }
 
 func textOf(err error) string {

@@ -57,8 +57,7 @@ var _ container.Runtime = Runner{}
 // sees. If the host then refuses the runtime before the command begins, Run probes the host and tries
 // another runtime.
 func (r Runner) Run(ctx context.Context, c container.Container) (container.Exit, error) {
-	host := Look()
-	choice, err := container.Choose(c.Runtime, host)
+	choice, err := choose(c.Runtime)
 	if err != nil {
 		return container.Exit{}, err
 	}
@@ -67,7 +66,7 @@ func (r Runner) Run(ctx context.Context, c container.Container) (container.Exit,
 	if !errors.As(err, &refusal) || refusal.AnyRuntime || ctx.Err() != nil {
 		return exit, err
 	}
-	other, ok := r.chooseAgain(ctx, c, host, choice, refusal)
+	other, ok := r.chooseAgain(ctx, c, choice, refusal)
 	if !ok {
 		return exit, err
 	}
@@ -75,9 +74,10 @@ func (r Runner) Run(ctx context.Context, c container.Container) (container.Exit,
 }
 
 // chooseAgain chooses after the host has refused a runtime; false where there is no other.
-func (r Runner) chooseAgain(ctx context.Context, c container.Container, host container.Host, refused container.Choice, reason error) (container.Choice, bool) {
-	if probed, err := r.Probe(ctx, c.Scratch); err == nil {
-		host = probed
+func (r Runner) chooseAgain(ctx context.Context, c container.Container, refused container.Choice, reason error) (container.Choice, bool) {
+	host, err := r.Probe(ctx, c.Scratch)
+	if err != nil {
+		host = Look()
 	}
 	if refused.Runtime == runtimes.Builtin {
 		host = host.Without(runtimes.Builtin, reason)
