@@ -14,6 +14,9 @@ import (
 )
 
 const (
+	// statusDelay is how long the first status record waits for the command to begin: a usual start writes
+	// one record, and not two.
+	statusDelay = time.Second
 	statusPause = 5 * time.Second // between two status records, at first
 	samplePause = time.Second     // between two samples of the usage
 )
@@ -30,20 +33,20 @@ func nextStatus(age time.Duration) time.Duration {
 func (r *attemptRun) reportStatus(ctx context.Context) {
 	r.ringBell(ctx)
 	began := time.Now() //nolint:forbidigo // a record's date
-	tick := time.NewTimer(statusPause)
+	tick := time.NewTimer(statusDelay)
 	defer tick.Stop()
 	for {
-		now := time.Now() //nolint:forbidigo // as above
-		if err := r.attempt.WriteStatus(r.usage.snapshot(now)); err != nil {
-			r.Log.WarnContext(ctx, "write the status", slog.Any("error", err))
-		}
-		tick.Reset(nextStatus(now.Sub(began)))
 		select {
 		case <-ctx.Done():
 			return
 		case <-r.usage.changed:
 		case <-tick.C:
 		}
+		now := time.Now() //nolint:forbidigo // as above
+		if err := r.attempt.WriteStatus(r.usage.snapshot(now)); err != nil {
+			r.Log.WarnContext(ctx, "write the status", slog.Any("error", err))
+		}
+		tick.Reset(nextStatus(now.Sub(began)))
 	}
 }
 

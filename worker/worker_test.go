@@ -295,6 +295,11 @@ func TestStatusFollowsTheStageAndThenEveryFewSeconds(t *testing.T) {
 			must(t, err)
 			return status
 		}
+		synctest.Wait()
+		if got, err := s.attempt.ReadStatus(); !errors.Is(err, spool.ErrNone) {
+			t.Errorf("a status before the command had time to begin: %+v, %v", got, err)
+		}
+		time.Sleep(statusDelay)
 		if got := look(); got.Stage != spool.StageStarting || !got.CommandStarted.IsZero() {
 			t.Errorf("at first: %+v", got)
 		}
