@@ -113,8 +113,16 @@ func (f figure) print() {
 	if f.against != "" {
 		ratio = formatRatio(f.value / f.base)
 	}
-	fmt.Printf("bench: %s %.3g %s ratio=%s against=%s bar=%s %s\n",
-		f.name, f.value, f.unit, ratio, cmp.Or(f.against, "-"), bar, verdict)
+	fmt.Printf("bench: %s %s %s ratio=%s against=%s bar=%s %s\n",
+		f.name, formatValue(f.value), f.unit, ratio, cmp.Or(f.against, "-"), bar, verdict)
+}
+
+// formatValue formats a value with three digits, or as a whole number.
+func formatValue(v float64) string {
+	if v >= 1000 {
+		return fmt.Sprintf("%.0f", v)
+	}
+	return fmt.Sprintf("%.3g", v)
 }
 
 // formatRatio formats a ratio with two digits that say something.
