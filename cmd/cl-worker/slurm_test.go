@@ -188,15 +188,18 @@ func TestNothingOfTheJobsEnvironmentIsInItsContainer(t *testing.T) {
 	testenv.Slurm(t)
 	for runtime, prepareFor := range map[runtimes.Name]func(t *testing.T, command string) *execution{
 		runtimes.Builtin: func(t *testing.T, command string) *execution {
+			t.Helper()
 			return prepareRuntime(t, runtimes.Builtin, 0, command)
 		},
 		runtimes.Apptainer: func(t *testing.T, command string) *execution {
+			t.Helper()
 			apptainer := findApptainer(t)
 			x := prepareRuntime(t, runtimes.Apptainer, 0, command)
 			x.path = filepath.Dir(apptainer) + ":"
 			return x
 		},
 		runtimes.Docker: func(t *testing.T, command string) *execution {
+			t.Helper()
 			const image = "localhost/cl-worker-test:environment"
 			host := loadImage(t, image)
 			x := prepare(t, command, func(_ string, s *spool.Spec) {
