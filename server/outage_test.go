@@ -123,6 +123,7 @@ func TestContentsFitTheirRowAfterABrokenCommit(t *testing.T) {
 		ready  bool
 	}{
 		"lost":                                  {testenv.Breakage{}, http.StatusOK, true},
+		"lost, and the database waits for it":   {testenv.Breakage{Unnoticed: true}, http.StatusOK, true},
 		"answer lost":                           {testenv.Breakage{Arrives: true}, http.StatusOK, true},
 		"lost, and the database is gone":        {testenv.Breakage{Down: true}, http.StatusServiceUnavailable, false},
 		"answer lost, and the database is gone": {testenv.Breakage{Arrives: true, Down: true}, http.StatusServiceUnavailable, true},

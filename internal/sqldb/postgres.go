@@ -26,6 +26,7 @@ func postgres() dialect {
 		options:  &sql.TxOptions{Isolation: sql.LevelSerializable},
 		id:       `SELECT txid_current()`,
 		outcome:  `SELECT coalesce(txid_status(?), '')`,
+		abandon:  `SELECT pg_terminate_backend(pid, 1000) FROM pg_stat_activity WHERE backend_xid::text::bigint = ?::bigint & 4294967295`, // it waits for the end
 		snapshot: `BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`,
 	}
 }

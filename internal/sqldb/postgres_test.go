@@ -18,13 +18,15 @@ import (
 
 func TestBrokenCommitHappensOnce(t *testing.T) {
 	t.Parallel()
-	for name, arrives := range map[string]bool{"before it arrived": false, "before its answer arrived": true} {
+	for name, how := range map[string]testenv.Breakage{
+		"before it arrived": {}, "before its answer arrived": {Arrives: true}, "and the server does not notice": {Unnoticed: true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			proxy := testenv.PostgresProxy(t)
 			db := open(t, proxy.URL, table)
 			for range 3 {
-				proxy.BreakCommit(testenv.Breakage{Arrives: arrives})
+				proxy.BreakCommit(how)
 				if err := add(db); err != nil {
 					t.Fatal(err)
 				}

@@ -79,6 +79,8 @@ type dialect struct {
 	// id selects the current transaction's ID, and outcome what became of one. They
 	// are empty where a commit cannot be in doubt.
 	id, outcome string
+	// abandon ends the session that still has a transaction open.
+	abandon string
 	// snapshot begins a transaction that reads one state of the database.
 	snapshot string
 }
@@ -300,7 +302,9 @@ const (
 )
 
 // outcome asks over a new connection for the outcome of a transaction whose
-// connection broke during the commit; empty means unknown.
+// connection broke during the commit; empty means unknown. A server that has not noticed
+// that the connection broke would wait for the commit, and keep the transaction's locks, until
+// TCP gives the connection up: outcome ends such a session.
 func (db *DB) outcome(ctx context.Context, id int64) string {
 	retrying, cancel := context.WithTimeout(ctx, retryFor)
 	defer cancel()
@@ -314,7 +318,10 @@ func (db *DB) outcome(ctx context.Context, id int64) string {
 			// The server has not used this ID yet: it has crashed before the transaction
 			// reached its log (PostgreSQL's xid8funcs.c: TransactionIdInRecentPast).
 			return aborted
-		case retrying.Err() != nil || backOff(ctx, try) != nil:
+		case err == nil:
+			_, _ = db.ExecContext(ctx, db.Rebind(db.dialect.abandon), id) // the next answer tells what came of it
+		}
+		if retrying.Err() != nil || backOff(ctx, try) != nil {
 			return ""
 		}
 	}

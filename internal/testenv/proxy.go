@@ -22,12 +22,17 @@ type Proxy struct {
 	isDown bool
 	next   Breakage
 	open   map[net.Conn]bool // both ends of all connections
+	// unnoticed has the servers' ends that stay open until the proxy goes down.
+	unnoticed map[net.Conn]bool
 }
 
 // Breakage is what a Proxy does to the next commit.
 type Breakage struct {
 	// Arrives lets the commit reach the server, so that only its answer is lost.
 	Arrives bool
+	// Unnoticed leaves the server's end of the connection open, as a network that was cut does. The
+	// server waits in the middle of the transaction for more.
+	Unnoticed bool
 	// Down makes the proxy go down with the commit.
 	Down bool
 
@@ -42,7 +47,7 @@ func PostgresProxy(tb testing.TB) *Proxy {
 	l, err := (&net.ListenConfig{}).Listen(tb.Context(), "tcp", "127.0.0.1:0")
 	must(tb, err)
 	q := u.Query()
-	p := &Proxy{listener: l, server: filepath.Join(q.Get("host"), ".s.PGSQL."+q.Get("port")), open: map[net.Conn]bool{}}
+	p := &Proxy{listener: l, server: filepath.Join(q.Get("host"), ".s.PGSQL."+q.Get("port")), open: map[net.Conn]bool{}, unnoticed: map[net.Conn]bool{}}
 	host, port, err := net.SplitHostPort(l.Addr().String())
 	must(tb, err)
 	q.Set("host", host)
@@ -71,6 +76,7 @@ func (p *Proxy) down() {
 		_ = c.Close() // its other end may have closed it
 	}
 	clear(p.open)
+	clear(p.unnoticed)
 }
 
 // Up ends what Down began.
@@ -113,6 +119,7 @@ func (p *Proxy) serve() {
 				return true
 			}
 			mine, p.next.wanted = p.next, false
+			p.unnoticed[server] = mine.Unnoticed
 			if !mine.Arrives && mine.Down {
 				p.down()
 			}
@@ -147,11 +154,14 @@ func (p *Proxy) dial(client net.Conn) (net.Conn, error) {
 // carry copies data until passes refuses some.
 func (p *Proxy) carry(to, from net.Conn, passes func([]byte) bool) {
 	defer func() {
-		_, _ = to.Close(), from.Close()
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		delete(p.open, to)
-		delete(p.open, from)
+		for _, end := range []net.Conn{to, from} {
+			if p.open[end] && !p.unnoticed[end] {
+				_ = end.Close() // its other end may have closed it
+				delete(p.open, end)
+			}
+		}
 	}()
 	data := make([]byte, 1<<16)
 	for {
