@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/server"
 	"github.com/cl-slurm/cl-slurm/server/cltest"
 )
@@ -93,7 +94,7 @@ func ourClient(t *testing.T) cltest.Client {
 	}
 	return cltest.Client{
 		Users:       cltest.Users(),
-		Patience:    30 * time.Second,
+		Patience:    testenv.WaitLimit,
 		StartWorker: cltest.StartShellWorker,
 		Command: func(ctx context.Context, c cltest.Call) *exec.Cmd {
 			cmd := exec.CommandContext(ctx, program)

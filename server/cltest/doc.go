@@ -12,7 +12,7 @@
 //
 //	USER ARGS...         runs cl as ann, ben or root
 //	NAME = USER ARGS...  the same; $NAME is the first identifier that it prints from now on
-//	hears TEXT USER ...  repeats cl until it prints TEXT
+//	hears TEXT USER ...  repeats cl until it prints TEXT to standard output
 //	until STATE USER B   repeats cl until the bundle B is in the state
 //	sh COMMAND           runs a shell's command, which must succeed, in the script's directory
 //	worker start W ARGS  starts a worker as ann, with the id W and these arguments of cl-worker

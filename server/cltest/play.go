@@ -132,7 +132,10 @@ func (p *play) do(s step) (string, error) {
 	case "worker":
 		return "", p.worker(words[1:])
 	case "hears":
-		return p.repeat(words[2:], func(out string) bool { return strings.Contains(out, words[1]) })
+		return p.repeat(words[2:], func(out string) bool {
+			stdout, _, _ := strings.Cut("\n"+out, "\n! ")
+			return strings.Contains(stdout, words[1])
+		})
 	case "until":
 		args := []string{words[2], "info", "-f", "state", words[3]}
 		return p.repeat(args, func(out string) bool { return strings.HasPrefix(out, words[1]+"\n") })
@@ -151,12 +154,14 @@ func (p *play) do(s step) (string, error) {
 	return out, nil
 }
 
-// repeat runs cl until it has said what is waited for.
+// repeat runs cl until it has said what is waited for. It ends early where there is no such bundle. A
+// path that a running bundle does not have may come.
 func (p *play) repeat(words []string, heard func(string) bool) (string, error) {
 	deadline := time.Now().Add(p.Patience)
 	for {
 		out, err := p.run(words)
-		if err != nil || heard(out) || strings.Contains(out, "NotFoundError") || time.Now().After(deadline) {
+		absent := strings.Contains(out, "NotFoundError: ") && !strings.Contains(out, "NotFoundError: Path ")
+		if err != nil || heard(out) || absent || time.Now().After(deadline) {
 			return out, err
 		}
 		time.Sleep(50 * time.Millisecond)
