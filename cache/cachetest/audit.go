@@ -21,13 +21,14 @@ type auditor struct {
 // run looks again and again until ctx ends. What is there when a look begins and when it
 // ends was there at once.
 func (a *auditor) run(ctx context.Context) {
-	for pause.For(ctx, 50*time.Millisecond) == nil {
+	for ctx.Err() == nil {
 		before, sum := contentsOnDisk(a.dir), int64(0)
 		for inode, size := range contentsOnDisk(a.dir) {
 			sum += min(size, before[inode])
 		}
 		a.most = max(a.most, sum)
 		a.runs++
+		_ = pause.For(ctx, 50*time.Millisecond)
 	}
 }
 

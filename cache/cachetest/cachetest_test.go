@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/cache"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
 func TestMain(m *testing.M) {
@@ -43,12 +44,12 @@ func TestStormNoticesWhatACacheMustNotDo(t *testing.T) {
 		t.Run("sabotage "+string(sabotage), func(t *testing.T) {
 			t.Parallel()
 			s := site(t)
-			s.Storm = Storm{Processes: 3, For: 200 * time.Millisecond}
-			limit := 20 * time.Second // for what dead fills have left to be swept
+			s.Storm = Storm{Processes: 3, Gets: 20}
+			limit := testenv.WaitLimit // for what dead fills have left to be swept
 			if sabotage != "" {
 				limit = time.Second // what cannot end well need not be awaited
 			}
-			sum, wrong := runAndJudge(t, s, rehearsal{sabotage: sabotage, keys: 10, limit: limit})
+			sum, wrong := runAndJudge(t, s, rehearsal{rehearses: true, sabotage: sabotage, keys: 10, limit: limit})
 			t.Log(sum)
 			all := strings.Join(wrong, "\n")
 			if want == "" && all != "" || !strings.Contains(all, want) {

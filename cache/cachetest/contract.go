@@ -14,6 +14,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/internal/pause"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
 // promises are the tests of the contract, by the promise that each guards.
@@ -182,7 +183,7 @@ func (on *trial) trim(c *cache.Cache, all bool, removed int) (retired []string) 
 // eventually repeats what may need time to come true.
 func (on *trial) eventually(what string, try func() error) {
 	on.Helper()
-	if err := within(on.Context(), 20*time.Second+4*(on.Options.Term+max(on.Options.Settle, 0)), func(context.Context) error { return try() }); err != nil {
+	if err := within(on.Context(), testenv.WaitLimit+4*(on.Options.Term+max(on.Options.Settle, 0)), func(context.Context) error { return try() }); err != nil {
 		on.Fatalf("%s: %v", what, err)
 	}
 }

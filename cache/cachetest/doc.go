@@ -44,7 +44,6 @@ import (
 	"cmp"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/cl-slurm/cl-slurm/cache"
 )
@@ -69,8 +68,8 @@ type Site struct {
 	// Faulty means that calls fail now and then for no reason, after they had
 	// their effect or before.
 	Faulty bool
-	// Storm is how much of it there is. CLTEST_STORM=200x30s in the environment
-	// sets Processes and For, and 200x30s@7 the seed too; under -short there is
+	// Storm is how much of it there is. CLTEST_STORM=200x5000 in the environment
+	// sets Processes and Gets, and 200x5000@7 the seed too; under -short there is
 	// little of it.
 	Storm Storm
 }
@@ -79,9 +78,9 @@ type Site struct {
 type Storm struct {
 	// Processes run at once. Default 60.
 	Processes int
-	// For is how long, at least: a storm goes on until it has done enough to
-	// prove anything, for at most ten times as long. Default 4 s.
-	For time.Duration
+	// Gets is how often they get a content. They go on for as long as that takes, and
+	// until each promise was put to the test. Default 300.
+	Gets int64
 	// Seed decides what each process does, and which are killed. Default 1.
 	Seed uint64
 }

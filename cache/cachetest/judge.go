@@ -20,6 +20,9 @@ func (c counts) enough() bool {
 	return c["published"] > 0 && c["hits"] > 0 && c["reads"] > 0 && c["removed"] > 0
 }
 
+// gets is how often a content was got.
+func (c counts) gets() int64 { return c["own"] + c["hits"] }
+
 // judge joins the logs of a storm. It returns what was done, and which promises
 // were broken. A host may see what is past for as long as settle.
 func judge(records []record, settle time.Duration) (counts, []string) {
@@ -114,6 +117,7 @@ func (j *judgement) got(r record) {
 		j.wrong = append(j.wrong, fmt.Sprintf("process %d: key %d has the content of fill %s, which has not ended well", r.Process, r.Key, r.Fill))
 	case r.Own:
 		begin = z.filled
+		j.sum["own"]++
 	default:
 		j.sum["hits"]++
 	}

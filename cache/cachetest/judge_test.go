@@ -86,7 +86,7 @@ func TestCountsTellWhatWasDone(t *testing.T) {
 		{Did: didTrim, N: 3, End: 8},
 	}, 0)
 	want := counts{
-		"fills": 2, "take-overs": 1, "published": 1, "resumed bytes": 5, "hits": 1, "error full": 1, "reads": 1, "read bytes": 100, "trims": 1, "removed": 3,
+		"fills": 2, "take-overs": 1, "published": 1, "resumed bytes": 5, "own": 1, "hits": 1, "error full": 1, "reads": 1, "read bytes": 100, "trims": 1, "removed": 3,
 	}
 	if len(wrong) > 0 || !maps.Equal(sum, want) {
 		t.Errorf("%v, %v; want %v", sum, wrong, want)
