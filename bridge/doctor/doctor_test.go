@@ -1,6 +1,7 @@
 package doctor_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os/exec"
@@ -240,13 +241,43 @@ func TestNodesAreJudgedByWhatTheirJobsLeave(t *testing.T) {
 	for want, change := range map[string]func(o *doctor.Outcome){
 		"": func(*doctor.Outcome) {},
 		"failed shared: job 7 on n1 does not see what this host has in /shared; name a directory that is on a disk of this host and of the nodes, at the same path": func(o *doctor.Outcome) {
-			o.Report, o.Machine, o.Job.State = nil, "", sbatch.StateFailed
+			o.Report, o.Machine, o.Job.State, o.Job.Reason = nil, "", sbatch.StateFailed, "NonZeroExitCode"
 		},
-		"failed queue.q.job: job 7 on n1 is COMPLETED (None) and has left nothing in /shared; is it mounted for writing there, and on the same path? Try by hand: sbatch --wrap 'ls -ld /shared'": func(o *doctor.Outcome) {
-			o.Report, o.Machine = nil, ""
+		"failed queue.q.job: job 7 on n1 is FAILED (JobLaunchFailure), and nothing of it was seen in /shared; slurmd's log on the node and scontrol show job 7 say why; try by hand: sbatch --wrap 'ls -ld /shared'": func(o *doctor.Outcome) {
+			o.Report, o.Machine, o.Job.State, o.Job.Reason = nil, "", sbatch.StateFailed, "JobLaunchFailure"
 		},
-		"warning queue.q.job: job 7 waits: Priority; it was cancelled, and its nodes are not known; try again when the queue is less busy, or with a longer --wait": func(o *doctor.Outcome) {
-			o.Report, o.NotBegun, o.Job = nil, true, sbatch.Job{ID: 7, State: sbatch.StatePending, Reason: "Priority"}
+		"failed queue.q.job: job 7 on n1 is CANCELLED (None), and nothing of it was seen in /shared; slurmd's log on the node and scontrol show job 7 say why; try by hand: sbatch --wrap 'ls -ld /shared'": func(o *doctor.Outcome) {
+			o.Report, o.Machine, o.Job.State = nil, "", sbatch.StateCancelled
+		},
+		"failed queue.q.job: job 7 on n1 is COMPLETED, and nothing of it was seen in /shared within 11s; what it wrote is on another disk, or shows later than disk_settle: try by hand: sbatch --wrap 'ls -ld /shared'": func(o *doctor.Outcome) {
+			o.Report, o.Machine, o.Waited = nil, "", 11*time.Second
+		},
+		"warning queue.q.job: job 7 on n1 reached its time limit before anything of it was seen in /shared; the node may start jobs slowly: try by hand: sbatch --wrap 'ls -ld /shared'": func(o *doctor.Outcome) {
+			o.Report, o.Machine, o.Job.State = nil, "", sbatch.StateTimeout
+		},
+		"warning queue.q.job: job 7 on n1 was RUNNING for 71s, and nothing of it was seen in /shared; it was cancelled; try again with a longer --wait, such as --wait 5m": func(o *doctor.Outcome) {
+			o.Report, o.Machine, o.Job.State, o.Waited = nil, "", sbatch.StateRunning, 71*time.Second
+		},
+		"warning queue.q.job: job 7 on n1 was RUNNING for 71s, and its cl-worker had started and not reported; it was cancelled; try again with a longer --wait, such as --wait 5m": func(o *doctor.Outcome) {
+			o.Report, o.Job.State, o.Waited = nil, sbatch.StateRunning, 71*time.Second
+		},
+		"warning queue.q.job: job 7 on n1 reached its time limit before its cl-worker had reported; try again with a longer --wait, such as --wait 5m": func(o *doctor.Outcome) {
+			o.Report, o.Job.State = nil, sbatch.StateTimeout
+		},
+		"failed queue.q.job: job 7 on n1 is OUT_OF_MEMORY (OutOfMemory), and its cl-worker left neither a report nor a message; slurmd's log on the node and scontrol show job 7 say why": func(o *doctor.Outcome) {
+			o.Report, o.Job.State, o.Job.Reason = nil, sbatch.StateOutOfMemory, "OutOfMemory"
+		},
+		"warning queue.q.job: job 7 had not begun 61s after sbatch: Priority; it was cancelled, and its nodes are not known; try again when the queue is less busy, or with a longer --wait": func(o *doctor.Outcome) {
+			o.Report, o.NotBegun, o.Waited, o.Job = nil, true, 61*time.Second, sbatch.Job{ID: 7, State: sbatch.StatePending, Reason: "Priority"}
+		},
+		"warning queue.q.job: job 7 on n1 had not begun 61s after sbatch: CONFIGURING, its nodes were still being made ready; it was cancelled; try again with a longer --wait, such as --wait 5m": func(o *doctor.Outcome) {
+			o.Report, o.NotBegun, o.Waited, o.Job.State = nil, true, 61*time.Second, sbatch.StateConfiguring
+		},
+		"failed disk_settle: n1 did not see a new file, or this host not its answer, within 100s; mount the disk with shorter attribute caching (acregmax, acdirmax), and write a disk_settle above it": func(o *doctor.Outcome) {
+			o.RoundTripErr = fmt.Errorf("wait: %w", context.DeadlineExceeded)
+		},
+		"failed shared: the disk could not be measured: write: no space; ": func(o *doctor.Outcome) {
+			o.RoundTripErr = errors.New("write: no space")
 		},
 		`failed queue.q.architecture: job 7 on n1 is aarch64, and the queue's cl-worker is for amd64; write architecture = "arm64", and name a cl-worker for it in a table [workers]`: func(o *doctor.Outcome) {
 			o.Report, o.Machine, o.Output = nil, "aarch64", "cl-worker: Exec format error"
@@ -281,6 +312,30 @@ func TestNodesAreJudgedByWhatTheirJobsLeave(t *testing.T) {
 		},
 	} {
 		if got := said(doctor.Node(q, at, outcome(change))...); got != want {
+			t.Errorf("%s\nwant\n%s", got, want)
+		}
+	}
+}
+
+// A command that was stopped says nothing about a configuration.
+func TestTimeOutIsNoMistakeOfTheConfiguration(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	slow := command.Command{Args: []string{"sleep", "600"}}.Run(ctx)
+	const stopped = "sleep: not ended after 0.1s, and stopped"
+	for want, check := range map[string]doctor.Check{
+		"failed slurm.bin: " + stopped + "; this host or the disk of Slurm's commands may be slow: try again, or by hand: sbatch --version": doctor.Commands("/opt", "", slow),
+		"failed slurm: " + stopped + "; slurmctld may be busy: try again later, or by hand: sinfo":                                          doctor.Controller(0, slow),
+		"failed slurm.accounting: " + stopped + "; the accounting database may be busy: try again later, or by hand: sacct":                 doctor.Accounting(true, slow),
+		"failed server: http://h did not answer in time; it may be slow, or server the wrong address: curl http://h/rest/user":              doctor.Server("http://h", "", &codalab.Error{Err: context.DeadlineExceeded, Message: "cannot reach the server"}),
+		"failed queue.q.submission: held job 7 was submitted, and Slurm does not say what became of it: " + stopped + "; try again later":   doctor.Rewritten(plan.Queue{Name: "q"}, doctor.Held{Job: 7, Err: slow})[0],
+	} {
+		got := said(check)
+		if !strings.Contains(slow.Error(), "0.1s") {
+			got = strings.ReplaceAll(got, slow.Error(), stopped) // the machine was slow
+		}
+		if got != want || !check.Unreachable {
 			t.Errorf("%s\nwant\n%s", got, want)
 		}
 	}

@@ -81,6 +81,8 @@ func Rewritten(q plan.Queue, h Held) []Check {
 	switch {
 	case h.Err != nil && h.Job == 0:
 		return append(checks, unsubmitted(q, h.Err))
+	case errors.Is(h.Err, context.DeadlineExceeded):
+		return append(checks, unreachable(name, where+" was submitted, and Slurm does not say what became of it: "+h.Err.Error(), "try again later"))
 	case h.Err != nil:
 		return append(checks, failed(name, where+" was submitted, and squeue does not show it: "+h.Err.Error(), "does squeue show your jobs at once? A wrapper that remembers its answers has to go"))
 	}

@@ -7,30 +7,38 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/command"
 	"github.com/cl-slurm/cl-slurm/worker/probe"
 )
 
-// hostWithin bounds the trial of this host, which takes a third of a second.
-const hostWithin = 30 * time.Second
+// HostWithin is a bound for the trial of this host, which takes a third of a second.
+const HostWithin = 30 * time.Second
 
 // Host runs the cl-worker of jobs on this host, and has it try what it takes to run a
-// container. That is a hint only, and never a failure: nodes may allow more than a
+// container, within this time. That is a hint only, and never a failure: nodes may allow more than a
 // login node, or less.
-func Host(ctx context.Context, worker string) Check {
-	ctx, cancel := context.WithTimeout(ctx, hostWithin)
+func Host(ctx context.Context, worker string, within time.Duration) Check {
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	out, err := command.Command{Args: []string{worker, "probe", "--json"}, Env: []string{"PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"}}.Output(ctx)
+	probing := command.Command{Args: []string{worker, "probe", "--json"}, Env: []string{"PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"}, Group: true}
+	out, err := probing.Output(ctx)
 	var r probe.Report
 	var failed *command.Error
+	byHand := "try by hand: " + worker + " probe"
 	switch {
 	case json.Unmarshal(out, &r) == nil && r.Node != "":
 		return host(r)
 	case errors.As(err, &failed) && !failed.Started():
 		return warning("host", "the cl-worker of jobs cannot be run here: "+err.Error(),
 			"if nodes cannot run it either, every job fails: is the shared directory's disk mounted with noexec?")
+	case ctx.Err() != nil:
+		return warning("host", fmt.Sprintf("the cl-worker of jobs, %s, had not said in %s what this host can run, and was stopped", worker, codalab.SpellDuration(within)),
+			"this host may be slow: "+byHand)
+	case err != nil:
+		return warning("host", "the cl-worker of jobs fails here: "+err.Error(), byHand)
 	}
-	return warning("host", fmt.Sprintf("the cl-worker of jobs, %s, says nothing of this host: %v", worker, err), "is it the cl-worker of this build?")
+	return warning("host", fmt.Sprintf("the cl-worker of jobs, %s, answers with what this cl-bridge cannot read", worker), "name the cl-worker of this release as worker")
 }
 
 // host judges this host as nodes are judged.

@@ -28,7 +28,8 @@ type Jobs struct {
 	// what a node wrote.
 	Shared string
 	Settle time.Duration
-	// BeginWithin is how long a job may wait until it begins; 0 means a minute.
+	// BeginWithin is how long a job may wait until it begins, and then take for its report; 0 means a
+	// minute.
 	BeginWithin time.Duration
 	// ObserveEvery is the pause between two questions to Slurm about a job; 0 means two
 	// seconds.
@@ -46,21 +47,22 @@ type Outcome struct {
 	Report *probe.Heard
 	// Machine is the output of uname -m on the node, Output that of the worker.
 	Machine, Output string
-	// NotBegun is set for a job that had not begun in time, and was cancelled.
+	// NotBegun is set for a job that had not begun in time, and was cancelled. Waited is how long this
+	// host waited for what did not come: the begin of a job, or what a job leaves.
 	NotBegun bool
+	Waited   time.Duration
 	// Err says why nothing is known, RoundTripErr why the disk was not measured.
 	Err, RoundTripErr error
 }
 
 const (
 	defaultBeginWithin = time.Minute
-	// limit is the time of a job, jobMemory its mebibytes.
-	limit     = 3 * time.Minute
-	jobMemory = 512
-	// reportWithin is how long a job that runs may take for its report.
+	// meetingTime is how long a job needs beside what it may take for its report. jobMemory is its
+	// mebibytes.
+	meetingTime = 2 * time.Minute
+	jobMemory   = 512
 	// roundTripWithin is how long the disk may take. It is longer than the
 	// attribute caches of usual mounts last, which is a minute.
-	reportWithin    = time.Minute
 	roundTripWithin = 100 * time.Second
 	// lookEvery is how often the report is looked for.
 	lookEvery = 100 * time.Millisecond
@@ -93,9 +95,12 @@ func (j Jobs) Run(ctx context.Context, q plan.Queue, gpus int64, worker string) 
 	return w.wait(ctx)
 }
 
+// within is BeginWithin, or its default.
+func (j Jobs) within() time.Duration { return cmp.Or(j.BeginWithin, defaultBeginWithin) }
+
 // request returns a job of the queue that runs the worker's probe.
 func (j Jobs) request(q plan.Queue, gpus int64, worker string, m probe.Meeting) sbatch.Request {
-	within := limit
+	within := j.within() + meetingTime
 	if q.MaxTime > 0 {
 		within = min(within, q.MaxTime)
 	}
@@ -161,11 +166,14 @@ func (w *jobWait) over(ctx context.Context) bool {
 		w.observe(ctx) // it names the job's node
 		return true
 	case !w.ended.IsZero():
-		return now.Sub(w.ended) > w.Settle
+		w.out.Waited = now.Sub(w.ended)
+		return w.out.Waited > w.Settle
 	case !w.running.IsZero():
-		return now.Sub(w.running) > reportWithin+w.Settle
+		w.out.Waited = now.Sub(w.running)
+		return w.out.Waited > w.within()+w.Settle
 	}
-	w.out.NotBegun = now.Sub(w.submitted) > cmp.Or(w.BeginWithin, defaultBeginWithin)
+	w.out.Waited = now.Sub(w.submitted)
+	w.out.NotBegun = w.out.Waited > w.within()
 	return w.out.NotBegun
 }
 
@@ -184,7 +192,7 @@ func (w *jobWait) observe(ctx context.Context) {
 		switch {
 		case job.State.Ended() && w.ended.IsZero():
 			w.ended = now
-		case job.State != sbatch.StatePending && w.running.IsZero():
+		case job.State != sbatch.StatePending && job.State != sbatch.StateConfiguring && w.running.IsZero():
 			w.running = now
 		}
 	}

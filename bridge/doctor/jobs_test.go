@@ -3,12 +3,14 @@ package doctor_test
 import (
 	"context"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/doctor"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
 	"github.com/cl-slurm/cl-slurm/worker/probe"
@@ -82,6 +84,27 @@ func TestJobThatDoesNotBeginIsCancelled(t *testing.T) {
 	}
 	s, err := k.Observe(t.Context(), time.Now())
 	if err != nil || len(s.Jobs) != 1 || s.Jobs[0].State != sbatch.StateCancelled {
+		t.Errorf("%+v, %v", s.Jobs, err)
+	}
+}
+
+// A node that runs the job and is slow to start the worker is not a broken one.
+func TestJobThatIsSlowToReportIsToldFromOneThatFailed(t *testing.T) {
+	t.Parallel()
+	k := slurmtest.NewCluster(t, slurmtest.NewSite())
+	slow := filepath.Join(t.TempDir(), "cl-worker")
+	testenv.WriteProgram(t, slow, []byte("#!/bin/sh\nsleep 600\n"))
+	jobs := doctor.Jobs{Slurm: k, Shared: t.TempDir(), BeginWithin: 2 * time.Second, ObserveEvery: 20 * time.Millisecond, Now: time.Now}
+	q := plan.Queue{Name: "q", Partition: "cpu"}
+	out := jobs.Run(t.Context(), q, 0, slow)
+	if out.Job.State != sbatch.StateRunning || out.NotBegun || out.Waited <= jobs.BeginWithin {
+		t.Errorf("%+v", out)
+	}
+	if got := said(doctor.Node(q, doctor.Place{Shared: "/shared", Architecture: out.Machine}, out)...); !strings.HasPrefix(got, "warning queue.q.job: job ") || !strings.Contains(got, " on n1 was RUNNING for ") {
+		t.Error(got)
+	}
+	s, err := k.Observe(t.Context(), time.Now())
+	if err != nil || len(s.Jobs) != 1 || !s.Jobs[0].State.Ended() && s.Jobs[0].State != sbatch.StateCompleting {
 		t.Errorf("%+v, %v", s.Jobs, err)
 	}
 }

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -42,21 +43,59 @@ func Node(q plan.Queue, at Place, out Outcome) []Check {
 	case out.Report != nil:
 		return report(q, at, out)
 	case out.NotBegun:
-		found := fmt.Sprintf("%s waits: %s; it was cancelled, and its nodes are not known", where, cmp.Or(out.Job.Reason, "None"))
-		if !out.Job.Start.IsZero() {
-			found = fmt.Sprintf("%s waits: %s, and is expected to begin at %s; it was cancelled", where, out.Job.Reason, out.Job.Start.UTC().Format("2006-01-02 15:04 UTC"))
-		}
-		return []Check{warning(name, found, "try again when the queue is less busy, or with a longer --wait")}
+		return []Check{notBegun(q, where, out)}
+	case !out.Job.State.Ended():
+		return []Check{silent(q, at, where, out)}
 	case out.Machine != "":
 		return []Check{withoutReport(q, at, where, out)}
-	case out.Job.State == sbatch.StateFailed:
-		return []Check{failed("shared", fmt.Sprintf("%s does not see what this host has in %s", where, at.Shared), "name a directory that is on a disk of this host and of the nodes, at the same path")}
 	}
-	return []Check{failed(name, fmt.Sprintf("%s is %s (%s) and has left nothing in %s", where, out.Job.State, out.Job.Reason, at.Shared),
-		"is it mounted for writing there, and on the same path? Try by hand: sbatch --wrap 'ls -ld "+at.Shared+"'")}
+	return []Check{withoutTrace(q, at, where, out)}
 }
 
-// withoutReport judges a job that saw the shared directory and left no report.
+// longer is what to do about a job that needed more time than it got.
+const longer = "try again with a longer --wait, such as --wait 5m"
+
+// notBegun judges a job that had not begun in time.
+func notBegun(q plan.Queue, where string, out Outcome) Check {
+	name, waited := key(q, "job"), codalab.SpellDuration(out.Waited.Round(time.Second))
+	switch {
+	case out.Job.State == sbatch.StateConfiguring:
+		return warning(name, fmt.Sprintf("%s had not begun %s after sbatch: CONFIGURING, its nodes were still being made ready; it was cancelled", where, waited), longer)
+	case out.Job.Start.IsZero():
+		return warning(name, fmt.Sprintf("%s had not begun %s after sbatch: %s; it was cancelled, and its nodes are not known", where, waited, cmp.Or(out.Job.Reason, "None")),
+			"try again when the queue is less busy, or with a longer --wait")
+	}
+	return warning(name, fmt.Sprintf("%s had not begun %s after sbatch: %s, and is expected to begin at %s; it was cancelled",
+		where, waited, out.Job.Reason, out.Job.Start.UTC().Format("2006-01-02 15:04 UTC")), "try again when the queue is less busy, or with a longer --wait")
+}
+
+// silent judges a job that Slurm called running, and that had left no report when it was cancelled. A
+// slow node looks so, and so does one on which something hangs.
+func silent(q plan.Queue, at Place, where string, out Outcome) Check {
+	seen := "nothing of it was seen in " + at.Shared
+	if out.Machine != "" {
+		seen = "its cl-worker had started and not reported"
+	}
+	return warning(key(q, "job"), fmt.Sprintf("%s was %s for %s, and %s; it was cancelled", where, out.Job.State, codalab.SpellDuration(out.Waited.Round(time.Second)), seen), longer)
+}
+
+// withoutTrace judges a job that ended and left nothing.
+func withoutTrace(q plan.Queue, at Place, where string, out Outcome) Check {
+	byHand := fmt.Sprintf("try by hand: sbatch --wrap 'ls -ld %s'", at.Shared)
+	switch {
+	case out.Job.State == sbatch.StateFailed && out.Job.Reason == "NonZeroExitCode":
+		return failed("shared", fmt.Sprintf("%s does not see what this host has in %s", where, at.Shared), "name a directory that is on a disk of this host and of the nodes, at the same path")
+	case out.Job.State == sbatch.StateCompleted:
+		return failed(key(q, "job"), fmt.Sprintf("%s is COMPLETED, and nothing of it was seen in %s within %s", where, at.Shared, codalab.SpellDuration(out.Waited.Round(time.Second))),
+			"what it wrote is on another disk, or shows later than disk_settle: "+byHand)
+	case out.Job.State == sbatch.StateTimeout:
+		return warning(key(q, "job"), where+" reached its time limit before anything of it was seen in "+at.Shared, "the node may start jobs slowly: "+byHand)
+	}
+	return failed(key(q, "job"), fmt.Sprintf("%s is %s (%s), and nothing of it was seen in %s", where, out.Job.State, cmp.Or(out.Job.Reason, "None"), at.Shared),
+		"slurmd's log on the node and scontrol show job "+out.Job.ID.String()+" say why; "+byHand)
+}
+
+// withoutReport judges a job that ended, and that saw the shared directory and left no report.
 func withoutReport(q plan.Queue, at Place, where string, out Outcome) Check {
 	arch := string(config.Architecture(out.Machine).Canonical())
 	wanted := cmp.Or(q.Architecture, at.Architecture)
@@ -64,10 +103,13 @@ func withoutReport(q plan.Queue, at Place, where string, out Outcome) Check {
 	case arch != wanted:
 		return failed(key(q, "architecture"), fmt.Sprintf("%s is %s, and the queue's cl-worker is for %s", where, out.Machine, wanted),
 			fmt.Sprintf("write architecture = %q, and name a cl-worker for it in a table [workers]", arch))
+	case out.Job.State == sbatch.StateTimeout:
+		return warning(key(q, "job"), where+" reached its time limit before its cl-worker had reported", longer)
 	case said != "":
 		return failed(key(q, "job"), where+": cl-worker fails: "+said, "")
 	}
-	return failed(key(q, "job"), where+": cl-worker said nothing", "may programs on "+at.Shared+" be run there (noexec)?")
+	return failed(key(q, "job"), fmt.Sprintf("%s is %s (%s), and its cl-worker left neither a report nor a message", where, out.Job.State, cmp.Or(out.Job.Reason, "None")),
+		"slurmd's log on the node and scontrol show job "+out.Job.ID.String()+" say why")
 }
 
 // report judges a node by its report.
@@ -98,6 +140,8 @@ func disk(at Place, out Outcome) Check {
 	switch {
 	case r.Disk != "":
 		return failed("shared", fmt.Sprintf("%s sees %s, which does not do what is needed: %s", r.Node, at.Shared, r.Disk), sharedfiles.OtherDisk)
+	case out.RoundTripErr != nil && !errors.Is(out.RoundTripErr, context.DeadlineExceeded):
+		return failed("shared", "the disk could not be measured: "+out.RoundTripErr.Error(), "")
 	case out.RoundTripErr != nil:
 		return failed("disk_settle", fmt.Sprintf("%s did not see a new file, or this host not its answer, within %s", r.Node, codalab.SpellDuration(roundTripWithin)), "mount the disk with shorter attribute caching (acregmax, acdirmax), and write a disk_settle above it")
 	case out.RoundTrip > at.Settle:

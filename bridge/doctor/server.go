@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -23,6 +24,8 @@ func Server(address, version string, err error) Check {
 		return ok("server", "%s is a CodaLab server, version %s", address, version)
 	case !errors.As(err, &call):
 		return failed("server", err.Error(), "write the server's address as server = \"https://worksheets.example.org\"")
+	case call.Status == 0 && errors.Is(call.Err, context.DeadlineExceeded):
+		return unreachable("server", address+" did not answer in time", "it may be slow, or server the wrong address: curl "+address+"/rest/user")
 	case call.Status == 0:
 		return unreachable("server", call.Message, "is server the right address, and can this host reach it? curl "+address+"/rest/user")
 	case call.Transient():

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -23,6 +24,9 @@ func Commands(bin, version string, err error) Check {
 	if err == nil {
 		return ok("slurm.bin", "%s, in %s", version, cmp.Or(bin, "PATH"))
 	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return unreachable("slurm.bin", err.Error(), "this host or the disk of Slurm's commands may be slow: try again, or by hand: sbatch --version")
+	}
 	var refused *command.Error
 	if errors.As(err, &refused) && refused.Started() {
 		return failed("slurm.bin", err.Error(), "does slurm.bin name the directory of Slurm's own commands?")
@@ -41,6 +45,9 @@ func Commands(bin, version string, err error) Check {
 func Controller(partitions int, err error) Check {
 	if err == nil {
 		return ok("slurm", "slurmctld answers: %s", count(partitions, "partition"))
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return unreachable("slurm", err.Error(), "slurmctld may be busy: try again later, or by hand: sinfo")
 	}
 	return unreachable("slurm", err.Error(), "is slurm.conf the right one, and slurmctld up? Try sinfo")
 }
@@ -65,6 +72,8 @@ func Accounting(configured bool, err error) Check {
 		return ok("slurm.accounting", "there is none: sacct is not asked")
 	case err == nil:
 		return ok("slurm.accounting", "sacct answers")
+	case errors.Is(err, context.DeadlineExceeded):
+		return unreachable("slurm.accounting", err.Error(), "the accounting database may be busy: try again later, or by hand: sacct")
 	}
 	return failed("slurm.accounting", err.Error(), "write slurm.accounting = false where this site has no accounting database")
 }

@@ -65,7 +65,7 @@ func (w *waiting) wait(ctx context.Context) error {
 			case err != nil:
 				return w.failure(gone, err)
 			case w.Now().Sub(since) > cmp.Or(w.Settle, settle):
-				return w.failure(gone, fmt.Errorf("job %s, which was to convert image %q, ended as %s without a result: see image.time in the bridge's configuration", w.id, w.image, gone))
+				return w.failure(gone, w.unfinished(gone))
 			}
 		case gone = <-ended:
 			since = w.Now()
@@ -87,6 +87,15 @@ func (w *waiting) observe(ctx context.Context, ended chan<- string) {
 		}
 		_ = pause.For(ctx, observePause) // the loop looks at ctx
 	}
+}
+
+// unfinished says how a job ended that left no result.
+func (w *waiting) unfinished(gone string) error {
+	advice := "squeue and sacct say more of it"
+	if gone == string(sbatch.StateTimeout) {
+		advice = "a longer image.time in the bridge's configuration gives it more"
+	}
+	return fmt.Errorf("job %s, which was to convert image %q, ended as %s without a result: %s", w.id, w.image, gone, advice)
 }
 
 // failure is why an ended job has no SIF: its memory, if that is Slurm's reason, or else other.

@@ -41,7 +41,10 @@ func (w *standalone) findEngine(ctx context.Context) error {
 	if lack == "" {
 		ctx, cancel := context.WithTimeout(ctx, dockerWithin)
 		defer cancel()
-		if err := docker.Answers(ctx); err != nil {
+		switch err := docker.Answers(ctx); {
+		case err != nil && ctx.Err() != nil:
+			lack = fmt.Sprintf("Docker had not answered after %s", dockerWithin)
+		case err != nil:
 			lack = err.Error()
 		}
 	}

@@ -66,7 +66,11 @@ func tryNode(ctx context.Context, p program.Process, want runtimes.Name, scratch
 	if meet.Dir != "" {
 		ctx, cancel := context.WithTimeout(ctx, meetWithin)
 		defer cancel()
-		return meet.Attend(ctx, r)
+		err := meet.Attend(ctx, r)
+		if errors.Is(err, context.DeadlineExceeded) {
+			return fmt.Errorf("cl-bridge doctor did not answer this node's report within %s", meetWithin)
+		}
+		return err
 	}
 	if err := p.Print(asJSON, r, reportText(r)); err != nil {
 		return err

@@ -86,6 +86,22 @@ func (e *Error) Started() bool {
 	return errors.As(e.Err, &exit) || errors.Is(e.Err, context.Canceled) || errors.Is(e.Err, context.DeadlineExceeded)
 }
 
+// stopped is why a program ended whose context had ended first.
+type stopped struct {
+	after        time.Duration
+	ctxErr, exit error
+}
+
+// Error says how long the program had when that was too short.
+func (s *stopped) Error() string {
+	if errors.Is(s.ctxErr, context.DeadlineExceeded) {
+		return fmt.Sprintf("not ended after %s, and stopped", s.after.Round(100*time.Millisecond))
+	}
+	return fmt.Sprintf("%v (%v)", s.ctxErr, s.exit)
+}
+
+func (s *stopped) Unwrap() []error { return []error{s.ctxErr, s.exit} }
+
 // Run starts the program and waits for its end. When ctx ends first, the
 // program gets TERM, two seconds later KILL (see Group), and the error wraps ctx's. Any
 // failure is an *Error.
@@ -113,6 +129,7 @@ func (c Command) Run(ctx context.Context) error {
 	if c.Group {
 		cmd.Cancel = killGroup
 	}
+	began := time.Now()
 	err := cmd.Run()
 	if c.Group && errors.Is(err, exec.ErrWaitDelay) { // some of the group still have the standard error
 		err = errors.Join(err, killGroup())
@@ -121,7 +138,7 @@ func (c Command) Run(ctx context.Context) error {
 		return nil
 	}
 	if ctx.Err() != nil {
-		err = fmt.Errorf("%w (%w)", ctx.Err(), err)
+		err = &stopped{time.Since(began), ctx.Err(), err}
 	}
 	return &Error{
 		Args:     c.Args,

@@ -146,9 +146,12 @@ func (m Meeting) Text(name string) string {
 	return strings.TrimSpace(string(data))
 }
 
+// settleWithin is how long a record of a start may take to be settled.
+const settleWithin = 30 * time.Second
+
 // settle settles the record of a start, and reports whether it is the caller's.
 func (m Meeting) settle(ctx context.Context) (own bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, settleWithin)
 	defer cancel()
 	token := rand.Text()
 	standing, err := linkonce.Settle(ctx, m.path(startedName), []byte(token), 0o600, func(record []byte) (string, error) {
@@ -157,6 +160,9 @@ func (m Meeting) settle(ctx context.Context) (own bool, err error) {
 		}
 		return string(record), nil
 	})
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("a record of a start was not settled within %s: the disk is too slow", settleWithin)
+	}
 	return standing == token, err
 }
 

@@ -265,7 +265,7 @@ func (a Assembly) tryHost(ctx context.Context, worker string) {
 	if !a.TryHost {
 		return
 	}
-	if c := doctor.Host(ctx, worker); c.Verdict != doctor.OK && ctx.Err() == nil {
+	if c := doctor.Host(ctx, worker, doctor.HostWithin); c.Verdict != doctor.OK && ctx.Err() == nil {
 		a.Log.WarnContext(ctx, "this host was tried", slog.String("found", c.Found), slog.String("do", c.Do))
 	}
 }
