@@ -115,7 +115,7 @@ func (b *Bridge) work(ctx context.Context) error {
 		return err
 	}
 	if b.Gauge != nil {
-		if err := b.Measure(b.Now()); err != nil { // before the first check-in
+		if err := b.Measure(ctx, b.Now()); err != nil { // before the first check-in
 			b.Log.WarnContext(ctx, "cannot see how full the shared disk is", errorAttr(err))
 		}
 	}

@@ -2,12 +2,14 @@ package bridge
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/internal/diskspace"
 )
 
 const (
@@ -19,16 +21,18 @@ const (
 
 // gauged is the last result of Measure that was passed on. Only Measure uses it.
 type gauged struct {
-	known bool
-	low   string
-	at    time.Time
+	known  bool
+	low    string
+	at     time.Time
+	asks   diskspace.Question
+	silent time.Time // since when the disk does not answer; zero if it does
 }
 
 // watchDisk measures the shared disk now and then.
 func (b *Bridge) watchDisk(ctx context.Context) error {
 	blind := false
 	return b.every(ctx, measureEvery, func(now time.Time) {
-		err := b.Measure(now)
+		err := b.Measure(ctx, now)
 		if err != nil && !blind {
 			b.Log.WarnContext(ctx, "cannot see how full the shared disk is", errorAttr(err))
 		}
@@ -37,24 +41,74 @@ func (b *Bridge) watchDisk(ctx context.Context) error {
 }
 
 // Measure measures the shared disk. When the result for new work changes, it tells the server
-// and the rows without inputs. If the disk cannot be measured nothing changes.
-func (b *Bridge) Measure(now time.Time) error {
-	space, err := b.Gauge.Space()
+// and the rows without inputs. If the disk cannot be measured nothing changes. A disk that does not
+// answer takes no new work.
+func (b *Bridge) Measure(ctx context.Context, now time.Time) error {
+	g := &b.gauged
+	space, err := g.asks.Ask(ctx, b.Gauge.Space)
+	var silent *diskspace.SilentError
+	switch {
+	case errors.As(err, &silent):
+		b.fallSilent(ctx, now)
+		return nil
+	case err != nil && ctx.Err() != nil:
+		return nil //nolint:nilerr // the bridge ends
+	}
+	b.answersAgain(ctx, b.Now())
 	if err != nil {
 		return fmt.Errorf("measure: %w", err)
 	}
 	b.view.free.Store(max(space.Free-b.Policy.LowWater.Of(space.Total), 1))
-	g := &b.gauged
 	low := b.Policy.LowWater.Low(space, g.low != "")
 	turned := !g.known || (low == "") != (g.low == "")
-	if !turned && (low == g.low || now.Sub(g.at) < refreshLow && !now.Before(g.at)) {
-		return nil
+	if turned || low != g.low && (now.Sub(g.at) >= refreshLow || now.Before(g.at)) {
+		g.known, g.low, g.at = true, low, now
+		b.passLow(low, turned)
 	}
-	*g = gauged{known: true, low: low, at: now}
+	return nil
+}
+
+// fallSilent notes that the shared disk has not answered since a moment. What the disk had free counts
+// as unknown then.
+func (b *Bridge) fallSilent(ctx context.Context, since time.Time) {
+	g := &b.gauged
+	if !g.silent.IsZero() {
+		return
+	}
+	g.silent, g.known = since, false
+	b.Log.WarnContext(ctx, "the shared disk does not answer; jobs go on, and what needs the disk waits", slog.Time("since", since))
+	words := "the site's shared disk has not answered since " + since.UTC().Format("15:04:05 UTC")
+	b.passLow(words, true)
+	b.tellWaiting(func(plan.Phase) string { return "Waiting: " + words + "." })
+}
+
+// answersAgain notes that the shared disk answers.
+func (b *Bridge) answersAgain(ctx context.Context, now time.Time) {
+	g := &b.gauged
+	if g.silent.IsZero() {
+		return
+	}
+	b.Log.InfoContext(ctx, "the shared disk answers again", slog.Duration("after", now.Sub(g.silent).Round(time.Second)))
+	g.silent = time.Time{}
+	b.tellWaiting(func(p plan.Phase) string { return plan.Row{Phase: p}.RunStatus() })
+}
+
+// tellWaiting tells the rows whose files are on their way to or from the shared disk how that goes. A row
+// whose staging has not begun is told why by Step.
+func (b *Bridge) tellWaiting(progress func(plan.Phase) string) {
+	for _, r := range b.Rows() {
+		if r.Phase == plan.Collecting || r.Phase == plan.Staging && r.Staged == nil && r.Progress != "" {
+			said := progress(r.Phase)
+			b.inbox.put(r.Bundle, func(n *plan.News) { n.Progress = said })
+		}
+	}
+}
+
+// passLow tells the server and the rows without inputs whether new work may be put onto the disk.
+func (b *Bridge) passLow(low string, turned bool) {
 	b.beat.low(low)
 	b.view.showLow(low, turned)
 	b.inbox.putLow(low)
-	return nil
 }
 
 // isLow reports whether nothing new may be put onto the shared disk. Only Step calls it.
@@ -69,9 +123,9 @@ func (b *Bridge) applyLow(ctx context.Context, in *arrivals) {
 	b.low = in.low
 	switch {
 	case b.isLow() && !before:
-		b.Log.WarnContext(ctx, "no bundle is claimed and no inputs are staged until there is room", slog.String("reason", *b.low))
+		b.Log.WarnContext(ctx, "no bundle is claimed and no inputs are staged", slog.String("reason", *b.low))
 	case before && !b.isLow():
-		b.Log.InfoContext(ctx, "the shared disk has room again")
+		b.Log.InfoContext(ctx, "bundles are claimed and inputs are staged again")
 	}
 	var waiting []string
 	for bundle, e := range b.rows.byBundle {

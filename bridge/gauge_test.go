@@ -3,6 +3,8 @@ package bridge_test
 import (
 	"context"
 	"errors"
+	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -252,6 +254,82 @@ func TestLedgerOnAFullDiskLosesNothing(t *testing.T) {
 		s.stop()
 		if s.slurm.submits != 2 {
 			s.Errorf("%d submissions", s.slurm.submits)
+		}
+	})
+}
+
+// hung is a gauge of a disk that stops to answer, and a Stager of one.
+type hung struct {
+	gauge
+	fakeStager
+
+	mu   sync.Mutex
+	over chan struct{} // closed when it answers again
+}
+
+func (h *hung) wait() {
+	h.mu.Lock()
+	over := h.over
+	h.mu.Unlock()
+	if over != nil {
+		<-over
+	}
+}
+
+// hang makes each call wait until answer is called.
+func (h *hung) hang() (answer func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	over := make(chan struct{})
+	h.over = over
+	return func() { close(over) }
+}
+
+func (h *hung) Space() (spool.Space, error) {
+	h.wait()
+	return h.gauge.Space()
+}
+
+func (h *hung) Stage(ctx context.Context, run codalab.RunBundle, image, architecture string, progress func(string)) (spool.Inputs, error) {
+	progress("Downloading dependency a.")
+	h.wait()
+	return h.fakeStager.Stage(ctx, run, image, architecture, progress)
+}
+
+func TestDiskThatDoesNotAnswerIsSaidOnceAndWhenItIsOver(t *testing.T) {
+	t.Parallel()
+	atSite(t, func(s *site) {
+		disk := &hung{}
+		disk.shows(100, nil)
+		var log strings.Builder
+		s.alter = func(b *bridge.Bridge) {
+			b.Gauge, b.Stager, b.Policy.LowWater = disk, disk, plan.LowWater{Bytes: 50 << 30}
+			b.Log = slog.New(slog.NewTextHandler(io.MultiWriter(&log, s.Output()), nil))
+		}
+		s.startWith("sleep 3600", plan.Running)
+		answer := disk.hang()
+		s.offer(bundleID(2), "true")
+		s.within(20*time.Second, "the server hears of it", func() bool {
+			return !s.takes() && strings.HasPrefix(s.closed(), "the site's shared disk has not answered since ")
+		})
+		s.within(time.Second, "what waits for it says so", func() bool {
+			return strings.HasPrefix(s.says(bundleID(2)), "Waiting: the site's shared disk has not answered since ")
+		})
+		if low := s.bridge.Heartbeat().Low; low != s.closed() {
+			s.Errorf("the heartbeat says %q", low)
+		}
+		time.Sleep(73 * time.Second)
+		answer()
+		s.within(15*time.Second, "bundles are taken again", func() bool { return s.takes() && s.closed() == "" })
+		s.result(20*time.Second, bundleID(2))
+		if r := s.rows()[bundleID(1)]; r.Phase != plan.Running {
+			s.Errorf("what ran is %s: %s", r.Phase, r.Reason)
+		}
+		s.stop()
+		for _, line := range []string{`level=WARN msg="the shared disk does not answer; `, `level=INFO msg="the shared disk answers again" after=1m`} {
+			if n := strings.Count(log.String(), line); n != 1 {
+				s.Errorf("%d lines %s", n, line)
+			}
 		}
 	})
 }

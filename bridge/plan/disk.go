@@ -67,10 +67,10 @@ func (d *decision) applyDiskSpace() {
 	}
 	switch before := d.row.DiskLow; {
 	case *now == "":
-		d.row.Reason = "the shared disk has room again"
+		d.row.Reason = "new work may be put onto the shared disk again"
 		d.row.FailedTries, d.row.FailingSince, d.row.FailureKindSince = 0, time.Time{}, time.Time{} // failures on a disk that was nearly full do not count against the next try
 	case before == "" && d.from == Staging:
-		d.row.Reason = "the shared disk is below its low water: nothing new is staged"
+		d.row.Reason = "nothing new may be put onto the shared disk"
 	}
 	d.row.DiskLow = *now
 }

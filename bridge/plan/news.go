@@ -22,7 +22,7 @@ type News struct {
 	Restarted bool
 	// Found is a live job of a later attempt than the row knows of.
 	Found *Found
-	// DiskLow is why nothing new may be put onto the shared disk (LowWater.Low), empty if it may,
+	// DiskLow is why nothing new may be put onto the shared disk (LowWater.Low, or the disk does not answer), empty if it may,
 	// and nil if that is not known.
 	DiskLow *string
 	// Held is why the row's queue is held up, empty if it is not, and nil if that has not changed.

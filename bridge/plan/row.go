@@ -73,7 +73,7 @@ type Row struct {
 	DueAt time.Time `json:"due_at,omitzero"`
 	// Retry is about the failures of the phase's work. A new phase begins without any.
 	Retry `json:"retry,omitzero"`
-	// DiskLow is why a row without its inputs waits for room on the shared disk; empty while it
+	// DiskLow is why a row without its inputs waits for the shared disk; empty while it
 	// does not.
 	DiskLow string `json:"disk_low,omitempty"`
 	// Progress says how far staging or collecting is. It is not saved.

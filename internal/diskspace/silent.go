@@ -1,0 +1,101 @@
+package diskspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+)
+
+// SilentAfter is how long a disk may take to answer before it counts as silent. A call on a disk that
+// is mounted hard does not return until the file server answers, and nothing but KILL ends it.
+const SilentAfter = 5 * time.Second
+
+// SilentError means that a disk does not answer.
+type SilentError struct {
+	Path string
+	// For is how long it was waited for a call that has not returned.
+	For time.Duration
+}
+
+// Error names the disk.
+func (e *SilentError) Error() string {
+	return fmt.Sprintf("the disk of %s does not answer (a call has not returned for %s)", e.Path, e.For)
+}
+
+// Transient reports that the disk may answer later.
+func (*SilentError) Transient() bool { return true }
+
+// Question is a question to a disk that may not answer. Its method is not safe for concurrent use.
+type Question struct {
+	// Path is the disk's.
+	Path string
+
+	answer chan answer   // of the call that has not returned; nil if all have
+	waited time.Duration // for that call
+}
+
+type answer struct {
+	space Space
+	err   error
+}
+
+// Ask returns what space returns, or after SilentAfter a *SilentError. The call that has not returned
+// goes on in its own goroutine, and the next Ask waits for it in place of another one.
+func (q *Question) Ask(ctx context.Context, space func() (Space, error)) (Space, error) {
+	if q.answer == nil {
+		answered := make(chan answer, 1)
+		q.answer, q.waited = answered, 0
+		go func() { // a disk that never answers keeps it
+			s, err := space()
+			answered <- answer{s, err}
+		}()
+	}
+	late := time.NewTimer(SilentAfter)
+	defer late.Stop()
+	select {
+	case a := <-q.answer:
+		q.answer = nil
+		return a.space, a.err
+	case <-ctx.Done():
+		return Space{}, fmt.Errorf("measure the disk of %s: %w", q.Path, ctx.Err())
+	case <-late.C:
+		q.waited += SilentAfter
+		return Space{}, &SilentError{q.Path, q.waited}
+	}
+}
+
+// Answers returns a *SilentError if the disk of path does not answer, and ctx's error if ctx ends before
+// that is known. A path that does not exist, or may not be read, has answered.
+func Answers(ctx context.Context, path string) error {
+	q := Question{Path: path}
+	return q.touch(ctx)
+}
+
+// touch is Ask for a disk of which only an answer is wanted.
+func (q *Question) touch(ctx context.Context) error {
+	_, err := q.Ask(ctx, func() (Space, error) {
+		if _, err := os.Stat(q.Path); err == nil { // else it has answered
+			_, _ = Of(q.Path) // as here
+		}
+		return Space{}, nil
+	})
+	return err
+}
+
+// Await waits until the disk of path answers or ctx ends. It calls silent once if the disk does not
+// answer at first.
+func Await(ctx context.Context, path string, silent func(*SilentError)) error {
+	q := Question{Path: path}
+	for told := false; ; told = true {
+		err := q.touch(ctx)
+		var is *SilentError
+		if !errors.As(err, &is) {
+			return err
+		}
+		if !told {
+			silent(is)
+		}
+	}
+}
