@@ -22,6 +22,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/internal/diskspace"
 	"github.com/cl-slurm/cl-slurm/internal/pause"
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 	"github.com/cl-slurm/cl-slurm/sbatch"
@@ -92,8 +93,37 @@ const (
 	readEvery     = 5 * time.Second
 )
 
-// Serve builds the bridge and runs it until ctx ends.
+// stopWithin is how long a bridge may take to stop. Longer than that takes only a call on a disk that
+// does not answer, which nothing can interrupt. The units of service managers wait longer.
+const stopWithin = 30 * time.Second
+
+// Serve builds the bridge and runs it until ctx ends. It waits for a shared disk that does not answer. It
+// returns within half a minute after the end of ctx, also while calls on a disk have not returned: the
+// process ends then, as if it was killed, and the next start goes on where the ledger is.
 func (a Assembly) Serve(ctx context.Context) error {
+	ended := make(chan error, 1)
+	go func() { ended <- a.serve(ctx) }() // it ends, or the process does
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-ended:
+		return err
+	case <-time.After(stopWithin):
+		a.Log.WarnContext(ctx, "the bridge ends while calls on a disk have not returned; jobs go on, and the next start takes them up", slog.Duration("waited", stopWithin))
+		return nil
+	}
+}
+
+func (a Assembly) serve(ctx context.Context) error {
+	silent := func(e *diskspace.SilentError) {
+		a.Log.WarnContext(ctx, "the shared disk does not answer; the bridge starts when it does", slog.String("shared", e.Path))
+	}
+	if err := diskspace.Await(ctx, a.Shared, silent); err != nil {
+		return fmt.Errorf("start bridge: %w", err)
+	}
 	host, err := os.Hostname()
 	if err != nil {
 		return fmt.Errorf("start bridge: %w", err)
