@@ -20,6 +20,9 @@ import (
 // Shared judges the shared directory on this host. trouble says why this host cannot
 // write to it; space is what its disk has.
 func Shared(path string, trouble error, space spool.Space, low plan.LowWater) []Check {
+	if silent := new(diskspace.SilentError); errors.As(trouble, &silent) {
+		return []Check{unreachable("shared", trouble.Error(), "its server may be down, or cut off from this host; what needs the disk is not tried")}
+	}
 	if errors.Is(trouble, linkonce.ErrUnfit) {
 		return []Check{failed("shared", trouble.Error(), sharedfiles.OtherDisk)}
 	}
@@ -86,7 +89,9 @@ func Ledger(l LedgerFound) Check {
 // disks checks the shared directory and the ledger's place.
 func (e *Examination) disks(ctx context.Context) {
 	shared := e.Config.Shared
-	trouble := Writable(shared)
+	trouble := Writable(ctx, shared)
+	silent := new(diskspace.SilentError)
+	e.silent = errors.As(trouble, &silent)
 	if trouble == nil {
 		trouble = linkonce.Try(shared)
 	}
@@ -98,8 +103,12 @@ func (e *Examination) disks(ctx context.Context) {
 	e.add(e.ledger(ctx))
 }
 
-// Writable returns why this user cannot write to a directory, or nil.
-func Writable(dir string) error {
+// Writable returns why this user cannot write to a directory, or nil. The error wraps a
+// *diskspace.SilentError if the directory's disk does not answer.
+func Writable(ctx context.Context, dir string) error {
+	if err := diskspace.Answers(ctx, dir); err != nil {
+		return err
+	}
 	if _, err := os.Stat(dir); err != nil {
 		return fmt.Errorf("look at it: %w", err)
 	}
@@ -124,7 +133,7 @@ func (e *Examination) ledger(ctx context.Context) Check {
 		dir := diskspace.Nearest(filepath.Dir(where))
 		found.InMemory = diskspace.InMemory(dir)
 		if errors.Is(found.Err, ledger.ErrAbsent) {
-			found.Unwritable = Writable(dir)
+			found.Unwritable = Writable(ctx, dir)
 		}
 	}
 	return Ledger(found)

@@ -192,7 +192,7 @@ func (s *session) askUntil(ctx context.Context, answer *string, question, sugges
 
 // share asks for the shared directory, and makes it.
 func (s *session) share(ctx context.Context) error {
-	return s.askUntil(ctx, &s.Shared, "A directory on a disk that the compute nodes see at the same path", s.suggestShared(), "--shared", s.makeShared)
+	return s.askUntil(ctx, &s.Shared, "A directory on a disk that the compute nodes see at the same path", s.suggestShared(), "--shared", func() error { return s.makeShared(ctx) })
 }
 
 // suggestShared returns a directory on the disk that the site names in the
@@ -207,7 +207,7 @@ func (s *session) suggestShared() string {
 	return ""
 }
 
-func (s *session) makeShared() error {
+func (s *session) makeShared(ctx context.Context) error {
 	dir := s.Shared
 	if rest, ok := strings.CutPrefix(dir, "~/"); ok {
 		home, err := os.UserHomeDir()
@@ -219,10 +219,13 @@ func (s *session) makeShared() error {
 	if !filepath.IsAbs(dir) {
 		return fmt.Errorf("%q is not the absolute path of a directory", dir)
 	}
+	if err := diskspace.Answers(ctx, dir); err != nil {
+		return fmt.Errorf("use %s as the shared directory: %w", dir, err)
+	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("make the shared directory: %w", err)
 	}
-	if err := doctor.Writable(dir); err != nil {
+	if err := doctor.Writable(ctx, dir); err != nil {
 		return fmt.Errorf("use %s as the shared directory: %w", dir, err)
 	}
 	s.draft.Shared = filepath.Clean(dir)

@@ -23,7 +23,7 @@ func waitsFor(r plan.Row) string {
 		return "the server's answer to the claim"
 	case plan.Staging:
 		if r.DiskLow != "" {
-			return "room on the shared disk: " + r.DiskLow
+			return "the shared disk: " + r.DiskLow
 		}
 		if r.Staged == nil {
 			return "its image and its dependencies, which are being brought in"

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/diskspace"
 	"github.com/cl-slurm/cl-slurm/internal/termtext"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
@@ -62,6 +63,8 @@ func (s *Status) addHolds() {
 		}
 	}
 	switch {
+	case s.Disk.Silent:
+		hold("The shared disk does not answer: a call on %s has not returned for %s. Jobs go on, and what needs the disk waits.", s.Disk.Shared, diskspace.SilentAfter)
 	case s.Disk.Trouble != "":
 		hold("The shared disk is not there: %s.", termtext.Line(s.Disk.Trouble))
 	case s.Disk.Low != "":

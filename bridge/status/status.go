@@ -14,6 +14,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/lease"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/internal/diskspace"
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
@@ -53,8 +54,10 @@ type Disk struct {
 	Files     int64  `json:"files"`
 	// Low is why the bridge begins nothing new; empty where the disk has room.
 	Low string `json:"low,omitempty"`
-	// Trouble is why the disk could not be measured.
+	// Trouble is why the disk could not be measured. Silent is set if that is because it does not
+	// answer.
 	Trouble string `json:"trouble,omitempty"`
+	Silent  bool   `json:"silent,omitempty"`
 }
 
 // Queue is the number of a queue's bundles in each phase.
@@ -79,9 +82,18 @@ type Waiting struct {
 // the ledger is a file of another host, it returns what the bridge there wrote last.
 func Collect(ctx context.Context, c config.Config, host string, now time.Time) (Status, error) {
 	s := Status{Ledger: ledger.Name(c.Ledger)}
-	state, leaseErr := lease.Read(spool.Layout(c.Shared).BridgeDir())
+	var state lease.State
+	leaseErr := diskspace.Answers(ctx, c.Shared)
+	silent := new(diskspace.SilentError)
+	s.Disk.Silent = errors.As(leaseErr, &silent)
+	if leaseErr == nil {
+		state, leaseErr = lease.Read(spool.Layout(c.Shared).BridgeDir())
+	}
 	r, err := ledger.OpenToRead(ctx, c.Ledger)
 	if errors.Is(err, ledger.ErrAbsent) {
+		if s.Disk.Silent {
+			return s, silent
+		}
 		if leaseErr == nil && IsElsewhere(state.Holder, c, host) {
 			return written(state, now)
 		}
@@ -155,7 +167,7 @@ func (s *Status) addLease(state lease.State, err error, now time.Time) {
 		err = json.Unmarshal(state.Document, &d)
 		s.Last = d.Last
 	}
-	if err != nil {
+	if err != nil && !s.Disk.Silent { // of which there is a sentence
 		s.hold("The bridge's heartbeat cannot be read: %v.", err)
 	}
 	s.Starting = s.Running && err == nil && (s.Last == nil || !s.Last.Ended.IsZero())
@@ -209,6 +221,10 @@ func (s *Status) countBundles(c config.Config, rows []*plan.Row, resting map[str
 // measureDisk measures the shared disk, and judges it by the rule of the bridge.
 func (s *Status) measureDisk(c config.Config, rows []*plan.Row) {
 	s.Disk.Shared = c.Shared
+	if s.Disk.Silent {
+		s.Disk.Trouble = "the disk of " + c.Shared + " does not answer"
+		return
+	}
 	space, err := spool.Disk{Layout: spool.Layout(c.Shared)}.Space()
 	if err != nil {
 		s.Disk.Trouble = err.Error()

@@ -32,7 +32,7 @@ func cacheCommand(p program.Process) *cobra.Command {
 
 // cacheSub returns a command about the cache of a site.
 func cacheSub(p program.Process, use, short, long string, args cobra.PositionalArgs, run func(ctx context.Context, s *site, c *cache.Cache, args []string) error) *cobra.Command {
-	return siteCommand(p, use, short, long, args, func(ctx context.Context, s *site, args []string) error {
+	return diskCommand(p, use, short, long, args, func(ctx context.Context, s *site, args []string) error {
 		c, closing, err := openCache(ctx, p, s.Config)
 		if err != nil {
 			return err

@@ -58,11 +58,11 @@ func (s *site) explain(ctx context.Context, prefix string) error {
 // host.
 func (s *site) explanation(ctx context.Context, prefix string) (status.Explanation, error) {
 	r, name, err := s.openLedger(ctx)
-	if state, ok := s.elsewhere(err); ok {
+	if state, ok := s.elsewhere(ctx, err); ok {
 		return status.Ask(ctx, spool.Layout(s.Shared), state, prefix)
 	}
 	if err != nil {
-		return status.Explanation{}, s.absent(err, fmt.Sprintf("no bridge has made a ledger at %s yet", name))
+		return status.Explanation{}, s.absent(ctx, err, fmt.Sprintf("no bridge has made a ledger at %s yet", name))
 	}
 	defer r.Close() //nolint:errcheck // it was only read
 	bundle, err := status.FindBundle(ctx, r, name, prefix)

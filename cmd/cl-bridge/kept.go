@@ -79,7 +79,7 @@ func keptRm(p program.Process) *cobra.Command {
 		}
 		return nil
 	}
-	cmd := siteCommand(p, "rm UUID…", "Remove the kept results of bundles", "", named, func(ctx context.Context, s *site, args []string) error {
+	cmd := diskCommand(p, "rm UUID…", "Remove the kept results of bundles", "", named, func(ctx context.Context, s *site, args []string) error {
 		find := findKept
 		if deleted {
 			find = findDeleted

@@ -30,7 +30,7 @@ configuration is wrong; 3 Slurm or the ledger's server does not answer.`
 
 func recoverCommand(p program.Process) *cobra.Command {
 	accept := false
-	cmd := siteCommand(p, "recover", "List the jobs that an old copy of the ledger does not know", aboutRecover, cobra.NoArgs,
+	cmd := diskCommand(p, "recover", "List the jobs that an old copy of the ledger does not know", aboutRecover, cobra.NoArgs,
 		func(ctx context.Context, s *site, _ []string) error {
 			found, err := compareLedger(ctx, s, accept)
 			if err != nil {
@@ -48,7 +48,7 @@ func recoverCommand(p program.Process) *cobra.Command {
 func compareLedger(ctx context.Context, s *site, accept bool) (recovery.Findings, error) {
 	reader, err := ledger.OpenToRead(ctx, s.Ledger)
 	if err != nil {
-		return recovery.Findings{}, s.absent(err, "there is no ledger at "+sqldb.Name(s.Ledger))
+		return recovery.Findings{}, s.absent(ctx, err, "there is no ledger at "+sqldb.Name(s.Ledger))
 	}
 	defer reader.Close() //nolint:errcheck // it was only read
 	slurm, err := findSlurm(ctx, s.Process, s.Config, slog.New(slog.DiscardHandler))

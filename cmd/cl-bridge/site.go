@@ -15,6 +15,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/bridge/status"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
+	"github.com/cl-slurm/cl-slurm/internal/diskspace"
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
@@ -38,6 +39,17 @@ func siteCommand(p program.Process, use, short, long string, args cobra.Position
 	cmd := s.command(use, short, long, args, func(ctx context.Context, args []string) error { return run(ctx, s, args) })
 	jsonFlag(cmd, &s.json)
 	return cmd
+}
+
+// diskCommand is siteCommand for a command that uses the shared disk. It fails where the disk does not
+// answer.
+func diskCommand(p program.Process, use, short, long string, args cobra.PositionalArgs, run func(ctx context.Context, s *site, args []string) error) *cobra.Command {
+	return siteCommand(p, use, short, long, args, func(ctx context.Context, s *site, args []string) error {
+		if err := diskspace.Answers(ctx, s.Shared); err != nil {
+			return err
+		}
+		return run(ctx, s, args)
+	})
 }
 
 // command returns a command with the flags of the site. run is called once the
@@ -185,12 +197,12 @@ func userDir(p program.Process, variable string, inHome ...string) (string, erro
 
 // elsewhere returns the lease of the bridge that has the configuration's ledger on another host,
 // where err says that there is none on this host.
-func (s *site) elsewhere(err error) (lease.State, bool) {
+func (s *site) elsewhere(ctx context.Context, err error) (lease.State, bool) {
 	if !errors.Is(err, ledger.ErrAbsent) || s.Shared == "" {
 		return lease.State{}, false
 	}
 	host, err := os.Hostname()
-	if err != nil {
+	if err != nil || diskspace.Answers(ctx, s.Shared) != nil {
 		return lease.State{}, false
 	}
 	state, err := lease.Read(spool.Layout(s.Shared).BridgeDir())
@@ -198,21 +210,24 @@ func (s *site) elsewhere(err error) (lease.State, bool) {
 }
 
 // absent words the error of a ledger that is not on this host. It names the host that has the ledger.
-func (s *site) absent(err error, otherwise string) error {
-	if state, ok := s.elsewhere(err); ok {
+func (s *site) absent(ctx context.Context, err error, otherwise string) error {
+	if state, ok := s.elsewhere(ctx, err); ok {
 		return fmt.Errorf("the ledger %s is on %s, and can be used there only", state.Holder.Ledger, state.Holder.Host)
 	}
-	if errors.Is(err, ledger.ErrAbsent) {
-		return errors.New(otherwise)
+	if !errors.Is(err, ledger.ErrAbsent) {
+		return err
 	}
-	return err
+	if silent := diskspace.Answers(ctx, s.Shared); silent != nil {
+		return silent // it would say whether another host has the ledger
+	}
+	return errors.New(otherwise)
 }
 
 // openToJudge opens the ledger, which must exist, because it says what may be removed.
 func (s *site) openToJudge(ctx context.Context) (*ledger.Reader, error) {
 	r, err := ledger.OpenToRead(ctx, s.Ledger)
 	if err != nil {
-		return nil, s.absent(err, fmt.Sprintf("there is no ledger at %s: without one nothing can be judged unneeded", sqldb.Name(s.Ledger)))
+		return nil, s.absent(ctx, err, fmt.Sprintf("there is no ledger at %s: without one nothing can be judged unneeded", sqldb.Name(s.Ledger)))
 	}
 	return r, nil
 }

@@ -29,7 +29,7 @@ not answer.`
 
 func sweepCommand(p program.Process) *cobra.Command {
 	dryRun := false
-	cmd := siteCommand(p, "sweep", "Remove from the shared directory what nobody needs any more", aboutSweep, cobra.NoArgs,
+	cmd := diskCommand(p, "sweep", "Remove from the shared directory what nobody needs any more", aboutSweep, cobra.NoArgs,
 		func(ctx context.Context, s *site, _ []string) error {
 			found, err := sweepOnce(ctx, s, dryRun)
 			if err != nil && len(found) == 0 {
