@@ -22,7 +22,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(envHold) != "" {
 		os.Args = []string{os.Args[0], "-test.run=^TestServeForKilledTest$", "-test.v"}
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	bridgeProgram.Remove()
+	os.Exit(code)
 }
 
 // mounted reports whether the kernel has a mount at a directory.

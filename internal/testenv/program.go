@@ -10,11 +10,12 @@ import (
 	"testing"
 )
 
-// Program is a program of this module, built once for all tests of a process. It is
+// Program is a program of this project, built once for all tests of a process. It is
 // built without cgo, so that it runs in any image. TestMain removes it.
 type Program struct {
-	// Package is a path from the directory of the tests.
-	Package string
+	// Package is a path from the directory of the tests. If its module is another one than that of the
+	// tests, Module is the module's directory, and Package a path from there.
+	Package, Module string
 	// Architecture is Go's name of the architecture to build for; empty means this machine's.
 	Architecture string
 
@@ -31,6 +32,7 @@ func (p *Program) Path(tb testing.TB) string {
 		must(tb, errors.Join(err, os.Chmod(dir, 0o755))) //nolint:gosec // others run it
 		path := filepath.Join(dir, "program")
 		build := exec.CommandContext(tb.Context(), "go", "build", "-o", path, p.Package) //nolint:gosec // of our own
+		build.Dir = p.Module
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if p.Architecture != "" {
 			build.Env = append(build.Env, "GOARCH="+p.Architecture)

@@ -1,0 +1,158 @@
+package nfstest
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
+)
+
+// bridgeSite is a cl-bridge, a process of its own, whose shared directory is on a mounted disk.
+type bridgeSite struct {
+	t               *testing.T
+	server          *Server
+	program, config string
+}
+
+// bridgeProgram is cl-bridge.
+var bridgeProgram = testenv.Program{Module: "../..", Package: "./cmd/cl-bridge"}
+
+// newBridgeSite makes a site whose server and Slurm do not answer: the bridge waits for
+// them.
+func newBridgeSite(t *testing.T) bridgeSite {
+	t.Helper()
+	dir, mount := t.TempDir(), t.TempDir()
+	s := bridgeSite{t, Serve(t, t.TempDir(), Options{}), bridgeProgram.Path(t), filepath.Join(dir, "bridge.toml")}
+	s.server.Mount(mount)
+	for _, name := range []string{"sbatch", "squeue", "scancel", "sinfo", "sacct", "sacctmgr", "scontrol"} {
+		testenv.WriteProgram(t, filepath.Join(dir, name), []byte("#!/bin/sh\n[ \"$1\" = --version ] && exec echo slurm 22.05.8\necho no controller >&2; exit 1\n"))
+	}
+	password, shared := filepath.Join(dir, "password"), filepath.Join(mount, "shared")
+	text := fmt.Sprintf("server = \"http://127.0.0.1:1\"\nuser = \"ann\"\npassword_file = %q\nshared = %q\nledger = %q\nworker = %q\n[slurm]\nbin = %q\n[queue.cpu]\n",
+		password, shared, filepath.Join(dir, "ledger.db"), s.program, dir)
+	must(t, errors.Join(os.Mkdir(shared, 0o700), os.WriteFile(password, []byte("secret\n"), 0o600), os.WriteFile(s.config, []byte(text), 0o600)))
+	return s
+}
+
+// stop makes the disk hang, and the returned function lets it go on.
+func (s bridgeSite) stop() (goOn func()) {
+	s.t.Helper()
+	must(s.t, s.server.cmd.Process.Signal(syscall.SIGSTOP))
+	goOn = sync.OnceFunc(func() { must(s.t, s.server.cmd.Process.Signal(syscall.SIGCONT)) })
+	s.t.Cleanup(goOn)
+	return goOn
+}
+
+// bridgeProcess is a bridge that runs. Its log is read line by line.
+type bridgeProcess struct {
+	s     bridgeSite
+	cmd   *exec.Cmd
+	lines *bufio.Scanner
+}
+
+func (s bridgeSite) start() bridgeProcess {
+	s.t.Helper()
+	cmd := exec.CommandContext(s.t.Context(), s.program, "run", "--config", s.config)
+	log, err := cmd.StderrPipe()
+	must(s.t, err)
+	must(s.t, cmd.Start())
+	return bridgeProcess{s, cmd, bufio.NewScanner(io.TeeReader(log, s.t.Output()))}
+}
+
+// says reads the log up to a line with these words.
+func (p bridgeProcess) says(words string) {
+	p.s.t.Helper()
+	for p.lines.Scan() {
+		if strings.Contains(p.lines.Text(), words) {
+			return
+		}
+	}
+	p.s.t.Fatalf("the bridge ended without a line with %q", words)
+}
+
+// term sends TERM.
+func (p bridgeProcess) term() {
+	p.s.t.Helper()
+	must(p.s.t, p.cmd.Process.Signal(syscall.SIGTERM))
+}
+
+// ends waits for the end of the process.
+func (p bridgeProcess) ends() {
+	p.s.t.Helper()
+	for p.lines.Scan() { // up to the end
+	}
+	if err := p.cmd.Wait(); err != nil && p.cmd.ProcessState.ExitCode() != 130 { // a signal ended its start
+		p.s.t.Errorf("the bridge ended with %v", err)
+	}
+}
+
+// run runs a command of cl-bridge and returns what it prints. It has to end by itself.
+func (s bridgeSite) run(args ...string) string {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), testenv.WaitLimit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, s.program, append(args, "--config", s.config)...)
+	out, err := cmd.CombinedOutput()
+	if ctx.Err() != nil {
+		s.t.Errorf("%v hangs: %v\n%s", args, err, out)
+	}
+	return string(out)
+}
+
+func TestBridgeSaysThatItsDiskHangsAndCanBeStopped(t *testing.T) {
+	t.Parallel()
+	s := newBridgeSite(t)
+	p := s.start()
+	p.says("msg=started ")
+	goOn := s.stop()
+	p.says(`msg="the shared disk does not answer; jobs go on, and what needs the disk waits"`)
+	for command, want := range map[string]string{
+		"status":              "! The shared disk does not answer: ",
+		"config check --live": "failed   shared: the disk of ",
+		"doctor":              "failed   shared: the disk of ",
+		"cache ls":            " does not answer (a call has not returned for 5s)",
+		"sweep":               " does not answer (a call has not returned for 5s)",
+	} {
+		if got := s.run(strings.Fields(command)...); !strings.Contains(got, want) {
+			t.Errorf("%s says\n%swant %q", command, got, want)
+		}
+	}
+	goOn()
+	p.says(`msg="the shared disk answers again" after=`)
+	goOn = s.stop()
+	p.says(`msg="the shared disk does not answer; `)
+	p.term()
+	p.says(`msg="the bridge ends while calls on a disk have not returned; `)
+	goOn() // a call that the server has read keeps the process in the kernel: FUSE waits for its answer, NFS does not
+	p.ends()
+	p = s.start()
+	p.says("msg=started ") // the lease was not given up, and is the bridge's own
+	p.term()
+	p.ends()
+}
+
+func TestBridgeStartsWhenItsDiskAnswers(t *testing.T) {
+	t.Parallel()
+	s := newBridgeSite(t)
+	goOn := s.stop()
+	p := s.start()
+	p.says(`msg="the shared disk does not answer; the bridge starts when it does"`)
+	p.term()
+	p.ends()
+	p = s.start()
+	p.says(`msg="the shared disk does not answer; the bridge starts when it does"`)
+	goOn()
+	p.says("msg=started ")
+	p.term()
+	p.ends()
+}
