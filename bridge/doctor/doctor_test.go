@@ -100,6 +100,22 @@ func TestQueueOfSeveralPartitionsHasWhatAnyOfThemAllows(t *testing.T) {
 	}
 }
 
+func TestSizesOfNodesAreTold(t *testing.T) {
+	t.Parallel()
+	wide, large := sbatch.NodeResources{CPUs: 64, Memory: 100 << 30}, sbatch.NodeResources{CPUs: 8, Memory: 1 << 40}
+	for want, p := range map[string]sbatch.Partition{
+		"p is up: 2 nodes, of which one has at most 64 CPUs, 100g of memory; or 8 CPUs, 1t of memory": {Nodes: 2, Ready: 2, Most: wide.Max(large), Sizes: sbatch.NodeSizes{wide, large}},
+		"p is up: 3 nodes (1 of them up), of which one has at most 64 CPUs, 100g of memory":           {Nodes: 3, Ready: 1, Most: wide, Sizes: sbatch.NodeSizes{wide}},
+		"no node of p is up: 3 nodes": {Nodes: 3},
+		"p has no nodes":              {},
+	} {
+		p.Name, p.State = "p", "up"
+		if got := doctor.Queue(plan.Queue{Name: "q", Partition: "p"}, doctor.Site{Partitions: []sbatch.Partition{p}})[0].Found; got != want {
+			t.Errorf("%s\nwant\n%s", got, want)
+		}
+	}
+}
+
 func TestRefusedJobNamesTheKeyThatIsWrong(t *testing.T) {
 	t.Parallel()
 	q := plan.Queue{Name: "q", Account: "labb", QOS: "fast"}

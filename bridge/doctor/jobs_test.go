@@ -94,7 +94,7 @@ func TestJobThatIsSlowToReportIsToldFromOneThatFailed(t *testing.T) {
 	k := slurmtest.NewCluster(t, slurmtest.NewSite())
 	slow := filepath.Join(t.TempDir(), "cl-worker")
 	testenv.WriteProgram(t, slow, []byte("#!/bin/sh\nsleep 600\n"))
-	jobs := doctor.Jobs{Slurm: k, Shared: t.TempDir(), BeginWithin: 2 * time.Second, ObserveEvery: 20 * time.Millisecond, Now: time.Now}
+	jobs := doctor.Jobs{Slurm: k, Shared: t.TempDir(), BeginWithin: 5 * time.Second, ObserveEvery: 20 * time.Millisecond, Now: time.Now}
 	q := plan.Queue{Name: "q", Partition: "cpu"}
 	out := jobs.Run(t.Context(), q, 0, slow)
 	if out.Job.State != sbatch.StateRunning || out.NotBegun || out.Waited <= jobs.BeginWithin {

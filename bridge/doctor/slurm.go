@@ -138,7 +138,24 @@ func partition(q plan.Queue, s Site) (sbatch.Partition, Check) {
 	case of.Ready == 0:
 		return of, warning(name, fmt.Sprintf("no node of %s is up: %s", of.Name, count(of.Nodes, "node")), "jobs wait until one is; ask the cluster's administrator")
 	}
-	return of, ok(name, "%s is up: %s, of which one has at most %s", of.Name, count(of.Nodes, "node"), has(of.Most))
+	nodes := count(of.Nodes, "node")
+	if of.Ready < of.Nodes {
+		nodes += fmt.Sprintf(" (%d of them up)", of.Ready)
+	}
+	return of, ok(name, "%s is up: %s, of which one has at most %s", of.Name, nodes, sizes(of))
+}
+
+// sizes says what single nodes offer. The most of each resource may be that of different nodes, and no job
+// gets it all.
+func sizes(of sbatch.Partition) string {
+	if len(of.Sizes) < 2 {
+		return has(of.Most)
+	}
+	var each []string
+	for _, s := range of.Sizes {
+		each = append(each, has(s))
+	}
+	return strings.Join(each, "; or ")
 }
 
 // either is what two partitions allow a job that may run in both.
@@ -153,7 +170,7 @@ func either(a, b sbatch.Partition) sbatch.Partition {
 	} else {
 		a.MaxTime = max(a.MaxTime, b.MaxTime)
 	}
-	a.Most = a.Most.Max(b.Most)
+	a.Most, a.Sizes = a.Most.Max(b.Most), a.Sizes.With(b.Sizes...)
 	return a
 }
 

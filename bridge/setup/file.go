@@ -67,7 +67,7 @@ func (d draft) text() string {
 func (q queue) write(b *tomlWriter) {
 	b.table("queue."+q.Name, "cl run --request-queue "+q.Name)
 	b.keys = "queue.NAME."
-	b.text("partition", q.Partition.Name, fmt.Sprintf("%d nodes; one has at most %s", q.Partition.Nodes, most(q.Partition.Most)))
+	b.text("partition", q.Partition.Name, nodes(q.Partition))
 	if q.Default {
 		b.value("default", "true")
 	}
@@ -91,8 +91,24 @@ func (q queue) write(b *tomlWriter) {
 	}
 }
 
-// most says what a node has.
-func most(r sbatch.NodeResources) string {
+// nodes says how many nodes a partition has, and what single ones offer.
+func nodes(p sbatch.Partition) string {
+	said := fmt.Sprintf("%d nodes", p.Nodes)
+	if p.Ready < p.Nodes {
+		said += fmt.Sprintf(" (%d of them up)", p.Ready)
+	}
+	if len(p.Sizes) < 2 {
+		return said + "; one has at most " + node(p.Most)
+	}
+	var sizes []string // no job gets the most of each resource where that is of different nodes
+	for _, size := range p.Sizes {
+		sizes = append(sizes, node(size))
+	}
+	return said + "; one has at most " + strings.Join(sizes, ", or ")
+}
+
+// node says what a node has.
+func node(r sbatch.NodeResources) string {
 	said := fmt.Sprintf("%d CPUs, %s of memory", r.CPUs, codalab.FormatSize(r.Memory))
 	if r.GPUs > 0 {
 		said += fmt.Sprintf(", %d GPUs", r.GPUs)

@@ -10,6 +10,20 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
+func TestNodesOfSeveralSizesAreNotAddedUp(t *testing.T) {
+	t.Parallel()
+	wide, large := sbatch.NodeResources{CPUs: 64, Memory: 100 << 30}, sbatch.NodeResources{CPUs: 8, Memory: 1 << 40, GPUs: 2}
+	for want, p := range map[string]sbatch.Partition{
+		"3 nodes; one has at most 64 CPUs, 100g of memory":                                  {Nodes: 3, Ready: 3, Most: wide, Sizes: sbatch.NodeSizes{wide}},
+		"3 nodes; one has at most 64 CPUs, 100g of memory, or 8 CPUs, 1t of memory, 2 GPUs": {Nodes: 3, Ready: 3, Most: wide.Max(large), Sizes: sbatch.NodeSizes{wide, large}},
+		"3 nodes (1 of them up); one has at most 64 CPUs, 100g of memory":                   {Nodes: 3, Ready: 1, Most: wide, Sizes: sbatch.NodeSizes{wide}},
+	} {
+		if got := nodes(p); got != want {
+			t.Errorf("%s\nwant\n%s", got, want)
+		}
+	}
+}
+
 // Whatever names a site has, the written file can be read and means the same.
 func TestDraftIsReadAsItWasMeant(t *testing.T) {
 	t.Parallel()

@@ -74,6 +74,9 @@ func queueFor(ctx context.Context, slurm slurmSite, p sbatch.Partition, associat
 	if errors.As(refused, &said) {
 		refused = errors.New(said.Message)
 	}
+	if p.Ready == 0 {
+		return queue{}, fmt.Errorf("none of its %d nodes is up: %w", p.Nodes, refused)
+	}
 	return queue{}, refused
 }
 
