@@ -354,7 +354,7 @@ func until(t *testing.T, holds func() bool, last any) {
 	t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	end := time.After(40 * time.Second)
+	end := time.After(testenv.WaitLimit)
 	for !holds() {
 		select {
 		case <-tick.C:

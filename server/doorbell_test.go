@@ -13,6 +13,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/server"
 )
 
@@ -36,7 +37,7 @@ func doorbell(t *testing.T, web *httptest.Server, path string) *websocket.Conn {
 // awaitRing waits until the server rings.
 func awaitRing(t *testing.T, c *websocket.Conn) {
 	t.Helper()
-	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, stop := context.WithTimeout(t.Context(), testenv.WaitLimit)
 	defer stop()
 	if kind, text, err := c.Read(ctx); err != nil || kind != websocket.MessageText || string(text) != "check in" {
 		t.Fatalf("%v %q, %v", kind, text, err)

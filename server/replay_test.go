@@ -311,7 +311,7 @@ func (p *replay) meanwhile(r *recording, line int, do func()) {
 	select {
 	case a := <-got:
 		p.accept(r, line, p.compare(r, line, a))
-	case <-time.After(10 * time.Second):
+	case <-time.After(testenv.WaitLimit):
 		p.t.Fatalf("%s.jsonl:%d: no answer", r.name, line)
 	}
 }

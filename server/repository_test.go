@@ -337,7 +337,7 @@ func TestGitRepositoriesOfOneOwnerDoNotHoldUpAnothers(t *testing.T) {
 		<-begun
 	}
 	bobs := s.call("bob", http.MethodPost, "/bundles?worksheet="+s.home("bob"), object("bundles", map[string]any{"bundle_type": "dataset", "metadata": metadata("dataset", "repo", nil)})).ok().text("data", 0, "id")
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.WaitLimit)
 	defer cancel()
 	s.send(s.request("bob", http.MethodPut, "/bundles/"+bobs+"/contents/blob/?"+gitQuery(web.URL+"/repo/.git"), nil).WithContext(ctx)).ok()
 	finish()

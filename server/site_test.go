@@ -323,9 +323,9 @@ func (s *site) awaitContents(n int) {
 	}
 }
 
-// within reports whether something comes true in twenty seconds.
+// within reports whether something comes true.
 func within(holds func() bool) bool {
-	for end := time.Now().Add(20 * time.Second); !holds(); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(testenv.WaitLimit); !holds(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
 			return false
 		}

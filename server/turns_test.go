@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/server"
 )
 
@@ -134,7 +135,7 @@ func TestZipsOfOneOwnerDoNotHoldUpAnothers(t *testing.T) {
 	select {
 	case a := <-stored:
 		a.ok()
-	case <-time.After(10 * time.Second):
+	case <-time.After(testenv.WaitLimit):
 		t.Error("bob's zip waits for alice's")
 		defer func() { <-stored }()
 	}

@@ -40,7 +40,7 @@ func dial() error {
 	if err := json.NewDecoder(os.Stdin).Decode(&req); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), testenv.WaitLimit)
 	defer cancel()
 	conn, err := req.Runner.Dial(ctx, req.Runtime, req.At, req.Port)
 	if err != nil {

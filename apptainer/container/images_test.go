@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
 // group is several containers of one process.
@@ -82,7 +83,7 @@ func (g *group) outputOf(i int) string {
 // until polls.
 func (g *group) until(what string, is func() bool) {
 	g.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !is(); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(testenv.WaitLimit); !is(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			g.t.Fatalf("never: %s; outputs %q, %q", what, g.outputOf(0), g.outputOf(1))
 		}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
 )
@@ -62,7 +63,7 @@ func until(t *testing.T, holds func() bool, what string) {
 	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for end := time.Now().Add(20 * time.Second); !holds(); <-tick.C {
+	for end := time.Now().Add(testenv.WaitLimit); !holds(); <-tick.C {
 		if time.Now().After(end) {
 			t.Fatalf("not seen in time: %s", what)
 		}

@@ -23,6 +23,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/codalab/contents"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/staging/fetch"
 )
 
@@ -282,7 +283,7 @@ func holds(t *testing.T, dir string, bytes int64) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for end := time.Now().Add(30 * time.Second); diskUsage(t, dir) < bytes; <-tick.C {
+	for end := time.Now().Add(testenv.WaitLimit); diskUsage(t, dir) < bytes; <-tick.C {
 		if time.Now().After(end) {
 			t.Fatalf("%d bytes came, want %d", diskUsage(t, dir), bytes)
 		}

@@ -199,7 +199,7 @@ func until(t *testing.T, holds func() bool, last any) {
 	t.Helper()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
-	end := time.After(20 * time.Second)
+	end := time.After(testenv.WaitLimit)
 	for !holds() {
 		select {
 		case <-tick.C:

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/worker/probe"
 )
 
@@ -24,7 +25,7 @@ func TestMeetingProvesThatBothSeeOneDisk(t *testing.T) {
 	if _, there, err := login.Hear(t.Context()); there || err != nil {
 		t.Errorf("before anybody came: %v, %v", there, err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.WaitLimit)
 	defer cancel()
 	var job errgroup.Group
 	job.Go(func() error { return probe.Meeting{Dir: login.Dir}.Attend(ctx, probe.Report{Node: "n1"}) })
