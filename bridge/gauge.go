@@ -33,6 +33,9 @@ func (b *Bridge) watchDisk(ctx context.Context) error {
 	blind := false
 	return b.every(ctx, measureEvery, func(now time.Time) {
 		err := b.Measure(ctx, now)
+		for !b.gauged.silent.IsZero() && ctx.Err() == nil { // each waits for the same call
+			err = b.Measure(ctx, b.Now())
+		}
 		if err != nil && !blind {
 			b.Log.WarnContext(ctx, "cannot see how full the shared disk is", errorAttr(err))
 		}
