@@ -286,6 +286,10 @@ func TestNodesAreJudgedByWhatTheirJobsLeave(t *testing.T) {
 		"warning queue.q.job: job 7 had not begun 61s after sbatch: Priority; it was cancelled, and its nodes are not known; try again when the queue is less busy, or with a longer --wait": func(o *doctor.Outcome) {
 			o.Report, o.NotBegun, o.Waited, o.Job = nil, true, 61*time.Second, sbatch.Job{ID: 7, State: sbatch.StatePending, Reason: "Priority"}
 		},
+		"failed queue.q.job: nothing of job 7 was seen for 61s, and Slurm does not say what became of it: observe: not ended after 30s, and stopped; it was cancelled if Slurm heard of that; try again later": func(o *doctor.Outcome) {
+			o.Report, o.NotBegun, o.Waited, o.Job = nil, true, 61*time.Second, sbatch.Job{ID: 7, State: sbatch.StatePending}
+			o.Unseen = errors.New("observe: not ended after 30s, and stopped")
+		},
 		"warning queue.q.job: job 7 on n1 had not begun 61s after sbatch: CONFIGURING, its nodes were still being made ready; it was cancelled; try again with a longer --wait, such as --wait 5m": func(o *doctor.Outcome) {
 			o.Report, o.NotBegun, o.Waited, o.Job.State = nil, true, 61*time.Second, sbatch.StateConfiguring
 		},

@@ -51,8 +51,9 @@ type Outcome struct {
 	// host waited for what did not come: the begin of a job, or what a job leaves.
 	NotBegun bool
 	Waited   time.Duration
-	// Err says why nothing is known, RoundTripErr why the disk was not measured.
-	Err, RoundTripErr error
+	// Err says why nothing is known, RoundTripErr why the disk was not measured, and Unseen why Slurm
+	// did not show the job when it was last asked.
+	Err, RoundTripErr, Unseen error
 }
 
 const (
@@ -180,8 +181,8 @@ func (w *jobWait) over(ctx context.Context) bool {
 // observe asks Slurm for the state of the job.
 func (w *jobWait) observe(ctx context.Context) {
 	now := w.Now()
-	s, err := w.Slurm.Observe(ctx, now)
-	if err != nil {
+	var s sbatch.Snapshot
+	if s, w.out.Unseen = w.Slurm.Observe(ctx, now); w.out.Unseen != nil {
 		return // observe is called again
 	}
 	for _, job := range s.ByName()[w.out.Job.Name] {

@@ -59,6 +59,8 @@ const longer = "try again with a longer --wait, such as --wait 5m"
 func notBegun(q plan.Queue, where string, out Outcome) Check {
 	name, waited := key(q, "job"), codalab.SpellDuration(out.Waited.Round(time.Second))
 	switch {
+	case out.Unseen != nil:
+		return unreachable(name, fmt.Sprintf("nothing of %s was seen for %s, and Slurm does not say what became of it: %v; it was cancelled if Slurm heard of that", where, waited, out.Unseen), "try again later")
 	case out.Job.State == sbatch.StateConfiguring:
 		return warning(name, fmt.Sprintf("%s had not begun %s after sbatch: CONFIGURING, its nodes were still being made ready; it was cancelled", where, waited), longer)
 	case out.Job.Start.IsZero():
