@@ -82,7 +82,7 @@ func (b *Bridge) fallSilent(ctx context.Context, since time.Time) {
 	b.Log.WarnContext(ctx, "the shared disk does not answer; jobs go on, and what needs the disk waits", slog.Time("since", since))
 	words := "the site's shared disk has not answered since " + since.UTC().Format("15:04:05 UTC")
 	b.passLow(words, true)
-	b.tellWaiting(func(plan.Phase) string { return "Waiting: " + words + "." })
+	b.tellWaiting(func(plan.Row) string { return "Waiting: " + words + "." })
 }
 
 // answersAgain notes that the shared disk answers.
@@ -93,15 +93,16 @@ func (b *Bridge) answersAgain(ctx context.Context, now time.Time) {
 	}
 	b.Log.InfoContext(ctx, "the shared disk answers again", slog.Duration("after", now.Sub(g.silent).Round(time.Second)))
 	g.silent = time.Time{}
-	b.tellWaiting(func(p plan.Phase) string { return plan.Row{Phase: p}.RunStatus() })
+	b.tellWaiting(func(r plan.Row) string { return plan.Row{Phase: r.Phase, Standalone: r.Standalone}.RunStatus() })
 }
 
 // tellWaiting tells the rows whose files are on their way to or from the shared disk how that goes. A row
 // whose staging has not begun is told why by Step.
-func (b *Bridge) tellWaiting(progress func(plan.Phase) string) {
+func (b *Bridge) tellWaiting(progress func(plan.Row) string) {
 	for _, r := range b.Rows() {
-		if r.Phase == plan.Collecting || r.Phase == plan.Staging && r.Staged == nil && r.Progress != "" {
-			said := progress(r.Phase)
+		staged := r.Phase == plan.Staging && r.Staged == nil && r.Progress != ""
+		if staged || r.Phase == plan.Submitting && !r.Prepared || r.Phase == plan.Collecting {
+			said := progress(*r)
 			b.inbox.put(r.Bundle, func(n *plan.News) { n.Progress = said })
 		}
 	}

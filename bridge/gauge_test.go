@@ -333,3 +333,40 @@ func TestDiskThatDoesNotAnswerIsSaidOnceAndWhenItIsOver(t *testing.T) {
 		}
 	})
 }
+
+// slowSpool is a Spool on a disk that stops to answer.
+type slowSpool struct {
+	bridge.Spool
+
+	disk *hung
+}
+
+func (s slowSpool) Prepare(name spool.AttemptName, spec spool.Spec) error {
+	s.disk.wait()
+	return s.Spool.Prepare(name, spec)
+}
+
+func TestBundleWhoseJobWaitsForADiskThatHangsSaysSo(t *testing.T) {
+	t.Parallel()
+	atSite(t, func(s *site) {
+		disk := &hung{}
+		disk.shows(100, nil)
+		s.alter = func(b *bridge.Bridge) { b.Gauge, b.Spool = disk, slowSpool{b.Spool, disk} }
+		answer := disk.hang()
+		s.start()
+		s.offer(bundleID(1), "true")
+		time.Sleep(time.Minute) // it starts on a disk that hangs
+		if r, ok := s.rows()[bundleID(1)]; ok {
+			s.Errorf("it was claimed: %s", r.Phase)
+		}
+		answer()
+		s.within(20*time.Second, "bundles are taken", s.takes)
+		answer = disk.hang()
+		s.offerAgain()
+		s.within(20*time.Second, "it says that it waits", func() bool {
+			return s.rows()[bundleID(1)].Phase == plan.Submitting && strings.HasPrefix(s.says(bundleID(1)), "Waiting: the site's shared disk has not answered since ")
+		})
+		answer()
+		s.result(20*time.Second, bundleID(1))
+	})
+}

@@ -56,7 +56,7 @@ type News struct {
 	Collected *Outcome
 	Confirmed *Confirmation
 	Released  *Outcome
-	// Progress is how far staging or collecting is.
+	// Progress is how far staging, preparing or collecting is.
 	Progress string
 	// DataChanged says which of the data that the bundle used in place had changed when its results
 	// were about to be collected.

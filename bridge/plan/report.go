@@ -153,6 +153,9 @@ func (r Row) doing() string {
 		if r.LastFailure != "" {
 			return codalab.Sentence(r.LastFailure)
 		}
+		if r.Progress != "" {
+			return r.Progress
+		}
 		if r.Standalone {
 			return "Being started."
 		}

@@ -76,7 +76,7 @@ type Row struct {
 	// DiskLow is why a row without its inputs waits for the shared disk; empty while it
 	// does not.
 	DiskLow string `json:"disk_low,omitempty"`
-	// Progress says how far staging or collecting is. It is not saved.
+	// Progress says how far staging, preparing or collecting is. It is not saved.
 	Progress string `json:"-"`
 
 	// Staged is what staging has made ready; nil before.

@@ -61,7 +61,11 @@ func (d *decision) submitting() {
 // prepare has the job's specification written to the shared disk, and then has the job
 // submitted.
 func (d *decision) prepare() {
-	switch p := d.news.Prepared; {
+	p := d.news.Prepared
+	if p != nil || d.news.Progress != "" {
+		d.row.Progress = d.news.Progress
+	}
+	switch {
 	case p == nil:
 		d.wantUnlessFailed(Prepare, "")
 	case p.Failure != "":
