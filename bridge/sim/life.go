@@ -326,7 +326,7 @@ func (l *life) read() {
 
 // measure measures the disk now and then.
 func (l *life) measure() {
-	if l.bridge.Measure(context.Background(), l.clock()) == nil {
+	if l.bridge.Measure(l.w.ctx, l.clock()) == nil {
 		l.wake()
 	}
 	l.at(20*time.Second, l.measure)
