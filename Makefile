@@ -79,7 +79,7 @@ lint: $(tools) ## check layering, style and format
 	for os in darwin windows; do CGO_ENABLED=0 GOOS=$$os go build -o /dev/null ./cmd/cl || exit; done
 	@unformatted=$$($(tools)/gofumpt -l $$(git ls-files -co --exclude-standard '*.go')); \
 	[ -z "$$unformatted" ] || { echo "not formatted by gofumpt:"; echo "$$unformatted"; exit 1; }
-	@! command -v shellcheck >/dev/null || (cd scripts && shellcheck -x setup slurm-cluster postgres lib/cluster/furnish release/*.sh)
+	@! command -v shellcheck >/dev/null || (cd scripts && shellcheck -x setup slurm-cluster site postgres lib/cluster/furnish lib/site/boot lib/site/room lib/site/root/usr/local/sbin/* release/*.sh)
 
 .PHONY: demo
 demo: cluster-up install ## start a site and show the main job; IMAGE=… uses another image
@@ -109,6 +109,14 @@ cluster-up: setup ## start the Slurm cluster of this machine, or reuse it
 .PHONY: cluster-down
 cluster-down: ## stop the Slurm cluster of this machine
 	@scripts/slurm-cluster down
+
+.PHONY: site-up
+site-up: setup ## start a small real site: machines with kernels of their own, NFS, systemd
+	@scripts/site up
+
+.PHONY: site-down
+site-down: ## stop that site
+	@scripts/site down
 
 .PHONY: postgres-up
 postgres-up: setup ## start the PostgreSQL server for tests, or reuse it

@@ -81,7 +81,7 @@ has_ended() { ! is_running "$1"; }
 
 # failed NAME WHAT: say that a daemon did not start, and show its log.
 failed() {
-  printf 'slurm-cluster: %s %s\n' "$1" "$2" >&2
+  printf '%s: %s %s\n' "${0##*/}" "$1" "$2" >&2
   cat "$log/$1".{out,log} 2>/dev/null | tail -n 8 >&2
   exit 1
 }
