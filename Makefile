@@ -56,6 +56,13 @@ test-slurm: cluster-up install ## run the tests that need Slurm on three of them
 test-nfs:
 	cd cache/nfstest && CLTEST_REQUIRE=fuse,researcher go test $(as_root) -count=1 -timeout=15m ./...
 
+# The tests stop parts of the site, and start them again. The site stays.
+.PHONY: test-site
+test-site: site-up ## run the tests of a small real site, with a release that is built first
+	$(MAKE) --no-print-directory release PLATFORMS=linux/amd64
+	eval "$$(scripts/site env)"; \
+	CLTEST_REQUIRE=site CLTEST_RELEASE=$(CURDIR)/dist go test $(as_root) -v -count=1 -timeout=60m ./internal/realsite
+
 # This takes about a minute of two cores, in which the tests of `make test` would meet their
 # time limits. Root builds with caches of its own.
 .PHONY: test-release

@@ -3,10 +3,10 @@
 // One rule holds for all of it: where something is missing, the test is skipped
 // with a reason. If the environment variable CLTEST_REQUIRE, a comma-separated
 // list, names it, the test fails instead. The names are slurm, containers, fuse,
-// researcher, postgres, mariadb, docker and packages; containers includes fuse. Under -short everything
+// researcher, postgres, mariadb, docker, packages and site; containers includes fuse. Under -short everything
 // counts as missing.
 //
-// scripts/setup, scripts/slurm-cluster and scripts/postgres provide all of it.
+// scripts/setup, scripts/slurm-cluster, scripts/postgres and scripts/site provide all of it.
 package testenv
 
 import (
@@ -42,6 +42,7 @@ const (
 	packages   = "packages"
 	mariadb    = "mariadb"
 	docker     = "docker"
+	realSite   = "site"
 )
 
 // shared is the directory that the nodes of the cluster and all users see.

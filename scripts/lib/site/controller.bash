@@ -95,9 +95,21 @@ nodes_are_well() {
   return "$well"
 }
 
+# stop_controller ends the daemons, and whatever else runs in the controller's namespaces.
 stop_controller() {
-  local name
+  local name room=''
+  ! is_running room || room=$(readlink "/proc/$pid/ns/mnt")
   for name in slurmctld slurmdbd mariadbd munged room; do stop "$name"; done
+  [[ -z $room ]] || poll 20 kill_namespace "$room" || die "processes of the controller cannot be ended"
+}
+
+# kill_namespace NAMESPACE kills the processes of a mount namespace, and succeeds when none is left.
+kill_namespace() {
+  local ids
+  mapfile -t ids < <(find /proc/[0-9]*/ns/mnt -lname "$1" 2>/dev/null | cut -d/ -f3 || true)
+  ((${#ids[@]} > 0)) || return 0
+  kill -KILL "${ids[@]}" 2>/dev/null || true
+  return 1
 }
 
 processes_table() {

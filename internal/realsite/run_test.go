@@ -1,0 +1,76 @@
+package realsite_test
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestRunWithADependencyEndsReady(t *testing.T) {
+	s := realSite(t)
+	input := strings.TrimSpace(s.on(t, login, client+"printf '3\\n1\\n2\\n' >in && cl upload in"))
+	first := s.run(t, "grep -v 1 in >kept; hostname", "in:"+input)
+	second := s.run(t, "cat first/kept", "first:"+first)
+	s.ready(t, first)
+	s.ready(t, second)
+	if got := s.cl(t, "cat", second+"/stdout"); got != "3\n2" {
+		t.Errorf("stdout %q", got)
+	}
+}
+
+func TestDoctorFindsNothingWrong(t *testing.T) {
+	s := realSite(t)
+	said := s.on(t, login, "cl-bridge doctor 2>&1")
+	if strings.Contains(said, "failed ") || strings.Contains(said, "warning ") {
+		t.Error("doctor finds something wrong")
+	}
+	for _, want := range []string{
+		"ok +login: ", `ok +queue\.main\.job: job \d+ ran on `, "ok +shared: .* see one another's files there",
+		`ok +queue\.main\.runtime: .* runs containers by builtin`, `ok +queue\.main\.memory: .* keeps memory limits by the job's cgroup`,
+	} {
+		if !regexp.MustCompile(`(?m)^` + want).MatchString(said) {
+			t.Errorf("no line %q", want)
+		}
+	}
+	if t.Failed() {
+		t.Log(said)
+	}
+}
+
+func TestFiftyRunsAtOnceAllEndReady(t *testing.T) {
+	s := realSite(t)
+	began := time.Now()
+	bundles := s.runs(t, 50, func(i int) string { return fmt.Sprintf("echo run %d", i) })
+	printed := map[string]bool{}
+	for _, bundle := range bundles {
+		s.ready(t, bundle)
+		printed[s.cl(t, "cat", bundle+"/stdout")] = true
+		if jobs := s.jobs(t, bundle); len(jobs) != 1 {
+			t.Errorf("the jobs of %s are %v, want one", bundle, jobs)
+		}
+	}
+	t.Logf("50 runs took %s", time.Since(began).Round(time.Second))
+	for i := range bundles {
+		if want := fmt.Sprintf("run %d", i); !printed[want] {
+			t.Errorf("no bundle printed %q", want)
+		}
+	}
+}
+
+// The kernel keeps the limit, by cgroup v2, and Slurm and the bundle say so.
+func TestMemoryLimitOfTheNodesKernelIsTheVerdict(t *testing.T) {
+	s := realSite(t)
+	bundle := s.run(t, "dd if=/dev/zero of=/dev/null bs=200M count=1", "--request-memory", "64m")
+	if state := s.ended(t, bundle); state != "failed" {
+		t.Errorf("state %s, want failed", state)
+	}
+	if got := s.field(t, bundle, "failure_message"); !strings.Contains(got, "Memory limit 64m exceeded") {
+		t.Errorf("failure_message %q", got)
+	}
+	await(t, "Slurm calls the job OUT_OF_MEMORY", func() bool {
+		jobs := s.jobs(t, bundle)
+		return len(jobs) == 1 && jobs[0].state == "OUT_OF_MEMORY"
+	})
+}
