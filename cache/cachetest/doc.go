@@ -65,6 +65,11 @@ type Site struct {
 	// place where they may run it, and Logs a directory where they may write.
 	As            func(host int) *syscall.Credential
 	Program, Logs string
+	// Through, if it is set, returns the words that run a shell's command on a host, such as ssh
+	// and the host's name: the hosts are machines then, and the storm runs there.
+	// Hosts, Program and Logs are paths that mean the same on all of them and here. The machines'
+	// clocks agree to a few milliseconds.
+	Through func(host int) []string
 	// Faulty means that calls fail now and then for no reason, after they had
 	// their effect or before.
 	Faulty bool

@@ -5,7 +5,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
@@ -45,14 +44,17 @@ func (s *storm) follow(n int, p *testenv.Process, work workerOrders) {
 
 // wake lets a process that has stopped go on after its lease has ended.
 func (s *storm) wake(p *testenv.Process, ended <-chan struct{}) {
+	look := 20 * time.Millisecond
+	if s.Through != nil {
+		look = time.Second // each look is a connection
+	}
 	for {
 		select {
 		case <-ended:
 			return
-		case <-time.After(20 * time.Millisecond):
+		case <-time.After(look):
 		}
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
-		if err != nil || !strings.Contains(string(stat), ") T ") {
+		if !p.Stopped() {
 			continue
 		}
 		_ = pause.For(s.Context(), 2*s.options.Term+max(s.options.Settle, 0))

@@ -38,8 +38,8 @@ const (
 	didEnd      = "end" // the process ends as it should
 )
 
-// record is a line of a process's log. Times are those of the machine's
-// monotonic clock, which all hosts of a test share.
+// record is a line of a process's log. Times are those of a clock that all hosts of a test
+// share.
 type record struct {
 	Did        string
 	Process    int           `json:",omitempty"`
@@ -56,36 +56,46 @@ type record struct {
 	Wrong string `json:",omitempty"`
 }
 
-// monotonic is the time by which all processes of this machine agree.
-func monotonic() time.Duration {
-	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
-		panic(err) // it has no way to fail
-	}
-	return time.Duration(now.Nano())
-}
-
-// journal is the log of one process, on a plain disk. A record is there as soon
-// as it was written, however the process ends.
+// journal is the log of one process, on a plain disk, or on one that all hosts share. A record is
+// there as soon as it was written, however the process ends.
 type journal struct {
 	file    *os.File
 	process int
+	remote  bool
+}
+
+// now is the time by which all processes agree: that of this machine's monotonic clock. Machines
+// share the clock of the day alone.
+func (j *journal) now() time.Duration {
+	clock := int32(unix.CLOCK_MONOTONIC)
+	if j != nil && j.remote {
+		clock = unix.CLOCK_REALTIME
+	}
+	var now unix.Timespec
+	if err := unix.ClockGettime(clock, &now); err != nil {
+		panic(err) // it has no way to fail
+	}
+	return time.Duration(now.Nano())
 }
 
 func journalName(dir string, process int) string {
 	return filepath.Join(dir, fmt.Sprintf("p%d.log", process))
 }
 
-func openJournal(dir string, process int) (*journal, error) {
-	f, err := os.OpenFile(journalName(dir, process), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	return &journal{file: f, process: process}, err
+func openJournal(dir string, process int, remote bool) (*journal, error) {
+	flags := os.O_CREATE | os.O_WRONLY | os.O_APPEND
+	if remote {
+		flags |= os.O_SYNC
+	}
+	f, err := os.OpenFile(journalName(dir, process), flags, 0o600)
+	return &journal{file: f, process: process, remote: remote}, err
 }
 
 // add writes a record. A process that cannot log proves nothing, and ends.
 func (j *journal) add(r record) {
 	r.Process = j.process
 	if r.End == 0 {
-		r.End = monotonic()
+		r.End = j.now()
 	}
 	text, err := json.Marshal(r)
 	if err == nil {

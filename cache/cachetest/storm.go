@@ -250,7 +250,7 @@ func (s *storm) startProcess() {
 	o := s.options
 	o.Host = hostName(host)
 	work := workerOrders{
-		Process: n, Dir: filepath.Join(s.Hosts[host], s.name), Options: o, Logs: s.Logs, Seed: s.Storm.Seed, Keys: len(s.contents),
+		Process: n, Dir: filepath.Join(s.Hosts[host], s.name), Options: o, Logs: s.Logs, Remote: s.Through != nil, Seed: s.Storm.Seed, Keys: len(s.contents),
 		Faulty: s.Faulty, Think: time.Duration(s.Storm.Processes) * 4 * time.Millisecond, Fate: s.fate(n),
 	}
 	if n == 1 && s.sabotage != "" {
@@ -258,9 +258,12 @@ func (s *storm) startProcess() {
 	}
 	order := orders{Worker: &work}.variable(s)
 	var p *testenv.Process
-	if s.As == nil {
+	switch {
+	case s.Through != nil:
+		p = testenv.AgainThrough(s, s.Through(host), s.Program, order)
+	case s.As == nil:
 		p = testenv.Again(s, order)
-	} else {
+	default:
 		p = testenv.AgainAs(s, s.Program, s.As(host), order)
 	}
 	s.alive[n] = p

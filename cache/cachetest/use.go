@@ -36,7 +36,7 @@ func (w *worker) use(ctx context.Context, c content, h cache.Holder) {
 
 // get returns a content's path, and the fill that made it.
 func (w *worker) get(ctx context.Context, c content, h cache.Holder) (path, fill string, ok bool) {
-	r := record{Did: didGet, Begin: monotonic(), Key: c.n, Holder: string(h)}
+	r := record{Did: didGet, Begin: w.now(), Key: c.n, Holder: string(h)}
 	var own atomic.Pointer[string]
 	want := cache.Want{Key: c.key(), Holder: h, Owner: fmt.Sprint("o", c.n%4), Size: c.size, Resume: w.rng.IntN(2) == 0}
 	p := w.plan(c)
@@ -150,7 +150,7 @@ func (w *worker) fill(ctx context.Context, c content, p plan, fill, tmp string, 
 // compare compares all bytes of a content. What is pinned has to be there, made
 // by the same fill as before.
 func (w *worker) compare(c content, path, fill string, h cache.Holder) record {
-	r := record{Did: didRead, Begin: monotonic(), Key: c.n, Holder: string(h), Path: path}
+	r := record{Did: didRead, Begin: w.now(), Key: c.n, Holder: string(h), Path: path}
 	err := w.patiently(func() (err error) {
 		r.Fill, r.Bytes, err = c.check(path)
 		return err

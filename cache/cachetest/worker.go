@@ -24,6 +24,7 @@ type workerOrders struct {
 	Dir      string
 	Options  cache.Options
 	Logs     string // where all processes write their logs
+	Remote   bool   // the hosts are machines
 	Seed     uint64
 	Keys     int
 	Faulty   bool
@@ -54,7 +55,7 @@ type worker struct {
 }
 
 func (o workerOrders) run(in io.Reader) error {
-	j, err := openJournal(o.Logs, o.Process)
+	j, err := openJournal(o.Logs, o.Process, o.Remote)
 	if err != nil {
 		return err
 	}

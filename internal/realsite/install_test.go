@@ -28,7 +28,15 @@ scancel --me
 rm -rf .config/cl-bridge .codalab /var/tmp/cl-bridge-researcher /shared/researcher/*
 umask 077
 printf '%s\n' `+quote(password)+` >secret
-cl-bridge init --server `+server+` --user researcher --password-file ~/secret --shared /shared/researcher/cl-slurm --partitions main --default main --yes`)
+cl-bridge init --server `+server+` --user researcher --password-file ~/secret --shared /shared/researcher/cl-slurm --partitions main --default main --yes
+cat >>.config/cl-bridge/bridge.toml <<EOF
+
+[queue.again]
+partition = "main"
+account = "lab"
+default_time = "1h"
+retry_begun = "on_platform"
+EOF`)
 	s.copyTo(t, login, "box.tar", imageArchive(t, s.Root))
 	s.on(t, login, "cl-bridge image pull docker-archive:$HOME/box.tar --as codalab/default-cpu && rm box.tar")
 	s.followDoctor(t)

@@ -58,7 +58,7 @@ func (s site) ends(t *testing.T, p pair) {
 
 func TestRunsOnANodeWithoutPowerEndAsTheirQueueSays(t *testing.T) {
 	s := realSite(t)
-	p := s.startPair(t, "hostname; sleep 10; echo slept")
+	p := s.startPair(t, "hostname; sleep 30; echo slept")
 	began := time.Now()
 	s.control(t, "power-off", p.node)
 	s.triedAgain(t, p)

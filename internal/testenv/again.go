@@ -1,12 +1,14 @@
 package testenv
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"syscall"
 	"testing"
 )
@@ -17,7 +19,9 @@ type Process struct {
 	// Input is its standard input, which also ends with this program.
 	Input io.WriteCloser
 
-	cmd *exec.Cmd
+	cmd     *exec.Cmd
+	through []string // the words that reach its machine, if it is another one
+	id      int      // its process id there
 }
 
 // Again starts the program of the calling test again, with further variables of the
@@ -48,14 +52,59 @@ func AgainAs(tb testing.TB, program string, as *syscall.Credential, variables ..
 	return &Process{Reader: out, Input: in, cmd: cmd}
 }
 
-// PID is its process id.
-func (p *Process) PID() int { return p.cmd.Process.Pid }
+// AgainThrough is Again on another machine, by a copy of the program there. The words, such as ssh and
+// the name of the machine, run a shell's command there.
+func AgainThrough(tb testing.TB, words []string, program string, variables ...string) *Process {
+	tb.Helper()
+	script := "env"
+	for _, v := range variables {
+		script += " '" + v + "'"
+	}
+	// The shell waits: it tells how the program ended, and signals reach the program alone.
+	script += " " + program + " <&0 & echo $!; wait $!"
+	cmd := exec.CommandContext(tb.Context(), words[0], append(slices.Clone(words[1:]), script)...) //nolint:gosec // the test's own words
+	cmd.Stderr = tb.Output()
+	out, err := cmd.StdoutPipe()
+	must(tb, err)
+	in, err := cmd.StdinPipe()
+	must(tb, err)
+	must(tb, cmd.Start())
+	p := &Process{Input: in, cmd: cmd, through: words}
+	lines := bufio.NewReader(out)
+	_, err = fmt.Fscanln(lines, &p.id)
+	must(tb, err)
+	p.Reader = lines
+	return p
+}
 
 // Signal sends it a signal, unless it has ended.
-func (p *Process) Signal(s os.Signal) { _ = p.cmd.Process.Signal(s) }
+func (p *Process) Signal(s syscall.Signal) {
+	if p.through == nil {
+		_ = p.cmd.Process.Signal(s)
+		return
+	}
+	_ = p.there(fmt.Sprintf("kill -%d %d", s, p.id))
+}
+
+// there runs a shell's command on the machine of the process.
+func (p *Process) there(script string) error {
+	return exec.Command(p.through[0], append(slices.Clone(p.through[1:]), script)...).Run() //nolint:gosec,noctx,wrapcheck // the test's own words
+}
 
 // Kill ends the process with SIGKILL. It does not wait for its end.
-func (p *Process) Kill() { _ = p.cmd.Process.Kill() } // unless it has ended
+func (p *Process) Kill() { p.Signal(syscall.SIGKILL) }
+
+// Stopped reports whether a signal has stopped the process.
+func (p *Process) Stopped() bool {
+	if p.through != nil {
+		return p.there(fmt.Sprintf("grep -q ') T ' /proc/%d/stat", p.id)) == nil
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	return err == nil && bytes.Contains(stat, []byte(") T "))
+}
+
+// killedThere is how a shell tells that SIGKILL ended a program.
+const killedThere = 128 + int(syscall.SIGKILL)
 
 // Wait waits for the end of the process, whose output has to be read before. An end by
 // SIGKILL is no error.
@@ -63,7 +112,8 @@ func (p *Process) Wait() error {
 	err := p.cmd.Wait()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
-		if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() && status.Signal() == syscall.SIGKILL {
+		status, ok := exit.Sys().(syscall.WaitStatus)
+		if ok && (status.Signaled() && status.Signal() == syscall.SIGKILL || p.through != nil && status.ExitStatus() == killedThere) {
 			return nil
 		}
 	}
