@@ -58,10 +58,10 @@ test-nfs:
 
 # The tests stop parts of the site, and start them again. The site stays.
 .PHONY: test-site
-test-site: site-up ## run the tests of a small real site, with a release that is built first
+test-site: site-up ## run the tests of a small real site, with a release that is built first; RUN=LateNode runs some
 	$(MAKE) --no-print-directory release PLATFORMS=linux/amd64
 	eval "$$(scripts/site env)"; \
-	CLTEST_REQUIRE=site CLTEST_RELEASE=$(CURDIR)/dist go test $(as_root) -v -count=1 -timeout=60m ./internal/realsite
+	CLTEST_REQUIRE=site CLTEST_RELEASE=$(CURDIR)/dist go test $(as_root) -v -count=1 -timeout=90m $(if $(RUN),-run '$(RUN)') ./internal/realsite
 
 # This takes about a minute of two cores, in which the tests of `make test` would meet their
 # time limits. Root builds with caches of its own.

@@ -15,7 +15,9 @@ import (
 // clients' paths as well.
 
 // siteOptions are those of a disk whose hosts see the past for seconds.
-func siteOptions() cache.Options { return cache.Options{Settle: 3 * time.Second, Term: 20 * time.Second} }
+func siteOptions() cache.Options {
+	return cache.Options{Settle: 3 * time.Second, Term: 20 * time.Second}
+}
 
 // siteDirs returns the paths in a variable, and the directory as the server sees it.
 func siteDirs(t *testing.T, variable string) (dirs []string, server string) {
@@ -47,7 +49,7 @@ func TestMachinesKeepThePromises(t *testing.T) {
 	cachetest.RunStorm(t, cachetest.Site{
 		Hosts: []string{dir, dir}, Server: server, Options: siteOptions(),
 		Program: filepath.Join(dir, filepath.Base(os.Args[0])), Logs: logs,
-		Storm: cachetest.Storm{Processes: 12, For: 30 * time.Second},
+		Storm: cachetest.Storm{Processes: 12, Gets: 200},
 		Through: func(host int) []string {
 			return append(strings.Fields(os.Getenv("CLTEST_CACHE_SSH")), machines[host])
 		},

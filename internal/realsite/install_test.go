@@ -28,7 +28,12 @@ scancel --me
 rm -rf .config/cl-bridge .codalab /var/tmp/cl-bridge-researcher /shared/researcher/*
 umask 077
 printf '%s\n' `+quote(password)+` >secret
-cl-bridge init --server `+server+` --user researcher --password-file ~/secret --shared /shared/researcher/cl-slurm --partitions main --default main --yes
+cl-bridge init --server `+server+` --user researcher --password-file ~/secret --shared /shared/researcher/cl-slurm --partitions main --default main --yes`)
+	s.copyTo(t, login, "box.tar", imageArchive(t, s.Root))
+	s.on(t, login, "cl-bridge image pull docker-archive:$HOME/box.tar --as codalab/default-cpu && rm box.tar")
+	s.followDoctor(t)
+	s.on(t, loginRoot, "loginctl enable-linger researcher")
+	s.on(t, login, `set -e
 cat >>.config/cl-bridge/bridge.toml <<EOF
 
 [queue.again]
@@ -36,12 +41,9 @@ partition = "main"
 account = "lab"
 default_time = "1h"
 retry_begun = "on_platform"
-EOF`)
-	s.copyTo(t, login, "box.tar", imageArchive(t, s.Root))
-	s.on(t, login, "cl-bridge image pull docker-archive:$HOME/box.tar --as codalab/default-cpu && rm box.tar")
-	s.followDoctor(t)
-	s.on(t, loginRoot, "loginctl enable-linger researcher")
-	s.on(t, login, "systemctl --user daemon-reload && systemctl --user enable --now cl-bridge")
+EOF
+systemctl --user daemon-reload
+systemctl --user enable --now cl-bridge`)
 }
 
 // installPackages installs those of the release in the directory CLTEST_RELEASE.

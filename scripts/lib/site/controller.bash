@@ -106,7 +106,7 @@ stop_controller() {
 # kill_namespace NAMESPACE kills the processes of a mount namespace, and succeeds when none is left.
 kill_namespace() {
   local ids
-  mapfile -t ids < <(find /proc/[0-9]*/ns/mnt -lname "$1" 2>/dev/null | cut -d/ -f3 || true)
+  mapfile -t ids < <(find /proc/[0-9]*/ns/mnt -printf '%l %p\n' 2>/dev/null | awk -F'[ /]' -v room="$1" '$1 == room { print $4 }' || true)
   ((${#ids[@]} > 0)) || return 0
   kill -KILL "${ids[@]}" 2>/dev/null || true
   return 1

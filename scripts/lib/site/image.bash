@@ -114,6 +114,7 @@ furnish_root() {
   ssh-keygen -q -t ed25519 -N '' -C site -f "$2/ssh_key"
   # Not in homes: those are on NFS, where root may not read them.
   for id in root researcher; do install -D -m 0644 "$2/ssh_key.pub" "$1/etc/ssh/keys/$id"; done
+  install -m 0600 "$2/ssh_key" "$1/etc/ssh/keys/id"
   printf 'site %s\n' "$(cut -d' ' -f1,2 "$1/etc/ssh/ssh_host_ed25519_key.pub")" >"$2/known_hosts"
 
   install -d -m 0755 "$1/usr/lib/modules"
