@@ -88,7 +88,7 @@ nodes_are_well() {
   while read -r node state; do
     case $state in
       idle | mix | alloc | comp) continue ;;
-      down | drain* | drng* | fail*) on_controller scontrol update NodeName="$node" State=RESUME 2>/dev/null || true ;;
+      down* | drain* | drng* | fail*) on_controller scontrol update NodeName="$node" State=RESUME 2>/dev/null || true ;;
     esac
     well=1
   done <<<"$listed"
