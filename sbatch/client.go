@@ -51,6 +51,10 @@ func (c *Client) program(name string) string {
 	return filepath.Join(c.Bin, name)
 }
 
+// anyDir is where Slurm's commands run: sbatch fails where its directory has gone, as a home does whose
+// file server was restored while the caller runs there.
+const anyDir = "/"
+
 // onCluster adds the cluster to a command's arguments.
 func (c *Client) onCluster(args ...string) []string {
 	if c.Cluster == "" {
@@ -64,7 +68,7 @@ func (c *Client) query(ctx context.Context, op string, args ...string) (string, 
 	defer cancel()
 	args[0] = c.program(args[0])
 	env := append(c.environment(), "LC_ALL=C", "TZ=UTC", "SLURM_TIME_FORMAT=%s")
-	out, err := command.Command{Args: args, Env: env}.Output(ctx)
+	out, err := command.Command{Args: args, Env: env, Dir: anyDir}.Output(ctx)
 	if err != nil {
 		return "", &Error{Op: op, Message: message(err), Err: err}
 	}

@@ -137,6 +137,7 @@ func (c *Client) sbatch(r Request, options ...string) command.Command {
 	return command.Command{
 		Args:  c.onCluster(args...),
 		Env:   c.jobEnvironment(r),
+		Dir:   anyDir,
 		Stdin: strings.NewReader(r.Script),
 	}
 }

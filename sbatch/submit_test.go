@@ -188,6 +188,25 @@ func TestCommandsSeeNothingOfTheLoginShell(t *testing.T) {
 	}
 }
 
+func TestCommandsDoNotNeedTheDirectoryOfTheirCaller(t *testing.T) {
+	bin := programs(t, map[string]string{"sbatch": `pwd -P >"$0.dir" && echo 1`, "scancel": `pwd -P >"$0.dir"`})
+	client := Client{Bin: bin}
+	gone := t.TempDir()
+	t.Chdir(gone)
+	if err := os.Remove(gone); err != nil {
+		t.Fatal(err)
+	}
+	_, err := client.Submit(t.Context(), Request{})
+	if err = errors.Join(err, client.Cancel(t.Context(), "a job", 7)); err != nil {
+		t.Error(err)
+	}
+	for _, program := range []string{"sbatch", "scancel"} {
+		if dir, err := os.ReadFile(filepath.Join(bin, program+".dir")); string(dir) != "/\n" {
+			t.Errorf("%s runs in %q, %v", program, dir, err)
+		}
+	}
+}
+
 func TestFailedQueryIsNotAnEmptyQueue(t *testing.T) {
 	t.Parallel()
 	client := Client{QueryTimeout: 200 * time.Millisecond}
