@@ -40,6 +40,7 @@ cat >>.config/cl-bridge/bridge.toml <<EOF
 partition = "main"
 account = "lab"
 default_time = "1h"
+max_time = "1d"
 retry_begun = "on_platform"
 EOF
 systemctl --user daemon-reload

@@ -223,9 +223,3 @@ func (s site) node(t *testing.T, bundle string) string {
 
 // jobName is what the names of a bundle's jobs begin with.
 func jobName(bundle string) string { return "cl-researcher-" + bundle[2:14] + "." }
-
-// nodeState is the state of a node in Slurm.
-func (s site) nodeState(t *testing.T, node string) string {
-	t.Helper()
-	return s.on(t, login, "sinfo --noheader --Node --format=%T --nodes="+node)
-}

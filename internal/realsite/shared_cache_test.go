@@ -1,6 +1,7 @@
 package realsite_test
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -40,16 +41,20 @@ func (s site) testCache(t *testing.T, version string, program []byte) {
 		s.on(t, node, "set -e\n"+mount(at, ""))
 	}
 	t.Cleanup(func() {
-		for _, node := range []string{"root@c1", "root@c2"} {
-			s.on(t, node, "umount "+at)
+		ctx := context.WithoutCancel(t.Context())
+		for node, script := range map[string]string{
+			"root@c1": "umount " + at, "root@c2": "umount " + at, fileServer: "umount /mnt/a /mnt/b " + at + " && rm -rf " + dir,
+		} {
+			if out, err := s.try(ctx, node, script); err != nil {
+				t.Errorf("%s: %s: %v\n%s", node, script, err, out)
+			}
 		}
-		s.on(t, fileServer, "umount /mnt/a /mnt/b "+at+"; rm -rf "+dir)
 	})
 	const below = "/researcher/cache-v"
 	run := func(name, variables string) {
 		t.Helper()
 		out, err := s.try(t.Context(), fileServer, "cd /tmp && setpriv --reuid researcher --regid researcher --clear-groups env HOME=/tmp "+
-			variables+" CLTEST_CACHE_SERVER="+dir+" "+dir+"/cache.test -test.v -test.timeout=20m -test.run '^"+name+"$' 2>&1")
+			variables+" CLTEST_CACHE_SERVER="+dir+" "+dir+"/cache.test -test.v -test.parallel=30 -test.timeout=20m -test.run '^"+name+"$' 2>&1")
 		t.Logf("%s\n%s", name, out)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
