@@ -53,8 +53,8 @@ func TestFirstInstructionIsMeasuredBesideABareJob(t *testing.T) {
 	var ours, bare, barest []float64
 	for range pairs {
 		ours = append(ours, s.seconds(t, client+`date +%s.%N; u=$(cl run 'date --rfc-3339=ns'); cl wait $u >/dev/null; date -d "$(cl cat $u/stdout)" +%s.%N`))
-		bare = append(bare, s.seconds(t, `date +%s.%N; sbatch --wait --quiet --export=NONE --mem=200 --output=bare.out bare.sh; date -d "$(cat bare.out)" +%s.%N`))
-		barest = append(barest, s.seconds(t, `date +%s.%N; sbatch --wait --quiet --export=ALL --mem=200 --output=bare.out bare.sh; date -d "$(cat bare.out)" +%s.%N`))
+		bare = append(bare, s.seconds(t, `date +%s.%N; sbatch --wait --quiet --export=NONE --mem=200 --output=bare.out --error=/dev/null bare.sh; date -d "$(cat bare.out)" +%s.%N`))
+		barest = append(barest, s.seconds(t, `date +%s.%N; sbatch --wait --quiet --export=ALL --mem=200 --output=bare.out --error=/dev/null bare.sh; date -d "$(cat bare.out)" +%s.%N`))
 	}
 	for _, side := range []struct {
 		against string
