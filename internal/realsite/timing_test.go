@@ -23,7 +23,7 @@ d=$(mktemp -d); mkdir $d/lower $d/upper $d/work $d/merged
 squashfuse_ll -f -o offset=%d %s $d/lower & fuse=$!
 while ! mountpoint -q $d/lower; do :; done
 mount -t overlay -o lowerdir=$d/lower,upperdir=$d/upper,workdir=$d/work,userxattr overlay $d/merged
-bwrap --bind $d/merged / --proc /proc --dev /dev --unshare-pid --die-with-parent --clearenv --setenv PATH /bin date --rfc-3339=ns
+bwrap --bind $d/merged / --proc /proc --dev /dev --unshare-pid --die-with-parent --clearenv --setenv PATH /bin /bin/date --rfc-3339=ns
 umount $d/merged; kill $fuse; chmod -R u+rwx $d; rm -rf $d'
 `
 
@@ -52,7 +52,7 @@ func TestFirstInstructionIsMeasuredBesideABareJob(t *testing.T) {
 	s.copyTo(t, login, "bare.sh", fmt.Appendf(nil, bareScript, config.Offset, sif))
 	var ours, bare, barest []float64
 	for range pairs {
-		ours = append(ours, s.seconds(t, client+`date +%s.%N; u=$(cl run 'date --rfc-3339=ns'); cl wait $u >/dev/null; date -d "$(cl cat $u/stdout)" +%s.%N`))
+		ours = append(ours, s.seconds(t, client+`date +%s.%N; u=$(cl run '/bin/date --rfc-3339=ns') && cl wait $u >/dev/null && at=$(cl cat $u/stdout) && date -d "$at" +%s.%N`))
 		bare = append(bare, s.seconds(t, `date +%s.%N; sbatch --wait --quiet --export=NONE --mem=200 --output=bare.out --error=/dev/null bare.sh; date -d "$(cat bare.out)" +%s.%N`))
 		barest = append(barest, s.seconds(t, `date +%s.%N; sbatch --wait --quiet --export=ALL --mem=200 --output=bare.out --error=/dev/null bare.sh; date -d "$(cat bare.out)" +%s.%N`))
 	}
