@@ -282,3 +282,14 @@ func TestI10EndOfAQueuesTroubleIsNoVerdictOnItsJobs(t *testing.T) {
 	b.at(over+2*time.Hour).hears(seen(over+2*time.Hour, never)).is(plan.Queued, plan.AskQueue)
 	b.hears(plan.News{Canary: &plan.Canary{}}).is(plan.Stopping, plan.Cancel, plan.Fence)
 }
+
+// TestI10LaterReasonThatIsTheQueuesFaultWaits: Slurm first gives a reason that may be the bundle's fault.
+func TestI10LaterReasonThatIsTheQueuesFaultWaits(t *testing.T) {
+	t.Parallel()
+	never := job(sbatch.StatePending)
+	never.Reason = "BadConstraints"
+	b := given(t, rowIn(plan.Queued))
+	b.at(time.Minute).hears(seen(time.Minute, never)).is(plan.Queued)
+	never.Reason = "InvalidAccount"
+	b.at(time.Hour).hears(seen(time.Hour, never)).is(plan.Queued)
+}

@@ -186,7 +186,7 @@ func (d *decision) sendBack(reason string) {
 func (d *decision) refusedForQueue(s Submission) bool {
 	r := &d.row
 	switch {
-	case !s.OfQueue && !s.OfSite && (len(d.queue.Nodes) == 0 || !d.queue.Fits(r.Resources)):
+	case !s.OfQueue && !s.OfSite && !d.fitsANode():
 		return false
 	case !s.OfQueue:
 		r.RefusedAlone++

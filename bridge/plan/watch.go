@@ -267,7 +267,7 @@ func (d *decision) stopImpossibleJob() {
 	if r.ImpossibleSince.Sub(r.PhaseSince) > couldStart {
 		wait = max(wait, couldStart) // an administrator may be at work on the partition
 	}
-	if r.QueueTrouble {
+	if r.QueueTrouble || ofQueue { // Slurm may give another reason than at first
 		wait = max(wait, d.policy.OutagePatience)
 	}
 	if d.news.Observation == nil && canary == nil || d.now.Before(r.ImpossibleSince.Add(wait)) {
