@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -246,6 +247,27 @@ func TestLostImageIsNotReportedAsTheCommandsFailure(t *testing.T) {
 				t.Errorf("%+v", answer)
 			}
 		})
+	}
+}
+
+// The disk here is a squashfs, whose server is killed.
+func TestCommandThatFailsAfterItsImagesDiskIsNotAtFault(t *testing.T) {
+	t.Parallel()
+	image, disk := shellImage(t), userDir(t)
+	mount := fmt.Sprintf("mksquashfs %s %s/image.sq -quiet -no-progress >/dev/null; mkdir %[2]s/mnt; squashfuse_ll -f %[2]s/image.sq %[2]s/mnt & echo $! >%[2]s/pid; while ! test -e %[2]s/mnt/shell.sif; do sleep 0.01; done", image, disk)
+	r := startOnHost(t, mount, container.Container{
+		SIF: disk + "/mnt/shell.sif", Binds: []container.Bind{{Source: disk, Target: "/work"}},
+		ShellCommand: "echo begun; while ! test -e /work/go; do sleep 0.01; done; exit 3",
+	})
+	r.awaitBegun()
+	pid, err := os.ReadFile(disk + "/pid")
+	must(t, err)
+	server, err := strconv.Atoi(strings.TrimSpace(string(pid)))
+	must(t, err)
+	must(t, syscall.Kill(server, syscall.SIGKILL))
+	must(t, os.WriteFile(disk+"/go", nil, 0o644))
+	if answer := r.wait(); !strings.HasSuffix(answer.Error, "the image could be read no more while the command ran: transport endpoint is not connected") || answer.Fault != "" {
+		t.Errorf("%+v", answer)
 	}
 }
 

@@ -71,10 +71,25 @@ func WithImage(ctx context.Context, c container.Container, prepare func(*Image) 
 	}
 	defer done()
 	exit, err := init.Run(ctx)
+	if err == nil && exit.Code != 0 && ctx.Err() == nil {
+		err = checkThere(f)
+	}
 	if err != nil {
 		return container.Exit{}, err
 	}
 	return exit, nil
+}
+
+// checkThere returns an error if the image's open file can be read no more, such as after a file server
+// was restored from a copy. A command then fails by files that it cannot read, often with SIGBUS.
+// NFS and FUSE ask their servers for AT_STATX_FORCE_SYNC (statx(2)).
+func checkThere(f *os.File) error {
+	var st unix.Statx_t
+	err := unix.Statx(int(f.Fd()), "", unix.AT_EMPTY_PATH|unix.AT_STATX_FORCE_SYNC, unix.STATX_BASIC_STATS, &st)
+	if err == nil || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) { // before Linux 4.11, or a filter
+		return nil
+	}
+	return fmt.Errorf("the image could be read no more while the command ran: %w", err)
 }
 
 // readImage reads what is to be known of an open SIF. A SIF that was read and makes no sense is the
