@@ -240,7 +240,7 @@ func TestLedgerIsJudgedByItsPlace(t *testing.T) {
 func outcome(change func(o *doctor.Outcome)) doctor.Outcome {
 	o := doctor.Outcome{
 		Job:   sbatch.Job{ID: 7, State: sbatch.StateCompleted, Nodes: "n1", Reason: "None"},
-		Began: time.Second, RoundTrip: 50 * time.Millisecond, Machine: "x86_64",
+		Heard: time.Second, RoundTrip: 50 * time.Millisecond, Machine: "x86_64",
 		Report: &probe.Heard{Report: probe.Report{
 			Node: "n1", Kernel: "6.1", Machine: "x86_64", Choice: &container.Choice{Runtime: runtimes.Builtin, Reason: "it has all."},
 			Cgroup: "/sys/fs/cgroup/memory/x", MemoryLimit: 512 << 20, Owner: true,

@@ -40,9 +40,9 @@ type Jobs struct {
 // Outcome is what this host knows after a job.
 type Outcome struct {
 	Job sbatch.Job
-	// Began is how long after its submission the job's report was seen, RoundTrip
-	// how long the disk took, there and back.
-	Began, RoundTrip time.Duration
+	// Heard is how long after its submission the job's report was seen: on NFS perhaps long after the
+	// job began. RoundTrip is how long the disk took, there and back.
+	Heard, RoundTrip time.Duration
 	// Report is the node's; nil where none is seen here.
 	Report *probe.Heard
 	// Machine is the output of uname -m on the node, Output that of the worker.
@@ -160,7 +160,7 @@ func (w *jobWait) over(ctx context.Context) bool {
 		w.out.Err = err
 		return true
 	case there:
-		w.out.Report, w.out.Began = &heard, now.Sub(w.submitted)
+		w.out.Report, w.out.Heard = &heard, now.Sub(w.submitted)
 		ctx, cancel := context.WithTimeout(ctx, roundTripWithin)
 		defer cancel()
 		w.out.RoundTrip, w.out.RoundTripErr = w.meeting.RoundTrip(ctx, w.Now)

@@ -118,7 +118,7 @@ func withoutReport(q plan.Queue, at Place, where string, out Outcome) Check {
 func report(q plan.Queue, at Place, out Outcome) []Check {
 	r := out.Report
 	checks := []Check{
-		ok(key(q, "job"), "job %s ran on %s %.1f s after sbatch: Linux %s, %s", out.Job.ID, r.Node, out.Began.Seconds(), r.Kernel, r.Machine),
+		ok(key(q, "job"), "job %s ran on %s: Linux %s, %s; its report was here %.1f s after sbatch", out.Job.ID, r.Node, r.Kernel, r.Machine, out.Heard.Seconds()),
 		disk(at, out),
 	}
 	arch, wanted := string(config.Architecture(r.Machine).Canonical()), cmp.Or(q.Architecture, at.Architecture)

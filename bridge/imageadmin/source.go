@@ -11,8 +11,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
 
-// NewSource returns the source of images, with the logins of the bridge's user. pace bounds the
-// downloads; nil does not.
+// NewSource returns the source of images: registries, with the logins of the bridge's user, and files
+// below image.roots. pace bounds the downloads; nil does not.
 func NewSource(c config.Config, getenv func(string) string, pace *transfer.Pace) source.Source {
 	var known []string
 	if server, err := url.Parse(c.Server); err == nil {
@@ -20,8 +20,9 @@ func NewSource(c config.Config, getenv func(string) string, pace *transfer.Pace)
 	}
 	return source.Source{
 		Known: known, Hosts: c.Image.Hosts(), Certs: certs(c.Image),
-		Logins: source.Logins{Files: loginFiles(c.Image, getenv), HelperEnv: helperEnv(getenv)},
-		Reader: pace.Reader,
+		Logins:   source.Logins{Files: loginFiles(c.Image, getenv), HelperEnv: helperEnv(getenv)},
+		OpenFile: source.FilesBelow(c.Image.Roots...),
+		Reader:   pace.Reader,
 	}
 }
 

@@ -9,7 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
@@ -98,6 +100,27 @@ func TestRegistryIsAskedWithTheLoginThatCounts(t *testing.T) {
 		}
 		if whose != wantWhose {
 			t.Errorf("%+v: the login is said to be %q's", test, whose)
+		}
+	}
+}
+
+// doctor takes an image in a file for one that cannot be had otherwise.
+func TestImageInAFileBelowTheRootsCanBeHad(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	layer := imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Regular("f", "x")))
+	archive := filepath.Join(dir, "image.tar")
+	if err := tarball.WriteToFile(archive, name.MustParseReference("lab/image:1"), imagetest.Image(t, v1.Config{}, layer)); err != nil {
+		t.Fatal(err)
+	}
+	ref, err := source.ParseReference("docker-archive:" + archive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for root, can := range map[string]bool{dir: true, t.TempDir(): false} {
+		from := imageadmin.NewSource(config.Config{Image: config.Image{Roots: []string{root}}}, os.Getenv, nil)
+		if _, err := from.Resolve(t.Context(), ref); (err == nil) != can {
+			t.Errorf("with the root %s: %v", root, err)
 		}
 	}
 }
