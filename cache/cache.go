@@ -14,40 +14,37 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/sharedcall"
 )
 
-// Options says how a cache is shared and bounded. All processes that use one
-// directory give the same options, except for Host and Over.
+// Options configures a cache. All processes that use one directory give the same options, except
+// for Host and Over.
 type Options struct {
-	// Size bounds what all contents take together, in bytes, and Quota what
-	// those of one owner take; 0 or nil is no bound. Each is exceeded by at
-	// most one content. A content whose Want has no Size counts only once it
-	// is made.
+	// Size limits the bytes of all contents together, and Quota those of one owner; 0 or nil means
+	// no limit. Each limit is exceeded by at most one content. A content whose Want has no Size
+	// counts only after it has been made.
 	Size  int64
 	Quota func(owner string) int64
-	// High and Low are shares of a bound: trimming begins above High, and
-	// ends at Low. 0 means 0.9 and 0.8.
+	// High and Low are shares of a limit: trimming begins above High, and ends at Low. 0 means 0.9
+	// and 0.8.
 	High, Low float64
-	// MinFree makes trimming begin also where the disk has less free, in bytes.
+	// If the disk has less than MinFree bytes free, trimming begins, too.
 	MinFree int64
-	// Settle exceeds the time for which a host may still see the disk as it was
-	// before another host's change: the longest time of the mount's attribute
-	// cache (nfs(5): acregmax, acdirmax). A retired content stays on the disk for that
-	// long, and a content that was used within it is retired only by TrimOptions.All.
-	// 0 means 2 minutes. Negative means none, for a disk that only one host uses.
+	// Settle must exceed the time for which a host may still see the disk as it was before another
+	// host's change: the longest time of the mount's attribute cache (nfs(5): acregmax, acdirmax).
+	// A retired content stays on the disk for that long. A content that was used within that time
+	// is retired only by TrimOptions.All. 0 means 2 minutes. Negative means no such time, for a
+	// disk that only one host uses.
 	Settle time.Duration
-	// Term is how long a lease holds without being refreshed; 0 means a minute.
+	// A lease ends if it is not refreshed for a Term. 0 means a minute.
 	Term time.Duration
-	// Grace is how old a leftover of a crash has to be before it is swept; 0
-	// means an hour.
+	// Sweeps remove a leftover of a crash when it is older than Grace. 0 means an hour.
 	Grace time.Duration
-	// Group shares the cache with the group of its directory: what is made is
-	// readable for the group and belongs to it, unless a Want is private.
+	// Group shares the cache with the group of its directory: the files belong to that group, which
+	// can read them, unless a Want is private.
 	Group bool
-	// Host names this host, and this start of it; empty asks the system.
+	// Host names this host and its current boot. If it is empty, the system is asked.
 	Host string
-	// Over returns which of some holders need nothing any more. The cache has
-	// listed their pins before it calls Over, so Over must judge by what it
-	// asks for after that: an older answer does not know the newest jobs. The
-	// pins of holders that Over does not name stay. Over may be nil.
+	// Over returns those of the given holders that need nothing any more. The cache lists their
+	// pins before it calls Over, so Over must not use an answer from before the call: that does not
+	// know the newest jobs. Pins of other holders stay. Over may be nil.
 	Over func(ctx context.Context, holders []Holder) (map[Holder]bool, error)
 }
 
@@ -59,23 +56,23 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Cache is one cache directory. It may be used by several goroutines at once,
-// and the directory by processes on several hosts at once.
+// Cache is one cache directory. Several goroutines may use a Cache, and processes on several hosts
+// may use the directory, all at the same time.
 type Cache struct {
 	dir  string
 	o    Options
 	self holderOfLease
-	// opened is set when the cache's directories are there. One that vanishes
-	// is not made again: its disk is not mounted.
+	// opened is set when the cache's directories exist. The cache does not make its directory again
+	// if it vanishes, because its disk is then not mounted.
 	opened bool
 
-	making sharedcall.Group[string] // by the path of the record
+	making sharedcall.Group[string] // keyed by the path of the record
 
 	sweeps rate.Sometimes // a sweep lists everything
 }
 
-// Open opens a cache, making its directory where there is none. What else is
-// in that directory is left alone.
+// Open opens a cache, and makes its directory if there is none. It ignores other files in that
+// directory.
 func Open(dir string, o Options) (*Cache, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -95,30 +92,25 @@ func Open(dir string, o Options) (*Cache, error) {
 	return c, nil
 }
 
-// Fill makes the content of an entry, a file or a directory, at tmp, a path on
-// the cache's disk. The parent directory of tmp is the fill's own: the cache
-// removes what the fill leaves there beside tmp. Nothing is at tmp, unless
-// Want.Resume is set: then an earlier fill, which may have been killed at any
-// moment, may have left something there and beside it. Fill stops soon after ctx
-// has ended.
+// Fill makes the content of an entry, a file or a directory, at the path tmp on the cache's disk.
+// The parent directory of tmp belongs to this fill: the cache removes everything else from it
+// afterwards. If Want.Resume is set, an earlier fill may have left files at tmp and in its parent
+// directory, cut off at any point; otherwise there are none. Fill stops soon after ctx has ended.
 type Fill func(ctx context.Context, tmp string) error
 
-// Get returns the path of the key's content, a file or a directory, which
-// nobody ever changes again. A hit takes no lock and costs the same however
-// much the cache holds. On a miss, Get calls fill to make the content, and
-// flushes and publishes what it made.
+// Get returns the path of the key's content, a file or a directory that never changes. A hit takes
+// no lock, and its cost does not depend on the cache's size. On a miss, Get calls fill, and flushes
+// and publishes the content.
 //
-// With a Holder the content stays as long as its pin. Without one it stays for
-// Options.Settle at least.
+// With a Holder, the content stays as long as its pin. Without one, it stays for at least
+// Options.Settle.
 //
-// Of all processes that share the cache, one fills a key at a time, and the others
-// wait for it while its host refreshes the lease. If a caller's ctx ends, Get returns
-// ctx's error to that caller only. fill's ctx has the first caller's values. It
-// ends when the last caller of this process has left or the lease is lost. After a
-// lost lease fill may be called again. fill's error is passed on, joined with what
-// failed while cleaning up, and not remembered. ErrFull is returned where the
-// content has no room, and ErrDamaged where a Holder's content is lost again and
-// again before it is pinned.
+// Of all processes that share the cache, one fills a key at a time. The others wait as long as it
+// refreshes its lease. If a caller's ctx ends, Get returns that error to this caller only. The ctx
+// of fill has the first caller's values, and ends when the last caller of this process has left or
+// the lease is lost. After a lost lease, Get may call fill again. Get returns fill's error joined
+// with errors of the clean-up, and does not remember it. It returns ErrFull if there is no room for
+// the content, and ErrDamaged if a Holder's content keeps vanishing before Get can pin it.
 func (c *Cache) Get(ctx context.Context, w Want, fill Fill) (path string, err error) {
 	if err := w.check(); err != nil {
 		return "", err
@@ -138,7 +130,7 @@ func (c *Cache) Get(ctx context.Context, w Want, fill Fill) (path string, err er
 		case ctx.Err() != nil:
 			return "", fmt.Errorf("get %s from the cache: %w", w.Key, ctx.Err())
 		case errors.Is(err, ErrLost) && lost < triesOfFill:
-			lost++ // another may have made it
+			lost++ // another process may have made it
 		case err == nil && w.Holder != "" && made == triesOfPin:
 			return "", fmt.Errorf("get %s from the cache: %w: its content was gone each time before it could be pinned", w.Key, ErrDamaged)
 		case err == nil && w.Holder != "":
@@ -150,17 +142,16 @@ func (c *Cache) Get(ctx context.Context, w Want, fill Fill) (path string, err er
 }
 
 const (
-	// triesOfFill is how often a fill is begun again after its lease was lost.
+	// triesOfFill limits the new fills after lost leases.
 	triesOfFill = 3
-	// triesOfPin is how often a content is looked for again that another process retired or
-	// damaged before it was pinned. More in a row means a disk that does not keep what is
-	// written.
+	// triesOfPin limits the new tries after another process retired or damaged a content before it
+	// was pinned. More of them in a row mean that the disk loses what is written.
 	triesOfPin = 10
 )
 
-// hit looks for the content of a key and pins it for the holder, if there is
-// one. It drops no pin when it has to look again, because another Get of the same
-// holder may rely on it.
+// hit finds the content of a key and pins it for the holder, if there is one. If the content
+// changes, hit tries again and leaves the pin, because another Get of the same holder may rely on
+// it.
 func (c *Cache) hit(ctx context.Context, e entry, h Holder) (r record, found bool, err error) {
 	for {
 		r, err := c.readEntry(e)
@@ -173,7 +164,7 @@ func (c *Cache) hit(ctx context.Context, e entry, h Holder) (r record, found boo
 		if err := c.pin(ctx, e.id(r.Token), h); err != nil {
 			return r, false, err
 		}
-		if c.o.Settle > 0 { // a host sees its own disk as it is
+		if c.o.Settle > 0 { // with Settle, this host may see an old state of the disk
 			if _, err := c.probe(e.dir); err != nil {
 				return r, false, err
 			}
@@ -185,12 +176,12 @@ func (c *Cache) hit(ctx context.Context, e entry, h Holder) (r record, found boo
 	}
 }
 
-// touch notes that an entry is used, so that a trimmer retires it after those that
-// are not. If it fails, the entry is only retired earlier.
+// touch records that an entry is used, so that trimmers retire unused entries first. An error is
+// ignored: the entry is then only retired earlier.
 func (c *Cache) touch(e entry) {
 	every := 10 * time.Minute
 	if c.o.Settle > 0 {
-		every = min(every, c.o.Settle/4) // what was used within Settle is not retired
+		every = min(every, c.o.Settle/4) // trimmers do not retire entries used within Settle
 	}
 	info, err := os.Lstat(e.record())
 	if err != nil || time.Since(info.ModTime()).Abs() < every { //nolint:forbidigo // roughly, by this host's clock
@@ -199,12 +190,12 @@ func (c *Cache) touch(e entry) {
 	_ = touchNow(e.record())
 }
 
-// Why an entry cannot be had.
+// Errors of Get.
 var (
-	// ErrFull means that a quota leaves no room, and that all else in the
-	// cache is pinned or was used too recently. It may be otherwise later.
+	// ErrFull means that a quota leaves no room, because all other content is pinned or was used
+	// recently. A later call may succeed.
 	ErrFull = errors.New("the cache is full")
-	// ErrLost means that the file server did not answer a fill for so long that
-	// another process may have taken the key over.
+	// ErrLost means that the file server did not answer a fill for so long that another process may
+	// have taken the key over.
 	ErrLost = errors.New("the lease on a cache entry was lost")
 )

@@ -30,7 +30,7 @@ func TestPlainDiskKeepsThePromises(t *testing.T) {
 	})
 }
 
-// TestSettlingKeepsThePromises: what is taken out of use stays for a while, as
+// TestSettlingKeepsThePromises: the contract also holds where retired content stays for a while, as
 // on a disk that other hosts may see late.
 func TestSettlingKeepsThePromises(t *testing.T) {
 	t.Parallel()
@@ -54,7 +54,7 @@ func TestFillEndsWhenTheLastCallerHasLeftAndIsBegunAnewByTheNext(t *testing.T) {
 			most.Store(max(most.Load(), running.Add(1)))
 			defer running.Add(-1)
 			<-ctx.Done()
-			<-finish // a fill need not obey at once
+			<-finish // a fill need not obey immediately
 			return ctx.Err()
 		}
 		ctx, leave := context.WithCancel(t.Context())

@@ -11,7 +11,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/diskspace"
 )
 
-// cut retires entries where the cache is above a bound.
+// cut retires entries while the cache is above a limit.
 func (w *trimming) cut(ctx context.Context) error {
 	over, err := w.excess()
 	if err != nil || !over.any() {
@@ -21,12 +21,12 @@ func (w *trimming) cut(ctx context.Context) error {
 	if err != nil || len(candidates) == 0 {
 		return err
 	}
-	if !w.DryRun { // a dry run drops no pins, so a new listing would show those of ended holders
+	if !w.DryRun { // a dry run drops no pins, so a new listing would include those of ended holders
 		if w.pinned, err = w.listPinned(); err != nil {
 			return err
 		}
 	}
-	var errs []error // each of one entry; the others are retired all the same
+	var errs []error // of single entries; the others are still retired
 	for _, cand := range candidates {
 		s := largest(w.sizes[cand.id])
 		if !over.needs(s) {
@@ -43,8 +43,8 @@ func (w *trimming) cut(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// cutOne retires an entry, or clears what a failed fill has left. It reports whether
-// that makes room, at once or later.
+// cutOne retires an entry, or removes a failed fill's leftover. It reports whether that makes room,
+// now or later.
 func (w *trimming) cutOne(cand candidate) (gone bool, err error) {
 	if cand.left {
 		err := w.clearLeft(cand)
@@ -54,7 +54,7 @@ func (w *trimming) cutOne(cand candidate) (gone bool, err error) {
 	_, token, _ := splitID(cand.id)
 	e := entry{key: found.Key, hash: cand.hash, dir: cand.dir}
 	if !ok || found.Path != e.content(token) || w.isRecent(found.Used) || w.pinned.keeps(cand.hash, token) {
-		return false, nil // it has changed
+		return false, nil // the entry has changed
 	}
 	if !w.DryRun {
 		if err := w.retire(e, token); err != nil {
@@ -65,13 +65,12 @@ func (w *trimming) cutOne(cand candidate) (gone bool, err error) {
 	return true, nil
 }
 
-// isRecent reports whether an entry was used so recently that it is not retired to
-// make room.
+// isRecent reports whether an entry was used too recently to be retired for room.
 func (w *trimming) isRecent(used time.Time) bool {
 	return !w.All && w.o.Settle > 0 && w.now.Sub(used) <= w.o.Settle
 }
 
-// clearLeft removes what a failed fill has left for the next.
+// clearLeft removes a failed fill's leftover.
 func (w *trimming) clearLeft(cand candidate) error {
 	if w.DryRun {
 		return nil
@@ -83,7 +82,7 @@ func (w *trimming) clearLeft(cand candidate) error {
 	return nil
 }
 
-// excess is what has to go.
+// excess counts the bytes to retire: of all owners, and of single owners.
 type excess struct {
 	all    bool
 	total  int64
@@ -101,7 +100,7 @@ func (x *excess) less(s sizeOf) {
 	}
 }
 
-// excess compares what is in use, and what is wanted, with the bounds.
+// excess compares the usage, and the room that is asked for, with the limits.
 func (w *trimming) excess() (excess, error) {
 	x := excess{all: w.All, owners: map[string]int64{}}
 	used := w.usage()
@@ -131,7 +130,8 @@ func (w *trimming) excess() (excess, error) {
 	return x, nil
 }
 
-// above is how much of what is used has to go for a bound, 0 for none.
+// above returns the bytes to retire so that used falls to the low mark of a bound. It returns 0
+// below the high mark.
 func (w *trimming) above(used, bound int64) int64 {
 	if bound == 0 || float64(used) <= w.o.High*float64(bound) {
 		return 0
@@ -148,15 +148,15 @@ func largest(sizes []sizeOf) (most sizeOf) {
 	return most
 }
 
-// candidate is an entry that may go.
+// candidate is an entry that may be retired.
 type candidate struct {
 	hash, id, dir string
 	used          time.Time
-	left          bool // it is no entry, but what a failed fill has left
+	left          bool // a failed fill's leftover, not an entry
 }
 
-// candidates lists the entries that may go, those first that were not used for
-// longest. An entry's record is looked at, not read: there may be very many.
+// candidates lists the entries that may be retired, the least recently used first. It takes their
+// times from a stat: reading very many records would be slow.
 func (w *trimming) candidates(ctx context.Context, x excess) ([]candidate, error) {
 	var list []candidate
 	err := w.shards(ctx, func(s shard) error {

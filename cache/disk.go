@@ -18,8 +18,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/filetree"
 )
 
-// dirMode and fileMode are the permissions of what the cache makes beside the
-// contents.
+// dirMode and fileMode return the permissions of the cache's own files, but not of contents.
 func (c *Cache) dirMode() fs.FileMode {
 	if c.o.Group {
 		return 0o770 | fs.ModeSetgid
@@ -34,8 +33,8 @@ func (c *Cache) fileMode() fs.FileMode {
 	return 0o600
 }
 
-// makeDir makes a directory and those above it, each flushed. Those outside of
-// the cache are private.
+// makeDir makes a directory and its missing parents, and flushes each. Directories outside of the
+// cache are private.
 func (c *Cache) makeDir(dir string) error {
 	if info, err := os.Stat(dir); err == nil && info.IsDir() {
 		return nil
@@ -55,12 +54,12 @@ func (c *Cache) makeDir(dir string) error {
 	return persist(func() error { return atomicfile.SyncDir(parent) })
 }
 
-// mkdir makes a directory, if there is none. One that a group shares appears with
-// its permissions: a process that dies in between leaves none that is closed to others.
+// mkdir makes a directory, if there is none. It gives a group's directory its permissions before
+// its name, so that a crash in between leaves no directory that is closed to others.
 func (c *Cache) mkdir(dir string) error {
 	if !c.o.Group || !strings.HasPrefix(dir+"/", c.dir+"/") {
 		err := os.Mkdir(dir, 0o700)
-		if errors.Is(err, fs.ErrExist) { // another process, or this one, whose answer was lost
+		if errors.Is(err, fs.ErrExist) { // another process made it, or this one's answer was lost
 			return nil
 		}
 		return err
@@ -76,24 +75,23 @@ func (c *Cache) mkdir(dir string) error {
 	if err == nil {
 		return nil
 	}
-	_ = os.Remove(tmp) // else it is swept
+	_ = os.Remove(tmp) // if this fails, a sweep removes it
 	if info, there := os.Stat(dir); there == nil && info.IsDir() {
 		return nil
 	}
 	return err
 }
 
-// newToken is 128 random bits.
+// newToken returns 128 random bits in hexadecimal.
 func newToken() string {
 	var bits [tokenLength / 2]byte
 	_, _ = rand.Read(bits[:]) // never fails
 	return hex.EncodeToString(bits[:])
 }
 
-// probe makes this host forget what it believes is in a directory, and returns
-// the time by the clock of the file server. A client that changes a directory
-// reads it anew (nfs(5): DATA AND METADATA COHERENCE), and what is made bears
-// the server's time.
+// probe makes this host forget its cached listing of a directory, and returns the file server's
+// time. An NFS client reads a directory anew after it has changed it (nfs(5): DATA AND METADATA
+// COHERENCE), and a new file bears the server's time.
 func (c *Cache) probe(dir string) (time.Time, error) {
 	var info fs.FileInfo
 	err := persist(func() error {
@@ -114,8 +112,8 @@ func (c *Cache) probe(dir string) (time.Time, error) {
 	return info.ModTime(), nil
 }
 
-// touchNow sets a file's time of change to now, by the clock of the file
-// server: RFC 1813, SET_TO_SERVER_TIME.
+// touchNow sets a file's time of change to the file server's current time (RFC 1813,
+// SET_TO_SERVER_TIME).
 func touchNow(name string) error {
 	now := []unix.Timespec{{Nsec: unix.UTIME_NOW}, {Nsec: unix.UTIME_NOW}}
 	if err := unix.UtimesNanoAt(unix.AT_FDCWD, name, now, 0); err != nil {
@@ -124,12 +122,13 @@ func touchNow(name string) error {
 	return nil
 }
 
-// createEmpty makes an empty file, which means something by its name, unless it exists. It may
-// be another user's, where one user's trim moved the pin of another user's holder.
+// createEmpty makes an empty file, unless it exists. The cache uses only the name of such a file.
+// The file may belong to another user: one user's trim may have moved the pin of another user's
+// holder.
 func (c *Cache) createEmpty(path string) error {
 	return persist(func() error {
-		// Not O_EXCL, of which NFS makes two calls: in between, the file bears
-		// any time (RFC 1813, 3.3.8: EXCLUSIVE).
+		// Not O_EXCL, because NFS makes two calls of it, and in between the file has an arbitrary
+		// time (RFC 1813, 3.3.8: EXCLUSIVE).
 		f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, c.fileMode())
 		if errors.Is(err, fs.ErrPermission) {
 			if _, there := os.Lstat(path); there == nil {
@@ -143,8 +142,8 @@ func (c *Cache) createEmpty(path string) error {
 	})
 }
 
-// openedInfo is what the file server has of a file now: an open asks it, which
-// a stat need not.
+// openedInfo returns a file's current attributes. It opens the file, because only an open makes an
+// NFS client ask the server.
 func openedInfo(path string) (info fs.FileInfo, err error) {
 	err = persist(func() error {
 		f, err := os.Open(path)
@@ -181,10 +180,9 @@ func readNames(dir string) (names []string, err error) {
 	return names, err
 }
 
-// moveTo renames a file or directory to a name that nobody else uses, so that
-// one of several processes gets it. Its error is fs.ErrNotExist where another was
-// faster. That a call failed does not mean that it had no
-// effect: the new name is looked at.
+// moveTo renames a file or directory to a name that no other process uses, so that only one of
+// several processes gets it. Its error is fs.ErrNotExist if another process was faster. A failed
+// call may still have had its effect, so moveTo checks the new name.
 func moveTo(from, to string) error {
 	return persist(func() error {
 		err := os.Rename(from, to)
@@ -198,7 +196,7 @@ func moveTo(from, to string) error {
 	})
 }
 
-// remove removes a file that may be gone already.
+// remove removes a file, and ignores that it is gone already.
 func remove(name string) error {
 	return persist(func() error {
 		err := os.Remove(name)
@@ -209,14 +207,12 @@ func remove(name string) error {
 	})
 }
 
-// removeTree takes a directory out of sight at once, so that nobody sees half
-// of it, and removes it.
-//
-// Out of sight, a content has a name of its own too: each of several processes that
-// remove it returns when it is gone.
+// removeTree hides a directory by a rename, so that nobody sees half of it, and then removes it.
+// The hidden name of a content is the same for all processes, so each of several that remove it
+// returns only when it is gone.
 func removeTree(dir string) error {
 	trash := filepath.Join(filepath.Dir(dir), trashPrefix+filepath.Base(dir))
-	if strings.HasSuffix(dir, leftToken) { // of which there may be another soon
+	if strings.HasSuffix(dir, leftToken) { // a new leftover may appear soon
 		trash += "-" + newToken()
 	}
 	if err := moveTo(dir, trash); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -229,11 +225,10 @@ func removeTrash(trash string) error {
 	return persist(func() error { return filetree.Remove(trash) })
 }
 
-// triesOfDisk is how often a call is tried while the disk fails in a way that may
-// pass.
+// triesOfDisk limits the tries of a call while the disk fails with errors that may pass.
 const triesOfDisk = 5
 
-// persist calls try, which may be repeated, until the disk does not fail it.
+// persist repeats try while the disk fails with an error that may pass.
 func persist(try func() error) error {
 	for i := 1; ; i++ {
 		err := try()

@@ -1,10 +1,9 @@
-// Package cache keeps immutable contents on a disk that many hosts share. A content
-// is filled once for all of them, pinned while a holder needs it, and trimmed when
-// none does.
+// Package cache keeps immutable contents on a disk that many hosts share. One process fills a
+// content for all of them. Holders pin it while they need it. A trim removes contents without pins.
 //
-// A [Key] names a content by the request for it, before anybody knows what it is.
-// [Cache.Get] returns where the content stands, and has it made on the first
-// request. A content is a file or a directory.
+// A content is a file or a directory. A [Key] names it by the request for it, which is known before
+// the content is. [Cache.Get] returns the path of the content, and makes the content on the first
+// request.
 //
 // # Layout
 //
@@ -24,10 +23,9 @@
 // A token is 128 random bits. It names one content among all that were ever made
 // for a key.
 //
-// A trimmer is a call that takes contents out of use because the cache is too full. A
-// sweeper removes what dead processes left. An heir is a fill that finds the lease of
-// a dead one. Options.Settle is how long another host may still see the disk as it
-// was before a change.
+// A trimmer takes contents out of use when the cache is too full. A sweeper removes the leftovers
+// of dead processes. An heir is a fill that finds the lease of a dead fill. For at most
+// Options.Settle, a host may still see the disk as it was before another host's change.
 //
 // # The life of a content
 //
@@ -37,51 +35,47 @@
 //	     │                 Get: read, pin, probe, read again      │
 //	     └────── the fill died or failed ─────────────────────────┘
 //
-// A record is one file from its first name to its end. It becomes the standing
-// record by link(2): of several fills, one succeeds. A retired record never comes
-// back: the next Get makes another content, beside the retired one.
+// A record is one file from its first name to its end. It becomes the standing record by link(2),
+// which succeeds for only one of several fills. A retired record never comes back: the next Get
+// makes another content, although the retired one may still be there.
 //
 // # The protocol
 //
-// To probe a directory is to make a file in it and to remove it. A host that has
-// done so sees the directory as the file server has it. A Get does not probe where
-// Options.Settle is negative: one host sees its own disk as it is.
+// To probe a directory is to make a file in it and to remove that. After it, the host sees the
+// directory as the file server has it. Where Options.Settle is negative, Get does not probe,
+// because a host sees its own disk as it is.
 //
-// Get reads the standing record, which names content T. It pins T, probes the
-// record's directory and reads again. If the record still names T and T is there,
-// that is a hit. If not, Get begins again. It drops no pin then, because another Get
-// of the same holder may rely on it.
+// Get reads the standing record, which names content T. It pins T, probes the record's directory
+// and reads again. If the record still names T and T is there, that is a hit. Otherwise Get begins
+// again, and leaves the pin, because another Get of the same holder may rely on it.
 //
-// Fill, under the key's lease and with its token T, looks once more, creates the
-// first name of T's record, and makes the content. Before it publishes, it writes the
-// record into that very file, which it never creates again, and pins T. Then it links
-// the first name to the standing name, reads back what stands, and drops the first
-// name. If the first name is gone, it begins again with a new token.
+// Fill has the key's lease and a token T. It reads the standing record once more, creates the first
+// name of T's record, and makes the content. Before it publishes, it writes the record into that
+// file, which it never creates again, and pins T. It links the first name to the standing name,
+// reads the standing record, and unlinks the first name. If the first name has vanished, Fill
+// begins again with a new token.
 //
-// Retire renames the standing record into retired/. The first trimmer that finds it
-// there unlinks the first name, if there still is one, and makes a note (.seen). The
-// time of the note is the beginning of Settle.
+// Retire renames the standing record into retired/. The first trimmer that finds it there unlinks
+// the first name, if it still exists, and then makes a note (.seen). Settle begins at the time of
+// the note.
 //
-// Remove is what a trimmer does with a retired content, and a sweeper, an heir or a
-// failing fill with one that was never published. It unlinks the first name of T. It
-// probes; if the standing record names T, it leaves T. A sweeper, an heir or a fill
-// also leaves what a retired record names. Remove lists the pins afresh; if one
-// names T, it leaves T. Then it renames the content out of sight and removes it,
-// its size and its retired record.
+// A trimmer calls Remove for a retired content. A sweeper, an heir or a failing fill calls it for a
+// content that was never published. Remove unlinks the first name of T and probes. It stops if the
+// standing record names T or, for a sweeper, an heir or a fill, if a retired record names T. It
+// then lists the pins, and stops if one names T. Otherwise it hides the content by a rename, and
+// removes the content, its size and its retired record.
 //
 // # Why it holds
 //
-// Once Remove has unlinked the first name, no fill can publish T, and nothing links
-// from retired/. Remove's probe then shows whether T is in the standing record. If it
-// is not, it never will be again. A Get that hits pins T, then sees T in the standing
-// record; it saw that before Remove's probe, and so it had made its pin before the
-// probe. Remove lists the pins after the probe, sees this pin, and stops.
+// Once Remove has unlinked the first name, no fill can publish T, because nothing links from
+// retired/. Remove's probe then shows whether the standing record names T. If it does not, it never
+// will again. A Get that hits has pinned T before it saw T in the standing record, and it saw that
+// before Remove's probe. Remove lists the pins after the probe, sees this pin, and stops.
 //
-// No clock and no lease takes part in this. A lease only keeps work from being done
-// twice. Settle protects a Get without a holder, and outlasts a link that is still
-// on its way to the file server although its client gave up.
+// The proof needs no clock and no lease. A lease only saves duplicate work. Settle protects a Get
+// without a holder. It also outlasts a link that reaches the file server after its client gave up.
 //
-// The tests check a model of the protocol in every order of steps and faults.
-// docs/cache.md says what the protocol assumes of the file system, and what is left
-// when a process dies between any two steps.
+// The tests check a model of the protocol in every order of steps and faults. docs/cache.md lists
+// the assumptions about the file system, and the leftovers of a process that dies between two
+// steps.
 package cache

@@ -14,7 +14,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/pause"
 )
 
-// findOrMake finds an entry, waits for the process that makes it, or makes it.
+// findOrMake returns an entry's content. It makes the entry, or waits for the process that does.
 func (c *Cache) findOrMake(ctx context.Context, e entry, w Want, fill Fill) (path string, err error) {
 	if err := c.makeDir(e.dir); err != nil {
 		return "", fmt.Errorf("make cache entry of %s: %w", e.key, err)
@@ -31,11 +31,11 @@ func (c *Cache) findOrMake(ctx context.Context, e entry, w Want, fill Fill) (pat
 	return c.make(l, e, w, fill) //nolint:contextcheck // the lease has it, and ends it when it is lost
 }
 
-// awaitLease waits until the entry is there, which it returns, or the lease for
-// making it is this process's.
+// awaitLease waits until the entry exists, and returns its record, or until this process has the
+// lease to make the entry.
 func (c *Cache) awaitLease(ctx context.Context, e entry, w Want) (*lease, record, error) {
 	mine := c.self
-	mine.Token = newToken() // the same at each try, to recognize a lease of which the answer was lost
+	mine.Token = newToken() // the same at each try, to recognize a lease whose answer was lost
 	for failed := 0; ; {
 		r, err := c.readEntryFresh(e)
 		if !errors.Is(err, fs.ErrNotExist) {
@@ -46,11 +46,11 @@ func (c *Cache) awaitLease(ctx context.Context, e entry, w Want) (*lease, record
 			if failed++; ctx.Err() != nil || failed == triesOfDisk {
 				return nil, record{}, errors.Join(ctx.Err(), err)
 			}
-			continue // slow, or in trouble
+			continue // a slow or failing disk
 		}
 		failed = 0
 		if l != nil {
-			// It may have been published before the lease was free.
+			// Another process may have published it before the lease was free.
 			r, err := c.readEntryFresh(e)
 			if errors.Is(err, fs.ErrNotExist) {
 				return l, record{}, nil
@@ -59,7 +59,7 @@ func (c *Cache) awaitLease(ctx context.Context, e entry, w Want) (*lease, record
 			return nil, r, err
 		}
 		if other == nil {
-			continue // it is free by now
+			continue // the lease has become free
 		}
 		if w.Waiting != nil {
 			w.Waiting(other.String())
@@ -70,8 +70,8 @@ func (c *Cache) awaitLease(ctx context.Context, e entry, w Want) (*lease, record
 	}
 }
 
-// readEntryFresh reads an entry as the file server has it now. It retires a damaged
-// record. The error is fs.ErrNotExist where the entry has to be made.
+// readEntryFresh reads an entry as the file server has it now. It retires a damaged record. It
+// returns fs.ErrNotExist if the entry has to be made.
 func (c *Cache) readEntryFresh(e entry) (r record, err error) {
 	if _, err := c.probe(e.dir); err != nil {
 		return record{}, err
@@ -91,7 +91,7 @@ func (c *Cache) readEntryFresh(e entry) (r record, err error) {
 
 // make makes an entry under a lease.
 func (c *Cache) make(l *lease, e entry, w Want, fill Fill) (path string, err error) {
-	began := time.Now() //nolint:forbidigo // what making it took
+	began := time.Now() //nolint:forbidigo // for record.Took
 	room, err := c.reserve(l.ctx, e, l.Token, w.Size, w.Owner)
 	if err != nil {
 		return "", cause(l, err)
@@ -128,8 +128,7 @@ func (c *Cache) make(l *lease, e entry, w Want, fill Fill) (path string, err err
 	return e.content(standing.Token), nil
 }
 
-// cause adds ErrLost to err if this process can no longer trust its lease: err is
-// then a consequence.
+// cause adds ErrLost to err if this process can no longer trust its lease, which then explains err.
 func cause(l *lease, err error) error {
 	if !l.trusted() {
 		return errors.Join(ErrLost, err)
@@ -137,8 +136,8 @@ func cause(l *lease, err error) error {
 	return err
 }
 
-// prepare creates the first name of the record, and then the directory that a fill
-// works in. Where resuming is wanted, that is what an earlier fill has left.
+// prepare creates the first name of the record, and then the directory for the fill. With resume,
+// it takes an earlier fill's leftover as that directory.
 func (c *Cache) prepare(e entry, l *lease, resume bool) error {
 	if err := persist(func() error { return c.createFirstName(e.firstName(l.Token)) }); err != nil {
 		return fmt.Errorf("create its record: %w", err)
@@ -147,7 +146,7 @@ func (c *Cache) prepare(e entry, l *lease, resume bool) error {
 		return c.dropSizesOf(e.id(leftToken))
 	}
 	err := os.Mkdir(e.object(l.Token), 0o700)
-	if err != nil && !errors.Is(err, fs.ErrExist) { // it exists where the answer was lost
+	if err != nil && !errors.Is(err, fs.ErrExist) { // it exists if the answer was lost
 		return fmt.Errorf("make its directory: %w", err)
 	}
 	return nil
@@ -158,15 +157,15 @@ func (c *Cache) createFirstName(path string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(f.Chmod(c.fileMode()), f.Close()) // whatever the umask
+	return errors.Join(f.Chmod(c.fileMode()), f.Close()) // regardless of the umask
 }
 
-// leftToken stands in the place of a token where a failed fill leaves its
-// directory for the next.
+// leftToken replaces the token in the name of a failed fill's directory, which the next fill
+// resumes.
 const leftToken = "00000000000000000000000000000000"
 
-// guard calls fill. A panic of fill becomes an error, so that a hostile input does not
-// end the whole program.
+// guard calls fill. It turns a panic into an error, so that a hostile input does not end the whole
+// program.
 func guard(ctx context.Context, fill Fill, tmp string) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -176,7 +175,7 @@ func guard(ctx context.Context, fill Fill, tmp string) (err error) {
 	return fill(ctx, tmp)
 }
 
-// complete removes what a fill left beside its content, and seals that.
+// complete removes everything but the content from a fill's directory, and seals the content.
 func (c *Cache) complete(l *lease, e entry) (sum, error) {
 	beside, err := os.ReadDir(e.object(l.Token))
 	if err != nil {
@@ -192,7 +191,7 @@ func (c *Cache) complete(l *lease, e entry) (sum, error) {
 	return c.seal(l.ctx, e, l.Token)
 }
 
-// resize changes what is reserved to what a content really takes.
+// resize changes the reserved size to the content's real size.
 func (c *Cache) resize(l *lease, e entry, room sizeOf, bytes int64) (sizeOf, error) {
 	if room.bytes == bytes {
 		return room, nil
@@ -201,7 +200,7 @@ func (c *Cache) resize(l *lease, e entry, room sizeOf, bytes int64) (sizeOf, err
 	var err error
 	if bytes > room.bytes {
 		took, err = c.reserve(l.ctx, e, l.Token, bytes, room.owner)
-	} else { // it had room for more
+	} else { // more was reserved
 		err = c.write(took)
 	}
 	if err != nil {
@@ -210,11 +209,11 @@ func (c *Cache) resize(l *lease, e entry, room sizeOf, bytes int64) (sizeOf, err
 	return took, remove(c.sizePath(room.name))
 }
 
-// abandon removes what is not published, or leaves it for the next fill.
+// abandon removes an unpublished content, or keeps it for the next fill.
 func (c *Cache) abandon(e entry, l *lease, keep bool, room *sizeOf) error {
 	unused, err := c.withdraw(e, l.Token)
 	if err != nil || !unused {
-		return err // and it counts until it is swept
+		return err // its size counts until a sweep removes it
 	}
 	if keep {
 		c.leaveBehind(e, l.Token, room.owner)
@@ -222,11 +221,10 @@ func (c *Cache) abandon(e entry, l *lease, keep bool, room *sizeOf) error {
 	return c.discard(e.object(l.Token), []sizeOf{*room})
 }
 
-// leaveBehind leaves what a fill has made for the next one of its key, if there
-// is room for it.
+// leaveBehind keeps an unfinished content for the next fill of its key, if there is room for it.
 func (c *Cache) leaveBehind(e entry, token, owner string) {
 	if _, err := os.Lstat(e.object(leftToken)); err == nil && !own(e.object(leftToken)) {
-		return // another user's, in a cache that a group shares
+		return // it belongs to another user of the group's cache
 	}
 	taken, err := measure(e.object(token))
 	if err != nil || removeTree(e.object(leftToken)) != nil || c.dropSizesOf(e.id(leftToken)) != nil {
@@ -236,10 +234,10 @@ func (c *Cache) leaveBehind(e entry, token, owner string) {
 	if full, err := c.claim(s); err == nil && full == nil && moveTo(e.object(token), e.object(leftToken)) == nil {
 		return
 	}
-	_ = remove(c.sizePath(s.name)) // else it is swept one day
+	_ = remove(c.sizePath(s.name)) // if this fails, a sweep removes it
 }
 
-// own reports whether something is this user's.
+// own reports whether this user owns a file.
 func own(path string) bool {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -249,12 +247,12 @@ func own(path string) bool {
 	return ok && int(st.Uid) == os.Geteuid()
 }
 
-// inherit cleans up after a dead fill: it leaves the partial content for the next
-// fill, or removes it.
+// inherit cleans up after a dead fill: it keeps the partial content for the next fill, or removes
+// it.
 func (c *Cache) inherit(e entry, dead holderOfLease) {
 	unused, err := c.withdraw(e, dead.Token)
 	if err != nil || !unused {
-		return // else it is swept one day
+		return // a sweep removes it later
 	}
 	sizes, err := c.sizesOf(e.id(dead.Token))
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
-// The tests of this file put one process between two steps of another. Each shows what
-// went wrong once, or would have.
+// The tests of this file put one process between two steps of another. Each shows a fault that was
+// once there, or would have been.
 
 var interleavedKey = Key{Kind: "bundle", ID: "a"}
 
@@ -32,7 +32,7 @@ func text(s string) Fill {
 	return func(_ context.Context, tmp string) error { return os.WriteFile(tmp, []byte(s), 0o600) }
 }
 
-// got gets the key and returns where its content is.
+// got gets the key and returns the path of its content.
 func got(t *testing.T, c *Cache, h Holder, fill Fill) string {
 	t.Helper()
 	path, err := c.Get(t.Context(), Want{Key: interleavedKey, Holder: h}, fill)
@@ -42,7 +42,7 @@ func got(t *testing.T, c *Cache, h Holder, fill Fill) string {
 	return path
 }
 
-// tokenOf is that of a content.
+// tokenOf returns the token of a content.
 func tokenOf(t *testing.T, path string) string {
 	t.Helper()
 	_, token, err := splitID(filepath.Base(filepath.Dir(path)))
@@ -52,7 +52,7 @@ func tokenOf(t *testing.T, path string) string {
 	return token
 }
 
-// retireAll takes everything out of use, one entry at least.
+// retireAll takes all entries out of use, at least one.
 func retireAll(t *testing.T, c *Cache) {
 	t.Helper()
 	if done, err := c.Trim(t.Context(), TrimOptions{All: true}); err != nil || len(done.Retired) == 0 {
@@ -76,7 +76,7 @@ func wantThere(t *testing.T, path string) {
 	}
 }
 
-// dead is a process of this host that has ended and left its lease.
+// dead returns a process of this host that has ended and left its lease.
 func dead(t *testing.T, c *Cache, token string) holderOfLease {
 	t.Helper()
 	h := c.self
@@ -92,8 +92,8 @@ func dead(t *testing.T, c *Cache, token string) holderOfLease {
 	return h
 }
 
-// A process publishes, and is killed before it gives its lease back. Its content is
-// retired before another process finds the lease.
+// A process publishes, and is killed before it releases its lease. Its content is retired before
+// another process finds the lease.
 func TestWhatADeadProcessHasPublishedIsNotInherited(t *testing.T) {
 	t.Parallel()
 	c := openInside(t, t.TempDir(), Options{Settle: time.Hour})
@@ -122,7 +122,8 @@ func TestNothingIsInheritedWhenTheRecordCannotBeRead(t *testing.T) {
 	wantThere(t, path)
 }
 
-// A process that is killed after it left its half for the next fill leaves its lease too.
+// A process that is killed after it kept its partial content for the next fill leaves its lease,
+// too.
 func TestLeftoverOutlivesTheLeaseOfItsFill(t *testing.T) {
 	t.Parallel()
 	c := openInside(t, t.TempDir(), Options{})
@@ -159,7 +160,7 @@ func TestRecordIsRetiredUnderTheNameOfItsContent(t *testing.T) {
 
 func TestOneEntryThatCannotBeRetiredStopsNoOther(t *testing.T) {
 	t.Parallel()
-	if os.Geteuid() == 0 && !testenv.AsResearcher(t) { // root may do anything
+	if os.Geteuid() == 0 && !testenv.AsResearcher(t) { // root may read every file
 		return
 	}
 	c := openInside(t, t.TempDir(), Options{Settle: time.Hour})
@@ -186,7 +187,7 @@ func TestOneEntryThatCannotBeRetiredStopsNoOther(t *testing.T) {
 func TestContentThatTheDiskLosesEachTimeIsAnError(t *testing.T) {
 	t.Parallel()
 	lost, fills := "", 0
-	c := openInside(t, t.TempDir(), Options{Settle: -1, Quota: func(string) int64 { // asked between the fill and the publication
+	c := openInside(t, t.TempDir(), Options{Settle: -1, Quota: func(string) int64 { // called between the fill and the publication
 		if err := os.RemoveAll(lost); lost != "" && err != nil {
 			t.Error(err)
 		}
@@ -202,8 +203,8 @@ func TestContentThatTheDiskLosesEachTimeIsAnError(t *testing.T) {
 	}
 }
 
-// A damaged content, or one that was retired while a Get pinned it, stays for its
-// holder. The next Get makes another.
+// A content that is damaged, or retired while a Get pinned it, stays for its holder. The next Get
+// makes another.
 func TestTwoContentsOfAKeyMayExistAtOnce(t *testing.T) {
 	t.Parallel()
 	c := openInside(t, t.TempDir(), Options{Settle: -1})
@@ -242,7 +243,7 @@ func wantGone(t *testing.T, path string) {
 	}
 }
 
-// A sweeper beside a fill that was stopped for longer than its lease held.
+// A sweeper runs during a fill that was stopped for longer than its lease lasts.
 func TestFillThatWasSweptBeginsAgain(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -258,7 +259,7 @@ func TestFillThatWasSweptBeginsAgain(t *testing.T) {
 			if err := removeTree(filepath.Dir(tmp)); err != nil {
 				t.Error(err)
 			}
-			if err := os.Mkdir(filepath.Dir(tmp), 0o700); err != nil { // as a fill may
+			if err := os.Mkdir(filepath.Dir(tmp), 0o700); err != nil { // a fill may do so
 				t.Error(err)
 			}
 		}
@@ -270,8 +271,8 @@ func TestFillThatWasSweptBeginsAgain(t *testing.T) {
 	}
 }
 
-// A link may be done although its client got an error, and what it published be retired
-// before the client looks.
+// A link may succeed although its client got an error, and its content may be retired before the
+// client checks.
 func TestContentThatWasPublishedForAMomentIsNotAbandoned(t *testing.T) {
 	t.Parallel()
 	c := openInside(t, t.TempDir(), Options{Settle: time.Hour})
@@ -296,7 +297,7 @@ func retireOne(t *testing.T, c *Cache, e entry, token string) {
 	}
 }
 
-// An older version pinned keys, and may have died while it restored or removed.
+// An older version pinned keys, and may have died while it restored or removed a content.
 func TestCacheOfAnOlderVersionIsAdopted(t *testing.T) {
 	t.Parallel()
 	c := openInside(t, t.TempDir(), Options{Settle: -1})
@@ -325,8 +326,7 @@ func TestCacheOfAnOlderVersionIsAdopted(t *testing.T) {
 	}
 }
 
-// A person's pin, and that of an image that is kept, are of whatever the key's
-// content is.
+// The pin of a person, and that of a kept image, protects the current content of the key.
 func TestPinOfAKeyMovesToItsCurrentContent(t *testing.T) {
 	t.Parallel()
 	c := openInside(t, t.TempDir(), Options{Settle: -1})
@@ -355,8 +355,8 @@ func TestPinOfAKeyMovesToItsCurrentContent(t *testing.T) {
 	wantGone(t, second)
 }
 
-// A link that was under way when its content was retired may publish it again. The
-// content counts as used then, and is retired a second time.
+// A late link may publish a retired content again. The content then counts as used, and is retired
+// a second time.
 func TestContentThatALateLinkPublishedAgainCanBeRetired(t *testing.T) {
 	t.Parallel()
 	c := openInside(t, t.TempDir(), Options{Settle: -1})
@@ -375,7 +375,7 @@ func TestContentThatALateLinkPublishedAgainCanBeRetired(t *testing.T) {
 	}
 }
 
-// If it did not, a full quota would wait for ever.
+// Otherwise a full quota would wait for ever.
 func TestRetiredContentThatIsPinnedCountsAsUsed(t *testing.T) {
 	t.Parallel()
 	c := openInside(t, t.TempDir(), Options{Settle: -1, Size: 66_000})

@@ -13,22 +13,22 @@ import (
 	"strings"
 )
 
-// Key names content by what was asked for, before it is known.
+// Key names a content by its request, before the content is known.
 type Key struct {
-	// Kind sorts entries for people and for limits: "sif", "bundle". It is
-	// made of lower-case letters, digits and dashes.
+	// Kind groups entries for people and for limits, such as "sif" and "bundle". It has lower-case
+	// letters, digits and dashes.
 	Kind string `json:"kind"`
-	// ID is the whole request as one canonical text: equal requests have equal
-	// texts, and content that may differ has a different text.
+	// ID is the whole request as canonical text: equal requests have equal texts, and requests
+	// whose contents may differ have different texts.
 	ID string `json:"id"`
 }
 
-// String gives the key for messages.
+// String returns the key for messages.
 func (k Key) String() string { return fmt.Sprintf("%s %q", k.Kind, k.ID) }
 
-// Holder names what needs an entry, and so why it is pinned: a row of a ledger, a
-// Slurm job, a person. It is a word that may stand in a file's name:
-// letters, digits and "._@-", at most 128 of them, the first a letter or digit.
+// Holder names the row of a ledger, the Slurm job or the person that needs an entry. It has at most
+// 128 letters, digits and characters of "._@-", the first a letter or digit, because it becomes
+// part of a file's name.
 type Holder string
 
 func (h Holder) check() error {
@@ -42,25 +42,23 @@ func (h Holder) check() error {
 // Want is a request for an entry.
 type Want struct {
 	Key Key
-	// Holder gets a pin of the content. Without one, the content may go after
+	// Holder gets a pin of the content. Without one, the content may be removed after
 	// Options.Settle.
 	Holder Holder
-	// Owner is the owner of the quota that the entry counts against, if it has
-	// to be made.
+	// The entry counts against Owner's quota if this request makes it.
 	Owner string
-	// Size is what the content will take, in bytes, where that is known
-	// beforehand: it counts from the begin of the fill, which waits for room. 0
-	// has it count from its end.
+	// Size is the expected size of the content in bytes. The fill waits for that much room, and
+	// counts it from its begin. If Size is 0, the content counts from the end of the fill.
 	Size int64
-	// Resume lets a fill find what an earlier one of the key has left that failed
-	// or was killed.
+	// Resume lets the fill continue from the leftover of an earlier fill of the key that failed or
+	// was killed.
 	Resume bool
-	// Private keeps the content to this user in a cache that a group shares.
-	// Another user's request for the same key has an entry of its own.
+	// Private hides the content from other users in a group's cache. Another user's request for the
+	// same key makes another entry.
 	Private bool
-	// Waiting, if it is set, is called now and then while another process makes
-	// the entry, with the name of that process. Only the Waiting of the first caller
-	// of this process is called.
+	// While another process makes the entry, Get calls Waiting repeatedly with the name of that
+	// process. Of several callers in this process, only the first one's Waiting is called. Waiting
+	// may be nil.
 	Waiting func(by string)
 }
 
@@ -75,12 +73,12 @@ func (w Want) check() error {
 	return w.Holder.check()
 }
 
-// entry is a key's place in a cache.
+// entry holds the names of a key's files.
 type entry struct {
 	key     Key
 	private bool
-	hash    string // names the key in the file system
-	dir     string // holds the record and the content
+	hash    string // of the key, for the names of files
+	dir     string // of the record and the content
 }
 
 func (c *Cache) entry(key Key, private bool) entry {
@@ -93,15 +91,14 @@ func (c *Cache) entry(key Key, private bool) entry {
 	return entry{key: key, private: private, hash: hash, dir: filepath.Join(c.dir, key.Kind, hash[:2])}
 }
 
-// record is the path of the record that makes the content of a key known.
+// record returns the path of the key's standing record.
 func (e entry) record() string { return filepath.Join(e.dir, e.hash+recordSuffix) }
 
-// object is the path of the directory in which a fill makes its content; content is
-// the path of the content.
+// object returns the path of the directory in which a fill makes its content.
 func (e entry) object(token string) string { return filepath.Join(e.dir, e.hash+"."+token) }
 
-// firstName is the path that the record of a content has first, from before the
-// fill until the record is published.
+// firstName returns the first path of a content's record, which exists from before the fill until
+// the record is published.
 func (e entry) firstName(token string) string {
 	return filepath.Join(e.dir, e.id(token)+recordSuffix)
 }
@@ -128,13 +125,13 @@ func places() []string { return []string{leasesPlace, pinsPlace, sizesPlace, ret
 
 func (c *Cache) place(name string) string { return filepath.Join(c.dir, name) }
 
-// hashLength and tokenLength are those of the names that entry makes.
+// Lengths in hexadecimal digits.
 const (
 	hashLength  = 2 * sha256.Size
 	tokenLength = 32
 )
 
-// splitID takes the id of a content apart.
+// splitID splits the id of a content.
 func splitID(id string) (hash, token string, err error) {
 	hash, token, ok := strings.Cut(id, ".")
 	if !ok || !isHex(hash, hashLength) || !isHex(token, tokenLength) {
@@ -147,7 +144,7 @@ func isHex(s string, length int) bool {
 	return len(s) == length && strings.Trim(s, "0123456789abcdef") == ""
 }
 
-// ownerName is an owner as a part of a file's name. A long one is cut.
+// ownerName encodes an owner for a file's name. It shortens long ones.
 func ownerName(owner string) string {
 	name := url.QueryEscape(owner)
 	if len(name) > 100 {

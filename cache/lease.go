@@ -22,10 +22,10 @@ import (
 
 // holderOfLease is the process that fills an entry.
 type holderOfLease struct {
-	// Token names the lease, and what is made under it.
+	// Token names the lease and the content.
 	Token string `json:"token"`
-	// Host names a host, its boot and its PID namespace. PID is a process there, which
-	// began at Began (in ticks after the boot: proc(5), starttime).
+	// Host names a host, its boot and its PID namespace. Began is the start time of process PID
+	// there, in ticks after the boot (proc(5), starttime).
 	Host  string `json:"host"`
 	PID   int    `json:"pid"`
 	Began string `json:"began"`
@@ -47,7 +47,7 @@ func decodeLease(data []byte) (holderOfLease, error) {
 	return h, nil
 }
 
-// self is this process as a holder, without a token.
+// self returns this process as a holder, without a token.
 func self(host string) (holderOfLease, error) {
 	if host == "" {
 		name, err := os.Hostname()
@@ -58,7 +58,7 @@ func self(host string) (holderOfLease, error) {
 		if err != nil {
 			return holderOfLease{}, fmt.Errorf("name this host's start: %w", err)
 		}
-		pids, err := os.Readlink("/proc/self/ns/pid") // a number means another process elsewhere
+		pids, err := os.Readlink("/proc/self/ns/pid") // other namespaces use the same numbers for other processes
 		if err != nil {
 			return holderOfLease{}, fmt.Errorf("name this host's processes: %w", err)
 		}
@@ -71,8 +71,8 @@ func self(host string) (holderOfLease, error) {
 	return holderOfLease{Host: host, PID: os.Getpid(), Began: strconv.FormatUint(self.Start, 10)}, nil
 }
 
-// ended reports whether a process is provably gone. It is false for every process
-// of another host.
+// ended reports whether a process is provably gone. It returns false for every process of another
+// host.
 func (c *Cache) ended(h holderOfLease) bool {
 	if h.Host != c.self.Host {
 		return false
@@ -80,11 +80,11 @@ func (c *Cache) ended(h holderOfLease) bool {
 	if errors.Is(syscall.Kill(h.PID, 0), syscall.ESRCH) {
 		return true
 	}
-	p, err := procstat.Read(h.PID) // which mounts of /proc hide from other users
+	p, err := procstat.Read(h.PID) // mounts of /proc may hide processes of other users
 	return err == nil && (p.Ended() || strconv.FormatUint(p.Start, 10) != h.Began)
 }
 
-// lease is this process's right to fill a key, for now.
+// lease is this process's temporary right to fill a key.
 type lease struct {
 	cache *Cache
 	path  string
@@ -92,21 +92,20 @@ type lease struct {
 
 	ctx    context.Context //nolint:containedctx // ends when the lease is lost
 	cancel context.CancelCauseFunc
-	// confirmed is when the file server last took the lease for alive, by this
-	// process's own clock.
+	// confirmed is the time of the last successful refresh, by this process's own clock.
 	confirmed atomic.Pointer[time.Time]
 	refresher sync.WaitGroup
 }
 
-// tryLease asks for the lease of a key once. It returns the lease, or the process
-// that has it, or neither where the caller should ask again.
+// tryLease tries once to take the lease of a key. It returns the lease, or the process that has it,
+// or neither if the caller should try again.
 func (c *Cache) tryLease(ctx context.Context, e entry, mine holderOfLease) (*lease, *holderOfLease, error) {
 	path := filepath.Join(c.place(leasesPlace), e.hash)
 	text, err := json.Marshal(mine)
 	if err != nil {
 		return nil, nil, fmt.Errorf("encode lease: %w", err)
 	}
-	asked := time.Now() //nolint:forbidigo // the trust in a lease is measured by this process's clock
+	asked := time.Now() //nolint:forbidigo // trust in a lease is measured by this process's clock
 	short, cancel := context.WithTimeout(ctx, c.o.Term/2)
 	defer cancel()
 	standing, err := linkonce.Settle(short, path, text, c.fileMode(), decodeLease)
@@ -127,9 +126,8 @@ func (c *Cache) tryLease(ctx context.Context, e entry, mine holderOfLease) (*lea
 	return nil, nil, c.dropLease(path, standing.Token)
 }
 
-// isLate reports whether the lease at path went one and a half terms without a
-// refresh, by the clock of the file server. The holder stops trusting it
-// after one term.
+// isLate reports whether the lease at path was not refreshed for one and a half terms, by the file
+// server's clock. Its process stops trusting it after one term.
 func (c *Cache) isLate(path string) (bool, error) {
 	now, err := c.probe(filepath.Dir(path))
 	if err != nil {
@@ -145,9 +143,8 @@ func (c *Cache) isLate(path string) (bool, error) {
 	return now.Sub(info.ModTime()) > c.o.Term+c.o.Term/2, nil
 }
 
-// dropLease removes the lease with this token from path. If it finds that it took
-// another process's lease, it puts that back. Should it fail to, that process
-// notices before it publishes.
+// dropLease removes the lease with this token from path. If it has taken another process's lease
+// instead, it puts that back. If that fails, the other process notices before it publishes.
 func (c *Cache) dropLease(path, token string) error {
 	data, err := readFile(path)
 	if standing, decodeErr := decodeLease(data); err == nil && decodeErr == nil && standing.Token != token {
@@ -177,8 +174,8 @@ func (c *Cache) begin(ctx context.Context, path string, mine holderOfLease, aske
 	return l
 }
 
-// refresh tells the file server now and then that the holder lives, and cancels
-// the lease's context when it can no longer be sure that others know.
+// refresh updates the lease's time every quarter of a term. It cancels the lease's context when
+// others may believe that the lease is over.
 func (l *lease) refresh() {
 	for pause.For(l.ctx, l.cache.o.Term/4) == nil {
 		asked := time.Now() //nolint:forbidigo // as in tryLease
@@ -199,17 +196,17 @@ func (l *lease) refresh() {
 	}
 }
 
-// holds reports whether nobody can have taken the lease over.
+// holds reports whether the lease is trusted and its fill still has callers.
 func (l *lease) holds() bool {
 	return context.Cause(l.ctx) == nil && l.trusted()
 }
 
-// trusted is like holds, but ignores whether the callers of the fill have left.
+// trusted reports whether no other process can have taken the lease over.
 func (l *lease) trusted() bool {
 	return !errors.Is(context.Cause(l.ctx), ErrLost) && time.Since(*l.confirmed.Load()) < l.cache.o.Term //nolint:forbidigo // as in tryLease
 }
 
-// release ends a lease. One that cannot be given back is over when its term is.
+// release ends a lease. If the disk does not let it, the lease ends by its term.
 func (l *lease) release() {
 	l.cancel(nil)
 	l.refresher.Wait()

@@ -12,12 +12,12 @@ import (
 	"time"
 )
 
-// Entry is what a cache holds for a key.
+// Entry describes a content of a cache.
 type Entry struct {
 	Key
-	// Hash names the key in the file system, and in a Pin.
+	// Hash names the key in file names and in a Pin.
 	Hash string `json:"hash"`
-	// Path is that of the content.
+	// Path is the path of the content.
 	Path    string    `json:"path"`
 	Digest  string    `json:"digest"`
 	Size    int64     `json:"size"`
@@ -25,19 +25,18 @@ type Entry struct {
 	Owner   string    `json:"owner,omitempty"`
 	Private bool      `json:"private,omitempty"`
 	Made    time.Time `json:"made"`
-	// Took is what making it took, in seconds.
+	// Took is the duration of the fill, in seconds.
 	Took float64 `json:"took"`
-	// Used is when it was last asked for, to some minutes.
+	// Used is the time of the last use, give or take some minutes.
 	Used time.Time `json:"used"`
-	// Pins are its holders.
+	// Pins lists the holders of its pins.
 	Pins []Holder `json:"pins"`
-	// Retired is set for a content that is out of use. Another content of the key
-	// may be in use.
+	// Retired is set if the content is out of use. The key may have another content in use.
 	Retired bool `json:"retired,omitempty"`
 }
 
-// Entries lists what is in use, in no order, and reads a record for each.
-// Records that cannot be read are left out: Verify finds them.
+// Entries lists the entries in use, in no order, and reads a record for each. It omits unreadable
+// records, which Verify finds.
 func (c *Cache) Entries(ctx context.Context) ([]Entry, error) {
 	pins, err := c.listPinned()
 	if err != nil {
@@ -59,9 +58,9 @@ func (c *Cache) Entries(ctx context.Context) ([]Entry, error) {
 	return list, nil
 }
 
-// Retired lists the contents that are on the disk although they are out of use:
-// they have holders, or have to settle. Used is then when the record was made or
-// last used before it was retired.
+// Retired lists the contents that are out of use and still on the disk, because they have holders
+// or must settle. Their Used is the time at which the record was made, or last used before it was
+// retired.
 func (c *Cache) Retired() ([]Entry, error) {
 	records, _, err := c.listRetired()
 	if err != nil {
@@ -75,7 +74,7 @@ func (c *Cache) Retired() ([]Entry, error) {
 	for _, r := range records {
 		e, rec, err := c.readRetired(r)
 		if err != nil {
-			continue // it has gone, or the sweep removes it
+			continue // it is gone, or the sweep removes it
 		}
 		found, ok := rec.entry(e, c.retiredPath(r.name))
 		if ok {
@@ -87,11 +86,11 @@ func (c *Cache) Retired() ([]Entry, error) {
 	return list, nil
 }
 
-// shard is one of the directories in which entries lie.
+// shard is one of the directories with entries.
 type shard struct {
 	dir     string
 	names   []string
-	records []string // hashes of the keys of which a record stands
+	records []string // of the keys with a standing record
 }
 
 // read reads a record as an entry, without pins.
@@ -108,7 +107,7 @@ func (s shard) read(hash string) (Entry, bool) {
 	return r.entry(entry{hash: hash, dir: s.dir}, path)
 }
 
-// entry is the entry of a record, which is the file at path, without pins.
+// entry returns the entry of the record in the file at path, without pins.
 func (r record) entry(e entry, path string) (Entry, bool) {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -120,14 +119,14 @@ func (r record) entry(e entry, path string) (Entry, bool) {
 	}, true
 }
 
-// token is that of an entry's content.
+// token returns the token of an entry's content.
 func (e Entry) token() string {
 	_, token, _ := splitID(filepath.Base(filepath.Dir(e.Path)))
 	return token
 }
 
-// shards visits the directories in which entries lie. One that vanishes is
-// passed over, and so is one that this user may not read.
+// shards calls visit for each directory with entries. It skips directories that vanish or that this
+// user may not read.
 func (c *Cache) shards(ctx context.Context, visit func(shard) error) error {
 	kinds, err := c.kinds()
 	if err != nil {
@@ -160,7 +159,7 @@ func (c *Cache) shards(ctx context.Context, visit func(shard) error) error {
 	return nil
 }
 
-// kinds are the directories that may be those of a kind.
+// kinds lists the directories whose names may be kinds.
 func (c *Cache) kinds() ([]string, error) {
 	names, err := subdirectories(c.dir)
 	return slices.DeleteFunc(names, func(kind string) bool { return Want{Key: Key{Kind: kind}}.check() != nil }), err

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// steps lists what one actor may do next.
+// steps lists the next possible steps of one actor.
 type steps struct {
 	model
 	role
@@ -14,8 +14,7 @@ type steps struct {
 	all    []move
 }
 
-// add adds a step: what the actor does, the line that comes next, and what the
-// step changes.
+// add adds a step: its name, the actor's next line, and its change of the state.
 func (s *steps) add(what string, next step, change func(w *world, a *actor)) {
 	w := s.before
 	a := &w.actors[s.i]
@@ -48,8 +47,8 @@ func (s *steps) list() {
 	}
 }
 
-// get is Get. Its first reading may return whatever stood at any time, so it is
-// one step with the pin. What its second reading finds is in use from then on.
+// get is Get. Its first reading may return any content that was ever in use, so it is one step with
+// the pin. From its second reading on, the content that it finds is in use.
 func (s *steps) get(a actor) {
 	switch {
 	case a.next == getPin:
@@ -124,9 +123,9 @@ func (s *steps) fill(a actor) {
 	}
 }
 
-// link links the first name to the name of the record, with every outcome. The
-// record is written into the file of the first name before; that changes nothing
-// if the file has no name any more.
+// link links the first name to the name of the record, with every outcome. The record is written
+// into the file of the first name before that, which changes nothing if the file has no name any
+// more.
 func (s *steps) link(t uint8) {
 	w := s.before
 	if !w.first.has(t) {
@@ -171,8 +170,8 @@ func (s *steps) beginAgain() {
 	s.add("finds no first name and begins again", fillBegin, func(_ *world, a *actor) { a.token = s.tokens[i] })
 }
 
-// remove is Remove, by a trimmer of what is retired, by a sweeper or an heir of
-// what is not, and by a filler of what it could not publish.
+// remove is Remove: by a trimmer of a retired content, by a sweeper or an heir of one that was
+// never published, and by a filler of one that it could not publish.
 func (s *steps) remove(a actor) {
 	t, w := a.token, s.before
 	switch a.next { //nolint:exhaustive // the steps of this kind of actor
@@ -220,8 +219,8 @@ func (w *world) forget(t uint8) {
 
 func (s *steps) isTrimmer() bool { return s.begins == removeUnlink && !s.sweeps }
 
-// leave ends a Remove. A trimmer and a sweeper go on with the next content, a
-// filler with its Get.
+// leave ends a Remove. A trimmer and a sweeper then take the next content, and a filler continues
+// its Get.
 func (s *steps) leave(what string, change func(w *world)) {
 	if s.begins == fillBegin {
 		s.goOnAsGet(what, change)
@@ -233,8 +232,8 @@ func (s *steps) leave(what string, change func(w *world)) {
 	})
 }
 
-// unlink unlinks a first name. A trimmer does so before it notes that a record is
-// retired, so that no link begins once Settle has.
+// unlink unlinks a first name. A trimmer does so before it notes that a record is retired, so that
+// no link begins after Settle has begun.
 func (s *steps) unlink(a actor) {
 	for t := uint8(1); t <= mostTokens; t++ {
 		w := s.before
@@ -264,8 +263,8 @@ func (s *steps) unlink(a actor) {
 	}
 }
 
-// move moves a pin of holder A, which has a pin of the key too, from a retired content
-// to the current one, as Get would find that. What A got before is A's no more.
+// move moves a pin of holder A, who also has a pin of the key, from a retired content to the
+// current one, which A finds like a Get. After that, A does not use the old content any more.
 func (s *steps) move(a actor) {
 	w := s.before
 	switch a.next { //nolint:exhaustive // the steps of this kind of actor

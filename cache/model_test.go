@@ -12,10 +12,9 @@ import (
 // one step at a time on one file server. The check visits every state that any
 // order of their steps and of faults leads to.
 //
-// The model has no clock: a lease may be late, a sweep due and Settle over at any
-// time, as after a jump of the server's clock. There is one exception, which is
-// assumption 6 of docs/cache.md: a link that its client gave up on is done within
-// Settle or never, so Settle does not end before that.
+// The model has no clock: a lease may be late, a sweep due and Settle over at any time, as after a
+// jump of the server's clock. The one exception is assumption 6 of docs/cache.md: a link that its
+// client gave up on is done within Settle or never, so Settle does not end before that.
 
 // tokens is a set of contents, which are called 1, 2 and 3. 0 stands for none.
 type tokens uint8
@@ -28,21 +27,21 @@ func (s tokens) has(t uint8) bool { return s&only(t) != 0 }
 
 // world is a state of the file server and of all actors.
 type world struct {
-	record  uint8  // the content that the standing record names
-	known   tokens // that stood at some time: a host may believe that they still do
-	first   tokens // whose record has its first name
-	content tokens // that are on the disk
-	retired tokens // that a record in retired/ names
+	record  uint8  // the content in the standing record
+	known   tokens // contents that were in use at some time: a host may believe that they still are
+	first   tokens // contents whose record has its first name
+	content tokens // contents on the disk
+	retired tokens // contents of the records in retired/
 	seen    tokens // of these, the ones with a note
 	settled tokens // of these, the ones whose Settle is over
 	late    uint8  // the content whose link is under way although its client gave up
 
 	pins  [modelHolders]tokens
-	inUse [modelHolders]tokens // what Get returned to a holder that is not over
+	inUse [modelHolders]tokens // contents that Get returned to a holder that is not over
 	over  [modelHolders]bool
 
 	actors            [mostActors]actor
-	faults, retirings uint8 // that may still come
+	faults, retirings uint8 // that may still happen
 }
 
 // actor is one process.
@@ -52,7 +51,7 @@ type actor struct {
 	saw   tokens // pins that an earlier listing showed; only a mover and a wrong protocol keep it
 }
 
-// step is what an actor does next.
+// step is the next step of an actor.
 type step uint8
 
 const (
@@ -85,13 +84,13 @@ const (
 	nobody
 )
 
-// role is what an actor is for.
+// role is the task of an actor.
 type role struct {
 	name   string
 	holder int
 	begins step
 	tokens []uint8 // that it may fill with
-	sweeps bool    // it removes what was never published, not what is retired
+	sweeps bool    // it removes contents that were never published, not retired ones
 }
 
 const mostActors = 6
@@ -105,7 +104,7 @@ var (
 	moverOfA   = role{name: "mover of A", holder: nobody, begins: movePick} // a trimmer, as A has a pin of the key
 )
 
-// variant is what a wrong protocol does. The zero value is the protocol.
+// variant describes a wrong protocol. The zero value is the protocol.
 type variant struct {
 	rereadsStale    bool // Get does not probe before it reads again
 	readsOnce       bool // Get does not read again
@@ -115,14 +114,14 @@ type variant struct {
 	listsBefore     bool // Remove uses pins that it listed before it probed
 	publishesAnew   bool // Fill creates the first name once more to publish
 	keepsFirstName  bool // Remove does not unlink the first name
-	sweepsRetired   bool // the sweeper removes what is retired
+	sweepsRetired   bool // the sweeper removes retired contents
 	notesFirst      bool // the note is made before the first name is unlinked
 	restores        bool // the trimmer links a pinned retired record back
 	forgetsStanding bool // the trimmer drops a retired name whose content stands again
 	movesAtOnce     bool // the mover drops a pin without one of the current content
 }
 
-// model is what a check begins with.
+// model is the begin of a check.
 type model struct {
 	variant
 	roles             []role
@@ -140,13 +139,13 @@ func (m model) begin() world {
 	return w
 }
 
-// move is one step and the state that it leads to.
+// move is one step and the state after it.
 type move struct {
 	name string
 	to   world
 }
 
-// moves lists all that may happen next.
+// moves lists all possible next moves.
 func (m model) moves(w world) []move {
 	var all []move
 	for i, r := range m.roles {
@@ -157,8 +156,8 @@ func (m model) moves(w world) []move {
 	return append(all, m.befalls(w)...)
 }
 
-// befalls lists what no actor does: a retiring, the end of a holder, the end of
-// Settle, the arrival of a late link.
+// befalls lists the moves of no actor: a retiring, the end of a holder, the end of Settle, the
+// arrival of a late link.
 func (m model) befalls(w world) (all []move) {
 	if w.record != 0 && w.retirings > 0 {
 		to := w
@@ -192,7 +191,7 @@ func (m model) befalls(w world) (all []move) {
 	return all
 }
 
-// isAtWork reports whether a Get or a fill of a holder is under way.
+// isAtWork reports whether a holder has an unfinished Get or fill.
 func (m model) isAtWork(w world, h int) bool {
 	for i, r := range m.roles {
 		if r.holder == h && w.actors[i].next != ended {
@@ -211,7 +210,7 @@ func (w *world) pinned(t uint8) bool {
 	return slices.ContainsFunc(w.pins[:], func(p tokens) bool { return p.has(t) })
 }
 
-// broken is the promise that a state breaks, or empty.
+// broken returns the promise that a state breaks, or "".
 func (w *world) broken() string {
 	for h, used := range w.inUse {
 		if used&^w.content != 0 {
@@ -224,8 +223,8 @@ func (w *world) broken() string {
 	return ""
 }
 
-// check visits all states, the nearest first, and returns how many there are, or
-// what is broken and the moves that lead there.
+// check visits all states, the nearest first. It returns their number, or the broken promise and
+// the moves to it.
 func (m model) check() (states int, broken string, trace []string) {
 	queue := []world{m.begin()}
 	parents := []int32{0}
@@ -256,8 +255,8 @@ func (m model) trace(queue []world, parents []int32, at int32) (names []string) 
 	return names
 }
 
-// TestModelKeepsWhatIsInUse checks the protocol. CLTEST_MODEL=1 in the
-// environment checks more actors and faults at once, in minutes and gigabytes.
+// TestModelKeepsWhatIsInUse checks the protocol. With CLTEST_MODEL=1 in the environment it checks
+// more actors and faults, in minutes and gigabytes.
 func TestModelKeepsWhatIsInUse(t *testing.T) {
 	t.Parallel()
 	models := map[string]model{
@@ -290,7 +289,7 @@ func TestModelKeepsWhatIsInUse(t *testing.T) {
 	}
 }
 
-// TestModelCatchesWrongProtocols: the check is worth something.
+// TestModelCatchesWrongProtocols: the check can fail.
 func TestModelCatchesWrongProtocols(t *testing.T) {
 	t.Parallel()
 	for name, wrong := range map[string]struct {

@@ -8,8 +8,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/cache"
 )
 
-// What is written below the place where a disk is mounted, while it is not, is
-// seen by nobody, and hidden when the disk comes back.
+// If a process writes below a mount point while the disk is not mounted, no other process sees the
+// files, and the disk hides them when it comes back.
 func TestCacheWhoseDiskIsNotMountedIsAnErrorAndNothingIsMadeInItsPlace(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "mounted", "cache")

@@ -13,32 +13,31 @@ import (
 	"time"
 )
 
-// Pin says that a holder needs an entry.
+// Pin records that a holder needs an entry.
 type Pin struct {
 	// Hash names the entry's key; see Entry.Hash.
 	Hash   string    `json:"hash"`
 	Holder Holder    `json:"holder"`
 	Since  time.Time `json:"since"` // by the clock of the file server
-	// target is what is pinned: a content ("<hash>.<token>"); a key's record,
-	// whatever it names ("<hash>.json"); or, by an older version, every content of
-	// a key ("<hash>").
+	// target names the pinned content ("<hash>.<token>"), the standing record of a key whatever it
+	// names ("<hash>.json"), or, in pins of an older version, all contents of a key ("<hash>").
 	target string
 }
 
-// pinSeparator stands between the two parts of a pin's name.
+// pinSeparator separates the two parts of a pin's name.
 const pinSeparator = "~"
 
 func (c *Cache) pinPath(target string, h Holder) string {
 	return filepath.Join(c.place(pinsPlace), target+pinSeparator+string(h))
 }
 
-// Pin keeps the content of a key from being removed, also one that is made later,
-// until DropPin, Unpin of its holder, or until Options.Over names the holder.
-// Pinning again changes nothing. Get pins by itself the content that it returns.
+// Pin protects the current and all later contents of a key from being retired for room. The pin
+// lasts until DropPin or Unpin drops it, or until Options.Over names its holder. Pinning again
+// changes nothing. Get pins the content that it returns without this.
 //
-// A content that is retired all the same, such as a damaged one, is not kept: a trim
-// moves the holder's pin to the key's current content. So a holder that reads a
-// content for some time gets it under a name with which it does not call Pin.
+// A content that is retired for another reason, such as a damaged one, is not protected: a trim
+// moves the holder's pin to the key's current content. So a holder that reads a content for some
+// time must not be one that Pin was called with.
 func (c *Cache) Pin(ctx context.Context, key Key, private bool, h Holder) error {
 	if h == "" {
 		return fmt.Errorf("cache: %w", h.check())
@@ -57,9 +56,8 @@ func (c *Cache) Pin(ctx context.Context, key Key, private bool, h Holder) error 
 	return nil
 }
 
-// pin makes a pin, an empty file. On a network file
-// system it is with the server when its creation returns; a host's own disk
-// need not be flushed for it, since the holder dies with the host.
+// pin makes a pin, an empty file. It needs no flush: a network file system's server has the file
+// when its creation returns, and on a host's own disk the holder dies with the host.
 func (c *Cache) pin(ctx context.Context, target string, h Holder) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -67,8 +65,7 @@ func (c *Cache) pin(ctx context.Context, target string, h Holder) error {
 	return c.createEmpty(c.pinPath(target, h))
 }
 
-// DropPin drops a holder's pins of one key. Pins that are not there are dropped
-// already.
+// DropPin drops a holder's pins of one key. It returns nil if there are none.
 func (c *Cache) DropPin(ctx context.Context, key Key, private bool, h Holder) error {
 	if err := (Want{Key: key, Holder: h}).check(); err != nil {
 		return err
@@ -104,8 +101,8 @@ func (c *Cache) dropPins(ctx context.Context, which func(Pin) bool) error {
 	return nil
 }
 
-// Pins lists which holders have pinned which keys. Since is the time of the holder's
-// earliest pin of the key.
+// Pins lists the pins, one for each holder and key. Since is the time of the holder's earliest pin
+// of the key.
 func (c *Cache) Pins() ([]Pin, error) {
 	pins, err := c.listPins()
 	if err != nil {
@@ -146,7 +143,7 @@ func (c *Cache) listPins() ([]Pin, error) {
 	return pins, nil
 }
 
-// pinned are the holders in a listing of pins, by target.
+// pinned maps the targets of pins to their holders.
 type pinned map[string][]Holder
 
 func newPinned(pins []Pin) pinned {
@@ -163,17 +160,17 @@ func (c *Cache) listPinned() (pinned, error) {
 	return newPinned(pins), err
 }
 
-// holds reports whether a content is pinned, so that it must not be removed.
+// holds reports whether a pin forbids to remove a content.
 func (p pinned) holds(hash, token string) bool {
 	return len(p[hash])+len(p[hash+"."+token]) > 0
 }
 
-// keeps reports whether the record of a content must not be retired to make room.
+// keeps reports whether a pin forbids to retire the record of a content for room.
 func (p pinned) keeps(hash, token string) bool {
 	return p.holds(hash, token) || len(p[hash+recordSuffix]) > 0
 }
 
-// holders are those that hold a content, or its key's record if that stands.
+// holders returns the holders of a content and, if its record stands, of the record.
 func (p pinned) holders(hash, token string, stands bool) []Holder {
 	all := slices.Concat([]Holder{}, p[hash], p[hash+"."+token])
 	if stands {
@@ -183,8 +180,8 @@ func (p pinned) holders(hash, token string, stands bool) []Holder {
 	return slices.Compact(all)
 }
 
-// dropOver drops the pins of holders that are over, and returns the others, and
-// those that it dropped.
+// dropOver drops the pins of holders that are over. It returns the remaining pins and the dropped
+// ones.
 func (c *Cache) dropOver(ctx context.Context, pins []Pin, dry bool) (rest []Pin, dropped []Pin, err error) {
 	if c.o.Over == nil || len(pins) == 0 {
 		return pins, nil, nil
@@ -213,10 +210,10 @@ func (c *Cache) dropOver(ctx context.Context, pins []Pin, dry bool) (rest []Pin,
 	return rest, dropped, nil
 }
 
-// movePins gives the holders of a key's record a pin of the key's current content, if
-// there is one, and drops their pins of a content whose retirement has settled. Before
-// that, a link on its way could publish the content once more, and a Get of the same
-// holder rely on the pin.
+// movePins moves pins from a content whose retirement has settled to the key's current content, if
+// there is one. It moves only pins of holders that pinned the key's record. It must not do so
+// before: a late link could publish the content once more, and a Get of the same holder would rely
+// on the pin.
 func (w *trimming) movePins(ctx context.Context, e entry, settled string) error {
 	for _, h := range w.pinned[e.id(settled)] {
 		if !slices.Contains(w.pinned[e.hash+recordSuffix], h) {

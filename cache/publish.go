@@ -12,14 +12,12 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/pause"
 )
 
-// publishWithin is how long publishing goes on when the disk does not tell
-// what stands.
+// publishWithin limits the tries to publish while the disk does not show the standing record.
 const publishWithin = 30 * time.Second
 
-// publish makes a content known, unless another of its key stands, and returns
-// the record that does. It begins only while the lease holds. It pins the content
-// before that for the holder, if there is one. The error is ErrLost where a
-// sweeper, or a trimmer, has unlinked the first name.
+// publish makes a content known, unless another content of its key stands, and returns the standing
+// record. It first pins the content for the holder, if there is one. It begins only while the lease
+// holds. It returns ErrLost if a sweeper or a trimmer has unlinked the first name.
 func (c *Cache) publish(l *lease, e entry, r record, h Holder) (standing record, err error) {
 	text, err := r.encode()
 	if err != nil {
@@ -49,12 +47,12 @@ func (c *Cache) publish(l *lease, e entry, r record, h Holder) (standing record,
 		}
 	}
 	if err == nil && standing.Token == l.Token {
-		_ = remove(first) // else it is swept
+		_ = remove(first) // if this fails, a sweep removes it
 	}
 	return standing, withdrawn(err)
 }
 
-// withdrawn is ErrLost where a first name is gone.
+// withdrawn adds ErrLost to the error of a missing first name.
 func withdrawn(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return errors.Join(ErrLost, err)
@@ -62,8 +60,8 @@ func withdrawn(err error) error {
 	return err
 }
 
-// writeRecord writes a record into the file of its first name, which it does not
-// create: a sweeper may have unlinked it, and removed the content since.
+// writeRecord writes a record into the file of its first name. It does not create the file: a
+// sweeper may have unlinked it and removed the content.
 func writeRecord(path string, text []byte) error {
 	return persist(func() error {
 		f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
@@ -75,11 +73,11 @@ func writeRecord(path string, text []byte) error {
 	})
 }
 
-// errNoFirstName means that nothing stands, and that there is nothing to link.
+// errNoFirstName means that no record stands, and that there is none to link.
 var errNoFirstName = fmt.Errorf("its first name is gone: %w", fs.ErrNotExist)
 
-// linkRecord links a first name to the name by which a record is found, if no
-// record has that, and returns the record that has. What link answers decides nothing.
+// linkRecord links a first name to the standing name, unless a record stands, and returns the
+// standing record. It ignores link's answer, which may be wrong on a network file system.
 func linkRecord(first string, e entry) (standing record, err error) {
 	err = persist(func() error {
 		linkErr := os.Link(first, e.record())

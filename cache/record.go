@@ -10,17 +10,16 @@ import (
 	"time"
 )
 
-// format is the version of the records, and of what docs/cache.md describes.
+// format is the version of the records and of the layout in docs/cache.md.
 const format = 1
 
-// record makes one content of a key known. It is published once, whole, and
-// never changes.
+// record makes one content of a key known. It is published whole, and never changes.
 type record struct {
 	Format int `json:"format"`
 	Key
-	// Token names the content among all that were ever made for the key.
+	// Token names this content among all that were ever made for the key.
 	Token string `json:"token"`
-	// Digest is the SHA-256 of a file, or of a directory's tree (see seal).
+	// Digest is the SHA-256 of a file, or of a directory's tree (see digest).
 	Digest  string    `json:"digest"`
 	Dir     bool      `json:"dir,omitempty"`
 	Size    int64     `json:"size"`
@@ -28,7 +27,7 @@ type record struct {
 	Owner   string    `json:"owner,omitempty"`
 	Private bool      `json:"private,omitempty"`
 	Made    time.Time `json:"made"`
-	// Took is what making it took, in seconds.
+	// Took is the duration of the fill, in seconds.
 	Took float64 `json:"took"`
 }
 
@@ -57,12 +56,12 @@ func (r record) encode() ([]byte, error) {
 	return append(data, '\n'), nil
 }
 
-// ErrDamaged means that a content is not there as its record says.
+// ErrDamaged means that a content differs from its record.
 var ErrDamaged = errors.New("damaged")
 
-// readEntry reads the standing record and finds the content of a key. Its error is
-// fs.ErrNotExist where this host sees no record, and ErrDamaged, together with the
-// record, where the content is not what the record describes.
+// readEntry reads the standing record of a key and checks that its content exists. It returns
+// fs.ErrNotExist if this host sees no record, and ErrDamaged with the record if the content differs
+// from it.
 func (c *Cache) readEntry(e entry) (record, error) {
 	data, err := readFile(e.record())
 	if err != nil {
@@ -87,8 +86,8 @@ func (c *Cache) readEntry(e entry) (record, error) {
 	return r, nil
 }
 
-// readFile reads a small file. One that another host replaced or removed
-// meanwhile (ESTALE) is looked up anew.
+// readFile reads a small file. It looks the name up again if another host replaced or removed the
+// file (ESTALE).
 func readFile(name string) (data []byte, err error) {
 	for range 3 {
 		if data, err = os.ReadFile(name); !errors.Is(err, syscall.ESTALE) {

@@ -7,9 +7,9 @@ import (
 	"path/filepath"
 )
 
-// withdraw unlinks the first name of a content that was not published as far as
-// the caller knows, so that nothing can publish it, and then reports whether it is
-// unused. A sweeper, an heir of a dead fill and a fill that fails remove it then.
+// withdraw unlinks the first name of a content that seems unpublished, so that no process can
+// publish it, and then reports whether it is unused. If it is, a sweeper, an heir or a failing fill
+// removes it.
 func (c *Cache) withdraw(e entry, token string) (unused bool, err error) {
 	if err := remove(e.firstName(token)); err != nil {
 		return false, fmt.Errorf("withdraw a content: %w", err)
@@ -17,9 +17,9 @@ func (c *Cache) withdraw(e entry, token string) (unused bool, err error) {
 	return c.isUnused(e, token)
 }
 
-// isUnused reports whether no record, in use or retired, names a content, and no pin
-// does. What cannot be read may name it. It looks for retired records after it
-// has looked for the standing one, and for pins after that.
+// isUnused reports whether no standing or retired record and no pin names a content. An unreadable
+// record may name it, and counts. The order matters: the standing record, the retired records, the
+// pins.
 func (c *Cache) isUnused(e entry, token string) (bool, error) {
 	if stands, err := c.stands(e, token); err != nil || stands {
 		return false, err
@@ -44,7 +44,7 @@ func (c *Cache) isUnused(e entry, token string) (bool, error) {
 	return err == nil && !pins.holds(e.hash, token), err
 }
 
-// stands reports whether the record of a key names a content, or may.
+// stands reports whether the standing record of a key names, or may name, a content.
 func (c *Cache) stands(e entry, token string) (bool, error) {
 	return c.mayName(e.record(), token, func(data []byte) (string, error) {
 		r, err := decodeRecord(data)
@@ -52,8 +52,8 @@ func (c *Cache) stands(e entry, token string) (bool, error) {
 	})
 }
 
-// mayName reports whether a file, as the file server has it now, holds a token. A file
-// that cannot be decoded may hold it, and counts.
+// mayName reports whether the file at path, as the file server has it now, contains a token. A file
+// that cannot be decoded may contain it, and counts.
 func (c *Cache) mayName(path, token string, decode func([]byte) (string, error)) (bool, error) {
 	if _, err := c.probe(filepath.Dir(path)); err != nil {
 		return false, err
@@ -80,9 +80,8 @@ type leaving struct {
 	token string
 }
 
-// removeRetired removes contents whose records have been retired for Settle,
-// unless they are in use again or have a pin. It lists the pins once, after it
-// has seen of all of them that they are not in use.
+// removeRetired removes contents whose retirement has settled, unless they are in use again or have
+// a pin. It lists the pins once, after it has checked the standing records of all of them.
 func (w *trimming) removeRetired(list []leaving) error {
 	var going []leaving
 	var errs []error
@@ -119,7 +118,7 @@ func (w *trimming) removeRetired(list []leaving) error {
 	return errors.Join(errs...)
 }
 
-// removeContent removes a content, what it counts and its retired record.
+// removeContent removes a content, its sizes and its retired record.
 func (w *trimming) removeContent(l leaving) error {
 	id := l.e.id(l.token)
 	if err := w.discard(l.e.object(l.token), w.sizes[id]); err != nil {
@@ -128,7 +127,7 @@ func (w *trimming) removeContent(l leaving) error {
 	if err := w.forget(l.retired); err != nil {
 		return err
 	}
-	if !w.doomed[id] { // another retired record of it was here first
+	if !w.doomed[id] { // another retired record of it came first
 		return nil
 	}
 	delete(w.doomed, id)

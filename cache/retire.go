@@ -10,16 +10,15 @@ import (
 	"time"
 )
 
-// seenSuffix is the end of a note's name: a file that is made after a record was
-// retired, and whose time is the beginning of Settle.
+// seenSuffix ends the name of a note: a file that is made after a record was retired. Settle begins
+// at the note's time.
 const seenSuffix = ".seen"
 
 func (c *Cache) retiredPath(name string) string { return filepath.Join(c.place(retiredPlace), name) }
 
-// retire takes the record of a key out of use, whichever stands by now: that is
-// harmless at any time. The token is that of the record that the caller saw, or
-// empty for one that cannot be read. It only names the file: the text of the
-// record names the content that it is of.
+// retire moves the standing record of a key into retired/, whichever content it names at that time,
+// which is always safe. The token, of the record that the caller saw or empty, only becomes part of
+// the file's name: the record's text names its content.
 func (c *Cache) retire(e entry, token string) error {
 	if token == "" {
 		token = newToken()
@@ -31,16 +30,16 @@ func (c *Cache) retire(e entry, token string) error {
 	return nil
 }
 
-// retired is a retired record.
+// retired describes a file in retired/.
 type retired struct {
 	name string
 	hash string
-	id   string // of a content, as the name has it
-	seen bool   // there is a note
+	id   string // of a content, from the file's name
+	seen bool   // it has a note
 }
 
-// listRetired lists the retired records as the file server has them now, and the
-// notes without one.
+// listRetired lists the retired records as the file server has them now, and the notes without a
+// record.
 func (c *Cache) listRetired() (list []retired, notes []string, err error) {
 	names, err := c.names(c.place(retiredPlace))
 	if err != nil {
@@ -69,7 +68,7 @@ func (c *Cache) listRetired() (list []retired, notes []string, err error) {
 	return list, notes, nil
 }
 
-// readRetired reads a retired record, and returns its entry too.
+// readRetired reads a retired record, and returns its entry, too.
 func (c *Cache) readRetired(r retired) (entry, record, error) {
 	data, err := readFile(c.retiredPath(r.name))
 	if err != nil {
@@ -82,9 +81,9 @@ func (c *Cache) readRetired(r retired) (entry, record, error) {
 	return entry{key: rec.Key, private: rec.Private, hash: r.hash, dir: filepath.Join(c.dir, rec.Kind, r.hash[:2])}, rec, nil
 }
 
-// settled reports whether a record has been retired for Settle. The first trimmer
-// that finds it unlinks the first name of its content, so that no link begins any
-// more, and then makes the note.
+// settled reports whether a record was retired longer than Settle ago. The first trimmer that finds
+// it unlinks the first name of its content, so that no process begins to link it, and then makes
+// the note.
 func (c *Cache) settled(r retired, now time.Time) (bool, error) {
 	if c.o.Settle == 0 {
 		return true, nil

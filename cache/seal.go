@@ -21,7 +21,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/interruptible"
 )
 
-// sum is the digest of a content, and what it adds up to.
+// sum holds the digest and the totals of a content.
 type sum struct {
 	digest  string
 	dir     bool
@@ -30,16 +30,15 @@ type sum struct {
 	entries int64 // files, directories and links
 }
 
-// takes is what counts against the quotas: names take room too.
+// takes returns the bytes that count against the quotas, with 512 for each name.
 func (s sum) takes() int64 { return s.bytes + 512*s.entries }
 
-// fewFiles is up to how many files are flushed one by one. Of more, the whole
-// file system is flushed at once (syncfs(2)), which costs one journal commit
-// instead of thousands.
+// fewFiles limits the files that are flushed one by one. For more, the whole file system is flushed
+// at once (syncfs(2)), which costs one journal commit instead of thousands.
 const fewFiles = 64
 
-// seal completes a content: what the group shares is opened to it, all of it is
-// read back and flushed.
+// seal completes a content: it gives the group its permissions, reads all files back and flushes
+// them.
 func (c *Cache) seal(ctx context.Context, e entry, token string) (sum, error) {
 	content := e.content(token)
 	info, err := os.Lstat(content)
@@ -64,8 +63,8 @@ func (c *Cache) seal(ctx context.Context, e entry, token string) (sum, error) {
 	return s, errors.Join(atomicfile.SyncDir(e.object(token)), atomicfile.SyncDir(e.dir))
 }
 
-// share gives a content the permissions of the cache: a private one keeps its
-// own below a directory that nobody else may enter.
+// share gives a content the group's permissions. A private content keeps its own, below a directory
+// that other users may not enter.
 func (c *Cache) share(e entry, token string) error {
 	if !c.o.Group || e.private {
 		return nil
@@ -85,7 +84,7 @@ func (c *Cache) share(e entry, token string) error {
 		name := "." + strings.TrimPrefix(path, e.object(token))
 		mode := info.Mode().Perm()
 		if d.IsDir() {
-			return root.Chmod(name, mode|0o770|fs.ModeSetgid) // so that any of the group may remove it
+			return root.Chmod(name, mode|0o770|fs.ModeSetgid) // so that each member of the group may remove it
 		}
 		return root.Chmod(name, mode|mode>>3&0o050)
 	})
@@ -95,11 +94,11 @@ func (c *Cache) share(e entry, token string) error {
 	return nil
 }
 
-// digest reads a content. That of a file is the SHA-256 of its bytes. That of a
-// directory is the SHA-256 of lines, in the order of names within each
-// directory: type and permissions, size, the path's length and the path, and a
-// file's SHA-256 or a link's target. Flush flushes what is read, as long as
-// there are few files.
+// digest reads a content and returns its digest and totals. The digest of a file is the SHA-256 of
+// its bytes. The digest of a directory is the SHA-256 of one line for each entry, in the order of
+// names within each directory: type and permissions, size, the path's length and the path, and a
+// file's SHA-256 or a link's target. With flush, it flushes what it reads, as long as there are few
+// files.
 func digest(ctx context.Context, content string, flush bool) (sum, error) {
 	d := digester{ctx: ctx, root: content, flush: flush}
 	info, err := os.Lstat(content)
@@ -124,7 +123,7 @@ func digest(ctx context.Context, content string, flush bool) (sum, error) {
 	return d.sum, nil
 }
 
-// measure is what a tree takes, as sum.takes counts it.
+// measure returns the bytes of a tree, as sum.takes counts them.
 func measure(dir string) (int64, error) {
 	d := digester{}
 	err := filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
@@ -199,7 +198,7 @@ func (d *digester) visit(name string, e fs.DirEntry, err error) error {
 	return nil
 }
 
-// bytes is what an entry adds to the size: a file with several names once.
+// bytes returns the bytes that an entry adds to the total. A file with several names counts once.
 func (d *digester) bytes(info fs.FileInfo) int64 {
 	if !info.Mode().IsRegular() {
 		return 0
@@ -216,10 +215,10 @@ func (d *digester) bytes(info fs.FileInfo) int64 {
 	return info.Size()
 }
 
-// buffers are what files are read through.
+// buffers hold pieces of files while they are read.
 var buffers = sync.Pool{New: func() any { return new([256 << 10]byte) }} //nolint:gochecknoglobals // a pool is shared by its nature
 
-// file is the SHA-256 of a file.
+// file returns the SHA-256 of a file.
 func (d *digester) file(name string, size int64, flush bool) (digest string, err error) {
 	f, err := os.Open(name)
 	if errors.Is(err, fs.ErrPermission) {

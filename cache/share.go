@@ -11,16 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Grouped reports whether a group shares the cache. If not, nothing in it is private: a
-// key has one entry.
+// Grouped reports whether a group shares the cache. Otherwise Want.Private has no effect.
 func (c *Cache) Grouped() bool { return c.o.Group }
 
-// MayShare reports whether an entry that is made of an open file need not be private,
-// because each member of the group may read the file where it lies. In a cache of one
-// user that is so of any file. MayShare is false where it cannot find out.
+// MayShare reports whether an entry that is made from an open file need not be private, because
+// each member of the group may read that file itself. It returns true in a cache of one user, and
+// false on errors.
 //
-// It judges by the permissions of the file and of all directories above it. A member
-// may belong to other groups too.
+// MayShare checks the permissions of the file and of all directories above it. It assumes that a
+// member may belong to other groups, too.
 func (c *Cache) MayShare(f *os.File) bool {
 	if !c.o.Group {
 		return true
@@ -48,8 +47,8 @@ func (c *Cache) MayShare(f *os.File) bool {
 	}
 }
 
-// opens reports whether the permissions at a path give each member of a group the right
-// that a bit of the others' permissions stands for.
+// opens reports whether the permissions at path give each member of a group the right bit, which is
+// a bit of the others' permissions.
 func opens(path string, group uint32, bit fs.FileMode) bool {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -59,13 +58,12 @@ func opens(path string, group uint32, bit fs.FileMode) bool {
 	if err != nil {
 		return false
 	}
-	// With an access list, the group's bits are only the most that anybody in it has
-	// (acl(5)).
+	// With an access list, the group's bits are only an upper bound (acl(5)).
 	_, err = unix.Getxattr(path, "system.posix_acl_access", nil)
 	if !errors.Is(err, unix.ENODATA) && !errors.Is(err, unix.EOPNOTSUPP) {
 		return false
 	}
-	need := bit | bit<<3 // for members of the file's group only the group's bits count (path_resolution(7))
+	need := bit | bit<<3 // members of the file's group have only the group's bits (path_resolution(7))
 	if its == group {
 		need = bit << 3
 	}

@@ -30,7 +30,7 @@ func openFile(t *testing.T, path string, mode os.FileMode, gid int) *os.File {
 	return f
 }
 
-// Two members of the group, one of whom is of another group too, try to read what
+// Two members of the group, one of whom is also in another group, try to read the files that
 // MayShare, as root, allows.
 func TestFileMayBeSharedWhenEachOfTheGroupMayReadIt(t *testing.T) {
 	t.Parallel()

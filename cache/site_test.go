@@ -11,10 +11,10 @@ import (
 	"github.com/cl-slurm/cl-slurm/cache/cachetest"
 )
 
-// internal/realsite runs the two tests on a file server, by a copy of this program. The server has the
-// clients' paths as well.
+// internal/realsite runs the two tests on a file server, with a copy of this program. The server
+// also has the clients' paths.
 
-// siteOptions are those of a disk whose hosts see the past for seconds.
+// siteOptions suit a disk whose hosts see a state that is seconds old.
 func siteOptions() cache.Options {
 	return cache.Options{Settle: 3 * time.Second, Term: 20 * time.Second}
 }

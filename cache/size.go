@@ -14,7 +14,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/pause"
 )
 
-// sizeOf is what one content takes or is going to take: the name of an empty file.
+// sizeOf is the size of a content, finished or reserved. It is stored as the name of an empty file.
 type sizeOf struct {
 	hash, token string
 	bytes       int64
@@ -46,7 +46,7 @@ func parseSize(name string) (sizeOf, error) {
 	return sizeOf{hash: hash, token: token, bytes: bytes, owner: ownerOf(parts[2]), name: name}, nil
 }
 
-// sizes lists what counts against the quotas, as the file server has it now.
+// sizes lists the sizes that count against the quotas, as the file server has them now.
 func (c *Cache) sizes() ([]sizeOf, error) {
 	names, err := c.names(c.place(sizesPlace))
 	if err != nil {
@@ -67,7 +67,7 @@ func (c *Cache) sizesOf(id string) ([]sizeOf, error) {
 	return slices.DeleteFunc(sizes, func(s sizeOf) bool { return s.id() != id }), err
 }
 
-// dropSizesOf takes a content off what counts against the quotas.
+// dropSizesOf removes the sizes of one content.
 func (c *Cache) dropSizesOf(id string) error {
 	sizes, err := c.sizesOf(id)
 	if err != nil {
@@ -95,17 +95,16 @@ func (c *Cache) discard(object string, sizes []sizeOf) error {
 
 func (c *Cache) sizePath(name string) string { return filepath.Join(c.place(sizesPlace), name) }
 
-// Usage is what a cache holds, in bytes as the quotas count them. It includes
-// contents that are being made, if their size was known beforehand, and retired
-// contents that are not yet removed.
+// Usage counts a cache's contents, in bytes as the quotas count them. It includes unfinished
+// contents whose size was known beforehand, and retired contents that are not removed yet.
 type Usage struct {
 	Bytes   int64            `json:"bytes"`
 	Entries int              `json:"entries"`
 	Owners  map[string]int64 `json:"owners"`
 }
 
-// Usage counts what the cache holds, without looking at it: its cost grows with
-// the number of entries, at a few microseconds each.
+// Usage counts the cache's contents from a listing of names. It costs a few microseconds for each
+// entry.
 func (c *Cache) Usage() (Usage, error) {
 	sizes, err := c.sizes()
 	if err != nil {
@@ -114,8 +113,8 @@ func (c *Cache) Usage() (Usage, error) {
 	return usage(sizes), nil
 }
 
-// usage adds sizes up. A content that is listed twice is about to change its
-// size, and counts as the larger.
+// usage adds sizes up. A content with two sizes is about to change from one to the other, and
+// counts as the larger.
 func usage(sizes []sizeOf) Usage {
 	largest := make(map[string]sizeOf, len(sizes))
 	for _, s := range sizes {
@@ -131,15 +130,14 @@ func usage(sizes []sizeOf) Usage {
 	return u
 }
 
-// reserve counts a content of this size against the bounds, if there is room. Each
-// process writes down what it wants before it adds up what all want. The last of
-// several to write sees all the others, so they exceed a bound by at most one
-// content. They may all see one another and all step back; then they try again.
-// Where there is no room, reserve trims, and finds room when what it retired has
-// settled. The error is ErrFull if that takes too long.
+// reserve counts a content of this size against the limits, if there is room. Each process writes
+// its size down before it adds up all sizes. So the last of several to write sees all others, and
+// together they exceed a limit by at most one content. They may also all see each other, and all
+// step back; then they try again. If there is no room, reserve trims, and finds room when a retired
+// content has settled. It returns ErrFull if that takes too long.
 func (c *Cache) reserve(ctx context.Context, e entry, token string, bytes int64, owner string) (sizeOf, error) {
 	s := newSize(e.hash, token, bytes, owner)
-	limit := time.NewTimer(3*c.o.Settle + 5*time.Second) // one Settle until something may be retired, one until it goes
+	limit := time.NewTimer(3*c.o.Settle + 5*time.Second) // one Settle until a content may be retired, one until it is removed
 	defer limit.Stop()
 	var trouble error
 	for {
@@ -162,18 +160,18 @@ func (c *Cache) reserve(ctx context.Context, e entry, token string, bytes int64,
 		if err != nil && ctx.Err() != nil {
 			return s, err
 		}
-		trouble = err // which need not be that of what makes room
+		trouble = err // the failed entries may not be those that make room
 		if t.Removed > 0 {
 			continue
 		}
-		again := c.o.Settle/8 + time.Duration(rand.Int64N(int64(200*time.Millisecond))) //nolint:gosec // only so that two do not go on in step
+		again := c.o.Settle/8 + time.Duration(rand.Int64N(int64(200*time.Millisecond))) //nolint:gosec // so that two processes do not retry in step
 		if err := pause.For(ctx, again); err != nil {
 			return s, fmt.Errorf("wait for room in the cache: %w", err)
 		}
 	}
 }
 
-// claim writes a size down, and returns the bound that leaves no room for it, if any.
+// claim writes a size down, and returns the limit that it exceeds, if any.
 func (c *Cache) claim(s sizeOf) (full, err error) {
 	if err := c.write(s); err != nil {
 		return nil, err

@@ -12,20 +12,17 @@ import (
 	"time"
 )
 
-// resumableFor is how many times Grace a failed fill's leftover waits for the
-// next.
+// resumableFor is the age, in Graces, at which a failed fill's leftover is swept.
 const resumableFor = 24
 
-// sweep removes what crashes have left behind, when it is older than Grace by
-// the clock of the file server. Everything in the cache that it does not know is
-// left alone.
+// sweep removes leftovers of crashes that are older than Grace by the file server's clock. It
+// ignores names that it does not know.
 func (c *Cache) sweep(ctx context.Context, t *Trimmed, dry bool) error {
 	w := sweeping{Cache: c, dry: dry, swept: &t.Swept, objects: map[string]string{}}
 	err := w.sweepAll(ctx)
 	return errors.Join(append(w.failed, err)...)
 }
 
-// sweepAll sweeps everything.
 func (w *sweeping) sweepAll(ctx context.Context) (err error) {
 	if w.now, err = w.probe(w.dir); err != nil {
 		return err
@@ -62,27 +59,27 @@ type sweeping struct {
 	dry   bool
 	swept *[]string
 	now   time.Time
-	// failed are the errors of single leftovers, which stay.
+	// failed has the errors of single leftovers, which stay.
 	failed []error
-	// busy are the tokens under which processes fill. objects are the directories
-	// of the contents, by id.
+	// busy has the tokens of running fills. objects has the directories of the contents, by id.
 	busy    map[string]bool
 	objects map[string]string
-	// retired are the tokens of retired contents.
+	// retired has the tokens of retired contents.
 	retired map[string]bool
 }
 
-// old reports whether something was made longer than so many Graces ago.
+// old reports whether a file is older than so many Graces.
 func (w *sweeping) old(path string, graces int) bool {
 	info, err := os.Lstat(path)
 	return err == nil && w.now.Sub(info.ModTime()) > time.Duration(graces)*w.o.Grace
 }
 
-// removeLeftover removes a leftover, and reports whether it has, or would.
+// removeLeftover removes a leftover, unless this is a dry run. It reports whether it did, or would
+// have.
 func (w *sweeping) removeLeftover(path string, remove func(string) error) bool {
 	if !w.dry {
 		if err := remove(path); err != nil {
-			if !harmless(err) { // else another user's processes sweep it, or a later sweep
+			if !harmless(err) { // otherwise another user's processes sweep it, or a later sweep
 				w.fail(err)
 			}
 			return false
@@ -94,8 +91,8 @@ func (w *sweeping) removeLeftover(path string, remove func(string) error) bool {
 
 func (w *sweeping) fail(err error) { w.failed = append(w.failed, fmt.Errorf("sweep: %w", err)) }
 
-// sweepLeases notes which leases stand, and removes those that nobody has refreshed
-// for very long.
+// sweepLeases collects the tokens of the leases, and removes leases that were not refreshed for a
+// Grace.
 func (w *sweeping) sweepLeases() error {
 	names, err := w.names(w.place(leasesPlace))
 	if err != nil {
@@ -112,7 +109,7 @@ func (w *sweeping) sweepLeases() error {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("sweep leases: %w", err) // it is not known which keys are being filled
+			return fmt.Errorf("sweep leases: %w", err) // without it, a running fill could be swept
 		}
 		h, err := decodeLease(data)
 		if w.old(path, 1) && w.o.Grace > 2*w.o.Term {
@@ -126,8 +123,7 @@ func (w *sweeping) sweepLeases() error {
 	return nil
 }
 
-// sweepNotes records which contents are retired, and removes .seen files without a
-// record.
+// sweepNotes collects the tokens of retired contents, and removes notes without a record.
 func (w *sweeping) sweepNotes() error {
 	list, notes, err := w.listRetired()
 	if err != nil {
@@ -142,7 +138,7 @@ func (w *sweeping) sweepNotes() error {
 		case err == nil:
 			w.retired[rec.Token] = true
 		case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, ErrDamaged):
-			w.fail(err) // isUnused fails too for the contents of its key, which stay
+			w.fail(err) // isUnused fails, too, for the contents of its key, so they stay
 		}
 	}
 	for _, note := range notes {
@@ -153,8 +149,8 @@ func (w *sweeping) sweepNotes() error {
 	return nil
 }
 
-// sweepShard sweeps one directory of entries. A record that has one content beside
-// it is taken for that content's, without being read: there may be very many.
+// sweepShard sweeps one directory of entries. If a key has a record and only one content, it
+// assumes that they belong together: reading very many records would be slow.
 func (w *sweeping) sweepShard(s shard) error {
 	count := map[string]int{}
 	for _, hash := range s.records {
@@ -192,7 +188,7 @@ func (w *sweeping) sweepShard(s shard) error {
 	return nil
 }
 
-// firstNames removes the first names of records that nobody is about to publish.
+// firstNames removes the first names of records that no running fill will publish.
 func (w *sweeping) firstNames(s shard) {
 	for _, name := range s.names {
 		id, ok := strings.CutSuffix(name, recordSuffix)
@@ -203,8 +199,8 @@ func (w *sweeping) firstNames(s shard) {
 	}
 }
 
-// isOrphan reports whether no process fills a content, and nothing needs it. That its
-// directory is old proves nothing: a fill may have just begun to resume it.
+// isOrphan reports whether no process fills a content and nothing needs it. The age of its
+// directory proves nothing, because a fill may just have begun to resume it.
 func (w *sweeping) isOrphan(dir, hash, token string) (bool, error) {
 	filled, err := w.mayName(filepath.Join(w.place(leasesPlace), hash), token, func(data []byte) (string, error) {
 		h, err := decodeLease(data)
@@ -220,8 +216,7 @@ func (w *sweeping) isOrphan(dir, hash, token string) (bool, error) {
 	return w.withdraw(e, token)
 }
 
-// unaccounted removes the sizes of contents that are not there, and writes missing
-// sizes again.
+// unaccounted removes the sizes of missing contents, and restores missing sizes.
 func (w *sweeping) unaccounted() error {
 	sizes, err := w.sizes()
 	if err != nil {
@@ -248,8 +243,7 @@ func (w *sweeping) unaccounted() error {
 	return nil
 }
 
-// recount writes the size of a content in use again, about as it was: a disk may
-// have lost it in a crash.
+// recount restores the approximate size of a content in use, which a disk may have lost in a crash.
 func (w *sweeping) recount(id, dir string) error {
 	hash, token, err := splitID(id)
 	if err != nil {
@@ -267,7 +261,7 @@ func (w *sweeping) recount(id, dir string) error {
 	return w.write(newSize(hash, token, takes, r.Owner))
 }
 
-// temporaries removes files that were on their way to something.
+// temporaries removes unfinished files.
 func (w *sweeping) temporaries(dir string, names []string) {
 	for _, name := range names {
 		if path := filepath.Join(dir, name); isTemporary(name) && w.old(path, 1) {
@@ -276,9 +270,8 @@ func (w *sweeping) temporaries(dir string, names []string) {
 	}
 }
 
-// isTemporary reports whether a name is one that this package gives to what is on
-// its way: a probe; a content, a lease or a leftover that is being removed; a
-// record or a lease that is to be linked.
+// isTemporary reports whether this package gives such a name to a probe, to a content, a lease or a
+// leftover during its removal, or to a record or a lease before it is linked.
 func isTemporary(name string) bool {
 	if rest, ok := strings.CutPrefix(name, probePrefix); ok {
 		return rest != "" && strings.Trim(rest, "0123456789abcdef") == ""

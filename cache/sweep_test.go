@@ -15,7 +15,7 @@ func age(path string) error {
 	return os.Chtimes(path, long, long)
 }
 
-// Nothing tells which content a record named that cannot be read any more.
+// Nothing shows any more which content an unreadable record named.
 func TestPinnedContentStaysWhenItsRecordCannotBeRead(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -35,8 +35,7 @@ func TestPinnedContentStaysWhenItsRecordCannotBeRead(t *testing.T) {
 	wantThere(t, first)
 }
 
-// A bridge that is told to end leaves its downloads to the next one, as one that
-// is killed does.
+// A bridge that is told to end keeps its downloads for the next one, as a killed bridge does.
 func TestFillWhoseCallersHaveLeftIsResumed(t *testing.T) {
 	t.Parallel()
 	c := openInside(t, t.TempDir(), Options{})
@@ -96,7 +95,7 @@ func TestUsageAfterATrimIsWithoutTheLeftoversThatItCleared(t *testing.T) {
 	}
 }
 
-// Perhaps no bridge is running that trims the cache. Then the fill that waits for room sweeps it.
+// It may be that no running bridge trims the cache. Then the fill that waits for room sweeps it.
 func TestFillFindsTheRoomThatADeadFillHasLeft(t *testing.T) {
 	t.Parallel()
 	c := openInside(t, t.TempDir(), Options{Size: 100_000, Settle: -1})
@@ -144,7 +143,7 @@ func TestOneBadRecordDoesNotStopTheSweep(t *testing.T) {
 	wantThere(t, path) // the bad record may name it
 }
 
-// What a failed fill has left is old, and another fill may be resuming it.
+// A failed fill's leftover is old, and another fill may be resuming it.
 func TestSweepTakesNothingWhoseLeaseItCannotRead(t *testing.T) {
 	t.Parallel()
 	c := openInside(t, t.TempDir(), Options{Grace: 1})
@@ -181,7 +180,7 @@ func TestRetiredRecordThatCannotBeReadGoes(t *testing.T) {
 	if err := age(filepath.Dir(first)); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // what the first takes out of the list, the second sweeps
+	for range 2 { // the second sweep removes files that the first has dropped from its list
 		if _, err := openInside(t, dir, o).Trim(t.Context(), TrimOptions{All: true}); err != nil {
 			t.Fatal(err)
 		}

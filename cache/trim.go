@@ -12,36 +12,35 @@ import (
 	"time"
 )
 
-// TrimOptions says how a cache is to be trimmed.
+// TrimOptions configures a trim.
 type TrimOptions struct {
-	// DryRun changes nothing, and tells which pins would be dropped, which
-	// entries retired, and what would be swept.
+	// DryRun changes nothing. The result lists the pins that would be dropped, the entries that
+	// would be retired, and the files that would be swept.
 	DryRun bool
 	// All retires every entry that has no pin.
 	All bool
 }
 
-// Trimmed is what a trimming did, or would do.
+// Trimmed lists the changes of a trim, or of a dry run.
 type Trimmed struct {
-	// Retired are entries that were taken out of use. A later trimming removes
-	// them, when no host can still see them in use.
+	// Retired lists entries that were taken out of use. A later trim removes them, when no host can
+	// still see them in use.
 	Retired []Entry `json:"retired"`
-	// Removed is how many contents were removed, and Freed what they took.
+	// Removed counts the removed contents, and Freed their bytes.
 	Removed int   `json:"removed"`
 	Freed   int64 `json:"freed"`
-	// Dropped are pins of holders that are over.
+	// Dropped lists pins of holders that are over.
 	Dropped []Pin `json:"dropped"`
-	// Swept are paths of leftovers.
+	// Swept lists the paths of leftovers.
 	Swept []string `json:"swept"`
-	// Usage is what the cache holds after it.
+	// Usage is the cache's usage after the trim.
 	Usage Usage `json:"usage"`
 }
 
-// Trim drops the pins of holders that are over and removes contents that were
-// retired long enough ago. Where the cache is above a bound it retires entries
-// without a pin, the least recently used first. It sweeps leftovers four times a
-// Grace at most. A failure with one entry does not stop the work on others. Any
-// number of processes may call it at once, at any time.
+// Trim drops the pins of holders that are over, and removes contents whose retirement has settled.
+// If the cache is above a limit, it retires entries without a pin, the least recently used first.
+// It sweeps leftovers at most four times in a Grace. If one entry fails, Trim goes on with the
+// others. Any number of processes may call it at the same time.
 func (c *Cache) Trim(ctx context.Context, o TrimOptions) (Trimmed, error) {
 	t, err := c.trim(ctx, o, sizeOf{})
 	if err != nil {
@@ -50,8 +49,8 @@ func (c *Cache) Trim(ctx context.Context, o TrimOptions) (Trimmed, error) {
 	return t, nil
 }
 
-// trim makes room also for what is wanted, and sweeps if that is due: leftovers count
-// against the bounds.
+// trim also makes room for want. It sweeps if that is due, because leftovers count against the
+// limits.
 func (c *Cache) trim(ctx context.Context, o TrimOptions, want sizeOf) (Trimmed, error) {
 	t, err := c.makeRoom(ctx, o, want)
 	due := false
@@ -88,13 +87,14 @@ type trimming struct {
 	*Trimmed
 	want sizeOf
 
-	now    time.Time           // by the clock of the file server, at the begin
-	pinned pinned              // as listed last
+	now    time.Time           // by the file server's clock, at the begin
+	pinned pinned              // from the last listing
 	sizes  map[string][]sizeOf // by the id of the content
-	doomed map[string]bool     // ids of contents that are retired, without a pin, and this user's to remove
+	doomed map[string]bool     // ids of retired contents that have no pin and that this user may remove
 }
 
-// clear removes the contents that were retired long enough ago.
+// clear removes the contents whose retirement has settled. Its first error joins those of single
+// entries.
 func (w *trimming) clear(ctx context.Context) (failed, err error) {
 	if w.now, err = w.probe(w.place(retiredPlace)); err != nil {
 		return nil, err
@@ -127,9 +127,9 @@ func (w *trimming) clear(ctx context.Context) (failed, err error) {
 	return errors.Join(append(errs, w.removeRetired(going))...), nil
 }
 
-// decide reports whether the content of a retired record is to be removed now. A
-// record that cannot be read names no content: it goes when it has settled, and
-// its content is swept.
+// decide reports whether to remove the content of a retired record now. If the record is
+// unreadable, its content is unknown: decide removes the record when it has settled, and a sweep
+// removes the content.
 func (w *trimming) decide(ctx context.Context, r retired) (l leaving, goes bool, err error) {
 	e, rec, err := w.readRetired(r)
 	damaged := errors.Is(err, ErrDamaged) && !errors.Is(err, errForeign)
@@ -150,20 +150,19 @@ func (w *trimming) decide(ctx context.Context, r retired) (l leaving, goes bool,
 	case damaged:
 		return l, false, w.forget(r)
 	case stays:
-		return l, false, w.movePins(ctx, e, rec.Token) // it goes with the next trim
+		return l, false, w.movePins(ctx, e, rec.Token) // the next trim removes it
 	}
 	return leaving{retired: r, e: e, token: rec.Token}, true, nil
 }
 
-// harmless reports whether an error only says that another process was faster, that
-// a content is another user's, or that it is not gone yet, since a process of this
-// host has a file of it open, which an NFS client renames instead of removing it
-// (nfs(5), "silly rename").
+// harmless reports whether an error means that another process was faster, that a content belongs
+// to another user, or that a process of this host has one of its files open, which an NFS client
+// renames instead of removing it (nfs(5), "silly rename").
 func harmless(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EBUSY) || errors.Is(err, syscall.ENOTEMPTY)
 }
 
-// count reads the pins, less those that are over, and the sizes.
+// count lists the pins, drops those that are over, and lists the sizes.
 func (w *trimming) count(ctx context.Context) error {
 	pins, err := w.listPins()
 	if err != nil {
@@ -186,12 +185,12 @@ func (w *trimming) count(ctx context.Context) error {
 	return nil
 }
 
-// usage adds up what counts by now.
+// usage adds the remaining sizes up.
 func (w *trimming) usage() Usage {
 	return usage(slices.Concat(slices.Collect(maps.Values(w.sizes))...))
 }
 
-// freed notes that a content is gone.
+// freed records the removal of a content.
 func (w *trimming) freed(id string) {
 	w.Freed += largest(w.sizes[id]).bytes
 	delete(w.sizes, id)

@@ -20,9 +20,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
-const group = 4711 // any that no user of this machine is in
+const group = 4711 // a group without users on this machine
 
-// groupDir makes a directory of the group's below parent.
+// groupDir makes a directory of the group below parent.
 func groupDir(t *testing.T, parent string) string {
 	t.Helper()
 	dir, err := os.MkdirTemp(parent, "cache-") //nolint:usetesting // other users do not see TempDir
@@ -32,8 +32,8 @@ func groupDir(t *testing.T, parent string) string {
 	return dir
 }
 
-// TestGroupKeepsThePromises: the members of a group fill, read and trim one
-// cache, one of them on each host, and none may do more than the group.
+// TestGroupKeepsThePromises: the members of a group fill, read and trim one cache, one of them on
+// each host, without rights beyond the group's.
 func TestGroupKeepsThePromises(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -57,8 +57,7 @@ func TestGroupKeepsThePromises(t *testing.T) {
 	})
 }
 
-// verifyJob is the environment variable by which a test program is told to verify
-// the cache of a group.
+// verifyJob is the environment variable that makes a test program verify the cache of a group.
 const verifyJob = "CACHE_TEST_VERIFY"
 
 func verifyAsMember(dir string) (code int) {
@@ -113,8 +112,7 @@ func TestVerifyTellsWhatIsPrivateFromWhatIsDamaged(t *testing.T) {
 	}
 }
 
-// Root fills; researcher, an ordinary user, looks, once with the cache's group
-// and once without.
+// Root fills. Researcher, an ordinary user, reads, once with the cache's group and once without.
 func TestAnotherUserReadsWhatTheGroupSharesAndNothingElse(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {

@@ -7,12 +7,11 @@ import (
 	"io/fs"
 )
 
-// Verify reads every entry's content and compares it with its digest. An entry
-// that is damaged is taken out of use, so that it is made anew when it is
-// wanted again; its holders keep the damaged one. Each is passed to seen, if that is
-// not nil, with what is wrong with it: ErrDamaged, or why it could not be read,
-// such as fs.ErrPermission for what another user keeps private in a cache that a
-// group shares. The error is that of ctx or of the disk.
+// Verify reads every entry's content and compares it with its digest. It retires damaged entries:
+// the next Get makes them anew, and their holders keep the damaged ones. It calls seen, if that is
+// not nil, with each entry and its error: nil, ErrDamaged, or the reason why the content could not
+// be read, such as fs.ErrPermission for another user's private content in a group's cache. Verify
+// returns only errors of ctx or of the disk.
 func (c *Cache) Verify(ctx context.Context, seen func(Entry, error)) error {
 	err := c.shards(ctx, func(s shard) error {
 		for _, hash := range s.records {
@@ -33,8 +32,8 @@ func (c *Cache) Verify(ctx context.Context, seen func(Entry, error)) error {
 	return nil
 }
 
-// verify checks one entry. What it finds missing may just have been removed: it
-// is damaged if its record still stands after that.
+// verify checks one entry. If files are missing, the entry may just have been removed, so it counts
+// as damaged only if its record still stands afterwards.
 func (c *Cache) verify(ctx context.Context, e entry) (wrong, err error) {
 	r, wrong := c.readEntry(e)
 	if wrong == nil {
@@ -48,14 +47,14 @@ func (c *Cache) verify(ctx context.Context, e entry) (wrong, err error) {
 		return nil, ctx.Err()
 	}
 	if !errors.Is(wrong, ErrDamaged) && !errors.Is(wrong, fs.ErrNotExist) {
-		return wrong, nil // the disk's trouble, this process's, or another user's content
+		return wrong, nil // an error of the disk or this process, or another user's content
 	}
 	if _, err := c.probe(e.dir); err != nil {
 		return nil, err
 	}
 	again, err := c.readEntry(e)
 	if errors.Is(err, fs.ErrNotExist) || again.Token != r.Token {
-		return nil, nil // it has gone, and perhaps come back, meanwhile
+		return nil, nil // the content was removed or replaced during the check
 	}
 	if !errors.Is(wrong, ErrDamaged) {
 		wrong = fmt.Errorf("%w: %w", ErrDamaged, wrong)
