@@ -12,7 +12,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/cache"
 )
 
-// checkAftermath makes sure that nothing is left of the storm that needs a person.
+// checkAftermath checks that the storm has left nothing that a person would have to clean up.
 func (s *storm) checkAftermath() {
 	c, err := s.open(s.options)
 	if err != nil {
@@ -44,7 +44,7 @@ func (s *storm) checkAftermath() {
 			return nil
 		})
 	}
-	_ = all.Wait() // what fails is noted
+	_ = all.Wait() // failures are in s.wrong
 	s.checkEmptied()
 }
 
@@ -64,23 +64,22 @@ func (s *storm) getAndCompare(ctx context.Context, c *cache.Cache, content conte
 	return nil
 }
 
-// until repeats what may need time, and notes a broken promise when it needs
-// too much of it.
+// until repeats try, and records a broken promise if it does not succeed in time.
 func (s *storm) until(what string, try func(context.Context) error) {
 	if err := within(s.Context(), s.limit+4*(s.options.Term+max(s.options.Settle, 0)), try); err != nil {
 		s.broken("after the storm: %s: %v", what, err)
 	}
 }
 
-// open opens a cache for which all holders are over.
+// open opens a cache that treats all holders as over.
 func (s *storm) open(o cache.Options) (*cache.Cache, error) {
 	o.Host = hostName(0)
 	o.Over = everyone
 	return cache.Open(filepath.Join(s.Hosts[0], s.name), o)
 }
 
-// checkEmptied trims everything. No file may be left then, whether of a content or
-// of the cache's own: a cache that was used for years would be full of them.
+// checkEmptied trims everything. No file may remain, neither of contents nor of the cache itself,
+// because such files would accumulate over years.
 func (s *storm) checkEmptied() {
 	o := s.options
 	o.Term, o.Grace = 10*time.Millisecond, 25*time.Millisecond // all processes have ended
@@ -100,7 +99,7 @@ func (s *storm) checkEmptied() {
 	})
 }
 
-// everyone returns all holders as over.
+// everyone reports all holders as over.
 func everyone(_ context.Context, holders []cache.Holder) (map[cache.Holder]bool, error) {
 	over := map[cache.Holder]bool{}
 	for _, h := range holders {

@@ -12,14 +12,14 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/pause"
 )
 
-// auditor looks at the disk of the file server.
+// auditor measures the contents on the file server's disk.
 type auditor struct {
 	dir        string
-	runs, most int64 // most bytes of contents that were there at once
+	runs, most int64 // most is the largest number of bytes of contents at one time
 }
 
-// run looks again and again until ctx ends. What is there when a look begins and when it
-// ends was there at once.
+// run measures repeatedly until ctx ends. It counts the files that it finds at the begin and at the
+// end of a measurement, because those existed at the same time.
 func (a *auditor) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		before, sum := contentsOnDisk(a.dir), int64(0)
@@ -32,8 +32,8 @@ func (a *auditor) run(ctx context.Context) {
 	}
 }
 
-// contentsOnDisk returns the sizes of all files of contents below a directory, by
-// inode. What goes meanwhile may be missing.
+// contentsOnDisk returns the sizes of all files of contents below a directory, by inode. Files that
+// are removed during the call may be missing.
 func contentsOnDisk(dir string) map[uint64]int64 {
 	found := map[uint64]int64{}
 	for _, name := range names(dir) {
@@ -54,7 +54,7 @@ func contentsOnDisk(dir string) map[uint64]int64 {
 	return found
 }
 
-// names are the paths of all files and links below a directory.
+// names returns the paths of all files and links below a directory.
 func names(dir string) []string {
 	var all []string
 	_ = filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {

@@ -22,8 +22,7 @@ func site(t *testing.T) Site {
 	return Site{Hosts: []string{dir, dir}, Options: cache.Options{Settle: -1, Term: 300 * time.Millisecond}}
 }
 
-// TestStormNoticesWhatACacheMustNotDo: a cache is sound, and one process does
-// to its entries what a cache must not.
+// TestStormNoticesWhatACacheMustNotDo: the cache is sound, but one process damages its entries.
 func TestStormNoticesWhatACacheMustNotDo(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -45,9 +44,9 @@ func TestStormNoticesWhatACacheMustNotDo(t *testing.T) {
 			t.Parallel()
 			s := site(t)
 			s.Storm = Storm{Processes: 3, Gets: 20}
-			limit := testenv.WaitLimit // for what dead fills have left to be swept
+			limit := testenv.WaitLimit // until the leftovers of dead fills are swept
 			if sabotage != "" {
-				limit = time.Second // what cannot end well need not be awaited
+				limit = time.Second // a check that cannot succeed need not last longer
 			}
 			sum, wrong := runAndJudge(t, s, rehearsal{rehearses: true, sabotage: sabotage, keys: 10, limit: limit})
 			t.Log(sum)

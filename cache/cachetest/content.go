@@ -16,9 +16,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/cache"
 )
 
-// content is what a key stands for: a file, or a directory of files. All bytes
-// of it follow from n and seed, but for the stamps: each file begins and ends
-// with the number of the fill that made it.
+// content is the content of a key: a file, or a directory of files. All its bytes follow from n and
+// seed, except for the stamps: each file begins and ends with the number of the fill that made it.
 //
 //	stamp  body …  stamp
 type content struct {
@@ -34,16 +33,16 @@ const (
 	chunkLen  = 16 << 10
 )
 
-// What is wrong with a content.
+// Faults of a content.
 var (
-	// errWrong means that a file is not what its key stands for.
+	// errWrong means that a file does not belong to its key.
 	errWrong = errors.New("wrong bytes")
-	// errMixed means that files of several fills are in one directory. That is
-	// right where one was replaced by the other while they were read.
+	// errMixed means that one directory has files of several fills. This is allowed where one fill
+	// replaced the other during the reading.
 	errMixed = errors.New("files of two fills")
 )
 
-// contents are n contents of 4 KiB to 1 MiB, a third of them directories.
+// contents returns n contents of 4 KiB to 1 MiB, a third of them directories.
 func contents(seed uint64, n int) []content {
 	rng := rand.New(rand.NewPCG(seed, 0xc0)) //nolint:gosec // repeatable by design
 	all := make([]content, n)
@@ -62,7 +61,7 @@ func (c content) key() cache.Key {
 	return cache.Key{Kind: kind, ID: fmt.Sprintf("content %d of %d", c.n, c.seed)}
 }
 
-// files are the names of its files below the path, each of the same size.
+// files returns the names of its files, relative to its path. All have the same size.
 func (c content) files() []string {
 	if !c.dir {
 		return []string{""}
@@ -74,7 +73,7 @@ func (c content) files() []string {
 	return names
 }
 
-// text is what a file holds when the given fill has made it.
+// text returns the text of a file that the given fill makes.
 func (c content) text(file, fill string) []byte {
 	text := make([]byte, c.size/int64(len(c.files())))
 	_, _ = rand.NewChaCha8(sha256.Sum256(fmt.Appendf(nil, "%d %d %s", c.seed, c.n, file))).Read(text) // never fails
@@ -93,8 +92,8 @@ func stampOf(text []byte) (fill string, ok bool) {
 	return strings.TrimSpace(string(rest)), ok
 }
 
-// make writes the content to tmp as the given fill does. It leaves chunks that are there
-// already, and returns how many bytes they have. It calls pause after each that it writes.
+// make writes the content to tmp with the given fill's stamps. It keeps existing chunks, and
+// returns their size. It calls pause after each chunk that it writes.
 func (c content) make(tmp, fill string, pause func() error) (found int64, err error) {
 	for _, name := range c.files() {
 		n, err := makeFile(filepath.Join(tmp, name), c.text(name, fill), pause)
@@ -110,7 +109,7 @@ func makeFile(path string, text []byte, pause func() error) (found int64, err er
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return 0, err
 	}
-	old, _ := os.ReadFile(path) // what cannot be read is written
+	old, _ := os.ReadFile(path) // an unreadable file is written anew
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o600)
 	if err != nil {
 		return 0, err
@@ -132,9 +131,8 @@ func makeFile(path string, text []byte, pause func() error) (found int64, err er
 	return found, nil
 }
 
-// check reads all of the content at path, and returns the fill that made it.
-// Bytes that are not what they should be are errWrong; other errors are those
-// of the file system.
+// check reads all of the content at path, and returns the fill that made it. It returns errWrong or
+// errMixed for wrong bytes, and otherwise errors of the file system.
 func (c content) check(path string) (fill string, read int64, err error) {
 	for i, name := range c.files() {
 		file := filepath.Join(path, name)
@@ -155,7 +153,7 @@ func (c content) check(path string) (fill string, read int64, err error) {
 	return fill, read, nil
 }
 
-// madeBy returns the fill whose stamp the content at path begins with.
+// madeBy returns the fill whose stamp is at the begin of the content at path.
 func (c content) madeBy(path string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(path, c.files()[0]))
 	if err != nil {
@@ -168,7 +166,7 @@ func (c content) madeBy(path string) (string, error) {
 	return fill, nil
 }
 
-// gone reports whether an error means that a content without a pin was removed meanwhile.
+// gone reports whether an error means that a content without a pin was removed.
 func gone(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESTALE)
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
-// promises are the tests of the contract, by the promise that each guards.
+// promises returns the tests of the contract, by the promise that each guards.
 func promises() map[string]func(*trial) {
 	return map[string]func(*trial){
 		"KeysThatDifferHaveContentOfTheirOwn":                 (*trial).keysDiffer,
@@ -56,7 +56,7 @@ type trial struct {
 	a, b side
 }
 
-// side is the cache as a host sees it.
+// side is one host's view of the cache.
 type side struct{ dir, host string }
 
 func newTrial(t *testing.T, s Site) *trial {
@@ -68,10 +68,10 @@ func newTrial(t *testing.T, s Site) *trial {
 
 func hostName(i int) string { return fmt.Sprint("host", i+1) }
 
-// root is the cache as the file server has it.
+// root returns the cache's directory on the file server.
 func (on *trial) root() string { return filepath.Join(on.server(), filepath.Base(on.a.dir)) }
 
-// takesSeconds leaves a test that waits for leases or for room out under -short.
+// takesSeconds skips a test under -short if it waits for leases or for room.
 func (on *trial) takesSeconds() {
 	on.Helper()
 	if testing.Short() {
@@ -79,10 +79,10 @@ func (on *trial) takesSeconds() {
 	}
 }
 
-// fills counts what it makes.
+// fills makes contents and counts them.
 type fills struct{ atomic.Int64 }
 
-// text makes a file.
+// text returns a Fill that makes a file.
 func (n *fills) text(text string) cache.Fill {
 	return func(_ context.Context, tmp string) error {
 		n.Add(1)
@@ -90,7 +90,7 @@ func (n *fills) text(text string) cache.Fill {
 	}
 }
 
-// tree makes a directory.
+// tree returns a Fill that makes a directory.
 func (n *fills) tree(files map[string]string) cache.Fill {
 	return func(_ context.Context, tmp string) error {
 		n.Add(1)
@@ -164,7 +164,7 @@ func (on *trial) unpin(c *cache.Cache, h cache.Holder) {
 	on.must(c.Unpin(on.Context(), h))
 }
 
-// trim trims until so many contents are removed: what is out of use has to settle first.
+// trim trims until so many contents are removed, because a retired content must settle first.
 func (on *trial) trim(c *cache.Cache, all bool, removed int) (retired []string) {
 	on.Helper()
 	on.eventually(fmt.Sprintf("%d contents are removed", removed), func() error {
@@ -180,7 +180,7 @@ func (on *trial) trim(c *cache.Cache, all bool, removed int) (retired []string) 
 	return retired
 }
 
-// eventually repeats what may need time to come true.
+// eventually repeats try until it succeeds, and fails the test if that takes too long.
 func (on *trial) eventually(what string, try func() error) {
 	on.Helper()
 	if err := within(on.Context(), testenv.WaitLimit+4*(on.Options.Term+max(on.Options.Settle, 0)), func(context.Context) error { return try() }); err != nil {
@@ -188,7 +188,7 @@ func (on *trial) eventually(what string, try func() error) {
 	}
 }
 
-// within repeats a try until it succeeds or the time is up.
+// within repeats try until it succeeds or the time is up.
 func within(ctx context.Context, limit time.Duration, try func(context.Context) error) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -13,7 +13,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
-// follow stays with a process to its end, and longer.
+// follow waits for the end of a process, and then judges what it has left.
 func (s *storm) follow(n int, p *testenv.Process, work workerOrders) {
 	ended := make(chan struct{})
 	if work.Fate.Signal == syscall.SIGSTOP {
@@ -42,11 +42,11 @@ func (s *storm) follow(n int, p *testenv.Process, work workerOrders) {
 	}
 }
 
-// wake lets a process that has stopped go on after its lease has ended.
+// wake continues a stopped process after its lease has ended.
 func (s *storm) wake(p *testenv.Process, ended <-chan struct{}) {
 	look := 20 * time.Millisecond
 	if s.Through != nil {
-		look = time.Second // each look is a connection
+		look = time.Second // each check is a connection
 	}
 	for {
 		select {
@@ -62,8 +62,8 @@ func (s *storm) wake(p *testenv.Process, ended <-chan struct{}) {
 	}
 }
 
-// checkHeld checks that what a dead process has pinned for holders that are not over stays
-// as it was.
+// checkHeld checks that the contents that a dead process has pinned for holders that are not over
+// are unchanged.
 func (s *storm) checkHeld(work workerOrders, records []record) {
 	held := map[string]record{}
 	for _, r := range records {

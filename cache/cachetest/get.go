@@ -46,7 +46,7 @@ func (on *trial) directoryKept() {
 			os.WriteFile(filepath.Join(tmp, "a", "unreadable"), []byte("x"), 0o600),
 			os.Symlink("/nowhere", filepath.Join(tmp, "link")),
 			os.Chmod(filepath.Join(tmp, "a", "unreadable"), 0o200),
-			os.Chmod(filepath.Join(tmp, "a"), 0o500)) //nolint:gosec // what is kept
+			os.Chmod(filepath.Join(tmp, "a"), 0o500)) //nolint:gosec // the mode must be kept
 	})
 	for name, want := range map[string]fs.FileMode{"": fs.ModeDir, "a": fs.ModeDir | 0o500, "a/unreadable": 0o200, "a/empty": fs.ModeDir | 0o700, "link": fs.ModeSymlink} {
 		info, err := os.Lstat(filepath.Join(path, name))
@@ -55,7 +55,7 @@ func (on *trial) directoryKept() {
 			on.Errorf("%q: %v, want %v", name, info.Mode(), want)
 		}
 	}
-	on.must(os.Chmod(filepath.Join(path, "a"), 0o700)) //nolint:gosec // it is about to go
+	on.must(os.Chmod(filepath.Join(path, "a"), 0o700)) //nolint:gosec // so that it can be removed
 }
 
 func (on *trial) failure() {
@@ -144,7 +144,7 @@ func (on *trial) foundElsewhere() {
 	on.wantFills(&n, 1)
 }
 
-// missedBefore: a host may go on to believe that something is not there.
+// missedBefore: a host may still believe that a file is missing.
 func (on *trial) missedBefore() {
 	a, b := on.open(on.a), on.open(on.b)
 	var n fills
@@ -158,7 +158,7 @@ func (on *trial) missedBefore() {
 	on.wantFills(&n, 1)
 }
 
-// trimmedElsewhere: a host may go on to believe that something is there.
+// trimmedElsewhere: a host may still believe that a file exists.
 func (on *trial) trimmedElsewhere() {
 	a, b := on.open(on.a), on.open(on.b)
 	var n fills
@@ -174,7 +174,7 @@ func (on *trial) trimmedElsewhere() {
 	})
 }
 
-// damage: every kind of damage is found, by Verify or by the next Get.
+// damage: Verify or the next Get finds every kind of damage.
 func (on *trial) damage() {
 	c, other := on.open(on.a), on.open(on.b)
 	var n fills
@@ -217,7 +217,7 @@ func (on *trial) damage() {
 	on.wantFills(&n, 5+4)
 }
 
-// recordOf is the path of an entry's record: docs/cache.md.
+// recordOf returns the path of an entry's record (docs/cache.md).
 func recordOf(e cache.Entry) string {
 	return filepath.Join(filepath.Dir(filepath.Dir(e.Path)), e.Hash+".json")
 }

@@ -14,14 +14,14 @@ import (
 	"github.com/cl-slurm/cl-slurm/cache"
 )
 
-// orders are those of a process on host a that fills a key.
+// orders are for a process on host a that fills a key.
 func (on *trial) orders(text string, more ...func(*cache.Options)) puppetOrders {
 	return puppetOrders{
 		Dir: on.a.dir, Options: on.options(on.a, more...), Want: cache.Want{Key: file("x"), Holder: "row-x", Size: int64(len(text))}, Text: text,
 	}
 }
 
-// hour makes a lease that no test outlasts.
+// hour makes leases outlast the test.
 func hour(o *cache.Options) { o.Term = time.Hour }
 
 func (on *trial) livingFill() {
@@ -56,7 +56,7 @@ func (on *trial) livingFill() {
 	on.wantFills(&n, 0)
 }
 
-// deadHere: the next fill of the host goes on with what the dead one has made.
+// deadHere: the next fill of the host resumes the dead fill's content.
 func (on *trial) deadHere() {
 	o := on.orders("half and half", hour)
 	o.Want.Resume = true
@@ -77,8 +77,8 @@ func (on *trial) deadElsewhere() {
 	}
 }
 
-// stopped: a process that stands still loses its lease, and learns of it late, when
-// another has filled in its place.
+// stopped: a stopped process loses its lease, and notices only after another process has filled the
+// key.
 func (on *trial) stopped(s side) {
 	o := on.orders("made by the one that was stopped")
 	o.Want.Resume = true
@@ -106,7 +106,7 @@ func (on *trial) stopped(s side) {
 	}
 }
 
-// leftovers: what a killed fill leaves goes, what a living one has made stays.
+// leftovers: those of a killed fill are removed, those of a living one stay.
 func (on *trial) leftovers() {
 	on.takesSeconds()
 	grace := func(o *cache.Options) { o.Grace = 2*o.Term + o.Term/2 }

@@ -21,12 +21,12 @@ import (
 	"github.com/cl-slurm/cl-slurm/cache"
 )
 
-// What was done, in a record.
+// Values of record.Did.
 const (
-	didGet      = "get"    // Get has returned; a content was seen
+	didGet      = "get"    // Get has returned, perhaps with a content
 	didFill     = "fill"   // a fill has begun
-	didFilled   = "filled" // it is about to return well
-	didFail     = "fail"   // it is about to return an error
+	didFilled   = "filled" // a fill is about to succeed
+	didFail     = "fail"   // a fill is about to fail
 	didRead     = "read"   // all bytes of a content were read
 	didUnpin    = "unpin"  // Unpin is about to be called
 	didTrim     = "trim"
@@ -35,37 +35,36 @@ const (
 	didPin      = "pin"
 	didSignal   = "signal" // the process is about to kill or stop itself
 	didSabotage = "sabotage"
-	didEnd      = "end" // the process ends as it should
+	didEnd      = "end" // the process ends as planned
 )
 
-// record is a line of a process's log. Times are those of a clock that all hosts of a test
-// share.
+// record is a line of a process's log. All hosts of a test share the clock of its times.
 type record struct {
 	Did        string
 	Process    int           `json:",omitempty"`
 	Begin, End time.Duration `json:",omitempty"`
 	Key        int           `json:",omitempty"`
-	Fill       string        `json:",omitempty"` // whose content it is
+	Fill       string        `json:",omitempty"` // the fill that made the content
 	Holder     string        `json:",omitempty"`
 	Path       string        `json:",omitempty"`
 	Bytes      int64         `json:",omitempty"`
-	N          int           `json:",omitempty"` // removed by a trim
-	Own        bool          `json:",omitempty"` // Get returned what its own fill made
-	Err        string        `json:",omitempty"` // its kind
-	// Wrong is a promise that the process saw broken.
+	N          int           `json:",omitempty"` // contents removed by a trim
+	Own        bool          `json:",omitempty"` // Get returned its own fill's content
+	Err        string        `json:",omitempty"` // see kind
+	// Wrong describes a promise that the process saw broken.
 	Wrong string `json:",omitempty"`
 }
 
-// journal is the log of one process, on a plain disk, or on one that all hosts share. A record is
-// there as soon as it was written, however the process ends.
+// journal is the log of one process. It is on a plain disk, or on one that all machines share. A
+// record survives the process.
 type journal struct {
 	file    *os.File
 	process int
 	remote  bool
 }
 
-// now is the time by which all processes agree: that of this machine's monotonic clock. Machines
-// share the clock of the day alone.
+// now returns the time by a clock that all processes share: this machine's monotonic clock or, on
+// several machines, the time of day.
 func (j *journal) now() time.Duration {
 	clock := int32(unix.CLOCK_MONOTONIC)
 	if j != nil && j.remote {
@@ -73,7 +72,7 @@ func (j *journal) now() time.Duration {
 	}
 	var now unix.Timespec
 	if err := unix.ClockGettime(clock, &now); err != nil {
-		panic(err) // it has no way to fail
+		panic(err) // it cannot fail
 	}
 	return time.Duration(now.Nano())
 }
@@ -91,7 +90,7 @@ func openJournal(dir string, process int, remote bool) (*journal, error) {
 	return &journal{file: f, process: process, remote: remote}, err
 }
 
-// add writes a record. A process that cannot log proves nothing, and ends.
+// add writes a record. A process that cannot log ends, because it could prove nothing.
 func (j *journal) add(r record) {
 	r.Process = j.process
 	if r.End == 0 {
@@ -107,8 +106,8 @@ func (j *journal) add(r record) {
 	}
 }
 
-// readJournal returns the records of a process. The last line of one that was
-// killed may be cut.
+// readJournal returns the records of a process. It ignores a cut last line, which a killed process
+// may leave.
 func readJournal(dir string, process int) ([]record, error) {
 	text, err := os.ReadFile(journalName(dir, process))
 	if errors.Is(err, fs.ErrNotExist) { // it was killed before it could begin
@@ -131,17 +130,17 @@ func readJournal(dir string, process int) ([]record, error) {
 	}
 }
 
-// errBroken is what a fill fails with that is to fail.
+// errBroken is the error of a fill that is meant to fail.
 var errBroken = errors.New("the fill is to fail")
 
-// kind sorts an error for the log: the name of a system error, or one of a
-// few words; "" for none.
+// kind returns a short name of an error for the log, such as the name of a system error; "" for
+// nil.
 func kind(err error) string {
 	var errno syscall.Errno
 	switch {
 	case err == nil:
 		return ""
-	case strings.Contains(err.Error(), errBroken.Error()): // which may be the text of a panic
+	case strings.Contains(err.Error(), errBroken.Error()): // it may be the text of a panic
 		return "broken fill"
 	case errors.Is(err, cache.ErrFull):
 		return "full"
@@ -158,7 +157,7 @@ func kind(err error) string {
 	}
 }
 
-// transient reports whether a faulty file system may have made the error.
+// transient reports whether a faulty file system may have caused the error.
 func transient(err error) bool {
 	return slices.Contains([]string{"EIO", "ESTALE", "ETIMEDOUT", "ENOSPC", "EDQUOT", "EAGAIN", "EINTR", "EREMOTEIO"}, kind(err))
 }

@@ -8,23 +8,23 @@ import (
 	"time"
 )
 
-// counts is what a storm did: fills that were begun, published (seen as contents), failed
-// as they were to, dropped (whole and never seen); hits of a content that another fill
-// made; take-overs (fills that began after another of their key that has not ended);
-// errors that are to be expected, by kind; and so on.
+// counts counts the events of a storm: fills that were begun, published (a Get returned their
+// content), failed on purpose, or dropped (complete, but never returned); hits on other fills'
+// contents; take-overs (fills that began while an earlier one of their key had not ended); expected
+// errors by kind; and more.
 type counts map[string]int64
 
-// enough reports whether promises were put to the test: contents were published, got
-// by others, read, and removed.
+// enough reports whether the promises were tested: contents were published, got by other processes,
+// read, and removed.
 func (c counts) enough() bool {
 	return c["published"] > 0 && c["hits"] > 0 && c["reads"] > 0 && c["removed"] > 0
 }
 
-// gets is how often a content was got.
+// gets counts the successful Gets.
 func (c counts) gets() int64 { return c["own"] + c["hits"] }
 
-// judge joins the logs of a storm. It returns what was done, and which promises
-// were broken. A host may see what is past for as long as settle.
+// judge evaluates the logs of a storm. It returns the counts and the broken promises. A host may
+// see a state that is settle old.
 func judge(records []record, settle time.Duration) (counts, []string) {
 	records = slices.Clone(records)
 	slices.SortStableFunc(records, func(a, b record) int { return cmp.Compare(a.End, b.End) })
@@ -39,22 +39,22 @@ func judge(records []record, settle time.Duration) (counts, []string) {
 	return j.sum, j.wrong
 }
 
-// judgement is one that is being made.
+// judgement is one call of judge.
 type judgement struct {
 	sum    counts
 	wrong  []string
 	settle time.Duration
-	open   map[int]map[string]bool // the fills of a key that have begun and not ended
+	open   map[int]map[string]bool // the unfinished fills of each key
 	zones  map[string]*zone        // by fill
 }
 
-// zone is what is known of the time for which a fill's content was that of its
-// key: it began to be at earliest at filled, it was at begun or before, and at
-// last or after. Where begun is before last it was all the time between.
+// zone bounds the time for which a fill's content was the one of its key. It began not before
+// filled, and not after begun. It ended not before last. If begun is before last, the content was
+// in use between them without a break.
 type zone struct {
 	key         int
 	fill        string
-	filled      time.Duration // 0: the fill never returned well
+	filled      time.Duration // 0: the fill did not succeed
 	begun, last time.Duration
 	seen        bool
 }
@@ -72,7 +72,7 @@ func (j *judgement) zone(r record) *zone {
 	return z
 }
 
-// count takes in one record, after all that ended before it.
+// count takes in one record. Records come in the order of their ends.
 func (j *judgement) count(r record) {
 	if r.Err != "" && r.Did != didFail {
 		j.sum["error "+r.Err]++
@@ -127,7 +127,7 @@ func (j *judgement) got(r record) {
 	z.seen, z.begun, z.last = true, min(z.begun, r.End), max(z.last, begin)
 }
 
-// compare finds zones of one key that meet.
+// compare finds overlapping zones of one key.
 func (j *judgement) compare() {
 	byKey := map[int][]*zone{}
 	for _, z := range j.zones {
@@ -151,7 +151,7 @@ func (j *judgement) compare() {
 	}
 }
 
-// meets reports whether two contents cannot have been there one after the other.
+// meets reports whether two contents cannot have been in use one after the other.
 func (z *zone) meets(other *zone) bool {
 	within := func(a, b *zone) bool { return b.begun < min(a.begun, a.last) && max(a.begun, a.last) < b.last }
 	across := func(a, b *zone) bool {

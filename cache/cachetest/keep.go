@@ -96,7 +96,7 @@ func (on *trial) pinsOver() {
 	on.wantPins(c, "x job-unknown", "x row-lives")
 }
 
-// block is a text of 20 kB.
+// block returns a text of 20 kB.
 func block(id string) string { return id + strings.Repeat(".", 20_000-len(id)) }
 
 // blocks makes entries of a block each, in this order.
@@ -111,7 +111,7 @@ func (on *trial) blocks(c *cache.Cache, owner string, ids ...string) {
 func (on *trial) pinElsewhere() {
 	a, b := on.open(on.a), on.open(on.b)
 	on.blocks(a, "", "pinned", "key", "not")
-	on.trim(a, false, 0) // a has looked at the pins
+	on.trim(a, false, 0) // a has listed the pins
 	var n fills
 	path := on.wantText(b, cache.Want{Key: file("pinned"), Holder: "row-1"}, n.text("made anew"), block("pinned"))
 	on.must(b.Pin(on.Context(), file("key"), false, "user-1"))
@@ -130,7 +130,7 @@ func (on *trial) trimOrder() {
 	free := on.open(on.a)
 	on.blocks(free, "", "a", "b", "c", "d", "e")
 	now := time.Now()
-	hours := map[string]int{"a": 9, "b": 2, "c": 4, "d": 3, "e": 1} // ago: last uses are noted to some minutes
+	hours := map[string]int{"a": 9, "b": 2, "c": 4, "d": 3, "e": 1} // long ago, because uses are recorded to some minutes
 	list, err := free.Entries(on.Context())
 	on.must(err)
 	for _, e := range list {

@@ -18,19 +18,18 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
-// job is the environment variable by which a test program is told to be another
-// process of a test.
+// job is the environment variable that makes a test program another process of a test.
 const job = "CACHETEST_JOB"
 
-// orders are what another process does: one of these. They travel by gob, which leaves
-// out the functions of cache.Options and cache.Want.
+// orders has the orders for another process; one of its fields is set. They travel by gob, which
+// omits the functions of cache.Options and cache.Want.
 type orders struct {
 	Puppet *puppetOrders
 	Worker *workerOrders
 }
 
-// Main is called by TestMain before anything else. In a process that a test of
-// this package has started it does what that is for, and does not return.
+// TestMain calls Main before anything else. In a process that a test of this package has started,
+// Main carries out its orders and does not return.
 func Main() {
 	text := os.Getenv(job)
 	if text == "" {
@@ -61,10 +60,9 @@ func (o orders) variable(tb testing.TB) string {
 	return job + "=" + base64.StdEncoding.EncodeToString(text.Bytes())
 }
 
-// puppetOrders are those of a process that gets one key. When it fills, it
-// writes half of the text, says "filling", waits for a line, and writes the
-// rest. At the end it says "got PATH" or "failed: CAUSE", and lives on until its
-// input ends.
+// puppetOrders are for a process that gets one key. Its fill writes half of the text, prints
+// "filling", waits for a line, and writes the rest. In the end the process prints "got PATH" or
+// "failed: CAUSE", and runs until its input ends.
 type puppetOrders struct {
 	Dir     string
 	Options cache.Options
@@ -74,8 +72,8 @@ type puppetOrders struct {
 
 func (o puppetOrders) run(in io.Reader, out io.Writer) {
 	lines := make(chan struct{}, 1)
-	say := func(text string) { fmt.Fprintln(out, text) } //nolint:errcheck // a parent that is gone closes the input too
-	var get sync.WaitGroup                               // it ends with the process
+	say := func(text string) { fmt.Fprintln(out, text) } //nolint:errcheck // the input ends, too, when the parent is gone
+	var get sync.WaitGroup                               // get ends with the process
 	get.Go(func() {
 		path, err := o.get(func() { say("filling"); <-lines })
 		if err != nil {
@@ -111,7 +109,7 @@ func (o puppetOrders) get(wait func()) (said string, err error) {
 	return "got " + path, err
 }
 
-// puppet is such a process, seen from outside.
+// puppet is a process with puppetOrders, as its parent sees it.
 type puppet struct {
 	*testenv.Process
 	t     *testing.T
@@ -124,7 +122,7 @@ func (on *trial) filling(o puppetOrders) *puppet {
 	p := testenv.Again(on, orders{Puppet: &o}.variable(on))
 	on.Cleanup(func() {
 		p.Kill()
-		_ = p.Wait() // it may have been waited for
+		_ = p.Wait() // die may have waited already
 	})
 	lines := bufio.NewScanner(p)
 	if lines.Scan(); lines.Text() != "filling" {
@@ -144,7 +142,7 @@ func (p *puppet) ends() (path string) {
 	return path
 }
 
-// goOn lets the fill go on.
+// goOn lets the fill continue.
 func (p *puppet) goOn() {
 	p.t.Helper()
 	if _, err := io.WriteString(p.Input, "\n"); err != nil {
@@ -156,7 +154,7 @@ func (p *puppet) goOn() {
 func (p *puppet) die() {
 	p.t.Helper()
 	p.Kill()
-	for p.lines.Scan() { // up to the end
+	for p.lines.Scan() { // until the output ends
 	}
 	if err := p.Wait(); err != nil {
 		p.t.Error(err)

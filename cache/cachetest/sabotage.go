@@ -12,25 +12,24 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/pause"
 )
 
-// sabotage is what a process does to its cache once, so that a test sees that
-// it is noticed.
+// sabotage damages a cache once. A test with it proves that the storm notices the damage.
 type sabotage string
 
-// The sabotages. Each is done to an entry that the process has pinned, or
-// beside it.
+// The sabotages. A process does each to an entry that it has pinned, or to other files of the
+// cache.
 const (
-	sabotageRemove   sabotage = "remove"   // the entry is removed
-	sabotageByte     sabotage = "byte"     // one byte of it is changed
-	sabotageRefill   sabotage = "refill"   // another fill takes its place
-	sabotagePublish  sabotage = "publish"  // another fill takes its place for a while
-	sabotageDie      sabotage = "die"      // it is removed, and the process killed
-	sabotageQuota    sabotage = "quota"    // a content is made that the cache knows nothing of
-	sabotagePin      sabotage = "pin"      // there is a pin that cannot be dropped
-	sabotageStuck    sabotage = "stuck"    // a key cannot be filled any more
-	sabotageLeftover sabotage = "leftover" // there is a file that nobody sweeps
+	sabotageRemove   sabotage = "remove"   // remove the entry
+	sabotageByte     sabotage = "byte"     // change one byte of it
+	sabotageRefill   sabotage = "refill"   // replace it with another fill's content
+	sabotagePublish  sabotage = "publish"  // replace it for a while
+	sabotageDie      sabotage = "die"      // remove it, and kill the process
+	sabotageQuota    sabotage = "quota"    // make a content that the cache does not know
+	sabotagePin      sabotage = "pin"      // make a pin that cannot be dropped
+	sabotageStuck    sabotage = "stuck"    // make a key that cannot be filled
+	sabotageLeftover sabotage = "leftover" // make a file that no sweep removes
 )
 
-// sabotage does to an entry what a cache must not.
+// sabotage damages the cache as w.Sabotage orders.
 func (w *worker) sabotage(ctx context.Context, c content, path string) {
 	if w.Sabotage == "" {
 		return
@@ -58,7 +57,7 @@ func (w *worker) sabotage(ctx context.Context, c content, path string) {
 		}
 	case sabotageQuota:
 		err = errors.Join(os.WriteFile(w.Dir+"/extra", stamp("nobody"), 0o600), os.Truncate(w.Dir+"/extra", 1<<30))
-		_ = pause.For(ctx, 200*time.Millisecond) // that the auditor comes by
+		_ = pause.For(ctx, 200*time.Millisecond) // so that the auditor sees it
 		err = errors.Join(err, os.Remove(w.Dir+"/extra"))
 	case sabotagePin:
 		err = os.MkdirAll(filepath.Join(w.Dir, "pins", strings.Repeat("0", 64)+"~row-1", "d"), 0o700)
@@ -73,8 +72,7 @@ func (w *worker) sabotage(ctx context.Context, c content, path string) {
 	}
 }
 
-// publishTwice puts the content of another fill in the place of one, and takes
-// it away again.
+// publishTwice replaces a content with another fill's, and restores it.
 func (w *worker) publishTwice(ctx context.Context, c content, path string) error {
 	old, err := c.madeBy(path)
 	if err != nil {

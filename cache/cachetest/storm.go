@@ -24,7 +24,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
-// storm is a storm that is under way, or that has ended.
+// storm is one call of RunStorm or of a rehearsal.
 type storm struct {
 	*testing.T
 	Site
@@ -33,17 +33,16 @@ type storm struct {
 	contents []content
 	rehearsal
 	group errgroup.Group
-	over  chan struct{} // closed when nothing new is to begin
+	over  chan struct{} // closed when no new process is to start
 
 	mu    sync.Mutex
 	alive map[int]*testenv.Process
 	next  int // number of the next process
 	wrong []string
-	sum   counts // what the processes did not log
+	sum   counts // counts of events that the processes do not log
 }
 
-// RunStorm runs a storm, and fails the test for every promise that it saw
-// broken.
+// RunStorm runs a storm, and fails the test for every promise that it saw broken.
 func RunStorm(t *testing.T, s Site) {
 	t.Helper()
 	if testing.Short() {
@@ -65,7 +64,7 @@ func RunStorm(t *testing.T, s Site) {
 	}
 }
 
-// parse reads a text like 200x5000@7.
+// parse reads a text such as 200x5000@7.
 func (s *Storm) parse(text string) error {
 	size, seed, seeded := strings.Cut(text, "@")
 	processes, gets, _ := strings.Cut(size, "x")
@@ -78,15 +77,15 @@ func (s *Storm) parse(text string) error {
 	return errors.Join(errs[:]...)
 }
 
-// rehearsal is what is different in a storm that only shows what is noticed.
+// rehearsal changes a storm into one that only shows that the tests notice a fault.
 type rehearsal struct {
 	rehearses bool
 	sabotage  sabotage
 	keys      int
-	limit     time.Duration // of what may need time when it is over
+	limit     time.Duration // for each check after its end
 }
 
-// runAndJudge runs a storm and returns what it did, and which promises it saw broken.
+// runAndJudge runs a storm and returns its counts and the promises that it saw broken.
 func runAndJudge(t *testing.T, site Site, r rehearsal) (counts, []string) {
 	t.Helper()
 	site.Storm.Processes = cmp.Or(site.Storm.Processes, 60)
@@ -100,7 +99,7 @@ func runAndJudge(t *testing.T, site Site, r rehearsal) (counts, []string) {
 		contents: contents(site.Storm.Seed, r.keys), rehearsal: r,
 		over: make(chan struct{}), alive: map[int]*testenv.Process{}, sum: counts{},
 	}
-	for _, c := range s.contents { // there is room for less than a half, beside what settles
+	for _, c := range s.contents { // room for less than half of them, besides retired ones
 		s.options.Size += c.size * 2 / 5
 		if s.options.Settle > 0 {
 			s.options.Size += c.size / 5
@@ -115,14 +114,14 @@ func runAndJudge(t *testing.T, site Site, r rehearsal) (counts, []string) {
 	return sum, append(wrong, s.wrong...)
 }
 
-// tally counts what no process logs.
+// tally counts an event that no process logs.
 func (s *storm) tally(what string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sum[what]++
 }
 
-// runProcesses starts the processes, lets them go on until they have done enough, and ends them.
+// runProcesses starts the processes, waits until they have done enough, and ends them.
 func (s *storm) runProcesses() {
 	audit := auditor{dir: filepath.Join(s.server(), s.name)}
 	ctx, end := context.WithCancel(s.Context())
@@ -139,12 +138,12 @@ func (s *storm) runProcesses() {
 	s.mu.Lock()
 	close(s.over)
 	for _, p := range s.alive {
-		_ = p.Input.Close() // that one has ended is no harm
+		_ = p.Input.Close() // it may have ended already
 	}
 	s.mu.Unlock()
 	s.await(func(counts) bool { return s.haveEnded() })
 	end()
-	_ = s.group.Wait() // failures are in wrong
+	_ = s.group.Wait() // failures are in s.wrong
 	s.sum["most bytes"], s.sum["quota"], s.sum["audits"] = audit.most, s.options.Size, audit.runs
 	var biggest int64
 	for _, c := range s.contents {
@@ -155,23 +154,23 @@ func (s *storm) runProcesses() {
 	}
 }
 
-// isEnough reports whether the storm has put all promises to the test. A storm for sabotage does not
-// have to.
+// isEnough reports whether the storm has tested all promises. A rehearsal need not.
 func (s *storm) isEnough(sum counts) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.rehearses || sum.enough() && s.sum["killed"] > 0
 }
 
-// haveEnded reports whether all processes have.
+// haveEnded reports whether all processes have ended.
 func (s *storm) haveEnded() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.alive) == 0
 }
 
-// await waits until the storm has come so far. However slow the machine is, its processes go on: await
-// ends them only when none has logged anything, or ended, for the time in which a test has to begin.
+// await waits until the storm has come so far. It waits as long as the processes make progress,
+// however slow the machine is. It ends them when none has logged anything or ended for
+// testenv.WaitLimit.
 func (s *storm) await(far func(counts) bool) {
 	var last int
 	for moved := time.Now(); s.Context().Err() == nil; {
@@ -190,11 +189,11 @@ func (s *storm) await(far func(counts) bool) {
 			s.dump()
 			return
 		}
-		_ = pause.For(s.Context(), max(20*time.Millisecond, 10*time.Since(began))) // looking takes a tenth of a processor
+		_ = pause.For(s.Context(), max(20*time.Millisecond, 10*time.Since(began))) // use at most a tenth of a processor
 	}
 }
 
-// awaitSabotage waits until it has begun.
+// awaitSabotage waits until the sabotage has begun.
 func (s *storm) awaitSabotage() {
 	for s.Context().Err() == nil {
 		records, err := readJournal(s.Logs, 1)
@@ -205,14 +204,14 @@ func (s *storm) awaitSabotage() {
 	}
 }
 
-// broken notes a promise that was not kept.
+// broken records a broken promise.
 func (s *storm) broken(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.wrong = append(s.wrong, fmt.Sprintf(format, args...))
 }
 
-// dump ends processes that hang, and has them say where they are.
+// dump ends processes that hang, and makes them print their goroutines.
 func (s *storm) dump() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -223,7 +222,7 @@ func (s *storm) dump() {
 	}
 }
 
-// fate is that of a process: a fifth are killed, some are stopped.
+// fate draws the fate of a process: a fifth are killed, some are stopped.
 func (s *storm) fate(n int) fate {
 	rng := rand.New(rand.NewPCG(s.Storm.Seed, uint64(n)<<32)) //nolint:gosec // repeatable by design
 	f := fate{Op: rng.IntN(4), Fill: rng.IntN(2) == 0, After: time.Duration(rng.ExpFloat64() * float64(8*time.Millisecond))}
@@ -271,7 +270,7 @@ func (s *storm) startProcess() {
 	s.group.Go(func() error { s.follow(n, p, work); return nil })
 }
 
-// killDoomed kills the processes that were to be killed and still run.
+// killDoomed kills the processes that should be killed and still run.
 func (s *storm) killDoomed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -282,7 +281,7 @@ func (s *storm) killDoomed() {
 	}
 }
 
-// records are those of all processes, as far as they have written them.
+// records returns the records that all processes have written so far.
 func (s *storm) records() []record {
 	s.mu.Lock()
 	processes := s.next

@@ -74,7 +74,7 @@ func (w *worker) patiently(read func() error) (err error) {
 	return err
 }
 
-// unexpected describes an error that the cache should not return; it is empty for others.
+// unexpected describes an error that the cache should not return. It is empty for others.
 func (w *worker) unexpected(ctx context.Context, what string, err error) string {
 	switch kind(err) {
 	case "", "full", "lost", "broken fill":
@@ -94,10 +94,10 @@ func (w *worker) nextFill() string {
 	return fmt.Sprintf("p%d.%d", w.Process, w.fills.Add(1))
 }
 
-// plan is what is to happen in a fill.
+// plan decides the course of a fill.
 type plan struct {
-	steps  time.Duration // how long each step of it takes
-	last   int           // the step with which it fails or the fate comes
+	steps  time.Duration // duration of each step
+	last   int           // the step at which it fails or the fate comes
 	fails  bool
 	panics bool
 }
@@ -112,7 +112,7 @@ func (w *worker) plan(c content) plan {
 	return p
 }
 
-// fill makes a content, or fails as fills do.
+// fill makes a content, or fails as planned.
 func (w *worker) fill(ctx context.Context, c content, p plan, fill, tmp string, resume bool) error {
 	r := record{Did: didFill, Key: c.n, Fill: fill}
 	if _, err := os.Lstat(tmp); err == nil && !resume {
@@ -130,7 +130,7 @@ func (w *worker) fill(ctx context.Context, c content, p plan, fill, tmp string, 
 		case step <= p.last:
 		case doomed:
 			doomed = false
-			w.signal() // one that was only stopped goes on
+			w.signal() // a stopped process continues here
 		case p.panics:
 			w.add(record{Did: didFail, Key: c.n, Fill: fill, Err: kind(errBroken)})
 			panic(errBroken)
@@ -147,8 +147,8 @@ func (w *worker) fill(ctx context.Context, c content, p plan, fill, tmp string, 
 	return err
 }
 
-// compare compares all bytes of a content. What is pinned has to be there, made
-// by the same fill as before.
+// compare compares all bytes of a content. A pinned content must exist, and must be of the same
+// fill as before.
 func (w *worker) compare(c content, path, fill string, h cache.Holder) record {
 	r := record{Did: didRead, Begin: w.now(), Key: c.n, Holder: string(h), Path: path}
 	err := w.patiently(func() (err error) {

@@ -18,12 +18,12 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/pause"
 )
 
-// workerOrders are those of one process of a storm.
+// workerOrders are for one process of a storm.
 type workerOrders struct {
 	Process  int
 	Dir      string
 	Options  cache.Options
-	Logs     string // where all processes write their logs
+	Logs     string // directory for the logs of all processes
 	Remote   bool   // the hosts are machines
 	Seed     uint64
 	Keys     int
@@ -33,11 +33,11 @@ type workerOrders struct {
 	Sabotage sabotage
 }
 
-// fate is how a process ends before its time, or stops.
+// fate is the time at which a process is killed or stopped.
 type fate struct {
-	Op     int           // with which of its operations it comes
-	Fill   bool          // in the middle of the first fill from there on, not by time
-	After  time.Duration // how long after the begin of the operation
+	Op     int           // the operation at which it comes
+	Fill   bool          // in the middle of the next fill, instead of by time
+	After  time.Duration // the delay from the begin of the operation
 	Signal syscall.Signal
 }
 
@@ -62,7 +62,7 @@ func (o workerOrders) run(in io.Reader) error {
 	ctx, end := context.WithCancel(context.Background())
 	var watch sync.WaitGroup
 	watch.Go(func() {
-		_, _ = io.Copy(io.Discard, in) // the end of it is what counts
+		_, _ = io.Copy(io.Discard, in) // waits for its end
 		end()
 	})
 	o.Options.Over = over(o.Logs)
@@ -89,8 +89,8 @@ func (o workerOrders) run(in io.Reader) error {
 	return nil
 }
 
-// over tells which holders are over: those of the processes for which the storm has made
-// a file.
+// over returns an Options.Over by which a holder is over when the storm has made a file for its
+// process.
 func over(logs string) func(context.Context, []cache.Holder) (map[cache.Holder]bool, error) {
 	return func(_ context.Context, holders []cache.Holder) (map[cache.Holder]bool, error) {
 		ended := map[cache.Holder]bool{}
@@ -111,18 +111,18 @@ func (w *worker) scheduleFate() {
 	time.AfterFunc(w.Fate.After, w.signal)
 }
 
-// signal ends or stops this process.
+// signal kills or stops this process.
 func (w *worker) signal() {
 	w.add(record{Did: didSignal, Err: w.Fate.Signal.String()})
-	_ = syscall.Kill(os.Getpid(), w.Fate.Signal) // it always can
+	_ = syscall.Kill(os.Getpid(), w.Fate.Signal) // it cannot fail
 }
 
-// about is a random time with this mean; a few are much longer.
+// about returns a random time with this mean. A few are much longer.
 func (w *worker) about(mean time.Duration) time.Duration {
 	return time.Duration(min(w.rng.ExpFloat64(), 8) * float64(mean))
 }
 
-// operate does one thing.
+// operate does one random operation.
 func (w *worker) operate(ctx context.Context) {
 	c := w.contents[w.popular.Uint64()]
 	w.holders++
@@ -133,7 +133,7 @@ func (w *worker) operate(ctx context.Context) {
 	case r < .84:
 		w.use(ctx, c, "")
 	case r < .90:
-		keeper := h + "-key" // a trim may move its pin, so it reads nothing itself
+		keeper := h + "-key" // a trim may move its pin, so it must not read the content
 		w.note(ctx, record{Did: didPin, Key: c.n, Holder: string(keeper)}, w.cache.Pin(ctx, c.key(), false, keeper))
 		w.use(ctx, c, h)
 		w.unpin(ctx, c, keeper)
@@ -154,7 +154,7 @@ func (w *worker) operate(ctx context.Context) {
 	}
 }
 
-// note logs what was done, and how it ended.
+// note logs an operation and its error.
 func (w *worker) note(ctx context.Context, r record, err error) {
 	r.Err, r.Wrong = kind(err), w.unexpected(ctx, r.Did, err)
 	w.add(r)
