@@ -25,7 +25,7 @@ func TestNamesAndListingsAreStale(t *testing.T) {
 		s.struck(kind)
 	}
 
-	s.write(s.b, "own", "") // the server's answer shows that another client has changed the directory
+	s.write(s.b, "own", "") // the server's reply shows that another client has changed the directory
 	s.exists(s.b, "goes", false)
 	s.exists(s.b, "comes", true)
 	s.lists(s.b, "comes", "own")
@@ -136,7 +136,7 @@ func TestOnlyOneClientCreatesExclusively(t *testing.T) {
 	if err := create(s.b); !errors.Is(err, os.ErrExist) {
 		t.Errorf("the second: %v", err)
 	}
-	s.write(s.a, "y", "one") // which b believes absent: it opens what is there
+	s.write(s.a, "y", "one") // b believes that it is absent: it opens the existing file
 	f, err := os.OpenFile(filepath.Join(s.b, "y"), os.O_CREATE|os.O_RDWR, 0o600)
 	must(t, err)
 	got, err := io.ReadAll(f)

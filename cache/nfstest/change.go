@@ -9,13 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// change does what changes directories, and applies to what the client knows
-// what the reply has of them. When the server's attributes before it are those
-// that the client has, nobody else has changed the directory: the names that it
-// knows were right, and it believes them anew. If not they all go. The listing
-// goes always (fs/nfs/inode.c: nfs_wcc_update_inode). Without a reply the
-// directory is revalidated when it is needed next
-// (nfs_post_op_update_inode).
+// change makes a call that changes directories, and updates the client's caches from the reply. If
+// the reply's attributes from before the call are those that the client has, no other client has
+// changed the directory: the client's names of it were right, and it trusts them for a new period.
+// Otherwise it drops them all. It always drops the listing (fs/nfs/inode.c: nfs_wcc_update_inode).
+// Without a reply, the client revalidates the directory at its next use (nfs_post_op_update_inode).
 func (c *client) change(op Op, dirs []*node, do func() ([]wcc, error)) (replied bool, err error) {
 	c.mu.Lock()
 	c.own(dirs...)
@@ -43,8 +41,8 @@ func (c *client) change(op Op, dirs []*node, do func() ([]wcc, error)) (replied 
 	return replied, err
 }
 
-// make makes a name. When that fails the client knows nothing of the name any
-// more (fs/nfs/dir.c: nfs_mkdir and its like drop the dentry).
+// make makes a name. If that fails, the client forgets the name (fs/nfs/dir.c: nfs_mkdir and
+// similar functions drop the dentry).
 func (c *client) make(op Op, parent uint64, name string, do func(dir *object) (made, error)) (*node, *attributes, error) {
 	dir := c.get(parent)
 	var m made
@@ -65,7 +63,7 @@ func (c *client) make(op Op, parent uint64, name string, do func(dir *object) (m
 	return n, &m.attr, nil
 }
 
-// entry makes a name and tells the kernel of it.
+// entry makes a name and describes it to the kernel.
 func (c *client) entry(op Op, h *fuse.InHeader, name string, out *fuse.EntryOut, do func(dirfd int) error) fuse.Status {
 	n, a, err := c.make(op, h.NodeId, name, func(dir *object) (made, error) { return c.export.create(dir, name, do) })
 	if err == nil {
@@ -84,8 +82,8 @@ func (c *client) Symlink(_ <-chan struct{}, h *fuse.InHeader, target, name strin
 	return c.entry(SymLink, h, name, out, func(dirfd int) error { return unix.Symlinkat(target, dirfd, name) })
 }
 
-// Create is an open(2) with O_CREAT, of a name of which the client knows
-// nothing, or that it believes absent. The server decides what is there.
+// Create is an open(2) with O_CREAT of a name that the client does not know or believes absent. The
+// server decides.
 func (c *client) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
 	n, a, err := c.make(Create, in.NodeId, name, func(dir *object) (made, error) {
 		return c.export.createFile(dir, name, in.Mode, in.Flags&syscall.O_EXCL != 0)
@@ -106,8 +104,8 @@ func (c *client) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, out *
 	return fuse.OK
 }
 
-// Link is link(2). The server's answer bears the file's attributes, also when
-// the name exists; without an answer the old ones are believed.
+// Link is link(2). The server's answer has the file's attributes, even if the name exists. Without
+// an answer, the client trusts the old ones.
 func (c *client) Link(_ <-chan struct{}, in *fuse.LinkIn, name string, out *fuse.EntryOut) fuse.Status {
 	n, dir := c.get(in.Oldnodeid), c.get(in.NodeId)
 	c.mu.Lock()
@@ -138,7 +136,7 @@ func (c *client) Rmdir(_ <-chan struct{}, h *fuse.InHeader, name string) fuse.St
 	return fuse.ToStatus(c.remove(c.get(h.NodeId), name, RmDir))
 }
 
-// Unlink is unlink(2). What is open on this client is renamed.
+// Unlink is unlink(2). It renames a file that is open on this client.
 func (c *client) Unlink(_ <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
 	dir := c.get(h.NodeId)
 	target := c.peek(dir, name)
@@ -166,9 +164,8 @@ func (c *client) remove(dir *node, name string, op Op) error {
 	return err
 }
 
-// Rename is rename(2), and renameat2(2) without flags (fs/nfs/dir.c:
-// nfs_rename). A target that is open on this client gets a silly name first, so
-// that for a moment there is nothing at the name.
+// Rename is rename(2), and renameat2(2) without flags (fs/nfs/dir.c: nfs_rename). A target that is
+// open on this client first gets a silly name, so that the name is missing for a moment.
 func (c *client) Rename(_ <-chan struct{}, in *fuse.RenameIn, old, name string) fuse.Status {
 	if in.Flags != 0 {
 		return fuse.EINVAL
@@ -176,7 +173,7 @@ func (c *client) Rename(_ <-chan struct{}, in *fuse.RenameIn, old, name string) 
 	from, to := c.get(in.NodeId), c.get(in.Newdir)
 	moved, target := c.peek(from, old), c.peek(to, name)
 	if moved == target {
-		target = nil // two names of one file: nothing happens
+		target = nil // two names of one file: nothing to do
 	}
 	open, unlock := c.close(target)
 	defer unlock()
@@ -214,14 +211,14 @@ func (c *client) rename(from *node, old string, to *node, name string) error {
 	return nil
 }
 
-// peek is the node of a name, or nil.
+// peek returns the node of a name, or nil.
 func (c *client) peek(dir *node, name string) *node {
 	n, _, _ := c.lookup(dir, name)
 	return n
 }
 
-// close keeps a file, when there is one, from being opened on this client until
-// unlock, and returns whether it is open.
+// close keeps a file, if it is not nil, from being opened on this client until unlock, and reports
+// whether it is open.
 func (c *client) close(n *node) (open bool, unlock func()) {
 	if n == nil {
 		return false, func() {}
@@ -230,9 +227,8 @@ func (c *client) close(n *node) (open bool, unlock func()) {
 	return c.isOpen(n), n.opening.Unlock
 }
 
-// sillyRename gives a file that is open here a name that stays until it is
-// closed (fs/nfs/unlink.c: nfs_sillyrename). Such a name cannot be removed here
-// before.
+// sillyRename gives a file that is open on this client a name that stays until it is closed
+// (fs/nfs/unlink.c: nfs_sillyrename). This client cannot remove such a name earlier.
 func (c *client) sillyRename(dir *node, name string, n *node) error {
 	c.mu.Lock()
 	for _, p := range n.silly {
@@ -252,6 +248,6 @@ func (c *client) sillyRename(dir *node, name string, n *node) error {
 	n.silly = append(n.silly, silly)
 	dir.names[name] = nil
 	c.mu.Unlock()
-	c.removeSilly(n) // it may have been closed meanwhile
+	c.removeSilly(n) // the file may just have been closed
 	return nil
 }

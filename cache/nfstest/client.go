@@ -10,30 +10,29 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 )
 
-// A client is one host's NFS client: it has caches of its own. The kernel's
-// own caches are off but for the pages of files, which the kernel drops when a
-// file is opened, and when its time of change is another (fs/nfs/inode.c:
-// nfs_revalidate_mapping).
+// A client is one host's NFS client with its own caches. The kernel's own caches are off, except
+// for the pages of files, which the kernel drops at each open and at a new time of change
+// (fs/nfs/inode.c: nfs_revalidate_mapping).
 //
-// A method that is called by the kernel is one system call, or a part of one.
+// The kernel calls a method for one system call, or for a part of one.
 type client struct {
-	fuse.RawFileSystem // what is not here is ENOSYS
+	fuse.RawFileSystem // returns ENOSYS for missing methods
 	o                  Options
 	export             *export
 	faults             *faults
 
 	mu       sync.Mutex // never held during a call to the server
 	random   *rand.Rand
-	nodes    []*node // by the number that the kernel has, less one
+	nodes    []*node // by the kernel's number, less one
 	byObject map[*object]*node
 	handles  map[uint64]*handle
 	lastFh   uint64
-	released chan struct{} // closed, and made anew, when a handle has ended
+	released chan struct{} // closed, and replaced, when a handle has ended
 	gen      uint64        // counts this client's own changes
 	renamed  uint32        // counts silly renames
 }
 
-// A node is what a client knows of an object.
+// A node is a client's cached knowledge of an object.
 type node struct {
 	id     uint64
 	object *object
@@ -42,16 +41,16 @@ type node struct {
 	gone    bool       // from the server: its names are looked up again
 	known   bool       // attr is set
 	attr    attributes // as of some time
-	until   time.Time  // till when attr is believed
-	changed uint64     // the client's gen at its last change: an older reply does not count
+	until   time.Time  // attr is trusted until then
+	changed uint64     // the client's gen at its last change; older replies are ignored
 
 	// Of a directory.
-	names   map[string]*node // what was looked up; nil is a name that is not there
-	listing []fuse.DirEntry  // as the server had it when attr came; nil is not known
+	names   map[string]*node // looked-up names; nil for a missing one
+	listing []fuse.DirEntry  // as of attr; nil if not known
 
 	// Of a file.
 	opens map[*handle]struct{}
-	silly []place // names that its removals have left
+	silly []place // names left by its removals
 
 	opening sync.RWMutex // read-locked to open it, locked to remove it
 	writing sync.Mutex   // guards dirty and pending, and orders the calls that write
@@ -75,7 +74,7 @@ func newClient(e *export, f *faults, o Options, number uint64) *client {
 	return c
 }
 
-// node returns what the client knows of an object. The caller has mu.
+// node returns the node of an object. The caller has mu.
 func (c *client) node(o *object) *node {
 	n := c.byObject[o]
 	if n == nil {
@@ -86,15 +85,15 @@ func (c *client) node(o *object) *node {
 	return n
 }
 
-// get is the node of a number that the kernel has.
+// get returns the node with the kernel's number.
 func (c *client) get(id uint64) *node {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.nodes[id-1]
 }
 
-// own notes that this client changes the node: what was asked before is no
-// answer any more. The caller has mu.
+// own records a change of nodes by this client, which invalidates the replies to earlier calls. The
+// caller has mu.
 func (c *client) own(nodes ...*node) {
 	c.gen++
 	for _, n := range nodes {
@@ -102,10 +101,9 @@ func (c *client) own(nodes ...*node) {
 	}
 }
 
-// learn takes attributes from a reply to a call that began when gen was began. When they
-// show that a directory has changed, all that was known of its names goes
-// (fs/nfs/dir.c: nfs_force_lookup_revalidate). It returns whether the reply
-// counts. The caller has mu.
+// learn takes attributes from a reply to a call that began at the given gen. If they show that a
+// directory has changed, it forgets the directory's names (fs/nfs/dir.c:
+// nfs_force_lookup_revalidate). It reports whether the reply was used. The caller has mu.
 func (c *client) learn(n *node, a *attributes, began uint64) bool {
 	if n.changed > began {
 		return false
@@ -118,8 +116,7 @@ func (c *client) learn(n *node, a *attributes, began uint64) bool {
 	return true
 }
 
-// expire has the node's attributes asked for when they are needed next. The
-// caller has mu.
+// expire makes the next use of the node ask for its attributes. The caller has mu.
 func (n *node) expire() {
 	if n != nil {
 		n.until = time.Time{}
@@ -131,8 +128,8 @@ func (n *node) forgetNames() {
 	n.listing = nil
 }
 
-// believe takes attributes as those of now. For how long it does is drawn for
-// each anew, between the bounds. The caller has mu.
+// believe takes attributes as the current ones, for a random time between the limits. The caller
+// has mu.
 func (c *client) believe(n *node, a *attributes) {
 	least, most := c.o.AcregMin, c.o.AcregMax
 	if a.isDir() {
@@ -142,20 +139,19 @@ func (c *client) believe(n *node, a *attributes) {
 	n.until = time.Now().Add(least + time.Duration(c.random.Float64()*float64(most-least)))
 }
 
-// fresh reports whether the attributes are believed. The caller has mu.
+// fresh reports whether the attributes are still trusted. The caller has mu.
 func (n *node) fresh() bool { return n.known && time.Now().Before(n.until) }
 
-// markGone drops a node that the server does not have any more, so that its names are looked
-// up again, once: a fault StaleHandle leaves them. The caller has mu.
+// markGone drops a node that the server no longer has, so that its names are looked up again, once.
+// A StaleHandle fault prevents it. The caller has mu.
 func (c *client) markGone(n *node, err error) {
 	if errors.Is(err, syscall.ESTALE) && !n.gone && !c.faults.strike(StaleHandle, Open) {
 		n.gone = true
 	}
 }
 
-// revalidate returns a node's attributes: from the server when what is known is
-// too old, or when the call is one of an open, which always asks (nfs(5):
-// close-to-open cache consistency).
+// revalidate returns a node's attributes. It asks the server if the known ones are too old, and for
+// every open (nfs(5): close-to-open cache consistency).
 func (c *client) revalidate(n *node, op Op) (attributes, error) {
 	c.mu.Lock()
 	if op != Open && n.fresh() {
@@ -182,9 +178,8 @@ func (c *client) revalidate(n *node, op Op) (attributes, error) {
 	return a, err
 }
 
-// update does what changes an object's attributes, and learns what they are.
-// Without a reply the old ones are believed (fs/nfs/nfs3proc.c:
-// nfs3_proc_setattr).
+// update makes a call that changes an object's attributes, and takes them from the reply. Without a
+// reply it keeps the old ones (fs/nfs/nfs3proc.c: nfs3_proc_setattr).
 func (c *client) update(n *node, op Op, do func() (attributes, error)) (attributes, error) {
 	c.mu.Lock()
 	c.own(n)

@@ -12,11 +12,11 @@ import (
 	"github.com/cl-slurm/cl-slurm/cache/cachetest"
 )
 
-// old is how old may be what a host believes, in these tests.
+// old limits the age of a host's cached attributes in these tests.
 const old = 300 * time.Millisecond
 
-// hosts is a server with three clients, for the suite of the cache. What went
-// wrong is told at the end.
+// hosts returns a server with three clients for the suite of the cache. It logs the faults at the
+// end.
 func hosts(t *testing.T, o Options, faults ...Fault) cachetest.Site {
 	t.Helper()
 	o.AcregMax, o.AcdirMax = old, old
@@ -52,10 +52,9 @@ func TestCacheKeepsItsPromisesOnNFSThatFails(t *testing.T) {
 	))
 }
 
-// A file that is open on the trimmer's own host is renamed instead of removed,
-// and its directory is not empty. (Not beside other tests: where one of them starts
-// a program, that closes a copy of the reader's descriptor, and the client waits
-// for the end of what it takes for closed.)
+// A file that is open on the trimmer's own host is renamed instead of removed, and its directory is
+// not empty. (Not in parallel: a program that another test starts closes its copy of the reader's
+// descriptor, and then the client waits for the end of a handle that seems closed.)
 func TestOpenFileStandsInNobodysWay(t *testing.T) { //nolint:paralleltest // see above
 	s := forgetful(t)
 	c, err := cache.Open(s.a, cache.Options{Settle: -1, Size: 10_000})

@@ -1,5 +1,5 @@
-// Package nfstest imitates NFS clients of one file server, so that a test may
-// run on "several hosts" of one machine:
+// Package nfstest imitates NFS clients of one file server, so that a test can run on "several
+// hosts" of one machine:
 //
 //	func TestMain(m *testing.M) { nfstest.Main(); os.Exit(m.Run()) }
 //
@@ -9,60 +9,58 @@
 //		server.Mount(a)
 //		server.Mount(b)
 //		server.Inject(nfstest.Fault{Kind: nfstest.LostReply, Rate: 0.01})
-//		… // a and b are one directory, as two hosts see it; disk is what the server has
-//		server.Counts() // what went wrong, by kind
+//		… // a and b show one directory as two hosts see it; disk is the server's
+//		server.Counts() // the faults so far, by kind
 //	}
 //
-// The server and its clients are one process of the test program's own, which
-// ends with it, also when it is killed, and unmounts. Any number of processes of root may
-// use the mounts. It takes root, and /dev/fuse.
+// The server and its clients are one process of the test program, which ends and unmounts when the
+// test program ends or is killed. Any number of processes of root may use the mounts. The package
+// needs root and /dev/fuse.
 //
-// # What holds
+// # Promises that hold
 //
-// It is what nfs(5), "DATA AND METADATA COHERENCE", and RFC 1813 promise, and
-// Linux (fs/nfs) does, with version 3 of the protocol:
+// These are promises of nfs(5), "DATA AND METADATA COHERENCE", and of RFC 1813. Linux (fs/nfs)
+// keeps them with version 3 of the protocol:
 //
 //   - Close-to-open. open(2) asks the server for the file's attributes and
-//     forgets its data. What was written and closed, or fsynced, before is seen.
+//     forgets its data. It sees all data that was closed or fsynced before.
 //   - A call that changes names is one step on the server. Create with O_EXCL,
-//     link, mkdir and rename decide there, whatever the client believes.
-//   - A client sees its own changes at once. When it changes a directory it
-//     reads it anew; what it knew of names there it forgets, unless the server's
-//     reply shows that nobody else has changed the directory meanwhile (weak
-//     cache consistency; nfs_wcc_update_inode): then that was right, and is
-//     believed for longer.
+//     link, mkdir and rename decide there, whatever the client's cache says.
+//   - A client sees its own changes at once. After it has changed a directory,
+//     it reads the listing anew. It also forgets the names in it, unless the
+//     server's reply shows that no other client has changed the directory (weak
+//     cache consistency; nfs_wcc_update_inode). Then it trusts them for longer.
 //
-// # What does not
+// # Promises that do not hold
 //
-//   - Attributes, listings, names and the absence of names are believed for a
-//     time (Options), that of a directory for all in it (nfs_lookup_revalidate,
-//     nfs_neg_need_reval). stat(2), readdir(3), and with them mkdir(2) or an
-//     exclusive create of a name that is gone, may answer from the past; an
-//     open(2) by an old name opens the file that it was of. Linux asks for a
-//     directory's attributes when a program opens it; nfs(5) promises that for
-//     files alone, and here a listing may be as old as the names.
-//   - What a program writes is held back, up to a MiB, until it closes, syncs,
-//     or asks for the file. An error may appear in close(2) or fsync(2), once.
-//   - A file that was removed elsewhere is ESTALE for a program that has it open. open(2)
-//     tries another look-up first; see [StaleHandle].
-//   - A file that is open here, and of which a name is removed or replaced here,
-//     keeps a silly name, .nfs…, in its directory until it is closed
-//     (nfs_sillyrename; in life only if it is open by that very name). Replacing
-//     one is two steps: for a moment there is nothing at the name, and rename(2)
-//     may fail with ENOENT when two hosts do so at once. As the client goes by
-//     names it believes, the file that gets the silly name may be one that
-//     another host has just put there.
+//   - A client trusts attributes, listings, names and the absence of names for a
+//     time (Options). The time of a directory is that of all names in it
+//     (nfs_lookup_revalidate, nfs_neg_need_reval). stat(2) and readdir(3) may
+//     answer from the past, and so may mkdir(2) or an exclusive create of a name
+//     that is gone. An open(2) by an old name opens the old file. Linux asks for
+//     a directory's attributes when a program opens it. nfs(5) promises that for
+//     files alone, so here a listing may be as old as the names.
+//   - The client holds written data back, up to a MiB, until the program closes,
+//     syncs or stats the file. close(2) or fsync(2) may report an error, once.
+//   - If another client removes a file, a program that has it open gets ESTALE.
+//     open(2) tries another look-up first; see [StaleHandle].
+//   - A file keeps a silly name, .nfs…, in its directory until it is closed, if
+//     this client removes or replaces one of its names while a program here has it
+//     open (nfs_sillyrename; real clients do so only if it is open by that name).
+//     To replace one takes two steps: the name is missing for a moment, and
+//     rename(2) may fail with ENOENT if two hosts do so at the same time. The
+//     client uses names from its cache, so it may give the silly name to a file
+//     that another host has just put there.
 //   - A reply may be lost ([LostReply]). After an EIO the client revalidates
-//     the directories that it has tried to change (nfs_post_op_update_inode),
-//     but not the attributes of the file: until it is opened, or they are old,
-//     st_nlink after a link(2) may be what it was before.
+//     the directories that it tried to change (nfs_post_op_update_inode), but
+//     not the attributes of the file. Until they expire or the file is opened,
+//     st_nlink may have its value from before a link(2).
 //   - renameat2(2) takes no flags, and there are no O_TMPFILE, O_APPEND, chown(2),
 //     statfs(2), fallocate(2), or extended attributes.
 //
-// Two things are worse than in life. Every lock is refused (ENOSYS), so that no
-// code can rely on one; with nolock Linux keeps them on each host. And an exclusive
-// create fails with EEXIST when its request is sent again, for which RFC 1813 has a
-// verifier.
+// Two things are worse than on real clients. All locks fail (ENOSYS), so that no code can rely on
+// one; with nolock, Linux keeps them on each host. An exclusive create fails with EEXIST if its
+// request is sent again; RFC 1813 has a verifier against that.
 //
-// The server's own stable storage is not imitated: nothing is lost on it.
+// The server's stable storage is not imitated: the server loses nothing.
 package nfstest

@@ -8,7 +8,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// The bridge reads the doorbell again and again, so its client has an old listing in memory when a
+// The bridge reads the doorbell repeatedly, so its client has an old listing in memory when a
 // worker on another node rings.
 func TestRingIsHeardThroughAStaleListing(t *testing.T) {
 	t.Parallel()

@@ -11,10 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An export is what the server has: a directory, by file handles. Its methods
-// are the procedures of RFC 1813. Each is one step, so that the attributes
-// before and after it (weak cache consistency data) are exact. All errors are
-// bare syscall.Errno.
+// An export is the server's directory, by file handles. Its methods are the procedures of RFC 1813.
+// Each is one step, so that the attributes before and after it (weak cache consistency data) are
+// exact. All errors are bare syscall.Errno.
 type export struct {
 	skew time.Duration
 
@@ -25,26 +24,26 @@ type export struct {
 
 type fileID struct{ dev, ino uint64 }
 
-// An object is a file, directory or link on the server: what a file handle
-// means. The open descriptor keeps its number from being used for another.
+// An object is a file, directory or link on the server, which a file handle names. Its open
+// descriptor keeps its inode number from being reused.
 type object struct {
 	id      fileID
-	fd      int    // O_PATH; -1 once it is gone
-	changes uint64 // tells apart what happens within one tick of the disk's clock
+	fd      int    // O_PATH; -1 if the object is gone
+	changes uint64 // distinguishes changes within one tick of the disk's clock
 }
 
-// attributes are an object's, with the server's times.
+// attributes belong to an object, with the server's times.
 type attributes struct {
 	syscall.Stat_t
 	changes uint64
 }
 
-// wcc are the attributes of a directory before and after a procedure.
+// wcc has the attributes of a directory before and after a procedure.
 type wcc struct{ before, after attributes }
 
 func (a *attributes) isDir() bool { return a.Mode&syscall.S_IFMT == syscall.S_IFDIR }
 
-// same reports whether nothing has changed between two answers.
+// same reports whether nothing changed between two answers.
 func (a *attributes) same(b *attributes) bool {
 	return a.changes == b.changes && a.Ctim == b.Ctim && a.Mtim == b.Mtim && a.Size == b.Size && a.Nlink == b.Nlink && a.Mode == b.Mode
 }
@@ -78,7 +77,7 @@ func (e *export) find(dirfd int, name string) (*object, error) {
 	return e.objects[id], nil
 }
 
-// attr are the attributes of an object now; ESTALE means that it is gone.
+// attr returns the current attributes of an object. ESTALE means that it is gone.
 func (e *export) attr(o *object) (attributes, error) {
 	a := attributes{changes: o.changes}
 	if o.fd < 0 {
@@ -99,7 +98,7 @@ func (e *export) attr(o *object) (attributes, error) {
 	return a, nil
 }
 
-// path leads to the object itself, whatever its names are.
+// path returns a path of the object that does not depend on its names.
 func (o *object) path() string { return fmt.Sprintf("/proc/self/fd/%d", o.fd) }
 
 func (e *export) getattr(o *object) (attributes, error) {
@@ -108,7 +107,7 @@ func (e *export) getattr(o *object) (attributes, error) {
 	return e.attr(o)
 }
 
-// with does something with an object, opened, and returns its attributes after it.
+// with calls do with an open descriptor of an object, and returns the attributes after it.
 func (e *export) with(o *object, flags int, do func(fd int) error) (a attributes, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -119,7 +118,7 @@ func (e *export) with(o *object, flags int, do func(fd int) error) (a attributes
 	if err != nil {
 		return a, err
 	}
-	defer unix.Close(fd) //nolint:errcheck // what was done is there
+	defer unix.Close(fd) //nolint:errcheck // do has reported its errors
 	if err := do(fd); err != nil {
 		return a, err
 	}
@@ -150,9 +149,9 @@ func (e *export) write(o *object, data []byte, off int64) (attributes, error) {
 	})
 }
 
-// list is READDIR, the whole directory, with its attributes at that time.
+// list is READDIR of the whole directory. It also returns the directory's attributes at that time.
 func (e *export) list(dir *object) (entries []fuse.DirEntry, a attributes, err error) {
-	entries = []fuse.DirEntry{} // nil is not known
+	entries = []fuse.DirEntry{} // nil would mean not known
 	a, err = e.with(dir, unix.O_RDONLY, func(fd int) error {
 		for buf := make([]byte, 64<<10); ; {
 			n, err := unix.Getdents(fd, buf)
@@ -181,9 +180,8 @@ func (e *export) readlink(o *object) ([]byte, error) {
 	return buf[:max(n, 0)], err
 }
 
-// setattr changes the mode, size and times that the mask of FUSE's SETATTR names. A time
-// that the client gives is kept as given; one that it leaves to the server is the
-// server's.
+// setattr changes the mode, size and times in the mask of FUSE's SETATTR. The server keeps times
+// that the client gives, and sets the others by its own clock.
 func (e *export) setattr(o *object, in *fuse.SetAttrIn) (attributes, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -210,7 +208,7 @@ func (e *export) setattr(o *object, in *fuse.SetAttrIn) (attributes, error) {
 	return e.attr(o)
 }
 
-// timeOf is a time for the disk below, whose clock is the local one.
+// timeOf returns a time for the disk below, which has the local clock.
 func (e *export) timeOf(in *fuse.SetAttrIn, given, now uint32, sec uint64, nsec uint32) unix.Timespec {
 	switch {
 	case in.Valid&given == 0:
@@ -222,7 +220,7 @@ func (e *export) timeOf(in *fuse.SetAttrIn, given, now uint32, sec uint64, nsec 
 	}
 }
 
-// lookup returns what a name means, and the directory's attributes.
+// lookup returns the object of a name, and the directory's attributes.
 func (e *export) lookup(dir *object, name string) (o *object, a, dirAttr attributes, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -235,13 +233,13 @@ func (e *export) lookup(dir *object, name string) (o *object, a, dirAttr attribu
 	return o, a, dirAttr, err
 }
 
-// leads reports whether a name means this object now; nil stands for none.
+// leads reports whether a name currently means this object; nil means a missing name.
 func (e *export) leads(dir *object, name string, o *object) bool {
 	now, _, _, err := e.lookup(dir, name)
 	return err == nil && now == o || err != nil && o == nil
 }
 
-// changed does what changes the entries of a directory, and returns its
+// changed calls do, which changes the entries of a directory, and returns the directory's
 // attributes before and after.
 func (e *export) changed(dir *object, do func() error) (w wcc, err error) {
 	if w.before, err = e.attr(dir); err != nil {
@@ -263,7 +261,7 @@ type made struct {
 	dir    wcc
 }
 
-// create has put make a name. It refuses one that exists.
+// create calls put to make a name. It refuses an existing one.
 func (e *export) create(dir *object, name string, put func(dirfd int) error) (m made, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -280,8 +278,8 @@ func (e *export) create(dir *object, name string, put func(dirfd int) error) (m 
 	return m, err
 }
 
-// createFile is CREATE, GUARDED when exclusive and UNCHECKED else: then a file
-// that exists is the answer too.
+// createFile is CREATE: GUARDED if exclusive, and otherwise UNCHECKED, which returns an existing
+// file.
 func (e *export) createFile(dir *object, name string, mode uint32, exclusive bool) (made, error) {
 	for {
 		m, err := e.create(dir, name, func(dirfd int) error {
@@ -305,8 +303,8 @@ func (e *export) createFile(dir *object, name string, mode uint32, exclusive boo
 	}
 }
 
-// link gives an object one more name. It returns the object's attributes also
-// when the name exists (RFC 1813, 3.3.15).
+// link gives an object one more name. It returns the object's attributes even if the name exists
+// (RFC 1813, 3.3.15).
 func (e *export) link(o, dir *object, name string) (m made, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -362,7 +360,7 @@ func (e *export) rename(from *object, old string, to *object, name string) (w, t
 	return w, toW, err
 }
 
-// replacing does what may end what a name means now.
+// replacing calls do, which may remove the object at a name.
 func (e *export) replacing(dir *object, name string, do func() error) error {
 	old, err := e.find(dir.fd, name)
 	if err != nil {

@@ -10,28 +10,25 @@ import (
 	"time"
 )
 
-// Kind is something that goes wrong, or that NFS does and a local disk does
-// not.
+// Kind is a kind of fault, or of behaviour that a local disk does not have.
 type Kind string
 
-// The kinds that a Fault can have.
+// Kinds for a Fault.
 const (
-	// LostReply is a call that the server has done and whose reply the client
-	// did not get. By the toss of a coin the client sends the call again, which
-	// the server does again, and so finds its own work in the way (RFC 1813,
-	// 4.5: a server without its duplicate request cache); or it gives up, with
-	// EIO, as nfs(5) has it for soft mounts.
+	// LostReply is a call that the server has done, but whose reply is lost. At random, the client
+	// either sends the call again, or gives up with EIO, as nfs(5) describes for soft mounts. The
+	// server does a repeated call again, and so collides with its own work (RFC 1813, 4.5: a server
+	// without its duplicate request cache).
 	LostReply Kind = "lost reply"
-	// StaleHandle is an answer NFS3ERR_STALE: the file is gone from the server.
-	// It needs no Fault. A Fault makes the client go on believing in the name
-	// of such a file until its directory is revalidated, so that ESTALE gets
-	// through to the program; without one a name is looked up again.
+	// StaleHandle is the answer NFS3ERR_STALE: the file is gone from the server. It needs no Fault.
+	// Without one, the client looks the name up again. With one, it trusts the name of such a file
+	// until its directory is revalidated, so that the program sees ESTALE.
 	StaleHandle Kind = "stale handle"
-	// IO and NoSpace fail a call that the server does not do, with EIO and ENOSPC.
+	// IO and NoSpace fail a call with EIO and ENOSPC. The server does not do it.
 	IO      Kind = "EIO"
 	NoSpace Kind = "ENOSPC"
-	// NoSuchCall fails a call that the server does not have, with EOPNOTSUPP
-	// (RFC 1813: NFS3ERR_NOTSUPP, for LINK).
+	// NoSuchCall fails a call with EOPNOTSUPP, as a server without it does (RFC 1813:
+	// NFS3ERR_NOTSUPP, for LINK).
 	NoSuchCall Kind = "EOPNOTSUPP"
 	// Slow delays a call, by up to 20 ms.
 	Slow Kind = "slow"
@@ -39,13 +36,11 @@ const (
 
 const slowest = 20 * time.Millisecond
 
-// The kinds that are counted only: they come from the way NFS is, and from
-// Options.
+// Kinds that are only counted. They come from NFS itself, and from Options.
 const (
-	// StaleAttributes, StaleName, StaleAbsence and StaleListing are answers
-	// from a client's cache that the server would not have given: old
-	// attributes, a name that is gone or leads to another file by now, a name
-	// said to be absent that is there, a directory as it was.
+	// StaleAttributes, StaleName, StaleAbsence and StaleListing are outdated answers from a
+	// client's cache: old attributes; a name that is gone or means another file; a name that is
+	// called absent but exists; an old listing.
 	StaleAttributes Kind = "stale attributes"
 	StaleName       Kind = "stale name"
 	StaleAbsence    Kind = "stale absence"
@@ -73,25 +68,24 @@ const (
 	Rename   Op = "rename"
 	Link     Op = "link"
 	ReadDir  Op = "readdir"
-	Open     Op = "open" // the GETATTR of an open: close-to-open
-	// FsyncDir is fsync(2) of a directory, for which NFS needs no call. Other file systems lack it:
-	// only NoSuchCall strikes it, where a Fault names it.
+	Open     Op = "open" // the GETATTR of an open (close-to-open)
+	// FsyncDir is fsync(2) of a directory, for which NFS needs no call. Some other file systems do
+	// not have it. Only a NoSuchCall fault that names it strikes it.
 	FsyncDir Op = "fsyncdir"
 )
 
-// Fault is something that goes wrong now and then.
+// Fault makes some calls go wrong at random.
 type Fault struct {
 	Kind Kind
-	// Rate is how many of the calls that are meant it strikes: 1 is all.
+	// Rate is the share of the selected calls that it strikes: 1 is all.
 	Rate float64
-	// Ops are the calls that are meant. Without any they are those that suit
-	// the kind: all for Slow, what changes names and attributes for LostReply,
-	// WRITE for the errors. An error of WRITE appears in write(2),
-	// fsync(2) or close(2), as the client's buffering has it.
+	// Ops selects calls. If it is empty, the kind does: Slow selects all calls, LostReply those
+	// that change names and attributes, and the errors WRITE. An error of WRITE appears in
+	// write(2), fsync(2) or close(2), depending on the client's buffering.
 	Ops []Op
 }
 
-// meant reports whether a call is one that the fault is for.
+// meant reports whether the fault selects a call.
 func (f Fault) meant(op Op) bool {
 	switch {
 	case len(f.Ops) > 0:
@@ -103,7 +97,7 @@ func (f Fault) meant(op Op) bool {
 	}
 }
 
-// faults decides which calls are struck, and counts.
+// faults chooses the calls to strike, and counts.
 type faults struct {
 	mu     sync.Mutex
 	random *rand.Rand
@@ -115,22 +109,22 @@ func newFaults(seed uint64) *faults {
 	return &faults{random: rand.New(rand.NewPCG(seed, 1)), counts: map[Kind]int{}}
 }
 
-// inject replaces the faults that are active.
+// inject replaces the active faults.
 func (f *faults) inject(active []Fault) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.active = active
 }
 
-// count notes one more of a kind.
+// count adds one to a kind.
 func (f *faults) count(kind Kind) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.counts[kind]++
 }
 
-// strike returns whether a fault of this kind strikes this call. A stale handle
-// is counted where it happens.
+// strike reports whether a fault of this kind strikes this call. It counts the fault, unless it is
+// StaleHandle, which call counts.
 func (f *faults) strike(kind Kind, op Op) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -145,16 +139,15 @@ func (f *faults) strike(kind Kind, op Op) bool {
 	return false
 }
 
-// part is a random number below 1.
+// part returns a random number below 1.
 func (f *faults) part() float64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.random.Float64()
 }
 
-// call does one call to the server, through the faults. It returns whether
-// there was a reply: without one the client knows nothing of what the server
-// has done. What do has returned counts only if there was one.
+// call makes one call to the server, with the faults. It reports whether there was a reply. Without
+// one, the client must ignore the results of do.
 func (f *faults) call(op Op, do func() error) (replied bool, err error) {
 	if f.strike(Slow, op) {
 		time.Sleep(time.Duration(f.part() * float64(slowest)))
@@ -180,7 +173,7 @@ func (f *faults) call(op Op, do func() error) (replied bool, err error) {
 	return true, err
 }
 
-// total is how often each kind has happened.
+// total returns the count of each kind.
 func (f *faults) total() map[Kind]int {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -9,9 +9,8 @@ import (
 	"testing"
 )
 
-// changes are the calls whose reply may be lost: what is prepared for one, the
-// call, what a call that is sent again is told, and how the disk shows that it
-// was done.
+// changes are the calls whose reply may be lost: the preparation of each, the call, the answer to a
+// call that is sent again, and the effect on the disk.
 type change struct {
 	op      Op
 	prepare func(s *site, name string)
@@ -132,7 +131,7 @@ func TestErrorsOfWritesAppearByTheClose(t *testing.T) {
 			is(t, f.Close(), want)
 			big, err := os.Create(filepath.Join(s.a, "big"))
 			must(t, err)
-			_, _ = big.Write(make([]byte, 2*mostPending)) // may say so already
+			_, _ = big.Write(make([]byte, 2*mostPending)) // it may report the error already
 			is(t, big.Close(), want)
 			s.struck(kind)
 			s.Inject()

@@ -8,23 +8,23 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 )
 
-// mostPending is how many bytes of one file a client holds back at most.
+// mostPending limits the bytes of one file that a client holds back.
 const mostPending = 1 << 20
 
-// leaving is how long a removal waits for the end of a file that was closed.
+// leaving limits the time that a removal waits for the end of a closed file's handle.
 const leaving = 2 * time.Second
 
-// A handle is what open(2) made. The client's mu guards err and closed.
+// A handle is the result of open(2). The client's mu guards err and closed.
 type handle struct {
 	node   *node
-	closed bool // a descriptor of it was, and it was not used since
+	closed bool // one of its descriptors was closed, and it was not used since
 	writes bool
-	err    error // of a write that was held back: fsync reports it once, and close until then
+	err    error // of a write that was held back: the next fsync reports it, and each close until then
 
-	listing []fuse.DirEntry // of a directory, since it was read from the start
+	listing []fuse.DirEntry // of a directory, since the last reading from its start
 }
 
-// An extent is what was written and is held back.
+// An extent is written data that is held back.
 type extent struct {
 	off  int64
 	data []byte
@@ -36,7 +36,7 @@ func (c *client) handle(fh uint64) *handle {
 	return c.handles[fh]
 }
 
-// use notes that a handle is in use.
+// use records a use of a handle.
 func (c *client) use(fh uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -45,9 +45,9 @@ func (c *client) use(fh uint64) {
 	}
 }
 
-// isOpen reports whether a program has a file open. The kernel tells
-// the end of a handle after the close(2) that ended it, and so perhaps late:
-// where each handle was closed as far as can be seen, the end is waited for.
+// isOpen reports whether a program has a file open. The kernel reports the end of a handle after
+// the close(2) that ended it, and perhaps late. If each handle seems closed, isOpen waits for their
+// ends.
 func (c *client) isOpen(n *node) bool {
 	for late := time.After(leaving); ; {
 		c.mu.Lock()
@@ -68,14 +68,14 @@ func (c *client) isOpen(n *node) bool {
 	}
 }
 
-// Open asks the server for the file's attributes, whatever is known of them;
-// the kernel drops the file's pages. When the file is gone the program gets
-// ESTALE, unless a look-up of its name, which the kernel repeats, helps.
+// Open always asks the server for the file's attributes. The kernel drops the file's pages. If the
+// file is gone, the kernel repeats the look-up of its name, and the program gets ESTALE if that
+// does not help.
 func (c *client) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 	n := c.get(in.NodeId)
 	n.opening.RLock()
 	defer n.opening.RUnlock()
-	_ = c.flush(n) // the error is the writer's
+	_ = c.flush(n) // the writer gets the error
 	if _, err := c.revalidate(n, Open); err != nil {
 		return fuse.ToStatus(err)
 	}
@@ -94,11 +94,11 @@ func (c *client) opened(n *node, flags uint32) uint64 {
 	return c.lastFh
 }
 
-// Release is the end of a handle. The last one takes the silly names along, as
-// fs/nfs/unlink.c does (nfs_complete_unlink): after close(2) has returned.
+// Release ends a handle. The end of the last one removes the silly names, as in fs/nfs/unlink.c
+// (nfs_complete_unlink), after close(2) has returned.
 func (c *client) Release(_ <-chan struct{}, in *fuse.ReleaseIn) {
 	h := c.handle(in.Fh)
-	_ = c.flush(h.node) // pages that were written through a mapping; nobody is there to hear of an error
+	_ = c.flush(h.node) // of pages written through a mapping; no program waits for the error
 	c.mu.Lock()
 	delete(c.handles, in.Fh)
 	delete(h.node.opens, h)
@@ -117,7 +117,7 @@ func (c *client) removeSilly(n *node) {
 	}
 	c.mu.Unlock()
 	for _, p := range over {
-		_ = c.remove(p.dir, p.name, Remove) // what fails stays, as in life
+		_ = c.remove(p.dir, p.name, Remove) // a name that cannot be removed stays, as on real clients
 	}
 }
 
@@ -125,7 +125,7 @@ func (c *client) removeSilly(n *node) {
 func (c *client) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadResult, fuse.Status) {
 	n := c.get(in.NodeId)
 	c.use(in.Fh)
-	_ = c.flush(n) // the error is the writer's
+	_ = c.flush(n) // the writer gets the error
 	got := 0
 	_, err := c.faults.call(Read, func() (err error) {
 		got, err = c.export.read(n.object, buf, int64(in.Offset))
@@ -137,8 +137,8 @@ func (c *client) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.Read
 	return fuse.ReadResultData(buf[:got]), fuse.OK
 }
 
-// Write holds the data back: they are sent when there are many, and when
-// something wants to know of them, at the latest when the file is closed.
+// Write holds data back. They are sent when there are many, when a call needs them, and at the
+// latest when the file is closed.
 func (c *client) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, fuse.Status) {
 	n, off := c.get(in.NodeId), int64(in.Offset)
 	c.use(in.Fh)
@@ -155,8 +155,8 @@ func (c *client) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32
 	return uint32(len(data)), fuse.OK
 }
 
-// flush sends what was held back. When that fails it is lost. The fsync of each handle
-// says so once, and so does the close of each that could write then (fs/nfs/file.c:
+// flush sends the data that was held back. Failed data is lost. The next fsync of each handle
+// reports the error, and so does each close of a writable handle until then (fs/nfs/file.c:
 // nfs_file_flush, nfs_file_fsync).
 func (c *client) flush(n *node) (failed error) {
 	n.writing.Lock()
@@ -177,8 +177,8 @@ func (c *client) flush(n *node) (failed error) {
 	return failed
 }
 
-// Flush is close(2), and the same of a copy of the descriptor: also that which a
-// program has between fork(2) and execve(2). So it takes no error from others.
+// Flush is close(2) of a descriptor or of a copy of it, such as a program's between fork(2) and
+// execve(2). So it must not take an error away from others.
 func (c *client) Flush(_ <-chan struct{}, in *fuse.FlushIn) fuse.Status {
 	h := c.handle(in.Fh)
 	c.mu.Lock()

@@ -65,7 +65,7 @@ func TestStaleHandleReachesTheProgram(t *testing.T) {
 		is(t, err, syscall.ESTALE)
 	}
 	s.struck(StaleHandle)
-	s.write(s.b, "own", "") // has the directory revalidated
+	s.write(s.b, "own", "") // makes the client revalidate the directory
 	s.exists(s.b, "x", false)
 }
 
@@ -92,7 +92,7 @@ func TestDirectoryThatIsGoneIsLookedUpAgain(t *testing.T) {
 	s.reads(s.b, "d/z", "new")
 }
 
-// sillyNames are the names of silly renames in the server's directory.
+// sillyNames returns the names of silly renames in the server's directory.
 func (s *site) sillyNames(dir string) (names []string) {
 	s.t.Helper()
 	entries, err := os.ReadDir(filepath.Join(s.disk, dir))
@@ -105,7 +105,7 @@ func (s *site) sillyNames(dir string) (names []string) {
 	return names
 }
 
-// noSillyNames waits until there are none: they go after a close has returned.
+// noSillyNames waits until there are none: they vanish after a close has returned.
 func (s *site) noSillyNames(dir string) {
 	s.t.Helper()
 	eventually(s.t, func() bool { return len(s.sillyNames(dir)) == 0 })

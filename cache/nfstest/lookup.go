@@ -7,15 +7,15 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 )
 
-// Lookup answers for a name from what the client knows, while it believes its
-// directory's attributes, and from the server else (fs/nfs/dir.c:
-// nfs_lookup_revalidate, nfs_neg_need_reval, nfs_check_verifier).
+// Lookup answers from the client's cache while the directory's attributes are trusted, and
+// otherwise asks the server (fs/nfs/dir.c: nfs_lookup_revalidate, nfs_neg_need_reval,
+// nfs_check_verifier).
 func (c *client) Lookup(_ <-chan struct{}, h *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
 	n, a, err := c.lookup(c.get(h.NodeId), name)
 	if err != nil {
 		return fuse.ToStatus(err)
 	}
-	if c.flush(n) == nil { // the size is with what this client has written
+	if c.flush(n) == nil { // the size must include this client's writes
 		c.mu.Lock()
 		if n.known {
 			a = n.attr
@@ -26,8 +26,8 @@ func (c *client) Lookup(_ <-chan struct{}, h *fuse.InHeader, name string, out *f
 	return fuse.OK
 }
 
-// lookup returns the node of a name. Its attributes may be old: the kernel asks for them
-// when it needs them.
+// lookup returns the node of a name. Its attributes may be old: the kernel asks for them when it
+// needs them.
 func (c *client) lookup(dir *node, name string) (*node, attributes, error) {
 	n, a, known := c.remembered(dir, name)
 	if known {
@@ -50,7 +50,7 @@ func (c *client) lookup(dir *node, name string) (*node, attributes, error) {
 	return n, a, nil
 }
 
-// remembered answers from memory, whatever its age.
+// remembered answers from the cache, at any age.
 func (c *client) remembered(dir *node, name string) (n *node, a attributes, known bool) {
 	c.mu.Lock()
 	n, known = dir.names[name]
@@ -74,7 +74,7 @@ func (c *client) remembered(dir *node, name string) (n *node, a attributes, know
 	return n, a, true
 }
 
-// ask asks the server, and remembers the answer.
+// ask asks the server, and caches the answer.
 func (c *client) ask(dir *node, name string) (n *node, a attributes, err error) {
 	var o *object
 	var dirAttr attributes
@@ -101,7 +101,7 @@ func (c *client) ask(dir *node, name string) (n *node, a attributes, err error) 
 	return n, a, err
 }
 
-// fill tells the kernel of a node, for no time at all: it asks again.
+// fill describes a node to the kernel. The kernel must not cache it, and asks again.
 func fill(out *fuse.EntryOut, n *node, a *attributes) {
 	*out = fuse.EntryOut{NodeId: n.id}
 	out.FromStat(&a.Stat_t)
@@ -110,7 +110,7 @@ func fill(out *fuse.EntryOut, n *node, a *attributes) {
 // GetAttr is stat(2).
 func (c *client) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
 	n := c.get(in.NodeId)
-	_ = c.flush(n) // the error is the writer's
+	_ = c.flush(n) // the writer gets the error
 	a, err := c.revalidate(n, GetAttr)
 	out.FromStat(&a.Stat_t)
 	return fuse.ToStatus(err)
@@ -119,13 +119,13 @@ func (c *client) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOu
 // SetAttr is chmod(2), truncate(2) and utimensat(2).
 func (c *client) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {
 	n := c.get(in.NodeId)
-	_ = c.flush(n) // the error is the writer's
+	_ = c.flush(n) // the writer gets the error
 	a, err := c.update(n, SetAttr, func() (attributes, error) { return c.export.setattr(n.object, in) })
 	out.FromStat(&a.Stat_t)
 	return fuse.ToStatus(err)
 }
 
-// Readlink always asks.
+// Readlink always asks the server.
 func (c *client) Readlink(_ <-chan struct{}, h *fuse.InHeader) (target []byte, status fuse.Status) {
 	_, err := c.faults.call(ReadLink, func() (err error) {
 		target, err = c.export.readlink(c.get(h.NodeId).object)
@@ -134,7 +134,7 @@ func (c *client) Readlink(_ <-chan struct{}, h *fuse.InHeader) (target []byte, s
 	return target, fuse.ToStatus(err)
 }
 
-// OpenDir asks nothing.
+// OpenDir asks nothing of the server.
 func (c *client) OpenDir(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -144,14 +144,14 @@ func (c *client) OpenDir(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) 
 	return fuse.OK
 }
 
-// ReleaseDir is the end of a handle.
+// ReleaseDir ends a handle.
 func (c *client) ReleaseDir(in *fuse.ReleaseIn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.handles, in.Fh)
 }
 
-// FsyncDir has nothing to do: the server's changes are stable when it answers.
+// FsyncDir does nothing: the server's changes are stable when it answers.
 func (c *client) FsyncDir(<-chan struct{}, *fuse.FsyncIn) fuse.Status {
 	if c.faults.strike(NoSuchCall, FsyncDir) {
 		return fuse.Status(syscall.EOPNOTSUPP)
@@ -159,7 +159,7 @@ func (c *client) FsyncDir(<-chan struct{}, *fuse.FsyncIn) fuse.Status {
 	return fuse.OK
 }
 
-// ReadDir gives the directory as the client knows it.
+// ReadDir returns the client's listing of the directory.
 func (c *client) ReadDir(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
 	h := c.handle(in.Fh)
 	if in.Offset == 0 || h.listing == nil {
@@ -177,8 +177,8 @@ func (c *client) ReadDir(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryL
 	return fuse.OK
 }
 
-// list is a listing from memory, while the directory's attributes are believed
-// (fs/nfs/dir.c: nfs_readdir, nfs_revalidate_mapping), or the server's.
+// list returns the cached listing while the directory's attributes are trusted, and otherwise the
+// server's (fs/nfs/dir.c: nfs_readdir, nfs_revalidate_mapping).
 func (c *client) list(dir *node) ([]fuse.DirEntry, error) {
 	if _, err := c.revalidate(dir, GetAttr); err != nil {
 		return nil, err

@@ -20,7 +20,7 @@ type site struct {
 	disk, a, b string
 }
 
-// long is longer than any test takes.
+// long outlasts any test.
 const long = time.Hour
 
 func newSite(t *testing.T, o Options) *site {
@@ -32,7 +32,7 @@ func newSite(t *testing.T, o Options) *site {
 	return s
 }
 
-// forgetful is a site whose clients believe all for a long time.
+// forgetful is a site whose clients trust their caches for a long time.
 func forgetful(t *testing.T) *site {
 	t.Helper()
 	return newSite(t, Options{Seed: 1, AcregMin: long, AcregMax: long, AcdirMin: long, AcdirMax: long})
@@ -92,7 +92,7 @@ func (s *site) lists(dir string, want ...string) {
 	}
 }
 
-// eventually asks again and again until it is so.
+// eventually repeats a check until it succeeds.
 func eventually(t *testing.T, is func() bool) {
 	t.Helper()
 	for again := time.NewTicker(time.Millisecond); !is(); <-again.C {
@@ -102,7 +102,7 @@ func eventually(t *testing.T, is func() bool) {
 	}
 }
 
-// is fails unless err is a number.
+// is fails unless err is this error number.
 func is(t *testing.T, err error, want syscall.Errno) {
 	t.Helper()
 	if !errors.Is(err, want) {
@@ -110,9 +110,9 @@ func is(t *testing.T, err error, want syscall.Errno) {
 	}
 }
 
-// unshared keeps other tests from starting programs, which hold and close the
-// files that are open here, until the end that it returns: a close(2) tells an
-// error of writing once.
+// unshared keeps other tests from starting programs until the returned function is called. Such
+// programs hold and close the files that are open here, and only one close(2) reports an error of
+// writing.
 func unshared() (end func()) {
 	syscall.ForkLock.RLock()
 	return syscall.ForkLock.RUnlock

@@ -12,8 +12,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
-// envHold makes this program serve the first of two directories, mounted at the
-// second, and wait.
+// envHold makes this program serve the first of two directories, mounted at the second, and wait.
 const envHold = "HOLD"
 
 func TestMain(m *testing.M) {
@@ -35,7 +34,7 @@ func mounted(t *testing.T, dir string) bool {
 	return strings.Contains(string(table), " "+dir+" ")
 }
 
-// TestServeForKilledTest is what a test program does that is to be killed.
+// TestServeForKilledTest is the body of a test program that is to be killed.
 func TestServeForKilledTest(t *testing.T) {
 	t.Parallel()
 	dirs := filepath.SplitList(os.Getenv(envHold))
@@ -44,7 +43,7 @@ func TestServeForKilledTest(t *testing.T) {
 	}
 	Serve(t, dirs[0], Options{}).Mount(dirs[1])
 	fmt.Println("mounted")
-	<-t.Context().Done() // which never comes
+	<-t.Context().Done() // never
 }
 
 func TestKilledTestLeavesNoMount(t *testing.T) {

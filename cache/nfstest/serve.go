@@ -23,23 +23,21 @@ import (
 // optionsVariable makes a process of a test program a server.
 const optionsVariable = "NFSTEST_OPTIONS"
 
-// Options are how a server and its clients are. The zero value is a server
-// whose clients cache nothing and lose nothing.
+// Options configures a server and its clients. With the zero value, the clients cache nothing and
+// lose nothing.
 type Options struct {
-	// Seed is where all that is random comes from. One program that does the
-	// same again gets the same again.
+	// Seed starts all random numbers. A program that repeats its calls gets the same faults again.
 	Seed uint64
-	// AcregMin and AcregMax bound how long the attributes of a file are
-	// believed, AcdirMin and AcdirMax those of a directory and with them its
-	// listing and the names that were looked up in it, whether they are there
-	// or not: acregmin and its like in nfs(5). For how long exactly is drawn
-	// each time.
+	// AcregMin and AcregMax limit the time for which a client trusts the attributes of a file.
+	// AcdirMin and AcdirMax do so for a directory, its listing and the names looked up in it,
+	// existing or not (nfs(5): acregmin and similar options). Each time is random between its
+	// limits.
 	AcregMin, AcregMax, AcdirMin, AcdirMax time.Duration
-	// Skew is how far the server's clock is ahead of the local one.
+	// Skew is the lead of the server's clock over the local one.
 	Skew time.Duration
 }
 
-// Server is a file server and its clients: a process of the test program's own.
+// Server is a file server with its clients, in a process of the test program.
 type Server struct {
 	tb  testing.TB
 	cmd *exec.Cmd
@@ -47,8 +45,8 @@ type Server struct {
 	end func() // ends the process, which unmounts
 }
 
-// Serve exports a directory until the test ends. The test is skipped where root
-// cannot mount by FUSE. The test program's TestMain calls Main.
+// Serve exports a directory until the test ends. It skips the test if root cannot mount by FUSE.
+// The test program's TestMain must call Main.
 func Serve(tb testing.TB, dir string, o Options) *Server {
 	tb.Helper()
 	testenv.FUSE(tb)
@@ -66,32 +64,32 @@ func Serve(tb testing.TB, dir string, o Options) *Server {
 	must(tb, cmd.Start())
 	s := &Server{tb: tb, cmd: cmd, rpc: rpc.NewClient(pipes{Reader: out, WriteCloser: in})}
 	s.end = sync.OnceFunc(func() {
-		_ = s.rpc.Close() // which may have ended already, as a killed process has
+		_ = s.rpc.Close() // it may have ended already, if the process was killed
 		var exit *exec.ExitError
 		if err := cmd.Wait(); err != nil && (!errors.As(err, &exit) || exit.Exited()) {
 			tb.Errorf("the file server: %v", err)
 		}
 	})
 	tb.Cleanup(s.end)
-	s.Inject() // answers when the server is there
+	s.Inject() // waits until the server answers
 	return s
 }
 
-// Mount makes one more client, a host of its own, and mounts the directory
-// there at an existing one. All users of the machine may look into it.
+// Mount makes another client, which acts as another host, and mounts the export at the existing
+// directory dir. All users of the machine may use it.
 func (s *Server) Mount(dir string) {
 	s.tb.Helper()
 	must(s.tb, s.rpc.Call("Server.Mount", dir, new(bool)))
 }
 
-// Inject replaces the faults that strike from now on, on all clients. Without
-// any nothing goes wrong but by Options.
+// Inject replaces the active faults of all clients. Without faults, only Options make clients
+// differ from a local disk.
 func (s *Server) Inject(faults ...Fault) {
 	s.tb.Helper()
 	must(s.tb, s.rpc.Call("Server.Inject", faults, new(bool)))
 }
 
-// Counts returns how often each kind has happened so far, on all clients.
+// Counts returns the count of each kind so far, of all clients together.
 func (s *Server) Counts() map[Kind]int {
 	s.tb.Helper()
 	counts := map[Kind]int{}
@@ -106,22 +104,21 @@ func must(tb testing.TB, err error) {
 	}
 }
 
-// served is what the server's process is told.
+// served configures the server's process.
 type served struct {
 	Options
 
 	Dir string
 }
 
-// pipes are the two ends that one process has of two pipes.
+// pipes are one process's ends of two pipes.
 type pipes struct {
 	io.Reader
 	io.WriteCloser
 }
 
-// Main does not return in a process that Serve has made: there it serves until
-// the test program has ended, however that happens, and unmounts. Everywhere
-// else it does nothing.
+// Main serves in a process that Serve has started. It returns there never, and ends the process and
+// its mounts when the test program has ended or was killed. In other processes it does nothing.
 func Main() {
 	options, ok := os.LookupEnv(optionsVariable)
 	if !ok {
@@ -134,7 +131,7 @@ func Main() {
 	os.Exit(0)
 }
 
-// service is what the test program calls.
+// service has the methods that the test program calls.
 type service struct {
 	options Options
 	export  *export
@@ -150,7 +147,7 @@ func serve(options []byte) error {
 	if err := json.Unmarshal(options, &o); err != nil {
 		return fmt.Errorf("read the options: %w", err)
 	}
-	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE) // the end of standard input is the end
+	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE) // only the end of standard input ends it
 	unix.Umask(0)                                                                   // the kernel has applied the caller's
 	e, err := openExport(o.Dir, o.Skew)
 	if err != nil {
@@ -165,8 +162,8 @@ func serve(options []byte) error {
 	return s.unmount()
 }
 
-// Mount is Server.Mount: it has the kernel ask a client for what is below dir. The
-// kernel checks permissions, by the attributes that the client tells.
+// Mount is Server.Mount. It mounts a client at dir. The kernel checks permissions by the client's
+// attributes.
 func (s *service) Mount(dir string, _ *bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -199,7 +196,7 @@ func (s *service) Counts(_ bool, counts *map[Kind]int) error {
 	return nil
 }
 
-// unmount ends all clients, also those that are in use.
+// unmount ends all clients, even those in use.
 func (s *service) unmount() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

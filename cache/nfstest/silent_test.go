@@ -17,7 +17,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
-// bridgeSite is a cl-bridge, a process of its own, whose shared directory is on a mounted disk.
+// bridgeSite is a cl-bridge process whose shared directory is on a mounted disk.
 type bridgeSite struct {
 	t               *testing.T
 	server          *Server
@@ -27,7 +27,7 @@ type bridgeSite struct {
 // bridgeProgram is cl-bridge.
 var bridgeProgram = testenv.Program{Module: "../..", Package: "./cmd/cl-bridge"}
 
-// newBridgeSite makes a site whose server and Slurm do not answer: the bridge waits for
+// newBridgeSite makes a site whose server and Slurm do not answer, so that the bridge waits for
 // them.
 func newBridgeSite(t *testing.T) bridgeSite {
 	t.Helper()
@@ -44,7 +44,7 @@ func newBridgeSite(t *testing.T) bridgeSite {
 	return s
 }
 
-// stop makes the disk hang, and the returned function lets it go on.
+// stop makes the disk hang. The returned function lets it continue.
 func (s bridgeSite) stop() (goOn func()) {
 	s.t.Helper()
 	must(s.t, s.server.cmd.Process.Signal(syscall.SIGSTOP))
@@ -53,7 +53,7 @@ func (s bridgeSite) stop() (goOn func()) {
 	return goOn
 }
 
-// bridgeProcess is a bridge that runs. Its log is read line by line.
+// bridgeProcess is a running bridge. Its log is read line by line.
 type bridgeProcess struct {
 	s     bridgeSite
 	cmd   *exec.Cmd
@@ -89,14 +89,14 @@ func (p bridgeProcess) term() {
 // ends waits for the end of the process.
 func (p bridgeProcess) ends() {
 	p.s.t.Helper()
-	for p.lines.Scan() { // up to the end
+	for p.lines.Scan() { // until the output ends
 	}
 	if err := p.cmd.Wait(); err != nil && p.cmd.ProcessState.ExitCode() != 130 { // a signal ended its start
 		p.s.t.Errorf("the bridge ended with %v", err)
 	}
 }
 
-// run runs a command of cl-bridge and returns what it prints. It has to end by itself.
+// run runs a command of cl-bridge that ends by itself, and returns its output.
 func (s bridgeSite) run(args ...string) string {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), testenv.WaitLimit)
@@ -133,10 +133,10 @@ func TestBridgeSaysThatItsDiskHangsAndCanBeStopped(t *testing.T) {
 	p.says(`msg="the shared disk does not answer; `)
 	p.term()
 	p.says(`msg="the bridge ends while calls on a disk have not returned; `)
-	goOn() // a call that the server has read keeps the process in the kernel: FUSE waits for its answer, NFS does not
+	goOn() // the process stays in the kernel until FUSE answers a call that the server has read; NFS does not wait
 	p.ends()
 	p = s.start()
-	p.says("msg=started ") // the lease was not given up, and is the bridge's own
+	p.says("msg=started ") // the bridge still has its lease
 	p.term()
 	p.ends()
 }
