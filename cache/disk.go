@@ -107,7 +107,7 @@ func (c *Cache) probe(dir string) (time.Time, error) {
 		return err
 	})
 	if err != nil {
-		return time.Time{}, fmt.Errorf("ask the disk for its time: %w", err)
+		return time.Time{}, fmt.Errorf("probe the disk: %w", err)
 	}
 	return info.ModTime(), nil
 }

@@ -179,7 +179,7 @@ func guard(ctx context.Context, fill Fill, tmp string) (err error) {
 func (c *Cache) complete(l *lease, e entry) (sum, error) {
 	beside, err := os.ReadDir(e.object(l.Token))
 	if err != nil {
-		return sum{}, fmt.Errorf("look at what was made: %w", err)
+		return sum{}, fmt.Errorf("list the fill's directory: %w", err)
 	}
 	for _, d := range beside {
 		if d.Name() != contentName {

@@ -34,7 +34,7 @@ type Holder string
 func (h Holder) check() error {
 	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 	if h == "" || len(h) > 128 || strings.Trim(string(h), letters+"._@-") != "" || !strings.Contains(letters, string(h[0])) {
-		return fmt.Errorf("cache: %q is no name of a holder", string(h))
+		return fmt.Errorf("cache: %q is not a name for a holder", string(h))
 	}
 	return nil
 }

@@ -80,7 +80,7 @@ func (c *Cache) DropPin(ctx context.Context, key Key, private bool, h Holder) er
 // Unpin drops all pins of a holder.
 func (c *Cache) Unpin(ctx context.Context, h Holder) error {
 	if err := c.dropPins(ctx, func(p Pin) bool { return p.Holder == h }); err != nil {
-		return fmt.Errorf("unpin what %s holds: %w", h, err)
+		return fmt.Errorf("drop the pins of %s: %w", h, err)
 	}
 	return nil
 }
@@ -193,7 +193,7 @@ func (c *Cache) dropOver(ctx context.Context, pins []Pin, dry bool) (rest []Pin,
 	slices.Sort(holders)
 	over, err := c.o.Over(ctx, slices.Compact(holders))
 	if err != nil {
-		return nil, nil, fmt.Errorf("ask which pins are over: %w", err)
+		return nil, nil, fmt.Errorf("check the holders of pins: %w", err)
 	}
 	for _, p := range pins {
 		if !over[p.Holder] {

@@ -43,7 +43,7 @@ func (c *Cache) publish(l *lease, e entry, r record, h Holder) (standing record,
 			break
 		}
 		if pause.For(ctx, 100*time.Millisecond) != nil {
-			return record{}, fmt.Errorf("it is not known whether the disk took the record: %w", err)
+			return record{}, fmt.Errorf("the disk did not show whether it took the record: %w", err)
 		}
 	}
 	if err == nil && standing.Token == l.Token {

@@ -81,7 +81,7 @@ func (c *Cache) readEntry(e entry) (record, error) {
 	case err != nil:
 		return r, fmt.Errorf("look at the content: %w", err)
 	case r.Dir != info.IsDir(), !r.Dir && info.Size() != r.Size:
-		return r, fmt.Errorf("%w: its content is not what was published", ErrDamaged)
+		return r, fmt.Errorf("%w: its content has changed", ErrDamaged)
 	}
 	return r, nil
 }

@@ -107,7 +107,7 @@ func (c *Cache) settled(r retired, now time.Time) (bool, error) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("look when a record was retired: %w", err)
+		return false, fmt.Errorf("read the time of a retirement: %w", err)
 	}
 	return now.Sub(info.ModTime()) > c.o.Settle, nil
 }

@@ -43,10 +43,10 @@ func (c *Cache) seal(ctx context.Context, e entry, token string) (sum, error) {
 	content := e.content(token)
 	info, err := os.Lstat(content)
 	if err != nil {
-		return sum{}, fmt.Errorf("nothing was made: %w", err)
+		return sum{}, fmt.Errorf("the fill made nothing: %w", err)
 	}
 	if !info.IsDir() && !info.Mode().IsRegular() {
-		return sum{}, errors.New("what was made is no file and no directory")
+		return sum{}, errors.New("the fill made neither a file nor a directory")
 	}
 	if err := c.share(e, token); err != nil {
 		return sum{}, err

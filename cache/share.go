@@ -73,7 +73,7 @@ func opens(path string, group uint32, bit fs.FileMode) bool {
 func groupOf(info fs.FileInfo) (uint32, error) {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
-		return 0, errors.New("the system does not tell its group")
+		return 0, errors.New("the system does not know its group")
 	}
 	return st.Gid, nil
 }

@@ -79,7 +79,7 @@ func (c *Cache) dropSizesOf(id string) error {
 func (c *Cache) dropSizes(sizes []sizeOf) error {
 	for _, s := range sizes {
 		if err := remove(c.sizePath(s.name)); err != nil {
-			return fmt.Errorf("take %s off what counts: %w", s.id(), err)
+			return fmt.Errorf("remove the size of %s: %w", s.id(), err)
 		}
 	}
 	return nil
@@ -108,7 +108,7 @@ type Usage struct {
 func (c *Cache) Usage() (Usage, error) {
 	sizes, err := c.sizes()
 	if err != nil {
-		return Usage{}, fmt.Errorf("count what the cache holds: %w", err)
+		return Usage{}, fmt.Errorf("count the cache's contents: %w", err)
 	}
 	return usage(sizes), nil
 }
