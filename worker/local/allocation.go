@@ -10,7 +10,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// refusal says in one sentence why the machine can never serve a request; empty if it can.
+// refusal returns one sentence with the reason why the machine can never serve a request, or "" if
+// it can.
 func (m Machine) refusal(r request) string {
 	switch {
 	case r.CPUs > len(m.CPUs):
@@ -33,7 +34,7 @@ func plural(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// without returns what is left of the machine beside a job.
+// without returns the machine without a job's resources.
 func (m Machine) without(r record) Machine {
 	return Machine{
 		Unbound: m.Unbound,
@@ -43,24 +44,25 @@ func (m Machine) without(r record) Machine {
 	}
 }
 
-// is reports whether two names are of one GPU.
+// is reports whether two values name one GPU.
 func (g GPU) is(other GPU) bool {
 	return g.Index == other.Index || g.UUID != "" && g.UUID == other.UUID
 }
 
-// resources is the machine in Slurm's terms.
+// resources returns the machine in Slurm's terms.
 func (m Machine) resources() sbatch.NodeResources {
 	return sbatch.NodeResources{CPUs: int64(len(m.CPUs)), GPUs: int64(len(m.GPUs)), Memory: m.Memory}
 }
 
-// markerName is the variable by which processes of a job are found.
+// markerName is the variable that identifies processes of a job.
 const markerName = "CL_WORKER_JOB"
 
-// marker is a variable that only processes of one job have.
+// marker returns the variable of the processes of one job.
 func (d records) marker(id sbatch.JobID) string { return markerName + "=" + d.path(id) }
 
-// environment is that of a job: the one given, without what describes an allocation around this process,
-// and with what describes the job's own, as Slurm does (sbatch(1): OUTPUT ENVIRONMENT VARIABLES).
+// environment returns the environment of a job: the given one, without the variables of an
+// allocation around this process, and with those of the job's own, as Slurm sets them (sbatch(1):
+// OUTPUT ENVIRONMENT VARIABLES).
 func environment(given []string, r record, node, marker string) []string {
 	env := slices.DeleteFunc(slices.Clone(given), describesAllocation)
 	env = append(env,
@@ -90,8 +92,8 @@ func environment(given []string, r record, node, marker string) []string {
 	return env
 }
 
-// describesAllocation reports whether a variable is one that Slurm sets for a job or a step, or that a
-// job of this package has.
+// describesAllocation reports whether Slurm sets a variable for a job or a step, or this package
+// for a job.
 func describesAllocation(variable string) bool {
 	name, _, _ := strings.Cut(variable, "=")
 	for _, prefix := range []string{"SLURM_", "SLURMD_", "SBATCH_", "SRUN_"} {
@@ -107,7 +109,7 @@ func describesAllocation(variable string) bool {
 }
 
 // interpreter returns the command that runs a script, from its first line (execve(2), Interpreter
-// scripts). It is empty if the script has no such line.
+// scripts). It returns nil if the script has no such line.
 func interpreter(script string) []string {
 	line, _, _ := strings.Cut(script, "\n")
 	words, ok := strings.CutPrefix(line, "#!")

@@ -48,7 +48,7 @@ func TestCancelledJobThatWaitsNeverBegins(t *testing.T) {
 	}
 }
 
-// The door is held by this test, so that no process ends by itself.
+// This test holds the pipe at which the jobs wait, so no process ends by itself.
 func TestJobThatIgnoresTermIsKilledWithAllItsProcesses(t *testing.T) {
 	t.Parallel()
 	c := config(cpus(t, 1))

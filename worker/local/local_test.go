@@ -25,8 +25,8 @@ import (
 
 var _ sbatch.Scheduler = (*Scheduler)(nil)
 
-// TestMain lets this program be a scheduler that a test kills: it submits the requests on its standard
-// input, and prints a line for each.
+// TestMain lets this program be a scheduler that a test kills. It submits the requests from its
+// standard input, and prints a line for each.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv("CLTEST_LOCAL_DIR"); dir != "" {
 		if err := serve(dir); err != nil {
@@ -147,12 +147,13 @@ func (s *site) await(id sbatch.JobID, state sbatch.State) sbatch.Job {
 	return j
 }
 
-// said waits until a job has printed a line that begins with a word, and returns the rest of it.
+// said waits until a job has printed a line that begins with a word, and returns the rest of the
+// line.
 func (s *site) said(name, word string) (rest string) {
 	s.t.Helper()
 	var text []byte
 	until(s.t, func() bool {
-		text, _ = os.ReadFile(filepath.Join(s.files, name+".out")) // until it is there
+		text, _ = os.ReadFile(filepath.Join(s.files, name+".out")) // until the file exists
 		for line := range strings.Lines(string(text)) {
 			if value, ok := strings.CutPrefix(line, word+" "); ok && strings.HasSuffix(line, "\n") {
 				rest = strings.TrimSuffix(value, "\n")
@@ -164,7 +165,7 @@ func (s *site) said(name, word string) (rest string) {
 	return rest
 }
 
-// process is one whose id the job named a has printed after a word.
+// process returns the process whose id the job named a has printed after a word.
 func (s *site) process(word string) process {
 	s.t.Helper()
 	pid, err := strconv.Atoi(s.said("a", word))
@@ -174,8 +175,8 @@ func (s *site) process(word string) process {
 	return process(found.ID)
 }
 
-// door is a pipe at which jobs wait: "read line <door". They go on one by one, and all of them when the
-// test ends.
+// door is a pipe at which jobs wait with "read line <door". A test lets them continue one by one,
+// and its end lets all continue.
 type door struct{ *os.File }
 
 func (s *site) door(name string) door {
@@ -216,7 +217,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// lines keeps what is logged.
+// lines keeps the log.
 type lines struct {
 	mu   sync.Mutex
 	kept strings.Builder
@@ -234,13 +235,13 @@ func (l *lines) text() string {
 	return l.kept.String()
 }
 
-// clock is a clock that a test moves.
+// clock is a clock that a test sets.
 type clock struct{ ahead atomic.Int64 }
 
 func (c *clock) now() time.Time          { return time.Now().Add(time.Duration(c.ahead.Load())) }
 func (c *clock) advance(d time.Duration) { c.ahead.Add(int64(d)) }
 
-// foreign starts a process as a job of an earlier scheduler has it, and returns the record of its job.
+// foreign starts a process like a job's of an earlier scheduler, and returns the record of its job.
 func foreign(t *testing.T, dir string, id sbatch.JobID, script string) (record, *command.Held) {
 	t.Helper()
 	boot, err := thisBoot()
@@ -260,7 +261,7 @@ func foreign(t *testing.T, dir string, id sbatch.JobID, script string) (record, 
 	}, held
 }
 
-// keep writes records as an earlier scheduler has.
+// keep writes records as an earlier scheduler would.
 func keep(t *testing.T, dir string, all ...record) {
 	t.Helper()
 	must(t, os.MkdirAll(dir, 0o700))

@@ -15,10 +15,10 @@ import (
 	"github.com/cl-slurm/cl-slurm/worker"
 )
 
-// Machine is what a Scheduler may give to its jobs.
+// Machine lists the resources that a Scheduler may give to its jobs.
 type Machine struct {
-	// CPUs are the numbers of the processors. If Unbound is set, only how many they are counts, and jobs
-	// are not bound to theirs: nobody knows which ones are ours.
+	// CPUs are the numbers of the processors. If Unbound is set, only their count matters, and jobs
+	// are not bound to them, because the numbers of ours are unknown.
 	CPUs    []int
 	Unbound bool
 	// GPUs are in the order of nvidia-smi.
@@ -29,17 +29,19 @@ type Machine struct {
 
 // GPU is one GPU of a machine.
 type GPU struct {
-	// Index is the number in SLURM_JOB_GPUS: N of /dev/nvidiaN, or the place among the GPUs of AMD.
+	// Index is the number in SLURM_JOB_GPUS: N of /dev/nvidiaN, or the position among the GPUs of
+	// AMD.
 	Index int `json:"index"`
-	// UUID is what nvidia-smi shows; empty if unknown, and for a GPU of AMD.
+	// UUID is the one in nvidia-smi's output. It is empty if unknown, and for a GPU of AMD.
 	UUID string `json:"uuid,omitempty"`
 }
 
-// FindMachine returns what this process may use of its machine: the processors that it may run on, the
-// GPUs that it may open, and the machine's memory or the least limit of its cgroups. It runs no program.
+// FindMachine returns the resources of its machine that this process may use: the processors that
+// it may run on, the GPUs that it may open, and the machine's memory or the least limit of its
+// cgroups. It runs no program.
 func FindMachine() (Machine, error) { return findMachine("/") }
 
-// findMachine is FindMachine on a host whose /dev, /proc and /sys are in root.
+// findMachine is FindMachine for a host whose /dev, /proc and /sys are in root.
 func findMachine(root string) (Machine, error) {
 	cpus, err := findCPUs()
 	if err != nil {
@@ -59,7 +61,7 @@ func findMachine(root string) (Machine, error) {
 	return Machine{CPUs: cpus, GPUs: gpus, Memory: memory}, nil
 }
 
-// mostCPUs is more than any kernel numbers (Linux: NR_CPUS).
+// mostCPUs is more than the largest processor number of any kernel (Linux: NR_CPUS).
 const mostCPUs = 1 << 13
 
 // findCPUs returns the processors that this process may run on.
@@ -90,14 +92,14 @@ func findMemory(root string) (int64, error) {
 	return kib << 10, nil
 }
 
-// findGPUs returns the GPUs that this process may open. NVIDIA's come in the order of their PCI
-// addresses, as nvidia-smi numbers them.
+// findGPUs returns the GPUs that this process may open. NVIDIA's are in the order of their PCI
+// addresses, in which nvidia-smi numbers them.
 func findGPUs(root string) ([]GPU, error) {
 	nvidia, amd, err := worker.GPUs(filepath.Join(root, "dev"), filepath.Join(root, "sys"))
 	if err != nil {
 		return nil, err
 	}
-	// The driver's directories are named for the addresses, so that Glob returns them in order.
+	// The names of the driver's directories are the addresses, so Glob returns them in order.
 	files, err := filepath.Glob(filepath.Join(root, "proc/driver/nvidia/gpus/*/information"))
 	if err != nil {
 		return nil, fmt.Errorf("look for GPUs: %w", err)
@@ -113,12 +115,12 @@ func findGPUs(root string) ([]GPU, error) {
 			continue
 		}
 		uuid := fieldOf(string(text), "GPU UUID")
-		if strings.Contains(uuid, "?") { // the driver has not asked the GPU yet
+		if strings.Contains(uuid, "?") { // the driver has not read the GPU's UUID yet
 			uuid = ""
 		}
 		gpus = append(gpus, GPU{Index: minor, UUID: uuid})
 	}
-	// A container may have a GPU without the driver's description of it.
+	// A container may have a GPU without the driver's files about it.
 	for _, index := range slices.Concat(nvidia, amd) {
 		if !slices.ContainsFunc(gpus, func(g GPU) bool { return g.Index == index }) {
 			gpus = append(gpus, GPU{Index: index})
@@ -140,11 +142,11 @@ func fieldOf(text, name string) string {
 // all is the word for all CPUs or GPUs.
 const all = "ALL"
 
-// ParseCPUSet reads CodaLab's --cpuset: "ALL", or the numbers of some of the present CPUs, separated by
-// commas. An error is one sentence about the argument.
+// ParseCPUSet reads CodaLab's --cpuset: "ALL", or the numbers of some of the present CPUs,
+// separated by commas. An error is one sentence about the argument.
 //
-// CodaLab's own worker means the same, but takes all CPUs on Linux whatever the argument says
-// (codalab/worker/main.py: parse_cpuset_args).
+// CodaLab's own worker documents the same, but on Linux it takes all CPUs regardless of the
+// argument (codalab/worker/main.py: parse_cpuset_args).
 func ParseCPUSet(arg string, present []int) ([]int, error) {
 	if arg == all {
 		return present, nil
@@ -167,8 +169,8 @@ func ParseCPUSet(arg string, present []int) ([]int, error) {
 	return cpus, nil
 }
 
-// ParseGPUSet reads CodaLab's --gpuset: "ALL", "NONE" or nothing, or some of the present GPUs by their
-// UUIDs or their places in the list, from 0, which are the indexes of nvidia-smi. An error is one
+// ParseGPUSet reads CodaLab's --gpuset: "ALL", "NONE", "", or some of the present GPUs by their
+// UUIDs or by their positions in the list, from 0, which are nvidia-smi's indexes. An error is one
 // sentence about the argument (codalab/worker/main.py: parse_gpuset_args).
 func ParseGPUSet(arg string, present []GPU) ([]GPU, error) {
 	switch arg {
@@ -202,7 +204,7 @@ func ParseGPUSet(arg string, present []GPU) ([]GPU, error) {
 	return gpus, nil
 }
 
-// countGPUs says which indexes there are.
+// countGPUs lists the valid indexes.
 func countGPUs(gpus []GPU) string {
 	switch len(gpus) {
 	case 0:
@@ -213,7 +215,7 @@ func countGPUs(gpus []GPU) string {
 	return fmt.Sprintf("GPUs 0 to %d", len(gpus)-1)
 }
 
-// formatList prints sorted numbers as Linux does: 0-3,8 (cpuset(7), List format).
+// formatList prints sorted numbers as Linux does, such as 0-3,8 (cpuset(7), List format).
 func formatList(numbers []int) string {
 	var parts []string
 	for i := 0; i < len(numbers); {

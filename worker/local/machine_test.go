@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// information is what NVIDIA's driver says of a GPU.
+// information returns the text of NVIDIA's driver about a GPU.
 func information(uuid string, minor int) string {
 	return fmt.Sprintf("Model: \t\t NVIDIA H100 80GB HBM3\nIRQ:   \t\t 331\nGPU UUID: \t %s\nBus Type: \t PCIe\nBus Location: \t 0000:00:00.0\nDevice Minor: \t %d\nGPU Excluded:\t No\n", uuid, minor)
 }

@@ -10,12 +10,12 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// ErrNamespace means that a job was running in another PID namespace of this machine, such as that of a
-// container. Its processes cannot be seen from here, so nobody knows whether they have ended.
+// ErrNamespace means that a job was running in another PID namespace of this machine, such as that
+// of a container. Its processes are invisible from here, so it is unknown whether they have ended.
 var ErrNamespace = errors.New("its processes cannot be seen from this PID namespace")
 
-// CheckNamespace returns an error that wraps ErrNamespace if Open would refuse a directory for that reason.
-// It changes nothing. A directory that is not there is in order.
+// CheckNamespace returns an error that wraps ErrNamespace if Open would refuse the directory for
+// that reason. It changes nothing. It accepts a missing directory.
 func CheckNamespace(dir string) error {
 	d := records{dir: dir}
 	all, err := d.load()
@@ -35,7 +35,7 @@ func CheckNamespace(dir string) error {
 	return nil
 }
 
-// checkNamespace refuses running jobs of the present run of the machine in another PID namespace.
+// checkNamespace refuses jobs that run in another PID namespace since the machine's last boot.
 func (d records) checkNamespace(all []record, boot string) error {
 	machine, here, _ := strings.Cut(boot, " ")
 	for _, r := range all {
@@ -48,9 +48,9 @@ func (d records) checkNamespace(all []record, boot string) error {
 	return nil
 }
 
-// thisBoot names the present run of this machine and the PID namespace, with a space between them. A restart
-// ends all earlier processes, another namespace may only hide them (proc_sys_kernel(5): boot_id,
-// pid_namespaces(7)).
+// thisBoot identifies the machine's last boot and the PID namespace, with a space between them. A
+// reboot ends all earlier processes; another namespace may only hide them (proc_sys_kernel(5):
+// boot_id, pid_namespaces(7)).
 func thisBoot() (string, error) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

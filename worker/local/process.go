@@ -20,8 +20,8 @@ import (
 // process is a process of this machine.
 type process procstat.ID
 
-// alive reports whether the process has not ended. It is true if that cannot be told, for example
-// because this process has too many files open.
+// alive reports whether the process has not ended. It returns true if it cannot find out, for
+// example because this process has too many open files.
 func (p process) alive() bool {
 	s, err := procstat.Read(p.PID)
 	if err != nil {
@@ -30,7 +30,7 @@ func (p process) alive() bool {
 	return process(s.ID) == p && !s.Ended()
 }
 
-// signal sends a signal to the process, and to no other one that has its id since. It is no error if
+// signal sends a signal to the process, and never to a later process with its id. It returns nil if
 // the process has ended.
 func (p process) signal(sig unix.Signal) error {
 	fd, err := unix.PidfdOpen(p.PID, 0)
@@ -42,7 +42,7 @@ func (p process) signal(sig unix.Signal) error {
 			return nil
 		}
 		err = unix.Kill(p.PID, sig)
-	case p.alive(): // and so fd is of this process
+	case p.alive(): // so fd is of this process
 		err = errors.Join(unix.PidfdSendSignal(fd, sig, nil, 0), unix.Close(fd))
 	default:
 		err = unix.Close(fd)
@@ -53,10 +53,10 @@ func (p process) signal(sig unix.Signal) error {
 	return nil
 }
 
-// await returns when the process has ended, or when ctx has.
+// await returns when the process or ctx has ended.
 func (p process) await(ctx context.Context) {
 	fd, err := unix.PidfdOpen(p.PID, unix.PIDFD_NONBLOCK)
-	if err != nil { // the process is not there, or Linux before 5.10
+	if err != nil { // the process is gone, or Linux is older than 5.10
 		p.poll(ctx)
 		return
 	}
@@ -83,7 +83,7 @@ func ended(pidfd uintptr) bool {
 	return err == nil && n == 1
 }
 
-// pollEvery is the pause between two looks at a process where Linux does not tell of its end.
+// pollEvery is the pause between two checks of a process where Linux does not report its end.
 const pollEvery = 50 * time.Millisecond
 
 func (p process) poll(ctx context.Context) {
@@ -98,12 +98,11 @@ func (p process) poll(ctx context.Context) {
 	}
 }
 
-// others returns the processes that belong to a job beside its main process p. Each has the job's marker
-// in its environment (environ(7)), or is in the session of p if inSession is set.
+// others returns the processes of a job except for its main process p. Each has the job's marker in
+// its environment (environ(7)) or, if inSession is set, is in the session of p.
 //
-// The id of p is not given to another process before p was waited for, nor while it is the id of a
-// session. So a caller sets inSession if p was alive a moment ago. Else others of the same id may have
-// come and gone.
+// Linux does not reuse the id of p before p was waited for, nor while it is the id of a session. So
+// a caller sets inSession if p was alive a moment ago. Otherwise the id may have been reused.
 func (p process) others(marker string, inSession bool) ([]process, error) {
 	d, err := os.Open("/proc")
 	if err != nil {
@@ -114,7 +113,7 @@ func (p process) others(marker string, inSession bool) ([]process, error) {
 		return nil, err
 	}
 	if s, err := procstat.Read(p.PID); err == nil && process(s.ID) != p {
-		inSession = false // the id has come back
+		inSession = false // the id was reused
 	}
 	var found []process
 	for _, name := range names {
@@ -139,8 +138,8 @@ func (p process) others(marker string, inSession bool) ([]process, error) {
 	return found, nil
 }
 
-// isShortage reports whether a file could not be read because this process or the machine is short of
-// something. Other errors are those of processes that end, and of those of other users.
+// isShortage reports whether a file could not be read because this process or the machine lacks
+// resources. Other errors come from processes that end, or that belong to other users.
 func isShortage(err error) bool {
 	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM)
 }

@@ -14,32 +14,32 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// record is what the directory keeps of a job, in the file <id>.json.
+// record is the text of a job's file in the directory, <id>.json.
 type record struct {
 	ID      sbatch.JobID `json:"id"`
 	Request request      `json:"request"`
-	// Submitted, Started and Ended are zero before it was.
+	// Submitted, Started and Ended are zero before the event.
 	Submitted time.Time `json:"submitted"`
 	Started   time.Time `json:"started,omitzero"`
 	Ended     time.Time `json:"ended,omitzero"`
-	// State is PENDING, RUNNING, or how the job ended.
+	// State is PENDING, RUNNING or a final state.
 	State sbatch.State `json:"state"`
-	// Reason is why the job ended, as squeue(1) has it.
+	// Reason is the reason of the end, as in squeue(1).
 	Reason string `json:"reason,omitempty"`
 	// Exit is sbatch.Job.Exit.
 	Exit string `json:"exit,omitempty"`
-	// Stop is the state that a running job gets when it ends, because this scheduler ends it.
+	// Stop is the final state of a running job that this scheduler is ending.
 	Stop sbatch.State `json:"stop,omitempty"`
 
-	// Of a job that has started: what it has of the machine, its main process, and the run of the
-	// machine that the process belongs to (thisBoot).
+	// Of a job that has started: its processors and GPUs, its main process, and the boot of the
+	// machine to which the process belongs (thisBoot).
 	CPUs    []int   `json:"cpus,omitempty"`
 	GPUs    []GPU   `json:"gpus,omitempty"`
 	Process process `json:"process,omitzero"`
 	Boot    string  `json:"boot,omitempty"`
 }
 
-// request is the part of an sbatch.Request that a scheduler for one machine follows.
+// request is the part of an sbatch.Request that a scheduler for one machine uses.
 type request struct {
 	Name      string        `json:"name"`
 	Comment   string        `json:"comment,omitempty"`
@@ -52,7 +52,7 @@ type request struct {
 	Time      time.Duration `json:"time_ns,omitempty"`
 }
 
-// job returns the job as Slurm shows it. Its node is named if it has begun.
+// job returns the job as Slurm shows it. Its node is set if it has begun.
 func (r *record) job(node string) sbatch.Job {
 	j := sbatch.Job{
 		ID: r.ID, Name: r.Request.Name, Comment: r.Request.Comment, State: r.State, Reason: "None",
@@ -70,13 +70,12 @@ func (r *record) job(node string) sbatch.Job {
 // records is the directory of the records.
 type records struct{ dir string }
 
-// path is the path of a job's record without its suffix. The job's marker has it, too.
+// path returns the path of a job's record without its suffix. The job's marker contains it, too.
 func (d records) path(id sbatch.JobID) string { return filepath.Join(d.dir, id.String()) }
 
 const recordSuffix = ".json"
 
-// save publishes a record. When it returns without an error, the record survives a crash of the
-// machine.
+// save publishes a record. When it returns nil, the record survives a crash of the machine.
 func (d records) save(r record) error {
 	text, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
@@ -88,13 +87,14 @@ func (d records) save(r record) error {
 	return nil
 }
 
-// writeScript writes the script of a job beside its record, for its interpreter.
+// writeScript writes the script of a job for its interpreter, next to its record.
 func (d records) writeScript(r record) (string, error) {
 	path := d.path(r.ID) + ".script"
 	return path, os.WriteFile(path, []byte(r.Request.Script), 0o600) //nolint:gosec // in the caller's directory, by a number
 }
 
-// remove removes what the directory has of a job, the record last. It is no error if there is nothing.
+// remove removes a job's files from the directory, the record last. It returns nil if there are
+// none.
 func (d records) remove(id sbatch.JobID) error {
 	for _, suffix := range []string{".script", recordSuffix} {
 		if err := os.Remove(d.path(id) + suffix); err != nil && !errors.Is(err, os.ErrNotExist) { //nolint:gosec // in the caller's directory, by a number
@@ -114,7 +114,7 @@ func (d records) load() ([]record, error) {
 	for _, e := range entries {
 		id, err := strconv.ParseInt(strings.TrimSuffix(e.Name(), recordSuffix), 10, 64)
 		if err != nil || !strings.HasSuffix(e.Name(), recordSuffix) {
-			continue // a script, the lock, or what a crash left of a write
+			continue // a script, the lock, or an unfinished write
 		}
 		text, err := os.ReadFile(filepath.Join(d.dir, e.Name()))
 		if err != nil {

@@ -50,7 +50,7 @@ func TestJobsOutliveAKilledSchedulerAndAreTakenOver(t *testing.T) {
 		t.Errorf("second job: %+v", j)
 	}
 	door.open(t)
-	// Its exit status went to the process that was its parent.
+	// Only its former parent could read its exit status.
 	if j := s.await(1, sbatch.StateFailed); j.Exit != "" {
 		t.Errorf("first job: %+v", j)
 	}
@@ -66,8 +66,8 @@ func TestJobsOutliveAKilledSchedulerAndAreTakenOver(t *testing.T) {
 	}
 }
 
-// A start is interrupted between two of its steps (doc.go). The held process is that of a scheduler
-// that is no more.
+// A start is interrupted between two of its steps (doc.go). The held process belongs to a scheduler
+// that has ended.
 func TestCrashDuringAStartStartsAJobOnceAtMost(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -87,7 +87,7 @@ func TestCrashDuringAStartStartsAJobOnceAtMost(t *testing.T) {
 				r = record{ID: 1, Request: r.Request, Submitted: r.Submitted, State: sbatch.StatePending}
 			}
 			keep(t, dir, r)
-			must(t, held.Abandon()) // as the end of its scheduler does
+			must(t, held.Abandon()) // as at the end of its scheduler
 			s := openSite(t, dir, config(cpus(t, 1)))
 			j := s.await(1, test.want)
 			if j.Nodes != "n1" {
@@ -101,7 +101,7 @@ func TestCrashDuringAStartStartsAJobOnceAtMost(t *testing.T) {
 	}
 }
 
-// Schedulers are killed while they take, start and end jobs.
+// Schedulers are killed while they submit, start and end jobs.
 func TestNoKillStartsAJobTwiceOrLosesOne(t *testing.T) {
 	t.Parallel()
 	dir, files := filepath.Join(t.TempDir(), "jobs"), t.TempDir()
@@ -239,7 +239,7 @@ func TestRestartedMachineFailsItsJobs(t *testing.T) {
 	}
 }
 
-// A command may go on in a container that this process does not see.
+// A command may still run in a container that this process cannot see.
 func TestJobsOfAnotherPIDNamespaceAreNotJudged(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "jobs")
@@ -286,7 +286,7 @@ func TestProcessThatHasTheIDOfAJobSinceIsSpared(t *testing.T) {
 	}
 }
 
-// Without the main process, a session's id does not say whose session it is.
+// Without the main process, the owner of a session's id is unknown.
 func TestProcessesOfAJobThatEndedMeanwhileAreKilledIfTheyAreMarked(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "jobs")

@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	// retryAfter is the pause after a record could not be written.
+	// retryAfter is the pause after a failed write of a record.
 	retryAfter = time.Second
-	// tidyEvery is the longest pause between two looks for records that are no longer needed.
+	// tidyEvery is the longest pause between two calls of tidy.
 	tidyEvery = time.Minute
 )
 
-// Run starts jobs when there is room, watches them, ends them and removes their records. It returns when
-// ctx ends, and leaves running jobs alone: the next scheduler of the directory takes them over. It is
-// called once.
+// Run starts jobs when there is room, watches them, ends them and removes their records. It returns
+// when ctx ends, and leaves running jobs alone: the next scheduler of the directory takes them
+// over. A caller calls it once.
 func (s *Scheduler) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, j := range s.running() {
@@ -65,8 +65,8 @@ func (s *Scheduler) running() []*job {
 	return found
 }
 
-// startWaiting starts jobs in the order of their submission until one does not fit beside those that run.
-// It returns those that run now, and whether to try again soon.
+// startWaiting starts jobs in the order of their submission, until one does not fit next to the
+// running ones. It returns the jobs that it started, and whether to try again soon.
 func (s *Scheduler) startWaiting() (started []*job, again bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,11 +97,11 @@ func (s *Scheduler) startWaiting() (started []*job, again bool) {
 	return started, false
 }
 
-// start starts a job with what its next record has of the machine. A job that cannot be started ends. An
-// error says that it could not be recorded, and it still waits.
+// start starts a job with the resources in its next record. A job that cannot be started ends.
+// start returns an error if it could not write the record, and then the job still waits.
 //
-// The process is held until it is recorded. A crash before leaves a job that waits, and a process that
-// ends without having executed the script.
+// The process is held until its record is written. A crash before that leaves a waiting job, and a
+// process that ends without executing the script.
 func (s *Scheduler) start(j *job, next record) error {
 	next.Started = s.Now()
 	held, err := s.hold(j, &next)
@@ -119,13 +119,13 @@ func (s *Scheduler) start(j *job, next record) error {
 		return errors.Join(err, held.Abandon())
 	}
 	j.record, j.child = next, held
-	if err := held.Release(); err != nil { // somebody has killed it, and watch notices that
+	if err := held.Release(); err != nil { // the process was killed, which watch notices
 		s.Log.Error("cannot let a job run", slog.Any("job", j.ID), slog.Any("err", err))
 	}
 	return nil
 }
 
-// hold starts the process of a job, held, and notes it in the job's next record.
+// hold starts a job's process, held, and adds it to the job's next record.
 func (s *Scheduler) hold(j *job, next *record) (*command.Held, error) {
 	script, err := s.records.writeScript(*next)
 	if err != nil {
@@ -153,8 +153,8 @@ func (s *Scheduler) hold(j *job, next *record) (*command.Held, error) {
 	return held, nil
 }
 
-// tidy writes the records that could not be written, and removes those that are no longer shown, but not
-// that of the last job. It returns whether to try again soon.
+// tidy writes records whose writing failed, and removes those that are no longer shown, except for
+// that of the last job. It reports whether to try again soon.
 func (s *Scheduler) tidy() (again bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

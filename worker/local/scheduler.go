@@ -22,23 +22,23 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// Config is what a Scheduler is given. Node, Machine, Now and Log are needed.
+// Config configures a Scheduler. Node, Machine, Now and Log are required.
 type Config struct {
-	// Node is the host's name, which is the node of all jobs.
+	// Node is the host's name, which becomes the node of all jobs.
 	Node string
-	// Machine is what jobs may have of the host.
+	// Machine has the host's resources for jobs.
 	Machine Machine
-	// Env is the environment of the jobs. A scheduler adds what describes a job's allocation, and
-	// removes what describes an allocation around this process.
+	// Env is the environment of the jobs. A scheduler adds the variables of the job's allocation,
+	// and removes those of an allocation around this process.
 	Env []string
-	// KillWait is how long the processes of a job have between TERM and KILL; 0 means 30 s, as
-	// in Slurm (slurm.conf(5): KillWait).
+	// KillWait is the time between TERM and KILL for a job's processes. 0 means 30 s, as in Slurm
+	// (slurm.conf(5): KillWait).
 	KillWait time.Duration
-	// KeepEnded is how long jobs stay in snapshots after their end; 0 means an hour.
+	// Jobs stay in snapshots for KeepEnded after their end. 0 means an hour.
 	KeepEnded time.Duration
 	// Now reads the clock.
 	Now func() time.Time
-	// Log is told of what needs an operator.
+	// Log gets messages for an operator.
 	Log *slog.Logger
 }
 
@@ -54,36 +54,36 @@ type Scheduler struct {
 	records records
 	boot    string // thisBoot
 	lock    *os.File
-	wake    chan struct{} // has room for one
+	wake    chan struct{} // holds one entry
 
 	mu   sync.Mutex
 	jobs map[sbatch.JobID]*job
 	last sbatch.JobID
-	// avoided are ids that no job gets.
+	// avoided are ids that no job may get.
 	avoided []sbatch.JobID
 }
 
 // job is a job in memory.
 type job struct {
 	record
-	// marker is what its processes have in their environment.
+	// marker is the variable in its processes' environments.
 	marker string
-	// child is its main process if this process started it.
+	// child is its main process, if this process started it.
 	child *command.Held
-	// ending is set when the main process has ended and the job has not.
+	// ending is set when the main process has ended and other processes may remain.
 	ending bool
-	// stopping is closed when the scheduler wants the running job to end.
+	// stopping is closed when the scheduler ends the running job.
 	stopping chan struct{}
-	// unsaved is set while the record on the disk is older.
+	// unsaved is set while the record on the disk is outdated.
 	unsaved bool
 }
 
-// Open returns the scheduler of a directory, which is made if it is not there, with the jobs that the
-// directory has. One process at a time can have it open. A record that cannot be read is an error, so that
-// no job is taken for absent.
+// Open returns the scheduler of a directory with the jobs in it. It makes the directory if it is
+// missing. Only one process at a time can open it. An unreadable record is an error, so that no job
+// counts as absent.
 //
-// A job that ran when the machine was restarted is NODE_FAIL then. The error wraps ErrNamespace if a job was
-// running in another PID namespace.
+// A job that was running before a reboot becomes NODE_FAIL. The error wraps ErrNamespace if a job
+// was running in another PID namespace.
 func Open(dir string, c Config) (*Scheduler, error) {
 	s, err := open(dir, c)
 	if err != nil {
@@ -126,7 +126,7 @@ func lockFile(path string) (*os.File, error) {
 		return nil, err
 	}
 	// A process that was killed while it started a program may have left it the file. The program
-	// closes it in a moment, when it is executed.
+	// closes it soon, when it is executed.
 	const tries = 50
 	for try := range tries {
 		if try > 0 {
@@ -145,20 +145,21 @@ func lockFile(path string) (*os.File, error) {
 	return f, nil
 }
 
-// Close lets another process open the directory. Jobs go on. The scheduler is not used any more.
+// Close lets another process open the directory. Jobs continue. The caller must not use the
+// scheduler any more.
 func (s *Scheduler) Close() error {
-	// A program that this process starts just now has the file, too, until it is executed.
+	// A program that this process is just starting has the file, too, until it is executed.
 	return errors.Join(unix.Flock(int(s.lock.Fd()), unix.LOCK_UN), s.lock.Close())
 }
 
-// load takes the jobs of the directory over.
+// load takes over the jobs of the directory.
 func (s *Scheduler) load() error {
 	all, err := s.records.load()
 	if err != nil {
 		return err
 	}
 	if err := s.records.checkNamespace(all, s.boot); err != nil {
-		return err // before any job is changed
+		return err // before it changes any job
 	}
 	for _, r := range all {
 		if r.State == sbatch.StateRunning && r.Boot != s.boot {
@@ -172,7 +173,7 @@ func (s *Scheduler) load() error {
 	return nil
 }
 
-// add adds a job of a record.
+// add adds the job of a record.
 func (s *Scheduler) add(r record) {
 	j := &job{record: r, marker: s.records.marker(r.ID), stopping: make(chan struct{})}
 	if r.State == sbatch.StateRunning && r.Stop != "" {
@@ -181,19 +182,20 @@ func (s *Scheduler) add(r record) {
 	s.jobs[r.ID], s.last = j, max(s.last, r.ID)
 }
 
-// ordered returns the jobs in the order of their ids, which is that of their submission.
+// ordered returns the jobs by id, which is the order of their submission.
 func (s *Scheduler) ordered() []*job {
 	all := slices.Collect(maps.Values(s.jobs))
 	slices.SortFunc(all, func(a, b *job) int { return cmp.Compare(a.ID, b.ID) })
 	return all
 }
 
-// Submit makes a job and returns its id. The job survives a crash of the machine once Submit returns.
+// Submit makes a job and returns its id. The job survives a crash of the machine once Submit
+// returns.
 //
-// An error is an *sbatch.Error. It is a refusal for good if the machine can never serve the request, and
-// a refusal for now if the job could not be recorded. Of the request, a scheduler follows Name, Comment,
-// CPUs, MemoryMiB, GPUs, Time, which it does not round, Dir, Output, an absolute path, and Script. What
-// else a request has is for a cluster, and is ignored.
+// An error is an *sbatch.Error. It is permanent if the machine can never serve the request, and
+// temporary if the job could not be recorded. A scheduler uses these fields of the request: Name,
+// Comment, CPUs, MemoryMiB, GPUs, Time, which it does not round, Dir, Output, an absolute path, and
+// Script. The others are for clusters, and it ignores them.
 func (s *Scheduler) Submit(ctx context.Context, r sbatch.Request) (sbatch.JobID, error) {
 	refused := func(err error, retry bool) error {
 		return &sbatch.Error{Op: "submit " + r.Name, Message: err.Error(), Refused: true, Retry: retry, Err: err}
@@ -215,7 +217,7 @@ func (s *Scheduler) Submit(ctx context.Context, r sbatch.Request) (sbatch.JobID,
 	defer s.mu.Unlock()
 	made := record{ID: s.nextID(), Request: asked, Submitted: s.Now(), State: sbatch.StatePending}
 	if err := s.records.save(made); err != nil {
-		s.last = made.ID // also if the record could not be removed
+		s.last = made.ID // even if the record could not be removed
 		err = errors.Join(err, s.records.remove(made.ID))
 		return 0, refused(err, true)
 	}
@@ -224,8 +226,8 @@ func (s *Scheduler) Submit(ctx context.Context, r sbatch.Request) (sbatch.JobID,
 	return made.ID, nil
 }
 
-// nextID is the id of the next job. The record of the last job stays until there is a later one, so no id
-// comes back.
+// nextID returns the id of the next job. The record of the last job stays until there is a later
+// one, so no id is used twice.
 func (s *Scheduler) nextID() sbatch.JobID {
 	id := s.last + 1
 	for slices.Contains(s.avoided, id) {
@@ -234,8 +236,8 @@ func (s *Scheduler) nextID() sbatch.JobID {
 	return id
 }
 
-// jobsAround returns the ids of jobs of Slurm in whose cgroups this process runs. `cl-worker exec` takes
-// a cgroup with the id of its job for the job's own (worker: findCgroup).
+// jobsAround returns the ids of Slurm jobs in whose cgroups this process runs. `cl-worker exec`
+// would take a cgroup with its job's id for the job's own (worker: findCgroup).
 func jobsAround() ([]sbatch.JobID, error) {
 	text, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
@@ -258,9 +260,9 @@ func (s *Scheduler) wakeRun() {
 	}
 }
 
-// Observe returns all jobs that have not ended, and those that ended within KeepEnded, in the order of
-// their ids. The Exit of each ended job is that of the script, and empty if the script was started by an
-// earlier process.
+// Observe returns all jobs that have not ended, and those that ended within KeepEnded, in the order
+// of their ids. The Exit of an ended job is that of the script, and empty if an earlier process
+// started the script.
 func (s *Scheduler) Observe(ctx context.Context, now time.Time) (sbatch.Snapshot, error) {
 	if err := ctx.Err(); err != nil {
 		return sbatch.Snapshot{}, &sbatch.Error{Op: "observe", Message: err.Error(), Err: err}
@@ -276,7 +278,7 @@ func (s *Scheduler) Observe(ctx context.Context, now time.Time) (sbatch.Snapshot
 	return snapshot, nil
 }
 
-// expired reports whether a job ended so long ago that it is not shown any more.
+// expired reports whether a job ended so long ago that it is no longer shown.
 func (r *record) expired(now time.Time, keep time.Duration) bool {
 	return r.State.Ended() && !now.Before(r.Ended.Add(keep))
 }
@@ -287,7 +289,7 @@ func (s *Scheduler) show(j *job) sbatch.Job {
 	switch {
 	case j.State == sbatch.StateRunning && (j.ending || j.Stop != ""):
 		shown.State = sbatch.StateCompleting
-	case j.State == sbatch.StatePending && s.Machine.refusal(j.Request) != "": // the machine had more when it came
+	case j.State == sbatch.StatePending && s.Machine.refusal(j.Request) != "": // the machine was larger at its submission
 		shown.Reason = "BadConstraints"
 	case j.State == sbatch.StatePending:
 		shown.Reason = "Resources"
@@ -295,8 +297,8 @@ func (s *Scheduler) show(j *job) sbatch.Job {
 	return shown
 }
 
-// QueryAccounting returns the jobs that Observe would, of those with one of the ids or names, if they
-// have not ended before since. It leaves out their comments.
+// QueryAccounting returns those jobs of Observe that have one of the ids or names and did not end
+// before since. It omits their comments.
 func (s *Scheduler) QueryAccounting(ctx context.Context, since time.Time, which sbatch.Which) ([]sbatch.Job, error) {
 	snapshot, err := s.Observe(ctx, since)
 	if err != nil {
@@ -316,9 +318,10 @@ func (s *Scheduler) QueryAccounting(ctx context.Context, since time.Time, which 
 	return found, nil
 }
 
-// Cancel ends jobs: one that waits at once. The main process of a job that runs gets TERM, and KillWait
-// later all its processes get KILL. With a name, only jobs of this name are ended. It is no error if a
-// job has ended, or is not known. After an error some of the jobs may have been ended.
+// Cancel ends jobs. It ends a waiting job at once. It sends TERM to the main process of a running
+// job, and KILL to all its processes after KillWait. With a name, it ends only jobs of this name.
+// It ignores jobs that have ended or are not known. After an error, some of the jobs may have been
+// ended.
 func (s *Scheduler) Cancel(ctx context.Context, name string, ids ...sbatch.JobID) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -355,12 +358,12 @@ func (s *Scheduler) cancel(j *job) error {
 	if next.Stop != "" {
 		close(j.stopping)
 	}
-	s.wakeRun() // perhaps another job waits behind this one
+	s.wakeRun() // a later job may now fit
 	return nil
 }
 
-// Try returns nil: the scheduler takes every job that its machine is large enough for, which the server
-// knows.
+// Try returns nil: the scheduler takes every job that fits its machine, and the server knows the
+// machine's size.
 func (*Scheduler) Try(context.Context, sbatch.Request) error { return nil }
 
 // Partitions returns the machine as one partition.

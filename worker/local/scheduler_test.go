@@ -57,7 +57,7 @@ func TestJobThatDoesNotFitLetsNoOtherPass(t *testing.T) {
 	first := ask("first", 600)
 	s.await(first, sbatch.StateRunning)
 	wide, narrow := ask("wide", 600), ask("narrow", 1)
-	s.startWaiting() // if Run has not done that yet
+	s.startWaiting() // unless Run has done that
 	if j := s.job(wide); j.State != sbatch.StatePending {
 		t.Errorf("it has memory of another job: %+v", j)
 	}
@@ -307,7 +307,7 @@ func TestEndedJobIsKeptForAWhileAndItsIDNeverComesBack(t *testing.T) {
 	}
 }
 
-// cl-worker takes a cgroup of Slurm with its job's id for its own.
+// cl-worker mistakes a cgroup of Slurm with its job's id for its own.
 func TestNoJobHasTheIDOfAnAllocationAroundTheWorker(t *testing.T) {
 	t.Parallel()
 	s := &Scheduler{last: 4, avoided: []sbatch.JobID{6, 5, 3}}

@@ -13,7 +13,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// watch follows a running job to its end, or until ctx ends.
+// watch follows a running job until the job or ctx ends.
 func (s *Scheduler) watch(ctx context.Context, j *job) error {
 	s.mu.Lock()
 	begun := j.record
@@ -40,8 +40,8 @@ func (s *Scheduler) watch(ctx context.Context, j *job) error {
 	return nil
 }
 
-// enforce ends the main process of a job when its time is up, or when it is to stop. It returns when the
-// main process is gone or has got KILL.
+// enforce ends the main process of a job when its time is up or when it is cancelled. It returns
+// when the main process is gone or has got KILL.
 func (s *Scheduler) enforce(j *job, begun record, gone <-chan struct{}) {
 	var limit, kill <-chan time.Time
 	if begun.Request.Time > 0 {
@@ -69,7 +69,7 @@ func (s *Scheduler) enforce(j *job, begun record, gone <-chan struct{}) {
 	}
 }
 
-// stopAtLimit has a job stop because its time is up.
+// stopAtLimit begins to end a job whose time is up.
 func (s *Scheduler) stopAtLimit(j *job) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,7 +81,7 @@ func (s *Scheduler) stopAtLimit(j *job) {
 	close(j.stopping)
 }
 
-// saveLater saves the record of a job, at a later try if the disk refuses it now.
+// saveLater saves the record of a job. If the disk refuses it, tidy tries again.
 func (s *Scheduler) saveLater(j *job) {
 	if err := s.records.save(j.record); err != nil {
 		s.Log.Error("cannot keep the record of a job", slog.Any("job", j.ID), slog.Any("err", err))
@@ -102,8 +102,8 @@ const (
 	longestKillPause = time.Second
 )
 
-// killOthers ends the processes of a job beside its main one, and waits until they are gone. It is false
-// if ctx ended first.
+// killOthers ends the processes of a job except for its main one, and waits until they are gone. It
+// returns false if ctx ends first.
 func (s *Scheduler) killOthers(ctx context.Context, main process, marker string, inSession bool) bool {
 	for wait := firstKillPause; ; wait = min(2*wait, longestKillPause) {
 		others, err := main.others(marker, inSession)
@@ -124,7 +124,7 @@ func (s *Scheduler) killOthers(ctx context.Context, main process, marker string,
 	}
 }
 
-// end ends a job that has no process any more, and frees what it had of the machine.
+// end ends a job that has no processes any more, and frees its resources.
 func (s *Scheduler) end(j *job) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
