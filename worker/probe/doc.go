@@ -1,10 +1,10 @@
-// Package probe finds out what a compute node has for running bundles, and whether
-// it shares a disk with a login node.
+// Package probe tests whether a compute node can run bundles, and whether it shares a disk with a
+// login node.
 //
 // # A meeting
 //
-// A login node and a job on a compute node meet in a directory. The login node makes
-// it on the disk that both are said to share:
+// A login node and a job on a compute node meet in a directory. The login node makes it on the disk
+// that both are supposed to share:
 //
 //	login node                            job
 //	Call: makes asked ─────────────────►  Attend: reads asked, settles started,
@@ -12,8 +12,8 @@
 //	RoundTrip: makes ping ─────────────►  … sees ping,
 //	           sees pong ◄──────────────  makes pong
 //
-// The job's report repeats the content of asked, which proves that the disk works in
-// both directions. Both sides settle one record, as at the start of a bundle (package
-// linkonce), and both have to find the job's. The login node measures the time from
-// ping to pong by its own clock; each direction takes at most that long.
+// The job's report repeats the content of asked, which proves that the disk works in both
+// directions. Both sides settle one record, as at the start of a bundle (package linkonce), and
+// both must find the job's. The login node measures the time from ping to pong by its own clock, so
+// each direction takes at most that long.
 package probe

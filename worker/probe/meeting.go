@@ -18,7 +18,7 @@ import (
 
 // Meeting is the directory in which a login node and one job meet.
 type Meeting struct {
-	// Dir is its absolute path, the same on both.
+	// Dir is its absolute path, the same on both sides.
 	Dir string
 }
 
@@ -29,13 +29,13 @@ const (
 	reportName  = "report.json"
 	pingName    = "ping"
 	pongName    = "pong"
-	// The job's script writes the output of uname -m to MachineName, and that of
-	// cl-worker to OutputName.
+	// The job's script writes the output of uname -m to MachineName, and that of cl-worker to
+	// OutputName.
 	MachineName = "machine"
 	OutputName  = "output"
 )
 
-// lookEvery is the time between two looks for the other side's files.
+// lookEvery is the time between two checks for the other side's files.
 const lookEvery = 20 * time.Millisecond
 
 // Call makes a meeting's directory below another one.
@@ -59,8 +59,8 @@ func (m Meeting) End() error {
 	return nil
 }
 
-// Attend is the job's part. It adds what it finds out about the disk to the report and
-// writes it. Then it waits for the login node's ping, until ctx ends, and answers it.
+// Attend is the job's part. It adds its findings about the disk to the report and writes it. Then
+// it waits for the login node's ping, until ctx ends, and answers it.
 func (m Meeting) Attend(ctx context.Context, r Report) error {
 	asked, err := os.ReadFile(m.path(askedName))
 	if err != nil {
@@ -83,16 +83,16 @@ func (m Meeting) Attend(ctx context.Context, r Report) error {
 	return m.write(pongName, nil)
 }
 
-// Heard is a job's report, with what the login node found out about the disk.
+// Heard is a job's report with the login node's findings about the disk.
 type Heard struct {
 	Report
-	// Disk says why the disk cannot be used although both sides see it; empty if it
-	// can.
+	// Disk is the reason why the disk cannot be used although both sides see it. It is empty if the
+	// disk works.
 	Disk string `json:"disk,omitempty"`
 }
 
-// Hear returns the job's report; false while there is none. It also settles the record
-// of the start, and expects to find the job's.
+// Hear returns the job's report, or false while there is none. It also settles the record of the
+// start, and expects to find the job's.
 func (m Meeting) Hear(ctx context.Context) (Heard, bool, error) {
 	data, err := os.ReadFile(m.path(reportName))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -123,8 +123,7 @@ func (m Meeting) Hear(ctx context.Context) (Heard, bool, error) {
 	return h, true, nil
 }
 
-// RoundTrip returns the time from writing a file here until the job's answer to it is
-// visible here.
+// RoundTrip returns the time from writing a file here until the job's answer is visible here.
 func (m Meeting) RoundTrip(ctx context.Context, now func() time.Time) (time.Duration, error) {
 	began := now()
 	if err := m.write(pingName, nil); err != nil {
@@ -136,8 +135,8 @@ func (m Meeting) RoundTrip(ctx context.Context, now func() time.Time) (time.Dura
 	return now().Sub(began), nil
 }
 
-// Text returns the content of a file that the job's script wrote; empty while it is not
-// visible here.
+// Text returns a file that the job's script wrote. It returns "" while the file is not visible
+// here.
 func (m Meeting) Text(name string) string {
 	data, err := os.ReadFile(m.path(name))
 	if err != nil {
@@ -146,7 +145,7 @@ func (m Meeting) Text(name string) string {
 	return strings.TrimSpace(string(data))
 }
 
-// settleWithin is how long a record of a start may take to be settled.
+// settleWithin limits the time to settle the record of a start.
 const settleWithin = 30 * time.Second
 
 // settle settles the record of a start, and reports whether it is the caller's.

@@ -50,7 +50,7 @@ func TestMeetingProvesThatBothSeeOneDisk(t *testing.T) {
 	}
 }
 
-// Bundles need a disk on which links last, and which shows what was written.
+// Bundles need a disk that keeps links and shows written files.
 func TestMeetingSaysWhatTheDiskDoesWrong(t *testing.T) {
 	t.Parallel()
 	for want, harm := range map[string]string{
@@ -62,7 +62,7 @@ func TestMeetingSaysWhatTheDiskDoesWrong(t *testing.T) {
 			t.Fatal(err)
 		}
 		gone, cancel := context.WithCancel(t.Context())
-		cancel() // nobody measures
+		cancel() // nothing measures the round trip
 		if err := m.Attend(gone, probe.Report{}); !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}

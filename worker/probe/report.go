@@ -12,34 +12,34 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
 )
 
-// Report is what a node has for running bundles, as trials found it.
+// Report describes a node's abilities to run bundles, from trials.
 type Report struct {
-	Node    string         `json:"node"` // the caller of Look names it
+	Node    string         `json:"node"` // set by the caller of Look
 	Kernel  string         `json:"kernel"`
-	Machine string         `json:"machine"` // as uname -m prints it
+	Machine string         `json:"machine"` // output of uname -m
 	Host    container.Host `json:"host"`
-	// Choice is how the node would run containers. If it cannot, Error is a sentence
-	// that says what the site has to allow.
+	// Choice is the runtime that the node would use. If it can use none, Error is a sentence about
+	// the permissions that the site has to give.
 	Choice *container.Choice `json:"choice,omitempty"`
 	Error  string            `json:"error,omitempty"`
-	// Scratch says why the scratch directory cannot be used. Noexec is set where nothing in it can be
-	// executed.
+	// Scratch is the reason why the scratch directory cannot be used, if it cannot. Noexec is set
+	// if no program in it can be executed.
 	Scratch string `json:"scratch,omitempty"`
 	Noexec  bool   `json:"noexec,omitempty"`
-	// Cgroup is the directory of the job's memory cgroup, MemoryLimit the bytes
-	// that it allows; empty and 0 where there is none.
+	// Cgroup is the directory of the job's memory cgroup, and MemoryLimit its limit in bytes.
+	// Without a limit, they are empty and 0.
 	Cgroup      string `json:"cgroup,omitempty"`
 	MemoryLimit int64  `json:"memory_limit,omitempty"`
-	// Asked is what the node read in the meeting's directory. Owner is set where the
-	// node's own record of a start is there. Meeting says why no record could be
-	// settled.
+	// Asked is the content of the file asked, as the node read it. Owner is set if the node's own
+	// record of a start stands. Meeting is the reason why no record could be settled, if none
+	// could.
 	Asked   string `json:"asked,omitempty"`
 	Owner   bool   `json:"owner,omitempty"`
 	Meeting string `json:"meeting,omitempty"`
 }
 
-// Look tries the node that it runs on, for a queue with this runtime and scratch
-// directory. It takes a third of a second and leaves nothing behind.
+// Look tests the node that it runs on, for a queue with this runtime and scratch directory. It
+// takes a third of a second and leaves no files.
 func Look(ctx context.Context, containers runner.Runner, want runtimes.Name, scratch string) (Report, error) {
 	var r Report
 	var u unix.Utsname
