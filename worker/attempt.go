@@ -27,12 +27,12 @@ type attemptRun struct {
 	bell    spool.Bell
 	usage   *usage
 	gpus    gpuAllocation
-	scratch *scratch // nil until it is made
-	dir     string   // the working directory; empty until it is made
+	scratch *scratch // nil until it exists
+	dir     string   // the working directory; empty until it exists
 }
 
-// runBundle runs the bundle and records its end. It cleans up last, because
-// people and the bridge wait for the record.
+// runBundle runs the bundle and records its end. It cleans up after that, because people and the
+// bridge wait for the record.
 func (r *attemptRun) runBundle(ctx context.Context) (spool.Exit, error) {
 	background, stopBackground := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopBackground()
@@ -54,12 +54,12 @@ func (r *attemptRun) runBundle(ctx context.Context) (spool.Exit, error) {
 	if err := r.scratch.remove(); err != nil {
 		r.Log.WarnContext(ctx, "clean up", slog.Any("error", err))
 	}
-	removeAbandonedScratch(r.spec.Scratch, time.Now()) //nolint:forbidigo // how old a directory is
+	removeAbandonedScratch(r.spec.Scratch, time.Now()) //nolint:forbidigo // to compare the ages of directories
 	return exit, err
 }
 
-// runCommand runs the command in its container and returns how that ended, even
-// if the worker itself panics. Background tasks belong to group.
+// runCommand runs the command in its container and returns the exit record, even if the worker
+// itself panics. group runs the background tasks, which end with background.
 func (r *attemptRun) runCommand(ctx, background context.Context, group *errgroup.Group) (exit spool.Exit) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -80,9 +80,9 @@ func (r *attemptRun) runCommand(ctx, background context.Context, group *errgroup
 	defer stop(nil)
 	started := make(chan int, 1)
 	c.OnStart = func(running container.Running) {
-		r.usage.commandBegan(time.Now(), running) //nolint:forbidigo // the command's time is the clock's
+		r.usage.commandBegan(time.Now(), running) //nolint:forbidigo // for the command's run time
 		select {
-		case <-started: // the process of a runtime that the host refused
+		case <-started: // of a runtime that the host refused
 		default:
 		}
 		started <- running.PID
@@ -109,7 +109,7 @@ func (r *attemptRun) runCommand(ctx, background context.Context, group *errgroup
 
 	after := meter.read(0)
 	r.usage.addSample(after)
-	if meter.engine { // its container is no child of this process
+	if meter.engine { // its container is not a child of this process
 		own = cpuTime{user: got.Usage.User, system: got.Usage.System, largest: got.Usage.MemoryPeak}
 	}
 	r.usage.addCPU(own)
@@ -125,7 +125,7 @@ func (r *attemptRun) runCommand(ctx, background context.Context, group *errgroup
 	return r.usage.complete(e.verdict(r.spec))
 }
 
-// guarded makes a background task: if it panics, the attempt goes on.
+// guarded makes a background task. If the task panics, the attempt continues.
 func (r *attemptRun) guarded(ctx context.Context, task func(context.Context)) func() error {
 	return func() (err error) {
 		defer func() {
@@ -149,13 +149,13 @@ func (r *attemptRun) runContainer(ctx context.Context, c container.Container) (c
 		return exit, request
 	}
 	if cause := errors.Unwrap(err); cause != nil {
-		err = cause // omits the path of the SIF, which means nothing to a researcher
+		err = cause // without the path of the SIF, which means nothing to a researcher
 	}
 	return exit, err
 }
 
-// prepare prepares the container with few file system calls: links to
-// dependencies, output files, devices and scratch.
+// prepare prepares the container with few file system calls: links to dependencies, output files,
+// devices and scratch. The caller closes the container's files.
 func (r *attemptRun) prepare() (c container.Container, err error) {
 	root, err := os.OpenRoot(r.spec.RunDir)
 	if err != nil {
@@ -203,7 +203,7 @@ func (r *attemptRun) prepare() (c container.Container, err error) {
 	return c, err
 }
 
-// openFiles opens the files that a container is given: its image and its output.
+// openFiles opens the container's image and output files.
 func openFiles(root *os.Root, in spool.Inputs, c *container.Container) (err error) {
 	defer func() {
 		if err != nil {
@@ -222,13 +222,12 @@ func openFiles(root *os.Root, in spool.Inputs, c *container.Container) (err erro
 
 func closeFiles(c container.Container) {
 	for _, f := range []*os.File{c.Opened, c.Stdout, c.Stderr} {
-		_ = f.Close() // of a nil file it only returns an error
+		_ = f.Close() // Close of a nil file only returns an error
 	}
 }
 
-// openImage opens a SIF that is used in place, and checks by path, size and time
-// that it has not changed since the bundle was staged. It returns nil for a SIF
-// that belongs to the bridge.
+// openImage opens a SIF that is used in place, and checks by path, size and time that it has not
+// changed since the bundle was staged. It returns nil for a SIF that belongs to the bridge.
 func openImage(in spool.Inputs) (*os.File, error) {
 	if in.ImageFile == nil {
 		return nil, nil //nolint:nilnil // nil means: no file to open
@@ -253,8 +252,7 @@ func openImage(in spool.Inputs) (*os.File, error) {
 	return f, nil
 }
 
-// openOutput opens a file for the command's output and appends to what is
-// there.
+// openOutput opens a file for the command's output, and appends to it.
 func openOutput(root *os.Root, name string) (*os.File, error) {
 	f, err := root.OpenFile(name, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o644)
 	if err != nil {
@@ -264,15 +262,14 @@ func openOutput(root *os.Root, name string) (*os.File, error) {
 }
 
 const (
-	// recordTimeout bounds the writing of the exit record, and before that the copying of
+	// recordTimeout limits the tries to write the exit record, and before that the tries to copy
 	// the results while the disk fails.
 	recordTimeout = 2 * time.Minute
 	// recordPause is the time between two tries to write the exit record.
 	recordPause = time.Second
 )
 
-// recordExit writes the exit record. It tries again, because a full disk may have
-// room a moment later.
+// recordExit writes the exit record. It tries again, because a full disk may have room soon.
 func (r *attemptRun) recordExit(ctx context.Context, exit spool.Exit) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
@@ -288,8 +285,8 @@ func (r *attemptRun) recordExit(ctx context.Context, exit spool.Exit) error {
 	}
 }
 
-// withoutRecord returns the end of a command that succeeded, if the exit record cannot be written. If
-// the results cannot be flushed either, the end is the platform's failure.
+// withoutRecord changes the end of a successful command whose exit record cannot be written: if the
+// results cannot be flushed either, the platform has failed.
 func (r *attemptRun) withoutRecord(ctx context.Context, exit spool.Exit) spool.Exit {
 	flush := r.sync
 	if flush == nil {
@@ -306,8 +303,7 @@ func (r *attemptRun) withoutRecord(ctx context.Context, exit spool.Exit) spool.E
 	return exit
 }
 
-// ringBell tells the bridge that records have changed. Without it the bridge
-// notices later.
+// ringBell tells the bridge that records have changed. Otherwise the bridge would notice later.
 func (r *attemptRun) ringBell(ctx context.Context) {
 	if err := r.bell.Ring(r.spec.Bundle, r.attempt.Name()); err != nil {
 		r.Log.WarnContext(ctx, "ring the doorbell", slog.Any("error", err))

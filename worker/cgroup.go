@@ -11,24 +11,21 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/smallfile"
 )
 
-// cgroup is a control group that holds the worker and everything that it starts,
-// and nothing of other jobs. The zero value means that there is none.
+// cgroup is a control group with the worker and all processes that it starts, and without those of
+// other jobs. The zero value means that there is none.
 type cgroup struct {
 	dir string
 	v2  bool
-	// above lists the directories from dir up to the job's. Their limits hold here
-	// too.
+	// above lists the directories from dir up to the job's. Their limits apply, too.
 	above []string
 }
 
-// findCgroup finds the job's cgroup for a controller, given the texts of
-// /proc/self/cgroup and /proc/self/mountinfo (cgroups(7), proc(5)). One level of
-// the path is a directory of the job's own; a cgroup without such a level may hold
-// other processes too and is ignored.
+// findCgroup finds the job's cgroup for a controller, from the texts of /proc/self/cgroup and
+// /proc/self/mountinfo (cgroups(7), proc(5)). One level of its path must be a directory of the job.
+// A cgroup without such a level may have processes of others, so findCgroup ignores it.
 //
-// A mount may begin below the root of its hierarchy; that subtree's path is then
-// removed from the cgroup's. Of several mounts over each other the last is
-// visible.
+// A mount may show a subtree of its hierarchy. Then findCgroup removes the subtree's path from the
+// cgroup's. If several mounts are on one place, the last is visible.
 func findCgroup(cgroups, mountinfo, controller string, jobDirs []string) cgroup {
 	for name, v2 := range memberships(cgroups, controller) {
 		depth := levelsBelow(name, jobDirs)
@@ -42,8 +39,8 @@ func findCgroup(cgroups, mountinfo, controller string, jobDirs []string) cgroup 
 	return cgroup{}
 }
 
-// memberships reads /proc/self/cgroup: the paths of the cgroups of this process that a
-// controller of version 1 has, and that of version 2.
+// memberships reads the text of /proc/PID/cgroup. It yields the paths of the process's cgroups of a
+// controller of version 1, and of version 2.
 func memberships(cgroups, controller string) iter.Seq2[string, bool] {
 	return func(yield func(name string, v2 bool) bool) {
 		for line := range strings.Lines(cgroups) {
@@ -57,9 +54,9 @@ func memberships(cgroups, controller string) iter.Seq2[string, bool] {
 	}
 }
 
-// cgroupApart finds the cgroup of another process for a controller, unless that is this
-// process's own too. cgroups and own are the texts of both processes' /proc/PID/cgroup.
-// A version 1 hierarchy of the controller comes before version 2's.
+// cgroupApart finds the cgroup of another process for a controller, unless this process is in it,
+// too. cgroups and own are the texts of /proc/PID/cgroup of the other process and of this one. A
+// version 1 hierarchy of the controller is preferred to version 2.
 func cgroupApart(cgroups, own, mountinfo, controller string) (g cgroup) {
 	type membership struct {
 		name string
@@ -80,9 +77,9 @@ func cgroupApart(cgroups, own, mountinfo, controller string) (g cgroup) {
 	return g
 }
 
-// jobDirs returns the names that the directory of a job's cgroup may have: job_ID, or
-// from Slurm 26.05 on the SLUID, unless CgroupJobIdPaths=yes (Slurm
-// src/plugins/cgroup/v2/cgroup_v2.c: cgroup_p_step_create). Both texts may be empty.
+// jobDirs returns the possible names of the directory of a job's cgroup: job_ID, or from Slurm
+// 26.05 on the SLUID, unless CgroupJobIdPaths=yes (Slurm src/plugins/cgroup/v2/cgroup_v2.c:
+// cgroup_p_step_create). Both arguments may be empty.
 func jobDirs(id, sluid string) []string {
 	var names []string
 	if id != "" {
@@ -94,9 +91,9 @@ func jobDirs(id, sluid string) []string {
 	return names
 }
 
-// MemoryCgroup returns the directory of the memory cgroup of the job with this
-// SLURM_JOB_ID and SLURM_JOB_SLUID, in which this process runs, and its limit in bytes.
-// They are empty and 0 where there is none.
+// MemoryCgroup returns the directory of the memory cgroup of the job with this SLURM_JOB_ID and
+// SLURM_JOB_SLUID, if this process runs in it, and its limit in bytes. Otherwise, or without a
+// limit, they are empty and 0.
 func MemoryCgroup(id, sluid string) (dir string, limit int64) {
 	g := findCgroup(readText("/proc/self/cgroup"), readText("/proc/self/mountinfo"), "memory", jobDirs(id, sluid))
 	if g.dir == "" {
@@ -105,8 +102,8 @@ func MemoryCgroup(id, sluid string) (dir string, limit int64) {
 	return g.dir, g.memoryLimit()
 }
 
-// MemoryLimit returns the least memory limit in bytes of the cgroups that this process is in, whoever
-// else is in them; 0 if there is none.
+// MemoryLimit returns the least memory limit, in bytes, of the cgroups of this process, which may
+// also hold others. It returns 0 if there is none.
 func MemoryLimit() int64 {
 	return leastMemoryLimit(readText("/proc/self/cgroup"), readText("/proc/self/mountinfo"))
 }
@@ -136,7 +133,7 @@ func newCgroup(dir string, v2 bool, depth int) cgroup {
 	return g
 }
 
-// mountedAt returns the directory of a cgroup, or nothing.
+// mountedAt returns the directory of a cgroup, or "" if it is not mounted.
 func mountedAt(mountinfo, name, controller string, v2 bool) string {
 	dir := ""
 	for line := range strings.Lines(mountinfo) {
@@ -159,12 +156,11 @@ func mountedAt(mountinfo, name, controller string, v2 bool) string {
 	return dir
 }
 
-// unlimited is at most what version 1 shows where there is no limit
-// (Linux: PAGE_COUNTER_MAX pages).
+// unlimited is not more than the number that version 1 shows for no limit (Linux: PAGE_COUNTER_MAX
+// pages).
 const unlimited = 1 << 62
 
-// memoryLimit is the limit that holds in the cgroup, or 0 when the job has
-// none.
+// memoryLimit returns the limit that applies in the cgroup, or 0 if the job has none.
 func (g cgroup) memoryLimit() int64 {
 	name := "memory.limit_in_bytes"
 	if g.v2 {
@@ -172,7 +168,7 @@ func (g cgroup) memoryLimit() int64 {
 	}
 	var limit int64
 	for _, dir := range g.above {
-		n := readNumber(filepath.Join(dir, name)) // "max" is no number
+		n := readNumber(filepath.Join(dir, name)) // 0 for "max"
 		if n > 0 && n < unlimited && (limit == 0 || n < limit) {
 			limit = n
 		}
@@ -180,32 +176,30 @@ func (g cgroup) memoryLimit() int64 {
 	return limit
 }
 
-// enforces reports whether the kernel limits the cgroup to about what a bundle
-// asked for. A job has somewhat more, for the worker. A job that has much more,
-// such as a whole node, does not limit the bundle.
+// enforces reports whether the kernel limits the cgroup to about the memory that a bundle asked
+// for. A job has somewhat more, for the worker. If it has much more, such as a whole node, the
+// kernel does not limit the bundle.
 func (g cgroup) enforces(asked int64) bool {
 	const overhead = 256 << 20
 	limit := g.memoryLimit()
 	return limit > 0 && limit <= asked+asked/4+overhead
 }
 
-// readMemory reads the present and the largest use of memory, both with cached
-// files, and how much of the present use the kernel cannot free by dropping
-// files.
+// readMemory reads the current and the largest use of memory, both with cached files, and the part
+// of the current use that the kernel cannot free by dropping files.
 func (g cgroup) readMemory(s *sample) {
 	names := [...]string{"memory.usage_in_bytes", "memory.max_usage_in_bytes", "memory.oom_control", "total_"}
 	if g.v2 {
 		names = [...]string{"memory.current", "memory.peak", "memory.events", ""}
 	}
 	s.memory = readNumber(filepath.Join(g.dir, names[0]))
-	s.memoryPeak = readNumber(filepath.Join(g.dir, names[1])) // version 2 has it since Linux 5.19
+	s.memoryPeak = readNumber(filepath.Join(g.dir, names[1])) // version 2 has it from Linux 5.19 on
 	s.oomKills = readTable(filepath.Join(g.dir, names[2]))["oom_kill"]
 	stat := readTable(filepath.Join(g.dir, "memory.stat"))
 	s.held = max(0, s.memory-stat[names[3]+"inactive_file"]-stat[names[3]+"active_file"])
 }
 
-// readCPU reads the processor time of all processes that are or were in the
-// cgroup.
+// readCPU reads the processor time of all current and former processes of the cgroup.
 func (g cgroup) readCPU() cpuTime {
 	if g.v2 {
 		stat := readTable(filepath.Join(g.dir, "cpu.stat"))
@@ -215,13 +209,13 @@ func (g cgroup) readCPU() cpuTime {
 	return cpuTime{user: ticks(stat["user"]), system: ticks(stat["system"])}
 }
 
-// readText reads a file of the kernel. A missing file is empty.
+// readText reads a file of the kernel. It returns "" if it cannot.
 func readText(file string) string {
-	text, _ := smallfile.Read(file) // no content where there is an error
+	text, _ := smallfile.Read(file) // text is empty after an error
 	return string(text)
 }
 
-// readNumber reads a file of one number; anything else is 0.
+// readNumber reads a file with one number. It returns 0 for any other text.
 func readNumber(file string) int64 {
 	n, err := strconv.ParseInt(strings.TrimSpace(readText(file)), 10, 64)
 	if err != nil {
@@ -242,8 +236,8 @@ func readTable(file string) map[string]int64 {
 	return table
 }
 
-// levelsBelow returns how many levels a path ends below a directory of one of these
-// names, or -1 if it does not.
+// levelsBelow returns the number of levels between a directory of one of these names and the end of
+// the path, or -1 if there is no such directory.
 func levelsBelow(name string, dirs []string) int {
 	parts := strings.Split(strings.TrimSuffix(name, "/"), "/")
 	i := slices.IndexFunc(parts, func(part string) bool { return slices.Contains(dirs, part) })

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// host is what the worker reads of a host, recorded in testdata.
+// host is a recorded host in testdata.
 func host(tb testing.TB, name string) (cgroups, mountinfo string) {
 	tb.Helper()
 	var texts [2]string
@@ -135,7 +135,7 @@ func TestLeastMemoryLimitOfAllLevelsCounts(t *testing.T) {
 		must(t, os.WriteFile(file, []byte(text), 0o600))
 	}
 	v1 := "31 26 0:28 / " + dir + "/v1 rw - cgroup cgroup rw,memory\n"
-	v2 := "32 26 0:29 /top " + dir + "/v2 rw - cgroup2 cgroup2 rw\n" // the mount begins below the root
+	v2 := "32 26 0:29 /top " + dir + "/v2 rw - cgroup2 cgroup2 rw\n" // the mount shows a subtree
 	for name, test := range map[string]struct {
 		cgroups, mountinfo string
 		want               int64

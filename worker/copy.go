@@ -20,37 +20,36 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/pause"
 )
 
-// copier copies a working directory to another disk: files with their modes,
-// times and holes, symbolic links, and hard links among the files; not pipes,
-// sockets and devices. A file appears under its name once it is complete and
-// flushed. A later try skips what an earlier one has copied.
+// copier copies a working directory to another disk: files with their modes, times and holes,
+// symbolic links, and hard links among the files, but not pipes, sockets and devices. A file gets
+// its name when it is complete and flushed. A later try skips files that an earlier one has copied.
 type copier struct {
-	// skip names what is left out; it may be nil.
+	// skip reports whether to omit an entry; it may be nil.
 	skip func(root *os.Root, name string) bool
 	// sync flushes a file or a directory to its disk; nil means fsync(2).
 	sync func(*os.File) error
-	// temporary begins the names of incomplete files, at the top
+	// temporary is the prefix of the names of incomplete files, which are in the top directory
 	// (spool.CopyPrefix).
 	temporary string
 
-	files, bytes atomic.Int64 // that are copied
+	files, bytes atomic.Int64 // totals of the copied files
 
 	from, to *os.Root
 	serial   atomic.Int64
 	linked   map[[2]uint64]string // the first name of each file with several
-	again    [][2]string          // further names, each with the first
+	again    [][2]string          // further names, each after its first
 	dirs     []string
 	mu       sync.Mutex
 	failure  error // the first of a try
 }
 
 const (
-	copyAtOnce = 8 // many small files cost round trips, not bandwidth
+	copyAtOnce = 8 // small files cost round trips more than bandwidth
 	copyPause  = time.Second
 )
 
-// tryFor copies from one directory into another. It passes each failure to failed, and
-// tries again until ctx ends or this time has passed since the first failure.
+// tryFor copies one directory into another. It calls failed for each failure, and tries again until
+// ctx ends or long has passed since the first failure.
 func (c *copier) tryFor(ctx context.Context, from, to string, long time.Duration, failed func(error)) error {
 	var since time.Time
 	for {
@@ -59,7 +58,7 @@ func (c *copier) tryFor(ctx context.Context, from, to string, long time.Duration
 			return nil
 		}
 		failed(err)
-		now := time.Now() //nolint:forbidigo // how long it has failed
+		now := time.Now() //nolint:forbidigo // for the time since the first failure
 		if since.IsZero() {
 			since = now
 		}
@@ -88,7 +87,7 @@ func (c *copier) try(ctx context.Context, from, to string) (err error) {
 	return err
 }
 
-// all copies everything once. It goes on after an error, and returns the first.
+// all copies everything once. It continues after an error, and returns the first.
 func (c *copier) all(ctx context.Context) error {
 	c.linked, c.again, c.dirs, c.failure = map[[2]uint64]string{}, nil, nil, nil
 	var group errgroup.Group
@@ -98,7 +97,7 @@ func (c *copier) all(ctx context.Context) error {
 	for _, names := range c.again {
 		c.fail(c.hardLink(names[0], names[1]))
 	}
-	for _, dir := range slices.Backward(c.dirs) { // writing into a directory changes its time
+	for _, dir := range slices.Backward(c.dirs) { // a write into a directory changes its time
 		c.fail(c.copyAttributes(dir))
 	}
 	for _, dir := range append(c.dirs, ".") {
@@ -125,8 +124,8 @@ func (c *copier) fail(err error) {
 	}
 }
 
-// flush flushes one file or directory. syncfs(2) would also wait for what other
-// jobs of the node wrote to the same disk, and report their errors.
+// flush flushes one file or directory. syncfs(2) would also wait for data of the node's other jobs,
+// and report their errors.
 func (c *copier) flush(f *os.File) error {
 	if c.sync != nil {
 		return c.sync(f)
@@ -205,7 +204,7 @@ func (c *copier) mkdir(name string) error {
 	return errors.Join(c.to.Remove(name), c.to.Mkdir(name, 0o700))
 }
 
-// hasOtherName notes a further name of a file that is copied under its first.
+// hasOtherName records a further name of a file, which is copied only under its first name.
 func (c *copier) hasOtherName(name string, info fs.FileInfo) bool {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok || st.Nlink < 2 {
@@ -229,8 +228,8 @@ func (c *copier) symlink(name string) error {
 	return c.replace(name, func(temporary string) error { return c.to.Symlink(target, temporary) })
 }
 
-// hardLink gives a copied file a further name. If it has that name already, rename
-// would do nothing and leave the temporary name.
+// hardLink gives a copied file a further name. If the file has that name already, rename would do
+// nothing and leave the temporary name.
 func (c *copier) hardLink(first, name string) error {
 	file, err := c.to.Lstat(first)
 	if err != nil {

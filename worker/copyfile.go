@@ -34,10 +34,10 @@ func (c *copier) copyFile(ctx context.Context, name, temporary string, info fs.F
 	return c.to.Chtimes(temporary, info.ModTime(), info.ModTime())
 }
 
-// copyStep is how much is copied between two checks of ctx.
+// copyStep is the number of bytes between two checks of ctx.
 const copyStep = 64 << 20
 
-// copyData copies what a file holds, and leaves holes where it has some.
+// copyData copies the data of a file and keeps its holes.
 func copyData(ctx context.Context, to, from *os.File, size int64) error {
 	for at := int64(0); at < size; {
 		data, err := from.Seek(at, unix.SEEK_DATA)

@@ -14,16 +14,15 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// link is a symbolic link in the working directory to a dependency, as the
-// command sees it.
+// link is a symbolic link in the working directory to a dependency. target is a path in the
+// container.
 type link struct{ name, target string }
 
-// planDependencies plans the binds, and the links in the working directory
-// (codalab/worker/worker_run_state.py: _transition_from_PREPARING, mount_dependency).
-// A dependency at "." shows every entry of its source at top level. It is bound as a
-// whole, so that links in it are resolved in the container and never on the host. A
-// dependency at an absolute path is bound at that path and has no link: os.path.join
-// puts it there in CodaLab's own containers.
+// planDependencies plans the binds of dependencies, and the links to them in the working directory
+// (codalab/worker/worker_run_state.py: _transition_from_PREPARING, mount_dependency). A dependency
+// at "." shows all entries of its source at top level. It is bound as a whole, so that links in it
+// are resolved in the container and never on the host. A dependency at an absolute path is bound at
+// that path and has no link, because os.path.join puts it there in CodaLab's own containers.
 func planDependencies(bundle string, deps []spool.Dependency) ([]link, []container.Bind, error) {
 	base := spool.DependenciesDir(bundle)
 	var links []link
@@ -70,7 +69,7 @@ func planDependencies(bundle string, deps []spool.Dependency) ([]link, []contain
 	return links, binds, nil
 }
 
-// childPath checks and cleans the path at which a dependency is shown.
+// childPath checks and cleans a dependency's path in the container.
 func childPath(bundle, p string) (string, error) {
 	if p == "" {
 		return ".", nil
@@ -88,8 +87,8 @@ func childPath(bundle, p string) (string, error) {
 	return p, nil
 }
 
-// absolutePath checks and cleans an absolute path of the container. It refuses a
-// path that would hide what every container needs.
+// absolutePath checks and cleans an absolute path in the container. It refuses a path that would
+// hide the directories of every container.
 func absolutePath(bundle, p string) (string, error) {
 	clean := path.Clean(p)
 	own := []string{"/dev", "/proc", "/sys", "/" + bundle, spool.DependenciesDir(bundle), tempDir(bundle), outputDir(bundle)}
@@ -101,8 +100,8 @@ func absolutePath(bundle, p string) (string, error) {
 
 func isOutput(name string) bool { return slices.Contains(outputs(), name) }
 
-// nested reports whether one of two child paths is the other, or lies inside it.
-// makeLinks finds conflicts with the entries of a dependency at ".".
+// nested reports whether one of two child paths is the other, or is inside it. It ignores conflicts
+// with the entries of a dependency at ".", which makeLinks finds.
 func nested(a, b string) bool {
 	if a == "." || b == "." {
 		return a == b
@@ -110,7 +109,7 @@ func nested(a, b string) bool {
 	return strings.HasPrefix(a+"/", b+"/") || strings.HasPrefix(b+"/", a+"/")
 }
 
-// unusedName returns a name for the dependency at "." that no other has.
+// unusedName returns a name for the dependency at "." that conflicts with no other.
 func unusedName(names []string) string {
 	name := "all"
 	for slices.ContainsFunc(names, func(other string) bool { return nested(name, other) }) {
@@ -149,8 +148,8 @@ func listNames(dir string) ([]string, error) {
 	return names, nil
 }
 
-// makeLinks makes links in the working directory, and the directories above them.
-// It keeps links of a worker that was stopped.
+// makeLinks makes links in the working directory, and the directories above them. It keeps the
+// links of an earlier worker.
 func makeLinks(root *os.Root, links []link) error {
 	for _, l := range links {
 		if dir := path.Dir(l.name); dir != "." {
@@ -171,8 +170,8 @@ func makeLinks(root *os.Root, links []link) error {
 	return nil
 }
 
-// linkError words why a link could not be made. The directory was empty, so a name
-// that exists belongs to another dependency.
+// linkError describes the failure of a link. The directory was empty, so an existing name belongs
+// to another dependency.
 func linkError(l link, err error) error {
 	if errors.Is(err, fs.ErrExist) {
 		return &userError{fmt.Sprintf("Two dependencies of this bundle have the name %q.", l.name)}

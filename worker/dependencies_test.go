@@ -69,7 +69,7 @@ func TestDependenciesAreBoundAndLinked(t *testing.T) {
 		}
 		root, err := os.OpenRoot(t.TempDir())
 		must(t, err)
-		for range 2 { // a second time, after a worker that was stopped
+		for range 2 { // once more after an earlier worker
 			must(t, makeLinks(root, links))
 		}
 		for _, l := range links {

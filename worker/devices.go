@@ -16,27 +16,25 @@ import (
 
 // gpu is a GPU of this node.
 type gpu struct {
-	// index is Slurm's number for it: N of /dev/nvidiaN, or its place among the
-	// node's AMD GPUs.
+	// index is Slurm's number for it: N of /dev/nvidiaN, or its position among the node's AMD GPUs.
 	index int
 	path  string
-	// allowed is set if this job may open it. Where Slurm constrains devices, a job
-	// cannot open those of other jobs.
+	// allowed is set if this job may open it. If Slurm constrains devices, a job cannot open those
+	// of other jobs.
 	allowed bool
 }
 
-// gpuAllocation is what a bundle gets of the node's GPUs.
+// gpuAllocation describes the GPUs for a bundle.
 type gpuAllocation struct {
 	vendor  gpudriver.Vendor
 	gpus    []gpu
-	devices []string // the device files with which to use them
-	// parts are the names of the allocation's divided GPUs (MIG), if it has such.
-	// Several may be on one of gpus, and only Slurm knows which are ours.
+	devices []string // the device files that their use needs
+	// parts are the names of the allocation's divided GPUs (MIG), if it has any. Several may be on
+	// one of gpus, and only Slurm knows their GPU.
 	parts []string
 }
 
-// allocateGPUs finds the GPUs of the allocation. A bundle that asked for none gets
-// none.
+// allocateGPUs finds the GPUs of the allocation. A bundle that asked for none gets none.
 func (r *attemptRun) allocateGPUs() (a gpuAllocation, err error) {
 	if r.spec.GPUs == 0 {
 		return a, nil
@@ -72,8 +70,8 @@ func (r *attemptRun) allocateGPUs() (a gpuAllocation, err error) {
 	return a, nil
 }
 
-// GPUs returns the GPUs that this process may open, by the numbers that SLURM_JOB_GPUS has for them:
-// those of NVIDIA, or those of AMD if there are none of NVIDIA. dev and sys are the host's /dev and /sys.
+// GPUs returns the GPUs that this process may open, by their numbers in SLURM_JOB_GPUS: those of
+// NVIDIA or, if there are none, those of AMD. dev and sys are the host's /dev and /sys.
 func GPUs(dev, sys string) (nvidia, amd []int, err error) {
 	present, err := listNVIDIA(dev)
 	if err != nil || len(present) > 0 {
@@ -90,12 +88,12 @@ func indicesOf(gpus []gpu) []int {
 	return indices
 }
 
-// mayAccess reports whether this process may open a device in a mode of access(2). The
-// kernel asks the devices cgroup here as it does in open(2) (fs/namei.c:
-// inode_permission), and no driver has to wake a GPU for it.
+// mayAccess reports whether this process may open a device in a mode of access(2). The kernel asks
+// the devices cgroup as for open(2) (fs/namei.c: inode_permission), and no driver wakes a GPU for
+// it.
 func mayAccess(path string, mode uint32) bool { return unix.Access(path, mode) == nil }
 
-// readWrite is the mode of access that the use of a device takes.
+// readWrite is the mode that the use of a device needs.
 const readWrite = unix.R_OK | unix.W_OK
 
 // listNVIDIA lists the GPUs of this node in the order of their index.
@@ -115,10 +113,9 @@ func listNVIDIA(dev string) ([]gpu, error) {
 	return gpus, nil
 }
 
-// commonNVIDIA are the driver's device files that belong to no single GPU, of
-// which Apptainer shows all (internal/pkg/util/gpu/nvidia_legacy.go:
-// NvidiaDevices). The modes of those in directories (nvidia-caps)
-// control the use of a part of a GPU; they are only read.
+// commonNVIDIA lists the driver's device files that belong to no single GPU. Apptainer shows all of
+// them (internal/pkg/util/gpu/nvidia_legacy.go: NvidiaDevices). The files in directories
+// (nvidia-caps) give access to parts of GPUs by their modes, and are only read.
 func commonNVIDIA(dev string) []string {
 	var devices []string
 	for _, pattern := range []string{"nvidiactl", "nvidia-*", "nvidia-*/*"} {
@@ -137,15 +134,14 @@ func commonNVIDIA(dev string) []string {
 	return devices
 }
 
-// vendorAMD is the vendor of AMD's devices in /sys.
+// vendorAMD is AMD's vendor number in /sys.
 const vendorAMD = "0x1002"
 
-// listAMD lists the AMD GPUs of this node. Each has a render device. A program that
-// may open /dev/kfd sees the GPUs whose render devices it may open
-// (ROCm, libhsakmt, src/topology.c: topology_sysfs_check_node_supported). Slurm
-// counts them by their place or by the number of the device file
-// (src/plugins/gres/common/gres_common.c: common_gres_set_env), which begins at
-// 128; jobGPUs, its SLURM_JOB_GPUS, shows which.
+// listAMD lists the AMD GPUs of this node. Each has a render device. A program that may open
+// /dev/kfd sees the GPUs whose render devices it may open (ROCm, libhsakmt, src/topology.c:
+// topology_sysfs_check_node_supported). Slurm numbers them by position, or by the number of the
+// device file, from 128 (src/plugins/gres/common/gres_common.c: common_gres_set_env). listAMD
+// infers the numbering from jobGPUs, the job's SLURM_JOB_GPUS.
 func listAMD(dev, sys, jobGPUs string) []gpu {
 	entries, err := os.ReadDir(filepath.Join(dev, "dri"))
 	if err != nil || !mayAccess(filepath.Join(dev, "kfd"), readWrite) {
@@ -174,15 +170,15 @@ func listAMD(dev, sys, jobGPUs string) []gpu {
 	return gpus
 }
 
-// numbered reads the number that follows a prefix in a device's name.
+// numbered returns the number after a prefix in a device's name.
 func numbered(name, prefix string) (int, bool) {
 	digits, ok := strings.CutPrefix(name, prefix)
 	n, err := strconv.Atoi(digits)
 	return n, ok && err == nil && digits == strconv.Itoa(n)
 }
 
-// chooseGPUs chooses as many of the allocation's GPUs as the bundle asked for. If
-// the job may open more, SLURM_JOB_GPUS says which are its own.
+// chooseGPUs chooses as many of the allocation's GPUs as the bundle asked for. If the job may open
+// more, it chooses those in SLURM_JOB_GPUS.
 func chooseGPUs(want int, present []gpu, jobGPUs string) ([]gpu, error) {
 	allowed := allowedOf(present)
 	if len(allowed) < want {
@@ -205,9 +201,9 @@ func chooseGPUs(want int, present []gpu, jobGPUs string) ([]gpu, error) {
 	return own[:want], nil
 }
 
-// partNames returns the names of divided GPUs in CUDA_VISIBLE_DEVICES, as Slurm
-// sets it (src/plugins/gres/common/gres_common.c:
-// common_gres_set_env, the unique_id); none where Slurm numbers whole GPUs.
+// partNames returns the names of divided GPUs in CUDA_VISIBLE_DEVICES, which Slurm sets
+// (src/plugins/gres/common/gres_common.c: common_gres_set_env, the unique_id). It returns none if
+// Slurm numbers whole GPUs.
 func partNames(names string) []string {
 	parts := strings.Split(names, ",")
 	if slices.ContainsFunc(parts, func(name string) bool { return !strings.HasPrefix(name, "MIG-") }) {
@@ -216,9 +212,8 @@ func partNames(names string) []string {
 	return parts
 }
 
-// chooseParts chooses the GPUs that the allocation's parts may be on: all that the
-// job may open. The device files in nvidia-caps limit which parts of them it can
-// use.
+// chooseParts returns all GPUs that the job may open, because the allocation's parts may be on any
+// of them. The device files in nvidia-caps limit the parts that the job can use.
 func chooseParts(want int, present []gpu, parts []string) ([]gpu, error) {
 	if len(parts) < want {
 		return nil, fmt.Errorf("the bundle asked for %s, and its job has %d (CUDA_VISIBLE_DEVICES=%s)", countGPUs(want), len(parts), strings.Join(parts, ","))
@@ -234,7 +229,7 @@ func allowedOf(gpus []gpu) []gpu {
 	return slices.DeleteFunc(slices.Clone(gpus), func(g gpu) bool { return !g.allowed })
 }
 
-// ParseGPUIndexes reads the indexes of SLURM_JOB_GPUS: "0,2", or "0-3".
+// ParseGPUIndexes reads the indexes of SLURM_JOB_GPUS, such as "0,2" or "0-3".
 func ParseGPUIndexes(s string) ([]int, error) {
 	if s == "" {
 		return nil, fmt.Errorf("SLURM_JOB_GPUS is not set")
@@ -257,9 +252,9 @@ func ParseGPUIndexes(s string) ([]int, error) {
 	return indices, nil
 }
 
-// env tells the command its GPUs. Only these are visible inside, so CUDA and ROCm
-// number them from 0. Without GPUs the variable is not set, because some programs
-// cannot read an empty list. Parts of GPUs have the same names everywhere.
+// env returns the variable that names the GPUs to the command. The container has only these, so
+// CUDA and ROCm number them from 0. Without GPUs the variable is not set, because some programs
+// cannot read an empty list. Parts of GPUs keep their names.
 func (a gpuAllocation) env() []string {
 	if len(a.gpus) == 0 {
 		return nil

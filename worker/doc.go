@@ -1,38 +1,34 @@
 // Package worker runs one prepared bundle.
 //
-// A worker is the batch task of a job. A specification on the shared disk (package
-// spool) tells it what to run. It uses no network, fetches nothing, and reports in
-// records beside the specification:
+// A worker is the batch task of a job. It runs the bundle of a specification on the shared disk
+// (package spool). It uses no network, fetches nothing, and reports in records next to the
+// specification:
 //
 //	read spec.json ─► take the attempt ─► devices, links, binds ─► container ─► (copy) ─► exit.json, bell ─► clean up
 //	                        │                                         │
 //	                        └────► bell, status.json ◄──── usage, limits ───── background, every second
 //
-// Background tasks never delay the command: between the start of the program and
-// the first instruction in the container the worker flushes one record and sets the
-// container up.
+// Background tasks never delay the command. Between the start of the program and the first
+// instruction in the container, the worker only flushes one record and sets the container up.
 //
 // # Promises
 //
-// If another worker has begun the attempt, or a bridge has fenced it, the worker
-// runs nothing and writes nothing. Otherwise it leaves an exit record, unless the
-// worker itself is killed; and it does so as early as possible, because after TERM
-// a site may leave only three seconds. The container ends with its worker. Files
-// that the command wrote to its working directory stay as they are.
+// If another worker has begun the attempt, or a bridge has fenced it, the worker runs nothing and
+// writes nothing. Otherwise it leaves an exit record, unless the worker itself is killed. It writes
+// that as early as possible, because a site may allow only three seconds after TERM. The container
+// ends with its worker. Files that the command wrote to its working directory stay unchanged.
 //
-// A working directory on the node's own disk (spool.WorkDirLocal) is copied to the
-// shared disk, and flushed there, before the exit record is written. Unless the
-// record says otherwise, all results are there, even if the node or the file server
-// crashes afterwards. After TERM the copy ends within ten seconds, and the
-// record says what is missing. The command's output goes to the shared disk from
-// the start.
+// A working directory on the node's own disk (spool.WorkDirLocal) is copied to the shared disk, and
+// flushed there, before the exit record is written. Unless the record says otherwise, all results
+// are on the shared disk, even if the node or the file server crashes afterwards. After TERM the
+// copy ends within ten seconds, and the record reports missing results. The command's output is on
+// the shared disk from the start.
 //
-// # What the command sees
+// # The environment of the command
 //
-// It sees the image's environment and none of the host's, CODALAB=true, HOME and
-// working directory /<uuid>, its dependencies read-only with links to them in the
-// working directory, stdout and stderr there, TMPDIR=/<uuid>_tmp on the node's own
-// disk, and the GPUs of the job. CodaLab's own worker shows the same
-// (codalab/worker/worker_run_state.py: _transition_from_PREPARING,
+// The command has the image's environment and none of the host's, CODALAB=true, HOME and working
+// directory /<uuid>, its dependencies read-only with links to them in the working directory, stdout
+// and stderr there, TMPDIR=/<uuid>_tmp on the node's own disk, and the GPUs of the job. CodaLab's
+// own worker does the same (codalab/worker/worker_run_state.py: _transition_from_PREPARING,
 // codalab/worker/docker_utils.py: start_bundle_container).
 package worker

@@ -16,34 +16,32 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/pause"
 )
 
-// How often the GPUs are measured. nvidia-smi may take long if it has to load the
-// driver, and its processor time counts as the job's.
+// Times of the GPU measurements. nvidia-smi may take long if it has to load the driver, and its
+// processor time counts as the job's.
 const (
 	gpuFirst   = 5 * time.Second  // after the start of the command
-	gpuPause   = 30 * time.Second // the least time between two measurements
-	gpuIdle    = 100              // the pause is this many times a measurement's duration
+	gpuPause   = 30 * time.Second // the shortest pause between two measurements
+	gpuIdle    = 100              // the pause lasts at least this many times the measurement
 	gpuTimeout = 10 * time.Second // of one measurement
 	gpuTries   = 3                // failures in a row before giving up
 )
 
-// gpuSample is what an attempt's GPUs do at a moment.
+// gpuSample is the use of an attempt's GPUs at one moment.
 type gpuSample struct {
-	busy   float64 // from 0 to 1, their mean
+	busy   float64 // mean of all GPUs, from 0 to 1
 	memory int64
 }
 
-// gpuMeter asks nvidia-smi about the GPUs of an attempt.
+// gpuMeter asks nvidia-smi for the use of an attempt's GPUs.
 type gpuMeter struct {
 	program string
-	// bus lists the GPUs' bus addresses as /proc spells them; empty where they are
-	// unknown.
+	// bus lists the GPUs' bus addresses in the spelling of /proc. It is empty if they are unknown.
 	bus     []string
-	n       int           // GPUs
+	n       int           // number of GPUs
 	timeout time.Duration // of one measurement
 }
 
-// watchGPUs measures the GPUs from time to time where nvidia-smi answers. Nothing
-// else depends on that.
+// watchGPUs measures the GPUs from time to time, if nvidia-smi works. It affects nothing else.
 func (r *attemptRun) watchGPUs(ctx context.Context) {
 	if r.gpus.vendor != gpudriver.NVIDIA || len(r.gpus.parts) > 0 { // nvidia-smi measures whole GPUs
 		return
@@ -59,7 +57,7 @@ func (r *attemptRun) watchGPUs(ctx context.Context) {
 	}
 	failed := 0
 	for rest := gpuFirst; pause.For(ctx, rest) == nil; {
-		began := time.Now() //nolint:forbidigo // how long it takes decides the rest
+		began := time.Now() //nolint:forbidigo // a long measurement needs a long pause
 		s, err := m.read(ctx)
 		took := time.Since(began) //nolint:forbidigo // as above
 		rest = max(gpuPause, gpuIdle*took)
@@ -75,8 +73,8 @@ func (r *attemptRun) watchGPUs(ctx context.Context) {
 	}
 }
 
-// busAddresses finds the bus addresses of GPUs (Linux driver's README, "Proc
-// interface": gpus/BUS-ID/information).
+// busAddresses finds the bus addresses of GPUs (Linux driver's README, "Proc interface":
+// gpus/BUS-ID/information). It returns nil unless it finds all.
 func busAddresses(proc string, gpus []gpu) []string {
 	dir := filepath.Join(proc, "driver/nvidia/gpus")
 	entries, err := os.ReadDir(dir)
@@ -98,8 +96,8 @@ func busAddresses(proc string, gpus []gpu) []string {
 	return ids
 }
 
-// read takes a sample. It does not wait for an nvidia-smi that does not end when
-// killed, because it waits for a broken GPU.
+// read takes a sample. It does not wait for an nvidia-smi that a broken GPU keeps from ending when
+// it is killed.
 func (m gpuMeter) read(ctx context.Context) (gpuSample, error) {
 	ctx, cancel := context.WithTimeout(ctx, m.timeout)
 	defer cancel()
@@ -127,9 +125,8 @@ func (m gpuMeter) read(ctx context.Context) (gpuSample, error) {
 	}
 }
 
-// parse reads nvidia-smi's table. It fails if the table has other GPUs and their
-// bus addresses are unknown. Values that a GPU does not report, such as a divided
-// one, count as 0.
+// parse reads nvidia-smi's table. It fails if the table has other GPUs and their bus addresses are
+// unknown. Values that a GPU does not report, such as a divided one, count as 0.
 func (m gpuMeter) parse(out string) (s gpuSample, err error) {
 	rows := 0
 	for line := range strings.Lines(out) {
@@ -154,8 +151,7 @@ func (m gpuMeter) parse(out string) (s gpuSample, err error) {
 	return s, nil
 }
 
-// sameBus compares bus addresses: nvidia-smi gives the domain eight digits, and
-// /proc gives it four.
+// sameBus compares bus addresses. Their domain has eight digits in nvidia-smi and four in /proc.
 func sameBus(a, b string) bool {
 	short := func(id string) string {
 		domain, rest, _ := strings.Cut(strings.ToLower(id), ":")

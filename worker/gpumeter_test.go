@@ -25,8 +25,7 @@ func eightGPUs() map[string]string {
 	}
 }
 
-// gpuNode makes a worker's node one with these GPUs, and with a nvidia-smi that
-// does what a shell is told.
+// gpuNode gives a worker's node these GPUs, and an nvidia-smi that runs a shell's commands.
 func gpuNode(t *testing.T, w *Worker, gpus map[string]string, smi string) {
 	t.Helper()
 	w.driver = gpudriver.Host{Root: t.TempDir()}

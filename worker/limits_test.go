@@ -82,7 +82,7 @@ func jobCgroup(t *testing.T, w Worker, limit, used string) {
 	}
 }
 
-// A job may have all of a node's memory where its bundle asked for a part.
+// A job may have all of a node's memory although its bundle asked for a part.
 func TestMemoryLimitHoldsWhereTheJobsIsFarAboveIt(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ limit, want string }{

@@ -7,21 +7,20 @@ import (
 	"time"
 )
 
-// sample is what an attempt uses at a moment. Unknown values are 0.
+// sample is the use of an attempt at one moment. Unknown values are 0.
 type sample struct {
 	cpu        cpuTime
-	memory     int64 // now
+	memory     int64 // current
 	memoryPeak int64
-	// held is the part of memory that counts against a limit: all but files that
-	// the kernel may drop.
+	// held is the part of memory that counts against a limit: without files that the kernel may
+	// drop.
 	held int64
-	// oomKills counts the processes that were killed for the memory limit.
+	// oomKills counts the processes that the kernel killed for the memory limit.
 	oomKills int64
 }
 
-// meter measures an attempt: by the job's cgroups where Slurm makes them,
-// otherwise by the processes of the container. An engine's container is not in the
-// job's cgroups; it has its own.
+// meter measures an attempt. It uses the job's cgroups if Slurm makes them, and otherwise the
+// processes of the container. An engine's container is not in the job's cgroups and has its own.
 type meter struct {
 	proc        string
 	cpu, memory cgroup
@@ -44,8 +43,8 @@ func (r *attemptRun) meter() meter {
 	return m
 }
 
-// ofContainer is the meter of a container that runs, given its first process. Only an
-// engine's differs.
+// ofContainer returns the meter for a running container, given its first process. It differs only
+// for an engine.
 func (m meter) ofContainer(root int) meter {
 	if !m.engine || root == 0 {
 		return m
@@ -60,11 +59,10 @@ func (m meter) ofContainer(root int) meter {
 	return m
 }
 
-// procDir is the host's /proc.
+// procDir returns the host's /proc.
 func (w Worker) procDir() string { return cmp.Or(w.proc, "/proc") }
 
-// read takes a sample. root is the container's first process. If that is 0, read
-// reads only cgroups.
+// read takes a sample. root is the container's first process. If root is 0, read uses only cgroups.
 func (m meter) read(root int) sample {
 	var s sample
 	if m.memory.dir != "" {
@@ -86,13 +84,13 @@ func (m meter) read(root int) sample {
 	return s
 }
 
-// ownMemory is what the worker, the container's init and squashfuse may use of the
-// cgroup that they share with the command.
+// ownMemory is an upper bound of the memory of the worker, the container's init and squashfuse in
+// the cgroup that they share with the command.
 const ownMemory = 48 << 20
 
-// above returns the command's memory if a sample exceeds a limit, otherwise 0.
-// Without a cgroup, a sample counts shared memory once for each process, so above
-// measures again more exactly.
+// above returns the command's memory if a sample exceeds a limit, and otherwise 0. Without a
+// cgroup, a sample counts shared memory once for each process, so above measures again more
+// exactly.
 func (m meter) above(s sample, root int, limit int64) int64 {
 	if limit <= 0 || s.held <= limit {
 		return 0
@@ -109,6 +107,6 @@ func (m meter) above(s sample, root int, limit int64) int64 {
 
 func microseconds(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
 
-// ticks converts the unit of processor time in proc(5): 1/100 s on every
-// architecture that this runs on.
+// ticks converts the unit of processor time in proc(5), which is 1/100 s on all supported
+// architectures.
 func ticks(n int64) time.Duration { return time.Duration(n) * 10 * time.Millisecond }

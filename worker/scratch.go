@@ -12,9 +12,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/filetree"
 )
 
-// scratch is a private directory on the node's own disk. Its worker holds a lock
-// on it. The next worker on that node removes directories without a lock, which
-// killed workers left.
+// scratch is a private directory on the node's own disk. Its worker holds a lock on it. The next
+// worker on that node removes directories without a lock, which are those of killed workers.
 type scratch struct {
 	dir  string
 	lock *os.File
@@ -23,9 +22,9 @@ type scratch struct {
 // scratchPrefix begins the names of all workers' scratch directories.
 const scratchPrefix = "cl-worker-"
 
-// makeScratch makes a directory that is named for the job, in parent or, when
-// that is empty, in the system's temporary directory. It refuses a full disk: the
-// command would begin, and fail.
+// makeScratch makes a directory that is named for the job, in parent or, if that is empty, in the
+// system's temporary directory. It refuses a full disk, because the command would begin and then
+// fail.
 func makeScratch(parent, job string) (*scratch, error) {
 	dir, err := os.MkdirTemp(parent, scratchPrefix+job+"-")
 	if err != nil {
@@ -59,12 +58,12 @@ func (s *scratch) remove() error {
 	return errors.Join(err, s.lock.Close())
 }
 
-// abandonedAge is how old a directory without a lock has to be to count as
-// abandoned: a worker makes the directory first and the lock after it.
+// abandonedAge is the age from which a directory without a lock counts as abandoned. A worker makes
+// the directory first and its lock after it.
 const abandonedAge = time.Minute
 
-// removeAbandonedScratch removes what this user's killed workers left in parent.
-// If it cannot, the next worker tries again.
+// removeAbandonedScratch removes the scratch directories of this user's killed workers in parent.
+// If it fails, the next worker tries again.
 func removeAbandonedScratch(parent string, now time.Time) {
 	if parent == "" {
 		parent = os.TempDir()

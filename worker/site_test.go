@@ -21,7 +21,7 @@ type site struct {
 	spec    spool.Spec
 }
 
-// newSite writes the specification that change makes of a plain one.
+// newSite writes a specification: a plain one, changed by change.
 func newSite(t *testing.T, dir string, change func(*spool.Spec)) site {
 	t.Helper()
 	s := site{layout: spool.Layout(dir)}
@@ -42,7 +42,8 @@ func newSite(t *testing.T, dir string, change func(*spool.Spec)) site {
 	return s
 }
 
-// onSite runs a test on a new site, with a worker that runs containers so. The clock is synctest's.
+// onSite runs a test on a new site, with a worker whose runtime is this function. The clock is
+// synctest's.
 func onSite(t *testing.T, run runner, change func(*spool.Spec), test func(t *testing.T, s site, w Worker)) {
 	t.Helper()
 	dir, w := t.TempDir(), newWorker(t, run)
@@ -51,7 +52,7 @@ func onSite(t *testing.T, run runner, change func(*spool.Spec), test func(t *tes
 	})
 }
 
-// exit is the record of the attempt's end.
+// exit returns the exit record of the attempt.
 func (s site) exit(t *testing.T) spool.Exit {
 	t.Helper()
 	e, err := s.attempt.ReadExit()
@@ -59,7 +60,7 @@ func (s site) exit(t *testing.T) spool.Exit {
 	return e
 }
 
-// run has a worker run the attempt, and returns the record of its end.
+// run makes a worker run the attempt, and returns its exit record.
 func (s site) run(t *testing.T, w Worker) spool.Exit {
 	t.Helper()
 	_, err := w.Run(t.Context(), s.attempt.SpecPath())
@@ -80,8 +81,8 @@ func (r runner) Run(ctx context.Context, c container.Container) (container.Exit,
 	return r(ctx, c)
 }
 
-// newWorker is a worker with a function as its runtime. The host that it sees
-// has no cgroups, no GPUs, and no processes but those that a test makes up.
+// newWorker returns a worker with a function as its runtime. Its host has no cgroups, no GPUs, and
+// only the processes that a test writes.
 func newWorker(t *testing.T, run runner) Worker {
 	t.Helper()
 	host := t.TempDir()
@@ -94,13 +95,13 @@ func newWorker(t *testing.T, run runner) Worker {
 	return w
 }
 
-// succeeds runs a container with a command that ends at once.
+// succeeds runs a container whose command ends immediately.
 func succeeds(_ context.Context, c container.Container) (container.Exit, error) {
 	c.OnStart(container.Running{PID: 1})
 	return container.Exit{}, nil
 }
 
-// obeys runs a container with a command that runs until TERM ends it.
+// obeys runs a container whose command runs until TERM ends it.
 func obeys(ctx context.Context, c container.Container) (container.Exit, error) {
 	c.OnStart(container.Running{PID: 1})
 	<-ctx.Done()

@@ -9,7 +9,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// usage is what a running attempt uses, and how far it is. It is safe for concurrent use.
+// usage holds the use and the stage of a running attempt. It is safe for concurrent use.
 type usage struct {
 	mu      sync.Mutex
 	status  spool.Status
@@ -46,7 +46,7 @@ func (u *usage) copyingBegan() {
 	u.setStage(spool.StageCopying)
 }
 
-// setStage notes a change. The caller holds mu.
+// setStage records a change. The caller holds mu.
 func (u *usage) setStage(s spool.Stage) {
 	u.status.Stage = s
 	select {
@@ -118,8 +118,8 @@ func (u *usage) complete(e spool.Exit) spool.Exit {
 	return e
 }
 
-// cpuTime is processor time. largest is the memory of the largest of the processes that took it,
-// where that is known.
+// cpuTime is processor time. largest is the memory of the largest of its processes, or 0 if it is
+// not known.
 type cpuTime struct {
 	user, system time.Duration
 	largest      int64
@@ -129,8 +129,8 @@ func (c cpuTime) minus(other cpuTime) cpuTime {
 	return cpuTime{user: c.user - other.user, system: c.system - other.system, largest: c.largest}
 }
 
-// childrenCPU is the time of this process's ended children and of the processes that these waited
-// for. It includes whole containers, because their first processes wait for all others.
+// childrenCPU returns the time of this process's ended children and of the processes that these
+// waited for. It includes whole containers, because their first processes wait for all others.
 func childrenCPU() cpuTime {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_CHILDREN, &u); err != nil {

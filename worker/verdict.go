@@ -12,49 +12,48 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// ending is what the worker knows of a command's end.
+// ending collects the facts about a command's end.
 type ending struct {
 	node string
 	exit container.Exit
-	// err is why the command did not run, or not to its end.
+	// err is set if the command did not run, or not to its end.
 	err error
-	// unprepared is set when the container could not be prepared, and was not run.
+	// unprepared is set if the container could not be prepared, and was not run.
 	unprepared bool
-	// stopRequested is set when the worker was told to stop before the command's end.
+	// stopRequested is set if the job got TERM before the command's end.
 	stopRequested bool
 	// stopped may be the *limitError for which the worker stopped the command.
 	stopped error
-	// oomKills counts the processes that the kernel killed for the job's
-	// memory limit.
+	// oomKills counts the processes that the kernel killed for the job's memory limit.
 	oomKills int64
-	// memoryPeak is the most memory that was measured.
+	// memoryPeak is the largest measured memory.
 	memoryPeak int64
-	// diskFull is set when the working directory has no room left: the command may
-	// have been unable to write its own message there.
+	// diskFull is set if the working directory has no room. The command may then have been unable
+	// to write its own message there.
 	diskFull bool
-	// noexec is set when no program in the node's scratch directory can be executed.
+	// noexec is set if no program in the node's scratch directory can be executed.
 	noexec bool
-	// uncopied is why results in a local working directory were not copied.
+	// uncopied is the reason why results in a local working directory were not copied.
 	uncopied error
 }
 
-// limitError says in a sentence which limit a command has exceeded.
+// limitError is a sentence that names the limit that a command has exceeded.
 type limitError struct{ sentence string }
 
 func (e *limitError) Error() string { return e.sentence }
 
-// userError says in a sentence what is wrong in the researcher's request.
+// userError is a sentence about a mistake in the researcher's request.
 type userError struct{ sentence string }
 
 func (e *userError) Error() string { return e.sentence }
 
-// fullDiskError means that the shared disk, which all nodes have, has no room.
+// fullDiskError means that the shared disk, which all nodes use, is full.
 type fullDiskError struct{ error }
 
 func (e *fullDiskError) Unwrap() error { return e.error }
 
-// onShared makes the error of writing to the shared disk a *fullDiskError if it is full. Any other error
-// may be this node's alone.
+// onShared returns the error of a write to the shared disk as a *fullDiskError if the disk is full.
+// Other errors may concern this node alone.
 func onShared(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		return &fullDiskError{err}
@@ -62,10 +61,10 @@ func onShared(err error) error {
 	return err
 }
 
-// verdict decides the cause of the end. Limits come first, because a command that
-// exceeds one may end in any way. No exit status shows reliably that memory ran out:
-// a command that failed after a kill for memory counts as out of memory. A command that
-// exits with 0 by itself has succeeded, even after such a kill.
+// verdict decides the cause of the end. Limits come first, because a command that exceeds one may
+// end in any way. No exit status shows reliably that memory ran out, so a command that failed after
+// a kill for memory counts as out of memory. A command that exits with 0 by itself has succeeded,
+// even after such a kill.
 func (e ending) verdict(spec spool.Spec) spool.Exit {
 	out := spool.Exit{Terminated: e.stopRequested, NotStarted: e.notStarted()}
 	var full *fullDiskError
@@ -109,8 +108,8 @@ func (e ending) verdict(spec spool.Spec) spool.Exit {
 	return out
 }
 
-// addLoss adds to a verdict that results are lost. It sets Terminated if the job was told
-// to stop during the copy: the bridge knows the reason for that.
+// addLoss adds the loss of results to a verdict. It sets Terminated if the job got TERM during the
+// copy: the bridge knows the reason for that.
 func (e ending) addLoss(out *spool.Exit) {
 	switch {
 	case out.Cause == spool.CauseSucceeded:
@@ -151,7 +150,8 @@ func (e ending) explainNotRun() (spool.Cause, string) {
 // exitNotExecutable is a shell's exit status for a program that may not be executed.
 const exitNotExecutable = 126
 
-// noexecSentence says what cannot be executed because the scratch directory is mounted so.
+// noexecSentence says that programs cannot be executed where the scratch directory is mounted
+// noexec.
 func (e ending) noexecSentence(spec spool.Spec) string {
 	where := "in $TMPDIR"
 	if spec.WorkDir == spool.WorkDirLocal {
@@ -160,7 +160,7 @@ func (e ending) noexecSentence(spec spool.Spec) string {
 	return fmt.Sprintf("on node %s no program %s can be executed, because the queue's scratch directory is mounted noexec there.", e.node, where)
 }
 
-// The sentences of limits begin as those of CodaLab's own worker do
+// The sentences about limits begin like those of CodaLab's own worker
 // (codalab/worker/worker_run_state.py: check_resource_utilization).
 
 func timeSentence(uptime, limit time.Duration) string {
@@ -168,8 +168,8 @@ func timeSentence(uptime, limit time.Duration) string {
 		codalab.FormatDuration(roundUp(uptime)), codalab.FormatDuration(limit))
 }
 
-// memorySentence may get a smaller use than the limit, because the last moment
-// before the kernel's kill may not have been measured.
+// memorySentence accepts a use below the limit, because the kernel may have killed the command
+// before the last measurement.
 func memorySentence(limit, used int64) string {
 	if limit <= 0 {
 		return "Memory limit of the job exceeded. Ask for more with --request-memory."
@@ -183,8 +183,8 @@ func diskSentence(limit, used int64) string {
 		codalab.FormatSize(limit), codalab.FormatSize(used))
 }
 
-// roundUp rounds up to the unit in which codalab.FormatDuration prints, so that a
-// time above a limit is printed as above it.
+// roundUp rounds up to the unit of codalab.FormatDuration, so that a time above a limit is printed
+// as one.
 func roundUp(d time.Duration) time.Duration {
 	unit := 100 * time.Millisecond
 	const day = 24 * time.Hour

@@ -107,7 +107,7 @@ func TestWhatWasUnusualIsNoted(t *testing.T) {
 	}
 }
 
-// A test of cmd/cl-worker has Slurm suspend a job (TestTimeInWhichSlurmSuspendsAJobDoesNotCount).
+// A test of cmd/cl-worker makes Slurm suspend a job (TestTimeInWhichSlurmSuspendsAJobDoesNotCount).
 func TestTimeInWhichTheWorkerWasStoppedIsNotCounted(t *testing.T) {
 	t.Parallel()
 	start := time.Unix(1_800_000_000, 0)

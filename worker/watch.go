@@ -14,22 +14,21 @@ import (
 )
 
 const (
-	// statusDelay is how long the first status record waits for the command to begin: a usual start writes
-	// one record, and not two.
+	// statusDelay is the time for which the first status record waits for the command to begin, so
+	// that a usual start writes one record and not two.
 	statusDelay = time.Second
-	statusPause = 5 * time.Second // between two status records, at first
+	statusPause = 5 * time.Second // the shortest pause between two status records
 	samplePause = time.Second     // between two samples of the usage
 )
 
-// nextStatus is the pause between two status records of an attempt of this age. All workers share the
-// disk, and people do not watch a run of days by the second.
+// nextStatus returns the pause between two status records of an attempt of this age. It grows,
+// because all workers share the disk and nobody watches a run of days by the second.
 func nextStatus(age time.Duration) time.Duration {
 	return min(max(age/10, statusPause), time.Minute)
 }
 
-// reportStatus tells the bridge that the attempt has begun, and then writes its
-// status until ctx ends. It runs in the background, so a shared disk that hangs
-// or is full delays nothing else.
+// reportStatus rings the doorbell for the start, and then writes the attempt's status until ctx
+// ends. It runs in the background, so a shared disk that hangs or is full delays nothing else.
 func (r *attemptRun) reportStatus(ctx context.Context) {
 	r.ringBell(ctx)
 	began := time.Now() //nolint:forbidigo // a record's date
@@ -50,9 +49,9 @@ func (r *attemptRun) reportStatus(ctx context.Context) {
 	}
 }
 
-// watchUsage samples what the command uses. It stops the command at its time
-// limit, and at its memory limit where the kernel does not enforce that.
-// Time in which Slurm suspends the job does not count (see runTime).
+// watchUsage samples the command's use. It stops the command at its time limit, and at its memory
+// limit if the kernel does not enforce that. Time for which Slurm suspends the job does not count
+// (see runTime).
 func (r *attemptRun) watchUsage(ctx context.Context, m meter, started <-chan int, stop context.CancelCauseFunc) {
 	var root int
 	select {
@@ -75,7 +74,7 @@ func (r *attemptRun) watchUsage(ctx context.Context, m meter, started <-chan int
 		select {
 		case <-ctx.Done():
 			return
-		case root = <-started: // a second runtime was tried
+		case root = <-started: // the next runtime, after one that the host refused
 		case <-expiry.C:
 			ran.count(time.Now()) //nolint:forbidigo // as above
 			if ran.total < limit {
@@ -93,19 +92,18 @@ func (r *attemptRun) watchUsage(ctx context.Context, m meter, started <-chan int
 	}
 }
 
-// runTime is how long a command has run. Slurm suspends a job by stopping its
-// processes, the worker's too (slurm.conf(5): PreemptMode, SUSPEND), and no clock
-// leaves out the time in which a process was stopped. So the worker counts the time
-// in parts of a second. A part that took two seconds or more had a stop in it, and
-// counts as one second.
+// runTime is the time for which a command has run. Slurm suspends a job by stopping its processes,
+// including the worker (slurm.conf(5): PreemptMode, SUSPEND), and no clock omits the time of the
+// stop. So the worker counts the time in parts of a second. A part that took two seconds or more
+// contains a stop, and counts as one second.
 type runTime struct {
 	total   time.Duration
-	counted time.Time // when the last part ended
+	counted time.Time // the end of the last part
 }
 
 const runTimePart = time.Second
 
-// next is how long the next part is.
+// next returns the length of the next part.
 func (r *runTime) next(limit time.Duration) time.Duration {
 	return min(runTimePart, limit-r.total)
 }
@@ -120,7 +118,8 @@ func (r *runTime) count(now time.Time) {
 	r.counted = now
 }
 
-// timeLimit is a specification's time limit; without one, longer than any job runs.
+// timeLimit returns a specification's time limit. Without one, it returns more than any job's run
+// time.
 func timeLimit(seconds float64) time.Duration {
 	const longest = 100 * 365 * 24 * 3600
 	if !(seconds > 0) || seconds > longest {
@@ -129,19 +128,19 @@ func timeLimit(seconds float64) time.Duration {
 	return time.Duration(seconds * float64(time.Second))
 }
 
-// The cost of a walk through the working directory: while the command runs, and
-// at its end, when the bridge waits for the record.
+// Bounds of a walk through the working directory: while the command runs, and at its end, when the
+// bridge waits for the record.
 const (
 	walkEntries      = 1 << 20
 	finalWalkEntries = 2000
 	finalWalkTime    = 100 * time.Millisecond
 )
 
-// watchDisk measures the working directory for at most a tenth of the time, and
-// stops a command that exceeds its disk limit.
+// watchDisk measures the working directory for at most a tenth of the time, and stops a command
+// that exceeds its disk limit.
 func (r *attemptRun) watchDisk(ctx context.Context, stop context.CancelCauseFunc) {
 	for rest := samplePause; pause.For(ctx, rest) == nil; {
-		began := time.Now() //nolint:forbidigo // how long it takes decides the rest
+		began := time.Now() //nolint:forbidigo // a long walk needs a long pause
 		bytes, _ := r.diskUse(ctx, walkEntries)
 		if ctx.Err() != nil {
 			return
@@ -163,21 +162,21 @@ func (r *attemptRun) finalDisk(ctx context.Context) {
 	}
 }
 
-// leastRoom is the room below which a disk counts as full: many disks have a
-// little room left when nothing can be written any more.
+// leastRoom is the room below which a disk counts as full, because many disks refuse writes while
+// they still have a little room.
 const leastRoom = 1 << 20
 
 // diskFull reports whether a directory's disk is known to be full.
 func diskFull(dir string) bool {
 	var s unix.Statfs_t
-	if err := unix.Statfs(dir, &s); err != nil || s.Blocks == 0 { // some network file systems count nothing
+	if err := unix.Statfs(dir, &s); err != nil || s.Blocks == 0 { // some network file systems report 0 blocks
 		return false
 	}
 	return s.Bavail*uint64(max(s.Frsize, 0)) < leastRoom
 }
 
-// diskUse is what the command has written to its working directory. A local one
-// has only links to the output files, which are added.
+// diskUse returns the size of the command's files in its working directory. A local one has only
+// links to the output files, so diskUse adds those.
 func (r *attemptRun) diskUse(ctx context.Context, entries int) (bytes int64, whole bool) {
 	bytes, whole = diskUse(ctx, r.dir, entries)
 	if r.dir == r.spec.RunDir {
@@ -191,10 +190,9 @@ func (r *attemptRun) diskUse(ctx context.Context, entries int) (bytes int64, who
 	return bytes, whole
 }
 
-// diskUse adds up the sizes of the files below dir, as CodaLab does
-// (codalab/worker/file_util.py: get_path_size): links are not followed, and
-// sparse files count in full. It stops after a number of entries; whole is then
-// false.
+// diskUse adds up the sizes of the files below dir, as CodaLab does (codalab/worker/file_util.py:
+// get_path_size): it does not follow links, and counts sparse files in full. It stops after a
+// number of entries, and then whole is false.
 func diskUse(ctx context.Context, dir string, entries int) (bytes int64, whole bool) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -232,8 +230,7 @@ func diskUse(ctx context.Context, dir string, entries int) (bytes int64, whole b
 	return bytes, true
 }
 
-// openDir opens a directory. The command may have replaced it by a pipe, which
-// must not block.
+// openDir opens a directory. The command may have replaced it with a pipe, which must not block.
 func openDir(root *os.Root, name string) (*os.File, error) {
 	return root.OpenFile(name, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
 }

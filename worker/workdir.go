@@ -16,30 +16,29 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// Directories in the worker's scratch directory, beside the containers' own.
+// Directories in the worker's scratch directory, next to the containers' own.
 const (
 	scratchTemp    = "tmp"  // the command's TMPDIR
-	scratchWorkDir = "work" // the working directory, where it is a local one
+	scratchWorkDir = "work" // a local working directory
 )
 
-// tempDir is TMPDIR in the container of a bundle: a directory on the node's own
-// disk.
+// tempDir returns TMPDIR in the container of a bundle, a directory on the node's own disk.
 func tempDir(bundle string) string { return "/" + bundle + "_tmp" }
 
-// outputDir is where a container with a local working directory has its output
-// files. They lie on the shared disk from the start, where others can read them;
-// the working directory has links to them.
+// outputDir returns the directory of the output files in a container with a local working
+// directory. The files are on the shared disk from the start, where people can read them, and the
+// working directory has links to them.
 func outputDir(bundle string) string { return "/" + bundle + "_output" }
 
 func outputs() []string { return []string{"stdout", "stderr"} }
 
-// makeDirs makes the command's directories on the node's own disk, sets r.dir and
-// returns the binds for them.
+// makeDirs makes the command's directories on the node's own disk, sets r.dir and returns the binds
+// for them.
 func (r *attemptRun) makeDirs() ([]container.Bind, error) {
 	temp := filepath.Join(r.scratch.dir, scratchTemp)
 	err := os.Mkdir(temp, 0o700)
 	if err == nil {
-		err = os.Chmod(temp, fs.ModeSticky|0o777) // its parent is closed to others
+		err = os.Chmod(temp, fs.ModeSticky|0o777) // its parent is closed to other users
 	}
 	if err != nil {
 		return nil, fmt.Errorf("make TMPDIR: %w", err)
@@ -72,21 +71,19 @@ func (r *attemptRun) makeLinks(links []link) (err error) {
 	return makeLinks(root, links)
 }
 
-// copyGrace bounds the copying of a local working directory after TERM. copyGrace and the
-// time that the command has between TERM and KILL must together be shorter than the
-// site's KillWait.
+// copyGrace limits the copy of a local working directory after TERM. The sum of copyGrace and the
+// command's time between TERM and KILL must be shorter than the site's KillWait.
 const copyGrace = 10 * time.Second
 
-// copyResults copies a local working directory to the run directory and flushes
-// it there. It tries again for as long as recordExit does. After TERM it stops
-// within copyGrace, because Slurm then kills the job. The error says what is
-// missing.
+// copyResults copies a local working directory to the run directory and flushes it there. It tries
+// again for as long as recordExit does. After TERM it stops within copyGrace, because Slurm then
+// kills the job. The error names the missing part.
 func (r *attemptRun) copyResults(ctx context.Context) error {
 	if r.dir == "" || r.dir == r.spec.RunDir {
 		return nil
 	}
 	r.usage.copyingBegan()
-	began := time.Now() //nolint:forbidigo // how long it takes, for people
+	began := time.Now() //nolint:forbidigo // for the log
 	copyCtx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	defer context.AfterFunc(ctx, func() {
@@ -105,11 +102,11 @@ func (r *attemptRun) copyResults(ctx context.Context) error {
 	return fmt.Errorf("only %s of the results could be copied from the disk of node %s: %w", codalab.FormatSize(c.bytes.Load()), r.Node, err)
 }
 
-// errTold is the cause when TERM ended the copy.
+// errStopRequested is the cause when TERM ended the copy.
 var errTold = errors.New("the job was told to stop")
 
-// isOutputLink reports whether an entry of the local working directory is the
-// link to an output file.
+// isOutputLink reports whether an entry of the local working directory is the link to an output
+// file.
 func (r *attemptRun) isOutputLink(root *os.Root, name string) bool {
 	if !isOutput(name) {
 		return false

@@ -19,8 +19,7 @@ import (
 
 func local(s *spool.Spec) { s.WorkDir = spool.WorkDirLocal }
 
-// workDirOf is the host's directory that a container has as its working
-// directory.
+// workDirOf returns the host's directory that is a container's working directory.
 func workDirOf(c container.Container) string {
 	for _, b := range c.Binds {
 		if b.Target == c.Dir {
@@ -30,7 +29,7 @@ func workDirOf(c container.Container) string {
 	return ""
 }
 
-// writes runs a container with a command that writes a file, and then does as end does.
+// writes runs a container whose command writes a file, and then calls end.
 func writes(t *testing.T, name, content string, end runner) runner {
 	t.Helper()
 	return func(ctx context.Context, c container.Container) (container.Exit, error) {
@@ -93,7 +92,7 @@ func TestDiskLimitIsWatchedOnTheNodesDisk(t *testing.T) {
 	})
 }
 
-// What a disk could not flush it may have lost.
+// A disk may have lost data whose flush failed.
 func TestResultsAreFlushedBeforeTheEndIsRecorded(t *testing.T) {
 	t.Parallel()
 	onSite(t, writes(t, "result", "x", succeeds), local, func(t *testing.T, s site, w Worker) {
@@ -222,7 +221,7 @@ func TestCopyIsFaithful(t *testing.T) {
 	at := func(dir, name string) string { return filepath.Join(dir, name) }
 	when := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	must(t, os.MkdirAll(at(from, "a/b"), 0o750))
-	must(t, os.Chmod(at(from, "a/b"), 0o750)) // whatever the umask is
+	must(t, os.Chmod(at(from, "a/b"), 0o750)) // regardless of the umask
 	must(t, os.WriteFile(at(from, "a/b/file"), []byte("content"), 0o640))
 	must(t, os.Link(at(from, "a/b/file"), at(from, "hard")))
 	must(t, os.Symlink("/etc/passwd", at(from, "link")))
@@ -246,7 +245,7 @@ func TestCopyIsFaithful(t *testing.T) {
 	must(t, os.Chmod(at(from, "a"), 0o100))
 
 	c := copier{skip: func(_ *os.Root, name string) bool { return name == "skipped" }, temporary: ".copying"}
-	for range 2 { // the second finds all that the first has left
+	for range 2 { // the second finds everything copied
 		must(t, c.tryFor(t.Context(), from, to, 0, func(error) {}))
 		if c.files.Load() != 6 || c.bytes.Load() != 1<<31+int64(len("content"+"closed"+"in")) {
 			t.Errorf("copied %d files, %d bytes", c.files.Load(), c.bytes.Load())

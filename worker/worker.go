@@ -16,32 +16,30 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// The errors of a worker that leaves no exit record.
+// Errors of a worker that leaves no exit record.
 var (
-	// ErrSpec means that the specification cannot be read, or is not one of
-	// this version. Nothing was begun.
+	// ErrSpec means that the specification is unreadable or of another version. Nothing was begun.
 	ErrSpec = errors.New("unusable specification")
-	// ErrTaken means that another worker has begun the attempt, or a bridge has
-	// fenced it. Nothing was touched.
+	// ErrTaken means that another worker has begun the attempt, or a bridge has fenced it. Nothing
+	// was changed.
 	ErrTaken = errors.New("the attempt is taken")
-	// ErrNotBegun means that the worker could not take the attempt on the shared
-	// disk in time. Nothing was run.
+	// ErrNotBegun means that the worker could not take the attempt on the shared disk in time.
+	// Nothing was run.
 	ErrNotBegun = errors.New("the attempt could not be begun")
-	// ErrUnrecorded means that the bundle has ended and its exit record could not
-	// be written.
+	// ErrUnrecorded means that the bundle has ended, but its exit record could not be written.
 	ErrUnrecorded = errors.New("the end could not be recorded")
 )
 
 // Worker runs bundles on one node. It is a value, and a caller may use it again.
 type Worker struct {
-	// Node is the name by which Slurm knows this host, or outside of Slurm the host's own.
+	// Node is Slurm's name of this host or, outside of Slurm, the host's own.
 	Node string
-	// These are SLURM_JOB_ID, SLURM_JOB_SLUID (from Slurm 26.05 on),
-	// SLURM_RESTART_COUNT, SLURM_JOB_GPUS and CUDA_VISIBLE_DEVICES, with which Slurm
-	// describes the allocation. They are empty outside of Slurm.
+	// Job, SLUID, Restart, GPUs and GPUNames are SLURM_JOB_ID, SLURM_JOB_SLUID (from Slurm 26.05
+	// on), SLURM_RESTART_COUNT, SLURM_JOB_GPUS and CUDA_VISIBLE_DEVICES of the allocation. They are
+	// empty outside of Slurm.
 	Job, SLUID, Restart, GPUs, GPUNames string
-	// Submission is the submission of this job (spool.Spec.Submission), as its batch script
-	// has it. Run refuses the specification of another one. Empty means that any will do.
+	// Submission is the submission of this job (spool.Spec.Submission), from its batch script. Run
+	// refuses the specification of another submission. Empty accepts any.
 	Submission string
 	// Log is for people who read the job's output.
 	Log *slog.Logger
@@ -49,19 +47,18 @@ type Worker struct {
 	// Containers runs the bundle's container.
 	Containers container.Runtime
 
-	// sync flushes results to their disk; nil means fsync(2) of each that was copied, and syncfs(2)
-	// where the exit record could not be written.
+	// sync flushes results to their disk. nil means fsync(2) of each copied file, and syncfs(2) if
+	// the exit record could not be written.
 	sync func(*os.File) error
 	// dev, proc and sys are the host's; empty means /dev, /proc and /sys.
 	dev, proc, sys string
-	// driver is the host where nvidia-smi is.
+	// driver is the host's driver, with nvidia-smi.
 	driver gpudriver.Host
 }
 
-// Run runs the bundle of the specification at specPath to its end and returns
-// its exit record. When ctx ends, the command gets TERM; that is no error, and
-// neither is any end that Run could record. An error wraps one of this
-// package's.
+// Run runs the bundle of the specification at specPath to its end and returns its exit record. When
+// ctx ends, it sends TERM to the command. Any end that Run could record is no error. An error wraps
+// one of this package's.
 func (w Worker) Run(ctx context.Context, specPath string) (spool.Exit, error) {
 	r, err := w.begin(ctx, specPath)
 	if err != nil {
@@ -70,8 +67,8 @@ func (w Worker) Run(ctx context.Context, specPath string) (spool.Exit, error) {
 	return r.runBundle(ctx)
 }
 
-// begin reads the specification and takes the attempt, even if ctx ends: a
-// worker that owns the attempt can then record that it was told to stop.
+// begin reads the specification and takes the attempt, even if ctx ends: a worker that owns the
+// attempt can then record that the job got TERM.
 func (w Worker) begin(ctx context.Context, specPath string) (*attemptRun, error) {
 	specPath, err := filepath.Abs(specPath)
 	if err != nil {
@@ -111,15 +108,14 @@ func (w Worker) begin(ctx context.Context, specPath string) (*attemptRun, error)
 }
 
 const (
-	// beginTimeout bounds the time for taking the attempt.
+	// beginTimeout limits the time for taking the attempt.
 	beginTimeout = time.Minute
 	// takePause is the time between two tries to take it.
 	takePause = time.Second
 )
 
-// takeAttempt takes the attempt. It tries again while the disk is full or fails.
-// All tries use one token, so an earlier try whose success was not seen counts
-// as this worker's.
+// takeAttempt takes the attempt. It tries again while the disk is full or fails. All tries use one
+// token, so an earlier try whose success was not seen counts as this worker's.
 func (w Worker) takeAttempt(ctx context.Context, a spool.Attempt, s spool.Started) (standing spool.Started, own bool, err error) {
 	for {
 		standing, own, err = a.Begin(ctx, s)
@@ -130,8 +126,8 @@ func (w Worker) takeAttempt(ctx context.Context, a spool.Attempt, s spool.Starte
 	}
 }
 
-// checkSpec refuses a specification whose names would lead to other places, and that of another
-// submission: a bridge on an older copy of its ledger may have overwritten it.
+// checkSpec refuses a specification with names that would lead to other places, and one of another
+// submission, which a bridge with an older copy of its ledger may have written.
 func (w Worker) checkSpec(s spool.Spec) error {
 	switch {
 	case w.Submission != "" && s.Submission != "" && w.Submission != s.Submission:

@@ -21,7 +21,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// tree lists a directory with what its files hold.
+// tree lists a directory with the texts of its files.
 func tree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
@@ -97,8 +97,7 @@ func TestUnusableSpecificationBeginsNothing(t *testing.T) {
 	}
 }
 
-// A bridge on an older copy of its ledger may write a specification where there is one already, for
-// which a job waits.
+// A bridge on an older copy of its ledger may overwrite a specification for which a job waits.
 func TestSpecificationOfAnotherSubmissionIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ job, spec, refusal string }{
@@ -347,7 +346,7 @@ func TestStatusOfALongRunIsWrittenOnceAMinute(t *testing.T) {
 func TestFullDiskDelaysTheRecordAndLosesNothing(t *testing.T) {
 	t.Parallel()
 	onSite(t, succeeds, nil, func(t *testing.T, s site, w Worker) {
-		// Directories in their place keep both records from being written.
+		// Directories of their names keep both records from being written.
 		for _, name := range []string{"status.json", "exit.json"} {
 			must(t, os.MkdirAll(filepath.Join(s.attempt.Dir, name, "x"), 0o700))
 		}
@@ -367,7 +366,7 @@ func TestAttemptIsTakenWhenTheDiskAllows(t *testing.T) {
 	t.Parallel()
 	onSite(t, succeeds, nil, func(t *testing.T, s site, w Worker) {
 		started := filepath.Join(s.attempt.Dir, "started")
-		must(t, os.Mkdir(started, 0o700)) // cannot be read as a record
+		must(t, os.Mkdir(started, 0o700)) // not readable as a record
 		go func() {
 			time.Sleep(30 * time.Second)
 			if err := os.Remove(started); err != nil {
