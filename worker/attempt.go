@@ -104,7 +104,7 @@ func (r *attemptRun) runCommand(ctx, background context.Context, group *errgroup
 		r.Log.ErrorContext(ctx, "run the container", slog.Any("error", err), slog.String("image", cmp.Or(r.spec.Image, r.spec.ImageDigest)))
 	}
 	r.usage.containerEnded(time.Now()) //nolint:forbidigo // as above
-	stopRequested := toldToStop(ctx, limited, got)
+	stopRequested := stopWasRequested(ctx, limited, got)
 	done()
 
 	after := meter.read(0)
@@ -237,7 +237,7 @@ func openImage(in spool.Inputs) (*os.File, error) {
 	})
 	switch {
 	case errors.Is(err, unix.ELOOP):
-		return nil, &userError{fmt.Sprintf("The image %s has a symbolic link in its path by now: run the bundle again.", in.Image)}
+		return nil, &userError{fmt.Sprintf("The image %s has a new symbolic link in its path: run the bundle again.", in.Image)}
 	case err != nil:
 		return nil, fmt.Errorf("open the image %s: %w", in.Image, err)
 	}

@@ -100,7 +100,7 @@ const readWrite = unix.R_OK | unix.W_OK
 func listNVIDIA(dev string) ([]gpu, error) {
 	entries, err := os.ReadDir(dev)
 	if err != nil {
-		return nil, fmt.Errorf("look for GPUs: %w", err)
+		return nil, fmt.Errorf("list the GPUs: %w", err)
 	}
 	var gpus []gpu
 	for _, e := range entries {
@@ -156,8 +156,8 @@ func listAMD(dev, sys, jobGPUs string) []gpu {
 	}
 	slices.Sort(minors)
 	const first = 128
-	said, err := ParseGPUIndexes(jobGPUs)
-	byFile := err == nil && slices.Min(said) >= first
+	indexes, err := ParseGPUIndexes(jobGPUs)
+	byFile := err == nil && slices.Min(indexes) >= first
 	var gpus []gpu
 	for i, minor := range minors {
 		path := filepath.Join(dev, "dri", "renderD"+strconv.Itoa(minor))
@@ -190,7 +190,7 @@ func chooseGPUs(want int, present []gpu, jobGPUs string) ([]gpu, error) {
 	}
 	indices, err := ParseGPUIndexes(jobGPUs)
 	if err != nil {
-		return nil, fmt.Errorf("the job may open %s where the bundle asked for %d, and which are its own is unknown: %w",
+		return nil, fmt.Errorf("the job may open %s where the bundle asked for %d, and its own ones are unknown: %w",
 			countGPUs(len(allowed)), want, err)
 	}
 	own := slices.DeleteFunc(allowed, func(g gpu) bool { return !slices.Contains(indices, g.index) })

@@ -116,10 +116,10 @@ func (m gpuMeter) read(ctx context.Context) (gpuSample, error) {
 	}()
 	select {
 	case <-ctx.Done():
-		return gpuSample{}, fmt.Errorf("look at the GPUs: nvidia-smi: %w", ctx.Err())
+		return gpuSample{}, fmt.Errorf("measure the GPUs: nvidia-smi: %w", ctx.Err())
 	case a := <-answers:
 		if a.err != nil {
-			return gpuSample{}, fmt.Errorf("look at the GPUs: %w", a.err)
+			return gpuSample{}, fmt.Errorf("measure the GPUs: %w", a.err)
 		}
 		return m.parse(string(a.out))
 	}
@@ -132,7 +132,7 @@ func (m gpuMeter) parse(out string) (s gpuSample, err error) {
 	for line := range strings.Lines(out) {
 		fields := strings.Split(strings.TrimSpace(line), ", ")
 		if len(fields) != 3 {
-			return gpuSample{}, fmt.Errorf("look at the GPUs: nvidia-smi answers %q", line)
+			return gpuSample{}, fmt.Errorf("measure the GPUs: nvidia-smi prints %q", line)
 		}
 		if len(m.bus) > 0 && !slices.ContainsFunc(m.bus, func(id string) bool { return sameBus(id, fields[0]) }) {
 			continue
@@ -146,7 +146,7 @@ func (m gpuMeter) parse(out string) (s gpuSample, err error) {
 		}
 	}
 	if rows != m.n {
-		return gpuSample{}, fmt.Errorf("look at the GPUs: nvidia-smi answers for %d of %d", rows, m.n)
+		return gpuSample{}, fmt.Errorf("measure the GPUs: nvidia-smi lists %d of %d", rows, m.n)
 	}
 	return s, nil
 }

@@ -118,7 +118,7 @@ func (e ending) addLoss(out *spool.Exit) {
 		out.Failure = fmt.Sprintf("Exit code %d.", *out.ExitCode)
 	}
 	out.Failure = strings.TrimSpace(out.Failure + " " + codalab.Sentence(e.uncopied.Error()))
-	out.Terminated = out.Terminated || errors.Is(e.uncopied, errTold)
+	out.Terminated = out.Terminated || errors.Is(e.uncopied, errStopRequested)
 }
 
 // notStarted reports whether the command certainly did not begin.

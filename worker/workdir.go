@@ -87,7 +87,7 @@ func (r *attemptRun) copyResults(ctx context.Context) error {
 	copyCtx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	defer context.AfterFunc(ctx, func() {
-		timer := time.AfterFunc(copyGrace, func() { cancel(errTold) })
+		timer := time.AfterFunc(copyGrace, func() { cancel(errStopRequested) })
 		context.AfterFunc(copyCtx, func() { timer.Stop() })
 	})()
 	c := copier{skip: r.isOutputLink, sync: r.sync, temporary: spool.CopyPrefix(r.usage.snapshot(time.Time{}).Token)}
@@ -103,7 +103,7 @@ func (r *attemptRun) copyResults(ctx context.Context) error {
 }
 
 // errStopRequested is the cause when TERM ended the copy.
-var errTold = errors.New("the job was told to stop")
+var errStopRequested = errors.New("the job was told to stop")
 
 // isOutputLink reports whether an entry of the local working directory is the link to an output
 // file.

@@ -133,7 +133,7 @@ func (w Worker) checkSpec(s spool.Spec) error {
 	case w.Submission != "" && s.Submission != "" && w.Submission != s.Submission:
 		return fmt.Errorf("it is for submission %s, and this job is of submission %s", s.Submission, w.Submission)
 	case s.Bundle == "" || s.Bundle == "." || s.Bundle == ".." || strings.ContainsAny(s.Bundle, "/\x00"):
-		return fmt.Errorf("%q is no bundle", s.Bundle)
+		return fmt.Errorf("%q is not a bundle", s.Bundle)
 	case !filepath.IsAbs(s.RunDir):
 		return fmt.Errorf("the run directory %q is not an absolute path", s.RunDir)
 	case s.Runtime.IsEngine() && s.Image == "" && s.ImageDigest == "":

@@ -102,13 +102,13 @@ func findGPUs(root string) ([]GPU, error) {
 	// The names of the driver's directories are the addresses, so Glob returns them in order.
 	files, err := filepath.Glob(filepath.Join(root, "proc/driver/nvidia/gpus/*/information"))
 	if err != nil {
-		return nil, fmt.Errorf("look for GPUs: %w", err)
+		return nil, fmt.Errorf("list the GPUs: %w", err)
 	}
 	var gpus []GPU
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
-			return nil, fmt.Errorf("look for GPUs: %w", err)
+			return nil, fmt.Errorf("list the GPUs: %w", err)
 		}
 		minor, err := strconv.Atoi(fieldOf(string(text), "Device Minor"))
 		if err != nil || !slices.Contains(nvidia, minor) {

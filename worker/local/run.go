@@ -120,7 +120,7 @@ func (s *Scheduler) start(j *job, next record) error {
 	}
 	j.record, j.child = next, held
 	if err := held.Release(); err != nil { // the process was killed, which watch notices
-		s.Log.Error("cannot let a job run", slog.Any("job", j.ID), slog.Any("err", err))
+		s.Log.Error("cannot release a job's process", slog.Any("job", j.ID), slog.Any("err", err))
 	}
 	return nil
 }

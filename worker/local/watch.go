@@ -132,7 +132,7 @@ func (s *Scheduler) end(j *job) {
 	if j.child != nil {
 		exited, err := j.child.Wait()
 		if err != nil {
-			s.Log.Error("cannot tell how a job ended", slog.Any("job", j.ID), slog.Any("err", err))
+			s.Log.Error("cannot read a job's exit status", slog.Any("job", j.ID), slog.Any("err", err))
 		} else {
 			j.Exit = fmt.Sprintf("%d:%d", exited.Code, exited.Signal)
 		}

@@ -107,12 +107,12 @@ func (m Meeting) Hear(ctx context.Context) (Heard, bool, error) {
 	}
 	asked, err := os.ReadFile(m.path(askedName))
 	if err != nil {
-		return h, false, fmt.Errorf("read what a node was asked: %w", err)
+		return h, false, fmt.Errorf("read the question to a node: %w", err)
 	}
 	own, err := m.settle(ctx)
 	switch {
 	case h.Asked != string(asked):
-		h.Disk = fmt.Sprintf("it read %q where %q was written", h.Asked, asked)
+		h.Disk = fmt.Sprintf("it read %q, but %q was written", h.Asked, asked)
 	case h.Meeting != "":
 		h.Disk = h.Meeting
 	case err != nil:
