@@ -21,22 +21,22 @@ import (
 type Engine struct {
 	// Program is the path of docker or podman.
 	Program string
-	// Options precede the verb of every call: "--host", "unix:///run/…".
+	// Options precede the verb of every call, such as "--host", "unix:///run/…".
 	Options []string
-	// Env is the whole environment of the program, with which it finds the engine, its logins and
-	// its own files: PATH, HOME, DOCKER_HOST, DOCKER_CONFIG, XDG_RUNTIME_DIR and such.
+	// Env is the whole environment of the program, which finds the engine, its logins and its own
+	// files by it: PATH, HOME, DOCKER_HOST, DOCKER_CONFIG, XDG_RUNTIME_DIR and so on.
 	Env []string
 }
 
-// callTimeout bounds every call but a pull. A busy engine is slow.
+// callTimeout limits every call except a pull. A busy engine is slow.
 const callTimeout = 2 * time.Minute
 
-// image is an image in an engine's store, as `image inspect` prints it.
+// image is an image in an engine's store, with the fields of `image inspect`.
 type image struct {
 	ID          string `json:"Id"`
 	RepoTags    []string
 	RepoDigests []string
-	Size        int64 // unpacked, with layers that it shares
+	Size        int64 // unpacked, including shared layers
 
 	brought bool // by a worker with the same file of records
 }
@@ -53,8 +53,8 @@ func (e Engine) Answers(ctx context.Context) error {
 	return nil
 }
 
-// Address returns where Docker's client finds the engine, such as unix:///var/run/docker.sock. Clients before
-// 19.03 and Podman cannot say it.
+// Address returns the address at which Docker's client finds the engine, such as
+// unix:///var/run/docker.sock. Podman and clients before 19.03 do not report it.
 func (e Engine) Address(ctx context.Context) (string, error) {
 	said, err := e.call(ctx, "context", "inspect", "--format", "{{.Endpoints.docker.Host}}")
 	return strings.TrimSpace(said), err
@@ -102,12 +102,13 @@ func (e Engine) list(ctx context.Context) (map[string][]string, error) {
 			continue
 		}
 		id := plainID(words[0])
-		all[id] = append(all[id], words[1]+":"+words[2], words[1]+"@"+words[3]) // "<none>" is no name of any image
+		all[id] = append(all[id], words[1]+":"+words[2], words[1]+"@"+words[3]) // "<none>" is not the name of any image
 	}
 	return all, nil
 }
 
-// plainID is an id as every command takes it; Podman writes some with the digest's algorithm.
+// plainID returns an id in the form that all commands accept. Podman prints some ids without the
+// digest's algorithm.
 func plainID(id string) string {
 	if strings.HasPrefix(id, "sha256:") {
 		return id
@@ -115,13 +116,13 @@ func plainID(id string) string {
 	return "sha256:" + id
 }
 
-// remove takes names from images without force. An image without a name is gone.
+// remove removes names from images without force. An image without a name is gone.
 func (e Engine) remove(ctx context.Context, names ...string) error {
 	_, err := e.call(ctx, append([]string{"image", "rm"}, names...)...)
 	return err
 }
 
-// pull pulls an image, for as long as it takes. It prints to out what the engine prints.
+// pull pulls an image, without a time limit. It copies the engine's output to out.
 func (e Engine) pull(ctx context.Context, w wanted, out io.Writer) error {
 	c := e.command("pull", w.full)
 	c.Stdout = out
@@ -134,7 +135,8 @@ func (e Engine) pull(ctx context.Context, w wanted, out io.Writer) error {
 	return nil
 }
 
-// explain words what the engine's client said about an image, or about another call.
+// explain returns the error of the engine's client about an image, or about another call, as a
+// sentence for people.
 func (e Engine) explain(name string, err error) error {
 	var failed *command.Error
 	if !errors.As(err, &failed) {
@@ -175,7 +177,7 @@ func (e Engine) explain(name string, err error) error {
 	return &transfer.Error{What: what, Err: fmt.Errorf("%s: %s", e.name(), said), Retry: true}
 }
 
-// lastLine is the last line of a client's output, without the words in front that say nothing.
+// lastLine returns the last line of a client's output, without its empty prefixes.
 func lastLine(text string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	line := strings.TrimPrefix(lines[len(lines)-1], "Error response from daemon: ")

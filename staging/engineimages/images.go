@@ -18,42 +18,43 @@ import (
 	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
 
-// Images brings images into an engine's store. It is safe for concurrent use; its exported fields
-// are not changed once it is used.
+// Images brings images into an engine's store. It is safe for concurrent use. Its exported fields
+// must not change after its first use.
 type Images struct {
 	Engine Engine
-	// Source asks registries for the size of an image, with this user's logins. The engine uses
-	// its own settings and logins to pull.
+	// Source asks registries for the size of an image, with this user's logins. The engine pulls
+	// with its own settings and logins.
 	Source source.Source
-	// MaxImageBytes is the largest image that may be pulled, as the registry sends it; 0 for no
-	// bound, and then only the engine asks the registry.
+	// MaxImageBytes limits the image that a registry sends; 0 means no limit, and then only the
+	// engine asks the registry.
 	MaxImageBytes int64
-	// MaxStoreBytes bounds the sum of the images that were brought by all Images with the same State,
-	// unpacked; 0 for no bound. An
-	// image that shares layers with another counts in full, as in CodaLab's own worker.
+	// MaxStoreBytes limits the unpacked sum of the images that all Images with the same State have
+	// brought; 0 means no limit. An image that shares layers with another counts in full, as in
+	// CodaLab's own worker.
 	MaxStoreBytes int64
-	// Remember is for how long an image that was pulled counts as the newest of its name; 0 has
-	// the registry asked for each bundle. An image that is named by its digest is pulled once.
+	// Remember is the time for which a pulled image counts as the newest of its name; with 0, the
+	// registry is asked for each bundle. An image that is named by its digest is pulled once.
 	Remember time.Duration
-	// AtOnce is how many images are pulled at a time, at least 1. Owners take turns.
+	// AtOnce limits the simultaneous pulls; at least 1. Owners take turns.
 	AtOnce int
-	// State is the path of the file that says which images were brought. It is on a disk of this host, in
-	// a directory that exists. All Images of one engine and user on a host have the same one.
+	// State is the path of the file that records the images that were brought. It is on a disk of
+	// this host, in an existing directory. All Images of one engine and user on a host must have
+	// the same one.
 	State string
-	// Home says where this worker's holders are, to the other Images with the same State.
+	// Home identifies this worker's holders for the other Images with the same State.
 	Home string
-	// Over returns which of some holders of one home need nothing any more. Nil means that none is known
-	// to be over.
+	// Over returns those of one home's holders that need nothing any more. Without it, no holder
+	// counts as over.
 	Over func(ctx context.Context, home string, holders []cache.Holder) (map[cache.Holder]bool, error)
-	// Now is the clock.
+	// Now reads the clock.
 	Now func() time.Time
 
 	once      sync.Once
 	transfers *transfer.Registry
 	calls     sharedcall.Group[image]
 
-	mu    sync.Mutex           // guards the rest, and spares callers of one process the wait for the file's lock
-	fresh map[string]time.Time // until when the image of a name counts as the newest
+	mu    sync.Mutex           // guards fresh, and saves the callers of one process from waiting for the file's lock
+	fresh map[string]time.Time // the time until which the image of a name counts as the newest
 }
 
 func (im *Images) begin() {
@@ -64,8 +65,8 @@ func (im *Images) begin() {
 }
 
 // Stage brings the image of that name for a run, and returns the inputs' fields that describe it:
-// its name with its digest, or the engine's id for an image without one, and no path. holder keeps
-// the image from Trim; it may be empty. item shows how far the image is. The architecture is the
+// its name with its digest, or the engine's id for an image without one, and no path. holder
+// protects the image from Trim; it may be empty. item shows the progress. The architecture is the
 // engine's own, so the argument is ignored. Errors are *transfer.Error.
 func (im *Images) Stage(ctx context.Context, run codalab.RunBundle, name, _ string, holder cache.Holder, item *transfer.Item) (spool.Inputs, error) {
 	im.begin()
@@ -87,11 +88,11 @@ func (im *Images) Stage(ctx context.Context, run codalab.RunBundle, name, _ stri
 	return spool.Inputs{ImageDigest: got.pinned(w)}, nil
 }
 
-// wanted is an image that a bundle asks for.
+// wanted is the image that a bundle asks for.
 type wanted struct {
 	ref source.Reference
-	// full is the whole name: with a registry, and a tag or a digest. asked is the name as the
-	// engine's client takes it, which finds local images without a registry as well.
+	// full is the whole name: with a registry, and a tag or a digest. asked is the name for the
+	// engine's client, which also finds local images without a registry.
 	full, asked string
 }
 
@@ -113,7 +114,7 @@ func (im *Images) parse(name string) (wanted, error) {
 	return w, nil
 }
 
-// error makes a *transfer.Error of any error.
+// error returns any error as a *transfer.Error.
 func (w wanted) error(err error) error {
 	var own *transfer.Error
 	if errors.As(err, &own) {
@@ -126,11 +127,11 @@ func (w wanted) error(err error) error {
 	return &transfer.Error{What: "image " + w.ref.String(), Err: err, Retry: true, IsOutage: transfer.IsDiskTrouble(err)}
 }
 
-// digested reports whether the name has a digest, and so stands for one image for ever.
+// digested reports whether the name has a digest, and so always means the same image.
 func (w wanted) digested() bool { return strings.Contains(w.full, "@") }
 
-// bring makes sure that the engine has the image: the newest of that name, or else one that it has
-// already.
+// bring makes sure that the engine has the image: the newest of that name or, if the pull fails,
+// one that it already has.
 func (im *Images) bring(ctx context.Context, w wanted, t *transfer.Transfer) (image, error) {
 	if w.digested() || im.isFresh(w) {
 		if have, err := im.Engine.inspect(ctx, w.full); err == nil {
@@ -173,7 +174,7 @@ func (im *Images) pull(ctx context.Context, w wanted, t *transfer.Transfer) (ima
 		return image{}, err
 	}
 	_, had := before[got.ID]
-	if askErr != nil && !had && got.Size > im.MaxImageBytes { // the registry did not say
+	if askErr != nil && !had && got.Size > im.MaxImageBytes { // the registry did not tell the size
 		err := im.Engine.remove(ctx, w.full)
 		return image{}, errors.Join(&transfer.SizeError{Size: got.Size, Most: im.MaxImageBytes}, err)
 	}
@@ -186,7 +187,7 @@ func (im *Images) isFresh(w wanted) bool {
 	return im.Now().Before(im.fresh[w.full])
 }
 
-// pinned is the name by which a run gets exactly this image.
+// pinned returns a name by which a run gets exactly this image.
 func (i image) pinned(w wanted) string {
 	repository := repositoryOf(w.full)
 	for _, digest := range i.RepoDigests {
@@ -200,7 +201,7 @@ func (i image) pinned(w wanted) string {
 	return i.ID
 }
 
-// repositoryOf is a name without its tag and digest.
+// repositoryOf returns a name without its tag and digest.
 func repositoryOf(name string) string {
 	name, _, _ = strings.Cut(name, "@")
 	if i := strings.LastIndexByte(name, ':'); i > strings.LastIndexByte(name, '/') {
@@ -209,5 +210,5 @@ func repositoryOf(name string) string {
 	return name
 }
 
-// refs are all names of an image in its store.
+// refs returns all names of an image in its store.
 func (i image) refs() []string { return slices.Concat(i.RepoTags, i.RepoDigests) }

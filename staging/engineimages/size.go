@@ -8,8 +8,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
 
-// askSize asks the registry for the sizes of an image's layers, by the beginning of their digests. It
-// asks nothing where there is no bound. The error is a *transfer.SizeError if the image is too large.
+// askSize asks the registry for the sizes of an image's layers, by the first digits of their
+// digests. Without a limit it asks nothing. It returns a *transfer.SizeError if the image is too
+// large.
 func (im *Images) askSize(ctx context.Context, w wanted) (layers map[string]int64, err error) {
 	if im.MaxImageBytes <= 0 {
 		return nil, nil //nolint:nilnil // no layers are known
@@ -33,18 +34,18 @@ func (im *Images) askSize(ctx context.Context, w wanted) (layers map[string]int6
 	return layers, nil
 }
 
-// shortID is how Docker prints a layer's digest.
+// shortID returns a layer's digest as Docker prints it.
 func shortID(hex string) string { return hex[:min(len(hex), 12)] }
 
-// progress reads what `docker pull` prints without a terminal: a line for each change of a layer, and
-// no bytes. So a layer counts when it is there.
+// progress reads the output of `docker pull` without a terminal: a line for each change of a layer,
+// without bytes. So a layer counts only when it is complete.
 type progress struct {
 	t *transfer.Transfer
 
 	mu          sync.Mutex
-	layers      map[string]int64 // that are not there yet
+	layers      map[string]int64 // of the incomplete layers
 	done, total int64
-	line        []byte // the beginning of the next one
+	line        []byte // the incomplete last line
 }
 
 func newProgress(t *transfer.Transfer, layers map[string]int64) *progress {

@@ -16,22 +16,22 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/pause"
 )
 
-// record is an image that was brought into the store, or one of somebody else that a holder needs.
+// record is an image that was brought into the store, or a foreign image that a holder needs.
 type record struct {
 	ID string `json:"id"`
-	// Refs are the names that it has in the store because of these workers. An image of somebody else
-	// has none.
+	// Refs are the names in the store that these workers have given the image. A foreign image has
+	// none.
 	Refs  []string  `json:"refs,omitempty"`
 	Bytes int64     `json:"bytes"`
 	Used  time.Time `json:"used"`
-	// Holders says in which home each holder is.
+	// Holders maps each holder to its home.
 	Holders map[cache.Holder]string `json:"holders,omitempty"`
 }
 
-// brought reports whether the image was not there before.
+// brought reports whether these workers brought the image.
 func (r record) brought() bool { return len(r.Refs) > 0 }
 
-// records are all of a file, in the order in which they came.
+// records is the content of the file, in the order of the images' arrival.
 type records []record
 
 func (all records) find(id string) *record {
@@ -42,7 +42,7 @@ func (all records) find(id string) *record {
 	return &all[i]
 }
 
-// add returns the record of an image, which it makes if there is none.
+// add returns the record of an image, and makes it if there is none.
 func (all *records) add(id string) *record {
 	if r := all.find(id); r != nil {
 		return r
@@ -51,8 +51,8 @@ func (all *records) add(id string) *record {
 	return all.find(id)
 }
 
-// change reads the records, and writes them again if do has changed them and returns no error. No worker that
-// has the same file changes it meanwhile, so an image that do looks at gets no holder.
+// change reads the records, and writes them again if do has changed them and returns no error.
+// During the call no other worker can change the file, so no image gets a holder.
 func (im *Images) change(ctx context.Context, do func(all *records) (changed bool, err error)) error {
 	im.mu.Lock()
 	defer im.mu.Unlock()
@@ -103,20 +103,20 @@ func lockFile(ctx context.Context, path string) (unlock func(), err error) {
 			return nil, errors.Join(err, f.Close())
 		}
 		return func() {
-			// A child process that is being started may hold the file open for a moment.
+			// A child process that is just starting may still hold the file open.
 			_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN)
-			_ = f.Close() // the lock goes with the file
+			_ = f.Close() // closing it drops the lock, too
 		}, nil
 	}
 }
 
-// note records an image that was just pulled, given what the store had before.
+// note records an image that was just pulled. before lists the images that the store had.
 func (im *Images) note(ctx context.Context, w wanted, got image, before map[string][]string) (image, error) {
 	had, there := before[got.ID]
 	err := im.change(ctx, func(all *records) (bool, error) {
 		im.fresh[w.full] = im.Now().Add(im.Remember)
 		if r := all.find(got.ID); there && (r == nil || !r.brought()) {
-			return false, nil // it is somebody else's
+			return false, nil // it is foreign
 		}
 		r := all.add(got.ID)
 		for _, ref := range got.refs() {
@@ -130,7 +130,7 @@ func (im *Images) note(ctx context.Context, w wanted, got image, before map[stri
 	return got, err
 }
 
-// touch notes a use of an image that the store has.
+// touch records a use of an image in the store.
 func (im *Images) touch(ctx context.Context, got image) (image, error) {
 	err := im.change(ctx, func(all *records) (bool, error) {
 		r := all.find(got.ID)
@@ -143,11 +143,11 @@ func (im *Images) touch(ctx context.Context, got image) (image, error) {
 	return got, err
 }
 
-// errRemoved means that an image was trimmed in the moment between its arrival and its use.
+// errRemoved means that an image was trimmed between its arrival and its use.
 var errRemoved = errors.New("the image was removed in the moment when it had come")
 
-// hold keeps an image for a holder. An image of somebody else is kept too: another worker may be about to
-// record that it has just brought the image.
+// hold protects an image for a holder. It also protects a foreign image, because another worker may
+// be about to record that it has brought the image.
 func (im *Images) hold(ctx context.Context, got image, holder cache.Holder) error {
 	return im.change(ctx, func(all *records) (bool, error) {
 		if got.brought && all.find(got.ID) == nil {

@@ -12,9 +12,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/pause"
 )
 
-// Trim removes images that Stage has brought and that no holder needs, those first that were used the
-// longest time ago, until the sum of the rest is within MaxStoreBytes. It returns their names. It also
-// forgets the holders that are over.
+// Trim removes images that Stage has brought and that no holder needs, the least recently used
+// first, until the sum of the others is within MaxStoreBytes. It returns their names. It also drops
+// the holders that are over.
 func (im *Images) Trim(ctx context.Context) (removed []string, err error) {
 	im.begin()
 	if err := im.dropOver(ctx); err != nil || im.MaxStoreBytes <= 0 {
@@ -38,8 +38,8 @@ func (im *Images) Trim(ctx context.Context) (removed []string, err error) {
 	}
 }
 
-// leastRecent returns the id of the image to remove next; empty if the sum is within the bound, or nothing
-// can be removed.
+// leastRecent returns the id of the image to remove next. It returns "" if the sum is within the
+// limit, or no image can be removed.
 func (im *Images) leastRecent(ctx context.Context, inUse map[string]bool) (id string, err error) {
 	err = im.change(ctx, func(all *records) (bool, error) {
 		sum := int64(0)
@@ -61,8 +61,8 @@ func (im *Images) leastRecent(ctx context.Context, inUse map[string]bool) (id st
 	return id, err
 }
 
-// removeImage takes the names from an image that it has because of these workers, and forgets it. It
-// returns an empty name if a container needs the image, or a bundle meanwhile.
+// removeImage removes the names that these workers gave an image, and the image's record. It
+// returns "" if a container or a bundle needs the image.
 func (im *Images) removeImage(ctx context.Context, id string) (name string, err error) {
 	err = im.change(ctx, func(all *records) (bool, error) {
 		r := all.find(id)
@@ -81,8 +81,8 @@ func (im *Images) removeImage(ctx context.Context, id string) (name string, err 
 	return name, err
 }
 
-// removeNames takes some names from an image. It returns one of them, or the id, if the image has none of
-// them any more, and an empty name if a container has the image.
+// removeNames removes some names from an image. It returns one of them, or the id if the image has
+// none of them any more, or "" if a container has the image.
 func (e Engine) removeNames(ctx context.Context, id string, names []string) (removed string, err error) {
 	removed = id
 	have, err := e.inspect(ctx, id)
@@ -93,7 +93,7 @@ func (e Engine) removeNames(ctx context.Context, id string, names []string) (rem
 		}
 		if len(ours) > 0 {
 			removed = ours[0]
-			// It also fails where the removal of one name has removed another.
+			// It also fails if the removal of one name has removed another.
 			_ = e.remove(ctx, ours...)
 		}
 		have, err = e.inspect(ctx, id)
@@ -106,14 +106,14 @@ func (e Engine) removeNames(ctx context.Context, id string, names []string) (rem
 	case len(have.refs()) == 0, slices.ContainsFunc(have.refs(), func(ref string) bool { return slices.Contains(names, ref) }):
 		return "", nil
 	}
-	return removed, nil // others have given it names, and it is theirs now
+	return removed, nil // it has foreign names, and is foreign now
 }
 
 // trimEvery is the pause between two passes of KeepTrimmed.
 const trimEvery = 10 * time.Second // codalab/worker/image_manager.py: _sleep_secs
 
-// KeepTrimmed calls Trim now and then until ctx ends. It skips a pass while ready is false: it may not
-// be known yet which holders are over.
+// KeepTrimmed calls Trim every trimEvery until ctx ends. It skips a pass while ready returns false,
+// because Over may not know yet which holders are over.
 func (im *Images) KeepTrimmed(ctx context.Context, ready func() bool, logger *slog.Logger) {
 	for pause.For(ctx, trimEvery) == nil {
 		if !ready() {
