@@ -24,14 +24,14 @@ func (r *session) directory(ctx context.Context, kept bool) error {
 type directory struct {
 	*session
 
-	begun    bool // something of it may be there
-	archives int  // how often the whole was asked for
+	begun    bool // tmp may have some of it
+	archives int  // requests for the whole directory
 	listing  *listing
 	unlisted bool // no listing can be used
 }
 
-// try fetches what is missing: everything as one archive at first, and then what the
-// listing shows.
+// try fetches the missing part: first everything as one archive, and then the missing entries of
+// the listing.
 func (d *directory) try(ctx context.Context) error {
 	if !d.begun || d.unlisted {
 		return d.fetchWhole(ctx)
@@ -63,7 +63,7 @@ func (d *directory) fetchWhole(ctx context.Context) error {
 	return errors.Join(err, root.Close())
 }
 
-// list asks what the directory holds. If the server does not say, the error is errUnlisted.
+// list asks for the directory's listing. It returns errUnlisted if the server has no usable one.
 func (d *directory) list(ctx context.Context) error {
 	if d.listing != nil {
 		return nil
@@ -114,9 +114,9 @@ func (d *directory) complete(ctx context.Context) error {
 	}
 }
 
-// fetchMissing fetches archives and files, some at a time. An archive that breaks off is no
-// error: what it lacks is fetched file by file. After a transient failure no other fetch is
-// begun, and those that are under way go on to their ends.
+// fetchMissing fetches archives and files, some at a time. A broken archive is no error, because
+// its missing files are then fetched one by one. After a transient failure it begins no other
+// fetch, and lets the running ones end.
 func (d *directory) fetchMissing(ctx context.Context, root *os.Root, m missing, there remembered) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(streams)
@@ -158,13 +158,13 @@ func (d *directory) fetchMissing(ctx context.Context, root *os.Root, m missing, 
 	return nil
 }
 
-// below is a target inside a directory.
+// below returns a target inside a directory.
 func below(t codalab.Target, name string) codalab.Target {
 	return codalab.Target{BundleUUID: t.BundleUUID, Subpath: path.Join(t.Subpath, name)}
 }
 
-// archive fetches a directory of the target as one archive. began reports whether the server
-// sent one.
+// archive fetches a directory of the target as one archive. began reports whether the server sent
+// one.
 func (d *directory) archive(ctx context.Context, root *os.Root, dir string) (began bool, err error) {
 	root, err = root.OpenRoot(dir)
 	if err != nil {
@@ -196,12 +196,12 @@ func (d *directory) archive(ctx context.Context, root *os.Root, dir string) (beg
 	return began, err
 }
 
-// note adds an entry of an archive, which is whole, to the journal.
+// note adds a complete entry of an archive to the journal.
 func (d *directory) note(root *os.Root, dir, name string, header *tar.Header) {
 	size := header.Size
 	switch header.Typeflag {
 	case tar.TypeDir, tar.TypeSymlink:
-		return // the listing says all about them
+		return // the listing describes them completely
 	case tar.TypeLink:
 		info, err := root.Lstat(name)
 		if err != nil || !info.Mode().IsRegular() {

@@ -1,34 +1,32 @@
-// Package fetch fetches one target of a CodaLab server, a file or a directory, to a path on
-// this machine, over connections that break and through restarts of the program.
+// Package fetch fetches one target of a CodaLab server, a file or a directory, to a path on this
+// machine. It continues after broken connections and restarts of the program.
 //
-// A target for which To returns nil is whole: every file has as many bytes as the server
-// says, or came in an archive whose checksum is right. To may be called again on what an
-// earlier call left when it failed or was killed, by this program or another one, and goes
-// on from there.
+// If To returns nil, the target is complete: every file has the size that the server names, or came
+// in an archive with a correct checksum. After To failed or was killed, a later call, in this
+// program or another one, continues from its files.
 //
 // # A file
 //
-// To asks for the file as one stream. If that breaks off, To asks for the rest by ranges. A
-// server or proxy that does not know ranges answers one with the file from its beginning;
-// so a range counts only if its answer ends where it should. A range is small, so that a
-// broken connection costs little, and so that a server that holds a range in memory copes.
+// To asks for the file as one stream. If that breaks off, To asks for the rest by ranges. A server
+// or proxy without ranges answers with the file from its beginning, so a range counts only if its
+// answer has the right length. Ranges are small, so that a broken connection costs little, and
+// because some servers hold a range in memory.
 //
 // # A directory
 //
-// A directory comes as one archive, of which no ranges can be asked for. If that breaks
-// off, To lists the directory and fetches what is missing: directories of which nothing is
-// there as archives, and single files by themselves. A listing says less than an archive: a
-// file that was fetched by itself has the time of its download, and files that shared their
-// content by a hard link may each have their own. So To asks for the whole archive once
-// more if that costs no more. If the server gives no listing, or one that contradicts what
-// was unpacked or cannot name a file (JSON has no name that is not UTF-8), To uses nothing
-// of it and begins anew.
+// A directory comes as one archive, which has no ranges. If that breaks off, To lists the directory
+// and fetches the missing part: directories without any fetched file as archives, and other files
+// one by one. A listing has less information than an archive: a file that was fetched by itself
+// gets the time of its download, and hard links may become separate files. So To asks for the whole
+// archive once more if that costs no more. It begins anew without a listing if the server gives
+// none, or one that contradicts the unpacked files or cannot name a file (in JSON, names must be
+// UTF-8).
 //
 // # The journal
 //
-// The directory of the path belongs to this package while To runs. There it keeps a file
-// "journal" with a line for each file that is whole, written when the file has been closed,
-// and for each part of a large file, written when that part has been flushed. What the
-// journal does not name was not fetched. It counts only until the machine is started again,
-// as that may lose files that were not flushed. To removes it before it returns nil.
+// While To runs, the directory of the path belongs to this package. It has a file "journal" there
+// with a line for each complete file, written after the file was closed, and for each part of a
+// large file, written after that part was flushed. Files that the journal does not name count as
+// missing. A journal is valid until the machine restarts, which may lose files that were not
+// flushed. To removes the journal before it returns nil.
 package fetch

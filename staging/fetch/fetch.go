@@ -25,39 +25,39 @@ type Source interface {
 	OpenContents(ctx context.Context, t codalab.Target, r *client.Range) (*client.Contents, error)
 }
 
-// Why a fetch failed, beside the server's own answers.
+// Errors of a fetch, apart from the server's own answers.
 var (
-	// ErrBroken means that the connection broke off, each time.
+	// ErrBroken means that the connection broke off in each try.
 	ErrBroken = errors.New("the connection to the server broke off")
 	// ErrLink means that the target is a symbolic link, which servers do not give out.
 	ErrLink = errors.New("it is a symbolic link, which the server does not give out: name what it leads to")
-	// ErrDiffers means that the server sent something else than it had said.
+	// ErrDiffers means that the server's data contradicts its description.
 	ErrDiffers = errors.New("the server sent something else than it said")
 )
 
-// Fetch says what is fetched, and how.
+// Fetch describes one fetch.
 type Fetch struct {
 	From   Source
 	Target codalab.Target
-	// Limits bounds what the target may hold.
+	// Limits bounds the target's size.
 	Limits tarstream.Limits
-	// Turn, if it is set, calls do when it is this fetch's turn to ask the server for
-	// something, once for each stream. Several goroutines may call it at once.
+	// Turn, if it is set, calls do when this fetch may ask the server, once for each stream.
+	// Several goroutines may call Turn at the same time.
 	Turn func(ctx context.Context, do func() error) error
 	// Reader, if it is set, wraps each stream.
 	Reader func(ctx context.Context, r io.Reader) io.Reader
-	// Progress, if it is set, is told how many bytes are there, and of how many in all; 0
-	// if that is unknown. Several goroutines may call it at once. It returns quickly.
+	// Progress, if it is set, gets the number of fetched bytes and the total, or 0 if that is
+	// unknown. Several goroutines may call it at the same time. It must return quickly.
 	Progress func(done, total int64)
 }
 
-// streams is how many streams one fetch has at a time, if files come one by one.
+// streams limits the simultaneous streams of one fetch.
 const streams = 4
 
-// To fetches the target to tmp, whose directory belongs to the fetch until To has ended. To
-// uses what lies there already if an earlier call for the same target left it, and else
-// removes it. After a transient failure, or the end of ctx, what was fetched stays for the
-// next call; after any other, such as a full disk, nothing stays.
+// To fetches the target to tmp. The directory of tmp belongs to the fetch until To returns. To uses
+// the files that an earlier call for the same target left there, and removes others. After a
+// transient failure, or the end of ctx, the fetched files stay for the next call. After any other
+// failure, such as a full disk, To removes them.
 func (f Fetch) To(ctx context.Context, tmp string) error {
 	r := &session{Fetch: f, tmp: tmp}
 	r.length.Store(maxRange)
@@ -90,7 +90,7 @@ func (f Fetch) To(ctx context.Context, tmp string) error {
 	return errors.Join(err, filetree.Remove(tmp), r.journal.remove())
 }
 
-// sizeOf is the size that identifies a target: a directory's says nothing.
+// sizeOf returns the size that identifies a target. A directory's size is meaningless.
 func sizeOf(info codalab.TargetInfo) int64 {
 	if info.Type == codalab.TargetFile {
 		return info.Size
@@ -98,8 +98,7 @@ func sizeOf(info codalab.TargetInfo) int64 {
 	return 0
 }
 
-// boot names this start of the machine: what is written and not flushed may be lost at the
-// next.
+// boot names the machine's current boot. A reboot may lose data that was written but not flushed.
 func boot() string {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -116,12 +115,12 @@ type session struct {
 	journal *journal
 
 	done, total atomic.Int64
-	// gained counts what was fetched for good, in bytes and entries. As long as it grows,
-	// the fetch goes on.
+	// gained counts bytes and entries that need not be fetched again. The fetch goes on as long as
+	// it grows.
 	gained atomic.Int64
-	// length is that of the next range.
+	// length is the length of the next range.
 	length atomic.Int64
-	// noRanges is set once the server answered a range with something else.
+	// noRanges is set when the server has answered a range with something else.
 	noRanges atomic.Bool
 }
 
@@ -158,8 +157,8 @@ func (r *session) describe(ctx context.Context) (info codalab.TargetInfo, err er
 	return info, err
 }
 
-// retry calls try until it succeeds, fails for good, or has failed for about a minute
-// without any gain. An archive that arrived whole and cannot be read is asked for once more.
+// retry calls try until it succeeds, fails permanently, or has failed for about a minute without
+// any gain. It asks only once more for an archive that arrived completely and is unreadable.
 func (r *session) retry(ctx context.Context, try func() error) error {
 	const most, mostUnreadable = 7, 1
 	for tries := 0; ; tries++ {
@@ -182,10 +181,10 @@ func (r *session) retry(ctx context.Context, try func() error) error {
 	}
 }
 
-// errShort means a file that ended early, though its connection did not break.
+// errShort means a file that ended early although its connection did not break.
 var errShort = errors.New("it ended early")
 
-// isTransient reports whether the same may succeed a moment later.
+// isTransient reports whether the same call may succeed soon.
 func isTransient(err error) bool {
 	var answer *codalab.Error
 	if errors.As(err, &answer) {
@@ -194,8 +193,8 @@ func isTransient(err error) bool {
 	return errors.Is(err, ErrBroken) || errors.Is(err, errShort) || errors.Is(err, tarstream.ErrFormat)
 }
 
-// fileMode is the mode of a file as the server describes it: the permissions alone, and its
-// owner may always read it.
+// fileMode returns the mode of a file in the server's description: only the permissions, and with
+// the owner's right to read.
 func fileMode(info codalab.TargetInfo) fs.FileMode {
 	return fs.FileMode(info.Perm)&0o777 | 0o400 //nolint:gosec // the server's permission bits, masked
 }

@@ -15,11 +15,11 @@ import (
 )
 
 const (
-	// The length of a range is halved if a connection breaks, as nothing of the range
-	// counts then, and doubled if the range arrives.
+	// The length of a range is halved if a connection breaks, because then no byte of the range
+	// counts, and doubled if the range arrives.
 	minRange = 1 << 20
 	maxRange = 32 << 20
-	// flushEvery is after how many bytes a file is flushed, and noted in the journal.
+	// After flushEvery bytes a file is flushed and recorded in the journal.
 	flushEvery = 16 << 20
 )
 
@@ -29,12 +29,12 @@ type file struct {
 
 	target codalab.Target
 	root   *os.Root
-	name   string // below root, and in the journal
+	name   string // relative to root, and in the journal
 	info   codalab.TargetInfo
 
-	at      int64    // so many bytes are on the disk
-	flushed int64    // so many are in the journal
-	f       *os.File // while it is fetched
+	at      int64    // bytes on the disk
+	flushed int64    // bytes in the journal
+	f       *os.File // during the fetch
 }
 
 func (r *session) single(ctx context.Context, info codalab.TargetInfo, kept bool) error {
@@ -61,8 +61,8 @@ func (r *session) single(ctx context.Context, info codalab.TargetInfo, kept bool
 	return errors.Join(t.fetch(ctx, r.retry), root.Close())
 }
 
-// fetch fetches the file, of which t.at bytes may be on the disk. retry calls each try, which
-// goes on where the one before it stopped.
+// fetch fetches the file. t.at bytes may be on the disk. Each try continues from the end of the one
+// before it.
 func (t *file) fetch(ctx context.Context, retry func(ctx context.Context, try func() error) error) error {
 	counted := t.at
 	if err := t.open(); err != nil {
@@ -83,8 +83,8 @@ func (t *file) fetch(ctx context.Context, retry func(ctx context.Context, try fu
 	return nil
 }
 
-// open opens the file if t.at bytes of it are on the disk, or makes a new one. It removes a
-// file that it does not know, which may be another name of a file that is whole.
+// open opens the file if t.at bytes of it are on the disk, or makes a new one. It removes an
+// unknown file, which may be another name of a complete file.
 func (t *file) open() (err error) {
 	if t.at > 0 && t.at <= t.info.Size {
 		if t.f, err = t.root.OpenFile(t.name, os.O_RDWR, 0); err == nil {
@@ -92,7 +92,7 @@ func (t *file) open() (err error) {
 			if err == nil && info.Mode().IsRegular() && info.Size() >= t.at && t.f.Truncate(t.at) == nil {
 				return nil
 			}
-			_ = t.f.Close() // of no use
+			_ = t.f.Close() // unusable
 		}
 	}
 	t.at = 0
@@ -103,7 +103,7 @@ func (t *file) open() (err error) {
 	return err
 }
 
-// fetchRest fetches what is missing, or as much of it as arrives before a connection breaks.
+// fetchRest fetches the missing bytes until the end of the file or until a connection breaks.
 func (t *file) fetchRest(ctx context.Context) error {
 	if t.at == 0 || t.noRanges.Load() {
 		return t.turn(ctx, func() error { return t.fetchWhole(ctx) })
@@ -116,7 +116,7 @@ func (t *file) fetchRest(ctx context.Context) error {
 	return nil
 }
 
-// fetchWhole asks for the whole file. What arrives before a break counts.
+// fetchWhole asks for the whole file. The bytes before a break count.
 func (t *file) fetchWhole(ctx context.Context) error {
 	if err := t.restart(); err != nil {
 		return err
@@ -151,7 +151,7 @@ func (t *file) restart() error {
 	return nil
 }
 
-// fetchRange asks for the next range, which counts if all of it arrives.
+// fetchRange asks for the next range, which counts only if it arrives completely.
 func (t *file) fetchRange(ctx context.Context) error {
 	length := min(t.length.Load(), t.info.Size-t.at)
 	s, err := t.openFile(ctx, &client.Range{Offset: t.at, Length: length})
@@ -171,7 +171,7 @@ func (t *file) fetchRange(ctx context.Context) error {
 		t.add(-came)
 		t.length.Store(max(length/2, minRange))
 		if errors.Is(err, ErrDiffers) && came == length {
-			t.noRanges.Store(true) // more came than was asked for: the file from its beginning
+			t.noRanges.Store(true) // too many bytes: the server sent the file from its beginning
 			err = fmt.Errorf("%w: %w", ErrBroken, err)
 		}
 		return err
@@ -196,8 +196,7 @@ func (t *file) openFile(ctx context.Context, part *client.Range) (*stream, error
 	return s, nil
 }
 
-// copy writes the next length bytes of s to the end of the file, and calls wrote for each
-// piece.
+// copy writes the next length bytes of s to the end of the file, and calls wrote for each piece.
 func (t *file) copy(s *stream, length int64, wrote func(n int64) error) error {
 	buf, start := make([]byte, 128<<10), t.at
 	for done := int64(0); done < length; {
@@ -222,7 +221,7 @@ func (t *file) copy(s *stream, length int64, wrote func(n int64) error) error {
 	return nil
 }
 
-// expectEnd makes sure that nothing follows.
+// expectEnd returns an error if more bytes follow.
 func expectEnd(s *stream, after int64) error {
 	switch n, err := io.ReadFull(s, make([]byte, 1)); {
 	case n > 0:
@@ -234,7 +233,7 @@ func expectEnd(s *stream, after int64) error {
 	}
 }
 
-// flush flushes the file now and then, and notes that in the journal.
+// flush flushes the file after flushEvery bytes, and records that in the journal.
 func (t *file) flush() error {
 	if t.at-t.flushed < flushEvery {
 		return nil

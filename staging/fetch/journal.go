@@ -13,8 +13,8 @@ import (
 
 const journalName = "journal"
 
-// journal remembers what of a target is on the disk. It is safe for concurrent use. If it
-// cannot be written, more is fetched again.
+// journal records the fetched parts of a target. It is safe for concurrent use. If it cannot be
+// written, more is fetched again.
 type journal struct {
 	path   string
 	header string
@@ -25,14 +25,14 @@ type journal struct {
 	unsaid int64 // bytes of the files whose lines are in the buffer
 }
 
-// remembered is what a journal contains.
+// remembered is the content of a journal.
 type remembered struct {
-	whole map[string]int64 // the sizes of files that are whole
-	parts map[string]int64 // how many bytes of other files are there
+	whole map[string]int64 // the sizes of complete files
+	parts map[string]int64 // the fetched bytes of other files
 }
 
-// openJournal opens the journal at path for the target that header names. kept says that
-// there is one of that header, which is continued.
+// openJournal opens the journal at path for the target in header. kept reports whether there is one
+// with that header, which it continues.
 func openJournal(path, header string) (j *journal, kept bool, err error) {
 	j = &journal{path: path, header: header + "\n"}
 	text, err := os.ReadFile(path)
@@ -45,7 +45,7 @@ func openJournal(path, header string) (j *journal, kept bool, err error) {
 	if !strings.HasPrefix(string(text), j.header) {
 		return j, false, nil
 	}
-	whole := strings.LastIndexByte(string(text), '\n') + 1 // a line that was being written is cut off
+	whole := strings.LastIndexByte(string(text), '\n') + 1 // cut off an incomplete line
 	if j.file, err = os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0); err == nil {
 		err = j.file.Truncate(int64(whole))
 	}
@@ -71,9 +71,9 @@ func (j *journal) reset() error {
 	return nil
 }
 
-// whole notes a file that has been closed with all its bytes.
+// whole records a file that was closed with all its bytes.
 func (j *journal) whole(name string, size int64) {
-	const most = 4 << 20 // that many bytes are fetched again if the program dies
+	const most = 4 << 20 // limits the bytes to fetch again if the program dies
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.line("whole", name, size)
@@ -82,7 +82,7 @@ func (j *journal) whole(name string, size int64) {
 	}
 }
 
-// part notes that the first n bytes of a file have been flushed.
+// part records that the first n bytes of a file have been flushed.
 func (j *journal) part(name string, n int64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -153,7 +153,7 @@ func (j *journal) close() {
 func (j *journal) closeFile() {
 	if j.file != nil {
 		j.flush()
-		_ = j.file.Close() // what it loses is fetched again
+		_ = j.file.Close() // lost lines are fetched again
 		j.file, j.lines = nil, nil
 	}
 }

@@ -13,30 +13,31 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 )
 
-// listDepth is how deep a directory is listed. A deeper one is fetched as one archive.
+// listDepth limits the depth of a listing. A deeper directory is fetched as one archive.
 const listDepth = 64
 
 var errUnlisted = errors.New("the listing of the directory cannot be used")
 
 type entry struct {
-	path string // below the directory; "." for itself
+	path string // relative to the directory; "." for itself
 	codalab.TargetInfo
-	in []*entry // what a directory holds
-	// Of a file, or of all files below a directory.
+	in []*entry // entries of a directory
+	// Totals of a file, or of all files below a directory.
 	files, bytes int64
-	// had is how much of that is there already.
+	// had counts the bytes that are already fetched.
 	had int64
-	// tried is set once a directory has been asked for as an archive.
+	// tried is set when the directory was requested as an archive.
 	tried bool
 }
 
-// listing is a directory as the server describes it.
+// listing is the server's description of a directory.
 type listing struct {
 	root *entry
-	all  []*entry // a directory before what it holds; the root is the first
+	all  []*entry // each directory before its entries; the root is the first
 }
 
-// newListing makes a listing of a server's description, if all of that can be relied on.
+// newListing makes a listing from a server's description. It returns an error unless all of it is
+// reliable.
 func newListing(info codalab.TargetInfo, limits tarstream.Limits) (*listing, error) {
 	l := &listing{}
 	var err error
@@ -82,25 +83,26 @@ func (l *listing) add(at string, info codalab.TargetInfo) (*entry, error) {
 	return e, nil
 }
 
-// isName reports whether a listing's name is that of one entry. JSON has replacement characters
-// for what is not UTF-8.
+// isName reports whether a listing's name is the name of one entry. JSON has replacement characters
+// in the place of invalid UTF-8.
 func isName(name string) bool {
 	return name != "" && name != "." && name != ".." && !strings.ContainsAny(name, "/\x00") &&
 		utf8.ValidString(name) && !strings.ContainsRune(name, utf8.RuneError)
 }
 
-// missing is what is to be fetched.
+// missing lists the entries to fetch.
 type missing struct {
-	archives []*entry // directories of which nothing is there
+	archives []*entry // directories without any fetched file
 	files    []*entry
 	bytes    int64
 }
 
 func (m missing) empty() bool { return len(m.archives)+len(m.files) == 0 }
 
-// isCostly reports whether fetching the whole directory again costs no more: its archive says
-// more than a listing. A request counts as so many bytes; and many bytes are better fetched
-// so that the next break costs little.
+// isCostly reports whether the whole directory costs no more than its missing part. The whole is
+// then better, because its archive has more information than a listing. A request counts as a fixed
+// number of bytes. Many missing bytes are still fetched separately, so that the next break costs
+// little.
 func (m missing) isCostly(whole int64) bool {
 	const (
 		request = 256 << 10
@@ -110,7 +112,7 @@ func (m missing) isCostly(whole int64) bool {
 	return m.bytes+requests >= whole && (whole < many || requests >= whole/8)
 }
 
-// missing compares the listing with what is there.
+// missing compares the listing with the journal.
 func (l *listing) missing(there remembered) missing {
 	var m missing
 	l.count(l.root, there)
@@ -123,7 +125,7 @@ func (l *listing) count(e *entry, there remembered) int64 {
 	case codalab.TargetFile:
 		e.had = 0
 		if n, ok := there.whole[e.path]; ok && n == e.Size {
-			e.had = max(n, 1) // an empty file is there too
+			e.had = max(n, 1) // an empty file counts, too
 		} else if n := there.parts[e.path]; n <= e.Size {
 			e.had = n
 		}
@@ -153,7 +155,7 @@ func (m *missing) add(e *entry) {
 	}
 }
 
-// makeTree makes the directories and links of the listing that are not there yet.
+// makeTree makes the missing directories and links of the listing.
 func (l *listing) makeTree(root *os.Root) error {
 	for _, e := range l.all[1:] {
 		var err error
@@ -192,7 +194,7 @@ func isLink(root *os.Root, name, to string) error {
 	return fmt.Errorf("%w: what was unpacked is another link", errUnlisted)
 }
 
-// verify makes sure that the tree has each entry of the listing as that says, and no other.
+// verify checks that the tree has exactly the listed entries, with their types and sizes.
 func (l *listing) verify(root *os.Root) error {
 	listed := make(map[string]*entry, len(l.all))
 	for _, e := range l.all {

@@ -11,19 +11,19 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 )
 
-// silence is how long a server may send nothing before a stream counts as broken off.
+// silence is the time without data after which a stream counts as broken.
 const silence = 2 * time.Minute
 
 var errSilent = errors.New("it has sent nothing for two minutes")
 
-// stream is contents that arrive. Its errors wrap ErrBroken, or are those of its context.
+// stream is an incoming stream of contents. Its errors wrap ErrBroken, or are those of its context.
 type stream struct {
 	*client.Contents
 
 	paced  io.Reader
 	silent *time.Timer
-	cause  func() error // why the context ended
-	broken error        // the last error of Read but io.EOF
+	cause  func() error // returns the cause of the context's end
+	broken error        // the last error of Read except io.EOF
 	close  func()
 }
 
@@ -48,13 +48,13 @@ func (r *session) openStream(ctx context.Context, t codalab.Target, part *client
 	return s, nil
 }
 
-// Read reads at the pace that is given.
+// Read reads at the given pace.
 func (s *stream) Read(b []byte) (int, error) { return s.paced.Read(b) }
 
-// arriving is what arrives of a stream, at no pace.
+// arriving reads from the network without a pace.
 type arriving struct{ *stream }
 
-// Read reads what has arrived. The time between reads is not the server's.
+// Read reads arrived data. It does not count the time between reads as the server's silence.
 func (s arriving) Read(b []byte) (int, error) {
 	s.silent.Reset(silence)
 	n, err := s.Contents.Read(b)
