@@ -17,8 +17,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
 
-// findFile finds a SIF that an operator names, of which a copy is to be kept. Its key is
-// not that of a conversion.
+// findFile finds the SIF that an operator wants to keep a copy of. The key of the copy differs from
+// those of conversions.
 func (im *Images) findFile(ctx context.Context, ref source.Reference, architecture string, item *transfer.Item) (found, error) {
 	architecture = im.architecture(architecture)
 	sif, err := (&Files{Roots: []string{"/"}}).findSIF(ctx, "", ref.Path(), item)
@@ -30,8 +30,8 @@ func (im *Images) findFile(ctx context.Context, ref source.Reference, architectu
 		closed, err = im.isClosed(sif.Path)
 	}
 	if err != nil {
-		// A bundle waits for a file that another host made a moment ago; an operator is told
-		// at once that it is not there.
+		// A bundle waits for a file that another host has just made. An operator gets the error
+		// immediately.
 		absent := errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
 		return found{}, &transfer.Error{What: "image " + ref.String(), Err: err, Retry: sitepath.IsTransient(err) && !absent}
 	}
@@ -40,7 +40,7 @@ func (im *Images) findFile(ctx context.Context, ref source.Reference, architectu
 	return found{Image: img, key: key, file: sif.Path, closed: closed}, nil
 }
 
-// isClosed reports whether not all members of the cache's group may read a file.
+// isClosed reports whether some members of the cache's group may not read a file.
 func (im *Images) isClosed(path string) (closed bool, err error) {
 	f, err := os.Open(path)
 	if err != nil {

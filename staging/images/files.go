@@ -25,21 +25,20 @@ import (
 	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
 
-// Files are SIFs on the shared disk that bundles run in where they lie: nothing is copied.
-// It is safe for concurrent use; its exported fields are not changed once it is used.
+// Files are SIFs on the shared disk that bundles use in place, without a copy. It is safe for
+// concurrent use. Its exported fields must not change after its first use.
 //
-// A SIF may be used if it lies below a root for images, or below a root of links that its
-// bundle's owner may use, and this process may read it. What counts is where its path leads
-// with symbolic links followed. The worker checks that again, and runs nothing in a file
-// that has changed.
+// A bundle may use a SIF below a root for images, or below a root of links that its owner may use,
+// if this process may read it. The path is checked after its symbolic links are followed. The
+// worker checks it again, and refuses a file that has changed.
 type Files struct {
-	// Roots are the directories of the SIFs that every bundle may run in.
+	// Roots are directories whose SIFs every bundle may use.
 	Roots []string
-	// Hidden are files and directories that no SIF may lie in.
+	// Hidden are files and directories that must not contain a SIF.
 	Hidden []string
-	// OwnerRoots returns the roots of links that an owner may use; nil for none.
+	// OwnerRoots returns the roots of links that an owner may use; nil means none.
 	OwnerRoots func(ctx context.Context, owner string) ([]string, error)
-	// Records is a directory where digests are remembered; empty remembers none beyond this
+	// Records is a directory of known digests. If it is empty, digests are known only to this
 	// process.
 	Records string
 
@@ -47,25 +46,25 @@ type Files struct {
 	transfers transfer.Registry
 }
 
-// sifFile is a SIF with its digest. All but Digest and Architecture say which file it is,
-// and that it has not been written to since.
+// sifFile is a SIF with its digest. The fields except Digest and Architecture identify the file,
+// and show whether it was written to.
 type sifFile struct {
 	Path         string `json:"path"`
 	Inode        uint64 `json:"inode"`
 	Size         int64  `json:"size"`
-	Modified     int64  `json:"modified"` // nanoseconds since 1970, as Changed
+	Modified     int64  `json:"modified"` // nanoseconds since 1970, like Changed
 	Changed      int64  `json:"changed"`
 	Digest       string `json:"digest"`
 	Architecture string `json:"architecture"`
 }
 
-// isFile reports whether a name is that of a SIF on the shared disk, with or without a digest.
+// isFile reports whether a name means a SIF on the shared disk, with or without a digest.
 func isFile(name string) bool {
 	path, _, _ := strings.Cut(name, "@")
 	return strings.HasPrefix(path, "/") && strings.HasSuffix(path, ".sif")
 }
 
-// stageFile finds the SIF that a run is to run in where it lies.
+// stageFile finds the SIF that a run uses in place.
 func (im *Images) stageFile(ctx context.Context, run codalab.RunBundle, name, architecture string, item *transfer.Item) (spool.Inputs, error) {
 	path, digest, _ := strings.Cut(name, "@")
 	path = filepath.Clean(path)
@@ -92,7 +91,7 @@ func (im *Images) stageFile(ctx context.Context, run codalab.RunBundle, name, ar
 	}, nil
 }
 
-// findSIF finds a SIF with its digest, which is read from the file unless it is remembered.
+// findSIF finds a SIF and its digest. It reads the file unless its digest is on record.
 func (f *Files) findSIF(ctx context.Context, owner, path string, item *transfer.Item) (sifFile, error) {
 	const none = sitepath.RefusedError("this site uses no SIFs where they lie")
 	if f == nil {
@@ -114,20 +113,20 @@ func (f *Files) findSIF(ctx context.Context, owner, path string, item *transfer.
 	defer leave()
 	item.Follow(t)
 	return f.reads.Do(ctx, key, t.Done, func() (sifFile, error) {
-		t, leave := f.transfers.Join(key, turns.Party{}) // the call lasts longer than its callers may
+		t, leave := f.transfers.Join(key, turns.Party{}) // the call may outlast its callers
 		defer leave()
 		return f.read(path, roots, t)
 	})
 }
 
-// Open opens a file of an image that is to be converted, such as a docker-archive, below
-// one of the Roots. It is a source.Source's OpenFile.
+// Open opens a file of an image to convert, such as a docker-archive, below one of the Roots. It is
+// a source.Source's OpenFile.
 func (f *Files) Open(path string) (*os.File, error) {
 	file, err := source.FilesBelow(f.Roots...)(path)
 	if err != nil {
 		return nil, err
 	}
-	// This is the path of the file that was opened, even if the links have changed since.
+	// This is the path of the opened file, even if links have changed.
 	where, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", file.Fd()))
 	if err == nil {
 		err = sitepath.CheckHidden(where, f.Hidden)
@@ -193,7 +192,7 @@ func (f *Files) read(path string, roots []string, t *transfer.Transfer) (_ sifFi
 	return now, nil
 }
 
-// identify describes which file this is, without its digest.
+// identify returns a file's identity, without its digest.
 func identify(file *os.File, path string) (sifFile, error) {
 	info, err := file.Stat()
 	if err != nil {
@@ -206,7 +205,7 @@ func identify(file *os.File, path string) (sifFile, error) {
 	return sifFile{Path: path, Inode: st.Ino, Size: info.Size(), Modified: st.Mtim.Nano(), Changed: st.Ctim.Nano()}, nil
 }
 
-// recall returns the record of a file, if the file has not changed since.
+// recall returns the record of a file, if the file has not changed.
 func (f *Files) recall(record string, now sifFile) (known sifFile, ok bool) {
 	if f.Records == "" {
 		return known, false
@@ -219,7 +218,7 @@ func (f *Files) recall(record string, now sifFile) (known sifFile, ok bool) {
 	return known, now == known && known.Digest != ""
 }
 
-// remember writes the record of a file. If that fails, the file is read again.
+// remember writes the record of a file. If that fails, the file is read again next time.
 func (f *Files) remember(record string, sif sifFile) {
 	if f.Records == "" {
 		return

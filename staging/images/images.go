@@ -22,42 +22,41 @@ import (
 	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
 
-// Images brings images in as SIFs: for bundles, and to be kept. It is safe for concurrent
-// use; its exported fields are not changed once it is used.
+// Images brings images to the cache as SIFs, for bundles and to be kept. It is safe for concurrent
+// use. Its exported fields must not change after its first use.
 type Images struct {
-	// Cache is where the SIFs are, Converter what makes them.
+	// Cache holds the SIFs, and Converter makes them.
 	Cache     *cache.Cache
 	Converter apptainer.Converter
-	// Kept are the images that operators keep.
+	// Kept has the records of kept images.
 	Kept Records
-	// Names are the names by which the SIFs in the cache were asked for.
+	// Names records the names by which the cache's SIFs were requested.
 	Names Names
-	// Files are SIFs that are used where they lie; nil for none.
+	// Files finds SIFs that are used in place; nil means none.
 	Files *Files
-	// Remember is for how long a registry's answer counts. Then the registry is asked
-	// whether anything has changed, which is not counted as a pull.
+	// Remember is the time for which a registry's answer counts. After it the registry is asked
+	// whether anything has changed, which does not count as a pull.
 	Remember time.Duration
-	// Offline has no registry asked: bundles can have the kept images only.
+	// Offline asks no registry: bundles can use only the kept images.
 	Offline bool
-	// AtOnce is how many images are brought in at a time, at least 1. Each keeps a few of a
+	// AtOnce limits the images that are brought at the same time; at least 1. Each keeps a few of a
 	// login node's processors busy. Owners take turns (package turns).
 	AtOnce int
-	// MaxImageBytes is the largest image that may be pulled, as the registry sends it; 0 for no bound.
+	// MaxImageBytes limits the image that a registry sends; 0 means no limit.
 	MaxImageBytes int64
-	// LowWater is how much of a disk of this size has to stay free; nil for none.
+	// LowWater returns the bytes that must stay free on a disk of this size; nil means none.
 	LowWater func(total int64) int64
-	// Login returns the source that uses an owner's credentials, and the name of that
-	// login; the name is empty if the owner has given none, and those of the site count. It
-	// may be nil: then the Converter's source counts for all.
+	// Login returns the source with an owner's credentials, and the name of that login. The name is
+	// empty if the owner has given none, and the site's credentials apply. If Login is nil, the
+	// Converter's source applies to all owners.
 	Login func(owner string, ref source.Reference) (from source.Source, login string)
-	// Convert makes a SIF as the Converter's method of that name does, such as in a job; nil
-	// is that method.
+	// Convert makes a SIF, for example in a job. nil means the Converter's method of that name.
 	Convert func(ctx context.Context, c apptainer.Converter, img source.Image, dst string, progress func(apptainer.Progress)) error
-	// Now is the clock.
+	// Now reads the clock.
 	Now func() time.Time
 
 	once sync.Once
-	// keptTimeout is how long a registry may take if the image is kept; 0 means ten seconds.
+	// keptTimeout limits the wait for a registry if the image is kept; 0 means ten seconds.
 	keptTimeout time.Duration
 	transfers   *transfer.Registry
 	resolver    *resolver
@@ -70,25 +69,24 @@ func (im *Images) begin() {
 	})
 }
 
-// found is the image that a reference stands for.
+// found is the image of a reference.
 type found struct {
 	source.Image
-	// key is that of its SIF. If it is kept, the SIF is in the cache already.
+	// key is the cache's key of its SIF. If the image is kept, the cache has the SIF.
 	key  cache.Key
 	kept bool
 	// from is the source, with the owner's credentials; nil if no registry was asked.
 	from *source.Source
-	// private is set if that took credentials, closed if it was read from a file that not
+	// private is set if the image needs credentials. closed is set if it comes from a file that not
 	// all members of the cache's group may read.
 	private, closed bool
-	// file is the SIF that it is a copy of; empty for images with layers.
+	// file is the path of the SIF to copy; empty for images with layers.
 	file string
 }
 
-// Stage brings the image of that name in for a run on nodes of that architecture (in Go's
-// spelling; empty is the Converter's), or finds it where it lies, and returns the inputs'
-// fields that describe it. holder pins it in the cache; it may be empty. item shows how far
-// the image is.
+// Stage brings the image of that name for a run on nodes of that architecture (in Go's spelling;
+// empty means the Converter's), or finds it in place, and returns the inputs' fields that describe
+// it. holder pins it in the cache; it may be empty. item shows the progress.
 func (im *Images) Stage(ctx context.Context, run codalab.RunBundle, name, architecture string, holder cache.Holder, item *transfer.Item) (spool.Inputs, error) {
 	im.begin()
 	if name == "" {
@@ -113,8 +111,8 @@ func (im *Images) Stage(ctx context.Context, run codalab.RunBundle, name, archit
 	return spool.Inputs{Image: sif, ImageDigest: ShortName(f.Pinned())}, nil
 }
 
-// resolveOrKept resolves a reference by the registry, or by what is kept if the registry
-// cannot be asked.
+// resolveOrKept resolves a reference by the registry, or by the kept images if the registry does
+// not answer.
 func (im *Images) resolveOrKept(ctx context.Context, owner string, ref source.Reference, architecture string, item *transfer.Item) (found, error) {
 	k, kept, err := im.Kept.findReference(ref, im.architecture(architecture))
 	if im.Offline && ref.Kind() == source.InRegistry {
@@ -123,7 +121,7 @@ func (im *Images) resolveOrKept(ctx context.Context, owner string, ref source.Re
 		}
 		return asKept(ref, k), err
 	}
-	// If the kept image took credentials, the registry decides whether the owner may have it.
+	// If the kept image needs credentials, the registry decides whether the owner may have it.
 	if err != nil || !kept || k.Private {
 		return im.resolve(ctx, owner, ref, architecture, item)
 	}
@@ -164,20 +162,20 @@ func (im *Images) resolve(ctx context.Context, owner string, ref source.Referenc
 	f := found{Image: img, key: im.key(img), from: &from, private: img.Private, closed: img.Closed}
 	k, kept, err := im.Kept.findReference(ref, f.Architecture)
 	if err == nil && kept && k.Digest == f.Digest && k.Private == f.private && (k.Closed || !f.closed) {
-		f.key, f.kept, f.closed = k.Key, true, k.Closed // also if it was converted with other settings
+		f.key, f.kept, f.closed = k.Key, true, k.Closed // even if it was converted with other settings
 	}
 	return f, nil
 }
 
-// architecture is the given one, or that of the Converter's source.
+// architecture returns the given one, or that of the Converter's source.
 func (im *Images) architecture(given string) string {
 	return cmp.Or(given, im.Converter.Source.Architecture, runtime.GOARCH)
 }
 
 var errNotKept = errors.New("its SIF is not in the cache any more: pull it again")
 
-// get returns the path of the SIF of an image, and its key. bundle waits for it; w names its
-// holder and the owner that it counts for.
+// get returns the path of an image's SIF, and its key. bundle waits for it. w names its holder, and
+// the owner whose quota it counts against.
 func (im *Images) get(ctx context.Context, f found, w cache.Want, bundle string, item *transfer.Item) (sif string, key cache.Key, err error) {
 	w.Private = f.private || f.closed
 	if f.kept {
@@ -203,7 +201,7 @@ func (im *Images) get(ctx context.Context, f found, w cache.Want, bundle string,
 
 // convert makes the SIF of an image. An earlier try may have left some of its layers.
 func (im *Images) convert(ctx context.Context, f found, t *transfer.Transfer, tmp string) error {
-	if err := errors.Join(im.checkSpace(tmp), os.RemoveAll(tmp)); err != nil { // what a killed one has written
+	if err := errors.Join(im.checkSpace(tmp), os.RemoveAll(tmp)); err != nil { // of a killed fill
 		return err
 	}
 	t.SetStage(transfer.Idle)
@@ -248,8 +246,8 @@ func (im *Images) checkSize(ctx context.Context, f found) error {
 	return nil
 }
 
-// checkSpace refuses to make an image on a disk that has too little free already: nobody
-// knows beforehand how much it takes.
+// checkSpace refuses to make an image on a disk with too little free space. The space that an image
+// needs is not known beforehand.
 func (im *Images) checkSpace(tmp string) error {
 	disk, err := diskspace.Of(filepath.Dir(tmp))
 	if err != nil {
@@ -261,10 +259,10 @@ func (im *Images) checkSpace(tmp string) error {
 	return nil
 }
 
-// imageError makes an Error of any error about an image. A source.ImageError is a sentence
-// with the image's name already; if it is transient, a registry, the network or the disk is
-// in trouble. Other errors may report an outage themselves, such as a Slurm that does not run
-// the conversion now.
+// imageError returns any error about an image as an Error. A source.ImageError is already a
+// sentence with the image's name. If it is transient, a registry, the network or the disk is in
+// trouble. Other errors may report an outage themselves, such as a Slurm that does not run the
+// conversion now.
 func imageError(err error) error {
 	var own *transfer.Error
 	if errors.As(err, &own) {
@@ -279,9 +277,9 @@ func imageError(err error) error {
 	return &transfer.Error{What: "image", Err: err, Retry: true, IsOutage: outage}
 }
 
-// ShortName is a full name as people write it: without Docker Hub's parts. With a digest it
-// may be asked for again (codalab/worker/docker_image_manager.py: _image_availability_state
-// reports RepoDigests; bundle_util.py: mimic_bundles asks for what was reported).
+// ShortName returns a full name as people write it, without Docker Hub's parts. A name with a
+// digest may be requested again (codalab/worker/docker_image_manager.py: _image_availability_state
+// reports RepoDigests; bundle_util.py: mimic_bundles asks for the reported one).
 func ShortName(full string) string {
 	name := strings.TrimPrefix(strings.TrimPrefix(full, "index."), "docker.io/")
 	if rest, ok := strings.CutPrefix(name, "library/"); ok && !strings.Contains(rest, "/") {
@@ -296,13 +294,13 @@ func (im *Images) key(img source.Image) cache.Key {
 
 const sifKind = "sif"
 
-// Key is what the key of a SIF in the cache contains.
+// Key has the parts of the key of a SIF in the cache.
 type Key struct {
-	// Digest is that of the platform's manifest, Settings those of the conversion.
+	// Digest is that of the platform's manifest. Settings are those of the conversion.
 	Digest, Architecture, Settings string
 }
 
-// ParseKey reads the key of a SIF. It is false for other entries of the cache.
+// ParseKey reads the key of a SIF. It returns false for other entries of the cache.
 func ParseKey(key cache.Key) (img Key, ok bool) {
 	if key.Kind != sifKind {
 		return img, false

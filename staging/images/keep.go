@@ -12,22 +12,22 @@ import (
 	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
 
-// Wanted is an image that is to be kept.
+// Wanted is a request to keep an image.
 type Wanted struct {
-	// Reference is where it comes from.
+	// Reference is the image's source.
 	Reference source.Reference
-	// Name is what bundles ask for it by; the zero value is Reference.
+	// Name is the name by which bundles request it; the zero value means Reference.
 	Name source.Reference
-	// Architecture is that of the nodes, in Go's spelling; empty is the Converter's.
+	// Architecture is that of the nodes, in Go's spelling; empty means the Converter's.
 	Architecture string
 	// By names the person who keeps it.
 	By string
 }
 
-// Keep brings an image in, unless the cache has it, and keeps it there until Release, or
-// until another is kept by its name. It blocks until all is done. progress is called now
-// and then, from one goroutine at a time. Any number of processes may keep and use images
-// at once; one converts.
+// Keep brings an image to the cache, if it is not there, and keeps it there until Release, or until
+// Keep gets another image for its name. It blocks until then. It calls progress repeatedly, from
+// one goroutine at a time. Any number of processes may keep and use images at the same time. One of
+// them converts.
 func (im *Images) Keep(ctx context.Context, w Wanted, progress func(transfer.Progress)) (Kept, error) {
 	im.begin()
 	if w.Name.Name() == "" {
@@ -36,7 +36,7 @@ func (im *Images) Keep(ctx context.Context, w Wanted, progress func(transfer.Pro
 	item := &transfer.Item{Name: "image " + w.Reference.String(), Image: true}
 	var k Kept
 	show := func(p transfer.Progress) {
-		if p.Stage == transfer.Reading { // a SIF that is to be copied
+		if p.Stage == transfer.Reading { // it is a SIF to copy
 			p.Stage = transfer.Storing
 		}
 		progress(p)
@@ -101,8 +101,8 @@ func (im *Images) findWanted(ctx context.Context, w Wanted, item *transfer.Item)
 	return f, err
 }
 
-// dropPins drops a holder's pins of the keys that k was to have, but not that of the image
-// that it kept before.
+// dropPins drops a holder's pins of the keys for k, except for the pin of the image that it kept
+// before.
 func (im *Images) dropPins(ctx context.Context, holder cache.Holder, k, old Kept, had bool, keys ...cache.Key) error {
 	var errs []error
 	for _, k.Key = range keys {
@@ -113,12 +113,12 @@ func (im *Images) dropPins(ctx context.Context, holder cache.Holder, k, old Kept
 	return errors.Join(errs...)
 }
 
-// sameEntry reports whether two have one SIF in the cache.
+// sameEntry reports whether two images have the same SIF in the cache.
 func (im *Images) sameEntry(a, b Kept) bool {
 	return a.Key == b.Key && (a.Apart() == b.Apart() || !im.Cache.Grouped())
 }
 
-// Repin pins what is kept once more: in a crash a host's own disk may lose a pin, and not
+// Repin pins all kept images again, because a host's own disk may lose a pin in a crash and keep
 // the record.
 func (im *Images) Repin(ctx context.Context) error {
 	all, err := im.Kept.List()
@@ -130,17 +130,16 @@ func (im *Images) Repin(ctx context.Context) error {
 		holder := im.Kept.Holder(k.Name, k.Architecture)
 		errs = append(errs, im.Cache.Pin(ctx, k.Key, k.Apart(), holder))
 		if now, kept, err := im.Kept.Get(k.Name, k.Architecture); err == nil && (!kept || !im.sameEntry(now, k)) {
-			// It was released meanwhile.
+			// It was released in between.
 			errs = append(errs, im.Cache.DropPin(context.WithoutCancel(ctx), k.Key, k.Apart(), holder))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// Release keeps an image no longer. Its SIF stays in the cache until the cache needs its
-// room.
+// Release ends the keeping of an image. Its SIF stays until the cache needs the room.
 func (im *Images) Release(ctx context.Context, name, architecture string) error {
-	// The record goes first: what has a record has a pin.
+	// The record goes first, because each record must have a pin.
 	if err := im.Kept.remove(name, architecture); err != nil {
 		return err
 	}

@@ -15,10 +15,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 )
 
-// Names remembers on the shared disk by which names images were asked for, for people who
-// look at the cache: it knows its SIFs by digest alone. Nothing else depends on it. If two
-// processes add a name in the same moment, one may be lost. Its exported field is not
-// changed once it is used.
+// Names records on the shared disk the names by which images were requested, for people who list
+// the cache, which knows its SIFs only by digest. Nothing else depends on it. If two processes add
+// a name at the same time, one may be lost. Its exported field must not change after its first use.
 type Names struct {
 	// Dir has a file for each image. It need not exist.
 	Dir string
@@ -37,12 +36,12 @@ func (n *Names) path(digest, architecture string) string {
 	return filepath.Join(n.Dir, recordName(digest, architecture)+".json")
 }
 
-// add remembers an image's name. It reports no failure.
+// add records an image's name. It ignores failures.
 func (n *Names) add(img source.Image) {
 	what := strings.Join([]string{img.Digest, img.Architecture, img.Reference.String()}, " ")
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.added[what] || strings.Contains(img.Reference.Name(), "@") { // a digest is no news
+	if n.added[what] || strings.Contains(img.Reference.Name(), "@") { // a digest is not worth recording
 		return
 	}
 	if n.added == nil {
@@ -81,7 +80,7 @@ func readNames(path string) (known namesRecord, err error) {
 	return known, nil
 }
 
-// Forget removes the names of images of which there is no SIF any more.
+// Forget removes the names of images without a SIF. there reports whether an image has one.
 func (n *Names) Forget(there func(digest, architecture string) bool) error {
 	entries, err := os.ReadDir(n.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -98,7 +97,7 @@ func (n *Names) Forget(there func(digest, architecture string) bool) error {
 		if err != nil || there(known.Digest, known.Architecture) {
 			continue
 		}
-		n.added = nil // what is still there is found there
+		n.added = nil // files that still exist are read again
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("forget the names of an image: %w", err)
 		}

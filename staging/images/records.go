@@ -18,49 +18,49 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 )
 
-// Records is the directory on the shared disk with the records of the kept images. It need
-// not exist. A record is one file, published whole, so that neither the operators who keep
-// images nor the bridges that use them need a lock.
+// Records is the directory on the shared disk with the records of the kept images. It need not
+// exist. A record is one file, published whole, so neither the operators who keep images nor the
+// bridges that use them need a lock.
 type Records string
 
-// Kept is the record of an image that stays until an operator releases it. Its SIF is pinned
-// in the cache.
+// Kept is the record of an image that stays until an operator releases it. Its SIF is pinned in the
+// cache.
 type Kept struct {
 	// Format is the version of the record.
 	Format int `json:"format"`
-	// Name is the full name that bundles ask for it by, From the reference by which it was
-	// brought in.
+	// Name is the full name by which bundles request the image, and From the reference from which
+	// it was brought.
 	Name string `json:"name"`
 	From string `json:"from"`
 	// Digest is that of the platform's manifest, "sha256:…".
 	Digest       string `json:"digest"`
 	Architecture string `json:"architecture"`
-	// Key is the SIF's in the cache. It has the settings with which it was converted, which
-	// may have changed since.
+	// Key is the SIF's key in the cache. It contains the settings of its conversion, which may have
+	// changed since.
 	Key cache.Key `json:"key"`
-	// Private is set if it took credentials to have it.
+	// Private is set if the image needs credentials.
 	Private bool `json:"private,omitempty"`
-	// Closed is set if it was made of a file that not all members of the cache's group may
+	// Closed is set if the image comes from a file that not all members of the cache's group may
 	// read.
 	Closed bool `json:"closed,omitempty"`
-	// Size is the SIF's, in bytes.
+	// Size is the size of the SIF, in bytes.
 	Size int64 `json:"size"`
-	// Since is when it was brought in, By the person who did it.
+	// Since is the time at which the image was brought, and By the person who did it.
 	Since time.Time `json:"since"`
 	By    string    `json:"by"`
 }
 
 const keptFormat = 1
 
-// Apart reports whether its SIF is hidden from other members of the cache's group.
+// Apart reports whether the SIF is hidden from other members of the cache's group.
 func (k Kept) Apart() bool { return k.Private || k.Closed }
 
-// Holder is the holder of the pin of a kept image's SIF.
+// Holder returns the holder of the pin of a kept image's SIF.
 func (dir Records) Holder(name, architecture string) cache.Holder {
 	return cache.Holder("image-" + recordName(string(dir), name, architecture))
 }
 
-// recordName names the record of what the words describe.
+// recordName returns a name for the record of these words.
 func recordName(words ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(words, "\x00")))
 	return hex.EncodeToString(sum[:16])
@@ -79,7 +79,7 @@ func (dir Records) Get(name, architecture string) (k Kept, there bool, err error
 	return k, err == nil, err
 }
 
-// findReference is Get by a reference. A reference by digest finds any record of that digest
+// findReference is Get by a reference. A reference with a digest finds any record of that digest
 // and repository.
 func (dir Records) findReference(ref source.Reference, architecture string) (Kept, bool, error) {
 	repository, digest, pinned := strings.Cut(ref.Name(), "@")
@@ -98,7 +98,7 @@ func (dir Records) findReference(ref source.Reference, architecture string) (Kep
 	return Kept{}, false, nil
 }
 
-// repository is the name without tag or digest.
+// repository returns the name without tag or digest.
 func (k Kept) repository() string {
 	name, _, _ := strings.Cut(k.Name, "@")
 	if i := strings.LastIndex(name, ":"); i > strings.LastIndex(name, "/") {
@@ -120,7 +120,7 @@ func (dir Records) List() ([]Kept, error) {
 		}
 		k, err := readKept(filepath.Join(string(dir), e.Name()))
 		switch {
-		case errors.Is(err, fs.ErrNotExist): // it was released meanwhile
+		case errors.Is(err, fs.ErrNotExist): // it was just released
 		case err != nil:
 			return nil, err
 		default:

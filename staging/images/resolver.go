@@ -12,9 +12,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/turns"
 )
 
-// resolver asks registries what references stand for. Registries count questions, so
-// bundles that ask for the same share an answer for a while. An answer that took
-// credentials is for the bundles with that login alone.
+// resolver asks registries for the images of references. Registries count questions, so bundles
+// with the same question share an answer for a while. An answer that needed credentials is only for
+// bundles with that login.
 type resolver struct {
 	remember time.Duration
 	now      func() time.Time
@@ -30,37 +30,37 @@ func newResolver(remember time.Duration, now func() time.Time) *resolver {
 	return &resolver{remember: remember, now: now, asking: turns.New(resolvesAtOnce), known: map[question]answer{}}
 }
 
-// question is what a registry is asked.
+// question is a question to a registry.
 type question struct {
-	// name is the reference in full, architecture that of the image.
+	// name is the full reference, and architecture that of the image.
 	name, architecture string
-	// login names the credentials that the registry is shown; empty for those of the site.
+	// login names the credentials for the registry; empty means the site's.
 	login string
 }
 
-// answer is what a reference stands for, or why that is not known.
+// answer is the image of a reference, or the reason why it is unknown.
 type answer struct {
 	img   source.Image
 	err   error
-	until time.Time // when it counts no more
+	until time.Time // the answer counts until then
 }
 
 const (
-	// resolvesAtOnce is how many references are resolved at a time.
+	// resolvesAtOnce limits the references that are resolved at the same time.
 	resolvesAtOnce = 16
-	// failedFor is how long a failure counts as the answer, so that a thousand bundles ask
-	// the registry once.
+	// failedFor is the time for which a failure counts as the answer, so that a thousand bundles
+	// ask the registry once.
 	failedFor = 5 * time.Second
-	// longestSilence bounds for how long a registry is left alone that asks for it.
+	// longestSilence limits the pause that a registry may demand.
 	longestSilence = time.Hour
-	// forgottenAfter is how long an answer is remembered that counts no more. Until then the
+	// forgottenAfter is the time for which an outdated answer is remembered. Until then the
 	// registry is only asked whether the answer still holds.
 	forgottenAfter = 24 * time.Hour
 )
 
-// resolve returns what a reference stands for in a source that shows the credentials of the
-// question. Owners take turns, and each owner's call is its own: a call that two owners share
-// would wait for the turn of the one who began it.
+// resolve returns the image of a reference, from a source with the question's credentials. Owners
+// take turns. Calls of two owners are never shared, because the second owner would wait for the
+// first one's turn.
 func (r *resolver) resolve(ctx context.Context, owner string, q question, ref source.Reference, from source.Source) (source.Image, error) {
 	a, fresh := r.recall(q)
 	if !fresh {
@@ -74,7 +74,7 @@ func (r *resolver) resolve(ctx context.Context, owner string, q question, ref so
 	return a.img, r.waitLess(a)
 }
 
-// waitLess is an answer's error, with the time that has passed taken off RetryAfter.
+// waitLess returns an answer's error, with RetryAfter reduced by the time that has passed.
 func (r *resolver) waitLess(a answer) error {
 	var refused *source.ImageError
 	if !errors.As(a.err, &refused) || refused.RetryAfter == 0 {
@@ -85,8 +85,8 @@ func (r *resolver) waitLess(a answer) error {
 	return &now
 }
 
-// recall returns the last answer to a question, and whether it still counts. An answer
-// that took no credentials counts for every login.
+// recall returns the last answer to a question, and whether it still counts. An answer that needed
+// no credentials counts for every login.
 func (r *resolver) recall(q question) (a answer, fresh bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -103,11 +103,11 @@ func (r *resolver) recall(q question) (a answer, fresh bool) {
 	return a, now.Before(a.until)
 }
 
-// anyLogin is the question with the site's credentials, if it has any.
+// anyLogin returns the question with the site's credentials.
 func (q question) anyLogin() question { return question{name: q.name, architecture: q.architecture} }
 
-// query asks the source; if there was an answer before, whether it still holds. It fails
-// only if ctx ends, and then nobody waits for the answer.
+// query asks the source or, if there was an answer before, whether that still holds. It fails only
+// if ctx ends, when no caller waits for the answer any more.
 func (r *resolver) query(ctx context.Context, owner string, q question, ref source.Reference, from source.Source) (answer, error) {
 	leave, err := r.asking.Take(ctx, turns.Party{Owner: owner})
 	if err != nil {
