@@ -18,34 +18,33 @@ import (
 	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
 
-// Dependencies brings the dependencies of bundles to the shared disk. It is safe for
-// concurrent use; its exported fields are not changed once it is used.
+// Dependencies brings the dependencies of bundles to the shared disk. It is safe for concurrent
+// use. Its exported fields must not change after its first use.
 type Dependencies struct {
 	Contents fetch.Source
 	Cache    *cache.Cache
-	// Identity tells which bundle has a UUID now. It may be nil: then all bundles of a UUID count as
-	// one.
+	// Identity returns the identity of the bundle that now has a UUID. If it is nil, all bundles of
+	// a UUID count as the same.
 	Identity func(ctx context.Context, bundle string) (codalab.Identity, error)
-	// Public reports whether anyone may read a bundle on the server: then all members of the
-	// cache's group may read what the cache has of it. It may be nil: then this user alone
-	// may read the downloads.
+	// Public reports whether anyone may read a bundle on the server. Then all members of the
+	// cache's group may read its downloads. If Public is nil, only this user may read downloads.
 	Public func(ctx context.Context, bundle string) (bool, error)
-	// Limits bounds what one dependency may hold; so does what the cache's disk has free
-	// when its download begins.
+	// Limits bounds one dependency. The free space of the cache's disk at the begin of the download
+	// limits it, too.
 	Limits tarstream.Limits
-	// LowWater is how much of a disk of this size a download has to leave free; nil for
-	// maxReserve only.
+	// LowWater returns the bytes that a download must leave free on a disk of this size; nil means
+	// only maxReserve.
 	LowWater func(total int64) int64
-	// AtOnce is how many downloads there are at a time, whatever the number of bundles; at
-	// least 1. Owners take turns (package turns).
+	// AtOnce limits the simultaneous downloads of all bundles; at least 1. Owners take turns
+	// (package turns).
 	AtOnce int
-	// Pace bounds the downloads; nil does not.
+	// Pace limits the speed of the downloads; nil means no limit.
 	Pace *transfer.Pace
-	// Links finds the data of links; nil has it downloaded like any other.
+	// Links finds the data of links; if it is nil, that data is downloaded.
 	Links *Links
-	// Store is the server's own store, if this bridge shares its disk; else nil.
+	// Store is the server's own store, if this bridge shares its disk, and otherwise nil.
 	Store *results.Store
-	// Layout is the shared directory, which keeps some bundles' results; empty if there is
+	// Layout is the shared directory, which keeps some bundles' results; empty means that there is
 	// none.
 	Layout spool.Layout
 
@@ -55,7 +54,8 @@ type Dependencies struct {
 	listings  listings
 }
 
-// questionsAtOnce is how many bundles at a time ask the server where their data is.
+// questionsAtOnce limits the bundles that ask the server for the place of their data at the same
+// time.
 const questionsAtOnce = 16
 
 func (d *Dependencies) begin() {
@@ -65,7 +65,7 @@ func (d *Dependencies) begin() {
 	})
 }
 
-// Name is what sentences call a dependency.
+// Name returns the name of a dependency for sentences.
 func Name(d codalab.Dependency) string {
 	parent := path.Join(cmp.Or(d.ParentName, d.ParentUUID), d.ParentPath)
 	if child := path.Clean(d.ChildPath); child != "." {
@@ -74,8 +74,8 @@ func Name(d codalab.Dependency) string {
 	return "dependency " + parent
 }
 
-// Stage finds a dependency of a run where it lies, or brings it in. holder pins it in the
-// cache; it may be empty. item shows how far it is.
+// Stage finds a dependency of a run on the shared disk, or downloads it. holder pins it in the
+// cache; it may be empty. item shows the progress.
 func (d *Dependencies) Stage(ctx context.Context, run codalab.RunBundle, dep codalab.RunDependency, holder cache.Holder, item *transfer.Item) (spool.Dependency, error) {
 	d.begin()
 	part := target(dep.Dependency)
@@ -84,7 +84,7 @@ func (d *Dependencies) Stage(ctx context.Context, run codalab.RunBundle, dep cod
 	if err != nil {
 		return spool.Dependency{}, transfer.ServerError(what, err)
 	}
-	// Kept results come first: the server has only their listing.
+	// Kept results come first, because the server has only their listing.
 	if kept, found, err := results.FindKept(d.Layout, what, parent, part); found || err != nil {
 		return spool.Dependency{ChildPath: dep.ChildPath, Source: kept, InPlace: found}, err
 	}
@@ -115,8 +115,8 @@ func (d *Dependencies) Stage(ctx context.Context, run codalab.RunBundle, dep cod
 	return spool.Dependency{ChildPath: dep.ChildPath, Source: source}, nil
 }
 
-// identify asks the server which bundle a dependency is on now. Somebody may have deleted the one whose
-// contents are here, and somebody else made another one of its UUID.
+// identify asks the server for the identity of a dependency's bundle. The bundle whose contents are
+// here may have been deleted, and another may have its UUID now.
 func (d *Dependencies) identify(ctx context.Context, owner, bundle string) (codalab.Identity, error) {
 	if d.Identity == nil {
 		return codalab.Identity{UUID: bundle}, nil
@@ -129,7 +129,7 @@ func (d *Dependencies) identify(ctx context.Context, owner, bundle string) (coda
 	return d.Identity(ctx, bundle)
 }
 
-// keyOf is the cache's key for a part of a bundle.
+// keyOf returns the cache's key for a part of a bundle.
 func keyOf(parent codalab.Identity, part codalab.Target) cache.Key {
 	key := cache.Key{Kind: "bundle", ID: part.String()}
 	if parent != (codalab.Identity{UUID: part.BundleUUID}) {
@@ -153,8 +153,8 @@ func (d *Dependencies) findStored(dep codalab.RunDependency, parent codalab.Iden
 	return stored, true, nil
 }
 
-// isPrivate reports whether only this user may read a bundle in a cache that a group shares:
-// unless the server says that anyone may.
+// isPrivate reports whether only this user may read a bundle's download in a group's cache. It
+// returns false only if the server says that anyone may read the bundle.
 func (d *Dependencies) isPrivate(ctx context.Context, bundle string) bool {
 	if d.Public == nil {
 		return true
@@ -177,7 +177,7 @@ func (d *Dependencies) download(ctx context.Context, parent codalab.Identity, pa
 	}.To(ctx, tmp))
 }
 
-// target is the part of a bundle that a dependency shows.
+// target returns the part of a bundle that a dependency shows.
 func target(d codalab.Dependency) codalab.Target {
 	return codalab.Target{BundleUUID: d.ParentUUID, Subpath: strings.Trim(path.Clean("/"+d.ParentPath), "/")}
 }

@@ -1,7 +1,7 @@
 // Package inputs finds the dependencies of bundles on the shared disk, or brings them there
 // before the bundles' jobs exist.
 //
-// A dependency is, in this order, the results of a bundle that are kept here, in the
-// server's own store, the data of a link where it lies (Links), or a download in the cache.
-// Data that is used in place is fingerprinted, so that the researcher is told if it changes.
+// A dependency is, in this order, kept results on this cluster, results in the server's own store,
+// the data of a link (Links), or a download in the cache. Data that is used in place gets a
+// fingerprint, so that the researcher learns of changes.
 package inputs

@@ -18,15 +18,16 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// The bounds of a fingerprint: entries, and directories in one another.
+// Limits of a fingerprint: its entries, and its depth.
 const (
 	fingerprintEntries = 200_000
 	fingerprintDepth   = 128
 )
 
-// fingerprint describes a file, or a directory with all in it, by names, sizes and times. It
-// follows no symbolic link below name. It ends early, and is Partial, after reach entries or
-// with ctx. Of unchanged data, fingerprints of as many entries cover the same ones.
+// fingerprint describes a file, or a directory with all its entries, by names, sizes and times. It
+// follows no symbolic link below name. After reach entries or at the end of ctx it stops, and the
+// result is Partial. For unchanged data, fingerprints with the same number of entries cover the
+// same entries.
 func fingerprint(ctx context.Context, name string, reach int64) (spool.Fingerprint, error) {
 	p := printer{reach: reach, sum: sha256.New()}
 	info, err := os.Stat(name)
@@ -62,7 +63,7 @@ func (p *printer) tree(ctx context.Context, name string) error {
 	return errors.Join(err, root.Close())
 }
 
-// file adds a file that is the whole data, if it may be read.
+// file adds a file that is the whole data, if this process may read it.
 func (p *printer) file(name string, info fs.FileInfo) error {
 	f, err := os.Open(name)
 	if err != nil {
@@ -72,7 +73,7 @@ func (p *printer) file(name string, info fs.FileInfo) error {
 	return f.Close()
 }
 
-// directory adds what root holds, in the order of names. at is its path.
+// directory adds the entries of root, in the order of names. at is root's path.
 func (p *printer) directory(ctx context.Context, root *os.Root, at string) error {
 	names, err := p.names(root, at)
 	if err != nil {
@@ -84,7 +85,7 @@ func (p *printer) directory(ctx context.Context, root *os.Root, at string) error
 		}
 		info, err := root.Lstat(name)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // removed meanwhile
+			continue // it was just removed
 		}
 		if err != nil {
 			return err
@@ -100,8 +101,8 @@ func (p *printer) directory(ctx context.Context, root *os.Root, at string) error
 	return nil
 }
 
-// subdirectory adds a directory in another. That it may not be read is part of the
-// fingerprint: the command may not read it either.
+// subdirectory adds a directory inside another. If this process may not read it, that becomes part
+// of the fingerprint: the command may not read it either.
 func (p *printer) subdirectory(ctx context.Context, root *os.Root, name, at string) error {
 	if strings.Count(at, "/") > fingerprintDepth {
 		p.print.Partial = true
@@ -121,7 +122,7 @@ func (p *printer) subdirectory(ctx context.Context, root *os.Root, name, at stri
 	return err
 }
 
-// names lists a directory. If it has more entries than a fingerprint may, only its own time
+// names lists a directory. If it has more entries than a fingerprint may have, only its own time
 // counts.
 func (p *printer) names(root *os.Root, at string) ([]string, error) {
 	d, err := root.Open(".")
@@ -146,7 +147,7 @@ func (p *printer) names(root *os.Root, at string) ([]string, error) {
 
 func (p *printer) entry(at string, info fs.FileInfo) {
 	p.print.Entries++
-	if info.IsDir() { // its entries say what its size and time would
+	if info.IsDir() { // its size and time follow from its entries
 		p.print.Directories++
 		p.add("%s\x00d\n", at)
 		return
@@ -165,7 +166,7 @@ func (p *printer) add(format string, args ...any) {
 	_, _ = fmt.Fprintf(p.sum, format, args...) // a hash returns no error
 }
 
-// reachOf is the reach of a fingerprint that is to be compared with an earlier one.
+// reachOf returns the reach for a fingerprint that is compared with an earlier one.
 func reachOf(earlier spool.Fingerprint) int64 {
 	if earlier.Partial {
 		return earlier.Entries
@@ -173,10 +174,10 @@ func reachOf(earlier spool.Fingerprint) int64 {
 	return fingerprintEntries
 }
 
-// differ reports whether two fingerprints prove that the data has changed. The later one has
+// differ reports whether two fingerprints prove that the data has changed. The later one must have
 // the reach of the earlier.
 func differ(earlier, later spool.Fingerprint) bool {
-	short := later.Partial && later.Entries < earlier.Entries // it took too long
+	short := later.Partial && later.Entries < earlier.Entries // it stopped early for lack of time
 	return !short && (earlier.Digest != later.Digest || earlier.Partial != later.Partial)
 }
 

@@ -19,35 +19,35 @@ import (
 	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
 
-// Links finds the data of bundles that are links (cl upload --link) where it lies, for runs
-// to use it there. It is safe for concurrent use.
+// Links finds the data of bundles that are links (cl upload --link), so that runs can use it in
+// place. It is safe for concurrent use.
 //
-// A run may use a link if its data lies below a root that the site lists, and the run's
-// owner may read it: for the bridge's own user, what this process may read decides; for
-// others, what the root's Users say. What counts is where the path leads with its
-// symbolic links followed, and the worker binds it only while there are none.
+// A run may use a link whose data is below one of the site's roots, if the run's owner may read it.
+// For the bridge's own user, this process must be able to read it. For others, the root's Users
+// decide. The path is checked after its symbolic links are followed, and the worker refuses to bind
+// a path that has one.
 type Links struct {
-	// Roots are the directories below which links may lead.
+	// Roots are the directories to which links may lead.
 	Roots []LinkRoot
-	// Hidden are files and directories that a link must neither lead into nor contain: the
-	// bridge's own.
+	// Hidden are the bridge's own files and directories. A link must neither lead into them nor
+	// contain them.
 	Hidden  []string
 	Catalog Catalog
-	// Records is where the record of a bundle that is a link is.
+	// Records returns the path of the record of a bundle that is a link.
 	Records func(bundle string) string
-	// Now is the clock.
+	// Now reads the clock.
 	Now func() time.Time
 
 	fingerprints fingerprints
-	recording    sync.Mutex             // of the records
-	ownID        atomic.Pointer[string] // that of the bridge's own user, once it is known
+	recording    sync.Mutex             // guards the records
+	ownID        atomic.Pointer[string] // of the bridge's own user, once it is known
 }
 
-// LinkRoot is a directory below which links may lead.
+// LinkRoot is a directory to which links may lead.
 type LinkRoot struct {
 	Path string
-	// Users are those beside the bridge's own whose runs may use what lies there: CodaLab's
-	// names or ids, or "*" for everybody.
+	// Users are CodaLab's names or ids of the users whose runs may use the root's data, in addition
+	// to the bridge's own user. "*" means everybody.
 	Users []string
 }
 
@@ -58,7 +58,7 @@ type Catalog interface {
 	UserByID(ctx context.Context, id string) (client.User, error)
 }
 
-// findDependency finds a dependency where it lies, if its parent is a link.
+// findDependency finds a dependency on the shared disk, if its parent is a link.
 func (l *Links) findDependency(ctx context.Context, owner string, d codalab.Dependency) (found spool.Dependency, isLink bool, err error) {
 	parent, err := l.Catalog.Bundle(ctx, d.ParentUUID)
 	if err != nil {
@@ -123,15 +123,15 @@ func (l *Links) ownUser(ctx context.Context) (string, error) {
 	return u.ID, nil
 }
 
-// Changed returns a sentence for the researcher about data of links that is no longer as it
-// was when a run was staged; empty if none is known to have changed.
+// Changed returns sentences for the researcher about links whose data has changed since the run was
+// staged. It returns "" if no change is known.
 func (l *Links) Changed(ctx context.Context, inputs spool.Inputs) string {
 	var sentences []string
 	for _, d := range inputs.Dependencies {
 		if d.Link == nil {
 			continue
 		}
-		// The run was staged from there, so that is allowed.
+		// The run was staged from there, so the place is allowed.
 		place := sitepath.Place{Path: d.Source, Roots: []string{path.Dir(d.Source)}, Hidden: l.Hidden}
 		now, err := l.fingerprints.locate(ctx, l.Now, place, reachOf(d.Link.Fingerprint))
 		what := "The data of dependency " + d.ChildPath + " (link to " + d.Link.Path + ") "

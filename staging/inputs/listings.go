@@ -14,11 +14,11 @@ import (
 	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
 
-// listings remembers for a minute how the listings of bundles on the server begin, since
-// many parts of one are often wanted at once.
+// listings remembers the first bytes of bundles' listings on the server for a minute, because many
+// parts of one bundle are often requested at the same time.
 type listings struct {
 	calls sharedcall.Group[string]
-	heads sync.Map // a string by bundle
+	heads sync.Map // bundle to string
 }
 
 func (l *listings) recall(bundle string) (head string, ok bool) {
@@ -27,8 +27,8 @@ func (l *listings) recall(bundle string) (head string, ok bool) {
 	return head, ok
 }
 
-// listingHead returns the beginning of a bundle's listing on the server; empty if it has
-// none. It asks when it is the transfer's turn.
+// listingHead returns the first bytes of a bundle's listing on the server, or "" if it has none. It
+// asks in the transfer's turn.
 func (d *Dependencies) listingHead(ctx context.Context, t *transfer.Transfer, bundle string) (head string, err error) {
 	if head, ok := d.listings.recall(bundle); ok {
 		return head, nil
@@ -56,7 +56,7 @@ func (d *Dependencies) askListing(ctx context.Context, bundle string) (string, e
 	var answer *codalab.Error
 	switch {
 	case errors.As(err, &answer) && !answer.Transient():
-		return "", nil // there is none, or the download is refused as well
+		return "", nil // there is none, or the download is refused, too
 	case err != nil:
 		return "", err
 	case info.Type != codalab.TargetFile || info.Size == 0: // a server may refuse any range of an empty file

@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	// fingerprintWithin is how long a fingerprint may take. What it has by then counts.
+	// fingerprintWithin limits the time of a fingerprint, which is partial if it takes longer.
 	fingerprintWithin = 20 * time.Second
-	// A fingerprint that took a time T counts for fingerprintPause × T. So those of one place
-	// take at most a tenth of the time, however many bundles use the data.
+	// A fingerprint that took a time T counts for fingerprintPause × T. So the fingerprints of one
+	// place take at most a tenth of the time, for any number of bundles.
 	fingerprintPause = 10
 )
 
-// fingerprints are those of data in place. Bundles that use the same data at about the same
-// time share one, as it takes a while for a large set.
+// fingerprints takes fingerprints of data in place. Bundles that use the same data at about the
+// same time share one, because a large set takes a while.
 type fingerprints struct {
 	calls sitepath.Calls[located]
 
@@ -30,7 +30,7 @@ type fingerprints struct {
 	recent map[string]recentFingerprint
 }
 
-// located is where the data of a place is, and its fingerprint.
+// located is the path of a place's data, and its fingerprint.
 type located struct {
 	path string // without symbolic links
 	spool.Fingerprint
@@ -38,13 +38,13 @@ type located struct {
 
 type recentFingerprint struct {
 	located
-	until time.Time // when it counts no more
+	until time.Time // it counts until then
 }
 
-// locate resolves a place and takes a fingerprint of at most reach entries there, or returns
-// a recent one.
+// locate resolves a place and takes a fingerprint of at most reach entries there, or returns a
+// recent one.
 func (f *fingerprints) locate(ctx context.Context, now func() time.Time, place sitepath.Place, reach int64) (located, error) {
-	key := fmt.Sprintf("%q %q %q %d", place.Path, place.Below, place.Roots, reach) // what is hidden is the same for all
+	key := fmt.Sprintf("%q %q %q %d", place.Path, place.Below, place.Roots, reach) // all places have the same hidden files
 	if data, ok := f.recall(key, now()); ok {
 		return data, nil
 	}
@@ -67,7 +67,7 @@ func (f *fingerprints) locate(ctx context.Context, now func() time.Time, place s
 	})
 }
 
-// recall returns a fingerprint that still counts, and forgets those that do not.
+// recall returns a fingerprint that still counts, and removes outdated ones.
 func (f *fingerprints) recall(key string, now time.Time) (located, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -16,8 +16,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/staging/sitepath"
 )
 
-// linkRecord is what was seen of a bundle that is a link, by the part of it that runs used;
-// "." is the whole.
+// linkRecord has the observations of a link's data, for each part that runs have used; "." is the
+// whole.
 type linkRecord struct {
 	Bundle string              `json:"bundle"`
 	Parts  map[string]linkPart `json:"parts"`
@@ -35,14 +35,14 @@ type linkSeen struct {
 }
 
 const (
-	// maxParts bounds a record: it keeps those that were used last.
+	// maxParts limits the parts of a record, which keeps the last used ones.
 	maxParts = 256
-	// recordEvery is how old a record of unchanged data may be.
+	// recordEvery is the largest age of a record of unchanged data.
 	recordEvery = time.Hour
 )
 
-// locateAndRecord locates the data of a place and records what it found. note, the end of a
-// sentence, describes how that differs from what was there when a run first used it here.
+// locateAndRecord locates the data of a place and records its fingerprint. note, the end of a
+// sentence, describes the difference from the first use here. It is empty without a difference.
 func (l *Links) locateAndRecord(ctx context.Context, bundle string, place sitepath.Place) (now located, note string, err error) {
 	name := path.Clean("./" + place.Below)
 	rec, err := l.readRecord(bundle)
@@ -67,7 +67,7 @@ func (l *Links) locateAndRecord(ctx context.Context, bundle string, place sitepa
 	return now, note, nil
 }
 
-// record keeps what was seen of a part and returns what was seen first.
+// record stores an observation of a part and returns the first one.
 func (l *Links) record(bundle, name string, seen linkSeen) (first linkSeen, err error) {
 	l.recording.Lock()
 	defer l.recording.Unlock()
@@ -88,7 +88,7 @@ func (l *Links) record(bundle, name string, seen linkSeen) (first linkSeen, err 
 	return part.First, l.writeRecord(rec)
 }
 
-// makeRoom drops the part that was used longest ago if there are maxParts.
+// makeRoom drops the least recently used part if there are maxParts.
 func (r linkRecord) makeRoom() {
 	oldest := ""
 	for name, part := range r.Parts {
@@ -101,8 +101,8 @@ func (r linkRecord) makeRoom() {
 	}
 }
 
-// readRecord reads a bundle's record. If there is none, or it cannot be parsed, it is
-// empty: only a note depends on it.
+// readRecord reads a bundle's record. If there is none, or it is damaged, the result is empty: only
+// a note depends on it.
 func (l *Links) readRecord(bundle string) (linkRecord, error) {
 	rec := linkRecord{Bundle: bundle}
 	data, err := os.ReadFile(l.Records(bundle))

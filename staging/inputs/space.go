@@ -13,20 +13,20 @@ import (
 	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
 
-// A download leaves maxReserve free, or a twentieth of a small disk, and no less than LowWater:
-// jobs write there too.
+// maxReserve is the space that a download leaves free, because jobs write there, too. On a small
+// disk it is a twentieth of the disk. It is never less than LowWater.
 const maxReserve = 1 << 30
 
-// bound is how much one download may hold.
+// bound limits one download.
 type bound struct {
 	tarstream.Limits
-	// free is what the disk had, if that is the bound, and else -1; reserve what of it has
-	// to stay free.
+	// free is the disk's free space if that is the limit, and otherwise -1. reserve is the space
+	// that must stay free.
 	free, reserve int64
 }
 
-// bound returns how much a download to tmp may hold: what the site allows, and not more
-// than the disk has, with what is in tmp already.
+// bound returns the limit for a download to tmp: the site's, or the space that the disk has,
+// including the files that are already in tmp.
 func (d *Dependencies) bound(tmp string) (bound, error) {
 	disk, err := diskspace.Of(filepath.Dir(tmp))
 	if err != nil {
@@ -44,7 +44,7 @@ func (d *Dependencies) bound(tmp string) (bound, error) {
 	return b, nil
 }
 
-// sizeOf adds up the files below a path. What cannot be read counts nothing.
+// sizeOf adds up the files below a path. It ignores unreadable ones.
 func sizeOf(path string) (bytes int64) {
 	_ = filepath.WalkDir(path, func(_ string, d fs.DirEntry, err error) error { // its errors are in err
 		if err != nil || !d.Type().IsRegular() {
@@ -58,8 +58,8 @@ func sizeOf(path string) (bytes int64) {
 	return bytes
 }
 
-// explain names the bound that a download exceeded. If it was the disk's, the disk is full
-// for this download, which may change.
+// explain names the limit that a download exceeded. If that was the disk's, the disk is full for
+// this download, which may change.
 func (b bound) explain(err error) error {
 	var over *tarstream.LimitError
 	switch {
