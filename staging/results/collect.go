@@ -29,21 +29,21 @@ type Uploads interface {
 // Collector delivers results. It is safe for concurrent use.
 type Collector struct {
 	Contents Uploads
-	// Store is the server's own store, if this bridge shares its disk; else nil.
+	// Store is the server's own store, if this bridge shares its disk, and otherwise nil.
 	Store *Store
-	// Layout is the shared directory, in which the run directories lie.
+	// Layout is the shared directory with the run directories.
 	Layout spool.Layout
-	// MaxBytes is how much one upload may hold; 0 means the size of the disk that the results lie
-	// on. A file counts with its whole size, holes too: an upload reads and sends the holes.
+	// MaxBytes limits one upload; 0 means the size of the disk with the results. A file counts with
+	// its whole size, including holes, because an upload reads and sends them.
 	MaxBytes int64
-	// Now is the clock.
+	// Now reads the clock.
 	Now func() time.Time
 }
 
-// Collect delivers what a run left in its run directory dir, without the links to its
-// dependencies and without what its exclude_patterns name. It moves them into the Store if
-// there is one, and else does as how says. It returns in a few words what it delivered.
-// progress is called now and then with one sentence, from one goroutine at a time.
+// Collect delivers the results in the run directory dir, without links to dependencies and entries
+// that match the run's exclude_patterns. If there is a Store, it moves them there, and otherwise it
+// follows how. It returns a short description of the delivered results. It calls progress
+// repeatedly with one sentence, from one goroutine at a time.
 func (c *Collector) Collect(ctx context.Context, run codalab.RunBundle, dir string, how spool.Results, progress func(string)) (string, error) {
 	delivered, err := c.collect(ctx, run, dir, how, progress)
 	var known *transfer.Error
@@ -70,7 +70,7 @@ func (c *Collector) collect(ctx context.Context, run codalab.RunBundle, dir stri
 	}
 	root, err := openClosed(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		// The queue may have been one that keeps results when they were first collected.
+		// The queue may have kept results when these were first collected.
 		return c.keep(ctx, run, dir, progress)
 	}
 	if err != nil {
@@ -88,13 +88,13 @@ func (c *Collector) collect(ctx context.Context, run codalab.RunBundle, dir stri
 	return delivered, c.supersede(run, from)
 }
 
-// Open opens what a run left in its run directory dir, for reading: there, or where
-// Collect has moved it since.
+// Open opens the results in the run directory dir for reading, or those at the place to which
+// Collect has moved them.
 func (c *Collector) Open(run codalab.RunBundle, dir string) (*os.Root, error) {
 	move, none := readMove(dir)
 	var root *os.Root
 	var err error
-	if move.Moved { // dir holds only the rest of what was copied
+	if move.Moved { // dir has only the rest of the copied files
 		root, err = move.open()
 	} else if root, err = os.OpenRoot(dir); errors.Is(err, fs.ErrNotExist) && none == nil {
 		root, err = move.open()
@@ -108,8 +108,8 @@ func (c *Collector) Open(run codalab.RunBundle, dir string) (*os.Root, error) {
 	return root, nil
 }
 
-// supersede puts aside the kept results of an earlier life of a bundle. The server has newer
-// ones now, which later runs must see. from is the run directory, or nil.
+// supersede renames the kept results of an earlier life of a bundle, because the server has newer
+// ones, which later runs must see. from is the run directory, or nil.
 func (c *Collector) supersede(run codalab.RunBundle, from fs.FileInfo) error {
 	if c.Layout == "" {
 		return nil
@@ -128,9 +128,9 @@ func openClosed(dir string) (*os.Root, error) {
 	return os.OpenRoot(dir)
 }
 
-// openUpAndRetry calls read, which reads a tree. If read may not read something, the tree is
-// opened up and read again: a command that is root in its container does not notice that
-// it closes a file to its owner.
+// openUpAndRetry calls read, which reads a tree. If read lacks a permission, openUpAndRetry adds
+// the owner's permissions and calls it again. A command that is root in its container does not
+// notice that it closes a file to its owner.
 func openUpAndRetry(root *os.Root, read func() (string, error)) (string, error) {
 	text, err := read()
 	if errors.Is(err, fs.ErrPermission) {
@@ -167,13 +167,13 @@ func (c *Collector) upload(ctx context.Context, run codalab.RunBundle, root *os.
 	})
 }
 
-// mostBytes is how many bytes an upload of root may hold.
+// mostBytes returns the limit of an upload of root.
 func (c *Collector) mostBytes(root *os.Root) (int64, error) {
 	if c.MaxBytes > 0 {
 		return c.MaxBytes, nil
 	}
 	disk, err := diskspace.Of(root.Name())
-	if err != nil || disk.Total <= 0 { // some network file systems count nothing
+	if err != nil || disk.Total <= 0 { // some network file systems report 0 blocks
 		return math.MaxInt64, err
 	}
 	return disk.Total, nil
@@ -202,7 +202,7 @@ func (c *Collector) send(ctx context.Context, bundle string, root *os.Root, u *u
 		err = packErr
 	}
 	var answer *codalab.Error
-	if errors.As(err, &answer) && answer.UnpackFailed() { // the server is to blame, not the archive
+	if errors.As(err, &answer) && answer.UnpackFailed() { // the server has failed, not the archive
 		return failed(err, true)
 	}
 	return err

@@ -15,10 +15,10 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// exclusion is which entries of a run directory are no results.
+// exclusion selects the entries of a run directory that are not results.
 type exclusion struct {
 	links    map[string]bool
-	whole    bool // some parent is seen at "."
+	whole    bool // a parent is shown at "."
 	patterns []string
 	prefix   string
 }
@@ -33,9 +33,9 @@ func exclusionOf(run codalab.RunBundle) exclusion {
 	return x
 }
 
-// excludes reports whether an entry of the run directory is no result: a link to a
-// dependency, what a pattern names as for tar (codalab/worker/file_util.py:
-// tar_gzip_directory), or a half-made copy of a worker that was killed.
+// excludes reports whether an entry of the run directory is not a result: a link to a dependency,
+// an entry that matches a pattern as for tar (codalab/worker/file_util.py: tar_gzip_directory), or
+// the incomplete copy of a killed worker.
 func (x exclusion) excludes(root *os.Root, below string, d fs.DirEntry) bool {
 	if d.Type()&fs.ModeSymlink != 0 && (x.whole || x.links[below]) {
 		if target, err := root.Readlink(below); err == nil && strings.HasPrefix(target+"/", x.prefix) {
@@ -48,7 +48,7 @@ func (x exclusion) excludes(root *os.Root, below string, d fs.DirEntry) bool {
 	return slices.ContainsFunc(x.patterns, func(pattern string) bool { return tarstream.ExcludedBy(pattern, below) })
 }
 
-// clean removes from root what is no result, and calls visit for each result.
+// clean removes entries that are not results from root, and calls visit for each result.
 func (x exclusion) clean(ctx context.Context, root *os.Root, visit func(below string, info fs.FileInfo) error) error {
 	var removing error
 	skip := func(below string, d fs.DirEntry) bool {

@@ -18,9 +18,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
 
-// keep moves the results to where the shared disk keeps them and sends their listing to
-// the server. After a crash between any two steps it may be called again: the move is one
-// rename, and all that follows begins anew.
+// keep moves the results to the directory of kept results and sends their listing to the server. It
+// may be called again after a crash between any two steps: the move is one rename, and the other
+// steps begin anew.
 func (c *Collector) keep(ctx context.Context, run codalab.RunBundle, dir string, progress func(string)) (string, error) {
 	if !codalab.IsUUID(run.UUID) { // it becomes a name on the disk
 		return "", failed(fmt.Errorf("%q is no UUID", run.UUID), false)
@@ -33,12 +33,13 @@ func (c *Collector) keep(ctx context.Context, run codalab.RunBundle, dir string,
 	if err != nil {
 		return "", failed(err, true)
 	}
-	defer func() { _ = root.Close() }() // only used for what is below
+	defer func() { _ = root.Close() }() // only used for paths
 	return openUpAndRetry(root, func() (string, error) { return c.sendListing(ctx, run, kept, root, progress) })
 }
 
-// keptName names the kept results of a bundle. The digest tells bundles apart that had the same UUID one
-// after another. If the server does not tell when the bundle was made, the UUID alone is the name.
+// keptName returns the name of a bundle's kept results. The digest distinguishes bundles that had
+// the same UUID one after the other. If the server does not tell the bundle's creation time, the
+// UUID alone is the name.
 func keptName(id codalab.Identity) string {
 	if id.Created == 0 {
 		return id.UUID
@@ -46,10 +47,10 @@ func keptName(id codalab.Identity) string {
 	return id.UUID + "-" + id.Digest()
 }
 
-// moveToKept renames a run directory to where results are kept, and returns that place. What
-// counts is what is there afterwards: on a network file system a rename that failed may have
-// been done, and a name that has gone may be shown for a while. Another bridge may do the same
-// at the same time, and an earlier version may have done it.
+// moveToKept renames a run directory to its place among the kept results, and returns that place.
+// It judges by the state after the rename: on a network file system a failed rename may have
+// succeeded, and a removed name may stay visible for a while. Another bridge may do the same at the
+// same time, and an earlier version may have done it.
 func (c *Collector) moveToKept(of codalab.Identity, dir string) (to string, err error) {
 	from, err := os.Lstat(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -69,17 +70,17 @@ func (c *Collector) moveToKept(of codalab.Identity, dir string) (to string, err 
 	if !isAt(from, to) {
 		return "", failed(fmt.Errorf("keep results: %w", cmp.Or(err, fs.ErrExist)), true)
 	}
-	// From here on the run directory counts as moved. A crash of the file server must not
-	// bring it back: the sweep would remove it some day.
+	// From here on the run directory counts as moved. A crash of the file server must not bring it
+	// back, because the sweep would remove it later.
 	if err := errors.Join(atomicfile.SyncDir(c.Layout.KeptDirs()), atomicfile.SyncDir(filepath.Dir(dir))); err != nil {
 		return "", failed(err, true)
 	}
 	return to, nil
 }
 
-// putAside renames what is kept under a bundle's name, so that the name is free: results of
-// an earlier life of the bundle, which the server forgot. If another bridge has just moved
-// the run directory there, putAside moves it back. from is the run directory, or nil.
+// putAside renames kept results under a bundle's name, so that the name is free. They belong to an
+// earlier life of the bundle, which the server has forgotten. If another bridge has just moved the
+// run directory there, putAside moves it back. from is the run directory, or nil.
 func putAside(from fs.FileInfo, to string) error {
 	_, err := os.Lstat(to)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -103,8 +104,8 @@ func putAside(from fs.FileInfo, to string) error {
 	return atomicfile.SyncDir(filepath.Dir(to))
 }
 
-// explainMissing is nil if the run directory is missing because the results are kept, and
-// else an error: the shared disk is missing, or the results are.
+// explainMissing returns nil if the run directory is missing because the results are kept.
+// Otherwise it returns an error: the shared disk is missing, or the results are.
 func (c *Collector) explainMissing(kept, dir string) error {
 	if _, err := os.Lstat(kept); err == nil {
 		return nil
@@ -120,8 +121,8 @@ func isAt(info fs.FileInfo, path string) bool {
 	return err == nil && os.SameFile(info, there)
 }
 
-// sendListing sends the listing of kept results. It writes the listing beside the bundle's
-// records, with which it goes if this process is killed.
+// sendListing sends the listing of kept results. It writes the listing next to the bundle's
+// records, and a sweep removes both if this process is killed.
 func (c *Collector) sendListing(ctx context.Context, run codalab.RunBundle, kept string, root *os.Root, progress func(string)) (string, error) {
 	beside := c.Layout.BundleDir(run.UUID)
 	if err := os.Mkdir(beside, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -131,7 +132,7 @@ func (c *Collector) sendListing(ctx context.Context, run codalab.RunBundle, kept
 	if err != nil {
 		return "", fmt.Errorf("write listing: %w", err)
 	}
-	defer func() { _ = filetree.Remove(dir) }() // else it goes with the records
+	defer func() { _ = filetree.Remove(dir) }() // a sweep removes it otherwise
 	l := listing{kept: kept, now: c.Now, tell: progress, excluded: exclusionOf(run)}
 	if err := l.write(ctx, root, dir); err != nil {
 		return "", fmt.Errorf("write listing: %w", err)
@@ -148,8 +149,8 @@ func (c *Collector) sendListing(ctx context.Context, run codalab.RunBundle, kept
 // ErrRemoved means that results were kept on the shared disk and were removed.
 var ErrRemoved = errors.New("its results were kept on the cluster's disk and have been removed there; the server has their listing only")
 
-// findKeptName is the name of a bundle's kept results. An earlier version named them by the UUID alone.
-// What it kept before the bundle was made is another bundle's.
+// findKeptName returns the name of a bundle's kept results. An earlier version named them by the
+// UUID alone. Results with such a name that are older than the bundle belong to another bundle.
 func findKeptName(layout spool.Layout, of codalab.Identity) string {
 	name := keptName(of)
 	if _, err := os.Lstat(layout.KeptDir(name)); name == of.UUID || !errors.Is(err, fs.ErrNotExist) {
@@ -165,9 +166,9 @@ func findKeptName(layout spool.Layout, of codalab.Identity) string {
 	return of.UUID
 }
 
-// FindKept returns where a part of a bundle's results is, if they are kept here: the server
-// has only their listing, which is of no use to a command. what names the part in errors. of is the
-// bundle's identity: results of another bundle of its UUID are not found.
+// FindKept returns the path of a part of a bundle's results, if they are kept here. The server has
+// only their listing, which is useless to a command. what names the part in errors. of is the
+// bundle's identity, so that results of another bundle of its UUID are not found.
 func FindKept(layout spool.Layout, what string, of codalab.Identity, part codalab.Target) (path string, found bool, err error) {
 	if layout == "" || !codalab.IsUUID(part.BundleUUID) {
 		return "", false, nil
@@ -179,7 +180,7 @@ func FindKept(layout spool.Layout, what string, of codalab.Identity, part codala
 		if _, err := os.Stat(layout.KeptDirs()); err != nil {
 			return "", false, &transfer.Error{What: what, Err: fmt.Errorf("find the shared disk, where its results may be kept: %w", err), Retry: true, IsOutage: true}
 		}
-		// The sweep puts results back that a bundle needs by now.
+		// The sweep restores results that a bundle has begun to need.
 		if _, err := os.Lstat(layout.KeptAside(name)); err == nil {
 			return "", false, refused(errors.New("its results, which were kept here, are being removed"), true)
 		}
@@ -203,16 +204,16 @@ func FindKept(layout spool.Layout, what string, of codalab.Identity, part codala
 	return path, true, nil
 }
 
-// CheckListing returns ErrRemoved if the results of a bundle were kept here and have been
-// removed, so that the server has only their listing. A command must not get the listing in
-// the place of results; if part is the listing itself, it may. head returns the beginning of
-// the bundle's ListingName, or nothing if it has none.
+// CheckListing returns ErrRemoved if the results of a bundle were kept here and were removed, so
+// that the server has only their listing. A command must not get the listing in the place of
+// results, but part may be the listing itself. head returns the first bytes of the bundle's
+// ListingName, or "" if it has none.
 func CheckListing(layout spool.Layout, of codalab.Identity, part codalab.Target, head func() (string, error)) error {
 	if layout == "" || part.Subpath == ListingName {
 		return nil
 	}
 	if _, err := os.Lstat(layout.KeptDir(findKeptName(layout, of))); err == nil {
-		return nil // they lack the part, as the server will say
+		return nil // they do not have the part, as the server will report
 	}
 	text, err := head()
 	if err == nil && isListing(text, layout.KeptDir(part.BundleUUID)) {

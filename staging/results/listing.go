@@ -18,26 +18,26 @@ import (
 )
 
 const (
-	// ListingName is the name of the listing that the server gets of kept results.
+	// ListingName is the name of the listing of kept results on the server.
 	ListingName = "kept.txt"
-	// ListingHead bounds how much of a listing has to be read to know that it is one.
+	// ListingHead is the number of bytes that show whether a file is a listing.
 	ListingHead = 8 << 10
-	// maxOutput is how much of the output of a bundle with kept results the server gets.
+	// maxOutput limits the output that the server gets of a bundle with kept results.
 	maxOutput = 1 << 20
-	// listingTitle begins a listing. The rest of its second line says where the results are.
+	// listingTitle begins a listing. The rest of its second line is the path of the results.
 	listingTitle = "# The results of this bundle stay on the disk of the cluster that ran it:\n# "
 )
 
-// isListing reports whether a text begins like the listing of kept results. kept is the path of their
-// directory, or the beginning of that.
+// isListing reports whether a text begins like the listing of kept results. kept is the path of
+// their directory, or its beginning.
 func isListing(text, kept string) bool {
 	return strings.HasPrefix(text, listingTitle+strings.TrimSuffix(quoted(kept), `"`))
 }
 
-// listing is what the server gets of kept results: their listing, and the end of their
+// listing makes the files that the server gets of kept results: their listing, and the end of their
 // output.
 type listing struct {
-	kept     string // where they are
+	kept     string // their path
 	now      func() time.Time
 	tell     func(string)
 	excluded exclusion
@@ -47,7 +47,7 @@ type listing struct {
 	told   time.Time
 }
 
-// write writes the listing's files to dir, and removes from root what is no result.
+// write writes the listing's files to dir, and removes entries that are not results from root.
 func (l *listing) write(ctx context.Context, root *os.Root, dir string) error {
 	var output strings.Builder
 	for _, name := range []string{"stdout", "stderr"} {
@@ -59,12 +59,12 @@ func (l *listing) write(ctx context.Context, root *os.Root, dir string) error {
 			fmt.Fprintf(&output, "# of %s the last %s of %s are here\n", name, codalab.FormatSize(sent), codalab.FormatSize(size))
 		}
 	}
-	// The head counts the entries, so they are written to a file of their own first.
+	// The head has the number of entries, so they are written to a separate file first.
 	entries, err := os.CreateTemp(filepath.Dir(dir), "entries-")
 	if err != nil {
 		return fmt.Errorf("write entries: %w", err)
 	}
-	defer func() { _, _ = entries.Close(), os.Remove(entries.Name()) }() // else it goes with the bundle's records
+	defer func() { _, _ = entries.Close(), os.Remove(entries.Name()) }() // a sweep removes it otherwise
 	buffered := bufio.NewWriter(entries)
 	if err := l.entries(ctx, root, buffered); err != nil {
 		return err
@@ -102,7 +102,7 @@ func (l *listing) entries(ctx context.Context, root *os.Root, w io.Writer) error
 	})
 }
 
-// line is an entry's line. It counts the entry.
+// line returns an entry's line, and counts the entry.
 func (l *listing) line(root *os.Root, below string, info fs.FileInfo) string {
 	kind, size, name := "other", "-", quoted(below)
 	switch mode := info.Mode(); {
@@ -125,7 +125,7 @@ func (l *listing) line(root *os.Root, below string, info fs.FileInfo) string {
 	return fmt.Sprintf("%-5s %18s  %-20s  %s\n", kind, size, info.ModTime().UTC().Format(time.RFC3339), name)
 }
 
-// quoted quotes a name that would not fit on one line as it is.
+// quoted quotes a name that does not fit on one line.
 func quoted(name string) string {
 	if quoted := strconv.Quote(name); quoted != `"`+name+`"` {
 		return quoted
@@ -133,15 +133,15 @@ func quoted(name string) string {
 	return name
 }
 
-// copyEnd copies the end of a file, from the beginning of a line if it can. It passes over
-// what is no file.
+// copyEnd copies the end of a file, from the beginning of a line if possible. It skips a name that
+// is not a file.
 func copyEnd(root *os.Root, name, to string) (size, sent int64, err error) {
 	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrPermission) {
 		return 0, 0, err
 	}
 	if err != nil {
-		return 0, 0, nil // there is none, or a link that leads out: the listing has it
+		return 0, 0, nil // there is none, or a link that leads out: the listing shows it
 	}
 	defer func() { _ = f.Close() }() // only read
 	info, err := f.Stat()
@@ -152,7 +152,7 @@ func copyEnd(root *os.Root, name, to string) (size, sent int64, err error) {
 	from := max(size-maxOutput, 0)
 	if from > 0 {
 		var line [4096]byte
-		n, _ := f.ReadAt(line[:], from) // the copy shows what cannot be read
+		n, _ := f.ReadAt(line[:], from) // the copy fails if the file cannot be read
 		if i := strings.IndexByte(string(line[:n]), '\n'); i >= 0 {
 			from += int64(i) + 1
 		}

@@ -22,13 +22,13 @@ import (
 	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
 
-// moveRecord records where the results of a run directory are moved. It is a file beside the
-// directory, written before the move and after it.
+// moveRecord records the new place of a run directory's results. It is a file next to the
+// directory, written before and after the move.
 type moveRecord struct {
-	// At is the place that the results are moved to.
+	// At is the place of the results.
 	At string `json:"at"`
-	// Moved is set when they are all there: what is still in the run directory is only the
-	// rest of what was copied.
+	// Moved is set when all results are there. The run directory then has only the rest of the
+	// copied files.
 	Moved bool `json:"moved"`
 	// Empty is set if there are no results.
 	Empty bool `json:"empty"`
@@ -36,8 +36,7 @@ type moveRecord struct {
 
 func movePath(dir string) string { return dir + ".moved" }
 
-// readMove reads the record of a run directory. If there is none the error is
-// fs.ErrNotExist.
+// readMove reads the record of a run directory. It returns fs.ErrNotExist if there is none.
 func readMove(dir string) (m moveRecord, err error) {
 	text, err := os.ReadFile(movePath(dir))
 	if err == nil {
@@ -57,7 +56,7 @@ func (m moveRecord) write(dir string) error {
 	return atomicfile.Write(movePath(dir), text, 0o600)
 }
 
-// done notes that all results are in their place.
+// done records that all results are in their place.
 func (m moveRecord) done(dir string) error {
 	if err := atomicfile.SyncDir(path.Dir(m.At)); err != nil {
 		return err
@@ -66,8 +65,8 @@ func (m moveRecord) done(dir string) error {
 	return m.write(dir)
 }
 
-// open opens the results where they were moved. locate checked the place when the record was
-// written; open refuses it if a symbolic link has been put into its path since.
+// open opens the results at their new place. locate checked the place when the record was written,
+// and open refuses it if its path has a symbolic link now.
 func (m moveRecord) open() (*os.Root, error) {
 	if err := checkNoLink(m.At); err != nil {
 		return nil, err
@@ -75,17 +74,16 @@ func (m moveRecord) open() (*os.Root, error) {
 	return os.OpenRoot(m.At)
 }
 
-// Move moves what a run left in its directory to where the server wants it, without the
-// links to its dependencies and without what its exclude_patterns name. It may be called
-// again at any time: the record names the place where the results are moved, and if the
-// directory is gone then, they have been moved there.
+// Move moves the results in a run's directory to the server's place, without links to dependencies
+// and entries that match the run's exclude_patterns. It may be called again at any time: the record
+// names the new place, so if the directory is gone, the results are there.
 func (s *Store) Move(ctx context.Context, run codalab.RunBundle, dir string) error {
 	err := s.move(ctx, run, dir)
 	var known *transfer.Error
 	if err == nil || errors.As(err, &known) || ctx.Err() != nil {
 		return err
 	}
-	// An operator may mend anything else, and results cannot be had again.
+	// An operator may repair any other failure, and results cannot be made again.
 	return failed(err, !errors.Is(err, tarstream.ErrUnsafe) && !errors.Is(err, tarstream.ErrTooLarge))
 }
 
@@ -113,7 +111,7 @@ func (s *Store) move(ctx context.Context, run codalab.RunBundle, dir string) err
 	if err != nil {
 		return err
 	}
-	defer func() { _ = root.Close() }() // only used for what is below
+	defer func() { _ = root.Close() }() // only used for paths
 	if err := prepare(ctx, root, run, at); err != nil {
 		return err
 	}
@@ -121,7 +119,7 @@ func (s *Store) move(ctx context.Context, run codalab.RunBundle, dir string) err
 	if err != nil {
 		return err
 	}
-	if earlier.At != at { // else this may be an earlier try's copy
+	if earlier.At != at { // otherwise this may be an earlier try's copy
 		if held, err := sitepath.List(at); err != nil || len(held) > 0 {
 			return fmt.Errorf("move to %s: %w", at, cmp.Or[error](err, syscall.ENOTEMPTY))
 		}
@@ -140,10 +138,10 @@ func (s *Store) move(ctx context.Context, run codalab.RunBundle, dir string) err
 	return m.done(dir)
 }
 
-// prepare makes a run directory ready to be moved to a place in the store: it removes what is
-// no result, opens what the command closed to its owner, and gives the directory the mode of
-// the place. By that mode the server, which as a rule has another account than the bundle,
-// can read it.
+// prepare prepares a run directory for its place in the store. It removes entries that are not
+// results, opens those that the command closed to its owner, and gives the directory the mode of
+// the place. By that mode the server, which usually has another account than the bundle, can read
+// it.
 func prepare(ctx context.Context, root *os.Root, run codalab.RunBundle, at string) error {
 	place, err := os.Lstat(at)
 	if err != nil {
@@ -156,8 +154,8 @@ func prepare(ctx context.Context, root *os.Root, run codalab.RunBundle, at strin
 	return root.Chmod(".", place.Mode().Perm()|0o700)
 }
 
-// rename renames a directory. If the reply to an earlier try was lost, the directory is
-// gone, and rename returns nil.
+// rename renames a directory. If the reply to an earlier try was lost, the directory is gone, and
+// rename returns nil.
 func rename(from, to string) error {
 	err := syscall.Rename(from, to)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -168,10 +166,9 @@ func rename(from, to string) error {
 	return err
 }
 
-// moveOn moves results that were moved to one place on to another, unless it is the same:
-// the server has given the bundle to the bridge once more. If there is nothing at the first
-// place, an earlier try has moved them to the second. If they are at neither place, they are
-// lost.
+// moveOn moves results from their first place to another one, unless it is the same: the server has
+// given the bundle to the bridge again. If there are none at the first place, an earlier try has
+// moved them. If they are at neither place, they are lost.
 func moveOn(m moveRecord, to, dir string) error {
 	from := m.At
 	if from != to {
@@ -190,9 +187,9 @@ func moveOn(m moveRecord, to, dir string) error {
 	return m.done(dir)
 }
 
-// copyOver moves results to another file system: it makes a copy beside their place, flushes
-// it and renames it to the place before it removes what it copied. The place is an empty
-// directory; if it is not, and there was an earlier try, it is that one's copy.
+// copyOver moves results to another file system: it makes a copy next to their place, flushes it,
+// renames it to the place and then removes the originals. The place is an empty directory or, if
+// there was an earlier try, perhaps its copy.
 func copyOver(ctx context.Context, root *os.Root, dir string, m moveRecord, again bool) error {
 	tmp := path.Join(path.Dir(m.At), "."+path.Base(m.At)+".moving")
 	if err := filetree.Remove(tmp); err != nil {

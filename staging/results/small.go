@@ -13,25 +13,25 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// Results with no more than this are small: they are delivered in seconds.
+// Results within these limits are small, and take seconds to deliver.
 const (
 	smallBytes   = 64 << 20
 	smallEntries = 1000
 )
 
-// Small reports whether the results in a run directory are small. It looks at smallEntries entries at
-// most, and reads no file. A file counts with its whole size, holes too, because an upload reads the
-// holes. Kept results are small if they are few, as only their listing is sent. Results that cannot be
-// measured are not small.
+// Small reports whether the results in a run directory are small. It lists at most smallEntries
+// entries, and reads no file. A file counts with its whole size, including holes, because an upload
+// reads them. Kept results are small if they are few, because only their listing is sent. Results
+// that cannot be measured are not small.
 func (c *Collector) Small(run codalab.RunBundle, dir string, how spool.Results) bool {
 	most := int64(smallBytes)
 	root, err := openClosed(dir)
 	if errors.Is(err, fs.ErrNotExist) && c.Layout != "" {
-		how = spool.ResultsKeep // as collect does
+		how = spool.ResultsKeep // as in collect
 		root, err = openClosed(c.Layout.KeptDir(findKeptName(c.Layout, run.Identity())))
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return true // Collect says so at once
+		return true // Collect reports it immediately
 	}
 	if err != nil {
 		return false
@@ -43,8 +43,8 @@ func (c *Collector) Small(run codalab.RunBundle, dir string, how spool.Results) 
 	return measure(root, exclusionOf(run), most)
 }
 
-// measure reports whether what is in root, apart from what is excluded, has no more than most bytes
-// and smallEntries entries.
+// measure reports whether root has at most most bytes and smallEntries entries, without excluded
+// ones.
 func measure(root *os.Root, x exclusion, most int64) bool {
 	var sum tally
 	left := smallEntries
@@ -76,7 +76,7 @@ func measure(root *os.Root, x exclusion, most int64) bool {
 	return true
 }
 
-// firstEntries lists a directory, up to that many entries.
+// firstEntries lists at most that many entries of a directory.
 func firstEntries(root *os.Root, dir string, most int) ([]fs.DirEntry, error) {
 	d, err := root.OpenFile(dir, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
 	if err != nil {

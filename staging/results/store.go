@@ -16,20 +16,18 @@ import (
 	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
 
-// Store is the server's own store, on a disk that the server, this bridge and the nodes
-// share (shared_file_system in the check-in). The server says in a run message where
-// contents lie and where results go; nothing is fetched or sent
-// (codalab/worker/worker_run_state.py: shared_file_system). A place that is not below Dir,
-// or not in a directory that is named for the bundle, is refused: a server must not reach
-// other files of this account through its bridge.
+// Store is the server's own store, on a disk that the server, this bridge and the nodes share
+// (shared_file_system in the check-in). A run message names the paths of contents and the path for
+// results, and no data is transferred (codalab/worker/worker_run_state.py: shared_file_system).
+// Store refuses a path that is not below Dir, or not in a directory that is named for the bundle,
+// so that a server cannot reach other files of this account.
 type Store struct {
-	// Dir is the store's directory, by the path that the server uses.
+	// Dir is the path by which the server uses the store.
 	Dir string
 }
 
-// Dependency returns where a dependency is in the store. It is not found if the server names
-// no place, or one outside the store, as it does for a link. what names the dependency in
-// errors.
+// Dependency returns the path of a dependency in the store. found is false if the server names no
+// path, or one outside the store, as for a link. what names the dependency in errors.
 func (s *Store) Dependency(what string, d codalab.RunDependency) (dep spool.Dependency, found bool, err error) {
 	if d.Location == nil || !subpath.Within(path.Clean(*d.Location), s.Dir) {
 		return dep, false, nil
@@ -44,8 +42,8 @@ func (s *Store) Dependency(what string, d codalab.RunDependency) (dep spool.Depe
 	return spool.Dependency{ChildPath: d.ChildPath, Source: source, InPlace: true}, true, nil
 }
 
-// ListingHead returns the beginning of the listing in a bundle's place; empty if there is
-// none that can be read.
+// ListingHead returns the first bytes of the listing at a bundle's path, or "" if there is no
+// readable one.
 func (*Store) ListingHead(location string) string {
 	root, err := os.OpenRoot(location)
 	if err != nil {
@@ -57,13 +55,12 @@ func (*Store) ListingHead(location string) string {
 		return ""
 	}
 	defer func() { _ = f.Close() }()                      // only read
-	text, _ := io.ReadAll(io.LimitReader(f, ListingHead)) // what cannot be read is no listing
+	text, _ := io.ReadAll(io.LimitReader(f, ListingHead)) // an unreadable file is not a listing
 	return string(text)
 }
 
-// locate returns the path of a bundle's place without symbolic links. Above the directory
-// that is named for the bundle the server may have made some, for its partitions; below it
-// there must be none.
+// locate returns a bundle's path without symbolic links. The server may have made links above the
+// directory that is named for the bundle, for its partitions. Below that there must be none.
 func (s *Store) locate(location, uuid string) (string, error) {
 	location = path.Clean(location)
 	below, err := filepath.Rel(s.Dir, location)

@@ -8,10 +8,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
 
-// upload measures how far an upload is, in bytes of files. The archive's bytes that are
-// sent are fewer, as they are compressed. So an upload counts the files before the one that
-// is being packed, and of that one at most as much as was sent in all. As an io.Writer it
-// counts what is sent.
+// upload measures the progress of an upload in bytes of files, although it sends fewer, compressed
+// bytes. It counts the files before the one that is being packed, and of that one at most as much
+// as was sent in total. As an io.Writer it counts the sent bytes.
 type upload struct {
 	total tally
 
@@ -22,7 +21,7 @@ type upload struct {
 	transfer transfer.Transfer
 }
 
-// pack notes that an entry is packed next.
+// pack records the next entry to pack.
 func (u *upload) pack(d fs.DirEntry) {
 	info, err := d.Info()
 	if err != nil {
@@ -33,7 +32,7 @@ func (u *upload) pack(d fs.DirEntry) {
 	u.last = u.packed.add(info)
 }
 
-// Write notes that bytes of the archive are sent.
+// Write records sent bytes of the archive.
 func (u *upload) Write(p []byte) (int, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -14,16 +14,16 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// walker visits what is in a directory, in the order of names, a directory before what it
-// holds.
+// walker visits the entries of a directory, in the order of names, and a directory before its
+// entries.
 type walker struct {
 	root *os.Root
-	// skip names what is passed over, with all that it holds.
+	// skip reports whether to omit an entry, with all its entries.
 	skip  func(below string, d fs.DirEntry) bool
 	visit func(below string, info fs.FileInfo) error
 }
 
-// walk walks through dir. It passes over what vanishes meanwhile.
+// walk walks through dir. It ignores entries that vanish during the walk.
 func (w walker) walk(ctx context.Context, dir string) error {
 	entries, err := w.list(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -54,7 +54,7 @@ func (w walker) walk(ctx context.Context, dir string) error {
 	return nil
 }
 
-// list lists a directory. It does not block on a pipe that has taken the directory's place.
+// list lists a directory. It does not block on a pipe that has replaced the directory.
 func (w walker) list(dir string) ([]fs.DirEntry, error) {
 	d, err := w.root.OpenFile(dir, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -92,7 +92,7 @@ func (t *tally) add(info fs.FileInfo) int64 {
 	return info.Size()
 }
 
-// String is the sum in words.
+// String returns the sum in words.
 func (t *tally) String() string {
 	noun := "entries"
 	if t.entries == 1 {
