@@ -8,17 +8,17 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// stallTimeout is how long a disk may make no progress before a caller gives up.
+// stallTimeout is the time without progress of a disk after which a caller gives up.
 const stallTimeout = 30 * time.Second
 
-// Calls shares calls that read a disk. Callers with the same key share a call. No caller
-// ends it, as nothing can end a call that hangs in a disk: it goes on when its callers have
-// gone, and later callers join it, so that a disk that hangs holds one goroutine for each
-// key. The zero Calls is ready for use; it is safe for concurrent use.
+// Calls shares calls that read a disk. Callers with the same key share one call. The end of its
+// callers does not end it, because nothing can end a call that hangs in a disk. Later callers join
+// it, so a hanging disk holds one goroutine for each key. The zero Calls is ready for use. It is
+// safe for concurrent use.
 type Calls[V any] struct{ flights singleflight.Group }
 
-// Do returns what call returns, or an error once ctx has ended or the call has made no
-// progress for half a minute. progress counts what the call has read; nil never grows.
+// Do returns the result of call, or an error when ctx ends or when the call makes no progress for
+// half a minute. progress returns the bytes that the call has read; nil means that they never grow.
 func (c *Calls[V]) Do(ctx context.Context, key string, progress func() int64, call func() (V, error)) (V, error) {
 	var none V
 	result := c.flights.DoChan(key, func() (any, error) { return call() })

@@ -1,9 +1,9 @@
-// Package sitepath resolves paths on the cluster's disks that a bundle or the server names,
-// and refuses those that a bundle may not use.
+// Package sitepath resolves paths on the cluster's disks that a bundle or the server names, and
+// refuses those that a bundle may not use.
 //
-// What counts is where a path leads with all symbolic links followed: there it has to lie
-// below one of the allowed roots, and apart from the hidden places. An error is final if
-// it is a RefusedError; after any other, another try may find more.
+// A path is checked after all its symbolic links are followed: it must be below one of the allowed
+// roots, and apart from the hidden places. An error is permanent if it is a RefusedError. After
+// other errors, another try may succeed.
 package sitepath
 
 import (
@@ -21,12 +21,12 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/subpath"
 )
 
-// RefusedError is why a path may not be used. Only a person can change that.
+// RefusedError is the reason why a path may not be used. Only a person can change that.
 type RefusedError string
 
 func (r RefusedError) Error() string { return string(r) }
 
-// IsTransient reports whether another try may find what this one did not.
+// IsTransient reports whether another try may succeed.
 func IsTransient(err error) bool {
 	var refused RefusedError
 	return !errors.As(err, &refused)
@@ -34,16 +34,16 @@ func IsTransient(err error) bool {
 
 // Place is a path that a bundle names.
 type Place struct {
-	// Path is absolute; it may begin with "file://". Below is a path in it, or empty.
+	// Path is absolute, and may begin with "file://". Below is a path inside it, or empty.
 	Path, Below string
-	// Roots are the directories that it has to lie in, Hidden files and directories that
-	// it must neither lie in nor contain.
+	// The path must be inside one of Roots. It must neither be inside one of Hidden nor contain
+	// one.
 	Roots, Hidden []string
-	// Verb says what the site does with the roots; empty is "links".
+	// Verb names the site's use of the roots in errors; empty means "links".
 	Verb string
 }
 
-// Resolve returns where a place is, without symbolic links.
+// Resolve returns a place's path without symbolic links.
 func (p Place) Resolve() (string, error) {
 	name := strings.TrimPrefix(p.Path, "file://")
 	if !path.IsAbs(name) {
@@ -60,7 +60,7 @@ func (p Place) Resolve() (string, error) {
 			roots = append(roots, dir)
 		}
 	}
-	if !withinAny(name, roots) { // nothing is read outside the roots, not even a link
+	if !withinAny(name, roots) { // nothing outside the roots is read, not even a link
 		return "", outside
 	}
 	where, err := Follow(name)
@@ -80,8 +80,7 @@ func withinAny(name string, dirs []string) bool {
 	return slices.ContainsFunc(dirs, func(dir string) bool { return subpath.Within(name, dir) })
 }
 
-// CheckHidden refuses a path without symbolic links that lies in a hidden place or contains
-// one.
+// CheckHidden refuses a path without symbolic links that is inside a hidden place or contains one.
 func CheckHidden(where string, hidden []string) error {
 	for _, h := range hidden {
 		if resolved, err := filepath.EvalSymlinks(h); err == nil {
@@ -108,7 +107,7 @@ func Follow(name string) (string, error) {
 	return where, nil
 }
 
-// FollowBelow follows a path below in the directory whole, which has no symbolic links, and
+// FollowBelow follows a path below inside the directory whole, which has no symbolic links. It
 // refuses one that leads out of it.
 func FollowBelow(whole, below string) (string, error) {
 	if below == "" {
@@ -128,15 +127,15 @@ func FollowBelow(whole, below string) (string, error) {
 
 func leadsOut(below string) error { return RefusedError("the path " + below + " leads out of it") }
 
-// missing is the error for a path below that is not there. As a rule the researcher
-// mistyped it: then it is a RefusedError, and the researcher learns of it at once.
+// missing returns the error for a path below that does not exist. Usually the researcher mistyped
+// it. Then the error is a RefusedError, and the researcher learns of it immediately.
 //
-// But a shared disk may not show yet what another host has just made. When a directory is
-// opened, an NFS client asks the server about it (close-to-open), and forgets the entries
-// that it knew if they have changed. So missing opens the directories on the path again,
-// and refuses where the first one does not list the next name. Two answers are no evidence,
-// and another try may find more: an empty directory, which stays where a file system is not
-// mounted, and a name that is listed but leads nowhere, such as a link into one.
+// But a shared disk may not show yet what another host has just made. When a directory is opened,
+// an NFS client asks the server about it (close-to-open), and drops its cached entries if they have
+// changed. So missing opens the directories on the path again, and refuses the path if one does not
+// list the next name. In two cases another try may succeed: an empty directory, which is there
+// while a file system is not mounted, and a listed name that leads nowhere, such as a link into
+// such a directory.
 func missing(whole, below string) error {
 	words := "the path " + below + " is not there"
 	again := fmt.Errorf("%s: %w", words, fs.ErrNotExist)
@@ -161,8 +160,8 @@ func missing(whole, below string) error {
 	return again
 }
 
-// List opens a directory and returns the names in it. It does not block on a pipe that has
-// taken the directory's place.
+// List opens a directory and returns the names in it. It does not block on a pipe that has replaced
+// the directory.
 func List(dir string) ([]string, error) {
 	d, err := os.OpenFile(dir, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
 	if err != nil {
