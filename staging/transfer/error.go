@@ -12,18 +12,18 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// Error is why something could not be staged or delivered.
+// Error is the reason why something could not be staged or delivered.
 type Error struct {
-	// What names it as the researcher did: an image, a dependency, the results. It is
-	// empty if Err does.
+	// What names it as the researcher did: an image, a dependency, the results. It is empty if Err
+	// contains the name.
 	What string
 	Err  error
 	// Retry is set if another try may succeed.
 	Retry bool
-	// IsOutage is set if other bundles fail for the same reason: the server or a registry
-	// does not answer, or the disk has no room.
+	// IsOutage is set if other bundles fail for the same reason: the server or a registry does not
+	// answer, or the disk has no room.
 	IsOutage bool
-	// After is how long from now the registry wants to be left alone; 0 if it did not say.
+	// After is the pause that the registry demands, from now; 0 if it demands none.
 	After time.Duration
 }
 
@@ -39,14 +39,14 @@ func (e *Error) Unwrap() error { return e.Err }
 // Transient reports whether another try may succeed.
 func (e *Error) Transient() bool { return e.Retry }
 
-// RetryAfter is how long from now another try is pointless; 0 if that is unknown.
+// RetryAfter returns the time for which another try is pointless, from now; 0 if that is unknown.
 func (e *Error) RetryAfter() time.Duration { return e.After }
 
 // Outage reports whether other bundles fail for the same reason.
 func (e *Error) Outage() bool { return e.IsOutage }
 
-// ServerError is the Error for a question to the server about what. If the server fails,
-// or does not accept the bridge's login, that is no fault of the bundle's.
+// ServerError returns the Error for a failed question to the server about what. If the server
+// fails, or refuses the bridge's login, the bundle is not at fault.
 func ServerError(what string, err error) error {
 	var answer *codalab.Error
 	if errors.As(err, &answer) {
@@ -61,26 +61,27 @@ func IsFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, cache.ErrFull)
 }
 
-// IsDiskTrouble reports whether a disk failed, or has no room. It is false for a file that
-// may not be read.
+// IsDiskTrouble reports whether a disk failed or has no room. It returns false for a file that may
+// not be read.
 func IsDiskTrouble(err error) bool {
 	var disk syscall.Errno
 	return IsFull(err) || errors.As(err, &disk) && !errors.Is(err, fs.ErrPermission)
 }
 
-// DescribeSpace tells the researcher how much the shared disk has, and how much of it is not
-// for downloads.
+// DescribeSpace describes the free space of the shared disk, and the part of it that downloads must
+// leave.
 func DescribeSpace(free, reserve int64) string {
 	return fmt.Sprintf("the cluster's shared disk has %s free, of which %s stay free", codalab.FormatSize(free), codalab.FormatSize(reserve))
 }
 
-// SizeError means that an image is larger than is taken.
+// SizeError means that an image is larger than allowed.
 type SizeError struct {
 	// Size and Most are in bytes, as a registry sends the image.
 	Size, Most int64
 }
 
-// Error is a part of the sentence of CodaLab's own worker (codalab/worker/image_manager.py: get).
+// Error returns a part of a sentence of CodaLab's own worker (codalab/worker/image_manager.py:
+// get).
 func (e *SizeError) Error() string {
 	return fmt.Sprintf("its size %s exceeds the maximum image size allowed, %s (--max-image-size)", codalab.FormatSize(e.Size), codalab.FormatSize(e.Most))
 }

@@ -7,11 +7,11 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Pace bounds the bytes a second of all the downloads that share it. It is safe for
-// concurrent use; a nil Pace bounds nothing.
+// Pace limits the bytes a second of all downloads that share it. It is safe for concurrent use. A
+// nil Pace has no limit.
 type Pace struct {
 	limiter *rate.Limiter
-	piece   int // the most that is read at once
+	piece   int // the largest single read
 }
 
 // NewPace returns a Pace of so many bytes a second.
@@ -21,7 +21,7 @@ func NewPace(bytesPerSecond int64) *Pace {
 	return &Pace{limiter: rate.NewLimiter(rate.Limit(bytesPerSecond), piece), piece: piece}
 }
 
-// Reader returns r, read at the pace until ctx ends.
+// Reader returns a reader of r with this pace, until ctx ends.
 func (p *Pace) Reader(ctx context.Context, r io.Reader) io.Reader {
 	if p == nil {
 		return r

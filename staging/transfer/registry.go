@@ -9,14 +9,12 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/turns"
 )
 
-// Registry has the transfers that are under way, by key, and gives them their turns, a
-// number of them at a time (package turns). A transfer has the turns of all bundles that wait
-// for it.
+// Registry has the current transfers, by key, and gives them their turns, a number of them at a
+// time (package turns). A transfer has the turns of all bundles that wait for it.
 //
-// The zero Registry is ready for use and has no turns. Its methods are safe for concurrent
-// use.
+// The zero Registry is ready for use and has no turns. Its methods are safe for concurrent use.
 type Registry struct {
-	mu        sync.Mutex // guards also the bundles and tickets of the transfers
+	mu        sync.Mutex // also guards the bundles and tickets of the transfers
 	transfers map[string]*Transfer
 	turns     *turns.Turns
 }
@@ -24,8 +22,8 @@ type Registry struct {
 // NewRegistry returns a Registry with so many turns at a time.
 func NewRegistry(n int) *Registry { return &Registry{turns: turns.New(n)} }
 
-// Join makes a bundle wait for the transfer of a key, and registers that if nobody waits
-// for it yet. The caller calls leave once, when the bundle waits no more.
+// Join makes a bundle wait for the transfer of a key, and registers the transfer if it is the
+// first. The caller calls leave once, when the bundle does not wait any more.
 func (r *Registry) Join(key string, bundle turns.Party) (t *Transfer, leave func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -57,11 +55,11 @@ func (r *Registry) Join(key string, bundle turns.Party) (t *Transfer, leave func
 	}
 }
 
-// Fill makes a cache entry's content at tmp, and tells t how far it is.
+// Fill makes a cache entry's content at tmp, and reports its progress to t.
 type Fill func(ctx context.Context, t *Transfer, tmp string) error
 
-// Get returns the path of a content of the cache, and has fill make it if nobody has yet.
-// item shows the transfer meanwhile. All bundles that wait for a content share it.
+// Get returns the path of a content of the cache, and calls fill if the cache does not have it.
+// item shows the transfer. All bundles that wait for a content share it.
 func (r *Registry) Get(ctx context.Context, c *cache.Cache, w cache.Want, bundle string, item *Item, fill Fill) (string, error) {
 	t, leave := r.Join(w.Key.Kind+" "+w.Key.ID, turns.Party{Owner: w.Owner, Bundle: bundle})
 	defer leave()
@@ -77,7 +75,8 @@ func (r *Registry) Get(ctx context.Context, c *cache.Cache, w cache.Want, bundle
 	return content, err
 }
 
-// InTurn calls do when it is the transfer's turn. A transfer may have several turns at once.
+// InTurn calls do when it is the transfer's turn. A transfer may have several turns at the same
+// time.
 func (t *Transfer) InTurn(ctx context.Context, do func() error) error {
 	granted := make(chan struct{})
 	k := t.ask(func() { close(granted) })
@@ -103,7 +102,7 @@ func (t *Transfer) ask(granted func()) *turns.Ticket {
 			k.Join(bundle)
 		}
 	}
-	if k == nil { // whoever waited has just left
+	if k == nil { // the last bundle has just left
 		k = r.turns.Ask(turns.Party{}, granted)
 	}
 	t.tickets[k] = true

@@ -9,21 +9,20 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// Item is one of the things that a bundle waits for. Its methods are safe for concurrent
-// use.
+// Item is one thing that a bundle waits for. Its methods are safe for concurrent use.
 type Item struct {
-	// Name is what sentences call it: "image python:3", "dependency data (corpus)".
+	// Name is its name in sentences: "image python:3", "dependency data (corpus)".
 	Name string
 	// Image is set for an image.
 	Image bool
 
 	mu       sync.Mutex
-	registry string    // that is asked; empty for none
+	registry string    // the one that is asked; empty for none
 	transfer *Transfer // nil before there is one
 	there    bool
 }
 
-// Asks notes that a registry is asked what the item is; empty ends that.
+// Asks records that a registry is asked for the item's digest. "" ends that.
 func (i *Item) Asks(registry string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -37,7 +36,7 @@ func (i *Item) Follow(t *Transfer) {
 	i.registry, i.transfer = "", t
 }
 
-// Arrived notes that the item is on the shared disk.
+// Arrived records that the item is on the shared disk.
 func (i *Item) Arrived() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -63,8 +62,8 @@ func (i *Item) view(now time.Time) view {
 	return v
 }
 
-// Report calls work, and meanwhile tell with a sentence about the items, soon and then
-// every two seconds, as Tell does.
+// Report calls work. Until work returns, it calls tell with sentences about the items, soon and
+// then every two seconds, like Tell.
 func Report(items []*Item, tell func(string), work func() error) error {
 	views := make([]view, len(items))
 	return Tell(300*time.Millisecond, 2*time.Second, tell, func(now time.Time) string {
@@ -75,8 +74,9 @@ func Report(items []*Item, tell func(string), work func() error) error {
 	}, work)
 }
 
-// Tell calls work, and meanwhile tell with what sentence returns, from one goroutine: after
-// first, and then after each later. It tells no sentence twice in a row, and no empty one.
+// Tell calls work. Until work returns, it calls tell with the result of sentence, from one
+// goroutine: after first, and then after each later. It omits empty sentences, and a sentence that
+// repeats the last one.
 func Tell(first, later time.Duration, tell func(string), sentence func(now time.Time) string, work func() error) error {
 	last := ""
 	return during(first, later, func(now time.Time) {
@@ -87,8 +87,8 @@ func Tell(first, later time.Duration, tell func(string), sentence func(now time.
 	}, work)
 }
 
-// Watch calls work, and meanwhile show with the item's progress, if there is any, from one
-// goroutine.
+// Watch calls work. Until work returns, it calls show with the item's progress, if there is any,
+// from one goroutine.
 func Watch(item *Item, show func(Progress), work func() error) error {
 	const every = 200 * time.Millisecond
 	return during(every, every, func(now time.Time) {
@@ -119,7 +119,7 @@ func during(first, later time.Duration, report func(now time.Time), work func() 
 	return work()
 }
 
-// describe returns the sentence about what the bundle waits for; empty for none.
+// describe returns the sentence about the items that the bundle waits for; "" if there are none.
 func describe(items []view) string {
 	var moving []view
 	var elsewhere, queued, asking *view
@@ -157,12 +157,12 @@ func describe(items []view) string {
 	}
 }
 
-// describeMoving describes the transfers that move. It adds up what comes over the network.
+// describeMoving describes the moving transfers. It adds up their bytes over the network.
 func describeMoving(moving, all []view) string {
 	var dependencies, pulled, phrases []string
 	sum, sized := Progress{}, true
 	for _, v := range moving {
-		switch v.Stage { //nolint:exhaustive // the others do not move
+		switch v.Stage { //nolint:exhaustive // the other stages do not move
 		case Converting:
 			phrases = append(phrases, "converting "+v.name+": "+v.Amount())
 		case Storing:
@@ -191,7 +191,7 @@ func describeMoving(moving, all []view) string {
 	return strings.Join(phrases, "; ")
 }
 
-// countOf names the dependencies that are downloaded, and counts those that are there.
+// countOf names the dependencies that are being downloaded, and counts the finished ones.
 func countOf(dependencies []string, all []view) string {
 	text := dependencies[0]
 	if n := len(dependencies); n > 1 {

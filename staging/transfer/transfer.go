@@ -9,36 +9,36 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/turns"
 )
 
-// Stage is what is being done to a transfer.
+// Stage is the current step of a transfer.
 type Stage string
 
-// The stages. An image goes through them in this order, as a rule.
+// The stages. An image usually goes through them in this order.
 const (
-	Idle       Stage = ""           // nothing that is worth reporting
+	Idle       Stage = ""           // nothing to report
 	Asking     Stage = "asking"     // a registry for the digest of an image
 	Queued     Stage = "queued"     // behind other transfers of this process
-	Elsewhere  Stage = "elsewhere"  // another process brings it in
+	Elsewhere  Stage = "elsewhere"  // another process brings it
 	Pulling    Stage = "pulling"    // its bytes from a server or a registry
 	Converting Stage = "converting" // an image's layers to a SIF
 	Storing    Stage = "storing"    // reading the SIF back and flushing it
-	Reading    Stage = "reading"    // a file that is used where it lies
+	Reading    Stage = "reading"    // a file that is used in place
 )
 
-// Progress is how far a transfer is.
+// Progress is the progress of a transfer.
 type Progress struct {
 	Stage Stage `json:"stage"`
 	// By is the registry that is asked, or the other process.
 	By string `json:"by,omitempty"`
-	// Done and Total are bytes: of files while an image is converted, and else of what
-	// comes over the network. Total is 0 while it is unknown. Rate is bytes a second.
+	// Done and Total are bytes: of files during a conversion, and otherwise of network data. Total
+	// is 0 while it is unknown. Rate is in bytes a second.
 	Done  int64 `json:"done"`
 	Total int64 `json:"total"`
 	Rate  int64 `json:"rate"`
-	// Ahead is how many other transfers have their turn while this one is Queued.
+	// Ahead counts the other transfers that have their turn while this one is Queued.
 	Ahead int `json:"-"`
 }
 
-// Amount is Done, Total if it is known, and the rate if there is one, in words.
+// Amount returns Done, Total if it is known, and the rate if there is one, in words.
 func (p Progress) Amount() string {
 	text := codalab.FormatSize(p.Done)
 	if p.Total > 0 {
@@ -50,9 +50,9 @@ func (p Progress) Amount() string {
 	return text
 }
 
-// Transfer is one thing that is moved. All bundles that wait for it see the same one.
-// The zero Transfer is ready for use, and belongs to no Registry; its methods are safe for
-// concurrent use.
+// Transfer is one thing that is moved. All bundles that wait for it share the same Transfer. The
+// zero Transfer is ready for use, and belongs to no Registry. Its methods are safe for concurrent
+// use.
 type Transfer struct {
 	mu          sync.Mutex
 	stage       Stage
@@ -60,9 +60,9 @@ type Transfer struct {
 	done, total int64
 	samples     []sample
 
-	registry *Registry              // guards the rest
-	bundles  map[turns.Party]int    // those that wait for it, and how often each
-	tickets  map[*turns.Ticket]bool // the turns that it has, and waits for
+	registry *Registry              // its mutex guards the fields below
+	bundles  map[turns.Party]int    // the waiting bundles, and the number of calls of each
+	tickets  map[*turns.Ticket]bool // its turns, granted or not
 }
 
 type sample struct {
@@ -70,13 +70,13 @@ type sample struct {
 	done int64
 }
 
-// The rate is that of the last seconds.
+// The rate is an average over the last seconds.
 const (
 	sampleEvery = time.Second
 	rateOver    = 6 * time.Second
 )
 
-// SetStage records what is done now. With Idle, the stage follows from the turns.
+// SetStage records the current stage. With Idle, the stage follows from the turns.
 func (t *Transfer) SetStage(s Stage) { t.setStage(s, "") }
 
 func (t *Transfer) setStage(s Stage, by string) {
@@ -85,21 +85,21 @@ func (t *Transfer) setStage(s Stage, by string) {
 	t.stage, t.by = s, by
 }
 
-// SetBytes records how many bytes are done, and of how many; 0 if that is unknown.
+// SetBytes records the finished bytes and the total; 0 if that is unknown.
 func (t *Transfer) SetBytes(done, total int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.done, t.total = done, total
 }
 
-// Done is how many bytes are done.
+// Done returns the finished bytes.
 func (t *Transfer) Done() int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.done
 }
 
-// Write counts the bytes of p as done.
+// Write counts the bytes of p as finished.
 func (t *Transfer) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -107,8 +107,7 @@ func (t *Transfer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Progress returns how far the transfer is. The calls of Progress are the samples from
-// which the rate is computed.
+// Progress returns the progress of the transfer. Its calls are the samples for the rate.
 func (t *Transfer) Progress(now time.Time) Progress {
 	p := t.stageOfTurns()
 	t.mu.Lock()
@@ -136,7 +135,7 @@ func (t *Transfer) stageOfTurns() (p Progress) {
 	return p
 }
 
-// rate takes a sample. The caller holds t.mu.
+// rate takes a sample, and returns the bytes a second. The caller holds t.mu.
 func (t *Transfer) rate(now time.Time) int64 {
 	if n := len(t.samples); n > 0 && t.done < t.samples[n-1].done { // another stage began
 		t.samples = nil
