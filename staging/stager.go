@@ -13,33 +13,30 @@ import (
 	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
 
-// Images brings the image of that name in for a run on nodes of that architecture (in Go's
-// spelling; empty is the bridge's own), and returns the inputs' fields that describe it. It
-// keeps the image for the holder. item shows how far the image is. Errors are
-// *transfer.Error.
+// Images brings the image of that name for a run on nodes of that architecture (in Go's spelling;
+// empty means the bridge's own), and returns the inputs' fields that describe it. The holder keeps
+// the image. item shows the progress. Errors are *transfer.Error.
 type Images interface {
 	Stage(ctx context.Context, run codalab.RunBundle, name, architecture string, holder cache.Holder, item *transfer.Item) (spool.Inputs, error)
 }
 
-// Stager brings the inputs of bundles to the shared disk. It is safe for concurrent use; its
-// fields are not changed once it is used.
+// Stager brings the inputs of bundles to the shared disk. It is safe for concurrent use. Its fields
+// must not change after its first use.
 type Stager struct {
-	// Images is an *images.Images, or an *engineimages.Images where an engine runs the
-	// containers.
+	// Images is an *images.Images, or an *engineimages.Images if an engine runs the containers.
 	Images       Images
 	Dependencies *inputs.Dependencies
-	// Holder names the holder of the pins of a bundle's inputs in the cache.
+	// Holder returns the holder of the pins of a bundle's inputs in the cache.
 	Holder func(bundle string) cache.Holder
 }
 
-// Stage brings the image of that name, for nodes of that architecture (in Go's spelling;
-// empty is the bridge's own), and the dependencies of a run in, side by side, and returns
-// where they are. It blocks until all are there or one cannot be had: a final failure ends
-// the others, one that another try may mend does not. progress is called now and then with
-// one sentence, from one goroutine at a time.
+// Stage brings the image of that name, for nodes of that architecture (in Go's spelling; empty
+// means the bridge's own), and the dependencies of a run at the same time, and returns their paths.
+// It blocks until all are there or one has failed. A permanent failure ends the others; a transient
+// one does not. It calls progress repeatedly with one sentence, from one goroutine at a time.
 //
-// Bundles that want the same share one transfer, and each hears of it. Any number of them
-// may be staged at once.
+// Bundles that want the same data share one transfer, and each shows its progress. Any number of
+// bundles may be staged at the same time.
 func (s *Stager) Stage(ctx context.Context, run codalab.RunBundle, image, architecture string, progress func(string)) (spool.Inputs, error) {
 	holder := s.Holder(run.UUID)
 	items := []*transfer.Item{{Name: "image " + image, Image: true}}
@@ -60,8 +57,8 @@ func (s *Stager) Stage(ctx context.Context, run codalab.RunBundle, image, archit
 	})
 	if err != nil {
 		if transfer.IsFull(err) {
-			// Bundles that hold a part each and wait for room for the rest would wait for
-			// one another. Nothing of this one is in use yet.
+			// Bundles that each hold a part and wait for room for the rest would block each other.
+			// This bundle does not use its inputs yet.
 			err = errors.Join(err, s.Dependencies.Cache.Unpin(ctx, holder))
 		}
 		return spool.Inputs{}, err
@@ -71,7 +68,7 @@ func (s *Stager) Stage(ctx context.Context, run codalab.RunBundle, image, archit
 }
 
 // all calls bring with 0 to n-1, atOnce of them at a time. Of several failures it returns a
-// final one, if there is one.
+// permanent one, if there is one.
 func all(ctx context.Context, n, atOnce int, bring func(ctx context.Context, i int) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(atOnce)
@@ -98,7 +95,7 @@ func all(ctx context.Context, n, atOnce int, bring func(ctx context.Context, i i
 	return nil
 }
 
-// Changed is Links.Changed; empty if links are not used in place.
+// Changed is Links.Changed. It returns "" if links are not used in place.
 func (s *Stager) Changed(ctx context.Context, in spool.Inputs) string {
 	if s.Dependencies.Links == nil {
 		return ""
