@@ -98,8 +98,8 @@ func TestSixtyFourBundlesShareOneDownloadAndReportIt(t *testing.T) {
 	}
 }
 
-// stagingFor is the variable that makes the test binary a bridge that stages until it is
-// killed: ADDRESS IMAGE PARENT CACHE.
+// stagingFor is the variable that makes the test binary a bridge that stages until it is killed:
+// ADDRESS IMAGE PARENT CACHE.
 const stagingFor = "STAGING_TEST_STAGES"
 
 func TestMain(m *testing.M) {
@@ -108,7 +108,7 @@ func TestMain(m *testing.M) {
 		s := stager(t, dial(t, words[0]), words[3], "")
 		_, err := s.Stage(context.Background(), wants(codalab.Dependency{ChildPath: "data", ParentUUID: words[2]}), words[1], "", func(string) {})
 		fmt.Println(err)
-		os.Exit(1) // it was to be killed
+		os.Exit(1) // the test should have killed it
 	}
 	os.Exit(m.Run())
 }
@@ -132,12 +132,12 @@ func TestDownloadOfAKilledBridgeGoesOn(t *testing.T) {
 	inputs, err := s.Stage(t.Context(), wants(codalab.Dependency{ChildPath: "data", ParentUUID: parent}), site.image, "", func(string) {})
 	ok(t, err)
 	shows(t, dir, inputs.Dependencies[0].Source)
-	if sent := site.sent.Load(); sent > 38*mib { // from the beginning it would be 41 at least
+	if sent := site.sent.Load(); sent > 38*mib { // from the beginning it would be at least 41
 		t.Errorf("%d bytes were sent for 24 MiB", sent)
 	}
 }
 
-// A range is one of the file, also if the answer is compressed.
+// A range counts in bytes of the file, even if the answer is compressed.
 func TestCompressedFileGoesOnAfterABreak(t *testing.T) {
 	t.Parallel()
 	site := startCodaLab(t)
@@ -180,7 +180,7 @@ func TestWhatIsSeenOfAParent(t *testing.T) {
 	}
 	for path, want := range map[string]string{
 		"no/such": "dependency in (" + parent + "/no/such): Path 'no/such' in bundle " + parent + " not found",
-		"link":    "dependency in (" + parent + "/link): it is a symbolic link, which the server does not give out: name what it leads to",
+		"link":    "dependency in (" + parent + "/link): it is a symbolic link, which the server does not send: name its target instead",
 	} {
 		_, err := s.Stage(t.Context(), wants(codalab.Dependency{ChildPath: "in", ParentUUID: parent, ParentPath: path}), site.image, "", func(string) {})
 		var e *transfer.Error

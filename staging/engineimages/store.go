@@ -67,7 +67,7 @@ func (im *Images) change(ctx context.Context, do func(all *records) (changed boo
 		err = json.Unmarshal(data, &all)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("read which images were pulled, in %s: %w", im.State, err)
+		return fmt.Errorf("read the list of pulled images %s: %w", im.State, err)
 	}
 	changed, err := do(&all)
 	if err != nil || !changed {
@@ -78,7 +78,7 @@ func (im *Images) change(ctx context.Context, do func(all *records) (changed boo
 		err = atomicfile.Write(im.State, append(data, '\n'), 0o600)
 	}
 	if err != nil {
-		return fmt.Errorf("write which images were pulled: %w", err)
+		return fmt.Errorf("write the list of pulled images: %w", err)
 	}
 	return nil
 }
@@ -144,7 +144,7 @@ func (im *Images) touch(ctx context.Context, got image) (image, error) {
 }
 
 // errRemoved means that an image was trimmed between its arrival and its use.
-var errRemoved = errors.New("the image was removed in the moment when it had come")
+var errRemoved = errors.New("the image was removed just after its pull")
 
 // hold protects an image for a holder. It also protects a foreign image, because another worker may
 // be about to record that it has brought the image.

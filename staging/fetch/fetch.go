@@ -30,9 +30,9 @@ var (
 	// ErrBroken means that the connection broke off in each try.
 	ErrBroken = errors.New("the connection to the server broke off")
 	// ErrLink means that the target is a symbolic link, which servers do not give out.
-	ErrLink = errors.New("it is a symbolic link, which the server does not give out: name what it leads to")
+	ErrLink = errors.New("it is a symbolic link, which the server does not send: name its target instead")
 	// ErrDiffers means that the server's data contradicts its description.
-	ErrDiffers = errors.New("the server sent something else than it said")
+	ErrDiffers = errors.New("the server's data differs from its description")
 )
 
 // Fetch describes one fetch.

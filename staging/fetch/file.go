@@ -213,7 +213,7 @@ func (t *file) copy(s *stream, length int64, wrote func(n int64) error) error {
 		}
 		switch {
 		case errors.Is(err, io.EOF) && done < length:
-			return fmt.Errorf("%w: %w, %d of %d bytes came", ErrDiffers, errShort, done, length)
+			return fmt.Errorf("%w: %w, %d of %d bytes arrived", ErrDiffers, errShort, done, length)
 		case err != nil && !errors.Is(err, io.EOF):
 			return err
 		}

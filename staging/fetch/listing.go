@@ -184,14 +184,14 @@ func isDirectory(root *os.Root, name string) error {
 	if info, err := root.Lstat(name); err != nil || info.IsDir() {
 		return err
 	}
-	return fmt.Errorf("%w: what was unpacked is no directory", errUnlisted)
+	return fmt.Errorf("%w: the unpacked entry is not a directory", errUnlisted)
 }
 
 func isLink(root *os.Root, name, to string) error {
 	if got, err := root.Readlink(name); err == nil && got == to {
 		return nil
 	}
-	return fmt.Errorf("%w: what was unpacked is another link", errUnlisted)
+	return fmt.Errorf("%w: the unpacked entry is not that link", errUnlisted)
 }
 
 // verify checks that the tree has exactly the listed entries, with their types and sizes.
@@ -207,18 +207,18 @@ func (l *listing) verify(root *os.Root) error {
 		}
 		e := listed[name]
 		if e == nil {
-			return fmt.Errorf("%w: it lacks %q, which was unpacked", errUnlisted, name)
+			return fmt.Errorf("%w: it does not list %q, which was unpacked", errUnlisted, name)
 		}
 		found++
 		want := map[codalab.TargetType]fs.FileMode{codalab.TargetDirectory: fs.ModeDir, codalab.TargetLink: fs.ModeSymlink}[e.Type]
 		info, err := d.Info()
 		if err == nil && (info.Mode().Type() != want || e.Type == codalab.TargetFile && info.Size() != e.Size) {
-			err = fmt.Errorf("%w: %q is another", errUnlisted, name)
+			err = fmt.Errorf("%w: %q differs", errUnlisted, name)
 		}
 		return err
 	})
 	if err == nil && found != len(l.all) {
-		err = fmt.Errorf("%w: it has %d entries, and %d came", errUnlisted, len(l.all), found)
+		err = fmt.Errorf("%w: it lists %d entries, and %d arrived", errUnlisted, len(l.all), found)
 	}
 	return err
 }

@@ -93,7 +93,7 @@ func (im *Images) stageFile(ctx context.Context, run codalab.RunBundle, name, ar
 
 // findSIF finds a SIF and its digest. It reads the file unless its digest is on record.
 func (f *Files) findSIF(ctx context.Context, owner, path string, item *transfer.Item) (sifFile, error) {
-	const none = sitepath.RefusedError("this site uses no SIFs where they lie")
+	const none = sitepath.RefusedError("this site does not use SIFs in place")
 	if f == nil {
 		return sifFile{}, none
 	}

@@ -21,8 +21,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
 
-// fileSite is a site whose images lie in <dir>/images, for everybody, and in
-// <dir>/data, for ann.
+// fileSite is a site with images in <dir>/images, for everybody, and in <dir>/data, for ann.
 type fileSite struct {
 	*testing.T
 	*Images
@@ -59,7 +58,7 @@ func (s fileSite) write(files map[string]string) {
 	}
 }
 
-// sif makes one of a real image.
+// sif makes a SIF of a real image.
 func (s fileSite) sif(name, architecture string) {
 	t := s.T
 	t.Helper()
@@ -93,7 +92,7 @@ func TestSIFIsUsedWhereItLies(t *testing.T) {
 	if !strings.HasPrefix(inputs.ImageDigest, s.at("pictures/x.sif")+"@sha256:") {
 		t.Errorf("docker_image is %q", inputs.ImageDigest)
 	}
-	// A bundle may ask for what docker_image says, until there is another file.
+	// A bundle may use the value of docker_image as a name until the file changes.
 	again, err := s.stage("bob", inputs.ImageDigest)
 	if err != nil || again.ImageDigest != inputs.ImageDigest {
 		t.Errorf("%+v, %v", again, err)
@@ -105,8 +104,7 @@ func TestSIFIsUsedWhereItLies(t *testing.T) {
 	refused(t, err, "it is not the file with that digest any more: its digest is sha256:", false)
 }
 
-// The digest of a file is read again, by this process or another, only if the file has
-// changed.
+// The digest of a file is read again, by this process or another, only if the file has changed.
 func TestDigestOfASIFIsReadOnce(t *testing.T) {
 	t.Parallel()
 	s := newFileSite(t)
@@ -157,7 +155,7 @@ func TestSIFsThatAreRefused(t *testing.T) {
 	}
 	s.Files = nil
 	_, err = s.stage("ann", s.at("images/x.sif"))
-	refused(t, err, "this site uses no SIFs where they lie", false)
+	refused(t, err, "this site does not use SIFs in place", false)
 }
 
 func TestCallerThatLeavesDoesNotEndTheReadingOfASIF(t *testing.T) {
@@ -176,8 +174,8 @@ func TestCallerThatLeavesDoesNotEndTheReadingOfASIF(t *testing.T) {
 	}
 }
 
-// Archives are opened below the roots that every bundle may use, and nowhere else; not even
-// through a link to the bridge's own files.
+// Archives are opened only below the roots that every bundle may use, and not through a link to the
+// bridge's own files.
 func TestArchivesAreOpenedBelowTheRootsAlone(t *testing.T) {
 	t.Parallel()
 	s := newFileSite(t)
@@ -226,5 +224,5 @@ func TestCopyOfASIFIsKeptUnderAName(t *testing.T) {
 	refused(t, err, "it is made for linux/s390x, not for linux/"+runtime.GOARCH, false)
 	s.sif("images/y.sif", runtime.GOARCH)
 	_, err = keep("images/y.sif", "")
-	refused(t, err, "a SIF is used where it lies", false)
+	refused(t, err, "a SIF is used in place", false)
 }

@@ -95,7 +95,7 @@ func (im *Images) findWanted(ctx context.Context, w Wanted, item *transfer.Item)
 	}
 	f, err := im.findFile(ctx, w.Reference, w.Architecture, item)
 	if err == nil && w.Name.Kind() != source.InRegistry {
-		err = &transfer.Error{Err: fmt.Errorf("image %q: a SIF is used where it lies; to keep a copy of it, name the image that bundles are to ask for", w.Reference)}
+		err = &transfer.Error{Err: fmt.Errorf("image %q: a SIF is used in place; to keep a copy of it, also give the name by which bundles request it", w.Reference)}
 	}
 	f.Reference = w.Name
 	return f, err

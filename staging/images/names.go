@@ -87,7 +87,7 @@ func (n *Names) Forget(there func(digest, architecture string) bool) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("look at the names of images: %w", err)
+		return fmt.Errorf("list the names of images: %w", err)
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -29,8 +29,8 @@ func must(tb testing.TB, err error) {
 	}
 }
 
-// linkSite is a real server with the users ann and bob, a disk with data, and
-// ann's bridge, whose root is <dir>/data.
+// linkSite is a real server with the users ann and bob, a disk with data, and ann's bridge with the
+// root <dir>/data.
 type linkSite struct {
 	*testing.T
 	*Links
@@ -97,14 +97,14 @@ func (s *linkSite) link(url, format string) string {
 	return b.UUID
 }
 
-// of finds a dependency of a run of a user.
+// of finds a dependency of a user's run.
 func (s *linkSite) of(who, parent, below string) (spool.Dependency, bool, error) {
 	s.Helper()
-	s.clock.Add(3600) // no fingerprint is shared
+	s.clock.Add(3600) // so that fingerprints are not shared
 	return s.findDependency(s.Context(), userID(who), codalab.Dependency{ChildPath: "data", ParentUUID: parent, ParentPath: below})
 }
 
-// finds finds one that has to be there.
+// finds finds a dependency that must exist.
 func (s *linkSite) finds(who, parent, below string) spool.Dependency {
 	s.Helper()
 	found, linked, err := s.of(who, parent, below)
@@ -114,7 +114,7 @@ func (s *linkSite) finds(who, parent, below string) spool.Dependency {
 	return found
 }
 
-// refuses checks that a dependency is refused, or put off, in one sentence.
+// refuses checks that a dependency is refused, or delayed, with one sentence.
 func (s *linkSite) refuses(who, parent, below, words string, again bool) {
 	s.Helper()
 	found, _, err := s.of(who, parent, below)
@@ -200,9 +200,9 @@ func TestLinksThatLeadElsewhereAreRefused(t *testing.T) {
 	// Even if a root contains them, the bridge's own files are refused.
 	s.Roots = []LinkRoot{{Path: s.dir}, {Path: "/proc"}}
 	for _, own := range []string{"shared", "shared/spool", "data/own", "", "data/self"} {
-		s.refuses("ann", s.link(s.at(own), "raw"), "", "bundles may not see what lies there", false)
+		s.refuses("ann", s.link(s.at(own), "raw"), "", "bundles may not use this path", false)
 	}
-	s.refuses("ann", s.link(s.dir, "raw"), "shared/spool", "may not see", false)
+	s.refuses("ann", s.link(s.dir, "raw"), "shared/spool", "may not use", false)
 	if _, linked, err := s.of("ann", s.link(s.at("secret"), "raw"), ""); !linked || err != nil {
 		t.Errorf("beside the bridge's own: %v, %v", linked, err)
 	}
@@ -230,7 +230,7 @@ func TestOthersUseOnlyWhatTheSitesTableGivesThem(t *testing.T) {
 	s := newLinkSite(t)
 	s.write(map[string]string{"data/set/a": "1", "open/set/a": "1"})
 	data, open := s.link(s.at("data/set"), "raw"), s.link(s.at("open/set"), "raw")
-	s.refuses("bob", data, "", "this site lets the bundle's owner use no data in place", false)
+	s.refuses("bob", data, "", "this site does not let the bundle's owner use data in place", false)
 	s.Roots = append(s.Roots, LinkRoot{Path: s.at("open"), Users: []string{"*"}})
 	s.refuses("bob", data, "", "not under a directory that this site links ("+s.at("open")+")", false)
 	if got := s.finds("bob", open, "a"); got.Source != s.at("open/set/a") {
@@ -245,7 +245,7 @@ func TestOthersUseOnlyWhatTheSitesTableGivesThem(t *testing.T) {
 	s.finds("ann", data, "a")
 }
 
-// It runs as an ordinary user: root may read everything.
+// It runs as an ordinary user, because root may read everything.
 func TestOwnDataIsCheckedAsThePersonWhoRuns(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() == 0 && !testenv.AsResearcher(t) {
@@ -275,7 +275,7 @@ func TestServerThatIsDownIsAskedAgain(t *testing.T) {
 	s.refuses("ann", set, "", "the server is on fire", true)
 }
 
-// unreachable is a catalog whose users cannot be asked for.
+// unreachable is a catalog that does not answer questions about users.
 type unreachable struct{ Catalog }
 
 func (unreachable) User(context.Context) (client.User, error) {
@@ -295,7 +295,7 @@ func TestChangeSinceTheFirstUseIsNoted(t *testing.T) {
 	s.write(map[string]string{"data/set/c": "4444"})
 	s.clock.Add(86400)
 	what := "The data of dependency data (link to " + s.at("data/set") + ") "
-	for range 2 { // for as long as it is so
+	for range 2 { // each time
 		want := what + "has changed since it was first used here on 2026-11-20: 2 files (3 bytes) then, 3 files (7 bytes) now."
 		if got := s.finds("ann", set, ""); got.Link.Note != want {
 			t.Errorf("%q, want %q", got.Link.Note, want)

@@ -115,7 +115,7 @@ func (c *Collector) supersede(run codalab.RunBundle, from fs.FileInfo) error {
 		return nil
 	}
 	if err := putAside(from, c.Layout.KeptDir(findKeptName(c.Layout, run.Identity()))); err != nil {
-		return failed(fmt.Errorf("put aside what was kept before: %w", err), true)
+		return failed(fmt.Errorf("rename the earlier kept results: %w", err), true)
 	}
 	return nil
 }

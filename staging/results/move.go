@@ -43,7 +43,7 @@ func readMove(dir string) (m moveRecord, err error) {
 		err = json.Unmarshal(text, &m)
 	}
 	if err != nil {
-		return m, fmt.Errorf("read where it was moved: %w", err)
+		return m, fmt.Errorf("read the record of the new place: %w", err)
 	}
 	return m, nil
 }
@@ -51,7 +51,7 @@ func readMove(dir string) (m moveRecord, err error) {
 func (m moveRecord) write(dir string) error {
 	text, err := json.Marshal(m)
 	if err != nil {
-		return fmt.Errorf("note where it is moved: %w", err)
+		return fmt.Errorf("record the new place: %w", err)
 	}
 	return atomicfile.Write(movePath(dir), text, 0o600)
 }
@@ -181,7 +181,7 @@ func moveOn(m moveRecord, to, dir string) error {
 		return err
 	}
 	if err != nil || len(names) == 0 && !m.Empty {
-		return failed(fmt.Errorf("they were moved to %s, and are not there any more, nor at %s", from, to), false)
+		return failed(fmt.Errorf("they were moved to %s, and are neither there nor at %s", from, to), false)
 	}
 	m.At = to
 	return m.done(dir)

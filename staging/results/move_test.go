@@ -45,7 +45,7 @@ func newMoved(t *testing.T, store string) *moved {
 
 func (m *moved) move() error { return m.store.Move(m.Context(), m.run, m.dir) }
 
-// place makes another place for the results, as the server does.
+// place makes another place for the results, as the server would.
 func (m *moved) place(name string) string {
 	m.Helper()
 	at := filepath.Join(m.store.Dir, "bundles", run1+"-"+name, "contents")
@@ -53,7 +53,7 @@ func (m *moved) place(name string) string {
 	return at
 }
 
-// nothingBeside checks that no half-made copy lies beside the place.
+// nothingBeside checks that no incomplete copy is next to the place.
 func (m *moved) nothingBeside() {
 	m.Helper()
 	if left, err := filepath.Glob(filepath.Join(filepath.Dir(m.at), ".*")); err != nil || len(left) > 0 {
@@ -94,7 +94,7 @@ func TestResultsAreMovedIntoTheServersStore(t *testing.T) {
 	t.Parallel()
 	onEachDisk(t, func(m *moved, _ bool) {
 		must(m.T, os.Chmod(m.dir, 0o500))
-		_, err := (&Collector{Store: &m.store}).Collect(m.Context(), m.run, m.dir, spool.ResultsKeep, func(string) {}) // also from a queue that keeps them
+		_, err := (&Collector{Store: &m.store}).Collect(m.Context(), m.run, m.dir, spool.ResultsKeep, func(string) {}) // even from a queue that keeps them
 		m.is(err)
 		m.is(m.move()) // again
 		if info, err := os.Stat(m.at); err != nil || info.Mode().Perm() != 0o750 {
@@ -132,7 +132,7 @@ func TestTooLongAPathEndsOnlyAMoveToAnotherDisk(t *testing.T) {
 	})
 }
 
-// The results are safe where they were moved first.
+// The results are safe at their first place.
 func TestResultsThatCannotBeMovedOnYetAreNotLost(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ spoil, mend func(m *moved) error }{
@@ -168,20 +168,20 @@ func TestResultsThatCannotBeMovedOnYetAreNotLost(t *testing.T) {
 	}
 }
 
-// Move goes on from what a crash has left.
+// Move continues after a crash.
 func TestMoveGoesOnAfterACrash(t *testing.T) {
 	t.Parallel()
 	onEachDisk(t, func(m *moved, sameDisk bool) {
-		must(m.T, moveRecord{At: m.at}.write(m.dir)) // nothing done yet
+		must(m.T, moveRecord{At: m.at}.write(m.dir)) // nothing is done yet
 		half := filepath.Join(filepath.Dir(m.at), ".contents.moving")
 		plant(m.T, half, map[string]string{"stdout": "ou"})
 		err := m.move()
-		must(m.T, os.RemoveAll(half)) // left alone if the disk is the same
+		must(m.T, os.RemoveAll(half)) // it stays if the disk is the same
 		m.is(err)
 		if sameDisk {
 			return
 		}
-		plant(m.T, m.dir, map[string]string{"stdout": "out"}) // the copy is whole, and the directory is not all removed
+		plant(m.T, m.dir, map[string]string{"stdout": "out"}) // the copy is complete, and the directory is only partly removed
 		m.is(m.move())
 		plant(m.T, m.dir, map[string]string{"stdout": "out"}) // and the server gives the bundle another place
 		m.at = m.place("r2")
@@ -194,7 +194,7 @@ func TestResultsThatTheServerRemovedAreReportedLost(t *testing.T) {
 	onEachDisk(t, func(m *moved, _ bool) {
 		m.is(m.move())
 		must(m.T, errors.Join(os.RemoveAll(m.at), os.Mkdir(m.at, 0o750)))
-		wantError(m.T, m.move(), "not there any more", false)
+		wantError(m.T, m.move(), "neither there nor at", false)
 	})
 }
 
@@ -284,11 +284,11 @@ func TestMovedResultsAreOpenedWhereTheyAre(t *testing.T) {
 	must(t, opens())
 	m.is(m.move())
 	must(t, opens())
-	must(t, os.MkdirAll(m.dir, 0o700)) // what is left of it while it is removed after a copy
+	must(t, os.MkdirAll(m.dir, 0o700)) // the rest, while it is removed after a copy
 	must(t, opens())
 	must(t, os.Remove(m.dir))
 	later := filepath.Join(m.store.Dir, "bundles", run1+"-r2", "contents")
-	m.run.Location = &later // and has not been moved on yet
+	m.run.Location = &later // and the results are not there yet
 	must(t, opens())
 	must(t, errors.Join(os.Rename(m.at, m.at+"2"), os.Symlink(m.at+"2", m.at)))
 	if err := opens(); err == nil || !strings.Contains(err.Error(), "symbolic link") {
@@ -296,8 +296,8 @@ func TestMovedResultsAreOpenedWhereTheyAre(t *testing.T) {
 	}
 }
 
-// A bridge kept the results of a bundle. The server's database was then restored, so that the
-// server has the bundle run again. By now the bridge shares the server's disk and moves results.
+// A bridge kept the results of a bundle. The server's database was then restored, so the server
+// runs the bundle again. Now the bridge shares the server's disk and moves results.
 func TestMovedResultsSupersedeThoseKeptBefore(t *testing.T) {
 	t.Parallel()
 	for name, crash := range map[string]func(m *moved) error{
@@ -312,7 +312,7 @@ func TestMovedResultsSupersedeThoseKeptBefore(t *testing.T) {
 			plant(t, layout.KeptDir(run1), map[string]string{"stdout": "earlier"})
 			must(t, crash(m))
 			c := &Collector{Store: &m.store, Layout: layout}
-			for range 2 { // it may be asked for again at any time
+			for range 2 { // it may be repeated at any time
 				_, err := c.Collect(t.Context(), m.run, m.dir, spool.ResultsUpload, func(string) {})
 				m.is(err)
 				if diff := cmp.Diff(map[string]string{run1 + ".1/stdout": "earlier"}, planted(t, layout.KeptDirs())); diff != "" {
@@ -330,7 +330,7 @@ func TestMovedResultsSupersedeThoseKeptBefore(t *testing.T) {
 	}
 }
 
-// It runs as an ordinary user: root may read everything.
+// It runs as an ordinary user, because root may read everything.
 func TestWhatACommandClosedIsMovedOpen(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() == 0 && !testenv.AsResearcher(t) {

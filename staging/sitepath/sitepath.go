@@ -52,7 +52,7 @@ func (p Place) Resolve() (string, error) {
 	name = path.Clean(name)
 	outside := RefusedError("not under a directory that this site " + cmp.Or(p.Verb, "links") + " (" + strings.Join(p.Roots, ", ") + ")")
 	if len(p.Roots) == 0 {
-		return "", RefusedError("this site lets the bundle's owner use no data in place")
+		return "", RefusedError("this site does not let the bundle's owner use data in place")
 	}
 	roots := slices.Clone(p.Roots)
 	for _, r := range p.Roots {
@@ -87,7 +87,7 @@ func CheckHidden(where string, hidden []string) error {
 			h = resolved
 		}
 		if subpath.Within(where, h) || subpath.Within(h, where) {
-			return RefusedError("bundles may not see what lies there")
+			return RefusedError("bundles may not use this path")
 		}
 	}
 	return nil
