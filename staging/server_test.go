@@ -34,12 +34,12 @@ type codalabSite struct {
 	address string
 	image   string
 	home    string // worksheet
-	// sent counts the bytes of contents, resolved the requests for the image's tag.
+	// sent counts the bytes of contents, and resolved the requests for the image's tag.
 	sent, resolved atomic.Int64
 	// down makes the server answer each request with 503.
 	down atomic.Bool
-	// The next connection breaks after cut bytes of contents, and the server waits for its
-	// client to leave after hold bytes; 0 does neither.
+	// The next connection breaks after cut bytes of contents. After hold bytes the server waits
+	// until its client leaves. 0 does neither.
 	cut, hold atomic.Int64
 }
 
@@ -89,7 +89,7 @@ func dial(t *testing.T, address string) *client.Client {
 
 func alice(context.Context) (user, password string, err error) { return "alice", "alice", nil }
 
-// counter counts what is sent, and breaks the connection after that.
+// counter counts the sent bytes, and breaks the connection after that many.
 type counter struct {
 	http.ResponseWriter
 	site *codalabSite
@@ -131,7 +131,7 @@ func (s *codalabSite) startRegistry() (image string) {
 	return registry.Push(s.t, "tiny:latest", imagetest.Tiny(s.t, "x"))
 }
 
-// upload makes a dataset of a directory, or of a file.
+// upload makes a dataset of a directory or a file.
 func (s *codalabSite) upload(path string) string {
 	s.t.Helper()
 	metadata := codalab.Metadata{}
@@ -177,7 +177,7 @@ func stager(t *testing.T, c *client.Client, dir, host string) *staging.Stager {
 	}
 }
 
-// wants is a run with these dependencies.
+// wants returns a run with these dependencies.
 func wants(deps ...codalab.Dependency) codalab.RunBundle {
 	run := codalab.RunBundle{UUID: run1, OwnerID: "0x" + strings.Repeat("a", 32)}
 	for _, d := range deps {

@@ -56,7 +56,7 @@ type realEngine struct {
 	clock    atomic.Int64 // in seconds
 }
 
-// begin makes Images of Docker, with an empty state.
+// begin returns Images of Docker, with an empty state.
 func begin(t *testing.T) *realEngine {
 	t.Helper()
 	host, client := docker.Host(t)
@@ -97,7 +97,7 @@ func (e *realEngine) has(name string) bool {
 	return err == nil
 }
 
-// push gives the registry an image with this content, and says its name with the digest.
+// push gives the registry an image with this content, and returns its name with the digest.
 func (e *realEngine) push(repo, content string) (name, pinned string) {
 	e.t.Helper()
 	img := imagetest.Tiny(e.t, content)
@@ -109,7 +109,7 @@ func (e *realEngine) push(repo, content string) (name, pinned string) {
 	return name, e.registry.Host + repository + "@" + digest.String()
 }
 
-// wantError checks the kind of an error and its words.
+// wantError checks the kind and the words of an error.
 func wantError(t *testing.T, err error, retry, outage bool, words string) {
 	t.Helper()
 	var e *transfer.Error
@@ -259,7 +259,7 @@ func TestTrimRemovesTheLeastRecentlyUsedOfOurOwnThatNobodyNeeds(t *testing.T) {
 	}
 }
 
-// beside is another worker's Images, with the same file.
+// beside returns another worker's Images with the same file.
 func (e *realEngine) beside(home string) *realEngine {
 	other := &realEngine{t: e.t, registry: e.registry}
 	other.Images = &engineimages.Images{
@@ -369,7 +369,7 @@ func TestFailuresAreOfTheUserOrOfTheSite(t *testing.T) {
 	}
 }
 
-// clientThatFails says $SAID of each pull. Its store is empty.
+// clientThatFails prints $SAID for each pull. Its store is empty.
 const clientThatFails = `#!/bin/sh
 case "$1 $2" in
 pull*) echo 'more before it' >&2; echo "$SAID" >&2; exit 1 ;;
@@ -379,7 +379,7 @@ echo 'Error response from daemon: No such image: x' >&2
 exit 1
 `
 
-// These are what clients of Docker 20.10 to 28 and Podman 4.3 say.
+// These are outputs of clients of Docker 20.10 to 28 and Podman 4.3.
 func TestWordsOfEnginesAreUnderstood(t *testing.T) {
 	t.Parallel()
 	for said, want := range map[string]struct {

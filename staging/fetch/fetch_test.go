@@ -37,7 +37,7 @@ func TestFileGoesOnWhereItsConnectionBroke(t *testing.T) {
 	tmp := filepath.Join(t.TempDir(), "content")
 	must(t, get(t.Context(), s.start(t), tmp, "data"))
 	same(t, path, tmp)
-	if most := int64(13 * mib); s.sent > most { // what arrived of a range that broke off is lost
+	if most := int64(13 * mib); s.sent > most { // data of a broken range is lost
 		t.Errorf("%d bytes were sent, want at most %d", s.sent, most)
 	}
 	if s.requests[0].ranged || !s.requests[1].ranged {
@@ -45,8 +45,8 @@ func TestFileGoesOnWhereItsConnectionBroke(t *testing.T) {
 	}
 }
 
-// If a range is answered with the beginning of the file and the connection breaks, what
-// arrived must not count as the range.
+// If the answer to a range is the beginning of the file and the connection breaks, the arrived data
+// must not count as the range.
 func TestServerThatIgnoresRangesSpoilsNothing(t *testing.T) {
 	t.Parallel()
 	s, path := file(t, 10*mib+7)
@@ -140,7 +140,7 @@ func TestListingThatCannotBeUsedIsNotUsed(t *testing.T) {
 	}
 }
 
-// Whatever breaks and whenever, the result is what the server has.
+// After any faults at any time, the result equals the server's data.
 func TestNoBreakEverSpoilsATree(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(12) {
@@ -161,7 +161,7 @@ func TestNoBreakEverSpoilsATree(t *testing.T) {
 			from := s.start(t)
 			tmp := filepath.Join(t.TempDir(), "content")
 			err := errors.New("not begun")
-			for range 20 { // as a bridge does
+			for range 20 { // like a bridge
 				if err = get(t.Context(), from, tmp, ""); err == nil {
 					break
 				}
@@ -172,8 +172,7 @@ func TestNoBreakEverSpoilsATree(t *testing.T) {
 	}
 }
 
-// fetching is the variable that makes the test binary a program that fetches: ADDRESS
-// SUBPATH PATH.
+// fetching is the variable that makes the test binary a program that fetches: ADDRESS SUBPATH PATH.
 const fetching = "FETCH_TEST_FETCHES"
 
 func TestMain(m *testing.M) {
@@ -183,7 +182,7 @@ func TestMain(m *testing.M) {
 			err = get(context.Background(), from, words[2], words[1])
 		}
 		fmt.Println(err)
-		os.Exit(1) // it was to be killed
+		os.Exit(1) // the test should have killed it
 	}
 	os.Exit(m.Run())
 }

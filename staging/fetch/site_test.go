@@ -29,9 +29,9 @@ import (
 
 const parent = "0x00000000000000000000000000000001"
 
-// request is one that a site got.
+// request is a request to a site.
 type request struct {
-	path   string // below contents/
+	path   string // relative to contents/
 	ranged bool
 }
 
@@ -39,11 +39,11 @@ type request struct {
 // connections.
 type site struct {
 	dir string
-	// cut says after how many bytes of the n-th answer with contents (0 is the
-	// first) the connection breaks; negative for never. Nil never breaks.
+	// cut returns the number of bytes of the n-th answer with contents (0 is the first) after which
+	// the connection breaks; negative means never. Nil never breaks.
 	cut func(n int, r request) int64
-	// hold says after how many bytes of the n-th answer it waits, and for what;
-	// then the connection breaks.
+	// hold returns the number of bytes of the n-th answer after which it waits, and the channel to
+	// wait for. Then the connection breaks.
 	hold func(n int) (after int64, wait func())
 	// deaf ignores ranges, as some proxies do.
 	deaf bool
@@ -193,7 +193,7 @@ func noise(seed uint64, n int) []byte {
 	return b
 }
 
-// tree describes what is at path: types, permissions, contents.
+// tree describes the tree at path: types, permissions, contents.
 func tree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -243,7 +243,7 @@ func get(ctx context.Context, from fetch.Source, tmp, subpath string) error {
 	return fetch.Fetch{From: from, Target: codalab.Target{BundleUUID: parent, Subpath: subpath}}.To(ctx, tmp)
 }
 
-// fill makes a tree with something of each kind.
+// fill makes a tree with an entry of each kind.
 func fill(t *testing.T, files, size int) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "contents")
@@ -263,10 +263,10 @@ func fill(t *testing.T, files, size int) string {
 
 func hash(b []byte) string { return fmt.Sprintf("%x", sha256.Sum256(b))[:16] }
 
-// diskUsage is how many bytes of files lie below dir.
+// diskUsage returns the bytes of the files below dir.
 func diskUsage(t *testing.T, dir string) (n int64) {
 	t.Helper()
-	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, _ error) error { // it changes
+	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, _ error) error { // the tree changes
 		if d == nil {
 			return nil
 		}
@@ -278,7 +278,7 @@ func diskUsage(t *testing.T, dir string) (n int64) {
 	return n
 }
 
-// holds waits until so many bytes lie below dir.
+// holds waits until the files below dir have so many bytes.
 func holds(t *testing.T, dir string, bytes int64) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)

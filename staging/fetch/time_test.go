@@ -15,10 +15,10 @@ import (
 	"github.com/cl-slurm/cl-slurm/staging/fetch"
 )
 
-// source is a server in simulated time: it has one file of a thousand bytes.
+// source is a server in simulated time with one file of a thousand bytes.
 type source struct {
-	fail error // for every question
-	// stop is how many bytes come before a stream is silent.
+	fail error // the answer to every question
+	// stop is the number of bytes that arrive before a stream is silent.
 	stop  int64
 	opens int
 }
@@ -92,7 +92,7 @@ func TestTimeThatIsSpentWaitingIsNotTheServers(t *testing.T) {
 	})
 }
 
-// eof ends streams where the file ends.
+// eof ends streams at the end of the file.
 type eof struct{ *source }
 
 func (e eof) OpenContents(ctx context.Context, t codalab.Target, r *client.Range) (*client.Contents, error) {

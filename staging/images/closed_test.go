@@ -60,7 +60,7 @@ func writeImage(t *testing.T, dir, content string) (archive, blobs string) {
 	return archive, filepath.Join(dir, content, "blobs", "sha256")
 }
 
-// openTempDir is a TempDir that others may look into.
+// openTempDir returns a TempDir that other users may enter.
 func openTempDir(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -97,7 +97,7 @@ func TestImageOfAClosedFileIsNotSharedWithTheGroup(t *testing.T) {
 		"oci:" + filepath.Dir(filepath.Dir(blobs)): func(mode os.FileMode) { chmodAll(t, blobs, mode) },
 	} {
 		closeUp(0o600)
-		// Each has its own memory of answers, which count for a minute.
+		// Each has its own cached answers, which count for a minute.
 		closed, err := stageFile(t.Context(), im, image)
 		must(t, err)
 		if sharedWithGroup(t, closed) {
@@ -113,8 +113,8 @@ func TestImageOfAClosedFileIsNotSharedWithTheGroup(t *testing.T) {
 	}
 }
 
-// All bundles of this user's bridge may run in a kept image, but other members of the
-// cache's group can read its SIF as little as the file that it was made of.
+// All bundles of this user's bridge may run in a kept image, but other members of the cache's group
+// can read neither its SIF nor the file that it was made of.
 func TestKeptCopyOfAClosedFileIsNotSharedWithTheGroup(t *testing.T) {
 	t.Parallel()
 	testenv.Containers(t)
@@ -135,7 +135,7 @@ func TestKeptCopyOfAClosedFileIsNotSharedWithTheGroup(t *testing.T) {
 			closed bool
 		}{{0o600, true}, {0o644, false}, {0o600, true}} {
 			must(t, os.Chmod(path, test.mode))
-			im, err := fileImages(dir) // which remembers nothing
+			im, err := fileImages(dir) // without cached answers
 			must(t, err)
 			im.Offline = true
 			w := wantedImage(t, file)
@@ -159,11 +159,11 @@ func TestKeptCopyOfAClosedFileIsNotSharedWithTheGroup(t *testing.T) {
 	}
 }
 
-// memberFor is the variable that makes the test binary another member of the group:
-// DIRECTORY IMAGE.
+// memberFor is the variable that makes the test binary another member of the group: DIRECTORY
+// IMAGE.
 const memberFor = "IMAGES_TEST_MEMBER"
 
-// stageAsMember prints where the SIF of an image is, or why there is none.
+// stageAsMember prints the path of an image's SIF, or the error.
 func stageAsMember(words string) {
 	dir, image, _ := strings.Cut(words, " ")
 	im, err := fileImages(dir)
@@ -177,8 +177,8 @@ func stageAsMember(words string) {
 	fmt.Println(sif)
 }
 
-// Root and another user share a cache. The other user can read neither a file that root alone
-// may read nor the SIF that root made of it; its own file of the same image gets another SIF.
+// Root and another user share a cache. The other user can read neither a file that only root may
+// read, nor the SIF that root made of it. Its own file of the same image gets another SIF.
 func TestMemberOfTheGroupGetsWhatItMayReadAndNothingElse(t *testing.T) {
 	t.Parallel()
 	testenv.Containers(t)

@@ -38,16 +38,16 @@ type imageSite struct {
 	t        *testing.T
 	registry *imagetest.Registry
 	dir      string // of the cache
-	// manifests and blobs count what the registry was asked for.
+	// manifests and blobs count the requests to the registry.
 	manifests, blobs atomic.Int64
 	down             atomic.Bool
-	// only, if it is set, is the user that the registry answers.
+	// only, if it is set, is the only user with access to the registry.
 	only atomic.Pointer[string]
 	// stuck, if it is set, holds all answers back until it is closed.
 	stuck atomic.Pointer[chan struct{}]
 	// hold, if it is set, holds layers back until it is closed.
 	hold chan struct{}
-	now  atomic.Int64 // seconds that have passed
+	now  atomic.Int64 // passed seconds
 	// limit, if it is set, is the Retry-After of the registry, in seconds.
 	limit atomic.Int64
 }
@@ -90,7 +90,7 @@ func startImages(t *testing.T) *imageSite {
 	return s
 }
 
-// tinyImage is an image for an architecture in Go's spelling.
+// tinyImage returns an image for an architecture in Go's spelling.
 func tinyImage(t *testing.T, content, architecture string) v1.Image {
 	t.Helper()
 	img := imagetest.Tiny(t, content)
@@ -108,7 +108,7 @@ func (s *imageSite) push(name, content string) string {
 	return s.registry.Push(s.t, name, imagetest.Tiny(s.t, content))
 }
 
-// images are those of a bridge on a host.
+// images returns the Images of a bridge on a host.
 func (s *imageSite) images(host string) *Images {
 	s.t.Helper()
 	content, err := cache.Open(s.dir, cache.Options{Settle: -1, Host: host})
@@ -121,7 +121,7 @@ func (s *imageSite) images(host string) *Images {
 	}
 }
 
-// stage brings an image in for a bundle of an owner.
+// stage brings an image for a bundle of an owner.
 func (s *imageSite) stage(im *Images, owner, image string) (spool.Inputs, error) {
 	s.t.Helper()
 	return im.Stage(s.t.Context(), codalab.RunBundle{UUID: run1, OwnerID: owner}, image, "", "", &transfer.Item{})
@@ -161,7 +161,7 @@ func TestThousandBundlesOfATagAreOneQuestion(t *testing.T) {
 			t.Fatalf("docker_image %q and %q", d, digests[0])
 		}
 	}
-	// A bundle may ask for what docker_image says.
+	// A bundle may use the value of docker_image as a name.
 	again, err := s.stage(im, "alice", digests[0])
 	if err != nil || again.ImageDigest != digests[0] || s.blobs.Load() > 2 {
 		t.Errorf("%s again: %+v, %v, %d blobs", digests[0], again, err, s.blobs.Load())
@@ -186,8 +186,8 @@ func TestTagThatMovedIsNoticedAfterAWhile(t *testing.T) {
 	}
 }
 
-// The registry is asked once for an image that it lacks, for all bundles that try again, and
-// again a few seconds later.
+// For an image that the registry does not have, it is asked once for all bundles that try again,
+// and again a few seconds later.
 func TestUnknownImageIsAskedForAgainSoon(t *testing.T) {
 	t.Parallel()
 	s := startImages(t)
@@ -248,7 +248,7 @@ func TestTagIsOnlyLookedAtWhenTheTimeIsOver(t *testing.T) {
 	}
 }
 
-// No bundle asks a registry before the time that its Retry-After names, and errors say when that is.
+// No bundle asks a registry before the time in its Retry-After, and errors tell that time.
 func TestRateLimitIsHeeded(t *testing.T) {
 	t.Parallel()
 	s := startImages(t)
@@ -272,7 +272,8 @@ func TestRateLimitIsHeeded(t *testing.T) {
 	must(t, err)
 }
 
-// Of two hosts that want an image at once, one converts, and the other shows which does.
+// Of two hosts that want an image at the same time, one converts, and the other names it in its
+// progress.
 func TestImageIsConvertedOnceForAllHosts(t *testing.T) {
 	t.Parallel()
 	s := startImages(t)

@@ -37,7 +37,7 @@ func TestKeptImageIsUsedWhileItsRegistryIsDown(t *testing.T) {
 	must(t, err)
 	_, err = s.stage(im, "alice", s.registry.Host+"/other:1")
 	refused(t, err, "in trouble", true)
-	// The registry decides when it is back.
+	// When the registry is back, it decides.
 	s.down.Store(false)
 	s.now.Add(5)
 	s.push("tiny:1", "two")
@@ -46,7 +46,7 @@ func TestKeptImageIsUsedWhileItsRegistryIsDown(t *testing.T) {
 	}
 }
 
-// If an image is kept, a registry that hangs does not hold bundles up.
+// If an image is kept, a hanging registry does not delay bundles.
 func TestKeptImageIsUsedWhileItsRegistryHangs(t *testing.T) {
 	t.Parallel()
 	s := startImages(t)
@@ -87,7 +87,7 @@ func TestOfflineSiteAsksNoRegistry(t *testing.T) {
 	if s.manifests.Load() != asked {
 		t.Errorf("the registry was asked")
 	}
-	// Once it is released, nothing is downloaded.
+	// After its release, nothing is downloaded.
 	must(t, im.Release(t.Context(), kept.Name, kept.Architecture))
 	_, err = s.stage(im, "alice", "codalab/default-cpu")
 	refused(t, err, "not among the kept images", false)
@@ -116,7 +116,7 @@ func TestKeptImageStaysUntilItIsReplacedOrReleased(t *testing.T) {
 	first, err := keep()
 	must(t, err)
 	left(1)
-	must(t, im.Cache.DropPin(t.Context(), first.Key, false, im.Kept.Holder(first.Name, first.Architecture))) // a crash
+	must(t, im.Cache.DropPin(t.Context(), first.Key, false, im.Kept.Holder(first.Name, first.Architecture))) // as in a crash
 	must(t, im.Repin(t.Context()))
 	left(1)
 	s.push("tiny:1", "two")

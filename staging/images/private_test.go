@@ -13,7 +13,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
 
-// In a cache that a group shares, users other than the bundles' owners can read its files.
+// In a group's cache, users other than the bundles' owners can read its files.
 func TestImageThatTookALoginIsNotSharedWithTheGroup(t *testing.T) {
 	t.Parallel()
 	s := startImages(t)
@@ -37,7 +37,7 @@ func TestImageThatTookALoginIsNotSharedWithTheGroup(t *testing.T) {
 	if !sharedWithGroup(t, public.Image) || public.Image == private.Image {
 		t.Errorf("%s, which anybody may have, is not shared", public.Image)
 	}
-	// Once it takes a login again, the image that was kept for all does not count.
+	// When the image needs a login again, the image that was kept for all is not used.
 	_, err = im.Keep(t.Context(), wantedImage(t, image), func(transfer.Progress) {})
 	must(t, err)
 	s.only.Store(&alice)
@@ -48,7 +48,7 @@ func TestImageThatTookALoginIsNotSharedWithTheGroup(t *testing.T) {
 	}
 }
 
-// An owner's login counts before the site's, also if the site has just asked with its own.
+// An owner's login is used before the site's, even if the site has just asked with its own.
 func TestOwnersLoginCountsBeforeTheSites(t *testing.T) {
 	t.Parallel()
 	s := startImages(t)
@@ -88,8 +88,8 @@ func (s *imageSite) logins(im *Images, owners ...string) {
 	}
 }
 
-// The SIF is in the cache and the digest is remembered, but neither is for owners that the
-// registry refuses.
+// The SIF is in the cache and the digest is known, but owners whom the registry refuses get
+// neither.
 func TestPrivateImageNeedsTheOwnersLogin(t *testing.T) {
 	t.Parallel()
 	s := startImages(t)
@@ -113,7 +113,7 @@ func TestPrivateImageNeedsTheOwnersLogin(t *testing.T) {
 	if err != nil || second.Image != first.Image || s.blobs.Load() != blobs {
 		t.Errorf("once it is allowed: %v, %v, %d blobs more", second, err, s.blobs.Load()-blobs)
 	}
-	// The registry is asked once for a public image, whatever login asked first.
+	// The registry is asked once for a public image, with any login.
 	asked := s.manifests.Load()
 	for _, owner := range []string{"alice", "bob", "carol"} {
 		_, err := s.stage(im, owner, image)
@@ -124,7 +124,7 @@ func TestPrivateImageNeedsTheOwnersLogin(t *testing.T) {
 	}
 }
 
-// An image that took credentials is not given to a bundle while the registry cannot be asked.
+// A bundle does not get an image that needs credentials while the registry does not answer.
 func TestPrivateKeptImageIsNotUsedWhileItsRegistryIsDown(t *testing.T) {
 	t.Parallel()
 	s := startImages(t)

@@ -11,11 +11,11 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/turns"
 )
 
-// An image that one owner names and that nothing answers for keeps no other owner's waiting.
+// One owner's image whose registry does not answer does not delay other owners' images.
 func TestI11QuestionsOfOneOwnerDoNotHoldAnothersUp(t *testing.T) {
 	t.Parallel()
 	r := newResolver(time.Minute, time.Now)
-	r.asking = turns.New(2) // of which an owner alone has one
+	r.asking = turns.New(2) // one owner alone has only one
 	asked, over := make(chan struct{}), make(chan struct{})
 	t.Cleanup(func() { close(over) })
 	from := source.Source{OpenFile: func(path string) (*os.File, error) {

@@ -52,8 +52,8 @@ type pathError struct{ errno syscall.Errno }
 func (e *pathError) Error() string { return "write x: " + e.errno.Error() }
 func (e *pathError) Unwrap() error { return e.errno }
 
-// The members of a cache's group can read what anyone may read on the server, and nothing
-// else, also while the server does not answer whether anyone may.
+// The members of a cache's group can read only the data that anyone may read on the server, even
+// while the server does not answer whether anyone may.
 func TestOnlyWhatAnyoneMayReadIsSharedWithTheGroup(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -83,7 +83,7 @@ func TestOnlyWhatAnyoneMayReadIsSharedWithTheGroup(t *testing.T) {
 	}
 }
 
-// A server that does not answer one owner's questions keeps nobody else waiting.
+// One owner's questions that the server does not answer delay no other owner.
 func TestI11QuestionsOfOneOwnerDoNotHoldAnothersUp(t *testing.T) {
 	t.Parallel()
 	asked := make(chan struct{})
@@ -95,7 +95,7 @@ func TestI11QuestionsOfOneOwnerDoNotHoldAnothersUp(t *testing.T) {
 		return codalab.Identity{UUID: bundle}, ctx.Err()
 	}}
 	d.begin()
-	d.asking = turns.New(2)                    // of which an owner alone has one
+	d.asking = turns.New(2)                    // one owner alone has only one
 	go d.identify(t.Context(), "ann", "ann's") //nolint:errcheck // it hangs until the test ends
 	<-asked
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)

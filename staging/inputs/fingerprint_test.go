@@ -128,7 +128,7 @@ func TestFingerprintIsSharedByBundlesThatUseTheSameData(t *testing.T) {
 	t.Parallel()
 	dir := tree(t, "a")
 	place := sitepath.Place{Path: dir, Roots: []string{filepath.Dir(dir)}}
-	var clock atomic.Int64 // of which each reading takes a second
+	var clock atomic.Int64 // each reading takes a second
 	now := func() time.Time { return time.Unix(clock.Add(1), 0) }
 	var l fingerprints
 	var wg sync.WaitGroup

@@ -12,8 +12,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/staging/results"
 )
 
-// A private bundle was deleted, and somebody else made another one of its UUID: a run that depends on
-// it gets the new one's contents, not what the cache has of the first.
+// A private bundle was deleted, and another user made another one with its UUID. A run that depends
+// on it gets the new one's contents, not those of the first in the cache.
 func TestI9CachedInputIsNotServedToTheNextBundleOfItsUUID(t *testing.T) {
 	t.Parallel()
 	server := &directoryServer{bundles: t.TempDir()}

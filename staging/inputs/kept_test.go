@@ -32,7 +32,7 @@ type keptSite struct {
 	server *directoryServer
 }
 
-// keep keeps results of these files, as write makes them.
+// keep keeps results of these files, as for write.
 func keep(t *testing.T, files map[string]string) keptSite {
 	t.Helper()
 	s := keptSite{spool.Layout(t.TempDir()), &directoryServer{bundles: t.TempDir()}}
@@ -55,7 +55,7 @@ func (s keptSite) dependencies(t *testing.T) *Dependencies {
 	return &Dependencies{Contents: s.server, Cache: content, Layout: s.layout, AtOnce: 1}
 }
 
-// stageOne stages a dependency and returns where it is.
+// stageOne stages a dependency and returns its path.
 func stageOne(t *testing.T, d *Dependencies, dep codalab.Dependency) (string, error) {
 	t.Helper()
 	found, err := d.Stage(t.Context(), codalab.RunBundle{}, codalab.RunDependency{Dependency: dep}, "", &transfer.Item{})
@@ -67,7 +67,7 @@ func stageOne(t *testing.T, d *Dependencies, dep codalab.Dependency) (string, er
 type directoryServer struct {
 	bundles string
 	fetched atomic.Int64
-	// listings counts the questions about a kept.txt.
+	// listings counts the requests for a kept.txt.
 	listings atomic.Int64
 }
 
@@ -139,7 +139,7 @@ func write(t *testing.T, dir string, files map[string]string) {
 	}
 }
 
-// While the shared disk is not mounted, nobody knows what is kept on it.
+// While the shared disk is not mounted, its kept results are unknown.
 func TestListingDoesNotReplaceResultsOnADiskThatIsDown(t *testing.T) {
 	t.Parallel()
 	r := keep(t, map[string]string{"stdout": "o", "model": "weights"})

@@ -50,7 +50,7 @@ func TestSiteBoundsADependency(t *testing.T) {
 	limits := tarstream.Limits{Bytes: 1 << 20, Entries: 4}
 	tests := map[string]struct {
 		server bundleServer
-		want   string // in the error; none if it is empty
+		want   string // in the error; "" means no error
 	}{
 		"as much as may be":   {bundleServer{codalab.TargetDirectory, archive(t, 512<<10, "a", "b")}, ""},
 		"too large a tree":    {bundleServer{codalab.TargetDirectory, archive(t, 512<<10, "a", "b", "c")}, "a dependency may hold 1m at most"},
@@ -77,7 +77,7 @@ func TestSiteBoundsADependency(t *testing.T) {
 	}
 }
 
-// If the site sets no bound, the disk does, and a full disk is no fault of the bundle's.
+// If the site sets no limit, the disk does, and a full disk is not the bundle's fault.
 func TestDiskBoundsADependency(t *testing.T) {
 	t.Parallel()
 	tmp := filepath.Join(t.TempDir(), "tmp")
@@ -91,7 +91,7 @@ func TestDiskBoundsADependency(t *testing.T) {
 	if !errors.Is(err, syscall.ENOSPC) || errors.Is(err, tarstream.ErrTooLarge) || !strings.Contains(err.Error(), codalab.FormatSize(empty.free)+" free, of which "+codalab.FormatSize(empty.reserve)+" stay free") {
 		t.Errorf("error %v", err)
 	}
-	// The file is a hole, which takes no room: what is there already needs none either.
+	// The file is a hole without blocks, so its bytes need no room.
 	must(t, os.Mkdir(tmp, 0o700))
 	const there = 1 << 42
 	must(t, errors.Join(os.WriteFile(filepath.Join(tmp, "a"), nil, 0o600), os.Truncate(filepath.Join(tmp, "a"), there)))

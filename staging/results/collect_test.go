@@ -26,7 +26,7 @@ import (
 
 const run1 = "0x00000000000000000000000000000001"
 
-// results is a shared disk with what a run left on it, and its Collector.
+// results is a shared disk with a run's results, and its Collector.
 type results struct {
 	*testing.T
 	layout    spool.Layout
@@ -82,8 +82,7 @@ func TestCollectLeavesDependencyLinksAndExcludedOut(t *testing.T) {
 		{Dependency: codalab.Dependency{ChildPath: "data"}}, {Dependency: codalab.Dependency{ChildPath: "in"}},
 	}
 	said := r.mustCollect(spool.ResultsUpload)
-	// "in" is no longer the link that was made for the dependency: it is the
-	// command's own.
+	// "in" is not the link to the dependency any more, but the command's own.
 	want := []string{"in", "keep.tmpx", "own", "result", "result/model.bin", "stdout"}
 	if diff := cmp.Diff(want, r.uploaded()); diff != "" {
 		t.Errorf("uploaded (-want +got):\n%s", diff)
@@ -93,8 +92,7 @@ func TestCollectLeavesDependencyLinksAndExcludedOut(t *testing.T) {
 	}
 }
 
-// halfCopied returns what a killed worker leaves of its copy, and names that only look like
-// that.
+// halfCopied returns the leftovers of a killed worker's copy, and similar names.
 func halfCopied() (left, others map[string]string) {
 	name := spool.CopyPrefix(spool.NewToken())
 	return map[string]string{name + "-1": "half", name + "-20": ""},
@@ -127,7 +125,7 @@ func TestExcludePatternsMeanWhatTheyMeanToTar(t *testing.T) {
 	t.Parallel()
 	tar, err := exec.LookPath("tar")
 	if err != nil {
-		t.Skip("no tar") // CodaLab needs it itself
+		t.Skip("no tar") // CodaLab needs it, too
 	}
 	files := map[string]string{}
 	for _, name := range []string{
@@ -170,7 +168,7 @@ func TestExcludePatternsMeanWhatTheyMeanToTar(t *testing.T) {
 	}
 }
 
-// It runs as an ordinary user: root may read everything.
+// It runs as an ordinary user, because root may read everything.
 func TestWhatACommandClosedToItsOwnerIsCollected(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() == 0 && !testenv.AsResearcher(t) {
@@ -194,7 +192,7 @@ func TestWhatACommandClosedToItsOwnerIsCollected(t *testing.T) {
 	}
 }
 
-// longPath leaves a file whose path is too long for an archive, after others.
+// longPath makes a file whose path is too long for an archive, after other files.
 func (r *results) longPath() string {
 	r.Helper()
 	path := strings.Repeat("z/"+strings.Repeat("d", 200)+"/", 21) + "file"
@@ -244,7 +242,7 @@ func TestGoneWorkingDirectoryIsFinalWhereTheDiskIsThere(t *testing.T) {
 		must(t, os.Remove(r.dir))
 		_, err := r.collect(how)
 		wantError(t, err, "is gone", false)
-		must(t, os.RemoveAll(r.layout.Runs())) // as where the disk is not mounted
+		must(t, os.RemoveAll(r.layout.Runs())) // as if the disk is not mounted
 		_, err = r.collect(how)
 		wantError(t, err, "find the shared disk", true)
 	}
@@ -271,7 +269,7 @@ func TestUploadTellsHowMuchOfHowMuchAtWhatRate(t *testing.T) {
 }
 
 func uploadTells(t *testing.T) {
-	noise := func(n int) string { // which does not compress
+	noise := func(n int) string { // it does not compress
 		var b strings.Builder
 		for x := uint32(1); b.Len() < n; x = x*1664525 + 1013904223 {
 			b.WriteByte(byte(x >> 24))

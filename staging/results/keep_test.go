@@ -19,7 +19,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
 
-// nowhere takes an upload and keeps nothing.
+// nowhere accepts an upload and keeps nothing.
 type nowhere struct{}
 
 func (nowhere) UploadContents(_ context.Context, _ string, _ client.UploadOptions, body io.Reader) error {
@@ -27,7 +27,7 @@ func (nowhere) UploadContents(_ context.Context, _ string, _ client.UploadOption
 	return err
 }
 
-// sent is a file that the server was given.
+// sent is a file that the server got.
 func (r *results) sent(name string) string {
 	r.Helper()
 	data, err := os.ReadFile(filepath.Join(r.server.bundles, run1, name))
@@ -84,7 +84,7 @@ func TestKeptResultsStayAndTheServerGetsTheirListing(t *testing.T) {
 	}
 }
 
-// The bridge may have died between any two steps, and collects again, maybe with another
+// The bridge may have died between any two steps, and collects again, perhaps with another
 // configuration.
 func TestKeepingContinuesWhereItEnded(t *testing.T) {
 	t.Parallel()
@@ -128,8 +128,7 @@ func TestKeepingContinuesWhereItEnded(t *testing.T) {
 	}
 }
 
-// After a restore of its database, a server may have a bundle run again although its results
-// are kept already.
+// After a restore of its database, a server may run a bundle again although its results are kept.
 func TestResultsKeptBeforeAreNotOverwritten(t *testing.T) {
 	t.Parallel()
 	r := left(t, map[string]string{"stdout": "second"})
@@ -145,7 +144,7 @@ func TestResultsKeptBeforeAreNotOverwritten(t *testing.T) {
 	}
 }
 
-// A superseded bridge may still be at work beside the next one.
+// A superseded bridge may still run next to the new one.
 func TestResultsAreKeptOnceByManyBridges(t *testing.T) {
 	t.Parallel()
 	for range 20 {
@@ -157,7 +156,7 @@ func TestResultsAreKeptOnceByManyBridges(t *testing.T) {
 				_, err := c.Collect(t.Context(), r.run, r.dir, spool.ResultsKeep, func(string) {})
 				var e *transfer.Error
 				if errors.As(err, &e) && e.Transient() {
-					return nil // it is asked again
+					return nil // it is called again
 				}
 				return err
 			})
@@ -172,8 +171,8 @@ func TestResultsAreKeptOnceByManyBridges(t *testing.T) {
 	}
 }
 
-// An earlier version named kept results by the UUID alone. It may have ended before it delivered their
-// listing, and a server may ask for them again.
+// An earlier version named kept results by the UUID alone. It may have ended before it delivered
+// their listing, and a server may ask for them again.
 func TestResultsThatAnEarlierVersionKeptAreDelivered(t *testing.T) {
 	t.Parallel()
 	for _, how := range []spool.Results{spool.ResultsKeep, spool.ResultsUpload} {
@@ -185,7 +184,7 @@ func TestResultsThatAnEarlierVersionKeptAreDelivered(t *testing.T) {
 			t.Errorf("%s: sent (-want +got):\n%s", how, diff)
 		}
 
-		// A restored server has the bundle run again, and a later run must see the newer results.
+		// A restored server runs the bundle again, and a later run must see the newer results.
 		must(t, os.Rename(write(t, map[string]string{"model": "newer"}), r.dir))
 		r.mustCollect(spool.ResultsUpload)
 		if path, found, err := FindKept(r.layout, "in", r.run.Identity(), codalab.Target{BundleUUID: run1}); found || err != nil {
@@ -194,7 +193,7 @@ func TestResultsThatAnEarlierVersionKeptAreDelivered(t *testing.T) {
 	}
 }
 
-// The name of kept results has the bundle's identity, and results under it are found by that alone.
+// The name of kept results contains the bundle's identity, and only that name finds them.
 func TestI9ResultsAreKeptUnderTheIdentity(t *testing.T) {
 	t.Parallel()
 	r := left(t, map[string]string{"model": "weights"})

@@ -40,7 +40,7 @@ func (s *directoryServer) UploadContents(ctx context.Context, uuid string, _ cli
 	return errors.Join(err, root.Close())
 }
 
-// plant makes files, and symbolic links of what begins with "->".
+// plant makes files, and symbolic links for texts that begin with "->".
 func plant(t *testing.T, dir string, files map[string]string) {
 	t.Helper()
 	for _, name := range slices.Sorted(maps.Keys(files)) {
@@ -95,7 +95,7 @@ func names(t *testing.T, dir string) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// wantError wants an *transfer.Error with these words, which another try may mend or not.
+// wantError checks for a *transfer.Error with these words that is or is not transient.
 func wantError(t *testing.T, err error, words string, transient bool) {
 	t.Helper()
 	var e *transfer.Error

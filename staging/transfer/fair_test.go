@@ -10,8 +10,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/turns"
 )
 
-// wantTurn has a bundle wait for a transfer of its own, which takes so long. It calls got when that
-// begins.
+// wantTurn makes a bundle wait for a transfer of its own, which takes so long. It calls got when
+// the transfer begins.
 func wantTurn(t *testing.T, r *Registry, all *sync.WaitGroup, p turns.Party, takes time.Duration, got func()) {
 	t.Helper()
 	all.Go(func() {
@@ -28,8 +28,8 @@ func wantTurn(t *testing.T, r *Registry, all *sync.WaitGroup, p turns.Party, tak
 	})
 }
 
-// TestOneOwnersImagesDoNotHoldAnothersUp: a thousand bundles of one owner want an image each, which take
-// an hour, or come from a registry that never ends.
+// TestOneOwnersImagesDoNotHoldAnothersUp: a thousand bundles of one owner want an image each, which
+// takes an hour, or comes from a registry that never ends.
 func TestOneOwnersImagesDoNotHoldAnothersUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

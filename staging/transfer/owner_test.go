@@ -11,14 +11,14 @@ import (
 	"github.com/cl-slurm/cl-slurm/cache"
 )
 
-// A content that comes in for one owner without end keeps no other owner's waiting.
+// One owner's endless transfer does not delay other owners' transfers.
 func TestI11ContentsComeInInTurnByOwner(t *testing.T) {
 	t.Parallel()
 	content, err := cache.Open(filepath.Join(t.TempDir(), "cache"), cache.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := NewRegistry(2) // of which an owner alone has one
+	r := NewRegistry(2) // one owner alone has only one
 	get := func(ctx context.Context, owner string, do func() error) error {
 		w := cache.Want{Key: cache.Key{Kind: "bundle", ID: owner}, Owner: owner}
 		_, err := r.Get(ctx, content, w, "0x1", &Item{}, func(ctx context.Context, t *Transfer, tmp string) error {
