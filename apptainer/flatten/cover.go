@@ -6,26 +6,26 @@ import (
 	"strings"
 )
 
-// nameUse says what layers have at a name.
+// nameUse describes the entries of layers for a name.
 type nameUse uint8
 
 const (
 	hasDirectory nameUse = 1 << iota // an entry for it, or for a name below it
 	hasOther                         // a file, a link or a device
 	isWhiteout
-	isOpaque // a directory in which lower layers are hidden
+	isOpaque // a directory whose contents in lower layers are hidden
 )
 
-// cover predicts which files of a layer show. It knows the names in higher layers
-// and in the layer that is being read, as they are written: symbolic links of lower
-// layers, which may lead elsewhere, are not known yet.
+// cover predicts the visible files of a layer. It knows the names in higher layers and in the
+// current layer as they are written. It does not know symbolic links of lower layers, which may
+// redirect names.
 type cover struct {
 	above, own map[string]nameUse
 	room       int64 // for directories that names imply
 }
 
-// newCover returns the cover of the highest layer. Files at the names in taken are
-// written later in any case.
+// newCover returns the cover of the highest layer. Files with the names in taken are written later
+// in any case.
 func newCover(taken []string, room int64) *cover {
 	c := &cover{above: map[string]nameUse{}, own: map[string]nameUse{}, room: room}
 	for _, name := range taken {
@@ -34,7 +34,7 @@ func newCover(taken []string, room int64) *cover {
 	return c
 }
 
-// shows predicts whether a file of this layer shows under its name.
+// shows predicts whether a file of this layer is visible under its name.
 func (c *cover) shows(name string) bool {
 	if c.above[name] != 0 || c.own[name] != 0 || strings.HasPrefix(path.Base(name), whiteoutPrefix) {
 		return false

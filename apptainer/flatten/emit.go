@@ -10,9 +10,8 @@ import (
 	"time"
 )
 
-// writeRest writes what the plan has beyond the files that were written: files of
-// each layer in its order, further names of files, then symbolic links, devices and
-// fifos, and directories last.
+// writeRest writes the entries of the plan that are not written yet: files of each layer in its
+// order, further names of files, then symbolic links, devices and fifos, and directories last.
 func (f *Flattener) writeRest(ctx context.Context, tw *tar.Writer) error {
 	for i, files := range f.plan.files {
 		left, err := f.linkWritten(tw, i, files)
@@ -49,8 +48,8 @@ func (f *Flattener) open(ctx context.Context, i int) (io.ReadCloser, error) {
 	return f.layers.Open(ctx, i)
 }
 
-// linkWritten writes the further names of a layer's files that were written, and
-// returns how many files were not.
+// linkWritten writes the further names of a layer's written files, and returns the number of files
+// that are not written.
 func (f *Flattener) linkWritten(tw *tar.Writer, i int, files map[int][]string) (left int, err error) {
 	if i == f.layers.Number {
 		return len(files), nil
@@ -68,8 +67,7 @@ func (f *Flattener) linkWritten(tw *tar.Writer, i int, files map[int][]string) (
 	return len(files) - len(f.written[i]), nil
 }
 
-// writeMissing writes those files of a layer that were not written yet; left is
-// how many there are.
+// writeMissing writes the files of a layer that are not written yet. left is their number.
 func (f *Flattener) writeMissing(tw *tar.Writer, r io.Reader, i, left int) error {
 	var written []writtenFile
 	if i < f.layers.Number {
@@ -134,7 +132,7 @@ func (f *Flattener) writeFile(tw *tar.Writer, content io.Reader, e entry, names 
 	return nil
 }
 
-// header is the tar header of e under another name.
+// header returns the tar header of e under another name.
 func (e entry) header(name string) *tar.Header {
 	hdr := &tar.Header{
 		Typeflag: e.kind,

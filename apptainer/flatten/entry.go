@@ -7,28 +7,26 @@ import (
 	"strings"
 )
 
-// entry is one entry of a layer without the content of a file.
+// entry is one entry of a layer without a file's content.
 type entry struct {
 	name         string // rooted and clean, without the leading slash; "" is the root
 	kind         byte   // tar.TypeReg, TypeDir, TypeSymlink, TypeLink, TypeChar, TypeBlock or TypeFifo
-	link         string // a symbolic link's target as written; a hard link's, clean as name is
+	link         string // a symbolic link's target as written; a hard link's target, clean like name
 	mode         int64  // permission bits with setuid, setgid and sticky
 	uid, gid     int
-	mtime        int64 // seconds since 1970, as squashfs keeps them
+	mtime        int64 // seconds since 1970, as in squashfs
 	size         int64
 	major, minor int64
-	// attributes are the extended attributes that are kept, as binary values; nil
-	// for none.
+	// attributes are the supported extended attributes, as binary values; nil means none.
 	attributes map[string]string
 }
 
-// attributePrefix begins the names of extended attributes in PAX headers, as
-// GNU tar and Docker write them.
+// attributePrefix begins the names of extended attributes in PAX headers of GNU tar and Docker.
 const attributePrefix = "SCHILY.xattr."
 
-// attributesOf returns a header's file capabilities and user extended attributes.
-// Overlayfs would obey its own attributes in a container's root, and others, such as
-// security.selinux, belong to the host that packed the layer.
+// attributesOf returns a header's file capabilities and user extended attributes. It drops
+// overlayfs's attributes, which overlayfs would obey in a container's root, and others such as
+// security.selinux, which belong to the host that packed the layer.
 func attributesOf(hdr *tar.Header) map[string]string {
 	var kept map[string]string
 	for record, value := range hdr.PAXRecords {
@@ -45,8 +43,8 @@ func attributesOf(hdr *tar.Header) map[string]string {
 	return kept
 }
 
-// checkAttributes refuses attributes that setxattr(2) refuses on any file system,
-// and that tools write into layers all the same.
+// checkAttributes refuses attributes that setxattr(2) refuses on every file system. Some tools
+// write them into layers.
 func checkAttributes(attributes map[string]string) error {
 	const sizeMax = 64 << 10 // XATTR_SIZE_MAX, and XATTR_LIST_MAX
 	names := 0
@@ -65,8 +63,8 @@ const (
 	pathMax = 4095
 )
 
-// newEntry reads a header. A global PAX header becomes an entry of kind 0, so that
-// entries have the ordinals of their headers.
+// newEntry reads a header. A global PAX header becomes an entry of kind 0, so that entries have the
+// ordinals of their headers.
 func newEntry(hdr *tar.Header) (entry, error) {
 	e := entry{
 		name:  cleanName(hdr.Name),
@@ -113,7 +111,7 @@ func newEntry(hdr *tar.Header) (entry, error) {
 	return e, nil
 }
 
-// cleanName reads a name in a layer as Docker does: it never leaves the root.
+// cleanName cleans a name in a layer as Docker does: it never leaves the root.
 func cleanName(name string) string { return path.Clean("/" + name)[1:] }
 
 func checkName(name string) error {
@@ -131,7 +129,7 @@ func checkName(name string) error {
 	return nil
 }
 
-// quoted is a name as one line of an error can show it.
+// quoted returns a name as a part of a one-line error.
 func quoted(name string) string {
 	const most = 80
 	if len(name) > most {

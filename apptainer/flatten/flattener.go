@@ -14,44 +14,41 @@ import (
 type Layers struct {
 	// Number is the number of layers.
 	Number int
-	// Open opens the uncompressed tar stream of layer i; the lowest is 0. It is
-	// called once for every layer, from the highest down, and after that at most
-	// once more for each. Every stream is read to its end, where it may fail
-	// because the layer as a whole is wrong. Reading ends with ctx.
+	// Open opens the uncompressed tar stream of layer i; the lowest is 0. It is called once for
+	// every layer, from the highest down, and then at most once more for each. Every stream is read
+	// to its end, where it may fail because the whole layer is invalid. Reading ends with ctx.
 	Open func(ctx context.Context, i int) (io.ReadCloser, error)
-	// Top makes one more layer above all others, as a tar stream; nil for none.
-	// exists reports whether the tree has anything at a name.
+	// Top returns one more layer above all others, as a tar stream; nil means none. exists reports
+	// whether the tree has an entry of a name.
 	Top func(exists func(name string) (bool, error)) ([]byte, error)
 	// Taken are names of files that Top always has.
 	Taken []string
 }
 
-// Limits bound what an image may unpack to, so that a few hostile kilobytes
-// fill neither disk nor memory. None may be zero.
+// Limits limit the unpacked image, so that a few hostile kilobytes fill neither disk nor memory.
+// None may be zero.
 type Limits struct {
 	Entries   int64 // in all layers
 	Bytes     int64 // of file contents in all layers
-	NameBytes int64 // of names and, counted apart, of the paths that they lead to; both are kept in memory
+	NameBytes int64 // of names, and separately of their resolved paths; both are kept in memory
 }
 
-// Root is what the reader of the stream has to know of the file system before it
-// begins.
+// Root has the properties of the file system that the reader of the stream must know beforehand.
 type Root struct {
-	// Mode is the root directory's mode: permission bits with setuid, setgid
-	// and sticky.
+	// Mode is the root directory's mode: permission bits with setuid, setgid and sticky.
 	Mode int64
-	// Newest is a time, in seconds since 1970, that no time stamp is after.
+	// Newest is the latest time stamp, or a later time, in seconds since 1970.
 	Newest int64
 }
 
 // ErrTooLarge is the cause when an image unpacks to more than its Limits.
 var ErrTooLarge = errors.New("unpacks to more than is allowed")
 
-// ErrAgain means that what was written is not what the layers show. The next Write
-// will be right.
+// ErrAgain means that the written stream differs from the tree of the layers. The next Write will
+// be right.
 var ErrAgain = errors.New("what was written is not what the layers show")
 
-// Flattener writes the file system of an image. It is used by one goroutine.
+// Flattener writes the file system of an image. Only one goroutine may use it.
 type Flattener struct {
 	layers Layers
 	limits Limits
@@ -61,18 +58,18 @@ type Flattener struct {
 	entries [][]entry // of each layer that was read
 	written [][]writtenFile
 	top     []byte
-	plan    *plan // once all layers are read
+	plan    *plan // nil until all layers are read
 	buffer  []byte
 }
 
-// writtenFile is a file whose content was written as soon as it was read.
+// writtenFile is a file whose content was written immediately.
 type writtenFile struct {
-	ordinal int // which entry of its layer
+	ordinal int // the number of its entry in its layer
 	name    string
 }
 
-// New returns a Flattener. root predicts the image's, such as mode 0755 and the
-// time that the image was made.
+// New returns a Flattener. root predicts the image's root, such as mode 0755 and the image's
+// creation time.
 func New(layers Layers, limits Limits, root Root) *Flattener {
 	return &Flattener{
 		layers: layers, limits: limits, left: limits, root: root,
@@ -81,13 +78,13 @@ func New(layers Layers, limits Limits, root Root) *Flattener {
 	}
 }
 
-// Root returns what the reader of the stream has to know before the next Write.
+// Root returns the properties that the reader of the stream must know before the next Write.
 func (f *Flattener) Root() Root { return f.root }
 
-// Write writes the file system to w as one tar stream. After ErrAgain the caller
-// throws away what was written, and calls Root and Write again; that happens at most
-// once. An image that no container runtime could unpack is an error in words; so is
-// one beyond the limits, which wraps ErrTooLarge. The layers' streams get ctx.
+// Write writes the file system to w as one tar stream. After ErrAgain the caller discards the
+// stream, and calls Root and Write again; that happens at most once. An image that no container
+// runtime could unpack is an error. So is one beyond the limits, whose error wraps ErrTooLarge. The
+// layers' streams get ctx.
 func (f *Flattener) Write(ctx context.Context, w io.Writer) error {
 	tw := tar.NewWriter(w)
 	if f.plan == nil {
@@ -109,7 +106,7 @@ func (f *Flattener) Write(ctx context.Context, w io.Writer) error {
 	return nil
 }
 
-// readLayers reads all layers, and writes the files that are predicted to show.
+// readLayers reads all layers, and writes the files that the prediction calls visible.
 func (f *Flattener) readLayers(ctx context.Context, tw *tar.Writer) error {
 	over := newCover(f.layers.Taken, f.limits.Entries)
 	for i := f.layers.Number - 1; i >= 0; i-- {
@@ -169,8 +166,8 @@ func (f *Flattener) readLayer(i int, r io.Reader, over *cover, tw *tar.Writer) e
 	return err
 }
 
-// maxPadding bounds the bytes behind the end of a layer's tar; tar itself pads to
-// 10 KiB, and to some MiB on request.
+// maxPadding limits the bytes after the end of a layer's tar. tar itself pads to 10 KiB, and to
+// some MiB on request.
 const maxPadding = 64 << 20
 
 func (l *Limits) spend(e entry) error {
@@ -186,7 +183,7 @@ func (l *Limits) spend(e entry) error {
 	return nil
 }
 
-// makePlan builds the tree and compares it with what was written.
+// makePlan builds the tree and compares it with the written files.
 func (f *Flattener) makePlan() error {
 	t := newTree(f.limits)
 	for i, entries := range f.entries {
@@ -233,7 +230,7 @@ func (f *Flattener) addTop(t *tree) (err error) {
 	}
 }
 
-// showsWritten reports whether the tree shows every file that was written.
+// showsWritten reports whether the tree shows every written file.
 func (f *Flattener) showsWritten() bool {
 	for i, files := range f.written {
 		for _, file := range files {

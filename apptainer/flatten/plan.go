@@ -2,14 +2,14 @@ package flatten
 
 import "archive/tar"
 
-// plan is what to write for a tree: everything but the contents of files, and in
-// which layers those are.
+// plan lists the entries of a tree, without the contents of files, and the layers of those
+// contents.
 type plan struct {
 	root  *inode
 	dirs  []link // parents first
 	other []link // symbolic links, devices, fifos
-	// files has, for each layer and the ordinal of a file's entry in it, the names
-	// that show the file. Files without a name are missing.
+	// files maps, for each layer, the ordinal of a file's entry to the file's visible names. It
+	// omits files without one.
 	files []map[int][]string
 	// newest is the latest time stamp, in seconds since 1970.
 	newest int64
@@ -21,8 +21,7 @@ type link struct {
 	*inode
 }
 
-// plan lists what the tree shows, in an order that depends on its content
-// alone.
+// plan lists the visible entries of the tree, in an order that depends only on its content.
 func (t *tree) plan() plan {
 	p := plan{root: t.root.inode, files: make([]map[int][]string, t.layer+1), newest: t.root.mtime}
 	for i := range p.files {

@@ -10,14 +10,13 @@ import (
 	"strings"
 )
 
-// tree is the file system of an image. Layers are applied to it from the lowest
-// up, as containerd unpacks them into one directory (pkg/archive/tar.go:
-// applyNaive).
+// tree is the file system of an image. Layers are applied to it from the lowest up, as containerd
+// unpacks them into one directory (pkg/archive/tar.go: applyNaive).
 type tree struct {
 	root  *node
-	layer int // the one that is being applied
-	// How many more names, bytes of their paths, and steps along names and symbolic
-	// links it may use. What is hidden later counts, too.
+	layer int // the current one
+	// Limits of further names, of the bytes of their paths, and of steps along names and symbolic
+	// links. Names that are hidden later count, too.
 	room, pathRoom, steps int64
 }
 
@@ -27,10 +26,10 @@ type node struct {
 	layer    int              // the last one with an entry for the name
 	length   int              // of its path, in bytes, with a leading slash
 	children map[string]*node // of a directory
-	cleared  int              // the last layer that hid what lower layers had in it
+	cleared  int              // the last layer that hid entries of lower layers in it
 }
 
-// inode is what a name refers to; hard links share one.
+// inode is the object of a name. Hard links share one.
 type inode struct {
 	entry
 
@@ -40,15 +39,14 @@ type inode struct {
 
 const (
 	whiteoutPrefix = ".wh."
-	// whiteoutMeta begins the names that aufs used itself.
+	// whiteoutMeta begins the names that aufs itself used.
 	whiteoutMeta   = ".wh..wh."
 	whiteoutOpaque = ".wh..wh..opq"
-	maxSymlinks    = 40 // as Linux follows in one path
+	maxSymlinks    = 40 // Linux's limit for one path
 )
 
-// stepsPerName is how many steps a tree may use for each name that it may have.
-// Without a bound, many short names could each lead along a long chain of symbolic
-// links.
+// stepsPerName limits the steps that a tree may use for each of its possible names. Without it,
+// many short names could each lead along a long chain of symbolic links.
 const stepsPerName = 100
 
 var errSymlinkLoop = errors.New("too many symbolic links")
@@ -69,8 +67,7 @@ func (t *tree) impliedDir(length int) *node {
 	}
 }
 
-// apply applies the entries of the next layer. It fails where a container runtime
-// would.
+// apply applies the entries of the next layer. It fails if a container runtime would.
 func (t *tree) apply(entries []entry) error {
 	t.layer++
 	for i, e := range entries {
@@ -122,8 +119,8 @@ func (t *tree) applyEntry(ordinal int, e entry) error {
 	return nil
 }
 
-// linkTarget finds what a hard link shares. Like link(2), it follows symbolic links
-// on the way there, and not at the end.
+// linkTarget finds the target of a hard link. Like link(2), it follows symbolic links on the way to
+// the target, and not at its end.
 func (t *tree) linkTarget(name string) (*node, error) {
 	dir, base := path.Split(name)
 	parent, err := t.lookup(dir)
@@ -140,9 +137,8 @@ func (t *tree) linkTarget(name string) (*node, error) {
 	return target, nil
 }
 
-// whiteout hides what lower layers have at a name or, for an opaque whiteout, in a
-// directory. What this layer has there stays, in whatever order its entries come
-// (image-spec, layer.md: Whiteouts).
+// whiteout hides the entries of lower layers for a name or, for an opaque whiteout, in a directory.
+// Entries of this layer stay, in any order (image-spec, layer.md: Whiteouts).
 func (t *tree) whiteout(dir, base string) error {
 	parent, err := t.lookup(dir)
 	if err != nil || parent == nil {
@@ -174,10 +170,10 @@ func (t *tree) whiteout(dir, base string) error {
 	return nil
 }
 
-// hide removes from a directory, at any depth, what lower layers have in it.
+// hide removes the entries of lower layers from a directory, at any depth.
 func (t *tree) hide(n *node) {
 	if n.cleared == t.layer {
-		return // what was added since is of this layer
+		return // later entries are of this layer
 	}
 	n.cleared = t.layer
 	t.steps -= int64(len(n.children))
@@ -193,15 +189,14 @@ func (t *tree) hide(n *node) {
 	}
 }
 
-// ownPart returns what stays of a hidden directory: what this layer has in it.
+// ownPart returns the rest of a hidden directory: this layer's entries in it.
 func (t *tree) ownPart(n *node) *node {
 	kept := t.impliedDir(n.length)
 	kept.children, kept.cleared = n.children, n.cleared
 	return kept
 }
 
-// lookup finds the directory at name, through symbolic links; nil when there is
-// none.
+// lookup finds the directory at name, through symbolic links. It returns nil if there is none.
 func (t *tree) lookup(name string) (*node, error) {
 	n, err := t.walk(name, false)
 	if err != nil || n == nil || n.kind != tar.TypeDir {
@@ -210,11 +205,11 @@ func (t *tree) lookup(name string) (*node, error) {
 	return n, nil
 }
 
-// makeDirs finds the directory at name, and makes what is missing on the way.
+// makeDirs finds the directory at name, and makes its missing parts.
 func (t *tree) makeDirs(name string) (*node, error) { return t.walk(name, true) }
 
-// exists reports whether the tree has anything at name; a symbolic link counts,
-// wherever it leads.
+// exists reports whether the tree has an entry at name. A symbolic link counts, even one that leads
+// nowhere.
 func (t *tree) exists(name string) (bool, error) {
 	dir, base := path.Split(name)
 	parent, err := t.lookup(dir)
@@ -224,9 +219,8 @@ func (t *tree) exists(name string) (bool, error) {
 	return parent.children[base] != nil, nil
 }
 
-// walk follows name from the root through directories and symbolic links, which
-// cannot leave the root. Where a directory is missing it is made if create is set;
-// otherwise walk returns nil.
+// walk follows name from the root through directories and symbolic links, which cannot leave the
+// root. If a directory is missing, walk makes it if create is set, and otherwise returns nil.
 func (t *tree) walk(name string, create bool) (*node, error) {
 	trail := []*node{t.root}
 	rest := strings.Split(name, "/")
@@ -254,7 +248,7 @@ func (t *tree) walk(name string, create bool) (*node, error) {
 			rest = slices.Concat(strings.Split(next.link, "/"), rest)
 			t.steps -= int64(len(rest))
 		case !create:
-			return nil, nil //nolint:nilnil // nothing there is an answer
+			return nil, nil //nolint:nilnil // nil means that it does not exist
 		default:
 			made, err := t.makeDir(at, part)
 			if err != nil {
@@ -266,8 +260,8 @@ func (t *tree) walk(name string, create bool) (*node, error) {
 	return trail[len(trail)-1], nil
 }
 
-// makeDir makes a directory that an entry's name implies. It replaces a lower
-// layer's file, as it does where each layer is unpacked by itself.
+// makeDir makes a directory that an entry's name implies. It replaces a lower layer's file, as
+// unpacking the layers one by one does.
 func (t *tree) makeDir(parent *node, base string) (*node, error) {
 	if old := parent.children[base]; old != nil && old.layer == t.layer {
 		return nil, fmt.Errorf("the same layer has %q as a file", base)
