@@ -21,17 +21,17 @@ const (
 	AMD    Vendor = "amd"
 )
 
-// Driver is the parts of a driver that a host has.
+// Driver lists the parts of a driver on a host.
 type Driver struct {
 	Libraries []Library
 	// Programs are paths on the host.
 	Programs []string
-	// Files are data, and sockets of daemons. A container shows them at the paths
-	// where programs expect them.
+	// Files are data, and sockets of daemons. A container must have them at the same paths, where
+	// programs expect them.
 	Files []File
 }
 
-// IsEmpty reports whether a host has nothing of the driver that a program could use.
+// IsEmpty reports whether the host has no part of the driver that a program could use.
 func (d Driver) IsEmpty() bool { return len(d.Libraries)+len(d.Programs) == 0 }
 
 // File is a file of the host, and the absolute path at which programs expect it.
@@ -55,19 +55,19 @@ type Host struct {
 // cacheFile is the dynamic linker's cache.
 const cacheFile = "/etc/ld.so.cache"
 
-// ownDirectories have the driver on hosts with no cache of the dynamic linker, or with
-// one that lacks the driver.
+// ownDirectories returns the directories of the driver on hosts whose dynamic linker has no cache,
+// or one without the driver.
 func ownDirectories() []string {
 	return []string{"/usr/local/nvidia/lib64", "/run/opengl-driver/lib"}
 }
 
-// programDirectories are searched in this order.
+// programDirectories returns the directories to search, in this order.
 func programDirectories() []string {
 	return []string{"/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin", "/opt/rocm/bin", "/usr/local/nvidia/bin", "/run/opengl-driver/bin"}
 }
 
-// Find finds the driver of a vendor's GPUs. It returns an empty Driver if the host has
-// none, which may be so even with GPUs. An error means that the host cannot be read.
+// Find finds the driver of a vendor's GPUs. It returns an empty Driver if the host has none, even
+// if it has GPUs. An error means that the host cannot be read.
 func (h Host) Find(vendor Vendor) (Driver, error) {
 	var want list
 	switch vendor {
@@ -100,8 +100,8 @@ func (h Host) files(names []string) []File {
 	return found
 }
 
-// libraries finds the libraries of a list. Like the linker, it uses the first library of
-// a name that is made for this machine.
+// libraries finds the libraries of a list. Like the linker, it uses the first library of a name
+// that is made for this machine.
 func (h Host) libraries(want list) ([]Library, error) {
 	known, err := h.known()
 	if err != nil {
@@ -144,7 +144,7 @@ func (h Host) known() ([]cached, error) {
 	for _, dir := range ownDirectories() {
 		entries, err := os.ReadDir(h.at(dir))
 		if err != nil {
-			continue // most hosts lack it
+			continue // most hosts do not have it
 		}
 		for _, e := range entries {
 			known = append(known, cached{e.Name(), filepath.Join(dir, e.Name())})
@@ -171,7 +171,7 @@ func (h Host) programs(names []string) []string {
 	return found
 }
 
-// Program returns the path of a driver's program, or nothing if the host lacks it.
+// Program returns the path of a driver's program, or "" if the host does not have it.
 func (h Host) Program(name string) string {
 	for _, dir := range programDirectories() {
 		file := h.at(filepath.Join(dir, name))
@@ -182,8 +182,8 @@ func (h Host) Program(name string) string {
 	return ""
 }
 
-// header is the part of a program's or library's first bytes that names the machine that
-// it is made for (elf(5): e_ident's class and byte order, e_machine).
+// header has the fields of a program's or library's first bytes that name its machine (elf(5):
+// e_ident's class and byte order, e_machine).
 type header struct {
 	class, order byte
 	machine      [2]byte
@@ -202,7 +202,8 @@ func readHeader(file string) (header, error) {
 	return header{class: b[4], order: b[5], machine: [2]byte(b[18:20])}, nil
 }
 
-// Names lists the libraries in an image's ld.so.cache; none if that is no such cache.
+// Names lists the libraries in an image's ld.so.cache. It returns none if the text is not such a
+// cache.
 func Names(cache []byte) map[string]bool {
 	names := map[string]bool{}
 	libraries, err := parseCache(cache)

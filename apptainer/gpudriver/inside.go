@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// LibraryDir is where a container has the libraries of the host's driver, as Apptainer does it.
+// LibraryDir is a container's directory for the libraries of the host's driver, as in Apptainer.
 const LibraryDir = "/.singularity.d/libs"
 
-// Inside lists the driver's programs and files, with their paths in a container that has this
+// Inside lists the driver's programs and files, with their paths in a container with this
 // environment. Programs are in /usr/bin, or in the last directory of a PATH without it.
 func (d Driver) Inside(env []string) []File {
 	const usual = "/usr/bin"
@@ -29,7 +29,7 @@ func (d Driver) Inside(env []string) []File {
 	return append(files, d.Files...)
 }
 
-// WithLibraryDir returns an environment in which the linker searches LibraryDir.
+// WithLibraryDir returns an environment in which the linker also searches LibraryDir.
 func WithLibraryDir(env []string) []string {
 	const name = "LD_LIBRARY_PATH="
 	i := slices.IndexFunc(env, func(assignment string) bool { return strings.HasPrefix(assignment, name) })

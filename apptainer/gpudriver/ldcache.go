@@ -7,9 +7,9 @@ import (
 	"slices"
 )
 
-// The dynamic linker's cache (glibc, sysdeps/generic/dl-cache.h: struct
-// cache_file and struct cache_file_new), in this machine's byte order. Up to
-// glibc 2.31 it begins with a table of an older format, followed by the newer one.
+// Format of the dynamic linker's cache (glibc, sysdeps/generic/dl-cache.h: struct cache_file and
+// struct cache_file_new), in this machine's byte order. Up to glibc 2.31 it begins with a table of
+// an older format, followed by the newer one.
 const (
 	oldMagic     = "ld.so-1.7.0\x00"
 	oldHeader    = len(oldMagic) + 4
@@ -20,7 +20,7 @@ const (
 	newAlignment = 8
 )
 
-// maxCached is more entries than any cache has.
+// maxCached is larger than the number of entries of any real cache.
 const maxCached = 1 << 20
 
 var errNoCache = errors.New("this is no cache of the dynamic linker")

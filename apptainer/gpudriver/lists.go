@@ -2,20 +2,21 @@ package gpudriver
 
 import "strings"
 
-// list names the parts of a driver. A library's name means all of its versions.
+// list names the parts of a driver. The name of a library means all its versions.
 type list struct {
 	// libraries are the driver's, even if the image has its own.
 	libraries []string
-	// common are libraries that drivers of several vendors use, or that are not part of
-	// the driver: an image keeps its own.
+	// common are libraries that drivers of several vendors use, or that do not belong to the
+	// driver. An image keeps its own.
 	common   []string
 	programs []string
 	// files are data and sockets.
 	files []string
 }
 
-// nvidia is Apptainer's list (etc/nvliblist.conf), with what that lacks of NVIDIA's own
-// list (libnvidia-container, src/nvc_info.c: utility_libs, compute_libs, graphics_libs).
+// nvidia returns Apptainer's list (etc/nvliblist.conf), and the entries of NVIDIA's own list that
+// are missing there (libnvidia-container, src/nvc_info.c: utility_libs, compute_libs,
+// graphics_libs).
 func nvidia() list {
 	return list{
 		libraries: strings.Fields(`
@@ -45,7 +46,7 @@ func nvidia() list {
 	}
 }
 
-// amd is Apptainer's list for ROCm (etc/rocmliblist.conf). The image has the rest of ROCm.
+// amd returns Apptainer's list for ROCm (etc/rocmliblist.conf). The image has the rest of ROCm.
 func amd() list {
 	return list{
 		common: strings.Fields(`

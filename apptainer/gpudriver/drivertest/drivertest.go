@@ -1,6 +1,5 @@
-// Package drivertest makes up hosts with GPU drivers, for tests on machines
-// without a GPU: real shared libraries that do nothing, and a real cache of the
-// dynamic linker that knows them.
+// Package drivertest imitates hosts with GPU drivers, for tests on machines without a GPU. It makes
+// real shared libraries without functions, and a real cache of the dynamic linker that lists them.
 package drivertest
 
 import (
@@ -26,8 +25,8 @@ func Write(tb testing.TB, root, name, content string, mode os.FileMode) {
 	}
 }
 
-// Cache has the machine's ldconfig make root's /etc/ld.so.cache from the
-// libraries in the given directories of it. Format is one of ldconfig(8)'s.
+// Cache runs the machine's ldconfig, which makes root's /etc/ld.so.cache from the libraries in the
+// given directories below root. Format is one of ldconfig(8)'s.
 func Cache(tb testing.TB, root, format string, directories ...string) {
 	tb.Helper()
 	program, err := exec.LookPath("/sbin/ldconfig")
@@ -45,21 +44,20 @@ func Cache(tb testing.TB, root, format string, directories ...string) {
 	}
 }
 
-// Library is a shared library of the given soname without a symbol in it, made
-// for this machine.
+// Library returns a shared library for this machine with the given soname and without symbols.
 func Library(tb testing.TB, soname string) string {
 	tb.Helper()
 	return library(tb, soname, nil)
 }
 
-// ForeignLibrary is such a library for a machine that is none.
+// ForeignLibrary returns such a library for another machine.
 func ForeignLibrary(tb testing.TB, soname string) string {
 	tb.Helper()
 	return library(tb, soname, func(h *elf.Header64) { h.Machine = uint16(elf.EM_VAX) })
 }
 
-// library puts one together: the header, three program headers, the dynamic
-// section, an empty symbol table and the names, all in one segment.
+// library returns a library: the header, three program headers, the dynamic section, an empty
+// symbol table and the names, all in one segment.
 func library(tb testing.TB, soname string, change func(*elf.Header64)) string {
 	tb.Helper()
 	const (
@@ -104,7 +102,7 @@ func library(tb testing.TB, soname string, change func(*elf.Header64)) string {
 	return b.String()
 }
 
-// ownHeader is the header of the running program.
+// ownHeader returns the header of the running program.
 func ownHeader(tb testing.TB) (h elf.Header64) {
 	tb.Helper()
 	f, err := os.Open("/proc/self/exe")
