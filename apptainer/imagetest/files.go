@@ -33,8 +33,8 @@ func WriteTar(tb testing.TB, path string, files ...File) {
 	check(tb, os.WriteFile(path, TarStream(tb, files...), 0o600))
 }
 
-// WriteSaved writes an archive as docker save does since version 25, or as it did
-// before: there a layer that comes twice is a link the second time.
+// WriteSaved writes an archive as docker save does since version 25, or as earlier versions did.
+// Those wrote a repeated layer as a link.
 func WriteSaved(tb testing.TB, path string, since25 bool, images map[string]v1.Image) {
 	tb.Helper()
 	var files []File
@@ -87,8 +87,8 @@ func GzipFile(tb testing.TB, from, to string) {
 	check(tb, errors.Join(err, w.Close(), os.WriteFile(to, buf.Bytes(), 0o600)))
 }
 
-// Everywhere writes an image to a registry and, in dir, to files of each kind. It
-// returns the references.
+// Everywhere writes an image to a registry and, in dir, to files of each kind. It returns the
+// references by kind.
 func Everywhere(tb testing.TB, dir string, img v1.Image) map[string]string {
 	tb.Helper()
 	in := func(name string) string { return filepath.Join(dir, name) }

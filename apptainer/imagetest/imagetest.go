@@ -28,7 +28,7 @@ type Registry struct {
 	Host string
 	// Intercept, when set, may answer a request in the registry's place.
 	Intercept func(w http.ResponseWriter, r *http.Request) (done bool)
-	// Requests are the first thousand that it got ("GET /v2/…").
+	// Requests receives the first thousand requests ("GET /v2/…").
 	Requests chan string
 }
 
@@ -89,34 +89,34 @@ type File struct {
 	content string
 }
 
-// Regular is a file of mode 0644.
+// Regular returns a file of mode 0644.
 func Regular(name, content string) File {
 	return File{tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: int64(len(content))}, content}
 }
 
-// Executable is a file of mode 0755.
+// Executable returns a file of mode 0755.
 func Executable(name, content string) File {
 	f := Regular(name, content)
 	f.Mode = 0o755
 	return f
 }
 
-// Directory is one of mode 0755.
+// Directory returns a directory of mode 0755.
 func Directory(name string) File {
 	return File{tar.Header{Typeflag: tar.TypeDir, Name: name + "/", Mode: 0o755}, ""}
 }
 
-// Symlink is a symbolic link.
+// Symlink returns a symbolic link.
 func Symlink(name, target string) File {
 	return File{tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: target, Mode: 0o777}, ""}
 }
 
-// Hardlink is another name of a file in the same or a lower layer.
+// Hardlink returns another name for a file in the same or a lower layer.
 func Hardlink(name, target string) File {
 	return File{tar.Header{Typeflag: tar.TypeLink, Name: name, Linkname: target, Mode: 0o644}, ""}
 }
 
-// TarStream is an uncompressed layer.
+// TarStream returns an uncompressed layer.
 func TarStream(tb testing.TB, files ...File) []byte {
 	tb.Helper()
 	var buf bytes.Buffer
@@ -157,7 +157,7 @@ func Image(tb testing.TB, config v1.Config, layers ...v1.Layer) v1.Image {
 	return img
 }
 
-// Tiny is an image of one small file.
+// Tiny returns an image with one small file.
 func Tiny(tb testing.TB, content string) v1.Image {
 	tb.Helper()
 	return Image(tb, v1.Config{}, GzipLayer(tb, TarStream(tb, Regular("f", content))))

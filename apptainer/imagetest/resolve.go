@@ -9,7 +9,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
 )
 
-// Source is one that retries at once.
+// Source returns a Source that retries without a pause.
 func Source() source.Source { return source.Source{RetryDelay: time.Millisecond} }
 
 // Reference parses a name.
@@ -28,8 +28,8 @@ func Resolve(tb testing.TB, name string) source.Image {
 	return img
 }
 
-// WantError fails the test unless err is an *source.ImageError of that kind with those
-// words, in one line that names its image.
+// WantError fails the test unless err is an *source.ImageError of that kind with those words, on
+// one line that names its image.
 func WantError(tb testing.TB, err error, transient bool, words string) {
 	tb.Helper()
 	var e *source.ImageError
