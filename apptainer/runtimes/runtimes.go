@@ -1,11 +1,11 @@
-// Package runtimes names the runtimes, which are the means of running a container. A queue's
-// configuration, the records on the shared disk and package container use the same names.
+// Package runtimes names the runtimes of containers. A queue's configuration, the records on the
+// shared disk and package container use the same names.
 package runtimes
 
 // Name names a runtime.
 type Name string
 
-// The runtimes. Auto is not one itself: it leaves the choice to the node.
+// The runtimes. Auto is not a runtime: it leaves the choice to the node.
 const (
 	Auto        Name = "auto"
 	Builtin     Name = "builtin"
@@ -15,11 +15,11 @@ const (
 	Podman      Name = "podman"
 )
 
-// All lists the names that a caller may ask for.
+// All lists the names that a caller may request.
 func All() []Name {
 	return []Name{Auto, Builtin, Apptainer, Singularity, Docker, Podman}
 }
 
-// IsEngine reports whether the runtime is an engine, which has images in a store of its own and
-// runs containers outside of its caller's cgroup.
+// IsEngine reports whether the runtime is an engine, which has its own store of images and runs
+// containers outside of its caller's cgroup.
 func (n Name) IsEngine() bool { return n == Docker || n == Podman }
