@@ -1,7 +1,7 @@
 // Package sifconfig reads the configuration that is needed to run a SIF.
 //
-// It is separate from package apptainer so that a worker does not link the code that
-// pulls and converts images: the worker's own start is a good part of a container's.
+// It is separate from package apptainer so that a worker does not link the code that pulls and
+// converts images, because the start of the worker takes a good part of a container's start.
 package sifconfig
 
 import (
@@ -18,10 +18,10 @@ import (
 // (Apptainer's pkg/image/sif.go).
 const OCIConfigName = "oci-config.json"
 
-// DefaultPath is the PATH of a Docker image that sets none.
+// DefaultPath is the PATH for Docker images without one.
 const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// Config is what a runtime needs to know about a SIF.
+// Config has the properties of a SIF that a runtime needs.
 type Config struct {
 	// Env is the image's environment, "NAME=value", in the image's order.
 	Env []string
@@ -31,8 +31,8 @@ type Config struct {
 	Offset int64
 }
 
-// Read reads the configuration of the SIF at path. A SIF that was not made from a Docker
-// or OCI image has no environment.
+// Read reads the configuration of the SIF at path. A SIF that was not made from a Docker or OCI
+// image has no environment.
 func Read(path string) (_ Config, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -59,8 +59,8 @@ func readConfig(f *os.File) (Config, error) {
 	return Of(container)
 }
 
-// Package sif allocates as much memory as a file asks for. These limits protect against
-// malicious files.
+// Package sif allocates as much memory as a file demands. These limits protect against malicious
+// files.
 const (
 	maxDescriptors = 1 << 12 // Apptainer makes 48
 	maxConfigBytes = 8 << 20
@@ -99,7 +99,8 @@ func Of(f *sif.FileImage) (Config, error) {
 	return config, err
 }
 
-// readEnv reads the environment where Apptainer stores it for images from a registry.
+// readEnv reads the environment from the place where Apptainer stores it for images from a
+// registry.
 func readEnv(f *sif.FileImage) ([]string, error) {
 	objects, err := f.GetDescriptors(sif.WithDataType(sif.DataGenericJSON), func(d sif.Descriptor) (bool, error) {
 		return d.Name() == OCIConfigName, nil
