@@ -16,8 +16,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/interruptible"
 )
 
-// archive is a tar file. Its files can be read at any offset; if it is compressed
-// with gzip, as by docker save | gzip, each reading unpacks it up to there.
+// archive is a tar file. Its files can be read at any offset. If it is compressed with gzip, as by
+// docker save | gzip, each reading unpacks it up to that offset.
 type archive struct {
 	f       *os.File
 	size    int64
@@ -31,14 +31,14 @@ type archived struct {
 	link         string
 }
 
-// maxArchived bounds the files of an archive, whose list is kept in memory, and
-// maxUnpacked the bytes of a compressed one.
+// maxArchived limits the files of an archive, whose list is kept in memory. maxUnpacked limits the
+// bytes of a compressed one.
 const (
 	maxArchived = 100_000
 	maxUnpacked = 256 << 30
 )
 
-// openArchive lists a tar file. Of files with the same name the last one counts.
+// openArchive opens a tar file and lists it. Of files with the same name the last one counts.
 func (src Source) openArchive(ctx context.Context, path string) (_ *archive, err error) {
 	f, err := src.openRegular(path)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// isClosed reports whether Closed reports any file that an image is read from. A file
-// that cannot be read counts as closed.
+// isClosed reports whether Closed returns true for any file of an image. An unreadable file counts
+// as closed.
 func (src Source) isClosed(ctx context.Context, s store, digest string) bool {
 	local, ok := s.(*localStore)
 	if !ok || src.Closed == nil {
@@ -25,7 +25,7 @@ func (src Source) isClosed(ctx context.Context, s store, digest string) bool {
 	return true
 }
 
-// hasClosedBlob is isClosed for a directory, where each blob is a file.
+// hasClosedBlob is isClosed for a directory, in which each blob is a file.
 func (src Source) hasClosedBlob(ctx context.Context, s *localStore, dir directory, digest string) bool {
 	m, err := s.manifestOf(ctx, digest)
 	if err != nil {
@@ -38,7 +38,7 @@ func (src Source) hasClosedBlob(ctx context.Context, s *localStore, dir director
 	for _, d := range append([]v1.Descriptor{{Digest: m.digest}, image.Config}, image.Layers...) {
 		name, _ := s.blobName(d.Digest)
 		f, err := src.openRegular(filepath.Join(dir.path, name))
-		if errors.Is(err, fs.ErrNotExist) { // nothing is read from it
+		if errors.Is(err, fs.ErrNotExist) { // the image does not use it
 			continue
 		}
 		closed := err != nil || src.Closed(f)

@@ -16,18 +16,17 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/pause"
 )
 
-// attempts is how often a request is made of a registry; of a mirror, once.
+// attempts is the number of tries of a request to a registry. A mirror gets one.
 const attempts = 3
 
-// endpoint is a repository that may hold an image: the one that its reference
-// names, or a mirror of it.
+// endpoint is a repository that may have an image: the one in its reference, or a mirror of it.
 type endpoint struct {
 	source     Source
 	host       string // "docker.io"
 	repository string // "library/debian"
 	mirror     bool
-	plain      bool                  // it may be used in plain HTTP
-	down       atomic.Bool           // others are asked first
+	plain      bool                  // plain HTTP is allowed
+	down       atomic.Bool           // other endpoints are tried first
 	login      atomic.Pointer[login] // nil for none; constant once there is a client
 
 	mu               sync.Mutex
@@ -78,7 +77,7 @@ func (e *endpoint) connect(ctx context.Context) (*http.Client, error) {
 	loggedIn, err := transport.NewWithContext(ctx, registry, auth, transport.NewUserAgent(guarded, userAgent), []string{scope})
 	if err != nil {
 		closeConnections()
-		return nil, err //nolint:wrapcheck // explain puts it in words
+		return nil, err //nolint:wrapcheck // explain describes it
 	}
 	if found != nil && found.config.IdentityToken != "" {
 		loggedIn = oneByOne(loggedIn)
@@ -96,14 +95,14 @@ func (e *endpoint) close() {
 	}
 }
 
-// roundTripper is a function as an http.RoundTripper.
+// roundTripper is a function that implements http.RoundTripper.
 type roundTripper func(*http.Request) (*http.Response, error)
 
 // RoundTrip makes a request.
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// oneByOne makes requests one at a time. With an identity token each new token may
-// bring another one, which ggcr keeps without a lock (transport/bearer.go: refresh).
+// oneByOne makes requests one at a time. With an identity token, each new token may come with
+// another identity token, which ggcr stores without a lock (transport/bearer.go: refresh).
 func oneByOne(base http.RoundTripper) http.RoundTripper {
 	var mu sync.Mutex
 	return roundTripper(func(req *http.Request) (*http.Response, error) {
@@ -115,8 +114,8 @@ func oneByOne(base http.RoundTripper) http.RoundTripper {
 
 var errPlain = errors.New("plain HTTP is not allowed for it")
 
-// withoutPlainHTTP refuses plain HTTP to a registry, which would show logins: ggcr tries it on
-// all private addresses.
+// withoutPlainHTTP refuses plain HTTP to a registry, because ggcr tries it on all private
+// addresses, and it would show logins.
 func withoutPlainHTTP(base http.RoundTripper, host string) http.RoundTripper {
 	return roundTripper(func(req *http.Request) (*http.Response, error) {
 		if req.URL.Scheme == "http" && req.URL.Host == host {
@@ -126,8 +125,8 @@ func withoutPlainHTTP(base http.RoundTripper, host string) http.RoundTripper {
 	})
 }
 
-// get makes a request of the repository, and again where that may help. The
-// response is 200 or 206; an error is in words.
+// get makes a request to the repository, and repeats it if that may help. The response is 200 or
+// 206. An error is a sentence.
 func (e *endpoint) get(ctx context.Context, method, path string, header http.Header) (*response, error) {
 	left, delay := attempts, e.source.retryDelay()
 	if e.mirror {
@@ -153,8 +152,8 @@ func (e *endpoint) get(ctx context.Context, method, path string, header http.Hea
 	}
 }
 
-// getOnce makes one request. The response has to begin within Source.Stall, with
-// the time for a token and all redirections.
+// getOnce makes one request. The response must begin within Source.Stall, which includes the time
+// for a token and all redirections.
 func (e *endpoint) getOnce(ctx context.Context, method, path string, header http.Header) (_ *response, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stall := time.AfterFunc(e.source.stall(), func() { cancel(errStalled) })
@@ -174,7 +173,7 @@ func (e *endpoint) getOnce(ctx context.Context, method, path string, header http
 	}
 	scheme := "https"
 	if e.plain {
-		scheme = "http" // the client uses https where the registry does
+		scheme = "http" // the client uses https if the registry does
 	}
 	req, err := http.NewRequestWithContext(ctx, method, scheme+"://"+apiHost(e.host)+"/v2/"+e.repository+"/"+path, nil)
 	if err != nil {
@@ -185,7 +184,7 @@ func (e *endpoint) getOnce(ctx context.Context, method, path string, header http
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // explain puts it in words
+		return nil, err //nolint:wrapcheck // explain describes it
 	}
 	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusPartialContent {
 		defer func() { _ = resp.Body.Close() }()

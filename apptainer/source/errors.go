@@ -10,27 +10,25 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/termtext"
 )
 
-// ImageError says why an image could not be brought here. It reads as one
-// sentence with the image's name.
+// ImageError is the reason why an image could not be brought here. It reads as one sentence with
+// the image's name.
 type ImageError struct {
 	// Image is the reference as the user wrote it.
 	Image string
 	// Err is the cause.
 	Err error
-	// RetryAfter is how long the registry asks callers to wait; zero when it did
-	// not say.
+	// RetryAfter is the pause that the registry demands; zero if it demands none.
 	RetryAfter time.Duration
 
 	transient bool
 }
 
-// NewImageError is an error about an image that another process found.
+// NewImageError returns an error about an image that another process found.
 func NewImageError(image string, err error, transient bool) *ImageError {
 	return &ImageError{Image: image, Err: err, transient: transient}
 }
 
-// Error returns the sentence, on one line. It may repeat a registry's words, in which nothing steers a
-// terminal.
+// Error returns the sentence, on one line. It may quote a registry, without control characters.
 func (e *ImageError) Error() string {
 	return termtext.OneLine(fmt.Sprintf("image %q: %v", e.Image, e.Err))
 }
@@ -38,15 +36,15 @@ func (e *ImageError) Error() string {
 // Unwrap returns the cause.
 func (e *ImageError) Unwrap() error { return e.Err }
 
-// Transient reports whether the same request may succeed later although its user
-// changes nothing: after trouble with the network, the registry, the site's own
-// logins, this host's disks and programs, or the end of the caller's context. An
-// unknown image, a missing platform and an unsupported layer are not transient.
+// Transient reports whether the same request may succeed later although its user changes nothing:
+// after trouble with the network, the registry, the site's own logins or this host's disks and
+// programs, or after the end of the caller's context. An unknown image, a missing platform and an
+// unsupported layer are not transient.
 func (e *ImageError) Transient() bool { return e.transient }
 
-// WrapError makes an *ImageError of err; nil stays nil. If ctx has ended, its error
-// is the cause. An err with a method Transient() bool is as that says; a system
-// error is transient unless the image may have caused it.
+// WrapError returns err as an *ImageError; nil stays nil. If ctx has ended, its error is the cause.
+// If err has a method Transient() bool, that decides. A system error is transient unless the image
+// may have caused it.
 func WrapError(ctx context.Context, ref Reference, err error) error {
 	if err == nil {
 		return nil
@@ -67,8 +65,8 @@ func WrapError(ctx context.Context, ref Reference, err error) error {
 	return e
 }
 
-// isHostError reports whether the system refused something, such as to read a disk,
-// whatever the image is.
+// isHostError reports whether the system refused an operation, such as to read a disk, for a reason
+// that does not depend on the image.
 func isHostError(err error) bool {
 	var number syscall.Errno
 	if !errors.As(err, &number) {
@@ -86,7 +84,7 @@ type plainError struct {
 	text      string
 	cause     error
 	transient bool
-	after     time.Duration // as RetryAfter
+	after     time.Duration // see ImageError.RetryAfter
 }
 
 func (e plainError) Error() string { return e.text }

@@ -12,9 +12,9 @@ import (
 	"syscall"
 )
 
-// FilesBelow returns a Source.OpenFile that opens regular files below any of these
-// directories. It follows symbolic links that stay below the same directory, even
-// if the links change at the same time.
+// FilesBelow returns a Source.OpenFile that opens regular files below any of these directories. It
+// follows symbolic links that stay below the same directory, even if the links change at the same
+// time.
 func FilesBelow(dirs ...string) func(path string) (*os.File, error) {
 	return func(path string) (*os.File, error) {
 		for _, dir := range dirs {
@@ -51,7 +51,7 @@ func (src Source) openRegular(path string) (*os.File, error) {
 	return f, nil
 }
 
-// fileError makes errors that a shared disk in trouble gives transient.
+// fileError makes those errors transient that a shared disk in trouble returns.
 func fileError(err error) error {
 	var number syscall.Errno
 	transient := errors.As(err, &number) && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) &&
@@ -59,7 +59,7 @@ func fileError(err error) error {
 	return plainError{text: err.Error(), cause: err, transient: transient}
 }
 
-// file is a file of an image, open at an offset.
+// file is an open file of an image, read from an offset.
 type file struct {
 	io.Reader
 	io.Closer
@@ -67,11 +67,11 @@ type file struct {
 	size int64 // of the whole file
 }
 
-// files holds the files of an image: it is a directory or a tar file.
+// files are the files of an image, in a directory or a tar file.
 type files interface {
 	// open opens a file at an offset that is at most its size.
 	open(ctx context.Context, name string, offset int64) (file, error)
-	// seekable reports whether reading at an offset costs nothing.
+	// seekable reports whether reading from an offset costs nothing.
 	seekable() bool
 	close()
 }

@@ -18,18 +18,18 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
-// Host says how to reach a registry.
+// Host describes the access to a registry.
 type Host struct {
-	// Mirrors are tried in this order before the registry itself, for the same
-	// repositories: "mirror.site:5000", or "mirror.site/hub" where these are below a
-	// path; http:// before it means plain HTTP. After a failure the next one is tried.
+	// Mirrors are tried in this order before the registry itself, for the same repositories:
+	// "mirror.site:5000", or "mirror.site/hub" if the repositories are below a path. A prefix
+	// http:// means plain HTTP. After a failure the next one is tried.
 	Mirrors []string
-	// PlainHTTP allows plain HTTP, where anybody on the network path can read logins
-	// and change what a tag stands for.
+	// PlainHTTP allows plain HTTP, with which anybody on the network path can read logins and
+	// change the image of a tag.
 	PlainHTTP bool
 }
 
-// Check refuses mirrors that are not well written.
+// Check refuses mirrors with invalid addresses.
 func (h Host) Check() error {
 	for _, m := range h.Mirrors {
 		if _, err := parseMirror(m); err != nil {
@@ -67,8 +67,8 @@ func isLoopback(host string) bool {
 	return err == nil && ip.IsLoopback() || name == "localhost" || strings.HasSuffix(name, ".localhost")
 }
 
-// transport returns the transport for requests to one registry and to where it
-// redirects. closeConnections closes its idle connections.
+// transport returns the transport for requests to one registry, including redirections.
+// closeConnections closes its idle connections.
 func (src Source) transport(host string) (_ http.RoundTripper, closeConnections func(), err error) {
 	base := src.Transport
 	if base == nil {
@@ -90,7 +90,7 @@ func (src Source) transport(host string) (_ http.RoundTripper, closeConnections 
 	return t, t.CloseIdleConnections, nil
 }
 
-// addCerts has a transport trust and present the certificates in a directory (moby
+// addCerts makes a transport trust and present the certificates in a directory (moby
 // registry/registry.go: ReadCertsDirectory).
 func addCerts(t *http.Transport, dir string) error {
 	entries, err := os.ReadDir(dir)
@@ -138,7 +138,7 @@ func trust(config *tls.Config, path string) error {
 	return nil
 }
 
-// maxRedirects is how often a registry may redirect a request, as in Go's client.
+// maxRedirects limits the redirections of a request, as in Go's client.
 const maxRedirects = 10
 
 var (
@@ -146,8 +146,8 @@ var (
 	errInward    = errors.New("it redirects to an address that belongs to this machine's own network card")
 )
 
-// checkRedirect bounds redirections, and refuses link-local addresses: a cloud's
-// internal services have these, and no registry keeps blobs there.
+// checkRedirect limits redirections, and refuses link-local addresses: a cloud's internal services
+// have these, and registries do not keep blobs there.
 func checkRedirect(req *http.Request, via []*http.Request) error {
 	if len(via) >= maxRedirects {
 		return errRedirects

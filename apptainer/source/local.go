@@ -22,9 +22,9 @@ import (
 type localStore struct {
 	files      files
 	want       string                                                     // the digest in the reference; empty for none
-	top        func(ctx context.Context) (manifest, error)                // what the reference stands for
+	top        func(ctx context.Context) (manifest, error)                // the manifest of the reference
 	blobName   func(digest v1.Hash) (name string, ok bool)                // the file of a blob
-	manifestOf func(ctx context.Context, digest string) (manifest, error) // by its digest
+	manifestOf func(ctx context.Context, digest string) (manifest, error) // the manifest of a digest
 }
 
 func (s *localStore) close() { s.files.close() }
@@ -56,7 +56,7 @@ func (s *localStore) blob(ctx context.Context, blob v1.Descriptor, offset int64)
 	return f, nil
 }
 
-// newLayout reads an OCI layout (image-spec image-layout.md). Its index.json lists
+// newLayout returns the store of an OCI layout (image-spec image-layout.md). Its index.json lists
 // the images; annotations name them.
 func newLayout(files files, ref Reference) *localStore {
 	blobName := func(digest v1.Hash) (string, bool) {
@@ -96,8 +96,8 @@ func newLayout(files files, ref Reference) *localStore {
 	return &localStore{files: files, want: ref.digest, top: top, blobName: blobName, manifestOf: manifestOf}
 }
 
-// atNumber returns the entry that a name such as "@1" gives by its number; ok says
-// whether the name is one of these.
+// atNumber returns the entry with the number in a name such as "@1". ok reports whether the name
+// has this form.
 func atNumber[T any](list []T, name string) (entry T, ok bool, err error) {
 	n, ok := strings.CutPrefix(name, "@")
 	if !ok {
@@ -110,14 +110,14 @@ func atNumber[T any](list []T, name string) (entry T, ok bool, err error) {
 	return list[i], true, nil
 }
 
-// layoutName returns the name of an image in a layout (image-spec annotations.md;
-// containerd writes the full one beside it).
+// layoutName returns the name of an image in a layout (image-spec annotations.md). containerd
+// writes the full name into another annotation.
 func layoutName(d v1.Descriptor) string {
 	return d.Annotations["org.opencontainers.image.ref.name"]
 }
 
-// findInLayout finds a name in a layout and returns its digest. The digest is empty
-// for the list itself, if its entries are one image for several platforms.
+// findInLayout finds a name in a layout and returns its digest. It returns "" for the list itself,
+// if its entries are one image for several platforms.
 func findInLayout(list *v1.IndexManifest, within string) (string, error) {
 	if d, ok, err := atNumber(list.Manifests, within); ok {
 		return d.Digest.String(), err
@@ -156,16 +156,15 @@ func orNone(names []string) string {
 	}
 }
 
-// savedImage is one image of an archive that docker save made
-// (moby image/tarexport: manifestItem).
+// savedImage is one image of an archive of docker save (moby image/tarexport: manifestItem).
 type savedImage struct {
 	Config   string
 	RepoTags []string
 	Layers   []string
 }
 
-// dockerArchive returns the store of an archive that docker save made. It has no
-// manifest such as registries have, so one is made of what the archive holds.
+// dockerArchive returns the store of an archive of docker save. Such an archive has no manifest for
+// registries, so dockerArchive makes one from its files.
 func (src Source) dockerArchive(ctx context.Context, ref Reference) (*localStore, error) {
 	a, err := src.openArchive(ctx, ref.path)
 	if err != nil {
@@ -233,8 +232,7 @@ func readSaved(ctx context.Context, a *archive, within string, blobs map[v1.Hash
 	return newManifest(raw, "", "")
 }
 
-// findInArchive finds an image in an archive: by its name, by its number, or the
-// only one.
+// findInArchive finds an image in an archive: by its name, by its number, or the only one.
 func findInArchive(images []savedImage, within string) (savedImage, error) {
 	if image, ok, err := atNumber(images, within); ok {
 		return image, err
@@ -259,12 +257,12 @@ func findInArchive(images []savedImage, within string) (savedImage, error) {
 	}
 }
 
-// digestName finds the digest in the name of a blob in an archive of crane, or of
-// docker save since version 25.
+// digestName finds the digest in the name of a blob in an archive of crane, or of docker save since
+// version 25.
 var digestName = regexp.MustCompile(`(?:^blobs/sha256/|^)([0-9a-f]{64})(?:\.tar\.gz)?$`)
 
-// savedLayer describes a layer of an archive. The digest of an uncompressed layer is
-// its diffID; the digest of another layer is in its name, or is computed.
+// savedLayer describes a layer of an archive. The digest of an uncompressed layer is its diffID.
+// The digest of another layer is in its name, or is computed.
 func savedLayer(ctx context.Context, a *archive, name string, diffID v1.Hash) (v1.Descriptor, error) {
 	f, err := a.open(ctx, name, 0)
 	if err != nil {

@@ -19,38 +19,36 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/command"
 )
 
-// dockerHub is the host of references without one, and dockerHubKey its name in the
-// files of docker login.
+// dockerHub is the host of references without one. dockerHubKey is its name in the files of docker
+// login.
 const (
 	dockerHub    = "docker.io"
 	dockerHubKey = authn.DefaultAuthKey
 )
 
-// Logins are logins for registries, from configurations of Docker (config.json) or
-// Podman (auth.json). The first configuration with a login for a repository counts. They
-// are read for each connection, so that a new docker login counts at once. The zero value
-// has none.
+// Logins are logins for registries, from configurations of Docker (config.json) or Podman
+// (auth.json). The first configuration with a login for a repository counts. The files are read for
+// each connection, so that a new docker login takes effect immediately. The zero value has none.
 type Logins struct {
 	// Files are the configurations, in order.
 	Files []LoginFile
-	// HelperEnv is the environment of the credential helpers that they name: programs
-	// docker-credential-NAME.
+	// HelperEnv is the environment of the credential helpers in the configurations, which are
+	// programs docker-credential-NAME.
 	HelperEnv []string
 }
 
 // LoginFile is one configuration.
 type LoginFile struct {
-	// Path is the file's, which need not exist.
+	// Path is the path of the file, which need not exist.
 	Path string
 	// Owner names the owner of the logins in errors.
 	Owner string
-	// Secret refuses a file that others than this process's user may read.
+	// Secret refuses a file that other users may read.
 	Secret bool
 }
 
-// Of returns the logins for one owner: first those in dir, at OWNER.json or at
-// OWNER/config.json, which only this process's user may be able to read; then l. An
-// empty dir has none.
+// Of returns the logins for one owner: first those in dir, at OWNER.json or OWNER/config.json,
+// which only this process's user may be able to read, and then l. An empty dir has none.
 func (l Logins) Of(dir, owner string) Logins {
 	if dir == "" || owner == "" || owner == "." || owner == ".." || strings.ContainsAny(owner, "/\x00") {
 		return l
@@ -62,7 +60,7 @@ func (l Logins) Of(dir, owner string) Logins {
 	return Logins{Files: append(own, l.Files...), HelperEnv: l.HelperEnv}
 }
 
-// login is the one for a repository.
+// login is the login for a repository.
 type login struct {
 	config authn.AuthConfig
 	owner  string // LoginFile.Owner
@@ -76,8 +74,8 @@ type loginConfig struct {
 	CredsStore  string                      `json:"credsStore"`
 }
 
-// findLogin returns the login for a repository, or nil. Its errors are transient: the
-// site can repair its logins. They hold no secret.
+// findLogin returns the login for a repository, or nil. Its errors are transient, because the site
+// can repair its logins. They contain no secret.
 func (l Logins) findLogin(ctx context.Context, host, repository string) (*login, error) {
 	for _, f := range l.Files {
 		config, err := f.read()
@@ -94,7 +92,7 @@ func (l Logins) findLogin(ctx context.Context, host, repository string) (*login,
 	return nil, nil //nolint:nilnil // there is none
 }
 
-// maxLoginBytes bounds a configuration.
+// maxLoginBytes limits a configuration.
 const maxLoginBytes = 1 << 20
 
 func (f LoginFile) read() (loginConfig, error) {
@@ -126,7 +124,7 @@ func (f LoginFile) read() (loginConfig, error) {
 	return config, nil
 }
 
-// plainJSON says what is wrong with a file without quoting its content.
+// plainJSON describes an error in a file without quoting the file.
 func plainJSON(err error) string {
 	var syntax *json.SyntaxError
 	var kind *json.UnmarshalTypeError
@@ -140,7 +138,7 @@ func plainJSON(err error) string {
 	}
 }
 
-// checkSecret refuses a file that others may read or have put there.
+// checkSecret refuses a file that other users may read, or that another user owns.
 func checkSecret(path string, info fs.FileInfo) error {
 	if info.Mode().Perm()&0o077 != 0 {
 		return fmt.Errorf("%s may be read by others: chmod 600 it", path)
@@ -151,8 +149,8 @@ func checkSecret(path string, info fs.FileInfo) error {
 	return nil
 }
 
-// lookUp finds a login in a configuration. It asks the helper for the host, else takes
-// the entry with the longest name that fits, else asks the helper for all hosts.
+// lookUp finds a login in a configuration. It asks the helper for the host, or else takes the
+// matching entry with the longest name, or else asks the helper for all hosts.
 func (l Logins) lookUp(ctx context.Context, config loginConfig, host, repository string) (authn.AuthConfig, error) {
 	for key, helper := range config.CredHelpers {
 		if loginKey(key) == host {
@@ -161,7 +159,7 @@ func (l Logins) lookUp(ctx context.Context, config loginConfig, host, repository
 	}
 	entries := map[string]authn.AuthConfig{}
 	for key, entry := range config.Auths {
-		if entry != (authn.AuthConfig{}) { // empty ones say that the helper knows
+		if entry != (authn.AuthConfig{}) { // an empty entry means that a helper has the login
 			entries[loginKey(key)] = entry
 		}
 	}
@@ -184,8 +182,8 @@ func (l Logins) lookUp(ctx context.Context, config loginConfig, host, repository
 	return l.askHelper(ctx, config.CredsStore, host)
 }
 
-// loginKey returns an entry's name as references have it; old files have addresses
-// (docker/cli cli/config/credentials/file_store.go: ConvertToHostname).
+// loginKey returns an entry's name in the form of references. Old files have addresses (docker/cli
+// cli/config/credentials/file_store.go: ConvertToHostname).
 func loginKey(key string) string {
 	if _, rest, ok := strings.Cut(key, "://"); ok {
 		key = rest
@@ -204,8 +202,8 @@ func loginKey(key string) string {
 
 var helperName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
 
-// askHelper asks a credential helper (docker-credential-helpers: the protocol is in
-// its README). Its output may be secret and is never quoted.
+// askHelper asks a credential helper (the README of docker-credential-helpers describes the
+// protocol). Errors never quote its output, which may be secret.
 func (l Logins) askHelper(ctx context.Context, helper, server string) (authn.AuthConfig, error) {
 	if !helperName.MatchString(helper) {
 		return authn.AuthConfig{}, errors.New("its credential helper has no name of a program")

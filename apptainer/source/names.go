@@ -12,19 +12,19 @@ import (
 	"time"
 )
 
-// lookupTimeout bounds how long other names are looked up when one is not found.
+// lookupTimeout limits the look-ups of other names after one was not found.
 const lookupTimeout = 10 * time.Second
 
-// unresolved is the error of a request when the name service finds neither the
-// request's host nor any other.
+// unresolved is the error of a request if the name service finds neither the request's host nor any
+// other.
 type unresolved struct{ error }
 
 // Unwrap returns the name service's own error.
 func (e unresolved) Unwrap() error { return e.error }
 
-// doubtUnknownHost makes a "no such host" unresolved when the name service finds no
-// other host either. A name service that is broken, or is another network's, says
-// "no such host" of every name.
+// doubtUnknownHost wraps a "no such host" error as unresolved if the name service finds no other
+// host either. A broken name service, or one of another network, returns "no such host" for every
+// name.
 func (src Source) doubtUnknownHost(ctx context.Context, host string, err error) error {
 	var dns *net.DNSError
 	if !errors.As(err, &dns) || !dns.IsNotFound || src.findsHostBeside(ctx, host, dns.Name) {
@@ -33,8 +33,8 @@ func (src Source) doubtUnknownHost(ctx context.Context, host string, err error) 
 	return unresolved{err}
 }
 
-// findsHostBeside reports whether the name service finds any other host: one of Known,
-// a registry that the site has set up, or Docker Hub.
+// findsHostBeside reports whether the name service finds any host except for the unknown ones: one
+// of Known, a registry that the site has configured, or Docker Hub.
 func (src Source) findsHostBeside(ctx context.Context, unknown ...string) bool {
 	for i, host := range unknown {
 		unknown[i] = hostName(apiHost(host))

@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// maxListDepth is how deep lists of platforms may be nested, and maxListReads how
-// many manifests are read to find a platform.
+// maxListDepth limits the nesting of lists of platforms, and maxListReads the manifests that are
+// read to find a platform.
 const (
 	maxListDepth = 3
 	maxListReads = 16
@@ -20,14 +20,14 @@ const (
 // platform is Linux on a processor.
 type platform struct{ architecture, variant string }
 
-// parsePlatform reads "arm64" or "arm/v7".
+// parsePlatform parses "arm64" or "arm/v7".
 func parsePlatform(s string) platform {
 	architecture, variant, _ := strings.Cut(s, "/")
 	return normalPlatform(architecture, variant)
 }
 
-// normalPlatform gives an architecture its name in Go, and a default variant
-// (containerd/platforms database.go: normalizeArch).
+// normalPlatform gives an architecture its name in Go, and a default variant (containerd/platforms
+// database.go: normalizeArch).
 func normalPlatform(architecture, variant string) platform {
 	switch architecture = strings.ToLower(architecture); architecture {
 	case "x86_64", "x86-64":
@@ -52,9 +52,8 @@ func (p platform) String() string {
 	return "linux/" + p.architecture + "/" + p.variant
 }
 
-// rank says how well an image for another platform runs on this one: 1 is best, 0
-// is not at all. A variant runs images for lower ones (containerd/platforms
-// compare.go: platformVector).
+// rank rates an image for another platform on this one: 1 is best, and 0 means that it does not
+// run. A variant runs images for lower ones (containerd/platforms compare.go: platformVector).
 func (p platform) rank(other *v1.Platform) int {
 	image := normalPlatform(other.Architecture, other.Variant)
 	switch {
@@ -94,7 +93,7 @@ type platformPicker struct {
 	store store
 	want  platform
 
-	reads int      // how many manifests may still be read
+	reads int      // the number of manifests that may still be read
 	found []string // the platforms of images
 }
 
@@ -112,8 +111,8 @@ func (p *platformPicker) pick(ctx context.Context, top manifest) (string, error)
 	return "", fmt.Errorf("it is not made for %s, only for %s", p.want, strings.Join(slices.Compact(p.found), ", "))
 }
 
-// searchManifest searches a list: first its images with a platform, then the lists
-// in it, then its images without a platform. It returns an empty digest if none fits.
+// searchManifest searches a list: first its images with a platform, then the lists in it, then its
+// images without a platform. It returns "" if none fits.
 func (p *platformPicker) searchManifest(ctx context.Context, m manifest, depth int) (string, error) {
 	if !m.mediaType.IsIndex() {
 		return m.digest.String(), checkKind(m)
@@ -166,8 +165,8 @@ func (p *platformPicker) searchLists(ctx context.Context, lists []v1.Descriptor,
 	return "", nil
 }
 
-// searchConfigs reads the configurations of images whose list gives no platform, as
-// containerd does (core/images/image.go: Manifest).
+// searchConfigs reads the configurations of images without a platform in the list, as containerd
+// does (core/images/image.go: Manifest).
 func (p *platformPicker) searchConfigs(ctx context.Context, images []v1.Descriptor) (string, error) {
 	for _, d := range images {
 		if p.reads == 0 {

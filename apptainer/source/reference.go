@@ -10,15 +10,14 @@ import (
 	"github.com/distribution/reference"
 )
 
-// Kind says where an image lies.
+// Kind is the kind of a reference.
 type Kind string
 
 // The kinds of references.
 const (
 	// InRegistry is an image in a registry: "debian:12", "docker://ghcr.io/a/b".
 	InRegistry Kind = "docker"
-	// DockerArchive is a file that docker save made:
-	// "docker-archive:/data/images.tar:debian:12".
+	// DockerArchive is a file of docker save: "docker-archive:/data/images.tar:debian:12".
 	DockerArchive Kind = "docker-archive"
 	// OCILayout is a directory in OCI's image layout: "oci:/data/images:tag".
 	OCILayout Kind = "oci"
@@ -28,15 +27,15 @@ const (
 	SIF Kind = "sif"
 )
 
-// Reference names an image as Docker and Apptainer do: in a registry, by default
-// Docker Hub and with the tag "latest", or in a local file. ParseReference returns
-// one, and reads what String returns. The zero value names nothing.
+// Reference names an image as Docker and Apptainer do: in a registry, by default Docker Hub and the
+// tag "latest", or in a local file. ParseReference parses the text that String returns. The zero
+// value names nothing.
 type Reference struct {
 	text string
 	kind Kind
 
 	host, repository string // in a registry: "docker.io", "library/debian"
-	tag              string // empty where there is a digest
+	tag              string // empty if there is a digest
 
 	path   string // of a local file
 	within string // the name of an image in it; empty for the only one
@@ -44,10 +43,9 @@ type Reference struct {
 	digest string // empty for the current one
 }
 
-// ParseReference reads s. The name of a registry's image may begin with docker://, as
-// Apptainer writes it; local files have absolute paths. An error is an *ImageError:
-// no image can have the name, or it is for a transport of Apptainer's that is not
-// handled.
+// ParseReference parses s. The name of a registry's image may begin with docker://, as in
+// Apptainer. Local files have absolute paths. An error is an *ImageError: no image can have the
+// name, or it uses an unsupported transport of Apptainer.
 func ParseReference(s string) (Reference, error) {
 	ref, err := parseReference(s)
 	if err != nil {
@@ -79,7 +77,7 @@ func parseReference(s string) (Reference, error) {
 	return parseNamed(s)
 }
 
-// parseNamed reads a name as Docker does; with a tag and a digest the digest counts
+// parseNamed parses a name as Docker does. Of a tag and a digest, the digest counts
 // (distribution/reference: ParseDockerRef).
 func parseNamed(s string) (Reference, error) {
 	named, err := reference.ParseDockerRef(s)
@@ -96,9 +94,8 @@ func parseNamed(s string) (Reference, error) {
 	return ref, nil
 }
 
-// parseLocal reads PATH[:IMAGE]. The first colon ends the path, as for skopeo and
-// Apptainer (containers/image docker/archive/transport.go: ParseReference;
-// oci/internal: SplitPathAndImage).
+// parseLocal parses PATH[:IMAGE]. The first colon ends the path, as in skopeo and Apptainer
+// (containers/image docker/archive/transport.go: ParseReference; oci/internal: SplitPathAndImage).
 func parseLocal(kind Kind, s string) (Reference, error) {
 	name, digest := cutDigest(s)
 	path, within, named := strings.Cut(name, ":")
@@ -139,8 +136,8 @@ func parseSIF(s string) (Reference, error) {
 	return Reference{kind: SIF, path: filepath.Clean(s)}, nil
 }
 
-// otherTransport returns a transport that is not handled, which could be taken for
-// the host of a registry; empty for none.
+// otherTransport returns an unsupported transport that could be mistaken for the host of a
+// registry, or "".
 func otherTransport(s string) string {
 	for _, transport := range []string{"docker-daemon:", "library:", "shub:", "oras:", "file:", "http:", "https:"} {
 		if strings.HasPrefix(s, transport) {
@@ -156,15 +153,15 @@ func otherTransport(s string) string {
 // String returns the reference as it was written.
 func (r Reference) String() string { return r.text }
 
-// Kind says where the image lies; it is empty for the zero value.
+// Kind returns the kind of the reference. It is empty for the zero value.
 func (r Reference) Kind() Kind { return r.kind }
 
-// Path returns the path of the local file or directory, absolute and clean; it is empty
-// for an image in a registry. Source.OpenFile decides whether it may be read.
+// Path returns the path of the local file or directory, absolute and clean. It is empty for an
+// image in a registry. Source.OpenFile decides whether it may be read.
 func (r Reference) Path() string { return r.path }
 
-// Name returns the full reference: registry, repository, and tag or digest; or
-// transport, path, name, and digest.
+// Name returns the full reference: registry, repository, and tag or digest; or transport, path,
+// name, and digest.
 func (r Reference) Name() string {
 	if r.kind == InRegistry && r.tag != "" {
 		return r.host + "/" + r.repository + ":" + r.tag
@@ -172,7 +169,7 @@ func (r Reference) Name() string {
 	return r.pinned(r.digest)
 }
 
-// pinned is the full name with a digest; an empty one is left out.
+// pinned returns the full name with a digest, unless that is empty.
 func (r Reference) pinned(digest string) string {
 	name := r.path
 	switch r.kind {

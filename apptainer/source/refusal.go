@@ -19,15 +19,14 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 )
 
-// maxRefusalBytes bounds the body of a refusal.
+// maxRefusalBytes limits the body of a refusal.
 const maxRefusalBytes = 64 << 10
 
-// refusal is an error response of a registry, or of the server that signs its
-// tokens.
+// refusal is an error response of a registry, or of the server that signs its tokens.
 type refusal struct {
 	status  int
-	message string        // the registry's, in one line
-	after   time.Duration // how long to wait; zero when it did not say
+	message string        // the registry's, on one line
+	after   time.Duration // the demanded pause; zero if there is none
 	limit   string        // the rate limit, such as "100 pulls in 6h0m0s"
 	spent   bool          // the rate limit is used up
 }
@@ -46,14 +45,14 @@ func newRefusal(resp *http.Response) *refusal {
 	r.limit, r.spent = rateLimit(resp.Header)
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxRefusalBytes))
 	if err != nil {
-		return r // the status says enough
+		return r // the status is enough
 	}
 	r.message = refusalMessage(body)
 	return r
 }
 
-// refusalMessage finds the message in the forms that registries use (distribution
-// registry/api/errcode; Docker Hub has "message" alone).
+// refusalMessage finds the message in the forms of registries (distribution registry/api/errcode;
+// Docker Hub has only "message").
 func refusalMessage(body []byte) string {
 	var form struct {
 		Errors []struct {
@@ -77,8 +76,7 @@ func refusalMessage(body []byte) string {
 	return strings.ToValidUTF8(message[:min(len(message), longest)], "")
 }
 
-// retryAfter reads the header of that name (RFC 9110, 10.2.3). A date counts from
-// the server's own.
+// retryAfter parses the header Retry-After (RFC 9110, 10.2.3). A date counts from the server's own.
 func retryAfter(header http.Header) time.Duration {
 	value := strings.TrimSpace(header.Get("Retry-After"))
 	if seconds, err := strconv.ParseUint(value, 10, 31); err == nil {
@@ -92,8 +90,8 @@ func retryAfter(header http.Header) time.Duration {
 	return max(0, then.Sub(now))
 }
 
-// rateLimit reads a registry's rate limit: "100;w=21600" is a hundred pulls in six
-// hours (Docker Hub's manual, "Pull usage and limits").
+// rateLimit parses a registry's rate limit: "100;w=21600" is a hundred pulls in six hours (Docker
+// Hub's manual, "Pull usage and limits").
 func rateLimit(header http.Header) (limit string, spent bool) {
 	number, window, _ := strings.Cut(header.Get("RateLimit-Limit"), ";w=")
 	pulls, err := strconv.ParseUint(number, 10, 31)
@@ -108,14 +106,13 @@ func rateLimit(header http.Header) (limit string, spent bool) {
 	return limit, left == "0"
 }
 
-// refusing makes errors of responses that say "too many requests" or report trouble,
-// whether they come from the registry, from the server that signs its tokens, or
-// from where it redirects.
+// refusing returns responses as errors if they mean "too many requests" or trouble, from the
+// registry, from the server that signs its tokens, or from a redirection.
 func refusing(base http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(req *http.Request) (*http.Response, error) {
 		resp, err := base.RoundTrip(req)
 		if err != nil {
-			return nil, err //nolint:wrapcheck // it is the transport's
+			return nil, err //nolint:wrapcheck // the transport's error
 		}
 		switch status := resp.StatusCode; {
 		case status == http.StatusTooManyRequests, status == http.StatusRequestTimeout, status >= http.StatusInternalServerError:
@@ -126,7 +123,8 @@ func refusing(base http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// asRefusal finds the refusal in an error, also in one of ggcr; nil for none.
+// asRefusal finds the refusal in an error, including errors of ggcr. It returns nil if there is
+// none.
 func asRefusal(err error) *refusal {
 	var refused *refusal
 	if errors.As(err, &refused) {
@@ -146,8 +144,8 @@ func asRefusal(err error) *refusal {
 	return refused
 }
 
-// mayPass reports whether the same request may succeed a moment later. It may not where err is in
-// words already, such as about the site's logins, or where a rate limit is used up.
+// mayPass reports whether the same request may succeed soon. It may not if err is already a
+// sentence, such as about the site's logins, or if a rate limit is used up.
 func (e *endpoint) mayPass(err error) bool {
 	var worded plainError
 	if refused := asRefusal(err); errors.As(err, &worded) || refused != nil && refused.spent {
@@ -156,7 +154,7 @@ func (e *endpoint) mayPass(err error) bool {
 	return errors.As(e.explain(err), &worded) && worded.transient
 }
 
-// explain puts what went wrong with a registry in plain words.
+// explain describes an error of a registry in a plain sentence.
 func (e *endpoint) explain(err error) error {
 	var worded plainError
 	if err == nil || errors.As(err, &worded) {
@@ -215,7 +213,7 @@ func (e *endpoint) explainRefusal(r *refusal) error {
 	}
 }
 
-// explainLimit says what a registry's rate limit is and what helps against it.
+// explainLimit describes a registry's rate limit and the remedies.
 func (e *endpoint) explainLimit(r *refusal) string {
 	text := "the registry refuses further requests for a while (429 Too Many Requests)"
 	if r.limit != "" {
@@ -254,8 +252,7 @@ func isPlainAnswer(err error) bool {
 	return errors.Is(err, http.ErrSchemeMismatch) || errors.As(err, &record) && string(record.RecordHeader[:]) == "HTTP/"
 }
 
-// certificateTrouble says what is wrong with a registry's certificate; empty for
-// nothing.
+// certificateTrouble describes the fault of a registry's certificate; "" means none.
 func certificateTrouble(err error) string {
 	var unknown x509.UnknownAuthorityError
 	var invalid *tls.CertificateVerificationError
@@ -269,8 +266,8 @@ func certificateTrouble(err error) string {
 	}
 }
 
-// plainNetwork drops the request from an error: the image's name is known already,
-// and an address may hold a signature.
+// plainNetwork drops the request from an error: the sentence already has the image's name, and an
+// address may contain a signature.
 func plainNetwork(err error) error {
 	var u *url.Error
 	for errors.As(err, &u) {

@@ -14,8 +14,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// remoteStore reads an image from the registry that its reference names, or
-// from a mirror of it.
+// remoteStore reads an image from the registry in its reference, or from a mirror of it.
 type remoteStore struct {
 	ref       Reference
 	endpoints []*endpoint // the mirrors, and the registry itself last
@@ -44,8 +43,8 @@ func (s *remoteStore) close() {
 	}
 }
 
-// tryEach calls get with the endpoints in order, those that are down last, until
-// one call succeeds. The error is the registry's own, with those of the mirrors.
+// tryEach calls get with the endpoints in order, the failing ones last, until one call succeeds.
+// The error is the registry's own, with those of the mirrors.
 func (s *remoteStore) tryEach(ctx context.Context, get func(*endpoint) error) error {
 	var up, down []*endpoint
 	for _, e := range s.endpoints {
@@ -79,7 +78,7 @@ func (s *remoteStore) tryEach(ctx context.Context, get func(*endpoint) error) er
 	return out
 }
 
-// identifier is the tag or digest to request a manifest by.
+// identifier returns the tag or digest for the request of a manifest.
 func (s *remoteStore) identifier(digest string) string {
 	switch {
 	case digest != "":
@@ -122,8 +121,8 @@ func (s *remoteStore) manifest(ctx context.Context, digest string) (m manifest, 
 	return m, err
 }
 
-// current makes a HEAD request, which Docker Hub does not count as a pull. A registry
-// that does not answer it gets the request of a pull.
+// current makes a HEAD request, which Docker Hub does not count as a pull. If a registry does not
+// answer it, current makes the request of a pull.
 func (s *remoteStore) current(ctx context.Context) (digest string, private bool, err error) {
 	id := s.identifier("")
 	err = s.tryEach(ctx, func(e *endpoint) error {

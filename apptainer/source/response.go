@@ -9,35 +9,35 @@ import (
 	"time"
 )
 
-// response is a registry's. Its receiver closes it.
+// response is a registry's response. Its receiver closes it.
 type response struct {
 	*http.Response
 
 	from   *endpoint
-	ctx    context.Context //nolint:containedctx // the request's, for why it ended
+	ctx    context.Context //nolint:containedctx // the request's, for the cause of its end
 	cancel context.CancelCauseFunc
 	paced  io.Reader
 
-	// received is how many bytes have come since waited was zero, and waited how long
-	// reading them has blocked.
+	// received counts the bytes since waited was zero, and waited is the time for which reading
+	// them has blocked.
 	stall    time.Duration
 	received int64
 	waited   time.Duration
 }
 
-// minRate is how many bytes a second a registry has to send on average over
-// Source.Stall. It is dnf's (dnf.conf(5): minrate), and gives a layer of 3.6 MB an
-// hour: a link that shares its rate among all pulls and is of any use stays above. A
-// slower registry could hold a pull for ever while others wait for their turn.
+// minRate is the least average rate of a registry over Source.Stall, in bytes a second. It is dnf's
+// (dnf.conf(5): minrate), and brings a layer of 3.6 MB in an hour. A useful link is faster, even if
+// pulls share its rate. A slower registry could hold a pull for ever, while others wait for their
+// turn.
 const minRate = 1000
 
 // Read reads the body at the pace of Source.Reader.
 func (r *response) Read(p []byte) (int, error) { return r.paced.Read(p) }
 
-// receive reads what the registry sends, and fails when it is silent or slow for too
-// long. Only the time that reading blocks counts.
+// receive reads data from the registry, and fails if that is silent or slow for too long. Only the
+// time for which reading blocks counts.
 func (r *response) receive(p []byte) (int, error) {
-	began := time.Now() //nolint:forbidigo // measures how long reading blocks
+	began := time.Now() //nolint:forbidigo // measures the time for which reading blocks
 	timer := time.AfterFunc(r.stall-r.waited, func() { r.cancel(errStalled) })
 	defer timer.Stop()
 	n, err := r.Body.Read(p)
@@ -75,7 +75,7 @@ func (r *response) readAll(limit int64) ([]byte, error) {
 // errStalled is the cause when a registry does not answer, or stops sending.
 var errStalled = errors.New("it has stopped sending")
 
-// stalled is errStalled with what the registry sent at last.
+// stalled is errStalled with the last amount of data from the registry.
 type stalled struct {
 	bytes int64
 	in    time.Duration

@@ -15,17 +15,16 @@ import (
 )
 
 const (
-	// maxIdleResumes is how many times in a row a blob is resumed when each body
-	// brings less than minProgress.
+	// maxIdleResumes limits the resumptions of a blob in a row whose bodies each have fewer than
+	// minProgress bytes.
 	maxIdleResumes = 3
 	minProgress    = 64 << 10
 )
 
-// blobReader reads a blob of a registry, and resumes where a connection broke (RFC
-// 9110, 14.2). It needs no ETag: a blob is named by its digest, which its reader
-// checks.
+// blobReader reads a blob of a registry, and resumes after a broken connection (RFC 9110, 14.2). It
+// needs no ETag, because a blob is named by its digest, which the caller checks.
 type blobReader struct {
-	ctx    context.Context //nolint:containedctx // what Opened.Blob was given
+	ctx    context.Context //nolint:containedctx // of Opened.Blob
 	cancel context.CancelFunc
 	store  *remoteStore
 	blob   v1.Descriptor
@@ -33,11 +32,11 @@ type blobReader struct {
 	mu    sync.Mutex
 	body  *response
 	at    int64 // the next byte
-	since int64 // where the body began
-	idle  int   // how many bodies in a row made no progress
+	since int64 // the first byte of the body
+	idle  int   // the bodies in a row without progress
 }
 
-// Read reads on, over broken connections.
+// Read continues over broken connections.
 func (b *blobReader) Read(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -48,7 +47,7 @@ func (b *blobReader) Read(p []byte) (int, error) {
 		n, err := b.body.Read(p[:min(int64(len(p)), b.blob.Size-b.at)])
 		b.at += int64(n)
 		if n > 0 || err == nil {
-			return n, nil // the next Read meets the error again
+			return n, nil // the next Read gets the error again
 		}
 		if err := b.resume(err); err != nil {
 			return 0, err
@@ -56,7 +55,7 @@ func (b *blobReader) Read(p []byte) (int, error) {
 	}
 }
 
-// Close ends the reading; another goroutine may be in Read.
+// Close ends the reading. Another goroutine may be in Read.
 func (b *blobReader) Close() error {
 	b.cancel()
 	b.mu.Lock()
@@ -66,7 +65,7 @@ func (b *blobReader) Close() error {
 
 func (b *blobReader) resume(broke error) error {
 	_ = b.body.Close()
-	if b.ctx.Err() != nil { // broke has other words for it
+	if b.ctx.Err() != nil { // broke may describe it otherwise
 		return b.ctx.Err()
 	}
 	if errors.Is(broke, io.EOF) {
@@ -95,7 +94,7 @@ func (b *blobReader) resume(broke error) error {
 	}
 }
 
-// open requests what has not been read, from any endpoint.
+// open requests the unread rest from any endpoint.
 func (b *blobReader) open() error {
 	path := "blobs/" + b.blob.Digest.String()
 	whole := http.Header{"Accept-Encoding": {"identity"}}
@@ -120,7 +119,7 @@ func (b *blobReader) open() error {
 	})
 }
 
-// skip skips what has been read of a body before.
+// skip skips the bytes of a body that were already read.
 func (b *blobReader) skip(body *response) error {
 	if body.StatusCode == http.StatusPartialContent {
 		sent := body.Header.Get("Content-Range")

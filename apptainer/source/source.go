@@ -15,77 +15,72 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/sifconfig"
 )
 
-// Source reads images from where their references say: from registries, or from
-// local files. Registries on loopback addresses may be used in plain HTTP. The zero
-// value uses registries without logins and opens no local file. A Source may be used
-// by several goroutines at once.
+// Source reads images from registries or local files, as their references name them. Registries on
+// loopback addresses may use plain HTTP. The zero value uses registries without logins and opens no
+// local file. Several goroutines may use a Source at the same time.
 type Source struct {
-	// Architecture is the wanted images' architecture in Go's spelling ("amd64"), with a
-	// variant where it matters ("arm/v7"); empty means this program's. The operating
-	// system is Linux.
+	// Architecture is the wanted architecture in Go's spelling ("amd64"), with a variant if it
+	// matters ("arm/v7"); empty means this program's. The operating system is Linux.
 	Architecture string
-	// Transport makes the requests; nil means one like Go's default, which reads
-	// proxies from the environment. Certs apply to an *http.Transport only.
+	// Transport makes the requests; nil means one like Go's default, which reads proxies from the
+	// environment. Certs apply only to an *http.Transport.
 	Transport http.RoundTripper
-	// Reader wraps what registries send, such as to bound its rate; nil for nothing.
-	// Its own delays do not count for Stall.
+	// Reader wraps the data from registries, for example to limit its rate; nil means no wrapper.
+	// Its delays do not count for Stall.
 	Reader func(ctx context.Context, r io.Reader) io.Reader
-	// Stall is how long a registry may stay silent before a request or a layer's
-	// connection fails; zero means one minute. A connection that brings less than a
-	// thousand bytes a second on average over that time fails as well.
+	// Stall is the time for which a registry may be silent before a request or a layer's connection
+	// fails; zero means one minute. A connection also fails if it brings less than a thousand bytes
+	// a second on average over that time.
 	Stall time.Duration
-	// RetryDelay is how long after a first failure of the network or the registry a
-	// request is made again, and after three times that once more; zero means one
-	// second.
+	// RetryDelay is the pause before a request is repeated after a first failure of the network or
+	// the registry. After a second failure the pause is three times as long. Zero means one second.
 	RetryDelay time.Duration
-	// MaxRetryAfter is the longest Retry-After of a registry that a request waits for;
-	// with a longer one it fails. Zero means half a minute.
+	// MaxRetryAfter is the longest Retry-After of a registry for which a request waits. With a
+	// longer one it fails. Zero means half a minute.
 	MaxRetryAfter time.Duration
 	Logins        Logins
-	// Hosts says how to reach single registries, by the host that a full reference
-	// begins with: "docker.io", "registry.site:5000".
+	// Hosts configures the access to registries, by the host at the begin of a full reference:
+	// "docker.io", "registry.site:5000".
 	Hosts map[string]Host
-	// Known are other hosts that certainly exist, with or without a port. When the
-	// name service finds neither a registry nor any of Known, Hosts and Docker Hub, the
-	// error is transient.
+	// Known are other hosts that certainly exist, with or without a port. If the name service finds
+	// neither a registry nor any of Known, Hosts and Docker Hub, the error is transient.
 	Known []string
-	// Resolver looks these names up; nil means Go's default.
+	// Resolver looks names up; nil means Go's default.
 	Resolver *net.Resolver
-	// Certs are directories with certificates of registries, as Docker has them in
-	// /etc/docker/certs.d: HOST/*.crt are further authorities to trust, HOST/NAME.cert
-	// and NAME.key are presented.
+	// Certs are directories with certificates of registries, in the layout of Docker's
+	// /etc/docker/certs.d: HOST/*.crt are additional authorities to trust, and HOST/NAME.cert and
+	// NAME.key are presented.
 	Certs []string
-	// OpenFile opens a local file of an image, or refuses to; nil refuses all. It must
-	// not wait for a writer of a named pipe. FilesBelow returns one.
+	// OpenFile opens a local file of an image, or refuses to; nil refuses all. It must not wait for
+	// a writer of a named pipe. FilesBelow returns one.
 	OpenFile func(path string) (*os.File, error)
-	// Closed reports whether the permissions of an image's open file exclude some users. A
-	// cache must not give them the image either. Nil means that no file is closed.
+	// Closed reports whether the permissions of an image's open file exclude some users. A cache
+	// must not give these the image either. Nil means that no file is closed.
 	Closed func(f *os.File) bool
 }
 
 // Image is one image of one platform, by digest.
 type Image struct {
-	Reference Reference // what was resolved
-	// Digest is the digest of the platform's manifest, "sha256:…". It is empty for
-	// a SIF, which is used where it lies.
+	Reference Reference // the resolved reference
+	// Digest is the digest of the platform's manifest, "sha256:…". It is empty for a SIF, which is
+	// used in place.
 	Digest string
-	// Listed is the digest that the reference itself stands for: the digest of a list
-	// of platforms, or of the only manifest.
+	// Listed is the digest of the reference itself: of a list of platforms, or of the only
+	// manifest.
 	Listed string
 	// Architecture is the image's architecture in Go's spelling.
 	Architecture string
-	// Origin is the full name, with its digest, that a pulled image has where it came
-	// from; empty for others.
+	// Origin is the full name with digest of a pulled image at its source; empty for others.
 	Origin string
-	// Private says that the image was read with a login. Another person may have it
-	// only after Refresh with their logins.
+	// Private is set if the image was read with a login. Another person may have it only after
+	// Refresh with their logins.
 	Private bool
-	// Closed says that it was read from a file that Source.Closed reports.
+	// Closed is set if it was read from a file for which Source.Closed returned true.
 	Closed bool
 }
 
-// Pinned returns the image's full name with its digest, which always names the same
-// content ("docker.io/library/debian@sha256:…").
+// Pinned returns the image's full name with its digest, which always names the same content
+// ("docker.io/library/debian@sha256:…").
 func (i Image) Pinned() string {
 	if i.Origin != "" {
 		return i.Origin
@@ -93,12 +88,11 @@ func (i Image) Pinned() string {
 	return i.Reference.pinned(i.Digest)
 }
 
-// userAgent is what registries see.
+// userAgent is the program's name in requests to registries.
 const userAgent = "cl-slurm"
 
-// Resolve finds what the reference stands for now. With a registry that takes one
-// request, which registries count as a pull. An error is an *ImageError; it wraps
-// ctx's when that ended first.
+// Resolve returns the current image of the reference. With a registry it makes one request, which
+// registries count as a pull. An error is an *ImageError. It wraps ctx's error if that ended first.
 func (src Source) Resolve(ctx context.Context, ref Reference) (Image, error) {
 	img, err := src.resolve(ctx, ref)
 	if err != nil {
@@ -107,10 +101,10 @@ func (src Source) Resolve(ctx context.Context, ref Reference) (Image, error) {
 	return img, nil
 }
 
-// Refresh checks, with the logins of this Source, whether the reference of a
-// resolved image still stands for it, and resolves it again if not. With a registry
-// that takes one request, which is not counted as a pull unless something has
-// changed. An error is as Resolve's: the caller must not use the image any more.
+// Refresh checks, with the logins of this Source, whether the reference of a resolved image still
+// means that image, and resolves it again if not. With a registry it makes one request, which
+// counts as a pull only if something has changed. Its errors are like Resolve's: after one, the
+// caller must not use the image any more.
 func (src Source) Refresh(ctx context.Context, img Image) (Image, error) {
 	now, err := src.refresh(ctx, img)
 	if err != nil {

@@ -14,23 +14,22 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// Bounds of a manifest and of an image's configuration. Skopeo and Podman have the
-// same ones (containers/image internal/iolimits).
+// Limits of a manifest and of an image's configuration. Skopeo and Podman have the same
+// (containers/image internal/iolimits).
 const (
 	maxManifestBytes = 4 << 20
 	maxConfigBytes   = 4 << 20
 )
 
-// store reads the image of one reference. It may be used by several goroutines at
-// once.
+// store reads the image of one reference. Several goroutines may use it at the same time.
 type store interface {
-	// manifest reads the manifest with this digest. With an empty digest it reads the
-	// manifest that the reference stands for now.
+	// manifest reads the manifest with this digest or, if that is empty, the current manifest of
+	// the reference.
 	manifest(ctx context.Context, digest string) (manifest, error)
-	// blob opens a blob at an offset, as Opened.Blob says.
+	// blob opens a blob at an offset; see Opened.Blob.
 	blob(ctx context.Context, blob v1.Descriptor, offset int64) (io.ReadCloser, error)
-	// current returns the digest of what the reference stands for now, if it may be
-	// read, without counting as a pull. private reports whether that took a login.
+	// current returns the digest of the reference's current manifest, if it may be read, without
+	// counting as a pull. private reports whether that needed a login.
 	current(ctx context.Context) (digest string, private bool, err error)
 	// close closes connections and files.
 	close()
@@ -44,9 +43,9 @@ type manifest struct {
 	private   bool // it was read with a login
 }
 
-// newManifest parses what was read, and checks its digest unless that is empty. The
-// media type is what the manifest says of itself, or what its sender says, or what
-// it looks like (containers/image manifest: GuessMIMEType).
+// newManifest parses a manifest, and checks its digest unless that is empty. The media type is the
+// manifest's own, or its sender's, or a guess from its fields (containers/image manifest:
+// GuessMIMEType).
 func newManifest(raw []byte, digest, sent string) (manifest, error) {
 	m := manifest{raw: raw, digest: digestOf(raw)}
 	if digest != "" {
@@ -70,7 +69,7 @@ func newManifest(raw []byte, digest, sent string) (manifest, error) {
 	sentType := types.MediaType(sent)
 	switch {
 	case looks.Manifests != nil && (looks.Layers != nil || looks.Config != nil):
-		// Different readers would take it for different things (CVE-2021-41190).
+		// Different readers would treat it differently (CVE-2021-41190).
 		return m, errors.New("its manifest is a list of platforms and an image at once")
 	case looks.SchemaVersion == 1:
 		m.mediaType = types.DockerManifestSchema1
@@ -137,7 +136,7 @@ func readConfigBlob(ctx context.Context, s store, m manifest) (raw []byte, confi
 	return raw, config, nil
 }
 
-// openBlob opens a blob of a store, or one that the manifest itself holds.
+// openBlob opens a blob of a store, or one that the manifest itself contains.
 func openBlob(ctx context.Context, s store, d v1.Descriptor, offset int64) (io.ReadCloser, error) {
 	switch {
 	case offset < 0 || offset > d.Size:
