@@ -15,17 +15,16 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// blob is a compressed layer that is pulled to the local disk. One goroutine
-// writes it while others read it; readers wait for bytes that have not come yet.
+// blob is a compressed layer that is pulled to the local disk. One goroutine writes it while others
+// read it; readers wait for missing bytes.
 //
-// Its file is named for its digest and holds its first bytes, so that a pull can
-// continue where an earlier one ended.
+// Its file is named for its digest and has its first bytes, so that a later pull can continue from
+// the end of an earlier one.
 type blob struct {
 	v1.Descriptor
 
 	path string
-	// local opens a blob that lies on a local disk already; it is nil for one that
-	// has to be pulled.
+	// local opens a blob on a local disk. It is nil for a blob that has to be pulled.
 	local func(ctx context.Context) (io.ReadCloser, error)
 
 	mu       sync.Mutex
@@ -35,8 +34,8 @@ type blob struct {
 	err      error
 }
 
-// newBlob returns a blob with its file at the place that an OCI layout in dir gives it
-// (image-spec, image-layout.md).
+// newBlob returns a blob whose file has the path of an OCI layout in dir (image-spec,
+// image-layout.md).
 func newBlob(dir string, desc v1.Descriptor) *blob {
 	b := &blob{Descriptor: desc, path: filepath.Join(dir, "blobs", "sha256", desc.Digest.Hex)}
 	b.changed.L = &b.mu
@@ -46,8 +45,8 @@ func newBlob(dir string, desc v1.Descriptor) *blob {
 // opener opens a blob at an offset.
 type opener func(ctx context.Context, blob v1.Descriptor, offset int64) (io.ReadCloser, error)
 
-// pull pulls the blob and then wakes its readers. It calls progress once for each
-// byte that is on the disk, and with a negative number for those thrown away.
+// pull pulls the blob and then wakes its readers. It calls progress with the number of bytes
+// written to the disk, and with a negative number for bytes thrown away.
 func (b *blob) pull(ctx context.Context, open opener, progress func(int64)) error {
 	err := b.pullFile(ctx, open, progress)
 	b.mu.Lock()
@@ -62,7 +61,7 @@ func (b *blob) pullFile(ctx context.Context, open opener, progress func(int64)) 
 	if err != nil {
 		return fmt.Errorf("pull: %w", err)
 	}
-	defer func() { _ = f.Close() }() // errors of writing show at each write
+	defer func() { _ = f.Close() }() // each write reports its error
 	sum := sha256.New()
 	earlier, err := io.Copy(sum, io.LimitReader(f, b.Size))
 	if err != nil {
@@ -81,13 +80,13 @@ func (b *blob) pullFile(ctx context.Context, open opener, progress func(int64)) 
 		if !errors.Is(err, errWrongDigest) {
 			return err
 		}
-		progress(-b.Size) // the earlier bytes are of something else
+		progress(-b.Size) // the earlier bytes are wrong
 	}
 	if err := f.Truncate(0); err != nil {
 		return fmt.Errorf("pull: %w", err)
 	}
 	sum.Reset()
-	// Readers may have these bytes at once, because no earlier bytes can be wrong.
+	// Readers may have these bytes immediately, because no earlier bytes can be wrong.
 	err = b.receive(ctx, f, sum, 0, open, func(n int64) {
 		progress(n)
 		b.addReadable(n)
@@ -98,7 +97,7 @@ func (b *blob) pullFile(ctx context.Context, open opener, progress func(int64)) 
 	return err
 }
 
-// receive writes the bytes from offset on, and checks the digest of the whole.
+// receive writes the bytes from offset on, and checks the digest of the whole blob.
 func (b *blob) receive(ctx context.Context, f *os.File, sum hash.Hash, offset int64, open opener, progress func(int64)) error {
 	body, err := open(ctx, b.Descriptor, offset)
 	if err != nil {
@@ -123,7 +122,7 @@ func (b *blob) receive(ctx context.Context, f *os.File, sum hash.Hash, offset in
 	return checkDigest(sum, b.Digest)
 }
 
-// errWrongDigest is the cause when a registry sends other content than was asked for.
+// errWrongDigest is the cause when a registry sends wrong content.
 var errWrongDigest = errors.New("its content does not match its digest")
 
 func checkDigest(sum hash.Hash, want v1.Hash) error {
@@ -141,8 +140,8 @@ func (b *blob) addReadable(n int64) {
 	b.changed.Broadcast()
 }
 
-// waitBeyond waits until there are bytes behind offset and returns how many bytes
-// readers may have; io.EOF at the blob's end.
+// waitBeyond waits until there are bytes beyond offset. It returns the number of bytes that readers
+// may have, or io.EOF at the blob's end.
 func (b *blob) waitBeyond(ctx context.Context, offset int64) (readable int64, err error) {
 	defer context.AfterFunc(ctx, func() {
 		b.mu.Lock()
@@ -165,8 +164,8 @@ func (b *blob) waitBeyond(ctx context.Context, offset int64) (readable int64, er
 	return 0, io.EOF
 }
 
-// open opens the blob, which may still be pulled. The bytes of a pulled blob have
-// its digest by the time of io.EOF; those of a local one are not checked.
+// open opens the blob, even during its pull. A pulled blob's digest has been checked when the
+// reader returns io.EOF; a local blob's is not checked.
 func (b *blob) open(ctx context.Context) (io.ReadCloser, error) {
 	if b.local != nil {
 		return b.local(ctx)

@@ -17,53 +17,50 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
 )
 
-// Converter writes images as SIFs. The zero value is usable, and a Converter
-// may be used by several goroutines at once.
+// Converter writes images as SIFs. The zero value is usable. Several goroutines may use a Converter
+// at the same time.
 type Converter struct {
-	// Source is where images come from.
+	// Source reads the images.
 	Source source.Source
-	// TempDir holds an image's compressed layers during a conversion, in a
-	// directory named for the image; empty means the directory that the SIF is
-	// written to.
+	// TempDir holds an image's compressed layers during a conversion, in a directory named for the
+	// image; empty means the directory of the SIF.
 	TempDir string
-	// Compression is the method that compresses the file system: "zstd", "gzip",
-	// "lz4" or "xz"; empty means zstd. The kernel or program that mounts the SIF must
-	// support it.
+	// Compression is the compression of the file system: "zstd", "gzip", "lz4" or "xz"; empty means
+	// zstd. The kernel or program that mounts the SIF must support it.
 	Compression string
 	// Level is the compression level of zstd or gzip, from 1; zero means 1. The
 	// tools' own defaults cost ten times the time for a tenth of the size.
 	Level int
-	// BlockSize is the file system's block size in bytes, a power of two from 4 KiB
-	// to 1 MiB; zero means 128 KiB.
+	// BlockSize is the file system's block size in bytes, a power of two from 4 KiB to 1 MiB; zero
+	// means 128 KiB.
 	BlockSize int
-	// Processors bounds how many processors the writer of the file system uses,
-	// besides the one or two that unpack layers; zero means DefaultProcessors.
+	// Processors limits the processors of the program that writes the file system. One or two more
+	// unpack layers. Zero means DefaultProcessors.
 	Processors int
-	// MemoryMiB bounds the memory of that writer; zero means DefaultMemoryMiB.
+	// MemoryMiB limits that program's memory; zero means DefaultMemoryMiB.
 	MemoryMiB int
-	// Mksquashfs and Tar2sqfs are the programs that write the file system; empty
-	// means that they are looked up on the PATH. The package comment says which is used.
+	// Mksquashfs and Tar2sqfs are the programs that write the file system; empty means that they
+	// are searched on the PATH. The package comment explains the choice between them.
 	Mksquashfs, Tar2sqfs string
-	// Nice is added to the nice value of pulling, unpacking and writing, here and
-	// in those programs, so that other work goes first (nice(1)).
+	// Nice is added to the nice value of pulling, unpacking and writing, in this process and in
+	// those programs (nice(1)).
 	Nice int
-	// Reserve returns how many bytes of the SIF's disk have to stay free, given
-	// the disk's size; nil means none.
+	// Reserve returns the bytes that must stay free on the SIF's disk, given the disk's size; nil
+	// means none.
 	Reserve func(total int64) int64
-	// MaxBytes and MaxEntries bound what an image may unpack to, so that a few
-	// hostile kilobytes cannot fill a disk; zero means 256 GiB and two million.
+	// MaxBytes and MaxEntries limit the unpacked image, so that a few hostile kilobytes cannot fill
+	// a disk; zero means 256 GiB and two million.
 	MaxBytes   int64
 	MaxEntries int
 }
 
-// Defaults of a Converter's fields. mksquashfs uses no less processor time with
-// more memory.
+// Defaults of a Converter's fields. More memory does not reduce mksquashfs's processor time.
 const (
 	DefaultProcessors = 2
 	DefaultMemoryMiB  = 128
 )
 
-// maxNameBytes bounds the memory that the names in an image use.
+// maxNameBytes limits the memory for the names in an image.
 const maxNameBytes = 256 << 20
 
 func (c Converter) withDefaults() Converter {
@@ -83,12 +80,12 @@ func (c Converter) withDefaults() Converter {
 
 func (c Converter) hasLevels() bool { return c.Compression == "zstd" || c.Compression == "gzip" }
 
-// maxLayerBytes bounds the layers together, packed or not, with the tar headers in
-// them. An image within the other limits stays far below it.
+// maxLayerBytes limits the sum of all layers, packed or not, including their tar headers. An image
+// within the other limits stays far below it.
 func (c Converter) maxLayerBytes() int64 { return 2*c.MaxBytes + maxNameBytes }
 
-// Settings names, in one short line, every setting that decides the files of a
-// SIF: two SIFs of equal digest, architecture and settings hold the same files.
+// Settings returns one short line with every setting that affects the files of a SIF: two SIFs of
+// equal digest, architecture and settings have the same files.
 func (c Converter) Settings() string {
 	c = c.withDefaults()
 	s := "squashfs " + c.Compression
@@ -98,7 +95,7 @@ func (c Converter) Settings() string {
 	return fmt.Sprintf("%s %dK layout-2", s, c.BlockSize>>10)
 }
 
-// Check refuses settings that no SIF can be written with.
+// Check refuses settings with which no SIF can be written.
 func (c Converter) Check() error {
 	c = c.withDefaults()
 	highest, known := map[string]int{"zstd": 22, "gzip": 9, "lz4": 0, "xz": 0}[c.Compression]
@@ -119,27 +116,25 @@ func (c Converter) Check() error {
 	return nil
 }
 
-// Convert writes the image as a SIF at dst, which must not exist. The directory of
-// dst must be the caller's own, because other processes could see the file while it
-// grows. When Convert returns nil the file is whole, verified against the
-// image's digests, and flushed; otherwise there is none. Owners, modes, time
-// stamps in whole seconds, hard links, file capabilities and user extended
-// attributes are the image's; other extended attributes are dropped, and the root
-// directory belongs to this process's user. An error is an *source.ImageError; it
-// wraps ctx's when that ended first.
+// Convert writes the image as a SIF at dst, which must not exist. The directory of dst must be the
+// caller's own, because other processes could see the unfinished file. When Convert returns nil,
+// the file is complete, verified against the image's digests, and flushed; otherwise there is none.
+// Owners, modes, time stamps in whole seconds, hard links, file capabilities and user extended
+// attributes are those of the image. Other extended attributes are dropped, and the root directory
+// belongs to this process's user. An error is an *source.ImageError. It wraps ctx's error if that
+// ended first.
 //
-// After an error that is Transient, other than a full disk, the pulled layers stay
-// in TempDir or beside dst, and the next Convert of the same image continues with
-// them. Layers in TempDir that no Convert used for a day are removed.
+// After an error that is Transient, except for a full disk, the pulled layers stay in TempDir or
+// next to dst, and the next Convert of the same image continues with them. Convert removes layers
+// in TempDir that no Convert has used for a day.
 //
-// A progress that is not nil is called from one goroutine at a time, and must
-// return quickly.
+// progress may be nil. It is called from one goroutine at a time, and must return quickly.
 func (c Converter) Convert(ctx context.Context, img source.Image, dst string, progress func(Progress)) error {
 	parent := c.TempDir
 	if parent == "" {
 		parent = filepath.Dir(dst)
 	} else {
-		sweepLayers(parent, time.Now()) //nolint:forbidigo // directories' ages are by this clock
+		sweepLayers(parent, time.Now()) //nolint:forbidigo // this clock sets the directories' ages
 	}
 	dir, err := useLayersDir(parent, img.Digest, c.TempDir != "")
 	if err != nil {
@@ -184,8 +179,8 @@ func (c Converter) convert(ctx context.Context, img source.Image, dir, dst strin
 	return err
 }
 
-// openLayers opens an image whose layers are to be pulled into dir, and checks that
-// it can be handled and that there is room for it. The caller closes the image.
+// openLayers opens an image for pulling its layers into dir, and checks that it is supported and
+// that there is room for it. The caller closes the image.
 func (c Converter) openLayers(ctx context.Context, img source.Image, dir, sifDir string, progress func(Progress)) (*source.Opened, *layers, error) {
 	image, err := c.Source.Open(ctx, img)
 	if err != nil {
@@ -203,8 +198,8 @@ func (c Converter) openLayers(ctx context.Context, img source.Image, dir, sifDir
 	return image, l, nil
 }
 
-// write flattens the layers into dst. The first attempt predicts what upper layers
-// hide. If the prediction was wrong, a second attempt uses what the first one found.
+// write flattens the layers into dst. The first attempt predicts the files that upper layers hide.
+// If the prediction was wrong, a second attempt uses the results of the first.
 func (c Converter) write(ctx context.Context, img source.Image, config *v1.ConfigFile, l *layers, dst string) error {
 	w := sifWriter{converter: c, image: img, config: config}
 	w.flat = flatten.New(
@@ -228,7 +223,7 @@ func (c Converter) write(ctx context.Context, img source.Image, config *v1.Confi
 	return err
 }
 
-// newestTime is a second after the latest time in an image's configuration. Some
+// newestTime returns the time one second after the latest time in an image's configuration. Some
 // builders set all files' times to 1.
 func newestTime(config *v1.ConfigFile) int64 {
 	last := config.Created.Unix()

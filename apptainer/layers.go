@@ -21,19 +21,19 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
 )
 
-// layers are the layers of one image, the lowest first. They can be read while they
-// are pulled and after.
+// layers are the layers of one image, the lowest first. They can be read during and after their
+// pull.
 type layers struct {
-	blobs    []*blob // a blob that is two layers is there twice
+	blobs    []*blob // a blob of two layers is in it twice
 	diffIDs  []v1.Hash
-	verified []bool       // layers that were read to their end once
+	verified []bool       // layers that were once read to their end
 	room     atomic.Int64 // bytes that the layers may still unpack to
 	report   *reporter
-	nicely   func(func()) // calls what pulls and unpacks
+	nicely   func(func()) // calls functions that pull or unpack
 }
 
-// newLayers returns the layers of an image that are to be pulled into dir, or read
-// where they lie.
+// newLayers returns the layers of an image, which are pulled into dir, or read in place if they are
+// local.
 func (c Converter) newLayers(dir string, image *source.Opened, progress func(Progress)) *layers {
 	l := &layers{nicely: c.nicely, diffIDs: image.Config.RootFS.DiffIDs, verified: make([]bool, len(image.Manifest.Layers)), report: &reporter{fn: progress}}
 	l.room.Store(c.maxLayerBytes())
@@ -43,7 +43,7 @@ func (c Converter) newLayers(dir string, image *source.Opened, progress func(Pro
 		if b == nil {
 			b = newBlob(dir, desc)
 			known[desc.Digest] = b
-			if image.IsLocal() { // its digest is not checked, but the diffID is
+			if image.IsLocal() { // the diffID is checked instead of its digest
 				b.local = func(ctx context.Context) (io.ReadCloser, error) { return image.Blob(ctx, desc, 0) }
 			} else {
 				l.report.toPull += desc.Size
@@ -55,8 +55,8 @@ func (c Converter) newLayers(dir string, image *source.Opened, progress func(Pro
 	return l
 }
 
-// open returns a layer's tar stream, until ctx ends. The stream ends with io.EOF
-// only if it matches the diffID in the image's configuration.
+// open returns a layer's tar stream, until ctx ends. The stream ends with io.EOF only if it matches
+// the diffID in the image's configuration.
 func (l *layers) open(ctx context.Context, i int) (_ io.ReadCloser, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer func() {
@@ -96,11 +96,10 @@ type chunk struct {
 	err  error
 }
 
-// chunkSize is how many bytes are unpacked at a time.
+// chunkSize is the number of bytes that are unpacked at a time.
 const chunkSize = 256 << 10
 
-// layerStream reads a layer that a goroutine of its own unpacks, a few chunks
-// ahead of the reader.
+// layerStream reads a layer. Another goroutine unpacks it, a few chunks ahead of the reader.
 type layerStream struct {
 	blob     *bufio.Reader
 	content  io.ReadCloser
@@ -116,8 +115,8 @@ type layerStream struct {
 	chunks    chan chunk
 	free      chan []byte // chunks that were read
 
-	current, rest []byte // the chunk that is being read, and what is left of it
-	err           error  // after it
+	current, rest []byte // the current chunk, and its unread rest
+	err           error  // the error after it
 }
 
 func (s *layerStream) unpack() {
@@ -162,8 +161,8 @@ func (s *layerStream) fill(buf []byte) (_ []byte, err error) {
 	return buf[:n], err
 }
 
-// unpackError words a decompressor's error. Where a pull has failed, the
-// converter returns that error in place of this one.
+// unpackError describes a decompressor's error. If a pull has failed, the converter returns the
+// pull's error instead.
 func unpackError(err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return errors.New("its content is cut short")
@@ -171,7 +170,7 @@ func unpackError(err error) error {
 	return fmt.Errorf("unpack: %w", err)
 }
 
-// verify returns io.EOF when the blob and what it unpacks to are as described.
+// verify returns io.EOF if the unpacked layer matches its diffID.
 func (s *layerStream) verify() error {
 	if _, err := io.Copy(io.Discard, s.blob); err != nil {
 		return err
@@ -216,7 +215,7 @@ func (s *layerStream) Close() error {
 	return s.file.Close()
 }
 
-// decompress unpacks a blob by its first bytes; its media type is not trusted.
+// decompress unpacks a blob. It judges by the first bytes and ignores the media type.
 func decompress(blob *bufio.Reader) (io.ReadCloser, error) {
 	magic, err := blob.Peek(4)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -240,8 +239,8 @@ func decompress(blob *bufio.Reader) (io.ReadCloser, error) {
 	return io.NopCloser(blob), nil
 }
 
-// zstdWindow bounds the memory that a layer may ask its decompressor for. It is
-// zstd's own default (zstd(1): --memory).
+// zstdWindow limits the memory that a layer can demand from its decompressor. It is zstd's own
+// default (zstd(1): --memory).
 const zstdWindow = 128 << 20
 
 type readerFunc func([]byte) (int, error)

@@ -14,8 +14,8 @@ import (
 // layersDir is a directory with the layers of one image, in use by one conversion.
 type layersDir struct {
 	path string
-	lock *os.File // nil for none
-	// own says that no later conversion will look for it.
+	lock *os.File // may be nil
+	// own is set if no later conversion can find the directory.
 	own bool
 }
 
@@ -24,16 +24,15 @@ const (
 	layersPrefix = "layers-"
 	// lockName is a file in it that a conversion locks while it uses the directory.
 	lockName = "lock"
-	// keepLayers is how long unused layers are kept for the next conversion.
+	// keepLayers is the time for which unused layers stay for the next conversion.
 	keepLayers = 24 * time.Hour
 )
 
 var errInUse = errors.New("another conversion uses it")
 
-// useLayersDir returns the directory below parent for an image's layers, which may
-// hold those that an earlier conversion left. Where another conversion of the image
-// uses it, such as one with other settings, the directory is a new one. A parent
-// that is not shared needs no lock.
+// useLayersDir returns the directory below parent for an image's layers, which may have the layers
+// of an earlier conversion. If another conversion of the image uses it, such as one with other
+// settings, it returns a new directory. A parent that is not shared needs no lock.
 func useLayersDir(parent, digest string, shared bool) (layersDir, error) {
 	name := layersPrefix + strings.TrimPrefix(digest, "sha256:")
 	d := layersDir{path: filepath.Join(parent, name)}
@@ -48,7 +47,7 @@ func useLayersDir(parent, digest string, shared bool) (layersDir, error) {
 		if !errors.Is(err, os.ErrNotExist) {
 			break
 		}
-		_, err = os.Stat(parent) // another process removed the directory: make it again
+		_, err = os.Stat(parent) // another process removed the directory: try again
 	}
 	if errors.Is(err, errInUse) {
 		d.own = true
@@ -58,7 +57,7 @@ func useLayersDir(parent, digest string, shared bool) (layersDir, error) {
 		}
 	}
 	if err == nil {
-		now := time.Now() //nolint:forbidigo // directories' ages are by this clock
+		now := time.Now() //nolint:forbidigo // this clock sets the directories' ages
 		err = os.Chtimes(d.path, now, now)
 	}
 	if err != nil {
@@ -68,8 +67,8 @@ func useLayersDir(parent, digest string, shared bool) (layersDir, error) {
 	return d, nil
 }
 
-// lockLayers locks a directory. It fails with errInUse, or with os.ErrNotExist if the
-// directory is gone. On a disk without locks it succeeds and locks nothing.
+// lockLayers locks a directory. It returns errInUse, or os.ErrNotExist if the directory is gone. On
+// a disk without locks it succeeds without a lock.
 func lockLayers(dir string) (*os.File, error) {
 	path := filepath.Join(dir, lockName)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
@@ -83,7 +82,7 @@ func lockLayers(dir string) (*os.File, error) {
 	if err == nil {
 		var there os.FileInfo
 		if there, err = os.Stat(path); err == nil && !os.SameFile(locked, there) {
-			err = os.ErrNotExist // another process has removed it, and perhaps made a new one
+			err = os.ErrNotExist // another process has removed the file, and perhaps made a new one
 		}
 	}
 	if err != nil {
@@ -107,7 +106,7 @@ func (d layersDir) unlock() {
 
 var layersName = regexp.MustCompile(`^` + layersPrefix + `[0-9a-f]{64}(-[0-9]+)?$`)
 
-// sweepLayers removes layers in dir that no conversion used for keepLayers.
+// sweepLayers removes layers in dir that no conversion has used for keepLayers.
 func sweepLayers(dir string, now time.Time) {
 	left, err := os.ReadDir(dir)
 	if err != nil {

@@ -13,13 +13,12 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 )
 
-// Pull writes an image into dir as an OCI layout, and returns the image as it is
-// there: to Convert that needs no network. It continues with what an earlier Pull
-// left, even one that was killed. Files of other images in dir stay, but its index
-// lists this image alone.
+// Pull writes an image into dir as an OCI layout, and returns the image with a reference to that,
+// which Convert can read without a network. Pull continues from the files of an earlier Pull, even
+// one that was killed. Files of other images in dir stay, but its index lists only this image.
 //
-// An error is an *source.ImageError; it wraps ctx's when that ended first. A progress
-// that is not nil is called as Convert's.
+// An error is an *source.ImageError. It wraps ctx's error if that ended first. progress is called
+// as by Convert; it may be nil.
 func (c Converter) Pull(ctx context.Context, img source.Image, dir string, progress func(Progress)) (source.Image, error) {
 	pulled, err := c.withDefaults().pullTo(ctx, img, dir, progress)
 	if err != nil {
@@ -47,8 +46,7 @@ func (c Converter) pullTo(ctx context.Context, img source.Image, dir string, pro
 	return source.Image{Reference: ref, Digest: img.Digest, Architecture: img.Architecture, Origin: img.Pinned()}, nil
 }
 
-// writeLayout writes the files that make the layers in dir an OCI layout, its index
-// last.
+// writeLayout writes the files that make the layers in dir an OCI layout, its index last.
 func writeLayout(dir string, image *source.Opened, architecture string) error {
 	index, err := json.Marshal(v1.IndexManifest{
 		SchemaVersion: 2, MediaType: types.OCIImageIndex,

@@ -13,9 +13,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/sifconfig"
 )
 
-// The files that Apptainer sources in a root file system at run time: see
-// action_script.sh in its internal/pkg/util/fs/files, and for those that it makes
-// itself makeFiles in internal/pkg/build/sources/base_environment.go.
+// Files that Apptainer sources in a root file system at run time (action_script.sh in its
+// internal/pkg/util/fs/files; for its own files, makeFiles in
+// internal/pkg/build/sources/base_environment.go).
 const (
 	baseEnvironment = `#!/bin/sh
 export PATH="${PATH:-` + sifconfig.DefaultPath + `}"
@@ -31,7 +31,7 @@ export LD_LIBRARY_PATH
 `
 )
 
-// The files that every SIF has.
+// Files of every SIF.
 const (
 	baseEnvironmentFile  = ".singularity.d/env/01-base.sh"
 	imageEnvironmentFile = ".singularity.d/env/10-docker2singularity.sh"
@@ -45,7 +45,7 @@ func metadataFiles() []string {
 	return []string{baseEnvironmentFile, imageEnvironmentFile, buildEnvironmentFile, lastEnvironmentFile, labelsFile, runScriptFile}
 }
 
-// metadataEntry is a directory, with a slash at the end of its name, or a file.
+// metadataEntry is a file, or a directory if its name ends with a slash.
 type metadataEntry struct {
 	name    string
 	mode    int64
@@ -67,9 +67,9 @@ func mountPoints() []metadataEntry {
 	}
 }
 
-// metadataLayer makes, as a tar stream, the layer that turns a Docker image's tree
-// into a SIF's: Apptainer's files, and those mount points of container runtimes
-// that the tree lacks. Files of the image at the same names are replaced.
+// metadataLayer returns, as a tar stream, the layer that turns a Docker image's tree into a SIF's:
+// Apptainer's files, and the missing mount points of container runtimes. It replaces files of the
+// image with the same names.
 func metadataLayer(exists func(name string) (bool, error), config v1.Config) ([]byte, error) {
 	labels := config.Labels
 	if labels == nil {
@@ -121,9 +121,9 @@ func metadataLayer(exists func(name string) (bool, error), config v1.Config) ([]
 	return buf.Bytes(), nil
 }
 
-// environmentScript sets an image's environment as Apptainer does: PATH always,
-// other variables unless the caller has set them (conveyorPacker_oci.go:
-// insertEnv). Variables that a shell cannot name are left out.
+// environmentScript returns a script that sets an image's environment as Apptainer does: PATH
+// always, and other variables unless the caller has set them (conveyorPacker_oci.go: insertEnv). It
+// omits variables whose names a shell does not accept.
 func environmentScript(env []string) string {
 	var b strings.Builder
 	b.WriteString("#!/bin/sh\n")
@@ -140,7 +140,7 @@ func environmentScript(env []string) string {
 	return b.String()
 }
 
-// runScript runs the image's entrypoint and command as Docker does: arguments
+// runScript returns a script that runs the image's entrypoint and command as Docker does: arguments
 // replace the command.
 func runScript(config v1.Config) string {
 	var b strings.Builder
@@ -173,7 +173,7 @@ func shellWords(words []string) string {
 	return b.String()
 }
 
-// shellQuote makes one word of any text. The shell library of Apptainer and
-// SingularityCE keeps the backslash of an escaped apostrophe (mvdan.cc/sh v3.13),
-// so an apostrophe is quoted instead.
+// shellQuote quotes any text as one word. The shell library of Apptainer and SingularityCE keeps
+// the backslash of an escaped apostrophe (mvdan.cc/sh v3.13), so it puts an apostrophe in double
+// quotes instead.
 func shellQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'"'"'`) + "'" }

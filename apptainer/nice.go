@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nicely calls f with Nice added to the nice value of f and of the programs that
-// f starts, and returns when f does. Goroutines that f starts are not affected.
+// nicely calls f with Nice added to the nice value of f and of the programs that f starts, and
+// returns after f. Goroutines that f starts are not affected.
 //
 // On Linux each thread has its own nice value, which its children inherit
 // (setpriority(2), "C library/kernel differences"). Go's runtime starts no threads
@@ -25,7 +25,7 @@ func (c Converter) nicely(f func()) {
 	call = func() {
 		runtime.LockOSThread() // never unlocked, so that the thread ends with its goroutine
 		if unix.Gettid() == unix.Getpid() {
-			// The main thread cannot end. It stays locked until another thread has f.
+			// The main thread cannot end. It stays locked until another thread runs f.
 			defer runtime.UnlockOSThread()
 			calls.Go(call)
 			<-onThread
@@ -33,7 +33,7 @@ func (c Converter) nicely(f func()) {
 		}
 		close(onThread)
 		if now, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err == nil { // 20 less the nice value
-			_ = unix.Setpriority(unix.PRIO_PROCESS, 0, 20-now+c.Nice) // at most 19; where it fails, f still has to run
+			_ = unix.Setpriority(unix.PRIO_PROCESS, 0, 20-now+c.Nice) // at most 19; f runs even if this fails
 		}
 		f()
 	}

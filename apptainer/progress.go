@@ -2,30 +2,30 @@ package apptainer
 
 import "sync"
 
-// Stage says what a conversion is doing.
+// Stage names the current step of a conversion.
 type Stage = string
 
-// The stages of a conversion, in order. While Pulling, layers are pulled, and
-// converted as they come; Converting begins when all layers have been pulled.
+// The stages of a conversion, in order. While Pulling, layers are pulled and also converted as they
+// arrive. Converting begins when all layers are pulled.
 const (
 	Pulling    Stage = "pulling"
 	Converting Stage = "converting"
 )
 
-// Progress says how far a conversion is.
+// Progress is the progress of a conversion.
 type Progress struct {
 	// Stage is the current stage.
 	Stage Stage
-	// Done and Total count bytes of compressed layers: those pulled while Pulling,
-	// those converted while Converting.
+	// Done and Total count bytes of compressed layers: pulled ones while Pulling, and converted
+	// ones while Converting.
 	Done, Total int64
 }
 
-// progressStep is how many bytes pass between two reports.
+// progressStep is the number of bytes between two reports.
 const progressStep = 4 << 20
 
-// reporter counts bytes and calls a caller's progress function, which may be nil.
-// Its methods may be called by several goroutines at once.
+// reporter counts bytes and calls a caller's progress function, which may be nil. Its methods are
+// safe for concurrent use.
 type reporter struct {
 	fn                func(Progress)
 	toPull, toConvert int64
@@ -35,7 +35,7 @@ type reporter struct {
 	last              Progress
 }
 
-// addPulled adds n, which may be negative, to the bytes pulled.
+// addPulled adds n, which may be negative, to the pulled bytes.
 func (r *reporter) addPulled(n int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -43,7 +43,7 @@ func (r *reporter) addPulled(n int64) {
 	r.report()
 }
 
-// addConverted adds n to the bytes converted. A second reading does not count.
+// addConverted adds n to the converted bytes. A second reading does not count.
 func (r *reporter) addConverted(n int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -18,14 +18,13 @@ import (
 )
 
 const (
-	// pullsAtOnce is how many layers of one image are pulled at a time.
+	// pullsAtOnce limits the layers of one image that are pulled at the same time.
 	pullsAtOnce = 3
-	// maxLayers is how many layers an image may have; Docker makes at most 127.
+	// maxLayers limits the layers of an image. Docker makes at most 127.
 	maxLayers = 1000
 )
 
-// checkImage refuses what is not handled. room bounds the bytes of all layers
-// together.
+// checkImage refuses unsupported images. room limits the bytes of all layers together.
 func checkImage(image *source.Opened, architecture string, room int64) error {
 	// The platform comes first: layers of a Windows image have types of their own.
 	switch config := image.Config; {
@@ -50,8 +49,8 @@ func checkImage(image *source.Opened, architecture string, room int64) error {
 	return nil
 }
 
-// dockerLayerZstd is what a few builders call a zstd layer in a Docker manifest.
-// No standard has it.
+// dockerLayerZstd is the media type of a zstd layer in a Docker manifest from a few builders. It is
+// not in any standard.
 const dockerLayerZstd types.MediaType = "application/vnd.docker.image.rootfs.diff.tar.zstd"
 
 func checkLayer(l v1.Descriptor) error {
@@ -68,8 +67,8 @@ func checkLayer(l v1.Descriptor) error {
 	return nil
 }
 
-// pull pulls the layers, in the order in which they are read, and continues with
-// what an earlier pull left. It returns when it has all layers, or one has failed.
+// pull pulls the layers in the order of their reading, and continues from the files of an earlier
+// pull. It returns when it has all layers, or one has failed.
 func (l *layers) pull(ctx context.Context, open opener) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(pullsAtOnce)
@@ -91,7 +90,7 @@ func (l *layers) pull(ctx context.Context, open opener) error {
 	return group.Wait()
 }
 
-// toPull is how many bytes are not in the layers' directory yet.
+// toPull returns the number of bytes that are not in the layers' directory yet.
 func (l *layers) toPull() int64 {
 	missing := l.report.toPull
 	counted := map[*blob]bool{}
@@ -107,9 +106,8 @@ func (l *layers) toPull() int64 {
 	return missing
 }
 
-// checkRoom makes the directory for the layers. It checks that the disks have room
-// for the layers that are missing and for a SIF in sifDir, which is empty for none.
-// A SIF is rarely larger than its layers.
+// checkRoom makes the directory for the layers. It checks that the disks have room for the missing
+// layers, and for a SIF in sifDir unless that is empty. A SIF is rarely larger than its layers.
 func (c Converter) checkRoom(l *layers, dir, sifDir string) error {
 	if err := os.MkdirAll(filepath.Join(dir, "blobs", "sha256"), 0o700); err != nil {
 		return fmt.Errorf("make room for its layers: %w", err)

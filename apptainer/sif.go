@@ -20,11 +20,11 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
 )
 
-// launchScript is what Apptainer writes: internal/pkg/build/assemblers/sif.go.
+// launchScript is Apptainer's (internal/pkg/build/assemblers/sif.go).
 const launchScript = "#!/usr/bin/env run-singularity\n"
 
-// sifWriter writes one SIF. Its file system comes first, so that a squashfs writer
-// can write it in place, and everything else follows.
+// sifWriter writes one SIF. The file system is its first object, so that a squashfs writer can
+// write directly into the file.
 type sifWriter struct {
 	converter Converter
 	image     source.Image
@@ -92,17 +92,17 @@ func (w sifWriter) objects(root *squashfs) ([]sif.DescriptorInput, error) {
 	return []sif.DescriptorInput{fileSystem, definitionFile, ociConfig}, nil
 }
 
-// squashfs is the file system as an object of a SIF. The sif package copies objects
-// with io.Copy, which calls WriteTo with the SIF's file: so a squashfs writer learns
-// the position, and the sif package the size.
+// squashfs is the file system as an object of a SIF. The sif package copies objects with io.Copy,
+// which calls WriteTo with the SIF's file. So a squashfs writer learns the position, and the sif
+// package the size.
 type squashfs struct {
 	sifWriter
 
-	ctx context.Context //nolint:containedctx // carried over io.WriterTo
-	err error           // WriteTo's, before the sif package wraps it
+	ctx context.Context //nolint:containedctx // for io.WriterTo, which has no context
+	err error           // WriteTo's error, before the sif package wraps it
 }
 
-// Read exists for io.Reader; the sif package never calls it.
+// Read is only for io.Reader; the sif package never calls it.
 func (s *squashfs) Read([]byte) (int, error) { return 0, errors.ErrUnsupported }
 
 // WriteTo writes the file system into the SIF itself, at w's position.

@@ -24,20 +24,19 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/command"
 )
 
-// squashfsWriter writes a squashfs with one of the programs that can.
+// squashfsWriter writes a squashfs with an external program.
 type squashfsWriter interface {
-	// write writes the file system of flat into f at offset, and returns its size
-	// with padding. An error of flat.Write is returned as it is.
+	// write writes the file system of flat into f at offset, and returns its size with padding. It
+	// returns errors of flat.Write unchanged.
 	write(ctx context.Context, f *os.File, offset int64, flat *flatten.Flattener) (int64, error)
 }
 
 // errNoProgram is the cause when no program can write a squashfs.
 var errNoProgram error = hostError{text: "neither mksquashfs nor tar2sqfs can be started here: install squashfs-tools 4.5 or newer"}
 
-// chooseWriter picks the best of what is installed, in the order that the package
-// comment gives.
+// chooseWriter chooses the best installed program, in the order of the package comment.
 func chooseWriter(ctx context.Context, c Converter) (squashfsWriter, error) {
-	// Some versions exit with 1 after printing theirs.
+	// Some versions exit with 1 after they print their version.
 	out, err := command.Command{Args: []string{c.Mksquashfs, "-version"}}.Output(ctx)
 	var failed *command.Error
 	switch {
@@ -55,8 +54,8 @@ func chooseWriter(ctx context.Context, c Converter) (squashfsWriter, error) {
 	return treeWriter{c}, nil
 }
 
-// Ready fails where this host has no program that can write the file system of a
-// SIF: then it can convert no image.
+// Ready returns an error if this host has no program that can write the file system of a SIF. Such
+// a host can convert no image.
 func (c Converter) Ready(ctx context.Context) error {
 	_, err := chooseWriter(ctx, c.withDefaults())
 	return err
@@ -77,9 +76,8 @@ func mksquashfsVersion(output []byte) float64 {
 	return version
 }
 
-// squashfsSize reads the size of the file system at offset from its superblock
-// (squashfs_fs.h: struct squashfs_super_block), and pads it to whole blocks, as
-// block devices need it.
+// squashfsSize reads the size of the file system at offset from its superblock (squashfs_fs.h:
+// struct squashfs_super_block), and rounds it up to whole blocks, which block devices need.
 func squashfsSize(r io.ReaderAt, offset int64) (int64, error) {
 	const block = 4096
 	super := make([]byte, 96)
@@ -96,13 +94,13 @@ func squashfsSize(r io.ReaderAt, offset int64) (int64, error) {
 // errUnread means that the reader of a tar stream ended well before its end.
 var errUnread = errors.New("not all of the image was read")
 
-// stream has consume read the tar stream of flat from a pipe.
+// stream calls consume with a pipe from which it reads the tar stream of flat.
 func (c Converter) stream(ctx context.Context, flat *flatten.Flattener, consume func(context.Context, *os.File) error) error {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return fmt.Errorf("write the file system: %w", err)
 	}
-	_, _ = unix.FcntlInt(w.Fd(), unix.F_SETPIPE_SZ, 1<<20) // faster where it is granted
+	_, _ = unix.FcntlInt(w.Fd(), unix.F_SETPIPE_SZ, 1<<20) // faster, if the kernel grants it
 	streaming, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var writing sync.WaitGroup
@@ -115,7 +113,7 @@ func (c Converter) stream(ctx context.Context, flat *flatten.Flattener, consume 
 				err = buffered.Flush()
 			}
 			if err != nil && !errors.Is(err, unix.EPIPE) {
-				cancel() // the consumer must not take half a stream for a whole one
+				cancel() // a cut stream must not look complete to the consumer
 			}
 			writeErr = errors.Join(err, w.Close())
 		})
@@ -139,7 +137,7 @@ func (c Converter) stream(ctx context.Context, flat *flatten.Flattener, consume 
 	return nil
 }
 
-// streamTo has a program read the tar stream of flat.
+// streamTo runs a program that reads the tar stream of flat.
 func (c Converter) streamTo(ctx context.Context, program command.Command, flat *flatten.Flattener) error {
 	err := c.stream(ctx, flat, func(ctx context.Context, r *os.File) error {
 		program.Stdin = r
@@ -151,16 +149,16 @@ func (c Converter) streamTo(ctx context.Context, program command.Command, flat *
 	return err
 }
 
-// atTarEnd reports whether at most the end mark of a tar stream, two blocks of zeros,
-// is unread.
+// atTarEnd reports whether nothing is unread except for the end mark of a tar stream, two blocks of
+// zeros.
 func atTarEnd(r io.Reader) bool {
 	const mark = 1024
 	left, err := io.ReadAll(io.LimitReader(r, mark+1))
 	return err == nil && len(left) <= mark && len(bytes.Trim(left, "\x00")) == 0
 }
 
-// programError recovers the kind of a failure that a program only prints. After a
-// kill another try may succeed; after a crash it would crash on the same input.
+// programError recovers the kind of a failure that a program only prints. After a kill another try
+// may succeed. After a crash the program would crash again.
 func programError(err error) error {
 	var failed *command.Error
 	if !errors.As(err, &failed) {
@@ -187,10 +185,10 @@ func programError(err error) error {
 	return fmt.Errorf("%s: %s", name, strings.Join(strings.Split(failed.Stderr, "\n"), "; "))
 }
 
-// mksquashfsOptions returns the options of every call of mksquashfs. It does not look for
-// duplicate files: that takes time quadratic in the number of files of one size,
-// minutes for the hundred thousand labels of a dataset, and makes an ordinary root
-// a few hundredths smaller.
+// mksquashfsOptions returns the options for every call of mksquashfs. They turn off the search for
+// duplicate files, because its time is quadratic in the number of files of one size: minutes for
+// the hundred thousand labels of a dataset. It would make an ordinary root only a few hundredths
+// smaller.
 func (c Converter) mksquashfsOptions() []string {
 	options := []string{
 		"-noappend", "-comp", c.Compression, "-b", strconv.Itoa(c.BlockSize),
@@ -203,12 +201,12 @@ func (c Converter) mksquashfsOptions() []string {
 	return options
 }
 
-// mksquashfs is a mksquashfs that reads tar streams, and writes into the SIF.
+// mksquashfs is a mksquashfs that reads tar streams and writes into the SIF.
 type mksquashfs struct{ Converter }
 
-// write cannot set the root directory's owner, which becomes this process's user,
-// nor its time stamp, which becomes the newest file's at most: mksquashfs 4.5 reads
-// neither from a tar stream nor from its options.
+// write cannot set the root directory's owner, which becomes this process's user, nor its time
+// stamp, which is not later than the newest file's: mksquashfs 4.5 reads neither from a tar stream
+// nor from its options.
 func (m mksquashfs) write(ctx context.Context, f *os.File, offset int64, flat *flatten.Flattener) (int64, error) {
 	root := flat.Root()
 	args := append([]string{m.Mksquashfs, "-", f.Name(), "-tar"}, m.mksquashfsOptions()...)
@@ -222,14 +220,14 @@ func (m mksquashfs) write(ctx context.Context, f *os.File, offset int64, flat *f
 	if err != nil {
 		return 0, err
 	}
-	// mksquashfs may leave bytes beyond it.
+	// mksquashfs may leave bytes beyond the end.
 	if err := f.Truncate(offset + size); err != nil {
 		return 0, fmt.Errorf("write the file system: %w", err)
 	}
 	return size, nil
 }
 
-// tar2sqfs is the program of that name, which writes a file of its own.
+// tar2sqfs is the program of that name, which writes a separate file.
 type tar2sqfs struct{ Converter }
 
 func (t tar2sqfs) write(ctx context.Context, f *os.File, offset int64, flat *flatten.Flattener) (int64, error) {
@@ -247,8 +245,8 @@ func (t tar2sqfs) write(ctx context.Context, f *os.File, offset int64, flat *fla
 	return moveInto(f, offset, made, err)
 }
 
-// moveInto moves a squashfs from a file of its own into the SIF, unless writing
-// that file failed with err.
+// moveInto moves a squashfs from a separate file into the SIF, unless err is set, which is the
+// error of writing that file.
 func moveInto(f *os.File, offset int64, made string, err error) (int64, error) {
 	defer func() { _ = os.Remove(made) }() // the caller removes its directory anyway
 	if err != nil {

@@ -21,10 +21,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/filetree"
 )
 
-// treeWriter is a mksquashfs that reads directories only. A file of pseudo
-// definitions (mksquashfs(1)) gives it owners, modes and devices, which an ordinary
-// user cannot make. File capabilities, user extended attributes and the time stamps
-// of devices are lost.
+// treeWriter is a mksquashfs that reads only directories. A file of pseudo definitions
+// (mksquashfs(1)) gives it the owners, modes and devices, which an ordinary user cannot make. File
+// capabilities, user extended attributes and the time stamps of devices are lost.
 type treeWriter struct{ Converter }
 
 func (w treeWriter) write(ctx context.Context, f *os.File, offset int64, flat *flatten.Flattener) (_ int64, err error) {
@@ -43,7 +42,7 @@ func (w treeWriter) write(ctx context.Context, f *os.File, offset int64, flat *f
 	if err := w.stream(ctx, flat, t.unpack); err != nil {
 		return 0, err
 	}
-	// No pseudo definition can be of the root.
+	// A pseudo definition cannot describe the root.
 	newest := time.Unix(flat.Root().Newest, 0)
 	err = errors.Join(os.Chtimes(t.dir, newest, newest), unix.Chmod(t.dir, uint32(flat.Root().Mode)|0o500)) //nolint:gosec // twelve bits
 	if err != nil {
@@ -62,12 +61,12 @@ func (w treeWriter) write(ctx context.Context, f *os.File, offset int64, flat *f
 	return moveInto(f, offset, made, err)
 }
 
-// tree is the directory that a tar stream is unpacked into.
+// tree is the directory into which a tar stream is unpacked.
 type tree struct {
 	dir     string
 	pseudo  []string               // the lines of the pseudo definitions
 	dirs    []*tar.Header          // directories get their time stamps last
-	devices map[string]*tar.Header // which exist in the pseudo definitions only
+	devices map[string]*tar.Header // only in the pseudo definitions
 }
 
 // unpack reads the stream to its end.
@@ -109,8 +108,8 @@ func (t *tree) entries(ctx context.Context, tr *tar.Reader) error {
 	}
 }
 
-// entry makes one name. Names of a flat stream lead through real directories
-// only, and none comes twice.
+// entry makes one name. Names of a flat stream lead only through real directories, and none comes
+// twice.
 func (t *tree) entry(hdr *tar.Header, content io.Reader) error {
 	at := t.path(hdr.Name)
 	if err := os.MkdirAll(filepath.Dir(at), 0o700); err != nil {
