@@ -19,10 +19,10 @@ import (
 type Runtime struct {
 	// Program is the path of apptainer or singularity.
 	Program string
-	// Plain runs it without namespaces of ours.
+	// Plain runs it without namespaces made by this program.
 	Plain bool
-	// Helper is the path of a program that begins with runner.Main and is linked statically;
-	// empty means this program.
+	// Helper is the path of a statically linked program that begins with runner.Main; empty means
+	// this program.
 	Helper string
 }
 
@@ -31,7 +31,7 @@ var _ container.Runtime = Runtime{}
 // runWork is the name of runContainer among the works of an init.
 const runWork = "apptainer"
 
-// Works are what the inits of this package do.
+// Works returns the works of this package's inits.
 func Works() map[string]initproc.Work {
 	return map[string]initproc.Work{runWork: runContainer}
 }
@@ -50,7 +50,7 @@ type spec struct {
 	Command     enter.Spec
 }
 
-// Run is [container.Runtime]'s, with the differences that docs/containers.md lists.
+// Run is [container.Runtime]'s, with the differences in docs/containers.md.
 func (r Runtime) Run(ctx context.Context, c container.Container) (container.Exit, error) {
 	return initproc.WithImage(ctx, c, func(image *initproc.Image) (i initproc.Init, done func(), err error) {
 		helper, err := enter.HelperPath(r.Helper)
@@ -81,8 +81,8 @@ func (r Runtime) Run(ctx context.Context, c container.Container) (container.Exit
 	})
 }
 
-// driverBinds show the driver of the host's GPUs where Apptainer's own options --nv and --rocm have
-// it, and make the command search there.
+// driverBinds returns the binds for the driver of the host's GPUs, at the paths of Apptainer's own
+// options --nv and --rocm. It makes the command search there.
 func driverBinds(vendor gpudriver.Vendor, command *enter.Spec) (binds []container.Bind, err error) {
 	driver, err := (gpudriver.Host{}).Find(vendor)
 	if err != nil || driver.IsEmpty() {
@@ -101,8 +101,8 @@ func driverBinds(vendor gpudriver.Vendor, command *enter.Spec) (binds []containe
 	return binds, nil
 }
 
-// canFakeRoot reports whether Apptainer's option --fakeroot makes the user root, in a root that can be
-// written to. That takes a user namespace, ids to be root with (subuid(5)), and fuse-overlayfs, which
+// canFakeRoot reports whether Apptainer's option --fakeroot makes the user root, with a writable
+// root. That needs a user namespace, ids for root (subuid(5)), and fuse-overlayfs, which
 // SingularityCE does not use.
 func canFakeRoot() bool {
 	if initproc.CheckFuse() != nil || initproc.NamespacesForbidden() {

@@ -12,7 +12,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/subpath"
 )
 
-// containerInit is the work of runContainer.
+// containerInit is one call of runContainer.
 type containerInit struct {
 	spec
 
@@ -21,21 +21,21 @@ type containerInit struct {
 	program int // Apptainer's process id
 }
 
-// prepare puts the image and all binds where Apptainer is to find them, and returns Apptainer's
-// argument vector. An init with namespaces gives Apptainer the container's root, which it mounts as
-// package builtin does. A plain init, or one that cannot mount, gives Apptainer the SIF.
+// prepare prepares the image and all binds for Apptainer, and returns Apptainer's argument vector.
+// An init with namespaces gives Apptainer the container's root, which it mounts as package builtin
+// does. A plain init, or one that cannot mount, gives Apptainer the SIF.
 //
-// The reason to mount for Apptainer: by itself, SingularityCE reads no SIF that is compressed with
-// zstd, and Apptainer does so only from 1.4 on (pkg/image/squashfs.go: CheckSquashfsHeader). In a user
-// namespace, Apptainer has an overlay by FUSE. SingularityCE has one of the kernel's that cannot
-// remove the image's directories (without userxattr), and retries the mount for ever where the kernel
-// refuses it.
+// The init mounts for Apptainer, because SingularityCE itself cannot read a SIF that is compressed
+// with zstd, and Apptainer can only from 1.4 on (pkg/image/squashfs.go: CheckSquashfsHeader). In a
+// user namespace, Apptainer uses an overlay by FUSE. SingularityCE uses one of the kernel that
+// cannot remove the image's directories (without userxattr), and retries the mount for ever if the
+// kernel refuses it.
 func (c *containerInit) prepare(report string) ([]string, error) {
 	if c.Plain {
 		if err := c.root.PinImage(); err != nil {
 			return nil, err
 		}
-		writable := []string{"--writable-tmpfs"} // what the command writes outside of binds stays in memory
+		writable := []string{"--writable-tmpfs"} // the command's files outside of binds stay in memory
 		if c.Fakeroot {
 			writable = append(writable, "--fakeroot")
 		}
@@ -48,15 +48,15 @@ func (c *containerInit) prepare(report string) ([]string, error) {
 	sif := c.root.SIF
 	mounted, err := c.root.Mount()
 	if err == nil && c.root.Labelled && c.root.Bubblewrap != "" {
-		// Apptainer's own overlay could not be written to either.
+		// Apptainer's own overlay would not be writable either.
 		err, mounted = c.root.UnpackInstead(), true
 	}
 	if err != nil {
 		return nil, err
 	}
 	if !c.Opened {
-		// A site may have restricted where Apptainer takes images from
-		// (apptainer.conf: limit container paths).
+		// A site may have restricted Apptainer to images in some directories (apptainer.conf: limit
+		// container paths).
 		c.root.SIF = sif
 	}
 	if !mounted && c.Singularity {
@@ -74,8 +74,8 @@ func (c *containerInit) prepare(report string) ([]string, error) {
 	return c.args(filepath.Join(c.process.Scratch, initproc.RootDir), []string{"--writable"}, binds), err
 }
 
-// args is Apptainer's argument vector for an image, a SIF or a directory, and the options that make it
-// writable. Singularity 3.9 and Apptainer 1.0 know all options in it.
+// args returns Apptainer's argument vector for an image, a SIF or a directory, and the options that
+// make it writable. Singularity 3.9 and Apptainer 1.0 support all options in it.
 func (c *containerInit) args(image string, writable []string, binds []container.Bind) []string {
 	args := []string{
 		c.Program, "--silent", "--nocolor", "exec",
@@ -97,7 +97,7 @@ func (c *containerInit) args(image string, writable []string, binds []container.
 // scriptsDir, in a container's scratch directory, is empty.
 const scriptsDir = "scripts"
 
-// binds returns the caller's binds and ours. bindHosts adds one for /etc/hosts.
+// binds returns the caller's binds and those of this package. bindHosts adds one for /etc/hosts.
 func (c *containerInit) binds(report string, bindHosts bool) (binds []container.Bind, err error) {
 	if binds, err = c.root.PinBinds(); err != nil {
 		return nil, err
@@ -122,7 +122,7 @@ func (c *containerInit) binds(report string, bindHosts bool) (binds []container.
 		binds = append(binds, container.Bind{Source: filepath.Join(c.process.Scratch, initproc.ShmDir), Target: "/dev/shm"})
 	}
 	binds = append(binds, c.Driver...)
-	// The minimal /dev of --containall lacks these.
+	// The minimal /dev of --containall does not have these.
 	for _, device := range append([]string{"/dev/full"}, c.Devices...) {
 		binds = append(binds, container.Bind{Source: device, Target: device})
 	}
@@ -136,7 +136,7 @@ func (c *containerInit) makeHosts() (string, error) {
 		return "", err
 	}
 	file := filepath.Join(c.process.Scratch, "hosts")
-	if err := os.WriteFile(file, text, 0o644); err != nil { //nolint:gosec // everybody inside reads it
+	if err := os.WriteFile(file, text, 0o644); err != nil { //nolint:gosec // everybody in the container reads it
 		return "", fmt.Errorf("make the container's hosts file: %w", err)
 	}
 	return file, nil

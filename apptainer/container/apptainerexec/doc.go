@@ -1,9 +1,9 @@
 // Package apptainerexec runs containers by a site's own Apptainer or SingularityCE.
 //
-// Where user namespaces are allowed, Apptainer runs in an init of ours (package initproc), in which the
-// calling user is root. When the init ends, the kernel ends all processes of its pid namespace. The
-// init mounts the image and an overlay, as package builtin does, and gives Apptainer the resulting
-// directory:
+// If user namespaces are allowed, Apptainer runs in an init of this program (package initproc), in
+// which the calling user is root. When the init ends, the kernel ends all processes of its PID
+// namespace. The init mounts the image and an overlay, as package builtin does, and gives Apptainer
+// the resulting directory:
 //
 //	caller                         Runtime.Run
 //	└─ init                        namespaces; or, if Plain, a session
@@ -12,7 +12,7 @@
 //	      └─ container-enter       pid 1 of the container (package enter)
 //	         └─ the command
 //
-// Where user namespaces are forbidden, Apptainer may have been installed with privileges (setuid).
-// It then runs without namespaces of ours (Plain) as the calling user, and the init finds its
+// If user namespaces are forbidden, Apptainer may be installed with privileges (setuid). It then
+// runs as the calling user, without namespaces made by this program (Plain), and the init finds its
 // processes by their session.
 package apptainerexec

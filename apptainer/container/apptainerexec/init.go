@@ -16,8 +16,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/initproc"
 )
 
-// runContainer runs Apptainer. It tells Apptainer's container to stop, and at the end it ends what
-// Apptainer left, such as the squashfuse of an Apptainer that was killed.
+// runContainer runs Apptainer. It tells Apptainer's container to stop, and in the end it kills
+// Apptainer's remaining processes, such as the squashfuse of an Apptainer that was killed.
 func runContainer(p *initproc.Process) (code int, err error) {
 	c := &containerInit{process: p}
 	if err := p.ReadDetails(&c.spec); err != nil {
@@ -67,7 +67,7 @@ func runContainer(p *initproc.Process) (code int, err error) {
 	return code, explainCompression(err)
 }
 
-// explainCompression words the failure of an Apptainer that was given the SIF and cannot read its
+// explainCompression describes the failure of an Apptainer that got the SIF and cannot read its
 // compression (pkg/image/squashfs.go: CheckSquashfsHeader).
 func explainCompression(err error) error {
 	if err == nil || !strings.Contains(err.Error(), "unknown compression algorithm") {
@@ -100,8 +100,8 @@ func (c *containerInit) start(args []string) (control *os.File, err error) {
 	return control, nil
 }
 
-// Environment is the environment of Apptainer itself. It writes its own files to dir, and nothing to
-// the user's home.
+// Environment returns the environment of Apptainer itself, which makes it write its own files to
+// dir, and none to the user's home.
 func Environment(dir string) []string {
 	return []string{
 		"PATH=/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin", "HOME=" + dir,
