@@ -20,16 +20,16 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/initproc"
 )
 
-// bubblewrapArgs is what bubblewrap is started with.
+// bubblewrapArgs are bubblewrap's arguments.
 type bubblewrapArgs struct {
-	options []string // passed in a file: they may be many and hold secrets
+	options []string // passed in a file, because they may be many and contain secrets
 	command []string
 }
 
 func (a *bubblewrapArgs) add(options ...string) { a.options = append(a.options, options...) }
 
-// addIsolation isolates the container. It keeps the capabilities over its own user namespace that
-// Docker's containers have; with more, a process could make read-only binds writable.
+// addIsolation isolates the container. The container keeps the capabilities of Docker's containers,
+// in its own user namespace. With more, a process could make read-only binds writable.
 func (a *bubblewrapArgs) addIsolation(network bool) {
 	a.add("--unshare-pid", "--unshare-ipc", "--new-session", "--cap-drop", "ALL")
 	if !network {
@@ -48,21 +48,21 @@ const (
 
 // bubblewrap is a running bwrap.
 type bubblewrap struct {
-	status chan bubblewrapStatus // receives one, at its end
-	stderr initproc.StderrMark   // its beginning
+	status chan bubblewrapStatus // receives one value, at its end
+	stderr initproc.StderrMark   // at its start
 }
 
-// bubblewrapStatus is what bubblewrap reported of itself.
+// bubblewrapStatus is bubblewrap's report about itself.
 type bubblewrapStatus struct {
-	pid1  int  // the process id of the container's pid 1, 0 when there was none
+	pid1  int  // the process id of the container's pid 1; 0 if there was none
 	began bool // the command has run, and bubblewrap's exit status is the command's
 }
 
 // startBubblewrap starts the container. It does not pass --die-with-parent: the container ends with
-// the init anyway, and when a signal to the whole job ends bubblewrap's outer process, the command
-// may still save its results.
+// the init without it, and if a signal to the whole job ends bubblewrap's outer process, the
+// command may still save its results.
 func (c *containerInit) startBubblewrap(args bubblewrapArgs) (*bubblewrap, error) {
-	// In an option, what follows the zero would be an option of its own.
+	// A zero in an option would begin a new option.
 	for _, argument := range slices.Concat(args.options, args.command) {
 		if strings.ContainsRune(argument, 0) {
 			return nil, container.RequestErrorf("start bubblewrap: %q holds a zero byte", argument)
@@ -94,7 +94,7 @@ func (c *containerInit) startBubblewrap(args bubblewrapArgs) (*bubblewrap, error
 	return b, nil
 }
 
-// memoryFile returns a file in memory that holds text and is ready to be read.
+// memoryFile returns a file in memory that contains text and is ready to be read.
 func memoryFile(text string) (*os.File, error) {
 	fd, err := unix.MemfdCreate("options", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -112,8 +112,8 @@ func memoryFile(text string) (*os.File, error) {
 	return f, nil
 }
 
-// readStatus reads what bwrap(1) writes for --json-status-fd: the process id of its child, and the
-// command's exit status if there was a command.
+// readStatus reads the output of bwrap(1) for --json-status-fd: the process id of its child, and
+// the command's exit status if there was a command.
 func (b *bubblewrap) readStatus(r *os.File) {
 	defer func() { _ = r.Close() }()
 	var status bubblewrapStatus
@@ -134,12 +134,12 @@ func (b *bubblewrap) readStatus(r *os.File) {
 	b.status <- status
 }
 
-// supervise waits for the command's end. After Stop it sends TERM, and gives up after Grace.
+// supervise waits for the command's end. After Stop it sends TERM, and ends after Grace.
 func (c *containerInit) supervise(b *bubblewrap) (code int, err error) {
 	dead := map[int]syscall.WaitStatus{}
 	stop, stopping := c.process.Stop, false
 	var kill <-chan time.Time
-	var status *bubblewrapStatus // once bubblewrap is dead
+	var status *bubblewrapStatus // set when bubblewrap is dead
 	for {
 		select {
 		case <-stop:
@@ -184,7 +184,7 @@ func (c *containerInit) supervise(b *bubblewrap) (code int, err error) {
 		case outer.Signaled() && pid1Dead && pid1.Signaled():
 			return 128 + int(pid1.Signal()), nil
 		case outer.Signaled() && pid1Dead:
-			return pid1.ExitStatus(), nil // the command's: bubblewrap.c: do_init
+			return pid1.ExitStatus(), nil // the command's (bubblewrap.c: do_init)
 		}
 	}
 }
@@ -192,8 +192,8 @@ func (c *containerInit) supervise(b *bubblewrap) (code int, err error) {
 // isGone reports whether there is no such process, not even a zombie.
 func isGone(pid int) bool { return errors.Is(syscall.Kill(pid, 0), unix.ESRCH) }
 
-// explainFailure says why bubblewrap did not begin the command. If the program could not be
-// executed, that is an exit status of the command, as in a shell.
+// explainFailure returns the reason why bubblewrap did not begin the command. If the program could
+// not be executed, it returns an exit status of the command, as a shell would.
 func (b *bubblewrap) explainFailure() (code int, err error) {
 	message := b.stderr.Text()
 	if strings.Contains(message, "execvp ") {
@@ -229,8 +229,8 @@ func terminate() {
 	}
 }
 
-// containerProcesses lists the processes of the pid namespace below the init's, except the first
-// there.
+// containerProcesses lists the processes of the PID namespace below the init's, except for the
+// first one.
 func containerProcesses() []int {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {

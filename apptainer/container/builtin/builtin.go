@@ -18,7 +18,7 @@ import (
 type Runtime struct {
 	// Helper is the path of a program that begins with runner.Main; empty means this program.
 	Helper string
-	// Images, when not nil, lets containers of the same image share its mount.
+	// Images, if not nil, lets containers of the same image share its mount.
 	Images *Images
 }
 
@@ -27,7 +27,7 @@ var _ container.Runtime = Runtime{}
 // runWork names runContainer in Works.
 const runWork = "builtin"
 
-// Works are what the inits of this package do.
+// Works returns the works of this package's inits.
 func Works() map[string]initproc.Work {
 	return map[string]initproc.Work{runWork: runContainer, serveWork: serveImage}
 }
@@ -72,13 +72,13 @@ func (r Runtime) Run(ctx context.Context, c container.Container) (container.Exit
 	})
 }
 
-// containerInit is the work of runContainer.
+// containerInit is one call of runContainer.
 type containerInit struct {
 	spec
 
 	process    *initproc.Process
 	root       *initproc.Root
-	imageLost  chan struct{} // closed when squashfuse of a shared image has ended
+	imageLost  chan struct{} // closed when the squashfuse of a shared image has ended
 	bubblewrap int           // its process id
 }
 
@@ -98,7 +98,7 @@ func runContainer(p *initproc.Process) (code int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	p.Begin() // bubblewrap does not say when it begins the command
+	p.Begin() // bubblewrap does not report the command's begin
 	b, err := c.startBubblewrap(args)
 	if err != nil {
 		return 0, container.NotBegun(err)
@@ -113,7 +113,7 @@ func runContainer(p *initproc.Process) (code int, err error) {
 	return code, err
 }
 
-// makeRoot puts the image's files at initproc.RootDir, writable.
+// makeRoot makes the image's files available at initproc.RootDir, writable.
 func (c *containerInit) makeRoot() error {
 	if c.attachShared() {
 		return nil
@@ -121,9 +121,8 @@ func (c *containerInit) makeRoot() error {
 	return c.root.Make()
 }
 
-// bubblewrapArgs returns the options that set the container up, and its command. Links in targets
-// are resolved first, because bubblewrap would follow them while it can still reach the host's
-// files.
+// bubblewrapArgs returns the options that set the container up, and its command. It resolves links
+// in targets first, because bubblewrap would follow them while it can still reach the host's files.
 func (c *containerInit) bubblewrapArgs() (args bubblewrapArgs, err error) {
 	args.command = c.Args
 	if len(c.Args) == 0 {
@@ -179,7 +178,7 @@ func findShell() (string, error) {
 	return "", container.ErrNoShell
 }
 
-// makeWorkingDir makes the working directory in the image, as Docker does, unless it lies below a
+// makeWorkingDir makes the working directory in the image, as Docker does, unless it is below a
 // mount.
 func (c *containerInit) makeWorkingDir() error {
 	mounts := initproc.OwnMounts()
@@ -197,5 +196,5 @@ func (c *containerInit) makeWorkingDir() error {
 	return nil
 }
 
-// errImageLost is the cause when a container's shared image has lost its squashfuse.
+// errImageLost is the cause when the squashfuse of a container's shared image has ended.
 var errImageLost = errors.New("squashfuse, which serves the image's files to this and other containers, has ended")

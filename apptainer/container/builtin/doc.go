@@ -1,4 +1,4 @@
-// Package builtin runs containers without a container engine and without any privilege: by
+// Package builtin runs containers without a container engine and without privileges: with
 // squashfuse, an overlay and bubblewrap in one user namespace.
 //
 //	caller                         Runtime.Run
@@ -10,13 +10,13 @@
 //	         └─ the command
 //
 // This needs squashfuse, bubblewrap, /dev/fuse and user namespaces, with overlay mounts in them
-// (Linux 5.11, RHEL 8.5). Where the image or the overlay cannot be mounted, unsquashfs unpacks the
-// image for one run, and the Exit notes why.
+// (Linux 5.11, RHEL 8.5). If the image or the overlay cannot be mounted, unsquashfs unpacks the
+// image for one run, and the Exit notes the reason.
 //
 // # Shared images
 //
-// Containers that share an image ([Images]) have one squashfuse, in an init of its own. It gives
-// each container a mount that is not attached anywhere yet:
+// Containers that share an image ([Images]) have one squashfuse, in a separate init. It gives each
+// container a mount that is not attached yet:
 //
 //	caller
 //	├─ init                        serves one image

@@ -17,8 +17,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/gpudriver"
 )
 
-// showDriver shows the driver of the host's GPUs in the container's root. The mounts are made here
-// and not by bubblewrap, because bubblewrap reads the table of all mounts again for each.
+// showDriver shows the driver of the host's GPUs in the container's root. It makes the mounts
+// itself, because bubblewrap reads the table of all mounts again for each.
 func (c *containerInit) showDriver() error {
 	if c.Driver.IsEmpty() {
 		return nil
@@ -38,7 +38,8 @@ func (c *containerInit) showDriver() error {
 
 // showLibraries shows the driver's libraries. It omits common ones that the image has, because the
 // linker searches LibraryDir before the image's directories. A command may overwrite
-// LD_LIBRARY_PATH, so a link to each library is made where the linker always searches.
+// LD_LIBRARY_PATH, so showLibraries links each library into a directory that the linker always
+// searches.
 func (c *containerInit) showLibraries() error {
 	inImage, err := imageLibraries()
 	if err != nil {
@@ -67,7 +68,7 @@ func (c *containerInit) showLibraries() error {
 	return nil
 }
 
-// maxLinkerCache is above the size of any real one, in bytes.
+// maxLinkerCache is larger than any real one, in bytes.
 const maxLinkerCache = 64 << 20
 
 // imageLibraries returns the libraries in the cache of the image's own linker, if it has one.
@@ -76,7 +77,7 @@ func imageLibraries() (map[string]bool, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(filepath.Join(initproc.RootDir, name), os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe does not block
+	f, err := os.OpenFile(filepath.Join(initproc.RootDir, name), os.O_RDONLY|unix.O_NONBLOCK, 0) // does not block on a pipe
 	if errors.Is(err, fs.ErrNotExist) {
 		return map[string]bool{}, nil
 	}
@@ -91,7 +92,8 @@ func imageLibraries() (map[string]bool, error) {
 	return gpudriver.Names(cache), nil
 }
 
-// linkerDir is a directory that the image's linker always searches: Debian's, Red Hat's, or none.
+// linkerDir returns a directory that the image's linker always searches: Debian's, Red Hat's, or
+// "".
 func linkerDir() (string, error) {
 	machine := map[string]string{"amd64": "x86_64", "arm64": "aarch64", "ppc64le": "powerpc64le"}[runtime.GOARCH]
 	for _, dir := range []string{"/usr/lib/" + machine + "-linux-gnu", "/usr/lib64"} {
@@ -127,8 +129,8 @@ func bindInRoot(source, target string) error {
 	return nil
 }
 
-// lockedFlags translates those flags of statfs(2) for mount(2) that a user namespace may not change
-// (mount_namespaces(7): locked mounts).
+// lockedFlags translates the flags of statfs(2) that a user namespace must not change into those of
+// mount(2) (mount_namespaces(7): locked mounts).
 func lockedFlags(statfs int64) int {
 	flags := unix.MS_STRICTATIME
 	if statfs&(unix.ST_NOATIME|unix.ST_RELATIME) != 0 {

@@ -15,18 +15,18 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/initproc"
 )
 
-// Images lets containers of one process that run in the same image at the same time share one mount
-// of it: one squashfuse, and one copy in memory of what was read. A mount begins with its first
-// container and ends with its last. The zero value is usable. It must not be copied, and several
-// goroutines may use it at once.
+// Images lets containers of one process that use the same image at the same time share one mount of
+// it, with one squashfuse and one cache in memory. A mount begins with its first container and ends
+// with its last. The zero value is usable. It must not be copied. Several goroutines may use it at
+// the same time.
 //
 // The squashfuse of a shared mount is a child of this process: its processor time and memory belong
-// to no container. Containers of other processes have mounts of their own. If they shared one,
-// Slurm would take the image from all of them when it ends the job of one.
+// to no container. Containers of other processes have their own mounts. If they shared one, the end
+// of one job would take the image away from the others.
 type Images struct {
 	mu      sync.Mutex
 	servers map[initproc.FileID]*imageServer
-	refused bool // set when this host cannot share mounts
+	refused bool // set if this host cannot share mounts
 }
 
 // imageServer is an init that serves an image.
@@ -34,18 +34,18 @@ type imageServer struct {
 	users int // guarded by Images.mu
 
 	conn  *net.UnixConn
-	turn  chan struct{} // holds one while a request is made
+	turn  chan struct{} // holds one entry during a request
 	stop  context.CancelFunc
-	ended chan struct{} // closed when nothing of it is left
+	ended chan struct{} // closed when it has ended completely
 }
 
 // share is a container's share of an image.
 type share struct {
 	files []*os.File // for the init: a mount to attach, and a lifeline that ends with the server
-	leave func()     // is called at the container's end
+	leave func()     // to call at the container's end
 }
 
-// join returns a share of a container's image, or nil where the init has to mount the image itself.
+// join returns a share of a container's image, or nil if the init must mount the image itself.
 func (m *Images) join(ctx context.Context, helper string, root initproc.RootSpec) *share {
 	if m == nil || root.Unpack != "" {
 		return nil
@@ -63,10 +63,10 @@ func (m *Images) join(ctx context.Context, helper string, root initproc.RootSpec
 	return &share{files: files, leave: leave}
 }
 
-// errRefused is the cause where a host shares no images.
+// errRefused is the cause if a host cannot share images.
 var errRefused = errors.New("this host shares no images")
 
-// addUser makes a container a user of its image's server, which it starts if there is none.
+// addUser makes a container a user of its image's server. It starts the server if there is none.
 func (m *Images) addUser(ctx context.Context, helper string, root initproc.RootSpec) (*imageServer, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -88,7 +88,7 @@ func (m *Images) addUser(ctx context.Context, helper string, root initproc.RootS
 	return s, nil
 }
 
-// removeUser ends the server with its last user, and waits until nothing is left of it.
+// removeUser ends the server with its last user, and waits until it has ended completely.
 func (m *Images) removeUser(id initproc.FileID, s *imageServer) {
 	m.mu.Lock()
 	s.users--
@@ -110,14 +110,14 @@ func (m *Images) forget(id initproc.FileID, s *imageServer) {
 	}
 }
 
-// startServer starts an image's server in the background. If that fails later, requests to the
-// server fail. The caller holds mu.
+// startServer starts an image's server in the background. If the server fails later, requests to it
+// fail. The caller holds mu.
 func (m *Images) startServer(ctx context.Context, helper string, root initproc.RootSpec) (*imageServer, error) {
 	ours, theirs, err := socketPair()
 	if err != nil {
 		return nil, err
 	}
-	ctx, stop := context.WithCancel(context.WithoutCancel(ctx)) // other containers use it too
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx)) // other containers use it, too
 	s := &imageServer{conn: ours, turn: make(chan struct{}, 1), stop: stop, ended: make(chan struct{})}
 	go func() { // ends after stop; removeUser waits for it
 		defer close(s.ended)
@@ -156,7 +156,7 @@ func (s *imageServer) request(ctx context.Context) ([]*os.File, error) {
 	})
 	defer func() {
 		if !stop() {
-			<-expired // the next request must not meet this deadline
+			<-expired // so that the next request does not get this deadline
 		}
 	}()
 	if _, err := s.conn.Write([]byte{0}); err != nil {
@@ -177,8 +177,8 @@ func (s *imageServer) request(ctx context.Context) ([]*os.File, error) {
 	return nil, errors.Join(errors.New("receive a mount: there was none"), err)
 }
 
-// socketPair makes a pair of sockets that keep the bounds of messages: one for this process, one for
-// a child.
+// socketPair makes a pair of sockets that preserve message boundaries: one for this process, one
+// for a child.
 func socketPair() (*net.UnixConn, *os.File, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -192,7 +192,7 @@ func socketPair() (*net.UnixConn, *os.File, error) {
 	return conn, theirs, nil
 }
 
-// unixConn makes a connection of a file, which it closes.
+// unixConn makes a connection of a file, and closes the file.
 func unixConn(f *os.File) (*net.UnixConn, error) {
 	c, err := net.FileConn(f)
 	if err = errors.Join(err, f.Close()); err != nil {

@@ -12,26 +12,25 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/initproc"
 )
 
-// Descriptors that an init inherits: a server has a socket, and a container with a share of an image
-// has what came through that socket.
+// Descriptors that an init inherits: a server has a socket, and a container with a share of an
+// image has the files that came through that socket.
 const (
 	socketFD   = initproc.FirstFD
 	mountFD    = initproc.FirstFD
 	lifelineFD = initproc.FirstFD + 1
 )
 
-// serveDir is the scratch directory of an init that serves an image: a tmpfs that it mounts over a
-// directory that every node has, and that holds neither programs nor images. The scratch directory
-// of a container would be removed with that container.
+// serveDir is the scratch directory of an init that serves an image: a tmpfs over a directory that
+// every node has, and that has neither programs nor images. A container's scratch directory would
+// be removed with that container.
 const serveDir = "/sys"
 
 // serveWork names serveImage in Works.
 const serveWork = "serve"
 
 // serveImage mounts an image that several containers share. On request it sends a mount of it that
-// is not attached anywhere (open_tree(2), Linux 5.2). A container of the same user may attach such a
-// mount in its own mount namespace, and FUSE serves it there
-// (fs/fuse/dir.c: fuse_allow_current_process).
+// is not attached (open_tree(2), Linux 5.2). A container of the same user may attach such a mount
+// in its own mount namespace, and FUSE serves it there (fs/fuse/dir.c: fuse_allow_current_process).
 func serveImage(p *initproc.Process) (code int, err error) {
 	r := &initproc.Root{Process: p}
 	for _, step := range []func() error{func() error { return p.ReadDetails(&r.RootSpec) }, p.MountProc, func() error { return mountScratch(p.Scratch) }, r.PinImage, p.EnterScratch, initproc.MakeDirs, r.MountImage} {
@@ -57,7 +56,7 @@ func serveImage(p *initproc.Process) (code int, err error) {
 	}
 }
 
-// mountScratch mounts a tmpfs, and tries whether this kernel can detach mounts.
+// mountScratch mounts a tmpfs, and tests whether this kernel can detach mounts.
 func mountScratch(dir string) error {
 	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NODEV|unix.MS_NOSUID, "mode=700"); err != nil {
 		return fmt.Errorf("make a scratch directory: %w", err)
@@ -69,12 +68,12 @@ func mountScratch(dir string) error {
 	return syscall.Close(tree)
 }
 
-// cloneMount copies the mount at a path. The copy is attached nowhere.
+// cloneMount returns a copy of the mount at a path. The copy is not attached.
 func cloneMount(path string) (fd int, err error) {
 	return unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 }
 
-// sendMounts answers requests until the socket is closed. If it fails, it closes the socket, which
+// sendMounts answers requests until the socket is closed. On failure it closes the socket, which
 // tells the caller.
 func sendMounts(alive *os.File) {
 	conn, err := unixConn(os.NewFile(socketFD, "socket"))
@@ -97,8 +96,8 @@ func sendMounts(alive *os.File) {
 	}
 }
 
-// attachShared puts the files of a shared image at initproc.RootDir, writable, and reports whether it
-// could. Otherwise the container mounts the image itself.
+// attachShared makes the files of a shared image available at initproc.RootDir, writable, and
+// reports whether it could. Otherwise the container mounts the image itself.
 func (c *containerInit) attachShared() bool {
 	if !c.Shared || unix.MoveMount(mountFD, "", unix.AT_FDCWD, initproc.LowerDir, unix.MOVE_MOUNT_F_EMPTY_PATH) != nil {
 		return false
@@ -110,7 +109,7 @@ func (c *containerInit) attachShared() bool {
 	c.imageLost = make(chan struct{})
 	go func() { // ends with the server, or with this process
 		defer close(c.imageLost)
-		_, _ = os.NewFile(lifelineFD, "lifeline").Read(make([]byte, 1)) // nobody writes to it
+		_, _ = os.NewFile(lifelineFD, "lifeline").Read(make([]byte, 1)) // nothing is written to it
 	}()
 	return true
 }
