@@ -6,9 +6,9 @@
 //	   ┆ container-enter           a child of the engine (package enter)
 //	   ┆ └─ the command
 //
-// The container ends with its caller: package enter sees the end of its standard input.
+// The container ends with its caller, because package enter notices the end of its standard input.
 //
-// The engine gives the container its caller's limits: the memory that is asked for, and the processors
-// that the caller may use. Package enter counts what the command has used. Both the limits and the means
-// to show GPUs depend on what the engine says of itself.
+// The engine gives the container its caller's limits: the requested memory, and the processors that
+// the caller may use. Package enter measures the command's use. The limits and the way to show GPUs
+// depend on the engine's features, for which the package asks it.
 package engine

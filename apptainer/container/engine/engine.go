@@ -23,32 +23,33 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/gpudriver"
 )
 
-// Runtime runs containers by one engine. It runs [container.Container].Image, which has to be in the
+// Runtime runs containers by one engine. It runs [container.Container].Image, which must be in the
 // engine's own store.
 type Runtime struct {
 	// Program is the path of docker or podman.
 	Program string
-	// Options precede the verb of every call, and RunOptions follow that of run: "--host",
-	// "unix:///run/…"; "--runtime", "runc".
+	// Options precede the verb of every call, and RunOptions follow the verb run, such as "--host",
+	// "unix:///run/…" and "--runtime", "runc".
 	Options, RunOptions []string
-	// Env is the whole environment of the program, with which it finds the engine and its own
-	// files: PATH, HOME, DOCKER_HOST, XDG_RUNTIME_DIR and such.
+	// Env is the whole environment of the program, which finds the engine and its own files by it:
+	// PATH, HOME, DOCKER_HOST, XDG_RUNTIME_DIR and so on.
 	Env []string
-	// Helper is the path of a program that begins with runner.Main and is linked statically; empty
-	// means this program. The engine has to be able to read it.
+	// Helper is the path of a statically linked program that begins with runner.Main; empty means
+	// this program. The engine must be able to read it.
 	Helper string
 }
 
 var _ container.Runtime = Runtime{}
 
-// ErrNoImage is the cause when an engine's store lacks the image.
+// ErrNoImage is the cause when an engine's store does not have the image.
 var ErrNoImage = errors.New("the engine does not have the image")
 
-// callTimeout bounds every call of the engine except running and pulling.
+// callTimeout limits every call of the engine except run and pull.
 const callTimeout = 30 * time.Second
 
-// Run is [container.Runtime]'s, with the differences that docs/containers.md lists. If root inside is
-// not the calling user outside, what the command made in the binds is given to their owner at the end.
+// Run is [container.Runtime]'s, with the differences in docs/containers.md. If root in the
+// container is not the calling user outside, Run gives the command's files in the binds to the
+// binds' owners at the end.
 func (e Runtime) Run(ctx context.Context, c container.Container) (container.Exit, error) {
 	exit, err := e.runImage(ctx, c)
 	if err != nil {
@@ -105,8 +106,8 @@ func (e Runtime) name() string { return filepath.Base(e.Program) }
 
 func (e Runtime) isPodman() bool { return strings.HasPrefix(e.name(), "podman") }
 
-// askAll asks for the image's environment, and for what the engine can do where a container needs
-// that.
+// askAll asks for the image's environment, and for the engine's features if the container needs
+// them.
 func (e Runtime) askAll(ctx context.Context, c container.Container) (env []string, f facts, err error) {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() (err error) {
@@ -134,7 +135,7 @@ func (e Runtime) call(ctx context.Context, args ...string) (string, error) {
 	return output, nil
 }
 
-// unusable makes a *container.HostError of a failure before the command, unless ctx has ended.
+// unusable returns a *container.HostError for a failure before the command, unless ctx has ended.
 func (e Runtime) unusable(ctx context.Context, err error) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return err
@@ -158,7 +159,7 @@ func (e Runtime) imageEnv(ctx context.Context, image string) (env []string, err 
 	return env, nil
 }
 
-// runEntered runs package enter in a new container. The container is gone when it returns.
+// runEntered runs package enter in a new container, which is gone when it returns.
 func (e Runtime) runEntered(ctx context.Context, c container.Container, options []string, spec enter.Spec) (container.Exit, error) {
 	dir, err := os.MkdirTemp(c.Scratch, "container-")
 	if err != nil {
@@ -179,10 +180,10 @@ func (e Runtime) runEntered(ctx context.Context, c container.Container, options 
 	return r.wait(ctx, spec)
 }
 
-// namePrefix begins the names of this user's containers.
+// namePrefix returns the prefix of the names of this user's containers.
 func namePrefix() string { return fmt.Sprintf("cl-slurm-%d-", os.Getuid()) }
 
-// containerName returns a name for a container of this process, with its id and its start.
+// containerName returns a name for a container of this process, with the process's id and start.
 func containerName() string {
 	pid := os.Getpid()
 	return fmt.Sprintf("%s%d-%d-%s", namePrefix(), pid, container.ProcessStart(pid), strings.ToLower(rand.Text()[:8]))
@@ -212,7 +213,7 @@ func (e Runtime) removeAbandoned(ctx context.Context) {
 }
 
 // giveBack gives files in the writable binds that do not belong to the calling user to the owner of
-// the bind: if the engine runs as root, root inside is root outside.
+// the bind. If the engine runs as root, root in the container is root outside.
 func (e Runtime) giveBack(ctx context.Context, c container.Container) error {
 	if os.Getuid() == 0 {
 		return nil

@@ -16,25 +16,25 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/gpudriver"
 )
 
-// gpuSupport is what `docker info` says about GPUs.
+// gpuSupport has the fields of `docker info` about GPUs.
 type gpuSupport struct {
 	ServerVersion string
-	// Runtimes has "nvidia" where the nvidia-container-toolkit, or the older nvidia-docker2, has
-	// been made known to the engine.
+	// Runtimes has "nvidia" if the engine is configured with the nvidia-container-toolkit, or with
+	// the older nvidia-docker2.
 	Runtimes map[string]json.RawMessage
 	// CDISpecDirs are the directories of the Container Device Interface, from Docker 25 on; empty
-	// where it is off. DiscoveredDevices are those found there, from 28.2 on.
+	// if it is off. DiscoveredDevices are the devices in them, from 28.2 on.
 	CDISpecDirs       []string
 	DiscoveredDevices []struct{ Source, ID string }
 }
 
-// gpuWay is how an engine shows GPUs of NVIDIA.
+// gpuWay is a way in which an engine shows GPUs of NVIDIA.
 type gpuWay string
 
 const (
 	// byOption is `docker run --gpus`, from Docker 19.03 on, with the toolkit's hook.
 	byOption gpuWay = "--gpus"
-	// byRuntime is `docker run --runtime nvidia`, as nvidia-docker2 has it, and CodaLab's own worker
+	// byRuntime is `docker run --runtime nvidia`, as with nvidia-docker2 and CodaLab's own worker
 	// (codalab/worker/docker_utils.py: start_bundle_container).
 	byRuntime gpuWay = "--runtime nvidia"
 	// byCDI is a device of the Container Device Interface.
@@ -46,11 +46,11 @@ const (
 // cdiKind is the kind of NVIDIA's GPUs in the Container Device Interface.
 const cdiKind = "nvidia.com/gpu"
 
-// gpuHost is the host's part of what GPUs take. root is the directory with its /proc, /etc and /usr;
-// empty means "/".
+// gpuHost finds GPUs and their driver on the host. root is the directory with its /proc, /etc and
+// /usr; empty means "/".
 type gpuHost struct{ root string }
 
-// way chooses by what the engine says and the host has.
+// way chooses a way by the features of the engine and the host.
 func (h gpuHost) way(s gpuSupport, podman bool) gpuWay {
 	_, runtime := s.Runtimes["nvidia"]
 	switch {
@@ -122,12 +122,13 @@ func (h gpuHost) at(parts ...string) string {
 
 // gpu is one of the host's GPUs of NVIDIA.
 type gpu struct {
-	// index is its place in the order of nvidia-smi, and name its UUID; both are the number of the
-	// device file where the driver does not say.
+	// index is its position in the order of nvidia-smi, and name its UUID. Both are the number of
+	// the device file if the driver does not tell them.
 	index, name string
 }
 
-// gpu finds the GPU of a device file by the driver's own list, which is in the order of PCI addresses.
+// gpu finds the GPU of a device file in the driver's own list, which is in the order of PCI
+// addresses.
 func (h gpuHost) gpu(minor string) gpu {
 	files, err := filepath.Glob(h.at("proc/driver/nvidia/gpus/*/information"))
 	if err != nil {
@@ -151,16 +152,16 @@ func (h gpuHost) gpu(minor string) gpu {
 	return gpu{minor, minor}
 }
 
-// shown are the options that show a container its devices.
+// shown has the options that show a container its devices.
 type shown struct {
 	options []string
-	// driver is set if the options show the host's driver too, so that the command has to search
+	// driver is set if the options also show the host's driver, so that the command must search
 	// there.
 	driver bool
 }
 
-// show shows a container's devices. NVIDIA's are shown with their driver by the engine's own means,
-// where the host has that driver and the engine the means.
+// show returns the options for a container's devices. It shows NVIDIA's GPUs with their driver by
+// the engine's own means, if the host has that driver and the engine the means.
 func (h gpuHost) show(c container.Container, env []string, way gpuWay) (s shown, err error) {
 	_, err = os.Stat(h.at("proc/driver/nvidia/version"))
 	own := err == nil && way != plainly
@@ -204,7 +205,7 @@ func (h gpuHost) show(c container.Container, env []string, way gpuWay) (s shown,
 	return s, nil
 }
 
-// driverBinds show the host's driver where apptainerexec shows it.
+// driverBinds returns the binds of the host's driver, at the same paths as apptainerexec.
 func (h gpuHost) driverBinds(env []string) (binds []container.Bind, err error) {
 	driver, err := (gpudriver.Host{Root: h.root}).Find(gpudriver.NVIDIA)
 	if err != nil {

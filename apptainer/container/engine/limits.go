@@ -12,22 +12,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// facts are what an engine says of itself, as far as its options depend on it.
+// facts are an engine's features that its options depend on.
 type facts struct {
 	// memory, swap and cpus are set if it can limit these.
 	memory, swap, cpus bool
-	// gpus is how it shows GPUs of NVIDIA.
+	// gpus is its way to show GPUs of NVIDIA.
 	gpus gpuWay
 }
 
-// dockerInfo is what `docker info` prints.
+// dockerInfo has the used fields of `docker info`.
 type dockerInfo struct {
 	MemoryLimit, SwapLimit, CPUSet bool
 
 	gpuSupport
 }
 
-// podmanInfo is what `podman info` prints.
+// podmanInfo has the used fields of `podman info`.
 type podmanInfo struct {
 	Host struct {
 		CgroupControllers []string `json:"cgroupControllers"`
@@ -71,18 +71,18 @@ func readPodmanInfo(text string) (facts, error) {
 	return facts{memory: has("memory"), swap: has("memory") && info.Host.CgroupVersion == "v2", cpus: has("cpuset"), gpus: gpuHost{}.way(gpuSupport{}, true)}, nil
 }
 
-// ownMemory is added to the limit for package enter, which is in the container too.
+// ownMemory is added to the limit for package enter, which is also in the container.
 const ownMemory = 16 << 20
 
-// limitOptions give the container the limits of its caller, which is not in the same cgroup: the
-// processors that this process may use, and the memory. An engine that cannot set a limit would say so
-// on the command's standard error, and gets no such option.
+// limitOptions returns the options that give the container the limits of its caller, whose cgroup
+// it is not in: the processors that this process may use, and the memory. It omits options that the
+// engine does not support, because the engine would report them on the command's standard error.
 func (f facts) limitOptions(memory int64, cpus string) (options []string) {
 	if memory > 0 && f.memory {
 		limit := strconv.FormatInt(memory+ownMemory, 10)
 		options = append(options, "--memory", limit)
 		if f.swap {
-			options = append(options, "--memory-swap", limit) // no more with swap
+			options = append(options, "--memory-swap", limit) // no additional swap
 		}
 	}
 	if cpus != "" && f.cpus {
@@ -91,7 +91,7 @@ func (f facts) limitOptions(memory int64, cpus string) (options []string) {
 	return options
 }
 
-// ownCPUs lists the processors that this process may use ("0,2"); empty if these are all that are
+// ownCPUs lists the processors that this process may use ("0,2"), or "" if it may use all that are
 // online.
 func ownCPUs() string {
 	var set unix.CPUSet
@@ -102,7 +102,7 @@ func ownCPUs() string {
 	return cpuList(set, strings.TrimSpace(string(online)))
 }
 
-// cpuList lists the processors of a set, unless the set has all of those that are online ("0-3,8").
+// cpuList lists the processors of a set, or "" if the set has all online ones ("0-3,8").
 func cpuList(set unix.CPUSet, online string) string {
 	var own []string
 	for cpu := range len(set) * 64 {
@@ -129,8 +129,8 @@ func cpuList(set unix.CPUSet, online string) string {
 	return strings.Join(own, ",")
 }
 
-// hadOOM asks Docker whether memory ran out in a container that is gone. Docker reads the end of the
-// time in whole seconds, so that is a second from now. Podman records no such event.
+// hadOOM asks Docker whether memory ran out in a container that is gone. Docker rounds the end of
+// the time to whole seconds, so the end is a second from now. Podman records no such event.
 func (r *client) hadOOM(ctx context.Context) bool {
 	if r.engine.isPodman() {
 		return false

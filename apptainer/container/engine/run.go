@@ -17,8 +17,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/initproc"
 )
 
-// client is the engine's client, attached to one container. Its end of the control is closed with this
-// process, which ends the container.
+// client is the engine's client, attached to one container. The kernel closes its end of the
+// control with this process, which ends the container.
 type client struct {
 	engine  Runtime
 	name    string
@@ -50,8 +50,8 @@ func (e Runtime) start(c container.Container, options []string, report, helper s
 	return r, nil
 }
 
-// runArgs are the arguments of the engine's run. They contain neither the command nor its
-// environment, which may hold secrets.
+// runArgs returns the arguments of the engine's run. They contain neither the command nor its
+// environment, which may be secret.
 func (e Runtime) runArgs(c container.Container, options []string, name, report, helper string) []string {
 	args := []string{
 		"run", "--rm", "--interactive", "--pull", "never", "--name", name, "--log-driver", "none", "--no-healthcheck",
@@ -69,8 +69,8 @@ func (e Runtime) runArgs(c container.Container, options []string, name, report, 
 	return append(args, c.Image, enter.Command)
 }
 
-// shmBytes is the size of /dev/shm: half of the memory where none is asked for, as for a tmpfs. An
-// engine's own default is 64 MiB.
+// shmBytes returns the size of /dev/shm: half of the memory if none is requested, as for a tmpfs.
+// An engine's own default is 64 MiB.
 func shmBytes(asked int64) int64 {
 	var info syscall.Sysinfo_t
 	switch {
@@ -137,7 +137,7 @@ func (r *client) outcome(ctx context.Context, waitErr error, killed bool) (exit 
 	if report.Began {
 		r.reportStart(ctx)
 	}
-	if report.Began && report.Code == nil && r.hadOOM(ctx) { // the kernel took package enter's process
+	if report.Began && report.Code == nil && r.hadOOM(ctx) { // the kernel killed package enter's process
 		exit.Usage.OOMKills = 1
 	}
 	code, err := report.Outcome(r.engine.name(), status, r.stderr.Text)
@@ -154,8 +154,8 @@ func (r *client) outcome(ctx context.Context, waitErr error, killed bool) (exit 
 // Status).
 const exitEngineFailed = 125
 
-// reportStart calls onStart once, with the container's process id outside; 0 where the engine does not
-// give it.
+// reportStart calls onStart once, with the container's process id outside, or 0 if the engine does
+// not tell it.
 func (r *client) reportStart(ctx context.Context) {
 	onStart := r.onStart
 	r.onStart = nil
@@ -172,7 +172,7 @@ func (r *client) reportStart(ctx context.Context) {
 	onStart(pid)
 }
 
-// remove removes the container if it is still there. If that fails, removeAbandoned tries again.
+// remove removes the container if it still exists. If that fails, removeAbandoned tries again.
 func (r *client) remove(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	defer cancel()
