@@ -21,14 +21,14 @@ type Conn struct {
 	end func() error
 }
 
-// CloseWrite tells the other end that no more will come.
+// CloseWrite tells the other end that no more data will come.
 func (c *Conn) CloseWrite() error { return c.WriteCloser.Close() }
 
-// Close ends the connection, and whatever program carries it.
+// Close ends the connection, and the program that carries it, if there is one.
 func (c *Conn) Close() error { return c.end() }
 
-// Dial connects to a port at the first of some addresses of this host's own localhost that answers, where a
-// container shares its network.
+// Dial connects to a port on this host's own localhost, for a container that shares its network. It
+// uses the first of the addresses that answers.
 func Dial(ctx context.Context, addresses []netip.Addr, port int) (*Conn, error) {
 	conn, err := dialPort(ctx, addresses, port)
 	if err != nil {
@@ -47,8 +47,8 @@ type half struct {
 // Close closes the direction.
 func (h half) Close() error { return h.close() }
 
-// Start starts a program that ends in running [Main], and returns when that has connected. ctx bounds
-// only this. The program's last message is the error if it fails.
+// Start starts a program that runs [Main] in the end, and returns when Main has connected. ctx
+// limits only this time. If the program fails, its last message is the error.
 func Start(ctx context.Context, args, env []string) (*Conn, error) {
 	cmd := initproc.NewCmd(args, env)
 	var stderr bytes.Buffer
@@ -80,10 +80,10 @@ func Start(ctx context.Context, args, env []string) (*Conn, error) {
 	return nil, fmt.Errorf("%s ended without a word", args[0])
 }
 
-// end ends the program. The end of its input ends a program inside, which an engine's client leaves
-// behind when it is killed.
+// end ends the program. The end of its input ends the program in the container, which an engine's
+// client leaves behind when it is killed.
 func end(cmd *exec.Cmd, in io.Closer) error {
-	_ = in.Close() // it may be closed
+	_ = in.Close() // it may be closed already
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait() // it was killed
 	return nil

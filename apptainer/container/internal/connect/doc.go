@@ -1,4 +1,4 @@
-// Package connect reaches a port on localhost of a running container from outside, also if the
+// Package connect reaches a port on localhost of a running container from outside, even if the
 // container has no network.
 //
 //	caller                                          in the container's network
@@ -6,5 +6,5 @@
 //	standard output: Connected ◄─────────────────
 //	standard input, standard output ◄───────────►   the connection's bytes
 //
-// The end of the standard input ends the connection's one direction.
+// The end of the standard input ends one direction of the connection.
 package connect

@@ -16,18 +16,18 @@ import (
 // Command is the hidden argument with which a program runs [Main]. The port follows.
 const Command = "container-connect"
 
-// connected is what Main prints before the connection's bytes.
+// connected is Main's output before the connection's bytes.
 const connected = "ok\n"
 
 const (
 	dialTimeout = 10 * time.Second
-	// lingerTimeout is how long Main waits for more after the end of its input. Its caller may be
-	// gone, which Main cannot see.
+	// lingerTimeout limits the time that Main waits for more data after the end of its input. Its
+	// caller may be gone, which Main cannot notice.
 	lingerTimeout = 10 * time.Minute
 )
 
-// Main connects its standard input and output with a port on localhost. It returns the exit status for
-// the program to end with. If it cannot connect, it says why on standard error.
+// Main connects its standard input and output with a port on localhost. It returns the exit status
+// for the program. If it cannot connect, it prints the reason on standard error.
 func Main(args []string) int {
 	port := 0
 	err := errors.New("want a port")
@@ -76,7 +76,7 @@ func dialPort(ctx context.Context, addresses []netip.Addr, port int) (*net.TCPCo
 	return nil, fmt.Errorf("port %d of the container: %w", port, first)
 }
 
-// join copies both ways until the connection's other end has sent all.
+// join copies both ways until the connection's other end has sent everything.
 func join(conn *net.TCPConn) {
 	var sending sync.WaitGroup
 	sending.Go(func() { // ends with this process
