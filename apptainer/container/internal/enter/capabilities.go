@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Capabilities returns the names of the capabilities that Docker's containers have, by number
+// Capabilities returns the names of the capabilities of Docker's containers, by number
 // (docs.docker.com: Runtime privilege and Linux capabilities).
 func Capabilities() map[uintptr]string {
 	return map[uintptr]string{
@@ -28,7 +28,7 @@ func Capabilities() map[uintptr]string {
 	}
 }
 
-// dropCapabilities takes all but Capabilities from the processes that this thread starts; with
+// dropCapabilities takes all other capabilities from the processes that this thread starts. With
 // more, a process could make read-only binds writable. The thread keeps its own.
 func dropCapabilities() error {
 	keep := Capabilities()
@@ -45,13 +45,13 @@ func dropCapabilities() error {
 			err = unix.Prctl(unix.PR_CAPBSET_DROP, n, 0, 0, 0)
 		}
 		if errors.Is(err, unix.EPERM) {
-			break // a process that is not root may drop none, and its programs gain none
+			break // only root may drop them, and other users' programs gain none
 		}
 		if err != nil {
 			return fmt.Errorf("drop capability %d: %w", n, err)
 		}
 	}
-	// Programs would inherit these beside the bounding set.
+	// Programs inherit these in addition to the bounding set.
 	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
 	err := unix.Capget(&head, &data[0])

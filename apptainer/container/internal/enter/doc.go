@@ -1,16 +1,16 @@
-// Package enter is the first process inside a container that Apptainer or an engine sets up. It
-// makes such a container like all others: the environment is exactly the one that was asked for;
-// TERM reaches every process; a program that cannot be run ends with 126 or 127; and the container
-// ends with its caller.
+// Package enter is the first process in a container that Apptainer or an engine sets up. It makes
+// such a container like all others: the environment is exactly the requested one; TERM reaches
+// every process; a program that cannot be run ends with 126 or 127; and the container ends with its
+// caller.
 //
-// The caller shows this program inside ([Binds]) and makes it the container's command:
+// The caller shows this program in the container ([Binds]) and makes it the container's command:
 //
 //	caller                       enter (pid 1 of the container)
 //	standard input: Spec ──────► starts the command
 //	standard input: {} ────────► TERM to all processes, KILL after the grace
 //	standard input: end ───────► the caller is gone: the container ends
-//	◄──── report file: Began     the command begins, or Error says why it did not
-//	◄──── report file: Code      the command has ended, and used so much
+//	◄──── report file: Began     the command begins, or Error has the reason why it did not
+//	◄──── report file: Code      the command has ended, with its usage
 //
-// Neither the command nor its environment is on a command line, where others could read them.
+// Neither the command nor its environment is on a command line, where other users could read them.
 package enter

@@ -20,7 +20,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/keyring"
 )
 
-// Command is the hidden argument with which a program runs [Main]. That program has to be linked
+// Command is the hidden argument with which a program runs [Main]. That program must be linked
 // statically, because it runs in any image.
 const Command = "container-enter"
 
@@ -34,12 +34,12 @@ type Spec struct {
 	Env          []string
 	Dir          string
 	Grace        time.Duration
-	// Give names directories inside. If there are any, Main runs no command: it makes each
-	// directory's owner the owner of all that is in it.
+	// Give names directories in the container. If there are any, Main runs no command: it makes
+	// each directory's owner the owner of all its entries.
 	Give []string `json:",omitempty"`
 }
 
-// SpecFor is the order to run a container's command in an image with this environment.
+// SpecFor returns the order to run a container's command in an image with this environment.
 func SpecFor(c container.Container, image []string) Spec {
 	return Spec{
 		Args:         c.Args,
@@ -50,7 +50,7 @@ func SpecFor(c container.Container, image []string) Spec {
 	}
 }
 
-// Main is the first process inside. It returns the exit status for the program to end with.
+// Main is the first process in a container. It returns the exit status for the program.
 func Main() int {
 	initproc.CloseDescriptorsOnExec()
 	reportFile, err := os.OpenFile(reportPath, os.O_WRONLY|os.O_APPEND|syscall.O_CLOEXEC, 0)
@@ -73,7 +73,7 @@ func Main() int {
 		}
 		return 1
 	}
-	if err := report.Encode(Report{Began: true}); err != nil { // nobody would know that the command ran
+	if err := report.Encode(Report{Began: true}); err != nil { // otherwise the caller would not know that the command ran
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -93,7 +93,7 @@ func Main() int {
 	return code
 }
 
-// entered is the work of Main.
+// entered is one call of Main.
 type entered struct {
 	Spec
 
@@ -104,7 +104,7 @@ func (e *entered) prepare() (argv []string, err error) {
 	if err := keyring.Forbid(); err != nil {
 		return nil, err
 	}
-	err = os.MkdirAll(e.Dir, 0o755) //nolint:gosec // as Docker makes it
+	err = os.MkdirAll(e.Dir, 0o755) //nolint:gosec // as in Docker
 	if err == nil {
 		err = os.Chdir(e.Dir)
 	}
@@ -162,8 +162,8 @@ func checkExecutable(file string) error {
 	return nil
 }
 
-// runCommand runs the command in a session of its own and returns its exit status as a shell
-// reports it. Processes that the command leaves behind end with this one.
+// runCommand runs the command in its own session and returns its exit status as a shell reports it.
+// Processes that the command leaves behind end with this one.
 func (e *entered) runCommand(argv []string) int {
 	program, err := e.lookPath(argv[0])
 	var pid int
@@ -214,7 +214,7 @@ func (e *entered) start(program string, argv []string) (pid int, err error) {
 	})
 }
 
-// giveToOwners makes each directory's owner the owner of all that is in it.
+// giveToOwners makes each directory's owner the owner of all its entries.
 func giveToOwners(dirs []string) error {
 	for _, dir := range dirs {
 		info, err := os.Stat(dir)
@@ -238,7 +238,7 @@ func giveToOwners(dirs []string) error {
 	return nil
 }
 
-// listen waits until the caller asks for the end. When the caller is gone, it ends this process,
+// listen waits until the caller requests the end. When the caller is gone, it ends this process,
 // the first of the container, and the kernel ends all others.
 func (e *entered) listen(control *json.Decoder) {
 	var request struct{}
@@ -249,7 +249,7 @@ func (e *entered) listen(control *json.Decoder) {
 	os.Exit(1) //nolint:forbidigo // the caller is gone
 }
 
-// stop sends every process but this one TERM and, after the grace, KILL.
+// stop sends TERM to every other process and, after the grace, KILL.
 func (e *entered) stop() {
 	if e.stopped.Swap(true) {
 		return

@@ -16,19 +16,19 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/initproc"
 )
 
-// Where a container has this program, and the file of its Report.
+// Paths of this program and of its Report in a container.
 const (
 	ProgramPath = "/.container/init"
 	reportPath  = "/.container/report"
 )
 
-// Report is what Main writes: Began, or why not, before the command, and Code after it. A command does
-// not begin unless Began is written.
+// Report is the output of Main: Began, or an error, before the command, and Code after it. A
+// command begins only after Began is written.
 type Report struct {
 	Began bool `json:",omitempty"`
 	container.Failure
 	Code *int `json:",omitempty"`
-	// Usage is what the command has used; it comes with Code.
+	// Usage is the command's use; it comes with Code.
 	Usage container.Usage `json:",omitzero"`
 }
 
@@ -38,7 +38,7 @@ const ReportPause = 5 * time.Millisecond
 // reportBytes is more than Main writes before the command, or after it.
 const reportBytes = 16 << 10
 
-// ReportFile is the path of the report in a container's directory.
+// ReportFile returns the path of the report in a container's directory.
 func ReportFile(dir string) string { return filepath.Join(dir, "report") }
 
 // MakeReport makes the file of a report in a directory.
@@ -51,8 +51,8 @@ func MakeReport(dir string) (string, error) {
 	return file, f.Close()
 }
 
-// ReadReport reads both ends of a report. The command may have written to it too, and at length;
-// lines that are no report are ignored.
+// ReadReport reads both ends of a report. It ignores other lines, because the command may have
+// written to the report, too, and at length.
 func ReadReport(file string) (r Report) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -75,8 +75,8 @@ func ReadReport(file string) (r Report) {
 	return r
 }
 
-// Outcome returns how a container ended, given the exit status of the program that set it up.
-// stderr returns what that program printed.
+// Outcome returns the end of a container, given the exit status of the program that set it up.
+// stderr returns that program's output.
 func (r Report) Outcome(program string, status syscall.WaitStatus, stderr func() string) (code int, err error) {
 	switch {
 	case r.Error != "":
@@ -95,7 +95,7 @@ func (r Report) Outcome(program string, status syscall.WaitStatus, stderr func()
 	return 0, container.HostErrorf("%s could not set the container up: %s", program, message)
 }
 
-// HelperPath is the path of the program that runs Main; empty means this program.
+// HelperPath returns the path of the program that runs Main; empty means this program.
 func HelperPath(given string) (string, error) {
 	if given != "" {
 		return given, nil
@@ -107,7 +107,7 @@ func HelperPath(given string) (string, error) {
 	return self, nil
 }
 
-// Binds show inside what Main needs: the program that runs it, and its report.
+// Binds returns the binds that Main needs: the program that runs it, and its report.
 func Binds(helper, report string) []container.Bind {
 	return []container.Bind{
 		{Source: helper, Target: ProgramPath, ReadOnly: true},
@@ -115,8 +115,8 @@ func Binds(helper, report string) []container.Bind {
 	}
 }
 
-// MountOptions are a bind as Apptainer, Docker and Podman read it, a line of comma separated
-// values. readOnly is their word for that.
+// MountOptions formats a bind for Apptainer, Docker and Podman, as a line of comma-separated
+// values. readOnly is their word for a read-only bind.
 func MountOptions(b container.Bind, readOnly string) []string {
 	fields := []string{"type=bind"}
 	for _, field := range []string{"source=" + b.Source, "destination=" + b.Target} {

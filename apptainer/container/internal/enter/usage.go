@@ -12,8 +12,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 )
 
-// measure returns what the children of this process have used, and what the container's cgroup counts
-// where it has a limit.
+// measure returns the use of this process's children, and the counts of the container's cgroup if
+// that has a limit.
 func measure() (u container.Usage) {
 	var r syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_CHILDREN, &r) == nil {
@@ -24,7 +24,7 @@ func measure() (u container.Usage) {
 	return u
 }
 
-// addCgroup adds what the container's cgroup counts, given the root of the file system.
+// addCgroup adds the counts of the container's cgroup, given the root of the file system.
 func addCgroup(u *container.Usage, root string) {
 	names := [...]string{"memory.limit_in_bytes", "memory.max_usage_in_bytes", "memory.oom_control"}
 	dir, v2 := memoryCgroup(root)
@@ -33,9 +33,9 @@ func addCgroup(u *container.Usage, root string) {
 	}
 	const unlimited = 1 << 62
 	if limit := number(readFile(dir, names[0])); limit <= 0 || limit >= unlimited {
-		return // the cgroup may be that of other processes too
+		return // the cgroup may also have other processes
 	}
-	if peak := number(readFile(dir, names[1])); peak > 0 { // version 2 has it since Linux 5.19
+	if peak := number(readFile(dir, names[1])); peak > 0 { // version 2 has it from Linux 5.19 on
 		u.MemoryPeak = peak
 	}
 	for line := range bytes.Lines(readFile(dir, names[2])) {
@@ -45,8 +45,8 @@ func addCgroup(u *container.Usage, root string) {
 	}
 }
 
-// memoryCgroup is the directory of the cgroup with this process's memory. An engine shows it below its
-// path on the host, or as if it were the root.
+// memoryCgroup returns the directory of the cgroup with this process's memory. An engine shows it
+// below its path on the host, or as the root.
 func memoryCgroup(root string) (dir string, v2 bool) {
 	name := ""
 	v2 = true
@@ -75,7 +75,7 @@ func isDir(dir string) bool {
 	return err == nil && info.IsDir()
 }
 
-// readFile reads a file of the kernel. A missing one is empty.
+// readFile reads a file of the kernel. It returns nil if it cannot.
 func readFile(dir, name string) []byte {
 	text, err := os.ReadFile(filepath.Join(dir, name))
 	if err != nil {
@@ -84,7 +84,7 @@ func readFile(dir, name string) []byte {
 	return text
 }
 
-// number reads a number; anything else is 0.
+// number parses a number. It returns 0 for any other text.
 func number(text []byte) int64 {
 	n, err := strconv.ParseInt(string(bytes.TrimSpace(text)), 10, 64)
 	if err != nil {
