@@ -13,12 +13,12 @@ import (
 
 // CallError is the failure of a program after its start.
 type CallError struct {
-	ExitCode int    // -1 where it did not exit by itself
-	Message  string // the last message that it printed
+	ExitCode int    // -1 if it did not exit by itself
+	Message  string // the last message in its output
 	Err      error
 }
 
-// Error returns the program's message, or the cause where there is none.
+// Error returns the program's message, or the cause if there is none.
 func (e *CallError) Error() string {
 	if e.Message == "" {
 		return e.Err.Error()
@@ -29,7 +29,7 @@ func (e *CallError) Error() string {
 // Unwrap returns the cause.
 func (e *CallError) Unwrap() error { return e.Err }
 
-// NewCmd prepares a program of the host, in an environment that is stated in full.
+// NewCmd prepares a program of the host with exactly this environment.
 func NewCmd(args, env []string) *exec.Cmd {
 	if env == nil {
 		env = []string{}
@@ -37,12 +37,12 @@ func NewCmd(args, env []string) *exec.Cmd {
 	return &exec.Cmd{Path: args[0], Args: args, Env: env, Dir: "/"}
 }
 
-// outputWait bounds the reading of a program's output after its end. A process that it left
+// outputWait limits the reading of a program's output after its end. A process that it left
 // running, such as an engine's daemon, may hold the output open for ever.
 const outputWait = time.Second
 
-// Call runs such a program to its end, and kills it at the end of ctx. It returns what the
-// program printed. A failure after its start is a *CallError.
+// Call runs such a program to its end, and kills it at the end of ctx. It returns the program's
+// output. A failure after its start is a *CallError.
 func Call(ctx context.Context, args, env []string) (string, error) {
 	var stdout, stderr bytes.Buffer
 	cmd := NewCmd(args, env)
@@ -65,9 +65,9 @@ func Call(ctx context.Context, args, env []string) (string, error) {
 	return strings.TrimSpace(stdout.String()), nil
 }
 
-// LastMessage returns the last message in a program's output. It is the last line, or, if
-// Apptainer or Docker put a level such as FATAL in front of a message of several lines, that
-// message without the level.
+// LastMessage returns the last message in a program's output. It is the last line or, if Apptainer
+// or Docker put a level such as FATAL before a message of several lines, that message without the
+// level.
 func LastMessage(output string) string {
 	lines := strings.Split(strings.TrimSpace(output), "\n")
 	for i := range lines {

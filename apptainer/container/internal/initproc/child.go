@@ -7,9 +7,9 @@ import (
 	"syscall"
 )
 
-// child is the process id of a child that this process has not waited for. It serves for an init in place of an
-// exec.Cmd, whose first start in a process starts another process to try the kernel's pidfds (os:
-// checkPidfd), and looks at each file that it passes.
+// child is the process id of a child that this process has not waited for. An init uses it instead
+// of an exec.Cmd, whose first start in a process starts another process to test the kernel's pidfds
+// (os: checkPidfd), and stats each file that it passes.
 type child int
 
 // startChild starts a program with these arguments after its name.
@@ -21,7 +21,7 @@ func startChild(program string, args []string, attr *syscall.ProcAttr) (child, e
 	return child(pid), nil
 }
 
-// kill kills the child. It is not called after wait.
+// kill kills the child. It must not be called after wait.
 func (c child) kill() error { return syscall.Kill(int(c), syscall.SIGKILL) }
 
 // wait waits for the child's end. It returns an error unless the child ended with status 0.

@@ -1,13 +1,13 @@
-// Package initproc starts an init for a container, and is that init. It also makes the
-// container's root file system, and finds what the host has for both.
+// Package initproc starts an init for a container, and is that init. It also makes the container's
+// root file system, and finds the host's programs for both.
 //
-// An init is the first process of new user, mount and pid namespaces, in which it is root. It
-// runs this program again ([Main]). All processes of the container belong to its pid namespace
-// and all mounts to its mount namespace, so the kernel removes both when the init ends, for
-// whatever reason. The init ends with its caller.
+// An init is the first process of new user, mount and PID namespaces, in which it is root. It runs
+// this program again ([Main]). All processes of the container belong to its PID namespace and all
+// mounts to its mount namespace, so the kernel removes both when the init ends for any reason. The
+// init ends with its caller.
 //
-// A plain init has no namespaces of its own. It leads a session instead and adopts orphans. At
-// its end it kills what is left of the session.
+// A plain init has no namespaces of its own. It leads a session instead and adopts orphans. At its
+// end it kills the rest of the session.
 //
 // # Between caller and init
 //
@@ -16,19 +16,19 @@
 //	control: {} ────────────► closes Stop: the work sends TERM and, later, KILL
 //	control: end of file ───► the caller is gone: the init ends
 //	◄────── report: Began     the command begins
-//	◄────── report: Code      the command has ended, or Error says why it did not
+//	◄────── report: Code      the command has ended, or Error has the reason why it did not begin
 //
 // # The root
 //
 // The init works in its scratch directory:
 //
 //	lower/  the image: squashfuse mounts the SIF's partition here
-//	upper/  what the command changes of it
+//	upper/  the command's changes to it
 //	work/   overlayfs's own
 //	root/   the two together, the container's root; or the unpacked image
 //	shm/    a tmpfs, /dev/shm inside
 //	pin/    mounts of the image and of exact binds: another user cannot replace these
 //
-// Where a node lets no ordinary user mount the image, or an overlay over it, unsquashfs unpacks the
-// image to root/ for one run. That takes seconds and room on the disk.
+// If a node does not let ordinary users mount the image, or an overlay over it, unsquashfs unpacks
+// the image to root/ for one run. That takes seconds and room on the disk.
 package initproc

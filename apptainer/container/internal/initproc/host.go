@@ -15,7 +15,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/smallfile"
 )
 
-// FindProgram returns the path of the first program that this host has of several names.
+// FindProgram returns the path of the first of several programs that this host has.
 func FindProgram(pkg string, names ...string) (string, error) {
 	for _, name := range names {
 		if found, err := exec.LookPath(name); err == nil && filepath.IsAbs(found) {
@@ -58,8 +58,8 @@ func CheckFuse() error {
 	}
 }
 
-// CheckNamespaces returns an error if a setting of the kernel forbids user namespaces. They
-// may be forbidden by other means too.
+// CheckNamespaces returns an error if a setting of the kernel forbids user namespaces. They may
+// also be forbidden by other means.
 func CheckNamespaces() error {
 	if NamespacesForbidden() || isZero("/proc/sys/kernel/unprivileged_userns_clone") {
 		return namespaceError(syscall.EPERM)
@@ -67,8 +67,8 @@ func CheckNamespaces() error {
 	return nil
 }
 
-// NamespacesForbidden reports whether the kernel forbids user namespaces also to programs
-// with privileges.
+// NamespacesForbidden reports whether the kernel forbids user namespaces even to programs with
+// privileges.
 func NamespacesForbidden() bool { return isZero("/proc/sys/user/max_user_namespaces") }
 
 func isZero(file string) bool {
@@ -76,8 +76,8 @@ func isZero(file string) bool {
 	return err == nil && strings.TrimSpace(string(text)) == "0"
 }
 
-// namespaceError words the failure of a process to start in a user namespace. It is a
-// HostError where clone(2) was refused.
+// namespaceError describes the failure of a process to start in a user namespace. It returns a
+// HostError if clone(2) was refused.
 func namespaceError(err error) error {
 	for _, refused := range []error{syscall.EPERM, syscall.EACCES, syscall.ENOSPC, syscall.EINVAL, syscall.EUSERS} {
 		if errors.Is(err, refused) {

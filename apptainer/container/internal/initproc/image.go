@@ -14,12 +14,12 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/sifconfig"
 )
 
-// RootSpec says what root an init makes.
+// RootSpec describes the root that an init makes.
 type RootSpec struct {
 	SIF    string
-	Image  FileID // the file that SIF has to lead to
+	Image  FileID // the file that SIF must mean
 	Offset int64  // of the SIF's partition
-	// Squashfuse is the program that mounts the image. Where it cannot, Unpack says why.
+	// Squashfuse is the program that mounts the image. If it cannot, Unpack has the reason.
 	Squashfuse string
 	Unpack     string
 	Bubblewrap string
@@ -28,8 +28,8 @@ type RootSpec struct {
 	ShmBytes   int64
 }
 
-// Image is a container's SIF. It is opened once, so that its configuration is that of the file
-// that is run.
+// Image is a container's SIF. It is opened once, so that its configuration belongs to the file that
+// is run.
 type Image struct {
 	sifconfig.Config
 
@@ -39,9 +39,9 @@ type Image struct {
 // FileID identifies a file while a process has it open.
 type FileID struct{ Device, Inode uint64 }
 
-// WithImage has a container's init prepared with the container's SIF, which it opens unless the caller of
-// the container has, and runs that init. It validates the container first. An error names the SIF. What
-// fails before the init is the fault of the host or of the request.
+// WithImage validates the container, calls prepare with its SIF to get an init, and runs that init.
+// It opens the SIF unless the caller has. An error contains the SIF's path. A failure before the
+// init is the fault of the host or of the request.
 func WithImage(ctx context.Context, c container.Container, prepare func(*Image) (i Init, done func(), err error)) (_ container.Exit, err error) {
 	defer func() {
 		if err != nil {
@@ -80,9 +80,9 @@ func WithImage(ctx context.Context, c container.Container, prepare func(*Image) 
 	return exit, nil
 }
 
-// checkThere returns an error if the image's open file can be read no more, such as after a file server
-// was restored from a copy. A command then fails by files that it cannot read, often with SIGBUS.
-// NFS and FUSE ask their servers for AT_STATX_FORCE_SYNC (statx(2)).
+// checkThere returns an error if the image's open file cannot be read any more, for example because
+// a file server was restored from a copy. A command then fails at unreadable files, often with
+// SIGBUS. NFS and FUSE ask their servers for AT_STATX_FORCE_SYNC (statx(2)).
 func checkThere(f *os.File) error {
 	var st unix.Statx_t
 	err := unix.Statx(int(f.Fd()), "", unix.AT_EMPTY_PATH|unix.AT_STATX_FORCE_SYNC, unix.STATX_BASIC_STATS, &st)
@@ -92,8 +92,7 @@ func checkThere(f *os.File) error {
 	return fmt.Errorf("the image could be read no more while the command ran: %w", err)
 }
 
-// readImage reads what is to be known of an open SIF. A SIF that was read and makes no sense is the
-// request's fault.
+// readImage reads the configuration of an open SIF. An invalid SIF is the request's fault.
 func readImage(f *os.File) (*Image, error) {
 	i := &Image{}
 	var err error
@@ -108,7 +107,7 @@ func readImage(f *os.File) (*Image, error) {
 	return i, err
 }
 
-// RootSpec says what root a container has in this image.
+// RootSpec returns the root for a container of this image.
 func (i *Image) RootSpec(c container.Container) RootSpec {
 	s := RootSpec{SIF: c.SIF, Image: i.id, Offset: i.Offset, Binds: c.Binds, Network: c.Network, ShmBytes: c.ShmBytes}
 	var err error
@@ -138,9 +137,9 @@ func idOf(f *os.File) (FileID, error) {
 	return FileID{st.Dev, st.Ino}, nil
 }
 
-// PinImage mounts the SIF in the init's own mount namespace and makes SIF lead there, so that
+// PinImage mounts the SIF in the init's own mount namespace and sets SIF to that mount, so that
 // nobody can replace the file afterwards. A plain init has no such namespace: it only checks the
-// file, and Apptainer opens it a moment later.
+// file, which Apptainer opens soon after.
 func (r *Root) PinImage() error {
 	f, err := openSIF(r.SIF)
 	if err != nil {
@@ -160,11 +159,11 @@ func (r *Root) PinImage() error {
 	return err
 }
 
-// answerWait is how long IsImageLost waits for squashfuse to answer.
+// answerWait limits the time that IsImageLost waits for squashfuse to answer.
 const answerWait = time.Second
 
-// IsImageLost reports whether the mounted image has lost its squashfuse. A command that finds its
-// files gone may end before the init receives squashfuse's death.
+// IsImageLost reports whether the squashfuse of the mounted image has ended. A command that finds
+// its files missing may end before the init receives squashfuse's death.
 func IsImageLost() bool {
 	answer := make(chan error, 1)
 	go func() { // ends with the answer, or with this process
@@ -181,7 +180,7 @@ func IsImageLost() bool {
 	}
 }
 
-// AwaitLoss waits for squashfuse's death and says how it died.
+// AwaitLoss waits for squashfuse's death and returns an error that describes it.
 func (r *Root) AwaitLoss() error {
 	for d := range r.Process.Deaths {
 		if err := r.Lost(d); err != nil {

@@ -30,8 +30,8 @@ type Root struct {
 	RootSpec
 
 	Process *Process
-	// Labelled is set when the image's files have attributes that no overlay copies, so that
-	// an overlay could not be written to.
+	// Labelled is set if the image's files have attributes that no overlay copies, so that an
+	// overlay would not be writable.
 	Labelled bool
 
 	squashfuse int // its process id; 0 while it does not run
@@ -48,8 +48,8 @@ func MakeDirs() error {
 	return nil
 }
 
-// Make puts the image's files at RootDir, writable: it mounts them, or unpacks them where that is
-// not possible.
+// Make makes the image's files available at RootDir, writable: it mounts them, or unpacks them if
+// that is not possible.
 func (r *Root) Make() error {
 	if mounted, err := r.Mount(); mounted || err != nil {
 		return err
@@ -57,8 +57,8 @@ func (r *Root) Make() error {
 	return r.UnpackInstead()
 }
 
-// Mount mounts the image, and an overlay for the root over it. Where that is not possible here,
-// Unpack says why, and nothing remains mounted.
+// Mount mounts the image, and an overlay for the root over it. If that is not possible here, it
+// sets Unpack to the reason, and leaves nothing mounted.
 func (r *Root) Mount() (mounted bool, err error) {
 	if err := r.PinImage(); err != nil {
 		return false, err
@@ -104,8 +104,7 @@ func (r *Root) MountImage() error {
 	}
 	defer func() { _ = unix.Close(null) }()
 	// A signal to the whole job must not end squashfuse while the command saves its results.
-	// libfuse does not handle signals that it finds ignored
-	// (lib/fuse_signals.c: set_one_signal_handler).
+	// libfuse leaves signals that are already ignored (lib/fuse_signals.c: set_one_signal_handler).
 	signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	args := []string{r.Squashfuse, "-f", "-o", fmt.Sprintf("offset=%d", r.Offset), r.SIF, LowerDir}
 	output := write.Fd()
@@ -135,14 +134,14 @@ func (r *Root) awaitMount(before unix.Stat_t) error {
 			switch err := unix.Stat(LowerDir, &now); {
 			case err == nil && now.Dev != before.Dev:
 				return nil
-			case err != nil && !errors.Is(err, unix.ENOTCONN): // that is for a squashfuse that has just died
+			case err != nil && !errors.Is(err, unix.ENOTCONN): // ENOTCONN means that squashfuse has just died
 				return fmt.Errorf("squashfuse serves the image, and its root cannot be read: %w", err)
 			}
 		}
 	}
 }
 
-// Lost returns an error, that the image is gone, if the child that died is its squashfuse.
+// Lost returns an error, that the image is gone, if the dead child is its squashfuse.
 func (r *Root) Lost(d Death) error {
 	if d.PID != r.squashfuse {
 		return nil
@@ -185,15 +184,16 @@ func overlayError(scratch string, err error) error {
 	return fmt.Errorf("mount the root's overlay: %w", err)
 }
 
-// checkAttributes fails if directories of the image have extended attributes that the overlay of an
-// ordinary user cannot copy (fs/overlayfs/copy_up.c: ovl_copy_xattr). Nothing could be written to such
-// a directory. A SIF that Apptainer made on a host with SELinux has such attributes on all files, and
-// squashfuse up to 0.1.105 shows them as trusted.selinux. SIFs of this project have none.
+// checkAttributes returns an error if directories of the image have extended attributes that the
+// overlay of an ordinary user cannot copy (fs/overlayfs/copy_up.c: ovl_copy_xattr). Such
+// directories would not be writable. A SIF that Apptainer made on a host with SELinux has such
+// attributes on all files, and squashfuse up to 0.1.105 shows them as trusted.selinux. SIFs of this
+// project have none.
 func checkAttributes() error {
 	for _, dir := range []string{".", "etc", "usr", "tmp"} {
 		names := make([]byte, 64<<10) // XATTR_LIST_MAX
 		n, err := unix.Llistxattr(filepath.Join(LowerDir, dir), names)
-		if err != nil { // it is not there, or has none
+		if err != nil { // it does not exist, or has none
 			continue
 		}
 		for name := range strings.SplitSeq(string(names[:n]), "\x00") {

@@ -16,9 +16,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/subpath"
 )
 
-// PinBinds returns the binds with the sources of exact ones mounted in the init's own mount
-// namespace: nobody outside can make them lead elsewhere. A plain init only checks the sources, and
-// Apptainer opens their paths a moment later.
+// PinBinds returns the binds, with the sources of exact ones mounted in the init's own mount
+// namespace, so that nobody outside can redirect them. A plain init only checks the sources, which
+// Apptainer opens soon after.
 func (r *Root) PinBinds() ([]container.Bind, error) {
 	binds := slices.Clone(r.Binds)
 	if r.Process.Plain {
@@ -56,8 +56,8 @@ func CheckExact(binds []container.Bind) error {
 	return nil
 }
 
-// openExact opens a path that has no symbolic link in it. Opening it for reading makes an
-// automounter mount it; a pipe does not block.
+// openExact opens a path without symbolic links. It opens for reading, which makes an automounter
+// mount the path, and does not block on a pipe.
 func openExact(source string) (*os.File, error) {
 	fd, err := unix.Openat2(unix.AT_FDCWD, source, &unix.OpenHow{
 		Flags: unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS,
@@ -71,7 +71,7 @@ func openExact(source string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), source), nil
 }
 
-// pinFile mounts an open file or directory under a name in pinDir, and returns where.
+// pinFile mounts an open file or directory under a name in pinDir, and returns the path.
 func (r *Root) pinFile(f *os.File, name string) (string, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -101,9 +101,9 @@ func makeMountPoint(at string, directory bool, mode os.FileMode) error {
 	return nil
 }
 
-// MakeTargets makes the mount points of binds in the root and returns the binds with their targets'
-// links resolved. The first n binds are the caller's: links in the image must not lead one of those
-// into another, because a mount point that is made there is made on the host.
+// MakeTargets makes the mount points of binds in the root and returns the binds with the links in
+// their targets resolved. The first n binds are the caller's. Links in the image must not lead one
+// of those into another, because a mount point there would be made on the host.
 func MakeTargets(binds []container.Bind, n int) ([]container.Bind, error) {
 	taken := OwnMounts()
 	for _, dir := range taken {
@@ -131,7 +131,7 @@ func MakeTargets(binds []container.Bind, n int) ([]container.Bind, error) {
 	return binds, nil
 }
 
-// OwnMounts lists what every container has its own of, over whatever the image has.
+// OwnMounts lists the directories that every container mounts over those of its image.
 func OwnMounts() []string { return []string{"/dev", "/proc", "/sys"} }
 
 func makeTarget(b container.Bind) (string, error) {

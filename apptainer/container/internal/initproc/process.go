@@ -17,12 +17,12 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/keyring"
 )
 
-// Work is what an init does. It returns its command's exit status as a shell reports it. An
-// error means that the command did not run to its end.
+// Work is the task of an init. It returns its command's exit status as a shell reports it. An error
+// means that the command did not run to its end.
 type Work func(p *Process) (code int, err error)
 
-// Main is the program of an init: it does the work that its caller asks for, and returns the
-// exit status for the program to end with. Programs call it before anything else.
+// Main is the program of an init: it does the work that its caller requests, and returns the exit
+// status for the program. Programs call it before anything else.
 func Main(works map[string]Work) int {
 	CloseDescriptorsOnExec()
 	control := json.NewDecoder(os.NewFile(controlFD, "control"))
@@ -44,8 +44,9 @@ func Main(works map[string]Work) int {
 	return 0
 }
 
-// work does the work without the account's keys. A plain init starts a program with privileges
-// (setuid), which Forbid would take from it; package enter forbids keys inside.
+// work does the work without access to the account's keys. A plain init starts a program with
+// privileges (setuid), which Forbid would take from it, so package enter forbids keys in the
+// container.
 func (p *Process) work(work Work) (code int, err error) {
 	// The processes that this thread starts inherit its new keyring. Other threads keep theirs.
 	runtime.LockOSThread()
@@ -61,15 +62,14 @@ func (p *Process) work(work Work) (code int, err error) {
 }
 
 // HandleSignals makes this process survive a signal to the whole job, so that the command ends
-// first. Programs that it starts have the default handlers again; they would inherit ignored
-// signals.
+// first. It handles the signals, because the programs that it starts would inherit ignored ones.
 func HandleSignals() {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGPIPE,
 		syscall.SIGALRM, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGXCPU, syscall.SIGTTIN, syscall.SIGTTOU)
 }
 
-// CloseDescriptorsOnExec keeps every descriptor but the standard ones from the container, also
-// those that the caller inherited.
+// CloseDescriptorsOnExec keeps all descriptors except the standard ones from the container,
+// including those that the caller inherited.
 func CloseDescriptorsOnExec() {
 	if unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC) == nil {
 		return
@@ -92,10 +92,10 @@ func CloseDescriptorsOnExec() {
 type Process struct {
 	Spec
 
-	// Stop is closed when the caller asks for the end.
+	// Stop is closed when the caller requests the end.
 	Stop chan struct{}
-	// Deaths receives each child that has ended, also orphans that this process adopted.
-	// It is closed when there are no children.
+	// Deaths receives each child that has ended, including orphans that this process adopted. It is
+	// closed when there are no children.
 	Deaths chan Death
 	// Note becomes the Note of the Exit.
 	Note string
@@ -110,7 +110,7 @@ type Death struct {
 	Status syscall.WaitStatus
 }
 
-// String says how the child ended.
+// String describes the end of the child.
 func (d Death) String() string {
 	if d.Status.Signaled() {
 		return d.Status.Signal().String()
@@ -118,11 +118,11 @@ func (d Death) String() string {
 	return fmt.Sprintf("exit status %d", d.Status.ExitStatus())
 }
 
-// errStopped is the cause where the caller asked for the end before the command began.
+// errStopped is the cause if the caller requested the end before the command began.
 var errStopped = errors.New("stopped before the command began")
 
-// listen waits until the caller asks for the end. When the caller is gone, it ends this process
-// and with it the container.
+// listen waits until the caller requests the end. When the caller is gone, it ends this process and
+// with it the container.
 func (p *Process) listen(control *json.Decoder) {
 	var request struct{}
 	if control.Decode(&request) == nil {
@@ -159,8 +159,8 @@ func (p *Process) MountProc() error {
 	return nil
 }
 
-// Begin reports to the caller, once, that the command begins. What fails before it counts as the
-// host's fault, and afterwards the command may have begun.
+// Begin reports to the caller, once, that the command begins. A failure before it counts as the
+// host's fault. After it, the command may have begun.
 func (p *Process) Begin() {
 	if !p.began {
 		p.began = true
@@ -181,7 +181,7 @@ func (p *Process) Start(args []string, attr *syscall.ProcAttr) (pid int, err err
 	return pid, nil
 }
 
-// reap waits for children and for orphans, as the first process of a pid namespace has to.
+// reap waits for children and orphans, which is the duty of the first process of a PID namespace.
 func reap(deaths chan<- Death) {
 	defer close(deaths)
 	for {

@@ -14,7 +14,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 )
 
-// maxSymlinks is how many links Linux follows in one path.
+// maxSymlinks is Linux's limit of links in one path.
 const maxSymlinks = 40
 
 // MountShm mounts the tmpfs that becomes /dev/shm.
@@ -30,7 +30,7 @@ func (r *Root) MountShm() error {
 }
 
 // WriteNetworkFiles gives a container with the host's network the host's name resolution, and
-// others that of a loopback interface. As in Docker, the files are copies that the container may
+// others that of a loopback interface. As in Docker, the files are copies, which the container may
 // change.
 func (r *Root) WriteNetworkFiles() error {
 	hosts, err := Hosts(r.Network)
@@ -49,7 +49,7 @@ func (r *Root) WriteNetworkFiles() error {
 	return nil
 }
 
-// Hosts returns an /etc/hosts for a container: the host's, nil where that has none, or one for a
+// Hosts returns an /etc/hosts for a container: the host's, nil if the host has none, or one for a
 // loopback interface.
 func Hosts(network bool) ([]byte, error) {
 	if network {
@@ -70,7 +70,7 @@ func readIfThere(file string) ([]byte, error) {
 	return text, err
 }
 
-// writeInRoot replaces a file of the container, or a link in its place.
+// writeInRoot replaces a file of the container, or a link with its name.
 func writeInRoot(name string, content []byte) error {
 	dir, err := MakeInRoot(path.Dir(name), true)
 	if err != nil {
@@ -89,8 +89,8 @@ func writeInRoot(name string, content []byte) error {
 }
 
 // ResolveInRoot follows name through the container's directories and symbolic links, without
-// leaving the root. Missing parts are taken as written. The container does not run yet, so nothing
-// changes meanwhile.
+// leaving the root. It keeps missing parts as written. The container does not run yet, so nothing
+// changes during the call.
 func ResolveInRoot(name string) (string, error) {
 	at, rest := "/", strings.Split(name, "/")
 	for links := 0; len(rest) > 0; {
@@ -105,7 +105,7 @@ func ResolveInRoot(name string) (string, error) {
 			continue
 		}
 		target, err := os.Readlink(filepath.Join(RootDir, next))
-		if err != nil { // no link, or nothing there
+		if err != nil { // not a link, or missing
 			at = next
 			continue
 		}
@@ -120,7 +120,7 @@ func ResolveInRoot(name string) (string, error) {
 	return at, nil
 }
 
-// MakeInRoot makes a mount point where the container has nothing: a directory, or an empty file. It
+// MakeInRoot makes a mount point if the container has none: a directory, or an empty file. It
 // returns its name with all links resolved.
 func MakeInRoot(name string, directory bool) (string, error) {
 	resolved, err := ResolveInRoot(name)
@@ -135,13 +135,13 @@ func MakeInRoot(name string, directory bool) (string, error) {
 		}
 		return resolved, nil
 	}
-	if err := makeMountPoint(at, directory, 0o755); err != nil { // as Docker makes them
+	if err := makeMountPoint(at, directory, 0o755); err != nil { // Docker's mode
 		return "", fmt.Errorf("make %s in the container: %w", name, container.InImage(err))
 	}
 	return resolved, nil
 }
 
-// makeRealDir makes a mount point in the root a directory, if it is none or a link.
+// makeRealDir makes a mount point in the root a directory, if it is a link or not a directory.
 func makeRealDir(name string) error {
 	at := filepath.Join(RootDir, name)
 	if info, err := os.Lstat(at); err == nil && info.IsDir() {
@@ -149,7 +149,7 @@ func makeRealDir(name string) error {
 	}
 	err := os.Remove(at)
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
-		err = os.Mkdir(at, 0o755) //nolint:gosec // something is mounted over it
+		err = os.Mkdir(at, 0o755) //nolint:gosec // it becomes a mount point
 	}
 	if err != nil {
 		return fmt.Errorf("make %s in the container: %w", name, container.InImage(err))

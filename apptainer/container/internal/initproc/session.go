@@ -16,12 +16,12 @@ func (p *Process) AdoptOrphans() error {
 	return os.NewSyscallError("prctl", unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
 }
 
-// sessionGrace is how long processes of a plain init's session may take to end by themselves once
-// its program has ended.
+// sessionGrace is the time for processes of a plain init's session to end by themselves after its
+// program has ended.
 const sessionGrace = 20 * time.Millisecond
 
 // endSession is killAll for a plain init. The remaining processes are its children, because it
-// adopts orphans, and usually there are none.
+// adopts orphans. Usually there are none.
 func (p *Process) endSession() {
 	kill := time.NewTimer(sessionGrace)
 	defer kill.Stop()
@@ -55,8 +55,8 @@ func sessionProcesses(session int) []int {
 	return pids
 }
 
-// killSession kills the processes of a session except its leader, and those that they start
-// meanwhile.
+// killSession kills the processes of a session except for its leader, and the processes that they
+// start during the call.
 func killSession(session int) {
 	for range 100 {
 		pids := sessionProcesses(session)

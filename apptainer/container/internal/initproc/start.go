@@ -21,21 +21,21 @@ import (
 // Command is the hidden argument with which a program runs [Main].
 const Command = "container-init"
 
-// Descriptors that an init inherits. More that it is given follow from FirstFD on.
+// Descriptors that an init inherits. Additional ones follow from FirstFD on.
 const (
 	controlFD = 3
 	reportFD  = 4
 	FirstFD   = 5
 )
 
-// KillDelay is how long after the grace of a container its init has to report before it is
+// KillDelay is the time after a container's grace in which its init must report before it is
 // killed.
 const KillDelay = 5 * time.Second
 
 // Spec is the order for an init.
 type Spec struct {
-	// Work names one of the functions that the init's program gave to Main, and Details is
-	// what that function reads with Process.Details.
+	// Work names one of the functions that the init's program passed to Main. That function reads
+	// Details with Process.Details.
 	Work    string
 	Details json.RawMessage
 	// Plain is set for an init without namespaces.
@@ -45,7 +45,7 @@ type Spec struct {
 	Grace   time.Duration
 }
 
-// report is what an init writes when its command begins, and at the end.
+// report is an init's message when its command begins, and at the end.
 type report struct {
 	Began bool `json:",omitempty"`
 	Code  int
@@ -53,22 +53,22 @@ type report struct {
 	container.Failure
 }
 
-// Init is an init to be run.
+// Init describes an init to run.
 type Init struct {
-	// Program is the path of a program that runs Main when its first argument is Command;
-	// empty means this program.
+	// Program is the path of a program that runs Main if its first argument is Command; empty means
+	// this program.
 	Program string
 	Spec    Spec
-	// Details, when not nil, becomes Spec.Details.
+	// Details, if not nil, becomes Spec.Details.
 	Details any
 	// Inherit is open files for the init, from FirstFD on. Run closes them.
 	Inherit []*os.File
 	// Stdout and Stderr are the init's and its command's.
 	Stdout, Stderr *os.File
-	// OnStart, when not nil, is called with the init's process id when the command begins.
+	// OnStart, if not nil, is called with the init's process id when the command begins.
 	OnStart func(pid int)
-	// Began, when not nil, reports whether the command of an init has begun that ended without
-	// having said so. Otherwise an init calls Process.Begin before its command can begin.
+	// Began, if not nil, reports whether the command has begun of an init that ended without
+	// reporting it. Other inits call Process.Begin before their command can begin.
 	Began func() bool
 }
 
@@ -99,9 +99,9 @@ type runningInit struct {
 
 // Run starts the init and waits for its end. When ctx ends it tells the init to stop.
 //
-// An error is a *container.HostError unless the command may have begun, or the work failed with a
-// *container.RequestError, or ctx has ended. The Exit of a *container.HostError has the code that the
-// work returned.
+// An error is a *container.HostError unless the command may have begun, the work failed with a
+// *container.RequestError, or ctx has ended. The Exit of a *container.HostError has the code that
+// the work returned.
 func (i Init) Run(ctx context.Context) (container.Exit, error) {
 	// The kernel kills the init when the thread that started it ends (PR_SET_PDEATHSIG).
 	runtime.LockOSThread()
@@ -166,10 +166,11 @@ func (i *Init) fork(control, report int) (child, error) {
 	return startChild(cmp.Or(i.Program, "/proc/self/exe"), []string{Command}, &syscall.ProcAttr{Env: initEnv(), Files: files, Sys: attributes})
 }
 
-// initEnv is the environment of an init, which does one thing at a time: Go needs fewer threads.
+// initEnv returns the environment of an init. An init does one thing at a time, so it limits Go's
+// threads.
 func initEnv() []string { return []string{"GOMAXPROCS=2"} }
 
-// pipe makes a pipe of plain descriptors. os.Pipe would ask the kernel five times more for each end.
+// pipe makes a pipe of plain descriptors. os.Pipe would make five more system calls for each end.
 func pipe() (r, w int, err error) {
 	var ends [2]int
 	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
@@ -185,7 +186,7 @@ func fdOr(f *os.File, other int) uintptr {
 	return f.Fd()
 }
 
-// WriterOrNil makes a nil *os.File a nil Writer.
+// WriterOrNil returns a nil Writer for a nil *os.File.
 func WriterOrNil(f *os.File) io.Writer {
 	if f == nil {
 		return nil
@@ -231,7 +232,7 @@ func (p *runningInit) readReports(onStart func(pid int)) (last report, began boo
 	for {
 		last = report{}
 		if err := reports.Decode(&last); err != nil {
-			return last, began, err //nolint:wrapcheck // the caller words it
+			return last, began, err //nolint:wrapcheck // the caller describes it
 		}
 		if !last.Began {
 			return last, began, nil
@@ -243,8 +244,8 @@ func (p *runningInit) readReports(onStart func(pid int)) (last report, began boo
 	}
 }
 
-// stopWith tells the init when ctx ends, and kills it if it does not answer. It returns when
-// done is closed.
+// stopWith tells the init to stop when ctx ends, and kills it if it does not answer. It returns
+// when done is closed.
 func (p *runningInit) stopWith(ctx context.Context, done <-chan struct{}) {
 	select {
 	case <-done:

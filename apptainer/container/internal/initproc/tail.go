@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// tailBytes is how much of a program's output a tail keeps.
+// tailBytes limits the output that a tail keeps.
 const tailBytes = 4096
 
 // tail keeps the end of a program's output.
@@ -35,20 +35,20 @@ func readTail(r io.ReadCloser) *tail {
 	return t
 }
 
-// String waits for the end of the output and returns what was kept.
+// String waits for the end of the output and returns its kept part.
 func (t *tail) String() string {
 	t.reading.Wait()
 	return strings.TrimSpace(string(t.text))
 }
 
-// StderrMark is a position in a standard error that is a file: what is written there later can be
-// read back. In other files nothing can be read.
+// StderrMark is a position in a standard error that is a file, whose later text can be read back.
+// Nothing can be read back from other kinds of files.
 type StderrMark struct {
 	file   *os.File
 	offset int64
 }
 
-// MarkStderr returns the present end of a standard error, which may be nil.
+// MarkStderr returns the current end of a standard error, which may be nil.
 func MarkStderr(f *os.File) StderrMark {
 	if f == nil {
 		return StderrMark{}
@@ -60,12 +60,12 @@ func MarkStderr(f *os.File) StderrMark {
 	return StderrMark{file: f, offset: info.Size()}
 }
 
-// Text returns the beginning of what was written since.
+// Text returns the first part of the text after the mark.
 func (m StderrMark) Text() string {
 	if m.file == nil {
 		return ""
 	}
-	f, err := os.Open("/proc/self/fd/" + strconv.Itoa(int(m.file.Fd()))) // the mark's file may be open for writing only
+	f, err := os.Open("/proc/self/fd/" + strconv.Itoa(int(m.file.Fd()))) // the mark's file may be open only for writing
 	if err != nil {
 		return ""
 	}

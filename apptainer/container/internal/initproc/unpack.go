@@ -16,8 +16,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/diskspace"
 )
 
-// UnpackInstead unpacks an image that cannot be mounted, and notes why. The failure is the request's fault
-// if the image is damaged.
+// UnpackInstead unpacks an image that cannot be mounted, and notes the reason. The failure is the
+// request's fault if the image is damaged.
 func (r *Root) UnpackInstead() error {
 	r.Process.Note = "the image was unpacked for this run alone, which takes time and room on the node: " + r.Unpack
 	err := r.unpackImage()
@@ -34,17 +34,17 @@ func (r *Root) UnpackInstead() error {
 	}
 }
 
-// unsquashfsError means that the program has failed, perhaps for a damage of the image.
+// unsquashfsError means that the program has failed, perhaps because the image is damaged.
 type unsquashfsError struct{ how string }
 
 func (e *unsquashfsError) Error() string { return "unsquashfs has failed (" + e.how + ")" }
 
-// checkImage returns a *container.RequestError if the head of the image's squashfs makes no sense. It
-// finds most files that were cut off or overwritten, and not those with other damages.
+// checkImage returns a *container.RequestError if the image's squashfs has no valid superblock.
+// That finds most truncated or overwritten files, but no other damage.
 func (r *Root) checkImage() error {
 	f, err := openSIF(r.SIF)
 	if err != nil {
-		return nil // it is the host that cannot read it
+		return nil // the host cannot read it
 	}
 	defer func() { _ = f.Close() }() // it was only read
 	info, err := f.Stat()
@@ -65,8 +65,8 @@ func (r *Root) checkImage() error {
 // squashfs_super_block).
 const superblockBytes = 96
 
-// superblockIsWhole reports whether a superblock is that of a squashfs 4.0 that fits into a number of
-// bytes, and has its tables inside.
+// superblockIsWhole reports whether a superblock is that of a squashfs 4.0 that fits into this
+// number of bytes, with its tables inside.
 func superblockIsWhole(head []byte, fits int64) bool {
 	const magic, major = 0x73717368, 4
 	order := binary.LittleEndian
@@ -83,8 +83,8 @@ func superblockIsWhole(head []byte, fits int64) bool {
 	return true
 }
 
-// unpackImage writes the image's files to RootDir. Their owner becomes the calling user, which is root
-// inside the container. Device files are left out, and no mode is set that raises privileges.
+// unpackImage writes the image's files to RootDir. Their owner becomes the calling user, which is
+// root in the container. It omits device files, and sets no mode that raises privileges.
 func (r *Root) unpackImage() error {
 	unsquashfs, err := FindUnsquashfs()
 	if err != nil {
@@ -104,8 +104,8 @@ func (r *Root) unpackImage() error {
 	if err != nil {
 		return err
 	}
-	// unsquashfs(1), EXIT STATUS: 2 is for what could not be made as it is in the image, such as
-	// a device file.
+	// unsquashfs(1), EXIT STATUS: 2 means that some files could not be made exactly, such as a
+	// device file.
 	if death.Status.Exited() && (death.Status.ExitStatus() == 0 || death.Status.ExitStatus() == 2) {
 		return nil
 	}
@@ -116,10 +116,10 @@ func (r *Root) unpackImage() error {
 	return fmt.Errorf("%w: %s", &unsquashfsError{death.String()}, words)
 }
 
-// startUnsquashfs starts the program in bubblewrap, where it can write to RootDir only: links and
-// names in an image led some versions out of it (CVE-2021-40153, CVE-2021-41072). By default it
-// would use half of the memory for its buffers, and all processors of the node. In a user namespace
-// in which it is not root it does not try to change owners.
+// startUnsquashfs starts the program in bubblewrap, where it can write only to RootDir, because
+// links and names in an image led some versions out of it (CVE-2021-40153, CVE-2021-41072). It
+// limits the buffers, for which the program would use half of the memory by default. In a user
+// namespace in which it is not root, the program does not try to change owners.
 func (r *Root) startUnsquashfs(program string) (pid int, output *tail, err error) {
 	read, write, err := os.Pipe()
 	if err != nil {
@@ -147,7 +147,7 @@ func (r *Root) startUnsquashfs(program string) (pid int, output *tail, err error
 	return pid, output, err
 }
 
-// checkRoom refuses an image that cannot fit: its files take at least as much room as the image.
+// checkRoom refuses an image that cannot fit. Its files need at least as much room as the image.
 func (r *Root) checkRoom() error {
 	info, err := os.Stat(r.SIF)
 	if err != nil {
@@ -169,7 +169,7 @@ func (r *Root) awaitChild(pid int) (Death, error) {
 		select {
 		case d := <-r.Process.Deaths:
 			if d.PID == pid {
-				r.Process.killAll() // nothing is left; another child may follow
+				r.Process.killAll() // no process is left; another child may follow
 				return d, nil
 			}
 		case <-r.Process.Stop:
