@@ -1,11 +1,11 @@
-// Package keyring keeps the kernel's keys, such as Kerberos tickets, from the commands of containers
-// (keyrings(7)).
+// Package keyring keeps the kernel's keys, such as Kerberos tickets, from the commands of
+// containers (keyrings(7)).
 //
-// The kernel checks keys by the user, and does not separate them by any namespace that containers
-// have. All bundles of an account are one user to it. So a command could read the keys of the account
-// and of the bundles beside it by their numbers, which are 32-bit and listed in /proc/keys.
+// The kernel checks keys by the user, and no namespace of a container separates them. All bundles
+// of an account are one user to it. So a command could read the keys of the account and of its
+// other bundles by their numbers, which are 32-bit and listed in /proc/keys.
 //
-// [Forbid] therefore refuses the three system calls that deal with keys. [Leave] takes away the keys
+// Therefore [Forbid] refuses the three system calls for keys. [Leave] removes access to the keys
 // that the kernel itself looks up for a process, for example when it opens a file of a network file
 // system.
 package keyring
@@ -21,11 +21,11 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 )
 
-// Leave gives the calling thread, and the processes that it starts, a session keyring that is new and
-// empty. A kernel without keys has nothing to leave.
+// Leave gives the calling thread, and the processes that it starts, a new and empty session
+// keyring. It succeeds on a kernel without keys.
 func Leave() error {
-	// A null pointer asks for a keyring without a name. unix.KeyctlJoinSessionKeyring has no way
-	// to pass one.
+	// A null pointer requests a keyring without a name, and unix.KeyctlJoinSessionKeyring cannot
+	// pass one.
 	_, _, errno := unix.Syscall(unix.SYS_KEYCTL, unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0)
 	if errno == 0 || errno == unix.ENOSYS {
 		return nil
@@ -37,15 +37,15 @@ func Leave() error {
 	return container.HostErrorf("this node does not let a container leave the account's keyring: %w", errno)
 }
 
-// Forbid makes the system calls that deal with keys fail in this process, and in all that it starts
-// from now on. None of them can gain privileges any more (no_new_privs), which the kernel requires for
-// a filter.
+// Forbid makes the system calls for keys fail in this process, and in all that it starts
+// afterwards. None of them can gain privileges any more (no_new_privs), which the kernel requires
+// for a filter.
 func Forbid() error {
 	program, err := filter(runtime.GOARCH)
 	if err != nil {
 		return err
 	}
-	// The thread must not change between the two calls. The second is for all threads.
+	// The thread must not change between the two calls. The second applies to all threads.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
@@ -57,7 +57,7 @@ func Forbid() error {
 	if errno != 0 {
 		return container.HostErrorf("this node's kernel does not let a container give up system calls (seccomp): %w", errno)
 	}
-	if thread != 0 { // one that has another filter; then no thread has this one
+	if thread != 0 { // it has another filter, so no thread has this one
 		return fmt.Errorf("give up system calls (seccomp): thread %d does not take the filter", thread)
 	}
 	return nil
@@ -70,7 +70,7 @@ type abi struct {
 }
 
 // abis returns the ways to call the kernel of an architecture, by Go's name. A program chooses one
-// with each call, so that a filter for one alone would let the others through.
+// with each call, so a filter for only one would let the others through.
 func abis(architecture string) []abi {
 	return map[string][]abi{
 		"amd64":   {{unix.AUDIT_ARCH_X86_64, [3]uint32{248, 249, 250}}, {unix.AUDIT_ARCH_I386, [3]uint32{286, 287, 288}}},
@@ -82,7 +82,8 @@ func abis(architecture string) []abi {
 }
 
 // notX32 clears the mark of amd64's third way, x32, which is otherwise like the first
-// (arch/x86/include/uapi/asm/unistd.h: __X32_SYSCALL_BIT). Elsewhere no call has so high a number.
+// (arch/x86/include/uapi/asm/unistd.h: __X32_SYSCALL_BIT). On other architectures, no call has such
+// a high number.
 const notX32 = ^uint32(0x40000000)
 
 // Offsets in struct seccomp_data (seccomp(2)).
@@ -91,14 +92,14 @@ const (
 	offsetOfAudit = 4
 )
 
-// filter returns the program that the kernel runs for each system call (seccomp(2)). The answer is
-// ENOSYS, as on a kernel without keys: programs that can do without keys do so then, and Leave, in a
-// container within this one, finds nothing to leave. A call by any other way than those in abis gets
-// the same answer.
+// filter returns the program that the kernel runs for each system call (seccomp(2)). The answer to
+// a forbidden call is ENOSYS, as on a kernel without keys. Programs that can work without keys then
+// do so, and Leave, in a container within this one, succeeds. A call by a way that is not in abis
+// gets the same answer.
 //
-// The program is made here, because the libraries for filters that need no C, such as
-// github.com/elastic/go-seccomp-bpf (filter.go: Policy.Assemble), know one way for each architecture,
-// and let calls by the others through when the default is to allow.
+// The filter is made here, because the libraries for filters without C, such as
+// github.com/elastic/go-seccomp-bpf (filter.go: Policy.Assemble), support only one way for each
+// architecture, and let calls by the others through if the default is to allow.
 func filter(architecture string) ([]unix.SockFilter, error) {
 	ways := abis(architecture)
 	if ways == nil {
@@ -107,7 +108,7 @@ func filter(architecture string) ([]unix.SockFilter, error) {
 	load := func(offset uint32) unix.SockFilter {
 		return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: offset}
 	}
-	// An instruction names the jump where the value is equal, and where it is not.
+	// An instruction has two jumps: one for an equal value, and one for an unequal value.
 	equal := func(value uint32, yes, no uint8) unix.SockFilter {
 		return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: value, Jt: yes, Jf: no}
 	}
