@@ -19,10 +19,11 @@ import (
 // ErrNotRunning is the cause when there is no such container.
 var ErrNotRunning = errors.New("the container does not run any more")
 
-// Dial connects to a TCP port on localhost inside a running container of this user on this host,
-// whatever the container's network is. In a container with the host's network, only ports on which a
-// process of the container listens are reached. runtime is the runtime that runs it, and at is what its
-// OnStart was given. ctx bounds only the dialing. The connection also has a method CloseWrite() error.
+// Dial connects to a TCP port on localhost in a running container of this user on this host, with
+// any network. In a container with the host's network, it reaches only ports on which a process of
+// the container listens. runtime is the runtime that runs the container, and at is the argument of
+// the container's OnStart. ctx limits only the dialing. The connection also has a method
+// CloseWrite() error.
 func (r Runner) Dial(ctx context.Context, runtime runtimes.Name, at container.Running, port int) (io.ReadWriteCloser, error) {
 	conn, err := r.dial(ctx, runtime, at, port)
 	if err != nil {
@@ -89,8 +90,8 @@ func (r Runner) dialByEngine(ctx context.Context, runtime runtimes.Name, name st
 	return conn, err
 }
 
-// findIsolated returns the outermost process of a container's tree that has another network than this
-// process. That process is in the user namespace which owns the network.
+// findIsolated returns the outermost process of a container's tree with a network other than this
+// process's. That process is in the user namespace that owns the network.
 func findIsolated(root int) (pid int, err error) {
 	own, err := os.Readlink("/proc/self/ns/net")
 	if err != nil {
@@ -107,7 +108,7 @@ func findIsolated(root int) (pid int, err error) {
 	return 0, errors.New("its network cannot be entered by this user, or is not set up yet")
 }
 
-// parentOf reads the parent from a /proc/PID/stat; 0 if the process has ended.
+// parentOf reads the parent from a /proc/PID/stat. It returns 0 if the process has ended.
 func parentOf(file string) int {
 	stat, err := os.ReadFile(file)
 	if err != nil {

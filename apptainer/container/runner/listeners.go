@@ -15,13 +15,13 @@ import (
 
 // listener is a TCP socket that listens in the network of this process.
 type listener struct {
-	at    netip.Addr // the local address; 127.0.0.1 also where the socket has it as ::ffff:127.0.0.1
+	at    netip.Addr // the local address; 127.0.0.1 even if the socket has it as ::ffff:127.0.0.1
 	inode string
 }
 
-// ownAddresses returns the addresses of localhost at which a process of a tree answers on a port, in the
-// network of this process. A host's localhost has the ports of all its users: an address at which somebody
-// else may answer is left out.
+// ownAddresses returns the addresses of localhost at which a process of a tree answers on a port,
+// in the network of this process. All users share the ports of a host's localhost, so it omits an
+// address at which another process may answer.
 func ownAddresses(root, port int) ([]netip.Addr, error) {
 	all, err := listeners(port)
 	if err != nil || len(all) == 0 {
@@ -38,9 +38,9 @@ func ownAddresses(root, port int) ([]netip.Addr, error) {
 	return own, nil
 }
 
-// answering returns the listeners that may get a connection to an address: those of the address itself, else
-// those of all addresses (ip(7), tcp(7)). A socket of IPv6 for all addresses gets connections of IPv4 too,
-// where no socket of IPv4 does (ipv6(7): IPV6_V6ONLY).
+// answering returns the listeners that may get a connection to an address: those of the address
+// itself, or else those of all addresses (ip(7), tcp(7)). An IPv6 socket for all addresses also
+// gets connections of IPv4, if no IPv4 socket does (ipv6(7): IPV6_V6ONLY).
 func answering(all []listener, to netip.Addr) []listener {
 	addresses := []netip.Addr{to, netip.IPv6Unspecified()}
 	if to.Is4() {
@@ -71,10 +71,10 @@ func listeners(port int) ([]listener, error) {
 	return all, nil
 }
 
-// stateListen is the state of a socket that listens (linux: include/net/tcp_states.h, TCP_LISTEN).
+// stateListen is the state of a listening socket (linux: include/net/tcp_states.h, TCP_LISTEN).
 const stateListen = "0A"
 
-// parseListeners reads a /proc/net/tcp or /proc/net/tcp6 (proc_pid_net(5)).
+// parseListeners parses a /proc/net/tcp or /proc/net/tcp6 (proc_pid_net(5)).
 func parseListeners(text string, port int) []listener {
 	var found []listener
 	for line := range strings.Lines(text) {
@@ -94,7 +94,7 @@ func parseListeners(text string, port int) []listener {
 	return found
 }
 
-// parseAddress reads an address: words of four bytes in this host's order, in hexadecimal.
+// parseAddress parses an address: words of four bytes in this host's order, in hexadecimal.
 func parseAddress(text string) (at netip.Addr, ok bool) {
 	var raw []byte
 	for ; len(text) >= 8; text = text[8:] {
@@ -108,8 +108,8 @@ func parseAddress(text string) (at netip.Addr, ok bool) {
 	return at.Unmap(), ok
 }
 
-// socketsOf returns the inodes of the sockets that a process and its descendants have open. Processes that
-// this user may not look into have none.
+// socketsOf returns the inodes of the open sockets of a process and its descendants. It omits
+// processes that this user may not inspect.
 func socketsOf(root int) map[string]bool {
 	sockets := map[string]bool{}
 	children := processTree()
@@ -130,7 +130,7 @@ func socketsOf(root int) map[string]bool {
 // processTree returns the children of each process.
 func processTree() map[int][]int {
 	children := map[int][]int{}
-	stats, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is right
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is valid
 	for _, file := range stats {
 		child, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
 		if parent := parentOf(file); err == nil && parent > 0 {

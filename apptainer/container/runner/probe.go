@@ -19,8 +19,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/filetree"
 )
 
-// Look returns what can be seen without starting a program, in less than a millisecond. The host may
-// still refuse what Look finds no lack of.
+// Look returns the facts about the host that need no start of a program, in less than a
+// millisecond. The host may still refuse a runtime for which Look finds no lack.
 func Look() container.Host {
 	h := lookForBuiltin()
 	h.Unsquashfs = finding(initproc.FindUnsquashfs())
@@ -31,7 +31,7 @@ func Look() container.Host {
 	return h
 }
 
-// lookForBuiltin is Look for what the built-in runtime uses, but for unpacking.
+// lookForBuiltin is Look for the parts of the built-in runtime, except for unpacking.
 func lookForBuiltin() container.Host {
 	return container.Host{
 		Namespaces: container.Finding{Lack: textOf(initproc.CheckNamespaces())},
@@ -41,7 +41,8 @@ func lookForBuiltin() container.Host {
 	}
 }
 
-// choose chooses a runtime by what Look sees. Usually that is the built-in one, and nothing else is looked for.
+// choose chooses a runtime by Look. Usually that is the built-in one, and choose does not look for
+// others.
 func choose(want runtimes.Name) (container.Choice, error) {
 	if want == "" || want == runtimes.Auto || want == runtimes.Builtin {
 		h := lookForBuiltin()
@@ -63,7 +64,7 @@ func finding(path string, err error) container.Finding {
 	return container.Finding{Path: path, Lack: textOf(err)}
 }
 
-// findApptainer finds an Apptainer, and whether it is installed with privileges
+// findApptainer finds an Apptainer, and reports whether it is installed with privileges
 // (internal/pkg/util/starter: the setuid starter).
 func findApptainer(pkg, name string) container.Finding {
 	f := finding(initproc.FindProgram(pkg, name))
@@ -80,7 +81,7 @@ func findApptainer(pkg, name string) container.Finding {
 
 // Probe is Look, followed by trials: user namespaces, an overlay in them over a new directory in
 // scratch, and a start of each program. It takes as long as the slowest trial, a third of a second,
-// and leaves nothing behind.
+// and leaves no files.
 func (r Runner) Probe(ctx context.Context, scratch string) (container.Host, error) {
 	h := Look()
 	dir, err := os.MkdirTemp(scratch, "probe-")
@@ -123,10 +124,10 @@ func (r Runner) Probe(ctx context.Context, scratch string) (container.Host, erro
 // trialWork is the name of tryOverlay among the works of an init.
 const trialWork = "trial"
 
-// codeNoOverlay is the code of tryOverlay when only the overlay failed.
+// codeNoOverlay is the code of tryOverlay if only the overlay failed.
 const codeNoOverlay = 2
 
-// tryNamespaces makes an init with namespaces mount in them.
+// tryNamespaces starts an init with namespaces, which mounts in them.
 func (r Runner) tryNamespaces(ctx context.Context, dir string) (code int, err error) {
 	exit, err := initproc.Init{Program: r.Helper, Spec: initproc.Spec{Work: trialWork, Scratch: dir}}.Run(ctx)
 	return exit.Code, err
@@ -144,7 +145,7 @@ func tryOverlay(p *initproc.Process) (code int, err error) {
 	return 0, nil
 }
 
-// tryApptainer starts it with a root that holds nothing but the helper.
+// tryApptainer starts Apptainer with a root that has only the helper.
 func (r Runner) tryApptainer(ctx context.Context, f *container.Finding, dir string) error {
 	env := apptainerexec.Environment(dir)
 	output, err := initproc.Call(ctx, []string{f.Path, "--version"}, env)
@@ -170,7 +171,7 @@ func (r Runner) tryApptainer(ctx context.Context, f *container.Finding, dir stri
 	_, err = initproc.Call(ctx, append(args, root, enter.ProgramPath, enter.Command), env)
 	var failed *initproc.CallError
 	if errors.As(err, &failed) && failed.ExitCode == enter.ExitMisused {
-		return nil // the helper ran, and was not told what to do
+		return nil // the helper ran, without an order
 	}
 	if err == nil {
 		err = errors.New("it started another program")

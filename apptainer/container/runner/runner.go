@@ -1,5 +1,5 @@
-// Package runner runs containers by whichever runtime a container asks for, or the host allows. It
-// also finds out what the host allows.
+// Package runner runs containers by the runtime that a container requests, or that the host allows.
+// It also tests the host.
 package runner
 
 import (
@@ -18,10 +18,10 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
 )
 
-// Main runs a program's hidden parts: with a first argument of ours, the program is the init of a
-// container, the first process in one, or one that connects to a port in one. ran reports whether it was, and code is then the exit
-// status for the program to end with. A program that runs containers, or is a runtime's Helper, calls
-// Main before anything else.
+// Main runs a program's hidden parts. With one of three first arguments, the program is the init of
+// a container, the first process in one, or a process that connects to a port in one. ran reports
+// whether it was one of these, and code is then the exit status for the program. A program that
+// runs containers, or is a runtime's Helper, must call Main before anything else.
 func Main(args []string) (code int, ran bool) {
 	if len(args) < 2 {
 		return 0, false
@@ -40,22 +40,22 @@ func Main(args []string) (code int, ran bool) {
 	return 0, false
 }
 
-// Runner is a runtime that chooses among the others by Container.Runtime and the host. Its zero value
-// is usable where no container asks for an engine.
+// Runner is a runtime that chooses among the others by Container.Runtime and the host. Its zero
+// value is usable if no container requests an engine.
 type Runner struct {
 	// Env is the whole environment of the programs docker and podman; see engine.Runtime.
 	Env []string
 	// Helper is the Helper of every runtime.
 	Helper string
-	// Images, when not nil, lets containers of the built-in runtime share an image's mount.
+	// Images, if not nil, lets containers of the built-in runtime share an image's mount.
 	Images *builtin.Images
 }
 
 var _ container.Runtime = Runner{}
 
-// Run runs a container, and calls c.OnChoice first. To start without delay it chooses by what Look
-// sees. If the host then refuses the runtime before the command begins, Run probes the host and tries
-// another runtime.
+// Run runs a container, and calls c.OnChoice first. It chooses the runtime by Look, so that the
+// container starts without delay. If the host then refuses the runtime before the command begins,
+// Run probes the host and tries another runtime.
 func (r Runner) Run(ctx context.Context, c container.Container) (container.Exit, error) {
 	choice, err := choose(c.Runtime)
 	if err != nil {
@@ -73,7 +73,7 @@ func (r Runner) Run(ctx context.Context, c container.Container) (container.Exit,
 	return r.runBy(ctx, other, c)
 }
 
-// chooseAgain chooses after the host has refused a runtime; false where there is no other.
+// chooseAgain chooses after the host has refused a runtime. It returns false if there is no other.
 func (r Runner) chooseAgain(ctx context.Context, c container.Container, refused container.Choice, reason error) (container.Choice, bool) {
 	host, err := r.Probe(ctx, c.Scratch)
 	if err != nil {
