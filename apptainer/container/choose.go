@@ -8,21 +8,21 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
 )
 
-// Finding is what a host offers for one requirement of a runtime.
+// Finding describes one part of a host that a runtime needs.
 type Finding struct {
-	// Path and Version are a program's; empty for other things, and Version where it was
+	// Path and Version describe a program. They are empty for other parts, and Version if it was
 	// not asked for.
 	Path    string `json:"path,omitempty"`
 	Version string `json:"version,omitempty"`
-	// Lack is a sentence that says why the host's offer cannot be used, and what the site has
-	// to do. Empty means that no reason against its use is known.
+	// Lack is a sentence with the reason why the part cannot be used, and the remedy for the site.
+	// Empty means that no reason is known.
 	Lack string `json:"lack,omitempty"`
-	// Setuid is set for an Apptainer that is installed with privileges: it needs neither
-	// user namespaces nor FUSE.
+	// Setuid is set for an Apptainer that is installed with privileges: it needs neither user
+	// namespaces nor FUSE.
 	Setuid bool `json:"setuid,omitempty"`
 }
 
-// Host is what a machine has for running containers, as seen by one user in one
+// Host lists the parts of a machine for running containers, as one user sees them in one
 // environment, such as a job.
 type Host struct {
 	Namespaces  Finding `json:"namespaces"` // user namespaces, with mounts in them
@@ -37,13 +37,13 @@ type Host struct {
 	Podman      Finding `json:"podman"`
 }
 
-// Part is one thing that a host may have, with its name for people.
+// Part is a part of a host with its name for people.
 type Part struct {
 	Name string
 	Finding
 }
 
-// BuiltinParts returns what the built-in runtime uses, but for unpacking.
+// BuiltinParts returns the parts for the built-in runtime, except for unpacking.
 func (h Host) BuiltinParts() []Part {
 	return []Part{
 		{"user namespaces", h.Namespaces},
@@ -54,7 +54,7 @@ func (h Host) BuiltinParts() []Part {
 	}
 }
 
-// Parts returns all that the host may have.
+// Parts returns all parts.
 func (h Host) Parts() []Part {
 	return append(h.BuiltinParts(), Part{"unsquashfs", h.Unsquashfs}, Part{"apptainer", h.Apptainer},
 		Part{"singularity", h.Singularity}, Part{"docker", h.Docker}, Part{"podman", h.Podman})
@@ -65,18 +65,18 @@ type Choice struct {
 	Runtime runtimes.Name `json:"way"` // an older word for runtime
 	// Program is the path of Apptainer or of the engine.
 	Program string `json:"program,omitempty"`
-	// Plain is set where Apptainer has to run without the namespaces that we would create.
+	// Plain is set if Apptainer must run without namespaces made by this program.
 	Plain bool `json:"plain,omitempty"`
-	// Reason is a sentence that says why this runtime was chosen.
+	// Reason is a sentence with the reason for the choice.
 	Reason string `json:"reason"`
 }
 
-// Choose chooses a runtime for what a caller wants and a host has. Empty means runtimes.Auto.
-// A *HostError says in one sentence what the site must allow.
+// Choose chooses a runtime for a caller's wish and a host. An empty wish means runtimes.Auto. A
+// *HostError tells in one sentence which permission the site must give.
 //
-// Auto is the built-in runtime where the image can be mounted, else Apptainer or
-// SingularityCE, else the built-in runtime with an unpacked image. It is never an engine,
-// because a job's limits do not hold for an engine's containers.
+// Auto means the built-in runtime if the image can be mounted, or else Apptainer or SingularityCE,
+// or else the built-in runtime with an unpacked image. It never means an engine, because a job's
+// limits do not apply to an engine's containers.
 func Choose(want runtimes.Name, h Host) (Choice, error) {
 	want = cmp.Or(want, runtimes.Auto)
 	asked := fmt.Sprintf("%s was asked for", want)
@@ -114,7 +114,7 @@ func (h Host) chooseAuto() (Choice, error) {
 	return Choice{}, HostErrorf("this node can run no container: %s; or an Apptainer with privileges (setuid) has to be installed", because)
 }
 
-// chooseProgram is the choice of a runtime that is a program of the host.
+// chooseProgram returns the choice of a runtime that is a program of the host.
 func (h Host) chooseProgram(name runtimes.Name, reason string) Choice {
 	f := h.program(name)
 	return Choice{
@@ -123,8 +123,8 @@ func (h Host) chooseProgram(name runtimes.Name, reason string) Choice {
 	}
 }
 
-// Without returns the host as it is once a runtime has failed on it for a reason that the
-// findings did not show.
+// Without returns the host without a runtime that has failed on it for a reason that the findings
+// did not show.
 func (h Host) Without(name runtimes.Name, reason error) Host {
 	if name == runtimes.Builtin {
 		h.Bubblewrap.Lack = reason.Error() // every built-in container needs it
@@ -134,7 +134,7 @@ func (h Host) Without(name runtimes.Name, reason error) Host {
 	return h
 }
 
-// program is the finding of a runtime's program; nil for runtimes without one.
+// program returns the finding of a runtime's program; nil for runtimes without one.
 func (h *Host) program(name runtimes.Name) *Finding {
 	switch name {
 	case runtimes.Apptainer:
@@ -158,7 +158,8 @@ func (h Host) programLack(name runtimes.Name) string {
 	return h.apptainerLack(f)
 }
 
-// apptainerLack says why an Apptainer cannot run an image here without privileges.
+// apptainerLack returns the reason why an Apptainer cannot run an image here without privileges, or
+// "".
 func (h Host) apptainerLack(f *Finding) string {
 	lack := cmp.Or(h.Namespaces.Lack, h.Fuse.Lack)
 	if lack == "" && IsSingularity(f.Path) {

@@ -20,122 +20,115 @@ import (
 
 // Runtime runs containers.
 type Runtime interface {
-	// Run runs the command and waits for its end. Processes that the command left
-	// behind end with it. When ctx ends first, every process of the container gets
-	// TERM, and after Grace the remaining ones get KILL; Run still returns the
-	// command's Exit. If the image does not have the program, or it cannot be
-	// executed, the exit status is 127 or 126, as in a shell.
+	// Run runs the command and waits for its end. Processes that the command left behind end with
+	// it. If ctx ends first, every process of the container gets TERM, and after Grace the
+	// remaining ones get KILL; Run still returns the command's Exit. If the image does not have the
+	// program, or it cannot be executed, the exit status is 127 or 126, as in a shell.
 	//
-	// An error means that the command did not run, or did not run to its end, for
-	// a reason outside of it. A *HostError or a *RequestError means that the command
-	// did not begin; after any other error it may have begun. Several goroutines may
-	// call Run at once.
+	// An error means that the command did not run, or not to its end, for a reason outside of it. A
+	// *HostError or a *RequestError means that the command did not begin; after any other error it
+	// may have begun. Several goroutines may call Run at the same time.
 	Run(ctx context.Context, c Container) (Exit, error)
 }
 
-// Container describes one run of a command in an image. It is a value: a caller may use
-// it again, and in several goroutines at once.
+// Container describes one run of a command in an image. It is a value: a caller may use it again,
+// and in several goroutines at the same time.
 //
-// Inside, the command is root over the image's files; outside it is the calling user. It
-// sees the image, its binds and devices, a new /proc, /dev and /dev/shm, the host's /sys,
-// and no process but its own. What it writes outside of its binds is not kept; see
-// Scratch.
+// In the container, the command is root over the image's files; outside it is the calling user. It
+// sees the image, its binds and devices, a new /proc, /dev and /dev/shm, the host's /sys, and only
+// its own processes. Files that it writes outside of its binds are not kept; see Scratch.
 type Container struct {
-	// SIF is the image's path.
+	// SIF is the path of the image's file.
 	SIF string
-	// Opened, when not nil, is the SIF, open for reading. A caller that has checked
-	// this file is sure to run it: Run fails if SIF leads to another file by then. The
-	// caller closes it after Run.
+	// Opened, if not nil, is the SIF, open for reading. A caller that has checked this file can be
+	// sure that it is run: Run fails if SIF means another file at the start. The caller closes it
+	// after Run.
 	Opened *os.File `json:"-"`
-	// Image is the image's name with its digest. An engine runs it instead of SIF,
-	// from its own store.
+	// Image is the image's name with its digest. An engine runs it instead of SIF, from its own
+	// store.
 	Image string
-	// Runtime is the runtime that the caller asks for. OnChoice, when not nil, is
-	// called with the runtime that runs the container. Only package runner reads these.
+	// Runtime is the runtime that the caller requests. OnChoice, if not nil, is called with the
+	// runtime that runs the container. Only package runner uses these two.
 	Runtime  runtimes.Name
 	OnChoice func(Choice) `json:"-"`
-	// Args is the argument vector inside. Its first element is a path in the image, or
-	// a name to look up in the PATH there.
+	// Args is the argument vector of the command. Its first element is a path in the image, or a
+	// name to look up in the PATH there.
 	Args []string
-	// ShellCommand is used when Args is empty: a command line for the image's
-	// /bin/bash, or /bin/sh where there is no bash.
+	// ShellCommand is used if Args is empty: a command line for the image's /bin/bash, or for
+	// /bin/sh if there is no bash.
 	ShellCommand string
-	// Env is added to the image's own environment, "NAME=value", and wins over it.
-	// Nothing of the host's environment is passed on.
+	// Env is added to the image's own environment, "NAME=value", and overrides it. The host's
+	// environment is not passed on.
 	Env []string
-	// Binds are host files and directories to show inside.
+	// Binds are host files and directories to show in the container.
 	Binds []Bind
-	// Devices are host device files, below /dev, to show inside at the same path.
+	// Devices are host device files, below /dev, to show at the same path.
 	Devices []string
-	// GPUs is the vendor of the GPUs among Devices. The host's driver for them is then
-	// shown too: libraries that the image's programs find, and programs in the PATH.
+	// GPUs is the vendor of the GPUs among Devices. The container then also gets the host's driver
+	// for them: libraries that the image's programs find, and programs in the PATH.
 	GPUs gpudriver.Vendor
-	// Dir is the working directory inside; empty means "/".
+	// Dir is the working directory in the container; empty means "/".
 	Dir string
-	// Network gives the container the host's network. Otherwise it has only a loopback
-	// interface.
+	// Network gives the container the host's network. Otherwise it has only a loopback interface.
 	Network bool
-	// Scratch is a directory on a node-local disk or tmpfs (not NFS, Lustre or GPFS)
-	// that is private to the caller. Run makes a directory in it for what the command
-	// writes to the root file system. The caller removes that later; directories in it
-	// may lack their owner's permissions.
+	// Scratch is a private directory of the caller on a node-local disk or tmpfs (not NFS, Lustre
+	// or GPFS). Run makes a directory in it for the command's files in the root file system. The
+	// caller removes that directory later; subdirectories may be closed to their owner.
 	Scratch string
-	// Stdout and Stderr are the command's; nil discards. If the host's programs cannot
-	// set the container up, their messages go to Stderr too.
+	// Stdout and Stderr are the command's; nil discards. If the host's programs cannot set the
+	// container up, their messages go to Stderr, too.
 	Stdout, Stderr *os.File `json:"-"`
 	// ShmBytes is the size of /dev/shm; zero means half of the memory.
 	ShmBytes int64
-	// MemoryBytes limits the memory of an engine's container; zero means no limit. Other
-	// runtimes leave the limit to the caller's cgroup, which their containers are in.
+	// MemoryBytes limits the memory of an engine's container; zero means no limit. The containers
+	// of other runtimes are in the caller's cgroup, which limits them.
 	MemoryBytes int64
-	// Grace is the time from the TERM that the end of Run's context sends to the
-	// container's processes until the KILL; zero means two seconds.
+	// Grace is the time between TERM and KILL after the end of Run's context; zero means two
+	// seconds.
 	Grace time.Duration
-	// OnStart, when not nil, is called when the container is set up and its command
-	// begins. It is called once, or twice if package runner tries a second runtime.
+	// OnStart, if not nil, is called when the container is set up and its command begins. It is
+	// called once, or twice if package runner tries a second runtime.
 	OnStart func(Running) `json:"-"`
 }
 
-// Bind shows the host's Source inside the container at Target. Target is an absolute path,
-// which is created if the image lacks it. No bind's target may lie inside another's.
+// Bind shows the host's Source in the container at Target. Target is an absolute path, which is
+// created if the image does not have it. A bind's target must not be inside another's.
 type Bind struct {
 	Source, Target string
 	ReadOnly       bool
-	// Exact refuses a Source that has a symbolic link anywhere in its path, or is not
-	// readable, at the moment of mounting. Other users who can change the path then
-	// cannot lead it elsewhere than where the caller checked it.
+	// Exact refuses a Source that has a symbolic link anywhere in its path, or is not readable, at
+	// the time of mounting. So other users who can change the path cannot redirect it after the
+	// caller has checked it.
 	Exact bool
 }
 
-// Exit is how a container's command ended.
+// Exit is the end of a container's command.
 type Exit struct {
 	// Code is the exit status as a shell reports it: 128 + n after signal n.
 	Code int
-	// Signal is the signal that ended the command, 0 when it exited. A command that
-	// itself exits with 128 + n, as a shell does when its last command was killed, counts
-	// as killed.
+	// Signal is the signal that ended the command, or 0 if it exited. A command that itself exits
+	// with 128 + n, as a shell does when its last command was killed, counts as killed.
 	Signal int
-	// Note is a sentence that says what differed from a usual run, and why; empty as a
-	// rule.
+	// Note is a sentence about a difference from a usual run, with its reason. It is usually empty.
 	Note string `json:",omitempty"`
-	// Usage is what an engine's container has used. Other runtimes leave it zero: their
-	// containers count as this process's children, and are in its cgroup.
+	// Usage is the use of an engine's container. Other runtimes leave it zero: their containers
+	// count as children of this process, and are in its cgroup.
 	Usage Usage `json:",omitzero"`
 }
 
-// Usage is what a container has used from its start to its end.
+// Usage is the use of a container from its start to its end.
 type Usage struct {
-	// User and System are the processor time of the processes that the command waited for, and
-	// of the command.
+	// User and System are the processor time of the command and of the processes that it waited
+	// for.
 	User, System time.Duration
-	// MemoryPeak is the largest use of memory in bytes, with cached files; where the container
-	// has no limit, that of its largest process.
+	// MemoryPeak is the largest use of memory in bytes, with cached files. If the container has no
+	// limit, it is the use of its largest process.
 	MemoryPeak int64
 	// OOMKills counts the processes that the kernel killed because memory ran out.
 	OOMKills int64
 }
 
-// ExitOf is the Exit of a command with this exit status, as a shell reports it.
+// ExitOf returns the Exit of a command with this exit status, as a shell reports it.
 func ExitOf(code int) Exit {
 	exit := Exit{Code: code}
 	if signal := code - 128; signal > 0 && signal < 65 {
@@ -144,17 +137,17 @@ func ExitOf(code int) Exit {
 	return exit
 }
 
-// Shells lists the shells that run a ShellCommand, in the order of preference.
+// Shells lists the shells for a ShellCommand, in the order of preference.
 func Shells() []string { return []string{"/bin/bash", "/bin/sh"} }
 
-// KillAfter is Grace, or its default.
+// KillAfter returns Grace, or its default.
 func (c Container) KillAfter() time.Duration { return cmp.Or(c.Grace, 2*time.Second) }
 
-// WorkDir is Dir, or its default.
+// WorkDir returns Dir, or its default.
 func (c Container) WorkDir() string { return cmp.Or(c.Dir, "/") }
 
-// Validate returns an error for a container that no runtime can run on this host. architecture is the
-// image's; it is empty where an engine checks it.
+// Validate returns an error for a container that no runtime can run on this host. architecture is
+// the image's; empty means that an engine checks it.
 func (c Container) Validate(architecture string) error {
 	if architecture != "" && architecture != "unknown" && architecture != runtime.GOARCH {
 		return RequestErrorf("the image is made for linux/%s, and this node is linux/%s", architecture, runtime.GOARCH)
@@ -168,9 +161,9 @@ func (c Container) Validate(architecture string) error {
 	return errors.Join(validateBinds(c.Binds, c.WorkDir()), validateDevices(c.Devices))
 }
 
-// Environment returns the command's environment: the image's, with Env added. Like Docker,
-// it adds a PATH and a HOME where the image sets none. It omits values with a zero byte,
-// which an image's configuration can hold and an environment cannot.
+// Environment returns the command's environment: the image's, with Env added. Like Docker, it adds
+// a PATH and a HOME if the image sets none. It omits values with a zero byte, which an image's
+// configuration may contain and an environment cannot.
 func (c Container) Environment(image []string) []string {
 	env := []string{"PATH=" + sifconfig.DefaultPath, "HOME=/root"}
 	at := map[string]int{"PATH": 0, "HOME": 1}

@@ -6,8 +6,8 @@ import (
 	"syscall"
 )
 
-// ErrNoShell is the cause when ShellCommand is set and the image has neither /bin/bash nor
-// /bin/sh. It counts as a *RequestError.
+// ErrNoShell is the cause when ShellCommand is set and the image has neither /bin/bash nor /bin/sh.
+// It counts as a *RequestError.
 var ErrNoShell = errors.New("the image has no shell: neither /bin/bash nor /bin/sh")
 
 // HostError means that the command did not begin, and that this host is at fault: another host may
@@ -16,10 +16,10 @@ type HostError struct {
 	Err error
 	// AnyRuntime is set if this host's other runtimes would meet the same fault, such as a full
 	// scratch directory. Otherwise the host lacks or forbids something that this runtime needs, Err
-	// is a sentence that says what the site has to do, and a caller may try another runtime.
+	// is a sentence with the remedy for the site, and a caller may try another runtime.
 	AnyRuntime bool
-	// Doubtful is set if nothing proves that the host is at fault. If the same container begins on no
-	// host, the fault is in the request after all.
+	// Doubtful is set if nothing proves that the host is at fault. If the same container begins on
+	// no host, the request is at fault.
 	Doubtful bool
 }
 
@@ -29,13 +29,13 @@ func (e *HostError) Error() string { return e.Err.Error() }
 // Unwrap returns the cause.
 func (e *HostError) Unwrap() error { return e.Err }
 
-// HostErrorf makes a HostError of one runtime, as fmt.Errorf does.
+// HostErrorf formats a HostError of one runtime, like fmt.Errorf.
 func HostErrorf(format string, args ...any) error {
 	return &HostError{Err: fmt.Errorf(format, args...)}
 }
 
-// RequestError means that the command did not begin, and that no host would begin it: the image, or
-// what the caller asks for, is at fault.
+// RequestError means that the command did not begin, and that no host would begin it: the image or
+// the caller's request is at fault.
 type RequestError struct{ Err error }
 
 // Error returns the cause.
@@ -44,13 +44,13 @@ func (e *RequestError) Error() string { return e.Err.Error() }
 // Unwrap returns the cause.
 func (e *RequestError) Unwrap() error { return e.Err }
 
-// RequestErrorf makes a RequestError, as fmt.Errorf does.
+// RequestErrorf formats a RequestError, like fmt.Errorf.
 func RequestErrorf(format string, args ...any) error {
 	return &RequestError{Err: fmt.Errorf(format, args...)}
 }
 
-// NotBegun makes the error of a step before the command the host's fault, though a doubtful one, unless the
-// step has named another one: a *RequestError, ErrNoShell, or a *HostError with more to say.
+// NotBegun returns the error of a step before the command as a doubtful fault of the host, unless
+// the step has already named another one: a *RequestError, ErrNoShell, or a more exact *HostError.
 func NotBegun(err error) error {
 	var host *HostError
 	if err == nil || errors.As(err, &host) || isOfRequest(err) {
@@ -64,8 +64,8 @@ func isOfRequest(err error) bool {
 	return errors.As(err, &request) || errors.Is(err, ErrNoShell)
 }
 
-// InImage makes the error of an operation on a file of the image a *RequestError if it is about the
-// kind or the name of that file. The other errors of such an operation are the host's.
+// InImage returns the error of an operation on a file of the image as a *RequestError if the kind
+// or the name of that file caused it. The host caused all other errors of such an operation.
 func InImage(err error) error {
 	for _, ofFile := range []error{
 		syscall.ENOTDIR, syscall.EISDIR, syscall.ENOTEMPTY, syscall.EEXIST, syscall.ELOOP, syscall.ENAMETOOLONG,
@@ -77,11 +77,11 @@ func InImage(err error) error {
 	return err
 }
 
-// Failure is an error as a process tells it to another.
+// Failure is an error in the form in which one process sends it to another.
 type Failure struct {
-	// Error is its text; empty for no error.
+	// Error is its text; empty means no error.
 	Error string `json:",omitempty"`
-	// The others say of which kind it is.
+	// The other fields tell its kind.
 	NoShell    bool `json:",omitempty"`
 	HostError  bool `json:",omitempty"`
 	AnyRuntime bool `json:",omitempty"`

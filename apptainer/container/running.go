@@ -2,26 +2,26 @@ package container
 
 import "github.com/cl-slurm/cl-slurm/internal/procstat"
 
-// Running is a container whose command runs.
+// Running is a container whose command is running.
 type Running struct {
-	// PID is the process id, as this process sees it, of an ancestor of every process in the
-	// container; 0 where an engine does not give it. Started is when that process began, which tells
-	// it from a later one with the same id.
+	// PID is the id, as this process sees it, of an ancestor of every process in the container, or
+	// 0 if an engine does not tell it. Started is the start time of that process, which
+	// distinguishes it from a later one with the same id.
 	PID     int
 	Started uint64
 	// Name is the container's name in its engine; empty for other runtimes.
 	Name string
-	// Network is set if the container was given the host's network.
+	// Network is set if the container has the host's network.
 	Network bool
 }
 
-// RunningAs is the container with this first process.
+// RunningAs returns the Running of the container with this first process.
 func (c Container) RunningAs(pid int, name string) Running {
 	return Running{PID: pid, Started: ProcessStart(pid), Name: name, Network: c.Network}
 }
 
-// ProcessStart returns when a process began, in ticks since the host's start; 0 if there is no such
-// process.
+// ProcessStart returns the start time of a process, in ticks since the host's boot, or 0 if there
+// is no such process.
 func ProcessStart(pid int) uint64 {
 	p, err := procstat.Read(pid)
 	if err != nil {

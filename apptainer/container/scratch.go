@@ -8,15 +8,15 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/diskspace"
 )
 
-// The least room of a scratch directory's disk. A command could hardly begin with less, and could write
-// nothing.
+// The least room on the disk of a scratch directory. With less, a command could hardly begin, and
+// could not write.
 const (
 	leastScratchBytes = 1 << 20
 	leastScratchFiles = 64
 )
 
-// CheckScratch returns an error if the disk of a directory is too full for a container's Scratch. A quota
-// of the user's does not show.
+// CheckScratch returns an error if the disk of a directory is too full for a container's Scratch.
+// It does not notice a user's quota.
 func CheckScratch(dir string) error {
 	disk, err := diskspace.Of(dir)
 	switch {
@@ -30,7 +30,8 @@ func CheckScratch(dir string) error {
 	return nil
 }
 
-// IsNoexec reports whether nothing in a directory can be executed, because its file system is mounted so.
+// IsNoexec reports whether no file in a directory can be executed, because its file system is
+// mounted noexec.
 func IsNoexec(dir string) bool {
 	var disk unix.Statfs_t
 	return unix.Statfs(dir, &disk) == nil && disk.Flags&unix.ST_NOEXEC != 0
