@@ -65,7 +65,7 @@ func (b *blob) pullFile(ctx context.Context, open opener, progress func(int64)) 
 	sum := sha256.New()
 	earlier, err := io.Copy(sum, io.LimitReader(f, b.Size))
 	if err != nil {
-		return fmt.Errorf("read what was pulled before: %w", err)
+		return fmt.Errorf("read the earlier part of a layer: %w", err)
 	}
 	progress(earlier)
 	if earlier > 0 {

@@ -130,7 +130,7 @@ func (c Converter) checkRoom(l *layers, dir, sifDir string) error {
 			reserve = c.Reserve(space.Total)
 		}
 		if space.Total > 0 && space.Free-reserve < need {
-			return fmt.Errorf("it needs about %d MiB on the disk of %s, which has %d MiB free, of which %d MiB stay free: %w",
+			return fmt.Errorf("it needs about %d MiB on the disk of %s, which has %d MiB free, of which %d MiB must stay free: %w",
 				need>>20, path, space.Free>>20, reserve>>20, syscall.ENOSPC)
 		}
 	}

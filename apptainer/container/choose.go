@@ -94,7 +94,7 @@ func Choose(want runtimes.Name, h Host) (Choice, error) {
 		}
 		return h.chooseProgram(want, asked), nil
 	}
-	return Choice{}, RequestErrorf("%q is no runtime: there are %v", want, runtimes.All())
+	return Choice{}, RequestErrorf("%q is not a runtime: there are %v", want, runtimes.All())
 }
 
 func (h Host) chooseAuto() (Choice, error) {

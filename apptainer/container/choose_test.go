@@ -43,7 +43,7 @@ func TestChoiceGoesByWhatIsAskedForAndWhatTheHostHas(t *testing.T) {
 		"singularity":         {runtimes.Singularity, whole, runtimes.Singularity, false, "singularity was asked for"},
 		"docker":              {runtimes.Docker, whole, runtimes.Docker, false, "docker was asked for"},
 		"podman":              {runtimes.Podman, whole, runtimes.Podman, false, "podman was asked for"},
-		"unknown":             {"shifter", whole, "", false, `"shifter" is no runtime: there are [auto builtin`},
+		"unknown":             {"shifter", whole, "", false, `"shifter" is not a runtime: there are [auto builtin`},
 		"no bubblewrap":       {"", with(func(h *container.Host) { h.Bubblewrap = lack("bwrap") }), runtimes.Apptainer, false, "the built-in runtime cannot be used: this node lacks bwrap"},
 		"no apptainer either": {"", with(func(h *container.Host) { h.Bubblewrap, h.Apptainer = lack("bwrap"), lack("a") }), runtimes.Singularity, false, "lacks bwrap"},
 		"nothing but engines": {"", with(func(h *container.Host) {

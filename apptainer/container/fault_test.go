@@ -144,8 +144,8 @@ func TestDamagedImageIsNotTheHostsFault(t *testing.T) {
 		want    string
 		fault   string // if it is not "request"
 	}{
-		{"empty", nil, "it is no SIF, or damaged", ""},
-		{"a script", []byte("#!/bin/sh\n" + strings.Repeat("true\n", 1000)), "it is no SIF, or damaged", ""},
+		{"empty", nil, "it is not a SIF, or damaged", ""},
+		{"a script", []byte("#!/bin/sh\n" + strings.Repeat("true\n", 1000)), "it is not a SIF, or damaged", ""},
 		{"cut off", whole[:len(whole)-len(whole)/3], "read oci-config.json: EOF", ""},
 		{"no squashfs in it", damaged(root, "nope"), "the image is damaged: it cannot be mounted", ""},
 		{"the tables are gone", damaged(root+64, strings.Repeat("\xf0", 32)), "the image is damaged: it cannot be mounted", ""},

@@ -46,7 +46,7 @@ var ErrTooLarge = errors.New("unpacks to more than is allowed")
 
 // ErrAgain means that the written stream differs from the tree of the layers. The next Write will
 // be right.
-var ErrAgain = errors.New("what was written is not what the layers show")
+var ErrAgain = errors.New("the written stream differs from the layers' tree")
 
 // Flattener writes the file system of an image. Only one goroutine may use it.
 type Flattener struct {

@@ -78,7 +78,7 @@ func (h Host) Find(vendor Vendor) (Driver, error) {
 	case AMD:
 		want = amd()
 	default:
-		return Driver{}, fmt.Errorf("find the driver of the GPUs: %q is no known vendor", vendor)
+		return Driver{}, fmt.Errorf("find the driver of the GPUs: %q is not a known vendor", vendor)
 	}
 	libraries, err := h.libraries(want)
 	if err != nil {
@@ -197,7 +197,7 @@ func readHeader(file string) (header, error) {
 	defer func() { _ = f.Close() }()
 	var b [20]byte
 	if _, err := io.ReadFull(f, b[:]); err != nil || !bytes.HasPrefix(b[:], []byte("\x7fELF")) {
-		return header{}, fmt.Errorf("%s is no library", file)
+		return header{}, fmt.Errorf("%s is not a library", file)
 	}
 	return header{class: b[4], order: b[5], machine: [2]byte(b[18:20])}, nil
 }

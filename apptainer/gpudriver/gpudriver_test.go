@@ -112,7 +112,7 @@ func TestHostWithoutDriverOrCacheHasNone(t *testing.T) {
 		t.Errorf("a host without a cache has %+v, %v; want what lies in the driver's own directory", got, err)
 	}
 	drivertest.Write(t, root, "etc/ld.so.cache", "nonsense", 0o644)
-	if _, err := (gpudriver.Host{Root: root}).Find(gpudriver.NVIDIA); err == nil || !strings.Contains(err.Error(), "no cache of the dynamic linker") {
+	if _, err := (gpudriver.Host{Root: root}).Find(gpudriver.NVIDIA); err == nil || !strings.Contains(err.Error(), "not a cache of the dynamic linker") {
 		t.Errorf("error %v", err)
 	}
 }

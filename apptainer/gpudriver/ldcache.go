@@ -23,7 +23,7 @@ const (
 // maxCached is larger than the number of entries of any real cache.
 const maxCached = 1 << 20
 
-var errNoCache = errors.New("this is no cache of the dynamic linker")
+var errNoCache = errors.New("this is not a cache of the dynamic linker")
 
 // cached is one library in the cache.
 type cached struct{ name, path string }

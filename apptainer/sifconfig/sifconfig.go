@@ -54,7 +54,7 @@ func ReadFile(f *os.File) (Config, error) {
 func readConfig(f *os.File) (Config, error) {
 	container, err := Load(f)
 	if err != nil {
-		return Config{}, fmt.Errorf("it is no SIF, or damaged: %w", err)
+		return Config{}, fmt.Errorf("it is not a SIF, or damaged: %w", err)
 	}
 	return Of(container)
 }

@@ -27,7 +27,7 @@ func TestSIFThatAsksForTooMuchMemoryIsRefused(t *testing.T) {
 		at    int64
 		value uint64
 	}{
-		"it is no SIF, or damaged: ": {descriptorsTotal, 1 << 61},
+		"it is not a SIF, or damaged: ": {descriptorsTotal, 1 << 61},
 		"its header claims 4097 ob":  {descriptorsTotal, 4097},
 		"its header claims 1844674":  {descriptorsTotal, 1<<64 - 1},
 		"have 1099511627776 bytes":   {secondSize, 1 << 40},

@@ -206,7 +206,7 @@ var helperName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
 // protocol). Errors never quote its output, which may be secret.
 func (l Logins) askHelper(ctx context.Context, helper, server string) (authn.AuthConfig, error) {
 	if !helperName.MatchString(helper) {
-		return authn.AuthConfig{}, errors.New("its credential helper has no name of a program")
+		return authn.AuthConfig{}, errors.New("the name of its credential helper cannot be a program's")
 	}
 	program := "docker-credential-" + helper
 	out, err := command.Command{Args: []string{program, "get"}, Env: l.HelperEnv, Stdin: strings.NewReader(server)}.Output(ctx)
@@ -224,7 +224,7 @@ func (l Logins) askHelper(ctx context.Context, helper, server string) (authn.Aut
 	}
 	var found struct{ Username, Secret string }
 	if err := json.Unmarshal(out, &found); err != nil {
-		return authn.AuthConfig{}, fmt.Errorf("%s has answered something else than a login", program)
+		return authn.AuthConfig{}, fmt.Errorf("%s did not answer with a login", program)
 	}
 	if found.Username == "<token>" {
 		return authn.AuthConfig{IdentityToken: found.Secret}, nil

@@ -102,8 +102,8 @@ func TestCredentialHelpersAreAsked(t *testing.T) {
 	l.HelperEnv = []string{"WHO=me", "PATH=" + os.Getenv("PATH")}
 	for host, want := range map[string]string{
 		"docker.io": "me at https://index.docker.io/v1/", "other.site:5000": "me at other.site:5000", "token.site": "identity", "none.site": "", "file.site": "file",
-		"bad.site": "docker-credential-bad has failed: exit status 3", "mad.site": "has answered something else", "missing.site": "docker-credential-missing cannot be started",
-		"path.site": "has no name of a program",
+		"bad.site": "docker-credential-bad has failed: exit status 3", "mad.site": "did not answer with a login", "missing.site": "docker-credential-missing cannot be started",
+		"path.site": "cannot be a program's",
 	} {
 		user, _, err := source.FindLogin(t.Context(), l, host, "x")
 		if err == nil && user != want || err != nil && !strings.Contains(err.Error(), want) || err != nil && want == "" {

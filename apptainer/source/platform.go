@@ -151,7 +151,7 @@ func (p *platformPicker) searchManifest(ctx context.Context, m manifest, depth i
 func (p *platformPicker) searchLists(ctx context.Context, lists []v1.Descriptor, depth int) (string, error) {
 	for _, d := range lists {
 		if depth == maxListDepth || p.reads == 0 {
-			return "", fmt.Errorf("its lists of platforms lie too deep in one another")
+			return "", fmt.Errorf("its lists of platforms are nested too deeply")
 		}
 		p.reads--
 		m, err := p.store.manifest(ctx, d.Digest.String())

@@ -181,7 +181,7 @@ func TestPlatformIsFoundInEveryKindOfList(t *testing.T) {
 		"other spelling":  {list(child("a", linux("x86_64", ""))), "amd64", "a"},
 		"Windows":         {list(child("w", &v1.Platform{OS: "windows", Architecture: "amd64", OSVersion: "10.0.17763.1"})), "amd64", "only for windows/amd64:10.0.17763.1"},
 		"nested":          {list(nested(list(child("other", linux("s390x", "")))), nested(list(attestation, child("a", linux("amd64", ""))))), "amd64", "a"},
-		"too deep":        {deep, "amd64", "too deep in one another"},
+		"too deep":        {deep, "amd64", "nested too deeply"},
 		"unsaid":          {list(unsaid("arm64"), unsaid("amd64")), "amd64", "amd64"},
 		"unsaid other":    {list(unsaid("arm64")), "amd64", "only for linux/arm64"},
 	} {

@@ -124,7 +124,7 @@ func (b *blobReader) skip(body *response) error {
 	if body.StatusCode == http.StatusPartialContent {
 		sent := body.Header.Get("Content-Range")
 		if !strings.HasPrefix(sent, fmt.Sprintf("bytes %d-", b.at)) {
-			return plainError{text: fmt.Sprintf("the registry sent %q of a layer when it was asked for what follows byte %d", sent, b.at)}
+			return plainError{text: fmt.Sprintf("the registry sent %q of a layer when it was asked for the bytes from %d on", sent, b.at)}
 		}
 		return nil
 	}

@@ -133,7 +133,7 @@ func (c *containerInit) supervise(control *os.File, report string) (status sysca
 			return 0, true, nil
 		case d, ok := <-c.process.Deaths:
 			if !ok {
-				return 0, false, errors.New("apptainer ended unseen")
+				return 0, false, errors.New("the end of apptainer was missed")
 			}
 			if err := c.root.Lost(d); err != nil {
 				return 0, false, err

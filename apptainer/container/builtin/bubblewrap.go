@@ -155,7 +155,7 @@ func (c *containerInit) supervise(b *bubblewrap) (code int, err error) {
 			return 128 + int(syscall.SIGKILL), nil
 		case d, ok := <-c.process.Deaths:
 			if !ok {
-				return 0, errors.New("bubblewrap ended unseen")
+				return 0, errors.New("the end of bubblewrap was missed")
 			}
 			if err := c.root.Lost(d); err != nil {
 				return 0, err

@@ -64,7 +64,7 @@ func (m *Images) join(ctx context.Context, helper string, root initproc.RootSpec
 }
 
 // errRefused is the cause if a host cannot share images.
-var errRefused = errors.New("this host shares no images")
+var errRefused = errors.New("this host cannot share images")
 
 // addUser makes a container a user of its image's server. It starts the server if there is none.
 func (m *Images) addUser(ctx context.Context, helper string, root initproc.RootSpec) (*imageServer, error) {

@@ -235,7 +235,7 @@ func (e Runtime) giveBack(ctx context.Context, c container.Container) error {
 		err = fmt.Errorf("exit status %d", exit.Code)
 	}
 	if err != nil {
-		return fmt.Errorf("give what the command made to its owner: %v", err) //nolint:errorlint // whose fault it is concerns another container
+		return fmt.Errorf("give the command's files to their owner: %v", err) //nolint:errorlint // whose fault it is concerns another container
 	}
 	return nil
 }

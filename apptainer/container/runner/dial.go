@@ -34,7 +34,7 @@ func (r Runner) Dial(ctx context.Context, runtime runtimes.Name, at container.Ru
 
 func (r Runner) dial(ctx context.Context, runtime runtimes.Name, at container.Running, port int) (*connect.Conn, error) {
 	if port < 1 || port > 65535 {
-		return nil, fmt.Errorf("%d is no port", port)
+		return nil, fmt.Errorf("%d is not a port", port)
 	}
 	inside := []string{connect.Command, strconv.Itoa(port)}
 	if runtime.IsEngine() {

@@ -77,7 +77,7 @@ func Start(ctx context.Context, args, env []string) (*Conn, error) {
 	case message != "":
 		return nil, errors.New(message)
 	}
-	return nil, fmt.Errorf("%s ended without a word", args[0])
+	return nil, fmt.Errorf("%s ended without a message", args[0])
 }
 
 // end ends the program. The end of its input ends the program in the container, which an engine's

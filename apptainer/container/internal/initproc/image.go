@@ -187,5 +187,5 @@ func (r *Root) AwaitLoss() error {
 			return err
 		}
 	}
-	return errors.New("squashfuse ended unseen")
+	return errors.New("the end of squashfuse was missed")
 }

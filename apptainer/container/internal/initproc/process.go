@@ -138,7 +138,7 @@ func (p *Process) listen(control *json.Decoder) {
 // ReadDetails decodes Spec.Details.
 func (p *Process) ReadDetails(details any) error {
 	if err := json.Unmarshal(p.Details, details); err != nil {
-		return fmt.Errorf("read what its init is told: %w", err)
+		return fmt.Errorf("read the order for its init: %w", err)
 	}
 	return nil
 }
