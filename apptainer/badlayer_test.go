@@ -25,8 +25,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
-// pushedLayer is a layer with a blob that need not unpack to the content that its diffID
-// promises.
+// pushedLayer is a layer whose blob need not unpack to the content of its diffID.
 type pushedLayer struct {
 	v1.Layer
 
@@ -38,8 +37,7 @@ func (l pushedLayer) DiffID() (v1.Hash, error) {
 	return hash, err
 }
 
-// blobImage is a tiny image with one more layer: exactly these bytes, with their
-// digest.
+// blobImage returns a tiny image with one more layer: exactly these bytes, with their digest.
 func blobImage(t *testing.T, blob []byte, kind types.MediaType, content []byte) v1.Image {
 	t.Helper()
 	img, err := mutate.Append(imagetest.Tiny(t, "base"), mutate.Addendum{Layer: pushedLayer{static.NewLayer(blob, kind), content}})
@@ -114,7 +112,7 @@ func TestLayersThatWereDamagedBeforeThePushAreRefused(t *testing.T) {
 	}
 }
 
-// The unpacked size of a layer is bounded, whatever makes it large.
+// The unpacked size of a layer is limited, even if a tiny blob makes it large.
 func TestBombsOfAllKindsAreRefused(t *testing.T) {
 	t.Parallel()
 	whole := imagetest.TarStream(t, imagetest.Regular("a", "content"))
@@ -135,7 +133,7 @@ func TestBombsOfAllKindsAreRefused(t *testing.T) {
 	}
 }
 
-// sparseBomb is a sparse file of 8 TiB that holds one byte.
+// sparseBomb returns a sparse file of 8 TiB with one byte.
 func sparseBomb(t *testing.T) []byte {
 	t.Helper()
 	dir := t.TempDir()
@@ -163,8 +161,7 @@ func manyNames(t *testing.T, n int) []byte {
 	return imagetest.TarStream(t, files...)
 }
 
-// Names and links that lead out of the root stay inside it, and change nothing on
-// the host.
+// Names and links that lead out of the root stay inside it, and change nothing on the host.
 func TestLayerCannotWriteOutsideItsRoot(t *testing.T) {
 	t.Parallel()
 	testenv.Containers(t)
@@ -230,7 +227,7 @@ func TestWrongTarHeadersAreRefused(t *testing.T) {
 	}
 }
 
-// sized is an entry with this size, in octal, in its header.
+// sized returns an entry with this size, in octal, in its header.
 func sized(t *testing.T, size string) []byte {
 	t.Helper()
 	stream := imagetest.TarStream(t, imagetest.Regular("a", "content"))

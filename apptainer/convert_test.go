@@ -139,7 +139,7 @@ func TestProgressEndsAtItsTotal(t *testing.T) {
 	}
 }
 
-// published pushes an image to a registry of its own, and resolves it.
+// published pushes an image to a new registry, and resolves it.
 func published(t *testing.T, img v1.Image) source.Image {
 	t.Helper()
 	return imagetest.Resolve(t, imagetest.Start(t).Push(t, "x", img))
@@ -154,8 +154,8 @@ func converted(t *testing.T, c apptainer.Converter, img source.Image) string {
 	return path
 }
 
-// failedConversion fails the test unless a conversion fails with these words and leaves
-// nothing behind, or only layers if the error is transient.
+// failedConversion fails the test unless a conversion fails with these words and leaves no files,
+// or only layers if the error is transient.
 func failedConversion(t *testing.T, c apptainer.Converter, img source.Image, transient bool, words string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -164,7 +164,7 @@ func failedConversion(t *testing.T, c apptainer.Converter, img source.Image, tra
 	wantLeft(t, dir, transient)
 }
 
-// wantLeft fails the test unless dir holds nothing, or layers only.
+// wantLeft fails the test unless dir is empty, or has only layers.
 func wantLeft(t *testing.T, dir string, layers bool) {
 	t.Helper()
 	left, err := os.ReadDir(dir)
@@ -222,7 +222,7 @@ func TestFullDiskIsReportedInWords(t *testing.T) {
 			}
 			err := c.Convert(t.Context(), img, filepath.Join(dir, "x.sif"), nil)
 			imagetest.WantError(t, err, true, "no space left")
-			if !errors.Is(err, syscall.ENOSPC) { // by which callers know it
+			if !errors.Is(err, syscall.ENOSPC) { // callers recognize it by this
 				t.Errorf("%v is not ENOSPC", err)
 			}
 			if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
@@ -290,8 +290,7 @@ func TestImageOfManyLayersIsConverted(t *testing.T) {
 	}
 }
 
-// An image may hold one program, or nothing. Only running it shows whether it can run
-// a command.
+// An image may contain one program, or nothing. Only running it shows whether it can run a command.
 func TestImageWithoutShellOrLibrariesIsConverted(t *testing.T) {
 	t.Parallel()
 	testenv.Containers(t)

@@ -26,8 +26,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
-// toolThat is a shell script that gives itself for a mksquashfs that reads tar
-// streams.
+// toolThat returns a shell script that acts as a mksquashfs that reads tar streams.
 func toolThat(t *testing.T, script string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "mksquashfs")
@@ -40,7 +39,7 @@ func toolThat(t *testing.T, script string) string {
 // enough to change its SIF.
 func TestLayerThatChangesBetweenTwoReadingsIsRefused(t *testing.T) {
 	t.Parallel()
-	// A file newer than the image has it read twice.
+	// A file newer than the image makes the conversion read it twice.
 	file := imagetest.Regular("a", "right")
 	file.ModTime = time.Unix(1<<31, 0)
 	stream := imagetest.TarStream(t, file)
@@ -76,8 +75,7 @@ func TestLayerThatChangesBetweenTwoReadingsIsRefused(t *testing.T) {
 	}
 }
 
-// closing fails with its own error when a request's context ends, as connections
-// sometimes do.
+// closing fails with its own error when a request's context ends, as connections sometimes do.
 type closing struct{ http.RoundTripper }
 
 func (c closing) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -136,7 +134,7 @@ func TestToolThatSucceedsBeforeItHasReadTheImageHasFailed(t *testing.T) {
 			file := imagetest.Regular("a", strings.Repeat("x", 4<<20))
 			file.ModTime = time.Unix(modified, 0)
 			img := published(t, imagetest.Image(t, v1.Config{}, imagetest.GzipLayer(t, imagetest.TarStream(t, file))))
-			// It leaves what looks like a file system.
+			// It leaves a file that looks like a file system.
 			c := apptainer.Converter{Source: imagetest.Source(), Mksquashfs: toolThat(t, `head -c 100000 >/dev/null
 while [ "$1" != -offset ]; do [ "$1" = -tar ] || out=${out:-$2}; shift; done
 mkdir -p "$out.empty" && exec mksquashfs "$out.empty" "$out" -offset "$2" -noappend -quiet`)}
@@ -185,7 +183,7 @@ func TestErrorsOfTheHostAreTransient(t *testing.T) {
 	}
 }
 
-// Where a tree is unpacked, devices and links to them are not made.
+// If a tree is unpacked, devices and links to them are not made.
 func TestHardLinksToADeviceAreUnpacked(t *testing.T) {
 	t.Parallel()
 	null := imagetest.File{Header: tar.Header{Typeflag: tar.TypeChar, Name: "null", Mode: 0o666, Devmajor: 1, Devminor: 3}}

@@ -15,7 +15,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
 )
 
-// Two owners may convert one image, for example.
+// For example, two owners may convert one image at the same time.
 func TestConversionsOfOneImageInOneDirectoryDoNotDisturbEachOther(t *testing.T) {
 	t.Parallel()
 	reg := imagetest.Start(t)
@@ -38,7 +38,7 @@ func TestConversionsOfOneImageInOneDirectoryDoNotDisturbEachOther(t *testing.T) 
 	dir, slow := t.TempDir(), make(chan error, 1)
 	go func() { slow <- c.Convert(t.Context(), img, filepath.Join(dir, "slow.sif"), nil) }()
 	<-asked
-	// A directory in use is kept, however old it is.
+	// A directory in use is kept at any age.
 	old := time.Now().Add(-48 * time.Hour)
 	if err := os.Chtimes(filepath.Join(c.TempDir, "layers-"+strings.TrimPrefix(img.Digest, "sha256:")), old, old); err != nil {
 		t.Error(err)

@@ -19,7 +19,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
 )
 
-// A Windows image has layers that registries may not distribute. The error has to say that it is a
+// A Windows image has layers that registries may not distribute. The error must tell that it is a
 // Windows image.
 func TestConfigurationThatDoesNotFitIsRefused(t *testing.T) {
 	t.Parallel()
@@ -64,7 +64,7 @@ func withConfig(t *testing.T, img v1.Image, change func(*v1.ConfigFile)) v1.Imag
 	return img
 }
 
-// A registry, or a proxy before it, may send without end.
+// A registry, or a proxy in front of it, may send without end.
 func TestEndlessResponsesAreRefused(t *testing.T) {
 	t.Parallel()
 	layer := imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Regular("a", "content")))

@@ -31,7 +31,7 @@ func niceOf(t *testing.T, stat []byte) int {
 	return nice
 }
 
-// processNice is the nice value of this process's main thread.
+// processNice returns the nice value of this process's main thread.
 func processNice(t *testing.T) int {
 	t.Helper()
 	stat, err := os.ReadFile("/proc/self/stat")
@@ -45,7 +45,7 @@ func threads(t *testing.T, nice int) (n int) {
 	stats, err := filepath.Glob("/proc/self/task/*/stat")
 	must(t, err)
 	for _, path := range stats {
-		if stat, err := os.ReadFile(path); err == nil && niceOf(t, stat) == nice { // else it has ended
+		if stat, err := os.ReadFile(path); err == nil && niceOf(t, stat) == nice { // otherwise it has ended
 			n++
 		}
 	}
@@ -54,10 +54,10 @@ func threads(t *testing.T, nice int) (n int) {
 
 func TestNiceValueIsOfEverythingThatConvertsAndNothingElse(t *testing.T) {
 	t.Parallel()
-	const nice = 9 // of no other test
+	const nice = 9 // no other test uses it
 	base := processNice(t)
 	file := imagetest.Regular("a", strings.Repeat("x", 4<<20))
-	file.ModTime = time.Unix(1, 0) // it is written while it is read
+	file.ModTime = time.Unix(1, 0) // so that it is written while it is read
 	stream := imagetest.TarStream(t, file)
 	layer := static.NewLayer(stream, types.OCIUncompressedLayer)
 	digest, err := layer.Digest()
@@ -73,8 +73,8 @@ func TestNiceValueIsOfEverythingThatConvertsAndNothingElse(t *testing.T) {
 		<-r.Context().Done()
 		return true
 	}
-	// The tool writes its own nice value once it has input, and then waits until the
-	// test has read all others.
+	// The tool writes its own nice value when it has input, and then waits until the test has read
+	// all others.
 	said, looked := filepath.Join(t.TempDir(), "said"), filepath.Join(t.TempDir(), "looked")
 	for _, fifo := range []string{said, looked} {
 		must(t, syscall.Mkfifo(fifo, 0o600))
@@ -100,7 +100,7 @@ func TestNiceValueIsOfEverythingThatConvertsAndNothingElse(t *testing.T) {
 // A goroutine may run on the process's main thread, which cannot end.
 func TestMainThreadKeepsItsNiceValue(t *testing.T) {
 	t.Parallel()
-	const nice = 8 // of no other test
+	const nice = 8 // no other test uses it
 	base := processNice(t)
 	var wrong atomic.Int32
 	var all sync.WaitGroup

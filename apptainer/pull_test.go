@@ -25,7 +25,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
-// blobs are requests for layers and configurations.
+// blobs counts requests for layers and configurations.
 func isBlob(r *http.Request) bool {
 	return r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/blobs/")
 }
@@ -105,7 +105,7 @@ func TestCancelledConversionLeavesItsLayersForTheNext(t *testing.T) {
 	}
 }
 
-// The next pull continues where one has failed.
+// The next pull continues a failed one.
 func TestPullContinuesWhereTheLastOneEnded(t *testing.T) {
 	t.Parallel()
 	testenv.Containers(t)
@@ -120,7 +120,7 @@ func TestPullContinuesWhereTheLastOneEnded(t *testing.T) {
 	digest, err := layer.Digest()
 	must(t, err)
 	var away atomic.Bool
-	var ranges []string // one pull at a time asks
+	var ranges []string // pulls ask one at a time
 	reg.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
 		if !isBlob(r) || !strings.HasSuffix(r.URL.Path, digest.Hex) {
 			return false

@@ -18,7 +18,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
-// oldMksquashfs is this machine's, made to look like an older one that reads no tar
+// oldMksquashfs returns this machine's mksquashfs, disguised as an older one that reads no tar
 // streams.
 func oldMksquashfs(t *testing.T) string {
 	t.Helper()
@@ -36,7 +36,7 @@ exec ` + program + ` "$@"
 	return path
 }
 
-// oddImage has files that are hard to write.
+// oddImage returns an image with files that are hard to write.
 func oddImage(t *testing.T, reg *imagetest.Registry) source.Image {
 	t.Helper()
 	owned := imagetest.Regular("owned", "x")
@@ -60,8 +60,8 @@ func TestOlderToolsWriteTheSameFileSystem(t *testing.T) {
 	testenv.ImageTool(t, "tar2sqfs")
 	img := oddImage(t, imagetest.Start(t))
 	old := oldMksquashfs(t)
-	// An older mksquashfs cannot be given a device's time stamp. The root directory
-	// belongs to this process's user, or with tar2sqfs to root.
+	// An older mksquashfs cannot get a device's time stamp. The root directory belongs to this
+	// process's user, or with tar2sqfs to root.
 	differs := regexp.MustCompile(`(?m)^(crw-rw-rw- 0/0 +1, +3) .*$|^(drwxr-xr-x) \d+/\d+ +(\d+ .* squashfs-root)$`)
 	var want string
 	for _, tt := range []struct {

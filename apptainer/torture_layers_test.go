@@ -19,8 +19,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
 )
 
-// The layers of the torture image, the lowest first. Each directory below the root is
-// a case, so that differences between two programs show one by one.
+// The layers of the torture image, the lowest first. Each directory below the root is a case, so
+// that the differences between two programs appear one by one.
 
 // with changes a file's header.
 func with(f imagetest.File, change func(*tar.Header)) imagetest.File {
@@ -59,8 +59,8 @@ var (
 	deepPath = "implied" + strings.Repeat("/0123456789abcdef", 60)
 )
 
-// tortureLayers are those of an image that all programs unpack alike; oddities has
-// those where they differ. Unwanted names are left out.
+// tortureLayers are the layers of an image that all programs unpack alike; oddities have the other
+// cases. Unwanted names are left out.
 func tortureLayers(t *testing.T, unwanted func(name string) bool) [][]byte {
 	t.Helper()
 	layer := func(files []imagetest.File) []byte {
@@ -69,7 +69,7 @@ func tortureLayers(t *testing.T, unwanted func(name string) bool) [][]byte {
 	dir, file, link, hard := imagetest.Directory, imagetest.Regular, imagetest.Symlink, imagetest.Hardlink
 	base := []imagetest.File{
 		mode(dir("."), 0o711),
-		// A conversion adds these where they are missing.
+		// A conversion adds these if they are missing.
 		dir("dev"), dir("proc"), dir("sys"), dir("etc"), dir("root"), dir("home"), mode(dir("tmp"), 0o1777), dir("var"), mode(dir("var/tmp"), 0o1777),
 		file("etc/hosts", "127.0.0.1 localhost\n"), file("etc/resolv.conf", "nameserver 192.0.2.1\n"),
 
@@ -152,9 +152,9 @@ func tortureKinds() []imagetest.File {
 	}
 }
 
-// gnuTar makes a layer by GNU tar, with long names and with files that have
-// holes, as its format writes them. Sparse entries of the older format are
-// refused by other programs, so those of format "gnu" are written in full.
+// gnuTar makes a layer by GNU tar, with long names and with files that have holes, as its format
+// writes them. Other programs refuse sparse entries of the older format, so files of format "gnu"
+// are written in full.
 func gnuTar(t *testing.T, format string, options ...string) []byte {
 	t.Helper()
 	dir := t.TempDir()
@@ -183,7 +183,7 @@ func gnuTar(t *testing.T, format string, options ...string) []byte {
 	return stream
 }
 
-// ociLayer is a compressed layer of the type that OCI's own programs require.
+// ociLayer returns a compressed layer of the type that OCI's own programs require.
 func ociLayer(t *testing.T, stream []byte) v1.Layer {
 	t.Helper()
 	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(stream)), nil }, tarball.WithMediaType(types.OCILayer))
@@ -191,7 +191,7 @@ func ociLayer(t *testing.T, stream []byte) v1.Layer {
 	return layer
 }
 
-// imageOf is an image of these layers, uncompressed and the lowest first.
+// imageOf returns an image of these layers, uncompressed and the lowest first.
 func imageOf(t *testing.T, streams ...[]byte) v1.Image {
 	t.Helper()
 	var layers []v1.Layer

@@ -14,8 +14,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
-// How an unpacker differs from the others, by its name and the path: lines of the
-// trees are changed accordingly before they are compared.
+// Differences of an unpacker from the others, by its name and the path. Lines of the trees are
+// changed accordingly before they are compared.
 var peculiarities = map[string]func(name, line string) string{
 	"apptainer": func(name, line string) string {
 		switch {
@@ -67,7 +67,8 @@ func TestTortureImageIsUnpackedAsOthersUnpackIt(t *testing.T) {
 	}
 }
 
-// The tools of older systems write the same, except for what they refuse in words.
+// The tools of older systems write the same, except for the images that they refuse with a
+// sentence.
 func TestTortureImageIsWrittenAlikeByAllTools(t *testing.T) {
 	t.Parallel()
 	testenv.Containers(t)
@@ -85,8 +86,8 @@ func TestTortureImageIsWrittenAlikeByAllTools(t *testing.T) {
 			apptainer.Converter{Mksquashfs: old},
 			func(name string) bool { return name == "kinds/2100" }, "tar2sqfs: mtime: value too large", nil,
 		},
-		// An ordinary user can neither make devices nor set capabilities, and pseudo
-		// definitions have no times and no hard links to symbolic links.
+		// An ordinary user can neither make devices nor set capabilities, and pseudo definitions
+		// have no times and no hard links to symbolic links.
 		"an unpacked tree": {
 			apptainer.Converter{Mksquashfs: old, Tar2sqfs: "/nonexistent/tar2sqfs"},
 			func(name string) bool { return strings.Contains(name, "\n") }, "holds a line break, which cannot be given to mksquashfs before 4.5",
@@ -114,8 +115,7 @@ func TestTortureImageIsWrittenAlikeByAllTools(t *testing.T) {
 	}
 }
 
-// withoutMatch takes the last group that matched, or the whole match, out of a
-// line.
+// withoutMatch removes the last group that matched, or the whole match, from a line.
 func withoutMatch(re *regexp.Regexp, line string) string {
 	at := re.FindStringSubmatchIndex(line)
 	for len(at) > 2 && at[len(at)-2] < 0 {
@@ -130,13 +130,13 @@ func withoutMatch(re *regexp.Regexp, line string) string {
 // refused is the tree of a program that refuses the image.
 const refused = "refused"
 
-// oddity is an image of two or three small layers that programs unpack in different
-// ways. Trees are written as listing does.
+// oddity is an image of two or three small layers that programs unpack differently. Trees are
+// written as in listing.
 type oddity struct {
 	name   string
 	layers [][]imagetest.File
-	// want is our tree. Where umoci, Apptainer or containerd (for overlayfs, as
-	// Docker) make another one, theirs is beside it.
+	// want is the tree of this project. Trees of umoci, Apptainer or containerd (for overlayfs, as
+	// in Docker) are given if they differ.
 	want   string
 	others map[string]string
 }
@@ -167,21 +167,21 @@ func oddities() []oddity {
 		{"opaque through a link", layers{{dir("t"), file("t/f", "1"), link("c", "t")}, {opaque("c")}}, "c->t t/", others{"containerd": "c/ t/ t/f=1"}},
 		{"links in a circle", layers{{link("c", "d"), link("d", "c")}, {file("c/x", "1")}}, refused, nil},
 
-		// Docker's own layers repeat the target of a hard link; those of other
-		// programs need not, and are not refused for it.
+		// Docker's own layers repeat the target of a hard link. Those of other programs need not,
+		// and are not refused for it.
 		{"hard link to a lower layer", layers{{file("a", "1")}, {hard("c", "a")}}, "a=1(a,c) c=1(a,c)", others{"containerd": refused}},
 		{"hard link to a lower layer that is replaced above", layers{{file("a", "1")}, {hard("c", "a")}, {file("a", "3")}}, "a=3 c=1", others{"containerd": refused}},
 		{"hard link to what the layer hides", layers{{file("a", "1")}, {hard("c", "a"), whiteout("a")}}, "c=1", others{"containerd": refused}},
 		{"hard link to nothing", layers{{hard("c", "a")}}, refused, nil},
 		{"hard link to a directory", layers{{dir("a"), hard("c", "a")}}, refused, nil},
 
-		// A file gives way to a directory that is implied above it, as overlayfs
-		// shows it; in the layer's own file nothing can lie.
+		// An implied directory replaces a file above it, as overlayfs shows it. In the layer's own
+		// file there cannot be an entry.
 		{"implied directory over a file", layers{{file("c", "1")}, {file("c/x", "2")}}, "c/ c/x=2", others{"umoci": refused}},
 		{"file in a file", layers{{file("c", "1"), file("c/x", "2")}}, refused, others{"apptainer": "c/ c/x=2"}},
 
-		// What an overlay writes for its own use. In a container, where an
-		// overlay lies over ours, such a device hides itself.
+		// An overlay writes these for its own use. In a container, with an overlay over ours, such
+		// a device hides itself.
 		{"overlay's whiteout", layers{{file("c", "1")}, {special("c", '3', 0, 0)}}, "c:char", others{"containerd": ""}},
 		{"overlay's attributes", layers{{attribute(file("c", "1"), "user.overlay.opaque", "y")}}, "c=1", others{
 			"umoci": "c=1,user.overlay.opaque", "apptainer": "c=1,user.overlay.opaque", "containerd": "c=1,user.overlay.opaque",
@@ -199,9 +199,8 @@ func oddities() []oddity {
 // linux/posix_acl_xattr.h has it.
 const readableBy7 = "\x02\x00\x00\x00\x01\x00\x06\x00\xff\xff\xff\xff\x02\x00\x04\x00\x07\x00\x00\x00\x04\x00\x04\x00\xff\xff\xff\xff\x10\x00\x04\x00\xff\xff\xff\xff\x20\x00\x04\x00\xff\xff\xff\xff"
 
-// listing writes a small tree in one line: "dir/ file=content link->target
-// other:kind", with the other names of a file and its attributes. What every
-// image has is left out.
+// listing writes a small tree on one line: "dir/ file=content link->target other:kind", with the
+// other names of a file and its attributes. It omits the entries of every image.
 func listing(tree map[string]string) string {
 	content, target := regexp.MustCompile(` content="((?:[^"\\]|\\.)*)"`), regexp.MustCompile(` target="([^"]*)"`)
 	names, attribute := regexp.MustCompile(` names=\["([^\]]*)"\]`), regexp.MustCompile(` ((?:user|system|trusted|security)[.\w]+)=`)

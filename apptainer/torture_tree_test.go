@@ -16,10 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// listTree describes in a line each path below root, with all that a program can see
-// of it: kind, mode, owner, link target, the other names of the same file,
-// extended attributes, content, and, but for directories, the time in seconds.
-// It takes root.
+// listTree describes each path below root on a line, with all properties that a program can see:
+// kind, mode, owner, link target, the other names of the same file, extended attributes, content,
+// and, except for directories, the time in seconds. It needs root.
 func listTree(t *testing.T, root string) map[string]string {
 	t.Helper()
 	lines := map[string]string{}
@@ -35,7 +34,7 @@ func listTree(t *testing.T, root string) map[string]string {
 		}
 		var s syscall.Stat_t
 		if err := syscall.Lstat(path, &s); errors.Is(err, fs.ErrNotExist) {
-			lines[name] = "unreachable" // as overlays list whiteouts of nothing
+			lines[name] = "unreachable" // as overlays list whiteouts without a target
 			return nil
 		} else if err != nil {
 			return err

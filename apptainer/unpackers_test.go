@@ -25,16 +25,16 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
-// An unpacker lists the tree that another program makes of an image. An error is the
-// program's refusal.
+// An unpacker lists the tree that another program makes of an image. An error means that the
+// program refuses the image.
 type unpacker struct {
 	name string
-	// tree skips the test where the program is not installed.
+	// tree skips the test if the program is not installed.
 	tree func(t *testing.T, img v1.Image) (map[string]string, error)
 }
 
-// unpackers are the programs to compare with. scripts/setup installs the first, so one
-// is always there. What they share ends with the test.
+// unpackers are the programs to compare with. scripts/setup installs the first, so one always
+// exists. Their shared files are removed with the test.
 func unpackers(t *testing.T) []unpacker {
 	t.Helper()
 	daemon := containerd{start: sync.OnceValues(func() (string, error) { return startContainerd(t) })}
@@ -51,7 +51,7 @@ func added(name string) bool {
 	return false
 }
 
-// convertedTree converts an image and lists the SIF's tree without what a conversion
+// convertedTree converts an image and lists the SIF's tree without the names that a conversion
 // adds.
 func convertedTree(t *testing.T, img v1.Image) (map[string]string, error) {
 	t.Helper()
@@ -74,7 +74,7 @@ func treeBy(t *testing.T, c apptainer.Converter, img v1.Image) (map[string]strin
 	return tree, nil
 }
 
-// program runs a program that has to succeed.
+// program runs a program that must succeed.
 func program(t *testing.T, name string, args ...string) {
 	t.Helper()
 	if out, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput(); err != nil {
@@ -114,7 +114,7 @@ func umociTree(t *testing.T, img v1.Image) (map[string]string, error) {
 	return listTree(t, filepath.Join(bundle, "rootfs")), nil
 }
 
-// apptainerTree has Apptainer build a directory, and leaves out what it adds.
+// apptainerTree makes Apptainer build a directory, and omits the names that it adds.
 func apptainerTree(t *testing.T, img v1.Image) (map[string]string, error) {
 	t.Helper()
 	path := os.Getenv("CLTEST_APPTAINER")
@@ -141,8 +141,8 @@ type containerd struct {
 	start func() (socket string, err error) // the first time
 }
 
-// tree has containerd unpack the image for overlayfs, as Docker does, each
-// layer into a directory of its own, and lists what the overlay shows.
+// tree makes containerd unpack the image for overlayfs, as Docker does, each layer into its own
+// directory, and lists the overlay.
 func (c containerd) tree(t *testing.T, img v1.Image) (map[string]string, error) {
 	t.Helper()
 	for _, name := range []string{"containerd", "ctr"} {
@@ -171,7 +171,7 @@ func (c containerd) tree(t *testing.T, img v1.Image) (map[string]string, error) 
 	return listTree(t, root), nil
 }
 
-// startContainerd starts a containerd of this test's own.
+// startContainerd starts a containerd for this test.
 func startContainerd(t *testing.T) (socket string, err error) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "containerd-") //nolint:usetesting // a socket's name may have 107 bytes

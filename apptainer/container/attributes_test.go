@@ -15,7 +15,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
 )
 
-// labelledSIF is a SIF as Apptainer makes them on a host with SELinux.
+// labelledSIF returns a SIF as Apptainer makes them on a host with SELinux.
 func labelledSIF(t *testing.T) string {
 	t.Helper()
 	files := smallRoot(t)

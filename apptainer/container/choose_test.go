@@ -34,7 +34,7 @@ func TestChoiceGoesByWhatIsAskedForAndWhatTheHostHas(t *testing.T) {
 		host   container.Host
 		chosen runtimes.Name
 		plain  bool
-		says   string // of the reason, or of the error where there is no runtime
+		says   string // in the reason or, without a runtime, in the error
 	}{
 		"nothing asked":       {"", whole, runtimes.Builtin, false, "this node has all that it needs"},
 		"auto":                {runtimes.Auto, whole, runtimes.Builtin, false, "this node has all that it needs"},
@@ -120,7 +120,7 @@ func TestRefusedRuntimeIsReplacedByAnother(t *testing.T) {
 	}
 }
 
-// probe has the ordinary user probe a host that a preparation has changed.
+// probe makes the ordinary user probe a host that a preparation has changed.
 func probe(t *testing.T, scratch, preparation string) (host container.Host) {
 	t.Helper()
 	exe, err := os.Open("/proc/self/exe")
@@ -159,14 +159,14 @@ func TestProbeFindsWhatIsThereAndLeavesNothing(t *testing.T) {
 	if host.Namespaces.Lack == "" || host.Fuse.Lack == "" || host.Bubblewrap.Lack == "" {
 		t.Errorf("%+v", host)
 	}
-	// What no setting shows: mounts over /proc keep a namespace from one of its own.
+	// No setting shows this: mounts over /proc keep a namespace from mounting its own.
 	host = probe(t, scratch, "mount -t tmpfs none /proc/sys/user")
 	if !strings.Contains(host.Namespaces.Lack, "this node does not let user namespaces mount /proc") {
 		t.Errorf("%+v", host)
 	}
 }
 
-// SingularityCE, up to 4.5 at least, and Apptainer before 1.4 know no zstd.
+// SingularityCE, up to 4.5 at least, and Apptainer before 1.4 do not support zstd.
 func TestCompressionThatApptainerDoesNotKnowIsNamed(t *testing.T) {
 	t.Parallel()
 	w := plainRuntime(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
 )
 
-// The links of a hostile image are followed inside it.
+// The links of a hostile image are followed inside the image.
 func TestImagesLinksLeadNowhereOutside(t *testing.T) {
 	t.Parallel()
 	victim, source := userDir(t), userDir(t)

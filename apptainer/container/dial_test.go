@@ -25,7 +25,7 @@ import (
 // dialAsUser is the argument with which the test binary talks to a container's port.
 const dialAsUser = "dial-container"
 
-// dialRequest is what it reads on its standard input.
+// dialRequest is its standard input.
 type dialRequest struct {
 	Runner  runner.Runner
 	Runtime runtimes.Name
@@ -34,7 +34,7 @@ type dialRequest struct {
 	Say     string
 }
 
-// dial says something to a port, and prints the answer.
+// dial sends a text to a port, and prints the answer.
 func dial() error {
 	var req dialRequest
 	if err := json.NewDecoder(os.Stdin).Decode(&req); err != nil {
@@ -56,7 +56,7 @@ func dial() error {
 	return errors.Join(err, copyErr, conn.Close())
 }
 
-// ask is what the ordinary user gets as the answer, or the error.
+// ask returns the answer that the ordinary user gets, or the error.
 func (req dialRequest) ask(tb testing.TB) string {
 	tb.Helper()
 	text, err := json.Marshal(req)
@@ -64,7 +64,7 @@ func (req dialRequest) ask(tb testing.TB) string {
 	cmd := exec.Command("/proc/self/exe", dialAsUser)
 	cmd.Stdin = bytes.NewReader(text)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: ordinaryUser(tb)}
-	said, _ := cmd.CombinedOutput() // its error is said
+	said, _ := cmd.CombinedOutput() // it prints its error
 	return string(said)
 }
 
@@ -129,7 +129,7 @@ func TestPortOfARunningContainerIsReached(t *testing.T) {
 	}
 }
 
-// A program of the host is not the bundle's, also if it is the same user's.
+// A program of the host does not belong to the bundle, even if the same user runs it.
 func TestPortOfTheHostIsNotReachedThroughAContainer(t *testing.T) {
 	t.Parallel()
 	testenv.Containers(t)
@@ -158,7 +158,7 @@ func TestPortOfTheHostIsNotReachedThroughAContainer(t *testing.T) {
 	}
 }
 
-// running is what OnStart was given.
+// running is the argument of OnStart.
 func (r *run) running() (running container.Running) {
 	r.t.Helper()
 	deadline := time.Now().Add(testenv.WaitLimit)

@@ -33,7 +33,7 @@ func TestEngineRunsWhatWasPulledByItsDigestAndPullsNothingItself(t *testing.T) {
 	}
 }
 
-// A command that merely ends as if it had been killed has not run out of memory.
+// A command that only ends as if it had been killed has not run out of memory.
 func TestOnlyAContainerThatRanOutOfMemoryIsSaidToHave(t *testing.T) {
 	t.Parallel()
 	w := dockerRuntime(t)
@@ -44,7 +44,7 @@ func TestOnlyAContainerThatRanOutOfMemoryIsSaidToHave(t *testing.T) {
 	}{
 		"the command's program": {"tail /dev/zero; echo $?", 0, true},
 		"the command":           {"exec tail /dev/zero", 137, true},
-		"perhaps all":           {"cat /dev/zero >/dev/shm/full; exit 137", 137, true}, // what the kernel chooses then is not known
+		"perhaps all":           {"cat /dev/zero >/dev/shm/full; exit 137", 137, true}, // the kernel's choice is unknown then
 		"killed":                {"kill -KILL $$", 137, false},
 		"exit status":           {"exit 137", 137, false},
 		"within its request":    {"truncate -s 70M /x; cat /x | tail -c 70M >/dev/null", 0, false},

@@ -19,7 +19,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
-// scratchDisk mounts a tmpfs with these options as the scratch directory, in a preparation of a host.
+// scratchDisk mounts a tmpfs with these options as the scratch directory, in a preparation of a
+// host.
 func scratchDisk(options, scratch string) string {
 	return fmt.Sprintf("mount -t tmpfs -o %s none %s", options, scratch)
 }
@@ -49,8 +50,8 @@ func TestScratchThatCannotBeUsedIsTheHostsFault(t *testing.T) {
 	}
 }
 
-// TestEveryStepThatMeetsAFullScratchBlamesTheHost gives a container one inode more each time, until its
-// command begins. So each step of its start fails once.
+// TestEveryStepThatMeetsAFullScratchBlamesTheHost gives a container one more inode each time, until
+// its command begins. So each step of its start fails once.
 func TestEveryStepThatMeetsAFullScratchBlamesTheHost(t *testing.T) {
 	t.Parallel()
 	image, source := shellImage(t), userDir(t)
@@ -142,7 +143,7 @@ func TestDamagedImageIsNotTheHostsFault(t *testing.T) {
 		name    string
 		content []byte
 		want    string
-		fault   string // if it is not "request"
+		fault   string // unless it is "request"
 	}{
 		{"empty", nil, "it is not a SIF, or damaged", ""},
 		{"a script", []byte("#!/bin/sh\n" + strings.Repeat("true\n", 1000)), "it is not a SIF, or damaged", ""},
@@ -171,7 +172,8 @@ func TestImageThatIsNotThereIsTheHostsFault(t *testing.T) {
 	}
 }
 
-// Without the report nobody would know that the command has run, and it would run again elsewhere.
+// Without the report, the caller would not know that the command has run, and it would run again
+// elsewhere.
 func TestCommandInsideBeginsOnlyIfItsReportSaysSo(t *testing.T) {
 	t.Parallel()
 	testenv.Containers(t)

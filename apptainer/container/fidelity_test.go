@@ -17,9 +17,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
 )
 
-// These tests and those of stop_test.go are the fidelity suite: what a command may
-// rely on with every runtime. docs/containers.md has a table of the differences,
-// which are marked here.
+// These tests and those of stop_test.go are the fidelity suite: the promises to a command with
+// every runtime. docs/containers.md has a table of the differences, which are marked here.
 
 func TestFidelityCommandLooksLikeRootAndWritesEverywhere(t *testing.T) {
 	t.Parallel()
@@ -38,7 +37,7 @@ rm /usr/shipped /bin/true
 mv /usr /usr2; mkdir /usr; rm -r /usr2
 stat -c %u:%g:%a /bin/sh`
 		want := "0\n0\nby the image\nchanged\n0:0:755\n"
-		for range 2 { // the second run finds the image as the first did
+		for range 2 { // the second run must find the image unchanged
 			if got := w.shell(t, c); got != want {
 				t.Errorf("output %q, want %q", got, want)
 			}
@@ -114,7 +113,7 @@ func TestFidelityExitStatusAndSignalAreTheCommands(t *testing.T) {
 	})
 }
 
-// fileOf is a file of the ordinary user's that anybody may read.
+// fileOf returns a file of the ordinary user's that anybody may read.
 func fileOf(tb testing.TB, content string) string {
 	tb.Helper()
 	name := filepath.Join(userDir(tb), "file")
@@ -246,8 +245,8 @@ true`
 			case line == "descriptors:", line == "no input", line == "0", line == "", line == "3072":
 			case strings.Contains(line, " 3072 "): // of /dev/shm
 			case w.Engine != nil && strings.HasPrefix(line, "see /run/"): // Podman's own mark
-			case w.Apptainer != nil && line == "see /run/resolve": // where the image's resolv.conf leads, and Apptainer binds one
-			case w.Apptainer != nil && w.Apptainer.Plain && strings.Contains(line, "/dev/shm"): // the whole memory's half
+			case w.Apptainer != nil && line == "see /run/resolve": // the target of the image's resolv.conf, for which Apptainer binds a file
+			case w.Apptainer != nil && w.Apptainer.Plain && strings.Contains(line, "/dev/shm"): // half of all memory
 			default:
 				t.Errorf("%q", line)
 			}

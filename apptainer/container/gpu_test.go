@@ -15,8 +15,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
 )
 
-// withDriver is a preparation of a host (see startOnHost) that gives it a
-// driver of NVIDIA's: in a directory that its dynamic linker knows.
+// withDriver is a preparation of a host (see startOnHost) that gives it a driver of NVIDIA, in a
+// directory that its dynamic linker knows.
 func withDriver(tb testing.TB) string {
 	tb.Helper()
 	root := userDir(tb)
@@ -32,7 +32,7 @@ func withDriver(tb testing.TB) string {
 		"mount --bind ROOT/opt /opt; mount --bind ROOT/bin /usr/local/bin; mount --bind ROOT/etc/ld.so.cache /etc/ld.so.cache")
 }
 
-// gpuImage is an image of Debian's kind, which has a libGL of its own.
+// gpuImage returns an image like Debian's, with its own libGL.
 func gpuImage(tb testing.TB, config v1.Config) string {
 	tb.Helper()
 	own := tb.TempDir()
@@ -45,8 +45,8 @@ func gpuImage(tb testing.TB, config v1.Config) string {
 		imagetest.Regular("etc/ld.so.cache", string(cache)))...)
 }
 
-// Apptainer's own --nv has no links where the linker looks by itself, so a command without
-// LD_LIBRARY_PATH finds the driver with the built-in runtime only.
+// Apptainer's own --nv makes no links in the linker's default directories, so a command without
+// LD_LIBRARY_PATH finds the driver only with the built-in runtime.
 func TestGPUsDriverIsTheHosts(t *testing.T) {
 	t.Parallel()
 	image := gpuImage(t, v1.Config{Env: []string{"PATH=/bin:/usr/bin", "LD_LIBRARY_PATH=/opt/toolkit/lib"}})
@@ -78,7 +78,7 @@ for f in /.singularity.d/libs/libcuda.so.1 /usr/bin/nvidia-smi; do (echo spoiled
 	}
 }
 
-// The device files of GPUs lie in /dev and in directories of it.
+// The device files of GPUs are in /dev and in directories below it.
 func TestDevicesOfGPUsAreShownWhereTheyLie(t *testing.T) {
 	t.Parallel()
 	made := []string{"/dev/nvidia1", "/dev/nvidiactl", "/dev/nvidia-caps/nvidia-cap2", "/dev/dri/renderD129", "/dev/kfd"}
@@ -112,7 +112,7 @@ func TestHostWithoutDriverShowsNothingOfOne(t *testing.T) {
 	}
 }
 
-// The driver's program is found whatever the image's PATH is.
+// The driver's program is found with any PATH of the image.
 func TestGPUsProgramsAreInThePath(t *testing.T) {
 	t.Parallel()
 	r := startOnHost(t, withDriver(t), container.Container{SIF: shellImage(t), GPUs: gpudriver.NVIDIA, Args: []string{"nvidia-smi"}})

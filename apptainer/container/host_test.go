@@ -30,7 +30,7 @@ func startRequestOnHost(tb testing.TB, preparation string, req runRequest) *run 
 	return startRequest(tb, req, "unshare", "--user", "--map-root-user", "--mount", "sh", "-ec", preparation+"; exec "+self+" "+runAsUser)
 }
 
-// Preparations that take from a host what images are mounted by.
+// Preparations that remove a host's means to mount images.
 const (
 	withoutFuse     = "mount -t tmpfs none /mnt; for d in null zero full random urandom tty; do touch /mnt/$d; mount --bind /dev/$d /mnt/$d; done; mount --rbind /mnt /dev"
 	fuseNotOurs     = "mount --bind /dev/full /dev/fuse; mount -o remount,bind,ro,nodev /dev/fuse"
@@ -63,7 +63,7 @@ func TestHostThatCannotRunContainersSaysWhatTheSiteMustAllow(t *testing.T) {
 	}
 }
 
-// writableRoot does to its root what only root may.
+// writableRoot makes a change in its root that only root may make.
 const (
 	writableRoot = `set -e
 id -u
@@ -110,7 +110,7 @@ func TestImageIsUnpackedWhereItCannotBeMounted(t *testing.T) {
 	}
 }
 
-// Apptainer has further means to make its root writable.
+// Apptainer has additional ways to make its root writable.
 func TestApptainerIsHandedTheImageWhereItsRootCannotBeMounted(t *testing.T) {
 	t.Parallel()
 	w, scratch := apptainerRuntime(t), userDir(t)

@@ -14,8 +14,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
-// An image's configuration is JSON, which can hold a zero byte; bubblewrap's
-// options are separated by such.
+// An image's configuration is JSON, which may contain a zero byte; zero bytes separate bubblewrap's
+// options.
 func TestFidelityEnvironmentOfAnImageBindsNothing(t *testing.T) {
 	t.Parallel()
 	onEachRuntime(t, func(t *testing.T, w testRuntime) {
@@ -69,7 +69,7 @@ func TestFidelityCommandThatWritesToTheReportDoesNoMoreThanFail(t *testing.T) {
 	})
 }
 
-// Versions of unsquashfs wrote where an image's links led them.
+// Some versions of unsquashfs followed an image's links when they wrote.
 func TestUnpackingWritesNowhereElse(t *testing.T) {
 	t.Parallel()
 	testenv.Containers(t)
@@ -94,8 +94,7 @@ func TestUnpackingWritesNowhereElse(t *testing.T) {
 	}
 }
 
-// What is made in a bind is made on the host: an image's link must not have a
-// mount point made there.
+// Files made in a bind are made on the host, so an image's link must not lead a mount point there.
 func TestImagesLinksLeadNoBindIntoAnother(t *testing.T) {
 	t.Parallel()
 	for _, link := range []string{"/work", "/work/deeper", "/dev/shm", "/proc/self/cwd"} {

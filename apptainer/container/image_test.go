@@ -28,8 +28,8 @@ func (w testRuntime) twoImages(t *testing.T) (first, second string) {
 	return filepath.Join(dir, "first.sif"), filepath.Join(dir, "second.sif")
 }
 
-// startBehind makes a request with a runtime of which the program that mounts the
-// image, or sets the whole container up, does something else first.
+// startBehind makes a request with a runtime whose program for mounting the image, or for setting
+// the container up, first does something else.
 func startBehind(t *testing.T, before string, req runRequest) *run {
 	t.Helper()
 	w := req.Runtime
@@ -80,7 +80,7 @@ func TestFidelityImageIsTheOneThatWasOpened(t *testing.T) {
 	})
 }
 
-// The time that a node takes to set a container up does not count as the command's.
+// The time that a node needs to set a container up does not count as the command's.
 func TestFidelityCommandBeginsWhenItsContainerIsSetUp(t *testing.T) {
 	t.Parallel()
 	onEachRuntime(t, func(t *testing.T, w testRuntime) {
@@ -101,7 +101,7 @@ func TestFidelityCommandBeginsWhenItsContainerIsSetUp(t *testing.T) {
 	})
 }
 
-// awaitFile polls until there is a file.
+// awaitFile polls until a file exists.
 func awaitFile(tb testing.TB, path string) {
 	tb.Helper()
 	await(tb, path+" appears", func() bool {
@@ -110,7 +110,7 @@ func awaitFile(tb testing.TB, path string) {
 	})
 }
 
-// await waits until what happens has happened.
+// await waits until the event has happened.
 func await(tb testing.TB, what string, happened func() bool) {
 	tb.Helper()
 	for deadline := time.Now().Add(testenv.WaitLimit); !happened(); time.Sleep(2 * time.Millisecond) {

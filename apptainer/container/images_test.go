@@ -68,7 +68,7 @@ func TestKernelThatHandsOutNoMountsLeavesEachContainerItsOwn(t *testing.T) {
 	}
 }
 
-// outputOf is what a container has written so far.
+// outputOf returns the output of a container so far.
 func (g *group) outputOf(i int) string {
 	path := g.req.StdoutPath
 	if i > 0 {
@@ -105,7 +105,7 @@ func (g *group) tell(name string) {
 	must(g.t, os.WriteFile(filepath.Join(g.work, name), nil, 0o644))
 }
 
-// server is the process that serves an image: the one that has its file open.
+// server returns the process that serves an image: the one that has its file open.
 func (r *run) server(image string) int {
 	r.t.Helper()
 	var want syscall.Stat_t
@@ -124,7 +124,7 @@ func (r *run) server(image string) int {
 	return 0
 }
 
-// servers are the processes that serve images.
+// servers returns the processes that serve images.
 func (r *run) servers() []process {
 	return slices.DeleteFunc(r.processes(), func(p process) bool { return p.name != "squashfuse_ll" })
 }
@@ -229,7 +229,7 @@ func TestKilledCallerLeavesNothingOfASharedImage(t *testing.T) {
 	g.awaitNothing(g.token, parts)
 }
 
-// A command that finds its files gone fails at once.
+// A command that finds its files gone fails immediately.
 func TestLostImageIsNotReportedAsTheCommandsFailure(t *testing.T) {
 	t.Parallel()
 	image := shellImage(t)
@@ -271,7 +271,7 @@ func TestCommandThatFailsAfterItsImagesDiskIsNotAtFault(t *testing.T) {
 	}
 }
 
-// What is on an overlay cannot be the upper part of another.
+// An overlay cannot be the upper part of another overlay.
 func TestContainerWithoutOverlayNeedsNoSharedImage(t *testing.T) {
 	t.Parallel()
 	image, overlay := shellImage(t), userDir(t)

@@ -16,15 +16,15 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
-// keys is a program that tries the kernel's keyrings, and keys32 is the same for the
-// 32-bit calls of this machine's kernel.
+// keys is a program that tries the kernel's keyrings, and keys32 is the same for the 32-bit calls
+// of this machine's kernel.
 var (
 	keys   = testenv.Program{Package: "./testdata/keys"}
 	keys32 = testenv.Program{Package: "./testdata/keys", Architecture: map[string]string{"amd64": "386", "arm64": "arm"}[runtime.GOARCH]}
 )
 
-// The kernel lets every process of a user read the user's keys by their numbers, also
-// from a user namespace. The keys of an account are Kerberos tickets and the like.
+// The kernel lets every process of a user read the user's keys by their numbers, even from a user
+// namespace. The keys of an account may be Kerberos tickets, for example.
 func TestFidelityKeysOfTheAccountAreOutOfReach(t *testing.T) {
 	t.Parallel()
 	onEachRuntime(t, func(t *testing.T, w testRuntime) {
@@ -77,7 +77,7 @@ while ! test -e /work/done; do sleep 0.01; done`
 	})
 }
 
-// areRefused checks that every call that deals with keys failed as on a kernel without keys.
+// areRefused checks that every call for keys failed as on a kernel without keys.
 func areRefused(t *testing.T, answers []string) {
 	t.Helper()
 	if len(answers) < 3 {
@@ -90,8 +90,8 @@ func areRefused(t *testing.T, answers []string) {
 	}
 }
 
-// runs32BitPrograms reports whether the kernel has 32-bit calls beside its 64-bit ones. Kernels of hardened
-// distributions have none, and others refuse them where a boot parameter says so.
+// runs32BitPrograms reports whether the kernel has 32-bit calls. Kernels of hardened distributions
+// have none, and others refuse them by a boot parameter.
 func runs32BitPrograms(t *testing.T) bool {
 	t.Helper()
 	err := exec.CommandContext(t.Context(), keys32.Path(t), "try").Run()

@@ -25,30 +25,30 @@ import (
 // runAsUser is the argument with which the test binary runs one container.
 const runAsUser = "run-container"
 
-// probeAsUser is the argument with which it probes the host. A scratch directory and the program that
-// enters containers follow.
+// probeAsUser is the argument with which it probes the host. A scratch directory and the program
+// that enters containers follow.
 const probeAsUser = "probe-host"
 
-// runRequest is what such a run reads on its standard input.
+// runRequest is the standard input of such a run.
 type runRequest struct {
 	Runtime    testRuntime
 	Container  container.Container
-	Opened     string // the image that the container's caller has opened, when not empty
+	Opened     string // the image that the container's caller has opened, if not empty
 	StdoutPath string
-	After      string       // a file that the container waits for, when not empty
-	Until      string       // a file that ends its context, when not empty
+	After      string       // a file that the container waits for, if not empty
+	Until      string       // a file that ends its context, if not empty
 	Forbidden  forbidden    // a system call that fails in the process and its children
 	Others     []runRequest // for the same process, at the same time
 }
 
-// runAnswer is what it prints.
+// runAnswer is its output.
 type runAnswer struct {
 	Exit     container.Exit
 	Error    string
 	NoShell  bool
 	Fault    string // "host", "host, doubtful" or "request"; empty if the command may have begun
 	Canceled bool
-	Choice   container.Choice // where the host chooses the runtime
+	Choice   container.Choice // if the host chooses the runtime
 	Started  []int            // the calls of OnStart
 	Others   []runAnswer
 }
@@ -125,7 +125,7 @@ func runContainer() error {
 	return json.NewEncoder(os.Stdout).Encode(answers[0])
 }
 
-// forbidden is a system call and how it fails, with ENOSYS as on a kernel without it.
+// forbidden is a system call that fails, with ENOSYS as on a kernel without it.
 type forbidden struct {
 	Call  int
 	Errno syscall.Errno
@@ -153,14 +153,14 @@ func (f forbidden) forbid() error {
 	return nil
 }
 
-// Suffixes of a container's output file. They name the files that are made when its command has begun
-// and when the container has ended.
+// Suffixes of a container's output file, for the files that are made when its command has begun and
+// when the container has ended.
 const (
 	startedSuffix = ".started"
 	endedSuffix   = ".ended"
 )
 
-// waitForFile polls until there is a file, if one is named, or ctx ends.
+// waitForFile polls until the file exists, if one is named, or ctx ends.
 func waitForFile(ctx context.Context, path string) {
 	for path != "" && ctx.Err() == nil {
 		if _, err := os.Stat(path); err == nil {
@@ -170,7 +170,7 @@ func waitForFile(ctx context.Context, path string) {
 	}
 }
 
-// run serves one container of a request.
+// run runs one container of a request.
 func (req runRequest) run(ctx context.Context, containers container.Runtime) (answer runAnswer, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -210,7 +210,7 @@ func (req runRequest) run(ctx context.Context, containers container.Runtime) (an
 	return answer, nil
 }
 
-// fault says who is at fault if a command did not begin.
+// fault returns the party at fault if a command did not begin.
 func fault(err error) string {
 	var host *container.HostError
 	var request *container.RequestError

@@ -33,7 +33,7 @@ func ordinaryUser(tb testing.TB) *syscall.Credential {
 	return testenv.Researcher(tb).Credential
 }
 
-// ordinaryUID is that user's id.
+// ordinaryUID returns that user's id.
 func ordinaryUID(tb testing.TB) int {
 	tb.Helper()
 	if cred := ordinaryUser(tb); cred != nil {
@@ -42,7 +42,7 @@ func ordinaryUID(tb testing.TB) int {
 	return os.Getuid()
 }
 
-// userDir is a directory of the ordinary user's own, which may be unable to reach those of package
+// userDir returns a directory of the ordinary user, who may be unable to reach those of package
 // testing.
 func userDir(tb testing.TB) string {
 	tb.Helper()
@@ -56,8 +56,8 @@ func userDir(tb testing.TB) string {
 	return dir
 }
 
-// smallRoot is a root with a shell and the usual programs, those of this
-// machine with their libraries.
+// smallRoot returns a root with a shell and the usual programs, copied from this machine with their
+// libraries.
 func smallRoot(tb testing.TB) []imagetest.File {
 	tb.Helper()
 	others := imagetest.Regular("var/others", "of uid 1234\n")
@@ -89,7 +89,7 @@ func smallRoot(tb testing.TB) []imagetest.File {
 	return files
 }
 
-// libraries are those that a program is linked to.
+// libraries returns the libraries that a program is linked to.
 func libraries(tb testing.TB, program string) (files []string) {
 	tb.Helper()
 	said, err := exec.Command("ldd", program).Output()
@@ -119,8 +119,7 @@ func convert(tb testing.TB, converter apptainer.Converter, config v1.Config, fil
 	return path
 }
 
-// sharedImages are made once for all tests, by how they are compressed, and
-// removed by TestMain.
+// sharedImages are made once for all tests, by their compression, and removed by TestMain.
 var sharedImages = map[string]*sharedImage{"": {}, "gzip": {}}
 
 type sharedImage struct {
@@ -132,7 +131,7 @@ func shellConfig() v1.Config {
 	return v1.Config{Env: []string{"PATH=/bin", `QUOTED=it's "$HOME"`}}
 }
 
-// shellImage is an image with a shell and the usual programs.
+// shellImage returns an image with a shell and the usual programs.
 func shellImage(tb testing.TB) string {
 	tb.Helper()
 	return compressedShellImage(tb, "")
@@ -181,8 +180,8 @@ func start(tb testing.TB, c container.Container) *run {
 // self is the test binary for programs that startRequest starts.
 const self = "/proc/self/fd/3"
 
-// startRequest has the ordinary user run a request: with the test binary, or by a command that ends in
-// running self with the argument runAsUser.
+// startRequest makes the ordinary user run a request: with the test binary, or by a command that
+// ends in running self with the argument runAsUser.
 func startRequest(tb testing.TB, req runRequest, through ...string) *run {
 	tb.Helper()
 	if req.Container.Scratch == "" {
@@ -219,7 +218,7 @@ func startRequest(tb testing.TB, req runRequest, through ...string) *run {
 	return r
 }
 
-// output is what the command has written so far.
+// output returns the command's output so far.
 func (r *run) output() string {
 	out, err := os.ReadFile(r.req.StdoutPath)
 	if err != nil && !os.IsNotExist(err) {
@@ -246,10 +245,10 @@ func (r *run) awaitOutput(word string) {
 	}
 }
 
-// wait returns how it ended.
+// wait returns the end of the run.
 func (r *run) wait() runAnswer {
 	r.t.Helper()
-	stuck := time.AfterFunc(2*time.Minute, func() { _ = r.cmd.Process.Signal(syscall.SIGABRT) }) // it tells where
+	stuck := time.AfterFunc(2*time.Minute, func() { _ = r.cmd.Process.Signal(syscall.SIGABRT) }) // it prints its goroutines
 	defer stuck.Stop()
 	if err := r.cmd.Wait(); err != nil {
 		r.t.Fatal(err)
@@ -291,7 +290,7 @@ func processTable(tb testing.TB) (all []process) {
 	return all
 }
 
-// processes are those of the container, its init first.
+// processes returns the processes of the container, its init first.
 func (r *run) processes() (found []process) {
 	r.t.Helper()
 	parents := []int{r.cmd.Process.Pid}

@@ -29,8 +29,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
-// testRuntime is one of the runtimes, for the process that uses it. The zero value
-// is the built-in one.
+// testRuntime is one of the runtimes, for the process that uses it. The zero value is the built-in
+// one.
 type testRuntime struct {
 	Apptainer *apptainerexec.Runtime
 	Engine    *engine.Runtime
@@ -89,7 +89,7 @@ func onEachRuntime(t *testing.T, test func(t *testing.T, w testRuntime)) {
 	}
 }
 
-// apptainerRuntime uses the Apptainer of this machine.
+// apptainerRuntime returns the Apptainer of this machine.
 func apptainerRuntime(tb testing.TB) testRuntime {
 	tb.Helper()
 	testenv.Containers(tb)
@@ -105,7 +105,7 @@ func apptainerRuntime(tb testing.TB) testRuntime {
 	}
 }
 
-// plainRuntime uses Apptainer or SingularityCE without namespaces of ours.
+// plainRuntime returns Apptainer or SingularityCE without namespaces made by this program.
 func plainRuntime(tb testing.TB) testRuntime {
 	tb.Helper()
 	w := apptainerRuntime(tb)
@@ -114,7 +114,7 @@ func plainRuntime(tb testing.TB) testRuntime {
 	return w
 }
 
-// ownCompression is one that this Apptainer itself reads.
+// ownCompression returns a compression that this Apptainer itself supports.
 func (w testRuntime) ownCompression(tb testing.TB) string {
 	tb.Helper()
 	said, err := exec.Command(w.Apptainer.Program, "--version").Output()
@@ -125,10 +125,10 @@ func (w testRuntime) ownCompression(tb testing.TB) string {
 	return ""
 }
 
-// plain reports whether Apptainer runs without namespaces of ours.
+// plain reports whether Apptainer runs without namespaces made by this program.
 func (w testRuntime) plain() bool { return w.Apptainer != nil && w.Apptainer.Plain }
 
-// dockerRuntime uses a Docker daemon that admits the ordinary user.
+// dockerRuntime returns a Docker daemon that admits the ordinary user.
 func dockerRuntime(tb testing.TB) testRuntime {
 	tb.Helper()
 	testenv.Containers(tb)
@@ -142,7 +142,7 @@ func dockerRuntime(tb testing.TB) testRuntime {
 // docker is Docker's engine. TestMain stops it.
 var docker testenv.Docker
 
-// engines records what the tests gave to engines. TestMain removes it.
+// engines records the images that the tests gave to engines. TestMain removes them.
 var engines struct {
 	mu     sync.Mutex
 	images map[string]*engineImage // by program
@@ -157,7 +157,7 @@ type engineImage struct {
 	name    string
 }
 
-// podmanRuntime uses Podman as the ordinary user, with a store of its own.
+// podmanRuntime returns Podman as the ordinary user, with its own store.
 func podmanRuntime(tb testing.TB) testRuntime {
 	tb.Helper()
 	testenv.Containers(tb)
@@ -173,8 +173,8 @@ func podmanRuntime(tb testing.TB) testRuntime {
 		Program: program, Helper: enter.Path(tb), Options: []string{"--cgroup-manager", "cgroupfs"},
 		Env: []string{"PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME=" + home, "XDG_RUNTIME_DIR=" + home},
 	}
-	// On a hybrid of cgroups v1 and v2 only runc works, and where root may not
-	// raise limits, neither may Podman.
+	// On a hybrid of cgroups v1 and v2 only runc works, and if root may not raise limits, neither
+	// may Podman.
 	if runc, err := exec.LookPath("runc"); err == nil {
 		e.Options = append(e.Options, "--runtime", runc)
 	}
@@ -182,13 +182,13 @@ func podmanRuntime(tb testing.TB) testRuntime {
 	return testRuntime{Engine: e}
 }
 
-// podmanHome is the ordinary user's directory for Podman.
+// podmanHome returns the ordinary user's directory for Podman.
 func podmanHome(tb testing.TB) string {
 	tb.Helper()
 	engines.mu.Lock()
 	defer engines.mu.Unlock()
 	if engines.home == "" {
-		dir, err := os.MkdirTemp("/var/tmp", "apptainer-test-") //nolint:usetesting // it outlives this test, and its path has to be short
+		dir, err := os.MkdirTemp("/var/tmp", "apptainer-test-") //nolint:usetesting // it outlives this test, and its path must be short
 		must(tb, err)
 		if cred := ordinaryUser(tb); cred != nil {
 			must(tb, os.Chown(dir, int(cred.Uid), int(cred.Gid)))
@@ -219,7 +219,7 @@ func (w testRuntime) call(tb testing.TB, args ...string) string {
 	return out
 }
 
-// output is what a call of the engine printed.
+// output returns the output of a call of the engine.
 func (w testRuntime) output(as *syscall.Credential, args ...string) (string, error) {
 	cmd := exec.Command(w.Engine.Program, append(append([]string{}, w.Engine.Options...), args...)...)
 	cmd.Env, cmd.Dir = w.Engine.Env, "/"
@@ -236,7 +236,7 @@ func (w testRuntime) output(as *syscall.Credential, args ...string) (string, err
 // enter is a program that begins with runner.Main.
 var enter = testenv.Program{Package: "./testdata/enter"}
 
-// image is an image of these files for this runtime.
+// image returns an image of these files for this runtime.
 func (w testRuntime) image(tb testing.TB, config v1.Config, files ...imagetest.File) container.Container {
 	tb.Helper()
 	if w.Engine == nil {
@@ -247,7 +247,7 @@ func (w testRuntime) image(tb testing.TB, config v1.Config, files ...imagetest.F
 	return container.Container{Image: image}
 }
 
-// shellImage is an image with a shell and the usual programs.
+// shellImage returns an image with a shell and the usual programs.
 func (w testRuntime) shellImage(tb testing.TB) container.Container {
 	tb.Helper()
 	if w.Engine == nil {
@@ -286,7 +286,7 @@ func (w testRuntime) shell(tb testing.TB, c container.Container) string {
 	return r.output()
 }
 
-// forgetEngines removes what engines were given for all tests.
+// forgetEngines removes the images that engines were given for all tests.
 func forgetEngines() error {
 	var errs []error
 	for _, image := range engines.images {

@@ -13,7 +13,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
 )
 
-// A SIF of ours is also for people to run by hand.
+// People may also run a SIF of this project by hand.
 func TestSIFIsRunByApptainersOwnCommands(t *testing.T) {
 	t.Parallel()
 	w := apptainerRuntime(t)
@@ -36,7 +36,7 @@ func TestSIFIsRunByApptainersOwnCommands(t *testing.T) {
 	}
 	got := strings.Split(call("exec", "--containall", "--no-home", image, "env", "-0"), "\x00")
 	for _, assignment := range env {
-		// Apptainer has the PATH end with the usual directories.
+		// Apptainer ends the PATH with the usual directories.
 		if !slices.Contains(got, assignment) && !slices.Contains(got, assignment+":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin") {
 			t.Errorf("no %q in %q", assignment, got)
 		}

@@ -78,8 +78,8 @@ func TestKillOfAStoppingContainersPid1IsItsEnd(t *testing.T) {
 	}
 }
 
-// pid1 is the first process of a container that bubblewrap made: bubblewrap's
-// own, too.
+// pid1 returns the first process of a container that bubblewrap made, even if that is bubblewrap's
+// own.
 func (r *run) pid1() int {
 	r.t.Helper()
 	outer := 0
@@ -110,16 +110,15 @@ func TestFidelityBackgroundProcessesEndWithTheCommand(t *testing.T) {
 	})
 }
 
-// newToken is a time to sleep that tells a test's processes from any other.
+// newToken returns a time to sleep that distinguishes a test's processes from others.
 func newToken() string {
 	var digits [4]byte
 	_, _ = rand.Read(digits[:])
 	return fmt.Sprintf("1000.%d%d%d%d", digits[0], digits[1], digits[2], digits[3])
 }
 
-// awaitNothing polls until nothing is left of a run: no process that it had,
-// none with the token among its arguments, no mount of its scratch, and no
-// container of an engine's.
+// awaitNothing polls until a run has left nothing: no process, no process with the token among its
+// arguments, no mount of its scratch, and no container of an engine.
 func (r *run) awaitNothing(token string, parts []process) {
 	r.t.Helper()
 	gone := func(p process) bool { return !slices.Contains(processTable(r.t), p) }
@@ -150,7 +149,7 @@ func processesWith(tb testing.TB, word string) (found []string) {
 	return found
 }
 
-// containersOf lists those of an engine's containers that a process started.
+// containersOf lists an engine's containers that a process started.
 func (w testRuntime) containersOf(tb testing.TB, pid int) []string {
 	tb.Helper()
 	if w.Engine == nil {
@@ -162,7 +161,7 @@ func (w testRuntime) containersOf(tb testing.TB, pid int) []string {
 	})
 }
 
-// victims are the parts of a running container, by what they are called here.
+// victims are the parts of a running container, by their names here.
 func (w testRuntime) victims() []string {
 	switch {
 	case w.Apptainer != nil:
@@ -173,7 +172,7 @@ func (w testRuntime) victims() []string {
 	return []string{"caller", "init", "squashfuse_ll"}
 }
 
-// victim is the process id of a part; 0 when there is none.
+// victim returns the process id of a part; 0 if there is none.
 func (r *run) victim(part string, parts []process) int {
 	named := func(name string) int {
 		if i := slices.IndexFunc(parts, func(p process) bool { return strings.HasPrefix(p.name, name) }); i >= 0 {
@@ -219,7 +218,7 @@ func TestFidelityKillingAnyPartLeavesNoProcessAndNoMount(t *testing.T) {
 				case victim == "caller":
 					_ = r.cmd.Wait()
 				case w.plain() && victim == "squashfuse_ll":
-					// Apptainer does not look after it: the command goes on without its files.
+					// Apptainer does not watch it: the command continues without its files.
 					must(t, r.cmd.Process.Signal(syscall.SIGTERM))
 					r.wait()
 				default:
@@ -233,7 +232,7 @@ func TestFidelityKillingAnyPartLeavesNoProcessAndNoMount(t *testing.T) {
 	})
 }
 
-// A batch system may send TERM to every process of a job at once.
+// A batch system may send TERM to every process of a job at the same time.
 func TestFidelityTermToEveryProcessOfTheJobLosesNoExitStatus(t *testing.T) {
 	t.Parallel()
 	onEachRuntime(t, func(t *testing.T, w testRuntime) {
@@ -246,7 +245,7 @@ func TestFidelityTermToEveryProcessOfTheJobLosesNoExitStatus(t *testing.T) {
 		r.awaitBegun()
 		for _, p := range r.processes() {
 			if w.plain() && strings.Contains(p.name, "fuse") {
-				continue // what Apptainer starts to serve the image heeds TERM
+				continue // the processes that serve Apptainer's image obey TERM
 			}
 			if err := syscall.Kill(p.pid, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {
 				t.Fatal(err)
@@ -259,7 +258,7 @@ func TestFidelityTermToEveryProcessOfTheJobLosesNoExitStatus(t *testing.T) {
 	})
 }
 
-// What a daemon's crash left behind is removed by the next run.
+// The next run removes the leftovers of a daemon's crash.
 func TestContainersOfProcessesThatAreGoneAreSwept(t *testing.T) {
 	t.Parallel()
 	for name, find := range map[string]func(testing.TB) testRuntime{"docker": dockerRuntime, "podman": podmanRuntime} {
@@ -267,7 +266,7 @@ func TestContainersOfProcessesThatAreGoneAreSwept(t *testing.T) {
 			t.Parallel()
 			w := find(t)
 			c := w.shellImage(t)
-			// The tests beside this one sweep too: the container gets the name last.
+			// Parallel tests sweep, too, so the container gets the name last.
 			id := strings.TrimSpace(w.call(t, append(append([]string{"create", "--volume", "/data"}, w.Engine.RunOptions...), c.Image, "true")...))
 			volume := strings.TrimSpace(w.call(t, "inspect", "--format", "{{range .Mounts}}{{.Name}}{{end}}", id))
 			if !strings.Contains(w.call(t, "volume", "ls", "--quiet"), volume) || volume == "" {
@@ -277,7 +276,7 @@ func TestContainersOfProcessesThatAreGoneAreSwept(t *testing.T) {
 			w.call(t, "rename", id, old)
 			c.Args = []string{"true"}
 			w.shell(t, c)
-			// Another's removal of it may be under way.
+			// Another test may just be removing it.
 			for line := range strings.Lines(w.call(t, "ps", "--all", "--format", "{{.Names}} {{.Status}}")) {
 				if strings.Contains(line, old) && !strings.Contains(line, "Remov") {
 					t.Errorf("left: %q", line)

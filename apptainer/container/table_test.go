@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// difference is a row of the table in docs/containers.md: a command, and what it
-// prints with each runtime.
+// difference is a row of the table in docs/containers.md: a command, and its output with each
+// runtime.
 type difference struct {
 	command string
 	prints  map[string]string
@@ -40,7 +40,7 @@ func differences(t *testing.T) (rows []difference) {
 	return nil
 }
 
-// cellsOf are the cells of a line of a table.
+// cellsOf returns the cells of a line of a table.
 func cellsOf(line string) []string {
 	line, is := strings.CutPrefix(strings.TrimSpace(line), "|")
 	if !is {
@@ -58,7 +58,7 @@ func TestTableOfDifferencesIsTrue(t *testing.T) {
 	rows := differences(t)
 	onEachRuntime(t, func(t *testing.T, w testRuntime) {
 		_, name, _ := strings.Cut(t.Name(), "/")
-		name = strings.TrimSuffix(name, "-shared") // inside there is no difference
+		name = strings.TrimSuffix(name, "-shared") // the same inside
 		for _, row := range rows {
 			want, ok := row.prints[name]
 			if !ok {

@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Any three layers are refused, or flattened to a valid stream. It is the same with
-// and without prediction, and flattens to itself.
+// Any three layers are refused, or flattened to a valid stream. The stream is the same with and
+// without prediction, and flattens to itself.
 func FuzzFlatten(f *testing.F) {
 	f.Add("d/\nd/a=1\nl->d\nh=>d/a", "l/.wh.a=\nd/.wh..wh..opq=\nl/x=2", "h=3")
 	f.Add("a->b\nb->a", "a/b/../c=1\n.wh.a=", "c/\nc/d=>a")

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// numbered makes n lines of a format with a number.
+// numbered returns n lines of a format with a number.
 func numbered(n int, format string) []string {
 	lines := make([]string, n)
 	for i := range lines {
@@ -56,8 +56,8 @@ func TestHostileLayerIsRefusedEarly(t *testing.T) {
 	}
 }
 
-// Implied directories count while layers are read, before there is a tree, so that
-// memory is bounded.
+// Implied directories count while layers are read, before there is a tree, so that memory is
+// limited.
 func TestImpliedDirectoriesCountWhileLayersAreRead(t *testing.T) {
 	t.Parallel()
 	c := newCover(nil, 3)
@@ -84,7 +84,7 @@ func TestManyOpaqueWhiteoutsCostNoMoreThanOne(t *testing.T) {
 	}
 }
 
-// Some tools accept these, and write what others cannot read.
+// Some tools accept these, and write results that others cannot read.
 func TestAttributesThatNoFileCanHaveAreRefused(t *testing.T) {
 	t.Parallel()
 	attribute := func(name, value string) tar.Header {

@@ -61,13 +61,13 @@ func streams(t *testing.T, layers [][]string) [][]byte {
 	return made
 }
 
-// reading counts how often each layer was opened, and the attempts.
+// reading counts the openings of each layer, and the attempts.
 type reading struct {
 	opened   []int
 	attempts int
 }
 
-// flattenerOf flattens layers that are in memory.
+// flattenerOf returns a Flattener of layers in memory.
 func flattenerOf(limits Limits, layers ...[]byte) (*Flattener, *reading) {
 	r := &reading{opened: make([]int, len(layers))}
 	open := func(_ context.Context, i int) (io.ReadCloser, error) {
@@ -79,7 +79,7 @@ func flattenerOf(limits Limits, layers ...[]byte) (*Flattener, *reading) {
 
 func smallLimits() Limits { return Limits{Entries: 10_000, Bytes: 1 << 20, NameBytes: 1 << 20} }
 
-// flattened is the tar stream of what layers show.
+// flattened returns the tar stream of the layers.
 func flattened(layers ...[]byte) ([]byte, *reading, error) {
 	f, r := flattenerOf(smallLimits(), layers...)
 	for {
@@ -93,14 +93,13 @@ func flattened(layers ...[]byte) ([]byte, *reading, error) {
 
 // shown is one name of a flat stream.
 type shown struct {
-	line    string // but for the content of files
-	file    string // the name that its content was written under
+	line    string // without the content of files
+	file    string // the name with which its content was written
 	content string
 }
 
-// listing reads a flat tar stream strictly, into lines like stream's. The first name
-// of a file has its content, the others link to it. Directories that no layer
-// describes are marked.
+// listing reads a flat tar stream strictly, into lines like stream's. The first name of a file has
+// its content, and the others link to it. It marks directories that no layer describes.
 func listing(stream []byte) ([]string, error) {
 	all := map[string]*shown{"": {line: "/"}}
 	r := tar.NewReader(bytes.NewReader(stream))

@@ -14,7 +14,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/gpudriver/drivertest"
 )
 
-// nvidiaHost is a host with a driver, and with much else.
+// nvidiaHost returns a host with a driver and many other files.
 func nvidiaHost(tb testing.TB, format string) (root string) {
 	tb.Helper()
 	root = tb.TempDir()
@@ -117,7 +117,7 @@ func TestHostWithoutDriverOrCacheHasNone(t *testing.T) {
 	}
 }
 
-// This machine's own cache is read as ldconfig lists it.
+// The package lists this machine's own cache as ldconfig does.
 func TestOwnCacheIsReadAsLdconfigPrintsIt(t *testing.T) {
 	t.Parallel()
 	cache, err := os.ReadFile("/etc/ld.so.cache")

@@ -13,9 +13,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/sifconfig"
 )
 
-// The offsets in a SIF of two numbers that decide how much memory its reader allocates:
-// the number of objects, in the header, and the size of the second object, in its
-// description.
+// The offsets in a SIF of two numbers that control the memory of its reader: the number of objects,
+// in the header, and the size of the second object, in its description.
 const (
 	descriptorsTotal = 88
 	secondSize       = 4096 + 585 + 25
@@ -28,10 +27,10 @@ func TestSIFThatAsksForTooMuchMemoryIsRefused(t *testing.T) {
 		value uint64
 	}{
 		"it is not a SIF, or damaged: ": {descriptorsTotal, 1 << 61},
-		"its header claims 4097 ob":  {descriptorsTotal, 4097},
-		"its header claims 1844674":  {descriptorsTotal, 1<<64 - 1},
-		"have 1099511627776 bytes":   {secondSize, 1 << 40},
-		"have -1 bytes":              {secondSize, 1<<64 - 1},
+		"its header claims 4097 ob":     {descriptorsTotal, 4097},
+		"its header claims 1844674":     {descriptorsTotal, 1<<64 - 1},
+		"have 1099511627776 bytes":      {secondSize, 1 << 40},
+		"have -1 bytes":                 {secondSize, 1<<64 - 1},
 	} {
 		t.Run(want, func(t *testing.T) {
 			t.Parallel()
@@ -61,7 +60,7 @@ func TestSIFIsRead(t *testing.T) {
 	}
 }
 
-// makeSIF makes a SIF with a partition that holds no real file system.
+// makeSIF makes a SIF whose partition has no real file system.
 func makeSIF(t *testing.T) string {
 	t.Helper()
 	root, err := sif.NewDescriptorInput(sif.DataPartition, bytes.NewReader([]byte("hsqs")),

@@ -14,11 +14,11 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
 )
 
-// gate demands logins of a registry's clients, with HTTP's basic scheme or with tokens
-// that it signs itself and that expire.
+// gate demands logins of a registry's clients, with HTTP's basic scheme or with tokens that it
+// signs itself and that expire.
 type gate struct {
 	bearer bool
-	uses   int // how many requests a token is good for; 0 is all
+	uses   int // requests for each token; 0 means no limit
 
 	mu         sync.Mutex
 	tokens     map[string]*token
@@ -40,7 +40,7 @@ func (g *gate) seen() []string {
 	return append([]string(nil), g.asked...)
 }
 
-// guard puts the gate before a registry that has its images already.
+// guard puts the gate before a registry that already has its images.
 func (g *gate) guard(reg *imagetest.Registry) {
 	g.tokens = map[string]*token{}
 	reg.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
@@ -73,7 +73,7 @@ func (g *gate) guard(reg *imagetest.Registry) {
 func (g *gate) sign(w http.ResponseWriter, r *http.Request) {
 	user, password, given := r.BasicAuth()
 	answer := map[string]string{}
-	if r.Method == http.MethodPost { // with an identity, which is good once
+	if r.Method == http.MethodPost { // with an identity, which is valid once
 		user, given = g.identities[r.FormValue("refresh_token")], true
 		password = passwords()[user]
 		delete(g.identities, r.FormValue("refresh_token"))
@@ -91,8 +91,7 @@ func (g *gate) sign(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
-// user is the one that a request is from, empty for no login; ok is false for a wrong
-// login.
+// user returns the user of a request, or "" without a login. ok is false for a wrong login.
 func (g *gate) user(r *http.Request) (user string, ok bool) {
 	if !g.bearer {
 		user, password, given := r.BasicAuth()

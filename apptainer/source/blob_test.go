@@ -63,7 +63,7 @@ func TestBlobWithAnExpiredAddressIsRequestedAgain(t *testing.T) {
 			w.WriteHeader(http.StatusForbidden)
 			return
 		}
-		signed.Add(1) // the address is good for one request
+		signed.Add(1) // the address is valid for one request
 		http.ServeContent(&cutting{w, &stored, 300 << 10}, r, "", time.Time{}, bytes.NewReader(data))
 	}))
 	t.Cleanup(storage.Close)

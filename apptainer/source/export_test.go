@@ -55,7 +55,7 @@ func Layers(ctx context.Context, src Source, img Image) ([]v1.Descriptor, error)
 	return image.Manifest.Layers, nil
 }
 
-// FindLogin returns the user name that is known for a repository, and its owner.
+// FindLogin returns the user name of the login for a repository, and its owner.
 func FindLogin(ctx context.Context, l Logins, host, repository string) (user, owner string, err error) {
 	found, err := l.findLogin(ctx, host, repository)
 	if err != nil || found == nil {
@@ -64,7 +64,7 @@ func FindLogin(ctx context.Context, l Logins, host, repository string) (user, ow
 	return found.config.Username + found.config.IdentityToken, found.owner, nil
 }
 
-// ReadManifest reads a manifest as if a registry had sent it, and what it lists.
+// ReadManifest reads a manifest as if a registry had sent it, and its list.
 func ReadManifest(ctx context.Context, raw []byte) error {
 	m, err := newManifest(raw, "", "")
 	if err != nil {

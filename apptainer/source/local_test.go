@@ -18,7 +18,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
 )
 
-// local is a source that may open files below dir.
+// local returns a source that may open files below dir.
 func local(dir string) source.Source {
 	r := imagetest.Source()
 	r.OpenFile = source.FilesBelow(dir)

@@ -13,7 +13,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
-// logins are those of one configuration, which everybody may read.
+// logins returns those of one configuration, which everybody may read.
 func logins(tb testing.TB, config string) source.Logins {
 	tb.Helper()
 	path := filepath.Join(tb.TempDir(), "config.json")

@@ -27,7 +27,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
 )
 
-// dialing resolves the names of hosts to addresses here; no other host exists.
+// dialing resolves the names of hosts to addresses here. No other host exists.
 func dialing(hosts map[string]string) http.RoundTripper {
 	return &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 		host, _, err := net.SplitHostPort(address)
@@ -62,14 +62,14 @@ func TestMirrorsAreTriedBeforeTheRegistry(t *testing.T) {
 	locked := imagetest.Start(t)
 	locked.Intercept = status(http.StatusUnauthorized)
 	without := imagetest.Start(t)
-	broken := imagetest.Start(t) // which has the manifest and no layers
+	broken := imagetest.Start(t) // it has the manifest and no layers
 	broken.Push(t, "library/x:1", img)
 	broken.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
 		return strings.Contains(r.URL.Path, "/blobs/") && status(http.StatusServiceUnavailable)(w, r)
 	}
 	for name, test := range map[string]struct {
 		mirrors  []string
-		upstream bool // is asked too
+		upstream bool // it is asked, too
 	}{
 		"mirror":            {[]string{mirror.Host}, false},
 		"below a path":      {[]string{"http://" + mirror.Host + "/below/hub/"}, false},
@@ -257,7 +257,7 @@ func TestRegistriesAreReachedThroughAProxy(t *testing.T) {
 	reg.Push(t, "x", imagetest.Tiny(t, "x"))
 	var through atomic.Int64
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodConnect && r.URL.Host == "behind.site" { // an absolute address, as proxies get them
+		if r.Method != http.MethodConnect && r.URL.Host == "behind.site" { // an absolute address, as for proxies
 			through.Add(1)
 			httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: reg.Host}).ServeHTTP(w, r)
 			return

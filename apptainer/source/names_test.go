@@ -9,12 +9,12 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
 )
 
-// A name service that is broken, or is another network's, answers "no such host" for every
-// name. That does not mean that the image does not exist.
+// A broken name service, or one of another network, answers "no such host" for every name. That
+// does not mean that the image does not exist.
 func TestUnknownHostIsFinalOnlyWhileAnotherNameIsFound(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		names     []string // that the name service knows
+		names     []string // the names that the name service knows
 		known     []string
 		hosts     map[string]source.Host
 		transient bool

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// resolverOf starts a name service for as long as a test runs, and returns a resolver that
-// asks it. The service has these hosts at 127.0.0.1, and knows no others.
+// resolverOf starts a name service for the duration of a test, and returns a resolver that asks it.
+// The service has these hosts at 127.0.0.1, and no others.
 func resolverOf(t *testing.T, hosts ...string) *net.Resolver {
 	t.Helper()
 	service, err := new(net.ListenConfig).ListenPacket(t.Context(), "udp", "127.0.0.1:0")

@@ -162,7 +162,7 @@ func TestPlatformIsFoundInEveryKindOfList(t *testing.T) {
 		child("win", &v1.Platform{OS: "windows", Architecture: "amd64"}), attestation)
 	for name, test := range map[string]struct {
 		index v1.ImageIndex
-		want  string // platform asked for
+		want  string // the requested platform
 		gives string // content of the image, or words of the error
 	}{
 		"one of six":      {six, "amd64", "x86"},

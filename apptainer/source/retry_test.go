@@ -30,7 +30,7 @@ func TestRateLimitsAreReportedWithWhatHelps(t *testing.T) {
 		header  map[string]string
 		login   bool
 		after   time.Duration
-		asked   int64 // how often the manifest was asked for
+		asked   int64 // the number of requests for the manifest
 		refusal int
 		words   string
 	}{
@@ -157,7 +157,7 @@ func TestSilentRegistryFailsInEveryRequest(t *testing.T) {
 	}
 }
 
-// trickle sends a byte now and then until the client is gone.
+// trickle sends single bytes with pauses until the client is gone.
 func trickle(each time.Duration) func(http.ResponseWriter, *http.Request) bool {
 	return func(w http.ResponseWriter, r *http.Request) bool {
 		next := time.NewTicker(each)
@@ -174,7 +174,7 @@ func trickle(each time.Duration) func(http.ResponseWriter, *http.Request) bool {
 	}
 }
 
-// A registry that sends a byte now and then could do so for ever.
+// A registry that sends single bytes with pauses could do so for ever.
 func TestTricklingRegistryFailsInEveryRequest(t *testing.T) {
 	t.Parallel()
 	for _, what := range []string{"manifest", "configuration", "layer"} {

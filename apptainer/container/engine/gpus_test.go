@@ -13,7 +13,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/gpudriver/drivertest"
 )
 
-// gpuInfo reads what `docker info` said about GPUs.
+// gpuInfo reads recorded output of `docker info` about GPUs.
 func gpuInfo(tb testing.TB, name string) (s gpuSupport) {
 	tb.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", name+".json"))
@@ -22,8 +22,8 @@ func gpuInfo(tb testing.TB, name string) (s gpuSupport) {
 	return s
 }
 
-// withGPUs is a host with three GPUs, whose numbers of device files are not in the order of
-// nvidia-smi, and with these files.
+// withGPUs returns a host with these files and with three GPUs, whose device files have numbers in
+// another order than nvidia-smi's.
 func withGPUs(tb testing.TB, files ...string) gpuHost {
 	tb.Helper()
 	root := tb.TempDir()
@@ -39,7 +39,7 @@ func withGPUs(tb testing.TB, files ...string) gpuHost {
 	return gpuHost{root}
 }
 
-// What the engines say of themselves is recorded, or as their documentation has it; the project has no
+// The outputs of the engines are recorded, or follow their documentation; the project has no
 // machine with a GPU and an engine.
 func TestGPUsAreShownByTheMeansOfTheEngine(t *testing.T) {
 	t.Parallel()
@@ -55,7 +55,7 @@ func TestGPUsAreShownByTheMeansOfTheEngine(t *testing.T) {
 		{"docker-18.09-nvidia-docker2", nil, []string{"--runtime", "nvidia", "--env", "NVIDIA_VISIBLE_DEVICES=GPU-bb,GPU-cc"}},
 		{"docker-20.10", []string{hook}, byOption},
 		{"docker-20.10", nil, plain},
-		{"docker-20.10", []string{"etc/cdi/nvidia.yaml"}, plain}, // it knows no CDI
+		{"docker-20.10", []string{"etc/cdi/nvidia.yaml"}, plain}, // it has no CDI
 		{"docker-24.0-toolkit", nil, byOption},
 		{"docker-25.0-cdi", nil, plain},
 		{"docker-25.0-cdi", []string{"etc/cdi/nvidia.yaml"}, byCDI},

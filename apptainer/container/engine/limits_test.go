@@ -16,7 +16,7 @@ func must(tb testing.TB, err error) {
 	}
 }
 
-// recorded reads what an engine said of itself.
+// recorded reads the recorded output of an engine.
 func recorded(tb testing.TB, name string) facts {
 	tb.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", name+".json"))

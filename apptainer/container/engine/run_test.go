@@ -12,8 +12,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
-// notingClient is a client of Docker that writes the arguments of its run to a file, one a line, and runs
-// nothing.
+// notingClient returns a client of Docker that writes the arguments of its run to a file, one on
+// each line, and runs nothing.
 const notingClient = `#!/bin/sh
 case "$1" in
 image) echo '["PATH=/bin"]' ;;

@@ -6,15 +6,16 @@ import (
 	"testing"
 )
 
-// The text is Linux 6.1's, with sockets that listen on port 5000 at 127.0.0.1, on port 5001 at every address
-// of IPv4, and one that is connected to port 5000.
+// The text is from Linux 6.1. Sockets listen on port 5000 at 127.0.0.1 and on port 5001 at every
+// address of IPv4, and one is connected to port 5000.
 const tcp4 = `  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
    0: 0100007F:1388 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 101 1 0000000000000000 100 0 0 10 0
    1: 00000000:1389 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 102 1 0000000000000000 100 0 0 10 0
    2: 0100007F:1388 0100007F:C350 01 00000000:00000000 00:00000000 00000000  1000        0 103 1 0000000000000000 20 4 30 10 -1
 `
 
-// Port 5000 is listened on at ::1, port 5001 at every address, and port 5002 at ::ffff:127.0.0.1.
+// Sockets listen on port 5000 at ::1, on port 5001 at every address, and on port 5002 at
+// ::ffff:127.0.0.1.
 const tcp6 = `  sl  local_address                         remote_address                        st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
    0: 00000000000000000000000001000000:1388 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000  1001        0 201 1 0000000000000000 100 0 0 10 0
    1: 00000000000000000000000000000000:1389 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000  1001        0 202 1 0000000000000000 100 0 0 10 0

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// afterPrepare is the argument with which this program prepares a command, and then tries its keys. It
-// is another process, because prepare cannot be undone.
+// afterPrepare is the argument with which this program prepares a command, and then tries its keys.
+// It runs in another process, because prepare cannot be undone.
 const afterPrepare = "keys-after-prepare"
 
 func TestMain(m *testing.M) {
@@ -29,8 +29,8 @@ func useKeys() unix.Errno {
 	return errno
 }
 
-// The command of a runtime that starts with privileges (setuid) or of an engine is a child of this
-// package's process, and not of initproc's, which would take the privileges from the runtime.
+// A runtime that starts with privileges (setuid), or an engine, runs the command as a child of this
+// package's process, not of initproc's, which would take the privileges from the runtime.
 func TestCommandInsideHasNoKeys(t *testing.T) {
 	t.Parallel()
 	if useKeys() == unix.ENOSYS {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// An engine's daemon, or what holds a user's namespaces open, may begin with any
-// call and stay.
+// Any call may start a process that stays, such as an engine's daemon or one that holds a user's
+// namespaces open.
 func TestCallDoesNotWaitForWhatAProgramLeavesRunning(t *testing.T) {
 	t.Parallel()
 	said, err := Call(t.Context(), []string{"/bin/sh", "-c", "(i=0; while test $i -lt 300; do sleep 0.1; i=$((i+1)); done; echo late) & echo $!; echo done"}, []string{"PATH=/usr/bin:/bin"})

@@ -43,7 +43,7 @@ func TestEachWayToCallTheKernelRefusesKeysAndNothingElse(t *testing.T) {
 	for _, tt := range []struct {
 		architecture string
 		audit        uint32
-		from, to     uint32 // the only calls that are refused
+		from, to     uint32 // the only refused calls
 	}{
 		{"amd64", unix.AUDIT_ARCH_X86_64, 248, 250},
 		{"amd64", unix.AUDIT_ARCH_X86_64, x32 + 248, x32 + 250},
@@ -92,7 +92,7 @@ func TestUnknownArchitectureIsAnError(t *testing.T) {
 
 func TestLeftKeyringsKeysAreNotFound(t *testing.T) {
 	t.Parallel()
-	runtime.LockOSThread() // and never unlocked: the thread with these keyrings ends with the test
+	runtime.LockOSThread() // never unlocked: the thread with these keyrings ends with the test
 	if _, _, errno := unix.Syscall(unix.SYS_KEYCTL, unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0); errno == unix.ENOSYS {
 		t.Skip("needs a kernel with keys")
 	}

@@ -1,5 +1,5 @@
-// Command enter is the product's programs as far as they run containers: unlike
-// a test's program it is linked statically, and starts as fast as they do.
+// Command enter has the parts of the product's programs that run containers. Unlike a test's
+// program it is linked statically, and starts as fast as they do.
 package main
 
 import (

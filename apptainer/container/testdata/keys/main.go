@@ -1,5 +1,5 @@
-// Command keys does to the kernel's keyrings what a hostile command would, for
-// tests. It prints what the kernel answers.
+// Command keys attacks the kernel's keyrings as a hostile command would, for tests. It prints the
+// kernel's answers.
 //
 //	keys within FILE NAME SECRET -- PROGRAM…
 //	    run a program in a new session keyring with a key NAME, beside another such
@@ -22,18 +22,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rings are the keyrings that every process has names for.
+// rings are the keyrings with names for every process.
 var rings = map[string]int{
 	"session":      unix.KEY_SPEC_SESSION_KEYRING,
 	"user":         unix.KEY_SPEC_USER_KEYRING,
 	"user-session": unix.KEY_SPEC_USER_SESSION_KEYRING,
 }
 
-// openToUser lets every process of the key's owner do everything with it.
+// openToUser gives every process of the key's owner all rights on it.
 const openToUser = 0x3f3f0000
 
 func main() {
-	runtime.LockOSThread() // a thread has a session keyring of its own
+	runtime.LockOSThread() // each thread has its own session keyring
 	var err error
 	switch args := os.Args[2:]; os.Args[1] {
 	case "within":
@@ -58,13 +58,13 @@ func put(ring, name, secret string) (key int, err error) {
 	if err := unix.KeyctlSetperm(key, openToUser); err != nil {
 		return 0, fmt.Errorf("set its permissions: %w", err)
 	}
-	// The kernel removes the key then: nobody else does.
+	// The kernel then removes the key, which nothing else does.
 	_, err = unix.KeyctlInt(unix.KEYCTL_SET_TIMEOUT, key, 300, 0, 0)
 	return key, err
 }
 
 func within(file, name, secret string, program []string) error {
-	// A null pointer asks for a keyring without a name.
+	// A null pointer requests a keyring without a name.
 	if _, _, errno := unix.Syscall(unix.SYS_KEYCTL, unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0); errno != 0 {
 		return errno
 	}
@@ -72,7 +72,7 @@ func within(file, name, secret string, program []string) error {
 	if err != nil {
 		return err
 	}
-	// Only a key that is reached from the session's keyring belongs to this process.
+	// Only a key that can be reached from the session's keyring belongs to this process.
 	if _, err := unix.KeyctlInt(unix.KEYCTL_LINK, rings["user"], rings["session"], 0, 0); err != nil {
 		return err
 	}
@@ -142,7 +142,7 @@ func find(bit, kind uintptr, word string) (keys []uintptr) {
 	return keys
 }
 
-// cString is the address of a text for the kernel.
+// cString returns the address of a text for the kernel.
 func cString(s string) uintptr {
 	p, err := unix.BytePtrFromString(s)
 	if err != nil {
@@ -152,5 +152,5 @@ func cString(s string) uintptr {
 	return uintptr(unsafe.Pointer(p))
 }
 
-// kept are the texts that cString has given addresses of.
+// kept are the texts whose addresses cString has returned.
 var kept []*byte

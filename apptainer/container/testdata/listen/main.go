@@ -1,4 +1,5 @@
-// Command listen answers each connection to a port on localhost, once it has read all that it sends.
+// Command listen answers each connection to a port on localhost, after it has read all data of the
+// connection.
 package main
 
 import (
