@@ -10,6 +10,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
@@ -42,8 +43,8 @@ func writes(t *testing.T, name, content string, end runner) runner {
 
 func TestLocalWorkingDirectoryLiesInTheScratchAndGoesWithIt(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, t.TempDir(), local)
-	w := newWorker(t, func(_ context.Context, c container.Container) (container.Exit, error) {
+	var s site
+	works := func(_ context.Context, c container.Container) (container.Exit, error) {
 		dir := workDirOf(c)
 		if !strings.HasPrefix(dir, c.Scratch+"/") || !strings.HasPrefix(c.Scratch, s.spec.Scratch+"/") {
 			t.Errorf("works in %s, with the scratch %s", dir, c.Scratch)
@@ -59,23 +60,28 @@ func TestLocalWorkingDirectoryLiesInTheScratchAndGoesWithIt(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(s.spec.RunDir, "result")); !os.IsNotExist(err) {
 			t.Errorf("on the shared disk already: %v", err)
 		}
+		c.OnStart(container.Running{PID: 1})
+		synctest.Wait() // the worker has written the status
 		return container.Exit{}, nil
-	})
-	e := s.run(t, w)
-	for name, want := range map[string]string{"result": "x", "stdout": "said\n", "stderr": ""} {
-		if got, err := os.ReadFile(filepath.Join(s.spec.RunDir, name)); err != nil || string(got) != want {
-			t.Errorf("%s holds %q, %v", name, got, err)
+	}
+	onSite(t, works, local, func(t *testing.T, made site, w Worker) {
+		s = made
+		e := s.run(t, w)
+		for name, want := range map[string]string{"result": "x", "stdout": "said\n", "stderr": ""} {
+			if got, err := os.ReadFile(filepath.Join(s.spec.RunDir, name)); err != nil || string(got) != want {
+				t.Errorf("%s holds %q, %v", name, got, err)
+			}
 		}
-	}
-	if left, err := os.ReadDir(s.spec.Scratch); err != nil || len(left) > 0 {
-		t.Errorf("left in the scratch directory: %v, %v", left, err)
-	}
-	if e.Cause != spool.CauseSucceeded || e.Usage.DiskBytes == 0 {
-		t.Errorf("recorded %+v", e)
-	}
-	if status, err := s.attempt.ReadStatus(); err != nil || status.Token != e.Token {
-		t.Errorf("status %+v, %v", status, err)
-	}
+		if left, err := os.ReadDir(s.spec.Scratch); err != nil || len(left) > 0 {
+			t.Errorf("left in the scratch directory: %v, %v", left, err)
+		}
+		if e.Cause != spool.CauseSucceeded || e.Usage.DiskBytes == 0 {
+			t.Errorf("recorded %+v", e)
+		}
+		if status, err := s.attempt.ReadStatus(); err != nil || status.Token != e.Token {
+			t.Errorf("status %+v, %v", status, err)
+		}
+	})
 }
 
 func TestDiskLimitIsWatchedOnTheNodesDisk(t *testing.T) {
