@@ -33,9 +33,9 @@ type Options struct {
 	// is retired only by TrimOptions.All. 0 means 2 minutes. Negative means no such time, for a
 	// disk that only one host uses.
 	Settle time.Duration
-	// A lease ends if it is not refreshed for a Term. 0 means a minute.
+	// Term is the time without a refresh after which a lease ends. 0 means a minute.
 	Term time.Duration
-	// Sweeps remove a leftover of a crash when it is older than Grace. 0 means an hour.
+	// Grace is the age from which sweeps remove a leftover of a crash. 0 means an hour.
 	Grace time.Duration
 	// Group shares the cache with the group of its directory: the files belong to that group, which
 	// can read them, unless a Want is private.

@@ -28,8 +28,8 @@ type orders struct {
 	Worker *workerOrders
 }
 
-// TestMain calls Main before anything else. In a process that a test of this package has started,
-// Main carries out its orders and does not return.
+// Main carries out the orders of a process that a test of this package has started, and then ends
+// the process. In other processes it only returns. TestMain calls it before anything else.
 func Main() {
 	text := os.Getenv(job)
 	if text == "" {

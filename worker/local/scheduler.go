@@ -34,7 +34,7 @@ type Config struct {
 	// KillWait is the time between TERM and KILL for a job's processes. 0 means 30 s, as in Slurm
 	// (slurm.conf(5): KillWait).
 	KillWait time.Duration
-	// Jobs stay in snapshots for KeepEnded after their end. 0 means an hour.
+	// KeepEnded is the time for which jobs stay in snapshots after their end. 0 means an hour.
 	KeepEnded time.Duration
 	// Now reads the clock.
 	Now func() time.Time
