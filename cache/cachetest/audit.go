@@ -18,9 +18,9 @@ type auditor struct {
 	runs, most int64 // most is the largest number of bytes of contents at one time
 }
 
-// run measures repeatedly until ctx ends. It counts the files that it finds at the begin and at the
+// watch measures repeatedly until ctx ends. It counts the files that it finds at the begin and at the
 // end of a measurement, because those existed at the same time.
-func (a *auditor) run(ctx context.Context) {
+func (a *auditor) watch(ctx context.Context) {
 	for ctx.Err() == nil {
 		before, sum := contentsOnDisk(a.dir), int64(0)
 		for inode, size := range contentsOnDisk(a.dir) {

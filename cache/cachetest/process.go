@@ -87,7 +87,7 @@ func (o puppetOrders) run(in io.Reader, out io.Writer) {
 }
 
 // get gets the key, and calls wait in the middle of a fill.
-func (o puppetOrders) get(wait func()) (said string, err error) {
+func (o puppetOrders) get(wait func()) (line string, err error) {
 	c, err := cache.Open(o.Dir, o.Options)
 	if err != nil {
 		return "", err

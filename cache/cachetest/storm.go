@@ -125,7 +125,7 @@ func (s *storm) tally(what string) {
 func (s *storm) runProcesses() {
 	audit := auditor{dir: filepath.Join(s.server(), s.name)}
 	ctx, end := context.WithCancel(s.Context())
-	s.group.Go(func() error { audit.run(ctx); return nil })
+	s.group.Go(func() error { audit.watch(ctx); return nil })
 	for range s.Storm.Processes {
 		s.startProcess()
 	}

@@ -42,7 +42,7 @@ func (c *client) lookup(dir *node, name string) (*node, attributes, error) {
 		}
 	}
 	if !known { // or the directory has changed
-		return c.ask(dir, name)
+		return c.lookUpOnServer(dir, name)
 	}
 	if n == nil {
 		return nil, a, syscall.ENOENT
@@ -74,8 +74,8 @@ func (c *client) remembered(dir *node, name string) (n *node, a attributes, know
 	return n, a, true
 }
 
-// ask asks the server, and caches the answer.
-func (c *client) ask(dir *node, name string) (n *node, a attributes, err error) {
+// lookUpOnServer asks the server, and caches the answer.
+func (c *client) lookUpOnServer(dir *node, name string) (n *node, a attributes, err error) {
 	var o *object
 	var dirAttr attributes
 	c.mu.Lock()
