@@ -56,8 +56,8 @@ func (e Engine) Answers(ctx context.Context) error {
 // Address returns the address at which Docker's client finds the engine, such as
 // unix:///var/run/docker.sock. Podman and clients before 19.03 do not report it.
 func (e Engine) Address(ctx context.Context) (string, error) {
-	said, err := e.call(ctx, "context", "inspect", "--format", "{{.Endpoints.docker.Host}}")
-	return strings.TrimSpace(said), err
+	address, err := e.call(ctx, "context", "inspect", "--format", "{{.Endpoints.docker.Host}}")
+	return strings.TrimSpace(address), err
 }
 
 func (e Engine) name() string { return filepath.Base(e.Program) }
@@ -142,11 +142,11 @@ func (e Engine) explain(name string, err error) error {
 	if !errors.As(err, &failed) {
 		return err
 	}
-	said := lastLine(failed.Stderr)
-	if !failed.Started() || said == "" {
-		said = failed.Err.Error()
+	message := lastLine(failed.Stderr)
+	if !failed.Started() || message == "" {
+		message = failed.Err.Error()
 	}
-	lower := strings.ToLower(said)
+	lower := strings.ToLower(message)
 	has := func(words ...string) bool {
 		return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(lower, w) })
 	}
@@ -156,25 +156,25 @@ func (e Engine) explain(name string, err error) error {
 	}
 	switch {
 	case !failed.Started() || has("cannot connect to", "is the docker daemon running", "error during connect", "permission denied while trying to connect", "unable to connect to podman"):
-		return &transfer.Error{What: what, Err: fmt.Errorf("%s cannot be used: %s", e.name(), said), Retry: true, IsOutage: true}
+		return &transfer.Error{What: what, Err: fmt.Errorf("%s cannot be used: %s", e.name(), message), Retry: true, IsOutage: true}
 	case has("no space left on device"):
 		return &transfer.Error{What: what, Err: fmt.Errorf("%s has no room for it: %w", e.name(), syscall.ENOSPC), Retry: true, IsOutage: true}
 	case has("no such image", "image not known"):
 		return errNone
 	case name == "":
-		return fmt.Errorf("%s: %s", e.name(), said)
+		return fmt.Errorf("%s: %s", e.name(), message)
 	case has("toomanyrequests", "too many requests", " 429 "):
-		return &transfer.Error{What: what, Err: fmt.Errorf("the registry has had too many requests: %s", said), Retry: true, IsOutage: true}
+		return &transfer.Error{What: what, Err: fmt.Errorf("the registry has had too many requests: %s", message), Retry: true, IsOutage: true}
 	case has("pull access denied", "unauthorized", "denied:", "authentication required", "no basic auth", "access forbidden"):
 		return &transfer.Error{What: what, Err: fmt.Errorf("the registry denies access: the image is private and `%s login` has not been run for this worker, or it does not exist", e.name())}
 	case has("manifest unknown", "name unknown", "name not known") || strings.HasSuffix(lower, "not found"):
 		return &transfer.Error{What: what, Err: errors.New("not found in the registry")}
 	case has("no matching manifest", "invalid reference format", "not supported"):
-		return &transfer.Error{What: what, Err: errors.New(said)}
+		return &transfer.Error{What: what, Err: errors.New(message)}
 	case has("no such host", "timeout", "deadline exceeded", "connection re", "unreachable", "eof", "tls", "x509", "temporary failure", "status: 5", "server error", "bad gateway", "unavailable"):
-		return &transfer.Error{What: what, Err: fmt.Errorf("the registry cannot be reached: %s", said), Retry: true, IsOutage: true}
+		return &transfer.Error{What: what, Err: fmt.Errorf("the registry cannot be reached: %s", message), Retry: true, IsOutage: true}
 	}
-	return &transfer.Error{What: what, Err: fmt.Errorf("%s: %s", e.name(), said), Retry: true}
+	return &transfer.Error{What: what, Err: fmt.Errorf("%s: %s", e.name(), message), Retry: true}
 }
 
 // lastLine returns the last line of a client's output, without its empty prefixes.

@@ -88,8 +88,8 @@ func (e *realEngine) mustStage(name, holder string) string {
 func (e *realEngine) docker(args ...string) (string, error) {
 	cmd := exec.Command(e.Engine.Program, args...)
 	cmd.Env = e.Engine.Env
-	said, err := cmd.CombinedOutput()
-	return strings.TrimSpace(string(said)), err
+	output, err := cmd.CombinedOutput()
+	return strings.TrimSpace(string(output)), err
 }
 
 func (e *realEngine) has(name string) bool {
@@ -225,8 +225,8 @@ func TestTrimRemovesTheLeastRecentlyUsedOfOurOwnThatNobodyNeeds(t *testing.T) {
 	over := map[cache.Holder]bool{"row1": true}
 	e.Over = func(context.Context, string, []cache.Holder) (map[cache.Holder]bool, error) { return over, nil }
 	foreign, _ := e.push("a/foreign:1", "of somebody else")
-	if said, err := e.docker("pull", foreign); err != nil {
-		t.Fatal(said)
+	if output, err := e.docker("pull", foreign); err != nil {
+		t.Fatal(output)
 	}
 	tagged, _ := e.push("a/tagged:1", "tagged by somebody else")
 	needed, _ := e.push("a/needed:1", "needed")
@@ -235,8 +235,8 @@ func TestTrimRemovesTheLeastRecentlyUsedOfOurOwnThatNobodyNeeds(t *testing.T) {
 	e.mustStage(tagged, "row1")
 	e.mustStage(needed, "row2")
 	e.mustStage(ended, "row1")
-	if said, err := e.docker("tag", tagged, "mine.example/kept:1"); err != nil {
-		t.Fatal(said)
+	if output, err := e.docker("tag", tagged, "mine.example/kept:1"); err != nil {
+		t.Fatal(output)
 	}
 	t.Cleanup(func() { _, _ = e.docker("rmi", "--force", "mine.example/kept:1") })
 
@@ -382,7 +382,7 @@ exit 1
 // These are outputs of clients of Docker 20.10 to 28 and Podman 4.3.
 func TestWordsOfEnginesAreUnderstood(t *testing.T) {
 	t.Parallel()
-	for said, want := range map[string]struct {
+	for message, want := range map[string]struct {
 		retry, outage bool
 		words         string
 	}{
@@ -403,12 +403,12 @@ func TestWordsOfEnginesAreUnderstood(t *testing.T) {
 		program := filepath.Join(t.TempDir(), "docker")
 		testenv.WriteProgram(t, program, []byte(clientThatFails))
 		e := &realEngine{t: t, Images: &engineimages.Images{
-			Engine: engineimages.Engine{Program: program, Env: []string{"SAID=" + said}}, State: filepath.Join(t.TempDir(), "images.json"), Now: time.Now,
+			Engine: engineimages.Engine{Program: program, Env: []string{"SAID=" + message}}, State: filepath.Join(t.TempDir(), "images.json"), Now: time.Now,
 		}}
 		_, err := e.stage("a/b:1", "")
 		wantError(t, err, want.retry, want.outage, "image a/b:1: "+want.words)
-		if full := strings.Contains(said, "no space"); full != transfer.IsFull(err) {
-			t.Errorf("%s: the disk is full: %v", said, !full)
+		if full := strings.Contains(message, "no space"); full != transfer.IsFull(err) {
+			t.Errorf("%s: the disk is full: %v", message, !full)
 		}
 	}
 }

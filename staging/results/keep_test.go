@@ -49,8 +49,8 @@ func TestKeptResultsStayAndTheServerGetsTheirListing(t *testing.T) {
 	when := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	must(t, os.Chtimes(filepath.Join(r.dir, "checkpoints/1.pt"), when, when))
 	kept := r.layout.KeptDir(run1)
-	if said := r.mustCollect(spool.ResultsKeep); said != "the listing of 2.0m in 7 entries that stay in "+kept {
-		t.Errorf("delivered %q", said)
+	if delivered := r.mustCollect(spool.ResultsKeep); delivered != "the listing of 2.0m in 7 entries that stay in "+kept {
+		t.Errorf("delivered %q", delivered)
 	}
 	want := []string{"checkpoints", "checkpoints/1.pt", "kept.txt", "latest", "new\nline", "stderr", "stdout"}
 	if diff := cmp.Diff(want, names(t, kept)); diff != "" {

@@ -42,9 +42,9 @@ type listing struct {
 	tell     func(string)
 	excluded exclusion
 
-	tally  tally
-	counts struct{ files, directories, links, others int64 }
-	told   time.Time
+	tally    tally
+	counts   struct{ files, directories, links, others int64 }
+	reported time.Time
 }
 
 // write writes the listing's files to dir, and removes entries that are not results from root.
@@ -93,8 +93,8 @@ func (l *listing) entries(ctx context.Context, root *os.Root, w io.Writer) error
 	l.tally, l.counts.files, l.counts.directories, l.counts.links, l.counts.others = tally{}, 0, 0, 0, 0
 	return l.excluded.clean(ctx, root, func(below string, info fs.FileInfo) error {
 		l.tally.add(info)
-		if now := l.now(); now.Sub(l.told) >= time.Second {
-			l.told = now
+		if now := l.now(); now.Sub(l.reported) >= time.Second {
+			l.reported = now
 			l.tell(fmt.Sprintf("Listing results, which stay on the cluster's disk: %s so far.", &l.tally))
 		}
 		_, err := io.WriteString(w, l.line(root, below, info))

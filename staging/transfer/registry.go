@@ -79,7 +79,7 @@ func (r *Registry) Get(ctx context.Context, c *cache.Cache, w cache.Want, bundle
 // time.
 func (t *Transfer) InTurn(ctx context.Context, do func() error) error {
 	granted := make(chan struct{})
-	k := t.ask(func() { close(granted) })
+	k := t.requestTurn(func() { close(granted) })
 	defer t.leave(k)
 	select {
 	case <-granted:
@@ -89,8 +89,8 @@ func (t *Transfer) InTurn(ctx context.Context, do func() error) error {
 	}
 }
 
-// ask asks for a turn for each bundle that waits for the transfer.
-func (t *Transfer) ask(granted func()) *turns.Ticket {
+// requestTurn asks for a turn for each bundle that waits for the transfer.
+func (t *Transfer) requestTurn(granted func()) *turns.Ticket {
 	r := t.registry
 	r.mu.Lock()
 	defer r.mu.Unlock()
