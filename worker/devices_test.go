@@ -141,15 +141,15 @@ func TestDeviceFilesOfAMDGPUs(t *testing.T) {
 		must(t, os.MkdirAll(filepath.Join(w.sys, "class/drm", name, "device"), 0o700))
 		must(t, os.WriteFile(filepath.Join(w.sys, "class/drm", name, "device/vendor"), []byte(vendor+"\n"), 0o600))
 	}
-	for _, said := range []string{"1-2", "130,131"} { // by place, by device file
-		w.GPUs = said
+	for _, indexes := range []string{"1-2", "130,131"} { // by place, by device file
+		w.GPUs = indexes
 		r := &attemptRun{Worker: w}
 		r.spec.GPUs = 2
 		a, err := r.allocateGPUs()
 		must(t, err)
 		got := strings.ReplaceAll(strings.Join(a.devices, " "), w.dev+"/", "")
 		if got != "dri/renderD130 dri/renderD131 kfd" || a.vendor != gpudriver.AMD {
-			t.Errorf("%s: devices %s of %s", said, got, a.vendor)
+			t.Errorf("%s: devices %s of %s", indexes, got, a.vendor)
 		}
 		if env := a.env(); !slices.Equal(env, []string{"ROCR_VISIBLE_DEVICES=0,1"}) {
 			t.Errorf("environment %q", env)

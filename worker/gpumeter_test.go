@@ -86,10 +86,10 @@ func TestOwnGPUsAreMeasured(t *testing.T) {
 					t.Errorf("used %+v, want %+v", got, test.want)
 				}
 			})
-			said, err := os.ReadFile(calls)
+			log, err := os.ReadFile(calls)
 			must(t, err)
-			if test.gpus != nil && strings.Count(string(said), "--id=0000:48:00.0,0000:4c:00.0\n") != 3 || strings.Count(string(said), "\n") != 3 {
-				t.Errorf("nvidia-smi was called so: %s", said)
+			if test.gpus != nil && strings.Count(string(log), "--id=0000:48:00.0,0000:4c:00.0\n") != 3 || strings.Count(string(log), "\n") != 3 {
+				t.Errorf("nvidia-smi was called so: %s", log)
 			}
 		})
 	}

@@ -29,8 +29,8 @@ func TestTERMThatEndsTheCommandBeforeItsWorkerGetsItIsTheJobs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				ctx, told := context.WithTimeout(t.Context(), c.after)
-				defer told()
+				ctx, cancel := context.WithTimeout(t.Context(), c.after)
+				defer cancel()
 				limited, stop := context.WithCancel(ctx)
 				defer stop()
 				if c.byWorker {

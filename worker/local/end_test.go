@@ -17,10 +17,10 @@ func TestCancelledJobGetsTermAndEndsItself(t *testing.T) {
 	door := s.door("door")
 	running := s.submit(s.request("a", `trap 'echo told TERM; exit 5' TERM; echo ready $$; read line <door`))
 	waiting := s.submit(s.request("b", "true"))
-	s.said("a", "ready")
+	s.printed("a", "ready")
 	must(t, s.Cancel(t.Context(), "other", running, waiting)) // they have other names
 	must(t, s.Cancel(t.Context(), "a", running, waiting, 99))
-	if j := s.await(running, sbatch.StateCancelled); j.Nodes != "n1" || j.Exit != "5:0" || s.said("a", "told") != "TERM" {
+	if j := s.await(running, sbatch.StateCancelled); j.Nodes != "n1" || j.Exit != "5:0" || s.printed("a", "told") != "TERM" {
 		t.Errorf("running: %+v", j)
 	}
 	s.await(waiting, sbatch.StateCompleted)
@@ -121,7 +121,7 @@ func TestEndThatTheDiskRefusedIsRecordedLater(t *testing.T) {
 	s := newSite(t, config(cpus(t, 1)))
 	door := s.door("door")
 	id := s.submit(s.request("a", "echo main $$; read line <door"))
-	s.said("a", "main")
+	s.printed("a", "main")
 	must(t, os.Rename(s.dir, s.dir+".away"))
 	door.open(t)
 	s.await(id, sbatch.StateCompleted)

@@ -147,9 +147,9 @@ func (s *site) await(id sbatch.JobID, state sbatch.State) sbatch.Job {
 	return j
 }
 
-// said waits until a job has printed a line that begins with a word, and returns the rest of the
+// printed waits until a job has printed a line that begins with a word, and returns the rest of the
 // line.
-func (s *site) said(name, word string) (rest string) {
+func (s *site) printed(name, word string) (rest string) {
 	s.t.Helper()
 	var text []byte
 	until(s.t, func() bool {
@@ -168,7 +168,7 @@ func (s *site) said(name, word string) (rest string) {
 // process returns the process whose id the job named a has printed after a word.
 func (s *site) process(word string) process {
 	s.t.Helper()
-	pid, err := strconv.Atoi(s.said("a", word))
+	pid, err := strconv.Atoi(s.printed("a", word))
 	must(s.t, err)
 	found, err := procstat.Read(pid)
 	must(s.t, err)

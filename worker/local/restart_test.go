@@ -32,12 +32,12 @@ func TestJobsOutliveAKilledSchedulerAndAreTakenOver(t *testing.T) {
 		_, err = fmt.Fprintln(killed.Input, string(text))
 		must(t, err)
 		var id int
-		var said string
-		if _, err := fmt.Fscanln(killed, &id, &said); err != nil || said != "<nil>" {
-			t.Fatalf("submit: %d %s %v", id, said, err)
+		var result string
+		if _, err := fmt.Fscanln(killed, &id, &result); err != nil || result != "<nil>" {
+			t.Fatalf("submit: %d %s %v", id, result, err)
 		}
 	}
-	first := s.said("running", "main")
+	first := s.printed("running", "main")
 	killed.Kill()
 	must(t, killed.Wait())
 
@@ -54,7 +54,7 @@ func TestJobsOutliveAKilledSchedulerAndAreTakenOver(t *testing.T) {
 	if j := s.await(1, sbatch.StateFailed); j.Exit != "" {
 		t.Errorf("first job: %+v", j)
 	}
-	s.said("waiting", "main")
+	s.printed("waiting", "main")
 	door.open(t)
 	if j := s.await(2, sbatch.StateCompleted); j.Exit != sbatch.ExitedWell {
 		t.Errorf("second job: %+v", j)
@@ -116,9 +116,9 @@ func TestNoKillStartsAJobTwiceOrLosesOne(t *testing.T) {
 		must(t, err)
 		for range round % 5 {
 			var id int
-			var said string
-			if _, err := fmt.Fscanln(killed, &id, &said); err != nil || said != "<nil>" || id <= last {
-				t.Fatalf("submit: %d %s %v, after %d", id, said, err, last)
+			var result string
+			if _, err := fmt.Fscanln(killed, &id, &result); err != nil || result != "<nil>" || id <= last {
+				t.Fatalf("submit: %d %s %v, after %d", id, result, err, last)
 			}
 			last = id
 		}
@@ -166,8 +166,8 @@ func TestJobWhoseStartCannotBeRecordedDoesNotRun(t *testing.T) {
 	if j := s.job(id); j.State != sbatch.StatePending {
 		t.Errorf("%+v", j)
 	}
-	if said, err := os.ReadFile(filepath.Join(s.files, "second.out")); err != nil || len(said) > 0 {
-		t.Errorf("it ran without a record: %q %v", said, err)
+	if output, err := os.ReadFile(filepath.Join(s.files, "second.out")); err != nil || len(output) > 0 {
+		t.Errorf("it ran without a record: %q %v", output, err)
 	}
 	must(t, os.RemoveAll(record))
 	s.await(id, sbatch.StateCompleted)
@@ -183,7 +183,7 @@ func TestJobThatIsTakenOverKeepsWhatItHasOfTheMachine(t *testing.T) {
 	s := openSite(t, dir, c)
 	door := s.door("door")
 	s.submit(s.request("next", `echo cpus $(sed -n 's/Cpus_allowed_list:[[:space:]]*//p' /proc/self/status); read line <door`))
-	if got := s.said("next", "cpus"); got != formatList(c.Machine.CPUs[1:]) {
+	if got := s.printed("next", "cpus"); got != formatList(c.Machine.CPUs[1:]) {
 		t.Errorf("the next job runs on %s", got)
 	}
 	door.open(t)

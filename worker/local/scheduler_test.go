@@ -27,14 +27,14 @@ func TestJobsStartInTheirOrderEachWithProcessorsOfItsOwn(t *testing.T) {
 		ids = append(ids, s.submit(s.request(fmt.Sprint("j", i), script)))
 	}
 	want := formatList(two[:1]) + " " + formatList(two[1:])
-	if got := s.said("j0", "cpus") + " " + s.said("j1", "cpus"); got != want {
+	if got := s.printed("j0", "cpus") + " " + s.printed("j1", "cpus"); got != want {
 		t.Errorf("the jobs run on %s, want %s", got, want)
 	}
 	if third := s.job(ids[2]); third.State != sbatch.StatePending || third.Reason != "Resources" || third.Nodes != "" {
 		t.Errorf("third job: %+v", third)
 	}
 	door.open(t)
-	first, third := s.said("j2", "cpus"), s.await(ids[2], sbatch.StateRunning)
+	first, third := s.printed("j2", "cpus"), s.await(ids[2], sbatch.StateRunning)
 	if !strings.Contains(want, first) || third.Nodes != "n1" || third.Start.IsZero() {
 		t.Errorf("third job on %s: %+v", first, third)
 	}
@@ -107,7 +107,7 @@ func TestRunningJobsShareNoGPU(t *testing.T) {
 		r.GPUs = 1
 		s.submit(r)
 	}
-	if a, b := s.said("a", "gpus"), s.said("b", "gpus"); a != "1 " || b != "0 " {
+	if a, b := s.printed("a", "gpus"), s.printed("b", "gpus"); a != "1 " || b != "0 " {
 		t.Errorf("GPUs %q and %q", a, b)
 	}
 	door.open(t)
