@@ -26,8 +26,8 @@ func labelledSIF(t *testing.T) string {
 	squashfs := filepath.Join(dir, "root.squashfs")
 	cmd := exec.Command("mksquashfs", "-", squashfs, "-tar", "-quiet", "-no-progress")
 	cmd.Stdin = bytes.NewReader(imagetest.TarStream(t, files...))
-	if said, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, said)
+	if output, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, output)
 	}
 	content, err := os.Open(squashfs)
 	must(t, err)

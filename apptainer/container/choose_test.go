@@ -66,11 +66,11 @@ func TestChoiceGoesByWhatIsAskedForAndWhatTheHostHas(t *testing.T) {
 		"podman, no namespaces":            {runtimes.Podman, with(func(h *container.Host) { h.Namespaces = lack("namespaces") }), runtimes.Podman, false, "podman was asked for"},
 	} {
 		choice, err := container.Choose(tt.want, tt.host)
-		said := choice.Reason
+		reason := choice.Reason
 		if err != nil {
-			said = err.Error()
+			reason = err.Error()
 		}
-		if choice.Runtime != tt.chosen || choice.Plain != tt.plain || (err != nil) != (tt.chosen == "") || !strings.Contains(said, tt.says) || strings.Contains(said, "\n") {
+		if choice.Runtime != tt.chosen || choice.Plain != tt.plain || (err != nil) != (tt.chosen == "") || !strings.Contains(reason, tt.says) || strings.Contains(reason, "\n") {
 			t.Errorf("%s: %+v, %v; want %q with %q", name, choice, err, tt.chosen, tt.says)
 		}
 	}
@@ -106,11 +106,11 @@ func TestRefusedRuntimeIsReplacedByAnother(t *testing.T) {
 			t.Parallel()
 			r := w.startOnHost(t, prepare+tt.preparation, container.Container{SIF: image, ShellCommand: "echo ran; exit 7"})
 			answer := r.wait()
-			said := answer.Choice.Reason
+			reason := answer.Choice.Reason
 			if tt.chosen == "" {
-				said = answer.Error
+				reason = answer.Error
 			}
-			if answer.Choice.Runtime != tt.chosen || !strings.Contains(said, tt.says) {
+			if answer.Choice.Runtime != tt.chosen || !strings.Contains(reason, tt.says) {
 				t.Errorf("%+v, want %q with %q", answer, tt.chosen, tt.says)
 			}
 			if tt.chosen != "" && (answer.Exit.Code != 7 || r.output() != "ran\n") {
@@ -131,9 +131,9 @@ func probe(t *testing.T, scratch, preparation string) (host container.Host) {
 	cmd.Env, cmd.Dir = []string{"PATH=/usr/bin:/bin"}, "/"
 	cmd.Stderr = t.Output()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: ordinaryUser(t)}
-	said, err := cmd.Output()
+	output, err := cmd.Output()
 	must(t, err)
-	must(t, json.Unmarshal(said, &host))
+	must(t, json.Unmarshal(output, &host))
 	return host
 }
 

@@ -64,8 +64,8 @@ func (req dialRequest) ask(tb testing.TB) string {
 	cmd := exec.Command("/proc/self/exe", dialAsUser)
 	cmd.Stdin = bytes.NewReader(text)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: ordinaryUser(tb)}
-	said, _ := cmd.CombinedOutput() // it prints its error
-	return string(said)
+	output, _ := cmd.CombinedOutput() // it prints its error
+	return string(output)
 }
 
 // listen is a program that answers on a port of localhost.

@@ -201,8 +201,8 @@ func TestCommandInsideBeginsOnlyIfItsReportSaysSo(t *testing.T) {
 		_, err = stdin.Write([]byte(`{"Args": ["/program", "container-enter"], "Dir": "/"}`))
 		must(t, err)
 		_ = cmd.Wait() // it fails in both cases
-		if said := stderr.String(); !strings.Contains(said, tt.want) || strings.Contains(said, "is started in every container") != tt.began {
-			t.Errorf("%s: %q, want %q", tt.fill, said, tt.want)
+		if message := stderr.String(); !strings.Contains(message, tt.want) || strings.Contains(message, "is started in every container") != tt.began {
+			t.Errorf("%s: %q, want %q", tt.fill, message, tt.want)
 		}
 	}
 }

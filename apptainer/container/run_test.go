@@ -92,11 +92,11 @@ func smallRoot(tb testing.TB) []imagetest.File {
 // libraries returns the libraries that a program is linked to.
 func libraries(tb testing.TB, program string) (files []string) {
 	tb.Helper()
-	said, err := exec.Command("ldd", program).Output()
+	output, err := exec.Command("ldd", program).Output()
 	if err != nil {
 		return nil // it is linked statically
 	}
-	for _, word := range strings.Fields(string(said)) {
+	for _, word := range strings.Fields(string(output)) {
 		if strings.HasPrefix(word, "/") {
 			files = append(files, word)
 		}

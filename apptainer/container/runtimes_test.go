@@ -97,11 +97,11 @@ func apptainerRuntime(tb testing.TB) testRuntime {
 	if err != nil {
 		tb.Skipf("needs Apptainer, on PATH or at $CLTEST_APPTAINER: %v", err)
 	}
-	said, err := exec.Command(program, "--version").Output()
+	output, err := exec.Command(program, "--version").Output()
 	must(tb, err)
 	return testRuntime{
 		Apptainer:     &apptainerexec.Runtime{Program: program, Helper: enter.Path(tb)},
-		singularityCE: strings.HasPrefix(string(said), "singularity"),
+		singularityCE: strings.HasPrefix(string(output), "singularity"),
 	}
 }
 
@@ -117,9 +117,9 @@ func plainRuntime(tb testing.TB) testRuntime {
 // ownCompression returns a compression that this Apptainer itself supports.
 func (w testRuntime) ownCompression(tb testing.TB) string {
 	tb.Helper()
-	said, err := exec.Command(w.Apptainer.Program, "--version").Output()
+	output, err := exec.Command(w.Apptainer.Program, "--version").Output()
 	must(tb, err)
-	if w.singularityCE || regexp.MustCompile(` 1\.[0-3]\.`).Match(said) {
+	if w.singularityCE || regexp.MustCompile(` 1\.[0-3]\.`).Match(output) {
 		return "gzip" // TestCompressionThatApptainerDoesNotKnowIsNamed
 	}
 	return ""
@@ -224,11 +224,11 @@ func (w testRuntime) output(as *syscall.Credential, args ...string) (string, err
 	cmd := exec.Command(w.Engine.Program, append(append([]string{}, w.Engine.Options...), args...)...)
 	cmd.Env, cmd.Dir = w.Engine.Env, "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: as}
-	var said bytes.Buffer
-	cmd.Stderr = &said
+	var output bytes.Buffer
+	cmd.Stderr = &output
 	out, err := cmd.Output()
 	if err != nil {
-		return "", fmt.Errorf("%v: %w: %s", args, err, said.String())
+		return "", fmt.Errorf("%v: %w: %s", args, err, output.String())
 	}
 	return string(out), nil
 }

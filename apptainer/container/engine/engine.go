@@ -87,7 +87,7 @@ func (e Runtime) plan(ctx context.Context, c container.Container) (spec enter.Sp
 	if err := errors.Join(c.Validate(""), initproc.CheckExact(c.Binds)); err != nil {
 		return spec, nil, err
 	}
-	env, f, err := e.askAll(ctx, c)
+	env, f, err := e.imageEnvAndFacts(ctx, c)
 	if err != nil {
 		return spec, nil, err
 	}
@@ -106,9 +106,9 @@ func (e Runtime) name() string { return filepath.Base(e.Program) }
 
 func (e Runtime) isPodman() bool { return strings.HasPrefix(e.name(), "podman") }
 
-// askAll asks for the image's environment, and for the engine's features if the container needs
+// imageEnvAndFacts asks for the image's environment, and for the engine's features if the container needs
 // them.
-func (e Runtime) askAll(ctx context.Context, c container.Container) (env []string, f facts, err error) {
+func (e Runtime) imageEnvAndFacts(ctx context.Context, c container.Container) (env []string, f facts, err error) {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() (err error) {
 		env, err = e.imageEnv(ctx, c.Image)
@@ -116,7 +116,7 @@ func (e Runtime) askAll(ctx context.Context, c container.Container) (env []strin
 	})
 	if c.MemoryBytes > 0 || len(c.Devices) > 0 || ownCPUs() != "" {
 		group.Go(func() (err error) {
-			f, err = e.ask(ctx)
+			f, err = e.readFacts(ctx)
 			return err
 		})
 	}

@@ -140,13 +140,13 @@ func (h gpuHost) gpu(minor string) gpu {
 		if err != nil {
 			continue
 		}
-		said := map[string]string{}
+		fields := map[string]string{}
 		for line := range strings.Lines(string(text)) {
 			name, value, _ := strings.Cut(line, ":")
-			said[name] = strings.TrimSpace(value)
+			fields[name] = strings.TrimSpace(value)
 		}
-		if said["Device Minor"] == minor {
-			return gpu{strconv.Itoa(i), cmp.Or(said["GPU UUID"], strconv.Itoa(i))}
+		if fields["Device Minor"] == minor {
+			return gpu{strconv.Itoa(i), cmp.Or(fields["GPU UUID"], strconv.Itoa(i))}
 		}
 	}
 	return gpu{minor, minor}

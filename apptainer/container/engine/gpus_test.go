@@ -65,12 +65,12 @@ func TestGPUsAreShownByTheMeansOfTheEngine(t *testing.T) {
 		{"podman", []string{hook}, plain},
 	} {
 		h, podman := withGPUs(t, tt.files...), tt.engine == "podman"
-		var said gpuSupport
+		var info gpuSupport
 		if !podman {
-			said = gpuInfo(t, tt.engine)
+			info = gpuInfo(t, tt.engine)
 		}
 		c := container.Container{Devices: []string{"/dev/nvidia0", "/dev/nvidia2", "/dev/nvidiactl", "/dev/nvidia-uvm"}, GPUs: gpudriver.NVIDIA}
-		got, err := h.show(c, nil, h.way(said, podman))
+		got, err := h.show(c, nil, h.way(info, podman))
 		if err != nil || got.driver || !slices.Equal(got.options, tt.want) {
 			t.Errorf("%s with %q: %q, driver %v, %v; want %q", tt.engine, tt.files, got.options, got.driver, err, tt.want)
 		}

@@ -35,8 +35,8 @@ type podmanInfo struct {
 	} `json:"host"`
 }
 
-// ask asks the engine for its facts.
-func (e Runtime) ask(ctx context.Context) (f facts, err error) {
+// readFacts asks the engine for its facts.
+func (e Runtime) readFacts(ctx context.Context) (f facts, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	text, err := e.call(ctx, "info", "--format", "{{json .}}")

@@ -65,9 +65,9 @@ func Start(ctx context.Context, args, env []string) (*Conn, error) {
 		return nil, fmt.Errorf("start %s: %w", args[0], err)
 	}
 	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })
-	said := make([]byte, len(connected))
-	_, err = io.ReadFull(out, said)
-	if stopped := stop(); err == nil && stopped && string(said) == connected {
+	greeting := make([]byte, len(connected))
+	_, err = io.ReadFull(out, greeting)
+	if stopped := stop(); err == nil && stopped && string(greeting) == connected {
 		return &Conn{Reader: out, WriteCloser: in, end: sync.OnceValue(func() error { return end(cmd, in) })}, nil
 	}
 	_ = end(cmd, in)

@@ -40,8 +40,8 @@ func TestCommandInsideHasNoKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	said, err := exec.CommandContext(t.Context(), self, afterPrepare).CombinedOutput()
-	if want := fmt.Sprint("<nil>, ", unix.ENOSYS); err != nil || string(said) != want {
-		t.Errorf("the error of prepare and the kernel's answer are %q (%v), want %q", said, err, want)
+	output, err := exec.CommandContext(t.Context(), self, afterPrepare).CombinedOutput()
+	if want := fmt.Sprint("<nil>, ", unix.ENOSYS); err != nil || string(output) != want {
+		t.Errorf("the error of prepare and the kernel's answer are %q (%v), want %q", output, err, want)
 	}
 }
