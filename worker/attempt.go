@@ -52,7 +52,7 @@ func (r *attemptRun) runBundle(ctx context.Context) (spool.Exit, error) {
 		r.Log.ErrorContext(ctx, "the worker failed", slog.Any("error", panicked))
 	}
 	if err := r.scratch.remove(); err != nil {
-		r.Log.WarnContext(ctx, "clean up", slog.Any("error", err))
+		r.Log.WarnContext(ctx, "cannot remove the scratch directory", slog.Any("error", err))
 	}
 	removeAbandonedScratch(r.spec.Scratch, time.Now()) //nolint:forbidigo // to compare the ages of directories
 	return exit, err
@@ -69,7 +69,7 @@ func (r *attemptRun) runCommand(ctx, background context.Context, group *errgroup
 	}()
 	c, err := r.prepare()
 	if err != nil {
-		r.Log.ErrorContext(ctx, "prepare the container", slog.Any("error", err))
+		r.Log.ErrorContext(ctx, "cannot prepare the container", slog.Any("error", err))
 		return r.usage.complete(ending{node: r.Node, err: err, unprepared: true, stopRequested: ctx.Err() != nil}.verdict(r.spec))
 	}
 	defer closeFiles(c)
@@ -101,7 +101,7 @@ func (r *attemptRun) runCommand(ctx, background context.Context, group *errgroup
 	got, err := r.runContainer(limited, c)
 	own := childrenCPU().minus(cpu)
 	if err != nil {
-		r.Log.ErrorContext(ctx, "run the container", slog.Any("error", err), slog.String("image", cmp.Or(r.spec.Image, r.spec.ImageDigest)))
+		r.Log.ErrorContext(ctx, "cannot run the container", slog.Any("error", err), slog.String("image", cmp.Or(r.spec.Image, r.spec.ImageDigest)))
 	}
 	r.usage.containerEnded(time.Now()) //nolint:forbidigo // as above
 	stopRequested := stopWasRequested(ctx, limited, got)
@@ -278,7 +278,7 @@ func (r *attemptRun) recordExit(ctx context.Context, exit spool.Exit) error {
 		if err == nil {
 			return nil
 		}
-		r.Log.ErrorContext(ctx, "record the end", slog.Any("error", err), slog.String("cause", string(exit.Cause)))
+		r.Log.ErrorContext(ctx, "cannot write the exit record", slog.Any("error", err), slog.String("cause", string(exit.Cause)))
 		if pause.For(ctx, recordPause) != nil {
 			return fmt.Errorf("%w: %w", ErrUnrecorded, err)
 		}
@@ -297,7 +297,7 @@ func (r *attemptRun) withoutRecord(ctx context.Context, exit spool.Exit) spool.E
 		err = errors.Join(flush(dir), dir.Close())
 	}
 	if err != nil {
-		r.Log.ErrorContext(ctx, "flush the results", slog.Any("error", err))
+		r.Log.ErrorContext(ctx, "cannot flush the results", slog.Any("error", err))
 		exit.Cause = spool.CausePlatform
 	}
 	return exit
@@ -306,6 +306,6 @@ func (r *attemptRun) withoutRecord(ctx context.Context, exit spool.Exit) spool.E
 // ringBell tells the bridge that records have changed. Otherwise the bridge would notice later.
 func (r *attemptRun) ringBell(ctx context.Context) {
 	if err := r.bell.Ring(r.spec.Bundle, r.attempt.Name()); err != nil {
-		r.Log.WarnContext(ctx, "ring the doorbell", slog.Any("error", err))
+		r.Log.WarnContext(ctx, "cannot ring the doorbell", slog.Any("error", err))
 	}
 }

@@ -43,7 +43,7 @@ func (r *attemptRun) reportStatus(ctx context.Context) {
 		}
 		now := time.Now() //nolint:forbidigo // as above
 		if err := r.attempt.WriteStatus(r.usage.snapshot(now)); err != nil {
-			r.Log.WarnContext(ctx, "write the status", slog.Any("error", err))
+			r.Log.WarnContext(ctx, "cannot write the status record", slog.Any("error", err))
 		}
 		tick.Reset(nextStatus(now.Sub(began)))
 	}

@@ -92,9 +92,9 @@ func (r *attemptRun) copyResults(ctx context.Context) error {
 	})()
 	c := copier{skip: r.isOutputLink, sync: r.sync, temporary: spool.CopyPrefix(r.usage.snapshot(time.Time{}).Token)}
 	err := c.tryFor(copyCtx, r.dir, r.spec.RunDir, recordTimeout, func(err error) {
-		r.Log.WarnContext(ctx, "copy the results", slog.Any("error", err))
+		r.Log.WarnContext(ctx, "cannot copy all results", slog.Any("error", err))
 	})
-	r.Log.InfoContext(ctx, "copied the results", slog.String("size", codalab.FormatSize(c.bytes.Load())),
+	r.Log.InfoContext(ctx, "copied results", slog.String("size", codalab.FormatSize(c.bytes.Load())),
 		slog.Int64("files", c.files.Load()), slog.Duration("took", time.Since(began))) //nolint:forbidigo // as above
 	if err == nil {
 		return nil

@@ -122,7 +122,7 @@ func (w Worker) takeAttempt(ctx context.Context, a spool.Attempt, s spool.Starte
 		if err == nil || pause.For(ctx, takePause) != nil {
 			return standing, own, err
 		}
-		w.Log.WarnContext(ctx, "take the attempt", slog.Any("error", err))
+		w.Log.WarnContext(ctx, "cannot take the attempt", slog.Any("error", err))
 	}
 }
 
