@@ -124,7 +124,7 @@ func (im *Images) KeepTrimmed(ctx context.Context, ready func() bool, logger *sl
 			logger.InfoContext(ctx, "removed images", slog.Any("images", removed))
 		}
 		if err != nil && ctx.Err() == nil {
-			logger.WarnContext(ctx, "images were not trimmed", slog.Any("error", err))
+			logger.WarnContext(ctx, "cannot trim the images", slog.Any("error", err))
 		}
 	}
 }
