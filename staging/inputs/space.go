@@ -13,8 +13,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
 
-// maxReserve is the space that a download leaves free, because jobs write there, too. On a small
-// disk it is a twentieth of the disk. It is never less than LowWater.
+// A download leaves a twentieth of the disk free, at most maxReserve, because jobs write there,
+// too. LowWater may demand more.
 const maxReserve = 1 << 30
 
 // bound limits one download.

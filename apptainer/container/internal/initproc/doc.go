@@ -16,7 +16,7 @@
 //	control: {} ────────────► closes Stop: the work sends TERM and, later, KILL
 //	control: end of file ───► the caller is gone: the init ends
 //	◄────── report: Began     the command begins
-//	◄────── report: Code      the command has ended, or Error has the reason why it did not begin
+//	◄────── report: Code      the command has ended, or Error has the reason of a failure
 //
 // # The root
 //

@@ -67,8 +67,9 @@ type Init struct {
 	Stdout, Stderr *os.File
 	// OnStart, if not nil, is called with the init's process id when the command begins.
 	OnStart func(pid int)
-	// Began, if not nil, reports whether the command has begun of an init that ended without
-	// reporting it. Other inits call Process.Begin before their command can begin.
+	// Began, if not nil, reports whether the command of an init has begun. It is called if the init
+	// ended without a report. Without Began, an init calls Process.Begin before its command can
+	// begin.
 	Began func() bool
 }
 
