@@ -69,7 +69,7 @@ func (c *cli) printContentsJSON(ctx context.Context, at *workspace, target codal
 	return c.printJSON(v)
 }
 
-// catOptions say how to print a file.
+// catOptions selects the lines of a file that are printed, and their destination.
 type catOptions struct {
 	head, tail int       // the numbers of lines; with 0 and 0 all of it
 	to         io.Writer // receives the contents

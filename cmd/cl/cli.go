@@ -23,27 +23,27 @@ type cli struct {
 	program.Process
 	// server is the address in --server.
 	server string
-	// asJSON prints what a command found as JSON.
+	// asJSON makes commands print their results as JSON.
 	asJSON bool
 	state  *stateFile
 	// quiet forbids prompts and warnings, as shell completion needs.
 	quiet bool
-	// fallback is the server where nobody has chosen one; unchosen is set if cl uses it.
+	// fallback is the server if the user has chosen none; cl sets unchosen when it uses fallback.
 	fallback string
 	unchosen bool
-	// draft is the file with what the user has written in an editor; empty if there is none.
+	// draft is the path of a file with text from the user's editor, or empty.
 	draft string
 	// clients are the servers that were called, by address.
 	clients map[string]*client.Client
-	// prompt restores the terminal while the user is asked for a password.
+	// prompt restores the terminal; it is set during a password prompt.
 	prompt atomic.Pointer[func()]
 }
 
-// usagef is the error of a command line that cl refuses before it sends anything: exit code 2. The text
-// has the form of the server's refusals.
+// usagef returns an error with exit code 2, for a command line that cl rejects before it sends anything. The text has
+// the form of the server's refusals.
 func usagef(format string, args ...any) error { return program.Usage(refusef(format, args...)) }
 
-// refusef is the error of what cl does not do, with exit code 1.
+// refusef returns an error with exit code 1 for a request that cl refuses.
 func refusef(format string, args ...any) error { return fmt.Errorf("UsageError: "+format, args...) }
 
 func run(ctx context.Context, p program.Process) error {
@@ -128,7 +128,7 @@ func (c *cli) root() *cobra.Command {
 	root.SetCompletionCommandGroupID(groupOther)
 	root.AddCommand(program.ManCommand(c.Process))
 	cobra.EnableCommandSorting = false
-	// A wrong number of arguments is a wrong command line, as a wrong flag is.
+	// A wrong number of arguments counts as a wrong command line, like a wrong flag.
 	for _, cmd := range root.Commands() {
 		if check := cmd.Args; check != nil {
 			cmd.Args = func(cmd *cobra.Command, args []string) error {
@@ -192,9 +192,9 @@ func unknownCommand(root *cobra.Command, name string) error {
 	return commandLineError(root, fmt.Errorf("there is no command %q; cl help lists them", name))
 }
 
-// explain gives an error of the server the form in which CodaLab's cl prints it: the name of the error
-// comes first, but not for what the user may not do, nor for what may succeed later (codalab/common.py: http_error_to_exception;
-// bundle_cli.py: do_command).
+// explain formats an error of the server as CodaLab's cl does: the error's name comes first, unless the server denied
+// permission or the same call may succeed later (codalab/common.py: http_error_to_exception; bundle_cli.py:
+// do_command).
 func explain(err error) error {
 	var call *codalab.Error
 	var done *explained
@@ -214,7 +214,7 @@ func explain(err error) error {
 	case call.Status >= 400 && call.Status < 500:
 		name = "UsageError: "
 	case call.Status >= 500:
-		// CodaLab's own server adds the whole of a failed SQL statement in further lines.
+		// CodaLab's own server appends the whole failed SQL statement in further lines.
 		first, _, _ := strings.Cut(call.Message, "\n")
 		return &explained{error: err, text: "ServerError: " + first}
 	}

@@ -8,13 +8,13 @@ import (
 	"testing"
 )
 
-// verb is a command of CodaLab's own cl, version 1.7.3 (codalab/lib/bundle_cli.py: Commands.command), and how
-// ours differs. It is absent if absentCommands has it.
+// verb is a command of CodaLab's own cl, version 1.7.3 (codalab/lib/bundle_cli.py: Commands.command), and the
+// difference of ours. It is absent if absentCommands has it.
 type verb struct {
 	name, aliases string
 	// flags are long names, each with its short name after a slash.
 	flags string
-	// differs is empty if ours is the same but for what concerns all commands.
+	// differs is empty if ours is the same, except for the differences of all commands.
 	differs string
 }
 

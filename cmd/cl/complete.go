@@ -80,15 +80,14 @@ func (c *cli) completeGroups(cmd *cobra.Command, args []string, begun string) ([
 	})(cmd, args, begun)
 }
 
-// completeInTurn offers for each argument what its own completion offers; the last one serves all
-// further arguments.
+// completeInTurn completes argument i with list[i], and further arguments with the last completion.
 func completeInTurn(list ...completion) completion {
 	return func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 		return list[min(len(args), len(list)-1)](cmd, args, begun)
 	}
 }
 
-// completeAny offers what any of several completions offers.
+// completeAny offers the words of all completions in list.
 func completeAny(list ...completion) completion {
 	return func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 		var all []string

@@ -18,8 +18,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 )
 
-// configFile is config.json in $CODALAB_HOME, which CodaLab's own cl has, too. cl keeps what it does not
-// know (codalab_manager.py: config).
+// configFile is config.json in $CODALAB_HOME, which cl shares with CodaLab's own cl. cl preserves unknown
+// keys (codalab_manager.py: config).
 type configFile struct {
 	path   string
 	values map[string]any
@@ -58,8 +58,8 @@ func (f *configFile) save() error {
 	return atomicfile.Write(f.path, append(data, '\n'), 0o600)
 }
 
-// section returns the object under a path of keys; it makes it if create is set, and else returns nil for
-// one that is not there.
+// section returns the object under a path of keys. If the path does not exist, it makes the object if
+// create is set, else it returns nil.
 func (f *configFile) section(path []string, create bool) (map[string]any, error) {
 	at := f.values
 	for _, key := range path {
@@ -144,7 +144,7 @@ func (c *cli) aliasCommand() *cobra.Command {
 	return cmd
 }
 
-// saved keeps the configuration, and prints a key's new value as JSON alone: CodaLab's cl prints nothing.
+// saved writes the configuration. With --json it prints the key's new value; CodaLab's cl prints nothing.
 func (c *cli) saved(config *configFile, key string, value any) error {
 	if err := config.save(); err != nil || !c.asJSON {
 		return err
@@ -205,7 +205,7 @@ too. This cl uses these keys, and keeps all others:
 	return cmd
 }
 
-// configValue is a value in the type that its text has.
+// configValue converts a text to a boolean, a number or a text.
 func configValue(text string) any {
 	switch text {
 	case "true":

@@ -16,9 +16,9 @@ type copyOptions struct {
 	add bool
 }
 
-// copyBundle makes sure that a bundle is on another server, and shows it on a worksheet there if that is
-// asked for (bundle_cli.py: copy_bundle). A copy that breaks off keeps the bundle in state uploading there,
-// and the next one goes on with it: cl-server never gives an id out again.
+// copyBundle copies a bundle to another server unless that has it, and adds it to a worksheet there if
+// o.add is set (bundle_cli.py: copy_bundle). An interrupted copy leaves the bundle in state uploading, and
+// the next call resumes it, because cl-server never reuses an id.
 func (c *cli) copyBundle(ctx context.Context, from *workspace, uuid string, to *workspace, worksheet string, o copyOptions) error {
 	if o.dependencies {
 		b, err := from.Bundle(ctx, uuid)
@@ -45,8 +45,8 @@ func (c *cli) copyBundle(ctx context.Context, from *workspace, uuid string, to *
 	return to.AddItems(ctx, worksheet, []client.Item{bundleItem(uuid)}, false)
 }
 
-// bring copies a bundle to another server, unless it is there. It reports whether the worksheet has it
-// already, or cannot have it.
+// bring copies a bundle to another server unless that has it. It reports whether the worksheet shows the
+// bundle already, or cannot show it.
 func (c *cli) bring(ctx context.Context, from *workspace, uuid string, to *workspace, worksheet string, o copyOptions) (done bool, err error) {
 	there, err := to.Bundle(ctx, uuid)
 	begun := err == nil && there.State == codalab.StateUploading

@@ -49,7 +49,7 @@ func (c *cli) downloadCommand() *cobra.Command {
 type download struct {
 	*cli
 	at *workspace
-	// target is where the server found the path, which may be in another bundle.
+	// target is the path after the server resolved it; it may be in another bundle.
 	target codalab.Target
 	info   codalab.TargetInfo
 	// final is the absolute path of the download.
@@ -65,7 +65,7 @@ type downloaded struct {
 	Subpath string             `json:"subpath"`
 	Path    string             `json:"path"`
 	Type    codalab.TargetType `json:"type"`
-	// Size is how many bytes are in all files together.
+	// Size is the total size of all files in bytes.
 	Size int64 `json:"size"`
 }
 
@@ -106,7 +106,8 @@ func (c *cli) download(ctx context.Context, at *workspace, target codalab.Target
 	return c.printJSON(downloaded{b.UUID, target.Subpath, d.final, d.info.Type, size})
 }
 
-// localName is the name of a download. The server chooses it: it must not lead to another directory.
+// localName returns the local name of a download. The server chooses it, so it must not lead to
+// another directory.
 func localName(bundleName, subpath string) string {
 	name := path.Base("/" + bundleName)
 	if subpath != "" {
@@ -118,7 +119,7 @@ func localName(bundleName, subpath string) string {
 	return name
 }
 
-// checkFree refuses to replace what is at the path of the download.
+// checkFree fails if the destination exists and --force is not set.
 func (d *download) checkFree(output string) error {
 	if _, err := os.Lstat(d.final); !d.force && !errors.Is(err, fs.ErrNotExist) {
 		return refusef("Local file/directory '%s' already exists.", output)
@@ -126,7 +127,7 @@ func (d *download) checkFree(output string) error {
 	return nil
 }
 
-// describe asks the server what there is to download.
+// describe gets the target's type and size from the server.
 func (d *download) describe(ctx context.Context, b codalab.Bundle) error {
 	info, err := d.at.ContentsInfo(ctx, d.target, 0)
 	if err != nil {
@@ -150,7 +151,7 @@ func (d *download) describe(ctx context.Context, b codalab.Bundle) error {
 	return nil
 }
 
-// checkDisk refuses a file for which there is no room.
+// checkDisk fails if the disk has too little room.
 func (d *download) checkDisk(need int64) error {
 	dir := filepath.Dir(d.final)
 	if space, err := diskspace.Of(dir); err == nil && space.Free < need {
@@ -160,8 +161,8 @@ func (d *download) checkDisk(need int64) error {
 	return nil
 }
 
-// place moves a whole download to its path, in place of what is there. old is a free path on the same
-// disk.
+// place moves the complete download to its destination and replaces an existing file or directory.
+// old is an unused path on the same disk.
 func (d *download) place(whole, old string) error {
 	if err := d.checkFree(d.final); err != nil {
 		return err

@@ -251,7 +251,7 @@ func readForm(bundleType, form, text string) (codalab.Metadata, error) {
 	return m, nil
 }
 
-// editText lets the user edit a text in the editor that EDITOR names. What the user has written stays in
+// editText opens a text in the editor that EDITOR names, and returns the edited text. The text stays in
 // a file until the command has succeeded: see keepDraft.
 func (c *cli) editText(ctx context.Context, suffix, text string) (string, error) {
 	editor := cmp.Or(c.Getenv("EDITOR"), c.Getenv("VISUAL"))
@@ -263,7 +263,7 @@ func (c *cli) editText(ctx context.Context, suffix, text string) (string, error)
 		return "", err
 	}
 	c.draft = file
-	// An interrupt is the editor's own matter: many people leave an editor's insert mode by Ctrl-C.
+	// The editor handles interrupts itself: many people leave an editor's insert mode by Ctrl-C.
 	err = c.Uninterrupted(func() error {
 		return command.Command{
 			Args: append(strings.Fields(cmp.Or(editor, defaultEditor)), file), Env: c.Environ,
@@ -283,8 +283,8 @@ func (c *cli) editText(ctx context.Context, suffix, text string) (string, error)
 	return string(edited), nil
 }
 
-// keepDraft removes what the user has written in an editor if the command has succeeded, and else says
-// where it is.
+// keepDraft removes the file with the user's text if the command succeeded, else it prints the file's
+// path.
 func (c *cli) keepDraft(failure error) {
 	if c.draft == "" {
 		return

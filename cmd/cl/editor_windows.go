@@ -1,4 +1,4 @@
 package main
 
-// defaultEditor edits texts where EDITOR names no other (codalab/lib/editor_util.py: find_default_editor).
+// defaultEditor is the editor if EDITOR is not set (codalab/lib/editor_util.py: find_default_editor).
 const defaultEditor = "notepad"

@@ -138,7 +138,7 @@ func childrenText(children []codalab.Bundle) string {
 // bundleText is bundle_cli.py: simple_bundle_str.
 func bundleText(b codalab.Bundle) string { return b.Metadata.String("name") + "(" + b.UUID + ")" }
 
-// stateDetails says in a sentence what a bundle waits for or how it ended.
+// stateDetails returns a sentence with the reason for a bundle's wait or failure.
 func stateDetails(b codalab.Bundle) string {
 	failure := b.Metadata.String("failure_message")
 	switch {

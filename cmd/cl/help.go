@@ -70,8 +70,7 @@ func allHelp(w io.Writer, root *cobra.Command, markdown bool) error {
 	return nil
 }
 
-// absentCommands are the commands of CodaLab's own cl that this one does not have, and what to do
-// instead.
+// absentCommands maps the commands that only CodaLab's own cl has to advice about a replacement.
 func absentCommands() map[string]string {
 	const stores = "CodaLab's own server keeps contents in partitions, which its administrators change there; cl-server has one directory"
 	return map[string]string{
@@ -87,7 +86,7 @@ func absentCommands() map[string]string {
 	}
 }
 
-// absentCommand refuses in a sentence.
+// absentCommand returns a hidden command that fails with an explanation.
 func absentCommand(name, why string) *cobra.Command {
 	return &cobra.Command{
 		Use: name, Hidden: true, DisableFlagParsing: true, ValidArgsFunction: cobra.NoFileCompletions,

@@ -12,20 +12,21 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 )
 
-// exclusion is what an upload leaves out of the directories that it packs.
+// exclusion selects the files that an upload omits from the directories that it packs.
 type exclusion struct {
 	*upload
 	paths map[string]string // of the inputs, by their names in the archive
-	// private are directories with tokens, as they are found on the disk.
+	// private are the directories with tokens, for os.SameFile.
 	private []fs.FileInfo
 	found   map[string]bool // the paths of those that were left out
-	// ignored are the patterns of ignore files, by the directories that have them; none if a
-	// directory has no such file.
+	// ignored maps directories to the patterns of their ignore files; a directory without such a
+	// file has none.
 	ignored map[string][]string
 	failure error // of reading them
 }
 
-// exclusion returns what to leave out of inputs. It refuses to pack a directory with tokens itself.
+// exclusion returns the exclusion for inputs. It fails if an input itself is a directory with
+// tokens.
 func (u *upload) exclusion(inputs []tarstream.Input) (*exclusion, error) {
 	x := &exclusion{upload: u, paths: map[string]string{}, found: map[string]bool{}, ignored: map[string][]string{}}
 	dirs := []string{filepath.Join(u.Getenv("HOME"), ".codalab")}
@@ -101,7 +102,8 @@ func (x *exclusion) patterns(dir string) []string {
 	return list
 }
 
-// warn says what has been left out that the user did not name, and what did nothing.
+// warn prints a warning for each directory with logins that was left out, and for an --ignore that
+// matched no file.
 func (x *exclusion) warn() {
 	for _, path := range slices.Sorted(maps.Keys(x.found)) {
 		x.upload.warn("%s is left out: it has your logins.", path)

@@ -191,7 +191,7 @@ func (c *cli) printInfo(ctx context.Context, at *workspace, b client.BundleInfo,
 	return c.printContents(ctx, at, b.UUID)
 }
 
-// isStale reports whether a key of metadata tells of a wait that is over.
+// isStale reports whether a key of metadata describes a wait that is over.
 func isStale(state codalab.State, key string, value any) bool {
 	switch key {
 	case "staged_status":

@@ -72,7 +72,7 @@ func (c *cli) addTexts(ctx context.Context, to *workspace, uuid string, texts []
 	return c.added(uuid, len(items))
 }
 
-// added prints how many items a worksheet has got, as JSON alone: CodaLab's cl prints nothing.
+// added prints the number of new items with --json; CodaLab's cl prints nothing.
 func (c *cli) added(worksheet string, items int) error {
 	if !c.asJSON {
 		return nil
@@ -219,7 +219,7 @@ func (c *cli) copyWorksheet(ctx context.Context, source, destination string, rep
 		}
 		items = append(items, item)
 	}
-	// The bundles come first, so that no item shows a bundle that is not there.
+	// The bundles are copied first, so that no item shows a missing bundle.
 	for _, item := range items {
 		if item.Type == client.ItemBundle && item.Bundle != nil && from.Address() != to.Address() {
 			if err := c.copyBundle(ctx, from, item.Bundle.UUID, to, uuid, copyOptions{}); err != nil {
@@ -233,7 +233,7 @@ func (c *cli) copyWorksheet(ctx context.Context, source, destination string, rep
 	return c.tell(map[string]any{"worksheet": uuid, "items": len(items)}, "Copied %d worksheet items to %s.", len(items), uuid)
 }
 
-// pythonState is a state as Python prints it: that of a private bundle is None.
+// pythonState returns a state as Python prints it; a private bundle's is None.
 func pythonState(s codalab.State) string {
 	if s == "" {
 		return "None"

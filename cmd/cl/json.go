@@ -5,10 +5,10 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 )
 
-// With --json a command prints one JSON value: a list where it shows or changes several things, an
-// object where it is about one. The keys are those of CodaLab's REST API.
+// With --json a command prints one JSON value: a list if the command shows or changes several
+// objects, else one object. The keys are those of CodaLab's REST API.
 
-// named is a bundle or a worksheet of which a command prints the uuid alone.
+// named holds the uuid of a bundle or a worksheet, for commands that print nothing else of it.
 type named struct {
 	UUID string `json:"uuid"`
 }

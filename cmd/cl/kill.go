@@ -25,9 +25,8 @@ func (c *cli) killCommand() *cobra.Command {
 	return cmd
 }
 
-// killBundles kills each bundle, also if others have ended already, and prints those that it killed. One
-// call for all would kill none of them on cl-server, and those before the first one that has ended on
-// CodaLab's own server.
+// killBundles kills each bundle with a call of its own, and prints the killed ones. If one bundle of a
+// call has ended, cl-server kills none of them, and CodaLab's own server only those before it.
 func (c *cli) killBundles(ctx context.Context, worksheet string, specs []string) error {
 	at, uuids, err := c.bundleUUIDs(ctx, worksheet, specs)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 )
 
-// textItem is the item that `cl add text` makes of a text: a directive if the text begins with a percent
-// sign, or else markup.
+// textItem returns the item for `cl add text`: a directive if the text begins with a percent sign, else
+// markup.
 func textItem(text string) client.Item {
 	if directive, ok := strings.CutPrefix(text, "%"); ok {
 		return client.Item{Type: client.ItemDirective, Value: strings.TrimSpace(directive)}
@@ -16,7 +16,7 @@ func textItem(text string) client.Item {
 	return client.Item{Type: client.ItemMarkup, Value: text}
 }
 
-// itemLines are a worksheet's items as people edit them: the lines that the server reads
+// itemLines returns a worksheet's items as the lines that people edit and the server reads
 // (codalab/lib/worksheet_util.py: get_worksheet_lines).
 func itemLines(items []client.Item) []string {
 	lines := make([]string, 0, len(items))
@@ -55,7 +55,7 @@ func directiveLine(value string) string {
 	return "% " + line
 }
 
-// bundleLine describes a bundle in a worksheet's lines. The server reads the uuid behind it alone.
+// bundleLine describes a bundle in a worksheet's lines. The server reads only the uuid that follows.
 func bundleLine(b client.BundleInfo) string {
 	if b.Type == "" {
 		return ""

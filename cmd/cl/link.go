@@ -13,9 +13,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 )
 
-// createLink creates a bundle for data that stays where it is. Like CodaLab's own cl it does
-// not require the data to exist here: only the machines that run commands need it. It prints a
-// warning if this machine does not have it.
+// createLink creates a bundle for data that stays in its place. Like CodaLab's own cl it
+// accepts a path that this machine does not have, because only the machines that run commands
+// need the data; it prints a warning then.
 func (u *upload) createLink(ctx context.Context, worksheet string) error {
 	path, err := filepath.Abs(strings.TrimPrefix(u.paths[0], "file://"))
 	if err != nil {

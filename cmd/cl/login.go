@@ -17,7 +17,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 )
 
-// errNoCredentials is the error of a call that needs a login when there is nobody to ask.
+// errNoCredentials is the error of a call that needs a login when cl cannot prompt.
 var errNoCredentials = errors.New("no user name and password: " +
 	"set CODALAB_USERNAME and CODALAB_PASSWORD, or run cl on a terminal")
 
@@ -126,7 +126,7 @@ func (l *login) credentials(ctx context.Context) (user, password string, err err
 	if user != "" && password != "" {
 		return user, password, nil
 	}
-	// Nobody is asked for a password that no server wants.
+	// If the server does not answer, the user need not type a password.
 	if err := l.reach(ctx); err != nil {
 		return "", "", err
 	}

@@ -44,7 +44,7 @@ func (c *cli) lsCommand() *cobra.Command {
 	return cmd
 }
 
-// listing says how to list bundles.
+// listing has the flags of commands that list bundles.
 type listing struct {
 	cmd      *cobra.Command
 	fields   string
@@ -169,7 +169,7 @@ func (w *workspace) fileValues(ctx context.Context, bundles []client.BundleInfo,
 	return values, err
 }
 
-// fileText is a value in a file for people; what is not there is empty.
+// fileText formats a value from a file; a missing value is empty.
 func fileText(value any) string {
 	if value == nil {
 		return ""

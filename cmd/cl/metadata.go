@@ -32,8 +32,8 @@ func metadataFlags(flags *pflag.FlagSet, bundleType string) func() codalab.Metad
 	}
 }
 
-// metadataOverrides is metadataFlags for metadata that replaces another: the function returns only what
-// the user has given.
+// metadataOverrides is metadataFlags for metadata that replaces older metadata: the function returns
+// only values that the user has given.
 func metadataOverrides(flags *pflag.FlagSet, bundleType string) func() codalab.Metadata {
 	all := metadataFlags(flags, bundleType)
 	for _, k := range codalab.MetadataKeys(bundleType) {

@@ -17,13 +17,14 @@ type mimicry struct {
 	options mimicOptions
 	// sheet is the worksheet of the new bundles.
 	sheet, name string
-	// inputs are replaced; output is what to make again, empty for all that depends on the inputs.
+	// inputs are the bundles to replace. output is the bundle to make again; if it is empty, all
+	// descendants of the inputs are made again.
 	inputs []string
 	output string
 
 	infos map[string]client.BundleInfo // those that are known
 	order []string                     // parents before their children, as far as they were looked for
-	// became tells which new bundle takes the place of an old one.
+	// became maps old bundles to their replacements.
 	became     map[string]string
 	downstream map[string]bool // bundles that the inputs are, or are part of
 	created    map[string]bool // new bundles
@@ -47,7 +48,7 @@ func (m *mimicry) run(ctx context.Context) error {
 	if m.options.dryRun || m.options.shadow || len(m.plan) == 0 {
 		return err
 	}
-	// Also after an error or an interrupt: the new bundles would be on no worksheet.
+	// Continue after an error or an interrupt: otherwise the new bundles would be on no worksheet.
 	longer, cancel := outlive(ctx, cleanupLimit)
 	defer cancel()
 	if failed := m.addToWorksheet(longer); failed != nil {
@@ -57,7 +58,7 @@ func (m *mimicry) run(ctx context.Context) error {
 	return err
 }
 
-// load gets the output and what it depends on, or the inputs' descendants and what they depend on.
+// load gets the output, or else the inputs' descendants, and all bundles that these depend on.
 func (m *mimicry) load(ctx context.Context) error {
 	var found []client.BundleInfo
 	var err error
@@ -100,8 +101,8 @@ func (m *mimicry) load(ctx context.Context) error {
 	return nil
 }
 
-// make returns the bundle that takes an old one's place: a new one if the old one depends on an input, or
-// is the output without inputs.
+// make returns the bundle that replaces an old one: a new one if the old one depends on an input, or is
+// the output and there are no inputs.
 func (m *mimicry) make(ctx context.Context, uuid string) (string, error) {
 	if became, ok := m.became[uuid]; ok {
 		return became, nil
@@ -143,7 +144,8 @@ func (m *mimicry) make(ctx context.Context, uuid string) (string, error) {
 	return became, nil
 }
 
-// makeLike makes a bundle like an old one of other dependencies, or finds one with --memoize.
+// makeLike makes a bundle like an old one with other dependencies; with --memoize it may find an existing
+// one.
 func (m *mimicry) makeLike(ctx context.Context, old client.BundleInfo, dependencies []codalab.Dependency) (codalab.Bundle, error) {
 	b := client.NewBundle{
 		Worksheet: m.sheet, Type: old.Type, Metadata: m.metadata(old), Dependencies: dependencies, Detached: !m.options.shadow,
@@ -167,7 +169,7 @@ func (m *mimicry) makeLike(ctx context.Context, old client.BundleInfo, dependenc
 	return codalab.Bundle{UUID: uuid, Type: b.Type, Metadata: b.Metadata}, err
 }
 
-// metadata is that of the bundle that is made after an old one.
+// metadata returns the metadata for the copy of an old bundle.
 func (m *mimicry) metadata(old client.BundleInfo) codalab.Metadata {
 	metadata := codalab.Metadata{}
 	maps.Copy(metadata, old.Metadata)
@@ -192,8 +194,8 @@ func (m *mimicry) metadata(old client.BundleInfo) codalab.Metadata {
 	return metadata
 }
 
-// addToWorksheet shows the new bundles on the worksheet. What stands right before the old one on its
-// worksheet, its heading for example, comes with it.
+// addToWorksheet shows the new bundles on the worksheet. It copies the texts and directives right before
+// the old bundle, such as its heading.
 func (m *mimicry) addToWorksheet(ctx context.Context) error {
 	anchor := m.output
 	if anchor == "" && len(m.inputs) > 0 {

@@ -17,7 +17,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 )
 
-// outcome is what a call of cl has done.
+// outcome is the result of a call of cl.
 type outcome struct {
 	code        int
 	out, errors string

@@ -10,7 +10,7 @@ import (
 // printJSON prints a value as JSON.
 func (c *cli) printJSON(v any) error { return c.Print(true, v, "") }
 
-// printUUID prints the uuid of the one thing that a command made or changed.
+// printUUID prints the uuid of the bundle or worksheet that a command made or changed.
 func (c *cli) printUUID(uuid string) error {
 	if c.asJSON {
 		return c.printJSON(named{uuid})
@@ -18,7 +18,7 @@ func (c *cli) printUUID(uuid string) error {
 	return c.print(uuid)
 }
 
-// printUUIDs prints the uuids of several things, one in a line.
+// printUUIDs prints several uuids, one in a line.
 func (c *cli) printUUIDs(uuids []string) error {
 	if !c.asJSON {
 		for _, uuid := range uuids {
@@ -43,7 +43,7 @@ func (c *cli) orJSON(err error, v any) error {
 	return c.printJSON(v)
 }
 
-// tell prints what a command has done: v as JSON, or else a line for people.
+// tell prints a command's result: v with --json, else a line of text.
 func (c *cli) tell(v any, format string, args ...any) error {
 	if c.asJSON {
 		return c.printJSON(v)
@@ -51,7 +51,7 @@ func (c *cli) tell(v any, format string, args ...any) error {
 	return c.print(fmt.Sprintf(format, args...))
 }
 
-// say prints a line of what a command does, unless it prints JSON.
+// say prints a line of text unless --json is set.
 func (c *cli) say(format string, args ...any) error {
 	if c.asJSON {
 		return nil
@@ -78,22 +78,22 @@ func (c *cli) print(parts ...string) error {
 	return nil
 }
 
-// warn prints a line for people on standard error: a warning, or what has become of something.
+// warn prints a line on standard error.
 func (c *cli) warn(format string, args ...any) {
 	if !c.quiet {
 		fmt.Fprintf(c.Stderr, format+"\n", args...) //nolint:errcheck // there is nobody else to tell
 	}
 }
 
-// note says on a terminal what cl does; scripts do not read it.
+// note prints a progress message on standard error if that is a terminal.
 func (c *cli) note(format string, args ...any) {
 	if _, ok := terminal(c.Stderr); ok {
 		c.warn(format, args...)
 	}
 }
 
-// orNumber returns err, or else prints the number that a search has asked for: None for a total of
-// nothing.
+// orNumber returns err, or else prints the number that a search returned: None if the server
+// returned null.
 func (c *cli) orNumber(err error, number json.RawMessage) error {
 	text := strings.Trim(string(number), `"`)
 	switch {

@@ -16,16 +16,16 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// part is the beginning of a file that is being downloaded, in a hidden file beside its final path. The
-// name of that file identifies the contents: the server, the bundle, the path in it and the size. So cl
-// never adds to another file's part. A lock keeps two processes from adding to the same one.
+// part is a hidden file in the directory of a download, with the beginning of the downloaded file. Its
+// name has a digest of the server, the bundle, the path and the size, so a download never continues
+// another file's part. A lock keeps two processes from writing the same part.
 type part struct {
 	path string
 	file *os.File
 	size int64
 }
 
-// partName is how the names begin under which a download to a path is kept until it is whole.
+// partName returns the beginning of the names of parts for a destination.
 func partName(final string) string {
 	name := filepath.Base(final)
 	return "." + name[:min(len(name), 200)] + ".part-"
@@ -40,7 +40,7 @@ func unwritable(dir string, err error) error {
 	return refusef("Nothing can be written to %s: %v. Choose another path with -o.", dir, err)
 }
 
-// openPart opens the part of a file, of which some may be there if its contents cannot change.
+// openPart opens the part of a file. It continues an existing part only if the contents cannot change.
 func (d *download) openPart() (*part, error) {
 	dir := filepath.Dir(d.final)
 	identity := strings.Join([]string{d.at.Address(), d.target.BundleUUID, d.target.Subpath, strconv.FormatInt(d.info.Size, 10)}, "\x00")
@@ -58,15 +58,15 @@ func (d *download) openPart() (*part, error) {
 		_ = f.Close() // another process has it
 		return nil, refusef("Another cl is downloading this file to %s.", d.final)
 	}
-	// A file system without locks has none to wait for.
+	// On a file system without locks, isTaken never reports a lock.
 	if p.size, err = f.Seek(0, io.SeekEnd); err != nil {
 		return nil, errors.Join(fmt.Errorf("continue %s: %w", path, err), f.Close())
 	}
 	return p, nil
 }
 
-// leavePart ends the use of a part. If the download has failed, it keeps the part only for a later call
-// that can go on with it.
+// leavePart closes a part. After a failed download it keeps the part only if a later call can continue
+// it.
 func (d *download) leavePart(p *part, failure error) error {
 	_ = p.file.Close() // again, unless it has failed
 	if failure == nil {

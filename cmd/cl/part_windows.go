@@ -2,8 +2,8 @@ package main
 
 import "os"
 
-// Windows needs a privilege to make symbolic links, and opens them as what they lead to.
+// Windows needs a privilege to make symbolic links, and opens a link's target.
 const noFollow = 0
 
-// isTaken reports no file: nothing locks it here.
+// isTaken returns false: files are not locked on Windows.
 func isTaken(*os.File) bool { return false }

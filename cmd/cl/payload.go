@@ -17,19 +17,21 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 )
 
-// payload is what an upload sends.
+// payload is the contents of an upload.
 type payload struct {
-	// name tells the server by its ending whether the stream is an archive.
+	// name is a file name; its extension shows the server whether the stream is an archive.
 	name   string
 	unpack bool
-	// url is where the server fetches the contents itself; then there is no stream.
+	// url is an address from which the server fetches the contents itself; then there is no
+	// stream.
 	url string
-	// size is how much the progress counts, -1 if unknown; need how much quota the bundle takes at
-	// least. measure may set them. files is the number of files in an archive.
+	// size is the number of bytes for the progress display, -1 if unknown; need is the least disk
+	// quota that the bundle takes. measure may set both. files is the number of files in an
+	// archive.
 	size, need, files int64
-	// measure checks that everything can be read. Nothing has been sent then.
+	// measure checks that everything can be read, before anything is sent.
 	measure func(ctx context.Context) error
-	// open opens the stream, which counts in p what it reads.
+	// open opens the stream, which counts its bytes in p.
 	open func(ctx context.Context, p *progress) (io.ReadCloser, error)
 }
 
@@ -68,7 +70,8 @@ func (u *upload) prepare() (*payload, error) {
 	return p, u.prepareArchive(p, sources)
 }
 
-// resolvePaths makes the paths absolute, and returns what to send: with -L what they lead to.
+// resolvePaths makes the paths absolute and returns the paths to send; with -L it resolves
+// symbolic links.
 func (u *upload) resolvePaths() ([]string, error) {
 	var sources []string
 	for i, p := range u.paths {
@@ -132,7 +135,7 @@ func (u *upload) prepareFile(p *payload, file string, size int64) {
 	case archiveExt(file) != "":
 		p.unpack = !u.pack
 		if p.unpack {
-			p.need = 0 // what is in it counts
+			p.need = 0 // the server counts the unpacked files
 		}
 	case u.compress:
 		plain := p.open
@@ -202,7 +205,7 @@ func (u *upload) prepareArchive(p *payload, sources []string) error {
 	return nil
 }
 
-// unlessEnded is a refusal, or the end of ctx.
+// unlessEnded returns ctx's error if ctx has ended, else a refusal with err's text.
 func unlessEnded(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()

@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	// showAfter is how long a transfer may take without being shown.
+	// A transfer shorter than showAfter is not shown.
 	showAfter = time.Second
 	showEvery = 200 * time.Millisecond
-	// rateOver is the time of which the rate is shown.
+	// The shown rate is an average over rateOver.
 	rateOver = 5 * time.Second
 )
 
@@ -32,7 +32,7 @@ type progress struct {
 	width func() int
 	verb  string
 	now   func() time.Time
-	// files is how many files there are in all, 0 if they are not counted.
+	// files is the total number of files, 0 if they are not counted.
 	files int64
 
 	mu         sync.Mutex
@@ -91,14 +91,14 @@ func (p *progress) addFile() {
 	p.filesDone++
 }
 
-// restart sets how much is there already.
+// restart sets the number of bytes that are already transferred.
 func (p *progress) restart(done int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.done, p.ratedBytes, p.rated, p.rate = done, done, p.now(), 0
 }
 
-// clear removes the line, so that others can write. The next bytes bring it back.
+// clear removes the line, so that other output can follow. The next bytes draw it again.
 func (p *progress) clear() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -123,7 +123,7 @@ func (p *progress) end() {
 	p.to = nil
 }
 
-// measure brings the rate up to date: an average in which older times weigh less and less.
+// measure updates the rate, an exponentially weighted average.
 func (p *progress) measure(now time.Time) {
 	took := now.Sub(p.rated).Seconds()
 	if took <= 0 {

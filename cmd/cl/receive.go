@@ -18,17 +18,18 @@ import (
 )
 
 const (
-	// sectionSize is how much of a file cl asks for at a time when it goes on with it: CodaLab's own
-	// server holds a section in memory.
+	// sectionSize is the length of one request when cl continues a file: CodaLab's own server holds the
+	// whole section in memory.
 	sectionSize = 32 << 20
-	// overlap is how much of what is there is compared with the server's file before the rest is added.
+	// overlap is the length at the end of a part that cl compares with the server's file before it
+	// continues.
 	overlap = 64 << 10
-	// patience is how long cl goes on trying without receiving anything.
+	// patience limits the retries without any new bytes.
 	patience = time.Minute
 )
 
-// persist calls transfer until it succeeds, fails in a way that will not pass, or has got nothing new for
-// a while. news reports whether the last call has got anything that the next one need not get again.
+// persist calls transfer until it succeeds, fails permanently, or makes no progress for patience. news
+// reports whether the last call has received bytes that the next one need not receive again.
 func (d *download) persist(ctx context.Context, p *progress, transfer func() error, news func() bool) error {
 	wait, last := 250*time.Millisecond, d.Now()
 	for {
@@ -52,13 +53,13 @@ func (d *download) persist(ctx context.Context, p *progress, transfer func() err
 }
 
 // passing reports whether the same call may soon succeed: the connection broke, or the server or a proxy
-// has said that it is busy or about to start. An internal error of the server stays.
+// answered that it is busy or starting. An internal error of the server does not pass.
 func passing(err error) bool {
 	var call *codalab.Error
 	return errors.As(err, &call) && call.Transient() && !slices.Contains([]int{500, 501, 507}, call.Status)
 }
 
-// received marks the errors of an answer's stream, to tell them from those of the disk.
+// received marks errors of the answer's stream, so that they differ from errors of the disk.
 type received struct {
 	r      io.Reader
 	target codalab.Target
@@ -73,8 +74,8 @@ func (r received) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// directory downloads a directory, whose archive always comes from its beginning. It returns the size of
-// its files.
+// directory downloads a directory and returns the size of its files. An archive always restarts at its
+// beginning.
 func (d *download) directory(ctx context.Context) (size int64, err error) {
 	tmp, err := os.MkdirTemp(filepath.Dir(d.final), partName(d.final)+"*")
 	if err != nil {
@@ -98,7 +99,7 @@ func (d *download) directory(ctx context.Context) (size int64, err error) {
 	return size, d.place(whole, filepath.Join(tmp, "old"))
 }
 
-// receiveTree unpacks without limits, since the user asked for it on their own disk.
+// receiveTree unpacks without limits, because the user chose the destination.
 func (d *download) receiveTree(ctx context.Context, p *progress, dir string) (int64, error) {
 	contents, err := d.open(ctx, nil)
 	if err != nil {
@@ -118,7 +119,7 @@ func (d *download) receiveTree(ctx context.Context, p *progress, dir string) (in
 	return size.Bytes, errors.Join(err, root.Close())
 }
 
-// failed is why a download failed.
+// failed returns the error for the user.
 func (d *download) failed(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
@@ -133,7 +134,7 @@ func (d *download) failed(ctx context.Context, err error) error {
 func (d *download) open(ctx context.Context, r *client.Range) (*client.Contents, error) {
 	contents, err := d.at.OpenContents(ctx, d.target, r)
 	if err == nil && contents.Type != d.info.Type {
-		_ = contents.Close() // it is not what was wanted
+		_ = contents.Close() // it has the wrong type
 		return nil, refusef("%s has become a %s.", d.target, contents.Type)
 	}
 	return contents, err
@@ -191,7 +192,7 @@ func (d *download) receiveFile(ctx context.Context, p *progress, part *part) err
 	return err
 }
 
-// receiveRest goes on with a file of which a part is there.
+// receiveRest continues a file from an existing part.
 func (d *download) receiveRest(ctx context.Context, p *progress, part *part) error {
 	same, err := d.compare(ctx, part)
 	if err != nil {
@@ -219,8 +220,8 @@ func (d *download) receiveRest(ctx context.Context, p *progress, part *part) err
 	return d.checkSize(part)
 }
 
-// compare reports whether the end of what is there is the same as on the server: a crash of this machine
-// may have damaged it.
+// compare reports whether the end of the part equals the server's file: a crash of this machine may have
+// damaged it.
 func (d *download) compare(ctx context.Context, part *part) (bool, error) {
 	if part.size > d.info.Size {
 		return false, nil
@@ -239,7 +240,7 @@ func (d *download) compare(ctx context.Context, part *part) (bool, error) {
 	return part.endsWith(from, theirs)
 }
 
-// checkSize checks that a file is whole. That of a bundle which has not ended may grow meanwhile.
+// checkSize checks that a file is complete. A file of a bundle that still runs may have grown since.
 func (d *download) checkSize(part *part) error {
 	switch {
 	case part.size < d.info.Size:

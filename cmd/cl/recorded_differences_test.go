@@ -151,7 +151,7 @@ func differences() []cltest.Difference {
 	})
 }
 
-// stockDifferences are those that show on CodaLab's own server alone.
+// stockDifferences are the differences that only show on CodaLab's own server.
 func stockDifferences() []cltest.Difference {
 	return differencesOf([][4]string{
 		{

@@ -13,10 +13,10 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/cltest"
 )
 
-// TestRecordedScripts plays the scripts of package cltest with our cl on our server, and compares
-// what it prints, and its exit codes, with what CodaLab's own cl prints on CodaLab's own server.
-// With CLTEST_STOCK our cl plays them on a server of CodaLab's own, too. That server's users must be new:
-// groups and bundles that they have made before would be in the lists.
+// TestRecordedScripts plays the scripts of package cltest with our cl on our server, and compares its
+// output and exit codes with those of CodaLab's own cl on CodaLab's own server. With CLTEST_STOCK our cl
+// plays them on a server of CodaLab's own, too. That server's users must be new: their earlier groups and
+// bundles would be in the lists.
 func TestRecordedScripts(t *testing.T) {
 	t.Parallel()
 	scripts, err := cltest.Scripts()
@@ -63,7 +63,7 @@ func TestRecordedScripts(t *testing.T) {
 	})
 }
 
-// recorded compares our cl with what is recorded.
+// recorded compares our cl with the recordings.
 type recorded struct {
 	client cltest.Client
 	// table has the differences of our cl.

@@ -31,9 +31,8 @@ const (
 	password  = "correct horse"
 )
 
-// TestScripts runs testdata/script, each against a server of its own. Beside
-// cl and testscript's own commands they have those of Cmds, and the condition
-// terminal: that this machine can make one.
+// TestScripts runs testdata/script, each against a server of its own. In addition to cl and testscript's own
+// commands they have those of Cmds, and the condition terminal: that this machine can make one.
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	testscript.Run(t, testscript.Params{
@@ -167,7 +166,7 @@ func exits(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 // jsonCommand runs a command with --json, which must print one JSON value and nothing else. With an even
-// number of further words, they are keys (a.0.b) and what their values must be: json cl ls -- 0.state ready.
+// number of further words, they are keys (a.0.b) and their values: json cl ls -- 0.state ready.
 func jsonCommand(ts *testscript.TestScript, _ bool, args []string) {
 	words, wants := args, []string(nil)
 	if i := slices.Index(args, "@"); i >= 0 {

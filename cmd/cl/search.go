@@ -99,11 +99,11 @@ func (c *cli) printFound(ctx context.Context, at *workspace, found []client.Bund
 	return t.print(c.Stdout)
 }
 
-// searchLimit is how many results a search has unless it says otherwise (codalab/model/bundle_model.py:
+// searchLimit is the default number of results of a search (codalab/model/bundle_model.py:
 // SEARCH_RESULTS_LIMIT).
 const searchLimit = 10
 
-// noteLimit says that there may be more results than are shown.
+// noteLimit prints a warning if there may be more results.
 func (c *cli) noteLimit(shown int, keywords []string) {
 	limited := slices.ContainsFunc(keywords, func(k string) bool { return strings.HasPrefix(k, ".limit=") })
 	if shown == searchLimit && !limited {

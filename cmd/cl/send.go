@@ -15,19 +15,17 @@ import (
 )
 
 const (
-	// cleanupLimit is how long cl tries to remove a bundle whose upload has failed, also after an
-	// interrupt.
+	// cleanupLimit limits the removal of a bundle whose upload has failed, also after an interrupt.
 	cleanupLimit = 10 * time.Second
-	// unpackLimit is how long cl waits for the end of an upload whose answer was lost, while the
-	// server says that it is not ready yet. A proxy may have had less patience than the unpacking
-	// takes.
+	// unpackLimit limits the wait for an upload whose answer was lost, while the server reports that it
+	// is not ready. A proxy may give up before the server has unpacked the contents.
 	unpackLimit = 10 * time.Minute
-	// absenceLimit is how long cl waits then for a server that does not answer.
+	// absenceLimit ends that wait earlier if the server does not answer.
 	absenceLimit = time.Minute
 )
 
-// send creates a bundle and sends its contents. After an error the bundle does not exist, or the user
-// has been told of it.
+// send creates a bundle and sends its contents. If it fails, it has removed the bundle or printed a
+// warning that the bundle may exist.
 func (u *upload) send(ctx context.Context, at *workspace, p *payload, b client.NewBundle) (uuid string, err error) {
 	progress := u.progress("Sent", p.size)
 	progress.files = p.files
@@ -63,7 +61,7 @@ func (u *upload) send(ctx context.Context, at *workspace, p *payload, b client.N
 	return uuid, err
 }
 
-// toItsEnd is a stream that tells whether it was read to its end.
+// toItsEnd is a stream that records whether it was read to its end.
 type toItsEnd struct {
 	io.Reader
 	reached atomic.Bool
@@ -78,8 +76,8 @@ func (t *toItsEnd) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// create creates a bundle. The call outlives an interrupt, so that what it has created is known. If its
-// answer is lost, create removes the bundle that may exist.
+// create creates a bundle. The call continues for cleanupLimit after an interrupt, so that its answer
+// shows whether the bundle exists. If the answer is lost, create removes the bundle.
 func (c *cli) create(ctx context.Context, at *workspace, b client.NewBundle) (uuid string, err error) {
 	b.UUID = codalab.NewUUID()
 	longer, cancel := outlive(ctx, cleanupLimit)
@@ -119,8 +117,8 @@ func unconnected(err error) bool {
 	return errors.As(err, &op) && op.Op == "dial"
 }
 
-// settle decides what to do with the bundle of a failed upload: its answer may have been lost although
-// it has succeeded. whole is whether all of it was sent. settle returns nil if the bundle is ready.
+// settle handles the bundle of a failed upload, which may have succeeded while its answer was lost.
+// whole reports that all contents were sent. settle returns nil if the bundle is ready.
 func (u *upload) settle(ctx context.Context, at *workspace, uuid string, whole bool, failure error) error {
 	if transient(failure) && whole && ctx.Err() == nil {
 		state, reason := u.outcome(ctx, at, uuid, passing(failure))
@@ -142,8 +140,8 @@ func (u *upload) settle(ctx context.Context, at *workspace, uuid string, whole b
 	return failure
 }
 
-// outcome asks the server for the state of a bundle, with wait until its upload has ended. The state is
-// empty if the server does not tell.
+// outcome gets a bundle's state from the server; if wait is set, it waits for the end of the upload.
+// The state is empty if the server does not answer.
 func (u *upload) outcome(ctx context.Context, at *workspace, uuid string, wait bool) (state codalab.State, failure string) {
 	begun := u.Now()
 	answered := begun
@@ -169,7 +167,7 @@ func (u *upload) outcome(ctx context.Context, at *workspace, uuid string, wait b
 	}
 }
 
-// remove removes a new bundle, also after an interrupt, and says what has become of it.
+// remove removes a new bundle, also after an interrupt, and prints the result.
 func (c *cli) remove(ctx context.Context, at *workspace, uuid, because string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupLimit)
 	defer cancel()

@@ -56,7 +56,8 @@ func (c *cli) load() (*stateFile, error) {
 	return c.reload()
 }
 
-// update changes the state, as other processes have left it meanwhile, and keeps it.
+// update reads the state again, since other processes may have changed it, then changes and
+// saves it.
 func (c *cli) update(change func(*stateFile)) error {
 	state, err := c.reload()
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 )
 
-// statusView is what cl status shows, in JSON.
+// statusView is the output of cl status, in JSON.
 type statusView struct {
 	Home          string        `json:"codalab_home"`
 	Session       string        `json:"session"`

@@ -69,7 +69,7 @@ func (c *cli) addStore(ctx context.Context, at *workspace, s client.BundleStore)
 	return c.printUUID(added.ID)
 }
 
-// storageType is the type of a store with this URL; empty if that tells none
+// storageType returns the type of a store with this URL, empty for an unknown scheme
 // (codalab/lib/beam/filesystems.py and codalab/worker/bundle_state.py: parse_linked_bundle_url).
 func storageType(url string) string {
 	switch {
@@ -81,7 +81,8 @@ func storageType(url string) string {
 	return ""
 }
 
-// storesAreElsewhere says that only CodaLab's own server has bundle stores, if the server has none.
+// storesAreElsewhere replaces the error of a server without bundle stores by an explanation: only
+// CodaLab's own server has them.
 func (c *cli) storesAreElsewhere(err error) error {
 	if isStatus(err, http.StatusNotFound) || isStatus(err, http.StatusMethodNotAllowed) {
 		return refusef("this server has no bundle stores beside its own; only CodaLab's own server has")

@@ -47,7 +47,7 @@ const fieldsHelp = `The fields of bundles, for -f of cl info, cl ls and cl searc
                     /stats.json:test/error
   /<path>:<key>     the value after a key in a file of lines KEY<tab>VALUE`
 
-// topics are the help topics beside the commands.
+// topics are help topics that are no commands.
 func topics() []*cobra.Command {
 	return []*cobra.Command{
 		{Use: "exit-codes", Short: "The exit codes of cl", Long: exitCodesHelp},

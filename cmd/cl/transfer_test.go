@@ -119,7 +119,7 @@ func (s *transferSite) called(method string) []string {
 	return list
 }
 
-// result is how a call of cl has ended.
+// result is the end of a call of cl.
 type result struct {
 	code           int
 	err            error

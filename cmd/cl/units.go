@@ -96,17 +96,18 @@ func (s *spelled) Set(text string) error {
 // String is the value as CodaLab writes it.
 func (s *spelled) String() string { return s.text }
 
-// Type is what the help shows in place of the value.
+// Type returns the placeholder of the value in the help.
 func (s *spelled) Type() string { return s.kind }
 
-// The least requests that are not taken for a mistake: sbatch counts minutes and megabytes, CodaLab
-// seconds and bytes.
+// Smaller requests are probably mistakes: sbatch counts in minutes and megabytes, CodaLab in seconds and
+// bytes.
 const (
 	leastTime   = time.Minute
 	leastMemory = 4 << 20
 )
 
-// warnOfSmallRequests warns of requests that are taken as they are, but may have been meant otherwise.
+// warnOfSmallRequests prints a warning for each request that is probably a mistake. The request stays
+// unchanged.
 func (c *cli) warnOfSmallRequests(m codalab.Metadata) {
 	unitless := regexp.MustCompile(`^[0-9.]+$`)
 	if text := m.String("request_time"); text != "" {

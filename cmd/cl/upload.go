@@ -114,7 +114,8 @@ func (u *upload) run(ctx context.Context, worksheet string) error {
 	return u.printUUID(uuid)
 }
 
-// checkCommandLine refuses what cannot be meant, before anything is read or sent.
+// checkCommandLine fails for combinations of arguments and flags that have no meaning; nothing is
+// read or sent before.
 func (u *upload) checkCommandLine() error {
 	urls := 0
 	for _, p := range u.paths {
@@ -168,8 +169,8 @@ func (u *upload) prepareMetadata(ctx context.Context, worksheet string) (*worksp
 	return u.openWorksheet(ctx, worksheet)
 }
 
-// checkQuota refuses an upload that is too large, before anything is sent. The server may find more:
-// what is in an archive, and what other uploads take meanwhile.
+// checkQuota fails if the upload exceeds the disk quota, before anything is sent. The server checks
+// again, because unpacked archives and concurrent uploads count, too.
 func (u *upload) checkQuota(ctx context.Context, at *workspace, need int64) error {
 	if need <= 0 {
 		return nil

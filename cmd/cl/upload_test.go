@@ -107,7 +107,7 @@ func TestInterruptedUploadLeavesNoBundle(t *testing.T) {
 	}
 }
 
-// The upload has begun, and standard input has nothing more to say.
+// The upload has begun, and standard input stays silent.
 func TestInterruptEndsAnUploadThatWaitsForStandardInput(t *testing.T) {
 	t.Parallel()
 	s := newTransferSite(t, 1<<40)
@@ -155,7 +155,7 @@ func TestTooLargeUploadIsRefusedBeforeItBegins(t *testing.T) {
 	if calls := s.called("PUT"); len(calls) > 0 {
 		t.Errorf("something was sent")
 	}
-	// What standard input holds is known only while it is sent.
+	// The size of standard input is known only after it was sent.
 	r = s.cl(t.Context(), bytes.NewReader(random(1<<20)), "upload", "-")
 	wantText(t, "standard error", r.stderr, "Can't save bundle, user disk quota exceeded.")
 	if left := s.bundles(t); len(left) > 0 || r.code != 1 {

@@ -21,7 +21,7 @@ func accountFields() []string {
 	}
 }
 
-// moreAccountFields are those that only -f shows.
+// moreAccountFields are the fields that only -f shows.
 func moreAccountFields() []string {
 	return []string{"is_root_user", "time_quota", "time_used", "disk_quota", "disk_used", "notifications", "avatar_id", "protected_mode"}
 }
@@ -249,7 +249,7 @@ func (c *cli) ueditCommand() *cobra.Command {
 	return cmd
 }
 
-// accountFlags adds the flags for what can be changed of an account, and returns a function that reads
+// accountFlags adds flags for the changeable fields of an account, and returns a function that reads
 // them.
 func accountFlags(cmd *cobra.Command) func() (map[string]any, error) {
 	flags := cmd.Flags()

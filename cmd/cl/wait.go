@@ -17,16 +17,16 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/termtext"
 )
 
-// The pause between two looks at a bundle is a tenth of the time waited so far, within these
-// limits. So cl sees the end of a short run at once, and a long wait costs the server little.
-// With --tail the pause is short enough to follow the output.
+// The pause between two polls of a bundle is a tenth of the time waited so far, within these limits.
+// So cl sees the end of a short run at once, and a long wait costs the server little. With --tail the
+// pause is short enough to follow the output.
 const (
 	minPoll = 50 * time.Millisecond
 	maxPoll = time.Second
 	maxTail = 500 * time.Millisecond
 )
 
-// outageLimit is how long cl waits for a server that does not answer.
+// outageLimit limits the wait for a server that does not answer.
 const outageLimit = 5 * time.Minute
 
 // tailChunk is the maximum size of one read of an output.
@@ -97,7 +97,7 @@ func (c *cli) waitFor(ctx context.Context, worksheet string, specs []string, tai
 	return failed
 }
 
-// waiters are those for the bundles that specs name. One alone may name a file to follow.
+// waiters returns a waiter for each bundle. If specs has one element, it may name a file to follow.
 func (c *cli) waiters(ctx context.Context, worksheet string, specs []string, tail bool) ([]waiter, error) {
 	if len(specs) == 1 {
 		at, target, err := c.target(ctx, worksheet, specs[0])
@@ -136,7 +136,7 @@ func viewEnded(bundles []codalab.Bundle) []endedView {
 	return views
 }
 
-// interrupted says after Ctrl-C what becomes of the bundles for which cl has waited, and returns err.
+// interrupted prints after Ctrl-C that the bundles continue, and returns err.
 func (c *cli) interrupted(ctx context.Context, err error, uuids ...string) error {
 	if ctx.Err() != nil {
 		c.warn("cl: the wait has ended, not the bundle. To wait again: cl wait %[1]s. To end it: cl kill %[1]s.", strings.Join(uuids, " "))
@@ -158,11 +158,11 @@ type waiter struct {
 	*workspace
 	uuid  string
 	files []*followedFile
-	// shown is the last sentence about what the bundle waits for.
+	// shown is the last sentence that was printed about the bundle's wait.
 	shown string
 }
 
-// followedFile is a growing file, and how much of it cl has printed.
+// followedFile is a growing file; cl has printed its first offset bytes.
 type followedFile struct {
 	path   string
 	to     io.Writer
@@ -198,7 +198,7 @@ func (w *waiter) wait(ctx context.Context) (codalab.Bundle, error) {
 	}
 }
 
-// showStatus prints on a terminal what a bundle waits for, when that has changed.
+// showStatus prints on a terminal the reason for the bundle's wait, if it has changed.
 func (w *waiter) showStatus(b codalab.Bundle) {
 	if b.State.Final() {
 		return
@@ -213,8 +213,8 @@ func (w *waiter) showStatus(b codalab.Bundle) {
 	}
 }
 
-// printNewOutput prints what has been added to the files. Before the bundle's end the files
-// may not exist yet, and the worker may not answer.
+// printNewOutput prints the new bytes of the files. Before the bundle's end the files may not exist
+// yet, and the worker may not answer.
 func (w *waiter) printNewOutput(ctx context.Context, state codalab.State) error {
 	switch state { //nolint:exhaustive // in the other states there are no files
 	case codalab.StateRunning, codalab.StateFinalizing,
@@ -235,8 +235,8 @@ func (w *waiter) printNewOutput(ctx context.Context, state codalab.State) error 
 	return nil
 }
 
-// printNew prints what has been added to a file. A read may return less than it asked for, so
-// after the bundle's end printNew reads until nothing is left.
+// printNew prints the new bytes of a file. A read may return fewer bytes than requested, so after the
+// bundle's end printNew reads until nothing is left.
 func (w *waiter) printNew(ctx context.Context, f *followedFile, last bool) error {
 	for {
 		target := codalab.Target{BundleUUID: w.uuid, Subpath: f.path}
@@ -249,8 +249,7 @@ func (w *waiter) printNew(ctx context.Context, f *followedFile, last bool) error
 		f.offset += n
 		_ = contents.Close() // everything needed has been read
 		if from.err != nil {
-			// The connection broke. f.offset counts what was printed; the next call prints the
-			// rest.
+			// The connection broke. f.offset counts the printed bytes; the next call prints the rest.
 			return &codalab.Error{Method: "GET", Path: target.String(), Err: from.err, Message: from.err.Error()}
 		}
 		if err != nil {
@@ -262,7 +261,7 @@ func (w *waiter) printNew(ctx context.Context, f *followedFile, last bool) error
 	}
 }
 
-// errorRecorder records errors of its source, to tell them from errors of the output.
+// errorRecorder records errors of its source, so that they differ from errors of the output.
 type errorRecorder struct {
 	r   io.Reader
 	err error

@@ -15,9 +15,9 @@ import (
 
 const someUUID = "0x391c0ea24a8c49e98e2b9baf6b6d9bc1"
 
-// TestWaitOutlivesTroubleOfTheServer follows a run through a server that is
-// down now and then, that breaks off in the middle of the output, and that sends
-// less of it than cl asks for, also after the end.
+// TestWaitOutlivesTroubleOfTheServer follows a run on a server that fails some requests,
+// breaks off in the middle of the output, and sends less of it than requested, also after
+// the end.
 func TestWaitOutlivesTroubleOfTheServer(t *testing.T) {
 	t.Parallel()
 	const output = "0123456789abcdefghijklmnopqrstuvwxyz"

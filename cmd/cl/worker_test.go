@@ -14,8 +14,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab/contents"
 )
 
-// worker takes one bundle at a time from a server and does with it what a
-// script says.
+// worker takes one bundle at a time from a server and executes a script's commands for
+// it.
 type worker struct {
 	api *client.Client
 	dir string
@@ -82,7 +82,7 @@ func (w *worker) report() codalab.CheckIn {
 	return in
 }
 
-// obey does what a message says.
+// obey acts on a message.
 func (w *worker) obey(ctx context.Context, m codalab.Message) {
 	switch m.Type { //nolint:exhaustive // the others are not sent here
 	case codalab.MessageRun:
@@ -142,7 +142,7 @@ func (w *worker) write(ctx context.Context, name, text string) error {
 	return errors.Join(err, f.Close())
 }
 
-// end uploads what the run has left and reports its end.
+// end uploads the run's directory and reports the run's end.
 func (w *worker) end(ctx context.Context, exitCode *int, failure *string) error {
 	dir, err := w.held(ctx)
 	if err != nil {
