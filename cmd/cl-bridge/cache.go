@@ -41,8 +41,8 @@ func cacheSub(p program.Process, use, short, long string, args cobra.PositionalA
 	})
 }
 
-// openCache opens the cache of a configuration, which knows from the bridge's
-// ledger and from Slurm which pins are over, where they can be asked.
+// openCache opens the cache of a configuration. The cache can tell which pins are over if
+// the bridge's ledger and Slurm can be asked.
 func openCache(ctx context.Context, p program.Process, conf config.Config) (*cache.Cache, func() error, error) {
 	var over func(context.Context, []cache.Holder) (map[cache.Holder]bool, error)
 	closing := func() error { return nil }
@@ -149,7 +149,7 @@ func cacheTrim(p program.Process) *cobra.Command {
 	var o cache.TrimOptions
 	cmd := cacheSub(p, "trim", "Drop pins of ended holders, remove the excess, and sweep what crashes left", "", cobra.NoArgs,
 		func(ctx context.Context, s *site, c *cache.Cache, _ []string) error {
-			t, err := c.Trim(ctx, o) // t has what was done before an error, too
+			t, err := c.Trim(ctx, o) // t is set after an error, too
 			return errors.Join(s.print(t, cacheadmin.TrimmedText(t, o.DryRun)), err)
 		})
 	cmd.Flags().BoolVarP(&o.DryRun, "dry-run", "n", false, "change nothing, and say what would be done")

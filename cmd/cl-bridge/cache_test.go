@@ -61,8 +61,8 @@ func holdersOf(t *testing.T, c *cache.Cache) map[string]string {
 	return held
 }
 
-// Rows keep their inputs until their results are collected; what another
-// bridge, an older ledger or a person holds is not this ledger's to judge.
+// Rows keep their inputs until their results are collected. This ledger must not judge
+// the pins of another bridge, an older ledger or a person.
 func TestPinsGoWhenTheirHolderIsOverAndForNoOtherReason(t *testing.T) {
 	t.Parallel()
 	row := func(n int, phase plan.Phase) plan.Row {
@@ -129,7 +129,8 @@ func TestEntryPinnedForAJobStaysUntilTheJobHasEnded(t *testing.T) {
 	if out := run("pin"); !strings.Contains(out, "job-") {
 		t.Errorf("cache pin lists %q", out)
 	}
-	// What the job reads stays, also when it is damaged and another content is in use.
+	// The job's input stays, even if it is damaged and the other bundles use another
+	// content.
 	entries, err := c.Entries(t.Context())
 	if err == nil {
 		err = os.Truncate(entries[0].Path, 0)

@@ -30,7 +30,7 @@ func noConfiguration(name string) string {
 	return ""
 }
 
-// A service manager does not start again what ends with the code for usage.
+// A service manager does not restart a program that ends with the code for usage.
 func TestMistakesOfTheOperatorEndWithTheirOwnExitCode(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -15,9 +15,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// connect returns clients of the server and of Slurm. It fails where there are no
-// credentials or none of Slurm's commands; the first calls show whether the server accepts
-// the login and whether the controller answers.
+// connect returns clients of the server and of Slurm. It fails if there are no credentials
+// or no Slurm commands. It sends no request: the first calls show whether the server
+// accepts the login and whether the controller answers.
 func connect(ctx context.Context, p program.Process, c config.Config, log *slog.Logger) (*client.Client, *sbatch.Client, error) {
 	if _, _, err := c.Credentials(ctx); err != nil {
 		return nil, nil, err
@@ -46,8 +46,8 @@ func slurmClient(p program.Process, c config.Config) *sbatch.Client {
 	return &sbatch.Client{Bin: c.Slurm.Bin, Conf: cmp.Or(c.Slurm.Conf, p.Getenv("SLURM_CONF")), Cluster: c.Slurm.Cluster}
 }
 
-// findSlurm fails where Slurm's commands are absent. It does not ask whether the
-// controller answers: that may change at any time.
+// findSlurm fails if Slurm's commands are absent. It does not call the controller, which
+// may go down or come back at any time.
 func findSlurm(ctx context.Context, p program.Process, c config.Config, log *slog.Logger) (*sbatch.Client, error) {
 	slurm := slurmClient(p, c)
 	version, err := slurm.Version(ctx)

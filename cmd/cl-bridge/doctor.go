@@ -29,7 +29,7 @@ Exit codes: 0 nothing failed; 1 something did; 2 the command line or the configu
 is wrong; 3 the server, Slurm or the ledger's database does not answer, and nothing
 else failed.`
 
-// examination is which of doctor's checks to make.
+// examination selects doctor's checks.
 type examination struct {
 	jobs   bool
 	wait   time.Duration
@@ -48,7 +48,7 @@ func doctorCommand(p program.Process) *cobra.Command {
 	return cmd
 }
 
-// run checks everything, and prints each check when it is known.
+// run makes the checks, and prints each result at once.
 func (x examination) run(ctx context.Context, s *site) error {
 	for _, name := range x.queues {
 		if s.Queue[name] == nil {
@@ -108,7 +108,7 @@ const aboutCheck = `check reads a configuration and says what is wrong in it. Wi
 the checks of cl-bridge doctor, except for the jobs, and ends with doctor's exit codes.
 It changes nothing.`
 
-// configCommand looks at a configuration.
+// configCommand checks a configuration.
 func configCommand(p program.Process) *cobra.Command {
 	live := false
 	check := siteCommand(p, "check", "Say whether a configuration can be read; with --live, whether what it names is there", aboutCheck, cobra.NoArgs,

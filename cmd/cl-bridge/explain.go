@@ -54,7 +54,7 @@ func (s *site) explain(ctx context.Context, prefix string) error {
 	return s.print(e, e.Text(s.Now()))
 }
 
-// explanation explains a bundle by the ledger, or asks the bridge that has the ledger on another
+// explanation explains a bundle from the ledger, or asks the bridge if the ledger is on another
 // host.
 func (s *site) explanation(ctx context.Context, prefix string) (status.Explanation, error) {
 	r, name, err := s.openLedger(ctx)
@@ -72,8 +72,8 @@ func (s *site) explanation(ctx context.Context, prefix string) (status.Explanati
 	return status.Explain(ctx, r, name, bundle)
 }
 
-// openLedger opens the ledger, on which a bridge may be at work, and returns its name too.
-// With --ledger it reads no configuration: explain uses nothing else of it.
+// openLedger opens the ledger, which a bridge may be using, and returns its name, too. With
+// --ledger it reads no configuration, because explain needs nothing else from it.
 func (s *site) openLedger(ctx context.Context) (*ledger.Reader, string, error) {
 	var err error
 	if s.flags.ledger == "" {
@@ -88,7 +88,7 @@ func (s *site) openLedger(ctx context.Context) (*ledger.Reader, string, error) {
 	return r, sqldb.Name(s.Ledger), err
 }
 
-// completeBundle returns the bundles whose UUIDs begin with what has been typed.
+// completeBundle returns the bundles whose UUIDs begin with the typed characters.
 func (s *site) completeBundle(ctx context.Context, typed string) []string {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()

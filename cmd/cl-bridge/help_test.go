@@ -12,8 +12,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// TestHelpIsAsWritten compares what --help says with testdata/help, so that a
-// change of the command line is seen for what it is.
+// TestHelpIsAsWritten compares the output of --help with testdata/help, so that a review
+// shows each change of the command line.
 func TestHelpIsAsWritten(t *testing.T) {
 	t.Parallel()
 	for _, verbs := range []string{"", "init", "doctor", "config check", "run", "image", "image pull", "image ls", "image rm"} {

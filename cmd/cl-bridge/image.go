@@ -72,8 +72,8 @@ func completeQueues(p program.Process) cobra.CompletionFunc {
 	}
 }
 
-// configOf returns the configuration of a command line that a shell completes, or an empty
-// one where it cannot be read.
+// configOf returns the configuration of a command line for shell completion, or an empty
+// one if it cannot be read.
 func configOf(p program.Process, cmd *cobra.Command) config.Config {
 	path, err := findConfig(p, cmd.Flag("config").Value.String())
 	if err != nil {
@@ -95,8 +95,8 @@ func completeArchitectures(cmd *cobra.Command) {
 	}
 }
 
-// pull brings images in, and prints each when it is kept. The last error says how the
-// program ends; it prints the others at once.
+// pull brings images into the cache and prints each one when it is kept. It prints each
+// failure at once, and returns the last one.
 func pull(ctx context.Context, s *site, im *images.Images, wanted []images.Wanted) error {
 	list, last := []imageadmin.Pulled{}, error(nil)
 	err := imageadmin.Pull(ctx, im, wanted, s.Stderr, s.Now, func(one imageadmin.Pulled) error {

@@ -21,7 +21,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// convertPulled converts what assembly.ImageJobs has pulled, inside a job.
+// convertPulled converts an image that assembly.ImageJobs has pulled. It runs inside a
+// job.
 func convertPulled(ctx context.Context, s imagejob.Settings, img source.Image, dst string, progress func(imagejob.Progress)) error {
 	return apptainer.Converter{
 		Source:      source.Source{OpenFile: source.FilesBelow(img.Reference.Path()), Architecture: img.Architecture},
@@ -30,10 +31,10 @@ func convertPulled(ctx context.Context, s imagejob.Settings, img source.Image, d
 	}.Convert(ctx, img, dst, func(p apptainer.Progress) { progress(imagejob.Progress(p)) })
 }
 
-// observeAlone is how often a command that waits for a job runs squeue, beside the bridge.
+// observeAlone is the interval of squeue calls in a command that waits for a job.
 const observeAlone = 30 * time.Second
 
-// imageJobsAlone is assembly.ImageJobs for a command, beside a bridge or without one.
+// imageJobsAlone returns assembly.ImageJobs for a command, which has no bridge's observer.
 func imageJobsAlone(ctx context.Context, p program.Process, c config.Config) (assembly.Convert, error) {
 	if c.Image.Queue == "" {
 		return nil, nil //nolint:nilnil // none is wanted

@@ -122,7 +122,7 @@ func findDeleted(ctx context.Context, c config.Config, _ []string) ([]sharedfile
 // without.
 var keptOf = regexp.MustCompile(`^0x[0-9a-f]{32}(-[0-9a-f]{16})?$`)
 
-// findKept returns the results of these bundles. A UUID alone names no bundle if it was that of several.
+// findKept returns the results of these bundles. It fails for a UUID that several bundles have had.
 func findKept(ctx context.Context, c config.Config, bundles []string) ([]sharedfiles.KeptResults, error) {
 	layout := spool.Layout(c.Shared)
 	all, err := sharedfiles.ListKept(ctx, layout, func(k spool.Kept) bool {

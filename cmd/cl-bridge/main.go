@@ -31,7 +31,7 @@ func run(ctx context.Context, p program.Process) error {
 	return withExitCode(root.ExecuteContext(ctx))
 }
 
-// parentOf returns a command that only has subcommands. Alone it prints its help.
+// parentOf returns a command that only has subcommands. Without one it prints its help.
 func parentOf(use, short, long string, subs ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: use, Short: short, Long: long, Args: program.WrongUsage(cobra.NoArgs),

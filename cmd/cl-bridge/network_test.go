@@ -16,8 +16,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
-// A home on NFS is usual, so init names another place, and a bridge whose configuration names
-// none says what to write.
+// A home on NFS is usual, so init names another place for the ledger. The error of a bridge
+// without one names the key to set.
 func TestHomeOnANetworkFileSystemHasNoLedger(t *testing.T) {
 	t.Parallel()
 	home, dir := testenv.NetworkDisk(t), t.TempDir()

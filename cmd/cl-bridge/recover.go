@@ -43,8 +43,7 @@ func recoverCommand(p program.Process) *cobra.Command {
 }
 
 // compareLedger compares the ledger with Slurm and, with accept, raises the ledger's
-// generation. It makes no ledger where there is none: that would be the ledger of a new
-// bridge, which knows no job.
+// generation. It fails if there is no ledger: a new one would know no job.
 func compareLedger(ctx context.Context, s *site, accept bool) (recovery.Findings, error) {
 	reader, err := ledger.OpenToRead(ctx, s.Ledger)
 	if err != nil {
@@ -67,7 +66,7 @@ func compareLedger(ctx context.Context, s *site, accept bool) (recovery.Findings
 	return recovery.Accept(ctx, s.Now(), policy, sqldb.Name(s.Ledger), book, slurm)
 }
 
-// outdated adds to the error of an old ledger what to do about it.
+// outdated adds advice to the error of an old ledger.
 func outdated(err error, f siteFlags) error {
 	if !errors.Is(err, plan.ErrOutdated) {
 		return err

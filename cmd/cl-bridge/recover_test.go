@@ -64,7 +64,7 @@ func (r restored) submits(t *testing.T, bundle, attempt, generation int, state s
 	})
 }
 
-// say is what recover prints, with what differs from run to run replaced.
+// say returns the output of recover, with its varying parts replaced.
 func (r restored) say(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := command(t, append([]string{"recover", "--config", r.config}, args...)...)

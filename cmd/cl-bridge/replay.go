@@ -40,7 +40,7 @@ func replayCommand(p program.Process) *cobra.Command {
 				return err
 			}
 			if sum.Different > 0 {
-				return &program.Error{Code: program.ExitFailure} // the report says why
+				return &program.Error{Code: program.ExitFailure} // the report has the reason
 			}
 			return nil
 		},

@@ -48,7 +48,8 @@ func serve(ctx context.Context, p program.Process, c config.Config, t tracing, l
 	}.Serve(ctx)
 }
 
-// tracing says where the bridge records its decisions. An empty path means nowhere.
+// tracing is the file to which the bridge records its decisions; an empty path records
+// none.
 type tracing struct {
 	path  string
 	limit config.Size

@@ -20,8 +20,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// site is what a command works on: the process, and the configuration that the command's
-// flags name, with the ledger filled in.
+// site holds the process of a command and the configuration that its flags name, with the ledger
+// filled in.
 type site struct {
 	program.Process
 	config.Config
@@ -41,7 +41,7 @@ func siteCommand(p program.Process, use, short, long string, args cobra.Position
 	return cmd
 }
 
-// diskCommand is siteCommand for a command that uses the shared disk. It fails where the disk does not
+// diskCommand is siteCommand for a command that uses the shared disk. It fails if the disk does not
 // answer.
 func diskCommand(p program.Process, use, short, long string, args cobra.PositionalArgs, run func(ctx context.Context, s *site, args []string) error) *cobra.Command {
 	return siteCommand(p, use, short, long, args, func(ctx context.Context, s *site, args []string) error {
@@ -98,12 +98,12 @@ func (s *site) readConfig() (err error) {
 	return nil
 }
 
-// print prints what a command found, as JSON or as text.
+// print prints a command's result, as JSON or as text.
 func (s *site) print(found any, text string) error { return s.Print(s.json, found, text) }
 
-// withExitCode gives ExitTransient to an error that has no exit code and that may pass: the
-// ledger's database, Slurm or a registry did not answer. It gives ExitUsage to a ledger in a
-// place that has to be changed.
+// withExitCode gives ExitTransient to an error without an exit code if it may pass: the ledger's
+// database, Slurm or a registry did not answer. It gives ExitUsage to a ledger whose place must be
+// changed.
 func withExitCode(err error) error {
 	var coded *program.Error
 	var failed interface {
@@ -138,8 +138,7 @@ func ledgerPlace(p program.Process, c config.Config, flag string) (string, error
 	return filepath.Join(state, "ledger.db"), nil
 }
 
-// configVariable is the environment variable that names the configuration where
-// --config does not.
+// configVariable is the environment variable with the configuration's path; --config comes first.
 const configVariable = "CL_BRIDGE_CONFIG"
 
 func configFlag(cmd *cobra.Command, path *string) {
@@ -162,14 +161,14 @@ func findConfig(p program.Process, flag string) (string, error) {
 	_, err = os.Stat(path)
 	switch {
 	case !errors.Is(err, fs.ErrNotExist):
-		return path, nil // reading it shows what is wrong with it
+		return path, nil // reading it fails with the reason
 	case p.Getenv(configVariable) != "":
 		return "", fmt.Errorf("no configuration: $%s names %s, which is not there; \"cl-bridge init\" writes one", configVariable, path)
 	}
 	return "", fmt.Errorf("no configuration: $%s is not set, and there is no %s; \"cl-bridge init\" writes one, and --config names another", configVariable, path)
 }
 
-// configPlace returns the path of the configuration where no flag names one.
+// configPlace returns the configuration's path if no flag names one.
 func configPlace(p program.Process) (string, error) {
 	if path := p.Getenv(configVariable); path != "" {
 		return path, nil
@@ -195,8 +194,8 @@ func userDir(p program.Process, variable string, inHome ...string) (string, erro
 	return filepath.Join(dir, "cl-bridge"), nil
 }
 
-// elsewhere returns the lease of the bridge that has the configuration's ledger on another host,
-// where err says that there is none on this host.
+// elsewhere returns the lease of the bridge that has the configuration's ledger on another host. err
+// is the error of opening the ledger on this host.
 func (s *site) elsewhere(ctx context.Context, err error) (lease.State, bool) {
 	if !errors.Is(err, ledger.ErrAbsent) || s.Shared == "" {
 		return lease.State{}, false
@@ -209,7 +208,8 @@ func (s *site) elsewhere(ctx context.Context, err error) (lease.State, bool) {
 	return state, err == nil && status.IsElsewhere(state.Holder, s.Config, host)
 }
 
-// absent words the error of a ledger that is not on this host. It names the host that has the ledger.
+// absent replaces the error of a missing ledger: by the host that has the ledger, or else by
+// otherwise.
 func (s *site) absent(ctx context.Context, err error, otherwise string) error {
 	if state, ok := s.elsewhere(ctx, err); ok {
 		return fmt.Errorf("the ledger %s is on %s, and can be used there only", state.Holder.Ledger, state.Holder.Host)
@@ -218,12 +218,13 @@ func (s *site) absent(ctx context.Context, err error, otherwise string) error {
 		return err
 	}
 	if silent := diskspace.Answers(ctx, s.Shared); silent != nil {
-		return silent // it would say whether another host has the ledger
+		return silent // only the disk shows whether another host has the ledger
 	}
 	return errors.New(otherwise)
 }
 
-// openToJudge opens the ledger, which must exist, because it says what may be removed.
+// openToJudge opens the ledger for commands that remove unneeded files. It fails without a ledger,
+// because only the ledger shows which files are unneeded.
 func (s *site) openToJudge(ctx context.Context) (*ledger.Reader, error) {
 	r, err := ledger.OpenToRead(ctx, s.Ledger)
 	if err != nil {

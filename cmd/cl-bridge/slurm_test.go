@@ -11,9 +11,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// slurmCommands is a directory of shell scripts with the names of Slurm's commands.
-// They print what package sbatch has recorded of the real commands, for a user with
-// the accounts lab and nlp, and know no rules: tests of the rules run on
+// slurmCommands is a directory of shell scripts with the names of Slurm's commands. They
+// print package sbatch's recorded outputs of the real commands, for a user with the
+// accounts lab and nlp. They implement no rules: tests of the rules run on
 // slurmtest.Cluster, or on the real Slurm.
 type slurmCommands string
 

@@ -41,7 +41,7 @@ func sweepCommand(p program.Process) *cobra.Command {
 	return cmd
 }
 
-// sweepOnce sweeps once. A bridge may be at work meanwhile.
+// sweepOnce sweeps once. It may run while a bridge runs.
 func sweepOnce(ctx context.Context, s *site, dryRun bool) ([]sharedfiles.Finding, error) {
 	reader, err := s.openToJudge(ctx)
 	if err != nil {

@@ -52,8 +52,8 @@ func lockLedger(t *testing.T, where string) *ledger.Ledger {
 	return book
 }
 
-// Files cannot be made old: what is swept in truth, and what not, package sharedfiles
-// tests. Here they are too young.
+// Files cannot be made old here, so this test only has young ones. Package sharedfiles
+// tests the sweep of old ones.
 func TestSweepLeavesWhatIsYoung(t *testing.T) {
 	t.Parallel()
 	r, layout := littered(t)
