@@ -40,7 +40,7 @@ func run(ctx context.Context, p program.Process) error {
 	return root.ExecuteContext(ctx) //nolint:wrapcheck // the commands add the context
 }
 
-// place is where a server's data is.
+// place holds the data directory and the database of a server.
 type place struct {
 	dir string
 	// database is the URL of a database in PostgreSQL; empty for the SQLite file in dir.

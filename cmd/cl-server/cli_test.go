@@ -137,7 +137,7 @@ func does(t *testing.T, stdin string, args ...string) string {
 	return stdout.String()
 }
 
-// refuses runs a command that has to fail, and say why.
+// refuses runs a command that must fail with this message.
 func refuses(t *testing.T, says string, args ...string) {
 	t.Helper()
 	_, stderr, code := start(t.Context(), "secret", args...)

@@ -38,7 +38,7 @@ type process struct {
 	alice
 }
 
-// alice is a user who is signed in. After a kill of the server her token is still valid.
+// alice is a signed-in user. Her token stays valid after a kill of the server.
 type alice struct{ token, home string }
 
 // signIn signs alice in. That is slow by design.

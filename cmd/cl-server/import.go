@@ -85,7 +85,7 @@ by a problem; 2 the command line is wrong; 3 a database does not answer.`,
 	return cmd
 }
 
-// check refuses a wrong command line.
+// check fails for a wrong command line.
 func (in *importFlags) check() error {
 	if in.mysql == "" {
 		return program.Usage(errors.New("--mysql is needed: the URL of the old server's database"))
@@ -185,7 +185,7 @@ func (in *importFlags) text(r codalabimport.Report) string {
 	return text.String()
 }
 
-// progress shows on a terminal how far an import is; it shows nothing elsewhere.
+// progress shows an import's progress on a terminal; it shows nothing elsewhere.
 type progress struct {
 	to    io.Writer
 	now   func() time.Time
@@ -202,7 +202,7 @@ func newProgress(p program.Process) *progress {
 	return s
 }
 
-// show shows how far a step is, at most some times in a second.
+// show shows the progress of a step, at most a few times a second.
 func (s *progress) show(step codalabimport.Step, done, total int64) {
 	now := s.now()
 	if s.step != step {

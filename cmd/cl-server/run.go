@@ -81,7 +81,7 @@ GET /metrics for Prometheus on an address of its own, to everybody who reaches i
 	return cmd
 }
 
-// besideOwn returns the path of a program in the directory of cl-server's own, which may not be there.
+// besideOwn returns the path of a program in cl-server's own directory; the file may not exist.
 func besideOwn(name string) string {
 	own, err := os.Executable()
 	if err != nil {
@@ -101,7 +101,7 @@ func newLog(p program.Process, format string) (*slog.Logger, error) {
 	return nil, fmt.Errorf("--log-format %q: want text or json", format)
 }
 
-// parseLimits sets the limits of what runs may request; an empty text means none.
+// parseLimits sets the limits of requests in runs; an empty text sets none.
 func parseLimits(config *server.Config, disk, memory, duration string) (err error) {
 	for flag, size := range map[string]struct {
 		text string
@@ -123,8 +123,8 @@ func parseLimits(config *server.Config, disk, memory, duration string) (err erro
 	return nil
 }
 
-// checkLinkRoots refuses directories that would show the server's own data, or the whole
-// machine, to everybody.
+// checkLinkRoots fails for directories that would expose the server's own data, or the whole machine,
+// to everybody.
 func checkLinkRoots(roots []string, data string) error {
 	data, err := filepath.EvalSymlinks(data)
 	if err == nil {

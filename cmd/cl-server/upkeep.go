@@ -12,10 +12,11 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// checked is what fsck found.
+// checked is the result of fsck.
 type checked struct {
 	Findings []store.Finding `json:"findings"`
-	// Served means that a server runs, so that contents that no bundle names were not looked for.
+	// Served means that a server runs, so that fsck did not look for contents that no bundle
+	// names.
 	Served bool `json:"served"`
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
-// A backup is made while the server serves, and a server starts on what is restored from it.
+// The backup is made while the server runs, and a server starts on the restored directory.
 func TestServerStartsOnARestoredBackup(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, _ string, flags []string) {

@@ -24,7 +24,7 @@ const (
 	idleTimeout   = 2 * time.Minute
 )
 
-// web is how the server is reached.
+// web holds the server's addresses, its certificate and its time to shut down.
 type web struct {
 	listen, metrics string
 	cert, key       string
@@ -40,7 +40,7 @@ func (w *web) flags(cmd *cobra.Command) {
 	f.DurationVar(&w.shutdown, "shutdown-timeout", 20*time.Second, "how `long` to wait for requests under way after a signal")
 }
 
-// check returns what is wrong with the flags.
+// check fails if the flags for TLS do not fit together or the certificate cannot be read.
 func (w *web) check() error {
 	if (w.cert == "") != (w.key == "") {
 		return errors.New("--tls-cert and --tls-key need each other")
@@ -54,7 +54,7 @@ func (w *web) check() error {
 	return nil
 }
 
-// serve serves until ctx ends. swept is how many unfinished uploads were removed before.
+// serve serves until ctx ends. swept is the number of unfinished uploads that the start removed.
 func (w *web) serve(ctx context.Context, config server.Config, swept int) error {
 	listener, err := listen(ctx, w.listen)
 	if err != nil {
