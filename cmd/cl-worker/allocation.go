@@ -9,8 +9,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/worker/local"
 )
 
-// inAllocation returns the part of a host that the Slurm job around the worker has, for a site that does
-// not keep jobs to their part (slurm.conf(5): TaskPlugin; cgroup.conf(5): ConstrainDevices). The variables
+// inAllocation returns the part of a host that belongs to the Slurm job around the worker, for sites where
+// Slurm does not confine jobs (slurm.conf(5): TaskPlugin; cgroup.conf(5): ConstrainDevices). The variables
 // are those of sbatch(1), OUTPUT ENVIRONMENT VARIABLES. The GPUs that --gpuset lists by name count as the
 // job's.
 func inAllocation(m local.Machine, getenv func(string) string, gpuset string) (local.Machine, error) {
@@ -45,7 +45,7 @@ func inAllocation(m local.Machine, getenv func(string) string, gpuset string) (l
 	return m, nil
 }
 
-// number is 0 for what is no number.
+// number returns 0 if the text is no number.
 func number(text string) int64 {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {

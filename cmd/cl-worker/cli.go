@@ -22,8 +22,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/worker"
 )
 
-// The exit codes of `cl-worker exec` itself. They are for people who read sacct; a
-// bridge reads the exit record.
+// The exit codes of `cl-worker exec` itself. People see them in sacct; a bridge reads the exit record
+// instead.
 const (
 	exitSpec       = 120
 	exitTaken      = 121
@@ -105,7 +105,7 @@ func newRoot(p program.Process) *cobra.Command {
 	return root
 }
 
-// completeFlags says what shells complete: most values are no names of files.
+// completeFlags sets shell completion for the flags: few values are file names.
 func completeFlags(root *cobra.Command) {
 	root.Flags().VisitAll(func(f *pflag.Flag) {
 		complete := cobra.NoFileCompletions
@@ -120,8 +120,8 @@ func completeFlags(root *cobra.Command) {
 	_ = root.MarkFlagDirname("work-dir") // it is there
 }
 
-// normalizeArgs rewrites a command line of the worker that Python's argparse accepts for pflag. Those of
-// subcommands stay as they are.
+// normalizeArgs rewrites a command line that Python's argparse accepts for pflag. It leaves the command
+// lines of subcommands unchanged.
 func normalizeArgs(root *cobra.Command, args []string) ([]string, error) {
 	if len(args) == 0 || !strings.HasPrefix(args[0], "-") {
 		return args, nil
@@ -184,8 +184,8 @@ func execute(ctx context.Context, p program.Process, spec, submission string) er
 	return nil
 }
 
-// nodeName is the name of this node. In an allocation it is Slurm's NodeName, which need not be the name
-// of the host (sbatch(1), OUTPUT ENVIRONMENT VARIABLES). The bridge names the node to Slurm so.
+// nodeName returns the name of this node. In an allocation it is Slurm's NodeName, by which the bridge
+// names the node to Slurm; it may differ from the host's name (sbatch(1), OUTPUT ENVIRONMENT VARIABLES).
 func nodeName(p program.Process) (string, error) {
 	if name := p.Getenv("SLURMD_NODENAME"); name != "" {
 		return name, nil
@@ -197,8 +197,8 @@ func nodeName(p program.Process) (string, error) {
 	return name, nil
 }
 
-// engineEnv is the part of this process's environment by which docker and podman
-// find their engine and their own files.
+// engineEnv returns the environment variables by which docker and podman find their engine and their own
+// files.
 func engineEnv(p program.Process) []string {
 	env := []string{"PATH=" + cmp.Or(p.Getenv("PATH"), "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin")}
 	for _, name := range []string{
@@ -213,7 +213,7 @@ func engineEnv(p program.Process) []string {
 	return env
 }
 
-// exitCode is the exit code for how a bundle ended.
+// exitCode returns the exit code for the end of a bundle.
 func exitCode(exit spool.Exit, err error) int {
 	switch {
 	case errors.Is(err, worker.ErrSpec):
@@ -234,8 +234,8 @@ func exitCode(exit spool.Exit, err error) int {
 	return exitNoStatus
 }
 
-// unrecordedCode is the exit code for an end that could not be recorded: the command's status, if the
-// command ended by itself. Slurm keeps that, and the bridge takes it from Slurm.
+// unrecordedCode returns the exit code for an end that could not be recorded: the command's status, if
+// the command ended by itself. The bridge then reads the status from Slurm.
 func unrecordedCode(exit spool.Exit) int {
 	own := exit.Cause == spool.CauseSucceeded || exit.Cause == spool.CauseUser && !exit.Terminated
 	if own && exit.ExitCode != nil && spool.IsCommandStatus(*exit.ExitCode) {
@@ -244,8 +244,8 @@ func unrecordedCode(exit spool.Exit) int {
 	return exitUnrecorded
 }
 
-// outcome is the message for standard error, which becomes the job's output; nil
-// if the exit status says enough.
+// outcome returns the message for standard error, which becomes the job's output; nil if the exit status
+// is enough.
 func outcome(exit spool.Exit, err error) error {
 	if err == nil && exit.Failure != "" {
 		err = errors.New(exit.Failure)

@@ -32,7 +32,7 @@ func call(t *testing.T, args ...string) (stdout string, code int, err error) {
 	return out.String(), program.Code(t.Context(), err), err
 }
 
-// TestHelpIsAsWritten compares what --help says with testdata/help.
+// TestHelpIsAsWritten compares the output of --help with testdata/help.
 func TestHelpIsAsWritten(t *testing.T) {
 	t.Parallel()
 	for _, command := range []string{"", "exec", "probe"} {
@@ -125,7 +125,7 @@ func TestShellsCompleteTheRuntimes(t *testing.T) {
 	}
 }
 
-// TestManualPageHasEveryOption also reads what its text becomes.
+// TestManualPageHasEveryOption also reads the rendered page.
 func TestManualPageHasEveryOption(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

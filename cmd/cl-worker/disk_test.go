@@ -7,7 +7,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// What the command says of a full disk goes to that disk, and is lost.
+// The command's message about the full disk goes to that disk, and is lost.
 func TestFullDiskOfTheWorkingDirectoryIsSaidInASentence(t *testing.T) {
 	t.Parallel()
 	x := prepare(t, "echo begun; head -c 8000000 /dev/zero > big", nil)

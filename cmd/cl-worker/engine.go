@@ -30,8 +30,8 @@ import (
 // dockerWithin bounds the question whether Docker answers.
 const dockerWithin = 10 * time.Second
 
-// findEngine finds Docker where that is asked for. With auto, Docker runs the containers if it answers, as
-// with CodaLab's own worker; else the host's best other runtime does.
+// findEngine finds Docker if the runtime is docker or auto. With auto, Docker runs the containers if it
+// answers, as with CodaLab's own worker; else the host's best other runtime runs them.
 func (w *standalone) findEngine(ctx context.Context) error {
 	if w.runtime != runtimeDocker && w.runtime != runtimeAuto {
 		return nil
@@ -60,9 +60,9 @@ func (w *standalone) findEngine(ctx context.Context) error {
 	return nil
 }
 
-// findEngineRecords finds the file about the images in Docker's store: one for all workers of this user on this
-// host that use this Docker, whatever their work directories are. It is on a disk of this host, in the
-// directory of the user's state, else below /var/tmp.
+// findEngineRecords finds the file about the images in Docker's store. All workers of this user on this host
+// that use this Docker share the file, whatever their work directories are. It is on a disk of this host, in
+// the directory of the user's state, else below /var/tmp.
 func (w *standalone) findEngineRecords(ctx context.Context) error {
 	address, err := w.engine.Address(ctx)
 	if err != nil { // an old client
@@ -86,8 +86,8 @@ func (w *standalone) findEngineRecords(ctx context.Context) error {
 	return fmt.Errorf("find a place for the records of Docker's images: %w", failed)
 }
 
-// tryHost refuses a host that cannot run containers, or can convert no image: its worker would take runs
-// and only keep them from others.
+// tryHost fails if this host cannot run containers or convert images: a worker there would claim runs that
+// only other workers can run.
 func (w *standalone) tryHost(ctx context.Context) error {
 	if w.engine != nil {
 		return nil
@@ -122,12 +122,12 @@ func (w *standalone) engineImages(made assembly.Parts) *engineimages.Images {
 	}
 }
 
-// judge says which holders of images are over.
+// judge reports which holders of images are over.
 type judge func(ctx context.Context, holders []cache.Holder) (map[cache.Holder]bool, error)
 
-// holdersOver judges the holders of all workers whose images are in one engine. A holder's home is the worker's
-// own directory, and ours judges those of this worker. Another worker's holders stay until that worker drops
-// them, or its directory is gone or another ledger's: then nobody can take its runs up any more.
+// holdersOver returns a judge for the images of all workers that share one engine. A holder's home is its
+// worker's own directory; ours judges the holders of this worker. A holder of another worker is over if that
+// worker's directory is gone or has another ledger, because then no worker can resume its runs.
 func holdersOver(own string, ours judge) func(ctx context.Context, home string, holders []cache.Holder) (map[cache.Holder]bool, error) {
 	return func(ctx context.Context, home string, holders []cache.Holder) (map[cache.Holder]bool, error) {
 		if home == own {

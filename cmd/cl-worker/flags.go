@@ -13,8 +13,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// flags are the flags of a stand-alone worker: those of CodaLab's own (codalab/worker/main.py: parse_args),
-// the older --slots, and --stop-after.
+// flags are the flags of a stand-alone worker: those of CodaLab's own worker (codalab/worker/main.py:
+// parse_args), the older --slots, and --stop-after.
 type flags struct {
 	server                    string
 	passwordFile, tokenFile   string
@@ -87,7 +87,7 @@ func (f *flags) add(s *pflag.FlagSet) {
 	f.addHidden(s)
 }
 
-// addHidden adds the flags that are refused, and those of the worker that was started by worker.sh.
+// addHidden adds the flags that this worker rejects, and those of CodaLab's older command worker.sh.
 func (f *flags) addHidden(s *pflag.FlagSet) {
 	for i, name := range kubernetesFlags() {
 		s.StringVar(&f.kubernetes[i], name, "", "refused: there is no runtime for Kubernetes")
@@ -110,10 +110,10 @@ func kubernetesFlags() []string {
 	return []string{"kubernetes-cluster-host", "kubernetes-auth-token", "kubernetes-cert-path", "kubernetes-cert"}
 }
 
-// plainTag is what a worker's tag may be (codalab/worker/main.py: main).
+// plainTag matches the valid tags of workers (codalab/worker/main.py: main).
 var plainTag = regexp.MustCompile(`^[\pL\pN-]*$`)
 
-// check refuses what no worker can do.
+// check fails for flags and values that this worker does not support.
 func (f *flags) check() error {
 	switch {
 	case f.runtime == runtimeKubernetes || slices.ContainsFunc(f.kubernetes[:], func(s string) bool { return s != "" }):
@@ -161,7 +161,7 @@ func (s *size) String() string {
 	return codalab.FormatSize(s.bytes)
 }
 
-// Type is what the help shows.
+// Type returns the placeholder of the value in the help.
 func (s *size) Type() string { return "size" }
 
 func seconds(n int64) time.Duration { return time.Duration(n) * time.Second }

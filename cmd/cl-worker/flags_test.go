@@ -13,8 +13,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 )
 
-// original is a flag of CodaLab's own cl-worker, version 1.7.3, its default there, and how ours differs; empty
-// if it does not.
+// original is a flag of CodaLab's own cl-worker, version 1.7.3, with its default there; differs describes the
+// difference of ours, empty for none.
 type original struct{ name, byDefault, differs string }
 
 // originals are the flags of codalab/worker/main.py: parse_args, in its order.
@@ -195,8 +195,8 @@ func TestVariablesAreReadAsTheTableSays(t *testing.T) {
 	}
 }
 
-// TestUnitLeavesRunsAloneAndStartsNoRefusedWorkerAgain reads scripts/cl-worker.service, and what docs/worker.md
-// shows of it.
+// TestUnitLeavesRunsAloneAndStartsNoRefusedWorkerAgain reads scripts/cl-worker.service, and the lines of it in
+// docs/worker.md.
 func TestUnitLeavesRunsAloneAndStartsNoRefusedWorkerAgain(t *testing.T) {
 	t.Parallel()
 	unit, err := os.ReadFile(filepath.Join("..", "..", "scripts", "cl-worker.service"))

@@ -139,7 +139,7 @@ func writeLayer(w io.Writer, programs ...string) error {
 	return tw.Close()
 }
 
-// addLibraries adds what a dynamically linked program needs, and its loader.
+// addLibraries adds the libraries and the loader of a dynamically linked program.
 func addLibraries(files map[string]string, program string) error {
 	f, err := elf.Open(program)
 	if err != nil {

@@ -22,8 +22,8 @@ func TestOutputOfAKilledProgramIsKept(t *testing.T) {
 	}
 }
 
-// What a worker that was killed cannot remove any more, the next one on the
-// node does: also directories that the command has shut.
+// The next worker on the node removes the leftovers of a killed one, also directories
+// that the command has closed.
 func TestNextWorkerSweepsWhatAKilledOneLeft(t *testing.T) {
 	t.Parallel()
 	x := prepare(t, "echo said; mkdir -p /shut/in && chmod 0 /shut; echo ready > began; sleep 1000", nil).start()

@@ -38,7 +38,7 @@ func workFor(ctx context.Context, t *testing.T, address string, now func() time.
 	return program.Code(ctx, err), err
 }
 
-// answer writes what a server answers.
+// answer returns a handler that answers with a text.
 func answer(text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) }
 }

@@ -9,16 +9,17 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 )
 
-// owner says whose the runs of a ledger are. Another server does not know them, another user may not report
-// them, and another work directory does not have their files.
+// owner identifies the server, the user and the work directory of a ledger's runs. A worker with another
+// owner must not use the ledger: the other server does not know the runs, another user may not report them,
+// and another work directory does not have their files.
 type owner struct {
 	Server string `json:"server"`
 	User   string `json:"user"`
-	// WorkDir is the work directory. It does not count where the ledger is in it.
+	// WorkDir is the work directory. It is not compared if the ledger is inside it.
 	WorkDir string `json:"work_dir"`
 }
 
-// ownerName is the name of the record of an owner, beside the ledger.
+// ownerName is the name of the file with the owner, in the directory of the ledger.
 const ownerName = "owner.json"
 
 // readOwner reads the owner of the ledger in a directory. The error wraps fs.ErrNotExist if none is recorded.
@@ -46,7 +47,7 @@ func (o owner) write(dir string) error {
 	return nil
 }
 
-// sameOwner reports whether a recorded owner is that of the worker.
+// sameOwner reports whether a recorded owner is the worker's.
 func (p place) sameOwner(recorded, of owner) bool {
 	if p.state == p.own() {
 		recorded.WorkDir = of.WorkDir // it was moved

@@ -84,7 +84,7 @@ func tryNode(ctx context.Context, p program.Process, want runtimes.Name, scratch
 	return nil
 }
 
-// reportText has a line for each finding, and how the node would run containers.
+// reportText returns a line for each finding and the runtimes that the node would use.
 func reportText(r probe.Report) string {
 	var rows [][]string
 	for _, part := range r.Host.Parts() {

@@ -11,7 +11,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// inNamespace runs the worker where a preparation of a shell has changed what is mounted.
+// inNamespace runs the worker in a mount namespace that a shell command has changed.
 func (x *execution) inNamespace(preparation string) {
 	x.t.Helper()
 	testenv.Root(x.t)
@@ -28,7 +28,8 @@ func (x *execution) inNamespace(preparation string) {
 	x.cmd.SysProcAttr = &syscall.SysProcAttr{}
 }
 
-// A node with such a scratch directory is free at once, and gets the next job.
+// A job on a node with such a scratch directory ends at once, so the node is free and
+// gets the next job.
 func TestScratchThatCannotBeUsedIsTheNodesFault(t *testing.T) {
 	t.Parallel()
 	const advice = " (the queue's scratch in the bridge's configuration)."

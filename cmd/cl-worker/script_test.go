@@ -43,11 +43,11 @@ const scriptPassword = "correct horse"
 // TestScripts plays testdata/script: real workers, with containers, for a server and a registry of the
 // script's own, and the cl of its users. Everything runs as an ordinary user.
 //
-// Beside testscript's own commands there are
+// In addition to testscript's own commands there are
 //
 //	as USER COMMAND…           a command of another user
 //	pulled-once                each blob of the registry was pulled once
-//	soon [!] COMMAND… ~ REGEXP a command is repeated until it prints what matches; with !, until it does not
+//	soon [!] COMMAND… ~ REGEXP a command is repeated until its output matches; with !, until it does not
 //	exits CODE COMMAND…        a command that has to end with an exit code, soon
 //	smalldisk DIRECTORY SIZE   mounts a small disk
 //	token USER WORKER FILE SECONDS
@@ -111,7 +111,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// endJobs ends what a script that failed has left: jobs outlive their worker.
+// endJobs ends the jobs that a failed script has left: jobs outlive their worker.
 func endJobs(dir string) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -126,7 +126,7 @@ func endJobs(dir string) {
 	}
 }
 
-// pulled counts how often each blob was pulled from a script's registry.
+// pulled counts the pulls of each blob from a script's registry.
 type pulled struct {
 	mu sync.Mutex
 	of map[string]int

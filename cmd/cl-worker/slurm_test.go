@@ -53,7 +53,7 @@ func (x *execution) slurm(stdin string, args ...string) string {
 	return string(out)
 }
 
-// copyProgram copies a program to where nodes and researcher see it.
+// copyProgram copies a program to a path that nodes and researcher see.
 func copyProgram(program, to string) error {
 	from, err := os.Open(program)
 	if err != nil {
@@ -147,7 +147,7 @@ func TestCancelledCommandThatEndsAtOnceWasToldToStop(t *testing.T) {
 	}
 }
 
-// At a preemption with send_user_signal Slurm signals the batch script alone, as scancel --batch does.
+// At a preemption with send_user_signal Slurm signals only the batch script, as scancel --batch does.
 func TestCommandHasItsGraceAfterTERM(t *testing.T) {
 	t.Parallel()
 	testenv.Slurm(t)
@@ -182,7 +182,7 @@ func TestJobThatAsksForApptainerIsAsAnyOther(t *testing.T) {
 	}
 }
 
-// sbatch passes on to the job what the account has.
+// sbatch passes the account's environment on to the job.
 func TestNothingOfTheJobsEnvironmentIsInItsContainer(t *testing.T) {
 	t.Parallel()
 	testenv.Slurm(t)

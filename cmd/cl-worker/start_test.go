@@ -14,7 +14,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
 )
 
-// Processes are what a start costs on a virtual machine. `make bench ONLY=main` counts system calls, too.
+// On a virtual machine, the number of processes determines the cost of a start. `make bench ONLY=main`
+// counts system calls, too.
 func TestStartTakesFiveProcesses(t *testing.T) {
 	t.Parallel()
 	strace, err := exec.LookPath("strace")

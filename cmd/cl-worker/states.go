@@ -12,16 +12,16 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 )
 
-// A directory with the ledger of a worker counts as left for good if the worker's directory is gone and the
-// ledger was not written for stateKept. It is stateKeptApart if the whole work directory is gone, because
-// its disk may only be away.
+// A directory with the ledger of a worker counts as abandoned if the worker's directory is gone and the
+// ledger was not written for stateKept; or for stateKeptApart if the whole work directory is gone, because
+// its disk may only be unmounted.
 const (
 	stateKept      = 7 * 24 * time.Hour
 	stateKeptApart = 30 * 24 * time.Hour
 )
 
-// sweepStates removes, on this host, the directories with ledgers that are left for good. What cannot be
-// read or removed stays.
+// sweepStates removes the abandoned directories with ledgers on this host. It skips directories that it
+// cannot read or remove.
 func (s search) sweepStates(ctx context.Context) {
 	for _, parent := range s.stateDirs() {
 		entries, err := os.ReadDir(parent)
@@ -36,7 +36,7 @@ func (s search) sweepStates(ctx context.Context) {
 	}
 }
 
-// sweepState removes the directory of a ledger if it is left for good and nobody has locked the ledger.
+// sweepState removes the directory of a ledger if it is abandoned and no program has locked the ledger.
 func (s search) sweepState(ctx context.Context, dir string) {
 	if !s.isLeft(dir) {
 		return
@@ -51,13 +51,14 @@ func (s search) sweepState(ctx context.Context, dir string) {
 	}
 }
 
-// isLeft reports whether the directory of a ledger is left for good.
+// isLeft reports whether the directory of a ledger is abandoned.
 func (s search) isLeft(dir string) bool {
 	of, err := readOwner(dir)
 	if err != nil {
 		return false
 	}
-	// The name is HOST-ID, and both may have hyphens: this host may be another one's HOST without its end.
+	// The name is HOST-ID, and both may contain hyphens: this host's name may be the beginning of
+	// another's.
 	for _, id, more := strings.Cut(filepath.Base(dir), "-"); more; _, id, more = strings.Cut(id, "-") {
 		if !absent(filepath.Join(workersDir(of.WorkDir), id)) {
 			return false
@@ -76,7 +77,7 @@ func (s search) isLeft(dir string) bool {
 	return true
 }
 
-// absent reports whether nothing has a path. It is false if that is not known.
+// absent reports whether the path does not exist. It is false if that is not known.
 func absent(path string) bool {
 	_, err := os.Lstat(path)
 	return errors.Is(err, fs.ErrNotExist)

@@ -14,7 +14,7 @@ import (
 )
 
 // A command with this time limit is suspended for so long; a worker that counts suspended time
-// stops it after the limit alone.
+// stops it only after the limit.
 const (
 	suspendLimit = 3 * time.Second
 	suspendFor   = 2200 * time.Millisecond
@@ -73,7 +73,7 @@ func (x *execution) stopped() bool {
 	return len(processes) > 0
 }
 
-// control runs scontrol as the cluster's administrator, who alone may suspend a job.
+// control runs scontrol as the cluster's administrator: no other user may suspend a job.
 func (x *execution) control(args ...string) {
 	x.t.Helper()
 	cluster := testenv.Slurm(x.t)

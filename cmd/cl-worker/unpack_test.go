@@ -9,8 +9,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// A node where images cannot be mounted runs bundles all the same. The record
-// tells what was done instead, and nothing of it remains.
+// A node on which images cannot be mounted unpacks them and runs the bundle. The record
+// names the method, and no unpacked file stays.
 func TestNodeThatLetsNobodyMountImagesUnpacksThem(t *testing.T) {
 	t.Parallel()
 	x := prepare(t, "echo result > result; cat result; id -u", nil)
