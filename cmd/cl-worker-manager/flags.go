@@ -65,7 +65,7 @@ func (m *manager) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&w.preemptible, "worker-preemptible", false, "workers say that they may be preempted")
 }
 
-// check refuses flags that contradict one another.
+// check fails for flags that contradict each other or have invalid values.
 func (m *manager) check() error {
 	switch {
 	case m.max < m.min:

@@ -12,8 +12,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 )
 
-// original is a flag of CodaLab's own cl-worker-manager, version 1.7.3, its default there, and how ours differs;
-// empty if it does not.
+// original is a flag of CodaLab's own cl-worker-manager, version 1.7.3, with its default there; differs
+// describes the difference of ours, empty for none.
 type original struct{ name, byDefault, differs string }
 
 // managerFlags are those of codalab/worker_manager/main.py.

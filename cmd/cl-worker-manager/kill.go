@@ -116,7 +116,7 @@ func runsOf(ctx context.Context, server pilot.Server, p pilot.Pilot) ([]string, 
 	return runs, nil
 }
 
-// confirm asks on the terminal.
+// confirm asks for a confirmation on the terminal.
 func (l *look) confirm() error {
 	stream, ok := l.Stdin.(interface{ Fd() uintptr })
 	if !ok || !term.IsTerminal(int(stream.Fd())) {

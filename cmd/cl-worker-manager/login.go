@@ -16,7 +16,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 )
 
-// login is the user's name and password, and how workers get them.
+// login holds the user's name and password, and the file that passes them to workers.
 type login struct {
 	account.Login
 	// file is the file from which workers read both. If kept is false it has yet to be written.
@@ -24,9 +24,8 @@ type login struct {
 	kept bool
 }
 
-// findLogin returns the login of --password-file; or else that of CODALAB_USERNAME and CODALAB_PASSWORD;
-// or else the one that an earlier manager has kept in the work directory; or else what somebody enters
-// on the terminal.
+// findLogin returns the login of --password-file; or else that of CODALAB_USERNAME and CODALAB_PASSWORD; or
+// else that of an earlier manager, from the work directory; or else it prompts on the terminal.
 func findLogin(ctx context.Context, p program.Process, server, passwordFile, workDir string) (*login, error) {
 	if passwordFile != "" {
 		path, err := filepath.Abs(passwordFile)
@@ -69,8 +68,8 @@ func (l *login) connect(server string) (*client.Client, error) {
 	return api, usage(err)
 }
 
-// forWorker returns the arguments by which a worker logs in that has no token of its own. The manager calls it
-// for each such worker, after the server has accepted the login. The password itself is in no argument.
+// forWorker returns the login arguments for a worker without a token of its own. The manager calls it after
+// the server has accepted the login. The arguments name the password file and never hold the password.
 func (l *login) forWorker(context.Context) ([]string, error) {
 	if !l.kept {
 		if err := atomicfile.Write(l.file, []byte(l.User+"\n"+l.Password+"\n"), 0o600); err != nil {

@@ -41,7 +41,7 @@ func (m *manager) logsCommand() *cobra.Command {
 	return cmd
 }
 
-// logOf returns the name of the worker whose log is meant.
+// logOf returns the name of the worker whose log the spec means.
 func (l *look) logOf(ctx context.Context, b *slurmbatch.Backend, spec string) (string, error) {
 	name, err := b.FindLog(spec)
 	if err == nil || errors.Is(err, slurmbatch.ErrAmbiguous) {
@@ -67,8 +67,8 @@ func (l *look) logOf(ctx context.Context, b *slurmbatch.Backend, spec string) (s
 }
 
 const (
-	// followEvery is how often a log is looked at that is followed, askEvery how often Slurm is asked
-	// whether its worker has ended.
+	// followEvery is the interval of reads of a followed log; askEvery is the interval of questions
+	// to Slurm whether the worker has ended.
 	followEvery = 300 * time.Millisecond
 	askEvery    = 10 * time.Second
 )

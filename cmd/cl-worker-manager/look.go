@@ -15,7 +15,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/pilot/slurmbatch"
 )
 
-// look is one call of a command that looks after the workers of a manager.
+// look is one call of a command that shows or kills the workers of a manager.
 type look struct {
 	*manager
 	place
@@ -40,8 +40,8 @@ func (m *manager) lookCommand(use, short, long string, args cobra.PositionalArgs
 	return cmd
 }
 
-// open returns the backend, and a manager that only looks. The manager is what the last one in the work directory was;
-// known is false if there was none.
+// open returns the backend, and a manager that starts nothing, with the settings that the last manager recorded in
+// the work directory. known is false if there is no record.
 func (l *look) open(ctx context.Context) (b *slurmbatch.Backend, m *pilot.Manager, r record, known bool, err error) {
 	if b, err = l.find(l.Process, l.slurm()); err != nil {
 		return nil, nil, record{}, false, err

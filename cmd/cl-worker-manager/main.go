@@ -2,7 +2,7 @@
 // command line is that of CodaLab's own (codalab/worker_manager/main.py).
 //
 // main.go builds the command line, flags.go its flags; slurmbatch.go wires the manager. login.go finds the
-// user's name and password. status.go, logs.go and kill.go look after workers.
+// user's name and password. status.go, logs.go and kill.go show and kill workers.
 package main
 
 import (
@@ -76,7 +76,7 @@ func newRoot(p program.Process) *cobra.Command {
 	return root
 }
 
-// absentCommand refuses in a sentence.
+// absentCommand returns a hidden command that fails with an explanation.
 func absentCommand(name string) *cobra.Command {
 	return &cobra.Command{
 		Use: name, Hidden: true, DisableFlagParsing: true, ValidArgsFunction: cobra.NoFileCompletions,
@@ -151,7 +151,7 @@ func unknownCommand(root *cobra.Command, name string) error {
 }
 
 // withExitCode gives an error its exit code: ExitDenied if the server has refused the login, and
-// ExitTransient for what may pass.
+// ExitTransient for failures that may pass.
 func withExitCode(err error) error {
 	var coded *program.Error
 	var call *codalab.Error

@@ -42,7 +42,7 @@ func runHere(t *testing.T, env map[string]string, args ...string) (string, error
 	return out.String(), err
 }
 
-// TestHelpIsAsWritten compares what --help says with testdata/help.
+// TestHelpIsAsWritten compares the output of --help with testdata/help.
 func TestHelpIsAsWritten(t *testing.T) {
 	t.Parallel()
 	for _, verb := range []string{"", "slurm-batch", "status", "logs", "kill"} {
@@ -200,10 +200,10 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// writeSlurmCommands writes scripts with the names of Slurm's commands. sbatch notes its arguments and its script in
-// the files args and script, which grow, and squeue lists the jobs in the file jobs, which sbatch adds to. They
-// print what package sbatch has recorded of the real commands, and know no rules. squeue and sinfo fail if
-// there is a file down. If there is a file run, the scripts of jobs run, and scancel ends all.
+// writeSlurmCommands writes scripts with the names of Slurm's commands. sbatch appends its arguments and its script
+// to the files args and script, and its job to the file jobs, which squeue lists. The scripts print package sbatch's
+// recorded outputs of the real commands, and implement no rules. squeue and sinfo fail if there is a file down. If
+// there is a file run, the scripts of jobs run, and scancel ends all.
 func writeSlurmCommands(t *testing.T, dir string) {
 	t.Helper()
 	if err := os.MkdirAll(dir, 0o755); err != nil {

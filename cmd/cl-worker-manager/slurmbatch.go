@@ -40,7 +40,7 @@ type slurmBatch struct {
 	gpusGiven bool
 }
 
-// place is where the files and the jobs of a manager are found.
+// place identifies a manager: the name of its jobs, its work directory and its password file.
 type place struct{ jobName, workDir, passwordFile string }
 
 func (at *place) addPlaceFlags(flags *pflag.FlagSet) {
@@ -174,8 +174,8 @@ func (m *manager) slurm() *sbatch.Observer {
 	return &sbatch.Observer{Scheduler: &sbatch.Client{Conf: m.Getenv("SLURM_CONF")}, Interval: time.Second, Now: m.Now}
 }
 
-// fit adapts the job to its partition. It waits for a controller that does not answer, unless it is
-// asked for one pass or for none.
+// fit adapts the job to its partition. If the controller does not answer, fit waits, unless the manager makes only
+// one pass or none.
 func (s *slurmBatch) fit(ctx context.Context, slurm *sbatch.Observer) error {
 	log := s.logger()
 	for wait := time.Second; ; wait = min(2*wait, time.Minute) {
@@ -227,8 +227,8 @@ func (s *slurmBatch) backend(ctx context.Context, slurm slurmbatch.Slurm, server
 	return b, nil
 }
 
-// proxies returns the variables of this process that name proxies: nodes usually need them too. It leaves
-// out an address with a user or a password, because Slurm's database may keep a job's environment.
+// proxies returns this process's proxy variables, because nodes usually need them, too. It leaves out an address
+// with a user or a password, because Slurm's database may keep a job's environment.
 func (s *slurmBatch) proxies(ctx context.Context) []string {
 	var env []string
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"} {
@@ -242,7 +242,7 @@ func (s *slurmBatch) proxies(ctx context.Context) []string {
 	return env
 }
 
-// find returns the backend of a manager for looking after its pilots.
+// find returns the backend of a manager for commands that show or kill its pilots.
 func (at *place) find(p program.Process, slurm slurmbatch.Slurm) (*slurmbatch.Backend, error) {
 	me, err := user.Current()
 	if err != nil {
@@ -252,7 +252,7 @@ func (at *place) find(p program.Process, slurm slurmbatch.Slurm) (*slurmbatch.Ba
 	return &slurmbatch.Backend{Slurm: slurm, User: me.Username, JobName: at.jobName, WorkDir: dir, Now: p.Now}, err
 }
 
-// executable finds the worker's program, and tells whether it is a script.
+// executable finds the worker's program, and reports whether it is a script.
 func (s *slurmBatch) executable() (path string, scripted bool, err error) {
 	path = s.worker.executable
 	if !strings.Contains(path, "/") {
@@ -276,8 +276,8 @@ func (s *slurmBatch) executable() (path string, scripted bool, err error) {
 // tokenFlag is the flag of a worker that logs in with a token.
 const tokenFlag = "--token-file"
 
-// takesToken reports whether a worker's program has the flag --token-file: our cl-worker has, CodaLab's own has not.
-// Its help says so, also that of a script which only starts another program.
+// takesToken reports whether a worker's program has the flag --token-file: our cl-worker has it, CodaLab's own has
+// not. takesToken reads the program's --help, because the program may be a wrapper script.
 func (s *slurmBatch) takesToken(ctx context.Context, executable string) bool {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -290,7 +290,7 @@ func (s *slurmBatch) takesToken(ctx context.Context, executable string) bool {
 	return strings.Contains(help.String(), tokenFlag)
 }
 
-// lookUp finds a program beside this one, or else in PATH.
+// lookUp searches a program in this program's directory, and then in PATH.
 func (s *slurmBatch) lookUp(name string) string {
 	dirs := filepath.SplitList(s.Getenv("PATH"))
 	if self, err := os.Executable(); err == nil {
@@ -305,7 +305,7 @@ func (s *slurmBatch) lookUp(name string) string {
 	return ""
 }
 
-// printJob prints what would be submitted for a worker.
+// printJob prints the job that the manager would submit for a worker.
 func (s *slurmBatch) printJob(b *slurmbatch.Backend) error {
 	login := "PASSWORD-FILE"
 	if s.passwordFile != "" {
@@ -326,7 +326,7 @@ func (s *slurmBatch) printJob(b *slurmbatch.Backend) error {
 	return s.Print(false, nil, strings.Join(words, " ")+"\n\n"+r.Script)
 }
 
-// record is what a manager leaves in its work directory for cl-worker-manager status.
+// record is the file that a manager writes to its work directory for cl-worker-manager status.
 type record struct {
 	Server       string      `json:"server"`
 	PasswordFile string      `json:"password_file"`
@@ -338,7 +338,7 @@ type record struct {
 	Max int `json:"max_workers"`
 }
 
-// rootUser is the user who sees the bundles of all (worker_manager.py: run_one_iteration).
+// rootUser is the user who sees the bundles of all users (worker_manager.py: run_one_iteration).
 const rootUser = "codalab"
 
 func (s *slurmBatch) record(server string, l *login) record {
@@ -352,7 +352,7 @@ func (s *slurmBatch) record(server string, l *login) record {
 	}
 }
 
-// manager returns a manager that only looks.
+// manager returns a manager that starts no pilots.
 func (r record) manager(api *client.Client, b *slurmbatch.Backend) *pilot.Manager {
 	return &pilot.Manager{
 		Server: api, Backend: b, Shape: r.Shape, Search: r.Search, Everybody: r.Everybody,

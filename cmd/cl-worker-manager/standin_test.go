@@ -19,10 +19,10 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 )
 
-// standIn is a cl-worker that runs nothing: it takes what the server gives it, reports each run as one that
-// was successful, and ends when it is idle or gets TERM. The command of a run is for how long it is running.
-// It refuses flags that CodaLab's own cl-worker does not have (codalab/worker/main.py: parse_args), but for our
-// --token-file. If its name is stock-worker, it refuses that, too.
+// standIn is a cl-worker that runs nothing: it claims each offered run, reports it as successful, and ends when
+// it is idle or gets TERM. A run's command is the time for which standIn reports it as running. standIn rejects
+// flags that CodaLab's own cl-worker does not have (codalab/worker/main.py: parse_args), except our
+// --token-file. If its name is stock-worker, it rejects that, too.
 func standIn() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()

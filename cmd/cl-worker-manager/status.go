@@ -66,7 +66,7 @@ func bundlesText(s pilot.Survey, r record, known bool) string {
 	return text.String()
 }
 
-// shortPart is how much of a name's digits tells workers apart for people.
+// shortPart is the number of a name's digits that status prints.
 const shortPart = 8
 
 func shortName(name string) string {
