@@ -1,5 +1,5 @@
 // Package account finds the CodaLab server and the login of a program that works for a user. cl has its own
-// rules for both, and asks on the terminal as the others do.
+// rules for both, and uses the same prompts.
 package account
 
 import (
@@ -18,9 +18,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 )
 
-// Server returns the address of the server: the one that the flag --server names, else CODALAB_SERVER, else
-// the one that cl uses. As with cl, an alias may stand for an address (cl alias). Its error says how to name
-// one.
+// Server returns the server's address: that of the flag --server, else CODALAB_SERVER, else the one that cl
+// uses. As with cl, an alias may stand for an address (cl alias). The error of a missing address names these
+// three sources.
 func Server(p program.Process, flag string) (string, error) {
 	var config struct {
 		Aliases map[string]any `json:"aliases"`
@@ -46,7 +46,7 @@ func Server(p program.Process, flag string) (string, error) {
 	return strings.TrimRight(named, "/"), nil
 }
 
-// readJSON reads a file of cl's directory. One that cannot be read names no server.
+// readJSON reads a file of cl's directory. It ignores a file that it cannot read.
 func readJSON(p program.Process, name string, v any) {
 	dir := p.Getenv("CODALAB_HOME")
 	if home := p.Getenv("HOME"); dir == "" && home != "" {
@@ -110,8 +110,8 @@ func readPrivate(kind, path string) (string, error) {
 	return string(data), nil
 }
 
-// Find returns the login: that of a password file, if one is named, else of CODALAB_USERNAME and
-// CODALAB_PASSWORD; what is missing is asked for on a terminal.
+// Find returns the login: that of passwordFile unless it is empty, else of CODALAB_USERNAME and
+// CODALAB_PASSWORD. It prompts on a terminal for a missing name or password.
 func Find(ctx context.Context, p program.Process, passwordFile string) (Login, error) {
 	if passwordFile != "" {
 		return ReadFile(passwordFile)
@@ -151,8 +151,8 @@ type Terminal interface {
 	Fd() uintptr
 }
 
-// Ask asks on a terminal for what is missing, and shows no password. It returns only when the user has
-// answered; if the program ends before, it has to restore the terminal itself (term.GetState).
+// Ask prompts on a terminal for a missing name or password, and does not echo the password. It blocks until
+// the user has answered; a program that ends before must restore the terminal (term.GetState).
 func (l *Login) Ask(out io.Writer, in Terminal) error {
 	if l.User == "" {
 		fmt.Fprint(out, "Username: ") //nolint:errcheck // a terminal

@@ -1,7 +1,6 @@
 // Package argparse reads command lines as Python's argparse does, for programs whose originals use it,
-// and hands them over to cobra and pflag: the beginning of a long option stands for it if there is
-// only one such option, some options take several words, a number is no option, and options and
-// arguments come in any order.
+// and passes them to cobra and pflag. A unique prefix of a long option stands for the option; some
+// options take several words; a number is no option; options and arguments come in any order.
 package argparse
 
 import (
@@ -17,16 +16,16 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Words is the value of a flag that takes several words: --tags a b. Read hands them over as one JSON
-// list. A flag that is given again adds to the list.
+// Words is the value of a flag that takes several words: --tags a b. Read passes them as one JSON
+// list. A repeated flag adds to the list.
 type Words struct {
 	// List has the words.
 	List []string
-	// Count is how many words the flag takes; 0 is any number.
+	// Count is the number of words that the flag takes; 0 is any number.
 	Count int
 }
 
-// Set adds a JSON list of words, or one word: shell completion hands over a command line as it is.
+// Set adds a JSON list of words, or one word: shell completion passes the command line unchanged.
 func (w *Words) Set(text string) error {
 	var list []string
 	if err := json.Unmarshal([]byte(text), &list); err != nil {
@@ -43,7 +42,7 @@ func (w *Words) Set(text string) error {
 // String is empty: words have no default.
 func (w *Words) String() string { return "" }
 
-// Type is what the help shows in place of the words.
+// Type returns the placeholder of the words in the help.
 func (w *Words) Type() string { return "word..." }
 
 // WordsFlag adds a flag for several words.
@@ -108,8 +107,8 @@ func (l *commandLine) read() error {
 	return nil
 }
 
-// isOption tells an option from an argument that begins with a dash, such as a number or a command
-// (Python's argparse.py: ArgumentParser._parse_optional).
+// isOption distinguishes an option from an argument that begins with a dash, such as a number or a
+// command (Python's argparse.py: ArgumentParser._parse_optional).
 func (l *commandLine) isOption(arg string) bool {
 	if len(arg) < 2 || arg[0] != '-' || regexp.MustCompile(`^-\d+$|^-\d*\.\d+$`).MatchString(arg) {
 		return false
@@ -125,7 +124,7 @@ func (l *commandLine) isOption(arg string) bool {
 	return l.cmd.Flags().ShorthandLookup(arg[1:2]) != nil
 }
 
-// long returns the flag that name is, or is the beginning of.
+// long returns the flag with this name or with a name that begins so.
 func (l *commandLine) long(name string) (*pflag.Flag, error) {
 	if f := l.cmd.Flag(name); f != nil {
 		return f, nil
@@ -225,7 +224,7 @@ func (l *commandLine) add(f *pflag.Flag, value string, hasValue bool) error {
 	return err //nolint:wrapcheck // texts always encode
 }
 
-// WrongValue is the sentence for a value that an option cannot take.
+// WrongValue returns the error message for a value that an option cannot take.
 func WrongValue(err error) error {
 	var invalid *pflag.InvalidValueError
 	if !errors.As(err, &invalid) {

@@ -1,7 +1,6 @@
 package argparse
 
-// Nearest returns the word of a list that somebody may have meant who typed another; empty if none
-// is near.
+// Nearest returns the word of list that is most similar to a mistyped word; empty if none is similar.
 func Nearest(typed string, list []string) string {
 	best, least := "", 1+len(typed)/3 // a third of the letters may be wrong
 	for _, word := range list {
@@ -12,7 +11,7 @@ func Nearest(typed string, list []string) string {
 	return best
 }
 
-// DidYouMean is the end of an error that says what the user may have meant; empty for nothing.
+// DidYouMean returns the end of an error message that suggests a word; empty without a word.
 func DidYouMean(prefix, word string) string {
 	if word == "" {
 		return ""
@@ -20,8 +19,8 @@ func DidYouMean(prefix, word string) string {
 	return ": did you mean " + prefix + word + "?"
 }
 
-// distance is how many letters must be added, removed, changed or swapped with the next one to make b
-// of a (optimal string alignment).
+// distance returns the number of letters that must be added, removed, changed or swapped with the
+// next one to turn a into b (optimal string alignment).
 func distance(a, b string) int {
 	rows := make([][]int, len(a)+1)
 	for i := range rows {

@@ -26,11 +26,11 @@ import (
 	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
 
-// OrphanGrace is how long the bridge leaves an orphan job alone.
+// OrphanGrace is the age below which the bridge does not cancel an orphan job.
 const OrphanGrace = 10 * time.Minute
 
-// policy returns the policy of a bridge before it knows Slurm's settings. submitBound is the longest
-// time that a submission takes.
+// policy returns the policy of a bridge before Slurm's settings are known. submitBound is the
+// longest duration of a submission.
 func policy(c config.Config, id string, layout spool.Layout, installed sharedfiles.Programs, submitBound time.Duration) plan.Policy {
 	p := plan.Policy{
 		Bridge: id, Owner: c.User, Layout: layout, Worker: installed.Worker(), Queues: installed.Queues(c),
@@ -47,8 +47,8 @@ func policy(c config.Config, id string, layout spool.Layout, installed sharedfil
 		KeepAfterAck:    c.KeepAfterAck.Duration,
 		LowWater:        c.LowWater.LowWater,
 	}
-	// Safe while Slurm's settings are not known: sacct has to answer before a job counts as absent,
-	// and without sacct no snapshot proves it.
+	// These values are safe while Slurm's settings are not known: sacct has to answer before a job
+	// counts as absent, and without sacct no snapshot proves it.
 	adapt(c.Slurm, &p, sbatch.Settings{Accounting: true, MinJobAge: longestRecordAge})
 	if !p.Accounting {
 		p.RecordAge = c.Slurm.MinJobAge.Or(0)
@@ -56,17 +56,17 @@ func policy(c config.Config, id string, layout spool.Layout, installed sharedfil
 	return p
 }
 
-// longestRecordAge is for a site that never purges ended jobs, too.
+// longestRecordAge also applies to a site that never purges ended jobs.
 const longestRecordAge = time.Hour
 
-// adapt sets what the configuration, or else Slurm, says of the site.
+// adapt sets the site's values: from the configuration, or else from Slurm.
 func adapt(c config.Slurm, p *plan.Policy, s sbatch.Settings) {
 	p.Accounting = s.Accounting
 	if c.Accounting != nil {
 		p.Accounting = *c.Accounting
 	}
 	site := cmp.Or(s.MinJobAge, longestRecordAge)
-	p.RecordAge = min(c.MinJobAge.Or(site), site) // absence proves nothing of what the site has purged
+	p.RecordAge = min(c.MinJobAge.Or(site), site) // a purged job is absent, too
 }
 
 // DownloadPace bounds all downloads together; nil means no bound.
@@ -109,12 +109,12 @@ func stager(p program.Process, c config.Config, cl *client.Client, content *cach
 	}, im
 }
 
-// collector returns what delivers results.
+// collector returns the collector that delivers results.
 func collector(c config.Config, cl *client.Client, now func() time.Time) *results.Collector {
 	return &results.Collector{Contents: cl, Store: serverStore(c), Layout: spool.Layout(c.Shared), MaxBytes: c.Staging.MaxResults.Bytes, Now: now}
 }
 
-// NewImages returns what brings images into a cache.
+// NewImages returns the stager of images for a cache.
 func NewImages(c config.Config, content *cache.Cache, from source.Source) *images.Images {
 	layout, converter := spool.Layout(c.Shared), c.Image.Converter()
 	converter.Source, converter.Reserve = from, c.LowWater.Of
@@ -130,8 +130,7 @@ func NewImages(c config.Config, content *cache.Cache, from source.Source) *image
 	}
 }
 
-// serverStore returns the server's own store, or nil where the bridge does not share its
-// disk.
+// serverStore returns the server's own store, or nil if the bridge does not share the server's disk.
 func serverStore(c config.Config) *results.Store {
 	if c.ServerStore == "" {
 		return nil
@@ -139,8 +138,7 @@ func serverStore(c config.Config) *results.Store {
 	return &results.Store{Dir: filepath.Clean(c.ServerStore)}
 }
 
-// dataInPlace returns what finds the data of links, or nil where the site lists no
-// directory.
+// dataInPlace returns the finder of links' data, or nil if the site lists no directory.
 func dataInPlace(c config.Config, cl *client.Client, layout spool.Layout, now func() time.Time) *inputs.Links {
 	if len(c.Link) == 0 {
 		return nil
@@ -152,8 +150,8 @@ func dataInPlace(c config.Config, cl *client.Client, layout spool.Layout, now fu
 	return p
 }
 
-// imageFiles returns what finds SIFs that bundles use in place, or nil where the site
-// lists no directory.
+// imageFiles returns the finder of SIFs that bundles use in place, or nil if the site lists no
+// directory.
 func imageFiles(c config.Config, links *inputs.Links) *images.Files {
 	if len(c.Image.Roots) == 0 && links == nil {
 		return nil
@@ -165,8 +163,8 @@ func imageFiles(c config.Config, links *inputs.Links) *images.Files {
 	return files
 }
 
-// hiddenPaths returns the paths that no bundle may use in place: the bridge's own, and
-// those of every host that hold no user's data.
+// hiddenPaths returns the paths that no bundle may use in place: the bridge's own, and system
+// directories without user data.
 func hiddenPaths(c config.Config) []string {
 	own := []string{c.Shared, c.PasswordFile, c.Path}
 	for _, path := range []string{c.ServerStore, c.Cache.Dir, c.Image.Logins, c.Image.DockerConfig} {

@@ -33,8 +33,8 @@ func TestNoBundleMayUseTheBridgesOwnFilesInPlace(t *testing.T) {
 	}
 }
 
-// What a group shares has to be public on the server, and bridges of an earlier version
-// do not see its pins.
+// A group may only share contents that are public on the server, and bridges of an earlier version
+// ignore its pins.
 func TestCacheOfAGroupHasItsOwnDirectoryAndSharesOnlyWhatIsPublic(t *testing.T) {
 	t.Parallel()
 	for _, group := range []bool{false, true} {
@@ -96,7 +96,8 @@ func TestSettingsOfSlurmAreFollowedUnlessTheConfigurationOverridesThem(t *testin
 	}
 }
 
-// Only the lock of its own ledger tells a bridge that the holder of the shared directory has ended.
+// A bridge knows that the holder of the shared directory has ended only if it has the lock of the
+// holder's ledger.
 func TestLeaseOfTheSameLockedLedgerIsTakenAtOnce(t *testing.T) {
 	t.Parallel()
 	file := lease.Holder{Bridge: "9f02ab", Ledger: "/var/tmp/ledger.db", Host: "login1"}

@@ -11,10 +11,10 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// CacheDir is where the cache lies.
+// CacheDir returns the cache's directory.
 //
-// Bridges of several versions may use a group's cache at once. Earlier ones do
-// not see the pins of a content, so the group's cache has a directory of its own.
+// Bridges of several versions may use a group's cache at the same time. Earlier versions ignore the pins of a
+// content, so the group's cache has a directory of its own.
 func CacheDir(c config.Config) string {
 	dir := cmp.Or(c.Cache.Dir, spool.Layout(c.Shared).Cache())
 	if c.Cache.Group {
@@ -23,7 +23,8 @@ func CacheDir(c config.Config) string {
 	return dir
 }
 
-// CacheOptions are the cache's as configured. over says which holders of pins are over; nil if nobody can say it.
+// CacheOptions returns the cache's options from the configuration. over reports which holders of pins are over;
+// nil if nobody can judge them.
 func CacheOptions(c config.Config, over func(context.Context, []cache.Holder) (map[cache.Holder]bool, error)) cache.Options {
 	settle := c.Cache.Settle.Duration
 	if settle == 0 {
@@ -37,8 +38,7 @@ func CacheOptions(c config.Config, over func(context.Context, []cache.Holder) (m
 	}
 }
 
-// defaultMinFree is a tenth of the disk, and not more than 100 GiB. The
-// directory itself may still have to be made.
+// defaultMinFree is a tenth of the disk, but at most 100 GiB. The directory need not exist yet.
 func defaultMinFree(dir string) int64 {
 	disk, err := diskspace.Of(dir)
 	for err != nil {

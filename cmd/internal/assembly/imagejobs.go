@@ -12,11 +12,11 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// Convert makes a SIF instead of Converter.Convert.
+// Convert makes a SIF in place of Converter.Convert.
 type Convert func(ctx context.Context, c apptainer.Converter, img source.Image, dst string, progress func(apptainer.Progress)) error
 
-// ImageJobs returns what converts images in jobs of image.queue, or nil where the file
-// names none.
+// ImageJobs returns a function that converts images in jobs of image.queue, or nil if the
+// configuration names no such queue.
 func ImageJobs(c config.Config, slurm *sbatch.Observer, installed sharedfiles.Programs) Convert {
 	q, ok := c.Plan()[c.Image.Queue]
 	if !ok {
@@ -35,7 +35,7 @@ func ImageJobs(c config.Config, slurm *sbatch.Observer, installed sharedfiles.Pr
 	}
 }
 
-// imagePuller is the Converter as bridge/imagejob knows it.
+// imagePuller adapts the Converter to bridge/imagejob.
 type imagePuller struct{ converter apptainer.Converter }
 
 // Pull is [apptainer.Converter.Pull].
@@ -43,7 +43,7 @@ func (i imagePuller) Pull(ctx context.Context, img source.Image, dir string, pro
 	return i.converter.Pull(ctx, img, dir, func(p apptainer.Progress) { progress(imagejob.Progress(p)) })
 }
 
-// Settings are what a job has to know of the Converter.
+// Settings returns the Converter's settings for a job.
 func (i imagePuller) Settings() imagejob.Settings {
 	c := i.converter
 	return imagejob.Settings{

@@ -14,8 +14,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/status"
 )
 
-// A bridge that was silent for two minutes, and whose shared directory another one has, ends when it
-// comes back, says who has it, and leaves it to that one.
+// A bridge that was silent for two minutes ends when it comes back if another bridge has taken its
+// shared directory. Its error names the new holder, and it does not touch the directory.
 func TestBridgeWhoseSharedDirectoryWasTakenEnds(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

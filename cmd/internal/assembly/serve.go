@@ -31,7 +31,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/staging/images"
 )
 
-// Assembly says what a bridge is built from. Serve builds and runs it, once.
+// Assembly describes a bridge. Serve builds and runs it, once.
 type Assembly struct {
 	program.Process
 	config.Config
@@ -42,13 +42,13 @@ type Assembly struct {
 	LedgerLocked bool
 	// Client is a client of the server.
 	Client *client.Client
-	// Scheduler returns what runs the jobs. It is called once the ledger is locked. SubmitBound is the
-	// longest time that a submission takes.
+	// Scheduler returns the scheduler of the jobs. It is called after the ledger is locked. SubmitBound is
+	// the longest duration of a submission.
 	Scheduler   func(ctx context.Context) (sbatch.Scheduler, error)
 	SubmitBound time.Duration
-	// Settings asks Slurm for its settings; nil if Adjust sets what depends on them.
+	// Settings gets Slurm's settings; nil if Adjust sets the values that depend on them.
 	Settings func(ctx context.Context) (sbatch.Settings, error)
-	// Worker is the cl-worker that jobs run where it lies; empty to install a copy of the
+	// Worker is the path of a cl-worker that jobs run in place; empty to install a copy of the
 	// configuration's on the shared disk.
 	Worker string
 	// ImageCache is a directory for a cache of images of their own, which holds ImageCacheSize bytes at
@@ -58,23 +58,23 @@ type Assembly struct {
 	// Neighbours is a directory with the shared directories of other bridges that use the caches too;
 	// empty for none.
 	Neighbours string
-	// Adjust changes the bridge, and what stages its inputs, before it runs; nil for no changes.
+	// Adjust changes the parts before the bridge runs; nil changes nothing.
 	Adjust func(p Parts)
 	// Run runs the bridge; nil for its own Run.
 	Run func(ctx context.Context, b *bridge.Bridge) error
-	// TryHost logs what this host lacks for containers, once the bridge runs.
+	// TryHost makes the bridge log the features that containers need and this host lacks.
 	TryHost bool
-	// Beside runs beside the bridge until that has ended.
+	// Beside are background tasks. Each ends at the bridge's end.
 	Beside []func(ctx context.Context)
 }
 
-// Parts are what Adjust may change.
+// Parts are the objects that Adjust may change.
 type Parts struct {
 	Bridge *bridge.Bridge
 	Stager *staging.Stager
-	// Images makes SIFs; the Stager has it unless Adjust gives the Stager others.
+	// Images makes SIFs for the Stager, unless Adjust gives the Stager another source.
 	Images *images.Images
-	// Over says which holders of the caches' pins are over.
+	// Over reports which holders of the caches' pins are over.
 	Over func(ctx context.Context, holders []cache.Holder) (map[cache.Holder]bool, error)
 }
 
@@ -86,20 +86,20 @@ type parts struct {
 	neighbours            *cacheadmin.Neighbours // nil for none
 }
 
-// doorbellEvery is the pause between two looks at the doorbell, readEvery the least between two readings
-// of one run's usage.
+// doorbellEvery is the interval of checks of the doorbell, readEvery the least interval between two
+// readings of one run's usage.
 const (
 	doorbellEvery = 350 * time.Millisecond
 	readEvery     = 5 * time.Second
 )
 
-// stopWithin is how long a bridge may take to stop. Longer than that takes only a call on a disk that
-// does not answer, which nothing can interrupt. The units of service managers wait longer.
+// stopWithin limits the stop of a bridge. Only a call on a disk that does not answer takes longer, and
+// nothing can interrupt such a call. The units of service managers wait longer.
 const stopWithin = 30 * time.Second
 
 // Serve builds the bridge and runs it until ctx ends. It waits for a shared disk that does not answer. It
-// returns within half a minute after the end of ctx, also while calls on a disk have not returned: the
-// process ends then, as if it was killed, and the next start goes on where the ledger is.
+// returns within half a minute after the end of ctx, even if calls on a disk have not returned. The
+// process then ends as if it were killed, and the next start continues from the ledger.
 func (a Assembly) Serve(ctx context.Context) error {
 	ended := make(chan error, 1)
 	go func() { ended <- a.serve(ctx) }() // it ends, or the process does
@@ -166,7 +166,7 @@ func (a Assembly) serve(ctx context.Context) error {
 	})
 }
 
-// upkeep is what runs beside a bridge for the host and the disk.
+// upkeep returns the background tasks for the host and the disk.
 func (a Assembly) upkeep(made parts, worker string, sweeps *sharedfiles.Sweeper) []func(ctx context.Context) {
 	ready := made.Bridge.Observed
 	tasks := []func(ctx context.Context){
@@ -183,7 +183,7 @@ func (a Assembly) upkeep(made parts, worker string, sweeps *sharedfiles.Sweeper)
 	return tasks
 }
 
-// endedFor is how long a neighbour must have shown no sign of life to count as gone for good.
+// A neighbour without a sign of life for endedFor counts as gone for good.
 const endedFor = 7 * 24 * time.Hour
 
 // removeEnded removes the files of neighbours that are gone for good, once.
@@ -207,7 +207,7 @@ func (a Assembly) run(ctx context.Context, b *bridge.Bridge) error {
 	return a.Run(ctx, b)
 }
 
-// build builds the bridge, its caches, and what stages its inputs.
+// build builds the bridge, its caches and its stagers.
 func (a Assembly) build(book *ledger.Ledger, watched *sbatch.Observer, installed sharedfiles.Programs, host string) (parts, error) {
 	c, layout := a.Config, spool.Layout(a.Shared)
 	made := parts{neighbours: a.neighbours(layout, watched.Now)}
@@ -300,8 +300,7 @@ func (a Assembly) tryHost(ctx context.Context, worker string) {
 	}
 }
 
-// whileHeld runs work beside the heartbeats that renew its lease, and ends it if the lease is
-// lost.
+// whileHeld runs work while heartbeats renew the lease, and cancels work if the lease is lost.
 func whileHeld(ctx context.Context, heartbeats *status.Recorder, work func(ctx context.Context) error) error {
 	working, stop := context.WithCancelCause(ctx)
 	var beats sync.WaitGroup
@@ -318,7 +317,7 @@ func whileHeld(ctx context.Context, heartbeats *status.Recorder, work func(ctx c
 
 // takeShared takes the lease of the shared directory for a bridge that has locked its ledger.
 func takeShared(ctx context.Context, layout spool.Layout, me lease.Holder, log *slog.Logger) (*lease.Lease, error) {
-	// A holder with the same ledger had the lock that this bridge has now.
+	// A holder with the same ledger must have ended, because this bridge has the ledger's lock.
 	over := func(h lease.Holder) bool {
 		return h.Bridge == me.Bridge && h.Ledger == me.Ledger && (h.Host == me.Host || sqldb.IsURL(me.Ledger))
 	}
@@ -345,8 +344,8 @@ func runBeside(ctx context.Context, work func() error, others ...func(ctx contex
 	return err
 }
 
-// steadyClock returns a clock that goes on from start. The bridge measures time with it, so
-// that a change of the machine's clock does not matter.
+// steadyClock returns a clock that continues from start. The bridge measures time with it, so that changes
+// of the machine's clock do not matter.
 func steadyClock(start time.Time) func() time.Time {
 	return func() time.Time { return start.Round(0).Add(time.Since(start)) }
 }

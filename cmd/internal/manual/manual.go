@@ -17,10 +17,10 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Alone is an annotation of a command that also works without one of the commands below it.
+// Alone annotates a command that has subcommands and also works without one.
 const Alone = "alone"
 
-// Source is what pages say of their origin.
+// Source is the origin that pages state.
 type Source struct {
 	// Version is that of the program.
 	Version string
@@ -90,7 +90,7 @@ func (p *page) write(cmd *cobra.Command, s Source) {
 	}
 }
 
-// synopsis is what follows a command's name on its command line.
+// synopsis returns the part of a command line that follows the command's name.
 func synopsis(cmd *cobra.Command) string {
 	rest := strings.TrimPrefix(cmd.UseLine(), cmd.CommandPath())
 	_, alone := cmd.Annotations[Alone]

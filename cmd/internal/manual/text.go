@@ -42,7 +42,7 @@ func (p *page) text(text string) {
 }
 
 // split finds the blocks of a text. Indented lines are items, such as "  0  the command
-// succeeded", or stay as they are. Lines under the second column of an item belong to it.
+// succeeded", or stay unchanged. Lines below the second column of an item belong to it.
 func split(lines []string) []block {
 	var blocks []block
 	last := &block{} // none yet
@@ -109,7 +109,7 @@ func indentOf(l string) int { return len(l) - len(strings.TrimLeft(l, " ")) }
 
 var twoColumns = regexp.MustCompile(`^ +(\S.*?) {2,}(\S.*)$`)
 
-// escape makes a text show as it is, also when it is copied from a terminal.
+// escape makes a text appear unchanged, also when it is copied from a terminal.
 func escape(text string) string {
 	return strings.NewReplacer(
 		`\`, `\e`, "-", `\-`, "'", `\(aq`, "`", `\(ga`, "^", `\(ha`, "~", `\(ti`, `"`, `\(dq`,

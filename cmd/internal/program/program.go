@@ -1,5 +1,5 @@
-// Package program holds what the mains of this project share: the process that they run
-// in, their exit codes, and their version.
+// Package program holds the common parts of this project's mains: the process, the exit codes and the
+// version.
 package program
 
 import (
@@ -36,25 +36,25 @@ const (
 	ExitInterrupted = 130
 )
 
-// Process is what a program gets from the process that it runs in.
+// Process holds a program's streams, environment and clock.
 type Process struct {
 	// Args are the arguments without the program's name.
 	Args  []string
 	Stdin io.Reader
-	// Stdout and Stderr escape what would steer a terminal. Contents of files go to
-	// termtext.Raw of them.
+	// Stdout and Stderr escape characters that steer a terminal. Write contents of files to termtext.Raw of
+	// them.
 	Stdout, Stderr io.Writer
 	// Getenv returns a variable of the environment, or nothing.
 	Getenv func(string) string
-	// Environ is the whole environment, for programs that the user asked for, such as an editor.
+	// Environ is the whole environment, for programs that the user chose, such as an editor.
 	Environ []string
 	Now     func() time.Time
-	// deaf is set while interrupts do not end the program; nil if nobody listens to them.
+	// deaf is set while interrupts do not end the program; nil if no goroutine listens to interrupts.
 	deaf *atomic.Bool
 }
 
-// Uninterrupted calls a function, during which an interrupt from the terminal ends nothing: it is meant for
-// a program that the function has started, such as an editor.
+// Uninterrupted calls f. Until f returns, an interrupt from the terminal does not end this program: it is
+// meant for a program that f has started, such as an editor.
 func (p Process) Uninterrupted(f func() error) error {
 	if p.deaf == nil {
 		return f()
@@ -64,7 +64,7 @@ func (p Process) Uninterrupted(f func() error) error {
 	return f()
 }
 
-// Print prints what a command found: as JSON for programs, or else its text for people.
+// Print prints a command's result: found as JSON, or else text for people.
 func (p Process) Print(asJSON bool, found any, text string) error {
 	if asJSON {
 		data, err := json.MarshalIndent(found, "", "  ")
@@ -115,8 +115,8 @@ func Main(run func(ctx context.Context, p Process) error) {
 	os.Exit(code)
 }
 
-// listen returns a context that the first signal ends; a second one ends the process. While deaf is set,
-// interrupts do nothing.
+// listen returns a context that the first signal ends; a second one ends the process. While deaf is set, it
+// ignores interrupts.
 func listen() (context.Context, *atomic.Bool) {
 	ctx, cancel := context.WithCancel(context.Background())
 	deaf := &atomic.Bool{}
@@ -134,8 +134,8 @@ func listen() (context.Context, *atomic.Bool) {
 	return ctx, deaf
 }
 
-// getenv returns a variable of the environment. HOME is the user's directory on Windows
-// too, which has another variable for it.
+// getenv returns a variable of the environment. It returns the user's directory for HOME on Windows, too,
+// where another variable holds it.
 func getenv(name string) string {
 	if value := os.Getenv(name); value != "" || name != "HOME" {
 		return value
@@ -147,7 +147,7 @@ func getenv(name string) string {
 	return home
 }
 
-// Code is the exit code for what a program returned.
+// Code returns the exit code for a program's error.
 func Code(ctx context.Context, err error) int {
 	var coded *Error
 	var call *codalab.Error
@@ -173,8 +173,8 @@ func report(w io.Writer, err error) {
 	fmt.Fprintln(w, err) //nolint:errcheck // standard error is gone
 }
 
-// Root is the command that a program's commands are added to. Alone it prints
-// help; a wrong command line ends with ExitUsage.
+// Root returns the top command of a program. Without a subcommand it prints help; a wrong command line ends
+// with ExitUsage.
 func Root(p Process, use, short, long string) *cobra.Command {
 	root := &cobra.Command{
 		Use: use, Short: short, Long: long, Version: Version(), SilenceUsage: true, SilenceErrors: true,

@@ -8,11 +8,11 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// release is the version of a release, such as v1.2.3. The linker sets it (-X), because Go
-// takes the version of a build from git's tags alone.
+// release is the version of a release, such as v1.2.3. The linker sets it (-X), because
+// Go's own version of a build only comes from git's tags.
 var release string //nolint:gochecknoglobals // the linker sets nothing else
 
-// Version says which build this is and which protocol it speaks.
+// Version returns the build's version and the protocol's.
 func Version() string {
 	version, revision := build()
 	if strings.Contains(version, revision) {
