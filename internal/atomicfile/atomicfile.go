@@ -1,9 +1,9 @@
-// Package atomicfile publishes files on disks that other hosts read too, and
-// flushes what is written there.
+// Package atomicfile publishes files on disks that other hosts read, too, and flushes
+// them.
 //
-// A reader sees either nothing or the whole content: it is written to a
-// temporary in the same directory, flushed, and renamed. The directory is
-// flushed as well, so what was published survives a crash of the host.
+// A reader sees either no file or the whole content: Write writes a temporary file in the
+// same directory, flushes it and renames it. It flushes the directory, too, so a
+// published file survives a crash of the host.
 package atomicfile
 
 import (
@@ -14,8 +14,7 @@ import (
 	"path/filepath"
 )
 
-// Write publishes data as path, replacing what was there. The directory must
-// exist.
+// Write publishes data as path, and replaces an existing file. The directory must exist.
 func Write(path string, data []byte, perm fs.FileMode) error {
 	tmp, err := Temporary(path, data, perm)
 	if err != nil {
@@ -27,8 +26,8 @@ func Write(path string, data []byte, perm fs.FileMode) error {
 	return SyncDir(filepath.Dir(path))
 }
 
-// Temporary writes data, flushed, to a new file beside path and returns its
-// name. The caller renames, links or removes it.
+// Temporary writes data, flushed, to a new file in path's directory and returns its name.
+// The caller renames, links or removes it.
 func Temporary(path string, data []byte, perm fs.FileMode) (name string, err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".tmp-*")
 	if err != nil {

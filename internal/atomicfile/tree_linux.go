@@ -39,9 +39,9 @@ func SyncTree(dir string) error {
 	return nil
 }
 
-// SyncDisk flushes the file system on which a file or directory lies
-// (syncfs(2)). That costs one commit of its journal, however much is new; on a
-// busy disk it waits for what others have written too.
+// SyncDisk flushes the file system of a file or directory (syncfs(2)). That costs one
+// commit of the file system's journal for any number of new files; on a busy disk it also
+// waits for other programs' data.
 func SyncDisk(path string) error {
 	f, err := os.Open(path)
 	if err != nil {

@@ -1,9 +1,8 @@
 // Package command starts programs.
 //
-// The project starts programs here alone: from an argument vector, which no shell
-// interprets, and in an environment that the caller gives in full. An Error has what an
-// operator needs to see. Command is a program that this process waits for, Detached one
-// that outlives it.
+// No other package starts programs. A program gets an argument vector, which no shell interprets, and an
+// environment that the caller gives in full. An Error has the facts for an operator. Command waits for
+// its program; the program of Detached outlives this process.
 package command
 
 import (
@@ -17,11 +16,10 @@ import (
 	"time"
 )
 
-// stderrKept is how many bytes of the end of standard error an Error has.
+// stderrKept is the number of bytes of standard error that an Error keeps, from its end.
 const stderrKept = 4096
 
-// killDelay is how long a program has between the TERM that a cancelled
-// context sends it and the KILL that follows.
+// killDelay is the time between TERM, which a cancelled context sends to a program, and KILL.
 const killDelay = 2 * time.Second
 
 // Command describes one start of a program. The zero value of each field but
@@ -34,12 +32,12 @@ type Command struct {
 	Env []string
 	// Dir is the working directory; empty means that of this process.
 	Dir string
-	// Stdin is what the program reads; nil means nothing.
+	// Stdin is the program's input; nil means none.
 	Stdin io.Reader
-	// Stdout receives what Run's program prints; nil discards it.
+	// Stdout receives the program's output in Run; nil discards it.
 	Stdout io.Writer
-	// Stderr receives what the program prints on its standard error, which an Error then lacks; nil keeps
-	// the end of it for the Error. A program that talks to a person needs it.
+	// Stderr receives the program's standard error, for programs that talk to a person; the Error lacks
+	// it then. If Stderr is nil, the Error has its end.
 	Stderr io.Writer
 	// Credential is the user the program runs as; nil means that of this
 	// process.
@@ -50,22 +48,20 @@ type Command struct {
 	Group bool
 }
 
-// Error says how a program failed.
+// Error is the failure of a program.
 type Error struct {
 	// Args is the argument vector.
 	Args []string
 	// ExitCode is the program's exit status, or -1 when it did not exit by
 	// itself: it could not be started, or a signal ended it.
 	ExitCode int
-	// Stderr is the end of what the program wrote to its standard error, at
-	// most 4 KiB, without surrounding white space.
+	// Stderr is the end of the program's standard error, at most 4 KiB, without surrounding white space.
 	Stderr string
-	// Err is the cause: an *exec.ExitError, the context's error, or why the
-	// program could not be started.
+	// Err is the cause: an *exec.ExitError, the context's error, or the error of the start.
 	Err error
 }
 
-// Error returns the program's name, how it failed, and its last output.
+// Error returns the program's name, the cause and the end of standard error.
 func (e *Error) Error() string {
 	name := "command"
 	if len(e.Args) > 0 {
@@ -86,13 +82,13 @@ func (e *Error) Started() bool {
 	return errors.As(e.Err, &exit) || errors.Is(e.Err, context.Canceled) || errors.Is(e.Err, context.DeadlineExceeded)
 }
 
-// stopped is why a program ended whose context had ended first.
+// stopped is the error of a program that was stopped because its context ended.
 type stopped struct {
 	after        time.Duration
 	ctxErr, exit error
 }
 
-// Error says how long the program had when that was too short.
+// Error includes the program's run time if a deadline stopped it.
 func (s *stopped) Error() string {
 	if errors.Is(s.ctxErr, context.DeadlineExceeded) {
 		return fmt.Sprintf("not ended after %s, and stopped", s.after.Round(100*time.Millisecond))

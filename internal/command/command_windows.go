@@ -12,7 +12,7 @@ func (Command) attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{}
 
 func terminate(p *os.Process) error { return p.Kill() }
 
-// killGroupOf ends the program alone: there are no groups.
+// killGroupOf ends only the program: Windows has no process groups.
 func killGroupOf(p *os.Process) error { return p.Kill() }
 
 // Killed reports false: there are no signals.

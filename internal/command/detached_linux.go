@@ -40,7 +40,7 @@ type Held struct {
 	gate *os.File
 }
 
-// Exited is how a program ended.
+// Exited is the end of a program.
 type Exited struct {
 	// Code is its exit status; 0 if a signal ended it.
 	Code int

@@ -1,4 +1,4 @@
-// Package diskspace measures how much room a disk has.
+// Package diskspace measures the free space of disks.
 package diskspace
 
 import (
@@ -6,12 +6,11 @@ import (
 	"path/filepath"
 )
 
-// Space is how much room a disk has for ordinary users. A quota of the user's
-// or of a directory does not show in it on most disks.
+// Space is the space of a disk for ordinary users. On most disks it does not reflect
+// quotas of a user or a directory.
 type Space struct {
 	Free, Total int64 // bytes
-	// FreeFiles and Files are numbers of files; 0 where the disk does not bound
-	// them.
+	// FreeFiles and Files are numbers of files; 0 if the disk has no bound.
 	FreeFiles, Files int64
 }
 

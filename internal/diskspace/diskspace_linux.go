@@ -22,9 +22,9 @@ func Of(path string) (Space, error) {
 	}, nil
 }
 
-// Network returns the name of the file system that holds path if other hosts may have it
-// mounted too; empty for a local one, for one that is not known here, and if path does not
-// exist. A FUSE file system counts, because nothing tells sshfs from a local one.
+// Network returns the file system's name if other hosts may have mounted it, too. It is
+// empty for a local or unknown file system, and if path does not exist. Every FUSE file
+// system counts as shared, because sshfs cannot be distinguished from a local one.
 func Network(path string) string { return networks()[magic(path)] }
 
 // InMemory reports whether the file system that holds path is gone when the host restarts.
@@ -42,8 +42,8 @@ func magic(path string) int64 {
 	return int64(s.Type) & 0xffffffff
 }
 
-// networks returns the names of network and cluster file systems by their type (statfs(2);
-// those that are not in Linux are in coreutils' stat.c: human_fstype).
+// networks maps the types of network and cluster file systems to their names (statfs(2);
+// coreutils' stat.c: human_fstype lists those that are not in Linux).
 func networks() map[int64]string {
 	return map[int64]string{
 		unix.NFS_SUPER_MAGIC: "NFS", unix.SMB_SUPER_MAGIC: "SMB", unix.SMB2_SUPER_MAGIC: "SMB", unix.CIFS_SUPER_MAGIC: "CIFS",

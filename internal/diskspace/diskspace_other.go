@@ -4,5 +4,5 @@ package diskspace
 
 import "errors"
 
-// Of fails: only cl runs on other systems than Linux, and it does without.
+// Of fails: on other systems than Linux only cl runs, which does not need it.
 func Of(string) (Space, error) { return Space{}, errors.ErrUnsupported }

@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// SilentAfter is how long a disk may take to answer before it counts as silent. A call on a disk that
-// is mounted hard does not return until the file server answers, and nothing but KILL ends it.
+// A disk that takes longer than SilentAfter to answer counts as silent. A call on a disk that is mounted
+// hard does not return until the file server answers, and only KILL ends it.
 const SilentAfter = 5 * time.Second
 
 // SilentError means that a disk does not answer.
 type SilentError struct {
 	Path string
-	// For is how long it was waited for a call that has not returned.
+	// For is the duration of the wait for a call that has not returned.
 	For time.Duration
 }
 
@@ -41,8 +41,8 @@ type answer struct {
 	err   error
 }
 
-// Ask returns what space returns, or after SilentAfter a *SilentError. The call that has not returned
-// goes on in its own goroutine, and the next Ask waits for it in place of another one.
+// Ask returns the result of space, or after SilentAfter a *SilentError. Then the call continues in its
+// own goroutine, and the next Ask waits for it instead of starting another one.
 func (q *Question) Ask(ctx context.Context, space func() (Space, error)) (Space, error) {
 	if q.answer == nil {
 		answered := make(chan answer, 1)
@@ -73,7 +73,7 @@ func Answers(ctx context.Context, path string) error {
 	return q.touch(ctx)
 }
 
-// touch is Ask for a disk of which only an answer is wanted.
+// touch is Ask for callers that only need an answer, not the space.
 func (q *Question) touch(ctx context.Context) error {
 	_, err := q.Ask(ctx, func() (Space, error) {
 		if _, err := os.Stat(q.Path); err == nil { // else it has answered

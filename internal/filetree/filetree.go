@@ -1,6 +1,6 @@
-// Package filetree deals with trees of files that a command wrote as this user and may have
-// closed to it: a command that is root in its container does not notice that, and neither
-// does an overlay file system.
+// Package filetree removes and opens trees of files that a command wrote as this user and
+// may have closed to it. A command that is root in its container does not notice missing
+// permissions, and neither does an overlay file system.
 package filetree
 
 import (
@@ -12,9 +12,8 @@ import (
 	"syscall"
 )
 
-// Remove removes a directory with all that is in it, also where a directory has lost its
-// owner's permissions. It follows no symbolic link. A directory that is not there counts as
-// removed.
+// Remove removes a directory and its contents, even if a directory has lost its owner's
+// permissions. It follows no symbolic link. It returns nil if the directory does not exist.
 func Remove(dir string) error {
 	failed := os.RemoveAll(dir)
 	if failed == nil {
@@ -39,8 +38,8 @@ func Remove(dir string) error {
 	return nil
 }
 
-// RemoveIn removes an entry of root with all that is in it, also where a directory has lost
-// its owner's permissions.
+// RemoveIn removes an entry of root and its contents, even if a directory has lost its
+// owner's permissions.
 func RemoveIn(root *os.Root, name string) error {
 	err := root.RemoveAll(name)
 	if !errors.Is(err, fs.ErrPermission) {
@@ -56,9 +55,9 @@ func RemoveIn(root *os.Root, name string) error {
 	return root.RemoveAll(name)
 }
 
-// OpenUp gives the owner all permissions on the root and the directories below it, and
-// reading of the files. It follows no symbolic link. It reports no failure: that shows when
-// the tree is used. It does nothing where the owner may not search the root itself.
+// OpenUp gives the owner all permissions on the root and the directories below it, and read
+// permission on files. It follows no symbolic link. It reports no failure, because the next
+// use of the tree fails then. It does nothing if the owner may not search the root itself.
 func OpenUp(root *os.Root) {
 	if info, err := root.Lstat("."); err == nil {
 		_ = OpenEntry(root, ".", info) // see above

@@ -6,9 +6,8 @@ import (
 	"io"
 )
 
-// Reader returns a reader of r that fails with ctx.Err() once ctx has ended. A Read of r that
-// has begun is not interrupted: Pipe does that. The reader has no other methods of r's, such as WriteTo, which
-// would not check ctx.
+// Reader returns a reader of r that fails with ctx.Err() once ctx has ended. It does not interrupt a Read of r
+// that has begun: see Pipe. The reader has no other methods of r, such as WriteTo, which would not check ctx.
 func Reader(ctx context.Context, r io.Reader) io.Reader { return reader{ctx, r} }
 
 type reader struct {
@@ -23,12 +22,12 @@ func (i reader) Read(b []byte) (int, error) {
 	return i.r.Read(b)
 }
 
-// Pipe returns a stream of r for a terminal or a pipe, which may be quiet for ever: a Read of it that has
-// begun fails with ctx.Err() when ctx ends, and with io.ErrClosedPipe at Close. Whoever uploads such a stream
-// needs that: net/http waits for a Read of a request's body (net/http: persistConn.mapRoundTripError).
+// Pipe returns a stream of r, for a terminal or a pipe that may stay quiet for ever. A Read of the stream that
+// has begun fails with ctx.Err() when ctx ends, and with io.ErrClosedPipe at Close. Uploads need this, because
+// net/http waits for a Read of a request's body (net/http: persistConn.mapRoundTripError).
 //
-// A goroutine reads r until r ends or the stream does. The Read of r in which it is then is not
-// interrupted, and what that brings is lost.
+// A goroutine reads r until r or the stream ends. If the stream ends first, the goroutine's pending Read of r
+// continues, and its bytes are lost.
 func Pipe(ctx context.Context, r io.Reader) io.ReadCloser {
 	out, in := io.Pipe()
 	stop := context.AfterFunc(ctx, func() { _ = in.CloseWithError(ctx.Err()) })

@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// check runs a site again and again until every order of its processes' calls
-// and every outcome of each call within the budget has been seen, or one of
-// them breaks a promise. Where two executions come to the same state, what
-// may follow is run once: a process is a function of the answers that it got,
-// so equal answers and an equal disk have an equal future.
+// check runs a site again and again until it has seen every order of its processes'
+// calls, and every outcome of each call within the budget, or until one of them breaks a
+// promise. If two executions reach the same state, check continues only one: a process is
+// a function of the answers that it got, so equal answers and an equal disk have an equal
+// future.
 type check struct {
 	site  site
 	stack []frame
@@ -17,7 +17,7 @@ type check struct {
 	runs  int
 }
 
-// frame is a state of the execution that is under way, and what is tried in it.
+// frame is a state of the current execution, with the choices that were tried in it.
 type frame struct {
 	state   string
 	choices []choice
@@ -27,7 +27,8 @@ type frame struct {
 // mostCalls is more than any execution needs whose faults have an end.
 const mostCalls = 150
 
-// run returns what broke a promise, and the calls that led there; or nothing.
+// run returns a description of a broken promise, and the calls that led there; or
+// nothing.
 func (c *check) run() (broken string, trace []string) {
 	c.seen = map[string]bool{}
 	for {
@@ -77,7 +78,7 @@ func (c *check) once() (broken string) {
 	}
 }
 
-// trace describes what is done in the execution that is under way.
+// trace describes the calls of the current execution.
 func (c *check) trace() []string {
 	w := c.site.open()
 	defer w.close()
@@ -89,8 +90,7 @@ func (c *check) trace() []string {
 	return said
 }
 
-// site is a number of processes that settle one path, and how many faults
-// there are to be.
+// site is a number of processes that settle one path, and a budget of faults.
 type site struct {
 	settle  protocol
 	names   []string // each begins with a letter of its own
@@ -98,7 +98,8 @@ type site struct {
 	crashes int // of the file server, among the faults
 	// mortals crash, as one of the faults. Without it none does.
 	mortals bool
-	// times is how often a process settles the path, while it knows nothing.
+	// times is the number of times that a process settles the path, until it knows the
+	// record.
 	times int
 }
 
@@ -122,9 +123,9 @@ type world struct {
 	// flushed.
 	standing string
 	lasts    bool
-	// late are the records whose links are on their way.
+	// late are the records whose links are still to arrive.
 	late []string
-	// temporaries are those that are there; written counts all there were.
+	// temporaries are the existing ones; written counts all that were ever made.
 	temporaries map[string]temporary
 	written     int
 
@@ -141,8 +142,8 @@ func (w *world) close() {
 	}
 }
 
-// choice is one thing that may happen next: an outcome of a process's call, or
-// something that befalls the file server.
+// choice is one possible next step: an outcome of a process's call, or a fault of the
+// file server.
 type choice struct {
 	process int
 	outcome outcome
@@ -150,9 +151,9 @@ type choice struct {
 
 const server = -1
 
-// choices lists what may happen next. A call that nobody else can see (of a
-// temporary of the process's own, or of the clock) is done at once: when it is
-// done makes no difference to anybody.
+// choices lists the possible next steps. A call that no other process can see (on a
+// temporary of the process's own, or on the clock) is done at once, because its order
+// makes no difference.
 func (w *world) choices() []choice {
 	var all []choice
 	for i, p := range w.processes {
@@ -203,7 +204,7 @@ func (w *world) do(c choice) {
 	}
 }
 
-// befall is what happens to the file server by itself.
+// befall applies a fault of the file server.
 func (w *world) befall(o outcome) {
 	if o == crashed {
 		w.faults--
@@ -217,7 +218,7 @@ func (w *world) befall(o outcome) {
 	w.late = w.late[1:]
 }
 
-// believe is called by a process that has learnt what stands.
+// believe records that a process has learnt the standing record.
 func (w *world) believe(p *process, standing string, own bool) {
 	switch {
 	case w.broken != "":
@@ -238,8 +239,8 @@ func (w *world) believe(p *process, standing string, own bool) {
 	}
 }
 
-// leave is called by a process that is at its end, whether it has learnt what
-// stands or gives up.
+// leave records the end of a process, whether it has learnt the standing record or gives
+// up.
 func (w *world) leave(p *process, early bool) {
 	for name, t := range w.temporaries {
 		if t.of == p {

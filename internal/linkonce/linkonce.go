@@ -16,18 +16,16 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/smallfile"
 )
 
-// Settle tries to make record the content of path, with these permissions, and
-// returns what decode makes of the record that stands there then. Its directory
-// must exist.
+// Settle tries to make record the content of path, with these permissions, and returns
+// the standing record as decode reads it. The directory must exist.
 //
-// A record holds something by which its owner knows it again, such as 128 random
-// bits. Decode refuses what is not a whole record. It may be called several
-// times.
+// A record must identify its owner, for example by 128 random bits. decode fails for an
+// incomplete record. Settle may call it several times.
 //
-// Settle tries until it knows what stands or ctx ends; it tries once if ctx has
+// Settle tries until it knows the standing record or ctx ends; it tries once if ctx has
 // ended already. An error means that it does not know, and that record may stand
-// nevertheless, now or later. Settling the same record again is harmless, and may
-// tell. Settle waits beyond the end of ctx for a disk that does not answer at all.
+// nevertheless, now or later. Settling the same record again is harmless and may succeed.
+// Settle waits beyond the end of ctx for a disk that does not answer at all.
 func Settle[T any](ctx context.Context, path string, record []byte, perm fs.FileMode, decode func([]byte) (T, error)) (T, error) {
 	standing, err := settle(ctx, onDisk(path, perm), record, decode)
 	if err != nil {
@@ -37,11 +35,11 @@ func Settle[T any](ctx context.Context, path string, record []byte, perm fs.File
 	return standing, nil
 }
 
-// disk is what settling a path asks of the file server, and of the clock.
+// disk has the operations of Settle on the file server and the clock.
 type disk struct {
-	// write makes a temporary beside the path that holds the record.
+	// write makes a temporary file with the record in path's directory.
 	write func(record []byte) (temporary string, err error)
-	// link makes the temporary the file at the path, if there is none.
+	// link links the temporary file to the path, if there is no file.
 	link func(temporary string) error
 	// read reads the file at the path.
 	read func() ([]byte, error)
@@ -92,8 +90,7 @@ func settle[T any](ctx context.Context, d disk, record []byte, decode func([]byt
 	}
 }
 
-// believe reads the record that stands, and makes sure that it goes on to do
-// so.
+// believe reads the standing record, and makes it durable.
 func believe[T any](d disk, decode func([]byte) (T, error)) (T, error) {
 	var none T
 	first, err := d.read()

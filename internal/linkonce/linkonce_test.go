@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// temporaries lists what is beside the path.
+// temporaries lists the temporary files in the path's directory.
 func temporaries(t *testing.T, path string) []string {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(filepath.Dir(path), ".*"))

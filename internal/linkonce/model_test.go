@@ -23,12 +23,12 @@ func settled(ctx context.Context, d disk, record string) (string, bool, error) {
 	return standing, standing == record, err
 }
 
-// The promises: what stands changes by a crash of the file server at most, and
-// once some process believed it, never. All that learn, learn the same, at the
-// time of their learning it stands, and it is its owner's alone to own: so
-// when a bridge owns, no worker does, and the reverse. If none crashed or gave
-// up, one is the owner. Every process comes to an end once the faults do, does
-// not give up before its time, and leaves no temporary that it could remove.
+// The promises: the standing record changes only by a crash of the file server, and never
+// after some process has believed it. All processes that learn the record learn the same
+// one, it stands at that time, and only its owner owns it: so a bridge and a worker never
+// both own. If no process crashed or gave up, one of them is the owner. Every process
+// ends once the faults end, does not give up too early, and leaves no temporary that it
+// could remove.
 //
 // A worker and a bridge run the same code; the names are for the reader.
 func TestEveryOrderOfCallsAndFaultsKeepsThePromises(t *testing.T) {
@@ -53,7 +53,7 @@ func TestEveryOrderOfCallsAndFaultsKeepsThePromises(t *testing.T) {
 	}
 }
 
-// The check is worth something: protocols with one thing wrong do not pass it.
+// This shows that the check can fail: protocols with one fault do not pass it.
 func TestWrongProtocolsAreCaught(t *testing.T) {
 	t.Parallel()
 	for name, wrong := range map[string]struct {

@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// outcome is what becomes of a call.
+// outcome is the outcome of a call.
 type outcome byte
 
 const (
@@ -36,7 +36,7 @@ func (o outcome) String() string {
 	}[o]
 }
 
-// call is one thing that a process asks of the file server.
+// call is one call of a process to the file server.
 type call struct {
 	kind, argument string
 }
@@ -47,8 +47,8 @@ type answer struct {
 	code byte // tells the answer from all others to the same call
 }
 
-// outcomes lists what may become of a call. A fault that nobody could tell
-// from another one is not listed.
+// outcomes lists the possible outcomes of a call. It omits faults that no process could
+// distinguish from a listed one.
 func (w *world) outcomes(c call) []outcome {
 	if w.faults == 0 {
 		return []outcome{done}
@@ -82,7 +82,7 @@ func (w *world) mortal(all ...outcome) []outcome {
 	return all
 }
 
-// answer does a call, or not, and returns what the process is told.
+// answer performs a call, or not, and returns the process's answer.
 func (w *world) answer(p *process, c call, o outcome) answer {
 	switch o {
 	case undone:
@@ -182,7 +182,7 @@ func startProcess(w *world, name string) *process {
 	return p
 }
 
-// unwound is what a process panics with that goes on no more.
+// unwound is the panic value of a process that stops.
 type unwound struct{}
 
 func (p *process) run(yield func(call) bool) {
@@ -239,7 +239,7 @@ func (p *process) crash() {
 	p.over('#')
 }
 
-// replaces begins what a wrong protocol links: that replaces what stands.
+// replaces is the prefix of a wrong protocol's link that replaces the standing record.
 const replaces = "replacing "
 
 // disk is the file server as a process sees it.

@@ -10,14 +10,14 @@ import (
 	"syscall"
 )
 
-// ErrUnfit means that records cannot be settled in a directory, because its disk
-// lacks something that Settle leans on.
+// ErrUnfit means that records cannot be settled in a directory, because its disk lacks a
+// feature that Settle needs.
 var ErrUnfit = errors.New("no attempt of a bundle can be begun there")
 
-// Try tries in a directory what Settle leans on: link(2), which must not replace a
-// file, and fsync(2) of the directory. It leaves nothing behind. The error wraps
-// ErrUnfit, in a sentence that says what is missing, if a later try would fail in the
-// same way; another error, such as that of a full disk, says nothing about the disk.
+// Try checks that a directory supports the calls that Settle needs: link(2), which must
+// not replace a file, and fsync(2) of the directory. It removes its files. The error
+// wraps ErrUnfit and names the missing feature if a later try would fail in the same way;
+// another error, such as a full disk, does not show that the disk is unfit.
 func Try(dir string) error {
 	path := filepath.Join(dir, ".try-"+rand.Text())
 	defer func() { _ = os.Remove(path) }() // absent unless it was linked
@@ -56,8 +56,8 @@ func try(d disk) error {
 	return err
 }
 
-// isLacking reports whether an error is the answer of a disk that does not have a
-// call. link(2) has EPERM for that; a FUSE file system ENOSYS, or whatever it likes.
+// isLacking reports whether an error means that the disk does not support a call. link(2)
+// returns EPERM for that; a FUSE file system ENOSYS or any other error.
 func isLacking(err error) bool {
 	return slices.ContainsFunc([]error{syscall.EPERM, syscall.ENOSYS, syscall.EOPNOTSUPP, syscall.EINVAL, syscall.EMLINK, syscall.EXDEV},
 		func(no error) bool { return errors.Is(err, no) })

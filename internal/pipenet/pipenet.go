@@ -15,7 +15,7 @@ type Listener struct {
 	close  func()
 }
 
-// Listen returns a listener. In a bubble it serves that bubble alone.
+// Listen returns a listener. A listener made in a synctest bubble serves only that bubble.
 func Listen() *Listener {
 	l := &Listener{dialed: make(chan net.Conn), closed: make(chan struct{})}
 	l.close = sync.OnceFunc(func() { close(l.closed) })
@@ -46,7 +46,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close refuses further connections. Those that stand stay open.
+// Close refuses further connections. Existing connections stay open.
 func (l *Listener) Close() error {
 	l.close()
 	return nil

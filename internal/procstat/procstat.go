@@ -1,4 +1,4 @@
-// Package procstat reads /proc/PID/stat: what Linux says of a process in one line (proc_pid_stat(5)).
+// Package procstat reads /proc/PID/stat, Linux's one-line status of a process (proc_pid_stat(5)).
 package procstat
 
 import (
@@ -19,7 +19,7 @@ type Stat struct {
 	ID
 	// Name is the name of its program, 15 bytes at most. It may hold anything.
 	Name string
-	// State is a letter, such as R of one that runs, and Z of a zombie.
+	// State is a letter, such as R for a running process and Z for a zombie.
 	State           byte
 	Parent, Session int
 	// User and System are the processor time that it has used, and WaitedUser and WaitedSystem that of the
@@ -33,7 +33,7 @@ type Stat struct {
 // not with the same start.
 type ID struct {
 	PID int `json:"pid"`
-	// Start is when it started, in ticks since the host did.
+	// Start is the time of its start, in ticks since the host booted.
 	Start uint64 `json:"start"`
 }
 
@@ -57,7 +57,7 @@ func Read(pid int) (Stat, error) {
 	return s, nil
 }
 
-// Where fields are after the name; the line's third is the first there.
+// Indexes of the fields after the name; index 0 is the line's third field.
 const (
 	state        = 0
 	parent       = 1

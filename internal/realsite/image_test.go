@@ -37,7 +37,7 @@ func imageArchive(t *testing.T, root string) []byte {
 	for _, dir := range []string{"bin/", "etc/", "lib64/", "lib/", "lib/x86_64-linux-gnu/", "tmp/"} {
 		add(tar.Header{Name: dir, Typeflag: tar.TypeDir, Mode: 0o755}, nil)
 	}
-	// busybox's date knows no nanoseconds.
+	// busybox's date does not support nanoseconds.
 	for _, path := range []string{"bin/busybox", "bin/date", "lib64/ld-linux-x86-64.so.2", "lib/x86_64-linux-gnu/libc.so.6"} {
 		content, err := os.ReadFile(filepath.Join(root, "root/usr", path))
 		if err != nil {

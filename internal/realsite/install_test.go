@@ -15,8 +15,8 @@ const (
 	client = "export CL_SERVER=" + server + " CODALAB_USERNAME=researcher CODALAB_PASSWORD='" + password + "'\n"
 )
 
-// install installs the product as docs/operators.md tells: the packages on the login node and on
-// the host of the server, init, doctor, the unit of the user's own manager.
+// install installs the product as docs/operators.md describes: the packages on the login node
+// and on the host of the server, init, doctor, the unit of the user's own manager.
 func (s site) install(t *testing.T) {
 	t.Helper()
 	s.installPackages(t)
@@ -92,8 +92,8 @@ start-stop-daemon --start --quiet --background --make-pidfile --pidfile /run/cl-
 	})
 }
 
-// followDoctor does what doctor says of a disk with NFS's default options: it tells how long
-// that one needs.
+// followDoctor applies doctor's advice about a disk with NFS's default options: it states the
+// time that the disk needs.
 func (s site) followDoctor(t *testing.T) {
 	t.Helper()
 	said, err := s.try(t.Context(), login, "cl-bridge doctor 2>&1")

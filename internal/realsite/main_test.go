@@ -21,8 +21,8 @@ const (
 	fileServer = "root@fs"
 )
 
-// limit is how long a test waits for what Slurm, the guests and the bridge have to do. It covers
-// what a site of this kind needs for the longest: to give up a node, and for disk_settle twice.
+// limit bounds a test's waits for Slurm, the guests and the bridge. It covers the slowest
+// operation of such a site: giving up a node, and disk_settle twice.
 const limit = 8 * time.Minute
 
 // site is the site with the product installed.
@@ -190,7 +190,7 @@ func (s site) ready(t *testing.T, bundle string) {
 	}
 }
 
-// job is what Slurm's accounting keeps of a job.
+// job is a job in Slurm's accounting.
 type job struct{ id, state, node string }
 
 // jobs are those of a bundle, in the order of their submission. Slurm's accounting may be late.
@@ -221,5 +221,5 @@ func (s site) node(t *testing.T, bundle string) string {
 	return ""
 }
 
-// jobName is what the names of a bundle's jobs begin with.
+// jobName returns the beginning of the names of a bundle's jobs.
 func jobName(bundle string) string { return "cl-researcher-" + bundle[2:14] + "." }

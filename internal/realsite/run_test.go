@@ -59,7 +59,8 @@ func TestFiftyRunsAtOnceAllEndReady(t *testing.T) {
 	}
 }
 
-// The kernel keeps the limit, by cgroup v2, and Slurm and the bundle say so.
+// The kernel enforces the limit, by cgroup v2, and Slurm's and the bundle's messages name
+// it.
 func TestMemoryLimitOfTheNodesKernelIsTheVerdict(t *testing.T) {
 	s := realSite(t)
 	bundle := s.run(t, "dd if=/dev/zero of=/dev/null bs=200M count=1", "--request-memory", "64m")

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// A cache keeps its promises where each host is a kernel of its own. The tests of package cache run
-// on the file server, as the researcher: the contract on two mounts of the server's own, the
-// storm with processes on both nodes.
+// A cache keeps its promises if each host has a kernel of its own. The tests of package cache run on
+// the file server, as the researcher: the contract on two mounts of the server's own, the storm with
+// processes on both nodes.
 func TestCacheKeepsItsPromisesBetweenKernels(t *testing.T) {
 	s := realSite(t)
 	program := s.cacheProgram(t)

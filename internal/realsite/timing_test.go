@@ -13,7 +13,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/sifconfig"
 )
 
-// pairs is how many runs of each side a median is of.
+// A median is of pairs runs of each side.
 const pairs = 9
 
 // bareScript runs date in a container with the programs that every node has, as scripts/bench does.
@@ -27,8 +27,9 @@ bwrap --bind $d/merged / --proc /proc --dev /dev --unshare-pid --die-with-parent
 umount $d/merged; kill $fuse; chmod -R u+rwx $d; rm -rf $d'
 `
 
-// It prints how long a run takes from its command to its first instruction, beside a bare sbatch of
-// the same container. Nothing fails: the machine's other work decides as well.
+// The test prints the time from a run's command to its first instruction, compared with a bare
+// sbatch of the same container. It never fails for being slow, because the machine's other work
+// counts, too.
 func TestFirstInstructionIsMeasuredBesideABareJob(t *testing.T) {
 	s := realSite(t)
 	s.ready(t, s.run(t, "true")) // the image is in the cache
@@ -64,7 +65,7 @@ func TestFirstInstructionIsMeasuredBesideABareJob(t *testing.T) {
 	}
 }
 
-// seconds runs a script that prints two times, and returns what is between them.
+// seconds runs a script that prints two times, and returns the difference.
 func (s site) seconds(t *testing.T, script string) float64 {
 	t.Helper()
 	printed := strings.Fields(s.on(t, login, script))

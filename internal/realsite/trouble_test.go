@@ -38,8 +38,8 @@ func (s site) triedAgain(t *testing.T, p pair) {
 	s.until(t, p.again, "running")
 }
 
-// ends checks how both end: the one in a sentence, the other ready, with what its second
-// attempt printed.
+// ends checks the ends of both: the one has failed with a sentence, the other is ready, with the output
+// of its second attempt.
 func (s site) ends(t *testing.T, p pair) {
 	t.Helper()
 	s.ready(t, p.again)
@@ -69,9 +69,9 @@ func TestRunsOnANodeWithoutPowerEndAsTheirQueueSays(t *testing.T) {
 	s.ends(t, p)
 }
 
-// The commands run on, on a node that Slurm has given up, and its network heals while the second
-// attempt runs: nothing of the first one counts. Slurm takes the node back when an administrator
-// says so, and ends there what it has given up.
+// Slurm has given up a node on which commands still run, and the node's network heals while the second
+// attempt runs: nothing of the first attempt counts. Slurm takes the node back when an administrator
+// requests it, and ends the abandoned jobs there.
 func TestLateNodeIsNotHeard(t *testing.T) {
 	s := realSite(t)
 	p := s.startPair(t, "hostname; test $(hostname) = c2 || sleep 1000; sleep 20; echo slept")
@@ -125,10 +125,10 @@ func TestRunsOutliveARestartOfTheFileServer(t *testing.T) {
 	}
 }
 
-// The file server comes back with the same files in other inodes: the handles of all clients are
-// stale, those of a running command's files, too. Such a run may fail, by its own doing or in a
-// sentence of the bridge. Nothing hangs, and the next run works. A signal that the stale image caused is
-// not the command's.
+// The file server comes back with the same files in other inodes: the handles of all clients are stale,
+// also those of a running command's files. Such a run may fail, by itself or with a sentence of the
+// bridge. Nothing hangs, and the next run works. A signal that the stale image caused does not count as
+// the command's.
 func TestStaleHandlesHoldNothingUp(t *testing.T) {
 	s := realSite(t)
 	bundles := s.runs(t, 20, func(int) string { return minuteOfWork })

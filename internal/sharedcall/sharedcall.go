@@ -1,8 +1,8 @@
-// Package sharedcall lets goroutines that want the same thing at the same time share one
-// call for it.
+// Package sharedcall lets goroutines share one call if they request the same result at the
+// same time.
 //
-// It is golang.org/x/sync/singleflight with contexts: each caller waits only as long as its
-// own context lasts, and the call itself is cancelled once no caller waits for it.
+// It is golang.org/x/sync/singleflight with contexts: each caller waits only until its own
+// context ends, and the call itself is cancelled once no caller waits for it.
 package sharedcall
 
 import (
@@ -28,12 +28,13 @@ type call struct {
 	waiting int
 }
 
-// Do returns what fn returns. If a call for key is under way, Do waits for that one and does
-// not call fn. If ctx ends first, Do returns ctx.Err() and leaves the call to the other
+// Do returns the result of fn. If a call for key is under way, Do waits for that one and
+// does not call fn. If ctx ends first, Do returns ctx.Err() and leaves the call to the other
 // callers.
 //
-// fn gets a context with the values of the first caller's, which is cancelled when the last
-// caller leaves. A caller that comes later begins a new call, beside the cancelled one.
+// fn gets a context with the values of the first caller's context. Do cancels it when the
+// last caller leaves. A later caller starts a new call, even if the cancelled one has not
+// returned.
 func (g *Group[V]) Do(ctx context.Context, key string, fn func(context.Context) (V, error)) (V, error) {
 	c, result := g.enter(ctx, key, fn)
 	defer g.leave(key, c)
@@ -42,7 +43,7 @@ func (g *Group[V]) Do(ctx context.Context, key string, fn func(context.Context) 
 		var none V
 		return none, ctx.Err()
 	case r := <-result:
-		v, _ := r.Val.(V) // nil where fn returned a nil interface
+		v, _ := r.Val.(V) // nil if fn returned a nil interface
 		return v, r.Err
 	}
 }

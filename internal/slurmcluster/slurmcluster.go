@@ -1,6 +1,6 @@
-// Package slurmcluster says where scripts/slurm-cluster keeps the Slurm clusters of this
-// machine. Tests, benchmarks and the demo use the one that the environment variable SLURM
-// names, as the script does.
+// Package slurmcluster returns the paths of this machine's Slurm clusters, which
+// scripts/slurm-cluster starts. Like the script, tests, benchmarks and the demo use the
+// cluster that the environment variable SLURM names.
 package slurmcluster
 
 import (
@@ -39,7 +39,7 @@ func Chosen() Cluster {
 	}
 }
 
-// Program returns the path of a command of Slurm, and any other name as it is.
+// Program returns the path of a command of Slurm, and any other name unchanged.
 func (c Cluster) Program(name string) string {
 	path := filepath.Join(c.Bin, name)
 	if _, err := os.Stat(path); err != nil {

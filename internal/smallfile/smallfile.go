@@ -1,8 +1,8 @@
-// Package smallfile works on small files, such as records and files of /proc, with few system calls.
+// Package smallfile reads and writes small files, such as records and files of /proc, with few system calls.
 //
-// Package os makes six more for each file that it opens, because it asks whether the file can be polled, and begins
-// to read one whose size is not known in small parts. Every start of a bundle opens some thirty such files. On a
-// virtual machine system calls are slow.
+// Package os makes six more calls for each file: it asks whether the file can be polled, and reads a file of
+// unknown size in small parts. Every start of a bundle opens some thirty such files, and system calls are slow on
+// virtual machines.
 package smallfile
 
 import (
@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// part is how much is read at a time. The kernel gives out most files a page at a time.
+// part is the length of one read. The kernel returns most files one page at a time.
 const part = 16 << 10
 
 // Read returns a file's content. An error is a *fs.PathError.

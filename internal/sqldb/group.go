@@ -10,9 +10,9 @@ import (
 )
 
 // group has the calls of InTx that wait for the writer's place. They commit together: a commit's flush
-// takes longer than the small writes before it, and one flush serves all of them. Whoever gets the place
-// runs the waiting calls in one transaction, with a savepoint before each, and commits it. If a call fails,
-// it runs again alone; if the transaction fails, all of its calls do.
+// takes longer than the small writes before it, and one flush serves all of them. The call that gets the
+// place runs all waiting calls in one transaction, with a savepoint before each, and commits it. If a call
+// fails, it runs again in a transaction of its own; if the transaction fails, all of its calls do.
 type group struct {
 	mu      sync.Mutex
 	waiting []*call
@@ -86,8 +86,8 @@ func (db *DB) join(ctx context.Context, fn func(tx *sqlx.Tx) error) (committed b
 	}
 }
 
-// lead commits calls that wait, and then gives the writer's place back. If c is over, it only gives the
-// place back. If no call but c waits, lead returns true, and c keeps the place.
+// lead commits waiting calls, and then gives the writer's place back. If c is over, it only gives the place
+// back. If no call but c waits, lead returns true, and c keeps the place.
 func (db *DB) lead(ctx context.Context, c *call) (alone bool) {
 	defer func() {
 		if !alone {
@@ -130,9 +130,9 @@ func (db *DB) commitAll(ctx context.Context, calls []*call) {
 	committed = err == nil
 }
 
-// runAfterSavepoint runs a call, and undoes what it did if it fails. SQLite ends the whole transaction
-// after some errors, and when a statement is interrupted; then there is no savepoint any more, and the
-// group fails (https://www.sqlite.org/lang_transaction.html, "Response To Errors Within A Transaction").
+// runAfterSavepoint runs a call, and undoes its changes if it fails. Some errors and interrupts make SQLite
+// end the whole transaction. Then the savepoint is gone, and the group fails
+// (https://www.sqlite.org/lang_transaction.html, "Response To Errors Within A Transaction").
 func runAfterSavepoint(ctx context.Context, tx *sqlx.Tx, c *call) (done bool, err error) {
 	defer func() {
 		if recover() != nil { // the call panics again when it runs alone
@@ -156,7 +156,7 @@ func runAfterSavepoint(ctx context.Context, tx *sqlx.Tx, c *call) (done bool, er
 	return done, nil
 }
 
-// place is what the one writer at a time has.
+// place admits one writer at a time.
 type place chan struct{}
 
 // take waits for the place.

@@ -72,7 +72,7 @@ func together(t *testing.T, fns ...func(tx *sqlx.Tx) error) (rows []int, in []*s
 
 var errOops = errors.New("oops")
 
-// insert inserts a row, and then goes on with what is given.
+// insert returns a function that inserts a row, and then calls the functions in then.
 func insert(id int, then ...func(tx *sqlx.Tx) error) func(tx *sqlx.Tx) error {
 	return func(tx *sqlx.Tx) error {
 		if _, err := tx.Exec(`INSERT INTO n VALUES (?)`, id); err != nil {
@@ -148,7 +148,7 @@ func TestGroupsAreBounded(t *testing.T) {
 	}
 }
 
-// TestCallWhoseContextEndsInAGroupIsToldTheTruth: what InTx returns is what the database has.
+// TestCallWhoseContextEndsInAGroupIsToldTheTruth checks that InTx's result matches the database.
 func TestCallWhoseContextEndsInAGroupIsToldTheTruth(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

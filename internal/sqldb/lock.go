@@ -16,15 +16,14 @@ var ErrLocked = errors.New("another program works on it")
 // PostgreSQL database: "clsl" as a number.
 const lockClass = 0x636c736c
 
-// Lock claims a database, given as for Open, for this program until release is called
-// or the program ends. For any other program Lock then fails with ErrLocked, although
-// Open does not. A caller that locks before Open changes nothing when it is refused.
+// Lock claims a database, given as for Open, for this program until release is called or the program ends.
+// Lock then fails with ErrLocked in any other program; Open still succeeds there. A program that calls Lock
+// before Open changes nothing if another one has the lock.
 //
-// For an SQLite file it is a file PATH.lock, locked by flock(2). In PostgreSQL it is
-// an advisory lock on the schema, held by a connection of its own. When that
-// connection breaks the lock is lost without notice. So the lock only tells operators
-// at once that they started a program twice; what must not happen twice has to be
-// guarded in the data itself. A connection pooler has to keep sessions whole.
+// For an SQLite file Lock makes a file PATH.lock and locks it with flock(2). In PostgreSQL it takes an
+// advisory lock on the schema, on a connection of its own. When that connection breaks the lock is lost
+// without notice. So use Lock only to tell operators that they started a program twice, and guard the data
+// itself against concurrent writers. A connection pooler has to keep sessions whole.
 func Lock(ctx context.Context, where string) (release func(), err error) {
 	if IsURL(where) {
 		return lockSchema(ctx, where)
@@ -40,8 +39,8 @@ func Lock(ctx context.Context, where string) (release func(), err error) {
 	}, nil
 }
 
-// lockFile locks a file, which it makes if need be. The program that had it locked may have removed it, and
-// others would make another one then: so it opens the file again until the locked one has the path.
+// lockFile makes and locks a file. The program that had it locked may have removed it, and others may make
+// a new one, so lockFile repeats until the locked file has the path.
 func lockFile(ctx context.Context, path string) (*os.File, error) {
 	for {
 		f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)

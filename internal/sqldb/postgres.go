@@ -53,8 +53,8 @@ func connectPostgres(ctx context.Context, where string, readOnly bool) (*DB, err
 	return &DB{DB: db, dialect: postgres(), name: name}, nil
 }
 
-// Check refuses a URL that Open cannot read. The error gives no details, which could
-// be part of the password.
+// Check fails for a URL that Open cannot read. The error gives no details, because they
+// could be part of the password.
 func Check(where string) error {
 	if !IsURL(where) {
 		return nil
@@ -91,8 +91,8 @@ func connector(where string, readOnly bool) (*pq.Connector, error) {
 	return c, nil
 }
 
-// Name is where as people may see it: a path as it is, and those parts of a URL that
-// identify the database, without a password.
+// Name returns where in a form for messages: a path unchanged; of a URL only the parts
+// that identify the database, without a password.
 func Name(where string) string {
 	if !IsURL(where) {
 		return where
@@ -115,8 +115,8 @@ func Name(where string) string {
 	return shown.String()
 }
 
-// parse reads a URL. It is strict about the path, because the rest of a password
-// after an unescaped / would be taken for one.
+// parse reads a URL. It is strict about the path, because a password with an unescaped /
+// would otherwise become a part of the path.
 func parse(where string) (*url.URL, bool) {
 	u, err := url.Parse(where)
 	if err != nil || !strings.HasPrefix(where, u.Scheme+"://") || strings.ContainsAny(strings.TrimPrefix(u.Path, "/"), "/@") {

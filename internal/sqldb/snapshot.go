@@ -9,9 +9,10 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
-// Snapshot runs fn on a connection that sees the database as it is at fn's first query, whatever
-// others commit meanwhile. fn must only read. It does not hold up writers; the log of an SQLite
-// file grows until fn returns. Unlike InTx, it does not run fn again when the connection breaks.
+// Snapshot runs fn on a connection that sees the database as of fn's first query; later commits
+// stay invisible. fn must only read. Snapshot does not block writers; the log of an SQLite file
+// grows until fn returns. Unlike InTx, Snapshot does not run fn again when the connection
+// breaks.
 func (db *DB) Snapshot(ctx context.Context, fn func(conn *sqlx.Conn) error) error {
 	conn, err := db.Connx(ctx)
 	if err == nil {

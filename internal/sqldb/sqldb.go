@@ -1,15 +1,15 @@
-// Package sqldb opens SQL databases through sqlx, SQLite files and PostgreSQL
-// alike, and applies goose migrations before a caller gets them.
+// Package sqldb opens SQLite files and PostgreSQL databases through sqlx, and applies goose
+// migrations before it returns them.
 //
-// The same statements serve both kinds. They are written with "?" and passed through
-// Rebind; columns are BIGINT and TEXT only (times are Unix numbers); every write
-// goes through InTx. Several programs may open one database at once: transactions
-// are serializable, and one that is in another's way waits, or runs again.
+// The same statements serve both kinds. They are written with "?" and passed through Rebind;
+// columns are BIGINT and TEXT only (times are Unix numbers); every write goes through InTx.
+// Several programs may open one database at the same time: transactions are serializable, and a
+// transaction that conflicts with another waits or runs again.
 //
-// What InTx has committed survives a crash, of the machine too, as far as the disk
-// flushes when asked. SQLite flushes at each commit. PostgreSQL is asked to
-// (synchronous_commit = on, whatever its own default), and its fsync and
-// full_page_writes have to be on.
+// A transaction that InTx has committed survives a crash of the machine, if the disk obeys
+// flushes. SQLite flushes at each commit. sqldb asks PostgreSQL to do the same
+// (synchronous_commit = on, whatever the server's default); the server's fsync and
+// full_page_writes must be on.
 package sqldb
 
 import (
@@ -34,22 +34,21 @@ import (
 
 // Errors that callers may act on.
 var (
-	// ErrUnavailable means that the database does not answer. Nothing was written; the
-	// same call may succeed later, as its method Transient() bool says.
+	// ErrUnavailable means that the database does not answer. Nothing was written. The same
+	// call may succeed later: Transient() returns true.
 	ErrUnavailable error = transient("the database does not answer")
-	// ErrFull means that the disk of the database is full. It is as ErrUnavailable
-	// otherwise.
+	// ErrFull means that the disk of the database is full. Otherwise it is like ErrUnavailable.
 	ErrFull error = transient("the disk of the database is full")
 	// ErrInDoubt means that the connection broke during a commit and could not be made
 	// again: the caller has to find out whether the transaction happened.
 	ErrInDoubt = errors.New("the connection broke while a transaction was committed, and what became of it is not known")
-	// ErrAbsent means that there is no such database, or none of this kind.
+	// ErrAbsent means that the database does not exist, or has another kind.
 	ErrAbsent = errors.New("there is no such database")
 	// ErrForm means that the migrations of a database are not those of this program.
 	ErrForm = errors.New("the database was written by another version of this program")
 )
 
-// transient is an error that another try may not meet.
+// transient is an error that may pass.
 type transient string
 
 func (t transient) Error() string { return string(t) }
@@ -57,9 +56,8 @@ func (t transient) Error() string { return string(t) }
 // Transient reports that the same call may succeed later.
 func (transient) Transient() bool { return true }
 
-// DB is an open database. Reads go through SelectContext, GetContext and sqlx's
-// other methods, and run side by side; writes go through InTx. It is safe for
-// concurrent use.
+// DB is an open database. Reads go through SelectContext, GetContext and sqlx's other methods,
+// and run concurrently; writes go through InTx. It is safe for concurrent use.
 type DB struct {
 	*sqlx.DB
 	dialect dialect
@@ -71,13 +69,13 @@ type DB struct {
 	group *group
 }
 
-// dialect is where the two kinds of databases differ.
+// dialect holds the differences between SQLite and PostgreSQL.
 type dialect struct {
 	goose goose.Dialect
 	// options are those of a serializable transaction.
 	options *sql.TxOptions
-	// id selects the current transaction's ID, and outcome what became of one. They
-	// are empty where a commit cannot be in doubt.
+	// id selects the current transaction's ID, and outcome the result of a transaction. Both
+	// are empty if a commit cannot be in doubt.
 	id, outcome string
 	// abandon ends the session that still has a transaction open.
 	abandon string
@@ -85,21 +83,20 @@ type dialect struct {
 	snapshot string
 }
 
-// IsURL reports whether where is the address of a PostgreSQL database; otherwise it is
-// the path of an SQLite file.
+// IsURL reports whether where is the address of a PostgreSQL database; otherwise it is the path
+// of an SQLite file.
 func IsURL(where string) bool {
 	return strings.HasPrefix(where, "postgres:") || strings.HasPrefix(where, "postgresql:")
 }
 
-// Open opens a database and applies the migrations that it lacks: goose's *.sql files
-// in the top directory. The caller closes the database.
+// Open opens a database and applies the missing migrations: goose's *.sql files in the top
+// directory. The caller closes the database.
 //
-// A path is that of an SQLite file, which is created if it is missing, readable by
-// its owner only. Its directory has to exist, on a local disk. A URL,
-// "postgres://USER@HOST:PORT/DATABASE", is that of an existing database of PostgreSQL
-// 14 or newer. The tables are in the first schema of its search_path, which a
-// parameter of the URL may set. For what a URL leaves out the driver reads libpq's
-// environment variables (PGHOST, PGPASSWORD, …) and its password file (~/.pgpass,
+// A path is that of an SQLite file. Open creates a missing file, readable by its owner only;
+// its directory must exist, on a local disk. A URL, "postgres://USER@HOST:PORT/DATABASE", is
+// that of an existing database of PostgreSQL 14 or newer. The tables are in the first schema of
+// its search_path, which a parameter of the URL may set. For missing parts of a URL the driver
+// reads libpq's environment variables (PGHOST, PGPASSWORD, …) and its password file (~/.pgpass,
 // PGPASSFILE). Errors never hold a password.
 func Open(ctx context.Context, where string, migrations fs.FS) (*DB, error) {
 	db, err := connect(ctx, where, false)
@@ -112,9 +109,9 @@ func Open(ctx context.Context, where string, migrations fs.FS) (*DB, error) {
 	return db, nil
 }
 
-// OpenToRead opens a database as Open does, to read it only: it creates and changes
-// nothing. Another program may write meanwhile. It fails with ErrAbsent where there
-// is no database, and with ErrForm unless exactly these migrations were applied.
+// OpenToRead opens a database like Open, but creates and changes nothing. Another program may
+// write at the same time. It fails with ErrAbsent if there is no database, and with ErrForm
+// unless exactly these migrations were applied.
 func OpenToRead(ctx context.Context, where string, migrations fs.FS) (*DB, error) {
 	db, err := connect(ctx, where, true)
 	if err != nil {
@@ -133,15 +130,15 @@ func connect(ctx context.Context, where string, readOnly bool) (*DB, error) {
 	return connectSQLite(where, readOnly)
 }
 
-// limitConnections allows some readers beside the writer.
+// limitConnections allows several readers in addition to the writer.
 func limitConnections(db *sqlx.DB) {
 	connections := max(4, runtime.GOMAXPROCS(0)+1)
 	db.SetMaxOpenConns(connections)
 	db.SetMaxIdleConns(connections)
 }
 
-// migrate applies the missing migrations. Two programs may start at once: the one
-// that meets the other's lock or tables tries again.
+// migrate applies the missing migrations. If two programs start at the same time, the one that
+// meets the other's lock or tables tries again.
 func (db *DB) migrate(ctx context.Context, migrations fs.FS) error {
 	provider, err := goose.NewProvider(db.dialect.goose, db.DB.DB, migrations)
 	if err != nil {
@@ -183,9 +180,9 @@ func (db *DB) checkForm(ctx context.Context, migrations fs.FS) error {
 	return nil
 }
 
-// TakeTurns makes InTx run one transaction at a time in PostgreSQL too. This is faster if most
-// transactions of the program conflict with one another, since each conflict runs a transaction
-// again. It is called before the database is used.
+// TakeTurns makes InTx run one transaction at a time in PostgreSQL, too. Call it before the
+// first use of the database. It is faster if most of the program's transactions conflict,
+// because InTx repeats a transaction after each conflict.
 func (db *DB) TakeTurns() {
 	if db.writer == nil {
 		db.writer = make(place, 1)
@@ -201,7 +198,7 @@ func (db *DB) TakeTurns() {
 // PostgreSQL refuses all else in the transaction. fn's own error is returned as it is.
 //
 // With ErrUnavailable, with ErrFull, and with any error of fn's, nothing was written.
-// With ErrInDoubt, and when ctx ends during the commit, that is not known.
+// With ErrInDoubt, or if ctx ends during the commit, fn's writes may have been committed.
 func (db *DB) InTx(ctx context.Context, fn func(tx *sqlx.Tx) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -235,8 +232,8 @@ func (db *DB) GetContext(ctx context.Context, dest any, query string, args ...an
 	return db.retry(ctx, func() error { return db.DB.GetContext(ctx, dest, query, args...) })
 }
 
-// retryFor is how long calls are retried after a conflict with another program or a
-// broken connection. A server can restart in that time.
+// retryFor limits the retries after a conflict with another program or a broken connection. A
+// server can restart in that time.
 const retryFor = 30 * time.Second
 
 // retry calls fn again after a conflict or a broken connection, until retryFor is
@@ -301,10 +298,10 @@ const (
 	aborted   = "aborted"
 )
 
-// outcome asks over a new connection for the outcome of a transaction whose
-// connection broke during the commit; empty means unknown. A server that has not noticed
-// that the connection broke would wait for the commit, and keep the transaction's locks, until
-// TCP gives the connection up: outcome ends such a session.
+// outcome gets the outcome of a transaction whose connection broke during the commit, over a
+// new connection; empty means unknown. A server that has not noticed the break would wait for
+// the commit, and keep the transaction's locks, until TCP gives up the connection, so outcome
+// ends that session.
 func (db *DB) outcome(ctx context.Context, id int64) string {
 	retrying, cancel := context.WithTimeout(ctx, retryFor)
 	defer cancel()
@@ -319,7 +316,7 @@ func (db *DB) outcome(ctx context.Context, id int64) string {
 			// reached its log (PostgreSQL's xid8funcs.c: TransactionIdInRecentPast).
 			return aborted
 		case err == nil:
-			_, _ = db.ExecContext(ctx, db.Rebind(db.dialect.abandon), id) // the next answer tells what came of it
+			_, _ = db.ExecContext(ctx, db.Rebind(db.dialect.abandon), id) // the next look-up returns the outcome
 		}
 		if retrying.Err() != nil || backOff(ctx, try) != nil {
 			return ""
@@ -335,7 +332,7 @@ func backOff(ctx context.Context, try int) error {
 	return pause.For(ctx, min(time.Duration(try*try)*10*time.Millisecond, 500*time.Millisecond))
 }
 
-// isConflict reports whether err means that another program was in the way.
+// isConflict reports whether err is a conflict with another program.
 func isConflict(err error) bool {
 	return isSQLite(err, sqlite3.SQLITE_BUSY) || isSQLite(err, sqlite3.SQLITE_LOCKED) ||
 		pq.As(err, pqerror.TRSerializationFailure, pqerror.TRDeadlockDetected, pqerror.LockNotAvailable) != nil

@@ -195,7 +195,7 @@ func TestTwoProgramsOpenAndWriteAtOnce(t *testing.T) {
 	})
 }
 
-// sum is how many transactions of add happened.
+// sum returns the number of committed transactions of add.
 func sum(t *testing.T, where string) (sum int) {
 	t.Helper()
 	if err := open(t, where, table).Get(&sum, "SELECT v FROM n WHERE id = 1"); err != nil {
@@ -250,8 +250,8 @@ func TestWaitingWriterEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// database/sql rolls a transaction back when its context ends, and then says of its
-// commit only that the transaction is done.
+// database/sql rolls a transaction back when its context ends, and then its commit only returns that
+// the transaction is done.
 func TestCancelledCommitReturnsTheContextsError(t *testing.T) {
 	t.Parallel()
 	db := open(t, filepath.Join(t.TempDir(), "a.db"), table)

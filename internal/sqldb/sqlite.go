@@ -39,8 +39,8 @@ func connectSQLite(path string, readOnly bool) (*DB, error) {
 	return &DB{DB: db, dialect: dialect{goose: goose.DialectSQLite3, snapshot: `BEGIN DEFERRED`}, name: path, writer: make(place, 1), group: &group{}}, nil
 }
 
-// createFile creates the file for its owner alone: databases hold password hashes.
-// SQLite gives its side files the permissions of the main one.
+// createFile creates a file that only its owner can read, because databases hold password
+// hashes. SQLite gives its side files the same permissions.
 func createFile(path string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -69,9 +69,9 @@ func dsn(path string, readOnly bool) string {
 	return u.String()
 }
 
-// Shrink gives room of an SQLite file back to the disk if more than a quarter of the file is
-// unused: up to 16 MiB of it. It does nothing for a file that was made without auto_vacuum, and
-// for PostgreSQL, which vacuums by itself.
+// Shrink returns free space of an SQLite file to the disk if more than a quarter of the file is
+// unused: up to 16 MiB at a time. It does nothing for a file made without auto_vacuum, and for
+// PostgreSQL, which vacuums by itself.
 func (db *DB) Shrink(ctx context.Context) error {
 	if db.dialect.goose != goose.DialectSQLite3 {
 		return nil

@@ -9,15 +9,15 @@ import (
 	"modernc.org/sqlite"
 )
 
-// A connection keeps so many statements, and none that is longer: users' searches make long ones that
-// nobody sends again, and a compiled one takes much more memory than its text.
+// A connection keeps at most this many statements, and no longer ones: users' searches make long
+// statements that are never repeated, and a compiled statement takes much more memory than its text.
 const (
 	maxStatements = 200
 	maxStatement  = 4096 // bytes
 )
 
-// keeping makes connections to an SQLite file that keep the statements which they have compiled: to
-// compile a small statement takes longer than to run it.
+// keeping makes connections to an SQLite file that keep their compiled statements: compiling a small
+// statement takes longer than running it.
 type keeping struct{ driver.Connector }
 
 func newConnector(dsn string) (driver.Connector, error) {
@@ -41,7 +41,7 @@ func (k keeping) Connect(ctx context.Context) (driver.Conn, error) {
 	return &keepingConn{sqliteConn: c, kept: map[string]*statement{}}, nil
 }
 
-// sqliteConn is what database/sql uses of a connection to SQLite.
+// sqliteConn has the methods of an SQLite connection that database/sql calls.
 type sqliteConn interface { //nolint:interfacebloat // database/sql asks for all of these
 	driver.Conn
 	driver.ConnBeginTx
@@ -67,15 +67,15 @@ type statement struct {
 	busy bool // its rows are being read
 }
 
-// sqliteStmt is what a statement of the driver can do.
+// sqliteStmt has the methods of the driver's statements.
 type sqliteStmt interface {
 	driver.Stmt
 	driver.StmtExecContext
 	driver.StmtQueryContext
 }
 
-// statement returns a statement, and marks it as busy. It returns nil for one that is too long to keep,
-// and if the one that is kept is busy.
+// statement returns a statement, and marks it as busy. It returns nil if the statement is too long to
+// keep or busy.
 func (c *keepingConn) statement(ctx context.Context, text string) (*statement, error) {
 	if len(text) > maxStatement {
 		return nil, nil //nolint:nilnil // the caller does without
@@ -162,7 +162,8 @@ func (r *keptRows) Close() error {
 	return r.Rows.Close() //nolint:wrapcheck // as without keeping
 }
 
-// Close closes the connection and its statements: SQLite keeps a connection open that has some.
+// Close closes the connection and its statements: SQLite keeps a connection open while it has
+// statements.
 func (c *keepingConn) Close() error {
 	var errs []error
 	for _, s := range c.kept {

@@ -6,22 +6,22 @@ import (
 )
 
 const (
-	// aheadAfter is how much is read without a second goroutine: a small archive is done
-	// before that could help.
+	// aheadAfter is the number of bytes that are read without a second goroutine: it would
+	// not speed up a smaller archive.
 	aheadAfter = 256 << 10
 	chunkSize  = 256 << 10
 	chunks     = 4
 )
 
 // readAhead reads a stream in a goroutine of its own, a bounded number of bytes ahead, so
-// that one core decompresses while another writes files. pgzip's reader does that too, but
-// when a stream breaks off it drops what arrived of the last block, which is worth keeping.
+// that one core decompresses while another writes files. pgzip's reader does that, too, but
+// when a stream breaks off it drops the bytes of the last block, which readAhead delivers.
 type readAhead struct {
 	r io.Reader
 
-	direct  int64       // how much was read before the goroutine began
-	full    chan chunk  // what it has read; nil before it runs
-	empty   chan []byte // what it may fill
+	direct  int64       // bytes read before the goroutine began
+	full    chan chunk  // chunks that it has read; nil before it runs
+	empty   chan []byte // buffers that it may fill
 	stopped chan struct{}
 	running sync.WaitGroup
 

@@ -10,8 +10,9 @@ import (
 )
 
 const (
-	// blockSize is what one core compresses at a time. One core compresses a smaller archive
-	// whole. Larger blocks would save 1 % of the size for four times the memory.
+	// blockSize is the number of bytes that one core compresses at a time. One core
+	// compresses a smaller archive alone. Larger blocks would save 1 % of the size for four
+	// times the memory.
 	blockSize = 256 << 10
 	// maxCores leaves most of a login node to other users.
 	maxCores = 4

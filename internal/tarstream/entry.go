@@ -84,7 +84,7 @@ func cleanName(name string) (string, error) {
 	return path.Clean("./" + strings.TrimLeft(name, "/")), nil
 }
 
-// classify makes an error of this package of the disk's, if the disk cannot hold a name: one
+// classify turns a disk's error into one of this package if the disk cannot hold a name: one
 // with a part of more than 255 bytes or a zero byte, and on some disks one that is not UTF-8.
 func classify(err error) error {
 	switch {
@@ -99,7 +99,7 @@ func classify(err error) error {
 // permissions are the bits of an entry's mode that Unpack keeps.
 func permissions(header *tar.Header) fs.FileMode { return fs.FileMode(header.Mode & 0o777) }
 
-// replace calls create, which makes base in dir. If base is there, replace removes it first:
+// replace calls create, which makes base in dir. It removes an existing base first, because
 // writing into it could write through a link.
 func replace(dir *os.Root, base string, create func() error) error {
 	err := create()
@@ -175,8 +175,8 @@ func (u *unpacker) file(dir *os.Root, base string, header *tar.Header, content i
 	perm := permissions(header) | 0o400
 	var f *os.File
 	err := replace(dir, base, func() (err error) {
-		// The owner may write until it is done, as an NFS server checks each write.
-		// nonBlock means nothing to a file; it keeps os from setting and unsetting it.
+		// The owner may write until the file is complete, because an NFS server checks each
+		// write. nonBlock has no effect on a file; it keeps os from setting and unsetting it.
 		f, err = dir.OpenFile(base, os.O_WRONLY|os.O_CREATE|os.O_EXCL|nonBlock, perm|0o200)
 		return err
 	})
@@ -229,8 +229,8 @@ func (u *unpacker) put(f io.Writer, part []byte) error {
 	return err
 }
 
-// chmod gives a file the permissions that it lacks by the umask, or has for the writing only.
-// It looks first, as on NFS only a change needs a call of the server.
+// chmod adds the permissions that the umask removed, and removes those that were only for
+// writing. It calls stat first, because on NFS only a change needs a call of the server.
 func chmod(f *os.File, perm fs.FileMode) error {
 	info, err := f.Stat()
 	if err != nil || info.Mode().Perm() == perm {

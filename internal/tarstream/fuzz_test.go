@@ -44,8 +44,8 @@ func seeds(f *testing.F) [][]byte {
 	return append(out, b.Bytes())
 }
 
-// unpackFuzzed unpacks what a fuzzer made, and checks what holds for any archive, and that the
-// memory used is no more than the input and the largest headers explain.
+// unpackFuzzed unpacks a fuzzer's archive, and checks the promises for all archives, and that
+// the memory is explained by the input and the largest headers.
 func unpackFuzzed(t *testing.T, data []byte) {
 	t.Helper()
 	s := newSite(t)
@@ -122,8 +122,8 @@ func FuzzPackThenUnpack(f *testing.F) {
 	})
 }
 
-// plant makes what names describe, a line each: "file", "directory/",
-// "link>to", "hardlink=to". What cannot be made is left out.
+// plant makes the entries that names describes, a line each: "file", "directory/", "link>to",
+// "hardlink=to". It skips entries that cannot be made.
 func plant(root *os.Root, names string, content []byte, perm os.FileMode) {
 	for i, name := range strings.Split(names, "\n") {
 		if i == 32 {

@@ -18,7 +18,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 )
 
-// hostile are archives and what Unpack must do with each.
+// hostile returns archives and Unpack's required results.
 func hostile() map[string]struct {
 	entries [][]byte
 	err     error             // nil: it is unpacked

@@ -17,14 +17,14 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/interruptible"
 )
 
-// PackOptions says what Pack leaves out.
+// PackOptions select the entries that Pack leaves out.
 type PackOptions struct {
 	// Exclude reports whether to leave an entry out, by its slash-separated path below the
 	// packed directory; an excluded directory is not entered. It may be nil.
 	Exclude func(path string, d fs.DirEntry) bool
-	// Skipped, if it is set, is called for each entry that is left out as it may not be
-	// read; without it such an entry is an error. Sockets, pipes, devices and what vanishes
-	// are left out silently.
+	// Skipped, if it is set, is called for each entry that Pack leaves out because it may not
+	// read it; if Skipped is nil, such an entry is an error. Pack leaves out sockets, pipes,
+	// devices and vanished entries silently.
 	Skipped func(path string, err error)
 	// Changed, if it is set, is called for each file that another process removed (err is
 	// fs.ErrNotExist) or changed (ErrChanged) while it was packed.
@@ -59,7 +59,7 @@ func Pack(ctx context.Context, w io.Writer, root *os.Root, dir string, opts Pack
 	return nil
 }
 
-// write writes the archive of what add adds to p.
+// write writes the archive of the entries that add adds to p.
 func write(w io.Writer, p *packer, add func(*packer) error) error {
 	zw := &compressor{w: w}
 	p.tw = tar.NewWriter(zw)
@@ -76,8 +76,8 @@ func write(w io.Writer, p *packer, add func(*packer) error) error {
 	return err
 }
 
-// CheckPath fails with an ErrTooLarge that shows how the path begins if Pack would not accept
-// an entry with this path below the packed directory: one that Unpack would not accept.
+// CheckPath fails with an ErrTooLarge, which shows the beginning of the path, if the path is too
+// long for an entry below the packed directory. Pack and Unpack reject the same paths.
 func CheckPath(below string) error {
 	const most = maxName - len("./") - len("/")
 	if len(below) > most {
@@ -93,8 +93,8 @@ type packer struct {
 	tw     *tar.Writer // nil for a packer that only measures
 	buf    []byte
 	linked map[inode]string // the first entry of each file with several names
-	size   Size             // of what was added
-	follow bool             // pack what symbolic links lead to
+	size   Size             // of the added entries
+	follow bool             // pack the targets of symbolic links
 	above  []fs.FileInfo    // the directories that lead to the present entry, if it follows
 }
 
@@ -109,7 +109,7 @@ type inode struct{ dev, ino uint64 }
 type location struct {
 	root  *os.Root
 	path  string
-	depth int // how many roots are open above
+	depth int // number of open roots above
 }
 
 func (at location) in(name string) location {
@@ -117,7 +117,7 @@ func (at location) in(name string) location {
 }
 
 func (at location) open(flag int) (*os.File, error) {
-	// O_NONBLOCK: a pipe that has taken a file's place would block.
+	// O_NONBLOCK: a pipe in place of the file would block.
 	flag |= os.O_RDONLY | nonBlock
 	if at.root == nil {
 		return os.OpenFile(at.path, flag, 0)
@@ -214,8 +214,8 @@ func (p *packer) skip(at location, below string, e fs.DirEntry, err error) error
 	return err
 }
 
-// directory adds a directory and, in the order of names, what it holds. It closes d. io/fs
-// would not do: it accepts no name that is not UTF-8.
+// directory adds a directory and its entries in the order of names. It closes d. It does not use
+// io/fs, which accepts no name that is not UTF-8.
 func (p *packer) directory(d *os.File, at location, below string) error {
 	info, err := d.Stat()
 	var entries []fs.DirEntry
@@ -284,7 +284,7 @@ func (p *packer) changed(below string, err error) {
 	}
 }
 
-// copy writes exactly size bytes, even if the file has another size by now.
+// copy writes exactly size bytes, even if the file's size has changed.
 func (p *packer) copy(f io.Reader, size int64) error {
 	for _, source := range []io.Reader{f, zeros{}} {
 		n, err := io.CopyBuffer(p.tw, io.LimitReader(interruptible.Reader(p.ctx, p.counted(source)), size), p.buf)

@@ -18,11 +18,11 @@ type Input struct {
 	Path string
 }
 
-// PathOptions says how PackPaths packs.
+// PathOptions are the options of PackPaths.
 type PathOptions struct {
 	PackOptions
-	// Follow packs what symbolic links lead to in place of the links, wherever that is. A link
-	// that leads nowhere, or to a directory above it, is an error.
+	// Follow packs the targets of symbolic links, wherever they are, in place of the links. A
+	// link without a target, or to a directory above it, is an error.
 	Follow bool
 }
 
@@ -33,7 +33,8 @@ func PackPaths(ctx context.Context, w io.Writer, inputs []Input, opts PathOption
 	return write(w, p, func(p *packer) error { return p.inputs(inputs) })
 }
 
-// MeasurePaths returns the size of what PackPaths would pack. It fails if a file may not be read.
+// MeasurePaths returns the size of the entries that PackPaths would pack. It fails if a file may
+// not be read.
 func MeasurePaths(ctx context.Context, inputs []Input, opts PathOptions) (Size, error) {
 	p := newPacker(ctx, opts.PackOptions)
 	p.follow = opts.Follow
@@ -79,10 +80,10 @@ func (p *packer) measure(at location, below string, e fs.DirEntry) error {
 	return p.write('0', below, "", info)
 }
 
-// ExcludedBy reports whether tar(1) leaves out an entry for --exclude=pattern: a shell's
-// pattern, with wildcards that match slashes, for the entry's path, or, unless it begins with
-// "./", for what follows any slash in that. For a pattern such as ".*", which matches the
-// packed directory's own name, tar leaves out everything; here it means the entries.
+// ExcludedBy reports whether tar(1) leaves out an entry for --exclude=pattern. The pattern is a
+// shell's, with wildcards that match slashes. It must match the entry's path or, unless it begins
+// with "./", any part of the path after a slash. For a pattern such as ".*", which matches the
+// packed directory's own name, tar leaves out everything; here it applies to the entries.
 func ExcludedBy(pattern, below string) bool {
 	pattern, anchored := strings.CutPrefix(pattern, "./")
 	for ok := true; ok; _, below, ok = strings.Cut(below, "/") {
@@ -96,9 +97,9 @@ func ExcludedBy(pattern, below string) bool {
 	return false
 }
 
-// IgnoredBy reports whether tar(1) leaves out an entry for a pattern in a file that
-// --exclude-ignore names: one for the entry's path, with or without "./" before it, or for its
-// name alone. Wildcards match no slashes.
+// IgnoredBy reports whether tar(1) leaves out an entry for a pattern in a file of
+// --exclude-ignore. The pattern must match the entry's path, with or without "./", or its name.
+// Wildcards match no slashes.
 func IgnoredBy(pattern, below string) bool {
 	return matches(pattern, "./"+below) || matches(pattern, below) || matches(pattern, path.Base(below))
 }
@@ -114,9 +115,9 @@ func matches(pattern, name string) bool {
 // name contains.
 func maskSlashes(s string) string { return strings.ReplaceAll(s, "/", "\x00") }
 
-// ReadIgnoreFile returns the patterns in a file that tar's --exclude-ignore would read; none if
-// there is no such file. Blank lines and lines that begin with # are left out; \# begins a
-// pattern with #.
+// ReadIgnoreFile returns the patterns in a file for tar's --exclude-ignore; none if the file does
+// not exist. It skips blank lines and lines that begin with #; a pattern with a leading # begins
+// with \#.
 func ReadIgnoreFile(file string) ([]string, error) {
 	data, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {

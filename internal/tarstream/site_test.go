@@ -18,8 +18,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 )
 
-// site is the root that an archive is unpacked into, and files beside it that it must not
-// harm.
+// site is the root into which an archive is unpacked, and files outside of it that must
+// not change.
 type site struct {
 	dir, root string
 	before    map[string]string
@@ -37,8 +37,8 @@ func newSite(t *testing.T) site {
 	return s
 }
 
-// outside describes all that lies beside the root: kinds, modes, numbers of
-// links, times, contents.
+// outside describes everything outside of the root: kinds, modes, numbers of links, times,
+// contents.
 func (s site) outside(t *testing.T) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -64,9 +64,10 @@ func (s site) outside(t *testing.T) map[string]string {
 	return out
 }
 
-// unpack unpacks an archive into the root and checks what holds for any archive: nothing
-// beside the root was changed, the limits hold, the root has only plain files, directories
-// and links that their owner can remove, and an error is one of the known kinds.
+// unpack unpacks an archive into the root and checks the promises for all archives:
+// nothing outside of the root was changed, the limits hold, the root has only plain files,
+// directories and links that their owner can remove, and an error is one of the known
+// kinds.
 func (s site) unpack(t *testing.T, data []byte, limits tarstream.Limits) error {
 	t.Helper()
 	size, err := tarstream.Unpack(t.Context(), bytes.NewReader(data), openRoot(t, s.root), limits)

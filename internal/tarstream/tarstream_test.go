@@ -41,7 +41,7 @@ func must(tb testing.TB, err error) {
 	}
 }
 
-// tree lists what lies below dir: path, and content or kind.
+// tree lists the entries below dir: path, and content or kind.
 func tree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	out := map[string]string{}

@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// maxOpen is how many levels of directories are kept open at most: more than trees have as a
-// rule, and few enough for several streams at a time.
+// maxOpen is the largest number of directory levels that are kept open: most trees have
+// fewer, and several streams at a time can afford it.
 const maxOpen = 64
 
-// tree is where an archive is unpacked. It is in one directory at a time, and keeps those on
-// the way there open: the next entry is in the same one as a rule, and walking there again
-// would cost more than writing it.
+// tree is the directory tree into which an archive is unpacked. It keeps the current
+// directory and its parents open: the next entry is usually in the same directory, and
+// walking there again would cost more than writing the entry.
 type tree struct {
 	levels []level // the first is the root
 }
@@ -28,8 +28,9 @@ func newTree(root *os.Root) *tree { return &tree{levels: []level{{".", root}}} }
 
 func (t *tree) root() *os.Root { return t.levels[0].dir }
 
-// enter goes to a directory, by its clean path below the root, and returns it until the next
-// call. It makes what is missing on the way, and calls count for each. It follows no link.
+// enter goes to a directory, by its clean path below the root, and returns it; the result is
+// valid until the next call. It makes missing directories, and calls count for each. It
+// follows no link.
 func (t *tree) enter(dir string, count func() error) (*os.Root, error) {
 	var parts []string
 	if dir != "." {

@@ -15,7 +15,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/interruptible"
 )
 
-// Limits bounds what Unpack writes; 0 means no bound.
+// Limits bounds the files that Unpack writes; 0 means no bound.
 type Limits struct {
 	// Bytes is the most that all files may hold together; the holes of
 	// sparse files count.
@@ -27,25 +27,25 @@ type Limits struct {
 	Reserve func(n int64) error
 }
 
-// Watch has functions that Unpack calls while it goes on, from one goroutine. Each may be nil.
+// Watch has functions that Unpack calls as it unpacks, from one goroutine. Each may be nil.
 type Watch struct {
 	// Wrote is called for n more bytes in files.
 	Wrote func(n int64)
 	// Entry is called for an entry that is written and closed. Its name is relative to the
 	// root.
 	Entry func(name string, header *tar.Header)
-	// Special is called for a device, a pipe or an entry of unknown kind, which is left out;
-	// without it such an entry is an ErrUnsafe.
+	// Special is called for a device, a pipe or an entry of unknown kind, which Unpack leaves
+	// out; if Special is nil, such an entry is an ErrUnsafe.
 	Special func(name string)
 }
 
-// Size says what a stream held.
+// Size is the size of a stream's contents.
 type Size struct {
 	Bytes   int64 // in all files together
 	Entries int64 // with directories that are named in the paths of others only
 }
 
-// Why Unpack refuses a stream; its errors say which entry.
+// The reasons for which Unpack rejects a stream. The errors name the entry.
 var (
 	// ErrFormat means that the stream is no archive of its kind, or broken.
 	ErrFormat = errors.New("not a whole archive")
@@ -57,11 +57,10 @@ var (
 	ErrTooLarge = errors.New("archive is too large")
 )
 
-// LimitError is an ErrTooLarge that says which of the Limits was exceeded: the one that is
-// not 0.
+// LimitError is an ErrTooLarge. The exceeded limit is the only field of Limits that is not 0.
 type LimitError struct{ Limits Limits }
 
-// Error says what the limit is.
+// Error names the limit.
 func (e *LimitError) Error() string {
 	if e.Limits.Bytes > 0 {
 		return fmt.Sprintf("%v: more than %d bytes", ErrTooLarge, e.Limits.Bytes)
@@ -73,28 +72,27 @@ func (e *LimitError) Error() string {
 func (e *LimitError) Unwrap() error { return ErrTooLarge }
 
 const (
-	// maxTail is how much may follow the end of an archive: tar pads to its record size.
+	// maxTail is the number of bytes allowed after an archive: tar pads to its record size.
 	maxTail = 1 << 20
-	// maxHeaders is how much may describe one entry. archive/tar itself reads up to 1 MiB
-	// for each of four kinds of extended headers, and any number of them.
+	// maxHeaders is the largest size of one entry's headers. archive/tar itself reads up to 1
+	// MiB for each of four kinds of extended headers, and any number of them.
 	maxHeaders = 8 << 20
 )
 
-// Unpack reads a tar stream, gzipped or plain, to its end and writes what it
-// holds into root. Symbolic links are made as given, and never followed; hard
-// links are made to entries inside root; names that begin with "/" are taken
-// as below root; a later entry replaces an earlier file of its name. Times of
-// files are kept, their owners are not; the owner may always read files and
-// change directories.
+// Unpack reads a tar stream, gzipped or plain, to its end and writes its entries into root. It
+// makes symbolic links as given, and never follows them; hard links must lead to entries
+// inside root; a leading "/" of a name is dropped; a later entry replaces an earlier file of
+// the same name. Unpack keeps the times of files, but not their owners; the owner may always
+// read files and change directories.
 //
-// Any error but those of this package is r's, ctx's or the disk's. Once Unpack
-// returns, it reads r no more; it may have to wait for a Read that has begun.
+// An error that is not this package's is r's, ctx's or the disk's. Unpack does not read r
+// after it has returned; to return, it may have to wait for a Read that has begun.
 func Unpack(ctx context.Context, r io.Reader, root *os.Root, limits Limits) (Size, error) {
 	return UnpackWatched(ctx, r, root, limits, Watch{})
 }
 
-// UnpackWatched is Unpack with a Watch, by which the caller knows what was unpacked of a
-// stream that breaks off.
+// UnpackWatched is Unpack with a Watch, which records the unpacked entries of a stream that
+// breaks off.
 func UnpackWatched(ctx context.Context, r io.Reader, root *os.Root, limits Limits, watch Watch) (Size, error) {
 	ctx, stop := context.WithCancel(ctx)
 	plain, err := decompress(source{interruptible.Reader(ctx, r)})
@@ -143,7 +141,8 @@ func (s source) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// broken is the error for one of reading the archive: an ErrFormat, unless the source failed.
+// broken returns the error for a failure to read the archive: an ErrFormat, unless the source
+// failed.
 func broken(err error) error {
 	var failed sourceError
 	switch {
@@ -157,7 +156,7 @@ func broken(err error) error {
 	return fmt.Errorf("%w: %w", ErrFormat, err)
 }
 
-// metered bounds what may be read until the next entry or its content ends.
+// metered bounds the bytes that may be read until the next entry or its content ends.
 type metered struct {
 	r    io.Reader
 	left int64
@@ -209,7 +208,7 @@ func (u *unpacker) unpack(plain *metered) error {
 	}
 }
 
-// end reads what follows the archive, to notice a truncated or damaged compression.
+// end reads the bytes after the archive, to notice a truncated or damaged compression.
 func (u *unpacker) end(plain *metered) error {
 	plain.allow(0)
 	n, err := io.CopyBuffer(io.Discard, io.LimitReader(plain, maxTail+1), u.buf)

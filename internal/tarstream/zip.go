@@ -15,8 +15,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/interruptible"
 )
 
-// maxDirectory is how many bytes a zip archive's directory may have. archive/zip keeps all of it
-// in memory, in about seven times its size.
+// maxDirectory is the largest size in bytes of a zip archive's directory. archive/zip keeps the
+// directory in memory, in about seven times its size.
 const maxDirectory = 64 << 20
 
 // Values of zip.FileHeader (APPNOTE.TXT, 4.4.2, 4.4.4 and 4.4.5).
@@ -27,9 +27,9 @@ const (
 	zipDarwin    = 19
 )
 
-// UnpackZip is Unpack for a zip archive of size bytes, which must not change meanwhile. Unlike
-// Unpack, it accepts no name twice, no name that begins with "/", and no archive without entries,
-// as Info-ZIP's unzip does (codalab/worker/file_util.py: unzip_directory).
+// UnpackZip is Unpack for a zip archive of size bytes, which must not change until UnpackZip
+// returns. Like Info-ZIP's unzip, and unlike Unpack, it rejects duplicate names, names that begin
+// with "/", and archives without entries (codalab/worker/file_util.py: unzip_directory).
 func UnpackZip(ctx context.Context, r io.ReaderAt, size int64, root *os.Root, limits Limits) (Size, error) {
 	index := &indexReader{r: r, left: maxDirectory}
 	zr, err := zip.NewReader(index, size)
@@ -51,7 +51,8 @@ func UnpackZip(ctx context.Context, r io.ReaderAt, size int64, root *os.Root, li
 	return u.size, errors.Join(err, u.tree.close())
 }
 
-// indexReader bounds what zip.NewReader reads: the directory. A negative bound means none.
+// indexReader bounds the bytes that zip.NewReader reads for the directory. A negative bound means
+// none.
 type indexReader struct {
 	r    io.ReaderAt
 	left int64
@@ -100,7 +101,7 @@ func (u *unpacker) zipEntry(ctx context.Context, f *zip.File) error {
 	return errors.Join(u.entry(header, stream), content.Close())
 }
 
-// absent refuses a second entry of the same name: one of the two would be lost.
+// absent fails for a second entry of the same name, because one of the two would be lost.
 func (u *unpacker) absent(name string) error {
 	clean, err := cleanName(name)
 	if err != nil {
@@ -112,7 +113,8 @@ func (u *unpacker) absent(name string) error {
 	return nil
 }
 
-// zipHeader returns a zip archive's entry as one of a tar archive, or why no bundle may hold it.
+// zipHeader returns a zip archive's entry as one of a tar archive, or an error if no bundle may
+// hold it.
 func zipHeader(f *zip.File) (*tar.Header, error) {
 	system := f.CreatorVersion >> 8
 	unix := system == zipUnix || system == zipDarwin
@@ -156,7 +158,7 @@ func (c zipContent) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// brokenZip is the error for one of archive/zip: an ErrFormat, unless the disk failed.
+// brokenZip returns the error for a failure of archive/zip: an ErrFormat, unless the disk failed.
 func brokenZip(err error) error {
 	var disk *fs.PathError
 	switch {

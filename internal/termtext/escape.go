@@ -9,14 +9,14 @@ import (
 	"unicode/utf8"
 )
 
-// steersTerminal reports whether a terminal does something else with a character than show it:
+// steersTerminal reports whether a terminal acts on a character instead of showing it:
 //
 //   - a control character (C0, DEL or C1): these begin a terminal's commands, and a carriage return
 //     lets the rest of a line hide its beginning;
 //   - a mark that turns the direction of writing;
 //   - an end of a line other than the newline.
 //
-// The newline and the tab steer nothing outside of the text itself.
+// The newline and the tab have no effect outside of the text itself.
 func steersTerminal(r rune) bool {
 	if r == '\n' || r == '\t' {
 		return false
@@ -34,8 +34,8 @@ func isPlain(s string) bool {
 	return true
 }
 
-// Escape returns a text in which nothing steers the terminal: such characters become visible, as \u001b.
-// In JSON that means the same character. Bytes that are no UTF-8 become U+FFFD. Newlines and tabs stay.
+// Escape makes characters that steer a terminal visible, as \u001b. In JSON the result means the same
+// character. Bytes that are no UTF-8 become U+FFFD. Newlines and tabs stay.
 func Escape(s string) string {
 	if isPlain(s) {
 		return s
@@ -68,9 +68,8 @@ func OneLine(s string) string {
 	}, s))
 }
 
-// Writer escapes what passes through it to another writer. Programs print through one, so that no
-// text of others reaches a terminal as it is; see Raw for the contents of files. It may be used by
-// several goroutines.
+// Writer escapes text on its way to another writer. Programs print through it, so that no foreign text
+// steers a terminal; see Raw for the contents of files. Several goroutines may use it.
 type Writer struct {
 	raw io.Writer
 
@@ -94,7 +93,7 @@ func (w *Writer) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// begunRune returns how many bytes at the end of a text only begin a character.
+// begunRune returns the number of bytes of an incomplete character at the end of a text.
 func begunRune(text []byte) int {
 	for n := 1; n < utf8.UTFMax && n <= len(text); n++ {
 		if end := text[len(text)-n:]; utf8.RuneStart(end[0]) {
@@ -107,8 +106,8 @@ func begunRune(text []byte) int {
 	return 0
 }
 
-// Raw returns the stream behind a Writer, and any other writer itself: for the contents of files, which
-// are printed as they are, and for what a program draws on a terminal.
+// Raw returns the stream behind a Writer, and any other writer itself: for contents of files, which are
+// printed unchanged, and for programs that draw on the terminal.
 func Raw(w io.Writer) io.Writer {
 	if escaping, ok := w.(*Writer); ok {
 		return escaping.raw

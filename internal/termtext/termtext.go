@@ -1,5 +1,4 @@
-// Package termtext formats what commands print for people, and keeps what others have written from
-// steering their terminals.
+// Package termtext formats the output of commands, and keeps foreign text from steering terminals.
 package termtext
 
 import (
@@ -41,7 +40,7 @@ func Number(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// Ago returns roughly how long ago something was.
+// Ago returns the rough duration since then.
 func Ago(now, then time.Time) string {
 	d := max(now.Sub(then), 0)
 	switch {

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// Process is a program that runs beside a test. A reader gets its standard output.
+// Process is a program that a test has started. Its reader returns the standard output.
 type Process struct {
 	io.Reader
 	// Input is its standard input, which also ends with this program.
@@ -24,9 +24,9 @@ type Process struct {
 	id      int      // its process id there
 }
 
-// Again starts the program of the calling test again, with further variables of the
-// form NAME=VALUE. They tell its TestMain what to do in place of tests. The process is
-// killed when the test ends.
+// Again starts the calling test's program again, with further variables of the form NAME=VALUE. The
+// program's TestMain acts on them instead of running tests. The process is killed at the end of the
+// test.
 func Again(tb testing.TB, variables ...string) *Process {
 	tb.Helper()
 	self, err := os.Executable()
@@ -52,15 +52,15 @@ func AgainAs(tb testing.TB, program string, as *syscall.Credential, variables ..
 	return &Process{Reader: out, Input: in, cmd: cmd}
 }
 
-// AgainThrough is Again on another machine, by a copy of the program there. The words, such as ssh and
-// the name of the machine, run a shell's command there.
+// AgainThrough is Again on another machine, with a copy of the program there. The words, such as ssh
+// and the name of the machine, run a shell command there.
 func AgainThrough(tb testing.TB, words []string, program string, variables ...string) *Process {
 	tb.Helper()
 	script := "env"
 	for _, v := range variables {
 		script += " '" + v + "'"
 	}
-	// The shell waits: it tells how the program ended, and signals reach the program alone.
+	// The shell waits, so that it reports the program's end. Signals reach only the program.
 	script += " " + program + " <&0 & echo $!; wait $!"
 	cmd := exec.CommandContext(tb.Context(), words[0], append(slices.Clone(words[1:]), script)...) //nolint:gosec // the test's own words
 	cmd.Stderr = tb.Output()
@@ -103,11 +103,10 @@ func (p *Process) Stopped() bool {
 	return err == nil && bytes.Contains(stat, []byte(") T "))
 }
 
-// killedThere is how a shell tells that SIGKILL ended a program.
+// killedThere is a shell's exit status for a program that SIGKILL ended.
 const killedThere = 128 + int(syscall.SIGKILL)
 
-// Wait waits for the end of the process, whose output has to be read before. An end by
-// SIGKILL is no error.
+// Wait waits for the end of the process; read all of its output before. An end by SIGKILL is no error.
 func (p *Process) Wait() error {
 	err := p.cmd.Wait()
 	var exit *exec.ExitError
@@ -120,9 +119,9 @@ func (p *Process) Wait() error {
 	return err //nolint:wrapcheck // the caller knows which process
 }
 
-// Race starts n processes of this test program with one argument, each with its own
-// variables. Each calls Ready, which returns in all processes at the same moment. Race
-// returns what each process printed. All have to succeed.
+// Race starts n processes of this test program with one argument, each with its own variables. Each
+// calls Ready, which returns in all processes at the same moment. Race returns the outputs of the
+// processes. All have to succeed.
 func Race(tb testing.TB, n int, argument string, variables func(i int) []string) []string {
 	tb.Helper()
 	self, err := os.Executable()

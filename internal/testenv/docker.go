@@ -14,12 +14,12 @@ import (
 	"time"
 )
 
-// Docker is an engine of Docker for the tests of a process. It admits researcher, and has no network
-// but that of the host. The first test that needs it starts it, and TestMain stops it. The zero value
-// is usable.
+// Docker is a Docker engine for the tests of a process. It admits researcher, and has no network but
+// the host's. The first test that needs it starts it, and TestMain stops it. The zero value is
+// usable.
 //
 // If the environment variable CLTEST_DOCKER_HOST has the address of another engine, such as
-// unix:///run/docker.sock, that one is used.
+// unix:///run/docker.sock, the tests use that one.
 type Docker struct {
 	once sync.Once
 	err  error
@@ -28,7 +28,7 @@ type Docker struct {
 	stop func()
 }
 
-// dockerd is where Debian's package has the daemon.
+// dockerd is the path of the daemon in Debian's package.
 const dockerd = "/usr/sbin/dockerd"
 
 // Host returns the engine's address, as DOCKER_HOST has it, and the path of the client.

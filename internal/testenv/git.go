@@ -47,7 +47,7 @@ func (r *Repository) environment() []string {
 	return env
 }
 
-// Git runs git in the work tree and returns what it prints.
+// Git runs git in the work tree and returns its output.
 func (r *Repository) Git(args ...string) string {
 	r.tb.Helper()
 	var said strings.Builder

@@ -16,7 +16,7 @@ import (
 	_ "github.com/go-sql-driver/mysql" // the driver "mysql"
 )
 
-// MariaDB is a MariaDB server of one test. It listens on a Unix socket alone.
+// MariaDB is a MariaDB server of one test. It listens only on a Unix socket.
 type MariaDB struct {
 	// Socket is the path of its socket. The user root has no password there.
 	Socket string

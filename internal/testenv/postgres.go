@@ -28,7 +28,7 @@ func Postgres(tb testing.TB) string {
 	}
 	need(tb, postgres, err)
 	tb.Cleanup(func() {
-		// The test's own context has ended by now.
+		// The test's own context has ended when cleanups run.
 		_, err := db.ExecContext(context.Background(), "DROP SCHEMA "+name+" CASCADE")
 		if err := errors.Join(err, db.Close()); err != nil {
 			tb.Errorf("remove schema: %v", err)

@@ -56,12 +56,11 @@ func (p *Program) Remove() {
 	}
 }
 
-// WriteProgram writes a program, such as a script, that this process may start at
-// once.
+// WriteProgram writes a program, such as a script, that this process may start at once.
 func WriteProgram(tb testing.TB, path string, content []byte) {
 	tb.Helper()
-	// A child that another goroutine forks now would hold the file open for writing
-	// until its exec, and the file could not be executed meanwhile (ETXTBSY).
+	// A child that another goroutine forks while the file is open for writing would hold it open until
+	// the child's exec. Starting the program would fail with ETXTBSY until then.
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	must(tb, os.WriteFile(path, content, 0o755)) //nolint:gosec // others run it

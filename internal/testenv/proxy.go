@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// Proxy is a connection to a schema of Postgres that breaks when a test wants.
+// Proxy is a connection to a schema of Postgres that a test can break.
 type Proxy struct {
 	// URL is the schema's, through the proxy.
 	URL string
@@ -26,12 +26,12 @@ type Proxy struct {
 	unnoticed map[net.Conn]bool
 }
 
-// Breakage is what a Proxy does to the next commit.
+// Breakage is the fault that a Proxy injects into the next commit.
 type Breakage struct {
 	// Arrives lets the commit reach the server, so that only its answer is lost.
 	Arrives bool
-	// Unnoticed leaves the server's end of the connection open, as a network that was cut does. The
-	// server waits in the middle of the transaction for more.
+	// Unnoticed leaves the server's end of the connection open, as a cut network does. The server
+	// then waits in the middle of the transaction.
 	Unnoticed bool
 	// Down makes the proxy go down with the commit.
 	Down bool
@@ -79,7 +79,7 @@ func (p *Proxy) down() {
 	clear(p.unnoticed)
 }
 
-// Up ends what Down began.
+// Up restores the connections after Down.
 func (p *Proxy) Up() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -151,7 +151,7 @@ func (p *Proxy) dial(client net.Conn) (net.Conn, error) {
 	return server, nil
 }
 
-// carry copies data until passes refuses some.
+// carry copies data until passes returns false.
 func (p *Proxy) carry(to, from net.Conn, passes func([]byte) bool) {
 	defer func() {
 		p.mu.Lock()

@@ -58,8 +58,8 @@ func AsResearcher(t *testing.T) bool {
 	return false
 }
 
-// CopyProgram copies the program of the calling test to a path where other users may
-// run it.
+// CopyProgram copies the calling test's program to a path from which other users may run
+// it.
 func CopyProgram(tb testing.TB, to string) {
 	tb.Helper()
 	self, err := os.Executable()

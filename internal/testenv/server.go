@@ -24,7 +24,7 @@ type Server struct {
 	process *exec.Cmd
 }
 
-// programs is where Debian's package has PostgreSQL's programs.
+// programs is the directory of PostgreSQL's programs in Debian's package.
 const programs = "/usr/lib/postgresql/15/bin"
 
 // PostgresServer starts a server, which ends with the test. It needs root, and about

@@ -14,8 +14,8 @@ type RealSite struct {
 	// SSH are the words before USER@MACHINE and a script for its shell, Controller those
 	// before a program that root runs on the controller.
 	SSH, Controller []string
-	// Root is the directory of what the machines were made from. Their root file system
-	// is in its subdirectory root.
+	// Root is the directory with the sources of the machines. Its subdirectory root is
+	// their root file system.
 	Root string
 }
 

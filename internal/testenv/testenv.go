@@ -1,12 +1,11 @@
-// Package testenv gives tests what they need of the machine that runs them.
+// Package testenv provides the programs and services that tests need from the machine.
 //
-// One rule holds for all of it: where something is missing, the test is skipped
-// with a reason. If the environment variable CLTEST_REQUIRE, a comma-separated
-// list, names it, the test fails instead. The names are slurm, containers, fuse,
-// researcher, postgres, mariadb, docker, packages and site; containers includes fuse. Under -short everything
-// counts as missing.
+// One rule holds for all of them: if something is missing, the test is skipped with a reason. If the
+// environment variable CLTEST_REQUIRE, a comma-separated list, names it, the test fails instead. The names
+// are slurm, containers, fuse, researcher, postgres, mariadb, docker, packages and site; containers includes
+// fuse. Under -short everything counts as missing.
 //
-// scripts/setup, scripts/slurm-cluster, scripts/postgres and scripts/site provide all of it.
+// scripts/setup, scripts/slurm-cluster, scripts/postgres and scripts/site provide everything.
 package testenv
 
 import (
@@ -28,8 +27,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/slurmcluster"
 )
 
-// WaitLimit is how long a test waits for what has to begin before it can test anything, on a machine
-// that a dozen other tests share. How long something may take to end is a bound of its own test.
+// WaitLimit bounds the wait for a test's preconditions, on a machine that a dozen other tests share. A bound
+// on the tested operation belongs to the test.
 const WaitLimit = 2 * time.Minute
 
 // The names for CLTEST_REQUIRE.
@@ -140,7 +139,7 @@ func Researcher(tb testing.TB) User {
 	return u
 }
 
-// lookUp returns a user as whom this process can start programs.
+// lookUp returns a user if this process can start programs as that user.
 func lookUp(name string) (User, error) {
 	found, err := user.Lookup(name)
 	if err != nil {
@@ -165,9 +164,8 @@ func lookUp(name string) (User, error) {
 	return u, nil
 }
 
-// SharedDir returns an empty directory that belongs to researcher and that the nodes
-// of the cluster see under the same path. It is removed when the test ends. Nothing
-// may write into it any more by then.
+// SharedDir returns an empty directory that belongs to researcher and that the nodes of the cluster see
+// under the same path. It is removed at the end of the test; no program may write into it then.
 func SharedDir(tb testing.TB) string {
 	tb.Helper()
 	u := Researcher(tb)
@@ -218,8 +216,7 @@ func Parallel(n int) {
 	}
 }
 
-// SmallDisk mounts a tmpfs with these options, such as "size=4m", on dir until
-// the test ends. It takes root.
+// SmallDisk mounts a tmpfs with these options, such as "size=4m", on dir until the test ends. It needs root.
 func SmallDisk(tb testing.TB, dir, options string) {
 	tb.Helper()
 	need(tb, containers, nil) // under -short nothing is mounted

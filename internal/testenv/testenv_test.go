@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// verdict records how need ends a test: by the first message.
+// verdict records the first message with which need ends a test.
 type verdict struct {
 	testing.TB
 	said []string

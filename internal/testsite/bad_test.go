@@ -198,7 +198,7 @@ func TestBridgeThatCannotStartSaysWhy(t *testing.T) {
 	}
 }
 
-// The site's bridge runs meanwhile. doctor's jobs run on the site's nodes.
+// The site's bridge runs at the same time. doctor's jobs run on the site's nodes.
 func TestDoctorFindsNothingFailedOnASiteThatWorks(t *testing.T) {
 	t.Parallel()
 	s := site(t)
@@ -210,7 +210,7 @@ func TestDoctorFindsNothingFailedOnASiteThatWorks(t *testing.T) {
 	}
 }
 
-// The worker's script imitates a node that lacks what containers need.
+// The worker's script imitates a node that lacks a feature that containers need.
 func TestNodeThatCannotRunContainersIsOneSentence(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ take, want string }{

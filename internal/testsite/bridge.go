@@ -39,7 +39,7 @@ func (s *Site) StartBridge(ctx context.Context) error {
 	return s.bridge.waitReady(ctx, func() bool { return strings.Contains(s.bridgesLog(), "msg=started ") })
 }
 
-// bridgesLog is what the site's programs logged since the bridge started.
+// bridgesLog returns the log lines of the site's programs since the start of the bridge.
 func (s *Site) bridgesLog() string {
 	log := s.Log()
 	return log[min(s.bridgeLog, len(log)):]
@@ -51,8 +51,8 @@ func (s *Site) StopBridge() error { return s.bridge.stop(syscall.SIGTERM) }
 // KillBridge ends the bridge with SIGKILL.
 func (s *Site) KillBridge() error { return s.bridge.stop(syscall.SIGKILL) }
 
-// BridgeEnd waits for a bridge to end by itself. It returns the exit code, and what the
-// site's programs logged since the bridge started.
+// BridgeEnd waits for a bridge to end by itself. It returns the exit code, and the log
+// lines of the site's programs since the start of the bridge.
 func (s *Site) BridgeEnd(ctx context.Context) (code int, words string, err error) {
 	select {
 	case <-s.bridge.ended:

@@ -29,17 +29,17 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/command"
 )
 
-// recipe is everything that the demo's image depends on besides Debian's archive. An image
-// is made once for each recipe, and kept, so that a site needs neither an account nor a
-// public registry.
+// recipe holds all inputs of the demo's image except Debian's archive. An image is made
+// once for each recipe, and kept, so that a site needs neither an account nor a public
+// registry.
 type recipe struct {
 	Mmdebstrap []string
 	// Epoch is the time of every file and of the image itself.
 	Epoch  int64
 	Config v1.Config
 	Arch   string
-	// Removed and Added are what the second layer does. A name that ends in a
-	// slash is a directory.
+	// Removed and Added are the changes of the second layer. A name that ends in a slash
+	// is a directory.
 	Removed []string
 	Added   map[string]string
 }
@@ -49,8 +49,8 @@ func newRecipe() recipe {
 	return recipe{
 		Mmdebstrap: []string{
 			"mmdebstrap", "--quiet", "--variant=minbase", "--include=python3-minimal", "--format=tar",
-			// An image brings no device files; and what mmdebstrap copies from
-			// this machine belongs to this machine.
+			// An image has no device files, and the files that mmdebstrap copies from this
+			// machine do not belong into it.
 			"--skip=output/dev",
 			`--customize-hook=rm "$1/etc/resolv.conf" "$1/etc/hostname"`,
 			"bookworm", "-",
@@ -93,7 +93,7 @@ func (r recipe) ensureImage(ctx context.Context, dir string, log io.Writer) (str
 		return "", fmt.Errorf("lock %s: %w", lock.Name(), err)
 	}
 	if _, err := os.Stat(kept); err == nil {
-		return kept, nil // another process has made it meanwhile
+		return kept, nil // another process has made it
 	}
 	tmp, err := os.MkdirTemp(dir, ".building-*")
 	if err != nil {
@@ -142,7 +142,7 @@ func (r recipe) bootstrap(ctx context.Context, path string) (err error) {
 	}.Run(ctx)
 }
 
-// change is the second layer: it removes a file of the first and adds one.
+// change returns the second layer: it removes a file of the first and adds one.
 func (r recipe) change() (v1.Layer, error) {
 	files := map[string]string{}
 	for _, name := range r.Removed {

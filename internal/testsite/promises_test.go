@@ -93,7 +93,7 @@ func TestI4SecondJobOfAnAttemptLeavesAndTouchesNothing(t *testing.T) {
 	if after := begins(t, s, bundle); !slices.Equal(before, after) || len(after) != 1 {
 		t.Errorf("begin records %v, then %v", before, after)
 	}
-	// The bridge has seen both jobs, and knows which one runs the bundle.
+	// The bridge has seen both jobs, and has recorded the one that runs the bundle.
 	restarted(t, s)
 	if e := explain(t, s, bundle); e.Phase != "running" || fmt.Sprint(e.Job) != first {
 		t.Errorf("the bundle is %s as job %d, want running as %s", e.Phase, e.Job, first)

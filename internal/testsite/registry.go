@@ -78,8 +78,8 @@ func OpenImage(dir string) (v1.Image, error) {
 	return index.Image(manifest.Manifests[0].Digest)
 }
 
-// serveImage serves the demo's image, which it makes the first time. An OCI layout has its
-// blobs where the registry's disk handler expects them, so they are served in place.
+// serveImage serves the demo's image; the first call makes it. An OCI layout has its blobs
+// in the paths that the registry's disk handler expects, so they are served in place.
 func (s *Site) serveImage(ctx context.Context) error {
 	kept, err := newRecipe().ensureImage(ctx, filepath.Join(Base, "demoimage"), s.log)
 	if err != nil {

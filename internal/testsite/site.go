@@ -38,7 +38,7 @@ const (
 	password = "a password of the test site"
 )
 
-// Options are how a site differs from the ordinary one.
+// Options are the differences between a site and the ordinary one.
 type Options struct {
 	// Image is the default image of bundles; empty means the demo's image, which
 	// the site serves.
@@ -50,8 +50,8 @@ type Options struct {
 	Queues string
 	// Flags are further flags of cl-bridge run.
 	Flags []string
-	// Via, if it is set, gets the server's address and returns the address that the
-	// bridge uses, such as that of a proxy.
+	// Via, if it is set, gets the server's address and returns the address that the bridge uses,
+	// such as that of a proxy.
 	Via func(server string) string
 	// Cache is a directory that belongs to User and replaces the bridge's cache, so
 	// that several sites convert an image once.
@@ -79,7 +79,7 @@ type Site struct {
 	log        *os.File
 	bridge     *process
 	bridgeLog  int            // size of the log at the start of the bridge
-	closers    []func() error // what Close does, the last one first
+	closers    []func() error // Close calls them, the last one first
 }
 
 // queues is the configuration of a queue for each partition, and of checkpoints.
@@ -227,7 +227,7 @@ func (s *Site) path(name string) string { return filepath.Join(s.Dir, name) }
 
 func program(name string) string { return filepath.Join(Base, "bin", name) }
 
-// Log returns what the programs have logged so far.
+// Log returns the log lines of all programs.
 func (s *Site) Log() string {
 	data, err := os.ReadFile(s.log.Name())
 	if err != nil {
@@ -265,8 +265,8 @@ func (s *Site) command(args ...string) command.Command {
 	return command.Command{Args: args, Env: env, Dir: s.path("home"), Credential: s.credential}
 }
 
-// WriteExports writes the lines that make a shell a client of the site. Each user
-// who reads them has a directory of their own for the state of cl.
+// WriteExports writes shell lines that set a client of the site up. Each user has a directory of
+// their own for the state of cl.
 func (s *Site) WriteExports(w io.Writer) error {
 	states := s.path("states")
 	if err := os.Mkdir(states, 0o777); err != nil {
@@ -335,7 +335,7 @@ func (s *Site) cancelJobs(ctx context.Context) error {
 	})
 }
 
-// freeAddress returns a loopback address on which nobody listened a moment ago.
+// freeAddress returns a loopback address that was free when freeAddress looked.
 func freeAddress(ctx context.Context) (string, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {

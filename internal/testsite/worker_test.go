@@ -36,7 +36,7 @@ func start(t *testing.T, s *testsite.Site, dir string, args ...string) *exec.Cmd
 	return cmd
 }
 
-// stop tells a program to stop, and waits for its end.
+// stop stops a program with a signal, and waits for its end.
 func stop(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	if cmd.ProcessState != nil {

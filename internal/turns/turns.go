@@ -1,18 +1,18 @@
-// Package turns shares a number of places among the people who want them.
+// Package turns shares a number of places among the owners that request them.
 //
-// A bridge does a few long things at a time for everybody: uploads, downloads, conversions of
-// images. If a free place went to whoever has waited longest, one owner's thousand bundles would keep
-// all others waiting. So these are the rules:
+// A bridge does a few long operations at a time: uploads, downloads, conversions of images. If a free
+// place went to the oldest request, one owner's thousand bundles would block all other owners. So these
+// are the rules:
 //
-//   - A free place goes to the owner who has the fewest places. Among several it goes to the one who
-//     has waited longest since getting the last one.
-//   - Within an owner it goes by the same rule to a bundle, so that a bundle with a hundred downloads
-//     does not keep the owner's others waiting. Within a bundle it goes to whatever asked first.
-//   - An owner gets another place only while more are free than the owner has. So one owner has half of
-//     the places at most, rounded up, and the next owner finds some free, however long the first keeps
-//     them.
+//   - A free place goes to the owner with the fewest places. Among several it goes to the one that
+//     has waited longest since its last place.
+//   - The same rule chooses among an owner's bundles, so that a bundle with a hundred downloads
+//     does not block the owner's others. Within a bundle the oldest request comes first.
+//   - An owner gets another place only while the free places outnumber the owner's places. So one
+//     owner has at most half of the places, rounded up, and the next owner finds free ones,
+//     however long the first keeps its places.
 //
-// So while an owner waits, each other one who has as many places or more gets one more at most.
+// So while an owner waits, every other owner with as many places or more gets at most one more.
 package turns
 
 import (
@@ -26,18 +26,18 @@ import (
 type Turns struct {
 	mu            sync.Mutex
 	places, taken int
-	clock         int64 // counts what happens; it orders those who wait
+	clock         int64 // counts events; it orders the waiting parties
 	owners        map[string]*owner
 }
 
-// New returns so many free places.
+// New returns Turns with this number of free places.
 func New(places int) *Turns { return &Turns{places: places, owners: map[string]*owner{}} }
 
-// Party is who wants a place. Bundle may be empty: then everything of the owner goes in the order
-// of asking.
+// Party is the owner and the bundle of a request. With an empty Bundle, the owner's requests are served
+// in their order.
 type Party struct{ Owner, Bundle string }
 
-// owner is one who has places, or waits for some.
+// owner is an owner that has places or waits for some.
 type owner struct {
 	claim
 
@@ -51,10 +51,10 @@ type bundle struct {
 	queue []*Ticket
 }
 
-// claim is what decides whose turn it is.
+// claim has the values that decide the order of owners and bundles.
 type claim struct {
 	waiting, held int
-	// since is when it got its last place, or, if that was later, when it began to wait.
+	// since is the time of its last place, or of the beginning of its wait if that is later.
 	since int64
 }
 
@@ -62,18 +62,18 @@ func (c *claim) before(other *claim) bool {
 	return c.held < other.held || c.held == other.held && c.since < other.since
 }
 
-// Ticket is a wish for a place, and then the place. Its methods may be called at any time.
+// Ticket is a request for a place, and the place once it is granted. Its methods may be called at any time.
 type Ticket struct {
 	turns   *Turns
 	granted func()
-	// parties wait with it; nil once it has its place, or has left. holder is whose turn it
-	// used; nil while it has no place.
+	// parties wait for the ticket's place; nil once it has its place, or was given up. holder is the
+	// party whose turn was used; nil while the ticket has no place.
 	parties []Party
 	holder  *Party
 }
 
-// Ask queues for a place, and calls granted once when it is there, which may be before Ask returns.
-// granted must not block. The caller calls Leave in the end.
+// Ask queues for a place, and calls granted once when the ticket has it, which may be before Ask returns.
+// granted must not block. The caller must call Leave in the end.
 func (t *Turns) Ask(p Party, granted func()) *Ticket {
 	k := &Ticket{turns: t, granted: granted}
 	t.mu.Lock()
@@ -95,15 +95,15 @@ func (t *Turns) Take(ctx context.Context, p Party) (leave func(), err error) {
 	}
 }
 
-// Taken is how many places are taken.
+// Taken returns the number of taken places.
 func (t *Turns) Taken() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.taken
 }
 
-// Join makes another party wait with those that wait already: the first turn of any of them
-// counts. It does nothing once the place is there.
+// Join adds a party to those that wait for the place: the first turn of any of them counts. It does
+// nothing once the ticket has its place.
 func (k *Ticket) Join(p Party) {
 	k.turns.mu.Lock()
 	if len(k.parties) > 0 && !slices.Contains(k.parties, p) {
@@ -112,7 +112,7 @@ func (k *Ticket) Join(p Party) {
 	k.turns.grantAndUnlock()
 }
 
-// Quit takes back a Join. The last party that waits stays: only Leave ends the wish.
+// Quit undoes a Join. It does not remove the last waiting party: only Leave ends the request.
 func (k *Ticket) Quit(p Party) {
 	k.turns.mu.Lock()
 	defer k.turns.mu.Unlock()
@@ -121,14 +121,14 @@ func (k *Ticket) Quit(p Party) {
 	}
 }
 
-// Granted reports whether the place is there.
+// Granted reports whether the ticket has its place.
 func (k *Ticket) Granted() bool {
 	k.turns.mu.Lock()
 	defer k.turns.mu.Unlock()
 	return k.holder != nil
 }
 
-// Leave gives the place back, or waits no more. It may be called more than once.
+// Leave gives the place back, or ends the wait. It may be called more than once.
 func (k *Ticket) Leave() {
 	t := k.turns
 	t.mu.Lock()
@@ -146,7 +146,7 @@ func (k *Ticket) Leave() {
 	t.grantAndUnlock()
 }
 
-// of returns a party's owner and bundle. It and those below are called with t.mu held.
+// of returns a party's owner and bundle. The caller of it and of the functions below holds t.mu.
 func (t *Turns) of(p Party) (*owner, *bundle) {
 	o := t.owners[p.Owner]
 	if o == nil {
@@ -161,7 +161,7 @@ func (t *Turns) of(p Party) (*owner, *bundle) {
 	return o, b
 }
 
-// tidy forgets a party that neither has nor wants a place.
+// tidy forgets a party that has no place and waits for none.
 func (t *Turns) tidy(p Party) {
 	o, b := t.of(p)
 	if b.waiting+b.held == 0 {

@@ -13,7 +13,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/turns"
 )
 
-// desk asks for places and notes who gets them.
+// desk requests places and records the parties that get them.
 type desk struct {
 	*turns.Turns
 
@@ -87,8 +87,8 @@ func TestOwnerWithTheFewestPlacesIsNext(t *testing.T) {
 	d.want(t, "ann2") // ann has none now, and ben one
 }
 
-// TestWhoComesAgainAndAgainOvertakesNobody: an owner who asks anew whenever the last wish was fulfilled
-// has not waited longer than one who waits all the time.
+// TestWhoComesAgainAndAgainOvertakesNobody: an owner who asks again after each grant has not waited
+// longer than one who waits all the time.
 func TestWhoComesAgainAndAgainOvertakesNobody(t *testing.T) {
 	t.Parallel()
 	d := newDesk(1)
