@@ -133,10 +133,10 @@ func (m Metadata) Time(key string) time.Time {
 // (codalab/rest/bundles.py: _update_bundle_contents_blob).
 const uploadFailed = "Upload failed: "
 
-// UploadFailure returns why an upload of the bundle's contents failed; empty if none did. When
-// an upload fails, CodaLab's own server discards the contents and makes the bundle failed,
-// even a run that its worker still reports. The message stays after a later upload succeeds,
-// and a run with the message ends as failed.
+// UploadFailure returns the error of a failed upload of the bundle's contents; empty if none
+// failed. When an upload fails, CodaLab's own server discards the contents and makes the
+// bundle failed, even a run that its worker still reports. The message stays after a later
+// upload succeeds, and a run with the message ends as failed.
 func (b Bundle) UploadFailure() string {
 	if message := b.Metadata.String("failure_message"); strings.HasPrefix(message, uploadFailed) {
 		return message

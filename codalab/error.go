@@ -12,9 +12,9 @@ type Error struct {
 	Path string
 	// Status is the HTTP status; 0 if no valid answer came.
 	Status int
-	// Message is the server's one-line message, or why there is no valid answer.
+	// Message is the server's one-line message, or the reason why there is no valid answer.
 	Message string
-	// Later is set if the server refused the call only for now, and said so by a Retry-After.
+	// Later is set if the server refused the call only for now, by a Retry-After.
 	Later bool
 	// Err is the cause, if it is known.
 	Err error

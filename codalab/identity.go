@@ -6,19 +6,19 @@ import (
 	"fmt"
 )
 
-// Identity tells a bundle from all others. Its UUID alone does not: clients choose UUIDs, so a
-// bundle may be deleted, and somebody may make another one with its UUID (codalab/rest/bundles.py:
-// _create_bundles). A server changes none of these by itself as long as the bundle exists. People may
-// change the owner (cl chown) and, on CodaLab's own server, the creation time of their own bundles.
+// Identity distinguishes a bundle from all others. A UUID is not enough: clients choose UUIDs, so after
+// a bundle was deleted, another one may get its UUID (codalab/rest/bundles.py: _create_bundles). A
+// server changes none of these fields by itself as long as the bundle exists. People may change the
+// owner (cl chown) and, on CodaLab's own server, the creation time of their own bundles.
 type Identity struct {
 	UUID    string
 	OwnerID string
-	// Created is when the bundle was made, in Unix seconds.
+	// Created is the creation time in Unix seconds.
 	Created int64
 	Command string
 }
 
-// Identity is the bundle's identity, as far as the server told it.
+// Identity returns the bundle's identity; fields that the server did not send are empty.
 func (b Bundle) Identity() Identity {
 	id := Identity{UUID: b.UUID, OwnerID: b.OwnerID, Created: b.Metadata.Int("created")}
 	if b.Command != nil {
@@ -27,13 +27,13 @@ func (b Bundle) Identity() Identity {
 	return id
 }
 
-// Identity is the bundle's identity, as far as the server told it.
+// Identity returns the bundle's identity; fields that the server did not send are empty.
 func (b RunBundle) Identity() Identity {
 	return Identity{UUID: b.UUID, OwnerID: b.OwnerID, Created: b.Metadata.Int("created"), Command: b.Command}
 }
 
-// Same reports whether two identities may be of one bundle. What is not known counts as equal: an empty
-// owner or time, and everything of an identity without a UUID.
+// Same reports whether two identities may be of one bundle. Unknown fields count as equal: an empty
+// owner or time, and all fields of an identity without a UUID.
 func (i Identity) Same(other Identity) bool {
 	if i.UUID == "" || other.UUID == "" {
 		return true

@@ -9,7 +9,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// FuzzDocument decodes documents. What is decoded is the same after it was encoded and decoded again.
+// FuzzDocument checks that a decoded document stays the same after it was encoded and decoded again.
 func FuzzDocument(f *testing.F) {
 	for _, seed := range []string{
 		`{"data": [{"type": "bundles", "id": "0x1", "attributes": {"uuid": "0x1", "metadata": {"name": "x", "tags": ["a"]}}, "relationships": {"owner": {"data": {"type": "users", "id": "0"}}}}]}`,

@@ -12,7 +12,7 @@ type Unread struct {
 	// Type and UUID are the message's, if they could be read.
 	Type MessageType
 	UUID string
-	// Err is why the message could not be read; nil for an unknown type.
+	// Err is the error of reading the message; nil for an unknown type.
 	Err error
 }
 
@@ -99,8 +99,8 @@ func (t MessageType) known() bool {
 	return false
 }
 
-// MarshalJSON writes empty texts too where CodaLab's own worker needs them (codalab/worker/worker.py:
-// checkin).
+// MarshalJSON writes empty texts, too, where CodaLab's own worker needs them
+// (codalab/worker/worker.py: checkin).
 func (m Message) MarshalJSON() ([]byte, error) {
 	type plain Message
 	var out any = plain(m)
@@ -179,9 +179,9 @@ const (
 	MaxBytes   = 1 << 60
 )
 
-// UnmarshalJSON does not fail for a number that no worker can use: the server repeats a run
-// message until a worker claims the run, so a worker must be able to claim it and fail it.
-// Invalid says what is wrong.
+// UnmarshalJSON accepts numbers that no worker can use: the server repeats a run message until a
+// worker claims the run, so a worker must be able to claim it and fail it. Invalid then describes the
+// number.
 func (r *Resources) UnmarshalJSON(data []byte) error {
 	type plain Resources
 	in := struct {

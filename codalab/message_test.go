@@ -126,7 +126,7 @@ func TestMessageThatCannotBeReadTakesNoOtherWithIt(t *testing.T) {
 	}
 }
 
-// The stock server's quotas are floats, so what is left of them is one
+// The stock server's quotas are floats, so the remaining quota is one
 // (codalab/server/bundle_manager.py: _compute_request_time).
 func TestResourcesInAllFormsOfNumbers(t *testing.T) {
 	t.Parallel()
@@ -208,8 +208,8 @@ func TestMetadataNumbersInAllForms(t *testing.T) {
 	}
 }
 
-// No answer that is JSON loses an element, and whatever stands beside a good
-// message leaves it whole.
+// An answer that is JSON never loses an element, and a bad message does not damage a good
+// one.
 func FuzzParseMessages(f *testing.F) {
 	for _, line := range recordedMessages(f) {
 		f.Add([]byte(strings.TrimSuffix(strings.TrimPrefix(line, "["), "]")))

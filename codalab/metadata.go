@@ -31,7 +31,7 @@ type MetadataKey struct {
 	// except optional ones.
 	Generated bool
 	Optional  bool
-	// Default is what a client sends unless its user gives a value.
+	// Default is the value that a client sends unless its user gives one.
 	Default any
 	// Help is one line for the user.
 	Help string
@@ -78,7 +78,7 @@ func makeKeys() []MetadataKey {
 	}
 }
 
-// runKeys are a researcher's requests to the cluster, and what the server knows of a run
+// runKeys are a researcher's requests to the cluster, and the server's records of a run
 // (codalab/bundles/run_bundle.py: METADATA_SPECS).
 func runKeys() []MetadataKey {
 	generated := func(kind ValueType, keys ...string) []MetadataKey {
@@ -119,10 +119,10 @@ func runKeys() []MetadataKey {
 	)
 }
 
-// CheckMetadata returns what is wrong with a client's metadata for a bundle of this type, in
-// the words of CodaLab's own server. With whole set (creation), every key that a client must
-// send is required; otherwise (an edit) a subset will do. It converts values to the forms that
-// the accessors of Metadata read.
+// CheckMetadata fails if a client's metadata for a bundle of this type is invalid, with the
+// message of CodaLab's own server. With whole set (creation), every key that a client must
+// send is required; otherwise (an edit) a subset is enough. It converts values to the forms
+// that the accessors of Metadata read.
 func CheckMetadata(bundleType string, m Metadata, whole bool) error {
 	known := map[string]MetadataKey{}
 	for _, k := range MetadataKeys(bundleType) {

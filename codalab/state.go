@@ -47,9 +47,9 @@ const (
 // (codalab/model/bundle_model.py: transition_bundle_finished).
 const KillRequested = "Kill requested"
 
-// Standing is what a server knows of a bundle's progress.
+// Standing is a server's record of a bundle's progress.
 type Standing struct {
-	// Identity tells which bundle it is that has the UUID now.
+	// Identity is the identity of the bundle that has the UUID now.
 	Identity Identity
 	State    State
 	// RunStatus is the sentence for the researcher in the worker's last report.

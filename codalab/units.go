@@ -111,8 +111,8 @@ func SpellDuration(d time.Duration) string {
 	return fmt.Sprintf("%ds", d/time.Second)
 }
 
-// Sentence makes a sentence for a bundle's status of an error's text: one line, with a capital
-// at its beginning and a full stop at its end. An empty text stays empty.
+// Sentence turns an error's text into a sentence for a bundle's status: one line, with a
+// capital at its beginning and a full stop at its end. An empty text stays empty.
 func Sentence(text string) string {
 	text = strings.Join(strings.Fields(text), " ")
 	first, size := utf8.DecodeRuneInString(text)

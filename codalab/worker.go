@@ -21,33 +21,33 @@ type CheckIn struct {
 	ExitAfterNumRuns int64       `json:"exit_after_num_runs"`
 	IsTerminating    bool        `json:"is_terminating"`
 	Preemptible      bool        `json:"preemptible"`
-	// SecondsLeft is how much longer the worker runs; 0 for no end that it knows. CodaLab's own worker sends
-	// none, and CodaLab's own server ignores it.
-	SecondsLeft int64 `json:"seconds_left,omitempty"`
-	// Instance tells programs apart that use one worker id. CodaLab's own worker sends none, and
+	// SecondsLeft is the worker's remaining time; 0 if it knows no end. CodaLab's own worker sends none, and
 	// CodaLab's own server ignores it.
+	SecondsLeft int64 `json:"seconds_left,omitempty"`
+	// Instance distinguishes programs that use one worker id. CodaLab's own worker sends none, and CodaLab's
+	// own server ignores it.
 	Instance string `json:"instance,omitempty"`
-	// Closed is why the worker takes no new runs now, in words that may follow a colon; empty while it
-	// takes some. CodaLab's own worker sends none, and CodaLab's own server ignores it
+	// Closed is the reason why the worker takes no new runs now, in words that may follow a colon; empty
+	// while it takes runs. CodaLab's own worker sends none, and CodaLab's own server ignores it
 	// (codalab/rest/workers.py: checkin).
 	Closed string `json:"closed,omitempty"`
-	// Nodes are the sizes of the machines on which a worker runs its runs, each of them on one: CPUs, GPUs
-	// and MemoryBytes are what all of them have. Such a worker refuses a run that no machine can take, in
-	// its own words. Empty if the worker is one machine. CodaLab's own worker sends none, and CodaLab's own
-	// server ignores them.
+	// Nodes are the sizes of a worker's machines; each run uses one machine. CPUs, GPUs and MemoryBytes are
+	// the sums of all machines. Such a worker refuses a run that fits no machine, with its own message. Nodes
+	// is empty if the worker is one machine. CodaLab's own worker sends none, and CodaLab's own server
+	// ignores them.
 	Nodes []NodeSize `json:"nodes,omitempty"`
 }
 
-// NodeSize is what one machine of a worker has for one run.
+// NodeSize is the resources of one machine that one run may use.
 type NodeSize struct {
 	CPUs        int64 `json:"cpus"`
 	GPUs        int64 `json:"gpus"`
 	MemoryBytes int64 `json:"memory_bytes"`
 }
 
-// WorkerTokenRequest asks for a worker token: POST /workers/ID/token. CodaLab's own server has no such route.
+// WorkerTokenRequest requests a worker token: POST /workers/ID/token. CodaLab's own server has no such route.
 type WorkerTokenRequest struct {
-	// Seconds is how long the token is valid.
+	// Seconds is the token's validity.
 	Seconds int64 `json:"seconds"`
 }
 
@@ -66,7 +66,7 @@ const UnlimitedRuns = 999999999
 type Run struct {
 	UUID      string `json:"uuid"`
 	RunStatus string `json:"run_status"`
-	// BundleStart is when the worker claimed the bundle, in Unix seconds.
+	// BundleStart is the time of the claim in Unix seconds.
 	BundleStart         float64 `json:"bundle_start_time"`
 	ContainerTimeTotal  float64 `json:"container_time_total"`
 	ContainerTimeUser   float64 `json:"container_time_user"`
@@ -74,7 +74,7 @@ type Run struct {
 	// DockerImage is the image's digest once it is known.
 	DockerImage *string `json:"docker_image"`
 	State       State   `json:"state"`
-	// Remote is where the run is: a worker's or a host's name.
+	// Remote names the run's place: a worker or a host.
 	Remote         string  `json:"remote"`
 	ExitCode       *int    `json:"exitcode"`
 	FailureMessage *string `json:"failure_message"`
@@ -94,8 +94,8 @@ type Run struct {
 	JobHandle string `json:"job_handle,omitempty"`
 }
 
-// StageTimes says when a stage of a run began and ended, in Unix seconds, and how many seconds
-// it took; nil for times that are not known yet.
+// StageTimes has the begin and the end of a run's stage, in Unix seconds, and its duration in seconds; nil
+// for times that are not known yet.
 type StageTimes struct {
 	Start   *float64 `json:"start"`
 	End     *float64 `json:"end"`
@@ -206,8 +206,7 @@ type Resources struct {
 	Tag          string `json:"tag"`
 	TagExclusive bool   `json:"tag_exclusive"`
 	RunsLeft     *int64 `json:"runs_left"`
-	// Invalid tells the researcher which number is out of range; empty if all are in range. A
-	// server does not send it.
+	// Invalid names the number that is out of range; empty if all are in range. A server does not send it.
 	Invalid string `json:"invalid,omitempty"`
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// What Bundle and Bundles may include.
+// The relationships that Bundle and Bundles may include.
 const (
 	IncludeOwner       = "owner"
 	IncludeChildren    = "children"
@@ -69,9 +69,9 @@ func (c *Client) Bundle(ctx context.Context, uuid string, include ...string) (Bu
 	return getOne(ctx, c, path("bundles", uuid), nil, include, readBundle)
 }
 
-// SearchBundles returns the bundles that match keywords, at most ten unless they say otherwise. If the
-// keywords ask for a number, found is nil, and number is that number in JSON, or null for a total of
-// nothing (codalab/rest/bundles.py: _fetch_bundles).
+// SearchBundles returns the bundles that match keywords, at most ten unless they contain .limit. If the keywords
+// ask for a number, found is nil, and number is that number in JSON, or null for the sum of no bundles
+// (codalab/rest/bundles.py: _fetch_bundles).
 func (c *Client) SearchBundles(ctx context.Context, worksheet string, keywords []string) (found []BundleInfo, number json.RawMessage, err error) {
 	doc, number, err := c.search(ctx, "/bundles", "result", url.Values{
 		"keywords": keywords, "worksheet": {worksheet}, "include": {IncludeOwner},
@@ -83,7 +83,7 @@ func (c *Client) SearchBundles(ctx context.Context, worksheet string, keywords [
 	return found, nil, err
 }
 
-// search gets what matches keywords: a document, or a number under a key of the document's meta.
+// search returns the matches of keywords: a document, or a number under a key of the document's meta.
 func (c *Client) search(ctx context.Context, p, key string, query url.Values) (doc codalab.Document, number json.RawMessage, err error) {
 	var answer struct {
 		codalab.Document
@@ -96,7 +96,7 @@ func (c *Client) search(ctx context.Context, p, key string, query url.Values) (d
 	return answer.Document, number, err
 }
 
-// Descendants returns the bundles with these ids, and those that depend on them directly or through
+// Descendants returns the bundles with these ids and the bundles that depend on them, directly or through
 // others, depth levels down.
 func (c *Client) Descendants(ctx context.Context, uuids []string, depth int) ([]BundleInfo, error) {
 	var all []BundleInfo
@@ -134,15 +134,15 @@ func (c *Client) Stores(ctx context.Context, uuid string) ([]string, error) {
 	})
 }
 
-// Identity tells which bundle has a UUID now. A missing one is a *codalab.Error with status 404, one
-// that the user may not read a *codalab.Error with status 403.
+// Identity returns the identity of the bundle that has a UUID now. For a missing one it fails with a
+// *codalab.Error of status 404, for one that the user may not read with status 403.
 func (c *Client) Identity(ctx context.Context, uuid string) (codalab.Identity, error) {
 	b, err := c.readable(ctx, uuid)
 	return b.Identity(), err
 }
 
-// readable returns the bundle with this id. For one that the user may not read a server answers with
-// a bundle of type private, which tells nothing (codalab/bundles/private_bundle.py).
+// readable returns the bundle with this id. If the user may not read it, the server answers with a bundle of
+// type private without any data (codalab/bundles/private_bundle.py); readable then fails with status 403.
 func (c *Client) readable(ctx context.Context, uuid string) (BundleInfo, error) {
 	b, err := c.Bundle(ctx, uuid)
 	if err == nil && b.Type == codalab.TypePrivate {
@@ -165,7 +165,7 @@ func (c *Client) Public(ctx context.Context, uuid string) (bool, error) {
 	return false, nil
 }
 
-// Standing returns what the server knows of a bundle's progress. Its errors are those of Identity.
+// Standing returns the server's record of a bundle's progress. Its errors are those of Identity.
 func (c *Client) Standing(ctx context.Context, uuid string) (codalab.Standing, error) {
 	b, err := c.readable(ctx, uuid)
 	return codalab.Standing{
@@ -231,7 +231,7 @@ func (c *Client) CreateBundle(ctx context.Context, b NewBundle) (codalab.Bundle,
 	return info.Bundle, err
 }
 
-// KillBundles asks the server to kill bundles. A bundle that has ended already fails the call.
+// KillBundles asks the server to kill bundles. It fails if a bundle has ended already.
 func (c *Client) KillBundles(ctx context.Context, uuids ...string) error {
 	actions := make([]any, 0, len(uuids))
 	for _, uuid := range uuids {

@@ -149,8 +149,8 @@ func (c *Client) send(ctx context.Context, in call, token string) (*http.Respons
 	return resp, nil
 }
 
-// causeOf returns why a request failed: no answer in time, or that its context ended. It
-// returns ctx.Err rather than the caller's own cause, so that errors.Is recognises it.
+// causeOf returns the cause of a failed request: no answer in time, or the end of its context. It
+// returns ctx.Err instead of the caller's own cause, so that errors.Is recognises it.
 func causeOf(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); errors.Is(cause, errSilent) {
 		return cause

@@ -9,8 +9,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// Change is a change of an object's attributes, such as "title" or "metadata"; those that it does not
-// name stay as they are. Of metadata, too, only the keys that it names are changed.
+// Change is a change of an object's attributes, such as "title" or "metadata". Other attributes, and
+// other keys of the metadata, stay unchanged.
 type Change struct {
 	ID         string
 	Attributes map[string]any
@@ -105,8 +105,8 @@ type FileQuery struct {
 	Post       *string `json:"post"`
 }
 
-// FileValues returns the answers to queries, in their order: texts, numbers and so on, as they are in the
-// files. What is not there is nil.
+// FileValues returns the answers to queries, in their order: texts, numbers and so on, as in the files. A
+// missing value is nil.
 func (c *Client) FileValues(ctx context.Context, queries []FileQuery) ([]any, error) {
 	var answer struct {
 		Data []any `json:"data"`
@@ -125,7 +125,7 @@ type Interpretation struct {
 	Blocks []Block `json:"blocks"`
 }
 
-// Block is a part of an interpreted worksheet. Mode tells which fields are set
+// Block is a part of an interpreted worksheet. Mode determines the fields that are set
 // (codalab/rest/worksheet_block_schemas.py).
 type Block struct {
 	Mode string `json:"mode"`
@@ -134,7 +134,8 @@ type Block struct {
 	// Header and Rows are those of a table_block and a record_block.
 	Header []string          `json:"header"`
 	Rows   []json.RawMessage `json:"rows"`
-	// BundlesSpec has the bundle of a contents_block; Path is the file, MaxLines how much of it to show.
+	// BundlesSpec has the bundle of a contents_block; Path is the file, MaxLines the number of lines to
+	// show.
 	BundlesSpec struct {
 		Bundles []struct {
 			UUID string `json:"uuid"`

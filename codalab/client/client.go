@@ -16,8 +16,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// How long the server may take until its answer begins. There is no limit for the rest of an
-// answer, nor for uploads: a server answers an upload after it has unpacked it.
+// Limits of the time until the server's answer begins. There is no limit for the rest of an answer, nor for
+// uploads: a server answers an upload after it has unpacked it.
 const (
 	answerWithin = 30 * time.Second
 	// CodaLab's own server holds a check-in for five seconds; other servers may hold it
@@ -54,7 +54,7 @@ type Options struct {
 	// usable token, from any goroutine; ctx ends when no call needs the token any more. Nil
 	// means calls without a token, as the public user.
 	Credentials func(ctx context.Context) (user, password string, err error)
-	// Token returns a token that somebody else has got from the server, such as a worker token. The Client
+	// Token returns a token that another program has got from the server, such as a worker token. The Client
 	// uses it instead of Credentials. It calls Token before its first call, and again when the server refuses
 	// the token.
 	Token func(ctx context.Context) (string, error)
@@ -79,8 +79,7 @@ type Client struct {
 	unknown  sync.Map // the unknown types of messages that were logged, by codalab.MessageType
 }
 
-// New returns a client of the server at address, such as "http://127.0.0.1:2900". It sends
-// nothing yet.
+// New returns a client of the server at address, such as "http://127.0.0.1:2900". It sends nothing.
 func New(address string, o Options) (*Client, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || u.User != nil || (u.Scheme != "http" && u.Scheme != "https") {
@@ -150,8 +149,8 @@ func redactAddress(u *url.URL, address string) string {
 	return u.Redacted()
 }
 
-// idleFor is how long an unused connection stays open. CodaLab's own server closes it after
-// two seconds (gunicorn's keepalive), and a call that is sent at that moment fails.
+// An unused connection stays open for idleFor. CodaLab's own server closes it after two seconds (gunicorn's
+// keepalive), and a call sent at that moment would fail.
 const idleFor = 1500 * time.Millisecond
 
 // newHTTP returns Go's default client with more idle connections, for a bridge's parallel

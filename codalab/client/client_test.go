@@ -38,7 +38,7 @@ type site struct {
 	seconds int
 }
 
-// newSite serves h to those who bring the newest token.
+// newSite returns a site that serves h to callers with the newest token.
 func newSite(t *testing.T, h http.HandlerFunc) *site {
 	t.Helper()
 	s := &site{seconds: 3600}

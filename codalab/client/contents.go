@@ -66,8 +66,8 @@ func (c *Client) OpenLines(ctx context.Context, t codalab.Target, head, tail int
 	return c.openBlob(ctx, t, map[string]string{}, query)
 }
 
-// openBlob opens a target. CodaLab's own commands send a parameter that lets the server
-// redirect them to a cloud store. openBlob does not, since such an answer lacks the type.
+// openBlob opens a target. CodaLab's own commands send a parameter that lets the server redirect them to a
+// cloud store. openBlob does not send it, because such an answer lacks the type.
 func (c *Client) openBlob(ctx context.Context, t codalab.Target, header map[string]string, query url.Values) (*Contents, error) {
 	header["Accept-Encoding"] = "identity"
 	if c.compress {
@@ -126,20 +126,20 @@ func (g *gunzipped) Close() error {
 	return g.body.Close()
 }
 
-// UploadOptions describes an upload and what the server does with it.
+// UploadOptions are the options of an upload.
 type UploadOptions struct {
-	// Filename tells the server by its ending whether the upload is an archive. With an empty
-	// one and no URL the server stores nothing, and changes only the bundle's state.
+	// Filename is a file name; its extension shows the server whether the upload is an archive. With an
+	// empty Filename and no URL the server stores nothing, and changes only the bundle's state.
 	Filename string
-	// URL is where the server fetches the contents, in place of a body. With Git it is a git
-	// repository, which the server clones; otherwise the URL's ending is that of the file.
+	// URL is an address from which the server fetches the contents, in place of a body. With Git it is a
+	// git repository, which the server clones; otherwise the URL's extension is that of the file.
 	URL string
 	Git bool
 	// Store is the name of the bundle store that gets the contents; Azure means the server's
 	// store in Azure.
 	Store string
 	Azure bool
-	// Unpack tells the server to unpack an archive.
+	// Unpack makes the server unpack an archive.
 	Unpack bool
 	// Finalize makes the bundle ready, or failed when the upload fails. CodaLab's own server
 	// makes it failed in any case when an upload breaks off.

@@ -8,7 +8,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// DeleteOptions say which bundles to delete, and what of them (codalab/rest/bundles.py:
+// DeleteOptions select further bundles to delete, or only their contents (codalab/rest/bundles.py:
 // _delete_bundles).
 type DeleteOptions struct {
 	// Force also deletes bundles on which others depend, or that are on several worksheets.

@@ -4,18 +4,18 @@
 // It promises:
 //
 //   - A call that the server refuses or does not answer fails with a *codalab.Error. Its
-//     method Transient reports whether the same call may succeed later. The client sends nothing
-//     twice, except a call that the server refused because its token had expired: the server
-//     has not acted on such a call.
+//     method Transient reports whether the same call may succeed later. The client sends no call
+//     twice, except one that the server refused because the token had expired: the server
+//     has not acted on it.
 //   - The client gets a token when it needs one, renews it before it expires, and keeps it in
-//     memory or in the caller's TokenCache. Calls that need a token at the same time share
-//     one renewal.
+//     memory or in the caller's TokenCache. Concurrent calls that need a token share one
+//     renewal.
 //   - Contents are streams and never held in memory. An upload has a connection of its own.
-//     It succeeds only if the answer comes after all of the stream was sent, and with
+//     It succeeds only if the answer comes after the whole stream was sent, and with
 //     UploadOptions.Confirm only if the server has kept the contents.
 //   - No error contains a password or a token.
 //
-// It works with CodaLab's own server and with package server. Requests have the form that
-// CodaLab's own commands and worker give them (codalab/client/json_api_client.py,
+// It works with CodaLab's own server and with package server. Requests have the form of
+// CodaLab's own commands and worker (codalab/client/json_api_client.py,
 // codalab/worker/rest_client.py).
 package client

@@ -93,7 +93,7 @@ func readGroup(r related, o codalab.Object) (Group, error) {
 	return g, errors.Join(err, err2, err3)
 }
 
-// users returns the users that o's relationship links to; deleted ones have an id alone.
+// users returns the users that o's relationship links to; of deleted ones only the id is set.
 func (r related) users(o codalab.Object, relationship string) ([]User, error) {
 	links := o.Relationships[relationship].Links()
 	users := make([]User, 0, len(links))

@@ -18,8 +18,8 @@ import (
 
 const unpackFailed = "Upload failed: Invalid archive upload: failed to unpack archive."
 
-// runServer has one run bundle and does with uploads what CodaLab's own server
-// does: one that breaks off makes the bundle failed, and its message stays.
+// runServer has one run bundle and treats uploads as CodaLab's own server does: one that
+// breaks off makes the bundle failed, and its message stays.
 type runServer struct {
 	mu      sync.Mutex
 	state   codalab.State

@@ -7,7 +7,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// BundleStore is a place where CodaLab's own server keeps contents.
+// BundleStore is a store for contents on CodaLab's own server.
 type BundleStore struct {
 	ID             string `json:"-"`
 	Name           string `json:"name,omitempty"`

@@ -19,15 +19,14 @@ import (
 // same ones will be refused again.
 var ErrCredentials = errors.New("wrong user name or password")
 
-// ErrToken is the error of a call whose given token (Options.Token) the server refuses: it has ended, or was
-// revoked.
+// ErrToken is the error of a call whose given token (Options.Token) has expired or was revoked.
 var ErrToken = errors.New("the token has ended or was revoked")
 
-// Token is what a server returns for a password.
+// Token is the server's answer to a password.
 type Token struct {
 	Access  string `json:"access"`
 	Refresh string `json:"refresh"`
-	// Renew is when a Client gets a new token, some minutes before this one expires.
+	// Renew is the time at which a Client gets a new token, some minutes before this one expires.
 	Renew time.Time `json:"renew"`
 }
 
@@ -84,8 +83,8 @@ func (a *authority) usable(t Token, refused string) bool {
 	return t.Access != "" && t.Access != refused && a.now().Before(t.Renew)
 }
 
-// renew gets a token from the cheapest source: the cache, where another process may have saved
-// one, then the refresh token, then the password.
+// renew gets a token from the cheapest source: the cache, where another process may have saved one, then the
+// refresh token, then the password.
 func (a *authority) renew(ctx context.Context, refused string) (Token, error) {
 	if a.given != nil {
 		return a.renewGiven(ctx, refused)
@@ -117,11 +116,11 @@ func (a *authority) renew(ctx context.Context, refused string) (Token, error) {
 	return a.save(t), nil
 }
 
-// neverRenew is later than the end of every given token: the server says when that is.
+// neverRenew lies after the end of every given token: the server's refusal shows the end.
 const neverRenew = 100 * 365 * 24 * time.Hour
 
-// renewGiven returns the token that the Client is given now. It fails with ErrToken if the server has just refused
-// that.
+// renewGiven returns the token that Options.Token returns now. It fails with ErrToken if the server has just
+// refused that token.
 func (a *authority) renewGiven(ctx context.Context, refused string) (Token, error) {
 	text, err := a.given(ctx)
 	if err == nil && text == refused {
@@ -175,7 +174,7 @@ func (c *Client) grant(clientID string, now func() time.Time) func(context.Conte
 	}
 }
 
-// loginError puts a refused grant into words.
+// loginError returns the error of a refused grant.
 func (c *Client) loginError(err error, form url.Values) error {
 	var refused *codalab.Error
 	if !errors.As(err, &refused) || refused.Status != 401 {
@@ -191,7 +190,8 @@ func (c *Client) loginError(err error, form url.Values) error {
 	return refused
 }
 
-// tokenError returns why there is no token. refusedBy is the refusal of the one before, if there is one.
+// tokenError returns the error of a call that got no token. refusedBy is the refusal of the previous token, if
+// there was one.
 func (c *Client) tokenError(err, refusedBy error) error {
 	var refused *codalab.Error
 	if errors.Is(err, ErrToken) && errors.As(refusedBy, &refused) {
@@ -202,8 +202,8 @@ func (c *Client) tokenError(err, refusedBy error) error {
 	return err
 }
 
-// WorkerToken returns a token with which only the worker of this id can do what it needs, for as long as life. It
-// fails with errors.ErrUnsupported if the server has no such tokens, as CodaLab's own.
+// WorkerToken returns a token for the calls of the worker with this id, valid for life. It fails with
+// errors.ErrUnsupported if the server has no such tokens, as CodaLab's own.
 func (c *Client) WorkerToken(ctx context.Context, workerID string, life time.Duration) (string, error) {
 	in := call{
 		method: "POST", path: path("workers", workerID, "token"),

@@ -46,7 +46,8 @@ func readUser(_ related, o codalab.Object) (User, error) {
 	return u, err
 }
 
-// Account is all that the server shows of a user: attributes by their names on the wire, and "id".
+// Account holds all fields of a user that the server shows: attributes by their names on the wire,
+// and "id".
 type Account map[string]any
 
 // ID is the user's id.
@@ -99,7 +100,7 @@ func (c *Client) UpdateAccount(ctx context.Context, change Change) (Account, err
 	return decodeOne(doc, readAccount)
 }
 
-// DeleteAccount deletes a user, who may own nothing.
+// DeleteAccount deletes a user. The server refuses if the user owns anything.
 func (c *Client) DeleteAccount(ctx context.Context, id string) error {
 	_, err := c.submit(ctx, http.MethodDelete, "/users", nil, removal("users", []string{id}))
 	return err

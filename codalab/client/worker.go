@@ -66,8 +66,8 @@ func (c *Client) Reply(ctx context.Context, workerID string, socketID int64, r c
 	}, nil)
 }
 
-// ReplyData answers a read message with a stream, in the form that codalab.ReadType says. It
-// returns when the server's reader has all of body, and fails when that reader has gone.
+// ReplyData answers a read message with a stream, in the form that codalab.ReadType describes.
+// It returns when the server's reader has all of body, and fails when that reader has gone.
 func (c *Client) ReplyData(ctx context.Context, workerID string, socketID int64, body io.Reader) error {
 	return c.do(ctx, call{
 		method: "POST", path: path("workers", workerID, "reply_data", strconv.FormatInt(socketID, 10)),

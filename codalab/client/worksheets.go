@@ -46,13 +46,13 @@ type Item struct {
 	Type string `json:"type"`
 	// Value is the text of markup, or of a directive without its percent sign.
 	Value string `json:"value"`
-	// Bundle and Worksheet are what the item shows. One that is gone, or that the user may not read, has a
-	// uuid alone.
+	// Bundle and Worksheet are the objects that the item shows. If the object is gone, or the user may not
+	// read it, only its uuid is set.
 	Bundle    *BundleInfo `json:"-"`
 	Worksheet *Worksheet  `json:"-"`
 }
 
-// GroupPermission says what a group may do with a bundle or a worksheet.
+// GroupPermission is a group's permission on a bundle or a worksheet.
 type GroupPermission struct {
 	GroupName  string `json:"group_name"`
 	GroupID    string `json:"-"`
@@ -127,7 +127,7 @@ func (c *Client) AddItems(ctx context.Context, worksheet string, items []Item, r
 	return err
 }
 
-// RemoveItems removes items from a worksheet by their ids; others that were added meanwhile stay
+// RemoveItems removes items from a worksheet by their ids; concurrently added items stay
 // (codalab/rest/worksheets.py: replace_items).
 func (c *Client) RemoveItems(ctx context.Context, worksheet string, ids []string) error {
 	numbers := make([]json.Number, 0, len(ids))
@@ -140,7 +140,8 @@ func (c *Client) RemoveItems(ctx context.Context, worksheet string, ids []string
 	}, nil)
 }
 
-// SetWorksheetLines replaces a worksheet's items by those that lines describe, as people write them.
+// SetWorksheetLines replaces a worksheet's items by the items that lines describe, in the form that people
+// edit.
 func (c *Client) SetWorksheetLines(ctx context.Context, uuid string, lines []string) error {
 	return c.do(ctx, call{
 		method: http.MethodPost, path: path("worksheets", uuid, "raw"), within: relayWithin, text: strings.Join(lines, "\n"),

@@ -36,17 +36,16 @@ func Status(target codalab.Target, err error) (code int, message string) {
 	return http.StatusInternalServerError, fmt.Sprintf("Path '%s' in bundle %s cannot be read: %v", target.Subpath, target.BundleUUID, err)
 }
 
-// Answer serves one read message about a running bundle whose directory is
-// root. It returns the stream to send back as the reply's data, which the
-// caller reads and closes, or, if there is none, the reply itself: a description, or an
-// error in words. The bundle sees its parents at the paths in
-// dependencies: they are left out of listings and not found, so that the server
-// looks for them in the parents. The stream ends early with ctx
+// Answer serves one read message about a running bundle whose directory is root. It returns
+// the stream to send as the reply's data, which the caller reads and closes, or, if there
+// is none, the reply itself: a description or an error message. The bundle sees its parents
+// at the paths in dependencies: Answer leaves them out of listings and does not find them,
+// so that the server looks for them in the parents. The stream ends early with ctx
 // (codalab/worker/reader.py: Reader.read).
 func Answer(ctx context.Context, root *os.Root, target codalab.Target, args codalab.ReadArgs, dependencies []string) (codalab.ReadReply, io.ReadCloser) {
 	hidden := hiddenPaths(dependencies)
 	if hidden[clean(target.Subpath)] {
-		// The stock worker's own words.
+		// CodaLab's own worker answers with the same words.
 		return codalab.ReadReply{ErrorCode: http.StatusNotFound, ErrorMessage: fmt.Sprintf("%s not found in bundle %s", target.Subpath, target.BundleUUID)}, nil
 	}
 	info, stream, err := answer(ctx, root, target, args, hidden)
@@ -58,8 +57,8 @@ func Answer(ctx context.Context, root *os.Root, target codalab.Target, args coda
 }
 
 // hiddenPaths returns the paths below root that are hidden. A dependency at "." hides
-// nothing: its entries cannot be told from the bundle's own. A dependency with an
-// absolute path hides nothing either: it is not in the bundle's directory.
+// nothing: its entries cannot be distinguished from the bundle's own. A dependency with an
+// absolute path hides nothing, because it is not in the bundle's directory.
 func hiddenPaths(dependencies []string) map[string]bool {
 	set := map[string]bool{}
 	for _, p := range dependencies {
@@ -133,7 +132,7 @@ func fileStream(root *os.Root, p string, offset, length int64) (*codalab.TargetI
 	return nil, Gzip(f), nil
 }
 
-// Gzip returns what r holds, gzipped. Closing it closes r.
+// Gzip returns r's bytes, gzipped. Closing it closes r.
 func Gzip(r io.ReadCloser) io.ReadCloser {
 	return piped(func(w io.Writer) error {
 		zw, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
@@ -168,7 +167,7 @@ func Archive(ctx context.Context, root *os.Root, p string, exclude func(below st
 	}), nil
 }
 
-// piped returns a reader of what write writes.
+// piped returns a reader of the bytes that write writes.
 func piped(write func(io.Writer) error) io.ReadCloser {
 	r, w := io.Pipe()
 	go func() { // ends with write, which fails once the reader is closed

@@ -1,6 +1,6 @@
-// Package contents reads the contents of bundles as CodaLab's REST API gives them out: those
-// that a server has, and those of a bundle that still runs, whose command may change them
-// meanwhile.
+// Package contents reads the contents of bundles in the form of CodaLab's REST API: contents
+// that a server has stored, and those of a running bundle, whose command may change them at
+// the same time.
 //
 // It reads through an os.Root, and so nothing outside of that: it describes a symbolic link
 // as a link, and follows it only if it leads to another place inside. Pipes and devices
@@ -21,14 +21,14 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// Why a target cannot be read. Status gives each its HTTP form.
+// The reasons for which a target cannot be read. Status gives each its HTTP form.
 var (
 	// ErrNotFound means that there is nothing of that name, or nothing that
 	// may be read.
 	ErrNotFound = errors.New("not found")
 	// ErrLink means a symbolic link that leads out of the bundle.
 	ErrLink = errors.New("a link that leads out of the bundle")
-	// ErrDirectory means a directory where a file is needed.
+	// ErrDirectory means that the target is a directory, but a file is needed.
 	ErrDirectory = errors.New("a directory")
 	// ErrTooMany means a directory with more entries than one answer holds.
 	ErrTooMany = errors.New("too many entries")
@@ -36,17 +36,16 @@ var (
 	ErrReadType = errors.New("unsupported read type")
 )
 
-// maxEntries is how many entries one description holds at most.
+// maxEntries bounds the entries of one description.
 const maxEntries = 200_000
 
-// DirectorySize is what a directory adds to a bundle's size on any file system, as on ext4.
+// DirectorySize is a directory's share of a bundle's size on any file system, as on ext4.
 const DirectorySize = 4096
 
-// Info describes the target at p ("" is the root itself), and what lies in it to the
-// given depth: 0 for nothing, 1 for a directory's entries
-// (codalab/worker/download_util.py: _compute_target_info_local). It does not follow a
-// link at the end of p. The caller sets Resolved, and the Name of the root of a bundle.
-// It fails with ErrNotFound or ErrTooMany.
+// Info describes the target at p ("" is the root itself) and its descendants down to the
+// given depth: 0 for none, 1 for a directory's entries (codalab/worker/download_util.py:
+// _compute_target_info_local). It does not follow a link at the end of p. The caller sets
+// Resolved, and the Name of the root of a bundle. Info fails with ErrNotFound or ErrTooMany.
 func Info(root *os.Root, p string, depth int) (codalab.TargetInfo, error) {
 	d := describer{root: root, left: maxEntries}
 	return d.describe(clean(p), depth)
@@ -86,8 +85,8 @@ func (d *describer) describe(p string, depth int) (codalab.TargetInfo, error) {
 	return out, nil
 }
 
-// entries describes what a directory holds, in the order of names. It leaves out what is
-// removed meanwhile, or may not be read.
+// entries describes a directory's entries, in the order of names. It leaves out entries that
+// vanish or may not be read.
 func (d *describer) entries(p string, depth int) ([]codalab.TargetInfo, error) {
 	list, err := readDir(d.root, p, maxEntries)
 	if err != nil {
@@ -107,9 +106,9 @@ func (d *describer) entries(p string, depth int) ([]codalab.TargetInfo, error) {
 	return out, nil
 }
 
-// Section opens the file at p and returns length bytes from offset, fewer
-// where the file ends; a negative length means to its end. The caller closes
-// it. It fails with ErrNotFound, ErrLink or ErrDirectory.
+// Section opens the file at p and returns length bytes from offset, fewer at the file's end;
+// a negative length means all bytes to the end. The caller closes it. It fails with
+// ErrNotFound, ErrLink or ErrDirectory.
 func Section(root *os.Root, p string, offset, length int64) (io.ReadCloser, error) {
 	f, err := openFile(root, clean(p))
 	if err != nil {
@@ -203,8 +202,8 @@ func clean(p string) string {
 	return p[1:]
 }
 
-// classify turns an error of root into one of this package. os.Root has no error value for
-// a link that leads out of it: classify recognizes such an error by two signs. It is none of
+// classify turns an error of root into one of this package. os.Root has no error value for a
+// link that leads out of it: classify recognizes such an error by two signs. It is none of
 // the system's errors but ELOOP, and the path is a link or lies behind one.
 func classify(root *os.Root, p string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ENAMETOOLONG) || errors.Is(err, syscall.EINVAL) {

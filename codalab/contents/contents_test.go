@@ -28,8 +28,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// bundle is a bundle's directory with something of each kind in it; beside it
-// lies a secret.
+// bundle returns a bundle's directory with an entry of each kind; the directory above it
+// has a secret.
 func bundle(t *testing.T) *os.Root {
 	t.Helper()
 	outer := t.TempDir()

@@ -11,7 +11,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// What a summary says in place of what cannot be shown
+// The placeholders in a summary for missing and binary files
 // (codalab/worker/file_util.py: NONE_PLACEHOLDER, BINARY_PLACEHOLDER).
 const (
 	missingText = "<none>"
@@ -77,7 +77,8 @@ func (s summary) text() ([]byte, error) {
 	if n := len(head); n > 0 && !bytes.HasSuffix(head[n-1], []byte("\n")) {
 		head = head[:n-1] // the end of its last line is missing
 	}
-	// One byte more: then the first line, which is dropped, is whole only if it is empty.
+	// Read one byte more: if that is a newline, the first line is whole. The first line
+	// is dropped.
 	tail, err := s.lines(s.size-tailBytes-1, tailBytes+1)
 	if err != nil || tail == nil {
 		return []byte(binaryText), err

@@ -7,7 +7,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// account is what the server keeps of a user. The stand-in has no quotas.
+// account is the server's record of a user. The stand-in has no quotas.
 type account struct {
 	User
 	id string

@@ -36,7 +36,7 @@ func (on *trial) killOffline() {
 	u.awaitState(uuid, codalab.StateWorkerOffline)
 	u.kill(uuid).wantStatus(http.StatusOK)
 	u.wantState(uuid, codalab.StateKilled)
-	// Its worker knows nothing of it, and has no message to expect.
+	// The worker does not know of the kill: the server sends no message.
 	w.checkIn(running(uuid))
 	u.awaitState(uuid, codalab.StateWorkerOffline)
 	w.reportRunning(uuid)

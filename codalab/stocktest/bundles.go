@@ -50,8 +50,8 @@ func (s *Server) runsIn(state codalab.State) []*bundle {
 	return found
 }
 
-// object shows a bundle to a user who owns it (codalab/rest/util.py: get_bundle_infos); the
-// caller holds the lock.
+// object returns the bundle as the server shows it to its owner (codalab/rest/util.py:
+// get_bundle_infos); the caller holds the lock.
 func (b *bundle) object() codalab.Object {
 	o := codalab.NewObject("bundles", b.uuid, codalab.Bundle{
 		UUID: b.uuid, Type: b.kind, Command: &b.command, State: b.state, Metadata: b.metadata,
@@ -119,7 +119,7 @@ func (s *Server) showBundle(w http.ResponseWriter, r *http.Request, u *account) 
 	return answerDocument(w, b.object())
 }
 
-// changeBundles is codalab/rest/bundles.py: _update_bundles, for metadata alone.
+// changeBundles is codalab/rest/bundles.py: _update_bundles, but changes only metadata.
 func (s *Server) changeBundles(w http.ResponseWriter, _ *http.Request, u *account, in []codalab.Object) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,7 +141,7 @@ func (s *Server) changeBundles(w http.ResponseWriter, _ *http.Request, u *accoun
 	return answerDocument(w, changed)
 }
 
-// action is what a user wants done with a bundle.
+// action is a user's request about a bundle.
 type action struct {
 	Type    codalab.MessageType `json:"type"`
 	UUID    string              `json:"uuid"`

@@ -7,7 +7,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// hold is how long CodaLab's own server holds an idle check-in.
+// hold is the time for which CodaLab's own server holds an idle check-in.
 const hold = 5 * time.Second
 
 func (on *trial) idleHold() {

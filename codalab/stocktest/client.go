@@ -2,7 +2,7 @@ package stocktest
 
 import "net/http"
 
-// Address is the server's address for the callers that use its Client.
+// Address is the server's address for callers of Client.
 const Address = "http://stock.invalid"
 
 // Client returns a client that calls the server over pipes instead of a network. It works in a

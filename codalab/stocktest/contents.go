@@ -55,7 +55,7 @@ func (s *Server) state(uuid string) (codalab.State, *workerRow) {
 // storePath is a target's path in the store, always within its bundle.
 func storePath(t codalab.Target) string { return path.Join(t.BundleUUID, path.Clean("/"+t.Subpath)) }
 
-// readable is the target of a request by a user who may read it.
+// readable returns the target of a request, or fails if the user may not read it.
 func (s *Server) readable(r *http.Request, u *account) (codalab.Target, error) {
 	t := codalab.Target{BundleUUID: r.PathValue("uuid"), Subpath: r.PathValue("path")}
 	return t, s.permit(u, t.BundleUUID, "read")

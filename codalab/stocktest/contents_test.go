@@ -237,7 +237,7 @@ func (on *trial) refusedCalls() {
 	u.call("GET", "/bundles/"+uuid, nil).wantStatus(http.StatusNotFound, "Bundle "+uuid+" not found")
 	w.call("POST", w.path("start_bundle", uuid), object{"hostname": "x", "start_time": time.Now().Unix()}).
 		wantStatus(http.StatusNotFound, "Could not find bundle with uuid "+uuid)
-	// A user without permission does not learn that there is no such bundle.
+	// A user without permission does not learn that the bundle does not exist.
 	u.describe(uuid, "").wantStatus(http.StatusForbidden, "does not have sufficient permissions on bundle "+uuid+" (have none, need read).")
 	w.uploads(uuid, archive("out", "hello")).wantStatus(http.StatusForbidden, "(have none, need all).")
 	u.token = "no token of this server"

@@ -41,7 +41,8 @@ func (s *Server) stage() {
 	}
 }
 
-// parents returns why a run can never be staged, or else whether it has to wait for a parent.
+// parents returns the reason why a run can never be staged, or whether it has to wait for a
+// parent.
 func (s *Server) parents(b *bundle) (failure string, wait bool) {
 	for _, d := range b.dependencies {
 		parent := s.bundle(d.ParentUUID)
@@ -90,7 +91,8 @@ func (s *Server) giveUp(claimed map[string]*workerRow) {
 // silence is the time since the last report of a run.
 func silence(b *bundle) time.Duration { return time.Since(b.metadata.Time("last_updated")) }
 
-// acknowledge tells workers that their runs are over (_acknowledge_recently_finished_bundles).
+// acknowledge acknowledges the ends of runs to their workers
+// (_acknowledge_recently_finished_bundles).
 func (s *Server) acknowledge() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -67,9 +67,9 @@ func atStandIn(t *testing.T, f stocktest.Faults, test func(on *trial, s *stockte
 	})
 }
 
-// CLTEST_STOCK=http://127.0.0.1:2900 tries CodaLab's own server as well, as the users
+// CLTEST_STOCK=http://127.0.0.1:2900 tests CodaLab's own server as well, as the users
 // CLTEST_STOCK_USER and CLTEST_STOCK_COLLEAGUE, which are NAME:PASSWORD, and its root user
-// CLTEST_STOCK_ROOT where that is set. CLTEST_STOCK_LONG=1 tries what takes minutes, too.
+// CLTEST_STOCK_ROOT if that is set. CLTEST_STOCK_LONG=1 adds the tests that take minutes.
 func TestStockServersManners(t *testing.T) {
 	t.Parallel()
 	address := os.Getenv("CLTEST_STOCK")

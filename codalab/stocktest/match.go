@@ -9,8 +9,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// resources are a run's requests, or what a worker has left (codalab/worker/bundle_state.py:
-// RunResources).
+// resources are a run's requests, or a worker's free resources
+// (codalab/worker/bundle_state.py: RunResources).
 type resources struct {
 	cpus, gpus, memory, disk int64
 	tag                      string
@@ -18,7 +18,7 @@ type resources struct {
 	runsLeft                 int64 // -1 for a run
 }
 
-// offer is what a worker has left for runs.
+// offer is a worker with its free resources.
 type offer struct {
 	resources
 	row *workerRow
@@ -40,8 +40,8 @@ func requestsOf(b *bundle) resources {
 	return r
 }
 
-// seconds is the time that a run asks for, as Python writes it: a float, or 0 where the run
-// asks for none.
+// seconds returns a run's requested time as Python writes it: a float, or 0 without a
+// request.
 func seconds(b *bundle) json.Number {
 	d, err := codalab.ParseDuration(b.metadata.String("request_time"))
 	if err != nil {
@@ -104,8 +104,8 @@ func (r resources) fits(run resources) bool {
 	return r.runsLeft != 0 && r.cpus >= run.cpus && r.gpus >= run.gpus && r.memory >= run.memory && r.disk >= run.disk
 }
 
-// offerOf is what a worker has left; the caller holds the lock. What its runs ask of the disk
-// is not deducted (codalab/server/bundle_manager.py: _deduct_worker_resources).
+// offerOf returns a worker's free resources; the caller holds the lock. Disk requests of its
+// runs are not deducted (codalab/server/bundle_manager.py: _deduct_worker_resources).
 func (s *Server) offerOf(w *workerRow) *offer {
 	o := &offer{row: w, resources: resources{
 		cpus: w.CPUs, gpus: w.GPUs, memory: w.MemoryBytes, disk: w.FreeDiskBytes,

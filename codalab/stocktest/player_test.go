@@ -19,7 +19,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab/stocktest"
 )
 
-// waitLimit is how long a trial waits for the server, which usually takes a second or two.
+// waitLimit bounds a trial's waits for the server, which usually take a second or two.
 const waitLimit = 2 * time.Minute
 
 // internalError is in every answer with status 500. CodaLab's own server gives the cause only

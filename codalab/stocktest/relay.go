@@ -12,7 +12,7 @@ import (
 // (codalab/worker/download_util.py: BUNDLE_NO_LONGER_RUNNING_MESSAGE).
 const noLongerRunning = "Bundle no longer running"
 
-// retryIfEnded calls ask, and calls it once more if the run ended meanwhile
+// retryIfEnded calls ask, and calls it once more if the run ended during the call
 // (codalab/lib/download_manager.py: retry_if_no_longer_running).
 func retryIfEnded[T any](ask func() (T, error)) (T, error) {
 	v, err := ask()

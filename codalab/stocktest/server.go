@@ -29,8 +29,8 @@ type Options struct {
 // User is a user of a Server.
 type User struct{ Name, Password string }
 
-// The original's times: how long a check-in waits for a message, the pause between two passes
-// of the manager, and the time after which a worker without a check-in counts as gone.
+// The original's times: the hold of a check-in, the pause between two passes of the manager,
+// and the time after which a worker without a check-in counts as gone.
 const (
 	hold          = 5 * time.Second
 	passPause     = 500 * time.Millisecond
@@ -50,7 +50,7 @@ type Faults struct {
 	BeforeCheckIn func()
 }
 
-// Server is a stand-in for CodaLab's own server: an http.Handler of what lies below /rest. It
+// Server is a stand-in for CodaLab's own server: an http.Handler of the paths below /rest. It
 // is safe for concurrent use.
 type Server struct {
 	o     Options
@@ -137,8 +137,8 @@ func (s *Server) State(uuid string) codalab.State {
 	return ""
 }
 
-// refusal is an answer with an error status (codalab/common.py: UsageError and the classes
-// beside it).
+// refusal is an answer with an error status (codalab/common.py: UsageError and its sibling
+// classes).
 type refusal struct {
 	status int
 	words  string
@@ -190,7 +190,7 @@ func (s *Server) routes() {
 	}
 }
 
-// route adds a handler for users who are logged in.
+// route adds a handler that needs a login.
 func (s *Server) route(pattern string, h handler) {
 	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		u := s.caller(r)

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// How long the stock server tries to hand a message over (codalab/model/worker_model.py:
-// send_json_message and its callers).
+// The times for which the stock server tries to deliver a message
+// (codalab/model/worker_model.py: send_json_message and its callers).
 const (
 	managerTimeout = time.Second
 	relayTimeout   = 60 * time.Second

@@ -177,7 +177,7 @@ func (s *Server) running(b *bundle, r reported, w *workerRow) bool {
 	return true
 }
 
-// value is what p points to, nil for nothing.
+// value returns *p, or nil for a nil pointer.
 func value[T any](p *T) any {
 	if p == nil {
 		return nil

@@ -13,8 +13,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 )
 
-// put is codalab/rest/bundles.py: _update_bundle_contents_blob. Of archives it knows .tar.gz
-// alone.
+// put is codalab/rest/bundles.py: _update_bundle_contents_blob. The only archives that it
+// unpacks are .tar.gz.
 func (s *Server) put(_ http.ResponseWriter, r *http.Request, u *account) error {
 	query := r.URL.Query()
 	s.mu.Lock()

@@ -210,7 +210,7 @@ func (on *trial) lackingKey() {
 		w.startCheckIn(r)
 		u.wantStates(uuid, time.Second, codalab.StatePreparing)
 	}
-	// Bad reports do not harm a good one beside them.
+	// Bad reports do not harm a good one in the same check-in.
 	w.startCheckIn(running(codalab.NewUUID()), object{}, with(running(uuid), "bundle_profile_stats", object{}), without(without(running(uuid), "cpu_usage"), "memory_usage"))
 	u.awaitState(uuid, codalab.StateRunning)
 }
