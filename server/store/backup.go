@@ -18,7 +18,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/subpath"
 )
 
-// Backup is what a backup has.
+// Backup describes a backup.
 type Backup struct {
 	Made    time.Time `json:"made"`
 	Bundles int       `json:"bundles"`
@@ -28,15 +28,15 @@ type Backup struct {
 	Missing []string `json:"missing"`
 }
 
-// Backup writes a backup to the directory dest, which must not exist. It is a data directory of its
-// own: a SQLite database, whatever the store's kind, and the contents, as hard links where dest is on
-// the same file system. A server may run meanwhile. The backup shows one moment of the database, with all
-// the contents that this names; contents that were lost before are in Missing.
+// Backup writes a backup to the directory dest, which must not exist. A backup is a data directory of its
+// own: a SQLite database, whatever the store's kind, and the contents, as hard links if dest is on the
+// same file system. A server may run at the same time. The backup shows the database at one moment, with
+// all contents that the database names; contents that were lost before are in Missing.
 //
-// Backup writes to dest.tmp and renames that at the end. It removes what an earlier try left there. It
-// fails with ErrLocked if another Backup writes there, and with fs.ErrExist if dest exists.
+// Backup writes to dest.tmp and renames that at the end. It removes files that an earlier try left there.
+// It fails with ErrLocked if another Backup writes there, and with fs.ErrExist if dest exists.
 //
-// Uploads under way are not in the backup, nor what runs under way have written.
+// A backup does not have unfinished uploads, nor the files of running commands.
 func (s *Store) Backup(ctx context.Context, dest string, now time.Time) (Backup, error) {
 	made := Backup{Made: now.UTC().Truncate(time.Second)}
 	if _, err := os.Lstat(dest); !errors.Is(err, fs.ErrNotExist) {
@@ -104,8 +104,8 @@ func publish(dir, dest string, made Backup) error {
 	return err
 }
 
-// backUp writes the database and the contents to dir. Bundles may be deleted meanwhile, and their contents
-// with them. Then it copies the database again, and links the contents that are new in it.
+// backUp writes the database and the contents to dir. If bundles and their contents are deleted in the
+// meantime, it copies the database again, and links the contents that are new in it.
 func (s *Store) backUp(ctx context.Context, dir string, made *Backup) error {
 	copied, err := openDatabase(ctx, dir, "")
 	if err != nil {
@@ -121,14 +121,14 @@ func (s *Store) backUp(ctx context.Context, dir string, made *Backup) error {
 	case !done:
 		err = errors.New("bundles were deleted too fast; try again")
 	default:
-		_, err = copied.Sweep(ctx) // of bundles that were deleted meanwhile
+		_, err = copied.Sweep(ctx) // of bundles deleted during the backup
 	}
 	return errors.Join(err, copied.Close())
 }
 
 // backUpOnce copies the database, and links the contents that are not linked yet. It returns whether the
-// backup is complete. A bundle's row goes before its contents: contents that are still named
-// after they were linked were linked whole.
+// backup is complete. A deletion removes a bundle's row before its contents, so contents that a row still
+// names after the linking were linked whole.
 func (s *Store) backUpOnce(ctx context.Context, copied *Store, made *Backup) (done bool, err error) {
 	err = s.db.Snapshot(ctx, func(from *sqlx.Conn) error {
 		return copied.db.InTx(ctx, func(to *sqlx.Tx) error { return copyTables(ctx, from, to) })

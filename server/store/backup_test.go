@@ -38,7 +38,7 @@ func openRaw(t *testing.T, at place) *sql.DB {
 	return db
 }
 
-// dump is all rows of all tables but those that a backup has not.
+// dump returns all rows of all tables, except those that a backup does not have.
 func dump(t *testing.T, at place) map[string][]string {
 	t.Helper()
 	db := openRaw(t, at)

@@ -33,18 +33,19 @@ type Bundle struct {
 	Contents string `db:"contents"`
 	// Worker has the run, or had it at its end; zero if no worker has it.
 	Worker Worker `db:"-"`
-	// Assigned is when the run was assigned to Worker.
+	// Assigned is the time of the assignment to Worker.
 	Assigned Time `db:"assigned"`
-	// ChargedTime is how many seconds Change adds to the owner's TimeUsed; always 0 when it is read.
+	// ChargedTime is the number of seconds that Change adds to the owner's TimeUsed; always 0 in a read
+	// bundle.
 	ChargedTime int64 `db:"-"`
-	// KillMessage is why the worker must kill the run; empty if it must not.
+	// KillMessage is the reason for which the worker must kill the run; empty if it must not.
 	KillMessage string `db:"kill_message"`
 }
 
 // Worker identifies a worker: its user, and an id that is unique for that user.
 type Worker struct{ User, ID string }
 
-// mostSize bounds a bundle's size: a worker or a client may claim any.
+// mostSize bounds a bundle's size, because a worker or a client may report any size.
 const mostSize = 1 << 50
 
 // SetDataSize sets DataSize and the metadata key data_size. More than a PiB counts as one.
@@ -93,7 +94,7 @@ func (b *Bundle) row() (bundleRow, error) {
 	return r, nil
 }
 
-// TakenError is the ErrExists of a new bundle, whose uuid is taken or was that of a deleted bundle.
+// TakenError is the ErrExists of a new bundle whose uuid belongs to another bundle or to a deleted one.
 type TakenError struct{ UUID string }
 
 func (e *TakenError) Error() string { return "create bundle " + e.UUID + ": " + ErrExists.Error() }
@@ -108,10 +109,9 @@ func (s *Store) CreateBundle(ctx context.Context, b Bundle, worksheetUUID string
 	return err
 }
 
-// CreateBundles adds bundles and their dependencies, some of them in each transaction. If the place is on
-// a worksheet, it gives groups the permissions that they have on the worksheet. It fails with a TakenError,
-// and with ErrNotFound if there is no such worksheet. It returns those that it has created, also after an
-// error.
+// CreateBundles adds bundles and their dependencies, some of them in each transaction. If the place is on a
+// worksheet, it gives groups the permissions that they have on the worksheet. It fails with a TakenError,
+// and with ErrNotFound if there is no such worksheet. It returns the created bundles, also after an error.
 func (s *Store) CreateBundles(ctx context.Context, bundles []Bundle, at Place) (created []Bundle, err error) {
 	for part := range slices.Chunk(bundles, changedAtOnce) {
 		err := s.db.InTx(ctx, func(tx *sqlx.Tx) error {
@@ -196,7 +196,7 @@ func getBundle(ctx context.Context, q queryer, uuid string) (Bundle, error) {
 	return b, err
 }
 
-// inOneStatement is how many uuids are named in one SQL statement.
+// inOneStatement is the largest number of uuids in one SQL statement.
 const inOneStatement = 500
 
 // Bundles returns those of these bundles that exist, by uuid.
@@ -239,8 +239,8 @@ func getBundles(ctx context.Context, q queryer, uuids []string) (map[string]Bund
 	return found, nil
 }
 
-// Heads returns those of these bundles that exist, with nothing but what permissions depend on: UUID,
-// OwnerID, State and Worker.
+// Heads returns the existing ones of these bundles with the fields that decide permissions: UUID, OwnerID,
+// State and Worker.
 func (s *Store) Heads(ctx context.Context, uuids []string) ([]Bundle, error) {
 	rows, err := selectIn[bundleRow](ctx, s, uuids, `SELECT uuid, owner_id, state, worker_user, worker_id FROM bundles WHERE uuid IN (?)`, alone)
 	heads := make([]Bundle, len(rows))
@@ -310,12 +310,13 @@ func (s *Store) removeReplaced(had string, b Bundle) {
 	}
 }
 
-// changedAtOnce is how many bundles one transaction makes, changes or deletes. Writers wait for one another:
-// a user who makes a bundle must not wait for all the reports of a worker with thousands of runs.
+// changedAtOnce is the number of bundles that one transaction makes, changes or deletes. Writers wait for
+// each other, so a larger number would make a new bundle wait for all reports of a worker with thousands of
+// runs.
 const changedAtOnce = 50
 
-// ChangeAll is Change for several bundles, some of them in each transaction. It ignores a bundle
-// that does not exist, and returns the others by uuid; after an error, those that it had changed.
+// ChangeAll is Change for several bundles, some of them in each transaction. It ignores a bundle that does
+// not exist, and returns the others by uuid; after an error, the changed ones.
 func (s *Store) ChangeAll(ctx context.Context, uuids []string, decide func(*Bundle) error) (map[string]Bundle, error) {
 	changed := make(map[string]Bundle, len(uuids))
 	for part := range slices.Chunk(uuids, changedAtOnce) {

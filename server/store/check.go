@@ -13,14 +13,14 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab/contents"
 )
 
-// Finding is something wrong with the data.
+// Finding is a fault in the data.
 type Finding struct {
 	// Kind is one of the Finding… constants.
 	Kind string `json:"kind"`
 	// Object is the id of a bundle or user, the name of contents, or the name of a table.
 	Object  string `json:"object"`
 	Problem string `json:"problem"`
-	// Mended means that the problem is gone.
+	// Mended means that Check has repaired the fault.
 	Mended bool `json:"mended"`
 }
 
@@ -47,9 +47,9 @@ type checker struct {
 	report func(Finding)
 }
 
-// Check reports what is wrong with the data. With repair it mends what can be mended without losing
-// data. A server may run meanwhile. Then Check does not look for contents that no bundle names, since
-// an upload under way has such; served tells that. report must not use the store.
+// Check reports faults in the data. With repair it repairs the faults that it can without losing
+// data. It returns served if a server runs; then it does not look for contents that no bundle names,
+// because an unfinished upload has such contents. report must not use the store.
 func (s *Store) Check(ctx context.Context, repair bool, report func(Finding)) (served bool, err error) {
 	c := checker{Store: s, repair: repair, report: report}
 	for _, step := range []func(context.Context) error{c.checkFile, c.checkRows, c.checkBundles, c.checkDiskUsed} {
@@ -67,7 +67,7 @@ func (s *Store) Check(ctx context.Context, repair bool, report func(Finding)) (s
 	return false, errors.Join(c.checkUnnamed(ctx), c.checkUploading(ctx), unlock())
 }
 
-// found reports a problem. If it may be mended, it calls mend, unless mend is nil.
+// found reports a fault. If it may be repaired, it calls mend, unless mend is nil.
 func (c *checker) found(f Finding, mend func() error) error {
 	if c.repair && mend != nil {
 		if err := mend(); err != nil {
@@ -96,7 +96,7 @@ func (c *checker) checkFile(ctx context.Context) error {
 	return nil
 }
 
-// checkedAtOnce is how many bundles are read at once.
+// checkedAtOnce is the number of bundles that are read at once.
 const checkedAtOnce = 500
 
 // checkBundles compares all bundles with their contents.
@@ -120,8 +120,8 @@ func (c *checker) checkBundles(ctx context.Context) error {
 	}
 }
 
-// checkBundle compares a bundle with its contents. While it does so, the bundle may change: it
-// compares the new state then.
+// checkBundle compares a bundle with its contents. If the bundle changes during the comparison, it
+// compares again.
 func (c *checker) checkBundle(ctx context.Context, row bundleRow) error {
 	for {
 		f, size := c.compare(row)
@@ -147,7 +147,7 @@ func (c *checker) checkBundle(ctx context.Context, row bundleRow) error {
 	}
 }
 
-// compare returns what is wrong with a bundle, or nil, and the true size of its contents.
+// compare returns a bundle's fault, or nil, and the true size of its contents.
 func (c *checker) compare(row bundleRow) (f *Finding, size int64) {
 	f = &Finding{Object: row.UUID}
 	b, err := row.bundle()
@@ -161,7 +161,7 @@ func (c *checker) compare(row bundleRow) (f *Finding, size int64) {
 			return f, 0
 		}
 	}
-	// Before the end, the size may be what a worker or an uploading client last reported.
+	// Before the end, the size may come from the last report of a worker or an uploading client.
 	if !b.State.Final() || (b.DataSize == size && b.Metadata.Int("data_size") == size) {
 		return nil, 0
 	}
@@ -239,7 +239,7 @@ func (s *Store) countDiskUsed(ctx context.Context, user string) error {
 	})
 }
 
-// checkUnnamed finds contents that no bundle names. There must be no upload meanwhile.
+// checkUnnamed finds contents that no bundle names. There must be no concurrent upload.
 func (c *checker) checkUnnamed(ctx context.Context) error {
 	names, err := c.unnamed(ctx)
 	if err == nil && len(names) > 0 && c.repair {

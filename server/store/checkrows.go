@@ -11,12 +11,13 @@ import (
 type reference struct {
 	table, column string
 	to, key       string
-	// drop means that a row without the other one is useless, and may be deleted.
+	// drop means that a row without the other one is useless, and Check may delete it.
 	drop bool
 }
 
-// references are those that every row must keep. Two others may lead nowhere: a dependency's
-// parent may be deleted, and a worksheet may show bundles and worksheets that are gone.
+// references returns the references that must lead to a row. Two other references may lead
+// nowhere: a dependency's parent may be deleted, and a worksheet may show deleted bundles and
+// worksheets.
 func references() []reference {
 	return []reference{
 		{"bundles", "owner_id", "users", "id", false},

@@ -13,9 +13,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 )
 
-// ContentsPath is the path of a bundle's contents in the root that OpenContents returns. The
-// extra level allows contents that are a file, and makes a link in the contents that leads
-// upwards find nothing.
+// ContentsPath is the path of a bundle's contents in the root that OpenContents returns. The extra level
+// allows contents that are a file, and makes a link in the contents that leads upwards a dead link.
 const ContentsPath = "contents"
 
 // ErrTooLarge means that contents exceed their limit.
@@ -48,10 +47,9 @@ func (s *Store) RemoveContents(name string) error {
 	return nil
 }
 
-// Sweep removes contents that no bundle names: those of uploads that a crash interrupted. It leaves
-// to RemoveLater what that removes.
-// There must be no upload meanwhile. It returns how many it removed. It fails with
-// ErrWrongDatabase if there are contents, and the database has never had a bundle.
+// Sweep removes contents that no bundle names: those of uploads that a crash interrupted. It leaves those
+// that RemoveLater removes. There must be no concurrent upload. It returns the number of removed contents.
+// It fails with ErrWrongDatabase if there are contents, and the database has never had a bundle.
 func (s *Store) Sweep(ctx context.Context) (int, error) {
 	names, err := s.unnamed(ctx)
 	if err == nil && len(names) > 0 {
@@ -68,7 +66,7 @@ func (s *Store) Sweep(ctx context.Context) (int, error) {
 	return len(names), nil
 }
 
-// unnamed returns the names of contents that no bundle names; those that RemoveLater removes are left out.
+// unnamed returns the names of contents that no bundle names, except those that RemoveLater removes.
 func (s *Store) unnamed(ctx context.Context) ([]string, error) {
 	names, err := s.contentsNames(ctx)
 	if err != nil {

@@ -10,8 +10,9 @@ import (
 )
 
 // DeleteBundles deletes bundles, their items on worksheets and their contents, some bundles in each
-// transaction. It asks check about each bundle in the transaction that deletes it, and stops with
-// check's error. It ignores bundles that do not exist. Their uuids are never given out again.
+// transaction. It calls check for each bundle in the transaction that deletes it, and stops with
+// check's error. It ignores bundles that do not exist. No new bundle can have a deleted bundle's
+// uuid.
 func (s *Store) DeleteBundles(ctx context.Context, uuids []string, now Time, check func(Bundle) error) error {
 	for part := range slices.Chunk(uuids, changedAtOnce) {
 		var gone map[string]Bundle
@@ -57,7 +58,7 @@ func deleteBundle(ctx context.Context, tx *sqlx.Tx, b Bundle, now Time) error {
 	return addDiskUsed(ctx, tx, b.OwnerID, -b.DataSize)
 }
 
-// mostUsed bounds what is counted of a user, far from an int64's end, where SQLite would go on with
+// mostUsed bounds a user's counters, far below an int64's end, after which SQLite would count with
 // floating-point numbers.
 const mostUsed = 1 << 60
 

@@ -64,7 +64,7 @@ func refuseWith(dir string, problems map[string]string) error {
 	return nil
 }
 
-// checkKind refuses a directory whose database is of the other kind.
+// checkKind fails for a directory whose database is of the other kind.
 func checkKind(dir, url string) error {
 	other, problem := databaseFile, "its database is "+databaseFile+"; leave out --database"
 	if url == "" {
@@ -125,7 +125,8 @@ func (s *Store) checkPair(ctx context.Context) error {
 	return nil
 }
 
-// newID gives the directory an id, and returns it. Of two programs, one gives it.
+// newID gives the directory an id, and returns it. If two programs call it, both return the same
+// id.
 func (s *Store) newID() (string, error) {
 	path := filepath.Join(s.dir, idFile)
 	temporary, err := atomicfile.Temporary(path, []byte(strings.ToLower(rand.Text())+" "+sqldb.Name(s.url)+"\n"), 0o600)
@@ -152,8 +153,8 @@ func (s *Store) storedID(ctx context.Context) (string, error) {
 	return id, err
 }
 
-// adopt writes the directory's id into a database that has none, and returns the id that the
-// database has then. It refuses a new database for a directory that has contents already.
+// adopt writes the directory's id into a database without one, and returns the database's id. It
+// fails for a new database if the directory has contents already.
 func (s *Store) adopt(ctx context.Context, id string) (stored string, err error) {
 	entries, err := os.ReadDir(filepath.Join(s.dir, "bundles"))
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 )
 
-// PublicGroup is the uuid of the group "public". Everybody is a member of it, also those who have
-// not signed in.
+// PublicGroup is the uuid of the group "public". All users are members of it, also those who have not
+// signed in.
 const PublicGroup = "0x00000000000000000000000000000000"
 
 // Group is a set of users that bundles and worksheets can be shared with.

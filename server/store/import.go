@@ -17,9 +17,9 @@ import (
 
 // Import writes another server's data into a data directory.
 //
-// Contents come first. While they are being copied, the file "importing" keeps everything but another
-// import from opening the directory. Then one transaction writes all rows, and the file goes. An
-// import that was interrupted leaves no rows; the next one finds the contents that are copied already.
+// It writes contents first. Until that is complete, the file "importing" keeps all programs except another
+// import from opening the directory. Then one transaction writes all rows, and Import removes the file. An
+// interrupted import leaves no rows; the next one reuses the copied contents.
 //
 // It has the lock of the data directory, and is not safe for concurrent use, except for AddContents.
 type Import struct {
@@ -52,10 +52,10 @@ func OpenImport(ctx context.Context, dir, url string) (*Import, error) {
 
 func (in *Import) mark() string { return filepath.Join(in.store.dir, importingFile) }
 
-// Close closes the data directory. An import that is not committed can go on later.
+// Close closes the data directory. An import that is not committed can continue later.
 func (in *Import) Close() error { return errors.Join(in.unlock(), in.store.Close()) }
 
-// Begin closes the data directory for all but imports. An import that was interrupted goes on.
+// Begin closes the data directory for all programs except imports. It continues an interrupted import.
 func (in *Import) Begin() error {
 	if in.id != "" {
 		return nil
@@ -68,8 +68,8 @@ func (in *Import) Begin() error {
 	return nil
 }
 
-// Committed reports whether the import that was begun has written its rows, and was interrupted after
-// that. Commit then has nothing to do but to open the directory again.
+// Committed reports whether the begun import has written its rows before it was interrupted. Then Commit
+// only opens the directory again.
 func (in *Import) Committed(ctx context.Context) (bool, error) {
 	if in.id == "" {
 		return false, nil
@@ -83,7 +83,7 @@ func (in *Import) Committed(ctx context.Context) (bool, error) {
 type Taken struct {
 	// Users, Groups and Worksheets have ids by id and by name.
 	Users, Groups, Worksheets map[string]string
-	// Bundles also has those that were deleted.
+	// Bundles includes deleted bundles.
 	Bundles map[string]bool
 }
 
@@ -160,8 +160,8 @@ func (in *Import) Commit(ctx context.Context, source string, now Time, write fun
 	return nil
 }
 
-// ReadTaken is Taken for a directory that may be missing, and that a server or an import may use. It
-// changes nothing, except that it brings an old database up to date.
+// ReadTaken is Taken for a directory that may be missing, and that a server or an import may use. It changes
+// nothing, except that it applies migrations to an old database.
 func ReadTaken(ctx context.Context, dir, url string) (taken Taken, err error) {
 	if !Exists(dir) {
 		return Taken{}, nil

@@ -17,7 +17,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 )
 
-// Contents are contents outside of a data directory, which an import takes.
+// Contents are contents outside of a data directory, which an import copies.
 type Contents struct {
 	// UUID is that of their bundle.
 	UUID string
@@ -25,18 +25,17 @@ type Contents struct {
 	Path string
 }
 
-// imported is the name of a bundle's contents that are whole, importing that of contents that are being
-// copied.
+// imported is the name of a bundle's complete contents, importing that of contents that are being copied.
 func imported(uuid string) string  { return uuid + "-imported" }
 func importing(uuid string) string { return uuid + "-importing" }
 
-// AddContents copies contents of some bundles, several at once. With link, files are hard links where the
-// file system allows that. Contents that an earlier import has copied stay, unless their files have
-// another size, time or kind now. Pipes, sockets and devices are left out. After each file, copied is told
-// of its bytes, by several goroutines.
+// AddContents copies contents of some bundles, several at once. With link, files are hard links if the file
+// system allows that. It keeps contents that an earlier import has copied, unless their files have another
+// size, time or kind now. It leaves out pipes, sockets and devices. It calls copied with the bytes of each
+// file, from several goroutines.
 //
-// It returns their sizes, as data_size counts them. Either all of these contents are whole after it, also
-// after a crash of the machine, or they count as not copied.
+// It returns the contents' sizes, as data_size counts them. After it, even after a crash of the machine,
+// either all of these contents are complete, or they count as not copied.
 func (in *Import) AddContents(ctx context.Context, some []Contents, link bool, copied func(bytes int64)) (sizes []int64, err error) {
 	const atOnce = 4
 	dir := filepath.Join(in.store.dir, "bundles")
@@ -109,7 +108,7 @@ type tree struct {
 	copied   func(int64)
 }
 
-// Extent is how much an import copies of contents.
+// Extent is the amount of contents that an import copies.
 type Extent struct {
 	// Bytes is their size, as data_size counts it.
 	Bytes int64
@@ -120,8 +119,8 @@ type Extent struct {
 	Unreadable []string
 }
 
-// MeasureContents returns how much an import copies of the contents at a path, and which files it could not
-// read.
+// MeasureContents returns the amount of contents that an import copies from a path, and the files that it
+// could not read.
 func MeasureContents(ctx context.Context, path string) (Extent, error) {
 	from, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -131,8 +130,8 @@ func MeasureContents(ctx context.Context, path string) (Extent, error) {
 	return t.walk(func(string, string, fs.FileInfo) error { return nil })
 }
 
-// walk calls visit for all that is copied, with its place in the copy. Without a place for the copy, it
-// looks for files that cannot be read; else they are errors.
+// walk calls visit for all entries of the contents, with their places in the copy. Without a place for the
+// copy it records unreadable files; otherwise they are errors.
 func (t tree) walk(visit func(from, to string, info fs.FileInfo) error) (found Extent, err error) {
 	err = filepath.WalkDir(t.from, func(path string, d fs.DirEntry, err error) error {
 		if t.ctx.Err() != nil {
@@ -201,8 +200,8 @@ func (t tree) copy() (Extent, error) {
 	})
 }
 
-// cannotLink reports whether a copy is needed since the files are on two disks, or the disk, or the owner of
-// the file (proc(5): protected_hardlinks), allows no more links.
+// cannotLink reports whether a copy is needed because the files are on two disks, or because the disk or the
+// file's owner (proc(5): protected_hardlinks) allows no more links.
 func cannotLink(err error) bool {
 	for _, e := range []error{syscall.EXDEV, syscall.EPERM, syscall.EMLINK, syscall.ENOTSUP, syscall.ENOSYS} {
 		if errors.Is(err, e) {
@@ -214,7 +213,7 @@ func cannotLink(err error) bool {
 
 // copyFile copies a regular file with its time. It ends early when the context does.
 func (t tree) copyFile(from, to string, info fs.FileInfo) (err error) {
-	// Nobody may replace the file by a link or a pipe meanwhile.
+	// The flags guard against a file that was replaced by a link or a pipe.
 	in, err := os.OpenFile(from, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return err

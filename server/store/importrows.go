@@ -10,7 +10,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 )
 
-// ImportedRows writes the rows of an import. Rows come after those that they refer to.
+// ImportedRows writes the rows of an import. Add a row after the rows to which it refers.
 type ImportedRows struct {
 	store *Store
 	tx    *sqlx.Tx

@@ -29,8 +29,8 @@ type Item struct {
 	SortKey int64 `db:"sort_key"`
 }
 
-// itemIDs hands out the ids of items. They increase, also over restarts, since they begin with the
-// time in microseconds.
+// itemIDs generates the ids of items. They increase, also after restarts, because they begin with
+// the time in microseconds.
 type itemIDs struct{ last atomic.Int64 }
 
 func (n *itemIDs) next(now Time) int64 {
@@ -51,9 +51,9 @@ func (s *Store) Items(ctx context.Context, worksheetUUID string) ([]Item, error)
 	return items, rowError(err, "list items of worksheet "+worksheetUUID)
 }
 
-// AddItems removes the items of a worksheet whose ids are in replaced, and adds items: behind those
-// whose sort key is at most *after, or at the end if after is nil. It fails with ErrNotFound if
-// there is no such worksheet.
+// AddItems removes the items of a worksheet whose ids are in replaced, and adds items: behind the
+// items with a sort key of at most *after, or at the end if after is nil. It fails with ErrNotFound
+// if there is no such worksheet.
 func (s *Store) AddItems(ctx context.Context, worksheetUUID string, items []Item, after *int64, replaced []int64, now Time) error {
 	return s.db.InTx(ctx, func(tx *sqlx.Tx) error {
 		if len(replaced) > 0 {
@@ -79,7 +79,7 @@ func (s *Store) ReplaceItems(ctx context.Context, worksheetUUID string, items []
 	})
 }
 
-// Place is where a worksheet shows a new bundle: at its end, unless After or Behind are set.
+// Place is the position of a new bundle on a worksheet: the end, unless After or Behind are set.
 type Place struct {
 	// Worksheet is a worksheet's uuid; empty for none.
 	Worksheet string

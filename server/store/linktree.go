@@ -10,9 +10,9 @@ import (
 	"syscall"
 )
 
-// linkTree makes a copy of a tree whose files are hard links where the file system allows that, and
-// else copies with the same permissions and times. On another file system it leaves out what is neither a
-// file, a directory nor a symbolic link.
+// linkTree copies a tree. Files become hard links if the file system allows that, else copies with the
+// same permissions and times. On another file system it leaves out all entries except files, directories
+// and symbolic links.
 func linkTree(from, to string) error {
 	err := filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -53,7 +53,7 @@ func linkEntry(from, to string, d fs.DirEntry) error {
 		}
 		return err
 	}
-	// Another file system, or one without hard links, or another user's file.
+	// The file system differs or has no hard links, or the file belongs to another user.
 	return copyFile(from, to, info)
 }
 

@@ -20,7 +20,7 @@ type shared struct{ table, column string }
 func sharedBundles() shared    { return shared{"bundle_permissions", "bundle_uuid"} }
 func sharedWorksheets() shared { return shared{"worksheet_permissions", "worksheet_uuid"} }
 
-// Permission is what a group may do with an object.
+// Permission is a group's permission on an object.
 type Permission struct {
 	Object    string `db:"object"`
 	GroupUUID string `db:"group_uuid"`
@@ -29,7 +29,7 @@ type Permission struct {
 	Permission int `db:"permission"`
 }
 
-// memberOf is the condition that a group has a user, whose id is its one argument, as a member.
+// memberOf is the condition that a user, whose id is its one argument, is a member of a group.
 const memberOf = `(group_uuid = '` + PublicGroup + `' OR group_uuid IN (SELECT group_uuid FROM group_members WHERE user_id = ?))`
 
 // readable is the condition that a user may read an object of the kind, and its arguments.
@@ -40,8 +40,8 @@ func (k shared) readable(u User) (condition string, args []any) {
 	return `(owner_id = ? OR uuid IN (SELECT ` + k.column + ` FROM ` + k.table + ` WHERE permission > 0 AND ` + memberOf + `))`, []any{u.ID, u.ID}
 }
 
-// GrantedBundles returns the permissions that a user has on bundles by way of groups, for those
-// bundles on which it has any. An empty user id is that of a user who has not signed in.
+// GrantedBundles returns the permissions that a user's groups have on bundles; bundles without
+// any are left out. An empty user id is that of a user who has not signed in.
 func (s *Store) GrantedBundles(ctx context.Context, userID string, uuids []string) (map[string]int, error) {
 	return s.granted(ctx, sharedBundles(), userID, uuids)
 }
@@ -85,12 +85,12 @@ func (s *Store) permissions(ctx context.Context, kind shared, uuids []string) (m
 	return byObject, rowError(err, "list permissions")
 }
 
-// SetBundlePermission sets what a group may do with a bundle.
+// SetBundlePermission sets a group's permission on a bundle.
 func (s *Store) SetBundlePermission(ctx context.Context, p Permission) error {
 	return s.setPermission(ctx, sharedBundles(), p)
 }
 
-// SetWorksheetPermission sets what a group may do with a worksheet.
+// SetWorksheetPermission sets a group's permission on a worksheet.
 func (s *Store) SetWorksheetPermission(ctx context.Context, p Permission) error {
 	return s.setPermission(ctx, sharedWorksheets(), p)
 }

@@ -72,7 +72,7 @@ func selectIn[T any](ctx context.Context, s *Store, uuids []string, query string
 	return all, nil
 }
 
-// alone are the arguments of a query that has no others than its uuids.
+// alone returns the arguments of a query whose only arguments are uuids.
 func alone(part []string) []any { return []any{part} }
 
 // WaitingChildren returns the uuids of the bundles that depend on any of these bundles and are not
@@ -135,7 +135,7 @@ func (s *Store) CreatedBefore(ctx context.Context, before time.Time, states ...c
 	return uuids, rowError(err, "list old bundles")
 }
 
-// Parent is what the staging of a child needs to know of a parent.
+// Parent has the fields of a parent that decide whether a child can be staged.
 type Parent struct {
 	UUID    string        `db:"uuid"`
 	OwnerID string        `db:"owner_id"`

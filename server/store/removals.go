@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// removals removes contents one after the other while the caller goes on: there may be millions of files.
-// What is left when the store is closed is for Sweep.
+// removals removes contents in the background, one after the other, because contents may have millions of
+// files. Sweep removes the rest after the store was closed.
 type removals struct {
 	mu     sync.Mutex
 	names  []string // to remove; the first one is being removed
@@ -43,7 +43,7 @@ func (s *Store) removeAll() {
 	}
 }
 
-// waiting returns the names of what is not yet removed.
+// waiting returns the names of the contents that are not removed yet.
 func (r *removals) waiting() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

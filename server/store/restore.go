@@ -14,10 +14,10 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 )
 
-// Restore makes a data directory from a backup. The directory must be missing or empty. Its database
-// is SQLite, or, unless url is empty, an empty database in PostgreSQL. Files are hard links to those of the
-// backup where both are on one file system; no server changes them. Nothing opens the directory before Restore is
-// done. After a failure the caller removes the directory, and what is in the database.
+// Restore makes a data directory from a backup. The directory must be missing or empty. Its database is SQLite,
+// or, unless url is empty, an empty database in PostgreSQL. Files are hard links to the backup's if both are on
+// one file system, since no server changes them. No program can open the directory before Restore is done. After
+// a failure the caller removes the directory and the rows in the database.
 func Restore(ctx context.Context, backup, dir, url string) error {
 	err := restore(ctx, backup, dir, url)
 	if err != nil {

@@ -8,13 +8,13 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/keywords"
 )
 
-// MaxFound is how many objects a search returns at most, whatever its limit.
+// MaxFound bounds the objects that a search returns, whatever its limit.
 const MaxFound = 10_000
 
 // SearchBundles returns the uuids of the bundles that match a search and that a user may read, the
 // oldest first unless the search has an order (codalab/model/bundle_model.py: search_bundles). It
-// fails with a *keywords.Error if there is no such search. The values of terms with the key "group"
-// are the uuids of groups.
+// fails with a *keywords.Error for an invalid search. The values of terms with the key "group" are
+// the uuids of groups.
 func (s *Store) SearchBundles(ctx context.Context, u User, q keywords.Query) ([]string, error) {
 	st, err := s.bundleSearch(u, q)
 	if err != nil {
@@ -50,8 +50,8 @@ func (s *Store) MeasureBundles(ctx context.Context, u User, q keywords.Query) (*
 	return &n, nil
 }
 
-// SearchWorksheets is SearchBundles for worksheets: the user's own come first, and those that
-// changed last before others (codalab/model/bundle_model.py: search_worksheets).
+// SearchWorksheets is SearchBundles for worksheets: the user's own come first, then those that
+// changed last (codalab/model/bundle_model.py: search_worksheets).
 func (s *Store) SearchWorksheets(ctx context.Context, u User, q keywords.Query) ([]Worksheet, error) {
 	st, err := s.worksheetSearch(u, q)
 	if err != nil {
@@ -63,7 +63,7 @@ func (s *Store) SearchWorksheets(ctx context.Context, u User, q keywords.Query) 
 	return found, rowError(err, "search worksheets")
 }
 
-// SearchUsers is SearchBundles for users. It does not check what the caller may know of them
+// SearchUsers is SearchBundles for users. It does not check the caller's permissions
 // (codalab/model/bundle_model.py: get_users).
 func (s *Store) SearchUsers(ctx context.Context, q keywords.Query) ([]User, error) {
 	st, err := s.userSearch(q)
@@ -86,8 +86,8 @@ func (s *Store) CountUsers(ctx context.Context, q keywords.Query) (*keywords.Num
 }
 
 func (s *Store) count(ctx context.Context, st *statement) (*keywords.Number, error) {
-	// The limit keeps SQLite from dropping the order. With the order it goes through the narrow
-	// index, and without it through the rows where a condition needs the metadata.
+	// The limit makes SQLite keep the order. With the order SQLite reads the narrow index, and
+	// otherwise the rows if a condition needs the metadata.
 	const all = 1 << 60
 	query, args := st.page("1", keywords.Query{Limit: all})
 	var n int64
@@ -105,7 +105,7 @@ type statement struct {
 	table   string
 	conds   []string
 	args    []any
-	// order is the default order. It follows the search's own order, and turns with that.
+	// order is the default order. It follows the search's own order, and has the same direction.
 	order []orderTerm
 	// first comes before the search's order.
 	first     string
@@ -116,7 +116,7 @@ type orderTerm struct {
 	sql        string
 	args       []any
 	descending bool
-	nulls      string // where they go; empty for expressions that are never null
+	nulls      string // position of nulls; empty for expressions that are never null
 }
 
 // where adds a condition.
@@ -202,7 +202,7 @@ func (st *statement) owner(column string, values []keywords.Value) {
 	}
 }
 
-// ownerColumn is the owner's id. It hides the column from SQLite's choice of an index: the index of
-// owners has not what the other conditions need, so SQLite would read the long row of each bundle
-// of the owner. The index bundles_in_order has all of it.
+// ownerColumn returns an expression for the owner's id that hides the column from SQLite's choice
+// of an index. The index of owners lacks the columns of the other conditions, so SQLite would read
+// the long row of each bundle of the owner. The index bundles_in_order has all of them.
 func (st *statement) ownerColumn() string { return "(" + st.table + ".owner_id || '')" }

@@ -152,11 +152,11 @@ func TestOnlyReadableBundlesAreFoundAndCounted(t *testing.T) {
 			{"0xme", ".shared", "f", "1", "50.0"},
 			{"0xguest", ".shared", "", "0", "null"},
 			{"0xguest", "group=" + lab, "", "0", "null"},
-			// An anonymous bundle does not tell its owner.
+			// A search does not reveal the owner of an anonymous bundle.
 			{"0xguest", "owner=other", "c", "1", "20.0"},
 			{"0xguest", "owner_id=0xo%", "c", "1", "20.0"},
 			{"0xother", "owner=other", "cdef", "4", "140.0"},
-			// Worksheets that the user may not read do not tell what is on them.
+			// A search does not reveal the bundles of worksheets that the user may not read.
 			{"0xguest", "host_worksheet=0xw0", "ace", "3", "60.0"},
 			{"0xme", "host_worksheet=0xw1", "", "0", "null"},
 			{"0xother", "host_worksheet=0xw1", "d", "1", "30.0"},
@@ -189,7 +189,7 @@ func TestTotals(t *testing.T) {
 	})
 }
 
-// What everybody may read stands twice in the database.
+// The database stores everybody's permission twice: in a row, and in the column public.
 func TestSearchesFollowPermissions(t *testing.T) {
 	t.Parallel()
 	onLibraries(t, func(t *testing.T, l library) {

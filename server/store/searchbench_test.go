@@ -58,7 +58,7 @@ func BenchmarkSearch(b *testing.B) {
 	}
 }
 
-// BenchmarkChange writes what a check-in of a running bundle changes.
+// BenchmarkChange writes the fields that a check-in of a running bundle changes.
 func BenchmarkChange(b *testing.B) {
 	s, err := store.Open(b.Context(), filepath.Join(b.TempDir(), "data"))
 	if err != nil {

@@ -144,7 +144,7 @@ func (st *statement) hostField() field {
 }
 
 // tags adds the condition that a bundle has one of some tags. The column has the tags of most
-// bundles. Only a wildcard, which may stand for several tags there, needs the metadata too.
+// bundles. Only a wildcard needs the metadata, too, because it may match several tags in the column.
 func (st *statement) tags(values []keywords.Value) {
 	listed := func(table string) field { return st.dialect.jsonKey(table+".metadata", "tags") }
 	var around []keywords.Value

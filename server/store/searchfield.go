@@ -30,19 +30,19 @@ type field struct {
 	sortArgs []any
 }
 
-// column is a key whose values are texts of a column.
+// column returns the field of a key whose values are texts of a column.
 func column(sql string) field {
 	return field{value: sql, order: []string{sql}, present: sql + " IS NOT NULL"}
 }
 
-// exactColumn is a key whose values are lower-case texts of a column.
+// exactColumn returns the field of a key whose values are lower-case texts of a column.
 func exactColumn(sql string) field {
 	f := column(sql)
 	f.exact = true
 	return f
 }
 
-// numberColumn is a key whose values are integers.
+// numberColumn returns the field of a key whose values are integers.
 func numberColumn(sql string) field {
 	f := column(sql)
 	f.whole, f.number = true, "CAST("+sql+" AS DOUBLE PRECISION)"
@@ -96,14 +96,14 @@ func or(conds []string) string {
 	}
 }
 
-// jsonDialect is where SQLite and PostgreSQL differ in searches.
+// jsonDialect holds the differences between SQLite and PostgreSQL in searches.
 type jsonDialect struct {
 	// like is LIKE without regard to case.
 	like string
 	// has is the condition that a key of a JSON object in the column "@" has a value, a list's
 	// elements being its values, for which the condition "$" holds. Its argument names the key.
 	has string
-	// value is what has compares.
+	// value is the expression that has compares.
 	value string
 	// hasAny is has for all keys together, without an argument.
 	hasAny string

@@ -154,8 +154,8 @@ func (st *statement) userTerm(t keywords.Term) error {
 	return nil
 }
 
-// share adds the condition that a user has used at most, or at least, some share of a quota: a
-// number such as 0.3, or percents.
+// share adds the condition that a user has used at most, or at least, a share of a quota: a
+// number such as 0.3, or a percentage.
 func (st *statement) share(of string, t keywords.Term, most bool) error {
 	text, percent := strings.CutSuffix(string(append(t.Values, "")[0]), "%")
 	part, err := strconv.ParseFloat(text, 64)

@@ -51,7 +51,7 @@ var migrations embed.FS
 
 // Errors of the store.
 var (
-	// ErrNotFound means that there is no such row.
+	// ErrNotFound means that the row does not exist.
 	ErrNotFound = errors.New("not found")
 	// ErrExists means that the name or the key is taken.
 	ErrExists = errors.New("exists already")
@@ -66,8 +66,8 @@ var (
 // Store is an open data directory. It is safe for concurrent use, also by several programs, of
 // which one serves (see Lock).
 type Store struct {
-	// Failed is told of contents that could not be removed in the background; nil for nobody. It is set
-	// before the store is used.
+	// Failed receives errors of removals in the background; nil drops them. Set it before the store is
+	// used.
 	Failed func(error)
 
 	db       *sqldb.DB

@@ -30,7 +30,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// place is where a store is: a data directory, and a database in PostgreSQL or none.
+// place is a store's place: a data directory, and a database in PostgreSQL or none.
 type place struct{ dir, url string }
 
 // onEach runs a test with an empty place of each kind.
@@ -309,7 +309,7 @@ func TestOneServerHoldsTheData(t *testing.T) {
 		if _, err := other.Lock(t.Context()); !errors.Is(err, store.ErrLocked) || !strings.Contains(err.Error(), at.dir) {
 			t.Errorf("locked twice: %v", err)
 		}
-		// Users are added meanwhile.
+		// Another program can add users while the lock is held.
 		must(t, other.AddUser(t.Context(), store.User{ID: "0xyou", Name: "you"}))
 		if err := other.AddUser(t.Context(), store.User{ID: "0xthem", Name: "you"}); !errors.Is(err, store.ErrExists) {
 			t.Errorf("added twice: %v", err)

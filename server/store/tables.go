@@ -9,8 +9,8 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
-// tables are the tables that a backup has, each after those that its rows refer to. The table
-// data_directory is not among them: a restored directory gets an id of its own.
+// tables returns the tables of a backup, each after the tables to which its rows refer. The
+// table data_directory is not among them: a restored directory gets an id of its own.
 func tables() []string {
 	return []string{
 		"users", "grants", "worker_tokens", "groups", "group_members", "worker_scopes", "worksheets", "worksheet_permissions", "worksheet_items",
@@ -68,7 +68,7 @@ type inserter struct {
 	values  []any // of the rows that are not inserted yet
 }
 
-// insertedAtOnce is how many values one statement inserts; SQLite allows 32766.
+// insertedAtOnce is the number of values that one statement inserts; SQLite allows 32766.
 const insertedAtOnce = 2000
 
 func (in *inserter) add(ctx context.Context, row []any) error {

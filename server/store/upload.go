@@ -15,7 +15,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 )
 
-// spoolPath is where an upload keeps what has to be complete before it is unpacked.
+// spoolPath is the directory for data that an upload must have complete before it unpacks.
 const spoolPath = "spool"
 
 // Upload is new contents of a bundle, while they are being written. It is not safe for
@@ -90,7 +90,7 @@ func (u *Upload) Zip(ctx context.Context, r io.Reader, limits tarstream.Limits, 
 	return errors.Join(err, f.Close(), u.root.Remove(spoolPath))
 }
 
-// Spool makes a directory for what is needed until the contents are there, and returns its path. The
+// Spool makes a directory for data that is needed until the contents are complete, and returns its path. The
 // caller removes it before Flush.
 func (u *Upload) Spool() (string, error) {
 	if err := u.root.Mkdir(spoolPath, 0o700); err != nil {

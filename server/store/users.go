@@ -20,7 +20,7 @@ type User struct {
 	ID       string `db:"id"`
 	Name     string `db:"name"`
 	Password string `db:"password"` // hashed
-	// Joined is when the user was added.
+	// Joined is the time at which the user was added.
 	Joined Time `db:"joined"`
 	// TimeQuota is in seconds, DiskQuota in bytes.
 	TimeQuota        int64 `db:"time_quota"`
@@ -29,7 +29,7 @@ type User struct {
 	TimeUsed         int64 `db:"time_used"`
 	DiskUsed         int64 `db:"disk_used"`
 
-	// What users tell of themselves.
+	// The fields that users set themselves.
 	Email         string `db:"email"`
 	FirstName     string `db:"first_name"`
 	LastName      string `db:"last_name"`
@@ -38,12 +38,12 @@ type User struct {
 	Notifications int    `db:"notifications"`
 	LastLogin     Time   `db:"last_login"` // zero if never
 
-	// IsWorker is set for the account of a program that runs bundles for others. It may do nothing
-	// else; its scopes tell whose.
+	// IsWorker is set for the account of a program that runs bundles for others. It may do nothing else;
+	// its scopes name the owners of these bundles.
 	IsWorker bool `db:"is_worker"`
 
-	// OnlyWorker is the worker whose token a request has; empty if it has another token. It may do only
-	// what that worker needs. It is no column of the table users: only UserOfToken sets it.
+	// OnlyWorker is the worker whose token a request has; empty if it has another token. The request may
+	// only do that worker's calls. OnlyWorker is no column of the table users: only UserOfToken sets it.
 	OnlyWorker string `db:"only_worker"`
 }
 
@@ -96,11 +96,11 @@ func (s *Store) ChangeUser(ctx context.Context, id string, decide func(*User) er
 	return u, err
 }
 
-// Owned is what a user owns.
+// Owned holds the objects that a user owns.
 type Owned struct{ Bundles, Worksheets, Groups []string }
 
-// DeleteUser deletes a user who owns nothing, with the memberships and tokens. If the user owns
-// something, DeleteUser returns it and deletes nothing.
+// DeleteUser deletes a user who owns nothing, with the memberships and tokens. If the user owns objects,
+// DeleteUser returns them and deletes nothing.
 func (s *Store) DeleteUser(ctx context.Context, id string) (Owned, error) {
 	var owned Owned
 	err := s.db.InTx(ctx, func(tx *sqlx.Tx) error {
@@ -189,7 +189,7 @@ func (s *Store) DeleteGrant(ctx context.Context, token string) error {
 	})
 }
 
-// DeleteGrants deletes all grants and worker tokens of a user, who has to sign in again.
+// DeleteGrants deletes all grants and worker tokens of a user, who must sign in again.
 func (s *Store) DeleteGrants(ctx context.Context, userID string) error {
 	return s.db.InTx(ctx, func(tx *sqlx.Tx) error {
 		_, err := tx.ExecContext(ctx, tx.Rebind(`DELETE FROM grants WHERE user_id = ?`), userID)

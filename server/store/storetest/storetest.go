@@ -1,5 +1,5 @@
-// Package storetest fills a store's SQLite database with many bundles, for benchmarks. It writes past
-// the store, in one transaction, which takes seconds for 100,000 bundles.
+// Package storetest fills a store's SQLite database with many bundles, for benchmarks. It bypasses the
+// store and writes one transaction, which takes seconds for 100,000 bundles.
 package storetest
 
 import (
