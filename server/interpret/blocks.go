@@ -59,7 +59,7 @@ func encode(value any) ([]byte, error) {
 	return data, nil
 }
 
-// status tells how far a block's files are read.
+// status is the state of reading a block's files.
 type status struct {
 	Code         string `json:"code"`
 	ErrorMessage string `json:"error_message"`
@@ -187,7 +187,7 @@ type subworksheetsBlock struct {
 type subworksheet struct {
 	uuid    string
 	sortKey *int64
-	// info is nil if there is no such worksheet that the user may read.
+	// info is nil if the worksheet does not exist or the user may not read it.
 	info *WorksheetInfo
 }
 

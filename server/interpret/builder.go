@@ -6,10 +6,10 @@ import (
 	"fmt"
 )
 
-// item is an Item with what it names.
+// item is an Item with the bundle, worksheet or directive that it names.
 type item struct {
 	Item
-	// tokens are a directive's words; badTokens says why it has none.
+	// tokens are a directive's words; badTokens is the error if it cannot be split into words.
 	tokens    []string
 	badTokens error
 	bundle    *Bundle
@@ -27,13 +27,13 @@ func (i item) command() string {
 // place is a block and a row in it.
 type place [2]int
 
-// builder groups items into blocks (codalab/lib/worksheet_util.py: interpret_items). Bundles next to one
-// another become one table or one series of blocks, as the display directive above them says, and so do
-// worksheets and lines of markup.
+// builder groups items into blocks (codalab/lib/worksheet_util.py: interpret_items). Consecutive bundles
+// become one table or one series of blocks, depending on the display directive above them. Consecutive
+// worksheets and lines of markup become one block, too.
 type builder struct {
 	blocks []block
-	// places are where the items are shown; nil for items that are not. After an error in the last
-	// item, the list is one longer than the items, as the original's.
+	// places has each item's place; nil for items that are not shown. After an error in the last item,
+	// the list is one longer than the items, as the original's.
 	places []*place
 
 	schemas map[string]*schema
@@ -47,9 +47,9 @@ type builder struct {
 	// firstBundle is the index of the item of bundles[0]; -1 if there is none.
 	firstBundle int
 	sheets      []subworksheet
-	// afterBlank is whether the last item was not a line of markup.
+	// afterBlank is false if the last item was a line of markup.
 	afterBlank bool
-	// shown is about how many bytes the blocks take in the answer.
+	// shown is the approximate number of bytes of the blocks in the answer.
 	shown int64
 	posts posts
 	// stopped returns an error once the answer is no longer wanted.
@@ -103,7 +103,7 @@ func (b *builder) showAt(index, row int) { b.places = append(b.places, &place{in
 
 func (b *builder) hide() { b.places = append(b.places, nil) }
 
-// prepare ends what the next item ends.
+// prepare ends the groups to which the next item cannot belong.
 func (b *builder) prepare(it item) error {
 	if it.Type != TypeBundle {
 		first := b.firstBundle
@@ -212,7 +212,7 @@ func (b *builder) flushSchema(sortKey *int64) error {
 	return nil
 }
 
-// take notes that n bytes go into the answer. It fails if the answer gets too large.
+// take counts n bytes of the answer. It fails if the answer gets too large.
 func (b *builder) take(n int64) error {
 	if b.shown += n; b.shown > maxShown {
 		return usage("the worksheet shows more than %d MiB", maxShown>>20)
@@ -221,7 +221,7 @@ func (b *builder) take(n int64) error {
 }
 
 // blockToRaw maps the place "block,row" to the last item that is shown there. Items that are not shown,
-// such as blank lines, get the place of the next one that is.
+// such as blank lines, get the place of the next shown item.
 func (b *builder) blockToRaw() map[string]int {
 	last := map[string]int{}
 	var next *place

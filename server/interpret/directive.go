@@ -2,7 +2,7 @@ package interpret
 
 import "strings"
 
-// addDirective obeys a directive.
+// addDirective executes a directive.
 func (b *builder) addDirective(it item) error {
 	if it.badTokens != nil {
 		return usage("%s", it.badTokens)

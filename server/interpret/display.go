@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// defaultMaxLines is how many lines of a file a block shows if the directive does not say
+// defaultMaxLines is the number of lines of a file that a block shows by default
 // (codalab/lib/worksheet_util.py: DEFAULT_CONTENTS_MAX_LINES).
 const defaultMaxLines = 10
 
 // errNoMode is the error of a display directive without words. The original has no message for it.
 var errNoMode = errors.New("display directive without a mode")
 
-// flushBundles shows the collected bundles as the display directive says
+// flushBundles shows the collected bundles in the mode of the display directive
 // (codalab/lib/worksheet_util.py: flush_bundles). The first of them is the item with the index first.
 func (b *builder) flushBundles(first int) error {
 	if len(b.bundles) == 0 {

@@ -1,5 +1,6 @@
-// Package interpret reads and shows worksheets. A worksheet is a list of items: markup, references
-// to bundles and to other worksheets, and directives, which say how to show the bundles below them.
+// Package interpret reads and shows worksheets. A worksheet is a list of items: markup, references to
+// bundles and to other worksheets, and directives, which set the form in which the bundles below them
+// are shown.
 //
 // The package does three things, each as CodaLab's own server does it, so that stock clients show the
 // same text:
@@ -13,11 +14,11 @@
 //     "size", "[0:8]") formats the value. [Interpreter.FileGenpaths] and [Interpreter.TableContents]
 //     read genpaths of files.
 //
-// The package knows neither the database nor HTTP. Its callers pass in what the user of the request may
-// see, and functions that search, resolve names and read files on behalf of that user.
+// The package imports neither the database nor HTTP. Its callers pass in the objects that the user of
+// the request may see, and functions that search, resolve names and read files on behalf of that user.
 //
 // Worksheets, files and queries come from users. Whatever they contain, the package does not panic, and
 // the constants in limits.go bound the work and the size of the answer. An error in one item becomes a
-// block that tells of it. Regular expressions are Go's: matching takes linear time, and a pattern with a
-// look-around, which Go's lack, leaves its value unchanged.
+// block with the error's message. Regular expressions are Go's: matching takes linear time, and a
+// pattern with a look-around, which Go's lack, leaves its value unchanged.
 package interpret

@@ -17,7 +17,7 @@ import (
 // A *UsageError is shown to the user, other errors are not.
 type ReadFile func(ctx context.Context, bundleUUID, path string, limit int64) ([]byte, error)
 
-// ErrDirectory is what ReadFile returns for a directory.
+// ErrDirectory is the error of ReadFile for a directory.
 var ErrDirectory = errors.New("is a directory")
 
 // fileKey is a file of a bundle.
@@ -26,10 +26,11 @@ type fileKey struct{ uuid, path string }
 // files reads files for one answer.
 type files struct {
 	read ReadFile
-	// left is how many more bytes may be read, and toShow how many may be in the answer.
+	// left is the number of bytes that may still be read, and toShow the number that may still be in the
+	// answer.
 	left, toShow int64
 	count        int
-	// values are the contents of files that were read as values; nil for those that cannot be read.
+	// values are the contents of files that were read as values; nil for unreadable files.
 	values map[fileKey]any
 	cached int
 	posts  posts
@@ -53,7 +54,7 @@ func (f *files) load(ctx context.Context, key fileKey, limit int64) ([]byte, err
 	return data, err
 }
 
-// take notes that n bytes go into the answer. It fails if the answer gets too large.
+// take counts n bytes of the answer. It fails if the answer gets too large.
 func (f *files) take(n int64) error {
 	if f.toShow -= n; f.toShow < 0 {
 		return usage("more than %d MiB to show", maxShown>>20)

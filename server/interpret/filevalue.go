@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// value is what a genpath of a file names, after its post-function; nil if there is no such file or no
-// such key in it (codalab/rest/interpret.py: interpret_file_genpath). A file that the user may not read
-// gives the list ["Forbidden"].
+// value returns the value that a genpath of a file names, after its post-function; nil if the file or
+// the key does not exist (codalab/rest/interpret.py: interpret_file_genpath). For a file that the user
+// may not read it returns the list ["Forbidden"].
 func (f *files) value(ctx context.Context, t target) (any, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

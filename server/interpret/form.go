@@ -9,7 +9,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// space is Python's \s. Go's knows ASCII only.
+// space is Python's \s. Go's \s matches only ASCII.
 const space = `[\s\v\x1c-\x1f\x{85}\p{Z}]`
 
 // The forms of lines (codalab/lib/worksheet_util.py: BUNDLE_REGEX, SUBWORKSHEET_REGEX,
@@ -26,8 +26,8 @@ const (
 	commentWord = "%"
 )
 
-// Resolver finds what a spec names for the user of a request. Both functions return a *UsageError if
-// the spec names nothing, or more than one thing, that the user may read.
+// Resolver finds the bundle or worksheet that a spec names for the user of a request. Both functions
+// return a *UsageError if the spec names none, or more than one, that the user may read.
 type Resolver struct {
 	Bundle    func(spec string) (uuid string, err error)
 	Worksheet func(spec string) (uuid string, err error)
@@ -43,7 +43,7 @@ type Resolver struct {
 //	anything else          markup, blank lines too
 //
 // A bundle that cannot be resolved fails the form with the resolver's error. A worksheet that cannot be
-// resolved becomes markup that says why. A directive with an open quotation is a *UsageError.
+// resolved becomes markup with the reason. A directive with an open quotation is a *UsageError.
 func ParseForm(lines []string, resolve Resolver) ([]Item, error) {
 	items := make([]Item, 0, len(lines))
 	for i, line := range lines {
@@ -83,8 +83,8 @@ func parseLine(line string, resolve Resolver) (Item, error) {
 }
 
 // Lines writes items as the lines that a person edits (codalab/lib/worksheet_util.py:
-// get_worksheet_lines). Behind very many descriptions, which readers of the form ignore, bundles have
-// none. The maps hold the bundles and worksheets that the items name and that exist.
+// get_worksheet_lines). After maxDescribed bytes of descriptions, which readers of the form ignore,
+// further bundles have none. The maps hold the existing bundles and worksheets that the items name.
 func Lines(items []Item, bundles map[string]Bundle, worksheets map[string]WorksheetInfo) []string {
 	lines := make([]string, 0, len(items))
 	described := 0
@@ -123,7 +123,7 @@ func directiveLine(value string) string {
 	return "% " + value
 }
 
-// describe tells a person which bundle a line means.
+// describe returns a description of a bundle for a line that people edit.
 func describe(b Bundle) string {
 	text := b.Type + " " + b.Metadata.String("name")
 	if deps := dependencyList(b.Dependencies); deps != "" {

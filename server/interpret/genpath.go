@@ -12,13 +12,13 @@ type entry struct {
 	uuid    string
 	id      *int64
 	sortKey *int64
-	// bundle is nil if there is no such bundle.
+	// bundle is nil if the bundle does not exist.
 	bundle *Bundle
 	// invalid gives a bundle that does not exist a name, which the web page needs in tables.
 	invalid bool
 }
 
-// size is about how many bytes the bundle takes in an answer.
+// size is the approximate number of bytes of the bundle in an answer.
 func (e entry) size() int64 {
 	const fixed, perDependency = 600, 250
 	if e.bundle == nil {
@@ -45,10 +45,10 @@ type target struct {
 // isFile reports whether a genpath names a file.
 func isFile(genpath string) bool { return strings.HasPrefix(genpath, "/") }
 
-// none is how a missing value is shown in places that cannot be empty.
+// none replaces a missing value in places that cannot be empty.
 const none = "<none>"
 
-// value is what a genpath names; nil if that is nothing, and a target if it is a file
+// value returns the value that a genpath names; nil if there is none, and a target if it is a file
 // (codalab/lib/worksheet_util.py: interpret_genpath).
 func (e entry) value(genpath string) any {
 	if isFile(genpath) {
@@ -99,7 +99,7 @@ func (e entry) missingValue(genpath string) any {
 	return e.place(genpath)
 }
 
-// place is what tells where on the worksheet the bundle is.
+// place returns the bundle's id or sort key on the worksheet.
 func (e entry) place(genpath string) any {
 	switch {
 	case genpath == "id" && e.id != nil:
@@ -162,7 +162,7 @@ func optional(text *string) any {
 	return *text
 }
 
-// metadataValue is a metadata value in the types that post-functions know.
+// metadataValue converts a metadata value to a type that post-functions accept.
 func metadataValue(b codalab.Bundle, key string, value any) any {
 	n, ok := value.(float64)
 	if !ok {
@@ -184,7 +184,7 @@ func metadataDict(b codalab.Bundle) map[string]any {
 	return dict
 }
 
-// dependencyTarget is what a dependency names in its parent.
+// dependencyTarget returns the name of a dependency's target in its parent.
 func dependencyTarget(d codalab.Dependency) string {
 	if d.ParentPath != "" {
 		return d.ParentName + "/" + d.ParentPath
@@ -213,7 +213,7 @@ func dependencyList(deps []codalab.Dependency) string {
 // maxSummary is the length at which a summary is cut, in characters.
 const maxSummary = 1024
 
-// summary tells how a bundle came to be.
+// summary returns a sentence about a bundle's origin.
 func summary(b codalab.Bundle) any {
 	text := ""
 	switch b.Type {

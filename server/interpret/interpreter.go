@@ -39,7 +39,7 @@ type Worksheet struct {
 	Worksheets map[string]WorksheetInfo
 }
 
-// GroupPermission is what a group may do with a worksheet.
+// GroupPermission is a group's permission on a worksheet.
 type GroupPermission struct {
 	ID         int64  `json:"id"`
 	GroupUUID  string `json:"group_uuid"`
@@ -60,9 +60,9 @@ func (g GroupPermission) MarshalJSON() ([]byte, error) {
 type Options struct {
 	// Brief (brief=1) leaves searches as placeholders, and files in tables unread.
 	Brief bool
-	// Directive (directive=), if set, is the search whose block alone is returned.
+	// Directive (directive=), if set, is a search; only its block is returned.
 	Directive string
-	// BundleUUIDs (bundle_uuid=), if any, are the bundles whose blocks alone are returned.
+	// BundleUUIDs (bundle_uuid=), if any, are bundles; only their blocks are returned.
 	BundleUUIDs []string
 }
 
@@ -90,9 +90,9 @@ type update struct {
 // permissionAll lets a user edit a worksheet.
 const permissionAll = 2
 
-// Worksheet returns the answer of GET /interpret/worksheet, ready for JSON
-// (codalab/rest/interpret.py: fetch_interpreted_worksheet). Mistakes on the worksheet are told in the
-// answer. The error is that of a search which is no user's mistake, or that of ctx.
+// Worksheet returns the answer of GET /interpret/worksheet, ready for JSON (codalab/rest/interpret.py:
+// fetch_interpreted_worksheet). The answer contains the messages about mistakes on the worksheet.
+// Worksheet fails if a search fails for another reason than a user's mistake, or if ctx ends.
 func (in Interpreter) Worksheet(ctx context.Context, w Worksheet, o Options) (any, error) {
 	items, found, err := in.expand(ctx, w, o)
 	if err != nil {
@@ -126,7 +126,7 @@ func (in Interpreter) Worksheet(ctx context.Context, w Worksheet, o Options) (an
 	}, nil
 }
 
-// list is elements, with [] in JSON in the place of null.
+// list returns elements, and an empty list for nil, because JSON would be null.
 func list[E any](elements []E) []E {
 	if elements == nil {
 		return []E{}
@@ -134,7 +134,7 @@ func list[E any](elements []E) []E {
 	return elements
 }
 
-// keepBundles removes all blocks and bundles but those that show one of the bundles.
+// keepBundles removes all blocks and bundles except those that show one of the bundles.
 func keepBundles(blocks []block, uuids []string) {
 	keep := map[string]bool{}
 	for _, uuid := range uuids {
@@ -147,9 +147,10 @@ func keepBundles(blocks []block, uuids []string) {
 	}
 }
 
-// expand returns the items to show, with what they name, and how many of them a search found. Search
-// directives are replaced by what they find. A brief answer keeps them. An answer to one directive has
-// that search alone, behind the directives above it, which may define its schema.
+// expand returns the items to show, with the objects that they name, and the number of items that
+// searches found. It replaces search directives by their results; a brief answer keeps the directives.
+// An answer to one directive only has that search, behind the directives above it, which may define its
+// schema.
 func (in Interpreter) expand(ctx context.Context, w Worksheet, o Options) (items []item, found int, err error) {
 	searches := 0
 	for _, stored := range w.Items {
@@ -182,7 +183,7 @@ func (in Interpreter) expand(ctx context.Context, w Worksheet, o Options) (items
 	return items, found, nil
 }
 
-// item is a stored item with what it names.
+// item returns a stored item with the object that it names.
 func (w Worksheet) item(stored Item) item {
 	it := item{Item: stored}
 	switch stored.Type {
@@ -202,7 +203,7 @@ func (w Worksheet) item(stored Item) item {
 
 func markup(text string) item { return item{Item: Item{Type: TypeMarkup, Value: text}} }
 
-// search obeys a search directive (codalab/rest/interpret.py: perform_search_query).
+// search executes a search directive (codalab/rest/interpret.py: perform_search_query).
 func (in Interpreter) search(ctx context.Context, it item) ([]item, error) {
 	keywords := it.tokens[1:]
 	items := []item{}

@@ -36,7 +36,7 @@ type Bundle struct {
 	HostWorksheet *WorksheetName
 }
 
-// WorksheetName tells which worksheet is meant.
+// WorksheetName identifies a worksheet.
 type WorksheetName struct {
 	UUID string `json:"uuid"`
 	Name string `json:"name"`
@@ -59,7 +59,7 @@ type WorksheetInfo struct {
 	LastItemID       *int64   `json:"last_item_id"`
 }
 
-// UsageError is a mistake of a user, told in one sentence. CodaLab's clients show it unchanged.
+// UsageError is a user's mistake, in one sentence. CodaLab's clients show it unchanged.
 type UsageError struct {
 	Message string
 }

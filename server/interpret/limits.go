@@ -5,7 +5,7 @@ const (
 	// maxHeadLines is the most lines of a file that are read (codalab/rest/interpret.py:
 	// interpret_file_genpath).
 	maxHeadLines = 10000
-	// maxLineBytes times the number of lines is how much of a file is read
+	// maxLineBytes times the number of lines bounds the bytes that are read of a file
 	// (codalab/rest/interpret.py: MAX_BYTES_PER_LINE).
 	maxLineBytes = 1024
 	// maxImage is the largest image that a block shows.
@@ -29,14 +29,14 @@ const (
 	// maxFiles bounds the files that are read for one answer.
 	maxFiles = 20_000
 
-	// maxSearches and maxFound bound the search directives of a worksheet and what they find together.
+	// maxSearches bounds the search directives of a worksheet, and maxFound the sum of their results.
 	maxSearches = 100
 	maxFound    = 10_000
 
 	// maxColumns bounds a table's columns.
 	maxColumns = 256
 
-	// maxPosts is how many post-functions are kept for further cells.
+	// maxPosts bounds the post-functions that are kept for further cells.
 	maxPosts = 256
 	// maxPost is the length of the longest post-function, in bytes.
 	maxPost = 4096

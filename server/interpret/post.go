@@ -13,8 +13,8 @@ type post []step
 // step is one function. With more false, result is the final value, and the steps after it do not run.
 type step func(value any) (result any, more bool)
 
-// parsePost reads a post-function. It cannot fail: a step that is no function says so in the value's
-// place.
+// parsePost reads a post-function. It cannot fail: an unknown function replaces the value by a
+// message.
 func parsePost(spec string) post {
 	parts := strings.Split(spec, " | ")
 	if len(parts) > maxSteps || len(spec) > maxPost {
@@ -27,7 +27,7 @@ func parsePost(spec string) post {
 	return steps
 }
 
-// apply returns what the functions make of a value. If one fails, the result is what it was given.
+// apply applies the functions to a value. A function that fails returns its input.
 func (p post) apply(value any) any {
 	for _, step := range p {
 		result, more := step(value)
@@ -78,7 +78,7 @@ func final(text string) step {
 	return func(any) (any, bool) { return text, false }
 }
 
-// fail is what a step returns whose function Python could not apply.
+// fail is the result of a step whose function Python could not apply.
 func fail(value any) (any, bool) { return value, false }
 
 // ofNumber makes a step of a function of a number. It keeps a missing value.
@@ -175,8 +175,8 @@ func bounds(start, end *int, length int) (from, to int) {
 // posts keeps post-functions for the next cells that have them.
 type posts map[string]post
 
-// apply applies a post-function, nil for none, to a value. A file that is not read yet only takes note
-// of it.
+// apply applies a post-function, nil for none, to a value. For a file that is not read yet it only
+// records the post-function.
 func (p posts) apply(spec *string, value any) any {
 	if t, ok := value.(target); ok {
 		t.post = spec

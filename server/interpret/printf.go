@@ -124,7 +124,7 @@ func (p printf) real(f float64) string {
 	return fmt.Sprintf(p.spec(p.verb), f)
 }
 
-// spec is the conversion as Go's fmt knows it.
+// spec returns the conversion in the syntax of Go's fmt.
 func (p printf) spec(verb byte) string {
 	spec := "%" + p.flags
 	if p.width > 0 {

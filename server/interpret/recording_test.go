@@ -9,7 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// recorded is what CodaLab's own server answered to "cl print" of a worksheet with six uploads.
+// recorded is the recorded answer of CodaLab's own server to "cl print" of a worksheet with six
+// uploads.
 type recorded struct {
 	Worksheet map[string]any
 	Table     struct {

@@ -10,7 +10,8 @@ import (
 )
 
 // resolve reads the files of blocks (codalab/rest/interpret.py: resolve_interpreted_blocks). A block
-// whose files cannot be read becomes markup that says why. With brief set, tables are left as they are.
+// whose files cannot be read becomes markup with the reason. With brief set, resolve leaves tables
+// unchanged.
 func (in Interpreter) resolve(ctx context.Context, blocks []block, brief bool) error {
 	f := in.files()
 	for i, b := range blocks {
@@ -88,7 +89,7 @@ func (f *files) resolveContents(ctx context.Context, c *contentsBlock) error {
 	return f.take(length(lines))
 }
 
-// length is how many bytes lines take in an answer, whole or as points.
+// length is the number of bytes of lines in an answer, whole or as points.
 func length(lines []string) int64 {
 	total := int64(0)
 	for _, line := range lines {

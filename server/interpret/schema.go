@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// column is a column of a table: the name above it, the genpath of its values, and how to format them.
+// column is a column of a table: its heading, the genpath of its values, and their format.
 type column struct {
 	name    string
 	genpath string
@@ -15,7 +15,7 @@ type column struct {
 	from *string
 }
 
-// size is about how many bytes the column takes in an answer.
+// size is the approximate number of bytes of the column in an answer.
 func (c *column) size() int64 {
 	n := len(c.name) + len(c.genpath) + 100
 	for _, text := range []*string{c.post, c.from} {

@@ -18,7 +18,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// The files in testdata/stock hold what CodaLab's own code answers (see generate.py there).
+// The files in testdata/stock hold the recorded answers of CodaLab's own code (see
+// generate.py there).
 
 // readStock decodes a file of testdata/stock.
 func readStock(t *testing.T, name string, to any) {

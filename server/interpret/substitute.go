@@ -79,7 +79,7 @@ func substitute(pattern *regexp.Regexp, pieces []piece, subject string) (any, bo
 	return out.String(), true
 }
 
-// reference matches what a backslash may begin in a replacement.
+// reference matches the references of a replacement, which begin with a backslash.
 var reference = regexp.MustCompile(`^\\(?:g<(\w+)>|([1-9][0-9]?)|(?s:(.)))`)
 
 // parseReplacement reads a replacement in Python's form. False means that Python would fail.

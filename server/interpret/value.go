@@ -48,7 +48,7 @@ func (f float) String() string {
 
 func integer(n int64) json.Number { return json.Number(strconv.FormatInt(n, 10)) }
 
-// wholeOrFloat is a number that JSON decoding made a float64 of.
+// wholeOrFloat converts a number that JSON decoding has made a float64.
 func wholeOrFloat(f float64) any {
 	const exact = 1 << 53
 	if f == math.Trunc(f) && math.Abs(f) <= exact {
@@ -213,7 +213,7 @@ func typeName(value any) string {
 	return "dict"
 }
 
-// size is about how many bytes a value takes in an answer.
+// size is the approximate number of bytes of a value in an answer.
 func size(value any) int64 {
 	switch v := value.(type) {
 	case string:

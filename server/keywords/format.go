@@ -45,8 +45,8 @@ func (n Number) String() string {
 
 // Format applies a post-processing to a number: functions separated by " | ", each of them str,
 // date, duration, size, a printf format with one number, s/REGEXP/TEXT, [FROM:TO], or "key NAME".
-// The result is for JSON: a text, a Number, or an object. A function that cannot be applied ends
-// the processing with what the ones before it gave (codalab/lib/worksheet_util.py: apply_func).
+// The result is for JSON: a text, a Number, or an object. If a function cannot be applied, Format
+// returns the result of the functions before it (codalab/lib/worksheet_util.py: apply_func).
 func Format(functions string, n Number) any {
 	if functions == "" {
 		return n
@@ -113,7 +113,7 @@ func formatNumber(function string, f float64) (any, error) {
 	return fmt.Sprintf(m[1]+m[2]+m[3], f), nil
 }
 
-// substitute replaces what a regular expression matches. "\/" in it is a slash.
+// substitute replaces the matches of a regular expression. "\/" in it is a slash.
 func substitute(function string, to any) (any, error) {
 	const slash = "\x00" // Parse refuses it in a keyword
 	parts := strings.Split(strings.ReplaceAll(function, `\/`, slash), "/")

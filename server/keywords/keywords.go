@@ -1,6 +1,6 @@
 // Package keywords reads the search words of CodaLab's clients, such as "name=train% .mine
-// size=.sort-", into a Query. It knows the grammar only: the store knows which keys bundles,
-// worksheets and users have, and turns a Query into SQL.
+// size=.sort-", into a Query. It only knows the grammar: the store has the keys of bundles,
+// worksheets and users, and turns a Query into SQL.
 //
 // # Grammar
 //
@@ -34,7 +34,7 @@ const (
 	maxWild   = 100    // values with wildcards, each of which costs a pass over all objects
 )
 
-// DefaultLimit is how many matches a search returns unless it says otherwise.
+// DefaultLimit is the number of matches that a search without .limit returns.
 const DefaultLimit = 10
 
 // Keys of terms that no client can write, since "*" is no character of a key.
@@ -45,7 +45,7 @@ const (
 	Any = ""
 )
 
-// Error is a search that is refused. Its text is one sentence for the client.
+// Error is the refusal of a search. Its text is one sentence for the client.
 type Error struct{ sentence string }
 
 func (e *Error) Error() string { return e.sentence }
@@ -67,7 +67,8 @@ type Query struct {
 	Sum   string
 	// Format is the post-processing of the number that Count or Sum gives; see Format.
 	Format string
-	// Limit is how many matches are wanted, and Offset how many are skipped before them.
+	// Limit bounds the number of matches; Offset is the number of matches that are skipped
+	// before.
 	Limit, Offset int
 }
 
@@ -140,7 +141,7 @@ func (q Query) check() error {
 	return nil
 }
 
-// add adds what one word says.
+// add adds one word to the query.
 func (q *Query) add(word string) error {
 	switch word {
 	case ".mine", ".notmine", ".shared", ".floating":
