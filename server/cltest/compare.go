@@ -11,16 +11,16 @@ import (
 	"testing"
 )
 
-// Difference is one that is on purpose.
+// Difference is an intended difference.
 type Difference struct {
-	// Step, Stock and Ours match the step's line in the script, a line that only CodaLab's own
-	// program makes a step print, and one that only ours does. Of the latter two one may be empty.
+	// Step matches the step's line in the script, Stock a line that only CodaLab's own program
+	// prints, and Ours a line that only ours prints. Stock or Ours may be empty.
 	Step, Stock, Ours string
-	// Because says why ours differs.
+	// Because is the reason for the difference.
 	Because string
 }
 
-// Table has the differences that a test allows, and knows which of them it has met. Several
+// Table has the differences that a test allows, and records which of them have occurred. Several
 // tests may use it at once.
 type Table struct {
 	rows []row
@@ -68,7 +68,7 @@ func (m *Table) allows(s step, stock bool, line string) bool {
 	return false
 }
 
-// CheckAllMet complains about rows that no step has shown.
+// CheckAllMet fails the test for rows that no step has shown.
 func (m *Table) CheckAllMet(t *testing.T) {
 	t.Helper()
 	m.mu.Lock()
@@ -87,9 +87,9 @@ func sortLines(text string) string {
 	return strings.Join(slices.Sorted(strings.SplitSeq(text, "\n")), "\n")
 }
 
-// Compare compares what each step of a script printed with CodaLab's own program and with ours. It
-// fails the test at each step that prints lines which no table allows, and logs how many did by
-// cl's commands.
+// Compare compares the outputs of a script's steps with CodaLab's own program and with ours. It
+// fails the test at each step that prints lines which no table allows, and logs the number of such
+// steps by cl's commands.
 func Compare(t *testing.T, script Script, stock, ours []string, tables ...*Table) {
 	t.Helper()
 	differing := map[string]int{}

@@ -1,10 +1,10 @@
 // Package cltest plays scripts of cl: CodaLab's own cl or ours, on CodaLab's own server or ours.
 //
-// Scripts are in scripts. What CodaLab's own cl printed in each step on CodaLab's own server is in
-// recorded. Two tests compare with it: TestRealClient of package server plays the scripts with
-// CodaLab's own cl on our server, and TestRecordedScripts of cmd/cl with our cl. A difference that
-// is on purpose is a row of a table, which says why: ServerDifferences for our server, and a table
-// in cmd/cl for our cl. Both tests fail at any other difference, and at a row that no step shows.
+// Scripts are in scripts. The outputs of CodaLab's own cl on CodaLab's own server are in recorded.
+// Two tests compare with them: TestRealClient of package server plays the scripts with CodaLab's
+// own cl on our server, and TestRecordedScripts of cmd/cl with our cl. An intended difference is a
+// row of a table, with its reason: ServerDifferences for our server, and a table in cmd/cl for our
+// cl. Both tests fail at any other difference, and at a row that no step shows.
 //
 // # Scripts
 //
@@ -20,11 +20,11 @@
 //	worker pause W       stops it, as a machine that hangs would; worker resume W lets it go on
 //
 // $R is a new word for names, $prefix the beginning of a uuid that no bundle has, $dir the script's
-// directory, $url the server's address, $port a port that is free, and $nl a line's end.
+// directory, $url the server's address, $port a free port, and $nl a line's end.
 //
-// # What is compared
+// # Output
 //
-// A step prints what cl wrote to standard output, then the lines of standard error, which begin
-// with an exclamation mark, then its exit code if that is not zero. Names stand for identifiers,
-// and marks for what differs between two runs on one server, such as times (masks).
+// The output of a step is cl's standard output, then the lines of standard error, which begin with
+// an exclamation mark, then the exit code if it is not zero. Names replace identifiers, and marks
+// replace values that differ between two runs on one server, such as times (masks).
 package cltest

@@ -10,15 +10,15 @@ func identifier() *regexp.Regexp { return regexp.MustCompile(`0x[0-9a-f]{32}`) }
 // names makes two servers' texts comparable.
 type names struct {
 	known    map[string]string // identifiers to names
-	replaced []string          // texts and what stands for them, by turns
+	replaced []string          // texts and their replacements, alternating
 }
 
 func (n *names) know(id, name string) { n.known[id] = name }
 
 func (n *names) replace(oldNew ...string) { n.replaced = append(n.replaced, oldNew...) }
 
-// masks are what differs between two runs of cl on one server: a pattern and what stands for
-// its matches.
+// masks returns patterns of values that differ between two runs of cl on one server, and
+// their replacements.
 func masks() [][2]string {
 	return [][2]string{
 		{`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(\+00:00)?`, "<time>"},
@@ -40,7 +40,7 @@ func masks() [][2]string {
 	}
 }
 
-// in returns a text with names instead of identifiers and of what differs between two runs.
+// in returns a text with names in place of identifiers, and with the masks applied.
 func (n *names) in(text string) string {
 	for _, user := range regexp.MustCompile(`\b([a-z]\w*)\((0x[0-9a-f]{32})\)`).FindAllStringSubmatch(text, -1) {
 		if _, known := n.known[user[2]]; !known {

@@ -19,12 +19,12 @@ import (
 type Client struct {
 	// Users are those of the scripts, by role: ann, ben and root.
 	Users map[string]User
-	// Command returns a command that runs cl. Play sets its directory, its streams and variables
-	// beside those of the command.
+	// Command returns a command that runs cl. Play sets its directory and its streams, and adds
+	// variables to its environment.
 	Command func(ctx context.Context, c Call) *exec.Cmd
 	// StartWorker starts a worker, which ends with ctx at the latest.
 	StartWorker func(ctx context.Context, w WorkerCall) (Worker, error)
-	// Patience is how long a step may take.
+	// Patience limits the duration of a step.
 	Patience time.Duration
 
 	homes *homes
@@ -74,8 +74,8 @@ type play struct {
 	seen      *names
 }
 
-// Play plays a script on the server at an address. It returns what each step printed, without
-// what differs between two runs. A step that fails for another reason than cl fails the test.
+// Play plays a script on the server at an address. It returns the outputs of the steps, with the
+// masks applied. The test fails if a step fails for another reason than cl.
 func (c Client) Play(t *testing.T, s Script, address string) []string {
 	t.Helper()
 	word, prefix := make([]byte, 3), make([]byte, 8)
@@ -154,8 +154,8 @@ func (p *play) do(s step) (string, error) {
 	return out, nil
 }
 
-// repeat runs cl until it has said what is waited for. It ends early where there is no such bundle. A
-// path that a running bundle does not have may come.
+// repeat runs cl until heard accepts its output. It ends early if the bundle does not exist. A
+// missing path of a running bundle may still appear.
 func (p *play) repeat(words []string, heard func(string) bool) (string, error) {
 	deadline := time.Now().Add(p.Patience)
 	for {
@@ -168,8 +168,8 @@ func (p *play) repeat(words []string, heard func(string) bool) (string, error) {
 	}
 }
 
-// run runs cl, again if another cl was just writing the tokens of their home, which CodaLab's own
-// cl does in place (codalab/lib/codalab_manager.py: save_state).
+// run runs cl. It repeats the call if another cl was just writing the tokens of their common
+// home, which CodaLab's own cl does in place (codalab/lib/codalab_manager.py: save_state).
 func (p *play) run(words []string) (string, error) {
 	for try := 1; ; try++ {
 		out, err := p.runOnce(words)
@@ -180,7 +180,7 @@ func (p *play) run(words []string) (string, error) {
 	}
 }
 
-// runOnce returns what a step prints.
+// runOnce returns the output of a step.
 func (p *play) runOnce(words []string) (string, error) {
 	user, isUser := p.Users[words[0]]
 	if !isUser || len(words) < 2 {
@@ -268,7 +268,7 @@ func (p *play) worker(words []string) error {
 	return fmt.Errorf("unknown step: worker %s", verb)
 }
 
-// stopAll ends the workers, of which a script that failed has left some.
+// stopAll ends the workers that a failed script has left.
 func (p *play) stopAll() {
 	for id, w := range p.workers {
 		if err := w.Stop(); err != nil {

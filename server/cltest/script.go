@@ -88,7 +88,7 @@ func (s Script) Lacks() string {
 	return ""
 }
 
-// Recorded returns what CodaLab's own cl printed in each step on CodaLab's own server.
+// Recorded returns the outputs of CodaLab's own cl on CodaLab's own server, one for each step.
 func (s Script) Recorded() ([]string, error) {
 	name := "recorded/" + s.Name + ".txt"
 	data, err := files.ReadFile(name)
@@ -113,7 +113,7 @@ func (s Script) Recorded() ([]string, error) {
 	return printed, nil
 }
 
-// Record writes what CodaLab's own cl printed in each step; dir is the directory of this package.
+// Record writes the outputs of CodaLab's own cl; dir is the directory of this package.
 func (s Script) Record(dir string, printed []string) error {
 	var file strings.Builder
 	for i, output := range printed {

@@ -31,7 +31,8 @@ type shellRun struct {
 	dir       string
 	// report is guarded by the worker's mutex.
 	report codalab.Run
-	// kill ends the command; failure is why, if it is not the command itself. The first counts.
+	// kill ends the command; failure is the reason, unless the command itself is. The first
+	// reason counts.
 	kill    context.CancelFunc
 	once    sync.Once
 	failure string
@@ -52,7 +53,7 @@ func newShellRun(ctx context.Context, w *shellWorker, m codalab.Message, began t
 	return r
 }
 
-// parents are the paths at which the run sees its parents.
+// parents returns the paths of the run's parents.
 func (r *shellRun) parents() []string {
 	var paths []string
 	for _, d := range r.bundle.Dependencies {
@@ -70,7 +71,7 @@ func (r *shellRun) fail(why string) {
 // tell changes the report.
 func (r *shellRun) tell(f func(*codalab.Run)) { r.worker.change(func() { f(&r.report) }) }
 
-// live runs the bundle from its parents to its results.
+// live fetches the parents, runs the command and sends the results.
 func (r *shellRun) live() {
 	defer r.kill()
 	code, failure := r.run()
@@ -86,7 +87,7 @@ func (r *shellRun) live() {
 	})
 }
 
-// run returns the command's exit code, if it has one, and why the run failed.
+// run returns the command's exit code, if it has one, and the reason of a failure.
 func (r *shellRun) run() (code *int, failure string) {
 	if err := os.MkdirAll(r.dir, 0o755); err != nil {
 		return nil, err.Error()
@@ -117,7 +118,7 @@ func (r *shellRun) run() (code *int, failure string) {
 	return &exit, ""
 }
 
-// fetch puts a copy of a parent where the run sees it.
+// fetch copies a parent to its path in the run's directory.
 func (r *shellRun) fetch(d codalab.RunDependency) error {
 	parent := codalab.Target{BundleUUID: d.ParentUUID, Subpath: d.ParentPath}
 	at := filepath.Join(r.dir, d.ChildPath)
@@ -149,7 +150,7 @@ func (r *shellRun) fetch(d codalab.RunDependency) error {
 	return err
 }
 
-// execute runs the command within its limits. It returns its exit code, and what bash says of it.
+// execute runs the command within its limits. It returns its exit code, and bash's messages.
 func (r *shellRun) execute() (exit int, said string, err error) {
 	cmd := exec.CommandContext(r.ctx, "/bin/bash", "-c", "( "+r.bundle.Command+" ) > stdout 2> stderr")
 	cmd.Dir = r.dir
@@ -188,7 +189,7 @@ func (r *shellRun) watch(group int, ended <-chan struct{}) {
 			r.fail(fmt.Sprintf("Disk limit %dmb exceeded.", limit>>20))
 		}
 		if limit := r.resources.Memory; limit > 0 {
-			// The kernel kills the largest process, and bash says so.
+			// Like the kernel, kill the largest process; bash prints a message.
 			if largest, size := largestProcess(group); size > limit {
 				r.once.Do(func() { r.failure = fmt.Sprintf("Memory limit %dm exceeded.", limit>>20) })
 				_ = syscall.Kill(largest, syscall.SIGKILL) // it may have ended
@@ -197,7 +198,7 @@ func (r *shellRun) watch(group int, ended <-chan struct{}) {
 	}
 }
 
-// diskUse is how many bytes the files of a directory have.
+// diskUse returns the number of bytes in a directory's files.
 func diskUse(dir string) int64 {
 	total := int64(0)
 	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error { // files come and go
@@ -212,7 +213,7 @@ func diskUse(dir string) int64 {
 	return total
 }
 
-// largestProcess returns the process of a group that has the most memory, and how much it has.
+// largestProcess returns the process of a group with the most memory, and its memory in bytes.
 func largestProcess(group int) (pid int, size int64) {
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is right
 	for _, file := range stats {
@@ -235,7 +236,7 @@ func largestProcess(group int) (pid int, size int64) {
 	return pid, size
 }
 
-// upload sends the results: what the run's directory has beside its parents.
+// upload sends the results: all files in the run's directory except its parents.
 func (r *shellRun) upload(ctx context.Context) error {
 	root, err := os.OpenRoot(r.dir)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// StartServer starts a server of ours with the users of the scripts, who have the quotas that
-// CodaLab's own server gives, and returns its address. It ends with the test.
+// StartServer starts a server of ours with the users of the scripts and the quotas of
+// CodaLab's own server, and returns its address. It ends with the test.
 func StartServer(t *testing.T, users map[string]User, change ...func(*server.Config)) string {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())

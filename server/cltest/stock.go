@@ -35,7 +35,7 @@ func Users() map[string]User {
 	return users
 }
 
-// StockClient returns CodaLab's own cl and cl-worker, and skips the test where there is no cl. The
+// StockClient returns CodaLab's own cl and cl-worker, and skips the test if there is no cl. The
 // environment has
 //
 //	CLTEST_STOCK_CL      a command that runs cl: CLTEST_STOCK_CL URL USER PASSWORD ARGS...,
@@ -64,7 +64,7 @@ func StockClient(t *testing.T) Client {
 	}
 }
 
-// homes guards the files of cl's homes that plays share, of which CodaLab's own cl cannot bear two
+// homes guards the files of homes that plays share, because CodaLab's own cl does not support two
 // writers. The keys are addresses and users. Nil guards nothing.
 type homes struct {
 	mu    sync.Mutex

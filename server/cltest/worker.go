@@ -23,16 +23,16 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab/contents"
 )
 
-// shellWorker is a worker that runs commands without containers: bash runs them in a directory of
-// their own, with copies of their parents. What it says of a run that fails is what CodaLab's own
-// cl-worker says.
+// shellWorker is a worker that runs commands without containers: bash runs them in a directory of their
+// own, with copies of their parents. Its messages about failed runs are those of CodaLab's own
+// cl-worker.
 type shellWorker struct {
 	api  *client.Client
 	id   string
 	self codalab.CheckIn // without runs
 	dir  string
 	end  context.CancelFunc
-	// aside are the goroutines.
+	// aside counts the worker's goroutines.
 	aside sync.WaitGroup
 
 	mu   sync.Mutex
@@ -71,13 +71,13 @@ func StartShellWorker(ctx context.Context, call WorkerCall) (Worker, error) {
 	return w, nil
 }
 
-// Pause makes the worker deaf and mute. Its runs go on, as containers do.
+// Pause stops the worker's communication. Its runs continue, as containers do.
 func (w *shellWorker) Pause() error {
 	w.change(func() { w.paused = make(chan struct{}) })
 	return nil
 }
 
-// Resume lets it go on.
+// Resume ends the pause.
 func (w *shellWorker) Resume() error {
 	w.change(func() {
 		if w.paused != nil {
@@ -117,8 +117,8 @@ func (w *shellWorker) awaitResume(ctx context.Context) {
 	}
 }
 
-// serve checks in until ctx ends, again when there is something to report and the server has applied
-// the check-in before: of two on their way, the older one may be applied last.
+// serve checks in until ctx ends. It sends a new report only after the server has applied the last one,
+// because the server may apply two concurrent check-ins in the wrong order.
 func (w *shellWorker) serve(ctx context.Context) {
 	for ctx.Err() == nil {
 		w.awaitResume(ctx)
@@ -171,14 +171,15 @@ func (w *shellWorker) applied(ctx context.Context, reported codalab.Run) bool {
 		err == nil && (b.State == reported.State || b.State == codalab.StateFinalizing || b.State.Final())
 }
 
-// report returns the next check-in, and what is closed when it is out of date.
+// report returns the next check-in, and a channel that is closed when the check-in is out of date.
 func (w *shellWorker) report() (codalab.CheckIn, chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	in := w.self
 	in.ExitAfterNumRuns = codalab.UnlimitedRuns - w.started
 	for _, uuid := range slices.Sorted(maps.Keys(w.runs)) {
-		// Its claim told the server that it prepares, so that nothing would show that this was applied.
+		// The claim has set the state preparing on the server, so reporting it again would show no
+		// change.
 		if run := w.runs[uuid].report; run.State != codalab.StatePreparing {
 			in.Runs = append(in.Runs, run)
 		}
@@ -186,7 +187,7 @@ func (w *shellWorker) report() (codalab.CheckIn, chan struct{}) {
 	return in, w.changed
 }
 
-// obey does what a message says.
+// obey acts on a message.
 func (w *shellWorker) obey(ctx context.Context, m codalab.Message) {
 	if m.Type == codalab.MessageRun {
 		w.begin(ctx, m)
@@ -209,7 +210,7 @@ func (w *shellWorker) obey(ctx context.Context, m codalab.Message) {
 	case codalab.MessageRead:
 		w.read(ctx, run, m)
 	case codalab.MessageWrite:
-		// What fails here, the script sees: its file is missing.
+		// A failure shows in the script, because its file is missing.
 		_ = os.WriteFile(filepath.Join(run.dir, m.Subpath), []byte(m.String), 0o600)
 	case codalab.MessageNetcat:
 		w.netcat(ctx, m)
@@ -247,7 +248,7 @@ func (w *shellWorker) read(ctx context.Context, run *shellRun, m codalab.Message
 	_ = w.api.ReplyData(ctx, w.id, m.SocketID, stream)
 }
 
-// netcat sends a text to a port and answers with what comes back at once (codalab/worker/worker.py:
+// netcat sends a text to a port and replies with the immediate answer (codalab/worker/worker.py:
 // netcat).
 func (w *shellWorker) netcat(ctx context.Context, m codalab.Message) {
 	answer, err := talk(ctx, m.Port, m.Message)
