@@ -9,7 +9,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// Bounds of what a data directory keeps; indexes of PostgreSQL hold rows of 2.7 kB.
+// Bounds of a data directory's texts; indexes of PostgreSQL hold rows of 2.7 kB.
 const (
 	longestName = 255
 	longestKey  = 1024
@@ -42,8 +42,8 @@ func (c *converter) bundle(row bundleRow) (store.Bundle, []store.Permission, boo
 	return b, c.granted(row.Granted), true
 }
 
-// settle gives a bundle that is not finished a state in which it can be here. One that waits goes on
-// waiting. All else is over, since its worker or its client talks to the old server.
+// settle gives an unfinished bundle a state for the new server. A waiting bundle continues to wait.
+// All others are over, because their workers and clients talk to the old server.
 func (c *converter) settle(b *store.Bundle) {
 	was := b.State
 	derived := b.Type == codalab.TypeRun || b.Type == codalab.TypeMake
@@ -60,7 +60,7 @@ func (c *converter) settle(b *store.Bundle) {
 	}
 }
 
-// dependencies converts dependencies. Their parents may be gone.
+// dependencies converts dependencies. Their parents may not exist any more.
 func (c *converter) dependencies(row bundleRow) []codalab.Dependency {
 	all, taken := []codalab.Dependency{}, map[string]bool{}
 	for _, d := range row.Dependencies {
@@ -75,7 +75,7 @@ func (c *converter) dependencies(row bundleRow) []codalab.Dependency {
 	return all
 }
 
-// metadata converts texts to values. Keys that clients write are always there
+// metadata converts texts to values. Keys that clients write are always set
 // (codalab/objects/metadata.py: collapse_dicts).
 func (c *converter) metadata(row bundleRow) codalab.Metadata {
 	known, m := map[string]codalab.MetadataKey{}, codalab.Metadata{}

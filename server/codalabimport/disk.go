@@ -8,8 +8,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// disk is where CodaLab's own server keeps contents: directories with a file or directory for each bundle,
-// named by its uuid (codalab/lib/bundle_store.py: MultiDiskBundleStore).
+// disk lists the stores of CodaLab's own server: directories with a file or directory for each bundle, named by its
+// uuid (codalab/lib/bundle_store.py: MultiDiskBundleStore).
 type disk []string
 
 // openDisk finds the directories with contents. Each of dirs is the old server's home, with partitions/*/bundles, or

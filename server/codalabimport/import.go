@@ -12,7 +12,7 @@ import (
 // ErrStopped means that the report has problems that stop the import.
 var ErrStopped = errors.New("nothing was imported: see the problems")
 
-// Step is what an import does.
+// Step is a step of an import.
 type Step string
 
 // The steps of an import. Their progress counts bundles, and bytes for StepCopy.
@@ -23,7 +23,7 @@ const (
 	StepWrite   Step = "Wrote"
 )
 
-// Import is one import. All fields are needed but those that are truth values.
+// Import is one import. All fields are needed except the booleans.
 type Import struct {
 	Source *Source
 	// Stores are directories with contents; see the flag --store.
@@ -36,14 +36,14 @@ type Import struct {
 	AcceptMissing bool
 	// ContentsOnly ends the import when contents are copied. Another Run goes on.
 	ContentsOnly bool
-	// CheckHash returns what is wrong with the hash of a password.
+	// CheckHash fails for the hash of a password that the server cannot use.
 	CheckHash func(string) error
-	// Progress is told how far a step is, by several goroutines, one at a time.
+	// Progress receives the progress of a step, from several goroutines, one at a time.
 	Progress func(step Step, done, total int64)
 	Now      time.Time
 }
 
-// Survey reports what Run would do, and changes nothing.
+// Survey reports the changes that Run would make, and changes nothing.
 func (im *Import) Survey(ctx context.Context) (Report, error) {
 	taken, err := store.ReadTaken(ctx, im.Dir, im.Database)
 	if err != nil {
@@ -67,8 +67,7 @@ func (im *Import) look(ctx context.Context, taken store.Taken, known map[string]
 }
 
 // Run imports everything. It fails with ErrStopped if the report has problems that stop the import, and with
-// store.ErrLocked while a server uses the data directory. After any other failure, another Run goes on where this one
-// ended.
+// store.ErrLocked while a server uses the data directory. After any other failure, another Run continues the import.
 func (im *Import) Run(ctx context.Context) (report Report, err error) {
 	var to *store.Import // not yet, if that would make the directory
 	if store.Exists(im.Dir) {
@@ -106,7 +105,7 @@ func (im *Import) Run(ctx context.Context) (report Report, err error) {
 	return im.into(ctx, to, found, known)
 }
 
-// finish opens a data directory again whose import was interrupted after it had written everything.
+// finish makes a data directory usable if its import was interrupted after it had written everything.
 func (im *Import) finish(ctx context.Context, to *store.Import) (done bool, err error) {
 	if done, err = to.Committed(ctx); done {
 		err = to.Commit(ctx, "", store.Time{}, nil)
@@ -114,7 +113,7 @@ func (im *Import) finish(ctx context.Context, to *store.Import) (done bool, err 
 	return done, err
 }
 
-// into imports what was found, and what is new since then.
+// into imports the survey's objects, and those that are new since then.
 func (im *Import) into(ctx context.Context, to *store.Import, found survey, known map[string]store.Extent) (Report, error) {
 	if err := to.Begin(); err != nil {
 		return found.report, err

@@ -2,7 +2,7 @@ package codalabimport
 
 import "sync"
 
-// meter adds up what several goroutines do.
+// meter adds up the progress of several goroutines.
 type meter struct {
 	mu   sync.Mutex
 	done int64

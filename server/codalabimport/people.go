@@ -8,16 +8,16 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// converter turns rows of CodaLab's database into those of a store, in the order of the tables. Each pass
-// has its own.
+// converter turns rows of CodaLab's database into those of a store, in the order of the tables. Each pass has
+// its own converter.
 type converter struct {
 	notes *notes
 	taken store.Taken
-	// checkHash returns what is wrong with the hash of a password.
+	// checkHash fails for the hash of a password that the server cannot use.
 	checkHash func(string) error
 
 	users map[string]bool
-	// groups are the uuids that groups get, by those that they had.
+	// groups maps old to new uuids of groups.
 	groups     map[string]string
 	worksheets map[string]bool // names
 }
@@ -77,7 +77,7 @@ func (c *converter) people(ctx context.Context, s snapshot) (people, error) {
 	return all, nil
 }
 
-// user converts a user. Those who could not sign in on the old server cannot do so on the new one.
+// user converts a user. A user who could not sign in on the old server cannot do so on the new one.
 func (c *converter) user(row userRow) store.User {
 	u := store.User{
 		ID: row.ID, Name: clean(row.Name), Password: row.Password, Joined: moment(row.Joined),
@@ -111,7 +111,7 @@ func (c *converter) user(row userRow) store.User {
 	return u
 }
 
-// whole is a quota, which may be larger than a whole number can be.
+// whole converts a quota, which may exceed an int64.
 func whole(amount float64) int64 {
 	const most = 1 << 62
 	return int64(max(0, min(amount, most)))

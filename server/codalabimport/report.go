@@ -7,14 +7,14 @@ import (
 	"slices"
 )
 
-// Problem is something that cannot stay as it was.
+// Problem is an object that cannot be imported unchanged.
 type Problem struct {
 	// Kind is one of the Problem… constants.
 	Kind string `json:"kind"`
 	// Object is the name or the id of a user, group, worksheet or bundle, or a path.
 	Object  string `json:"object"`
 	Problem string `json:"problem"`
-	// Stops means that nothing is imported as long as the problem is there.
+	// Stops means that nothing is imported until the problem is solved.
 	Stops bool `json:"stops"`
 }
 
@@ -36,7 +36,7 @@ const (
 	ProblemUser = "user"
 	// ProblemName means a name that a user, group, worksheet or bundle of cl-server cannot have.
 	ProblemName = "name"
-	// ProblemOwner means an owner who is gone. Root becomes the owner.
+	// ProblemOwner means that an owner does not exist any more. Root becomes the owner.
 	ProblemOwner = "owner"
 	// ProblemUnderWay means that a bundle was not finished.
 	ProblemUnderWay = "under-way"
@@ -50,7 +50,7 @@ const (
 	ProblemRow = "row"
 )
 
-// Report is what an import has found, and done.
+// Report is the result of a survey or an import.
 type Report struct {
 	// Source is the database that is imported.
 	Source      string           `json:"source"`
@@ -63,14 +63,14 @@ type Report struct {
 	Bundles     int              `json:"bundles"`
 	States      map[string]int   `json:"states"`
 	Contents    ReportedContents `json:"contents"`
-	// Links is the number of bundles whose contents stay where they are (link_url).
+	// Links is the number of bundles whose contents stay in their place (link_url).
 	Links    int       `json:"links"`
 	Problems []Problem `json:"problems"`
-	// Imported means that the data directory has all of it now.
+	// Imported means that the import is complete.
 	Imported bool `json:"imported"`
 }
 
-// ReportedContents is how much contents there are.
+// ReportedContents is the amount of contents.
 type ReportedContents struct {
 	// Bundles is the number of bundles that have contents.
 	Bundles int   `json:"bundles"`
@@ -121,7 +121,7 @@ func (n *notes) leave(bundleType, key string) {
 	n.left[key+" of "+bundleType+" bundles"]++
 }
 
-// all returns the problems, those that stop the import first.
+// all returns the problems; those that stop the import come first.
 func (n *notes) all() []Problem {
 	all := slices.Clone(n.problems)
 	for _, what := range slices.Sorted(maps.Keys(n.left)) {

@@ -56,7 +56,7 @@ func (s snapshot) members(ctx context.Context) ([]memberRow, error) {
 	return list[memberRow](ctx, s, "SELECT group_uuid, user_id, is_admin FROM user_group ORDER BY id")
 }
 
-// permissionRow is what a group may do with a bundle or a worksheet.
+// permissionRow is a group's permission on a bundle or a worksheet.
 type permissionRow struct {
 	Group      string `db:"group_uuid"`
 	Object     string `db:"object_uuid"`
@@ -88,7 +88,7 @@ type itemRow struct {
 	SortKey      int64          `db:"sort_key"`
 }
 
-// atOnce is how many bundles or worksheets are read at once.
+// atOnce is the number of bundles or worksheets that are read at once.
 const atOnce = 500
 
 // worksheets calls use with all worksheets, some at a time. An item without a sort key is sorted by its
@@ -185,7 +185,7 @@ type locationRow struct {
 	StorageType sql.NullString `db:"storage_type"`
 }
 
-// countBundles returns how many bundles there are.
+// countBundles returns the number of bundles.
 func (s snapshot) countBundles(ctx context.Context) (int64, error) {
 	n, err := list[int64](ctx, s, `SELECT count(*) FROM bundle`)
 	if err != nil {
@@ -214,7 +214,7 @@ func (s snapshot) bundles(ctx context.Context, use func([]bundleRow) error) erro
 	}
 }
 
-// complete reads what other tables have of some bundles.
+// complete adds the columns of other tables to some bundles.
 func (s snapshot) complete(ctx context.Context, rows []bundleRow) error {
 	uuids, byUUID := make([]string, len(rows)), map[string]*bundleRow{}
 	for i := range rows {

@@ -77,9 +77,9 @@ func parseURL(where string) (cfg *mysql.Config, name string, err error) {
 	return cfg, u.String(), nil
 }
 
-// Open connects to the database that a URL names. A password in the URL wins over the other one. It fails
-// with sqldb.ErrUnavailable if nothing answers there, and says what is missing if the
-// database is not CodaLab's, or of a version that it cannot read. The caller closes the Source.
+// Open connects to the database that a URL names. A password in the URL wins over the other one. Open
+// fails with sqldb.ErrUnavailable if the database does not answer. If the database is not CodaLab's, or
+// has an unknown version, the error names the missing tables or columns. The caller closes the Source.
 func Open(ctx context.Context, where, password string) (*Source, error) {
 	cfg, name, err := parseURL(where)
 	if err != nil {
@@ -146,7 +146,7 @@ func needed() map[string][]string {
 	}
 }
 
-// checkForm refuses a database that lacks what the import reads.
+// checkForm fails if the database lacks tables or columns that the import reads.
 func (s *Source) checkForm(ctx context.Context) error {
 	var found []struct {
 		Table  string `db:"t"`

@@ -14,13 +14,13 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// survey is what an import finds in one snapshot.
+// survey is the result of surveying one snapshot.
 type survey struct {
 	report   Report
 	contents []store.Contents
 }
 
-// survey checks everything of a snapshot. It does not measure again what is in known.
+// survey checks everything of a snapshot. It does not measure contents that are in known again.
 func (im *Import) survey(ctx context.Context, s snapshot, taken store.Taken, on disk, known map[string]store.Extent) (survey, error) {
 	n := &notes{}
 	c := newConverter(n, taken, im.CheckHash)
@@ -78,8 +78,8 @@ func (im *Import) survey(ctx context.Context, s snapshot, taken store.Taken, on 
 	return found, nil
 }
 
-// locate returns where a bundle's contents are on the disk; empty if it has none there, or if they are not
-// whole.
+// locate returns the path of a bundle's contents on the disk; empty if there are none, or if they are not
+// complete.
 func (im *Import) locate(n *notes, row bundleRow, b store.Bundle, on disk) string {
 	if !codalab.State(row.State).Final() {
 		return ""
@@ -169,7 +169,7 @@ func (im *Import) addUp(n *notes, found *survey, users []store.User, owners map[
 	}
 	room, err := diskspace.Of(diskspace.Nearest(im.Dir))
 	if err != nil || im.Link {
-		return // copying meets what is wrong
+		return // copying reports the error
 	}
 	if need > room.Free {
 		n.stop(ProblemRoom, im.Dir, "contents need %s, and its disk has %s", codalab.FormatSize(need), codalab.FormatSize(room.Free))

@@ -15,7 +15,7 @@ const latin1 = "€\u0081‚ƒ„…†‡ˆ‰Š‹Œ\u008dŽ\u008f\u0090‘’
 
 // decodeText decodes titles of worksheets and values of their items. CodaLab's own server writes them
 // as UTF-8 through a connection of the character set latin1, so that each byte becomes a character
-// (codalab/model/mysql_model.py: encode_str). Texts that were not written so stay.
+// (codalab/model/mysql_model.py: encode_str). Other texts stay unchanged.
 func decodeText(text string) string {
 	high := []rune(latin1)
 	bytes := make([]byte, 0, len(text))
@@ -36,7 +36,7 @@ func decodeText(text string) string {
 	return clean(string(bytes))
 }
 
-// clean removes what PostgreSQL refuses in texts.
+// clean removes the characters that PostgreSQL rejects in texts.
 func clean(text string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "")
 }

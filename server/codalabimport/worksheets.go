@@ -37,7 +37,7 @@ func (c *converter) worksheet(row worksheetRow) (store.Worksheet, []store.Item, 
 	return w, items, c.granted(row.Granted), nil
 }
 
-// item converts an item. What it shows may be gone.
+// item converts an item. The object that it shows may not exist any more.
 func (c *converter) item(row itemRow) (store.Item, bool) {
 	item := store.Item{WorksheetUUID: row.Worksheet, Type: row.Type, SortKey: row.SortKey}
 	shows := func(uuid sql.NullString) bool { return uuid.Valid && uuid.String != "" }
