@@ -12,11 +12,11 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store/storetest"
 )
 
-// benchCl measures cl as researchers meet it, a process for each call, beside CodaLab's own cl on the
-// same cl-server. The clients and the server share the processors. All files are in memory.
+// benchCl compares cl with CodaLab's own cl on the same cl-server, with a process for each call as users run
+// it. The clients and the server share the processors. All files are in memory.
 func benchCl(ctx context.Context) {
 	if len(stockCl()) == 0 {
-		fmt.Println("bench: cl is not compared with CodaLab's own, of which there is none at CLTEST_STOCK_CL")
+		fmt.Println("bench: cl is not compared with CodaLab's own: CLTEST_STOCK_CL names none")
 	}
 	measureSections([]section{
 		{"calls", inMemory, func(dir string) { benchCalls(ctx, dir) }},
@@ -33,10 +33,10 @@ func stockCl() []string { return strings.Fields(os.Getenv("CLTEST_STOCK_CL")) }
 // stockClient is the name of CodaLab's own cl in a figure.
 const stockClient = "codalab_cl"
 
-// ofSize is one of the sizes of this area: n, or as much less as BUNDLES is less than 10,000.
+// ofSize scales a size of this area: n, or as much less as BUNDLES is less than 10,000.
 func ofSize(n int) int { return n / 10_000 * inFlight() }
 
-// researcher is a user of a server, whose password is corePassword.
+// researcher is a user of a server; its password is corePassword.
 type researcher struct {
 	address, name string
 	// dir is for the home of our cl, and for temporary files.
@@ -46,7 +46,7 @@ type researcher struct {
 // clProgram makes the command of a call of cl, ours or CodaLab's own.
 type clProgram func(ctx context.Context, args ...string) *exec.Cmd
 
-// own calls the cl that is beside this program, where make installs both.
+// own calls the cl in this program's directory, where make installs both.
 func (r researcher) own(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, filepath.Join(filepath.Dir(must(os.Executable())), "cl"), args...)
 	cmd.Env = append(os.Environ(), "TMPDIR="+r.dir, "CODALAB_HOME="+filepath.Join(r.dir, "home"),
@@ -62,8 +62,8 @@ func (r researcher) stock(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// alternately runs something with our cl and with CodaLab's own by turns, and returns what each run gave.
-// CodaLab's own cl is slow: it runs no more once its runs have taken enough time. stock is empty without it.
+// alternately runs a function with our cl and with CodaLab's own by turns, and returns the results.
+// CodaLab's own cl is slow: it gets no more runs after 12 seconds. stock is empty if there is no such cl.
 func alternately[T any](r researcher, rounds int, run func(clProgram) T) (own, stock []T) {
 	const enough = 12 // seconds
 	spent := 0.0
@@ -76,7 +76,7 @@ func alternately[T any](r researcher, rounds int, run func(clProgram) T) (own, s
 	return own, stock
 }
 
-// besideStock is a figure of our cl, compared with the same one of CodaLab's own if there is one.
+// besideStock returns a figure of our cl, compared with the same one of CodaLab's own if there is one.
 func besideStock[T any](name, unit string, own, stock []T, of func(T) float64) figure {
 	f := figure{name: "cl/" + name, value: medianOf(own, of), unit: unit}
 	if len(stock) > 0 {
@@ -85,8 +85,8 @@ func besideStock[T any](name, unit string, own, stock []T, of func(T) float64) f
 	return f
 }
 
-// call measures a call in milliseconds. Its first time does not count: it may sign in, and it reads from
-// the disk what the others find in memory.
+// call measures a call in milliseconds. A first call is not measured: it may sign in, and it fills the page
+// cache.
 func (r researcher) call(ctx context.Context, name string, args ...string) figure {
 	const rounds = 5
 	r.repeat(ctx, 1, args...)
@@ -94,7 +94,7 @@ func (r researcher) call(ctx context.Context, name string, args ...string) figur
 	return besideStock(name, "ms", own, stock, func(took float64) float64 { return took * 1000 })
 }
 
-// repeat repeats a call, and returns how many seconds each took.
+// repeat repeats a call, and returns the duration of each in seconds.
 func (r researcher) repeat(ctx context.Context, rounds int, args ...string) (own, stock []float64) {
 	return alternately(r, rounds, func(cl clProgram) float64 {
 		cmd := cl(ctx, args...)
@@ -102,8 +102,8 @@ func (r researcher) repeat(ctx context.Context, rounds int, args ...string) (own
 	})
 }
 
-// benchCalls measures calls that do little: they show what a start costs, with all the commands that are
-// linked, and one request with a token that is there.
+// benchCalls measures two small calls: the start of the program with all its commands, and one request with
+// a saved token.
 func benchCalls(ctx context.Context, dir string) {
 	const bar = 20
 	data := filepath.Join(dir, "data")

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// transfer is what one upload and the download of the same data used.
+// transfer is the usage of one upload and of the download of the same data.
 type transfer struct{ up, down usage }
 
 // benchLargeTransfer measures the upload and the download of one file of 2 GB.
@@ -73,7 +73,7 @@ func benchTransfer(ctx context.Context, dir, name, data string, complete func(re
 		{"download_" + name, func(t transfer) usage { return t.down }},
 	} {
 		besideStock(way.name, "s", own, stock, func(t transfer) float64 { return way.of(t).wall }).print()
-		// CodaLab's own does not wait for the programs that it starts, so that nothing counts their time.
+		// CodaLab's own does not wait for the programs that it starts, so their time is not counted.
 		besideStock(way.name+"_cpu", "s", own, nil, func(t transfer) float64 { return way.of(t).cpu }).print()
 		besideStock(way.name+"_memory", "MB", own, stock, func(t transfer) float64 { return way.of(t).memory }).print()
 	}

@@ -37,7 +37,7 @@ func benchCore(ctx context.Context) {
 	})
 }
 
-// inFlight is how many bundles are in flight; ten times as many end in a day.
+// inFlight returns the number of bundles in flight; ten times as many end in a day.
 func inFlight() int {
 	if n := os.Getenv("BUNDLES"); n != "" {
 		return must(strconv.Atoi(n))
@@ -46,8 +46,8 @@ func inFlight() int {
 }
 
 // benchInFlight measures a bridge that has 10,000 bundles in flight, in real time. The bridge is a
-// process of its own, which the figures are of. The server and its user, Slurm and the workers are this
-// process. Nothing is accelerated, but that Slurm takes a thousand submissions a second.
+// process of its own; the figures are of that process. The server and its user, Slurm and the workers
+// are this process. Nothing is accelerated, except that Slurm takes a thousand submissions a second.
 func benchInFlight(ctx context.Context, dir, images, image string) {
 	const few, watched = 1000, 45 * time.Second
 	many := inFlight()
@@ -102,7 +102,7 @@ func serveCore(ctx context.Context, dir string, hold time.Duration) (address str
 	return "http://" + l.Addr().String(), listener, func() {
 		cancel()
 		_ = site.Close()
-		_ = group.Wait() // it was told to end
+		_ = group.Wait() // its context has ended
 		check(s.data.Close())
 	}
 }
@@ -123,7 +123,8 @@ func runCoreBridge(ctx context.Context, dir, images, server string) {
 	b.run(ctx)
 }
 
-// sharedOps is how many metadata operations a minute a part does on the shared disk below dir.
+// sharedOps returns the number of metadata operations a minute that a part does on the shared disk below
+// dir.
 func (p part) sharedOps(ctx context.Context, dir string) float64 {
 	const watched = 12 * time.Second
 	n := countOps(p.pid, dir, func() { check(pause.For(ctx, watched)) })
@@ -131,8 +132,8 @@ func (p part) sharedOps(ctx context.Context, dir string) float64 {
 }
 
 // countOps counts the metadata operations of a process on the shared disk below dir during a call:
-// the system calls that name a file there, or list a directory. strace counts them; 0 where there is
-// none. It may be called in a synctest bubble.
+// system calls that name a file there, or list a directory. strace counts them; without strace the
+// number is 0. It may be called in a synctest bubble.
 func countOps(pid int, dir string, during func()) (n int) {
 	strace, err := exec.LookPath("strace")
 	if err != nil {

@@ -31,7 +31,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/staging/results"
 )
 
-// coreBridge is a bridge with all that cl-bridge run has, apart from the programs that jobs run and
+// coreBridge is a bridge with all parts of cl-bridge run, except the programs that jobs run and
 // Slurm's commands. It may run in a synctest bubble.
 type coreBridge struct {
 	config config.Config
@@ -108,8 +108,7 @@ func (b *coreBridge) layout() spool.Layout { return spool.Layout(b.config.Shared
 // worker is the path of the program that jobs would run.
 func (b *coreBridge) worker() string { return filepath.Join(b.layout().Bin("0"), "cl-worker") }
 
-// run runs the bridge until ctx ends, with the lease and the background tasks that it has in
-// cl-bridge run.
+// run runs the bridge until ctx ends, with the lease and the background tasks of cl-bridge run.
 func (b *coreBridge) run(ctx context.Context) {
 	log := b.bridge.Log
 	me := lease.Holder{Bridge: b.book.ID, Ledger: ledger.Name(b.config.Ledger), Host: coreHost, Process: os.Getpid(), Started: b.bridge.Now()}

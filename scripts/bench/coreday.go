@@ -36,15 +36,14 @@ const (
 	runsFor     = 30 * time.Second
 )
 
-// benchDay measures a bridge through which 100,000 bundles go in a day, in simulated time: server,
-// bridge, Slurm, workers and the user are one process, in a bubble of testing/synctest, whose clock
-// goes on as soon as all of them wait. So a day is lived as fast as the machine can, and all that a
-// timer of any of them does counts as often as on a real day. What a waiting program costs (ticks of
-// the runtime, switches of processes) does not count.
+// benchDay measures a bridge that handles 100,000 bundles a day, in simulated time. Server, bridge, Slurm,
+// workers and the user are one process in a bubble of testing/synctest, whose clock advances as soon as
+// all of them wait. So a day takes as long as its computations, and every timer fires as often as on a
+// real day. The cost of waiting (ticks of the runtime, switches of processes) does not count.
 //
-// A whole day takes three quarters of an hour of a machine of two cores. So seven minutes are lived twice:
-// on a fresh site, and on one at which 100,000 bundles have ended since yesterday, whose rows and
-// files are there, and go at the same rate as bundles come. With LONG=1 the whole day is lived.
+// A whole day takes three quarters of an hour on two cores. So benchDay simulates seven minutes twice: on
+// a fresh site, and on one where 100,000 bundles have ended since yesterday. Their rows and files exist,
+// and are removed at the rate at which new bundles come. With LONG=1 it simulates the whole day.
 func benchDay(ctx context.Context, dir, images, image string) {
 	const lived = daily / 192
 	if os.Getenv("LONG") != "" {
@@ -55,24 +54,25 @@ func benchDay(ctx context.Context, dir, images, image string) {
 	liveDay(ctx, filepath.Join(dir, "full"), images, image, 10*inFlight(), lived).print("", &fresh)
 }
 
-// day is what a part of a day has cost.
+// day has the costs of a simulated part of a day.
 type day struct {
-	// Bundles is how many were lived, and Delivered how many of them the server has as ready.
+	// Bundles is the number of simulated bundles, and Delivered the number of those that are ready on the
+	// server.
 	Bundles, Delivered int
-	// Simulated is how long that was, and Took how long it took, in seconds. CPU is what the whole
-	// process used meanwhile, in seconds.
+	// Simulated is the simulated time, Took the real time, and CPU the processor time of the whole
+	// process, in seconds.
 	Simulated, Took, CPU float64
-	// Memory is the most that the whole process has had resident since its start, in MB.
+	// Memory is the largest resident memory of the whole process since its start, in MB.
 	Memory float64
-	// Row is how many bytes a bundle takes in the ledger until its row goes, History how many after
-	// that.
+	// Row is the number of bytes of a bundle in the ledger until its row is removed, History the number
+	// after that.
 	Row, History float64
-	// Ops and SweepOps are operations on the shared disk: a minute, and of one sweep; 0 where they
-	// cannot be counted.
+	// Ops is the number of operations on the shared disk a minute, SweepOps that of one sweep; both are 0
+	// if they cannot be counted.
 	Ops, SweepOps float64
 }
 
-// print prints the figures of a part of a day, beside those of a fresh site.
+// print prints the figures of a part of a day, compared with those of a fresh site.
 func (d day) print(suffix string, fresh *day) {
 	if d.Delivered != d.Bundles {
 		check(fmt.Errorf("of %d bundles %d were delivered", d.Bundles, d.Delivered))
@@ -81,7 +81,7 @@ func (d day) print(suffix string, fresh *day) {
 	// The hourly sweep is a part of each minute.
 	ops := func(d day) float64 { return d.Ops + d.SweepOps/60 }
 	days := ledger.DefaultKeepHistory.Hours() / 24
-	kept := d // of a site where no rows go meanwhile
+	kept := d // of a site that removes no rows in that time
 	if fresh != nil {
 		kept = *fresh
 	}
@@ -108,7 +108,7 @@ func (d day) print(suffix string, fresh *day) {
 	}
 }
 
-// liveDay lives a part of a day in a process of its own.
+// liveDay simulates a part of a day in a process of its own.
 func liveDay(ctx context.Context, dir, images, image string, ended, lived int) day {
 	check(os.Mkdir(dir, 0o700))
 	cmd := exec.CommandContext(ctx, must(os.Executable()), "core-day", dir, images, image, strconv.Itoa(ended), strconv.Itoa(lived))
@@ -176,7 +176,7 @@ func (d *coreDay) close() {
 	check(d.server.data.Close())
 }
 
-// live lives a part of a day, and closes the site.
+// live simulates a part of a day, and closes the site.
 func (d *coreDay) live(bundles int) day {
 	ctx := context.Background()
 	result := day{Bundles: bundles}
@@ -216,7 +216,7 @@ func (d *coreDay) makeBundles(ctx context.Context, n int) (made []string) {
 }
 
 // endedSinceYesterday gives a bridge bundles that have ended since this time yesterday, at a steady rate.
-// Each has its row, and on the shared disk the files that a bundle leaves.
+// Each has its row, and its leftover files on the shared disk.
 func endedSinceYesterday(ctx context.Context, b *coreBridge, image string, n int) {
 	const chunk = 500
 	now := time.Now().Round(0)
@@ -248,7 +248,7 @@ func endedRow(p plan.Policy, at time.Time, i int, image string) plan.Row {
 	return r
 }
 
-// leaveFiles writes what a bundle leaves on the shared disk, without flushes.
+// leaveFiles writes a bundle's leftover files to the shared disk, without flushes.
 func leaveFiles(l spool.Layout, p plan.Policy, r plan.Row) error {
 	attempt, run := l.Attempt(r.Bundle, r.OnDisk), l.RunDir(r.Bundle, r.OnDisk)
 	err := errors.Join(os.MkdirAll(attempt.Dir, 0o700), os.MkdirAll(run, 0o700), os.WriteFile(filepath.Join(run, "stdout"), []byte(coreOutput), 0o600))
@@ -265,8 +265,8 @@ func leaveFiles(l spool.Layout, p plan.Policy, r plan.Row) error {
 	return err
 }
 
-// measureLedger measures what a bundle takes in the ledger, after the bridge has ended. used is how
-// many bytes were used before the bundles were made.
+// measureLedger measures the size of a bundle in the ledger, after the bridge has ended. used is the
+// number of used bytes before the bundles were made.
 func measureLedger(ctx context.Context, where string, used int64, made []string) (row, history float64) {
 	l := must(ledger.Open(ctx, where))
 	with := usedBytes(where)
@@ -279,7 +279,7 @@ func measureLedger(ctx context.Context, where string, used int64, made []string)
 	return float64(with-used) / n, float64(without-used) / n
 }
 
-// usedBytes is how much of an SQLite file is used.
+// usedBytes returns the number of used bytes of an SQLite file.
 func usedBytes(where string) int64 {
 	db := must(sqlx.Open("sqlite", where))
 	var pages, unused, size int64
@@ -297,7 +297,7 @@ func machineClock() float64 {
 	return float64(t.Nano()) / 1e9
 }
 
-// ownCPU is how many seconds of processors this process has used.
+// ownCPU returns this process's processor time in seconds.
 func ownCPU() float64 {
 	var r unix.Rusage
 	check(unix.Getrusage(unix.RUSAGE_SELF, &r))

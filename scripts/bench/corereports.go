@@ -14,8 +14,8 @@ import (
 
 const runsOfOneCheckIn = 300
 
-// benchReports measures how many reports of live runs cl-server applies in a second. Each report has
-// something new.
+// benchReports measures the number of reports of live runs that cl-server applies in a second. Each
+// report has new values.
 func benchReports(ctx context.Context, dir string) {
 	const workers, rounds = 4, 7
 	address, _, stop := serveCore(ctx, filepath.Join(dir, "reports"), time.Millisecond)
@@ -74,7 +74,7 @@ func startReporter(ctx context.Context, cl *client.Client, user coreUser, name s
 	return r
 }
 
-// report reports something new of each run.
+// report sends a report with new values for each run.
 func (r *reporter) report(ctx context.Context) error {
 	r.round++
 	for i := range r.in.Runs {

@@ -144,7 +144,7 @@ func newCoreSlurm(ctx context.Context, first sbatch.JobID, lasts time.Duration) 
 	return s
 }
 
-// end ends Slurm, and waits for what workers do at once when their jobs begin.
+// end ends Slurm, and waits for the jobs' workers.
 func (s *coreSlurm) end() {
 	s.Close()
 	s.jobs.Wait()
@@ -192,13 +192,13 @@ func (s *coreSlurm) finish(l slurmtest.Launch, attempt spool.Attempt, spec spool
 	return nil
 }
 
-// heard is what a server hears of runs.
+// heard records the check-ins that a server receives.
 type heard struct {
 	handler http.Handler
 
 	mu sync.Mutex
-	// at is when each run was last reported, and states in which state; longest is the longest time
-	// between two reports of one.
+	// at has the time of each run's last report, state its last state, and states the number of runs in
+	// each state; longest is the longest time between two reports of one run.
 	at      map[string]time.Time
 	states  map[codalab.State]int
 	state   map[string]codalab.State
@@ -242,14 +242,14 @@ func (h *heard) note(runs []codalab.Run) {
 	}
 }
 
-// running is how many runs were last reported as running.
+// running returns the number of runs whose last reported state is running.
 func (h *heard) running() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.states[codalab.StateRunning]
 }
 
-// silence is for how long a run was not reported, at most, since the last call.
+// silence returns the longest time between two reports of one run since the last call.
 func (h *heard) silence() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -14,9 +14,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// farSlurm is the Slurm of another process, for a bridge that is measured by itself. The bridge runs
-// squeue and reads its text, as it does at a site. Submissions go over a socket: to start a program for
-// each would take longer than all else that is measured.
+// farSlurm is the Slurm of another process, for a bridge that is measured separately. The bridge runs
+// squeue and reads its text, as it does at a site. Submissions go over a socket: starting a program for
+// each would take longer than everything else.
 type farSlurm struct {
 	*sbatch.Client
 

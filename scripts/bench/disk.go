@@ -25,8 +25,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/staging/results"
 )
 
-// benchDisk measures what lies between the server and the nodes: hits and fills
-// of the cache, the collection of results, and staging on a whole site.
+// benchDisk measures the path between the server and the nodes: hits and fills of the
+// cache, the collection of results, and staging on a whole site.
 func benchDisk(ctx context.Context) {
 	dir := must(os.MkdirTemp(testsite.Base, "bench-disk-"))
 	defer func() { _ = os.RemoveAll(dir) }() // a leftover has no meaning
@@ -103,11 +103,11 @@ func hitTime(ctx context.Context, c *cache.Cache, n int) float64 {
 	return median(took)
 }
 
-// diskPairs is how many runs of each side a median of throughput is of.
+// A median of throughput is of diskPairs runs of each side.
 const diskPairs = 3
 
-// benchFills measures the filling of the cache with an archive beside tar: without
-// tar's flush to the disk, and with it. The cache always flushes.
+// benchFills compares the filling of the cache with tar, both without tar's flush to the
+// disk and with it. The cache always flushes.
 func benchFills(ctx context.Context, dir string) {
 	archive, files := filepath.Join(dir, "archive.tar.gz"), filepath.Join(dir, "tree")
 	size := makeFiles(files, 200, 2<<20)
@@ -160,7 +160,7 @@ func (nowhere) UploadContents(_ context.Context, _ string, _ client.UploadOption
 	return err
 }
 
-// benchCollection measures the packing of results beside tar c | pigz.
+// benchCollection compares the packing of results with tar c | pigz.
 func benchCollection(ctx context.Context, dir string) {
 	files := filepath.Join(dir, "results")
 	size := makeFiles(files, 200, 2<<20)

@@ -13,19 +13,19 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testsite"
 )
 
-// imageBench is what all images are measured with. Everything that is measured
-// runs as the user researcher.
+// imageBench has the directories and programs for all images. All measured programs run
+// as the user researcher.
 type imageBench struct {
-	images    string // where they are kept for the next time
+	images    string // directory in which they are kept
 	dir       string // of this run
 	temp      string // in dir: a file system in memory, for temporary files
 	self      string // a copy of this program that anyone may run
-	apptainer string // empty where there is none
+	apptainer string // empty if there is none
 	as        *syscall.Credential
 }
 
-// newImageBench needs root: it mounts a file system, whose use shows what any
-// process wrote to it, at the same cost for each side.
+// newImageBench needs root: it mounts a file system. Its use shows the bytes that any
+// process wrote, at the same cost for each side.
 func newImageBench() *imageBench {
 	b := &imageBench{images: filepath.Join(testsite.Base, "bench-images-"+imagesVersion)}
 	check(os.MkdirAll(b.images, 0o755))
@@ -37,7 +37,7 @@ func newImageBench() *imageBench {
 	b.as = researcherAccount()
 	b.dir = must(os.MkdirTemp(testsite.Base, "bench-images-run-"))
 	b.temp, b.self = filepath.Join(b.dir, "tmp"), filepath.Join(b.dir, "bench")
-	self := must(os.Executable()) // cl-worker is beside it, where make installs them
+	self := must(os.Executable()) // make installs cl-worker in the same directory
 	program(context.Background(), "install", "-m", "0755", self, filepath.Join(filepath.Dir(self), "cl-worker"), b.dir)
 	check(errors.Join(os.Mkdir(b.temp, 0o700), os.Chmod(b.dir, 0o755), os.Chown(b.dir, int(b.as.Uid), int(b.as.Gid))))
 	check(syscall.Mount("tmpfs", b.temp, "tmpfs", 0, "size=12g,mode=1777"))
@@ -58,8 +58,8 @@ func (b *imageBench) command(ctx context.Context, program string, args ...string
 	return cmd
 }
 
-// benchImages measures the conversion of images that it makes itself, beside the
-// least work that any reader of them has, and beside Apptainer's own conversion.
+// benchImages compares the conversion of generated images with the least work of any
+// reader, and with Apptainer's own conversion.
 func benchImages(ctx context.Context) {
 	b := newImageBench()
 	defer b.close()
@@ -84,7 +84,7 @@ type side struct {
 	sifs    []float64 // MB
 }
 
-// sides are what is measured of an image: our own, the floor, and Apptainer's.
+// sides returns the measured programs for an image: our own, the floor, and Apptainer's.
 func (b *imageBench) sides(ctx context.Context, r recipe) []*side {
 	part := func(name string, args ...string) *exec.Cmd {
 		return b.command(ctx, b.self, append([]string{name}, args...)...)

@@ -16,14 +16,14 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testsite"
 )
 
-// pairs is how many runs of each side a median is of.
+// A median is of pairs runs of each side.
 const pairs = 15
 
-// benchMain measures a small bundle from cl run to its end, beside a bare sbatch
-// of the same command in the same container, on an otherwise idle cluster.
+// benchMain compares a small bundle, from cl run to its end, with a bare sbatch of the same command in the same
+// container, on an otherwise idle cluster.
 func benchMain(ctx context.Context) {
 	s := startSite(ctx, testsite.Options{})
-	defer func() { _ = s.Close() }() // what was measured is printed by then
+	defer func() { _ = s.Close() }() // the figures are printed before
 	var ours, bare, bareLogin []times
 	for range pairs {
 		ours = append(ours, s.bundle(ctx))
@@ -59,9 +59,8 @@ func benchMain(ctx context.Context) {
 	figure{name: "main/cl_start", value: median(starts) * 1000, unit: "ms", bar: 20}.print()
 }
 
-// times are seconds of one run: from the command that started it to its first
-// instruction and to its end as its user saw it; and from the allocation to the
-// first instruction.
+// times are seconds of one run: from the command that started it to its first instruction and to its end as its
+// user saw it; and from the allocation to the first instruction.
 type times struct{ first, end, held float64 }
 
 // site is a running site with its image in the cache.
@@ -95,9 +94,8 @@ func (s *site) run(ctx context.Context, args ...string) string { return must(s.R
 // which cl names bundles.
 const stamp = "date --rfc-3339=ns"
 
-// waitIdle waits until the cluster is idle, and then for a random moment: Slurm
-// looks for jobs to start once a second, and both sides of a pair have to meet all
-// parts of that second.
+// waitIdle waits until the cluster is idle, and then for a random time: Slurm starts jobs once a second, and
+// both sides of a pair must meet all parts of that second.
 func (s *site) waitIdle(ctx context.Context) {
 	for s.run(ctx, "squeue", "--noheader", "--states=PD,R,CG", "--format=%A") != "" {
 		check(pause.For(ctx, 100*time.Millisecond))
@@ -127,7 +125,7 @@ func newTimes(start, end time.Time, printed, job string) times {
 	return times{first: first.Sub(start).Seconds(), end: end.Sub(start).Seconds(), held: first.Sub(allocated(job)).Seconds()}
 }
 
-// allocated is when slurmctld gave a job its node, from its log.
+// allocated returns the time at which slurmctld gave a job its node, from its log.
 func allocated(job string) time.Time {
 	data := must(os.ReadFile(filepath.Join(testsite.Base, "cluster/log/slurmctld.log")))
 	line := regexp.MustCompile(`\[(\S+)\] sched[^\n]*: (?:Allocate|_start_job: Started) JobId=` + regexp.QuoteMeta(job) + ` `)

@@ -1,12 +1,11 @@
-// Command bench measures the project's programs beside others that do the same,
-// and prints one line for each figure:
+// Command bench compares the project's programs with others that do the same, and prints
+// one line for each figure:
 //
 //	bench: AREA/NAME VALUE UNIT ratio=R against=WHAT bar=B met|short
 //
-// A figure is the median of several runs. What it is compared to was measured in
-// turn with it. `make bench` measures all areas, `make bench ONLY=main` one. The
-// program starts itself with arguments for the parts that are measured as processes
-// of their own.
+// A figure is the median of several runs. Runs of the two compared sides alternate. `make
+// bench` measures all areas, `make bench ONLY=main` one. The program starts itself with
+// arguments for parts that are measured as processes of their own.
 package main
 
 import (
@@ -55,8 +54,8 @@ func main() {
 	}
 }
 
-// failure is what check panics with. Without a measurement there is nothing to go
-// on with, so an error ends its area, as Fatal ends a test; attempt returns it.
+// failure is the panic value of check. An area needs each of its measurements, so an
+// error ends the area, as Fatal ends a test; attempt returns it.
 type failure struct{ error }
 
 // check ends the area unless err is nil.
@@ -92,11 +91,11 @@ type figure struct {
 	name  string
 	value float64
 	unit  string
-	// against names what value is compared to, base is that one's value.
+	// against names the other side, base is its value.
 	against string
 	base    float64
-	// bar is the largest value that is good enough, or with atLeast the smallest.
-	// 0 means that there is none. barText is how people write it, if not as a number.
+	// bar is the largest good value, or with atLeast the smallest; 0 means no bar.
+	// barText replaces the number in the output.
 	bar     float64
 	barText string
 	atLeast bool
@@ -125,7 +124,7 @@ func formatValue(v float64) string {
 	return fmt.Sprintf("%.3g", v)
 }
 
-// formatRatio formats a ratio with two digits that say something.
+// formatRatio formats a ratio with two significant digits.
 func formatRatio(r float64) string {
 	if r < 0.1 {
 		return fmt.Sprintf("%.2g", r)
@@ -147,14 +146,14 @@ func medianOf[T any](runs []T, of func(T) float64) float64 {
 	return median(values)
 }
 
-// seconds calls f and returns how long it took.
+// seconds calls f and returns its duration.
 func seconds(f func()) float64 {
 	start := time.Now()
 	f()
 	return time.Since(start).Seconds()
 }
 
-// program runs a program to its end and returns what it printed.
+// program runs a program to its end and returns its output.
 func program(ctx context.Context, args ...string) string {
 	return output(exec.CommandContext(ctx, args[0], args[1:]...))
 }

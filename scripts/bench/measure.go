@@ -13,13 +13,12 @@ import (
 	"time"
 )
 
-// usage is what a command used, with all the processes that it started and waited
+// usage is the resource use of a command and of the processes that it started and waited
 // for.
 type usage struct {
 	wall, cpu float64 // seconds; cpu is of user and system
-	// memory is the most MB that its processes had resident at a time, where shared
-	// pages count once for each process; disk is the most MB that it used of its
-	// temporary file system.
+	// memory is the largest resident memory of its processes in MB; shared pages count
+	// once for each process. disk is the largest use of its temporary file system in MB.
 	memory, disk float64
 }
 
@@ -62,7 +61,7 @@ func measure(cmd *exec.Cmd, temp string) usage {
 	return u
 }
 
-// usedMB is how much of a file system is used; 0 where that cannot be known.
+// usedMB returns the used space of a file system; 0 if it cannot be known.
 func usedMB(dir string) float64 {
 	var s syscall.Statfs_t
 	_ = syscall.Statfs(dir, &s)

@@ -28,9 +28,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
 )
 
-// playPart is what this program does as a part of an area: convert IMAGE SIF TEMP, floor IMAGE
-// blobs|diffids, start SIF SCRATCH WORKER APPTAINER, core-bridge DIRECTORY IMAGES SERVER,
-// core-squeue DIRECTORY OPTIONS, core-day DIRECTORY IMAGES IMAGE ENDED LIVED, or server-files DIRECTORY.
+// playPart runs a part of an area: convert IMAGE SIF TEMP, floor IMAGE blobs|diffids, start SIF SCRATCH
+// WORKER APPTAINER, core-bridge DIRECTORY IMAGES SERVER, core-squeue DIRECTORY OPTIONS, core-day
+// DIRECTORY IMAGES IMAGE ENDED LIVED, or server-files DIRECTORY.
 func playPart(ctx context.Context, part string, args []string) {
 	switch {
 	case part == "convert" && len(args) == 3:
@@ -80,7 +80,7 @@ func readLayer(l v1.Layer, diffIDs bool) {
 	}
 }
 
-// starts is how often a container is started by each runtime.
+// Each runtime starts a container this many times.
 const starts = 40
 
 // benchStart measures a container with a command that does nothing, from its
@@ -91,7 +91,7 @@ func (b *imageBench) benchStart(ctx context.Context) {
 	defer stop()
 	sif := filepath.Join(b.dir, "start.sif")
 	output(b.command(ctx, b.self, "convert", image, sif, b.temp))
-	// On a node, too, the worker's own program is the first one in a container.
+	// As on a node, the worker's own program is the first process of a container.
 	cmd := b.command(ctx, b.self, "start", sif, b.dir, filepath.Join(b.dir, "cl-worker"), b.apptainer)
 	cmd.Stderr = os.Stderr
 	took := map[string][]float64{}
@@ -106,8 +106,8 @@ func (b *imageBench) benchStart(ctx context.Context) {
 	}
 }
 
-// startContainers starts containers by each runtime in turn, and prints how many
-// milliseconds each lasted. apptainer is empty where there is none.
+// startContainers starts containers by each runtime in turn, and prints the duration of each in
+// milliseconds. apptainer is empty if there is none.
 func startContainers(ctx context.Context, sif, scratch, worker, apptainer string) {
 	c := container.Container{SIF: sif, Args: []string{"/bin/true"}, Scratch: scratch, Stderr: os.Stderr}
 	type starter struct {
@@ -130,8 +130,8 @@ func startContainers(ctx context.Context, sif, scratch, worker, apptainer string
 		{"bare", func() { program(ctx, "sh", "-c", bare) }},
 	}
 	if apptainer != "" {
-		// Apptainer itself is measured without options, and with those that give what
-		// our containers have: a root to write to, and nothing of the host.
+		// Apptainer runs once without options, and once with options that give our containers' features:
+		// a writable root, and nothing of the host.
 		starters = append(starters,
 			starter{"apptainer", run(apptainerexec.Runtime{Program: apptainer, Helper: worker})},
 			starter{"apptainer_exec", func() { program(ctx, apptainer, "exec", sif, "/bin/true") }},
@@ -175,7 +175,7 @@ func holdShared(ctx context.Context, c container.Container, worker string) (shar
 		return err
 	})
 	select {
-	case <-ctx.Done(): // this process ends with the error, and with it what opens the pipe
+	case <-ctx.Done(): // this process ends with the error, and with it the pipe's writer
 		check(context.Cause(ctx))
 	case f := <-opened:
 		return shared, func() {

@@ -19,7 +19,7 @@ import (
 type part struct {
 	cmd *exec.Cmd
 	pid int
-	// said is the first line that it has printed.
+	// said is the first line of its output.
 	said string
 }
 
@@ -45,13 +45,13 @@ func (p part) proc(name string) string {
 	return string(must(os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.pid), name))))
 }
 
-// cpu is how many seconds of processors it has used (proc(5), /proc/pid/stat).
+// cpu returns its processor time in seconds (proc(5), /proc/pid/stat).
 func (p part) cpu() float64 {
 	line := must(procstat.Read(p.pid))
 	return (line.User + line.System).Seconds()
 }
 
-// memory is the most MB that it has had resident since its start (proc(5), /proc/pid/status).
+// memory returns its largest resident memory since its start in MB (proc(5), /proc/pid/status).
 func (p part) memory() float64 {
 	for line := range strings.Lines(p.proc("status")) {
 		if value, ok := strings.CutPrefix(line, "VmHWM:"); ok {
@@ -61,12 +61,12 @@ func (p part) memory() float64 {
 	return 0
 }
 
-// treeCPU is how many seconds of processors a process has used, with its descendants and with those that
-// it has waited for (proc(5), /proc/pid/stat).
+// treeCPU returns the processor time in seconds of a process, its descendants and the children that it
+// has waited for (proc(5), /proc/pid/stat).
 func treeCPU(pid int) float64 {
 	line, err := procstat.Read(pid)
 	if err != nil {
-		return 0 // it has ended, and its parent has what it used
+		return 0 // it has ended, and its time counts for its parent
 	}
 	total := (line.User + line.System + line.WaitedUser + line.WaitedSystem).Seconds()
 	lists, _ := filepath.Glob(filepath.Join("/proc", strconv.Itoa(pid), "task/*/children"))

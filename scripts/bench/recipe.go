@@ -32,25 +32,25 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testsite"
 )
 
-// recipe is what an image is made of.
+// recipe describes an image.
 type recipe struct {
 	name string
-	// files are how many bytes each layer takes from this machine's /usr, the lowest
-	// layer first.
+	// files has each layer's number of bytes from this machine's /usr, the lowest layer
+	// first.
 	files []int64
 	// programs are this machine's, with their libraries, in one layer and nothing
 	// else.
 	programs []string
-	// weights are how many bytes of numbers like those of a trained model each layer
-	// has besides; they hardly compress.
+	// weights has each layer's number of bytes that hardly compress, like a trained
+	// model.
 	weights []int64
-	// labels is how many files of one small size there are in a layer of their own,
-	// like a dataset's labels.
+	// labels is the number of small files in a layer of their own, like a dataset's
+	// labels.
 	labels int
-	// replaced is how many of a hundred files of the lower layers the last one
-	// replaces or hides, half and half, as the last lines of a Dockerfile do.
+	// replaced is the percentage of the lower layers' files that the last layer replaces
+	// or hides, half and half, as the last lines of a Dockerfile do.
 	replaced int
-	// rounds is how often our own side runs, others how often Apptainer's; long
+	// rounds is the number of runs of our own side, others that of Apptainer's; long
 	// means that Apptainer's default takes minutes.
 	rounds, others int
 	long           bool
@@ -58,9 +58,9 @@ type recipe struct {
 	barred bool
 }
 
-// recipes are the images that are measured. The bar of 1.6 was found with an image
-// like "replaced", where upper layers hide much (its 344 MB of layers showed 239).
-// Of "medium" hardly anything is hidden, so all of it has to be compressed again.
+// recipes returns the measured images. The bar of 1.6 comes from an image like
+// "replaced", whose upper layers hide much (239 of its 344 MB are visible). In "medium"
+// hardly anything is hidden, so nearly all of it is compressed again.
 func recipes() []recipe {
 	return []recipe{
 		{name: "small", files: []int64{5e6}, rounds: 15, others: 5},
@@ -78,8 +78,8 @@ func recipes() []recipe {
 // imagesVersion names the directory of kept images. It changes with the recipes.
 const imagesVersion = "3"
 
-// layoutBlobs are the blobs of an OCI layout. The library's own handler would read
-// a blob to tell its size.
+// layoutBlobs are the blobs of an OCI layout. The library's own handler would read a
+// whole blob to get its size.
 type layoutBlobs struct{ dir string }
 
 func (l layoutBlobs) path(h v1.Hash) string { return filepath.Join(l.dir, "blobs", h.Algorithm, h.Hex) }
@@ -98,8 +98,7 @@ func (l layoutBlobs) Get(_ context.Context, _ string, h v1.Hash) (io.ReadCloser,
 	return os.Open(l.path(h))
 }
 
-// makeImage returns the image in the OCI layout dir, which it makes unless it is
-// there.
+// makeImage returns the image in the OCI layout dir; the first call makes it.
 func makeImage(ctx context.Context, r recipe, dir string) v1.Image {
 	if _, err := os.Stat(dir); err != nil {
 		work := must(os.MkdirTemp(filepath.Dir(dir), "making-"))
@@ -142,8 +141,8 @@ type file struct {
 	info fs.FileInfo
 }
 
-// listFiles lists the files below /usr in an order that depends on their names
-// alone and mixes all kinds of files.
+// listFiles lists the files below /usr in an order that depends only on their names and
+// mixes all kinds of files.
 func listFiles() []file {
 	const largest = 40 << 20
 	var all []file
@@ -202,8 +201,8 @@ type contents struct {
 	labels  int
 }
 
-// contents gives each layer its share. Where the machine's files do not suffice,
-// they are used again under another directory.
+// contents divides the files among the layers. If the machine has too few files, it uses
+// them again under another directory.
 func (r recipe) contents(ctx context.Context) []contents {
 	switch {
 	case r.programs != nil:
@@ -276,7 +275,7 @@ func (c contents) writeTo(w layerWriter) {
 			return n, nil
 		}))
 	}
-	for i := range c.labels { // what an object detector learns of one picture
+	for i := range c.labels { // the labels of one picture for an object detector
 		text := fmt.Appendf(nil, "0 0.%05d 0.%05d\n", i, i)
 		w.write(fmt.Sprintf("/data/labels/%02d/%06d.txt", i/1000, i), int64(len(text)), bytes.NewReader(text))
 	}

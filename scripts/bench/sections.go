@@ -5,7 +5,8 @@ import (
 	"os"
 )
 
-// section is a part of an area that can be measured alone. It gets a directory of its own.
+// section is a part of an area that can be measured separately. It gets a directory of its
+// own.
 type section struct {
 	name      string
 	directory func() string

@@ -9,10 +9,10 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// benchServer measures cl-server as users and workers meet it: the program itself, as a process of its
-// own, over TCP on loopback, with SQLite. Its files are on the disk of TMPDIR, with two exceptions, which
-// are in memory: the database of searches, since a server that has run for a while has it there, and the
-// 100,000 small files, since to make them on a disk may take minutes with any program.
+// benchServer measures cl-server as users and workers meet it: as a process of its own, over TCP on
+// loopback, with SQLite. Its files are on the disk of TMPDIR, with two exceptions in memory: the database
+// of searches, because a server that has run for a while has it in memory, and the 100,000 small files,
+// because any program may take minutes to make them on a disk.
 //
 // This program, which sends the requests, shares the processors with the server.
 func benchServer(ctx context.Context) {
@@ -26,10 +26,10 @@ func benchServer(ctx context.Context) {
 	})
 }
 
-// atOnce is how many clients send requests at the same time.
+// atOnce is the number of concurrent clients.
 const atOnce = 16
 
-// benchRequests measures how many requests of one user the server answers in a second.
+// benchRequests measures the number of requests of one user that the server answers in a second.
 func benchRequests(ctx context.Context, dir string) {
 	token := makeUsers(ctx, dir)["ann"]
 	s := startServer(ctx, dir)
@@ -51,8 +51,8 @@ func benchRequests(ctx context.Context, dir string) {
 	most("post_run", stockPostRun, func(int) []byte { return post })
 }
 
-// rate is how many requests the server answers in a second. Each client has a connection that it keeps.
-// next returns the i-th request of a client.
+// rate returns the number of requests that the server answers in a second. Each client keeps its
+// connection. next returns the i-th request of a client.
 func (s clServer) rate(ctx context.Context, next func(i int) []byte) float64 {
 	var callers []*caller
 	defer func() {

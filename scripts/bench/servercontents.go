@@ -32,7 +32,7 @@ func newContentsBench(ctx context.Context, dir string) contentsBench {
 	return contentsBench{s, dir, token, newCoreUser(ctx, signedIn(s.address, token), "")}
 }
 
-// upload uploads a file into a new bundle, and returns the bundle and how long the upload took.
+// upload uploads a file into a new bundle, and returns the bundle and the upload's duration.
 func (b contentsBench) upload(ctx context.Context, file string) (uuid string, took float64) {
 	made := must(b.user.CreateBundle(ctx, client.NewBundle{
 		Worksheet: b.user.worksheet, Type: codalab.TypeDataset, WaitForUpload: true,
@@ -42,7 +42,7 @@ func (b contentsBench) upload(ctx context.Context, file string) (uuid string, to
 	return made.UUID, curlUpload(ctx, file, to, "--header", "Authorization: Bearer "+b.token)
 }
 
-// download downloads a bundle, and returns how long that took.
+// download downloads a bundle, and returns the duration.
 func (b contentsBench) download(ctx context.Context, uuid string) float64 {
 	return curlDownload(ctx, b.blob(uuid), "--header", "Authorization: Bearer "+b.token)
 }
@@ -72,8 +72,8 @@ func curlDownload(ctx context.Context, from string, options ...string) float64 {
 	return seconds(func() { output(cmd) })
 }
 
-// benchLargeFile measures the upload and the download of 2 GB in one file, beside a file server that does
-// nothing else. The server flushes what it stores; the file server is compared without and with a flush.
+// benchLargeFile compares the upload and the download of 2 GB in one file with a plain file server. The
+// server flushes its files; the file server runs without and with a flush.
 func benchLargeFile(ctx context.Context, dir string) {
 	const size, rounds = 2e9, 3
 	b := newContentsBench(ctx, dir)
@@ -140,7 +140,7 @@ func serveFiles(ctx context.Context, dir string) {
 	}
 }
 
-// benchSmallFiles measures the upload and the download of 100,000 small files as an archive, beside tar and
+// benchSmallFiles compares the upload and the download of 100,000 small files as an archive with tar and
 // pigz on the same files. The server compresses as pigz -1 does.
 func benchSmallFiles(ctx context.Context, dir string) {
 	const files, size, rounds = 100_000, 2048, 3

@@ -22,14 +22,14 @@ import (
 const (
 	idleWorkers      = 5000
 	workersOfAccount = 100
-	// checkInEvery is their pause after each check-in (codalab/worker/main.py), and checkInHold how long
-	// the server holds those of a worker without a doorbell.
+	// checkInEvery is a worker's pause after each check-in (codalab/worker/main.py). checkInHold is the
+	// time for which the server holds a check-in of a worker without a doorbell.
 	checkInEvery = 5 * time.Second
 	checkInHold  = 5 * time.Second
-	// workersOfAddress is how many workers are at one address: a server gives one address about a thousand
-	// doorbells.
+	// workersOfAddress is the number of workers at one address: a server gives one address about a
+	// thousand doorbells.
 	workersOfAddress = 1000
-	// bellEvery is how often a worker sends a letter on its doorbell.
+	// bellEvery is the interval of a worker's messages on its doorbell.
 	bellEvery = 10 * time.Second
 )
 
@@ -109,8 +109,8 @@ func (w *idleWorker) call(ctx context.Context, address string) error {
 	return errors.Join(c.call(w.checkIn), c.Close())
 }
 
-// work lets all workers check in, until the caller calls stop. late gets for how long each waited beyond
-// the time for which the server holds check-ins.
+// work makes all workers check in, until the caller calls stop. late gets the duration of each check-in,
+// without the time for which the server holds it.
 func (f *fleet) work(ctx context.Context, late *samples) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	group, ctx := errgroup.WithContext(ctx)
@@ -135,7 +135,7 @@ func portion(part float64, of time.Duration) time.Duration {
 func (w *idleWorker) work(ctx context.Context, address string, first time.Duration, late *samples) error {
 	for next := first; pause.For(ctx, next) == nil; next = checkInEvery {
 		began := time.Now()
-		// One that is held when the work ends is waited for.
+		// A held check-in is completed when the work ends.
 		if err := w.call(context.WithoutCancel(ctx), address); err != nil {
 			return fmt.Errorf("check in: %w", err)
 		}
@@ -148,7 +148,7 @@ func (w *idleWorker) work(ctx context.Context, address string, first time.Durati
 	return nil
 }
 
-// listen is what a worker does with its doorbell, which does not ring for an idle one.
+// listen writes to a worker's doorbell at intervals; the server does not ring an idle worker's doorbell.
 func (w *idleWorker) listen(ctx context.Context, first time.Duration) error {
 	for next := first; pause.For(ctx, next) == nil; next = bellEvery {
 		if err := w.bell.Write(ctx, websocket.MessageText, []byte("a")); err != nil && ctx.Err() == nil {
@@ -158,8 +158,8 @@ func (w *idleWorker) listen(ctx context.Context, first time.Duration) error {
 	return nil
 }
 
-// most is how many check-ins the server answers in a second: those of workers with doorbells, which it
-// does not hold.
+// most returns the number of check-ins that the server answers in a second. It uses workers with
+// doorbells, whose check-ins the server does not hold.
 func (f *fleet) most(ctx context.Context) float64 {
 	var with []*idleWorker
 	for _, w := range f.workers {
@@ -170,8 +170,8 @@ func (f *fleet) most(ctx context.Context) float64 {
 	return perSecond(func(client, i int) error { return with[(client+i*atOnce)%len(with)].call(ctx, f.address) })
 }
 
-// holdAll lets all workers, which have no doorbells any more, check in at once, and returns how many
-// check-ins the server held.
+// holdAll makes all workers, whose doorbells have ended, check in at once, and returns the number of
+// check-ins that the server held.
 func (f *fleet) holdAll(ctx context.Context) int {
 	var held atomic.Int64
 	var group, dialing errgroup.Group

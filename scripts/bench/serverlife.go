@@ -14,9 +14,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 )
 
-// benchLifecycles measures how many runs go from their creation to their end in a second, while both
-// goes on: a user creates them in bulk, and workers claim them, report that they have ended, and hear that
-// the server knows. Each of these steps survives a crash. The runs have no contents.
+// benchLifecycles measures the number of runs that go from creation to end in a second. At the same time a
+// user creates runs in bulk, and workers claim them, report their ends and get the acknowledgements. Each
+// of these steps survives a crash. The runs have no contents.
 func benchLifecycles(ctx context.Context, dir string) {
 	const rounds, runs, workers, bulk, creators = 3, 1000, 4, 100, 2
 	token := makeUsers(ctx, dir)["ann"]
@@ -78,7 +78,7 @@ type finisher struct {
 	ended  []codalab.Run // not acknowledged
 }
 
-// round checks in, claims the runs that the worker gets, and returns how many ends were acknowledged.
+// round checks in, claims the worker's runs, and returns the number of acknowledged ends.
 func (f *finisher) round(ctx context.Context) (acknowledged int, err error) {
 	messages, err := f.client.CheckIn(ctx, f.name, codalab.CheckIn{
 		CPUs: 1e6, MemoryBytes: 1 << 60, FreeDiskBytes: 1 << 60, ExitAfterNumRuns: codalab.UnlimitedRuns, Hostname: f.name, Runs: f.ended,

@@ -13,16 +13,16 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// caller is a connection for requests that go one after the other. It does little beside that, because
-// it shares the processors with the server.
+// caller is a connection for sequential requests. It does little work, because it shares the processors
+// with the server.
 type caller struct {
 	net.Conn
 
 	in *bufio.Reader
 }
 
-// dial connects to the server at an address such as http://127.0.0.1:2900. from is an address of this
-// machine; nil for any.
+// dial connects to the server at an address such as http://127.0.0.1:2900. from is the local address;
+// nil for any.
 func dial(ctx context.Context, address string, from net.IP) (*caller, error) {
 	var d net.Dialer
 	if from != nil {
@@ -62,7 +62,7 @@ func request(method, path, token string, body []byte, header ...string) []byte {
 	return append([]byte(strings.Join(lines, "\r\n")+"\r\n\r\n"), body...)
 }
 
-// perSecond is how many calls of send come back in a second, when several clients call it all the time:
+// perSecond returns the number of calls of send in a second, when several clients call it continuously:
 // the median of some rounds. i counts the calls of a client.
 func perSecond(send func(client, i int) error) float64 {
 	const rounds, lasts = 5, 2 * time.Second

@@ -28,7 +28,7 @@ type clServer struct {
 	address string
 }
 
-// startServer starts the cl-server that is beside this program, where make installs both, and waits until
+// startServer starts the cl-server in this program's directory, where make installs both, and waits until
 // it serves. It prints the errors that the server logs.
 func startServer(ctx context.Context, dir string) clServer {
 	return startServerAt(ctx, dir, "127.0.0.1")
@@ -73,8 +73,8 @@ func makeUsers(ctx context.Context, dir string, others ...string) map[string]str
 	return tokens
 }
 
-// signIn returns a token of a user. A sign-in at the program itself would make the user's hash as costly
-// as usual, and leave the memory for that in the figures.
+// signIn returns a token of a user. A sign-in at cl-server itself would compute a costly hash, and the
+// memory for that would count in the figures.
 func (s *coreServer) signIn(name string) string {
 	form := url.Values{"grant_type": {"password"}, "username": {name}, "password": {corePassword}}
 	r := httptest.NewRequest(http.MethodPost, "/rest/oauth2/token", strings.NewReader(form.Encode()))

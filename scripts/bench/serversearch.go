@@ -41,7 +41,7 @@ func benchSearch(ctx context.Context, dir string) {
 	} {
 		query := url.Values{"keywords": strings.Fields(search.words), "worksheet": {"0xw"}, "include": {"owner"}}
 		get := request(http.MethodGet, "/rest/bundles?"+query.Encode(), token, nil)
-		check(c.call(get)) // the first one may read what the others find in memory
+		check(c.call(get)) // the first call fills the page cache
 		var took []float64
 		for range repeats {
 			took = append(took, seconds(func() { check(c.call(get)) })*1000)
@@ -63,11 +63,11 @@ func benchSearch(ctx context.Context, dir string) {
 	figure{name: "server/start_100000_bundles", value: median(took), unit: "s", bar: 1}.print()
 }
 
-// member is the number of the user of a filled data directory who searches, a member of a group.
+// member is the number of the user who searches; that user is a member of a group.
 const member = 4
 
-// fillData makes a data directory with bundles of several users, and returns the token of member, whose
-// password is corePassword.
+// fillData makes a data directory with bundles of several users, and returns the token of member. The
+// user's password is corePassword.
 func fillData(ctx context.Context, dir string, bundles int) string {
 	check(must(store.Open(ctx, dir)).Close())
 	check(storetest.Fill(ctx, dir, bundles))

@@ -14,7 +14,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/pause"
 )
 
-// samples are how long some requests took, in milliseconds. It is safe for concurrent use.
+// samples are durations of requests in milliseconds. It is safe for concurrent use.
 type samples struct {
 	mu  sync.Mutex
 	all []float64
@@ -26,7 +26,7 @@ func (s *samples) add(took time.Duration) {
 	s.all = append(s.all, float64(took)/float64(time.Millisecond))
 }
 
-// p99 is what 99 of 100 samples do not exceed, of those since the last call.
+// p99 returns the 99th percentile of the samples since the last call.
 func (s *samples) p99() float64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -38,8 +38,8 @@ func (s *samples) p99() float64 {
 	return sorted[int(math.Ceil(0.99*float64(len(sorted))))-1]
 }
 
-// benchWorkers measures a server at which 5,000 idle workers check in, as CodaLab's do: how long they and
-// users wait meanwhile, what the server takes, and how many check-ins it bears.
+// benchWorkers measures a server with 5,000 idle workers that check in as CodaLab's do: the delay of
+// check-ins and of users' requests, the server's resource use, and its largest rate of check-ins.
 func benchWorkers(ctx context.Context, dir string) {
 	const windows, lasts = 3, 10 * time.Second
 	data := filepath.Join(dir, "data")

@@ -72,9 +72,9 @@ func writesPerSecond(ctx context.Context, book *ledger.Ledger) float64 {
 	return rate
 }
 
-// tenThousand starts a bridge with 10,000 rows again and again, up to its first
-// decisions, and has it decide steps in which a hundred of them have news. It
-// returns how many seconds each took.
+// tenThousand starts a bridge with 10,000 rows several times, up to its first decisions,
+// and makes it decide steps in which a hundred of them have news. It returns the
+// durations in seconds.
 func tenThousand(ctx context.Context, book *ledger.Ledger) (steps, restarts []float64) {
 	const all, news, rounds = 10_000, 100, 10
 	phases := []plan.Phase{plan.Queued, plan.Running, plan.Queued, plan.Running, plan.Queued, plan.Running, plan.Queued, plan.Staging, plan.Finalizing, plan.Done}

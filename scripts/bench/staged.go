@@ -54,9 +54,9 @@ func (b *countingBody) Read(p []byte) (int, error) {
 
 const gigabyte = 1_000_000_000
 
-// benchStaging measures staging on a whole site: how often 64 bundles fetch a
-// dependency that they share, and how long an allocation is held before a command
-// whose image and dependency had to be fetched.
+// benchStaging measures staging on a whole site: the number of downloads of a dependency
+// that 64 bundles share, and the time between an allocation's start and its command's if
+// image and dependency were not cached.
 func benchStaging(ctx context.Context, dir string) {
 	var proxy countingProxy
 	stop := func() {}
@@ -70,7 +70,7 @@ func benchStaging(ctx context.Context, dir string) {
 		}
 		return "http://" + via
 	}})
-	defer func() { _ = s.Close() }() // what was measured is printed by then
+	defer func() { _ = s.Close() }() // the figures are printed before
 	s.benchShared(ctx, &proxy)
 	s.benchCold(ctx, dir)
 }

@@ -15,15 +15,15 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// startsCounted is how many starts a count is the median of.
+// A count is the median of startsCounted starts.
 const startsCounted = 5
 
-// startCounts is what it took from a job's script to its command.
+// startCounts has the counts between a job's script and its command.
 type startCounts struct{ processes, threads, syscalls float64 }
 
-// benchStart counts what cl-worker and all that it starts do between the exec of a job's script and that of the
-// command, with the built-in runtime, beside the script of a bare job. On a virtual machine these cost more than
-// anything else.
+// benchStart counts the processes, threads and system calls of cl-worker and its children between the exec of a
+// job's script and that of the command, with the built-in runtime, and compares them with a bare job's. On a
+// virtual machine these cost more than anything else.
 func (s *site) benchStart(ctx context.Context) {
 	strace, err := exec.LookPath("strace")
 	if err != nil {
@@ -38,7 +38,7 @@ func (s *site) benchStart(ctx context.Context) {
 	for _, f := range []struct {
 		name string
 		of   func(startCounts) float64
-		bar  float64 // half of what a start took at first
+		bar  float64 // half of the first measurement
 	}{
 		{"processes", func(c startCounts) float64 { return c.processes }, 3},
 		{"threads", func(c startCounts) float64 { return c.threads }, 8},
@@ -77,13 +77,13 @@ func (s *site) countBareStart(ctx context.Context, strace string) startCounts {
 	return s.countScript(ctx, strace, fmt.Sprintf(bareScript, must(sifconfig.Read(s.sif)).Offset, s.sif, stamp, os.DevNull))
 }
 
-// countScript runs a script and counts what happens until stamp is executed.
+// countScript runs a script and counts processes, threads and system calls until stamp is executed.
 func (s *site) countScript(ctx context.Context, strace, text string) startCounts {
 	script := filepath.Join(s.Dir, "home", "counted")
 	trace := script + ".trace"
 	check(os.WriteFile(script, []byte(text), 0o755))
 	// raw: strace must not read the memory of the command. A page of it may be a file of the image, which only
-	// squashfuse can bring, and strace has stopped squashfuse.
+	// squashfuse can read, and strace has stopped squashfuse.
 	s.run(ctx, strace, "-f", "-s", "256", "-e", "raw=!execve,clone,clone3", "-o", trace, script)
 	c := parseStart(must(os.ReadFile(trace)), stamp)
 	check(os.Remove(script))
@@ -98,8 +98,8 @@ var (
 	tracedShell = regexp.MustCompile(`execve\("(?:/usr)?/bin/(?:ba)?sh", \[`)
 )
 
-// parseStart counts the calls in strace's output until a shell is to execute the command. It leaves out those by
-// which Go's scheduler waits: they depend on how long the rest takes.
+// parseStart counts the calls in strace's output until a shell executes the command. It leaves out the calls by
+// which Go's scheduler waits, because their number depends on the duration of the rest.
 func parseStart(trace []byte, command string) startCounts {
 	c := startCounts{processes: 1} // the script
 	for line := range bytes.Lines(trace) {

@@ -1,6 +1,6 @@
 package main
 
-// What CodaLab's own server 1.7.3 did in a second, with MariaDB, on a machine of two cores such as this one
+// Rates of CodaLab's own server 1.7.3 a second, with MariaDB, on a machine of two cores such as this one
 // (docs/stock-server.md, "Limits of the server"). This program does not measure that server.
 const (
 	stockReports    = 61 // reports of live runs, in one check-in of 300 runs

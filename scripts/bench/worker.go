@@ -24,11 +24,11 @@ import (
 )
 
 // benchWorker measures the stand-alone cl-worker and the workers of cl-worker-manager, on cl-server, with
-// the image in the cache. CodaLab's own worker works for the same server, where there is one. The programs
-// share the processors. It needs root, as its workers run as researcher.
+// the image in the cache, and CodaLab's own worker on the same server if there is one. The programs share
+// the processors. It needs root, because its workers run as researcher.
 func benchWorker(ctx context.Context) {
 	if len(stockWorker()) == 0 {
-		fmt.Println("bench: cl-worker is not compared with CodaLab's own, of which there is none at CLTEST_STOCK_WORKER")
+		fmt.Println("bench: cl-worker is not compared with CodaLab's own: CLTEST_STOCK_WORKER names none")
 	}
 	onShared := func() string { return must(os.MkdirTemp(testsite.Base, "bench-worker-")) }
 	measureSections([]section{
@@ -62,8 +62,8 @@ type workerLab struct {
 	endServer func()
 }
 
-// labHost is where servers listen that nodes do not call. Registries of several processes have port 80
-// there: CodaLab's own worker takes no image with another port in its name
+// labHost returns the address of servers that nodes do not call. Registries of several processes have port
+// 80 there: CodaLab's own worker takes no image with another port in its name
 // (codalab/worker/docker_image_manager.py: _image_availability_state).
 func labHost() string {
 	pid := os.Getpid()
@@ -90,7 +90,7 @@ func startLab(ctx context.Context, dir, host string) *workerLab {
 
 func (l *workerLab) passwordFile() string { return filepath.Join(l.dir, "login") }
 
-// authority is the file with the certificate of the registry for nodes, where there is one.
+// authority returns the path of the certificate of the nodes' registry.
 func (l *workerLab) authority() string { return filepath.Join(l.dir, "authority.pem") }
 
 // researcherAccount is the user of the workers.
@@ -99,7 +99,7 @@ func researcherAccount() *syscall.Credential {
 	return &syscall.Credential{Uid: uint32(must(strconv.ParseUint(u.Uid, 10, 31))), Gid: uint32(must(strconv.ParseUint(u.Gid, 10, 31)))}
 }
 
-// startProgram starts a program that is beside this one as researcher. Its log is a file NAME.log.
+// startProgram starts a program of this program's directory as researcher. Its log is a file NAME.log.
 func (l *workerLab) startProgram(ctx context.Context, name string, args ...string) part {
 	cmd := exec.CommandContext(ctx, filepath.Join(filepath.Dir(must(os.Executable())), name), args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: l.as}
@@ -183,7 +183,7 @@ func (l *workerLab) await(ctx context.Context, uuid string, state codalab.State)
 	}
 }
 
-// quantile is what a part of the values do not exceed.
+// quantile returns the smallest value that a part of the values do not exceed.
 func quantile(values []float64, part float64) float64 {
 	sorted := slices.Sorted(slices.Values(values))
 	return sorted[int(math.Ceil(part*float64(len(sorted))))-1]

@@ -28,10 +28,10 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testsite"
 )
 
-// pilots is how many workers the runs of benchPilots need.
+// pilots is the number of workers that the runs of benchPilots need.
 const pilots = 10
 
-// pilotShape is what a pilot and a bare job ask for.
+// pilotShape returns the sbatch options of a pilot and a bare job.
 func pilotShape() []string {
 	return []string{"--partition", "cpu", "--account", "lab", "--time", "10:00"}
 }
@@ -86,7 +86,7 @@ func (l *workerLab) serveNodes(ctx context.Context) (stop func()) {
 	return server.Close
 }
 
-// certify makes a certificate of an address, and writes it where workers look for an authority.
+// certify makes a certificate of an address, and writes it to the file that workers trust.
 func (l *workerLab) certify(host string) tls.Certificate {
 	key := must(ecdsa.GenerateKey(elliptic.P256(), cryptorand.Reader))
 	template := &x509.Certificate{
@@ -98,8 +98,9 @@ func (l *workerLab) certify(host string) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{made}, PrivateKey: key}
 }
 
-// pilotProgram is a script that runs our worker in the built-in way, and returns its path. The worker has one
-// CPU of this machine: the cluster's nodes have more CPUs than the machine, and do not bind jobs to them.
+// pilotProgram makes a script that runs our worker with the built-in runtime, and returns its path. The
+// worker has one CPU of this machine: the cluster's nodes have more CPUs than the machine, and do not bind
+// jobs to them.
 func (l *workerLab) pilotProgram() string {
 	path := filepath.Join(l.dir, "pilot")
 	worker := filepath.Join(filepath.Dir(must(os.Executable())), "cl-worker")
@@ -128,7 +129,7 @@ func (l *workerLab) awaitNoJobs(ctx context.Context) {
 	}
 }
 
-// bareJobs submits ten jobs one after the other, and returns how long it took until the last one began.
+// bareJobs submits ten jobs one after the other, and returns the time until the last one began.
 func (l *workerLab) bareJobs(ctx context.Context, round int) float64 {
 	script := filepath.Join(l.dir, "bare.sh")
 	check(os.WriteFile(script, []byte("#!/bin/sh\n"+stamp+"\nsleep 300\n"), 0o644))

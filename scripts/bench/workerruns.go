@@ -17,7 +17,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/pause"
 )
 
-// What the issue says of CodaLab's own worker, in the text of a bar.
+// Values of CodaLab's own worker, as texts of bars.
 const (
 	stockFirst = "stock:1.6-3.2"
 	stockReady = "stock:7.7-9.5"
@@ -94,7 +94,7 @@ func parseStamp(text string) time.Time {
 	return must(time.Parse("2006-01-02 15:04:05.999999999Z07:00", line))
 }
 
-// read reads what a run has printed.
+// read returns a run's output so far.
 func (l *workerLab) read(ctx context.Context, uuid string) (string, error) {
 	c, err := l.user.OpenContents(ctx, codalab.Target{BundleUUID: uuid, Subpath: "stdout"}, nil)
 	if err != nil {
@@ -104,7 +104,7 @@ func (l *workerLab) read(ctx context.Context, uuid string) (string, error) {
 	return string(text), errors.Join(err, c.Close())
 }
 
-// awaitOutput waits until a run prints, and returns what it has printed.
+// awaitOutput waits until a run prints, and returns its output.
 func (l *workerLab) awaitOutput(ctx context.Context, uuid string) string {
 	l.await(ctx, uuid, codalab.StateRunning)
 	for began := time.Now(); ; check(pause.For(ctx, 20*time.Millisecond)) {
@@ -169,7 +169,7 @@ func benchWorkerReads(ctx context.Context, dir string) {
 	}
 }
 
-// timeReads runs a command, and measures a hundred reads of what it prints; fewer at a slow worker.
+// timeReads runs a command, and measures a hundred reads of its output; fewer at a slow worker.
 func (l *workerLab) timeReads(ctx context.Context, tag, command string) (took []float64) {
 	const reads, enough = 100, 15 // seconds
 	uuid := l.run(ctx, tag, command)
@@ -187,8 +187,8 @@ func (l *workerLab) timeReads(ctx context.Context, tag, command string) (took []
 	return took
 }
 
-// benchWorkerRate measures how many runs of one CPU that do nothing a worker ends in a second: from the
-// first request to the moment when all of them are ready. The worker has the CPUs of this host.
+// benchWorkerRate measures the number of empty runs of one CPU that a worker ends in a second: from the
+// first request until all of them are ready. The worker has the CPUs of this host.
 func benchWorkerRate(ctx context.Context, dir string) {
 	const runs = 100
 	l := startLab(ctx, dir, labHost())
@@ -213,7 +213,7 @@ func benchWorkerRate(ctx context.Context, dir string) {
 	figure{name: "worker/memory_after_100_runs", value: residentMB(w.pid), unit: "MB"}.print()
 }
 
-// benchWorkerIdle measures what an idle worker takes of its host, and what one with running bundles does.
+// benchWorkerIdle measures the host's resources that a worker uses, idle and with running bundles.
 func benchWorkerIdle(ctx context.Context, dir string) {
 	const lasts, settles = 20 * time.Second, 3 * time.Second
 	l := startLab(ctx, dir, labHost())

@@ -14,8 +14,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testsite"
 )
 
-// demo is a site, and the terminal on which its story is told. After the first
-// error its methods do nothing.
+// demo is a site, and the output for the story. After the first error its methods do
+// nothing.
 type demo struct {
 	site  *testsite.Site
 	lake  string // a directory with data that is used in place
@@ -62,7 +62,7 @@ func (d *demo) cl(ctx context.Context, args ...string) string {
 	return answer
 }
 
-// want shows a command whose answer has to contain a text.
+// want runs a command whose output must contain a text.
 func (d *demo) want(ctx context.Context, want string, args ...string) {
 	if got := d.cl(ctx, args...); !strings.Contains(got, want) {
 		d.check(fmt.Errorf("cl %s printed %q, which lacks %q", quoted(args), got, want))
@@ -101,7 +101,7 @@ func (d *demo) cacheList(ctx context.Context, options ...string) string {
 	return d.other(ctx, append([]string{program, "cache", "ls", "--config", d.site.BridgeConfig()}, options...)...)
 }
 
-// until repeats a look every half second until it succeeds.
+// until calls look every half second until it returns true.
 func (d *demo) until(ctx context.Context, look func() bool) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

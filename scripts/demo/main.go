@@ -1,6 +1,6 @@
 // Command demo shows the main job to a person: it starts a site on this machine
-// (registry, CodaLab server, bridge, Slurm cluster), does what researchers do, and
-// prints each command and its answer. It ends in one line for machines.
+// (registry, CodaLab server, bridge, Slurm cluster), runs a researcher's commands, and
+// prints each command and its answer. It ends with one line for machines.
 //
 // `demo playground` starts the same site and leaves the commands to the person.
 //
@@ -40,7 +40,7 @@ func main() {
 	}
 }
 
-// tellStory starts a site, does what researchers do, and ends it.
+// tellStory starts a site, runs the story's commands, and ends the site.
 func tellStory(ctx context.Context, out io.Writer, image string) (err error) {
 	d := &demo{out: out, began: time.Now()}
 	d.say("# Starting an image registry, a CodaLab server and a bridge, as user %s.", testsite.User)

@@ -11,10 +11,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testsite"
 )
 
-// keepUp keeps a site up until ctx ends, and prints what a person may try on it. The
-// file at path makes a shell a client of the site; the lock on it shows that the
-// site is up. There is one such site at a time: where it is up already, keepUp only
-// prints what to try.
+// keepUp keeps a site up until ctx ends, and prints suggestions. The file at path makes a
+// shell a client of the site; the lock on it shows that the site is up. There is only one
+// such site at a time: if it is up already, keepUp only prints the suggestions.
 func keepUp(ctx context.Context, out io.Writer, path, image string) (err error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testsite"
 )
 
-// screen is what keepUp prints.
+// screen is the output of keepUp.
 type screen struct {
 	mu   sync.Mutex
 	text strings.Builder

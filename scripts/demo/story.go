@@ -207,8 +207,8 @@ func (d *demo) parseUptime(s string) float64 {
 	return f
 }
 
-// accounting shows what the administrator sees. The accounting database shows a
-// job's comment some seconds after its end.
+// accounting shows the administrator's view. The accounting database shows a job's
+// comment some seconds after its end.
 func (d *demo) accounting(ctx context.Context) {
 	d.say("\n# What the administrator sees of it all.")
 	args := []string{

@@ -30,7 +30,7 @@ func (f file) mode() fs.FileMode {
 }
 
 // archive writes the archive of a platform. Its only directory unpacks into a prefix such as
-// /usr/local; that for Windows is flat.
+// /usr/local; the archive for Windows is flat.
 func (r *release) archive(p platform) error {
 	name := fmt.Sprintf("cl-slurm_%s_%s", strings.TrimPrefix(r.version, "v"), p)
 	files, err := r.files(p)

@@ -1,8 +1,8 @@
 // Command release builds a release of cl-slurm: static programs as archives and packages, an
-// SBOM and their digests. It needs the sources, Go and git, and is what `make release` calls.
+// SBOM and their digests. `make release` calls it. It needs the sources, Go and git.
 //
 // Two builds of a commit, by the same version of Go, give the same bytes: in any directory, at
-// any time, on any machine. Times of files are that of the commit (or SOURCE_DATE_EPOCH).
+// any time, on any machine. All files have the commit's time (or SOURCE_DATE_EPOCH).
 package main
 
 import (

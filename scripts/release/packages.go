@@ -42,7 +42,7 @@ func (r *release) writePackage(part, format, arch string) error {
 	info.MTime = r.time
 	nfpm.WithDefaults(info)
 	for _, c := range info.Contents {
-		switch { // whatever the umask of who has checked the sources out
+		switch { // whatever the umask of the check-out
 		case c.Type == files.TypeDir:
 		case strings.HasPrefix(c.Destination, "/usr/bin/"), strings.HasSuffix(c.Destination, ".sh"):
 			c.FileInfo = &files.ContentFileInfo{Mode: 0o755}

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// The parts of a release: what researchers install, and what clusters and servers do.
+// The parts of a release: one for researchers, one for clusters and servers.
 const (
 	client  = "client"
 	cluster = "cluster"
@@ -28,8 +28,9 @@ func parts() map[string][]string {
 
 func shells() []string { return []string{"bash", "zsh", "fish"} }
 
-// prepare fills the stage with what all platforms share: pages/PART/*.1.gz, the manual pages;
-// completion/PROGRAM.SHELL; and units/*.service. Programs for this machine write them.
+// prepare fills the stage with the files of all platforms: pages/PART/*.1.gz, the manual
+// pages; completion/PROGRAM.SHELL; and units/*.service. It builds programs for this machine,
+// which write them.
 func (r *release) prepare(ctx context.Context) error {
 	host := platform{runtime.GOOS, runtime.GOARCH}
 	if err := r.compile(ctx, host); err != nil {
@@ -109,7 +110,7 @@ func (r *release) compressPages(part string) error {
 	return nil
 }
 
-// units writes the units for packages, whose programs are in /usr/bin.
+// units writes the units for packages, with programs in /usr/bin.
 func (r *release) units() error {
 	if err := os.Mkdir(r.staged("units"), 0o755); err != nil {
 		return err

@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// release is one release and how it is built.
+// release holds one release and the options of its build.
 type release struct {
 	// source is the directory of the sources, out the one to build into.
 	source, out string
@@ -29,7 +29,7 @@ type release struct {
 	platforms []platform
 	// vcs is set if Go shall write the commit into the programs.
 	vcs bool
-	// stage is a directory for what archives and packages are made of.
+	// stage is a directory for the inputs of archives and packages.
 	stage string
 }
 
@@ -38,7 +38,7 @@ type platform struct{ os, arch string }
 
 func (p platform) String() string { return p.os + "_" + p.arch }
 
-// programs are what is built for a platform: all for Linux, elsewhere what people use.
+// programs returns the programs for a platform: all for Linux, elsewhere only cl.
 func (p platform) programs() []string {
 	if p.os == "linux" {
 		return []string{"cl", "cl-bridge", "cl-server", "cl-worker", "cl-worker-manager"}
@@ -130,7 +130,7 @@ func (r *release) git(ctx context.Context, args ...string) (string, error) {
 	return strings.TrimSpace(out), err
 }
 
-// run runs a program in the directory of the sources and returns what it prints.
+// run runs a program in the directory of the sources and returns its output.
 func (r *release) run(ctx context.Context, env []string, program string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Dir, cmd.Env = r.source, append(os.Environ(), env...)

@@ -142,7 +142,7 @@ func smallRoot(t *testing.T) string {
 	return root
 }
 
-// command runs a program and returns what it prints.
+// command runs a program and returns its output.
 func command(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), name, args...)
@@ -160,7 +160,7 @@ type kind struct {
 	// packages are the files of the packages, by name.
 	packages        map[string]string
 	install, remove func(root string, names ...string)
-	// zsh is where its systems look for completions.
+	// zsh is the directory in which its systems look for completions.
 	zsh string
 	// keepsSharedDirs is set if a removal leaves empty directories that several packages use.
 	keepsSharedDirs bool
@@ -256,7 +256,7 @@ func testPackages(t *testing.T, root string, k kind) {
 	}
 }
 
-// tree lists what is below root, without what dpkg and rpm keep of themselves.
+// tree lists the files below root, except those that dpkg and rpm keep of themselves.
 func tree(t *testing.T, root string, k kind) map[string]bool {
 	t.Helper()
 	found := map[string]bool{}

@@ -65,7 +65,8 @@ func (c *campaign) next() (seed uint64, more bool) {
 	return c.first + c.begun - 1, c.begun <= c.seeds
 }
 
-// count counts a seed. It prints the progress now and then, and the first seeds that failed.
+// count counts a seed. It prints the progress every 30 seconds, and the first seeds that
+// failed.
 func (c *campaign) count(ctx context.Context, r sim.Result) {
 	const tellEvery, show = 30 * time.Second, 5
 	c.mu.Lock()

@@ -1,11 +1,11 @@
-// Command sim runs seeds of the simulation of package bridge/sim, and prints those that break a
-// promise, each with the command that repeats it.
+// Command sim runs seeds of the simulation of package bridge/sim, and prints the seeds that
+// break a promise, each with the command that repeats it.
 //
 //	sim -seeds 1000000           a million seeds from 1 on
 //	sim -first 5000 -seeds 100   a hundred from 5000 on
 //	sim -seed 17 -v              one seed, step by step
 //	sim -seed 17 -large          one large world: 2,000 bundles, 200 nodes, five owners
-//	sim -seed 17 -only crash.3   the same with one of its faults alone
+//	sim -seed 17 -only crash.3   the same with only one of its faults
 //
 // It ends with one line of counts, and with status 1 if a promise was broken.
 package main
@@ -80,7 +80,7 @@ func runOne(ctx context.Context, out io.Writer, seed uint64, only string, o sim.
 	return nil
 }
 
-// quickDisk is a directory in memory, where the machine has one.
+// quickDisk returns a directory in memory, or an empty text if the machine has none.
 func quickDisk() string {
 	const dir = "/dev/shm"
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
@@ -89,5 +89,5 @@ func quickDisk() string {
 	return dir
 }
 
-// say prints a line. It ignores an output that is closed.
+// say prints a line. It ignores the error of a closed output.
 func say(out io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(out, format, args...) }

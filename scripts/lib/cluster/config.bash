@@ -1,12 +1,12 @@
 # shellcheck shell=bash
 #
-# What the cluster consists of: paths, parts, and every configuration file.
+# The parts of the cluster: paths, features, and every configuration file.
 
 readonly base=/var/tmp/cl-slurm
 
-# Clusters of different Slurms have nothing in common but the machine: each has a
-# directory, a bridge (whose name begins those of its interfaces, and is that of
-# its cgroups), addresses and ports of its own.
+# Clusters of different Slurms share nothing but the machine: each has its own
+# directory, bridge, addresses and ports. The bridge's name is also the beginning
+# of the names of the cluster's interfaces, and the name of its cgroups.
 readonly slurm=${SLURM-}
 case $slurm in
   '') dir=$base/cluster bridge=clslurm subnet=10.77.0 ports=168 ;;
@@ -37,8 +37,8 @@ require_programs() {
   getent passwd "$user" >/dev/null || die "the user $user does not exist; run scripts/setup first"
 }
 
-# choose_parts finds out what the machine supports. CLUSTER_WITHOUT lists parts
-# to leave out.
+# choose_parts detects the features that the machine supports. CLUSTER_WITHOUT
+# lists features to leave out.
 choose_parts() {
   part_namespaces=no part_cgroups=no
   [[ " ${CLUSTER_WITHOUT-} " == *' namespaces '* ]] || ! namespaces_work || part_namespaces=yes

@@ -1,14 +1,14 @@
 # shellcheck shell=bash
 #
-# Nodes: a network bridge, and for each node its namespaces and a cgroup in each
-# hierarchy. The namespaces have names, so that a slurmd that died starts in the
-# same ones again. The cgroups list every process of a node.
+# Nodes: a network bridge, and for each node its namespaces and a cgroup in
+# each hierarchy. The namespaces have names, so that a restarted slurmd joins
+# the same ones. The cgroups list every process of a node.
 
 # controllers prints the version 1 hierarchies, one line for each: "memory",
 # "cpu,cpuacct".
 controllers() { awk -F: '$2 != "" && $2 !~ /=/ { print $2 }' /proc/self/cgroup; }
 
-# check_address refuses to start where something else uses the addresses.
+# check_address fails if another interface uses the addresses.
 check_address() {
   local holder
   [[ $part_namespaces == yes ]] || return 0
@@ -89,8 +89,9 @@ spawn_inside() {
   )
 }
 
-# gpu_major prints a device number that no driver has: whoever opens such a file
-# gets "no such device" if the cgroup allows the device, else "not permitted".
+# gpu_major prints a device number that no driver has. Opening such a file
+# fails with "no such device" if the cgroup allows the device, else with "not
+# permitted".
 gpu_major() {
   local major
   for major in {240..254}; do
@@ -99,8 +100,8 @@ gpu_major() {
   printf '%s' "$major"
 }
 
-# make_gpu_files DIRECTORY makes fake GPUs where nodes share the machine's /dev:
-# plain files where device files are not allowed.
+# make_gpu_files DIRECTORY makes fake GPUs for nodes that share the machine's
+# /dev: plain files if device files are not allowed.
 make_gpu_files() {
   local i
   install -d -m 0755 "$1"

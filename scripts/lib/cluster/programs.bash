@@ -33,7 +33,7 @@ fetch_slurm() {
   mv -T "$new" "$programs"
 }
 
-# fetch_packages DIRECTORY PACKAGE…: download packages and what they depend on, as
+# fetch_packages DIRECTORY PACKAGE…: download packages and their dependencies, as
 # if none were installed.
 fetch_packages() {
   local at=$1 mirror

@@ -152,8 +152,8 @@ unfinished_jobs() {
   SLURM_CONF=$etc/slurm.conf squeue --noheader --all --states=PENDING,RUNNING,SUSPENDED,COMPLETING --format=%A 2>/dev/null | sort -u || true
 }
 
-# cancel_jobs ends all jobs before the nodes end, so that the accounting database
-# learns of their ends.
+# cancel_jobs ends all jobs before the nodes end, so that the accounting
+# database records their ends.
 cancel_jobs() {
   local jobs
   mapfile -t jobs < <(unfinished_jobs)

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 #
-# What the site consists of: paths, machines, addresses.
+# The parts of the site: paths, machines, addresses.
 
 readonly base=/var/tmp/cl-slurm
 readonly home=$base/site
@@ -37,8 +37,8 @@ address() {
   esac
 }
 
-# host_name GUEST prints what the machine calls itself. On many sites that is not what
-# Slurm calls the node.
+# host_name GUEST prints the machine's host name. On many sites it differs from Slurm's
+# name of the node.
 host_name() {
   case $1 in
     c1) printf 'node-a.cl.example' ;;
@@ -46,7 +46,7 @@ host_name() {
   esac
 }
 
-# memory GUEST prints how much it has.
+# memory GUEST prints the size of its memory.
 memory() {
   case $1 in
     fs) printf 512M ;;
@@ -55,8 +55,9 @@ memory() {
   esac
 }
 
-# ssh_config prints how the machines are reached, inside the network namespace. The
-# connections of root and of researcher stay open, because a new one costs a guest seconds.
+# ssh_config prints ssh's configuration for the machines, inside the network namespace.
+# The connections of root and of researcher stay open, because a new one costs a guest
+# seconds.
 ssh_config() {
   local guest
   for guest in $guests; do printf 'Host %s\n  HostName %s.%s\n' "$guest" "$subnet" "$(address "$guest")"; done

@@ -20,8 +20,8 @@ start_controller() {
   poll 60 controller_listens 6817 || failed slurmctld "does not listen"
 }
 
-# start_room makes the namespaces of the controller. Its changes to the root file system go
-# when the site does.
+# start_room makes the namespaces of the controller. Its changes to the root file system end with
+# the site.
 start_room() {
   ! is_running room || return 0
   started+=(ctl)
@@ -95,7 +95,7 @@ nodes_are_well() {
   return "$well"
 }
 
-# stop_controller ends the daemons, and whatever else runs in the controller's namespaces.
+# stop_controller ends all processes in the controller's namespaces.
 stop_controller() {
   local name room=''
   ! is_running room || room=$(readlink "/proc/$pid/ns/mnt")

@@ -3,8 +3,8 @@
 # Guests: User-mode Linux is a kernel that is a process of this machine, and each
 # process of the guest is one, too.
 
-# start_guest GUEST starts it, unless it runs. Its disk keeps what it had written before it
-# was powered off. Its memory is a file in /dev/shm, which is gone with it.
+# start_guest GUEST starts it, unless it runs. Its disk keeps its files when it is powered
+# off. Its memory is a file in /dev/shm, which is removed with it.
 start_guest() {
   local guest=$1 options=() role=$1
   ! is_running "$guest" || return 0
@@ -44,7 +44,7 @@ kill_guest() {
   return 1
 }
 
-# end_guest GUEST takes its power.
+# end_guest GUEST powers it off.
 end_guest() {
   local user
   poll 20 kill_guest "$1" || die "processes of $1 cannot be ended: $(guest_processes "$1" | tr '\n' ' ')"
@@ -52,7 +52,7 @@ end_guest() {
   for user in root researcher; do stop "ssh-$user@$1"; done
 }
 
-# await_guest GUEST waits until it serves what it is for, and opens connections to it.
+# await_guest GUEST waits until its services answer, and opens connections to it.
 await_guest() {
   local user
   poll 600 answers "$1" || failed "$1" "does not answer"

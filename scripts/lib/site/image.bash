@@ -21,8 +21,8 @@ readonly masked='systemd-udevd.service systemd-udev-trigger.service systemd-udev
   apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer fstrim.timer
   slurmctld.service slurmdbd.service mariadb.service nfs-server.service nfs-blkmap.service'
 
-# find_base sets recipe, the fingerprint of the root file system, and root, the directory
-# of what is made from it. Comments in the scripts do not count.
+# find_base sets recipe, the fingerprint of the root file system, and root, the directory of
+# its products. Comments in the scripts do not count.
 find_base() {
   recipe=$(
     {
@@ -94,8 +94,8 @@ furnish_kernel() {
   install -d -m 0755 "$1/proc" "$1/dev" "$1$home"
 }
 
-# furnish_root ROOT DIRECTORY adds what makes a Debian a machine of the site: the modules of the
-# kernel in DIRECTORY, too. DIRECTORY gets what a client of ssh needs.
+# furnish_root ROOT DIRECTORY turns a Debian into a machine of the site; it adds the modules of
+# the kernel in DIRECTORY, too. DIRECTORY gets the files of an ssh client.
 furnish_root() {
   local unit id version
   cp -r --preserve=mode -- "$lib/root/." "$1/"

@@ -22,8 +22,8 @@ make_network() {
 # inside PROGRAM…: run it in the site's network.
 inside() { ip netns exec "$netns" "$@"; }
 
-# unplug GUEST cuts a guest off. Its tap stays up: User-mode Linux loses an interface
-# whose tap goes down, and does not get it back.
+# unplug GUEST disconnects a guest. Its tap stays up: if a tap goes down, User-mode
+# Linux loses the interface for ever.
 unplug() { inside ip link set "tap-$1" nomaster; }
 
 plug_in() { inside ip link set "tap-$1" master "$bridge"; }
