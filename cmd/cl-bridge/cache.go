@@ -19,14 +19,14 @@ import (
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 )
 
-const aboutCache = `cache looks after the images and dependencies on the shared disk. It may be used
-while bridges run: they share the cache by the same rules.
+const aboutCache = `cache manages the images and dependencies on the shared disk. It may run while bridges
+run: they share the cache by the same rules.
 
 An ENTRY is the beginning of its hash, or a part of its name: a bundle's UUID, an
 image's digest.`
 
 func cacheCommand(p program.Process) *cobra.Command {
-	return parentOf("cache", "Look after the images and dependencies on the shared disk", aboutCache,
+	return parentOf("cache", "Manage the images and dependencies on the shared disk", aboutCache,
 		cacheLs(p), cacheDu(p), cachePin(p), cacheTrim(p), cacheVerify(p))
 }
 
@@ -74,7 +74,7 @@ func cacheLs(p program.Process) *cobra.Command {
 }
 
 func cacheDu(p program.Process) *cobra.Command {
-	return cacheSub(p, "du", "Say how much the cache holds, of what, and for which owners", "", cobra.NoArgs, func(ctx context.Context, s *site, c *cache.Cache, _ []string) error {
+	return cacheSub(p, "du", "Show the size of the cache by kind of content and by owner", "", cobra.NoArgs, func(ctx context.Context, s *site, c *cache.Cache, _ []string) error {
 		u, err := cacheadmin.Measure(ctx, c, assembly.CacheDir(s.Config), s.Cache.Size.Bytes)
 		if err != nil {
 			return err
@@ -147,13 +147,13 @@ func listPins(s *site, c *cache.Cache) error {
 
 func cacheTrim(p program.Process) *cobra.Command {
 	var o cache.TrimOptions
-	cmd := cacheSub(p, "trim", "Drop pins of ended holders, remove the excess, and sweep what crashes left", "", cobra.NoArgs,
+	cmd := cacheSub(p, "trim", "Drop pins of ended holders, and remove the excess and the leftovers of crashes", "", cobra.NoArgs,
 		func(ctx context.Context, s *site, c *cache.Cache, _ []string) error {
 			t, err := c.Trim(ctx, o) // t is set after an error, too
 			return errors.Join(s.print(t, cacheadmin.TrimmedText(t, o.DryRun)), err)
 		})
-	cmd.Flags().BoolVarP(&o.DryRun, "dry-run", "n", false, "change nothing, and say what would be done")
-	cmd.Flags().BoolVar(&o.All, "all", false, "take out of use everything without a pin, whatever the size of the cache")
+	cmd.Flags().BoolVarP(&o.DryRun, "dry-run", "n", false, "change nothing, and print the changes that would be made")
+	cmd.Flags().BoolVar(&o.All, "all", false, "take all content without a pin out of use, whatever the size of the cache")
 	return cmd
 }
 

@@ -18,8 +18,8 @@ import (
 const aboutDoctor = `doctor checks everything that a first job needs, and prints a line for each check: ok,
 warning or failed, the key of the configuration, what it found, and what to do. It
 logs in to the server and asks Slurm about each queue. It submits a held job to each queue,
-says what the site made of its name, comment and options, and cancels it. Then it sends a
-short job to each queue. The job checks its node, and the shared disk together with this
+prints the site's changes to its name, comment and options, and cancels it. Then it submits
+a short job to each queue. The job checks its node, and the shared disk together with this
 host. doctor cancels a job that has not begun within --wait. In the shared directory it
 leaves only the program cl-worker, which the bridge needs there anyway.
 
@@ -104,14 +104,14 @@ func printCheck(p program.Process, c doctor.Check) {
 	_, _ = fmt.Fprintln(p.Stdout, text) // fails only if standard output is gone
 }
 
-const aboutCheck = `check reads a configuration and says what is wrong in it. With --live it also makes
-the checks of cl-bridge doctor, except for the jobs, and ends with doctor's exit codes.
+const aboutCheck = `check reads a configuration and prints its mistakes. With --live it also makes the
+checks of cl-bridge doctor, except for the jobs, and ends with doctor's exit codes.
 It changes nothing.`
 
 // configCommand checks a configuration.
 func configCommand(p program.Process) *cobra.Command {
 	live := false
-	check := siteCommand(p, "check", "Say whether a configuration can be read; with --live, whether what it names is there", aboutCheck, cobra.NoArgs,
+	check := siteCommand(p, "check", "Check a configuration; with --live, also the server, Slurm and the disks that it names", aboutCheck, cobra.NoArgs,
 		func(ctx context.Context, s *site, _ []string) error {
 			if live {
 				return examination{}.run(ctx, s)
@@ -119,7 +119,7 @@ func configCommand(p program.Process) *cobra.Command {
 			if s.json {
 				return program.Usage(errors.New("--json goes with --live"))
 			}
-			return s.print(nil, fmt.Sprintf("%s: %d queues, no mistake in the file; --live checks what it names\n", s.Path, len(s.Queue)))
+			return s.print(nil, fmt.Sprintf("%s: %d queues, no mistake in the file; --live checks the server, Slurm and the disks, too\n", s.Path, len(s.Queue)))
 		})
 	check.Flags().BoolVar(&live, "live", false, "check the server, Slurm and the disks too")
 	check.Flags().Lookup("json").Usage = "with --live, print JSON"

@@ -15,18 +15,18 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-const aboutExplain = `explain says where a bundle is, since when and why, what it waits for, and what
-the bridge decided about it before. It reads the bridge's ledger, whether the bridge
+const aboutExplain = `explain prints a bundle's phase, its reason and its beginning, the cause of a wait, and
+the bridge's earlier decisions about it. It reads the bridge's ledger, whether the bridge
 runs or not; on a host that cannot read the ledger's file it asks the running bridge,
 which answers within some seconds. The history of a bundle that the bridge has forgotten
-stays for keep_history, 14 days if the configuration does not say.
+stays for keep_history, by default 14 days.
 
 UUID may be shortened to its beginning, such as 0x1a2b, if no other bundle begins so.`
 
 func explainCommand(p program.Process) *cobra.Command {
 	s := &site{Process: p}
 	cmd := &cobra.Command{
-		Use: "explain UUID", Short: "Say where a bundle is, and why", Long: aboutExplain,
+		Use: "explain UUID", Short: "Show a bundle's phase, and its reason", Long: aboutExplain,
 		Args: program.WrongUsage(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error { return s.explain(cmd.Context(), args[0]) },
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {

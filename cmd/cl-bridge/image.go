@@ -19,10 +19,11 @@ import (
 	"github.com/cl-slurm/cl-slurm/staging/images"
 )
 
-const aboutImage = `image looks after the images that bundles run in. The bridge brings in what bundles
-ask for; pull brings in images beforehand and keeps them: they stay in the cache until
-rm, and bundles can use them while their registry is away. With image.offline = true in
-the configuration the bridge asks no registry, and bundles can use only kept images.
+const aboutImage = `image manages the images of bundles. The bridge brings in the images that bundles
+request; pull brings in images beforehand and keeps them: they stay in the cache until
+rm, and bundles can use them while their registry does not answer. With image.offline =
+true in the configuration the bridge asks no registry, and bundles can use only kept
+images.
 
 It works with and without a running bridge.
 
@@ -30,14 +31,14 @@ Exit codes: 1 refused or failed; 2 the command line or the configuration is wron
 3 the registry, or the ledger's server, did not answer.`
 
 func imageCommand(p program.Process) *cobra.Command {
-	return parentOf("image", "Bring images in beforehand, and look after them", aboutImage, imagePull(p), imageLs(p), imageRm(p), imageConvert())
+	return parentOf("image", "Bring images in beforehand, list and remove them", aboutImage, imagePull(p), imageLs(p), imageRm(p), imageConvert())
 }
 
 const aboutPull = `pull brings images in and keeps them until rm. Without IMAGE it brings in the images of
 bundles that name none: image.default_cpu and image.default_gpu, or CodaLab's, and the
 default_image of each queue, for the architecture of its nodes.
 
-On a terminal it shows its progress; elsewhere it prints a line now and then.`
+On a terminal it shows its progress; elsewhere it prints a line from time to time.`
 
 func imagePull(p program.Process) *cobra.Command {
 	var r imageadmin.Request
@@ -57,8 +58,8 @@ func imagePull(p program.Process) *cobra.Command {
 			return pull(ctx, s, im, wanted)
 		})
 	cmd.Flags().StringVar(&r.Architecture, "arch", "", "the nodes' `architecture`, such as amd64 or arm64, if not this host's")
-	cmd.Flags().StringVar(&r.Queue, "queue", "", "the architecture of this `queue`'s nodes; without IMAGE, its default images alone")
-	cmd.Flags().StringVar(&r.As, "as", "", "keep the one IMAGE under this `name`, for bundles that ask for that")
+	cmd.Flags().StringVar(&r.Queue, "queue", "", "the architecture of this `queue`'s nodes; without IMAGE, only its default images")
+	cmd.Flags().StringVar(&r.As, "as", "", "keep the one IMAGE under this `name`, for bundles that request the name")
 	completeArchitectures(cmd)
 	if err := cmd.RegisterFlagCompletionFunc("queue", completeQueues(p)); err != nil {
 		panic(err) // the flag was added above

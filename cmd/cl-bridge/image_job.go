@@ -51,8 +51,8 @@ func imageJobsAlone(ctx context.Context, p program.Process, c config.Config) (as
 }
 
 const aboutConvert = `convert converts the one image that SPEC describes. A bridge has pulled its layers to the
-shared disk before. Jobs run this command where image.queue is set. It needs mksquashfs
-and no network, and writes its result to result.json beside SPEC.`
+shared disk before. Jobs run this command if image.queue is set. It needs mksquashfs
+and no network, and writes its result to result.json in SPEC's directory.`
 
 // imageConvert is for jobs; the help does not list it.
 func imageConvert() *cobra.Command {

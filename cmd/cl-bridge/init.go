@@ -25,7 +25,7 @@ wrong; 3 the server or Slurm does not answer.`
 func initCommand(p program.Process) *cobra.Command {
 	o := setup.Options{In: p.Stdin, Out: p.Stdout, Getenv: p.Getenv, Now: p.Now}
 	cmd := &cobra.Command{
-		Use: "init", Short: "Write a configuration from what Slurm says and your answers to a few questions", Long: aboutInit,
+		Use: "init", Short: "Write a configuration from Slurm's settings and your answers to a few questions", Long: aboutInit,
 		Args: program.WrongUsage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			usual, err := configPlace(p)
@@ -48,12 +48,12 @@ func initCommand(p program.Process) *cobra.Command {
 	f.StringVar(&o.Path, "config", "", "the `file` to write, if not $"+configVariable+" or ~/.config/cl-bridge/bridge.toml")
 	f.StringVar(&o.Server, "server", "", "the CodaLab server's `address`")
 	f.StringVar(&o.User, "user", "", "the `name` of the user whose bundles the bridge runs")
-	f.StringVar(&o.PasswordFile, "password-file", "", "a `file` with the password, mode 0600, which stays where it is")
+	f.StringVar(&o.PasswordFile, "password-file", "", "a `file` with the password, mode 0600; the bridge reads it there")
 	f.StringVar(&o.Shared, "shared", "", "a `directory` that this host and the compute nodes share; it is made if need be")
 	f.StringSliceVar(&o.Partitions, "partitions", nil, "`names` of the partitions that get a queue, instead of all that you may use")
 	f.StringVar(&o.DefaultPartition, "default", "", "the `partition` for runs that name no queue, if not Slurm's default one")
 	f.StringVar(&o.SlurmBin, "slurm-bin", "", "the `directory` of Slurm's commands, if it is not in PATH")
-	f.BoolVar(&o.Yes, "yes", false, "ask nothing: take what is suggested")
+	f.BoolVar(&o.Yes, "yes", false, "ask nothing, and accept all suggestions")
 	f.BoolVar(&o.Force, "force", false, "write over files that are there")
 	if err := errors.Join(cmd.MarkFlagFilename("config", "toml"), cmd.MarkFlagFilename("password-file"), cmd.MarkFlagDirname("shared"), cmd.MarkFlagDirname("slurm-bin")); err != nil {
 		panic(err) // the flags were added above

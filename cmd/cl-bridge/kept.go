@@ -23,11 +23,11 @@ const aboutKept = `The results of a queue with results = "keep" stay on the shar
 kept/, until an operator removes them. The server has only their listing. Runs
 of this bridge that depend on such a bundle use its results in place.
 
-ls lists them, and says which of their bundles the server still has.
+ls lists them, and marks the bundles that the server no longer has.
 rm removes those of the named bundles, or with --deleted those of all bundles
-that the server no longer has. It leaves what a bundle in the bridge's hands needs. A
-later run that depends on a bundle without its results fails, and says why.
-Both may be run beside a bridge.
+that the server no longer has. It keeps results that a bundle of the bridge needs. A
+later run that depends on a bundle without its results fails, with the reason.
+Both may run while a bridge runs.
 
 Exit codes: 1 some were not removed; 2 the command line or the configuration is
 wrong; 3 the server, or the ledger's, does not answer.`
@@ -102,7 +102,7 @@ func keptRm(p program.Process) *cobra.Command {
 		return nil
 	})
 	cmd.Flags().BoolVar(&deleted, "deleted", false, "remove those of all bundles that the server no longer has")
-	cmd.Flags().BoolVarP(&dryRun, "dry-run", "n", false, "only say what would be removed")
+	cmd.Flags().BoolVarP(&dryRun, "dry-run", "n", false, "remove nothing, and list the results that would be removed")
 	return cmd
 }
 

@@ -13,9 +13,9 @@ func main() { program.Main(run) }
 
 const about = `cl-bridge claims bundles from a CodaLab server and runs each as a Slurm job.
 
-It runs on a login node as an ordinary user. Jobs go on when it stops, and it
-takes them up again when it starts on the same ledger. cl-bridge status says how
-the bridge stands, and cl-bridge explain where a bundle is and why.
+It runs on a login node as an ordinary user. Jobs continue when it stops, and it
+takes them up again when it starts on the same ledger. cl-bridge status shows the
+state of the bridge, and cl-bridge explain the phase of a bundle and its reason.
 
 Exit codes: 0 ended by a signal; 1 refused or failed; 2 the command line or the
 configuration is wrong; 3 the server did not answer, try again later; 4 the

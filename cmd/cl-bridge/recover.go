@@ -18,8 +18,8 @@ import (
 
 const aboutRecover = `A bridge on an old copy of its ledger ends when it finds a job in Slurm that is
 newer than the ledger: it must not touch jobs that it does not know. recover
-lists those jobs, and says what will become of each. It changes nothing, and may
-be run beside a bridge.
+lists those jobs, and the consequence for each. It changes nothing, and may run
+while a bridge runs.
 
 Look for a newer copy of the ledger first. If there is none, recover --accept
 records in the ledger that there were later submissions. Then the bridge can
@@ -71,7 +71,7 @@ func outdated(err error, f siteFlags) error {
 	if !errors.Is(err, plan.ErrOutdated) {
 		return err
 	}
-	return fmt.Errorf(`%w; "%s" lists the jobs that it does not know and says how to go on`, err, recoverLine(f))
+	return fmt.Errorf(`%w; "%s" lists the jobs that it does not know and the next steps`, err, recoverLine(f))
 }
 
 // recoverLine is the command line of recover for a configuration. The URL of a

@@ -27,7 +27,7 @@ func runCommand(p program.Process) *cobra.Command {
 		return outdated(refusedLogin(serve(ctx, p, s.Config, t, log)), s.flags)
 	})
 	t.flags(cmd)
-	cmd.Flags().BoolVar(&debug, "debug", false, "log what the bridge does in detail")
+	cmd.Flags().BoolVar(&debug, "debug", false, "log in detail")
 	return cmd
 }
 
@@ -57,7 +57,7 @@ type tracing struct {
 
 func (t *tracing) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&t.path, "trace", "", "record each decision in `FILE`, for cl-bridge replay; it holds the commands of bundles")
-	cmd.Flags().TextVar(&t.limit, "trace-size", t.limit, "how much FILE and FILE.1, its older part, may hold, a `SIZE` such as 500m")
+	cmd.Flags().TextVar(&t.limit, "trace-size", t.limit, "the largest `SIZE` of FILE and FILE.1, its older part, such as 500m")
 }
 
 // runBridge runs a bridge and records its decisions.

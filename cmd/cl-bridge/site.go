@@ -228,7 +228,7 @@ func (s *site) absent(ctx context.Context, err error, otherwise string) error {
 func (s *site) openToJudge(ctx context.Context) (*ledger.Reader, error) {
 	r, err := ledger.OpenToRead(ctx, s.Ledger)
 	if err != nil {
-		return nil, s.absent(ctx, err, fmt.Sprintf("there is no ledger at %s: without one nothing can be judged unneeded", sqldb.Name(s.Ledger)))
+		return nil, s.absent(ctx, err, fmt.Sprintf("there is no ledger at %s: only a ledger shows which files are unneeded", sqldb.Name(s.Ledger)))
 	}
 	return r, nil
 }

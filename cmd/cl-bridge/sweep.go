@@ -13,15 +13,15 @@ import (
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 )
 
-const aboutSweep = `sweep removes from the shared directory what no bundle and no job needs any more:
+const aboutSweep = `sweep removes files from the shared directory that no bundle and no job needs:
 working directories, records, versions of cl-worker, rings of the doorbell and
-temporaries that a crash, an old ledger or an earlier version has left behind. A
+temporary files that a crash, an old ledger or an earlier version has left behind. A
 running bridge does the same every hour.
 
 sweep asks Slurm, the ledger and the disk's own clock. It removes nothing if one of
-them does not answer, or if a job is newer than the ledger. It leaves what changed
-within sweep_grace and what another bridge made, and lists what nobody is known to
-own. It may be run beside a bridge. For the cache there is cl-bridge cache trim.
+them does not answer, or if a job is newer than the ledger. It keeps files that changed
+within sweep_grace or that another bridge made, and lists files without a known owner.
+It may run while a bridge runs. For the cache there is cl-bridge cache trim.
 
 Exit codes: 1 no ledger, an old one, or something could not be removed; 2 the
 command line or the configuration is wrong; 3 Slurm or the ledger's server does
@@ -29,7 +29,7 @@ not answer.`
 
 func sweepCommand(p program.Process) *cobra.Command {
 	dryRun := false
-	cmd := diskCommand(p, "sweep", "Remove from the shared directory what nobody needs any more", aboutSweep, cobra.NoArgs,
+	cmd := diskCommand(p, "sweep", "Remove unneeded files from the shared directory", aboutSweep, cobra.NoArgs,
 		func(ctx context.Context, s *site, _ []string) error {
 			found, err := sweepOnce(ctx, s, dryRun)
 			if err != nil && len(found) == 0 {
@@ -37,7 +37,7 @@ func sweepCommand(p program.Process) *cobra.Command {
 			}
 			return errors.Join(reportSweep(s, dryRun, found), err)
 		})
-	cmd.Flags().BoolVarP(&dryRun, "dry-run", "n", false, "list what would be removed, and remove nothing")
+	cmd.Flags().BoolVarP(&dryRun, "dry-run", "n", false, "remove nothing, and list the files that would be removed")
 	return cmd
 }
 

@@ -154,7 +154,7 @@ func TestSweepNeedsALedgerAndSlurm(t *testing.T) {
 	t.Parallel()
 	r, _ := littered(t)
 	_, err := command(t, "sweep", "--config", r.config, "--ledger", filepath.Join(t.TempDir(), "none.db"))
-	if err == nil || !strings.Contains(err.Error(), "without one nothing can be judged unneeded") {
+	if err == nil || !strings.Contains(err.Error(), "only a ledger shows which files are unneeded") {
 		t.Errorf("without a ledger: %v", err)
 	}
 	r.slurm.stop(t)
