@@ -54,15 +54,15 @@ links with --link. They must be readable: run the command as the account of the 
 server, or as root, and then give it the data directory.
 
 Begin with --dry-run: it checks everything, measures the contents, and changes
-nothing. A line for each problem tells what cannot stay as it was; one that begins
-with "stops:" must be solved first.
+nothing. It prints a line for each object that cannot be imported unchanged; solve
+those that begin with "stops:" first.
 
-The old server may run meanwhile. For a short pause, run with --contents-only first,
-stop the old server but its database, and run again without: that copies what is
-new. A run that is under way on the old server becomes failed, and one that waits
-goes on waiting here.
+The old server may run during the import. For a short pause, run with --contents-only
+first, stop the old server but not its database, and run again without the flag: that
+copies new contents and all rows. A run that is under way on the old server becomes
+failed, and a waiting one continues to wait here.
 
-An interrupted import goes on when the command is run again. Until it is done, no
+An interrupted import continues when the command runs again. Until it is done, no
 server starts on the data directory. To give up, remove the data directory; or, if
 it had other data before, the file "importing" in it.
 
@@ -76,7 +76,7 @@ by a problem; 2 the command line is wrong; 3 a database does not answer.`,
 	f.StringVar(&in.passwordFile, "mysql-password-file", "", "the `file` whose first line is the password of that database (default: $"+passwordVariable+")")
 	f.StringArrayVar(&in.job.Stores, "store", nil, "a `directory` with the old server's contents; may be repeated")
 	f.BoolVar(&in.dryRun, "dry-run", false, "check everything and change nothing")
-	f.BoolVar(&in.job.ContentsOnly, "contents-only", false, "copy contents; another import goes on")
+	f.BoolVar(&in.job.ContentsOnly, "contents-only", false, "copy contents only; the next import continues")
 	f.BoolVar(&in.job.Link, "link", false, "make hard links in place of copies, where both are on one file system")
 	f.BoolVar(&in.job.AcceptMissing, "accept-missing", false, "import ready bundles whose contents are missing, without contents")
 	f.BoolVar(&in.asJSON, "json", false, "print JSON")

@@ -36,7 +36,7 @@ a proxy with TLS in front of the server for clients on other machines, and start
 the server with --behind-proxy.
 
 The answer to GET /healthz is 200 while the server works. --metrics-listen serves
-GET /metrics for Prometheus on an address of its own, to everybody who reaches it.`,
+GET /metrics for Prometheus on an address of its own, without a login.`,
 		RunE: func(_ *cobra.Command, _ []string) error {
 			if err := web.check(); err != nil {
 				return program.Usage(err)
@@ -66,18 +66,18 @@ GET /metrics for Prometheus on an address of its own, to everybody who reaches i
 	f := cmd.Flags()
 	f.StringVar(&format, "log-format", "text", "the `form` of the log's lines on standard error: text or json")
 	f.BoolVar(&config.BehindProxy, "behind-proxy", false, "a proxy is in front of the server: take the clients' addresses from its X-Forwarded-For")
-	f.BoolVar(&config.RequireSignIn, "require-sign-in", false, "show nothing to users who have not signed in, not even what is public")
+	f.BoolVar(&config.RequireSignIn, "require-sign-in", false, "show nothing to users who have not signed in, not even public objects")
 	f.StringVar(&config.DefaultCPUImage, "default-cpu-image", "codalab/default-cpu", "the Docker `image` of runs that name none")
 	f.StringVar(&config.DefaultGPUImage, "default-gpu-image", "codalab/default-gpu", "the Docker `image` of runs with GPUs that name none")
-	f.StringArrayVar(&config.LinkRoots, "link-root", nil, "a `directory` to which bundles may link (cl upload --link): every user can read it, and share what is in it; may be repeated")
+	f.StringArrayVar(&config.LinkRoots, "link-root", nil, "a `directory` to which bundles may link (cl upload --link): every user can read and share its files; may be repeated")
 	f.BoolVar(&config.SharedDisk, "shared-disk", false, "let workers that share this disk (cl-worker --shared-file-system, cl-bridge's server_store) use contents in place")
 	f.StringArrayVar(&fetchPrivate, "fetch-private", nil, "a `host` or network (10.1.0.0/16) of your own from which users may upload by URL, besides public addresses; may be repeated")
 	f.StringVar(&maxDisk, "max-request-disk", "", "the largest `size` of disk that a run may request, and the default of runs that request none (default: no limit)")
 	f.StringVar(&maxMemory, "max-request-memory", "", "the largest `size` of memory that a run may request (default: no limit)")
 	f.StringVar(&maxTime, "max-request-time", "", "the longest `time`, such as 3d, that a run may request, and the default of runs that request none (default: no limit)")
-	f.StringVar(&config.WorkerProgram, "worker-program", "", "the `file` of the cl-worker that the server hands out at /rest/workers/code.tar.gz (default: cl-worker beside cl-server)")
-	f.DurationVar(&config.Hold, "check-in-hold", 5*time.Second, "how `long` a worker's check-in waits for messages")
-	f.DurationVar(&config.WorkerTimeout, "worker-timeout", time.Minute, "how `long` after its last check-in a worker counts as gone")
+	f.StringVar(&config.WorkerProgram, "worker-program", "", "the `file` of the cl-worker that the server serves at /rest/workers/code.tar.gz (default: cl-worker in the directory of cl-server)")
+	f.DurationVar(&config.Hold, "check-in-hold", 5*time.Second, "the `time` for which a worker's check-in waits for messages")
+	f.DurationVar(&config.WorkerTimeout, "worker-timeout", time.Minute, "the `time` after its last check-in when a worker counts as gone")
 	return cmd
 }
 

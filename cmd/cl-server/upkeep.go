@@ -25,16 +25,16 @@ func fsckCommand(ctx context.Context, p program.Process) *cobra.Command {
 	var repair, asJSON bool
 	cmd := &cobra.Command{
 		Use: "fsck --data DIRECTORY", Short: "Check the data, and mend it", Args: program.WrongUsage(cobra.NoArgs),
-		Long: `Check the data, and print a line for each finding. The server may run meanwhile.
+		Long: `Check the data, and print a line for each finding. The server may keep running.
 
 Kinds of findings, and what --repair does:
   contents   a bundle's contents are missing or cannot be read: nothing
   size       a bundle's data_size is not the size of its contents: sets it
   disk-used  a user's disk use is not the sum of the bundles: sets it
-  unnamed    no bundle names these contents: removes them. Looked for only while
-             no server runs: then they are what a crash left of an upload
-  row        a row refers to one that is gone: deletes it, unless it is a bundle,
-             worksheet or group whose owner is gone
+  unnamed    no bundle names these contents: removes them. fsck looks for them only
+             while no server runs: then a crash left them from an upload
+  row        a row refers to a missing one: deletes it, unless it is a bundle,
+             worksheet or group whose owner is missing
   database   SQLite finds its file damaged: nothing
 
 Exit codes: 0 nothing was found, or all of it was mended; 1 something is wrong, or
@@ -50,7 +50,7 @@ the check failed; 2 the command line is wrong; 3 the database does not answer.`,
 		},
 	}
 	at.flags(cmd)
-	cmd.Flags().BoolVar(&repair, "repair", false, "mend what can be mended without losing data")
+	cmd.Flags().BoolVar(&repair, "repair", false, "mend the faults that can be mended without losing data")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
@@ -86,17 +86,17 @@ func backupCommand(ctx context.Context, p program.Process) *cobra.Command {
 	var at place
 	cmd := &cobra.Command{
 		Use: "backup --data DIRECTORY DEST", Short: "Write a backup", Args: program.WrongUsage(cobra.ExactArgs(1)),
-		Long: `Write a backup to the directory DEST, which must not exist. The server may run
-meanwhile. The backup has the database of one moment, as a SQLite file also where
-the database is in PostgreSQL, and the contents of its bundles. It does not have
-uploads and runs under way.
+		Long: `Write a backup to the directory DEST, which must not exist. The server may keep
+running. The backup has the database of one moment, as a SQLite file even if the
+database is in PostgreSQL, and the contents of its bundles. It does not have
+unfinished uploads, nor the files of running bundles.
 
 On the file system of the data directory, files of contents are hard links to
 those of the server, which never changes them: that needs hardly any room, and
 is no protection against a broken disk. Elsewhere they are copies.
 
 The command writes to DEST.tmp, and renames that at the end. A second try removes
-what an interrupted one left there.
+the files of an interrupted one.
 
 Exit codes: 0 done; 1 refused or failed, or the data directory had lost contents,
 which the backup then lacks; 2 the command line is wrong; 3 the database does not

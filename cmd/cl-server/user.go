@@ -33,7 +33,7 @@ func userAddCommand(ctx context.Context, p program.Process) *cobra.Command {
 		Long: `Add a user. The password is the first line of --password-file, or of standard
 input; on a terminal cl-server asks for it.
 
---root makes the one user who may do everything: read and change everybody's
+--root makes the root user, who has all permissions: to read and change everybody's
 bundles, see all workers, and set quotas (cl uedit). Its workers run everybody's
 bundles. Keep it for administration.
 

@@ -104,9 +104,9 @@ func userScopeCommand(ctx context.Context, p program.Process) *cobra.Command {
 	var at place
 	var scopes []string
 	cmd := &cobra.Command{
-		Use: "scope --data DIRECTORY NAME", Short: "Show or set whose bundles a worker account runs", Args: program.WrongUsage(cobra.ExactArgs(1)),
-		Long: `Show whose bundles the workers of a worker account take, or set that: the scopes
-given by --worker-for replace those that the account has. See "user add".`,
+		Use: "scope --data DIRECTORY NAME", Short: "Show or set the scopes of a worker account", Args: program.WrongUsage(cobra.ExactArgs(1)),
+		Long: `Show or set the scopes of a worker account: its workers take the bundles in these
+scopes. The scopes given by --worker-for replace the account's. See "user add".`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			return at.withUser(ctx, args[0], func(data *store.Store, u store.User) error {
 				if len(scopes) > 0 {

@@ -37,7 +37,7 @@ func (w *web) flags(cmd *cobra.Command) {
 	f.StringVar(&w.metrics, "metrics-listen", "", "the `address` to serve /metrics on (default: none)")
 	f.StringVar(&w.cert, "tls-cert", "", "the `file` with the certificate chain; read again when it changes")
 	f.StringVar(&w.key, "tls-key", "", "the `file` with the certificate's private key")
-	f.DurationVar(&w.shutdown, "shutdown-timeout", 20*time.Second, "how `long` to wait for requests under way after a signal")
+	f.DurationVar(&w.shutdown, "shutdown-timeout", 20*time.Second, "the longest `time` to wait for requests under way after a signal")
 }
 
 // check fails if the flags for TLS do not fit together or the certificate cannot be read.
