@@ -33,8 +33,8 @@ const (
 )
 
 const about = `cl-worker is CodaLab's worker: it takes runs from a server, runs each in a container on
-this host, and sends the results back. Several run side by side, each with its own CPUs,
-GPUs and memory. It goes on until it is stopped.
+this host, and sends the results back. Several runs run at the same time, each with its
+own CPUs, GPUs and memory. The worker continues until it is stopped.
 
   cl-worker --server http://server:2900          asks for your user name and password
   cl-worker --password-file ~/.codalab/password  reads them from a file
@@ -43,21 +43,21 @@ GPUs and memory. It goes on until it is stopped.
   cl-worker --gpuset 0 --max-memory 16g          gives runs a part of this host
   cl-worker --exit-when-idle --idle-seconds 600  ends after ten minutes without a run
   cl-worker --bundle-runtime slurm               runs each bundle as a Slurm job
-  cl-worker probe                                which runtime runs containers here, and why
+  cl-worker probe                                shows the runtime for containers, with the reason
 
-A stopped worker leaves its runs running; one of the same --id takes them up. With
+A stopped worker leaves its runs running; a worker of the same --id takes them up. With
 --pass-down-termination it ends them, and the server stages them again. Options may be
 shortened.
 
-Exit codes: 0 ended by a signal or by itself; 1 it cannot go on; 2 the command line is
-wrong, or something that it names is not there; 4 the server refuses the login.`
+Exit codes: 0 ended by a signal or by itself; 1 it cannot continue; 2 the command line is
+wrong, or names something that does not exist; 4 the server refuses the login.`
 
 const execHelp = `Runs the prepared bundle that SPEC describes, a spec.json on the shared
 disk. The batch script of a bundle's job ends with:
 
   exec cl-worker exec --submission=ID SPEC
 
-It writes exit.json beside SPEC once results on the node's own disk are copied to
+It writes exit.json to SPEC's directory once results on the node's own disk are copied to
 the shared one. On TERM, INT and HUP it sends TERM to the bundle's command, and
 KILL to remaining processes later: after SPEC's kill_seconds, or two seconds. It then
 copies results for at most ten seconds. It ignores USR1.
@@ -76,7 +76,7 @@ Exit codes, which sacct shows:
          command ended by itself with 0, 1 or 3 to 119, that status instead,
          which the bridge takes from Slurm
   124    the command was not run, or met a limit and ended with 0; the exit
-         record says why`
+         record has the reason`
 
 func run(ctx context.Context, p program.Process) error {
 	root := newRoot(p) //nolint:contextcheck // the commands take theirs from ExecuteContext

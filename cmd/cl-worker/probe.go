@@ -17,8 +17,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/worker/probe"
 )
 
-const probeHelp = `Tries what this node has for running containers, and says which runtime
-cl-worker would use here, and why. It changes nothing.
+const probeHelp = `Tests this node's features for running containers, and prints the runtime
+that cl-worker would use here, with the reason. It changes nothing.
 
 A compute node may allow less than a login node, so run it in a job:
 
@@ -27,14 +27,14 @@ A compute node may allow less than a login node, so run it in a job:
 --runtime is the queue's setting of that name. cl-bridge doctor runs this in a job
 with --meet, and waits for the report in that directory. Exit codes:
   0  containers can be run
-  1  they cannot; the last line says what the site has to allow`
+  1  they cannot; the last line names the feature that the site must allow`
 
 func probeCommand(p program.Process) *cobra.Command {
 	var runtime, scratch, meet string
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "probe",
-		Short: "Say which runtime runs containers on this node",
+		Short: "Show the runtime that runs containers on this node",
 		Long:  probeHelp,
 		Args:  program.WrongUsage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -44,7 +44,7 @@ func probeCommand(p program.Process) *cobra.Command {
 			return tryNode(cmd.Context(), p, runtimes.Name(runtime), scratch, probe.Meeting{Dir: meet}, asJSON)
 		},
 	}
-	cmd.Flags().StringVar(&runtime, "runtime", string(runtimes.Auto), "what the queue asks for")
+	cmd.Flags().StringVar(&runtime, "runtime", string(runtimes.Auto), "the queue's `runtime`")
 	cmd.Flags().StringVar(&scratch, "scratch", "/tmp", "the queue's scratch directory")
 	cmd.Flags().StringVar(&meet, "meet", "", "leave the report in this `directory`, for cl-bridge doctor")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
