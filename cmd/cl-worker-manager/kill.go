@@ -14,10 +14,10 @@ import (
 	"github.com/cl-slurm/cl-slurm/pilot"
 )
 
-const aboutKill = `kill ends a worker's job: scancel sends TERM to the worker. Runs that the worker has
-are killed with it, and the worker hands them back to the server, which stages them
-again. kill says which these are, and asks first. A manager that still runs may start
-another worker.
+const aboutKill = `kill ends a worker's job: scancel sends TERM to the worker. The worker's runs are killed
+with it, and the worker gives them back to the server, which stages them again. kill
+lists these runs and asks for a confirmation. A running manager may start another
+worker.
 
 WORKER is a worker's id, its hexadecimal digits or the beginning of them, or the
 number of its job.`

@@ -17,15 +17,15 @@ import (
 	"github.com/cl-slurm/cl-slurm/pilot/slurmbatch"
 )
 
-const aboutLogs = `logs prints what a worker has printed, also after its end: of the worker that WORKER
-names, or of the last one that has run BUNDLE.
+const aboutLogs = `logs prints a worker's log, also after its end: that of the worker that WORKER names, or
+of the last one that has run BUNDLE.
 
 WORKER is a worker's id, its hexadecimal digits or the beginning of them, or the
 number of its job. BUNDLE is a bundle's uuid or the beginning of it.`
 
 func (m *manager) logsCommand() *cobra.Command {
 	var follow bool
-	cmd := m.lookCommand("logs WORKER|BUNDLE", "Print what a worker has printed", aboutLogs, cobra.ExactArgs(1),
+	cmd := m.lookCommand("logs WORKER|BUNDLE", "Print a worker's log", aboutLogs, cobra.ExactArgs(1),
 		func(ctx context.Context, l *look, args []string) error {
 			b, err := l.find(l.Process, l.slurm())
 			if err != nil {

@@ -30,12 +30,12 @@ ends when it has been idle. cl-bridge is the other way to run bundles on a clust
 and the recommended one: its jobs need neither a network nor a login.
 
   cl-worker-manager --max-workers 4 slurm-batch --partition gpu --gpus 1
-  cl-worker-manager status            the workers, and what they do
-  cl-worker-manager logs WORKER -f    what one prints
-  cl-worker-manager kill WORKER       end one
+  cl-worker-manager status            list the workers and their runs
+  cl-worker-manager logs WORKER -f    follow a worker's log
+  cl-worker-manager kill WORKER       end a worker
 
 Flags of the manager come before slurm-batch, flags of the Slurm job after it. When
-the manager ends, its workers go on; it finds them again when it starts.
+the manager ends, its workers continue; it finds them again when it starts.
 
 Exit codes: 0 done, or ended by a signal; 1 refused or failed; 2 the command line is
 wrong; 3 the server or Slurm did not answer, try again later; 4 the server refused

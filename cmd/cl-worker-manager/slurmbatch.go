@@ -56,7 +56,7 @@ func (m *manager) slurmBatchCommand() *cobra.Command {
 		Long: `slurm-batch runs each worker in a Slurm job. It starts as many at once as the staged
 bundles need, and none while Slurm or the server does not answer.
 
-End it with an interrupt: its workers go on. cl-worker-manager kill ends one.`,
+End it with an interrupt: its workers continue. cl-worker-manager kill ends one.`,
 		Args: program.WrongUsage(cobra.NoArgs),
 	}
 	flags := cmd.Flags()
@@ -137,7 +137,7 @@ func (s *slurmBatch) run(ctx context.Context) error {
 	if err := loop.Run(ctx); err != nil {
 		return err
 	}
-	fmt.Fprintln(s.Stderr, "the workers go on: cl-worker-manager status lists them, and kill ends one") //nolint:errcheck // standard error is gone
+	fmt.Fprintln(s.Stderr, "the workers continue: cl-worker-manager status lists them, and kill ends one") //nolint:errcheck // standard error is gone
 	return nil
 }
 
@@ -257,7 +257,7 @@ func (s *slurmBatch) executable() (path string, scripted bool, err error) {
 	path = s.worker.executable
 	if !strings.Contains(path, "/") {
 		if path = s.lookUp(path); path == "" {
-			return "", false, program.Usage(fmt.Errorf("there is no %s beside cl-worker-manager or in PATH; name it with --worker-executable", s.worker.executable))
+			return "", false, program.Usage(fmt.Errorf("there is no %s in the directory of cl-worker-manager or in PATH; name it with --worker-executable", s.worker.executable))
 		}
 	}
 	if path, err = filepath.Abs(path); err != nil {
@@ -284,7 +284,7 @@ func (s *slurmBatch) takesToken(ctx context.Context, executable string) bool {
 	var help bytes.Buffer
 	c := command.Command{Args: []string{executable, "--help"}, Env: s.Environ, Stdout: &help, Group: true}
 	if err := c.Run(ctx); err != nil {
-		s.logger().DebugContext(ctx, "the worker's program does not say its flags", slog.Any("error", err))
+		s.logger().DebugContext(ctx, "the worker's program does not print its flags", slog.Any("error", err))
 		return false
 	}
 	return strings.Contains(help.String(), tokenFlag)
@@ -365,7 +365,7 @@ func recordPath(b *slurmbatch.Backend) string { return filepath.Join(b.WorkDir, 
 func (r record) save(b *slurmbatch.Backend) error {
 	data, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
-		return fmt.Errorf("keep what the manager looks for: %w", err)
+		return fmt.Errorf("write the manager's record: %w", err)
 	}
 	return atomicfile.Write(recordPath(b), append(data, '\n'), 0o600)
 }

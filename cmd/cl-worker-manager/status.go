@@ -13,13 +13,13 @@ import (
 	"github.com/cl-slurm/cl-slurm/pilot"
 )
 
-const aboutStatus = `status lists the workers that have not ended, with what Slurm says of their jobs and
-what the server says of their runs. Below it are the staged bundles that no worker of the
-last manager's shape can take, and why. It starts and changes nothing.`
+const aboutStatus = `status lists the workers that have not ended, with the states of their jobs in Slurm and
+of their runs on the server. Below them are the staged bundles that no worker of the
+last manager's shape can run, with the reason. It starts and changes nothing.`
 
 func (m *manager) statusCommand() *cobra.Command {
 	var asJSON bool
-	cmd := m.lookCommand("status", "List workers, and bundles that none can take", aboutStatus, cobra.NoArgs,
+	cmd := m.lookCommand("status", "List workers, and bundles that no worker can run", aboutStatus, cobra.NoArgs,
 		func(ctx context.Context, l *look, _ []string) error {
 			_, loop, r, known, err := l.open(ctx)
 			if err != nil {
@@ -61,7 +61,7 @@ func bundlesText(s pilot.Survey, r record, known bool) string {
 	}
 	text.WriteString("\n")
 	for _, m := range s.Misfits {
-		fmt.Fprintf(&text, "%s %s: no worker can take it: %s\n", m.UUID, termtext.OneLine(m.Name), termtext.OneLine(m.Reason))
+		fmt.Fprintf(&text, "%s %s: no worker can run it: %s\n", m.UUID, termtext.OneLine(m.Name), termtext.OneLine(m.Reason))
 	}
 	return text.String()
 }
