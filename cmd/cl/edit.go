@@ -83,9 +83,9 @@ func (c *cli) changeFlags(cmd *cobra.Command) func() (map[string]any, error) {
 		attributes := map[string]any{}
 		switch {
 		case *freeze && *unfreeze:
-			return nil, usagef("--freeze and --unfreeze exclude one another")
+			return nil, usagef("--freeze and --unfreeze exclude each other")
 		case *anonymous && *notAnonymous:
-			return nil, usagef("--anonymous and --not-anonymous exclude one another")
+			return nil, usagef("--anonymous and --not-anonymous exclude each other")
 		}
 		if *freeze {
 			attributes["frozen"] = c.Now().UTC().Format("2006-01-02T15:04:05.000000")

@@ -40,7 +40,7 @@ func (u *upload) createLink(ctx context.Context, worksheet string) error {
 func (u *upload) checkLink() error {
 	switch {
 	case u.isText:
-		return usagef("A text cannot be linked: -c and --link exclude one another.")
+		return usagef("A text cannot be linked: -c and --link exclude each other.")
 	case len(u.paths) != 1:
 		return usagef("Only a single path can be uploaded when using --link.")
 	case len(u.exclude) > 0 || u.ignore != "" || u.pack:

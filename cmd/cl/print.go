@@ -262,7 +262,7 @@ func (c *cli) editLines(ctx context.Context, at *workspace, w client.Worksheet) 
 	case err != nil:
 		return err
 	case now != before:
-		return refusef("The worksheet has changed meanwhile; nothing was saved. cl wedit -f replaces it by a file")
+		return refusef("The worksheet has changed since it was read; nothing was saved. cl wedit -f replaces it by a file")
 	}
 	return c.setLines(ctx, at, w, text)
 }

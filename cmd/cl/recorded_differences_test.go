@@ -48,7 +48,7 @@ func differences() []cltest.Difference {
 		},
 		{`^ann upload http://127`, ``, `! UsageError: Upload failed: the URL cannot be fetched: .*`, "ours tells why"},
 		{
-			`^ann store `, `! Only root user can create bundle stores\.`, `! UsageError: (a store needs --name, and .*|cl store rm needs the uuid .*|this server has no bundle stores .*)`,
+			`^ann store `, `! Only root user can create bundle stores\.`, `! UsageError: (a store needs --name, and .*|cl store rm needs the uuid .*|this server has one store, .*)`,
 			"ours tells what is missing before it sends anything",
 		},
 		{`^ann info -f description,name \$ed`, `	edited<R>`, `by editor	edited<R>`, "upload --edit edits the metadata: CodaLab's cl ignores it"},

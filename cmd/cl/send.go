@@ -126,7 +126,7 @@ func (u *upload) settle(ctx context.Context, at *workspace, uuid string, whole b
 		case state == codalab.StateReady:
 			return nil
 		case state == "" && ctx.Err() == nil && passing(failure):
-			u.warn("It is not known whether bundle %[1]s has its contents. Later cl wait %[1]s tells, and cl rm %[1]s removes it.", uuid)
+			u.warn("It is not known whether bundle %[1]s has its contents. cl wait %[1]s shows it later, and cl rm %[1]s removes it.", uuid)
 			return failure
 		case state.Final() && reason != "":
 			failure = refusef("%s", reason)
@@ -159,7 +159,7 @@ func (u *upload) outcome(ctx context.Context, at *workspace, uuid string, wait b
 			return "", ""
 		}
 		if pauseFor == minPoll {
-			u.warn("The answer of the server is lost: asking what has become of bundle %s.", uuid)
+			u.warn("The answer of the server is lost: asking for the state of bundle %s.", uuid)
 		}
 		if pause.For(ctx, pauseFor) != nil {
 			return "", ""

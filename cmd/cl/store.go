@@ -85,7 +85,7 @@ func storageType(url string) string {
 // CodaLab's own server has them.
 func (c *cli) storesAreElsewhere(err error) error {
 	if isStatus(err, http.StatusNotFound) || isStatus(err, http.StatusMethodNotAllowed) {
-		return refusef("this server has no bundle stores beside its own; only CodaLab's own server has")
+		return refusef("this server has one store, its own; only CodaLab's own server has further bundle stores")
 	}
 	return err
 }
