@@ -112,7 +112,7 @@ func (a Assembly) Serve(ctx context.Context) error {
 	case err := <-ended:
 		return err
 	case <-time.After(stopWithin):
-		a.Log.WarnContext(ctx, "the bridge ends while calls on a disk have not returned; jobs go on, and the next start takes them up", slog.Duration("waited", stopWithin))
+		a.Log.WarnContext(ctx, "the bridge ends although calls on a disk have not returned; jobs continue, and the next start takes them up", slog.Duration("waited", stopWithin))
 		return nil
 	}
 }
@@ -296,7 +296,7 @@ func (a Assembly) tryHost(ctx context.Context, worker string) {
 		return
 	}
 	if c := doctor.Host(ctx, worker, doctor.HostWithin); c.Verdict != doctor.OK && ctx.Err() == nil {
-		a.Log.WarnContext(ctx, "this host was tried", slog.String("found", c.Found), slog.String("do", c.Do))
+		a.Log.WarnContext(ctx, "probing this host failed", slog.String("found", c.Found), slog.String("do", c.Do))
 	}
 }
 
