@@ -10,7 +10,7 @@ import (
 func Of(path string) (Space, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(path, &s); err != nil {
-		return Space{}, fmt.Errorf("ask how full the disk of %s is: %w", path, err)
+		return Space{}, fmt.Errorf("measure the disk of %s: %w", path, err)
 	}
 	unit := s.Frsize
 	if unit <= 0 {

@@ -22,7 +22,7 @@ func Try(dir string) error {
 	path := filepath.Join(dir, ".try-"+rand.Text())
 	defer func() { _ = os.Remove(path) }() // absent unless it was linked
 	if err := try(onDisk(path, 0o600)); err != nil {
-		return fmt.Errorf("try the disk of %s: %w", dir, err)
+		return fmt.Errorf("test the disk of %s: %w", dir, err)
 	}
 	return nil
 }

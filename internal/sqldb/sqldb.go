@@ -41,7 +41,7 @@ var (
 	ErrFull error = transient("the disk of the database is full")
 	// ErrInDoubt means that the connection broke during a commit and could not be made
 	// again: the caller has to find out whether the transaction happened.
-	ErrInDoubt = errors.New("the connection broke while a transaction was committed, and what became of it is not known")
+	ErrInDoubt = errors.New("the connection broke while a transaction was committed, and its outcome is not known")
 	// ErrAbsent means that the database does not exist, or has another kind.
 	ErrAbsent = errors.New("there is no such database")
 	// ErrForm means that the migrations of a database are not those of this program.
@@ -173,7 +173,7 @@ func (db *DB) checkForm(ctx context.Context, migrations fs.FS) error {
 	}
 	switch {
 	case applied < known:
-		return fmt.Errorf("open database %s: %w: an older one, whose next start brings it up to date", db.name, ErrForm)
+		return fmt.Errorf("open database %s: %w: an older one; the next start updates it", db.name, ErrForm)
 	case applied > known:
 		return fmt.Errorf("open database %s: %w: a newer one", db.name, ErrForm)
 	}

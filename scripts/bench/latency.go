@@ -131,7 +131,7 @@ func allocated(job string) time.Time {
 	line := regexp.MustCompile(`\[(\S+)\] sched[^\n]*: (?:Allocate|_start_job: Started) JobId=` + regexp.QuoteMeta(job) + ` `)
 	all := line.FindAllSubmatch(data, -1)
 	if len(all) == 0 {
-		check(fmt.Errorf("slurmctld's log does not tell when job %q got its node", job))
+		check(fmt.Errorf("slurmctld's log has no allocation of job %q", job))
 	}
 	return must(time.ParseInLocation("2006-01-02T15:04:05.000", string(all[len(all)-1][1]), time.Local))
 }

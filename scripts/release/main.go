@@ -29,8 +29,8 @@ func main() {
 func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("release", flag.ExitOnError)
 	source := flags.String("source", ".", "the `directory` of the sources")
-	out := flags.String("out", "dist", "the `directory` to write the release into; what is there is removed")
-	version := flags.String("version", "", "the `version`, such as v1.2.3 (default: what git describes)")
+	out := flags.String("out", "dist", "the `directory` to write the release into; its contents are removed")
+	version := flags.String("version", "", "the `version`, such as v1.2.3 (default: that of git describe)")
 	platforms := flags.String("platforms", strings.Join(allPlatforms(), ","), "the systems and architectures, by `names` such as linux/amd64")
 	if err := flags.Parse(args); err != nil {
 		return err

@@ -40,12 +40,12 @@ var errBroken = errors.New("a promise was broken")
 func run(ctx context.Context, out io.Writer, args []string) error {
 	c := campaign{out: out}
 	flags := flag.NewFlagSet("sim", flag.ContinueOnError)
-	flags.Uint64Var(&c.seeds, "seeds", 10_000, "how many `seeds` to run")
+	flags.Uint64Var(&c.seeds, "seeds", 10_000, "the number of `seeds` to run")
 	flags.Uint64Var(&c.first, "first", 1, "the first `seed`")
-	one := flags.Uint64("seed", 0, "run this `seed` alone")
+	one := flags.Uint64("seed", 0, "run only this `seed`")
 	only := flags.String("only", "", "leave out all `faults` but these, such as crash.3,submit-lost.0 (with -seed)")
 	large := flags.Bool("large", false, "make the world large (with -seed)")
-	verbose := flags.Bool("v", false, "tell what happens (with -seed)")
+	verbose := flags.Bool("v", false, "print each step (with -seed)")
 	if err := flags.Parse(args); err != nil {
 		return err //nolint:wrapcheck // it names the flag
 	}

@@ -103,7 +103,7 @@ func (s *Store) Taken(ctx context.Context) (Taken, error) {
 			Name string `db:"name"`
 		}
 		if err := s.db.SelectContext(ctx, &rows, kind.query); err != nil {
-			return taken, fmt.Errorf("list what the data directory has: %w", err)
+			return taken, fmt.Errorf("list the ids and names of the data directory: %w", err)
 		}
 		*kind.to = make(map[string]string, 2*len(rows))
 		for _, row := range rows {
@@ -113,7 +113,7 @@ func (s *Store) Taken(ctx context.Context) (Taken, error) {
 	}
 	var uuids []string
 	if err := s.db.SelectContext(ctx, &uuids, `SELECT uuid FROM bundles UNION SELECT uuid FROM deleted_bundles`); err != nil {
-		return taken, fmt.Errorf("list what the data directory has: %w", err)
+		return taken, fmt.Errorf("list the ids and names of the data directory: %w", err)
 	}
 	for _, uuid := range uuids {
 		taken.Bundles[uuid] = true
