@@ -93,7 +93,7 @@ func (c *cli) printTarget(ctx context.Context, at *workspace, target codalab.Tar
 		}
 		return info, c.printEntries(info.Contents)
 	case codalab.TargetLink:
-		return info, c.say(" -> %s", termtext.OneLine(info.Link))
+		return info, c.printUnlessJSON(" -> %s", termtext.OneLine(info.Link))
 	case codalab.TargetFile:
 	}
 	var contents *client.Contents

@@ -134,7 +134,7 @@ func (c *cli) aliasCommand() *cobra.Command {
 			delete(aliases, args[0])
 			return c.saved(config, args[0], nil)
 		case len(args) == 1:
-			return c.tell(map[string]any{args[0]: old}, "%s: %s", args[0], orNone(old))
+			return c.printResult(map[string]any{args[0]: old}, "%s: %s", args[0], orNone(old))
 		case !strings.Contains(args[1], "://"):
 			return usagef("%q is no address: want http://HOST:PORT or https://HOST", args[1])
 		}
@@ -200,7 +200,7 @@ too. This cl uses these keys, and keeps all others:
 			delete(section, key)
 			return c.saved(config, args[0], nil)
 		}
-		return c.tell(map[string]any{args[0]: old}, "%s", pythonText(old))
+		return c.printResult(map[string]any{args[0]: old}, "%s", pythonText(old))
 	}
 	return cmd
 }

@@ -32,7 +32,7 @@ func (c *cli) copyBundle(ctx context.Context, from *workspace, uuid string, to *
 		}
 	}
 	if from.Address() != to.Address() {
-		added, err := c.bring(ctx, from, uuid, to, worksheet, o)
+		added, err := c.copyUnlessPresent(ctx, from, uuid, to, worksheet, o)
 		if err != nil || added {
 			return err
 		}
@@ -45,9 +45,9 @@ func (c *cli) copyBundle(ctx context.Context, from *workspace, uuid string, to *
 	return to.AddItems(ctx, worksheet, []client.Item{bundleItem(uuid)}, false)
 }
 
-// bring copies a bundle to another server unless that has it. It reports whether the worksheet shows the
+// copyUnlessPresent copies a bundle to another server unless that has it. It reports whether the worksheet shows the
 // bundle already, or cannot show it.
-func (c *cli) bring(ctx context.Context, from *workspace, uuid string, to *workspace, worksheet string, o copyOptions) (done bool, err error) {
+func (c *cli) copyUnlessPresent(ctx context.Context, from *workspace, uuid string, to *workspace, worksheet string, o copyOptions) (done bool, err error) {
 	there, err := to.Bundle(ctx, uuid)
 	begun := err == nil && there.State == codalab.StateUploading
 	if err != nil && !isNotFound(err) || err == nil && !begun {
@@ -58,11 +58,11 @@ func (c *cli) bring(ctx context.Context, from *workspace, uuid string, to *works
 	case err != nil:
 		return false, err
 	case b.Type == codalab.TypePrivate:
-		return true, c.say("Unable to read bundle %s", uuid)
+		return true, c.printUnlessJSON("Unable to read bundle %s", uuid)
 	case b.State != codalab.StateReady && b.State != codalab.StateFailed:
-		return true, c.say("Not copying %s because it has non-final state %s", bundleText(b.Bundle), pythonState(b.State))
+		return true, c.printUnlessJSON("Not copying %s because it has non-final state %s", bundleText(b.Bundle), pythonState(b.State))
 	}
-	if err := c.say("Copying %s...", bundleText(b.Bundle)); err != nil {
+	if err := c.printUnlessJSON("Copying %s...", bundleText(b.Bundle)); err != nil {
 		return false, err
 	}
 	if !begun {

@@ -161,9 +161,9 @@ func (d *download) checkDisk(need int64) error {
 	return nil
 }
 
-// place moves the complete download to its destination and replaces an existing file or directory.
+// moveToDestination moves the complete download to its destination and replaces an existing file or directory.
 // old is an unused path on the same disk.
-func (d *download) place(whole, old string) error {
+func (d *download) moveToDestination(whole, old string) error {
 	if err := d.checkFree(d.final); err != nil {
 		return err
 	}

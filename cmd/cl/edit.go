@@ -128,7 +128,7 @@ func (c *cli) editBundle(ctx context.Context, worksheet, spec string, attributes
 	if err := at.UpdateBundles(ctx, client.Change{ID: b.UUID, Attributes: attributes}); err != nil {
 		return err
 	}
-	return c.tell(named{b.UUID}, "Saved metadata for bundle %s.", b.UUID)
+	return c.printResult(named{b.UUID}, "Saved metadata for bundle %s.", b.UUID)
 }
 
 // readField reads the value of a field that a user may change, in the field's type.

@@ -154,7 +154,7 @@ func (c *cli) gnewCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.tell(viewGroup(g), "Created new group %s.", groupText(g))
+			return c.printResult(viewGroup(g), "Created new group %s.", groupText(g))
 		},
 	}
 }
@@ -172,7 +172,7 @@ func (c *cli) grmCommand() *cobra.Command {
 			if err := at.DeleteGroup(cmd.Context(), g.ID); err != nil {
 				return err
 			}
-			return c.tell(viewGroup(g), "Deleted group %s.", groupText(g))
+			return c.printResult(viewGroup(g), "Deleted group %s.", groupText(g))
 		},
 	}
 }
@@ -205,7 +205,7 @@ func (c *cli) uaddCommand() *cobra.Command {
 		if *admin {
 			role = "admin"
 		}
-		return c.tell(membership{*viewUser(&user), groupView{ID: group.ID, Name: group.Name, Owner: viewUser(group.Owner)}, role},
+		return c.printResult(membership{*viewUser(&user), groupView{ID: group.ID, Name: group.Name, Owner: viewUser(group.Owner)}, role},
 			"%s in group %s as %s", user.UserName, group.Name, role)
 	}
 	return cmd
@@ -231,7 +231,7 @@ func (c *cli) urmCommand() *cobra.Command {
 			if err := at.RemoveFromGroup(cmd.Context(), group.ID, user.ID); err != nil {
 				return err
 			}
-			return c.tell(membership{User: *viewUser(&user), Group: groupView{ID: group.ID, Name: group.Name, Owner: viewUser(group.Owner)}},
+			return c.printResult(membership{User: *viewUser(&user), Group: groupView{ID: group.ID, Name: group.Name, Owner: viewUser(group.Owner)}},
 				"Removed %s from group %s.", user.UserName, group.Name)
 		},
 	}
@@ -295,7 +295,7 @@ func (c *cli) permCommand() *cobra.Command {
 		for _, uuid := range uuids {
 			done.Bundles = append(done.Bundles, named{uuid})
 		}
-		return c.tell(done, "Group %s has %s permission on %d bundles.", groupText(g), done.Permission, len(uuids))
+		return c.printResult(done, "Group %s has %s permission on %d bundles.", groupText(g), done.Permission, len(uuids))
 	}
 	return cmd
 }
@@ -324,7 +324,7 @@ func (c *cli) wpermCommand() *cobra.Command {
 			if err := at.SetWorksheetPermission(cmd.Context(), w.UUID, g.ID, permission); err != nil {
 				return err
 			}
-			return c.tell(grant{Group: viewGroup(g), Permission: permissionText(permission), Worksheet: &named{w.UUID}},
+			return c.printResult(grant{Group: viewGroup(g), Permission: permissionText(permission), Worksheet: &named{w.UUID}},
 				"Group %s has %s permission on worksheet %s.", groupText(g), permissionText(permission), worksheetURL(at.Address(), w))
 		},
 	}

@@ -206,13 +206,13 @@ func (c *cli) copyWorksheet(ctx context.Context, source, destination string, rep
 	var items []client.Item
 	for _, item := range w.Items {
 		if b := item.Bundle; item.Type == client.ItemBundle && b != nil && b.State != codalab.StateReady && b.State != codalab.StateFailed {
-			if err := c.say("Skipping bundle %s because it has non-final state %s", b.UUID, pythonState(b.State)); err != nil {
+			if err := c.printUnlessJSON("Skipping bundle %s because it has non-final state %s", b.UUID, pythonState(b.State)); err != nil {
 				return err
 			}
 			continue
 		}
 		if item.Worksheet != nil && from.Address() != to.Address() {
-			if err := c.say("Skipping worksheet %s because it is on another server", item.Worksheet.UUID); err != nil {
+			if err := c.printUnlessJSON("Skipping worksheet %s because it is on another server", item.Worksheet.UUID); err != nil {
 				return err
 			}
 			continue
@@ -230,7 +230,7 @@ func (c *cli) copyWorksheet(ctx context.Context, source, destination string, rep
 	if err := to.AddItems(ctx, uuid, items, replace); err != nil {
 		return err
 	}
-	return c.tell(map[string]any{"worksheet": uuid, "items": len(items)}, "Copied %d worksheet items to %s.", len(items), uuid)
+	return c.printResult(map[string]any{"worksheet": uuid, "items": len(items)}, "Copied %d worksheet items to %s.", len(items), uuid)
 }
 
 // pythonState returns a state as Python prints it; a private bundle's is None.

@@ -89,8 +89,8 @@ func (c *cli) mimicFlags(cmd *cobra.Command) func() mimicOptions {
 	}
 }
 
-// made is a bundle that mimic made after another, or would make: then New is nil.
-type made struct {
+// planStep is a bundle that mimic made after another, or would make: then New is nil.
+type planStep struct {
 	Old  codalab.Bundle
 	New  *codalab.Bundle
 	Name string
@@ -132,7 +132,7 @@ func (c *cli) mimic(ctx context.Context, specs []string, o mimicOptions) error {
 		m.became[old] = replacements[i]
 		m.downstream[old] = true
 	}
-	err = m.run(ctx)
+	err = m.makeAll(ctx)
 	for _, step := range m.plan {
 		text := step.Name + "(None)"
 		if step.New != nil {
@@ -144,7 +144,7 @@ func (c *cli) mimic(ctx context.Context, specs []string, o mimicOptions) error {
 	case err != nil:
 		return err
 	case len(m.plan) == 0:
-		return c.tell([]struct{}{}, "Nothing to be done.")
+		return c.printResult([]struct{}{}, "Nothing to be done.")
 	case o.dryRun:
 		return c.printPlan(m.plan)
 	}
@@ -157,7 +157,7 @@ type planView struct {
 	New *string `json:"new"`
 }
 
-func (c *cli) printPlan(plan []made) error {
+func (c *cli) printPlan(plan []planStep) error {
 	views := []planView{}
 	for _, step := range plan {
 		v := planView{Old: step.Old.UUID}
@@ -166,11 +166,11 @@ func (c *cli) printPlan(plan []made) error {
 		}
 		views = append(views, v)
 	}
-	return c.tell(views, "None")
+	return c.printResult(views, "None")
 }
 
 // endMimic waits for the last bundle if -W or -t asks for it, and prints its uuid.
-func (c *cli) endMimic(ctx context.Context, at *workspace, plan []made, o mimicOptions) error {
+func (c *cli) endMimic(ctx context.Context, at *workspace, plan []planStep, o mimicOptions) error {
 	last := plan[len(plan)-1].New.UUID
 	if c.asJSON && !o.wait && !o.tail {
 		return c.printPlan(plan)

@@ -28,10 +28,10 @@ type mimicry struct {
 	became     map[string]string
 	downstream map[string]bool // bundles that the inputs are, or are part of
 	created    map[string]bool // new bundles
-	plan       []made
+	plan       []planStep
 }
 
-func (m *mimicry) run(ctx context.Context) error {
+func (m *mimicry) makeAll(ctx context.Context) error {
 	if err := m.load(ctx); err != nil {
 		return err
 	}
@@ -128,7 +128,7 @@ func (m *mimicry) make(ctx context.Context, uuid string) (string, error) {
 	if old.Type != codalab.TypeRun && old.Type != codalab.TypeMake {
 		return "", refusef("Can't mimic %s since it is not make or run", uuid)
 	}
-	step := made{Old: old.Bundle, Name: m.metadata(old).String("name")}
+	step := planStep{Old: old.Bundle, Name: m.metadata(old).String("name")}
 	became := ""
 	if !m.options.dryRun {
 		b, err := m.makeLike(ctx, old, dependencies)

@@ -43,16 +43,16 @@ func (c *cli) orJSON(err error, v any) error {
 	return c.printJSON(v)
 }
 
-// tell prints a command's result: v with --json, else a line of text.
-func (c *cli) tell(v any, format string, args ...any) error {
+// printResult prints a command's result: v with --json, else a line of text.
+func (c *cli) printResult(v any, format string, args ...any) error {
 	if c.asJSON {
 		return c.printJSON(v)
 	}
 	return c.print(fmt.Sprintf(format, args...))
 }
 
-// say prints a line of text unless --json is set.
-func (c *cli) say(format string, args ...any) error {
+// printUnlessJSON prints a line of text unless --json is set.
+func (c *cli) printUnlessJSON(format string, args ...any) error {
 	if c.asJSON {
 		return nil
 	}
@@ -85,8 +85,8 @@ func (c *cli) warn(format string, args ...any) {
 	}
 }
 
-// note prints a progress message on standard error if that is a terminal.
-func (c *cli) note(format string, args ...any) {
+// printOnTerminal prints a progress message on standard error if that is a terminal.
+func (c *cli) printOnTerminal(format string, args ...any) {
 	if _, ok := terminal(c.Stderr); ok {
 		c.warn(format, args...)
 	}

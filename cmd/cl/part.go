@@ -16,10 +16,10 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// part is a hidden file in the directory of a download, with the beginning of the downloaded file. Its
+// partialFile is a hidden file in the directory of a download, with the beginning of the downloaded file. Its
 // name has a digest of the server, the bundle, the path and the size, so a download never continues
 // another file's part. A lock keeps two processes from writing the same part.
-type part struct {
+type partialFile struct {
 	path string
 	file *os.File
 	size int64
@@ -41,7 +41,7 @@ func unwritable(dir string, err error) error {
 }
 
 // openPart opens the part of a file. It continues an existing part only if the contents cannot change.
-func (d *download) openPart() (*part, error) {
+func (d *download) openPart() (*partialFile, error) {
 	dir := filepath.Dir(d.final)
 	identity := strings.Join([]string{d.at.Address(), d.target.BundleUUID, d.target.Subpath, strconv.FormatInt(d.info.Size, 10)}, "\x00")
 	if !d.steady {
@@ -53,7 +53,7 @@ func (d *download) openPart() (*part, error) {
 	if err != nil {
 		return nil, unwritable(dir, err)
 	}
-	p := &part{path: path, file: f}
+	p := &partialFile{path: path, file: f}
 	if isTaken(f) {
 		_ = f.Close() // another process has it
 		return nil, refusef("Another cl is downloading this file to %s.", d.final)
@@ -67,7 +67,7 @@ func (d *download) openPart() (*part, error) {
 
 // leavePart closes a part. After a failed download it keeps the part only if a later call can continue
 // it.
-func (d *download) leavePart(p *part, failure error) error {
+func (d *download) leavePart(p *partialFile, failure error) error {
 	_ = p.file.Close() // again, unless it has failed
 	if failure == nil {
 		return nil
@@ -80,7 +80,7 @@ func (d *download) leavePart(p *part, failure error) error {
 }
 
 // add adds a stream.
-func (p *part) add(r io.Reader) error {
+func (p *partialFile) add(r io.Reader) error {
 	n, err := io.Copy(p.file, r)
 	p.size += n
 	if err != nil {
@@ -90,14 +90,14 @@ func (p *part) add(r io.Reader) error {
 }
 
 // restart empties the part.
-func (p *part) restart() error {
+func (p *partialFile) restart() error {
 	p.size = 0
 	_, err := p.file.Seek(0, io.SeekStart)
 	return errors.Join(err, p.file.Truncate(0))
 }
 
 // endsWith reports whether the part has these bytes from an offset to its end.
-func (p *part) endsWith(from int64, end []byte) (bool, error) {
+func (p *partialFile) endsWith(from int64, end []byte) (bool, error) {
 	if from+int64(len(end)) != p.size {
 		return false, nil
 	}

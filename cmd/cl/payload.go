@@ -177,7 +177,7 @@ func (u *upload) prepareArchive(p *payload, sources []string) error {
 	}
 	options := tarstream.PathOptions{Follow: u.follow, PackOptions: tarstream.PackOptions{Exclude: x.excludes}}
 	p.measure = func(ctx context.Context) error {
-		u.note("Preparing upload archive...")
+		u.printOnTerminal("Preparing upload archive...")
 		size, err := tarstream.MeasurePaths(ctx, inputs, options)
 		if err == nil {
 			err = x.failure

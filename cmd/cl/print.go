@@ -211,7 +211,7 @@ func (c *cli) weditCommand() *cobra.Command {
 		if err := at.UpdateWorksheet(cmd.Context(), change); err != nil {
 			return err
 		}
-		return c.tell(named{w.UUID}, "Saved worksheet metadata for %s(%s).", w.Name, w.UUID)
+		return c.printResult(named{w.UUID}, "Saved worksheet metadata for %s(%s).", w.Name, w.UUID)
 	}
 	return cmd
 }
@@ -289,5 +289,5 @@ func (c *cli) setLines(ctx context.Context, at *workspace, w client.Worksheet, t
 	if err := at.SetWorksheetLines(ctx, w.UUID, lines); err != nil {
 		return err
 	}
-	return c.tell(named{w.UUID}, "Saved worksheet items for %s(%s).", w.Name, w.UUID)
+	return c.printResult(named{w.UUID}, "Saved worksheet items for %s(%s).", w.Name, w.UUID)
 }

@@ -96,7 +96,7 @@ func (d *download) directory(ctx context.Context) (size int64, err error) {
 	if err != nil {
 		return 0, d.failed(ctx, err)
 	}
-	return size, d.place(whole, filepath.Join(tmp, "old"))
+	return size, d.moveToDestination(whole, filepath.Join(tmp, "old"))
 }
 
 // receiveTree unpacks without limits, because the user chose the destination.
@@ -169,11 +169,11 @@ func (d *download) file(ctx context.Context) (size int64, err error) {
 	if err := part.file.Close(); err != nil {
 		return 0, d.failed(ctx, err)
 	}
-	return part.size, d.place(part.path, part.path+"-old")
+	return part.size, d.moveToDestination(part.path, part.path+"-old")
 }
 
 // receiveFile receives a file from its beginning.
-func (d *download) receiveFile(ctx context.Context, p *progress, part *part) error {
+func (d *download) receiveFile(ctx context.Context, p *progress, part *partialFile) error {
 	contents, err := d.open(ctx, nil)
 	if err != nil {
 		return err
@@ -193,7 +193,7 @@ func (d *download) receiveFile(ctx context.Context, p *progress, part *part) err
 }
 
 // receiveRest continues a file from an existing part.
-func (d *download) receiveRest(ctx context.Context, p *progress, part *part) error {
+func (d *download) receiveRest(ctx context.Context, p *progress, part *partialFile) error {
 	same, err := d.compare(ctx, part)
 	if err != nil {
 		return err
@@ -222,7 +222,7 @@ func (d *download) receiveRest(ctx context.Context, p *progress, part *part) err
 
 // compare reports whether the end of the part equals the server's file: a crash of this machine may have
 // damaged it.
-func (d *download) compare(ctx context.Context, part *part) (bool, error) {
+func (d *download) compare(ctx context.Context, part *partialFile) (bool, error) {
 	if part.size > d.info.Size {
 		return false, nil
 	}
@@ -241,7 +241,7 @@ func (d *download) compare(ctx context.Context, part *part) (bool, error) {
 }
 
 // checkSize checks that a file is complete. A file of a bundle that still runs may have grown since.
-func (d *download) checkSize(part *part) error {
+func (d *download) checkSize(part *partialFile) error {
 	switch {
 	case part.size < d.info.Size:
 		return &codalab.Error{

@@ -7,7 +7,7 @@ func differences() []cltest.Difference {
 	return differencesOf([][4]string{
 		{
 			`^\w+ (search|s|ls|rm)( |$)`, `\s*(\^\d+  )?<\w+\.\.\.>  \S+  \w+  .*`, `\s*(\^\d+  )?<\w+\.\.\.>  \S+  (\[uploaded\]|! .*|= .*)  \w+  .*`,
-			"ours shows the summary: CodaLab's cl looks for it where it is not, and always prints nothing",
+			"ours shows the summary: CodaLab's cl reads a wrong field, which is always empty",
 		},
 		{
 			`^\w+ ls -f uuid,name,summary`, `\s*\^\d+  <\w+\.\.\.>  \S+`, `\s*\^\d+  <\w+\.\.\.>  \S+  (\[uploaded\]|! .*|= .*)`,
@@ -15,18 +15,18 @@ func differences() []cltest.Difference {
 		},
 		{
 			``, `! (usage: .*|\[.*|cl.*: error: .*|bundle.*)`, `! cl.*: error: .*`,
-			"a mistake in a command line is one sentence that tells the nearest right thing",
+			"a mistake in a command line is one sentence with a suggestion",
 		},
 		{
-			``, `exit 1`, `exit 2`, "what cl itself refuses before it sends anything ends with 2, also where CodaLab's cl ends with 1",
+			``, `exit 1`, `exit 2`, "a command that cl itself refuses before it sends anything ends with 2, even if CodaLab's cl ends with 1",
 		},
 		{
 			``, `! UsageError: (Names must match|Invalid name).*`, `! UsageError: Invalid name .*: it must begin with.*`,
-			"cl itself refuses a bad name, and tells a good one",
+			"cl itself refuses a bad name, and suggests a good one",
 		},
-		{``, `! Preparing upload archive\.\.\.|! Uploading .*`, ``, "ours tells on standard error of what it sends only on a terminal, where it takes longer"},
+		{``, `! Preparing upload archive\.\.\.|! Uploading .*`, ``, "ours prints the progress of an upload only on a terminal, if it takes longer"},
 		{
-			`^ben upload some`, ``, `! UsageError: The upload needs .* of your disk quota.*`, "ours tells before it sends anything that the quota is too small",
+			`^ben upload some`, ``, `! UsageError: The upload needs .* of your disk quota.*`, "ours checks the quota before it sends anything",
 		},
 		{
 			`^ann info -f name,data_size,state \$u1`, `_	4	ready`, `contents	4	ready`, "a text without a name is called contents, as CodaLab's cl means to call it",
@@ -34,22 +34,22 @@ func differences() []cltest.Difference {
 		{
 			`^ann upload `, `! UsageError: (Upload does not support mixing .*|upload got non-existent path:: .*|Not following symlinks\.)`,
 			`! UsageError: (Upload does not support mixing .*|upload got non-existent path: .*|Not following symlinks: .*; -L follows them)`,
-			"ours names the path, and says what to do",
+			"ours names the path, and suggests an option",
 		},
 		{`^ann cat \$i$`, `x\.pyc  .*`, ``, "-x that is given twice adds to the list: CodaLab's cl forgets the first"},
 		{
 			`^ann upload dir -i`, `! Excluding files and directories specified by ignore\.`, `! No directory that is uploaded has a file ignore with patterns\.`,
-			"ours tells if the file with patterns is not there",
+			"ours warns if there is no file with patterns",
 		},
 		{`^ann upload `, ``, `! Bundle <.*> was removed again: its upload has not succeeded\.`, "a failed upload leaves nothing behind"},
 		{`^ann ls -f name,state,failure_message`, `\s*\^\d+  .*`, `\s*\^\d+  .*`, "the same: the failed bundles are not there"},
 		{
 			`^ann info -f state \$e`, `! NotFoundError: bundle spec no-e doesn't match any bundles`, `! NotFoundError: Bundle <e> not found`, "the same: the failed bundle is not there",
 		},
-		{`^ann upload http://127`, ``, `! UsageError: Upload failed: the URL cannot be fetched: .*`, "ours tells why"},
+		{`^ann upload http://127`, ``, `! UsageError: Upload failed: the URL cannot be fetched: .*`, "ours states the reason"},
 		{
 			`^ann store `, `! Only root user can create bundle stores\.`, `! UsageError: (a store needs --name, and .*|cl store rm needs the uuid .*|this server has one store, .*)`,
-			"ours tells what is missing before it sends anything",
+			"ours names the missing arguments before it sends anything",
 		},
 		{`^ann info -f description,name \$ed`, `	edited<R>`, `by editor	edited<R>`, "upload --edit edits the metadata: CodaLab's cl ignores it"},
 		{
@@ -68,22 +68,22 @@ func differences() []cltest.Difference {
 			"info takes WORKSHEET//BUNDLE, like the other commands",
 		},
 		{
-			`^\w+ info `, ``, `state_details  : .*`, "ours also tells in a sentence what a bundle waits for, or how it ended",
+			`^\w+ info `, ``, `state_details  : .*`, "ours also has a sentence with the reason of a wait or a failure",
 		},
 		{
 			`^\w+ cat `, `<none>|! UsageError: Target '.*' doesn't exist in bundle .*|exit 1`, `! (NotFoundError: .*|UsageError: .* leads out of the bundle|Worker .*)|exit [23]`,
-			"standard output is the file's contents and nothing else; why there are none is on standard error",
+			"standard output is the file's contents and nothing else; the reason for missing contents is on standard error",
 		},
 		{
 			`^ann wait -t \$a`, `! NotFoundError: Path 'stdout' in bundle <a> not found|exit 1`, `<a>`,
-			"what has no output is waited for all the same",
+			"ours also waits for a bundle without output",
 		},
 		{
 			`^ann download`, `Local file/directory '.*' already exists\.`, `! UsageError: Local file/directory '.*' already exists\..*|exit 1`,
-			"what was not downloaded is a failure",
+			"a refused download is a failure",
 		},
 		{
-			`^ann edit \$b -n ''`, `! (Traceback|FileNotFoundError: .*)`, ``, "no name is a mistake, not a wish for an editor",
+			`^ann edit \$b -n ''`, `! (Traceback|FileNotFoundError: .*)`, ``, "an empty name is a mistake, and opens no editor",
 		},
 		{
 			`^ann edit \$b -T$`, `! (Traceback|FileNotFoundError: .*)|exit 1`, `Saved metadata for bundle <b>\.`, "-T without words removes the tags",
@@ -91,15 +91,15 @@ func differences() []cltest.Difference {
 		{
 			`^ann edit \$b -f (nosuch|data_size|created)`, `! UsageError: (Unexpected metadata key: nosuch|Metadata value for .*)`,
 			`! UsageError: (there is no field "nosuch".*|\w+ cannot be edited: the server sets it)`,
-			"cl itself refuses what cannot be edited",
+			"cl itself refuses fields that cannot be edited",
 		},
 		{
 			`^ann edit \$b -f tags x`, `! UsageError: Metadata value for tags should be of type list, was x \(type str\)|exit 1`, `Saved metadata for bundle <b>\.`,
 			"ours sends a field's value in its type",
 		},
-		{`^(ann info -f license,data_size,tags|ben info) \$b`, `.*two words.*x.*`, `.*x.*`, "the same: the tags are what was edited"},
+		{`^(ann info -f license,data_size,tags|ben info) \$b`, `.*two words.*x.*`, `.*x.*`, "the same: the tags were edited"},
 		{
-			`^\w+ kill `, `<\w+>`, ``, "ours prints what it has killed, and not what has ended before",
+			`^\w+ kill `, `<\w+>`, ``, "ours prints only the bundles that it has killed",
 		},
 		{`^\w+ (status|st)$`, `client_version: 1\.7\.3`, `client_version: .*\(CodaLab 1\.7\.3\)`, "ours has a version of its own"},
 		{`^ann (-v|help)`, `CodaLab CLI version 1\.7\.3`, `cl version .* \(CodaLab 1\.7\.3\)`, "ours has a version of its own"},
@@ -121,10 +121,10 @@ func differences() []cltest.Difference {
 		},
 		{
 			`^ann w?perm .* nosuch$`, `! (UsageError: Invalid permission flag.*|NotFoundError: .*)`, `! UsageError: Invalid permission flag .*: want none, read or all`,
-			"cl itself refuses what is no permission",
+			"cl itself refuses an invalid permission",
 		},
 		{
-			`^ann perm a\$R nosuch\$R read`, `! NotFoundError: Found no group .*`, `! NotFoundError: bundle spec .*`, "of two mistakes ours tells the first",
+			`^ann perm a\$R nosuch\$R read`, `! NotFoundError: Found no group .*`, `! NotFoundError: bundle spec .*`, "of two mistakes ours reports the first",
 		},
 		{
 			`^\w+ (uinfo -f nosuch|uedit .* -[dt] nosuch)`, `! (Traceback|KeyError: .*|ValueError: .*)`, `! UsageError: there is no field "nosuch" of users.*`,
@@ -133,7 +133,7 @@ func differences() []cltest.Difference {
 		{
 			`^ann run `, ``, `! cl: --request-\w+ .*`, "ours warns of requests that may have been meant otherwise",
 		},
-		{``, `! failed`, `! failed: .*`, "ours also tells why"},
+		{``, `! failed`, `! failed: .*`, "ours also states the reason"},
 		{`^ann run .* -t$`, ``, `exit 1`, "the command fails if the run does, so that a script notices"},
 		{
 			`^ann ls -f name,failure_message`, `\s*(\^\d+  memory<R>  .*|\. Memory limit .*)`, `\s*\^\d+  memory<R>  .* \. Memory limit .*`, "a row is one line",
@@ -145,7 +145,7 @@ func differences() []cltest.Difference {
 		{
 			`^\w+ (events|reset|bs-[a-z-]+|w?open) ?`, `! (UsageError: Sanity check! .*|NotFoundError: .*)`,
 			`! UsageError: (only CodaLab's own|cl deletes|CodaLab's own server keeps|cl opens).*`,
-			"ours does not have these commands, and says what to do instead",
+			"ours does not have these commands, and suggests replacements",
 		},
 		{`^ann work nosuch\$R::x`, `! (Traceback|ValueError: .*)`, `! UsageError: server address .*`, "a mistake is one sentence"},
 	})
@@ -159,7 +159,7 @@ func stockDifferences() []cltest.Difference {
 			`! (ServerError: .*|UsageError: Upload failed: .*)|exit 3`, "an error of the server is one sentence",
 		},
 		{
-			`^ann upload http://127`, `! Contents cannot be modified, bundle already finalized\.`, `! UsageError: Upload failed: <urlopen error .*`, "ours tells why",
+			`^ann upload http://127`, `! Contents cannot be modified, bundle already finalized\.`, `! UsageError: Upload failed: <urlopen error .*`, "ours states the reason",
 		},
 		{`^ann store add`, `! (UsageError: )?Field may not be null\.`, ``, "cl itself tells what is missing"},
 		{
@@ -180,7 +180,7 @@ func stockDifferences() []cltest.Difference {
 		{
 			`^ben (uadd \$ben g|grm g)`, `! You are not the admin of group <g>\.`, `! NotFoundError: Found no group with uuid .*`, "ours has removed ben, as above",
 		},
-		{`^ben upload some`, `! (Traceback|Exception: Upload aborted\. .*)`, ``, "ours tells before it sends anything that the quota is too small"},
+		{`^ben upload some`, `! (Traceback|Exception: Upload aborted\. .*)`, ``, "ours checks the quota before it sends anything"},
 		{`^ann (info|run .* -W$)`, `data_size  : .*k`, `data_size  : 0 bytes`, "the worker without containers tells no sizes"},
 	})
 }

@@ -46,17 +46,17 @@ func (u *upload) send(ctx context.Context, at *workspace, p *payload, b client.N
 	}
 	whole := true
 	if body == nil {
-		u.note("The server fetches %s (%s)", p.url, uuid)
+		u.printOnTerminal("The server fetches %s (%s)", p.url, uuid)
 		err = at.UploadContents(ctx, uuid, o, nil)
 	} else {
-		u.note("Uploading %s (%s) to %s", p.name, uuid, at.Address())
+		u.printOnTerminal("Uploading %s (%s) to %s", p.name, uuid, at.Address())
 		stream := &toItsEnd{Reader: body}
 		err = at.UploadContents(ctx, uuid, o, stream)
 		whole = stream.reached.Load()
 	}
 	progress.end()
 	if err != nil {
-		err = u.settle(ctx, at, uuid, whole, err)
+		err = u.resolveFailedUpload(ctx, at, uuid, whole, err)
 	}
 	return uuid, err
 }
@@ -117,9 +117,9 @@ func unconnected(err error) bool {
 	return errors.As(err, &op) && op.Op == "dial"
 }
 
-// settle handles the bundle of a failed upload, which may have succeeded while its answer was lost.
+// resolveFailedUpload handles the bundle of a failed upload, which may have succeeded while its answer was lost.
 // whole reports that all contents were sent. settle returns nil if the bundle is ready.
-func (u *upload) settle(ctx context.Context, at *workspace, uuid string, whole bool, failure error) error {
+func (u *upload) resolveFailedUpload(ctx context.Context, at *workspace, uuid string, whole bool, failure error) error {
 	if transient(failure) && whole && ctx.Err() == nil {
 		state, reason := u.outcome(ctx, at, uuid, passing(failure))
 		switch {

@@ -312,7 +312,7 @@ func (c *cli) ufarewellCommand() *cobra.Command {
 			if err := at.DeleteAccount(cmd.Context(), user.ID); err != nil {
 				return err
 			}
-			return c.tell(viewUser(&user), "Deleted user %s(%s).", user.UserName, user.ID)
+			return c.printResult(viewUser(&user), "Deleted user %s(%s).", user.UserName, user.ID)
 		},
 	}
 }

@@ -209,7 +209,7 @@ func (w *waiter) showStatus(b codalab.Bundle) {
 	}
 	if text != w.shown {
 		w.shown = text
-		w.note("%s", termtext.OneLine(text))
+		w.printOnTerminal("%s", termtext.OneLine(text))
 	}
 }
 
