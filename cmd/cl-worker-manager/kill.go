@@ -24,13 +24,13 @@ number of its job.`
 
 func (m *manager) killCommand() *cobra.Command {
 	var yes bool
-	cmd := m.lookCommand("kill WORKER", "End a worker and its runs", aboutKill, cobra.ExactArgs(1),
-		func(ctx context.Context, l *look, args []string) error { return l.kill(ctx, args[0], yes) })
+	cmd := m.newWorkersCommand("kill WORKER", "End a worker and its runs", aboutKill, cobra.ExactArgs(1),
+		func(ctx context.Context, l *workersCommand, args []string) error { return l.kill(ctx, args[0], yes) })
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	return cmd
 }
 
-func (l *look) kill(ctx context.Context, name string, yes bool) error {
+func (l *workersCommand) kill(ctx context.Context, name string, yes bool) error {
 	b, loop, _, _, openErr := l.open(ctx)
 	if b == nil {
 		return openErr
@@ -117,7 +117,7 @@ func runsOf(ctx context.Context, server pilot.Server, p pilot.Pilot) ([]string, 
 }
 
 // confirm asks for a confirmation on the terminal.
-func (l *look) confirm() error {
+func (l *workersCommand) confirm() error {
 	stream, ok := l.Stdin.(interface{ Fd() uintptr })
 	if !ok || !term.IsTerminal(int(stream.Fd())) {
 		return program.Usage(errors.New("nothing was ended: without a terminal, kill needs --yes"))

@@ -25,9 +25,9 @@ number of its job. BUNDLE is a bundle's uuid or the beginning of it.`
 
 func (m *manager) logsCommand() *cobra.Command {
 	var follow bool
-	cmd := m.lookCommand("logs WORKER|BUNDLE", "Print a worker's log", aboutLogs, cobra.ExactArgs(1),
-		func(ctx context.Context, l *look, args []string) error {
-			b, err := l.find(l.Process, l.slurm())
+	cmd := m.newWorkersCommand("logs WORKER|BUNDLE", "Print a worker's log", aboutLogs, cobra.ExactArgs(1),
+		func(ctx context.Context, l *workersCommand, args []string) error {
+			b, err := l.openBackend(l.Process, l.slurm())
 			if err != nil {
 				return err
 			}
@@ -42,7 +42,7 @@ func (m *manager) logsCommand() *cobra.Command {
 }
 
 // logOf returns the name of the worker whose log the spec means.
-func (l *look) logOf(ctx context.Context, b *slurmbatch.Backend, spec string) (string, error) {
+func (l *workersCommand) logOf(ctx context.Context, b *slurmbatch.Backend, spec string) (string, error) {
 	name, err := b.FindLog(spec)
 	if err == nil || errors.Is(err, slurmbatch.ErrAmbiguous) {
 		return name, err
@@ -74,7 +74,7 @@ const (
 )
 
 // printLog prints a log.
-func (l *look) printLog(ctx context.Context, b *slurmbatch.Backend, name string, follow bool) error {
+func (l *workersCommand) printLog(ctx context.Context, b *slurmbatch.Backend, name string, follow bool) error {
 	var done int64
 	var asked time.Time
 	for ended := !follow; ; {

@@ -30,7 +30,7 @@ import (
 // slurmBatch is one call of slurm-batch (slurm_batch_worker_manager.py: add_arguments_to_subparser).
 type slurmBatch struct {
 	*manager
-	place
+	location
 	job        slurmbatch.Job
 	limit      string
 	user       string
@@ -40,10 +40,10 @@ type slurmBatch struct {
 	gpusGiven bool
 }
 
-// place identifies a manager: the name of its jobs, its work directory and its password file.
-type place struct{ jobName, workDir, passwordFile string }
+// location identifies a manager: the name of its jobs, its work directory and its password file.
+type location struct{ jobName, workDir, passwordFile string }
 
-func (at *place) addPlaceFlags(flags *pflag.FlagSet) {
+func (at *location) addLocationFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&at.jobName, "job-name", "codalab-slurm-worker", "`name` in the names of the jobs; each manager of a user needs one of its own")
 	flags.StringVar(&at.workDir, "slurm-work-dir", "slurm-worker-scratch", "`directory` for logs and files of workers, which the nodes see too")
 	flags.StringVar(&at.passwordFile, "password-file", "", "`file` with the user's name and password in two lines, which only you may read")
@@ -61,7 +61,7 @@ End it with an interrupt: its workers continue. cl-worker-manager kill ends one.
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	s.addPlaceFlags(flags)
+	s.addLocationFlags(flags)
 	flags.StringVar(&s.job.NodeList, "nodelist", "", "`nodes` that the job has to have")
 	flags.StringVar(&s.job.Exclude, "exclude", "", "`nodes` on which no job runs")
 	flags.StringVar(&s.job.Partition, "partition", "", "`partition` (default: the site's)")
@@ -78,7 +78,7 @@ End it with an interrupt: its workers continue. cl-worker-manager kill ends one.
 	flags.StringVar(&s.job.Account, "account", "", "`account` of the jobs (default: the site's)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		s.gpusGiven = cmd.Flags().Changed("gpus")
-		return s.run(cmd.Context())
+		return s.manageWorkers(cmd.Context())
 	}
 	return cmd
 }
@@ -91,7 +91,7 @@ func (m *manager) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(m.Stderr, &slog.HandlerOptions{Level: level}))
 }
 
-func (s *slurmBatch) run(ctx context.Context) error {
+func (s *slurmBatch) manageWorkers(ctx context.Context) error {
 	if err := s.check(); err != nil {
 		return err
 	}
@@ -219,7 +219,7 @@ func (s *slurmBatch) backend(ctx context.Context, slurm slurmbatch.Slurm, server
 		worker.WorkDir = filepath.Join(here, worker.WorkDir)
 	}
 	s.job.Dir = here
-	b, err := s.find(s.Process, slurm)
+	b, err := s.openBackend(s.Process, slurm)
 	if err != nil {
 		return nil, err
 	}
@@ -242,8 +242,8 @@ func (s *slurmBatch) proxies(ctx context.Context) []string {
 	return env
 }
 
-// find returns the backend of a manager for commands that show or kill its pilots.
-func (at *place) find(p program.Process, slurm slurmbatch.Slurm) (*slurmbatch.Backend, error) {
+// openBackend returns the backend of a manager for commands that show or kill its pilots.
+func (at *location) openBackend(p program.Process, slurm slurmbatch.Slurm) (*slurmbatch.Backend, error) {
 	me, err := user.Current()
 	if err != nil {
 		return nil, fmt.Errorf("find the user's name: %w", err)

@@ -19,8 +19,8 @@ last manager's shape can run, with the reason. It starts and changes nothing.`
 
 func (m *manager) statusCommand() *cobra.Command {
 	var asJSON bool
-	cmd := m.lookCommand("status", "List workers, and bundles that no worker can run", aboutStatus, cobra.NoArgs,
-		func(ctx context.Context, l *look, _ []string) error {
+	cmd := m.newWorkersCommand("status", "List workers, and bundles that no worker can run", aboutStatus, cobra.NoArgs,
+		func(ctx context.Context, l *workersCommand, _ []string) error {
 			_, loop, r, known, err := l.open(ctx)
 			if err != nil {
 				return err

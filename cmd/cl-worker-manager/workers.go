@@ -15,17 +15,17 @@ import (
 	"github.com/cl-slurm/cl-slurm/pilot/slurmbatch"
 )
 
-// look is one call of a command that shows or kills the workers of a manager.
-type look struct {
+// workersCommand is one call of a command that shows or kills the workers of a manager.
+type workersCommand struct {
 	*manager
-	place
+	location
 	// address is the server in --server.
 	address string
 }
 
-// lookCommand returns a command with the flags by which it finds a manager's workers.
-func (m *manager) lookCommand(use, short, long string, args cobra.PositionalArgs, run func(ctx context.Context, l *look, args []string) error) *cobra.Command {
-	l := &look{manager: m}
+// newWorkersCommand returns a command with the flags by which it finds a manager's workers.
+func (m *manager) newWorkersCommand(use, short, long string, args cobra.PositionalArgs, run func(ctx context.Context, l *workersCommand, args []string) error) *cobra.Command {
+	l := &workersCommand{manager: m}
 	cmd := &cobra.Command{
 		Use: use, Short: short, Long: long, Args: program.WrongUsage(args), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -36,14 +36,14 @@ func (m *manager) lookCommand(use, short, long string, args cobra.PositionalArgs
 		},
 	}
 	cmd.Flags().StringVar(&l.address, "server", "", "`address` of the server (default: the manager's, or the one that cl uses)")
-	l.addPlaceFlags(cmd.Flags())
+	l.addLocationFlags(cmd.Flags())
 	return cmd
 }
 
 // open returns the backend, and a manager that starts nothing, with the settings that the last manager recorded in
 // the work directory. known is false if there is no record.
-func (l *look) open(ctx context.Context) (b *slurmbatch.Backend, m *pilot.Manager, r record, known bool, err error) {
-	if b, err = l.find(l.Process, l.slurm()); err != nil {
+func (l *workersCommand) open(ctx context.Context) (b *slurmbatch.Backend, m *pilot.Manager, r record, known bool, err error) {
+	if b, err = l.openBackend(l.Process, l.slurm()); err != nil {
 		return nil, nil, record{}, false, err
 	}
 	data, err := os.ReadFile(recordPath(b))
@@ -63,7 +63,7 @@ func (l *look) open(ctx context.Context) (b *slurmbatch.Backend, m *pilot.Manage
 	return b, m, r, known, nil
 }
 
-func (l *look) connectTo(ctx context.Context, b *slurmbatch.Backend, r *record, known bool) (*pilot.Manager, error) {
+func (l *workersCommand) connectTo(ctx context.Context, b *slurmbatch.Backend, r *record, known bool) (*pilot.Manager, error) {
 	passwordFile := l.passwordFile
 	if l.manager.server != "" || !known {
 		server, err := l.manager.address()
