@@ -39,7 +39,7 @@ type examination struct {
 func doctorCommand(p program.Process) *cobra.Command {
 	x := examination{jobs: true}
 	cmd := siteCommand(p, "doctor", "Check everything that a first job needs, with a short job on each queue", aboutDoctor, cobra.NoArgs,
-		func(ctx context.Context, s *site, _ []string) error { return x.run(ctx, s) })
+		func(ctx context.Context, s *site, _ []string) error { return x.printChecks(ctx, s) })
 	cmd.Flags().DurationVar(&x.wait, "wait", time.Minute, "cancel a job that has not begun after this `duration`")
 	cmd.Flags().StringSliceVar(&x.queues, "queue", nil, "only this `queue`; may be repeated")
 	if err := cmd.RegisterFlagCompletionFunc("queue", completeQueues(p)); err != nil {
@@ -48,8 +48,8 @@ func doctorCommand(p program.Process) *cobra.Command {
 	return cmd
 }
 
-// run makes the checks, and prints each result at once.
-func (x examination) run(ctx context.Context, s *site) error {
+// printChecks makes the checks, and prints each result at once.
+func (x examination) printChecks(ctx context.Context, s *site) error {
 	for _, name := range x.queues {
 		if s.Queue[name] == nil {
 			return program.Usage(fmt.Errorf("--queue: there is no [queue.%s] in %s", name, s.flags.config))
@@ -114,7 +114,7 @@ func configCommand(p program.Process) *cobra.Command {
 	check := siteCommand(p, "check", "Check a configuration; with --live, also the server, Slurm and the disks that it names", aboutCheck, cobra.NoArgs,
 		func(ctx context.Context, s *site, _ []string) error {
 			if live {
-				return examination{}.run(ctx, s)
+				return examination{}.printChecks(ctx, s)
 			}
 			if s.json {
 				return program.Usage(errors.New("--json goes with --live"))

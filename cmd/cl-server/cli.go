@@ -40,15 +40,15 @@ func run(ctx context.Context, p program.Process) error {
 	return root.ExecuteContext(ctx) //nolint:wrapcheck // the commands add the context
 }
 
-// place holds the data directory and the database of a server.
-type place struct {
+// dataLocation holds the data directory and the database of a server.
+type dataLocation struct {
 	dir string
 	// database is the URL of a database in PostgreSQL; empty for the SQLite file in dir.
 	database string
 }
 
 // flags adds the flags --data and --database, which all commands have.
-func (at *place) flags(cmd *cobra.Command) {
+func (at *dataLocation) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&at.dir, "data", "", "the data `directory`; it is created if it is missing")
 	cmd.Flags().StringVar(&at.database, "database", "", "the `URL` of a PostgreSQL database, postgres://USER@HOST/DATABASE (default: the SQLite file codalab.db in the data directory)")
 	cmd.PreRunE = func(*cobra.Command, []string) error {
@@ -73,7 +73,7 @@ func (at *place) flags(cmd *cobra.Command) {
 }
 
 // withStore runs do on the data.
-func (at *place) withStore(ctx context.Context, do func(*store.Store) error) error {
+func (at *dataLocation) withStore(ctx context.Context, do func(*store.Store) error) error {
 	data, err := store.OpenDatabase(ctx, at.dir, at.database)
 	if err != nil {
 		return coded(err)
@@ -82,7 +82,7 @@ func (at *place) withStore(ctx context.Context, do func(*store.Store) error) err
 }
 
 // withExisting is withStore for a data directory that must exist.
-func (at *place) withExisting(ctx context.Context, do func(*store.Store) error) error {
+func (at *dataLocation) withExisting(ctx context.Context, do func(*store.Store) error) error {
 	if _, err := os.Stat(filepath.Join(at.dir, "bundles")); err != nil {
 		return fmt.Errorf("open data directory: %w", err)
 	}

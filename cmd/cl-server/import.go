@@ -27,7 +27,7 @@ const passwordVariable = "MYSQL_PWD" //nolint:gosec // no password
 
 // importFlags are the flags of import.
 type importFlags struct {
-	at           place
+	at           dataLocation
 	mysql        string
 	passwordFile string
 	dryRun       bool

@@ -20,7 +20,7 @@ import (
 )
 
 func runCommand(ctx context.Context, p program.Process) *cobra.Command {
-	var at place
+	var at dataLocation
 	var web web
 	var format string
 	config := server.Config{Now: p.Now}

@@ -21,7 +21,7 @@ type checked struct {
 }
 
 func fsckCommand(ctx context.Context, p program.Process) *cobra.Command {
-	var at place
+	var at dataLocation
 	var repair, asJSON bool
 	cmd := &cobra.Command{
 		Use: "fsck --data DIRECTORY", Short: "Check the data, and mend it", Args: program.WrongUsage(cobra.NoArgs),
@@ -83,7 +83,7 @@ func (c checked) print(p program.Process, asJSON bool) error {
 }
 
 func backupCommand(ctx context.Context, p program.Process) *cobra.Command {
-	var at place
+	var at dataLocation
 	cmd := &cobra.Command{
 		Use: "backup --data DIRECTORY DEST", Short: "Write a backup", Args: program.WrongUsage(cobra.ExactArgs(1)),
 		Long: `Write a backup to the directory DEST, which must not exist. The server may keep
@@ -129,7 +129,7 @@ func backUp(ctx context.Context, p program.Process, data *store.Store, dest stri
 }
 
 func restoreCommand(ctx context.Context, p program.Process) *cobra.Command {
-	var at place
+	var at dataLocation
 	cmd := &cobra.Command{
 		Use: "restore --data DIRECTORY SRC", Short: "Make a data directory from a backup", Args: program.WrongUsage(cobra.ExactArgs(1)),
 		Long: `Make a data directory from the backup SRC, and check it as fsck does. The data

@@ -19,7 +19,7 @@ import (
 )
 
 type newUser struct {
-	at               place
+	at               dataLocation
 	passwordFile, id string
 	root, hashed     bool
 	workerFor        []string

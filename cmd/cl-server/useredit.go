@@ -51,7 +51,7 @@ func (q *quotas) set(u *store.User) error {
 }
 
 func userQuotaCommand(ctx context.Context, p program.Process) *cobra.Command {
-	var at place
+	var at dataLocation
 	var q quotas
 	cmd := &cobra.Command{
 		Use: "quota --data DIRECTORY NAME", Short: "Show or set a user's quotas", Args: program.WrongUsage(cobra.ExactArgs(1)),
@@ -75,7 +75,7 @@ func userQuotaCommand(ctx context.Context, p program.Process) *cobra.Command {
 }
 
 func userPasswordCommand(ctx context.Context, p program.Process) *cobra.Command {
-	var at place
+	var at dataLocation
 	var file string
 	cmd := &cobra.Command{
 		Use: "passwd --data DIRECTORY NAME", Short: "Set a user's password", Args: program.WrongUsage(cobra.ExactArgs(1)),
@@ -101,7 +101,7 @@ which the user has signed in must sign in again.`,
 }
 
 func userScopeCommand(ctx context.Context, p program.Process) *cobra.Command {
-	var at place
+	var at dataLocation
 	var scopes []string
 	cmd := &cobra.Command{
 		Use: "scope --data DIRECTORY NAME", Short: "Show or set the scopes of a worker account", Args: program.WrongUsage(cobra.ExactArgs(1)),
@@ -162,7 +162,7 @@ func showScopes(ctx context.Context, p program.Process, data *store.Store, u sto
 }
 
 func userRemoveCommand(ctx context.Context, _ program.Process) *cobra.Command {
-	var at place
+	var at dataLocation
 	cmd := &cobra.Command{
 		Use: "rm --data DIRECTORY NAME", Short: "Remove a user who owns nothing", Args: program.WrongUsage(cobra.ExactArgs(1)),
 		Long: `Remove a user, who must own no bundles, worksheets and groups: delete them, or
@@ -190,7 +190,7 @@ give them to others (cl chown), before.`,
 }
 
 // withUser runs do on the data and the user with a name.
-func (at *place) withUser(ctx context.Context, name string, do func(*store.Store, store.User) error) error {
+func (at *dataLocation) withUser(ctx context.Context, name string, do func(*store.Store, store.User) error) error {
 	return at.withStore(ctx, func(data *store.Store) error {
 		u, err := data.User(ctx, name)
 		if errors.Is(err, store.ErrNotFound) {
@@ -219,7 +219,7 @@ type shownUser struct {
 }
 
 func userListCommand(ctx context.Context, p program.Process) *cobra.Command {
-	var at place
+	var at dataLocation
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use: "ls --data DIRECTORY", Short: "List the users", Args: program.WrongUsage(cobra.NoArgs),

@@ -162,7 +162,7 @@ func (a Assembly) serve(ctx context.Context) error {
 	sweeps := Sweeper(a.Config, book, watched, a.swept(installed), now)
 	beside := append(a.upkeep(made, installed.Worker(), sweeps), a.Beside...)
 	return whileHeld(ctx, &heartbeats, func(ctx context.Context) error {
-		return runBeside(ctx, func() error { return a.run(ctx, b) }, beside...)
+		return runBeside(ctx, func() error { return a.runBridge(ctx, b) }, beside...)
 	})
 }
 
@@ -200,7 +200,7 @@ func (a Assembly) removeEnded(ctx context.Context, n *cacheadmin.Neighbours) {
 	}
 }
 
-func (a Assembly) run(ctx context.Context, b *bridge.Bridge) error {
+func (a Assembly) runBridge(ctx context.Context, b *bridge.Bridge) error {
 	if a.Run == nil {
 		return b.Run(ctx)
 	}
