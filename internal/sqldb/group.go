@@ -9,9 +9,9 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
-// group has the calls of InTx that wait for the writer's place. They commit together: a commit's flush
+// group has the calls of InTx that wait for the writer's lock. They commit together: a commit's flush
 // takes longer than the small writes before it, and one flush serves all of them. The call that gets the
-// place runs all waiting calls in one transaction, with a savepoint before each, and commits it. If a call
+// lock runs all waiting calls in one transaction, with a savepoint before each, and commits it. If a call
 // fails, it runs again in a transaction of its own; if the transaction fails, all of its calls do.
 type group struct {
 	mu      sync.Mutex
@@ -48,8 +48,8 @@ func (g *group) remove(c *call) bool {
 	return i >= 0
 }
 
-// take returns the calls that have waited longest.
-func (g *group) take() []*call {
+// removeOldest returns the calls that have waited longest.
+func (g *group) removeOldest() []*call {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	n := min(len(g.waiting), maxGroup)
@@ -58,9 +58,9 @@ func (g *group) take() []*call {
 	return calls
 }
 
-// join waits. It returns true if a group has committed the call; otherwise the caller has the writer's
-// place, and gives it back.
-func (db *DB) join(ctx context.Context, fn func(tx *sqlx.Tx) error) (committed bool, err error) {
+// waitForCommit returns true if a group has committed the call; otherwise the caller holds the writer's
+// lock, and must release it.
+func (db *DB) waitForCommit(ctx context.Context, fn func(tx *sqlx.Tx) error) (committed bool, err error) {
 	c := &call{ctx: ctx, fn: fn, over: make(chan struct{})}
 	db.group.add(c)
 	for {
@@ -69,7 +69,7 @@ func (db *DB) join(ctx context.Context, fn func(tx *sqlx.Tx) error) (committed b
 			if c.committed {
 				return true, nil
 			}
-			return false, db.writer.take(ctx)
+			return false, db.writer.acquire(ctx)
 		case <-ctx.Done():
 			if db.group.remove(c) {
 				return false, ctx.Err()
@@ -79,19 +79,19 @@ func (db *DB) join(ctx context.Context, fn func(tx *sqlx.Tx) error) (committed b
 			}
 			return false, ctx.Err()
 		case db.writer <- struct{}{}:
-			if db.lead(context.WithoutCancel(ctx), c) { // others must not lose theirs when ctx ends
+			if db.commitWaiting(context.WithoutCancel(ctx), c) { // others must not lose theirs when ctx ends
 				return false, nil
 			}
 		}
 	}
 }
 
-// lead commits waiting calls, and then gives the writer's place back. If c is over, it only gives the place
-// back. If no call but c waits, lead returns true, and c keeps the place.
-func (db *DB) lead(ctx context.Context, c *call) (alone bool) {
+// commitWaiting commits waiting calls, and then releases the writer's lock. If c is over, it only releases the
+// lock. If no call but c waits, it returns true, and c keeps the lock.
+func (db *DB) commitWaiting(ctx context.Context, c *call) (alone bool) {
 	defer func() {
 		if !alone {
-			db.writer.leave()
+			db.writer.release()
 		}
 	}()
 	select {
@@ -99,7 +99,7 @@ func (db *DB) lead(ctx context.Context, c *call) (alone bool) {
 		return false
 	default:
 	}
-	calls := db.group.take()
+	calls := db.group.removeOldest()
 	if len(calls) == 1 && calls[0] == c {
 		return true
 	}
@@ -109,7 +109,7 @@ func (db *DB) lead(ctx context.Context, c *call) (alone bool) {
 	return false
 }
 
-// commitAll runs calls in one transaction. The caller has the writer's place.
+// commitAll runs calls in one transaction. The caller holds the writer's lock.
 func (db *DB) commitAll(ctx context.Context, calls []*call) {
 	done, committed := make([]bool, len(calls)), false
 	defer func() { // also if a call ends the goroutine
@@ -156,11 +156,11 @@ func runAfterSavepoint(ctx context.Context, tx *sqlx.Tx, c *call) (done bool, er
 	return done, nil
 }
 
-// place admits one writer at a time.
-type place chan struct{}
+// writerLock admits one writer at a time.
+type writerLock chan struct{}
 
-// take waits for the place.
-func (p place) take(ctx context.Context) error {
+// acquire waits for the lock.
+func (p writerLock) acquire(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -172,4 +172,4 @@ func (p place) take(ctx context.Context) error {
 	}
 }
 
-func (p place) leave() { <-p }
+func (p writerLock) release() { <-p }

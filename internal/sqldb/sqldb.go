@@ -64,7 +64,7 @@ type DB struct {
 	name    string // in errors; without a password
 	// writer is held by the transaction that writes to SQLite, which allows one at a
 	// time and would poll for its turn. It is nil for PostgreSQL, unless TakeTurns was called.
-	writer place
+	writer writerLock
 	// group has the transactions that wait for the writer of SQLite; nil for PostgreSQL.
 	group *group
 }
@@ -185,7 +185,7 @@ func (db *DB) checkForm(ctx context.Context, migrations fs.FS) error {
 // because InTx repeats a transaction after each conflict.
 func (db *DB) TakeTurns() {
 	if db.writer == nil {
-		db.writer = make(place, 1)
+		db.writer = make(writerLock, 1)
 	}
 }
 
@@ -205,15 +205,15 @@ func (db *DB) InTx(ctx context.Context, fn func(tx *sqlx.Tx) error) error {
 	}
 	switch {
 	case db.group != nil:
-		if committed, err := db.join(ctx, fn); committed || err != nil {
+		if committed, err := db.waitForCommit(ctx, fn); committed || err != nil {
 			return err
 		}
-		defer db.writer.leave()
+		defer db.writer.release()
 	case db.writer != nil:
-		if err := db.writer.take(ctx); err != nil {
+		if err := db.writer.acquire(ctx); err != nil {
 			return err
 		}
-		defer db.writer.leave()
+		defer db.writer.release()
 	}
 	return db.retry(ctx, func() error { return db.tryTx(ctx, fn) })
 }

@@ -36,7 +36,7 @@ func connectSQLite(path string, readOnly bool) (*DB, error) {
 	}
 	db := sqlx.NewDb(sql.OpenDB(connector), "sqlite")
 	limitConnections(db)
-	return &DB{DB: db, dialect: dialect{goose: goose.DialectSQLite3, snapshot: `BEGIN DEFERRED`}, name: path, writer: make(place, 1), group: &group{}}, nil
+	return &DB{DB: db, dialect: dialect{goose: goose.DialectSQLite3, snapshot: `BEGIN DEFERRED`}, name: path, writer: make(writerLock, 1), group: &group{}}, nil
 }
 
 // createFile creates a file that only its owner can read, because databases hold password
@@ -81,10 +81,10 @@ func (db *DB) Shrink(ctx context.Context) error {
 	if err != nil || unused*4 < all {
 		return err
 	}
-	if err := db.writer.take(ctx); err != nil {
+	if err := db.writer.acquire(ctx); err != nil {
 		return err
 	}
-	defer db.writer.leave()
+	defer db.writer.release()
 	if _, err = db.ExecContext(ctx, `PRAGMA incremental_vacuum(4096)`); err != nil {
 		return fmt.Errorf("shrink database: %w", err)
 	}
