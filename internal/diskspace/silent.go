@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A disk that takes longer than SilentAfter to answer counts as silent. A call on a disk that is mounted
-// hard does not return until the file server answers, and only KILL ends it.
+// SilentAfter bounds the time to answer; a disk that takes longer counts as silent. A call on a disk that
+// is mounted hard does not return until the file server answers, and only KILL ends it.
 const SilentAfter = 5 * time.Second
 
 // SilentError means that a disk does not answer.

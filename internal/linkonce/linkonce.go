@@ -76,7 +76,7 @@ func settle[T any](ctx context.Context, d disk, record []byte, decode func([]byt
 		if temporary != "" {
 			linkErr = d.link(temporary)
 		}
-		standing, err := believe(d, decode)
+		standing, err := confirm(d, decode)
 		if err == nil {
 			return standing, nil
 		}
@@ -90,8 +90,8 @@ func settle[T any](ctx context.Context, d disk, record []byte, decode func([]byt
 	}
 }
 
-// believe reads the standing record, and makes it durable.
-func believe[T any](d disk, decode func([]byte) (T, error)) (T, error) {
+// confirm reads the standing record, and makes it durable.
+func confirm[T any](d disk, decode func([]byte) (T, error)) (T, error) {
 	var none T
 	first, err := d.read()
 	if err != nil {

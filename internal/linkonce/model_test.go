@@ -94,7 +94,7 @@ func byAnswer(ctx context.Context, d disk, record string) (string, bool, error) 
 		if err == nil {
 			linkErr := d.link(temporary)
 			_ = d.remove(temporary)
-			standing, err := believe(d, whole)
+			standing, err := confirm(d, whole)
 			if err == nil && (linkErr == nil || errors.Is(linkErr, fs.ErrExist)) {
 				return standing, linkErr == nil, nil
 			}

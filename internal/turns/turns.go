@@ -141,7 +141,7 @@ func (k *Ticket) Leave() {
 		o, b := t.of(*p)
 		o.held--
 		b.held--
-		t.tidy(*p)
+		t.dropIdle(*p)
 	}
 	t.grantAndUnlock()
 }
@@ -161,8 +161,8 @@ func (t *Turns) of(p Party) (*owner, *bundle) {
 	return o, b
 }
 
-// tidy forgets a party that has no place and waits for none.
-func (t *Turns) tidy(p Party) {
+// dropIdle forgets a party that has no place and waits for none.
+func (t *Turns) dropIdle(p Party) {
 	o, b := t.of(p)
 	if b.waiting+b.held == 0 {
 		delete(o.bundles, p.Bundle)
@@ -196,7 +196,7 @@ func (t *Turns) dequeue(k *Ticket, p Party) {
 		b.queue = slices.Delete(b.queue, i, i+1)
 	}
 	k.parties = slices.DeleteFunc(k.parties, func(other Party) bool { return other == p })
-	t.tidy(p)
+	t.dropIdle(p)
 }
 
 // grantAndUnlock gives out the free places, and unlocks.
