@@ -90,10 +90,10 @@ func benchInFlight(ctx context.Context, dir, images, image string) {
 }
 
 // serveCore serves a CodaLab server on loopback.
-func serveCore(ctx context.Context, dir string, hold time.Duration) (address string, listener *heard, stop func()) {
+func serveCore(ctx context.Context, dir string, hold time.Duration) (address string, listener *checkInRecorder, stop func()) {
 	s := openServer(ctx, dir, hold)
 	l := must((&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0"))
-	listener = listenTo(s.handler)
+	listener = recordCheckIns(s.handler)
 	site := &http.Server{Handler: listener, ReadHeaderTimeout: time.Minute}
 	ctx, cancel := context.WithCancel(ctx)
 	var group errgroup.Group

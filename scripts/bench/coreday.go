@@ -47,11 +47,11 @@ const (
 func benchDay(ctx context.Context, dir, images, image string) {
 	const lived = daily / 192
 	if os.Getenv("LONG") != "" {
-		liveDay(ctx, filepath.Join(dir, "long"), images, image, 0, daily).print("_long", nil)
+		simulateDay(ctx, filepath.Join(dir, "long"), images, image, 0, daily).print("_long", nil)
 		return
 	}
-	fresh := liveDay(ctx, filepath.Join(dir, "fresh"), images, image, 0, lived)
-	liveDay(ctx, filepath.Join(dir, "full"), images, image, 10*inFlight(), lived).print("", &fresh)
+	fresh := simulateDay(ctx, filepath.Join(dir, "fresh"), images, image, 0, lived)
+	simulateDay(ctx, filepath.Join(dir, "full"), images, image, 10*inFlight(), lived).print("", &fresh)
 }
 
 // day has the costs of a simulated part of a day.
@@ -108,8 +108,8 @@ func (d day) print(suffix string, fresh *day) {
 	}
 }
 
-// liveDay simulates a part of a day in a process of its own.
-func liveDay(ctx context.Context, dir, images, image string, ended, lived int) day {
+// simulateDay simulates a part of a day in a process of its own.
+func simulateDay(ctx context.Context, dir, images, image string, ended, lived int) day {
 	check(os.Mkdir(dir, 0o700))
 	cmd := exec.CommandContext(ctx, must(os.Executable()), "core-day", dir, images, image, strconv.Itoa(ended), strconv.Itoa(lived))
 	cmd.Stderr = os.Stderr
@@ -128,7 +128,7 @@ func runCoreDay(dir, images, image string, ended, lived int) {
 		t.Helper()
 		synctest.Test(t, func(*testing.T) {
 			d := newCoreDay(dir, images, image, ended)
-			check(json.NewEncoder(os.Stdout).Encode(d.live(lived)))
+			check(json.NewEncoder(os.Stdout).Encode(d.simulate(lived)))
 		})
 	}}}, nil, nil)
 }
@@ -176,8 +176,8 @@ func (d *coreDay) close() {
 	check(d.server.data.Close())
 }
 
-// live simulates a part of a day, and closes the site.
-func (d *coreDay) live(bundles int) day {
+// simulate simulates a part of a day, and closes the site.
+func (d *coreDay) simulate(bundles int) day {
 	ctx := context.Background()
 	result := day{Bundles: bundles}
 	result.SweepOps = d.countOps(func() { must(d.bridge.sweeps.Sweep(ctx)) })

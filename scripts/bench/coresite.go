@@ -192,8 +192,8 @@ func (s *coreSlurm) finish(l slurmtest.Launch, attempt spool.Attempt, spec spool
 	return nil
 }
 
-// heard records the check-ins that a server receives.
-type heard struct {
+// checkInRecorder records the check-ins that a server receives.
+type checkInRecorder struct {
 	handler http.Handler
 
 	mu sync.Mutex
@@ -205,12 +205,12 @@ type heard struct {
 	longest time.Duration
 }
 
-func listenTo(h http.Handler) *heard {
-	return &heard{handler: h, at: map[string]time.Time{}, states: map[codalab.State]int{}, state: map[string]codalab.State{}}
+func recordCheckIns(h http.Handler) *checkInRecorder {
+	return &checkInRecorder{handler: h, at: map[string]time.Time{}, states: map[codalab.State]int{}, state: map[string]codalab.State{}}
 }
 
 // ServeHTTP reads check-ins on their way.
-func (h *heard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (h *checkInRecorder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if strings.HasSuffix(r.URL.Path, "/checkin") {
 		body, err := io.ReadAll(r.Body)
 		var in codalab.CheckIn
@@ -218,14 +218,14 @@ func (h *heard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			err = json.Unmarshal(body, &in)
 		}
 		if err == nil {
-			h.note(in.Runs)
+			h.record(in.Runs)
 		}
 		r.Body = io.NopCloser(strings.NewReader(string(body)))
 	}
 	h.handler.ServeHTTP(w, r)
 }
 
-func (h *heard) note(runs []codalab.Run) {
+func (h *checkInRecorder) record(runs []codalab.Run) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := time.Now()
@@ -243,14 +243,14 @@ func (h *heard) note(runs []codalab.Run) {
 }
 
 // running returns the number of runs whose last reported state is running.
-func (h *heard) running() int {
+func (h *checkInRecorder) running() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.states[codalab.StateRunning]
 }
 
 // silence returns the longest time between two reports of one run since the last call.
-func (h *heard) silence() time.Duration {
+func (h *checkInRecorder) silence() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	longest := h.longest

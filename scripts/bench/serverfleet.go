@@ -109,14 +109,14 @@ func (w *idleWorker) call(ctx context.Context, address string) error {
 	return errors.Join(c.call(w.checkIn), c.Close())
 }
 
-// work makes all workers check in, until the caller calls stop. late gets the duration of each check-in,
+// startCheckIns makes all workers check in, until the caller calls stop. late gets the duration of each check-in,
 // without the time for which the server holds it.
-func (f *fleet) work(ctx context.Context, late *samples) (stop func()) {
+func (f *fleet) startCheckIns(ctx context.Context, late *samples) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	group, ctx := errgroup.WithContext(ctx)
 	for i, w := range f.workers {
 		part := float64(i) / idleWorkers // of a pause: not all workers begin at once
-		group.Go(func() error { return w.work(ctx, f.address, portion(part, checkInEvery), late) })
+		group.Go(func() error { return w.checkInRepeatedly(ctx, f.address, portion(part, checkInEvery), late) })
 		if w.bell != nil {
 			group.Go(func() error { return w.listen(ctx, portion(part, bellEvery)) })
 		}
@@ -131,8 +131,8 @@ func portion(part float64, of time.Duration) time.Duration {
 	return time.Duration(part * float64(of))
 }
 
-// work checks in all the time, with pauses.
-func (w *idleWorker) work(ctx context.Context, address string, first time.Duration, late *samples) error {
+// checkInRepeatedly checks in all the time, with pauses.
+func (w *idleWorker) checkInRepeatedly(ctx context.Context, address string, first time.Duration, late *samples) error {
 	for next := first; pause.For(ctx, next) == nil; next = checkInEvery {
 		began := time.Now()
 		// A held check-in is completed when the work ends.

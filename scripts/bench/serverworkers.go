@@ -59,7 +59,7 @@ func benchWorkers(ctx context.Context, dir string) {
 	}
 	f := newFleet(ctx, s.address, tokens)
 	defer f.close()
-	working := f.work(ctx, &checkIns)
+	working := f.startCheckIns(ctx, &checkIns)
 	defer working()
 	check(pause.For(ctx, checkInEvery+checkInHold)) // until all have checked in
 	reads.p99()

@@ -62,8 +62,8 @@ func (d *demo) cl(ctx context.Context, args ...string) string {
 	return answer
 }
 
-// want runs a command whose output must contain a text.
-func (d *demo) want(ctx context.Context, want string, args ...string) {
+// runExpecting runs a command whose output must contain a text.
+func (d *demo) runExpecting(ctx context.Context, want string, args ...string) {
 	if got := d.cl(ctx, args...); !strings.Contains(got, want) {
 		d.check(fmt.Errorf("cl %s printed %q, which lacks %q", quoted(args), got, want))
 	}

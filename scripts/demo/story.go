@@ -31,15 +31,15 @@ func (d *demo) dataset(ctx context.Context) {
 	d.check(errors.Join(os.Mkdir(d.home("words"), 0o755), os.WriteFile(d.home("words/fruit.txt"), []byte("pear\nfig\napple\n"), 0o644)))
 	d.cl(ctx, "upload", "words")
 	d.run(ctx, "sorted", "cpu", "in:words", "sort in/fruit.txt > sorted; wc -l < sorted")
-	d.want(ctx, "3", "cat", "sorted/stdout")
-	d.want(ctx, "apple", "cat", "sorted/sorted")
+	d.runExpecting(ctx, "3", "cat", "sorted/stdout")
+	d.runExpecting(ctx, "apple", "cat", "sorted/sorted")
 }
 
 func (d *demo) chain(ctx context.Context) {
 	d.say("\n# A chain of two runs: the second waits for the first, and sees one file of it.")
 	d.cl(ctx, "run", "in:sorted/sorted", "head -n 1 in > first", "-n", "first", "--request-queue", "cpu")
 	d.run(ctx, "loud", "short", "f:first/first", "tr a-z A-Z < f")
-	d.want(ctx, "APPLE", "cat", "loud/stdout")
+	d.runExpecting(ctx, "APPLE", "cat", "loud/stdout")
 }
 
 // sharedDependency runs four jobs, each as large as a node, on one dependency.
@@ -59,7 +59,7 @@ func (d *demo) sharedDependency(ctx context.Context) {
 	}
 	for _, run := range runs {
 		d.cl(ctx, "wait", run)
-		d.want(ctx, want, "cat", run+"/stdout")
+		d.runExpecting(ctx, want, "cat", run+"/stdout")
 	}
 	fetched := d.fetchedAt(ctx, weights)
 	if d.err == nil {
@@ -134,7 +134,7 @@ func (d *demo) linkedData(ctx context.Context) {
 	d.say("%s/corpus.bin: %d bytes, inode %d", d.lake, file.Size, file.Ino)
 	d.cl(ctx, "upload", "--link", d.lake, "-n", "lake")
 	d.run(ctx, "onlake", "cpu", "in:lake", "wc -c < in/corpus.bin; ls -i in/corpus.bin")
-	d.want(ctx, fmt.Sprintf("%d\n%d in/corpus.bin", file.Size, file.Ino), "cat", "onlake/stdout")
+	d.runExpecting(ctx, fmt.Sprintf("%d\n%d in/corpus.bin", file.Size, file.Ino), "cat", "onlake/stdout")
 	lake := d.cl(ctx, "info", "-f", "uuid", "lake")
 	if list := d.cacheList(ctx); d.err == nil && strings.Contains(list, lake) {
 		d.check(fmt.Errorf("the cache has a copy of %s:\n%s", lake, list))
@@ -154,11 +154,11 @@ func (d *demo) failure(ctx context.Context) {
 	d.say("\n# Runs that fail say why.")
 	d.cl(ctx, "run", "cat missing.csv", "-n", "wrong", "--request-queue", "cpu")
 	d.fails(ctx, "wait", "wrong")
-	d.want(ctx, "failed", "info", "-f", "state,exitcode,failure_message", "wrong")
-	d.want(ctx, "missing.csv", "cat", "wrong/stderr")
+	d.runExpecting(ctx, "failed", "info", "-f", "state,exitcode,failure_message", "wrong")
+	d.runExpecting(ctx, "missing.csv", "cat", "wrong/stderr")
 	d.cl(ctx, "run", "sleep 60", "-n", "slow", "--request-queue", "short", "--request-time", "1s")
 	d.fails(ctx, "wait", "slow")
-	d.want(ctx, "Time limit", "info", "-f", "state,failure_message", "slow")
+	d.runExpecting(ctx, "Time limit", "info", "-f", "state,failure_message", "slow")
 }
 
 func (d *demo) liveOutput(ctx context.Context) {
@@ -181,8 +181,8 @@ func (d *demo) kill(ctx context.Context) {
 	})
 	d.cl(ctx, "kill", "endless")
 	d.fails(ctx, "wait", "endless")
-	d.want(ctx, "killed", "info", "-f", "state,failure_message", "endless")
-	d.want(ctx, "so far", "cat", "endless/partial")
+	d.runExpecting(ctx, "killed", "info", "-f", "state,failure_message", "endless")
+	d.runExpecting(ctx, "so far", "cat", "endless/partial")
 }
 
 func (d *demo) latency(ctx context.Context) {
