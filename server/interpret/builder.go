@@ -24,8 +24,8 @@ func (i item) command() string {
 	return i.tokens[0]
 }
 
-// place is a block and a row in it.
-type place [2]int
+// blockRow is a block and a row in it.
+type blockRow [2]int
 
 // builder groups items into blocks (codalab/lib/worksheet_util.py: interpret_items). Consecutive bundles
 // become one table or one series of blocks, depending on the display directive above them. Consecutive
@@ -34,7 +34,7 @@ type builder struct {
 	blocks []block
 	// places has each item's place; nil for items that are not shown. After an error in the last item,
 	// the list is one longer than the items, as the original's.
-	places []*place
+	places []*blockRow
 
 	schemas map[string]*schema
 	// current is the schema that is being defined, with its name and the ids of its directives.
@@ -99,7 +99,7 @@ func (b *builder) append(added block) { b.blocks = append(b.blocks, added) }
 // show notes that the current item is in the last block.
 func (b *builder) show() { b.showAt(len(b.blocks)-1, 0) }
 
-func (b *builder) showAt(index, row int) { b.places = append(b.places, &place{index, row}) }
+func (b *builder) showAt(index, row int) { b.places = append(b.places, &blockRow{index, row}) }
 
 func (b *builder) hide() { b.places = append(b.places, nil) }
 
@@ -147,7 +147,7 @@ func (b *builder) add(index int, it item) (blank bool, err error) {
 		b.showAt(len(b.blocks), len(b.bundles))
 		e := entry{uuid: it.BundleUUID, id: it.ID, sortKey: it.SortKey, bundle: it.bundle}
 		b.bundles = append(b.bundles, e)
-		return true, b.take(e.size())
+		return true, b.countBytes(e.size())
 	case TypeWorksheet:
 		b.showAt(len(b.blocks), len(b.sheets))
 		b.sheets = append(b.sheets, subworksheet{uuid: it.SubworksheetUUID, sortKey: it.SortKey, info: it.sheet})
@@ -203,7 +203,7 @@ func (b *builder) flushSchema(sortKey *int64) error {
 		FieldRows: []schemaRow{}, SortKeys: []*int64{sortKey}, IDs: b.currentIDs,
 	}
 	for _, c := range b.current.columns {
-		if err := b.take(c.size()); err != nil {
+		if err := b.countBytes(c.size()); err != nil {
 			return err
 		}
 		added.FieldRows = append(added.FieldRows, schemaRow{c.name, c.genpath, c.post, c.from})
@@ -212,8 +212,8 @@ func (b *builder) flushSchema(sortKey *int64) error {
 	return nil
 }
 
-// take counts n bytes of the answer. It fails if the answer gets too large.
-func (b *builder) take(n int64) error {
+// countBytes counts n bytes of the answer. It fails if the answer gets too large.
+func (b *builder) countBytes(n int64) error {
 	if b.shown += n; b.shown > maxShown {
 		return usage("the worksheet shows more than %d MiB", maxShown>>20)
 	}
@@ -224,7 +224,7 @@ func (b *builder) take(n int64) error {
 // such as blank lines, get the place of the next shown item.
 func (b *builder) blockToRaw() map[string]int {
 	last := map[string]int{}
-	var next *place
+	var next *blockRow
 	for i := len(b.places) - 1; i >= 0; i-- {
 		if b.places[i] == nil {
 			b.places[i] = next

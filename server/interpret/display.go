@@ -111,7 +111,7 @@ func pixels(text string) *int {
 // cell is a bundle's value in a column.
 func (b *builder) cell(e entry, c *column) (any, error) {
 	value := b.posts.apply(c.post, e.value(c.genpath))
-	return value, b.take(size(value) + int64(len(c.name)))
+	return value, b.countBytes(size(value) + int64(len(c.name)))
 }
 
 func (b *builder) showRecords(arguments []string, first int) error {
@@ -194,7 +194,7 @@ func (b *builder) showGraph(arguments []string) error {
 		if shown != nil {
 			shown = toText(shown)
 		}
-		if err := b.take(size(shown) + int64(len(path)) + 100); err != nil {
+		if err := b.countBytes(size(shown) + int64(len(path)) + 100); err != nil {
 			return err
 		}
 		graph.Trajectories = append(graph.Trajectories, &trajectory{BundleUUID: e.uuid, DisplayName: shown, TargetGenpath: path})

@@ -54,8 +54,8 @@ func (f *files) load(ctx context.Context, key fileKey, limit int64) ([]byte, err
 	return data, err
 }
 
-// take counts n bytes of the answer. It fails if the answer gets too large.
-func (f *files) take(n int64) error {
+// countBytes counts n bytes of the answer. It fails if the answer gets too large.
+func (f *files) countBytes(n int64) error {
 	if f.toShow -= n; f.toShow < 0 {
 		return usage("more than %d MiB to show", maxShown>>20)
 	}

@@ -33,7 +33,7 @@ func (f *files) value(ctx context.Context, t target) (any, error) {
 		value = lookUp(value, inside)
 	}
 	value = f.posts.apply(t.post, value)
-	return value, f.take(size(value))
+	return value, f.countBytes(size(value))
 }
 
 // contents is a file's contents as a value; nil if there is no file.

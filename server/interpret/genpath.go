@@ -96,11 +96,11 @@ func (e entry) missingValue(genpath string) any {
 	case strings.HasPrefix(genpath, "dependencies/"):
 		return none
 	}
-	return e.place(genpath)
+	return e.itemField(genpath)
 }
 
-// place returns the bundle's id or sort key on the worksheet.
-func (e entry) place(genpath string) any {
+// itemField returns the bundle's id or sort key on the worksheet.
+func (e entry) itemField(genpath string) any {
 	switch {
 	case genpath == "id" && e.id != nil:
 		return integer(*e.id)
@@ -138,7 +138,7 @@ func (e entry) field(name string) any {
 			value = map[string]any{"uuid": b.HostWorksheet.UUID, "name": b.HostWorksheet.Name}
 		}
 	default:
-		value = e.place(name)
+		value = e.itemField(name)
 	}
 	if value != nil {
 		return value

@@ -77,7 +77,7 @@ type answer struct {
 	GroupPermissions []GroupPermission `json:"group_permissions"`
 	Source           []string          `json:"source"`
 	Blocks           []block           `json:"blocks"`
-	RawToBlock       []*place          `json:"raw_to_block"`
+	RawToBlock       []*blockRow       `json:"raw_to_block"`
 	BlockToRaw       map[string]int    `json:"block_to_raw"`
 }
 

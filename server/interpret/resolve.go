@@ -86,7 +86,7 @@ func (f *files) resolveContents(ctx context.Context, c *contentsBlock) error {
 		return err
 	}
 	c.Lines = append([]string{}, lines...)
-	return f.take(length(lines))
+	return f.countBytes(length(lines))
 }
 
 // length is the number of bytes of lines in an answer, whole or as points.
@@ -112,7 +112,7 @@ func (f *files) resolveImage(ctx context.Context, i *imageBlock) error {
 	i.Status.Code = codeReady
 	text := base64.StdEncoding.EncodeToString(data)
 	i.ImageData = &text
-	return f.take(int64(len(text)))
+	return f.countBytes(int64(len(text)))
 }
 
 // resolveGraph reads the points of a graph. Each line of a file is a point.
@@ -125,7 +125,7 @@ func (f *files) resolveGraph(ctx context.Context, g *graphBlock) error {
 		if err != nil {
 			return err
 		}
-		if err := f.take(length(lines)); err != nil {
+		if err := f.countBytes(length(lines)); err != nil {
 			return err
 		}
 		for _, line := range lines {

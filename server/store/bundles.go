@@ -165,7 +165,7 @@ func (s *Store) createBundle(ctx context.Context, tx *sqlx.Tx, b Bundle, at Plac
 	if err := inheritPermissions(ctx, tx, at.Worksheet, b.UUID); err != nil {
 		return err
 	}
-	return s.place(ctx, tx, b.UUID, at, row.Created)
+	return s.addToWorksheet(ctx, tx, b.UUID, at, row.Created)
 }
 
 // Bundle returns one bundle; ErrNotFound if it does not exist.

@@ -92,9 +92,9 @@ type Place struct {
 	BlankBefore bool
 }
 
-// place shows a new bundle on a worksheet (codalab/model/bundle_model.py:
+// addToWorksheet shows a new bundle on a worksheet (codalab/model/bundle_model.py:
 // add_shadow_worksheet_items, which adds it to other worksheets too).
-func (s *Store) place(ctx context.Context, tx *sqlx.Tx, uuid string, at Place, now Time) error {
+func (s *Store) addToWorksheet(ctx context.Context, tx *sqlx.Tx, uuid string, at Place, now Time) error {
 	one := []Item{{Type: ItemBundle, BundleUUID: &uuid}}
 	if at.Behind != "" {
 		var keys []int64 // the last one first, since adding an item moves those behind it
