@@ -6,27 +6,27 @@ func ServerDifferences() []Difference { //nolint:funlen // a table
 		{
 			`^ben (ls|print) `, `! User .* does not have sufficient permissions on worksheet .* \(have read, need all\)\.|exit 1`,
 			`### (Worksheet|Title|Tags|Owner|Permissions):.*|ref  uuid  name .*|----| +\^\d  <\w+\.\.\.> .*|\[(dataset b|worksheet v)<R>\]\{.*|one|two|% display table x`,
-			"CodaLab's server numbers the items of a worksheet when somebody reads it after a change, which a reader may not do",
+			"CodaLab's server renumbers a changed worksheet at its next reading, which needs all permissions",
 		},
 		{`^ann info \^0`, `! UsageError: 0 bundles, index 0 .*`, `! UsageError: \d+ bundles, index 0 .*`, "ours counts the bundles of the worksheet"},
 		{
 			` public$`, `! You are not the admin of group <public's id>\.`, `! Cannot modify the public group <public's id>\.`,
-			"nobody can become its admin",
+			"the group public has no admin",
 		},
 		{
 			`^ann (upload (bad|evil)|ls -f name,state,failure_message)`, `.*(Upload failed: (Invalid archive upload: failed to|Error -3 while).*|Traceback)`,
 			`.*Upload failed: (Invalid archive upload: unpack|not a whole packed file).*`,
-			"ours says what is wrong with the archive",
+			"ours names the archive's fault",
 		},
 		{
 			`^ben upload some`, `! (Traceback|Exception: Upload aborted\. .*)`, `! UsageError: Upload failed: Can't save bundle, user disk quota exceeded\. .*`,
-			"ours refuses contents that are too big without the client's help",
+			"ours refuses contents that exceed the quota, whatever the client checks",
 		},
 		{`^ben uinfo .*disk_quota`, `.*107374000000.*`, `.*107374182400.*`, "ours keeps all digits of a quota"},
-		{`^ann uedit --url ''`, `! UsageError: Not a valid URL\.|exit 1`, `\w+ *:.*`, "ours lets people remove their address"},
+		{`^ann uedit --url ''`, `! UsageError: Not a valid URL\.|exit 1`, `\w+ *:.*`, "ours allows an empty address"},
 		{
 			`^\w+ (rm|perm) `, `! User .* does not have sufficient permissions on bundle .* \(have none.*`, `! NotFoundError: Could not find bundle with uuid .*`,
-			"ours tells bundles that are gone from bundles of others",
+			"ours distinguishes missing bundles from other users' bundles",
 		},
 		{`^ann rm$`, ``, `! UsageError: The request's data must be a list of objects|exit 1`, "a command without bundles is a mistake"},
 		{`^ann wls .count`, `! No results found`, `! UsageError: Worksheets cannot be counted or added up|exit 1`, "CodaLab's server ignores .count here"},
@@ -50,33 +50,33 @@ func ServerDifferences() []Difference { //nolint:funlen // a table
 		},
 		{
 			`^ann uls `, `! You don't have access to search for these fields|exit 1`, `user_name.*|----|ann.*|1|! No results found`,
-			"CodaLab's server lets nobody but root search by name, though everybody sees names",
+			"on CodaLab's server only root may search by name, though everybody sees names",
 		},
 		{
-			`^root uls .*active_after`, `! No results found`, `user_name|----|ann`, "CodaLab's server knows no sign-ins but those of its web page",
+			`^root uls .*active_after`, `! No results found`, `user_name|----|ann`, "CodaLab's server only records sign-ins of its web page",
 		},
 		{
 			`^root uls .*_less_than=x`, `! No results found`, `! UsageError: \.time_used_less_than needs .*|exit 1`, "a mistake in a search is refused",
 		},
 		{
 			`^ann upload -a `, `! UsageError: Error while parsing chunked transfer body\.`,
-			`! UsageError: This server keeps bundles on its disk, not in Azure Blob Storage\.`, "ours has one place for contents",
+			`! UsageError: This server keeps bundles on its disk, not in Azure Blob Storage\.`, "ours has one store",
 		},
 		{
 			`^ann store (add|rm)`,
 			`! (UsageError: )?Field may not be null\.|! UsageError: Could not determine .*|! Traceback|! codalab\.client\..* Unable to delete bundle_stores: .*`,
-			`! Only root user can create bundle stores\.|! UsageError: Method not allowed\.`, "ours has one place for contents",
+			`! Only root user can create bundle stores\.|! UsageError: Method not allowed\.`, "ours has one store",
 		},
 		{
 			`^ann upload http://127\.0\.0\.1:9/nothing`, `! Contents cannot be modified, bundle already finalized\.`,
 			`! Contents cannot be modified, bundle already finalized\. Upload failed: the URL cannot be fetched: .* 127\.0\.0\.1`,
-			"ours says what is wrong, and fetches nothing from the site's own network",
+			"ours states the reason, and fetches nothing from the site's own network",
 		},
 		{
 			`^ann ls -f name,state,failure_message`, `.* failed  Upload failed: <urlopen error .*>`,
 			`.* failed  Upload failed: the URL cannot be fetched: .* 127\.0\.0\.1`, "ours fetches nothing from the site's own network",
 		},
-		{`^\w+ print -r`, `\[worksheet \]\{\{<v>\}\}`, `\[worksheet v<R>\]\{\{<v>\}\}`, "ours tells cl the names of worksheets on worksheets"},
+		{`^\w+ print -r`, `\[worksheet \]\{\{<v>\}\}`, `\[worksheet v<R>\]\{\{<v>\}\}`, "ours sends cl the names of worksheets on worksheets"},
 		{
 			`^ann (wait|info) k2\$R`, `! failed|exit 1|state  : failed|failure_message  : Unable to copy .*/y/z`, `<k2>|state  : ready|data_size  : 12\.0k`,
 			"CodaLab's server makes no key of several directories",
@@ -84,18 +84,18 @@ func ServerDifferences() []Difference { //nolint:funlen // a table
 		{
 			`^ann netcat \$r4 5006`, `! .*JsonApiException: Unable to netcat <r4>: Internal Server Error - Internal Server Error`,
 			`! .*JsonApiException: Unable to netcat <r4>: Internal Server Error - \[Errno 111\] Connection refused`,
-			"ours says what the worker says",
+			"ours passes on the worker's message",
 		},
 		{
 			`^ann write \$r4/a/b`, `! UsageError: Child path must match .*`, `! UsageError: subpath must be the name of a file of letters.*`,
-			"ours says it in words",
+			"ours describes the valid names",
 		},
-		{`^ann info o`, `  n<R>: \(<n>\)`, `  n<R>: <missing>\(<n>\)`, "ours says that a parent is gone"},
-		{`^ann info -f state,failure_message r2`, `killed	None`, `killed	Kill requested`, "ours says why a run ended that was killed before it began"},
+		{`^ann info o`, `  n<R>: \(<n>\)`, `  n<R>: <missing>\(<n>\)`, "ours shows that a parent is missing"},
+		{`^ann info -f state,failure_message r2`, `killed	None`, `killed	Kill requested`, "ours records the reason of a run that was killed before it began"},
 		{`^ann run \.\./x`, `<id>`, `! UsageError: Dependency '\.\./x' leads out of a bundle|exit 1`, "no worker can run it"},
 		{
 			`^ann run x --request-(memory|time) `, `<id>|! UsageError: Invalid (size|duration): .*`, `! UsageError: invalid (size|time) .*|exit 1`,
-			"ours says what it wants instead, and takes no time limit that it cannot count",
+			"ours names the valid units, and rejects times that overflow",
 		},
 		{
 			`^ann run x --request-cpus -1`, `<id>`, `! UsageError: Metadata value for request_cpus should be at least 1, was -1|exit 1`,

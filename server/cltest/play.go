@@ -99,7 +99,7 @@ func (c Client) Play(t *testing.T, s Script, address string) []string {
 	var printed []string
 	for _, step := range s.steps {
 		before := time.Now()
-		text, err := p.do(step)
+		text, err := p.runStep(step)
 		if err != nil {
 			t.Errorf("%s: %s on %s: %v\n%s", step.where, step.text, address, err, text)
 		}
@@ -121,7 +121,7 @@ func freePort(ctx context.Context) (string, error) {
 	return port, errors.Join(err, listener.Close())
 }
 
-func (p *play) do(s step) (string, error) {
+func (p *play) runStep(s step) (string, error) {
 	words, err := split(s.text, p.variables)
 	if err != nil {
 		return "", err
@@ -140,7 +140,7 @@ func (p *play) do(s step) (string, error) {
 		args := []string{words[2], "info", "-f", "state", words[3]}
 		return p.repeat(args, func(out string) bool { return strings.HasPrefix(out, words[1]+"\n") })
 	}
-	out, err := p.run(words)
+	out, err := p.runWithRetry(words)
 	if err != nil || s.save == "" {
 		return out, err
 	}
@@ -159,7 +159,7 @@ func (p *play) do(s step) (string, error) {
 func (p *play) repeat(words []string, heard func(string) bool) (string, error) {
 	deadline := time.Now().Add(p.Patience)
 	for {
-		out, err := p.run(words)
+		out, err := p.runWithRetry(words)
 		absent := strings.Contains(out, "NotFoundError: ") && !strings.Contains(out, "NotFoundError: Path ")
 		if err != nil || heard(out) || absent || time.Now().After(deadline) {
 			return out, err
@@ -168,9 +168,9 @@ func (p *play) repeat(words []string, heard func(string) bool) (string, error) {
 	}
 }
 
-// run runs cl. It repeats the call if another cl was just writing the tokens of their common
+// runWithRetry runs cl. It repeats the call if another cl was just writing the tokens of their common
 // home, which CodaLab's own cl does in place (codalab/lib/codalab_manager.py: save_state).
-func (p *play) run(words []string) (string, error) {
+func (p *play) runWithRetry(words []string) (string, error) {
 	for try := 1; ; try++ {
 		out, err := p.runOnce(words)
 		if try == 5 || !strings.HasPrefix(out, "Invalid JSON in ") {

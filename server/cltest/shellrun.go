@@ -68,18 +68,18 @@ func (r *shellRun) fail(why string) {
 	r.kill()
 }
 
-// tell changes the report.
-func (r *shellRun) tell(f func(*codalab.Run)) { r.worker.change(func() { f(&r.report) }) }
+// updateReport changes the report.
+func (r *shellRun) updateReport(f func(*codalab.Run)) { r.worker.change(func() { f(&r.report) }) }
 
-// live fetches the parents, runs the command and sends the results.
-func (r *shellRun) live() {
+// runBundle fetches the parents, runs the command and sends the results.
+func (r *shellRun) runBundle() {
 	defer r.kill()
-	code, failure := r.run()
+	code, failure := r.runCommand()
 	upload := context.WithoutCancel(r.ctx) // a kill leaves partial results
 	if err := r.upload(upload); err != nil && failure == "" {
 		failure = err.Error()
 	}
-	r.tell(func(report *codalab.Run) {
+	r.updateReport(func(report *codalab.Run) {
 		report.State, report.RunStatus, report.ExitCode = codalab.StateFinalizing, "Finished", code
 		if failure != "" {
 			report.FailureMessage = &failure
@@ -87,8 +87,8 @@ func (r *shellRun) live() {
 	})
 }
 
-// run returns the command's exit code, if it has one, and the reason of a failure.
-func (r *shellRun) run() (code *int, failure string) {
+// runCommand returns the command's exit code, if it has one, and the reason of a failure.
+func (r *shellRun) runCommand() (code *int, failure string) {
 	if err := os.MkdirAll(r.dir, 0o755); err != nil {
 		return nil, err.Error()
 	}
@@ -100,7 +100,7 @@ func (r *shellRun) run() (code *int, failure string) {
 			return nil, fmt.Sprintf("Failed to download dependency %s: Dependency download failed: %s", d.ChildPath, err)
 		}
 	}
-	r.tell(func(report *codalab.Run) {
+	r.updateReport(func(report *codalab.Run) {
 		report.State, report.RunStatus = codalab.StateRunning, "Running job in container."
 	})
 	exit, said, err := r.execute()

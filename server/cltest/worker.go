@@ -133,10 +133,10 @@ func (w *shellWorker) serve(ctx context.Context) {
 			w.awaitResume(ctx)
 			for _, m := range messages {
 				if m.Type == codalab.MessageMarkFinalized {
-					w.obey(ctx, m) // before the next check-in: CodaLab's own server takes a run that is still in it for one that goes on
+					w.handleMessage(ctx, m) // before the next check-in: CodaLab's own server takes a run that is still in it for one that goes on
 					continue
 				}
-				w.aside.Go(func() { w.obey(ctx, m) })
+				w.aside.Go(func() { w.handleMessage(ctx, m) })
 			}
 		})
 		select {
@@ -187,8 +187,8 @@ func (w *shellWorker) report() (codalab.CheckIn, chan struct{}) {
 	return in, w.changed
 }
 
-// obey acts on a message.
-func (w *shellWorker) obey(ctx context.Context, m codalab.Message) {
+// handleMessage acts on a message.
+func (w *shellWorker) handleMessage(ctx context.Context, m codalab.Message) {
 	if m.Type == codalab.MessageRun {
 		w.begin(ctx, m)
 		return
@@ -229,7 +229,7 @@ func (w *shellWorker) begin(ctx context.Context, m codalab.Message) {
 		w.runs[m.Bundle.UUID] = run
 		w.started++
 	})
-	w.aside.Go(run.live)
+	w.aside.Go(run.runBundle)
 }
 
 func (w *shellWorker) read(ctx context.Context, run *shellRun, m codalab.Message) {
