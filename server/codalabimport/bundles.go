@@ -38,13 +38,13 @@ func (c *converter) bundle(row bundleRow) (store.Bundle, []store.Permission, boo
 	if created := b.Metadata.Int("created"); created > 0 {
 		b.Created = store.Time{Time: time.Unix(created, 0)}
 	}
-	c.settle(&b)
+	c.convertState(&b)
 	return b, c.granted(row.Granted), true
 }
 
-// settle gives an unfinished bundle a state for the new server. A waiting bundle continues to wait.
+// convertState gives an unfinished bundle a state for the new server. A waiting bundle continues to wait.
 // All others are over, because their workers and clients talk to the old server.
-func (c *converter) settle(b *store.Bundle) {
+func (c *converter) convertState(b *store.Bundle) {
 	was := b.State
 	derived := b.Type == codalab.TypeRun || b.Type == codalab.TypeMake
 	switch {
@@ -88,7 +88,7 @@ func (c *converter) metadata(row bundleRow) codalab.Metadata {
 	for _, r := range row.Metadata {
 		k, ok := known[r.Key]
 		if !ok {
-			c.notes.leave(row.Type, r.Key)
+			c.notes.countLeftOut(row.Type, r.Key)
 			continue
 		}
 		if k.Type == codalab.TypeList {

@@ -119,7 +119,7 @@ func TestStoresAreFoundInAnyOfTheirDirectories(t *testing.T) {
 		if diff := cmp.Diff(disk{bundles}, on); err != nil || diff != "" {
 			t.Errorf("%s: %v, %s", dir, err, diff)
 		}
-		if got := on.find(uuid); got != filepath.Join(bundles, uuid) {
+		if got := on.pathOf(uuid); got != filepath.Join(bundles, uuid) {
 			t.Error(got)
 		}
 	}

@@ -53,8 +53,8 @@ func bundlesIn(dir string) ([]string, error) {
 	return nil, fmt.Errorf("there are no bundles: want the old server's CODALAB_HOME, which has partitions/*/bundles, or one partition, which has bundles")
 }
 
-// find returns the path of a bundle's contents; empty if there are none.
-func (d disk) find(uuid string) string {
+// pathOf returns the path of a bundle's contents; empty if there are none.
+func (d disk) pathOf(uuid string) string {
 	for _, dir := range d {
 		path := filepath.Join(dir, uuid)
 		if _, err := os.Stat(path); err == nil {

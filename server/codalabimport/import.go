@@ -49,12 +49,12 @@ func (im *Import) Survey(ctx context.Context) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	found, err := im.look(ctx, taken, map[string]store.Extent{})
+	found, err := im.surveyNow(ctx, taken, map[string]store.Extent{})
 	return found.report, err
 }
 
-// look surveys a new snapshot.
-func (im *Import) look(ctx context.Context, taken store.Taken, known map[string]store.Extent) (found survey, err error) {
+// surveyNow surveys a new snapshot.
+func (im *Import) surveyNow(ctx context.Context, taken store.Taken, known map[string]store.Extent) (found survey, err error) {
 	on, err := openDisk(im.Stores)
 	if err != nil {
 		return found, err
@@ -90,7 +90,7 @@ func (im *Import) Run(ctx context.Context) (report Report, err error) {
 		}
 	}
 	known := map[string]store.Extent{}
-	found, err := im.look(ctx, taken, known)
+	found, err := im.surveyNow(ctx, taken, known)
 	if err != nil {
 		return found.report, err
 	}

@@ -110,8 +110,8 @@ func (n *notes) note(kind, object, format string, args ...any) {
 	}
 }
 
-// leave counts a metadata key that is left out.
-func (n *notes) leave(bundleType, key string) {
+// countLeftOut counts a metadata key that is left out.
+func (n *notes) countLeftOut(bundleType, key string) {
 	if n == nil {
 		return
 	}

@@ -84,7 +84,7 @@ func (im *Import) locate(n *notes, row bundleRow, b store.Bundle, on disk) strin
 	if !codalab.State(row.State).Final() {
 		return ""
 	}
-	if path := on.find(b.UUID); path != "" {
+	if path := on.pathOf(b.UUID); path != "" {
 		return path
 	}
 	elsewhere := row.StorageType.String
