@@ -17,10 +17,10 @@ import (
 
 const downloadHelp = `Download a bundle, or a file or directory of it.
 
-If the connection breaks, cl tries again for a minute. A single file of a bundle
-that has ended goes on where it broke off, also when cl is called again: until
-then its part is in a hidden file beside the path of the download. A directory
-begins anew. Nothing is at the path of the download before it is whole.`
+If the connection breaks, cl tries again for a minute. The download of a single
+file of a bundle that has ended continues at the break, also in a later call:
+until then its part is in a hidden file in the same directory. A directory
+begins anew. The path of the download appears when the download is complete.`
 
 // downloadCommand is bundle_cli.py: do_download_command.
 func (c *cli) downloadCommand() *cobra.Command {

@@ -37,7 +37,7 @@ func (c *cli) addCommand() *cobra.Command {
 	}
 	dest := cmd.Flags().String("dest-worksheet", ".", "append to this worksheet: [<address>::](<uuid>|<name>)")
 	_ = cmd.RegisterFlagCompletionFunc("dest-worksheet", c.completeWorksheets) // the flag is there
-	dependencies := cmd.Flags().BoolP("copy-dependencies", "d", false, "with bundles: also append what they depend on")
+	dependencies := cmd.Flags().BoolP("copy-dependencies", "d", false, "with bundles: also append their dependencies")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		kinds := []string{"text", "bundle", "worksheet"}
 		switch {

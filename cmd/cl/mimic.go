@@ -13,16 +13,16 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 )
 
-const mimicHelp = `Run again, by analogy: what was made of one bundle is made of another.
+const mimicHelp = `Make bundles again with other inputs, by analogy with existing bundles.
 
   mimic <run>        run <run> again
-  mimic A B          all that depends on A is made again with B in its place
-  mimic A X B -n Y   only what leads from A to X; the new X is called Y
+  mimic A B          make all bundles that depend on A again, with B in its place
+  mimic A X B -n Y   only make the bundles that lead from A to X; the new X is called Y
   mimic A1 A2 B1 B2  B1 in place of A1, and B2 in place of A2
 
-Other flags replace the old bundles' metadata. A run uses the very image that
-it had the first time. Each new bundle is printed on standard error, the last
-one's uuid on standard output.`
+Other flags replace the old bundles' metadata. A run uses the same image as the
+first time. Each new bundle is printed on standard error, the last one's uuid
+on standard output.`
 
 // mimicCommand is bundle_cli.py: do_mimic_command.
 func (c *cli) mimicCommand() *cobra.Command {
@@ -78,9 +78,9 @@ func (c *cli) mimicFlags(cmd *cobra.Command) func() mimicOptions {
 	var o mimicOptions
 	worksheet := c.worksheetFlag(cmd)
 	read := metadataOverrides(cmd.Flags(), codalab.TypeRun)
-	cmd.Flags().IntVar(&o.depth, "depth", 10, "how many steps to look back from the old output for the old inputs")
+	cmd.Flags().IntVar(&o.depth, "depth", 10, "the most steps between the old output and the old inputs")
 	cmd.Flags().BoolVarP(&o.shadow, "shadow", "s", false, "put each new bundle right after the old one on the worksheet")
-	cmd.Flags().BoolVarP(&o.dryRun, "dry-run", "i", false, "make nothing, and print what would be made")
+	cmd.Flags().BoolVarP(&o.dryRun, "dry-run", "i", false, "make nothing, and print the bundles that would be made")
 	cmd.Flags().BoolVarP(&o.memoize, "memoize", "m", false, "use an existing run of the same command on the same inputs")
 	o.addWaitFlags(cmd.Flags())
 	return func() mimicOptions {

@@ -23,7 +23,7 @@ unless you say more; cl kill ends a run first.`,
 	cmd.Flags().BoolVar(&o.Force, "force", false, "also bundles on which others depend, which then lack them")
 	cmd.Flags().BoolVarP(&o.Recursive, "recursive", "r", false, "also all bundles that depend on them")
 	cmd.Flags().BoolVarP(&o.DataOnly, "data-only", "d", false, "only the contents: keep the bundles")
-	cmd.Flags().BoolVarP(&o.DryRun, "dry-run", "i", false, "delete nothing, and list what would be deleted")
+	cmd.Flags().BoolVarP(&o.DryRun, "dry-run", "i", false, "delete nothing, and list the bundles that would be deleted")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return c.removeBundles(cmd.Context(), *worksheet, args, o)
 	}

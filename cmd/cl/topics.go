@@ -5,8 +5,8 @@ import "github.com/spf13/cobra"
 const exitCodesHelp = `The exit codes of cl:
 
     0  done
-    1  refused or failed; the line on standard error says why. Also: the bundle
-       for which cl waited has failed or was killed
+    1  refused or failed, with the reason on standard error; or the bundle for
+       which cl waited has failed or was killed
     2  the command line cannot be understood
     3  the server does not answer or has an internal problem: the same command
        may succeed later
@@ -30,15 +30,15 @@ cli/default_address, or else http://127.0.0.1:2900.`
 const fieldsHelp = `The fields of bundles, for -f of cl info, cl ls and cl search:
 
   uuid name bundle_type state command owner created data_size
-  state_details     what it waits for or how it ended, in a sentence
-  failure_message exitcode     why it failed
-  run_status staged_status     what a run waits for
+  state_details     the reason of its wait or its failure, in a sentence
+  failure_message exitcode     the reason of its failure
+  run_status staged_status     the reason of a run's wait
   remote remote_history        where it runs, and ran
   job_handle                   its Slurm job
   time time_user time_system memory memory_max cpu_usage memory_usage
-                    what it used
+                    its use of resources
   docker_image      its image, by digest
-  request_...       what it asked for; args: the command line for it
+  request_...       its requests; args: the command line that makes it
   dependencies dependencies/<key>     its inputs, one input
   summary description tags frozen is_anonymous license source_url
   permission group_permissions host_worksheets children

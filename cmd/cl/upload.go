@@ -18,17 +18,17 @@ const uploadHelp = `Create a bundle from files, a text or a URL, and print its u
   cl upload <path>      a file, or a directory with all of its contents
   cl upload <path>...   a directory of these files and directories
   cl upload -c <text>   a file with this text
-  cl upload -           a file of what is on standard input; -n names it
-  cl upload <url>       what the server fetches from there
+  cl upload -           a file with the bytes of standard input; -n names it
+  cl upload <url>       the contents of the URL, which the server fetches
   cl upload -g <url>    the files of a git repository's newest commit
-  cl upload -l <path>   data that stays where it is: runs read it in place
+  cl upload -l <path>   a link to data, which runs read in place
 
 The server unpacks an archive (.tar.gz, .tgz, .tar.bz2, .zip, .gz, .bz2), unless
 -p is given; that of standard input or a URL, too, by its name. Patterns are
 those of tar --exclude; -i names a file of patterns that any directory may have,
-which are those of tar --exclude-ignore. cl's own directory, with your logins, is
-never taken along. With -l cl sends nothing and copies nothing: the path must
-exist on the machines where runs are, not necessarily on this one.
+which are those of tar --exclude-ignore. cl never uploads its own directory, which
+has your logins. With -l cl sends nothing and copies nothing: the path must exist
+on the machines of the runs, not necessarily on this one.
 
 If an upload fails or is interrupted, cl removes the bundle again.`
 
@@ -45,12 +45,12 @@ func (c *cli) uploadCommand() *cobra.Command {
 	worksheet := c.worksheetFlag(cmd)
 	flags := cmd.Flags()
 	flags.StringVarP(&u.text, "contents", "c", "", "the text of the bundle")
-	flags.BoolVarP(&u.follow, "follow-symlinks", "L", false, "send what symbolic links lead to")
+	flags.BoolVarP(&u.follow, "follow-symlinks", "L", false, "send the targets of symbolic links")
 	exclude := argparse.WordsFlag(flags, "exclude-patterns", "x", "leave out files with matching names")
 	flags.BoolVarP(&u.git, "git", "g", false, "the URL is a git repository")
 	flags.BoolVarP(&u.pack, "pack", "p", false, "keep an archive as it is")
 	flags.BoolVarP(&u.compress, "force-compression", "z", false, "compress a file on its way, for a slow network")
-	flags.StringVarP(&u.ignore, "ignore", "i", "", "leave out what each directory's `file` of this name lists")
+	flags.StringVarP(&u.ignore, "ignore", "i", "", "leave out the entries that each directory's `file` of this name lists")
 	flags.BoolVarP(&u.link, "link", "l", false, "send nothing: the bundle is a link to the path")
 	flags.BoolVarP(&u.azure, "use-azure-blob-beta", "a", false, "have the server keep it in Azure Blob Storage, if it can")
 	flags.BoolVarP(&u.edit, "edit", "e", false, "edit the metadata in $EDITOR first")

@@ -69,8 +69,8 @@ func readAccountFields(list string) ([]string, error) {
 // uinfoCommand is bundle_cli.py: do_uinfo_command.
 func (c *cli) uinfoCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "uinfo [<user>]", Short: "Show a user, and your own quotas and what you have used of them",
-		Long: "Show a user, by name or id; without one yourself, with your quotas and what you have\nused of them.",
+		Use: "uinfo [<user>]", Short: "Show a user, with your own quotas and use",
+		Long: "Show a user, by name or id; without one yourself, with your quotas and use.",
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	field := cmd.Flags().StringP("field", "f", "", "print these comma-separated fields, a line for each")
@@ -218,7 +218,7 @@ func (c *cli) listAccounts(found []client.Account, fields, keywords []string) er
 // ueditCommand is bundle_cli.py: do_uedit_command.
 func (c *cli) ueditCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "uedit [<user>]", Short: "Change what is known of you, or as root of another user",
+		Use: "uedit [<user>]", Short: "Change your account, or as root another user's",
 		Long: "Change your own account, or as root that of another user. Only root changes quotas.",
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
 	}

@@ -39,7 +39,7 @@ func (c *cli) waitCommand() *cobra.Command {
 		Short: "Wait until bundles are ready, or have failed",
 		Long: "Wait until all bundles have ended, and print the uuid of each that is ready. If one\n" +
 			"fails or is killed, print that state on standard error, and exit with code 1. On a\n" +
-			"terminal also print each change of what a bundle waits for.",
+			"terminal also print the reason of a bundle's wait when it changes.",
 		Args: cobra.MinimumNArgs(1),
 	}
 	worksheet := c.worksheetFlag(cmd)
