@@ -75,7 +75,7 @@
 // The proof needs no clock and no lease. A lease only saves duplicate work. Settle protects a Get
 // without a holder. It also outlasts a link that reaches the file server after its client gave up.
 //
-// The tests check a model of the protocol in every order of steps and faults. docs/cache.md lists
+// The tests check a model of the protocol in every order of steps and faults. docs/contributors/cache.md lists
 // the assumptions about the file system, and the leftovers of a process that dies between two
 // steps.
 package cache

@@ -13,7 +13,7 @@ import (
 // order of their steps and of faults leads to.
 //
 // The model has no clock: a lease may be late, a sweep due and Settle over at any time, as after a
-// jump of the server's clock. The one exception is assumption 6 of docs/cache.md: a link that its
+// jump of the server's clock. The one exception is assumption 6 of docs/contributors/cache.md: a link that its
 // client gave up on is done within Settle or never, so Settle does not end before that.
 
 // tokens is a set of contents, which are called 1, 2 and 3. 0 stands for none.

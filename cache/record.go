@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// format is the version of the records and of the layout in docs/cache.md.
+// format is the version of the records and of the layout in docs/contributors/cache.md.
 const format = 1
 
 // record makes one content of a key known. It is published whole, and never changes.

@@ -16,11 +16,11 @@ import (
 
 const root = ".."
 
-// documents are the texts, by their paths from the root.
+// documents returns the texts by their paths from the root.
 func documents(t *testing.T) map[string]string {
 	t.Helper()
 	texts := map[string]string{}
-	for _, pattern := range []string{"*.md", "docs/*.md"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md"} {
 		names, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil {
 			t.Fatal(err)
@@ -138,7 +138,7 @@ func TestTargetsThatAreNamedExist(t *testing.T) {
 // fault and each kind of broken promise that the simulation knows is named.
 func TestReliabilityIsComplete(t *testing.T) {
 	t.Parallel()
-	text := read(t, "reliability.md")
+	text := read(t, filepath.Join("contributors", "reliability.md"))
 	for _, section := range strings.Split(text, "\n## ")[1:] {
 		title, _, _ := strings.Cut(section, "\n")
 		if !regexp.MustCompile(`^I\d+: `).MatchString(title) {

@@ -144,7 +144,7 @@ func diskKeys() []Key {
 		{Name: "cache.low", Type: Count, Default: "80", Meaning: "Trimming ends at this percentage."},
 		{Name: "cache.min_free", Type: Bytes, Otherwise: "a tenth of the disk, at most `100g`", Meaning: "Trimming also begins when the disk has less free."},
 		{Name: "cache.settle", Type: Time, Default: `"2m"`, Meaning: "How long another host may take to see a change. It has to be above the mount's `acregmax` and `acdirmax`; `0s` where only this host uses the disk."},
-		{Name: "cache.group", Type: Flag, Default: "false", Meaning: "Whether the group of the cache's directory shares the cache. A shared cache lies in `v2` below `cache.dir` ([cache.md](cache.md))."},
+		{Name: "cache.group", Type: Flag, Default: "false", Meaning: "Whether the group of the cache's directory shares the cache. A shared cache lies in `v2` below `cache.dir` ([cache.md](contributors/cache.md))."},
 		{Name: "staging.max_dependency", Type: Bytes, Otherwise: "bounded by the disk", Meaning: "How much one dependency may hold, unpacked. In any case it has to leave free `low_water` of the shared disk, and at least 1 GiB (a twentieth of a small disk)."},
 		{Name: "staging.max_files", Type: Count, Default: "10000000", Meaning: "How many files, directories and links one dependency may hold."},
 		{Name: "staging.bandwidth", Type: Bytes, Otherwise: noBound, Meaning: "Bytes a second of all downloads of the bridge together, such as `\"200m\"`; `64k` or more."},

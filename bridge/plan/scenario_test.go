@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var rewrite = flag.Bool("rewrite", false, "rewrite what the scenarios and docs/state-machine.md say")
+var rewrite = flag.Bool("rewrite", false, "rewrite what the scenarios and docs/contributors/state-machine.md say")
 
 // TestScenarios plays the files of testdata, one for each hazard.
 //

@@ -205,7 +205,7 @@ func (w *world) checkVerdict(r plan.Row) {
 }
 
 // runsUnseen reports whether nothing tells the bridge that an attempt runs: its records are gone, and so
-// is the only name of its job, or another cluster runs it (docs/reliability.md, I3 and I4, "Not promised").
+// is the only name of its job, or another cluster runs it (docs/contributors/reliability.md, I3 and I4, "Not promised").
 func (w *world) runsUnseen(a *attempt) bool {
 	return a.purged && (w.isUnnamed(a, a.job) || w.slurm.revoked[a.job] != nil)
 }

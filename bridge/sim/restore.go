@@ -26,7 +26,7 @@ func (s *server) restore() {
 			delete(s.w.verdicts, old.command) // and with its row, so it runs again
 		}
 		// The bridge's rows stay as they are: the ledger may have been lost, or the bridge
-		// may have let the bundle go ("Not promised" of I8 in docs/reliability.md).
+		// may have let the bundle go ("Not promised" of I8 in docs/contributors/reliability.md).
 		row, ok := s.w.ledger.row(old.uuid)
 		ok = ok && !row.Dropped && row.Run.Command == old.command
 		// One that was deleted may be brought to a worker by a report that comes late, and the bridge may know,

@@ -69,7 +69,7 @@ func (s *server) apply(run *codalab.Run, command string) {
 		return
 	}
 	if command != b.command {
-		b.forgiven = true // the report is of an earlier bundle: see docs/reliability.md, I9, "Not promised"
+		b.forgiven = true // the report is of an earlier bundle: see docs/contributors/reliability.md, I9, "Not promised"
 	}
 	if b.state == codalab.StateWorkerOffline {
 		if b.assigned {

@@ -217,7 +217,7 @@ func (on *trial) damage() {
 	on.wantFills(&n, 5+4)
 }
 
-// recordOf returns the path of an entry's record (docs/cache.md).
+// recordOf returns the path of an entry's record (docs/contributors/cache.md).
 func recordOf(e cache.Entry) string {
 	return filepath.Join(filepath.Dir(filepath.Dir(e.Path)), e.Hash+".json")
 }

@@ -57,7 +57,7 @@ func benchHits(ctx context.Context, dir string) {
 
 func benchKey(i int) cache.Key { return cache.Key{Kind: "bundle", ID: fmt.Sprintf("0x%032x", i)} }
 
-// populate writes n entries as docs/cache.md describes, without flushing them.
+// populate writes n entries as docs/contributors/cache.md describes, without flushing them.
 func populate(dir string, n int) {
 	for i := range 256 {
 		check(os.MkdirAll(filepath.Join(dir, benchKey(0).Kind, fmt.Sprintf("%02x", i)), 0o700))
