@@ -47,13 +47,18 @@ var (
 	odd     = regexp.MustCompile(`[^\w\- ]`)
 )
 
-// anchors are the fragments by which a text's headings are linked to.
+// anchors returns the fragments by which links name a text's headings.
 func anchors(text string) []string {
 	var found []string
 	for _, h := range heading.FindAllStringSubmatch(text, -1) {
-		found = append(found, strings.ReplaceAll(odd.ReplaceAllString(strings.ToLower(h[1]), ""), " ", "-"))
+		found = append(found, anchor(h[1]))
 	}
 	return found
+}
+
+// anchor returns the fragment of a heading, as GitHub and GitLab make it.
+func anchor(heading string) string {
+	return strings.ReplaceAll(odd.ReplaceAllString(strings.ToLower(heading), ""), " ", "-")
 }
 
 func TestLinksLeadSomewhere(t *testing.T) {
@@ -79,7 +84,37 @@ func TestLinksLeadSomewhere(t *testing.T) {
 	}
 }
 
-// tests are the names of all tests, by their package's path.
+// foreign are pages of other projects that comments cite.
+var foreign = []string{"docs/spec/auth/token.md", "docs/attestations/attestation-storage.md", "docs/Worker-Managers.md"}
+
+// TestPagesThatCodeNamesExist reads comments and messages: a page may be followed by a comma and the
+// heading of a section, to the end of the string.
+func TestPagesThatCodeNamesExist(t *testing.T) {
+	t.Parallel()
+	page := regexp.MustCompile(`\b(docs/[\w/-]+\.md)(?:, ([A-Z][\w ]+)")?`)
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") {
+			return err
+		}
+		for _, named := range page.FindAllStringSubmatch(read(t, path), -1) {
+			if slices.Contains(foreign, named[1]) {
+				continue
+			}
+			text, err := os.ReadFile(filepath.Join(root, named[1]))
+			if err != nil {
+				t.Errorf("%s names %s: %v", path, named[1], err)
+			} else if named[2] != "" && !slices.Contains(anchors(string(text)), anchor(named[2])) {
+				t.Errorf("%s names %s, which has no heading %q", path, named[1], named[2])
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// tests returns the names of all tests by their package's path.
 func tests(t *testing.T) map[string][]string {
 	t.Helper()
 	declared := regexp.MustCompile(`(?m)^func (Test\w+)\(`)

@@ -2,7 +2,7 @@
 //
 // A [Config] has a field for each key. [Keys] lists the keys with their defaults and
 // meanings: [Parse] takes the defaults from that table, `cl-bridge init` its comments,
-// and docs/reference.md is generated from it. A file that Parse accepts can be used as
+// and docs/keys.md is generated from it. A file that Parse accepts can be used as
 // it is: each key that it leaves out has its default, and no value contradicts another.
 //
 // The package reads only the file, and the password's. Package doctor checks whether the

@@ -27,7 +27,7 @@ type Key struct {
 // Type is how a value is written.
 type Type string
 
-// The types. docs/reference.md explains them.
+// The types. docs/keys.md explains them.
 const (
 	Text  Type = "text"
 	Count Type = "number"
@@ -84,8 +84,8 @@ func bridgeKeys() []Key {
 		{Name: "password_file", Type: Text, Otherwise: required, Meaning: "A file with the user's password. Only you may be able to read it (mode 0600).", Comment: "only you may read it"},
 		{Name: "name", Type: Text, Otherwise: "`<user>-<host>`", Meaning: "The name of the bridge. The server sees a worker `<name>-<queue>` for each queue."},
 		{Name: "shared", Type: Text, Otherwise: required, Meaning: "A directory that this host and the compute nodes see at the same path.", Comment: "this host and the compute nodes see it at the same path"},
-		{Name: "server_store", Type: Text, Otherwise: "bundle contents travel over the network", Meaning: "The server's own store, where the server, this host and the nodes share its disk ([A disk shared with the server](operators.md#a-disk-shared-with-the-server))."},
-		{Name: "ledger", Type: Text, Otherwise: "`$XDG_STATE_HOME/cl-bridge/ledger.db`", Meaning: "The ledger: an SQLite file on a disk of this host, or `postgres://…`. The bridge refuses a file on a network file system. The flag `--ledger` overrides it ([The ledger](operators.md#the-ledger)).", Comment: "on a disk of this host, because your home is on other hosts too"},
+		{Name: "server_store", Type: Text, Otherwise: "bundle contents travel over the network", Meaning: "The server's own store, where the server, this host and the nodes share its disk ([A disk shared with the server](operators/reference.md#a-disk-shared-with-the-server))."},
+		{Name: "ledger", Type: Text, Otherwise: "`$XDG_STATE_HOME/cl-bridge/ledger.db`", Meaning: "The ledger: an SQLite file on a disk of this host, or `postgres://…`. The bridge refuses a file on a network file system. The flag `--ledger` overrides it ([The ledger](operators/reference.md#the-ledger)).", Comment: "on a disk of this host, because your home is on other hosts too"},
 		{Name: "worker", Type: Text, Otherwise: "beside `cl-bridge`", Meaning: "The program `cl-worker` that the bridge copies to the shared directory."},
 		{Name: "disk_settle", Type: Time, Default: `"10s"`, Meaning: "How long the shared disk may take to show the bridge what a node wrote. It has to be above the attribute cache of the disk's mount (`acregmax`, `acdirmax`)."},
 		{Name: "keep_after_ack", Type: Time, Default: `"1d"`, Meaning: "How long results stay on the shared disk after the server has acknowledged them."},
@@ -95,11 +95,11 @@ func bridgeKeys() []Key {
 		{Name: "collect_patience", Type: Time, Default: `"3d"`, Meaning: "How long the bridge repeats a failing upload of results, once a minute. Then the bundle fails."},
 		{Name: "max_attempts", Type: Count, Default: "3", Meaning: "The most attempts of one bundle when the platform fails."},
 		{Name: "cancel_strays", Type: Flag, Default: "true", Meaning: "Whether the bridge cancels an orphan job, a job of its own that belongs to no bundle, after ten minutes. With `false` it only logs the job."},
-		{Name: "low_water", Type: Room, Otherwise: fmt.Sprintf("`%g%%`, at most `%s`", 100*low.Share, codalab.FormatSize(low.Bytes)), Meaning: "How much of the disk of `shared` has to stay free: a size of `64m` or more, or a percentage up to 50. With less the bridge claims no bundle and brings in no inputs. `\"0\"` means nothing has to ([When the disk is nearly full](operators.md#when-the-disk-is-nearly-full)).", Comment: "how much of that disk has to stay free"},
-		{Name: "sweep_grace", Type: Time, Default: `"7d"`, Meaning: "How long a leftover must be unchanged before the bridge removes it; `1h` or more ([What it leaves](operators.md#what-it-leaves-on-disk))."},
+		{Name: "low_water", Type: Room, Otherwise: fmt.Sprintf("`%g%%`, at most `%s`", 100*low.Share, codalab.FormatSize(low.Bytes)), Meaning: "How much of the disk of `shared` has to stay free: a size of `64m` or more, or a percentage up to 50. With less the bridge claims no bundle and brings in no inputs. `\"0\"` means nothing has to ([When the disk is nearly full](operators/day-to-day.md#when-the-disk-is-nearly-full)).", Comment: "how much of that disk has to stay free"},
+		{Name: "sweep_grace", Type: Time, Default: `"7d"`, Meaning: "How long a leftover must be unchanged before the bridge removes it; `1h` or more ([What it leaves](operators/day-to-day.md#what-it-leaves-on-disk))."},
 		{Name: "slurm.bin", Type: Text, Otherwise: "`PATH`", Meaning: "The directory of Slurm's commands.", Comment: "the directory of Slurm's commands"},
 		{Name: "slurm.conf", Type: Text, Otherwise: "`$SLURM_CONF`", Meaning: "The path of slurm.conf.", Comment: "where slurm.conf is"},
-		{Name: "slurm.cluster", Type: Text, Otherwise: "the cluster of slurm.conf", Meaning: "The cluster of all jobs, as `--clusters` names it, where the accounting database knows several ([Another cluster](operators.md#another-cluster))."},
+		{Name: "slurm.cluster", Type: Text, Otherwise: "the cluster of slurm.conf", Meaning: "The cluster of all jobs, as `--clusters` names it, where the accounting database knows several ([Another cluster](operators/reference.md#another-cluster))."},
 		{Name: "slurm.accounting", Type: Flag, Otherwise: "Slurm's own `AccountingStorageType`", Meaning: "Whether `sacct` works at this site."},
 		{Name: "slurm.min_job_age", Type: Time, Otherwise: "Slurm's own `MinJobAge`", Meaning: "How long Slurm is certain to show an ended job; not above the site's MinJobAge."},
 		{Name: "slurm.observe_every", Type: Time, Default: `"6s"`, Meaning: "The pause between two calls of `squeue`; `1s` or more."},
@@ -108,19 +108,19 @@ func bridgeKeys() []Key {
 
 func imageKeys() []Key {
 	return []Key{
-		{Name: "image.default_cpu", Type: Text, Otherwise: "the server's choice, else `" + plan.DefaultCPUImage + "`", Meaning: "The image of bundles that name none and need no GPU. It overrides the server's choice ([Images](operators.md#images))."},
+		{Name: "image.default_cpu", Type: Text, Otherwise: "the server's choice, else `" + plan.DefaultCPUImage + "`", Meaning: "The image of bundles that name none and need no GPU. It overrides the server's choice ([Images](operators/reference.md#images))."},
 		{Name: "image.default_gpu", Type: Text, Otherwise: "the server's choice, else `" + plan.DefaultGPUImage + "`", Meaning: "The same for bundles with GPUs."},
 		{Name: "image.remember", Type: Time, Default: `"1m"`, Meaning: "How long the bridge remembers which image a tag stands for."},
-		{Name: "image.offline", Type: Flag, Default: "false", Meaning: "With `true` the bridge asks no registry: bundles can use only the images that you have [brought in](operators.md#images-beforehand)."},
+		{Name: "image.offline", Type: Flag, Default: "false", Meaning: "With `true` the bridge asks no registry: bundles can use only the images that you have [brought in](operators/day-to-day.md#images-beforehand)."},
 		{Name: "image.roots", Type: List, Otherwise: none, Meaning: "Directories with SIFs and archives that every bundle may use as an image, by path."},
-		{Name: "image.docker_config", Type: Text, Otherwise: "those of the bridge's user ([Logins](operators.md#registries))", Meaning: "A file with logins for registries, as `docker login` writes it."},
+		{Name: "image.docker_config", Type: Text, Otherwise: "those of the bridge's user ([Logins](operators/reference.md#registries))", Meaning: "A file with logins for registries, as `docker login` writes it."},
 		{Name: "image.logins", Type: Text, Otherwise: none, Meaning: "A directory with logins of bundle owners: `ID.json` or `ID/config.json`, mode 0600."},
 		{Name: "image.registry.HOST.mirrors", Type: List, Otherwise: none, Meaning: "Mirrors of a registry. The bridge asks them first."},
 		{Name: "image.registry.HOST.plain_http", Type: Flag, Otherwise: "only on loopback", Meaning: "Whether the bridge may speak plain HTTP to the registry."},
 		{Name: "image.certs", Type: List, Otherwise: "`/etc/containers/certs.d`, `/etc/docker/certs.d`", Meaning: "Directories with certificates of registries, laid out as Docker's `/etc/docker/certs.d`."},
-		{Name: "image.conversions", Type: Count, Default: "3", Meaning: "How many images the bridge brings in at a time; for one owner at most half of them, rounded up ([Whose turn it is](operators.md#whose-turn-it-is))."},
+		{Name: "image.conversions", Type: Count, Default: "3", Meaning: "How many images the bridge brings in at a time; for one owner at most half of them, rounded up ([Turns](operators/reference.md#turns-among-owners-and-queues))."},
 		{Name: "image.temp_dir", Type: Text, Otherwise: "the cache", Meaning: "Where layers lie on this host while an image is converted; not in your home directory."},
-		{Name: "image.queue", Type: Text, Otherwise: "images are converted on this host", Meaning: "The queue in whose jobs images are [converted](operators.md#where-images-are-converted)."},
+		{Name: "image.queue", Type: Text, Otherwise: "images are converted on this host", Meaning: "The queue in whose jobs images are [converted](operators/reference.md#where-images-are-converted)."},
 		{Name: "image.time", Type: Time, Otherwise: "`" + codalab.SpellDuration(DefaultImageTime) + "`", Meaning: "The time of a job that converts an image; `1m` or more."},
 		{Name: "image.compression", Type: Text, Default: `"zstd"`, Meaning: "How SIFs are compressed: `zstd`, `gzip`, `lz4` or `xz`. The nodes' kernels and squashfuse have to know the compression. SingularityCE knows `gzip` but not `zstd`, which matters where it gets a SIF ([containers.md](containers.md)) or people run one by hand."},
 		{Name: "image.level", Type: Count, Otherwise: "1", Meaning: "The level of compression, from 1 to 22 for `zstd` and 9 for `gzip`."},
@@ -134,9 +134,9 @@ func imageKeys() []Key {
 
 func diskKeys() []Key {
 	return []Key{
-		{Name: "link.root", Type: Text, Otherwise: "no data is used in place", Meaning: "A directory whose data bundles use in place. Each directory has a table `[[link]]` of its own ([Data in place](operators.md#data-in-place))."},
+		{Name: "link.root", Type: Text, Otherwise: "no data is used in place", Meaning: "A directory whose data bundles use in place. Each directory has a table `[[link]]` of its own ([Data in place](operators/reference.md#data-in-place))."},
 		{Name: "link.users", Type: List, Otherwise: "you alone", Meaning: "The other users whose bundles may use it."},
-		{Name: "cache.dir", Type: Text, Otherwise: "`<shared>/cache`", Meaning: "The directory of images and dependencies. Several bridges may share one ([The cache](operators.md#the-cache))."},
+		{Name: "cache.dir", Type: Text, Otherwise: "`<shared>/cache`", Meaning: "The directory of images and dependencies. Several bridges may share one ([The cache](operators/reference.md#the-cache))."},
 		{Name: "cache.size", Type: Bytes, Otherwise: noBound, Meaning: "How much all of them may take."},
 		{Name: "cache.owner_size", Type: Bytes, Otherwise: noBound, Meaning: "How much those of one user may take."},
 		{Name: "cache.owner_sizes.ID", Type: Bytes, Otherwise: "`cache.owner_size`", Meaning: "How much those of this user may take. `cl info` shows the owner's id."},
@@ -148,7 +148,7 @@ func diskKeys() []Key {
 		{Name: "staging.max_dependency", Type: Bytes, Otherwise: "bounded by the disk", Meaning: "How much one dependency may hold, unpacked. In any case it has to leave free `low_water` of the shared disk, and at least 1 GiB (a twentieth of a small disk)."},
 		{Name: "staging.max_files", Type: Count, Default: "10000000", Meaning: "How many files, directories and links one dependency may hold."},
 		{Name: "staging.bandwidth", Type: Bytes, Otherwise: noBound, Meaning: "Bytes a second of all downloads of the bridge together, such as `\"200m\"`; `64k` or more."},
-		{Name: "staging.downloads", Type: Count, Default: "8", Meaning: "How many dependencies the bridge downloads at a time; for one owner at most half of them, rounded up ([Whose turn it is](operators.md#whose-turn-it-is))."},
+		{Name: "staging.downloads", Type: Count, Default: "8", Meaning: "How many dependencies the bridge downloads at a time; for one owner at most half of them, rounded up ([Turns](operators/reference.md#turns-among-owners-and-queues))."},
 		{Name: "staging.max_results", Type: Bytes, Otherwise: "the size of the disk of `shared`", Meaning: "How much one bundle's results may hold where they are uploaded. Holes in files count as if they were full. Larger results are not sent, and the bundle fails."},
 	}
 }
@@ -168,15 +168,15 @@ func queueKeys() []Key {
 		{Name: "queue.NAME.default_time", Type: Time, Otherwise: "`max_time`", Meaning: "The time limit of bundles that ask for none.", Comment: "for bundles that ask for no time"},
 		{Name: "queue.NAME.max_time", Type: Time, Otherwise: none, Meaning: "The largest time limit that a bundle may ask for.", Comment: "no bundle may ask for more: the partition's limit"},
 		{Name: "queue.NAME.time_grace", Type: Time, Default: `"2m"`, Meaning: "What is added for Slurm's time limit, so that the worker's own limit comes first."},
-		{Name: "queue.NAME.kill_grace", Type: Time, Otherwise: "`2s`", Meaning: "How long a command may go on after it is told to stop (TERM), for example to write a checkpoint; KILL follows ([Checkpoints](operators.md#checkpoints))."},
+		{Name: "queue.NAME.kill_grace", Type: Time, Otherwise: "`2s`", Meaning: "How long a command may go on after it is told to stop (TERM), for example to write a checkpoint; KILL follows ([Checkpoints](operators/reference.md#checkpoints))."},
 		{Name: "queue.NAME.memory_overhead", Type: Bytes, Default: `"64m"`, Meaning: "What is added to `request_memory` for `--mem`."},
 		{Name: "queue.NAME.max_in_flight", Type: Count, Otherwise: noBound, Meaning: "How many jobs of the queue may be in Slurm at a time."},
 		{Name: "queue.NAME.retry_begun", Type: Text, Default: `"never"`, Meaning: "`never` or `on_platform`: whether a bundle that has begun may begin again after its node failed."},
-		{Name: "queue.NAME.path", Type: List, Otherwise: none, Meaning: "Directories on the nodes where jobs look for programs first, such as `[\"/opt/apptainer/bin\"]` ([The environment of jobs](operators.md#the-environment-of-jobs))."},
+		{Name: "queue.NAME.path", Type: List, Otherwise: none, Meaning: "Directories on the nodes where jobs look for programs first, such as `[\"/opt/apptainer/bin\"]` ([The environment of jobs](operators/reference.md#the-environment-of-jobs))."},
 		{Name: "queue.NAME.scratch", Type: Text, Default: `"/tmp"`, Meaning: "A directory on the nodes' own disk."},
-		{Name: "queue.NAME.workdir", Type: Text, Default: `"shared"`, Meaning: "`shared` or `local`: the disk on which the command works ([Working directories on the nodes](operators.md#working-directories-on-the-nodes))."},
+		{Name: "queue.NAME.workdir", Type: Text, Default: `"shared"`, Meaning: "`shared` or `local`: the disk on which the command works ([Working directories on the nodes](operators/reference.md#working-directories-on-the-nodes))."},
 		{Name: "queue.NAME.runtime", Type: Text, Default: `"auto"`, Meaning: "How containers are run: `auto`, `builtin`, `apptainer`, `singularity`, `docker` or `podman` ([containers.md](containers.md))."},
-		{Name: "queue.NAME.results", Type: Text, Default: `"upload"`, Meaning: "`upload` or `keep`: whether results go to the server ([Results that stay](operators.md#results-that-stay))."},
+		{Name: "queue.NAME.results", Type: Text, Default: `"upload"`, Meaning: "`upload` or `keep`: whether results go to the server ([Results that stay](operators/reference.md#results-that-stay))."},
 		{Name: "queue.NAME.default_image", Type: Text, Otherwise: "`image.default_cpu`, `image.default_gpu`", Meaning: "The image of the queue's bundles that name none."},
 		{Name: "queue.NAME.architecture", Type: Text, Otherwise: "that of the bridge's host", Meaning: "The architecture of the queue's nodes, its images and its `cl-worker`: `amd64` or `arm64`, also as `x86_64` or `aarch64`; `ppc64le`, `riscv64`, `s390x`."},
 		{Name: "queue.NAME.sbatch_options", Type: List, Otherwise: none, Meaning: "Further options of sbatch, such as `[\"--licenses=matlab\"]`. Options that the bridge sets itself or that have a key, such as `--job-name`, `--requeue` or `--partition`, are refused."},

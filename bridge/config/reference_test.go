@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// reference returns the lists of [Keys] for docs/reference.md, in Markdown.
+// reference returns the lists of [Keys] for docs/keys.md, in Markdown.
 func reference() string {
 	var b strings.Builder
 	section := "-"

@@ -66,7 +66,7 @@ func Ledger(l LedgerFound) Check {
 	var found string
 	switch {
 	case l.Err != nil && !absent:
-		c := failed("ledger", l.Err.Error(), "docs/operators.md, The ledger")
+		c := failed("ledger", l.Err.Error(), "docs/operators/reference.md, The ledger")
 		c.Unreachable = errors.Is(l.Err, sqldb.ErrUnavailable)
 		return c
 	case absent && l.Unwritable != nil:

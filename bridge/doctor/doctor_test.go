@@ -224,7 +224,7 @@ func TestLedgerIsJudgedByItsPlace(t *testing.T) {
 			doctor.LedgerFound{Where: file, Err: absent, Unwritable: errors.New("write to it: permission denied")},
 			"failed ledger: /l/ledger.db cannot be made: write to it: permission denied; name another file as ledger, on a disk of this host",
 		},
-		{doctor.LedgerFound{Where: database, Err: away}, "failed ledger: " + away.Error() + "; docs/operators.md, The ledger"},
+		{doctor.LedgerFound{Where: database, Err: away}, "failed ledger: " + away.Error() + "; docs/operators/reference.md, The ledger"},
 	} {
 		c := doctor.Ledger(test.found)
 		if got := fmt.Sprintf("%s %s: %s; %s", c.Verdict, c.Name, c.Found, c.Do); got != test.want {
@@ -321,7 +321,7 @@ func TestNodesAreJudgedByWhatTheirJobsLeave(t *testing.T) {
 		"warning queue.q.scratch: /scratch is mounted noexec on n1: commands cannot execute what they write to $TMPDIR, nor with workdir = \"local\" to their working directory; name a directory that is mounted without noexec": func(o *doctor.Outcome) {
 			o.Report.Noexec = true
 		},
-		"failed queue.q.runtime: n1: this node can run no container; docs/operators.md, What the nodes need": func(o *doctor.Outcome) {
+		"failed queue.q.runtime: n1: this node can run no container; docs/operators/start.md, What the nodes need": func(o *doctor.Outcome) {
 			o.Report.Choice, o.Report.Error = nil, "this node can run no container."
 		},
 		"warning queue.q.runtime: n1 runs containers by builtin: it has all; each run unpacks its image; better give the node what it lacks: /dev/fuse (it is closed)": func(o *doctor.Outcome) {

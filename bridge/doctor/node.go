@@ -157,7 +157,7 @@ func disk(at Place, out Outcome) Check {
 func containers(q plan.Queue, r probe.Report) Check {
 	name := key(q, "runtime")
 	if r.Choice == nil {
-		return failed(name, r.Node+": "+trimDot(r.Error), "docs/operators.md, What the nodes need")
+		return failed(name, r.Node+": "+trimDot(r.Error), "docs/operators/start.md, What the nodes need")
 	}
 	var names, lacks []string
 	for _, part := range r.Host.BuiltinParts() {

@@ -32,7 +32,7 @@ func (q queue) defaultTime() time.Duration {
 // known of the site.
 func (d draft) text() string {
 	var b tomlWriter
-	b.line("# Written by cl-bridge init. docs/reference.md has all keys; cl-bridge doctor checks what is here.")
+	b.line("# Written by cl-bridge init. docs/keys.md has all keys; cl-bridge doctor checks what is here.")
 	b.text("server", d.Server)
 	b.text("user", d.User)
 	b.text("password_file", d.PasswordFile)

@@ -15,7 +15,7 @@ const (
 	client = "export CL_SERVER=" + server + " CODALAB_USERNAME=researcher CODALAB_PASSWORD='" + password + "'\n"
 )
 
-// install installs the product as docs/operators.md describes: the packages on the login node
+// install installs the product as docs/operators/start.md describes: the packages on the login node
 // and on the host of the server, init, doctor, the unit of the user's own manager.
 func (s site) install(t *testing.T) {
 	t.Helper()

@@ -76,6 +76,7 @@ func (r *release) files(p platform) ([]file, error) {
 	l.put(doc+"/LICENSE", filepath.Join(r.source, "LICENSE"))
 	l.glob(doc, filepath.Join(r.source, "*.md"))
 	l.glob(doc+"/docs", filepath.Join(r.source, "docs", "*.md"))
+	l.glob(doc+"/docs/operators", filepath.Join(r.source, "docs", "operators", "*.md"))
 	l.glob(doc+"/docs/contributors", filepath.Join(r.source, "docs", "contributors", "*.md"))
 	l.glob(doc+"/docs", filepath.Join(r.source, "docs", "*.svg"))
 	if p.os == "linux" {
