@@ -1,4 +1,4 @@
-// Package docs_test compares the documents with what they speak of.
+// Package docs_test compares the documents with the code that they describe.
 package docs_test
 
 import (
@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/cl-slurm/cl-slurm/bridge/sim"
 )
@@ -169,6 +171,43 @@ func TestTargetsThatAreNamedExist(t *testing.T) {
 	}
 }
 
+// TestDependenciesAreListed compares the table of docs/contributors.md with go.mod. A row of a nested
+// module ends in "alone".
+func TestDependenciesAreListed(t *testing.T) {
+	t.Parallel()
+	_, table, _ := strings.Cut(read(t, "contributors.md"), "| module | for |")
+	var listed []string
+	for _, row := range regexp.MustCompile(`(?m)^\| ([a-z][^|]*) \|`).FindAllStringSubmatch(table, -1) {
+		if !strings.HasSuffix(row[1], " alone") {
+			listed = append(listed, strings.Split(row[1], ", ")...)
+		}
+	}
+	var required []string
+	for _, module := range regexp.MustCompile(`(?m)^\t(\S+) v\S+$`).FindAllStringSubmatch(read(t, filepath.Join(root, "go.mod")), -1) {
+		required = append(required, strings.TrimPrefix(module[1], "github.com/"))
+	}
+	slices.Sort(listed)
+	slices.Sort(required)
+	if diff := cmp.Diff(required, listed); diff != "" {
+		t.Errorf("modules of go.mod (-) and of the table (+):\n%s", diff)
+	}
+}
+
+// TestReadmeBeginsWithCommandsThatRun: the first command is near the top, and continuous integration
+// runs the tests by the command that the README shows.
+func TestReadmeBeginsWithCommandsThatRun(t *testing.T) {
+	t.Parallel()
+	first := strings.Split(read(t, filepath.Join(root, "README.md")), "\n")[:20]
+	start := slices.Index(first, "```")
+	if start < 0 {
+		t.Fatal("the first 20 lines of README.md have no command")
+	}
+	tests := slices.ContainsFunc(first[start:], regexp.MustCompile(`^make test\b`).MatchString)
+	if ci := regexp.MustCompile(`(?m)^make (.* )?test\b`); !tests || !ci.MatchString(read(t, filepath.Join(root, ".ci", "run"))) {
+		t.Errorf("README.md shows make test: %t; .ci/run has to run the same", tests)
+	}
+}
+
 // TestReliabilityIsComplete: each promise has its section, and each kind of
 // fault and each kind of broken promise that the simulation knows is named.
 func TestReliabilityIsComplete(t *testing.T) {
@@ -208,8 +247,8 @@ func TestReliabilityIsComplete(t *testing.T) {
 	}
 }
 
-// TestRunbookQuotesTheProgram: what the runbook says that people see is in the code. An
-// ellipsis stands for what differs.
+// TestRunbookQuotesTheProgram looks in the code for each message of the runbook. An ellipsis
+// stands for the parts that differ.
 func TestRunbookQuotesTheProgram(t *testing.T) {
 	t.Parallel()
 	var code strings.Builder
@@ -230,7 +269,7 @@ func TestRunbookQuotesTheProgram(t *testing.T) {
 			continue
 		}
 		for part := range strings.SplitSeq(row[1], "…") {
-			// What stands between two values is in one string of the code, but for its ends.
+			// The text between two values is in one string of the code, except for its ends.
 			part = strings.Trim(part, " (),:;\"")
 			if len(part) > 8 && !strings.Contains(code.String(), part) {
 				t.Errorf("the runbook has %q of %q, which no program says", part, row[1])
