@@ -42,7 +42,7 @@ func compatibility() string {
 This compares `+"`cl-server`"+` with CodaLab's own server, for each call below `+"`/rest`"+`: %d are the same, %d differ on
 purpose, and %d are absent.
 
-*Everybody* need not sign in, unless the server runs with `+"`--require-sign-in`"+`; what they see is what the
+*Everybody* need not sign in, unless the server runs with `+"`--require-sign-in`"+`; they see the objects that the
 group `+"`public`"+` may read. *Workers* are worker accounts ([Accounts](server.md#accounts)), which may make
 no other calls; *tokens* are [worker tokens](server.md#accounts), which allow no other calls either.
 

@@ -42,7 +42,7 @@ func managerFlags() []original {
 		{"worker-exit-on-exception", "", ""},
 		{"worker-tag-exclusive", "", ""},
 		{"worker-group", "", ""},
-		{"worker-executable", "cl-worker", "without a slash it is looked for on the manager's host: beside the manager, then in `PATH`"},
+		{"worker-executable", "cl-worker", "without a slash it is looked for on the manager's host: in the manager's directory, then in `PATH`"},
 		{"worker-shared-memory-size-gb", "", ""},
 		{"worker-preemptible", "", ""},
 	}

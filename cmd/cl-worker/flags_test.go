@@ -59,7 +59,7 @@ func originals() []original {
 // others are the flags that CodaLab's worker 1.7.3 does not have.
 func others() []original {
 	return []original{
-		{"slots", "", "of CodaLab's workers until 2018: most runs at a time. The default was 1; here it is what CPUs and memory allow"},
+		{"slots", "", "of CodaLab's workers until 2018: most runs at a time. The default was 1; here CPUs and memory are the limit"},
 		{"bundle-service-url", "", "older name of `--server`"},
 		{"max-dependencies-serialized-length", "", "of CodaLab's workers until 2019: changes nothing"},
 		{"stop-after", "", "ours: the worker ends within so many seconds, gives its runs back, and takes none that may last longer. The default is `$CL_WORKER_STOP_AFTER`, or the end of the Slurm job around the worker"},
