@@ -9,8 +9,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// NewAttempt begins a row's next attempt: it names and numbers the submission. Next decides the row
-// then.
+// NewAttempt returns the row with its next attempt, named and numbered. The caller passes it to Next.
 func (p Policy) NewAttempt(now time.Time, r Row, generation int64) Row {
 	n := r.Attempt.Number + 1
 	r.Attempt = Attempt{Number: n, OnDisk: spool.NameAttempt(n, p.Bridge), Generation: generation}
@@ -21,7 +20,7 @@ func (p Policy) NewAttempt(now time.Time, r Row, generation int64) Row {
 	return r
 }
 
-// attemptGoes is the reason of a row that is about to be submitted.
+// attemptGoes returns the reason of a row that is about to be submitted.
 func (r Row) attemptGoes() string {
 	if r.Standalone {
 		return fmt.Sprintf("attempt %d is started", r.Attempt.Number)
@@ -29,7 +28,7 @@ func (r Row) attemptGoes() string {
 	return fmt.Sprintf("attempt %d goes to Slurm", r.Attempt.Number)
 }
 
-// jobShown is what the row's history says when its job has a new state.
+// jobShown returns the sentence for the row's history about a new state of its job.
 func (r Row) jobShown() string {
 	if r.Standalone {
 		return fmt.Sprintf("job %s is %s", r.Job.ID, r.Job.State)
@@ -37,8 +36,9 @@ func (r Row) jobShown() string {
 	return fmt.Sprintf("Slurm shows job %s %s", r.Job.ID, r.Job.State)
 }
 
-// submissionName names a submission. Its generation and its bridge tell it from all others. The rest is
-// for people, who read it in squeue: clients choose UUIDs, and bundles may share the digits.
+// submissionName returns a name that no other submission has: its generation and its bridge make it
+// unique. The other parts are for people who read squeue. Clients choose UUIDs, so bundles may share the
+// digits.
 func (p Policy) submissionName(r Row) SubmissionName {
 	return p.nameFor(r.Bundle, strconv.Itoa(r.Attempt.Number)+"-"+strconv.FormatInt(r.Generation, 10))
 }
@@ -51,13 +51,12 @@ func (p Policy) nameFor(bundle, submission string) SubmissionName {
 	return SubmissionName("cl-" + plain(p.Owner) + "-" + digits + "." + submission + "-" + p.Bridge)
 }
 
-// isName reports whether a job's name is that of a submission of the bridge.
+// isName reports whether a job's name is the name of one of this bridge's submissions.
 func (p Policy) isName(name string) bool {
 	return strings.HasPrefix(name, "cl-"+plain(p.Owner)+"-") && strings.HasSuffix(name, "-"+p.Bridge)
 }
 
-// plain replaces the characters of a name that do not belong in a job's name, each group of
-// them by one "_".
+// plain replaces each group of characters that do not belong in a job's name by one "_".
 func plain(name string) string {
 	odd := func(r rune) bool {
 		return (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '_' && r != '-'

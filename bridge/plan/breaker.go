@@ -10,15 +10,16 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// breaker holds a queue up while its failures are not the bundles' fault: Slurm takes no job of the queue
-// (package canary), or commands start on none of several nodes. A queue that is held up submits one row at a time, as a probe, after longer and longer pauses. The first success opens it
-// again. A breaker is memory only: after a restart of the bridge the next failures hold the queue up
-// again. The zero value holds nothing up.
+// breaker holds a queue up while its failures are not the bundles' fault: Slurm accepts no job of the
+// queue (package canary), or commands fail to start on several nodes. A queue that is held up submits one
+// row at a time, as a probe, after longer and longer pauses. The first success opens it again. A breaker
+// is in memory only: after a restart of the bridge the next failures hold the queue up again. The zero
+// value holds nothing up.
 type breaker struct {
-	// words are those of the last failure.
+	// words is the message of the last failure.
 	words string
-	// since is when the queue was held up, nextProbe when its next row may be submitted; zero while
-	// it is not.
+	// since is the time from which the queue is held up, nextProbe the earliest time of its next
+	// submission; zero while it is not held up.
 	since, nextProbe time.Time
 
 	workedAt time.Time    // the last success
@@ -27,14 +28,14 @@ type breaker struct {
 	probes   int
 }
 
-// noteSuccess notes a success. One that came before the last failure, and is known only now, opens nothing.
+// noteSuccess notes a success. A success from before the last failure opens nothing.
 func (b *breaker) noteSuccess(at time.Time) {
 	if !at.Before(b.failedAt) {
 		*b = breaker{workedAt: at}
 	}
 }
 
-// noteFailure holds the queue up, unless anything has worked since the failure began.
+// noteFailure holds the queue up, unless a success came after since, the time at which the failure began.
 func (b *breaker) noteFailure(now, since time.Time, words string) {
 	if b.worked(since) {
 		return
@@ -46,7 +47,7 @@ func (b *breaker) noteFailure(now, since time.Time, words string) {
 	}
 }
 
-// noteFailedStart notes the last failed start of a row. Two such nodes hold the queue up.
+// noteFailedStart notes the last failed start of a row. Failed starts on two nodes hold the queue up.
 func (b *breaker) noteFailedStart(now time.Time, r Row) {
 	b.failedAt, b.words = now, r.LastFailure
 	b.starts.add(r)
@@ -55,12 +56,12 @@ func (b *breaker) noteFailedStart(now time.Time, r Row) {
 	}
 }
 
-// failedStarts are commands that did not start.
+// failedStarts are starts of commands that failed.
 type failedStarts struct {
 	node, bundle string // of the first one
 	severalNodes bool
-	// noBundles is set if no bundle is at fault: that is sure of a start, or several bundles failed. What
-	// fails one bundle on every node may be in its image.
+	// noBundles is set if no bundle is at fault: the worker is sure of that, or several bundles failed. A
+	// bundle that fails alone, on every node, may have a broken image.
 	noBundles bool
 }
 
@@ -73,10 +74,10 @@ func (f *failedStarts) add(r Row) {
 	f.noBundles = f.noBundles || r.FailedSurely || r.Bundle != f.bundle
 }
 
-// worked reports whether anything has worked after a time.
+// worked reports whether a success came after a time.
 func (b *breaker) worked(since time.Time) bool { return b.workedAt.After(since) }
 
-// probe begins a pause: 1 minute, doubled up to ten.
+// probe begins the pause before the next probe: 1 minute, doubled up to ten.
 func (b *breaker) probe(now time.Time) {
 	b.nextProbe = now.Add(min(time.Minute<<min(b.probes, 4), longestProbePause))
 	b.probes++
@@ -87,21 +88,21 @@ const longestProbePause = 10 * time.Minute
 // held reports whether the queue is held up.
 func (b *breaker) held() bool { return !b.since.IsZero() }
 
-// Health is what the bridge has seen of a queue.
+// Health has the bridge's observations of one queue.
 type Health struct {
-	// refusals is about Slurm's refusals of submissions, reasons about those for which jobs that it took
-	// can never start, and starts about commands that do not start on the queue's nodes.
+	// refusals notes Slurm's refusals of submissions, reasons the reasons for which accepted jobs can never
+	// start, and starts the commands that fail to start on the queue's nodes.
 	refusals, reasons, starts breaker
 }
 
-// breakers are in the order of Held's sentences.
+// breakers returns the breakers in the order of Held's sentences.
 func (h *Health) breakers() []*breaker { return []*breaker{&h.refusals, &h.reasons, &h.starts} }
 
 // held reports whether the queue is held up.
 func (h *Health) held() bool { return slices.ContainsFunc(h.breakers(), (*breaker).held) }
 
-// Room is how many of the rows that have room may be submitted now: of a queue that is held up it is
-// one after each pause.
+// Room returns the number of rows of the queue that may be submitted now, at most room. A queue that is
+// held up submits one row after each pause.
 func (h *Health) Room(now time.Time, room int) int {
 	for _, b := range h.breakers() {
 		switch {
@@ -115,7 +116,7 @@ func (h *Health) Room(now time.Time, room int) int {
 	return room
 }
 
-// Submitted notes that a row is submitted. If the queue is held up the row is a probe, and the next
+// Submitted notes the submission of a row. If the queue is held up the row is a probe, and the next
 // pause begins.
 func (h *Health) Submitted(now time.Time) {
 	for _, b := range h.breakers() {
@@ -125,8 +126,8 @@ func (h *Health) Submitted(now time.Time) {
 	}
 }
 
-// Candidates returns the rows that may be submitted. Of a queue that is held up these are the rows
-// that have not failed themselves, while there are any.
+// Candidates returns the rows of waiting that may be submitted. In a queue that is held up it prefers the
+// rows that have not failed themselves.
 func (h *Health) Candidates(waiting []*Row) []*Row {
 	if !h.held() {
 		return waiting
@@ -138,7 +139,7 @@ func (h *Health) Candidates(waiting []*Row) []*Row {
 	return unfailed
 }
 
-// NextProbe is when a row of a queue that is held up may be submitted; zero if none is held up.
+// NextProbe returns the time of the next probe; zero if the queue is not held up.
 func (h *Health) NextProbe() time.Time {
 	var next time.Time
 	for _, b := range h.breakers() {
@@ -149,7 +150,8 @@ func (h *Health) NextProbe() time.Time {
 	return next
 }
 
-// Held says why a queue is held up, in a sentence that may follow "Waiting: "; empty if it is not.
+// Held returns the reason for which the queue is held up, as text that may follow "Waiting: "; empty if it
+// is not.
 func (h *Health) Held(q Queue) string {
 	var why []string
 	for i, what := range []string{
@@ -167,8 +169,8 @@ func (h *Health) Held(q Queue) string {
 	return strings.Join(why, ", and ") + "; one bundle is tried again at " + h.NextProbe().Format(time.TimeOnly)
 }
 
-// Judge notes what the news says about the queue: Slurm's answer about its smallest job, or a reason for
-// which the row's job can never start and which is the queue's fault. It completes the news.
+// Judge notes the news about the queue in h: Slurm's answer about the queue's smallest job, and reasons
+// for which the row's job can never start and which are the queue's fault. It also sets n.QueueWorked.
 func (h *Health) Judge(now time.Time, r Row, n *News) {
 	n.QueueWorked = h.refusals.worked(cmp.Or(r.RefusedSince, now))
 	if s := n.Submitted; s != nil && s.Attempt == r.Attempt.Number && s.Refused && !s.Retry && r.Exclude == "" {
@@ -195,7 +197,7 @@ func (h *Health) Judge(now time.Time, r Row, n *News) {
 	}
 }
 
-// Learn notes what a decision shows of the queue's health, and of the nodes'.
+// Learn notes what a decision shows about the queue in h, and about nodes in nodes.
 func (h *Health) Learn(now time.Time, before, after Row, nodes Nodes) {
 	if after.Attempt.Number == before.Attempt.Number && after.Job.ID != 0 && before.Job.ID == 0 {
 		h.refusals.noteSuccess(after.SubmittedAt)
@@ -213,34 +215,34 @@ func (h *Health) Learn(now time.Time, before, after Row, nodes Nodes) {
 	}
 }
 
-// canStart reports whether Slurm has shown that the row's job can start: it has begun, or it waits for
-// something that passes.
+// canStart reports whether Slurm has shown that the row's job can start: the attempt has begun, or the
+// job waits for something that will pass.
 func (r Row) canStart() bool {
 	waits := r.Job.State == sbatch.StatePending && r.Job.Reason != "" && r.Job.Reason != "None"
 	return r.Begun != nil || waits && !impossible(r.Job.Reason)
 }
 
-// Nodes are the nodes on which commands did not start, by name. Like a breaker they are memory only.
+// Nodes has the nodes on which commands failed to start, by name. It is in memory only, like a breaker.
 type Nodes map[string]SickNode
 
-// SickNode is what happened on a node since a command last started there.
+// SickNode counts the failures on a node since a command last started there.
 type SickNode struct {
-	// Failures counts the jobs whose command did not start. Words are the last one's.
+	// Failures counts the jobs whose command did not start. Words is the last one's message.
 	Failures int
 	Words    string
-	// AvoidedUntil is until when no job is sent to the node; zero if it is not avoided.
+	// AvoidedUntil is the time until which the bridge sends no job to the node; zero if it does not avoid it.
 	AvoidedUntil time.Time
 	starts       failedStarts
 }
 
-// leastFailures is how many jobs in a row fail on a node, for no fault of a bundle, before the bridge avoids
-// it.
+// leastFailures is the number of successive jobs that fail on a node, for no fault of a bundle, before
+// the bridge avoids the node.
 const leastFailures = 2
 
 // failed notes the last failed start of a row.
 func (n Nodes) failed(now time.Time, r Row) {
 	node := r.FailedNode
-	if !isNodeName(node) { // it is not known, or no job can be kept from it
+	if !isNodeName(node) { // the name is unknown, or --exclude cannot contain it
 		return
 	}
 	sick := n[node]
@@ -254,7 +256,7 @@ func (n Nodes) failed(now time.Time, r Row) {
 
 const longestAvoided = 2 * time.Hour
 
-// Avoided lists the nodes to which no job is sent now.
+// Avoided returns the nodes that the bridge avoids now.
 func (n Nodes) Avoided(now time.Time) []string {
 	var names []string
 	for name, sick := range n {
@@ -265,9 +267,9 @@ func (n Nodes) Avoided(now time.Time) []string {
 	return names
 }
 
-// Exclude returns the nodes on which a row's next attempt shall not run, separated by commas: those on
-// which its own command did not start, and those that are avoided. It is empty once Slurm has refused
-// the bundle with nodes excluded: it may need them.
+// Exclude returns the nodes that the row's next attempt excludes, separated by commas: the nodes on which
+// its own command did not start, and the avoided ones. It is empty after Slurm has refused the bundle
+// with nodes excluded, because the bundle may need them.
 func (n Nodes) Exclude(now time.Time, r Row) string {
 	if r.AnyNode {
 		return ""

@@ -8,23 +8,23 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// LowWater is how much of the shared disk must be free for new work to begin. If both are given
-// the smaller one counts; if none is, there is no low water.
+// LowWater is the free space that the shared disk must have for new work to begin. If both fields are set
+// the smaller amount counts; if none is, there is no low water.
 type LowWater struct {
 	Bytes int64
 	// Share is a part of the whole disk, between 0 and 1.
 	Share float64
 }
 
-// New work begins again a tenth above the low water, so that it does not begin and stop with
-// each file. If the low water is in bytes, filesShare is the part of the disk's files that
-// must be free.
+// After the disk was low, new work begins again only at a tenth above the low water, so that work does
+// not begin and stop with each file. If the low water is in bytes, filesShare is the part of the disk's
+// files that must be free.
 const (
 	beyondLow  = 1. / 10
 	filesShare = 0.01
 )
 
-// Of is the low water of a disk of this size, in bytes.
+// Of returns the low water of a disk of this size, in bytes.
 func (l LowWater) Of(total int64) int64 {
 	low, share := l.Bytes, int64(l.Share*float64(total))
 	if low == 0 || share > 0 && share < low {
@@ -33,9 +33,9 @@ func (l LowWater) Of(total int64) int64 {
 	return low
 }
 
-// Low says why nothing new may be put onto the shared disk, in words that may follow "Waiting:
-// "; empty if it may. before reports whether the disk was low the last time: then more has to be
-// free than the low water.
+// Low returns the reason for which nothing new may be put onto the shared disk, as text that may follow
+// "Waiting: "; empty if there is room. If before is set, the disk was low the last time, and needs more
+// free space than the low water.
 func (l LowWater) Low(s spool.Space, before bool) string {
 	low := float64(l.Of(s.Total))
 	files := l.Share
@@ -58,8 +58,8 @@ func (l LowWater) Low(s spool.Space, before bool) string {
 	return ""
 }
 
-// applyDiskSpace applies whether new work may be put onto the shared disk. A row that has just
-// entered staging keeps the reason why it has.
+// applyDiskSpace applies news about the room on the shared disk. A row that has just entered staging keeps
+// the reason of that step.
 func (d *decision) applyDiskSpace() {
 	now := d.news.DiskLow
 	if now == nil || *now == d.row.DiskLow {

@@ -6,23 +6,23 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// acknowledged ends the reporting. The results are kept for a while: the server may offer the
-// bundle again or lose its end.
+// acknowledged ends the reporting. The results stay for a while, because the server may offer the bundle
+// again or lose its end.
 func (d *decision) acknowledged(reason string) {
 	d.enter(Done, reason)
 	d.row.KeepUntil = d.now.Add(d.policy.KeepAfterAck)
 	d.row.DueAt = d.nextCheck()
 }
 
-// firstCheck is how long after the acknowledgement the bridge first asks the server whether
-// the bundle is still at its end. Each later check comes after checkFactor times as long.
+// firstCheck is the time from the acknowledgement to the bridge's first question whether the bundle is
+// still at its end. Each later question comes after checkFactor times as long.
 const (
 	firstCheck  = 15 * time.Second
 	checkFactor = 8
 )
 
-// nextCheck is when the bridge asks the server next. The last check comes right before the
-// files may be removed.
+// nextCheck returns the time of the bridge's next question. The last one comes right before the files may
+// be removed.
 func (d *decision) nextCheck() time.Time {
 	after := firstCheck
 	for after < d.policy.KeepAfterAck && !d.row.PhaseSince.Add(after).After(d.now) {
@@ -34,10 +34,10 @@ func (d *decision) nextCheck() time.Time {
 	return d.row.KeepUntil
 }
 
-// done: the files are removed after a while. Until then the bridge asks the server now and
-// then. A report that the server applied late, or an old copy of its database, brings the
-// bundle back, and only the bridge can bring it to its end again. CodaLab's own server may also
-// take a failed run for ready.
+// done: the bridge removes the files after a while. Until then it asks the server several times for the
+// bundle's state. A report that the server applied late, or an old copy of its database, brings the
+// bundle back, and only the bridge can bring it to its end again. CodaLab's own server may also show a
+// failed run as ready.
 func (d *decision) done() {
 	if d.row.Dropped || d.row.Releasing {
 		d.release()
@@ -61,16 +61,15 @@ func (d *decision) done() {
 	case d.now.Before(d.row.KeepUntil):
 		d.row.FailedTries = 0
 		d.row.DueAt = d.nextCheck()
-	case d.row.leavesJob(): // which a snapshot shows later
+	case d.row.leavesJob(): // a snapshot later shows the job's end
 		d.row.DueAt = d.now.Add(firstCheck)
 	default:
 		d.release()
 	}
 }
 
-// reportEndAgain brings a bundle to its end again that has become worker_offline after its
-// acknowledgement. The server may have lost the results too, so the bridge delivers them again
-// if there are any.
+// reportEndAgain reports the end of a bundle that became worker_offline after its acknowledgement. The
+// server may have lost the results too, so the bridge delivers them again if there are any.
 func (d *decision) reportEndAgain() {
 	const reason = "the server has lost the bundle's end (worker_offline)"
 	if d.row.Begun == nil || d.row.Undelivered {
@@ -80,10 +79,10 @@ func (d *decision) reportEndAgain() {
 	d.enter(Collecting, reason+": the results are delivered again")
 }
 
-// mayBeMisread reports whether a server that shows the bundle ready may be told its end again: the run
-// failed. CodaLab's own server shows others a report of an end before it has written how the run ended
+// mayBeMisread reports whether the bridge may report the end again to a server that shows a failed run as
+// ready. CodaLab's own server shows a reported end before it has written the exit code
 // (codalab/model/bundle_model.py: increment_user_time_used commits the transaction of bundle_checkin), and
-// transition_bundle_finished may look then. A server that goes on showing the run ready is left alone.
+// transition_bundle_finished may read the bundle then. After mostReports reports the bridge gives up.
 func (d *decision) mayBeMisread() bool {
 	v := d.row.Verdict
 	failed := v != nil && (v.Failure != "" || v.ExitCode != nil && *v.ExitCode != 0)
@@ -92,10 +91,9 @@ func (d *decision) mayBeMisread() bool {
 
 const mostReports = 50
 
-// unsettled reports whether the bridge soon asks again for a bundle that the server has
-// acknowledged: the server does not answer, has not acted on a report yet, or has staged the bundle
-// again and will offer it, to a bridge that must still know its end. A final refusal would only be
-// repeated.
+// unsettled reports whether the bridge has to ask soon again about a bundle that the server has
+// acknowledged: the server does not answer, has not applied a report yet, or has staged the bundle again
+// and will offer it to a bridge that must still know its end. A final refusal would only be repeated.
 func unsettled(c Confirmation) bool {
 	if c.Failure != "" {
 		return !c.Final && !c.Gone

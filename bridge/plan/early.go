@@ -40,20 +40,22 @@ func (d *decision) claimed(reason string) {
 		d.endWithoutResults(Verdict{Cause: spool.CauseUser, Failure: refusal}, "the queue refuses the request")
 		return
 	}
-	if c := d.news.Claimed; c != nil && c.Refusal != "" { // before the image and the dependencies are staged for nothing
+	if c := d.news.Claimed; c != nil && c.Refusal != "" { // do not stage an image and dependencies in vain
 		d.endRefused(c.Refusal)
 		return
 	}
 	d.enter(Staging, reason)
 }
 
-// notClaimed decides a row after the server refused the claim and was asked for the bundle.
-// Usually another worker has the bundle, and the row is dropped. But the server may have
-// granted an earlier claim: the bridge died before it read the answer, and was down for a
-// minute. Or the server was restored from an older copy. It then shows the bundle as
-// worker_offline, and as this bridge's own: only a report brings it back. A bundle that the server
-// has staged again belongs to no worker: a report from before may still reach the server and give
-// the bundle back to this bridge, so the row stays.
+// notClaimed decides a row after the server refused the claim and answered a question about the bundle.
+// Usually another worker has the bundle, and the row is dropped. There are three exceptions.
+//
+// The server may have granted an earlier claim: the bridge died before it read the answer, and was down
+// for a minute. Or the server was restored from an older copy. In both cases the server shows the bundle
+// as worker_offline and as this bridge's own, and only a report brings it back.
+//
+// A bundle that the server has staged again belongs to no worker. An earlier report may still reach the
+// server and give the bundle back to this bridge, so the row stays.
 func (d *decision) notClaimed(c Confirmation) {
 	switch {
 	case c.Failure != "" && !c.Final && !c.Gone:
@@ -73,7 +75,7 @@ func (d *decision) notClaimed(c Confirmation) {
 	}
 }
 
-// dropRow ends a row: its bundle belongs to another worker, or was deleted. It does not answer an offer
+// dropRow ends a row whose bundle belongs to another worker, or was deleted. It does not answer an offer
 // in the same news, because the server repeats the offer.
 func (d *decision) dropRow(reason string) {
 	d.enter(Done, reason)
@@ -81,7 +83,7 @@ func (d *decision) dropRow(reason string) {
 	d.effects = slices.DeleteFunc(d.effects, func(e Effect) bool { return e.Kind == Claim })
 }
 
-// refusal is why the queue does not take a request; empty if it does.
+// refusal returns the reason for which the queue refuses a request; empty if it accepts it.
 func (q Queue) refusal(r Row) string {
 	if q.Name == "" {
 		return fmt.Sprintf("The bridge no longer has a queue %q.", r.Queue)
@@ -143,7 +145,7 @@ func (d *decision) staging() {
 	}
 }
 
-// noted is a reason, with sentences about the data after it.
+// noted returns a reason followed by sentences about the data.
 func noted(reason string, notes []string) string {
 	if len(notes) == 0 {
 		return reason
@@ -151,8 +153,8 @@ func noted(reason string, notes []string) string {
 	return with(reason+".", notes)
 }
 
-// adoptFound goes on with the attempt that was submitted after the copy was made from which the
-// ledger was restored.
+// adoptFound continues the attempt of a job that the ledger does not know: the ledger was restored from a
+// copy that is older than the submission.
 func (d *decision) adoptFound(f Found) {
 	r := &d.row
 	r.Attempt.Number, r.Generation, r.SbatchCount = f.Stamp.Attempt, f.Stamp.Generation, 1

@@ -42,20 +42,20 @@ func Kinds() []Kind {
 	return []Kind{Claim, Stage, Prepare, Submit, AskQueue, QueryAccounting, ReadRecords, Fence, Cancel, Collect, Confirm, Release, Forget}
 }
 
-// Effect is one action outside the ledger, done after Row was saved. At most one effect of a
-// kind runs for an attempt of a bundle.
+// Effect is one action outside the ledger, done after Row was saved. At most one effect of a kind runs at
+// a time for an attempt of a bundle.
 type Effect struct {
 	Kind Kind
 	// Row is the row as saved with the decision. It must not be changed.
 	Row *Row
-	// More are the further rows for which one command of Slurm does the same. Next wants none.
+	// More has the further rows that the same command of Slurm serves. Next sets none.
 	More []*Row
 }
 
-// Rows are all rows of the effect.
+// Rows returns all rows of the effect.
 func (e Effect) Rows() []*Row { return append([]*Row{e.Row}, e.More...) }
 
-// KindsOf returns the kinds of effects, in their order.
+// KindsOf returns the effects' kinds, in their order.
 func KindsOf(effects []Effect) []Kind {
 	var kinds []Kind
 	for _, e := range effects {
@@ -64,13 +64,13 @@ func KindsOf(effects []Effect) []Kind {
 	return kinds
 }
 
-// Decision is one call of Next with its result. A trace is made of them: the same Policy makes
-// each decision again.
+// Decision is one call of Next with its result. A trace consists of decisions: the same Policy makes each
+// of them again.
 type Decision struct {
 	Now  time.Time `json:"now"`
 	Row  Row       `json:"row"`
 	News News      `json:"news"`
-	// Next and the kinds of Effects are what Next returned.
+	// Next, and the kinds in Effects, are the results of Policy.Next.
 	Next    Row    `json:"next"`
 	Effects []Kind `json:"effects,omitempty"`
 }

@@ -7,10 +7,10 @@ import (
 )
 
 // A stand-alone worker that has to stop gives its runs back: the server stages them again, for another
-// worker (codalab/worker/worker.py: restage_bundles). Their commands are stopped first. A run whose command
-// has ended by itself is not given back but delivered, unless the worker has to leave before that.
+// worker (codalab/worker/worker.py: restage_bundles). The bridge stops their commands first. It delivers a
+// run whose command has ended by itself, unless the worker has to leave before that.
 
-// applyGiveBack notes that the worker stops.
+// applyGiveBack applies the news that the worker stops.
 func (d *decision) applyGiveBack() {
 	if !d.news.GiveBack || d.row.Dropped {
 		return
@@ -27,15 +27,15 @@ func (d *decision) applyGiveBack() {
 	}
 }
 
-// giveBack has the server told to stage the bundle again.
+// giveBack reports to the server that it has to stage the bundle again.
 func (d *decision) giveBack(v Verdict, reason string) {
 	d.row.Verdict = &v
 	d.finalize(reason)
 	d.row.DueAt = d.now.Add(restagedPause)
 }
 
-// restagedPause is how long a server has to stage a bundle again before the bridge asks whether it has:
-// it may hold the check-in that says so for long.
+// restagedPause is the time for the server to stage a bundle again before the bridge asks for the bundle's
+// state. It is short because the server may delay the answer to the check-in.
 const restagedPause = time.Second
 
 // GivesBack reports whether the row waits for the server to stage its bundle again.
@@ -43,9 +43,9 @@ func (r Row) GivesBack() bool {
 	return r.Phase == Finalizing && r.Verdict != nil && r.Verdict.Restage
 }
 
-// restaging: the server is told to stage the bundle again. It acknowledges nothing: the answer to the
-// check-in says that it has, or the bundle's state. Files and row go at once, since the bundle may come
-// back as a new one.
+// restaging: the bridge reports that the server has to stage the bundle again. The server acknowledges
+// nothing; the answer to the check-in, or the bundle's state, shows that it has staged the bundle. Files
+// and row go at once, because the bundle may come back as a new one.
 func (d *decision) restaging() {
 	d.endLeftJob()
 	c := d.news.Confirmed

@@ -9,13 +9,13 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// repeatCancel is the least time from one scancel for a job to the next.
+// repeatCancel is the least time between two scancels for a job.
 const repeatCancel = 10 * time.Second
 
-// stopping: the job has to end. An attempt that has begun is cancelled, and its results are kept. One
-// that has not begun is over once it is fenced: its verdict waits neither for scancel nor for Slurm, and
-// endLeftJob ends its job. But if its records are gone it may have begun before, and the verdict waits
-// until the job has ended.
+// stopping: the job has to end. An attempt that has begun is cancelled, and its results are kept. An
+// attempt that has not begun is over once it is fenced: its verdict waits neither for scancel nor for
+// Slurm, and endLeftJob ends its job. But if its records are gone it may have begun before; the verdict
+// then waits for the end of the job.
 func (d *decision) stopping() {
 	d.applyLateAnswer()
 	d.applySlurm()
@@ -31,7 +31,7 @@ func (d *decision) stopping() {
 		}
 	case !d.row.Fenced:
 		d.fence()
-	case d.row.RecordsGoneSince.IsZero(), gone && d.slurmStateKnown(): // without its records nothing but Slurm says that it is over
+	case d.row.RecordsGoneSince.IsZero(), gone && d.slurmStateKnown(): // without records only Slurm can tell that it is over
 		d.endWithoutResults(*d.row.StopVerdict, "stopped before it began: "+d.row.StopVerdict.Failure)
 	}
 }
@@ -47,8 +47,8 @@ func (d *decision) stopUnsubmitted() {
 // fence wants the attempt fenced, so that it can never begin.
 func (d *decision) fence() { d.wantUnlessFailed(Fence, d.fencingFailure()) }
 
-// fencingFailure is why the fencing of the attempt has just failed; empty if it has not.
-// Callers retry a failed fencing before they ask again for what led to it.
+// fencingFailure returns the failure of the last fencing of the attempt, if it is in this news; else "".
+// Callers retry a failed fencing before they ask again for the evidence that led to it.
 func (d *decision) fencingFailure() string {
 	if c := d.news.Fenced; c != nil && c.Attempt == d.row.Attempt.Number {
 		return c.Failure
@@ -64,12 +64,12 @@ func (d *decision) applyLateAnswer() {
 	case s.Job != 0:
 		d.row.Job.ID = s.Job
 	case s.Refused && d.row.SbatchCount <= 1:
-		d.row.NoJobSince = d.now // there never was one
+		d.row.NoJobSince = d.now // no job was ever made
 	}
 }
 
-// endLeftJob ends the job of an attempt that was over before it began. A snapshot shows when it has
-// ended, or that there is none.
+// endLeftJob ends the job of an attempt that was over before it began. A snapshot shows later that the job
+// has ended, or that there is none.
 func (d *decision) endLeftJob() {
 	if !d.row.leavesJob() {
 		return
@@ -88,7 +88,7 @@ func (d *decision) endLeftJob() {
 	d.cancel()
 }
 
-// cancel wants scancel for a job that has to end, and again while snapshots show it alive.
+// cancel wants scancel for a job that has to end, and repeats it while snapshots show the job alive.
 func (d *decision) cancel() {
 	if c := d.news.Cancelled; c != nil {
 		d.row.CancelledAt = d.now
@@ -101,8 +101,8 @@ func (d *decision) cancel() {
 	}
 }
 
-// collecting: the results go to the server. Until the verdict is reported, an exit record that
-// the disk shows late still outranks Slurm's word.
+// collecting: the results go to the server. Until the verdict is reported, an exit record that the disk
+// shows late still replaces the verdict from Slurm's state.
 func (d *decision) collecting() {
 	if d.exitIsNew && d.row.Times.Finalizing.IsZero() {
 		v := d.ownVerdict(*d.row.Exit)
@@ -142,7 +142,7 @@ func (d *decision) collecting() {
 	}
 }
 
-// delivered is the reason of a row whose results are delivered.
+// delivered returns the reason of a row whose results are delivered.
 func delivered(what string) string {
 	if what == "" {
 		return "the results are with the server"
@@ -150,8 +150,8 @@ func delivered(what string) string {
 	return "the results are with the server: " + what
 }
 
-// endedAtServer reports whether the server shows the bundle at its end, which counts as an
-// acknowledgement.
+// endedAtServer ends the reporting if the server shows the bundle at its end, which counts as an
+// acknowledgement, or no longer has it. It reports whether it did.
 func (d *decision) endedAtServer() bool {
 	c := d.news.Confirmed
 	switch {
@@ -167,7 +167,7 @@ func (d *decision) endedAtServer() bool {
 	return true
 }
 
-// failUndeliverable makes a failure of a verdict whose results cannot be delivered, unless that
+// failUndeliverable turns the verdict into a failure because the results cannot be delivered, unless a
 // verdict was reported already.
 func (d *decision) failUndeliverable(why string) {
 	if d.row.Verdict.Failure != "" || !d.row.Times.Finalizing.IsZero() {
@@ -178,7 +178,7 @@ func (d *decision) failUndeliverable(why string) {
 	d.row.Verdict = &v
 }
 
-// finalize has the verdict reported.
+// finalize starts the reporting of the verdict.
 func (d *decision) finalize(reason string) {
 	d.enter(Finalizing, reason)
 	d.row.Times.Finalizing = d.now
@@ -186,15 +186,13 @@ func (d *decision) finalize(reason string) {
 	d.row.DueAt = d.now.Add(firstAckPause)
 }
 
-// firstAckPause is how long the server has for its acknowledgement before the bridge asks
-// for the first time.
+// firstAckPause is the time that the server has for its acknowledgement before the bridge's first question.
 const firstAckPause = 15 * time.Second
 
-// finalizing: the verdict is reported once, and applyMessages notes the server's
-// acknowledgement. CodaLab's own server takes a report that comes after its acknowledgement for
-// a new end of the bundle. So the bridge first asks the server, after a while, after a restart,
-// and when a check-in got no answer. It reports the verdict again only if the server shows that
-// it has not got it.
+// finalizing: the verdict is reported once, and applyMessages notes the server's acknowledgement. CodaLab's
+// own server takes a report that comes after its acknowledgement for a new end of the bundle. So the bridge
+// first asks the server: after a pause, after a restart, and if a check-in got no answer. It reports the
+// verdict again only if the server shows that it does not have it.
 func (d *decision) finalizing() {
 	d.endLeftJob()
 	c := d.news.Confirmed
@@ -216,27 +214,25 @@ func (d *decision) finalizing() {
 	}
 }
 
-// askedSince reports whether the server was asked after the row entered its phase. The answer
-// to an older question has no bearing on the offer, report or acknowledgement that began the
-// phase.
+// askedSince reports whether the bridge sent the question after the row entered its phase. The answer to
+// an older question says nothing about the offer, report or acknowledgement that began the phase.
 func (d *decision) askedSince(c Confirmation) bool { return !c.Asked.Before(d.row.PhaseSince) }
 
-// heldByWorker reports whether a server with a bundle in this state believes that a worker has
-// the bundle and has not reported its end.
+// heldByWorker reports whether a server that shows this state believes that a worker has the bundle and
+// has not reported its end.
 func heldByWorker(s codalab.State) bool {
 	return s == codalab.StatePreparing || s == codalab.StateRunning || s == codalab.StateWorkerOffline
 }
 
-// resultsLostAtServer reports whether the server has thrown away results that the bridge can
-// deliver again. Results that it has given up are not delivered again: the server would refuse
-// them once more.
+// resultsLostAtServer reports whether the server has thrown away results that the bridge can deliver
+// again. Results whose delivery the bridge has given up are not delivered again, because the server would
+// refuse them once more.
 func (d *decision) resultsLostAtServer(c Confirmation) bool {
 	return c.Lost != "" && d.row.Begun != nil && !d.row.Undelivered
 }
 
-// deliverAgain has the results delivered that the server has thrown away, and then the verdict.
-// This may happen after the acknowledgement: CodaLab's own server may be late to notice that an
-// earlier upload broke off.
+// deliverAgain delivers results again that the server has thrown away, and then the verdict. This may
+// happen after the acknowledgement: CodaLab's own server may notice late that an earlier upload broke off.
 func (d *decision) deliverAgain(lost string) {
 	d.enter(Collecting, "the server has thrown the results away, and they are delivered again: "+lost)
 }

@@ -46,7 +46,7 @@ func (p Policy) Next(now time.Time, r Row, n News) (Row, []Effect) {
 	return d.row, d.effects
 }
 
-// decision is one call of Next while it is made.
+// decision is the state of one call of Next.
 type decision struct {
 	policy  *Policy
 	queue   Queue
@@ -59,11 +59,10 @@ type decision struct {
 	exitIsNew bool
 }
 
-// clampClock limits the damage when the clock is set. A time in the future was noted
-// before the clock was set back: it becomes now, and the pause is cut to the longest that the
-// phase has. After a restart, earlier times may be from another setting of the clock. So the disk
-// gets its whole time to settle again, a revoked job its whole patience, and results are kept for a
-// while longer.
+// clampClock limits the damage if somebody set the clock. A time in the future was noted before the
+// clock was set back: clampClock sets it to the present, and cuts the pause to the longest one of the phase.
+// After a restart, earlier times may be of another setting of the clock. So the disk gets its whole time
+// to settle again, a revoked job its whole patience, and results stay for a while longer.
 func (d *decision) clampClock() {
 	r := &d.row
 	for _, t := range []*time.Time{&r.PhaseSince, &r.ReofferedAt, &r.SubmittedAt, &r.AbsentAsOf, &r.NoJobSince, &r.RecordsReadAt, &r.FailingSince, &r.FailureKindSince, &r.ImpossibleSince, &r.RefusedSince, &r.StartsFailSince, &r.RevokedSince, &r.CancelledAt, &r.RecordsGoneSince} {
@@ -102,25 +101,22 @@ func (d *decision) clampClock() {
 	}
 }
 
-// After a start of the bridge, results that the server has acknowledged are kept for
-// keepAfterRestart: the server may have been restored from an older copy and offer the bundle
-// again. keptAfterRestarts bounds what all restarts add together, so that a bridge that is
-// restarted every minute releases them in the end.
+// After a start of the bridge, results that the server has acknowledged stay for keepAfterRestart: the
+// server may have been restored from an older copy and offer the bundle again. keptAfterRestarts bounds
+// the sum over all restarts, so that a bridge that restarts every minute still releases them.
 const (
 	keepAfterRestart  = time.Hour
 	keptAfterRestarts = 24 * time.Hour
 )
 
-// dropForeignJobs drops from the news what Slurm showed of another submission than the row's
-// current one: an answer may arrive after the row has moved on. It also drops the jobs that are
-// not the attempt's.
+// dropForeignJobs drops observations of other submissions than the row's current one, because an answer
+// may arrive after the row has moved on. It also drops jobs that are not the attempt's.
 func (d *decision) dropForeignJobs() {
 	d.news.Observation = d.withoutForeign(d.news.Observation)
 	d.news.Accounting = d.withoutForeign(d.news.Accounting)
 }
 
-// withoutForeign returns the observation without foreign jobs; nil if it is of another
-// submission.
+// withoutForeign returns the observation without foreign jobs; nil if it concerns another submission.
 func (d *decision) withoutForeign(s *Observation) *Observation {
 	if s == nil || d.row.SubmissionName == "" || s.SubmissionName != d.row.SubmissionName {
 		return nil
@@ -136,18 +132,18 @@ func (d *decision) withoutForeign(s *Observation) *Observation {
 
 // owns reports whether a job is the attempt's.
 //
-// A comment that Request wrote says it (Row.Stamped), also of a job that has the submission's name: a
-// user copied the name. A job of the submission's name without such a comment is the attempt's: the
-// site has rewritten the comment.
+// A comment that Request wrote decides (Row.Stamped), even for a job that has the submission's name,
+// because a user may have copied the name. A job with the submission's name and no such comment is the
+// attempt's: the site has rewritten the comment.
 //
 // A site may rewrite the name as well. Then the attempt's job is the one whose id sbatch printed, or
-// whose worker began the attempt. But a controller that has lost its state uses ids again, and a wrapper
-// of sbatch may print any number. So the time at which the controller took the job must fit:
+// whose worker began the attempt. But a controller that has lost its state reuses ids, and a wrapper
+// of sbatch may print any number. So the time at which the controller accepted the job must fit:
 //
-//   - if the attempt has begun, it is before that, and not before the time that the row knows (a requeue
-//     makes it later);
-//   - else, if the row knows a time, it is that one;
-//   - else it is about when sbatch ran.
+//   - if the attempt has begun, that time is before the start, and not before the time that the row
+//     knows (a requeue makes it later);
+//   - else, if the row knows a time, the two are equal;
+//   - else that time is about the time of sbatch.
 func (d *decision) owns(j sbatch.Job) bool {
 	r := &d.row
 	stamp, stamped := StampOf(j)
@@ -158,7 +154,7 @@ func (d *decision) owns(j sbatch.Job) bool {
 		return false
 	case j.Name == string(r.SubmissionName):
 		return true
-	case d.policy.isName(j.Name): // of another submission: sacct shows older jobs of the id too
+	case d.policy.isName(j.Name): // another submission's: sacct shows older jobs of the id too
 		return false
 	case j.ID != r.Job.ID || j.Submitted.IsZero():
 		return false
@@ -170,7 +166,7 @@ func (d *decision) owns(j sbatch.Job) bool {
 	return j.Submitted.After(r.SubmittedAt.Add(-clockSlack)) && j.Submitted.Before(r.SubmittedAt.Add(d.policy.SubmitGrace+clockSlack))
 }
 
-// clockSlack is how far the clocks of the bridge's and the controller's hosts may differ.
+// clockSlack is the largest difference between the clocks of the bridge's and the controller's hosts.
 const clockSlack = time.Minute
 
 func (d *decision) decidePhase() {
@@ -194,7 +190,7 @@ func (d *decision) decidePhase() {
 	}
 }
 
-// delivering delivers the end of a bundle that is still this bridge's.
+// delivering delivers the end of a bundle that still belongs to this bridge.
 func (d *decision) delivering() {
 	switch {
 	case d.row.Dropped:
@@ -232,8 +228,8 @@ func (d *decision) applyMessages() {
 	}
 }
 
-// applyLocation notes where the server wants the results. The server makes a new place each
-// time that it gives a bundle to a worker.
+// applyLocation notes the place where the server wants the results. The server makes a new place each
+// time it gives a bundle to a worker.
 func (d *decision) applyLocation(offered *codalab.RunBundle) {
 	if offered == nil || offered.Location == nil || d.row.Run.Location != nil && *d.row.Run.Location == *offered.Location {
 		return
@@ -249,7 +245,7 @@ func (d *decision) offeredAgain() {
 	switch {
 	case d.row.Phase == Claiming:
 		d.row.ReofferedAt = d.now
-	case d.row.Releasing, d.row.Dropped: // its files are going; the server will offer the bundle again, and it gets a new row
+	case d.row.Releasing, d.row.Dropped: // its files are being removed; the server will offer the bundle again, and it gets a new row
 	case d.row.GivesBack():
 		d.dropRow("the server has staged the bundle again")
 	case d.row.Phase == Done && d.row.Begun == nil:
@@ -269,9 +265,9 @@ func (d *decision) offeredAgain() {
 	}
 }
 
-// replaced gives the row's bundle up: the server has another one of its UUID. That one gets a row when
-// the server offers it after this row is forgotten. Nothing of the old bundle is reported or delivered
-// any more. Its job is stopped first, since its files are removed with the row.
+// replaced gives the row's bundle up, because the server has another bundle of its UUID. The new bundle
+// gets a row when the server offers it after this row is forgotten. The bridge reports and delivers
+// nothing of the old bundle. It stops the old job first, because the files go with the row.
 func (d *decision) replaced() {
 	const reason = "the server has another bundle of this UUID: the earlier one was deleted"
 	switch {
@@ -284,8 +280,8 @@ func (d *decision) replaced() {
 	}
 }
 
-// setStop notes the verdict to be reached instead of the run's own. The first one counts. A
-// bundle that has a verdict, or is not this bridge's, gets none.
+// setStop notes a verdict that replaces the run's own. The first one counts. A bundle that has a verdict,
+// or does not belong to this bridge, gets none.
 func (d *decision) setStop(v Verdict, reason string) {
 	if d.row.Verdict != nil || d.row.StopVerdict != nil || d.row.Phase == Done {
 		return
@@ -294,9 +290,9 @@ func (d *decision) setStop(v Verdict, reason string) {
 	d.row.Reason = reason
 }
 
-// applyRecords applies the records of the current attempt, in any phase. Records of another
-// attempt, or under another token than the owner's, are ignored; so are those of an
-// attempt that was given up for the next one, which has no submission name yet.
+// applyRecords applies the records of the current attempt, in any phase. It ignores records of another
+// attempt, and records with another token than the owner's. It also ignores those of an attempt that was
+// given up for the next one, which has no submission name yet.
 func (d *decision) applyRecords() {
 	if d.row.SubmissionName == "" {
 		return
@@ -325,9 +321,9 @@ func (d *decision) applyRecords() {
 	}
 }
 
-// applyFencing applies the outcome of fencing the attempt. Records that stay missing for as
-// long as the disk may take to show them were removed from outside. The specification went with
-// them, so no worker can begin.
+// applyFencing applies the outcome of fencing the attempt. If the records stay missing for as long as the
+// disk may take to show them, somebody removed them. The specification is gone too, so no worker can
+// begin.
 func (d *decision) applyFencing(c Fencing) {
 	switch {
 	case c.Failure == "":
@@ -344,7 +340,7 @@ func (d *decision) applyFencing(c Fencing) {
 	}
 }
 
-// applyStarted applies the record in the current attempt's started.
+// applyStarted applies the current attempt's started record.
 func (d *decision) applyStarted(s spool.Started) {
 	switch {
 	case s.Fenced:
@@ -355,8 +351,8 @@ func (d *decision) applyStarted(s spool.Started) {
 	}
 }
 
-// followJob makes the row follow the job that began the attempt. Of two jobs of one attempt,
-// the other's end does not count.
+// followJob makes the row follow the job that began the attempt. If the attempt has two jobs, the other
+// one's end does not count.
 func (d *decision) followJob(s spool.Started) {
 	id, err := strconv.ParseInt(s.Job, 10, 64)
 	if err != nil || sbatch.JobID(id) == d.row.Job.ID {
@@ -366,8 +362,7 @@ func (d *decision) followJob(s spool.Started) {
 	d.row.NoJobSince, d.row.RecordsReadAt, d.row.CancelledAt, d.row.DueAt = time.Time{}, time.Time{}, time.Time{}, time.Time{}
 }
 
-// applyRemark adds the remark to the reason of this decision, or replaces the reason from
-// before.
+// applyRemark adds the remark to the reason of this decision. It replaces a reason that did not change.
 func (d *decision) applyRemark(before string) {
 	if d.row.Reason == before {
 		d.row.Reason = d.news.Remark
@@ -386,8 +381,8 @@ func (d *decision) wantEffect(k Kind) {
 	d.effects = append(d.effects, Effect{Kind: k})
 }
 
-// enter moves the row to another phase. It drops Confirm's answer, which belongs to a question
-// of the phase before.
+// enter moves the row to another phase. It drops Confirm's answer, which belongs to a question of the
+// previous phase.
 func (d *decision) enter(p Phase, reason string) {
 	d.row.Phase, d.row.PhaseSince, d.row.Reason = p, d.now, reason
 	d.row.DueAt, d.row.Retry, d.row.DiskLow, d.row.Progress = time.Time{}, Retry{}, "", ""

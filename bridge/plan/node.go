@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// Node is the node of the attempt, by the name that Slurm has for it; empty while it has none. A worker
-// has its node's name from slurmd. Slurm's own node list is that of the job's last start, which is another
-// one if an administrator has requeued the job.
+// Node returns Slurm's name for the attempt's node; empty while it has none. A worker gets its node's name
+// from slurmd. The job's node list is of the job's last start, which may be on another node if an
+// administrator has requeued the job.
 func (r Row) Node() string {
 	switch {
 	case r.Begun == nil:
@@ -18,8 +18,8 @@ func (r Row) Node() string {
 	return r.Begun.Node
 }
 
-// isNodeName reports whether a text can be the name of one node among others in sbatch's --exclude.
-// Brackets and commas make lists there, and a slash the name of a file.
+// isNodeName reports whether a text can be one node's name in a list for sbatch's --exclude. Brackets and
+// commas have a meaning in such lists, and a slash makes the text a file's name.
 func isNodeName(name string) bool {
 	odd := func(r rune) bool {
 		return (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') && (r < '0' || r > '9') && !strings.ContainsRune("._-", r)
@@ -28,7 +28,7 @@ func isNodeName(name string) bool {
 	return name != "" && len(name) <= longest && !strings.ContainsFunc(name, odd)
 }
 
-// joinNodes makes a list for --exclude of the names that can be in one, each once, in order.
+// joinNodes makes a list for --exclude: sorted, without duplicates, and without names that cannot be in it.
 func joinNodes(names ...string) string {
 	slices.Sort(names)
 	names = slices.DeleteFunc(slices.Compact(names), func(name string) bool { return !isNodeName(name) })

@@ -9,25 +9,24 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// ErrOutdated is returned for a ledger that is older than a job in Slurm: it was restored from
-// a copy, and does not know what the bridge did after that.
+// ErrOutdated is returned for a ledger that is older than a job in Slurm: it was restored from a copy, and
+// lacks the bridge's later work.
 var ErrOutdated = errors.New("the ledger is older than Slurm's jobs")
 
-// OrphanJobs are the live jobs of a bridge that have no row, and since when they have been
-// seen.
+// OrphanJobs maps the bridge's live jobs that have no row to the time at which they were first seen.
 type OrphanJobs map[sbatch.JobID]time.Time
 
-// OrphanJobs finds the bridge's own live jobs in a snapshot for which the ledger has no row. It knows
-// them by their comments: they may have been renamed. row returns a bundle's row, nil for none. before
-// is the result of the last call. Orphans that have been seen for OrphanGrace are overdue, and are to
-// be cancelled if CancelOrphans allows it.
+// OrphanJobs finds the bridge's live jobs in a snapshot for which the ledger has no row. It recognizes them
+// by their comments, because they may have been renamed. row returns a bundle's row, nil for none. before
+// is the result of the previous call. An orphan is overdue once it has been seen for OrphanGrace; the
+// caller cancels it. If CancelOrphans is not set, none is overdue.
 //
 // An orphan that its bundle's row may take up (News.Found) is not overdue.
 //
-// generation is the ledger's: the highest number of a submission that it ever knew. A job with a
-// higher number, live or ended, means that the ledger is old. OrphanJobs then returns an error that wraps
-// ErrOutdated, and the caller must not submit, cancel or remove anything. It finds no job whose comment
-// the site has rewritten.
+// generation is the ledger's: the highest number of a submission that it has given. A job with a higher
+// number, live or ended, proves that the ledger is old. OrphanJobs then returns an error that wraps
+// ErrOutdated, and the caller must not submit, cancel or remove anything. OrphanJobs does not find jobs
+// whose comment the site has rewritten.
 func (p Policy) OrphanJobs(now time.Time, s sbatch.Snapshot, row func(bundle string) *Row, generation int64, before OrphanJobs) (orphans OrphanJobs, overdue []sbatch.Job, err error) {
 	for _, j := range s.Jobs {
 		stamp, ok := StampOf(j)
@@ -57,20 +56,20 @@ func (p Policy) OrphanJobs(now time.Time, s sbatch.Snapshot, row func(bundle str
 	return orphans, overdue, nil
 }
 
-// Stamped reports whether a job with a stamp of the row's bundle is the row's attempt's. Of the job that
-// began the attempt the generation does not matter: a bridge with an old copy of its ledger may have
-// submitted the attempt again.
+// Stamped reports whether a job with a stamp of the row's bundle belongs to the row's attempt. The
+// generation of the job that began the attempt does not matter: a bridge with an old copy of its ledger
+// may have submitted the attempt again.
 func (r *Row) Stamped(j sbatch.Job, s Stamp) bool {
 	return r.Begun != nil && r.Begun.Job == j.ID.String() || s.Generation == r.Generation
 }
 
-// MayTakeUp reports whether the row waits to be submitted, and a job with this stamp is a later attempt
-// of its bundle, of which the ledger does not know.
+// MayTakeUp reports whether the row waits to be submitted and the stamp is of a later attempt of its
+// bundle, which the ledger does not know.
 func (r *Row) MayTakeUp(s Stamp) bool {
 	return r.Phase == Staging && r.Attempt.Number < s.Attempt && (s.Identity == "" || s.Identity == r.Run.Identity().Digest())
 }
 
-// commentValue reads a value of a comment that Request wrote; empty for other comments.
+// commentValue returns a value from a comment that Request wrote; empty for other comments.
 func commentValue(comment, key string) string {
 	rest, ok := strings.CutPrefix(comment, "codalab ")
 	for ok {

@@ -13,8 +13,8 @@ func (d *decision) tryLater(failure string) {
 	d.row.Reason = fmt.Sprintf("try %d failed: %s", d.row.FailedTries, failure)
 }
 
-// wantUnlessFailed wants an effect that may be repeated at will. If it has just failed, the row
-// wants it again after a pause.
+// wantUnlessFailed wants an effect that may be repeated at will. After a failure it wants the effect again
+// after a pause.
 func (d *decision) wantUnlessFailed(k Kind, failure string) {
 	switch {
 	case failure != "":
@@ -34,10 +34,9 @@ func (d *decision) decideBy(t time.Time) {
 	}
 }
 
-// patienceOver reports whether the work of the phase has failed for longer than patience, and
-// often enough: the time alone may have passed on a clock that was set. Patience begins with
-// the first failure, since the work may have gone well for days before it, or waited for its
-// turn.
+// patienceOver reports whether the work of the phase has failed for longer than patience, and in at least
+// leastTries tries. The number of tries counts because somebody may have set the clock. Patience begins
+// with the first failure, because before it the work may have gone well for days, or waited for its turn.
 func (d *decision) patienceOver(patience time.Duration) bool {
 	if d.row.FailingSince.IsZero() {
 		d.row.FailingSince = d.now
@@ -45,13 +44,13 @@ func (d *decision) patienceOver(patience time.Duration) bool {
 	return d.now.Sub(d.row.FailingSince) > patience && d.row.FailedTries >= leastTries
 }
 
-// leastTries is how often the work of a phase fails before it is given up.
+// leastTries is the least number of failures before the work of a phase is given up.
 const leastTries = 5
 
 const longestBackoff = time.Minute
 
-// backoff is the pause after the n-th failure in a row: 1 s, doubled up to a minute. It needs
-// no jitter: rows fail at different moments.
+// backoff returns the pause after the n-th failure in a row: 1 s, doubled up to a minute. It has no
+// jitter, because rows fail at different moments.
 func backoff(n int) time.Duration {
 	return min(time.Second<<min(max(n-1, 0), 6), longestBackoff)
 }
@@ -59,14 +58,15 @@ func backoff(n int) time.Duration {
 // longestRegistryPause bounds the pause that a registry asks for.
 const longestRegistryPause = 6 * time.Hour
 
-// fullPatience is how long staging waits for room on a disk. A bundle that is too large for the
-// whole disk must not keep it full without end.
+// fullPatience is the longest time that staging waits for room on a disk. It is bounded because a bundle
+// that is too large for the whole disk must not keep it full forever.
 const fullPatience = 3 * 24 * time.Hour
 
-// stagingPatienceOver reports whether failing staging is given up. Patience begins with the
-// first failure: before it, staging may have worked for hours. An outage or a full disk does
-// not use up the time for the bundle's own failures, and the reverse; but a bundle that fails for
-// both by turns is given up in the end. While the disk is below its low water nothing is given up.
+// stagingPatienceOver reports whether to give up staging that fails. Patience begins with the first
+// failure, because staging may have worked for hours before it. An outage or a full disk does not use up
+// the patience with the bundle's own failures, and these do not use up the patience with outages; but a
+// bundle that fails for both in turns is given up in the end. Nothing is given up while the disk is below
+// its low water.
 func (d *decision) stagingPatienceOver(o Outcome) bool {
 	patience, outage := d.policy.StagePatience, o.Outage || o.Full
 	if o.Outage {

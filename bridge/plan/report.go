@@ -11,12 +11,12 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// Reported reports whether a check-in has the row.
+// Reported reports whether a check-in contains the row.
 func (r Row) Reported() bool {
 	return r.Phase != Claiming && r.Phase != Done && !r.Dropped
 }
 
-// Report is the row in a check-in of the worker identity.
+// Report returns the row's part of a check-in with this worker identity.
 func (r Row) Report(worker string) codalab.Run {
 	run := codalab.Run{
 		UUID:        r.Bundle,
@@ -46,9 +46,8 @@ func (r Row) Report(worker string) codalab.Run {
 	return run
 }
 
-// usage fills in what the attempt used, as far as it is known. Shares are of the bundle's
-// request: of processors, the average since its command began; of memory, the present usage,
-// and after the end the peak.
+// usage fills in the attempt's known usage. Shares are of the bundle's request: for processors, the average
+// since its command began; for memory, the present usage, and after the end the peak.
 //
 // CodaLab's own worker goes on sending its last sample, usually that of a container that is
 // gone: 0 (codalab/worker/docker_utils.py: get_container_stats_with_docker_stats). Its server
@@ -77,7 +76,7 @@ func (r Row) usage(run *codalab.Run) {
 	}
 }
 
-// elapsed is the seconds between two moments; 0 if one of them is not known.
+// elapsed returns the seconds between two moments; 0 if one of them is not known.
 func elapsed(from, to time.Time) float64 {
 	if from.IsZero() || to.IsZero() {
 		return 0
@@ -85,7 +84,7 @@ func elapsed(from, to time.Time) float64 {
 	return to.Sub(from).Seconds()
 }
 
-// State is the row's state on the wire.
+// State returns the row's state on the wire.
 func (r Row) State() codalab.State {
 	if r.GivesBack() {
 		return codalab.StateStaged
@@ -104,8 +103,8 @@ func (r Row) State() codalab.State {
 	return codalab.StatePreparing
 }
 
-// RunStatus is one sentence for the researcher about what the bundle waits for or does, and
-// further ones about its data. It is one line, as servers store it.
+// RunStatus returns one sentence for the researcher about the bundle's present work or wait, and further
+// ones about its data. It is one line, because servers store it as one.
 func (r Row) RunStatus() string {
 	status := r.doing()
 	if r.Phase != Done {
@@ -114,7 +113,7 @@ func (r Row) RunStatus() string {
 	return termtext.OneLine(status)
 }
 
-// with is a sentence followed by others.
+// with joins a sentence and further ones.
 func with(first string, others []string) string {
 	if len(others) == 0 {
 		return first
@@ -122,7 +121,7 @@ func with(first string, others []string) string {
 	return strings.Join(append([]string{first}, others...), " ")
 }
 
-// Notes are sentences for the researcher about data that is used in place and has changed.
+// Notes returns sentences for the researcher about data that is used in place and has changed.
 func (r Row) Notes() []string {
 	const most = 4 // a line, not a list
 	var notes []string
@@ -139,7 +138,7 @@ func (r Row) Notes() []string {
 	return notes
 }
 
-// doing is what the bundle waits for or does.
+// doing returns a sentence about the bundle's present work or wait.
 func (r Row) doing() string {
 	switch r.Phase {
 	case Claiming:
@@ -230,8 +229,8 @@ func (r Row) queuedStatus() string {
 	return fmt.Sprintf("%s is starting on %s (%s).", where, r.Job.Nodes, r.Job.State)
 }
 
-// runningStatus is what CodaLab's own worker says of a run (codalab/worker/worker_run_state.py:
-// transition_from_PREPARING), and the run's job. CodaLab's own server has no other place for that.
+// runningStatus returns the sentence of CodaLab's own worker about a run (codalab/worker/worker_run_state.py:
+// transition_from_PREPARING), with the run's job. CodaLab's own server has no other place for the job.
 func (r Row) runningStatus() string {
 	if r.Job.ID == 0 || r.Standalone {
 		return "Running job in container."
@@ -249,7 +248,7 @@ func (r Row) profile() map[string]codalab.StageTimes {
 	return profile
 }
 
-// firstAfter is the first time of a list that is not zero.
+// firstAfter returns the first time of a list that is not zero.
 func firstAfter(times []time.Time) time.Time {
 	for _, t := range times {
 		if !t.IsZero() {

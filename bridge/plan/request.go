@@ -13,9 +13,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// Request returns what every job of the queue asks of Slurm: where it runs and for whom. With
-// gpus, it also asks for so many of the queue's type. The caller adds a name, a script and the
-// rest.
+// Request returns the part of a request to Slurm that all jobs of the queue share: partition, account and
+// so on. With gpus, it also requests so many GPUs of the queue's type. The caller adds the name, the
+// script and the rest.
 func (q Queue) Request(gpus int64) sbatch.Request {
 	r := sbatch.Request{
 		Partition:   q.Partition,
@@ -42,7 +42,7 @@ func (q Queue) Request(gpus int64) sbatch.Request {
 	return r
 }
 
-// Request is the job of a row's current attempt.
+// Request returns the request for the job of a row's current attempt.
 func (p Policy) Request(r Row) sbatch.Request {
 	q, res := p.Queues[r.Queue], r.Resources
 	attempt := p.Layout.Attempt(r.Bundle, r.OnDisk)
@@ -68,7 +68,7 @@ func (p Policy) Request(r Row) sbatch.Request {
 	return req
 }
 
-// submission tells a row's submission from all others, of this bridge and of others.
+// submission returns text that tells a row's submission from all others, of this bridge and of others.
 func (p Policy) submission(r Row) string { return fmt.Sprintf("%s.%d", p.Bridge, r.Generation) }
 
 // The images of bundles that name none, if neither the site nor the server names one
@@ -78,9 +78,9 @@ const (
 	DefaultGPUImage = "codalab/default-gpu:latest"
 )
 
-// Image is the name of the image that a row's bundle runs in. If the bundle names none, the
-// server has put its own default into the run message (codalab/server/bundle_manager.py:
-// _get_docker_image); the queue's image has priority over that.
+// Image returns the name of the image for a row's bundle. If the bundle names none, the server has put
+// its own default into the run message (codalab/server/bundle_manager.py: _get_docker_image); the queue's
+// image has priority over that.
 func (p Policy) Image(r Row) string {
 	q, res := p.Queues[r.Queue], r.Resources
 	site, fallback := q.CPUImage, DefaultCPUImage
@@ -88,7 +88,7 @@ func (p Policy) Image(r Row) string {
 		site, fallback = q.GPUImage, DefaultGPUImage
 	}
 	if asked := r.Run.Metadata.String("request_docker_image"); asked != "" {
-		if res.DockerImage == asked+":latest" { // the server added a tag, which a file does not have
+		if res.DockerImage == asked+":latest" { // the server added the tag; a file's name has none
 			return asked
 		}
 		site = ""
@@ -96,7 +96,7 @@ func (p Policy) Image(r Row) string {
 	return cmp.Or(site, res.DockerImage, fallback)
 }
 
-// Spec is the specification for the worker of a row's current attempt.
+// Spec returns the specification for the worker of a row's current attempt.
 func (p Policy) Spec(r Row) spool.Spec {
 	q, res := p.Queues[r.Queue], r.Resources
 	s := spool.Spec{
@@ -123,17 +123,17 @@ func (p Policy) Spec(r Row) spool.Spec {
 	return s
 }
 
-// limit is the time limit of a request in this queue; 0 for none.
+// limit returns the time limit of a request in this queue; 0 for none.
 func (q Queue) limit(res codalab.Resources) time.Duration {
 	return cmp.Or(seconds(res.Time), q.DefaultTime, q.MaxTime)
 }
 
-// signalEarly is how long before a job's time limit Slurm may send the signal of a request at the
-// earliest (sbatch(1): --signal, up to 60 seconds early), and a margin.
+// signalEarly is the longest time from Slurm's signal to the job's time limit (sbatch(1): --signal, up to
+// 60 seconds early), and a margin.
 const signalEarly = 2 * time.Minute
 
-// commandLimit is the worker's time limit for a command. It ends before Slurm signals the worker
-// for its own: a command that is told to stop has no time limit as its reason.
+// commandLimit returns the worker's time limit for a command. It ends before Slurm signals the worker for
+// Slurm's own limit, because a command that was signalled does not fail for its time limit.
 func (q Queue) commandLimit(res codalab.Resources) time.Duration {
 	limit := q.limit(res)
 	if latest := q.MaxTime - signalEarly; q.KillGrace > 0 && latest > 0 {
@@ -142,8 +142,8 @@ func (q Queue) commandLimit(res codalab.Resources) time.Duration {
 	return limit
 }
 
-// OldSubmissionNames are the names that an earlier version gave to the submissions of a row. They may
-// have members on the disk.
+// OldSubmissionNames returns the names that an earlier version gave to the submissions of a row. Files of
+// these names may be on the disk.
 func (p Policy) OldSubmissionNames(r Row) []SubmissionName {
 	names := make([]SubmissionName, 0, r.Attempt.Number)
 	for n := r.Attempt.Number; n > 0; n-- {
@@ -152,8 +152,7 @@ func (p Policy) OldSubmissionNames(r Row) []SubmissionName {
 	return names
 }
 
-// Shows reports whether the observed jobs are what the row already holds, so that it need not
-// be decided for them.
+// Shows reports whether the row already holds these observed jobs, so that the bridge need not decide it.
 func (r Row) Shows(jobs []sbatch.Job) bool {
 	return len(jobs) == 1 && jobs[0] == r.Job && r.ImpossibleSince.IsZero() && r.Job.State != sbatch.StateRevoked &&
 		r.NoJobSince.IsZero() == !jobs[0].State.Ended() && (r.Phase == Queued || r.Phase == Running)

@@ -8,7 +8,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// Phase is a row's place in the life of its bundle.
+// Phase is the state of a row.
 type Phase string
 
 // The phases of a row.
@@ -42,7 +42,7 @@ func Phases() []Phase {
 // SubmissionName names a submission. It is the job's name in Slurm, and unique.
 type SubmissionName string
 
-// Row is one bundle that the bridge handles. It is a value, which a ledger keeps. The values behind its
+// Row is one bundle that the bridge handles. It is a value; the ledger stores it. The values behind its
 // pointers never change, so rows may be copied, shared and compared with ==.
 type Row struct {
 	// Bundle is the bundle's UUID, the row's key.
@@ -51,94 +51,92 @@ type Row struct {
 	Version int64 `json:"-"`
 	// Queue names the configured queue that claimed the bundle.
 	Queue string `json:"queue"`
-	// Run is what the server asked for, with as much of the metadata as the bridge reads: the whole of it
-	// would take more memory than all else of the row. It is never nil.
+	// Run is the server's run message, without the metadata that the bridge does not read: all metadata
+	// would take more memory than the rest of the row. It is never nil.
 	Run       *codalab.RunBundle `json:"run"`
 	Resources codalab.Resources  `json:"resources"`
 	// Standalone is set if the bridge is a stand-alone worker, whose jobs are processes of its own host.
 	Standalone bool `json:"standalone,omitempty"`
-	// OfferedAt is when the server first offered the bundle. ReofferedAt is when it last repeated
-	// the offer during the claim; zero if it did not.
+	// OfferedAt is the time of the server's first offer. ReofferedAt is the time of the last offer that
+	// repeated it during the claim; zero if there was none.
 	OfferedAt   time.Time `json:"offered_at"`
 	ReofferedAt time.Time `json:"reoffered_at,omitzero"`
 
 	Phase Phase `json:"phase"`
-	// PhaseSince is when the phase began.
+	// PhaseSince is the time at which the row entered the phase.
 	PhaseSince time.Time `json:"phase_since"`
-	// Reason says in plain words why the last decision was made.
+	// Reason is the reason for the last decision, in plain words.
 	Reason string `json:"reason"`
-	// DecidedAt is when the phase, the attempt or the reason last changed.
+	// DecidedAt is the time at which the phase, the attempt or the reason last changed.
 	DecidedAt time.Time `json:"decided_at,omitzero"`
-	// DueAt is when to decide again without news; zero for never.
+	// DueAt is the time of the next decision without news; zero for never.
 	DueAt time.Time `json:"due_at,omitzero"`
-	// Retry is about the failures of the phase's work. A new phase begins without any.
+	// Retry counts the failures of the phase's work. A new phase begins with none.
 	Retry `json:"retry,omitzero"`
-	// DiskLow is why a row without its inputs waits for the shared disk; empty while it
-	// does not.
+	// DiskLow is the state of the shared disk for which a row without inputs waits; empty while the disk
+	// has room.
 	DiskLow string `json:"disk_low,omitempty"`
-	// Progress says how far staging, preparing or collecting is. It is not saved.
+	// Progress describes the progress of staging, preparing or collecting. It is not saved.
 	Progress string `json:"-"`
 
-	// Staged is what staging has made ready; nil before.
+	// Staged has the inputs that staging has made ready; nil before.
 	Staged *spool.Inputs `json:"staged,omitempty"`
-	// DataChanged says, in sentences for the researcher, which data that was used in place changed
+	// DataChanged names, in sentences for the researcher, the data that was used in place and changed
 	// during the run; empty if none did.
 	DataChanged string `json:"data_changed,omitempty"`
 
-	// Held is why the row's queue is held up; empty while it is not.
+	// Held is the reason for which the row's queue is held up; empty while it is not.
 	Held string `json:"held,omitempty"`
-	// RefusedSince is when Slurm began to refuse the bundle for what may be its queue's trouble; zero if
-	// it does not. RefusedAlone counts the refusals at which Slurm took other jobs of the queue: one of
-	// another bundle, which begins RefusedSince anew, or the queue's smallest.
+	// RefusedSince is the time of Slurm's first refusal that may be the queue's fault; zero if there is
+	// none. RefusedAlone counts the refusals of this bundle while Slurm accepted another job of the queue.
+	// That job was another bundle's, which sets RefusedSince again, or the queue's smallest.
 	RefusedSince time.Time `json:"refused_since,omitzero"`
 	RefusedAlone int       `json:"refused_alone,omitempty"`
-	// FailedAttempts is how many attempts the platform ended, without those in FailedStarts.
+	// FailedAttempts counts the attempts that the platform ended, without those in FailedStarts.
 	FailedAttempts int `json:"failed_attempts,omitempty"`
-	// FailedStarts is how many attempts ended before their command started. Those that ended while the
-	// queue was held up are not counted. StartsFailSince is when the first one ended. FailedNode is the
-	// node of the last one, and FailedSurely is set if no bundle can be at fault for that. SickNodes lists the
-	// nodes of all, and those that failed before the command started, separated by commas.
+	// FailedStarts counts the attempts that ended before their command started, without those that ended
+	// while the queue was held up. StartsFailSince is the end of the first one. FailedNode is the node of
+	// the last one, and FailedSurely is set if no bundle can be at fault for that. SickNodes lists the
+	// nodes of all of them, and the nodes that failed before the command started, separated by commas.
 	FailedStarts    int       `json:"failed_starts,omitempty"`
 	StartsFailSince time.Time `json:"starts_fail_since,omitzero"`
 	FailedNode      string    `json:"failed_node,omitempty"`
 	FailedSurely    bool      `json:"failed_surely,omitempty"`
 	SickNodes       string    `json:"sick_nodes,omitempty"`
-	// AnyNode is set if Slurm refused the next attempt with nodes excluded: no other nodes will do.
+	// AnyNode is set if Slurm refused the next attempt with nodes excluded. The attempt then excludes none.
 	AnyNode bool `json:"any_node,omitempty"`
 
 	// Attempt is the current attempt, or the last one while the row waits for the next.
 	Attempt `json:"attempt,omitzero"`
 
-	// StopVerdict is the verdict to be reached instead of the run's own: a kill, or a job that can
-	// never start.
+	// StopVerdict replaces the run's own verdict: the bundle was killed, or its job can never start.
 	StopVerdict *Verdict `json:"stop_verdict,omitempty"`
-	// Verdict is how the bundle ended; nil before.
+	// Verdict is the bundle's end; nil before.
 	Verdict *Verdict `json:"verdict,omitempty"`
 	// Undelivered is set once the bridge has given up delivering the results.
 	Undelivered bool `json:"undelivered,omitempty"`
-	// Dropped is set if the bundle turned out to be another worker's, or deleted. The bridge does not
-	// report it.
+	// Dropped is set if the bundle belongs to another worker, or was deleted. The bridge does not report it.
 	Dropped bool `json:"dropped,omitempty"`
 	// Releasing is set when the bundle's files are being removed.
 	Releasing bool `json:"releasing,omitempty"`
-	// ReportCount counts how often the verdict was to be reported. Each report is in one check-in:
-	// see package bridge, "Reports".
+	// ReportCount counts the decisions to report the verdict. Each report is in one check-in: see package
+	// bridge, "Reports".
 	ReportCount int `json:"report_count,omitempty"`
-	// KeepUntil is when the files of a row that is done may be removed.
+	// KeepUntil is the time until which the files of a row that is done stay.
 	KeepUntil time.Time `json:"keep_until,omitzero"`
-	// Times are the beginnings of the stages that the server keeps.
+	// Times has the start times of the stages that the server stores.
 	Times Times `json:"times"`
 }
 
-// Retry is about the failed tries of a phase's work.
+// Retry counts the failed tries of a phase's work.
 type Retry struct {
-	// FailedTries counts them; of a row with its inputs, the refusals for now of its submission, until
-	// Slurm takes it. LastFailure is why the last try failed.
+	// FailedTries counts the failed tries. In a row with inputs it counts Slurm's temporary refusals of the
+	// submission, until Slurm accepts it. LastFailure is the failure of the last try.
 	FailedTries int    `json:"failed_tries,omitempty"`
 	LastFailure string `json:"last_failure,omitempty"`
-	// FailingSince is when staging or collecting began to fail, in this life of the bridge; zero
-	// while it does not. FailedByOutage is set if staging last failed for an outage or a full
-	// disk. FailureKindSince is when its failures last changed between these and others.
+	// FailingSince is the time of the first failure of staging or collecting since the bridge was started;
+	// zero while nothing fails. FailedByOutage is set if staging last failed for an outage or a full disk.
+	// FailureKindSince is the time of the last change between such failures and others.
 	FailingSince     time.Time `json:"failing_since,omitzero"`
 	FailureKindSince time.Time `json:"failure_kind_since,omitzero"`
 	FailedByOutage   bool      `json:"failed_by_outage,omitempty"`
@@ -161,57 +159,58 @@ type Attempt struct {
 	Exclude string `json:"exclude,omitempty"`
 	// Prepared is set once the job's specification is on the shared disk.
 	Prepared bool `json:"prepared,omitempty"`
-	// SubmittedAt is when sbatch was last started for SubmissionName; zero before.
+	// SubmittedAt is the last start of sbatch for SubmissionName; zero before.
 	SubmittedAt time.Time `json:"submitted_at,omitzero"`
-	// SbatchCount counts how often sbatch was wanted for SubmissionName.
+	// SbatchCount counts the decisions to run sbatch for SubmissionName.
 	SbatchCount int `json:"sbatch_count,omitempty"`
-	// RepeatRefusal is Slurm's refusal of a repeated submission: an earlier one may have made a job
-	// all the same.
+	// RepeatRefusal is Slurm's refusal of a repeated submission. An earlier submission may still have made
+	// a job.
 	RepeatRefusal string `json:"repeat_refusal,omitempty"`
-	// QueueTrouble is set if that refusal, or the reason for which the job can never start, is no verdict
-	// on the bundle.
+	// QueueTrouble is set if the queue may be at fault for that refusal, or for the reason for which the job
+	// can never start.
 	QueueTrouble bool `json:"queue_trouble,omitempty"`
 	// UnclearCount counts the unclear answers of sbatch for SubmissionName.
 	UnclearCount int `json:"unclear_count,omitempty"`
 	// Job is the job, as Slurm last showed it; its ID is 0 before it has one.
 	Job sbatch.Job `json:"job,omitzero"`
-	// AbsentAsOf is when the snapshot was requested that, as far as squeue can, proves that the
-	// submission made no job; zero while there is none.
+	// AbsentAsOf is the request time of the snapshot that proves, as far as squeue can, that the submission
+	// made no job; zero without such a snapshot.
 	AbsentAsOf time.Time `json:"absent_as_of,omitzero"`
-	// NoJobSince is when Slurm was first seen without a live job for the attempt; zero while it has
-	// one.
+	// NoJobSince is the time at which Slurm was first seen without a live job for the attempt; zero while
+	// it has one.
 	NoJobSince time.Time `json:"no_job_since,omitzero"`
-	// RecordsReadAt is when the attempt's records were last read since NoJobSince. OutputTail is
+	// RecordsReadAt is the time of the last reading of the attempt's records since NoJobSince. OutputTail is
 	// the last line of the batch script's output. Both are empty before.
 	RecordsReadAt time.Time `json:"records_read_at,omitzero"`
 	OutputTail    string    `json:"output_tail,omitempty"`
-	// ImpossibleSince is when Slurm first gave a reason for which the job can never start; zero
+	// ImpossibleSince is the time at which Slurm first gave a reason for which the job can never start; zero
 	// while it gives none.
 	ImpossibleSince time.Time `json:"impossible_since,omitzero"`
-	// RevokedSince is when Slurm first showed the job REVOKED, in this life of the bridge; zero while
-	// it does not.
+	// RevokedSince is the time at which Slurm first showed the job REVOKED since the bridge was started;
+	// zero while it does not.
 	RevokedSince time.Time `json:"revoked_since,omitzero"`
-	// CancelledAt is when scancel last ran; zero before.
+	// CancelledAt is the time of the last scancel; zero before.
 	CancelledAt time.Time `json:"cancelled_at,omitzero"`
-	// Fenced is set when the attempt can never begin.
+	// Fenced is set once the attempt can never begin.
 	Fenced bool `json:"fenced,omitempty"`
-	// RecordsGoneSince is when fencing first found the attempt's records missing from the
-	// disk; zero while they exist. Such an attempt cannot begin once it is fenced, but it may have
-	// begun before.
+	// RecordsGoneSince is the time at which fencing first found the attempt's records missing from the
+	// disk; zero while they exist. Such an attempt cannot begin after it was fenced, but it may have begun
+	// before.
 	RecordsGoneSince time.Time `json:"records_gone_since,omitzero"`
 
-	// Begun is the attempt's start; nil before. RunningAt is when the bridge first saw it.
+	// Begun is the attempt's started record; nil before. RunningAt is the time at which the bridge first
+	// saw it.
 	Begun     *spool.Started `json:"begun,omitempty"`
 	RunningAt time.Time      `json:"running_at,omitzero"`
-	// Exit is the worker's record of the attempt's end; nil before.
+	// Exit is the worker's exit record; nil before.
 	Exit *spool.Exit `json:"exit,omitempty"`
-	// Status is the worker's last status. It is not saved for its own sake: a restarted bridge
-	// reads it again.
+	// Status is the worker's last status. The ledger does not store it: a restarted bridge reads it again
+	// from the disk.
 	Status *spool.Status `json:"-"`
 }
 
-// Times are when the stages of a run began, apart from the running of its command
-// (Attempt.RunningAt); zero for a stage that has not begun.
+// Times has the start times of the stages of a run; zero for a stage that has not begun. The start of the
+// stage "running" is Attempt.RunningAt.
 type Times struct {
 	Preparing  time.Time `json:"preparing,omitzero"`
 	CleaningUp time.Time `json:"cleaning_up,omitzero"`
@@ -219,20 +218,20 @@ type Times struct {
 	Finalizing time.Time `json:"finalizing,omitzero"`
 }
 
-// Verdict is how a bundle ended.
+// Verdict is the end of a bundle: ready, failed or killed.
 type Verdict struct {
 	Cause spool.Cause `json:"cause"`
 	// ExitCode is the command's exit status; nil if it has none.
 	ExitCode *int `json:"exit_code,omitempty"`
-	// Failure is one sentence for the researcher; empty for a success, and if the exit
-	// status says all.
+	// Failure is one sentence for the researcher; empty for a success, and if the exit status needs no
+	// explanation.
 	Failure string `json:"failure,omitempty"`
-	// Restage is set if the bundle has not ended: the worker gives it back, and the server is to stage
-	// it again. No results are delivered.
+	// Restage is set if the bundle has not ended: the worker gives it back, and the server has to stage it
+	// again. No results are delivered.
 	Restage bool `json:"restage,omitempty"`
 }
 
-// NewRow is the row of a bundle that the server has just offered to a queue.
+// NewRow returns the row of a bundle that the server has just offered to a queue.
 func NewRow(now time.Time, queue string, m codalab.Message) Row {
 	r := Row{
 		Bundle: m.UUID, Queue: queue, Run: &codalab.RunBundle{}, OfferedAt: now,
@@ -249,8 +248,8 @@ func NewRow(now time.Time, queue string, m codalab.Message) Row {
 	return r
 }
 
-// InFlight reports whether the row has, or may have, a job in Slurm that can still run the bundle, or
-// that has to be ended.
+// InFlight reports whether the row has, or may have, a job in Slurm that can still run the bundle or
+// that the bridge has to end.
 func (r Row) InFlight() bool {
 	switch r.Phase {
 	case Submitting, Queued, Running, Stopping:
@@ -260,15 +259,15 @@ func (r Row) InFlight() bool {
 	return r.leavesJob()
 }
 
-// leavesJob reports whether the bundle's end is known, no attempt of it can begin, and the job of the
-// last one may still wait in Slurm.
+// leavesJob reports whether the bundle has ended without a start of its attempt, and the attempt's job
+// may still wait in Slurm.
 func (r Row) leavesJob() bool {
 	over := r.Phase == Finalizing || r.Phase == Done
 	return over && r.Begun == nil && !r.SubmittedAt.IsZero() && r.NoJobSince.IsZero()
 }
 
-// MayHaveWorker reports whether a worker of the attempt is, or was, at work as far as Slurm tells: not
-// while the job is pending.
+// MayHaveWorker reports whether a worker may have begun the attempt, according to Slurm. It is false while
+// the job is pending.
 func (r Row) MayHaveWorker() bool {
 	switch r.Phase {
 	case Submitting:
@@ -280,8 +279,8 @@ func (r Row) MayHaveWorker() bool {
 	return false
 }
 
-// CancelsJob reports whether the row's job lives and has to end. It does not while nothing but sbatch's
-// answer tells the job's id: a site's wrapper may print any number.
+// CancelsJob reports whether the row's job lives and the bridge has to end it. It is false while only
+// sbatch's answer names the job: a site's wrapper of sbatch may print any number.
 func (r Row) CancelsJob() bool {
 	job := r.Job
 	known := !job.Submitted.IsZero() || r.Begun != nil && r.Begun.Job == job.ID.String()
@@ -289,10 +288,10 @@ func (r Row) CancelsJob() bool {
 	return (r.Phase == Stopping || r.leavesJob()) && job.ID != 0 && known && lives
 }
 
-// Same reports whether a ledger keeps the same of two rows, apart from their versions.
+// Same reports whether the ledger stores the same for both rows. It ignores their versions.
 func (r Row) Same(other Row) bool { return r.kept() == other.kept() }
 
-// kept is what a ledger keeps of the row.
+// kept returns the part of the row that the ledger stores.
 func (r Row) kept() Row {
 	r.Version, r.Status, r.Progress = 0, nil, ""
 	return r
@@ -308,15 +307,15 @@ func (r Row) WaitsForRoom(now time.Time) bool {
 	return r.Phase == Staging && r.Staged != nil && r.StopVerdict == nil && !r.DueAt.After(now)
 }
 
-// Outline is what a ledger has. Most of its rows are done, and nobody needs all of these at once.
+// Outline is the content of a ledger. Most rows are done, and no caller needs all of those at once.
 type Outline struct {
-	// Rows are those that are not done, in the order of their bundles.
+	// Rows are the rows that are not done, sorted by bundle.
 	Rows []Row
-	// Done has the queue of each row that is done, by bundle.
+	// Done maps the bundle of each row that is done to its queue.
 	Done map[string]string
 }
 
-// ByBundle finds rows by their bundles; nil for a bundle without one.
+// ByBundle returns a function that finds a row by its bundle; nil for a bundle without a row.
 func ByBundle(rows []Row) func(bundle string) *Row {
 	byBundle := make(map[string]*Row, len(rows))
 	for i := range rows {

@@ -10,7 +10,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// size is what a job for these resources asks of its node.
+// size returns the resources that a job for these resources requests of its node.
 func (q Queue) size(res codalab.Resources) sbatch.NodeResources {
 	size := sbatch.NodeResources{CPUs: max(res.CPUs, 1), GPUs: res.GPUs}
 	if res.Memory > 0 {
@@ -23,13 +23,13 @@ func (q Queue) size(res codalab.Resources) sbatch.NodeResources {
 }
 
 // Fits reports whether a request fits a node of the queue. It is true while the nodes are not known. Slurm
-// has the last word: it may hide nodes that are powered down (slurm.conf(5): PrivateData, cloud).
+// makes the final decision: it may hide nodes that are powered down (slurm.conf(5): PrivateData, cloud).
 func (q Queue) Fits(res codalab.Resources) bool {
 	return len(q.Nodes) == 0 || q.Nodes.Fit(q.size(res))
 }
 
-// tooLarge says, in sentences, that no node of the row's queue is large enough for its request, which
-// request would fit, and which other queues have such a node; empty if a node is large enough.
+// tooLarge returns sentences if no node of the row's queue is large enough for its request: the nearest
+// request that fits, and the other queues with a large enough node. It is empty if a node is large enough.
 func (d *decision) tooLarge() string {
 	if d.queue.Fits(d.row.Resources) {
 		return ""
@@ -60,8 +60,8 @@ func (d *decision) withSize(sentence string) string {
 	return sentence
 }
 
-// nearest is the request nearest to this one that fits a node, as options of cl run: of each resource as
-// much as was requested, or as much as one node has. It is empty if there is none.
+// nearest returns the request nearest to this one that fits a node, as options of cl run: of each resource
+// the requested amount, or the amount that the node has. It is empty if there is none.
 func (q Queue) nearest(asked codalab.Resources) string {
 	var best codalab.Resources
 	closest := 0.0
@@ -100,7 +100,7 @@ func roundDown(bytes int64) int64 {
 	return max(bytes, 0) >> 20 << 20
 }
 
-// shareOf is how much of what was asked for is left; 1 if nothing was.
+// shareOf returns left as a share of asked; 1 if nothing was asked.
 func shareOf(left, asked int64) float64 {
 	if asked <= 0 {
 		return 1

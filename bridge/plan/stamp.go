@@ -7,7 +7,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// Stamp is what Request wrote into a job's comment.
+// Stamp is the content of the comment that Request wrote into a job.
 type Stamp struct {
 	Bundle     string
 	Attempt    int
@@ -19,8 +19,8 @@ type Stamp struct {
 	Identity string
 }
 
-// StampOf reads a job's stamp. It is false for a comment without one, or with a part of one: a
-// site may have rewritten it.
+// StampOf reads a job's stamp. It returns false if the comment has none, or only a part of one: a site may
+// have rewritten it.
 func StampOf(j sbatch.Job) (Stamp, bool) {
 	s := Stamp{Bundle: commentValue(j.Comment, "bundle"), Bridge: commentValue(j.Comment, "bridge")}
 	s.Identity = commentValue(j.Comment, "identity")

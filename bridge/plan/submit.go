@@ -10,7 +10,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// submitting: sbatch is wanted once. If its answer is lost the bridge looks for the job by its
+// submitting: sbatch is wanted once. If its answer is lost the bridge searches for the job by its
 // submission name, and wants sbatch again only if there is no job.
 func (d *decision) submitting() {
 	if d.row.Begun != nil {
@@ -32,7 +32,7 @@ func (d *decision) submitting() {
 	case d.row.Phase != Submitting:
 	case d.row.StopVerdict != nil && d.row.SubmittedAt.IsZero() && d.row.SbatchCount == 0:
 		d.stopUnsubmitted()
-	case d.row.StopVerdict != nil: // there may be a job, also if Slurm has refused the last sbatch for now
+	case d.row.StopVerdict != nil: // there may be a job, even if Slurm has refused the last sbatch for now
 		d.stop()
 	case d.row.RepeatRefusal != "" && d.row.Fenced && d.row.QueueTrouble:
 		d.nextAttempt("Slurm refused the job: " + d.row.RepeatRefusal)
@@ -58,8 +58,7 @@ func (d *decision) submitting() {
 	}
 }
 
-// prepare has the job's specification written to the shared disk, and then has the job
-// submitted.
+// prepare wants the job's specification on the shared disk, and then submits the job.
 func (d *decision) prepare() {
 	p := d.news.Prepared
 	if p != nil || d.news.Progress != "" {
@@ -76,9 +75,8 @@ func (d *decision) prepare() {
 	}
 }
 
-// unclearAnswers is how many unclear answers of sbatch, each followed by the proof that there
-// is no job, end the attempt: a site's own wrapper may refuse in words that the bridge does not
-// know.
+// unclearAnswers is the number of unclear answers of sbatch, each followed by the proof that there is no
+// job, that end the attempt: a site's own wrapper may refuse with messages that the bridge does not know.
 const unclearAnswers = 3
 
 // submit wants sbatch. The row is saved with SubmittedAt before sbatch runs.
@@ -90,8 +88,8 @@ func (d *decision) submit(reason string) {
 	d.wantEffect(Submit)
 }
 
-// adoptable returns the job of an observation that the submission made, a live one rather
-// than an ended one. The ghost of a refused submission does not count.
+// adoptable returns the submission's job in an observation, a live one rather than an ended one. It ignores
+// the ghost of a refused submission.
 func adoptable(s *Observation) (job sbatch.Job, ok bool) {
 	if s == nil {
 		return sbatch.Job{}, false
@@ -108,8 +106,8 @@ func adoptable(s *Observation) (job sbatch.Job, ok bool) {
 	return job, ok
 }
 
-// ghost reports whether a job is the record that a refused submission leaves: it FAILED and
-// never had a node.
+// ghost reports whether a job is the record that a refused submission leaves: it FAILED and never had a
+// node.
 func ghost(j sbatch.Job) bool { return j.State == sbatch.StateFailed && j.Nodes == "" }
 
 func (d *decision) adopt(job sbatch.Job, reason string) {
@@ -127,7 +125,7 @@ func (d *decision) applySubmission(s Submission) {
 	switch {
 	case s.Job != 0:
 		d.adopt(sbatch.Job{ID: s.Job, Name: string(d.row.SubmissionName), State: sbatch.StatePending, Reason: "None"}, "sbatch accepted it")
-	case s.Refused && s.Retry && d.row.SbatchCount > 1: // only this sbatch has made no job
+	case s.Refused && s.Retry && d.row.SbatchCount > 1: // an earlier sbatch may have made a job
 		d.row.SubmittedAt, d.row.SbatchCount = time.Time{}, d.row.SbatchCount-1
 		d.tryLater(notNow(s.Words))
 	case s.Refused && s.Retry:
@@ -156,16 +154,16 @@ func (d *decision) applySubmission(s Submission) {
 	}
 }
 
-// refusedWithout is the reason of a row whose job Slurm refuses if these nodes are excluded.
+// refusedWithout returns the reason of a row whose job Slurm refuses if these nodes are excluded.
 func refusedWithout(nodes string) string {
 	return "Slurm refused the job without the nodes " + nodes + ", so it may run on any"
 }
 
-// notNow is the row's reason while Slurm refuses the submission for now.
+// notNow returns the row's reason after a temporary refusal.
 func notNow(words string) string { return "Slurm does not take the job now: " + words }
 
-// sendBack has the row wait for its turn to be submitted again (Batch). The attempt has made no job, so
-// its number is used again.
+// sendBack makes the row wait for its turn to be submitted again (Batch). The attempt has made no job, so
+// the next one has the same number.
 func (d *decision) sendBack(reason string) {
 	number := d.row.Attempt.Number - 1
 	d.enter(Staging, reason)
@@ -174,14 +172,14 @@ func (d *decision) sendBack(reason string) {
 	d.news.Observation, d.news.Accounting, d.news.Submitted = nil, nil, nil
 }
 
-// refusedForQueue reports whether Slurm's refusal is no verdict on the bundle yet:
+// refusedForQueue reports whether Slurm's refusal does not decide about the bundle yet. There are two cases:
 //
-//   - Slurm takes no job of the queue, for no longer than a bundle waits for an outage.
-//   - Slurm takes the queue's smallest job, and yet its refusal is about the site, or about nodes of which
-//     one is large enough. The site's trouble may just be over, or Slurm may be wrong: 22.05.5 to 22.05.8
-//     refuse good requests now and then (SchedMD's bug 15857). The bundle is tried a few times.
+//   - Slurm accepts no job of the queue. The bundle waits at most as long as for an outage.
+//   - Slurm accepts the queue's smallest job, but its refusal is about the site, or about nodes of which one
+//     is large enough. The site's trouble may just be over, or Slurm may be wrong: 22.05.5 to 22.05.8
+//     sometimes refuse good requests (SchedMD's bug 15857). The bundle is tried a few times.
 //
-// A bundle that is refused again and again while Slurm takes other jobs of the queue is at fault itself: a
+// A bundle that Slurm refuses repeatedly while it accepts other jobs of the queue is at fault itself: a
 // plugin of the site may have a rule about it.
 func (d *decision) refusedForQueue(s Submission) bool {
 	r := &d.row
@@ -200,11 +198,11 @@ func (d *decision) refusedForQueue(s Submission) bool {
 
 const (
 	mostRefusedAlone = 3
-	// refusedPause is the pause after the first refusal of a bundle alone. The next one is twice as long.
+	// refusedPause is the pause after the first refusal in the second case. The next one is twice as long.
 	refusedPause = 30 * time.Second
 )
 
-// refusedFor is the reason of a row whose refusal is no verdict on it.
+// refusedFor returns the reason of a row whose refusal does not decide about the bundle.
 func (d *decision) refusedFor(s Submission) string {
 	if s.OfQueue {
 		return fmt.Sprintf("Slurm takes no job of queue %s: %s", d.queue.Tag, s.Words)
@@ -212,7 +210,7 @@ func (d *decision) refusedFor(s Submission) string {
 	return fmt.Sprintf("Slurm refused the job, though it takes others of queue %s: %s", d.queue.Tag, s.Words)
 }
 
-// endRefused ends a bundle that Slurm has refused, in a sentence with Slurm's words and the request.
+// endRefused ends a bundle that Slurm has refused, with a sentence that has Slurm's message and the request.
 func (d *decision) endRefused(words string) {
 	sentence := d.withSize(fmt.Sprintf("Slurm refused the job: %s. Asked of queue %s: %s.", trimDot(words), d.queue.Tag, d.requested()))
 	if d.row.Standalone {
@@ -221,11 +219,11 @@ func (d *decision) endRefused(words string) {
 	d.endWithoutResults(Verdict{Cause: spool.CauseUser, Failure: sentence}, "Slurm refused the submission")
 }
 
-// provenAbsent reports whether it is proven that the current submission made no live job. A
-// whole snapshot, asked for later than the longest life of an sbatch after its start, must lack
-// the job; then the accounting database must lack it too. Without a database the snapshot is
-// enough while Slurm still shows ended jobs; after that nothing proves it, and the attempt is
-// fenced. provenAbsent wants what the proof lacks.
+// provenAbsent reports whether it is proven that the current submission made no live job. A complete
+// snapshot must lack the job; the bridge must have requested it later than the longest life of an sbatch
+// after its start. The accounting database must lack the job too. Without a database the snapshot is
+// enough while Slurm still shows ended jobs; after that nothing proves the absence, and the attempt is
+// fenced. provenAbsent wants the effects that the proof needs.
 //
 // Callers use it only if adoptable found nothing in the same news.
 func (d *decision) provenAbsent() bool {

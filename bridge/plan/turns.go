@@ -7,32 +7,32 @@ import (
 	"time"
 )
 
-// Lane is the bundles of one owner in one queue. Lanes take turns: each submission is one lane's turn,
-// and the next turn is that of the lane whose last one was longest ago. So no queue and no owner keeps
-// another waiting (I11), whatever the number of their bundles and their priorities.
+// Lane is the bundles of one owner in one queue. Lanes take turns: each submission is one lane's turn, and
+// the next turn belongs to the lane that has waited longest since its last one. So no queue and no owner
+// blocks another (I11), whatever the number of their bundles and their priorities.
 //
 // In a lane's turn the owner's waiting bundle of the highest request_priority is submitted, from any
-// queue with room. If several have that priority, the lane's own go first, and the oldest of them. So a
-// priority orders an owner's own bundles, and counts nothing against those of others.
+// queue with room. If several have that priority, the lane's own go first, the oldest of them first. So a
+// priority orders an owner's own bundles, and gives no advantage over other owners.
 type Lane struct{ Queue, Owner string }
 
-// Turns has the generation of the submission that was each lane's last turn.
+// Turns maps each lane to the generation of the submission in its last turn.
 type Turns map[Lane]int64
 
-// Lane is the row's lane.
+// Lane returns the row's lane.
 func (r *Row) Lane() Lane { return Lane{r.Queue, r.Run.OwnerID} }
 
-// Waiting are the rows that may be submitted now.
+// Waiting has the rows that may be submitted now.
 type Waiting struct {
 	// Rows wait for room (WaitsForRoom).
 	Rows []*Row
-	// Room is how many of each queue may be submitted, Budget how many in all.
+	// Room bounds the submissions of each queue, Budget those of all queues.
 	Room   map[string]int
 	Budget int
 }
 
-// Room is how many more rows of the queue may be submitted now. inFlight is the number of its
-// rows in Slurm, budget how many submissions the request rate allows.
+// Room returns the number of rows of the queue that may be submitted now. inFlight is the number of its
+// rows in Slurm, budget the number of submissions that the request rate allows.
 func (q Queue) Room(inFlight, budget int) int {
 	if q.MaxInFlight > 0 {
 		budget = min(budget, q.MaxInFlight-inFlight)
@@ -40,8 +40,8 @@ func (q Queue) Room(inFlight, budget int) int {
 	return max(budget, 0)
 }
 
-// Batch chooses the rows that are submitted now, in their order, and begins the next attempt of
-// each. generation is the last number that was given. It also returns the turns after that.
+// Batch chooses the rows that are submitted now, in their order, and begins the next attempt of each.
+// generation is the last number that was given. Batch also returns the new turns; it does not change turns.
 func (p Policy) Batch(now time.Time, w Waiting, turns Turns, generation int64) ([]Row, Turns) {
 	if len(w.Rows) == 0 || w.Budget <= 0 {
 		return nil, turns
@@ -84,7 +84,7 @@ func (c candidate) compareClaims(other candidate) int {
 	return cmp.Or(c.OfferedAt.Compare(other.OfferedAt), cmp.Compare(c.Bundle, other.Bundle))
 }
 
-// inLanes returns the rows by lane, each lane in the order of submission.
+// inLanes sorts the rows into lanes, each lane in the order of submission.
 func inLanes(rows []*Row) map[Lane][]candidate {
 	lanes := map[Lane][]candidate{}
 	for _, r := range rows {
@@ -97,8 +97,8 @@ func inLanes(rows []*Row) map[Lane][]candidate {
 	return lanes
 }
 
-// next is the lane whose turn it is; ok is false if none waits. heads are the first rows of the lanes
-// that may go.
+// next returns the lane that has the next turn; ok is false if none waits. heads has the first row of each
+// lane that may submit.
 func (t Turns) next(heads map[Lane]candidate) (turn Lane, ok bool) {
 	for at, r := range heads {
 		if !ok || t[at] < t[turn] || t[at] == t[turn] && r.claimedBefore(heads[turn]) {
@@ -108,7 +108,7 @@ func (t Turns) next(heads map[Lane]candidate) (turn Lane, ok bool) {
 	return turn, ok
 }
 
-// pick is the lane of the row that goes in a lane's turn: the owner's first, in any queue.
+// pick returns the lane from which a row is submitted in a lane's turn: any lane of the same owner.
 func (t Turns) pick(heads map[Lane]candidate, turn Lane) Lane {
 	pick := turn
 	for at, r := range heads {

@@ -11,8 +11,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// killed is the verdict of a bundle that the server asked to kill. A server recognizes it by
-// CodaLab's words.
+// killed returns the verdict of a bundle that the server asked to kill. CodaLab's own text is the default,
+// because servers recognize a kill by it.
 func killed(message string) Verdict {
 	if message == "" {
 		message = codalab.KillRequested
@@ -20,8 +20,8 @@ func killed(message string) Verdict {
 	return Verdict{Cause: spool.CauseUser, Failure: message}
 }
 
-// fromSlurm is the verdict that the job's state gives, for an attempt without an exit record,
-// or whose record says only that it was told to stop.
+// fromSlurm returns the verdict that follows from the job's state. The attempt has no exit record, or one
+// that says only that the worker was told to stop.
 func (d *decision) fromSlurm() Verdict {
 	job := d.row.Job
 	ran := "before it began"
@@ -76,8 +76,8 @@ func (d *decision) fromSlurm() Verdict {
 	return platform("Slurm job %s ended %s (last seen %s).%s", job.ID, ran, job.State, output)
 }
 
-// timedOut is the verdict on a job that Slurm's time limit ended. A command that has not started does not
-// need more time: its node was slow.
+// timedOut returns the verdict on a job that Slurm's time limit ended. If the command has not started, the
+// node was slow, and the bundle does not need more time.
 func (d *decision) timedOut(ran string) Verdict {
 	job := d.row.Job
 	switch {
@@ -97,9 +97,9 @@ func (d *decision) timedOut(ran string) Verdict {
 func (d *decision) notStarted() bool { return d.row.Exit != nil && d.row.Exit.NotStarted }
 
 // launchFailed reports whether the attempt's job was cancelled because its node could not launch it, as far
-// as anybody can tell. slurmd cancels such a job as user 0 if it may not be requeued, as ours may not
-// (Slurm src/slurmd/slurmd/req.c: _launch_job_fail). An administrator's scancel of a job that was just
-// being launched looks alike: the attempts are bounded, so that it counts in the end.
+// as Slurm shows that. slurmd cancels such a job as user 0 if it may not be requeued, and the bridge's jobs
+// may not (Slurm src/slurmd/slurmd/req.c: _launch_job_fail). An administrator's scancel of a job that is
+// just being launched looks the same; the limit on attempts bounds that error.
 func (d *decision) launchFailed() bool {
 	r := &d.row
 	by := r.Job.CancelledBy
@@ -107,7 +107,7 @@ func (d *decision) launchFailed() bool {
 		r.Begun == nil && !r.Standalone && r.StopVerdict == nil
 }
 
-// fromProcess is fromSlurm for a stand-alone worker, whose jobs are processes of its host.
+// fromProcess replaces fromSlurm for a stand-alone worker, whose jobs are processes of its host.
 func (d *decision) fromProcess(ran string) Verdict {
 	switch d.row.Job.State { //nolint:exhaustive // every other state is the last case
 	case sbatch.StateTimeout:
@@ -120,9 +120,9 @@ func (d *decision) fromProcess(ran string) Verdict {
 	return platform("The run's process ended %s and left no exit record.", ran)
 }
 
-// fromExitStatus is the verdict that the exit status of the job gives, where the worker could not
-// write its exit record: a full disk, or one that fails. It is false if Slurm has no status, or not
-// that of the command.
+// fromExitStatus returns the verdict that follows from the job's exit status if the worker could not write
+// its exit record, because the disk was full or failed. It returns false if Slurm has no status, or not
+// the command's.
 func (d *decision) fromExitStatus() (Verdict, bool) {
 	job, begun := d.row.Job, d.row.Begun
 	status, signal, ok := strings.Cut(job.Exit, ":")
@@ -140,8 +140,8 @@ func (d *decision) fromExitStatus() (Verdict, bool) {
 	return Verdict{}, false
 }
 
-// outOfMemory is the worker's sentence (worker: memorySentence) for a job whose worker could
-// not write it. The command's last peak may not have been measured.
+// outOfMemory returns the worker's sentence (worker: memorySentence) for a job whose worker could not write
+// it. The command's last peak may not have been measured.
 func (d *decision) outOfMemory() string {
 	limit := d.row.Resources.Memory
 	if limit <= 0 {
@@ -158,7 +158,7 @@ func platform(format string, args ...any) Verdict {
 	return Verdict{Cause: spool.CausePlatform, Failure: fmt.Sprintf(format, args...)}
 }
 
-// requested says in one phrase what a bundle requests.
+// requested describes the bundle's request in one phrase.
 func (d *decision) requested() string {
 	res := d.row.Resources
 	parts := []string{plural(res.CPUs, "CPU")}

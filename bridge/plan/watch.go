@@ -23,8 +23,8 @@ func (d *decision) queued() {
 		d.stop()
 		return
 	}
-	// A job that has ended may have begun although the disk does not show it yet. Fencing
-	// settles it: either the attempt can never begin, or its start shows.
+	// A job that has ended may have begun although the disk does not show it yet. Fencing decides:
+	// afterwards either the attempt can never begin, or the disk shows its start.
 	switch {
 	case d.row.Fenced:
 		d.conclude(d.fromSlurm())
@@ -52,8 +52,9 @@ func (d *decision) running() {
 	}
 }
 
-// concludedByWorker takes the verdict from the attempt's exit record, if there is one. A worker
-// that was told to stop does not know why; Slurm says it once the job has ended.
+// concludedByWorker ends the attempt with its exit record's verdict, if there is a record, and reports
+// whether it did. A worker that was told to stop does not know the reason; then it waits for Slurm's
+// state of the ended job.
 func (d *decision) concludedByWorker() bool {
 	exit := d.row.Exit
 	if exit == nil || exit.Terminated && d.row.StopVerdict == nil && (d.row.NoJobSince.IsZero() || !d.slurmStateKnown()) {
@@ -63,7 +64,7 @@ func (d *decision) concludedByWorker() bool {
 	return true
 }
 
-// ownVerdict is the verdict of the attempt's exit record.
+// ownVerdict returns the verdict of the attempt's exit record.
 func (d *decision) ownVerdict(exit spool.Exit) Verdict {
 	v := Verdict{Cause: exit.Cause, Failure: exit.Failure}
 	switch state := d.row.Job.State; {
@@ -77,7 +78,7 @@ func (d *decision) ownVerdict(exit spool.Exit) Verdict {
 	return v
 }
 
-// applySlurm applies what Slurm and its accounting database show of the attempt's job.
+// applySlurm applies the observations of the attempt's job, from Slurm and from its accounting database.
 func (d *decision) applySlurm() {
 	if a := d.news.Accounting; a != nil && !d.row.NoJobSince.IsZero() {
 		switch job, ok := d.jobOfAttempt(a.Jobs); {
@@ -111,21 +112,21 @@ func (d *decision) applySlurm() {
 		}
 		d.row.Job = job
 		d.noteEnded(d.row.jobShown())
-	case s.Job != d.row.Job.ID: // the row has its job from a record since, and looks for it next
+	case s.Job != d.row.Job.ID: // the row got its job from a record after the question; the next answer covers that job
 	case s.Asked.After(d.row.SubmittedAt.Add(d.policy.SubmitGrace)):
 		d.noteEnded("a whole snapshot does not show the job any more")
 	}
 }
 
-// recordsLag reports whether the attempt's records have to say more by now than the row knows, as a live
-// job's state shows. The worker's ring of the doorbell may be lost.
+// recordsLag reports whether a live job's state shows that the attempt must have records that the row does
+// not have. The worker's ring of the doorbell may be lost.
 func (d *decision) recordsLag(state sbatch.State) bool {
 	return state == sbatch.StateRunning && d.row.Begun == nil || state == sbatch.StateCompleting && d.row.Exit == nil
 }
 
-// noteRevoked notes whether Slurm shows the attempt's job REVOKED: another cluster of the federation
-// has started it. The attempt's records tell of its start and its end, if that cluster sees the
-// shared disk; Slurm shows neither.
+// noteRevoked notes whether Slurm shows the attempt's job REVOKED: another cluster of the federation has
+// started it. If that cluster sees the shared disk, the attempt's records show its start and its end;
+// Slurm shows neither.
 func (d *decision) noteRevoked(revoked bool) {
 	switch {
 	case !revoked:
@@ -136,7 +137,7 @@ func (d *decision) noteRevoked(revoked bool) {
 }
 
 const (
-	// revokedPatience is how long a revoked job may take to begin, or to end after a kill.
+	// revokedPatience is the longest time for a revoked job to begin, or to end after a kill.
 	revokedPatience = 10 * time.Minute
 	// longestRevoked bounds the run of a revoked job without a time limit.
 	longestRevoked = 7 * 24 * time.Hour
@@ -157,8 +158,8 @@ func (d *decision) givenUpAsRevoked() bool {
 	return d.now.Sub(since) > patience
 }
 
-// noteEnded notes that Slurm has no live job for the attempt, and wants the records that may say how
-// it ended. What they leave open is asked of the accounting database (slurmStateKnown).
+// noteEnded notes that Slurm has no live job for the attempt, and wants the records of its end.
+// slurmStateKnown asks the accounting database if the records are not enough.
 func (d *decision) noteEnded(reason string) {
 	if !d.row.NoJobSince.IsZero() {
 		return
@@ -167,8 +168,8 @@ func (d *decision) noteEnded(reason string) {
 	d.wantEffect(ReadRecords)
 }
 
-// jobOfAttempt returns the attempt's job among the jobs of its submission name: the job that
-// began it, else the job that was submitted, else any adoptable job.
+// jobOfAttempt returns the attempt's job among the jobs of its submission name: the job that began it, else
+// the submitted job, else any adoptable job.
 func (d *decision) jobOfAttempt(jobs []sbatch.Job) (sbatch.Job, bool) {
 	id := d.row.Job.ID.String()
 	if d.row.Begun != nil && d.row.Begun.Job != "" {
@@ -185,11 +186,10 @@ func (d *decision) jobOfAttempt(jobs []sbatch.Job) (sbatch.Job, bool) {
 	return adoptable(&Observation{Jobs: jobs})
 }
 
-// slurmStateKnown reports whether Slurm's final word about an ended job is known: the state in
-// which it ended or, if the controller no longer keeps that, the answer of the accounting
-// database. That has the exit status, too, of a job without an exit record. It waits at most
-// RecordAge for an end that the database missed: the database may show such a job as running
-// without end.
+// slurmStateKnown reports whether the final state of an ended job is known, from the controller or, if the
+// controller no longer has it, from the accounting database. The database also has the exit status of a
+// job without an exit record. slurmStateKnown waits at most RecordAge for an end that the database missed,
+// because the database may show such a job as running forever.
 func (d *decision) slurmStateKnown() bool {
 	ended := d.row.Job.State.Ended()
 	if ended && !d.lacksExitStatus() && !d.lacksCanceller() || !d.policy.Accounting || d.givenUpAsRevoked() {
@@ -218,18 +218,18 @@ func (d *decision) slurmStateKnown() bool {
 	return true
 }
 
-// lacksExitStatus reports whether an attempt began and left no exit record, and the exit status of
-// its job is not known, which squeue does not show of a job that FAILED.
+// lacksExitStatus reports whether an attempt began and left no exit record, and the exit status of its job
+// is not known: squeue does not show it for a job that FAILED.
 func (d *decision) lacksExitStatus() bool {
 	return d.row.Begun != nil && d.row.Exit == nil && d.row.StopVerdict == nil && d.row.Job.State == sbatch.StateFailed && d.row.Job.Exit == ""
 }
 
-// lacksCanceller reports whether the job of an attempt that did not begin was cancelled on a node, and it is
-// not known who did it, which squeue does not show.
+// lacksCanceller reports whether the job of an attempt that did not begin was cancelled on a node, and the
+// user who cancelled it is not known: squeue does not show it.
 func (d *decision) lacksCanceller() bool { return d.launchFailed() && d.row.Job.CancelledBy == "" }
 
-// diskSettled reports whether the disk had its time to show what was written before the job
-// ended, and the records were read after that.
+// diskSettled reports whether the disk had its time to show the records from before the job's end, and the
+// records were read after that.
 func (d *decision) diskSettled() bool {
 	deadline := d.row.NoJobSince.Add(d.policy.Settle)
 	switch {
@@ -243,9 +243,9 @@ func (d *decision) diskSettled() bool {
 	return false
 }
 
-// stopImpossibleJob stops a job for which Slurm has said for a while, and still says, that its
-// request can never be met. If that may be the queue's fault, Slurm is asked whether it takes the queue's
-// smallest job: while it takes none, the row waits as for an outage.
+// stopImpossibleJob stops a job if Slurm gives a reason that can never pass, and has given it for some time. If
+// the queue may be at fault, the bridge asks Slurm whether it accepts the queue's smallest job; while it accepts
+// none, the row waits as for an outage.
 func (d *decision) stopImpossibleJob() {
 	r := &d.row
 	if r.Job.State != sbatch.StatePending || !impossible(r.Job.Reason) {
@@ -260,14 +260,14 @@ func (d *decision) stopImpossibleJob() {
 	if canary != nil && canary.Failure == "" && !ofQueue && r.QueueTrouble != (canary.Refusal != "") {
 		r.QueueTrouble = canary.Refusal != ""
 		if !r.QueueTrouble {
-			r.ImpossibleSince = d.now // Slurm gives its reasons again at its next round
+			r.ImpossibleSince = d.now // Slurm gives its reasons again in its next round
 		}
 	}
 	wait := d.policy.StuckFor
 	if r.ImpossibleSince.Sub(r.PhaseSince) > couldStart {
 		wait = max(wait, couldStart) // an administrator may be at work on the partition
 	}
-	if r.QueueTrouble || ofQueue { // Slurm may give another reason than at first
+	if r.QueueTrouble || ofQueue { // the reason may have changed since the first one
 		wait = max(wait, d.policy.OutagePatience)
 	}
 	if d.news.Observation == nil && canary == nil || d.now.Before(r.ImpossibleSince.Add(wait)) {
@@ -286,11 +286,11 @@ func (d *decision) stopImpossibleJob() {
 		"Slurm says that the job can never start: "+r.Job.Reason)
 }
 
-// couldStart is how long a job must be queued to count as one that could have started. The bridge
-// gives such a job as long again before it stops it.
+// couldStart is the time in the queue after which a job counts as one that could have started. The bridge
+// gives such a job the same time again before it stops it.
 const couldStart = 10 * time.Minute
 
-// impossible reports whether a pending job's reason will not go away by waiting (squeue(1), JOB
+// impossible reports whether a pending job's reason stays however long the job waits (squeue(1), JOB
 // REASON CODES).
 func impossible(reason string) bool {
 	switch reason {
@@ -304,8 +304,8 @@ func impossible(reason string) bool {
 }
 
 // notPermitted reports whether the partition does not permit the account, the QOS or the group of a job
-// (Slurm src/slurmctld/job_mgr.c: job_limits_check). Slurm 24.11 and later say PartitionConfig if it is
-// the account.
+// (Slurm src/slurmctld/job_mgr.c: job_limits_check). Slurm 24.11 and later give PartitionConfig for the
+// account.
 func notPermitted(reason string) bool {
 	return strings.Contains(reason, " permitted to use this partition")
 }
@@ -317,7 +317,7 @@ func (d *decision) fitsANode() bool {
 
 // reasonOfQueue reports whether such a reason is certainly no bundle's fault: the queue's configuration
 // names the partition, the account and the QOS, and the time limit of a bundle that requests none. Each job
-// is of one node.
+// runs on one node.
 func reasonOfQueue(reason string, asked codalab.Resources) bool {
 	switch reason {
 	case "InvalidAccount", "InvalidQOS", "PartitionNodeLimit":
@@ -328,8 +328,8 @@ func reasonOfQueue(reason string, asked codalab.Resources) bool {
 	return notPermitted(reason)
 }
 
-// conclude ends the attempt: with another attempt if that may help and is allowed, else with
-// the verdict.
+// conclude ends the attempt. The bundle gets another attempt if that may help and is allowed, else the
+// verdict.
 func (d *decision) conclude(v Verdict) {
 	begun := d.row.Begun != nil
 	if v.Cause == spool.CausePlatform && d.row.StopVerdict == nil {
@@ -368,8 +368,8 @@ func (d *decision) conclude(v Verdict) {
 	d.row.Times.CleaningUp, d.row.Times.Uploading = d.now, d.now
 }
 
-// mayHaveBegun reports whether the attempt may have begun although no record says so, because
-// its records are gone.
+// mayHaveBegun reports whether the attempt may have begun without a record of it, because its records are
+// gone.
 func (d *decision) mayHaveBegun() bool {
 	job := d.row.Job
 	switch {
@@ -378,13 +378,13 @@ func (d *decision) mayHaveBegun() bool {
 	case !d.policy.Accounting, job.Nodes != "":
 		return true
 	}
-	return job.ID != 0 && !job.State.Ended() // it is not known how the job ended
+	return job.ID != 0 && !job.State.Ended() // the job's end is not known
 }
 
-// failedStart reports whether the attempt's command has certainly not started, for no fault of the
-// bundle's. Either the worker says it, or the job has ended and left nothing on the shared disk, or the
-// node could not launch it. node is the node at fault; empty if the shared disk was full, which all nodes
-// have.
+// failedStart reports whether the attempt's command has certainly not started, for no fault of the bundle.
+// Either the worker's record shows that, or the job has ended and left nothing on the shared disk, or the
+// node could not launch it. node is the node at fault; empty if the shared disk was full, because all
+// nodes share it.
 func (d *decision) failedStart() (node string, failed bool) {
 	r := &d.row
 	switch {
@@ -400,16 +400,16 @@ func (d *decision) failedStart() (node string, failed bool) {
 	return "", false
 }
 
-// mayStartElsewhere reports whether a bundle gets another attempt after its command did not start. It
-// gets MaxAttempts of them; more until StagePatience is over, since all nodes may be sick for minutes;
-// and more while its queue is held up.
+// mayStartElsewhere reports whether a bundle gets another attempt after its command did not start. It gets
+// MaxAttempts of them; more until StagePatience is over, because all nodes may be sick for minutes; and
+// more while its queue is held up.
 func (d *decision) mayStartElsewhere() bool {
 	r := &d.row
 	return r.Held != "" || r.FailedStarts+1 < d.policy.MaxAttempts || d.now.Sub(r.StartsFailSince) < d.policy.StagePatience
 }
 
-// startElsewhere sends the bundle back for an attempt on another node. While its queue is held up the
-// attempt does not count: no node would do.
+// startElsewhere sends the bundle back for an attempt on another node. While the queue is held up the
+// attempt does not count, because every node would fail.
 func (d *decision) startElsewhere(node, why string) {
 	surely := !d.notStarted() || d.row.Exit.NodeAtFault
 	d.nextAttempt(why)
@@ -423,24 +423,23 @@ func (d *decision) startElsewhere(node, why string) {
 	r.StartsFailSince = cmp.Or(r.StartsFailSince, d.now)
 }
 
-// avoid keeps the row's further attempts from a node.
+// avoid excludes a node from the row's further attempts.
 func (r *Row) avoid(node string) {
 	r.SickNodes = joinNodes(append(strings.Split(r.SickNodes, ","), node)...)
-	r.AnyNode = false // another node may do by now
+	r.AnyNode = false // Slurm may have accepted other nodes since
 }
 
 // firstStartPause is the pause after the first attempt whose command did not start. Each later one is
 // twice as long.
 const firstStartPause = time.Minute
 
-// nextAttempt sends the bundle back for another attempt. The last one was fenced, or has begun
-// and ended.
+// nextAttempt sends the bundle back for another attempt. The last one was fenced, or has begun and ended.
 func (d *decision) nextAttempt(why string) {
 	d.enter(Staging, fmt.Sprintf("attempt %d failed: %s", d.row.Attempt.Number, why))
 	d.row.LastFailure = why
 	d.row.DueAt = d.now.Add(backoff(d.row.Attempt.Number))
 	d.row.Attempt = Attempt{Number: d.row.Attempt.Number, OnDisk: d.row.OnDisk}
-	// News of the last attempt does not concern the next one.
+	// News about the last attempt does not concern the next one.
 	d.news.Records, d.news.Fenced, d.news.Observation, d.news.Accounting, d.news.Submitted = nil, nil, nil, nil, nil
 }
 
