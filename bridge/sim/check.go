@@ -11,13 +11,13 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// reported is a bundle's end as a check-in reported it.
+// reported is a bundle's end in a check-in.
 type reported struct {
 	exit    int
 	failure string
 }
 
-// reportOf is a verdict as a check-in reports it.
+// reportOf returns a verdict as a check-in reports it.
 func reportOf(v *plan.Verdict) reported {
 	r := reported{exit: -1, failure: v.Failure}
 	if v.ExitCode != nil {
@@ -26,7 +26,7 @@ func reportOf(v *plan.Verdict) reported {
 	return r
 }
 
-// attemptOf finds the attempt of a submission.
+// attemptOf returns the attempt of a submission.
 func (w *world) attemptOf(r sbatch.Request) *attempt {
 	of, n := specOf(r)
 	return w.disk.bundleAt(of).attempt(n)
@@ -37,7 +37,7 @@ func (w *world) checkBegin(wk *worker) {
 	a := wk.attempt
 	w.attempts++
 	a.begun++
-	forgotten := w.isUnknown(a.command) && (a.purged || a.released) // the start is known to the disk and the ledger only
+	forgotten := w.isUnknown(a.command) && (a.purged || a.released) // only the disk and the ledger showed its start, and both have lost it
 	if a.begun > 1 && !forgotten {
 		w.violate(BegunTwice, "attempt %d of %s began %d times", a.number, wk.bundle.uuid, a.begun)
 	}
@@ -57,14 +57,14 @@ func (w *world) checkBegin(wk *worker) {
 }
 
 // mayBeginAgain reports whether a bundle may begin again after an attempt; r is the bundle's row. If the
-// attempt's records are gone and the bridge has missed its job, nothing says that it has begun.
+// attempt's records are gone and the bridge has missed its job, the bridge cannot know of the start.
 func (w *world) mayBeginAgain(a *attempt, r *plan.Row) bool {
 	missed := a.doubtful && a.purged && r.Begun == nil && r.Job.ID == 0
 	return missed || w.queues[0].RetryBegun == plan.RetryOnPlatform && w.platformEnded(a, r) || w.isUnknown(a.command)
 }
 
 // platformEnded reports whether an attempt may count as ended by the platform; r is its bundle's row. It
-// may if the platform ended it, or if nothing can tell the bridge how its job ended: the controller
+// may if the platform ended it, or if the bridge has no source for the end of its job: the controller
 // forgot the job before any snapshot showed the end, and the site has no accounting or its database
 // missed the end.
 func (w *world) platformEnded(a *attempt, r *plan.Row) bool {
@@ -73,7 +73,7 @@ func (w *world) platformEnded(a *attempt, r *plan.Row) bool {
 		return true
 	case a.unclear && a.job == 0:
 		return true
-	case a.purged && r.Begun == nil: // nothing says that it began
+	case a.purged && r.Begun == nil: // no record of its start is left
 		return true
 	case a.unrecorded && !w.showsStatus(a, r):
 		return true
@@ -84,24 +84,24 @@ func (w *world) platformEnded(a *attempt, r *plan.Row) bool {
 	return err == nil && !slices.ContainsFunc(snapshot.Jobs, func(j sbatch.Job) bool { return w.slurm.attempts[j.ID] == a })
 }
 
-// accountsEnd reports whether the accounting database knows that an attempt's job has ended, or will know it
-// once it answers and is up to date. It may have jobs of others with that id.
+// accountsEnd reports whether the accounting database has the end of an attempt's job, or will have it once
+// it answers and is up to date. It may also have other users' jobs with that id.
 func (s *slurm) accountsEnd(a *attempt) bool {
 	now := s.Database
 	defer func() { s.Database = now }()
 	s.Database = slurmtest.Database{LosesEnds: now.LosesEnds}
-	jobs, _ := s.QueryAccounting(s.w.wall(), researcher, time.Time{}, sbatch.Which{IDs: []sbatch.JobID{a.job}}) // it answers
+	jobs, _ := s.QueryAccounting(s.w.wall(), researcher, time.Time{}, sbatch.Which{IDs: []sbatch.JobID{a.job}}) // it always answers
 	return slices.ContainsFunc(jobs, func(j sbatch.Job) bool {
 		return j.State.Ended() && (j.Name == a.submission || j.Name == rewritten)
 	})
 }
 
-// showsStatus reports whether Slurm shows the exit status of an attempt that ended of itself: squeue
-// that of a success, while it lists the job, and the accounting database that of a failure. The bridge asks
-// the database once a minute at least, for jobs from an hour before the submission on, and gives up after a
-// while. A clock that was set meanwhile may have said that the while was over.
+// showsStatus reports whether Slurm shows the bridge the exit status of an attempt that ended by itself.
+// squeue shows that of a success while it lists the job; the accounting database shows that of a failure.
+// The bridge asks the database at least once a minute, for jobs from an hour before the submission on, and
+// gives up after some time. If its clock was set, that time may have passed too early.
 func (w *world) showsStatus(a *attempt, r *plan.Row) bool {
-	if *a.ended.ExitCode == 0 { // a bridge that crashed before it had saved that may not see a hidden job again
+	if *a.ended.ExitCode == 0 { // a hidden job may not be shown again to a bridge that crashed before it saved the end
 		return a.shownEnded && !a.hidden
 	}
 	const lastAsked, earlier = 2 * time.Minute, time.Hour
@@ -138,15 +138,15 @@ func (w *world) checkSaved(before, after *plan.Row) {
 	w.checkKill(after)
 }
 
-// stop is the stop of an attempt that has not begun, since it was wanted or since the bridge's last start.
+// stop is a pending stop of an attempt that has not begun. since is the decision, or the bridge's last start.
 type stop struct {
 	since   time.Duration
 	attempt *attempt
 }
 
-// checkKill checks how long a bundle is being stopped that has not begun. Its attempt has to be fenced for
-// the verdict, and nothing else: neither Slurm's answers nor those of others that are killed are waited for.
-// Nobody knows whether an attempt has begun whose records are gone.
+// checkKill checks the time to stop a bundle that has not begun. The verdict has to wait for the fencing of
+// the attempt, and for nothing else: neither for Slurm nor for other bundles that are killed. An attempt
+// whose records are gone is exempt, because it may have begun.
 func (w *world) checkKill(r *plan.Row) {
 	const bound = 10 * time.Second
 	under, stopping := w.stopping[r.Bundle]
@@ -166,8 +166,8 @@ func (w *world) checkKill(r *plan.Row) {
 
 // checkVerdict compares a verdict with the truth before it is reported.
 func (w *world) checkVerdict(r plan.Row) {
-	if b := w.server.find(r.Bundle); b != nil && b.command != r.Run.Command {
-		return // the bundle was deleted: nobody gets this verdict (Foreign)
+	if b := w.server.bundleByID(r.Bundle); b != nil && b.command != r.Run.Command {
+		return // the bundle was deleted: its verdict goes to no bundle (Foreign)
 	}
 	if r.Verdict == nil {
 		w.violate(FalseEnd, "%s ends without a verdict", r.Bundle)
@@ -204,23 +204,23 @@ func (w *world) checkVerdict(r plan.Row) {
 	}
 }
 
-// runsUnseen reports whether nothing tells the bridge that an attempt runs: its records are gone, and so
-// is the only name of its job, or another cluster runs it (docs/contributors/reliability.md, I3 and I4, "Not promised").
+// runsUnseen reports whether the bridge has no evidence that an attempt runs: its records are gone, and its
+// job's name too, or another cluster runs it (docs/contributors/reliability.md, I3 and I4, "Not promised").
 func (w *world) runsUnseen(a *attempt) bool {
 	return a.purged && (w.isUnnamed(a, a.job) || w.slurm.revoked[a.job] != nil)
 }
 
-// isUnnamed reports whether the bridge cannot tell that a job is the attempt's: a plugin of the site has
-// rewritten its name, and the row knows no id, or that of a second submission's job.
+// isUnnamed reports whether the bridge cannot recognize a job as the attempt's: a plugin of the site has
+// rewritten its name, and the row has no id, or the id of a second submission's job.
 func (w *world) isUnnamed(a *attempt, id sbatch.JobID) bool {
 	row, _ := w.ledger.row(a.bundle)
 	return a.unnamed && row.Job.ID != id
 }
 
-// mayEndBy reports whether a cause may have ended an attempt whose exit record does not say it.
+// mayEndBy reports whether a cause may have ended an attempt without an exit record of that cause.
 func (w *world) mayEndBy(c spool.Cause, a *attempt, r *plan.Row) bool {
 	switch c {
-	case spool.CausePlatform: // a clock that was set may say that commands have not started for an hour
+	case spool.CausePlatform: // on a clock that was set, commands may seem to have failed to start for an hour
 		return w.platformEnded(a, r) || a.failedStart > 0 && w.clockSet > w.disk.bundle(a.bundle).failsSince()
 	case spool.CauseLimit:
 		return a.limited
@@ -232,7 +232,7 @@ func (w *world) mayEndBy(c spool.Cause, a *attempt, r *plan.Row) bool {
 	return false
 }
 
-// checkRelease checks that files are not needed before they are removed.
+// checkRelease checks that nothing needs the files that the bridge is about to remove.
 func (w *world) checkRelease(uuid string) {
 	w.checkLedger("a removal")
 	for _, a := range w.disk.bundle(uuid).attempts {
@@ -242,17 +242,17 @@ func (w *world) checkRelease(uuid string) {
 	}
 	row, ok := w.ledger.row(uuid)
 	if !ok {
-		return // another life of the bridge was quicker
+		return // a later life of the bridge has removed the row
 	}
 	if row.Phase != plan.Done {
 		w.violate(DeletedEarly, "the files of %s are removed, and its row is %q", uuid, row.Phase)
 	}
-	if b := w.server.find(uuid); !row.Dropped && !w.isUnknown(row.Run.Command) && b != nil && b.command == row.Run.Command && !b.state.Final() {
+	if b := w.server.bundleByID(uuid); !row.Dropped && !w.isUnknown(row.Run.Command) && b != nil && b.command == row.Run.Command && !b.state.Final() {
 		w.violate(DeletedEarly, "the files of %s are removed, and the server has it %s", uuid, b.state)
 	}
 }
 
-// checkForgotten checks a row that is about to be forgotten.
+// checkForgotten checks a row that the bridge is about to forget.
 func (w *world) checkForgotten(r plan.Row) {
 	if r.Phase != plan.Done {
 		w.violate(Lost, "the row of %s is forgotten in %s", r.Bundle, r.Phase)
@@ -264,8 +264,8 @@ func (w *world) checkForgotten(r plan.Row) {
 	}
 }
 
-// checkLedger checks that nothing is done on a ledger that is older than Slurm's
-// jobs, as the bridge can see (I5).
+// checkLedger checks that the bridge does nothing if it can see that its ledger is older than Slurm's jobs
+// (I5).
 func (w *world) checkLedger(what string) {
 	if !w.ledger.restored {
 		return
@@ -280,7 +280,7 @@ func (w *world) checkLedger(what string) {
 			continue
 		}
 		if !j.Submitted.Before(epoch.Add(w.ledger.restoredAt).Truncate(time.Second)) {
-			continue // an sbatch from before has made it since; the bridge may not have seen it yet
+			continue // an earlier sbatch made it after the restoring; the bridge may not have seen it yet
 		}
 		w.violate(Touched, "%s on a ledger of generation %d, and job %d has %d", what, w.ledger.generation, j.ID, stamp.Generation)
 	}
@@ -293,15 +293,15 @@ func (w *world) checkSubmission(r sbatch.Request, by *life) {
 	switch a := w.attemptOf(r); {
 	case a.job == 0 || w.mayBeSubmittedAgain(a):
 	case w.isUnknownToBridge(a) || a.unnamed && w.hasMovedOn(a):
-		a.doubtful = true // also if its worker tells the bridge which job it has, before this one is made
+		a.doubtful = true // its worker may still show the bridge one job before the other is made
 	default:
 		w.violate(SubmittedTwice, "%s is submitted again, and job %d was made of it", r.Name, a.job)
 	}
 	if by.number != w.ledger.writer {
-		return // the other life has the row, and may have decided on
+		return // another life has the row, and may have decided it again
 	}
 	if a := w.attemptOf(r); w.isUnknown(a.command) && a.started.record != nil {
-		return // records of which the restored ledger knows nothing may have ended the attempt meanwhile; no worker begins it again
+		return // records that the restored ledger does not know may have ended the attempt; no worker begins it again
 	}
 	for _, row := range w.ledger.rows {
 		if string(row.SubmissionName) == r.Name && row.Phase != plan.Claiming && row.Phase != plan.Staging {
@@ -311,26 +311,26 @@ func (w *world) checkSubmission(r sbatch.Request, by *life) {
 	w.violate(SubmittedTwice, "%s is submitted, and no saved row is in that phase", r.Name) // I1
 }
 
-// checkMade checks a job that was made, which may be later than sbatch's answer.
+// checkMade checks a new job, which may be made after sbatch's answer.
 func (w *world) checkMade(a *attempt, id sbatch.JobID) {
 	if a.job != 0 && !w.isUnknownToBridge(a) && !w.mayBeSubmittedAgain(a) {
 		w.violate(SubmittedTwice, "job %d was made of attempt %d, which has job %d", id, a.number, a.job)
 	}
 }
 
-// mayBeSubmittedAgain reports whether the proof of absence may be wrong for an attempt: the bridge's clock
-// was set while the attempt was being submitted, Slurm has lost its state since, or the ledger.
-// It is still checked that of two jobs of one attempt only one begins.
+// mayBeSubmittedAgain reports whether the proof of absence may be wrong for an attempt: during its
+// submission the bridge's clock was set, or Slurm has lost its state since, or the ledger was restored. The
+// simulation still checks that only one of the attempt's two jobs begins.
 func (w *world) mayBeSubmittedAgain(a *attempt) bool { return a.doubtful || w.isUnknown(a.command) }
 
-// isUnknownToBridge reports whether nothing tells the bridge which job an attempt has: a plugin of the
-// site has rewritten its name, and sbatch's answer was lost.
+// isUnknownToBridge reports whether the bridge cannot find an attempt's job: a plugin of the site has
+// rewritten its name, and sbatch's answer was lost.
 func (w *world) isUnknownToBridge(a *attempt) bool {
 	row, _ := w.ledger.row(a.bundle)
 	return a.unnamed && row.Job.ID == 0
 }
 
-// hasMovedOn reports whether the row of an attempt has heard of its begin since its submission was decided.
+// hasMovedOn reports whether the attempt's row has its start, which came after the decision to submit it.
 func (w *world) hasMovedOn(a *attempt) bool {
 	row, _ := w.ledger.row(a.bundle)
 	return row.Begun != nil && row.Begun.Job == a.job.String()
@@ -354,7 +354,7 @@ func (w *world) checkCancel(id sbatch.JobID) {
 	}
 }
 
-// checkEnd checks the site at the end.
+// checkEnd checks the whole site after the last event.
 func (w *world) checkEnd() {
 	if len(w.violations) > 0 {
 		return

@@ -2,8 +2,8 @@ package sim
 
 import "time"
 
-// checkBackOff checks that a controller that has not answered is left alone for a while,
-// and for longer after each failure.
+// checkBackOff checks that the bridge pauses after a controller has not answered, and longer after each
+// further failure.
 func (l *life) checkBackOff(command string) {
 	if l.unanswered == 0 {
 		return

@@ -33,24 +33,24 @@ func (w *world) checkReports(in codalab.CheckIn) {
 	}
 }
 
-// checkHeard checks a run that the server is about to call offline. What keeps this run's reports from the
-// server excuses the bridge.
-func (w *world) checkHeard(b *bundle) {
+// checkReported checks a run that the server is about to call offline. A fault that kept this run's reports
+// from the server excuses the bridge.
+func (w *world) checkReported(b *bundle) {
 	row, ok := w.ledger.row(b.uuid)
 	if !w.bridgeRuns() || !ok || !row.Reported() || row.Phase == plan.Finalizing || b.forgiven || w.isUnknown(b.command) {
 		return
 	}
-	const reported = 45 * time.Second // each live run is, within that time: package bridge, refreshEvery and slowAnswer
-	// If the answer to its claim was lost, the bridge has known of the run since the next try only.
+	const reported = 45 * time.Second // the bridge reports each live run within that time: package bridge, refreshEvery and slowAnswer
+	// If the answer to its claim was lost, the bridge knows of the run only since its next try.
 	known := row.Times.Preparing.Sub(epoch) - w.offset
-	if w.now-b.heard <= workerTimeout || w.now-max(b.hampered, w.hampered, w.server.downUntil, known) <= reported {
+	if w.now-b.lastReport <= workerTimeout || w.now-max(b.hampered, w.hampered, w.server.downUntil, known) <= reported {
 		return
 	}
-	w.violate(Unheard, "%s, which is %s, was last reported %s ago", b.uuid, row.Phase, w.now-b.heard)
+	w.violate(Unheard, "%s, which is %s, was last reported %s ago", b.uuid, row.Phase, w.now-b.lastReport)
 }
 
-// hamper notes that the runs of a check-in are not heard of for a while, and that the bridge notices no
-// earlier. If a check-in takes one or two runs, the queue's others have to wait too.
+// hamper notes that the server gets no reports of a check-in's runs for a while, and that the bridge does
+// not notice earlier. If the server limits the runs of a check-in, the queue's other runs wait too.
 func (w *world) hamper(in checkIn, while time.Duration) {
 	for _, b := range w.server.bundles {
 		carried := slices.ContainsFunc(in.Runs, func(r codalab.Run) bool { return r.UUID == b.uuid })
@@ -60,8 +60,9 @@ func (w *world) hamper(in checkIn, while time.Duration) {
 	}
 }
 
-// checkClaim checks a claim that the server has granted. A row that still claims an earlier bundle of the
-// UUID has not seen the offer of this one. Nor has one that claims it again, for an offer that came late.
+// checkClaim checks a claim that the server has granted. The row may be of an earlier bundle of the UUID and
+// still claim that one, or claim it again for an offer that came late: then the bridge has not seen the
+// offer of the new bundle.
 func (w *world) checkClaim(b *bundle) {
 	row, ok := w.ledger.row(b.uuid)
 	switch {
@@ -98,14 +99,14 @@ func (w *world) checkResult(b *bundle) {
 	switch {
 	case row.Run.Command != b.command:
 		w.violate(Foreign, "%s is %s, and ended with the verdict of %s: %+v", b.uuid, b.command, row.Run.Command, v)
-	case b.misreported: // a report on its way names the UUID only
+	case b.misreported: // a report that is under way names the UUID only
 		b.forgiven = true
 	case v == nil:
 		w.violate(FalseEnd, "%s ended at the server without a verdict", b.uuid)
 	case (v.ExitCode == nil) != (b.exit == nil) || b.exit != nil && *v.ExitCode != *b.exit || v.Failure != b.failure:
 		w.violate(Undelivered, "%s: the verdict is %+v, and the server has exit %v, failure %q", b.uuid, *v, b.exit, b.failure)
 	case v.ExitCode == nil && row.Begun == nil:
-	case b.lost != "": // checkEnd wants them back
+	case b.lost != "": // checkEnd checks that they come back
 	case b.upload == nil:
 		w.violate(Undelivered, "%s ended without its results", b.uuid)
 	case b.upload.attempt != row.Attempt.Number:

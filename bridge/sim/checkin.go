@@ -12,7 +12,7 @@ import (
 type identity struct {
 	*life
 	queue plan.Queue
-	// checking is set while a check-in is scheduled; held counts those without an answer.
+	// checking is set while a check-in is scheduled; held counts the check-ins without an answer.
 	checking bool
 	held     int
 }
@@ -21,13 +21,13 @@ func (l *life) identity(queue string) *identity {
 	return l.identities[slices.IndexFunc(l.identities, func(i *identity) bool { return i.queue.Name == queue })]
 }
 
-// checkInRegularly checks in now and then.
+// checkInRegularly checks in once in each holdFor.
 func (i *identity) checkInRegularly() {
 	i.checkInSoon()
 	i.at(holdFor, i.checkInRegularly)
 }
 
-// mostHeld is how many check-ins wait for an answer at most.
+// mostHeld bounds the check-ins that wait for an answer.
 const mostHeld = 4
 
 // checkInSoon schedules a check-in, unless one is scheduled or too many wait for an answer.
@@ -42,7 +42,7 @@ func (i *identity) checkInSoon() {
 	})
 }
 
-// checkIn sends a check-in, which may overtake one that was sent before.
+// checkIn sends a check-in, which may overtake an earlier one.
 func (i *identity) checkIn() {
 	w := i.w
 	if i.crashes() {
@@ -52,7 +52,7 @@ func (i *identity) checkIn() {
 	in := w.send(request)
 	w.checkReports(request)
 	i.held++
-	defer i.checkInIfChanged() // it may have had no room for all
+	defer i.checkInIfChanged() // this one may have had no room for all reports
 	const noticed = 10 * time.Second
 	if w.fault(CheckInLost) {
 		w.hamper(in, noticed)

@@ -11,7 +11,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
 )
 
-// commands are Slurm's commands as one life of the bridge runs them.
+// commands runs Slurm's commands for one life of the bridge.
 type commands struct {
 	*life
 }
@@ -97,10 +97,10 @@ func (c commands) Try(_ context.Context, r sbatch.Request) error {
 	return w.slurm.Try(w.wall(), researcher, r)
 }
 
-// takeJob is the controller's part of sbatch.
+// takeJob does the controller's part of sbatch.
 func (s *slurm) takeJob(r sbatch.Request) (sbatch.JobID, error) {
 	w, made := s.w, r
-	if !w.dice.happen[ClockSet] && w.fault(JobRewritten) { // by its id a job is known only on a clock that is right
+	if !w.dice.happen[ClockSet] && w.fault(JobRewritten) { // the bridge recognizes a job by its id only if its clock is right
 		made.Name, made.Comment = rewritten, "checked"
 	}
 	id, err := s.Submit(w.wall(), researcher, made)
@@ -110,7 +110,7 @@ func (s *slurm) takeJob(r sbatch.Request) (sbatch.JobID, error) {
 		s.attempts[id] = a
 		a.job, a.unnamed = cmp.Or(a.job, id), a.unnamed || made.Name != r.Name
 	}
-	s.made(id)
+	s.strikeNewJob(id)
 	s.settle()
 	return id, err
 }
@@ -145,10 +145,10 @@ type listing struct {
 	err      error
 }
 
-// list is squeue's answer now.
+// list returns squeue's answer at this moment.
 func (s *slurm) list() *listing {
 	snapshot, err := s.Observe(s.w.wall(), researcher)
-	s.seeAll(snapshot.Jobs)
+	s.showRevoked(snapshot.Jobs)
 	if err == nil {
 		snapshot.Jobs = s.neverEnding(snapshot.Jobs)
 	}
@@ -169,7 +169,7 @@ func (c commands) QueryAccounting(_ context.Context, since time.Time, which sbat
 		return nil, errTimeout
 	}
 	jobs, err := w.slurm.QueryAccounting(w.wall(), researcher, since, which)
-	w.slurm.seeAll(jobs)
+	w.slurm.showRevoked(jobs)
 	return jobs, err
 }
 

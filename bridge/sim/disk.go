@@ -18,8 +18,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// disk is the shared disk. The file server decides at once which process takes an attempt (spool and
-// its link protocol have tests of their own). The bridge sees a worker's records some seconds later.
+// disk is the shared disk. The file server decides at once which process takes an attempt; package spool
+// tests its link protocol itself. The bridge sees a worker's records some seconds later.
 type disk struct {
 	w       *world
 	bundles map[dirKey]*bundleDir
@@ -27,7 +27,7 @@ type disk struct {
 	low     bool // less is free than the low water
 }
 
-// bundleDir is a bundle's files on the disk, and what really happened to its attempts.
+// bundleDir has a bundle's files on the disk, and the true history of its attempts.
 type bundleDir struct {
 	dirKey
 	attempts []*attempt // the n-th is attempt n+1
@@ -38,44 +38,44 @@ type attempt struct {
 	bundle string
 	number int
 	there  bool // its directory exists
-	// command and submission are those of its specification.
+	// command and submission are from its specification.
 	command, submission string
 	started             written[spool.Started]
 	exit                written[spool.Exit]
 
-	// The truth, which no purge removes.
-	begun         int           // how many workers ran its command
-	alive         int           // how many of them run
+	// The true history, which no purge removes.
+	begun         int           // the number of workers that ran its command
+	alive         int           // the number of those that still run
 	cut           bool          // a worker runs, or ran, on a node that Slurm has given up
-	cause         string        // what befell it; empty for nothing
-	platformCause string        // the first of that which is the platform's doing
-	ended         *spool.Exit   // how its command ended of itself
-	unrecorded    bool          // only Slurm knows how it ended of itself: the exit record could not be written, or is gone
-	followed      bool          // the bundle was sent back after it had begun, and that was right
+	cause         string        // the first fault that struck it; empty for none
+	platformCause string        // the first of those that is the platform's
+	ended         *spool.Exit   // the end of its command by itself
+	unrecorded    bool          // only Slurm has its exit status: the exit record could not be written, or is gone
+	followed      bool          // the bundle was rightly sent back after it had begun
 	refused       bool          // Slurm refused its job
-	unclear       bool          // sbatch made no job, and said nothing clear
+	unclear       bool          // sbatch made no job, and its answer was unclear
 	foreign       bool          // it was another bridge's, which is gone
-	job           sbatch.JobID  // the first that was made of it
+	job           sbatch.JobID  // the first job that was made of it
 	ran           sbatch.JobID  // the job that ran the command last; 0 for none
 	unnamed       bool          // a plugin of the site has rewritten the name of a job of it
 	cancelled     bool          // an administrator has cancelled its job
 	limited       bool          // Slurm has told its worker to stop, or the kernel has killed it for memory
-	failedStart   time.Duration // when a worker could not start its command; 0 for never
+	failedStart   time.Duration // the time at which a worker could not start its command; 0 for never
 	doubtful      bool          // the bridge may have missed its job
 	hidden        bool          // squeue did not list its job for a while
-	fencingFailed bool          // the bridge was told that it is not fenced
+	fencingFailed bool          // the bridge got a failure of its fencing
 	shownEnded    bool          // a snapshot showed the end of its job
-	purged        bool          // its records were removed by a clean-up of the site
-	released      bool          // they were removed by the bridge
+	purged        bool          // a clean-up of the site removed its records
+	released      bool          // the bridge removed them
 }
 
-// written is a record on the disk, and when the bridge begins to see it.
+// written is a record on the disk. The bridge sees it from seen on.
 type written[T any] struct {
 	record *T
 	seen   time.Duration
 }
 
-// number is an attempt's number in its name on the disk.
+// number returns an attempt's number from its name on the disk.
 func number(name string) int {
 	digits, _, _ := strings.Cut(name, "-")
 	n, _ := strconv.Atoi(digits)
@@ -85,7 +85,7 @@ func number(name string) int {
 // dirKey is the key of a bundle's attempts of one bridge.
 type dirKey struct{ uuid, bridge string }
 
-// keyOf is the key of a bundle's attempts of the bridge.
+// keyOf returns the key of a bundle's attempts of this bridge.
 func (d *disk) keyOf(uuid string) dirKey { return dirKey{uuid, d.w.policy.Bridge} }
 
 func (d *disk) bundle(uuid string) *bundleDir { return d.bundleAt(d.keyOf(uuid)) }
@@ -109,7 +109,7 @@ func (b *bundleDir) attempt(n int) *attempt {
 	return b.attempts[n-1]
 }
 
-// failsSince is when a command of the bundle's could first not be started.
+// failsSince returns the time of the first failed start of the bundle's command.
 func (b *bundleDir) failsSince() time.Duration {
 	for _, a := range b.attempts {
 		if a.failedStart > 0 {
@@ -119,7 +119,7 @@ func (b *bundleDir) failsSince() time.Duration {
 	return horizon
 }
 
-// seen is when the bridge begins to see a record that is written now.
+// seen returns the time from which the bridge sees a record that is written now.
 func (d *disk) seen() time.Duration {
 	if d.w.fault(RecordLate) {
 		return d.w.now + d.w.dice.faultDuration(RecordLate, 0, settle-time.Second)
@@ -127,7 +127,7 @@ func (d *disk) seen() time.Duration {
 	return d.w.now
 }
 
-// ring is a worker's ring of the bell.
+// ring rings the doorbell for a worker.
 func (d *disk) ring(at dirKey, n int) {
 	if d.w.fault(BellLost) {
 		return
@@ -140,8 +140,7 @@ func (d *disk) ring(at dirKey, n int) {
 	})
 }
 
-// purge removes the records of a bundle's newest attempt, as a site's clean-up
-// of old files would.
+// purge removes the records of a bundle's newest attempt, like a site's clean-up of old files.
 func (d *disk) purge(b *bundleDir) {
 	if len(b.attempts) == 0 {
 		return
@@ -150,7 +149,7 @@ func (d *disk) purge(b *bundleDir) {
 	if !a.there {
 		return
 	}
-	d.w.logf("disk", "%s.%d purged", short(b.uuid), a.number)
+	d.w.logf("disk", "%s.%d purged", shortID(b.uuid), a.number)
 	a.remove()
 	a.purged, a.unrecorded = true, a.ended != nil
 	if a.noteCause("purged"); a.failedStart > 0 {
@@ -162,16 +161,16 @@ func (a *attempt) remove() {
 	a.there, a.started, a.exit = false, written[spool.Started]{}, written[spool.Exit]{}
 }
 
-// notePlatformCause notes a platform cause that struck an attempt.
+// notePlatformCause notes a fault of the platform that struck an attempt.
 func (a *attempt) notePlatformCause(what string) {
 	a.noteCause(what)
 	a.platformCause = cmp.Or(a.platformCause, what)
 }
 
-// noteCause notes any cause that struck an attempt.
+// noteCause notes any fault that struck an attempt.
 func (a *attempt) noteCause(what string) { a.cause = cmp.Or(a.cause, what) }
 
-// mount is the disk as one life of the bridge sees it.
+// mount is one life's view of the disk.
 type mount struct {
 	*life
 }
@@ -213,7 +212,7 @@ func (m mount) Prepare(_ spool.AttemptName, s spool.Spec) error {
 	}
 	a := w.disk.attempt(s.Bundle, s.Attempt)
 	if a.command != "" && a.command != s.Command && w.isUnknown(a.command) {
-		w.ledger.unknown[s.Command] = true // the next bundle of the UUID finds the records of one that the ledger has lost
+		w.ledger.unknown[s.Command] = true // this bundle finds the records of an earlier one, which the ledger has lost
 	}
 	a.command, a.submission = s.Command, s.Submission
 	if w.fault(PrepareLost) && !a.there {
@@ -298,12 +297,12 @@ func (m mount) Release(uuid string, _ []string) error {
 	return nil
 }
 
-// stager has nothing to stage; it fails now and then.
+// stager has nothing to stage. It fails if a fault strikes.
 type stager struct {
 	*life
 }
 
-// Stage succeeds after a while.
+// Stage returns inputs. life.start adds the time that it takes.
 func (s stager) Stage(context.Context, codalab.RunBundle, string, string, func(string)) (spool.Inputs, error) {
 	if s.crashes() {
 		return spool.Inputs{}, errCrashed
@@ -317,7 +316,7 @@ func (s stager) Stage(context.Context, codalab.RunBundle, string, string, func(s
 	return spool.Inputs{Image: "/shared/cache/x.sif", ImageDigest: "sha256:0"}, nil
 }
 
-// Changed is empty: no data is used in place.
+// Changed returns "": no data is used in place.
 func (stager) Changed(context.Context, spool.Inputs) string { return "" }
 
 // collector sends results to the server.
@@ -336,7 +335,7 @@ func (c collector) Small(run codalab.RunBundle, _ string, _ spool.Results) bool 
 // Collect uploads an attempt's results.
 func (c collector) Collect(_ context.Context, run codalab.RunBundle, dir string, _ spool.Results, _ func(string)) (string, error) {
 	w, srv := c.w, &c.w.server
-	b := srv.find(run.UUID)
+	b := srv.bundleByID(run.UUID)
 	if c.crashes() {
 		srv.mayBreakOff(b)
 		return "", errCrashed

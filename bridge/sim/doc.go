@@ -11,18 +11,18 @@
 //	                                    ▼  │ records, bell            ▼
 //	                                  disk ◄──────────────────────  workers
 //
-// Everything that goes wrong is a Fault: the n-th chance of a Kind. Whether it strikes depends on
-// the seed, the kind and n only. So a seed can be repeated exactly, and a failing seed is shrunk by
-// leaving out faults one by one while it still fails (Shrink). Each seed has its own weather: some
-// kinds of faults never happen in it, others often. After eight minutes no fault strikes any more,
-// and then everything has to come to its end.
+// Everything that goes wrong is a Fault: the n-th chance of a Kind. Only the seed, the kind and n decide
+// whether it strikes. So a seed can be repeated exactly, and Shrink shortens a failing seed: it leaves out
+// faults one by one while the seed still fails. Each seed has its own weather: some kinds of faults never
+// happen in it, others often. After eight minutes no fault strikes any more, and then everything has to
+// come to its end.
 //
-// A site has one to three queues and two owners. A few seeds are crowded: more bundles share fewer
-// places and submissions than at a real site, so that one that starves another shows soon. In some,
-// many bundles are killed at once, and the controller bears few requests.
+// A site has one to three queues and two owners. A few seeds are crowded: more bundles share fewer places
+// and submissions than at a real site, so that starvation shows soon. In some seeds many bundles are
+// killed at once, and the controller accepts few requests.
 //
-// A rival is a bridge with another ledger on the same shared directory. It asks for the real lease
+// A rival is a bridge with another ledger on the same shared directory. It uses the real lease
 // (bridge/lease), in files of this machine, by the site's time.
 //
-// Broken lists the promises that are checked, at each step and at the end.
+// Broken lists the promises. The simulation checks them at each step and at the end.
 package sim

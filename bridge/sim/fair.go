@@ -11,24 +11,25 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
 )
 
-// crowd is how many people share how much.
+// crowd is the number of bundles and owners, and the amounts that they share.
 type crowd struct {
 	site *slurmtest.Site
-	// bundles are made within a time beside those of every seed. Of so many bundles one takes long.
+	// bundles is the number of bundles within the first time, in addition to those of every seed. One in
+	// long of them takes long.
 	bundles int
 	within  time.Duration
 	long    uint64
 	owners  uint64
-	// flying is half of the most jobs of a queue, where it has a bound.
+	// flying is half of the largest MaxInFlight of a queue.
 	flying int
 	pace   bridge.Pace
 	atOnce func(plan.Kind) int
-	// requests is how many requests to Slurm in a minute are too many.
+	// requests is the number of requests to Slurm in a minute that is too many.
 	requests int
 }
 
-// newCrowd is the seed's crowd. In a few seeds bundles wait for one another: there are a few more than
-// in the others, and much less of what they share.
+// newCrowd returns the seed's crowd. In a few seeds bundles wait for places: these have a few bundles more
+// than the others, and much smaller amounts to share.
 func (w *world) newCrowd(large bool) crowd {
 	switch {
 	case large:
@@ -53,22 +54,22 @@ type seat struct {
 	leave   func()
 	granted bool           // it has its place
 	ended   bool           // it has given it back
-	passed  map[string]int // how often others got a place meanwhile, by owner
+	passed  map[string]int // the number of places that others got during its wait, by owner
 }
 
-// queue notes that an effect asks for a place.
+// queue notes that an effect waits for a place.
 func (l *life) queue(e plan.Effect) *seat {
 	s := &seat{life: l, kind: e.Kind, bundle: e.Row.Bundle, wants: l.w.wantsOf(e.Row), asked: l.w.now, passed: map[string]int{}}
 	l.seats = append(l.seats, s)
 	return s
 }
 
-// competes reports whether two effects want the same places.
+// competes reports whether two effects need the same places.
 func (s *seat) competes(other *seat) bool {
 	return s.kind == other.kind && (s.kind != plan.Collect || s.wants.long == other.wants.long)
 }
 
-// held is how many places each owner has of those that an effect wants.
+// held returns the number of places that each owner has, of those that the effect needs.
 func (s *seat) held() map[string]int {
 	held := map[string]int{}
 	for _, other := range s.life.seats {
@@ -79,8 +80,8 @@ func (s *seat) held() map[string]int {
 	return held
 }
 
-// grant notes that the effect has its place, and checks that no other owner was passed over: while an
-// owner waits, each other one who has as many places or more gets one more at most.
+// grant notes that the effect has its place, and checks that the bridge passed over no other owner: while
+// an owner waits, every other owner with as many places or more gets at most one more.
 func (s *seat) grant() {
 	w, held, owner := s.life.w, s.held(), s.wants.owner
 	s.granted = true
@@ -124,16 +125,16 @@ func (s *seat) end() {
 // lane is the bundles of an owner in a queue.
 type lane struct{ queue, owner string }
 
-// turns are the submissions of an owner since a lane last had its turn, and the other lanes of that owner
-// that could have had them.
+// turns counts the submissions of an owner since another lane's last turn, and has the owner's lanes that
+// could have had them.
 type turns struct {
 	n     int
 	lanes map[string]bool // by queue
 }
 
-// checkTurns checks that a save of rows that go to Slurm leaves nobody out: until a lane has its turn,
-// each other lane of an owner that could go has one at most. An owner's own bundles of a higher
-// priority may go first.
+// checkTurns checks that a save that submits rows passes over no lane: until a lane has its turn, every
+// other lane with rows to submit has at most one. An owner's own bundles of a higher priority may go
+// first.
 func (w *world) checkTurns(l *life, before []*plan.Row, saved []plan.Row) {
 	var going []plan.Row
 	for i, r := range saved {
@@ -145,7 +146,7 @@ func (w *world) checkTurns(l *life, before []*plan.Row, saved []plan.Row) {
 		return
 	}
 	slices.SortFunc(going, func(a, b plan.Row) int { return cmp.Compare(a.Generation, b.Generation) })
-	now := maps.Clone(w.ledger.rows) // as they are once this is saved
+	now := maps.Clone(w.ledger.rows) // the rows after this save
 	for i := range saved {
 		now[saved[i].Bundle] = &saved[i]
 	}
@@ -155,13 +156,13 @@ func (w *world) checkTurns(l *life, before []*plan.Row, saved []plan.Row) {
 	}
 }
 
-// waitingLanes returns the lanes that could go before these rows went, and the highest priority in each.
-// It also returns the other lanes that may have a turn: those that wait in queues that are held up, and those
-// in which many rows are tried again.
+// waitingLanes returns the lanes that could submit before the rows of going did, with the highest priority
+// in each. It also returns the other lanes that may have a turn: those in queues that are held up, and those
+// with many rows to retry.
 func (w *world) waitingLanes(l *life, rows map[string]*plan.Row, going []plan.Row) (waiting map[lane]int64, probing []lane) {
 	flying := map[string]int{}
 	waiting = map[lane]int64{}
-	retrying := map[lane]int{} // rows that Slurm has refused for now
+	retrying := map[lane]int{} // rows that Slurm has refused temporarily
 	for _, r := range rows {
 		goes := slices.ContainsFunc(going, func(other plan.Row) bool { return other.Bundle == r.Bundle })
 		if r.InFlight() && !goes {
@@ -179,7 +180,7 @@ func (w *world) waitingLanes(l *life, rows map[string]*plan.Row, going []plan.Ro
 		}
 	}
 	held := l.bridge.Heartbeat().Held
-	const manyRetrying = 8 // so many hold up the others of their lane
+	const manyRetrying = 8 // so many keep the other rows of their lane waiting
 	maps.DeleteFunc(waiting, func(at lane, _ int64) bool {
 		most := w.policy.Queues[at.queue].MaxInFlight
 		if most > 0 && flying[at.queue] >= most {
@@ -194,7 +195,7 @@ func (w *world) waitingLanes(l *life, rows map[string]*plan.Row, going []plan.Ro
 	return waiting, probing
 }
 
-// checkTurn checks one submission. In the turn of a lane that is held up, another bundle of its owner may go.
+// checkTurn checks one submission. In the turn of a lane that is held up, its owner may submit another bundle.
 func (w *world) checkTurn(gone plan.Row, waiting map[lane]int64, probing []lane) {
 	mine, priority := lane{gone.Queue, gone.Run.OwnerID}, w.wants[gone.Run.Command].priority
 	for at, best := range waiting {

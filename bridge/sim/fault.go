@@ -16,8 +16,8 @@ const (
 	// Slurm's answers.
 	SubmitLost        Kind = iota // sbatch fails, the job is made
 	SubmitLate                    // sbatch fails, the job is made up to a minute later
-	SubmitFails                   // sbatch fails, no job is made, and its words say neither
-	SubmitRefused                 // Slurm refuses for now
+	SubmitFails                   // sbatch fails, no job is made, and its answer is unclear
+	SubmitRefused                 // Slurm refuses the job temporarily
 	SubmitGhost                   // Slurm refuses, and leaves the record of a job that failed
 	ObserveFails                  // squeue does not answer
 	ObserveLate                   // its answer is as old as the question
@@ -31,24 +31,24 @@ const (
 	DatabaseLosesEnds             // it misses the ends of jobs
 	SlurmForgets                  // the controller loses its state: ids are used again
 	JobRewritten                  // a plugin of the site rewrites a job's name and comment
-	QueueRefused                  // Slurm refuses all jobs of a queue for minutes, in final words
-	JobInvalid                    // a job is pending for minutes, as its account is gone
-	// What befalls jobs.
+	QueueRefused                  // Slurm refuses all jobs of a queue for minutes, as if for good
+	JobInvalid                    // a job is pending for minutes, because its account is gone
+	// Jobs and nodes.
 	AdminRequeues // an administrator requeues a job
 	AdminCancels  // an administrator cancels a job
 	Preempted     // a job loses its node to another
 	BootFails     // a node does not boot for a job
-	NodeDies      // a node fails with all that is on it
+	NodeDies      // a node fails, with all that runs on it
 	NodeCut       // Slurm loses a node, and its processes go on
 	NodeSick      // no command can be started on a node for minutes
 	JobWaits      // a job is held for minutes
 	// Workers.
 	WorkerDies     // at any line
 	WorkerOOM      // the kernel kills it for memory
-	BeginUnknown   // the file server does not tell which worker began
-	BellLost       // a ring of the doorbell is not heard
-	ExitUnwritable // the disk does not take the exit record
-	// The disk as the bridge sees it.
+	BeginUnknown   // the file server does not show which worker began
+	BellLost       // a ring of the doorbell is lost
+	ExitUnwritable // the exit record cannot be written to the disk
+	// The disk, for the bridge.
 	RecordLate   // a record is seen seconds after it was written
 	ReadFails    // stale file handle
 	FenceLost    // an attempt is fenced, and the disk reports a failure
@@ -66,17 +66,17 @@ const (
 	AnswerLate     // its messages arrive seconds later
 	ServerDown     // the server is down for minutes
 	ServerRestored // its database is restored from a minute ago
-	Restaged       // the server offers again what is ours
-	BundleReturns  // a bundle is deleted, and somebody else makes another one with its UUID
+	Restaged       // the server offers a bundle again that the bridge has
+	BundleReturns  // a bundle is deleted, and another user makes one with its UUID
 	ClaimFails     // start_bundle fails before or after its effect, or is refused
 	UploadFails    // an upload fails before or after its effect, or is refused
-	StageFails     // an image or a dependency cannot be had now
-	ConfirmFails   // the server does not tell a bundle's state
-	ServerRepeats  // not a fault: the server repeats its messages, as ours does
+	StageFails     // an image or a dependency is not available now
+	ConfirmFails   // the server does not answer the question for a bundle's state
+	ServerRepeats  // not a fault: the server repeats its messages, as cl-server does
 	// The bridge.
 	Crash       // between any two lines
 	CrashSaving // the ledger fails, with or without the write
-	ClockSet    // the clock is another one after a restart
+	ClockSet    // the clock differs after a restart
 	Twin        // a second bridge is started on the same ledger
 	LedgerOld   // the ledger is restored from a minute ago
 	// The disk once more.
@@ -84,7 +84,7 @@ const (
 	// The server once more.
 	CheckInTooLarge // the server refuses a check-in of more than one or two runs
 	// Jobs once more.
-	JobRevoked // a cluster of the federation takes a job: Slurm shows only that it is revoked
+	JobRevoked // another cluster of the federation takes a job: Slurm only shows it REVOKED
 	// The bridge once more.
 	Rival // a second bridge is started with another ledger; the first one may be gone for good
 	// Jobs once more.
@@ -129,28 +129,28 @@ func Kinds() []Kind {
 	return all
 }
 
-// String is the kind's name on the command line.
+// String returns the kind's name on the command line.
 func (k Kind) String() string { return kindNames[k] }
 
-// perMille is how often, in a thousand chances, a fault of a kind strikes in a seed in which that kind
-// happens.
+// perMille returns the probability, in thousandths, that a chance becomes a fault, in a seed in which the
+// kind happens.
 func (k Kind) perMille() uint64 {
-	switch k { //nolint:exhaustive // the others are as likely as one another
+	switch k { //nolint:exhaustive // the others are equally likely
 	case Crash:
 		return 8
 	case WorkerDies:
 		return 40
 	case CancelFails, CancelLost, ReleaseFails, ConfirmFails, FenceLost, FenceFails, ExitUnwritable:
-		return 400 // of few chances in a seed
+		return 400 // there are few chances in a seed
 	case RecordLate, BellLost, ObserveLate, JobHidden, JobInvalid, ServerRepeats:
 		return 500
 	case Rival:
-		return 20 // of the one chance that there is in a seed: it writes files
+		return 20 // there is one chance in a seed; this one is expensive, because it writes files
 	case SlurmForgets, LedgerOld, Twin:
-		return 150 // of the one chance that there is in a seed
+		return 150 // there is one chance in a seed
 	case SlurmDown, DatabaseDown, DatabaseBehind, DatabaseLosesEnds, ServerDown, ServerRestored, Purged,
 		AdminRequeues, AdminCancels, Preempted, BootFails, LaunchFails, NodeDies, NodeCut, NodeSick, QueueRefused, Restaged, BundleReturns, DiskLow, CheckInTooLarge, JobSuspended, RequestsLimited:
-		return 500 // of a few chances in a seed
+		return 500 // there are a few chances in a seed
 	}
 	return 120
 }
@@ -161,7 +161,7 @@ type Fault struct {
 	N    uint32
 }
 
-// String is the fault on the command line, such as "submit-lost.2".
+// String returns the fault's name on the command line, such as "submit-lost.2".
 func (f Fault) String() string { return f.Kind.String() + "." + strconv.FormatUint(uint64(f.N), 10) }
 
 // none is an empty list of faults.
@@ -185,7 +185,7 @@ func ParseFaults(list string) ([]Fault, error) {
 	return faults, nil
 }
 
-// FormatFaults is the list that ParseFaults reads.
+// FormatFaults returns the list that ParseFaults reads.
 func FormatFaults(faults []Fault) string {
 	if len(faults) == 0 {
 		return none
@@ -197,8 +197,8 @@ func FormatFaults(faults []Fault) string {
 	return strings.Join(words, ",")
 }
 
-// dice are the source of a seed's chance. Each answer depends on the seed, the kind and the number
-// of the question of that kind, and on no other answer.
+// dice are a seed's random numbers. Each answer depends only on the seed, the kind and the number of the
+// question of that kind.
 type dice struct {
 	seed   uint64
 	asked  [kinds]uint32
@@ -216,19 +216,19 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// throw is a number for the n-th question of a kind; aspect separates several questions about one
+// throw returns a number for the n-th question of a kind; aspect separates several questions about one
 // chance.
 func (d *dice) throw(k Kind, n uint32, aspect uint64) uint64 {
 	return mix(mix(d.seed^uint64(k)<<56^aspect<<48) ^ uint64(n))
 }
 
-// newDice are the dice of a seed, with its weather.
+// newDice returns the dice of a seed, with its weather.
 func newDice(seed uint64) dice {
 	d := dice{seed: seed}
 	for k := range kinds {
 		d.happen[k] = d.throw(k, 0, 1)%5 < 2
 	}
-	if d.happen[JobHidden] && d.throw(JobHidden, 0, 5)%16 == 0 { // else it would strike in one of a thousand seeds
+	if d.happen[JobHidden] && d.throw(JobHidden, 0, 5)%16 == 0 { // without this it would strike in one of a thousand seeds
 		for _, k := range makeAccountsWrong() {
 			d.happen[k] = false
 		}
@@ -236,7 +236,7 @@ func newDice(seed uint64) dice {
 	return d
 }
 
-// strikes takes a chance for a fault.
+// strikes takes the next chance of a kind, and reports whether the fault strikes.
 func (d *dice) strikes(k Kind) bool {
 	n := d.asked[k]
 	d.asked[k]++
@@ -251,16 +251,16 @@ func (d *dice) strikes(k Kind) bool {
 	return true
 }
 
-// coin is a coin beside the chance that was taken last of a kind.
+// coin tosses a coin that belongs to the last chance of a kind.
 func (d *dice) coin(k Kind) bool { return d.throw(k, d.asked[k], 3)%2 == 0 }
 
-// faultDuration is a time beside the chance that was taken last of a kind.
+// faultDuration returns a time that belongs to the last chance of a kind.
 func (d *dice) faultDuration(k Kind, least, most time.Duration) time.Duration {
 	return least + time.Duration(d.throw(k, d.asked[k], 4)%uint64(most-least)) //nolint:gosec // positive
 }
 
-// matter is a kind of chance that is no fault: durations, users' requests. Each has a sequence of its
-// own, so that leaving out a fault changes little else.
+// matter is a kind of chance that is no fault: durations, users' requests. Each kind has its own sequence,
+// so that leaving out a fault changes little else.
 type matter uint8
 
 const (
@@ -280,13 +280,13 @@ const (
 	matters
 )
 
-// below is a number below n.
+// below returns a number below n.
 func (d *dice) below(m matter, n uint64) uint64 {
 	d.misc[m]++
 	return mix(mix(d.seed^0x5eed<<40^uint64(m)<<56)^d.misc[m]) % n
 }
 
-// duration is how long something takes.
+// duration returns a time between least and most.
 func (d *dice) duration(m matter, least, most time.Duration) time.Duration {
 	return least + time.Duration(d.below(m, uint64(most-least))) //nolint:gosec // positive
 }

@@ -14,25 +14,25 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 )
 
-// ledgerDisk is the site's ledger, for all lives of the bridge: rows in the form in which a real
-// ledger keeps them.
+// ledgerDisk is the site's ledger, for all lives of the bridge. It stores rows in the form in which a real
+// ledger stores them.
 type ledgerDisk struct {
 	contents
 	w    *world
-	open func() (bridge.Ledger, error) // a real one beside it; nil for none
-	// backup is a copy, and when it was made.
+	open func() (bridge.Ledger, error) // opens a real ledger that has to agree with this one; nil for none
+	// backup is a copy from the time backedUp.
 	backup   contents
 	backedUp time.Duration
 	restored bool
-	// restoredAt is when the backup was put in the ledger's place.
+	// restoredAt is the time at which the backup replaced the contents.
 	restoredAt time.Duration
-	// unknown are the bundles, by command, of which the restored ledger knows nothing, or old things.
+	// unknown has the bundles, by command, of which the restored ledger has no rows, or old ones.
 	unknown map[string]bool
 }
 
-// contents are what a ledger's disk keeps.
+// contents is the data on a ledger's disk.
 type contents struct {
-	rows       map[string]*plan.Row // none of which is changed any more
+	rows       map[string]*plan.Row // the rows never change
 	generation int64
 	writer     int // the last life that took the ledger
 }
@@ -60,8 +60,8 @@ func (c contents) anyInFlight() bool {
 	return false
 }
 
-// conflicts reports whether a life of the bridge may not replace rows, or whether they are of
-// another version than the ledger's.
+// conflicts reports whether a life of the bridge may not write the ledger, or has another version of one of
+// the rows.
 func (c contents) conflicts(writer int, rows ...plan.Row) bool {
 	return writer != c.writer || slices.ContainsFunc(rows, func(r plan.Row) bool {
 		kept, _ := c.row(r.Bundle)
@@ -84,7 +84,7 @@ func (c *contents) save(writer int, rows []plan.Row) error {
 	return nil
 }
 
-// restore puts the backup in the ledger's place.
+// restore replaces the contents by the backup.
 func (d *ledgerDisk) restore() {
 	if d.backup.rows == nil || d.open != nil {
 		return
@@ -107,11 +107,11 @@ func (d *ledgerDisk) restore() {
 	d.w.server.forgive()
 }
 
-// isUnknown reports whether the ledger knows nothing, or old things, of a bundle: it was restored, and the
-// operator let the bridge go on.
+// isUnknown reports whether the ledger has no row of a bundle, or an old one: it was restored, and the
+// operator told the bridge to go on.
 func (w *world) isUnknown(command string) bool { return w.ledger.unknown[command] }
 
-// book is the ledger that one life of the bridge has opened.
+// book is the ledger for one life of the bridge.
 type book struct {
 	*life
 	real bridge.Ledger // nil for none
@@ -119,8 +119,7 @@ type book struct {
 
 func (b *book) disk() *ledgerDisk { return b.ledger }
 
-// agree ends the seed unless the real ledger, where there is one, gives the same answer as the
-// simulated one.
+// agree ends the seed unless the real ledger, if there is one, gives the same answer as the simulated one.
 func (b *book) agree(err error, call func(bridge.Ledger) error) error {
 	if b.real == nil {
 		return err
@@ -144,7 +143,7 @@ func (b *book) Take(ctx context.Context) error {
 	return b.agree(nil, func(l bridge.Ledger) error { return l.Take(ctx) })
 }
 
-// Outline returns all rows, in outline.
+// Outline returns the ledger's rows in outline.
 func (b *book) Outline(ctx context.Context) (plan.Outline, error) {
 	if b.crashes() {
 		return plan.Outline{}, errCrashed
@@ -219,7 +218,7 @@ func (b *book) Save(ctx context.Context, rows []plan.Row) error {
 	}
 	b.w.checkTurns(b.life, before, rows)
 	if b.w.fault(CrashSaving) {
-		b.die("the ledger was written, and nobody was told")
+		b.die("a crash right after the ledger was written")
 		return errCrashed
 	}
 	if b.crashes() {
@@ -240,8 +239,8 @@ func (b *book) Delete(ctx context.Context, r plan.Row) error {
 		err = ledger.ErrConflict
 	} else {
 		delete(d.rows, r.Bundle)
-		if bundle := b.w.server.find(r.Bundle); bundle != nil && (r.Dropped || bundle.command != r.Run.Command) {
-			delete(b.w.disk.bundles, b.w.disk.keyOf(r.Bundle)) // what comes is another bundle's, or begins anew
+		if bundle := b.w.server.bundleByID(r.Bundle); bundle != nil && (r.Dropped || bundle.command != r.Run.Command) {
+			delete(b.w.disk.bundles, b.w.disk.keyOf(r.Bundle)) // a later row belongs to another bundle, or begins anew
 			delete(b.w.verdicts, r.Run.Command)
 		}
 	}

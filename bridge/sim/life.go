@@ -16,8 +16,8 @@ var (
 	errUnreachable = errors.New("connection refused")
 )
 
-// life is one life of the bridge, from its start to its crash. It drives the bridge as bridge.Run
-// does, in simulated time.
+// life is one life of the bridge, from its start to its crash. It drives the bridge like bridge.Run, in
+// simulated time.
 type life struct {
 	w      *world
 	ledger *ledgerDisk
@@ -25,23 +25,23 @@ type life struct {
 	slurm  *sbatch.Observer
 	number int
 	dead   bool
-	// offset is the difference of its clock from the site's. extra is the time that the
-	// current effect has taken so far.
+	// offset is the difference of its clock from the site's. extra is the time that the current effect has
+	// taken so far.
 	offset, extra time.Duration
-	// stepping is set while a step is scheduled. timer is when the next one comes without
-	// news; 0 for never.
+	// stepping is set while a step is scheduled. timer is the time of the next step without news; 0 for
+	// never.
 	stepping bool
 	timer    time.Duration
 	// seats are the effects that have a place, or wait for one.
 	seats []*seat
-	// asked is when squeue was asked. answer is its answer if that is as old as the question;
+	// asked is the time of the last squeue. answer is its answer if the answer is as old as the question;
 	// nil otherwise.
 	asked  time.Time
 	answer *listing
 	// unanswered counts the failures of squeue in a row; the last one was at failed.
 	unanswered int
 	failed     time.Duration
-	// settingsDue is when Slurm's settings are asked for next.
+	// settingsDue is the time of the next question for Slurm's settings.
 	settingsDue time.Time
 	identities  []*identity
 }
@@ -51,7 +51,7 @@ func (w *world) startLife() {
 	w.nextLife++
 	l := &life{w: w, ledger: w.ledger, number: w.nextLife}
 	if w.rivalry != nil {
-		w.rivalry.hold()
+		w.rivalry.takeLease()
 	}
 	if w.fault(ClockSet) {
 		l.offset = w.dice.faultDuration(ClockSet, time.Minute, 3*time.Hour)
@@ -104,7 +104,7 @@ func (w *world) startLife() {
 	}
 }
 
-// bridgeRuns reports whether the newest life runs. An earlier one cannot write the ledger, and does nothing.
+// bridgeRuns reports whether the newest life runs. An earlier life cannot write the ledger, and does nothing.
 func (w *world) bridgeRuns() bool {
 	return len(w.lives) > 0 && w.lives[len(w.lives)-1].number == w.nextLife
 }
@@ -128,7 +128,7 @@ func (l *life) die(why string) {
 	w := l.w
 	l.dead = true
 	w.logf("bridge", "life %d ends: %s", l.number, why)
-	for _, r := range w.ledger.rows { // what this life was shown and has not saved, the next one may not be shown
+	for _, r := range w.ledger.rows { // the next life may not see ends that this one saw and did not save
 		if r.Attempt.Number > 0 && !r.Job.State.Ended() {
 			w.disk.attempt(r.Bundle, r.Attempt.Number).shownEnded = false
 		}
@@ -140,7 +140,7 @@ func (l *life) die(why string) {
 		}
 	}
 	if l.number != w.nextLife {
-		return // another one has taken the ledger
+		return // a newer life has taken the ledger
 	}
 	w.at(w.dice.duration(ofLives, time.Second, time.Minute), func() {
 		if l.number != w.nextLife {
@@ -153,7 +153,7 @@ func (l *life) die(why string) {
 	})
 }
 
-// submissions are the attempts that are being submitted.
+// submissions returns the attempts that are being submitted.
 func (w *world) submissions() []*attempt {
 	var found []*attempt
 	for _, r := range w.ledger.rows {
@@ -164,7 +164,7 @@ func (w *world) submissions() []*attempt {
 	return found
 }
 
-// at schedules an event that comes only if the bridge is still alive.
+// at schedules an event that happens only if the bridge still lives.
 func (l *life) at(after time.Duration, do func()) {
 	l.w.at(after, func() {
 		if !l.dead {
@@ -214,7 +214,7 @@ func (l *life) step() {
 	}
 }
 
-// wakeIn schedules a step after a while, unless one is scheduled before that.
+// wakeIn schedules a step after a while, unless an earlier one is scheduled.
 func (l *life) wakeIn(wait time.Duration) {
 	due := l.w.now + wait
 	if l.timer > l.w.now && l.timer <= due {
@@ -227,7 +227,7 @@ func (l *life) wakeIn(wait time.Duration) {
 // start schedules an effect, which begins once it has its place.
 func (l *life) start(e plan.Effect) {
 	w := l.w
-	lasts := l.lasts(e)
+	lasts := l.effectDuration(e)
 	l.at(w.dice.duration(ofEffects, time.Millisecond, 100*time.Millisecond), func() {
 		at := l.queue(e)
 		entered := false
@@ -244,7 +244,7 @@ func (l *life) start(e plan.Effect) {
 	})
 }
 
-// do does an effect.
+// do runs an effect that takes the given time.
 func (l *life) do(e plan.Effect, lasts time.Duration, at *seat) {
 	l.extra = 0
 	if e.Kind == plan.Submit && l.clock().Sub(e.Row.SubmittedAt) > plan.SubmitWithin {
@@ -262,8 +262,8 @@ func (l *life) do(e plan.Effect, lasts time.Duration, at *seat) {
 	})
 }
 
-// lasts is how long an effect takes.
-func (l *life) lasts(e plan.Effect) time.Duration {
+// effectDuration returns the time that an effect takes.
+func (l *life) effectDuration(e plan.Effect) time.Duration {
 	d := &l.w.dice
 	long := l.w.wantsOf(e.Row).long
 	switch e.Kind {
@@ -290,7 +290,7 @@ func (l *life) lasts(e plan.Effect) time.Duration {
 // observeEvery is the shortest time from one squeue to the next.
 const observeEvery = 6 * time.Second
 
-// observe asks Slurm now and then. The answer comes later than the question.
+// observe asks Slurm regularly. The answer comes later than the question.
 func (l *life) observe() {
 	w := l.w
 	l.asked = l.clock()
@@ -305,7 +305,7 @@ func (l *life) observe() {
 		}
 		l.wake()
 		if len(w.disk.rang) > 0 {
-			l.at(time.Second, l.listen) // it may not have listened when the bell rang
+			l.at(time.Second, l.listen) // it may have skipped the doorbell when that rang
 		}
 		pause := w.dice.duration(ofObservation, observeEvery, 30*time.Second)
 		if !w.ledger.anyInFlight() {
@@ -315,7 +315,7 @@ func (l *life) observe() {
 	})
 }
 
-// read has records read in turn.
+// read makes the bridge read records in turn, every 30 s.
 func (l *life) read() {
 	if l.w.ledger.anyInFlight() {
 		l.bridge.ReadTurn(l.clock())
@@ -324,7 +324,7 @@ func (l *life) read() {
 	l.at(30*time.Second, l.read)
 }
 
-// measure measures the disk now and then.
+// measure makes the bridge measure the disk every 20 s.
 func (l *life) measure() {
 	if l.bridge.Measure(l.w.ctx, l.clock()) == nil {
 		l.wake()
@@ -350,5 +350,5 @@ func (l *life) narrate(d plan.Decision) {
 	for _, k := range d.Effects {
 		kinds += " " + string(k)
 	}
-	l.w.logf("decided", "%s.%d %s: %s →%s", short(d.Next.Bundle), d.Next.Attempt.Number, d.Next.Phase, d.Next.Reason, kinds)
+	l.w.logf("decided", "%s.%d %s: %s →%s", shortID(d.Next.Bundle), d.Next.Attempt.Number, d.Next.Phase, d.Next.Reason, kinds)
 }

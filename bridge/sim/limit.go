@@ -7,12 +7,12 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// requestsLimit is the controller's bound on the requests of one user, where it has one: a token in two
-// seconds (slurm.conf(5), SlurmctldParameters, rl_enable).
+// requestsLimit is the controller's bound on the requests of one user: a token every two seconds
+// (slurm.conf(5), SlurmctldParameters, rl_enable).
 var requestsLimit = sbatch.RateLimit{PerSecond: 0.5, Burst: 5} //nolint:gochecknoglobals // a constant
 
-// sleep is how long a command of Slurm sleeps before the controller takes its request. Other commands of the
-// user have used up the tokens now and then.
+// sleep returns the time that a command of Slurm sleeps before the controller accepts its request. It sleeps
+// if other commands of the user have used up the tokens.
 func (s *slurm) sleep() time.Duration {
 	d := &s.w.dice
 	if !s.limited || d.below(ofLimits, 4) > 0 {

@@ -7,7 +7,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
 )
 
-// mishaps schedules the faults that strike the site by themselves.
+// mishaps schedules the faults that strike the site at a time of their own.
 func (w *world) mishaps() {
 	for _, m := range []struct {
 		kind   Kind
@@ -89,8 +89,8 @@ func (w *world) databaseLosesEnds() {
 	w.at(w.dice.faultDuration(DatabaseLosesEnds, time.Second, 3*time.Minute), func() { w.slurm.Database.LosesEnds = false })
 }
 
-// slurmForgets loses the controller's state. Foreign jobs go with it. It takes longer to get such a
-// controller going again than the bridge trusts a snapshot's ids.
+// slurmForgets loses the controller's state, and foreign jobs with it. The controller is down for longer than
+// the bridge trusts a snapshot's ids.
 func (w *world) slurmForgets() {
 	if w.slurm.down {
 		return
@@ -113,22 +113,22 @@ func (w *world) slurmForgets() {
 	for _, wk := range w.slurm.workers {
 		wk.forgotten = true
 	}
-	// Other jobs get ids that the bridge's had, but not in the minutes in which a job that no snapshot
-	// has shown yet could be one of them (plan: clockSlack), nor on a clock that is wrong.
+	// Other jobs get ids that the bridge's jobs had. They come after the minutes in which the bridge could
+	// take one for a job that no snapshot has shown yet (plan: clockSlack), and never if its clock is wrong.
 	if !w.dice.happen[ClockSet] {
 		w.at(3*time.Minute, w.slurm.beginForeign)
 	}
 	w.slurm.settle()
 	least := 31 * time.Second
 	if w.dice.happen[JobRewritten] {
-		least = 2 * time.Minute // the same is so for the bridge's own jobs, whose names tell nothing then
+		least = 2 * time.Minute // the same holds for the bridge's own jobs, because their names are rewritten
 	}
 	w.stopSlurm(w.dice.faultDuration(SlurmForgets, least, least+90*time.Second))
 }
 
 const cancelled = "cancelled by an administrator"
 
-// strikeJob lets something happen to one of the live jobs of the bridge. strike reports whether it did.
+// strikeJob strikes one of the live jobs of the bridge. strike reports whether it had an effect.
 func (w *world) strikeJob(what string, strike func(j sbatch.Job) bool) {
 	j, ok := w.slurm.pickLiveJob()
 	if !ok || w.slurm.down {
@@ -144,7 +144,7 @@ func (w *world) strikeJob(what string, strike func(j sbatch.Job) bool) {
 }
 
 func (w *world) adminRequeues() {
-	w.strikeJob("requeued by an administrator", func(j sbatch.Job) bool { return w.slurm.Requeue(w.wall(), j.ID) == nil }) // refused where it may not be
+	w.strikeJob("requeued by an administrator", func(j sbatch.Job) bool { return w.slurm.Requeue(w.wall(), j.ID) == nil }) // Slurm refuses if the job must not be requeued
 }
 
 func (w *world) adminCancels() {
@@ -158,7 +158,7 @@ func (w *world) preempted() {
 	})
 }
 
-// jobSuspended suspends a job: another one has its node for a while.
+// jobSuspended suspends a job for a while: another job gets its node.
 func (w *world) jobSuspended() {
 	j, ok := w.slurm.pickLiveJob()
 	if ok && !w.slurm.down && w.slurm.Suspend(w.wall(), j.ID) {
@@ -173,7 +173,7 @@ func (w *world) nodeCut() {
 	w.loseNode("its node was cut off", func(wk *worker) { wk.cut, wk.attempt.cut = true, true })
 }
 
-// loseNode cuts a node off from Slurm. Slurm notices after a while.
+// loseNode cuts a node off from Slurm. Slurm notices it later.
 func (w *world) loseNode(what string, lose func(*worker)) {
 	j, ok := w.slurm.pickLiveJob()
 	if !ok || w.slurm.down || j.Nodes == "" {
@@ -193,8 +193,8 @@ func (w *world) loseNode(what string, lose func(*worker)) {
 	})
 }
 
-// setNode has Slurm notice that a node is gone, or is back; a controller that is down does so when it is up
-// again. Then it calls next.
+// setNode tells Slurm that a node is gone, or is back, and then calls next. A controller that is down learns it
+// once it is up again.
 func (w *world) setNode(node, state string, next func()) {
 	if w.slurm.down {
 		w.at(10*time.Second, func() { w.setNode(node, state, next) })
@@ -208,12 +208,12 @@ func (w *world) setNode(node, state string, next func()) {
 		wk.cut = state == slurmtest.NodeLost
 		wk.attempt.cut = wk.attempt.cut || wk.cut
 	}
-	_ = w.slurm.SetNode(w.wall(), node, state) // there is such a node
+	_ = w.slurm.SetNode(w.wall(), node, state) // the node exists
 	w.slurm.settle()
 	next()
 }
 
-// nodeSick makes a node fail every job before its command: its container cannot be set up.
+// nodeSick makes a node fail every job before its command, because containers cannot be set up there.
 func (w *world) nodeSick() {
 	node := slurmSite.Nodes[w.dice.below(ofMishaps, uint64(len(slurmSite.Nodes)))].Name
 	until := w.now + w.dice.faultDuration(NodeSick, time.Minute, 6*time.Minute)
@@ -221,7 +221,7 @@ func (w *world) nodeSick() {
 	w.slurm.sickUntil[node] = max(w.slurm.sickUntil[node], until)
 }
 
-// queueRefused takes the account of a queue away for a while.
+// queueRefused removes the account of a queue for a while.
 func (w *world) queueRefused() {
 	q := w.pickQueue()
 	until := w.now + w.dice.faultDuration(QueueRefused, 10*time.Second, 5*time.Minute)
@@ -253,16 +253,16 @@ func (w *world) restaged() {
 	}
 }
 
-// twin starts a second bridge beside the first.
+// twin starts a second bridge while the first one runs.
 func (w *world) twin() {
 	if w.rivalry == nil || !w.rivalry.gone {
 		w.startLife()
 	}
 }
 
-// recover is an operator's cl-bridge recover: the bridge goes on with a ledger that is older than
-// Slurm's jobs.
+// recover does the operator's cl-bridge recover: the bridge goes on with a ledger that is older than Slurm's
+// jobs.
 func (w *world) recover() {
 	w.ledger.generation += 1000
-	w.at(time.Minute, w.server.create) // nothing excuses a fault with this one
+	w.at(time.Minute, w.server.create) // this bundle is new to the ledger, so the checks excuse nothing for it
 }

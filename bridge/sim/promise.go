@@ -12,7 +12,7 @@ type Broken string
 const (
 	// Lost: a bundle of the server's never came to its end.
 	Lost Broken = "lost"
-	// Stuck: a row stayed for ever, or the bridge stepped in a circle.
+	// Stuck: a row stayed forever, or the bridge stepped in a circle.
 	Stuck Broken = "stuck"
 	// BegunTwice: an attempt began twice, or after the bridge gave it up.
 	BegunTwice Broken = "begun_twice"
@@ -25,7 +25,7 @@ const (
 	SubmittedTwice Broken = "submitted_twice"
 	// Orphan: a job outlived its row.
 	Orphan Broken = "orphans"
-	// Foreign: a bundle got what belongs to another one of its UUID: a claim, an end or results.
+	// Foreign: a bundle got a claim, an end or results of another bundle with its UUID.
 	Foreign Broken = "foreign"
 	// Touched: the bridge ended a job that it must not end.
 	Touched Broken = "touched"
@@ -37,17 +37,17 @@ const (
 	FalseEnd Broken = "false_ends"
 	// DeletedEarly: files were removed that were still needed.
 	DeletedEarly Broken = "deleted_early"
-	// TooManyRequests: Slurm was asked more often than the site allows, or too soon after it had
+	// TooManyRequests: the bridge asked Slurm more often than the site allows, or too soon after Slurm had
 	// not answered.
 	TooManyRequests Broken = "too_many_requests"
 	// Unheard: a bridge that could reach the server did not report a live run for a minute, and
 	// the server called the run offline.
 	Unheard Broken = "unheard"
-	// Starved: a bundle that could go on had to wait for more of others than a fair turn has (I11).
+	// Starved: others got more turns or places before a waiting bundle than is fair (I11).
 	Starved Broken = "starved"
 	// KillWaits: a bundle was killed before it began, and the bridge did not report that at once.
 	KillWaits Broken = "kill_waits"
-	// Rivals: bridges with ledgers of their own worked on one shared directory at a time.
+	// Rivals: two bridges with different ledgers worked on one shared directory at the same time.
 	Rivals Broken = "rivals"
 	// Panicked: the bridge panicked.
 	Panicked Broken = "panicked"
@@ -63,7 +63,7 @@ func AllBroken() []Broken {
 // Violation is a promise that a seed broke.
 type Violation struct {
 	Broken Broken
-	// At is when it was seen, Words describe it.
+	// At is the time of the check that found it. Words describe it.
 	At    time.Duration
 	Words string
 }

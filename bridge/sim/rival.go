@@ -13,7 +13,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 )
 
-// The bridge's ids: that of the site's first ledger, and that of a rival's.
+// The bridge's ids: the first ledger's, and a rival's.
 const (
 	firstBridge = "b1b2b3"
 	rivalBridge = "c1c2c3"
@@ -21,8 +21,8 @@ const (
 
 // rivalry is a start of a rival: a bridge of the same name and the same shared directory, with another
 // ledger, as after the loss of a state directory. The lease of the shared directory is real, in files of
-// this machine: it refuses the rival while the first bridge lives or comes back, and gives way to it when
-// that one is gone for good.
+// this machine: it refuses the rival while the first bridge lives or comes back, and accepts it once the
+// first bridge is gone for good.
 type rivalry struct {
 	w    *world
 	dir  string
@@ -33,7 +33,7 @@ type rivalry struct {
 // startRival starts a rival.
 func (w *world) startRival() {
 	if w.ledger.open != nil {
-		return // a real ledger is that of all lives
+		return // all lives share the real ledger
 	}
 	dir, err := os.MkdirTemp(w.leases, "sim-lease-")
 	if err != nil {
@@ -45,18 +45,18 @@ func (w *world) startRival() {
 
 // remove removes the lease's files.
 func (r *rivalry) remove() {
-	_ = os.RemoveAll(r.dir) // of this machine's, not of the site's
+	_ = os.RemoveAll(r.dir) // files of this machine, not of the site
 	r.w.rivalry = nil
 }
 
-// begin lets the rival ask for the lease that the first bridge has had from its start.
+// begin makes the rival ask for the lease, which the first bridge has had from its start.
 func (r *rivalry) begin() {
 	w := r.w
-	r.hold()
+	r.takeLease()
 	r.renew()
 	if r.gone {
 		w.logf("bridge", "its host is gone, with its ledger")
-		w.nextLife++ // nobody starts it again
+		w.nextLife++ // it is not started again
 		for _, l := range slices.Clone(w.lives) {
 			l.die("its host is gone")
 		}
@@ -70,11 +70,11 @@ func (r *rivalry) begin() {
 	if err != nil {
 		panic(err)
 	}
-	r.look(candidate)
+	r.watchLease(candidate)
 }
 
-// hold takes the lease for a life of the first bridge, which has the lock of its ledger.
-func (r *rivalry) hold() {
+// takeLease takes the lease for a life of the first bridge, which has the lock of its ledger.
+func (r *rivalry) takeLease() {
 	candidate, err := lease.NewCandidate(filepath.Join(r.dir, "bridge"), lease.Holder{Bridge: firstBridge}, func(h lease.Holder) bool { return h.Bridge == firstBridge })
 	var over bool
 	if err == nil {
@@ -91,7 +91,7 @@ func (r *rivalry) hold() {
 	}
 }
 
-// renew renews the first bridge's lease now and then, while that one runs.
+// renew renews the first bridge's lease every RenewEvery, while that bridge runs.
 func (r *rivalry) renew() {
 	w := r.w
 	if w.rivalry != r {
@@ -105,8 +105,8 @@ func (r *rivalry) renew() {
 	w.at(lease.RenewEvery, r.renew)
 }
 
-// look has the rival look whether the first bridge is over.
-func (r *rivalry) look(c *lease.Candidate) {
+// watchLease makes the rival observe the lease until it is refused or takes it.
+func (r *rivalry) watchLease(c *lease.Candidate) {
 	w := r.w
 	over, err := c.Look()
 	var held *lease.HeldError
@@ -120,7 +120,7 @@ func (r *rivalry) look(c *lease.Candidate) {
 	case err != nil:
 		panic(err)
 	case !over:
-		w.at(lease.LookEvery, func() { r.look(c) })
+		w.at(lease.LookEvery, func() { r.watchLease(c) })
 	default:
 		if !r.gone {
 			w.violate(Rivals, "a bridge with another ledger takes over, and the first one would have come back")
@@ -133,8 +133,8 @@ func (r *rivalry) look(c *lease.Candidate) {
 	}
 }
 
-// takeOver lets a bridge with an empty ledger begin. It knows nothing of the bundles so far; two more
-// are made for it. Jobs of the first bridge go on, and are not its own.
+// takeOver starts a bridge with an empty ledger. It does not know the bundles so far, so two more are made
+// for it. The first bridge's jobs go on, and are foreign to it.
 func (w *world) takeOver() {
 	w.logf("bridge", "a rival with another ledger takes over")
 	unknown := maps.Clone(w.ledger.unknown)
@@ -156,7 +156,7 @@ func (w *world) takeOver() {
 	w.at(w.dice.faultDuration(Rival, time.Second, time.Minute), w.server.create)
 }
 
-// checkRivals checks that no bridge with another ledger works beside this one.
+// checkRivals checks that no bridge with another ledger works at the same time.
 func (l *life) checkRivals() {
 	for _, other := range l.w.lives {
 		if other.ledger != l.ledger {

@@ -13,9 +13,9 @@ import (
 // CodaLab's own (stock.go).
 type server struct {
 	w *world
-	// repeats is set if the server repeats each message until that has had its effect.
+	// repeats is set if the server repeats each message until it has had its effect.
 	repeats bool
-	// mostRuns is how many runs a check-in may report; 0 for any number.
+	// mostRuns bounds the runs that a check-in may report; 0 for any number.
 	mostRuns  int
 	stock     map[string]*stock // by queue
 	downUntil time.Duration
@@ -27,22 +27,22 @@ type server struct {
 // bundle is a run bundle.
 type bundle struct {
 	uuid string
-	// command is another one for each bundle, also for those of one UUID.
-	command string
-	created time.Duration
-	wants   wants
-	state   codalab.State
-	since   time.Duration // of the state
-	heard   time.Duration // when the worker last spoke of it
-	// hampered is until when a fault keeps reports of it from the server.
+	// command is different for each bundle, also for those with one UUID.
+	command    string
+	created    time.Duration
+	wants      wants
+	state      codalab.State
+	since      time.Duration // of the state
+	lastReport time.Duration // the time of the worker's last report of it
+	// hampered is the time until which a fault keeps reports of it from the server.
 	hampered time.Duration
-	// killed is set when its owner asked to kill it, told when that was sent.
-	killed, told bool
-	killedAt     time.Duration
+	// killed is set when its owner asked to kill it, killSent when the message was sent.
+	killed, killSent bool
+	killedAt         time.Duration
 	// assigned is the bundle's row in the table worker_run of CodaLab's own
 	// server.
 	assigned bool
-	// lost is why that server has discarded the results; empty while it has not.
+	// lost is the reason for which that server has discarded the results; empty while it has not.
 	lost    string
 	exit    *int
 	failure string
@@ -51,14 +51,14 @@ type bundle struct {
 	// report, started is the start_time of the last claim.
 	status, remote string
 	started        int64
-	// misreported is set if the report of its end was of another bundle of its UUID.
+	// misreported is set if the report of its end was about another bundle of its UUID.
 	misreported bool
-	// forgiven is set for a bundle of which the ledger knows nothing any more, and for one that the
-	// server takes for an earlier one of its UUID.
+	// forgiven is set for a bundle that the ledger has lost, and for one that the server takes for an
+	// earlier one of its UUID.
 	forgiven bool
 }
 
-// wants is what the owner of a bundle asked for.
+// wants is a bundle's request.
 type wants struct {
 	queue, owner string
 	priority     int64
@@ -69,7 +69,7 @@ type wants struct {
 	bad          bool          // Slurm refuses its request
 }
 
-// wantsOf is what the owner of a row's bundle asked for. An orphan job has none.
+// wantsOf returns the request of a row's bundle. An orphan job has none.
 func (w *world) wantsOf(r *plan.Row) wants {
 	if r.Run == nil {
 		return wants{}
@@ -81,14 +81,15 @@ func (w *world) wantsOf(r *plan.Row) wants {
 type upload struct {
 	attempt  int
 	complete bool
-	missing  bool // there was nothing to upload any more
+	missing  bool // its files were already removed
 }
 
-// bundleID gives all bundles the same digits in the part that a job's name has: clients choose UUIDs.
+// bundleID gives all bundles the same digits in the part that a job's name contains, because clients choose
+// UUIDs.
 func bundleID(n int) string { return fmt.Sprintf("0x%012x%020x", 1, n+1) }
 
-// short is the part of a bundle's UUID that identifies it.
-func short(uuid string) string { return uuid[32:34] }
+// shortID returns the part of a bundle's UUID that differs from other bundles'.
+func shortID(uuid string) string { return uuid[32:34] }
 
 // create makes a bundle.
 func (s *server) create() {
@@ -101,7 +102,7 @@ func (s *server) publish(b *bundle) {
 	s.promptCheckIn(b.wants.queue)
 }
 
-// newBundle makes a bundle of a UUID. Its owner may kill it later.
+// newBundle makes a bundle with a UUID and a random request. Its owner may kill it later.
 func (s *server) newBundle(uuid string) *bundle {
 	w := s.w
 	wants := wants{queue: w.pickQueue(), owner: w.pickOwner(), priority: w.pickPriority(), cpus: 1}
@@ -124,22 +125,22 @@ func (s *server) newBundle(uuid string) *bundle {
 	return b
 }
 
-// add makes a bundle of a UUID and of what is asked for.
+// add makes a bundle with a UUID and a request.
 func (s *server) add(uuid string, wants wants) *bundle {
 	w := s.w
 	s.made++
 	b := &bundle{uuid: uuid, command: fmt.Sprintf("command %d", s.made), wants: wants, created: w.now, state: codalab.StateStaged, since: w.now}
 	w.wants[b.command] = b.wants
-	w.logf("user", "%s: %s, %+v", short(b.uuid), b.command, b.wants)
+	w.logf("user", "%s: %s, %+v", shortID(b.uuid), b.command, b.wants)
 	return b
 }
 
 func (s *server) kill(uuid, command string) {
-	b := s.find(uuid)
+	b := s.bundleByID(uuid)
 	if b == nil || b.command != command || b.state.Final() {
 		return
 	}
-	s.w.logf("user", "kills %s", short(uuid))
+	s.w.logf("user", "kills %s", shortID(uuid))
 	b.killed, b.killedAt = true, s.w.now
 	s.w.killed[command] = true
 	if !b.state.OnWorker() {
@@ -149,7 +150,7 @@ func (s *server) kill(uuid, command string) {
 	s.promptCheckIn(b.wants.queue)
 }
 
-func (s *server) find(uuid string) *bundle {
+func (s *server) bundleByID(uuid string) *bundle {
 	for _, b := range s.bundles {
 		if b.uuid == uuid {
 			return b
@@ -160,14 +161,14 @@ func (s *server) find(uuid string) *bundle {
 
 func (s *server) enter(b *bundle, state codalab.State) {
 	if b.state != state {
-		s.w.logf("server", "%s %s → %s", short(b.uuid), b.state, state)
+		s.w.logf("server", "%s %s → %s", shortID(b.uuid), b.state, state)
 	}
 	b.state, b.since = state, s.w.now
-	b.heard = s.w.now
+	b.lastReport = s.w.now
 }
 
-// promptCheckIn makes the bridge check in soon for a queue, as the end of a held check-in would. CodaLab's
-// own server answers the check-in that it holds.
+// promptCheckIn makes the bridge check in soon for a queue, like the end of a held check-in. It does nothing
+// for CodaLab's own server, which answers the check-in that it holds.
 func (s *server) promptCheckIn(queue string) {
 	if !s.repeats {
 		return
@@ -179,7 +180,7 @@ func (s *server) promptCheckIn(queue string) {
 	})
 }
 
-// isDown reports whether the server does not answer.
+// isDown reports whether the server is down.
 func (s *server) isDown() bool { return s.w.now < s.downUntil }
 
 // settled reports whether all bundles have ended.
@@ -192,8 +193,8 @@ func (s *server) settled() bool {
 	return true
 }
 
-// checkIn is a check-in on its way. A report names a UUID only, which another bundle may have when it
-// arrives.
+// checkIn is a check-in that is under way. A report names a UUID only, which another bundle may have on
+// arrival.
 type checkIn struct {
 	codalab.CheckIn
 
@@ -224,7 +225,7 @@ func (s *server) checkIn(in checkIn, answer func([]codalab.Message, error)) {
 	case s.repeats:
 		answer(s.answerAtOnce(in), nil)
 	default:
-		s.hold(in, answer)
+		s.holdCheckIn(in, answer)
 	}
 }
 
@@ -274,9 +275,9 @@ func offerOf(b *bundle) codalab.Message {
 func (s *server) passTime(b *bundle) {
 	switch {
 	case b.state == codalab.StateStarting && s.w.now-b.since > 30*time.Second:
-		s.enter(b, codalab.StateStaged) // no worker took it
-	case claimed(b) && b.state != codalab.StateWorkerOffline && s.w.now-b.heard > workerTimeout:
-		s.w.checkHeard(b)
+		s.enter(b, codalab.StateStaged) // no worker claimed it
+	case claimed(b) && b.state != codalab.StateWorkerOffline && s.w.now-b.lastReport > workerTimeout:
+		s.w.checkReported(b)
 		s.enter(b, codalab.StateWorkerOffline)
 	case b.state == codalab.StateWorkerOffline && s.w.now-b.since > 3*time.Minute:
 		s.enter(b, codalab.StateStaged)
@@ -286,9 +287,9 @@ func (s *server) passTime(b *bundle) {
 // claimed reports whether a worker has a bundle.
 func claimed(b *bundle) bool { return b.state.OnWorker() && b.state != codalab.StateStarting }
 
-// report applies a worker's report of a run, which is of the bundle of a command.
+// report applies a worker's report of a run. command is the command of the reported bundle.
 func (s *server) report(run *codalab.Run, command string) *codalab.Message {
-	b := s.find(run.UUID)
+	b := s.bundleByID(run.UUID)
 	ack := &codalab.Message{Type: codalab.MessageMarkFinalized, UUID: run.UUID}
 	switch {
 	case b == nil:
@@ -301,7 +302,7 @@ func (s *server) report(run *codalab.Run, command string) *codalab.Message {
 	case !b.state.OnWorker() || b.state == codalab.StateStarting:
 		return nil // not claimed
 	}
-	b.heard, b.status, b.remote = s.w.now, run.RunStatus, run.Remote
+	b.lastReport, b.status, b.remote = s.w.now, run.RunStatus, run.Remote
 	if run.State != codalab.StateFinalizing {
 		s.enter(b, run.State)
 		return nil
@@ -314,7 +315,7 @@ func (s *server) report(run *codalab.Run, command string) *codalab.Message {
 	return ack
 }
 
-// finish ends a bundle as its worker reported it.
+// finish ends a bundle according to its worker's report.
 func (s *server) finish(b *bundle) {
 	state := codalab.StateReady
 	switch {
@@ -336,7 +337,7 @@ func (s *server) restage(b *bundle) {
 	}
 }
 
-// bundleReturns deletes a bundle that no worker has, and makes another one of its UUID. The bridge may
+// bundleReturns deletes a bundle that no worker has, and makes another one with its UUID. The bridge may
 // still have the first one.
 func (s *server) bundleReturns() {
 	w := s.w
@@ -349,8 +350,8 @@ func (s *server) bundleReturns() {
 		return
 	}
 	s.bundles[i] = s.newBundle(old.uuid)
-	w.killed[s.bundles[i].command] = w.killed[old.command] // a message to kill it names the UUID only, and may come late
-	s.bundles[i].assigned = old.assigned                   // the table worker_run knows the UUID only
+	w.killed[s.bundles[i].command] = w.killed[old.command] // a kill message names the UUID only, and may come late
+	s.bundles[i].assigned = old.assigned                   // the table worker_run has the UUID only
 	if _, ok := w.ledger.row(old.uuid); !ok {
 		delete(w.disk.bundles, w.disk.keyOf(old.uuid))
 	}

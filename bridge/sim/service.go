@@ -8,8 +8,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// service is the server's API for one life of the bridge. Methods of the nil interface are not
-// called: a life drives check-ins itself, and no user reads files.
+// service is the server's API for one life of the bridge. Nothing calls the methods of the nil interface: a
+// life drives check-ins itself, and no user reads files.
 type service struct {
 	bridge.BundleService
 	*life
@@ -32,7 +32,7 @@ func (s service) StartBundle(_ context.Context, _, uuid string, in codalab.Start
 	case s.w.dice.below(ofServer, 2) == 0:
 		return false, &codalab.Error{Status: http.StatusForbidden, Message: "not now"}
 	}
-	b := srv.find(uuid)
+	b := srv.bundleByID(uuid)
 	if b == nil {
 		return false, notFound(uuid)
 	}
@@ -49,9 +49,8 @@ func (s service) StartBundle(_ context.Context, _, uuid string, in codalab.Start
 	return accepted, nil
 }
 
-// start gives a bundle to the worker that claims it. CodaLab's own server looks
-// only at the assignment, not at the state (codalab/model/bundle_model.py:
-// transition_bundle_preparing).
+// start gives a bundle to the worker that claims it. CodaLab's own server checks only the assignment, not
+// the state (codalab/model/bundle_model.py: transition_bundle_preparing).
 func (s *server) start(b *bundle, in codalab.StartBundle) bool {
 	if s.repeats {
 		if b.state == codalab.StateStarting {
@@ -83,7 +82,7 @@ func (s service) Standing(_ context.Context, uuid string) (codalab.Standing, err
 	if srv.isDown() || s.w.fault(ConfirmFails) {
 		return codalab.Standing{}, errUnreachable
 	}
-	b := srv.find(uuid)
+	b := srv.bundleByID(uuid)
 	if b == nil {
 		return codalab.Standing{}, notFound(uuid)
 	}

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Shrink runs a failing seed again and again with fewer faults, and returns the result with the
-// fewest faults that breaks the same promise. When ctx ends it returns the best result so far.
+// Shrink runs a failing seed repeatedly with fewer faults, and returns the result with the fewest faults
+// that breaks the same promise. When ctx ends it returns the best result so far.
 func Shrink(ctx context.Context, failed Result, o Options) Result {
 	best := failed
 	for size := (len(best.Faults) + 1) / 2; size > 0; {

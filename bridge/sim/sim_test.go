@@ -63,8 +63,8 @@ func TestSeedGoesTheSameWayEachTime(t *testing.T) {
 	}
 }
 
-// TestWrongAssumptionIsFoundAndShrunk sets a bridge up for a disk that shows
-// records at once, which this one does not.
+// TestWrongAssumptionIsFoundAndShrunk configures a bridge for a disk that shows records at once, which this
+// disk does not.
 func TestWrongAssumptionIsFoundAndShrunk(t *testing.T) {
 	t.Parallel()
 	hasty := func(p *plan.Policy) { p.Settle = 0 }
@@ -87,7 +87,7 @@ func TestWrongAssumptionIsFoundAndShrunk(t *testing.T) {
 	t.Error("no seed shows in few faults that the disk is not given its time")
 }
 
-// TestSeedsOnARealLedger runs seeds with SQLite beside the simulated ledger: both answer alike,
+// TestSeedsOnARealLedger runs seeds with SQLite and the simulated ledger at once: both answer alike,
 // and the bridge's rows come from SQLite after each restart.
 func TestSeedsOnARealLedger(t *testing.T) {
 	t.Parallel()
@@ -141,8 +141,8 @@ func TestFaultsAreReadAsTheyAreWritten(t *testing.T) {
 	}
 }
 
-// TestRivalsWithoutALeaseAreFound starts bridges with other ledgers without the lease of the shared
-// directory, which keeps them from the first one.
+// TestRivalsWithoutALeaseAreFound starts bridges with other ledgers, without the lease of the shared
+// directory that would keep them from the first bridge.
 func TestRivalsWithoutALeaseAreFound(t *testing.T) {
 	t.Parallel()
 	found := 0

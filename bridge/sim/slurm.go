@@ -11,8 +11,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
 )
 
-// slurmSite is the cluster of every seed: a fast one of four nodes. largeSite is that of a large
-// world, with two hundred.
+// slurmSite is the cluster of every seed: a fast one of four nodes. largeSite is the cluster of a large
+// world, with two hundred nodes.
 //
 //nolint:gochecknoglobals // never written to; built once for all seeds
 var slurmSite, largeSite = newSlurmSite(), newLargeSite()
@@ -26,7 +26,7 @@ func newSlurmSite() *slurmtest.Site {
 func newLargeSite() *slurmtest.Site {
 	s := newSlurmSite()
 	s.Nodes = nil
-	for i := range s.Partitions[:2] { // of both, the nodes have fewer GPUs than a bad bundle asks for
+	for i := range s.Partitions[:2] { // nodes have fewer GPUs than a bad bundle requests
 		s.Partitions[i].Nodes = nil
 		for n := range 100 {
 			name := fmt.Sprintf("%s%d", s.Partitions[i].Name, n)
@@ -41,11 +41,11 @@ func newLargeSite() *slurmtest.Site {
 const (
 	researcher = 1001
 	rewritten  = "site-job" // the name that the site's plugin gives to jobs
-	// Jobs that are not the bridge's.
+	// Jobs that do not belong to the bridge.
 	foreignJob       = "interactive"
 	neighbour        = "cl-ann-000000000001.1-ffffff" // another bridge's
 	neighbourComment = "codalab bundle=0x1 attempt=1 owner=1 bridge=ffffff generation=900"
-	// An orphan job, of a bundle that is long forgotten.
+	// An orphan job, of a bundle that was forgotten long ago.
 	orphanJob     = "cl-ann-ffffffffffff.1-b1b2b3"
 	orphanComment = "codalab bundle=0xffffffffffffffffffffffffffffffff attempt=1 owner=1 bridge=b1b2b3 generation=0"
 )
@@ -59,27 +59,27 @@ type slurm struct {
 	foreign []sbatch.JobID
 	down    bool
 	hidden  map[sbatch.JobID]bool // from squeue
-	invalid map[sbatch.JobID]bool // pending, as their account is gone
-	// sickUntil and refusedUntil are the nodes and the queues in trouble.
+	invalid map[sbatch.JobID]bool // pending, because their account is gone
+	// sickUntil and refusedUntil are the ends of the trouble of nodes and of queues.
 	sickUntil, refusedUntil map[string]time.Duration
-	// attempts are those of the bridge's jobs.
+	// attempts maps the bridge's jobs to their attempts.
 	attempts map[sbatch.JobID]*attempt
 	revoked  map[sbatch.JobID]*revocation
 	// limited is set if the controller bounds the requests of one user.
 	limited bool
 }
 
-// revocation is a job that another cluster of the federation starts, which sees the same disk. This
-// one's squeue and sacct show neither that the job runs nor how it ends.
+// revocation is a job that another cluster of the federation starts, which sees the same disk. This cluster's
+// squeue and sacct show neither that the job runs nor its end.
 type revocation struct {
-	// forgotten is set if the other cluster never says that the job has ended.
+	// forgotten is set if the other cluster never reports the end of the job.
 	forgotten bool
-	// shown is the job as squeue shows it since it began; nil before.
+	// shown is the job as squeue shows it after its start; nil before.
 	shown *sbatch.Job
 }
 
-// see returns what squeue or sacct shows of a job.
-func (r *revocation) see(j sbatch.Job) sbatch.Job {
+// asShown returns the job as squeue or sacct shows it.
+func (r *revocation) asShown(j sbatch.Job) sbatch.Job {
 	if r == nil || j.State == sbatch.StatePending {
 		return j
 	}
@@ -88,14 +88,14 @@ func (r *revocation) see(j sbatch.Job) sbatch.Job {
 	return j
 }
 
-// seeAll does so for all jobs of an answer.
-func (s *slurm) seeAll(jobs []sbatch.Job) {
+// showRevoked replaces the jobs of an answer by the results of asShown.
+func (s *slurm) showRevoked(jobs []sbatch.Job) {
 	for i, j := range jobs {
-		jobs[i] = s.revoked[j.ID].see(j)
+		jobs[i] = s.revoked[j.ID].asShown(j)
 	}
 }
 
-// neverEnding returns the revoked jobs that squeue shows after their records are purged.
+// neverEnding adds the revoked jobs that squeue shows forever.
 func (s *slurm) neverEnding(jobs []sbatch.Job) []sbatch.Job {
 	for id, r := range s.revoked {
 		if r.forgotten && r.shown != nil && !slices.ContainsFunc(jobs, func(j sbatch.Job) bool { return j.ID == id }) {
@@ -106,7 +106,7 @@ func (s *slurm) neverEnding(jobs []sbatch.Job) []sbatch.Job {
 	return jobs
 }
 
-// settle has the nodes carry out the controller's orders, and schedules the next time.
+// settle makes the nodes carry out the controller's orders, and schedules the next time.
 func (s *slurm) settle() {
 	w := s.w
 	for _, o := range s.Advance(w.wall()) {
@@ -125,7 +125,7 @@ func (s *slurm) settle() {
 	})
 }
 
-// carryOut does an order of the controller's on its node.
+// carryOut executes an order of the controller on its node.
 func (s *slurm) carryOut(o slurmtest.Order) {
 	switch o.Kind {
 	case slurmtest.Start:
@@ -139,7 +139,7 @@ func (s *slurm) carryOut(o slurmtest.Order) {
 			}
 		}
 	case slurmtest.Terminate, slurmtest.Kill:
-		if o.Request.Name == orphanJob && s.attempts[o.Job] == nil { // a controller that has lost its state has used its id again
+		if o.Request.Name == orphanJob && s.attempts[o.Job] == nil { // else a controller that lost its state has reused its id
 			s.Ended(s.w.wall(), o.Job, o.Restart, slurmtest.End{Signal: 15})
 		}
 		for _, wk := range s.workers {
@@ -150,12 +150,12 @@ func (s *slurm) carryOut(o slurmtest.Order) {
 	}
 }
 
-// isForeign reports whether a job is none of this bridge's.
+// isForeign reports whether a job does not belong to this bridge.
 func (s *slurm) isForeign(j sbatch.Job) bool {
 	return j.Name == foreignJob || j.Name == neighbour || j.Name == orphanJob && s.w.policy.Bridge != firstBridge
 }
 
-// liveJobs lists the jobs of this bridge that have not ended.
+// liveJobs returns the jobs of this bridge that have not ended.
 func (s *slurm) liveJobs() ([]sbatch.Job, error) {
 	snapshot, err := s.Observe(s.w.wall(), researcher)
 	return slices.DeleteFunc(snapshot.Jobs, func(j sbatch.Job) bool {
@@ -163,8 +163,7 @@ func (s *slurm) liveJobs() ([]sbatch.Job, error) {
 	}), err
 }
 
-// anyLive reports whether any job of this bridge lives, which is so as long as Slurm
-// does not answer.
+// anyLive reports whether any job of this bridge lives. It is true while Slurm does not answer.
 func (s *slurm) anyLive() bool {
 	live, err := s.liveJobs()
 	return err != nil || len(live) > 0
@@ -187,7 +186,7 @@ func (s *slurm) beginOrphan() {
 	s.settle()
 }
 
-// beginForeign submits jobs that are not the bridge's, which it must not touch.
+// beginForeign submits jobs that do not belong to the bridge, which must not touch them.
 func (s *slurm) beginForeign() {
 	for _, r := range []sbatch.Request{
 		{Name: foreignJob, Partition: "gpu", CPUs: 1, Time: 24 * time.Hour, Script: "#!/bin/sh\n"},
@@ -211,7 +210,7 @@ func (s *slurm) release(id sbatch.JobID) {
 	s.settle()
 }
 
-// resume lets a suspended job go on, once the controller is up.
+// resume continues a suspended job, once the controller is up.
 func (s *slurm) resume(id sbatch.JobID) {
 	if s.down {
 		s.w.at(10*time.Second, func() { s.resume(id) })
@@ -221,8 +220,8 @@ func (s *slurm) resume(id sbatch.JobID) {
 	s.settle()
 }
 
-// made lets faults strike a new job.
-func (s *slurm) made(id sbatch.JobID) {
+// strikeNewJob lets faults strike a new job.
+func (s *slurm) strikeNewJob(id sbatch.JobID) {
 	w := s.w
 	if id == 0 {
 		return
@@ -264,9 +263,9 @@ func (s *slurm) made(id sbatch.JobID) {
 	}
 }
 
-// accountsTell reports whether the accounting database, the ledger and the clock are always right in
-// this seed. If they are not, a job that squeue hides cannot be told from one that has ended, or
-// never was.
+// accountsTell reports whether the accounting database, the ledger and the clock are always right in this
+// seed. If they are not, the bridge cannot tell a job that squeue hides from one that has ended or never
+// existed.
 func (w *world) accountsTell() bool {
 	for _, k := range makeAccountsWrong() {
 		if w.dice.happen[k] {
@@ -276,7 +275,8 @@ func (w *world) accountsTell() bool {
 	return w.policy.Accounting
 }
 
-// makeAccountsWrong lists the faults for which the accounts do not tell: they do not show a held job either.
+// makeAccountsWrong lists the faults that make the accounts unreliable. The accounts do not show a held job
+// either.
 func makeAccountsWrong() []Kind {
 	return []Kind{DatabaseDown, DatabaseBehind, DatabaseLosesEnds, SlurmForgets, AdminRequeues, Preempted, BootFails, LaunchFails, NodeDies, NodeCut, JobInvalid, JobWaits, LedgerOld, ClockSet}
 }

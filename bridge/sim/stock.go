@@ -20,13 +20,13 @@ const (
 	finishingDelay = 100 * time.Millisecond
 )
 
-// stock is what CodaLab's own server knows of one worker identity.
+// stock is the state of one worker identity in CodaLab's own server.
 type stock struct {
 	// listener is the check-in that gets the next message: always the newest.
 	listener *listener
-	// heard is when the worker last checked in, closed whether it asked for no bundles then.
-	heard  time.Duration
-	closed bool
+	// lastCheckIn is the time of the worker's last check-in. closed is set if that asked for no bundles.
+	lastCheckIn time.Duration
+	closed      bool
 }
 
 // listener is a held check-in. answer is called once.
@@ -42,11 +42,11 @@ func (l *listener) reply(messages ...codalab.Message) {
 	}
 }
 
-// hold handles a check-in as CodaLab's own server does: it applies every report, in any state of the
+// holdCheckIn handles a check-in as CodaLab's own server does: it applies every report, in any state of the
 // bundle, and then waits for one message. An older check-in that still waits gets none.
-func (s *server) hold(in checkIn, answer func([]codalab.Message, error)) {
+func (s *server) holdCheckIn(in checkIn, answer func([]codalab.Message, error)) {
 	of := s.stock[in.Tag]
-	of.heard, of.closed = s.w.now, in.ExitAfterNumRuns <= 0
+	of.lastCheckIn, of.closed = s.w.now, in.ExitAfterNumRuns <= 0
 	for i := range in.Runs {
 		s.apply(&in.Runs[i], in.of[i])
 	}
@@ -60,11 +60,11 @@ func (s *server) hold(in checkIn, answer func([]codalab.Message, error)) {
 	})
 }
 
-// apply applies a report (codalab/model/bundle_model.py: bundle_checkin,
-// transition_bundle_running, transition_bundle_finalizing). A report that comes
-// after the acknowledgement brings the bundle back. The report is of the bundle of a command.
+// apply applies a report about the bundle with this command (codalab/model/bundle_model.py: bundle_checkin,
+// transition_bundle_running, transition_bundle_finalizing). A report that comes after the acknowledgement
+// brings the bundle back.
 func (s *server) apply(run *codalab.Run, command string) {
-	b := s.find(run.UUID)
+	b := s.bundleByID(run.UUID)
 	if b == nil {
 		return
 	}
@@ -73,7 +73,7 @@ func (s *server) apply(run *codalab.Run, command string) {
 	}
 	if b.state == codalab.StateWorkerOffline {
 		if b.assigned {
-			return // an IntegrityError, which the server logs and nobody sees
+			return // an IntegrityError, which the server only logs
 		}
 		b.assigned = true
 	}
@@ -107,7 +107,7 @@ func (s *server) manage() {
 		return
 	}
 	for _, b := range s.bundles {
-		if s.w.now-s.stock[b.wants.queue].heard > workerTimeout { // _cleanup_dead_workers
+		if s.w.now-s.stock[b.wants.queue].lastCheckIn > workerTimeout { // _cleanup_dead_workers
 			b.assigned = false
 		}
 	}
@@ -119,13 +119,13 @@ func (s *server) manage() {
 func (s *server) manageOne(b *bundle) {
 	switch b.state { //nolint:exhaustive // the manager leaves the others alone
 	case codalab.StateStarting:
-		if !b.assigned || s.w.now-b.heard > startingLimit {
+		if !b.assigned || s.w.now-b.lastReport > startingLimit {
 			b.assigned = false
 			s.enter(b, codalab.StateStaged)
 		}
 	case codalab.StatePreparing, codalab.StateRunning:
-		if !b.assigned || s.w.now-b.heard > workerTimeout {
-			s.w.checkHeard(b)
+		if !b.assigned || s.w.now-b.lastReport > workerTimeout {
+			s.w.checkReported(b)
 			b.assigned = false
 			s.enter(b, codalab.StateWorkerOffline)
 		}
@@ -138,8 +138,8 @@ func (s *server) manageOne(b *bundle) {
 			s.send(b, offerOf(b))
 		}
 	}
-	if b.killed && !b.told && b.assigned && b.state.OnWorker() {
-		b.told = s.send(b, codalab.Message{Type: codalab.MessageKill, UUID: b.uuid}) || s.w.now-b.killedAt > killTimeout
+	if b.killed && !b.killSent && b.assigned && b.state.OnWorker() {
+		b.killSent = s.send(b, codalab.Message{Type: codalab.MessageKill, UUID: b.uuid}) || s.w.now-b.killedAt > killTimeout
 	}
 }
 
@@ -155,14 +155,14 @@ func (s *server) acknowledge(b *bundle) {
 	}
 	uuid := b.uuid
 	s.w.at(s.w.dice.duration(ofServer, time.Millisecond, finishingDelay), func() {
-		if b := s.find(uuid); b != nil && b.state == codalab.StateFinalizing {
+		if b := s.bundleByID(uuid); b != nil && b.state == codalab.StateFinalizing {
 			s.conclude(b)
 		}
 	})
 }
 
 // mayBreakOff lets an upload of a bundle fail at the server, at once or after another one has
-// succeeded. CodaLab's own server then discards the contents, and makes the bundle failed in any
+// succeeded. CodaLab's own server then discards the contents, and makes the bundle failed, whatever its
 // state (codalab/rest/bundles.py: _update_bundle_contents_blob).
 func (s *server) mayBreakOff(b *bundle) {
 	if b == nil || s.repeats || s.w.dice.below(ofServer, 2) == 0 {
@@ -170,7 +170,7 @@ func (s *server) mayBreakOff(b *bundle) {
 	}
 	uuid, command := b.uuid, b.command
 	s.w.at(s.w.dice.duration(ofServer, 0, 20*time.Second), func() {
-		if b := s.find(uuid); b != nil {
+		if b := s.bundleByID(uuid); b != nil {
 			b.forgiven = b.forgiven || b.command != command // that server knows the UUID only
 			b.upload, b.lost = nil, "Upload failed: connection reset"
 			s.enter(b, codalab.StateFailed)
@@ -178,8 +178,8 @@ func (s *server) mayBreakOff(b *bundle) {
 	})
 }
 
-// takesResults does what package client does before it uploads results
-// (readyForResults), and reports whether the server takes them.
+// takesResults returns nil if the server accepts results. Package client asks that before an upload
+// (readyForResults).
 func (s *server) takesResults(b *bundle) error {
 	switch {
 	case s.repeats:
@@ -193,8 +193,8 @@ func (s *server) takesResults(b *bundle) error {
 	return nil
 }
 
-// conclude gives a bundle its last state (transition_bundle_finished). The server may not see yet how the
-// bundle ended: increment_user_time_used commits bundle_checkin's transaction before that is written.
+// conclude gives a bundle its last state (transition_bundle_finished). The server may not see the exit code
+// yet: increment_user_time_used commits bundle_checkin's transaction before it is written.
 func (s *server) conclude(b *bundle) {
 	b.assigned = false
 	switch failed := b.failure != "" || b.exit != nil && *b.exit != 0; {

@@ -17,18 +17,17 @@ type worker struct {
 	bundle  *bundleDir
 	attempt *attempt
 	token   string
-	// owns is set while it runs the command, told once it was told to stop.
-	owns, told, ended bool
-	// cut is set if Slurm no longer reaches its node, forgotten if Slurm no longer has its
-	// job.
+	// owns is set while it runs the command, terminated once Slurm told it to stop.
+	owns, terminated, ended bool
+	// cut is set if Slurm cannot reach its node, forgotten if Slurm has lost its job.
 	cut, forgotten bool
-	// suspended is set while Slurm has stopped it, and due is what is to happen when it goes on.
+	// suspended is set while Slurm has suspended it. due has the events that wait for its resumption.
 	suspended bool
 	due       []func()
 }
 
-// specOf reads from a job's script which attempt's specification it names. The script ends in its path,
-// .../<uuid>/<n>-<bridge>/spec.json'.
+// specOf returns the attempt whose specification a job's script names. The script ends in the path of the
+// specification, .../<uuid>/<n>-<bridge>/spec.json'.
 func specOf(r sbatch.Request) (of dirKey, attempt int) {
 	parts := strings.Split(r.Script, "/")
 	name := parts[len(parts)-2]
@@ -36,8 +35,8 @@ func specOf(r sbatch.Request) (of dirKey, attempt int) {
 	return dirKey{parts[len(parts)-3], bridge}, number(name)
 }
 
-// isSubmittedBy reports whether a submission is that of the attempt's specification, and not that of an
-// earlier bundle of the UUID.
+// isSubmittedBy reports whether a submission is of the attempt's specification, and not of an earlier bundle
+// of the UUID.
 func (a *attempt) isSubmittedBy(r sbatch.Request) bool {
 	return strings.Contains(r.Script, "--submission="+a.submission+" ")
 }
@@ -49,11 +48,11 @@ func (s *slurm) startWorker(l slurmtest.Launch) {
 	wk := &worker{w: w, launch: l, bundle: w.disk.bundleAt(of), attempt: w.disk.bundleAt(of).attempt(n)}
 	wk.token = "worker " + strconv.Itoa(len(s.workers)) + " of job " + l.Job.String()
 	s.workers = append(s.workers, wk)
-	w.logf("worker", "%s.%d starts on %s, job %s", short(of.uuid), n, l.Node, wk.token)
+	w.logf("worker", "%s.%d starts on %s, job %s", shortID(of.uuid), n, l.Node, wk.token)
 	wk.at(w.dice.duration(ofWorkers, 20*time.Millisecond, time.Second), wk.begin)
 }
 
-// at schedules an event that comes only if the worker still runs, and waits while it is suspended.
+// at schedules an event that happens only if the worker still runs. It waits while the worker is suspended.
 func (wk *worker) at(after time.Duration, do func()) {
 	wk.w.at(after, func() {
 		switch {
@@ -66,7 +65,7 @@ func (wk *worker) at(after time.Duration, do func()) {
 	})
 }
 
-// suspend stops the worker, or lets it go on.
+// suspend suspends the worker, or resumes it.
 func (wk *worker) suspend(stop bool) {
 	wk.suspended = stop
 	if stop || wk.ended {
@@ -88,13 +87,13 @@ func (wk *worker) dies() bool {
 	return wk.ended
 }
 
-// begin takes the attempt, and begins the command if the worker has won it.
+// begin takes the attempt, and begins the command if the worker owns the attempt then.
 func (wk *worker) begin() {
 	w, a := wk.w, wk.attempt
 	if wk.dies() {
 		return
 	}
-	if wk.told {
+	if wk.terminated {
 		wk.end(slurmtest.End{Signal: 15})
 		return
 	}
@@ -107,7 +106,7 @@ func (wk *worker) begin() {
 		a.started = written[spool.Started]{&spool.Started{Token: wk.token, Node: wk.launch.Node, Job: wk.launch.Job.String(), At: w.wall()}, w.disk.seen()}
 	}
 	if a.started.record.Token != wk.token {
-		wk.end(slurmtest.End{Code: 121}) // another's: leave and touch nothing
+		wk.end(slurmtest.End{Code: 121}) // another worker owns it: touch nothing
 		return
 	}
 	if w.fault(BeginUnknown) {
@@ -146,9 +145,9 @@ func (wk *worker) begin() {
 	wk.at(wants.seconds, func() { wk.commandEnds(wants.code) })
 }
 
-// commandEnds is the end of the command by itself.
+// commandEnds ends the command by itself.
 func (wk *worker) commandEnds(code int) {
-	if wk.told {
+	if wk.terminated {
 		return
 	}
 	exit := spool.Exit{Token: wk.token, Cause: spool.CauseSucceeded, ExitCode: &code, CommandStarted: wk.w.wall().Add(-wk.w.wants[wk.attempt.command].seconds), CommandEnded: wk.w.wall()}
@@ -162,7 +161,7 @@ func (wk *worker) commandEnds(code int) {
 	wk.leave(exit, slurmtest.End{Code: code})
 }
 
-// leave writes the exit record and ends.
+// leave writes the exit record and ends the worker.
 func (wk *worker) leave(exit spool.Exit, end slurmtest.End) {
 	w, a := wk.w, wk.attempt
 	switch {
@@ -186,7 +185,7 @@ func (wk *worker) leave(exit spool.Exit, end slurmtest.End) {
 	}
 }
 
-// signal is TERM or KILL from Slurm.
+// signal delivers TERM or KILL from Slurm.
 func (wk *worker) signal(kill bool) {
 	w := wk.w
 	switch {
@@ -194,8 +193,8 @@ func (wk *worker) signal(kill bool) {
 	case kill:
 		wk.attempt.notePlatformCause("killed by Slurm")
 		wk.end(slurmtest.End{Signal: 9})
-	case !wk.told:
-		wk.told = true
+	case !wk.terminated:
+		wk.terminated = true
 		if !wk.owns {
 			return // begin sees it
 		}
@@ -211,21 +210,21 @@ func (wk *worker) signal(kill bool) {
 	}
 }
 
-// end is the end of the batch script, which its node reports.
+// end ends the batch script, and its node reports that.
 func (wk *worker) end(e slurmtest.End) {
 	if wk.ended {
 		return
 	}
 	wk.vanish()
 	w := wk.w
-	w.logf("worker", "%s.%d ends: %+v", short(wk.bundle.uuid), wk.attempt.number, e)
+	w.logf("worker", "%s.%d ends: %+v", shortID(wk.bundle.uuid), wk.attempt.number, e)
 	if !wk.cut && !wk.forgotten {
 		w.slurm.Ended(w.wall(), wk.launch.Job, wk.launch.Restart, e)
 		w.slurm.settle()
 	}
 }
 
-// vanish is the end of a worker with its node, which is not reported.
+// vanish ends a worker together with its node, so that nothing reports it.
 func (wk *worker) vanish() {
 	if !wk.ended {
 		wk.ended = true

@@ -15,46 +15,46 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
 )
 
-// epoch is when simulated time begins.
+// epoch is the beginning of simulated time.
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) //nolint:gochecknoglobals // a constant
 
 const (
 	// calm is the time after which no fault strikes.
 	calm = 8 * time.Minute
-	// horizon is when everything must have come to its end.
+	// horizon is the time at which everything must have come to its end.
 	horizon = 9 * time.Hour
 )
 
 // Options change how a seed runs.
 type Options struct {
-	// Only are the faults that may strike; nil for all.
+	// Only has the faults that may strike; nil for all.
 	Only []Fault
-	// Log receives a line for each thing that happens; nil for none.
+	// Log receives a line for each event; nil for none.
 	Log io.Writer
 	// Policy changes the bridge's policy; nil for no change.
 	Policy func(*plan.Policy)
 	// Large makes a world of two thousand bundles, two hundred nodes and five owners, which takes a
 	// minute or two.
 	Large bool
-	// Ledger, if not nil, opens a real ledger for each life of the bridge. It has to answer as
-	// the simulated one does, and the bridge gets its rows. The caller closes what it opened.
-	// No old copy is restored then.
+	// Ledger, if not nil, opens a real ledger for each life of the bridge. Its answers have to agree with
+	// the simulated one's, and the bridge gets its rows. The caller closes the ledgers. No old copy is
+	// restored then.
 	Ledger func() (bridge.Ledger, error)
-	// Leases is the directory for the leases of shared directories, on a quick disk; empty for that of
-	// temporary files. Unleased starts bridges without a lease.
+	// Leases is the directory for the leases of shared directories, on a fast disk; empty for the directory
+	// of temporary files. Unleased starts bridges without a lease.
 	Leases   string
 	Unleased bool
 }
 
-// Result is the result of a seed.
+// Result is the outcome of a seed.
 type Result struct {
 	Seed uint64
 	// Violations is empty for a seed that kept all promises.
 	Violations []Violation
-	// Faults are those that struck, in their order.
+	// Faults are the faults that struck, in their order.
 	Faults []Fault
-	// Bundles, Attempts and Steps count what the seed made; Simulated is how long the site's
-	// clock ran.
+	// Bundles, Attempts and Steps count the seed's bundles, attempts and steps; Simulated is the time that
+	// passed on the site's clock.
 	Bundles, Attempts, Steps int
 	Simulated                time.Duration
 }
@@ -72,7 +72,7 @@ func Run(ctx context.Context, seed uint64, o Options) Result {
 	}
 }
 
-// live runs the site to its end. A panic is a broken promise.
+// live runs the site to its end. A panic breaks a promise.
 func (w *world) live() {
 	defer func() {
 		if p := recover(); p != nil {
@@ -115,23 +115,23 @@ type world struct {
 	leases   string
 	unleased bool
 
-	// What users asked for, by command, also if the server has lost it.
+	// The users' requests, by command, including those that the server has lost.
 	wants  map[string]wants
 	killed map[string]bool
-	// stopping are the bundles that are being stopped before they began.
+	// stopping has the bundles that are being stopped before they have begun.
 	stopping map[string]*stop
 
 	violations []Violation
 	verdicts   map[string]reported
 	requests   []time.Duration
-	passed     map[lane]map[string]*turns // how often each lane was passed over, by owner
+	passed     map[lane]map[string]*turns // the turns of others since each lane's last one, by their owner
 	steps      int
 	attempts   int
 	nextLife   int
-	hampered   time.Duration   // when all reports were last kept from the server
+	hampered   time.Duration   // the last time at which all reports were kept from the server
 	late       map[string]bool // the bundles, by command, of which an offer came late
 	offset     time.Duration   // of the newest life's clock
-	clockSet   time.Duration   // when that changed last
+	clockSet   time.Duration   // the time of its last change
 	rushed     time.Duration
 	rush       int
 }
@@ -168,7 +168,7 @@ func newWorld(ctx context.Context, seed uint64, o Options) *world {
 	return w
 }
 
-// newPolicy is the seed's policy.
+// newPolicy returns the seed's policy.
 func (w *world) newPolicy() plan.Policy {
 	retry := plan.RetryNever
 	if w.dice.below(ofUsers, 2) == 0 {
@@ -198,7 +198,7 @@ func (w *world) newPolicy() plan.Policy {
 	}
 }
 
-// howManyQueues is how many queues the site has: mostly one, but for a crowd.
+// howManyQueues returns the number of the site's queues: mostly one, and more for a crowd.
 func (w *world) howManyQueues() uint64 {
 	if w.crowd.pace.Burst > 0 {
 		return 2 + w.dice.below(ofQueues, 2)
@@ -212,7 +212,7 @@ func (w *world) howManyQueues() uint64 {
 	return 1
 }
 
-// pickQueue, pickOwner and pickPriority are what a user asks for.
+// pickQueue, pickOwner and pickPriority return random parts of a request.
 func (w *world) pickQueue() string {
 	return w.queues[w.dice.below(ofQueues, uint64(len(w.queues)))].Name
 }
@@ -232,13 +232,13 @@ const (
 	settle = 10 * time.Second
 )
 
-// begin sets the site going.
+// begin starts the site.
 func (w *world) begin() {
 	for range 1 + w.dice.below(ofUsers, 6)*w.dice.below(ofUsers, 3)/4 { // one, seldom two or three
 		w.at(w.dice.duration(ofUsers, 0, time.Minute), w.server.create)
 	}
 	if w.fault(CheckInTooLarge) {
-		// One run a check-in is enough for a few bundles, and not for the six hundred live ones of a large
+		// One run in a check-in is enough for a few bundles, but not for the six hundred live ones of a large
 		// world: CodaLab's own server holds each check-in for 5 s.
 		w.server.mostRuns = int(w.dice.faultDuration(CheckInTooLarge, 1, 3)) + w.crowd.bundles/25
 		for range 3 {
@@ -268,11 +268,12 @@ func (w *world) begin() {
 	}
 }
 
-// killsMany reports whether many bundles are killed at once in this seed. The controller bears few
-// requests then.
+// killsMany reports whether many bundles are killed at once in this seed. The controller then accepts few
+// requests.
 func (w *world) killsMany() bool { return w.dice.throw(kinds, 0, 8)%8 == 0 }
 
-// pace is what the controller bears; zero for the usual, also if the controller says what it bears.
+// pace returns the rate of requests that the site configures; zero for the default, and if the controller
+// names its own limit.
 func (w *world) pace() bridge.Pace {
 	if w.slurm.limited {
 		return bridge.Pace{}
@@ -283,8 +284,8 @@ func (w *world) pace() bridge.Pace {
 	return w.crowd.pace
 }
 
-// killMany makes bundles of which a node has room for one, beside the jobs of others, and kills them all at
-// one moment.
+// killMany makes bundles so large that a node has room for only one, so that most of them wait. It kills them
+// all at one moment.
 func (w *world) killMany() {
 	var doomed []*bundle
 	for range 8 {
@@ -308,7 +309,7 @@ func (w *world) at(after time.Duration, do func()) {
 	w.events.add(w.now+after, do)
 }
 
-// wall is simulated time on a clock that is right.
+// wall returns simulated time, as a correct clock shows it.
 func (w *world) wall() time.Time { return epoch.Add(w.now) }
 
 // fault takes a chance for a fault.
@@ -338,7 +339,7 @@ func (w *world) finished() bool {
 // event is a scheduled call.
 type event struct {
 	at time.Duration
-	// number is that of the event in the order in which they were scheduled.
+	// number counts the events in the order in which they were scheduled.
 	number int
 	do     func()
 }
@@ -347,8 +348,8 @@ func (e event) before(other event) bool {
 	return e.at < other.at || e.at == other.at && e.number < other.number
 }
 
-// events are those that come, as a binary heap. Of two at the same time the one that was scheduled
-// first comes first. Package container/heap allocates for each event, which shows.
+// events are the coming events, as a binary heap. Of two events at the same time the one that was scheduled
+// first comes first. Package container/heap allocates for each event, which is noticeably slower.
 type events struct {
 	heap      []event
 	scheduled int
