@@ -10,12 +10,12 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// format is the form in which Save writes rows. Rows of format 1 are read, too: a bridge that was
-// replaced by a newer version had bundles in flight. Each becomes a row of this format when it is
+// format is the format in which Save writes rows. The ledger also reads rows of format 1, because a bridge
+// that was replaced by a newer version had bundles in flight. Each such row gets the new format when it is
 // saved next. An older version refuses the ledger, because it lacks a migration.
 const format = 2
 
-// document is a row in the ledger's form.
+// document is a row as the ledger stores it.
 type document struct {
 	Version  int64
 	Format   int64
@@ -42,8 +42,8 @@ func (d document) row() (plan.Row, error) {
 	return r, nil
 }
 
-// names1 are the names in format 1 of what has another name, or another place, in format 2.
-// Format 1 had no values of their own for the attempt and for the failed tries.
+// names1 maps the names of fields in format 1 to their names and places in format 2. Format 1 had no
+// separate parts for the attempt and for the failed tries.
 var names1 = map[string]string{ //nolint:gochecknoglobals // a table, never written
 	"claimed": "offered_at", "offered": "reoffered_at", "since": "phase_since", "decided": "decided_at", "due": "due_at",
 	"low": "disk_low", "changed": "data_changed", "stop": "stop_verdict", "reports": "report_count",
@@ -59,7 +59,7 @@ var names1 = map[string]string{ //nolint:gochecknoglobals // a table, never writ
 	"closed": "attempt.fenced", "gone": "attempt.records_gone_since", "begun": "attempt.begun", "exit": "attempt.exit",
 }
 
-// fromFormat1 brings a document of format 1 into format 2.
+// fromFormat1 converts a document of format 1 to format 2.
 func fromFormat1(data []byte) ([]byte, error) {
 	var old struct {
 		Attempt int        `json:"attempt"`

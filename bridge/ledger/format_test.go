@@ -16,7 +16,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// beforeFormat2 are the migrations of the last version that wrote format 1.
+// beforeFormat2 has the migrations of the last version that wrote format 1.
 func beforeFormat2(t *testing.T) fs.FS {
 	t.Helper()
 	files := fstest.MapFS{}
@@ -30,8 +30,8 @@ func beforeFormat2(t *testing.T) fs.FS {
 	return files
 }
 
-// format1 are rows as the last version of format 1 wrote them: one in each phase, and one in
-// which every field has a value (fullRow).
+// format1 has rows that the last version of format 1 wrote: one in each phase, and one in which every field
+// has a value (fullRow).
 func format1(t *testing.T) []string {
 	t.Helper()
 	data, err := os.ReadFile("testdata/format1.jsonl")
@@ -91,7 +91,7 @@ func TestLedgerOfTheVersionBeforeIsTakenOver(t *testing.T) {
 		if diff := gocmp.Diff(full, rows[len(rows)-1], fresh); diff != "" {
 			t.Errorf("the row of which every field has a value (-want +got):\n%s", diff)
 		}
-		for range 2 { // each row is written in the new format, and goes on
+		for range 2 { // the first save writes the row in the new format, the second one saves that again
 			take(t, l)
 			save(t, l, rows...)
 			same(t, "saved again", rows, read(t, l))
@@ -99,7 +99,7 @@ func TestLedgerOfTheVersionBeforeIsTakenOver(t *testing.T) {
 	})
 }
 
-// newSinceFormat1 reports whether a field of a row is younger than format 1.
+// newSinceFormat1 reports whether a field of a row did not exist in format 1.
 func newSinceFormat1(field string) bool {
 	return slices.ContainsFunc([]string{
 		".Submitted", ".RevokedSince", ".Job.Exit", ".Held", ".RefusedSince", ".RefusedAlone", ".FailedAttempts", ".FailedStarts", ".StartsFailSince", ".FailedNode", ".SickNodes", ".AnyNode",

@@ -15,10 +15,10 @@ import (
 // Entry is one decision of a bundle's history.
 type Entry struct {
 	Bundle string `json:"bundle"`
-	// N counts the bundle's entries from 1. A gap means that entries are left out.
+	// N counts the bundle's entries from 1. A gap shows that entries were removed.
 	N int64 `json:"n"`
-	// Version is that of the saved row. It starts again from 1 when a bundle is claimed again
-	// after it was forgotten.
+	// Version is the saved row's. It starts again from 1 when a bundle is claimed again after it was
+	// forgotten.
 	Version int64 `json:"version"`
 	// At is the time of the decision.
 	At      time.Time    `json:"at"`
@@ -28,14 +28,14 @@ type Entry struct {
 	Reason  string       `json:"reason"`
 }
 
-// DefaultKeepHistory is how long a history is kept. A hundred thousand bundles a day, of which
-// each keeps its row for a day, take less than a gigabyte then.
+// DefaultKeepHistory is the default of Ledger.KeepHistory. With a hundred thousand bundles a day, each of
+// which keeps its row for a day, the ledger takes less than a gigabyte.
 const DefaultKeepHistory = 14 * 24 * time.Hour
 
-// A bundle's first entries show its beginning, the last ones its present state.
+// A history keeps the bundle's first entries, which show its beginning, and the newest ones.
 const keepFirst, keepLast = 16, 48
 
-// slot is the place of the n-th entry of a bundle.
+// slot returns the place of the n-th entry of a bundle.
 func slot(n int64) int64 {
 	if n <= keepFirst {
 		return n
@@ -43,15 +43,15 @@ func slot(n int64) int64 {
 	return keepFirst + 1 + (n-keepFirst-1)%keepLast
 }
 
-// decided is when a row was last decided.
-func decided(r plan.Row) time.Time {
+// decisionTime returns the time of a row's last decision.
+func decisionTime(r plan.Row) time.Time {
 	if r.DecidedAt.IsZero() { // saved by a version without DecidedAt
 		return r.PhaseSince
 	}
 	return r.DecidedAt
 }
 
-// nanoseconds is a time in the history's form.
+// nanoseconds returns a time as the history stores it.
 func nanoseconds(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
@@ -65,8 +65,8 @@ func addEntries(tx *sqlx.Tx, records []record) error {
 	for _, rec := range records {
 		if r := rec.row; rec.changed {
 			added = append(added, entry{
-				Bundle: r.Bundle, N: rec.entries, Version: r.Version + 1, At: nanoseconds(decided(r)),
-				Phase: text(string(r.Phase)), Attempt: int64(r.Attempt.Number), Job: int64(r.Job.ID), Reason: rec.reason,
+				Bundle: r.Bundle, N: rec.entries, Version: r.Version + 1, At: nanoseconds(decisionTime(r)),
+				Phase: validText(string(r.Phase)), Attempt: int64(r.Attempt.Number), Job: int64(r.Job.ID), Reason: rec.reason,
 			})
 		}
 	}
@@ -88,8 +88,8 @@ func insertEntries(tx *sqlx.Tx, entries []entry) error {
 	return err
 }
 
-// forgetBundle packs the history of a bundle that no longer has a row, and removes the
-// histories of bundles that were forgotten long ago.
+// forgetBundle packs the history of a bundle that no longer has a row. It removes the histories of bundles
+// that were forgotten longer than keep before now.
 func forgetBundle(tx *sqlx.Tx, bundle string, now time.Time, keep time.Duration) error {
 	var entries []entry
 	if err := tx.Select(&entries, tx.Rebind(selectEntries), bundle); err != nil {
@@ -111,7 +111,7 @@ func forgetBundle(tx *sqlx.Tx, bundle string, now time.Time, keep time.Duration)
 		{`INSERT INTO forgotten (bundle, at, entries) VALUES (?, ?, ?)
 			ON CONFLICT (bundle) DO UPDATE SET at = excluded.at, entries = excluded.entries`, []any{bundle, nanoseconds(now), packed}},
 		{`DELETE FROM history WHERE bundle = ?`, []any{bundle}},
-		// Versions that did not pack left these.
+		// Versions before packing left these.
 		{`DELETE FROM history WHERE bundle IN (SELECT bundle FROM forgotten WHERE at < ? AND entries = '')
 			AND NOT EXISTS (SELECT 1 FROM rows WHERE rows.bundle = history.bundle)`, []any{limit}},
 		{`DELETE FROM forgotten WHERE at < ?`, []any{limit}},
@@ -123,8 +123,8 @@ func forgetBundle(tx *sqlx.Tx, bundle string, now time.Time, keep time.Duration)
 	return nil
 }
 
-// remember unpacks the histories of bundles that were forgotten and come again.
-func remember(tx *sqlx.Tx, bundles []any) error {
+// restoreHistories unpacks the histories of forgotten bundles that get a row again.
+func restoreHistories(tx *sqlx.Tx, bundles []any) error {
 	if len(bundles) == 0 {
 		return nil
 	}
@@ -151,7 +151,7 @@ func remember(tx *sqlx.Tx, bundles []any) error {
 	return nil
 }
 
-// entry is an Entry in the ledger's form. What was packed, or read by selectEntries, lacks the bundle.
+// entry is an Entry as the ledger stores it. A packed entry, and one from selectEntries, lacks the bundle.
 type entry struct {
 	Bundle                       string
 	N, Version, At, Attempt, Job int64
@@ -160,7 +160,7 @@ type entry struct {
 
 const selectEntries = `SELECT n, version, at, phase, attempt, job, reason FROM history WHERE bundle = ? ORDER BY n`
 
-// MarshalJSON writes the entry as a list, which is short.
+// MarshalJSON writes the entry as a list, because that is short.
 func (e entry) MarshalJSON() ([]byte, error) {
 	data, err := json.Marshal([]any{e.N, e.Version, e.At, e.Phase, e.Attempt, e.Job, e.Reason})
 	if err != nil {
@@ -169,7 +169,7 @@ func (e entry) MarshalJSON() ([]byte, error) {
 	return data, nil
 }
 
-// UnmarshalJSON reads what MarshalJSON wrote.
+// UnmarshalJSON reads the output of MarshalJSON.
 func (e *entry) UnmarshalJSON(data []byte) error {
 	fields := []any{&e.N, &e.Version, &e.At, &e.Phase, &e.Attempt, &e.Job, &e.Reason}
 	if err := json.Unmarshal(data, &fields); err != nil {
@@ -190,8 +190,8 @@ func unpackEntries(packed string) ([]entry, error) {
 	return entries, nil
 }
 
-// History returns the kept decisions of a bundle, oldest first, also of one that no longer has
-// a row. An unknown bundle has none.
+// History returns the kept decisions of a bundle, oldest first, even if the bundle no longer has a row. It
+// returns none for an unknown bundle.
 func (r *Reader) History(ctx context.Context, bundle string) ([]Entry, error) {
 	var found []entry
 	if err := r.db.SelectContext(ctx, &found, r.db.Rebind(selectEntries), bundle); err != nil {

@@ -1,26 +1,25 @@
-// Package ledger keeps the bridge's rows in SQL: in an SQLite file, or in a schema of a PostgreSQL
+// Package ledger stores the bridge's rows in SQL: in an SQLite file, or in a schema of a PostgreSQL
 // server, with the same statements.
 //
 // # Rows
 //
-// Save compares and swaps a row's version. So if two bridges are started on one ledger by mistake,
-// they cannot both decide the same row: the second one's save fails with ErrConflict. When Save
-// returns, its rows are on the disk, also after a crash of the machine. A bridge also takes Lock,
-// so that a second one fails at its start.
+// Save compares and swaps a row's version. So if two bridges are started on one ledger by mistake, they
+// cannot both decide the same row: the second one's save fails with ErrConflict. When Save returns, its
+// rows are on the disk and survive a crash of the machine. A bridge also takes Lock, so that a second one
+// fails at its start.
 //
 // # History
 //
-// Each save that brings a row to another phase, reason or attempt adds an Entry, in the same
-// transaction. A bundle keeps its first 16 entries and its last 48, so that a bundle that is tried
-// again for weeks does not fill the disk; Entry.N shows where some are left out. A history
-// outlives its row by Ledger.KeepHistory, counted from the row's last decision by the bridge's own
-// clock. A bridge that does not run therefore removes nothing.
+// Each save that changes a row's phase, reason or attempt adds an Entry, in the same transaction. A
+// bundle keeps its first 16 entries and its last 48, so that a bundle that is retried for weeks does not
+// fill the disk; Entry.N shows the gap. A history outlives its row by Ledger.KeepHistory, counted from the
+// row's last decision by the bridge's own clock. So a bridge that does not run removes nothing.
 //
 // # Size
 //
-// Rows, and the histories of bundles without a row, are packed: a bundle takes one to three
-// kilobytes until it is forgotten, and less than half of one after that. An SQLite file gives
-// room back to the disk when much of it is unused.
+// Rows, and the histories of bundles without a row, are packed: a bundle takes one to three kilobytes
+// until it is forgotten, and less than half a kilobyte after that. When much of an SQLite file is unused,
+// the ledger gives the space back to the disk.
 //
 // # Places
 //
@@ -52,8 +51,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 )
 
-// ErrConflict is returned by Save and Delete if a row is not what the caller has: another
-// program writes the same ledger.
+// ErrConflict is returned by Save and Delete if a row differs from the caller's: another program writes
+// the same ledger.
 var ErrConflict = errors.New("the ledger was written by another program")
 
 //go:embed migrations/*.sql
@@ -62,19 +61,19 @@ var migrations embed.FS
 // Ledger is an open ledger. It is safe for concurrent use.
 type Ledger struct {
 	Reader
-	// ID is the bridge's own six hexadecimal digits, made with the ledger.
+	// ID is the bridge's own number, of six hexadecimal digits. It is made together with the ledger.
 	ID string
-	// KeepHistory is how long the history of a bundle is kept after its row's last decision; 0
-	// for DefaultKeepHistory. It is set before the ledger is used to write.
+	// KeepHistory is the time that the history of a bundle stays after its row's last decision; 0 for
+	// DefaultKeepHistory. It is set before the first write.
 	KeepHistory time.Duration
 
-	writer  int64 // the number that Take gave; 0 before
+	writer  int64 // the number from Take; 0 before
 	deleted atomic.Int64
 }
 
-// Open opens the ledger at where, the path of an SQLite file or the URL of a PostgreSQL
-// database (postgres://…), and makes the file or the tables if they are missing. See sqldb.Open
-// for the forms of a path and a URL. The caller closes the ledger.
+// Open opens the ledger at where, the path of an SQLite file or the URL of a PostgreSQL database
+// (postgres://…), and makes the file or the tables if they are missing. See sqldb.Open for the forms of a
+// path and a URL. The caller closes the ledger.
 func Open(ctx context.Context, where string) (*Ledger, error) {
 	if err := CheckPlace(where); err != nil {
 		return nil, err
@@ -94,9 +93,8 @@ func Open(ctx context.Context, where string) (*Ledger, error) {
 	return l, nil
 }
 
-// Take makes l the only writer of the ledger. Earlier writers get ErrConflict from Save and
-// Delete from now on, so they cannot go on beside l with rows that l does not know of. It is
-// called once, before l is used to write.
+// Take makes l the only writer of the ledger. Save and Delete of earlier writers then return ErrConflict,
+// so they cannot save rows that l does not know. The caller calls Take once, before l's first write.
 func (l *Ledger) Take(ctx context.Context) error {
 	writer := 1 + mathrand.Int64N(math.MaxInt64) //nolint:gosec // no secret; a counter would repeat itself after a restored copy
 	err := l.db.InTx(ctx, func(tx *sqlx.Tx) error {
@@ -110,9 +108,8 @@ func (l *Ledger) Take(ctx context.Context) error {
 	return nil
 }
 
-// assertWriter fails if another writer took the ledger, and keeps others from taking it until
-// tx ends. It saves the highest generation of rows, which must be known even when its row is
-// gone.
+// assertWriter fails if another writer took the ledger, and blocks others from taking it until tx ends. It
+// saves the highest generation of rows, because the ledger must know it even after its row is gone.
 func (l *Ledger) assertWriter(tx *sqlx.Tx, rows ...plan.Row) error {
 	var highest int64
 	for _, r := range rows {
@@ -131,8 +128,8 @@ func (l *Ledger) assertWriter(tx *sqlx.Tx, rows ...plan.Row) error {
 	return err
 }
 
-// Raise raises the ledger's generation to at least this. It is for a ledger that was restored
-// from an old copy and was taken by l. It fails as Save does.
+// Raise raises the ledger's generation to at least this value. It is for a ledger that was restored from
+// an old copy and was taken by l. It returns the same errors as Save.
 func (l *Ledger) Raise(ctx context.Context, generation int64) error {
 	err := l.db.InTx(ctx, func(tx *sqlx.Tx) error {
 		return l.assertWriter(tx, plan.Row{Attempt: plan.Attempt{Generation: generation}})
@@ -146,8 +143,8 @@ func (l *Ledger) Raise(ctx context.Context, generation int64) error {
 // ErrLocked means that another bridge has the lock of a ledger.
 var ErrLocked = errors.New("another cl-bridge works on it")
 
-// Lock locks the ledger at where for one bridge, until release is called or the program ends;
-// see sqldb.Lock. Its error wraps ErrLocked if another bridge has the lock.
+// Lock locks the ledger at where for one bridge, until the caller calls release or the program ends; see
+// sqldb.Lock. Its error wraps ErrLocked if another bridge has the lock.
 func Lock(ctx context.Context, where string) (release func(), err error) {
 	if err := CheckPlace(where); err != nil {
 		return nil, err
@@ -191,9 +188,9 @@ func (l *Ledger) identify(tx *sqlx.Tx) error {
 // Save writes rows, all or none, and raises their versions in place. A row of version 0 is new.
 // Each bundle occurs once. Without rows Save only checks that l is still the writer.
 //
-// After ErrConflict, and after an error whose method Transient() bool returns true, nothing was
-// written; in the second case the same rows may be saved later. After any other error the
-// ledger has either the old rows or the new ones, and the caller has to read them again.
+// After ErrConflict, and after an error whose method Transient() bool returns true, nothing was written;
+// after a transient error the caller may save the same rows later. After any other error the ledger has
+// either the old rows or the new ones, and the caller has to read them again.
 func (l *Ledger) Save(ctx context.Context, rows []plan.Row) error {
 	records := make([]record, len(rows))
 	err := each(len(rows), func(i int) error {
@@ -205,7 +202,7 @@ func (l *Ledger) Save(ctx context.Context, rows []plan.Row) error {
 		if err != nil {
 			return fmt.Errorf("save row %s: %w", rows[i].Bundle, err)
 		}
-		records[i] = record{row: rows[i], reason: text(rows[i].Reason), document: packed}
+		records[i] = record{row: rows[i], reason: validText(rows[i].Reason), document: packed}
 		return nil
 	})
 	if err != nil {
@@ -231,7 +228,7 @@ func (l *Ledger) Save(ctx context.Context, rows []plan.Row) error {
 	return nil
 }
 
-// Delete removes a row. It fails as Save does.
+// Delete removes a row. It returns the same errors as Save.
 func (l *Ledger) Delete(ctx context.Context, r plan.Row) error {
 	err := l.db.InTx(ctx, func(tx *sqlx.Tx) error {
 		if err := l.assertWriter(tx); err != nil {
@@ -244,21 +241,21 @@ func (l *Ledger) Delete(ctx context.Context, r plan.Row) error {
 		if changed != 1 {
 			return ErrConflict
 		}
-		return forgetBundle(tx, r.Bundle, decided(r), cmp.Or(l.KeepHistory, DefaultKeepHistory))
+		return forgetBundle(tx, r.Bundle, decisionTime(r), cmp.Or(l.KeepHistory, DefaultKeepHistory))
 	})
 	if err != nil {
 		return fmt.Errorf("delete row %s: %w", r.Bundle, err)
 	}
 	if l.deleted.Add(1)%shrinkEvery == 0 {
-		_ = l.db.Shrink(ctx) // the file is larger than it need be, until a later one
+		_ = l.db.Shrink(ctx) // if it fails, a later call makes the file smaller
 	}
 	return nil
 }
 
-// shrinkEvery is how many rows are deleted before the file is looked at.
+// shrinkEvery is the number of deleted rows after which the ledger tries to shrink its file.
 const shrinkEvery = 256
 
-// exec runs a statement and returns how many rows it changed.
+// exec runs a statement and returns the number of rows that it changed.
 func exec(tx *sqlx.Tx, statement string, args ...any) (int64, error) {
 	result, err := tx.Exec(tx.Rebind(statement), args...) //nolint:noctx // tx has the context of its InTx
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
-// kinds makes an empty place for a ledger of each kind.
+// kinds has a function for each kind of ledger, which makes an empty place for it.
 var kinds = map[string]func(testing.TB) string{"SQLite": file, "PostgreSQL": testenv.Postgres}
 
 func file(tb testing.TB) string {
@@ -177,7 +177,7 @@ func TestSecondBridgeOnALedgerIsRefused(t *testing.T) {
 		}
 		other, err := ledger.Lock(t.Context(), place(t))
 		if err != nil {
-			t.Fatalf("a ledger beside it: %v", err)
+			t.Fatalf("a second ledger: %v", err)
 		}
 		other()
 		release()

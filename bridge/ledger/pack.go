@@ -11,22 +11,22 @@ import (
 	"sync"
 )
 
-// dictionary is a history and a row of a usual bundle. Compression by it makes half a kilobyte of a
-// row of three. What was packed can be unpacked with this very dictionary only, so it never changes.
+// dictionary is a history and a row of a usual bundle. With it, a row of three kilobytes compresses to half
+// a kilobyte. Packed data can be unpacked with the same dictionary only, so it never changes.
 //
 //go:embed dictionary.txt
 var dictionary []byte
 
-// reader unpacks. text has what it unpacked last.
+// reader unpacks. text has the result of its last use.
 type reader struct {
 	flate io.Reader
 	text  bytes.Buffer
 }
 
-// packer packs and unpacks. Its compressors hold a megabyte each, and are used again.
+// packer packs and unpacks. It reuses its compressors, because each needs a megabyte.
 type packer struct{ writers, readers sync.Pool }
 
-//nolint:gochecknoglobals // what is kept in it is the same for all ledgers
+//nolint:gochecknoglobals // its contents are the same for all ledgers
 var packs packer
 
 // pack returns data, which begins with { or [, as text for a column.
@@ -52,7 +52,7 @@ func (p *packer) pack(data []byte) (string, error) {
 	return base64.RawStdEncoding.EncodeToString(packed.Bytes()), nil
 }
 
-// unpack is the reverse of pack. It returns a text that an earlier version has not packed as it is.
+// unpack reverses pack. It returns a text of a version that did not pack unchanged.
 func (p *packer) unpack(text string) ([]byte, error) {
 	if text == "" || strings.ContainsAny(text[:1], "{[") {
 		return []byte(text), nil

@@ -2,7 +2,7 @@ package ledger
 
 import "testing"
 
-// A ledger has what earlier versions packed. Another dictionary would unpack it to something else.
+// Ledgers have data that earlier versions packed. Another dictionary would unpack it to other text.
 func TestWhatWasPackedOnceIsUnpackedForever(t *testing.T) {
 	t.Parallel()
 	for packed, want := range map[string]string{

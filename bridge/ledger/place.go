@@ -14,13 +14,13 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 )
 
-// ErrNetwork means that an SQLite file would be on a network file system. There its locks may
-// hold on one host only, and its side file of shared memory never works between hosts
-// (https://www.sqlite.org/wal.html), so a command on another host could damage it.
+// ErrNetwork means that an SQLite file would be on a network file system. Its locks may hold on one host
+// only there, and its file of shared memory never works between hosts (https://www.sqlite.org/wal.html),
+// so a command on another host could damage the ledger.
 var ErrNetwork = errors.New("SQLite's files are not safe on a disk that other hosts use too")
 
-// LocalPlace returns a place for this user's ledger on this host's own disk, for a home that
-// is on a network file system.
+// LocalPlace returns a path for this user's ledger on this host's own disk. It is for users whose home is
+// on a network file system.
 func LocalPlace() string {
 	name := strconv.Itoa(os.Getuid())
 	if me, err := user.Current(); err == nil {
@@ -29,8 +29,7 @@ func LocalPlace() string {
 	return filepath.Join("/var/tmp", "cl-bridge-"+name, "ledger.db")
 }
 
-// Name is a ledger's place as people may see it: the absolute path of a file, or a URL without
-// its password.
+// Name returns a ledger's place for people: the absolute path of a file, or a URL without its password.
 func Name(where string) string {
 	if sqldb.IsURL(where) {
 		return sqldb.Name(where)
@@ -59,8 +58,8 @@ func CheckPlace(where string) error {
 		where, network, ErrNetwork, LocalPlace())
 }
 
-// MakeRoom makes the directory of a ledger's file, for this user alone. It refuses the
-// directory of another user, who could put files of their own there.
+// MakeRoom makes the directory of a ledger's file, for this user alone. It refuses the directory of
+// another user, who could put files there.
 func MakeRoom(where string) error {
 	if sqldb.IsURL(where) {
 		return nil
@@ -89,6 +88,6 @@ func Touch(where string, now time.Time) {
 		return
 	}
 	for _, side := range []string{"", "-wal", "-shm", ".lock"} {
-		_ = os.Chtimes(where+side, now, now) // the next time does it
+		_ = os.Chtimes(where+side, now, now) // a failure does no harm: the next call repeats it
 	}
 }

@@ -22,9 +22,8 @@ type Reader struct {
 	db *sqldb.DB
 }
 
-// OpenToRead opens the ledger at where, given as for Open, to read it beside the bridge that
-// writes it. It changes nothing. It fails with ErrAbsent if no bridge has made a ledger there.
-// The caller closes the reader.
+// OpenToRead opens the ledger at where, given as for Open, while a bridge may write it. It changes nothing.
+// It fails with ErrAbsent if no bridge has made a ledger there. The caller closes the reader.
 func OpenToRead(ctx context.Context, where string) (*Reader, error) {
 	if err := CheckPlace(where); err != nil {
 		return nil, err
@@ -73,7 +72,7 @@ func (r *Reader) Rows(ctx context.Context) ([]plan.Row, error) {
 	return decode(documents)
 }
 
-// Outline returns all rows, in outline.
+// Outline returns the ledger's rows in outline.
 func (r *Reader) Outline(ctx context.Context) (plan.Outline, error) {
 	var found []struct {
 		Bundle, Queue string
@@ -95,14 +94,14 @@ func (r *Reader) Outline(ctx context.Context) (plan.Outline, error) {
 		if _, ok := queues[f.Queue]; !ok {
 			queues[f.Queue] = f.Queue
 		}
-		o.Done[f.Bundle] = queues[f.Queue] // one text for all
+		o.Done[f.Bundle] = queues[f.Queue] // all bundles of a queue share one string
 	}
 	o.Rows, err = decode(documents)
 	return o, err
 }
 
-// EachUnfinished calls do with each row that is not done, in the order of their bundles. It reads all of
-// them packed, and unpacks one at a time.
+// EachUnfinished calls do with each row that is not done, in the order of their bundles. It holds all of
+// them packed in memory, and unpacks one at a time.
 func (r *Reader) EachUnfinished(ctx context.Context, do func(plan.Row)) error {
 	var documents []document
 	query := `SELECT version, format, document FROM rows WHERE phase <> ? ORDER BY bundle`
@@ -119,7 +118,7 @@ func (r *Reader) EachUnfinished(ctx context.Context, do func(plan.Row)) error {
 	return nil
 }
 
-// Phases returns the phase of each row. It costs far less than the rows.
+// Phases returns the phase of each row. It is much cheaper than Rows.
 func (r *Reader) Phases(ctx context.Context) (map[string]plan.Phase, error) {
 	var found []struct {
 		Bundle string
@@ -148,8 +147,8 @@ func decode(documents []document) ([]plan.Row, error) {
 	return rows, nil
 }
 
-// each calls do for 0 to n-1, in shares that run in parallel: encoding and decoding documents
-// is most of the work.
+// each calls do for 0 to n-1, in shares that run in parallel, because most of the work is encoding and
+// decoding documents. It returns the first error.
 func each(n int, do func(i int) error) error {
 	var g errgroup.Group
 	share := max(n/runtime.GOMAXPROCS(0)+1, 16)
@@ -179,8 +178,8 @@ func (r *Reader) Row(ctx context.Context, bundle string) (plan.Row, error) {
 	return found[0].row()
 }
 
-// Bundles returns at most limit bundles that have a row or a history and whose UUID begins with
-// prefix, 0x and a few hexadecimal digits.
+// Bundles returns at most limit bundles with a row or a history, whose UUIDs begin with prefix: 0x and a few
+// hexadecimal digits.
 func (r *Reader) Bundles(ctx context.Context, prefix string, limit int) ([]string, error) {
 	end := prefix + "g" // hexadecimal digits end before g
 	var bundles []string
@@ -195,8 +194,7 @@ func (r *Reader) Bundles(ctx context.Context, prefix string, limit int) ([]strin
 	return bundles, nil
 }
 
-// Generation returns the highest plan.Row.Generation that was ever saved, also by rows that are
-// gone.
+// Generation returns the highest plan.Row.Generation that was ever saved, including rows that are gone.
 func (r *Reader) Generation(ctx context.Context) (int64, error) {
 	var generation int64
 	if err := r.db.GetContext(ctx, &generation, `SELECT generation FROM bridge`); err != nil {

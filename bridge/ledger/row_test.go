@@ -9,8 +9,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 )
 
-// fullRow is a row of which every field that a ledger keeps has a value. It is
-// new: its version is 0.
+// fullRow returns a row in which every field that a ledger stores has a value. It is new: its version is 0.
 func fullRow(bundle string) plan.Row {
 	var r plan.Row
 	fill(reflect.ValueOf(&r).Elem(), 3)
@@ -21,7 +20,7 @@ func fullRow(bundle string) plan.Row {
 	return r
 }
 
-// fill gives values to everything that is saved, down to some depth.
+// fill sets everything that is saved, down to some depth.
 func fill(v reflect.Value, depth int) {
 	if v.Type() == reflect.TypeFor[time.Time]() {
 		v.Set(reflect.ValueOf(time.Unix(1_800_000_000, 123_456_000).UTC()))

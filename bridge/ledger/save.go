@@ -12,10 +12,10 @@ import (
 // record is a row that is being saved.
 type record struct {
 	row plan.Row
-	// reason is the row's, in a form that every database accepts.
+	// reason is the row's, as text that every database accepts.
 	reason   string
 	document string
-	// entries counts the entries that its history has ever had, with that of this save.
+	// entries counts the entries that its history has ever had, including the one of this save.
 	entries int64
 	// changed is set when this save adds an entry.
 	changed bool
@@ -24,8 +24,7 @@ type record struct {
 // rowsPerStatement keeps a statement below SQLite's limit of 32766 parameters.
 const rowsPerStatement = 1000
 
-// save writes records with a few statements in all, since each statement costs a round trip to
-// a server.
+// save writes records with a few statements in all, because each statement costs a round trip to a server.
 func save(tx *sqlx.Tx, records []record) error {
 	if err := compareVersions(tx, records); err != nil {
 		return err
@@ -33,7 +32,7 @@ func save(tx *sqlx.Tx, records []record) error {
 	args := make([]any, 0, len(records)*12)
 	for _, rec := range records {
 		r := rec.row
-		args = append(args, r.Bundle, r.Version+1, text(r.Queue), text(string(r.Phase)), rec.reason, r.Attempt.Number, text(string(r.SubmissionName)),
+		args = append(args, r.Bundle, r.Version+1, validText(r.Queue), validText(string(r.Phase)), rec.reason, r.Attempt.Number, validText(string(r.SubmissionName)),
 			int64(r.Job.ID), r.PhaseSince.Unix(), format, rec.document, rec.entries)
 	}
 	written, err := exec(tx, `
@@ -47,19 +46,19 @@ func save(tx *sqlx.Tx, records []record) error {
 		return err
 	}
 	if written != int64(len(records)) {
-		return ErrConflict // compareVersions has checked it; this is the swap itself
+		return ErrConflict // another writer came between compareVersions and this swap
 	}
 	return addEntries(tx, records)
 }
 
-// saved is what the ledger has for a row.
-type saved struct {
+// storedRow is the stored state of a row.
+type storedRow struct {
 	Bundle, Phase, Reason     string
 	Version, Attempt, Entries int64
 }
 
-// compareVersions checks that each record is the next version of its row, and determines what it
-// adds to the history.
+// compareVersions checks that each record is the next version of its row. It sets the records' entries and
+// changed.
 func compareVersions(tx *sqlx.Tx, records []record) error {
 	bundles := make([]any, len(records))
 	var fresh []any
@@ -69,15 +68,15 @@ func compareVersions(tx *sqlx.Tx, records []record) error {
 			fresh = append(fresh, rec.row.Bundle)
 		}
 	}
-	before, err := selectSaved(tx, `SELECT bundle, version, phase, reason, attempt, entries FROM rows WHERE bundle IN `, bundles)
+	before, err := selectStored(tx, `SELECT bundle, version, phase, reason, attempt, entries FROM rows WHERE bundle IN `, bundles)
 	if err != nil {
 		return err
 	}
 	// A bundle that was forgotten and is new again continues its history.
-	if err := remember(tx, fresh); err != nil {
+	if err := restoreHistories(tx, fresh); err != nil {
 		return err
 	}
-	earlier, err := selectSaved(tx, `SELECT bundle, max(n) AS entries FROM history WHERE bundle IN `, fresh, ` GROUP BY bundle`)
+	earlier, err := selectStored(tx, `SELECT bundle, max(n) AS entries FROM history WHERE bundle IN `, fresh, ` GROUP BY bundle`)
 	if err != nil {
 		return err
 	}
@@ -91,7 +90,7 @@ func compareVersions(tx *sqlx.Tx, records []record) error {
 		if !known {
 			old.Entries = earlier[r.Bundle].Entries
 		}
-		rec.changed = !known || old.Phase != text(string(r.Phase)) || old.Reason != rec.reason || old.Attempt != int64(r.Attempt.Number)
+		rec.changed = !known || old.Phase != validText(string(r.Phase)) || old.Reason != rec.reason || old.Attempt != int64(r.Attempt.Number)
 		rec.entries = old.Entries
 		if rec.changed {
 			rec.entries++
@@ -100,13 +99,13 @@ func compareVersions(tx *sqlx.Tx, records []record) error {
 	return nil
 }
 
-// selectSaved runs a query for some bundles.
-func selectSaved(tx *sqlx.Tx, query string, bundles []any, more ...string) (map[string]saved, error) {
-	found := make(map[string]saved, len(bundles))
+// selectStored runs a query for some bundles.
+func selectStored(tx *sqlx.Tx, query string, bundles []any, more ...string) (map[string]storedRow, error) {
+	found := make(map[string]storedRow, len(bundles))
 	if len(bundles) == 0 {
 		return found, nil
 	}
-	var list []saved
+	var list []storedRow
 	query += values(1, len(bundles)) + strings.Join(more, "")
 	if err := tx.Select(&list, tx.Rebind(query), bundles...); err != nil {
 		return nil, fmt.Errorf("read rows: %w", err)
@@ -117,14 +116,14 @@ func selectSaved(tx *sqlx.Tx, query string, bundles []any, more ...string) (map[
 	return found, nil
 }
 
-// values is a list of n tuples of parameters: (?,?),(?,?).
+// values returns a list of n tuples of parameters: (?,?),(?,?).
 func values(n, columns int) string {
 	tuple := "(" + strings.Repeat("?,", columns-1) + "?)"
 	return strings.Repeat(tuple+",", n-1) + tuple
 }
 
-// text is s in a form that every database accepts: reasons quote the output of other programs,
-// and PostgreSQL refuses NUL and invalid UTF-8.
-func text(s string) string {
+// validText returns s as text that every database accepts. Reasons quote the output of other programs, and
+// PostgreSQL refuses NUL and invalid UTF-8.
+func validText(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }

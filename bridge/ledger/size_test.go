@@ -17,7 +17,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 )
 
-// usualRows are rows as a site has them: they differ in their digits.
+// usualRows returns rows like those of a site: they differ in their digits.
 func usualRows(tb testing.TB, n int) []plan.Row {
 	tb.Helper()
 	template, err := os.ReadFile("testdata/usual.json")
@@ -43,7 +43,7 @@ func usualRows(tb testing.TB, n int) []plan.Row {
 	return rows
 }
 
-// reasons are those of a bundle's usual life.
+// reasons are the reasons in a bundle's usual life.
 var reasons = []struct {
 	phase  plan.Phase
 	reason string
@@ -60,7 +60,7 @@ var reasons = []struct {
 	{plan.Done, "the server acknowledged the result"},
 }
 
-// used is how many bytes of the file are used.
+// used returns the number of bytes of the file that are used.
 func used(t *testing.T, where string) (used, all int64) {
 	t.Helper()
 	db, err := sqlx.Open("sqlite", where)

@@ -105,7 +105,7 @@ func rowsComeBack(t *testing.T, where string) {
 	save(t, again, rows[1])
 }
 
-// outline: most rows are done, and nobody needs all of each.
+// outline: most rows are done, and no caller needs all fields of those.
 func outline(t *testing.T, where string) {
 	l := open(t, where)
 	done := fullRow("0x2")
@@ -173,7 +173,7 @@ func staleDelete(t *testing.T, where string) {
 	save(t, one, fullRow("0x1"))
 }
 
-// taken: a bridge that was started beside another one is the only one.
+// taken: after a second bridge was started, only that one can write.
 func taken(t *testing.T, where string) {
 	one, two := open(t, where), open(t, where)
 	take(t, one)
@@ -204,7 +204,7 @@ func wantGeneration(t *testing.T, what string, l *ledger.Ledger, n int64) {
 	}
 }
 
-// raised: an old copy of a ledger learns of submissions that it has no rows of.
+// raised: an old copy of a ledger learns of submissions for which it has no rows.
 func raised(t *testing.T, where string) {
 	l, other := open(t, where), open(t, where)
 	raise := func(n int64) {
@@ -252,7 +252,7 @@ func generation(t *testing.T, where string) {
 	want("opened again", 5)
 }
 
-// strangeText: reasons quote what programs print.
+// strangeText: reasons quote the output of programs.
 func strangeText(t *testing.T, where string) {
 	l := open(t, where)
 	r := fullRow("0x1")
@@ -262,7 +262,7 @@ func strangeText(t *testing.T, where string) {
 		if got := read(t, l); len(got) != 1 || got[0].Version != r.Version {
 			t.Errorf("%q: rows %v", text, got)
 		}
-		r = save(t, l, r)[0] // the same again is no change
+		r = save(t, l, r)[0] // saving the same again is no change
 	}
 	if got := entries(t, l, "0x1"); len(got) != 5 {
 		t.Errorf("%d entries, want 5", len(got))

@@ -22,10 +22,9 @@ import (
 // The variables that make this program another process of the suite, and its jobs.
 const (
 	job, place = "CLTEST_LEDGER_JOB", "CLTEST_LEDGER"
-	// win tries to save each pair of rows that has version 1, and prints those that it has won.
+	// win tries to save each pair of rows that has version 1, and prints the pairs that it saved.
 	win = "win"
-	// rounds saves round after round until it is killed, and prints the number of each when it
-	// is saved.
+	// rounds saves round after round until it is killed, and prints the number of each saved round.
 	rounds = "rounds"
 )
 
@@ -39,7 +38,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// work is what another process does. It returns when its job is done, or never.
+// work does the job of another process. It returns when the job is done, or never.
 func work(ctx context.Context) error {
 	l, err := ledger.Open(ctx, os.Getenv(place))
 	if err != nil {
@@ -63,7 +62,7 @@ func another(t *testing.T, where, what string) *testenv.Process {
 	return testenv.Again(t, place+"="+where, job+"="+what)
 }
 
-// pairs of rows are saved together.
+// pairs is the number of pairs of rows that are saved together.
 const pairs = 60
 
 func pair(i int) []plan.Row {
@@ -78,8 +77,7 @@ func makePairs(t *testing.T, l *ledger.Ledger) {
 	}
 }
 
-// winPairs saves each pair, in either order, as if no other writer had since it was
-// made.
+// winPairs saves each pair, in either order, as version 1.
 func winPairs(ctx context.Context, l *ledger.Ledger, name string, won func(int)) error {
 	for _, i := range rand.Perm(pairs) {
 		rows := pair(i)
@@ -167,7 +165,7 @@ func concurrentProcesses(t *testing.T, where string) {
 	checkPairs(t, l, wins)
 }
 
-// lines are those that end.
+// lines returns the complete lines.
 func lines(r io.Reader) func(yield func(string) bool) {
 	in := bufio.NewReader(r)
 	return func(yield func(string) bool) {
@@ -180,11 +178,10 @@ func lines(r io.Reader) func(yield func(string) bool) {
 	}
 }
 
-// inRound is how many rows one round saves.
+// inRound is the number of rows that one round saves.
 const inRound = 5
 
-// round saves the next round: it gives every row the round's number, in all
-// that a ledger keeps.
+// round saves the next round: it sets every stored field of every row to the round's number.
 func round(ctx context.Context, l *ledger.Ledger) (int, error) {
 	for {
 		rows, err := l.Rows(ctx)
@@ -201,7 +198,7 @@ func round(ctx context.Context, l *ledger.Ledger) (int, error) {
 		for i := range rows {
 			rows[i].Attempt.Number, rows[i].Generation, rows[i].Reason = n, int64(n), fmt.Sprintf("round %d", n)
 		}
-		// What a killed process had under way may come in between.
+		// The last save of a killed process may come in between.
 		if err = l.Save(ctx, rows); !errors.Is(err, ledger.ErrConflict) {
 			return n, err
 		}
@@ -240,7 +237,7 @@ func killedWriter(t *testing.T, where string) {
 				t.Fatalf("the process printed %q", line)
 			}
 			if seen++; seen == life {
-				p.Kill() // what it prints before it ends is read on
+				p.Kill() // the test still reads its last output
 			}
 		}
 		if err := p.Wait(); err != nil {
@@ -251,7 +248,7 @@ func killedWriter(t *testing.T, where string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// The killed one may have saved one more than it could say.
+		// The killed process may have saved one round that it did not print.
 		if n != last+1 && n != last+2 {
 			t.Errorf("the next round after %d is %d", last, n)
 		}
@@ -273,8 +270,7 @@ func TestCrashOfTheServerLosesNothing(t *testing.T) {
 	broken(t, server.URL, 3, func() { server.Restart(t) })
 }
 
-// broken breaks the connections so many times while rows are saved, and makes sure that each
-// save happened once.
+// broken breaks the connections so many times while rows are saved, and checks that each save happened once.
 func broken(t *testing.T, where string, times int, disconnect func()) {
 	t.Helper()
 	const each = 6
