@@ -13,7 +13,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 )
 
-// renewal is what a holder writes.
+// renewal is the content of a renewed file.
 type renewal struct {
 	Token string `json:"token"`
 	Count int64  `json:"count"`
@@ -22,7 +22,7 @@ type renewal struct {
 	Document json.RawMessage `json:"document,omitempty"`
 }
 
-// directory has the files of a lease.
+// directory is the path of the directory with a lease's files.
 type directory string
 
 func (d directory) lease(term int64) string { return d.file(leasePrefix, term) }
@@ -35,7 +35,7 @@ func (d directory) file(prefix string, term int64) string {
 	return filepath.Join(string(d), prefix+strconv.FormatInt(term, 10)+suffix)
 }
 
-// termOf is the number in a file's name; 0 for a file of another kind.
+// termOf returns the number in a file's name; 0 for a file of another kind.
 func termOf(name, prefix string) int64 {
 	digits, ok := strings.CutPrefix(name, prefix)
 	digits, json := strings.CutSuffix(digits, suffix)
@@ -46,8 +46,8 @@ func termOf(name, prefix string) int64 {
 	return n
 }
 
-// newest returns what last returns, from a fresh listing. An NFS client may show an old listing, but
-// asks the server again after a change of its own, so newest changes the directory first.
+// newest returns the result of last, from a fresh listing. An NFS client may show an old listing, but it
+// asks the server again after its own changes, so newest changes the directory first.
 func (d directory) newest() (term int64, holder Holder, err error) {
 	probe, err := atomicfile.Temporary(filepath.Join(string(d), "look"), nil, 0o600)
 	if err != nil {
@@ -57,8 +57,8 @@ func (d directory) newest() (term int64, holder Holder, err error) {
 	return d.last()
 }
 
-// last returns the highest term and its holder; 0 if there is none. If a new holder removes the record
-// before last has read it, there is a higher term, and last looks again.
+// last returns the highest term and its holder; 0 if there is none. A new holder may remove the record
+// before last has read it. Then there is a higher term, and last tries again.
 func (d directory) last() (term int64, holder Holder, err error) {
 	for {
 		before := term
@@ -101,7 +101,7 @@ func decodeHolder(data []byte) (Holder, error) {
 	return h, nil
 }
 
-// renewal reads the last renewal of a term; a zero one if there is none yet.
+// renewal returns the last renewal of a term; a zero one if there is none yet.
 func (d directory) renewal(term int64) (renewal, error) {
 	var r renewal
 	data, err := os.ReadFile(d.renewed(term))

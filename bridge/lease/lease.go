@@ -15,26 +15,25 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// RenewEvery is how often a holder has to renew.
+// RenewEvery is the interval at which a holder has to renew.
 const RenewEvery = 10 * time.Second
 
-// A holder is over after this many looks at intervals of LookEvery without a renewal. That is
-// twelve times RenewEvery.
-const looks = 60
+// silentLooks is the number of looks, at intervals of LookEvery, without a renewal after which a holder counts as
+// over. Together they take twelve times RenewEvery.
+const silentLooks = 60
 
 // LookEvery is the pause between two looks at a holder.
 const LookEvery = 2 * time.Second
 
 // Holder is a bridge that has, or had, a lease.
 type Holder struct {
-	// Bridge is the six digits of its ledger, Ledger the ledger's path or URL without a
-	// password.
+	// Bridge is the six digits of its ledger, Ledger the ledger's path, or its URL without a password.
 	Bridge  string    `json:"bridge"`
 	Ledger  string    `json:"ledger"`
 	Host    string    `json:"host"`
 	Process int       `json:"process"`
 	Started time.Time `json:"started"`
-	// Token is random, and tells the record from all others. Acquire makes it.
+	// Token is random and unique. NewCandidate makes it.
 	Token string `json:"token"`
 }
 
@@ -54,7 +53,7 @@ func (e *HeldError) Error() string {
 	return fmt.Sprintf("%s is held by %s, which runs: stop that one first, or give this one a shared directory and a name of its own", e.Dir, e.Holder)
 }
 
-// LostError means that another bridge has taken the lease of one that gave no sign of life.
+// LostError means that another bridge has taken a lease that was not renewed in time.
 type LostError struct {
 	Dir    string
 	Holder Holder
@@ -73,10 +72,9 @@ type Lease struct {
 	count int64
 }
 
-// Acquire takes the lease of a directory, which it makes if need be; the directory above must
-// exist. over reports whether a holder is certainly over. If the holder neither is over nor has
-// ended, Acquire calls waiting and watches it for up to two minutes. It returns a *HeldError if
-// the holder shows that it lives.
+// Acquire takes the lease of a directory, and makes the directory if it is missing; its parent must
+// exist. over reports whether a holder is certainly over. If it is not, and has not ended, Acquire calls
+// waiting and watches it for up to two minutes. It returns a *HeldError if the holder shows that it lives.
 func Acquire(ctx context.Context, dir string, me Holder, over func(Holder) bool, waiting func(Holder)) (*Lease, error) {
 	c, err := NewCandidate(dir, me, over)
 	if err != nil {
@@ -98,17 +96,17 @@ func Acquire(ctx context.Context, dir string, me Holder, over func(Holder) bool,
 	}
 }
 
-// Candidate is a bridge that wants the lease of a directory: the steps of Acquire, for a caller with a
-// clock of its own. Its methods are not safe for concurrent use.
+// Candidate is a bridge that wants the lease of a directory. It offers the steps of Acquire to a caller with
+// its own clock. Its methods are not safe for concurrent use.
 type Candidate struct {
 	lease  *Lease
-	holder Holder // of the term before
-	isOver bool   // it is over, or there is none
+	holder Holder // of the previous term
+	isOver bool   // the holder is over, or there is none
 	before renewal
 	looks  int
 }
 
-// NewCandidate makes the directory if need be, and reads who holds its lease. The arguments are
+// NewCandidate makes the directory if it is missing, and reads the holder of its lease. The arguments are
 // Acquire's.
 func NewCandidate(dir string, me Holder, over func(Holder) bool) (*Candidate, error) {
 	me.Token = spool.NewToken()
@@ -123,8 +121,8 @@ func NewCandidate(dir string, me Holder, over func(Holder) bool) (*Candidate, er
 	return &Candidate{lease: &Lease{dir: d, term: term + 1, me: me}, holder: holder, isOver: term == 0 || over(holder)}, nil
 }
 
-// Look looks at the holder once, and reports whether it is over; the caller looks every LookEvery until
-// then. The error is a *HeldError if the holder shows that it lives.
+// Look observes the holder once, and reports whether it is over; until then the caller repeats it every
+// LookEvery. The error is a *HeldError if the holder shows that it lives.
 func (c *Candidate) Look() (isOver bool, err error) {
 	if c.isOver {
 		return true, nil
@@ -150,11 +148,11 @@ func (c *Candidate) Look() (isOver bool, err error) {
 		return false, fmt.Errorf("take lease: %w", err)
 	}
 	c.looks++
-	return c.looks > looks, nil
+	return c.looks > silentLooks, nil
 }
 
-// Take takes the lease, once Look has said that the holder is over. The error is a *HeldError if another
-// bridge was quicker.
+// Take takes the lease, after Look has returned true. The error is a *HeldError if another bridge was
+// quicker.
 func (c *Candidate) Take(ctx context.Context) (*Lease, error) {
 	if err := c.lease.settle(ctx); err != nil {
 		return nil, fmt.Errorf("take lease: %w", err)
@@ -185,9 +183,9 @@ func (l *Lease) settle(ctx context.Context) error {
 	return nil
 }
 
-// Renew renews the lease and publishes a document, which is encoded as JSON; Read returns it. The
-// error is a *LostError if another bridge has the lease; the caller stops then. After any other
-// error the lease may still be held.
+// Renew renews the lease and publishes a document, which is encoded as JSON; Read returns it. After a
+// *LostError another bridge has the lease, and the caller has to stop. After any other error the lease may
+// still be held.
 func (l *Lease) Renew(ctx context.Context, document any) error {
 	if err := l.write(document, false); err != nil {
 		return fmt.Errorf("renew lease: %w", err)
@@ -230,12 +228,12 @@ func (l *Lease) write(document any, ended bool) error {
 	return atomicfile.Write(l.dir.renewed(l.term), append(data, '\n'), 0o600)
 }
 
-// State is what a directory shows of its lease.
+// State is the state of a directory's lease.
 type State struct {
-	// Holder is the last one; Ended is set if it has given the lease up.
+	// Holder is the last holder; Ended is set if it has given the lease up.
 	Holder Holder
 	Ended  bool
-	// Document is what it published last; nil before that.
+	// Document is the holder's last document; nil before the first.
 	Document json.RawMessage
 }
 

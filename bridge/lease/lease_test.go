@@ -20,7 +20,7 @@ func never(lease.Holder) bool { return false }
 
 func nothing(lease.Holder) {}
 
-// bridgeOn is a bridge on a host.
+// bridgeOn returns the holder for a bridge on a host.
 func bridgeOn(host string) lease.Holder {
 	return lease.Holder{Bridge: "9f02ab", Ledger: "/var/tmp/ledger.db", Host: host, Process: 17}
 }
@@ -143,7 +143,7 @@ func TestOfBridgesThatStartAtOnceOneGetsTheLease(t *testing.T) {
 	}
 }
 
-// A bridge that crashed has not given up its lease. Its host's clock does not matter.
+// A bridge that crashed has not given up its lease. The clock of its host does not matter.
 func TestSilentBridgeIsSucceededAndStopsWhenItComesBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -180,7 +180,7 @@ func TestBridgeOnTheSameLockedLedgerWaitsForNobody(t *testing.T) {
 	})
 }
 
-// A new holder removes the record of the one before, perhaps while another bridge reads it.
+// A new holder removes the record of the previous one, perhaps while another bridge reads it.
 func TestLeaseThatChangesHandsIsReadAllTheTime(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "bridge")
@@ -215,7 +215,7 @@ func TestBridgeThatClaimsAnOldTermIsRefused(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "bridge")
 	over := func(lease.Holder) bool { return true }
 	acquire(t, dir, "login1")
-	meanwhile := func(lease.Holder) bool {
+	acquireOthers := func(lease.Holder) bool {
 		for _, host := range []string{"login2", "login3"} {
 			if _, err := lease.Acquire(t.Context(), dir, bridgeOn(host), over, nothing); err != nil {
 				t.Error(err)
@@ -223,7 +223,7 @@ func TestBridgeThatClaimsAnOldTermIsRefused(t *testing.T) {
 		}
 		return true
 	}
-	_, err := lease.Acquire(t.Context(), dir, bridgeOn("late"), meanwhile, nothing)
+	_, err := lease.Acquire(t.Context(), dir, bridgeOn("late"), acquireOthers, nothing)
 	var held *lease.HeldError
 	if !errors.As(err, &held) || held.Holder.Host != "login3" {
 		t.Errorf("the late bridge: %v", err)
@@ -247,7 +247,7 @@ func TestRecordThatASitePurgedIsWrittenAgain(t *testing.T) {
 		if err := os.Remove(filepath.Join(dir, "lease-1.json")); err != nil {
 			t.Fatal(err)
 		}
-		second := acquire(t, dir, "login2") // nothing shows that there is another
+		second := acquire(t, dir, "login2") // it cannot see the first holder
 		var lost *lease.LostError
 		if err := first.Renew(t.Context(), nil); !errors.As(err, &lost) {
 			t.Errorf("the first renews: %v", err)
@@ -256,8 +256,8 @@ func TestRecordThatASitePurgedIsWrittenAgain(t *testing.T) {
 	})
 }
 
-// Bridges start, crash and are suspended at random. Once one has renewed its lease, none of an
-// earlier term ever does again.
+// Bridges start, crash and are suspended at random. After a bridge has renewed its lease, no bridge of an
+// earlier term ever renews again.
 func TestLeaseNeverGoesBack(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(6) {
