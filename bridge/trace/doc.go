@@ -1,10 +1,9 @@
-// Package trace keeps a bridge's decisions in a file, and makes them again.
+// Package trace records a bridge's decisions in a file, and replays them.
 //
-// A decision depends only on the policy, the clock, the row and the news (package plan). A Writer
-// records all of these and the result. Replay makes each decision again and reports those with
-// another result. With the build that wrote the trace there is none; after a change of package
-// plan these are the effects of the change. So a failure at a site can be followed step by step,
-// and becomes a test.
+// A decision depends only on the policy, the clock, the row and the news (package plan). A Writer records
+// all of these and the result. Replay makes each decision again and reports those with another result. The
+// build that wrote the trace reproduces every result; a changed package plan shows the effects of the
+// change. So a developer can follow a failure at a site step by step, and turn it into a test.
 //
 // # The file
 //
@@ -12,17 +11,17 @@
 //
 //	{"header": {...}}    the bridge that decides from here on: format, build, policy
 //	{"decision": {...}}  now, row, news, next, and the kinds of the effects
-//	{"lost": 12}         that many decisions could not be recorded here
+//	{"lost": 12}         the number of decisions that could not be recorded here
 //
 // Decisions that only apply the usage of a running attempt, and change nothing, are not recorded.
 //
-// A restarted bridge continues the file with a header of its own, and one whose policy follows Slurm's
-// settings with another header. When the file has half of the
-// permitted size, it is renamed to FILE.1, replacing an older one, and a new file begins: so the
-// two have the newest decisions. A reader skips a line that a crash has torn.
+// A restarted bridge continues the file with its own header. A bridge whose policy follows Slurm's settings
+// adds a header with each change. When the file has half of the permitted size, the Writer renames it to
+// FILE.1, replaces an older one, and begins a new file: so the two have the newest decisions. A reader skips
+// a line that a crash cut short.
 //
-// The file has the bundles' commands and metadata, and is as private as they are. It has no
-// credentials, since no decision knows of any.
+// The file has the bundles' commands and metadata, and must be as private as they are. It has no
+// credentials, because no decision uses any.
 package trace
 
 import (
@@ -31,7 +30,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 )
 
-// Format is the version of the file. A reader refuses another one.
+// Format is the version of the file. A reader refuses other versions.
 const Format = 2
 
 // Header describes the bridge that made the decisions after it.
@@ -39,7 +38,7 @@ type Header struct {
 	Format int `json:"format"`
 	// Build is the version of the bridge.
 	Build string `json:"build"`
-	// Began is when the bridge was started.
+	// Began is the start time of the bridge.
 	Began  time.Time   `json:"began"`
 	Policy plan.Policy `json:"policy"`
 }

@@ -13,14 +13,14 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 )
 
-// Decision is one decision of a trace, made again.
+// Decision is one decision of a trace, with the result of its replay.
 type Decision struct {
 	// Line is its line in the file, counted from 1.
 	Line int
 	plan.Decision
-	// Different is how the new result differs from the recorded one.
+	// Different has the differences between the recorded result and the new one.
 	Different []Difference
-	// Discontinuous is how its row differs from the result of the bundle's decision before.
+	// Discontinuous has the differences between the result of the bundle's previous decision and its row.
 	Discontinuous []Difference
 }
 
@@ -33,20 +33,19 @@ type Difference struct {
 
 // Summary describes a trace.
 type Summary struct {
-	// Different counts the decisions, of Decisions in all, that have another result now, or do
-	// not continue the one before. Rows counts the bundles.
+	// Different counts the decisions, among Decisions, that have another result now, or do not continue
+	// the previous one. Rows counts the bundles.
 	Decisions int `json:"decisions"`
 	Rows      int `json:"rows"`
 	Different int `json:"different"`
-	// Torn counts the lines that a crash has torn, Lost the decisions that could not be
-	// recorded.
+	// Torn counts the lines that a crash cut short, Lost the decisions that could not be recorded.
 	Torn int `json:"torn"`
 	Lost int `json:"lost"`
 }
 
-// Replay makes the decisions of a trace again, each with the policy of the header before it,
-// and calls see for each. It skips bundles whose UUIDs do not begin with bundle. It fails for a
-// file that is no trace or has another Format, and with see's error.
+// Replay makes the decisions of a trace again, each with the policy of the header before it, and calls see
+// for each. It skips bundles whose UUIDs do not begin with bundle. It fails if the file is no trace or has
+// another Format, and if see fails.
 func Replay(trace io.Reader, bundle string, see func(Decision) error) (Summary, error) {
 	r := &replay{bundle: bundle, see: see, before: map[string]last{}, rows: map[string]bool{}}
 	in := bufio.NewReaderSize(trace, 1<<16)
@@ -78,7 +77,7 @@ type replay struct {
 	see    func(Decision) error
 	policy *plan.Policy
 	line   int
-	torn   int // unreadable lines, which only a header or the end may follow
+	torn   int // unreadable lines; only a header or the end of the file may follow them
 	before map[string]last
 	rows   map[string]bool
 	sum    Summary
@@ -123,8 +122,8 @@ func (r *replay) readLine(line []byte, whole bool) error {
 	return nil
 }
 
-// forgetOrder notes that the next decision of each bundle need not follow from the last one:
-// decisions are missing, or were never saved.
+// forgetOrder notes that the next decision of each bundle need not follow from its last one: decisions are
+// missing, or were never saved.
 func (r *replay) forgetOrder() {
 	for bundle, l := range r.before {
 		l.unsure = true
@@ -139,7 +138,7 @@ func (r *replay) decide(rec plan.Decision) error {
 		d.Different = append(d.Different, Difference{"effects", fmt.Sprint(rec.Effects), fmt.Sprint(is)})
 	}
 	if l, ok := r.before[rec.Row.Bundle]; ok && !l.unsure {
-		d.Discontinuous = differences(r.continued(l.row, rec), rec.Row)
+		d.Discontinuous = differences(r.expectedRow(l.row, rec), rec.Row)
 	}
 	r.before[rec.Row.Bundle] = last{row: rec.Next}
 	if slices.Contains(rec.Effects, plan.Forget) {
@@ -153,9 +152,9 @@ func (r *replay) decide(rec plan.Decision) error {
 	return r.see(d)
 }
 
-// continued is a bundle's row before a decision: the result of its last one, and of NewAttempt
-// if that has begun.
-func (r *replay) continued(before plan.Row, rec plan.Decision) plan.Row {
+// expectedRow returns the row that a bundle's next decision should begin with: the result of its last one, or
+// of NewAttempt if that came between the two.
+func (r *replay) expectedRow(before plan.Row, rec plan.Decision) plan.Row {
 	if before.Phase == plan.Staging && rec.Row.Phase == plan.Submitting {
 		next := r.policy.NewAttempt(rec.Now, before, rec.Row.Generation)
 		next.Exclude = rec.Row.Exclude // a trace does not have the nodes' health
@@ -164,7 +163,7 @@ func (r *replay) continued(before plan.Row, rec plan.Decision) plan.Row {
 	return before
 }
 
-// differences compares rows as a ledger keeps them.
+// differences compares the parts of two rows that a ledger stores.
 func differences(was, is plan.Row) []Difference {
 	a, b := fields(was), fields(is)
 	var found []Difference
@@ -172,14 +171,14 @@ func differences(was, is plan.Row) []Difference {
 	maps.Copy(all, b)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		if string(a[name]) != string(b[name]) {
-			found = append(found, Difference{name, short(a[name]), short(b[name])})
+			found = append(found, Difference{name, abbreviate(a[name]), abbreviate(b[name])})
 		}
 	}
 	return found
 }
 
-// fields are a row's fields as JSON; those of the attempt and of its failed tries under their full
-// names, such as attempt.job.
+// fields returns a row's fields as JSON. Those of the attempt and of its failed tries have their full names,
+// such as attempt.job.
 func fields(r plan.Row) map[string]json.RawMessage {
 	out, attempt, retry := map[string]json.RawMessage{}, r.Attempt, r.Retry
 	r.Attempt, r.Retry = plan.Attempt{}, plan.Retry{}
@@ -206,8 +205,8 @@ func addFields(to map[string]json.RawMessage, prefix string, value any) error {
 	return nil
 }
 
-// short is a value in at most a line; "-" for none.
-func short(value json.RawMessage) string {
+// abbreviate returns a value in at most a line; "-" for none.
+func abbreviate(value json.RawMessage) string {
 	const most = 200
 	switch text := string(value); {
 	case text == "":

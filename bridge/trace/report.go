@@ -10,20 +10,20 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 )
 
-// ReportText replays a trace and prints the decisions that come out differently, or that
-// do not continue what was decided before; with all set, each decision. Errors of printing
-// show when out is flushed.
+// ReportText replays a trace and prints the decisions that have another result now, or do not continue the
+// bundle's previous decision; with all set, it prints every decision. Errors of printing appear when the
+// caller flushes out.
 func ReportText(out *bufio.Writer, in io.Reader, bundle string, all bool) (Summary, error) {
-	say := func(format string, args ...any) { _, _ = fmt.Fprintf(out, format+"\n", args...) }
+	printLine := func(format string, args ...any) { _, _ = fmt.Fprintf(out, format+"\n", args...) }
 	sum, err := Replay(in, bundle, func(d Decision) error {
 		if all || d.wrong() {
-			say("%s %s %s → %s: %s %v", d.Now.Format(time.RFC3339), d.Row.Bundle, d.Row.Phase, d.Next.Phase, d.Next.Reason, d.Effects)
+			printLine("%s %s %s → %s: %s %v", d.Now.Format(time.RFC3339), d.Row.Bundle, d.Row.Phase, d.Next.Phase, d.Next.Reason, d.Effects)
 		}
 		for _, f := range d.Discontinuous {
-			say("  line %d: %s was %s before, and here it is %s", d.Line, f.Field, f.Was, f.Is)
+			printLine("  line %d: %s was %s before, and here it is %s", d.Line, f.Field, f.Was, f.Is)
 		}
 		for _, f := range d.Different {
-			say("  line %d: %s was decided as %s, and comes out as %s", d.Line, f.Field, f.Was, f.Is)
+			printLine("  line %d: %s was decided as %s, and comes out as %s", d.Line, f.Field, f.Was, f.Is)
 		}
 		return nil
 	})
@@ -31,12 +31,12 @@ func ReportText(out *bufio.Writer, in io.Reader, bundle string, all bool) (Summa
 		return sum, err
 	}
 	if sum.Torn > 0 {
-		say("replay: left out %d lines that a crash has torn", sum.Torn)
+		printLine("replay: left out %d lines that a crash has torn", sum.Torn)
 	}
 	if sum.Lost > 0 {
-		say("replay: %d decisions are missing: they came faster than they could be written", sum.Lost)
+		printLine("replay: %d decisions are missing: they came faster than they could be written", sum.Lost)
 	}
-	say("replay: decisions=%d rows=%d different=%d", sum.Decisions, sum.Rows, sum.Different)
+	printLine("replay: decisions=%d rows=%d different=%d", sum.Decisions, sum.Rows, sum.Different)
 	return sum, nil
 }
 

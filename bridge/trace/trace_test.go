@@ -77,7 +77,7 @@ func write(t *testing.T, w *Writer, decisions ...plan.Decision) {
 	<-done
 }
 
-// replayed replays a trace, and returns the decisions that are not as they were.
+// replayed replays a trace, and returns the decisions with another result.
 func replayed(t *testing.T, path, bundle string) (Summary, []Decision) {
 	t.Helper()
 	f, err := os.Open(path)
@@ -150,8 +150,7 @@ func TestDecisionsThatDoNotFollowFromOneAnotherAreSaid(t *testing.T) {
 	if sum.Different != 1 || len(wrong) != 1 || wrong[0].Line != 4 || wrong[0].Different != nil || wrong[0].Discontinuous[0].Field != "decided_at" {
 		t.Errorf("%+v, %+v", sum, wrong)
 	}
-	// A bridge that is started again reads its rows from the ledger, which may
-	// lack what was decided last.
+	// A bridge that is started again reads its rows from the ledger, which may lack its last decisions.
 	recorded(t, path, policy(), decisions[1:]...)
 	if again, _ := replayed(t, path, ""); again.Different != 1 || again.Decisions != 12 {
 		t.Errorf("after a restart: %+v", again)

@@ -15,17 +15,16 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 )
 
-// DefaultLimit is how much a trace may hold, in bytes.
+// DefaultLimit is the default of Writer.Limit, in bytes.
 const DefaultLimit = 1 << 30
 
 // maxPending bounds the decisions that wait to be written.
 const maxPending = 1 << 14
 
-// Writer appends decisions to a file. It never delays the bridge: it counts and leaves out
-// decisions that it cannot write in time, and writes nothing more after an error.
+// Writer appends decisions to a file. It never delays the bridge: it leaves out and counts decisions that
+// it cannot write in time, and writes nothing more after an error.
 type Writer struct {
-	// Limit is how many bytes FILE and FILE.1 may have together. It is set
-	// before Run.
+	// Limit bounds the size of FILE and FILE.1 together, in bytes. It is set before Run.
 	Limit int64
 
 	path   string
@@ -43,16 +42,16 @@ type Writer struct {
 	arrived chan struct{}
 }
 
-// pending is a decision to be written, how many before it were left out, and the policy from it on,
-// nil if that has not changed.
+// pending is a decision to be written, with the number of decisions that were left out before it, and the
+// policy from it on, nil if that has not changed.
 type pending struct {
 	lost   int
 	policy *plan.Policy
 	plan.Decision
 }
 
-// Open opens a trace at path, readable by its owner only, to append to it. The caller calls
-// Run, which closes it.
+// Open opens a trace at path, readable by its owner only, and appends to it. The caller calls Run, which
+// closes it.
 func Open(path string, h Header, log *slog.Logger) (*Writer, error) {
 	h.Format = Format
 	w := &Writer{Limit: DefaultLimit, path: path, header: h, log: log, arrived: make(chan struct{}, 1)}
@@ -68,7 +67,7 @@ func (w *Writer) open() error {
 	if err != nil {
 		return err
 	}
-	size, whole, err := end(f)
+	size, whole, err := fileEnd(f)
 	if err := errors.Join(err, f.Chmod(0o600)); err != nil {
 		return errors.Join(err, f.Close())
 	}
@@ -84,8 +83,8 @@ func (w *Writer) open() error {
 	return nil
 }
 
-// end returns a file's length, and whether its last line is whole.
-func end(f *os.File) (size int64, whole bool, err error) {
+// fileEnd returns a file's length, and whether its last line is whole.
+func fileEnd(f *os.File) (size int64, whole bool, err error) {
 	if size, err = f.Seek(0, io.SeekEnd); err != nil || size == 0 {
 		return size, true, err
 	}
@@ -94,8 +93,8 @@ func end(f *os.File) (size int64, whole bool, err error) {
 	return size, last[0] == '\n', err
 }
 
-// Record adds a decision, unless it only applies the usage of a running attempt. It does not
-// wait. It is a Bridge's Trace, and not safe for concurrent use.
+// Record adds a decision, unless it only applies the usage of a running attempt. It does not block. It is
+// for Bridge.Trace, and not safe for concurrent use.
 func (w *Writer) Record(d plan.Decision) {
 	if routine(d) {
 		return
@@ -116,8 +115,7 @@ func (w *Writer) Record(d plan.Decision) {
 	}
 }
 
-// SetPolicy changes the policy of the decisions that are recorded after it. It is a Bridge's
-// TracePolicy.
+// SetPolicy changes the policy of the decisions that are recorded after it. It is for Bridge.TracePolicy.
 func (w *Writer) SetPolicy(p plan.Policy) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -134,8 +132,8 @@ func routine(d plan.Decision) bool {
 	return reflect.ValueOf(d.News).IsZero()
 }
 
-// Run writes what Record adds until ctx ends, then the rest, and closes the file. It logs an
-// error that ends the trace earlier, and then goes on until ctx ends.
+// Run writes the decisions of Record until ctx ends, then the rest, and closes the file. It logs an error
+// that ends the trace earlier, and then still blocks until ctx ends.
 func (w *Writer) Run(ctx context.Context) {
 	defer func() {
 		w.flush(ctx)
