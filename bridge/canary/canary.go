@@ -1,13 +1,13 @@
-// Package canary finds out whose fault a refusal of Slurm is. It asks Slurm whether it would take a small
-// job with the partition, the account, the QOS, the reservation and the other options of a queue, and with
-// nothing of a bundle's (sbatch(1): --test-only):
+// Package canary finds out whether a bundle or its queue is at fault for a refusal of Slurm. It asks Slurm
+// whether it would accept a small job with the partition, the account, the QOS, the reservation and the
+// other options of a queue, and with nothing of a bundle (sbatch(1): --test-only):
 //
-//   - If Slurm takes the small job, a refusal is the fault of the bundle's request.
+//   - If Slurm accepts the small job, the bundle's request is at fault.
 //   - If Slurm refuses it too, the queue is at fault: its configuration, or the site.
 //
-// A question makes no job. It costs the controller as much as a submission. Slurm 22.05 refuses the small job
-// also while all nodes of the partition are down, though it would take a job and let it wait: so a refusal
-// matters only where Slurm has refused a real job, or says that one can never start.
+// A question makes no job. It costs the controller as much as a submission. Slurm 22.05 also refuses the
+// small job while all nodes of the partition are down, although it would accept a job and let it wait. So
+// the answer matters only after Slurm has refused a real job, or has said that one can never start.
 package canary
 
 import (
@@ -19,16 +19,17 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// Slurm says whether it would take a job. *sbatch.Client documents Try.
+// Slurm answers whether it would accept a job. *sbatch.Client documents Try.
 type Slurm interface {
 	Try(ctx context.Context, r sbatch.Request) error
 }
 
-// memoryMiB is the memory of the small job: a worker runs in it.
+// memoryMiB is the memory of the small job, in which a worker could run.
 const memoryMiB = 512
 
-// Ask asks Slurm whether it takes the small job of a queue. It returns the number of GPUs that the small
-// job has to ask for: some partitions take no job without GPUs. The error is that of the job without GPUs.
+// Ask asks Slurm whether it accepts the small job of a queue. It returns the number of GPUs that the small
+// job has to request, because some partitions accept no job without GPUs. The error is that of the job
+// without GPUs.
 func Ask(ctx context.Context, slurm Slurm, q plan.Queue) (gpus int64, err error) {
 	err = slurm.Try(ctx, smallJob(q, 0))
 	var refused *sbatch.Error

@@ -10,7 +10,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
 )
 
-// picky takes no job without a GPU.
+// picky accepts no job without a GPU.
 type picky struct{}
 
 func (picky) Try(_ context.Context, r sbatch.Request) error {
