@@ -28,7 +28,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
 )
 
-// TestMain lets this program be the one that the jobs run.
+// TestMain makes this program the one that the jobs run.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 4 && os.Args[1] == "image" {
 		if err := imagejob.Run(context.Background(), os.Args[3], convertPulled); err != nil {
@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// puller pulls and sets what an apptainer.Converter does, with small defaults.
+// puller is a Puller that uses an apptainer.Converter with small default settings.
 type puller apptainer.Converter
 
 func (p puller) Pull(ctx context.Context, img source.Image, dir string, progress func(imagejob.Progress)) (source.Image, error) {
@@ -61,14 +61,14 @@ func convertPulled(ctx context.Context, s imagejob.Settings, img source.Image, d
 	return c.Convert(ctx, img, dst, func(p apptainer.Progress) { progress(imagejob.Progress(p)) })
 }
 
-// newJobs are jobs of a cluster with short times, which this program does.
+// newJobs returns jobs that run this program on a cluster with short times.
 func newJobs(t *testing.T) imagejob.Jobs {
 	t.Helper()
 	slurm, self := newSlurm(t)
 	return imagejob.Jobs{Slurm: observed(slurm, 50*time.Millisecond), Now: time.Now, Program: self, Settle: 50 * time.Millisecond}
 }
 
-// newSlurm is a cluster with short times, and the path of this program.
+// newSlurm returns a cluster with short times, and the path of this program.
 func newSlurm(t *testing.T) (*slurmtest.Cluster, string) {
 	t.Helper()
 	site := slurmtest.NewSite()
@@ -165,7 +165,7 @@ func TestJobIsCancelledWhenNobodyWaits(t *testing.T) {
 	}
 }
 
-// killed is a Slurm that is not asked to cancel, as by a bridge that was killed.
+// killed is a Slurm that ignores cancellations, as after the end of a bridge that was killed.
 type killed struct{ imagejob.Slurm }
 
 func (k killed) Cancel(context.Context, string, ...sbatch.JobID) error { return nil }
@@ -244,7 +244,7 @@ func TestThreeWaitingConversionsAskSlurmAsOftenAsOne(t *testing.T) {
 	}
 }
 
-// Of its end Slurm tells more than the job itself: that its time was over.
+// Slurm knows more about the end of this job than the job does: its time was over.
 func TestJobThatSlurmEndsLeavesNoResult(t *testing.T) {
 	t.Parallel()
 	jobs := newJobs(t)

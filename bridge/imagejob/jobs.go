@@ -13,8 +13,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// Slurm runs the jobs. *sbatch.Observer is one. Observe waits for a snapshot that was asked
-// for at after or later, so that all conversions that wait share the bridge's squeue.
+// Slurm runs the jobs. *sbatch.Observer implements it. Observe waits for a snapshot that was requested at
+// after or later, so that all conversions that wait share the bridge's squeue.
 type Slurm interface {
 	Submit(ctx context.Context, r sbatch.Request) (sbatch.JobID, error)
 	Observe(ctx context.Context, after time.Time) (sbatch.Snapshot, error)
@@ -23,40 +23,40 @@ type Slurm interface {
 
 // Puller brings images to the shared disk, for jobs to convert.
 type Puller interface {
-	// Pull brings an image into dir as an OCI layout, and returns it as it is there.
+	// Pull brings an image into dir as an OCI layout, and returns the image there.
 	Pull(ctx context.Context, img source.Image, dir string, progress func(Progress)) (source.Image, error)
-	// Settings say how a job converts the image. Processors and MemoryMiB, which
-	// the job asks Slurm for, are not zero.
+	// Settings returns the job's settings for the conversion. Processors and MemoryMiB are not zero:
+	// the job requests them from Slurm.
 	Settings() Settings
 }
 
-// Jobs converts images by jobs. It is safe for concurrent use; its fields are
-// not changed once it is used.
+// Jobs converts images in jobs. It is safe for concurrent use; its fields do not change after the first
+// use.
 type Jobs struct {
 	Slurm Slurm
-	// Request is what every job asks for: partition, account, time and so on.
-	// Names, memory, CPUs and script are added to it.
+	// Request is the part of the request that all jobs share: partition, account, time and so on. Jobs
+	// adds names, memory, CPUs and script.
 	Request sbatch.Request
-	// MemoryMiB is what a job asks for beside the memory that the Settings give to the
-	// writer of the file system. Where Slurm ends it for want of memory the next of
-	// these is asked for; none means a gibibyte, and then four.
+	// MemoryMiB is the memory that a job requests in addition to the memory that the Settings give to the
+	// writer of the file system. If Slurm ends the job for want of memory, the next job requests the next
+	// of these amounts. Empty means a gibibyte, and then four.
 	MemoryMiB []int64
 	// Program is the path, on the shared disk, of a program that calls Run with the
 	// last of its arguments after "image convert".
 	Program string
 	// Now reads the clock of Slurm's snapshots.
 	Now func() time.Time
-	// Settle is how long the shared disk may take to show what an ended job has
-	// written; 0 means fifteen seconds.
+	// Settle is the longest time until the shared disk shows the files of an ended job; 0 means fifteen
+	// seconds.
 	Settle time.Duration
 }
 
-// Convert pulls the image and has a job write it as a SIF at dst, whose directory
-// has to be the caller's own and on the shared disk. It blocks until the job has
-// ended; when ctx ends before, the job is cancelled.
+// Convert pulls the image and writes it in a job as a SIF at dst. The directory of dst has to be the
+// caller's alone and on the shared disk. Convert blocks until the job has ended; when ctx ends earlier,
+// it cancels the job.
 //
-// An error of the image or its conversion is an *source.ImageError. Any other
-// is Slurm's, or the shared disk's.
+// An error of the image or its conversion is an *source.ImageError. Any other error is Slurm's, or the
+// shared disk's.
 func (j Jobs) Convert(ctx context.Context, p Puller, img source.Image, dst string, progress func(Progress)) error {
 	dir := filepath.Dir(dst)
 	pulled, err := p.Pull(ctx, img, filepath.Join(dir, "layout"), progress)
@@ -64,11 +64,11 @@ func (j Jobs) Convert(ctx context.Context, p Puller, img source.Image, dst strin
 		return err
 	}
 	var short *memoryError
-	for _, beside := range j.memories() {
-		err = j.convertWith(ctx, p.Settings(), img, pulled, dst, beside, progress)
+	for _, extraMiB := range j.memories() {
+		err = j.convertWith(ctx, p.Settings(), img, pulled, dst, extraMiB, progress)
 		var answer *sbatch.Error
 		if short != nil && errors.As(err, &answer) && !answer.Transient() {
-			return source.NewImageError(img.Reference.String(), fmt.Errorf("%w; and of more: %w", short, answer), false)
+			return source.NewImageError(img.Reference.String(), fmt.Errorf("%w; Slurm refused a job with more memory: %w", short, answer), false)
 		}
 		if !errors.As(err, &short) {
 			return err
@@ -77,9 +77,9 @@ func (j Jobs) Convert(ctx context.Context, p Puller, img source.Image, dst strin
 	return source.NewImageError(img.Reference.String(), short, false)
 }
 
-// memories is MemoryMiB with its default. The index takes up to three quarters of a
-// kilobyte for a file, and mksquashfs 4.5 not much less: 2.7 GB, measured, for 1.9
-// million files, and images with more than two million are refused.
+// memories returns MemoryMiB, or its default. The index takes up to three quarters of a kilobyte for a
+// file, and mksquashfs 4.5 not much less: 2.7 GB, measured, for 1.9 million files. Images with more than
+// two million files are refused.
 func (j Jobs) memories() []int64 {
 	if len(j.MemoryMiB) == 0 {
 		return []int64{1024, 4096}
@@ -87,10 +87,10 @@ func (j Jobs) memories() []int64 {
 	return j.MemoryMiB
 }
 
-// convertWith converts the pulled image in one job, with this memory beside the writer's.
-func (j Jobs) convertWith(ctx context.Context, s Settings, img, pulled source.Image, dst string, beside int64, progress func(Progress)) error {
+// convertWith converts the pulled image in one job, with extraMiB of memory in addition to the writer's.
+func (j Jobs) convertWith(ctx context.Context, s Settings, img, pulled source.Image, dst string, extraMiB int64, progress func(Progress)) error {
 	dir := filepath.Dir(dst)
-	if err := j.clear(ctx, dir); err != nil {
+	if err := j.cancelEarlier(ctx, dir); err != nil {
 		return fmt.Errorf("convert in a job: %w", err)
 	}
 	work, err := os.MkdirTemp(dir, workPrefix)
@@ -101,12 +101,12 @@ func (j Jobs) convertWith(ctx context.Context, s Settings, img, pulled source.Im
 		return fmt.Errorf("convert in a job: %w", err)
 	}
 	request := j.request(s, img, work)
-	request.MemoryMiB += beside
+	request.MemoryMiB += extraMiB
 	id, err := j.Slurm.Submit(ctx, request)
-	if err != nil { // if a job was made all the same, its result is ignored
+	if err != nil { // Slurm may still have made a job; its result is ignored
 		return fmt.Errorf("convert in a job: %w", err)
 	}
-	_ = writeRecord(work, jobName, submitted{id, request.Name}) // it helps a later clear, and is not needed
+	_ = writeRecord(work, jobName, submitted{id, request.Name}) // only a later cancelEarlier reads it
 	w := waiting{Jobs: j, id: id, dir: work, asked: request.MemoryMiB, image: img.Reference.String(), progress: progress}
 	if err := w.wait(ctx); err != nil {
 		if ctx.Err() != nil {
@@ -123,8 +123,8 @@ func (j Jobs) convertWith(ctx context.Context, s Settings, img, pulled source.Im
 // workPrefix begins the names of jobs' directories.
 const workPrefix = "job-"
 
-// clear cancels jobs of earlier calls in dir, and removes their files.
-func (j Jobs) clear(ctx context.Context, dir string) error {
+// cancelEarlier cancels jobs of earlier calls in dir, and removes their files.
+func (j Jobs) cancelEarlier(ctx context.Context, dir string) error {
 	left, err := filepath.Glob(filepath.Join(dir, workPrefix+"*"))
 	if err != nil {
 		return fmt.Errorf("look for earlier jobs: %w", err)
@@ -132,7 +132,7 @@ func (j Jobs) clear(ctx context.Context, dir string) error {
 	for _, work := range left {
 		var job submitted
 		if readRecord(work, jobName, &job) == nil && readRecord(work, resultName, &result{}) != nil {
-			_ = j.cancel(ctx, job.ID, job.Name) // it reaches its time limit, and its result is ignored
+			_ = j.cancel(ctx, job.ID, job.Name) // after a failure it runs until its time limit, and its result is ignored
 		}
 		if err := os.RemoveAll(work); err != nil {
 			return fmt.Errorf("remove the files of an earlier job: %w", err)
@@ -141,7 +141,7 @@ func (j Jobs) clear(ctx context.Context, dir string) error {
 	return nil
 }
 
-// request is the job's, with the memory of the writer alone.
+// request returns the request for a job with only the writer's memory.
 func (j Jobs) request(s Settings, img source.Image, dir string) sbatch.Request {
 	r := j.Request
 	hex := strings.TrimPrefix(img.Digest, "sha256:")

@@ -19,8 +19,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// realJobs are jobs of this machine's cluster, whose kernel keeps them to the memory
-// that they asked for.
+// realJobs returns jobs of this machine's cluster. Its kernel enforces the memory that they requested.
 func realJobs(t *testing.T) imagejob.Jobs {
 	t.Helper()
 	cluster := testenv.Slurm(t)
@@ -35,8 +34,7 @@ func realJobs(t *testing.T) imagejob.Jobs {
 	}
 }
 
-// largeIndex is an image whose conversion takes some hundred megabytes, because it has
-// so many files.
+// largeIndex returns an image whose conversion takes some hundred megabytes, because it has so many files.
 func largeIndex(t *testing.T) source.Image {
 	t.Helper()
 	files := make([]imagetest.File, 0, 60_000)
@@ -77,10 +75,10 @@ func TestImageForWhichNoJobHasTheMemoryIsRefusedWithTheSetting(t *testing.T) {
 		return
 	}
 	img := largeIndex(t)
-	const sentence = `^image ".*": its conversion takes more than the 32m of memory that Slurm job \d+ had asked for: a larger image\.memory in the bridge's configuration adds to that`
+	const sentence = `^image ".*": its conversion needs more than the 32m of memory that Slurm job \d+ requested: raise image\.memory in the bridge's configuration`
 	for words, memory := range map[string][]int64{
 		"$": {8},
-		`; and of more: submit cl-image-.*: Requested node configuration is not available`: {8, 900 << 10},
+		`; Slurm refused a job with more memory: submit cl-image-.*: Requested node configuration is not available`: {8, 900 << 10},
 	} {
 		jobs := realJobs(t)
 		jobs.MemoryMiB = memory
@@ -92,7 +90,7 @@ func TestImageForWhichNoJobHasTheMemoryIsRefusedWithTheSetting(t *testing.T) {
 	}
 }
 
-// counting notes what jobs ask for.
+// counting notes the requests of jobs.
 type counting struct {
 	imagejob.Slurm
 
@@ -104,7 +102,7 @@ func (c *counting) Submit(ctx context.Context, r sbatch.Request) (sbatch.JobID, 
 	return c.Slurm.Submit(ctx, r)
 }
 
-// The kernel may kill the writer of the file system alone, and the job tells of that.
+// The kernel may kill only the writer of the file system; then the job reports that.
 func TestToolThatWasKilledForMemoryIsSlurmsToExplain(t *testing.T) {
 	t.Parallel()
 	testenv.Slurm(t)

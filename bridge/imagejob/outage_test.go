@@ -47,8 +47,8 @@ func (u unreachable) Observe(ctx context.Context, now time.Time) (sbatch.Snapsho
 	return u.Scheduler.Observe(ctx, now)
 }
 
-// With image.queue set, a bundle that is being staged waits for its conversion's job: an outage of
-// Slurm must not use up the time that the bundle's own failures have.
+// With image.queue set, a bundle that is being staged waits for its conversion's job. An outage of Slurm must
+// not use up the patience with the bundle's own failures.
 func TestStagingBundlesWaitWhileSlurmIsUnreachable(t *testing.T) {
 	t.Parallel()
 	testenv.Containers(t)

@@ -21,11 +21,10 @@ const (
 	outputName   = "slurm.out"
 )
 
-// spec says what a job converts. Its writer and its reader are of one build: the bridge copies the
+// spec describes a conversion for a job. The same build writes and reads it, because the bridge copies the
 // program that its jobs run.
 type spec struct {
-	// Image is what researchers call it; Layout is the directory that it was
-	// pulled to.
+	// Image is the name that researchers use; Layout is the directory of the pulled image.
 	Image        string `json:"image"`
 	Layout       string `json:"layout"`
 	Origin       string `json:"origin"`
@@ -34,7 +33,7 @@ type spec struct {
 	Settings
 }
 
-// Settings say how a job converts an image.
+// Settings are a job's parameters for the conversion of an image.
 type Settings struct {
 	Compression string `json:"compression"`
 	Level       int    `json:"level"`
@@ -52,20 +51,20 @@ func newSpec(settings Settings, img, pulled source.Image) spec {
 	}
 }
 
-// Progress says how far a conversion is, as an apptainer.Progress does.
+// Progress is the progress of a conversion, like an apptainer.Progress.
 type Progress struct {
 	Stage       string
 	Done, Total int64
 }
 
-// submitted is the job that was made of a spec.
+// submitted is the job for a spec.
 type submitted struct {
 	ID   sbatch.JobID `json:"id"`
 	Name string       `json:"name"`
 }
 
-// result is how a job ended; Error is empty for a success. Killed is set if a program that the
-// conversion needs was killed, for example by the kernel for want of memory.
+// result is a job's outcome; Error is empty for a success. Killed is set if a program of the conversion was
+// killed, for example by the kernel for want of memory.
 type result struct {
 	Error     string `json:"error"`
 	Transient bool   `json:"transient"`

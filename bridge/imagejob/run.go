@@ -15,8 +15,8 @@ import (
 // Convert writes the image, an OCI layout in a local directory, as a SIF at dst.
 type Convert func(ctx context.Context, s Settings, img source.Image, dst string, progress func(Progress)) error
 
-// Run converts the image that the spec.json at path describes, inside a job, and writes the result
-// beside it, unless ctx ended before. The error of the conversion is in the result too.
+// Run converts the image that the spec.json at path describes. It is called inside a job, and writes
+// result.json into the same directory unless ctx ended before. The result has the conversion's error, too.
 func Run(ctx context.Context, path string, convert Convert) error {
 	dir := filepath.Dir(path)
 	var s spec
@@ -25,7 +25,7 @@ func Run(ctx context.Context, path string, convert Convert) error {
 	}
 	err := s.convert(ctx, dir, convert)
 	if err != nil && ctx.Err() != nil {
-		return err // Slurm knows better how the job ended, and why
+		return err // Slurm knows the end of the job and its reason better
 	}
 	var r result
 	if err != nil {
@@ -51,7 +51,7 @@ func (s spec) convert(ctx context.Context, dir string, convert Convert) error {
 	var writer sync.WaitGroup
 	writer.Go(func() {
 		for pause.For(writing, time.Second) == nil {
-			_ = writeRecord(dir, progressName, latest.Load()) // progress is worth no error
+			_ = writeRecord(dir, progressName, latest.Load()) // a lost record of progress does no harm
 		}
 	})
 	img := source.Image{Reference: ref, Digest: s.Digest, Architecture: s.Architecture, Origin: s.Origin}

@@ -19,13 +19,13 @@ import (
 )
 
 const (
-	// readEvery is how often the files of a job are read.
+	// readEvery is the pause between two readings of a job's files.
 	readEvery = 500 * time.Millisecond
 	// observePause is the least pause between two snapshots of Slurm.
 	observePause = 100 * time.Millisecond
 	// settle is the default of Settle.
 	settle = 15 * time.Second
-	// submitGrace is how long a new job may be missing in what Slurm shows.
+	// submitGrace is the longest time for which snapshots may lack a new job.
 	submitGrace = time.Minute
 )
 
@@ -40,7 +40,7 @@ type waiting struct {
 	progress func(Progress)
 }
 
-// wait returns when the job has made the SIF, or failed to.
+// wait returns when the job has made the SIF, or failed to make it.
 func (w *waiting) wait(ctx context.Context) error {
 	var g sync.WaitGroup
 	defer g.Wait()
@@ -48,33 +48,33 @@ func (w *waiting) wait(ctx context.Context) error {
 	defer stop()
 	ended := make(chan string, 1)
 	g.Go(func() { w.observe(observing, ended) })
-	look := time.NewTicker(readEvery)
-	defer look.Stop()
-	var gone string     // how the job ended, according to Slurm
-	var since time.Time // since when Slurm shows it ended
+	ticker := time.NewTicker(readEvery)
+	defer ticker.Stop()
+	var state string    // the state in which the job ended, according to Slurm
+	var since time.Time // the time at which Slurm first showed that
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-look.C:
+		case <-ticker.C:
 			done, err := w.readFiles()
 			switch {
 			case done:
 				return err
-			case gone == "":
+			case state == "":
 			case err != nil:
-				return w.failure(gone, err)
+				return w.failure(state, err)
 			case w.Now().Sub(since) > cmp.Or(w.Settle, settle):
-				return w.failure(gone, w.unfinished(gone))
+				return w.failure(state, w.unfinished(state))
 			}
-		case gone = <-ended:
+		case state = <-ended:
 			since = w.Now()
 		}
 	}
 }
 
-// observe follows the job in Slurm's snapshots, and says once how it ended. A snapshot that
-// could not be had is no evidence.
+// observe follows the job in Slurm's snapshots, and sends its final state once. It ignores a snapshot that
+// failed.
 func (w *waiting) observe(ctx context.Context, ended chan<- string) {
 	began := w.Now()
 	for ctx.Err() == nil {
@@ -85,40 +85,41 @@ func (w *waiting) observe(ctx context.Context, ended chan<- string) {
 				return
 			}
 		}
-		_ = pause.For(ctx, observePause) // the loop looks at ctx
+		_ = pause.For(ctx, observePause) // the loop checks ctx
 	}
 }
 
-// unfinished says how a job ended that left no result.
-func (w *waiting) unfinished(gone string) error {
-	advice := "squeue and sacct say more of it"
-	if gone == string(sbatch.StateTimeout) {
-		advice = "a longer image.time in the bridge's configuration gives it more"
+// unfinished returns the error for a job that ended in this state without a result.
+func (w *waiting) unfinished(state string) error {
+	advice := "see squeue and sacct for the reason"
+	if state == string(sbatch.StateTimeout) {
+		advice = "raise image.time in the bridge's configuration"
 	}
-	return fmt.Errorf("job %s, which was to convert image %q, ended as %s without a result: %s", w.id, w.image, gone, advice)
+	return fmt.Errorf("job %s for the conversion of image %q ended as %s without a result: %s", w.id, w.image, state, advice)
 }
 
-// failure is why an ended job has no SIF: its memory, if that is Slurm's reason, or else other.
-func (w *waiting) failure(gone string, other error) error {
-	if gone == string(sbatch.StateOutOfMemory) {
+// failure returns the error for an ended job without a SIF: its memory, if that is Slurm's reason, or
+// else other.
+func (w *waiting) failure(state string, other error) error {
+	if state == string(sbatch.StateOutOfMemory) {
 		return &memoryError{w.id, w.asked}
 	}
 	return other
 }
 
-// memoryError says that Slurm ended a job for want of memory.
+// memoryError means that Slurm ended a job for want of memory.
 type memoryError struct {
 	id    sbatch.JobID
 	asked int64 // MiB
 }
 
 func (e *memoryError) Error() string {
-	return fmt.Sprintf("its conversion takes more than the %s of memory that Slurm job %s had asked for: a larger image.memory in the bridge's configuration adds to that",
+	return fmt.Sprintf("its conversion needs more than the %s of memory that Slurm job %s requested: raise image.memory in the bridge's configuration",
 		codalab.FormatSize(e.asked<<20), e.id)
 }
 
-// endState says in which state a job ended; empty while it has not. An old job that the
-// snapshot lacks ended as UNKNOWN.
+// endState returns the state in which a job ended; empty if it has not. An old job that the snapshot lacks
+// ended as UNKNOWN.
 func endState(s sbatch.Snapshot, id sbatch.JobID, old bool) string {
 	i := slices.IndexFunc(s.Jobs, func(j sbatch.Job) bool { return j.ID == id })
 	switch {
@@ -130,10 +131,10 @@ func endState(s sbatch.Snapshot, id sbatch.JobID, old bool) string {
 	return ""
 }
 
-// readFiles reads what the job has written, and reports whether the job is at its end. If it is
-// not, the error is what the job knows of its end, and Slurm may know better.
+// readFiles reads the job's files, and reports whether they show the job's end. If they do not, the error
+// is a preliminary one from the job, which Slurm's final state may replace.
 func (w *waiting) readFiles() (done bool, err error) {
-	// After an entry was made and removed, an NFS client reads the directory again.
+	// An NFS client reads the directory again after it has made and removed an entry.
 	probe := filepath.Join(w.dir, ".probe")
 	if os.Mkdir(probe, 0o700) == nil {
 		_ = os.Remove(probe)
