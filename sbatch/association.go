@@ -12,16 +12,16 @@ type Association struct {
 	Default bool
 	// Partition is the only partition of this association; empty for all.
 	Partition string
-	// QOS lists what its jobs may ask for.
+	// QOS lists the QOS that its jobs may request.
 	QOS []string
 }
 
 // associationFields is the format of sacctmgr(1) that parseAssociations reads.
 const associationFields = "DefaultAccount,Account,Partition,QOS"
 
-// Associations returns the accounts that a user may charge jobs to: none for a
-// user that the accounting database does not know. It asks only the database, whose
-// answer may include associations of other clusters.
+// Associations returns the accounts that a user may charge jobs to: none for a user that the accounting
+// database does not know. It asks only the database, whose answer may include associations of other
+// clusters.
 func (c *Client) Associations(ctx context.Context, user string) ([]Association, error) {
 	out, err := c.query(ctx, "list accounts of "+user,
 		"sacctmgr", "--noheader", "--parsable2", "show", "user", user, "withassoc", "format="+associationFields)

@@ -22,26 +22,23 @@ type Client struct {
 	// Conf is the path of slurm.conf; empty means Slurm's default.
 	Conf string
 	// Cluster names the cluster of all jobs; empty for slurm.conf's own (slurm.conf(5): ClusterName).
-	// For another one Slurm's commands need the accounting database. There is no list of clusters:
+	// For another one Slurm's commands need the accounting database. It cannot be a list of clusters:
 	// squeue leaves out those that it cannot reach, and exits with status 0.
 	Cluster string
-	// SubmitTimeout bounds one submission, QueryTimeout one of any other command. 0
-	// means 60 seconds.
+	// SubmitTimeout bounds one submission, QueryTimeout each other command. 0 means 60 seconds.
 	SubmitTimeout, QueryTimeout time.Duration
 }
 
-// defaultTimeout is longer than Slurm's commands usually wait for a controller: 9 s
-// when it refuses the connection, 39 s when it never answers (TCPTimeout=3,
-// MessageTimeout=10). Only sbatch may wait for two minutes, while the controller's
-// job table is full.
+// defaultTimeout is longer than Slurm's commands usually wait for a controller: 9 s if it refuses the
+// connection, 39 s if it never answers (TCPTimeout=3, MessageTimeout=10). Only sbatch may wait longer,
+// for two minutes, while the controller's job table is full.
 const defaultTimeout = 60 * time.Second
 
 func (c *Client) submitTimeout() time.Duration { return cmp.Or(c.SubmitTimeout, defaultTimeout) }
 func (c *Client) queryTimeout() time.Duration  { return cmp.Or(c.QueryTimeout, defaultTimeout) }
 
-// SubmitBound is the longest time that Submit takes. By then, what sbatch sent has
-// reached the controller's host, or never will. A slow controller may act on it
-// later.
+// SubmitBound is the longest time that Submit takes. After it, sbatch's request has reached the
+// controller's host, or never will. A slow controller may still act on it later.
 func (c *Client) SubmitBound() time.Duration { return c.submitTimeout() + 10*time.Second }
 
 func (c *Client) program(name string) string {
@@ -51,8 +48,8 @@ func (c *Client) program(name string) string {
 	return filepath.Join(c.Bin, name)
 }
 
-// anyDir is where Slurm's commands run: sbatch fails where its directory has gone, as a home does whose
-// file server was restored while the caller runs there.
+// anyDir is the directory in which Slurm's commands run. sbatch fails in a directory that has gone, such
+// as a home whose file server was restored while the caller ran there.
 const anyDir = "/"
 
 // onCluster adds the cluster to a command's arguments.
@@ -75,16 +72,14 @@ func (c *Client) query(ctx context.Context, op string, args ...string) (string, 
 	return string(out), nil
 }
 
-// The fields of a job, in the order of parseJob. In squeueFields, "|" is replaced by
-// the separator.
+// The fields of a job, in the order of parseJob. Observe replaces "|" in squeueFields by a separator.
 const (
 	squeueFields = "|%A|%T|%N|%S|%j|%r|%V|%k"
 	sacctFields  = "JobIDRaw,State,NodeList,Start,JobName,Reason,Submit,ExitCode"
 )
 
-// Version returns Slurm's version, such as "slurm-wlm 22.05.8". It asks no
-// controller. It fails where sbatch, squeue or scancel cannot be started, because no
-// job can run without them.
+// Version returns Slurm's version, such as "slurm-wlm 22.05.8". It asks no controller. It fails if sbatch,
+// squeue or scancel cannot be started, because no job can run without them.
 func (c *Client) Version(ctx context.Context) (string, error) {
 	var out string
 	for _, name := range []string{"sbatch", "squeue", "scancel"} {
@@ -96,13 +91,12 @@ func (c *Client) Version(ctx context.Context) (string, error) {
 	return strings.TrimSpace(out), nil
 }
 
-// Observe returns all jobs of the user who runs it. It costs the controller two
-// requests (partitions, and the user's jobs). It returns a complete answer or an
-// error. The one exception is squeue's: of an array with more than five waiting
-// tasks that are evenly spaced with gaps, such as 2-20:2, it omits the last task.
+// Observe returns all jobs of the user who runs it. It costs the controller two requests (partitions, and
+// the user's jobs). It returns a complete answer or an error, with one exception: if an array has more
+// than five waiting tasks that are evenly spaced with gaps, such as 2-20:2, squeue omits the last task.
 func (c *Client) Observe(ctx context.Context, now time.Time) (Snapshot, error) {
-	// A name or a comment may contain anything that a user wrote, also "|" and
-	// line feeds, but not a random separator.
+	// A name or a comment may contain any text of a user, including "|" and line feeds, but not a random
+	// separator.
 	separator := "|" + rand.Text()[:8] + "|"
 	format := strings.ReplaceAll(squeueFields, "|", separator)
 	out, err := c.query(ctx, "observe",
@@ -114,14 +108,14 @@ func (c *Client) Observe(ctx context.Context, now time.Time) (Snapshot, error) {
 	if err != nil {
 		return Snapshot{}, &Error{Op: "observe", Message: err.Error(), Err: err}
 	}
-	return Snapshot{Asked: now, Jobs: c.place(jobs)}, nil
+	return Snapshot{Asked: now, Jobs: c.setCluster(jobs)}, nil
 }
 
 // QueryAccounting returns the jobs that the accounting database knows, among those submitted or active
-// since a time, without their comments. A job that has both one of the ids and one of the names is
-// returned twice. It costs the controller nothing. The database learns of a job seconds after its
-// submission, and later after an outage of its own. Asked by name, it never shows a job that was not
-// eligible to run (held, or to begin later), even when that job was cancelled; asked by id, it does.
+// since a time, without their comments. It returns a job that has both one of the ids and one of the names
+// twice. It costs the controller nothing. The database learns of a job seconds after its submission, and
+// later after an outage of the database. A question by name never finds a job that was not eligible to run
+// (held, or to begin later), even after its cancellation; a question by id does.
 func (c *Client) QueryAccounting(ctx context.Context, since time.Time, which Which) ([]Job, error) {
 	var jobs []Job
 	for _, selection := range which.options() {
@@ -134,8 +128,8 @@ func (c *Client) QueryAccounting(ctx context.Context, since time.Time, which Whi
 	return jobs, nil
 }
 
-// options returns the options of one sacct for each part. Of an id and a name together, sacct would
-// return only jobs that have both.
+// options returns the options of a separate sacct for the ids and for the names. Given both, sacct would
+// return only jobs that match both.
 func (w Which) options() []string {
 	var options []string
 	if len(w.IDs) > 0 {
@@ -162,23 +156,23 @@ func (c *Client) account(ctx context.Context, since time.Time, selection string)
 	if err != nil {
 		return nil, &Error{Op: "account", Message: err.Error(), Err: err}
 	}
-	return c.place(jobs), nil
+	return c.setCluster(jobs), nil
 }
 
-// place notes the jobs' cluster.
-func (c *Client) place(jobs []Job) []Job {
+// setCluster sets the jobs' cluster.
+func (c *Client) setCluster(jobs []Job) []Job {
 	for i := range jobs {
 		jobs[i].Cluster = c.Cluster
 	}
 	return jobs
 }
 
-// Cancel ends the jobs of these ids: each batch script gets TERM, and all processes KILL after the
-// site's KillWait. It is no error when a job does not exist any more. After an error some of the jobs
-// may have been ended.
+// Cancel ends the jobs of these ids: each batch script gets TERM, and after the site's KillWait all
+// processes get KILL. It is no error if a job does not exist any more. After an error some of the jobs may
+// have been ended.
 //
-// A controller that lost its state assigns ids again. With a name, Cancel ends only the jobs that have
-// it. Without one, the caller takes the ids from a fresh snapshot that shows the jobs as its own.
+// A controller that lost its state assigns ids again. With a name, Cancel ends only the jobs that have it.
+// Without one, the caller takes the ids from a fresh snapshot that shows that the jobs are its own.
 //
 // Cancel costs the controller one request for each job, and with a name two more (Slurm
 // src/scancel/scancel.c: main, _signal_job_by_str, _load_job_records).
@@ -206,7 +200,7 @@ func (c *Client) Cancel(ctx context.Context, name string, ids ...JobID) error {
 	return err
 }
 
-// cancelOp names the cancellation of some jobs in errors.
+// cancelOp returns the name of a cancellation for errors.
 func cancelOp(ids []JobID) string {
 	switch len(ids) {
 	case 0:

@@ -9,18 +9,17 @@ import (
 	"time"
 )
 
-// Details is a job as Slurm keeps it. A site's plugins may have changed what its submission
-// asked for.
+// Details is a job in Slurm's records. A site's plugins may have changed the values of its submission.
 type Details struct {
 	Name    string
 	Comment string
-	// Submitted is when the controller made the job, by the clock of its host.
+	// Submitted is the time at which the controller made the job, by the clock of its host.
 	Submitted time.Time
 	// Partition may list several, with commas, while the job is pending.
 	Partition string
 	Account   string
 	QOS       string
-	// Time is the limit; 0 where there is none yet.
+	// Time is the limit; 0 if the job has none yet.
 	Time time.Duration
 }
 

@@ -19,8 +19,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// A login shell before a job takes as long as the account's profile does: 40 s on one site. slurmd gave
-// some jobs up meanwhile (slurm.conf(5): BatchStartTimeout).
+// A login shell before a job runs the account's profile, which takes 40 s on one site. slurmd gave some jobs up
+// because of that (slurm.conf(5): BatchStartTimeout).
 func TestNoLoginShellRunsBeforeAJob(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, s *slurm) {
@@ -63,7 +63,7 @@ func TestEnvironmentOfAJobIsSmallAndStated(t *testing.T) {
 		if size > 4<<10 {
 			t.Errorf("the environment has %d bytes", size)
 		}
-		u := testenv.User{Name: "researcher", Home: got["HOME"]} // slurmtest has homes of its own
+		u := testenv.User{Name: "researcher", Home: got["HOME"]} // slurmtest has other homes
 		if s.real != nil {
 			u = testenv.Researcher(t)
 		}
@@ -78,11 +78,11 @@ func TestEnvironmentOfAJobIsSmallAndStated(t *testing.T) {
 	})
 }
 
-// ofSlurm matches the variables that Slurm itself gives a job: its own and, from 24.11 on, those that tell
-// MPI's launchers to use srun (Slurm src/common/env.c).
+// ofSlurm matches the variables that Slurm itself gives a job: its own and, from 24.11 on, those that make MPI's
+// launchers use srun (Slurm src/common/env.c).
 var ofSlurm = regexp.MustCompile(`^SLURM|^(I_MPI_)?HYDRA_|^(OMPI|PRTE)_MCA_plm_slurm_args$`)
 
-// environment runs a request as a job that prints its environment, which it returns.
+// environment runs a request as a job that prints its environment, and returns that.
 func (s *slurm) environment(t *testing.T, r sbatch.Request) map[string]string {
 	t.Helper()
 	r.Output, r.Script = filepath.Join(s.dir, r.Name), "#!/bin/sh\ncat /proc/$$/environ\n"
@@ -106,12 +106,12 @@ func (s *slurm) environment(t *testing.T, r sbatch.Request) map[string]string {
 const (
 	// loginVariable is set by the account's profile during a test.
 	loginVariable = "CLTEST_LOGIN_SHELL"
-	// getUserEnv tells slurmd to run a login shell (Slurm src/slurmd/slurmd/req.c: _get_user_env).
+	// getUserEnv makes slurmd run a login shell (Slurm src/slurmd/slurmd/req.c: _get_user_env).
 	getUserEnv = "SLURM_GET_USER_ENV"
 )
 
-// setLoginVariable makes login shells of this user export loginVariable until the test ends. Tests of
-// several processes may do that at a time: the last one removes the profile.
+// setLoginVariable makes login shells of this user export loginVariable until the test ends. Tests of several
+// processes may do that at the same time: the last one removes the profile.
 func setLoginVariable(t *testing.T) {
 	t.Helper()
 	home := testenv.Researcher(t).Home

@@ -13,15 +13,15 @@ import (
 type Error struct {
 	// Op is the operation that failed: "submit cl-ann-…", "observe".
 	Op string
-	// Message is what Slurm printed, in one line.
+	// Message is Slurm's output, in one line.
 	Message string
 	// Refused is set for a submission if it is certain that no job of it will run.
 	Refused bool
-	// Retry is set for a refusal when the same request may succeed later: a
-	// limit on the number of jobs, a partition that is down.
+	// Retry is set for a refusal if the same request may succeed later: a limit on the number of jobs, a
+	// partition that is down.
 	Retry bool
-	// OfSite is set for a refusal that is about what the site allows or the queue asks for, such as an
-	// account, and not about what a bundle asks for.
+	// OfSite is set for a refusal of a part of the request that the site or the queue's configuration
+	// decides, such as an account, and not the bundle.
 	OfSite bool
 	// Err is the cause.
 	Err error
@@ -40,15 +40,14 @@ func (e *Error) Transient() bool { return !e.Refused || e.Retry }
 // as Transient.
 func (e *Error) Outage() bool { return e.Transient() }
 
-// submissionFailed begins sbatch's last line when a submission failed. The rest of
-// the line is either the controller's answer, which is a refusal, or the reason why
-// there was no answer (Slurm src/sbatch/sbatch.c: main).
+// submissionFailed begins sbatch's last line if a submission failed. The rest of the line is either the
+// controller's answer, which is a refusal, or the reason for a missing answer (Slurm src/sbatch/sbatch.c:
+// main).
 const submissionFailed = "Batch job submission failed: "
 
-// refusals are the answers with which slurmctld refuses a submission (Slurm 22.05,
-// 24.11 and 26.05, src/common/slurm_errno.c: slurm_errtab). Any other text is not known to be a
-// refusal: above all errors of communication, and those of libc, which sbatch may
-// print when no answer came.
+// refusals are the answers with which slurmctld refuses a submission (Slurm 22.05, 24.11 and 26.05,
+// src/common/slurm_errno.c: slurm_errtab). No other text counts as a refusal: above all not errors of
+// communication, and not those of libc, which sbatch may print if no answer came.
 var refusals = []struct { //nolint:gochecknoglobals // a table, never written
 	text        string
 	retry, site bool // Error.Retry, Error.OfSite
@@ -98,22 +97,22 @@ var refusals = []struct { //nolint:gochecknoglobals // a table, never written
 	{text: "Pathname of a file, directory or other parameter too long"},
 	{text: "Requested operation not supported on this system", site: true},
 	{text: "Requested operation is presently disabled", site: true},
-	{text: "Unspecified error", site: true}, // of a site's job_submit plugin
+	{text: "Unspecified error", site: true}, // a site's job_submit plugin refuses
 	{text: "Job violates accounting/QOS policy", retry: true},
 	{text: "Required partition not available (inactive or drain)", retry: true},
 	{text: "Required node not available (down, drained or reserved)", retry: true},
 	{text: "Requested reservation not usable now", retry: true},
 	{text: "Unable to create job record, try again", retry: true},
-	{text: "MaxJobCount limit reached", retry: true},         // 26.05, for the one above
-	{text: "Rate limit exceeded, please retry", retry: true}, // 24.11, momentarily or later: before it looks at the request
+	{text: "MaxJobCount limit reached", retry: true},         // 26.05, replaces the one above
+	{text: "Rate limit exceeded, please retry", retry: true}, // 24.11, the controller has not read the request yet
 	{text: "I/O error writing script/environment to file", retry: true},
 	{text: "System submissions disabled", retry: true},
 	{text: "Slurm backup controller in standby mode", retry: true},
 	{text: "Controller is in standby mode, try a different controller", retry: true},
 }
 
-// localRefusals are the messages of sbatch when it refuses a submission itself, with
-// exit status 1, before it asks the controller.
+// localRefusals are the messages with which sbatch itself refuses a submission, with exit status 1, before
+// it asks the controller.
 var localRefusals = []string{ //nolint:gochecknoglobals // a table, never written
 	"Batch script is empty!",
 	"Batch script contains only whitespace!",
@@ -124,15 +123,15 @@ var localRefusals = []string{ //nolint:gochecknoglobals // a table, never writte
 	cliFilter,
 }
 
-// cliFilter is what sbatch says if a plugin of the site refuses.
+// cliFilter is sbatch's message if a plugin of the site refuses.
 const cliFilter = "cli_filter plugin terminated with error"
 
-// classify reads the standard error and the exit status of a failed sbatch. It
-// returns whether it is certain that no job of the submission will run, whether the same
-// request may succeed later, and whether the refusal is the site's or the queue's (Error.OfSite).
+// classify reads the standard error and the exit status of a failed sbatch. It returns whether it is
+// certain that no job of the submission will run, whether the same request may succeed later, and whether
+// the site or the queue is at fault (Error.OfSite).
 //
-// Only the last answer of the controller counts. Before it, sbatch may have printed
-// that Slurm is "temporarily unable to accept job", and tried again.
+// Only the last answer of the controller counts. Before it, sbatch may have printed that Slurm is
+// "temporarily unable to accept job", and tried again.
 func classify(stderr string, exit int) (refused, retry, ofSite bool) {
 	if i := strings.LastIndex(stderr, submissionFailed); i >= 0 {
 		answer := stderr[i+len(submissionFailed):]
@@ -144,7 +143,7 @@ func classify(stderr string, exit int) (refused, retry, ofSite bool) {
 		return false, false, false
 	}
 	if exit == 255 && parserLine.MatchString(stderr) {
-		// A bundle chooses the value of --nice, and no other that sbatch can refuse.
+		// A bundle chooses the value of --nice, and of no other option that sbatch can refuse.
 		return true, false, !strings.Contains(stderr, "--nice")
 	}
 	for _, line := range ownLine.FindAllStringSubmatch(stderr, -1) {
@@ -157,11 +156,10 @@ func classify(stderr string, exit int) (refused, retry, ofSite bool) {
 	return false, false, false
 }
 
-// parserLine matches a line in which sbatch refuses an option, before it asks the controller: by
-// getopt(3), which names the program by its path, or by Slurm's src/common/slurm_opt.c. Its exit
-// status is then 255. That is also the status of an ssh that lost its connection in a site's
-// wrapper, perhaps after the submission. So any other line, such as that of a site's plugin, is
-// no refusal.
+// parserLine matches a line in which sbatch refuses an option, before it asks the controller: by getopt(3),
+// which names the program by its path, or by Slurm's src/common/slurm_opt.c. The exit status of sbatch is
+// then 255. An ssh in a site's wrapper has the same status if it lost its connection, perhaps after the
+// submission. So no other line is a refusal, such as one of a site's plugin.
 var parserLine = regexp.MustCompile(`(?m)^(?:/\S*/)?sbatch: (?:` +
 	`unrecognized option '|invalid option -- '|option '[^']*' (?:is ambiguous|requires an argument|doesn't allow an argument)` +
 	`|error: (?:[Ii]nvalid --|--[ug]id only permitted|Rejecting --|Priority must be |"[^"]*" is not a valid node count))`)
@@ -169,21 +167,19 @@ var parserLine = regexp.MustCompile(`(?m)^(?:/\S*/)?sbatch: (?:` +
 // ownLine matches a line that sbatch wrote itself.
 var ownLine = regexp.MustCompile(`(?m)^sbatch: (?:error: )?(.*)$`)
 
-// limitLine matches a line with only the name of the limit that a refused submission
-// would have exceeded.
+// limitLine matches a line with only the name of the limit that a refused submission would have exceeded.
 var limitLine = regexp.MustCompile(`(?m)^sbatch: error: ([A-Z]\w+)$`)
 
-// tooLarge reports whether the limit concerns a job's size, such as
-// QOSMaxCpuPerJobLimit: the same job exceeds it tomorrow as well. The limits on the
-// number of jobs are AssocMaxSubmitJobLimit, AssocGrpSubmitJobsLimit,
-// QOSMaxSubmitJobPerUserLimit, QOSGrpSubmitJobsLimit and MaxSubmitJobsPerAccount
-// (Slurm src/common/slurm_protocol_defs.c: job_reason_string).
+// tooLarge reports whether the limit concerns a job's size, such as QOSMaxCpuPerJobLimit: the same job will
+// always exceed it. The limits on the number of jobs are AssocMaxSubmitJobLimit, AssocGrpSubmitJobsLimit,
+// QOSMaxSubmitJobPerUserLimit, QOSGrpSubmitJobsLimit and MaxSubmitJobsPerAccount (Slurm
+// src/common/slurm_protocol_defs.c: job_reason_string).
 func tooLarge(stderr string) bool {
 	limit := limitLine.FindStringSubmatch(stderr)
 	return limit != nil && !strings.Contains(limit[1], "SubmitJob")
 }
 
-// message is Slurm's message about a failed command, or the error if there is none.
+// message returns Slurm's message about a failed command, or the error if there is none.
 func message(err error) string {
 	var failed *command.Error
 	if errors.As(err, &failed) && failed.Stderr != "" {
@@ -195,12 +191,12 @@ func message(err error) string {
 	return err.Error()
 }
 
-// keptLines is how many lines of standard error a message keeps, because wrappers
-// and plugins of a site may print many.
+// keptLines is the number of lines of standard error that a message keeps, because wrappers and plugins of
+// a site may print many.
 const keptLines = 4
 
-// oneLine makes one line of the standard error of a command: the answer, and in
-// parentheses what the command printed before it.
+// oneLine makes one line of the standard error of a command: the answer, followed by the earlier lines in
+// parentheses.
 //
 //	sbatch: error: Memory specification can not be satisfied
 //	sbatch: error: Batch job submission failed: Requested node configuration is not available
@@ -212,7 +208,7 @@ func oneLine(stderr string) string {
 	for line := range strings.Lines(strings.TrimSpace(stderr)) {
 		line = strings.TrimSpace(line)
 		if before, after, ok := strings.Cut(line, ": "); ok && !strings.Contains(before, " ") {
-			// without the program's name and the severity
+			// Drop the program's name and the severity.
 			line = strings.TrimPrefix(strings.TrimPrefix(after, "error: "), "fatal: ")
 		}
 		if line != "" {

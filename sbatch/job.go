@@ -7,15 +7,14 @@ import (
 	"time"
 )
 
-// JobID is a job's number, as squeue's %A prints it. A task of an array has a number
-// of its own once it starts; tasks that wait share the array's number.
+// JobID is a job's number, as squeue's %A prints it. A task of an array gets its own number when it starts;
+// tasks that wait share the array's number.
 type JobID int64
 
-// String prints the id as Slurm's commands take it.
+// String returns the id in the form that Slurm's commands accept.
 func (id JobID) String() string { return strconv.FormatInt(int64(id), 10) }
 
-// State is a job's state as Slurm spells it; unknown ones are kept. See
-// squeue(1), JOB STATE CODES.
+// State is a job's state as Slurm spells it, including unknown ones. See squeue(1), JOB STATE CODES.
 type State string
 
 // The states of jobs.
@@ -34,7 +33,7 @@ const (
 	StateRequeueFed  State = "REQUEUE_FED"
 	StateSpecialExit State = "SPECIAL_EXIT"
 	StateResvDelHold State = "RESV_DEL_HOLD"
-	StateExpediting  State = "EXPEDITING" // 26.05: it is requeued, and begins again before others
+	StateExpediting  State = "EXPEDITING" // 26.05: it is requeued, and begins before other jobs
 	StateCompleted   State = "COMPLETED"
 	StateFailed      State = "FAILED"
 	StateCancelled   State = "CANCELLED"
@@ -47,10 +46,9 @@ const (
 	StateRevoked     State = "REVOKED"
 )
 
-// Ended reports whether a job in this state will not run any more. A state that
-// is not known has not ended. Neither has REVOKED: another cluster of a federation
-// has started the job, and this one shows the same state while it runs there and
-// after its end (Slurm src/slurmctld/fed_mgr.c: fed_mgr_job_revoke).
+// Ended reports whether a job in this state will not run any more. It is false for an unknown state, and for
+// REVOKED: another cluster of a federation has started the job, and this cluster shows the same state while
+// the job runs there and after its end (Slurm src/slurmctld/fed_mgr.c: fed_mgr_job_revoke).
 func (s State) Ended() bool {
 	switch s { //nolint:exhaustive // the other states, unknown ones too, have not ended
 	case StateCompleted, StateFailed, StateCancelled, StateTimeout, StateDeadline,
@@ -66,54 +64,52 @@ const ExitedWell = "0:0"
 // Job is one job as Slurm shows it.
 type Job struct {
 	ID JobID `json:"id"`
-	// Cluster is that of the Client; empty for slurm.conf's own. Each cluster has ids of its own.
+	// Cluster is the Client's; empty for slurm.conf's own. Each cluster counts its own ids.
 	Cluster string `json:"cluster,omitempty"`
 	Name    string `json:"name"`
 	State   State  `json:"state"`
-	// Reason is why a job is pending, or why it ended; "None" where Slurm
-	// gives no reason. Versions of Slurm have different words for how a job ended: of a batch script
-	// that a signal ended, 22.05 says JobLaunchFailure, and 24.11 RaisedSignal:15(Terminated). Decide
-	// by State and Exit.
+	// Reason is Slurm's reason for a pending job, or for the end of an ended one; "None" if Slurm gives
+	// none. Versions of Slurm use different words: for a batch script that a signal ended, 22.05 has
+	// JobLaunchFailure, and 24.11 RaisedSignal:15(Terminated). So decide by State and Exit.
 	Reason string `json:"reason"`
-	// Nodes is the list of its nodes, in Slurm's form; empty before the job has
-	// an allocation. A job that ended without nodes never began: it is the record
-	// of a refused submission, or was cancelled while it was pending.
+	// Nodes is the list of its nodes, in Slurm's form; empty before the job has an allocation. A job that
+	// ended without nodes never began: it is the record of a refused submission, or was cancelled while
+	// it was pending.
 	Nodes string `json:"nodes"`
-	// Submitted is when the controller took it, by the controller's clock, in whole seconds; zero
-	// if unknown. It tells two jobs of one id apart. A requeued job has a new time.
+	// Submitted is the time at which the controller accepted it, by the controller's clock, in whole
+	// seconds; zero if unknown. It distinguishes two jobs with one id. A requeued job has a new time.
 	Submitted time.Time `json:"submitted,omitzero"`
-	// Start is when it began or is expected to begin; zero if unknown.
+	// Start is its start time, or its expected start time; zero if unknown.
 	Start time.Time `json:"start,omitzero"`
-	// Exit is how the batch script ended, as sacct prints it: its exit status and the signal
-	// that ended it, such as "3:0". It is empty if unknown. Observe knows it of COMPLETED jobs only,
-	// and QueryAccounting of all other ended jobs: where the database has missed an end, sacctmgr
-	// may have made the job COMPLETED (sacctmgr(1): RunawayJobs).
+	// Exit is the exit status of the batch script and the signal that ended it, as sacct prints them, such
+	// as "3:0". It is empty if unknown. Observe knows it for COMPLETED jobs only, and QueryAccounting for
+	// all other ended jobs: if the database has missed an end, sacctmgr may have made the job COMPLETED
+	// (sacctmgr(1): RunawayJobs).
 	Exit string `json:"exit,omitempty"`
-	// CancelledBy is the user id of whoever cancelled a CANCELLED job, as sacct prints it. It is empty if
-	// unknown: squeue does not show it. slurmd cancels a job that its node cannot launch as user 0
-	// (Slurm src/slurmd/slurmd/req.c: _launch_job_fail, _kill_job).
+	// CancelledBy is the id of the user who cancelled a CANCELLED job, as sacct prints it. It is empty if
+	// unknown: squeue does not show it. slurmd cancels a job that its node cannot launch as user 0 (Slurm
+	// src/slurmd/slurmd/req.c: _launch_job_fail, _kill_job).
 	CancelledBy string `json:"cancelled_by,omitempty"`
-	// Comment is empty in jobs of QueryAccounting. A site's plugins may rewrite
-	// it.
+	// Comment is empty in jobs of QueryAccounting. A site's plugins may rewrite it.
 	Comment string `json:"comment,omitempty"`
 }
 
-// Which says which jobs are meant: those with these ids, and those with these names.
+// Which selects jobs: those with these ids, and those with these names.
 type Which struct {
 	IDs   []JobID
 	Names []string
 }
 
-// Snapshot is all jobs of one user that Slurm's controller knew at one moment: those
-// that wait, those that run, and those that ended within the controller's MinJobAge.
+// Snapshot is all jobs of one user that Slurm's controller knew at one moment: waiting jobs, running jobs,
+// and jobs that ended within the controller's MinJobAge.
 type Snapshot struct {
-	// Asked is when the request was sent; the answer is not older.
+	// Asked is the time at which the request was sent; the answer is not older.
 	Asked time.Time `json:"asked"`
 	Jobs  []Job     `json:"jobs"`
 }
 
-// ByName returns the jobs of each name in the order of their ids. A name has several
-// jobs when a submission was repeated because its answer was lost.
+// ByName returns the jobs of each name in the order of their ids. A name has several jobs if a submission
+// was repeated because its answer was lost.
 func (s Snapshot) ByName() map[string][]Job {
 	found := map[string][]Job{}
 	for _, j := range s.Jobs {

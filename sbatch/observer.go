@@ -13,7 +13,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/sharedcall"
 )
 
-// Scheduler is Slurm: a *Client, or an *Observer in front of one. They document the methods.
+// Scheduler is Slurm. *Client and *Observer implement it, and document the methods.
 type Scheduler interface {
 	Submitter
 	Observe(ctx context.Context, now time.Time) (Snapshot, error)
@@ -22,7 +22,7 @@ type Scheduler interface {
 	Partitions(ctx context.Context) ([]Partition, error)
 }
 
-// Submitter takes jobs. A *Client documents the methods.
+// Submitter submits jobs. *Client documents the methods.
 type Submitter interface {
 	Submit(ctx context.Context, r Request) (JobID, error)
 	Try(ctx context.Context, r Request) error
@@ -31,33 +31,32 @@ type Submitter interface {
 // longestObservePause bounds the pause between two requests to a controller that does not answer.
 const longestObservePause = time.Minute
 
-// Observer is the one place from which a bridge asks Slurm's controller for jobs. The bridge's
-// rows, the jobs that convert images, the sweep and the cache's trimmer all need to know which
-// jobs exist. Each squeue lists all of them, so one answer serves all: the Observer runs squeue
-// at most once per Interval, only while a caller waits, and gives all waiting callers the same
-// answer.
+// Observer is the only place in which a bridge asks Slurm's controller for jobs. The bridge's rows, the
+// jobs that convert images, the sweep and the cache's trimmer all need the list of jobs. Each squeue lists
+// all of them, so one answer serves all: the Observer runs squeue at most once per Interval, only while a
+// caller waits, and gives all waiting callers the same answer.
 //
-// After the first failure the controller counts as unreachable, and is asked less and less often:
+// After the first failure the controller counts as unreachable, and the Observer asks it less often:
 //
 //   - The next squeue comes after Interval. Each further failure doubles the pause, up to
-//     longestObservePause. Up to a quarter is added by chance, so that the bridges of a site do
-//     not all come back in the same second.
-//   - Until an answer comes, squeue is the only request. Submit, Try and Cancel ask nothing and fail
-//     at once. Submit and Try report a refusal that may be tried again, so their caller knows that no
+//     longestObservePause. The Observer adds a random part of up to a quarter, so that the bridges of a
+//     site do not all come back in the same second.
+//   - Until an answer comes, squeue is the only request. Submit, Try and Cancel send no request and fail
+//     at once. Submit and Try return a refusal that may be tried again, so their caller knows that no
 //     job was made.
 //
-// sacct and sinfo are not held back. sacct asks the accounting database and not the controller;
-// sinfo is run every ten minutes. The back-off is written here because libraries for it
+// The Observer does not hold sacct and sinfo back. sacct asks the accounting database and not the
+// controller; sinfo is run every ten minutes. The back-off is written here because libraries for it
 // (sony/gobreaker, cenkalti/backoff) read the machine's clock, and the simulation has its own.
 //
-// The exported fields are set before the first use and not changed after. An Observer is safe for
+// The exported fields are set before the first use and do not change afterwards. An Observer is safe for
 // concurrent use.
 type Observer struct {
 	Scheduler
 
 	// Interval is the shortest time from one squeue to the next.
 	Interval time.Duration
-	// Now reads the clock. It is the clock of the snapshots' Asked.
+	// Now reads the clock, by which snapshots have their Asked.
 	Now func() time.Time
 	// Random returns a number in [0, 1); nil means math/rand/v2.Float64.
 	Random func() float64
@@ -65,15 +64,14 @@ type Observer struct {
 	calls sharedcall.Group[Snapshot]
 
 	mu          sync.Mutex
-	next        time.Time // when the controller may be asked next
+	next        time.Time // the earliest time of the next request
 	failures    int       // in a row
 	unreachable *UnreachableError
 }
 
-// Observe returns a snapshot that was requested at notBefore or later, with its jobs in the order
-// of their ids. It waits until the next squeue may be run; all callers that wait get the same
-// answer, which none of them may change. If the controller does not answer, the error is an
-// *UnreachableError.
+// Observe returns a snapshot that was requested at notBefore or later, with its jobs in the order of their
+// ids. It blocks until the next squeue may run; all callers that wait get the same answer, which none of
+// them may change. If the controller does not answer, the error is an *UnreachableError.
 func (o *Observer) Observe(ctx context.Context, notBefore time.Time) (Snapshot, error) {
 	for {
 		snapshot, err := o.calls.Do(ctx, "", o.observeNext)
@@ -92,7 +90,7 @@ func (o *Observer) observeNext(ctx context.Context) (Snapshot, error) {
 	}
 	asked := o.Now()
 	o.mu.Lock()
-	o.next = asked.Add(o.Interval) // also if all callers leave before the answer
+	o.next = asked.Add(o.Interval) // counts even if all callers leave before the answer
 	o.mu.Unlock()
 	snapshot, err := o.Scheduler.Observe(ctx, asked)
 	switch {
@@ -140,8 +138,8 @@ func (o *Observer) failed(asked time.Time, err error) error {
 	return o.unreachable
 }
 
-// Submit submits a job. While the controller is unreachable it asks nothing, and its error is an
-// *Error of a refusal that may be tried again: no job was made.
+// Submit submits a job. While the controller is unreachable it sends no request, and returns an *Error with
+// Refused and Retry set: no job was made, and a later try may succeed.
 func (o *Observer) Submit(ctx context.Context, r Request) (JobID, error) {
 	if outage := o.outage(); outage != nil {
 		return 0, &Error{Op: "submit " + r.Name, Message: outage.Error(), Refused: true, Retry: true, Err: outage}
@@ -149,8 +147,8 @@ func (o *Observer) Submit(ctx context.Context, r Request) (JobID, error) {
 	return o.Scheduler.Submit(ctx, r)
 }
 
-// Try asks whether a job would be taken. While the controller is unreachable it asks nothing, and its
-// error is that of Submit.
+// Try asks whether Slurm would accept a job. While the controller is unreachable it sends no request, and
+// returns the same error as Submit.
 func (o *Observer) Try(ctx context.Context, r Request) error {
 	if outage := o.outage(); outage != nil {
 		return &Error{Op: "try to submit " + r.Name, Message: outage.Error(), Refused: true, Retry: true, Err: outage}
@@ -158,7 +156,7 @@ func (o *Observer) Try(ctx context.Context, r Request) error {
 	return o.Scheduler.Try(ctx, r)
 }
 
-// Cancel ends jobs. While the controller is unreachable it asks nothing and returns an
+// Cancel ends jobs. While the controller is unreachable it sends no request and returns an
 // *UnreachableError.
 func (o *Observer) Cancel(ctx context.Context, name string, ids ...JobID) error {
 	if outage := o.outage(); outage != nil {
@@ -173,16 +171,16 @@ func (o *Observer) outage() *UnreachableError {
 	return o.unreachable
 }
 
-// UnreachableError says that Slurm's controller does not answer.
+// UnreachableError means that Slurm's controller does not answer.
 type UnreachableError struct {
-	// Since is when the first question without an answer was asked. Next is when the
-	// controller may be asked again.
+	// Since is the time of the first question without an answer. Next is the earliest time of the next
+	// question.
 	Since, Next time.Time
-	// Err is why the last question had no answer.
+	// Err is the error of the last question.
 	Err error
 }
 
-// Error says since when the controller has not answered, and why.
+// Error returns Since and the cause in one sentence.
 func (e *UnreachableError) Error() string {
 	return fmt.Sprintf("Slurm's controller has not answered since %s: %v", e.Since.Format(time.TimeOnly), e.Err)
 }
@@ -190,8 +188,8 @@ func (e *UnreachableError) Error() string {
 // Unwrap returns the cause.
 func (e *UnreachableError) Unwrap() error { return e.Err }
 
-// Transient reports true: the same request may succeed later.
+// Transient returns true: the same request may succeed later.
 func (e *UnreachableError) Transient() bool { return true }
 
-// Outage reports true: the fault is the site's, not the request's.
+// Outage returns true: the site is at fault, not the request.
 func (e *UnreachableError) Outage() bool { return true }

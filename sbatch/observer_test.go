@@ -13,7 +13,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// controller is a Slurm that counts what it is asked, and may not answer.
+// controller is a Slurm that counts requests, and may not answer.
 type controller struct {
 	sbatch.Scheduler
 

@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// parseQueue reads squeue's answer, in which the separator precedes each of a job's
-// eight fields. An answer that begins with other text may come from a wrapper and be
-// incomplete: it is an error.
+// parseQueue reads squeue's answer, in which the separator precedes each of a job's eight fields. An answer
+// that begins with other text is an error, because it may come from a wrapper and be incomplete.
 func parseQueue(out, separator string) ([]Job, error) {
 	fields := strings.Split(out, separator)
 	if banner := strings.TrimSpace(fields[0]); banner != "" {
@@ -57,8 +56,8 @@ func parseAccounting(out string) ([]Job, error) {
 	return jobs, nil
 }
 
-// splitLines returns the fields of each line of an answer, which have to be n and to end with the
-// line: a torn answer is an error.
+// splitLines returns the fields of each line of an answer. It fails if a line does not have n fields or has
+// no line feed, because the answer is then incomplete.
 func splitLines(out string, n int) ([][]string, error) {
 	var lines [][]string
 	for line := range strings.Lines(out) {
@@ -72,8 +71,8 @@ func splitLines(out string, n int) ([][]string, error) {
 	return lines, nil
 }
 
-// parseJob reads the fields id, state, nodes, start, name, reason and submission. The job shares no
-// memory with them: who keeps one job of ten thousand must not keep the whole answer.
+// parseJob reads the fields id, state, nodes, start, name, reason and submission. The job shares no memory
+// with them, so that one kept job of ten thousand does not keep the whole answer in memory.
 func parseJob(f []string) (Job, error) {
 	id, err := strconv.ParseInt(f[0], 10, 64)
 	if err != nil || id <= 0 {

@@ -30,8 +30,8 @@ func recordedOf(t *testing.T, version, name string) string {
 	return string(data)
 }
 
-// A bridge keeps a job as a snapshot of Slurm last showed it changed, and ten thousand jobs change in
-// hundreds of snapshots of megabytes each.
+// A bridge keeps a job from the last snapshot in which it changed, and ten thousand jobs change in hundreds of
+// snapshots of megabytes each.
 func TestJobDoesNotKeepTheWholeAnswer(t *testing.T) {
 	t.Parallel()
 	queue, accounting := recorded(t, "squeue.txt"), recorded(t, "sacct.txt")
@@ -148,7 +148,7 @@ func TestAccountingIsReadAsSlurmPrintsIt(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", c.name, d)
 		}
 	}
-	// What the database shows in the first seconds of a job.
+	// The database's answer in the first seconds of a job.
 	young, err := parseAccounting(recorded(t, "sacct-young.txt"))
 	if err != nil || len(young) != 2 || young[0].Name != "allocation" || young[1].State != StateRunning {
 		t.Errorf("a young job: %+v, %v", young, err)
@@ -217,8 +217,7 @@ func TestByNameIsInTheOrderOfIDs(t *testing.T) {
 	}
 }
 
-// Names and comments are read exactly as users wrote them, and cannot forge, hide or
-// change another job.
+// Names and comments are read exactly as users wrote them, and cannot forge, hide or change another job.
 func FuzzQueue(f *testing.F) {
 	f.Add("name", "None", "comment", "")
 	f.Add("a|b", "ReqNodeNotAvail, UnavailableNodes:n1", "l1\nl2|3", "\n")

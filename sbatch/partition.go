@@ -17,23 +17,20 @@ type Partition struct {
 	Name string
 	// Default is set for the partition of jobs that name none.
 	Default bool
-	// State is "up" as a rule. A partition that is "down" accepts jobs and starts
-	// none. One that is "drain" accepts none, but starts those that it has. One that
-	// is "inactive" does neither.
+	// State is usually "up". A "down" partition accepts jobs and starts none. A "drain" partition accepts
+	// none, but starts those that it has. An "inactive" one does neither.
 	State string
 	// MaxTime is the longest time limit of a job; 0 means no bound.
 	MaxTime time.Duration
-	// DefaultTime is the time limit of a job that asks for none. If it is 0, such a
-	// job gets MaxTime.
+	// DefaultTime is the time limit of a job that requests none. If it is 0, such a job gets MaxTime.
 	DefaultTime time.Duration
-	// Nodes counts its nodes, Ready those that are idle or allocated. The others
-	// are down or drained.
+	// Nodes counts its nodes, Ready those that are idle or allocated. The others are down or drained.
 	Nodes int
 	Ready int
-	// Most has, for each resource, the largest amount that one node of the
-	// partition offers. The amounts may be those of different nodes.
+	// Most has, for each resource, the largest amount of any one node of the partition. The amounts may
+	// belong to different nodes.
 	Most NodeResources
-	// All is what all its nodes offer together.
+	// All has the sums over all its nodes.
 	All NodeResources
 	// Sizes are the sizes of its nodes.
 	Sizes NodeSizes
@@ -42,22 +39,21 @@ type Partition struct {
 // Up reports whether the partition accepts jobs and starts them.
 func (p Partition) Up() bool { return p.State == "up" }
 
-// NodeResources is what one node, or several nodes together, offer to jobs.
+// NodeResources has the resources that one node, or several nodes together, offer to jobs.
 type NodeResources struct {
 	CPUs int64
 	// Memory is in bytes.
 	Memory int64
-	// GPUs counts the generic resources gpu of all types. GPUTypes counts those of
-	// each type; one without a type is counted in GPUs alone.
+	// GPUs counts the generic resources gpu of all types. GPUTypes counts those of each type; a GPU without
+	// a type counts in GPUs alone.
 	GPUs     int64
 	GPUTypes map[string]int64
 }
 
-// NodeSizes are what single nodes offer. Each is the size of some node, and no size is within
-// another.
+// NodeSizes has the sizes of single nodes. Each is the size of some node, and no size fits within another.
 type NodeSizes []NodeResources
 
-// With returns the sizes and those of further nodes. It changes none of them.
+// With returns the sizes together with those of further nodes. It changes none of them.
 func (s NodeSizes) With(more ...NodeResources) NodeSizes {
 	s = slices.Clone(s)
 	for _, size := range more {
@@ -86,12 +82,11 @@ func (r NodeResources) Fits(request NodeResources) bool {
 // sinfoFields are the fields that parsePartitions reads, for sinfo(1)'s --format.
 const sinfoFields = "%R|%P|%a|%l|%L|%F|%B|%c|%m|%G"
 
-// Partitions returns all partitions in the order of slurm.conf, also hidden ones and
-// those that this user may not use. It asks the controller once for its partitions
-// and once for its nodes.
+// Partitions returns all partitions in the order of slurm.conf, including hidden ones and those that this
+// user may not use. It asks the controller once for its partitions and once for its nodes.
 func (c *Client) Partitions(ctx context.Context) ([]Partition, error) {
-	// Without --exact a line may describe nodes that differ in CPUs and memory, and
-	// shows the least of them.
+	// Without --exact a line may describe nodes that differ in CPUs and memory, and shows the smallest
+	// amounts.
 	out, err := c.query(ctx, "list partitions",
 		c.onCluster("sinfo", "--all", "--local", "--exact", "--noheader", "--format="+sinfoFields)...)
 	if err != nil {
@@ -104,8 +99,7 @@ func (c *Client) Partitions(ctx context.Context) ([]Partition, error) {
 	return partitions, nil
 }
 
-// parsePartitions reads sinfo's answer. Each line describes the nodes of a partition
-// that are alike.
+// parsePartitions reads sinfo's answer. Each line describes nodes of a partition that are alike.
 func parsePartitions(out string) ([]Partition, error) {
 	lines, err := splitLines(out, 10)
 	if err != nil {
@@ -184,14 +178,14 @@ func parseResources(maxCPUs, cpus, mebibytes, gres string) (NodeResources, error
 	return r, r.addGPUs(gres)
 }
 
-// besides matches what may follow a generic resource: its sockets, and no_consume. It
-// matches all of "(null)", which means no resource.
-var besides = regexp.MustCompile(`\([^)]*\)|:no_consume`)
+// gresSuffix matches additions to a generic resource: its sockets, and no_consume. It matches all of "(null)",
+// which means no resource.
+var gresSuffix = regexp.MustCompile(`\([^)]*\)|:no_consume`)
 
 // addGPUs reads a node's generic resources, such as
 // "gpu:a100:4(S:0,1),gpu:2,lustre:no_consume:4G" (slurm.conf(5): Gres).
 func (r *NodeResources) addGPUs(gres string) error {
-	for resource := range strings.SplitSeq(besides.ReplaceAllString(gres, ""), ",") {
+	for resource := range strings.SplitSeq(gresSuffix.ReplaceAllString(gres, ""), ",") {
 		parts := strings.Split(resource, ":")
 		if parts[0] != "gpu" {
 			continue
@@ -224,8 +218,7 @@ func (r *NodeResources) addGPUs(gres string) error {
 
 func startsWithDigit(s string) bool { return s != "" && s[0] >= '0' && s[0] <= '9' }
 
-// Max returns, of each resource by itself, the larger amount of r and other. It
-// changes neither.
+// Max returns, for each resource, the larger amount of r and other. It changes neither.
 func (r NodeResources) Max(other NodeResources) NodeResources {
 	r.CPUs, r.Memory, r.GPUs = max(r.CPUs, other.CPUs), max(r.Memory, other.Memory), max(r.GPUs, other.GPUs)
 	r.GPUTypes = maps.Clone(r.GPUTypes)
@@ -238,7 +231,7 @@ func (r NodeResources) Max(other NodeResources) NodeResources {
 	return r
 }
 
-// Add adds the resources of n nodes that are alike.
+// Add adds the resources of n equal nodes.
 func (r *NodeResources) Add(node NodeResources, n int64) {
 	r.CPUs, r.Memory, r.GPUs = r.CPUs+n*node.CPUs, r.Memory+n*node.Memory, r.GPUs+n*node.GPUs
 	for kind, gpus := range node.GPUTypes {
@@ -249,8 +242,8 @@ func (r *NodeResources) Add(node NodeResources, n int64) {
 	}
 }
 
-// count is a number as Slurm prints it, which shortens some from 1024 on: 64,
-// 2K, 1.50K (Slurm src/common/slurm_protocol_api.c: convert_num_unit).
+// count matches a number as Slurm prints it: 64, 2K, 1.50K. Slurm shortens some numbers from 1024 on (Slurm
+// src/common/slurm_protocol_api.c: convert_num_unit).
 var count = regexp.MustCompile(`^(\d{1,12})(?:(\.\d{1,6})?([KMG]))?$`)
 
 func parseCount(s string) (int64, error) {
@@ -269,7 +262,7 @@ func parseCount(s string) (int64, error) {
 	return int64(min(n*unit, 1<<40)), nil
 }
 
-// timeLimit is a time as Slurm prints it: 7-00:00:00, 1:00:00, 10:00.
+// timeLimit matches a time as Slurm prints it: 7-00:00:00, 1:00:00, 10:00.
 var timeLimit = regexp.MustCompile(`^(?:(?:(\d{1,5})-)?(\d{1,2}):)?(\d{1,2}):(\d{2})$`)
 
 // parseLimit reads a time limit; 0 means none.

@@ -68,7 +68,8 @@ func TestMostOfEachResourceIsOfAnyNode(t *testing.T) {
 	}
 }
 
-// TestRequestFitsOneNodeAndNotSeveralTogether: what all nodes have, or the most of each resource, says nothing.
+// TestRequestFitsOneNodeAndNotSeveralTogether: neither the sum of all nodes nor the maximum of each resource
+// decides.
 func TestRequestFitsOneNodeAndNotSeveralTogether(t *testing.T) {
 	t.Parallel()
 	wide := NodeResources{CPUs: 128, Memory: 100}
@@ -161,7 +162,7 @@ func TestAssociationsAreReadAsSlurmPrintsThem(t *testing.T) {
 	}
 }
 
-// Whatever sinfo prints, the partitions that are read are valid.
+// Whatever sinfo prints, the partitions of its answer are valid.
 func FuzzPartitions(f *testing.F) {
 	f.Add("cpu|cpu*|up|7-00:00:00|1:00:00|0/2/0/2|UNLIMITED|64|256000|(null)\n")
 	f.Add("a|a|drain|infinite|n/a|1K/1.50K/0/3K|8|1K|1M|gpu:a100:4(S:0-1),gpu:2\n")

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// verdict is how a failed submission is classified.
+// verdict is the classification of a failed submission.
 type verdict struct {
 	Refused, Retry, OfSite bool
 	Message                string
@@ -83,10 +83,10 @@ var verdicts = map[string]verdict{
 		"retrying in 1sec up to 60sec; ClusterName needs to be specified; Unable to process configuration file"),
 }
 
-// newVerdicts are those of Slurm 24.11 and 26.05 that differ.
+// newVerdicts has the verdicts of Slurm 24.11 and 26.05 that differ.
 func newVerdicts(cluster string) map[string]verdict {
 	newer := maps.Clone(verdicts)
-	newer["--partition=clrec-group"] = verdict{} // it is taken, and its job waits
+	newer["--partition=clrec-group"] = verdict{} // Slurm accepts it, and its job waits
 	newer["# no munge"] = undecided("Protocol authentication error (If munged is up, restart with --num-threads=10; Munge encode failed: " +
 		`Failed to access "/var/tmp/cl-slurm/` + cluster + `/run/munge/nosuch": No such file or directory (Did you start munged?); ` +
 		"slurm_buffers_pack_msg: auth_g_create: REQUEST_SUBMIT_BATCH_JOB has authentication error)")
@@ -134,8 +134,8 @@ func testRecordedRefusals(t *testing.T, records string, verdicts map[string]verd
 	}
 }
 
-// What slurmctld 24.11 or 26.05 refuses in words that 22.05 does not have, and that is not recorded
-// with the others (Slurm src/common/slurm_errno.c).
+// Messages of slurmctld 24.11 and 26.05 that 22.05 does not have, and that are not recorded with the others
+// (Slurm src/common/slurm_errno.c).
 func TestRefusalsOfNewerSlurms(t *testing.T) {
 	t.Parallel()
 	for stderr, want := range map[string]verdict{

@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// Settings are those of slurm.conf that a caller has to know (slurm.conf(5)).
+// Settings has the settings of slurm.conf that callers need (slurm.conf(5)).
 type Settings struct {
 	Cluster string `json:"cluster"`
 	// Accounting is set if there is an accounting database (AccountingStorageType).
 	Accounting bool `json:"accounting"`
-	// MinJobAge is how long the controller shows an ended job; 0 for as long as it runs.
+	// MinJobAge is the time for which the controller shows an ended job; 0 for its whole lifetime.
 	MinJobAge time.Duration `json:"min_job_age"`
 	// KillWait is the time between TERM and KILL.
 	KillWait time.Duration `json:"kill_wait"`
@@ -22,7 +22,7 @@ type Settings struct {
 	RateLimit RateLimit `json:"rate_limit,omitzero"`
 }
 
-// String says the settings in one phrase.
+// String describes the settings in one phrase.
 func (s Settings) String() string {
 	accounting, age, bound := "no accounting", "ended jobs are shown without end", "no bound on requests"
 	if s.Accounting {
@@ -37,9 +37,9 @@ func (s Settings) String() string {
 	return fmt.Sprintf("cluster %s, %s, %s, KillWait %s, %s", s.Cluster, accounting, age, s.KillWait, bound)
 }
 
-// RateLimit is a controller's bound on the requests of one user (slurm.conf(5):
-// SlurmctldParameters, rl_enable): a bucket of Burst tokens, which gets PerSecond new ones. If a
-// request finds no token, its command sleeps and asks again, for as long as it takes.
+// RateLimit is a controller's bound on the requests of one user (slurm.conf(5): SlurmctldParameters,
+// rl_enable): a bucket of Burst tokens, which gets PerSecond new ones. A command without a token sleeps and
+// asks again, without a time limit.
 type RateLimit struct {
 	PerSecond float64 `json:"per_second"`
 	Burst     int     `json:"burst"`

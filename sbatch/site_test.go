@@ -12,7 +12,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
 )
 
-// What the package finds out before a job is submitted.
+// The questions that callers ask before they submit a job.
 
 func TestPartitionsAreListedWithTheMostThatANodeHas(t *testing.T) {
 	t.Parallel()
@@ -142,8 +142,8 @@ func TestSettingsOfTheControllerAreAsked(t *testing.T) {
 	})
 }
 
-// Of several clusters, squeue leaves out those that it does not reach, with exit status 0: a Client
-// has one.
+// Given several clusters, squeue leaves out those that it cannot reach, with exit status 0. So a Client has one
+// cluster.
 func TestJobsOfANamedClusterAreKeptApart(t *testing.T) {
 	t.Parallel()
 	onReal(t, func(t *testing.T, s *slurm) {

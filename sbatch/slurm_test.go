@@ -16,8 +16,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
 )
 
-// What the package promises, on the real cluster of this machine and on the one within
-// this process.
+// The promises of the package, on the real cluster of this machine and on the one within this process.
 
 func TestJobIsFoundByNameFromSubmissionToAccounting(t *testing.T) {
 	t.Parallel()
@@ -61,8 +60,8 @@ func TestJobIsFoundByNameFromSubmissionToAccounting(t *testing.T) {
 	})
 }
 
-// squeue does not show an exit status. sacct does, and shows COMPLETED also for jobs that an
-// administrator has closed.
+// squeue does not show an exit status. sacct does, and also shows COMPLETED for jobs that an administrator has
+// closed.
 func TestExitStatusIsThatOfTheBatchScript(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, s *slurm) {
@@ -107,7 +106,7 @@ func TestRefusedSubmissions(t *testing.T) {
 			_, submitted := s.Submit(t.Context(), r)
 			for what, err := range map[string]error{"submit": submitted, "try": s.Try(t.Context(), r)} {
 				var e *sbatch.Error
-				// Of too much memory, sbatch --test-only has the first sentence alone.
+				// For too much memory, sbatch --test-only prints the first sentence alone.
 				if !errors.As(err, &e) || !e.Refused || e.Retry || e.Transient() || e.Message != words && (what == "submit" || !strings.HasPrefix(words, e.Message+" (Memory")) {
 					t.Errorf("%s: want %q, refused for good; got %+v", what, words, err)
 				}
@@ -352,13 +351,13 @@ func TestUnreachableControllerLeavesASubmissionUnknown(t *testing.T) {
 	})
 }
 
-// inTime says whether a command ended by the time-out, or by Slurm's answer.
+// inTime reports whether a command ended by the time-out, or by Slurm's answer.
 func inTime(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), "Unable to contact slurm controller")
 }
 
-// unreachable returns a client whose controller does not answer. sbatch has time for Slurm's
-// answer, the other commands have not.
+// unreachable returns a client whose controller does not answer. sbatch has time for Slurm's answer, the other
+// commands do not.
 func (s *slurm) unreachable(t *testing.T) commands {
 	t.Helper()
 	if s.inprocess != nil {

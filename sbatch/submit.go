@@ -13,8 +13,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/command"
 )
 
-// Request is one batch job of one task on one node. It does not ask for what is in
-// empty fields.
+// Request is one batch job of one task on one node. An empty field requests nothing.
 type Request struct {
 	Name        string
 	Comment     string
@@ -24,40 +23,39 @@ type Request struct {
 	WCKey       string
 	Reservation string
 	Constraint  string
-	// Exclude lists nodes on which the job must not run, separated by commas. Slurm refuses the job
-	// if no other node will do.
+	// Exclude lists nodes on which the job must not run, separated by commas. Slurm refuses the job if no
+	// other node fits.
 	Exclude string
 	CPUs    int64
-	// MemoryMiB is the memory of the node that the job may use. 0 asks for
-	// nothing. It is not Slurm's --mem=0, which asks for the whole node.
+	// MemoryMiB is the memory of the node that the job may use. 0 requests nothing. It differs from Slurm's
+	// --mem=0, which requests the whole node.
 	MemoryMiB int64
-	// GPUType and GPUs ask for generic resources gpu[:type]:n.
+	// GPUType and GPUs request generic resources gpu[:type]:n.
 	GPUType string
 	GPUs    int64
 	// Time is the limit; it is rounded up to whole minutes.
 	Time time.Duration
 	// Nice lowers the priority; it is never negative.
 	Nice int64
-	// Dir is the working directory of the batch script. Its output is appended to
-	// the file Output, a path that may have any characters.
+	// Dir is the working directory of the batch script. Slurm appends its output to the file Output, a path
+	// that may have any characters.
 	Dir    string
 	Output string
-	// Env adds variables to the job's environment, or replaces them, as NAME=value. A job has
-	// PATH, HOME, USER, LOGNAME, SHELL and LANG, and what Slurm sets. Env must hold no secret:
-	// Slurm's database may keep it (slurm.conf(5): AccountingStoreFlags=job_env).
+	// Env adds variables to the job's environment, or replaces them, as NAME=value. A job has PATH, HOME,
+	// USER, LOGNAME, SHELL and LANG, and Slurm's variables. Env must hold no secret: Slurm's database may
+	// store it (slurm.conf(5): AccountingStoreFlags=job_env).
 	Env []string
-	// LoginEnvironment gives the job the environment of the account's login shell on the node
-	// instead, without Env. slurmd runs that shell before the job begins, and ends the job if
-	// the shell takes too long (slurm.conf(5): BatchStartTimeout).
+	// LoginEnvironment gives the job the environment of the account's login shell on the node instead,
+	// without Env. slurmd runs that shell before the job begins, and ends the job if the shell takes too
+	// long (slurm.conf(5): BatchStartTimeout).
 	LoginEnvironment bool
-	// Extra are further options that a site needs, such as
-	// "--licenses=matlab".
+	// Extra has further options that a site needs, such as "--licenses=matlab".
 	Extra []string
 	// Script is the batch script. It begins with "#!".
 	Script string
 }
 
-// Args are sbatch's options for the request.
+// Args returns sbatch's options for the request.
 func (r Request) Args() []string {
 	export := "--export=ALL" // of the environment that the Client gives sbatch
 	if r.LoginEnvironment {
@@ -99,8 +97,8 @@ func (r Request) Args() []string {
 	return append(args, extra...)
 }
 
-// exclude returns all nodes that the job must not run on, and the further options but --exclude. sbatch
-// follows the last --exclude only.
+// exclude returns all nodes that the job must not run on, and the options of Extra without --exclude. sbatch
+// follows only the last --exclude.
 func (r Request) exclude() (nodes string, extra []string) {
 	var lists []string
 	for _, option := range r.Extra {
@@ -126,12 +124,12 @@ func positive(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// jobLine matches the answer of sbatch --parsable: the id, and the cluster's name
-// where there are several. A site's wrappers print other lines around it.
+// jobLine matches the answer of sbatch --parsable: the id, and the name of the cluster if there are several.
+// A site's wrappers print other lines around it.
 var jobLine = regexp.MustCompile(`(?m)^(\d+)(;\S+)?$`)
 
-// sbatch is the command that submits a request. The options come before those of the request: if the
-// last of these lacks its argument, sbatch takes the next word for it.
+// sbatch returns the command that submits a request. The given options come before those of the request: if
+// the request's last option lacks its argument, sbatch takes the next word for it.
 func (c *Client) sbatch(r Request, options ...string) command.Command {
 	args := slices.Concat([]string{c.program("sbatch")}, options, r.Args())
 	return command.Command{
@@ -144,15 +142,15 @@ func (c *Client) sbatch(r Request, options ...string) command.Command {
 
 // Submit submits a job and returns its id.
 //
-// An error is an *Error. When Refused is set, no job of this submission will ever run
-// (it may leave a record of a job that FAILED without a node). Otherwise it is unknown
-// whether a job was made: look for its name before trying again.
+// An error is an *Error. If Refused is set, no job of this submission will ever run (it may leave a record
+// of a job that FAILED without a node). Otherwise Slurm may have made a job, and the caller has to search
+// for its name before it tries again.
 func (c *Client) Submit(ctx context.Context, r Request) (JobID, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.submitTimeout())
 	defer cancel()
 	out, err := c.sbatch(r).Output(ctx)
-	// A printed id counts whatever the exit status is: a site's wrapper may exit
-	// with a status of its own.
+	// A printed id counts whatever the exit status is, because a site's wrapper may have a status of its
+	// own.
 	id, cluster, ok := printedID(string(out))
 	switch {
 	case ok && (c.Cluster == "" || cluster == "" || cluster == c.Cluster):
@@ -165,13 +163,12 @@ func (c *Client) Submit(ctx context.Context, r Request) (JobID, error) {
 	return 0, SubmissionError(r.Name, err)
 }
 
-// Try asks the controller whether it would accept a job, and submits none (sbatch(1):
-// --test-only). The controller checks that partition, account, QOS, reservation,
-// constraint and resources exist and are open to this user. It does not refuse a time
-// above the partition's limit, nor a partition that is down: it accepts such a job and
-// lets it wait.
+// Try asks the controller whether it would accept a job, and submits none (sbatch(1): --test-only). The
+// controller checks that partition, account, QOS, reservation, constraint and resources exist and are open
+// to this user. It does not refuse a time above the partition's limit, nor a partition that is down: it
+// accepts such a job and lets it wait.
 //
-// An error is an *Error, with Refused set where Slurm refuses the job.
+// An error is an *Error, with Refused set if Slurm refuses the job.
 func (c *Client) Try(ctx context.Context, r Request) error {
 	ctx, cancel := context.WithTimeout(ctx, c.queryTimeout())
 	defer cancel()
@@ -182,8 +179,8 @@ func (c *Client) Try(ctx context.Context, r Request) error {
 	e := &Error{Op: "try to submit " + r.Name, Message: message(err), Err: err}
 	var failed *command.Error
 	if errors.As(err, &failed) && failed.ExitCode > 0 {
-		// Only the text before the controller's answer differs from that of a
-		// submission (Slurm src/sbatch/sbatch.c: main).
+		// Only the text before the controller's answer differs from a submission's (Slurm
+		// src/sbatch/sbatch.c: main).
 		stderr := strings.Replace(failed.Stderr, "allocation failure: ", "sbatch: error: "+submissionFailed, 1)
 		e.Message = oneLine(stderr)
 		e.Refused, e.Retry, e.OfSite = classify(stderr, failed.ExitCode)
@@ -191,8 +188,7 @@ func (c *Client) Try(ctx context.Context, r Request) error {
 	return e
 }
 
-// printedID returns the id in sbatch's answer, if there is exactly one, and the cluster that is
-// named with it.
+// printedID returns the id in sbatch's answer, if there is exactly one, and the name of its cluster.
 func printedID(out string) (id JobID, cluster string, ok bool) {
 	lines := jobLine.FindAllStringSubmatch(out, -1)
 	if len(lines) != 1 {
@@ -202,8 +198,8 @@ func printedID(out string) (id JobID, cluster string, ok bool) {
 	return JobID(n), strings.TrimPrefix(lines[0][2], ";"), err == nil && n > 0
 }
 
-// SubmissionError classifies the error of an sbatch that was to submit a job of this name. Test
-// doubles of Slurm use it too.
+// SubmissionError classifies the error of an sbatch for a job of this name. Test doubles of Slurm use it
+// too.
 func SubmissionError(name string, err error) *Error {
 	e := &Error{Op: "submit " + name, Message: message(err), Err: err}
 	var failed *command.Error
@@ -211,9 +207,9 @@ func SubmissionError(name string, err error) *Error {
 	case !errors.As(err, &failed):
 	case failed.ExitCode > 0:
 		e.Refused, e.Retry, e.OfSite = classify(failed.Stderr, failed.ExitCode)
-	case !failed.Started(): // else it was killed, by the time-out or by another process
-		// Nothing was sent to Slurm. The request is not at fault: it may succeed
-		// once sbatch can be started again.
+	case !failed.Started(): // a started one was killed, by the time-out or by another process
+		// Slurm got no request. The job's request is not at fault: it may succeed once sbatch can be
+		// started again.
 		e.Refused, e.Retry = true, true
 	}
 	return e

@@ -61,7 +61,7 @@ func TestAnswersOfSbatch(t *testing.T) {
 	for name, c := range map[string]struct {
 		sbatch string
 		want   JobID
-		// Of the error, when want is 0.
+		// The fields of the error, if want is 0.
 		refused, retry, ofSite bool
 	}{
 		"id":                           {sbatch: `echo 42`, want: 42},
@@ -121,7 +121,7 @@ func TestAnswersOfSbatch(t *testing.T) {
 
 const policy = "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
 
-// fails is a script that ends as sbatch does after a failed submission.
+// fails returns a script that ends like sbatch after a failed submission.
 func fails(status int, answer string) string {
 	return `echo "sbatch: error: Batch job submission failed: ` + answer + `" >&2; exit ` + strconv.Itoa(status)
 }
@@ -255,7 +255,7 @@ func TestCancelOfAPurgedJobIsNoError(t *testing.T) {
 	}
 }
 
-// Of several --exclude only the last counts: a site's own would have undone the bridge's.
+// Only the last of several --exclude counts: the site's own would have replaced the bridge's.
 func TestNodesAreExcludedBesideThoseOfTheSite(t *testing.T) {
 	t.Parallel()
 	for want, r := range map[string]Request{
@@ -325,7 +325,7 @@ func TestOptionWithoutItsArgumentMakesNoSubmissionOfATry(t *testing.T) {
 	}
 }
 
-// An id counts only if exactly one line has its form, whatever other lines there are.
+// An id counts only if exactly one line has its form, whatever the other lines are.
 func FuzzSubmitAnswer(f *testing.F) {
 	f.Add("42\n", "sbatch: error: Batch job submission failed: Invalid qos specification\n", 1)
 	f.Add("42;north\n43\n", "sbatch: unrecognized option '--x'\n", 255)

@@ -57,8 +57,8 @@ type slurm struct {
 	version slurmtest.Version
 }
 
-// onEach runs a test on the real cluster and on those within this process, one for each version
-// of Slurm: what the test shows has to be true of all.
+// onEach runs a test on the real cluster and on those within this process, one for each version of Slurm. The
+// test has to pass on all of them.
 func onEach(t *testing.T, test func(t *testing.T, s *slurm)) {
 	t.Helper()
 	onReal(t, test)
@@ -98,7 +98,7 @@ func onReal(t *testing.T, test func(t *testing.T, s *slurm)) {
 	})
 }
 
-// either returns what a version of Slurm before 24.11 says, or what later ones say.
+// either returns the message of Slurm before 24.11, or that of later versions.
 func (s *slurm) either(before, since2411 string) string {
 	if s.version.Since(slurmtest.Slurm2411) {
 		return since2411
@@ -108,7 +108,7 @@ func (s *slurm) either(before, since2411 string) string {
 
 func uniqueName() string { return fmt.Sprintf("cltest-%d-%d", os.Getpid(), time.Now().UnixNano()) }
 
-// answer is what a command of Slurm printed, and how it ended.
+// answer is the output of a command of Slurm, and its exit.
 type answer struct {
 	Out, Err string
 	Exit     int
@@ -140,7 +140,7 @@ func (s *slurm) admin(t *testing.T, args ...string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = conn.Close() }() // all was said
+	defer func() { _ = conn.Close() }() // everything was sent
 	var a answer
 	if err := cmp.Or(json.NewEncoder(conn).Encode(args), json.NewDecoder(conn).Decode(&a)); err != nil {
 		t.Fatal(err)
@@ -193,7 +193,7 @@ func (s *slurm) requeue(t *testing.T, id sbatch.JobID) (refusal string) {
 	return ""
 }
 
-// suspend stops the processes of a running job, or lets them go on.
+// suspend suspends a running job, or resumes it.
 func (s *slurm) suspend(t *testing.T, id sbatch.JobID, goOn bool) {
 	t.Helper()
 	switch {

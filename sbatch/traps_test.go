@@ -13,10 +13,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
 )
 
-// Behaviour of Slurm that surprises. What takes the real cluster too long, or
-// disturbs its other users, is tested in package slurmtest alone: the end by time
-// limit (Slurm looks every 30 seconds), the purge of old jobs, the loss of a node,
-// and the absence of the controller and of the database.
+// Surprising behaviour of Slurm. Package slurmtest alone tests the behaviour that takes the real cluster too
+// long, or disturbs its other users: the end by time limit (Slurm checks every 30 seconds), the purge of old
+// jobs, the loss of a node, and the absence of the controller and of the database.
 
 func TestStateOfAJobAfterEachKindOfEnd(t *testing.T) {
 	t.Parallel()
@@ -126,7 +125,7 @@ func TestJobThatHasEndedCanBeRequeued(t *testing.T) {
 		if j := s.observe(t).ByName()[s.name]; len(j) != 1 || j[0].ID != id || j[0].State != sbatch.StatePending || j[0].Nodes != "" {
 			t.Errorf("%+v", j)
 		}
-		if s.version.Since(slurmtest.Slurm2605) { // the database keeps how it ended
+		if s.version.Since(slurmtest.Slurm2605) { // the database keeps its end
 			if s.real != nil {
 				s.awaitInstances(t, id, 2)
 			}
@@ -192,7 +191,7 @@ func TestSuspendedJobGetsKillWithoutTerm(t *testing.T) {
 		pid := writtenPID(t, begun)
 		s.suspend(t, id, false)
 		await(t, s.jobs(t, s.name), in(sbatch.StateSuspended))
-		// slurmctld says that before slurmd has stopped anything (slurmd/req.c, _rpc_suspend_job).
+		// slurmctld answers before slurmd has stopped anything (slurmd/req.c, _rpc_suspend_job).
 		until(t, func() bool { return stopped(t, pid) }, "it is not stopped")
 		if err := s.Cancel(t.Context(), s.name, id); err != nil {
 			t.Fatal(err)
@@ -220,7 +219,7 @@ func writtenPID(t *testing.T, path string) int {
 	return pid
 }
 
-// stopped reports whether a process that else waits is stopped: by a signal (T), or by the freezer (D).
+// stopped reports whether a process that would otherwise wait is stopped: by a signal (T), or by the freezer (D).
 func stopped(t *testing.T, pid int) bool {
 	t.Helper()
 	s, err := procstat.Read(pid)
@@ -238,7 +237,7 @@ func TestNodeThatIsDrainedKeepsJobsWaitingAndOneSetDownFailsThem(t *testing.T) {
 				return
 			}
 			state := s.admin(t, "sinfo", "-h", "-N", "-p", "gpu", "-n", "n4", "-o", "%T")
-			if strings.HasPrefix(state, "down") || strings.HasPrefix(state, "drain") { // else it is back by itself
+			if strings.HasPrefix(state, "down") || strings.HasPrefix(state, "drain") { // in other states it is back by itself
 				s.setN4(t, slurmtest.NodeResume)
 			}
 		})

@@ -10,8 +10,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// Clocked is a Controller with the machine's clock. Its methods do what those of an
-// [sbatch.Client] do for the site's first ordinary user. It is safe for concurrent use.
+// Clocked is a Controller with the machine's clock. Its methods act like those of an [sbatch.Client] of the
+// site's first ordinary user. It is safe for concurrent use.
 type Clocked struct {
 	site  *Site
 	carry func(Order)
@@ -22,16 +22,15 @@ type Clocked struct {
 	closed     bool
 }
 
-// NewClocked starts a controller. carry carries out its orders to the nodes, one at a time; it must
-// neither block nor call a method.
+// NewClocked starts a controller. It calls carry with each of the controller's orders to the nodes, one at
+// a time; carry must neither block nor call a method.
 func NewClocked(site *Site, carry func(Order)) *Clocked {
 	k := &Clocked{site: site, carry: carry, controller: New(site)}
 	k.timer = time.AfterFunc(time.Hour, func() { k.Do(func(time.Time, *Controller) {}) })
 	return k
 }
 
-// Do calls f with the time and the controller, and then carries out
-// the orders of the controller.
+// Do calls f with the time and the controller, and then passes on the controller's new orders.
 func (k *Clocked) Do(f func(now time.Time, c *Controller)) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -87,7 +86,7 @@ func (k *Clocked) Describe(_ context.Context, id sbatch.JobID) (d sbatch.Details
 	return d, err
 }
 
-// QueryAccounting returns the jobs that are asked for and that the accounting database knows.
+// QueryAccounting returns the selected jobs that the accounting database knows.
 func (k *Clocked) QueryAccounting(_ context.Context, since time.Time, which sbatch.Which) (jobs []sbatch.Job, err error) {
 	k.Do(func(now time.Time, c *Controller) { jobs, err = c.QueryAccounting(now, k.uid(), since, which) })
 	return jobs, err

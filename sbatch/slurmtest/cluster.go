@@ -7,15 +7,15 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// Cluster is a Clocked with processes: it runs the scripts of its jobs as the user who runs the
-// test. It ends with the test, and ends its jobs.
+// Cluster is a Clocked with processes: it runs the scripts of its jobs as the user of the test. When the test
+// ends, the cluster ends, with its jobs.
 //
 // It does not enforce limits of memory, CPUs and devices.
 type Cluster struct {
 	*Clocked
 
 	dir        string
-	background sync.WaitGroup // one goroutine for each job that runs
+	background sync.WaitGroup // one goroutine for each running job
 	processes  map[launchID]*process
 }
 

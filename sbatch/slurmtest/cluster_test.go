@@ -12,8 +12,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
 )
 
-// The suite of package sbatch runs on a Cluster and on the real cluster. The tests
-// here show what takes the real cluster minutes, or disturbs its other users.
+// The suite of package sbatch runs on a Cluster and on the real cluster. The tests here show behaviour that
+// takes the real cluster minutes, or disturbs its other users.
 
 // quick is a site with short times.
 func quick() *slurmtest.Site {
@@ -58,7 +58,7 @@ func awaitFile(t *testing.T, path string) {
 	until(t, func() bool { _, err := os.Stat(path); return err == nil }, path)
 }
 
-// until waits until a condition holds, and fails the test when it does not in time.
+// until waits until a condition holds, and fails the test if it does not in time.
 func until(t *testing.T, holds func() bool, what string) {
 	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)

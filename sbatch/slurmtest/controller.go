@@ -11,25 +11,23 @@ import (
 // Controller is the state of slurmctld and slurmdbd. It is not safe for
 // concurrent use.
 //
-// Each method takes the time of the call, which never goes back. The method
-// first does everything that is due by then. Only the orders for the nodes wait
-// for [Controller.Advance]. A driver therefore calls a method, calls Advance,
-// carries out the orders, and has nothing more to do before [Controller.Due].
+// Each method takes the time of the call, which must never go back. The method first does everything that
+// is due at that time, but keeps the orders for the nodes until [Controller.Advance]. So a driver calls a
+// method, calls Advance, carries out the orders, and has nothing to do until [Controller.Due].
 //
-// Errors are *[sbatch.Error], as an [sbatch.Client] returns them.
+// Errors are *[sbatch.Error], like those of an [sbatch.Client].
 type Controller struct {
-	// Database is the state of the accounting database. It may be changed at
-	// any time.
+	// Database is the state of the accounting database. The caller may change it at any time.
 	Database Database
 
 	site       *Site
 	partitions []Partition
 	nodes      []node
-	jobs       []job // by id
+	jobs       []job // sorted by id
 	records    []record
 	nextID     sbatch.JobID
 	orders     []Order
-	orphans    []Launch // that run on nodes which are down
+	orphans    []Launch // running on nodes that are down
 	stopped    bool
 	missed     []missedEnd
 	pending    []int // scratch space of schedule
@@ -37,43 +35,43 @@ type Controller struct {
 	dirty      bool
 }
 
-// job is what slurmctld holds of a job.
+// job is slurmctld's record of a job.
 type job struct {
 	*spec
 	id   sbatch.JobID
 	user int
-	// state leaves COMPLETING out: while completing is set, COMPLETING is shown
-	// and state follows.
+	// state is never COMPLETING: while completing is set, Slurm shows COMPLETING, and state is the next
+	// state.
 	state         sbatch.State
 	completing    bool
-	requeuing     bool // is pending again once it has completed
+	requeuing     bool // becomes pending again after it has completed
 	held          bool
 	reason        string
 	exit          string // as sacct prints it; empty while it runs
-	by            string // the user id of who cancelled it
+	by            string // the id of the user who cancelled it
 	submitted     time.Time
-	schedulable   time.Time // when the scheduler first considers it
-	begin         time.Time // is not eligible before; zero is at once
+	schedulable   time.Time // the time from which the scheduler considers it
+	begin         time.Time // the time from which it is eligible; zero for at once
 	expectedStart time.Time
 	start, end    time.Time
 	limit         time.Duration
-	suspendedAt   time.Time     // while it is suspended
-	suspended     time.Duration // for how long it was before
+	suspendedAt   time.Time     // the start of the present suspension; zero for none
+	suspended     time.Duration // the sum of the earlier suspensions
 
-	node     int // index, noNode when it has none
+	node     int // index, noNode without one
 	nodeName string
 	gpus     uint64
 	running  bool // its processes exist
 	restarts int
 	warned   bool      // it got the TERM of --signal
-	killAt   time.Time // when KILL follows TERM
-	cleared  time.Time // when its epilog has ended
+	killAt   time.Time // the time of KILL after TERM
+	cleared  time.Time // the end of its epilog
 	record   int       // index
 }
 
 const noNode = -1
 
-// New returns the controller of a cluster to which nothing was ever submitted.
+// New returns the controller of a new cluster, without jobs.
 func New(site *Site) *Controller {
 	c := &Controller{site: site, partitions: site.Partitions, nextID: site.FirstJob, nodes: make([]node, len(site.Nodes))}
 	for i := range site.Nodes {
@@ -111,21 +109,21 @@ func (c *Controller) Describe(now time.Time, id sbatch.JobID) (sbatch.Details, e
 	return sbatch.Details{
 		Name: j.Name, Comment: j.Comment, Submitted: j.submitted.Truncate(time.Second),
 		Partition: j.Partition, Account: j.Account, QOS: j.QOS,
-		Time: (j.limit + time.Minute - 1).Truncate(time.Minute), // sbatch asks for whole minutes
+		Time: (j.limit + time.Minute - 1).Truncate(time.Minute), // sbatch requests whole minutes
 	}, nil
 }
 
-// What Slurm's commands say.
+// Messages of Slurm's commands.
 const (
 	unreachable = "Unable to contact slurm controller (connect failure)"
 	invalidID   = "Invalid job id specified"
 	denied      = "Access/permission denied"
 )
 
-// failed is the error of a request that is not a submission.
+// failed returns the error of a request that is not a submission.
 func failed(op, message string) error { return &sbatch.Error{Op: op, Message: message} }
 
-// view is what squeue shows of a job.
+// view returns the job as squeue shows it.
 func (j *job) view() sbatch.Job {
 	v := sbatch.Job{ID: j.id, Name: j.Name, State: j.state, Reason: j.reason, Comment: j.Comment, Start: j.start, Submitted: j.submitted.Truncate(time.Second)}
 	if j.completing {
@@ -147,7 +145,7 @@ func (j *job) view() sbatch.Job {
 	return v
 }
 
-// jobByID returns nil when there is no such job.
+// jobByID returns nil if the job does not exist.
 func (c *Controller) jobByID(id sbatch.JobID) *job {
 	i, ok := slices.BinarySearchFunc(c.jobs, id, func(j job, id sbatch.JobID) int { return int(j.id - id) })
 	if !ok {
@@ -156,8 +154,8 @@ func (c *Controller) jobByID(id sbatch.JobID) *job {
 	return &c.jobs[i]
 }
 
-// Cancel cancels a user's job if it has this name; an empty name is any. It is
-// no error when there is no such job, or when it has ended.
+// Cancel cancels a user's job if it has this name; an empty name fits any. It is no error if the job does not
+// exist, or has ended.
 func (c *Controller) Cancel(now time.Time, uid int, id sbatch.JobID, name string) error {
 	op := "cancel " + id.String()
 	if c.stopped {
@@ -185,8 +183,8 @@ func (c *Controller) Cancel(now time.Time, uid int, id sbatch.JobID, name string
 	return nil
 }
 
-// terminate ends a running job: TERM now, KILL after KillWait. A suspended job gets KILL at
-// once, and has ended when it was suspended.
+// terminate ends a running job: TERM now, KILL after KillWait. A suspended job gets KILL at once, and its
+// end is the time of its suspension.
 func (c *Controller) terminate(now time.Time, j *job, state sbatch.State, reason string) {
 	suspended := j.state == sbatch.StateSuspended
 	j.state, j.reason, j.end, j.completing = state, reason, j.endBy(now), true
@@ -205,7 +203,7 @@ func (j *job) onNode() bool {
 	return j.state == sbatch.StateRunning || j.state == sbatch.StateSuspended
 }
 
-// endBy is when a job ends that ends now.
+// endBy returns the end of a job that ends now.
 func (j *job) endBy(now time.Time) time.Time {
 	if j.state == sbatch.StateSuspended {
 		return j.suspendedAt

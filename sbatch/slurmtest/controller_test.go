@@ -36,7 +36,7 @@ func (m *model) submit(r sbatch.Request) sbatch.JobID {
 	return id
 }
 
-// pass lets time go by, and keeps the orders.
+// pass lets time pass, and keeps the orders.
 func (m *model) pass(d time.Duration) {
 	m.now = m.now.Add(d)
 	m.orders = append(m.orders, m.Advance(m.now)...)

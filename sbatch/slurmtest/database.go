@@ -10,17 +10,15 @@ import (
 
 // Database is the state of the accounting database.
 type Database struct {
-	// DownUntil is until when it gives no answer.
+	// DownUntil is the time until which it does not answer.
 	DownUntil time.Time
-	// Behind is how much later than usual it learns of everything.
+	// Behind is an additional delay of everything that it learns.
 	Behind time.Duration
-	// LosesEnds is set while the ends of jobs do not reach it: it shows those
-	// jobs as running for ever.
+	// LosesEnds is set while the ends of jobs do not reach it: it shows those jobs as running forever.
 	LosesEnds bool
 }
 
-// record is what the accounting database is told of one instance of a job. The
-// database shows it with a delay.
+// record is the accounting database's record of one instance of a job. The database shows it with a delay.
 type record struct {
 	*spec
 	id         sbatch.JobID
@@ -28,11 +26,11 @@ type record struct {
 	submitted  time.Time
 	eligible   time.Time // zero for never
 	start, end time.Time
-	state      sbatch.State // that it ended in
+	state      sbatch.State // its last state
 	exit       string       // as sacct prints it
-	by         string       // who cancelled it
+	by         string       // the user who cancelled it
 	node       string
-	waitReason string // why it waited last
+	waitReason string // the last reason for its waiting
 	suspended  bool
 }
 
@@ -62,8 +60,8 @@ func (c *Controller) recordEnd(j *job) {
 	}
 }
 
-// QueryAccounting returns the jobs of a user that are asked for and that the database knows,
-// with all their instances, among those that had not ended before a time.
+// QueryAccounting returns the selected jobs of a user that the database knows, with all their instances,
+// without those that had ended before since.
 func (c *Controller) QueryAccounting(now time.Time, uid int, since time.Time, which sbatch.Which) ([]sbatch.Job, error) {
 	c.advance(now)
 	if now.Before(c.Database.DownUntil) {
@@ -84,10 +82,10 @@ func (c *Controller) QueryAccounting(now time.Time, uid int, since time.Time, wh
 
 const databaseDown = "Problem talking to the database: Connection refused"
 
-// shown returns what the database shows of a record, and the job's end. A record
-// without a name yet is not shown: nobody can ask for it.
+// shown returns a record as the database shows it, and the job's end. shown is false for a record without a
+// name yet, which no question can match.
 func (c *Controller) shown(now time.Time, r *record) (j sbatch.Job, end time.Time, shown bool) {
-	known := now.Add(-c.Database.Behind) // the database knows what was by then
+	known := now.Add(-c.Database.Behind) // the database knows the state at this time
 	since := r.submitted
 	if r.eligible.After(since) {
 		since = r.eligible
@@ -115,8 +113,7 @@ func (c *Controller) shown(now time.Time, r *record) (j sbatch.Job, end time.Tim
 	return j, end, true
 }
 
-// Associations returns the accounts of a user: none for a user that the database
-// does not know.
+// Associations returns the accounts of a user: none for a user that the database does not know.
 func (c *Controller) Associations(now time.Time, user string) ([]sbatch.Association, error) {
 	if now.Before(c.Database.DownUntil) {
 		return nil, failed("list accounts of "+user, "Sending PersistInit msg: Connection refused")

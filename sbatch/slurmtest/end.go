@@ -8,16 +8,15 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// End is how a batch script ended: by an exit status, or by a signal.
+// End is the end of a batch script: by an exit status, or by a signal.
 type End struct {
 	Code, Signal int
-	// OutOfMemory is set when the kernel killed one of its processes for
-	// memory.
+	// OutOfMemory is set if the kernel killed one of its processes for want of memory.
 	OutOfMemory bool
 }
 
-// String is the end as sacct prints it. sacct takes an exit status above 128 for the signal by which a
-// shell's command ended (sacct(1): ExitCode).
+// String returns the end as sacct prints it. sacct takes an exit status above 128 for the signal that ended
+// a shell's command (sacct(1): ExitCode).
 func (e End) String() string {
 	if e.Code > 128 {
 		return fmt.Sprintf("0:%d", e.Code-128)
@@ -25,16 +24,16 @@ func (e End) String() string {
 	return fmt.Sprintf("%d:%d", e.Code, e.Signal)
 }
 
-// missedEnd is an end that a stopped controller was not told of.
+// missedEnd is an end that was reported to a stopped controller.
 type missedEnd struct {
 	id      sbatch.JobID
 	restart int
 	end     End
 }
 
-// Ended reports that no process of a launch is left. The controller ignores
-// reports of launches that it does not wait for: of a node that was down, or of
-// a job it forgot. A stopped controller gets the report when it is back.
+// Ended reports that no process of a launch is left. The controller ignores reports of launches that it does
+// not wait for: those of a node that was down, and of a job that it lost. A stopped controller handles the
+// report when it starts again.
 func (c *Controller) Ended(now time.Time, id sbatch.JobID, restart int, end End) {
 	if c.stopped {
 		c.missed = append(c.missed, missedEnd{id, restart, end})
@@ -64,7 +63,7 @@ func (c *Controller) Ended(now time.Time, id sbatch.JobID, restart int, end End)
 	c.dirty = true
 }
 
-// complete ends a job's time on its node.
+// complete releases a job's node.
 func (c *Controller) complete(j *job) {
 	j.completing, j.running, j.killAt, j.cleared = false, false, time.Time{}, time.Time{}
 	if j.node != noNode {
@@ -83,14 +82,14 @@ func (c *Controller) complete(j *job) {
 	c.dirty = true
 }
 
-// startRequeue marks a job as one that is pending again once it has completed.
+// startRequeue marks a job that becomes pending again after it has completed.
 func (c *Controller) startRequeue(now time.Time, j *job) {
 	j.requeuing, j.submitted, j.begin = true, now, now.Add(c.site.RequeueDelay)
 }
 
-// Requeue begins a job again, as an administrator does: its processes are
-// ended, and it waits for RequeueDelay. A job that has ended begins again too.
-// Only a job with --requeue in the Extra of its Request may be requeued.
+// Requeue begins a job again, like an administrator: it ends the job's processes, and the job waits for
+// RequeueDelay. A job that has ended begins again too. Only a job with --requeue in the Extra of its Request
+// may be requeued.
 func (c *Controller) Requeue(now time.Time, id sbatch.JobID) error {
 	op := "requeue " + id.String()
 	if c.stopped {
@@ -123,8 +122,8 @@ func (c *Controller) Requeue(now time.Time, id sbatch.JobID) error {
 	return nil
 }
 
-// Preempt takes a running job's node away: in PreemptMode=REQUEUE it is
-// requeued if it may be, else it is cancelled and PREEMPTED.
+// Preempt takes a running job's node away. In PreemptMode=REQUEUE the job is requeued if that is allowed;
+// else it is cancelled and PREEMPTED.
 func (c *Controller) Preempt(now time.Time, id sbatch.JobID, requeue bool) {
 	if c.stopped {
 		return
@@ -144,10 +143,10 @@ func (c *Controller) Preempt(now time.Time, id sbatch.JobID, requeue bool) {
 	}
 }
 
-// FailBoot gives a pending job a node that does not boot for it: BOOT_FAIL, or
-// requeued if it may be. It is false if the job has not got one.
+// FailBoot gives a pending job a node that does not boot for it: the job ends as BOOT_FAIL, or is requeued if
+// that is allowed. FailBoot returns false if the job gets no node.
 func (c *Controller) FailBoot(now time.Time, id sbatch.JobID) bool {
-	j := c.place(now, id)
+	j := c.assignNode(now, id)
 	if j == nil {
 		return false
 	}
@@ -155,14 +154,14 @@ func (c *Controller) FailBoot(now time.Time, id sbatch.JobID) bool {
 	return true
 }
 
-// FailLaunch gives a pending job a node that cannot launch it, since its prolog fails for example. slurmd
-// cancels a job that may not be requeued, as user 0 (Slurm src/slurmd/slurmd/req.c: _launch_job_fail). It
-// is false if the job has got no node, or may be requeued.
+// FailLaunch gives a pending job a node that cannot launch it, for example because its prolog fails. slurmd
+// cancels a job that must not be requeued, as user 0 (Slurm src/slurmd/slurmd/req.c: _launch_job_fail).
+// FailLaunch returns false if the job gets no node, or may be requeued.
 func (c *Controller) FailLaunch(now time.Time, id sbatch.JobID) bool {
 	if j := c.jobByID(id); j == nil || j.requeue {
 		return false
 	}
-	j := c.place(now, id)
+	j := c.assignNode(now, id)
 	if j == nil {
 		return false
 	}
@@ -172,8 +171,8 @@ func (c *Controller) FailLaunch(now time.Time, id sbatch.JobID) bool {
 	return true
 }
 
-// place gives a pending job a node, on which nothing of it runs; nil if there is none for it.
-func (c *Controller) place(now time.Time, id sbatch.JobID) *job {
+// assignNode gives a pending job a node without starting anything there; it returns nil if the job gets none.
+func (c *Controller) assignNode(now time.Time, id sbatch.JobID) *job {
 	if c.stopped {
 		return nil
 	}
@@ -187,11 +186,11 @@ func (c *Controller) place(now time.Time, id sbatch.JobID) *job {
 		return nil
 	}
 	c.launch(now, j, at, gpus)
-	c.orders = c.orders[:len(c.orders)-1] // it never got so far
+	c.orders = c.orders[:len(c.orders)-1] // the node does not get the order to start it
 	return j
 }
 
-// failOnNode ends a job by its node's fault, or requeues it.
+// failOnNode ends or requeues a job because its node is at fault.
 func (c *Controller) failOnNode(now time.Time, j *job, state sbatch.State) {
 	j.state, j.end, j.reason = state, j.endBy(now), "NodeDown"
 	if j.requeue {
@@ -201,7 +200,7 @@ func (c *Controller) failOnNode(now time.Time, j *job, state sbatch.State) {
 	c.complete(j)
 }
 
-// Hold keeps a pending job from starting until it is released.
+// Hold keeps a pending job from starting until Release.
 func (c *Controller) Hold(now time.Time, id sbatch.JobID) {
 	if c.stopped {
 		return
@@ -228,8 +227,8 @@ func (c *Controller) Release(now time.Time, id sbatch.JobID) {
 	}
 }
 
-// Suspend stops the processes of a running job, which keeps its node, as gang scheduling does
-// (slurm.conf(5), PreemptMode=SUSPEND). It reports whether the job runs.
+// Suspend stops the processes of a running job, which keeps its node, like gang scheduling (slurm.conf(5),
+// PreemptMode=SUSPEND). It returns false if the job does not run.
 func (c *Controller) Suspend(now time.Time, id sbatch.JobID) bool {
 	j := c.change(now, id, sbatch.StateRunning)
 	if j == nil {
@@ -241,7 +240,7 @@ func (c *Controller) Suspend(now time.Time, id sbatch.JobID) bool {
 	return true
 }
 
-// Resume lets a suspended job go on. Its time limit did not run meanwhile.
+// Resume continues a suspended job. The suspension does not count towards its time limit.
 func (c *Controller) Resume(now time.Time, id sbatch.JobID) {
 	j := c.change(now, id, sbatch.StateSuspended)
 	if j == nil {
@@ -252,8 +251,8 @@ func (c *Controller) Resume(now time.Time, id sbatch.JobID) {
 	c.order(Resume, j)
 }
 
-// change returns a job that is to change from a state; nil if it is in another one, or the
-// controller is stopped.
+// change returns a job that is about to leave a state; nil if it is in another one, or the controller is
+// stopped.
 func (c *Controller) change(now time.Time, id sbatch.JobID, from sbatch.State) *job {
 	if c.stopped {
 		return nil

@@ -216,8 +216,8 @@ func TestTimeLimitOfASuspendedJobDoesNotRun(t *testing.T) {
 	m.wantOrders(id, slurmtest.Start, slurmtest.Suspend, slurmtest.Resume, slurmtest.Terminate, slurmtest.Kill)
 }
 
-// A job that was suspended for longer than MinJobAge is gone at once when it is cancelled: it ended when it was
-// suspended.
+// A job that was suspended for longer than MinJobAge disappears at once when it is cancelled, because it ended
+// when it was suspended.
 func TestCancelledSuspendedJobEndedWhenItWasSuspended(t *testing.T) {
 	t.Parallel()
 	m := newModel(t)

@@ -2,41 +2,41 @@ package slurmtest
 
 import "github.com/cl-slurm/cl-slurm/sbatch"
 
-// Launch is one beginning of a job on a node.
+// Launch is one start of a job on a node.
 type Launch struct {
 	Job sbatch.JobID
-	// Restart is how often the job has begun before: SLURM_RESTART_COUNT.
+	// Restart counts the job's earlier starts: SLURM_RESTART_COUNT.
 	Restart int
 	Node    string
 	// UID is the owner of the job.
 	UID int
-	// Request is what was submitted, with the partition, the account and the
-	// QOS that the job was given. It is not to be changed.
+	// Request is the submission, with the partition, the account and the QOS that the job got. It must not
+	// be changed.
 	Request *sbatch.Request
-	// GPUs are the indices of those it may use.
+	// GPUs has the indices of the job's GPUs.
 	GPUs []int
 }
 
-// OrderKind is what a node is told to do.
+// OrderKind is a kind of order to a node.
 type OrderKind int
 
-// The kinds of orders. All but Start concern the processes of an earlier launch;
-// they may have ended already.
+// The kinds of orders. All but Start concern the processes of an earlier launch, which may have ended
+// already.
 const (
 	Start     OrderKind = iota + 1
 	Terminate           // send TERM
 	Kill                // send KILL
-	Suspend             // stop them
-	Resume              // let them go on
+	Suspend             // stop the processes
+	Resume              // continue them
 )
 
-// Order is what a node is told to do.
+// Order is an order of the controller to a node.
 type Order struct {
 	Kind OrderKind
 	Launch
 }
 
-// order tells a job's node to do something.
+// order gives an order to a job's node.
 func (c *Controller) order(kind OrderKind, j *job) {
 	if j.running {
 		c.orders = append(c.orders, Order{Kind: kind, Launch: j.launched()})

@@ -9,7 +9,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// node is what the controller knows of a node.
+// node is the controller's record of a node.
 type node struct {
 	*Node
 	freeCPUs, freeMemory int64
@@ -17,7 +17,7 @@ type node struct {
 	down, drained        bool
 }
 
-// node returns nil when there is no such node.
+// node returns nil if the node does not exist.
 func (c *Controller) node(name string) *node {
 	for i := range c.nodes {
 		if c.nodes[i].Name == name {
@@ -32,14 +32,13 @@ func (n *node) usable() bool { return n != nil && !n.down && !n.drained }
 // The states that SetNode gives to a node.
 const (
 	NodeDown   = "DOWN"   // its jobs fail or are requeued, and their processes are killed
-	NodeLost   = "LOST"   // does not answer any more: as DOWN, but its processes run on
+	NodeLost   = "LOST"   // it does not answer: like DOWN, but its processes run on
 	NodeDrain  = "DRAIN"  // its jobs run on, and no other starts
 	NodeResume = "RESUME" // it is back
 )
 
-// SetNode changes a node's state; a stopped controller does not notice. When a lost
-// node comes back, it is ordered to kill the processes that the controller does not
-// expect there.
+// SetNode changes a node's state; a stopped controller does not notice. When a lost node comes back, the
+// controller orders it to kill the processes that it does not expect there.
 func (c *Controller) SetNode(now time.Time, name, state string) error {
 	op := "update node " + name
 	if c.stopped {
@@ -94,7 +93,7 @@ func (c *Controller) evict(now time.Time, name string, lost bool) {
 	}
 }
 
-// partition returns nil when there is no such partition.
+// partition returns nil if the partition does not exist.
 func (c *Controller) partition(name string) *Partition {
 	for i := range c.partitions {
 		if c.partitions[i].Name == name {
@@ -110,7 +109,7 @@ func (c *Controller) AddPartition(p Partition) {
 	c.dirty = true
 }
 
-// Partitions returns all partitions, hidden ones too.
+// Partitions returns all partitions, including hidden ones.
 func (c *Controller) Partitions() ([]sbatch.Partition, error) {
 	if c.stopped {
 		return nil, failed("list partitions", "slurm_load_partitions: "+unreachable)
@@ -139,15 +138,14 @@ func (c *Controller) Partitions() ([]sbatch.Partition, error) {
 	return all, nil
 }
 
-// Stop ends slurmctld: only the accounting database answers, nothing starts, no
-// limit is enforced, and reports of the nodes do not arrive.
+// Stop ends slurmctld. Then only the accounting database answers, no job starts, no limit is enforced, and
+// reports of the nodes do not arrive.
 func (c *Controller) Stop(now time.Time) {
 	c.advance(now)
 	c.stopped = true
 }
 
-// Start begins slurmctld again with the state it had. Jobs that ended meanwhile
-// end now.
+// Start starts slurmctld again with its former state. Jobs that ended while it was stopped end now.
 func (c *Controller) Start(now time.Time) {
 	if !c.stopped {
 		return
@@ -160,9 +158,8 @@ func (c *Controller) Start(now time.Time) {
 	}
 }
 
-// Lose is the loss of all that slurmctld knew of jobs. It gives their ids out
-// again, and their processes are killed. The accounting database keeps what it
-// knows of them; those that had not ended never end there.
+// Lose makes slurmctld lose all its jobs. It assigns their ids again, and their processes are killed. The
+// accounting database keeps its records; those of jobs that had not ended never get an end.
 func (c *Controller) Lose(now time.Time) {
 	c.advance(now)
 	for i := range c.jobs {

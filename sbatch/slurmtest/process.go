@@ -16,13 +16,13 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// process is a batch script that runs.
+// process is a running batch script.
 type process struct {
 	cmd    *exec.Cmd
 	output *os.File
 }
 
-// carryOut carries out an order to a node.
+// carryOut executes an order to a node.
 func (k *Cluster) carryOut(o Order) {
 	id := launchID{o.Job, o.Restart}
 	if o.Kind == Start {
@@ -37,7 +37,7 @@ func (k *Cluster) carryOut(o Order) {
 	case Terminate:
 		// Of a job's processes only the batch script gets TERM (proctrack/cgroup).
 		at := time.Now().Format("2006-01-02T15:04:05")
-		_, _ = fmt.Fprintf(p.output, "slurmstepd-%s: error: *** JOB %d ON %s CANCELLED AT %s ***\n", o.Node, o.Job, o.Node, at) // nobody to tell
+		_, _ = fmt.Fprintf(p.output, "slurmstepd-%s: error: *** JOB %d ON %s CANCELLED AT %s ***\n", o.Node, o.Job, o.Node, at) // the job goes on without this line
 		_ = p.cmd.Process.Signal(syscall.SIGTERM)                                                                               // it may have ended
 	case Suspend:
 		p.signalAll(syscall.SIGSTOP)
@@ -50,8 +50,7 @@ func (k *Cluster) carryOut(o Order) {
 
 func (p *process) kill() { p.signalAll(syscall.SIGKILL) }
 
-// signalAll sends a signal to a job's processes: those of its batch script's session, and their
-// descendants.
+// signalAll sends a signal to a job's processes: the session of its batch script, and all descendants.
 func (p *process) signalAll(signal syscall.Signal) {
 	_ = syscall.Kill(-p.cmd.Process.Pid, signal) // it may have ended
 	for _, pid := range descendants(p.cmd.Process.Pid) {
@@ -59,7 +58,7 @@ func (p *process) signalAll(signal syscall.Signal) {
 	}
 }
 
-// descendants are the processes of a session, and their descendants.
+// descendants returns the processes of a session, and their descendants.
 func descendants(session int) []int {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -95,7 +94,7 @@ func (k *Cluster) startScript(id launchID, l Launch) {
 	if err != nil {
 		end := End{Code: 2} // slurmstepd could not run the script
 		if errors.Is(err, errOutput) {
-			end = End{Signal: 53} // it has nowhere to report that
+			end = End{Signal: 53} // the script has no output
 		}
 		k.background.Go(func() { k.Do(func(now time.Time, c *Controller) { c.Ended(now, l.Job, l.Restart, end) }) })
 		return
@@ -115,8 +114,8 @@ var errOutput = errors.New("cannot open the output")
 // execute starts a job's batch script.
 func (k *Cluster) execute(l Launch) (*process, error) {
 	script := filepath.Join(k.dir, fmt.Sprintf("job%d.%d", l.Job, l.Restart))
-	// No program that another goroutine starts now may inherit the file that is
-	// open for writing: the script could not be run (ETXTBSY).
+	// No program that another goroutine starts now may inherit the open file: it would keep the file open for
+	// writing, and the script could not be run (ETXTBSY).
 	syscall.ForkLock.RLock()
 	err := os.WriteFile(script, []byte(l.Request.Script), 0o700) //nolint:gosec // it is run
 	syscall.ForkLock.RUnlock()
@@ -128,11 +127,11 @@ func (k *Cluster) execute(l Launch) (*process, error) {
 		moved = fmt.Sprintf("slurmstepd-%s: error: couldn't chdir to `%s': No such file or directory: going to /tmp instead\n", l.Node, dir)
 		dir = "/tmp"
 	}
-	output, err := os.OpenFile(cmp.Or(l.Request.Output, filepath.Join(k.dir, "output")), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644) //nolint:gosec // as slurmd makes it
+	output, err := os.OpenFile(cmp.Or(l.Request.Output, filepath.Join(k.dir, "output")), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644) //nolint:gosec // like slurmd
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errOutput, err)
 	}
-	_, _ = fmt.Fprint(output, moved) // nobody to tell
+	_, _ = fmt.Fprint(output, moved) // the job goes on without this line
 	cmd := exec.Command(script)      //nolint:gosec,noctx // it lives as long as its job
 	cmd.Dir, cmd.Env = dir, k.environment(l)
 	cmd.Stdout, cmd.Stderr = output, output
@@ -144,7 +143,7 @@ func (k *Cluster) execute(l Launch) (*process, error) {
 	return &process{cmd: cmd, output: output}, nil
 }
 
-// wait waits for the script's end, and then ends what it left behind.
+// wait waits for the script's end, and then ends the processes that it left.
 func (p *process) wait() End {
 	err := p.cmd.Wait()
 	p.kill()
@@ -159,8 +158,8 @@ func (p *process) wait() End {
 	return End{Code: exit.ExitCode()}
 }
 
-// environment is that of a batch script. Only variables that tests and workers read are here, and nothing of
-// a login shell.
+// environment returns the environment of a batch script. It has only variables that tests and workers read,
+// and nothing of a login shell.
 func (k *Cluster) environment(l Launch) []string {
 	r, id, user := l.Request, l.Job.String(), k.site.user(l.UID).Name
 	env := []string{

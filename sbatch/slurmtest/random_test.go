@@ -79,7 +79,7 @@ func (d *day) ends(o slurmtest.Order, end slurmtest.End) {
 	}
 }
 
-// obeys carries out the orders.
+// obeys executes the orders.
 func (d *day) obeys() {
 	d.now = d.now.Add(time.Duration(d.rand.IntN(2000)) * time.Millisecond)
 	var killed []slurmtest.Order
@@ -94,7 +94,7 @@ func (d *day) obeys() {
 			d.running = append(d.running, o)
 		case slurmtest.Kill:
 			killed = append(killed, o)
-		case slurmtest.Terminate, slurmtest.Suspend, slurmtest.Resume: // these processes ignore TERM, and do nothing
+		case slurmtest.Terminate, slurmtest.Suspend, slurmtest.Resume: // these processes ignore TERM, and use no time
 		}
 	}
 	for _, o := range killed {

@@ -9,8 +9,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// Advance does what is due, and returns the orders for the nodes since the last
-// call, oldest first. The slice is valid until the next call of any method.
+// Advance does everything that is due, and returns the orders for the nodes since the last call, oldest
+// first. The slice is valid until the next call of any method.
 func (c *Controller) Advance(now time.Time) []Order {
 	c.advance(now)
 	orders := c.orders
@@ -18,7 +18,7 @@ func (c *Controller) Advance(now time.Time) []Order {
 	return orders
 }
 
-// Due is when Advance has something to do next; zero is never.
+// Due returns the time at which Advance has something to do next; zero for never.
 func (c *Controller) Due() time.Time {
 	if c.stopped {
 		return time.Time{}
@@ -44,7 +44,7 @@ func (c *Controller) advance(now time.Time) {
 	}
 }
 
-// applyTimers does what is due for a job.
+// applyTimers does everything that is due for a job.
 func (c *Controller) applyTimers(now time.Time, j *job) {
 	if warning := c.warningAt(j); !warning.IsZero() && !now.Before(warning) {
 		j.warned = true
@@ -62,7 +62,7 @@ func (c *Controller) applyTimers(now time.Time, j *job) {
 	}
 }
 
-// dueOf is when applyTimers or schedule has something to do for a job.
+// dueOf returns the time at which applyTimers or schedule has something to do for a job.
 func (c *Controller) dueOf(now time.Time, j *job) time.Time {
 	switch {
 	case j.completing && !j.cleared.IsZero():
@@ -85,7 +85,7 @@ func (c *Controller) dueOf(now time.Time, j *job) time.Time {
 	return time.Time{}
 }
 
-// limitAt is when a job is found to have reached its time limit: slurmctld looks
+// limitAt returns the time at which slurmctld notices that a job has reached its time limit: it checks
 // every LimitEvery.
 func (c *Controller) limitAt(j *job) time.Time {
 	limit, every := j.start.Add(j.limit+j.suspended), c.site.LimitEvery
@@ -95,8 +95,8 @@ func (c *Controller) limitAt(j *job) time.Time {
 	return limit.Truncate(every).Add(every)
 }
 
-// warningAt is when a job's script gets the TERM of --signal; zero if never or not any more. Slurm
-// sends it up to a minute earlier.
+// warningAt returns the time at which a job's script gets the TERM of --signal; zero for never, and after the
+// signal. Slurm sends it up to a minute earlier.
 func (c *Controller) warningAt(j *job) time.Time {
 	if j.warning == 0 || j.warned || j.state != sbatch.StateRunning {
 		return time.Time{}
@@ -117,8 +117,8 @@ func (c *Controller) purge(now time.Time) {
 	}
 }
 
-// schedule starts the jobs that can start: first those of less nice, then
-// those that came first. A job that does not fit holds no other back.
+// schedule starts the jobs that can start: those with less nice first, then those that came first. A job that
+// does not fit blocks no other job.
 func (c *Controller) schedule(now time.Time) {
 	c.pending = c.pending[:0]
 	for i := range c.jobs {
@@ -140,8 +140,8 @@ func (c *Controller) schedule(now time.Time) {
 	}
 }
 
-// startJob starts a job, or notes why it waits. First is set while no other job
-// waits for resources.
+// startJob starts a job, or notes the reason for its waiting. first is set while no other job waits for
+// resources.
 func (c *Controller) startJob(now time.Time, j *job, first bool) {
 	j.begin = time.Time{}
 	p := c.partition(j.Partition)
@@ -162,8 +162,8 @@ func (c *Controller) startJob(now time.Time, j *job, first bool) {
 	c.launch(now, j, at, gpus)
 }
 
-// unusable are the nodes that a job could run on, when none of them is usable. Slurm lists
-// several in its own short form, which is not modelled.
+// unusable returns the nodes on which a job could run, if none of them is usable; else "". Slurm lists several
+// nodes in its own short form, which is not modelled.
 func (c *Controller) unusable(p *Partition, j *job) string {
 	var unusable []string
 	for _, name := range p.Nodes {
@@ -178,8 +178,7 @@ func (c *Controller) unusable(p *Partition, j *job) string {
 	return strings.Join(unusable, ",")
 }
 
-// blocked is the reason of a job that waits for a change of the cluster, and
-// not for other jobs.
+// blocked returns the reason of a job that waits for a change of the cluster, and not for other jobs.
 func (c *Controller) blocked(p *Partition, j *job) string {
 	switch {
 	case p.State == "DOWN":
@@ -192,7 +191,7 @@ func (c *Controller) blocked(p *Partition, j *job) string {
 	return ""
 }
 
-// findNode finds a node with room, and GPUs on it.
+// findNode returns a node with room, and the GPUs for the job there.
 func (c *Controller) findNode(p *Partition, j *job) (int, uint64) {
 	for _, name := range p.Nodes {
 		for i := range c.nodes {
@@ -216,7 +215,7 @@ func (c *Controller) findNode(p *Partition, j *job) (int, uint64) {
 	return noNode, 0
 }
 
-// earliestEnd is when the first job on a partition's nodes reaches its limit.
+// earliestEnd returns the time at which the first job on a partition's nodes reaches its limit.
 func (c *Controller) earliestEnd(p *Partition) time.Time {
 	var first time.Time
 	for i := range c.jobs {

@@ -7,30 +7,26 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// Site is how a cluster is set up. A Controller never writes to it, so that
-// many can share one.
+// Site is the configuration of a cluster. A Controller never writes to it, so that many can share one.
 type Site struct {
-	// Slurm is the version that the cluster has.
+	// Slurm is the version of the cluster.
 	Slurm      Version
 	Nodes      []Node
 	Partitions []Partition
 	QOS        []QOS
 	Users      []User
-	// FirstJob is the id of the first job, also after a loss of the
-	// controller's state.
+	// FirstJob is the id of the first job, and of the first one after a loss of the controller's state.
 	FirstJob sbatch.JobID
-	// MemoryPerCPU, in MiB, is what a job gets that asks for no memory.
+	// MemoryPerCPU, in MiB, is the memory of a job that requests none.
 	MemoryPerCPU int64
-	// StartDelay is the time between a submission and the pass of the
-	// scheduler that can start the job; Epilog is how long a job is COMPLETING
-	// after its last process has ended.
+	// StartDelay is the time between a submission and the pass of the scheduler that can start the job;
+	// Epilog is the time for which a job is COMPLETING after its last process has ended.
 	StartDelay, Epilog time.Duration
-	// KillWait, MinJobAge are as in slurm.conf(5). LimitEvery is the interval
-	// at which time limits are looked at, RequeueDelay how long a requeued job
-	// is not eligible.
+	// KillWait and MinJobAge are as in slurm.conf(5). LimitEvery is the interval at which slurmctld checks
+	// time limits, RequeueDelay the time until a requeued job is eligible.
 	KillWait, MinJobAge, LimitEvery, RequeueDelay time.Duration
-	// NameAfter is how long after a submission the accounting database knows
-	// the job's name, EndAfter how long after its end it knows that.
+	// NameAfter is the time from a submission until the accounting database has the job's name, EndAfter
+	// the time from its end until the database has that.
 	NameAfter, EndAfter time.Duration
 }
 
@@ -43,7 +39,7 @@ type Node struct {
 	GPUs      int
 }
 
-// Partition is a set of nodes that jobs queue for.
+// Partition is a set of nodes with a queue of jobs.
 type Partition struct {
 	Name string
 	// Nodes are the names of its nodes.
@@ -58,8 +54,7 @@ type Partition struct {
 // QOS is a quality of service.
 type QOS struct {
 	Name string
-	// MaxSubmitJobs is how many unended jobs a user can have in it; 0 is no
-	// limit.
+	// MaxSubmitJobs bounds a user's jobs in it that have not ended; 0 is no limit.
 	MaxSubmitJobs int
 }
 
@@ -67,13 +62,12 @@ type QOS struct {
 type User struct {
 	UID  int
 	Name string
-	// The first of each is what a job gets that asks for none.
+	// The first of each is the default of a job.
 	Accounts, QOS, WCKeys []string
 }
 
-// NewSite returns the cluster that scripts/slurm-cluster makes: four nodes, two
-// of them with four GPUs, and the users root and researcher. Its times are as
-// measured there.
+// NewSite returns the cluster of scripts/slurm-cluster: four nodes, two of them with four GPUs, and the users
+// root and researcher. Its times were measured there.
 func NewSite() *Site {
 	node := func(name, gpu string, gpus int) Node {
 		return Node{Name: name, CPUs: 64, MemoryMiB: 256000, GPUType: gpu, GPUs: gpus}

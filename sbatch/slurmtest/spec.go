@@ -9,13 +9,12 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// spec is a submission as slurmctld gets it: a Request, and what its further
-// options mean.
+// spec is a submission as slurmctld gets it: a Request, with the values of its further options.
 type spec struct {
 	sbatch.Request
 	hold, requeue bool
 	nodeList      string // one node, or empty
-	// warning is how long before the limit the batch script gets TERM; 0 is not at all.
+	// warning is the time before the limit at which the batch script gets TERM; 0 for never.
 	warning time.Duration
 }
 
@@ -24,8 +23,8 @@ func (s *spec) allows(node string) bool {
 	return (s.nodeList == "" || s.nodeList == node) && !slices.Contains(strings.Split(s.Exclude, ","), node)
 }
 
-// specOf reads the further options of a request. An option that this package does not model is a
-// fault of the test or of this package, never an answer of Slurm: it panics.
+// specOf reads the further options of a request. It panics for an option that this package does not model:
+// that is a fault of the test or of this package, never an answer of Slurm.
 func specOf(r sbatch.Request) *spec {
 	s := &spec{Request: r}
 	for _, option := range r.Extra {

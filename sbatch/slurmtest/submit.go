@@ -10,22 +10,22 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// SubmitError returns the error of a submission for which sbatch exited with this
-// status, not 0, and this standard error.
+// SubmitError returns the error of a submission for which sbatch exited with this status, not 0, and this
+// standard error.
 func SubmitError(name, stderr string, exit int) *sbatch.Error {
 	return sbatch.SubmissionError(name, &command.Error{
 		ExitCode: exit, Stderr: strings.TrimSpace(stderr), Err: fmt.Errorf("exit status %d", exit),
 	})
 }
 
-// refuse is the error of a submission that the controller refuses. sbatch prints
-// the lines of before first.
-func (s *spec) refuse(answer string, before ...string) error {
-	return s.object(append(before, "Batch job submission failed: "+answer)...)
+// controllerError returns the error of a submission that the controller refuses. sbatch prints the lines of before
+// first.
+func (s *spec) controllerError(answer string, before ...string) error {
+	return s.sbatchError(append(before, "Batch job submission failed: "+answer)...)
 }
 
-// object is the error of a submission that sbatch refuses with these lines.
-func (s *spec) object(lines ...string) error {
+// sbatchError returns the error of a submission that sbatch refuses with these lines.
+func (s *spec) sbatchError(lines ...string) error {
 	return SubmitError(s.Name, "sbatch: error: "+strings.Join(lines, "\nsbatch: error: "), 1)
 }
 
@@ -42,8 +42,8 @@ const (
 	maxScript = 4 << 20
 )
 
-// Submit submits a job, as sbatch does for a user with this number. Some refused
-// submissions leave a record, as those of slurmctld do.
+// Submit submits a job, like sbatch for the user with this number. Some refused submissions leave a record,
+// as in slurmctld.
 func (c *Controller) Submit(now time.Time, uid int, r sbatch.Request) (sbatch.JobID, error) {
 	s, p, err := c.admit(now, uid, r)
 	if err != nil {
@@ -77,8 +77,8 @@ func (c *Controller) Submit(now time.Time, uid int, r sbatch.Request) (sbatch.Jo
 	return j.id, nil
 }
 
-// Try returns the refusal that a submission would get, as sbatch --test-only. It uses up
-// an id, and leaves no record.
+// Try returns the refusal that a submission would get, like sbatch --test-only. It uses up an id, and leaves
+// no record.
 func (c *Controller) Try(now time.Time, uid int, r sbatch.Request) error {
 	s, p, err := c.admit(now, uid, r)
 	if err != nil {
@@ -88,19 +88,19 @@ func (c *Controller) Try(now time.Time, uid int, r sbatch.Request) error {
 	return c.unfit(p, s)
 }
 
-// admit fills in what was not asked for, and refuses what slurmctld refuses
-// without leaving a record (Slurm src/slurmctld/job_mgr.c: _job_create).
+// admit fills in defaults, and refuses the submissions that slurmctld refuses without leaving a record (Slurm
+// src/slurmctld/job_mgr.c: _job_create).
 func (c *Controller) admit(now time.Time, uid int, r sbatch.Request) (*spec, *Partition, error) {
 	s := specOf(r)
 	if err := s.checkScript(); err != nil {
 		return nil, nil, err
 	}
 	if c.stopped {
-		return nil, nil, s.refuse(unreachable)
+		return nil, nil, s.controllerError(unreachable)
 	}
 	c.advance(now)
 	if len(s.Name) > maxString || len(s.Comment) > maxString || len(s.Script) > maxScript {
-		return nil, nil, s.refuse(tooLong)
+		return nil, nil, s.controllerError(tooLong)
 	}
 	p, err := c.partitionOf(s)
 	if err != nil {
@@ -111,24 +111,24 @@ func (c *Controller) admit(now time.Time, uid int, r sbatch.Request) (*spec, *Pa
 	}
 	switch {
 	case s.Reservation != "":
-		return nil, nil, s.refuse("Requested reservation is invalid")
+		return nil, nil, s.controllerError("Requested reservation is invalid")
 	case s.nodeList != "" && c.node(s.nodeList) == nil:
-		return nil, nil, s.refuse("Invalid node name specified")
+		return nil, nil, s.controllerError("Invalid node name specified")
 	case s.Exclude != "" && slices.ContainsFunc(strings.Split(s.Exclude, ","), func(name string) bool { return c.node(name) == nil }):
-		return nil, nil, s.refuse("Invalid node name specified")
+		return nil, nil, s.controllerError("Invalid node name specified")
 	case s.Constraint != "": // no node has features
-		return nil, nil, s.refuse("Invalid feature specification")
+		return nil, nil, s.controllerError("Invalid feature specification")
 	}
 	return s, p, c.withinLimits(uid, s)
 }
 
-// checkScript makes some of the checks of sbatch itself.
+// checkScript makes some of sbatch's own checks.
 func (s *spec) checkScript() error {
 	switch {
 	case s.Script == "":
-		return s.object("Batch script is empty!")
+		return s.sbatchError("Batch script is empty!")
 	case strings.Contains(s.Script, "\r\n"):
-		return s.object(`Batch script contains DOS line breaks (\r\n)`, `instead of expected UNIX line breaks (\n).`)
+		return s.sbatchError(`Batch script contains DOS line breaks (\r\n)`, `instead of expected UNIX line breaks (\n).`)
 	}
 	return nil
 }
@@ -138,7 +138,7 @@ func (c *Controller) partitionOf(s *spec) (*Partition, error) {
 		return p.Name == s.Partition || s.Partition == "" && p.Default
 	})
 	if i < 0 {
-		return nil, s.refuse("Invalid partition name specified", "invalid partition specified: "+s.Partition)
+		return nil, s.controllerError("Invalid partition name specified", "invalid partition specified: "+s.Partition)
 	}
 	p := &c.partitions[i]
 	s.Partition = p.Name
@@ -149,11 +149,11 @@ func (c *Controller) associate(uid int, s *spec) error {
 	u := c.site.user(uid)
 	switch {
 	case u == nil || s.Account != "" && !slices.Contains(u.Accounts, s.Account):
-		return s.refuse("Invalid account or account/partition combination specified")
+		return s.controllerError("Invalid account or account/partition combination specified")
 	case s.QOS != "" && !slices.Contains(u.QOS, s.QOS):
-		return s.refuse("Invalid qos specification")
+		return s.controllerError("Invalid qos specification")
 	case s.WCKey != "" && !slices.Contains(u.WCKeys, s.WCKey):
-		return s.refuse("Invalid wckey specification")
+		return s.controllerError("Invalid wckey specification")
 	}
 	if s.Account == "" {
 		s.Account = u.Accounts[0]
@@ -164,7 +164,7 @@ func (c *Controller) associate(uid int, s *spec) error {
 	return nil
 }
 
-// withinLimits counts a user's jobs in a QOS.
+// withinLimits returns the refusal of a submission that exceeds the user's jobs in a QOS; nil if it does not.
 func (c *Controller) withinLimits(uid int, s *spec) error {
 	q := c.site.qos(s.QOS)
 	if q == nil || q.MaxSubmitJobs == 0 {
@@ -177,13 +177,13 @@ func (c *Controller) withinLimits(uid int, s *spec) error {
 		}
 	}
 	if n > q.MaxSubmitJobs {
-		return s.refuse(policy, "QOSMaxSubmitJobPerUserLimit")
+		return s.controllerError(policy, "QOSMaxSubmitJobPerUserLimit")
 	}
 	return nil
 }
 
-// unfit returns why no node of the partition will ever do. The job's record is
-// made nevertheless, and shown as a job that FAILED.
+// unfit returns the refusal if no node of the partition will ever fit the job; nil if one will. slurmctld still
+// makes a record of the job, which is shown as FAILED.
 func (c *Controller) unfit(p *Partition, s *spec) error {
 	memory, cpus := false, false
 	for _, name := range p.Nodes {
@@ -202,11 +202,11 @@ func (c *Controller) unfit(p *Partition, s *spec) error {
 	}
 	switch {
 	case !memory:
-		return s.refuse(noFit, "Memory specification can not be satisfied")
+		return s.controllerError(noFit, "Memory specification can not be satisfied")
 	case !cpus:
-		return s.refuse(noFit, "CPU count per node can not be satisfied")
+		return s.controllerError(noFit, "CPU count per node can not be satisfied")
 	}
-	return s.refuse(noFit)
+	return s.controllerError(noFit)
 }
 
 func (c *Controller) memoryOf(s *spec) int64 {
@@ -216,8 +216,8 @@ func (c *Controller) memoryOf(s *spec) int64 {
 	return c.site.MemoryPerCPU * max(1, s.CPUs)
 }
 
-// has reports whether a node has the resources of a submission, busy or not. CPUs are not among
-// them: a job that wants too many waits for ever.
+// has reports whether a node has the resources of a submission, busy or not. It ignores CPUs, because a job
+// that requests too many waits forever.
 func (n *node) has(s *spec) bool {
 	return s.GPUs <= int64(n.GPUs) && (s.GPUType == "" || s.GPUs == 0 || s.GPUType == n.GPUType)
 }
