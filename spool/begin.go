@@ -21,23 +21,21 @@ func NewToken() string {
 	return hex.EncodeToString(b[:])
 }
 
-// Begin takes the attempt for the worker that calls it. It returns the standing
-// record, and whether that is the caller's own. Only then may the worker run
-// anything.
+// Begin takes the attempt for the worker that calls it. It returns the standing record, and whether that
+// is the caller's own. The worker may run the command only if it is.
 //
-// An attempt begins at most once, even if Slurm starts several workers for it or the
-// file server loses replies: linkonce.Settle makes one record stand, and its token
-// names the owner. Begin tries until it knows the owner or ctx ends. After an error
-// the worker may run nothing. Begin may be called again with the same record.
+// An attempt begins at most once, even if Slurm starts several workers for it or the file server loses
+// replies: linkonce.Settle makes one record stand, and its token names the owner. Begin tries until it
+// knows the owner or ctx ends. After an error the worker must run nothing. Begin may be called again with
+// the same record.
 func (a Attempt) Begin(ctx context.Context, s Started) (standing Started, own bool, err error) {
 	return a.settle(ctx, s)
 }
 
-// Fence takes the attempt for a bridge, so that no worker can begin it any more. It
-// returns the standing record. own is false if a worker had begun before, or an
-// earlier Fence stands (Started.Fenced). The error is ErrGone if the disk is mounted
-// and the attempt's directory is gone: no worker can begin without its specification,
-// but one may have begun.
+// Fence takes the attempt for a bridge, so that no worker can begin it any more. It returns the standing
+// record. own is false if a worker had begun before, or an earlier Fence stands (Started.Fenced). The
+// error is ErrGone if the disk is mounted and the attempt's directory is gone: no worker can begin without
+// its specification, but one may have begun.
 func (a Attempt) Fence(ctx context.Context, at time.Time) (standing Started, own bool, err error) {
 	if _, err := os.Stat(a.Dir); err != nil {
 		_, mounted := os.Stat(a.Layout().spool()) //nolint:gosec // our own directory

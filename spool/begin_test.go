@@ -17,9 +17,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
-// racer, when set in the environment of this test program, is the number of
-// attempts to take in the layout that is given as its argument: to begin them,
-// or, if fencer is set, to fence them.
+// racer, when set in the environment of this test program, is the number of attempts to take in the layout
+// that is its argument. The program begins them or, if fencer is set, fences them.
 const (
 	racer  = "CLTEST_SPOOL_RACER"
 	fencer = "CLTEST_SPOOL_FENCER"
@@ -41,7 +40,7 @@ func attempt(t *testing.T) Attempt {
 	return Attempt{Dir: t.TempDir()}
 }
 
-// temporaries lists what is in the attempt's directory besides the records.
+// temporaries lists the entries of the attempt's directory without the records.
 func temporaries(t *testing.T, a Attempt) []string {
 	t.Helper()
 	entries, err := os.ReadDir(a.Dir)
@@ -55,15 +54,15 @@ func temporaries(t *testing.T, a Attempt) []string {
 	return found
 }
 
-// verdict is what one process found about one attempt.
+// verdict is the result of one process for one attempt.
 type verdict struct {
 	Attempt  int
 	Standing Started
 	Own      bool
 }
 
-// race takes n attempts of a bundle, in any order, when its standard input
-// ends, to begin them or to fence them, and tells what came of it.
+// race takes n attempts of a bundle, in any order, when its standard input ends. It begins or fences them,
+// and prints the results.
 func race(dir string, n int, fences bool) error {
 	out := json.NewEncoder(os.Stdout)
 	if err := testenv.Ready(); err != nil {

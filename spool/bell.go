@@ -12,19 +12,18 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/smallfile"
 )
 
-// Bell is a directory in which workers make empty entries when their records change.
-// A bridge lists this one directory instead of those of all attempts. A ring may be
-// lost, so the bridge also reads the records of its rows in turn.
+// Bell is a directory in which workers make empty entries when their records change. A bridge lists this
+// one directory instead of those of all attempts. A ring may be lost, so the bridge also reads the records
+// of its rows in turn.
 type Bell struct{ dir string }
 
-// Ring says that the records of an attempt have changed.
+// Ring means that the records of an attempt have changed.
 type Ring struct {
 	Bundle  string
 	Attempt AttemptName
 }
 
-// Ring tells the bridge that the records of an attempt have changed. Ringing twice is
-// harmless.
+// Ring tells the bridge that the records of an attempt have changed. A second ring is harmless.
 func (b Bell) Ring(bundle string, name AttemptName) error {
 	if err := smallfile.Touch(filepath.Join(b.dir, bundle+"."+string(name)), 0o600); err != nil {
 		return fmt.Errorf("ring bell: %w", err)
@@ -32,12 +31,11 @@ func (b Bell) Ring(bundle string, name AttemptName) error {
 	return nil
 }
 
-// Answer removes the entries of a bridge's attempts since the last call and returns
-// them. It removes an entry before the caller reads the records, so a ring in between
-// is answered by this call or the next one. Entries with an old name are any bridge's.
+// Answer removes the entries of a bridge's attempts since the last call and returns them. It removes an
+// entry before the caller reads the records, so this call or the next one answers a ring that comes in
+// between. Entries with an old name belong to any bridge.
 func (b Bell) Answer(bridge string) ([]Ring, error) {
-	// An NFS client may show an old listing. It asks the server after a change of its
-	// own.
+	// An NFS client may show an old listing. It asks the server after a change of its own.
 	probe := filepath.Join(b.dir, ".probe-"+strconv.Itoa(os.Getpid()))
 	if err := os.Mkdir(probe, 0o700); err == nil || errors.Is(err, fs.ErrExist) {
 		_ = os.Remove(probe) // a remaining probe is skipped below and removed next time

@@ -17,21 +17,20 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/linkonce"
 )
 
-// Disk is the shared disk as a bridge uses it. Its methods are safe for concurrent
-// use, and wait as long as the disk does.
+// Disk is the bridge's access to the shared disk. Its methods are safe for concurrent use, and block as
+// long as the disk does.
 //
-// Where a disk is not mounted there is an empty directory. Files missing there prove
-// nothing, and no worker sees what is written there. So the methods fail if
-// <shared>/spool is missing, and never make it.
+// If the disk is not mounted, its path is an empty directory. Missing files prove nothing there, and no
+// worker sees files that are written there. So the methods fail if <shared>/spool is missing, and never
+// make it.
 type Disk struct {
 	// Layout is the shared directory. All of Layout.Directories exist.
 	Layout Layout
-	// Bridge is the bridge's own id, by which its attempts are named (NameAttempt).
+	// Bridge is the bridge's id, which is in the names of its attempts (NameAttempt).
 	Bridge string
 }
 
-// Records are an attempt's records as one reading found them. Missing and unreadable
-// ones are nil.
+// Records are the result of one reading of an attempt's records. Missing and unreadable ones are nil.
 type Records struct {
 	Started *Started
 	Status  *Status
@@ -40,14 +39,14 @@ type Records struct {
 	Output string
 }
 
-// Prepare writes the specification of an attempt. Preparing the same again is harmless.
+// Prepare writes the specification of an attempt. A repetition is harmless.
 func (d Disk) Prepare(name AttemptName, s Spec) error {
 	return d.Layout.Attempt(s.Bundle, name).WriteSpec(s)
 }
 
-// ReadRecords reads the records of an attempt. Without an error, a nil record was not there,
-// as far as this host's view of the disk is fresh, or has another Format. With an
-// error, not all could be read: a nil record may be there.
+// ReadRecords reads the records of an attempt. If the error is nil, a nil record does not exist as far as
+// this host's view of the disk is fresh, or has another Format. After an error some records could not be
+// read, and a nil record may exist.
 func (d Disk) ReadRecords(bundle string, name AttemptName) (Records, error) {
 	rec, err := d.readRecords(filepath.Join(bundle, string(name)))
 	if err != nil {
@@ -56,8 +55,7 @@ func (d Disk) ReadRecords(bundle string, name AttemptName) (Records, error) {
 	return rec, nil
 }
 
-// readRecords holds the directories open while it reads, so that one disk answers for
-// all records.
+// readRecords holds the directories open while it reads, so that all records come from one disk.
 func (d Disk) readRecords(attempt string) (Records, error) {
 	spool, err := os.OpenRoot(d.Layout.spool())
 	if err != nil {
@@ -79,12 +77,11 @@ func (d Disk) readRecords(attempt string) (Records, error) {
 	return rec, errors.Join(startedErr, statusErr, exitErr)
 }
 
-// readIfThere reads a record, nil if there is none. An error means that the disk does
-// not say whether there is one.
+// readIfThere reads a record, nil if it does not exist. After an error it may exist.
 func readIfThere[T record](dir *os.Root, name string) (*T, error) {
 	data, err := dir.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil // certainly none
+		return nil, nil // it certainly does not exist
 	}
 	if err != nil {
 		return nil, err
@@ -116,25 +113,25 @@ func tail(dir *os.Root, name string) string {
 	return string(text)
 }
 
-// Fence fences an attempt as Attempt.Fence does, and returns the standing record. If
-// its Fenced is false, it is that of the worker that began the attempt.
+// Fence fences an attempt like Attempt.Fence, and returns the standing record. If its Fenced is false, it
+// belongs to the worker that began the attempt.
 func (d Disk) Fence(ctx context.Context, bundle string, name AttemptName, at time.Time) (Started, error) {
 	standing, _, err := d.Layout.Attempt(bundle, name).Fence(ctx, at)
 	return standing, err
 }
 
-// AnswerDoorbell returns the rings of workers of the bridge's attempts since the last call,
-// also with an error. See Bell.Answer.
+// AnswerDoorbell returns the rings of workers of the bridge's attempts since the last call, even together
+// with an error. See Bell.Answer.
 func (d Disk) AnswerDoorbell() ([]Ring, error) { return d.Layout.Bell().Answer(d.Bridge) }
 
-// Release removes the files of a bundle's attempts, except inputs in the cache and kept
-// results. Files of another bridge stay. An attempt of an earlier version is this bridge's if its
-// specification has one of submissionNames. Releasing again is harmless.
+// Release removes the files of a bundle's attempts, except inputs in the cache and kept results. It leaves
+// the files of another bridge. An attempt of an earlier version belongs to this bridge if its specification
+// has one of submissionNames. A repetition is harmless.
 func (d Disk) Release(bundle string, submissionNames []string) error {
 	if _, err := os.Stat(d.Layout.spool()); err != nil {
 		return fmt.Errorf("find the shared disk: %w", err)
 	}
-	// The run directories go first: the specifications of earlier versions say which bridge made them.
+	// The run directories go first, because specifications of earlier versions name their bridge.
 	err := errors.Join(d.removeOwn(d.Layout.RunsDir(bundle), bundle, submissionNames), d.removeOwn(d.Layout.BundleDir(bundle), bundle, submissionNames))
 	if err != nil {
 		return fmt.Errorf("remove files of bundle %s: %w", bundle, err)
@@ -149,7 +146,7 @@ func (d Disk) removeOwn(dir, bundle string, submissionNames []string) error {
 		return err // another bridge may have files in it
 	}
 	isForeign := func(e fs.DirEntry) bool {
-		attempt, _, _ := strings.Cut(e.Name(), ".") // a file beside a run directory begins with its name
+		attempt, _, _ := strings.Cut(e.Name(), ".") // the name of a file next to a run directory begins with the attempt's
 		return d.isForeign(d.Layout.Attempt(bundle, AttemptName(attempt)), submissionNames)
 	}
 	if !slices.ContainsFunc(entries, isForeign) {
@@ -164,12 +161,12 @@ func (d Disk) removeOwn(dir, bundle string, submissionNames []string) error {
 	return errors.Join(errs...)
 }
 
-// Try tries what the start of an attempt takes of the disk. The error wraps
-// linkonce.ErrUnfit if no attempt can be begun there.
+// Try makes the file operations of an attempt's start. The error wraps linkonce.ErrUnfit if no attempt can
+// be begun on the disk.
 func (d Disk) Try() error { return linkonce.Try(d.Layout.spool()) }
 
-// isForeign reports whether an attempt is another bridge's. An old name does not say whose it
-// is, and the specification does.
+// isForeign reports whether an attempt belongs to another bridge. An old name has no bridge, but the
+// specification has.
 func (d Disk) isForeign(a Attempt, submissionNames []string) bool {
 	bridge, ok := a.Name().bridge()
 	if !ok || bridge != "" {
@@ -179,7 +176,7 @@ func (d Disk) isForeign(a Attempt, submissionNames []string) bool {
 	return name != "" && !slices.Contains(submissionNames, name)
 }
 
-// Space is the room that a disk has for ordinary users.
+// Space is the free space of a disk for ordinary users.
 type Space = diskspace.Space
 
 // Space measures the shared disk.

@@ -60,7 +60,7 @@ func TestPreparedIsWhatTheWorkerReads(t *testing.T) {
 	t.Parallel()
 	d := mounted(t, t.TempDir())
 	spec := d.spec("0x1", 2)
-	must(t, errors.Join(d.Prepare("2-b1", spec), d.Prepare("2-b1", spec))) // again is harmless
+	must(t, errors.Join(d.Prepare("2-b1", spec), d.Prepare("2-b1", spec))) // a repetition is harmless
 	got, err := d.Layout.Attempt("0x1", "2-b1").ReadSpec()
 	if diff := cmp.Diff(spec, got); err != nil || diff != "" {
 		t.Errorf("%v %s", err, diff)
@@ -194,7 +194,7 @@ func TestReleaseRemovesWhatACommandLockedUp(t *testing.T) {
 	}
 	locked := filepath.Join(d.Layout.RunDir("0x1", "1-b1"), "a")
 	must(t, errors.Join(os.MkdirAll(filepath.Join(locked, "b"), 0o700), os.Chmod(locked, 0)))
-	for range 2 { // releasing again is harmless
+	for range 2 { // a repetition is harmless
 		must(t, d.Release("0x1", []string{"m"}))
 	}
 	for path, want := range map[string]bool{
@@ -207,9 +207,8 @@ func TestReleaseRemovesWhatACommandLockedUp(t *testing.T) {
 	}
 }
 
-// A bridge whose ledger was lost has another id, and may be given a bundle of which the last one
-// left files. Attempts of earlier versions have no bridge in their names, and their specifications
-// tell whose they are.
+// A bridge whose ledger was lost has a new id, and may get a bundle of which the old bridge left files.
+// Attempts of earlier versions have no bridge in their names, but their specifications name it.
 func TestAttemptsOfTwoBridgesKeepApart(t *testing.T) {
 	t.Parallel()
 	one := mounted(t, t.TempDir())
@@ -230,7 +229,7 @@ func TestAttemptsOfTwoBridgesKeepApart(t *testing.T) {
 			t.Errorf("%s: %+v, %v; want the start of %s", name, rec.Started, err, want)
 		}
 	}
-	rang, err := one.AnswerDoorbell() // workers of earlier versions do not say whose they are
+	rang, err := one.AnswerDoorbell() // rings of earlier versions do not name their bridge
 	if d := cmp.Diff([]Ring{{"0x1", "1-b1"}, {"0x1", "2"}, {"0x1", "3"}}, rang); d != "" || err != nil {
 		t.Errorf("rings of one: %v (-want +got):\n%s", err, d)
 	}
@@ -241,7 +240,7 @@ func TestAttemptsOfTwoBridgesKeepApart(t *testing.T) {
 	must(t, os.WriteFile(moved, nil, 0o600))
 	must(t, one.Release("0x1", []string{"of one", "old, of one"}))
 	if _, err := os.Stat(moved); err != nil {
-		t.Errorf("what is beside the other's run directory: %v", err)
+		t.Errorf("the file next to the other bridge's run directory: %v", err)
 	}
 	for name, want := range map[AttemptName]bool{"1-b1": false, "1-b2": true, "2": false, "3": true} {
 		_, err := os.Stat(one.Layout.RunDir("0x1", name))

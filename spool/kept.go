@@ -14,41 +14,40 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/filetree"
 )
 
-// KeptDir holds results that stay on the shared disk. Their name is the bundle's UUID and a digest
-// of its identity. Renaming a run directory makes it, so it is always whole. Release does not
+// KeptDir returns the directory of results that stay on the shared disk. Their name is the bundle's UUID and
+// a digest of its identity. One rename of a run directory makes it, so it is always whole. Release does not
 // touch it.
 func (l Layout) KeptDir(name string) string { return filepath.Join(l.KeptDirs(), name) }
 
-// KeptDirs holds the kept results of all bundles.
+// KeptDirs returns the directory with the kept results of all bundles.
 func (l Layout) KeptDirs() string { return filepath.Join(string(l), "kept") }
 
 // asidePrefix begins the names of kept results that are being removed.
 const asidePrefix = ".removing-"
 
-// KeptAside holds kept results while they are removed.
+// KeptAside returns the directory of kept results during their removal.
 func (l Layout) KeptAside(name string) string { return l.KeptDir(asidePrefix + name) }
 
 // Kept is a directory of kept results.
 type Kept struct {
 	// Name is the directory's, in Layout.KeptDirs.
 	Name string
-	// Bundle is the UUID of the bundle that made them, and Identity that with the digest which tells
-	// the bundle from others of its UUID.
+	// Bundle is the UUID of the bundle that made them. Identity adds the digest that distinguishes the
+	// bundle from others of its UUID.
 	Bundle, Identity string
-	// Superseded is set for results of an earlier run of the bundle; the last run's
-	// are under the bundle's own name.
+	// Superseded is set for results of an earlier run of the bundle; those of the last run have the
+	// bundle's own name.
 	Superseded bool
-	// Removing is set for the rest of an interrupted removal.
+	// Removing is set for the remains of an interrupted removal.
 	Removing bool
 }
 
-// keptName is the form of the names of kept results: asidePrefix while they are
-// removed, the bundle's UUID, the digest of its identity (an earlier version had none), and a number
-// for those of an earlier run.
+// keptName matches the names of kept results: asidePrefix during a removal, the bundle's UUID, the digest of
+// its identity (an earlier version had none), and a number for the results of an earlier run.
 var keptName = regexp.MustCompile(`^(` + regexp.QuoteMeta(asidePrefix) + `)?((0x[0-9a-f]{32})(?:-[0-9a-f]{16})?)(\.[1-9][0-9]*)?$`)
 
-// Kept lists the kept results in the order of their names. It omits other names, which
-// are not the bridge's.
+// Kept lists the kept results in the order of their names. It omits other names, which are not the
+// bridge's.
 func (d Disk) Kept() ([]Kept, error) {
 	entries, err := os.ReadDir(d.Layout.KeptDirs())
 	if err != nil {
@@ -65,7 +64,7 @@ func (d Disk) Kept() ([]Kept, error) {
 	return kept, nil
 }
 
-// KeptSize adds up the sizes of kept results.
+// KeptSize returns the sum of the sizes of kept results.
 func (d Disk) KeptSize(ctx context.Context, k Kept) (bytes, entries int64, err error) {
 	top := d.Layout.KeptDir(k.Name)
 	err = filepath.WalkDir(top, func(path string, e fs.DirEntry, err error) error {
@@ -90,9 +89,9 @@ func (d Disk) KeptSize(ctx context.Context, k Kept) (bytes, entries int64, err e
 	return bytes, entries, nil
 }
 
-// RemoveKept removes kept results unless they are in use, and reports whether it did.
-// It renames them first, so that no new use begins, and then calls inUse. It puts them
-// back if that returns true or fails.
+// RemoveKept removes kept results unless they are in use, and reports whether it did. It renames them first,
+// so that no new use begins, and then calls inUse. If that returns true or fails, RemoveKept gives them
+// their name again.
 func (d Disk) RemoveKept(k Kept, inUse func() (bool, error)) (bool, error) {
 	at := d.Layout.KeptDir(strings.TrimPrefix(k.Name, asidePrefix))
 	aside := d.Layout.KeptDir(asidePrefix + filepath.Base(at))

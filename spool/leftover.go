@@ -18,41 +18,41 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LeftoverKind says what a Leftover is.
+// LeftoverKind is the kind of a Leftover.
 type LeftoverKind string
 
-// The kinds of leftovers. Leftovers lists them in the order of removal: records that
-// name the owner of a directory go after it.
+// The kinds of leftovers. Leftovers lists them in the order of removal: records that name the owner of a
+// directory go after it.
 const (
 	LeftRun       LeftoverKind = "run"       // runs/<uuid>
 	LeftRecords   LeftoverKind = "records"   // spool/<uuid>
 	LeftMembers   LeftoverKind = "members"   // spool/marks/<submission name>.json, of an earlier version
 	LeftWorker    LeftoverKind = "worker"    // bin/<digest>
 	LeftRing      LeftoverKind = "ring"      // an entry of the doorbell
-	LeftTemporary LeftoverKind = "temporary" // the rest of a writer that was killed
-	LeftTrash     LeftoverKind = "trash"     // what a sweep has put aside
+	LeftTemporary LeftoverKind = "temporary" // a file of a writer that was killed
+	LeftTrash     LeftoverKind = "trash"     // a sweep has put it aside
 )
 
 // Leftover is a file or directory on the shared disk that may no longer be needed.
 type Leftover struct {
 	Kind LeftoverKind
 	Path string
-	// Bundle is the bundle that it belongs to; empty if to none.
+	// Bundle is the bundle that it belongs to; empty for none.
 	Bundle string
-	// Bridges are the ids of the bridges that made it, as far as it says.
+	// Bridges are the ids of the bridges that made it, as far as they are known.
 	Bridges []string
-	// Touched is when it was last changed, by the disk's clock, without a look at all
-	// of its contents. For trash it is when it was put aside.
+	// Touched is the time of its last change, by the disk's clock, as far as it shows without a walk
+	// through all of its contents. For trash it is the time at which it was put aside.
 	Touched time.Time
 }
 
 // trashPrefix begins the names of trash.
 const trashPrefix = ".trash-"
 
-// temporaryName is the form of package atomicfile's names for unpublished files.
+// temporaryName matches package atomicfile's names for unpublished files.
 var temporaryName = regexp.MustCompile(`^\.(.+)\.tmp-[0-9]+$`)
 
-// Now reads the disk's own clock, which Leftover.Touched refers to. It needs no room on
+// Now returns the time of the disk's own clock, by which Leftover.Touched counts. It needs no free space on
 // the disk.
 func (d Disk) Now() (time.Time, error) {
 	now, err := touch(d.Layout.spool())
@@ -70,7 +70,7 @@ func (d Disk) Touch(worker string) error {
 	return nil
 }
 
-// touch makes the file server set a directory's time to now, and returns that.
+// touch makes the file server set a directory's time to the present, and returns that time.
 func touch(dir string) (time.Time, error) {
 	now := []unix.Timespec{{Nsec: unix.UTIME_NOW}, {Nsec: unix.UTIME_NOW}}
 	if err := unix.UtimesNanoAt(unix.AT_FDCWD, dir, now, 0); err != nil {
@@ -83,17 +83,17 @@ func touch(dir string) (time.Time, error) {
 	return info.ModTime(), nil
 }
 
-// Leftovers lists what bridges have left on the disk, except for needed bundles, in
-// the order in which it may be removed. It removes nothing. Without an error the disk
-// was mounted; entries that change meanwhile, or cannot be read, may be missing.
+// Leftovers lists the files that bridges have left on the disk, except for needed bundles, in the order in
+// which they may be removed. It removes nothing. If the error is nil the disk was mounted; entries that
+// change during the call, or cannot be read, may be missing.
 //
-// It lists runs/ and spool/, which have a directory for each bundle, and asks the disk nothing else
-// about needed bundles, since there may be a hundred thousand.
+// It lists runs/ and spool/, which have a directory for each bundle, and asks the disk nothing else about
+// needed bundles, because there may be a hundred thousand.
 func (d Disk) Leftovers(needed func(bundle string) bool) ([]Leftover, error) {
 	return d.leftovers(os.DirFS(string(d.Layout)), needed)
 }
 
-// leftovers reads the layout's directory as shared.
+// leftovers reads the layout's directory through shared.
 func (d Disk) leftovers(shared fs.FS, needed func(bundle string) bool) ([]Leftover, error) {
 	c := census{layout: d.Layout, shared: shared, needed: needed, bridges: map[string]map[string]bool{}}
 	for _, part := range []func() error{c.members, c.records, c.runs, c.workers, c.rings} {
@@ -123,15 +123,15 @@ type census struct {
 	bridges map[string]map[string]bool
 }
 
-// add adds a leftover. e is its directory entry, and below are entries in that directory; the leftover
-// was touched when the last of all these was changed. add adds none if e was removed or cannot be read.
+// add adds a leftover. e is its directory entry, and below are entries in that directory; Touched is the last
+// change of all these. add adds none if e was removed or cannot be read.
 func (c *census) add(l Leftover, e fs.DirEntry, below ...fs.DirEntry) {
-	at, ok := touched(e)
+	at, ok := entryChangeTime(e)
 	if !ok {
 		return
 	}
 	for _, b := range below {
-		if changed, ok := touched(b); ok {
+		if changed, ok := entryChangeTime(b); ok {
 			at = later(at, changed)
 		}
 	}
@@ -139,7 +139,7 @@ func (c *census) add(l Leftover, e fs.DirEntry, below ...fs.DirEntry) {
 	c.found = append(c.found, l)
 }
 
-// addTrash adds what a sweep has put aside at a time.
+// addTrash adds a leftover that a sweep has put aside at a time.
 func (c *census) addTrash(path, bundle string, at time.Time) {
 	c.found = append(c.found, Leftover{Kind: LeftTrash, Path: path, Bundle: bundle, Touched: at})
 }
@@ -153,8 +153,7 @@ func (c *census) list(dir string) ([]fs.DirEntry, error) {
 	return fs.ReadDir(c.shared, below)
 }
 
-// each calls fn for the entries of a directory, except trash and temporary files,
-// which it collects.
+// each calls fn for the entries of a directory, except trash and temporary files, which it collects.
 func (c *census) each(dir string, fn func(path string, e fs.DirEntry)) error {
 	entries, err := c.list(dir)
 	if err != nil {
@@ -162,7 +161,7 @@ func (c *census) each(dir string, fn func(path string, e fs.DirEntry)) error {
 	}
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
-		switch at, name, ok := trashed(e.Name()); {
+		switch at, name, ok := parseTrashName(e.Name()); {
 		case ok:
 			c.addTrash(path, name, at)
 		case temporaryName.MatchString(e.Name()) && e.Type().IsRegular():
@@ -174,7 +173,7 @@ func (c *census) each(dir string, fn func(path string, e fs.DirEntry)) error {
 	return nil
 }
 
-// members collects what earlier versions wrote for each submission. Nobody reads it.
+// members collects the records that earlier versions wrote for each submission. No program reads them now.
 func (c *census) members() error {
 	err := c.each(c.layout.marks(), func(path string, e fs.DirEntry) {
 		if name, ok := strings.CutSuffix(e.Name(), ".json"); ok && e.Type().IsRegular() {
@@ -187,20 +186,20 @@ func (c *census) members() error {
 	return err
 }
 
-// bridgeOf is the bridge that made a submission: its id ends the submission's name.
+// bridgeOf returns the id of the bridge that made a submission: it ends the submission's name.
 func bridgeOf(submissionName string) string {
 	return submissionName[strings.LastIndexByte(submissionName, '-')+1:]
 }
 
-// noteBridge notes which bridge made an attempt of a bundle, if that is known. name is the
-// attempt's, or that of a file beside its run directory.
+// noteBridge notes the bridge that made an attempt of a bundle, if it is known. name is the attempt's, or
+// the name of a file next to its run directory.
 func (c *census) noteBridge(bundle, name string) {
 	attempt, _, _ := strings.Cut(name, ".")
 	bridge, ok := AttemptName(attempt).bridge()
 	if !ok {
 		return
 	}
-	if bridge == "" { // of an earlier version
+	if bridge == "" { // an attempt of an earlier version
 		submission := submissionNameOf(c.layout.Attempt(bundle, AttemptName(attempt)))
 		if submission == "" {
 			return
@@ -230,8 +229,8 @@ func (c *census) records() error {
 	})
 }
 
-// submissionNameOf is the submission in an attempt's specification, of any Format; empty if
-// that cannot be read.
+// submissionNameOf returns the submission name in an attempt's specification, of any Format; empty if that
+// cannot be read.
 func submissionNameOf(a Attempt) string {
 	var spec Spec
 	data, err := os.ReadFile(a.SpecPath())
@@ -258,8 +257,7 @@ func (c *census) runs() error {
 	})
 }
 
-// workers collects only what a bridge made: a site may keep other programs in the same
-// directory.
+// workers collects only directories that a bridge made, because a site may keep other programs next to them.
 func (c *census) workers() error {
 	dir := c.layout.bin()
 	entries, err := c.list(dir)
@@ -268,7 +266,7 @@ func (c *census) workers() error {
 	}
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
-		at, name, aside := trashed(e.Name())
+		at, name, aside := parseTrashName(e.Name())
 		if !aside {
 			name = e.Name()
 		}
@@ -286,8 +284,7 @@ func (c *census) workers() error {
 	return nil
 }
 
-// holdsWorker reports whether a directory holds only programs of jobs, complete or
-// not.
+// holdsWorker reports whether a directory holds only programs of jobs, complete or not.
 func (c *census) holdsWorker(dir string) bool {
 	entries, err := c.list(dir)
 	return err == nil && !slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
@@ -312,18 +309,18 @@ func (c *census) rings() error {
 	return nil
 }
 
-// touched is when an entry was last changed; false if it was removed, or cannot be read.
-func touched(e fs.DirEntry) (time.Time, bool) {
+// entryChangeTime returns the time of an entry's last change; false if it was removed, or cannot be read.
+func entryChangeTime(e fs.DirEntry) (time.Time, bool) {
 	info, err := e.Info()
 	if err != nil {
 		return time.Time{}, false
 	}
-	return changed(info), true
+	return changeTime(info), true
 }
 
-// changed is when a file was last changed in any way. Unlike the time of its content,
-// its owner cannot set it.
-func changed(info fs.FileInfo) time.Time {
+// changeTime returns the time at which a file was last changed in any way. Its owner can set the time of its
+// content, but not this one.
+func changeTime(info fs.FileInfo) time.Time {
 	if s, ok := info.Sys().(*syscall.Stat_t); ok {
 		return time.Unix(s.Ctim.Unix())
 	}
@@ -337,8 +334,8 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// trashed reads from a name of trash when it was put aside, and its earlier name.
-func trashed(name string) (at time.Time, was string, ok bool) {
+// parseTrashName returns the time and the former name from a name of trash.
+func parseTrashName(name string) (at time.Time, was string, ok bool) {
 	rest, ok := strings.CutPrefix(name, trashPrefix)
 	if !ok {
 		return time.Time{}, "", false

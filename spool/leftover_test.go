@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// counted is a file system that counts what it is asked for.
+// counted is a file system that counts the requests to it.
 type counted struct {
 	fs.FS
 
@@ -40,11 +40,11 @@ func (e countedEntry) Info() (fs.FileInfo, error) {
 	return e.DirEntry.Info()
 }
 
-// A day's bundles are kept for a day after their end, and a sweep comes every hour: on NFS a request
-// for each of a hundred thousand takes minutes.
+// A day's bundles are kept for a day after their end, and a sweep comes every hour. On NFS a request for each of
+// a hundred thousand takes minutes.
 func TestSweepAsksTheDiskNothingAboutNeededBundles(t *testing.T) {
 	t.Parallel()
-	d := mounted(t, t.TempDir()+"/") // a configuration may name it so
+	d := mounted(t, t.TempDir()+"/") // a configuration may have a slash at the end
 	prepare := func(from, to int) {
 		t.Helper()
 		for n := from; n < to; n++ {
@@ -58,7 +58,7 @@ func TestSweepAsksTheDiskNothingAboutNeededBundles(t *testing.T) {
 		t.Helper()
 		c := counted{FS: os.DirFS(string(d.Layout))}
 		found, err := d.leftovers(&c, func(bundle string) bool { return bundle != "0x0" })
-		if err != nil || len(found) != 3 { // run directory, records and ring of the one that is not needed
+		if err != nil || len(found) != 3 { // run directory, records and ring of the bundle that is not needed
 			t.Errorf("found %+v, %v", found, err)
 		}
 		return fmt.Sprintf("%d listings, %d stats, %d readings", c.listings, c.stats, c.reads)
@@ -68,6 +68,6 @@ func TestSweepAsksTheDiskNothingAboutNeededBundles(t *testing.T) {
 	prepare(10, 100)
 	many := ask()
 	if want := "8 listings, 6 stats, 0 readings"; few != want || many != want {
-		t.Errorf("a sweep beside 10 needed bundles takes %s, beside 100 %s; want %s", few, many, want)
+		t.Errorf("a sweep with 10 needed bundles takes %s, with 100 %s; want %s", few, many, want)
 	}
 }

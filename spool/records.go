@@ -14,8 +14,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/smallfile"
 )
 
-// Format is the version of the records. A reader refuses other versions: the bridge
-// copies the worker that its jobs run, so both are always of one build.
+// Format is the version of the records. A reader refuses other versions. Bridge and worker always have the
+// same version, because the bridge copies the worker that its jobs run.
 const Format = 1
 
 // The files of an attempt's directory.
@@ -27,90 +27,84 @@ const (
 	outputName  = "slurm.out"
 )
 
-// ErrNone means that a record is not there, or not yet visible. Absence proves
-// nothing, because the disk may show a record late.
+// ErrNone means that a record does not exist, or is not visible yet. It proves nothing, because the disk may
+// show a record late.
 var ErrNone = errors.New("no such record")
 
-// ErrGone means that the disk is mounted and has no directory for the attempt: it
-// was never made, or was removed.
+// ErrGone means that the disk is mounted and has no directory for the attempt: it was never made, or was
+// removed.
 var ErrGone = errors.New("the attempt's directory is not on the shared disk")
 
-// Spec tells a worker what to run. Paths are absolute, on the shared disk.
+// Spec is a worker's specification of an attempt. Paths are absolute, on the shared disk.
 type Spec struct {
 	Format  int    `json:"format"`
 	Bundle  string `json:"bundle"`
 	Attempt int    `json:"attempt"`
 	// SubmissionName names the submission in Slurm.
 	SubmissionName string `json:"mark"`
-	// Submission tells the submission from all others, also those of the same name. Its
-	// batch script has it too (worker.Worker.Submission). It is empty in a specification
-	// of an earlier version.
+	// Submission tells the submission from all others, including those of the same name. The batch script
+	// has it too (worker.Worker.Submission). It is empty in a specification of an earlier version.
 	Submission string `json:"submission,omitempty"`
 	Command    string `json:"command"`
 	Inputs
-	// RunDir has the command's output while it runs, and its files afterwards. In
-	// the container it is /<uuid>, unless WorkDir is WorkDirLocal.
+	// RunDir has the command's output while it runs, and its files afterwards. In the container it is
+	// /<uuid>, unless WorkDir is WorkDirLocal.
 	RunDir  string  `json:"run_dir"`
 	WorkDir WorkDir `json:"work_dir,omitempty"`
 	GPUs    int     `json:"gpus"`
-	// MemoryBytes and DiskBytes are limits; 0 means none. Seconds is the time
-	// limit of the command; 0 means none but Slurm's.
+	// MemoryBytes and DiskBytes are limits; 0 means none. Seconds is the time limit of the command; 0
+	// means none but Slurm's.
 	MemoryBytes int64   `json:"memory_bytes"`
 	DiskBytes   int64   `json:"disk_bytes"`
 	Seconds     float64 `json:"seconds"`
-	// KillSeconds is the time from the TERM that stops the command until the KILL; 0
-	// means package container's default.
+	// KillSeconds is the time from the TERM that stops the command until the KILL; 0 means package
+	// container's default.
 	KillSeconds float64 `json:"kill_seconds,omitempty"`
 	Network     bool    `json:"network"`
 	// ShmBytes is the size of the container's /dev/shm; 0 means half of the memory.
 	ShmBytes int64 `json:"shm_bytes,omitempty"`
 	// Scratch is a directory on the node's own disk.
 	Scratch string `json:"scratch"`
-	// Runtime is the one that is to run the container; empty means Auto.
+	// Runtime is the runtime of the container; empty means Auto.
 	Runtime runtimes.Name `json:"runtime,omitempty"`
 }
 
-// Ran says which runtime runs a container, and why.
+// Ran names the runtime of a container, and the reason for its choice.
 type Ran struct {
 	Runtime runtimes.Name `json:"runtime"`
 	// Reason is a sentence for people.
 	Reason string `json:"reason"`
 }
 
-// Inputs are what a bundle needs on the shared disk before its job is
-// submitted.
+// Inputs are the inputs of a bundle on the shared disk, which its job needs.
 type Inputs struct {
-	// Image is the path of the SIF. ImageDigest is the name, with its digest, of the
-	// image that the SIF was made from. Where an engine runs the container, there is no
-	// SIF, and ImageDigest is what the engine's store has: also the id of an image
-	// without a digest.
+	// Image is the path of the SIF. ImageDigest is the name, with its digest, of the image from which the
+	// SIF was made. If an engine runs the container, there is no SIF, and ImageDigest names the image in
+	// the engine's store: it may also be the id of an image without a digest.
 	Image       string `json:"image"`
 	ImageDigest string `json:"image_digest"`
-	// ImageFile is set if Image does not belong to the bridge, so that others may
-	// change it. Its path had no symbolic link when it was staged.
+	// ImageFile is set if Image does not belong to the bridge, so that others may change it. Its path had no
+	// symbolic link when it was staged.
 	ImageFile    *ImageFile   `json:"image_file,omitempty"`
 	Dependencies []Dependency `json:"dependencies,omitempty"`
 }
 
-// ImageFile describes a SIF that is used in place, as it was when it was staged.
+// ImageFile describes a SIF that is used in place, at the time of its staging.
 type ImageFile struct {
 	Size int64 `json:"size"`
 	// Modified is its time of modification, in nanoseconds since 1970.
 	Modified int64 `json:"modified"`
 }
 
-// Dependency shows Source, a file or directory on the shared disk, read-only
-// at ChildPath of the bundle's working directory. A ChildPath that begins with a
-// slash is a path of the container.
+// Dependency shows Source, a file or directory on the shared disk, read-only at ChildPath of the bundle's
+// working directory. A ChildPath that begins with a slash is a path of the container.
 type Dependency struct {
 	ChildPath string `json:"child_path"`
 	Source    string `json:"source"`
-	// InPlace is set if Source is not a copy of the bridge's, so that others may
-	// change it. Its path had no symbolic link when it was staged, and must have
-	// none when it is bound.
+	// InPlace is set if Source is not a copy of the bridge's, so that others may change it. Its path had
+	// no symbolic link when it was staged, and must have none when it is bound.
 	InPlace bool `json:"in_place,omitempty"`
-	// Link describes the data of a link bundle when it was staged; nil for other
-	// bundles.
+	// Link describes the data of a link bundle at the time of its staging; nil for other bundles.
 	Link *Link `json:"link,omitempty"`
 }
 
@@ -119,36 +113,33 @@ type Link struct {
 	// Bundle is a link to Path.
 	Bundle string `json:"bundle"`
 	Path   string `json:"path"`
-	// Note is a sentence for the researcher if the data has changed since its first
-	// use.
+	// Note is a sentence for the researcher if the data has changed since its first use.
 	Note string `json:"note,omitempty"`
 	Fingerprint
 }
 
-// Fingerprint describes a file, or a directory with its contents, by names, sizes
-// and times only.
+// Fingerprint describes a file, or a directory with its contents, by names, sizes and times only.
 type Fingerprint struct {
 	Files       int64 `json:"files"`
 	Directories int64 `json:"directories"`
 	Bytes       int64 `json:"bytes"`
 	// Newest is the latest time of modification of a file.
 	Newest time.Time `json:"newest,omitzero"`
-	// Digest is the SHA-256, in lower-case hexadecimal, over the type, the
-	// path, the size and the time of each entry, in order.
+	// Digest is the SHA-256, in lower-case hexadecimal, over the type, the path, the size and the time of
+	// each entry, in order.
 	Digest string `json:"digest"`
 	// Partial is set if it covers only the first Entries.
 	Partial bool  `json:"partial,omitempty"`
 	Entries int64 `json:"entries"`
 }
 
-// Started is the record of an attempt's start. Attempt.Begin or Attempt.Fence writes
-// it once, and it never changes.
+// Started is the record of an attempt's start. Attempt.Begin or Attempt.Fence writes it once, and it never
+// changes.
 type Started struct {
 	Format int `json:"format"`
-	// Token is 128 random bits in hexadecimal, from the process that took the
-	// attempt.
+	// Token is 128 random bits in hexadecimal, from the process that took the attempt.
 	Token string `json:"token"`
-	// Fenced is set when a bridge took the attempt so that no worker begins it.
+	// Fenced is set if a bridge took the attempt so that no worker begins it.
 	Fenced  bool      `json:"closed,omitempty"`
 	Node    string    `json:"node,omitempty"`
 	Job     string    `json:"job,omitempty"`
@@ -156,7 +147,7 @@ type Started struct {
 	At      time.Time `json:"at"`
 }
 
-// Stage is a worker's progress.
+// Stage is a part of a worker's run.
 type Stage string
 
 // The stages of a worker.
@@ -166,21 +157,21 @@ const (
 	StageCopying  Stage = "copying"  // the command has ended, and its working directory is copied (see WorkDir)
 )
 
-// Usage is what an attempt has used so far.
+// Usage is the attempt's usage so far.
 type Usage struct {
 	UserSeconds   float64 `json:"user_seconds"`
 	SystemSeconds float64 `json:"system_seconds"`
 	MemoryBytes   int64   `json:"memory_bytes"`
 	MemoryPeak    int64   `json:"memory_peak_bytes"`
 	DiskBytes     int64   `json:"disk_bytes"`
-	// GPU is zero where the GPUs cannot be measured.
+	// GPU is zero if the GPUs cannot be measured.
 	GPU GPUUsage `json:"gpu,omitzero"`
 }
 
-// GPUUsage is what samples found an attempt to use of its GPUs.
+// GPUUsage is an attempt's usage of its GPUs, from samples.
 type GPUUsage struct {
-	// Busy is the part of the time in which they worked, from 0 to 1, as the mean of
-	// its GPUs, in the last sample; BusyMean is that of all samples so far.
+	// Busy is the share of the time in which they worked, from 0 to 1, as the mean of its GPUs, in the
+	// last sample; BusyMean is the mean of all samples so far.
 	Busy     float64 `json:"busy"`
 	BusyMean float64 `json:"busy_mean"`
 	// MemoryBytes and MemoryPeak are sums over its GPUs.
@@ -195,7 +186,7 @@ type Status struct {
 	Token  string    `json:"token"`
 	Stage  Stage     `json:"stage"`
 	At     time.Time `json:"at"`
-	// CommandStarted is when the command began; zero before.
+	// CommandStarted is the start of the command; zero before.
 	CommandStarted time.Time `json:"command_started"`
 	Usage          Usage     `json:"usage"`
 	// Ran is zero until a runtime is chosen.
@@ -204,15 +195,13 @@ type Status struct {
 	Container Container `json:"container,omitzero"`
 }
 
-// Container says where a container runs on its node, so that its ports can be reached from
-// there.
+// Container is the place of a container on its node, through which its ports can be reached there.
 type Container struct {
 	Runtime runtimes.Name `json:"runtime"`
 	// Name is an engine's name for it; empty for other runtimes.
 	Name string `json:"name,omitempty"`
-	// PID is the process id of an ancestor of all its processes, and Started when that process
-	// began, in ticks since the node's start (proc_pid_stat(5)); both zero where an engine does
-	// not give the id.
+	// PID is the process id of an ancestor of all its processes, and Started the start of that process, in
+	// ticks since the node's start (proc_pid_stat(5)). Both are zero if an engine does not give the id.
 	PID     int    `json:"pid,omitempty"`
 	Started uint64 `json:"started,omitempty"`
 	// Network is set if it has the node's own network, or an engine's.
@@ -230,47 +219,46 @@ const (
 	CausePlatform  Cause = "platform" // a node, a disk, Slurm, this software
 )
 
-// Exit is how an attempt ended.
+// Exit is the record of an attempt's end.
 type Exit struct {
 	Format int    `json:"format"`
 	Token  string `json:"token"`
 	Cause  Cause  `json:"cause"`
-	// ExitCode is the command's exit status, or 128 plus the number of the signal
-	// that ended it; nil when the command never ran.
+	// ExitCode is the command's exit status, or 128 plus the number of the signal that ended it; nil if the
+	// command never ran.
 	ExitCode *int `json:"exit_code"`
-	// Failure is one sentence for the researcher; empty when the exit status says
-	// enough.
+	// Failure is one sentence for the researcher; empty if the exit status says enough.
 	Failure string `json:"failure,omitempty"`
-	// Note is a sentence that says what differed from a usual run, for example why it
-	// took longer; empty as a rule.
+	// Note is a sentence about a difference from a usual run, for example a reason for its length; usually
+	// empty.
 	Note string `json:"note,omitempty"`
-	// Terminated is set when the worker was told to stop (TERM: scancel,
-	// preemption, Slurm's time limit) before the command had ended.
+	// Terminated is set if the worker was told to stop (TERM: scancel, preemption, Slurm's time limit)
+	// before the command had ended.
 	Terminated bool `json:"terminated,omitempty"`
-	// NotStarted is set when it is certain that the command never began: its container
-	// could not be prepared or set up.
+	// NotStarted is set if the command certainly never began: its container could not be prepared or set
+	// up.
 	NotStarted bool `json:"not_started,omitempty"`
-	// NodeAtFault is set, with NotStarted, when the fault is proven to be in the node.
+	// NodeAtFault is set, with NotStarted, if the node is proven to be at fault.
 	NodeAtFault bool `json:"node_at_fault,omitempty"`
-	// SharedDiskFull is set, with NotStarted, when the shared disk had no room. Then no
-	// other node would do.
+	// SharedDiskFull is set, with NotStarted, if the shared disk had no room. Then every other node would
+	// fail, too.
 	SharedDiskFull bool `json:"shared_disk_full,omitempty"`
-	// CommandStarted is when the command began, and CommandEnded when its
-	// container ended; zero when it had none.
+	// CommandStarted is the start of the command, and CommandEnded the end of its container; zero if it
+	// had none.
 	CommandStarted time.Time `json:"command_started"`
 	CommandEnded   time.Time `json:"command_ended"`
 	Usage          Usage     `json:"usage"`
-	// Ran is zero where no container began.
+	// Ran is zero if no container began.
 	Ran Ran `json:"ran,omitzero"`
 }
 
-// IsCommandStatus reports whether an exit status of `cl-worker exec` is that of its command,
-// also where no exit record says so. A worker has 120 to 125 for its own ends, and the Go
-// runtime 2; a status above 127 may be a signal's.
+// IsCommandStatus reports whether an exit status of `cl-worker exec` is the command's, even without an exit
+// record. A worker's own ends have 120 to 125, and those of the Go runtime 2; a status above 127 may be a
+// signal's.
 func IsCommandStatus(status int) bool { return status >= 0 && status < 120 && status != 2 }
 
-// WriteSpec publishes the specification. It makes the attempt's directory, the run
-// directory and their parents, and nothing above. Writing the same again is harmless.
+// WriteSpec publishes the specification. It makes the attempt's directory, the run directory and their
+// parents, and nothing above. A repetition is harmless.
 func (a Attempt) WriteSpec(s Spec) error {
 	for _, dir := range []string{a.Dir, s.RunDir} {
 		if err := makeWithParent(dir); err != nil {
@@ -286,8 +274,8 @@ func (a Attempt) WriteSpec(s Spec) error {
 	return errors.Join(atomicfile.SyncDir(bundle), atomicfile.SyncDir(filepath.Dir(bundle)))
 }
 
-// makeWithParent makes a directory and its parent. Directories above are missing if
-// the shared disk is not mounted; nothing may be written there then.
+// makeWithParent makes a directory and its parent. If the shared disk is not mounted the directories above
+// are missing, and makeWithParent must not make them.
 func makeWithParent(dir string) error {
 	for _, d := range []string{filepath.Dir(dir), dir} {
 		if err := os.Mkdir(d, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -329,7 +317,7 @@ func writeRecord(path string, record any) error {
 	return atomicfile.Write(path, append(data, '\n'), 0o600)
 }
 
-// record is what readRecord reads. check returns what is wrong with it.
+// record is a record that readRecord can read. check returns an error for an invalid one.
 type record interface{ check() error }
 
 func (s Spec) check() error    { return checkFormat(s.Format) }
@@ -347,8 +335,7 @@ func (e Exit) check() error {
 	return fmt.Errorf("unknown cause %q", e.Cause)
 }
 
-// checkHead also refuses an empty token, which would equal that of any other damaged
-// record.
+// checkHead also refuses an empty token, because the tokens of two damaged records would be equal.
 func checkHead(format int, token string) error {
 	if err := checkFormat(format); err != nil {
 		return err
@@ -382,7 +369,7 @@ func readRecord[T record](path string) (T, error) {
 	return read, nil
 }
 
-// decode refuses all but a whole record of this Format.
+// decode returns an error for everything but a whole record of this Format.
 func decode[T record](data []byte) (T, error) {
 	var read, none T
 	if err := json.Unmarshal(data, &read); err != nil {

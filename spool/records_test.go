@@ -33,7 +33,7 @@ func TestRecordsComeBackAsTheyWere(t *testing.T) {
 		Format: Format, Token: "t", Cause: CauseLimit, ExitCode: &code, Failure: "too long", Terminated: true,
 		CommandStarted: at(3), CommandEnded: at(4), Usage: usage,
 	}
-	for range 2 { // writing the same again is harmless
+	for range 2 { // a repetition is harmless
 		must(t, errors.Join(a.WriteSpec(spec), a.WriteStatus(status), a.WriteExit(exit)))
 	}
 	gotSpec, specErr := AttemptOf(a.SpecPath()).ReadSpec()
@@ -193,8 +193,7 @@ func TestPlacesOfTheLayout(t *testing.T) {
 	}
 }
 
-// Whatever lies where a record should be, a reader returns one that was
-// written whole, or an error.
+// For any content in a record's place, a reader returns a record that was written whole, or an error.
 func FuzzRecords(f *testing.F) {
 	f.Add([]byte(`{"format":1,"token":"t","cause":"user","exit_code":1}`))
 	f.Add([]byte(`{"format":1,"token":"t","closed":true,"at":"2026-11-20T10:00:00Z"}`))

@@ -2,33 +2,32 @@ package spool
 
 import "regexp"
 
-// WorkDir says on which disk a bundle's working directory lies while its command runs.
+// WorkDir decides on which disk a bundle's working directory lies while its command runs.
 type WorkDir string
 
 // The choices for WorkDir; empty means the first.
 const (
 	// WorkDirShared is the run directory itself.
 	WorkDirShared WorkDir = "shared"
-	// WorkDirLocal is a directory on the node's own disk. The worker copies it to the
-	// run directory before it writes the exit record. The output files are in the run
-	// directory from the start.
+	// WorkDirLocal is a directory on the node's own disk. The worker copies it to the run directory before
+	// it writes the exit record. The output files are in the run directory from the start.
 	WorkDirLocal WorkDir = "local"
 )
 
-// CopyPrefix begins the names of incomplete copies that the worker with this token
-// makes at the top of a run directory; a dash and a number follow. A killed worker
-// leaves such files, which are no results.
+// CopyPrefix returns the beginning of the names of incomplete copies that the worker with this token makes
+// at the top of a run directory; a dash and a number follow. A killed worker leaves such files, which are
+// no results.
 func CopyPrefix(token string) string { return copyPrefix + token }
 
 const copyPrefix = ".copying-"
 
-// copyName is the form of those names. The token makes an accidental match unlikely.
+// copyName matches those names. The token makes an accidental match unlikely.
 var copyName = regexp.MustCompile(`^` + regexp.QuoteMeta(copyPrefix) + `[0-9a-f]{32}-[0-9]+$`)
 
 // IsCopyName reports whether a path below a run directory is such a name.
 func IsCopyName(below string) bool { return copyName.MatchString(below) }
 
-// Results says what happens to a bundle's results.
+// Results decides the place of a bundle's results.
 type Results string
 
 // The choices for Results; empty means the first.

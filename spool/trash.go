@@ -14,9 +14,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/filetree"
 )
 
-// Weigh walks through a leftover. It returns the room that it takes, and when anything
-// in it was last changed by the disk's clock. It omits directories without their
-// owner's permissions. With an error the walk was incomplete.
+// Weigh walks through a leftover. It returns the space that it takes, and the time of its last change by the
+// disk's clock. It omits directories without their owner's permissions. After an error the result is
+// incomplete.
 func (d Disk) Weigh(ctx context.Context, l Leftover) (bytes int64, touched time.Time, err error) {
 	err = filepath.WalkDir(l.Path, func(_ string, e fs.DirEntry, err error) error {
 		var info fs.FileInfo
@@ -31,7 +31,7 @@ func (d Disk) Weigh(ctx context.Context, l Leftover) (bytes int64, touched time.
 		case err != nil:
 			return err
 		}
-		touched = later(touched, changed(info))
+		touched = later(touched, changeTime(info))
 		if s, ok := info.Sys().(*syscall.Stat_t); ok {
 			bytes += s.Blocks * 512 // stat(2): blocks of 512 bytes
 		}
@@ -46,9 +46,9 @@ func (d Disk) Weigh(ctx context.Context, l Leftover) (bytes int64, touched time.
 // ErrTouched means that a leftover has come into use.
 var ErrTouched = errors.New("it is in use again")
 
-// PutAside renames a leftover within its directory, so that nobody sees a part of it,
-// and returns it as trash. now is the disk's time. It fails with ErrTouched if entries
-// were made in it since l.Touched. Temporary files and rings are not put aside.
+// PutAside renames a leftover within its directory, so that no reader sees a part of it, and returns it as
+// trash. now is the disk's time. It fails with ErrTouched if entries were made in it since l.Touched.
+// Temporary files and rings are not put aside.
 func (d Disk) PutAside(l Leftover, now time.Time) (Leftover, error) {
 	dir, name := filepath.Split(l.Path)
 	trash := l
@@ -57,7 +57,7 @@ func (d Disk) PutAside(l Leftover, now time.Time) (Leftover, error) {
 	if err := os.Rename(l.Path, trash.Path); err != nil {
 		return Leftover{}, fmt.Errorf("put aside: %w", err)
 	}
-	// What was renamed keeps the time of its content.
+	// A renamed directory keeps the time of its content.
 	if info, err := os.Lstat(trash.Path); err == nil && info.ModTime().After(l.Touched) {
 		return Leftover{}, errors.Join(fmt.Errorf("put aside %s: %w", l.Path, ErrTouched), d.PutBack(trash))
 	}
@@ -67,7 +67,7 @@ func (d Disk) PutAside(l Leftover, now time.Time) (Leftover, error) {
 // PutBack gives trash its name again, unless that name is in use.
 func (d Disk) PutBack(trash Leftover) error {
 	dir, name := filepath.Split(trash.Path)
-	_, was, ok := trashed(name)
+	_, was, ok := parseTrashName(name)
 	if !ok {
 		return fmt.Errorf("put back %s: %w", trash.Path, fs.ErrInvalid)
 	}
@@ -75,14 +75,14 @@ func (d Disk) PutBack(trash Leftover) error {
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("put back %s: %w", path, errors.Join(fs.ErrExist, err))
 	}
-	// rename(2) replaces an empty directory that was made in between, and no other.
+	// rename(2) replaces only an empty directory that was made in between.
 	if err := os.Rename(trash.Path, path); err != nil {
 		return fmt.Errorf("put back: %w", err)
 	}
 	return nil
 }
 
-// Discard removes a leftover for good. One that is gone is no error.
+// Discard removes a leftover for good. It is no error if it is gone.
 func (d Disk) Discard(l Leftover) error {
 	if l.Kind == LeftTemporary || l.Kind == LeftRing {
 		if err := os.Remove(l.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
