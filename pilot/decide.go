@@ -9,7 +9,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// Bundle is a staged bundle, and what it asks for. Memory is in bytes; a Time of 0 asks for no limit.
+// Bundle is a staged bundle with its request. Memory is in bytes; a Time of 0 requests no limit.
 type Bundle struct {
 	UUID, Name         string
 	CPUs, GPUs, Memory int64
@@ -20,23 +20,21 @@ type Bundle struct {
 	Created int64
 }
 
-// Shape is what a new pilot offers. All pilots of a manager are alike.
+// Shape is the capacity of a new pilot. All pilots of a manager are alike.
 type Shape struct {
 	CPUs, GPUs, Memory int64
 	// Longest is the longest run that a pilot can take; 0 means no bound.
 	Longest time.Duration
-	// Tag is that of the workers; empty for none. If it is exclusive, they take only bundles that ask
-	// for it.
+	// Tag is the workers' tag; empty for none. If it is exclusive, they take only bundles that ask for it.
 	Tag       string
 	Exclusive bool
-	// Runs is how many runs a pilot takes in all; 0 means no bound.
+	// Runs bounds the number of runs that a pilot takes in its life; 0 means no bound.
 	Runs int64
 }
 
-// Misfit says why no pilot of this shape can take a bundle; it is empty if one can. CodaLab's own manager
-// compares CPUs, GPUs and memory alone (worker_manager.py: filter_bundles). The rules about tags are
-// those by which a server hands out bundles (codalab/server/bundle_manager.py: _get_matched_workers,
-// _filter_workers).
+// Misfit returns the reason for which no pilot of this shape can take a bundle; empty if one can. CodaLab's
+// own manager compares only CPUs, GPUs and memory (worker_manager.py: filter_bundles). The rules about tags
+// are those of the server (codalab/server/bundle_manager.py: _get_matched_workers, _filter_workers).
 func (s Shape) Misfit(b Bundle) string {
 	tag := strings.TrimPrefix(strings.TrimSpace(b.Queue), "tag=")
 	switch {
@@ -58,7 +56,7 @@ func (s Shape) Misfit(b Bundle) string {
 	return ""
 }
 
-// Room is what a pilot can still take.
+// Room is the free capacity of a pilot.
 type Room struct {
 	CPUs, GPUs, Memory int64
 	// Longest is the longest run; 0 means no bound. Runs is the number of runs; a negative one means no bound.
@@ -68,7 +66,7 @@ type Room struct {
 	Whole bool
 }
 
-// Whole is the room of a new pilot.
+// Whole returns the room of a new pilot.
 func (s Shape) Whole() Room {
 	r := Room{CPUs: s.CPUs, GPUs: s.GPUs, Memory: s.Memory, Longest: s.Longest, Runs: -1, Whole: true}
 	if s.Runs > 0 {
@@ -77,8 +75,8 @@ func (s Shape) Whole() Room {
 	return r
 }
 
-// take takes a bundle, if there is room for it.
-func (r *Room) take(b Bundle) bool {
+// reserve reserves room for a bundle, and reports whether there was enough.
+func (r *Room) reserve(b Bundle) bool {
 	if r.Runs == 0 || b.CPUs > r.CPUs || b.GPUs > r.GPUs || b.Memory > r.Memory || r.Longest > 0 && b.Time > r.Longest {
 		return false
 	}
@@ -86,8 +84,8 @@ func (r *Room) take(b Bundle) bool {
 	return true
 }
 
-// takeAll takes a bundle that is too large for the shape. It needs a pilot for itself.
-func (r *Room) takeAll() bool {
+// reserveWhole reserves a whole pilot for a bundle that is too large for the shape.
+func (r *Room) reserveWhole() bool {
 	whole := r.Whole && r.Runs != 0
 	if whole {
 		*r = Room{}
@@ -95,50 +93,49 @@ func (r *Room) takeAll() bool {
 	return whole
 }
 
-// Known is what a decision rests on.
+// Known is the information for a decision.
 type Known struct {
 	// Staged are the bundles that wait for a worker of this manager.
 	Staged []Bundle
 	// Live counts the pilots that have not ended.
 	Live int
-	// Coming is the room of the pilots that are pending or have not reached the server yet, Free that of
-	// those that the server knows.
+	// Coming is the room of the pilots that are pending or have not reached the server yet, Free the room
+	// of those that the server knows.
 	Coming, Free []Room
 }
 
 // Limits are the bounds on the number of pilots.
 type Limits struct {
 	Min, Max int
-	// Spaced is set while the time between two starts has not passed. It does not hold back pilots
-	// below Min (worker_manager.py: run_one_iteration).
+	// Spaced is set while the time between two starts has not passed. It does not delay pilots below Min
+	// (worker_manager.py: run_one_iteration).
 	Spaced bool
 }
 
-// Decision says how many pilots to start, and why.
+// Decision is the number of pilots to start. Why is its reason, for the log.
 type Decision struct {
 	Start int
 	Why   string
 }
 
-// Decide counts the pilots that staged bundles need. A bundle goes to the first room that it fits into:
-// of a pilot that the server knows, else of one that is coming, else of a new one. A bundle that is
-// too large for the shape, which only a manager without a filter passes on, counts as one that needs a pilot for
-// itself. Bundles share pilots as they do on the server, so that ten bundles of one CPU need three pilots of
-// four.
+// Decide counts the pilots that staged bundles need. Each bundle goes to the first pilot with enough room:
+// first to one that the server knows, then to one that is coming, then to a new one. Bundles share pilots
+// as they do on the server, so that ten bundles of one CPU need three pilots of four. A bundle that is too
+// large for the shape, which only a manager without a filter passes on, needs a pilot for itself.
 func Decide(shape Shape, k Known, l Limits) Decision {
 	free, coming := slices.Clone(k.Free), slices.Clone(k.Coming)
 	var fresh []Room
 	soon, later := 0, 0
 	for _, b := range k.Staged {
 		switch {
-		case place(shape, free, b):
+		case placeBundle(shape, free, b):
 			soon++
-		case place(shape, coming, b):
+		case placeBundle(shape, coming, b):
 			later++
-		case !place(shape, fresh, b):
+		case !placeBundle(shape, fresh, b):
 			room := shape.Whole()
-			if fits := room.take(b); !fits {
-				room.takeAll()
+			if fits := room.reserve(b); !fits {
+				room.reserveWhole()
 			}
 			fresh = append(fresh, room)
 		}
@@ -151,30 +148,30 @@ func Decide(shape Shape, k Known, l Limits) Decision {
 		start, held = missing, "the time between two starts has not passed"
 	}
 	if most := max(l.Max-k.Live, 0); start > most {
-		start, held = most, fmt.Sprintf("%d are the most", l.Max)
+		start, held = most, fmt.Sprintf("%d is the maximum", l.Max)
 	}
-	return Decision{Start: start, Why: why(k, soon, later, need, missing, held)}
+	return Decision{Start: start, Why: explain(k, soon, later, need, missing, held)}
 }
 
-// place puts a bundle into the first room that has space for it.
-func place(shape Shape, rooms []Room, b Bundle) bool {
+// placeBundle puts a bundle into the first room with enough space.
+func placeBundle(shape Shape, rooms []Room, b Bundle) bool {
 	large := b.CPUs > shape.CPUs || b.GPUs > shape.GPUs || b.Memory > shape.Memory || shape.Longest > 0 && b.Time > shape.Longest
 	for i := range rooms {
-		if large && rooms[i].takeAll() || !large && rooms[i].take(b) {
+		if large && rooms[i].reserveWhole() || !large && rooms[i].reserve(b) {
 			return true
 		}
 	}
 	return false
 }
 
-// why says what a decision rests on.
-func why(k Known, soon, later, need, missing int, held string) string {
+// explain returns the reason of a decision.
+func explain(k Known, soon, later, need, missing int, held string) string {
 	parts := []string{count(len(k.Staged), "staged bundle"), count(k.Live, "worker")}
 	if soon > 0 {
 		parts = append(parts, fmt.Sprintf("running workers have room for %d", soon))
 	}
 	if later > 0 {
-		parts = append(parts, fmt.Sprintf("%s will take %d", count(len(k.Coming), "coming worker"), later))
+		parts = append(parts, fmt.Sprintf("%s will take %d", count(len(k.Coming), "starting worker"), later))
 	}
 	if need > 0 {
 		parts = append(parts, fmt.Sprintf("%d more needed", need))

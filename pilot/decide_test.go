@@ -9,7 +9,7 @@ import (
 
 const gib = 1 << 30
 
-// bundles are n bundles that ask for this many CPUs and 2 GiB.
+// bundles returns n bundles that request this many CPUs and 2 GiB.
 func bundles(n int, cpus int64) []pilot.Bundle {
 	var list []pilot.Bundle
 	for range n {
@@ -51,15 +51,15 @@ func TestPilotsAreStartedForBundlesWithoutRoom(t *testing.T) {
 		},
 		"never above the maximum": {
 			shape: small, limits: pilot.Limits{Max: 10}, known: pilot.Known{Staged: bundles(30, 1), Live: 4}, want: 6,
-			why: "30 staged bundles, 4 workers, 30 more needed, 10 are the most",
+			why: "30 staged bundles, 4 workers, 30 more needed, 10 is the maximum",
 		},
 		"above the maximum already": {
 			shape: small, limits: pilot.Limits{Max: 2}, known: pilot.Known{Staged: bundles(1, 1), Live: 4},
-			why: "1 staged bundle, 4 workers, 1 more needed, 2 are the most",
+			why: "1 staged bundle, 4 workers, 1 more needed, 2 is the maximum",
 		},
 		"coming pilots count": {
 			shape: small, limits: pilot.Limits{Max: 10}, known: pilot.Known{Staged: bundles(3, 1), Live: 2, Coming: rooms(2, small.Whole())}, want: 1,
-			why: "3 staged bundles, 2 workers, 2 coming workers will take 2, 1 more needed",
+			why: "3 staged bundles, 2 workers, 2 starting workers will take 2, 1 more needed",
 		},
 		"free room counts": {
 			shape: large, limits: pilot.Limits{Max: 10}, known: pilot.Known{Staged: bundles(3, 1), Live: 1, Free: rooms(1, pilot.Room{CPUs: 2, Memory: 8 * gib, Runs: -1})}, want: 1,

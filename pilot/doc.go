@@ -1,17 +1,17 @@
-// Package pilot starts workers for the staged bundles of a CodaLab server. A pilot is one such
-// worker: a cl-worker that some batch system runs, that asks the server for runs by itself, and that
-// ends when it has been idle for a while.
+// Package pilot starts workers for the staged bundles of a CodaLab server. A pilot is one such worker: a
+// cl-worker that a batch system runs. It asks the server for runs itself, and ends when it has been idle
+// for a while.
 //
 // The package has three parts:
 //
-//   - [Decide] is the arithmetic, pure: what is known of bundles, pilots and the server's workers, to
-//     how many pilots to start and why.
-//   - [Manager] is the loop around it. A pass asks the server for staged bundles and, where the answer
-//     may call for a new pilot, the backend for its pilots and the server for its workers.
-//   - [Backend] is the batch system. Package slurmbatch is the one for Slurm.
+//   - [Decide] is pure: from the bundles, the pilots and the server's workers it computes the number of
+//     pilots to start, with the reason.
+//   - [Manager] is the loop around it. A pass asks the server for staged bundles. If the answer may require
+//     a new pilot, it also asks the backend for its pilots and the server for its workers.
+//   - [Backend] is the batch system. Package slurmbatch implements it for Slurm.
 //
-// The manager keeps nothing on a disk. It finds its pilots again by their names, so it may be ended and
-// started at any time; pilots do not notice. No answer is never taken for an answer: a manager that
+// The manager stores nothing on a disk. It recognizes its pilots by their names, so it may be ended and
+// started at any time without an effect on them. A missing answer never counts as an answer: a manager that
 // cannot see its pilots starts none.
 //
 // The package follows codalab/worker_manager/worker_manager.py of CodaLab.

@@ -16,85 +16,86 @@ import (
 )
 
 const (
-	// lookEvery is how often the backend is asked for pilots while no bundle needs a new one.
-	lookEvery = 5 * time.Second
-	// bootPatience is how long a running pilot counts as one that will take bundles soon although the
-	// server does not know it yet.
+	// askBackendEvery is the interval at which the manager asks the backend while no bundle needs a new pilot.
+	askBackendEvery = 5 * time.Second
+	// bootPatience is the time for which a running pilot counts as coming although the server does not
+	// know it yet.
 	bootPatience = 5 * time.Minute
-	// uncertainFor is how long a pilot counts as pending that the backend may have started and does not show.
+	// uncertainFor is the time for which a pilot counts as pending that the backend may have started and
+	// does not show.
 	uncertainFor = 2 * time.Minute
-	// longestBackOff bounds the time without new pilots after failures.
+	// longestBackOff is the longest pause without new pilots after failures.
 	longestBackOff = time.Minute
 )
 
-// Server is what a manager needs of a CodaLab server. A *client.Client is one.
+// Server is the part of a CodaLab server that a manager uses. *client.Client implements it.
 type Server interface {
 	SearchBundles(ctx context.Context, worksheet string, keywords []string) ([]client.BundleInfo, json.RawMessage, error)
 	Workers(ctx context.Context) ([]client.WorkerInfo, error)
 	Bundle(ctx context.Context, uuid string, include ...string) (client.BundleInfo, error)
 }
 
-// Manager keeps as many pilots as staged bundles need. The exported fields are set before the first
-// use. Its methods are for one goroutine.
+// Manager keeps as many pilots as staged bundles need. The exported fields are set before the first use. Its
+// methods are for one goroutine.
 type Manager struct {
 	Server  Server
 	Backend Backend
-	// Shape is what a pilot offers.
+	// Shape is the capacity of a new pilot.
 	Shape Shape
-	// Search are further keywords that bundles have to match. With Everybody the bundles of all
-	// users count, else those of the user.
+	// Search has further keywords that bundles have to match. With Everybody the bundles of all users count,
+	// else those of the user.
 	Search    []string
 	Everybody bool
-	// NoFilter counts bundles that do not fit Shape, too.
+	// NoFilter also counts bundles that do not fit Shape.
 	NoFilter bool
 	// Min and Max bound the number of pilots.
 	Min, Max int
 	// Pause is the time between two passes, Spacing the least time between two passes that start pilots.
 	Pause, Spacing time.Duration
-	// MostFailed ends Run when more pilots than that have failed; a negative one never does.
+	// MostFailed is the number of failed pilots after which Run ends; negative for never.
 	MostFailed int
 	Log        *slog.Logger
 	Now        func() time.Time
 
 	tracked  map[string]*tracked
-	workers  map[string]client.WorkerInfo // of the server, by worker id
+	workers  map[string]client.WorkerInfo // the server's, by worker id
 	requests map[string]Bundle            // of staged bundles and of runs, by uuid
-	largest  Shape                        // what workers have reported so far; zero before the first
-	said     map[string]string            // what has been logged, by its subject
+	largest  Shape                        // the largest reported by workers so far; zero before the first
+	logged   map[string]string            // the last logged text, by its subject
 
-	looked, started, blocked time.Time
-	streak, failed           int
-	worked                   bool // a pass has succeeded
+	answeredAt, started, blocked time.Time // answeredAt is the time of the backend's last answer
+	streak, failed               int
+	worked                       bool // a pass has succeeded
 }
 
 // tracked is a pilot that has not ended.
 type tracked struct {
 	Pilot
-	// reached is set once the server has shown it.
+	// reached is set once the server knows it.
 	reached bool
-	// uncertain is until when it counts although the backend does not show it.
+	// uncertain is the time until which it counts although the backend does not show it.
 	uncertain time.Time
 }
 
 // ErrTooManyFailed is the error of Run after more failures than MostFailed.
 var ErrTooManyFailed = errors.New("too many workers failed to start")
 
-// Run makes passes until ctx ends, and then returns nil: pilots go on. It waits for a server and a
-// backend that do not answer. It fails where the server refuses the login, or the very first request.
+// Run makes passes until ctx ends, and then returns nil; its pilots go on. It waits for a server and a backend
+// that do not answer. It fails if the server refuses the login, or the very first request.
 func (m *Manager) Run(ctx context.Context) error {
 	for {
 		err := m.Pass(ctx)
 		switch {
 		case ctx.Err() != nil:
 			m.Log.InfoContext(ctx, "ended: workers go on", slog.Int("workers", len(m.tracked)))
-			return nil //nolint:nilerr // it was to end
+			return nil //nolint:nilerr // the caller ended it
 		case err == nil:
 			m.worked = true
-			m.tell(ctx, "outage", "")
+			m.logChange(ctx, "outage", "")
 		case errors.Is(err, ErrTooManyFailed), refusesLogin(err), !m.worked && !transient(err):
 			return err
 		default:
-			m.tell(ctx, "outage", err.Error())
+			m.logChange(ctx, "outage", err.Error())
 		}
 		if err := pause.For(ctx, m.Pause); err != nil {
 			continue // the next pass ends at once
@@ -113,7 +114,7 @@ func transient(err error) bool {
 	return errors.As(err, &e) && e.Transient()
 }
 
-// Pass does what is due now: it starts the pilots that are missing. It never waits for a time.
+// Pass starts the pilots that are missing. It never waits for a time.
 func (m *Manager) Pass(ctx context.Context) error {
 	now := m.Now()
 	m.prepare()
@@ -121,14 +122,14 @@ func (m *Manager) Pass(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	due := now.Sub(m.looked) >= lookEvery
+	due := now.Sub(m.answeredAt) >= askBackendEvery
 	if len(staged) == 0 && !due {
 		return nil
 	}
 	if err := m.askServer(ctx); err != nil {
 		return err
 	}
-	m.forget(staged)
+	m.dropRequests(staged)
 	// Only a fresh answer of the backend may start pilots, but an old one may show that none are needed.
 	if !due && m.decide(ctx, now, staged).Start == 0 {
 		return nil
@@ -140,7 +141,7 @@ func (m *Manager) Pass(ctx context.Context) error {
 		return ErrTooManyFailed
 	}
 	d := m.decide(ctx, now, staged)
-	m.tell(ctx, "decision", d.Why)
+	m.logChange(ctx, "decision", d.Why)
 	if d.Start == 0 || now.Before(m.blocked) {
 		return nil
 	}
@@ -149,28 +150,28 @@ func (m *Manager) Pass(ctx context.Context) error {
 
 func (m *Manager) prepare() {
 	if m.tracked == nil {
-		m.tracked, m.requests, m.said = map[string]*tracked{}, map[string]Bundle{}, map[string]string{}
+		m.tracked, m.requests, m.logged = map[string]*tracked{}, map[string]Bundle{}, map[string]string{}
 	}
 }
 
-// tell logs a text about a subject unless it is what was logged last about it.
-func (m *Manager) tell(ctx context.Context, subject, text string) {
-	before := m.said[subject]
+// logChange logs a text about a subject, unless it is the last one that was logged about it.
+func (m *Manager) logChange(ctx context.Context, subject, text string) {
+	before := m.logged[subject]
 	if before == text {
 		return
 	}
-	m.said[subject] = text
+	m.logged[subject] = text
 	switch {
 	case subject == "decision":
-		m.Log.InfoContext(ctx, "counted", slog.String("found", text))
+		m.Log.InfoContext(ctx, "decided", slog.String("reason", text))
 	case text == "":
-		m.Log.InfoContext(ctx, "the answers have come back")
+		m.Log.InfoContext(ctx, "server and batch system answer again")
 	default:
 		m.Log.WarnContext(ctx, "waiting for an answer", slog.String("error", text))
 	}
 }
 
-// staged returns the staged bundles that the manager starts pilots for, the oldest first.
+// staged returns the staged bundles for which the manager starts pilots, the oldest first.
 func (m *Manager) staged(ctx context.Context) ([]Bundle, error) {
 	all, err := m.search(ctx)
 	if err != nil {
@@ -187,19 +188,19 @@ func (m *Manager) staged(ctx context.Context) ([]Bundle, error) {
 			continue
 		}
 		misfits[b.UUID] = true
-		if m.said[b.UUID] != reason {
-			m.said[b.UUID] = reason
-			m.Log.InfoContext(ctx, "left out", slog.String("bundle", b.UUID), slog.String("reason", reason))
+		if m.logged[b.UUID] != reason {
+			m.logged[b.UUID] = reason
+			m.Log.InfoContext(ctx, "bundle left out", slog.String("bundle", b.UUID), slog.String("reason", reason))
 		}
 	}
-	maps.DeleteFunc(m.said, func(subject, _ string) bool { return codalab.IsUUID(subject) && !misfits[subject] })
+	maps.DeleteFunc(m.logged, func(subject, _ string) bool { return codalab.IsUUID(subject) && !misfits[subject] })
 	return fit, nil
 }
 
 // mostBundles replaces the server's limit of ten.
 const mostBundles = ".limit=100000"
 
-// Keywords are those of the search for staged bundles (worker_manager.py: run_one_iteration).
+// Keywords returns the keywords of the search for staged bundles (worker_manager.py: run_one_iteration).
 func (m *Manager) Keywords() []string {
 	keywords := append([]string{"state=" + string(codalab.StateStaged)}, m.Search...)
 	if !m.Everybody {
@@ -229,8 +230,8 @@ func (m *Manager) search(ctx context.Context) ([]Bundle, error) {
 	return bundles, nil
 }
 
-// readBundle reads what a bundle asks for (codalab/server/bundle_manager.py: _compute_request_cpus and the
-// functions after it).
+// readBundle reads a bundle's request (codalab/server/bundle_manager.py: _compute_request_cpus and the functions
+// after it).
 func readBundle(b codalab.Bundle) Bundle {
 	read := Bundle{
 		UUID: b.UUID, Name: b.Metadata.String("name"), Queue: b.Metadata.String("request_queue"), Created: b.Metadata.Int("created"),
@@ -245,7 +246,7 @@ func readBundle(b codalab.Bundle) Bundle {
 	return read
 }
 
-// askServer learns which workers the server knows.
+// askServer asks the server for its workers.
 func (m *Manager) askServer(ctx context.Context) error {
 	workers, err := m.Server.Workers(ctx)
 	if err != nil {
@@ -263,8 +264,8 @@ func (m *Manager) askServer(ctx context.Context) error {
 	return nil
 }
 
-// forget forgets what bundles ask for that are neither staged nor run by a worker.
-func (m *Manager) forget(staged []Bundle) {
+// dropRequests removes the requests of bundles that are neither staged nor run by a worker.
+func (m *Manager) dropRequests(staged []Bundle) {
 	needed := map[string]bool{}
 	for _, b := range staged {
 		needed[b.UUID] = true
@@ -283,17 +284,17 @@ func (m *Manager) reached(ctx context.Context, t *tracked, w client.WorkerInfo) 
 		t.reached, t.uncertain, m.streak = true, time.Time{}, 0
 		m.Log.InfoContext(ctx, "worker has reached the server", slog.String("worker", t.Name), slog.String("job", t.Job))
 	}
-	m.learn(w)
+	m.noteCapacity(w)
 }
 
-// learn notes what a pilot turns out to offer.
-func (m *Manager) learn(w client.WorkerInfo) {
+// noteCapacity notes the capacity that a pilot reports.
+func (m *Manager) noteCapacity(w client.WorkerInfo) {
 	m.largest.CPUs, m.largest.GPUs = max(m.largest.CPUs, w.CPUs), max(m.largest.GPUs, w.GPUs)
 	m.largest.Memory = max(m.largest.Memory, w.MemoryBytes)
 }
 
-// effective is the shape that pilots turn out to have: a worker may report less than was asked for. A
-// bundle that fits the one and not the other must not start pilot after pilot.
+// effective returns the shape that pilots really have: a worker may report less than was requested. A bundle
+// that fits the requested shape but not the real one must not start pilot after pilot.
 func (m *Manager) effective() Shape {
 	shape := m.Shape
 	if m.largest.CPUs > 0 {
@@ -302,13 +303,13 @@ func (m *Manager) effective() Shape {
 	return shape
 }
 
-// askBackend learns which pilots there are.
+// askBackend asks the backend for its pilots.
 func (m *Manager) askBackend(ctx context.Context, now time.Time) error {
 	pilots, err := m.Backend.Pilots(ctx)
 	if err != nil {
 		return err
 	}
-	m.looked = now
+	m.answeredAt = now
 	shown := map[string]bool{}
 	failures := m.failed
 	for _, p := range pilots {
@@ -332,7 +333,7 @@ func (m *Manager) askBackend(ctx context.Context, now time.Time) error {
 	for name, t := range m.tracked {
 		if !shown[name] && !now.Before(t.uncertain) {
 			delete(m.tracked, name)
-			m.Log.InfoContext(ctx, "worker is not listed any more", slog.String("worker", name), slog.String("job", t.Job))
+			m.Log.InfoContext(ctx, "the batch system no longer lists the worker", slog.String("worker", name), slog.String("job", t.Job))
 		}
 	}
 	if m.failed > failures {
@@ -341,7 +342,7 @@ func (m *Manager) askBackend(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// ended notes the end of a pilot. One that the server has never shown counts as failed.
+// ended notes the end of a pilot. A pilot that never reached the server counts as failed.
 func (m *Manager) ended(ctx context.Context, t *tracked, p Pilot) {
 	delete(m.tracked, p.Name)
 	about := []slog.Attr{slog.String("worker", p.Name), slog.String("job", p.Job), slog.String("state", p.State), slog.String("reason", p.Reason)}
@@ -353,13 +354,13 @@ func (m *Manager) ended(ctx context.Context, t *tracked, p Pilot) {
 	m.Log.LogAttrs(ctx, slog.LevelWarn, "worker has ended and never reached the server", append(about, slog.String("log", m.Backend.Log(p.Name)))...)
 }
 
-// backOff holds new pilots back for a while, longer after each failure in a row.
+// backOff delays new pilots, and longer after each failure in a row.
 func (m *Manager) backOff(now time.Time) {
 	m.blocked = now.Add(min(time.Second<<min(m.streak, 10), longestBackOff))
 	m.streak++
 }
 
-// decide counts the pilots to start by what is known.
+// decide counts the pilots to start from the answers so far.
 func (m *Manager) decide(ctx context.Context, now time.Time, staged []Bundle) Decision {
 	shape := m.effective()
 	k := Known{Staged: staged, Live: len(m.tracked)}
@@ -369,7 +370,7 @@ func (m *Manager) decide(ctx context.Context, now time.Time, staged []Bundle) De
 		switch {
 		case known && !w.IsTerminating:
 			k.Free = append(k.Free, m.roomIn(ctx, now, shape, t, w))
-		case known, t.reached: // it ends, or the server has lost it
+		case known, t.reached: // it is ending, or the server has lost it
 		case t.Phase == Active && !t.Since.IsZero() && now.Sub(t.Since) > bootPatience:
 		default:
 			k.Coming = append(k.Coming, shape.Whole())
@@ -379,7 +380,7 @@ func (m *Manager) decide(ctx context.Context, now time.Time, staged []Bundle) De
 	return Decide(shape, k, Limits{Min: m.Min, Max: m.Max, Spaced: spaced})
 }
 
-// roomIn is what a pilot can still take by the server's account of it.
+// roomIn returns the free capacity of a pilot, from the server's information about it.
 func (m *Manager) roomIn(ctx context.Context, now time.Time, shape Shape, t *tracked, w client.WorkerInfo) Room {
 	r := Room{
 		CPUs: w.CPUs - w.CPUsInUse, GPUs: w.GPUs - w.GPUsInUse, Memory: min(w.MemoryBytes, m.Shape.Memory), Runs: w.ExitAfterNumRuns,
@@ -396,7 +397,7 @@ func (m *Manager) roomIn(ctx context.Context, now time.Time, shape Shape, t *tra
 	return r
 }
 
-// memoryOf is the memory that a run asks for; all of it if that is not known.
+// memoryOf returns the memory that a run requests; all if that is not known.
 func (m *Manager) memoryOf(ctx context.Context, uuid string, all int64) int64 {
 	if b, ok := m.requests[uuid]; ok {
 		return b.Memory

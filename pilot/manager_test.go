@@ -17,7 +17,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/pilot"
 )
 
-// site is a server and a batch system that say what a test says, with a manager between them.
+// site is a server and a batch system with the answers of a test, and a manager between them.
 type site struct {
 	*pilot.Manager
 	t        *testing.T
@@ -26,9 +26,9 @@ type site struct {
 	staged   []client.BundleInfo
 	workers  []client.WorkerInfo
 	keywords [][]string
-	// serverErr and backendErr are what the next calls return.
+	// serverErr and backendErr are the errors of the next calls.
 	serverErr, backendErr, startErr error
-	serverBack                      time.Time // when serverErr is over; zero is never
+	serverBack                      time.Time // the end of serverErr; zero for never
 	pilots                          []pilot.Pilot
 	started, looks                  int
 }
@@ -78,7 +78,7 @@ func (s *site) Pilots(context.Context) ([]pilot.Pilot, error) {
 func (s *site) Stop(context.Context, pilot.Pilot) error { return nil }
 func (s *site) Log(name string) string                  { return "/logs/" + name }
 
-// stage has the server show n staged bundles.
+// stage makes the server show n staged bundles.
 func (s *site) stage(n int, metadata codalab.Metadata) {
 	s.staged = nil
 	for i := range n {
@@ -91,7 +91,7 @@ func (s *site) stage(n int, metadata codalab.Metadata) {
 	}
 }
 
-// checkIn has the server know pilots, with a run each if runs is set.
+// checkIn makes the server know pilots, with a run each if runs is set.
 func (s *site) checkIn(runs bool, pilots ...int) {
 	for _, i := range pilots {
 		w := client.WorkerInfo{WorkerID: pilot.WorkerID(s.pilots[i].Name), CPUs: 1, MemoryBytes: 2 * gib, ExitAfterNumRuns: codalab.UnlimitedRuns}
@@ -102,7 +102,7 @@ func (s *site) checkIn(runs bool, pilots ...int) {
 	}
 }
 
-// pass lets a time go by and makes a pass, which must start so many pilots.
+// pass lets time pass and makes a pass, which must start so many pilots.
 func (s *site) pass(after time.Duration, want int) {
 	s.t.Helper()
 	s.now = s.now.Add(after)
@@ -191,7 +191,7 @@ func TestMemoryOfRunsIsNotFree(t *testing.T) {
 	s.pass(time.Second, 1)
 }
 
-// A bundle that fits what was asked for, but not what workers turn out to have, must not start pilot after pilot.
+// A bundle that fits the requested shape, but not the real one of workers, must not start pilot after pilot.
 func TestPilotsThatAreSmallerThanAskedForAreNotStartedForever(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -368,7 +368,7 @@ func TestRunWaitsForAnOutageAndSaysItOnce(t *testing.T) {
 			t.Error(err)
 		}
 		s.logged("waiting for an answer", 1)
-		s.logged("the answers have come back", 1)
+		s.logged("server and batch system answer again", 1)
 		s.logged("ended: workers go on", 1)
 	})
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 )
 
-// Survey is what is known of a manager's pilots and of the bundles that they cannot take.
+// Survey is the state of a manager's pilots, and of the bundles that they cannot take.
 type Survey struct {
 	Pilots []Shown `json:"pilots"`
 	// Staged counts the staged bundles. Misfits are those that no pilot of the manager's shape can take.
@@ -17,7 +17,7 @@ type Survey struct {
 	Misfits []Misfit `json:"misfits"`
 }
 
-// Shown is a pilot, and what the server says of it.
+// Shown is a pilot with the server's information about it.
 type Shown struct {
 	Name     string    `json:"name"`
 	WorkerID string    `json:"worker_id"`
@@ -27,7 +27,7 @@ type Shown struct {
 	Reason   string    `json:"reason"`
 	Node     string    `json:"node"`
 	Since    time.Time `json:"since,omitzero"`
-	// Worker is nil if the server does not know the pilot, or not any more.
+	// Worker is nil if the server does not know the pilot, or no longer knows it.
 	Worker *client.WorkerInfo `json:"worker"`
 }
 
@@ -38,8 +38,9 @@ type Misfit struct {
 	Reason string `json:"reason"`
 }
 
-// Survey asks the backend and the server. It starts and changes nothing. If only the server does not
-// answer, the pilots are there, as the backend shows them; else Pilots is nil with an error.
+// Survey asks the backend and the server. It starts and changes nothing. If only the server does not answer,
+// it returns the pilots as the backend shows them, and the error. If the backend does not answer, Pilots is
+// nil.
 func (m *Manager) Survey(ctx context.Context) (Survey, error) {
 	m.prepare()
 	pilots, err := m.Backend.Pilots(ctx)
@@ -61,7 +62,7 @@ func (m *Manager) Survey(ctx context.Context) (Survey, error) {
 	for i := range s.Pilots {
 		if w, ok := m.workers[s.Pilots[i].WorkerID]; ok {
 			s.Pilots[i].Worker = &w
-			m.learn(w)
+			m.noteCapacity(w)
 		}
 	}
 	bundles, err := m.search(ctx)

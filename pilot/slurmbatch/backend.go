@@ -21,14 +21,14 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// Slurm is what the backend needs of Slurm: an *sbatch.Observer, which runs one squeue for all pilots.
+// Slurm is the part of Slurm that the backend uses. *sbatch.Observer implements it, with one squeue for all pilots.
 type Slurm interface {
 	Submit(ctx context.Context, r sbatch.Request) (sbatch.JobID, error)
 	Observe(ctx context.Context, notBefore time.Time) (sbatch.Snapshot, error)
 	Cancel(ctx context.Context, name string, ids ...sbatch.JobID) error
 }
 
-// Job is what pilots ask Slurm for. It does not ask for what is in empty fields.
+// Job is the request of a pilot's job. An empty field requests nothing.
 type Job struct {
 	Partition, Account, Constraint string
 	// NodeList and Exclude list nodes, separated by commas.
@@ -51,22 +51,22 @@ type Backend struct {
 	// WorkDir is the absolute path of the directory for the files of pilots. Nodes see it under the same path.
 	WorkDir string
 	// Worker is the command line of the worker. A Scripted one gets the environment of the user's login
-	// shell: its interpreter may be found by what a profile sets.
+	// shell, because its interpreter may depend on variables that a profile sets.
 	Worker Worker
-	// Env is further variables of the jobs of other workers, as NAME=value. They must hold no secret.
+	// Env has further variables for the jobs of other workers, as NAME=value. They must hold no secret.
 	Env []string
-	// Tokens makes a token for each pilot; nil for none. While it is set, Pilots ends the tokens of pilots that
+	// Tokens makes a token for each pilot; nil for none. If it is set, Pilots ends the tokens of pilots that
 	// have ended.
 	Tokens Tokens
-	// Credentials returns the arguments by which a worker logs in. It is called once for each pilot that has no
-	// token of its own.
+	// Credentials returns the arguments by which a worker logs in. It is called once for each pilot that has
+	// no token of its own.
 	Credentials func(ctx context.Context) ([]string, error)
-	// Logger gets what happens to tokens; nil means no log.
+	// Logger gets messages about tokens; nil means no log.
 	Logger *slog.Logger
 	Now    func() time.Time
 
-	issued                   map[string]time.Time // when pilots got their tokens, by name; nil before they are read
-	whyNoToken, tokenTrouble string               // what has been logged
+	issued                   map[string]time.Time // the times of the pilots' tokens, by name; nil before they are read
+	whyNoToken, tokenTrouble string               // the last logged reason, and error
 }
 
 var _ pilot.Backend = (*Backend)(nil)
@@ -86,13 +86,13 @@ func (b *Backend) IsPilot(name string) bool {
 	return ok && err == nil && len(id) == 16
 }
 
-// Log is the path of a pilot's log.
+// Log returns the path of a pilot's log.
 func (b *Backend) Log(name string) string { return filepath.Join(b.WorkDir, name, name+".out") }
 
-// jobFile is the path of the file with the number of a pilot's job.
+// jobFile returns the path of the file with the number of a pilot's job.
 func (b *Backend) jobFile(name string) string { return filepath.Join(b.WorkDir, name, "job") }
 
-// Request is the submission of a pilot; login are the arguments by which it logs in.
+// Request returns the submission of a pilot; login are the arguments by which it logs in.
 func (b *Backend) Request(name string, login []string) sbatch.Request {
 	j := b.Job
 	r := sbatch.Request{
@@ -114,13 +114,13 @@ func (b *Backend) Request(name string, login []string) sbatch.Request {
 // startError is a failed submission.
 type startError struct{ err *sbatch.Error }
 
-// Error says why.
+// Error returns the cause.
 func (e *startError) Error() string { return e.err.Error() }
 
 // Unwrap returns the cause.
 func (e *startError) Unwrap() error { return e.err }
 
-// Uncertain reports whether a job may have been made.
+// Uncertain reports whether Slurm may have made a job.
 func (e *startError) Uncertain() bool { return !e.err.Refused }
 
 // Start submits a pilot's job.
@@ -141,7 +141,7 @@ func (b *Backend) Start(ctx context.Context, name string) (pilot.Pilot, error) {
 	case err != nil:
 		return pilot.Pilot{}, err
 	}
-	// The log is found by the worker's id without this file.
+	// Without this file the log is still found by the worker's id.
 	_ = os.WriteFile(b.jobFile(name), []byte(id.String()+"\n"), 0o600)
 	return pilot.Pilot{Name: name, Phase: pilot.Pending, Job: id.String(), State: string(sbatch.StatePending), Since: b.Now()}, nil
 }
@@ -160,12 +160,12 @@ func (b *Backend) prepare(ctx context.Context, name string) (sbatch.Request, err
 	return r, os.WriteFile(filepath.Join(dir, name+".slurm"), []byte(r.Script), 0o600)
 }
 
-// discard removes the files of a pilot that has no job: nothing will be written there. It keeps them if the token
-// cannot be revoked now.
+// discard removes the files of a pilot that has no job and so writes no files. It keeps them if the token cannot be
+// revoked now.
 func (b *Backend) discard(ctx context.Context, name string) {
 	if b.Tokens != nil {
 		if err := b.dropToken(ctx, name); err != nil {
-			b.sayToken(ctx, err)
+			b.logTokenError(ctx, err)
 			return
 		}
 		delete(b.issued, name)
@@ -173,7 +173,7 @@ func (b *Backend) discard(ctx context.Context, name string) {
 	_ = os.RemoveAll(filepath.Join(b.WorkDir, name))
 }
 
-// Pilots returns the pilots that Slurm's controller knows. All of them cost one squeue.
+// Pilots returns the pilots that Slurm's controller knows, by one squeue.
 func (b *Backend) Pilots(ctx context.Context) ([]pilot.Pilot, error) {
 	snapshot, err := b.Slurm.Observe(ctx, b.Now())
 	if err != nil {
@@ -182,17 +182,17 @@ func (b *Backend) Pilots(ctx context.Context) ([]pilot.Pilot, error) {
 	var pilots []pilot.Pilot
 	for _, j := range snapshot.Jobs {
 		if b.IsPilot(j.Name) {
-			pilots = append(pilots, shownAs(j))
+			pilots = append(pilots, pilotOf(j))
 		}
 	}
 	if b.Tokens != nil {
-		b.tendTokens(ctx, snapshot.Jobs)
+		b.maintainTokens(ctx, snapshot.Jobs)
 	}
 	return pilots, nil
 }
 
-// shownAs is a job as a pilot.
-func shownAs(j sbatch.Job) pilot.Pilot {
+// pilotOf returns the pilot of a job.
+func pilotOf(j sbatch.Job) pilot.Pilot {
 	p := pilot.Pilot{
 		Name: j.Name, Phase: pilot.Active, Job: j.ID.String(), State: string(j.State), Reason: j.Reason, Node: j.Nodes,
 		Since: j.Start, Cancelled: j.State == sbatch.StateCancelled,
@@ -217,12 +217,13 @@ func (b *Backend) Stop(ctx context.Context, p pilot.Pilot) error {
 	return b.Slurm.Cancel(ctx, p.Name, id)
 }
 
-// ErrAmbiguous is the error for a text that names several pilots.
+// ErrAmbiguous means that a text names several pilots.
 var ErrAmbiguous = errors.New("it names several workers")
 
-// FindLog returns the pilot whose files are in the work directory and which the first of these texts
-// names that names any: by its name or worker id, by its job's number, by its hexadecimal digits or the
-// beginning of them, or by a bundle's remote, which ends in a worker id.
+// FindLog tries the texts in order and returns the first pilot that one of them names; only pilots with files in
+// WorkDir count. A text names a pilot by its name or worker id, by its job's number, by the beginning of its
+// hexadecimal digits, or by a bundle's remote, which ends in a worker id. The error is ErrAmbiguous if a text
+// names several.
 func (b *Backend) FindLog(texts ...string) (name string, err error) {
 	entries, err := os.ReadDir(b.WorkDir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -231,7 +232,7 @@ func (b *Backend) FindLog(texts ...string) (name string, err error) {
 	var pilots []pilot.Pilot
 	for _, e := range entries {
 		if b.IsPilot(e.Name()) {
-			job, _ := os.ReadFile(b.jobFile(e.Name())) // it has no known job without the file
+			job, _ := os.ReadFile(b.jobFile(e.Name())) // without the file its job is not known
 			pilots = append(pilots, pilot.Pilot{Name: e.Name(), Job: strings.TrimSpace(string(job))})
 		}
 	}
@@ -247,9 +248,9 @@ func (b *Backend) FindLog(texts ...string) (name string, err error) {
 	return "", fmt.Errorf("no worker of %s has files in %s", strings.Join(texts, ", "), b.WorkDir)
 }
 
-// FindPrinted returns the pilot whose log has a text in it; of several the one that printed last. It reads
-// all logs in the work directory, the newest first. It is for bundles that are staged again: the server forgets
-// where they ran.
+// FindPrinted returns the pilot whose log contains a text; of several, the one that printed last. It reads all
+// logs in the work directory, the newest first. It is for bundles that are staged again, because the server
+// forgets their workers.
 func (b *Backend) FindPrinted(text string) (name string, err error) {
 	logs, err := filepath.Glob(filepath.Join(b.WorkDir, "*", "*.out"))
 	if err != nil {
@@ -294,10 +295,10 @@ func contains(path, text string) (bool, error) {
 	}
 }
 
-// leastPart is the length of the shortest beginning of a name's digits that stands for the name.
+// leastPart is the least number of hexadecimal digits that can name a pilot.
 const leastPart = 4
 
-// Named returns the pilots among these that a text names, as FindLog says.
+// Named returns the pilots among these that a text names, by the rules of FindLog.
 func (b *Backend) Named(pilots []pilot.Pilot, text string) []pilot.Pilot {
 	var whole, part []pilot.Pilot
 	for _, p := range pilots {

@@ -93,7 +93,7 @@ func slots(t *testing.T, s *slurm) (pass func()) {
 }
 
 // CodaLab's own manager keeps the slots of jobs that ended in OUT_OF_MEMORY, NODE_FAIL, PREEMPTED, BOOT_FAIL or DEADLINE,
-// and those of purged records, for ever (slurm_batch_worker_manager.py: get_worker_jobs).
+// and those of purged records, forever (slurm_batch_worker_manager.py: get_worker_jobs).
 func TestEveryEndOfAJobFreesItsSlotAndNothingElseDoes(t *testing.T) {
 	t.Parallel()
 	ends := []sbatch.State{

@@ -12,9 +12,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// Fit adapts a job to the partitions that it may run in, and says what it has changed: a time limit
-// above theirs, and GPUs that nobody asked for (defaultGPUs) and that they do not have. A job that
-// names no partition is for the default one.
+// Fit adapts a job to the partitions that it may run in, and returns a sentence for each change. It lowers a
+// time limit above theirs. It removes GPUs that the partitions do not have, if they are only the default
+// (defaultGPUs). A job that names no partition is for the default one.
 func (j *Job) Fit(partitions []sbatch.Partition, defaultGPUs bool) (changes []string) {
 	wanted := strings.Split(j.Partition, ",")
 	var limit time.Duration
@@ -30,7 +30,7 @@ func (j *Job) Fit(partitions []sbatch.Partition, defaultGPUs bool) (changes []st
 	}
 	if limit > 0 && (j.Time == 0 || j.Time > limit) {
 		if j.Time > 0 {
-			changes = append(changes, fmt.Sprintf("--time is %s, which is the partition's most", formatLimit(limit)))
+			changes = append(changes, fmt.Sprintf("--time is %s, which is the partition's maximum", formatLimit(limit)))
 		}
 		j.Time = limit
 	}
@@ -46,10 +46,10 @@ func formatLimit(d time.Duration) string {
 	return fmt.Sprintf("%d-%02d:%02d:%02d", days, rest/time.Hour, rest%time.Hour/time.Minute, rest%time.Minute/time.Second)
 }
 
-// limitForm is a time limit: days-hours[:minutes[:seconds]], minutes[:seconds], or hours:minutes:seconds.
+// limitForm matches a time limit: days-hours[:minutes[:seconds]], minutes[:seconds], or hours:minutes:seconds.
 var limitForm = regexp.MustCompile(`^(?:(\d{1,5})-(\d{1,4})(?::(\d{1,4})(?::(\d{1,4}))?)?|(\d{1,8})(?::(\d{1,8}))?(?::(\d{1,8}))?)$`)
 
-// ParseLimit reads a time limit as sbatch does (sbatch(1): --time); 0 means no limit of its own.
+// ParseLimit reads a time limit like sbatch (sbatch(1): --time); 0 means no limit of its own.
 func ParseLimit(text string) (time.Duration, error) {
 	if strings.EqualFold(text, "UNLIMITED") || strings.EqualFold(text, "INFINITE") {
 		return 0, nil
@@ -68,7 +68,7 @@ func ParseLimit(text string) (time.Duration, error) {
 	return span(m[5:7], time.Minute, time.Second), nil
 }
 
-// span adds numbers of units. A number that is absent is 0.
+// span adds numbers of units. An absent number is 0.
 func span(numbers []string, units ...time.Duration) (d time.Duration) {
 	for i, unit := range units {
 		n, _ := strconv.Atoi(numbers[i]) // digits, or nothing

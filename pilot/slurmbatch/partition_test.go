@@ -25,10 +25,10 @@ func TestJobIsAdaptedToItsPartitions(t *testing.T) {
 		wantGPUs  int64
 		wantSaid  string
 	}{
-		{"", false, 10 * day, 7 * day, 0, "--time is 7-00:00:00, which is the partition's most; --gpus is 0, because the partition has none"},
+		{"", false, 10 * day, 7 * day, 0, "--time is 7-00:00:00, which is the partition's maximum; --gpus is 0, because the partition has none"},
 		{"", true, day, day, 1, ""},
-		{"gpu", false, 10 * day, 2 * day, 1, "--time is 2-00:00:00, which is the partition's most"},
-		{"cpu,gpu", false, 10 * day, 2 * day, 1, "--time is 2-00:00:00, which is the partition's most"},
+		{"gpu", false, 10 * day, 2 * day, 1, "--time is 2-00:00:00, which is the partition's maximum"},
+		{"cpu,gpu", false, 10 * day, 2 * day, 1, "--time is 2-00:00:00, which is the partition's maximum"},
 		{"free", true, 10 * day, 10 * day, 1, ""},
 		{"gpu", false, 0, 2 * day, 1, ""},
 		{"unknown", false, 10 * day, 10 * day, 1, ""},

@@ -11,35 +11,35 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// Worker is the command line of a worker. Both our cl-worker and CodaLab's own understand it.
+// Worker is the command line of a worker. Our cl-worker and CodaLab's own both understand it.
 type Worker struct {
 	// Executable is an absolute path.
 	Executable string
-	// Scripted is set for a program that is a script, as CodaLab's own cl-worker is: it does not see by
+	// Scripted is set for a program that is a script, like CodaLab's own cl-worker: it cannot find out by
 	// itself which GPUs Slurm has given it.
 	Scripted bool
-	// TakesToken is set for a program that has the flag --token-file, as our cl-worker has.
+	// TakesToken is set for a program that has the flag --token-file, like our cl-worker.
 	TakesToken bool
 	Server     string
-	// WorkDir is where the worker keeps its files.
+	// WorkDir is the directory of the worker's files.
 	WorkDir string
-	// IdleSeconds is how long it waits for runs.
+	// IdleSeconds is the time for which it waits for runs.
 	IdleSeconds int64
-	// Arguments are further ones.
+	// Arguments are further arguments.
 	Arguments []string
 }
 
 // The worker takes no run that would not end in time, and gets TERM before Slurm's limit. Slurm sends the
-// signal up to a minute early (sbatch(1): --signal), so the worker stops before that by itself.
+// signal up to a minute early (sbatch(1): --signal), so the worker stops earlier by itself.
 const (
 	stopBeforeLimit = 150 * time.Second
 	termBeforeLimit = 60 * time.Second
 )
 
-// StopAfter is how long after its job's start a worker stops by itself.
+// StopAfter returns the time from its job's start after which a worker stops by itself.
 func StopAfter(limit time.Duration) time.Duration { return limit - min(stopBeforeLimit, limit/4) }
 
-// Longest is the longest run that a pilot can take which has just started; 0 for no bound.
+// Longest returns the longest run that a pilot can take right after its start; 0 for no bound.
 func Longest(limit time.Duration) time.Duration {
 	if limit == 0 {
 		return 0
@@ -49,7 +49,7 @@ func Longest(limit time.Duration) time.Duration {
 
 func warnBefore(limit time.Duration) time.Duration { return min(termBeforeLimit, limit/8) }
 
-// Command is the command line of the pilot of a name, with the words in the order of
+// Command returns the command line of the pilot with this name. The words have the order of
 // worker_manager.py: build_command.
 func (w Worker) Command(name string, login []string) []string {
 	words := []string{
@@ -61,13 +61,13 @@ func (w Worker) Command(name string, login []string) []string {
 	return append(append(words, "--pass-down-termination"), login...)
 }
 
-// script is the batch script of a pilot.
+// script returns the batch script of a pilot.
 func (w Worker) script(name string, j Job, login []string) string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "#!/bin/sh\n# A worker of CodaLab. cl-worker-manager has submitted it.\n")
 	fmt.Fprintf(&s, "export PATH=%s\n", sbatch.Quote(sbatch.DefaultPath+":"+filepath.Dir(w.Executable)))
 	if j.Time > 0 {
-		// Only our cl-worker knows this variable.
+		// Only our cl-worker reads this variable.
 		fmt.Fprintf(&s, "export CL_WORKER_STOP_AFTER=%d\n", int64(StopAfter(j.Time).Seconds()))
 	}
 	s.WriteString("echo \"Worker is executing on host: $(hostname)\"\n")

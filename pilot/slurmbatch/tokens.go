@@ -16,9 +16,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// Tokens makes tokens for single workers. A *client.Client is one.
+// Tokens makes tokens for single workers. *client.Client implements it.
 type Tokens interface {
-	// WorkerToken returns a token with which only the worker of this id can log in, for as long as life. It fails
+	// WorkerToken returns a token with which only the worker of this id can log in, valid for life. It fails
 	// with errors.ErrUnsupported if the server has no such tokens.
 	WorkerToken(ctx context.Context, workerID string, life time.Duration) (token string, err error)
 	// RevokeToken ends a token. It is no error if the token has ended.
@@ -26,19 +26,20 @@ type Tokens interface {
 }
 
 // A token is valid for the time limit of the pilot's job and the time that the job may wait in Slurm's queue.
-// A job that still waits after half of that time gets a new one.
+// A job that still waits after half of that time gets a new token.
 const (
 	queueTime    = 48 * time.Hour
 	longestToken = 35 * 24 * time.Hour // the server's bound
-	// settling is how long a job that Slurm does not show may still appear: its submission had no answer.
+	// settling is the time for which a job may be missing in Slurm's answers after a submission without an
+	// answer.
 	settling = 5 * time.Minute
 )
 
-// tokenFile is the path of the file with a pilot's token.
+// tokenFile returns the path of the file with a pilot's token.
 func (b *Backend) tokenFile(name string) string { return filepath.Join(b.WorkDir, name, "token") }
 
-// logIn returns the arguments by which a pilot logs in: the path of the file with its own token, which logIn makes;
-// or else Credentials.
+// logIn returns the arguments by which a pilot logs in: the path of a file with its own token, which logIn makes;
+// or else those of Credentials.
 func (b *Backend) logIn(ctx context.Context, name string) ([]string, error) {
 	why := ""
 	switch {
@@ -69,7 +70,7 @@ func (b *Backend) log() *slog.Logger {
 	return b.Logger
 }
 
-// issueToken gives a pilot a new token, in its file.
+// issueToken writes a new token into a pilot's file.
 func (b *Backend) issueToken(ctx context.Context, name string) error {
 	token, err := b.Tokens.WorkerToken(ctx, pilot.WorkerID(name), b.Job.Time+queueTime)
 	if err != nil {
@@ -84,7 +85,7 @@ func (b *Backend) issueToken(ctx context.Context, name string) error {
 	return nil
 }
 
-// dropToken revokes a pilot's token and removes its file. It does nothing if there is none.
+// dropToken revokes a pilot's token and removes its file. It does nothing if the pilot has none.
 func (b *Backend) dropToken(ctx context.Context, name string) error {
 	data, err := os.ReadFile(b.tokenFile(name))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -114,7 +115,7 @@ func (b *Backend) renewToken(ctx context.Context, name string) error {
 	return b.Tokens.RevokeToken(ctx, strings.TrimSpace(string(old)))
 }
 
-// findTokens finds the token files that are in the work directory, with the times at which they were written.
+// findTokens reads the times of the token files in the work directory, once.
 func (b *Backend) findTokens() error {
 	if b.issued != nil {
 		return nil
@@ -133,16 +134,16 @@ func (b *Backend) findTokens() error {
 	return nil
 }
 
-// tendTokens revokes and removes the tokens of pilots that have ended, and renews those of pilots that have
-// waited for long. What fails is tried again after the next answer of Slurm.
-func (b *Backend) tendTokens(ctx context.Context, jobs []sbatch.Job) {
+// maintainTokens revokes and removes the tokens of pilots that have ended, and renews those of pilots that have
+// waited for long. It retries a failure after the next answer of Slurm.
+func (b *Backend) maintainTokens(ctx context.Context, jobs []sbatch.Job) {
 	if err := b.findTokens(); err != nil {
-		b.sayToken(ctx, err)
+		b.logTokenError(ctx, err)
 		return
 	}
 	shown := map[string]pilot.Pilot{}
 	for _, j := range jobs {
-		if p := shownAs(j); shown[j.Name].Phase == "" || p.Phase != pilot.Ended {
+		if p := pilotOf(j); shown[j.Name].Phase == "" || p.Phase != pilot.Ended {
 			shown[j.Name] = p
 		}
 	}
@@ -162,11 +163,11 @@ func (b *Backend) tendTokens(ctx context.Context, jobs []sbatch.Job) {
 			failed = errors.Join(failed, b.renewToken(ctx, name))
 		}
 	}
-	b.sayToken(ctx, failed)
+	b.logTokenError(ctx, failed)
 }
 
-// sayToken logs what failed with tokens, unless it is what failed before.
-func (b *Backend) sayToken(ctx context.Context, err error) {
+// logTokenError logs a failure with tokens, unless it is the same as the last one.
+func (b *Backend) logTokenError(ctx context.Context, err error) {
 	text := ""
 	if err != nil {
 		text = err.Error()

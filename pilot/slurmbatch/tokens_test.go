@@ -18,7 +18,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// tokens gives out numbered tokens, and keeps those that are valid, with their workers and lives.
+// tokens gives out numbered tokens, and stores the valid ones, with their workers and lives.
 type tokens struct {
 	given int
 	valid map[string]string
@@ -61,7 +61,7 @@ func start(t *testing.T, b *slurmbatch.Backend) (name string) {
 	return name
 }
 
-// look lets the backend see how its jobs are.
+// look lets the backend see its jobs.
 func look(t *testing.T, b *slurmbatch.Backend) {
 	t.Helper()
 	if _, err := b.Pilots(t.Context()); err != nil {
