@@ -11,33 +11,33 @@ import (
 
 func TestI3AbsenceCountsOnlyInACompleteSnapshotOlderThanTheGrace(t *testing.T) {
 	t.Parallel()
-	b := given(t, rowIn(plan.Submitting)).at(early).hears(seen(early)).is(plan.Submitting)
-	// It is when Slurm was asked that counts, not when the answer is judged.
-	b.at(late).hears(seen(early)).is(plan.Submitting)
-	// Then the accounting is asked, and an answer from before does not count.
-	b.hears(seen(late)).is(plan.Submitting, plan.QueryAccounting)
-	b.at(late+time.Second).hears(accounted(early)).is(plan.Submitting, plan.QueryAccounting)
-	b.hears(accounted(late+time.Second)).is(plan.Submitting, plan.Submit)
+	b := given(t, rowIn(plan.Submitting)).at(early).decide(seen(early)).is(plan.Submitting)
+	// The time of the question counts, not the time of its decision.
+	b.at(late).decide(seen(early)).is(plan.Submitting)
+	// Then the accounting is asked, and an answer to an earlier question does not count.
+	b.decide(seen(late)).is(plan.Submitting, plan.QueryAccounting)
+	b.at(late+time.Second).decide(accounted(early)).is(plan.Submitting, plan.QueryAccounting)
+	b.decide(accounted(late+time.Second)).is(plan.Submitting, plan.Submit)
 	if b.row.SubmittedAt != b.now || b.row.Attempt.Number != 1 || b.row.SubmissionName != submission {
 		t.Errorf("submitted at %s as attempt %d under %s, want now, the same attempt and name", b.row.SubmittedAt, b.row.Attempt.Number, b.row.SubmissionName)
 	}
 	// The proof was for the last submission only.
-	b.at(late + time.Minute).hears(seen(late + time.Minute)).is(plan.Submitting)
+	b.at(late + time.Minute).decide(seen(late + time.Minute)).is(plan.Submitting)
 }
 
 func TestI3AbsenceWithoutAccounting(t *testing.T) {
 	t.Parallel()
 	without := func(b *bench) *bench { b.policy.Accounting = false; return b }
 	// While Slurm is certain to show ended jobs, a snapshot is enough.
-	without(given(t, rowIn(plan.Submitting))).at(late).hears(seen(late)).is(plan.Submitting, plan.Submit)
+	without(given(t, rowIn(plan.Submitting))).at(late).decide(seen(late)).is(plan.Submitting, plan.Submit)
 	// After that nothing proves it, and the attempt is fenced.
 	old := 10 * time.Minute
-	b := without(given(t, rowIn(plan.Submitting))).at(old).hears(seen(old)).is(plan.Submitting, plan.Fence)
-	b.hears(plan.News{Fenced: &plan.Fencing{Attempt: 1, Failure: "input/output error"}}).is(plan.Submitting)
-	b.at(old+2*time.Second).hears(plan.News{}).is(plan.Submitting, plan.Fence)
+	b := without(given(t, rowIn(plan.Submitting))).at(old).decide(seen(old)).is(plan.Submitting, plan.Fence)
+	b.decide(plan.News{Fenced: &plan.Fencing{Attempt: 1, Failure: "input/output error"}}).is(plan.Submitting)
+	b.at(old+2*time.Second).decide(plan.News{}).is(plan.Submitting, plan.Fence)
 	begun := *b
-	begun.hears(fencing(*started())).is(plan.Running)
-	b.hears(fencing(spool.Started{Fenced: true, Token: "ours"})).is(plan.Staging)
+	begun.decide(fencing(*started())).is(plan.Running)
+	b.decide(fencing(spool.Started{Fenced: true, Token: "ours"})).is(plan.Staging)
 }
 
 func TestI3NoAnswerIsNoChange(t *testing.T) {
@@ -47,12 +47,12 @@ func TestI3NoAnswerIsNoChange(t *testing.T) {
 		t.Run(string(phase), func(t *testing.T) {
 			t.Parallel()
 			b := given(t, rowIn(phase))
-			b.at(month).hears(plan.News{RecordsFailure: "stale file handle", AccountingFailure: "connection refused"}).is(phase)
-			// A snapshot alone is half an answer where there is accounting.
-			b.hears(seen(month))
+			b.at(month).decide(plan.News{RecordsFailure: "stale file handle", AccountingFailure: "connection refused"}).is(phase)
+			// With accounting, a snapshot alone is half an answer.
+			b.decide(seen(month))
 			for i := range 200 {
-				b.at(month + time.Duration(i)*time.Minute).hears(plan.News{AccountingFailure: "connection refused"})
-				b.hears(read(month+time.Duration(i)*time.Minute, nil, nil))
+				b.at(month + time.Duration(i)*time.Minute).decide(plan.News{AccountingFailure: "connection refused"})
+				b.decide(read(month+time.Duration(i)*time.Minute, nil, nil))
 			}
 			if b.row.Phase != phase {
 				t.Errorf("row went to %s (%s) without an answer of the accounting", b.row.Phase, b.row.Reason)
@@ -61,27 +61,27 @@ func TestI3NoAnswerIsNoChange(t *testing.T) {
 	}
 	t.Run("missing spool", func(t *testing.T) {
 		t.Parallel()
-		b := given(t, rowIn(plan.Running)).at(late).hears(seen(late, job(sbatch.StateNodeFail)))
+		b := given(t, rowIn(plan.Running)).at(late).decide(seen(late, job(sbatch.StateNodeFail)))
 		for i := range 200 {
-			b.at(late + time.Duration(i)*time.Minute).hears(plan.News{RecordsFailure: "find the shared disk: no such file"})
+			b.at(late + time.Duration(i)*time.Minute).decide(plan.News{RecordsFailure: "find the shared disk: no such file"})
 		}
 		b.is(plan.Running)
 		// Then the disk is back, with the end on it.
-		b.hears(read(late+200*time.Minute, started(), exit(0))).is(plan.Collecting, plan.Collect)
+		b.decide(read(late+200*time.Minute, started(), exit(0))).is(plan.Collecting, plan.Collect)
 	})
 }
 
-// Snapshots do not show a running job for a while, and then they show that it has ended. The records
-// that were read meanwhile have no word of its end (SEED=2072869).
+// Snapshots do not show a running job for a while, and then they show that it has ended. The records that were
+// read between the two do not show its end (SEED=2072869).
 func TestI3RecordsAreReadAfterTheEndOfAJobThatWasHidden(t *testing.T) {
 	t.Parallel()
-	b := given(t, rowIn(plan.Running)).at(late).hears(seen(late)).is(plan.Running, plan.ReadRecords)
-	b.hears(read(late, started(), nil)).is(plan.Running)
-	b.at(late+time.Minute).hears(read(late+time.Minute, started(), nil)).is(plan.Running, plan.QueryAccounting)
-	b.hears(accounted(late+time.Minute, job(sbatch.StateRunning))).is(plan.Running)
+	b := given(t, rowIn(plan.Running)).at(late).decide(seen(late)).is(plan.Running, plan.ReadRecords)
+	b.decide(read(late, started(), nil)).is(plan.Running)
+	b.at(late+time.Minute).decide(read(late+time.Minute, started(), nil)).is(plan.Running, plan.QueryAccounting)
+	b.decide(accounted(late+time.Minute, job(sbatch.StateRunning))).is(plan.Running)
 	ended := late + 2*time.Minute
-	b.at(ended).hears(seen(ended, job(sbatch.StateCompleted))).is(plan.Running, plan.ReadRecords)
-	b.hears(read(ended, started(), exit(0))).is(plan.Collecting, plan.Collect)
+	b.at(ended).decide(seen(ended, job(sbatch.StateCompleted))).is(plan.Running, plan.ReadRecords)
+	b.decide(read(ended, started(), exit(0))).is(plan.Collecting, plan.Collect)
 	if v := b.row.Verdict; v.Cause != spool.CauseSucceeded {
 		t.Errorf("the verdict is %+v", v)
 	}
@@ -90,19 +90,19 @@ func TestI3RecordsAreReadAfterTheEndOfAJobThatWasHidden(t *testing.T) {
 // The database may be minutes behind: it must know the job of an attempt that has begun (SEED=2839139).
 func TestI3DatabaseThatDoesNotShowABegunJobHasNotSaidHowItEnded(t *testing.T) {
 	t.Parallel()
-	b := given(t, rowIn(plan.Running)).at(late).hears(seen(late)).is(plan.Running, plan.ReadRecords)
+	b := given(t, rowIn(plan.Running)).at(late).decide(seen(late)).is(plan.Running, plan.ReadRecords)
 	at := late + time.Minute
-	b.at(at).hears(read(at, started(), nil)).is(plan.Running, plan.QueryAccounting)
-	b.hears(accounted(at)).is(plan.Running)
-	b.hears(accounted(at, job(sbatch.StateOutOfMemory))).at(at + time.Minute)
-	b.hears(read(at+time.Minute, started(), nil)).is(plan.Collecting, plan.Collect)
+	b.at(at).decide(read(at, started(), nil)).is(plan.Running, plan.QueryAccounting)
+	b.decide(accounted(at)).is(plan.Running)
+	b.decide(accounted(at, job(sbatch.StateOutOfMemory))).at(at + time.Minute)
+	b.decide(read(at+time.Minute, started(), nil)).is(plan.Collecting, plan.Collect)
 	if v := b.row.Verdict; v.Cause != spool.CauseLimit {
 		t.Errorf("the verdict is %+v", v)
 	}
 }
 
-// A site rewrites the names of jobs, and sbatch's answer was lost. A record shows which job began the
-// attempt; the snapshot before was searched for the second submission's job only (SEED=520201).
+// A site rewrites the names of jobs, and sbatch's answer was lost. A record shows the job that began the attempt.
+// The earlier snapshot was searched only for the second submission's job (SEED=520201).
 func TestI3SnapshotThatWasSearchedForAnotherJobShowsNoAbsence(t *testing.T) {
 	t.Parallel()
 	for name, known := range map[string]sbatch.JobID{"the second submission's": 9, "none": 0} {
@@ -118,7 +118,7 @@ func TestI3SnapshotThatWasSearchedForAnotherJobShowsNoAbsence(t *testing.T) {
 			if b.row.Job.ID != 7 || !b.row.NoJobSince.IsZero() {
 				t.Errorf("job %s, none since %s; want job 7, which runs", b.row.Job.ID, b.row.NoJobSince)
 			}
-			b.at(late+time.Minute).hears(seen(late+time.Minute)).is(plan.Running, plan.ReadRecords)
+			b.at(late+time.Minute).decide(seen(late+time.Minute)).is(plan.Running, plan.ReadRecords)
 		})
 	}
 }
@@ -126,7 +126,7 @@ func TestI3SnapshotThatWasSearchedForAnotherJobShowsNoAbsence(t *testing.T) {
 func TestI3FreshJobThatIsNotShownYetIsNotAbsent(t *testing.T) {
 	t.Parallel()
 	for _, phase := range []plan.Phase{plan.Queued, plan.Running} {
-		if b := given(t, rowIn(phase)).at(early).hears(seen(early)).is(phase); !b.row.NoJobSince.IsZero() {
+		if b := given(t, rowIn(phase)).at(early).decide(seen(early)).is(phase); !b.row.NoJobSince.IsZero() {
 			t.Errorf("%s: a snapshot within the grace counts as absence", phase)
 		}
 	}

@@ -58,8 +58,7 @@ func (w *world) job(a *arguments) sbatch.Job {
 	return j
 }
 
-// observation adds a job to what an answer of Slurm shows of a submission. Jobs are filed under
-// their submission names.
+// observation adds a job to an observation of a submission. Jobs are grouped by their submission names.
 func (w *world) observation(s *plan.Observation, a *arguments) *plan.Observation {
 	if s == nil {
 		s = &plan.Observation{Asked: w.now}

@@ -23,7 +23,7 @@ func (a *arguments) use(i int) {
 	a.used[i] = true
 }
 
-// next is the first word.
+// next returns the first word.
 func (a *arguments) next() string {
 	if len(a.words) == 0 {
 		a.err = errors.New("a word is missing")
@@ -33,7 +33,7 @@ func (a *arguments) next() string {
 	return a.words[0]
 }
 
-// get is the value of a key, without its quotes; empty for none.
+// get returns the value of a key, without its quotes; empty for none.
 func (a *arguments) get(key string) string {
 	for i, word := range a.words {
 		if value, ok := strings.CutPrefix(word, key+"="); ok {
@@ -52,7 +52,7 @@ func (a *arguments) flag(name string) bool {
 	return i >= 0
 }
 
-// keys are the keys that no command has read yet.
+// keys returns the keys that no command has read yet.
 func (a *arguments) keys() []string {
 	var keys []string
 	for i, word := range a.words {

@@ -16,20 +16,20 @@ func (p Policy) NewAttempt(now time.Time, r Row, generation int64) Row {
 	r.SubmissionName = p.submissionName(r)
 	r.Phase, r.PhaseSince, r.DueAt = Submitting, now, time.Time{}
 	r.DecidedAt = now
-	r.Reason = r.attemptGoes()
+	r.Reason = r.startReason()
 	return r
 }
 
-// attemptGoes returns the reason of a row that is about to be submitted.
-func (r Row) attemptGoes() string {
+// startReason returns the reason of a row that is about to be submitted.
+func (r Row) startReason() string {
 	if r.Standalone {
 		return fmt.Sprintf("attempt %d is started", r.Attempt.Number)
 	}
 	return fmt.Sprintf("attempt %d goes to Slurm", r.Attempt.Number)
 }
 
-// jobShown returns the sentence for the row's history about a new state of its job.
-func (r Row) jobShown() string {
+// jobStateReason returns the sentence for the row's history about a new state of its job.
+func (r Row) jobStateReason() string {
 	if r.Standalone {
 		return fmt.Sprintf("job %s is %s", r.Job.ID, r.Job.State)
 	}
@@ -48,16 +48,16 @@ func (p Policy) nameFor(bundle, submission string) SubmissionName {
 	if len(digits) > 14 {
 		digits = digits[2:14]
 	}
-	return SubmissionName("cl-" + plain(p.Owner) + "-" + digits + "." + submission + "-" + p.Bridge)
+	return SubmissionName("cl-" + cleanName(p.Owner) + "-" + digits + "." + submission + "-" + p.Bridge)
 }
 
 // isName reports whether a job's name is the name of one of this bridge's submissions.
 func (p Policy) isName(name string) bool {
-	return strings.HasPrefix(name, "cl-"+plain(p.Owner)+"-") && strings.HasSuffix(name, "-"+p.Bridge)
+	return strings.HasPrefix(name, "cl-"+cleanName(p.Owner)+"-") && strings.HasSuffix(name, "-"+p.Bridge)
 }
 
-// plain replaces each group of characters that do not belong in a job's name by one "_".
-func plain(name string) string {
+// cleanName replaces each group of characters that do not belong in a job's name by one "_".
+func cleanName(name string) string {
 	odd := func(r rune) bool {
 		return (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '_' && r != '-'
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// everyRow is a row in each phase, and the variants that a row may have there.
+// everyRow returns a row in each phase, with the variants that a row may have there.
 func everyRow() map[string]plan.Row {
 	rows := map[string]plan.Row{}
 	for _, p := range plan.Phases() {
@@ -61,7 +61,7 @@ func variants() map[string]func(*plan.Row) {
 	}
 }
 
-// states lists the states that package sbatch knows.
+// states lists the states that package sbatch defines.
 func states() []sbatch.State {
 	return []sbatch.State{
 		sbatch.StatePending, sbatch.StateConfiguring, sbatch.StateRunning, sbatch.StateSuspended, sbatch.StateStopped, sbatch.StateCompleting,
@@ -71,7 +71,7 @@ func states() []sbatch.State {
 	}
 }
 
-// tomorrow is a row of before the clock was set back.
+// tomorrow returns a row from before the clock was set back.
 func tomorrow(r *plan.Row) {
 	at := epoch.Add(24 * time.Hour)
 	for _, t := range []*time.Time{&r.PhaseSince, &r.ReofferedAt, &r.KeepUntil, &r.SubmittedAt, &r.AbsentAsOf, &r.NoJobSince, &r.RecordsReadAt, &r.ImpossibleSince, &r.CancelledAt, &r.RecordsGoneSince} {
@@ -80,7 +80,7 @@ func tomorrow(r *plan.Row) {
 	r.DueAt = at.Add(time.Hour)
 }
 
-// everyNews is each kind of news, alone.
+// everyNews returns each kind of news, alone.
 func everyNews() map[string]plan.News {
 	news := map[string]plan.News{"nothing": {}, "progress": {Progress: "half"}, "changed data": {DataChanged: "The data changed."}, "a remark": {Remark: "a write was lost"}, "a restart": {Restarted: true}}
 	for attempt, name := range map[int]string{1: "a found job", 2: "a found job of a later attempt"} {
@@ -172,7 +172,7 @@ func everyNews() map[string]plan.News {
 	return news
 }
 
-// both is two pieces of news that came together.
+// both returns two pieces of news that came together.
 func both(a, b plan.News) plan.News {
 	return plan.News{
 		Restarted:         a.Restarted || b.Restarted,

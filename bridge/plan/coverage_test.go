@@ -13,7 +13,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 )
 
-// transition is where a decision leads, and the fixed part of its reason.
+// transition is a change of phase, with the fixed part of its reason.
 type transition struct {
 	from, to plan.Phase
 	reason   string
@@ -21,14 +21,13 @@ type transition struct {
 
 func (t transition) String() string { return fmt.Sprintf("%s -> %s: %s", t.from, t.to, t.reason) }
 
-// atlas is what decisions have been seen to do.
+// atlas collects the decisions of scenarios or random lives.
 type atlas struct {
-	// shown are the transitions, on is what made them, and the value the first
-	// scenario that shows it.
+	// shown maps each transition to the first scenario that shows it, on has the news that caused it.
 	shown map[transition]string
 	on    map[transition]map[string]bool
-	// wakes are the news that changed a row of a phase, wants the effects that
-	// were wanted in one, with the first scenario.
+	// wakes has the news that changed a row of a phase, wants the effects that were wanted in one, each with
+	// the first scenario.
 	wakes map[plan.Phase]map[string]string
 	wants map[plan.Phase]map[plan.Kind]string
 	// fixed keeps the fixed parts of reasons.
@@ -44,7 +43,7 @@ func newAtlas() *atlas {
 	}
 }
 
-// add takes in a decision.
+// add adds a decision.
 func (a *atlas) add(m move, where string) {
 	a.decisions++
 	if m.reason != "" {
@@ -58,7 +57,7 @@ func (a *atlas) add(m move, where string) {
 		}
 		a.on[t][strings.Join(m.news, " and ")] = true
 	}
-	if m.minded && len(m.news) == 1 {
+	if m.mattered && len(m.news) == 1 {
 		if a.wakes[m.from] == nil {
 			a.wakes[m.from] = map[string]string{}
 		}
@@ -66,7 +65,7 @@ func (a *atlas) add(m move, where string) {
 	}
 	for _, k := range m.wants {
 		if m.from != m.to || len(m.news) > 1 {
-			break // what the phase before wanted may be among it
+			break // effects of the phase before may be among them
 		}
 		if a.wants[m.to] == nil {
 			a.wants[m.to] = map[plan.Kind]string{}
@@ -81,8 +80,8 @@ func first[K comparable](in map[K]string, key K, where string) {
 	}
 }
 
-// toldBy is what all scenarios show.
-func toldBy(t *testing.T) *atlas {
+// scenarioAtlas collects the decisions of all scenarios.
+func scenarioAtlas(t *testing.T) *atlas {
 	t.Helper()
 	a := newAtlas()
 	for _, name := range scenarios(t) {
@@ -95,11 +94,10 @@ func toldBy(t *testing.T) *atlas {
 	return a
 }
 
-// TestTransitionsAreAllShown leads bundles through random lives, and finds
-// nothing there that no scenario shows.
+// TestTransitionsAreAllShown leads bundles through random lives. Each transition there must be in a scenario.
 func TestTransitionsAreAllShown(t *testing.T) {
 	t.Parallel()
-	a := toldBy(t)
+	a := scenarioAtlas(t)
 	lived, err := lives()
 	if err != nil {
 		t.Fatal(err)

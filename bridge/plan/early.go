@@ -150,7 +150,7 @@ func noted(reason string, notes []string) string {
 	if len(notes) == 0 {
 		return reason
 	}
-	return with(reason+".", notes)
+	return joinSentences(reason+".", notes)
 }
 
 // adoptFound continues the attempt of a job that the ledger does not know: the ledger was restored from a

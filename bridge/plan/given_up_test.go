@@ -11,12 +11,12 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// vanished is the answer to a fencing for which there is no directory.
+// vanished is the result of a fencing without a directory.
 func vanished() plan.News {
 	return plan.News{Fenced: &plan.Fencing{Attempt: 1, Failure: "not on the shared disk", Gone: true}}
 }
 
-// settledRow is a queued row whose job is over and whose records were looked for.
+// settledRow returns a queued row whose job is over and whose records were read afterwards.
 func settledRow(state sbatch.State, nodes string) plan.Row {
 	r := rowIn(plan.Queued)
 	r.Job = sbatch.Job{ID: 7, Name: string(submission), State: state, Nodes: nodes, Reason: "None", Submitted: epoch}
@@ -27,23 +27,23 @@ func settledRow(state sbatch.State, nodes string) plan.Row {
 func TestI3MissingDirectoryIsEvidenceOnlyAfterTheDisksTime(t *testing.T) {
 	t.Parallel()
 	b := given(t, settledRow(sbatch.StateBootFail, "")).at(20 * time.Second)
-	b.hears(vanished()).is(plan.Queued)
+	b.decide(vanished()).is(plan.Queued)
 	if b.row.Fenced || b.row.RecordsGoneSince != b.now {
 		t.Errorf("fenced %v, gone %s, want only that it is noted", b.row.Fenced, b.row.RecordsGoneSince)
 	}
-	b.at(29 * time.Second).hears(vanished()).is(plan.Queued)
-	// It shows again: nothing was gone.
+	b.at(29 * time.Second).decide(vanished()).is(plan.Queued)
+	// The directory is visible again: nothing was gone.
 	again := *b
-	again.at(30 * time.Second).hears(fencing(spool.Started{Fenced: true})).is(plan.Staging)
+	again.at(30 * time.Second).decide(fencing(spool.Started{Fenced: true})).is(plan.Staging)
 	// An unreachable disk is not a missing directory.
-	b.at(31 * time.Second).hears(plan.News{Fenced: &plan.Fencing{Attempt: 1, Failure: "input/output error"}}).is(plan.Queued)
-	b.at(40 * time.Second).hears(vanished()).is(plan.Staging)
+	b.at(31 * time.Second).decide(plan.News{Fenced: &plan.Fencing{Attempt: 1, Failure: "input/output error"}}).is(plan.Queued)
+	b.at(40 * time.Second).decide(vanished()).is(plan.Staging)
 }
 
 func TestI3DirectoryThatShowsAgainIsNotGone(t *testing.T) {
 	t.Parallel()
-	b := given(t, settledRow(sbatch.StateFailed, "n1")).at(20 * time.Second).hears(vanished()).is(plan.Queued)
-	b.at(40*time.Second).hears(fencing(*started())).is(plan.Running, plan.ReadRecords)
+	b := given(t, settledRow(sbatch.StateFailed, "n1")).at(20 * time.Second).decide(vanished()).is(plan.Queued)
+	b.at(40*time.Second).decide(fencing(*started())).is(plan.Running, plan.ReadRecords)
 	if !b.row.RecordsGoneSince.IsZero() || b.row.Fenced {
 		t.Errorf("gone %s, fenced %v, want neither", b.row.RecordsGoneSince, b.row.Fenced)
 	}
@@ -71,7 +71,7 @@ func TestI4AttemptThatMayHaveBegunIsNotBegunAgain(t *testing.T) {
 			q := b.policy.Queues["cpu"]
 			q.RetryBegun = c.retry
 			b.policy.Queues["cpu"], b.policy.Accounting = q, c.accounting
-			b.hears(vanished()).at(40 * time.Second).hears(vanished()).is(c.want)
+			b.decide(vanished()).at(40 * time.Second).decide(vanished()).is(c.want)
 			why := b.row.LastFailure
 			if b.row.Verdict != nil {
 				why = b.row.Verdict.Failure
@@ -87,16 +87,16 @@ func TestI4AttemptThatMayHaveBegunIsNotBegunAgain(t *testing.T) {
 func TestI3KillWithoutRecordsWaitsForSlurmsLastWord(t *testing.T) {
 	t.Parallel()
 	b := given(t, settledRow(sbatch.StatePending, "")).at(20 * time.Second)
-	b.hears(told(kill)).hears(vanished()).at(40*time.Second).hears(vanished()).is(plan.Stopping, plan.QueryAccounting)
-	b.hears(accounted(40*time.Second, job(sbatch.StateRunning))).is(plan.Stopping)
-	b.hears(accounted(40*time.Second, job(sbatch.StateCancelled))).is(plan.Finalizing)
+	b.decide(told(kill)).decide(vanished()).at(40*time.Second).decide(vanished()).is(plan.Stopping, plan.QueryAccounting)
+	b.decide(accounted(40*time.Second, job(sbatch.StateRunning))).is(plan.Stopping)
+	b.decide(accounted(40*time.Second, job(sbatch.StateCancelled))).is(plan.Finalizing)
 }
 
 // A fencing that succeeded needs no guess, whatever node the job had.
 func TestI4FencedAttemptHasNotBegun(t *testing.T) {
 	t.Parallel()
 	given(t, settledRow(sbatch.StateNodeFail, "n1")).at(20 * time.Second).
-		hears(fencing(spool.Started{Fenced: true})).is(plan.Staging)
+		decide(fencing(spool.Started{Fenced: true})).is(plan.Staging)
 }
 
 func TestI2JobWithAnotherBundlesCommentIsNobodys(t *testing.T) {
@@ -115,7 +115,7 @@ func TestI2JobWithAnotherBundlesCommentIsNobodys(t *testing.T) {
 			t.Parallel()
 			own := with(comment)
 			own.ID = 9
-			b := given(t, rowIn(plan.Submitting)).at(early).hears(seen(early, foreign, own)).is(plan.Queued, plan.ReadRecords)
+			b := given(t, rowIn(plan.Submitting)).at(early).decide(seen(early, foreign, own)).is(plan.Queued, plan.ReadRecords)
 			if b.row.Job.ID != 9 {
 				t.Errorf("adopted job %s, want 9", b.row.Job.ID)
 			}
@@ -123,14 +123,14 @@ func TestI2JobWithAnotherBundlesCommentIsNobodys(t *testing.T) {
 	}
 	t.Run("another bundle's", func(t *testing.T) {
 		t.Parallel()
-		b := given(t, rowIn(plan.Submitting)).at(early).hears(seen(early, foreign)).is(plan.Submitting)
-		b.at(late).hears(seen(late, foreign)).is(plan.Submitting, plan.QueryAccounting)
-		b.hears(accounted(late, foreign)).is(plan.Submitting, plan.Submit)
-		// It is not cancelled, and its end is not the bundle's.
+		b := given(t, rowIn(plan.Submitting)).at(early).decide(seen(early, foreign)).is(plan.Submitting)
+		b.at(late).decide(seen(late, foreign)).is(plan.Submitting, plan.QueryAccounting)
+		b.decide(accounted(late, foreign)).is(plan.Submitting, plan.Submit)
+		// It is not cancelled, and its end does not count for the bundle.
 		over := foreign
 		over.State = sbatch.StateCancelled
-		q := given(t, rowIn(plan.Queued)).at(early).hears(seen(early, over, job(sbatch.StatePending))).is(plan.Queued)
-		q.hears(told(kill)).is(plan.Stopping, plan.Cancel, plan.Fence)
+		q := given(t, rowIn(plan.Queued)).at(early).decide(seen(early, over, job(sbatch.StatePending))).is(plan.Queued)
+		q.decide(told(kill)).is(plan.Stopping, plan.Cancel, plan.Fence)
 		if q.row.Job.ID != 7 {
 			t.Errorf("cancels job %s, want 7", q.row.Job.ID)
 		}
@@ -160,8 +160,8 @@ func TestBatchNumbersSubmissions(t *testing.T) {
 			t.Errorf("comment %q lacks %q", comment, want)
 		}
 	}
-	// An attempt that is given up gives its number up, too.
-	b := given(t, settledRow(sbatch.StateNodeFail, "")).at(time.Minute).hears(fencing(spool.Started{Fenced: true})).is(plan.Staging)
+	// An attempt that is given up loses its number, too.
+	b := given(t, settledRow(sbatch.StateNodeFail, "")).at(time.Minute).decide(fencing(spool.Started{Fenced: true})).is(plan.Staging)
 	if b.row.Generation != 0 {
 		t.Errorf("generation %d after the attempt was given up", b.row.Generation)
 	}
@@ -172,7 +172,7 @@ func TestBatchNumbersSubmissions(t *testing.T) {
 func TestI4KillFencesAnAttemptOfWhichAnEarlierSbatchMayHaveMadeAJob(t *testing.T) {
 	t.Parallel()
 	b := given(t, rowIn(plan.Submitting), func(r *plan.Row) { r.SbatchCount = 2 })
-	b.hears(plan.News{Submitted: &plan.Submission{Attempt: 1, Refused: true, Retry: true, Words: "too many jobs"}}).is(plan.Submitting)
-	b.hears(plan.News{Messages: []codalab.Message{kill}}).is(plan.Stopping, plan.Fence)
-	b.hears(fencing(spool.Started{Fenced: true})).is(plan.Finalizing)
+	b.decide(plan.News{Submitted: &plan.Submission{Attempt: 1, Refused: true, Retry: true, Words: "too many jobs"}}).is(plan.Submitting)
+	b.decide(plan.News{Messages: []codalab.Message{kill}}).is(plan.Stopping, plan.Fence)
+	b.decide(fencing(spool.Started{Fenced: true})).is(plan.Finalizing)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// offering is news that the server offers a bundle of the tests' UUID.
+// offering is news that the server offers a bundle with the tests' UUID.
 func offering(change func(*codalab.RunBundle)) plan.News {
 	run := *rowIn(plan.Claiming).Run
 	run.Metadata = codalab.Metadata{"created": int64(100)}
@@ -20,7 +20,7 @@ func offering(change func(*codalab.RunBundle)) plan.News {
 	return plan.News{Messages: []codalab.Message{{Type: codalab.MessageRun, Bundle: &run}}}
 }
 
-// another are offers of another bundle of the tests' UUID.
+// another has offers of other bundles with the tests' UUID.
 func another() map[string]plan.News {
 	return map[string]plan.News{
 		"of another owner":      offering(func(b *codalab.RunBundle) { b.OwnerID = "2" }),
@@ -39,8 +39,8 @@ func madeAt100(phase plan.Phase) plan.Row {
 	return r
 }
 
-// A client chooses the UUID of a bundle. One that comes back with another owner, time or command is
-// another bundle, and gets nothing of the first one.
+// Clients choose the UUIDs of bundles. A bundle with another owner, time or command under the same UUID is another
+// bundle, and gets nothing of the first one.
 func TestI9UUIDThatComesBackIsAnotherBundle(t *testing.T) {
 	t.Parallel()
 	for name, offer := range another() {
@@ -48,7 +48,7 @@ func TestI9UUIDThatComesBackIsAnotherBundle(t *testing.T) {
 			t.Parallel()
 			for _, phase := range plan.Phases() {
 				row := madeAt100(phase)
-				b := given(t, row).hears(offer)
+				b := given(t, row).decide(offer)
 				switch {
 				case b.row.Reported() || !b.row.Dropped:
 					t.Errorf("in %s: the row is %s and reported: %t; want it given up", phase, b.row.Phase, b.row.Reported())
@@ -70,22 +70,22 @@ func TestI9UUIDThatComesBackIsAnotherBundle(t *testing.T) {
 func TestI9JobOfABundleThatWasReplacedIsStoppedFirst(t *testing.T) {
 	t.Parallel()
 	offer := another()["of another owner"]
-	b := given(t, madeAt100(plan.Running)).hears(offer).is(plan.Stopping, plan.Cancel)
+	b := given(t, madeAt100(plan.Running)).decide(offer).is(plan.Stopping, plan.Cancel)
 	exit := &spool.Exit{Token: "token-1", Cause: spool.CausePlatform, Terminated: true}
-	b.at(early).hears(read(early, started(), exit))
-	b.at(late).hears(seen(late, job(sbatch.StateCancelled))).is(plan.Done, plan.Release)
-	b.hears(plan.News{Released: &plan.Outcome{}}).is(plan.Done, plan.Forget)
+	b.at(early).decide(read(early, started(), exit))
+	b.at(late).decide(seen(late, job(sbatch.StateCancelled))).is(plan.Done, plan.Release)
+	b.decide(plan.News{Released: &plan.Outcome{}}).is(plan.Done, plan.Forget)
 }
 
-// What the bridge does not know tells no bundles apart: a server that does not send the time.
+// Unknown values do not distinguish bundles: some servers do not send the time.
 func TestI9SameBundleThatIsOfferedAgainGetsItsOwnEnd(t *testing.T) {
 	t.Parallel()
 	for _, offer := range []plan.News{
 		offering(nil),
 		offering(func(b *codalab.RunBundle) { b.Metadata = nil }),
 	} {
-		given(t, madeAt100(plan.Done)).hears(offer).is(plan.Collecting, plan.Claim, plan.Collect)
-		given(t, madeAt100(plan.Running)).hears(offer).is(plan.Running, plan.Claim)
+		given(t, madeAt100(plan.Done)).decide(offer).is(plan.Collecting, plan.Claim, plan.Collect)
+		given(t, madeAt100(plan.Running)).decide(offer).is(plan.Running, plan.Claim)
 	}
 }
 
@@ -101,14 +101,14 @@ func TestI9JobOfAnEarlierBundleOfItsUUIDIsNotTakenUp(t *testing.T) {
 	if !ok || row.MayTakeUp(stamp) {
 		t.Errorf("stamp %+v (%t) of another owner's bundle may be taken up", stamp, ok)
 	}
-	given(t, row).hears(plan.News{Found: &plan.Found{Stamp: stamp, Job: j}}).is(plan.Staging, plan.Stage)
+	given(t, row).decide(plan.News{Found: &plan.Found{Stamp: stamp, Job: j}}).is(plan.Staging, plan.Stage)
 	_, overdue, err := policy().OrphanJobs(epoch.Add(time.Hour), sbatch.Snapshot{Jobs: []sbatch.Job{j}}, plan.ByBundle([]plan.Row{row}), 10, plan.OrphanJobs{3: epoch})
 	if err != nil || len(overdue) != 1 {
 		t.Errorf("overdue %v, %v, want the job cancelled: no row has it", overdue, err)
 	}
 }
 
-// The name's digits are for people: bundles may share them.
+// The digits in the name are for people: bundles may share them.
 func TestI2SubmissionsOfBundlesThatShareDigitsHaveOtherNames(t *testing.T) {
 	t.Parallel()
 	one, two := rowIn(plan.Staging), rowIn(plan.Staging)
@@ -117,11 +117,11 @@ func TestI2SubmissionsOfBundlesThatShareDigitsHaveOtherNames(t *testing.T) {
 	if len(batch) != 2 || batch[0].SubmissionName == batch[1].SubmissionName {
 		t.Fatalf("names %q and %q", batch[0].SubmissionName, batch[1].SubmissionName)
 	}
-	// Nor is the job of one the other's, without a comment.
+	// Nor is a job of one bundle the other's, without a comment.
 	j := sbatch.Job{ID: 7, Name: string(batch[0].SubmissionName), State: sbatch.StateRunning, Nodes: "n1"}
 	second := batch[1]
 	second.Prepared, second.SubmittedAt = true, epoch
-	b := given(t, second).hears(plan.News{Observation: &plan.Observation{SubmissionName: second.SubmissionName, Asked: epoch.Add(early), Jobs: []sbatch.Job{j}}})
+	b := given(t, second).decide(plan.News{Observation: &plan.Observation{SubmissionName: second.SubmissionName, Asked: epoch.Add(early), Jobs: []sbatch.Job{j}}})
 	if b.row.Job.ID != 0 {
 		t.Errorf("the row has job %s, which is another bundle's", b.row.Job.ID)
 	}

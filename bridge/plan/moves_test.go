@@ -6,16 +6,15 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 )
 
-// move is what one decision did.
+// move is the effect of one decision on a row.
 type move struct {
 	from, to plan.Phase
-	// reason is the row's new reason; empty where neither reason nor phase
-	// changed.
+	// reason is the row's new reason; empty if neither reason nor phase changed.
 	reason string
 	news   []string
-	// minded says that the row came out otherwise than without the news.
-	minded bool
-	wants  []plan.Kind
+	// mattered is set if the row would differ without the news.
+	mattered bool
+	wants    []plan.Kind
 }
 
 func moveOf(before, after plan.Row, n plan.News, effects []plan.Effect) move {
@@ -29,13 +28,13 @@ func moveOf(before, after plan.Row, n plan.News, effects []plan.Effect) move {
 	return m
 }
 
-// on says what made the move.
+// on replaces the cause of the move.
 func (m move) on(what string) move {
 	m.news = []string{what}
 	return m
 }
 
-// newsNames are the kinds of what arrived.
+// newsNames returns the kinds of the news.
 func newsNames(n plan.News) []string {
 	var names []string
 	add := func(arrived bool, name string) {

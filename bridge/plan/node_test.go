@@ -9,19 +9,19 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// notStarted is the record of a command that did not start.
+// notStarted is the exit record of a command that did not start.
 func notStarted() *spool.Exit {
 	return &spool.Exit{Token: "token-1", Cause: spool.CausePlatform, NotStarted: true, Failure: "Node n1: its disk is full."}
 }
 
-// failedOn is the row of a bundle whose command did not start on a node, after so many failed starts.
+// failedOn returns the row of a bundle whose command did not start on a node, after so many failed starts.
 func failedOn(bundle, node string, n int) plan.Row {
 	r := plan.Row{FailedStarts: n, FailedNode: node}
 	r.Bundle, r.LastFailure = bundle, "it does not start."
 	return r
 }
 
-// The records come from nodes, and Slurm's node list may be of several nodes.
+// The records come from nodes, and Slurm's node list may have several nodes.
 func TestI10OnlyNamesOfNodesAreExcluded(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ recorded, slurms, want string }{
@@ -42,7 +42,7 @@ func TestI10OnlyNamesOfNodesAreExcluded(t *testing.T) {
 		begun := *started()
 		begun.Node = test.recorded
 		b := given(t, rowIn(plan.Running), func(r *plan.Row) { r.Begun, r.Job.Nodes = &begun, test.slurms })
-		b.hears(read(time.Second, &begun, notStarted())).is(plan.Staging)
+		b.decide(read(time.Second, &begun, notStarted())).is(plan.Staging)
 		if got := (plan.Nodes{}).Exclude(b.now, b.row); got != test.want {
 			t.Errorf("recorded %q, Slurm's %q: excluded %q, want %q", test.recorded, test.slurms, got, test.want)
 		}
@@ -76,13 +76,13 @@ func TestI10FullSharedDiskIsNoNodesFault(t *testing.T) {
 	t.Parallel()
 	full := notStarted()
 	full.SharedDiskFull = true
-	b := given(t, rowIn(plan.Running)).hears(read(time.Second, started(), full)).is(plan.Staging)
+	b := given(t, rowIn(plan.Running)).decide(read(time.Second, started(), full)).is(plan.Staging)
 	if got := (plan.Nodes{}).Exclude(b.now, b.row); got != "" || b.row.FailedStarts != 1 {
 		t.Errorf("excluded %q after %d failed starts", got, b.row.FailedStarts)
 	}
 }
 
-// What fails one bundle on every node may be in its image.
+// A bundle that fails on every node may have a broken image.
 func TestI10OneBundleThatStartsNowhereHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
 	var h plan.Health

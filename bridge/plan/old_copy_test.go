@@ -9,9 +9,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// A bridge that was given an old copy of its ledger submits an attempt again
-// that runs already, under a higher number. The job that took the attempt says
-// how it ends, not the one that came too late.
+// A bridge with an old copy of its ledger submits an attempt again that runs already, under a higher number. The end
+// of the job that took the attempt counts, not the end of the late one.
 func TestI7EndOfTheSecondJobIsNotTheAttempts(t *testing.T) {
 	t.Parallel()
 	numbered := func(id sbatch.JobID, state sbatch.State, generation int) sbatch.Job {
@@ -23,12 +22,12 @@ func TestI7EndOfTheSecondJobIsNotTheAttempts(t *testing.T) {
 	first, second := numbered(7, sbatch.StateRunning, 2), numbered(9, sbatch.StateFailed, 3)
 	r := rowIn(plan.Running)
 	r.Generation, r.Job, r.Begun = 3, second, &spool.Started{Token: "worker-1", Node: "n1", Job: "7"}
-	b := given(t, r).at(early).hears(seen(early, first, second)).is(plan.Running)
+	b := given(t, r).at(early).decide(seen(early, first, second)).is(plan.Running)
 	if b.row.Job.ID != 7 || !b.row.NoJobSince.IsZero() {
 		t.Errorf("job %s, ended %s; want 7, which runs", b.row.Job.ID, b.row.NoJobSince)
 	}
 	first.State = sbatch.StateCancelled
-	b.at(late).hears(seen(late, first, second)).is(plan.Running, plan.ReadRecords)
+	b.at(late).decide(seen(late, first, second)).is(plan.Running, plan.ReadRecords)
 	if b.row.Job.State != sbatch.StateCancelled {
 		t.Errorf("job %s is %s, want CANCELLED", b.row.Job.ID, b.row.Job.State)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// orphanJob is a job of the tests' bridge, by its generation.
+// orphanJob returns a job of the tests' bridge with this generation.
 func orphanJob(id sbatch.JobID, generation int64, change ...func(*sbatch.Job)) sbatch.Job {
 	j := sbatch.Job{
 		ID: id, Name: string(submission), State: sbatch.StateRunning, Nodes: "n1", Submitted: epoch,
@@ -28,16 +28,15 @@ func orphanJob(id sbatch.JobID, generation int64, change ...func(*sbatch.Job)) s
 
 func none(string) *plan.Row { return nil }
 
-// running is a row whose attempt 1 is the submission of this generation.
+// running returns a row whose attempt 1 is the submission of this generation.
 func running(generation int64) func(string) *plan.Row {
 	row := rowIn(plan.Running)
 	row.Generation, row.Begun = generation, nil
 	return plan.ByBundle([]plan.Row{row})
 }
 
-// searched looks for orphans at a time after epoch, with a ledger whose last
-// submission is the tenth.
-func searched(t *testing.T, at time.Duration, row func(string) *plan.Row, before plan.OrphanJobs, jobs ...sbatch.Job) (plan.OrphanJobs, []sbatch.Job) {
+// findOrphans searches for orphans at a time after epoch, with a ledger whose last submission is the tenth.
+func findOrphans(t *testing.T, at time.Duration, row func(string) *plan.Row, before plan.OrphanJobs, jobs ...sbatch.Job) (plan.OrphanJobs, []sbatch.Job) {
 	t.Helper()
 	found, overdue, err := policy().OrphanJobs(epoch.Add(at), sbatch.Snapshot{Asked: epoch.Add(at), Jobs: jobs}, row, 10, before)
 	if err != nil {
@@ -49,41 +48,41 @@ func searched(t *testing.T, at time.Duration, row func(string) *plan.Row, before
 func TestI5LiveJobWithoutARowIsCancelledAfterAGrace(t *testing.T) {
 	t.Parallel()
 	first := plan.OrphanJobs{3: epoch}
-	found, overdue := searched(t, 0, none, nil, orphanJob(3, 10))
+	found, overdue := findOrphans(t, 0, none, nil, orphanJob(3, 10))
 	if diff := cmp.Diff(first, found); diff != "" || overdue != nil {
 		t.Errorf("overdue %v, orphans (-want +got):\n%s", overdue, diff)
 	}
-	found, overdue = searched(t, 5*time.Minute-time.Second, none, found, orphanJob(3, 10))
+	found, overdue = findOrphans(t, 5*time.Minute-time.Second, none, found, orphanJob(3, 10))
 	if diff := cmp.Diff(first, found); diff != "" || overdue != nil {
 		t.Errorf("within the grace: overdue %v, orphans (-want +got):\n%s", overdue, diff)
 	}
-	found, overdue = searched(t, 5*time.Minute, none, found, orphanJob(3, 10), orphanJob(4, 9))
+	found, overdue = findOrphans(t, 5*time.Minute, none, found, orphanJob(3, 10), orphanJob(4, 9))
 	if diff := cmp.Diff([]sbatch.Job{orphanJob(3, 10)}, overdue); diff != "" {
 		t.Errorf("after the grace, overdue (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(plan.OrphanJobs{3: epoch, 4: epoch.Add(5 * time.Minute)}, found); diff != "" {
 		t.Errorf("orphans (-want +got):\n%s", diff)
 	}
-	// It is overdue for as long as it lives: scancel may fail.
-	if _, overdue = searched(t, time.Hour, none, found, orphanJob(3, 10)); len(overdue) != 1 {
+	// It stays overdue while it lives, because scancel may fail.
+	if _, overdue = findOrphans(t, time.Hour, none, found, orphanJob(3, 10)); len(overdue) != 1 {
 		t.Errorf("overdue %v, want job 3 still", overdue)
 	}
 }
 
 func TestI5OrphanJobThatWentAwayBeginsAgain(t *testing.T) {
 	t.Parallel()
-	found, _ := searched(t, time.Minute, none, plan.OrphanJobs{3: epoch})
+	found, _ := findOrphans(t, time.Minute, none, plan.OrphanJobs{3: epoch})
 	if len(found) != 0 {
 		t.Fatalf("orphans %v, want none", found)
 	}
-	if _, overdue := searched(t, time.Hour, none, found, orphanJob(3, 10)); overdue != nil {
+	if _, overdue := findOrphans(t, time.Hour, none, found, orphanJob(3, 10)); overdue != nil {
 		t.Errorf("cancelled at its first sight: %v", overdue)
 	}
 }
 
 func TestI5GraceIsNotCutShortByAClockThatWasSetBack(t *testing.T) {
 	t.Parallel()
-	found, overdue := searched(t, -time.Hour, none, plan.OrphanJobs{3: epoch}, orphanJob(3, 10))
+	found, overdue := findOrphans(t, -time.Hour, none, plan.OrphanJobs{3: epoch}, orphanJob(3, 10))
 	if overdue != nil || found[3] != epoch.Add(-time.Hour) {
 		t.Errorf("overdue %v, since %s, want it to count from now", overdue, found[3])
 	}
@@ -103,7 +102,7 @@ func TestI5NobodyElsesJobIsTouched(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			found, overdue := searched(t, time.Hour, none, plan.OrphanJobs{3: epoch}, orphanJob(3, 10, change))
+			found, overdue := findOrphans(t, time.Hour, none, plan.OrphanJobs{3: epoch}, orphanJob(3, 10, change))
 			if len(found) != 0 || overdue != nil {
 				t.Errorf("orphans %v, overdue %v, want none", found, overdue)
 			}
@@ -114,7 +113,7 @@ func TestI5NobodyElsesJobIsTouched(t *testing.T) {
 func TestI5JobInAnUnknownStateLives(t *testing.T) {
 	t.Parallel()
 	hibernating := orphanJob(3, 10, func(j *sbatch.Job) { j.State = "HIBERNATING" })
-	if _, overdue := searched(t, time.Hour, none, plan.OrphanJobs{3: epoch}, hibernating); len(overdue) != 1 {
+	if _, overdue := findOrphans(t, time.Hour, none, plan.OrphanJobs{3: epoch}, hibernating); len(overdue) != 1 {
 		t.Errorf("overdue %v, want job 3", overdue)
 	}
 }
@@ -125,12 +124,12 @@ func TestI5RowsJobIsNoOrphan(t *testing.T) {
 	rows := running(10)
 	renamed := orphanJob(3, 10, func(j *sbatch.Job) { j.Name = "urgent" })
 	for _, j := range []sbatch.Job{orphanJob(3, 10), renamed} {
-		if found, _ := searched(t, time.Hour, rows, plan.OrphanJobs{3: epoch}, j); len(found) != 0 {
+		if found, _ := findOrphans(t, time.Hour, rows, plan.OrphanJobs{3: epoch}, j); len(found) != 0 {
 			t.Errorf("job %q is an orphan since %s", j.Name, found[3])
 		}
 	}
-	// Its bundle's other submissions have no row, also those of its name.
-	if found, _ := searched(t, time.Hour, rows, nil, orphanJob(3, 9)); len(found) != 1 {
+	// Its bundle's other submissions have no row, even under its name.
+	if found, _ := findOrphans(t, time.Hour, rows, nil, orphanJob(3, 9)); len(found) != 1 {
 		t.Error("another submission's job counts as the row's")
 	}
 }
@@ -168,8 +167,8 @@ func TestI5OldLedgerTouchesNothing(t *testing.T) {
 	}
 }
 
-// The bundle's row may have its newer job from a record. A bridge that went on would give the job's
-// number, and with it the job's name, to another submission (SEED=219790).
+// The bundle's row may have its newer job from a record. A bridge that went on would give the job's number, and
+// so the job's name, to another submission (SEED=219790).
 func TestI5NewerJobOfARowShowsAnOldLedgerToo(t *testing.T) {
 	t.Parallel()
 	row := rowIn(plan.Running)
@@ -180,8 +179,8 @@ func TestI5NewerJobOfARowShowsAnOldLedgerToo(t *testing.T) {
 	}
 }
 
-// TestI5JobOfABundleThatWaitsIsItsRows: after an old copy of the ledger was
-// accepted, what runs is taken up, not cancelled and not submitted again.
+// TestI5JobOfABundleThatWaitsIsItsRows: after the operator accepted an old copy of the ledger, a row takes up its
+// running job; the bridge neither cancels nor submits it again.
 func TestI5JobOfABundleThatWaitsIsItsRows(t *testing.T) {
 	t.Parallel()
 	j := orphanJob(3, 9)
@@ -197,15 +196,15 @@ func TestI5JobOfABundleThatWaitsIsItsRows(t *testing.T) {
 			row.Staged = nil
 		}
 		row.Attempt.Number = 1
-		b := given(t, row).hears(plan.News{Found: &plan.Found{Stamp: stamp, Job: j}}).is(plan.Queued, plan.ReadRecords)
+		b := given(t, row).decide(plan.News{Found: &plan.Found{Stamp: stamp, Job: j}}).is(plan.Queued, plan.ReadRecords)
 		if b.row.Attempt.Number != 2 || b.row.Generation != 9 || b.row.OnDisk != stamp.OnDisk || b.row.Job.ID != 3 || b.row.SubmissionName == "" || !b.row.Prepared {
 			t.Errorf("row %+v", b.row)
 		}
 	}
 	old := rowIn(plan.Staging)
 	old.Attempt.Number, old.Staged = 2, nil
-	given(t, old).hears(plan.News{Found: &plan.Found{Stamp: stamp, Job: j}}).is(plan.Staging, plan.Stage)
+	given(t, old).decide(plan.News{Found: &plan.Found{Stamp: stamp, Job: j}}).is(plan.Staging, plan.Stage)
 	killed := rowIn(plan.Staging)
 	killed.StopVerdict = &plan.Verdict{Cause: spool.CauseUser, Failure: codalab.KillRequested}
-	given(t, killed).hears(plan.News{Found: &plan.Found{Stamp: stamp, Job: j}}).is(plan.Stopping, plan.ReadRecords, plan.Cancel, plan.Fence)
+	given(t, killed).decide(plan.News{Found: &plan.Found{Stamp: stamp, Job: j}}).is(plan.Stopping, plan.ReadRecords, plan.Cancel, plan.Fence)
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// Once sbatch has said a job's id the site may rewrite the job's name and comment. The time at which
-// the controller took the job tells it from another job of that id.
+// After sbatch has printed a job's id the site may rewrite the job's name and comment. The time at which the
+// controller accepted the job distinguishes it from another job with that id.
 func TestI2JobIsKnownByItsIDUnderAnyName(t *testing.T) {
 	t.Parallel()
 	site := func(submitted time.Duration) sbatch.Job {
@@ -24,7 +24,7 @@ func TestI2JobIsKnownByItsIDUnderAnyName(t *testing.T) {
 	known := rowIn(plan.Queued)
 	known.Job.Submitted = epoch.Add(2 * time.Second)
 	begun := rowIn(plan.Running)
-	begun.SubmittedAt = epoch.Add(10 * time.Minute) // of a second sbatch; the first one's job began
+	begun.SubmittedAt = epoch.Add(10 * time.Minute) // the second sbatch; the first one's job began
 	for name, c := range map[string]struct {
 		row       plan.Row
 		submitted time.Duration
@@ -44,7 +44,7 @@ func TestI2JobIsKnownByItsIDUnderAnyName(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			at := 11 * time.Minute
-			b := given(t, c.row).at(at).hears(seen(at, site(c.submitted)))
+			b := given(t, c.row).at(at).decide(seen(at, site(c.submitted)))
 			if kept := b.row.NoJobSince.IsZero() && b.row.Job.Name == "site-4711"; kept != c.own {
 				t.Errorf("taken for its own: %v; job %+v, none since %v", kept, b.row.Job, b.row.NoJobSince)
 			}
@@ -54,8 +54,8 @@ func TestI2JobIsKnownByItsIDUnderAnyName(t *testing.T) {
 		t.Parallel()
 		over := site(2 * time.Second)
 		over.State = sbatch.StateTimeout
-		b := given(t, known).at(late).hears(seen(late, site(2*time.Second))).is(plan.Queued, plan.ReadRecords)
-		b.at(late+time.Second).hears(seen(late+time.Second, over)).is(plan.Queued, plan.ReadRecords)
+		b := given(t, known).at(late).decide(seen(late, site(2*time.Second))).is(plan.Queued, plan.ReadRecords)
+		b.at(late+time.Second).decide(seen(late+time.Second, over)).is(plan.Queued, plan.ReadRecords)
 		if b.row.Job.State != sbatch.StateTimeout {
 			t.Errorf("its job: %+v", b.row.Job)
 		}
@@ -66,16 +66,16 @@ func TestI10AccountThatIsGoneStopsNoJob(t *testing.T) {
 	t.Parallel()
 	gone := job(sbatch.StatePending)
 	gone.Reason = "InvalidAccount"
-	b := given(t, rowIn(plan.Queued)).at(early).hears(seen(early, gone)).is(plan.Queued)
-	b.at(20 * time.Hour).hears(seen(20*time.Hour, gone)).is(plan.Queued)
+	b := given(t, rowIn(plan.Queued)).at(early).decide(seen(early, gone)).is(plan.Queued)
+	b.at(20 * time.Hour).decide(seen(20*time.Hour, gone)).is(plan.Queued)
 	back := job(sbatch.StatePending)
 	back.Reason = "Priority"
-	b.at(21 * time.Hour).hears(seen(21*time.Hour, back)).is(plan.Queued)
-	b.at(22 * time.Hour).hears(seen(22*time.Hour, gone)).is(plan.Queued)
-	b.at(47*time.Hour).hears(seen(47*time.Hour, gone)).is(plan.Stopping, plan.Cancel, plan.Fence)
+	b.at(21 * time.Hour).decide(seen(21*time.Hour, back)).is(plan.Queued)
+	b.at(22 * time.Hour).decide(seen(22*time.Hour, gone)).is(plan.Queued)
+	b.at(47*time.Hour).decide(seen(47*time.Hour, gone)).is(plan.Stopping, plan.Cancel, plan.Fence)
 }
 
-// A controller that has lost its state uses ids again, and sacct shows the older jobs of an id too.
+// A controller that has lost its state reuses ids, and sacct also shows the older jobs of an id.
 func TestI2OlderJobOfTheSameIDIsAnothers(t *testing.T) {
 	t.Parallel()
 	j, older := job(sbatch.StateFailed), job(sbatch.StateOutOfMemory)
@@ -86,9 +86,9 @@ func TestI2OlderJobOfTheSameIDIsAnothers(t *testing.T) {
 		begun.At = epoch.Add(time.Minute)
 		r.Begun, r.Exit = &begun, nil
 	})
-	b.at(2 * time.Minute).hears(seen(2*time.Minute, j))
-	b.at(3*time.Minute).hears(read(3*time.Minute, b.row.Begun, nil)).is(plan.Running, plan.QueryAccounting)
+	b.at(2 * time.Minute).decide(seen(2*time.Minute, j))
+	b.at(3*time.Minute).decide(read(3*time.Minute, b.row.Begun, nil)).is(plan.Running, plan.QueryAccounting)
 	j.Exit, j.Comment = "3:0", ""
-	b.hears(plan.News{Accounting: observation(3*time.Minute, older, j)}).is(plan.Collecting, plan.Collect)
+	b.decide(plan.News{Accounting: observation(3*time.Minute, older, j)}).is(plan.Collecting, plan.Collect)
 	b.verdict(spool.CauseUser, "Exit code 3, as Slurm shows it")
 }

@@ -12,18 +12,17 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// Tries that failed in other ways are not answers.
+// Tries that fail in other ways are not answers.
 func TestOneUnclearAnswerAfterManyRefusalsForNowIsSubmittedAgain(t *testing.T) {
 	t.Parallel()
 	b := given(t, rowIn(plan.Submitting), func(r *plan.Row) { r.FailedTries = 9 })
-	b.hears(answered(plan.Submission{Words: "killed"})).is(plan.Submitting)
-	b.at(late).hears(seen(late)).is(plan.Submitting, plan.QueryAccounting)
-	b.hears(plan.News{AccountingFailure: "slurmdbd does not answer"}).is(plan.Submitting)
-	b.at(late+5*time.Minute).hears(accounted(late+5*time.Minute)).is(plan.Submitting, plan.Submit)
+	b.decide(answered(plan.Submission{Words: "killed"})).is(plan.Submitting)
+	b.at(late).decide(seen(late)).is(plan.Submitting, plan.QueryAccounting)
+	b.decide(plan.News{AccountingFailure: "slurmdbd does not answer"}).is(plan.Submitting)
+	b.at(late+5*time.Minute).decide(accounted(late+5*time.Minute)).is(plan.Submitting, plan.Submit)
 }
 
-// TestKillInEachPhase kills a bundle wherever it is, and lets each effect
-// succeed.
+// TestKillInEachPhase kills a bundle in each phase, and lets each effect succeed.
 func TestKillInEachPhase(t *testing.T) {
 	t.Parallel()
 	terminated := exit(143)
@@ -69,12 +68,12 @@ func TestKillInEachPhase(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			b := given(t, c.row).at(2 * late).hears(told(kill))
+			b := given(t, c.row).at(2 * late).decide(told(kill))
 			for _, n := range c.then {
 				if n.Records != nil && n.Records.Read.After(b.now) {
 					b.now = n.Records.Read
 				}
-				b.hears(n)
+				b.decide(n)
 			}
 			if b.row.Phase != c.want {
 				t.Fatalf("row in %s (%s), want %s", b.row.Phase, b.row.Reason, c.want)
@@ -90,56 +89,56 @@ func TestKillInEachPhase(t *testing.T) {
 	}
 }
 
-// The kill is reported once the attempt is fenced. The job is cancelled when a snapshot shows it, also
-// after a restart and after the server's acknowledgement.
+// The kill is reported once the attempt is fenced. The job is cancelled when a snapshot shows it, even after a
+// restart and after the server's acknowledgement.
 func TestKilledJobThatTurnsUpLateIsCancelled(t *testing.T) {
 	t.Parallel()
 	jobless := func(r *plan.Row) { r.Job, r.Begun = sbatch.Job{}, nil }
-	// Without the fencing nothing proves that no job can begin any more.
-	b := given(t, rowIn(plan.Stopping), jobless).hears(plan.News{}).is(plan.Stopping, plan.Fence)
-	b.hears(fencing(spool.Started{Fenced: true})).is(plan.Finalizing)
-	b.hears(answered(plan.Submission{Job: 9})).is(plan.Finalizing)
+	// Without the fencing a job could still begin.
+	b := given(t, rowIn(plan.Stopping), jobless).decide(plan.News{}).is(plan.Stopping, plan.Fence)
+	b.decide(fencing(spool.Started{Fenced: true})).is(plan.Finalizing)
+	b.decide(answered(plan.Submission{Job: 9})).is(plan.Finalizing)
 	if !b.row.InFlight() {
 		t.Error("nobody looks for its job")
 	}
-	b.hears(told(codalab.Message{Type: codalab.MessageMarkFinalized, UUID: uuid})).is(plan.Done)
-	b.hears(plan.News{Restarted: true}).is(plan.Done)
+	b.decide(told(codalab.Message{Type: codalab.MessageMarkFinalized, UUID: uuid})).is(plan.Done)
+	b.decide(plan.News{Restarted: true}).is(plan.Done)
 	late := job(sbatch.StatePending)
 	late.ID = 9
-	b.at(early).hears(seen(early, late)).is(plan.Done, plan.Cancel, plan.Confirm)
+	b.at(early).decide(seen(early, late)).is(plan.Done, plan.Cancel, plan.Confirm)
 	if id := b.effects[0].Row.Job.ID; id != 9 {
 		t.Errorf("cancels job %s, want 9", id)
 	}
-	b.hears(plan.News{Cancelled: &plan.Outcome{}})
+	b.decide(plan.News{Cancelled: &plan.Outcome{}})
 	late.State = sbatch.StateCancelled
-	b.hears(seen(early, late))
+	b.decide(seen(early, late))
 	if b.row.InFlight() {
 		t.Error("its job is still looked for")
 	}
 }
 
-// Files stay while a job that they name may start.
+// Files stay while a job that needs them may start.
 func TestFilesOfAKilledBundleStayWhileItsJobLives(t *testing.T) {
 	t.Parallel()
 	b := given(t, rowIn(plan.Done), func(r *plan.Row) { r.Begun, r.Fenced, r.Job = nil, true, job(sbatch.StatePending) })
 	gone := plan.News{Confirmed: &plan.Confirmation{State: codalab.StateKilled}}
 	b.now = b.row.KeepUntil
 	gone.Confirmed.Asked = b.now
-	b.hears(gone).is(plan.Done, plan.Cancel)
+	b.decide(gone).is(plan.Done, plan.Cancel)
 	b.now = b.row.DueAt
-	b.hears(seen(b.now.Sub(epoch))).is(plan.Done, plan.Confirm)
+	b.decide(seen(b.now.Sub(epoch))).is(plan.Done, plan.Confirm)
 	gone.Confirmed.Asked = b.now
-	b.hears(gone).is(plan.Done, plan.Release)
+	b.decide(gone).is(plan.Done, plan.Release)
 }
 
-// An id that only sbatch's answer has told may be any number.
+// An id that only sbatch's answer has named may be wrong.
 func TestJobThatNoSnapshotHasShownIsNotCancelled(t *testing.T) {
 	t.Parallel()
 	unseen := func(r *plan.Row) { r.Job.Submitted = time.Time{} }
-	b := given(t, rowIn(plan.Queued), unseen).hears(told(kill)).is(plan.Stopping, plan.Fence)
-	b.hears(seen(early, job(sbatch.StatePending))).is(plan.Stopping, plan.Cancel, plan.Fence)
-	// The worker of one that has begun has told its job's id too.
-	given(t, rowIn(plan.Running), unseen).hears(told(kill)).is(plan.Stopping, plan.Cancel)
+	b := given(t, rowIn(plan.Queued), unseen).decide(told(kill)).is(plan.Stopping, plan.Fence)
+	b.decide(seen(early, job(sbatch.StatePending))).is(plan.Stopping, plan.Cancel, plan.Fence)
+	// The worker of a begun attempt has named its job's id too.
+	given(t, rowIn(plan.Running), unseen).decide(told(kill)).is(plan.Stopping, plan.Cancel)
 }
 
 func vary(r plan.Row, change func(*plan.Row)) plan.Row {
@@ -150,21 +149,21 @@ func vary(r plan.Row, change func(*plan.Row)) plan.Row {
 // A snapshot shows every six seconds that the job still lives.
 func TestCancelIsRepeatedWhileTheJobLives(t *testing.T) {
 	t.Parallel()
-	b := given(t, rowIn(plan.Running)).hears(told(kill)).is(plan.Stopping, plan.Cancel)
+	b := given(t, rowIn(plan.Running)).decide(told(kill)).is(plan.Stopping, plan.Cancel)
 	for try := range 5 {
 		o := &plan.Outcome{}
 		if try == 0 {
 			o.Failure = "unable to contact slurm controller"
 		}
-		b.hears(plan.News{Cancelled: o}).is(plan.Stopping)
+		b.decide(plan.News{Cancelled: o}).is(plan.Stopping)
 		b.now = b.now.Add(6 * time.Second)
-		b.hears(seen(b.now.Sub(epoch), job(sbatch.StateRunning))).is(plan.Stopping)
+		b.decide(seen(b.now.Sub(epoch), job(sbatch.StateRunning))).is(plan.Stopping)
 		b.now = b.now.Add(6 * time.Second)
-		b.hears(seen(b.now.Sub(epoch), job(sbatch.StateRunning))).is(plan.Stopping, plan.Cancel)
+		b.decide(seen(b.now.Sub(epoch), job(sbatch.StateRunning))).is(plan.Stopping, plan.Cancel)
 	}
-	b.hears(plan.News{Cancelled: &plan.Outcome{}}).is(plan.Stopping)
+	b.decide(plan.News{Cancelled: &plan.Outcome{}}).is(plan.Stopping)
 	b.now = b.now.Add(time.Minute)
-	b.hears(seen(b.now.Sub(epoch), job(sbatch.StateCompleting))).is(plan.Stopping, plan.ReadRecords)
+	b.decide(seen(b.now.Sub(epoch), job(sbatch.StateCompleting))).is(plan.Stopping, plan.ReadRecords)
 }
 
 func TestRestartTakesUpEachPhase(t *testing.T) {
@@ -173,30 +172,29 @@ func TestRestartTakesUpEachPhase(t *testing.T) {
 		plan.Claiming: {plan.Claim}, plan.Staging: {plan.Stage}, plan.Submitting: nil, plan.Queued: nil, plan.Running: nil,
 		plan.Stopping: {plan.Cancel}, plan.Collecting: {plan.Collect}, plan.Finalizing: nil, plan.Done: nil,
 	} {
-		given(t, rowIn(phase)).hears(plan.News{}).is(phase, want...)
+		given(t, rowIn(phase)).decide(plan.News{}).is(phase, want...)
 	}
-	given(t, rowIn(plan.Done), func(r *plan.Row) { r.Releasing, r.DueAt = true, time.Time{} }).hears(plan.News{}).is(plan.Done, plan.Release)
+	given(t, rowIn(plan.Done), func(r *plan.Row) { r.Releasing, r.DueAt = true, time.Time{} }).decide(plan.News{}).is(plan.Done, plan.Release)
 	unbegun := rowIn(plan.Stopping)
 	unbegun.Begun = nil
-	given(t, unbegun).hears(plan.News{}).is(plan.Stopping, plan.Cancel, plan.Fence)
+	given(t, unbegun).decide(plan.News{}).is(plan.Stopping, plan.Cancel, plan.Fence)
 }
 
-// TestI6ServerThatIsAwayForDaysGetsTheResults: the upload is tried every minute,
-// and its results are not touched.
+// TestI6ServerThatIsAwayForDaysGetsTheResults: the upload is tried every minute, and the results stay unchanged.
 func TestI6ServerThatIsAwayForDaysGetsTheResults(t *testing.T) {
 	t.Parallel()
 	failed := plan.News{Collected: &plan.Outcome{Failure: "connection refused"}}
 	b := given(t, rowIn(plan.Collecting))
 	tries := 0
 	for at := time.Duration(0); at < 72*time.Hour; tries++ {
-		b.at(at).hears(failed).is(plan.Collecting, plan.Confirm)
+		b.at(at).decide(failed).is(plan.Collecting, plan.Confirm)
 		if pause := b.row.DueAt.Sub(b.now); pause <= 0 || pause > time.Minute {
 			t.Fatalf("after %s the next try is in %s", at, pause)
 		}
 		at += b.row.DueAt.Sub(b.now)
-		b.at(at).hears(plan.News{}).is(plan.Collecting, plan.Collect)
+		b.at(at).decide(plan.News{}).is(plan.Collecting, plan.Collect)
 	}
-	b.hears(plan.News{Collected: &plan.Outcome{}}).is(plan.Finalizing)
+	b.decide(plan.News{Collected: &plan.Outcome{}}).is(plan.Finalizing)
 	if v := b.row.Verdict; v.Failure != "" || tries < 4000 {
 		t.Errorf("verdict %+v after %d tries", v, tries)
 	}
@@ -218,8 +216,8 @@ func TestReadingsThatOvertakeOneAnotherLoseNothing(t *testing.T) {
 	}
 }
 
-// Slurm 24.11 and later have further reasons (Slurm src/common/job_state_reason.c). Waiting, or an
-// administrator, cures these.
+// Slurm 24.11 and later have further reasons (Slurm src/common/job_state_reason.c). These end with time, or by an
+// administrator.
 func TestReasonsOfNewerSlurmsThatPassAreNoVerdict(t *testing.T) {
 	t.Parallel()
 	for _, reason := range []string{
@@ -230,14 +228,14 @@ func TestReasonsOfNewerSlurmsThatPassAreNoVerdict(t *testing.T) {
 		waits.Reason = reason
 		b := given(t, rowIn(plan.Queued))
 		for at := late; at < late+72*time.Hour; at += time.Hour {
-			b.at(at).hears(seen(at, waits)).is(plan.Queued)
+			b.at(at).decide(seen(at, waits)).is(plan.Queued)
 		}
 	}
 }
 
-// A partition that does not permit the queue's account, QOS or group keeps its jobs waiting. Slurm 22.05 says
-// why, and refuses a group. 24.11 and later say PartitionConfig where it is the account. sbatch --test-only
-// finds nothing wrong.
+// A partition that does not permit the queue's account, QOS or group keeps its jobs waiting. Slurm 22.05 gives the
+// reason, and refuses a group. 24.11 and later give PartitionConfig for the account. sbatch --test-only reports no
+// error.
 func TestI10PartitionThatPermitsNobodyIsNoVerdictOnABundle(t *testing.T) {
 	t.Parallel()
 	for _, reason := range []string{
@@ -253,34 +251,33 @@ func TestI10PartitionThatPermitsNobodyIsNoVerdictOnABundle(t *testing.T) {
 		q.Nodes = sbatch.NodeSizes{{CPUs: 64, Memory: 256 << 30}}
 		b.policy.Queues["cpu"] = q
 		for at := late; at < late+23*time.Hour; at += time.Hour {
-			b.at(at).hears(seen(at, waits)).is(plan.Queued)
+			b.at(at).decide(seen(at, waits)).is(plan.Queued)
 		}
 	}
 }
 
-// Slurm gives its reasons again at its next round, which may be a minute after a queue's trouble is
-// over.
+// Slurm gives its reasons again in its next round, which may be a minute after the end of a queue's trouble.
 func TestI10EndOfAQueuesTroubleIsNoVerdictOnItsJobs(t *testing.T) {
 	t.Parallel()
 	never := job(sbatch.StatePending)
 	never.Reason = "PartitionConfig"
 	const noNode = "Requested node configuration is not available"
 	b := given(t, rowIn(plan.Queued))
-	b.at(late).hears(seen(late, never)).is(plan.Queued)
+	b.at(late).decide(seen(late, never)).is(plan.Queued)
 	asked := late + time.Hour
-	b.at(asked).hears(seen(asked, never)).is(plan.Queued, plan.AskQueue)
-	b.hears(plan.News{Canary: &plan.Canary{Refusal: noNode}}).is(plan.Queued)
+	b.at(asked).decide(seen(asked, never)).is(plan.Queued, plan.AskQueue)
+	b.decide(plan.News{Canary: &plan.Canary{Refusal: noNode}}).is(plan.Queued)
 	for at := asked; at <= late+23*time.Hour; at += time.Hour {
-		b.at(at).hears(seen(at, never)).is(plan.Queued)
+		b.at(at).decide(seen(at, never)).is(plan.Queued)
 	}
 	over := late + 25*time.Hour
-	b.at(over).hears(seen(over, never)).is(plan.Queued, plan.AskQueue)
-	b.hears(plan.News{Canary: &plan.Canary{}}).is(plan.Queued) // Slurm takes jobs of the queue again
-	b.at(over + time.Minute).hears(seen(over+time.Minute, never)).is(plan.Queued)
-	b.at(over+time.Hour).hears(seen(over+time.Hour, never)).is(plan.Queued, plan.AskQueue)
-	b.hears(plan.News{Canary: &plan.Canary{Failure: "no answer"}}).is(plan.Queued)
-	b.at(over+2*time.Hour).hears(seen(over+2*time.Hour, never)).is(plan.Queued, plan.AskQueue)
-	b.hears(plan.News{Canary: &plan.Canary{}}).is(plan.Stopping, plan.Cancel, plan.Fence)
+	b.at(over).decide(seen(over, never)).is(plan.Queued, plan.AskQueue)
+	b.decide(plan.News{Canary: &plan.Canary{}}).is(plan.Queued) // Slurm accepts jobs of the queue again
+	b.at(over + time.Minute).decide(seen(over+time.Minute, never)).is(plan.Queued)
+	b.at(over+time.Hour).decide(seen(over+time.Hour, never)).is(plan.Queued, plan.AskQueue)
+	b.decide(plan.News{Canary: &plan.Canary{Failure: "no answer"}}).is(plan.Queued)
+	b.at(over+2*time.Hour).decide(seen(over+2*time.Hour, never)).is(plan.Queued, plan.AskQueue)
+	b.decide(plan.News{Canary: &plan.Canary{}}).is(plan.Stopping, plan.Cancel, plan.Fence)
 }
 
 // TestI10LaterReasonThatIsTheQueuesFaultWaits: Slurm first gives a reason that may be the bundle's fault.
@@ -289,7 +286,7 @@ func TestI10LaterReasonThatIsTheQueuesFaultWaits(t *testing.T) {
 	never := job(sbatch.StatePending)
 	never.Reason = "BadConstraints"
 	b := given(t, rowIn(plan.Queued))
-	b.at(time.Minute).hears(seen(time.Minute, never)).is(plan.Queued)
+	b.at(time.Minute).decide(seen(time.Minute, never)).is(plan.Queued)
 	never.Reason = "InvalidAccount"
-	b.at(time.Hour).hears(seen(time.Hour, never)).is(plan.Queued)
+	b.at(time.Hour).decide(seen(time.Hour, never)).is(plan.Queued)
 }

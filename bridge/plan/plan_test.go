@@ -19,11 +19,10 @@ const (
 	submission = plan.SubmissionName("cl-ann-0123456789ab.1-1-b1b2b3")
 )
 
-// firstQuestion is how long after a report, or an acknowledgement, the server is
-// asked for the first time.
+// firstQuestion is the pause from a report, or an acknowledgement, to the first question to the server.
 const firstQuestion = 15 * time.Second
 
-// epoch is when the bundles of these tests were claimed.
+// epoch is the time at which the bundles of these tests were claimed.
 var epoch = time.Unix(1_800_000_000, 0).UTC()
 
 func policy() plan.Policy {
@@ -51,12 +50,12 @@ func job(state sbatch.State) sbatch.Job {
 	return j
 }
 
-// ghostJob is what a refused submission leaves.
+// ghostJob returns the record that a refused submission leaves.
 func ghostJob() sbatch.Job {
 	return sbatch.Job{ID: 6, Name: string(submission), State: sbatch.StateFailed, Reason: "BadConstraints"}
 }
 
-// rowIn is a bundle that came to a phase the ordinary way.
+// rowIn returns the row of a bundle that came to a phase in the ordinary way.
 func rowIn(phase plan.Phase) plan.Row {
 	r := plan.NewRow(epoch, "cpu", codalab.Message{
 		Type:      codalab.MessageRun,
@@ -108,7 +107,7 @@ func exit(code int) *spool.Exit {
 	return e
 }
 
-// bench decides one row, again and again.
+// bench decides one row, step by step.
 type bench struct {
 	t       *testing.T
 	policy  plan.Policy
@@ -131,8 +130,8 @@ func (b *bench) at(d time.Duration) *bench {
 	return b
 }
 
-// hears decides the row with news.
-func (b *bench) hears(n plan.News) *bench {
+// decide decides the row with news.
+func (b *bench) decide(n plan.News) *bench {
 	b.t.Helper()
 	if s := n.Observation; s != nil && s.Job == 0 { // the bridge looks for the row's job
 		own := *s
@@ -156,8 +155,7 @@ func (b *bench) is(phase plan.Phase, effects ...plan.Kind) *bench {
 
 func (b *bench) kinds() []plan.Kind { return plan.KindsOf(b.effects) }
 
-// verdict fails the test unless the row's verdict is of this cause and says
-// this.
+// verdict fails the test unless the row's verdict has this cause and this sentence.
 func (b *bench) verdict(cause spool.Cause, failure string) {
 	b.t.Helper()
 	v := b.row.Verdict

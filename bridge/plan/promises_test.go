@@ -25,13 +25,13 @@ func TestI2LostSubmitAnswerIsAdopted(t *testing.T) {
 		"in the queue, running": seen(early, job(sbatch.StateRunning)),
 		"in the queue, ended":   seen(early, job(sbatch.StateCompleted)),
 		"in a state to come":    seen(early, job("HIBERNATING")),
-		"beside a ghost":        seen(early, ghostJob(), job(sbatch.StatePending)),
+		"together with a ghost": seen(early, ghostJob(), job(sbatch.StatePending)),
 		"in the accounting":     accounted(late, job(sbatch.StateCompleted)),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := given(t, rowIn(plan.Submitting)).hears(lost).is(plan.Submitting)
-			b.at(early).hears(found)
+			b := given(t, rowIn(plan.Submitting)).decide(lost).is(plan.Submitting)
+			b.at(early).decide(found)
 			if b.row.Phase != plan.Queued || b.row.Job.ID != 7 {
 				t.Errorf("row in %s with job %s (%s), want job 7 adopted", b.row.Phase, b.row.Job.ID, b.row.Reason)
 			}
@@ -39,14 +39,14 @@ func TestI2LostSubmitAnswerIsAdopted(t *testing.T) {
 	}
 	t.Run("by its start record", func(t *testing.T) {
 		t.Parallel()
-		given(t, rowIn(plan.Submitting)).hears(lost).hears(read(early, started(), nil)).is(plan.Running)
+		given(t, rowIn(plan.Submitting)).decide(lost).decide(read(early, started(), nil)).is(plan.Running)
 	})
 }
 
 func TestI2AdoptedNeverSubmittedAgain(t *testing.T) {
 	t.Parallel()
-	b := given(t, rowIn(plan.Submitting)).at(early).hears(seen(early, job(sbatch.StatePending))).is(plan.Queued)
-	// Whatever the answers of the sbatch that was thought lost, and of Slurm.
+	b := given(t, rowIn(plan.Submitting)).at(early).decide(seen(early, job(sbatch.StatePending))).is(plan.Queued)
+	// This holds for every answer of Slurm, and of the sbatch whose answer was lost.
 	for _, n := range []plan.News{
 		answered(plan.Submission{Words: "timed out"}),
 		answered(plan.Submission{Refused: true, Retry: true, Words: "busy"}),
@@ -55,7 +55,7 @@ func TestI2AdoptedNeverSubmittedAgain(t *testing.T) {
 		seen(early), seen(late),
 		{},
 	} {
-		b.at(late).hears(n)
+		b.at(late).decide(n)
 		for _, k := range b.kinds() {
 			if k == plan.Submit {
 				t.Fatalf("submitted again: %s", b.row.Reason)
@@ -71,12 +71,12 @@ func TestI2ObservationOfAnotherSubmissionIsIgnored(t *testing.T) {
 	t.Parallel()
 	old := seen(early, sbatch.Job{ID: 3, Name: "cl-ann-0123456789ab.0-b1b2b3", State: sbatch.StateNodeFail, Nodes: "n1"})
 	old.Observation.SubmissionName = "cl-ann-0123456789ab.0-b1b2b3"
-	b := given(t, rowIn(plan.Submitting)).at(early).hears(old).is(plan.Submitting)
+	b := given(t, rowIn(plan.Submitting)).at(early).decide(old).is(plan.Submitting)
 	old.Observation.Asked, old.Observation.Jobs = epoch.Add(late), nil
-	if b.at(late).hears(old).is(plan.Submitting); !b.row.AbsentAsOf.IsZero() {
+	if b.at(late).decide(old).is(plan.Submitting); !b.row.AbsentAsOf.IsZero() {
 		t.Error("an observation of another submission counts as absence")
 	}
-	b.hears(plan.News{Accounting: &plan.Observation{SubmissionName: old.Observation.SubmissionName, Asked: epoch.Add(late), Jobs: []sbatch.Job{job(sbatch.StateFailed)}}})
+	b.decide(plan.News{Accounting: &plan.Observation{SubmissionName: old.Observation.SubmissionName, Asked: epoch.Add(late), Jobs: []sbatch.Job{job(sbatch.StateFailed)}}})
 	b.is(plan.Submitting)
 }
 
@@ -89,17 +89,17 @@ func TestI4AttemptIsFencedBeforeTheNext(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := given(t, rowIn(plan.Queued)).at(late).hears(over)
-			b.hears(accounted(late))
-			// The disk has its time to show a start.
-			b.at(late + 2*time.Second).hears(read(late+2*time.Second, nil, nil)).is(plan.Queued)
-			b.at(late+10*time.Second).hears(plan.News{}).is(plan.Queued, plan.ReadRecords)
-			b.hears(read(late+10*time.Second, nil, nil))
+			b := given(t, rowIn(plan.Queued)).at(late).decide(over)
+			b.decide(accounted(late))
+			// The disk gets its time to show a start.
+			b.at(late + 2*time.Second).decide(read(late+2*time.Second, nil, nil)).is(plan.Queued)
+			b.at(late+10*time.Second).decide(plan.News{}).is(plan.Queued, plan.ReadRecords)
+			b.decide(read(late+10*time.Second, nil, nil))
 			if name == "not shown anymore" {
-				b.is(plan.Queued, plan.QueryAccounting).hears(accounted(late + 11*time.Second))
+				b.is(plan.Queued, plan.QueryAccounting).decide(accounted(late + 11*time.Second))
 			}
 			b.is(plan.Queued, plan.Fence)
-			b.hears(fencing(spool.Started{Fenced: true, Token: "ours"})).is(plan.Staging)
+			b.decide(fencing(spool.Started{Fenced: true, Token: "ours"})).is(plan.Staging)
 			if b.row.SubmissionName != "" || b.row.Begun != nil || b.row.Fenced || !b.row.SubmittedAt.IsZero() {
 				t.Errorf("row keeps of its last attempt: %+v", b.row)
 			}
@@ -109,19 +109,19 @@ func TestI4AttemptIsFencedBeforeTheNext(t *testing.T) {
 
 func TestI4FencingThatFailsIsRepeatedAndNothingElse(t *testing.T) {
 	t.Parallel()
-	b := given(t, rowIn(plan.Queued), ended).at(late+11*time.Second).hears(read(late+10*time.Second, nil, nil)).is(plan.Queued, plan.Fence)
+	b := given(t, rowIn(plan.Queued), ended).at(late+11*time.Second).decide(read(late+10*time.Second, nil, nil)).is(plan.Queued, plan.Fence)
 	failed := plan.News{Fenced: &plan.Fencing{Attempt: 1, Failure: "no space left on device"}}
 	for range 50 {
-		b.hears(failed).is(plan.Queued)
+		b.decide(failed).is(plan.Queued)
 		if !b.row.DueAt.After(b.now) {
 			t.Fatal("a fencing that failed is not waited for")
 		}
 		b.now = b.row.DueAt
-		b.hears(plan.News{}).is(plan.Queued, plan.Fence)
+		b.decide(plan.News{}).is(plan.Queued, plan.Fence)
 	}
 }
 
-// ended says of a row that Slurm has shown its job to be over.
+// ended changes a row to one whose job Slurm has shown to be over.
 func ended(r *plan.Row) { r.NoJobSince, r.Job = epoch.Add(late), job(sbatch.StateNodeFail) }
 
 func TestI4BegunBundleBeginsAgainOnlyWherePolicyAllows(t *testing.T) {
@@ -154,7 +154,7 @@ func TestI4BegunBundleBeginsAgainOnlyWherePolicyAllows(t *testing.T) {
 			b.policy.Queues["cpu"] = q
 			records := *c.news.Records
 			records.Attempt = c.attempt
-			b.at(deadline).hears(plan.News{Records: &records})
+			b.at(deadline).decide(plan.News{Records: &records})
 			if b.row.Phase != c.want {
 				t.Errorf("row in %s (%s), want %s", b.row.Phase, b.row.Reason, c.want)
 			}
@@ -167,16 +167,16 @@ func TestI4UnbegunBundleIsTriedElsewhereBounded(t *testing.T) {
 	b := given(t, rowIn(plan.Queued), ended, func(r *plan.Row) {
 		r.Attempt.Number, r.FailedAttempts, r.OutputTail = 3, 2, "exec: cl-worker: not found"
 	})
-	b.at(late).hears(plan.News{Fenced: &plan.Fencing{Attempt: 3, Standing: spool.Started{Fenced: true}}})
+	b.at(late).decide(plan.News{Fenced: &plan.Fencing{Attempt: 3, Standing: spool.Started{Fenced: true}}})
 	b.is(plan.Finalizing).verdict(spool.CausePlatform, "The node of Slurm job 7 failed before it began")
 }
 
 func TestI4StartThatStandsInTheWayOfFencingIsReadToItsEnd(t *testing.T) {
 	t.Parallel()
-	// The disk showed the start late: it took the fencing to see it.
-	b := given(t, rowIn(plan.Queued), ended).at(late+11*time.Second).hears(read(late+10*time.Second, nil, nil)).is(plan.Queued, plan.Fence)
-	b.hears(fencing(*started())).is(plan.Running, plan.ReadRecords)
-	b.hears(read(late+11*time.Second, started(), exit(0))).is(plan.Collecting, plan.Collect).verdict(spool.CauseSucceeded, "")
+	// The disk showed the start late: only the fencing found it.
+	b := given(t, rowIn(plan.Queued), ended).at(late+11*time.Second).decide(read(late+10*time.Second, nil, nil)).is(plan.Queued, plan.Fence)
+	b.decide(fencing(*started())).is(plan.Running, plan.ReadRecords)
+	b.decide(read(late+11*time.Second, started(), exit(0))).is(plan.Collecting, plan.Collect).verdict(spool.CauseSucceeded, "")
 }
 
 func TestI7FinalVerdictNeverChanges(t *testing.T) {
@@ -199,7 +199,7 @@ func TestI7FinalVerdictNeverChanges(t *testing.T) {
 		{Collected: &fail},
 		told(ack), told(offered()),
 	}
-	// A record that is late, of a bundle that is delivered again.
+	// A late record, of a bundle that is delivered again.
 	again := told(offered())
 	again.Records = read(time.Hour, started(), exit(3)).Records
 	news = append([]plan.News{told(ack), again, {Collected: &plan.Outcome{}}}, news...)
@@ -208,7 +208,7 @@ func TestI7FinalVerdictNeverChanges(t *testing.T) {
 	want := *first.Verdict
 	b := given(t, first)
 	for i, n := range news {
-		b.at(time.Duration(i) * time.Minute).hears(n)
+		b.at(time.Duration(i) * time.Minute).decide(n)
 		if diff := cmp.Diff(&want, b.row.Verdict); diff != "" {
 			t.Fatalf("after news %d the verdict changed (-reported +now):\n%s", i, diff)
 		}
@@ -219,43 +219,43 @@ func TestI7ExitRecordOutranksSlurm(t *testing.T) {
 	t.Parallel()
 	t.Run("before Slurm says anything", func(t *testing.T) {
 		t.Parallel()
-		given(t, rowIn(plan.Running)).at(late).hears(read(late, started(), exit(0))).is(plan.Collecting, plan.Collect).verdict(spool.CauseSucceeded, "")
+		given(t, rowIn(plan.Running)).at(late).decide(read(late, started(), exit(0))).is(plan.Collecting, plan.Collect).verdict(spool.CauseSucceeded, "")
 	})
 	t.Run("against Slurm's word", func(t *testing.T) {
 		t.Parallel()
-		b := given(t, rowIn(plan.Running)).at(late).hears(seen(late, job(sbatch.StateNodeFail))).is(plan.Running, plan.ReadRecords)
-		b.hears(read(late, started(), exit(0))).is(plan.Collecting, plan.Collect).verdict(spool.CauseSucceeded, "")
+		b := given(t, rowIn(plan.Running)).at(late).decide(seen(late, job(sbatch.StateNodeFail))).is(plan.Running, plan.ReadRecords)
+		b.decide(read(late, started(), exit(0))).is(plan.Collecting, plan.Collect).verdict(spool.CauseSucceeded, "")
 	})
 	t.Run("shown late", func(t *testing.T) {
 		t.Parallel()
-		b := given(t, rowIn(plan.Running), ended).at(late + 10*time.Second).hears(read(late+10*time.Second, started(), nil))
+		b := given(t, rowIn(plan.Running), ended).at(late + 10*time.Second).decide(read(late+10*time.Second, started(), nil))
 		b.is(plan.Collecting, plan.Collect).verdict(spool.CausePlatform, "The node of Slurm job 7 failed")
-		b.hears(read(late+20*time.Second, started(), exit(0))).is(plan.Collecting, plan.Collect).verdict(spool.CauseSucceeded, "")
+		b.decide(read(late+20*time.Second, started(), exit(0))).is(plan.Collecting, plan.Collect).verdict(spool.CauseSucceeded, "")
 	})
 	t.Run("but not under another token", func(t *testing.T) {
 		t.Parallel()
 		foreign := exit(0)
 		foreign.Token = "token-2"
-		given(t, rowIn(plan.Running)).at(late).hears(read(late, started(), foreign)).is(plan.Running)
+		given(t, rowIn(plan.Running)).at(late).decide(read(late, started(), foreign)).is(plan.Running)
 	})
 	t.Run("and a worker that was told to stop leaves it to Slurm to say why", func(t *testing.T) {
 		t.Parallel()
 		stopped := exit(143)
 		stopped.Terminated = true
-		b := given(t, rowIn(plan.Running)).at(late).hears(read(late, started(), stopped)).is(plan.Running)
+		b := given(t, rowIn(plan.Running)).at(late).decide(read(late, started(), stopped)).is(plan.Running)
 		byTime := *b
-		byTime.hears(seen(late, job(sbatch.StateTimeout))).is(plan.Collecting, plan.ReadRecords, plan.Collect).verdict(spool.CauseLimit, "time limit")
+		byTime.decide(seen(late, job(sbatch.StateTimeout))).is(plan.Collecting, plan.ReadRecords, plan.Collect).verdict(spool.CauseLimit, "time limit")
 		purged := *b
-		purged.at(late+time.Second).hears(seen(late+time.Second)).is(plan.Running, plan.ReadRecords, plan.QueryAccounting)
-		purged.hears(accounted(late+2*time.Second, job(sbatch.StateCancelled))).is(plan.Collecting, plan.Collect).verdict(spool.CauseUser, "cancelled outside CodaLab")
+		purged.at(late+time.Second).decide(seen(late+time.Second)).is(plan.Running, plan.ReadRecords, plan.QueryAccounting)
+		purged.decide(accounted(late+2*time.Second, job(sbatch.StateCancelled))).is(plan.Collecting, plan.Collect).verdict(spool.CauseUser, "cancelled outside CodaLab")
 		if code := purged.row.Verdict.ExitCode; code == nil || *code != 143 {
 			t.Errorf("exit code %v, want the record's", code)
 		}
 		unknown := *b
-		unknown.at(late+time.Second).hears(seen(late+time.Second)).is(plan.Running, plan.ReadRecords, plan.QueryAccounting)
-		unknown.hears(accounted(late + 2*time.Second)).is(plan.Running) // the database may be behind (SEED=5058066)
+		unknown.at(late+time.Second).decide(seen(late+time.Second)).is(plan.Running, plan.ReadRecords, plan.QueryAccounting)
+		unknown.decide(accounted(late + 2*time.Second)).is(plan.Running) // the database may be behind (SEED=5058066)
 		given := late + b.policy.RecordAge + 2*time.Second
-		unknown.at(given).hears(accounted(given)).is(plan.Collecting, plan.Collect).verdict(spool.CauseUser, "")
+		unknown.at(given).decide(accounted(given)).is(plan.Collecting, plan.Collect).verdict(spool.CauseUser, "")
 	})
 }
 
@@ -266,17 +266,17 @@ func TestI7SupersededRecordIsIgnored(t *testing.T) {
 	q := b.policy.Queues["cpu"]
 	q.RetryBegun = plan.RetryOnPlatform
 	b.policy.Queues["cpu"] = q
-	b.at(late + 10*time.Second).hears(read(late+10*time.Second, started(), nil)).is(plan.Staging)
+	b.at(late + 10*time.Second).decide(read(late+10*time.Second, started(), nil)).is(plan.Staging)
 	// Its worker was only cut off, and comes back.
 	back := read(late+20*time.Second, started(), exit(0))
-	b.at(late + 20*time.Second).hears(back).is(plan.Staging)
-	b.hears(fencing(*started())).is(plan.Staging)
+	b.at(late + 20*time.Second).decide(back).is(plan.Staging)
+	b.decide(fencing(*started())).is(plan.Staging)
 	b.row = b.policy.NewAttempt(b.now, b.row, 1)
-	b.hears(plan.News{}).is(plan.Submitting, plan.Prepare)
-	b.hears(plan.News{Prepared: &plan.Outcome{}}).is(plan.Submitting, plan.Submit)
-	b.hears(back).is(plan.Submitting)
-	b.hears(answered(plan.Submission{Job: 7})).is(plan.Submitting) // the first attempt's answer
-	b.hears(fencing(*started())).is(plan.Submitting)
+	b.decide(plan.News{}).is(plan.Submitting, plan.Prepare)
+	b.decide(plan.News{Prepared: &plan.Outcome{}}).is(plan.Submitting, plan.Submit)
+	b.decide(back).is(plan.Submitting)
+	b.decide(answered(plan.Submission{Job: 7})).is(plan.Submitting) // the first attempt's answer
+	b.decide(fencing(*started())).is(plan.Submitting)
 	if b.row.Begun != nil || b.row.Exit != nil || b.row.Fenced {
 		t.Errorf("attempt %d took over records of attempt 1: begun %v, exit %v", b.row.Attempt.Number, b.row.Begun, b.row.Exit)
 	}
@@ -290,30 +290,30 @@ func TestI6ResultIsReportedOnceAwaitedAndKeptAfter(t *testing.T) {
 	t.Parallel()
 	b := given(t, rowIn(plan.Finalizing))
 	for i := range 100 {
-		b.at(time.Duration(i+1)*time.Hour).hears(plan.News{}).is(plan.Finalizing, plan.Confirm)
-		b.hears(confirmed(b.now, codalab.StateFinalizing)).is(plan.Finalizing)
+		b.at(time.Duration(i+1)*time.Hour).decide(plan.News{}).is(plan.Finalizing, plan.Confirm)
+		b.decide(confirmed(b.now, codalab.StateFinalizing)).is(plan.Finalizing)
 		if !b.row.Reported() || b.row.ReportCount != 1 {
 			t.Fatalf("reported %v, %d times, want once", b.row.Reported(), b.row.ReportCount)
 		}
 	}
-	b.hears(told(ack)).is(plan.Done)
+	b.decide(told(ack)).is(plan.Done)
 	end := b.now.Add(24 * time.Hour)
 	if b.row.Reported() || b.row.KeepUntil != end {
 		t.Errorf("reported %v, kept until %s, want silence and a day's keep", b.row.Reported(), b.row.KeepUntil)
 	}
-	b.hears(told(ack, kill)).is(plan.Done)
+	b.decide(told(ack, kill)).is(plan.Done)
 	checks := 0
 	for ; b.row.DueAt.Before(end); checks++ {
 		b.now = b.row.DueAt
-		b.hears(plan.News{}).is(plan.Done, plan.Confirm).hears(confirmed(b.now, codalab.StateReady)).is(plan.Done)
+		b.decide(plan.News{}).is(plan.Done, plan.Confirm).decide(confirmed(b.now, codalab.StateReady)).is(plan.Done)
 	}
 	if checks != 5 {
 		t.Errorf("the server was asked %d times within the day", checks)
 	}
 	b.now = end
-	b.hears(plan.News{}).is(plan.Done, plan.Confirm).hears(confirmed(b.now, codalab.StateReady)).is(plan.Done, plan.Release)
-	b.hears(plan.News{Released: &plan.Outcome{Failure: "stale file handle"}}).is(plan.Done)
+	b.decide(plan.News{}).is(plan.Done, plan.Confirm).decide(confirmed(b.now, codalab.StateReady)).is(plan.Done, plan.Release)
+	b.decide(plan.News{Released: &plan.Outcome{Failure: "stale file handle"}}).is(plan.Done)
 	b.now = b.row.DueAt
-	b.hears(plan.News{}).is(plan.Done, plan.Release)
-	b.hears(plan.News{Released: &plan.Outcome{}}).is(plan.Done, plan.Forget)
+	b.decide(plan.News{}).is(plan.Done, plan.Release)
+	b.decide(plan.News{Released: &plan.Outcome{}}).is(plan.Done, plan.Forget)
 }

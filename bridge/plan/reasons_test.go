@@ -13,17 +13,16 @@ import (
 	"testing"
 )
 
-// sentences are the sentences that the package's source can say, by the regular
-// expression of each.
+// sentences are the package's reasons and messages, by the regular expression of each.
 type sentences []said
 
 type said struct {
 	match *regexp.Regexp
-	// parts are the fixed parts, between those that vary.
+	// parts are the fixed parts, between the variable ones.
 	parts []string
 }
 
-// source parses the package, but not its tests.
+// source parses the package, without its tests.
 var source = sync.OnceValues(func() ([]*ast.File, error) {
 	names, err := filepath.Glob("*.go")
 	if err != nil {
@@ -43,8 +42,7 @@ var source = sync.OnceValues(func() ([]*ast.File, error) {
 	return files, nil
 })
 
-// known finds every string of more than a word in the source, with its
-// formatting verbs and what is added to it.
+// known finds every string of more than a word in the source, with its formatting verbs and additions.
 var known = sync.OnceValue(func() sentences {
 	files, err := source()
 	if err != nil {
@@ -82,7 +80,7 @@ func (s said) weight() int { return len(strings.Join(s.parts, "")) }
 
 var verb = regexp.MustCompile(`%[a-z]`)
 
-// partsOf are the fixed parts of a string's expression; none where it has none.
+// partsOf returns the fixed parts of a string's expression; none if it has none.
 func partsOf(expr ast.Expr) []string {
 	switch e := expr.(type) {
 	case *ast.BasicLit:
@@ -108,7 +106,7 @@ func partsOf(expr ast.Expr) []string {
 	return nil
 }
 
-// fixed is a reason with an ellipsis for all that varies.
+// fixed returns a reason with an ellipsis for each variable part.
 func (s sentences) fixed(reason string) string {
 	for _, one := range s {
 		groups := one.match.FindStringSubmatch(reason)

@@ -106,15 +106,15 @@ func (r Row) State() codalab.State {
 // RunStatus returns one sentence for the researcher about the bundle's present work or wait, and further
 // ones about its data. It is one line, because servers store it as one.
 func (r Row) RunStatus() string {
-	status := r.doing()
+	status := r.activity()
 	if r.Phase != Done {
-		status = with(status, r.Notes())
+		status = joinSentences(status, r.Notes())
 	}
 	return termtext.OneLine(status)
 }
 
-// with joins a sentence and further ones.
-func with(first string, others []string) string {
+// joinSentences joins a sentence and further ones.
+func joinSentences(first string, others []string) string {
 	if len(others) == 0 {
 		return first
 	}
@@ -138,8 +138,8 @@ func (r Row) Notes() []string {
 	return notes
 }
 
-// doing returns a sentence about the bundle's present work or wait.
-func (r Row) doing() string {
+// activity returns a sentence about the bundle's present work or wait.
+func (r Row) activity() string {
 	switch r.Phase {
 	case Claiming:
 		if r.Standalone {

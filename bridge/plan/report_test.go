@@ -59,8 +59,8 @@ func TestRunStatusSaysWhyInOneSentence(t *testing.T) {
 	}
 }
 
-// Sentences repeat what images, servers and commands say. A server may store run_status as one line, and
-// the bridge compares what it stored with what it reported.
+// Sentences repeat texts of images, servers and commands. A server may store run_status as one line, and the bridge
+// compares the stored text with its report.
 func TestReportSteersNoTerminal(t *testing.T) {
 	t.Parallel()
 	r := plan.Row{Phase: plan.Staging, Retry: plan.Retry{FailedTries: 1, LastFailure: "no\r\n\x1b[2J\u202eroute"}}

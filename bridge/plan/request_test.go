@@ -54,7 +54,7 @@ func TestImageOfABundleThatNamesNone(t *testing.T) {
 	}
 }
 
-// The server would stage a bundle that no worker takes again and again.
+// The server would stage a bundle repeatedly that no worker takes.
 func TestUnreadableRequestIsRefusedInWords(t *testing.T) {
 	t.Parallel()
 	messages, _, err := codalab.ParseMessages([]byte(`[{"type":"run","bundle":{"uuid":"` + uuid + `"},"resources":{"time":NaN}}]`))
@@ -279,7 +279,7 @@ func TestRoomIsTheLeastOfAllBounds(t *testing.T) {
 	}
 }
 
-// What stages, submits and collects reads its part of the metadata from the row.
+// Staging, submitting and collecting read their part of the metadata from the row.
 func TestRowKeepsTheMetadataThatTheBridgeReads(t *testing.T) {
 	t.Parallel()
 	read := codalab.Metadata{

@@ -14,8 +14,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 )
 
-// TestDecisionSurvivesJSON: a trace holds rows and news as JSON, and all that
-// matters to a decision must be in it.
+// TestDecisionSurvivesJSON: a trace holds rows and news as JSON, which must contain everything that a decision
+// depends on.
 func TestDecisionSurvivesJSON(t *testing.T) {
 	t.Parallel()
 	p := throughJSON(t, policy())

@@ -28,7 +28,7 @@ var rewrite = flag.Bool("rewrite", false, "rewrite what the scenarios and docs/c
 //	batch                        a staged row is submitted
 //	tick 90s                     time passes; the row is decided whenever it is due
 //	crash [unsaved] [down=2h]    the bridge dies and is started again; unsaved: before the last decision was saved
-//	crash clock=-2h              meanwhile the clock is set
+//	crash clock=-2h              the clock is set during that
 //	message kill|run|…           a message of the server's
 //	unanswered                   a check-in that reported the verdict got no answer
 //	stop; leave                  the worker stops; it waits for no results any more
@@ -40,9 +40,9 @@ var rewrite = flag.Bool("rewrite", false, "rewrite what the scenarios and docs/c
 //	remark text=…                a remark for the bundle's history
 //	answer EFFECT …              how an effect ended
 //	answer confirm state=… [here] [asked=5s]
-//	                             what the server shows of the bundle; here: claimed from this host; asked before now
+//	                             the bundle as the server shows it; here: claimed from this host; asked before now
 //	orphans job=9 …              a snapshot is searched for orphan jobs
-//	report                       what a check-in tells the server
+//	report                       the row's part of a check-in
 func TestScenarios(t *testing.T) {
 	t.Parallel()
 	for _, name := range scenarios(t) {

@@ -62,8 +62,7 @@ func nodeSizes(list string) (sizes sbatch.NodeSizes, err error) {
 	return sizes, nil
 }
 
-// setRow makes the row that came to a phase the ordinary way, with the effect
-// that runs there then.
+// setRow makes the row that came to a phase in the ordinary way, with the effect that runs there.
 func (w *world) setRow(a *arguments) error {
 	phase := plan.Phase(a.get("phase"))
 	r := rowIn(phase)
@@ -110,7 +109,7 @@ func (w *world) setRow(a *arguments) error {
 	return nil
 }
 
-// submission is the name of one of the row's submissions.
+// submission returns the name of one of the row's submissions.
 func (w *world) submission(attempt int) plan.SubmissionName {
 	return plan.SubmissionName(strings.Replace(string(submission), ".1-1-", fmt.Sprintf(".%d-%d-", attempt, attempt), 1))
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// TestResultsGoWhereTheServerLastSaid: a claim may have come late, and the
-// server have given the bundle to the bridge a second time.
+// TestResultsGoWhereTheServerLastSaid: a claim may have come late, and the server may have given the bundle to the
+// bridge a second time.
 func TestResultsGoWhereTheServerLastSaid(t *testing.T) {
 	t.Parallel()
 	p := policy()

@@ -9,10 +9,10 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 )
 
-// clock is a moment, counted from the scenario's beginning.
+// clock returns a moment, counted from the scenario's beginning.
 func clock(t time.Time) string { return span(t.Sub(epoch)) }
 
-// span is a duration without the zeros at its end.
+// span returns a duration without the zeros at its end.
 func span(d time.Duration) string {
 	text := d.Round(time.Second).String()
 	if strings.HasSuffix(text, "m0s") {
@@ -24,8 +24,7 @@ func span(d time.Duration) string {
 	return text
 }
 
-// show prints what a decision changed: the phase, or from where to where, why
-// where that is new, the fields, and what is wanted.
+// show prints the changes of a decision: the phase, a new reason, the fields, and the wanted effects.
 func (w *world) show(before, after plan.Row, wanted []string) {
 	if w.quiet {
 		return
@@ -51,7 +50,7 @@ func (w *world) show(before, after plan.Row, wanted []string) {
 	}
 }
 
-// compare is what differs between two rows.
+// compare returns the differences between two rows.
 func (w *world) compare(before, after plan.Row) string {
 	old := w.fields(before)
 	var changes strings.Builder
@@ -71,7 +70,7 @@ func (w *world) compare(before, after plan.Row) string {
 
 type field struct{ name, value string }
 
-// fields are a row's fields in words; an empty one is as good as not there.
+// fields returns a row's fields in words; an empty field counts as missing.
 func (w *world) fields(r plan.Row) []field {
 	return []field{
 		{"reoffered", moment(r.ReofferedAt)},
@@ -143,7 +142,7 @@ func quoted(text string) string {
 	return strconv.Quote(text)
 }
 
-// dueWords is when the row is due.
+// dueWords returns the time at which the row is due.
 func (w *world) dueWords(r plan.Row) string {
 	if r.DueAt.IsZero() {
 		return ""

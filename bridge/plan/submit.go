@@ -71,7 +71,7 @@ func (d *decision) prepare() {
 		d.tryLater(p.Failure)
 	default:
 		d.row.Prepared, d.row.LastFailure = true, ""
-		d.submit(d.row.attemptGoes())
+		d.submit(d.row.startReason())
 	}
 }
 
@@ -127,10 +127,10 @@ func (d *decision) applySubmission(s Submission) {
 		d.adopt(sbatch.Job{ID: s.Job, Name: string(d.row.SubmissionName), State: sbatch.StatePending, Reason: "None"}, "sbatch accepted it")
 	case s.Refused && s.Retry && d.row.SbatchCount > 1: // an earlier sbatch may have made a job
 		d.row.SubmittedAt, d.row.SbatchCount = time.Time{}, d.row.SbatchCount-1
-		d.tryLater(notNow(s.Words))
+		d.tryLater(temporaryRefusal(s.Words))
 	case s.Refused && s.Retry:
 		tries := d.row.FailedTries + 1
-		d.sendBack(notNow(s.Words))
+		d.sendBack(temporaryRefusal(s.Words))
 		d.row.FailedTries, d.row.DueAt = tries, d.now.Add(backoff(tries))
 	case s.Refused && d.row.SbatchCount > 1:
 		d.row.RepeatRefusal, d.row.QueueTrouble = s.Words, d.row.Exclude != "" || d.refusedForQueue(s)
@@ -159,8 +159,8 @@ func refusedWithout(nodes string) string {
 	return "Slurm refused the job without the nodes " + nodes + ", so it may run on any"
 }
 
-// notNow returns the row's reason after a temporary refusal.
-func notNow(words string) string { return "Slurm does not take the job now: " + words }
+// temporaryRefusal returns the row's reason after a temporary refusal.
+func temporaryRefusal(words string) string { return "Slurm does not take the job now: " + words }
 
 // sendBack makes the row wait for its turn to be submitted again (Batch). The attempt has made no job, so
 // the next one has the same number.

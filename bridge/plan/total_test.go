@@ -20,7 +20,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// sane says what is wrong with a decision.
+// sane returns an error for a wrong decision.
 func sane(now time.Time, before, after plan.Row, effects []plan.Effect) error {
 	switch {
 	case !slices.Contains(plan.Phases(), after.Phase):
@@ -32,7 +32,7 @@ func sane(now time.Time, before, after plan.Row, effects []plan.Effect) error {
 	case before.Verdict != nil && after.Verdict == nil && !before.Dropped:
 		return errors.New("verdict is lost")
 	case before.Phase == plan.Finalizing && after.Phase == plan.Collecting && wants(effects, plan.Claim):
-		// acknowledged and offered again in one breath
+		// acknowledged and offered again in the same news
 	case before.Phase == plan.Finalizing && after.Phase == plan.Collecting && strings.HasPrefix(after.Reason, "the server has thrown the results away"):
 	case before.Phase == plan.Finalizing && after.Phase != plan.Finalizing && after.Phase != plan.Done:
 		return fmt.Errorf("left finalizing for %s", after.Phase)
@@ -66,8 +66,8 @@ func sane(now time.Time, before, after plan.Row, effects []plan.Effect) error {
 	return nil
 }
 
-// refused reports whether the attempt was taken back because Slurm had refused its submission: the row
-// has the number before it, and nothing else of the attempt.
+// refused reports whether the attempt was taken back because Slurm had refused its submission: the row has the
+// previous number, and nothing else of the attempt.
 func refused(before, after plan.Row) bool {
 	return before.Phase == plan.Submitting && after.Attempt == (plan.Attempt{Number: before.Attempt.Number - 1})
 }
@@ -76,8 +76,7 @@ func wants(effects []plan.Effect, k plan.Kind) bool {
 	return slices.ContainsFunc(effects, func(e plan.Effect) bool { return e.Kind == k })
 }
 
-// TestI8NextIsTotal decides each row with each kind of news, and with many pairs
-// of them, twice.
+// TestI8NextIsTotal decides each row with each kind of news, and with many pairs of them, twice.
 func TestI8NextIsTotal(t *testing.T) {
 	t.Parallel()
 	news := everyNews()
@@ -114,7 +113,7 @@ func TestI8NextIsTotal(t *testing.T) {
 	}
 }
 
-// total says what is wrong with one decision.
+// total returns an error for a wrong decision.
 func total(row plan.Row, n plan.News, accounting bool) error {
 	p := policy()
 	p.Accounting = accounting
@@ -130,8 +129,7 @@ func total(row plan.Row, n plan.News, accounting bool) error {
 	return nil
 }
 
-// A row of a version to come is left alone: nothing is asked of Slurm for it,
-// and it stays what it is.
+// A row of a future version stays unchanged: the bridge asks Slurm nothing for it.
 func TestI8UnknownPhaseIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	news := everyNews()
@@ -155,10 +153,9 @@ func TestI8UnknownPhaseIsLeftAlone(t *testing.T) {
 	}
 }
 
-// TestI8NothingIsWantedInACircle answers each effect with failure at once, and
-// decides a row when it is due: no effect may come round without a pause, and
-// nothing is submitted twice without proof. The accounting fails, or answers
-// without end what does not help.
+// TestI8NothingIsWantedInACircle answers each effect with failure at once, and decides a row when it is due. No effect
+// may come again without a pause, and nothing is submitted twice without proof. The accounting fails, or gives
+// useless answers forever.
 func TestI8NothingIsWantedInACircle(t *testing.T) {
 	t.Parallel()
 	failing := map[plan.Kind]plan.News{
@@ -195,7 +192,7 @@ func TestI8NothingIsWantedInACircle(t *testing.T) {
 						clear(wanted)
 						pending = append(pending, plan.News{})
 					}
-					b.hears(pending[0])
+					b.decide(pending[0])
 					pending = pending[1:]
 					for _, k := range b.kinds() {
 						if wanted[k]++; wanted[k] > 2 {
@@ -219,9 +216,8 @@ func TestI8NothingIsWantedInACircle(t *testing.T) {
 	}
 }
 
-// TestI8NoRowIsStuck answers everything well from the middle of a disorder,
-// with Slurm, accounting and disk showing one truth: that there is no job any
-// more, and room for new work. Each row has to come to its end.
+// TestI8NoRowIsStuck lets everything succeed after random news. Slurm, accounting and disk agree that there is no job
+// any more, and room for new work. Each row has to come to its end.
 func TestI8NoRowIsStuck(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(8) {
@@ -233,8 +229,7 @@ func TestI8NoRowIsStuck(t *testing.T) {
 	}
 }
 
-// drive gives a row some random news and then the truth, until it is
-// forgotten.
+// drive gives a row some random news and then the truth, until it is forgotten.
 func drive(t *testing.T, row plan.Row, seed uint64) *bench {
 	t.Helper()
 	random := rand.New(rand.NewPCG(seed, 1))
@@ -247,17 +242,17 @@ func drive(t *testing.T, row plan.Row, seed uint64) *bench {
 	names := slices.Sorted(maps.Keys(news))
 	for range random.IntN(6) {
 		b.now = b.now.Add(time.Duration(random.IntN(60)) * time.Second)
-		b.hears(news[names[random.IntN(len(names))]])
+		b.decide(news[names[random.IntN(len(names))]])
 	}
 	for range 300 {
 		if b.row.WaitsForRoom(b.now) {
 			b.row = b.policy.NewAttempt(b.now, b.row, 1)
 		}
 		room := ""
-		b.hears(plan.News{DiskLow: &room})
+		b.decide(plan.News{DiskLow: &room})
 		queue := b.effects
 		if b.row.InFlight() {
-			b.hears(plan.News{Observation: &plan.Observation{SubmissionName: b.row.SubmissionName, Asked: b.now}})
+			b.decide(plan.News{Observation: &plan.Observation{SubmissionName: b.row.SubmissionName, Asked: b.now}})
 			queue = append(queue, b.effects...)
 		}
 		for range 50 { // an effect's outcome may want another effect
@@ -267,11 +262,11 @@ func drive(t *testing.T, row plan.Row, seed uint64) *bench {
 			if queue[0].Kind == plan.Forget {
 				return b
 			}
-			b.hears(truth(queue[0], b.now))
+			b.decide(truth(queue[0], b.now))
 			queue = append(queue[1:], b.effects...)
 		}
 		if b.row.Phase == plan.Finalizing && seed%3 > 0 { // else every acknowledgement is lost
-			b.hears(told(ack))
+			b.decide(told(ack))
 		}
 		b.now = b.now.Add(6 * time.Second)
 		if b.row.DueAt.After(b.now) && !b.row.InFlight() {
@@ -281,8 +276,7 @@ func drive(t *testing.T, row plan.Row, seed uint64) *bench {
 	return b
 }
 
-// truth is the outcome of an effect where there is no job any more, and Slurm
-// takes no other.
+// truth returns the outcome of an effect if there is no job any more, and Slurm accepts no other.
 func truth(e plan.Effect, now time.Time) plan.News {
 	var n plan.News
 	switch e.Kind {

@@ -56,11 +56,11 @@ func (p Policy) Batch(now time.Time, w Waiting, turns Turns, generation int64) (
 				heads[at] = rows[0]
 			}
 		}
-		turn, ok := after.next(heads)
+		turn, ok := after.nextLane(heads)
 		if !ok {
 			break
 		}
-		from := after.pick(heads, turn)
+		from := after.chooseLane(heads, turn)
 		generation++
 		after[turn] = generation
 		lanes[from] = lanes[from][1:]
@@ -97,9 +97,9 @@ func inLanes(rows []*Row) map[Lane][]candidate {
 	return lanes
 }
 
-// next returns the lane that has the next turn; ok is false if none waits. heads has the first row of each
+// nextLane returns the lane that has the next turn; ok is false if none waits. heads has the first row of each
 // lane that may submit.
-func (t Turns) next(heads map[Lane]candidate) (turn Lane, ok bool) {
+func (t Turns) nextLane(heads map[Lane]candidate) (turn Lane, ok bool) {
 	for at, r := range heads {
 		if !ok || t[at] < t[turn] || t[at] == t[turn] && r.claimedBefore(heads[turn]) {
 			turn, ok = at, true
@@ -108,8 +108,8 @@ func (t Turns) next(heads map[Lane]candidate) (turn Lane, ok bool) {
 	return turn, ok
 }
 
-// pick returns the lane from which a row is submitted in a lane's turn: any lane of the same owner.
-func (t Turns) pick(heads map[Lane]candidate, turn Lane) Lane {
+// chooseLane returns the lane from which a row is submitted in a lane's turn: any lane of the same owner.
+func (t Turns) chooseLane(heads map[Lane]candidate, turn Lane) Lane {
 	pick := turn
 	for at, r := range heads {
 		if at.Owner != turn.Owner {

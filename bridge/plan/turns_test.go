@@ -11,7 +11,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// waiting are staged rows of owners in queues, and room for any number of them.
+// waiting has staged rows of owners in queues, and room for any number of them.
 type waiting struct {
 	plan.Waiting
 

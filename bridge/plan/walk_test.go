@@ -15,8 +15,8 @@ const (
 	walkSteps = 50
 )
 
-// walk leads a bundle through a random life in the language of the scenarios:
-// anything may be said at any time, but only effects that run have outcomes.
+// walk leads a bundle through a random life in the language of the scenarios. News may come at any time, but only
+// effects that run have outcomes.
 func walk(seed uint64, record func(move)) error {
 	random := rand.New(rand.NewPCG(seed, 7))
 	pick := func(from []string) string { return from[random.IntN(len(from))] }
@@ -27,7 +27,7 @@ func walk(seed uint64, record func(move)) error {
 			return err
 		}
 	}
-	if random.IntN(3) > 0 { // else from the offer on
+	if random.IntN(3) > 0 { // otherwise the life begins with the offer
 		phases := plan.Phases()
 		step := "row phase=" + string(phases[random.IntN(len(phases)-1)])
 		if random.IntN(4) == 0 {
@@ -37,7 +37,7 @@ func walk(seed uint64, record func(move)) error {
 			return err
 		}
 	}
-	said := hearsay()
+	said := anyNews()
 	for range walkSteps {
 		for range 1 + random.IntN(2) {
 			line := pick(said)
@@ -63,13 +63,13 @@ func walk(seed uint64, record func(move)) error {
 	return nil
 }
 
-// sites are what a site may have decided.
+// sites are possible configurations of a site.
 var sites = []string{
 	"policy accounting=no", "policy retry_begun=on_platform", "policy max_attempts=1", "policy max_time=10m", "policy queue=removed",
 }
 
-// hearsay is what may be heard at any time.
-func hearsay() []string {
+// anyNews is the news that may come at any time.
+func anyNews() []string {
 	said := []string{
 		"tick 1s", "tick 1s", "tick 11s", "tick 11s", "tick 95s", "tick 95s", "tick 11m", "tick 30h",
 		"batch", "batch", "batch", "crash", "crash unsaved", "crash clock=-2h", "crash down=6h",
@@ -89,7 +89,7 @@ func hearsay() []string {
 	return said
 }
 
-// outcomes are how each effect may end.
+// outcomes are the possible ends of each effect.
 var outcomes = map[plan.Kind][]string{
 	plan.Claim:   {"yes", "yes", "no", "failure=502", "failure=403 final", "failure=404 final gone"},
 	plan.Stage:   {"ok", "ok", "failure=away", "failure=full full", "failure=wrong final", "progress=half"},
@@ -107,7 +107,7 @@ var outcomes = map[plan.Kind][]string{
 	plan.Release: {"ok", "ok", "failure=away"},
 }
 
-// answers are the outcomes that may come now.
+// answers returns the outcomes that may come now.
 func (w *world) answers() []string {
 	var answers []string
 	for _, kind := range plan.Kinds() { // in their order, for the sake of the seed
@@ -121,7 +121,7 @@ func (w *world) answers() []string {
 	return answers
 }
 
-// lives are the decisions of many random lives.
+// lives returns the decisions of many random lives.
 var lives = sync.OnceValues(func() (*atlas, error) {
 	a := newAtlas()
 	n := uint64(walks)

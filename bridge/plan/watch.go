@@ -111,7 +111,7 @@ func (d *decision) applySlurm() {
 			d.row.NoJobSince = time.Time{} // it may have ended after the records were read
 		}
 		d.row.Job = job
-		d.noteEnded(d.row.jobShown())
+		d.noteEnded(d.row.jobStateReason())
 	case s.Job != d.row.Job.ID: // the row got its job from a record after the question; the next answer covers that job
 	case s.Asked.After(d.row.SubmittedAt.Add(d.policy.SubmitGrace)):
 		d.noteEnded("a whole snapshot does not show the job any more")

@@ -9,7 +9,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// A worker that cannot write its exit record ends as its command did.
+// A worker that cannot write its exit record ends with the exit status of its command.
 func TestExitStatusOfTheJobIsTheSecondWitness(t *testing.T) {
 	t.Parallel()
 	const noRecord = "and its worker left no exit record"
@@ -34,8 +34,8 @@ func TestExitStatusOfTheJobIsTheSecondWitness(t *testing.T) {
 			j := job(c.state)
 			j.Exit = c.exit
 			b := given(t, rowIn(plan.Running), func(r *plan.Row) { r.Begun, r.Exit = started(), nil })
-			b.at(time.Minute).hears(seen(time.Minute, j))
-			b.at(2*time.Minute).hears(read(2*time.Minute, started(), nil)).is(plan.Collecting, plan.Collect)
+			b.at(time.Minute).decide(seen(time.Minute, j))
+			b.at(2*time.Minute).decide(read(2*time.Minute, started(), nil)).is(plan.Collecting, plan.Collect)
 			b.verdict(c.cause, c.words)
 			if code := b.row.Verdict.ExitCode; c.code >= 0 && (code == nil || *code != c.code) || c.code < 0 && code != nil {
 				t.Errorf("exit code %v, want %d", code, c.code)
@@ -49,24 +49,24 @@ func TestExitStatusOfAFailedJobIsAskedFor(t *testing.T) {
 	t.Parallel()
 	begin := func() *bench {
 		b := given(t, rowIn(plan.Running), func(r *plan.Row) { r.Begun, r.Exit = started(), nil })
-		b.at(time.Minute).hears(seen(time.Minute, job(sbatch.StateFailed)))
-		return b.at(2*time.Minute).hears(read(2*time.Minute, started(), nil)).is(plan.Running, plan.QueryAccounting)
+		b.at(time.Minute).decide(seen(time.Minute, job(sbatch.StateFailed)))
+		return b.at(2*time.Minute).decide(read(2*time.Minute, started(), nil)).is(plan.Running, plan.QueryAccounting)
 	}
 	j := job(sbatch.StateFailed)
 	j.Exit = "3:0"
-	b := begin().hears(plan.News{Accounting: observation(2*time.Minute, j)}).is(plan.Collecting, plan.Collect)
+	b := begin().decide(plan.News{Accounting: observation(2*time.Minute, j)}).is(plan.Collecting, plan.Collect)
 	b.verdict(spool.CauseUser, "Exit code 3, as Slurm shows it")
 
 	b = begin() // the database is behind
-	b.hears(plan.News{Accounting: observation(2 * time.Minute)}).is(plan.Running)
-	b.at(3*time.Minute).hears(plan.News{Accounting: observation(3*time.Minute, j)}).is(plan.Collecting, plan.Collect)
+	b.decide(plan.News{Accounting: observation(2 * time.Minute)}).is(plan.Running)
+	b.at(3*time.Minute).decide(plan.News{Accounting: observation(3*time.Minute, j)}).is(plan.Collecting, plan.Collect)
 	b.verdict(spool.CauseUser, "Exit code 3, as Slurm shows it")
 
 	b = begin() // and never shows the job
-	b.at(time.Hour).hears(plan.News{Accounting: observation(time.Hour)}).is(plan.Collecting, plan.Collect)
+	b.at(time.Hour).decide(plan.News{Accounting: observation(time.Hour)}).is(plan.Collecting, plan.Collect)
 	b.verdict(spool.CausePlatform, "left no exit record")
 
 	b = begin() // a database that does not answer is not waited for without end
-	b.at(time.Hour).hears(plan.News{AccountingFailure: "no answer"}).is(plan.Collecting, plan.Collect)
+	b.at(time.Hour).decide(plan.News{AccountingFailure: "no answer"}).is(plan.Collecting, plan.Collect)
 	b.verdict(spool.CausePlatform, "left no exit record")
 }

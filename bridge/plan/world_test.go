@@ -14,8 +14,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// world takes the bridge's place in a scenario: one row, what the bridge keeps beside it, and the
-// clock.
+// world replaces the bridge in a scenario: it has one row, the bridge's other state, and the clock.
 type world struct {
 	policy plan.Policy
 	now    time.Time
@@ -25,7 +24,7 @@ type world struct {
 	saved      *plan.Row
 	generation int64
 	orphans    plan.OrphanJobs
-	// running are the effects that were wanted and have not ended.
+	// running has the effects that were wanted and have not ended.
 	running map[effectKey]bool
 	// news is the news of this step; nil for none.
 	news   *plan.News
@@ -52,7 +51,7 @@ func (w *world) printf(format string, args ...any) {
 	}
 }
 
-// command does one line of a step.
+// command runs one line of a step.
 func (w *world) command(line []string) error {
 	a := arguments{words: line[1:]}
 	var err error
@@ -107,7 +106,7 @@ func (w *world) stepNews() *plan.News {
 	return w.news
 }
 
-// flush has the row decided, if the step brought news.
+// flush decides the row, if the step brought news.
 func (w *world) flush() error {
 	if n := w.news; n != nil {
 		w.news = nil
@@ -130,7 +129,7 @@ func (w *world) decide(n plan.News) error {
 	}
 	before := *w.row
 	told, idle := n, plan.News{}
-	if w.low != "" || before.DiskLow != "" { // as the bridge does while a row waits
+	if w.low != "" || before.DiskLow != "" { // like the bridge while a row waits
 		told.DiskLow, idle.DiskLow = &w.low, &w.low
 	}
 	after, effects := w.policy.Next(w.now, before, told)
@@ -138,13 +137,13 @@ func (w *world) decide(n plan.News) error {
 		return err
 	}
 	m := moveOf(before, after, n, effects)
-	if m.minded = !before.Same(after) || len(effects) > 0; m.minded && !slices.Equal(m.news, []string{"time"}) {
+	if m.mattered = !before.Same(after) || len(effects) > 0; m.mattered && !slices.Equal(m.news, []string{"time"}) {
 		silent, wanted := w.policy.Next(w.now, before, idle)
-		m.minded = !silent.Same(after) || !slices.Equal(m.wants, moveOf(before, silent, plan.News{}, wanted).wants)
+		m.mattered = !silent.Same(after) || !slices.Equal(m.wants, moveOf(before, silent, plan.News{}, wanted).wants)
 	}
 	w.record(m)
 	w.saved, w.row, w.generation = &before, &after, max(w.generation, after.Generation)
-	if after.Phase != before.Phase { // what is long ends with its phase
+	if after.Phase != before.Phase { // long effects end with their phase
 		delete(w.running, effectKey{plan.Stage, after.Attempt.Number})
 		delete(w.running, effectKey{plan.Collect, after.Attempt.Number})
 	}
@@ -164,7 +163,7 @@ func (w *world) decide(n plan.News) error {
 	return nil
 }
 
-// promised says which promise a decision breaks.
+// promised returns the promise that a decision breaks, as an error.
 func (w *world) promised(before, after plan.Row, n plan.News, effects []plan.Effect) error {
 	notStarted := before.Exit != nil && before.Exit.NotStarted || n.Records != nil && n.Records.Exit != nil && n.Records.Exit.NotStarted
 	submits := wants(effects, plan.Submit)
@@ -200,11 +199,11 @@ func (w *world) tick(d time.Duration) error {
 	return nil
 }
 
-// crash ends the bridge and starts it again, with what the ledger kept.
+// crash ends the bridge and starts it again with the rows of its ledger.
 func (w *world) crash(a *arguments) error {
 	if a.flag("unsaved") {
 		w.row = w.saved
-		if w.row != nil { // the row is the only one that the ledger's last number can be of
+		if w.row != nil { // the ledger's last number can only be this row's
 			w.generation = w.row.Generation
 		}
 	}
@@ -231,7 +230,7 @@ func (w *world) crash(a *arguments) error {
 	return nil
 }
 
-// batch sends the row to Slurm, if it waits for that.
+// batch submits the row, if it waits for that.
 func (w *world) batch() error {
 	if w.row == nil || !w.row.WaitsForRoom(w.now) {
 		w.printf("the row does not wait for room")
@@ -243,7 +242,7 @@ func (w *world) batch() error {
 	w.show(before, row, nil)
 	w.row = &row
 	err := w.decide(plan.News{})
-	w.saved = &before // the two are one save
+	w.saved = &before // batch and decision are one save
 	return err
 }
 
