@@ -121,7 +121,7 @@ func (w *world) answers() []string {
 	return answers
 }
 
-// lives returns the decisions of many random lives.
+// lives has the decisions of many random lives.
 var lives = sync.OnceValues(func() (*atlas, error) {
 	a := newAtlas()
 	n := uint64(walks)
