@@ -96,7 +96,7 @@ func (s *Server) act(ctx context.Context, u store.User, a action) error {
 		if err := killable(*b); err != nil {
 			return err
 		}
-		requestKill(b)
+		become(b, planned(*b).Kill())
 		return nil
 	})
 	if err == nil {

@@ -2,10 +2,9 @@ package server
 
 import (
 	"context"
-	"strings"
-	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/plan"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -74,28 +73,19 @@ func (s *Server) processSome(ctx context.Context, uuids []string) (changed []str
 
 // track updates the hub and the waiting runs from bundles.
 func (s *Server) track(bundles ...store.Bundle) {
-	for _, b := range bundles {
+	all := make([]plan.Bundle, 0, len(bundles))
+	for _, stored := range bundles {
+		b := planned(stored)
+		all = append(all, b)
 		if b.State == codalab.StateStaged && b.Type == codalab.TypeRun {
-			s.pending[b.UUID] = newPending(b, s.resources(b))
+			s.pending[b.UUID] = plan.NewWaiting(b, s.site.Resources(b.Metadata))
 			s.fresh[b.UUID] = s.pending[b.UUID]
 		} else {
 			delete(s.pending, b.UUID)
 			delete(s.fresh, b.UUID)
 		}
 	}
-	s.hub.track(bundles, s.resources)
-}
-
-func newPending(b store.Bundle, resources codalab.Resources) *pending {
-	p := &pending{
-		uuid: b.UUID, ownerID: b.OwnerID, resources: resources, parents: map[[2]string]bool{},
-		asksDisk: b.Metadata.String("request_disk") != "", asksTime: b.Metadata.String("request_time") != "",
-		priority: b.Metadata.Int("request_priority"), created: b.Created.Time, status: b.Metadata.String("staged_status"),
-	}
-	for _, d := range b.Dependencies {
-		p.parents[[2]string{d.ParentUUID, d.ParentPath}] = true
-	}
-	return p
+	s.hub.track(all, s.site.Resources)
 }
 
 // stage stages or fails created bundles, but for those that have to wait for their parents. It returns
@@ -106,9 +96,9 @@ func (s *Server) stage(ctx context.Context, uuids []string) (changed []string, e
 		return nil, err
 	}
 	did := map[string]bool{}
-	found, err := s.Store.ChangeAll(ctx, uuids, func(b *store.Bundle) error {
-		did[b.UUID] = stage(b, parents[b.UUID])
-		return nil
+	found, err := s.transitions(ctx, uuids, func(b plan.Bundle) plan.Bundle {
+		b, did[b.UUID] = b.Stage(plannedParents(b, parents[b.UUID]))
+		return b
 	})
 	for uuid := range found {
 		if did[uuid] {
@@ -116,42 +106,4 @@ func (s *Server) stage(ctx context.Context, uuids []string) (changed []string, e
 		}
 	}
 	return changed, err
-}
-
-// resources returns a run's requests, with defaults (codalab/server/bundle_manager.py:
-// _compute_bundle_resources).
-func (s *Server) resources(b store.Bundle) codalab.Resources {
-	m := b.Metadata
-	r := codalab.Resources{
-		CPUs: max(m.Int("request_cpus"), 1), GPUs: max(m.Int("request_gpus"), 0),
-		Network: m.Bool("request_network"), Tag: m.String("request_queue"), DockerImage: m.String("request_docker_image"),
-	}
-	memory := m.String("request_memory")
-	if memory == "" {
-		memory = "2g"
-	}
-	// CheckMetadata has checked these.
-	if n, err := codalab.ParseSize(memory); err == nil {
-		r.Memory = n
-	}
-	r.Disk, r.Time = s.MaxRequestDisk, int64(s.MaxRequestTime/time.Second)
-	if n, err := codalab.ParseSize(m.String("request_disk")); err == nil {
-		r.Disk = n
-	}
-	if d, err := codalab.ParseDuration(m.String("request_time")); err == nil {
-		r.Time = int64(d / time.Second)
-	}
-	if r.DockerImage == "" {
-		r.DockerImage = s.DefaultCPUImage
-		if r.GPUs > 0 {
-			r.DockerImage = s.DefaultGPUImage
-		}
-	}
-	// CodaLab's own server looks for any colon, also one before a registry's port. Files have
-	// no tag: "/images/x.sif", "oci:/images/x".
-	name := r.DockerImage[strings.LastIndex(r.DockerImage, "/")+1:]
-	if file := strings.HasPrefix(r.DockerImage, "/") || strings.Contains(r.DockerImage, ":/"); !file && !strings.Contains(name, ":") {
-		r.DockerImage += ":latest"
-	}
-	return r
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/termtext"
+	"github.com/cl-slurm/cl-slurm/server/plan"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -39,7 +40,7 @@ func (s *Server) checkIn(w http.ResponseWriter, r *http.Request, u store.User) e
 	if err != nil {
 		return err
 	}
-	key, runs := store.Worker{User: u.ID, ID: r.PathValue("worker")}, in.Runs
+	key, runs := plan.Worker{User: u.ID, ID: r.PathValue("worker")}, in.Runs
 	ofSite := u.Root() || u.IsWorker
 	if err := s.checkOffer(key, &in, ofSite); err != nil {
 		return err
@@ -77,7 +78,7 @@ const (
 )
 
 // checkOffer bounds a check-in, or refuses it.
-func (s *Server) checkOffer(key store.Worker, in *codalab.CheckIn, ofSite bool) error {
+func (s *Server) checkOffer(key plan.Worker, in *codalab.CheckIn, ofSite bool) error {
 	for _, text := range []string{key.ID, in.Tag, in.Hostname, in.Instance} {
 		if len(text) > maxWorkerText {
 			return refuse(http.StatusBadRequest, "A worker's id, tag, host name and instance may have %d bytes each", maxWorkerText)
@@ -168,7 +169,7 @@ func (s *Server) messages(ctx context.Context, p *poll) ([]codalab.Message, erro
 	}
 	for _, uuid := range starting {
 		b, ok := bundles[uuid]
-		if !ok || b.State != codalab.StateStarting || b.Worker != p.worker.key {
+		if !ok || b.State != codalab.StateStarting || plan.Worker(b.Worker) != p.worker.key {
 			continue
 		}
 		m := s.runMessage(b)
@@ -199,7 +200,7 @@ func (s *Server) runMessage(b store.Bundle) codalab.Message {
 			b.Metadata[key] = value
 		}
 	}
-	resources := s.resources(b)
+	resources := s.site.Resources(b.Metadata)
 	return codalab.Message{
 		Type: codalab.MessageRun, Resources: &resources,
 		Bundle: &codalab.RunBundle{
@@ -211,7 +212,7 @@ func (s *Server) runMessage(b store.Bundle) codalab.Message {
 
 // startBundle answers a worker that claims a run (codalab/rest/workers.py: start_bundle).
 func (s *Server) startBundle(w http.ResponseWriter, r *http.Request, u store.User) error {
-	uuid, key := r.PathValue("uuid"), store.Worker{User: u.ID, ID: r.PathValue("worker")}
+	uuid, key := r.PathValue("uuid"), plan.Worker{User: u.ID, ID: r.PathValue("worker")}
 	var start codalab.StartBundle
 	if err := readJSON(w, r, &start); err != nil {
 		return err
@@ -225,7 +226,9 @@ func (s *Server) startBundle(w http.ResponseWriter, r *http.Request, u store.Use
 	}
 	granted := false
 	b, err := s.Store.Change(r.Context(), uuid, func(b *store.Bundle) error {
-		granted = claim(b, key, start, s.hub.info(key).Preemptible)
+		var next plan.Bundle
+		next, granted = planned(*b).Claim(key, start, s.hub.info(key).Preemptible)
+		become(b, next)
 		return nil
 	})
 	if err != nil {

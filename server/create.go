@@ -64,7 +64,6 @@ func (s *Server) createBundles(w http.ResponseWriter, r *http.Request, u store.U
 			return err
 		}
 		b.IsAnonymous = anonymous
-		stageNew(&b)
 		bundles = append(bundles, b)
 	}
 	created, err := s.Store.CreateBundles(ctx, bundles, at)
@@ -125,31 +124,27 @@ func (s *Server) checkNew(ctx context.Context, u store.User, o codalab.Object, w
 	if !codalab.IsUUID(in.UUID) {
 		return store.Bundle{}, refuse(http.StatusBadRequest, "'%s' is not a uuid", in.UUID)
 	}
-	if err := checkQuota(s.liveUser(u)); err != nil {
-		return store.Bundle{}, err
+	if why := quotaOf(s.liveUser(u)).RefusesNew(); why != "" {
+		return store.Bundle{}, refuse(http.StatusBadRequest, "%s", why)
 	}
 	b := store.Bundle{
 		UUID: in.UUID, Type: in.Type, OwnerID: u.ID,
-		Metadata: in.Metadata, Created: store.Time{Time: s.Now()}, Dependencies: []codalab.Dependency{}, State: codalab.StateUploading,
+		Metadata: in.Metadata, Created: store.Time{Time: s.Now()}, Dependencies: []codalab.Dependency{},
 	}
 	b.Metadata["created"] = b.Created.Unix()
-	switch {
-	case b.Metadata.String("link_url") != "":
-		b.State = codalab.StateReady
-	case (in.Type == codalab.TypeRun || in.Type == codalab.TypeMake) && !waits:
-		b.State = codalab.StateCreated
-	}
+	var err error
 	switch in.Type {
 	case codalab.TypeRun:
-		return s.checkNewRun(ctx, u, in, b)
+		b, err = s.checkNewRun(ctx, u, in, b)
 	case codalab.TypeMake:
 		b.Command = in.Command
 		if !b.Metadata.Has("store") {
 			b.Metadata["store"] = ""
 		}
-		return s.addDependencies(ctx, u, in, b)
+		b, err = s.addDependencies(ctx, u, in, b)
 	}
-	return b, nil
+	become(&b, planned(b).Create(waits))
+	return b, err
 }
 
 func (s *Server) checkNewRun(ctx context.Context, u store.User, in newBundle, b store.Bundle) (store.Bundle, error) {

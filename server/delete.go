@@ -169,8 +169,7 @@ func (s *Server) deleteAll(ctx context.Context, uuids []string, dataOnly bool) e
 	}
 	for _, uuid := range uuids {
 		_, err := s.Store.Change(ctx, uuid, func(b *store.Bundle) error {
-			b.Contents = ""
-			b.SetDataSize(0)
+			become(b, planned(*b).Empty())
 			return deletable(*b)
 		})
 		if err != nil {

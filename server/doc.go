@@ -1,20 +1,8 @@
 // Package server is the bundle service. It serves CodaLab's REST API to clients and workers.
 // It knows nothing of Slurm: cl-bridge is a worker to it.
 //
-// # States of a bundle
-//
-//	uploading ──PUT contents──────────────────────────────► ready | failed
-//	created ──parents are ready──► staged | failed
-//	staged ──a worker has room──► starting ──start_bundle──► preparing
-//	preparing ──check-ins──► running ──check-in "finalizing"──► ready | failed | killed
-//	starting ──no worker claims it──► staged
-//	preparing | running | finalizing ──its worker does not report it──► worker_offline
-//	worker_offline ──its worker reports it again──► preparing | running | finalizing
-//	any of these ──its worker gives it back, or was preemptible and has gone──► staged
-//	uploading | staged | worker_offline ──60 days old──► failed
-//	staged ──a make bundle──► making ──its dependencies are copied──► ready | failed
-//	making ──the server was stopped──► staged
-//	making ──a user kills it, which ends the copying──► killed
+// Package plan has the decisions: the states of a bundle and the transitions between them, which worker
+// gets which run, and quotas. This package reads what they need from the store and writes what they say.
 //
 // A handler changes a bundle in one transaction of the store and then names it to Run by the
 // method changed. Only Run acts on changes: it stages the children of a bundle, matches staged
@@ -79,16 +67,14 @@
 //	contents, blob          contents: descriptions, downloads, the store and links
 //	upload, unpack, fetch   uploads, archives, uploads by URL
 //	repository, gitproxy    uploads of git repositories; the proxy through which git gets them
-//	quota, limits           disk quotas; what runs may request; used-up quotas
+//	quota, limits           disk quotas of uploads; used-up quotas
 //	make                    bundles that the server itself makes of others
 //	actions, netcat         kill and write; talks with ports of running bundles
 //	pace                    slow connections; the bodies of refused requests
 //	checkin, reports, reads a worker's check-ins and claims, its reports, its files
 //	doorbell, workercode    websockets that tell workers to check in; the download of cl-worker
 //	hub, workersinfo        connected workers and their duties; the list of them
-//	match, places, fair     runs to workers: the pass; whose runs a worker takes; whose turn it is
-//	changes, inspect, transitions
-//	                        what Run does with changed bundles, and with those of which nothing is
-//	                        heard; one bundle's change of state
+//	match, planned          one pass of plan.Match; bundles and users as package plan sees them
+//	changes, inspect        what Run does with changed bundles, and with those of which nothing is heard
 //	shareddisk              results that workers write into the store
 package server

@@ -2,13 +2,14 @@ package server
 
 import (
 	"cmp"
+	"math"
 	"net/http"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
-	"github.com/cl-slurm/cl-slurm/server/store"
+	"github.com/cl-slurm/cl-slurm/server/plan"
 )
 
 // hub keeps in memory what the server needs to know of connected workers: their last check-in,
@@ -19,7 +20,7 @@ type hub struct {
 	started time.Time
 
 	mu      sync.Mutex
-	workers map[store.Worker]*worker
+	workers map[plan.Worker]*worker
 	holders map[string]*worker // by bundle: the worker that has it
 	// roomier is set when some worker may have more room than at the last call of offers.
 	roomier  bool
@@ -32,7 +33,7 @@ type hub struct {
 
 // worker is one worker. The hub's lock guards it.
 type worker struct {
-	key       store.Worker
+	key       plan.Worker
 	known     bool            // has checked in since the server started
 	info      codalab.CheckIn // its last check-in, without runs
 	group     string          // the uuid of the group that it serves; empty if it serves none
@@ -84,14 +85,14 @@ type poll struct {
 func newHub(timeout time.Duration, now time.Time) *hub {
 	return &hub{
 		timeout: timeout, started: now,
-		workers: map[store.Worker]*worker{}, holders: map[string]*worker{},
+		workers: map[plan.Worker]*worker{}, holders: map[string]*worker{},
 		bells: bells{ofID: map[string]map[*bell]bool{}, ofAddress: map[string]int{}},
 	}
 }
 
 // worker returns a worker, and adds it if it is new. A new one counts as seen when the server
 // started, so that it is not gone at once after a restart. The caller holds h.mu.
-func (h *hub) worker(key store.Worker) *worker {
+func (h *hub) worker(key plan.Worker) *worker {
 	w, ok := h.workers[key]
 	if !ok {
 		w = &worker{
@@ -104,7 +105,7 @@ func (h *hub) worker(key store.Worker) *worker {
 }
 
 // workersBeside returns how many workers the user of a new worker has; 0 for a worker that is not new.
-func (h *hub) workersBeside(key store.Worker) int {
+func (h *hub) workersBeside(key plan.Worker) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := 0
@@ -125,7 +126,7 @@ func (h *hub) workersBeside(key store.Worker) int {
 // It refuses the check-in while another instance uses the worker's id (codalab.CheckIn.Instance).
 // A worker that names no instance gives its id to the next that does, and so does one without runs that
 // has said that it ends.
-func (h *hub) beginPoll(key store.Worker, in codalab.CheckIn, group string, now time.Time) (p *poll, changed bool, err error) {
+func (h *hub) beginPoll(key plan.Worker, in codalab.CheckIn, group string, now time.Time) (p *poll, changed bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	w := h.worker(key)
@@ -279,15 +280,15 @@ func (h *hub) notify(w *worker) {
 
 // track updates the hub from bundles' states: the worker that has each bundle, and the
 // worker's duty for it. A waiting poll gets the messages for all of them in one answer.
-func (h *hub) track(bundles []store.Bundle, resources func(store.Bundle) codalab.Resources) {
+func (h *hub) track(bundles []plan.Bundle, resources func(codalab.Metadata) codalab.Resources) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, b := range bundles {
-		h.trackOne(b, resources(b))
+		h.trackOne(b, resources(b.Metadata))
 	}
 }
 
-func (h *hub) trackOne(b store.Bundle, r codalab.Resources) {
+func (h *hub) trackOne(b plan.Bundle, r codalab.Resources) {
 	if old := h.holders[b.UUID]; old != nil && (old.key != b.Worker || !b.State.OnWorker()) {
 		old.setRun(b.UUID, heldRun{}, false)
 		h.roomier = true
@@ -305,7 +306,7 @@ func (h *hub) trackOne(b store.Bundle, r codalab.Resources) {
 	hold, want := heldRun{Resources: r, ownerID: b.OwnerID}, duty{uuid: b.UUID}
 	switch {
 	case b.State == codalab.StateStarting:
-		hold.starting = b.Assigned.Time
+		hold.starting = b.Assigned
 		want.kind = codalab.MessageRun
 	case b.KillMessage != "":
 		want.kind, want.message = codalab.MessageKill, b.KillMessage
@@ -329,27 +330,57 @@ func (h *hub) trackOne(b store.Bundle, r codalab.Resources) {
 
 // setRun records that a worker has a run, or that it no longer has it.
 func (w *worker) setRun(uuid string, run heldRun, has bool) {
-	count := func(run heldRun, sign int64) {
-		addResources(&w.used, run.Resources, sign)
-		if !run.starting.IsZero() {
-			w.unclaimed += sign
-		}
-	}
 	if old, ok := w.runs[uuid]; ok {
-		count(old, -1)
+		w.used = plan.Minus(w.used, old.Resources)
+		if !old.starting.IsZero() {
+			w.unclaimed--
+		}
 	}
 	delete(w.runs, uuid)
 	if has {
-		count(run, 1)
+		w.used = plan.Plus(w.used, run.Resources)
+		if !run.starting.IsZero() {
+			w.unclaimed++
+		}
 		w.runs[uuid] = run
 	}
 }
 
-// addResources adds the CPUs, GPUs and memory of r to sum, or subtracts them if sign is -1.
-func addResources(sum *codalab.Resources, r codalab.Resources, sign int64) {
-	sum.CPUs += sign * r.CPUs
-	sum.GPUs += sign * r.GPUs
-	sum.Memory += sign * r.Memory
+// offers returns the room of each connected worker, and the runs that all workers have. more is set if
+// some worker may have more room than at the last call: then no run may take it before those that have
+// waited longer were tried.
+func (h *hub) offers(now time.Time) (all []plan.Offer, held plan.Held, more bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	more, h.roomier = h.roomier, false
+	held = plan.Held{}
+	for _, w := range h.workers {
+		for _, run := range w.runs {
+			held.Add(run.ownerID, w.key)
+		}
+		if !w.known || w.info.IsTerminating || now.Sub(w.seen) > h.timeout {
+			continue
+		}
+		o := plan.Offer{
+			Worker: w.key, Group: w.group, Tag: w.info.Tag, Exclusive: w.info.TagExclusive, SharedDisk: w.info.SharedFileSystem,
+			Total:    codalab.Resources{CPUs: w.info.CPUs, GPUs: w.info.GPUs, Memory: w.info.MemoryBytes, Disk: w.info.FreeDiskBytes},
+			RunsLeft: w.info.ExitAfterNumRuns, SecondsLeft: w.info.SecondsLeft, Running: len(w.runs),
+			Closed: w.info.ExitAfterNumRuns <= 0, WhyClosed: w.info.Closed, Dependencies: map[[2]string]bool{},
+		}
+		if o.RunsLeft >= codalab.UnlimitedRuns {
+			o.RunsLeft = math.MaxInt64
+		}
+		o.RunsLeft -= w.unclaimed // the worker itself counts the claimed runs
+		for _, n := range w.info.Nodes {
+			o.Nodes = append(o.Nodes, codalab.Resources{CPUs: n.CPUs, GPUs: n.GPUs, Memory: n.MemoryBytes, Disk: o.Total.Disk})
+		}
+		o.Free = plan.Minus(o.Total, w.used)
+		for _, d := range w.info.Dependencies {
+			o.Dependencies[d] = true
+		}
+		all = append(all, o)
+	}
+	return all, held, more
 }
 
 // moreRoom reports whether some worker may have more room than at the last call of offers.
@@ -360,7 +391,7 @@ func (h *hub) moreRoom() bool {
 }
 
 // info returns a worker's last check-in, without runs; a zero one if the worker is not known.
-func (h *hub) info(key store.Worker) codalab.CheckIn {
+func (h *hub) info(key plan.Worker) codalab.CheckIn {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if w, ok := h.workers[key]; ok {

@@ -2,69 +2,32 @@ package server
 
 import (
 	"context"
-	"fmt"
-	"slices"
 	"time"
 
-	"github.com/cl-slurm/cl-slurm/codalab"
-	"github.com/cl-slurm/cl-slurm/server/store"
+	"github.com/cl-slurm/cl-slurm/server/plan"
 )
-
-// stuckAfter is the age at which the server fails a bundle that waits for its contents, for a worker,
-// or for its worker to come back (codalab/server/bundle_manager.py: BUNDLE_TIMEOUT_DAYS). CodaLab's
-// own server fails a running bundle of that age too, even if its worker reports it.
-const stuckAfter = 60 * 24 * time.Hour
 
 // inspect finds the bundles of which nothing has been heard for too long. Run calls it at each pass.
 func (s *Server) inspect(ctx context.Context, now time.Time) {
-	s.setAll(ctx, "stage unclaimed bundles again", s.hub.overdue(now), func(b *store.Bundle) {
-		if b.State == codalab.StateStarting {
-			unassign(b)
-		}
-	})
-	s.setAll(ctx, "take bundles offline", s.hub.lost(now), func(b *store.Bundle) { goOffline(b, now) })
+	s.changeAll(ctx, "stage unclaimed bundles again", s.hub.overdue(now), plan.Bundle.Unclaim)
+	s.changeAll(ctx, "take bundles offline", s.hub.lost(now), func(b plan.Bundle) plan.Bundle { return b.GoOffline(now) })
 	if now.Sub(s.oldFailed) < time.Hour {
 		return
 	}
 	s.oldFailed = now
-	old := []codalab.State{codalab.StateUploading, codalab.StateStaged, codalab.StateWorkerOffline}
-	stuck, err := s.Store.CreatedBefore(ctx, now.Add(-stuckAfter), old...)
+	stuck, err := s.Store.CreatedBefore(ctx, now.Add(-plan.StuckAfter), plan.Expiring()...)
 	s.logError(ctx, "list old bundles", err)
-	s.setAll(ctx, "fail old bundles", stuck, func(b *store.Bundle) {
-		if slices.Contains(old, b.State) {
-			setFailed(b, fmt.Sprintf("Bundle has been stuck in %s state for more than %d days.", b.State, stuckAfter/(24*time.Hour)))
-		}
-	})
+	s.changeAll(ctx, "fail old bundles", stuck, func(b plan.Bundle) plan.Bundle { return b.Expire(now) })
 }
 
-// setAll changes bundles, and tells Run.
-func (s *Server) setAll(ctx context.Context, doing string, uuids []string, change func(*store.Bundle)) {
+// changeAll changes bundles by a transition, and tells Run.
+func (s *Server) changeAll(ctx context.Context, doing string, uuids []string, next func(plan.Bundle) plan.Bundle) {
 	if len(uuids) == 0 {
 		return
 	}
-	_, err := s.Store.ChangeAll(ctx, uuids, func(b *store.Bundle) error {
-		change(b)
-		return nil
-	})
+	_, err := s.transitions(ctx, uuids, next)
 	s.logError(ctx, doing, err)
 	s.changed(uuids...)
-}
-
-// goOffline takes a run offline whose worker does not report it. The worker may come back with it,
-// but not one that was preemptible: the run is staged again (codalab/model/bundle_model.py:
-// transition_bundle_worker_offline).
-func goOffline(b *store.Bundle, now time.Time) {
-	switch b.State { //nolint:exhaustive // no worker runs a bundle in another state
-	case codalab.StatePreparing, codalab.StateRunning, codalab.StateFinalizing:
-	default:
-		return
-	}
-	if b.Metadata.Bool("on_preemptible_worker") {
-		unassign(b)
-		return
-	}
-	b.State = codalab.StateWorkerOffline
-	b.Metadata["last_updated"] = now.Unix()
 }
 
 // overdue returns the runs that no worker has claimed within startLimit, or whose worker has gone

@@ -17,11 +17,12 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/plan"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
 // service is a server that does not run, with one run of alice, and her worker.
-func service(t *testing.T, run store.Bundle) (*Server, store.Bundle, store.Worker) {
+func service(t *testing.T, run store.Bundle) (*Server, store.Bundle, plan.Worker) {
 	t.Helper()
 	data, err := store.Open(t.Context(), t.TempDir())
 	must(t, err)
@@ -29,10 +30,10 @@ func service(t *testing.T, run store.Bundle) (*Server, store.Bundle, store.Worke
 	alice := store.User{ID: "0x" + strings.Repeat("a", 32), Name: "alice"}
 	run.UUID, run.Type, run.OwnerID, run.Metadata = "0x"+strings.Repeat("1", 32), codalab.TypeRun, alice.ID, codalab.Metadata{}
 	must(t, errors.Join(data.AddUser(t.Context(), alice), data.CreateBundle(t.Context(), run, "")))
-	worker := store.Worker{User: alice.ID, ID: "w"}
+	worker := plan.Worker{User: alice.ID, ID: "w"}
 	if run.State != codalab.StateStaged {
 		run, err = data.Change(t.Context(), run.UUID, func(b *store.Bundle) error {
-			b.Worker = worker
+			b.Worker = store.Worker(worker)
 			return nil
 		})
 		must(t, err)
@@ -101,7 +102,7 @@ func TestOfTwoInstancesThatCheckInAtOnceOneIsRefused(t *testing.T) {
 		h, refused := newHub(time.Minute, time.Now()), make(chan error)
 		for _, instance := range []string{"9f02ab", "b1b2b3"} {
 			go func() {
-				_, _, err := h.beginPoll(store.Worker{User: "0xa", ID: "w"}, codalab.CheckIn{Instance: instance}, "", time.Now())
+				_, _, err := h.beginPoll(plan.Worker{User: "0xa", ID: "w"}, codalab.CheckIn{Instance: instance}, "", time.Now())
 				refused <- err
 			}()
 		}
@@ -117,7 +118,7 @@ func TestRunThatIsKilledMeanwhileIsNotAssigned(t *testing.T) {
 	_, _, err := s.hub.beginPoll(worker, codalab.CheckIn{CPUs: 4, MemoryBytes: 1 << 40, ExitAfterNumRuns: 1}, "", time.Now())
 	must(t, err)
 	_, err = s.Store.Change(t.Context(), run.UUID, func(b *store.Bundle) error {
-		requestKill(b)
+		become(b, planned(*b).Kill())
 		return nil
 	})
 	must(t, err)
@@ -129,10 +130,13 @@ func TestRunThatIsKilledMeanwhileIsNotAssigned(t *testing.T) {
 
 func TestRunDoesNotReadABundleOfAnotherUser(t *testing.T) {
 	t.Parallel()
-	run := store.Bundle{State: codalab.StateCreated, OwnerID: "0xa", Metadata: codalab.Metadata{}, Dependencies: []codalab.Dependency{{ParentUUID: "0x1"}}}
-	stage(&run, []store.Parent{{UUID: "0x1", OwnerID: "0xb", State: codalab.StateReady}})
-	if run.State != codalab.StateFailed || !strings.HasPrefix(run.Metadata.String("failure_message"), "Parent bundles that the bundle's owner may not read: 0x1") {
-		t.Errorf("%s %v", run.State, run.Metadata)
+	parents := []store.Parent{
+		{UUID: "0x1", OwnerID: "0xb"}, {UUID: "0x2", OwnerID: "0xa"}, {UUID: "0x3", OwnerID: "0xb", Granted: store.PermissionRead},
+	}
+	for i, want := range []bool{false, true, true} {
+		if got := plannedParents(plan.Bundle{OwnerID: "0xa"}, parents)[i].Readable; got != want {
+			t.Errorf("%+v: readable %v", parents[i], got)
+		}
 	}
 }
 
@@ -198,9 +202,9 @@ func must(t *testing.T, err error) {
 // One check-in with 150,000 runs of nobody once held the one write transaction for 9 s.
 func TestReportsOfRunsThatTheWorkerDoesNotHaveAreFew(t *testing.T) {
 	t.Parallel()
-	h, key, now := newHub(time.Minute, time.Unix(0, 0)), store.Worker{User: "0xa", ID: "w"}, time.Unix(1, 0)
-	own := store.Bundle{UUID: "0xown", State: codalab.StateRunning, Worker: key}
-	h.track([]store.Bundle{own}, func(store.Bundle) codalab.Resources { return codalab.Resources{} })
+	h, key, now := newHub(time.Minute, time.Unix(0, 0)), plan.Worker{User: "0xa", ID: "w"}, time.Unix(1, 0)
+	own := plan.Bundle{UUID: "0xown", State: codalab.StateRunning, Worker: key}
+	h.track([]plan.Bundle{own}, plan.Site{}.Resources)
 	var runs []codalab.Run
 	for i := range 150_000 {
 		state := codalab.StateRunning

@@ -68,13 +68,9 @@ func (s *Server) startMaking(ctx context.Context, uuid string) ([]string, error)
 	}
 	crashed, started := false, false
 	b, err := s.Store.Change(ctx, uuid, func(b *store.Bundle) error {
-		crashed, started = b.State == codalab.StateMaking, b.State == codalab.StateStaged
-		switch {
-		case crashed:
-			b.State = codalab.StateStaged
-		case started:
-			b.State = codalab.StateMaking
-		}
+		next, begin := planned(*b).Making()
+		started, crashed = begin, !begin && next.State != b.State
+		become(b, next)
 		return nil
 	})
 	if err != nil || !started {
@@ -101,10 +97,11 @@ func (s *Server) make(ctx, making context.Context, b store.Bundle) {
 		err = s.storeContents(ctx, b, func(in *store.Upload, room *reservation) error {
 			return s.copyDependencies(making, b, in.Root(), room)
 		}, func(b *store.Bundle) error {
-			if b.State != codalab.StateMaking {
+			next, ok := planned(*b).Made()
+			if !ok {
 				return errFinal(*b) // killed
 			}
-			b.State = codalab.StateReady
+			become(b, next)
 			return nil
 		})
 	}
@@ -122,9 +119,7 @@ func (s *Server) make(ctx, making context.Context, b store.Bundle) {
 	}
 	s.logError(ctx, "make bundle "+b.UUID, err)
 	_, err = s.Store.Change(ctx, b.UUID, func(b *store.Bundle) error {
-		if b.State == codalab.StateMaking {
-			setFailed(b, message)
-		}
+		become(b, planned(*b).FailMaking(message))
 		return nil
 	})
 	s.logError(ctx, "fail make bundle "+b.UUID, err)

@@ -5,18 +5,12 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net/http"
 	"slices"
 	"sync"
-	"time"
 
-	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/plan"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
-
-// reserveStep is how much of a quota an owner's uploads reserve at a time. Each step costs two
-// queries.
-const reserveStep = 4 << 20
 
 // quotas reserves disk quota for contents that are being written. disk_used in the store counts
 // only contents that bundles have. What is reserved is kept in memory, since a crash ends the
@@ -31,10 +25,9 @@ type quotas struct {
 type account struct {
 	open int // reservations; guarded by the lock of quotas
 
-	mu       sync.Mutex
-	reserved int64          // for all uploads together; never less than written
-	written  int64          // by all
-	bundles  map[string]int // how many reservations each bundle has
+	mu      sync.Mutex
+	uploads plan.Account
+	bundles map[string]int // the number of reservations of each bundle
 }
 
 // reservation is one upload's part of its owner's account. It is for one goroutine.
@@ -85,7 +78,7 @@ func (q *quotas) written(ownerID string) int64 {
 	defer q.leave(ownerID, a)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.written
+	return a.uploads.Written
 }
 
 // reserve begins a reservation for new contents of a bundle. What the client has announced for the
@@ -104,9 +97,7 @@ func (s *Server) reserve(ctx context.Context, b store.Bundle) (*reservation, err
 		return nil, err
 	}
 	_, err = s.Store.Change(ctx, b.UUID, func(b *store.Bundle) error {
-		if b.Contents == "" && !b.State.OnWorker() {
-			b.SetDataSize(0)
-		}
+		become(b, planned(*b).Uncount())
 		return nil
 	})
 	if err != nil {
@@ -124,18 +115,19 @@ func (r *reservation) take(n int64) error {
 }
 
 func (r *reservation) takeLocked(n int64) error {
-	if need := r.account.written + n; need > r.account.reserved {
+	if !r.account.uploads.Covers(n) {
 		left, err := r.left()
 		if err != nil {
 			return err
 		}
-		if need > left {
-			return &quotaError{left - (r.account.written - r.written)}
+		more, ok := r.account.uploads.Reserve(n, left)
+		if !ok {
+			return &quotaError{left - (r.account.uploads.Written - r.written)}
 		}
-		r.account.reserved = min(left, need+reserveStep)
+		r.account.uploads = more
 	}
 	r.written += n
-	r.account.written += n
+	r.account.uploads = r.account.uploads.Write(n)
 	return nil
 }
 
@@ -159,14 +151,14 @@ func (r *reservation) room() (int64, error) {
 	r.account.mu.Lock()
 	defer r.account.mu.Unlock()
 	left, err := r.left()
-	return max(0, left-r.account.written), err
+	return max(0, left-r.account.uploads.Written), err
 }
 
 // rewind says that what was written is to be replaced by what follows. It stays reserved.
 func (r *reservation) rewind() {
 	r.account.mu.Lock()
 	defer r.account.mu.Unlock()
-	r.account.written -= r.written
+	r.account.uploads = r.account.uploads.Rewind(r.written)
 	r.written = 0
 }
 
@@ -183,7 +175,8 @@ func (r *reservation) settle(size int64, count func() error) error {
 	if err := count(); err != nil {
 		return err
 	}
-	r.account.reserved -= r.written // the store counts them now
+	r.account.uploads = r.account.uploads.Settle(r.written) // the store counts them now
+	r.written = 0
 	r.endLocked()
 	return nil
 }
@@ -200,7 +193,7 @@ func (r *reservation) endLocked() {
 		return
 	}
 	r.ended = true
-	r.account.written -= r.written
+	r.account.uploads = r.account.uploads.Rewind(r.written)
 	if r.account.bundles[r.uuid]--; r.account.bundles[r.uuid] == 0 {
 		delete(r.account.bundles, r.uuid)
 	}
@@ -242,26 +235,4 @@ func (s *Server) announce(ctx context.Context, b store.Bundle, bytes int64) erro
 func (s *Server) liveUser(u store.User) store.User {
 	u.DiskUsed += s.quotas.written(u.ID)
 	return u
-}
-
-// checkQuota refuses new bundles of a user who has used up a quota (codalab/objects/user.py:
-// check_quota).
-func checkQuota(u store.User) error {
-	seconds := func(n int64) string { return codalab.FormatDuration(time.Duration(n) * time.Second) }
-	switch {
-	case u.TimeUsed >= u.TimeQuota:
-		return refuse(http.StatusBadRequest, "Out of time quota: %s", ratio(seconds, u.TimeUsed, u.TimeQuota))
-	case u.DiskUsed >= u.DiskQuota:
-		return refuse(http.StatusBadRequest, "Out of disk quota: %s", ratio(codalab.FormatSize, u.DiskUsed, u.DiskQuota))
-	}
-	return nil
-}
-
-// ratio spells how much of a quota is used (codalab/lib/formatting.py: ratio_str).
-func ratio(spell func(int64) string, used, quota int64) string {
-	percent := 100.0
-	if quota != 0 {
-		percent = 100 * float64(used) / float64(quota)
-	}
-	return fmt.Sprintf("%s / %s (%.1f%%)", spell(used), spell(quota), percent)
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/plan"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -77,7 +78,7 @@ func (h *hub) addRead(m codalab.Message) (*readRequest, error) {
 
 // seen returns when a worker last checked in; for one that has not since the server started, when that
 // was.
-func (h *hub) seen(key store.Worker) time.Time {
+func (h *hub) seen(key plan.Worker) time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if w := h.workers[key]; w != nil {
@@ -95,18 +96,18 @@ func refuseNow(format string, args ...any) error {
 
 // awayRefusal refuses what the worker of a run has to do, which is away.
 func (s *Server) awayRefusal(b store.Bundle) error {
-	silent := s.Now().Sub(s.hub.seen(b.Worker)).Truncate(time.Second)
+	silent := s.Now().Sub(s.hub.seen(plan.Worker(b.Worker))).Truncate(time.Second)
 	return refuseNow("Worker %s, which has bundle %s, has not been heard of for %s. The run itself may go on. Its files can be read and written when the worker is back.",
 		b.Worker.ID, b.UUID, silent)
 }
 
 // isAway reports whether the worker of a run is known to be away.
 func (s *Server) isAway(b store.Bundle) bool {
-	return s.Now().Sub(s.hub.seen(b.Worker)) > s.WorkerTimeout
+	return s.Now().Sub(s.hub.seen(plan.Worker(b.Worker))) > s.WorkerTimeout
 }
 
 // claimRead returns the read that a worker answers and removes it; nil if there is none.
-func (h *hub) claimRead(key store.Worker, id int64) *readRequest {
+func (h *hub) claimRead(key plan.Worker, id int64) *readRequest {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	w, ok := h.workers[key]
@@ -162,7 +163,7 @@ func (s *Server) askWorker(ctx context.Context, b store.Bundle, m codalab.Messag
 		case a := <-r.answers:
 			return a.checked()
 		case <-away.C:
-			if !s.hub.seen(b.Worker).After(asked) {
+			if !s.hub.seen(plan.Worker(b.Worker)).After(asked) {
 				err = s.awayRefusal(b)
 			}
 		case <-timeout.C:
@@ -197,7 +198,7 @@ func (s *Server) requestedRead(r *http.Request, u store.User) (*readRequest, err
 	if err != nil {
 		return nil, refuse(http.StatusNotFound, "Not found: '%s'", r.URL.Path)
 	}
-	found := s.hub.claimRead(store.Worker{User: u.ID, ID: r.PathValue("worker")}, id)
+	found := s.hub.claimRead(plan.Worker{User: u.ID, ID: r.PathValue("worker")}, id)
 	if found == nil {
 		return nil, refuse(http.StatusForbidden, "Not your socket ID!")
 	}

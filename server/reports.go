@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/plan"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -34,11 +35,14 @@ func (s *Server) applyReports(ctx context.Context, p *poll, runs []codalab.Run) 
 	var moved []string
 	bundles, err := s.Store.ChangeAll(ctx, uuids, func(b *store.Bundle) error {
 		before := b.State
-		if b.Worker != key || !b.State.OnWorker() || !s.hub.acceptReport(p, b.UUID) {
+		if plan.Worker(b.Worker) != key || !b.State.OnWorker() || !s.hub.acceptReport(p, b.UUID) {
 			return nil
 		}
-		setResults(b, adopted)
-		applyReport(b, fresh[b.UUID], now, p.charged)
+		next := planned(*b)
+		if size, ok := adopted[b.ResultsName()]; ok {
+			next = next.Adopt(b.ResultsName(), size)
+		}
+		become(b, next.Report(fresh[b.UUID], now, p.charged))
 		if before != b.State {
 			moved = append(moved, b.UUID)
 		}
@@ -54,7 +58,7 @@ func (s *Server) applyReports(ctx context.Context, p *poll, runs []codalab.Run) 
 	var messages []codalab.Message
 	for _, uuid := range uuids {
 		b, ok := bundles[uuid]
-		if !ok || b.Worker != key {
+		if !ok || plan.Worker(b.Worker) != key {
 			continue
 		}
 		s.hub.reportStored(key, fresh[uuid], now)
@@ -88,7 +92,7 @@ type reported struct {
 // end, and those of runs of which none was stored for a while. It drops reports of runs that the
 // worker does not have, so that a check-in cannot keep the database busy with any number of them. But
 // the end of such a run may be one that the worker does not know to be acknowledged.
-func (h *hub) newReports(key store.Worker, runs []codalab.Run, now time.Time) []codalab.Run {
+func (h *hub) newReports(key plan.Worker, runs []codalab.Run, now time.Time) []codalab.Run {
 	const (
 		refresh  = 30 * time.Second
 		mostEnds = 200 // of runs that the worker does not have, in one check-in
@@ -105,7 +109,7 @@ func (h *hub) newReports(key store.Worker, runs []codalab.Run, now time.Time) []
 			}
 		}
 		last, ok := w.reported[run.UUID]
-		if !ok || now.Sub(last.at) > refresh || run.State == codalab.StateFinalizing || !sameReport(last.run, run) {
+		if !ok || now.Sub(last.at) > refresh || run.State == codalab.StateFinalizing || !plan.SameReport(last.run, run) {
 			fresh = append(fresh, run)
 		}
 	}
@@ -113,18 +117,10 @@ func (h *hub) newReports(key store.Worker, runs []codalab.Run, now time.Time) []
 }
 
 // reportStored records that a report was stored.
-func (h *hub) reportStored(key store.Worker, run codalab.Run, now time.Time) {
+func (h *hub) reportStored(key plan.Worker, run codalab.Run, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if w := h.worker(key); h.holders[run.UUID] == w {
 		w.reported[run.UUID] = reported{run, now}
 	}
-}
-
-// sameReport compares what a user would notice. Times and usage need not be stored with every
-// check-in.
-func sameReport(a, b codalab.Run) bool {
-	return a.State == b.State && a.RunStatus == b.RunStatus && a.Remote == b.Remote && a.JobHandle == b.JobHandle &&
-		a.DiskUtilization == b.DiskUtilization &&
-		(a.DockerImage == nil) == (b.DockerImage == nil) && len(a.Profile) == len(b.Profile)
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/cl-slurm/cl-slurm/internal/turns"
+	"github.com/cl-slurm/cl-slurm/server/plan"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -69,10 +70,18 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+func (c Config) site() plan.Site {
+	return plan.Site{
+		CPUImage: c.DefaultCPUImage, GPUImage: c.DefaultGPUImage,
+		MaxDisk: c.MaxRequestDisk, MaxMemory: c.MaxRequestMemory, MaxTime: c.MaxRequestTime,
+	}
+}
+
 // Server serves one store. While Handler serves requests, Run must run.
 type Server struct {
 	Config
-	hub *hub
+	hub  *hub
+	site plan.Site
 
 	adoptions adoptions
 	guesses   guesses
@@ -103,7 +112,7 @@ type Server struct {
 	oldFailed time.Time
 	// pending are the staged runs, fresh those that match has not tried yet. Only Run uses
 	// them.
-	pending, fresh map[string]*pending
+	pending, fresh map[string]*plan.Waiting
 }
 
 // New returns a server. It does nothing before Run.
@@ -111,8 +120,8 @@ func New(c Config) *Server {
 	c = c.withDefaults()
 	h := newHub(c.WorkerTimeout, c.Now())
 	s := &Server{
-		Config: c,
-		hub:    h, metrics: newMetrics(h, c.Now), writes: turns.New(32),
+		Config: c, site: c.site(),
+		hub: h, metrics: newMetrics(h, c.Now), writes: turns.New(32),
 
 		adoptions: adoptions{byName: map[string]*adoption{}, missing: map[string]time.Time{}},
 		makers:    makers{copying: turns.New(2), making: map[string]context.CancelFunc{}},
@@ -122,7 +131,7 @@ func New(c Config) *Server {
 		fetcher:         newFetcher(c.FetchPrivate),
 		zips:            turns.New(2), repositories: turns.New(4),
 		wake:    make(chan struct{}, 1),
-		pending: map[string]*pending{}, fresh: map[string]*pending{},
+		pending: map[string]*plan.Waiting{}, fresh: map[string]*plan.Waiting{},
 	}
 	c.Store.Failed = func(err error) {
 		s.Log.Error("failed", slog.String("doing", "remove contents that no bundle names"), slog.String("error", err.Error()))

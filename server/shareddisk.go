@@ -7,11 +7,12 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/plan"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
 // sharesDisk reports whether a worker may read and write on the store's disk.
-func (s *Server) sharesDisk(key store.Worker) bool {
+func (s *Server) sharesDisk(key plan.Worker) bool {
 	return s.SharedDisk && s.hub.info(key).SharedFileSystem
 }
 
@@ -82,7 +83,7 @@ const (
 // adopt looks for the results of the runs whose end a worker reports. It removes from reports
 // the runs whose results are not complete yet. It returns the sizes of the results found, by
 // the name of their directory.
-func (s *Server) adopt(ctx context.Context, key store.Worker, reports map[string]codalab.Run) (map[string]int64, error) {
+func (s *Server) adopt(ctx context.Context, key plan.Worker, reports map[string]codalab.Run) (map[string]int64, error) {
 	var ended []string
 	for uuid, run := range reports {
 		if run.State == codalab.StateFinalizing {
@@ -99,7 +100,7 @@ func (s *Server) adopt(ctx context.Context, key store.Worker, reports map[string
 	}
 	under := map[string]*adoption{}
 	for uuid, b := range bundles {
-		if b.Worker == key && b.State.OnWorker() && b.Contents == "" {
+		if plan.Worker(b.Worker) == key && b.State.OnWorker() && b.Contents == "" {
 			under[uuid] = s.adoptions.begin(s.Store, b)
 		}
 	}
@@ -175,12 +176,4 @@ func (a *adoptions) end(name string, settled bool, now time.Time) time.Duration 
 		delete(a.missing, name)
 	}
 	return late
-}
-
-// setResults makes adopted results a bundle's contents.
-func setResults(b *store.Bundle, adopted map[string]int64) {
-	if size, ok := adopted[b.ResultsName()]; ok && b.Contents == "" && b.State.OnWorker() {
-		b.Contents = b.ResultsName()
-		b.SetDataSize(size)
-	}
 }

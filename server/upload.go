@@ -149,12 +149,15 @@ func (s *Server) storeURL(ctx context.Context, in *store.Upload, up uploadReques
 
 // finish changes the state of a bundle at the end of its upload.
 func (up uploadRequest) finish(b *store.Bundle) error {
-	if b.State.Final() {
+	state := up.stateOnSuccess
+	if !up.finalizeOnSuccess {
+		state = ""
+	}
+	next, ok := planned(*b).EndUpload(state)
+	if !ok {
 		return errFinal(*b)
 	}
-	if up.finalizeOnSuccess {
-		b.State = up.stateOnSuccess
-	}
+	become(b, next)
 	return nil
 }
 
@@ -179,8 +182,7 @@ func (s *Server) storeContents(ctx context.Context, b store.Bundle,
 	if err == nil {
 		err = room.settle(size, func() error {
 			_, err := s.Store.Change(ctx, b.UUID, func(b *store.Bundle) error {
-				b.Contents = in.Name
-				b.SetDataSize(size)
+				become(b, planned(*b).Fill(in.Name, size))
 				return finish(b)
 			})
 			return err
@@ -204,13 +206,7 @@ func (s *Server) uploadFailed(ctx context.Context, uuid string, up uploadRequest
 	message = "Upload failed: " + message
 	if status == http.StatusBadRequest || up.finalizeOnFailure {
 		_, err := s.Store.Change(ctx, uuid, func(b *store.Bundle) error {
-			if b.State.Final() || b.State.OnWorker() {
-				return nil // its worker reports the end of a run
-			}
-			setFailed(b, message)
-			if b.Contents == "" {
-				b.SetDataSize(0) // incrementDiskUsed has counted an upload that has failed
-			}
+			become(b, planned(*b).FailUpload(message))
 			return nil
 		})
 		if err != nil {

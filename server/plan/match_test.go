@@ -1,6 +1,7 @@
-package server
+package plan
 
 import (
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"testing"
@@ -9,36 +10,38 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
-	"github.com/cl-slurm/cl-slurm/server/store"
 )
+
+// root is the user of the site's workers.
+const root = "0"
 
 func TestChoose(t *testing.T) {
 	t.Parallel()
-	worker := func(user, id, tag string, exclusive bool, cpus, gpus int64) *offer {
+	worker := func(user, id, tag string, exclusive bool, cpus, gpus int64) Offer {
 		r := codalab.Resources{CPUs: cpus, GPUs: gpus, Memory: 8 << 30, Disk: 1 << 40}
-		serves := clientele{everybody: user == store.RootID}
-		return &offer{key: store.Worker{User: user, ID: id}, serves: serves, tag: tag, exclusive: exclusive, total: r, free: r, runsLeft: 9}
+		serves := Clientele{Everybody: user == root}
+		return Offer{Worker: Worker{User: user, ID: id}, Serves: serves, Tag: tag, Exclusive: exclusive, Total: r, Free: r, RunsLeft: 9}
 	}
 	busy := worker("me", "busy", "busy", true, 4, 0)
-	busy.free.CPUs = 0
+	busy.Free.CPUs = 0
 	spent := worker("me", "spent", "spent", true, 4, 0)
-	spent.runsLeft = 0
+	spent.RunsLeft = 0
 	full := worker("me", "full", "full", true, 0, 0)
-	full.closed, full.runsLeft = true, 0
+	full.Closed, full.RunsLeft = true, 0
 	paused := worker("me", "paused", "paused", true, 0, 0)
-	paused.closed, paused.runsLeft, paused.whyClosed = true, 0, "the disk is full"
+	paused.Closed, paused.RunsLeft, paused.WhyClosed = true, 0, "the disk is full"
 	pausedToo := worker("me", "paused too", "half", true, 4, 0)
-	pausedToo.closed, pausedToo.runsLeft, pausedToo.whyClosed = true, 0, "the disk is full"
+	pausedToo.Closed, pausedToo.RunsLeft, pausedToo.WhyClosed = true, 0, "the disk is full"
 	halfBusy := worker("me", "half", "half", true, 4, 0)
-	halfBusy.free.CPUs = 0
+	halfBusy.Free.CPUs = 0
 	cached := worker("me", "cached", "twins", true, 4, 0)
-	cached.dependencies = map[[2]string]bool{{"0x1", ""}: true}
+	cached.Dependencies = map[[2]string]bool{{"0x1", ""}: true}
 	nodes := worker("me", "nodes", "nodes", true, 640, 40)
-	nodes.total.Memory, nodes.free.Memory = 4<<40, 4<<40
-	nodes.nodes = []codalab.Resources{{CPUs: 64, Memory: 250 << 30, Disk: 1 << 40}, {CPUs: 8, GPUs: 4, Memory: 500 << 30, Disk: 1 << 40}}
+	nodes.Total.Memory, nodes.Free.Memory = 4<<40, 4<<40
+	nodes.Nodes = []codalab.Resources{{CPUs: 64, Memory: 250 << 30, Disk: 1 << 40}, {CPUs: 8, GPUs: 4, Memory: 500 << 30, Disk: 1 << 40}}
 	small := worker("me", "small", "mixed", true, 640, 0)
-	small.nodes = []codalab.Resources{{CPUs: 64, Memory: 8 << 30, Disk: 1 << 40}}
-	offers := []*offer{
+	small.Nodes = []codalab.Resources{{CPUs: 64, Memory: 8 << 30, Disk: 1 << 40}}
+	offers := []Offer{
 		nodes, small, worker("me", "large", "mixed", true, 128, 0),
 		worker("me", "cpu", "cpu", true, 4, 0), worker("me", "open", "open", false, 8, 0), worker("me", "gpu", "gpu", true, 4, 2),
 		worker("0", "shared", "shared", true, 64, 0), worker("you", "yours", "yours", true, 4, 0),
@@ -73,14 +76,10 @@ func TestChoose(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			test.want.Tag = test.queue
-			places := newPlaces(held{})
-			places.quotas["me"] = 1
-			for _, o := range offers {
-				places.add(o)
-			}
-			o, why := places.choose(&pending{ownerID: "me", resources: test.want, parents: map[[2]string]bool{{"0x1", ""}: true}})
+			places := newPlaces(offers, nil, map[string]Quota{"me": {ParallelRuns: 1}})
+			o, why := places.choose(&Waiting{OwnerID: "me", Resources: test.want, Parents: map[[2]string]bool{{"0x1", ""}: true}})
 			if got := ""; o != nil {
-				got = o.key.ID
+				got = o.Worker.ID
 				if got != test.worker {
 					t.Errorf("went to %s", got)
 				}
@@ -94,10 +93,10 @@ func TestChoose(t *testing.T) {
 // TestTooLargeRunIsToldWhatTheBestWorkersHave: of those that its owner may use.
 func TestTooLargeRunIsToldWhatTheBestWorkersHave(t *testing.T) {
 	t.Parallel()
-	places := newPlaces(held{})
+	var offers []Offer
 	worker := func(user, tag string, cpus, gpus, memory int64) {
 		r := codalab.Resources{CPUs: cpus, GPUs: gpus, Memory: memory << 30, Disk: cpus}
-		places.add(&offer{key: store.Worker{User: user}, tag: tag, exclusive: true, total: r, free: r, runsLeft: 9})
+		offers = append(offers, Offer{Worker: Worker{User: user}, Tag: tag, Exclusive: true, Total: r, Free: r, RunsLeft: 9})
 	}
 	worker("me", "cpu", 4, 0, 8)
 	worker("me", "cpu", 8, 1, 8)
@@ -113,9 +112,10 @@ func TestTooLargeRunIsToldWhatTheBestWorkersHave(t *testing.T) {
 	for i := range 30 {
 		worker("me", "q"+strconv.Itoa(10+i), 1, 8, 1)
 	}
+	places := newPlaces(offers, nil, nil)
 	why := func(want codalab.Resources) string {
 		want.Memory <<= 30
-		_, why := places.choose(&pending{ownerID: "me", resources: want})
+		_, why := places.choose(&Waiting{OwnerID: "me", Resources: want})
 		return why
 	}
 	for want, got := range map[string]string{
@@ -133,19 +133,19 @@ func TestTooLargeRunIsToldWhatTheBestWorkersHave(t *testing.T) {
 	}
 }
 
-func order(runs map[string]*pending, h held) []string {
+func order(runs map[string]*Waiting, h Held) []string {
 	var got []string
 	for p := range fairOrder(runs, h) {
-		got = append(got, p.uuid)
-		h.add(p.ownerID, &offer{})
+		got = append(got, p.UUID)
+		h.Add(p.OwnerID, Worker{})
 	}
 	return got
 }
 
-func waiting(list ...*pending) map[string]*pending {
-	runs := map[string]*pending{}
+func waiting(list ...*Waiting) map[string]*Waiting {
+	runs := map[string]*Waiting{}
 	for _, p := range list {
-		runs[p.uuid] = p
+		runs[p.UUID] = p
 	}
 	return runs
 }
@@ -155,11 +155,11 @@ func TestPrioritiesAreAmongOneOwnersRuns(t *testing.T) {
 	at := func(second int64) time.Time { return time.Unix(second, 0) }
 	for range 20 { // maps come in any order
 		got := order(waiting(
-			&pending{uuid: "young and urgent", ownerID: "a", priority: 1, created: at(3)},
-			&pending{uuid: "old", ownerID: "a", created: at(1)},
-			&pending{uuid: "between", ownerID: "b", priority: 9, created: at(2)},
-			&pending{uuid: "can wait", ownerID: "b", priority: -1, created: at(0)},
-		), held{})
+			&Waiting{UUID: "young and urgent", OwnerID: "a", Priority: 1, Created: at(3)},
+			&Waiting{UUID: "old", OwnerID: "a", Created: at(1)},
+			&Waiting{UUID: "between", OwnerID: "b", Priority: 9, Created: at(2)},
+			&Waiting{UUID: "can wait", OwnerID: "b", Priority: -1, Created: at(0)},
+		), Held{})
 		want := []string{"between", "young and urgent", "can wait", "old"}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Fatalf("order (-want +got):\n%s", diff)
@@ -170,12 +170,12 @@ func TestPrioritiesAreAmongOneOwnersRuns(t *testing.T) {
 func TestOwnerWithFewerRunsOnWorkersIsNext(t *testing.T) {
 	t.Parallel()
 	at := func(second int64) time.Time { return time.Unix(second, 0) }
-	runs := waiting(&pending{uuid: "late", ownerID: "few", created: at(100)}, &pending{uuid: "later", ownerID: "few", created: at(101)})
+	runs := waiting(&Waiting{UUID: "late", OwnerID: "few", Created: at(100)}, &Waiting{UUID: "later", OwnerID: "few", Created: at(101)})
 	for i := range 5 {
 		name := "many" + strconv.Itoa(i)
-		runs[name] = &pending{uuid: name, ownerID: "many", created: at(int64(i))}
+		runs[name] = &Waiting{UUID: name, OwnerID: "many", Created: at(int64(i))}
 	}
-	got := order(runs, held{"many": {all: 1}})
+	got := order(runs, Held{"many": {All: 1}})
 	if want := []string{"late", "many0", "later", "many1", "many2", "many3", "many4"}; !slices.Equal(got, want) {
 		t.Errorf("order %v", got)
 	}
@@ -186,34 +186,26 @@ func BenchmarkMatch(b *testing.B) {
 	const workers, all = 1000, 10000
 	for b.Loop() {
 		b.StopTimer()
-		runs := map[string]*pending{}
+		runs := map[string]*Waiting{}
 		for i := range all {
 			id := strconv.Itoa(i)
-			runs[id] = &pending{
-				uuid: id, ownerID: strconv.Itoa(i % 20), resources: codalab.Resources{CPUs: 1, Memory: int64(1+i%3) << 30, Tag: "cpu"},
-				created: time.Unix(int64(i), 0), parents: map[[2]string]bool{{id, ""}: true},
+			runs[id] = &Waiting{
+				UUID: id, OwnerID: strconv.Itoa(i % 20), Resources: codalab.Resources{CPUs: 1, Memory: int64(1+i%3) << 30, Tag: "cpu"},
+				Created: time.Unix(int64(i), 0), Parents: map[[2]string]bool{{id, ""}: true},
 			}
 		}
-		h := held{}
-		places := newPlaces(h)
+		var offers []Offer
 		for i := range workers {
 			r := codalab.Resources{CPUs: 4, Memory: 16 << 30, Disk: 1 << 40}
-			places.add(&offer{key: store.Worker{User: store.RootID, ID: strconv.Itoa(i)}, serves: clientele{everybody: true}, tag: "cpu", exclusive: true, total: r, free: r, runsLeft: 99})
+			offers = append(offers, Offer{Worker: Worker{User: root, ID: strconv.Itoa(i)}, Serves: Clientele{Everybody: true}, Tag: "cpu", Exclusive: true, Total: r, Free: r, RunsLeft: 99})
 		}
+		quotas := map[string]Quota{}
 		for i := range 20 {
-			places.quotas[strconv.Itoa(i)] = all
+			quotas[strconv.Itoa(i)] = Quota{Time: 1, Disk: 1 << 50, ParallelRuns: all}
 		}
 		b.StartTimer()
-		assigned := 0
-		for p := range fairOrder(runs, h) {
-			if o, _ := places.choose(p); o != nil {
-				o.deduct(p.resources)
-				h.add(p.ownerID, o)
-				assigned++
-			}
-		}
-		if assigned != 4*workers {
-			b.Fatalf("%d runs found a worker", assigned)
+		if d := Match(Site{}, runs, offers, nil, quotas); len(d.Workers) != 4*workers {
+			b.Fatalf("%d runs found a worker", len(d.Workers))
 		}
 	}
 }
@@ -222,33 +214,124 @@ func BenchmarkMatch(b *testing.B) {
 func TestRunThatAsksForMoreTimeThanAWorkerHasGoesElsewhere(t *testing.T) {
 	t.Parallel()
 	r := codalab.Resources{CPUs: 4, Memory: 8 << 30, Disk: 1 << 40}
-	short := &offer{key: store.Worker{User: "me", ID: "a pilot"}, tag: "cpu", exclusive: true, total: r, free: r, runsLeft: 9, secondsLeft: 600}
-	steady := &offer{key: store.Worker{User: "me", ID: "steady"}, tag: "cpu", exclusive: true, total: r, free: r, runsLeft: 9}
-	choose := func(asks bool, seconds int64, offers ...*offer) (string, string) {
-		places := newPlaces(held{})
-		places.quotas["me"] = 9
-		for _, o := range offers {
-			places.add(o)
-		}
-		o, why := places.choose(&pending{ownerID: "me", asksTime: asks, resources: codalab.Resources{CPUs: 1, Tag: "cpu", Time: seconds}})
+	short := Offer{Worker: Worker{User: "me", ID: "a pilot"}, Tag: "cpu", Exclusive: true, Total: r, Free: r, RunsLeft: 9, SecondsLeft: 600}
+	steady := Offer{Worker: Worker{User: "me", ID: "steady"}, Tag: "cpu", Exclusive: true, Total: r, Free: r, RunsLeft: 9}
+	choose := func(asks bool, seconds int64, offers ...Offer) (string, string) {
+		places := newPlaces(offers, nil, map[string]Quota{"me": {ParallelRuns: 9}})
+		o, why := places.choose(&Waiting{OwnerID: "me", AsksTime: asks, Resources: codalab.Resources{CPUs: 1, Tag: "cpu", Time: seconds}})
 		if o == nil {
 			return "", why
 		}
-		return o.key.ID, why
+		return o.Worker.ID, why
 	}
 	for _, test := range []struct {
 		asks      bool
 		seconds   int64
-		offers    []*offer
+		offers    []Offer
 		want, why string
 	}{
-		{true, 600, []*offer{short, steady}, "a pilot", ""},
-		{true, 601, []*offer{short, steady}, "steady", ""},
-		{true, 3600, []*offer{short}, "", "No worker of queue cpu runs for as long as 1h0m: they end before that."},
-		{false, 1 << 30, []*offer{short}, "a pilot", ""}, // its owner's quota, which says nothing of the run
+		{true, 600, []Offer{short, steady}, "a pilot", ""},
+		{true, 601, []Offer{short, steady}, "steady", ""},
+		{true, 3600, []Offer{short}, "", "No worker of queue cpu runs for as long as 1h0m: they end before that."},
+		{false, 1 << 30, []Offer{short}, "a pilot", ""}, // its owner's quota, which says nothing of the run
 	} {
 		if got, why := choose(test.asks, test.seconds, test.offers...); got != test.want || why != test.why {
 			t.Errorf("asks %v, %d s: %q, %q, want %q, %q", test.asks, test.seconds, got, why, test.want, test.why)
+		}
+	}
+}
+
+// random returns waiting runs of three owners, and workers of two users, one of whom is root.
+func random(r *rand.Rand) (map[string]*Waiting, []Offer, map[string]Quota) {
+	runs, quotas := map[string]*Waiting{}, map[string]Quota{}
+	for i := range 1 + r.IntN(30) {
+		uuid := "0x" + strconv.Itoa(i)
+		runs[uuid] = &Waiting{
+			UUID: uuid, OwnerID: string(rune('a' + r.IntN(3))), Created: time.Unix(r.Int64N(9), 0), Priority: r.Int64N(3),
+			Resources: codalab.Resources{CPUs: 1 + r.Int64N(4), GPUs: r.Int64N(2), Memory: r.Int64N(4) << 30, Tag: []string{"", "x", "y"}[r.IntN(3)]},
+		}
+	}
+	var offers []Offer
+	for i := range r.IntN(6) {
+		size := codalab.Resources{CPUs: r.Int64N(9), GPUs: r.Int64N(3), Memory: r.Int64N(9) << 30, Disk: 1}
+		user := []string{"a", root}[r.IntN(2)]
+		offers = append(offers, Offer{
+			Worker: Worker{user, strconv.Itoa(i)}, Serves: Clientele{Everybody: user == root}, Tag: []string{"", "x", "y"}[r.IntN(3)],
+			Exclusive: r.IntN(2) == 0, Total: size, Free: size, RunsLeft: r.Int64N(4),
+		})
+	}
+	for _, owner := range []string{"a", "b", "c"} {
+		quotas[owner] = Quota{Time: 1, Disk: 1 << 40, ParallelRuns: r.Int64N(4)}
+	}
+	return runs, offers, quotas
+}
+
+func TestMatchKeepsToOffersAndQuotas(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(7, 8))
+	assigned := 0
+	for range 1000 {
+		runs, offers, quotas := random(r)
+		d := Match(Site{}, runs, offers, nil, quotas)
+		foreign := map[string]int64{}
+		for i := range offers {
+			o, got, n := offers[i], codalab.Resources{}, int64(0)
+			for uuid, w := range d.Workers {
+				if w != o.Worker {
+					continue
+				}
+				run := runs[uuid]
+				if got, n = Plus(got, run.Resources), n+1; !o.takes(run) || o.Exclusive && o.Tag != run.Resources.Tag || run.Resources.Tag != "" && o.Tag != run.Resources.Tag {
+					t.Fatalf("%+v goes to %+v", run, o)
+				}
+				if w.User != run.OwnerID {
+					foreign[run.OwnerID]++
+				}
+			}
+			if assigned += int(n); n > o.RunsLeft || !fits(got, o.Total) {
+				t.Fatalf("%d runs of %+v on %+v", n, got, o)
+			}
+		}
+		for owner, n := range foreign {
+			if n > quotas[owner].ParallelRuns {
+				t.Fatalf("%d runs of %s on others' workers, with a quota of %d", n, owner, quotas[owner].ParallelRuns)
+			}
+		}
+		for uuid := range runs {
+			if _, ok := d.Workers[uuid]; !ok && d.Status[uuid] == "" {
+				t.Fatalf("run %s has no worker, and nothing tells why", uuid)
+			}
+		}
+	}
+	if assigned == 0 {
+		t.Error("no run found a worker")
+	}
+}
+
+func TestMatchDependsOnItsArgumentsOnly(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(9, 10))
+	for range 300 {
+		runs, offers, quotas := random(r)
+		held, given := Held{"a": {All: 1}}, slices.Clone(offers)
+		first := Match(Site{}, runs, offers, held, quotas)
+		again := Match(Site{}, runs, offers, held, quotas)
+		if diff := cmp.Diff(first, again); diff != "" {
+			t.Fatalf("(-first +again):\n%s", diff)
+		}
+		if diff := cmp.Diff(given, offers); diff != "" || len(held) != 1 || held["a"].All != 1 {
+			t.Fatalf("Match changes its arguments: %v %s", held, diff)
+		}
+	}
+}
+
+func TestDecisionAboutARunThatHasLeftIsNotApplied(t *testing.T) {
+	t.Parallel()
+	d := Decisions{Workers: map[string]Worker{"0xb": {"u", "w"}}, Status: map[string]string{"0xc": "why"}, Failed: map[string]string{"0xd": "why"}}
+	for _, uuid := range []string{"0xb", "0xc", "0xd"} {
+		b := Bundle{UUID: uuid, State: codalab.StateStaged}.Kill()
+		if diff := cmp.Diff(b, d.Apply(b, time.Unix(9, 0))); diff != "" {
+			t.Errorf("%s", diff)
 		}
 	}
 }

@@ -1,0 +1,123 @@
+package plan
+
+import (
+	"maps"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+)
+
+// Worker identifies a worker: its user, and an id that is unique for that user.
+type Worker struct{ User, ID string }
+
+// Bundle has those properties of a stored bundle that decisions read or change.
+type Bundle struct {
+	UUID, Type, OwnerID string
+	State               codalab.State
+	Metadata            codalab.Metadata
+	Dependencies        []codalab.Dependency
+	Created             time.Time
+
+	// DataSize counts against the owner's disk quota.
+	DataSize int64
+	// Contents is the name of the directory with the contents; empty if there are none.
+	Contents string
+	// Worker has the run, or had it at its end; zero if no worker has it.
+	Worker Worker
+	// Assigned is the time at which the run was assigned to Worker.
+	Assigned time.Time
+	// ChargedTime is how many more seconds count against the owner's time quota.
+	ChargedTime int64
+	// KillMessage tells the worker why it must kill the run; empty if it must not.
+	KillMessage string
+}
+
+// own returns a copy of the bundle whose metadata can be changed.
+func (b Bundle) own() Bundle {
+	b.Metadata = maps.Clone(b.Metadata)
+	if b.Metadata == nil {
+		b.Metadata = codalab.Metadata{}
+	}
+	return b
+}
+
+// setSize sets DataSize and data_size. The caller owns the bundle.
+func (b *Bundle) setSize(bytes int64) {
+	b.DataSize = bytes
+	b.Metadata["data_size"] = bytes
+}
+
+// Fail fails a bundle of which no worker reports the end.
+func (b Bundle) Fail(message string) Bundle {
+	if b.State.Final() {
+		return b
+	}
+	b = b.own()
+	b.fail(message)
+	return b
+}
+
+// fail removes the sentences about a wait that is over. A killed bundle keeps them, as on CodaLab's own
+// server.
+func (b *Bundle) fail(message string) {
+	delete(b.Metadata, "staged_status")
+	if b.Metadata.Has("run_status") {
+		b.Metadata["run_status"] = finishedStatus
+	}
+	b.State = codalab.StateFailed
+	b.Metadata["failure_message"] = message
+}
+
+// Kill kills a bundle that no worker has claimed. For a claimed run it sets KillMessage, and the run
+// ends with its worker's report (codalab/rest/bundle_actions.py: create_bundle_actions).
+func (b Bundle) Kill() Bundle {
+	if b.State.Final() {
+		return b
+	}
+	b = b.own()
+	if b.Type == codalab.TypeRun { // uploads do not have this key
+		actions := b.Metadata.Strings("actions")
+		b.Metadata["actions"] = append(actions[:len(actions):len(actions)], "kill")
+	}
+	if b.claimed() {
+		b.KillMessage = codalab.KillRequested
+		return b
+	}
+	b.kill()
+	return b
+}
+
+func (b *Bundle) kill() {
+	message := b.KillMessage
+	if message == "" {
+		message = codalab.KillRequested
+	}
+	b.State, b.Worker = codalab.StateKilled, Worker{}
+	b.Metadata["failure_message"] = message
+	if b.DataSize != 0 && b.Contents == "" {
+		b.setSize(0)
+	}
+}
+
+// claimed reports whether a worker has claimed the run.
+func (b Bundle) claimed() bool { return b.State.OnWorker() && b.State != codalab.StateStarting }
+
+// KillOverQuota kills a claimed run whose owner has used up a quota, unless it is being killed
+// (codalab/rest/workers.py: checkin).
+func (b Bundle) KillOverQuota(owner Quota) Bundle {
+	if b.claimed() && b.KillMessage == "" {
+		b.KillMessage = owner.KillMessage()
+	}
+	return b
+}
+
+// StuckAfter is the age at which Expire fails a bundle (codalab/server/bundle_manager.py:
+// BUNDLE_TIMEOUT_DAYS). CodaLab's own server fails a running bundle of that age too, even if its worker
+// reports it.
+const StuckAfter = 60 * 24 * time.Hour
+
+// Expiring lists the states in which a bundle waits for its contents, for a worker, or for its worker
+// to come back.
+func Expiring() []codalab.State {
+	return []codalab.State{codalab.StateUploading, codalab.StateStaged, codalab.StateWorkerOffline}
+}

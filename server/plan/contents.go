@@ -1,0 +1,86 @@
+package plan
+
+import "github.com/cl-slurm/cl-slurm/codalab"
+
+// Fill gives the bundle new contents of a size in bytes.
+func (b Bundle) Fill(contents string, size int64) Bundle {
+	b = b.own()
+	b.Contents = contents
+	b.setSize(size)
+	return b
+}
+
+// Empty takes the contents from the bundle.
+func (b Bundle) Empty() Bundle { return b.Fill("", 0) }
+
+// Adopt gives a run on a worker the results that the worker has left on the shared disk.
+func (b Bundle) Adopt(results string, size int64) Bundle {
+	if b.Contents != "" || !b.State.OnWorker() {
+		return b
+	}
+	return b.Fill(results, size)
+}
+
+// Uncount sets the size of an upload to nothing that has no contents yet: its client has announced bytes,
+// and now they count while they arrive. It leaves a run's size, which is its worker's report.
+func (b Bundle) Uncount() Bundle {
+	if b.Contents != "" || b.State.OnWorker() || b.State.Final() {
+		return b
+	}
+	return b.Empty()
+}
+
+// EndUpload ends an upload in a final state; an empty state leaves the bundle as it is. It returns false
+// for a bundle that has ended already.
+func (b Bundle) EndUpload(state codalab.State) (Bundle, bool) {
+	if b.State.Final() {
+		return b, false
+	}
+	if state != "" {
+		b.State = state
+	}
+	return b, true
+}
+
+// FailUpload fails a bundle whose upload has failed. A run on a worker does not fail: its worker reports
+// its end.
+func (b Bundle) FailUpload(message string) Bundle {
+	if b.State.Final() || b.State.OnWorker() {
+		return b
+	}
+	b = b.Fail(message)
+	if b.Contents == "" {
+		b.setSize(0) // the client has announced bytes that do not come
+	}
+	return b
+}
+
+// Making returns a make bundle as the server begins to make it, and whether it may begin. One that is in
+// state making was cut off by the server's end: it is staged again.
+func (b Bundle) Making() (next Bundle, begin bool) {
+	switch b.State { //nolint:exhaustive // other states have another next one
+	case codalab.StateStaged:
+		b.State = codalab.StateMaking
+		return b, true
+	case codalab.StateMaking:
+		b.State = codalab.StateStaged
+	}
+	return b, false
+}
+
+// Made ends the making of a bundle. It returns false if the bundle was killed.
+func (b Bundle) Made() (Bundle, bool) {
+	if b.State != codalab.StateMaking {
+		return b, false
+	}
+	b.State = codalab.StateReady
+	return b, true
+}
+
+// FailMaking fails a bundle that is being made.
+func (b Bundle) FailMaking(message string) Bundle {
+	if b.State != codalab.StateMaking {
+		return b
+	}
+	return b.Fail(message)
+}

@@ -1,0 +1,46 @@
+// Package plan makes the server's decisions: what becomes of a bundle, which worker gets which run,
+// why a run waits, and what a quota allows. It has no store, no HTTP, no clock and no lock. Values go
+// in, values come out, and now is an argument.
+//
+// # States of a bundle
+//
+//	created ──its parents are ready, or one has failed or is gone──► staged | failed
+//	staged ──a worker has room──► starting ──start_bundle──► preparing
+//	staged ──it requests more than it may──► failed
+//	starting ──no worker claims it──► staged
+//	starting | preparing | running | finalizing | worker_offline ──a check-in──► preparing | running | ready | failed | killed
+//	starting | preparing | running | finalizing | worker_offline ──its worker gives it back──► staged
+//	preparing | running | finalizing ──its worker does not report it──► worker_offline
+//	preparing | running | finalizing ──its worker was preemptible, and has gone──► staged | killed
+//	uploading | staged | worker_offline ──60 days old──► failed
+//	staged ──a make bundle──► making ──its dependencies are copied──► ready
+//	making ──a dependency cannot be copied──► failed
+//	making ──the server was stopped──► staged
+//	uploading | created | staged | making | starting ──a user kills it──► killed
+//	uploading | created | staged | making ──its upload fails──► failed
+//	(any but a final one) ──its contents are uploaded──► ready | failed | killed
+//
+// Dataset and program bundles begin as uploading, bundles that link to data as ready, and run and make
+// bundles as created. Those without dependencies, which need not wait, begin as staged. A run that its worker
+// has claimed stays as it is when a user kills it: the worker ends it, and reports that.
+//
+// A method of Bundle returns the bundle as it is after a transition. A transition that does not apply,
+// because another one came first, returns the bundle as it was. The caller gives the stored bundle, in a
+// transaction, and stores the result.
+//
+// # Matching
+//
+// Match goes through the waiting runs in fair order: the owner with the fewest runs on workers is next.
+// For each run it chooses a worker among the Offers, or gives the sentence that tells the owner why the
+// run waits. The sentence mentions only workers that the owner may use.
+//
+// # Promises
+//
+//   - A decision depends on its arguments only, and does not change them.
+//   - A final state never changes.
+//   - A bundle that a worker has names that worker.
+//   - The metadata key data_size is DataSize wherever it is set.
+//   - Only the owner's own priorities order the runs of an owner. No priority passes another owner.
+//   - A worker gets no more runs than it offers room for. The one exception is a worker that refuses a
+//     run in its own words because no node of it is large enough (Offer.Nodes).
+package plan

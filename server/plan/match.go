@@ -1,0 +1,62 @@
+package plan
+
+import (
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+)
+
+// Match decides about waiting runs, by uuid, in fair order. offers has the room of all workers, held the
+// runs that workers have, and quotas those of the runs' owners, by id.
+func Match(site Site, runs map[string]*Waiting, offers []Offer, held Held, quotas map[string]Quota) Decisions {
+	d := Decisions{Workers: map[string]Worker{}, Failed: map[string]string{}, Status: map[string]string{}}
+	places := newPlaces(offers, held, quotas)
+	for run := range fairOrder(runs, places.held) {
+		if owner, known := quotas[run.OwnerID]; known {
+			if why := site.Refuses(run, owner); why != "" {
+				d.Failed[run.UUID] = why
+				d.Order = append(d.Order, run.UUID)
+				continue
+			}
+		}
+		offer, why := places.choose(run)
+		switch {
+		case offer != nil:
+			places.give(offer, run)
+			d.Workers[run.UUID] = offer.Worker
+		case why != run.Status:
+			d.Status[run.UUID] = why
+		default:
+			continue
+		}
+		d.Order = append(d.Order, run.UUID)
+	}
+	return d
+}
+
+// Decisions has the decisions of Match about runs, by uuid.
+type Decisions struct {
+	// Order lists the runs about which there is something to write. Workers get their messages in it.
+	Order   []string
+	Workers map[string]Worker // the worker to which the run goes
+	Failed  map[string]string // the reason for which the run fails
+	Status  map[string]string // the new staged_status of a run that waits
+}
+
+// Apply applies the decision about a run to it, unless it has left state staged.
+func (d Decisions) Apply(b Bundle, now time.Time) Bundle {
+	if b.State != codalab.StateStaged {
+		return b
+	}
+	if worker, ok := d.Workers[b.UUID]; ok {
+		return b.Assign(worker, now)
+	}
+	if why := d.Failed[b.UUID]; why != "" {
+		return b.Fail(why)
+	}
+	if status, ok := d.Status[b.UUID]; ok {
+		b = b.own()
+		b.Metadata["staged_status"] = status
+	}
+	return b
+}

@@ -1,0 +1,134 @@
+package plan
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+)
+
+// Offer is the room that a worker has for runs.
+type Offer struct {
+	Worker Worker
+	// Group is the uuid of the group that the worker serves; empty for none.
+	Group string
+	// Serves decides whose runs the worker takes besides those of its user.
+	Serves Clientele
+	Tag    string
+	// Exclusive workers take only runs that name their tag.
+	Exclusive bool
+	// Total has the CPUs, GPUs, memory and disk of the worker, and Free what of them no run has.
+	Total, Free codalab.Resources
+	// Nodes has the sizes of the worker's machines if they are several. A run needs one of them.
+	Nodes []codalab.Resources
+	// RunsLeft is the number of runs that the worker takes before it ends.
+	RunsLeft int64
+	// SecondsLeft is the time until the worker ends; 0 if it does not say.
+	SecondsLeft int64
+	// Running counts the runs that the worker has.
+	Running int
+	// Closed means that the worker takes no runs at all now. WhyClosed is its reason; empty if it gives none.
+	Closed    bool
+	WhyClosed string
+	// Dependencies has the uuid and the path of each dependency on the worker's disk.
+	Dependencies map[[2]string]bool
+	SharedDisk   bool
+}
+
+// Clientele says whose runs a worker takes. Only its user's run on a user's worker, and
+//
+//   - everybody's run on root's, as on CodaLab's own server;
+//   - on a worker account's those of the owners and groups in its scopes;
+//   - on a group's those of its members on which the worker's user has all permissions, because the
+//     worker's user sees what a run reads and writes.
+type Clientele struct {
+	Everybody bool
+	Owners    map[string]bool // by id
+	// Permitted has those runs of a group's members, by uuid, with which the worker's user may do
+	// anything.
+	Permitted map[string]bool
+}
+
+// takes reports whether the worker takes a run.
+func (o *Offer) takes(run *Waiting) bool {
+	return o.Worker.User == run.OwnerID || o.Serves.Everybody || o.Serves.Owners[run.OwnerID] || o.Serves.Permitted[run.UUID]
+}
+
+// sizes returns the most that one run can get of the worker.
+func (o *Offer) sizes() []codalab.Resources {
+	if len(o.Nodes) > 0 {
+		return o.Nodes
+	}
+	return []codalab.Resources{o.Total}
+}
+
+// largeEnough reports whether the worker, when it is idle, can take a run.
+func (o *Offer) largeEnough(run *Waiting) bool {
+	return slices.ContainsFunc(o.sizes(), func(size codalab.Resources) bool { return fits(run.Resources, size) })
+}
+
+// hasRoom reports whether the worker can take a run now.
+func (o *Offer) hasRoom(run *Waiting) bool {
+	return o.RunsLeft > 0 && o.largeEnough(run) && fits(run.Resources, o.Free) && o.lasts(run)
+}
+
+// refusesItself reports whether the worker will refuse a run that is too large for it, in its own words.
+func (o *Offer) refusesItself(run *Waiting) bool {
+	return len(o.Nodes) > 0 && o.RunsLeft > 0 && o.lasts(run) && run.Resources.Disk <= o.Free.Disk
+}
+
+// lasts reports whether the worker still runs for as long as a run asks for.
+func (o *Offer) lasts(run *Waiting) bool {
+	return o.SecondsLeft <= 0 || !run.AsksTime || run.Resources.Time <= o.SecondsLeft
+}
+
+// deduct reduces an offer by a run that goes to the worker.
+func (o *Offer) deduct(r codalab.Resources) {
+	o.Free = Minus(o.Free, r)
+	o.RunsLeft--
+	o.Running++
+}
+
+// preferred reports whether a run goes to a rather than b. It compares, in this order:
+// tag-exclusive first, fewer free GPUs, more of the run's dependencies, fewer free CPUs, fewer
+// runs (codalab/server/bundle_manager.py: _filter_and_sort_workers).
+func preferred(run *Waiting, a, b *Offer) bool {
+	missing := func(o *Offer) int {
+		n := 0
+		for d := range run.Parents {
+			if !o.SharedDisk && !o.Dependencies[d] {
+				n++
+			}
+		}
+		return n
+	}
+	if a.Exclusive != b.Exclusive {
+		return a.Exclusive
+	}
+	return cmp.Or(
+		cmp.Compare(a.Free.GPUs, b.Free.GPUs),
+		cmp.Compare(missing(a), missing(b)), cmp.Compare(a.Free.CPUs, b.Free.CPUs),
+		cmp.Compare(a.Running, b.Running), strings.Compare(a.Worker.ID, b.Worker.ID),
+	) < 0
+}
+
+func fits(want, have codalab.Resources) bool {
+	return want.CPUs <= have.CPUs && want.GPUs <= have.GPUs && want.Memory <= have.Memory && want.Disk <= have.Disk
+}
+
+// Plus returns sum with the CPUs, GPUs and memory of r added.
+func Plus(sum, r codalab.Resources) codalab.Resources {
+	sum.CPUs += r.CPUs
+	sum.GPUs += r.GPUs
+	sum.Memory += r.Memory
+	return sum
+}
+
+// Minus returns sum without the CPUs, GPUs and memory of r.
+func Minus(sum, r codalab.Resources) codalab.Resources {
+	sum.CPUs -= r.CPUs
+	sum.GPUs -= r.GPUs
+	sum.Memory -= r.Memory
+	return sum
+}

@@ -1,0 +1,132 @@
+package plan
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+)
+
+// places has the workers to which Match may give runs.
+type places struct {
+	all   []*Offer
+	byTag map[string][]*Offer // those that serve this tag only, and by "" all others
+	// permitted has Clientele.Permitted of each group's workers.
+	permitted []map[string]bool
+	held      Held
+	quotas    map[string]Quota
+	// refused remembers why runs with these requests get no worker: the room of a worker only shrinks
+	// while Match runs.
+	refused map[request]string
+}
+
+// request has all that decides whether a run finds a worker. Runs that only some workers may take have
+// their own.
+type request struct {
+	ownerID string
+	codalab.Resources
+	uuid string
+}
+
+// newPlaces copies what Match changes.
+func newPlaces(offers []Offer, held Held, quotas map[string]Quota) *places {
+	v := &places{byTag: map[string][]*Offer{}, held: maps.Clone(held), quotas: quotas, refused: map[request]string{}}
+	if v.held == nil {
+		v.held = Held{}
+	}
+	groups := map[[2]string]bool{} // by user and group: the workers of one have the same Permitted
+	for _, o := range offers {
+		tag := ""
+		if o.Exclusive {
+			tag = o.Tag
+		}
+		v.byTag[tag] = append(v.byTag[tag], &o)
+		v.all = append(v.all, &o)
+		key := [2]string{o.Worker.User, o.Group}
+		if len(o.Serves.Permitted) > 0 && !groups[key] {
+			groups[key] = true
+			v.permitted = append(v.permitted, o.Serves.Permitted)
+		}
+	}
+	return v
+}
+
+// give gives a run to a worker.
+func (v *places) give(o *Offer, run *Waiting) {
+	o.deduct(run.Resources)
+	v.held.Add(run.OwnerID, o.Worker)
+}
+
+// choose returns the best worker that takes a run, serves its queue and has room, or the reason why there
+// is none (codalab/server/bundle_manager.py: _filter_and_sort_workers).
+func (v *places) choose(run *Waiting) (*Offer, string) {
+	key := v.request(run)
+	if why, ok := v.refused[key]; ok {
+		return nil, why
+	}
+	tag := queueTag(run.Resources.Tag)
+	served := v.serving(run, tag)
+	others := v.held[run.OwnerID].Others
+	full := int64(others) >= v.quotas[run.OwnerID].ParallelRuns
+	mine := func(o *Offer) bool { return o.Worker.User == run.OwnerID || !full }
+	var best *Offer
+	for _, o := range served {
+		if o.hasRoom(run) && mine(o) && (best == nil || preferred(run, o, best)) {
+			best = o
+		}
+	}
+	if best == nil && !slices.ContainsFunc(served, func(o *Offer) bool { return o.Closed || o.largeEnough(run) }) {
+		// It would wait without end. The run fails at once if a worker says why.
+		if i := slices.IndexFunc(served, func(o *Offer) bool { return o.refusesItself(run) && mine(o) }); i >= 0 {
+			best = served[i]
+		}
+	}
+	if best != nil {
+		return best, ""
+	}
+	why := v.whyWaiting(run, tag, served)
+	if full && slices.ContainsFunc(served, func(o *Offer) bool { return o.Worker.User != run.OwnerID }) {
+		why = fmt.Sprintf("%d of your runs are on workers, as many as your quota of parallel runs allows.", others)
+	}
+	v.refused[key] = why
+	return nil, why
+}
+
+// request returns a run's key in refused.
+func (v *places) request(run *Waiting) request {
+	key := request{ownerID: run.OwnerID, Resources: run.Resources}
+	key.Resources.DockerImage = ""
+	if !run.AsksTime {
+		key.Resources.Time = 0
+	}
+	if slices.ContainsFunc(v.permitted, func(uuids map[string]bool) bool { return uuids[run.UUID] }) {
+		key.uuid = run.UUID
+	}
+	return key
+}
+
+// queueTag returns the tag in a request_queue, which is "X" or "tag=X".
+func queueTag(queue string) string {
+	return strings.TrimPrefix(strings.TrimSpace(queue), "tag=")
+}
+
+// serving returns the workers that take a run and serve its queue.
+func (v *places) serving(run *Waiting, tag string) []*Offer {
+	var served []*Offer
+	for _, o := range v.byTag[""] {
+		if (tag == "" || o.Tag == tag) && o.takes(run) {
+			served = append(served, o)
+		}
+	}
+	if tag == "" {
+		return served
+	}
+	for _, o := range v.byTag[tag] {
+		if o.takes(run) {
+			served = append(served, o)
+		}
+	}
+	return served
+}

@@ -1,0 +1,121 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+)
+
+const (
+	mostQueues = 20 // that a status names
+	mostKinds  = 5  // of workers that a status names
+)
+
+// whyWaiting explains to the owner why no worker takes a run. It tells only of workers that the owner
+// may use.
+func (v *places) whyWaiting(run *Waiting, tag string, served []*Offer) string {
+	if len(served) == 0 {
+		now := cmp.Or(v.queues(run, func(*Offer) bool { return true }), "none")
+		if tag != "" {
+			return fmt.Sprintf("No worker serves queue %s (queues now served: %s).", tag, now)
+		}
+		return fmt.Sprintf("No worker takes bundles that name no queue (queues now served: %s).", now)
+	}
+	worker := "No worker"
+	if tag != "" {
+		worker += " of queue " + tag
+	}
+	largeEnough := func(o *Offer) bool { return o.largeEnough(run) }
+	if why := whyClosed(served); why != "" && !slices.ContainsFunc(served, func(o *Offer) bool { return largeEnough(o) && !o.Closed }) {
+		if tag != "" {
+			return fmt.Sprintf("Queue %s takes no new bundles now: %s.", tag, why)
+		}
+		return fmt.Sprintf("The workers take no new bundles now: %s.", why)
+	}
+	large := slices.DeleteFunc(slices.Clone(served), func(o *Offer) bool { return !largeEnough(o) && !o.Closed })
+	if len(large) > 0 && !slices.ContainsFunc(large, func(o *Offer) bool { return o.lasts(run) }) {
+		return fmt.Sprintf("%s runs for as long as %s: they end before that.", worker, codalab.FormatDuration(time.Duration(run.Resources.Time)*time.Second))
+	}
+	if len(large) > 0 {
+		return worker + " has room now; the bundle runs when one has."
+	}
+	why := fmt.Sprintf("%s is large enough for %s. Available resources: %s.", worker, formatResources(run.Resources), available(run, served))
+	if others := v.queues(run, largeEnough); others != "" {
+		why += " Queues with larger workers: " + others + "."
+	}
+	return why
+}
+
+// whyClosed returns why some of these workers take no runs now; empty if none says so. Of several reasons it
+// is always the same one, so that match need not write it at each pass.
+func whyClosed(workers []*Offer) string {
+	var reasons []string
+	for _, o := range workers {
+		if o.Closed && o.WhyClosed != "" {
+			reasons = append(reasons, o.WhyClosed)
+		}
+	}
+	if len(reasons) == 0 {
+		return ""
+	}
+	return slices.Min(reasons)
+}
+
+// available spells what the best workers have. It leaves out a worker if another has at least as much of
+// each resource (codalab/server/bundle_manager.py: _get_resource_recommendations). Free disk changes all
+// the time, so it counts only for a run that requests disk.
+func available(run *Waiting, workers []*Offer) string {
+	have := make([]codalab.Resources, 0, len(workers))
+	for _, o := range workers {
+		for _, size := range o.sizes() {
+			if run.Resources.Disk == 0 {
+				size.Disk = 0
+			}
+			have = append(have, size)
+		}
+	}
+	slices.SortFunc(have, func(a, b codalab.Resources) int { // so none has less than one behind it
+		return cmp.Or(cmp.Compare(b.GPUs, a.GPUs), cmp.Compare(b.CPUs, a.CPUs), cmp.Compare(b.Memory, a.Memory), cmp.Compare(b.Disk, a.Disk))
+	})
+	var best []codalab.Resources
+	var words []string
+	for _, r := range have {
+		if slices.ContainsFunc(best, func(better codalab.Resources) bool { return fits(r, better) }) {
+			continue
+		}
+		if len(best) == mostKinds {
+			words = append(words, "and others")
+			break
+		}
+		best, words = append(best, r), append(words, formatResources(r))
+	}
+	return strings.Join(words, "; ")
+}
+
+// queues names the queues of those workers that take a run and suit.
+func (v *places) queues(run *Waiting, suits func(*Offer) bool) string {
+	var tags []string
+	for _, o := range v.all {
+		if o.Tag != "" && suits(o) && o.takes(run) {
+			tags = append(tags, o.Tag)
+		}
+	}
+	slices.Sort(tags)
+	tags = slices.Compact(tags)
+	if more := len(tags) - mostQueues; more > 0 {
+		tags = append(tags[:mostQueues], fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(tags, ", ")
+}
+
+func formatResources(r codalab.Resources) string {
+	words := fmt.Sprintf("%d CPUs, %d GPUs, %s memory", r.CPUs, r.GPUs, codalab.FormatSize(r.Memory))
+	if r.Disk > 0 {
+		words += ", " + codalab.FormatSize(r.Disk) + " disk"
+	}
+	return words
+}
