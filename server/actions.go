@@ -5,11 +5,11 @@ import (
 	"errors"
 	"net/http"
 	"regexp"
-	"slices"
 	"strings"
-	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/hub"
+	"github.com/cl-slurm/cl-slurm/server/plan"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -113,30 +113,6 @@ func killable(b store.Bundle) error {
 	return bundleNotFrozen(b)
 }
 
-// writeRequest is a write message that its worker gets once. The hub's lock guards it.
-type writeRequest struct {
-	message codalab.Message
-	sent    chan struct{} // closed once the message is in an answer to the worker
-}
-
-// addWrite queues a write message for the worker that has the bundle. It returns nil if there is none.
-func (h *hub) addWrite(m codalab.Message) (r *writeRequest, drop func()) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	w := h.holders[m.UUID]
-	if w == nil {
-		return nil, nil
-	}
-	r = &writeRequest{message: m, sent: make(chan struct{})}
-	w.writes = append(w.writes, r)
-	h.notify(w)
-	return r, func() {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		w.writes = slices.DeleteFunc(w.writes, func(other *writeRequest) bool { return other == r })
-	}
-}
-
 // writeToRun sends a file to the worker of a run, which puts it into the run's directory. The worker
 // does not say whether it did.
 func (s *Server) writeToRun(ctx context.Context, a action) error {
@@ -153,22 +129,12 @@ func (s *Server) writeToRun(ctx context.Context, a action) error {
 	if b.State != codalab.StatePreparing && b.State != codalab.StateRunning {
 		return refuse(http.StatusBadRequest, "Cannot write to bundle %s: it is not running.", a.UUID)
 	}
-	if s.isAway(b) {
-		return s.awayRefusal(b)
-	}
-	r, drop := s.hub.addWrite(codalab.Message{Type: codalab.MessageWrite, UUID: a.UUID, Subpath: *a.Subpath, String: *a.String})
-	if r == nil {
+	err = s.hub.Tell(ctx, plan.Worker(b.Worker), codalab.Message{Type: codalab.MessageWrite, UUID: a.UUID, Subpath: *a.Subpath, String: *a.String}, s.Now)
+	switch {
+	case errors.Is(err, hub.ErrMoved):
 		return refuse(http.StatusBadRequest, "Cannot write to bundle %s: it is not running.", a.UUID)
-	}
-	defer drop()
-	away := time.NewTimer(awayAfter)
-	defer away.Stop()
-	select {
-	case <-r.sent:
-		return nil
-	case <-away.C:
+	case errors.Is(err, hub.ErrAway):
 		return s.awayRefusal(b)
-	case <-ctx.Done():
-		return ctx.Err()
 	}
+	return err
 }

@@ -199,11 +199,11 @@ func (s *Server) sendFromWorker(w http.ResponseWriter, r *http.Request, b blob) 
 	if err != nil {
 		return err
 	}
-	if a.data == nil {
+	if a.Data == nil {
 		return refuse(http.StatusBadGateway, "The worker that runs bundle %s sent no data", b.UUID)
 	}
-	defer a.done()
-	data := a.data // always gzip from a worker
+	defer a.Done()
+	data := a.Data // always gzip from a worker
 	if !b.gzipped && b.info.Type != codalab.TargetDirectory {
 		zr, err := gzip.NewReader(data)
 		if err != nil {

@@ -85,7 +85,7 @@ func (s *Server) track(bundles ...store.Bundle) {
 			delete(s.fresh, b.UUID)
 		}
 	}
-	s.hub.track(all, s.site.Resources)
+	s.hub.Track(all, s.site.Resources)
 }
 
 // stage stages or fails created bundles, but for those that have to wait for their parents. It returns

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/termtext"
+	"github.com/cl-slurm/cl-slurm/server/hub"
 	"github.com/cl-slurm/cl-slurm/server/plan"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
@@ -45,21 +47,25 @@ func (s *Server) checkIn(w http.ResponseWriter, r *http.Request, u store.User) e
 	if err := s.checkOffer(key, &in, ofSite); err != nil {
 		return err
 	}
-	p, changed, err := s.hub.beginPoll(key, in, group, s.Now())
+	p, changed, err := s.hub.BeginPoll(key, in, group, s.Now())
+	var inUse *hub.InUseError
+	if errors.As(err, &inUse) {
+		err = refuse(http.StatusConflict, "Worker '%s' is in use by another program, on %s. Stop that one, or give one of them another name; its id is free %s after its last check-in.",
+			key.ID, inUse.Hostname, codalab.SpellDuration(inUse.Free))
+	}
 	if err != nil {
 		return err
 	}
-	p.charged, p.ending = ofSite, in.IsTerminating
-	defer s.hub.endPoll(p)
+	defer p.End()
 	if changed {
 		s.changed() // wakes Run: the worker may have room for a staged run
 	}
-	messages, err := s.applyReports(ctx, p, runs)
+	messages, err := s.applyReports(ctx, p, runs, ofSite)
 	if err != nil {
 		return err
 	}
 	if len(messages) == 0 {
-		if messages, err = s.awaitMessages(ctx, p); err != nil {
+		if messages, err = s.awaitMessages(ctx, p, in.IsTerminating); err != nil {
 			return err
 		}
 	}
@@ -89,7 +95,7 @@ func (s *Server) checkOffer(key plan.Worker, in *codalab.CheckIn, ofSite bool) e
 	short := slices.DeleteFunc(in.Dependencies, func(d [2]string) bool { return len(d[0])+len(d[1]) > maxWorkerText })
 	in.Dependencies = slices.Clone(short[:min(len(short), maxDependencies)])
 	in.Nodes = slices.Clone(in.Nodes[:min(len(in.Nodes), maxNodes)])
-	if !ofSite && s.hub.workersBeside(key) >= maxOwnWorkers {
+	if !ofSite && s.hub.Others(key) >= maxOwnWorkers {
 		return refuse(http.StatusForbidden, "You have %d workers already. Those that have stopped no longer count after %s.", maxOwnWorkers, codalab.SpellDuration(s.WorkerTimeout))
 	}
 	return nil
@@ -121,12 +127,12 @@ const holdEnding = 200 * time.Millisecond
 // awaitMessages waits for messages, a newer check-in of the worker, or the end of Config.Hold. It does
 // not wait if the worker has a doorbell: until a check-in is answered, CodaLab's worker starts and ends
 // no runs (codalab/worker/worker.py: checkin, process_runs).
-func (s *Server) awaitMessages(ctx context.Context, p *poll) ([]codalab.Message, error) {
+func (s *Server) awaitMessages(ctx context.Context, p *hub.Poll, ending bool) ([]codalab.Message, error) {
 	hold := s.Hold
 	switch {
-	case s.hub.hasBell(p.worker):
+	case p.HasBell():
 		hold = 0
-	case p.ending:
+	case ending:
 		hold = min(hold, holdEnding)
 	}
 	timer := time.NewTimer(hold)
@@ -136,28 +142,22 @@ func (s *Server) awaitMessages(ctx context.Context, p *poll) ([]codalab.Message,
 		if err != nil || len(messages) > 0 {
 			return messages, err
 		}
-		select {
-		case <-p.wake:
-		case <-p.over:
-			return nil, nil
-		case <-timer.C:
-			return nil, nil
-		case <-ctx.Done():
-			return nil, ctx.Err()
+		if again, err := p.Wait(ctx, timer.C); !again {
+			return nil, err
 		}
 	}
 }
 
 // messages returns the messages that are due. It reads each run from the store, so that it
 // does not hand out one that another worker has meanwhile.
-func (s *Server) messages(ctx context.Context, p *poll) ([]codalab.Message, error) {
-	duties, messages := s.hub.dueMessages(p, s.Now())
+func (s *Server) messages(ctx context.Context, p *hub.Poll) ([]codalab.Message, error) {
+	duties, messages := p.Due(s.Now())
 	var starting []string
 	for _, d := range duties {
-		if d.kind == codalab.MessageRun {
-			starting = append(starting, d.uuid)
+		if d.Kind == codalab.MessageRun {
+			starting = append(starting, d.UUID)
 		} else {
-			messages = append(messages, codalab.Message{Type: d.kind, UUID: d.uuid, KillMessage: d.message})
+			messages = append(messages, codalab.Message{Type: d.Kind, UUID: d.UUID, KillMessage: d.Message})
 		}
 	}
 	if len(starting) == 0 {
@@ -169,14 +169,14 @@ func (s *Server) messages(ctx context.Context, p *poll) ([]codalab.Message, erro
 	}
 	for _, uuid := range starting {
 		b, ok := bundles[uuid]
-		if !ok || b.State != codalab.StateStarting || plan.Worker(b.Worker) != p.worker.key {
+		if !ok || b.State != codalab.StateStarting || plan.Worker(b.Worker) != p.Worker() {
 			continue
 		}
 		m := s.runMessage(b)
 		if err := s.capResources(ctx, m.Resources, b); err != nil {
 			return nil, err
 		}
-		if s.sharesDisk(p.worker.key) {
+		if s.sharesDisk(p.Worker()) {
 			if err := s.addLocations(ctx, m.Bundle, b); err != nil {
 				s.logError(ctx, "send bundle "+uuid+" to its worker", err)
 				continue // the hub sends it again
@@ -227,7 +227,7 @@ func (s *Server) startBundle(w http.ResponseWriter, r *http.Request, u store.Use
 	granted := false
 	b, err := s.Store.Change(r.Context(), uuid, func(b *store.Bundle) error {
 		var next plan.Bundle
-		next, granted = planned(*b).Claim(key, start, s.hub.info(key).Preemptible)
+		next, granted = planned(*b).Claim(key, start, s.hub.Info(key).Preemptible)
 		become(b, next)
 		return nil
 	})

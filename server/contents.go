@@ -14,6 +14,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/contents"
 	"github.com/cl-slurm/cl-slurm/internal/subpath"
+	"github.com/cl-slurm/cl-slurm/server/hub"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -117,9 +118,9 @@ func (s *Server) describe(ctx context.Context, p location, depth int) (info coda
 		if err != nil {
 			return info, err
 		}
-		if a.done != nil || a.TargetInfo == nil {
-			if a.done != nil {
-				a.done()
+		if a.Done != nil || a.TargetInfo == nil {
+			if a.Done != nil {
+				a.Done()
 			}
 			return info, refuse(http.StatusBadGateway, "The worker that runs bundle %s gave no description", p.UUID)
 		}
@@ -180,11 +181,11 @@ func (s *Server) contentsInfo(w http.ResponseWriter, r *http.Request, u store.Us
 	})
 }
 
-// retryMoved calls read again while it fails with errMoved.
+// retryMoved calls read again while it fails with hub.ErrMoved.
 func retryMoved(read func() error) error {
 	const tries = 5
 	for range tries {
-		if err := read(); !errors.Is(err, errMoved) {
+		if err := read(); !errors.Is(err, hub.ErrMoved) {
 			return err
 		}
 	}

@@ -12,18 +12,9 @@
 //
 // # Messages to workers
 //
-// The states of a worker's bundles determine what the worker must do. The hub keeps that in
-// memory as a list of duties. A bundle in state starting gives a run message, which the
-// server repeats until the worker claims the bundle. A bundle that a user killed gives a kill
-// message, which the server repeats until the bundle has ended. So the loss of an answer to a check-in
-// does no harm. The server holds a check-in while there is no message for the worker. A held
-// check-in costs a goroutine, but no lock, transaction or database connection.
-//
-// CodaLab's worker pauses for five seconds between two check-ins, and keeps a websocket open meanwhile:
-// its doorbell. The hub rings when there is a message for a worker and no check-in of it is held. A
-// ring carries nothing and a lost one does no harm, so a websocket needs no sign-in. While a check-in is
-// held, CodaLab's worker starts and ends no runs, so the server does not hold those of a worker with a
-// doorbell.
+// Package hub has the connected workers, their duties and their doorbells. The server holds a check-in
+// while there is no message for the worker. While a check-in is held, CodaLab's worker starts and ends
+// no runs, so the server does not hold those of a worker with a doorbell.
 //
 // # Permissions
 //
@@ -72,8 +63,8 @@
 //	actions, netcat         kill and write; talks with ports of running bundles
 //	pace                    slow connections; the bodies of refused requests
 //	checkin, reports, reads a worker's check-ins and claims, its reports, its files
-//	doorbell, workercode    websockets that tell workers to check in; the download of cl-worker
-//	hub, workersinfo        connected workers and their duties; the list of them
+//	doorbell, workersinfo, workercode
+//	                        websockets of workers; the list of workers; the download of cl-worker
 //	match, planned          one pass of plan.Match; bundles and users as package plan sees them
 //	changes, inspect        what Run does with changed bundles, and with those of which nothing is heard
 //	shareddisk              results that workers write into the store

@@ -19,6 +19,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
+	"github.com/cl-slurm/cl-slurm/server/hub"
 )
 
 // maxBody bounds the bodies that are JSON.
@@ -83,7 +84,7 @@ func (s *Server) answerError(w http.ResponseWriter, r *http.Request, err error) 
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	if no.later {
-		w.Header().Set("Retry-After", strconv.Itoa(int(awayAfter/time.Second)))
+		w.Header().Set("Retry-After", strconv.Itoa(int(hub.AwayAfter/time.Second)))
 	}
 	w.WriteHeader(no.status)
 	if _, err := io.WriteString(w, no.message); err != nil {

@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,6 +16,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/hub"
 	"github.com/cl-slurm/cl-slurm/server/plan"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
@@ -57,24 +57,24 @@ func TestAnnouncementBeforeTheUploadIsForgotten(t *testing.T) {
 }
 
 // A worker that got no answer reports a run again that has ended.
-func TestServerRemembersNoReportOfARunThatHasEnded(t *testing.T) {
+func TestEndOfARunIsAcknowledgedAgain(t *testing.T) {
 	t.Parallel()
 	s, run, worker := service(t, store.Bundle{State: codalab.StateRunning})
-	p, _, err := s.hub.beginPoll(worker, codalab.CheckIn{}, "", time.Now())
+	p, _, err := s.hub.BeginPoll(worker, codalab.CheckIn{}, "", time.Now())
 	must(t, err)
 	report := func(state codalab.State) int {
 		t.Helper()
-		messages, err := s.applyReports(t.Context(), p, []codalab.Run{{UUID: run.UUID, State: state}})
+		messages, err := s.applyReports(t.Context(), p, []codalab.Run{{UUID: run.UUID, State: state}}, false)
 		must(t, err)
 		s.processChanges(t.Context(), []string{run.UUID})
 		return len(messages)
 	}
-	if n := report(codalab.StateRunning); n != 0 || len(p.worker.applied) != 1 || len(p.worker.reported) != 1 {
-		t.Errorf("%d messages, remembers %v and %v of a run", n, p.worker.applied, p.worker.reported)
+	if n := report(codalab.StateRunning); n != 0 {
+		t.Errorf("%d messages", n)
 	}
 	for range 2 {
-		if n := report(codalab.StateFinalizing); n != 1 || len(p.worker.applied)+len(p.worker.reported) != 0 {
-			t.Errorf("%d acknowledgements, remembers %v and %v", n, p.worker.applied, p.worker.reported)
+		if n := report(codalab.StateFinalizing); n != 1 {
+			t.Errorf("%d acknowledgements", n)
 		}
 	}
 }
@@ -82,13 +82,13 @@ func TestServerRemembersNoReportOfARunThatHasEnded(t *testing.T) {
 func TestReportThatIsOvertakenIsNotApplied(t *testing.T) {
 	t.Parallel()
 	s, run, worker := service(t, store.Bundle{State: codalab.StatePreparing})
-	earlier, _, err := s.hub.beginPoll(worker, codalab.CheckIn{}, "", time.Now())
+	earlier, _, err := s.hub.BeginPoll(worker, codalab.CheckIn{}, "", time.Now())
 	must(t, err)
-	later, _, err := s.hub.beginPoll(worker, codalab.CheckIn{}, "", time.Now())
+	later, _, err := s.hub.BeginPoll(worker, codalab.CheckIn{}, "", time.Now())
 	must(t, err)
-	for _, p := range []*poll{later, earlier} {
-		state := map[*poll]codalab.State{later: codalab.StateRunning, earlier: codalab.StatePreparing}[p]
-		_, err := s.applyReports(t.Context(), p, []codalab.Run{{UUID: run.UUID, State: state}})
+	for _, p := range []*hub.Poll{later, earlier} {
+		state := map[*hub.Poll]codalab.State{later: codalab.StateRunning, earlier: codalab.StatePreparing}[p]
+		_, err := s.applyReports(t.Context(), p, []codalab.Run{{UUID: run.UUID, State: state}}, false)
 		must(t, err)
 	}
 	if b, err := s.Store.Bundle(t.Context(), run.UUID); err != nil || b.State != codalab.StateRunning {
@@ -96,26 +96,10 @@ func TestReportThatIsOvertakenIsNotApplied(t *testing.T) {
 	}
 }
 
-func TestOfTwoInstancesThatCheckInAtOnceOneIsRefused(t *testing.T) {
-	t.Parallel()
-	for range 100 {
-		h, refused := newHub(time.Minute, time.Now()), make(chan error)
-		for _, instance := range []string{"9f02ab", "b1b2b3"} {
-			go func() {
-				_, _, err := h.beginPoll(plan.Worker{User: "0xa", ID: "w"}, codalab.CheckIn{Instance: instance}, "", time.Now())
-				refused <- err
-			}()
-		}
-		if one, other := <-refused, <-refused; (one == nil) == (other == nil) {
-			t.Fatalf("%v and %v, want one refused", one, other)
-		}
-	}
-}
-
 func TestRunThatIsKilledMeanwhileIsNotAssigned(t *testing.T) {
 	t.Parallel()
 	s, run, worker := service(t, store.Bundle{State: codalab.StateStaged})
-	_, _, err := s.hub.beginPoll(worker, codalab.CheckIn{CPUs: 4, MemoryBytes: 1 << 40, ExitAfterNumRuns: 1}, "", time.Now())
+	_, _, err := s.hub.BeginPoll(worker, codalab.CheckIn{CPUs: 4, MemoryBytes: 1 << 40, ExitAfterNumRuns: 1}, "", time.Now())
 	must(t, err)
 	_, err = s.Store.Change(t.Context(), run.UUID, func(b *store.Bundle) error {
 		become(b, planned(*b).Kill())
@@ -196,26 +180,5 @@ func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
-	}
-}
-
-// One check-in with 150,000 runs of nobody once held the one write transaction for 9 s.
-func TestReportsOfRunsThatTheWorkerDoesNotHaveAreFew(t *testing.T) {
-	t.Parallel()
-	h, key, now := newHub(time.Minute, time.Unix(0, 0)), plan.Worker{User: "0xa", ID: "w"}, time.Unix(1, 0)
-	own := plan.Bundle{UUID: "0xown", State: codalab.StateRunning, Worker: key}
-	h.track([]plan.Bundle{own}, plan.Site{}.Resources)
-	var runs []codalab.Run
-	for i := range 150_000 {
-		state := codalab.StateRunning
-		if i%2 == 0 {
-			state = codalab.StateFinalizing
-		}
-		runs = append(runs, codalab.Run{UUID: "0x" + strconv.Itoa(i), State: state})
-	}
-	runs = append(runs, codalab.Run{UUID: own.UUID, State: codalab.StateRunning})
-	fresh := h.newReports(key, runs, now)
-	if len(fresh) > 201 || fresh[len(fresh)-1].UUID != own.UUID {
-		t.Errorf("%d reports, the last is %+v", len(fresh), fresh[len(fresh)-1])
 	}
 }

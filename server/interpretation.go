@@ -222,11 +222,11 @@ func (s *Server) readStartFromWorker(ctx context.Context, p location, limit int6
 	if err != nil {
 		return nil, err
 	}
-	if a.data == nil {
+	if a.Data == nil {
 		return nil, refuse(http.StatusBadGateway, "The worker that runs bundle %s sent no data", p.UUID)
 	}
-	defer a.done()
-	zr, err := gzip.NewReader(a.data) // always gzip from a worker
+	defer a.Done()
+	zr, err := gzip.NewReader(a.Data) // always gzip from a worker
 	if err != nil {
 		return nil, fmt.Errorf("read from worker: %w", err)
 	}

@@ -14,12 +14,12 @@ import (
 // has more room than at the last call, only new runs can find a worker, and match tries only
 // those, unless all is set. Only Run calls it.
 func (s *Server) match(ctx context.Context, now time.Time, all bool) {
-	s.hub.setStaged(len(s.pending))
-	if len(s.pending) == 0 || len(s.fresh) == 0 && !all && !s.hub.moreRoom() {
+	s.hub.SetStaged(len(s.pending))
+	if len(s.pending) == 0 || len(s.fresh) == 0 && !all && !s.hub.MoreRoom() {
 		return
 	}
 	defer func() { s.metrics.passes.Observe(s.Now().Sub(now).Seconds()) }()
-	offers, held, more := s.hub.offers(now)
+	offers, held, more := s.hub.Offers(now)
 	candidates := s.fresh
 	if more || all {
 		candidates = s.pending

@@ -8,6 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/cl-slurm/cl-slurm/server/hub"
 )
 
 // metrics are what /metrics tells.
@@ -18,7 +20,7 @@ type metrics struct {
 	passes   prometheus.Histogram
 }
 
-func newMetrics(h *hub, now func() time.Time) *metrics {
+func newMetrics(h *hub.Hub, now func() time.Time) *metrics {
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -31,15 +33,15 @@ func newMetrics(h *hub, now func() time.Time) *metrics {
 			Name: "codalab_match_seconds", Help: "Time to match staged runs with workers.", Buckets: prometheus.ExponentialBuckets(0.0001, 4, 9),
 		}),
 	}
-	gauge := func(name, help string, value func(hubCounts) int) prometheus.Collector {
-		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(value(h.counts(now()))) })
+	gauge := func(name, help string, value func(hub.Counts) int) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(value(h.Counts(now()))) })
 	}
 	m.registry.MustRegister(
 		m.requests, m.signIns, m.passes, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		gauge("codalab_workers", "Workers that have checked in lately.", func(c hubCounts) int { return c.workers }),
-		gauge("codalab_check_ins_held", "Check-ins that wait for a message.", func(c hubCounts) int { return c.held }),
-		gauge("codalab_runs_on_workers", "Runs that workers have.", func(c hubCounts) int { return c.runs }),
-		gauge("codalab_runs_staged", "Runs that wait for a worker.", func(c hubCounts) int { return c.staged }),
+		gauge("codalab_workers", "Workers that have checked in lately.", func(c hub.Counts) int { return c.Workers }),
+		gauge("codalab_check_ins_held", "Check-ins that wait for a message.", func(c hub.Counts) int { return c.Polls }),
+		gauge("codalab_runs_on_workers", "Runs that workers have.", func(c hub.Counts) int { return c.Runs }),
+		gauge("codalab_runs_staged", "Runs that wait for a worker.", func(c hub.Counts) int { return c.Staged }),
 	)
 	return m
 }
@@ -47,31 +49,6 @@ func newMetrics(h *hub, now func() time.Time) *metrics {
 // request counts a request.
 func (m *metrics) request(route string, status int) {
 	m.requests.WithLabelValues(route, strconv.Itoa(status)).Inc()
-}
-
-// hubCounts is how many of each thing there are.
-type hubCounts struct{ workers, held, runs, staged int }
-
-func (h *hub) counts(now time.Time) hubCounts {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	c := hubCounts{runs: len(h.holders), staged: h.staged}
-	for _, w := range h.workers {
-		if w.known && now.Sub(w.seen) <= h.timeout {
-			c.workers++
-		}
-		if w.poll != nil {
-			c.held++
-		}
-	}
-	return c
-}
-
-// setStaged records how many runs wait for a worker.
-func (h *hub) setStaged(n int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.staged = n
 }
 
 // MetricsHandler serves what the server counts, in Prometheus' text format. It asks for no sign-in,

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/hub"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -71,14 +72,14 @@ func (s *Server) talk(r *http.Request, b store.Bundle, text string) (data io.Rea
 	}
 	a, err := s.askWorker(r.Context(), b, codalab.Message{Type: codalab.MessageNetcat, UUID: b.UUID, Port: port, Message: text})
 	switch {
-	case errors.Is(err, errMoved):
+	case errors.Is(err, hub.ErrMoved):
 		return nil, nil, refuse(http.StatusForbidden, "Cannot netcat bundle, bundle not running.")
 	case err != nil:
 		return nil, nil, err
-	case a.data == nil: // CodaLab's worker sends no data if there are none
+	case a.Data == nil: // CodaLab's worker sends no data if there are none
 		return strings.NewReader(""), func() {}, nil
 	}
-	return a.data, a.done, nil
+	return a.Data, a.Done, nil
 }
 
 // netcurl forwards an HTTP request to a port of a running bundle's container. Unlike CodaLab's own

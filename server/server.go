@@ -12,6 +12,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/cl-slurm/cl-slurm/internal/turns"
+	"github.com/cl-slurm/cl-slurm/server/hub"
 	"github.com/cl-slurm/cl-slurm/server/plan"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
@@ -80,7 +81,7 @@ func (c Config) site() plan.Site {
 // Server serves one store. While Handler serves requests, Run must run.
 type Server struct {
 	Config
-	hub  *hub
+	hub  *hub.Hub
 	site plan.Site
 
 	adoptions adoptions
@@ -118,7 +119,7 @@ type Server struct {
 // New returns a server. It does nothing before Run.
 func New(c Config) *Server {
 	c = c.withDefaults()
-	h := newHub(c.WorkerTimeout, c.Now())
+	h := hub.New(c.WorkerTimeout, c.Now())
 	s := &Server{
 		Config: c, site: c.site(),
 		hub: h, metrics: newMetrics(h, c.Now), writes: turns.New(32),
@@ -155,8 +156,8 @@ func (s *Server) changed(uuids ...string) {
 func (s *Server) Run(ctx context.Context) error {
 	defer s.adoptions.wait()
 	defer s.makers.all.Wait()
-	defer s.hub.bells.open.Wait()
-	defer s.hub.stop()
+	defer s.hub.Bells.Wait()
+	defer s.hub.Stop()
 	unfinished, err := s.Store.Unfinished(ctx)
 	if err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 
 // sharesDisk reports whether a worker may read and write on the store's disk.
 func (s *Server) sharesDisk(key plan.Worker) bool {
-	return s.SharedDisk && s.hub.info(key).SharedFileSystem
+	return s.SharedDisk && s.hub.Info(key).SharedFileSystem
 }
 
 // addLocations adds to a run message the paths of a run's inputs and of its results directory,

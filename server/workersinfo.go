@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server/store"
@@ -32,33 +31,22 @@ type shownWorker struct {
 	GPUsInUse        int64    `json:"gpus_in_use"`
 }
 
-// shown returns the connected workers, by id.
-func (h *hub) shown(now time.Time) []shownWorker {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+// shownWorkers returns the connected workers, by id.
+func (s *Server) shownWorkers() []shownWorker {
 	workers := []shownWorker{}
-	for _, w := range h.workers {
-		if !w.known || now.Sub(w.seen) > h.timeout {
-			continue
-		}
+	for _, c := range s.hub.Connected(s.Now()) {
 		one := shownWorker{
-			UserID: w.key.User, WorkerID: w.key.ID, CPUs: w.info.CPUs, GPUs: w.info.GPUs,
-			MemoryBytes: w.info.MemoryBytes, FreeDiskBytes: w.info.FreeDiskBytes, CheckInTime: w.seen.Unix(), RunUUIDs: []string{},
-			SharedFileSystem: w.info.SharedFileSystem, TagExclusive: w.info.TagExclusive, ExitAfterNumRuns: w.info.ExitAfterNumRuns,
-			IsTerminating: w.info.IsTerminating, Preemptible: w.info.Preemptible, CPUsInUse: w.used.CPUs, GPUsInUse: w.used.GPUs,
+			UserID: c.Worker.User, WorkerID: c.Worker.ID, CPUs: c.Info.CPUs, GPUs: c.Info.GPUs,
+			MemoryBytes: c.Info.MemoryBytes, FreeDiskBytes: c.Info.FreeDiskBytes, CheckInTime: c.Seen.Unix(), RunUUIDs: c.Runs,
+			SharedFileSystem: c.Info.SharedFileSystem, TagExclusive: c.Info.TagExclusive, ExitAfterNumRuns: c.Info.ExitAfterNumRuns,
+			IsTerminating: c.Info.IsTerminating, Preemptible: c.Info.Preemptible, CPUsInUse: c.Used.CPUs, GPUsInUse: c.Used.GPUs,
 		}
-		if w.info.Tag != "" {
-			tag := w.info.Tag
-			one.Tag = &tag
+		if c.Info.Tag != "" {
+			one.Tag = &c.Info.Tag
 		}
-		if w.group != "" {
-			group := w.group
-			one.GroupUUID = &group
+		if c.Group != "" {
+			one.GroupUUID = &c.Group
 		}
-		for uuid := range w.runs {
-			one.RunUUIDs = append(one.RunUUIDs, uuid)
-		}
-		slices.Sort(one.RunUUIDs)
 		workers = append(workers, one)
 	}
 	slices.SortFunc(workers, func(a, b shownWorker) int {
@@ -73,7 +61,7 @@ func (s *Server) workersInfo(w http.ResponseWriter, r *http.Request, u store.Use
 	if err != nil {
 		return err
 	}
-	workers := slices.DeleteFunc(s.hub.shown(s.Now()), func(one shownWorker) bool {
+	workers := slices.DeleteFunc(s.shownWorkers(), func(one shownWorker) bool {
 		inGroup := slices.ContainsFunc(groups, func(g store.Group) bool { return g.UUID == deref(one.GroupUUID) })
 		return !u.Root() && one.UserID != u.ID && !inGroup
 	})

@@ -1,0 +1,233 @@
+package hub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/plan"
+)
+
+// ErrMoved means that a bundle stopped running while its worker was asked for its files: they
+// are elsewhere now.
+var ErrMoved = errors.New("the bundle has stopped running")
+
+// MostReads bounds the reads that wait for the answers of one worker. Whoever may read a bundle may cause
+// some, and the worker gets all of them in one answer.
+const MostReads = 200
+
+// ErrBusy means that MostReads reads wait for the worker's answers.
+var ErrBusy = errors.New("the worker has to answer other requests first")
+
+const (
+	// ReadTimeout is the time within which a worker must answer a read.
+	ReadTimeout = time.Minute
+	// AwayAfter is the time within which a worker with a message must check in; after it the worker counts
+	// as away. CodaLab's own worker checks in every 5 s, after a check-in that is held for up to 5 s, and
+	// when its doorbell rings (codalab/worker/main.py: --checkin-frequency-seconds).
+	AwayAfter = 15 * time.Second
+)
+
+// ErrAway means that the worker of a run has not checked in lately.
+var ErrAway = errors.New("the worker is away")
+
+// ErrSlow means that a worker has not answered within ReadTimeout.
+var ErrSlow = errors.New("the worker does not answer")
+
+// RefusedError is the answer of a worker that cannot do what it was asked.
+type RefusedError struct {
+	Code    int // an HTTP status
+	Message string
+}
+
+func (e *RefusedError) Error() string { return fmt.Sprintf("status %d: %s", e.Code, e.Message) }
+
+// Read is a request to a worker for files of a running bundle, or to talk with its container. The hub's
+// lock guards sent.
+type Read struct {
+	worker  *worker
+	message codalab.Message
+	sent    time.Time
+	answers chan Answer // has room for the one answer
+	// abandoned is closed when no caller waits for the answer any more.
+	abandoned chan struct{}
+}
+
+// Answer is a worker's reply to a Read.
+type Answer struct {
+	codalab.ReadReply
+	// Data is the reply's stream; nil if it has none. Done says that no more of it is needed; nil without Data.
+	Data io.Reader
+	Done func()
+	// moved means that the bundle is not running any more.
+	moved bool
+}
+
+// Kind returns the type of the message that the worker answers.
+func (r *Read) Kind() codalab.MessageType { return r.message.Type }
+
+// Answer gives the answer to the caller of Ask. It is called once.
+func (r *Read) Answer(a Answer) { r.answers <- a }
+
+// Abandoned is closed when no caller waits for the answer any more.
+func (r *Read) Abandoned() <-chan struct{} { return r.abandoned }
+
+// away reports whether the worker is known to be away.
+func (h *Hub) away(key plan.Worker, now time.Time) bool { return h.Silent(key, now) > h.timeout }
+
+// Ask sends a read or netcat message to the worker that has the message's bundle, and waits for the
+// answer. The caller calls the answer's Done, if it is set. Ask fails with ErrAway, ErrBusy, ErrSlow, a
+// RefusedError, or ErrMoved if the bundle stops running.
+func (h *Hub) Ask(ctx context.Context, key plan.Worker, m codalab.Message, now func() time.Time) (Answer, error) {
+	asked := now()
+	if h.away(key, asked) {
+		return Answer{}, ErrAway
+	}
+	r, err := h.addRead(m)
+	if err != nil {
+		return Answer{}, err
+	}
+	away, timeout := time.NewTimer(AwayAfter), time.NewTimer(ReadTimeout)
+	defer away.Stop()
+	defer timeout.Stop()
+	for err == nil {
+		select {
+		case a := <-r.answers:
+			return a.checked()
+		case <-away.C:
+			if !h.seen(key).After(asked) {
+				err = ErrAway
+			}
+		case <-timeout.C:
+			err = ErrSlow
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	}
+	h.dropRead(r)
+	return Answer{}, err
+}
+
+// checked returns a worker's answer, or its error.
+func (a Answer) checked() (Answer, error) {
+	const noLongerRunning = "Bundle no longer running" // codalab/worker/download_util.py
+	moved := a.moved || a.ErrorMessage == noLongerRunning
+	if a.Done != nil && (a.ErrorCode != 0 || moved) {
+		a.Done() // no caller needs the stream
+	}
+	switch {
+	case moved:
+		return Answer{}, ErrMoved
+	case a.ErrorCode != 0:
+		return Answer{}, &RefusedError{Code: a.ErrorCode, Message: a.ErrorMessage}
+	}
+	return a, nil
+}
+
+// addRead queues a message for the worker that has the bundle. It fails with ErrMoved if none has it any
+// more, or with ErrBusy.
+func (h *Hub) addRead(m codalab.Message) (*Read, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	w := h.holders[m.UUID]
+	switch {
+	case w == nil:
+		return nil, ErrMoved
+	case len(w.reads) >= MostReads:
+		return nil, ErrBusy
+	}
+	h.nextRead++
+	m.SocketID = h.nextRead
+	r := &Read{
+		worker: w, message: m,
+		answers: make(chan Answer, 1), abandoned: make(chan struct{}),
+	}
+	w.reads[h.nextRead] = r
+	h.notify(w)
+	return r, nil
+}
+
+// ClaimRead returns the Read that a worker answers, by its message's SocketID, and removes it; nil if
+// there is none.
+func (h *Hub) ClaimRead(key plan.Worker, id int64) *Read {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	w, ok := h.workers[key]
+	if !ok {
+		return nil
+	}
+	r := w.reads[id]
+	delete(w.reads, id)
+	return r
+}
+
+// dropRead removes a Read for which no caller waits any more.
+func (h *Hub) dropRead(r *Read) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(r.worker.reads, r.message.SocketID)
+	close(r.abandoned)
+}
+
+// dropReads ends the reads of a bundle that has stopped running. The caller holds the hub's
+// lock.
+func (w *worker) dropReads(uuid string) {
+	for id, r := range w.reads {
+		if r.message.UUID == uuid {
+			delete(w.reads, id)
+			r.answers <- Answer{moved: true}
+		}
+	}
+}
+
+// write is a write message that its worker gets once. The hub's lock guards it.
+type write struct {
+	message codalab.Message
+	sent    chan struct{} // closed once the message is in an answer to the worker
+}
+
+// Tell sends a message to the worker that has the message's bundle, once, and waits until it is in an
+// answer to a check-in. The worker does not say whether it did what the message says. Tell fails with
+// ErrMoved if no worker has the bundle, or with ErrAway.
+func (h *Hub) Tell(ctx context.Context, key plan.Worker, m codalab.Message, now func() time.Time) error {
+	if h.away(key, now()) {
+		return ErrAway
+	}
+	r, drop := h.addWrite(m)
+	if r == nil {
+		return ErrMoved
+	}
+	defer drop()
+	away := time.NewTimer(AwayAfter)
+	defer away.Stop()
+	select {
+	case <-r.sent:
+		return nil
+	case <-away.C:
+		return ErrAway
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// addWrite queues a message for the worker that has the bundle. It returns nil if there is none.
+func (h *Hub) addWrite(m codalab.Message) (r *write, drop func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	w := h.holders[m.UUID]
+	if w == nil {
+		return nil, nil
+	}
+	r = &write{message: m, sent: make(chan struct{})}
+	w.writes = append(w.writes, r)
+	h.notify(w)
+	return r, func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		w.writes = slices.DeleteFunc(w.writes, func(other *write) bool { return other == r })
+	}
+}

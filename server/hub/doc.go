@@ -1,0 +1,28 @@
+// Package hub keeps in memory what the server needs to know of connected workers: their last check-ins,
+// the check-ins that wait for messages, the runs that they have, and the messages that they must get.
+// It knows neither the store nor HTTP requests. After a restart, check-ins and Track restore all of it.
+//
+// # Messages
+//
+// The states of a worker's bundles determine what the worker must do: its duties. A bundle in state
+// starting gives a run message, which the hub repeats until the worker claims the bundle. A bundle that
+// is to be killed gives a kill message, which the hub repeats until the bundle has ended. So the loss of
+// an answer to a check-in does no harm. Reads are repeated until the worker answers. Writes and netcat
+// messages are sent once, because a second one could do something twice.
+//
+// A Poll is a check-in that waits for messages. It costs a goroutine, but no lock, transaction or
+// database connection. A worker has one Poll: a newer one ends it.
+//
+// # Doorbells
+//
+// CodaLab's worker pauses for five seconds between two check-ins, and keeps a websocket open all the
+// time: its doorbell. The hub rings when there is a message for a worker without a Poll. A ring carries
+// nothing and a lost one delays messages to the next check-in, so a websocket needs no sign-in.
+//
+// # Promises
+//
+//   - No method but Ask, Tell, Poll.Wait, Bells.Wait and Bell.Serve blocks. All are safe for concurrent use.
+//   - Memory is bounded by the check-ins, runs, reads and doorbells that the limits allow.
+//   - Of two programs that use one worker id at the same time, one is refused (CheckIn.Instance).
+//   - The report of an older check-in does not replace that of a newer one (Poll.AcceptReport).
+package hub

@@ -1,0 +1,266 @@
+package hub
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/plan"
+)
+
+// Hub has the connected workers.
+type Hub struct {
+	// Bells has the doorbells of workers.
+	Bells *Bells
+
+	timeout time.Duration
+	started time.Time
+
+	mu      sync.Mutex
+	workers map[plan.Worker]*worker
+	holders map[string]*worker // by bundle: the worker that has it
+	// roomier is set when some worker may have more room than at the last call of Offers.
+	roomier  bool
+	nextRead int64
+	nextDuty int64
+	staged   int // runs that wait for a worker
+	stopped  bool
+}
+
+// worker is one worker. The hub's lock guards it.
+type worker struct {
+	key       plan.Worker
+	known     bool            // has checked in since the server started
+	info      codalab.CheckIn // its last check-in, without runs
+	group     string          // the uuid of the group that it serves; empty if it serves none
+	seen      time.Time
+	poll      *Poll
+	arrivals  int64            // check-ins so far
+	applied   map[string]int64 // by run: the order of the last check-in whose report of it was stored
+	runs      map[string]heldRun
+	used      codalab.Resources // by all of runs
+	unclaimed int64             // the number of runs that the worker has not claimed
+	duties    map[string]*Duty
+	reads     map[int64]*Read
+	writes    []*write
+	reported  map[string]reported // by run
+}
+
+// New returns a hub without workers. A worker counts as gone after a time without check-ins; now is the
+// server's start.
+func New(timeout time.Duration, now time.Time) *Hub {
+	return &Hub{
+		Bells:   &Bells{ofID: map[string]map[*Bell]bool{}, ofAddress: map[string]int{}},
+		timeout: timeout, started: now,
+		workers: map[plan.Worker]*worker{}, holders: map[string]*worker{},
+	}
+}
+
+// worker returns a worker, and adds it if it is new. A new one counts as seen when the server
+// started, so that it is not gone at once after a restart. The caller holds h.mu.
+func (h *Hub) worker(key plan.Worker) *worker {
+	w, ok := h.workers[key]
+	if !ok {
+		w = &worker{
+			key: key, seen: h.started, runs: map[string]heldRun{}, duties: map[string]*Duty{},
+			reads: map[int64]*Read{}, reported: map[string]reported{}, applied: map[string]int64{},
+		}
+		h.workers[key] = w
+	}
+	return w
+}
+
+// connected reports whether the worker has checked in lately.
+func (h *Hub) connected(w *worker, now time.Time) bool {
+	return w.known && now.Sub(w.seen) <= h.timeout
+}
+
+// Others returns the number of workers that the user of a new worker has already; 0 for a worker that is
+// not new.
+func (h *Hub) Others(key plan.Worker) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := 0
+	if h.workers[key] != nil {
+		return n // it is counted already
+	}
+	for other := range h.workers {
+		if other.User == key.User {
+			n++
+		}
+	}
+	return n
+}
+
+// InUseError means that another program uses a worker's id.
+type InUseError struct {
+	Worker   plan.Worker
+	Hostname string // of the other program
+	// Free is the time after its last check-in at which the id is free.
+	Free time.Duration
+}
+
+func (e *InUseError) Error() string {
+	return fmt.Sprintf("worker %s is in use on %s", e.Worker.ID, e.Hostname)
+}
+
+// BeginPoll records a check-in of a worker that serves a group, if group is not empty, and ends the
+// worker's previous Poll. The caller calls End. changed means that the worker may be able to run other
+// runs than before.
+//
+// It fails with an InUseError while another instance uses the worker's id (codalab.CheckIn.Instance).
+// A worker that names no instance gives its id to the next that does, and so does one without runs that
+// has said that it ends.
+func (h *Hub) BeginPoll(key plan.Worker, in codalab.CheckIn, group string, now time.Time) (p *Poll, changed bool, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	w := h.worker(key)
+	connected := h.connected(w, now)
+	over := w.info.IsTerminating && len(w.runs) == 0
+	if connected && !over && w.info.Instance != "" && w.info.Instance != in.Instance {
+		return nil, false, &InUseError{Worker: key, Hostname: w.info.Hostname, Free: h.timeout}
+	}
+	p = &Poll{hub: h, worker: w, wake: make(chan struct{}, 1), over: make(chan struct{})}
+	changed = !connected || group != w.group || !sameOffer(w.info, in)
+	h.roomier = h.roomier || changed
+	for _, run := range in.Runs {
+		if one, ok := w.runs[run.UUID]; ok {
+			one.seen = now
+			w.runs[run.UUID] = one
+		}
+	}
+	in.Runs = nil
+	w.known, w.info, w.group, w.seen = true, in, group, now
+	if w.poll != nil {
+		close(w.poll.over)
+	}
+	w.arrivals++
+	p.order = w.arrivals
+	if h.stopped {
+		close(p.over)
+		w.poll = nil
+	} else {
+		w.poll = p
+	}
+	return p, changed, nil
+}
+
+// sameOffer reports whether two check-ins offer the same resources. It ignores free disk, which changes
+// all the time.
+func sameOffer(a, b codalab.CheckIn) bool {
+	return a.Tag == b.Tag && a.TagExclusive == b.TagExclusive && a.CPUs == b.CPUs && a.GPUs == b.GPUs &&
+		a.MemoryBytes == b.MemoryBytes && a.IsTerminating == b.IsTerminating && a.ExitAfterNumRuns == b.ExitAfterNumRuns && a.Closed == b.Closed && slices.Equal(a.Nodes, b.Nodes)
+}
+
+// Stop ends all Polls and doorbells, also those that begin later. Bells.Wait waits for the doorbells.
+func (h *Hub) Stop() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.stopped = true
+	for _, w := range h.workers {
+		if w.poll != nil {
+			close(w.poll.over)
+			w.poll = nil
+		}
+	}
+	h.Bells.stop()
+}
+
+// notify wakes a worker's Poll or, if there is none, rings its doorbell. The caller holds h.mu.
+func (h *Hub) notify(w *worker) {
+	if w.poll == nil {
+		h.ring(w)
+		return
+	}
+	select {
+	case w.poll.wake <- struct{}{}:
+	default: // it has been woken already
+	}
+}
+
+// ring rings the doorbells with the id of a worker that has checked in. The caller holds h.mu.
+func (h *Hub) ring(w *worker) {
+	if w.known {
+		h.Bells.ring(w.key.ID)
+	}
+}
+
+// Info returns a worker's last check-in, without runs; a zero one if the worker is not known.
+func (h *Hub) Info(key plan.Worker) codalab.CheckIn {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if w, ok := h.workers[key]; ok {
+		return w.info
+	}
+	return codalab.CheckIn{}
+}
+
+// Silent returns the time since a worker last checked in. For one that has not since the server started,
+// it is the time since then.
+func (h *Hub) Silent(key plan.Worker, now time.Time) time.Duration { return now.Sub(h.seen(key)) }
+
+func (h *Hub) seen(key plan.Worker) time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if w := h.workers[key]; w != nil {
+		return w.seen
+	}
+	return h.started
+}
+
+// Connected is a worker that has checked in lately.
+type Connected struct {
+	Worker plan.Worker
+	Info   codalab.CheckIn // its last check-in, without runs
+	Seen   time.Time       // the time of that check-in
+	Group  string          // the uuid of the group that it serves; empty for none
+	Runs   []string        // sorted
+	Used   codalab.Resources
+}
+
+// Connected returns the connected workers, in no order.
+func (h *Hub) Connected(now time.Time) []Connected {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var workers []Connected
+	for _, w := range h.workers {
+		if !h.connected(w, now) {
+			continue
+		}
+		one := Connected{Worker: w.key, Info: w.info, Seen: w.seen, Group: w.group, Runs: []string{}, Used: w.used}
+		for uuid := range w.runs {
+			one.Runs = append(one.Runs, uuid)
+		}
+		slices.Sort(one.Runs)
+		workers = append(workers, one)
+	}
+	return workers
+}
+
+// Counts is the number of things of each kind.
+type Counts struct{ Workers, Polls, Runs, Staged int }
+
+// Counts counts connected workers, their Polls, the runs that workers have, and the runs of SetStaged.
+func (h *Hub) Counts(now time.Time) Counts {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c := Counts{Runs: len(h.holders), Staged: h.staged}
+	for _, w := range h.workers {
+		if h.connected(w, now) {
+			c.Workers++
+		}
+		if w.poll != nil {
+			c.Polls++
+		}
+	}
+	return c
+}
+
+// SetStaged records the number of runs that wait for a worker.
+func (h *Hub) SetStaged(n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.staged = n
+}

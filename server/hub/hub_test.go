@@ -1,0 +1,486 @@
+package hub
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/plan"
+)
+
+var (
+	key   = plan.Worker{User: "0xa", ID: "w"}
+	start = time.Unix(1e9, 0)
+)
+
+// run is a run that a worker has.
+func run(uuid string, state codalab.State) plan.Bundle {
+	return plan.Bundle{UUID: uuid, OwnerID: "0xa", Type: codalab.TypeRun, State: state, Worker: key, Assigned: start, Metadata: codalab.Metadata{}}
+}
+
+func track(h *Hub, bundles ...plan.Bundle) { h.Track(bundles, plan.Site{}.Resources) }
+
+// poll begins a Poll.
+func poll(t *testing.T, h *Hub, in codalab.CheckIn, now time.Time) *Poll {
+	t.Helper()
+	p, _, err := h.BeginPoll(key, in, "", now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// woken reports whether a Poll waits no more, without waiting.
+func woken(t *testing.T, p *Poll) bool {
+	t.Helper()
+	end := make(chan time.Time, 1)
+	select {
+	case <-p.over:
+		return true
+	case <-p.wake:
+		p.wake <- struct{}{}
+		again, err := p.Wait(t.Context(), end)
+		return again && err == nil
+	default:
+		return false
+	}
+}
+
+func TestOfTwoInstancesThatCheckInAtOnceOneIsRefused(t *testing.T) {
+	t.Parallel()
+	for range 100 {
+		h, refused := New(time.Minute, start), make(chan error)
+		for _, instance := range []string{"9f02ab", "b1b2b3"} {
+			go func() {
+				_, _, err := h.BeginPoll(key, codalab.CheckIn{Instance: instance}, "", start)
+				refused <- err
+			}()
+		}
+		one, other := <-refused, <-refused
+		var inUse *InUseError
+		if (one == nil) == (other == nil) || !errors.As(errors.Join(one, other), &inUse) {
+			t.Fatalf("%v and %v, want one refused", one, other)
+		}
+	}
+}
+
+func TestWorkerThatIsSilentGivesItsIDAway(t *testing.T) {
+	t.Parallel()
+	h := New(time.Minute, start)
+	poll(t, h, codalab.CheckIn{Instance: "one"}, start)
+	if _, _, err := h.BeginPoll(key, codalab.CheckIn{Instance: "two"}, "", start.Add(time.Minute)); err == nil {
+		t.Error("an id in use is given away")
+	}
+	poll(t, h, codalab.CheckIn{Instance: "two"}, start.Add(time.Minute+1))
+	poll(t, h, codalab.CheckIn{Instance: "two", IsTerminating: true}, start.Add(time.Minute+2))
+	poll(t, h, codalab.CheckIn{Instance: "three"}, start.Add(time.Minute+3)) // two has no runs, and ends
+}
+
+// One check-in with 150,000 runs of nobody once held the one write transaction for 9 s.
+func TestReportsOfRunsThatTheWorkerDoesNotHaveAreFew(t *testing.T) {
+	t.Parallel()
+	h := New(time.Minute, start)
+	own := run("0xown", codalab.StateRunning)
+	track(h, own)
+	var runs []codalab.Run
+	for i := range 150_000 {
+		state := codalab.StateRunning
+		if i%2 == 0 {
+			state = codalab.StateFinalizing
+		}
+		runs = append(runs, codalab.Run{UUID: "0x" + strconv.Itoa(i), State: state})
+	}
+	runs = append(runs, codalab.Run{UUID: own.UUID, State: codalab.StateRunning})
+	fresh := poll(t, h, codalab.CheckIn{}, start).NewReports(runs, start)
+	if len(fresh) > 201 || fresh[len(fresh)-1].UUID != own.UUID {
+		t.Errorf("%d reports, the last is %+v", len(fresh), fresh[len(fresh)-1])
+	}
+}
+
+func TestReportIsStoredAgainWhenItDiffersOrIsOld(t *testing.T) {
+	t.Parallel()
+	h := New(time.Minute, start)
+	track(h, run("0x1", codalab.StateRunning))
+	p := poll(t, h, codalab.CheckIn{}, start)
+	report := codalab.Run{UUID: "0x1", State: codalab.StateRunning, RunStatus: "a"}
+	fresh := func(change func(*codalab.Run), now time.Time) int {
+		other := report
+		change(&other)
+		return len(p.NewReports([]codalab.Run{other}, now))
+	}
+	same := func(*codalab.Run) {}
+	if fresh(same, start) != 1 {
+		t.Error("the first report is not stored")
+	}
+	p.ReportStored(report, start)
+	if n := fresh(func(r *codalab.Run) { r.CPUUsage = 1 }, start.Add(30*time.Second)); n != 0 {
+		t.Error("new usage alone is stored")
+	}
+	if fresh(same, start.Add(31*time.Second)) != 1 || fresh(func(r *codalab.Run) { r.RunStatus = "b" }, start) != 1 || fresh(func(r *codalab.Run) { r.State = codalab.StateFinalizing }, start) != 1 {
+		t.Error("an old report, a new status or an end is not stored")
+	}
+	offline := run("0x1", codalab.StateWorkerOffline)
+	if track(h, offline); fresh(same, start) != 1 {
+		t.Error("the report that brings a run back is not stored")
+	}
+}
+
+func TestReportOfAnOlderCheckInIsNotAccepted(t *testing.T) {
+	t.Parallel()
+	h := New(time.Minute, start)
+	track(h, run("0x1", codalab.StateRunning), run("0x2", codalab.StateRunning))
+	older, newer := poll(t, h, codalab.CheckIn{}, start), poll(t, h, codalab.CheckIn{}, start)
+	if !newer.AcceptReport("0x1") || older.AcceptReport("0x1") || !older.AcceptReport("0x2") || !newer.AcceptReport("0x1") {
+		t.Error("an older check-in's report is accepted after a newer one's, or a report is lost")
+	}
+	for _, p := range []*Poll{older, newer} {
+		p.ReportStored(codalab.Run{UUID: "0x1"}, start)
+	}
+	ended := run("0x1", codalab.StateReady)
+	if track(h, ended); len(newer.worker.applied) != 1 || len(newer.worker.reported) != 0 {
+		t.Errorf("of a run that has ended it remembers %v and %v", newer.worker.applied, newer.worker.reported)
+	}
+}
+
+func TestNewerCheckInEndsTheOlder(t *testing.T) {
+	t.Parallel()
+	h := New(time.Minute, start)
+	older := poll(t, h, codalab.CheckIn{}, start)
+	if woken(t, older) {
+		t.Error("a check-in without messages is answered")
+	}
+	newer := poll(t, h, codalab.CheckIn{}, start)
+	track(h, run("0x1", codalab.StateStarting))
+	if again, _ := older.Wait(t.Context(), nil); again {
+		t.Error("the older check-in is told of a message")
+	}
+	if duties, _ := older.Due(start); len(duties) != 0 || !woken(t, newer) {
+		t.Errorf("the older check-in gets %v", duties)
+	}
+	h.Stop()
+	if again, err := newer.Wait(t.Context(), nil); again || err != nil || !woken(t, newer) {
+		t.Errorf("when the server stops a check-in waits: %v, %v", again, err)
+	}
+	if late := poll(t, h, codalab.CheckIn{}, start); !woken(t, late) {
+		t.Error("a check-in that begins after that waits")
+	}
+}
+
+func TestDutyIsRepeatedUntilTheWorkerHasDoneIt(t *testing.T) {
+	t.Parallel()
+	h := New(time.Minute, start)
+	p := poll(t, h, codalab.CheckIn{}, start)
+	due := func(after time.Duration) string {
+		duties, _ := p.Due(start.Add(after))
+		words := ""
+		for _, d := range duties {
+			words += string(d.Kind) + " " + d.UUID + " " + d.Message + "; "
+		}
+		return words
+	}
+	track(h, run("0x1", codalab.StateStarting), run("0x2", codalab.StateStarting))
+	for _, test := range []struct {
+		after time.Duration
+		want  string
+	}{{0, "run 0x1 ; run 0x2 ; "}, {9 * time.Second, ""}, {10 * time.Second, "run 0x1 ; run 0x2 ; "}} {
+		if got := due(test.after); got != test.want {
+			t.Errorf("after %s: %q, want %q", test.after, got, test.want)
+		}
+	}
+	killed := run("0x2", codalab.StatePreparing)
+	killed.KillMessage = "stop"
+	track(h, run("0x1", codalab.StatePreparing), killed)
+	for _, test := range []struct {
+		after time.Duration
+		want  string
+	}{{11 * time.Second, "kill 0x2 stop; "}, {15 * time.Second, ""}, {16 * time.Second, "kill 0x2 stop; "}} {
+		if got := due(test.after); got != test.want {
+			t.Errorf("killed, after %s: %q, want %q", test.after, got, test.want)
+		}
+	}
+	if track(h, run("0x2", codalab.StateKilled)); due(time.Hour) != "" {
+		t.Error("a run that has ended is killed")
+	}
+}
+
+func TestOfferIsWhatRunsLeaveOfAWorker(t *testing.T) {
+	t.Parallel()
+	h := New(time.Minute, start)
+	in := codalab.CheckIn{CPUs: 4, MemoryBytes: 8 << 30, ExitAfterNumRuns: 3, Nodes: []codalab.NodeSize{{CPUs: 2, MemoryBytes: 4 << 30}}, FreeDiskBytes: 7}
+	poll(t, h, in, start)
+	starting, running := run("0x1", codalab.StateStarting), run("0x2", codalab.StateRunning)
+	running.OwnerID, running.Metadata = "0xb", codalab.Metadata{"request_cpus": int64(2)}
+	track(h, starting, running)
+	offers, held, more := h.Offers(start)
+	want := plan.Offer{
+		Worker: key, Total: codalab.Resources{CPUs: 4, Memory: 8 << 30, Disk: 7}, Free: codalab.Resources{CPUs: 1, Memory: 4 << 30, Disk: 7},
+		Nodes: []codalab.Resources{{CPUs: 2, Memory: 4 << 30, Disk: 7}}, RunsLeft: 2, Running: 2, Dependencies: map[[2]string]bool{},
+	}
+	if diff := cmp.Diff([]plan.Offer{want}, offers); diff != "" || !more {
+		t.Errorf("more %v (-want +got):\n%s", more, diff)
+	}
+	if diff := cmp.Diff(plan.Held{"0xa": {All: 1}, "0xb": {All: 1, Others: 1}}, held); diff != "" {
+		t.Errorf("held (-want +got):\n%s", diff)
+	}
+	if _, _, more = h.Offers(start); more || h.MoreRoom() {
+		t.Error("more room without a change")
+	}
+	if track(h, run("0x1", codalab.StateKilled)); !h.MoreRoom() {
+		t.Error("no more room after a run has ended")
+	}
+	if offers, _, _ = h.Offers(start.Add(time.Minute + 1)); len(offers) != 0 {
+		t.Error("a silent worker offers room")
+	}
+	in.IsTerminating = true
+	poll(t, h, in, start)
+	if offers, _, _ = h.Offers(start); len(offers) != 0 {
+		t.Error("a worker that ends offers room")
+	}
+}
+
+func TestSilenceIsFound(t *testing.T) {
+	t.Parallel()
+	h := New(time.Minute, start)
+	at := func(d time.Duration) time.Time { return start.Add(d) }
+	p := poll(t, h, codalab.CheckIn{}, start)
+	track(h, run("0x1", codalab.StateStarting), run("0x2", codalab.StateRunning), run("0x3", codalab.StateRunning))
+	if lost := h.Lost(start); len(lost) != 0 {
+		t.Errorf("%v are lost at once", lost)
+	}
+	p.End()
+	poll(t, h, codalab.CheckIn{Runs: []codalab.Run{{UUID: "0x2"}}}, at(time.Minute)).End()
+	if lost := h.Lost(at(time.Minute + 1)); !cmp.Equal(lost, []string{"0x3"}) {
+		t.Errorf("lost %v, want the run that no check-in lists", lost)
+	}
+	if late := h.Overdue(at(2 * time.Minute)); len(late) != 0 {
+		t.Errorf("%v are overdue while the worker checks in", late)
+	}
+	if late := h.Overdue(at(2*time.Minute + 1)); !cmp.Equal(late, []string{"0x1"}) {
+		t.Errorf("overdue %v, want the unclaimed run of a worker that has gone", late)
+	}
+	track(h, run("0x1", codalab.StateKilled), run("0x2", codalab.StateKilled), run("0x3", codalab.StateKilled))
+	h.Overdue(at(3 * time.Minute))
+	if n := len(h.workers) + len(h.holders); n != 0 {
+		t.Errorf("it remembers %d things of a worker that has gone", n)
+	}
+}
+
+func TestUnclaimedRunIsOverdueAfterFiveMinutes(t *testing.T) {
+	t.Parallel()
+	h := New(time.Minute, start)
+	track(h, run("0x1", codalab.StateStarting))
+	for after, want := range map[time.Duration]int{startLimit: 0, startLimit + 1: 1} {
+		poll(t, h, codalab.CheckIn{}, start.Add(after))
+		if late := h.Overdue(start.Add(after)); len(late) != want {
+			t.Errorf("after %s: %v", after, late)
+		}
+	}
+}
+
+// ask asks the worker of a run, and returns a channel with the error of Ask.
+func ask(ctx context.Context, h *Hub, uuid string, kind codalab.MessageType) <-chan error {
+	over := make(chan error, 1)
+	go func() {
+		_, err := h.Ask(ctx, key, codalab.Message{Type: kind, UUID: uuid}, time.Now)
+		over <- err
+	}()
+	return over
+}
+
+func TestAskEndsWhenTheWorkerCannotAnswer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := New(time.Minute, time.Now())
+		track(h, run("0x1", codalab.StateRunning))
+		if err := <-ask(t.Context(), h, "0xother", codalab.MessageRead); !errors.Is(err, ErrMoved) {
+			t.Errorf("a bundle that no worker has: %v", err)
+		}
+		poll(t, h, codalab.CheckIn{}, time.Now()).End()
+		begun := time.Now()
+		if err := <-ask(t.Context(), h, "0x1", codalab.MessageRead); !errors.Is(err, ErrAway) || time.Since(begun) != AwayAfter {
+			t.Errorf("a worker that does not check in: %v after %s", err, time.Since(begun))
+		}
+		over := ask(t.Context(), h, "0x1", codalab.MessageRead)
+		begun = time.Now()
+		synctest.Wait()
+		p := poll(t, h, codalab.CheckIn{}, time.Now().Add(1))
+		if _, reads := p.Due(time.Now()); len(reads) != 1 {
+			t.Errorf("%d reads are due", len(reads))
+		}
+		if err := <-over; !errors.Is(err, ErrSlow) || time.Since(begun) != ReadTimeout {
+			t.Errorf("a worker that does not answer: %v after %s", err, time.Since(begun))
+		}
+		over = ask(t.Context(), h, "0x1", codalab.MessageRead)
+		synctest.Wait()
+		track(h, run("0x1", codalab.StateReady))
+		if err := <-over; !errors.Is(err, ErrMoved) {
+			t.Errorf("a bundle that ends: %v", err)
+		}
+		if n := len(p.worker.reads); n != 0 {
+			t.Errorf("%d reads are left", n)
+		}
+		time.Sleep(2 * time.Minute)
+		if err := <-ask(t.Context(), h, "0x1", codalab.MessageRead); !errors.Is(err, ErrAway) {
+			t.Errorf("a worker that has gone: %v", err)
+		}
+	})
+}
+
+func TestReadsAreRepeatedAndTalksAreNot(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := New(time.Minute, time.Now())
+		track(h, run("0x1", codalab.StateRunning))
+		p := poll(t, h, codalab.CheckIn{}, time.Now())
+		ctx, stop := context.WithCancel(t.Context())
+		read, talk := ask(ctx, h, "0x1", codalab.MessageRead), ask(ctx, h, "0x1", codalab.MessageNetcat)
+		synctest.Wait()
+		now := time.Now()
+		for after, want := range []int{2, 0, 1} {
+			_, due := p.Due(now.Add(time.Duration(after) * 9 * time.Second))
+			if len(due) != want {
+				t.Errorf("after %d s: %v", 9*after, due)
+			}
+			for _, m := range due {
+				if want == 1 {
+					h.ClaimRead(key, m.SocketID).Answer(Answer{ReadReply: codalab.ReadReply{ErrorCode: 404, ErrorMessage: "none"}})
+				}
+			}
+		}
+		var no *RefusedError
+		if err := <-read; !errors.As(err, &no) || no.Code != 404 {
+			t.Errorf("%v", err)
+		}
+		stop()
+		if err := <-talk; !errors.Is(err, context.Canceled) || len(p.worker.reads) != 0 {
+			t.Errorf("%v, %d reads are left", err, len(p.worker.reads))
+		}
+	})
+}
+
+func TestOneWorkerHasABoundedNumberOfReads(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := New(time.Minute, time.Now())
+		track(h, run("0x1", codalab.StateRunning))
+		ctx, stop := context.WithCancel(t.Context())
+		var all []<-chan error
+		for range MostReads {
+			all = append(all, ask(ctx, h, "0x1", codalab.MessageRead))
+		}
+		synctest.Wait()
+		if err := <-ask(ctx, h, "0x1", codalab.MessageRead); !errors.Is(err, ErrBusy) {
+			t.Errorf("one more: %v", err)
+		}
+		stop()
+		for _, over := range all {
+			if err := <-over; !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+func TestWriteIsSentOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h, m := New(time.Minute, time.Now()), codalab.Message{Type: codalab.MessageWrite, UUID: "0x1"}
+		if err := h.Tell(t.Context(), key, m, time.Now); !errors.Is(err, ErrMoved) {
+			t.Errorf("a bundle that no worker has: %v", err)
+		}
+		track(h, run("0x1", codalab.StateRunning))
+		if err := h.Tell(t.Context(), key, m, time.Now); !errors.Is(err, ErrAway) {
+			t.Errorf("a worker that does not check in: %v", err)
+		}
+		over := make(chan error, 1)
+		go func() { over <- h.Tell(t.Context(), key, m, time.Now) }()
+		synctest.Wait()
+		p := poll(t, h, codalab.CheckIn{}, time.Now())
+		for _, want := range []int{1, 0} {
+			if _, due := p.Due(time.Now()); len(due) != want {
+				t.Errorf("%d writes, want %d", len(due), want)
+			}
+		}
+		if err := <-over; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// rung returns the number of rings that have not been sent, which is 0 or 1.
+func rung(b *Bell) int { return len(b.rung) }
+
+func TestDoorbellRingsOnlyWithoutAPoll(t *testing.T) {
+	t.Parallel()
+	h := New(time.Minute, start)
+	bell, err := h.Bells.Add("w", "1.2.3.4")
+	other, otherErr := h.Bells.Add("x", "1.2.3.4")
+	if err := errors.Join(err, otherErr); err != nil {
+		t.Fatal(err)
+	}
+	if track(h, run("0x1", codalab.StateStarting)); rung(bell) != 0 {
+		t.Error("it rings for an id that has not checked in")
+	}
+	p := poll(t, h, codalab.CheckIn{}, start)
+	if !p.HasBell() {
+		t.Error("the worker has no bell")
+	}
+	if track(h, run("0x2", codalab.StateStarting)); rung(bell) != 0 || !woken(t, p) {
+		t.Error("it rings while a check-in waits")
+	}
+	if p.End(); rung(bell) != 1 {
+		t.Error("it does not ring for messages that a check-in has not got")
+	}
+	<-bell.rung
+	p = poll(t, h, codalab.CheckIn{}, start)
+	p.Due(start)
+	if p.End(); rung(bell) != 0 {
+		t.Error("it rings for messages that a check-in has got")
+	}
+	if track(h, run("0x3", codalab.StateStarting)); rung(bell) != 1 || rung(other) != 0 {
+		t.Error("it does not ring between two check-ins, or for another worker")
+	}
+	bell.Close()
+	if p = poll(t, h, codalab.CheckIn{}, start); p.HasBell() {
+		t.Error("a closed doorbell counts")
+	}
+	if p = poll(t, h, codalab.CheckIn{Instance: "a"}, start); p.HasBell() {
+		t.Error("a bridge has a doorbell")
+	}
+}
+
+func TestDoorbellsAreBounded(t *testing.T) {
+	t.Parallel()
+	bells := New(time.Minute, start).Bells
+	var open []*Bell
+	for i := range maxBellsOfAddress {
+		b, err := bells.Add(strconv.Itoa(i/maxBellsOfID), "1.2.3.4")
+		if err != nil {
+			t.Fatal(err)
+		}
+		open = append(open, b)
+	}
+	if _, err := bells.Add("new", "1.2.3.4"); !errors.Is(err, ErrTooMany) {
+		t.Errorf("of one address: %v", err)
+	}
+	if _, err := bells.Add("0", "5.6.7.8"); !errors.Is(err, ErrTooMany) {
+		t.Errorf("of one id: %v", err)
+	}
+	for _, b := range open {
+		b.Close()
+	}
+	bells.Wait()
+	if len(bells.ofID)+len(bells.ofAddress)+bells.all != 0 {
+		t.Errorf("closed doorbells are remembered: %+v %+v", bells.ofID, bells.ofAddress)
+	}
+	bells.stop()
+	if _, err := bells.Add("0", "5.6.7.8"); !errors.Is(err, ErrStopped) {
+		t.Errorf("after the end: %v", err)
+	}
+}

@@ -1,0 +1,183 @@
+package hub
+
+import (
+	"math"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/plan"
+)
+
+// heldRun is a run that a worker has.
+type heldRun struct {
+	codalab.Resources
+	ownerID string
+	// starting is the time since which the run waits for the worker's claim; zero once it is claimed.
+	starting time.Time
+	// seen is the time at which a check-in last listed the claimed run; zero before the first call of Lost.
+	seen time.Time
+}
+
+// startLimit is the time after which an unclaimed run is overdue.
+const startLimit = 5 * time.Minute
+
+// Track updates the hub from bundles' states: the worker that has each bundle, and the
+// worker's duty for it. A waiting Poll gets the messages for all of them in one answer. resources
+// returns the resources that a bundle's metadata requests.
+func (h *Hub) Track(bundles []plan.Bundle, resources func(codalab.Metadata) codalab.Resources) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, b := range bundles {
+		h.trackOne(b, resources(b.Metadata))
+	}
+}
+
+func (h *Hub) trackOne(b plan.Bundle, r codalab.Resources) {
+	if old := h.holders[b.UUID]; old != nil && (old.key != b.Worker || !b.State.OnWorker()) {
+		old.dropRun(b.UUID)
+		h.roomier = true
+		delete(old.duties, b.UUID)
+		delete(old.reported, b.UUID)
+		delete(old.applied, b.UUID)
+		delete(h.holders, b.UUID)
+		old.dropReads(b.UUID)
+	}
+	if !b.State.OnWorker() {
+		return
+	}
+	w := h.worker(b.Worker)
+	h.holders[b.UUID] = w
+	hold, want := heldRun{Resources: r, ownerID: b.OwnerID}, Duty{UUID: b.UUID}
+	switch {
+	case b.State == codalab.StateStarting:
+		hold.starting = b.Assigned
+		want.Kind = codalab.MessageRun
+	case b.KillMessage != "":
+		want.Kind, want.Message = codalab.MessageKill, b.KillMessage
+	}
+	hold.seen = w.runs[b.UUID].seen
+	if b.State == codalab.StateWorkerOffline {
+		delete(w.reported, b.UUID) // also an unchanged report brings it back
+	}
+	w.dropRun(b.UUID)
+	w.addRun(b.UUID, hold)
+	have := w.duties[b.UUID]
+	switch {
+	case want.Kind == "":
+		delete(w.duties, b.UUID)
+	case have == nil || have.Kind != want.Kind:
+		h.nextDuty++
+		want.order = h.nextDuty
+		w.duties[b.UUID] = &want
+		h.notify(w)
+	}
+}
+
+func (w *worker) addRun(uuid string, run heldRun) {
+	w.runs[uuid] = run
+	w.used = plan.Plus(w.used, run.Resources)
+	if !run.starting.IsZero() {
+		w.unclaimed++
+	}
+}
+
+func (w *worker) dropRun(uuid string) {
+	run, ok := w.runs[uuid]
+	if !ok {
+		return
+	}
+	delete(w.runs, uuid)
+	w.used = plan.Minus(w.used, run.Resources)
+	if !run.starting.IsZero() {
+		w.unclaimed--
+	}
+}
+
+// Offers returns the room of each connected worker, and the runs that all workers have. more is set if
+// some worker may have more room than at the last call: then no run may take it before those that have
+// waited longer were tried.
+func (h *Hub) Offers(now time.Time) (all []plan.Offer, held plan.Held, more bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	more, h.roomier = h.roomier, false
+	held = plan.Held{}
+	for _, w := range h.workers {
+		for _, run := range w.runs {
+			held.Add(run.ownerID, w.key)
+		}
+		if h.connected(w, now) && !w.info.IsTerminating {
+			all = append(all, w.offer())
+		}
+	}
+	return all, held, more
+}
+
+// offer returns the room of a worker.
+func (w *worker) offer() plan.Offer {
+	o := plan.Offer{
+		Worker: w.key, Group: w.group, Tag: w.info.Tag, Exclusive: w.info.TagExclusive, SharedDisk: w.info.SharedFileSystem,
+		Total:    codalab.Resources{CPUs: w.info.CPUs, GPUs: w.info.GPUs, Memory: w.info.MemoryBytes, Disk: w.info.FreeDiskBytes},
+		RunsLeft: w.info.ExitAfterNumRuns, SecondsLeft: w.info.SecondsLeft, Running: len(w.runs),
+		Closed: w.info.ExitAfterNumRuns <= 0, WhyClosed: w.info.Closed, Dependencies: map[[2]string]bool{},
+	}
+	if o.RunsLeft >= codalab.UnlimitedRuns {
+		o.RunsLeft = math.MaxInt64
+	}
+	o.RunsLeft -= w.unclaimed // the worker itself counts the claimed runs
+	for _, n := range w.info.Nodes {
+		o.Nodes = append(o.Nodes, codalab.Resources{CPUs: n.CPUs, GPUs: n.GPUs, Memory: n.MemoryBytes, Disk: o.Total.Disk})
+	}
+	o.Free = plan.Minus(o.Total, w.used)
+	for _, d := range w.info.Dependencies {
+		o.Dependencies[d] = true
+	}
+	return o
+}
+
+// MoreRoom reports whether some worker may have more room than at the last call of Offers.
+func (h *Hub) MoreRoom() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.roomier
+}
+
+// Overdue returns the runs that no worker has claimed within startLimit, or whose worker has gone
+// without claiming them. It forgets workers that have gone and have no runs.
+func (h *Hub) Overdue(now time.Time) []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var uuids []string
+	for _, w := range h.workers {
+		gone := now.Sub(w.seen) > h.timeout
+		for uuid, run := range w.runs {
+			if !run.starting.IsZero() && (gone || now.Sub(run.starting) > startLimit) {
+				uuids = append(uuids, uuid)
+			}
+		}
+		if gone && len(w.runs) == 0 && len(w.reads) == 0 && w.poll == nil {
+			delete(h.workers, w.key)
+		}
+	}
+	return uuids
+}
+
+// Lost returns the claimed runs that no check-in of their worker has listed within the timeout: the
+// worker has gone, or it has lost the run.
+func (h *Hub) Lost(now time.Time) []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var uuids []string
+	for _, w := range h.workers {
+		for uuid, run := range w.runs {
+			switch {
+			case !run.starting.IsZero():
+			case run.seen.IsZero():
+				run.seen = now
+				w.runs[uuid] = run
+			case now.Sub(run.seen) > h.timeout:
+				uuids = append(uuids, uuid)
+			}
+		}
+	}
+	return uuids
+}
