@@ -8,8 +8,10 @@ import (
 	"strings"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/access"
 	"github.com/cl-slurm/cl-slurm/server/hub"
 	"github.com/cl-slurm/cl-slurm/server/plan"
+	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -33,33 +35,33 @@ func (a action) check() error {
 		return nil
 	case actionWrite:
 		if a.Subpath == nil || a.String == nil {
-			return refuse(http.StatusBadRequest, "A write action has a subpath and a string")
+			return rest.Refuse(http.StatusBadRequest, "A write action has a subpath and a string")
 		}
 		if !regexp.MustCompile(`^[a-zA-Z0-9_.-]*$`).MatchString(*a.Subpath) || strings.Trim(*a.Subpath, ".") == "" {
-			return refuse(http.StatusBadRequest, "subpath must be the name of a file of letters, digits, '_', '.' and '-'")
+			return rest.Refuse(http.StatusBadRequest, "subpath must be the name of a file of letters, digits, '_', '.' and '-'")
 		}
 		return nil
 	}
-	return refuse(http.StatusBadRequest, "Unsupported bundle action '%s'", a.Type)
+	return rest.Refuse(http.StatusBadRequest, "Unsupported bundle action '%s'", a.Type)
 }
 
 // bundleActions kills bundles and writes files into running ones. A bundle without a worker is killed
 // at once. For the others the server sends kill messages until the runs have ended
 // (codalab/rest/bundle_actions.py: create_bundle_actions).
 func (s *Server) bundleActions(w http.ResponseWriter, r *http.Request, u store.User) error {
-	objects, err := readObjects(w, r)
+	objects, err := rest.ReadObjects(w, r)
 	if err != nil {
 		return err
 	}
 	actions := make([]action, len(objects))
 	for i, o := range objects { // check all before doing any
 		if o.Decode(&actions[i]) != nil {
-			return refuse(http.StatusBadRequest, "An action has a type and a uuid")
+			return rest.Refuse(http.StatusBadRequest, "An action has a type and a uuid")
 		}
 		if err := actions[i].check(); err != nil {
 			return err
 		}
-		b, err := s.writable(r.Context(), u, actions[i].UUID)
+		b, err := s.access.Writable(r.Context(), u, actions[i].UUID)
 		if err != nil {
 			return err
 		}
@@ -74,7 +76,7 @@ func (s *Server) bundleActions(w http.ResponseWriter, r *http.Request, u store.U
 		}
 		data = append(data, map[string]any{"type": "bundle-actions", "id": nil, "attributes": a})
 	}
-	return writeDocument(w, data, nil)
+	return rest.WriteDocument(w, data, nil)
 }
 
 func (s *Server) act(ctx context.Context, u store.User, a action) error {
@@ -91,7 +93,7 @@ func (s *Server) act(ctx context.Context, u store.User, a action) error {
 	_, err = s.Store.Change(ctx, a.UUID, func(b *store.Bundle) error {
 		if a.Type == actionWrite {
 			b.Metadata["actions"] = append(b.Metadata.Strings("actions"), actionWrite+"\t"+*a.Subpath+"\t"+*a.String)
-			return checkTextSize(b.Metadata, deref(b.Command))
+			return checkTextSize(b.Metadata, rest.Deref(b.Command))
 		}
 		if err := killable(*b); err != nil {
 			return err
@@ -107,10 +109,10 @@ func (s *Server) act(ctx context.Context, u store.User, a action) error {
 
 func killable(b store.Bundle) error {
 	if b.State.Final() {
-		return refuse(http.StatusBadRequest, "Cannot execute this action on a bundle that is in the following states: ready, failed, killed. "+
+		return rest.Refuse(http.StatusBadRequest, "Cannot execute this action on a bundle that is in the following states: ready, failed, killed. "+
 			"Kill action can be executed on bundles in created, uploading, staged, making, starting, running, preparing, or finalizing state.")
 	}
-	return bundleNotFrozen(b)
+	return access.BundleNotFrozen(b)
 }
 
 // writeToRun sends a file to the worker of a run, which puts it into the run's directory. The worker
@@ -118,7 +120,7 @@ func killable(b store.Bundle) error {
 func (s *Server) writeToRun(ctx context.Context, a action) error {
 	b, err := s.Store.Bundle(ctx, a.UUID)
 	if errors.Is(err, store.ErrNotFound) {
-		return refuse(http.StatusNotFound, "Could not find bundle with uuid %s", a.UUID)
+		return rest.Refuse(http.StatusNotFound, "Could not find bundle with uuid %s", a.UUID)
 	}
 	if err != nil {
 		return err
@@ -127,12 +129,12 @@ func (s *Server) writeToRun(ctx context.Context, a action) error {
 		return s.awayRefusal(b)
 	}
 	if b.State != codalab.StatePreparing && b.State != codalab.StateRunning {
-		return refuse(http.StatusBadRequest, "Cannot write to bundle %s: it is not running.", a.UUID)
+		return rest.Refuse(http.StatusBadRequest, "Cannot write to bundle %s: it is not running.", a.UUID)
 	}
 	err = s.hub.Tell(ctx, plan.Worker(b.Worker), codalab.Message{Type: codalab.MessageWrite, UUID: a.UUID, Subpath: *a.Subpath, String: *a.String}, s.Now)
 	switch {
 	case errors.Is(err, hub.ErrMoved):
-		return refuse(http.StatusBadRequest, "Cannot write to bundle %s: it is not running.", a.UUID)
+		return rest.Refuse(http.StatusBadRequest, "Cannot write to bundle %s: it is not running.", a.UUID)
 	case errors.Is(err, hub.ErrAway):
 		return s.awayRefusal(b)
 	}

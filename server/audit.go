@@ -6,11 +6,10 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"strings"
 	"sync"
 
-	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/turns"
+	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -34,47 +33,14 @@ func (w *watched) WriteHeader(status int) {
 // Unwrap is for http.ResponseController.
 func (w *watched) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// changes reports whether a route changes what users have, so that its requests are in the audit log.
-// Those of workers and the parts of an upload are not: there are too many, and what they did stands in
-// the bundles. Nor are those to containers, which change nothing here.
-func (one route) changes() bool {
-	method, path, _ := strings.Cut(one.pattern, " ")
-	switch {
-	case method == http.MethodGet, path == "/user/increment_disk_used":
-		return false
-	case path == workerTokenPath:
-		return true
-	}
-	for _, part := range []string{"/workers/", "/interpret/", "/netcat/", "/netcurl/"} {
-		if strings.Contains(path, part) {
-			return false
-		}
-	}
-	return true
-}
-
-// objectsKey is the context's key for the objects that a request names.
-type objectsKey struct{}
-
-// noteObjects adds the objects that a request names to the audit log's line.
-func noteObjects(ctx context.Context, objects []codalab.Object) {
-	noted, ok := ctx.Value(objectsKey{}).(*[]string)
-	const most, longest = 100, 64
-	for _, o := range objects {
-		if ok && o.ID != "" && len(*noted) < most {
-			*noted = append(*noted, o.ID[:min(len(o.ID), longest)])
-		}
-	}
-}
-
 // serve serves a route. One that changes something waits for its user's turn, so that one user with
 // many requests does not keep others from the database, which has one writer. The turn begins when the
 // request's body is there, and ends with the answer's first byte, so that slow clients keep no place.
-func (s *Server) serve(one route, w *watched, r *http.Request, u store.User) error {
-	if !one.changes() || one.waits {
-		return one.serve(w, r, u)
+func (s *Server) serve(one rest.Route, w *watched, r *http.Request, u store.User) error {
+	if !one.Changes() || one.Waits {
+		return one.Serve(w, r, u)
 	}
-	body, err := readBody(w, r)
+	body, err := rest.ReadBody(w, r)
 	if err != nil {
 		return err
 	}
@@ -84,7 +50,7 @@ func (s *Server) serve(one route, w *watched, r *http.Request, u store.User) err
 	defer w.answering()
 	r = r.WithContext(r.Context()) // the caller drains the body of its own request
 	r.Body = io.NopCloser(bytes.NewReader(body))
-	return one.serve(w, r, u)
+	return one.Serve(w, r, u)
 }
 
 // takeTurn waits for a user's turn to change something, and returns the function that ends it, which

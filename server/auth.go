@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -10,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -28,50 +28,37 @@ func hashToken(token string) string {
 }
 
 // authenticated serves a route for the user whose access token the request has.
-func (s *Server) authenticated(one route) http.HandlerFunc {
+func (s *Server) authenticated(one rest.Route) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		u, err := s.authenticate(r, one.public && !s.RequireSignIn)
+		u, err := s.authenticate(r, one.Public && !s.RequireSignIn)
 		if err == nil {
-			err = one.admit(r, u)
+			err = one.Admit(r, u)
 		}
 		if err == nil {
-			err = checkTexts(one.pattern, r)
+			err = rest.CheckTexts(one.Pattern, r)
 		}
 		seen, objects := &watched{ResponseWriter: w, status: http.StatusOK}, []string{}
-		if one.changes() {
-			r = r.WithContext(context.WithValue(r.Context(), objectsKey{}, &objects))
+		if one.Changes() {
+			r = rest.WithObjects(r, &objects)
 		}
 		if err == nil {
 			err = s.serve(one, seen, r, u)
 		}
 		if err != nil {
-			drain(w, r, u.ID != "")
+			rest.Drain(w, r, u.ID != "")
 		}
-		s.answerError(seen, r, err)
-		s.metrics.request(one.pattern, seen.status)
-		if one.changes() && seen.status != http.StatusUnauthorized {
+		s.AnswerError(seen, r, err)
+		s.metrics.request(one.Pattern, seen.status)
+		if one.Changes() && seen.status != http.StatusUnauthorized {
 			s.audit(r, u, objects, seen.status)
 		}
 	}
 }
 
-// admit refuses a user who may not use a route at all.
-func (one route) admit(r *http.Request, u store.User) error {
-	switch worker := r.PathValue("worker"); {
-	case u.IsWorker && !one.worker:
-		return refuse(http.StatusForbidden, "%s is a worker account: it may only run bundles.", u.Name)
-	case u.OnlyWorker != "" && !one.workerToken:
-		return refuse(http.StatusForbidden, "This token is for worker %s alone: it may only run bundles.", u.OnlyWorker)
-	case u.OnlyWorker != "" && worker != "" && worker != u.OnlyWorker:
-		return refuse(http.StatusForbidden, "This token is for worker %s alone, and not for worker %s.", u.OnlyWorker, worker)
-	}
-	return nil
-}
-
 // authenticate returns the user of the request. On a public route a request without a valid token
 // is that of a user who has not signed in (codalab/server/auth.py: OAuth2Authenticator).
 func (s *Server) authenticate(r *http.Request, public bool) (store.User, error) {
-	nobody := refuse(http.StatusUnauthorized, "User is not authenticated.")
+	nobody := rest.Refuse(http.StatusUnauthorized, "User is not authenticated.")
 	if public {
 		nobody = nil
 	}
@@ -89,7 +76,7 @@ func (s *Server) authenticate(r *http.Request, public bool) (store.User, error) 
 // token grants tokens for a password or a refresh token (codalab/rest/oauth2.py:
 // handle_token).
 func (s *Server) token(w http.ResponseWriter, r *http.Request) {
-	s.answerError(w, r, s.grantToken(w, r))
+	s.AnswerError(w, r, s.grantToken(w, r))
 }
 
 func (s *Server) grantToken(w http.ResponseWriter, r *http.Request) error {
@@ -133,7 +120,7 @@ func (s *Server) grant(w http.ResponseWriter, r *http.Request, u store.User, cli
 	}
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Pragma", "no-cache")
-	return writeJSON(w, http.StatusOK, map[string]any{
+	return rest.WriteJSON(w, http.StatusOK, map[string]any{
 		"access_token": access, "expires_in": int(accessLife.Seconds()), "token_type": "Bearer",
 		"scope": "default", "refresh_token": refresh,
 	})
@@ -145,11 +132,11 @@ func (s *Server) revoke(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, 64<<10)
 	err := r.ParseForm()
 	if err != nil {
-		err = refuse(http.StatusBadRequest, "The form cannot be read.")
+		err = rest.Refuse(http.StatusBadRequest, "The form cannot be read.")
 	} else {
 		err = s.Store.DeleteGrant(r.Context(), hashToken(r.PostForm.Get("token")))
 	}
-	s.answerError(w, r, err)
+	s.AnswerError(w, r, err)
 }
 
 // writeTokenError answers a token request with an OAuth2 error.
@@ -160,5 +147,5 @@ func writeTokenError(w http.ResponseWriter, status int, reason, description stri
 	}
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Pragma", "no-cache")
-	return writeJSON(w, status, body)
+	return rest.WriteJSON(w, status, body)
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/contents"
+	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -38,7 +39,7 @@ func (s *Server) contentsBlob(w http.ResponseWriter, r *http.Request, u store.Us
 		switch info.Type {
 		case codalab.TargetDirectory:
 			if part.Type != codalab.ReadFile {
-				return refuse(http.StatusBadRequest, "%s", map[codalab.ReadType]string{
+				return rest.Refuse(http.StatusBadRequest, "%s", map[codalab.ReadType]string{
 					codalab.ReadFileSection: "Range not supported for directory blobs.",
 					codalab.ReadSummary:     "Head and tail not supported for directory blobs.",
 				}[part.Type])
@@ -46,7 +47,7 @@ func (s *Server) contentsBlob(w http.ResponseWriter, r *http.Request, u store.Us
 			args.Type = codalab.ReadDirectory
 		case codalab.TargetFile:
 		case codalab.TargetLink:
-			return refuse(http.StatusForbidden, "Cannot download files of this type (%s).", info.Type)
+			return rest.Refuse(http.StatusForbidden, "Cannot download files of this type (%s).", info.Type)
 		}
 		b := blob{location: p, info: info, args: args, whole: r.PathValue("path") == "", gzipped: acceptsGzip(r)}
 		if p.State == codalab.StateRunning {
@@ -69,7 +70,7 @@ type blob struct {
 func requestedPart(r *http.Request) (codalab.ReadArgs, error) {
 	args, q := codalab.ReadArgs{Type: codalab.ReadFile, MaxLineLength: 128, TruncationText: r.URL.Query().Get("truncation_text")}, r.URL.Query()
 	for name, to := range map[string]*int{"head": &args.HeadLines, "tail": &args.TailLines, "max_line_length": &args.MaxLineLength} {
-		if err := intParam(q, name, to); err != nil {
+		if err := rest.IntParam(q, name, to); err != nil {
 			return args, err
 		}
 	}
@@ -82,11 +83,11 @@ func requestedPart(r *http.Request) (codalab.ReadArgs, error) {
 		return args, nil
 	}
 	if lines {
-		return args, refuse(http.StatusBadRequest, "Head and range not supported on the same request.")
+		return args, rest.Refuse(http.StatusBadRequest, "Head and range not supported on the same request.")
 	}
 	first, last, ok := parseRange(header)
 	if !ok {
-		return args, refuse(http.StatusBadRequest, "Range must be 'bytes=START-END'.")
+		return args, rest.Refuse(http.StatusBadRequest, "Range must be 'bytes=START-END'.")
 	}
 	args.Type, args.Offset, args.Length = codalab.ReadFileSection, first, max(0, last-first+1)
 	return args, nil
@@ -165,7 +166,7 @@ func (s *Server) sendStored(w http.ResponseWriter, r *http.Request, b blob) erro
 		return b.refusal(err)
 	}
 	// Also when copyStream panics, since a goroutine may be writing to the stream.
-	defer func() { s.logError(r.Context(), "close "+r.URL.Path, stream.Close()) }()
+	defer func() { s.LogError(r.Context(), "close "+r.URL.Path, stream.Close()) }()
 	b.setHeaders(w.Header())
 	copyStream(w, stream)
 	return nil
@@ -200,14 +201,14 @@ func (s *Server) sendFromWorker(w http.ResponseWriter, r *http.Request, b blob) 
 		return err
 	}
 	if a.Data == nil {
-		return refuse(http.StatusBadGateway, "The worker that runs bundle %s sent no data", b.UUID)
+		return rest.Refuse(http.StatusBadGateway, "The worker that runs bundle %s sent no data", b.UUID)
 	}
 	defer a.Done()
 	data := a.Data // always gzip from a worker
 	if !b.gzipped && b.info.Type != codalab.TargetDirectory {
 		zr, err := gzip.NewReader(data)
 		if err != nil {
-			return refuse(http.StatusBadGateway, "The worker that runs bundle %s sent broken data", b.UUID)
+			return rest.Refuse(http.StatusBadGateway, "The worker that runs bundle %s sent broken data", b.UUID)
 		}
 		data = zr
 	}

@@ -8,18 +8,19 @@ import (
 	"slices"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-func (s *Server) bundleRoutes() []route {
-	return []route{
-		{pattern: "GET /bundles", serve: bounded(s.findBundles), public: true, differs: "names and states of parents that the user may not read are hidden; results are ordered by age; a search tells and counts only what the user may read; .shared and group= work for every user; _ is no wildcard; a search ends after 20 seconds, and one with more than 10,000 results is refused"},
-		{pattern: "POST /bundles", serve: s.createBundles, differs: "a run without inputs is staged in the answer already; shadow concerns the named worksheet only, and its end if the other bundle is not there; a uuid that a deleted bundle had is refused, because caches know contents by it; a dependency key that leads out of the bundle, CPUs below 1 and time limits that cannot be counted are refused at once"},
-		{pattern: "PATCH /bundles", serve: s.patchBundles, differs: "clients cannot change data_size"},
-		{pattern: "DELETE /bundles", serve: s.deleteBundles, differs: "a uuid is never given out again; a frozen worksheet of another user yields to force; worksheets that the user may not read are not named"},
-		{pattern: "GET /bundles/{uuid}", serve: s.bundle, public: true, worker: true, workerToken: true, differs: "names and states of parents that the user may not read are hidden"},
-		{pattern: "POST /bundle-permissions", serve: s.setBundlePermissions},
-		{pattern: "POST /bundle-actions", serve: s.bundleActions, waits: true, differs: "a kill is kept until the worker has done it, also of a worker that is offline; write needs a worker that has the run, and fails when that has not checked in for 15 s"},
+func (s *Server) bundleRoutes() []rest.Route {
+	return []rest.Route{
+		{Pattern: "GET /bundles", Serve: bounded(s.findBundles), Public: true, Differs: "names and states of parents that the user may not read are hidden; results are ordered by age; a search tells and counts only what the user may read; .shared and group= work for every user; _ is no wildcard; a search ends after 20 seconds, and one with more than 10,000 results is refused"},
+		{Pattern: "POST /bundles", Serve: s.createBundles, Differs: "a run without inputs is staged in the answer already; shadow concerns the named worksheet only, and its end if the other bundle is not there; a uuid that a deleted bundle had is refused, because caches know contents by it; a dependency key that leads out of the bundle, CPUs below 1 and time limits that cannot be counted are refused at once"},
+		{Pattern: "PATCH /bundles", Serve: s.patchBundles, Differs: "clients cannot change data_size"},
+		{Pattern: "DELETE /bundles", Serve: s.deleteBundles, Differs: "a uuid is never given out again; a frozen worksheet of another user yields to force; worksheets that the user may not read are not named"},
+		{Pattern: "GET /bundles/{uuid}", Serve: s.bundle, Public: true, Worker: true, WorkerToken: true, Differs: "names and states of parents that the user may not read are hidden"},
+		{Pattern: "POST /bundle-permissions", Serve: s.setBundlePermissions},
+		{Pattern: "POST /bundle-actions", Serve: s.bundleActions, Waits: true, Differs: "a kill is kept until the worker has done it, also of a worker that is offline; write needs a worker that has the run, and fails when that has not checked in for 15 s"},
 	}
 }
 
@@ -29,7 +30,7 @@ func (s *Server) bundle(w http.ResponseWriter, r *http.Request, u store.User) er
 	if err != nil {
 		return err
 	}
-	return writeDocument(w, objects[0], included)
+	return rest.WriteDocument(w, objects[0], included)
 }
 
 // findBundles returns the bundles that the query searches for by keywords; or those that it names by
@@ -43,11 +44,11 @@ func (s *Server) findBundles(w http.ResponseWriter, r *http.Request, u store.Use
 	case len(q["keywords"]) > 0:
 		return s.searchBundles(w, r, u)
 	case len(q["specs"]) > 0:
-		uuids, err = s.resolveBundles(ctx, u, q.Get("worksheet"), q["specs"])
+		uuids, err = s.access.ResolveBundles(ctx, u, q.Get("worksheet"), q["specs"])
 	case q.Get("command") != "":
 		uuids, err = s.sameRuns(ctx, u, q.Get("command"), q.Get("dependencies"))
 	default:
-		err = refuse(http.StatusBadRequest, "Request must include either 'keywords' or 'specs' query parameter")
+		err = rest.Refuse(http.StatusBadRequest, "Request must include either 'keywords' or 'specs' query parameter")
 	}
 	if err == nil {
 		uuids, err = s.withDescendants(r, uuids)
@@ -61,7 +62,7 @@ func (s *Server) findBundles(w http.ResponseWriter, r *http.Request, u store.Use
 // withDescendants adds descendants to bundles, as deep as the query's depth; none without one.
 func (s *Server) withDescendants(r *http.Request, uuids []string) ([]string, error) {
 	depth := 0
-	if err := intParam(r.URL.Query(), "depth", &depth); err != nil {
+	if err := rest.IntParam(r.URL.Query(), "depth", &depth); err != nil {
 		return nil, err
 	}
 	all, err := s.descendants(r.Context(), uuids, depth)
@@ -69,19 +70,6 @@ func (s *Server) withDescendants(r *http.Request, uuids []string) ([]string, err
 		return nil, err
 	}
 	return all, checkFound(len(all))
-}
-
-// resolveBundles returns the uuids of the bundles that specs name.
-func (s *Server) resolveBundles(ctx context.Context, u store.User, worksheet string, specs []string) ([]string, error) {
-	var uuids []string
-	for _, spec := range specs {
-		uuid, err := s.resolveBundle(ctx, u, worksheet, spec)
-		if err != nil {
-			return nil, err
-		}
-		uuids = append(uuids, uuid)
-	}
-	return uuids, nil
 }
 
 // descendants returns bundles, their children, and so on, depth times (codalab/model/bundle_model.py:
@@ -113,7 +101,7 @@ func (s *Server) descendants(ctx context.Context, uuids []string, depth int) ([]
 func (s *Server) sameRuns(ctx context.Context, u store.User, command, dependencies string) ([]string, error) {
 	var want []codalab.Dependency
 	if dependencies != "" && json.Unmarshal([]byte(dependencies), &want) != nil {
-		return nil, refuse(http.StatusBadRequest, "dependencies must be a JSON list")
+		return nil, rest.Refuse(http.StatusBadRequest, "dependencies must be a JSON list")
 	}
 	type input struct{ child, parent string }
 	inputs := func(list []codalab.Dependency) map[input]bool {
@@ -142,7 +130,7 @@ func (s *Server) writeBundles(w http.ResponseWriter, r *http.Request, u store.Us
 	if err != nil {
 		return err
 	}
-	return writeDocument(w, objects, included)
+	return rest.WriteDocument(w, objects, included)
 }
 
 // bundleObjects returns bundles in the order of their uuids, and the related objects that the
@@ -150,11 +138,11 @@ func (s *Server) writeBundles(w http.ResponseWriter, r *http.Request, u store.Us
 // user may not read becomes a private one (codalab/rest/util.py: get_bundle_infos).
 func (s *Server) bundleObjects(r *http.Request, u store.User, uuids []string) (objects, included []codalab.Object, err error) {
 	ctx := r.Context()
-	include, err := includes(r.URL.Query(), "owner", "children", "group_permissions", "host_worksheets")
+	include, err := rest.Includes(r.URL.Query(), "owner", "children", "group_permissions", "host_worksheets")
 	if err != nil {
 		return nil, nil, err
 	}
-	found, have, err := s.bundlesFor(ctx, u, uuids)
+	found, have, err := s.access.BundlesFor(ctx, u, uuids)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -163,7 +151,7 @@ func (s *Server) bundleObjects(r *http.Request, u store.User, uuids []string) (o
 	for _, uuid := range uuids {
 		b, ok := found[uuid]
 		if !ok {
-			return nil, nil, refuse(http.StatusNotFound, "Bundle %s not found", uuid)
+			return nil, nil, rest.Refuse(http.StatusNotFound, "Bundle %s not found", uuid)
 		}
 		objects = append(objects, bundleObject(b, have[uuid]))
 		if have[uuid] >= store.PermissionRead {
@@ -197,54 +185,6 @@ func (s *Server) bundleObjects(r *http.Request, u store.User, uuids []string) (o
 	return objects, related.included, nil
 }
 
-// bundlesFor returns those of these bundles that exist, and the user's permissions on them, by
-// uuid. It hides the names and states of parents that the user may not read, which CodaLab's own server
-// shows (codalab/rest/schemas.py: BundleDependencySchema).
-func (s *Server) bundlesFor(ctx context.Context, u store.User, uuids []string) (map[string]store.Bundle, map[string]int, error) {
-	found, err := s.Store.Bundles(ctx, uuids)
-	if err != nil {
-		return nil, nil, err
-	}
-	list := make([]store.Bundle, 0, len(found))
-	for _, b := range found {
-		list = append(list, b)
-	}
-	have, err := s.bundlePermissions(ctx, u, list...)
-	if err == nil && !u.Root() {
-		err = s.hideParents(ctx, u, list, have)
-	}
-	return found, have, err
-}
-
-// hideParents makes the parents of bundles that the user may read private ones, if the user may not read
-// them. have has the user's permissions on the bundles.
-func (s *Server) hideParents(ctx context.Context, u store.User, bundles []store.Bundle, have map[string]int) error {
-	var parents []string
-	for _, b := range bundles {
-		for _, d := range b.Dependencies {
-			if have[b.UUID] >= store.PermissionRead && have[d.ParentUUID] < store.PermissionRead {
-				parents = append(parents, d.ParentUUID)
-			}
-		}
-	}
-	heads, err := s.Store.Heads(ctx, distinct(parents))
-	if err != nil {
-		return err
-	}
-	may, err := s.bundlePermissions(ctx, u, heads...)
-	if err != nil {
-		return err
-	}
-	for _, b := range bundles {
-		for i, d := range b.Dependencies {
-			if d.ParentName != "" && max(have[d.ParentUUID], may[d.ParentUUID]) < store.PermissionRead {
-				b.Dependencies[i].ParentName, b.Dependencies[i].ParentState = privateName, ""
-			}
-		}
-	}
-	return nil
-}
-
 // relations are the objects of an answer, by id, to which relationships are added, and the related
 // objects.
 type relations struct {
@@ -269,7 +209,7 @@ func (s *Server) addChildren(ctx context.Context, u store.User, uuids []string, 
 		if err != nil {
 			return err
 		}
-		found, have, err := s.bundlesFor(ctx, u, children)
+		found, have, err := s.access.BundlesFor(ctx, u, children)
 		if err != nil {
 			return err
 		}
@@ -288,7 +228,7 @@ func (s *Server) addChildren(ctx context.Context, u store.User, uuids []string, 
 
 // addHosts adds the names of the worksheets that contain a bundle and that the user may read.
 func (s *Server) addHosts(ctx context.Context, u store.User, uuids []string, to *relations) error {
-	hosts, err := s.readableHosts(ctx, u, uuids)
+	hosts, err := s.access.ReadableHosts(ctx, u, uuids)
 	if err != nil {
 		return err
 	}
@@ -300,26 +240,4 @@ func (s *Server) addHosts(ctx context.Context, u store.User, uuids []string, to 
 		to.add(uuid, "host_worksheets", "worksheets", objects)
 	}
 	return nil
-}
-
-// readableHosts returns the worksheets that contain a bundle and that the user may read, by bundle.
-func (s *Server) readableHosts(ctx context.Context, u store.User, uuids []string) (map[string][]store.Worksheet, error) {
-	hosts, err := s.Store.HostsOf(ctx, uuids)
-	if err != nil {
-		return nil, err
-	}
-	all := map[string]store.Worksheet{}
-	for _, list := range hosts {
-		for _, sheet := range list {
-			all[sheet.UUID] = sheet
-		}
-	}
-	have, err := s.worksheetPermissions(ctx, u, slices.Collect(maps.Values(all))...)
-	if err != nil {
-		return nil, err
-	}
-	for uuid, list := range hosts {
-		hosts[uuid] = slices.DeleteFunc(list, func(sheet store.Worksheet) bool { return have[sheet.UUID] < store.PermissionRead })
-	}
-	return hosts, nil
 }

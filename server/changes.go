@@ -5,6 +5,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server/plan"
+	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -20,7 +21,7 @@ func (s *Server) processChanges(ctx context.Context, uuids []string) (failed []s
 				failed = append(failed, s.processChanges(ctx, []string{uuid})...)
 			}
 		default:
-			s.logError(ctx, "act on a change of bundle "+uuids[0], err)
+			s.LogError(ctx, "act on a change of bundle "+uuids[0], err)
 			failed = append(failed, uuids...)
 		}
 		uuids = next
@@ -30,7 +31,7 @@ func (s *Server) processChanges(ctx context.Context, uuids []string) (failed []s
 
 // processSome acts on bundles' states, and returns the bundles that it changed.
 func (s *Server) processSome(ctx context.Context, uuids []string) (changed []string, err error) {
-	uuids = distinct(uuids)
+	uuids = rest.Distinct(uuids)
 	found, err := s.Store.Bundles(ctx, uuids)
 	if err != nil {
 		return nil, err
@@ -67,7 +68,7 @@ func (s *Server) processSome(ctx context.Context, uuids []string) (changed []str
 	if err != nil {
 		return changed, err
 	}
-	staged, err := s.stage(ctx, distinct(append(created, children...)))
+	staged, err := s.stage(ctx, rest.Distinct(append(created, children...)))
 	return append(changed, staged...), err
 }
 

@@ -10,19 +10,21 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/termtext"
+	"github.com/cl-slurm/cl-slurm/server/access"
 	"github.com/cl-slurm/cl-slurm/server/hub"
 	"github.com/cl-slurm/cl-slurm/server/plan"
+	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-func (s *Server) workerRoutes() []route {
-	return []route{
-		{pattern: "GET /workers/info", serve: s.workersInfo, differs: "a worker that has been silent for the worker timeout is not listed; socket_id is null"},
-		{pattern: "POST /workers/{worker}/checkin", serve: s.checkIn, worker: true, workerToken: true, differs: "one answer may hold several messages; an older check-in of the worker that still waits ends at once; a worker id belongs to one program (instance) at a time; the user of a worker for a group must be a member; a worker may say why it takes no runs (closed), tell the sizes of its nodes, of which a run has to fit one (nodes), and name the job of a run (job_handle)"},
-		{pattern: "POST /workers/{worker}/start_bundle/{uuid}", serve: s.startBundle, worker: true, workerToken: true},
-		{pattern: "POST " + workerTokenPath, serve: s.addWorkerToken, differs: "only this server has it: it gives out a worker token"},
-		{pattern: "POST /workers/{worker}/reply/{socket}", serve: s.reply, worker: true, workerToken: true},
-		{pattern: "POST /workers/{worker}/reply_data/{socket}", serve: s.replyData, worker: true, workerToken: true},
+func (s *Server) workerRoutes() []rest.Route {
+	return []rest.Route{
+		{Pattern: "GET /workers/info", Serve: s.workersInfo, Differs: "a worker that has been silent for the worker timeout is not listed; socket_id is null"},
+		{Pattern: "POST /workers/{worker}/checkin", Serve: s.checkIn, Worker: true, WorkerToken: true, Differs: "one answer may hold several messages; an older check-in of the worker that still waits ends at once; a worker id belongs to one program (instance) at a time; the user of a worker for a group must be a member; a worker may say why it takes no runs (closed), tell the sizes of its nodes, of which a run has to fit one (nodes), and name the job of a run (job_handle)"},
+		{Pattern: "POST /workers/{worker}/start_bundle/{uuid}", Serve: s.startBundle, Worker: true, WorkerToken: true},
+		{Pattern: "POST /workers/{worker}/token", Serve: s.addWorkerToken, Audited: true, Differs: "only this server has it: it gives out a worker token"},
+		{Pattern: "POST /workers/{worker}/reply/{socket}", Serve: s.reply, Worker: true, WorkerToken: true},
+		{Pattern: "POST /workers/{worker}/reply_data/{socket}", Serve: s.replyData, Worker: true, WorkerToken: true},
 	}
 }
 
@@ -35,7 +37,7 @@ func (s *Server) workerRoutes() []route {
 func (s *Server) checkIn(w http.ResponseWriter, r *http.Request, u store.User) error {
 	ctx := r.Context()
 	var in codalab.CheckIn
-	if err := readJSON(w, r, &in); err != nil {
+	if err := rest.ReadJSON(w, r, &in); err != nil {
 		return err
 	}
 	group, err := s.servedGroup(ctx, u, in)
@@ -50,7 +52,7 @@ func (s *Server) checkIn(w http.ResponseWriter, r *http.Request, u store.User) e
 	p, changed, err := s.hub.BeginPoll(key, in, group, s.Now())
 	var inUse *hub.InUseError
 	if errors.As(err, &inUse) {
-		err = refuse(http.StatusConflict, "Worker '%s' is in use by another program, on %s. Stop that one, or give one of them another name; its id is free %s after its last check-in.",
+		err = rest.Refuse(http.StatusConflict, "Worker '%s' is in use by another program, on %s. Stop that one, or give one of them another name; its id is free %s after its last check-in.",
 			key.ID, inUse.Hostname, codalab.SpellDuration(inUse.Free))
 	}
 	if err != nil {
@@ -70,9 +72,9 @@ func (s *Server) checkIn(w http.ResponseWriter, r *http.Request, u store.User) e
 		}
 	}
 	if len(messages) == 0 {
-		return writeJSON(w, http.StatusOK, []any{nil})
+		return rest.WriteJSON(w, http.StatusOK, []any{nil})
 	}
-	return writeJSON(w, http.StatusOK, messages)
+	return rest.WriteJSON(w, http.StatusOK, messages)
 }
 
 // What the server keeps in memory of workers is bounded.
@@ -87,7 +89,7 @@ const (
 func (s *Server) checkOffer(key plan.Worker, in *codalab.CheckIn, ofSite bool) error {
 	for _, text := range []string{key.ID, in.Tag, in.Hostname, in.Instance} {
 		if len(text) > maxWorkerText {
-			return refuse(http.StatusBadRequest, "A worker's id, tag, host name and instance may have %d bytes each", maxWorkerText)
+			return rest.Refuse(http.StatusBadRequest, "A worker's id, tag, host name and instance may have %d bytes each", maxWorkerText)
 		}
 	}
 	words := strings.ToValidUTF8(in.Closed[:min(len(in.Closed), maxWorkerText)], "")
@@ -96,7 +98,7 @@ func (s *Server) checkOffer(key plan.Worker, in *codalab.CheckIn, ofSite bool) e
 	in.Dependencies = slices.Clone(short[:min(len(short), maxDependencies)])
 	in.Nodes = slices.Clone(in.Nodes[:min(len(in.Nodes), maxNodes)])
 	if !ofSite && s.hub.Others(key) >= maxOwnWorkers {
-		return refuse(http.StatusForbidden, "You have %d workers already. Those that have stopped no longer count after %s.", maxOwnWorkers, codalab.SpellDuration(s.WorkerTimeout))
+		return rest.Refuse(http.StatusForbidden, "You have %d workers already. Those that have stopped no longer count after %s.", maxOwnWorkers, codalab.SpellDuration(s.WorkerTimeout))
 	}
 	return nil
 }
@@ -104,10 +106,10 @@ func (s *Server) checkOffer(key plan.Worker, in *codalab.CheckIn, ofSite bool) e
 // servedGroup returns the uuid of the group whose runs a worker offers to take; empty if it names
 // none. Its user must be a member of the group.
 func (s *Server) servedGroup(ctx context.Context, u store.User, in codalab.CheckIn) (string, error) {
-	if deref(in.GroupName) == "" {
+	if rest.Deref(in.GroupName) == "" {
 		return "", nil
 	}
-	g, err := s.group(ctx, *in.GroupName)
+	g, err := s.access.Group(ctx, *in.GroupName)
 	if err != nil || u.Root() || !g.UserDefined {
 		return g.UUID, err
 	}
@@ -116,7 +118,7 @@ func (s *Server) servedGroup(ctx context.Context, u store.User, in codalab.Check
 		return "", err
 	}
 	if !slices.ContainsFunc(own, func(one store.Group) bool { return one.UUID == g.UUID }) {
-		return "", refuse(http.StatusForbidden, "You are not a member of group %s, so your worker cannot take its bundles.", g.Name)
+		return "", rest.Refuse(http.StatusForbidden, "You are not a member of group %s, so your worker cannot take its bundles.", g.Name)
 	}
 	return g.UUID, nil
 }
@@ -178,7 +180,7 @@ func (s *Server) messages(ctx context.Context, p *hub.Poll) ([]codalab.Message, 
 		}
 		if s.sharesDisk(p.Worker()) {
 			if err := s.addLocations(ctx, m.Bundle, b); err != nil {
-				s.logError(ctx, "send bundle "+uuid+" to its worker", err)
+				s.LogError(ctx, "send bundle "+uuid+" to its worker", err)
 				continue // the hub sends it again
 			}
 		}
@@ -204,7 +206,7 @@ func (s *Server) runMessage(b store.Bundle) codalab.Message {
 	return codalab.Message{
 		Type: codalab.MessageRun, Resources: &resources,
 		Bundle: &codalab.RunBundle{
-			UUID: b.UUID, Type: b.Type, OwnerID: b.OwnerID, Command: deref(b.Command), State: b.State,
+			UUID: b.UUID, Type: b.Type, OwnerID: b.OwnerID, Command: rest.Deref(b.Command), State: b.State,
 			Frozen: b.Frozen, IsAnonymous: b.IsAnonymous, Metadata: b.Metadata, Args: commandLine(b), Dependencies: deps,
 		},
 	}
@@ -214,12 +216,12 @@ func (s *Server) runMessage(b store.Bundle) codalab.Message {
 func (s *Server) startBundle(w http.ResponseWriter, r *http.Request, u store.User) error {
 	uuid, key := r.PathValue("uuid"), plan.Worker{User: u.ID, ID: r.PathValue("worker")}
 	var start codalab.StartBundle
-	if err := readJSON(w, r, &start); err != nil {
+	if err := rest.ReadJSON(w, r, &start); err != nil {
 		return err
 	}
-	_, err := s.writable(r.Context(), anyWorker(u), uuid) // claim asks whether the worker has it
-	if hasStatus(err, http.StatusForbidden) {
-		return refuse(http.StatusForbidden, "User does not have permission to run bundle.")
+	_, err := s.access.Writable(r.Context(), access.AnyWorker(u), uuid) // claim asks whether the worker has it
+	if rest.HasStatus(err, http.StatusForbidden) {
+		return rest.Refuse(http.StatusForbidden, "User does not have permission to run bundle.")
 	}
 	if err != nil {
 		return err
@@ -237,5 +239,5 @@ func (s *Server) startBundle(w http.ResponseWriter, r *http.Request, u store.Use
 	if granted {
 		s.changed(b.UUID)
 	}
-	return writeJSON(w, http.StatusOK, granted)
+	return rest.WriteJSON(w, http.StatusOK, granted)
 }

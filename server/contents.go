@@ -14,19 +14,21 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/contents"
 	"github.com/cl-slurm/cl-slurm/internal/subpath"
+	"github.com/cl-slurm/cl-slurm/server/access"
 	"github.com/cl-slurm/cl-slurm/server/hub"
+	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-func (s *Server) contentsRoutes() []route {
-	return append(s.netcatRoutes(), []route{
-		{pattern: "GET /bundles/{uuid}/contents/info/{path...}", serve: s.contentsInfo, public: true, worker: true, workerToken: true, differs: "messages of the refusals; a read of a running bundle fails when its worker has not checked in for 15 s, with Retry-After"},
-		{pattern: "GET /bundles/{uuid}/contents/blob/{path...}", serve: s.contentsBlob, public: true, worker: true, workerToken: true, differs: "contents are sent with X-Content-Type-Options and a Content-Security-Policy, so that a browser does not run them"},
-		{pattern: "PUT /bundles/{uuid}/contents/blob/{$}", serve: s.upload, worker: true, workerToken: true, waits: true, differs: "archives that lead out of the bundle, pipes, and files that end early are refused with the reason; several gzip members are all read; bytes are reserved from the quota as they come; URLs with private addresses are refused unless the operator allows them; of a git repository the files are stored, without .git; ftp is refused"},
-		{pattern: "POST /bundle_stores", serve: s.addBundleStore, differs: "refused: the server keeps all contents itself"},
-		{pattern: "GET /bundles/{uuid}/locations/{$}", serve: s.locations, differs: "always empty: contents come from this server"},
-		{pattern: "POST /bundles/{uuid}/locations/{$}", serve: s.addLocation, differs: "there is no other store to upload to"},
-		{pattern: "GET /bundle_stores", serve: s.bundleStores, differs: "always empty"},
+func (s *Server) contentsRoutes() []rest.Route {
+	return append(s.netcatRoutes(), []rest.Route{
+		{Pattern: "GET /bundles/{uuid}/contents/info/{path...}", Serve: s.contentsInfo, Public: true, Worker: true, WorkerToken: true, Differs: "messages of the refusals; a read of a running bundle fails when its worker has not checked in for 15 s, with Retry-After"},
+		{Pattern: "GET /bundles/{uuid}/contents/blob/{path...}", Serve: s.contentsBlob, Public: true, Worker: true, WorkerToken: true, Differs: "contents are sent with X-Content-Type-Options and a Content-Security-Policy, so that a browser does not run them"},
+		{Pattern: "PUT /bundles/{uuid}/contents/blob/{$}", Serve: s.upload, Worker: true, WorkerToken: true, Waits: true, Differs: "archives that lead out of the bundle, pipes, and files that end early are refused with the reason; several gzip members are all read; bytes are reserved from the quota as they come; URLs with private addresses are refused unless the operator allows them; of a git repository the files are stored, without .git; ftp is refused"},
+		{Pattern: "POST /bundle_stores", Serve: s.addBundleStore, Differs: "refused: the server keeps all contents itself"},
+		{Pattern: "GET /bundles/{uuid}/locations/{$}", Serve: s.locations, Differs: "always empty: contents come from this server"},
+		{Pattern: "POST /bundles/{uuid}/locations/{$}", Serve: s.addLocation, Differs: "there is no other store to upload to"},
+		{Pattern: "GET /bundle_stores", Serve: s.bundleStores, Differs: "always empty"},
 	}...)
 }
 
@@ -46,16 +48,16 @@ func (p location) target() codalab.Target {
 // its user.
 func (s *Server) locate(ctx context.Context, u store.User, uuid, subpath string) (location, error) {
 	if u.OnlyWorker != "" {
-		if _, err := s.readable(ctx, u, uuid); err != nil {
+		if _, err := s.access.Readable(ctx, u, uuid); err != nil {
 			return location{}, err
 		}
-		u = anyWorker(u)
+		u = access.AnyWorker(u)
 	}
 	p, err := s.follow(ctx, u, uuid, subpath)
-	if !u.IsWorker || !hasStatus(err, http.StatusForbidden) {
+	if !u.IsWorker || !rest.HasStatus(err, http.StatusForbidden) {
 		return p, err
 	}
-	if _, no := s.readable(ctx, u, uuid); no != nil {
+	if _, no := s.access.Readable(ctx, u, uuid); no != nil {
 		return location{}, no
 	}
 	owners, failed := s.Store.InputOwners(ctx, u.ID, uuid)
@@ -79,7 +81,7 @@ func (s *Server) follow(ctx context.Context, u store.User, uuid, subpath string)
 	const most = 100 // dependencies cannot form a cycle; the bound is for a damaged database
 	p := strings.TrimPrefix(path.Clean("/"+subpath), "/")
 	for range most {
-		b, err := s.readable(ctx, u, uuid)
+		b, err := s.access.Readable(ctx, u, uuid)
 		if err != nil {
 			return location{}, err
 		}
@@ -89,7 +91,7 @@ func (s *Server) follow(ctx context.Context, u store.User, uuid, subpath string)
 		}
 		uuid, p = d.ParentUUID, strings.TrimPrefix(path.Join("/", d.ParentPath, rest), "/")
 	}
-	return location{}, refuse(http.StatusNotFound, "Path '%s' leads through too many bundles", subpath)
+	return location{}, rest.Refuse(http.StatusNotFound, "Path '%s' leads through too many bundles", subpath)
 }
 
 // dependencyAt returns the dependency of a bundle that contains a path, and the path in it.
@@ -110,7 +112,7 @@ func dependencyAt(b store.Bundle, p string) (d codalab.Dependency, rest string, 
 func (s *Server) describe(ctx context.Context, p location, depth int) (info codalab.TargetInfo, err error) {
 	switch p.State { //nolint:exhaustive // in other states a bundle has stored contents or none
 	case codalab.StatePreparing:
-		return info, refuse(http.StatusNotFound, "Bundle %s hasn't started running yet, files not available", p.UUID)
+		return info, rest.Refuse(http.StatusNotFound, "Bundle %s hasn't started running yet, files not available", p.UUID)
 	case codalab.StateWorkerOffline:
 		return info, s.awayRefusal(p.Bundle)
 	case codalab.StateRunning:
@@ -122,7 +124,7 @@ func (s *Server) describe(ctx context.Context, p location, depth int) (info coda
 			if a.Done != nil {
 				a.Done()
 			}
-			return info, refuse(http.StatusBadGateway, "The worker that runs bundle %s gave no description", p.UUID)
+			return info, rest.Refuse(http.StatusBadGateway, "The worker that runs bundle %s gave no description", p.UUID)
 		}
 		info = *a.TargetInfo
 	default:
@@ -156,7 +158,7 @@ func (p location) refusal(err error) error {
 	if status == http.StatusInternalServerError {
 		return err
 	}
-	return refuse(status, "%s", message)
+	return rest.Refuse(status, "%s", message)
 }
 
 // contentsInfo describes a target (codalab/rest/bundles.py: _fetch_bundle_contents_info).
@@ -165,7 +167,7 @@ func (s *Server) contentsInfo(w http.ResponseWriter, r *http.Request, u store.Us
 	if d := r.URL.Query().Get("depth"); d != "" {
 		var err error
 		if depth, err = strconv.Atoi(d); err != nil || depth < 0 {
-			return refuse(http.StatusBadRequest, "Depth must be at least 0")
+			return rest.Refuse(http.StatusBadRequest, "Depth must be at least 0")
 		}
 	}
 	return retryMoved(func() error {
@@ -177,7 +179,7 @@ func (s *Server) contentsInfo(w http.ResponseWriter, r *http.Request, u store.Us
 		if err != nil {
 			return err
 		}
-		return writeDocument(w, info, nil)
+		return rest.WriteDocument(w, info, nil)
 	})
 }
 
@@ -189,7 +191,7 @@ func retryMoved(read func() error) error {
 			return err
 		}
 	}
-	return refuse(http.StatusNotFound, "The bundle is changing too fast; try again")
+	return rest.Refuse(http.StatusNotFound, "The bundle is changing too fast; try again")
 }
 
 // openStored opens the directory that contains a stored target: in the store, or where a link
@@ -213,14 +215,14 @@ func (s *Server) openStored(p location) (root *os.Root, at string, err error) {
 func (s *Server) openLink(p location, link string) (root *os.Root, at string, err error) {
 	clean, dir, ok := s.linkRoot(link)
 	if !ok {
-		return nil, "", refuse(http.StatusNotFound, "Bundle %s is a link to %s, which this server does not read", p.UUID, link)
+		return nil, "", rest.Refuse(http.StatusNotFound, "Bundle %s is a link to %s, which this server does not read", p.UUID, link)
 	}
 	below, err := filepath.Rel(dir, clean)
 	if err == nil {
 		root, at, err = openBelow(dir, below)
 	}
 	if err != nil {
-		return nil, "", refuse(http.StatusNotFound, "Bundle %s is a link to %s, which this server cannot read", p.UUID, link)
+		return nil, "", rest.Refuse(http.StatusNotFound, "Bundle %s is a link to %s, which this server cannot read", p.UUID, link)
 	}
 	return root, at, nil
 }
@@ -260,17 +262,17 @@ func openBelow(dir, below string) (_ *os.Root, at string, err error) {
 // locations answers that contents are available only from this server, for all bundles: cl asks
 // for those of private ones too (codalab/rest/bundles.py: _fetch_locations).
 func (s *Server) locations(w http.ResponseWriter, _ *http.Request, _ store.User) error {
-	return writeDocument(w, []string{}, nil)
+	return rest.WriteDocument(w, []string{}, nil)
 }
 
 // addLocation answers a client that asks whether it may upload to another store: it may not
 // (codalab/rest/bundles.py: _add_bundle_location).
 func (s *Server) addLocation(w http.ResponseWriter, r *http.Request, u store.User) error {
 	uuid := r.PathValue("uuid")
-	if _, err := s.writable(r.Context(), u, uuid); err != nil {
+	if _, err := s.access.Writable(r.Context(), u, uuid); err != nil {
 		return err
 	}
-	objects, err := readObjects(w, r)
+	objects, err := rest.ReadObjects(w, r)
 	if err != nil {
 		return err
 	}
@@ -278,12 +280,12 @@ func (s *Server) addLocation(w http.ResponseWriter, r *http.Request, u store.Use
 		Store *string `json:"bundle_store_uuid"`
 	}
 	if objects[0].Decode(&in) != nil {
-		return refuse(http.StatusBadRequest, "bundle_store_uuid must be a uuid or null")
+		return rest.Refuse(http.StatusBadRequest, "bundle_store_uuid must be a uuid or null")
 	}
 	if in.Store != nil {
 		return noStore(*in.Store)
 	}
-	bypass, err := boolParam(r.URL.Query(), "need_bypass", false)
+	bypass, err := rest.BoolParam(r.URL.Query(), "need_bypass", false)
 	if err != nil {
 		return err
 	}
@@ -291,7 +293,7 @@ func (s *Server) addLocation(w http.ResponseWriter, r *http.Request, u store.Use
 	if bypass { // null is for "not possible"
 		attributes["bundle_conn_str"], attributes["index_conn_str"], attributes["bundle_url"] = nil, nil, nil
 	}
-	return writeDocument(w, []any{map[string]any{"type": "bundle_locations", "attributes": attributes}}, nil)
+	return rest.WriteDocument(w, []any{map[string]any{"type": "bundle_locations", "attributes": attributes}}, nil)
 }
 
 // bundleStores answers that there are no stores beside the server's disk (codalab/rest/bundles.py:
@@ -300,13 +302,13 @@ func (s *Server) bundleStores(w http.ResponseWriter, r *http.Request, _ store.Us
 	if name := r.URL.Query().Get("name"); name != "" {
 		return noStore(name)
 	}
-	return writeDocument(w, []string{}, nil)
+	return rest.WriteDocument(w, []string{}, nil)
 }
 
 // addBundleStore refuses to add a bundle store.
 func (s *Server) addBundleStore(_ http.ResponseWriter, _ *http.Request, u store.User) error {
 	if !u.Root() {
-		return refuse(http.StatusForbidden, "Only root user can create bundle stores.")
+		return rest.Refuse(http.StatusForbidden, "Only root user can create bundle stores.")
 	}
-	return refuse(http.StatusBadRequest, "This server keeps all contents in its own data directory and has no other bundle stores")
+	return rest.Refuse(http.StatusBadRequest, "This server keeps all contents in its own data directory and has no other bundle stores")
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -28,11 +29,11 @@ type newBundle struct {
 // _create_bundles).
 func (s *Server) createBundles(w http.ResponseWriter, r *http.Request, u store.User) error {
 	ctx, q := r.Context(), r.URL.Query()
-	detached, err := boolParam(q, "detached", false)
+	detached, err := rest.BoolParam(q, "detached", false)
 	if err != nil {
 		return err
 	}
-	waits, err := boolParam(q, "wait_for_upload", false)
+	waits, err := rest.BoolParam(q, "wait_for_upload", false)
 	if err != nil {
 		return err
 	}
@@ -45,15 +46,15 @@ func (s *Server) createBundles(w http.ResponseWriter, r *http.Request, u store.U
 	case detached:
 		at = store.Place{}
 	case at.Worksheet == "":
-		return refuse(http.StatusBadRequest, "A worksheet is needed to create bundles, or detached=1")
+		return rest.Refuse(http.StatusBadRequest, "A worksheet is needed to create bundles, or detached=1")
 	default:
-		sheet, err := s.changeable(ctx, u, at.Worksheet)
+		sheet, err := s.access.Changeable(ctx, u, at.Worksheet)
 		if err != nil {
 			return err
 		}
 		anonymous = sheet.IsAnonymous // bundles inherit it
 	}
-	objects, err := readObjects(w, r)
+	objects, err := rest.ReadObjects(w, r)
 	if err != nil {
 		return err
 	}
@@ -74,12 +75,12 @@ func (s *Server) createBundles(w http.ResponseWriter, r *http.Request, u store.U
 	s.changed(uuids...)
 	var taken *store.TakenError
 	if errors.As(err, &taken) {
-		err = refuse(http.StatusBadRequest, "Bundle %s exists already", taken.UUID)
+		err = rest.Refuse(http.StatusBadRequest, "Bundle %s exists already", taken.UUID)
 	}
 	if err != nil {
 		return err
 	}
-	return writeDocument(w, answer, nil)
+	return rest.WriteDocument(w, answer, nil)
 }
 
 // readPlace returns where new bundles are wanted.
@@ -88,12 +89,12 @@ func readPlace(q url.Values) (store.Place, error) {
 	if after := q.Get("after_sort_key"); after != "" {
 		key, err := strconv.ParseInt(after, 10, 64)
 		if err != nil {
-			return at, refuse(http.StatusBadRequest, "after_sort_key must be a whole number, not '%s'", after)
+			return at, rest.Refuse(http.StatusBadRequest, "after_sort_key must be a whole number, not '%s'", after)
 		}
 		at.After = &key
 	}
 	var err error
-	at.BlankBefore, err = boolParam(q, "after_image", false)
+	at.BlankBefore, err = rest.BoolParam(q, "after_image", false)
 	return at, err
 }
 
@@ -101,31 +102,31 @@ func readPlace(q url.Values) (store.Place, error) {
 func (s *Server) checkNew(ctx context.Context, u store.User, o codalab.Object, waits bool) (store.Bundle, error) {
 	var in newBundle
 	if err := o.Decode(&in); err != nil {
-		return store.Bundle{}, refuse(http.StatusBadRequest, "A bundle's attributes have the wrong types")
+		return store.Bundle{}, rest.Refuse(http.StatusBadRequest, "A bundle's attributes have the wrong types")
 	}
 	if codalab.MetadataKeys(in.Type) == nil {
-		return store.Bundle{}, refuse(http.StatusBadRequest, "This server cannot create bundles of type '%s', only dataset, program, make and run", in.Type)
+		return store.Bundle{}, rest.Refuse(http.StatusBadRequest, "This server cannot create bundles of type '%s', only dataset, program, make and run", in.Type)
 	}
 	if in.Metadata == nil {
 		in.Metadata = codalab.Metadata{}
 	}
 	if err := codalab.CheckMetadata(in.Type, in.Metadata, true); err != nil {
-		return store.Bundle{}, refuse(http.StatusBadRequest, "%s", err)
+		return store.Bundle{}, rest.Refuse(http.StatusBadRequest, "%s", err)
 	}
 	if err := checkName(in.Metadata.String("name")); err != nil {
 		return store.Bundle{}, err
 	}
-	if err := checkTextSize(in.Metadata, deref(in.Command)); err != nil {
+	if err := checkTextSize(in.Metadata, rest.Deref(in.Command)); err != nil {
 		return store.Bundle{}, err
 	}
 	if in.UUID == "" {
 		in.UUID = codalab.NewUUID()
 	}
 	if !codalab.IsUUID(in.UUID) {
-		return store.Bundle{}, refuse(http.StatusBadRequest, "'%s' is not a uuid", in.UUID)
+		return store.Bundle{}, rest.Refuse(http.StatusBadRequest, "'%s' is not a uuid", in.UUID)
 	}
 	if why := quotaOf(s.liveUser(u)).RefusesNew(); why != "" {
-		return store.Bundle{}, refuse(http.StatusBadRequest, "%s", why)
+		return store.Bundle{}, rest.Refuse(http.StatusBadRequest, "%s", why)
 	}
 	b := store.Bundle{
 		UUID: in.UUID, Type: in.Type, OwnerID: u.ID,
@@ -148,8 +149,8 @@ func (s *Server) checkNew(ctx context.Context, u store.User, o codalab.Object, w
 }
 
 func (s *Server) checkNewRun(ctx context.Context, u store.User, in newBundle, b store.Bundle) (store.Bundle, error) {
-	if strings.TrimSpace(deref(in.Command)) == "" {
-		return b, refuse(http.StatusBadRequest, "A run needs a command")
+	if strings.TrimSpace(rest.Deref(in.Command)) == "" {
+		return b, rest.Refuse(http.StatusBadRequest, "A run needs a command")
 	}
 	b.Command = in.Command
 	for _, key := range []string{"actions", "remote_history"} {
@@ -165,24 +166,24 @@ func (s *Server) addDependencies(ctx context.Context, u store.User, in newBundle
 	taken := map[string]bool{}
 	for _, d := range in.Dependencies {
 		if !codalab.IsUUID(d.ParentUUID) {
-			return b, refuse(http.StatusBadRequest, "Dependency '%s' names no bundle: '%s'", d.ChildPath, d.ParentUUID)
+			return b, rest.Refuse(http.StatusBadRequest, "Dependency '%s' names no bundle: '%s'", d.ChildPath, d.ParentUUID)
 		}
 		// A key that begins with a slash is a path in the container.
 		if !withinBundle(strings.TrimLeft(d.ChildPath, "/")) || !withinBundle(d.ParentPath) {
-			return b, refuse(http.StatusBadRequest, "Dependency '%s' leads out of a bundle", d.ChildPath)
+			return b, rest.Refuse(http.StatusBadRequest, "Dependency '%s' leads out of a bundle", d.ChildPath)
 		}
 		if len(d.ChildPath) > maxKey {
-			return b, refuse(http.StatusBadRequest, "The key of a dependency may have %d bytes, not %d", maxKey, len(d.ChildPath))
+			return b, rest.Refuse(http.StatusBadRequest, "The key of a dependency may have %d bytes, not %d", maxKey, len(d.ChildPath))
 		}
 		if in.Type == codalab.TypeMake && path.IsAbs(d.ChildPath) {
-			return b, refuse(http.StatusBadRequest, "Invalid key for dependency: %s", d.ChildPath)
+			return b, rest.Refuse(http.StatusBadRequest, "Invalid key for dependency: %s", d.ChildPath)
 		}
 		if taken[path.Clean(d.ChildPath)] {
-			return b, refuse(http.StatusBadRequest, "Dependency '%s' is given twice", d.ChildPath)
+			return b, rest.Refuse(http.StatusBadRequest, "Dependency '%s' is given twice", d.ChildPath)
 		}
 		taken[path.Clean(d.ChildPath)] = true
-		parent, err := s.readable(ctx, u, d.ParentUUID)
-		if err != nil && !hasStatus(err, http.StatusNotFound) {
+		parent, err := s.access.Readable(ctx, u, d.ParentUUID)
+		if err != nil && !rest.HasStatus(err, http.StatusNotFound) {
 			return b, err
 		}
 		b.Dependencies = append(b.Dependencies, codalab.Dependency{
@@ -204,7 +205,7 @@ func checkTextSize(m codalab.Metadata, command string) error {
 		return fmt.Errorf("encode metadata: %w", err)
 	}
 	if n := len(text) + len(command); n > maxText {
-		return refuse(http.StatusRequestEntityTooLarge, "The metadata and the command have %d bytes, and may have %d", n, maxText)
+		return rest.Refuse(http.StatusRequestEntityTooLarge, "The metadata and the command have %d bytes, and may have %d", n, maxText)
 	}
 	return nil
 }
@@ -214,7 +215,7 @@ func checkName(name string) error {
 	if codalab.IsName(name) {
 		return checkNameSize(name)
 	}
-	return refuse(http.StatusBadRequest, "Invalid name '%s'. Name must start with a letter or underscore and can only contain letters, digits, underscores, periods, and dashes.", name)
+	return rest.Refuse(http.StatusBadRequest, "Invalid name '%s'. Name must start with a letter or underscore and can only contain letters, digits, underscores, periods, and dashes.", name)
 }
 
 // checkGroupName refuses a name that a worksheet or group cannot have (codalab/rest/schemas.py:
@@ -223,7 +224,7 @@ func checkGroupName(name string) error {
 	if codalab.IsName(name) {
 		return checkNameSize(name)
 	}
-	return refuse(http.StatusBadRequest, `Names must match ^[a-zA-Z_][a-zA-Z0-9_\.\-]*$, was %s`, name)
+	return rest.Refuse(http.StatusBadRequest, `Names must match ^[a-zA-Z_][a-zA-Z0-9_\.\-]*$, was %s`, name)
 }
 
 // maxName bounds names, as CodaLab's own database does, and maxKey the keys of dependencies. Indexes of
@@ -235,7 +236,7 @@ const (
 
 func checkNameSize(name string) error {
 	if len(name) > maxName {
-		return refuse(http.StatusBadRequest, "A name may have %d bytes, not %d", maxName, len(name))
+		return rest.Refuse(http.StatusBadRequest, "A name may have %d bytes, not %d", maxName, len(name))
 	}
 	return nil
 }

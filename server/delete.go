@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/access"
+	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -25,7 +27,7 @@ func parseDeletion(q url.Values) (deletion, error) {
 	var d deletion
 	for name, to := range map[string]*bool{"force": &d.force, "recursive": &d.recursive, "data-only": &d.dataOnly, "dry-run": &d.dryRun} {
 		var err error
-		if *to, err = boolParam(q, name, false); err != nil {
+		if *to, err = rest.BoolParam(q, name, false); err != nil {
 			return d, err
 		}
 	}
@@ -40,7 +42,7 @@ func (s *Server) deleteBundles(w http.ResponseWriter, r *http.Request, u store.U
 	if err != nil {
 		return err
 	}
-	named, err := readIDs(w, r, "bundles")
+	named, err := rest.ReadIDs(w, r, "bundles")
 	if err != nil {
 		return err
 	}
@@ -53,7 +55,7 @@ func (s *Server) deleteBundles(w http.ResponseWriter, r *http.Request, u store.U
 			return err
 		}
 	}
-	return writeMeta(w, "ids", uuids)
+	return rest.WriteMeta(w, "ids", uuids)
 }
 
 // bundlesToDelete returns the bundles that a request deletes, or why it may not.
@@ -62,13 +64,13 @@ func (s *Server) bundlesToDelete(ctx context.Context, u store.User, named []stri
 	if err != nil {
 		return nil, err
 	}
-	found, have, err := s.bundlesFor(ctx, u, all)
+	found, have, err := s.access.BundlesFor(ctx, u, all)
 	if err != nil {
 		return nil, err
 	}
 	if others := all[len(named):]; len(others) > 0 && !how.recursive {
 		if !how.force {
-			return nil, refuse(http.StatusBadRequest, "Can't delete bundles %s because the following bundles depend on them:\n  %s",
+			return nil, rest.Refuse(http.StatusBadRequest, "Can't delete bundles %s because the following bundles depend on them:\n  %s",
 				strings.Join(named, " "), strings.Join(spellBundles(others, found, have), "\n  "))
 		}
 		all = named
@@ -76,10 +78,10 @@ func (s *Server) bundlesToDelete(ctx context.Context, u store.User, named []stri
 	for _, uuid := range all {
 		b, ok := found[uuid]
 		if !ok {
-			return nil, refuse(http.StatusNotFound, "Could not find bundle with uuid %s", uuid)
+			return nil, rest.Refuse(http.StatusNotFound, "Could not find bundle with uuid %s", uuid)
 		}
 		if have[uuid] < store.PermissionAll {
-			return nil, forbidden(u, "bundle", uuid, have[uuid], store.PermissionAll)
+			return nil, access.Forbidden(u, "bundle", uuid, have[uuid], store.PermissionAll)
 		}
 		if err := deletable(b); err != nil {
 			return nil, err
@@ -89,7 +91,7 @@ func (s *Server) bundlesToDelete(ctx context.Context, u store.User, named []stri
 	if err != nil {
 		return nil, err
 	}
-	may, err := s.worksheetPermissions(ctx, u, slices.Concat(slices.Collect(maps.Values(hosts))...)...)
+	may, err := s.access.WorksheetPermissions(ctx, u, slices.Concat(slices.Collect(maps.Values(hosts))...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -120,10 +122,10 @@ func deletable(b store.Bundle) error {
 		codalab.StateMaking, codalab.StateStarting, codalab.StatePreparing, codalab.StateRunning, codalab.StateFinalizing,
 	}
 	if slices.Contains(active, b.State) {
-		return refuse(http.StatusBadRequest, "Can't delete bundles: %s. For run bundles, kill them first. "+
+		return rest.Refuse(http.StatusBadRequest, "Can't delete bundles: %s. For run bundles, kill them first. "+
 			"Bundles stuck not running will eventually automatically be moved to a state where they can be deleted.", b.UUID)
 	}
-	return bundleNotFrozen(b)
+	return access.BundleNotFrozen(b)
 }
 
 // checkHosts refuses to delete a bundle for the worksheets that show it. may has the user's permissions
@@ -149,13 +151,13 @@ func checkHosts(uuid string, hosts []store.Worksheet, may map[string]int, force 
 	}
 	switch {
 	case len(frozen) > 0:
-		return refuse(http.StatusBadRequest, "Can't delete bundle %s because it appears in frozen worksheets (need to delete worksheet first):\n  %s",
+		return rest.Refuse(http.StatusBadRequest, "Can't delete bundle %s because it appears in frozen worksheets (need to delete worksheet first):\n  %s",
 			uuid, strings.Join(frozen, "\n  "))
 	case len(all) > 1 && !force:
-		return refuse(http.StatusBadRequest, "Can't delete bundle %s because it appears in multiple worksheets (--force to override):\n  %s",
+		return rest.Refuse(http.StatusBadRequest, "Can't delete bundle %s because it appears in multiple worksheets (--force to override):\n  %s",
 			uuid, strings.Join(all, "\n  "))
 	case others && !force: // there is one worksheet, and it is frozen
-		return refuse(http.StatusBadRequest, "Can't delete bundle %s because it appears in a frozen worksheet of another user (--force to override):\n  %s",
+		return rest.Refuse(http.StatusBadRequest, "Can't delete bundle %s because it appears in a frozen worksheet of another user (--force to override):\n  %s",
 			uuid, all[0])
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/cl-slurm/cl-slurm/server/hub"
+	"github.com/cl-slurm/cl-slurm/server/rest"
 )
 
 // doorbell serves a worker's websocket (codalab/bin/ws_server.py: worker_handler). Like CodaLab's own
@@ -17,18 +18,18 @@ func (s *Server) doorbell(w http.ResponseWriter, r *http.Request) {
 	const before = "/worker/"
 	at := strings.LastIndex(r.URL.Path, before)
 	if at < 0 || at+len(before) == len(r.URL.Path) {
-		s.answerError(w, r, refuse(http.StatusNotFound, "Not found: '%s'", r.URL.Path))
+		s.AnswerError(w, r, rest.Refuse(http.StatusNotFound, "Not found: '%s'", r.URL.Path))
 		return
 	}
 	bell, err := s.hub.Bells.Add(r.URL.Path[at+len(before):], s.clientAddress(r))
 	switch {
 	case errors.Is(err, hub.ErrStopped):
-		err = refuse(http.StatusServiceUnavailable, "The server stops.")
+		err = rest.Refuse(http.StatusServiceUnavailable, "The server stops.")
 	case errors.Is(err, hub.ErrTooMany):
-		err = refuse(http.StatusServiceUnavailable, "Too many websockets are open. Workers need none.")
+		err = rest.Refuse(http.StatusServiceUnavailable, "Too many websockets are open. Workers need none.")
 	}
 	if err != nil {
-		s.answerError(w, r, err)
+		s.AnswerError(w, r, err)
 		return
 	}
 	defer bell.Close()

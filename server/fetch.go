@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/internal/termtext"
+	"github.com/cl-slurm/cl-slurm/server/rest"
 )
 
 const (
@@ -199,7 +200,7 @@ type fetchedBody struct {
 // Read reads on, and fails if the body comes too slowly.
 func (b *fetchedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if b.step += n; b.step >= paceStep {
+	if b.step += n; b.step >= rest.PaceStep {
 		b.step = 0
 		b.timer.Reset(b.every)
 	}

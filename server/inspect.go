@@ -16,7 +16,7 @@ func (s *Server) inspect(ctx context.Context, now time.Time) {
 	}
 	s.oldFailed = now
 	stuck, err := s.Store.CreatedBefore(ctx, now.Add(-plan.StuckAfter), plan.Expiring()...)
-	s.logError(ctx, "list old bundles", err)
+	s.LogError(ctx, "list old bundles", err)
 	s.changeAll(ctx, "fail old bundles", stuck, func(b plan.Bundle) plan.Bundle { return b.Expire(now) })
 }
 
@@ -26,6 +26,6 @@ func (s *Server) changeAll(ctx context.Context, doing string, uuids []string, ne
 		return
 	}
 	_, err := s.transitions(ctx, uuids, next)
-	s.logError(ctx, doing, err)
+	s.LogError(ctx, doing, err)
 	s.changed(uuids...)
 }

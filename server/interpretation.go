@@ -15,16 +15,17 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/contents"
 	"github.com/cl-slurm/cl-slurm/server/interpret"
+	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-func (s *Server) interpretRoutes() []route {
-	return []route{
-		{pattern: "GET /interpret/worksheet/{uuid}", serve: s.interpretWorksheet, public: true, differs: "a mistake in one item becomes a block that tells of it; regular expressions are RE2; files, tables and searches are bounded"},
-		{pattern: "POST /interpret/genpath-table-contents", serve: s.interpretTable, public: true, differs: "bounded, as above"},
-		{pattern: "POST /interpret/file-genpaths", serve: s.interpretFiles, public: true, differs: "bounded, as above"},
-		{pattern: "POST /worksheets/{uuid}/raw", serve: s.setLines},
-		{pattern: "PUT /worksheets/{uuid}/raw", serve: s.setLines},
+func (s *Server) interpretRoutes() []rest.Route {
+	return []rest.Route{
+		{Pattern: "GET /interpret/worksheet/{uuid}", Serve: s.interpretWorksheet, Public: true, Differs: "a mistake in one item becomes a block that tells of it; regular expressions are RE2; files, tables and searches are bounded"},
+		{Pattern: "POST /interpret/genpath-table-contents", Serve: s.interpretTable, Public: true, Differs: "bounded, as above"},
+		{Pattern: "POST /interpret/file-genpaths", Serve: s.interpretFiles, Public: true, Differs: "bounded, as above"},
+		{Pattern: "POST /worksheets/{uuid}/raw", Serve: s.setLines},
+		{Pattern: "PUT /worksheets/{uuid}/raw", Serve: s.setLines},
 	}
 }
 
@@ -32,11 +33,11 @@ func (s *Server) interpretRoutes() []route {
 // fetch_interpreted_worksheet).
 func (s *Server) interpretWorksheet(w http.ResponseWriter, r *http.Request, u store.User) error {
 	ctx, q := r.Context(), r.URL.Query()
-	brief, err := boolParam(q, "brief", false)
+	brief, err := rest.BoolParam(q, "brief", false)
 	if err != nil {
 		return err
 	}
-	sheet, have, err := s.openWorksheet(ctx, u, r.PathValue("uuid"), store.PermissionRead)
+	sheet, have, err := s.access.OpenWorksheet(ctx, u, r.PathValue("uuid"), store.PermissionRead)
 	if err != nil {
 		return err
 	}
@@ -52,7 +53,7 @@ func (s *Server) interpretWorksheet(w http.ResponseWriter, r *http.Request, u st
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, whole)
+	return rest.WriteJSON(w, http.StatusOK, whole)
 }
 
 // withMeta returns an object with the server's version, which all of CodaLab's answers have.
@@ -75,14 +76,14 @@ func (s *Server) interpretTable(w http.ResponseWriter, r *http.Request, u store.
 	var in struct {
 		Contents []map[string]json.RawMessage `json:"contents"`
 	}
-	if err := readJSON(w, r, &in); err != nil {
+	if err := rest.ReadJSON(w, r, &in); err != nil {
 		return err
 	}
 	rows, err := s.interpreter(u).TableContents(r.Context(), in.Contents)
 	if err != nil {
 		return usage(err)
 	}
-	return writeJSON(w, http.StatusOK, map[string]any{"contents": rows, "meta": map[string]string{"version": codalab.Version}})
+	return rest.WriteJSON(w, http.StatusOK, map[string]any{"contents": rows, "meta": map[string]string{"version": codalab.Version}})
 }
 
 // interpretFiles reads genpaths of files (codalab/rest/interpret.py: interpret_file_genpaths).
@@ -90,25 +91,25 @@ func (s *Server) interpretFiles(w http.ResponseWriter, r *http.Request, u store.
 	var in struct {
 		Queries []interpret.Query `json:"queries"`
 	}
-	if err := readJSON(w, r, &in); err != nil {
+	if err := rest.ReadJSON(w, r, &in); err != nil {
 		return err
 	}
 	values, err := s.interpreter(u).FileGenpaths(r.Context(), in.Queries)
 	if err != nil {
 		return usage(err)
 	}
-	return writeDocument(w, values, nil)
+	return rest.WriteDocument(w, values, nil)
 }
 
 // setLines replaces the items of a worksheet by those that a person has written as lines
 // (codalab/rest/worksheets.py: update_worksheet_raw).
 func (s *Server) setLines(w http.ResponseWriter, r *http.Request, u store.User) error {
 	ctx := r.Context()
-	text, err := readBody(w, r)
+	text, err := rest.ReadBody(w, r)
 	if err != nil {
 		return err
 	}
-	sheet, err := s.changeable(ctx, u, r.PathValue("uuid"))
+	sheet, err := s.access.Changeable(ctx, u, r.PathValue("uuid"))
 	if err != nil {
 		return err
 	}
@@ -118,10 +119,10 @@ func (s *Server) setLines(w http.ResponseWriter, r *http.Request, u store.User) 
 	}
 	parsed, err := interpret.ParseForm(lines, interpret.Resolver{
 		Bundle: func(spec string) (string, error) {
-			return s.resolveBundle(ctx, u, sheet.UUID, spec)
+			return s.access.ResolveBundle(ctx, u, sheet.UUID, spec)
 		},
 		Worksheet: func(spec string) (string, error) {
-			found, err := s.resolveWorksheet(ctx, u, spec)
+			found, err := s.access.ResolveWorksheet(ctx, u, spec)
 			return found.UUID, shownMistake(err)
 		},
 	})
@@ -150,16 +151,16 @@ func (s *Server) setLines(w http.ResponseWriter, r *http.Request, u store.User) 
 func usage(err error) error {
 	var mistake *interpret.UsageError
 	if errors.As(err, &mistake) {
-		return refuse(http.StatusBadRequest, "%s", mistake.Message)
+		return rest.Refuse(http.StatusBadRequest, "%s", mistake.Message)
 	}
 	return err
 }
 
 // shownMistake makes a user's mistake of a refusal, for package interpret.
 func shownMistake(err error) error {
-	var no *refusal
+	var no *rest.Refusal
 	if errors.As(err, &no) {
-		return &interpret.UsageError{Message: no.message}
+		return &interpret.UsageError{Message: no.Message}
 	}
 	return err
 }
@@ -223,7 +224,7 @@ func (s *Server) readStartFromWorker(ctx context.Context, p location, limit int6
 		return nil, err
 	}
 	if a.Data == nil {
-		return nil, refuse(http.StatusBadGateway, "The worker that runs bundle %s sent no data", p.UUID)
+		return nil, rest.Refuse(http.StatusBadGateway, "The worker that runs bundle %s sent no data", p.UUID)
 	}
 	defer a.Done()
 	zr, err := gzip.NewReader(a.Data) // always gzip from a worker
@@ -240,9 +241,9 @@ func (s *Server) readStartFromWorker(ctx context.Context, p location, limit int6
 // readError is an error of readStart as package interpret wants it.
 func readError(err error) error {
 	switch {
-	case hasStatus(err, http.StatusNotFound):
+	case rest.HasStatus(err, http.StatusNotFound):
 		return fmt.Errorf("%w: %w", fs.ErrNotExist, err)
-	case hasStatus(err, http.StatusForbidden):
+	case rest.HasStatus(err, http.StatusForbidden):
 		return fmt.Errorf("%w: %w", fs.ErrPermission, err)
 	}
 	return err

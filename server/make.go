@@ -17,6 +17,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/interruptible"
 	"github.com/cl-slurm/cl-slurm/internal/turns"
+	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -105,7 +106,7 @@ func (s *Server) make(ctx, making context.Context, b store.Bundle) {
 			return nil
 		})
 	}
-	var no *refusal
+	var no *rest.Refusal
 	var quota *quotaError
 	if err == nil || making.Err() != nil {
 		return
@@ -117,12 +118,12 @@ func (s *Server) make(ctx, making context.Context, b store.Bundle) {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		message = "The server's disk is full"
 	}
-	s.logError(ctx, "make bundle "+b.UUID, err)
+	s.LogError(ctx, "make bundle "+b.UUID, err)
 	_, err = s.Store.Change(ctx, b.UUID, func(b *store.Bundle) error {
 		become(b, planned(*b).FailMaking(message))
 		return nil
 	})
-	s.logError(ctx, "fail make bundle "+b.UUID, err)
+	s.LogError(ctx, "fail make bundle "+b.UUID, err)
 }
 
 // copyDependencies copies the targets of a bundle's dependencies to their keys. If the only key is
@@ -145,8 +146,8 @@ func (s *Server) copyDependencies(ctx context.Context, b store.Bundle, to *os.Ro
 			return err
 		}
 		from, at, err := s.openStored(p)
-		if hasStatus(err, http.StatusNotFound) {
-			return refuse(400, "Invalid dependency %s", target)
+		if rest.HasStatus(err, http.StatusNotFound) {
+			return rest.Refuse(400, "Invalid dependency %s", target)
 		}
 		if err != nil {
 			return err
@@ -157,9 +158,9 @@ func (s *Server) copyDependencies(ctx context.Context, b store.Bundle, to *os.Ro
 		err = errors.Join(c.copyTarget(at, path.Join(store.ContentsPath, d.ChildPath)), from.Close())
 		switch {
 		case errors.Is(err, fs.ErrExist):
-			return refuse(400, "Invalid key for dependency: %s: it is there already", d.ChildPath)
+			return rest.Refuse(400, "Invalid key for dependency: %s: it is there already", d.ChildPath)
 		case errors.Is(err, fs.ErrNotExist), errors.Is(err, errNoCopy), errors.Is(err, syscall.ENOTDIR):
-			return refuse(400, "Invalid dependency %s", target)
+			return rest.Refuse(400, "Invalid dependency %s", target)
 		case err != nil:
 			return err
 		}
@@ -219,7 +220,7 @@ func (c copier) directory(at, to string, info fs.FileInfo) error {
 		}
 		info, err := c.from.Lstat(path.Join(at, e.Name()))
 		if *c.left--; *c.left < 0 || err != nil {
-			return errors.Join(err, refuse(400, "The bundle would have more than %d files", maxEntries))
+			return errors.Join(err, rest.Refuse(400, "The bundle would have more than %d files", maxEntries))
 		}
 		switch {
 		case info.IsDir():

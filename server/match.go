@@ -30,7 +30,7 @@ func (s *Server) match(ctx context.Context, now time.Time, all bool) {
 		err = s.setClientele(ctx, offers, candidates)
 	}
 	if err != nil {
-		s.logError(ctx, "match bundles with workers", err)
+		s.LogError(ctx, "match bundles with workers", err)
 		return
 	}
 	s.applyDecisions(ctx, now, plan.Match(s.site, candidates, offers, held, quotas))
@@ -42,7 +42,7 @@ func (s *Server) applyDecisions(ctx context.Context, now time.Time, d plan.Decis
 		return
 	}
 	changed, err := s.transitions(ctx, d.Order, func(b plan.Bundle) plan.Bundle { return d.Apply(b, now) })
-	s.logError(ctx, "match bundles with workers", err)
+	s.LogError(ctx, "match bundles with workers", err)
 	var bundles []store.Bundle
 	for _, uuid := range d.Order {
 		if b, ok := changed[uuid]; ok {

@@ -60,7 +60,7 @@ func (s *Server) MetricsHandler() http.Handler {
 // health answers whether the server serves: 200 and "ok", or 503 if its database does not answer.
 func (s *Server) health(w http.ResponseWriter, r *http.Request) {
 	if err := s.Store.Ping(r.Context()); err != nil {
-		s.logError(r.Context(), "check health", err)
+		s.LogError(r.Context(), "check health", err)
 		http.Error(w, "the database does not answer", http.StatusServiceUnavailable)
 		return
 	}

@@ -12,13 +12,14 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server/hub"
+	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-func (s *Server) netcatRoutes() []route {
-	routes := []route{{pattern: "PUT /bundles/{uuid}/netcat/{port}/{$}", serve: s.netcat, public: true}}
+func (s *Server) netcatRoutes() []rest.Route {
+	routes := []rest.Route{{Pattern: "PUT /bundles/{uuid}/netcat/{port}/{$}", Serve: s.netcat, Public: true}}
 	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
-		routes = append(routes, route{pattern: method + " /bundles/{uuid}/netcurl/{port}/{path...}", serve: s.netcurl, public: true})
+		routes = append(routes, rest.Route{Pattern: method + " /bundles/{uuid}/netcurl/{port}/{path...}", Serve: s.netcurl, Public: true})
 	}
 	return routes
 }
@@ -27,21 +28,21 @@ func (s *Server) netcatRoutes() []route {
 // As on CodaLab's own server, whoever may read a bundle may do that: owners show demonstrations so
 // (codalab/rest/bundles.py: _netcat_bundle).
 func (s *Server) netcat(w http.ResponseWriter, r *http.Request, u store.User) error {
-	b, err := s.readable(r.Context(), u, r.PathValue("uuid"))
+	b, err := s.access.Readable(r.Context(), u, r.PathValue("uuid"))
 	if err != nil {
 		return err
 	}
 	var in struct {
 		Message string `json:"message"`
 	}
-	if err := readJSON(w, r, &in); err != nil {
+	if err := rest.ReadJSON(w, r, &in); err != nil {
 		return err
 	}
 	if b.State == codalab.StateWorkerOffline {
 		return s.awayRefusal(b)
 	}
 	if b.State != codalab.StateRunning {
-		return refuse(http.StatusForbidden, "Cannot netcat bundle, bundle not running.")
+		return rest.Refuse(http.StatusForbidden, "Cannot netcat bundle, bundle not running.")
 	}
 	data, done, err := s.talk(r, b, in.Message)
 	if err != nil {
@@ -64,16 +65,16 @@ func guardBrowser(h http.Header) {
 func (s *Server) talk(r *http.Request, b store.Bundle, text string) (data io.Reader, done func(), err error) {
 	port, err := strconv.Atoi(r.PathValue("port"))
 	if err != nil || port < 1 || port > 65535 {
-		return nil, nil, refuse(http.StatusNotFound, "Not found: '%s'", r.URL.Path)
+		return nil, nil, rest.Refuse(http.StatusNotFound, "Not found: '%s'", r.URL.Path)
 	}
 	const most = 64 << 10 // all messages to a worker are in memory, and in one answer
 	if len(text) > most {
-		return nil, nil, refuse(http.StatusRequestEntityTooLarge, "The message is larger than %d bytes", most)
+		return nil, nil, rest.Refuse(http.StatusRequestEntityTooLarge, "The message is larger than %d bytes", most)
 	}
 	a, err := s.askWorker(r.Context(), b, codalab.Message{Type: codalab.MessageNetcat, UUID: b.UUID, Port: port, Message: text})
 	switch {
 	case errors.Is(err, hub.ErrMoved):
-		return nil, nil, refuse(http.StatusForbidden, "Cannot netcat bundle, bundle not running.")
+		return nil, nil, rest.Refuse(http.StatusForbidden, "Cannot netcat bundle, bundle not running.")
 	case err != nil:
 		return nil, nil, err
 	case a.Data == nil: // CodaLab's worker sends no data if there are none
@@ -86,17 +87,17 @@ func (s *Server) talk(r *http.Request, b store.Bundle, text string) (data io.Rea
 // server, it does not forward the user's credentials, and passes on the answer's status
 // (codalab/rest/bundles.py: _netcurl_bundle).
 func (s *Server) netcurl(w http.ResponseWriter, r *http.Request, u store.User) error {
-	b, err := s.readable(r.Context(), u, r.PathValue("uuid"))
+	b, err := s.access.Readable(r.Context(), u, r.PathValue("uuid"))
 	if err != nil {
 		return err
 	}
 	switch {
 	case b.State.Final():
-		return refuse(http.StatusForbidden, "Cannot netcurl bundle, bundle already finalized.")
+		return rest.Refuse(http.StatusForbidden, "Cannot netcurl bundle, bundle already finalized.")
 	case b.State == codalab.StateWorkerOffline:
 		return s.awayRefusal(b)
 	case b.State != codalab.StateRunning:
-		return refuse(http.StatusForbidden, "Cannot netcurl bundle, bundle not running.")
+		return rest.Refuse(http.StatusForbidden, "Cannot netcurl bundle, bundle not running.")
 	}
 	text, err := requestText(w, r)
 	if err != nil {
@@ -109,7 +110,7 @@ func (s *Server) netcurl(w http.ResponseWriter, r *http.Request, u store.User) e
 	defer done()
 	answer, err := http.ReadResponse(bufio.NewReader(data), r)
 	if err != nil || answer.StatusCode < 200 {
-		return refuse(http.StatusBadGateway, "Port %s of bundle %s does not speak HTTP", r.PathValue("port"), b.UUID)
+		return rest.Refuse(http.StatusBadGateway, "Port %s of bundle %s does not speak HTTP", r.PathValue("port"), b.UUID)
 	}
 	defer answer.Body.Close() //nolint:errcheck // only read
 	for name, values := range answer.Header {
@@ -136,12 +137,12 @@ func notForwarded(name string) bool {
 
 // requestText is a request to forward, as it is on the wire. A message to a worker holds text only.
 func requestText(w http.ResponseWriter, r *http.Request) (string, error) {
-	body, err := readBody(w, r)
+	body, err := rest.ReadBody(w, r)
 	switch {
 	case err != nil:
 		return "", err
 	case !utf8.Valid(body):
-		return "", refuse(http.StatusBadRequest, "Only requests with text can be forwarded to a bundle")
+		return "", rest.Refuse(http.StatusBadRequest, "Only requests with text can be forwarded to a bundle")
 	}
 	_, at, _ := strings.Cut(r.URL.EscapedPath(), "/netcurl/")
 	_, at, _ = strings.Cut(at, "/")

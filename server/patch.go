@@ -1,13 +1,13 @@
 package server
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"strings"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/access"
+	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -23,20 +23,20 @@ type edit struct {
 // patchBundles changes bundles. Metadata is merged key by key (codalab/rest/bundles.py:
 // _update_bundles).
 func (s *Server) patchBundles(w http.ResponseWriter, r *http.Request, u store.User) error {
-	objects, err := readObjects(w, r)
+	objects, err := rest.ReadObjects(w, r)
 	if err != nil {
 		return err
 	}
 	edits := make([]edit, len(objects))
 	for i, o := range objects { // check all before changing any
 		if o.Decode(&edits[i]) != nil {
-			return refuse(http.StatusBadRequest, "A bundle's attributes have the wrong types")
+			return rest.Refuse(http.StatusBadRequest, "A bundle's attributes have the wrong types")
 		}
-		b, err := s.writable(r.Context(), u, o.ID)
+		b, err := s.access.Writable(r.Context(), u, o.ID)
 		if err != nil {
 			return err
 		}
-		if edits[i].owner, err = s.newOwner(r.Context(), o); err != nil {
+		if edits[i].owner, err = s.access.NewOwner(r.Context(), o); err != nil {
 			return err
 		}
 		edits[i].root = u.Root()
@@ -56,34 +56,17 @@ func (s *Server) patchBundles(w http.ResponseWriter, r *http.Request, u store.Us
 	return s.writeBundles(w, r, u, uuids)
 }
 
-// newOwner returns the id of the owner that a client gives an object; empty if the request names
-// none.
-func (s *Server) newOwner(ctx context.Context, o codalab.Object) (string, error) {
-	if rel, ok := o.Relationships["owner"]; !ok || string(rel.Data) == "null" {
-		return "", nil
-	}
-	id, err := linkedID(o, "owner")
-	if err != nil {
-		return "", err
-	}
-	u, err := s.Store.User(ctx, id)
-	if errors.Is(err, store.ErrNotFound) {
-		return "", refuse(http.StatusNotFound, "User %s not found", id)
-	}
-	return u.ID, err
-}
-
 // apply makes the change or refuses it.
 func (e edit) apply(b *store.Bundle) error {
 	freeze, thaw := len(e.Frozen) > 0 && string(e.Frozen) != "null", string(e.Frozen) == "null"
-	if err := bundleNotFrozen(*b); err != nil && !thaw {
+	if err := access.BundleNotFrozen(*b); err != nil && !thaw {
 		return err
 	}
 	if freeze && !b.State.Final() {
-		return refuse(http.StatusForbidden, "Cannot freeze bundle %s(%s), bundle is not in a final state.", b.UUID, b.Metadata.String("name"))
+		return rest.Refuse(http.StatusForbidden, "Cannot freeze bundle %s(%s), bundle is not in a final state.", b.UUID, b.Metadata.String("name"))
 	}
 	if err := codalab.CheckMetadata(b.Type, e.Metadata, false); err != nil {
-		return refuse(http.StatusBadRequest, "%s", err)
+		return rest.Refuse(http.StatusBadRequest, "%s", err)
 	}
 	if name, ok := e.Metadata["name"].(string); ok {
 		if err := checkName(name); err != nil {
@@ -96,7 +79,7 @@ func (e edit) apply(b *store.Bundle) error {
 	for key, value := range e.Metadata {
 		b.Metadata[key] = value
 	}
-	if err := checkTextSize(b.Metadata, deref(b.Command)); err != nil {
+	if err := checkTextSize(b.Metadata, rest.Deref(b.Command)); err != nil {
 		return err
 	}
 	if e.Metadata.Has("data_size") { // clients cannot change the size
@@ -114,7 +97,7 @@ func (e edit) apply(b *store.Bundle) error {
 	if freeze {
 		var at string
 		if json.Unmarshal(e.Frozen, &at) != nil {
-			return refuse(http.StatusBadRequest, "frozen must be a time or null")
+			return rest.Refuse(http.StatusBadRequest, "frozen must be a time or null")
 		}
 		b.Frozen = &at
 	}
@@ -129,20 +112,13 @@ func (e edit) checkUnfinished(b store.Bundle) error {
 		return nil
 	}
 	if e.owner != "" && e.owner != b.OwnerID {
-		return refuse(http.StatusForbidden, "Bundle %s has not ended: only root can change its owner now.", b.UUID)
+		return rest.Refuse(http.StatusForbidden, "Bundle %s has not ended: only root can change its owner now.", b.UUID)
 	}
 	for _, key := range codalab.MetadataKeys(b.Type) {
 		kept := key.Generated && key.Key != "failure_message" || b.State.OnWorker() && strings.HasPrefix(key.Key, "request_")
 		if kept && e.Metadata.Has(key.Key) {
-			return refuse(http.StatusForbidden, "Metadata key %s cannot be changed while bundle %s is %s.", key.Key, b.UUID, b.State)
+			return rest.Refuse(http.StatusForbidden, "Metadata key %s cannot be changed while bundle %s is %s.", key.Key, b.UUID, b.State)
 		}
-	}
-	return nil
-}
-
-func bundleNotFrozen(b store.Bundle) error {
-	if b.Frozen != nil {
-		return refuse(http.StatusForbidden, "Cannot mutate frozen bundle %s(%s).", b.UUID, b.Metadata.String("name"))
 	}
 	return nil
 }

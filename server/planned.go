@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 
+	"github.com/cl-slurm/cl-slurm/server/access"
 	"github.com/cl-slurm/cl-slurm/server/plan"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
@@ -41,7 +42,7 @@ func quotaOf(u store.User) plan.Quota {
 func plannedParents(b plan.Bundle, parents []store.Parent) []plan.Parent {
 	list := make([]plan.Parent, 0, len(parents))
 	for _, p := range parents {
-		readable := has(store.User{ID: b.OwnerID}, p.OwnerID, p.Granted) >= store.PermissionRead
+		readable := access.Permission(store.User{ID: b.OwnerID}, p.OwnerID, p.Granted) >= store.PermissionRead
 		list = append(list, plan.Parent{UUID: p.UUID, State: p.State, Readable: readable})
 	}
 	return list

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/access"
+	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -25,12 +27,12 @@ func bundleObject(b store.Bundle, permission int) codalab.Object {
 // shownBundle is a bundle as a user with this permission on it sees it, without its owner.
 func shownBundle(b store.Bundle, permission int) codalab.Bundle {
 	if permission < store.PermissionRead {
-		return codalab.Bundle{UUID: b.UUID, Type: codalab.TypePrivate, Metadata: codalab.Metadata{"name": privateName}, PermissionSpec: permissionSpec(store.PermissionNone)}
+		return codalab.Bundle{UUID: b.UUID, Type: codalab.TypePrivate, Metadata: codalab.Metadata{"name": access.PrivateName}, PermissionSpec: access.PermissionSpec(store.PermissionNone)}
 	}
 	shown := codalab.Bundle{
 		UUID: b.UUID, Type: b.Type, Command: b.Command, State: b.State, StateDetails: planned(b).Details(),
 		Frozen: b.Frozen, IsAnonymous: b.IsAnonymous, Metadata: b.Metadata, Dependencies: namedParents(b.Dependencies),
-		Permission: permission, PermissionSpec: permissionSpec(permission),
+		Permission: permission, PermissionSpec: access.PermissionSpec(permission),
 	}
 	if b.Type == codalab.TypeRun || b.Type == codalab.TypeMake {
 		args := commandLine(b)
@@ -38,9 +40,6 @@ func shownBundle(b store.Bundle, permission int) codalab.Bundle {
 	}
 	return shown
 }
-
-// privateName is the name of bundles that the user may not read.
-const privateName = "<private>"
 
 // namedParents gives parents that are gone a name, without which cl info fails.
 func namedParents(dependencies []codalab.Dependency) []codalab.Dependency {
@@ -64,9 +63,9 @@ func shownOwner(b store.Bundle, permission int) string {
 // (codalab/bundles/private_bundle.py).
 func privateObject(uuid string) codalab.Object {
 	o := codalab.NewObject("bundles", uuid, map[string]any{
-		"uuid": uuid, "bundle_type": codalab.TypePrivate, "metadata": map[string]string{"name": privateName},
+		"uuid": uuid, "bundle_type": codalab.TypePrivate, "metadata": map[string]string{"name": access.PrivateName},
 		"command": nil, "state": nil, "frozen": nil, "is_anonymous": nil, "dependencies": []string{}, "args": nil,
-		"permission": store.PermissionNone, "permission_spec": permissionSpec(store.PermissionNone),
+		"permission": store.PermissionNone, "permission_spec": access.PermissionSpec(store.PermissionNone),
 	})
 	o.Relationships = map[string]codalab.Relationship{"owner": codalab.ToOne("users", "")} // null
 	return o
@@ -84,7 +83,7 @@ func commandLine(b store.Bundle) string {
 		}
 		words = append(words, word)
 	}
-	if command := deref(b.Command); command != "" {
+	if command := rest.Deref(b.Command); command != "" {
 		words = append(words, quote(command))
 	}
 	for _, key := range slices.Sorted(maps.Keys(b.Metadata)) {

@@ -12,6 +12,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server/hub"
 	"github.com/cl-slurm/cl-slurm/server/plan"
+	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -19,7 +20,7 @@ import (
 // another one, CodaLab's own cl shows nothing of a bundle whose worker is away, and for 404 all but its
 // files (codalab/lib/bundle_cli.py: print_target_info).
 func refuseNow(format string, args ...any) error {
-	return &refusal{status: http.StatusNotFound, message: fmt.Sprintf(format, args...), later: true}
+	return &rest.Refusal{Status: http.StatusNotFound, Message: fmt.Sprintf(format, args...), RetryAfter: hub.AwayAfter}
 }
 
 // awayRefusal refuses what the worker of a run has to do, which is away.
@@ -42,7 +43,7 @@ func (s *Server) askWorker(ctx context.Context, b store.Bundle, m codalab.Messag
 	var no *hub.RefusedError
 	switch {
 	case errors.As(err, &no):
-		err = refuse(no.Code, "%s", no.Message)
+		err = rest.Refuse(no.Code, "%s", no.Message)
 	case errors.Is(err, hub.ErrAway):
 		err = s.awayRefusal(b)
 	case errors.Is(err, hub.ErrBusy):
@@ -57,11 +58,11 @@ func (s *Server) askWorker(ctx context.Context, b store.Bundle, m codalab.Messag
 func (s *Server) requestedRead(r *http.Request, u store.User) (*hub.Read, error) {
 	id, err := strconv.ParseInt(r.PathValue("socket"), 10, 64)
 	if err != nil {
-		return nil, refuse(http.StatusNotFound, "Not found: '%s'", r.URL.Path)
+		return nil, rest.Refuse(http.StatusNotFound, "Not found: '%s'", r.URL.Path)
 	}
 	found := s.hub.ClaimRead(plan.Worker{User: u.ID, ID: r.PathValue("worker")}, id)
 	if found == nil {
-		return nil, refuse(http.StatusForbidden, "Not your socket ID!")
+		return nil, rest.Refuse(http.StatusForbidden, "Not your socket ID!")
 	}
 	return found, nil
 }
@@ -69,11 +70,11 @@ func (s *Server) requestedRead(r *http.Request, u store.User) (*hub.Read, error)
 // reply passes on a worker's answer that has no stream (codalab/rest/workers.py: reply).
 func (s *Server) reply(w http.ResponseWriter, r *http.Request, u store.User) error {
 	var in codalab.ReadReply
-	if err := readJSON(w, r, &in); err != nil {
+	if err := rest.ReadJSON(w, r, &in); err != nil {
 		return err
 	}
 	if in.ErrorCode != 0 && (in.ErrorCode < 400 || in.ErrorCode > 599) {
-		return refuse(http.StatusBadRequest, "An error_code is between 400 and 599")
+		return rest.Refuse(http.StatusBadRequest, "An error_code is between 400 and 599")
 	}
 	found, err := s.requestedRead(r, u)
 	if err != nil {
@@ -91,14 +92,14 @@ func (s *Server) reply(w http.ResponseWriter, r *http.Request, u store.User) err
 func (s *Server) replyData(_ http.ResponseWriter, r *http.Request, u store.User) error {
 	header := r.URL.Query().Get("header_message")
 	if header == "" {
-		return refuse(http.StatusBadRequest, "Missing header message.")
+		return rest.Refuse(http.StatusBadRequest, "Missing header message.")
 	}
 	var in codalab.ReadReply
 	if json.Unmarshal([]byte(header), &in) != nil {
-		return refuse(http.StatusBadRequest, "Header message should be in JSON format.")
+		return rest.Refuse(http.StatusBadRequest, "Header message should be in JSON format.")
 	}
 	if in.ErrorCode != 0 && (in.ErrorCode < 400 || in.ErrorCode > 599) {
-		return refuse(http.StatusBadRequest, "An error_code is between 400 and 599")
+		return rest.Refuse(http.StatusBadRequest, "An error_code is between 400 and 599")
 	}
 	found, err := s.requestedRead(r, u)
 	if err != nil {
@@ -111,6 +112,6 @@ func (s *Server) replyData(_ http.ResponseWriter, r *http.Request, u store.User)
 	case <-ctx.Done(): // the caller is done, or the worker has gone
 		return nil
 	case <-found.Abandoned():
-		return refuse(http.StatusGone, "No client waits for this answer any more")
+		return rest.Refuse(http.StatusGone, "No client waits for this answer any more")
 	}
 }

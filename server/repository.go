@@ -18,6 +18,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 	"github.com/cl-slurm/cl-slurm/internal/termtext"
 	"github.com/cl-slurm/cl-slurm/internal/turns"
+	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -72,7 +73,7 @@ func (s *Server) clone(ctx context.Context, git *gitProgram, u *url.URL, room *r
 		return err
 	}
 	err = git.run(ctx, nil, []string{"ALL_PROXY=" + proxy.url, "GIT_HTTP_PROXY_AUTHMETHOD=basic"},
-		"-c", "http.lowSpeedLimit="+strconv.FormatInt(int64(paceStep/max(1, s.TransferTimeout.Seconds())), 10),
+		"-c", "http.lowSpeedLimit="+strconv.FormatInt(int64(rest.PaceStep/max(1, s.TransferTimeout.Seconds())), 10),
 		"-c", "http.lowSpeedTime="+strconv.Itoa(max(1, int(s.TransferTimeout.Seconds()))),
 		"clone", "--quiet", "--bare", "--depth=1", "--single-branch", "--no-tags", "--template=", "--", bare.String(), git.repository())
 	if failed := proxy.close(); err != nil && failed != nil && ctx.Err() == nil {

@@ -6,35 +6,13 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/cl-slurm/cl-slurm/server/store"
+	"github.com/cl-slurm/cl-slurm/server/rest"
 )
 
-// handler serves one route for a user. It writes the answer or returns an error.
-type handler func(w http.ResponseWriter, r *http.Request, u store.User) error
-
-// route is one way to call the server.
-type route struct {
-	pattern string // of http.ServeMux, below /rest
-	serve   handler
-	// public routes also serve users who have not signed in. For them the user has no id, and
-	// the permissions of the group "public".
-	public bool
-	// worker routes also serve worker accounts (store.User.IsWorker). The others refuse them.
-	worker bool
-	// workerToken routes also serve worker tokens (store.User.OnlyWorker): where the path names a worker, that
-	// of the token. The others refuse them.
-	workerToken bool
-	// waits is set for routes that wait for others, for an upload's client or for a worker: they do not
-	// keep a place to change something meanwhile.
-	waits bool
-	// differs says how the route differs from that of CodaLab's own server; empty if it does not.
-	differs string
-}
-
 // routes returns all routes but that of sign-ins (codalab/rest/*.py).
-func (s *Server) routes() []route {
-	var all []route
-	for _, some := range [][]route{
+func (s *Server) routes() []rest.Route {
+	var all []rest.Route
+	for _, some := range [][]rest.Route{
 		s.userRoutes(), s.groupRoutes(), s.worksheetRoutes(), s.bundleRoutes(), s.contentsRoutes(), s.interpretRoutes(), s.workerRoutes(), s.workerCodeRoutes(),
 	} {
 		all = append(all, some...)
@@ -95,10 +73,10 @@ func Calls() []Call {
 	}
 	for _, one := range (&Server{}).routes() {
 		verdict := "same"
-		if one.differs != "" {
+		if one.Differs != "" {
 			verdict = "differs"
 		}
-		calls = append(calls, Call{one.pattern, one.public, one.worker, one.workerToken, verdict, one.differs})
+		calls = append(calls, Call{one.Pattern, one.Public, one.Worker, one.WorkerToken, verdict, one.Differs})
 	}
 	for pattern, why := range absent() {
 		calls = append(calls, Call{Pattern: pattern, Verdict: "absent", Why: why})
@@ -120,14 +98,14 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("POST /rest/oauth2/token", s.token)
 	mux.HandleFunc("POST /rest/oauth2/revoke", s.revoke)
 	for _, one := range s.routes() {
-		method, path, _ := strings.Cut(one.pattern, " ")
+		method, path, _ := strings.Cut(one.Pattern, " ")
 		mux.HandleFunc(method+" /rest"+path, s.authenticated(one))
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		drain(w, r, false)
-		s.answerError(w, r, unknownRoute(mux, r))
+		rest.Drain(w, r, false)
+		s.AnswerError(w, r, unknownRoute(mux, r))
 	})
-	return s.paced(mux)
+	return rest.Paced(mux, s.TransferTimeout, s.Now)
 }
 
 func unknownRoute(mux *http.ServeMux, r *http.Request) error {
@@ -135,8 +113,8 @@ func unknownRoute(mux *http.ServeMux, r *http.Request) error {
 		other := r.Clone(r.Context())
 		other.Method = method
 		if _, pattern := mux.Handler(other); pattern != "/" && pattern != "" && method != r.Method {
-			return refuse(http.StatusMethodNotAllowed, "Method not allowed.")
+			return rest.Refuse(http.StatusMethodNotAllowed, "Method not allowed.")
 		}
 	}
-	return refuse(http.StatusNotFound, "Not found: '%s'", strings.TrimPrefix(r.URL.Path, "/rest"))
+	return rest.Refuse(http.StatusNotFound, "Not found: '%s'", strings.TrimPrefix(r.URL.Path, "/rest"))
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server/keywords"
+	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -17,13 +18,13 @@ import (
 const searchTime = 20 * time.Second
 
 // bounded ends a search after searchTime.
-func bounded(search handler) handler {
+func bounded(search rest.Handler) rest.Handler {
 	return func(w http.ResponseWriter, r *http.Request, u store.User) error {
 		ctx, done := context.WithTimeout(r.Context(), searchTime)
 		defer done()
 		err := search(w, r.WithContext(ctx), u)
 		if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			return refuse(http.StatusBadRequest, "The search takes longer than %s; add a condition, such as .mine", codalab.FormatDuration(searchTime))
+			return rest.Refuse(http.StatusBadRequest, "The search takes longer than %s; add a condition, such as .mine", codalab.FormatDuration(searchTime))
 		}
 		return err
 	}
@@ -40,7 +41,7 @@ func (s *Server) readSearch(ctx context.Context, u store.User, words []string) (
 			continue
 		}
 		for i, spec := range t.Values {
-			group, err := s.visibleGroup(ctx, u, string(spec))
+			group, err := s.access.VisibleGroup(ctx, u, string(spec))
 			if err != nil {
 				return keywords.Query{}, err
 			}
@@ -51,25 +52,11 @@ func (s *Server) readSearch(ctx context.Context, u store.User, words []string) (
 	return q, nil
 }
 
-// visibleGroup returns the uuid of a group of the user, or of any group for root
-// (codalab/rest/util.py: get_group_info).
-func (s *Server) visibleGroup(ctx context.Context, u store.User, spec string) (string, error) {
-	g, err := s.group(ctx, spec)
-	if err != nil || u.Root() || g.UUID == store.PublicGroup || u.ID != "" && deref(g.OwnerID) == u.ID {
-		return g.UUID, err
-	}
-	members, err := s.Store.Members(ctx, []string{g.UUID})
-	if err == nil && !slices.ContainsFunc(members, func(m store.Member) bool { return m.UserID == u.ID }) {
-		err = refuse(http.StatusNotFound, "Found no group with name '%s'", spec)
-	}
-	return g.UUID, err
-}
-
 // searchError makes a refusal of a search that cannot be read.
 func searchError(err error) error {
 	var no *keywords.Error
 	if errors.As(err, &no) {
-		return refuse(http.StatusBadRequest, "%s", no.Error())
+		return rest.Refuse(http.StatusBadRequest, "%s", no.Error())
 	}
 	return err
 }
@@ -78,7 +65,7 @@ func searchError(err error) error {
 // of it.
 func checkFound(n int) error {
 	if n > store.MaxFound {
-		return refuse(http.StatusBadRequest, "More than %d match; ask for them in parts, with .limit and .offset", store.MaxFound)
+		return rest.Refuse(http.StatusBadRequest, "More than %d match; ask for them in parts, with .limit and .offset", store.MaxFound)
 	}
 	return nil
 }
@@ -86,9 +73,9 @@ func checkFound(n int) error {
 // writeNumber answers with the number that a search asks for.
 func writeNumber(w http.ResponseWriter, name string, q keywords.Query, n *keywords.Number) error {
 	if n == nil { // the total of nothing
-		return writeMeta(w, name, nil)
+		return rest.WriteMeta(w, name, nil)
 	}
-	return writeMeta(w, name, keywords.Format(q.Format, *n))
+	return rest.WriteMeta(w, name, keywords.Format(q.Format, *n))
 }
 
 // searchBundles answers with the bundles that match keywords, or with their number or total
@@ -166,7 +153,7 @@ func (s *Server) searchUsers(w http.ResponseWriter, r *http.Request, u store.Use
 	for _, other := range found {
 		objects = append(objects, userObject(u, other))
 	}
-	return writeDocument(w, objects, nil)
+	return rest.WriteDocument(w, objects, nil)
 }
 
 // checkUserKeys refuses keys of which only root may know. CodaLab's own server has a list of keys for
@@ -192,7 +179,7 @@ func checkUserKeys(u store.User, q keywords.Query) error {
 	}
 	for _, key := range keys {
 		if !slices.Contains(open, key) {
-			return refuse(http.StatusForbidden, "You don't have access to search for these fields")
+			return rest.Refuse(http.StatusForbidden, "You don't have access to search for these fields")
 		}
 	}
 	return nil

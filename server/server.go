@@ -12,8 +12,10 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/cl-slurm/cl-slurm/internal/turns"
+	"github.com/cl-slurm/cl-slurm/server/access"
 	"github.com/cl-slurm/cl-slurm/server/hub"
 	"github.com/cl-slurm/cl-slurm/server/plan"
+	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -81,8 +83,10 @@ func (c Config) site() plan.Site {
 // Server serves one store. While Handler serves requests, Run must run.
 type Server struct {
 	Config
-	hub  *hub.Hub
-	site plan.Site
+	rest.Failures
+	hub    *hub.Hub
+	access access.Access
+	site   plan.Site
 
 	adoptions adoptions
 	guesses   guesses
@@ -121,7 +125,7 @@ func New(c Config) *Server {
 	c = c.withDefaults()
 	h := hub.New(c.WorkerTimeout, c.Now())
 	s := &Server{
-		Config: c, site: c.site(),
+		Config: c, Failures: rest.FailuresTo(c.Log), site: c.site(), access: access.Access{Store: c.Store, Now: c.Now},
 		hub: h, metrics: newMetrics(h, c.Now), writes: turns.New(32),
 
 		adoptions: adoptions{byName: map[string]*adoption{}, missing: map[string]time.Time{}},
@@ -185,12 +189,5 @@ func (s *Server) Run(ctx context.Context) error {
 		s.mu.Unlock()
 		failed = append(failed, s.processChanges(ctx, uuids)...)
 		s.match(ctx, s.Now(), all)
-	}
-}
-
-// logError logs an error that no caller gets.
-func (s *Server) logError(ctx context.Context, doing string, err error) {
-	if err != nil && ctx.Err() == nil {
-		s.Log.LogAttrs(ctx, slog.LevelError, "failed", slog.String("doing", doing), slog.String("error", err.Error()))
 	}
 }

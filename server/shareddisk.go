@@ -119,7 +119,7 @@ func (s *Server) adopt(ctx context.Context, key plan.Worker, reports map[string]
 		ran := shares && (reports[uuid].ExitCode != nil || bundles[uuid].State == codalab.StateRunning)
 		switch late := s.adoptions.end(name, a.found || !ran, s.Now()); {
 		case a.err != nil:
-			s.logError(ctx, "adopt results of bundle "+uuid, a.err)
+			s.LogError(ctx, "adopt results of bundle "+uuid, a.err)
 			delete(reports, uuid)
 		case a.found:
 			sizes[name] = a.size

@@ -2,11 +2,12 @@ package server
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/access"
+	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -14,7 +15,7 @@ import (
 // BundlePermissionSchema).
 func permissionObject(kind string, p store.Permission) codalab.Object {
 	o := codalab.NewObject(kind, p.Object+"/"+p.GroupUUID, map[string]any{
-		"group_name": p.GroupName, "permission": p.Permission, "permission_spec": permissionSpec(p.Permission),
+		"group_name": p.GroupName, "permission": p.Permission, "permission_spec": access.PermissionSpec(p.Permission),
 	})
 	o.Relationships = map[string]codalab.Relationship{"group": codalab.ToOne("groups", p.GroupUUID)}
 	return o
@@ -62,11 +63,11 @@ func (r *relations) addPermissions(u store.User, kind string, uuids []string, fo
 // set_bundle_permissions).
 func (s *Server) setBundlePermissions(w http.ResponseWriter, r *http.Request, u store.User) error {
 	return s.setPermissions(w, r, "bundle", func(ctx context.Context, uuid string) error {
-		b, err := s.writable(ctx, u, uuid)
+		b, err := s.access.Writable(ctx, u, uuid)
 		if err != nil {
 			return err
 		}
-		return bundleNotFrozen(b)
+		return access.BundleNotFrozen(b)
 	}, s.Store.SetBundlePermission)
 }
 
@@ -74,7 +75,7 @@ func (s *Server) setBundlePermissions(w http.ResponseWriter, r *http.Request, u 
 // set_worksheet_permissions).
 func (s *Server) setWorksheetPermissions(w http.ResponseWriter, r *http.Request, u store.User) error {
 	return s.setPermissions(w, r, "worksheet", func(ctx context.Context, uuid string) error {
-		_, err := s.changeable(ctx, u, uuid)
+		_, err := s.access.Changeable(ctx, u, uuid)
 		return err
 	}, s.Store.SetWorksheetPermission)
 }
@@ -84,7 +85,7 @@ func (s *Server) setWorksheetPermissions(w http.ResponseWriter, r *http.Request,
 func (s *Server) setPermissions(w http.ResponseWriter, r *http.Request, kind string,
 	check func(context.Context, string) error, set func(context.Context, store.Permission) error,
 ) error {
-	objects, err := readObjects(w, r)
+	objects, err := rest.ReadObjects(w, r)
 	if err != nil {
 		return err
 	}
@@ -97,7 +98,7 @@ func (s *Server) setPermissions(w http.ResponseWriter, r *http.Request, kind str
 		if err != nil {
 			return err
 		}
-		group, err := s.group(r.Context(), p.GroupUUID)
+		group, err := s.access.Group(r.Context(), p.GroupUUID)
 		if err != nil {
 			return err
 		}
@@ -111,7 +112,7 @@ func (s *Server) setPermissions(w http.ResponseWriter, r *http.Request, kind str
 		}
 		answer = append(answer, permissionObject(kind+"-permissions", p))
 	}
-	return writeDocument(w, answer, nil)
+	return rest.WriteDocument(w, answer, nil)
 }
 
 // requestedPermission reads a request for a permission on an object of a kind.
@@ -121,7 +122,7 @@ func requestedPermission(o codalab.Object, kind string) (store.Permission, error
 		Spec       string `json:"permission_spec"`
 	}
 	if o.Decode(&in) != nil {
-		return store.Permission{}, refuse(http.StatusBadRequest, "permission must be 0, 1 or 2")
+		return store.Permission{}, rest.Refuse(http.StatusBadRequest, "permission must be 0, 1 or 2")
 	}
 	if in.Permission == nil {
 		n, ok := map[string]int{
@@ -129,24 +130,14 @@ func requestedPermission(o codalab.Object, kind string) (store.Permission, error
 			"a": store.PermissionAll, "all": store.PermissionAll,
 		}[in.Spec]
 		if !ok {
-			return store.Permission{}, refuse(http.StatusBadRequest, "One of either permission or permission_spec must be provided.")
+			return store.Permission{}, rest.Refuse(http.StatusBadRequest, "One of either permission or permission_spec must be provided.")
 		}
 		in.Permission = &n
 	}
 	if *in.Permission < store.PermissionNone || *in.Permission > store.PermissionAll {
-		return store.Permission{}, refuse(http.StatusBadRequest, "permission must be 0, 1 or 2, not %d", *in.Permission)
+		return store.Permission{}, rest.Refuse(http.StatusBadRequest, "permission must be 0, 1 or 2, not %d", *in.Permission)
 	}
-	object, objectErr := linkedID(o, kind)
-	group, groupErr := linkedID(o, "group")
+	object, objectErr := access.LinkedID(o, kind)
+	group, groupErr := access.LinkedID(o, "group")
 	return store.Permission{Object: object, GroupUUID: group, Permission: *in.Permission}, errors.Join(objectErr, groupErr)
-}
-
-// linkedID returns the id of the object to which a request's relationship leads.
-func linkedID(o codalab.Object, name string) (string, error) {
-	var link codalab.Link
-	rel, ok := o.Relationships[name]
-	if !ok || json.Unmarshal(rel.Data, &link) != nil || link.ID == "" {
-		return "", refuse(http.StatusBadRequest, "The relationship '%s' must name an object", name)
-	}
-	return link.ID, nil
 }

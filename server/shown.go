@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/server/interpret"
+	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -27,14 +28,14 @@ func (s *Server) wholeWorksheet(ctx context.Context, u store.User, sheet store.W
 		whole.LastItemID = &item.ID
 		whole.Items = append(whole.Items, interpret.Item{
 			ID: &item.ID, SortKey: &item.SortKey, Type: item.Type, Value: item.Value,
-			BundleUUID: deref(item.BundleUUID), SubworksheetUUID: deref(item.Subworksheet),
+			BundleUUID: rest.Deref(item.BundleUUID), SubworksheetUUID: rest.Deref(item.Subworksheet),
 		})
-		bundles, sheets = append(bundles, deref(item.BundleUUID)), append(sheets, deref(item.Subworksheet))
+		bundles, sheets = append(bundles, rest.Deref(item.BundleUUID)), append(sheets, rest.Deref(item.Subworksheet))
 	}
-	if whole.Bundles, err = s.shownBundles(ctx, u, distinct(bundles)); err != nil {
+	if whole.Bundles, err = s.shownBundles(ctx, u, rest.Distinct(bundles)); err != nil {
 		return whole, err
 	}
-	found, err := s.Store.WorksheetsByUUID(ctx, distinct(sheets))
+	found, err := s.Store.WorksheetsByUUID(ctx, rest.Distinct(sheets))
 	if err != nil {
 		return whole, err
 	}
@@ -43,17 +44,6 @@ func (s *Server) wholeWorksheet(ctx context.Context, u store.User, sheet store.W
 	}
 	whole.GroupPermissions, err = s.shownGroups(ctx, u, sheet, have)
 	return whole, err
-}
-
-// distinct returns the different texts of a list, without the empty one.
-func distinct(list []string) []string {
-	list = slices.Clone(list)
-	slices.Sort(list)
-	list = slices.Compact(list)
-	if len(list) > 0 && list[0] == "" {
-		return list[1:]
-	}
-	return list
 }
 
 // shownGroups returns what groups may do with a worksheet, as far as a user may see that.
@@ -73,7 +63,7 @@ func (s *Server) shownGroups(ctx context.Context, u store.User, sheet store.Work
 
 // shownBundles returns those of these bundles that exist, as a user sees them, by uuid.
 func (s *Server) shownBundles(ctx context.Context, u store.User, uuids []string) (map[string]interpret.Bundle, error) {
-	found, have, err := s.bundlesFor(ctx, u, uuids)
+	found, have, err := s.access.BundlesFor(ctx, u, uuids)
 	if err != nil {
 		return nil, err
 	}
@@ -83,11 +73,11 @@ func (s *Server) shownBundles(ctx context.Context, u store.User, uuids []string)
 			readable, owners = append(readable, uuid), append(owners, shownOwner(b, have[uuid]))
 		}
 	}
-	users, err := s.Store.UsersByID(ctx, distinct(owners))
+	users, err := s.Store.UsersByID(ctx, rest.Distinct(owners))
 	if err != nil {
 		return nil, err
 	}
-	hosts, err := s.readableHosts(ctx, u, readable)
+	hosts, err := s.access.ReadableHosts(ctx, u, readable)
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +102,7 @@ func plainTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05"
 // shownWorksheets returns worksheets as a user sees them, by uuid. It leaves out those that the user
 // may not read.
 func (s *Server) shownWorksheets(ctx context.Context, u store.User, sheets []store.Worksheet) (map[string]interpret.WorksheetInfo, error) {
-	have, err := s.worksheetPermissions(ctx, u, sheets...)
+	have, err := s.access.WorksheetPermissions(ctx, u, sheets...)
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +110,7 @@ func (s *Server) shownWorksheets(ctx context.Context, u store.User, sheets []sto
 	for _, sheet := range sheets {
 		owners = append(owners, worksheetOwner(sheet, have[sheet.UUID]))
 	}
-	users, err := s.Store.UsersByID(ctx, distinct(owners))
+	users, err := s.Store.UsersByID(ctx, rest.Distinct(owners))
 	if err != nil {
 		return nil, err
 	}

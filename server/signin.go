@@ -13,6 +13,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/cl-slurm/cl-slurm/internal/turns"
+	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -98,7 +99,7 @@ func (s *Server) clientAddress(r *http.Request) string {
 // as long for an unknown name as for a wrong password.
 func (s *Server) login(ctx context.Context, name, password, address string) (store.User, error) {
 	const longest = 255
-	if len(name) > longest || !isText(name) {
+	if len(name) > longest || !rest.IsText(name) {
 		return store.User{}, store.ErrNotFound
 	}
 	if err := s.mayTry(name, address); err != nil {
@@ -142,7 +143,7 @@ func (s *Server) login(ctx context.Context, name, password, address string) (sto
 func (s *Server) mayTry(name, address string) error {
 	if wait := s.guesses.wait(name, address, s.Now()); wait > 0 {
 		s.metrics.signIns.WithLabelValues("put off").Inc()
-		return refuse(http.StatusTooManyRequests, "Too many failed sign-ins. Try again in %d seconds.", int(wait.Seconds())+1)
+		return rest.Refuse(http.StatusTooManyRequests, "Too many failed sign-ins. Try again in %d seconds.", int(wait.Seconds())+1)
 	}
 	return nil
 }

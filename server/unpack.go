@@ -15,6 +15,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 	"github.com/cl-slurm/cl-slurm/internal/turns"
+	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -140,7 +141,7 @@ func uploadError(err error) (status int, message string) {
 		return http.StatusBadRequest, quota.Error()
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), errors.Is(err, sqldb.ErrFull):
 		return http.StatusInternalServerError, "the server's disk is full"
-	case errors.As(err, &source) && tooSlow(err):
+	case errors.As(err, &source) && rest.TooSlow(err):
 		return http.StatusInternalServerError, "the contents came too slowly"
 	case errors.As(err, &source):
 		return http.StatusInternalServerError, "the connection broke before the upload was complete"

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
+	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -35,12 +36,12 @@ func parseUpload(q url.Values) (uploadRequest, error) {
 		"unpack": {&up.unpack, true}, "git": {&up.git, false}, "finalize_on_success": {&up.finalizeOnSuccess, true}, "finalize_on_failure": {&up.finalizeOnFailure, false},
 	} {
 		var err error
-		if *f.to, err = boolParam(q, name, f.missing); err != nil {
+		if *f.to, err = rest.BoolParam(q, name, f.missing); err != nil {
 			return up, err
 		}
 	}
 	if up.finalizeOnSuccess && !up.stateOnSuccess.Final() {
-		return up, refuse(http.StatusBadRequest, "state_on_success must be one of ready|failed|killed")
+		return up, rest.Refuse(http.StatusBadRequest, "state_on_success must be one of ready|failed|killed")
 	}
 	if up.filename == "" { // otherwise the request has the contents
 		up.urls = q["urls"]
@@ -53,16 +54,16 @@ func checkStore(q url.Values) error {
 	if name := q.Get("store"); name != "" {
 		return noStore(name)
 	}
-	azure, err := boolParam(q, "use_azure_blob_beta", false)
+	azure, err := rest.BoolParam(q, "use_azure_blob_beta", false)
 	if err == nil && azure {
-		err = refuse(http.StatusBadRequest, "This server keeps bundles on its disk, not in Azure Blob Storage.")
+		err = rest.Refuse(http.StatusBadRequest, "This server keeps bundles on its disk, not in Azure Blob Storage.")
 	}
 	return err
 }
 
 // noStore is the refusal of a bundle store (codalab/model/bundle_model.py: get_bundle_store).
 func noStore(name string) error {
-	return refuse(http.StatusBadRequest, "Can not find the BundleStore with name %s.", name)
+	return rest.Refuse(http.StatusBadRequest, "Can not find the BundleStore with name %s.", name)
 }
 
 // upload stores a bundle's contents: a client's upload, or the results of a run from its
@@ -72,7 +73,7 @@ func (s *Server) upload(w http.ResponseWriter, r *http.Request, u store.User) er
 	if err != nil {
 		return err
 	}
-	b, err := s.writable(r.Context(), u, r.PathValue("uuid"))
+	b, err := s.access.Writable(r.Context(), u, r.PathValue("uuid"))
 	if err != nil {
 		return err
 	}
@@ -85,10 +86,10 @@ func (s *Server) upload(w http.ResponseWriter, r *http.Request, u store.User) er
 		}
 	}
 	err = s.receive(r, b, up)
-	var no *refusal
+	var no *rest.Refusal
 	switch {
 	case err == nil:
-		drain(w, r, true) // contents that are not stored
+		rest.Drain(w, r, true) // contents that are not stored
 		return nil
 	case errors.As(err, &no):
 		return err
@@ -104,7 +105,7 @@ func errFinal(b store.Bundle) error {
 	if failure := b.Metadata.String("failure_message"); strings.HasPrefix(failure, "Upload failed: ") {
 		message += " " + failure
 	}
-	return refuse(http.StatusForbidden, "%s", message)
+	return rest.Refuse(http.StatusForbidden, "%s", message)
 }
 
 // receive stores the contents, if there are any, and changes the bundle's state, also for a client that
@@ -201,7 +202,7 @@ func (s *Server) storeContents(ctx context.Context, b store.Bundle,
 // uploadFailed returns why an upload failed. It makes the bundle failed if the client wants
 // that, or if the client can correct the error.
 func (s *Server) uploadFailed(ctx context.Context, uuid string, up uploadRequest, cause error) error {
-	s.logError(ctx, "store contents of bundle "+uuid, cause)
+	s.LogError(ctx, "store contents of bundle "+uuid, cause)
 	status, message := uploadError(cause)
 	message = "Upload failed: " + message
 	if status == http.StatusBadRequest || up.finalizeOnFailure {
@@ -210,9 +211,9 @@ func (s *Server) uploadFailed(ctx context.Context, uuid string, up uploadRequest
 			return nil
 		})
 		if err != nil {
-			return errors.Join(refuse(status, "%s", message), err)
+			return errors.Join(rest.Refuse(status, "%s", message), err)
 		}
 		s.changed(uuid)
 	}
-	return refuse(status, "%s", message)
+	return rest.Refuse(status, "%s", message)
 }

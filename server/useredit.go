@@ -10,6 +10,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/termtext"
+	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -44,14 +45,14 @@ func (e userEdit) onlyRoot() bool {
 // apply makes the change or refuses it.
 func (e userEdit) apply(u *store.User) error {
 	if e.HasAccess != nil {
-		return refuse(http.StatusBadRequest, "This CodaLab instance is not in protected mode.")
+		return rest.Refuse(http.StatusBadRequest, "This CodaLab instance is not in protected mode.")
 	}
 	if e.DiskUsed != nil || e.DateJoined != nil || e.LastLogin != nil {
-		return refuse(http.StatusForbidden, "The server itself keeps disk_used, date_joined and last_login.")
+		return rest.Refuse(http.StatusForbidden, "The server itself keeps disk_used, date_joined and last_login.")
 	}
 	if e.UserName != nil && *e.UserName != u.Name {
 		if !codalab.IsName(*e.UserName) {
-			return refuse(http.StatusBadRequest, "User name characters must be alphanumeric, underscores, periods, or dashes.")
+			return rest.Refuse(http.StatusBadRequest, "User name characters must be alphanumeric, underscores, periods, or dashes.")
 		}
 		if err := checkNameSize(*e.UserName); err != nil {
 			return err
@@ -63,7 +64,7 @@ func (e userEdit) apply(u *store.User) error {
 	} {
 		const longest = 255
 		if text != nil && len(*text) > longest {
-			return refuse(http.StatusBadRequest, "A text of the account is longer than %d bytes", longest)
+			return rest.Refuse(http.StatusBadRequest, "A text of the account is longer than %d bytes", longest)
 		}
 		if text != nil {
 			*to = termtext.OneLine(*text)
@@ -71,7 +72,7 @@ func (e userEdit) apply(u *store.User) error {
 	}
 	if e.URL != nil && *e.URL != "" {
 		if at, err := url.Parse(*e.URL); err != nil || at.Host == "" || (at.Scheme != "http" && at.Scheme != "https") {
-			return refuse(http.StatusBadRequest, "Not a valid URL.")
+			return rest.Refuse(http.StatusBadRequest, "Not a valid URL.")
 		}
 	}
 	for to, n := range map[*int64]*float64{
@@ -81,13 +82,13 @@ func (e userEdit) apply(u *store.User) error {
 			continue
 		}
 		if !(*n >= 0 && *n < 1<<60) {
-			return refuse(http.StatusBadRequest, "A quota must be at least 0 and less than 2^60")
+			return rest.Refuse(http.StatusBadRequest, "A quota must be at least 0 and less than 2^60")
 		}
 		*to = int64(*n)
 	}
 	if e.Notifications != nil {
 		if *e.Notifications < 0 || *e.Notifications > 2 { // codalab/objects/user.py
-			return refuse(http.StatusBadRequest, "notifications must be 0, 1 or 2, not %d", *e.Notifications)
+			return rest.Refuse(http.StatusBadRequest, "notifications must be 0, 1 or 2, not %d", *e.Notifications)
 		}
 		u.Notifications = *e.Notifications
 	}
@@ -102,19 +103,19 @@ func (s *Server) patchOwnUser(w http.ResponseWriter, r *http.Request, u store.Us
 		return err
 	}
 	if edits[0].onlyRoot() {
-		return refuse(http.StatusForbidden, "These fields are read-only: email, has_access, time_quota, parallel_run_quota, "+
+		return rest.Refuse(http.StatusForbidden, "These fields are read-only: email, has_access, time_quota, parallel_run_quota, "+
 			"time_used, disk_quota, disk_used, date_joined, last_login")
 	}
 	if u, err = s.changeUser(r, u.ID, edits[0]); err != nil {
 		return err
 	}
-	return writeDocument(w, codalab.NewObject("users", u.ID, privateAttributes(u)), nil)
+	return rest.WriteDocument(w, codalab.NewObject("users", u.ID, privateAttributes(u)), nil)
 }
 
 // patchUsers changes one user's account for root (codalab/rest/users.py: update_users).
 func (s *Server) patchUsers(w http.ResponseWriter, r *http.Request, u store.User) error {
 	if !u.Root() {
-		return refuse(http.StatusForbidden, "Only root user can update other users.")
+		return rest.Refuse(http.StatusForbidden, "Only root user can update other users.")
 	}
 	edits, ids, err := readUserEdits(w, r)
 	if err != nil {
@@ -124,21 +125,21 @@ func (s *Server) patchUsers(w http.ResponseWriter, r *http.Request, u store.User
 	if err != nil {
 		return err
 	}
-	return writeDocument(w, []codalab.Object{userObject(u, other)}, nil)
+	return rest.WriteDocument(w, []codalab.Object{userObject(u, other)}, nil)
 }
 
 // readUserEdits reads the change of one user.
 func readUserEdits(w http.ResponseWriter, r *http.Request) (edits []userEdit, ids []string, err error) {
-	objects, err := readObjects(w, r)
+	objects, err := rest.ReadObjects(w, r)
 	if err != nil {
 		return nil, nil, err
 	}
 	if len(objects) != 1 {
-		return nil, nil, refuse(http.StatusBadRequest, "Users can only be updated one at a time.")
+		return nil, nil, rest.Refuse(http.StatusBadRequest, "Users can only be updated one at a time.")
 	}
 	var e userEdit
 	if objects[0].Decode(&e) != nil {
-		return nil, nil, refuse(http.StatusBadRequest, "A user's attributes have the wrong types")
+		return nil, nil, rest.Refuse(http.StatusBadRequest, "A user's attributes have the wrong types")
 	}
 	return []userEdit{e}, []string{objects[0].ID}, nil
 }
@@ -147,31 +148,31 @@ func (s *Server) changeUser(r *http.Request, id string, e userEdit) (store.User,
 	u, err := s.Store.ChangeUser(r.Context(), id, e.apply)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		err = refuse(http.StatusNotFound, "User with ID %s not found", id)
+		err = rest.Refuse(http.StatusNotFound, "User with ID %s not found", id)
 	case errors.Is(err, store.ErrExists):
-		err = refuse(http.StatusBadRequest, "User name %s is already taken.", deref(e.UserName))
+		err = rest.Refuse(http.StatusBadRequest, "User name %s is already taken.", rest.Deref(e.UserName))
 	}
 	return u, err
 }
 
 // deleteUsers deletes users who own nothing (codalab/rest/users.py: delete_user).
 func (s *Server) deleteUsers(w http.ResponseWriter, r *http.Request, u store.User) error {
-	ids, err := readIDs(w, r, "users")
+	ids, err := rest.ReadIDs(w, r, "users")
 	if err != nil {
 		return err
 	}
 	for _, id := range ids { // check all before deleting any
 		if id == store.RootID {
-			return refuse(http.StatusUnauthorized, "Cannot delete root user.")
+			return rest.Refuse(http.StatusUnauthorized, "Cannot delete root user.")
 		}
 		if !u.Root() && id != u.ID {
-			return refuse(http.StatusUnauthorized, "As a non-root user, you can only delete your own account.")
+			return rest.Refuse(http.StatusUnauthorized, "As a non-root user, you can only delete your own account.")
 		}
 	}
 	for _, id := range ids {
 		owned, err := s.Store.DeleteUser(r.Context(), id)
 		if errors.Is(err, store.ErrNotFound) {
-			return refuse(http.StatusNotFound, "User %s not found", id)
+			return rest.Refuse(http.StatusNotFound, "User %s not found", id)
 		}
 		if err != nil {
 			return err
@@ -180,7 +181,7 @@ func (s *Server) deleteUsers(w http.ResponseWriter, r *http.Request, u store.Use
 			return err
 		}
 	}
-	return writeMeta(w, "ids", ids)
+	return rest.WriteMeta(w, "ids", ids)
 }
 
 // stillOwns refuses to delete a user who owns something.
@@ -195,7 +196,7 @@ func stillOwns(id string, owned store.Owned) error {
 		}
 	}
 	if len(lines) > 0 {
-		return refuse(http.StatusNotFound, "%s", strings.Join(lines, "\n"))
+		return rest.Refuse(http.StatusNotFound, "%s", strings.Join(lines, "\n"))
 	}
 	return nil
 }

@@ -5,18 +5,19 @@ import (
 	"net/http"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-func (s *Server) userRoutes() []route {
-	return []route{
-		{pattern: "GET /user", serve: s.ownUser, worker: true, workerToken: true, differs: "last_login is the last sign-in by any program; CodaLab counts only those on its web page"},
-		{pattern: "PATCH /user", serve: s.patchOwnUser},
-		{pattern: "PATCH /user/increment_disk_used", serve: s.incrementDiskUsed, differs: "the user must be allowed to change the bundle; while an upload is under way nothing is written, since the server counts the bytes itself"},
-		{pattern: "GET /users", serve: bounded(s.searchUsers), public: true, differs: "every user may search by what they see of a user; by mistake CodaLab refuses nearly all searches of users other than root. Email, quotas and use are for root"},
-		{pattern: "GET /users/{user}", serve: s.user, public: true, worker: true},
-		{pattern: "PATCH /users", serve: s.patchUsers, differs: "there is no protected mode: has_access cannot be set. root sets email, but not disk_used and dates, which the server keeps"},
-		{pattern: "DELETE /users", serve: s.deleteUsers, differs: "names at most 20 things of each kind that the user still owns"},
+func (s *Server) userRoutes() []rest.Route {
+	return []rest.Route{
+		{Pattern: "GET /user", Serve: s.ownUser, Worker: true, WorkerToken: true, Differs: "last_login is the last sign-in by any program; CodaLab counts only those on its web page"},
+		{Pattern: "PATCH /user", Serve: s.patchOwnUser},
+		{Pattern: "PATCH /user/increment_disk_used", Serve: s.incrementDiskUsed, Differs: "the user must be allowed to change the bundle; while an upload is under way nothing is written, since the server counts the bytes itself"},
+		{Pattern: "GET /users", Serve: bounded(s.searchUsers), Public: true, Differs: "every user may search by what they see of a user; by mistake CodaLab refuses nearly all searches of users other than root. Email, quotas and use are for root"},
+		{Pattern: "GET /users/{user}", Serve: s.user, Public: true, Worker: true},
+		{Pattern: "PATCH /users", Serve: s.patchUsers, Differs: "there is no protected mode: has_access cannot be set. root sets email, but not disk_used and dates, which the server keeps"},
+		{Pattern: "DELETE /users", Serve: s.deleteUsers, Differs: "names at most 20 things of each kind that the user still owns"},
 	}
 }
 
@@ -89,7 +90,7 @@ func userObject(u, other store.User) codalab.Object {
 func (s *Server) ownUser(w http.ResponseWriter, _ *http.Request, u store.User) error {
 	attributes, root, protected := privateAttributes(s.liveUser(u)), u.Root(), false
 	attributes.IsRootUser, attributes.ProtectedMode = &root, &protected
-	return writeDocument(w, codalab.NewObject("users", u.ID, attributes), nil)
+	return rest.WriteDocument(w, codalab.NewObject("users", u.ID, attributes), nil)
 }
 
 // user returns the user with this id or name (codalab/rest/users.py: fetch_user).
@@ -97,18 +98,18 @@ func (s *Server) user(w http.ResponseWriter, r *http.Request, u store.User) erro
 	name := r.PathValue("user")
 	other, err := s.Store.User(r.Context(), name)
 	if errors.Is(err, store.ErrNotFound) {
-		return refuse(http.StatusNotFound, "User %s not found", name)
+		return rest.Refuse(http.StatusNotFound, "User %s not found", name)
 	}
 	if err != nil {
 		return err
 	}
-	return writeDocument(w, userObject(u, other), nil)
+	return rest.WriteDocument(w, userObject(u, other), nil)
 }
 
 // incrementDiskUsed counts bytes of an upload before they have arrived (codalab/rest/users.py:
 // increment_user_disk_used).
 func (s *Server) incrementDiskUsed(w http.ResponseWriter, r *http.Request, u store.User) error {
-	objects, err := readObjects(w, r)
+	objects, err := rest.ReadObjects(w, r)
 	if err != nil {
 		return err
 	}
@@ -117,12 +118,12 @@ func (s *Server) incrementDiskUsed(w http.ResponseWriter, r *http.Request, u sto
 		BundleUUID string `json:"bundle_uuid"`
 	}
 	if len(objects) != 1 || objects[0].Decode(&in) != nil {
-		return refuse(http.StatusBadRequest, "The request must name one bundle and a number of bytes")
+		return rest.Refuse(http.StatusBadRequest, "The request must name one bundle and a number of bytes")
 	}
 	if in.Increment <= 0 || in.Increment > 1<<50 {
-		return refuse(http.StatusBadRequest, "Only positive disk increments are allowed, not %d", in.Increment)
+		return rest.Refuse(http.StatusBadRequest, "Only positive disk increments are allowed, not %d", in.Increment)
 	}
-	b, err := s.writable(r.Context(), u, in.BundleUUID)
+	b, err := s.access.Writable(r.Context(), u, in.BundleUUID)
 	if err != nil {
 		return err
 	}
@@ -136,5 +137,5 @@ func (s *Server) incrementDiskUsed(w http.ResponseWriter, r *http.Request, u sto
 	if u, err = s.Store.User(r.Context(), u.ID); err != nil {
 		return err
 	}
-	return writeDocument(w, []codalab.Object{codalab.NewObject("users", u.ID, privateAttributes(s.liveUser(u)))}, nil)
+	return rest.WriteDocument(w, []codalab.Object{codalab.NewObject("users", u.ID, privateAttributes(s.liveUser(u)))}, nil)
 }

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -37,12 +38,12 @@ type workerCode struct {
 	tag     string // the ETag
 }
 
-func (s *Server) workerCodeRoutes() []route {
+func (s *Server) workerCodeRoutes() []rest.Route {
 	const differs = "the archive has cl-slurm's cl-worker; CodaLab 1.7.3 has no such call any more"
-	return []route{
-		{pattern: "GET /workers/code.tar.gz", serve: s.downloadWorker, public: true, worker: true, differs: differs},
+	return []rest.Route{
+		{Pattern: "GET /workers/code.tar.gz", Serve: s.downloadWorker, Public: true, Worker: true, Differs: differs},
 		// its path before August 2016
-		{pattern: "GET /worker/code.tar.gz", serve: s.downloadWorker, public: true, worker: true, differs: differs},
+		{Pattern: "GET /worker/code.tar.gz", Serve: s.downloadWorker, Public: true, Worker: true, Differs: differs},
 	}
 }
 
@@ -51,7 +52,7 @@ func (s *Server) workerCodeRoutes() []route {
 func (s *Server) downloadWorker(w http.ResponseWriter, r *http.Request, _ store.User) error {
 	archive, tag, err := s.workerCode.current(s.WorkerProgram)
 	if errors.Is(err, os.ErrNotExist) {
-		return refuse(http.StatusNotFound, "This server has no cl-worker to hand out. Its operator can name one with cl-server run --worker-program.")
+		return rest.Refuse(http.StatusNotFound, "This server has no cl-worker to hand out. Its operator can name one with cl-server run --worker-program.")
 	}
 	if err != nil {
 		return err

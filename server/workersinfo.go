@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -62,8 +63,8 @@ func (s *Server) workersInfo(w http.ResponseWriter, r *http.Request, u store.Use
 		return err
 	}
 	workers := slices.DeleteFunc(s.shownWorkers(), func(one shownWorker) bool {
-		inGroup := slices.ContainsFunc(groups, func(g store.Group) bool { return g.UUID == deref(one.GroupUUID) })
+		inGroup := slices.ContainsFunc(groups, func(g store.Group) bool { return g.UUID == rest.Deref(one.GroupUUID) })
 		return !u.Root() && one.UserID != u.ID && !inGroup
 	})
-	return writeJSON(w, http.StatusOK, map[string]any{"data": workers, "meta": map[string]string{"version": codalab.Version}})
+	return rest.WriteJSON(w, http.StatusOK, map[string]any{"data": workers, "meta": map[string]string{"version": codalab.Version}})
 }

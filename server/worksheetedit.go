@@ -7,8 +7,21 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/access"
+	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
+
+// maxItems bounds the items of a worksheet that one request adds: each is a row, which the one writer of
+// the database inserts while others wait.
+const maxItems = 20_000
+
+func checkItems(n int) error {
+	if n > maxItems {
+		return rest.Refuse(http.StatusRequestEntityTooLarge, "A request may add %d items to a worksheet, not %d", maxItems, n)
+	}
+	return nil
+}
 
 // worksheetEdit is a client's change of a worksheet. Absent fields stay as they are.
 type worksheetEdit struct {
@@ -24,19 +37,19 @@ type worksheetEdit struct {
 // update_worksheet_metadata).
 func (s *Server) patchWorksheets(w http.ResponseWriter, r *http.Request, u store.User) error {
 	ctx := r.Context()
-	objects, err := readObjects(w, r)
+	objects, err := rest.ReadObjects(w, r)
 	if err != nil {
 		return err
 	}
 	edits := make([]worksheetEdit, len(objects))
 	for i, o := range objects { // check all before changing any
 		if o.Decode(&edits[i]) != nil {
-			return refuse(http.StatusBadRequest, "A worksheet's attributes have the wrong types")
+			return rest.Refuse(http.StatusBadRequest, "A worksheet's attributes have the wrong types")
 		}
-		if edits[i].owner, err = s.newOwner(ctx, o); err != nil {
+		if edits[i].owner, err = s.access.NewOwner(ctx, o); err != nil {
 			return err
 		}
-		sheet, _, err := s.openWorksheet(ctx, u, o.ID, store.PermissionAll)
+		sheet, _, err := s.access.OpenWorksheet(ctx, u, o.ID, store.PermissionAll)
 		if err != nil {
 			return err
 		}
@@ -48,7 +61,7 @@ func (s *Server) patchWorksheets(w http.ResponseWriter, r *http.Request, u store
 	for i, o := range objects {
 		sheet, err := s.Store.ChangeWorksheet(ctx, o.ID, func(sheet *store.Worksheet) error { return edits[i].apply(u, s.Now(), sheet) })
 		if errors.Is(err, store.ErrExists) {
-			err = refuse(http.StatusBadRequest, "Worksheet with name %s already exists", deref(edits[i].Name))
+			err = rest.Refuse(http.StatusBadRequest, "Worksheet with name %s already exists", rest.Deref(edits[i].Name))
 		}
 		if err != nil {
 			return err
@@ -61,7 +74,7 @@ func (s *Server) patchWorksheets(w http.ResponseWriter, r *http.Request, u store
 // apply makes the change or refuses it.
 func (e worksheetEdit) apply(u store.User, now time.Time, w *store.Worksheet) error {
 	thaw := string(e.Frozen) == "null"
-	if err := notFrozen(*w); err != nil && !thaw {
+	if err := access.WorksheetNotFrozen(*w); err != nil && !thaw {
 		return err
 	}
 	if e.Name != nil && *e.Name != w.Name {
@@ -99,16 +112,16 @@ func (e worksheetEdit) apply(u store.User, now time.Time, w *store.Worksheet) er
 // items (codalab/rest/worksheets.py: delete_worksheet).
 func (s *Server) deleteWorksheets(w http.ResponseWriter, r *http.Request, u store.User) error {
 	ctx := r.Context()
-	force, err := boolParam(r.URL.Query(), "force", false)
+	force, err := rest.BoolParam(r.URL.Query(), "force", false)
 	if err != nil {
 		return err
 	}
-	ids, err := readIDs(w, r, "worksheets")
+	ids, err := rest.ReadIDs(w, r, "worksheets")
 	if err != nil {
 		return err
 	}
 	for _, id := range ids { // check all before deleting any
-		sheet, _, err := s.openWorksheet(ctx, u, id, store.PermissionAll)
+		sheet, _, err := s.access.OpenWorksheet(ctx, u, id, store.PermissionAll)
 		if err != nil {
 			return err
 		}
@@ -118,9 +131,9 @@ func (s *Server) deleteWorksheets(w http.ResponseWriter, r *http.Request, u stor
 			return err
 		case force:
 		case sheet.Frozen != nil:
-			return refuse(http.StatusBadRequest, "Can't delete worksheet %s because it is frozen (--force to override).", id)
+			return rest.Refuse(http.StatusBadRequest, "Can't delete worksheet %s because it is frozen (--force to override).", id)
 		case len(items) > 0:
-			return refuse(http.StatusBadRequest, "Can't delete worksheet %s because it is not empty (--force to override).", id)
+			return rest.Refuse(http.StatusBadRequest, "Can't delete worksheet %s because it is not empty (--force to override).", id)
 		}
 	}
 	for _, id := range ids {
@@ -135,22 +148,22 @@ func (s *Server) deleteWorksheets(w http.ResponseWriter, r *http.Request, u stor
 // create_worksheet_items).
 func (s *Server) addItems(w http.ResponseWriter, r *http.Request, u store.User) error {
 	ctx, q := r.Context(), r.URL.Query()
-	replace, err := boolParam(q, "replace", false)
+	replace, err := rest.BoolParam(q, "replace", false)
 	if err != nil {
 		return err
 	}
 	var doc codalab.Document
-	if err := readJSON(w, r, &doc); err != nil {
+	if err := rest.ReadJSON(w, r, &doc); err != nil {
 		return err
 	}
 	objects, err := doc.Objects() // none empties the worksheet
 	if err != nil {
-		return refuse(http.StatusBadRequest, "The request's data must be a list of objects")
+		return rest.Refuse(http.StatusBadRequest, "The request's data must be a list of objects")
 	}
 	if err := checkItems(len(objects)); err != nil {
 		return err
 	}
-	sheet, err := s.changeable(ctx, u, q.Get("uuid"))
+	sheet, err := s.access.Changeable(ctx, u, q.Get("uuid"))
 	if err != nil {
 		return err
 	}
@@ -172,7 +185,7 @@ func (s *Server) addItems(w http.ResponseWriter, r *http.Request, u store.User) 
 	if err != nil {
 		return err
 	}
-	return writeDocument(w, itemObjects(items), nil)
+	return rest.WriteDocument(w, itemObjects(items), nil)
 }
 
 // newItem reads an item that a client adds.
@@ -182,7 +195,7 @@ func newItem(o codalab.Object) (store.Item, error) {
 		Value string `json:"value"`
 	}
 	if o.Decode(&in) != nil {
-		return store.Item{}, refuse(http.StatusBadRequest, "An item's type and value must be texts")
+		return store.Item{}, rest.Refuse(http.StatusBadRequest, "An item's type and value must be texts")
 	}
 	item := store.Item{Type: in.Type, Value: in.Value}
 	var err error
@@ -193,15 +206,15 @@ func newItem(o codalab.Object) (store.Item, error) {
 	case store.ItemWorksheet:
 		item.Subworksheet, err = linkedUUID(o, "subworksheet")
 	default:
-		err = refuse(http.StatusBadRequest, "Unknown type of item '%s'", in.Type)
+		err = rest.Refuse(http.StatusBadRequest, "Unknown type of item '%s'", in.Type)
 	}
 	return item, err
 }
 
 func linkedUUID(o codalab.Object, name string) (*string, error) {
-	id, err := linkedID(o, name)
+	id, err := access.LinkedID(o, name)
 	if err == nil && !codalab.IsUUID(id) {
-		err = refuse(http.StatusBadRequest, "'%s' is not a uuid", id)
+		err = rest.Refuse(http.StatusBadRequest, "'%s' is not a uuid", id)
 	}
 	return &id, err
 }
@@ -215,13 +228,13 @@ func (s *Server) insertItems(w http.ResponseWriter, r *http.Request, u store.Use
 		ItemType string   `json:"item_type"`
 		After    *int64   `json:"after_sort_key"`
 	}
-	if err := readJSON(w, r, &in); err != nil {
+	if err := rest.ReadJSON(w, r, &in); err != nil {
 		return err
 	}
 	if err := checkItems(len(in.Items)); err != nil {
 		return err
 	}
-	sheet, err := s.changeable(r.Context(), u, r.PathValue("uuid"))
+	sheet, err := s.access.Changeable(r.Context(), u, r.PathValue("uuid"))
 	if err != nil {
 		return err
 	}
@@ -234,11 +247,11 @@ func (s *Server) insertItems(w http.ResponseWriter, r *http.Request, u store.Use
 		case store.ItemMarkup, store.ItemDirective:
 		case store.ItemBundle:
 			if !codalab.IsUUID(text) {
-				return refuse(http.StatusBadRequest, "'%s' is not a uuid", text)
+				return rest.Refuse(http.StatusBadRequest, "'%s' is not a uuid", text)
 			}
 			item.BundleUUID, item.Value = &text, ""
 		default:
-			return refuse(http.StatusBadRequest, "Unknown type of item '%s'", in.ItemType)
+			return rest.Refuse(http.StatusBadRequest, "Unknown type of item '%s'", in.ItemType)
 		}
 		items = append(items, item)
 	}

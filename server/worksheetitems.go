@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -41,8 +42,8 @@ func itemObjects(items []store.Item) []codalab.Object {
 		})
 		o.Relationships = map[string]codalab.Relationship{
 			"worksheet":    codalab.ToOne("worksheets", item.WorksheetUUID),
-			"bundle":       codalab.ToOne("bundles", deref(item.BundleUUID)),
-			"subworksheet": codalab.ToOne("worksheets", deref(item.Subworksheet)),
+			"bundle":       codalab.ToOne("bundles", rest.Deref(item.BundleUUID)),
+			"subworksheet": codalab.ToOne("worksheets", rest.Deref(item.Subworksheet)),
 		}
 		objects = append(objects, o)
 	}
@@ -53,7 +54,7 @@ func itemObjects(items []store.Item) []codalab.Object {
 func (s *Server) itemWorksheets(ctx context.Context, u store.User, items []store.Item) ([]codalab.Object, error) {
 	var uuids []string
 	for _, item := range items {
-		if id := deref(item.Subworksheet); id != "" && !slices.Contains(uuids, id) {
+		if id := rest.Deref(item.Subworksheet); id != "" && !slices.Contains(uuids, id) {
 			uuids = append(uuids, id)
 		}
 	}
@@ -61,7 +62,7 @@ func (s *Server) itemWorksheets(ctx context.Context, u store.User, items []store
 	if err != nil {
 		return nil, err
 	}
-	have, err := s.worksheetPermissions(ctx, u, slices.Collect(maps.Values(found))...)
+	have, err := s.access.WorksheetPermissions(ctx, u, slices.Collect(maps.Values(found))...)
 	if err != nil {
 		return nil, err
 	}
@@ -80,12 +81,12 @@ func (s *Server) itemBundles(ctx context.Context, u store.User, items []store.It
 	var uuids []string
 	seen := map[string]bool{}
 	for _, item := range items {
-		if id := deref(item.BundleUUID); id != "" && !seen[id] {
+		if id := rest.Deref(item.BundleUUID); id != "" && !seen[id] {
 			seen[id] = true
 			uuids = append(uuids, id)
 		}
 	}
-	found, have, err := s.bundlesFor(ctx, u, uuids)
+	found, have, err := s.access.BundlesFor(ctx, u, uuids)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -9,19 +9,21 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/access"
+	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-func (s *Server) worksheetRoutes() []route {
-	return []route{
-		{pattern: "GET /worksheets", serve: s.findWorksheets, public: true, differs: "searches do not tell the owner of an anonymous worksheet; .count and .sum are refused, since cl cannot show them"},
-		{pattern: "POST /worksheets", serve: s.createWorksheets},
-		{pattern: "PATCH /worksheets", serve: s.patchWorksheets},
-		{pattern: "DELETE /worksheets", serve: s.deleteWorksheets},
-		{pattern: "GET /worksheets/{uuid}", serve: s.worksheet, public: true, differs: "items always have a sort_key, so that a reader never changes a worksheet; items.subworksheet is included"},
-		{pattern: "POST /worksheets/{uuid}/add-items", serve: s.insertItems},
-		{pattern: "POST /worksheet-items", serve: s.addItems},
-		{pattern: "POST /worksheet-permissions", serve: s.setWorksheetPermissions},
+func (s *Server) worksheetRoutes() []rest.Route {
+	return []rest.Route{
+		{Pattern: "GET /worksheets", Serve: s.findWorksheets, Public: true, Differs: "searches do not tell the owner of an anonymous worksheet; .count and .sum are refused, since cl cannot show them"},
+		{Pattern: "POST /worksheets", Serve: s.createWorksheets},
+		{Pattern: "PATCH /worksheets", Serve: s.patchWorksheets},
+		{Pattern: "DELETE /worksheets", Serve: s.deleteWorksheets},
+		{Pattern: "GET /worksheets/{uuid}", Serve: s.worksheet, Public: true, Differs: "items always have a sort_key, so that a reader never changes a worksheet; items.subworksheet is included"},
+		{Pattern: "POST /worksheets/{uuid}/add-items", Serve: s.insertItems},
+		{Pattern: "POST /worksheet-items", Serve: s.addItems},
+		{Pattern: "POST /worksheet-permissions", Serve: s.setWorksheetPermissions},
 	}
 }
 
@@ -82,7 +84,7 @@ func (s *Server) findWorksheets(w http.ResponseWriter, r *http.Request, u store.
 	}
 	var found []store.Worksheet
 	for _, spec := range q["specs"] {
-		sheet, err := s.resolveWorksheet(r.Context(), u, spec)
+		sheet, err := s.access.ResolveWorksheet(r.Context(), u, spec)
 		if err != nil {
 			return err
 		}
@@ -94,11 +96,11 @@ func (s *Server) findWorksheets(w http.ResponseWriter, r *http.Request, u store.
 // writeWorksheets answers with worksheets, and the related objects that the query includes.
 func (s *Server) writeWorksheets(w http.ResponseWriter, r *http.Request, u store.User, sheets []store.Worksheet) error {
 	ctx := r.Context()
-	include, err := includes(r.URL.Query(), "owner", "group_permissions")
+	include, err := rest.Includes(r.URL.Query(), "owner", "group_permissions")
 	if err != nil {
 		return err
 	}
-	have, err := s.worksheetPermissions(ctx, u, sheets...)
+	have, err := s.access.WorksheetPermissions(ctx, u, sheets...)
 	if err != nil {
 		return err
 	}
@@ -121,13 +123,13 @@ func (s *Server) writeWorksheets(w http.ResponseWriter, r *http.Request, u store
 		}
 		related.included = append(related.included, users...)
 	}
-	return writeDocument(w, objects, related.included)
+	return rest.WriteDocument(w, objects, related.included)
 }
 
 // createWorksheets creates worksheets that everybody may read (codalab/rest/worksheets.py:
 // create_worksheets).
 func (s *Server) createWorksheets(w http.ResponseWriter, r *http.Request, u store.User) error {
-	objects, err := readObjects(w, r)
+	objects, err := rest.ReadObjects(w, r)
 	if err != nil {
 		return err
 	}
@@ -138,7 +140,7 @@ func (s *Server) createWorksheets(w http.ResponseWriter, r *http.Request, u stor
 			Name string `json:"name"`
 		}
 		if o.Decode(&in) != nil {
-			return refuse(http.StatusBadRequest, "A worksheet's name must be a text")
+			return rest.Refuse(http.StatusBadRequest, "A worksheet's name must be a text")
 		}
 		if err := checkWorksheetName(u, in.Name); err != nil {
 			return err
@@ -149,7 +151,7 @@ func (s *Server) createWorksheets(w http.ResponseWriter, r *http.Request, u stor
 	}
 	err = s.Store.AddWorksheets(r.Context(), sheets...)
 	if errors.Is(err, store.ErrExists) {
-		return refuse(http.StatusBadRequest, "Worksheet with name %s already exists", strings.Join(names, " or "))
+		return rest.Refuse(http.StatusBadRequest, "Worksheet with name %s already exists", strings.Join(names, " or "))
 	}
 	if err != nil {
 		return err
@@ -158,7 +160,7 @@ func (s *Server) createWorksheets(w http.ResponseWriter, r *http.Request, u stor
 	for _, sheet := range sheets {
 		created = append(created, worksheetObject(sheet, store.PermissionAll))
 	}
-	return writeDocument(w, created, nil)
+	return rest.WriteDocument(w, created, nil)
 }
 
 // checkWorksheetName refuses names that a user cannot give to a worksheet
@@ -167,8 +169,8 @@ func checkWorksheetName(u store.User, name string) error {
 	if err := checkGroupName(name); err != nil {
 		return err
 	}
-	if strings.HasPrefix(name, homePrefix) && name != homePrefix+u.Name {
-		return refuse(http.StatusBadRequest, "Cannot create %s because this is potentially the home worksheet of another user", name)
+	if strings.HasPrefix(name, access.HomePrefix) && name != access.HomePrefix+u.Name {
+		return rest.Refuse(http.StatusBadRequest, "Cannot create %s because this is potentially the home worksheet of another user", name)
 	}
 	return nil
 }
@@ -177,16 +179,16 @@ func checkWorksheetName(u store.User, name string) error {
 // (codalab/rest/worksheets.py: fetch_worksheet).
 func (s *Server) worksheet(w http.ResponseWriter, r *http.Request, u store.User) error {
 	ctx := r.Context()
-	include, err := includes(r.URL.Query(), "owner", "group_permissions", "items", "items.bundle", "items.bundle.owner", "items.subworksheet")
+	include, err := rest.Includes(r.URL.Query(), "owner", "group_permissions", "items", "items.bundle", "items.bundle.owner", "items.subworksheet")
 	if err != nil {
 		return err
 	}
-	sheet, have, err := s.openWorksheet(ctx, u, r.PathValue("uuid"), store.PermissionRead)
+	sheet, have, err := s.access.OpenWorksheet(ctx, u, r.PathValue("uuid"), store.PermissionRead)
 	if err != nil {
 		return err
 	}
 	attributes := worksheetData(sheet)
-	attributes.Permission, attributes.PermissionSpec = &have, permissionSpec(have)
+	attributes.Permission, attributes.PermissionSpec = &have, access.PermissionSpec(have)
 	var items []store.Item
 	if include["items"] {
 		if items, err = s.Store.Items(ctx, sheet.UUID); err != nil {
@@ -217,7 +219,7 @@ func (s *Server) worksheet(w http.ResponseWriter, r *http.Request, u store.User)
 	if err != nil {
 		return err
 	}
-	return writeDocument(w, object, append(related.included, users...))
+	return rest.WriteDocument(w, object, append(related.included, users...))
 }
 
 // userObjects returns the public attributes of users, without duplicates. It skips empty ids.
@@ -236,11 +238,4 @@ func (s *Server) userObjects(ctx context.Context, ids []string) ([]codalab.Objec
 		}
 	}
 	return objects, nil
-}
-
-func deref(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
 }

@@ -1,4 +1,4 @@
-package server
+package rest
 
 import (
 	"errors"
@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// A connection must move paceStep bytes within Config.TransferTimeout, in each direction, while the
+// PaceStep is the number of bytes that a connection must move within a time, in each direction, while the
 // server waits for it. A client that is slower than that holds a goroutine and a connection.
-const paceStep = 64 << 10
+const PaceStep = 64 << 10
 
-// Bounds of drain. Clients who have not signed in get the smaller ones.
+// Bounds of Drain. Clients who have not signed in get the smaller ones.
 const (
 	drainBytes  = 16 << 30
 	drainTime   = 10 * time.Minute
@@ -22,10 +22,10 @@ const (
 	lastRead = 5 * time.Second
 )
 
-// paced serves requests whose bodies and answers must keep to the pace.
-func (s *Server) paced(next http.Handler) http.Handler {
+// Paced serves requests whose bodies and answers must keep to the pace: 64 KiB within every, by the clock now.
+func Paced(next http.Handler, every time.Duration, now func() time.Time) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		p := pace{control: http.NewResponseController(w), now: s.Now, every: s.TransferTimeout}
+		p := pace{control: http.NewResponseController(w), now: now, every: every}
 		p.writeWithin(0) // ends the deadline of the connection's previous request
 		body := &pacedBody{ReadCloser: r.Body, pace: p, left: p.every}
 		if r.Body != nil && r.Body != http.NoBody {
@@ -46,7 +46,7 @@ func (s *Server) paced(next http.Handler) http.Handler {
 type pace struct {
 	control *http.ResponseController
 	now     func() time.Time
-	every   time.Duration // Config.TransferTimeout
+	every   time.Duration // for PaceStep bytes
 }
 
 // readWithin sets the deadline for reads; 0 removes it.
@@ -82,7 +82,7 @@ func (b *pacedBody) Read(p []byte) (int, error) {
 	b.readWithin(max(b.left, time.Millisecond))
 	n, err := b.ReadCloser.Read(p)
 	b.left -= b.now().Sub(begun)
-	if b.step += n; b.step >= paceStep {
+	if b.step += n; b.step >= PaceStep {
 		b.step, b.left = 0, b.every
 	}
 	if err != nil {
@@ -115,7 +115,7 @@ func (w *pacedWriter) Write(p []byte) (int, error) {
 	w.begun = true
 	written := 0
 	for {
-		part := p[written:min(len(p), written+paceStep)]
+		part := p[written:min(len(p), written+PaceStep)]
 		w.writeWithin(w.every)
 		n, err := w.ResponseWriter.Write(part)
 		w.writeWithin(0)
@@ -125,10 +125,10 @@ func (w *pacedWriter) Write(p []byte) (int, error) {
 	}
 }
 
-// drain reads what is left of a request's body before its answer is sent, within bounds.
+// Drain reads what is left of a request's body before its answer is sent, within bounds.
 // CodaLab's client reads the answer only after it has sent the whole body, and would see a
-// broken connection otherwise. A client that waits for "100 Continue" gets the answer at once.
-func drain(w http.ResponseWriter, r *http.Request, known bool) {
+// broken connection otherwise. known means that the client has signed in. A client that waits for "100 Continue" gets the answer at once.
+func Drain(w http.ResponseWriter, r *http.Request, known bool) {
 	body, ok := r.Body.(*pacedBody)
 	if !ok || body.ended != nil || !body.read && r.Header.Get("Expect") != "" {
 		return
@@ -155,5 +155,5 @@ func drain(w http.ResponseWriter, r *http.Request, known bool) {
 	}
 }
 
-// tooSlow reports whether err is that of a body that came too slowly.
-func tooSlow(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
+// TooSlow reports whether err is that of a body that came too slowly.
+func TooSlow(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }

@@ -1,0 +1,240 @@
+package access
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/server/rest"
+	"github.com/cl-slurm/cl-slurm/server/store"
+)
+
+// Access finds objects for users, with the permissions that they have.
+type Access struct {
+	Store *store.Store
+	// Now is the clock.
+	Now func() time.Time
+}
+
+func PermissionSpec(permission int) string {
+	switch permission {
+	case store.PermissionRead:
+		return "read"
+	case store.PermissionAll:
+		return "all"
+	}
+	return "none"
+}
+
+// Permission returns a user's permission on an object: all for its owner and root, and for others what
+// groups grant them (codalab/model/bundle_model.py: get_user_permissions).
+func Permission(u store.User, ownerID string, granted int) int {
+	if u.Root() || u.ID == ownerID {
+		return store.PermissionAll
+	}
+	return granted
+}
+
+// BundlePermissions returns a user's permission on each of these bundles, by uuid.
+func (a Access) BundlePermissions(ctx context.Context, u store.User, bundles ...store.Bundle) (map[string]int, error) {
+	if u.OnlyWorker != "" {
+		return a.tokenPermissions(ctx, u, bundles)
+	}
+	if u.IsWorker {
+		return a.workerPermissions(ctx, u, bundles)
+	}
+	owners := map[string]string{}
+	for _, b := range bundles {
+		owners[b.UUID] = b.OwnerID
+	}
+	return permissions(ctx, u, owners, a.Store.GrantedBundles)
+}
+
+// workerPermissions returns the permissions of a worker account: all on the runs that its workers
+// have, and read on their inputs and on the runs that they had at their end.
+func (a Access) workerPermissions(ctx context.Context, u store.User, bundles []store.Bundle) (map[string]int, error) {
+	have := make(map[string]int, len(bundles))
+	var others []string
+	for _, b := range bundles {
+		switch {
+		case b.Worker.User == u.ID && b.State.OnWorker():
+			have[b.UUID] = store.PermissionAll
+		case b.Worker.User == u.ID:
+			have[b.UUID] = store.PermissionRead
+		default:
+			have[b.UUID] = store.PermissionNone
+			others = append(others, b.UUID)
+		}
+	}
+	inputs, err := a.Store.WorkerReads(ctx, u.ID, others)
+	for _, uuid := range inputs {
+		have[uuid] = store.PermissionRead
+	}
+	return have, err
+}
+
+// WorksheetPermissions returns a user's permission on each of these worksheets, by uuid. A worker token has
+// none.
+func (a Access) WorksheetPermissions(ctx context.Context, u store.User, worksheets ...store.Worksheet) (map[string]int, error) {
+	owners := map[string]string{}
+	if u.OnlyWorker != "" {
+		return map[string]int{}, nil
+	}
+	for _, w := range worksheets {
+		owners[w.UUID] = w.OwnerID
+	}
+	return permissions(ctx, u, owners, a.Store.GrantedWorksheets)
+}
+
+// permissions returns a user's permissions on objects with these owners. It asks granted only
+// about the objects on which neither root nor the owner asks.
+func permissions(ctx context.Context, u store.User, owners map[string]string,
+	granted func(context.Context, string, []string) (map[string]int, error),
+) (map[string]int, error) {
+	var others []string
+	have := make(map[string]int, len(owners))
+	for uuid, owner := range owners {
+		have[uuid] = Permission(u, owner, store.PermissionNone)
+		if have[uuid] == store.PermissionNone {
+			others = append(others, uuid)
+		}
+	}
+	if len(others) == 0 {
+		return have, nil
+	}
+	found, err := granted(ctx, u.ID, others)
+	if err != nil {
+		return nil, err
+	}
+	for uuid, permission := range found {
+		have[uuid] = permission
+	}
+	return have, nil
+}
+
+// Forbidden is the refusal of a user without permission (codalab/objects/permission.py:
+// _check_permissions).
+func Forbidden(u store.User, kind, uuid string, have, need int) error {
+	return rest.Refuse(http.StatusForbidden, "User %s does not have sufficient permissions on %s %s (have %s, need %s).",
+		spellUser(u), kind, uuid, PermissionSpec(have), PermissionSpec(need))
+}
+
+func spellUser(u store.User) string {
+	if u.ID == "" {
+		return "who has not signed in"
+	}
+	return u.Name + "(" + u.ID + ")"
+}
+
+// Readable returns a bundle that the user may read.
+func (a Access) Readable(ctx context.Context, u store.User, uuid string) (store.Bundle, error) {
+	return a.permitted(ctx, u, uuid, store.PermissionRead)
+}
+
+// Writable returns a bundle that the user may change.
+func (a Access) Writable(ctx context.Context, u store.User, uuid string) (store.Bundle, error) {
+	return a.permitted(ctx, u, uuid, store.PermissionAll)
+}
+
+// permitted returns a bundle on which the user has at least the permission need.
+func (a Access) permitted(ctx context.Context, u store.User, uuid string, need int) (store.Bundle, error) {
+	b, err := a.Store.Bundle(ctx, uuid)
+	if errors.Is(err, store.ErrNotFound) {
+		return store.Bundle{}, rest.Refuse(http.StatusNotFound, "Could not find bundle with uuid %s", uuid)
+	}
+	if err != nil {
+		return store.Bundle{}, err
+	}
+	permissions, err := a.BundlePermissions(ctx, u, b)
+	if err != nil {
+		return store.Bundle{}, err
+	}
+	if have := permissions[uuid]; have < need {
+		return store.Bundle{}, Forbidden(u, "bundle", uuid, have, need)
+	}
+	return b, nil
+}
+
+// OpenWorksheet returns a worksheet on which the user has at least the permission need, and the
+// permission.
+func (a Access) OpenWorksheet(ctx context.Context, u store.User, uuid string, need int) (w store.Worksheet, have int, err error) {
+	w, err = a.Store.Worksheet(ctx, uuid)
+	if errors.Is(err, store.ErrNotFound) {
+		return store.Worksheet{}, 0, rest.Refuse(http.StatusNotFound, "Could not find worksheet with uuid %s", uuid)
+	}
+	if err != nil {
+		return store.Worksheet{}, 0, err
+	}
+	have, err = a.CheckWorksheet(ctx, u, w, need)
+	return w, have, err
+}
+
+// CheckWorksheet returns a user's permission on a worksheet, and refuses one that is less than need.
+func (a Access) CheckWorksheet(ctx context.Context, u store.User, w store.Worksheet, need int) (have int, err error) {
+	permissions, err := a.WorksheetPermissions(ctx, u, w)
+	if err != nil {
+		return 0, err
+	}
+	if have = permissions[w.UUID]; have < need {
+		return 0, Forbidden(u, "worksheet", w.UUID, have, need)
+	}
+	return have, nil
+}
+
+// Changeable returns a worksheet that the user may change and that is not frozen.
+func (a Access) Changeable(ctx context.Context, u store.User, uuid string) (store.Worksheet, error) {
+	w, _, err := a.OpenWorksheet(ctx, u, uuid, store.PermissionAll)
+	if err != nil {
+		return store.Worksheet{}, err
+	}
+	return w, WorksheetNotFrozen(w)
+}
+
+func WorksheetNotFrozen(w store.Worksheet) error {
+	if w.Frozen != nil {
+		return rest.Refuse(http.StatusForbidden, "Cannot mutate frozen worksheet %s(%s).", w.UUID, w.Name)
+	}
+	return nil
+}
+
+// AnyWorker is the user of a worker token without the token's bounds.
+func AnyWorker(u store.User) store.User {
+	u.OnlyWorker = ""
+	return u
+}
+
+// tokenPermissions returns the permissions of a worker token: those of its user, but at most all on the runs
+// that its worker has, and read on their inputs and on the runs that it had at their end.
+func (a Access) tokenPermissions(ctx context.Context, u store.User, bundles []store.Bundle) (map[string]int, error) {
+	may, err := a.BundlePermissions(ctx, AnyWorker(u), bundles...)
+	if err != nil {
+		return nil, err
+	}
+	key := store.Worker{User: u.ID, ID: u.OnlyWorker}
+	have := make(map[string]int, len(bundles))
+	var others []string
+	for _, b := range bundles {
+		switch {
+		case b.Worker != key:
+			have[b.UUID] = store.PermissionNone
+			others = append(others, b.UUID)
+		case b.State.OnWorker():
+			have[b.UUID] = may[b.UUID]
+		default:
+			have[b.UUID] = min(may[b.UUID], store.PermissionRead)
+		}
+	}
+	inputs, err := a.Store.WorkerInputs(ctx, key, others)
+	for _, uuid := range inputs {
+		have[uuid] = min(may[uuid], store.PermissionRead)
+	}
+	return have, err
+}
+
+func BundleNotFrozen(b store.Bundle) error {
+	if b.Frozen != nil {
+		return rest.Refuse(http.StatusForbidden, "Cannot mutate frozen bundle %s(%s).", b.UUID, b.Metadata.String("name"))
+	}
+	return nil
+}

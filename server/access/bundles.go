@@ -1,0 +1,83 @@
+package access
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/cl-slurm/cl-slurm/server/rest"
+	"github.com/cl-slurm/cl-slurm/server/store"
+)
+
+// BundlesFor returns those of these bundles that exist, and the user's permissions on them, by
+// uuid. It hides the names and states of parents that the user may not read, which CodaLab's own server
+// shows (codalab/rest/schemas.py: BundleDependencySchema).
+func (a Access) BundlesFor(ctx context.Context, u store.User, uuids []string) (map[string]store.Bundle, map[string]int, error) {
+	found, err := a.Store.Bundles(ctx, uuids)
+	if err != nil {
+		return nil, nil, err
+	}
+	list := make([]store.Bundle, 0, len(found))
+	for _, b := range found {
+		list = append(list, b)
+	}
+	have, err := a.BundlePermissions(ctx, u, list...)
+	if err == nil && !u.Root() {
+		err = a.hideParents(ctx, u, list, have)
+	}
+	return found, have, err
+}
+
+// hideParents makes the parents of bundles that the user may read private ones, if the user may not read
+// them. have has the user's permissions on the bundles.
+func (a Access) hideParents(ctx context.Context, u store.User, bundles []store.Bundle, have map[string]int) error {
+	var parents []string
+	for _, b := range bundles {
+		for _, d := range b.Dependencies {
+			if have[b.UUID] >= store.PermissionRead && have[d.ParentUUID] < store.PermissionRead {
+				parents = append(parents, d.ParentUUID)
+			}
+		}
+	}
+	heads, err := a.Store.Heads(ctx, rest.Distinct(parents))
+	if err != nil {
+		return err
+	}
+	may, err := a.BundlePermissions(ctx, u, heads...)
+	if err != nil {
+		return err
+	}
+	for _, b := range bundles {
+		for i, d := range b.Dependencies {
+			if d.ParentName != "" && max(have[d.ParentUUID], may[d.ParentUUID]) < store.PermissionRead {
+				b.Dependencies[i].ParentName, b.Dependencies[i].ParentState = PrivateName, ""
+			}
+		}
+	}
+	return nil
+}
+
+// ReadableHosts returns the worksheets that contain a bundle and that the user may read, by bundle.
+func (a Access) ReadableHosts(ctx context.Context, u store.User, uuids []string) (map[string][]store.Worksheet, error) {
+	hosts, err := a.Store.HostsOf(ctx, uuids)
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]store.Worksheet{}
+	for _, list := range hosts {
+		for _, sheet := range list {
+			all[sheet.UUID] = sheet
+		}
+	}
+	have, err := a.WorksheetPermissions(ctx, u, slices.Collect(maps.Values(all))...)
+	if err != nil {
+		return nil, err
+	}
+	for uuid, list := range hosts {
+		hosts[uuid] = slices.DeleteFunc(list, func(sheet store.Worksheet) bool { return have[sheet.UUID] < store.PermissionRead })
+	}
+	return hosts, nil
+}
+
+// PrivateName is the name of bundles that the user may not read.
+const PrivateName = "<private>"

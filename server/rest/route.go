@@ -1,0 +1,85 @@
+package rest
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/store"
+)
+
+// Handler serves one route for a user. It writes the answer or returns an error.
+type Handler func(w http.ResponseWriter, r *http.Request, u store.User) error
+
+// Route is one way to call the server.
+type Route struct {
+	Pattern string // of http.ServeMux, below /rest
+	Serve   Handler
+	// Public routes also serve users who have not signed in. For them the user has no id, and
+	// the permissions of the group "public".
+	Public bool
+	// Worker routes also serve worker accounts (store.User.IsWorker). The others refuse them.
+	Worker bool
+	// WorkerToken routes also serve worker tokens (store.User.OnlyWorker): where the path names a worker, that
+	// of the token. The others refuse them.
+	WorkerToken bool
+	// Waits is set for routes that wait for others, for an upload's client or for a worker: they do not
+	// keep a place to change something meanwhile.
+	Waits bool
+	// Audited is set for a route of workers whose requests are in the audit log like those of users.
+	Audited bool
+	// Differs says how the route differs from that of CodaLab's own server; empty if it does not.
+	Differs string
+}
+
+// Admit refuses a user who may not use a route at all.
+func (one Route) Admit(r *http.Request, u store.User) error {
+	switch worker := r.PathValue("worker"); {
+	case u.IsWorker && !one.Worker:
+		return Refuse(http.StatusForbidden, "%s is a worker account: it may only run bundles.", u.Name)
+	case u.OnlyWorker != "" && !one.WorkerToken:
+		return Refuse(http.StatusForbidden, "This token is for worker %s alone: it may only run bundles.", u.OnlyWorker)
+	case u.OnlyWorker != "" && worker != "" && worker != u.OnlyWorker:
+		return Refuse(http.StatusForbidden, "This token is for worker %s alone, and not for worker %s.", u.OnlyWorker, worker)
+	}
+	return nil
+}
+
+// Changes reports whether a route changes what users have, so that its requests are in the audit log.
+// Those of workers and the parts of an upload are not: there are too many, and what they did stands in
+// the bundles. Nor are those to containers, which change nothing here.
+func (one Route) Changes() bool {
+	method, path, _ := strings.Cut(one.Pattern, " ")
+	switch {
+	case method == http.MethodGet, path == "/user/increment_disk_used":
+		return false
+	case one.Audited:
+		return true
+	}
+	for _, part := range []string{"/workers/", "/interpret/", "/netcat/", "/netcurl/"} {
+		if strings.Contains(path, part) {
+			return false
+		}
+	}
+	return true
+}
+
+// objectsKey is the context's key for the objects that a request names.
+type objectsKey struct{}
+
+// WithObjects returns a request whose objects are added to a list when a handler reads them.
+func WithObjects(r *http.Request, objects *[]string) *http.Request {
+	return r.WithContext(context.WithValue(r.Context(), objectsKey{}, objects))
+}
+
+// noteObjects adds the objects that a request names to the audit log's line.
+func noteObjects(ctx context.Context, objects []codalab.Object) {
+	noted, ok := ctx.Value(objectsKey{}).(*[]string)
+	const most, longest = 100, 64
+	for _, o := range objects {
+		if ok && o.ID != "" && len(*noted) < most {
+			*noted = append(*noted, o.ID[:min(len(o.ID), longest)])
+		}
+	}
+}

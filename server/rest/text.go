@@ -1,0 +1,22 @@
+package rest
+
+import "slices"
+
+// Distinct returns the different texts of a list, without the empty one.
+func Distinct(list []string) []string {
+	list = slices.Clone(list)
+	slices.Sort(list)
+	list = slices.Compact(list)
+	if len(list) > 0 && list[0] == "" {
+		return list[1:]
+	}
+	return list
+}
+
+// Deref returns a text; empty for nil.
+func Deref(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
