@@ -2,17 +2,14 @@ package server
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"regexp"
 	"strings"
 
-	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server/access"
-	"github.com/cl-slurm/cl-slurm/server/hub"
-	"github.com/cl-slurm/cl-slurm/server/plan"
 	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
+	"github.com/cl-slurm/cl-slurm/server/stored"
 )
 
 // action is what a user wants done to a bundle (codalab/rest/schemas.py: BundleActionSchema).
@@ -81,7 +78,7 @@ func (s *Server) bundleActions(w http.ResponseWriter, r *http.Request, u store.U
 
 func (s *Server) act(ctx context.Context, u store.User, a action) error {
 	if a.Type == actionWrite {
-		if err := s.writeToRun(ctx, a); err != nil {
+		if err := s.contents.Running.Write(ctx, a.UUID, *a.Subpath, *a.String); err != nil {
 			return err
 		}
 	}
@@ -98,7 +95,7 @@ func (s *Server) act(ctx context.Context, u store.User, a action) error {
 		if err := killable(*b); err != nil {
 			return err
 		}
-		become(b, planned(*b).Kill())
+		stored.Become(b, stored.Plan(*b).Kill())
 		return nil
 	})
 	if err == nil {
@@ -113,30 +110,4 @@ func killable(b store.Bundle) error {
 			"Kill action can be executed on bundles in created, uploading, staged, making, starting, running, preparing, or finalizing state.")
 	}
 	return access.BundleNotFrozen(b)
-}
-
-// writeToRun sends a file to the worker of a run, which puts it into the run's directory. The worker
-// does not say whether it did.
-func (s *Server) writeToRun(ctx context.Context, a action) error {
-	b, err := s.Store.Bundle(ctx, a.UUID)
-	if errors.Is(err, store.ErrNotFound) {
-		return rest.Refuse(http.StatusNotFound, "Could not find bundle with uuid %s", a.UUID)
-	}
-	if err != nil {
-		return err
-	}
-	if b.State == codalab.StateWorkerOffline {
-		return s.awayRefusal(b)
-	}
-	if b.State != codalab.StatePreparing && b.State != codalab.StateRunning {
-		return rest.Refuse(http.StatusBadRequest, "Cannot write to bundle %s: it is not running.", a.UUID)
-	}
-	err = s.hub.Tell(ctx, plan.Worker(b.Worker), codalab.Message{Type: codalab.MessageWrite, UUID: a.UUID, Subpath: *a.Subpath, String: *a.String}, s.Now)
-	switch {
-	case errors.Is(err, hub.ErrMoved):
-		return rest.Refuse(http.StatusBadRequest, "Cannot write to bundle %s: it is not running.", a.UUID)
-	case errors.Is(err, hub.ErrAway):
-		return s.awayRefusal(b)
-	}
-	return err
 }

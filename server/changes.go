@@ -7,6 +7,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/plan"
 	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
+	"github.com/cl-slurm/cl-slurm/server/stored"
 )
 
 // processChanges acts on changed bundles, and on those that change as a result. It returns
@@ -42,7 +43,7 @@ func (s *Server) processSome(ctx context.Context, uuids []string) (changed []str
 		if !ok {
 			delete(s.pending, uuid)
 			delete(s.fresh, uuid)
-			s.makers.stop(uuid)
+			s.contents.Makers.Stop(uuid)
 			parents = append(parents, uuid) // children miss it now
 			continue
 		}
@@ -51,13 +52,13 @@ func (s *Server) processSome(ctx context.Context, uuids []string) (changed []str
 		case b.State == codalab.StateCreated:
 			created = append(created, uuid)
 		case b.Type == codalab.TypeMake && (b.State == codalab.StateStaged || b.State == codalab.StateMaking):
-			again, err := s.startMaking(ctx, uuid)
+			again, err := s.contents.Makers.Start(ctx, uuid)
 			changed = append(changed, again...)
 			if err != nil {
 				return changed, err
 			}
 		case b.State.Final():
-			s.makers.stop(uuid)
+			s.contents.Makers.Stop(uuid)
 			if s.SharedDisk && !b.Assigned.IsZero() && b.Contents != b.ResultsName() {
 				s.Store.RemoveLater(b.ResultsName())
 			}
@@ -75,8 +76,8 @@ func (s *Server) processSome(ctx context.Context, uuids []string) (changed []str
 // track updates the hub and the waiting runs from bundles.
 func (s *Server) track(bundles ...store.Bundle) {
 	all := make([]plan.Bundle, 0, len(bundles))
-	for _, stored := range bundles {
-		b := planned(stored)
+	for _, one := range bundles {
+		b := stored.Plan(one)
 		all = append(all, b)
 		if b.State == codalab.StateStaged && b.Type == codalab.TypeRun {
 			s.pending[b.UUID] = plan.NewWaiting(b, s.site.Resources(b.Metadata))
@@ -97,8 +98,8 @@ func (s *Server) stage(ctx context.Context, uuids []string) (changed []string, e
 		return nil, err
 	}
 	did := map[string]bool{}
-	found, err := s.transitions(ctx, uuids, func(b plan.Bundle) plan.Bundle {
-		b, did[b.UUID] = b.Stage(plannedParents(b, parents[b.UUID]))
+	found, err := stored.Change(ctx, s.Store, uuids, func(b plan.Bundle) plan.Bundle {
+		b, did[b.UUID] = b.Stage(stored.Parents(b, parents[b.UUID]))
 		return b
 	})
 	for uuid := range found {

@@ -15,6 +15,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/plan"
 	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
+	"github.com/cl-slurm/cl-slurm/server/stored"
 )
 
 func (s *Server) workerRoutes() []rest.Route {
@@ -23,8 +24,6 @@ func (s *Server) workerRoutes() []rest.Route {
 		{Pattern: "POST /workers/{worker}/checkin", Serve: s.checkIn, Worker: true, WorkerToken: true, Differs: "one answer may hold several messages; an older check-in of the worker that still waits ends at once; a worker id belongs to one program (instance) at a time; the user of a worker for a group must be a member; a worker may say why it takes no runs (closed), tell the sizes of its nodes, of which a run has to fit one (nodes), and name the job of a run (job_handle)"},
 		{Pattern: "POST /workers/{worker}/start_bundle/{uuid}", Serve: s.startBundle, Worker: true, WorkerToken: true},
 		{Pattern: "POST /workers/{worker}/token", Serve: s.addWorkerToken, Audited: true, Differs: "only this server has it: it gives out a worker token"},
-		{Pattern: "POST /workers/{worker}/reply/{socket}", Serve: s.reply, Worker: true, WorkerToken: true},
-		{Pattern: "POST /workers/{worker}/reply_data/{socket}", Serve: s.replyData, Worker: true, WorkerToken: true},
 	}
 }
 
@@ -229,8 +228,8 @@ func (s *Server) startBundle(w http.ResponseWriter, r *http.Request, u store.Use
 	granted := false
 	b, err := s.Store.Change(r.Context(), uuid, func(b *store.Bundle) error {
 		var next plan.Bundle
-		next, granted = planned(*b).Claim(key, start, s.hub.Info(key).Preemptible)
-		become(b, next)
+		next, granted = stored.Plan(*b).Claim(key, start, s.hub.Info(key).Preemptible)
+		stored.Become(b, next)
 		return nil
 	})
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
+	"github.com/cl-slurm/cl-slurm/server/stored"
 )
 
 // newBundle is a client's request for a bundle.
@@ -125,7 +126,7 @@ func (s *Server) checkNew(ctx context.Context, u store.User, o codalab.Object, w
 	if !codalab.IsUUID(in.UUID) {
 		return store.Bundle{}, rest.Refuse(http.StatusBadRequest, "'%s' is not a uuid", in.UUID)
 	}
-	if why := quotaOf(s.liveUser(u)).RefusesNew(); why != "" {
+	if why := stored.Quota(s.contents.Quotas.Live(u)).RefusesNew(); why != "" {
 		return store.Bundle{}, rest.Refuse(http.StatusBadRequest, "%s", why)
 	}
 	b := store.Bundle{
@@ -144,7 +145,7 @@ func (s *Server) checkNew(ctx context.Context, u store.User, o codalab.Object, w
 		}
 		b, err = s.addDependencies(ctx, u, in, b)
 	}
-	become(&b, planned(b).Create(waits))
+	stored.Become(&b, stored.Plan(b).Create(waits))
 	return b, err
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/access"
 	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
+	"github.com/cl-slurm/cl-slurm/server/stored"
 )
 
 // deletion is the query of a request to delete bundles.
@@ -171,7 +172,7 @@ func (s *Server) deleteAll(ctx context.Context, uuids []string, dataOnly bool) e
 	}
 	for _, uuid := range uuids {
 		_, err := s.Store.Change(ctx, uuid, func(b *store.Bundle) error {
-			become(b, planned(*b).Empty())
+			stored.Become(b, stored.Plan(*b).Empty())
 			return deletable(*b)
 		})
 		if err != nil {

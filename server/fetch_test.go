@@ -16,6 +16,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server"
+	"github.com/cl-slurm/cl-slurm/server/contents"
 )
 
 func TestUploadByURL(t *testing.T) {
@@ -47,7 +48,7 @@ func TestUploadByURL(t *testing.T) {
 		}
 	}))
 	defer web.Close()
-	allow, err := server.ParseFetchPrivate([]string{"127.0.0.1"})
+	allow, err := contents.ParseFetchPrivate([]string{"127.0.0.1"})
 	must(t, err)
 	s := newSite(t, func(c *server.Config) { c.FetchPrivate, c.TransferTimeout = allow, time.Second })
 	for path, test := range map[string]struct {
@@ -110,14 +111,14 @@ func TestPrivateAddressesAreNotFetched(t *testing.T) {
 
 func TestParseFetchPrivate(t *testing.T) {
 	t.Parallel()
-	got, err := server.ParseFetchPrivate([]string{"10.1.2.3/16", "Data.example.org", "fd00::/8"})
+	got, err := contents.ParseFetchPrivate([]string{"10.1.2.3/16", "Data.example.org", "fd00::/8"})
 	must(t, err)
-	want := server.FetchPrivate{Prefixes: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("fd00::/8")}, Hosts: []string{"data.example.org"}}
+	want := contents.FetchPrivate{Prefixes: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("fd00::/8")}, Hosts: []string{"data.example.org"}}
 	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
 		t.Error(diff)
 	}
 	for _, bad := range []string{"10.0.0.0/33", "", "host:80", "a b"} {
-		if _, err := server.ParseFetchPrivate([]string{bad}); err == nil {
+		if _, err := contents.ParseFetchPrivate([]string{bad}); err == nil {
 			t.Errorf("%q was accepted", bad)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/server/plan"
+	"github.com/cl-slurm/cl-slurm/server/stored"
 )
 
 // inspect finds the bundles of which nothing has been heard for too long. Run calls it at each pass.
@@ -25,7 +26,7 @@ func (s *Server) changeAll(ctx context.Context, doing string, uuids []string, ne
 	if len(uuids) == 0 {
 		return
 	}
-	_, err := s.transitions(ctx, uuids, next)
+	_, err := stored.Change(ctx, s.Store, uuids, next)
 	s.LogError(ctx, doing, err)
 	s.changed(uuids...)
 }

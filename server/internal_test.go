@@ -5,12 +5,9 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
-	"io/fs"
 	"log/slog"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,6 +16,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/hub"
 	"github.com/cl-slurm/cl-slurm/server/plan"
 	"github.com/cl-slurm/cl-slurm/server/store"
+	"github.com/cl-slurm/cl-slurm/server/stored"
 )
 
 // service is a server that does not run, with one run of alice, and her worker.
@@ -41,19 +39,6 @@ func service(t *testing.T, run store.Bundle) (*Server, store.Bundle, plan.Worker
 	s := New(Config{Store: data, Now: time.Now, Log: slog.New(slog.DiscardHandler)})
 	s.track(run)
 	return s, run, worker
-}
-
-// cl announces an upload's bytes while the server reads the bundle for the upload.
-func TestAnnouncementBeforeTheUploadIsForgotten(t *testing.T) {
-	t.Parallel()
-	s, b, _ := service(t, store.Bundle{State: codalab.StateStaged})
-	must(t, s.announce(t.Context(), b, 100))
-	r, err := s.reserve(t.Context(), b) // b is older than the announcement
-	must(t, err)
-	r.end()
-	if u, err := s.Store.User(t.Context(), b.OwnerID); err != nil || u.DiskUsed != 0 {
-		t.Errorf("%d bytes used by nothing, %v", u.DiskUsed, err)
-	}
 }
 
 // A worker that got no answer reports a run again that has ended.
@@ -102,7 +87,7 @@ func TestRunThatIsKilledMeanwhileIsNotAssigned(t *testing.T) {
 	_, _, err := s.hub.BeginPoll(worker, codalab.CheckIn{CPUs: 4, MemoryBytes: 1 << 40, ExitAfterNumRuns: 1}, "", time.Now())
 	must(t, err)
 	_, err = s.Store.Change(t.Context(), run.UUID, func(b *store.Bundle) error {
-		become(b, planned(*b).Kill())
+		stored.Become(b, stored.Plan(*b).Kill())
 		return nil
 	})
 	must(t, err)
@@ -118,7 +103,7 @@ func TestRunDoesNotReadABundleOfAnotherUser(t *testing.T) {
 		{UUID: "0x1", OwnerID: "0xb"}, {UUID: "0x2", OwnerID: "0xa"}, {UUID: "0x3", OwnerID: "0xb", Granted: store.PermissionRead},
 	}
 	for i, want := range []bool{false, true, true} {
-		if got := plannedParents(plan.Bundle{OwnerID: "0xa"}, parents)[i].Readable; got != want {
+		if got := stored.Parents(plan.Bundle{OwnerID: "0xa"}, parents)[i].Readable; got != want {
 			t.Errorf("%+v: readable %v", parents[i], got)
 		}
 	}
@@ -164,16 +149,6 @@ func TestChangeThatCannotBeStoredIsTriedAgainAtTheNextPass(t *testing.T) {
 			t.Error(err)
 		}
 	})
-}
-
-func TestFullDiskIsSaidToBeFull(t *testing.T) {
-	t.Parallel()
-	for _, errno := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT} {
-		cause := fmt.Errorf("store file: %w", &fs.PathError{Op: "write", Path: "/data/secret", Err: errno})
-		if status, message := uploadError(cause); status != 500 || message != "the server's disk is full" {
-			t.Errorf("%v: %d %s", errno, status, message)
-		}
-	}
 }
 
 func must(t *testing.T, err error) {

@@ -1,19 +1,17 @@
 package server
 
 import (
-	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net/http"
 	"slices"
 	"strings"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
-	"github.com/cl-slurm/cl-slurm/codalab/contents"
+	"github.com/cl-slurm/cl-slurm/server/contents"
 	"github.com/cl-slurm/cl-slurm/server/interpret"
 	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
@@ -170,10 +168,7 @@ func (s *Server) interpreter(u store.User) interpret.Interpreter {
 	return interpret.Interpreter{
 		Log: s.Log,
 		Read: func(ctx context.Context, uuid, path string, limit int64) (data []byte, err error) {
-			err = retryMoved(func() error {
-				data, err = s.readStart(ctx, u, uuid, path, limit)
-				return err
-			})
+			data, err = s.contents.Files.Start(ctx, u, uuid, path, limit)
 			return data, readError(err)
 		},
 		SearchBundles: func(ctx context.Context, words []string) (interpret.BundleSearch, error) {
@@ -187,60 +182,11 @@ func (s *Server) interpreter(u store.User) interpret.Interpreter {
 	}
 }
 
-// readStart returns the first bytes of a file in a bundle.
-func (s *Server) readStart(ctx context.Context, u store.User, uuid, path string, limit int64) (data []byte, err error) {
-	p, err := s.locate(ctx, u, uuid, path)
-	if err != nil {
-		return nil, err
-	}
-	info, err := s.describe(ctx, p, 0)
-	switch {
-	case err != nil:
-		return nil, err
-	case info.Type == codalab.TargetDirectory:
-		return nil, interpret.ErrDirectory
-	case info.Type != codalab.TargetFile:
-		return nil, fs.ErrNotExist
-	}
-	if p.State == codalab.StateRunning {
-		return s.readStartFromWorker(ctx, p, limit)
-	}
-	root, at, err := s.openStored(p)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, root.Close()) }()
-	part, err := contents.Section(root, at, 0, limit)
-	if err != nil {
-		return nil, p.refusal(err)
-	}
-	data, err = io.ReadAll(part)
-	return data, errors.Join(err, part.Close())
-}
-
-func (s *Server) readStartFromWorker(ctx context.Context, p location, limit int64) ([]byte, error) {
-	a, err := s.readFromWorker(ctx, p.Bundle, p.path, codalab.ReadArgs{Type: codalab.ReadFileSection, Length: limit})
-	if err != nil {
-		return nil, err
-	}
-	if a.Data == nil {
-		return nil, rest.Refuse(http.StatusBadGateway, "The worker that runs bundle %s sent no data", p.UUID)
-	}
-	defer a.Done()
-	zr, err := gzip.NewReader(a.Data) // always gzip from a worker
-	if err != nil {
-		return nil, fmt.Errorf("read from worker: %w", err)
-	}
-	data, err := io.ReadAll(io.LimitReader(zr, limit))
-	if err != nil {
-		return nil, fmt.Errorf("read from worker: %w", err)
-	}
-	return data, nil
-}
-
-// readError is an error of readStart as package interpret wants it.
+// readError returns an error of contents.Files.Start as package interpret wants it.
 func readError(err error) error {
 	switch {
+	case errors.Is(err, contents.ErrDirectory):
+		return interpret.ErrDirectory
 	case rest.HasStatus(err, http.StatusNotFound):
 		return fmt.Errorf("%w: %w", fs.ErrNotExist, err)
 	case rest.HasStatus(err, http.StatusForbidden):

@@ -6,6 +6,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server/plan"
 	"github.com/cl-slurm/cl-slurm/server/store"
+	"github.com/cl-slurm/cl-slurm/server/stored"
 )
 
 // capResources reduces the disk and time of a run that requested none to what is left of its owner's
@@ -18,7 +19,7 @@ func (s *Server) capResources(ctx context.Context, r *codalab.Resources, b store
 	if err != nil {
 		return err
 	}
-	*r = s.site.Cap(*r, b.Metadata, quotaOf(owner))
+	*r = s.site.Cap(*r, b.Metadata, stored.Quota(owner))
 	return nil
 }
 
@@ -44,14 +45,14 @@ func (s *Server) enforceQuotas(ctx context.Context, runs map[string]store.Bundle
 	}
 	var over []string
 	for uuid, b := range runs {
-		if owner, ok := owners[b.OwnerID]; ok && ids[b.OwnerID] && quotaOf(owner).KillMessage() != "" {
+		if owner, ok := owners[b.OwnerID]; ok && ids[b.OwnerID] && stored.Quota(owner).KillMessage() != "" {
 			over = append(over, uuid)
 		}
 	}
 	if len(over) == 0 {
 		return nil
 	}
-	_, err = s.transitions(ctx, over, func(b plan.Bundle) plan.Bundle { return b.KillOverQuota(quotaOf(owners[b.OwnerID])) })
+	_, err = stored.Change(ctx, s.Store, over, func(b plan.Bundle) plan.Bundle { return b.KillOverQuota(stored.Quota(owners[b.OwnerID])) })
 	s.changed(over...)
 	return err
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/server/plan"
 	"github.com/cl-slurm/cl-slurm/server/store"
+	"github.com/cl-slurm/cl-slurm/server/stored"
 )
 
 // match assigns staged runs to workers, and notes in the others why they wait. If no worker
@@ -41,7 +42,7 @@ func (s *Server) applyDecisions(ctx context.Context, now time.Time, d plan.Decis
 	if len(d.Order) == 0 {
 		return
 	}
-	changed, err := s.transitions(ctx, d.Order, func(b plan.Bundle) plan.Bundle { return d.Apply(b, now) })
+	changed, err := stored.Change(ctx, s.Store, d.Order, func(b plan.Bundle) plan.Bundle { return d.Apply(b, now) })
 	s.LogError(ctx, "match bundles with workers", err)
 	var bundles []store.Bundle
 	for _, uuid := range d.Order {
@@ -67,7 +68,7 @@ func (s *Server) ownersQuotas(ctx context.Context, runs map[string]*plan.Waiting
 	users, err := s.Store.UsersByID(ctx, slices.Collect(maps.Keys(ids)))
 	quotas := make(map[string]plan.Quota, len(users))
 	for id, u := range users {
-		quotas[id] = quotaOf(u)
+		quotas[id] = stored.Quota(u)
 	}
 	return quotas, err
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/access"
 	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
+	"github.com/cl-slurm/cl-slurm/server/stored"
 )
 
 // bundleObject is a bundle as a user with this permission on it sees it
@@ -30,7 +31,7 @@ func shownBundle(b store.Bundle, permission int) codalab.Bundle {
 		return codalab.Bundle{UUID: b.UUID, Type: codalab.TypePrivate, Metadata: codalab.Metadata{"name": access.PrivateName}, PermissionSpec: access.PermissionSpec(store.PermissionNone)}
 	}
 	shown := codalab.Bundle{
-		UUID: b.UUID, Type: b.Type, Command: b.Command, State: b.State, StateDetails: planned(b).Details(),
+		UUID: b.UUID, Type: b.Type, Command: b.Command, State: b.State, StateDetails: stored.Plan(b).Details(),
 		Frozen: b.Frozen, IsAnonymous: b.IsAnonymous, Metadata: b.Metadata, Dependencies: namedParents(b.Dependencies),
 		Permission: permission, PermissionSpec: access.PermissionSpec(permission),
 	}

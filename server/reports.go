@@ -7,6 +7,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/hub"
 	"github.com/cl-slurm/cl-slurm/server/plan"
 	"github.com/cl-slurm/cl-slurm/server/store"
+	"github.com/cl-slurm/cl-slurm/server/stored"
 )
 
 // applyReports stores a worker's reports, and returns a mark_finalized message for each run
@@ -39,11 +40,11 @@ func (s *Server) applyReports(ctx context.Context, p *hub.Poll, runs []codalab.R
 		if plan.Worker(b.Worker) != key || !b.State.OnWorker() || !p.AcceptReport(b.UUID) {
 			return nil
 		}
-		next := planned(*b)
+		next := stored.Plan(*b)
 		if size, ok := adopted[b.ResultsName()]; ok {
 			next = next.Adopt(b.ResultsName(), size)
 		}
-		become(b, next.Report(fresh[b.UUID], now, charged))
+		stored.Become(b, next.Report(fresh[b.UUID], now, charged))
 		if before != b.State {
 			moved = append(moved, b.UUID)
 		}

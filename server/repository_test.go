@@ -19,12 +19,13 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/server"
+	"github.com/cl-slurm/cl-slurm/server/contents"
 )
 
 // siteThatFetches is a site that fetches from 127.0.0.1.
 func siteThatFetches(t *testing.T) *site {
 	t.Helper()
-	allow, err := server.ParseFetchPrivate([]string{"127.0.0.1"})
+	allow, err := contents.ParseFetchPrivate([]string{"127.0.0.1"})
 	must(t, err)
 	return newSite(t, func(c *server.Config) { c.FetchPrivate = allow })
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/cl-slurm/cl-slurm/server/contents"
 	"github.com/cl-slurm/cl-slurm/server/rest"
 )
 
@@ -13,7 +14,7 @@ import (
 func (s *Server) routes() []rest.Route {
 	var all []rest.Route
 	for _, some := range [][]rest.Route{
-		s.userRoutes(), s.groupRoutes(), s.worksheetRoutes(), s.bundleRoutes(), s.contentsRoutes(), s.interpretRoutes(), s.workerRoutes(), s.workerCodeRoutes(),
+		s.userRoutes(), s.groupRoutes(), s.worksheetRoutes(), s.bundleRoutes(), s.contents.Routes(), s.interpretRoutes(), s.workerRoutes(), s.workerCodeRoutes(),
 	} {
 		all = append(all, some...)
 	}
@@ -71,7 +72,7 @@ func Calls() []Call {
 		{"POST /oauth2/token", true, true, false, "differs", "failed sign-ins are limited: 429 after ten with one name from one address"},
 		{"POST /oauth2/revoke", true, true, true, "same", ""},
 	}
-	for _, one := range (&Server{}).routes() {
+	for _, one := range (&Server{contents: &contents.Contents{}}).routes() {
 		verdict := "same"
 		if one.Differs != "" {
 			verdict = "differs"

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"log/slog"
-	"net/http"
 	"sync"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/internal/turns"
 	"github.com/cl-slurm/cl-slurm/server/access"
+	"github.com/cl-slurm/cl-slurm/server/contents"
 	"github.com/cl-slurm/cl-slurm/server/hub"
 	"github.com/cl-slurm/cl-slurm/server/plan"
 	"github.com/cl-slurm/cl-slurm/server/rest"
@@ -42,7 +42,7 @@ type Config struct {
 	MaxRequestDisk, MaxRequestMemory int64
 	MaxRequestTime                   time.Duration
 	// FetchPrivate names places of the site's own network from which users may upload by URL.
-	FetchPrivate FetchPrivate
+	FetchPrivate contents.FetchPrivate
 	// RequireSignIn refuses all requests of users who have not signed in.
 	RequireSignIn bool
 	// Hold is how long a check-in waits for messages; default 5 s.
@@ -84,16 +84,15 @@ func (c Config) site() plan.Site {
 type Server struct {
 	Config
 	rest.Failures
-	hub    *hub.Hub
-	access access.Access
-	site   plan.Site
+	hub      *hub.Hub
+	access   access.Access
+	contents *contents.Contents
+	site     plan.Site
 
 	adoptions adoptions
 	guesses   guesses
-	quotas    quotas
 	// workerCode is what it hands out of WorkerProgram.
 	workerCode workerCode
-	makers     makers
 	metrics    *metrics
 	// writes shares the places to change something among users.
 	writes *turns.Turns
@@ -102,16 +101,9 @@ type Server struct {
 	hashing *turns.Turns
 	// unknownPassword is the hash for names that no user has.
 	unknownPassword string
-	// zips shares the places to unpack a zip archive among the owners of bundles. They are few, since
-	// the directories of the archives are kept in memory.
-	zips *turns.Turns
-	// repositories shares the places to clone a git repository likewise: git may use gitMemory.
-	repositories *turns.Turns
-	fetcher      *http.Client
-
-	mu      sync.Mutex
-	changes []string // uuids of changed bundles, for Run
-	wake    chan struct{}
+	mu              sync.Mutex
+	changes         []string // uuids of changed bundles, for Run
+	wake            chan struct{}
 
 	// oldFailed is when inspect last failed old bundles. Only Run uses it.
 	oldFailed time.Time
@@ -129,15 +121,15 @@ func New(c Config) *Server {
 		hub: h, metrics: newMetrics(h, c.Now), writes: turns.New(32),
 
 		adoptions: adoptions{byName: map[string]*adoption{}, missing: map[string]time.Time{}},
-		makers:    makers{copying: turns.New(2), making: map[string]context.CancelFunc{}},
-		quotas:    quotas{accounts: map[string]*account{}},
 		guesses:   guesses{failed: map[string]*rate.Limiter{}}, hashing: turns.New(4),
 		unknownPassword: HashPassword(rand.Text(), c.PasswordCost),
-		fetcher:         newFetcher(c.FetchPrivate),
-		zips:            turns.New(2), repositories: turns.New(4),
-		wake:    make(chan struct{}, 1),
-		pending: map[string]*plan.Waiting{}, fresh: map[string]*plan.Waiting{},
+		wake:            make(chan struct{}, 1),
+		pending:         map[string]*plan.Waiting{}, fresh: map[string]*plan.Waiting{},
 	}
+	s.contents = contents.New(contents.Config{
+		Log: c.Log, Now: c.Now, Store: c.Store, Access: s.access, Hub: h, LinkRoots: c.LinkRoots,
+		FetchPrivate: c.FetchPrivate, TransferTimeout: c.TransferTimeout, Changed: s.changed,
+	})
 	c.Store.Failed = func(err error) {
 		s.Log.Error("failed", slog.String("doing", "remove contents that no bundle names"), slog.String("error", err.Error()))
 	}
@@ -159,7 +151,7 @@ func (s *Server) changed(uuids ...string) {
 // begin. After Run the server holds no check-in and no websocket, so that the HTTP server can shut down.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.adoptions.wait()
-	defer s.makers.all.Wait()
+	defer s.contents.Makers.Wait()
 	defer s.hub.Bells.Wait()
 	defer s.hub.Stop()
 	unfinished, err := s.Store.Unfinished(ctx)

@@ -29,25 +29,13 @@ func (s *Server) addLocations(ctx context.Context, m *codalab.RunBundle, b store
 		return err
 	}
 	for i, d := range m.Dependencies {
-		if dir := s.contentsPath(parents[d.ParentUUID]); dir != "" {
+		if dir := s.contents.Files.DiskPath(parents[d.ParentUUID]); dir != "" {
 			m.Dependencies[i].Location = &dir
 		}
 	}
 	results, err := s.Store.MakeResults(b)
 	m.Location = &results
 	return err
-}
-
-// contentsPath returns the path of a bundle's contents. It is empty for a bundle without
-// contents, and for a link that leads out of LinkRoots: a user who creates a link must not
-// choose what a worker mounts.
-func (s *Server) contentsPath(b store.Bundle) string {
-	link := b.Metadata.String("link_url")
-	if link == "" {
-		return s.Store.ContentsFile(b)
-	}
-	clean, _, _ := s.linkRoot(link) // empty if there is no root
-	return clean
 }
 
 // adoptions are the walks through results that workers have written into the store. A walk

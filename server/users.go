@@ -88,7 +88,7 @@ func userObject(u, other store.User) codalab.Object {
 
 // ownUser returns the user (codalab/rest/users.py: fetch_authenticated_user).
 func (s *Server) ownUser(w http.ResponseWriter, _ *http.Request, u store.User) error {
-	attributes, root, protected := privateAttributes(s.liveUser(u)), u.Root(), false
+	attributes, root, protected := privateAttributes(s.contents.Quotas.Live(u)), u.Root(), false
 	attributes.IsRootUser, attributes.ProtectedMode = &root, &protected
 	return rest.WriteDocument(w, codalab.NewObject("users", u.ID, attributes), nil)
 }
@@ -130,12 +130,12 @@ func (s *Server) incrementDiskUsed(w http.ResponseWriter, r *http.Request, u sto
 	// An upload may have failed by now. cl finds that out from the answer to its upload, which it
 	// reads only if this request succeeds.
 	if !b.State.Final() {
-		if err := s.announce(r.Context(), b, in.Increment); err != nil {
+		if err := s.contents.Quotas.Announce(r.Context(), b, in.Increment); err != nil {
 			return err
 		}
 	}
 	if u, err = s.Store.User(r.Context(), u.ID); err != nil {
 		return err
 	}
-	return rest.WriteDocument(w, []codalab.Object{codalab.NewObject("users", u.ID, privateAttributes(s.liveUser(u)))}, nil)
+	return rest.WriteDocument(w, []codalab.Object{codalab.NewObject("users", u.ID, privateAttributes(s.contents.Quotas.Live(u)))}, nil)
 }

@@ -1,4 +1,4 @@
-package server
+package contents
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
+	"github.com/cl-slurm/cl-slurm/server/stored"
 )
 
 // uploadRequest is the query of an upload.
@@ -68,7 +69,7 @@ func noStore(name string) error {
 
 // upload stores a bundle's contents: a client's upload, or the results of a run from its
 // worker (codalab/rest/bundles.py: _update_bundle_contents_blob).
-func (s *Server) upload(w http.ResponseWriter, r *http.Request, u store.User) error {
+func (s *Uploads) upload(w http.ResponseWriter, r *http.Request, u store.User) error {
 	up, err := parseUpload(r.URL.Query())
 	if err != nil {
 		return err
@@ -110,11 +111,11 @@ func errFinal(b store.Bundle) error {
 
 // receive stores the contents, if there are any, and changes the bundle's state, also for a client that
 // has gone meanwhile. What it fetches by URL ends with the client's request.
-func (s *Server) receive(r *http.Request, b store.Bundle, up uploadRequest) error {
+func (s *Uploads) receive(r *http.Request, b store.Bundle, up uploadRequest) error {
 	client := r.Context()
 	ctx := context.WithoutCancel(client)
 	if up.filename == "" && len(up.urls) == 0 || b.Metadata.String("link_url") != "" {
-		b, err := s.Store.Change(ctx, b.UUID, func(b *store.Bundle) error { return up.finish(b) })
+		b, err := s.store.Change(ctx, b.UUID, func(b *store.Bundle) error { return up.finish(b) })
 		if err == nil {
 			s.changed(b.UUID)
 		}
@@ -129,7 +130,7 @@ func (s *Server) receive(r *http.Request, b store.Bundle, up uploadRequest) erro
 }
 
 // storeURL stores what the server fetches.
-func (s *Server) storeURL(ctx context.Context, in *store.Upload, up uploadRequest, room *reservation) error {
+func (s *Uploads) storeURL(ctx context.Context, in *store.Upload, up uploadRequest, room *reservation) error {
 	if len(up.urls) > 1 {
 		return badContents("Exactly one url must be provided.")
 	}
@@ -138,9 +139,9 @@ func (s *Server) storeURL(ctx context.Context, in *store.Upload, up uploadReques
 		return err
 	}
 	if up.git {
-		return s.storeRepository(ctx, in, u, room)
+		return s.fetcher.storeRepository(ctx, in, u, room)
 	}
-	fetched, name, err := s.fetch(ctx, u)
+	fetched, name, err := s.fetcher.fetch(ctx, u)
 	if err != nil {
 		return err
 	}
@@ -154,25 +155,25 @@ func (up uploadRequest) finish(b *store.Bundle) error {
 	if !up.finalizeOnSuccess {
 		state = ""
 	}
-	next, ok := planned(*b).EndUpload(state)
+	next, ok := stored.Plan(*b).EndUpload(state)
 	if !ok {
 		return errFinal(*b)
 	}
-	become(b, next)
+	stored.Become(b, next)
 	return nil
 }
 
 // storeContents makes what fill writes a bundle's contents, all of it or nothing, within the quota
 // of the bundle's owner. In the same transaction it calls finish, which may refuse it.
-func (s *Server) storeContents(ctx context.Context, b store.Bundle,
+func (s *Uploads) storeContents(ctx context.Context, b store.Bundle,
 	fill func(*store.Upload, *reservation) error, finish func(*store.Bundle) error,
 ) error {
-	room, err := s.reserve(ctx, b)
+	room, err := s.quotas.Reserve(ctx, b)
 	if err != nil {
 		return err
 	}
 	defer room.end()
-	in, err := s.Store.NewUpload(b.UUID)
+	in, err := s.store.NewUpload(b.UUID)
 	if err != nil {
 		return err
 	}
@@ -182,8 +183,8 @@ func (s *Server) storeContents(ctx context.Context, b store.Bundle,
 	}
 	if err == nil {
 		err = room.settle(size, func() error {
-			_, err := s.Store.Change(ctx, b.UUID, func(b *store.Bundle) error {
-				become(b, planned(*b).Fill(in.Name, size))
+			_, err := s.store.Change(ctx, b.UUID, func(b *store.Bundle) error {
+				stored.Become(b, stored.Plan(*b).Fill(in.Name, size))
 				return finish(b)
 			})
 			return err
@@ -201,13 +202,13 @@ func (s *Server) storeContents(ctx context.Context, b store.Bundle,
 
 // uploadFailed returns why an upload failed. It makes the bundle failed if the client wants
 // that, or if the client can correct the error.
-func (s *Server) uploadFailed(ctx context.Context, uuid string, up uploadRequest, cause error) error {
-	s.LogError(ctx, "store contents of bundle "+uuid, cause)
+func (s *Uploads) uploadFailed(ctx context.Context, uuid string, up uploadRequest, cause error) error {
+	s.failures.LogError(ctx, "store contents of bundle "+uuid, cause)
 	status, message := uploadError(cause)
 	message = "Upload failed: " + message
 	if status == http.StatusBadRequest || up.finalizeOnFailure {
-		_, err := s.Store.Change(ctx, uuid, func(b *store.Bundle) error {
-			become(b, planned(*b).FailUpload(message))
+		_, err := s.store.Change(ctx, uuid, func(b *store.Bundle) error {
+			stored.Become(b, stored.Plan(*b).FailUpload(message))
 			return nil
 		})
 		if err != nil {

@@ -1,4 +1,4 @@
-package server
+package contents
 
 import (
 	"context"
@@ -19,10 +19,17 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/turns"
 	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
+	"github.com/cl-slurm/cl-slurm/server/stored"
 )
 
-// makers are the make bundles that the server is making.
-type makers struct {
+// Makers makes make bundles of others.
+type Makers struct {
+	failures rest.Failures
+	store    *store.Store
+	files    *Files
+	uploads  *Uploads
+	changed  func(uuids ...string)
+
 	all sync.WaitGroup
 	// copying shares the places to copy among the owners of bundles.
 	copying *turns.Turns
@@ -31,59 +38,62 @@ type makers struct {
 	making map[string]context.CancelFunc // by uuid
 }
 
+// Wait waits until no bundle is being made.
+func (s *Makers) Wait() { s.all.Wait() }
+
 // begin records that a bundle is being made, and how to stop that. It returns false if it is already.
-func (m *makers) begin(uuid string, stop context.CancelFunc) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.making[uuid] != nil {
+func (s *Makers) begin(uuid string, stop context.CancelFunc) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.making[uuid] != nil {
 		return false
 	}
-	m.making[uuid] = stop
+	s.making[uuid] = stop
 	return true
 }
 
-// stop stops the making of a bundle, if it is being made.
-func (m *makers) stop(uuid string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if stop := m.making[uuid]; stop != nil {
+// Stop stops the making of a bundle, if it is being made.
+func (s *Makers) Stop(uuid string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if stop := s.making[uuid]; stop != nil {
 		stop()
 	}
 }
 
-func (m *makers) end(uuid string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.making[uuid]()
-	delete(m.making, uuid)
+func (s *Makers) end(uuid string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.making[uuid]()
+	delete(s.making, uuid)
 }
 
-// startMaking begins to make a staged make bundle. One in state making that nobody makes was cut off
+// Start begins to make a staged make bundle. One in state making that nobody makes was cut off
 // by a crash, and is staged again (codalab/server/bundle_manager.py: _make_bundles). It returns the
 // bundles that it changed.
-func (s *Server) startMaking(ctx context.Context, uuid string) ([]string, error) {
+func (s *Makers) Start(ctx context.Context, uuid string) ([]string, error) {
 	making, stop := context.WithCancel(ctx)
-	if !s.makers.begin(uuid, stop) {
+	if !s.begin(uuid, stop) {
 		stop()
 		return nil, nil
 	}
 	crashed, started := false, false
-	b, err := s.Store.Change(ctx, uuid, func(b *store.Bundle) error {
-		next, begin := planned(*b).Making()
+	b, err := s.store.Change(ctx, uuid, func(b *store.Bundle) error {
+		next, begin := stored.Plan(*b).Making()
 		started, crashed = begin, !begin && next.State != b.State
-		become(b, next)
+		stored.Become(b, next)
 		return nil
 	})
 	if err != nil || !started {
-		s.makers.end(uuid)
+		s.end(uuid)
 		if crashed && err == nil {
 			return []string{uuid}, nil
 		}
 		return nil, err
 	}
-	s.makers.all.Go(func() {
+	s.all.Go(func() {
 		defer s.changed(uuid)
-		defer s.makers.end(uuid)
+		defer s.end(uuid)
 		s.make(ctx, making, b)
 	})
 	return nil, nil
@@ -91,18 +101,18 @@ func (s *Server) startMaking(ctx context.Context, uuid string) ([]string, error)
 
 // make makes a bundle, or fails it. making ends when the bundle is killed: then nothing of it remains.
 // If the server stops meanwhile, and ctx ends, the next one makes it.
-func (s *Server) make(ctx, making context.Context, b store.Bundle) {
-	leave, err := s.makers.copying.Take(making, turns.Party{Owner: b.OwnerID})
+func (s *Makers) make(ctx, making context.Context, b store.Bundle) {
+	leave, err := s.copying.Take(making, turns.Party{Owner: b.OwnerID})
 	if err == nil {
 		defer leave()
-		err = s.storeContents(ctx, b, func(in *store.Upload, room *reservation) error {
+		err = s.uploads.storeContents(ctx, b, func(in *store.Upload, room *reservation) error {
 			return s.copyDependencies(making, b, in.Root(), room)
 		}, func(b *store.Bundle) error {
-			next, ok := planned(*b).Made()
+			next, ok := stored.Plan(*b).Made()
 			if !ok {
 				return errFinal(*b) // killed
 			}
-			become(b, next)
+			stored.Become(b, next)
 			return nil
 		})
 	}
@@ -118,18 +128,18 @@ func (s *Server) make(ctx, making context.Context, b store.Bundle) {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		message = "The server's disk is full"
 	}
-	s.LogError(ctx, "make bundle "+b.UUID, err)
-	_, err = s.Store.Change(ctx, b.UUID, func(b *store.Bundle) error {
-		become(b, planned(*b).FailMaking(message))
+	s.failures.LogError(ctx, "make bundle "+b.UUID, err)
+	_, err = s.store.Change(ctx, b.UUID, func(b *store.Bundle) error {
+		stored.Become(b, stored.Plan(*b).FailMaking(message))
 		return nil
 	})
-	s.LogError(ctx, "fail make bundle "+b.UUID, err)
+	s.failures.LogError(ctx, "fail make bundle "+b.UUID, err)
 }
 
 // copyDependencies copies the targets of a bundle's dependencies to their keys. If the only key is
 // empty, its target becomes the whole contents (codalab/server/bundle_manager.py: _make_bundle).
-func (s *Server) copyDependencies(ctx context.Context, b store.Bundle, to *os.Root, room *reservation) error {
-	owner, err := s.Store.User(ctx, b.OwnerID)
+func (s *Makers) copyDependencies(ctx context.Context, b store.Bundle, to *os.Root, room *reservation) error {
+	owner, err := s.store.User(ctx, b.OwnerID)
 	if err != nil {
 		return err
 	}
@@ -141,11 +151,11 @@ func (s *Server) copyDependencies(ctx context.Context, b store.Bundle, to *os.Ro
 	entries := maxEntries
 	for _, d := range b.Dependencies {
 		target := codalab.Target{BundleUUID: d.ParentUUID, Subpath: d.ParentPath}
-		p, err := s.locate(ctx, owner, d.ParentUUID, d.ParentPath)
+		p, err := s.files.locate(ctx, owner, d.ParentUUID, d.ParentPath)
 		if err != nil {
 			return err
 		}
-		from, at, err := s.openStored(p)
+		from, at, err := s.files.openStored(p)
 		if rest.HasStatus(err, http.StatusNotFound) {
 			return rest.Refuse(400, "Invalid dependency %s", target)
 		}

@@ -1,4 +1,4 @@
-package server
+package contents
 
 import (
 	"context"
@@ -20,16 +20,15 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-func (s *Server) contentsRoutes() []rest.Route {
-	return append(s.netcatRoutes(), []rest.Route{
+func (s *Files) routes() []rest.Route {
+	return []rest.Route{
 		{Pattern: "GET /bundles/{uuid}/contents/info/{path...}", Serve: s.contentsInfo, Public: true, Worker: true, WorkerToken: true, Differs: "messages of the refusals; a read of a running bundle fails when its worker has not checked in for 15 s, with Retry-After"},
 		{Pattern: "GET /bundles/{uuid}/contents/blob/{path...}", Serve: s.contentsBlob, Public: true, Worker: true, WorkerToken: true, Differs: "contents are sent with X-Content-Type-Options and a Content-Security-Policy, so that a browser does not run them"},
-		{Pattern: "PUT /bundles/{uuid}/contents/blob/{$}", Serve: s.upload, Worker: true, WorkerToken: true, Waits: true, Differs: "archives that lead out of the bundle, pipes, and files that end early are refused with the reason; several gzip members are all read; bytes are reserved from the quota as they come; URLs with private addresses are refused unless the operator allows them; of a git repository the files are stored, without .git; ftp is refused"},
 		{Pattern: "POST /bundle_stores", Serve: s.addBundleStore, Differs: "refused: the server keeps all contents itself"},
 		{Pattern: "GET /bundles/{uuid}/locations/{$}", Serve: s.locations, Differs: "always empty: contents come from this server"},
 		{Pattern: "POST /bundles/{uuid}/locations/{$}", Serve: s.addLocation, Differs: "there is no other store to upload to"},
 		{Pattern: "GET /bundle_stores", Serve: s.bundleStores, Differs: "always empty"},
-	}...)
+	}
 }
 
 // location is where a target is after following its path through dependencies.
@@ -46,7 +45,7 @@ func (p location) target() codalab.Target {
 // read (codalab/lib/download_manager.py: get_target_info). For a worker account, which reads the inputs
 // of its runs, the owner of such a run must be able to read what the inputs depend on; for a worker token,
 // its user.
-func (s *Server) locate(ctx context.Context, u store.User, uuid, subpath string) (location, error) {
+func (s *Files) locate(ctx context.Context, u store.User, uuid, subpath string) (location, error) {
 	if u.OnlyWorker != "" {
 		if _, err := s.access.Readable(ctx, u, uuid); err != nil {
 			return location{}, err
@@ -60,12 +59,12 @@ func (s *Server) locate(ctx context.Context, u store.User, uuid, subpath string)
 	if _, no := s.access.Readable(ctx, u, uuid); no != nil {
 		return location{}, no
 	}
-	owners, failed := s.Store.InputOwners(ctx, u.ID, uuid)
+	owners, failed := s.store.InputOwners(ctx, u.ID, uuid)
 	if failed != nil {
 		return location{}, failed
 	}
 	for _, id := range owners {
-		owner, failed := s.Store.User(ctx, id)
+		owner, failed := s.store.User(ctx, id)
 		if failed != nil {
 			return location{}, failed
 		}
@@ -77,7 +76,7 @@ func (s *Server) locate(ctx context.Context, u store.User, uuid, subpath string)
 }
 
 // follow is locate for a user who must be able to read all bundles on the way.
-func (s *Server) follow(ctx context.Context, u store.User, uuid, subpath string) (location, error) {
+func (s *Files) follow(ctx context.Context, u store.User, uuid, subpath string) (location, error) {
 	const most = 100 // dependencies cannot form a cycle; the bound is for a damaged database
 	p := strings.TrimPrefix(path.Clean("/"+subpath), "/")
 	for range most {
@@ -85,17 +84,17 @@ func (s *Server) follow(ctx context.Context, u store.User, uuid, subpath string)
 		if err != nil {
 			return location{}, err
 		}
-		d, rest, ok := dependencyAt(b, p)
+		d, below, ok := dependencyAt(b, p)
 		if !ok || b.Type != codalab.TypeRun { // a make bundle has copies
 			return location{b, p}, nil
 		}
-		uuid, p = d.ParentUUID, strings.TrimPrefix(path.Join("/", d.ParentPath, rest), "/")
+		uuid, p = d.ParentUUID, strings.TrimPrefix(path.Join("/", d.ParentPath, below), "/")
 	}
 	return location{}, rest.Refuse(http.StatusNotFound, "Path '%s' leads through too many bundles", subpath)
 }
 
 // dependencyAt returns the dependency of a bundle that contains a path, and the path in it.
-func dependencyAt(b store.Bundle, p string) (d codalab.Dependency, rest string, ok bool) {
+func dependencyAt(b store.Bundle, p string) (d codalab.Dependency, below string, ok bool) {
 	for _, d := range b.Dependencies {
 		child := path.Clean(d.ChildPath)
 		if child == "." {
@@ -109,14 +108,14 @@ func dependencyAt(b store.Bundle, p string) (d codalab.Dependency, rest string, 
 }
 
 // describe describes a target. While the bundle runs, its worker does so.
-func (s *Server) describe(ctx context.Context, p location, depth int) (info codalab.TargetInfo, err error) {
+func (s *Files) describe(ctx context.Context, p location, depth int) (info codalab.TargetInfo, err error) {
 	switch p.State { //nolint:exhaustive // in other states a bundle has stored contents or none
 	case codalab.StatePreparing:
 		return info, rest.Refuse(http.StatusNotFound, "Bundle %s hasn't started running yet, files not available", p.UUID)
 	case codalab.StateWorkerOffline:
-		return info, s.awayRefusal(p.Bundle)
+		return info, s.running.AwayRefusal(p.Bundle)
 	case codalab.StateRunning:
-		a, err := s.readFromWorker(ctx, p.Bundle, p.path, codalab.ReadArgs{Type: codalab.ReadTargetInfo, Depth: depth})
+		a, err := s.running.read(ctx, p.Bundle, p.path, codalab.ReadArgs{Type: codalab.ReadTargetInfo, Depth: depth})
 		if err != nil {
 			return info, err
 		}
@@ -137,7 +136,7 @@ func (s *Server) describe(ctx context.Context, p location, depth int) (info coda
 	return info, nil
 }
 
-func (s *Server) describeStored(p location, depth int) (codalab.TargetInfo, error) {
+func (s *Files) describeStored(p location, depth int) (codalab.TargetInfo, error) {
 	root, at, err := s.openStored(p)
 	if err != nil {
 		return codalab.TargetInfo{}, err
@@ -162,7 +161,7 @@ func (p location) refusal(err error) error {
 }
 
 // contentsInfo describes a target (codalab/rest/bundles.py: _fetch_bundle_contents_info).
-func (s *Server) contentsInfo(w http.ResponseWriter, r *http.Request, u store.User) error {
+func (s *Files) contentsInfo(w http.ResponseWriter, r *http.Request, u store.User) error {
 	depth := 0
 	if d := r.URL.Query().Get("depth"); d != "" {
 		var err error
@@ -197,12 +196,12 @@ func retryMoved(read func() error) error {
 // openStored opens the directory that contains a stored target: in the store, or where a link
 // leads. at is the target's path in it. The caller closes root
 // (codalab/lib/download_manager.py: get_target_info).
-func (s *Server) openStored(p location) (root *os.Root, at string, err error) {
+func (s *Files) openStored(p location) (root *os.Root, at string, err error) {
 	if link := p.Metadata.String("link_url"); link != "" {
 		root, at, err = s.openLink(p, link)
 		return root, path.Join(at, p.path), err
 	}
-	root, err = s.Store.OpenContents(p.Bundle)
+	root, err = s.store.OpenContents(p.Bundle)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, "", p.refusal(contents.ErrNotFound)
 	}
@@ -210,9 +209,9 @@ func (s *Server) openStored(p location) (root *os.Root, at string, err error) {
 }
 
 // openLink opens the directory to which a link leads, or the directory of a file. It must be
-// below one of LinkRoots. Symbolic links on the way may not leave that root, and those in the
+// below one of the link roots. Symbolic links on the way may not leave that root, and those in the
 // target may not leave the opened directory.
-func (s *Server) openLink(p location, link string) (root *os.Root, at string, err error) {
+func (s *Files) openLink(p location, link string) (root *os.Root, at string, err error) {
 	clean, dir, ok := s.linkRoot(link)
 	if !ok {
 		return nil, "", rest.Refuse(http.StatusNotFound, "Bundle %s is a link to %s, which this server does not read", p.UUID, link)
@@ -229,9 +228,9 @@ func (s *Server) openLink(p location, link string) (root *os.Root, at string, er
 
 // linkRoot returns the path of a link and the one of LinkRoots that contains it, if there is
 // one.
-func (s *Server) linkRoot(link string) (clean, root string, ok bool) {
+func (s *Files) linkRoot(link string) (clean, root string, ok bool) {
 	clean = path.Clean("/" + strings.TrimPrefix(link, "file://"))
-	for _, dir := range s.LinkRoots {
+	for _, dir := range s.linkRoots {
 		if subpath.Within(clean, dir) {
 			return clean, dir, true
 		}
@@ -261,13 +260,13 @@ func openBelow(dir, below string) (_ *os.Root, at string, err error) {
 
 // locations answers that contents are available only from this server, for all bundles: cl asks
 // for those of private ones too (codalab/rest/bundles.py: _fetch_locations).
-func (s *Server) locations(w http.ResponseWriter, _ *http.Request, _ store.User) error {
+func (s *Files) locations(w http.ResponseWriter, _ *http.Request, _ store.User) error {
 	return rest.WriteDocument(w, []string{}, nil)
 }
 
 // addLocation answers a client that asks whether it may upload to another store: it may not
 // (codalab/rest/bundles.py: _add_bundle_location).
-func (s *Server) addLocation(w http.ResponseWriter, r *http.Request, u store.User) error {
+func (s *Files) addLocation(w http.ResponseWriter, r *http.Request, u store.User) error {
 	uuid := r.PathValue("uuid")
 	if _, err := s.access.Writable(r.Context(), u, uuid); err != nil {
 		return err
@@ -298,7 +297,7 @@ func (s *Server) addLocation(w http.ResponseWriter, r *http.Request, u store.Use
 
 // bundleStores answers that there are no stores beside the server's disk (codalab/rest/bundles.py:
 // _fetch_bundle_stores).
-func (s *Server) bundleStores(w http.ResponseWriter, r *http.Request, _ store.User) error {
+func (s *Files) bundleStores(w http.ResponseWriter, r *http.Request, _ store.User) error {
 	if name := r.URL.Query().Get("name"); name != "" {
 		return noStore(name)
 	}
@@ -306,9 +305,21 @@ func (s *Server) bundleStores(w http.ResponseWriter, r *http.Request, _ store.Us
 }
 
 // addBundleStore refuses to add a bundle store.
-func (s *Server) addBundleStore(_ http.ResponseWriter, _ *http.Request, u store.User) error {
+func (s *Files) addBundleStore(_ http.ResponseWriter, _ *http.Request, u store.User) error {
 	if !u.Root() {
 		return rest.Refuse(http.StatusForbidden, "Only root user can create bundle stores.")
 	}
 	return rest.Refuse(http.StatusBadRequest, "This server keeps all contents in its own data directory and has no other bundle stores")
+}
+
+// DiskPath returns the path of a bundle's contents. It is empty for a bundle without
+// contents, and for a link that leads out of LinkRoots: a user who creates a link must not
+// choose what a worker mounts.
+func (s *Files) DiskPath(b store.Bundle) string {
+	link := b.Metadata.String("link_url")
+	if link == "" {
+		return s.store.ContentsFile(b)
+	}
+	clean, _, _ := s.linkRoot(link) // empty if there is no root
+	return clean
 }

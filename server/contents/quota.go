@@ -1,4 +1,4 @@
-package server
+package contents
 
 import (
 	"context"
@@ -10,12 +10,15 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/server/plan"
 	"github.com/cl-slurm/cl-slurm/server/store"
+	"github.com/cl-slurm/cl-slurm/server/stored"
 )
 
-// quotas reserves disk quota for contents that are being written. disk_used in the store counts
+// Quotas reserves disk quota for contents that are being written. disk_used in the store counts
 // only contents that bundles have. What is reserved is kept in memory, since a crash ends the
 // uploads under way.
-type quotas struct {
+type Quotas struct {
+	store *store.Store
+
 	mu       sync.Mutex
 	accounts map[string]*account // by owner
 }
@@ -32,7 +35,7 @@ type account struct {
 
 // reservation is one upload's part of its owner's account. It is for one goroutine.
 type reservation struct {
-	s       *Server
+	quotas  *Quotas
 	ctx     context.Context //nolint:containedctx // of one upload
 	ownerID string
 	uuid    string
@@ -52,43 +55,43 @@ func (e *quotaError) Error() string {
 func (e *quotaError) Unwrap() error { return store.ErrTooLarge }
 
 // account returns an owner's account, which the caller leaves.
-func (q *quotas) account(ownerID string) *account {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	a := q.accounts[ownerID]
+func (s *Quotas) account(ownerID string) *account {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.accounts[ownerID]
 	if a == nil {
 		a = &account{bundles: map[string]int{}}
-		q.accounts[ownerID] = a
+		s.accounts[ownerID] = a
 	}
 	a.open++
 	return a
 }
 
-func (q *quotas) leave(ownerID string, a *account) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+func (s *Quotas) leave(ownerID string, a *account) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if a.open--; a.open == 0 {
-		delete(q.accounts, ownerID)
+		delete(s.accounts, ownerID)
 	}
 }
 
 // written returns how much of an owner's quota uploads under way have used.
-func (q *quotas) written(ownerID string) int64 {
-	a := q.account(ownerID)
-	defer q.leave(ownerID, a)
+func (s *Quotas) written(ownerID string) int64 {
+	a := s.account(ownerID)
+	defer s.leave(ownerID, a)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.uploads.Written
 }
 
-// reserve begins a reservation for new contents of a bundle. What the client has announced for the
+// Reserve begins a reservation for new contents of a bundle. What the client has announced for the
 // bundle (incrementDiskUsed) does not count any more: the bytes themselves do. The caller ends it.
-func (s *Server) reserve(ctx context.Context, b store.Bundle) (*reservation, error) {
-	r := &reservation{s: s, ctx: ctx, ownerID: b.OwnerID, uuid: b.UUID, account: s.quotas.account(b.OwnerID)}
+func (s *Quotas) Reserve(ctx context.Context, b store.Bundle) (*reservation, error) {
+	r := &reservation{quotas: s, ctx: ctx, ownerID: b.OwnerID, uuid: b.UUID, account: s.account(b.OwnerID)}
 	r.account.mu.Lock()
 	defer r.account.mu.Unlock()
 	r.account.bundles[b.UUID]++
-	b, err := s.Store.Bundle(ctx, b.UUID) // the client may have announced bytes since b was read
+	b, err := s.store.Bundle(ctx, b.UUID) // the client may have announced bytes since b was read
 	if err == nil && (b.DataSize == 0 || b.Contents != "" || b.State.OnWorker()) {
 		return r, nil
 	}
@@ -96,8 +99,8 @@ func (s *Server) reserve(ctx context.Context, b store.Bundle) (*reservation, err
 		r.endLocked()
 		return nil, err
 	}
-	_, err = s.Store.Change(ctx, b.UUID, func(b *store.Bundle) error {
-		become(b, planned(*b).Uncount())
+	_, err = s.store.Change(ctx, b.UUID, func(b *store.Bundle) error {
+		stored.Become(b, stored.Plan(*b).Uncount())
 		return nil
 	})
 	if err != nil {
@@ -134,11 +137,11 @@ func (r *reservation) takeLocked(n int64) error {
 // left returns how much the owner's uploads under way may hold together. The present contents of
 // their bundles will be replaced, so they do not count.
 func (r *reservation) left() (int64, error) {
-	owner, err := r.s.Store.User(r.ctx, r.ownerID)
+	owner, err := r.quotas.store.User(r.ctx, r.ownerID)
 	if err != nil {
 		return 0, err
 	}
-	bundles, err := r.s.Store.Bundles(r.ctx, slices.Collect(maps.Keys(r.account.bundles)))
+	bundles, err := r.quotas.store.Bundles(r.ctx, slices.Collect(maps.Keys(r.account.bundles)))
 	left := owner.DiskQuota - owner.DiskUsed
 	for _, b := range bundles {
 		left += b.DataSize
@@ -197,7 +200,7 @@ func (r *reservation) endLocked() {
 	if r.account.bundles[r.uuid]--; r.account.bundles[r.uuid] == 0 {
 		delete(r.account.bundles, r.uuid)
 	}
-	r.s.quotas.leave(r.ownerID, r.account)
+	r.quotas.leave(r.ownerID, r.account)
 }
 
 // reader returns a reader of in that takes what it reads.
@@ -218,21 +221,21 @@ func (r reservingReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// announce counts bytes of an upload before they have arrived, unless the upload is under way and
+// Announce counts bytes of an upload before they have arrived, unless the upload is under way and
 // counts them itself.
-func (s *Server) announce(ctx context.Context, b store.Bundle, bytes int64) error {
-	a := s.quotas.account(b.OwnerID)
-	defer s.quotas.leave(b.OwnerID, a)
+func (s *Quotas) Announce(ctx context.Context, b store.Bundle, bytes int64) error {
+	a := s.account(b.OwnerID)
+	defer s.leave(b.OwnerID, a)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.bundles[b.UUID] > 0 || b.State.OnWorker() {
 		return nil
 	}
-	return s.Store.AddDiskUsed(ctx, b.UUID, bytes)
+	return s.store.AddDiskUsed(ctx, b.UUID, bytes)
 }
 
-// liveUser returns a user with the disk use of uploads under way.
-func (s *Server) liveUser(u store.User) store.User {
-	u.DiskUsed += s.quotas.written(u.ID)
+// Live returns a user with the disk use of uploads under way.
+func (s *Quotas) Live(u store.User) store.User {
+	u.DiskUsed += s.written(u.ID)
 	return u
 }

@@ -1,4 +1,4 @@
-package server
+package contents
 
 import (
 	"context"
@@ -31,7 +31,7 @@ const (
 // storeRepository stores the files of a git repository's newest commit, without .git and submodules
 // (codalab/lib/file_util.py: git_clone). What git fetches and the files are on the disk at the same
 // time; the larger of the two counts against the quota.
-func (s *Server) storeRepository(ctx context.Context, in *store.Upload, u *url.URL, room *reservation) error {
+func (s *Fetcher) storeRepository(ctx context.Context, in *store.Upload, u *url.URL, room *reservation) error {
 	leave, err := s.repositories.Take(ctx, turns.Party{Owner: room.ownerID})
 	if err != nil {
 		return err
@@ -54,7 +54,7 @@ func (s *Server) storeRepository(ctx context.Context, in *store.Upload, u *url.U
 
 // clone fetches the newest commit of a repository. It checks nothing out, so that git runs no hooks
 // and filters.
-func (s *Server) clone(ctx context.Context, git *gitProgram, u *url.URL, room *reservation) error {
+func (s *Fetcher) clone(ctx context.Context, git *gitProgram, u *url.URL, room *reservation) error {
 	left, err := room.room()
 	if err != nil {
 		return err
@@ -68,13 +68,13 @@ func (s *Server) clone(ctx context.Context, git *gitProgram, u *url.URL, room *r
 			return err
 		}
 	}
-	proxy, err := newGitProxy(ctx, s.FetchPrivate, room.take)
+	proxy, err := newGitProxy(ctx, s.private, room.take)
 	if err != nil {
 		return err
 	}
 	err = git.run(ctx, nil, []string{"ALL_PROXY=" + proxy.url, "GIT_HTTP_PROXY_AUTHMETHOD=basic"},
-		"-c", "http.lowSpeedLimit="+strconv.FormatInt(int64(rest.PaceStep/max(1, s.TransferTimeout.Seconds())), 10),
-		"-c", "http.lowSpeedTime="+strconv.Itoa(max(1, int(s.TransferTimeout.Seconds()))),
+		"-c", "http.lowSpeedLimit="+strconv.FormatInt(int64(rest.PaceStep/max(1, s.timeout.Seconds())), 10),
+		"-c", "http.lowSpeedTime="+strconv.Itoa(max(1, int(s.timeout.Seconds()))),
 		"clone", "--quiet", "--bare", "--depth=1", "--single-branch", "--no-tags", "--template=", "--", bare.String(), git.repository())
 	if failed := proxy.close(); err != nil && failed != nil && ctx.Err() == nil {
 		return failed // git only sees that the proxy refuses something

@@ -1,4 +1,4 @@
-package server
+package contents
 
 import (
 	"compress/bzip2"
@@ -51,7 +51,7 @@ func packingOf(name string) packing {
 // storeBody writes a stream into the upload. If the client wants it unpacked, an archive becomes a
 // directory, and a compressed file is decompressed. All entries of an archive are kept, with the
 // paths that they have (codalab/lib/zip_util.py: unpack).
-func (s *Server) storeBody(ctx context.Context, in *store.Upload, body io.Reader, up uploadRequest, room *reservation) error {
+func (s *Uploads) storeBody(ctx context.Context, in *store.Upload, body io.Reader, up uploadRequest, room *reservation) error {
 	body = sourceReader{body}
 	limits, kind := tarstream.Limits{Entries: maxEntries, Reserve: room.take}, unpacked
 	if up.unpack {
@@ -79,7 +79,7 @@ func (s *Server) storeBody(ctx context.Context, in *store.Upload, body io.Reader
 
 // storeZip unpacks a zip archive. The archive and what it holds are on the disk at the same time;
 // the larger of the two counts against the quota.
-func (s *Server) storeZip(ctx context.Context, in *store.Upload, body io.Reader, limits tarstream.Limits, room *reservation) error {
+func (s *Uploads) storeZip(ctx context.Context, in *store.Upload, body io.Reader, limits tarstream.Limits, room *reservation) error {
 	leave := func() {}
 	defer func() { leave() }()
 	return in.Zip(ctx, room.reader(body), limits, func() error {

@@ -1,4 +1,4 @@
-package server
+package contents
 
 import (
 	"context"
@@ -120,8 +120,8 @@ func (f FetchPrivate) dial(ctx context.Context, network, address string) (net.Co
 	return dialer.DialContext(ctx, network, address)
 }
 
-// newFetcher returns the HTTP client for uploads by URL. It uses no proxy, and no connection twice.
-func newFetcher(f FetchPrivate) *http.Client {
+// newClient returns the HTTP client for uploads by URL. It uses no proxy, and no connection twice.
+func newClient(f FetchPrivate) *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{
 			DialContext: f.dial, DisableCompression: true, DisableKeepAlives: true,
@@ -157,8 +157,8 @@ func parseURL(text string) (*url.URL, error) {
 }
 
 // fetch opens what a URL leads to. Its contents are taken as they come, without decoding them. The
-// caller closes the stream, which ends with an error if no 64 KiB come within Config.TransferTimeout.
-func (s *Server) fetch(ctx context.Context, u *url.URL) (stream io.ReadCloser, name string, err error) {
+// caller closes the stream, which ends with an error if no 64 KiB come within the Fetcher's timeout.
+func (s *Fetcher) fetch(ctx context.Context, u *url.URL) (stream io.ReadCloser, name string, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
@@ -167,12 +167,12 @@ func (s *Server) fetch(ctx context.Context, u *url.URL) (stream io.ReadCloser, n
 	}
 	r.Header.Set("Accept-Encoding", "identity")
 	r.Header.Set("User-Agent", "cl-server")
-	answer, err := s.fetcher.Do(r) //nolint:bodyclose // fetchedBody closes it
+	answer, err := s.client.Do(r) //nolint:bodyclose // fetchedBody closes it
 	if err != nil {
 		cancel()
 		return nil, "", fetchFailed(err)
 	}
-	body := &fetchedBody{ReadCloser: answer.Body, cancel: cancel, every: s.TransferTimeout, timer: time.AfterFunc(s.TransferTimeout, cancel)}
+	body := &fetchedBody{ReadCloser: answer.Body, cancel: cancel, every: s.timeout, timer: time.AfterFunc(s.timeout, cancel)}
 	if answer.StatusCode != http.StatusOK {
 		return nil, "", errors.Join(badContents("the URL's server answers "+termtext.OneLine(answer.Status)), body.Close())
 	}

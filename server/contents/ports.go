@@ -1,4 +1,4 @@
-package server
+package contents
 
 import (
 	"bufio"
@@ -16,7 +16,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-func (s *Server) netcatRoutes() []rest.Route {
+func (s *Ports) routes() []rest.Route {
 	routes := []rest.Route{{Pattern: "PUT /bundles/{uuid}/netcat/{port}/{$}", Serve: s.netcat, Public: true}}
 	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
 		routes = append(routes, rest.Route{Pattern: method + " /bundles/{uuid}/netcurl/{port}/{path...}", Serve: s.netcurl, Public: true})
@@ -27,7 +27,7 @@ func (s *Server) netcatRoutes() []rest.Route {
 // netcat sends a text to a port of a running bundle's container, and answers with what comes back.
 // As on CodaLab's own server, whoever may read a bundle may do that: owners show demonstrations so
 // (codalab/rest/bundles.py: _netcat_bundle).
-func (s *Server) netcat(w http.ResponseWriter, r *http.Request, u store.User) error {
+func (s *Ports) netcat(w http.ResponseWriter, r *http.Request, u store.User) error {
 	b, err := s.access.Readable(r.Context(), u, r.PathValue("uuid"))
 	if err != nil {
 		return err
@@ -39,7 +39,7 @@ func (s *Server) netcat(w http.ResponseWriter, r *http.Request, u store.User) er
 		return err
 	}
 	if b.State == codalab.StateWorkerOffline {
-		return s.awayRefusal(b)
+		return s.running.AwayRefusal(b)
 	}
 	if b.State != codalab.StateRunning {
 		return rest.Refuse(http.StatusForbidden, "Cannot netcat bundle, bundle not running.")
@@ -62,7 +62,7 @@ func guardBrowser(h http.Header) {
 }
 
 // talk sends a text to the port of the request's path. The caller calls done after reading the answer.
-func (s *Server) talk(r *http.Request, b store.Bundle, text string) (data io.Reader, done func(), err error) {
+func (s *Ports) talk(r *http.Request, b store.Bundle, text string) (data io.Reader, done func(), err error) {
 	port, err := strconv.Atoi(r.PathValue("port"))
 	if err != nil || port < 1 || port > 65535 {
 		return nil, nil, rest.Refuse(http.StatusNotFound, "Not found: '%s'", r.URL.Path)
@@ -71,7 +71,7 @@ func (s *Server) talk(r *http.Request, b store.Bundle, text string) (data io.Rea
 	if len(text) > most {
 		return nil, nil, rest.Refuse(http.StatusRequestEntityTooLarge, "The message is larger than %d bytes", most)
 	}
-	a, err := s.askWorker(r.Context(), b, codalab.Message{Type: codalab.MessageNetcat, UUID: b.UUID, Port: port, Message: text})
+	a, err := s.running.ask(r.Context(), b, codalab.Message{Type: codalab.MessageNetcat, UUID: b.UUID, Port: port, Message: text})
 	switch {
 	case errors.Is(err, hub.ErrMoved):
 		return nil, nil, rest.Refuse(http.StatusForbidden, "Cannot netcat bundle, bundle not running.")
@@ -86,7 +86,7 @@ func (s *Server) talk(r *http.Request, b store.Bundle, text string) (data io.Rea
 // netcurl forwards an HTTP request to a port of a running bundle's container. Unlike CodaLab's own
 // server, it does not forward the user's credentials, and passes on the answer's status
 // (codalab/rest/bundles.py: _netcurl_bundle).
-func (s *Server) netcurl(w http.ResponseWriter, r *http.Request, u store.User) error {
+func (s *Ports) netcurl(w http.ResponseWriter, r *http.Request, u store.User) error {
 	b, err := s.access.Readable(r.Context(), u, r.PathValue("uuid"))
 	if err != nil {
 		return err
@@ -95,7 +95,7 @@ func (s *Server) netcurl(w http.ResponseWriter, r *http.Request, u store.User) e
 	case b.State.Final():
 		return rest.Refuse(http.StatusForbidden, "Cannot netcurl bundle, bundle already finalized.")
 	case b.State == codalab.StateWorkerOffline:
-		return s.awayRefusal(b)
+		return s.running.AwayRefusal(b)
 	case b.State != codalab.StateRunning:
 		return rest.Refuse(http.StatusForbidden, "Cannot netcurl bundle, bundle not running.")
 	}

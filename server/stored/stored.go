@@ -1,4 +1,6 @@
-package server
+// Package stored turns bundles and users of the store into the values of package plan, and writes what
+// plan decided back.
+package stored
 
 import (
 	"context"
@@ -8,8 +10,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// planned returns a stored bundle as package plan sees it.
-func planned(b store.Bundle) plan.Bundle {
+// Plan returns a stored bundle as package plan sees it.
+func Plan(b store.Bundle) plan.Bundle {
 	return plan.Bundle{
 		UUID: b.UUID, Type: b.Type, OwnerID: b.OwnerID, State: b.State, Metadata: b.Metadata, Dependencies: b.Dependencies,
 		Created: b.Created.Time, DataSize: b.DataSize, Contents: b.Contents, Worker: plan.Worker(b.Worker), Assigned: b.Assigned.Time,
@@ -17,29 +19,29 @@ func planned(b store.Bundle) plan.Bundle {
 	}
 }
 
-// become gives a stored bundle those properties that a transition may have changed.
-func become(b *store.Bundle, next plan.Bundle) {
+// Become gives a stored bundle those properties that a transition may have changed.
+func Become(b *store.Bundle, next plan.Bundle) {
 	b.State, b.Metadata, b.DataSize, b.Contents = next.State, next.Metadata, next.DataSize, next.Contents
 	b.Worker, b.Assigned = store.Worker(next.Worker), store.Time{Time: next.Assigned}
 	b.ChargedTime, b.KillMessage = next.ChargedTime, next.KillMessage
 }
 
-// transitions changes bundles by a transition, and returns those that exist. After an error some may have
+// Change changes bundles by a transition, and returns those that exist. After an error some may have
 // changed.
-func (s *Server) transitions(ctx context.Context, uuids []string, next func(plan.Bundle) plan.Bundle) (map[string]store.Bundle, error) {
-	return s.Store.ChangeAll(ctx, uuids, func(b *store.Bundle) error {
-		become(b, next(planned(*b)))
+func Change(ctx context.Context, in *store.Store, uuids []string, next func(plan.Bundle) plan.Bundle) (map[string]store.Bundle, error) {
+	return in.ChangeAll(ctx, uuids, func(b *store.Bundle) error {
+		Become(b, next(Plan(*b)))
 		return nil
 	})
 }
 
-// quotaOf returns a user's quota as package plan sees it.
-func quotaOf(u store.User) plan.Quota {
+// Quota returns a user's quota as package plan sees it.
+func Quota(u store.User) plan.Quota {
 	return plan.Quota{Time: u.TimeQuota, TimeUsed: u.TimeUsed, Disk: u.DiskQuota, DiskUsed: u.DiskUsed, ParallelRuns: u.ParallelRunQuota}
 }
 
-// plannedParents returns a bundle's parents as package plan sees them.
-func plannedParents(b plan.Bundle, parents []store.Parent) []plan.Parent {
+// Parents returns a bundle's parents as package plan sees them.
+func Parents(b plan.Bundle, parents []store.Parent) []plan.Parent {
 	list := make([]plan.Parent, 0, len(parents))
 	for _, p := range parents {
 		readable := access.Permission(store.User{ID: b.OwnerID}, p.OwnerID, p.Granted) >= store.PermissionRead

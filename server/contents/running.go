@@ -1,4 +1,4 @@
-package server
+package contents
 
 import (
 	"context"
@@ -23,29 +23,29 @@ func refuseNow(format string, args ...any) error {
 	return &rest.Refusal{Status: http.StatusNotFound, Message: fmt.Sprintf(format, args...), RetryAfter: hub.AwayAfter}
 }
 
-// awayRefusal refuses what the worker of a run has to do, which is away.
-func (s *Server) awayRefusal(b store.Bundle) error {
-	silent := s.hub.Silent(plan.Worker(b.Worker), s.Now()).Truncate(time.Second)
+// AwayRefusal refuses what the worker of a run has to do, which is away.
+func (s *Running) AwayRefusal(b store.Bundle) error {
+	silent := s.hub.Silent(plan.Worker(b.Worker), s.now()).Truncate(time.Second)
 	return refuseNow("Worker %s, which has bundle %s, has not been heard of for %s. The run itself may go on. Its files can be read and written when the worker is back.",
 		b.Worker.ID, b.UUID, silent)
 }
 
-// readFromWorker sends a read to a running bundle's worker and waits for the answer. The
+// read sends a read to a running bundle's worker and waits for the answer. The
 // caller calls the answer's Done, if it is set. It fails with hub.ErrMoved if the bundle stops
 // running.
-func (s *Server) readFromWorker(ctx context.Context, b store.Bundle, path string, args codalab.ReadArgs) (hub.Answer, error) {
-	return s.askWorker(ctx, b, codalab.Message{Type: codalab.MessageRead, UUID: b.UUID, Path: path, ReadArgs: &args})
+func (s *Running) read(ctx context.Context, b store.Bundle, path string, args codalab.ReadArgs) (hub.Answer, error) {
+	return s.ask(ctx, b, codalab.Message{Type: codalab.MessageRead, UUID: b.UUID, Path: path, ReadArgs: &args})
 }
 
-// askWorker is readFromWorker for any message that a worker answers.
-func (s *Server) askWorker(ctx context.Context, b store.Bundle, m codalab.Message) (hub.Answer, error) {
-	a, err := s.hub.Ask(ctx, plan.Worker(b.Worker), m, s.Now)
+// ask is read for any message that a worker answers.
+func (s *Running) ask(ctx context.Context, b store.Bundle, m codalab.Message) (hub.Answer, error) {
+	a, err := s.hub.Ask(ctx, plan.Worker(b.Worker), m, s.now)
 	var no *hub.RefusedError
 	switch {
 	case errors.As(err, &no):
 		err = rest.Refuse(no.Code, "%s", no.Message)
 	case errors.Is(err, hub.ErrAway):
-		err = s.awayRefusal(b)
+		err = s.AwayRefusal(b)
 	case errors.Is(err, hub.ErrBusy):
 		err = refuseNow("The worker that has bundle %s has to answer %d other requests first. Try again later.", b.UUID, hub.MostReads)
 	case errors.Is(err, hub.ErrSlow):
@@ -55,7 +55,7 @@ func (s *Server) askWorker(ctx context.Context, b store.Bundle, m codalab.Messag
 }
 
 // requestedRead returns the read that a worker's request answers.
-func (s *Server) requestedRead(r *http.Request, u store.User) (*hub.Read, error) {
+func (s *Running) requestedRead(r *http.Request, u store.User) (*hub.Read, error) {
 	id, err := strconv.ParseInt(r.PathValue("socket"), 10, 64)
 	if err != nil {
 		return nil, rest.Refuse(http.StatusNotFound, "Not found: '%s'", r.URL.Path)
@@ -68,7 +68,7 @@ func (s *Server) requestedRead(r *http.Request, u store.User) (*hub.Read, error)
 }
 
 // reply passes on a worker's answer that has no stream (codalab/rest/workers.py: reply).
-func (s *Server) reply(w http.ResponseWriter, r *http.Request, u store.User) error {
+func (s *Running) reply(w http.ResponseWriter, r *http.Request, u store.User) error {
 	var in codalab.ReadReply
 	if err := rest.ReadJSON(w, r, &in); err != nil {
 		return err
@@ -89,7 +89,7 @@ func (s *Server) reply(w http.ResponseWriter, r *http.Request, u store.User) err
 
 // replyData passes on a worker's stream, as fast as the caller of the read takes it
 // (codalab/rest/workers.py: reply_data).
-func (s *Server) replyData(_ http.ResponseWriter, r *http.Request, u store.User) error {
+func (s *Running) replyData(_ http.ResponseWriter, r *http.Request, u store.User) error {
 	header := r.URL.Query().Get("header_message")
 	if header == "" {
 		return rest.Refuse(http.StatusBadRequest, "Missing header message.")
@@ -114,4 +114,30 @@ func (s *Server) replyData(_ http.ResponseWriter, r *http.Request, u store.User)
 	case <-found.Abandoned():
 		return rest.Refuse(http.StatusGone, "No client waits for this answer any more")
 	}
+}
+
+// Write sends a file to the worker of a run, which puts it into the run's directory. The worker
+// does not say whether it did.
+func (s *Running) Write(ctx context.Context, uuid, subpath, text string) error {
+	b, err := s.store.Bundle(ctx, uuid)
+	if errors.Is(err, store.ErrNotFound) {
+		return rest.Refuse(http.StatusNotFound, "Could not find bundle with uuid %s", uuid)
+	}
+	if err != nil {
+		return err
+	}
+	if b.State == codalab.StateWorkerOffline {
+		return s.AwayRefusal(b)
+	}
+	if b.State != codalab.StatePreparing && b.State != codalab.StateRunning {
+		return rest.Refuse(http.StatusBadRequest, "Cannot write to bundle %s: it is not running.", uuid)
+	}
+	err = s.hub.Tell(ctx, plan.Worker(b.Worker), codalab.Message{Type: codalab.MessageWrite, UUID: uuid, Subpath: subpath, String: text}, s.now)
+	switch {
+	case errors.Is(err, hub.ErrMoved):
+		return rest.Refuse(http.StatusBadRequest, "Cannot write to bundle %s: it is not running.", uuid)
+	case errors.Is(err, hub.ErrAway):
+		return s.AwayRefusal(b)
+	}
+	return err
 }

@@ -1,4 +1,4 @@
-package server
+package contents
 
 import (
 	"bytes"
@@ -21,7 +21,7 @@ import (
 // contentsBlob sends a target: a directory as a gzipped tar archive; a file, or a part of it,
 // gzipped if the client accepts that. The status is 200 even for a part
 // (codalab/rest/bundles.py: _fetch_bundle_contents_blob).
-func (s *Server) contentsBlob(w http.ResponseWriter, r *http.Request, u store.User) error {
+func (s *Files) contentsBlob(w http.ResponseWriter, r *http.Request, u store.User) error {
 	part, err := requestedPart(r)
 	if err != nil {
 		return err
@@ -155,7 +155,7 @@ func contentType(name string) string {
 }
 
 // sendStored sends a target from the store or a link.
-func (s *Server) sendStored(w http.ResponseWriter, r *http.Request, b blob) error {
+func (s *Files) sendStored(w http.ResponseWriter, r *http.Request, b blob) error {
 	root, at, err := s.openStored(b.location)
 	if err != nil {
 		return err
@@ -166,7 +166,7 @@ func (s *Server) sendStored(w http.ResponseWriter, r *http.Request, b blob) erro
 		return b.refusal(err)
 	}
 	// Also when copyStream panics, since a goroutine may be writing to the stream.
-	defer func() { s.LogError(r.Context(), "close "+r.URL.Path, stream.Close()) }()
+	defer func() { s.failures.LogError(r.Context(), "close "+r.URL.Path, stream.Close()) }()
 	b.setHeaders(w.Header())
 	copyStream(w, stream)
 	return nil
@@ -195,8 +195,8 @@ func (b blob) open(r *http.Request, root *os.Root, at string) (stream io.ReadClo
 }
 
 // sendFromWorker sends a target that the bundle's worker reads.
-func (s *Server) sendFromWorker(w http.ResponseWriter, r *http.Request, b blob) error {
-	a, err := s.readFromWorker(r.Context(), b.Bundle, b.path, b.args)
+func (s *Files) sendFromWorker(w http.ResponseWriter, r *http.Request, b blob) error {
+	a, err := s.running.read(r.Context(), b.Bundle, b.path, b.args)
 	if err != nil {
 		return err
 	}

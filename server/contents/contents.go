@@ -1,0 +1,127 @@
+package contents
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/internal/turns"
+	"github.com/cl-slurm/cl-slurm/server/access"
+	"github.com/cl-slurm/cl-slurm/server/hub"
+	"github.com/cl-slurm/cl-slurm/server/rest"
+	"github.com/cl-slurm/cl-slurm/server/store"
+)
+
+// Config has what Contents needs. All fields but LinkRoots and FetchPrivate are required.
+type Config struct {
+	Log    *slog.Logger
+	Now    func() time.Time
+	Store  *store.Store
+	Access access.Access
+	Hub    *hub.Hub
+	// LinkRoots are the absolute paths of directories to which bundles may link.
+	LinkRoots []string
+	// FetchPrivate names places of the site's own network from which users may upload by URL.
+	FetchPrivate FetchPrivate
+	// TransferTimeout is the time within which 64 KiB must come from a URL.
+	TransferTimeout time.Duration
+	// Changed is told which bundles have changed. It must not block.
+	Changed func(uuids ...string)
+}
+
+// Contents has all that serves the contents of bundles.
+type Contents struct {
+	Running *Running
+	Files   *Files
+	Quotas  *Quotas
+	Makers  *Makers
+
+	ports   *Ports
+	uploads *Uploads
+}
+
+// New returns Contents.
+func New(c Config) *Contents {
+	failures := rest.FailuresTo(c.Log)
+	running := &Running{store: c.Store, hub: c.Hub, now: c.Now}
+	files := &Files{failures: failures, store: c.Store, access: c.Access, running: running, linkRoots: c.LinkRoots}
+	quotas := &Quotas{store: c.Store, accounts: map[string]*account{}}
+	uploads := &Uploads{
+		failures: failures, store: c.Store, access: c.Access, quotas: quotas, changed: c.Changed, zips: turns.New(2),
+		fetcher: &Fetcher{private: c.FetchPrivate, client: newClient(c.FetchPrivate), timeout: c.TransferTimeout, repositories: turns.New(4)},
+	}
+	return &Contents{
+		Running: running, Files: files, Quotas: quotas,
+		Makers: &Makers{
+			failures: failures, store: c.Store, files: files, uploads: uploads, changed: c.Changed,
+			copying: turns.New(2), making: map[string]context.CancelFunc{},
+		},
+		ports: &Ports{access: c.Access, running: running}, uploads: uploads,
+	}
+}
+
+// Routes returns the routes for contents.
+func (c *Contents) Routes() []rest.Route {
+	routes := append(c.ports.routes(), c.Files.routes()...)
+	return append(append(routes, c.uploads.routes()...), c.Running.routes()...)
+}
+
+// Running asks workers about the bundles that they run.
+type Running struct {
+	store *store.Store
+	hub   *hub.Hub
+	now   func() time.Time
+}
+
+func (s *Running) routes() []rest.Route {
+	return []rest.Route{
+		{Pattern: "POST /workers/{worker}/reply/{socket}", Serve: s.reply, Worker: true, WorkerToken: true},
+		{Pattern: "POST /workers/{worker}/reply_data/{socket}", Serve: s.replyData, Worker: true, WorkerToken: true},
+	}
+}
+
+// Files finds, describes and sends contents.
+type Files struct {
+	failures  rest.Failures
+	store     *store.Store
+	access    access.Access
+	running   *Running
+	linkRoots []string
+}
+
+// Ports connects users with the ports of running bundles.
+type Ports struct {
+	access  access.Access
+	running *Running
+}
+
+// Uploads stores contents.
+type Uploads struct {
+	failures rest.Failures
+	store    *store.Store
+	access   access.Access
+	quotas   *Quotas
+	fetcher  *Fetcher
+	changed  func(uuids ...string)
+	// zips shares the places to unpack a zip archive among the owners of bundles. They are few, since
+	// the directories of the archives are kept in memory.
+	zips *turns.Turns
+}
+
+func (s *Uploads) routes() []rest.Route {
+	return []rest.Route{
+		{Pattern: "PUT /bundles/{uuid}/contents/blob/{$}", Serve: s.upload, Worker: true, WorkerToken: true, Waits: true, Differs: "archives that lead out of the bundle, pipes, and files that end early are refused with the reason; several gzip members are all read; bytes are reserved from the quota as they come; URLs with private addresses are refused unless the operator allows them; of a git repository the files are stored, without .git; ftp is refused"},
+	}
+}
+
+// Fetcher fetches the contents of uploads by URL.
+type Fetcher struct {
+	private FetchPrivate
+	client  *http.Client
+	// timeout is the time within which 64 KiB must come.
+	timeout time.Duration
+	// repositories shares the places to clone a git repository among the owners of bundles: git may use
+	// gitMemory.
+	repositories *turns.Turns
+}

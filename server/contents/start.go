@@ -1,0 +1,79 @@
+package contents
+
+import (
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/codalab/contents"
+	"github.com/cl-slurm/cl-slurm/server/rest"
+	"github.com/cl-slurm/cl-slurm/server/store"
+)
+
+// ErrDirectory means that a path leads to a directory.
+var ErrDirectory = errors.New("it is a directory")
+
+// Start returns the first bytes of a file in a bundle, at most limit. It fails with ErrDirectory,
+// fs.ErrNotExist or a refusal.
+func (s *Files) Start(ctx context.Context, u store.User, uuid, path string, limit int64) (data []byte, err error) {
+	err = retryMoved(func() error {
+		data, err = s.readStart(ctx, u, uuid, path, limit)
+		return err
+	})
+	return data, err
+}
+
+func (s *Files) readStart(ctx context.Context, u store.User, uuid, path string, limit int64) (data []byte, err error) {
+	p, err := s.locate(ctx, u, uuid, path)
+	if err != nil {
+		return nil, err
+	}
+	info, err := s.describe(ctx, p, 0)
+	switch {
+	case err != nil:
+		return nil, err
+	case info.Type == codalab.TargetDirectory:
+		return nil, ErrDirectory
+	case info.Type != codalab.TargetFile:
+		return nil, fs.ErrNotExist
+	}
+	if p.State == codalab.StateRunning {
+		return s.readStartFromWorker(ctx, p, limit)
+	}
+	root, at, err := s.openStored(p)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, root.Close()) }()
+	part, err := contents.Section(root, at, 0, limit)
+	if err != nil {
+		return nil, p.refusal(err)
+	}
+	data, err = io.ReadAll(part)
+	return data, errors.Join(err, part.Close())
+}
+
+func (s *Files) readStartFromWorker(ctx context.Context, p location, limit int64) ([]byte, error) {
+	a, err := s.running.read(ctx, p.Bundle, p.path, codalab.ReadArgs{Type: codalab.ReadFileSection, Length: limit})
+	if err != nil {
+		return nil, err
+	}
+	if a.Data == nil {
+		return nil, rest.Refuse(http.StatusBadGateway, "The worker that runs bundle %s sent no data", p.UUID)
+	}
+	defer a.Done()
+	zr, err := gzip.NewReader(a.Data) // always gzip from a worker
+	if err != nil {
+		return nil, fmt.Errorf("read from worker: %w", err)
+	}
+	data, err := io.ReadAll(io.LimitReader(zr, limit))
+	if err != nil {
+		return nil, fmt.Errorf("read from worker: %w", err)
+	}
+	return data, nil
+}
