@@ -99,7 +99,7 @@ func (s *Server) act(ctx context.Context, u store.User, a action) error {
 		return nil
 	})
 	if err == nil {
-		s.changed(a.UUID)
+		s.changes.Add(a.UUID)
 	}
 	return err
 }

@@ -67,6 +67,6 @@ func (s *Server) takeTurn(ctx context.Context, u store.User) (leave func(), err 
 // which an upload's URL may have a password.
 func (s *Server) audit(r *http.Request, u store.User, objects []string, status int) {
 	s.Log.LogAttrs(r.Context(), slog.LevelInfo, "audit",
-		slog.String("user", u.Name), slog.String("user_id", u.ID), slog.String("address", s.clientAddress(r)),
+		slog.String("user", u.Name), slog.String("user_id", u.ID), slog.String("address", rest.ClientAddress(r, s.BehindProxy)),
 		slog.String("request", r.Method+" "+r.URL.Path), slog.Any("objects", objects), slog.Int("status", status))
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/present"
 	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
@@ -153,10 +154,10 @@ func (s *Server) bundleObjects(r *http.Request, u store.User, uuids []string) (o
 		if !ok {
 			return nil, nil, rest.Refuse(http.StatusNotFound, "Bundle %s not found", uuid)
 		}
-		objects = append(objects, bundleObject(b, have[uuid]))
+		objects = append(objects, present.BundleObject(b, have[uuid]))
 		if have[uuid] >= store.PermissionRead {
 			readable = append(readable, uuid)
-			owners = append(owners, shownOwner(b, have[uuid]))
+			owners = append(owners, present.BundleOwner(b, have[uuid]))
 		}
 	}
 	related := relations{objects: map[string]codalab.Object{}}

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/present"
 	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
 	"github.com/cl-slurm/cl-slurm/server/stored"
@@ -71,9 +72,9 @@ func (s *Server) createBundles(w http.ResponseWriter, r *http.Request, u store.U
 	created, err := s.Store.CreateBundles(ctx, bundles, at)
 	answer, uuids := []codalab.Object{}, []string{}
 	for _, b := range created {
-		answer, uuids = append(answer, bundleObject(b, store.PermissionAll)), append(uuids, b.UUID)
+		answer, uuids = append(answer, present.BundleObject(b, store.PermissionAll)), append(uuids, b.UUID)
 	}
-	s.changed(uuids...)
+	s.changes.Add(uuids...)
 	var taken *store.TakenError
 	if errors.As(err, &taken) {
 		err = rest.Refuse(http.StatusBadRequest, "Bundle %s exists already", taken.UUID)

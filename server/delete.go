@@ -166,7 +166,7 @@ func checkHosts(uuid string, hosts []store.Worksheet, may map[string]int, force 
 
 // deleteAll deletes bundles, or only their contents.
 func (s *Server) deleteAll(ctx context.Context, uuids []string, dataOnly bool) error {
-	defer s.changed(uuids...)
+	defer s.changes.Add(uuids...)
 	if !dataOnly {
 		return s.Store.DeleteBundles(ctx, uuids, store.Time{Time: s.Now()}, deletable)
 	}

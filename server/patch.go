@@ -50,7 +50,7 @@ func (s *Server) patchBundles(w http.ResponseWriter, r *http.Request, u store.Us
 		if err != nil {
 			return err
 		}
-		s.changed(b.UUID)
+		s.changes.Add(b.UUID)
 		uuids = append(uuids, b.UUID)
 	}
 	return s.writeBundles(w, r, u, uuids)

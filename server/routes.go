@@ -6,15 +6,17 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/cl-slurm/cl-slurm/server/checkin"
 	"github.com/cl-slurm/cl-slurm/server/contents"
 	"github.com/cl-slurm/cl-slurm/server/rest"
+	"github.com/cl-slurm/cl-slurm/server/signin"
 )
 
 // routes returns all routes but that of sign-ins (codalab/rest/*.py).
 func (s *Server) routes() []rest.Route {
 	var all []rest.Route
 	for _, some := range [][]rest.Route{
-		s.userRoutes(), s.groupRoutes(), s.worksheetRoutes(), s.bundleRoutes(), s.contents.Routes(), s.interpretRoutes(), s.workerRoutes(), s.workerCodeRoutes(),
+		s.userRoutes(), s.groupRoutes(), s.worksheetRoutes(), s.bundleRoutes(), s.contents.Routes(), s.interpretRoutes(), s.checkIns.Routes(), s.signIns.Routes(), s.workerCodeRoutes(),
 	} {
 		all = append(all, some...)
 	}
@@ -72,7 +74,7 @@ func Calls() []Call {
 		{"POST /oauth2/token", true, true, false, "differs", "failed sign-ins are limited: 429 after ten with one name from one address"},
 		{"POST /oauth2/revoke", true, true, true, "same", ""},
 	}
-	for _, one := range (&Server{contents: &contents.Contents{}}).routes() {
+	for _, one := range (&Server{contents: &contents.Contents{}, checkIns: &checkin.CheckIns{}, signIns: &signin.SignIns{}}).routes() {
 		verdict := "same"
 		if one.Differs != "" {
 			verdict = "differs"
@@ -95,9 +97,9 @@ func Calls() []Call {
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", s.health)
-	mux.HandleFunc("GET /ws/{path...}", s.doorbell)
-	mux.HandleFunc("POST /rest/oauth2/token", s.token)
-	mux.HandleFunc("POST /rest/oauth2/revoke", s.revoke)
+	mux.HandleFunc("GET /ws/{path...}", s.checkIns.Doorbell)
+	mux.HandleFunc("POST /rest/oauth2/token", s.signIns.Token)
+	mux.HandleFunc("POST /rest/oauth2/revoke", s.signIns.Revoke)
 	for _, one := range s.routes() {
 		method, path, _ := strings.Cut(one.Pattern, " ")
 		mux.HandleFunc(method+" /rest"+path, s.authenticated(one))

@@ -3,19 +3,19 @@ package server
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"log/slog"
-	"sync"
+	"net/http"
 	"time"
-
-	"golang.org/x/time/rate"
 
 	"github.com/cl-slurm/cl-slurm/internal/turns"
 	"github.com/cl-slurm/cl-slurm/server/access"
+	"github.com/cl-slurm/cl-slurm/server/checkin"
 	"github.com/cl-slurm/cl-slurm/server/contents"
 	"github.com/cl-slurm/cl-slurm/server/hub"
 	"github.com/cl-slurm/cl-slurm/server/plan"
 	"github.com/cl-slurm/cl-slurm/server/rest"
+	"github.com/cl-slurm/cl-slurm/server/schedule"
+	"github.com/cl-slurm/cl-slurm/server/signin"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -84,51 +84,45 @@ func (c Config) site() plan.Site {
 type Server struct {
 	Config
 	rest.Failures
-	hub      *hub.Hub
-	access   access.Access
-	contents *contents.Contents
-	site     plan.Site
-
-	adoptions adoptions
-	guesses   guesses
+	access    access.Access
+	hub       *hub.Hub
+	contents  *contents.Contents
+	checkIns  *checkin.CheckIns
+	signIns   *signin.SignIns
+	scheduler *schedule.Scheduler
+	// changes are told of every change of a bundle.
+	changes *schedule.Changes
+	metrics *metrics
 	// workerCode is what it hands out of WorkerProgram.
 	workerCode workerCode
-	metrics    *metrics
 	// writes shares the places to change something among users.
 	writes *turns.Turns
-	// hashing shares the places to check passwords among the addresses of clients: each check keeps
-	// a core busy.
-	hashing *turns.Turns
-	// unknownPassword is the hash for names that no user has.
-	unknownPassword string
-	mu              sync.Mutex
-	changes         []string // uuids of changed bundles, for Run
-	wake            chan struct{}
-
-	// oldFailed is when inspect last failed old bundles. Only Run uses it.
-	oldFailed time.Time
-	// pending are the staged runs, fresh those that match has not tried yet. Only Run uses
-	// them.
-	pending, fresh map[string]*plan.Waiting
 }
 
 // New returns a server. It does nothing before Run.
 func New(c Config) *Server {
 	c = c.withDefaults()
-	h := hub.New(c.WorkerTimeout, c.Now())
+	h, changes, site := hub.New(c.WorkerTimeout, c.Now()), schedule.NewChanges(), c.site()
 	s := &Server{
-		Config: c, Failures: rest.FailuresTo(c.Log), site: c.site(), access: access.Access{Store: c.Store, Now: c.Now},
-		hub: h, metrics: newMetrics(h, c.Now), writes: turns.New(32),
-
-		adoptions: adoptions{byName: map[string]*adoption{}, missing: map[string]time.Time{}},
-		guesses:   guesses{failed: map[string]*rate.Limiter{}}, hashing: turns.New(4),
-		unknownPassword: HashPassword(rand.Text(), c.PasswordCost),
-		wake:            make(chan struct{}, 1),
-		pending:         map[string]*plan.Waiting{}, fresh: map[string]*plan.Waiting{},
+		Config: c, Failures: rest.FailuresTo(c.Log), access: access.Access{Store: c.Store, Now: c.Now},
+		hub: h, changes: changes, metrics: newMetrics(h, c.Now), writes: turns.New(32),
 	}
+	address := func(r *http.Request) string { return rest.ClientAddress(r, c.BehindProxy) }
 	s.contents = contents.New(contents.Config{
 		Log: c.Log, Now: c.Now, Store: c.Store, Access: s.access, Hub: h, LinkRoots: c.LinkRoots,
-		FetchPrivate: c.FetchPrivate, TransferTimeout: c.TransferTimeout, Changed: s.changed,
+		FetchPrivate: c.FetchPrivate, TransferTimeout: c.TransferTimeout, Changed: changes.Add,
+	})
+	s.checkIns = checkin.New(checkin.Config{
+		Log: c.Log, Now: c.Now, Store: c.Store, Access: s.access, Hub: h, Site: site, Files: s.contents.Files, Changed: changes.Add,
+		SharedDisk: c.SharedDisk, Hold: c.Hold, WorkerTimeout: c.WorkerTimeout, Address: address,
+	})
+	s.signIns = signin.New(signin.Config{
+		Log: c.Log, Now: c.Now, Store: c.Store, Cost: c.PasswordCost, Address: address,
+		Count: func(outcome string) { s.metrics.signIns.WithLabelValues(outcome).Inc() },
+	})
+	s.scheduler = schedule.New(schedule.Config{
+		Log: c.Log, Now: c.Now, Store: c.Store, Hub: h, Site: site, Makers: s.contents.Makers, Changes: changes,
+		SharedDisk: c.SharedDisk, Observe: s.metrics.passes.Observe,
 	})
 	c.Store.Failed = func(err error) {
 		s.Log.Error("failed", slog.String("doing", "remove contents that no bundle names"), slog.String("error", err.Error()))
@@ -136,50 +130,12 @@ func New(c Config) *Server {
 	return s
 }
 
-// changed tells Run that bundles have changed in the store. It never blocks.
-func (s *Server) changed(uuids ...string) {
-	s.mu.Lock()
-	s.changes = append(s.changes, uuids...)
-	s.mu.Unlock()
-	select {
-	case s.wake <- struct{}{}:
-	default: // Run has been woken already
-	}
-}
-
-// Run acts on changed bundles until ctx ends. It returns ctx's error, or why it could not
+// Run acts on changed bundles until ctx ends. It returns ctx's error, or the reason for which it could not
 // begin. After Run the server holds no check-in and no websocket, so that the HTTP server can shut down.
 func (s *Server) Run(ctx context.Context) error {
-	defer s.adoptions.wait()
+	defer s.checkIns.Wait()
 	defer s.contents.Makers.Wait()
 	defer s.hub.Bells.Wait()
 	defer s.hub.Stop()
-	unfinished, err := s.Store.Unfinished(ctx)
-	if err != nil {
-		return err
-	}
-	s.changed(unfinished...)
-	const pass = 5 * time.Second
-	tick := time.NewTicker(pass)
-	defer tick.Stop()
-	var failed []string
-	for {
-		var uuids []string
-		all := false
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
-			all = true // a worker may have gone, or may have more free disk
-			uuids, failed = failed, nil
-			s.inspect(ctx, s.Now())
-		case <-s.wake:
-		}
-		s.mu.Lock()
-		uuids = append(uuids, s.changes...)
-		s.changes = nil
-		s.mu.Unlock()
-		failed = append(failed, s.processChanges(ctx, uuids)...)
-		s.match(ctx, s.Now(), all)
-	}
+	return s.scheduler.Run(ctx)
 }

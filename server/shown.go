@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/server/interpret"
+	"github.com/cl-slurm/cl-slurm/server/present"
 	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
@@ -70,7 +71,7 @@ func (s *Server) shownBundles(ctx context.Context, u store.User, uuids []string)
 	var readable, owners []string
 	for uuid, b := range found {
 		if have[uuid] >= store.PermissionRead {
-			readable, owners = append(readable, uuid), append(owners, shownOwner(b, have[uuid]))
+			readable, owners = append(readable, uuid), append(owners, present.BundleOwner(b, have[uuid]))
 		}
 	}
 	users, err := s.Store.UsersByID(ctx, rest.Distinct(owners))
@@ -83,9 +84,9 @@ func (s *Server) shownBundles(ctx context.Context, u store.User, uuids []string)
 	}
 	shown := make(map[string]interpret.Bundle, len(found))
 	for uuid, b := range found {
-		one := interpret.Bundle{Bundle: shownBundle(b, have[uuid])}
+		one := interpret.Bundle{Bundle: present.Bundle(b, have[uuid])}
 		if have[uuid] >= store.PermissionRead {
-			one.OwnerID = shownOwner(b, have[uuid])
+			one.OwnerID = present.BundleOwner(b, have[uuid])
 			one.OwnerName = users[one.OwnerID].Name
 			if list := hosts[uuid]; len(list) > 0 {
 				one.HostWorksheet = &interpret.WorksheetName{UUID: list[0].UUID, Name: list[0].Name}

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/present"
 	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
@@ -92,12 +93,12 @@ func (s *Server) itemBundles(ctx context.Context, u store.User, items []store.It
 	}
 	for _, uuid := range uuids {
 		if b, ok := found[uuid]; ok {
-			objects = append(objects, bundleObject(b, have[uuid]))
+			objects = append(objects, present.BundleObject(b, have[uuid]))
 			if have[uuid] >= store.PermissionRead {
-				owners = append(owners, shownOwner(b, have[uuid]))
+				owners = append(owners, present.BundleOwner(b, have[uuid]))
 			}
 		} else {
-			objects = append(objects, privateObject(uuid))
+			objects = append(objects, present.PrivateObject(uuid))
 		}
 	}
 	return objects, owners, nil

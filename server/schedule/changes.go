@@ -1,4 +1,4 @@
-package server
+package schedule
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 
 // processChanges acts on changed bundles, and on those that change as a result. It returns
 // those for which that failed: the next pass tries again. Only Run calls it.
-func (s *Server) processChanges(ctx context.Context, uuids []string) (failed []string) {
+func (s *Scheduler) processChanges(ctx context.Context, uuids []string) (failed []string) {
 	for len(uuids) > 0 && ctx.Err() == nil {
 		next, err := s.processSome(ctx, uuids)
 		switch {
@@ -22,7 +22,7 @@ func (s *Server) processChanges(ctx context.Context, uuids []string) (failed []s
 				failed = append(failed, s.processChanges(ctx, []string{uuid})...)
 			}
 		default:
-			s.LogError(ctx, "act on a change of bundle "+uuids[0], err)
+			s.failures.LogError(ctx, "act on a change of bundle "+uuids[0], err)
 			failed = append(failed, uuids...)
 		}
 		uuids = next
@@ -31,9 +31,9 @@ func (s *Server) processChanges(ctx context.Context, uuids []string) (failed []s
 }
 
 // processSome acts on bundles' states, and returns the bundles that it changed.
-func (s *Server) processSome(ctx context.Context, uuids []string) (changed []string, err error) {
+func (s *Scheduler) processSome(ctx context.Context, uuids []string) (changed []string, err error) {
 	uuids = rest.Distinct(uuids)
-	found, err := s.Store.Bundles(ctx, uuids)
+	found, err := s.config.Store.Bundles(ctx, uuids)
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +43,7 @@ func (s *Server) processSome(ctx context.Context, uuids []string) (changed []str
 		if !ok {
 			delete(s.pending, uuid)
 			delete(s.fresh, uuid)
-			s.contents.Makers.Stop(uuid)
+			s.config.Makers.Stop(uuid)
 			parents = append(parents, uuid) // children miss it now
 			continue
 		}
@@ -52,20 +52,20 @@ func (s *Server) processSome(ctx context.Context, uuids []string) (changed []str
 		case b.State == codalab.StateCreated:
 			created = append(created, uuid)
 		case b.Type == codalab.TypeMake && (b.State == codalab.StateStaged || b.State == codalab.StateMaking):
-			again, err := s.contents.Makers.Start(ctx, uuid)
+			again, err := s.config.Makers.Start(ctx, uuid)
 			changed = append(changed, again...)
 			if err != nil {
 				return changed, err
 			}
 		case b.State.Final():
-			s.contents.Makers.Stop(uuid)
-			if s.SharedDisk && !b.Assigned.IsZero() && b.Contents != b.ResultsName() {
-				s.Store.RemoveLater(b.ResultsName())
+			s.config.Makers.Stop(uuid)
+			if s.config.SharedDisk && !b.Assigned.IsZero() && b.Contents != b.ResultsName() {
+				s.config.Store.RemoveLater(b.ResultsName())
 			}
 			parents = append(parents, uuid)
 		}
 	}
-	children, err := s.Store.WaitingChildren(ctx, parents)
+	children, err := s.config.Store.WaitingChildren(ctx, parents)
 	if err != nil {
 		return changed, err
 	}
@@ -74,31 +74,31 @@ func (s *Server) processSome(ctx context.Context, uuids []string) (changed []str
 }
 
 // track updates the hub and the waiting runs from bundles.
-func (s *Server) track(bundles ...store.Bundle) {
+func (s *Scheduler) track(bundles ...store.Bundle) {
 	all := make([]plan.Bundle, 0, len(bundles))
 	for _, one := range bundles {
 		b := stored.Plan(one)
 		all = append(all, b)
 		if b.State == codalab.StateStaged && b.Type == codalab.TypeRun {
-			s.pending[b.UUID] = plan.NewWaiting(b, s.site.Resources(b.Metadata))
+			s.pending[b.UUID] = plan.NewWaiting(b, s.config.Site.Resources(b.Metadata))
 			s.fresh[b.UUID] = s.pending[b.UUID]
 		} else {
 			delete(s.pending, b.UUID)
 			delete(s.fresh, b.UUID)
 		}
 	}
-	s.hub.Track(all, s.site.Resources)
+	s.config.Hub.Track(all, s.config.Site.Resources)
 }
 
 // stage stages or fails created bundles, but for those that have to wait for their parents. It returns
 // those that it changed.
-func (s *Server) stage(ctx context.Context, uuids []string) (changed []string, err error) {
-	parents, err := s.Store.Parents(ctx, uuids)
+func (s *Scheduler) stage(ctx context.Context, uuids []string) (changed []string, err error) {
+	parents, err := s.config.Store.Parents(ctx, uuids)
 	if err != nil {
 		return nil, err
 	}
 	did := map[string]bool{}
-	found, err := stored.Change(ctx, s.Store, uuids, func(b plan.Bundle) plan.Bundle {
+	found, err := stored.Change(ctx, s.config.Store, uuids, func(b plan.Bundle) plan.Bundle {
 		b, did[b.UUID] = b.Stage(stored.Parents(b, parents[b.UUID]))
 		return b
 	})

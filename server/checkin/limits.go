@@ -1,4 +1,4 @@
-package server
+package checkin
 
 import (
 	"context"
@@ -11,21 +11,21 @@ import (
 
 // capResources reduces the disk and time of a run that requested none to what is left of its owner's
 // quotas (_compute_request_disk, _compute_request_time).
-func (s *Server) capResources(ctx context.Context, r *codalab.Resources, b store.Bundle) error {
-	if !s.site.Caps(b.Metadata) {
+func (s *CheckIns) capResources(ctx context.Context, r *codalab.Resources, b store.Bundle) error {
+	if !s.config.Site.Caps(b.Metadata) {
 		return nil
 	}
-	owner, err := s.Store.User(ctx, b.OwnerID)
+	owner, err := s.config.Store.User(ctx, b.OwnerID)
 	if err != nil {
 		return err
 	}
-	*r = s.site.Cap(*r, b.Metadata, stored.Quota(owner))
+	*r = s.config.Site.Cap(*r, b.Metadata, stored.Quota(owner))
 	return nil
 }
 
 // enforceQuotas has workers kill those of these runs whose owners have used up a quota
 // (codalab/rest/workers.py: checkin).
-func (s *Server) enforceQuotas(ctx context.Context, runs map[string]store.Bundle) error {
+func (s *CheckIns) enforceQuotas(ctx context.Context, runs map[string]store.Bundle) error {
 	ids := map[string]bool{}
 	for _, b := range runs {
 		if b.State.OnWorker() && b.KillMessage == "" {
@@ -39,7 +39,7 @@ func (s *Server) enforceQuotas(ctx context.Context, runs map[string]store.Bundle
 	for id := range ids {
 		list = append(list, id)
 	}
-	owners, err := s.Store.UsersByID(ctx, list)
+	owners, err := s.config.Store.UsersByID(ctx, list)
 	if err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func (s *Server) enforceQuotas(ctx context.Context, runs map[string]store.Bundle
 	if len(over) == 0 {
 		return nil
 	}
-	_, err = stored.Change(ctx, s.Store, over, func(b plan.Bundle) plan.Bundle { return b.KillOverQuota(stored.Quota(owners[b.OwnerID])) })
-	s.changed(over...)
+	_, err = stored.Change(ctx, s.config.Store, over, func(b plan.Bundle) plan.Bundle { return b.KillOverQuota(stored.Quota(owners[b.OwnerID])) })
+	s.config.Changed(over...)
 	return err
 }

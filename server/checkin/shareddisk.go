@@ -1,4 +1,4 @@
-package server
+package checkin
 
 import (
 	"context"
@@ -12,28 +12,28 @@ import (
 )
 
 // sharesDisk reports whether a worker may read and write on the store's disk.
-func (s *Server) sharesDisk(key plan.Worker) bool {
-	return s.SharedDisk && s.hub.Info(key).SharedFileSystem
+func (s *CheckIns) sharesDisk(key plan.Worker) bool {
+	return s.config.SharedDisk && s.config.Hub.Info(key).SharedFileSystem
 }
 
 // addLocations adds to a run message the paths of a run's inputs and of its results directory,
 // which it creates (codalab/server/bundle_manager.py: _try_start_bundle,
 // _construct_run_message). A parent without contents has no path.
-func (s *Server) addLocations(ctx context.Context, m *codalab.RunBundle, b store.Bundle) error {
+func (s *CheckIns) addLocations(ctx context.Context, m *codalab.RunBundle, b store.Bundle) error {
 	uuids := make([]string, 0, len(m.Dependencies))
 	for _, d := range m.Dependencies {
 		uuids = append(uuids, d.ParentUUID)
 	}
-	parents, err := s.Store.Bundles(ctx, uuids)
+	parents, err := s.config.Store.Bundles(ctx, uuids)
 	if err != nil {
 		return err
 	}
 	for i, d := range m.Dependencies {
-		if dir := s.contents.Files.DiskPath(parents[d.ParentUUID]); dir != "" {
+		if dir := s.config.Files.DiskPath(parents[d.ParentUUID]); dir != "" {
 			m.Dependencies[i].Location = &dir
 		}
 	}
-	results, err := s.Store.MakeResults(b)
+	results, err := s.config.Store.MakeResults(b)
 	m.Location = &results
 	return err
 }
@@ -71,7 +71,7 @@ const (
 // adopt looks for the results of the runs whose end a worker reports. It removes from reports
 // the runs whose results are not complete yet. It returns the sizes of the results found, by
 // the name of their directory.
-func (s *Server) adopt(ctx context.Context, key plan.Worker, reports map[string]codalab.Run) (map[string]int64, error) {
+func (s *CheckIns) adopt(ctx context.Context, key plan.Worker, reports map[string]codalab.Run) (map[string]int64, error) {
 	var ended []string
 	for uuid, run := range reports {
 		if run.State == codalab.StateFinalizing {
@@ -82,14 +82,14 @@ func (s *Server) adopt(ctx context.Context, key plan.Worker, reports map[string]
 		return nil, nil
 	}
 	shares := s.sharesDisk(key)
-	bundles, err := s.Store.Bundles(ctx, ended)
+	bundles, err := s.config.Store.Bundles(ctx, ended)
 	if err != nil {
 		return nil, err
 	}
 	under := map[string]*adoption{}
 	for uuid, b := range bundles {
 		if plan.Worker(b.Worker) == key && b.State.OnWorker() && b.Contents == "" {
-			under[uuid] = s.adoptions.begin(s.Store, b)
+			under[uuid] = s.adoptions.begin(s.config.Store, b)
 		}
 	}
 	sizes := map[string]int64{}
@@ -105,9 +105,9 @@ func (s *Server) adopt(ctx context.Context, key plan.Worker, reports map[string]
 		}
 		name := bundles[uuid].ResultsName()
 		ran := shares && (reports[uuid].ExitCode != nil || bundles[uuid].State == codalab.StateRunning)
-		switch late := s.adoptions.end(name, a.found || !ran, s.Now()); {
+		switch late := s.adoptions.end(name, a.found || !ran, s.config.Now()); {
 		case a.err != nil:
-			s.LogError(ctx, "adopt results of bundle "+uuid, a.err)
+			s.failures.LogError(ctx, "adopt results of bundle "+uuid, a.err)
 			delete(reports, uuid)
 		case a.found:
 			sizes[name] = a.size

@@ -1,4 +1,4 @@
-package server
+package signin
 
 import (
 	"crypto/rand"
@@ -21,7 +21,7 @@ const (
 // addWorkerToken gives out a token by which one worker of the user can do what it needs, and nothing else:
 // check in, claim its runs, answer reads, read the inputs of its runs and write their results. CodaLab's own
 // server has no such route.
-func (s *Server) addWorkerToken(w http.ResponseWriter, r *http.Request, u store.User) error {
+func (s *SignIns) addWorkerToken(w http.ResponseWriter, r *http.Request, u store.User) error {
 	var in codalab.WorkerTokenRequest
 	if err := rest.ReadJSON(w, r, &in); err != nil {
 		return err
@@ -30,11 +30,11 @@ func (s *Server) addWorkerToken(w http.ResponseWriter, r *http.Request, u store.
 	switch {
 	case in.Seconds < 1 || in.Seconds > longest:
 		return rest.Refuse(http.StatusBadRequest, "A worker token is valid for 1 to %d seconds", longest)
-	case len(worker) > maxWorkerText:
-		return rest.Refuse(http.StatusBadRequest, "A worker's id may have %d bytes", maxWorkerText)
+	case len(worker) > MaxText:
+		return rest.Refuse(http.StatusBadRequest, "A worker's id may have %d bytes", MaxText)
 	}
-	token, now := rand.Text()+rand.Text(), s.Now()
-	err := s.Store.AddWorkerToken(r.Context(), store.WorkerToken{
+	token, now := rand.Text()+rand.Text(), s.config.Now()
+	err := s.config.Store.AddWorkerToken(r.Context(), store.WorkerToken{
 		Token: hashToken(token), UserID: u.ID, WorkerID: worker, Expires: store.Time{Time: now.Add(time.Duration(in.Seconds) * time.Second)},
 	}, now, maxWorkerTokens)
 	if errors.Is(err, store.ErrTooMany) {
@@ -47,3 +47,6 @@ func (s *Server) addWorkerToken(w http.ResponseWriter, r *http.Request, u store.
 	w.Header().Set("Pragma", "no-cache")
 	return rest.WriteJSON(w, http.StatusOK, codalab.WorkerToken{Token: token, Type: "Bearer", Seconds: in.Seconds, Scope: "worker"})
 }
+
+// MaxText bounds a worker's id, and the other texts that the server keeps of a worker in memory, in bytes.
+const MaxText = 256

@@ -1,4 +1,4 @@
-package server
+package checkin
 
 import (
 	"net/http"
@@ -33,9 +33,9 @@ type shownWorker struct {
 }
 
 // shownWorkers returns the connected workers, by id.
-func (s *Server) shownWorkers() []shownWorker {
+func (s *CheckIns) shownWorkers() []shownWorker {
 	workers := []shownWorker{}
-	for _, c := range s.hub.Connected(s.Now()) {
+	for _, c := range s.config.Hub.Connected(s.config.Now()) {
 		one := shownWorker{
 			UserID: c.Worker.User, WorkerID: c.Worker.ID, CPUs: c.Info.CPUs, GPUs: c.Info.GPUs,
 			MemoryBytes: c.Info.MemoryBytes, FreeDiskBytes: c.Info.FreeDiskBytes, CheckInTime: c.Seen.Unix(), RunUUIDs: c.Runs,
@@ -57,8 +57,8 @@ func (s *Server) shownWorkers() []shownWorker {
 }
 
 // workersInfo returns the user's workers, those of the user's groups, and all workers to root.
-func (s *Server) workersInfo(w http.ResponseWriter, r *http.Request, u store.User) error {
-	groups, err := s.Store.Groups(r.Context(), u.ID)
+func (s *CheckIns) workersInfo(w http.ResponseWriter, r *http.Request, u store.User) error {
+	groups, err := s.config.Store.Groups(r.Context(), u.ID)
 	if err != nil {
 		return err
 	}

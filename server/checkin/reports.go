@@ -1,4 +1,4 @@
-package server
+package checkin
 
 import (
 	"context"
@@ -14,8 +14,8 @@ import (
 // that the worker has ended. A worker that did not get the message reports the end again, and
 // gets it again. Reports of other workers' bundles are ignored. If the runs are charged, their time counts
 // against their owners' quotas.
-func (s *Server) applyReports(ctx context.Context, p *hub.Poll, runs []codalab.Run, charged bool) ([]codalab.Message, error) {
-	key, now := p.Worker(), s.Now()
+func (s *CheckIns) applyReports(ctx context.Context, p *hub.Poll, runs []codalab.Run, charged bool) ([]codalab.Message, error) {
+	key, now := p.Worker(), s.config.Now()
 	fresh := map[string]codalab.Run{}
 	var uuids []string
 	news := p.NewReports(runs, now)
@@ -35,7 +35,7 @@ func (s *Server) applyReports(ctx context.Context, p *hub.Poll, runs []codalab.R
 		return nil, nil
 	}
 	var moved []string
-	bundles, err := s.Store.ChangeAll(ctx, uuids, func(b *store.Bundle) error {
+	bundles, err := s.config.Store.ChangeAll(ctx, uuids, func(b *store.Bundle) error {
 		before := b.State
 		if plan.Worker(b.Worker) != key || !b.State.OnWorker() || !p.AcceptReport(b.UUID) {
 			return nil
@@ -50,7 +50,7 @@ func (s *Server) applyReports(ctx context.Context, p *hub.Poll, runs []codalab.R
 		}
 		return nil
 	})
-	s.changed(moved...) // after an error too: ChangeAll may have changed some
+	s.config.Changed(moved...) // after an error too: ChangeAll may have changed some
 	if err == nil {
 		err = s.enforceQuotas(ctx, bundles)
 	}

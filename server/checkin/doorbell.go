@@ -1,4 +1,4 @@
-package server
+package checkin
 
 import (
 	"context"
@@ -12,16 +12,16 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/rest"
 )
 
-// doorbell serves a worker's websocket (codalab/bin/ws_server.py: worker_handler). Like CodaLab's own
+// Doorbell serves a worker's websocket (codalab/bin/ws_server.py: worker_handler). Like CodaLab's own
 // server, it takes the worker's id from the end of the path.
-func (s *Server) doorbell(w http.ResponseWriter, r *http.Request) {
+func (s *CheckIns) Doorbell(w http.ResponseWriter, r *http.Request) {
 	const before = "/worker/"
 	at := strings.LastIndex(r.URL.Path, before)
 	if at < 0 || at+len(before) == len(r.URL.Path) {
-		s.AnswerError(w, r, rest.Refuse(http.StatusNotFound, "Not found: '%s'", r.URL.Path))
+		s.failures.AnswerError(w, r, rest.Refuse(http.StatusNotFound, "Not found: '%s'", r.URL.Path))
 		return
 	}
-	bell, err := s.hub.Bells.Add(r.URL.Path[at+len(before):], s.clientAddress(r))
+	bell, err := s.config.Hub.Bells.Add(r.URL.Path[at+len(before):], s.config.Address(r))
 	switch {
 	case errors.Is(err, hub.ErrStopped):
 		err = rest.Refuse(http.StatusServiceUnavailable, "The server stops.")
@@ -29,7 +29,7 @@ func (s *Server) doorbell(w http.ResponseWriter, r *http.Request) {
 		err = rest.Refuse(http.StatusServiceUnavailable, "Too many websockets are open. Workers need none.")
 	}
 	if err != nil {
-		s.AnswerError(w, r, err)
+		s.failures.AnswerError(w, r, err)
 		return
 	}
 	defer bell.Close()

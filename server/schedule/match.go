@@ -1,4 +1,4 @@
-package server
+package schedule
 
 import (
 	"context"
@@ -14,13 +14,13 @@ import (
 // match assigns staged runs to workers, and notes in the others why they wait. If no worker
 // has more room than at the last call, only new runs can find a worker, and match tries only
 // those, unless all is set. Only Run calls it.
-func (s *Server) match(ctx context.Context, now time.Time, all bool) {
-	s.hub.SetStaged(len(s.pending))
-	if len(s.pending) == 0 || len(s.fresh) == 0 && !all && !s.hub.MoreRoom() {
+func (s *Scheduler) match(ctx context.Context, now time.Time, all bool) {
+	s.config.Hub.SetStaged(len(s.pending))
+	if len(s.pending) == 0 || len(s.fresh) == 0 && !all && !s.config.Hub.MoreRoom() {
 		return
 	}
-	defer func() { s.metrics.passes.Observe(s.Now().Sub(now).Seconds()) }()
-	offers, held, more := s.hub.Offers(now)
+	defer func() { s.config.Observe(s.config.Now().Sub(now).Seconds()) }()
+	offers, held, more := s.config.Hub.Offers(now)
 	candidates := s.fresh
 	if more || all {
 		candidates = s.pending
@@ -31,19 +31,19 @@ func (s *Server) match(ctx context.Context, now time.Time, all bool) {
 		err = s.setClientele(ctx, offers, candidates)
 	}
 	if err != nil {
-		s.LogError(ctx, "match bundles with workers", err)
+		s.failures.LogError(ctx, "match bundles with workers", err)
 		return
 	}
-	s.applyDecisions(ctx, now, plan.Match(s.site, candidates, offers, held, quotas))
+	s.applyDecisions(ctx, now, plan.Match(s.config.Site, candidates, offers, held, quotas))
 }
 
 // applyDecisions writes decisions into the bundles.
-func (s *Server) applyDecisions(ctx context.Context, now time.Time, d plan.Decisions) {
+func (s *Scheduler) applyDecisions(ctx context.Context, now time.Time, d plan.Decisions) {
 	if len(d.Order) == 0 {
 		return
 	}
-	changed, err := stored.Change(ctx, s.Store, d.Order, func(b plan.Bundle) plan.Bundle { return d.Apply(b, now) })
-	s.LogError(ctx, "match bundles with workers", err)
+	changed, err := stored.Change(ctx, s.config.Store, d.Order, func(b plan.Bundle) plan.Bundle { return d.Apply(b, now) })
+	s.failures.LogError(ctx, "match bundles with workers", err)
 	var bundles []store.Bundle
 	for _, uuid := range d.Order {
 		if b, ok := changed[uuid]; ok {
@@ -52,7 +52,7 @@ func (s *Server) applyDecisions(ctx context.Context, now time.Time, d plan.Decis
 	}
 	s.track(bundles...)
 	if len(d.Failed) > 0 {
-		s.changed(slices.Collect(maps.Keys(d.Failed))...) // their children fail too
+		s.config.Changes.Add(slices.Collect(maps.Keys(d.Failed))...) // their children fail too
 	}
 	if err == nil {
 		s.fresh = map[string]*plan.Waiting{} // match has tried those that still wait
@@ -60,12 +60,12 @@ func (s *Server) applyDecisions(ctx context.Context, now time.Time, d plan.Decis
 }
 
 // ownersQuotas returns the quotas of the owners of runs, by id.
-func (s *Server) ownersQuotas(ctx context.Context, runs map[string]*plan.Waiting) (map[string]plan.Quota, error) {
+func (s *Scheduler) ownersQuotas(ctx context.Context, runs map[string]*plan.Waiting) (map[string]plan.Quota, error) {
 	ids := map[string]bool{}
 	for _, run := range runs {
 		ids[run.OwnerID] = true
 	}
-	users, err := s.Store.UsersByID(ctx, slices.Collect(maps.Keys(ids)))
+	users, err := s.config.Store.UsersByID(ctx, slices.Collect(maps.Keys(ids)))
 	quotas := make(map[string]plan.Quota, len(users))
 	for id, u := range users {
 		quotas[id] = stored.Quota(u)
@@ -74,8 +74,8 @@ func (s *Server) ownersQuotas(ctx context.Context, runs map[string]*plan.Waiting
 }
 
 // setClientele sets whose runs the workers take, as far as these runs are concerned.
-func (s *Server) setClientele(ctx context.Context, offers []plan.Offer, runs map[string]*plan.Waiting) error {
-	served := services{store: s.Store, runs: runs, found: map[[2]string]plan.Clientele{}}
+func (s *Scheduler) setClientele(ctx context.Context, offers []plan.Offer, runs map[string]*plan.Waiting) error {
+	served := services{store: s.config.Store, runs: runs, found: map[[2]string]plan.Clientele{}}
 	for i, o := range offers {
 		var err error
 		if offers[i].Serves, err = served.of(ctx, o.Worker.User, o.Group); err != nil {

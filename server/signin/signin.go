@@ -1,12 +1,11 @@
-package server
+package signin
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"log/slog"
-	"net"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
@@ -16,6 +15,46 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
+
+// Config has what SignIns needs. All fields are required.
+type Config struct {
+	Log   *slog.Logger
+	Now   func() time.Time
+	Store *store.Store
+	// Cost is the work of hashing a password.
+	Cost PasswordCost
+	// Address returns the address of a request's client.
+	Address func(*http.Request) string
+	// Count is told the outcome of each sign-in with a password: ok, refused, or put off.
+	Count func(outcome string)
+}
+
+// SignIns gives out tokens, and knows the users of tokens.
+type SignIns struct {
+	config   Config
+	failures rest.Failures
+	guesses  guesses
+	// hashing shares the places to check passwords among the addresses of clients: each check keeps
+	// a core busy.
+	hashing *turns.Turns
+	// unknown is the hash for names that no user has.
+	unknown string
+}
+
+// New returns SignIns.
+func New(c Config) *SignIns {
+	return &SignIns{
+		config: c, failures: rest.FailuresTo(c.Log), guesses: guesses{failed: map[string]*rate.Limiter{}}, hashing: turns.New(4),
+		unknown: HashPassword(rand.Text(), c.Cost),
+	}
+}
+
+// Routes returns the route for worker tokens. Token and Revoke are not routes: they need no token.
+func (s *SignIns) Routes() []rest.Route {
+	return []rest.Route{
+		{Pattern: "POST /workers/{worker}/token", Serve: s.addWorkerToken, Audited: true, Differs: "only this server has it: it gives out a worker token"},
+	}
+}
 
 // guesses bounds failed sign-ins, so that passwords cannot be guessed. Each kind of key has its own
 // bound: a name from one address, an address, and a name from anywhere. The last is wide, since
@@ -81,23 +120,9 @@ func (g *guesses) forget(now time.Time) {
 	}
 }
 
-// clientAddress is the address of a request's client. Behind a proxy it is what the proxy says: the
-// last element of X-Forwarded-For, which the proxy itself has added.
-func (s *Server) clientAddress(r *http.Request) string {
-	if forwarded := r.Header.Values("X-Forwarded-For"); s.BehindProxy && len(forwarded) > 0 {
-		last := forwarded[len(forwarded)-1]
-		return strings.TrimSpace(last[strings.LastIndex(last, ",")+1:])
-	}
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		return r.RemoteAddr
-	}
-	return host
-}
-
 // login returns the user with this name and password; ErrNotFound if there is none. It takes
 // as long for an unknown name as for a wrong password.
-func (s *Server) login(ctx context.Context, name, password, address string) (store.User, error) {
+func (s *SignIns) login(ctx context.Context, name, password, address string) (store.User, error) {
 	const longest = 255
 	if len(name) > longest || !rest.IsText(name) {
 		return store.User{}, store.ErrNotFound
@@ -105,13 +130,13 @@ func (s *Server) login(ctx context.Context, name, password, address string) (sto
 	if err := s.mayTry(name, address); err != nil {
 		return store.User{}, err
 	}
-	u, err := s.Store.User(ctx, name)
+	u, err := s.config.Store.User(ctx, name)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return store.User{}, err
 	}
 	known := err == nil && u.Name == name
 	if !known {
-		u.Password = s.unknownPassword
+		u.Password = s.unknown
 	}
 	leave, err := s.hashing.Take(ctx, turns.Party{Owner: address})
 	if err != nil {
@@ -121,18 +146,18 @@ func (s *Server) login(ctx context.Context, name, password, address string) (sto
 	if err := s.mayTry(name, address); err != nil { // others have failed meanwhile
 		return store.User{}, err
 	}
-	fits, outdated := passwordFits(password, u.Password, s.PasswordCost)
+	fits, outdated := passwordFits(password, u.Password, s.config.Cost)
 	if !fits || !known {
-		s.metrics.signIns.WithLabelValues("refused").Inc()
-		s.guesses.fail(name, address, s.Now())
-		s.Log.LogAttrs(ctx, slog.LevelWarn, "sign-in refused", slog.String("name", name), slog.String("address", address))
+		s.config.Count("refused")
+		s.guesses.fail(name, address, s.config.Now())
+		s.config.Log.LogAttrs(ctx, slog.LevelWarn, "sign-in refused", slog.String("name", name), slog.String("address", address))
 		return store.User{}, store.ErrNotFound
 	}
-	s.metrics.signIns.WithLabelValues("ok").Inc()
-	u, err = s.Store.ChangeUser(ctx, u.ID, func(u *store.User) error {
-		u.LastLogin = store.Time{Time: s.Now()}
+	s.config.Count("ok")
+	u, err = s.config.Store.ChangeUser(ctx, u.ID, func(u *store.User) error {
+		u.LastLogin = store.Time{Time: s.config.Now()}
 		if outdated {
-			u.Password = HashPassword(password, s.PasswordCost)
+			u.Password = HashPassword(password, s.config.Cost)
 		}
 		return nil
 	})
@@ -140,9 +165,9 @@ func (s *Server) login(ctx context.Context, name, password, address string) (sto
 }
 
 // mayTry refuses a sign-in after too many failed ones.
-func (s *Server) mayTry(name, address string) error {
-	if wait := s.guesses.wait(name, address, s.Now()); wait > 0 {
-		s.metrics.signIns.WithLabelValues("put off").Inc()
+func (s *SignIns) mayTry(name, address string) error {
+	if wait := s.guesses.wait(name, address, s.config.Now()); wait > 0 {
+		s.config.Count("put off")
 		return rest.Refuse(http.StatusTooManyRequests, "Too many failed sign-ins. Try again in %d seconds.", int(wait.Seconds())+1)
 	}
 	return nil

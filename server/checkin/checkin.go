@@ -1,8 +1,9 @@
-package server
+package checkin
 
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
@@ -11,19 +12,62 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/termtext"
 	"github.com/cl-slurm/cl-slurm/server/access"
+	"github.com/cl-slurm/cl-slurm/server/contents"
 	"github.com/cl-slurm/cl-slurm/server/hub"
 	"github.com/cl-slurm/cl-slurm/server/plan"
+	"github.com/cl-slurm/cl-slurm/server/present"
 	"github.com/cl-slurm/cl-slurm/server/rest"
+	"github.com/cl-slurm/cl-slurm/server/signin"
 	"github.com/cl-slurm/cl-slurm/server/store"
 	"github.com/cl-slurm/cl-slurm/server/stored"
 )
 
-func (s *Server) workerRoutes() []rest.Route {
+// Config has what CheckIns needs. All fields are required.
+type Config struct {
+	Log    *slog.Logger
+	Now    func() time.Time
+	Store  *store.Store
+	Access access.Access
+	Hub    *hub.Hub
+	Site   plan.Site
+	Files  *contents.Files
+	// Changed is told which bundles have changed, and without one that a worker may have room. It must not
+	// block.
+	Changed func(uuids ...string)
+	// SharedDisk means that workers may share the store's disk.
+	SharedDisk bool
+	// Hold is the time for which a check-in waits for messages.
+	Hold time.Duration
+	// WorkerTimeout is the time after its last check-in at which a worker counts as gone.
+	WorkerTimeout time.Duration
+	// Address returns the address of a request's client.
+	Address func(*http.Request) string
+}
+
+// CheckIns serves workers: their check-ins, claims and doorbells.
+type CheckIns struct {
+	config    Config
+	failures  rest.Failures
+	adoptions adoptions
+}
+
+// New returns CheckIns.
+func New(c Config) *CheckIns {
+	return &CheckIns{
+		config: c, failures: rest.FailuresTo(c.Log),
+		adoptions: adoptions{byName: map[string]*adoption{}, missing: map[string]time.Time{}},
+	}
+}
+
+// Wait waits until no results are being counted. No check-in may begin after it is called.
+func (s *CheckIns) Wait() { s.adoptions.wait() }
+
+// Routes returns the routes for workers.
+func (s *CheckIns) Routes() []rest.Route {
 	return []rest.Route{
 		{Pattern: "GET /workers/info", Serve: s.workersInfo, Differs: "a worker that has been silent for the worker timeout is not listed; socket_id is null"},
 		{Pattern: "POST /workers/{worker}/checkin", Serve: s.checkIn, Worker: true, WorkerToken: true, Differs: "one answer may hold several messages; an older check-in of the worker that still waits ends at once; a worker id belongs to one program (instance) at a time; the user of a worker for a group must be a member; a worker may say why it takes no runs (closed), tell the sizes of its nodes, of which a run has to fit one (nodes), and name the job of a run (job_handle)"},
 		{Pattern: "POST /workers/{worker}/start_bundle/{uuid}", Serve: s.startBundle, Worker: true, WorkerToken: true},
-		{Pattern: "POST /workers/{worker}/token", Serve: s.addWorkerToken, Audited: true, Differs: "only this server has it: it gives out a worker token"},
 	}
 }
 
@@ -33,7 +77,7 @@ func (s *Server) workerRoutes() []rest.Route {
 // A worker may check in again while a check-in is held. CodaLab's own server then answers the
 // newer one with messages and holds the older one to its end. This server ends the older one
 // at once. This server may also put several messages into one answer.
-func (s *Server) checkIn(w http.ResponseWriter, r *http.Request, u store.User) error {
+func (s *CheckIns) checkIn(w http.ResponseWriter, r *http.Request, u store.User) error {
 	ctx := r.Context()
 	var in codalab.CheckIn
 	if err := rest.ReadJSON(w, r, &in); err != nil {
@@ -48,7 +92,7 @@ func (s *Server) checkIn(w http.ResponseWriter, r *http.Request, u store.User) e
 	if err := s.checkOffer(key, &in, ofSite); err != nil {
 		return err
 	}
-	p, changed, err := s.hub.BeginPoll(key, in, group, s.Now())
+	p, changed, err := s.config.Hub.BeginPoll(key, in, group, s.config.Now())
 	var inUse *hub.InUseError
 	if errors.As(err, &inUse) {
 		err = rest.Refuse(http.StatusConflict, "Worker '%s' is in use by another program, on %s. Stop that one, or give one of them another name; its id is free %s after its last check-in.",
@@ -59,7 +103,7 @@ func (s *Server) checkIn(w http.ResponseWriter, r *http.Request, u store.User) e
 	}
 	defer p.End()
 	if changed {
-		s.changed() // wakes Run: the worker may have room for a staged run
+		s.config.Changed() // wakes Run: the worker may have room for a staged run
 	}
 	messages, err := s.applyReports(ctx, p, runs, ofSite)
 	if err != nil {
@@ -79,40 +123,39 @@ func (s *Server) checkIn(w http.ResponseWriter, r *http.Request, u store.User) e
 // What the server keeps in memory of workers is bounded.
 const (
 	maxOwnWorkers   = 1000 // of one user; those of root and of worker accounts are the site's
-	maxWorkerText   = 256  // bytes of an id, a tag, or a name
 	maxDependencies = 1000 // of one worker; further ones do not attract runs
 	maxNodes        = 100  // sizes of one worker; runs that fit only further ones are refused by the worker
 )
 
 // checkOffer bounds a check-in, or refuses it.
-func (s *Server) checkOffer(key plan.Worker, in *codalab.CheckIn, ofSite bool) error {
+func (s *CheckIns) checkOffer(key plan.Worker, in *codalab.CheckIn, ofSite bool) error {
 	for _, text := range []string{key.ID, in.Tag, in.Hostname, in.Instance} {
-		if len(text) > maxWorkerText {
-			return rest.Refuse(http.StatusBadRequest, "A worker's id, tag, host name and instance may have %d bytes each", maxWorkerText)
+		if len(text) > signin.MaxText {
+			return rest.Refuse(http.StatusBadRequest, "A worker's id, tag, host name and instance may have %d bytes each", signin.MaxText)
 		}
 	}
-	words := strings.ToValidUTF8(in.Closed[:min(len(in.Closed), maxWorkerText)], "")
+	words := strings.ToValidUTF8(in.Closed[:min(len(in.Closed), signin.MaxText)], "")
 	in.Closed = strings.TrimRight(termtext.OneLine(words), " .") // a sentence of the server's ends with it
-	short := slices.DeleteFunc(in.Dependencies, func(d [2]string) bool { return len(d[0])+len(d[1]) > maxWorkerText })
+	short := slices.DeleteFunc(in.Dependencies, func(d [2]string) bool { return len(d[0])+len(d[1]) > signin.MaxText })
 	in.Dependencies = slices.Clone(short[:min(len(short), maxDependencies)])
 	in.Nodes = slices.Clone(in.Nodes[:min(len(in.Nodes), maxNodes)])
-	if !ofSite && s.hub.Others(key) >= maxOwnWorkers {
-		return rest.Refuse(http.StatusForbidden, "You have %d workers already. Those that have stopped no longer count after %s.", maxOwnWorkers, codalab.SpellDuration(s.WorkerTimeout))
+	if !ofSite && s.config.Hub.Others(key) >= maxOwnWorkers {
+		return rest.Refuse(http.StatusForbidden, "You have %d workers already. Those that have stopped no longer count after %s.", maxOwnWorkers, codalab.SpellDuration(s.config.WorkerTimeout))
 	}
 	return nil
 }
 
 // servedGroup returns the uuid of the group whose runs a worker offers to take; empty if it names
 // none. Its user must be a member of the group.
-func (s *Server) servedGroup(ctx context.Context, u store.User, in codalab.CheckIn) (string, error) {
+func (s *CheckIns) servedGroup(ctx context.Context, u store.User, in codalab.CheckIn) (string, error) {
 	if rest.Deref(in.GroupName) == "" {
 		return "", nil
 	}
-	g, err := s.access.Group(ctx, *in.GroupName)
+	g, err := s.config.Access.Group(ctx, *in.GroupName)
 	if err != nil || u.Root() || !g.UserDefined {
 		return g.UUID, err
 	}
-	own, err := s.Store.Groups(ctx, u.ID)
+	own, err := s.config.Store.Groups(ctx, u.ID)
 	if err != nil {
 		return "", err
 	}
@@ -128,8 +171,8 @@ const holdEnding = 200 * time.Millisecond
 // awaitMessages waits for messages, a newer check-in of the worker, or the end of Config.Hold. It does
 // not wait if the worker has a doorbell: until a check-in is answered, CodaLab's worker starts and ends
 // no runs (codalab/worker/worker.py: checkin, process_runs).
-func (s *Server) awaitMessages(ctx context.Context, p *hub.Poll, ending bool) ([]codalab.Message, error) {
-	hold := s.Hold
+func (s *CheckIns) awaitMessages(ctx context.Context, p *hub.Poll, ending bool) ([]codalab.Message, error) {
+	hold := s.config.Hold
 	switch {
 	case p.HasBell():
 		hold = 0
@@ -151,8 +194,8 @@ func (s *Server) awaitMessages(ctx context.Context, p *hub.Poll, ending bool) ([
 
 // messages returns the messages that are due. It reads each run from the store, so that it
 // does not hand out one that another worker has meanwhile.
-func (s *Server) messages(ctx context.Context, p *hub.Poll) ([]codalab.Message, error) {
-	duties, messages := p.Due(s.Now())
+func (s *CheckIns) messages(ctx context.Context, p *hub.Poll) ([]codalab.Message, error) {
+	duties, messages := p.Due(s.config.Now())
 	var starting []string
 	for _, d := range duties {
 		if d.Kind == codalab.MessageRun {
@@ -164,7 +207,7 @@ func (s *Server) messages(ctx context.Context, p *hub.Poll) ([]codalab.Message, 
 	if len(starting) == 0 {
 		return messages, nil
 	}
-	bundles, err := s.Store.Bundles(ctx, starting)
+	bundles, err := s.config.Store.Bundles(ctx, starting)
 	if err != nil {
 		return nil, err
 	}
@@ -179,7 +222,7 @@ func (s *Server) messages(ctx context.Context, p *hub.Poll) ([]codalab.Message, 
 		}
 		if s.sharesDisk(p.Worker()) {
 			if err := s.addLocations(ctx, m.Bundle, b); err != nil {
-				s.LogError(ctx, "send bundle "+uuid+" to its worker", err)
+				s.failures.LogError(ctx, "send bundle "+uuid+" to its worker", err)
 				continue // the hub sends it again
 			}
 		}
@@ -190,7 +233,7 @@ func (s *Server) messages(ctx context.Context, p *hub.Poll) ([]codalab.Message, 
 
 // runMessage is the message that tells a worker to run a bundle
 // (codalab/server/bundle_manager.py: _construct_run_message).
-func (s *Server) runMessage(b store.Bundle) codalab.Message {
+func (s *CheckIns) runMessage(b store.Bundle) codalab.Message {
 	deps := make([]codalab.RunDependency, 0, len(b.Dependencies))
 	for _, d := range b.Dependencies {
 		d.ParentState = "" // CodaLab's own server sends none
@@ -201,24 +244,24 @@ func (s *Server) runMessage(b store.Bundle) codalab.Message {
 			b.Metadata[key] = value
 		}
 	}
-	resources := s.site.Resources(b.Metadata)
+	resources := s.config.Site.Resources(b.Metadata)
 	return codalab.Message{
 		Type: codalab.MessageRun, Resources: &resources,
 		Bundle: &codalab.RunBundle{
 			UUID: b.UUID, Type: b.Type, OwnerID: b.OwnerID, Command: rest.Deref(b.Command), State: b.State,
-			Frozen: b.Frozen, IsAnonymous: b.IsAnonymous, Metadata: b.Metadata, Args: commandLine(b), Dependencies: deps,
+			Frozen: b.Frozen, IsAnonymous: b.IsAnonymous, Metadata: b.Metadata, Args: present.CommandLine(b), Dependencies: deps,
 		},
 	}
 }
 
 // startBundle answers a worker that claims a run (codalab/rest/workers.py: start_bundle).
-func (s *Server) startBundle(w http.ResponseWriter, r *http.Request, u store.User) error {
+func (s *CheckIns) startBundle(w http.ResponseWriter, r *http.Request, u store.User) error {
 	uuid, key := r.PathValue("uuid"), plan.Worker{User: u.ID, ID: r.PathValue("worker")}
 	var start codalab.StartBundle
 	if err := rest.ReadJSON(w, r, &start); err != nil {
 		return err
 	}
-	_, err := s.access.Writable(r.Context(), access.AnyWorker(u), uuid) // claim asks whether the worker has it
+	_, err := s.config.Access.Writable(r.Context(), access.AnyWorker(u), uuid) // claim asks whether the worker has it
 	if rest.HasStatus(err, http.StatusForbidden) {
 		return rest.Refuse(http.StatusForbidden, "User does not have permission to run bundle.")
 	}
@@ -226,9 +269,9 @@ func (s *Server) startBundle(w http.ResponseWriter, r *http.Request, u store.Use
 		return err
 	}
 	granted := false
-	b, err := s.Store.Change(r.Context(), uuid, func(b *store.Bundle) error {
+	b, err := s.config.Store.Change(r.Context(), uuid, func(b *store.Bundle) error {
 		var next plan.Bundle
-		next, granted = stored.Plan(*b).Claim(key, start, s.hub.Info(key).Preemptible)
+		next, granted = stored.Plan(*b).Claim(key, start, s.config.Hub.Info(key).Preemptible)
 		stored.Become(b, next)
 		return nil
 	})
@@ -236,7 +279,7 @@ func (s *Server) startBundle(w http.ResponseWriter, r *http.Request, u store.Use
 		return err
 	}
 	if granted {
-		s.changed(b.UUID)
+		s.config.Changed(b.UUID)
 	}
 	return rest.WriteJSON(w, http.StatusOK, granted)
 }

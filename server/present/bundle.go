@@ -1,4 +1,4 @@
-package server
+package present
 
 import (
 	"cmp"
@@ -14,19 +14,19 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/stored"
 )
 
-// bundleObject is a bundle as a user with this permission on it sees it
+// BundleObject is a bundle as a user with this permission on it sees it
 // (codalab/rest/schemas.py: BundleSchema; codalab/rest/util.py: get_bundle_infos).
-func bundleObject(b store.Bundle, permission int) codalab.Object {
+func BundleObject(b store.Bundle, permission int) codalab.Object {
 	if permission < store.PermissionRead {
-		return privateObject(b.UUID)
+		return PrivateObject(b.UUID)
 	}
-	o := codalab.NewObject("bundles", b.UUID, shownBundle(b, permission))
-	o.Relationships = map[string]codalab.Relationship{"owner": codalab.ToOne("users", shownOwner(b, permission))}
+	o := codalab.NewObject("bundles", b.UUID, Bundle(b, permission))
+	o.Relationships = map[string]codalab.Relationship{"owner": codalab.ToOne("users", BundleOwner(b, permission))}
 	return o
 }
 
-// shownBundle is a bundle as a user with this permission on it sees it, without its owner.
-func shownBundle(b store.Bundle, permission int) codalab.Bundle {
+// Bundle is a bundle as a user with this permission on it sees it, without its owner.
+func Bundle(b store.Bundle, permission int) codalab.Bundle {
 	if permission < store.PermissionRead {
 		return codalab.Bundle{UUID: b.UUID, Type: codalab.TypePrivate, Metadata: codalab.Metadata{"name": access.PrivateName}, PermissionSpec: access.PermissionSpec(store.PermissionNone)}
 	}
@@ -36,7 +36,7 @@ func shownBundle(b store.Bundle, permission int) codalab.Bundle {
 		Permission: permission, PermissionSpec: access.PermissionSpec(permission),
 	}
 	if b.Type == codalab.TypeRun || b.Type == codalab.TypeMake {
-		args := commandLine(b)
+		args := CommandLine(b)
 		shown.Args = &args
 	}
 	return shown
@@ -51,18 +51,18 @@ func namedParents(dependencies []codalab.Dependency) []codalab.Dependency {
 	return named
 }
 
-// shownOwner is the owner of a bundle for a user with this permission on it; empty if the bundle
+// BundleOwner is the owner of a bundle for a user with this permission on it; empty if the bundle
 // hides it.
-func shownOwner(b store.Bundle, permission int) string {
+func BundleOwner(b store.Bundle, permission int) string {
 	if b.IsAnonymous && permission < store.PermissionAll {
 		return ""
 	}
 	return b.OwnerID
 }
 
-// privateObject stands for a bundle that the user may not read, or that does not exist
+// PrivateObject stands for a bundle that the user may not read, or that does not exist
 // (codalab/bundles/private_bundle.py).
-func privateObject(uuid string) codalab.Object {
+func PrivateObject(uuid string) codalab.Object {
 	o := codalab.NewObject("bundles", uuid, map[string]any{
 		"uuid": uuid, "bundle_type": codalab.TypePrivate, "metadata": map[string]string{"name": access.PrivateName},
 		"command": nil, "state": nil, "frozen": nil, "is_anonymous": nil, "dependencies": []string{}, "args": nil,
@@ -72,9 +72,9 @@ func privateObject(uuid string) codalab.Object {
 	return o
 }
 
-// commandLine is the command that would create such a run again
+// CommandLine is the command that would create such a run again
 // (codalab/lib/worksheet_util.py: interpret_genpath, "args").
-func commandLine(b store.Bundle) string {
+func CommandLine(b store.Bundle) string {
 	words := []string{b.Type}
 	anonymous := len(b.Dependencies) == 1 && b.Dependencies[0].ChildPath == ""
 	for _, d := range b.Dependencies {

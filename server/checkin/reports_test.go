@@ -1,0 +1,90 @@
+package checkin
+
+import (
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/hub"
+	"github.com/cl-slurm/cl-slurm/server/plan"
+	"github.com/cl-slurm/cl-slurm/server/store"
+	"github.com/cl-slurm/cl-slurm/server/stored"
+)
+
+// service is CheckIns with one run of alice in a state on her worker.
+func service(t *testing.T, state codalab.State) (*CheckIns, store.Bundle, plan.Worker) {
+	t.Helper()
+	data, err := store.Open(t.Context(), t.TempDir())
+	must(t, err)
+	t.Cleanup(func() { must(t, data.Close()) })
+	alice, worker := store.User{ID: "0x" + strings.Repeat("a", 32), Name: "alice"}, plan.Worker{User: "0x" + strings.Repeat("a", 32), ID: "w"}
+	run := store.Bundle{UUID: "0x" + strings.Repeat("1", 32), Type: codalab.TypeRun, OwnerID: alice.ID, State: state, Metadata: codalab.Metadata{}}
+	must(t, errors.Join(data.AddUser(t.Context(), alice), data.CreateBundle(t.Context(), run, "")))
+	run, err = data.Change(t.Context(), run.UUID, func(b *store.Bundle) error {
+		b.Worker = store.Worker(worker)
+		return nil
+	})
+	must(t, err)
+	s := New(Config{
+		Log: slog.New(slog.DiscardHandler), Now: time.Now, Store: data, Hub: hub.New(time.Minute, time.Now()), Changed: func(...string) {},
+	})
+	s.track(run)
+	return s, run, worker
+}
+
+// track tells the hub of a bundle, as the scheduler does.
+func (s *CheckIns) track(b store.Bundle) {
+	s.config.Hub.Track([]plan.Bundle{stored.Plan(b)}, s.config.Site.Resources)
+}
+
+// A worker that got no answer reports a run again that has ended.
+func TestEndOfARunIsAcknowledgedAgain(t *testing.T) {
+	t.Parallel()
+	s, run, worker := service(t, codalab.StateRunning)
+	p, _, err := s.config.Hub.BeginPoll(worker, codalab.CheckIn{}, "", time.Now())
+	must(t, err)
+	report := func(state codalab.State) int {
+		t.Helper()
+		messages, err := s.applyReports(t.Context(), p, []codalab.Run{{UUID: run.UUID, State: state}}, false)
+		must(t, err)
+		run, err = s.config.Store.Bundle(t.Context(), run.UUID)
+		must(t, err)
+		s.track(run)
+		return len(messages)
+	}
+	if n := report(codalab.StateRunning); n != 0 {
+		t.Errorf("%d messages", n)
+	}
+	for range 2 {
+		if n := report(codalab.StateFinalizing); n != 1 || !run.State.Final() {
+			t.Errorf("%d acknowledgements of a bundle that is %s", n, run.State)
+		}
+	}
+}
+
+func TestReportThatIsOvertakenIsNotApplied(t *testing.T) {
+	t.Parallel()
+	s, run, worker := service(t, codalab.StatePreparing)
+	earlier, _, err := s.config.Hub.BeginPoll(worker, codalab.CheckIn{}, "", time.Now())
+	must(t, err)
+	later, _, err := s.config.Hub.BeginPoll(worker, codalab.CheckIn{}, "", time.Now())
+	must(t, err)
+	for _, p := range []*hub.Poll{later, earlier} {
+		state := map[*hub.Poll]codalab.State{later: codalab.StateRunning, earlier: codalab.StatePreparing}[p]
+		_, err := s.applyReports(t.Context(), p, []codalab.Run{{UUID: run.UUID, State: state}}, false)
+		must(t, err)
+	}
+	if b, err := s.config.Store.Bundle(t.Context(), run.UUID); err != nil || b.State != codalab.StateRunning {
+		t.Errorf("%s, %v", b.State, err)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

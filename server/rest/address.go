@@ -1,0 +1,21 @@
+package rest
+
+import (
+	"net"
+	"net/http"
+	"strings"
+)
+
+// ClientAddress returns the address of a request's client. Behind a proxy it is the
+// last element of X-Forwarded-For, which the proxy itself has added.
+func ClientAddress(r *http.Request, behindProxy bool) string {
+	if forwarded := r.Header.Values("X-Forwarded-For"); behindProxy && len(forwarded) > 0 {
+		last := forwarded[len(forwarded)-1]
+		return strings.TrimSpace(last[strings.LastIndex(last, ",")+1:])
+	}
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return host
+}

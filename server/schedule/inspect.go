@@ -1,0 +1,32 @@
+package schedule
+
+import (
+	"context"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/server/plan"
+	"github.com/cl-slurm/cl-slurm/server/stored"
+)
+
+// inspect finds the bundles of which nothing has been heard for too long. Run calls it at each pass.
+func (s *Scheduler) inspect(ctx context.Context, now time.Time) {
+	s.changeAll(ctx, "stage unclaimed bundles again", s.config.Hub.Overdue(now), plan.Bundle.Unclaim)
+	s.changeAll(ctx, "take bundles offline", s.config.Hub.Lost(now), func(b plan.Bundle) plan.Bundle { return b.GoOffline(now) })
+	if now.Sub(s.oldFailed) < time.Hour {
+		return
+	}
+	s.oldFailed = now
+	stuck, err := s.config.Store.CreatedBefore(ctx, now.Add(-plan.StuckAfter), plan.Expiring()...)
+	s.failures.LogError(ctx, "list old bundles", err)
+	s.changeAll(ctx, "fail old bundles", stuck, func(b plan.Bundle) plan.Bundle { return b.Expire(now) })
+}
+
+// changeAll changes bundles by a transition, and tells Run.
+func (s *Scheduler) changeAll(ctx context.Context, doing string, uuids []string, next func(plan.Bundle) plan.Bundle) {
+	if len(uuids) == 0 {
+		return
+	}
+	_, err := stored.Change(ctx, s.config.Store, uuids, next)
+	s.failures.LogError(ctx, doing, err)
+	s.config.Changes.Add(uuids...)
+}

@@ -1,0 +1,102 @@
+package schedule
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"errors"
+	"io"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/contents"
+	"github.com/cl-slurm/cl-slurm/server/hub"
+	"github.com/cl-slurm/cl-slurm/server/plan"
+	"github.com/cl-slurm/cl-slurm/server/store"
+	"github.com/cl-slurm/cl-slurm/server/stored"
+)
+
+var (
+	alice = store.User{ID: "0x" + strings.Repeat("a", 32), Name: "alice", TimeQuota: 1 << 20, DiskQuota: 1 << 40, ParallelRunQuota: 1}
+	run   = store.Bundle{UUID: "0x" + strings.Repeat("1", 32), Type: codalab.TypeRun, OwnerID: alice.ID, Metadata: codalab.Metadata{}}
+)
+
+// scheduler returns a Scheduler with alice and her run in a state. Its caller closes the store.
+func scheduler(t *testing.T, dir string, state codalab.State, log io.Writer) *Scheduler {
+	t.Helper()
+	data, err := store.Open(t.Context(), dir)
+	must(t, err)
+	b := run
+	b.State = state
+	must(t, errors.Join(data.AddUser(t.Context(), alice), data.CreateBundle(t.Context(), b, "")))
+	h, logger := hub.New(time.Minute, time.Now()), slog.New(slog.NewTextHandler(log, nil))
+	return New(Config{
+		Log: logger, Now: time.Now, Store: data, Hub: h, Changes: NewChanges(), Observe: func(float64) {},
+		Makers: contents.New(contents.Config{Log: logger, Now: time.Now, Store: data, Hub: h}).Makers,
+	})
+}
+
+func TestRunThatIsKilledBeforeItsAssignmentIsStoredStaysKilled(t *testing.T) {
+	t.Parallel()
+	s := scheduler(t, t.TempDir(), codalab.StateStaged, io.Discard)
+	t.Cleanup(func() { must(t, s.config.Store.Close()) })
+	s.processChanges(t.Context(), []string{run.UUID})
+	_, _, err := s.config.Hub.BeginPoll(plan.Worker{User: alice.ID, ID: "w"}, codalab.CheckIn{CPUs: 4, MemoryBytes: 1 << 40, ExitAfterNumRuns: 1}, "", time.Now())
+	must(t, err)
+	_, err = s.config.Store.Change(t.Context(), run.UUID, func(b *store.Bundle) error {
+		stored.Become(b, stored.Plan(*b).Kill())
+		return nil
+	})
+	must(t, err)
+	s.match(t.Context(), time.Now(), true) // it has not heard of the kill
+	if b, err := s.config.Store.Bundle(t.Context(), run.UUID); err != nil || b.State != codalab.StateKilled {
+		t.Errorf("%s, %v", b.State, err)
+	}
+}
+
+// A full disk must not lose a run, nor keep a core busy.
+func TestChangeThatCannotBeStoredIsTriedAgainAtTheNextPass(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		s := scheduler(t, dir, codalab.StateCreated, &log)
+		defer func() { must(t, s.config.Store.Close()) }()
+		raw, err := sql.Open("sqlite", filepath.Join(dir, "codalab.db"))
+		must(t, err)
+		defer func() { must(t, raw.Close()) }()
+		_, err = raw.ExecContext(t.Context(), `CREATE TRIGGER full BEFORE UPDATE ON bundles BEGIN SELECT RAISE(ABORT, 'the disk is full'); END`)
+		must(t, err)
+		ctx, stop := context.WithCancel(t.Context())
+		over := make(chan error, 1)
+		go func() { over <- s.Run(ctx) }()
+		time.Sleep(11 * time.Second) // two passes
+		synctest.Wait()
+		if n := strings.Count(log.String(), "the disk is full"); n != 3 {
+			t.Errorf("tried %d times:\n%s", n, &log)
+		}
+		_, err = raw.ExecContext(t.Context(), `DROP TRIGGER full`)
+		must(t, err)
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if b, err := s.config.Store.Bundle(t.Context(), run.UUID); err != nil || b.State != codalab.StateStaged {
+			t.Errorf("%s, %v", b.State, err)
+		}
+		stop()
+		if err := <-over; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
