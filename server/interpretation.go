@@ -156,7 +156,7 @@ func usage(err error) error {
 
 // shownMistake makes a user's mistake of a refusal, for package interpret.
 func shownMistake(err error) error {
-	var no *rest.Refusal
+	var no *rest.RefusalError
 	if errors.As(err, &no) {
 		return &interpret.UsageError{Message: no.Message}
 	}

@@ -17,6 +17,7 @@ type Access struct {
 	Now func() time.Time
 }
 
+// PermissionSpec returns the name of a permission: read, all or none.
 func PermissionSpec(permission int) string {
 	switch permission {
 	case store.PermissionRead:
@@ -191,6 +192,7 @@ func (a Access) Changeable(ctx context.Context, u store.User, uuid string) (stor
 	return w, WorksheetNotFrozen(w)
 }
 
+// WorksheetNotFrozen refuses to change a frozen worksheet.
 func WorksheetNotFrozen(w store.Worksheet) error {
 	if w.Frozen != nil {
 		return rest.Refuse(http.StatusForbidden, "Cannot mutate frozen worksheet %s(%s).", w.UUID, w.Name)
@@ -232,6 +234,7 @@ func (a Access) tokenPermissions(ctx context.Context, u store.User, bundles []st
 	return have, err
 }
 
+// BundleNotFrozen refuses to change a frozen bundle.
 func BundleNotFrozen(b store.Bundle) error {
 	if b.Frozen != nil {
 		return rest.Refuse(http.StatusForbidden, "Cannot mutate frozen bundle %s(%s).", b.UUID, b.Metadata.String("name"))

@@ -21,12 +21,12 @@ func (a Access) ResolveBundle(ctx context.Context, u store.User, worksheetUUID, 
 	if spec == "" {
 		return "", rest.Refuse(http.StatusBadRequest, "Tried to expand empty bundle_spec!")
 	}
-	if base, rest, found := strings.Cut(spec, "/"); found {
+	if base, name, found := strings.Cut(spec, "/"); found {
 		w, err := a.ResolveWorksheet(ctx, u, base)
 		if err != nil {
 			return "", err
 		}
-		worksheetUUID, spec = w.UUID, rest
+		worksheetUUID, spec = w.UUID, name
 	}
 	switch {
 	case codalab.IsUUID(spec):

@@ -23,7 +23,7 @@ func TestAnnouncementBeforeTheUploadIsForgotten(t *testing.T) {
 	must(t, errors.Join(data.AddUser(t.Context(), alice), data.CreateBundle(t.Context(), b, "")))
 	quotas := &Quotas{store: data, accounts: map[string]*account{}}
 	must(t, quotas.Announce(t.Context(), b, 100))
-	r, err := quotas.Reserve(t.Context(), b) // b is older than the announcement
+	r, err := quotas.reserve(t.Context(), b) // b is older than the announcement
 	must(t, err)
 	r.end()
 	if u, err := data.User(t.Context(), b.OwnerID); err != nil || u.DiskUsed != 0 {

@@ -116,7 +116,7 @@ func (s *Makers) make(ctx, making context.Context, b store.Bundle) {
 			return nil
 		})
 	}
-	var no *rest.Refusal
+	var no *rest.RefusalError
 	var quota *quotaError
 	if err == nil || making.Err() != nil {
 		return

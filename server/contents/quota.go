@@ -84,9 +84,9 @@ func (s *Quotas) written(ownerID string) int64 {
 	return a.uploads.Written
 }
 
-// Reserve begins a reservation for new contents of a bundle. What the client has announced for the
+// reserve begins a reservation for new contents of a bundle. What the client has announced for the
 // bundle (incrementDiskUsed) does not count any more: the bytes themselves do. The caller ends it.
-func (s *Quotas) Reserve(ctx context.Context, b store.Bundle) (*reservation, error) {
+func (s *Quotas) reserve(ctx context.Context, b store.Bundle) (*reservation, error) {
 	r := &reservation{quotas: s, ctx: ctx, ownerID: b.OwnerID, uuid: b.UUID, account: s.account(b.OwnerID)}
 	r.account.mu.Lock()
 	defer r.account.mu.Unlock()

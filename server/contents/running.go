@@ -20,7 +20,7 @@ import (
 // another one, CodaLab's own cl shows nothing of a bundle whose worker is away, and for 404 all but its
 // files (codalab/lib/bundle_cli.py: print_target_info).
 func refuseNow(format string, args ...any) error {
-	return &rest.Refusal{Status: http.StatusNotFound, Message: fmt.Sprintf(format, args...), RetryAfter: hub.AwayAfter}
+	return &rest.RefusalError{Status: http.StatusNotFound, Message: fmt.Sprintf(format, args...), RetryAfter: hub.AwayAfter}
 }
 
 // AwayRefusal refuses what the worker of a run has to do, which is away.

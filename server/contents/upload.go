@@ -87,7 +87,7 @@ func (s *Uploads) upload(w http.ResponseWriter, r *http.Request, u store.User) e
 		}
 	}
 	err = s.receive(r, b, up)
-	var no *rest.Refusal
+	var no *rest.RefusalError
 	switch {
 	case err == nil:
 		rest.Drain(w, r, true) // contents that are not stored
@@ -168,7 +168,7 @@ func (up uploadRequest) finish(b *store.Bundle) error {
 func (s *Uploads) storeContents(ctx context.Context, b store.Bundle,
 	fill func(*store.Upload, *reservation) error, finish func(*store.Bundle) error,
 ) error {
-	room, err := s.quotas.Reserve(ctx, b)
+	room, err := s.quotas.reserve(ctx, b)
 	if err != nil {
 		return err
 	}

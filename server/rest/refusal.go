@@ -14,25 +14,25 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 )
 
-// Refusal is an error for the client: an HTTP status and one sentence, which CodaLab's clients
+// RefusalError is an error for the client: an HTTP status and one sentence, which CodaLab's clients
 // show unchanged.
-type Refusal struct {
+type RefusalError struct {
 	Status  int
 	Message string
 	// RetryAfter is the time after which the same request may succeed; 0 if the answer does not tell one.
 	RetryAfter time.Duration
 }
 
-func (r *Refusal) Error() string { return r.Message }
+func (r *RefusalError) Error() string { return r.Message }
 
-// Refuse returns a Refusal.
+// Refuse returns a RefusalError.
 func Refuse(status int, format string, args ...any) error {
-	return &Refusal{Status: status, Message: fmt.Sprintf(format, args...)}
+	return &RefusalError{Status: status, Message: fmt.Sprintf(format, args...)}
 }
 
-// HasStatus reports whether err is a Refusal with this status.
+// HasStatus reports whether err is a RefusalError with this status.
 func HasStatus(err error, status int) bool {
-	var no *Refusal
+	var no *RefusalError
 	return errors.As(err, &no) && no.Status == status
 }
 
@@ -49,21 +49,21 @@ func (f Failures) LogError(ctx context.Context, doing string, err error) {
 	}
 }
 
-// refusal returns the Refusal that a client gets for an error. It logs an error that a client cannot mend.
-func (f Failures) refusal(r *http.Request, err error) *Refusal {
-	var no *Refusal
+// refusal returns the RefusalError that a client gets for an error. It logs an error that a client cannot mend.
+func (f Failures) refusal(r *http.Request, err error) *RefusalError {
+	var no *RefusalError
 	switch {
 	case errors.As(err, &no):
 		return no
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), errors.Is(err, sqldb.ErrFull):
 		f.LogError(r.Context(), r.Method+" "+r.URL.Path, err)
-		return &Refusal{Status: http.StatusInternalServerError, Message: "The server's disk is full."}
+		return &RefusalError{Status: http.StatusInternalServerError, Message: "The server's disk is full."}
 	case errors.Is(err, sqldb.ErrUnavailable), errors.Is(err, sqldb.ErrInDoubt):
 		f.LogError(r.Context(), r.Method+" "+r.URL.Path, err)
-		return &Refusal{Status: http.StatusServiceUnavailable, Message: "The server's database does not answer. Try again later."}
+		return &RefusalError{Status: http.StatusServiceUnavailable, Message: "The server's database does not answer. Try again later."}
 	}
 	f.LogError(r.Context(), r.Method+" "+r.URL.Path, err)
-	return &Refusal{Status: http.StatusInternalServerError, Message: "Unexpected Internal Error (see the server's log)."}
+	return &RefusalError{Status: http.StatusInternalServerError, Message: "Unexpected Internal Error (see the server's log)."}
 }
 
 // AnswerError answers a request that failed with err; nil means that the handler has answered. CodaLab's
