@@ -1,6 +1,8 @@
 package server
 
-import "github.com/cl-slurm/cl-slurm/server/signin"
+import (
+	"github.com/cl-slurm/cl-slurm/server/signin"
+)
 
 // PasswordCost is the work of hashing a password.
 type PasswordCost = signin.PasswordCost

@@ -6,17 +6,15 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/cl-slurm/cl-slurm/server/checkin"
 	"github.com/cl-slurm/cl-slurm/server/contents"
 	"github.com/cl-slurm/cl-slurm/server/rest"
-	"github.com/cl-slurm/cl-slurm/server/signin"
 )
 
 // routes returns all routes but that of sign-ins (codalab/rest/*.py).
 func (s *Server) routes() []rest.Route {
 	var all []rest.Route
 	for _, some := range [][]rest.Route{
-		s.userRoutes(), s.groupRoutes(), s.worksheetRoutes(), s.bundleRoutes(), s.contents.Routes(), s.interpretRoutes(), s.checkIns.Routes(), s.signIns.Routes(), s.workerCodeRoutes(),
+		s.accounts.Routes(), s.worksheets.Routes(), s.bundles.Routes(), s.contents.Routes(), s.checkIns.Routes(), s.signIns.Routes(), s.workerCodeRoutes(),
 	} {
 		all = append(all, some...)
 	}
@@ -74,7 +72,7 @@ func Calls() []Call {
 		{"POST /oauth2/token", true, true, false, "differs", "failed sign-ins are limited: 429 after ten with one name from one address"},
 		{"POST /oauth2/revoke", true, true, true, "same", ""},
 	}
-	for _, one := range (&Server{contents: &contents.Contents{}, checkIns: &checkin.CheckIns{}, signIns: &signin.SignIns{}}).routes() {
+	for _, one := range (&Server{contents: &contents.Contents{}}).routes() {
 		verdict := "same"
 		if one.Differs != "" {
 			verdict = "differs"

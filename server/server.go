@@ -9,6 +9,8 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/internal/turns"
 	"github.com/cl-slurm/cl-slurm/server/access"
+	"github.com/cl-slurm/cl-slurm/server/accounts"
+	"github.com/cl-slurm/cl-slurm/server/bundles"
 	"github.com/cl-slurm/cl-slurm/server/checkin"
 	"github.com/cl-slurm/cl-slurm/server/contents"
 	"github.com/cl-slurm/cl-slurm/server/hub"
@@ -17,6 +19,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/schedule"
 	"github.com/cl-slurm/cl-slurm/server/signin"
 	"github.com/cl-slurm/cl-slurm/server/store"
+	"github.com/cl-slurm/cl-slurm/server/worksheets"
 )
 
 // Config configures a Server. Store and Now are required.
@@ -84,12 +87,15 @@ func (c Config) site() plan.Site {
 type Server struct {
 	Config
 	rest.Failures
-	access    access.Access
-	hub       *hub.Hub
-	contents  *contents.Contents
-	checkIns  *checkin.CheckIns
-	signIns   *signin.SignIns
-	scheduler *schedule.Scheduler
+	access     access.Access
+	hub        *hub.Hub
+	contents   *contents.Contents
+	bundles    *bundles.Bundles
+	worksheets *worksheets.Worksheets
+	accounts   *accounts.Accounts
+	checkIns   *checkin.CheckIns
+	signIns    *signin.SignIns
+	scheduler  *schedule.Scheduler
 	// changes are told of every change of a bundle.
 	changes *schedule.Changes
 	metrics *metrics
@@ -120,6 +126,11 @@ func New(c Config) *Server {
 		Log: c.Log, Now: c.Now, Store: c.Store, Cost: c.PasswordCost, Address: address,
 		Count: func(outcome string) { s.metrics.signIns.WithLabelValues(outcome).Inc() },
 	})
+	s.bundles = bundles.New(bundles.Config{
+		Now: c.Now, Store: c.Store, Access: s.access, Contents: s.contents, Changed: changes.Add, TakeTurn: s.takeTurn,
+	})
+	s.worksheets = worksheets.New(worksheets.Config{Log: c.Log, Now: c.Now, Store: c.Store, Access: s.access, Files: s.contents.Files})
+	s.accounts = accounts.New(accounts.Config{Store: c.Store, Access: s.access, Quotas: s.contents.Quotas})
 	s.scheduler = schedule.New(schedule.Config{
 		Log: c.Log, Now: c.Now, Store: c.Store, Hub: h, Site: site, Makers: s.contents.Makers, Changes: changes,
 		SharedDisk: c.SharedDisk, Observe: s.metrics.passes.Observe,

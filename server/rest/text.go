@@ -1,6 +1,8 @@
 package rest
 
-import "slices"
+import (
+	"slices"
+)
 
 // Distinct returns the different texts of a list, without the empty one.
 func Distinct(list []string) []string {

@@ -1,4 +1,4 @@
-package server
+package worksheets
 
 import (
 	"context"
@@ -13,14 +13,14 @@ import (
 )
 
 // wholeWorksheet is a worksheet with its items, as a user with the permission have sees it.
-func (s *Server) wholeWorksheet(ctx context.Context, u store.User, sheet store.Worksheet, have int) (interpret.Worksheet, error) {
+func (s *Worksheets) wholeWorksheet(ctx context.Context, u store.User, sheet store.Worksheet, have int) (interpret.Worksheet, error) {
 	whole := interpret.Worksheet{Permission: have}
 	info, err := s.shownWorksheets(ctx, u, []store.Worksheet{sheet})
 	if err != nil {
 		return whole, err
 	}
 	whole.WorksheetInfo = info[sheet.UUID]
-	items, err := s.Store.Items(ctx, sheet.UUID)
+	items, err := s.config.Store.Items(ctx, sheet.UUID)
 	if err != nil {
 		return whole, err
 	}
@@ -36,7 +36,7 @@ func (s *Server) wholeWorksheet(ctx context.Context, u store.User, sheet store.W
 	if whole.Bundles, err = s.shownBundles(ctx, u, rest.Distinct(bundles)); err != nil {
 		return whole, err
 	}
-	found, err := s.Store.WorksheetsByUUID(ctx, rest.Distinct(sheets))
+	found, err := s.config.Store.WorksheetsByUUID(ctx, rest.Distinct(sheets))
 	if err != nil {
 		return whole, err
 	}
@@ -48,12 +48,12 @@ func (s *Server) wholeWorksheet(ctx context.Context, u store.User, sheet store.W
 }
 
 // shownGroups returns what groups may do with a worksheet, as far as a user may see that.
-func (s *Server) shownGroups(ctx context.Context, u store.User, sheet store.Worksheet, have int) ([]interpret.GroupPermission, error) {
+func (s *Worksheets) shownGroups(ctx context.Context, u store.User, sheet store.Worksheet, have int) ([]interpret.GroupPermission, error) {
 	shown := []interpret.GroupPermission{}
 	if worksheetOwner(sheet, have) == "" {
 		return shown, nil
 	}
-	found, err := s.Store.WorksheetPermissions(ctx, []string{sheet.UUID})
+	found, err := s.config.Store.WorksheetPermissions(ctx, []string{sheet.UUID})
 	for i, p := range found[sheet.UUID] {
 		if u.ID != "" || p.GroupUUID == store.PublicGroup {
 			shown = append(shown, interpret.GroupPermission{ID: int64(i + 1), GroupUUID: p.GroupUUID, GroupName: p.GroupName, Permission: p.Permission})
@@ -63,8 +63,8 @@ func (s *Server) shownGroups(ctx context.Context, u store.User, sheet store.Work
 }
 
 // shownBundles returns those of these bundles that exist, as a user sees them, by uuid.
-func (s *Server) shownBundles(ctx context.Context, u store.User, uuids []string) (map[string]interpret.Bundle, error) {
-	found, have, err := s.access.BundlesFor(ctx, u, uuids)
+func (s *Worksheets) shownBundles(ctx context.Context, u store.User, uuids []string) (map[string]interpret.Bundle, error) {
+	found, have, err := s.config.Access.BundlesFor(ctx, u, uuids)
 	if err != nil {
 		return nil, err
 	}
@@ -74,11 +74,11 @@ func (s *Server) shownBundles(ctx context.Context, u store.User, uuids []string)
 			readable, owners = append(readable, uuid), append(owners, present.BundleOwner(b, have[uuid]))
 		}
 	}
-	users, err := s.Store.UsersByID(ctx, rest.Distinct(owners))
+	users, err := s.config.Store.UsersByID(ctx, rest.Distinct(owners))
 	if err != nil {
 		return nil, err
 	}
-	hosts, err := s.access.ReadableHosts(ctx, u, readable)
+	hosts, err := s.config.Access.ReadableHosts(ctx, u, readable)
 	if err != nil {
 		return nil, err
 	}
@@ -102,8 +102,8 @@ func plainTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05"
 
 // shownWorksheets returns worksheets as a user sees them, by uuid. It leaves out those that the user
 // may not read.
-func (s *Server) shownWorksheets(ctx context.Context, u store.User, sheets []store.Worksheet) (map[string]interpret.WorksheetInfo, error) {
-	have, err := s.access.WorksheetPermissions(ctx, u, sheets...)
+func (s *Worksheets) shownWorksheets(ctx context.Context, u store.User, sheets []store.Worksheet) (map[string]interpret.WorksheetInfo, error) {
+	have, err := s.config.Access.WorksheetPermissions(ctx, u, sheets...)
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +111,7 @@ func (s *Server) shownWorksheets(ctx context.Context, u store.User, sheets []sto
 	for _, sheet := range sheets {
 		owners = append(owners, worksheetOwner(sheet, have[sheet.UUID]))
 	}
-	users, err := s.Store.UsersByID(ctx, rest.Distinct(owners))
+	users, err := s.config.Store.UsersByID(ctx, rest.Distinct(owners))
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package server
+package worksheets
 
 import (
 	"context"
@@ -14,13 +14,13 @@ import (
 
 // addItemRelations adds what the query includes of a worksheet's items. It returns the owners of the
 // bundles to include.
-func (s *Server) addItemRelations(ctx context.Context, u store.User, items []store.Item, include map[string]bool, to *relations) (owners []string, err error) {
+func (s *Worksheets) addItemRelations(ctx context.Context, u store.User, items []store.Item, include map[string]bool, to *present.Relations) (owners []string, err error) {
 	if include["items.bundle"] {
 		bundles, bundleOwners, err := s.itemBundles(ctx, u, items)
 		if err != nil {
 			return nil, err
 		}
-		to.included = append(to.included, bundles...)
+		to.Included = append(to.Included, bundles...)
 		if include["items.bundle.owner"] {
 			owners = bundleOwners
 		}
@@ -30,7 +30,7 @@ func (s *Server) addItemRelations(ctx context.Context, u store.User, items []sto
 		if err != nil {
 			return nil, err
 		}
-		to.included = append(to.included, sheets...)
+		to.Included = append(to.Included, sheets...)
 	}
 	return owners, nil
 }
@@ -52,18 +52,18 @@ func itemObjects(items []store.Item) []codalab.Object {
 }
 
 // itemWorksheets returns the worksheets that a worksheet's items show and that the user may read.
-func (s *Server) itemWorksheets(ctx context.Context, u store.User, items []store.Item) ([]codalab.Object, error) {
+func (s *Worksheets) itemWorksheets(ctx context.Context, u store.User, items []store.Item) ([]codalab.Object, error) {
 	var uuids []string
 	for _, item := range items {
 		if id := rest.Deref(item.Subworksheet); id != "" && !slices.Contains(uuids, id) {
 			uuids = append(uuids, id)
 		}
 	}
-	found, err := s.Store.WorksheetsByUUID(ctx, uuids)
+	found, err := s.config.Store.WorksheetsByUUID(ctx, uuids)
 	if err != nil {
 		return nil, err
 	}
-	have, err := s.access.WorksheetPermissions(ctx, u, slices.Collect(maps.Values(found))...)
+	have, err := s.config.Access.WorksheetPermissions(ctx, u, slices.Collect(maps.Values(found))...)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func (s *Server) itemWorksheets(ctx context.Context, u store.User, items []store
 
 // itemBundles returns the bundles of a worksheet's items, and their owners. A bundle that the
 // user may not read appears as a private one.
-func (s *Server) itemBundles(ctx context.Context, u store.User, items []store.Item) (objects []codalab.Object, owners []string, err error) {
+func (s *Worksheets) itemBundles(ctx context.Context, u store.User, items []store.Item) (objects []codalab.Object, owners []string, err error) {
 	var uuids []string
 	seen := map[string]bool{}
 	for _, item := range items {
@@ -87,7 +87,7 @@ func (s *Server) itemBundles(ctx context.Context, u store.User, items []store.It
 			uuids = append(uuids, id)
 		}
 	}
-	found, have, err := s.access.BundlesFor(ctx, u, uuids)
+	found, have, err := s.config.Access.BundlesFor(ctx, u, uuids)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -1,4 +1,4 @@
-package server
+package bundles
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/access"
 	"github.com/cl-slurm/cl-slurm/server/present"
 	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
@@ -29,7 +30,7 @@ type newBundle struct {
 
 // createBundles creates bundles and adds them to a worksheet (codalab/rest/bundles.py:
 // _create_bundles).
-func (s *Server) createBundles(w http.ResponseWriter, r *http.Request, u store.User) error {
+func (s *Bundles) createBundles(w http.ResponseWriter, r *http.Request, u store.User) error {
 	ctx, q := r.Context(), r.URL.Query()
 	detached, err := rest.BoolParam(q, "detached", false)
 	if err != nil {
@@ -50,7 +51,7 @@ func (s *Server) createBundles(w http.ResponseWriter, r *http.Request, u store.U
 	case at.Worksheet == "":
 		return rest.Refuse(http.StatusBadRequest, "A worksheet is needed to create bundles, or detached=1")
 	default:
-		sheet, err := s.access.Changeable(ctx, u, at.Worksheet)
+		sheet, err := s.config.Access.Changeable(ctx, u, at.Worksheet)
 		if err != nil {
 			return err
 		}
@@ -69,12 +70,12 @@ func (s *Server) createBundles(w http.ResponseWriter, r *http.Request, u store.U
 		b.IsAnonymous = anonymous
 		bundles = append(bundles, b)
 	}
-	created, err := s.Store.CreateBundles(ctx, bundles, at)
+	created, err := s.config.Store.CreateBundles(ctx, bundles, at)
 	answer, uuids := []codalab.Object{}, []string{}
 	for _, b := range created {
 		answer, uuids = append(answer, present.BundleObject(b, store.PermissionAll)), append(uuids, b.UUID)
 	}
-	s.changes.Add(uuids...)
+	s.config.Changed(uuids...)
 	var taken *store.TakenError
 	if errors.As(err, &taken) {
 		err = rest.Refuse(http.StatusBadRequest, "Bundle %s exists already", taken.UUID)
@@ -101,7 +102,7 @@ func readPlace(q url.Values) (store.Place, error) {
 }
 
 // checkNew returns the bundle that a client requests, or what is wrong with the request.
-func (s *Server) checkNew(ctx context.Context, u store.User, o codalab.Object, waits bool) (store.Bundle, error) {
+func (s *Bundles) checkNew(ctx context.Context, u store.User, o codalab.Object, waits bool) (store.Bundle, error) {
 	var in newBundle
 	if err := o.Decode(&in); err != nil {
 		return store.Bundle{}, rest.Refuse(http.StatusBadRequest, "A bundle's attributes have the wrong types")
@@ -115,7 +116,7 @@ func (s *Server) checkNew(ctx context.Context, u store.User, o codalab.Object, w
 	if err := codalab.CheckMetadata(in.Type, in.Metadata, true); err != nil {
 		return store.Bundle{}, rest.Refuse(http.StatusBadRequest, "%s", err)
 	}
-	if err := checkName(in.Metadata.String("name")); err != nil {
+	if err := access.CheckName(in.Metadata.String("name")); err != nil {
 		return store.Bundle{}, err
 	}
 	if err := checkTextSize(in.Metadata, rest.Deref(in.Command)); err != nil {
@@ -127,12 +128,12 @@ func (s *Server) checkNew(ctx context.Context, u store.User, o codalab.Object, w
 	if !codalab.IsUUID(in.UUID) {
 		return store.Bundle{}, rest.Refuse(http.StatusBadRequest, "'%s' is not a uuid", in.UUID)
 	}
-	if why := stored.Quota(s.contents.Quotas.Live(u)).RefusesNew(); why != "" {
+	if why := stored.Quota(s.config.Contents.Quotas.Live(u)).RefusesNew(); why != "" {
 		return store.Bundle{}, rest.Refuse(http.StatusBadRequest, "%s", why)
 	}
 	b := store.Bundle{
 		UUID: in.UUID, Type: in.Type, OwnerID: u.ID,
-		Metadata: in.Metadata, Created: store.Time{Time: s.Now()}, Dependencies: []codalab.Dependency{},
+		Metadata: in.Metadata, Created: store.Time{Time: s.config.Now()}, Dependencies: []codalab.Dependency{},
 	}
 	b.Metadata["created"] = b.Created.Unix()
 	var err error
@@ -150,7 +151,7 @@ func (s *Server) checkNew(ctx context.Context, u store.User, o codalab.Object, w
 	return b, err
 }
 
-func (s *Server) checkNewRun(ctx context.Context, u store.User, in newBundle, b store.Bundle) (store.Bundle, error) {
+func (s *Bundles) checkNewRun(ctx context.Context, u store.User, in newBundle, b store.Bundle) (store.Bundle, error) {
 	if strings.TrimSpace(rest.Deref(in.Command)) == "" {
 		return b, rest.Refuse(http.StatusBadRequest, "A run needs a command")
 	}
@@ -164,7 +165,7 @@ func (s *Server) checkNewRun(ctx context.Context, u store.User, in newBundle, b 
 }
 
 // addDependencies adds the dependencies of a new run or make bundle.
-func (s *Server) addDependencies(ctx context.Context, u store.User, in newBundle, b store.Bundle) (store.Bundle, error) {
+func (s *Bundles) addDependencies(ctx context.Context, u store.User, in newBundle, b store.Bundle) (store.Bundle, error) {
 	taken := map[string]bool{}
 	for _, d := range in.Dependencies {
 		if !codalab.IsUUID(d.ParentUUID) {
@@ -174,8 +175,8 @@ func (s *Server) addDependencies(ctx context.Context, u store.User, in newBundle
 		if !withinBundle(strings.TrimLeft(d.ChildPath, "/")) || !withinBundle(d.ParentPath) {
 			return b, rest.Refuse(http.StatusBadRequest, "Dependency '%s' leads out of a bundle", d.ChildPath)
 		}
-		if len(d.ChildPath) > maxKey {
-			return b, rest.Refuse(http.StatusBadRequest, "The key of a dependency may have %d bytes, not %d", maxKey, len(d.ChildPath))
+		if len(d.ChildPath) > access.MaxKey {
+			return b, rest.Refuse(http.StatusBadRequest, "The key of a dependency may have %d bytes, not %d", access.MaxKey, len(d.ChildPath))
 		}
 		if in.Type == codalab.TypeMake && path.IsAbs(d.ChildPath) {
 			return b, rest.Refuse(http.StatusBadRequest, "Invalid key for dependency: %s", d.ChildPath)
@@ -184,7 +185,7 @@ func (s *Server) addDependencies(ctx context.Context, u store.User, in newBundle
 			return b, rest.Refuse(http.StatusBadRequest, "Dependency '%s' is given twice", d.ChildPath)
 		}
 		taken[path.Clean(d.ChildPath)] = true
-		parent, err := s.access.Readable(ctx, u, d.ParentUUID)
+		parent, err := s.config.Access.Readable(ctx, u, d.ParentUUID)
 		if err != nil && !rest.HasStatus(err, http.StatusNotFound) {
 			return b, err
 		}
@@ -208,37 +209,6 @@ func checkTextSize(m codalab.Metadata, command string) error {
 	}
 	if n := len(text) + len(command); n > maxText {
 		return rest.Refuse(http.StatusRequestEntityTooLarge, "The metadata and the command have %d bytes, and may have %d", n, maxText)
-	}
-	return nil
-}
-
-// checkName refuses a name that a bundle cannot have (codalab/lib/spec_util.py: check_name).
-func checkName(name string) error {
-	if codalab.IsName(name) {
-		return checkNameSize(name)
-	}
-	return rest.Refuse(http.StatusBadRequest, "Invalid name '%s'. Name must start with a letter or underscore and can only contain letters, digits, underscores, periods, and dashes.", name)
-}
-
-// checkGroupName refuses a name that a worksheet or group cannot have (codalab/rest/schemas.py:
-// validate_name).
-func checkGroupName(name string) error {
-	if codalab.IsName(name) {
-		return checkNameSize(name)
-	}
-	return rest.Refuse(http.StatusBadRequest, `Names must match ^[a-zA-Z_][a-zA-Z0-9_\.\-]*$, was %s`, name)
-}
-
-// maxName bounds names, as CodaLab's own database does, and maxKey the keys of dependencies. Indexes of
-// PostgreSQL hold rows of 2.7 kB.
-const (
-	maxName = 255
-	maxKey  = 1024
-)
-
-func checkNameSize(name string) error {
-	if len(name) > maxName {
-		return rest.Refuse(http.StatusBadRequest, "A name may have %d bytes, not %d", maxName, len(name))
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package server
+package accounts
 
 import (
 	"context"
@@ -7,11 +7,13 @@ import (
 	"strings"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/access"
+	"github.com/cl-slurm/cl-slurm/server/present"
 	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-func (s *Server) groupRoutes() []rest.Route {
+func (s *Accounts) groupRoutes() []rest.Route {
 	return []rest.Route{
 		{Pattern: "GET /groups", Serve: s.listGroups, Worker: true},
 		{Pattern: "POST /groups", Serve: s.createGroups},
@@ -26,12 +28,12 @@ func (s *Server) groupRoutes() []rest.Route {
 
 // listGroups returns the user's groups, and all groups to root (codalab/rest/groups.py:
 // fetch_groups).
-func (s *Server) listGroups(w http.ResponseWriter, r *http.Request, u store.User) error {
+func (s *Accounts) listGroups(w http.ResponseWriter, r *http.Request, u store.User) error {
 	of := u.ID
 	if u.Root() {
 		of = ""
 	}
-	groups, err := s.Store.Groups(r.Context(), of)
+	groups, err := s.config.Store.Groups(r.Context(), of)
 	if err != nil {
 		return err
 	}
@@ -43,8 +45,8 @@ func (s *Server) listGroups(w http.ResponseWriter, r *http.Request, u store.User
 }
 
 // showGroup returns any group, with its members (codalab/rest/groups.py: fetch_group).
-func (s *Server) showGroup(w http.ResponseWriter, r *http.Request, _ store.User) error {
-	g, err := s.access.Group(r.Context(), r.PathValue("group"))
+func (s *Accounts) showGroup(w http.ResponseWriter, r *http.Request, _ store.User) error {
+	g, err := s.config.Access.Group(r.Context(), r.PathValue("group"))
 	if err != nil {
 		return err
 	}
@@ -56,13 +58,13 @@ func (s *Server) showGroup(w http.ResponseWriter, r *http.Request, _ store.User)
 }
 
 // groupObjects returns groups as clients see them, and their owners, admins and members.
-func (s *Server) groupObjects(ctx context.Context, groups []store.Group) (objects, users []codalab.Object, err error) {
+func (s *Accounts) groupObjects(ctx context.Context, groups []store.Group) (objects, users []codalab.Object, err error) {
 	objects = []codalab.Object{}
 	var uuids, people []string
 	for _, g := range groups {
 		uuids = append(uuids, g.UUID)
 	}
-	list, err := s.Store.Members(ctx, uuids)
+	list, err := s.config.Store.Members(ctx, uuids)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -85,12 +87,12 @@ func (s *Server) groupObjects(ctx context.Context, groups []store.Group) (object
 		objects = append(objects, o)
 		people = append(append(append(people, admins...), members...), rest.Deref(g.OwnerID))
 	}
-	users, err = s.userObjects(ctx, people)
+	users, err = present.UserObjects(ctx, s.config.Store, people)
 	return objects, users, err
 }
 
 // createGroups creates groups (codalab/rest/groups.py: create_group).
-func (s *Server) createGroups(w http.ResponseWriter, r *http.Request, u store.User) error {
+func (s *Accounts) createGroups(w http.ResponseWriter, r *http.Request, u store.User) error {
 	objects, err := rest.ReadObjects(w, r)
 	if err != nil {
 		return err
@@ -104,13 +106,13 @@ func (s *Server) createGroups(w http.ResponseWriter, r *http.Request, u store.Us
 		if o.Decode(&in) != nil {
 			return rest.Refuse(http.StatusBadRequest, "A group's name must be a text")
 		}
-		if err := checkGroupName(in.Name); err != nil {
+		if err := access.CheckGroupName(in.Name); err != nil {
 			return err
 		}
 		created = append(created, store.Group{UUID: codalab.NewUUID(), Name: in.Name, OwnerID: &u.ID, UserDefined: true})
 		names = append(names, in.Name)
 	}
-	err = s.Store.AddGroups(r.Context(), created...)
+	err = s.config.Store.AddGroups(r.Context(), created...)
 	if errors.Is(err, store.ErrExists) {
 		return rest.Refuse(http.StatusConflict, "Group with name %s already exists", strings.Join(names, " or "))
 	}
@@ -125,21 +127,21 @@ func (s *Server) createGroups(w http.ResponseWriter, r *http.Request, u store.Us
 }
 
 // deleteGroups deletes groups, with all that they were permitted.
-func (s *Server) deleteGroups(w http.ResponseWriter, r *http.Request, u store.User) error {
+func (s *Accounts) deleteGroups(w http.ResponseWriter, r *http.Request, u store.User) error {
 	ids, err := rest.ReadIDs(w, r, "groups")
 	if err != nil {
 		return err
 	}
 	var groups []store.Group
 	for _, id := range ids { // check all before deleting any
-		g, err := s.access.Administered(r.Context(), u, id)
+		g, err := s.config.Access.Administered(r.Context(), u, id)
 		if err != nil {
 			return err
 		}
 		groups = append(groups, g)
 	}
 	for _, g := range groups {
-		if err := s.Store.DeleteGroup(r.Context(), g.UUID); err != nil {
+		if err := s.config.Store.DeleteGroup(r.Context(), g.UUID); err != nil {
 			return err
 		}
 	}
@@ -149,13 +151,13 @@ func (s *Server) deleteGroups(w http.ResponseWriter, r *http.Request, u store.Us
 
 // addMembers adds users to a group, or makes its members admins or plain members
 // (codalab/rest/groups.py: add_group_members_helper). It answers with the request.
-func (s *Server) addMembers(admin bool) rest.Handler {
+func (s *Accounts) addMembers(admin bool) rest.Handler {
 	return func(w http.ResponseWriter, r *http.Request, u store.User) error {
 		ids, err := rest.ReadIDs(w, r, "users")
 		if err != nil {
 			return err
 		}
-		g, err := s.access.Administered(r.Context(), u, r.PathValue("group"))
+		g, err := s.config.Access.Administered(r.Context(), u, r.PathValue("group"))
 		if err != nil {
 			return err
 		}
@@ -164,7 +166,7 @@ func (s *Server) addMembers(admin bool) rest.Handler {
 			if id == rest.Deref(g.OwnerID) {
 				return rest.Refuse(http.StatusBadRequest, "Cannot relegate the group owner into non-admin status")
 			}
-			other, err := s.Store.User(r.Context(), id)
+			other, err := s.config.Store.User(r.Context(), id)
 			if errors.Is(err, store.ErrNotFound) {
 				return rest.Refuse(http.StatusNotFound, "User %s not found", id)
 			}
@@ -174,7 +176,7 @@ func (s *Server) addMembers(admin bool) rest.Handler {
 			links = append(links, codalab.Link{Type: "users", ID: other.ID})
 		}
 		for _, link := range links {
-			if err := s.Store.SetMember(r.Context(), store.Member{UserID: link.ID, GroupUUID: g.UUID, Admin: admin}); err != nil {
+			if err := s.config.Store.SetMember(r.Context(), store.Member{UserID: link.ID, GroupUUID: g.UUID, Admin: admin}); err != nil {
 				return err
 			}
 		}
@@ -183,17 +185,17 @@ func (s *Server) addMembers(admin bool) rest.Handler {
 }
 
 // removeMembers removes users from a group.
-func (s *Server) removeMembers(w http.ResponseWriter, r *http.Request, u store.User) error {
+func (s *Accounts) removeMembers(w http.ResponseWriter, r *http.Request, u store.User) error {
 	ids, err := rest.ReadIDs(w, r, "users")
 	if err != nil {
 		return err
 	}
-	g, err := s.access.Administered(r.Context(), u, r.PathValue("group"))
+	g, err := s.config.Access.Administered(r.Context(), u, r.PathValue("group"))
 	if err != nil {
 		return err
 	}
 	for _, id := range ids {
-		if err := s.Store.RemoveMember(r.Context(), id, g.UUID); err != nil {
+		if err := s.config.Store.RemoveMember(r.Context(), id, g.UUID); err != nil {
 			return err
 		}
 	}

@@ -1,4 +1,4 @@
-package server
+package worksheets
 
 import (
 	"encoding/json"
@@ -35,7 +35,7 @@ type worksheetEdit struct {
 
 // patchWorksheets changes worksheets (codalab/rest/worksheets.py: update_worksheets,
 // update_worksheet_metadata).
-func (s *Server) patchWorksheets(w http.ResponseWriter, r *http.Request, u store.User) error {
+func (s *Worksheets) patchWorksheets(w http.ResponseWriter, r *http.Request, u store.User) error {
 	ctx := r.Context()
 	objects, err := rest.ReadObjects(w, r)
 	if err != nil {
@@ -46,20 +46,20 @@ func (s *Server) patchWorksheets(w http.ResponseWriter, r *http.Request, u store
 		if o.Decode(&edits[i]) != nil {
 			return rest.Refuse(http.StatusBadRequest, "A worksheet's attributes have the wrong types")
 		}
-		if edits[i].owner, err = s.access.NewOwner(ctx, o); err != nil {
+		if edits[i].owner, err = s.config.Access.NewOwner(ctx, o); err != nil {
 			return err
 		}
-		sheet, _, err := s.access.OpenWorksheet(ctx, u, o.ID, store.PermissionAll)
+		sheet, _, err := s.config.Access.OpenWorksheet(ctx, u, o.ID, store.PermissionAll)
 		if err != nil {
 			return err
 		}
-		if err := edits[i].apply(u, s.Now(), &sheet); err != nil {
+		if err := edits[i].apply(u, s.config.Now(), &sheet); err != nil {
 			return err
 		}
 	}
 	var changed []store.Worksheet
 	for i, o := range objects {
-		sheet, err := s.Store.ChangeWorksheet(ctx, o.ID, func(sheet *store.Worksheet) error { return edits[i].apply(u, s.Now(), sheet) })
+		sheet, err := s.config.Store.ChangeWorksheet(ctx, o.ID, func(sheet *store.Worksheet) error { return edits[i].apply(u, s.config.Now(), sheet) })
 		if errors.Is(err, store.ErrExists) {
 			err = rest.Refuse(http.StatusBadRequest, "Worksheet with name %s already exists", rest.Deref(edits[i].Name))
 		}
@@ -110,7 +110,7 @@ func (e worksheetEdit) apply(u store.User, now time.Time, w *store.Worksheet) er
 
 // deleteWorksheets deletes worksheets, of which force also deletes those that are frozen or have
 // items (codalab/rest/worksheets.py: delete_worksheet).
-func (s *Server) deleteWorksheets(w http.ResponseWriter, r *http.Request, u store.User) error {
+func (s *Worksheets) deleteWorksheets(w http.ResponseWriter, r *http.Request, u store.User) error {
 	ctx := r.Context()
 	force, err := rest.BoolParam(r.URL.Query(), "force", false)
 	if err != nil {
@@ -121,11 +121,11 @@ func (s *Server) deleteWorksheets(w http.ResponseWriter, r *http.Request, u stor
 		return err
 	}
 	for _, id := range ids { // check all before deleting any
-		sheet, _, err := s.access.OpenWorksheet(ctx, u, id, store.PermissionAll)
+		sheet, _, err := s.config.Access.OpenWorksheet(ctx, u, id, store.PermissionAll)
 		if err != nil {
 			return err
 		}
-		items, err := s.Store.Items(ctx, id)
+		items, err := s.config.Store.Items(ctx, id)
 		switch {
 		case err != nil:
 			return err
@@ -137,7 +137,7 @@ func (s *Server) deleteWorksheets(w http.ResponseWriter, r *http.Request, u stor
 		}
 	}
 	for _, id := range ids {
-		if err := s.Store.DeleteWorksheet(ctx, id); err != nil {
+		if err := s.config.Store.DeleteWorksheet(ctx, id); err != nil {
 			return err
 		}
 	}
@@ -146,7 +146,7 @@ func (s *Server) deleteWorksheets(w http.ResponseWriter, r *http.Request, u stor
 
 // addItems appends items to a worksheet, or replaces all of its items (codalab/rest/worksheets.py:
 // create_worksheet_items).
-func (s *Server) addItems(w http.ResponseWriter, r *http.Request, u store.User) error {
+func (s *Worksheets) addItems(w http.ResponseWriter, r *http.Request, u store.User) error {
 	ctx, q := r.Context(), r.URL.Query()
 	replace, err := rest.BoolParam(q, "replace", false)
 	if err != nil {
@@ -163,7 +163,7 @@ func (s *Server) addItems(w http.ResponseWriter, r *http.Request, u store.User) 
 	if err := checkItems(len(objects)); err != nil {
 		return err
 	}
-	sheet, err := s.access.Changeable(ctx, u, q.Get("uuid"))
+	sheet, err := s.config.Access.Changeable(ctx, u, q.Get("uuid"))
 	if err != nil {
 		return err
 	}
@@ -176,11 +176,11 @@ func (s *Server) addItems(w http.ResponseWriter, r *http.Request, u store.User) 
 		item.WorksheetUUID = sheet.UUID
 		items = append(items, item)
 	}
-	now := store.Time{Time: s.Now()}
+	now := store.Time{Time: s.config.Now()}
 	if replace {
-		err = s.Store.ReplaceItems(ctx, sheet.UUID, items, now)
+		err = s.config.Store.ReplaceItems(ctx, sheet.UUID, items, now)
 	} else {
-		err = s.Store.AddItems(ctx, sheet.UUID, items, nil, nil, now)
+		err = s.config.Store.AddItems(ctx, sheet.UUID, items, nil, nil, now)
 	}
 	if err != nil {
 		return err
@@ -221,7 +221,7 @@ func linkedUUID(o codalab.Object, name string) (*string, error) {
 
 // insertItems inserts items of one type behind a sort key, in the place of others
 // (codalab/rest/worksheets.py: replace_items).
-func (s *Server) insertItems(w http.ResponseWriter, r *http.Request, u store.User) error {
+func (s *Worksheets) insertItems(w http.ResponseWriter, r *http.Request, u store.User) error {
 	var in struct {
 		IDs      []int64  `json:"ids"`
 		Items    []string `json:"items"`
@@ -234,7 +234,7 @@ func (s *Server) insertItems(w http.ResponseWriter, r *http.Request, u store.Use
 	if err := checkItems(len(in.Items)); err != nil {
 		return err
 	}
-	sheet, err := s.access.Changeable(r.Context(), u, r.PathValue("uuid"))
+	sheet, err := s.config.Access.Changeable(r.Context(), u, r.PathValue("uuid"))
 	if err != nil {
 		return err
 	}
@@ -255,5 +255,5 @@ func (s *Server) insertItems(w http.ResponseWriter, r *http.Request, u store.Use
 		}
 		items = append(items, item)
 	}
-	return s.Store.AddItems(r.Context(), sheet.UUID, items, in.After, in.IDs, store.Time{Time: s.Now()})
+	return s.config.Store.AddItems(r.Context(), sheet.UUID, items, in.After, in.IDs, store.Time{Time: s.config.Now()})
 }

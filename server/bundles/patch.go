@@ -1,4 +1,4 @@
-package server
+package bundles
 
 import (
 	"encoding/json"
@@ -22,7 +22,7 @@ type edit struct {
 
 // patchBundles changes bundles. Metadata is merged key by key (codalab/rest/bundles.py:
 // _update_bundles).
-func (s *Server) patchBundles(w http.ResponseWriter, r *http.Request, u store.User) error {
+func (s *Bundles) patchBundles(w http.ResponseWriter, r *http.Request, u store.User) error {
 	objects, err := rest.ReadObjects(w, r)
 	if err != nil {
 		return err
@@ -32,11 +32,11 @@ func (s *Server) patchBundles(w http.ResponseWriter, r *http.Request, u store.Us
 		if o.Decode(&edits[i]) != nil {
 			return rest.Refuse(http.StatusBadRequest, "A bundle's attributes have the wrong types")
 		}
-		b, err := s.access.Writable(r.Context(), u, o.ID)
+		b, err := s.config.Access.Writable(r.Context(), u, o.ID)
 		if err != nil {
 			return err
 		}
-		if edits[i].owner, err = s.access.NewOwner(r.Context(), o); err != nil {
+		if edits[i].owner, err = s.config.Access.NewOwner(r.Context(), o); err != nil {
 			return err
 		}
 		edits[i].root = u.Root()
@@ -46,11 +46,11 @@ func (s *Server) patchBundles(w http.ResponseWriter, r *http.Request, u store.Us
 	}
 	var uuids []string
 	for i, o := range objects {
-		b, err := s.Store.Change(r.Context(), o.ID, edits[i].apply)
+		b, err := s.config.Store.Change(r.Context(), o.ID, edits[i].apply)
 		if err != nil {
 			return err
 		}
-		s.changes.Add(b.UUID)
+		s.config.Changed(b.UUID)
 		uuids = append(uuids, b.UUID)
 	}
 	return s.writeBundles(w, r, u, uuids)
@@ -69,7 +69,7 @@ func (e edit) apply(b *store.Bundle) error {
 		return rest.Refuse(http.StatusBadRequest, "%s", err)
 	}
 	if name, ok := e.Metadata["name"].(string); ok {
-		if err := checkName(name); err != nil {
+		if err := access.CheckName(name); err != nil {
 			return err
 		}
 	}

@@ -1,4 +1,4 @@
-package server
+package bundles
 
 import (
 	"context"
@@ -6,16 +6,40 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/access"
+	"github.com/cl-slurm/cl-slurm/server/contents"
 	"github.com/cl-slurm/cl-slurm/server/present"
 	"github.com/cl-slurm/cl-slurm/server/rest"
+	"github.com/cl-slurm/cl-slurm/server/search"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-func (s *Server) bundleRoutes() []rest.Route {
+// Config has what Bundles needs. All fields are required.
+type Config struct {
+	Now      func() time.Time
+	Store    *store.Store
+	Access   access.Access
+	Contents *contents.Contents
+	// Changed is told which bundles have changed. It must not block.
+	Changed func(uuids ...string)
+	// TakeTurn waits for a user's turn to change something, and returns the function that ends it, which
+	// may be called again.
+	TakeTurn func(ctx context.Context, u store.User) (leave func(), err error)
+}
+
+// Bundles serves bundles, without their contents.
+type Bundles struct{ config Config }
+
+// New returns Bundles.
+func New(c Config) *Bundles { return &Bundles{c} }
+
+// Routes returns the routes for bundles.
+func (s *Bundles) Routes() []rest.Route {
 	return []rest.Route{
-		{Pattern: "GET /bundles", Serve: bounded(s.findBundles), Public: true, Differs: "names and states of parents that the user may not read are hidden; results are ordered by age; a search tells and counts only what the user may read; .shared and group= work for every user; _ is no wildcard; a search ends after 20 seconds, and one with more than 10,000 results is refused"},
+		{Pattern: "GET /bundles", Serve: search.Bounded(s.findBundles), Public: true, Differs: "names and states of parents that the user may not read are hidden; results are ordered by age; a search tells and counts only what the user may read; .shared and group= work for every user; _ is no wildcard; a search ends after 20 seconds, and one with more than 10,000 results is refused"},
 		{Pattern: "POST /bundles", Serve: s.createBundles, Differs: "a run without inputs is staged in the answer already; shadow concerns the named worksheet only, and its end if the other bundle is not there; a uuid that a deleted bundle had is refused, because caches know contents by it; a dependency key that leads out of the bundle, CPUs below 1 and time limits that cannot be counted are refused at once"},
 		{Pattern: "PATCH /bundles", Serve: s.patchBundles, Differs: "clients cannot change data_size"},
 		{Pattern: "DELETE /bundles", Serve: s.deleteBundles, Differs: "a uuid is never given out again; a frozen worksheet of another user yields to force; worksheets that the user may not read are not named"},
@@ -26,7 +50,7 @@ func (s *Server) bundleRoutes() []rest.Route {
 }
 
 // bundle returns one bundle (codalab/rest/bundles.py: _fetch_bundle).
-func (s *Server) bundle(w http.ResponseWriter, r *http.Request, u store.User) error {
+func (s *Bundles) bundle(w http.ResponseWriter, r *http.Request, u store.User) error {
 	objects, included, err := s.bundleObjects(r, u, []string{r.PathValue("uuid")})
 	if err != nil {
 		return err
@@ -37,7 +61,7 @@ func (s *Server) bundle(w http.ResponseWriter, r *http.Request, u store.User) er
 // findBundles returns the bundles that the query searches for by keywords; or those that it names by
 // specs, in their order; or the user's runs with its command and dependencies. With depth it adds
 // their descendants (codalab/rest/bundles.py: _fetch_bundles).
-func (s *Server) findBundles(w http.ResponseWriter, r *http.Request, u store.User) error {
+func (s *Bundles) findBundles(w http.ResponseWriter, r *http.Request, u store.User) error {
 	ctx, q := r.Context(), r.URL.Query()
 	var uuids []string
 	var err error
@@ -45,7 +69,7 @@ func (s *Server) findBundles(w http.ResponseWriter, r *http.Request, u store.Use
 	case len(q["keywords"]) > 0:
 		return s.searchBundles(w, r, u)
 	case len(q["specs"]) > 0:
-		uuids, err = s.access.ResolveBundles(ctx, u, q.Get("worksheet"), q["specs"])
+		uuids, err = s.config.Access.ResolveBundles(ctx, u, q.Get("worksheet"), q["specs"])
 	case q.Get("command") != "":
 		uuids, err = s.sameRuns(ctx, u, q.Get("command"), q.Get("dependencies"))
 	default:
@@ -61,7 +85,7 @@ func (s *Server) findBundles(w http.ResponseWriter, r *http.Request, u store.Use
 }
 
 // withDescendants adds descendants to bundles, as deep as the query's depth; none without one.
-func (s *Server) withDescendants(r *http.Request, uuids []string) ([]string, error) {
+func (s *Bundles) withDescendants(r *http.Request, uuids []string) ([]string, error) {
 	depth := 0
 	if err := rest.IntParam(r.URL.Query(), "depth", &depth); err != nil {
 		return nil, err
@@ -70,18 +94,18 @@ func (s *Server) withDescendants(r *http.Request, uuids []string) ([]string, err
 	if err != nil {
 		return nil, err
 	}
-	return all, checkFound(len(all))
+	return all, search.CheckFound(len(all))
 }
 
 // descendants returns bundles, their children, and so on, depth times (codalab/model/bundle_model.py:
 // get_self_and_descendants).
-func (s *Server) descendants(ctx context.Context, uuids []string, depth int) ([]string, error) {
+func (s *Bundles) descendants(ctx context.Context, uuids []string, depth int) ([]string, error) {
 	all, seen, frontier := slices.Clone(uuids), map[string]bool{}, uuids
 	for _, uuid := range uuids {
 		seen[uuid] = true
 	}
 	for ; depth > 0 && len(frontier) > 0; depth-- {
-		children, err := s.Store.ChildrenOf(ctx, frontier)
+		children, err := s.config.Store.ChildrenOf(ctx, frontier)
 		if err != nil {
 			return nil, err
 		}
@@ -99,7 +123,7 @@ func (s *Server) descendants(ctx context.Context, uuids []string, depth int) ([]
 
 // sameRuns returns the user's runs with a command and with exactly these dependencies, a JSON list of
 // child_path and parent_uuid, oldest first (codalab/model/bundle_model.py: get_memoized_bundles).
-func (s *Server) sameRuns(ctx context.Context, u store.User, command, dependencies string) ([]string, error) {
+func (s *Bundles) sameRuns(ctx context.Context, u store.User, command, dependencies string) ([]string, error) {
 	var want []codalab.Dependency
 	if dependencies != "" && json.Unmarshal([]byte(dependencies), &want) != nil {
 		return nil, rest.Refuse(http.StatusBadRequest, "dependencies must be a JSON list")
@@ -112,11 +136,11 @@ func (s *Server) sameRuns(ctx context.Context, u store.User, command, dependenci
 		}
 		return set
 	}
-	uuids, err := s.Store.RunsOf(ctx, u.ID, command)
+	uuids, err := s.config.Store.RunsOf(ctx, u.ID, command)
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.Store.Bundles(ctx, uuids)
+	found, err := s.config.Store.Bundles(ctx, uuids)
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +150,7 @@ func (s *Server) sameRuns(ctx context.Context, u store.User, command, dependenci
 }
 
 // writeBundles answers with bundles, and the related objects that the query includes.
-func (s *Server) writeBundles(w http.ResponseWriter, r *http.Request, u store.User, uuids []string) error {
+func (s *Bundles) writeBundles(w http.ResponseWriter, r *http.Request, u store.User, uuids []string) error {
 	objects, included, err := s.bundleObjects(r, u, uuids)
 	if err != nil {
 		return err
@@ -137,13 +161,13 @@ func (s *Server) writeBundles(w http.ResponseWriter, r *http.Request, u store.Us
 // bundleObjects returns bundles in the order of their uuids, and the related objects that the
 // query includes. It refuses the request if one of the bundles does not exist. A bundle that the
 // user may not read becomes a private one (codalab/rest/util.py: get_bundle_infos).
-func (s *Server) bundleObjects(r *http.Request, u store.User, uuids []string) (objects, included []codalab.Object, err error) {
+func (s *Bundles) bundleObjects(r *http.Request, u store.User, uuids []string) (objects, included []codalab.Object, err error) {
 	ctx := r.Context()
 	include, err := rest.Includes(r.URL.Query(), "owner", "children", "group_permissions", "host_worksheets")
 	if err != nil {
 		return nil, nil, err
 	}
-	found, have, err := s.access.BundlesFor(ctx, u, uuids)
+	found, have, err := s.config.Access.BundlesFor(ctx, u, uuids)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -160,13 +184,13 @@ func (s *Server) bundleObjects(r *http.Request, u store.User, uuids []string) (o
 			owners = append(owners, present.BundleOwner(b, have[uuid]))
 		}
 	}
-	related := relations{objects: map[string]codalab.Object{}}
+	related := present.Relations{Objects: map[string]codalab.Object{}}
 	for _, o := range objects {
-		related.objects[o.ID] = o
+		related.Objects[o.ID] = o
 	}
 	for _, rel := range []struct {
 		name string
-		add  func(context.Context, store.User, []string, *relations) error
+		add  func(context.Context, store.User, []string, *present.Relations) error
 	}{
 		{"group_permissions", s.addGroupPermissions}, {"children", s.addChildren}, {"host_worksheets", s.addHosts},
 	} {
@@ -177,40 +201,23 @@ func (s *Server) bundleObjects(r *http.Request, u store.User, uuids []string) (o
 		}
 	}
 	if include["owner"] {
-		users, err := s.userObjects(ctx, owners)
+		users, err := present.UserObjects(ctx, s.config.Store, owners)
 		if err != nil {
 			return nil, nil, err
 		}
-		related.included = append(related.included, users...)
+		related.Included = append(related.Included, users...)
 	}
-	return objects, related.included, nil
-}
-
-// relations are the objects of an answer, by id, to which relationships are added, and the related
-// objects.
-type relations struct {
-	objects  map[string]codalab.Object
-	included []codalab.Object
-}
-
-// add gives an object a relationship to others of one kind, and includes them.
-func (r *relations) add(id, name, kind string, related []codalab.Object) {
-	ids := make([]string, 0, len(related))
-	for _, o := range related {
-		ids = append(ids, o.ID)
-	}
-	r.objects[id].Relationships[name] = codalab.ToMany(kind, ids)
-	r.included = append(r.included, related...)
+	return objects, related.Included, nil
 }
 
 // addChildren adds the children that the user may read, with their names.
-func (s *Server) addChildren(ctx context.Context, u store.User, uuids []string, to *relations) error {
+func (s *Bundles) addChildren(ctx context.Context, u store.User, uuids []string, to *present.Relations) error {
 	for _, uuid := range uuids {
-		children, err := s.Store.Children(ctx, uuid)
+		children, err := s.config.Store.Children(ctx, uuid)
 		if err != nil {
 			return err
 		}
-		found, have, err := s.access.BundlesFor(ctx, u, children)
+		found, have, err := s.config.Access.BundlesFor(ctx, u, children)
 		if err != nil {
 			return err
 		}
@@ -222,14 +229,14 @@ func (s *Server) addChildren(ctx context.Context, u store.User, uuids []string, 
 				}))
 			}
 		}
-		to.add(uuid, "children", "bundles", objects)
+		to.Add(uuid, "children", "bundles", objects)
 	}
 	return nil
 }
 
 // addHosts adds the names of the worksheets that contain a bundle and that the user may read.
-func (s *Server) addHosts(ctx context.Context, u store.User, uuids []string, to *relations) error {
-	hosts, err := s.access.ReadableHosts(ctx, u, uuids)
+func (s *Bundles) addHosts(ctx context.Context, u store.User, uuids []string, to *present.Relations) error {
+	hosts, err := s.config.Access.ReadableHosts(ctx, u, uuids)
 	if err != nil {
 		return err
 	}
@@ -238,7 +245,7 @@ func (s *Server) addHosts(ctx context.Context, u store.User, uuids []string, to 
 		for _, sheet := range hosts[uuid] {
 			objects = append(objects, codalab.NewObject("worksheets", sheet.UUID, map[string]string{"uuid": sheet.UUID, "name": sheet.Name}))
 		}
-		to.add(uuid, "host_worksheets", "worksheets", objects)
+		to.Add(uuid, "host_worksheets", "worksheets", objects)
 	}
 	return nil
 }

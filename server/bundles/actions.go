@@ -1,4 +1,4 @@
-package server
+package bundles
 
 import (
 	"context"
@@ -45,7 +45,7 @@ func (a action) check() error {
 // bundleActions kills bundles and writes files into running ones. A bundle without a worker is killed
 // at once. For the others the server sends kill messages until the runs have ended
 // (codalab/rest/bundle_actions.py: create_bundle_actions).
-func (s *Server) bundleActions(w http.ResponseWriter, r *http.Request, u store.User) error {
+func (s *Bundles) bundleActions(w http.ResponseWriter, r *http.Request, u store.User) error {
 	objects, err := rest.ReadObjects(w, r)
 	if err != nil {
 		return err
@@ -58,7 +58,7 @@ func (s *Server) bundleActions(w http.ResponseWriter, r *http.Request, u store.U
 		if err := actions[i].check(); err != nil {
 			return err
 		}
-		b, err := s.access.Writable(r.Context(), u, actions[i].UUID)
+		b, err := s.config.Access.Writable(r.Context(), u, actions[i].UUID)
 		if err != nil {
 			return err
 		}
@@ -76,18 +76,18 @@ func (s *Server) bundleActions(w http.ResponseWriter, r *http.Request, u store.U
 	return rest.WriteDocument(w, data, nil)
 }
 
-func (s *Server) act(ctx context.Context, u store.User, a action) error {
+func (s *Bundles) act(ctx context.Context, u store.User, a action) error {
 	if a.Type == actionWrite {
-		if err := s.contents.Running.Write(ctx, a.UUID, *a.Subpath, *a.String); err != nil {
+		if err := s.config.Contents.Running.Write(ctx, a.UUID, *a.Subpath, *a.String); err != nil {
 			return err
 		}
 	}
-	leave, err := s.takeTurn(ctx, u)
+	leave, err := s.config.TakeTurn(ctx, u)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	_, err = s.Store.Change(ctx, a.UUID, func(b *store.Bundle) error {
+	_, err = s.config.Store.Change(ctx, a.UUID, func(b *store.Bundle) error {
 		if a.Type == actionWrite {
 			b.Metadata["actions"] = append(b.Metadata.Strings("actions"), actionWrite+"\t"+*a.Subpath+"\t"+*a.String)
 			return checkTextSize(b.Metadata, rest.Deref(b.Command))
@@ -99,7 +99,7 @@ func (s *Server) act(ctx context.Context, u store.User, a action) error {
 		return nil
 	})
 	if err == nil {
-		s.changes.Add(a.UUID)
+		s.config.Changed(a.UUID)
 	}
 	return err
 }

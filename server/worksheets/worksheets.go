@@ -1,20 +1,42 @@
-package server
+package worksheets
 
 import (
-	"context"
 	"errors"
+	"log/slog"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server/access"
+	"github.com/cl-slurm/cl-slurm/server/contents"
+	"github.com/cl-slurm/cl-slurm/server/present"
 	"github.com/cl-slurm/cl-slurm/server/rest"
+	"github.com/cl-slurm/cl-slurm/server/search"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-func (s *Server) worksheetRoutes() []rest.Route {
+// Config has what Worksheets needs. All fields are required.
+type Config struct {
+	Log    *slog.Logger
+	Now    func() time.Time
+	Store  *store.Store
+	Access access.Access
+	Files  *contents.Files
+}
+
+// Worksheets serves worksheets, and shows them as lines and blocks.
+type Worksheets struct{ config Config }
+
+// New returns Worksheets.
+func New(c Config) *Worksheets { return &Worksheets{c} }
+
+// Routes returns the routes for worksheets.
+func (s *Worksheets) Routes() []rest.Route {
+	return append(s.worksheetRoutes(), s.interpretRoutes()...)
+}
+
+func (s *Worksheets) worksheetRoutes() []rest.Route {
 	return []rest.Route{
 		{Pattern: "GET /worksheets", Serve: s.findWorksheets, Public: true, Differs: "searches do not tell the owner of an anonymous worksheet; .count and .sum are refused, since cl cannot show them"},
 		{Pattern: "POST /worksheets", Serve: s.createWorksheets},
@@ -77,14 +99,14 @@ func worksheetOwner(w store.Worksheet, have int) string {
 
 // findWorksheets returns the worksheets that the query's specs name, or else those that it searches
 // for by keywords (codalab/rest/worksheets.py: fetch_worksheets).
-func (s *Server) findWorksheets(w http.ResponseWriter, r *http.Request, u store.User) error {
+func (s *Worksheets) findWorksheets(w http.ResponseWriter, r *http.Request, u store.User) error {
 	q := r.URL.Query()
 	if len(q["specs"]) == 0 {
-		return bounded(s.searchWorksheets)(w, r, u)
+		return search.Bounded(s.searchWorksheets)(w, r, u)
 	}
 	var found []store.Worksheet
 	for _, spec := range q["specs"] {
-		sheet, err := s.access.ResolveWorksheet(r.Context(), u, spec)
+		sheet, err := s.config.Access.ResolveWorksheet(r.Context(), u, spec)
 		if err != nil {
 			return err
 		}
@@ -94,22 +116,22 @@ func (s *Server) findWorksheets(w http.ResponseWriter, r *http.Request, u store.
 }
 
 // writeWorksheets answers with worksheets, and the related objects that the query includes.
-func (s *Server) writeWorksheets(w http.ResponseWriter, r *http.Request, u store.User, sheets []store.Worksheet) error {
+func (s *Worksheets) writeWorksheets(w http.ResponseWriter, r *http.Request, u store.User, sheets []store.Worksheet) error {
 	ctx := r.Context()
 	include, err := rest.Includes(r.URL.Query(), "owner", "group_permissions")
 	if err != nil {
 		return err
 	}
-	have, err := s.access.WorksheetPermissions(ctx, u, sheets...)
+	have, err := s.config.Access.WorksheetPermissions(ctx, u, sheets...)
 	if err != nil {
 		return err
 	}
 	objects, uuids, owners := []codalab.Object{}, []string{}, []string{}
-	related := relations{objects: map[string]codalab.Object{}}
+	related := present.Relations{Objects: map[string]codalab.Object{}}
 	for _, sheet := range sheets {
 		o := worksheetObject(sheet, have[sheet.UUID])
 		objects, uuids, owners = append(objects, o), append(uuids, sheet.UUID), append(owners, worksheetOwner(sheet, have[sheet.UUID]))
-		related.objects[sheet.UUID] = o
+		related.Objects[sheet.UUID] = o
 	}
 	if include["group_permissions"] {
 		if err := s.addWorksheetPermissions(ctx, u, uuids, &related); err != nil {
@@ -117,18 +139,18 @@ func (s *Server) writeWorksheets(w http.ResponseWriter, r *http.Request, u store
 		}
 	}
 	if include["owner"] {
-		users, err := s.userObjects(ctx, owners)
+		users, err := present.UserObjects(ctx, s.config.Store, owners)
 		if err != nil {
 			return err
 		}
-		related.included = append(related.included, users...)
+		related.Included = append(related.Included, users...)
 	}
-	return rest.WriteDocument(w, objects, related.included)
+	return rest.WriteDocument(w, objects, related.Included)
 }
 
 // createWorksheets creates worksheets that everybody may read (codalab/rest/worksheets.py:
 // create_worksheets).
-func (s *Server) createWorksheets(w http.ResponseWriter, r *http.Request, u store.User) error {
+func (s *Worksheets) createWorksheets(w http.ResponseWriter, r *http.Request, u store.User) error {
 	objects, err := rest.ReadObjects(w, r)
 	if err != nil {
 		return err
@@ -145,11 +167,11 @@ func (s *Server) createWorksheets(w http.ResponseWriter, r *http.Request, u stor
 		if err := checkWorksheetName(u, in.Name); err != nil {
 			return err
 		}
-		now := store.Time{Time: s.Now()}
+		now := store.Time{Time: s.config.Now()}
 		sheets = append(sheets, store.Worksheet{UUID: codalab.NewUUID(), Name: in.Name, OwnerID: u.ID, Created: now, Modified: now})
 		names = append(names, in.Name)
 	}
-	err = s.Store.AddWorksheets(r.Context(), sheets...)
+	err = s.config.Store.AddWorksheets(r.Context(), sheets...)
 	if errors.Is(err, store.ErrExists) {
 		return rest.Refuse(http.StatusBadRequest, "Worksheet with name %s already exists", strings.Join(names, " or "))
 	}
@@ -166,7 +188,7 @@ func (s *Server) createWorksheets(w http.ResponseWriter, r *http.Request, u stor
 // checkWorksheetName refuses names that a user cannot give to a worksheet
 // (codalab/rest/worksheets.py: ensure_unused_worksheet_name).
 func checkWorksheetName(u store.User, name string) error {
-	if err := checkGroupName(name); err != nil {
+	if err := access.CheckGroupName(name); err != nil {
 		return err
 	}
 	if strings.HasPrefix(name, access.HomePrefix) && name != access.HomePrefix+u.Name {
@@ -177,13 +199,13 @@ func checkWorksheetName(u store.User, name string) error {
 
 // worksheet returns one worksheet, and the related objects that the query includes
 // (codalab/rest/worksheets.py: fetch_worksheet).
-func (s *Server) worksheet(w http.ResponseWriter, r *http.Request, u store.User) error {
+func (s *Worksheets) worksheet(w http.ResponseWriter, r *http.Request, u store.User) error {
 	ctx := r.Context()
 	include, err := rest.Includes(r.URL.Query(), "owner", "group_permissions", "items", "items.bundle", "items.bundle.owner", "items.subworksheet")
 	if err != nil {
 		return err
 	}
-	sheet, have, err := s.access.OpenWorksheet(ctx, u, r.PathValue("uuid"), store.PermissionRead)
+	sheet, have, err := s.config.Access.OpenWorksheet(ctx, u, r.PathValue("uuid"), store.PermissionRead)
 	if err != nil {
 		return err
 	}
@@ -191,7 +213,7 @@ func (s *Server) worksheet(w http.ResponseWriter, r *http.Request, u store.User)
 	attributes.Permission, attributes.PermissionSpec = &have, access.PermissionSpec(have)
 	var items []store.Item
 	if include["items"] {
-		if items, err = s.Store.Items(ctx, sheet.UUID); err != nil {
+		if items, err = s.config.Store.Items(ctx, sheet.UUID); err != nil {
 			return err
 		}
 	}
@@ -199,7 +221,7 @@ func (s *Server) worksheet(w http.ResponseWriter, r *http.Request, u store.User)
 		attributes.LastItemID = &item.ID
 	}
 	object := attributes.object(sheet, have)
-	related := relations{objects: map[string]codalab.Object{sheet.UUID: object}}
+	related := present.Relations{Objects: map[string]codalab.Object{sheet.UUID: object}}
 	owners := []string{}
 	if include["owner"] {
 		owners = append(owners, worksheetOwner(sheet, have))
@@ -209,33 +231,15 @@ func (s *Server) worksheet(w http.ResponseWriter, r *http.Request, u store.User)
 			return err
 		}
 	}
-	related.add(sheet.UUID, "items", "worksheet-items", itemObjects(items))
+	related.Add(sheet.UUID, "items", "worksheet-items", itemObjects(items))
 	itemOwners, err := s.addItemRelations(ctx, u, items, include, &related)
 	if err != nil {
 		return err
 	}
 	owners = append(owners, itemOwners...)
-	users, err := s.userObjects(ctx, owners)
+	users, err := present.UserObjects(ctx, s.config.Store, owners)
 	if err != nil {
 		return err
 	}
-	return rest.WriteDocument(w, object, append(related.included, users...))
-}
-
-// userObjects returns the public attributes of users, without duplicates. It skips empty ids.
-func (s *Server) userObjects(ctx context.Context, ids []string) ([]codalab.Object, error) {
-	ids = slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return id == "" })
-	slices.Sort(ids)
-	ids = slices.Compact(ids)
-	found, err := s.Store.UsersByID(ctx, ids)
-	if err != nil {
-		return nil, err
-	}
-	var objects []codalab.Object
-	for _, id := range ids {
-		if u, ok := found[id]; ok {
-			objects = append(objects, codalab.NewObject("users", id, publicAttributes(u)))
-		}
-	}
-	return objects, nil
+	return rest.WriteDocument(w, object, append(related.Included, users...))
 }

@@ -1,4 +1,4 @@
-package server
+package accounts
 
 import (
 	"encoding/json"
@@ -10,6 +10,8 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/termtext"
+	"github.com/cl-slurm/cl-slurm/server/access"
+	"github.com/cl-slurm/cl-slurm/server/present"
 	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
@@ -54,7 +56,7 @@ func (e userEdit) apply(u *store.User) error {
 		if !codalab.IsName(*e.UserName) {
 			return rest.Refuse(http.StatusBadRequest, "User name characters must be alphanumeric, underscores, periods, or dashes.")
 		}
-		if err := checkNameSize(*e.UserName); err != nil {
+		if err := access.CheckNameSize(*e.UserName); err != nil {
 			return err
 		}
 		u.Name = *e.UserName
@@ -97,7 +99,7 @@ func (e userEdit) apply(u *store.User) error {
 
 // patchOwnUser changes what users tell of themselves (codalab/rest/users.py:
 // update_authenticated_user).
-func (s *Server) patchOwnUser(w http.ResponseWriter, r *http.Request, u store.User) error {
+func (s *Accounts) patchOwnUser(w http.ResponseWriter, r *http.Request, u store.User) error {
 	edits, _, err := readUserEdits(w, r)
 	if err != nil {
 		return err
@@ -109,11 +111,11 @@ func (s *Server) patchOwnUser(w http.ResponseWriter, r *http.Request, u store.Us
 	if u, err = s.changeUser(r, u.ID, edits[0]); err != nil {
 		return err
 	}
-	return rest.WriteDocument(w, codalab.NewObject("users", u.ID, privateAttributes(u)), nil)
+	return rest.WriteDocument(w, codalab.NewObject("users", u.ID, present.PrivateAttributes(u)), nil)
 }
 
 // patchUsers changes one user's account for root (codalab/rest/users.py: update_users).
-func (s *Server) patchUsers(w http.ResponseWriter, r *http.Request, u store.User) error {
+func (s *Accounts) patchUsers(w http.ResponseWriter, r *http.Request, u store.User) error {
 	if !u.Root() {
 		return rest.Refuse(http.StatusForbidden, "Only root user can update other users.")
 	}
@@ -125,7 +127,7 @@ func (s *Server) patchUsers(w http.ResponseWriter, r *http.Request, u store.User
 	if err != nil {
 		return err
 	}
-	return rest.WriteDocument(w, []codalab.Object{userObject(u, other)}, nil)
+	return rest.WriteDocument(w, []codalab.Object{present.UserObject(u, other)}, nil)
 }
 
 // readUserEdits reads the change of one user.
@@ -144,8 +146,8 @@ func readUserEdits(w http.ResponseWriter, r *http.Request) (edits []userEdit, id
 	return []userEdit{e}, []string{objects[0].ID}, nil
 }
 
-func (s *Server) changeUser(r *http.Request, id string, e userEdit) (store.User, error) {
-	u, err := s.Store.ChangeUser(r.Context(), id, e.apply)
+func (s *Accounts) changeUser(r *http.Request, id string, e userEdit) (store.User, error) {
+	u, err := s.config.Store.ChangeUser(r.Context(), id, e.apply)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		err = rest.Refuse(http.StatusNotFound, "User with ID %s not found", id)
@@ -156,7 +158,7 @@ func (s *Server) changeUser(r *http.Request, id string, e userEdit) (store.User,
 }
 
 // deleteUsers deletes users who own nothing (codalab/rest/users.py: delete_user).
-func (s *Server) deleteUsers(w http.ResponseWriter, r *http.Request, u store.User) error {
+func (s *Accounts) deleteUsers(w http.ResponseWriter, r *http.Request, u store.User) error {
 	ids, err := rest.ReadIDs(w, r, "users")
 	if err != nil {
 		return err
@@ -170,7 +172,7 @@ func (s *Server) deleteUsers(w http.ResponseWriter, r *http.Request, u store.Use
 		}
 	}
 	for _, id := range ids {
-		owned, err := s.Store.DeleteUser(r.Context(), id)
+		owned, err := s.config.Store.DeleteUser(r.Context(), id)
 		if errors.Is(err, store.ErrNotFound) {
 			return rest.Refuse(http.StatusNotFound, "User %s not found", id)
 		}

@@ -1,4 +1,4 @@
-package server
+package worksheets
 
 import (
 	"context"
@@ -14,10 +14,11 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/contents"
 	"github.com/cl-slurm/cl-slurm/server/interpret"
 	"github.com/cl-slurm/cl-slurm/server/rest"
+	"github.com/cl-slurm/cl-slurm/server/search"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-func (s *Server) interpretRoutes() []rest.Route {
+func (s *Worksheets) interpretRoutes() []rest.Route {
 	return []rest.Route{
 		{Pattern: "GET /interpret/worksheet/{uuid}", Serve: s.interpretWorksheet, Public: true, Differs: "a mistake in one item becomes a block that tells of it; regular expressions are RE2; files, tables and searches are bounded"},
 		{Pattern: "POST /interpret/genpath-table-contents", Serve: s.interpretTable, Public: true, Differs: "bounded, as above"},
@@ -29,13 +30,13 @@ func (s *Server) interpretRoutes() []rest.Route {
 
 // interpretWorksheet shows a worksheet in blocks (codalab/rest/interpret.py:
 // fetch_interpreted_worksheet).
-func (s *Server) interpretWorksheet(w http.ResponseWriter, r *http.Request, u store.User) error {
+func (s *Worksheets) interpretWorksheet(w http.ResponseWriter, r *http.Request, u store.User) error {
 	ctx, q := r.Context(), r.URL.Query()
 	brief, err := rest.BoolParam(q, "brief", false)
 	if err != nil {
 		return err
 	}
-	sheet, have, err := s.access.OpenWorksheet(ctx, u, r.PathValue("uuid"), store.PermissionRead)
+	sheet, have, err := s.config.Access.OpenWorksheet(ctx, u, r.PathValue("uuid"), store.PermissionRead)
 	if err != nil {
 		return err
 	}
@@ -70,7 +71,7 @@ func withMeta(object any) (map[string]json.RawMessage, error) {
 
 // interpretTable fills in the cells of a table (codalab/rest/interpret.py:
 // interpret_genpath_table_contents).
-func (s *Server) interpretTable(w http.ResponseWriter, r *http.Request, u store.User) error {
+func (s *Worksheets) interpretTable(w http.ResponseWriter, r *http.Request, u store.User) error {
 	var in struct {
 		Contents []map[string]json.RawMessage `json:"contents"`
 	}
@@ -85,7 +86,7 @@ func (s *Server) interpretTable(w http.ResponseWriter, r *http.Request, u store.
 }
 
 // interpretFiles reads genpaths of files (codalab/rest/interpret.py: interpret_file_genpaths).
-func (s *Server) interpretFiles(w http.ResponseWriter, r *http.Request, u store.User) error {
+func (s *Worksheets) interpretFiles(w http.ResponseWriter, r *http.Request, u store.User) error {
 	var in struct {
 		Queries []interpret.Query `json:"queries"`
 	}
@@ -101,13 +102,13 @@ func (s *Server) interpretFiles(w http.ResponseWriter, r *http.Request, u store.
 
 // setLines replaces the items of a worksheet by those that a person has written as lines
 // (codalab/rest/worksheets.py: update_worksheet_raw).
-func (s *Server) setLines(w http.ResponseWriter, r *http.Request, u store.User) error {
+func (s *Worksheets) setLines(w http.ResponseWriter, r *http.Request, u store.User) error {
 	ctx := r.Context()
 	text, err := rest.ReadBody(w, r)
 	if err != nil {
 		return err
 	}
-	sheet, err := s.access.Changeable(ctx, u, r.PathValue("uuid"))
+	sheet, err := s.config.Access.Changeable(ctx, u, r.PathValue("uuid"))
 	if err != nil {
 		return err
 	}
@@ -117,10 +118,10 @@ func (s *Server) setLines(w http.ResponseWriter, r *http.Request, u store.User) 
 	}
 	parsed, err := interpret.ParseForm(lines, interpret.Resolver{
 		Bundle: func(spec string) (string, error) {
-			return s.access.ResolveBundle(ctx, u, sheet.UUID, spec)
+			return s.config.Access.ResolveBundle(ctx, u, sheet.UUID, spec)
 		},
 		Worksheet: func(spec string) (string, error) {
-			found, err := s.access.ResolveWorksheet(ctx, u, spec)
+			found, err := s.config.Access.ResolveWorksheet(ctx, u, spec)
 			return found.UUID, shownMistake(err)
 		},
 	})
@@ -138,7 +139,7 @@ func (s *Server) setLines(w http.ResponseWriter, r *http.Request, u store.User) 
 		}
 		items = append(items, item)
 	}
-	if err := s.Store.ReplaceItems(ctx, sheet.UUID, items, store.Time{Time: s.Now()}); err != nil {
+	if err := s.config.Store.ReplaceItems(ctx, sheet.UUID, items, store.Time{Time: s.config.Now()}); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -164,11 +165,11 @@ func shownMistake(err error) error {
 }
 
 // interpreter shows worksheets to a user.
-func (s *Server) interpreter(u store.User) interpret.Interpreter {
+func (s *Worksheets) interpreter(u store.User) interpret.Interpreter {
 	return interpret.Interpreter{
-		Log: s.Log,
+		Log: s.config.Log,
 		Read: func(ctx context.Context, uuid, path string, limit int64) (data []byte, err error) {
-			data, err = s.contents.Files.Start(ctx, u, uuid, path, limit)
+			data, err = s.config.Files.Start(ctx, u, uuid, path, limit)
 			return data, readError(err)
 		},
 		SearchBundles: func(ctx context.Context, words []string) (interpret.BundleSearch, error) {
@@ -196,17 +197,17 @@ func readError(err error) error {
 }
 
 // searchShown finds bundles for a directive of a worksheet.
-func (s *Server) searchShown(ctx context.Context, u store.User, words []string) (interpret.BundleSearch, error) {
-	ctx, done := context.WithTimeout(ctx, searchTime)
+func (s *Worksheets) searchShown(ctx context.Context, u store.User, words []string) (interpret.BundleSearch, error) {
+	ctx, done := context.WithTimeout(ctx, search.Limit)
 	defer done()
-	q, err := s.readSearch(ctx, u, words)
+	q, err := search.Read(ctx, s.config.Access, u, words)
 	if err != nil {
 		return interpret.BundleSearch{}, err
 	}
 	if q.Aggregate() {
-		n, err := s.Store.MeasureBundles(ctx, u, q)
+		n, err := s.config.Store.MeasureBundles(ctx, u, q)
 		if err != nil {
-			return interpret.BundleSearch{}, searchError(err)
+			return interpret.BundleSearch{}, search.Error(err)
 		}
 		text := "0"
 		if n != nil {
@@ -214,12 +215,12 @@ func (s *Server) searchShown(ctx context.Context, u store.User, words []string) 
 		}
 		return interpret.BundleSearch{Aggregate: &text}, nil
 	}
-	uuids, err := s.Store.SearchBundles(ctx, u, q)
+	uuids, err := s.config.Store.SearchBundles(ctx, u, q)
 	if err == nil {
-		err = checkFound(len(uuids))
+		err = search.CheckFound(len(uuids))
 	}
 	if err != nil {
-		return interpret.BundleSearch{}, searchError(err)
+		return interpret.BundleSearch{}, search.Error(err)
 	}
 	shown, err := s.shownBundles(ctx, u, uuids)
 	var found interpret.BundleSearch
@@ -232,19 +233,19 @@ func (s *Server) searchShown(ctx context.Context, u store.User, words []string) 
 }
 
 // searchShownWorksheets finds worksheets for a directive of a worksheet.
-func (s *Server) searchShownWorksheets(ctx context.Context, u store.User, words []string) ([]interpret.WorksheetInfo, error) {
-	ctx, done := context.WithTimeout(ctx, searchTime)
+func (s *Worksheets) searchShownWorksheets(ctx context.Context, u store.User, words []string) ([]interpret.WorksheetInfo, error) {
+	ctx, done := context.WithTimeout(ctx, search.Limit)
 	defer done()
-	q, err := s.readSearch(ctx, u, words)
+	q, err := search.Read(ctx, s.config.Access, u, words)
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.Store.SearchWorksheets(ctx, u, q)
+	found, err := s.config.Store.SearchWorksheets(ctx, u, q)
 	if err == nil {
-		err = checkFound(len(found))
+		err = search.CheckFound(len(found))
 	}
 	if err != nil {
-		return nil, searchError(err)
+		return nil, search.Error(err)
 	}
 	shown, err := s.shownWorksheets(ctx, u, found)
 	return slices.Collect(func(yield func(interpret.WorksheetInfo) bool) {

@@ -1,4 +1,4 @@
-package server
+package bundles
 
 import (
 	"context"
@@ -37,7 +37,7 @@ func parseDeletion(q url.Values) (deletion, error) {
 
 // deleteBundles deletes bundles and answers with their uuids (codalab/rest/bundles.py:
 // delete_bundles).
-func (s *Server) deleteBundles(w http.ResponseWriter, r *http.Request, u store.User) error {
+func (s *Bundles) deleteBundles(w http.ResponseWriter, r *http.Request, u store.User) error {
 	ctx := r.Context()
 	how, err := parseDeletion(r.URL.Query())
 	if err != nil {
@@ -60,12 +60,12 @@ func (s *Server) deleteBundles(w http.ResponseWriter, r *http.Request, u store.U
 }
 
 // bundlesToDelete returns the bundles that a request deletes, or why it may not.
-func (s *Server) bundlesToDelete(ctx context.Context, u store.User, named []string, how deletion) ([]string, error) {
+func (s *Bundles) bundlesToDelete(ctx context.Context, u store.User, named []string, how deletion) ([]string, error) {
 	all, err := s.descendants(ctx, named, math.MaxInt)
 	if err != nil {
 		return nil, err
 	}
-	found, have, err := s.access.BundlesFor(ctx, u, all)
+	found, have, err := s.config.Access.BundlesFor(ctx, u, all)
 	if err != nil {
 		return nil, err
 	}
@@ -88,11 +88,11 @@ func (s *Server) bundlesToDelete(ctx context.Context, u store.User, named []stri
 			return nil, err
 		}
 	}
-	hosts, err := s.Store.HostsOf(ctx, all)
+	hosts, err := s.config.Store.HostsOf(ctx, all)
 	if err != nil {
 		return nil, err
 	}
-	may, err := s.access.WorksheetPermissions(ctx, u, slices.Concat(slices.Collect(maps.Values(hosts))...)...)
+	may, err := s.config.Access.WorksheetPermissions(ctx, u, slices.Concat(slices.Collect(maps.Values(hosts))...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -165,13 +165,13 @@ func checkHosts(uuid string, hosts []store.Worksheet, may map[string]int, force 
 }
 
 // deleteAll deletes bundles, or only their contents.
-func (s *Server) deleteAll(ctx context.Context, uuids []string, dataOnly bool) error {
-	defer s.changes.Add(uuids...)
+func (s *Bundles) deleteAll(ctx context.Context, uuids []string, dataOnly bool) error {
+	defer s.config.Changed(uuids...)
 	if !dataOnly {
-		return s.Store.DeleteBundles(ctx, uuids, store.Time{Time: s.Now()}, deletable)
+		return s.config.Store.DeleteBundles(ctx, uuids, store.Time{Time: s.config.Now()}, deletable)
 	}
 	for _, uuid := range uuids {
-		_, err := s.Store.Change(ctx, uuid, func(b *store.Bundle) error {
+		_, err := s.config.Store.Change(ctx, uuid, func(b *store.Bundle) error {
 			stored.Become(b, stored.Plan(*b).Empty())
 			return deletable(*b)
 		})

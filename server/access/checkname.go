@@ -1,0 +1,39 @@
+package access
+
+import (
+	"net/http"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/rest"
+)
+
+// CheckName refuses a name that a bundle cannot have (codalab/lib/spec_util.py: check_name).
+func CheckName(name string) error {
+	if codalab.IsName(name) {
+		return CheckNameSize(name)
+	}
+	return rest.Refuse(http.StatusBadRequest, "Invalid name '%s'. Name must start with a letter or underscore and can only contain letters, digits, underscores, periods, and dashes.", name)
+}
+
+// CheckGroupName refuses a name that a worksheet or group cannot have (codalab/rest/schemas.py:
+// validate_name).
+func CheckGroupName(name string) error {
+	if codalab.IsName(name) {
+		return CheckNameSize(name)
+	}
+	return rest.Refuse(http.StatusBadRequest, `Names must match ^[a-zA-Z_][a-zA-Z0-9_\.\-]*$, was %s`, name)
+}
+
+// maxName bounds names, as CodaLab's own database does, and maxKey the keys of dependencies. Indexes of
+// PostgreSQL hold rows of 2.7 kB.
+const (
+	maxName = 255
+	MaxKey  = 1024
+)
+
+func CheckNameSize(name string) error {
+	if len(name) > maxName {
+		return rest.Refuse(http.StatusBadRequest, "A name may have %d bytes, not %d", maxName, len(name))
+	}
+	return nil
+}

@@ -1,0 +1,96 @@
+package accounts
+
+import (
+	"errors"
+	"net/http"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/access"
+	"github.com/cl-slurm/cl-slurm/server/contents"
+	"github.com/cl-slurm/cl-slurm/server/present"
+	"github.com/cl-slurm/cl-slurm/server/rest"
+	"github.com/cl-slurm/cl-slurm/server/search"
+	"github.com/cl-slurm/cl-slurm/server/store"
+)
+
+// Config has what Accounts needs. All fields are required.
+type Config struct {
+	Store  *store.Store
+	Access access.Access
+	Quotas *contents.Quotas
+}
+
+// Accounts serves users and groups.
+type Accounts struct{ config Config }
+
+// New returns Accounts.
+func New(c Config) *Accounts { return &Accounts{c} }
+
+// Routes returns the routes for users and groups.
+func (s *Accounts) Routes() []rest.Route { return append(s.userRoutes(), s.groupRoutes()...) }
+
+func (s *Accounts) userRoutes() []rest.Route {
+	return []rest.Route{
+		{Pattern: "GET /user", Serve: s.ownUser, Worker: true, WorkerToken: true, Differs: "last_login is the last sign-in by any program; CodaLab counts only those on its web page"},
+		{Pattern: "PATCH /user", Serve: s.patchOwnUser},
+		{Pattern: "PATCH /user/increment_disk_used", Serve: s.incrementDiskUsed, Differs: "the user must be allowed to change the bundle; while an upload is under way nothing is written, since the server counts the bytes itself"},
+		{Pattern: "GET /users", Serve: search.Bounded(s.searchUsers), Public: true, Differs: "every user may search by what they see of a user; by mistake CodaLab refuses nearly all searches of users other than root. Email, quotas and use are for root"},
+		{Pattern: "GET /users/{user}", Serve: s.user, Public: true, Worker: true},
+		{Pattern: "PATCH /users", Serve: s.patchUsers, Differs: "there is no protected mode: has_access cannot be set. root sets email, but not disk_used and dates, which the server keeps"},
+		{Pattern: "DELETE /users", Serve: s.deleteUsers, Differs: "names at most 20 things of each kind that the user still owns"},
+	}
+}
+
+// ownUser returns the user (codalab/rest/users.py: fetch_authenticated_user).
+func (s *Accounts) ownUser(w http.ResponseWriter, _ *http.Request, u store.User) error {
+	attributes, root, protected := present.PrivateAttributes(s.config.Quotas.Live(u)), u.Root(), false
+	attributes.IsRootUser, attributes.ProtectedMode = &root, &protected
+	return rest.WriteDocument(w, codalab.NewObject("users", u.ID, attributes), nil)
+}
+
+// user returns the user with this id or name (codalab/rest/users.py: fetch_user).
+func (s *Accounts) user(w http.ResponseWriter, r *http.Request, u store.User) error {
+	name := r.PathValue("user")
+	other, err := s.config.Store.User(r.Context(), name)
+	if errors.Is(err, store.ErrNotFound) {
+		return rest.Refuse(http.StatusNotFound, "User %s not found", name)
+	}
+	if err != nil {
+		return err
+	}
+	return rest.WriteDocument(w, present.UserObject(u, other), nil)
+}
+
+// incrementDiskUsed counts bytes of an upload before they have arrived (codalab/rest/users.py:
+// increment_user_disk_used).
+func (s *Accounts) incrementDiskUsed(w http.ResponseWriter, r *http.Request, u store.User) error {
+	objects, err := rest.ReadObjects(w, r)
+	if err != nil {
+		return err
+	}
+	var in struct {
+		Increment  int64  `json:"disk_used_increment"`
+		BundleUUID string `json:"bundle_uuid"`
+	}
+	if len(objects) != 1 || objects[0].Decode(&in) != nil {
+		return rest.Refuse(http.StatusBadRequest, "The request must name one bundle and a number of bytes")
+	}
+	if in.Increment <= 0 || in.Increment > 1<<50 {
+		return rest.Refuse(http.StatusBadRequest, "Only positive disk increments are allowed, not %d", in.Increment)
+	}
+	b, err := s.config.Access.Writable(r.Context(), u, in.BundleUUID)
+	if err != nil {
+		return err
+	}
+	// An upload may have failed by now. cl finds that out from the answer to its upload, which it
+	// reads only if this request succeeds.
+	if !b.State.Final() {
+		if err := s.config.Quotas.Announce(r.Context(), b, in.Increment); err != nil {
+			return err
+		}
+	}
+	if u, err = s.config.Store.User(r.Context(), u.ID); err != nil {
+		return err
+	}
+	return rest.WriteDocument(w, []codalab.Object{codalab.NewObject("users", u.ID, present.PrivateAttributes(s.config.Quotas.Live(u)))}, nil)
+}

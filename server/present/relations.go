@@ -1,0 +1,35 @@
+package present
+
+import (
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/store"
+)
+
+// Relations are the objects of an answer, by id, to which relationships are added, and the related
+// objects.
+type Relations struct {
+	Objects  map[string]codalab.Object
+	Included []codalab.Object
+}
+
+// Add gives an object a relationship to others of one kind, and includes them.
+func (r *Relations) Add(id, name, kind string, related []codalab.Object) {
+	ids := make([]string, 0, len(related))
+	for _, o := range related {
+		ids = append(ids, o.ID)
+	}
+	r.Objects[id].Relationships[name] = codalab.ToMany(kind, ids)
+	r.Included = append(r.Included, related...)
+}
+
+// AddPermissions adds the permissions of groups to objects, except those that hide their owner: a group
+// may tell who that is.
+func (r *Relations) AddPermissions(u store.User, kind string, uuids []string, found map[string][]store.Permission) {
+	for _, uuid := range uuids {
+		list := found[uuid]
+		if string(r.Objects[uuid].Relationships["owner"].Data) == "null" {
+			list = nil
+		}
+		r.Add(uuid, "group_permissions", kind, ShownPermissions(u, kind, list))
+	}
+}

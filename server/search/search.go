@@ -1,0 +1,79 @@
+package search
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/access"
+	"github.com/cl-slurm/cl-slurm/server/keywords"
+	"github.com/cl-slurm/cl-slurm/server/rest"
+	"github.com/cl-slurm/cl-slurm/server/store"
+)
+
+// Limit is how long the database may take for a search. Anybody may search, and a condition
+// that no index serves reads all bundles.
+const Limit = 20 * time.Second
+
+// Bounded ends a search after Limit.
+func Bounded(search rest.Handler) rest.Handler {
+	return func(w http.ResponseWriter, r *http.Request, u store.User) error {
+		ctx, done := context.WithTimeout(r.Context(), Limit)
+		defer done()
+		err := search(w, r.WithContext(ctx), u)
+		if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return rest.Refuse(http.StatusBadRequest, "The search takes longer than %s; add a condition, such as .mine", codalab.FormatDuration(Limit))
+		}
+		return err
+	}
+}
+
+// Read reads the query parameters keywords. The groups in it become uuids.
+func Read(ctx context.Context, a access.Access, u store.User, words []string) (keywords.Query, error) {
+	q, err := keywords.Parse(words)
+	if err != nil {
+		return keywords.Query{}, Error(err)
+	}
+	for _, t := range q.Terms {
+		if t.Key != "group" {
+			continue
+		}
+		for i, spec := range t.Values {
+			group, err := a.VisibleGroup(ctx, u, string(spec))
+			if err != nil {
+				return keywords.Query{}, err
+			}
+			t.Values[i] = keywords.Value(group)
+		}
+	}
+	q.Limit = min(q.Limit, store.MaxFound+1)
+	return q, nil
+}
+
+// Error makes a refusal of a search that cannot be read.
+func Error(err error) error {
+	var no *keywords.Error
+	if errors.As(err, &no) {
+		return rest.Refuse(http.StatusBadRequest, "%s", no.Error())
+	}
+	return err
+}
+
+// CheckFound refuses to answer with a part of what the client asked for, which it could take for all
+// of it.
+func CheckFound(n int) error {
+	if n > store.MaxFound {
+		return rest.Refuse(http.StatusBadRequest, "More than %d match; ask for them in parts, with .limit and .offset", store.MaxFound)
+	}
+	return nil
+}
+
+// WriteNumber answers with the number that a search asks for.
+func WriteNumber(w http.ResponseWriter, name string, q keywords.Query, n *keywords.Number) error {
+	if n == nil { // the total of nothing
+		return rest.WriteMeta(w, name, nil)
+	}
+	return rest.WriteMeta(w, name, keywords.Format(q.Format, *n))
+}

@@ -1,0 +1,75 @@
+package sharing
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/access"
+	"github.com/cl-slurm/cl-slurm/server/present"
+	"github.com/cl-slurm/cl-slurm/server/rest"
+	"github.com/cl-slurm/cl-slurm/server/store"
+)
+
+// Set sets permissions of groups on objects of a kind, after check has accepted each
+// object.
+func Set(w http.ResponseWriter, r *http.Request, a access.Access, kind string,
+	check func(context.Context, string) error, set func(context.Context, store.Permission) error,
+) error {
+	objects, err := rest.ReadObjects(w, r)
+	if err != nil {
+		return err
+	}
+	var wanted []store.Permission
+	for _, o := range objects { // check all before setting any
+		p, err := requestedPermission(o, kind)
+		if err == nil {
+			err = check(r.Context(), p.Object)
+		}
+		if err != nil {
+			return err
+		}
+		group, err := a.Group(r.Context(), p.GroupUUID)
+		if err != nil {
+			return err
+		}
+		p.GroupUUID, p.GroupName = group.UUID, group.Name
+		wanted = append(wanted, p)
+	}
+	answer := []codalab.Object{}
+	for _, p := range wanted {
+		if err := set(r.Context(), p); err != nil {
+			return err
+		}
+		answer = append(answer, present.PermissionObject(kind+"-permissions", p))
+	}
+	return rest.WriteDocument(w, answer, nil)
+}
+
+// requestedPermission reads a request for a permission on an object of a kind.
+func requestedPermission(o codalab.Object, kind string) (store.Permission, error) {
+	var in struct {
+		Permission *int   `json:"permission"`
+		Spec       string `json:"permission_spec"`
+	}
+	if o.Decode(&in) != nil {
+		return store.Permission{}, rest.Refuse(http.StatusBadRequest, "permission must be 0, 1 or 2")
+	}
+	if in.Permission == nil {
+		n, ok := map[string]int{
+			"n": store.PermissionNone, "none": store.PermissionNone, "r": store.PermissionRead, "read": store.PermissionRead,
+			"a": store.PermissionAll, "all": store.PermissionAll,
+		}[in.Spec]
+		if !ok {
+			return store.Permission{}, rest.Refuse(http.StatusBadRequest, "One of either permission or permission_spec must be provided.")
+		}
+		in.Permission = &n
+	}
+	if *in.Permission < store.PermissionNone || *in.Permission > store.PermissionAll {
+		return store.Permission{}, rest.Refuse(http.StatusBadRequest, "permission must be 0, 1 or 2, not %d", *in.Permission)
+	}
+	object, objectErr := access.LinkedID(o, kind)
+	group, groupErr := access.LinkedID(o, "group")
+	return store.Permission{Object: object, GroupUUID: group, Permission: *in.Permission}, errors.Join(objectErr, groupErr)
+}
