@@ -12,7 +12,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/hub"
 )
 
-// metrics are what /metrics tells.
+// metrics has the counts of /metrics.
 type metrics struct {
 	registry *prometheus.Registry
 	requests *prometheus.CounterVec

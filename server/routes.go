@@ -21,7 +21,7 @@ func (s *Server) routes() []rest.Route {
 	return all
 }
 
-// absent are the routes of CodaLab's own server that this one does not have, and why.
+// absent returns the routes of CodaLab's own server that this one does not have, each with the reason.
 func absent() map[string]string {
 	const (
 		page   = "only the web page calls it"
@@ -56,13 +56,13 @@ func absent() map[string]string {
 	}
 }
 
-// Call is a way to call a server, and how this server stands to CodaLab's own.
+// Call is one call of CodaLab's REST API, compared with CodaLab's own server.
 type Call struct {
 	Pattern string
 	// Public calls need no sign-in. Worker calls are those that worker accounts may make, WorkerToken calls
 	// those that a worker token allows.
 	Public, Worker, WorkerToken bool
-	// Verdict is "same", "differs" or "absent"; Why says how or why.
+	// Verdict is "same", "differs" or "absent". Why lists the differences, or gives the reason for the absence.
 	Verdict, Why string
 }
 

@@ -48,16 +48,16 @@ type Config struct {
 	FetchPrivate contents.FetchPrivate
 	// RequireSignIn refuses all requests of users who have not signed in.
 	RequireSignIn bool
-	// Hold is how long a check-in waits for messages; default 5 s.
+	// Hold is the time for which a check-in waits for messages; default 5 s.
 	Hold time.Duration
-	// WorkerTimeout is how long after its last check-in a worker counts as gone; default 60 s.
+	// WorkerTimeout is the time after its last check-in at which a worker counts as gone; default 60 s.
 	WorkerTimeout time.Duration
 	// PasswordCost is the work of hashing a password; default DefaultPasswordCost.
 	PasswordCost PasswordCost
 	// BehindProxy takes clients' addresses from the header X-Forwarded-For, which a proxy in front of
 	// the server must set.
 	BehindProxy bool
-	// TransferTimeout is how long a client may take to send or accept 64 KiB; default 5 min.
+	// TransferTimeout is the time within which a client must send or accept 64 KiB; default 5 min.
 	TransferTimeout time.Duration
 	// WorkerProgram is the path of the cl-worker that the server hands out; empty for none.
 	WorkerProgram string
@@ -99,7 +99,7 @@ type Server struct {
 	// changes are told of every change of a bundle.
 	changes *schedule.Changes
 	metrics *metrics
-	// workerCode is what it hands out of WorkerProgram.
+	// workerCode has the archive of WorkerProgram that clients download.
 	workerCode workerCode
 	// writes shares the places to change something among users.
 	writes *turns.Turns

@@ -1,5 +1,5 @@
-// Package access finds the objects that requests name, for users who may do with them what they ask for.
-// It reads the store, and writes nothing but home worksheets at their first use.
+// Package access finds the objects that requests name, and refuses users who lack the permission. It reads
+// the store, and writes nothing but home worksheets at their first use.
 //
 // Root and the owner may do everything with a bundle or a worksheet. Other users may do what groups grant
 // them (package store). The account of a program that runs bundles for others has permissions on the runs

@@ -45,12 +45,12 @@ func (s *Accounts) searchUsers(w http.ResponseWriter, r *http.Request, u store.U
 	return rest.WriteDocument(w, objects, nil)
 }
 
-// checkUserKeys refuses keys of which only root may know. CodaLab's own server has a list of keys for
-// others (codalab/rest/users.py: USER_ACCESSIBLE_KEYWORDS), but wants each keyword to have all of
-// them, and so refuses every search of theirs, "cl uls" without words too. What "cl uls --help"
-// promises is this: others search by what they see of a user, and the shares of quotas and the last
-// login are for root. disk_used is in the list, but others do not see it of a user; a search by it
-// would tell.
+// checkUserKeys refuses keys that only root may search by. CodaLab's own server has a list of keys for other
+// users (codalab/rest/users.py: USER_ACCESSIBLE_KEYWORDS), but by mistake wants each keyword to have all of
+// them, and so refuses all their searches, even "cl uls" without words. This server keeps the promise of
+// "cl uls --help": other users search by the attributes that they can see, and only root by shares of
+// quotas and the last login. disk_used is in the list, but other users cannot see it, and a search by it
+// would give it away.
 func checkUserKeys(u store.User, q keywords.Query) error {
 	if u.Root() {
 		return nil

@@ -97,7 +97,7 @@ func (e userEdit) apply(u *store.User) error {
 	return nil
 }
 
-// patchOwnUser changes what users tell of themselves (codalab/rest/users.py:
+// patchOwnUser changes the user's own account (codalab/rest/users.py:
 // update_authenticated_user).
 func (s *Accounts) patchOwnUser(w http.ResponseWriter, r *http.Request, u store.User) error {
 	edits, _, err := readUserEdits(w, r)

@@ -82,8 +82,8 @@ func (s *Accounts) incrementDiskUsed(w http.ResponseWriter, r *http.Request, u s
 	if err != nil {
 		return err
 	}
-	// An upload may have failed by now. cl finds that out from the answer to its upload, which it
-	// reads only if this request succeeds.
+	// The upload may have failed already. Then cl must read the answer to its upload, and it does so only
+	// if this request succeeds.
 	if !b.State.Final() {
 		if err := s.config.Quotas.Announce(r.Context(), b, in.Increment); err != nil {
 			return err

@@ -86,7 +86,7 @@ func (s *Bundles) createBundles(w http.ResponseWriter, r *http.Request, u store.
 	return rest.WriteDocument(w, answer, nil)
 }
 
-// readPlace returns where new bundles are wanted.
+// readPlace returns the place at which a client wants new bundles.
 func readPlace(q url.Values) (store.Place, error) {
 	at := store.Place{Worksheet: q.Get("worksheet"), Behind: q.Get("shadow")}
 	if after := q.Get("after_sort_key"); after != "" {
@@ -101,7 +101,7 @@ func readPlace(q url.Values) (store.Place, error) {
 	return at, err
 }
 
-// checkNew returns the bundle that a client requests, or what is wrong with the request.
+// checkNew returns the bundle that a client requests, or refuses it.
 func (s *Bundles) checkNew(ctx context.Context, u store.User, o codalab.Object, waits bool) (store.Bundle, error) {
 	var in newBundle
 	if err := o.Decode(&in); err != nil {
@@ -197,8 +197,8 @@ func (s *Bundles) addDependencies(ctx context.Context, u store.User, in newBundl
 	return b, nil
 }
 
-// maxText bounds what clients write into a bundle beside its contents, which no quota counts. Every
-// listing of bundles reads it.
+// maxText bounds a bundle's metadata and command, in bytes. No quota counts them, and every listing of
+// bundles reads them.
 const maxText = 256 << 10
 
 // checkTextSize refuses metadata and a command that are too long.

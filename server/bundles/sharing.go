@@ -10,14 +10,14 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// addGroupPermissions adds what groups may do with each bundle.
+// addGroupPermissions adds the permissions of groups on each bundle.
 func (s *Bundles) addGroupPermissions(ctx context.Context, u store.User, uuids []string, to *present.Relations) error {
 	found, err := s.config.Store.BundlePermissions(ctx, uuids)
 	to.AddPermissions(u, "bundle-permissions", uuids, found)
 	return err
 }
 
-// setBundlePermissions sets what groups may do with bundles (codalab/rest/bundles.py:
+// setBundlePermissions sets the permissions of groups on bundles (codalab/rest/bundles.py:
 // set_bundle_permissions).
 func (s *Bundles) setBundlePermissions(w http.ResponseWriter, r *http.Request, u store.User) error {
 	return sharing.Set(w, r, s.config.Access, "bundle", func(ctx context.Context, uuid string) error {

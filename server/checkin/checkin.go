@@ -17,7 +17,6 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/plan"
 	"github.com/cl-slurm/cl-slurm/server/present"
 	"github.com/cl-slurm/cl-slurm/server/rest"
-	"github.com/cl-slurm/cl-slurm/server/signin"
 	"github.com/cl-slurm/cl-slurm/server/store"
 	"github.com/cl-slurm/cl-slurm/server/stored"
 )
@@ -130,13 +129,13 @@ const (
 // checkOffer bounds a check-in, or refuses it.
 func (s *CheckIns) checkOffer(key plan.Worker, in *codalab.CheckIn, ofSite bool) error {
 	for _, text := range []string{key.ID, in.Tag, in.Hostname, in.Instance} {
-		if len(text) > signin.MaxText {
-			return rest.Refuse(http.StatusBadRequest, "A worker's id, tag, host name and instance may have %d bytes each", signin.MaxText)
+		if len(text) > rest.MaxWorkerText {
+			return rest.Refuse(http.StatusBadRequest, "A worker's id, tag, host name and instance may have %d bytes each", rest.MaxWorkerText)
 		}
 	}
-	words := strings.ToValidUTF8(in.Closed[:min(len(in.Closed), signin.MaxText)], "")
+	words := strings.ToValidUTF8(in.Closed[:min(len(in.Closed), rest.MaxWorkerText)], "")
 	in.Closed = strings.TrimRight(termtext.OneLine(words), " .") // a sentence of the server's ends with it
-	short := slices.DeleteFunc(in.Dependencies, func(d [2]string) bool { return len(d[0])+len(d[1]) > signin.MaxText })
+	short := slices.DeleteFunc(in.Dependencies, func(d [2]string) bool { return len(d[0])+len(d[1]) > rest.MaxWorkerText })
 	in.Dependencies = slices.Clone(short[:min(len(short), maxDependencies)])
 	in.Nodes = slices.Clone(in.Nodes[:min(len(in.Nodes), maxNodes)])
 	if !ofSite && s.config.Hub.Others(key) >= maxOwnWorkers {
@@ -165,7 +164,7 @@ func (s *CheckIns) servedGroup(ctx context.Context, u store.User, in codalab.Che
 	return g.UUID, nil
 }
 
-// holdEnding is how long a check-in of a worker that ends is held: it waits for the answer.
+// holdEnding is the time for which a check-in of a worker that ends is held: the worker waits for the answer.
 const holdEnding = 200 * time.Millisecond
 
 // awaitMessages waits for messages, a newer check-in of the worker, or the end of Config.Hold. It does
@@ -192,8 +191,8 @@ func (s *CheckIns) awaitMessages(ctx context.Context, p *hub.Poll, ending bool) 
 	}
 }
 
-// messages returns the messages that are due. It reads each run from the store, so that it
-// does not hand out one that another worker has meanwhile.
+// messages returns the messages that are due. It reads each run from the store, because another worker
+// may have it since the hub was told.
 func (s *CheckIns) messages(ctx context.Context, p *hub.Poll) ([]codalab.Message, error) {
 	duties, messages := p.Due(s.config.Now())
 	var starting []string

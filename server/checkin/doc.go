@@ -1,6 +1,6 @@
 // Package checkin serves workers by CodaLab's protocol: it applies the reports in their check-ins, answers
-// with messages, and gives claims. Package hub has the workers, and package plan decides what a report makes
-// of a bundle.
+// with messages, and gives claims. Package hub has the workers, and package plan applies a report
+// to a bundle.
 //
 // The server holds a check-in while there is no message for the worker. While a check-in is held, CodaLab's
 // worker starts and ends no runs, so the server does not hold those of a worker with a doorbell.

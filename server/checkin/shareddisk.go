@@ -47,7 +47,7 @@ type adoptions struct {
 
 	mu     sync.Mutex
 	byName map[string]*adoption
-	// missing is when the server first found no results.
+	// missing has the times at which the server first found no results, by directory.
 	missing map[string]time.Time
 }
 
@@ -60,11 +60,11 @@ type adoption struct {
 }
 
 const (
-	// adoptWait is how long a check-in waits for walks. The worker reports the end again
+	// adoptWait is the time for which a check-in waits for walks. Its worker reports the end again
 	// later.
 	adoptWait = 2 * time.Second
-	// adoptLate is how long the server waits for a network disk to show the results of a
-	// command that has run. After that the run has none.
+	// adoptLate is the time within which a network disk must show the results of a command that has
+	// run. After that the run has none.
 	adoptLate = time.Minute
 )
 
@@ -146,7 +146,7 @@ func (a *adoptions) wait() {
 	a.walks.Wait()
 }
 
-// end forgets an adoption, and returns for how long the server has waited for results in vain; 0 if it
+// end forgets an adoption, and returns the time for which the server has waited for results in vain; 0 if it
 // need not wait.
 func (a *adoptions) end(name string, settled bool, now time.Time) time.Duration {
 	a.mu.Lock()

@@ -156,7 +156,7 @@ func parseURL(text string) (*url.URL, error) {
 	return u, checkScheme(u)
 }
 
-// fetch opens what a URL leads to. Its contents are taken as they come, without decoding them. The
+// fetch opens the contents of a URL, as they come, without decoding them. The
 // caller closes the stream, which ends with an error if no 64 KiB come within the Fetcher's timeout.
 func (s *Fetcher) fetch(ctx context.Context, u *url.URL) (stream io.ReadCloser, name string, err error) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -179,7 +179,7 @@ func (s *Fetcher) fetch(ctx context.Context, u *url.URL) (stream io.ReadCloser, 
 	return body, urlName(u), nil
 }
 
-// fetchFailed is why a URL could not be fetched, for the user.
+// fetchFailed returns an error that tells the user the reason for which a URL could not be fetched.
 func fetchFailed(err error) error {
 	var outer *url.Error
 	if errors.As(err, &outer) {

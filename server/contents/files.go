@@ -31,7 +31,7 @@ func (s *Files) routes() []rest.Route {
 	}
 }
 
-// location is where a target is after following its path through dependencies.
+// location is a target whose path leads through no dependency.
 type location struct {
 	store.Bundle
 	path string // in the bundle's contents; empty for all of them
@@ -42,9 +42,9 @@ func (p location) target() codalab.Target {
 }
 
 // locate follows a target through the dependencies of bundles, which the user must be able to
-// read (codalab/lib/download_manager.py: get_target_info). For a worker account, which reads the inputs
-// of its runs, the owner of such a run must be able to read what the inputs depend on; for a worker token,
-// its user.
+// read (codalab/lib/download_manager.py: get_target_info). A worker account reads the inputs of its runs.
+// The bundles on which those inputs depend must be readable for the owner of such a run. A worker token
+// reads the same inputs, and the user of the token must be able to read their dependencies.
 func (s *Files) locate(ctx context.Context, u store.User, uuid, subpath string) (location, error) {
 	if u.OnlyWorker != "" {
 		if _, err := s.access.Readable(ctx, u, uuid); err != nil {
@@ -295,7 +295,7 @@ func (s *Files) addLocation(w http.ResponseWriter, r *http.Request, u store.User
 	return rest.WriteDocument(w, []any{map[string]any{"type": "bundle_locations", "attributes": attributes}}, nil)
 }
 
-// bundleStores answers that there are no stores beside the server's disk (codalab/rest/bundles.py:
+// bundleStores answers that there are no stores but the server's disk (codalab/rest/bundles.py:
 // _fetch_bundle_stores).
 func (s *Files) bundleStores(w http.ResponseWriter, r *http.Request, _ store.User) error {
 	if name := r.URL.Query().Get("name"); name != "" {
@@ -313,8 +313,8 @@ func (s *Files) addBundleStore(_ http.ResponseWriter, _ *http.Request, u store.U
 }
 
 // DiskPath returns the path of a bundle's contents. It is empty for a bundle without
-// contents, and for a link that leads out of LinkRoots: a user who creates a link must not
-// choose what a worker mounts.
+// contents, and for a link that leads out of the link roots, because a worker mounts the path, and a user
+// must not choose any path.
 func (s *Files) DiskPath(b store.Bundle) string {
 	link := b.Metadata.String("link_url")
 	if link == "" {

@@ -50,7 +50,7 @@ func newGitProxy(ctx context.Context, f FetchPrivate, reserve func(int64) error)
 	return p, nil
 }
 
-// close ends the proxy, and returns what failed in it.
+// close ends the proxy, and returns its first failure.
 func (p *gitProxy) close() error {
 	_ = p.server.Close() // of connections that nobody uses
 	p.mu.Lock()
@@ -111,7 +111,7 @@ func (p *gitProxy) fail(err error) {
 	}
 }
 
-// take reserves what came in.
+// take reserves n bytes that came in.
 func (p *gitProxy) take(n int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -127,7 +127,7 @@ type reservedConn struct {
 	proxy *gitProxy
 }
 
-// Read fails if what came in exceeds the quota.
+// Read fails if the bytes exceed the quota.
 func (c reservedConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if n > 0 {

@@ -41,7 +41,7 @@ type Makers struct {
 // Wait waits until no bundle is being made.
 func (s *Makers) Wait() { s.all.Wait() }
 
-// begin records that a bundle is being made, and how to stop that. It returns false if it is already.
+// begin records that a bundle is being made; stop ends that. It returns false if it is being made already.
 func (s *Makers) begin(uuid string, stop context.CancelFunc) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,7 +100,7 @@ func (s *Makers) Start(ctx context.Context, uuid string) ([]string, error) {
 }
 
 // make makes a bundle, or fails it. making ends when the bundle is killed: then nothing of it remains.
-// If the server stops meanwhile, and ctx ends, the next one makes it.
+// ctx ends when the server stops: then the next server makes the bundle.
 func (s *Makers) make(ctx, making context.Context, b store.Bundle) {
 	leave, err := s.copying.Take(making, turns.Party{Owner: b.OwnerID})
 	if err == nil {
@@ -162,7 +162,7 @@ func (s *Makers) copyDependencies(ctx context.Context, b store.Bundle, to *os.Ro
 		if err != nil {
 			return err
 		}
-		// Nobody changes what the server itself has stored. A worker may still write to its results.
+		// Contents that the server itself has stored do not change. A worker may still write to its results.
 		linked := p.Metadata.String("link_url") == "" && p.Contents != p.ResultsName()
 		c := copier{ctx: ctx, from: from, to: to, room: room, linked: linked, left: &entries}
 		err = errors.Join(c.copyTarget(at, path.Join(store.ContentsPath, d.ChildPath)), from.Close())
@@ -190,7 +190,7 @@ type copier struct {
 	left     *int // entries
 }
 
-// copyTarget copies what is at a path to another, which must be free.
+// copyTarget copies a file or a directory to a path, which must be free.
 func (c copier) copyTarget(at, to string) error {
 	info, err := c.from.Lstat(at)
 	if err != nil {

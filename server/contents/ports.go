@@ -24,9 +24,9 @@ func (s *Ports) routes() []rest.Route {
 	return routes
 }
 
-// netcat sends a text to a port of a running bundle's container, and answers with what comes back.
-// As on CodaLab's own server, whoever may read a bundle may do that: owners show demonstrations so
-// (codalab/rest/bundles.py: _netcat_bundle).
+// netcat sends a text to a port of a running bundle's container, and answers with the container's answer.
+// As on CodaLab's own server, every user who may read a bundle may do that, because owners show
+// demonstrations in this way (codalab/rest/bundles.py: _netcat_bundle).
 func (s *Ports) netcat(w http.ResponseWriter, r *http.Request, u store.User) error {
 	b, err := s.access.Readable(r.Context(), u, r.PathValue("uuid"))
 	if err != nil {
@@ -55,7 +55,7 @@ func (s *Ports) netcat(w http.ResponseWriter, r *http.Request, u store.User) err
 	return nil
 }
 
-// guardBrowser keeps a browser from running what comes from a bundle.
+// guardBrowser keeps a browser from running an answer of a bundle.
 func guardBrowser(h http.Header) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Content-Security-Policy", "sandbox")

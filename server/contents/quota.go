@@ -14,8 +14,7 @@ import (
 )
 
 // Quotas reserves disk quota for contents that are being written. disk_used in the store counts
-// only contents that bundles have. What is reserved is kept in memory, since a crash ends the
-// uploads under way.
+// only contents that bundles have. Reservations are in memory, since a crash ends the uploads.
 type Quotas struct {
 	store *store.Store
 
@@ -23,8 +22,8 @@ type Quotas struct {
 	accounts map[string]*account // by owner
 }
 
-// account is what one owner's uploads have reserved. Its lock is held while contents that were
-// reserved become counted, so that no bytes count twice.
+// account has the reservations of one owner's uploads. Its lock is held while reserved contents
+// become counted, so that no bytes count twice.
 type account struct {
 	open int // reservations; guarded by the lock of quotas
 
@@ -44,7 +43,7 @@ type reservation struct {
 	ended   bool
 }
 
-// quotaError means that contents exceed what is left of their owner's disk quota.
+// quotaError means that contents exceed the rest of their owner's disk quota.
 type quotaError struct{ left int64 }
 
 // Error is a sentence of CodaLab's own server (codalab/model/bundle_model.py: enforce_disk_quota).
@@ -75,7 +74,7 @@ func (s *Quotas) leave(ownerID string, a *account) {
 	}
 }
 
-// written returns how much of an owner's quota uploads under way have used.
+// written returns the bytes that an owner's uploads under way have written.
 func (s *Quotas) written(ownerID string) int64 {
 	a := s.account(ownerID)
 	defer s.leave(ownerID, a)
@@ -134,8 +133,8 @@ func (r *reservation) takeLocked(n int64) error {
 	return nil
 }
 
-// left returns how much the owner's uploads under way may hold together. The present contents of
-// their bundles will be replaced, so they do not count.
+// left returns the bytes that the owner's uploads under way may hold together. They replace the present
+// contents of their bundles, so those do not count.
 func (r *reservation) left() (int64, error) {
 	owner, err := r.quotas.store.User(r.ctx, r.ownerID)
 	if err != nil {
@@ -149,7 +148,7 @@ func (r *reservation) left() (int64, error) {
 	return left, err
 }
 
-// room returns how much the reservation may still take now.
+// room returns the bytes that the reservation may still take now.
 func (r *reservation) room() (int64, error) {
 	r.account.mu.Lock()
 	defer r.account.mu.Unlock()
@@ -157,7 +156,7 @@ func (r *reservation) room() (int64, error) {
 	return max(0, left-r.account.uploads.Written), err
 }
 
-// rewind says that what was written is to be replaced by what follows. It stays reserved.
+// rewind forgets the bytes that were written, because others replace them. They stay reserved.
 func (r *reservation) rewind() {
 	r.account.mu.Lock()
 	defer r.account.mu.Unlock()
@@ -184,7 +183,7 @@ func (r *reservation) settle(size int64, count func() error) error {
 	return nil
 }
 
-// end gives back what is reserved. It may be called again.
+// end gives the reservation back. It may be called again.
 func (r *reservation) end() {
 	r.account.mu.Lock()
 	defer r.account.mu.Unlock()
@@ -203,7 +202,7 @@ func (r *reservation) endLocked() {
 	r.quotas.leave(r.ownerID, r.account)
 }
 
-// reader returns a reader of in that takes what it reads.
+// reader returns a reader of in that reserves the bytes that it reads.
 func (r *reservation) reader(in io.Reader) io.Reader { return reservingReader{in, r} }
 
 type reservingReader struct {

@@ -130,7 +130,7 @@ func (g *gitProgram) run(ctx context.Context, stdout io.Writer, env []string, ar
 	return fmt.Errorf("%w (%w)", gitFailure(ctx, err), err)
 }
 
-// gitFailure is why git failed, for the user.
+// gitFailure returns an error that tells the user the reason for which git failed.
 func gitFailure(ctx context.Context, err error) error {
 	const notFound = 127 // prlimit(1) found no such program
 	var failed *command.Error

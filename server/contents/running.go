@@ -16,14 +16,14 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// refuseNow refuses what only a run's worker can do, and what it may do later. The status is 404: for
-// another one, CodaLab's own cl shows nothing of a bundle whose worker is away, and for 404 all but its
-// files (codalab/lib/bundle_cli.py: print_target_info).
+// refuseNow refuses a request that only a run's worker can serve, and may serve later. The status is 404:
+// then CodaLab's own cl leaves out the files of the bundle, and for another status it shows nothing of the
+// bundle at all (codalab/lib/bundle_cli.py: print_target_info).
 func refuseNow(format string, args ...any) error {
 	return &rest.RefusalError{Status: http.StatusNotFound, Message: fmt.Sprintf(format, args...), RetryAfter: hub.AwayAfter}
 }
 
-// AwayRefusal refuses what the worker of a run has to do, which is away.
+// AwayRefusal refuses a request that needs the worker of a run, because the worker is away.
 func (s *Running) AwayRefusal(b store.Bundle) error {
 	silent := s.hub.Silent(plan.Worker(b.Worker), s.now()).Truncate(time.Second)
 	return refuseNow("Worker %s, which has bundle %s, has not been heard of for %s. The run itself may go on. Its files can be read and written when the worker is back.",

@@ -77,8 +77,8 @@ func (s *Uploads) storeBody(ctx context.Context, in *store.Upload, body io.Reade
 	return in.File(room.reader(body))
 }
 
-// storeZip unpacks a zip archive. The archive and what it holds are on the disk at the same time;
-// the larger of the two counts against the quota.
+// storeZip unpacks a zip archive. The archive and its files are on the disk at the same time. The larger of
+// the two counts against the quota.
 func (s *Uploads) storeZip(ctx context.Context, in *store.Upload, body io.Reader, limits tarstream.Limits, room *reservation) error {
 	leave := func() {}
 	defer func() { leave() }()

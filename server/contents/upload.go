@@ -100,7 +100,7 @@ func (s *Uploads) upload(w http.ResponseWriter, r *http.Request, u store.User) e
 }
 
 // errFinal refuses to change the contents of a bundle that has ended. CodaLab's client repeats a
-// request that failed, and shows only the last answer, so this one says why the first one failed.
+// request that failed, and shows only the last answer, so this answer repeats the reason of the first.
 func errFinal(b store.Bundle) error {
 	message := "Contents cannot be modified, bundle already finalized."
 	if failure := b.Metadata.String("failure_message"); strings.HasPrefix(failure, "Upload failed: ") {
@@ -109,8 +109,8 @@ func errFinal(b store.Bundle) error {
 	return rest.Refuse(http.StatusForbidden, "%s", message)
 }
 
-// receive stores the contents, if there are any, and changes the bundle's state, also for a client that
-// has gone meanwhile. What it fetches by URL ends with the client's request.
+// receive stores the contents, if there are any, and changes the bundle's state, even if the client goes
+// away. A fetch by URL ends with the client's request.
 func (s *Uploads) receive(r *http.Request, b store.Bundle, up uploadRequest) error {
 	client := r.Context()
 	ctx := context.WithoutCancel(client)
@@ -129,7 +129,7 @@ func (s *Uploads) receive(r *http.Request, b store.Bundle, up uploadRequest) err
 	}, up.finish)
 }
 
-// storeURL stores what the server fetches.
+// storeURL stores the contents of a URL.
 func (s *Uploads) storeURL(ctx context.Context, in *store.Upload, up uploadRequest, room *reservation) error {
 	if len(up.urls) > 1 {
 		return badContents("Exactly one url must be provided.")
@@ -163,8 +163,8 @@ func (up uploadRequest) finish(b *store.Bundle) error {
 	return nil
 }
 
-// storeContents makes what fill writes a bundle's contents, all of it or nothing, within the quota
-// of the bundle's owner. In the same transaction it calls finish, which may refuse it.
+// storeContents stores the contents that fill writes, all of them or nothing, within the quota
+// of the bundle's owner. In the same transaction it calls finish, which may refuse them.
 func (s *Uploads) storeContents(ctx context.Context, b store.Bundle,
 	fill func(*store.Upload, *reservation) error, finish func(*store.Bundle) error,
 ) error {

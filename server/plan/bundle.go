@@ -26,7 +26,7 @@ type Bundle struct {
 	Worker Worker
 	// Assigned is the time at which the run was assigned to Worker.
 	Assigned time.Time
-	// ChargedTime is how many more seconds count against the owner's time quota.
+	// ChargedTime is the number of seconds by which the last report raises the owner's time_used.
 	ChargedTime int64
 	// KillMessage tells the worker why it must kill the run; empty if it must not.
 	KillMessage string

@@ -1,6 +1,6 @@
-// Package plan makes the server's decisions: what becomes of a bundle, which worker gets which run,
-// why a run waits, and what a quota allows. It has no store, no HTTP, no clock and no lock. Values go
-// in, values come out, and now is an argument.
+// Package plan makes the server's decisions: it changes the states of bundles, matches runs with workers,
+// words the reason for which a run waits, and applies quotas. It has no store, no HTTP, no clock and no
+// lock. Values go in, values come out, and now is an argument.
 //
 // # States of a bundle
 //
@@ -21,8 +21,8 @@
 //	(any but a final one) ──its contents are uploaded──► ready | failed | killed
 //
 // Dataset and program bundles begin as uploading, bundles that link to data as ready, and run and make
-// bundles as created. Those without dependencies, which need not wait, begin as staged. A run that its worker
-// has claimed stays as it is when a user kills it: the worker ends it, and reports that.
+// bundles as created. Those without dependencies, which need not wait, begin as staged. When a
+// user kills a run that its worker has claimed, its state stays: the worker ends the run, and reports that.
 //
 // A method of Bundle returns the bundle as it is after a transition. A transition that does not apply,
 // because another one came first, returns the bundle as it was. The caller gives the stored bundle, in a

@@ -13,7 +13,7 @@ type Offer struct {
 	Worker Worker
 	// Group is the uuid of the group that the worker serves; empty for none.
 	Group string
-	// Serves decides whose runs the worker takes besides those of its user.
+	// Serves has the users other than Worker.User whose runs the worker takes.
 	Serves Clientele
 	Tag    string
 	// Exclusive workers take only runs that name their tag.
@@ -36,12 +36,12 @@ type Offer struct {
 	SharedDisk   bool
 }
 
-// Clientele says whose runs a worker takes. Only its user's run on a user's worker, and
+// Clientele decides whose runs a worker takes. Every worker takes the runs of its user. Also
 //
-//   - everybody's run on root's, as on CodaLab's own server;
-//   - on a worker account's those of the owners and groups in its scopes;
-//   - on a group's those of its members on which the worker's user has all permissions, because the
-//     worker's user sees what a run reads and writes.
+//   - a worker of root takes everybody's runs, as on CodaLab's own server;
+//   - a worker of a worker account takes those of the owners and groups in its scopes;
+//   - a worker for a group takes those of the group's members on which the worker's user has all
+//     permissions, because the worker's user sees the files that a run reads and writes.
 type Clientele struct {
 	Everybody bool
 	Owners    map[string]bool // by id

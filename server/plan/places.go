@@ -78,7 +78,7 @@ func (v *places) choose(run *Waiting) (*Offer, string) {
 		}
 	}
 	if best == nil && !slices.ContainsFunc(served, func(o *Offer) bool { return o.Closed || o.largeEnough(run) }) {
-		// It would wait without end. The run fails at once if a worker says why.
+		// The run would wait without end. It fails at once if a worker takes and refuses it.
 		if i := slices.IndexFunc(served, func(o *Offer) bool { return o.refusesItself(run) && mine(o) }); i >= 0 {
 			best = served[i]
 		}

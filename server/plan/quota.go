@@ -9,7 +9,7 @@ import (
 const moreQuota = " To apply for more quota, please visit the following link: " +
 	"https://codalab-worksheets.readthedocs.io/en/latest/FAQ/#how-do-i-request-more-disk-quota-or-time-quota"
 
-// Quota is the quota of a user and what of it is used. Times are in seconds, disk in bytes.
+// Quota has the quotas of a user, and their used parts. Times are in seconds, disk in bytes.
 type Quota struct {
 	Time, TimeUsed int64
 	Disk, DiskUsed int64

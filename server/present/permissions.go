@@ -6,7 +6,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// PermissionObject is what a group may do with an object, as clients see it (codalab/rest/schemas.py:
+// PermissionObject returns a group's permission on an object, as clients see it (codalab/rest/schemas.py:
 // BundlePermissionSchema).
 func PermissionObject(kind string, p store.Permission) codalab.Object {
 	o := codalab.NewObject(kind, p.Object+"/"+p.GroupUUID, map[string]any{

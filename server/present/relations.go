@@ -23,7 +23,7 @@ func (r *Relations) Add(id, name, kind string, related []codalab.Object) {
 }
 
 // AddPermissions adds the permissions of groups to objects, except those that hide their owner: a group
-// may tell who that is.
+// may give the owner away.
 func (r *Relations) AddPermissions(u store.User, kind string, uuids []string, found map[string][]store.Permission) {
 	for _, uuid := range uuids {
 		list := found[uuid]

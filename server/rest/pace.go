@@ -18,11 +18,11 @@ const (
 	drainTime   = 10 * time.Minute
 	drainBytes0 = 16 << 20
 	drainTime0  = 20 * time.Second
-	// lastRead is how long net/http may read a body that the server has given up.
+	// lastRead is the time for which net/http may read a body that the server has given up.
 	lastRead = 5 * time.Second
 )
 
-// Paced serves requests whose bodies and answers must keep to the pace: 64 KiB within every, by the clock now.
+// Paced serves requests whose bodies and answers must keep to the pace: PaceStep bytes within the time every, by the clock now.
 func Paced(next http.Handler, every time.Duration, now func() time.Time) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p := pace{control: http.NewResponseController(w), now: now, every: every}
@@ -34,7 +34,7 @@ func Paced(next http.Handler, every time.Duration, now func() time.Time) http.Ha
 			p.readWithin(p.every)
 		}
 		next.ServeHTTP(&pacedWriter{ResponseWriter: w, pace: p}, r)
-		// net/http sends what is still buffered, and reads on to find the next request.
+		// net/http sends the rest of its buffer, and reads on to find the next request.
 		p.writeWithin(p.every)
 		if r.Body == body && !errors.Is(body.ended, io.EOF) {
 			p.readWithin(lastRead)
@@ -125,9 +125,10 @@ func (w *pacedWriter) Write(p []byte) (int, error) {
 	}
 }
 
-// Drain reads what is left of a request's body before its answer is sent, within bounds.
+// Drain reads the rest of a request's body before its answer is sent, within bounds.
 // CodaLab's client reads the answer only after it has sent the whole body, and would see a
-// broken connection otherwise. known means that the client has signed in. A client that waits for "100 Continue" gets the answer at once.
+// broken connection otherwise. A client that waits for "100 Continue" gets the answer at once. known means
+// that the client has signed in.
 func Drain(w http.ResponseWriter, r *http.Request, known bool) {
 	body, ok := r.Body.(*pacedBody)
 	if !ok || body.ended != nil || !body.read && r.Header.Get("Expect") != "" {

@@ -21,15 +21,15 @@ type Route struct {
 	Public bool
 	// Worker routes also serve worker accounts (store.User.IsWorker). The others refuse them.
 	Worker bool
-	// WorkerToken routes also serve worker tokens (store.User.OnlyWorker): where the path names a worker, that
-	// of the token. The others refuse them.
+	// WorkerToken routes also serve worker tokens (store.User.OnlyWorker). If the path names a worker, it must
+	// be the token's. The others refuse them.
 	WorkerToken bool
-	// Waits is set for routes that wait for others, for an upload's client or for a worker: they do not
-	// keep a place to change something meanwhile.
+	// Waits is set for routes that wait for an upload's client or for a worker. They do not hold their user's
+	// turn to change something while they wait.
 	Waits bool
 	// Audited is set for a route of workers whose requests are in the audit log like those of users.
 	Audited bool
-	// Differs says how the route differs from that of CodaLab's own server; empty if it does not.
+	// Differs lists the differences from the route of CodaLab's own server; empty if there are none.
 	Differs string
 }
 
@@ -46,9 +46,9 @@ func (one Route) Admit(r *http.Request, u store.User) error {
 	return nil
 }
 
-// Changes reports whether a route changes what users have, so that its requests are in the audit log.
-// Those of workers and the parts of an upload are not: there are too many, and what they did stands in
-// the bundles. Nor are those to containers, which change nothing here.
+// Changes reports whether a route changes objects of users, so that its requests are in the audit log.
+// The log leaves out requests of workers and parts of uploads: there are too many, and the bundles show
+// their results. It also leaves out requests to containers, which change nothing here.
 func (one Route) Changes() bool {
 	method, path, _ := strings.Cut(one.Pattern, " ")
 	switch {

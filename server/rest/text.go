@@ -4,6 +4,10 @@ import (
 	"slices"
 )
 
+// MaxWorkerText bounds a worker's id, and the other texts that the server keeps of a worker in memory, in
+// bytes.
+const MaxWorkerText = 256
+
 // Distinct returns the different texts of a list, without the empty one.
 func Distinct(list []string) []string {
 	list = slices.Clone(list)

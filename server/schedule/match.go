@@ -73,7 +73,7 @@ func (s *Scheduler) ownersQuotas(ctx context.Context, runs map[string]*plan.Wait
 	return quotas, err
 }
 
-// setClientele sets whose runs the workers take, as far as these runs are concerned.
+// setClientele fills in the Serves of offers, for these runs.
 func (s *Scheduler) setClientele(ctx context.Context, offers []plan.Offer, runs map[string]*plan.Waiting) error {
 	served := services{store: s.config.Store, runs: runs, found: map[[2]string]plan.Clientele{}}
 	for i, o := range offers {
@@ -85,14 +85,14 @@ func (s *Scheduler) setClientele(ctx context.Context, offers []plan.Offer, runs 
 	return nil
 }
 
-// services finds out whose runs workers take.
+// services finds the clientele of workers.
 type services struct {
 	store *store.Store
 	runs  map[string]*plan.Waiting
 	found map[[2]string]plan.Clientele // by user and group
 }
 
-// of returns whose runs a user's worker takes that serves a group; an empty group is none.
+// of returns the clientele of a user's worker that serves a group; an empty group is none.
 func (v services) of(ctx context.Context, userID, group string) (plan.Clientele, error) {
 	key := [2]string{userID, group}
 	if known, ok := v.found[key]; ok {

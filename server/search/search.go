@@ -13,7 +13,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// Limit is how long the database may take for a search. Anybody may search, and a condition
+// Limit is the time within which the database must answer a search. Anybody may search, and a condition
 // that no index serves reads all bundles.
 const Limit = 20 * time.Second
 
@@ -61,8 +61,7 @@ func Error(err error) error {
 	return err
 }
 
-// CheckFound refuses to answer with a part of what the client asked for, which it could take for all
-// of it.
+// CheckFound refuses a search with too many results. The client could take a part of them for the whole.
 func CheckFound(n int) error {
 	if n > store.MaxFound {
 		return rest.Refuse(http.StatusBadRequest, "More than %d match; ask for them in parts, with .limit and .offset", store.MaxFound)

@@ -1,2 +1,2 @@
-// Package sharing serves the requests that set what groups may do with bundles and worksheets.
+// Package sharing serves the requests that set permissions of groups on bundles and worksheets.
 package sharing

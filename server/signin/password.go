@@ -14,7 +14,7 @@ import (
 	"golang.org/x/crypto/argon2"
 )
 
-// PasswordCost is how much work a check of a password is (RFC 9106, section 4).
+// PasswordCost is the work of one check of a password (RFC 9106, section 4).
 type PasswordCost struct {
 	Passes uint32
 	KiB    uint32 // of memory
@@ -39,8 +39,8 @@ func (c PasswordCost) hash(password string, salt []byte) string {
 		base64.RawStdEncoding.EncodeToString(salt), base64.RawStdEncoding.EncodeToString(sum))
 }
 
-// CheckPasswordHash returns what is wrong with a hash that was made elsewhere; nil if passwords can
-// be checked against it.
+// CheckPasswordHash returns an error unless passwords can be checked against a hash that was made
+// elsewhere.
 func CheckPasswordHash(hashed string) error {
 	if strings.HasPrefix(hashed, argonPrefix) {
 		_, _, err := parseArgon(hashed)

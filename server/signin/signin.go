@@ -64,7 +64,7 @@ type guesses struct {
 	failed map[string]*rate.Limiter
 }
 
-// bound is how many sign-ins may fail at once, and after what time one more may.
+// bound allows a burst of failed sign-ins, and one more after each interval every.
 type bound struct {
 	burst int
 	every time.Duration
@@ -79,7 +79,7 @@ func guessKeys(name, address string) map[string]bound {
 	}
 }
 
-// wait returns for how long sign-ins of a name from an address are refused; 0 if they are not.
+// wait returns the time for which sign-ins of a name from an address are refused; 0 if they are not.
 func (g *guesses) wait(name, address string, now time.Time) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()

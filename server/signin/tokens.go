@@ -17,7 +17,7 @@ import (
 const (
 	accessLife  = time.Hour
 	refreshLife = 30 * 24 * time.Hour
-	// refreshGrace is how long a refresh token stays valid after its first use: clients repeat
+	// refreshGrace is the time for which a refresh token stays valid after its first use: clients repeat
 	// a request after a second if its answer was lost.
 	refreshGrace = time.Minute
 )

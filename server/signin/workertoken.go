@@ -18,8 +18,8 @@ const (
 	maxWorkerTokens    = 10_000 // of one user
 )
 
-// addWorkerToken gives out a token by which one worker of the user can do what it needs, and nothing else:
-// check in, claim its runs, answer reads, read the inputs of its runs and write their results. CodaLab's own
+// addWorkerToken gives out a token for one worker of the user. With it the worker can check in, claim its
+// runs, answer reads, read the inputs of its runs and write their results, and nothing else. CodaLab's own
 // server has no such route.
 func (s *SignIns) addWorkerToken(w http.ResponseWriter, r *http.Request, u store.User) error {
 	var in codalab.WorkerTokenRequest
@@ -30,8 +30,8 @@ func (s *SignIns) addWorkerToken(w http.ResponseWriter, r *http.Request, u store
 	switch {
 	case in.Seconds < 1 || in.Seconds > longest:
 		return rest.Refuse(http.StatusBadRequest, "A worker token is valid for 1 to %d seconds", longest)
-	case len(worker) > MaxText:
-		return rest.Refuse(http.StatusBadRequest, "A worker's id may have %d bytes", MaxText)
+	case len(worker) > rest.MaxWorkerText:
+		return rest.Refuse(http.StatusBadRequest, "A worker's id may have %d bytes", rest.MaxWorkerText)
 	}
 	token, now := rand.Text()+rand.Text(), s.config.Now()
 	err := s.config.Store.AddWorkerToken(r.Context(), store.WorkerToken{
@@ -47,6 +47,3 @@ func (s *SignIns) addWorkerToken(w http.ResponseWriter, r *http.Request, u store
 	w.Header().Set("Pragma", "no-cache")
 	return rest.WriteJSON(w, http.StatusOK, codalab.WorkerToken{Token: token, Type: "Bearer", Seconds: in.Seconds, Scope: "worker"})
 }
-
-// MaxText bounds a worker's id, and the other texts that the server keeps of a worker in memory, in bytes.
-const MaxText = 256

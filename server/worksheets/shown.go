@@ -47,7 +47,7 @@ func (s *Worksheets) wholeWorksheet(ctx context.Context, u store.User, sheet sto
 	return whole, err
 }
 
-// shownGroups returns what groups may do with a worksheet, as far as a user may see that.
+// shownGroups returns the permissions of groups on a worksheet, as far as a user may see them.
 func (s *Worksheets) shownGroups(ctx context.Context, u store.User, sheet store.Worksheet, have int) ([]interpret.GroupPermission, error) {
 	shown := []interpret.GroupPermission{}
 	if worksheetOwner(sheet, have) == "" {

@@ -12,7 +12,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// addItemRelations adds what the query includes of a worksheet's items. It returns the owners of the
+// addItemRelations adds the related objects of a worksheet's items that the query includes. It returns the owners of the
 // bundles to include.
 func (s *Worksheets) addItemRelations(ctx context.Context, u store.User, items []store.Item, include map[string]bool, to *present.Relations) (owners []string, err error) {
 	if include["items.bundle"] {
