@@ -24,13 +24,14 @@ func CheckGroupName(name string) error {
 	return rest.Refuse(http.StatusBadRequest, `Names must match ^[a-zA-Z_][a-zA-Z0-9_\.\-]*$, was %s`, name)
 }
 
-// maxName bounds names, as CodaLab's own database does, and maxKey the keys of dependencies. Indexes of
+// maxName and MaxKey bound names and the keys of dependencies, in bytes. Indexes of
 // PostgreSQL hold rows of 2.7 kB.
 const (
 	maxName = 255
 	MaxKey  = 1024
 )
 
+// CheckNameSize refuses a name that is too long.
 func CheckNameSize(name string) error {
 	if len(name) > maxName {
 		return rest.Refuse(http.StatusBadRequest, "A name may have %d bytes, not %d", maxName, len(name))
