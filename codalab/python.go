@@ -52,9 +52,8 @@ func (f PythonFloat) MarshalJSON() ([]byte, error) {
 //
 // A json.Number keeps the difference between Python's int and float. A float64 does not, because
 // encoding/json makes one of both: PythonStr takes it for an int if it is whole and at most 2^53. The
-// keys of a dict come in the order of their texts, because a Go map has no order. Other types of Go than
-// those that encoding/json decodes to, PythonFloat, int, int64, []string and Metadata have the text that
-// package fmt gives them.
+// keys of a dict come in the order of their texts, because a Go map has no order. A value of a type that
+// JSON does not decode to, such as an int64 or a fmt.Stringer, has the text that package fmt gives it.
 func PythonStr(value any) string {
 	if text, ok := value.(string); ok {
 		return text
@@ -91,7 +90,7 @@ func writeRepr(out *strings.Builder, value any) {
 		writeDict(out, v)
 	case map[string]any:
 		writeDict(out, v)
-	default: // also PythonFloat, int and int64
+	default: // PythonFloat, int, int64 and types with a String method
 		_, _ = fmt.Fprint(out, v) // a Builder never fails
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
 // defaultMaxLines is the number of lines of a file that a block shows by default
@@ -192,7 +194,7 @@ func (b *builder) showGraph(arguments []string) error {
 	for _, e := range b.bundles {
 		shown := e.value(name)
 		if shown != nil {
-			shown = toText(shown)
+			shown = codalab.PythonStr(shown)
 		}
 		if err := b.countBytes(size(shown) + int64(len(path)) + 100); err != nil {
 			return err

@@ -170,10 +170,10 @@ func metadataValue(b codalab.Bundle, key string, value any) any {
 	}
 	for _, k := range codalab.MetadataKeys(b.Type) {
 		if k.Key == key && k.Type == codalab.TypeFloat {
-			return float(n)
+			return codalab.PythonFloat(n)
 		}
 	}
-	return wholeOrFloat(n)
+	return codalab.PythonNumber(n)
 }
 
 func metadataDict(b codalab.Bundle) map[string]any {

@@ -4,6 +4,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
 // post is a post-function: functions that are applied to a value one after another
@@ -46,7 +48,7 @@ func parseStep(text string) step {
 	word, arguments, _ := strings.Cut(text, " ")
 	switch {
 	case text == "str":
-		return func(value any) (any, bool) { return toText(value), true }
+		return func(value any) (any, bool) { return codalab.PythonStr(value), true }
 	case text == "date":
 		return ofNumber(dateText)
 	case text == "duration":
@@ -107,7 +109,7 @@ func parseAdd(arguments string) step {
 		dict, isDict := value.(map[string]any)
 		switch {
 		case !isDict:
-			return "arg (<class '" + typeName(value) + "'>) not a dictionary", false
+			return "arg (<class '" + codalab.PythonType(value) + "'>) not a dictionary", false
 		case !ok:
 			return fail(value)
 		}

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
 // conversion is one conversion of a Python format.
@@ -85,7 +87,7 @@ func (p printf) format(f float64) (string, bool) {
 	case 'd', 'i', 'u':
 		text, ok = p.whole(f)
 	case 's', 'r', 'a':
-		text = float(f).String()
+		text = codalab.PythonFloat(f).String()
 		if p.precision >= 0 {
 			text = text[:min(p.precision, len(text))]
 		}
@@ -106,7 +108,7 @@ func (p printf) whole(f float64) (string, bool) {
 
 func (p printf) real(f float64) string {
 	if math.IsNaN(f) || math.IsInf(f, 0) {
-		text := float(f).String()
+		text := codalab.PythonFloat(f).String()
 		if p.verb == 'E' || p.verb == 'F' || p.verb == 'G' {
 			text = strings.ToUpper(text)
 		}

@@ -3,6 +3,8 @@ package interpret
 import (
 	"path"
 	"strings"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
 // column is a column of a table: its heading, the genpath of its values, and their format.
@@ -46,7 +48,7 @@ func newColumn(words []string, from *string) (*column, error) {
 	case 3:
 		return &column{name: words[0], genpath: words[1], post: &words[2], from: from}, nil
 	}
-	return nil, &UsageError{"Invalid number of arguments: " + repr(words)}
+	return nil, &UsageError{"Invalid number of arguments: " + codalab.PythonRepr(words)}
 }
 
 const defaultSchema = "default"

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
 var errYAML = errors.New("no plain YAML")
@@ -112,7 +114,7 @@ func keyText(key any) string {
 	case bool:
 		return strconv.FormatBool(v)
 	}
-	return toText(key)
+	return codalab.PythonStr(key)
 }
 
 func (c *yamlConverter) merge(dict map[string]any, n *yaml.Node, depth int) error {
@@ -182,13 +184,13 @@ func plain(text string) any {
 		}
 	case yamlFloat.MatchString(text):
 		f, _ := strconv.ParseFloat(digits, 64) // infinite if it is too large
-		return float(f)
+		return codalab.PythonFloat(f)
 	case yamlInf.MatchString(text):
 		f, _ := strconv.ParseFloat(strings.ReplaceAll(text, ".", ""), 64)
-		return float(f)
+		return codalab.PythonFloat(f)
 	case yamlNaN.MatchString(text):
 		f, _ := strconv.ParseFloat("nan", 64)
-		return float(f)
+		return codalab.PythonFloat(f)
 	}
 	return text
 }

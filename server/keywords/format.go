@@ -27,20 +27,12 @@ func Total(f float64) Number { return Number{f, false} }
 // MarshalJSON writes the number as Python does.
 func (n Number) MarshalJSON() ([]byte, error) { return []byte(n.String()), nil }
 
-// String writes the number as Python's str does.
+// String returns Python's str() of the number.
 func (n Number) String() string {
 	if n.whole {
 		return strconv.FormatFloat(n.value, 'f', 0, 64)
 	}
-	form := byte('f')
-	if size := math.Abs(n.value); size != 0 && (size < 1e-4 || size >= 1e16) {
-		form = 'e'
-	}
-	text := strconv.FormatFloat(n.value, form, -1, 64)
-	if form == 'f' && !strings.Contains(text, ".") {
-		text += ".0"
-	}
-	return text
+	return codalab.PythonFloat(n.value).String()
 }
 
 // Format applies a post-processing to a number: functions separated by " | ", each of them str,
@@ -67,9 +59,9 @@ func Format(functions string, n Number) any {
 func apply(function string, to any) (any, error) {
 	switch {
 	case function == "str":
-		return fmt.Sprint(to), nil
+		return codalab.PythonStr(to), nil
 	case function == "date" || function == "duration" || function == "size" || strings.HasPrefix(function, "%"):
-		f, err := strconv.ParseFloat(fmt.Sprint(to), 64)
+		f, err := strconv.ParseFloat(codalab.PythonStr(to), 64)
 		if err != nil || math.IsNaN(f) || math.Abs(f) > 1<<50 {
 			return nil, Refuse("not a number: %v", to)
 		}

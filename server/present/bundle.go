@@ -2,7 +2,6 @@ package present
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -103,7 +102,7 @@ func CommandLine(b store.Bundle) string {
 			}
 		default:
 			if b.Metadata.Float(key) != 0 {
-				words = append(words, option, fmt.Sprint(v))
+				words = append(words, option, codalab.PythonStr(v))
 			}
 		}
 	}
