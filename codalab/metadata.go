@@ -155,7 +155,7 @@ func (k MetadataKey) check(value any) (any, error) {
 	if value == nil { // an emptied field of a form
 		return k.Default, nil
 	}
-	bad := fmt.Errorf("Metadata value for %s should be of type %s, was %v (type %s)", k.Key, k.Type, value, typeOf(value))
+	bad := fmt.Errorf("Metadata value for %s should be of type %s, was %s (type %s)", k.Key, k.Type, PythonStr(value), PythonType(value))
 	if n, ok := value.(json.Number); ok {
 		f, err := n.Float64()
 		if err != nil {
@@ -198,21 +198,6 @@ func (k MetadataKey) check(value any) (any, error) {
 		}
 	}
 	return nil, bad
-}
-
-// typeOf is the type of a JSON value in the words of CodaLab's own messages.
-func typeOf(value any) ValueType {
-	switch value.(type) {
-	case string:
-		return TypeString
-	case bool:
-		return TypeBool
-	case float64, json.Number:
-		return TypeFloat
-	case []any, []string:
-		return TypeList
-	}
-	return "dict"
 }
 
 // checkAmount refuses a number of CPUs or GPUs below the least that a run can have.

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cl-slurm/cl-slurm/cmd/internal/argparse"
+	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 )
 
@@ -200,7 +201,7 @@ too. This cl uses these keys, and keeps all others:
 			delete(section, key)
 			return c.saved(config, args[0], nil)
 		}
-		return c.printResult(map[string]any{args[0]: old}, "%s", pythonText(old))
+		return c.printResult(map[string]any{args[0]: old}, "%s", codalab.PythonStr(old))
 	}
 	return cmd
 }

@@ -194,7 +194,7 @@ func (c *cli) editMetadata(ctx context.Context, bundleType string, now codalab.M
 		}
 		text := ""
 		if v := now[k.Key]; v != nil {
-			text = pythonText(v)
+			text = codalab.PythonStr(v)
 		}
 		if k.Type == codalab.TypeList {
 			text = strings.Join(now.Strings(k.Key), " ")

@@ -2,10 +2,8 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -245,7 +243,7 @@ func userText(u *client.User) string {
 func formatMetadata(key string, value any) string {
 	m := codalab.Metadata{key: value}
 	if _, number := value.(float64); !number {
-		return pythonText(value)
+		return codalab.PythonStr(value)
 	}
 	switch {
 	case slices.Contains([]string{"created", "started", "last_updated"}, key):
@@ -267,65 +265,11 @@ func formatTyped(key string, m codalab.Metadata) string {
 	if _, number := m[key].(float64); number {
 		for _, k := range codalab.MetadataKeys(codalab.TypeRun) {
 			if k.Key == key && k.Type == codalab.TypeFloat {
-				return pythonFloat(m.Float(key))
+				return codalab.PythonFloat(m.Float(key)).String()
 			}
 		}
 	}
-	return pythonText(m[key])
-}
-
-// pythonText formats a JSON value as Python does, since scripts compare the output of
-// CodaLab's cl with None and True.
-func pythonText(value any) string {
-	switch v := value.(type) {
-	case nil:
-		return "None"
-	case bool:
-		if v {
-			return "True"
-		}
-		return "False"
-	case string:
-		return v
-	case float64:
-		if v == math.Trunc(v) && math.Abs(v) < 1e15 {
-			return strconv.FormatInt(int64(v), 10)
-		}
-		return pythonFloat(v)
-	case []any:
-		out := make([]string, 0, len(v))
-		for _, item := range v {
-			if s, ok := item.(string); ok {
-				out = append(out, pythonQuote(s))
-			} else {
-				out = append(out, pythonText(item))
-			}
-		}
-		return "[" + strings.Join(out, ", ") + "]"
-	}
-	data, err := json.Marshal(value)
-	if err != nil {
-		return fmt.Sprint(value)
-	}
-	return string(data)
-}
-
-// pythonFloat is the shortest text of a float, with a decimal point.
-func pythonFloat(f float64) string {
-	s := strconv.FormatFloat(f, 'f', -1, 64)
-	if !strings.Contains(s, ".") {
-		s += ".0"
-	}
-	return s
-}
-
-func pythonQuote(s string) string {
-	quote := "'"
-	if strings.Contains(s, "'") && !strings.Contains(s, `"`) {
-		quote = `"`
-	}
-	s = strings.NewReplacer(`\`, `\\`, "\n", `\n`, "\t", `\t`, quote, `\`+quote).Replace(s)
-	return quote + s + quote
+	return codalab.PythonStr(m[key])
 }
 
 // column is a column of a table.

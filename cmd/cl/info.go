@@ -211,7 +211,7 @@ func orNone(v any) string {
 	if v == nil {
 		return none
 	}
-	return pythonText(v)
+	return codalab.PythonStr(v)
 }
 
 // infoText formats a value of metadata; a list as its elements.
@@ -219,7 +219,7 @@ func infoText(key string, v any) string {
 	if list, ok := v.([]any); ok {
 		var words []string
 		for _, w := range list {
-			words = append(words, pythonText(w))
+			words = append(words, codalab.PythonStr(w))
 		}
 		return strings.Join(words, " ")
 	}

@@ -233,10 +233,10 @@ func (c *cli) copyWorksheet(ctx context.Context, source, destination string, rep
 	return c.printResult(map[string]any{"worksheet": uuid, "items": len(items)}, "Copied %d worksheet items to %s.", len(items), uuid)
 }
 
-// pythonState returns a state as Python prints it; a private bundle's is None.
+// pythonState returns Python's text of a state, which a private bundle does not have.
 func pythonState(s codalab.State) string {
 	if s == "" {
-		return "None"
+		return codalab.PythonStr(nil)
 	}
 	return string(s)
 }

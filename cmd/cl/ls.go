@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/termtext"
 )
@@ -174,7 +175,7 @@ func fileText(value any) string {
 	if value == nil {
 		return ""
 	}
-	return pythonText(value)
+	return codalab.PythonStr(value)
 }
 
 // printChosen prints bundles as uuids or as JSON: all of them, or their fields if -f is given.
@@ -241,7 +242,7 @@ func cell(b client.BundleInfo, field string) string {
 		return formatMetadata(field, b.Metadata[field])
 	}
 	if v := fieldOf(b, field); v != nil {
-		return pythonText(v)
+		return codalab.PythonStr(v)
 	}
 	return ""
 }

@@ -148,7 +148,7 @@ func (c *cli) printTableBlock(ctx context.Context, at *workspace, b client.Block
 		for _, name := range b.Header {
 			text := ""
 			if v := cells[name]; v != nil {
-				text = pythonText(v)
+				text = codalab.PythonStr(v)
 			}
 			row = append(row, text)
 		}

@@ -161,7 +161,7 @@ func (u *upload) prepareMetadata(ctx context.Context, worksheet string) (*worksp
 	}
 	u.metadata["name"] = name
 	if len(u.paths) == 1 && isURL(u.paths[0]) && u.metadata.String("source_url") == "" {
-		u.metadata["source_url"] = pythonText([]any{u.paths[0]})
+		u.metadata["source_url"] = codalab.PythonStr([]any{u.paths[0]})
 	}
 	if err := u.checkNew(ctx, codalab.TypeDataset, u.metadata, u.edit); err != nil {
 		return nil, "", err

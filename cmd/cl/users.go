@@ -49,7 +49,7 @@ func accountText(a client.Account, field string) (string, bool) {
 		return ratio("disk_used", "disk_quota", func(n float64) string { return codalab.FormatSize(int64(n)) })
 	}
 	v, ok := a[field]
-	return pythonText(v), ok
+	return codalab.PythonStr(v), ok
 }
 
 // readAccountFields reads a list of fields, and refuses unknown ones.

@@ -58,8 +58,8 @@ func (c *cli) listWorkers(workers []client.WorkerInfo) error {
 			w.WorkerID, fmt.Sprintf("%d/%d", w.CPUsInUse, w.CPUs), fmt.Sprintf("%d/%d", w.GPUsInUse, w.GPUs),
 			codalab.FormatSize(w.MemoryBytes), codalab.FormatSize(w.FreeDiskBytes),
 			codalab.FormatDuration(time.Duration(max(c.Now().Unix()-w.CheckInTime, 0))*time.Second) + " ago",
-			text(w.GroupUUID), text(w.Tag), strings.Join(runs, ","), pythonText(w.SharedFileSystem), pythonText(w.TagExclusive),
-			fmt.Sprint(w.ExitAfterNumRuns), pythonText(w.IsTerminating),
+			text(w.GroupUUID), text(w.Tag), strings.Join(runs, ","), codalab.PythonStr(w.SharedFileSystem), codalab.PythonStr(w.TagExclusive),
+			fmt.Sprint(w.ExitAfterNumRuns), codalab.PythonStr(w.IsTerminating),
 		})
 	}
 	return printTable(c.Stdout, columns, rows)

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -105,18 +106,31 @@ type FileQuery struct {
 	Post       *string `json:"post"`
 }
 
-// FileValues returns the answers to queries, in their order: texts, numbers and so on, as in the files. A
-// missing value is nil.
+// FileValues returns the answers to queries, in their order: values of JSON, of which numbers are
+// json.Number. A value that is not there is nil.
 func (c *Client) FileValues(ctx context.Context, queries []FileQuery) ([]any, error) {
 	var answer struct {
-		Data []any `json:"data"`
+		Data []exactValue `json:"data"`
 	}
 	err := c.do(ctx, call{
 		method: http.MethodPost, path: "/interpret/file-genpaths", within: relayWithin, json: map[string]any{"queries": queries},
 	}, &answer)
 	values := make([]any, len(queries))
-	copy(values, answer.Data)
+	for i, v := range answer.Data[:min(len(values), len(answer.Data))] {
+		values[i] = v.any
+	}
 	return values, err
+}
+
+// exactValue is a JSON value whose numbers are json.Number. A float64 would lose the difference between
+// 4 and 4.0, which Python prints.
+type exactValue struct{ any }
+
+// UnmarshalJSON decodes the value.
+func (v *exactValue) UnmarshalJSON(data []byte) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	return d.Decode(&v.any) //nolint:wrapcheck // encoding/json adds the context
 }
 
 // Interpretation is a worksheet as pages show it: blocks, of which each has a mode
@@ -156,15 +170,23 @@ func (c *Client) InterpretWorksheet(ctx context.Context, uuid string) (Interpret
 	return answer, err
 }
 
-// TableContents fills in the cells of a block's rows that are read from files. A cell is a text, a number
-// or null, by the name of its column.
+// TableContents fills in the cells of a block's rows that are read from files. A row has a text, a
+// json.Number or nil for the name of each column.
 func (c *Client) TableContents(ctx context.Context, rows []json.RawMessage) ([]map[string]any, error) {
 	var answer struct {
-		Contents []map[string]any `json:"contents"`
+		Contents []map[string]exactValue `json:"contents"`
 	}
 	err := c.do(ctx, call{
 		method: http.MethodPost, path: "/interpret/genpath-table-contents", within: relayWithin,
 		json: map[string]any{"contents": rows},
 	}, &answer)
-	return answer.Contents, err
+	list := make([]map[string]any, 0, len(answer.Contents))
+	for _, cells := range answer.Contents {
+		row := make(map[string]any, len(cells))
+		for name, v := range cells {
+			row[name] = v.any
+		}
+		list = append(list, row)
+	}
+	return list, err
 }
