@@ -36,6 +36,40 @@ type Dependency struct {
 	ParentState State  `json:"parent_state,omitempty"`
 }
 
+// NewBundle is a bundle to create: the attributes of POST /bundles.
+type NewBundle struct {
+	// UUID is chosen by the server if it is empty.
+	UUID    string  `json:"uuid,omitempty"`
+	Type    string  `json:"bundle_type"`
+	Command *string `json:"command,omitempty"`
+	// Metadata has every key of MetadataKeys that is neither generated nor optional.
+	Metadata Metadata `json:"metadata"`
+	// Dependencies need ChildPath, ParentUUID and ParentPath.
+	Dependencies []Dependency `json:"dependencies,omitzero"`
+}
+
+// BundleEdit is a change of a bundle: the attributes of PATCH /bundles. Absent fields and keys of metadata
+// stay as they are.
+type BundleEdit struct {
+	// Type is the bundle's type, which cannot change.
+	Type     string   `json:"bundle_type,omitempty"`
+	Metadata Metadata `json:"metadata,omitempty"`
+	// Frozen is a time, or null to unfreeze the bundle.
+	Frozen      json.RawMessage `json:"frozen,omitempty"`
+	IsAnonymous *bool           `json:"is_anonymous,omitempty"`
+}
+
+// BundleAction kills a bundle, or writes a file of a running one: the attributes of POST /bundle-actions
+// (codalab/rest/schemas.py: BundleActionSchema).
+type BundleAction struct {
+	// Type is MessageKill or MessageWrite.
+	Type MessageType `json:"type"`
+	UUID string      `json:"uuid"`
+	// Subpath is the file to write, and String its text.
+	Subpath *string `json:"subpath,omitempty"`
+	String  *string `json:"string,omitempty"`
+}
+
 // Metadata is a bundle's metadata, keyed and typed as on the wire. Its accessors return the
 // zero value for a key that is absent or has a value of another type. MetadataKeys lists the
 // keys.

@@ -45,6 +45,31 @@ type NodeSize struct {
 	MemoryBytes int64 `json:"memory_bytes"`
 }
 
+// WorkerInfo is a connected worker as the server lists it: an element of GET /workers/info
+// (codalab/rest/workers.py: workers_info).
+type WorkerInfo struct {
+	UserID    string  `json:"user_id"`
+	WorkerID  string  `json:"worker_id"`
+	GroupUUID *string `json:"group_uuid"`
+	Tag       *string `json:"tag"`
+	CPUs      int64   `json:"cpus"`
+	CPUsInUse int64   `json:"cpus_in_use"`
+	GPUs      int64   `json:"gpus"`
+	GPUsInUse int64   `json:"gpus_in_use"`
+	// MemoryBytes and FreeDiskBytes are in bytes; CheckInTime is in Unix seconds.
+	MemoryBytes   int64 `json:"memory_bytes"`
+	FreeDiskBytes int64 `json:"free_disk_bytes"`
+	CheckInTime   int64 `json:"checkin_time"`
+	// SocketID is the worker's socket in CodaLab's own server; other servers have none.
+	SocketID         *int64   `json:"socket_id"`
+	RunUUIDs         []string `json:"run_uuids"`
+	SharedFileSystem bool     `json:"shared_file_system"`
+	TagExclusive     bool     `json:"tag_exclusive"`
+	ExitAfterNumRuns int64    `json:"exit_after_num_runs"`
+	IsTerminating    bool     `json:"is_terminating"`
+	Preemptible      bool     `json:"preemptible"`
+}
+
 // WorkerTokenRequest requests a worker token: POST /workers/ID/token. CodaLab's own server has no such route.
 type WorkerTokenRequest struct {
 	// Seconds is the token's validity.

@@ -1,0 +1,69 @@
+package codalab
+
+// User is a user as the server shows it: the attributes of a JSON:API object of type "users"
+// (codalab/rest/schemas.py: UserSchema).
+type User struct {
+	// ID is the object's id.
+	ID          string  `json:"-"`
+	UserName    string  `json:"user_name"`
+	FirstName   *string `json:"first_name"`
+	LastName    *string `json:"last_name"`
+	Affiliation *string `json:"affiliation"`
+	URL         *string `json:"url"`
+	// DateJoined has the form of Python's "%c".
+	DateJoined string  `json:"date_joined"`
+	AvatarID   *string `json:"avatar_id"`
+	HasAccess  bool    `json:"has_access"`
+	// Account is nil where the server does not show it: only root sees that of another user.
+	*Account
+}
+
+// Account is the part of a User that the user and root see (codalab/rest/schemas.py:
+// AuthenticatedUserSchema, AdminUserSchema). Times are in seconds and sizes in bytes.
+type Account struct {
+	Email            string `json:"email"`
+	Notifications    int    `json:"notifications"`
+	TimeQuota        int64  `json:"time_quota"`
+	ParallelRunQuota int64  `json:"parallel_run_quota"`
+	TimeUsed         int64  `json:"time_used"`
+	DiskQuota        int64  `json:"disk_quota"`
+	DiskUsed         int64  `json:"disk_used"`
+	// LastLogin has the form of Python's "%c"; nil means never.
+	LastLogin *string `json:"last_login"`
+	// IsVerified is set only if root asks for a user by name; IsRootUser and ProtectedMode are set only if
+	// users ask for themselves.
+	IsVerified    *bool `json:"is_verified,omitempty"`
+	IsRootUser    *bool `json:"is_root_user,omitempty"`
+	ProtectedMode *bool `json:"protected_mode,omitempty"`
+}
+
+// TokenAnswer is a token that the server gives out: the answer of POST /oauth2/token, and to a
+// WorkerTokenRequest.
+type TokenAnswer struct {
+	Access string `json:"access_token"`
+	// Refresh gets the next token; a worker's token has none.
+	Refresh string `json:"refresh_token,omitempty"`
+	Type    string `json:"token_type"`
+	// Seconds is how long Access is valid.
+	Seconds float64 `json:"expires_in"`
+	Scope   string  `json:"scope"`
+}
+
+// UserEdit is a change of a user: the attributes of PATCH /user and PATCH /users. Nil fields stay as they
+// are.
+type UserEdit struct {
+	UserName      *string `json:"user_name,omitempty"`
+	FirstName     *string `json:"first_name,omitempty"`
+	LastName      *string `json:"last_name,omitempty"`
+	Affiliation   *string `json:"affiliation,omitempty"`
+	URL           *string `json:"url,omitempty"`
+	Notifications *int    `json:"notifications,omitempty"`
+
+	// Only root changes these.
+	Email            *string  `json:"email,omitempty"`
+	TimeQuota        *float64 `json:"time_quota,omitempty"`
+	ParallelRunQuota *float64 `json:"parallel_run_quota,omitempty"`
+	DiskQuota        *float64 `json:"disk_quota,omitempty"`
+	TimeUsed         *float64 `json:"time_used,omitempty"`
+	HasAccess        *bool    `json:"has_access,omitempty"`
+}
