@@ -31,7 +31,7 @@ const (
 // Server is the part of a CodaLab server that a manager uses. *client.Client implements it.
 type Server interface {
 	SearchBundles(ctx context.Context, worksheet string, keywords []string) ([]client.BundleInfo, json.RawMessage, error)
-	Workers(ctx context.Context) ([]client.WorkerInfo, error)
+	Workers(ctx context.Context) ([]codalab.WorkerInfo, error)
 	Bundle(ctx context.Context, uuid string, include ...string) (client.BundleInfo, error)
 }
 
@@ -58,10 +58,10 @@ type Manager struct {
 	Now        func() time.Time
 
 	tracked  map[string]*tracked
-	workers  map[string]client.WorkerInfo // the server's, by worker id
-	requests map[string]Bundle            // of staged bundles and of runs, by uuid
-	largest  Shape                        // the largest reported by workers so far; zero before the first
-	logged   map[string]string            // the last logged text, by its subject
+	workers  map[string]codalab.WorkerInfo // the server's, by worker id
+	requests map[string]Bundle             // of staged bundles and of runs, by uuid
+	largest  Shape                         // the largest reported by workers so far; zero before the first
+	logged   map[string]string             // the last logged text, by its subject
 
 	answeredAt, started, blocked time.Time // answeredAt is the time of the backend's last answer
 	streak, failed               int
@@ -252,7 +252,7 @@ func (m *Manager) askServer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.workers = map[string]client.WorkerInfo{}
+	m.workers = map[string]codalab.WorkerInfo{}
 	for _, w := range workers {
 		m.workers[w.WorkerID] = w
 	}
@@ -279,7 +279,7 @@ func (m *Manager) dropRequests(staged []Bundle) {
 }
 
 // reached notes that the server knows a pilot.
-func (m *Manager) reached(ctx context.Context, t *tracked, w client.WorkerInfo) {
+func (m *Manager) reached(ctx context.Context, t *tracked, w codalab.WorkerInfo) {
 	if !t.reached {
 		t.reached, t.uncertain, m.streak = true, time.Time{}, 0
 		m.Log.InfoContext(ctx, "worker has reached the server", slog.String("worker", t.Name), slog.String("job", t.Job))
@@ -288,7 +288,7 @@ func (m *Manager) reached(ctx context.Context, t *tracked, w client.WorkerInfo) 
 }
 
 // noteCapacity notes the capacity that a pilot reports.
-func (m *Manager) noteCapacity(w client.WorkerInfo) {
+func (m *Manager) noteCapacity(w codalab.WorkerInfo) {
 	m.largest.CPUs, m.largest.GPUs = max(m.largest.CPUs, w.CPUs), max(m.largest.GPUs, w.GPUs)
 	m.largest.Memory = max(m.largest.Memory, w.MemoryBytes)
 }
@@ -381,7 +381,7 @@ func (m *Manager) decide(ctx context.Context, now time.Time, staged []Bundle) De
 }
 
 // roomIn returns the free capacity of a pilot, from the server's information about it.
-func (m *Manager) roomIn(ctx context.Context, now time.Time, shape Shape, t *tracked, w client.WorkerInfo) Room {
+func (m *Manager) roomIn(ctx context.Context, now time.Time, shape Shape, t *tracked, w codalab.WorkerInfo) Room {
 	r := Room{
 		CPUs: w.CPUs - w.CPUsInUse, GPUs: w.GPUs - w.GPUsInUse, Memory: min(w.MemoryBytes, m.Shape.Memory), Runs: w.ExitAfterNumRuns,
 		Longest: shape.Longest, Whole: len(w.RunUUIDs) == 0,

@@ -24,7 +24,7 @@ type site struct {
 	now      time.Time
 	log      strings.Builder
 	staged   []client.BundleInfo
-	workers  []client.WorkerInfo
+	workers  []codalab.WorkerInfo
 	keywords [][]string
 	// serverErr and backendErr are the errors of the next calls.
 	serverErr, backendErr, startErr error
@@ -52,7 +52,7 @@ func (s *site) SearchBundles(_ context.Context, _ string, keywords []string) ([]
 	return s.staged, nil, s.serverErr
 }
 
-func (s *site) Workers(context.Context) ([]client.WorkerInfo, error) { return s.workers, s.serverErr }
+func (s *site) Workers(context.Context) ([]codalab.WorkerInfo, error) { return s.workers, s.serverErr }
 
 func (s *site) Bundle(_ context.Context, uuid string, _ ...string) (client.BundleInfo, error) {
 	return client.BundleInfo{Bundle: codalab.Bundle{UUID: uuid, Metadata: codalab.Metadata{"request_memory": "1g"}}}, nil
@@ -94,7 +94,7 @@ func (s *site) stage(n int, metadata codalab.Metadata) {
 // checkIn makes the server know pilots, with a run each if runs is set.
 func (s *site) checkIn(runs bool, pilots ...int) {
 	for _, i := range pilots {
-		w := client.WorkerInfo{WorkerID: pilot.WorkerID(s.pilots[i].Name), CPUs: 1, MemoryBytes: 2 * gib, ExitAfterNumRuns: codalab.UnlimitedRuns}
+		w := codalab.WorkerInfo{WorkerID: pilot.WorkerID(s.pilots[i].Name), CPUs: 1, MemoryBytes: 2 * gib, ExitAfterNumRuns: codalab.UnlimitedRuns}
 		if runs {
 			w.CPUsInUse, w.RunUUIDs = 1, []string{fmt.Sprintf("0x%032x", 1000+i)}
 		}

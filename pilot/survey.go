@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
 // Survey is the state of a manager's pilots, and of the bundles that they cannot take.
@@ -28,7 +28,7 @@ type Shown struct {
 	Node     string    `json:"node"`
 	Since    time.Time `json:"since,omitzero"`
 	// Worker is nil if the server does not know the pilot, or no longer knows it.
-	Worker *client.WorkerInfo `json:"worker"`
+	Worker *codalab.WorkerInfo `json:"worker"`
 }
 
 // Misfit is a staged bundle that no pilot can take.

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -44,7 +45,7 @@ func (c *cli) editCommand() *cobra.Command {
 	field.Count = 2
 	object := c.changeFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		attributes, err := object()
+		frozen, anonymous, err := object()
 		if err != nil {
 			return err
 		}
@@ -67,40 +68,40 @@ func (c *cli) editCommand() *cobra.Command {
 				return err
 			}
 		}
-		return c.editBundle(cmd.Context(), *worksheet, args[0], attributes, metadata)
+		edit := codalab.BundleEdit{Metadata: metadata, Frozen: frozen, IsAnonymous: anonymous}
+		return c.editBundle(cmd.Context(), *worksheet, args[0], edit)
 	}
 	return cmd
 }
 
 // changeFlags adds the flags that bundles and worksheets have in common, and returns a function that
-// reads them.
-func (c *cli) changeFlags(cmd *cobra.Command) func() (map[string]any, error) {
+// reads them as fields of an edit.
+func (c *cli) changeFlags(cmd *cobra.Command) func() (frozen json.RawMessage, anonymous *bool, err error) {
 	freeze := cmd.Flags().Bool("freeze", false, "let nobody change it any more")
 	unfreeze := cmd.Flags().Bool("unfreeze", false, "let it be changed again")
-	anonymous := cmd.Flags().Bool("anonymous", false, "hide its owner from those who may not change it")
-	notAnonymous := cmd.Flags().Bool("not-anonymous", false, "show its owner")
-	return func() (map[string]any, error) {
-		attributes := map[string]any{}
+	hide := cmd.Flags().Bool("anonymous", false, "hide its owner from those who may not change it")
+	show := cmd.Flags().Bool("not-anonymous", false, "show its owner")
+	return func() (frozen json.RawMessage, anonymous *bool, err error) {
 		switch {
 		case *freeze && *unfreeze:
-			return nil, usagef("--freeze and --unfreeze exclude each other")
-		case *anonymous && *notAnonymous:
-			return nil, usagef("--anonymous and --not-anonymous exclude each other")
+			return nil, nil, usagef("--freeze and --unfreeze exclude each other")
+		case *hide && *show:
+			return nil, nil, usagef("--anonymous and --not-anonymous exclude each other")
 		}
 		if *freeze {
-			attributes["frozen"] = c.Now().UTC().Format("2006-01-02T15:04:05.000000")
+			frozen = json.RawMessage(c.Now().UTC().Format(`"2006-01-02T15:04:05.000000"`))
 		}
 		if *unfreeze {
-			attributes["frozen"] = nil
+			frozen = json.RawMessage("null")
 		}
-		if *anonymous || *notAnonymous {
-			attributes["is_anonymous"] = *anonymous
+		if *hide || *show {
+			anonymous = hide
 		}
-		return attributes, nil
+		return frozen, anonymous, nil
 	}
 }
 
-func (c *cli) editBundle(ctx context.Context, worksheet, spec string, attributes map[string]any, metadata codalab.Metadata) error {
+func (c *cli) editBundle(ctx context.Context, worksheet, spec string, edit codalab.BundleEdit) error {
 	at, uuids, err := c.bundleUUIDs(ctx, worksheet, []string{spec})
 	if err != nil {
 		return err
@@ -109,23 +110,20 @@ func (c *cli) editBundle(ctx context.Context, worksheet, spec string, attributes
 	if err != nil {
 		return err
 	}
-	if len(attributes) == 0 && len(metadata) == 0 {
-		if metadata, err = c.editMetadata(ctx, b.Type, b.Metadata); err != nil {
+	if edit.Frozen == nil && edit.IsAnonymous == nil && len(edit.Metadata) == 0 {
+		if edit.Metadata, err = c.editMetadata(ctx, b.Type, b.Metadata); err != nil {
 			return err
 		}
-		if len(metadata) == 0 {
+		if len(edit.Metadata) == 0 {
 			return refusef("No change made; aborting")
 		}
 	}
-	c.warnOfSmallRequests(metadata)
-	if len(metadata) > 0 {
-		if err := codalab.CheckMetadata(b.Type, metadata, false); err != nil {
-			return usagef("%v", err)
-		}
-		attributes["metadata"] = metadata
+	c.warnOfSmallRequests(edit.Metadata)
+	if err := codalab.CheckMetadata(b.Type, edit.Metadata, false); err != nil {
+		return usagef("%v", err)
 	}
-	attributes["bundle_type"] = b.Type
-	if err := at.UpdateBundles(ctx, client.Change{ID: b.UUID, Attributes: attributes}); err != nil {
+	edit.Type = b.Type
+	if err := at.UpdateBundles(ctx, client.BundleChange{UUID: b.UUID, BundleEdit: edit}); err != nil {
 		return err
 	}
 	return c.printResult(named{b.UUID}, "Saved metadata for bundle %s.", b.UUID)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -38,7 +37,7 @@ func fieldOf(b client.BundleInfo, field string) any {
 	case "host_worksheets":
 		return worksheetsText(b.HostWorksheets)
 	case "permission":
-		return permissionText(b.Permission)
+		return codalab.PermissionSpec(b.Permission)
 	case "group_permissions":
 		return groupsText(b.GroupPermissions)
 	case "owner":
@@ -200,7 +199,7 @@ func dependencyText(d codalab.Dependency, key string) string {
 	return key + d.ParentName
 }
 
-func worksheetsText(list []client.Worksheet) string {
+func worksheetsText(list []codalab.WorksheetName) string {
 	var out []string
 	for _, w := range list {
 		out = append(out, w.Name+"("+w.UUID+")")
@@ -208,27 +207,20 @@ func worksheetsText(list []client.Worksheet) string {
 	return strings.Join(out, " ")
 }
 
-func permissionText(p int) string {
-	if names := []string{"none", "read", "all"}; p >= 0 && p < len(names) {
-		return names[p]
-	}
-	return strconv.Itoa(p)
-}
-
 // groupsText is codalab/objects/permission.py: group_permissions_str.
-func groupsText(list []client.GroupPermission) string {
+func groupsText(list []codalab.GroupPermission) string {
 	if len(list) == 0 {
 		return "-"
 	}
 	var out []string
 	for _, p := range list {
-		out = append(out, fmt.Sprintf("%s(%s):%s", p.GroupName, p.GroupID[:min(8, len(p.GroupID))], permissionText(p.Permission)))
+		out = append(out, fmt.Sprintf("%s(%s):%s", p.GroupName, p.GroupID[:min(8, len(p.GroupID))], codalab.PermissionSpec(p.Permission)))
 	}
 	return strings.Join(out, ",")
 }
 
 // userText is bundle_cli.py: simple_user_str.
-func userText(u *client.User) string {
+func userText(u *codalab.User) string {
 	switch {
 	case u == nil:
 		return "<anonymous>"

@@ -56,7 +56,7 @@ func (c *cli) glsCommand() *cobra.Command {
 	return cmd
 }
 
-func (c *cli) listGroups(user client.User, groups []client.Group) error {
+func (c *cli) listGroups(user codalab.User, groups []client.Group) error {
 	views := []groupView{}
 	var rows [][]string
 	for _, g := range groups {
@@ -113,7 +113,7 @@ func (c *cli) ginfoCommand() *cobra.Command {
 	}
 }
 
-func memberRows(users []client.User, role string) [][]string {
+func memberRows(users []codalab.User, role string) [][]string {
 	var rows [][]string
 	for _, u := range users {
 		name := u.UserName
@@ -237,10 +237,10 @@ func (c *cli) urmCommand() *cobra.Command {
 	}
 }
 
-func (c *cli) userAndGroup(ctx context.Context, args []string) (*workspace, client.User, client.Group, error) {
+func (c *cli) userAndGroup(ctx context.Context, args []string) (*workspace, codalab.User, client.Group, error) {
 	at, err := c.workspace("")
 	if err != nil {
-		return nil, client.User{}, client.Group{}, err
+		return nil, codalab.User{}, client.Group{}, err
 	}
 	user, err := at.UserByID(ctx, args[0])
 	if err != nil {
@@ -291,7 +291,7 @@ func (c *cli) permCommand() *cobra.Command {
 		if err := at.SetBundlePermissions(cmd.Context(), uuids, g.ID, permission); err != nil {
 			return err
 		}
-		done := grant{Group: viewGroup(g), Permission: permissionText(permission)}
+		done := grant{Group: viewGroup(g), Permission: codalab.PermissionSpec(permission)}
 		for _, uuid := range uuids {
 			done.Bundles = append(done.Bundles, named{uuid})
 		}
@@ -324,18 +324,16 @@ func (c *cli) wpermCommand() *cobra.Command {
 			if err := at.SetWorksheetPermission(cmd.Context(), w.UUID, g.ID, permission); err != nil {
 				return err
 			}
-			return c.printResult(grant{Group: viewGroup(g), Permission: permissionText(permission), Worksheet: &named{w.UUID}},
-				"Group %s has %s permission on worksheet %s.", groupText(g), permissionText(permission), worksheetURL(at.Address(), w))
+			return c.printResult(grant{Group: viewGroup(g), Permission: codalab.PermissionSpec(permission), Worksheet: &named{w.UUID}},
+				"Group %s has %s permission on worksheet %s.", groupText(g), codalab.PermissionSpec(permission), worksheetURL(at.Address(), w.WorksheetName))
 		},
 	}
 }
 
 // parsePermission is codalab/objects/permission.py: parse_permission.
 func parsePermission(spec string) (int, error) {
-	for p, names := range [][2]string{{"n", "none"}, {"r", "read"}, {"a", "all"}} {
-		if spec == names[0] || spec == names[1] {
-			return p, nil
-		}
+	if permission, ok := codalab.ParsePermission(spec); ok {
+		return permission, nil
 	}
 	return 0, usagef("Invalid permission flag specified (%s): want none, read or all", spec)
 }
@@ -356,9 +354,9 @@ func (c *cli) chownCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		changes := make([]client.Change, 0, len(uuids))
+		changes := make([]client.BundleChange, 0, len(uuids))
 		for _, uuid := range uuids {
-			changes = append(changes, client.Change{ID: uuid, Owner: owner.ID})
+			changes = append(changes, client.BundleChange{UUID: uuid, Owner: owner.ID})
 		}
 		if err := at.UpdateBundles(cmd.Context(), changes...); err != nil {
 			return err

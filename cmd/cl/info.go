@@ -238,7 +238,7 @@ func relatedLines(at *workspace, b client.BundleInfo) []string {
 		lines = append(lines, termtext.OneLine("  "+worksheetURL(at.Address(), w)))
 	}
 	return append(lines,
-		"permission: "+permissionText(b.Permission),
+		"permission: "+codalab.PermissionSpec(b.Permission),
 		"group_permissions:",
 		termtext.OneLine("  "+groupsText(b.GroupPermissions)))
 }

@@ -108,7 +108,7 @@ func (c *cli) addWorksheets(ctx context.Context, to *workspace, uuid string, spe
 		if from.Address() != to.Address() {
 			return usagef("You cannot add worksheet links across instances.")
 		}
-		items = append(items, client.Item{Type: client.ItemWorksheet, Worksheet: &client.Worksheet{UUID: w.UUID}})
+		items = append(items, client.Item{WorksheetItem: codalab.WorksheetItem{Type: codalab.ItemWorksheet}, Worksheet: &w})
 	}
 	if err := to.AddItems(ctx, uuid, items, false); err != nil {
 		return err
@@ -205,7 +205,7 @@ func (c *cli) copyWorksheet(ctx context.Context, source, destination string, rep
 	}
 	var items []client.Item
 	for _, item := range w.Items {
-		if b := item.Bundle; item.Type == client.ItemBundle && b != nil && b.State != codalab.StateReady && b.State != codalab.StateFailed {
+		if b := item.Bundle; item.Type == codalab.ItemBundle && b != nil && b.State != codalab.StateReady && b.State != codalab.StateFailed {
 			if err := c.printUnlessJSON("Skipping bundle %s because it has non-final state %s", b.UUID, pythonState(b.State)); err != nil {
 				return err
 			}
@@ -221,7 +221,7 @@ func (c *cli) copyWorksheet(ctx context.Context, source, destination string, rep
 	}
 	// The bundles are copied first, so that no item shows a missing bundle.
 	for _, item := range items {
-		if item.Type == client.ItemBundle && item.Bundle != nil && from.Address() != to.Address() {
+		if item.Type == codalab.ItemBundle && item.Bundle != nil && from.Address() != to.Address() {
 			if err := c.copyBundle(ctx, from, item.Bundle.UUID, to, uuid, copyOptions{}); err != nil {
 				return err
 			}
@@ -243,5 +243,5 @@ func pythonState(s codalab.State) string {
 
 // bundleItem is the item that shows a bundle.
 func bundleItem(uuid string) client.Item {
-	return client.Item{Type: client.ItemBundle, Bundle: &client.BundleInfo{Bundle: codalab.Bundle{UUID: uuid}}}
+	return client.Item{WorksheetItem: codalab.WorksheetItem{Type: codalab.ItemBundle}, Bundle: &client.BundleInfo{Bundle: codalab.Bundle{UUID: uuid}}}
 }

@@ -15,30 +15,25 @@ type named struct {
 
 // bundleView is a bundle in JSON.
 type bundleView struct {
-	UUID             string               `json:"uuid"`
-	Type             string               `json:"bundle_type"`
-	State            codalab.State        `json:"state"`
-	StateDetails     string               `json:"state_details"`
-	Command          *string              `json:"command"`
-	Owner            *userView            `json:"owner"`
-	Frozen           *string              `json:"frozen"`
-	IsAnonymous      bool                 `json:"is_anonymous"`
-	Metadata         codalab.Metadata     `json:"metadata"`
-	Dependencies     []codalab.Dependency `json:"dependencies"`
-	Permission       string               `json:"permission"`
-	Children         []named              `json:"children,omitempty"`
-	HostWorksheets   []worksheetView      `json:"host_worksheets,omitempty"`
-	GroupPermissions []permissionView     `json:"group_permissions,omitempty"`
+	UUID             string                  `json:"uuid"`
+	Type             string                  `json:"bundle_type"`
+	State            codalab.State           `json:"state"`
+	StateDetails     string                  `json:"state_details"`
+	Command          *string                 `json:"command"`
+	Owner            *userView               `json:"owner"`
+	Frozen           *string                 `json:"frozen"`
+	IsAnonymous      bool                    `json:"is_anonymous"`
+	Metadata         codalab.Metadata        `json:"metadata"`
+	Dependencies     []codalab.Dependency    `json:"dependencies"`
+	Permission       string                  `json:"permission"`
+	Children         []named                 `json:"children,omitempty"`
+	HostWorksheets   []codalab.WorksheetName `json:"host_worksheets,omitempty"`
+	GroupPermissions []permissionView        `json:"group_permissions,omitempty"`
 }
 
 type userView struct {
 	ID       string `json:"id"`
 	UserName string `json:"user_name"`
-}
-
-type worksheetView struct {
-	UUID string `json:"uuid"`
-	Name string `json:"name"`
 }
 
 type permissionView struct {
@@ -51,14 +46,11 @@ func viewBundle(b client.BundleInfo) bundleView {
 	v := bundleView{
 		UUID: b.UUID, Type: b.Type, State: b.State, StateDetails: stateDetails(b.Bundle), Command: b.Command,
 		Owner: viewUser(b.Owner), Frozen: b.Frozen, IsAnonymous: b.IsAnonymous, Metadata: b.Metadata,
-		Dependencies: append([]codalab.Dependency{}, b.Dependencies...), Permission: permissionText(b.Permission),
-		GroupPermissions: viewPermissions(b.GroupPermissions),
+		Dependencies: append([]codalab.Dependency{}, b.Dependencies...), Permission: codalab.PermissionSpec(b.Permission),
+		HostWorksheets: b.HostWorksheets, GroupPermissions: viewPermissions(b.GroupPermissions),
 	}
 	for _, child := range b.Children {
 		v.Children = append(v.Children, named{child.UUID})
-	}
-	for _, w := range b.HostWorksheets {
-		v.HostWorksheets = append(v.HostWorksheets, worksheetView{w.UUID, w.Name})
 	}
 	return v
 }
@@ -71,17 +63,17 @@ func viewBundles(bundles []client.BundleInfo) []bundleView {
 	return list
 }
 
-func viewUser(u *client.User) *userView {
+func viewUser(u *codalab.User) *userView {
 	if u == nil {
 		return nil
 	}
 	return &userView{u.ID, u.UserName}
 }
 
-func viewPermissions(list []client.GroupPermission) []permissionView {
+func viewPermissions(list []codalab.GroupPermission) []permissionView {
 	var views []permissionView
 	for _, p := range list {
-		views = append(views, permissionView{p.GroupID, p.GroupName, permissionText(p.Permission)})
+		views = append(views, permissionView{p.GroupID, p.GroupName, codalab.PermissionSpec(p.Permission)})
 	}
 	return views
 }

@@ -4,16 +4,18 @@ import (
 	"errors"
 	"strings"
 
+	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 )
 
 // textItem returns the item for `cl add text`: a directive if the text begins with a percent sign, else
 // markup.
 func textItem(text string) client.Item {
+	item := codalab.WorksheetItem{Type: codalab.ItemMarkup, Value: text}
 	if directive, ok := strings.CutPrefix(text, "%"); ok {
-		return client.Item{Type: client.ItemDirective, Value: strings.TrimSpace(directive)}
+		item = codalab.WorksheetItem{Type: codalab.ItemDirective, Value: strings.TrimSpace(directive)}
 	}
-	return client.Item{Type: client.ItemMarkup, Value: text}
+	return client.Item{WorksheetItem: item}
 }
 
 // itemLines returns a worksheet's items as the lines that people edit and the server reads
@@ -22,11 +24,11 @@ func itemLines(items []client.Item) []string {
 	lines := make([]string, 0, len(items))
 	for _, item := range items {
 		switch {
-		case item.Type == client.ItemDirective:
+		case item.Type == codalab.ItemDirective:
 			lines = append(lines, directiveLine(item.Value))
-		case item.Type == client.ItemBundle && item.Bundle != nil:
+		case item.Type == codalab.ItemBundle && item.Bundle != nil:
 			lines = append(lines, "["+bundleLine(*item.Bundle)+"]{"+item.Bundle.UUID+"}")
-		case item.Type == client.ItemWorksheet && item.Worksheet != nil:
+		case item.Type == codalab.ItemWorksheet && item.Worksheet != nil:
 			lines = append(lines, "[worksheet "+item.Worksheet.Name+"]{{"+item.Worksheet.UUID+"}}")
 		default:
 			lines = append(lines, item.Value)

@@ -151,11 +151,11 @@ type fileField struct{ uuid, field string }
 
 // fileValues asks for all fields of bundles that are in files, with one call.
 func (w *workspace) fileValues(ctx context.Context, bundles []client.BundleInfo, fields []string) (map[fileField]any, error) {
-	var queries []client.FileQuery
+	var queries []codalab.FileQuery
 	for _, b := range bundles {
 		for _, f := range fields {
 			if isFile(f) {
-				queries = append(queries, client.FileQuery{BundleUUID: b.UUID, Path: f})
+				queries = append(queries, codalab.FileQuery{BundleUUID: b.UUID, Genpath: f})
 			}
 		}
 	}
@@ -165,7 +165,7 @@ func (w *workspace) fileValues(ctx context.Context, bundles []client.BundleInfo,
 	}
 	found, err := w.FileValues(ctx, queries)
 	for i, v := range found {
-		values[fileField{queries[i].BundleUUID, queries[i].Path}] = v
+		values[fileField{queries[i].BundleUUID, queries[i].Genpath}] = v
 	}
 	return values, err
 }
@@ -261,7 +261,7 @@ func worksheetHeading(address string, w client.Worksheet) string {
 		return s
 	}
 	lines := []string{
-		"### Worksheet: " + worksheetURL(address, w),
+		"### Worksheet: " + worksheetURL(address, w.WorksheetName),
 		"### Title: " + title,
 		"### Tags: " + strings.Join(w.Tags, " "),
 		"### Owner: " + mark(userText(w.Owner), w.IsAnonymous, "anonymous"),

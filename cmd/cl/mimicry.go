@@ -231,14 +231,14 @@ func (m *mimicry) addToWorksheet(ctx context.Context) error {
 func (m *mimicry) counterparts(items []client.Item, added map[string]bool) []client.Item {
 	var list, prelude []client.Item
 	for _, item := range items {
-		if item.Type == client.ItemBundle && item.Bundle != nil {
+		if item.Type == codalab.ItemBundle && item.Bundle != nil {
 			if became := m.became[item.Bundle.UUID]; m.created[became] {
 				list = append(append(list, prelude...), bundleItem(became))
 				added[became] = true
 			}
 		}
-		if item.Type == client.ItemMarkup && item.Value != "" || item.Type == client.ItemDirective {
-			prelude = append(prelude, client.Item{Type: item.Type, Value: item.Value})
+		if item.Type == codalab.ItemMarkup && item.Value != "" || item.Type == codalab.ItemDirective {
+			prelude = append(prelude, client.Item{WorksheetItem: codalab.WorksheetItem{Type: item.Type, Value: item.Value}})
 		} else {
 			prelude = nil
 		}

@@ -51,10 +51,10 @@ type worksheetItems struct {
 
 // itemView is an item of a worksheet, in JSON.
 type itemView struct {
-	Type      string         `json:"type"`
-	Value     string         `json:"value,omitempty"`
-	Bundle    *bundleView    `json:"bundle,omitempty"`
-	Worksheet *worksheetView `json:"worksheet,omitempty"`
+	Type      string                 `json:"type"`
+	Value     string                 `json:"value,omitempty"`
+	Bundle    *bundleView            `json:"bundle,omitempty"`
+	Worksheet *codalab.WorksheetName `json:"worksheet,omitempty"`
 }
 
 func viewItems(w client.Worksheet) worksheetItems {
@@ -66,7 +66,7 @@ func viewItems(w client.Worksheet) worksheetItems {
 			one.Bundle = &b
 		}
 		if item.Worksheet != nil {
-			one.Worksheet = &worksheetView{item.Worksheet.UUID, item.Worksheet.Name}
+			one.Worksheet = &item.Worksheet.WorksheetName
 		}
 		v.Items = append(v.Items, one)
 	}
@@ -172,16 +172,16 @@ func (c *cli) weditCommand() *cobra.Command {
 		Use: "wedit [<worksheet>]", Aliases: []string{"we"}, Short: "Change a worksheet", Long: weditHelp,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: c.completeWorksheets,
 	}
-	read := c.worksheetAttributes(cmd)
+	read := c.worksheetEdit(cmd)
 	owner := cmd.Flags().StringP("owner-spec", "o", "", "new owner")
 	file := cmd.Flags().StringP("file", "f", "", "replace the contents by this file's lines")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		attributes, err := read()
+		edit, err := read()
 		if err != nil {
 			return err
 		}
 		given := cmd.Flags().Changed
-		changes := len(attributes) > 0 || given("owner-spec")
+		changes := edit.Name != nil || edit.Title != nil || edit.Tags != nil || edit.Frozen != nil || edit.IsAnonymous != nil || given("owner-spec")
 		text := ""
 		switch {
 		case changes && given("file"):
@@ -200,7 +200,7 @@ func (c *cli) weditCommand() *cobra.Command {
 		case !changes:
 			return c.editLines(cmd.Context(), at, w)
 		}
-		change := client.Change{ID: w.UUID, Attributes: attributes}
+		change := client.WorksheetChange{UUID: w.UUID, WorksheetEdit: edit}
 		if given("owner-spec") {
 			user, err := at.UserByID(cmd.Context(), *owner)
 			if err != nil {
@@ -216,32 +216,31 @@ func (c *cli) weditCommand() *cobra.Command {
 	return cmd
 }
 
-// worksheetAttributes adds the flags for a worksheet's attributes, and returns a function that reads those
-// that are given.
-func (c *cli) worksheetAttributes(cmd *cobra.Command) func() (map[string]any, error) {
+// worksheetEdit adds the flags for a worksheet's attributes, and returns a function that reads them.
+func (c *cli) worksheetEdit(cmd *cobra.Command) func() (codalab.WorksheetEdit, error) {
 	name := cmd.Flags().StringP("name", "n", "", "new name")
 	title := cmd.Flags().StringP("title", "t", "", "new title")
 	tags := argparse.WordsFlag(cmd.Flags(), "tags", "T", "new tags; none removes them all")
 	object := c.changeFlags(cmd)
-	return func() (map[string]any, error) {
-		attributes, err := object()
-		if err != nil {
-			return nil, err
+	return func() (edit codalab.WorksheetEdit, err error) {
+		if edit.Frozen, edit.IsAnonymous, err = object(); err != nil {
+			return edit, err
 		}
 		given := cmd.Flags().Changed
 		if given("name") {
+			edit.Name = name
 			if err := checkName(*name); err != nil {
-				return nil, err
+				return edit, err
 			}
-			attributes["name"] = *name
 		}
 		if given("title") {
-			attributes["title"] = *title
+			edit.Title = title
 		}
 		if given("tags") {
-			attributes["tags"] = append([]string{}, tags.List...)
+			list := append([]string{}, tags.List...)
+			edit.Tags = &list
 		}
-		return attributes, nil
+		return edit, nil
 	}
 }
 

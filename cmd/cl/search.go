@@ -80,7 +80,7 @@ func (c *cli) searchBundles(ctx context.Context, worksheet string, keywords []st
 	if err != nil {
 		return err
 	}
-	return c.printUnlessJSON("Added %d bundles to %s", len(found), worksheetURL(at.Address(), w))
+	return c.printUnlessJSON("Added %d bundles to %s", len(found), worksheetURL(at.Address(), w.WorksheetName))
 }
 
 func (c *cli) printFound(ctx context.Context, at *workspace, found []client.BundleInfo, keywords []string, l *listing, fields []string) error {

@@ -11,18 +11,19 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
+	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
 // statusView is the output of cl status, in JSON.
 type statusView struct {
-	Home          string        `json:"codalab_home"`
-	Session       string        `json:"session"`
-	ClientVersion string        `json:"client_version"`
-	ServerVersion string        `json:"server_version"`
-	Address       string        `json:"address"`
-	UserName      string        `json:"username,omitempty"`
-	Worksheet     worksheetView `json:"current_worksheet"`
-	User          *userView     `json:"user"`
+	Home          string                `json:"codalab_home"`
+	Session       string                `json:"session"`
+	ClientVersion string                `json:"client_version"`
+	ServerVersion string                `json:"server_version"`
+	Address       string                `json:"address"`
+	UserName      string                `json:"username,omitempty"`
+	Worksheet     codalab.WorksheetName `json:"current_worksheet"`
+	User          *userView             `json:"user"`
 }
 
 // statusCommand is bundle_cli.py: do_status_command.
@@ -57,7 +58,7 @@ func (c *cli) showStatus(ctx context.Context) error {
 	}
 	v := statusView{
 		Home: home, Session: c.sessionName(), ClientVersion: program.Version(), ServerVersion: version, Address: at.Address(),
-		UserName: state.Users[at.Address()], Worksheet: worksheetView{w.UUID, w.Name}, User: viewUser(&user),
+		UserName: state.Users[at.Address()], Worksheet: w.WorksheetName, User: viewUser(&user),
 	}
 	if c.asJSON {
 		return c.printJSON(v)
@@ -69,7 +70,7 @@ func (c *cli) showStatus(ctx context.Context) error {
 	if v.UserName != "" {
 		lines = append(lines, "username: "+v.UserName)
 	}
-	return c.printLines(append(lines, "current_worksheet: "+worksheetURL(at.Address(), w), "user: "+userText(&user)))
+	return c.printLines(append(lines, "current_worksheet: "+worksheetURL(at.Address(), w.WorksheetName), "user: "+userText(&user)))
 }
 
 // logoutCommand is bundle_cli.py: do_logout_command.

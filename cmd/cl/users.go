@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,7 +11,6 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/cmd/internal/argparse"
 	"github.com/cl-slurm/cl-slurm/codalab"
-	"github.com/cl-slurm/cl-slurm/codalab/client"
 )
 
 // accountFields are the fields of a user that cl shows (bundle_cli.py: print_user_info).
@@ -26,8 +26,23 @@ func moreAccountFields() []string {
 	return []string{"is_root_user", "time_quota", "time_used", "disk_quota", "disk_used", "notifications", "avatar_id", "protected_mode"}
 }
 
+// userFields are a user's id, and all attributes that the server shows, by their names on the wire.
+type userFields map[string]any
+
+func userFieldsOf(u codalab.User) (userFields, error) {
+	fields := userFields{"id": u.ID}
+	data, err := json.Marshal(u)
+	if err == nil {
+		err = json.Unmarshal(data, &fields)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list the fields of user %s: %w", u.ID, err)
+	}
+	return fields, nil
+}
+
 // accountText returns a field of a user, and false if the server does not show it.
-func accountText(a client.Account, field string) (string, bool) {
+func accountText(a userFields, field string) (string, bool) {
 	number := codalab.Metadata(a)
 	ratio := func(used, quota string, text func(float64) string) (string, bool) {
 		if !number.Has(used) || !number.Has(quota) {
@@ -86,21 +101,26 @@ func (c *cli) uinfoCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		a, err := at.Account(cmd.Context(), strings.Join(args, ""))
+		var u codalab.User
+		if name := strings.Join(args, ""); name != "" {
+			u, err = at.UserByID(cmd.Context(), name)
+		} else {
+			u, err = at.User(cmd.Context())
+		}
 		if err != nil {
 			return err
 		}
-		return c.printAccount(a, fields)
+		return c.printAccount(u, fields)
 	}
 	return cmd
 }
 
 // viewAccount is a user in JSON: some fields, or without them all that the server shows.
-func viewAccount(a client.Account, fields []string) client.Account {
+func viewAccount(a userFields, fields []string) userFields {
 	if len(fields) == 0 {
 		return a
 	}
-	some := client.Account{}
+	some := userFields{}
 	for _, f := range fields {
 		if text, ok := accountText(a, f); ok && (f == "time" || f == "disk") {
 			some[f] = text
@@ -111,7 +131,11 @@ func viewAccount(a client.Account, fields []string) client.Account {
 	return some
 }
 
-func (c *cli) printAccount(a client.Account, fields []string) error {
+func (c *cli) printAccount(u codalab.User, fields []string) error {
+	a, err := userFieldsOf(u)
+	if err != nil {
+		return err
+	}
 	if c.asJSON {
 		return c.printJSON(viewAccount(a, fields))
 	}
@@ -168,19 +192,25 @@ func (c *cli) ulsCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		found, number, err := at.SearchAccounts(cmd.Context(), args...)
+		found, number, err := at.SearchUsers(cmd.Context(), args...)
 		if err != nil || number != nil {
 			return c.orNumber(err, number)
 		}
-		return c.listAccounts(found, fields, args)
+		accounts := make([]userFields, len(found))
+		for i, u := range found {
+			if accounts[i], err = userFieldsOf(u); err != nil {
+				return err
+			}
+		}
+		return c.listAccounts(accounts, fields, args)
 	}
 	return cmd
 }
 
-func (c *cli) listAccounts(found []client.Account, fields, keywords []string) error {
+func (c *cli) listAccounts(found []userFields, fields, keywords []string) error {
 	switch {
 	case c.asJSON:
-		views := []client.Account{}
+		views := []userFields{}
 		for _, a := range found {
 			views = append(views, viewAccount(a, fields))
 		}
@@ -224,7 +254,7 @@ func (c *cli) ueditCommand() *cobra.Command {
 	}
 	read := accountFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		attributes, err := read()
+		edit, err := read()
 		if err != nil {
 			return err
 		}
@@ -232,31 +262,38 @@ func (c *cli) ueditCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		change := client.Change{Attributes: attributes}
+		id := "" // the user's own account
 		if len(args) > 0 {
 			user, err := at.UserByID(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
-			change.ID = user.ID
+			id = user.ID
 		}
-		a, err := at.UpdateAccount(cmd.Context(), change)
+		u, err := at.UpdateUser(cmd.Context(), id, edit)
 		if err != nil {
 			return err
 		}
-		return c.printAccount(a, nil)
+		return c.printAccount(u, nil)
 	}
 	return cmd
 }
 
 // accountFlags adds flags for the changeable fields of an account, and returns a function that reads
 // them.
-func accountFlags(cmd *cobra.Command) func() (map[string]any, error) {
+func accountFlags(cmd *cobra.Command) func() (codalab.UserEdit, error) {
 	flags := cmd.Flags()
-	texts := map[string]*string{}
-	for flag, help := range map[string]string{"first-name": "first name", "last-name": "last name", "affiliation": "affiliation", "url": "address of the web page"} {
-		texts[flag] = flags.String(flag, "", help)
+	text := func(flag, help string) func() *string {
+		value := flags.String(flag, "", help)
+		return func() *string {
+			if !flags.Changed(flag) {
+				return nil
+			}
+			return value
+		}
 	}
+	firstName, lastName := text("first-name", "first name"), text("last-name", "last name")
+	affiliation, url := text("affiliation", "affiliation"), text("url", "address of the web page")
 	timeQuota := &spelled{spell: spellDuration, kind: "time"}
 	flags.VarP(timeQuota, "time-quota", "t", "time of runs in all, such as 3h or 3d")
 	diskQuota := &spelled{spell: spellSize, kind: "size"}
@@ -264,33 +301,28 @@ func accountFlags(cmd *cobra.Command) func() (map[string]any, error) {
 	runs := flags.Int64P("parallel-run-quota", "p", 0, "runs at a time on workers of the site")
 	grant := flags.Bool("grant-access", false, "let the user in, on a server in protected mode")
 	remove := flags.Bool("remove-access", false, "keep the user out, on a server in protected mode")
-	return func() (map[string]any, error) {
-		attributes := map[string]any{}
-		for flag, text := range texts {
-			if flags.Changed(flag) {
-				attributes[strings.ReplaceAll(flag, "-", "_")] = *text
-			}
-		}
+	return func() (codalab.UserEdit, error) {
+		edit := codalab.UserEdit{FirstName: firstName(), LastName: lastName(), Affiliation: affiliation(), URL: url()}
 		// The flags have checked their values.
 		if d, err := codalab.ParseDuration(timeQuota.text); err == nil {
-			attributes["time_quota"] = d.Seconds()
+			edit.TimeQuota = new(d.Seconds())
 		}
 		if n, err := codalab.ParseSize(diskQuota.text); err == nil {
-			attributes["disk_quota"] = n
+			edit.DiskQuota = new(float64(n))
 		}
 		if flags.Changed("parallel-run-quota") {
-			attributes["parallel_run_quota"] = *runs
+			edit.ParallelRunQuota = new(float64(*runs))
 		}
 		if *grant || *remove {
-			attributes["has_access"] = *grant
+			edit.HasAccess = grant
 		}
 		switch {
 		case *grant && *remove:
-			return nil, usagef("Can't both grant and remove access for a user.")
-		case len(attributes) == 0:
-			return nil, usagef("No fields to update.")
+			return edit, usagef("Can't both grant and remove access for a user.")
+		case edit == codalab.UserEdit{}:
+			return edit, usagef("No fields to update.")
 		}
-		return attributes, nil
+		return edit, nil
 	}
 }
 
@@ -309,7 +341,7 @@ func (c *cli) ufarewellCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := at.DeleteAccount(cmd.Context(), user.ID); err != nil {
+			if err := at.DeleteUser(cmd.Context(), user.ID); err != nil {
 				return err
 			}
 			return c.printResult(viewUser(&user), "Deleted user %s(%s).", user.UserName, user.ID)

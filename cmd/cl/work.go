@@ -69,7 +69,7 @@ func (c *cli) switchWorksheet(ctx context.Context, spec string, uuidOnly bool) e
 	case c.asJSON:
 		return c.printJSON(map[string]string{"address": at.Address(), "uuid": w.UUID, "name": w.Name})
 	}
-	return c.print(text, worksheetURL(at.Address(), w))
+	return c.print(text, worksheetURL(at.Address(), w.WorksheetName))
 }
 
 // fetch returns the worksheet itself.
@@ -82,7 +82,7 @@ func (w *workspace) fetch(ctx context.Context) (client.Worksheet, error) {
 
 // worksheetURL is a worksheet's address and name, for people (bundle_cli.py:
 // worksheet_url_and_name).
-func worksheetURL(address string, w client.Worksheet) string {
+func worksheetURL(address string, w codalab.WorksheetName) string {
 	return fmt.Sprintf("%s/worksheets/%s (%s)", address, w.UUID, w.Name)
 }
 

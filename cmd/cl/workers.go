@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
-	"github.com/cl-slurm/cl-slurm/codalab/client"
 )
 
 // workersCommand is bundle_cli.py: do_workers_command.
@@ -26,15 +25,15 @@ func (c *cli) workersCommand() *cobra.Command {
 			}
 			workers, err := at.Workers(cmd.Context())
 			if err != nil || c.asJSON {
-				return c.orJSON(err, append([]client.WorkerInfo{}, workers...))
+				return c.orJSON(err, append([]codalab.WorkerInfo{}, workers...))
 			}
-			slices.SortFunc(workers, func(a, b client.WorkerInfo) int { return strings.Compare(a.WorkerID, b.WorkerID) })
+			slices.SortFunc(workers, func(a, b codalab.WorkerInfo) int { return strings.Compare(a.WorkerID, b.WorkerID) })
 			return c.listWorkers(workers)
 		},
 	}
 }
 
-func (c *cli) listWorkers(workers []client.WorkerInfo) error {
+func (c *cli) listWorkers(workers []codalab.WorkerInfo) error {
 	var columns []column
 	for _, name := range []string{
 		"worker_id", "cpus", "gpus", "memory", "free_disk", "last_checkin", "group", "tag", "runs", "shared_file_system",

@@ -181,7 +181,7 @@ func (c *cli) removeWorksheets(ctx context.Context, specs []string, force bool) 
 		if err != nil {
 			return err
 		}
-		return c.print("Switched to worksheet: ", worksheetURL(at.Address(), w))
+		return c.print("Switched to worksheet: ", worksheetURL(at.Address(), w.WorksheetName))
 	}
 	return nil
 }

@@ -24,10 +24,10 @@ const (
 // read.
 type BundleInfo struct {
 	codalab.Bundle
-	Owner            *User
+	Owner            *codalab.User
 	Children         []codalab.Bundle
-	HostWorksheets   []Worksheet
-	GroupPermissions []GroupPermission
+	HostWorksheets   []codalab.WorksheetName
+	GroupPermissions []codalab.GroupPermission
 }
 
 // Bundles returns the bundles that specs name, in the order of the specs. The server resolves
@@ -198,19 +198,15 @@ type NewBundle struct {
 
 // CreateBundle creates a bundle. After a transient error the bundle may exist.
 func (c *Client) CreateBundle(ctx context.Context, b NewBundle) (codalab.Bundle, error) {
-	attributes := map[string]any{"bundle_type": b.Type, "metadata": b.Metadata}
-	if b.UUID != "" {
-		attributes["uuid"] = b.UUID
-	}
+	attributes := codalab.NewBundle{UUID: b.UUID, Type: b.Type, Metadata: b.Metadata}
 	if b.Command != "" {
-		attributes["command"] = b.Command
+		attributes.Command = &b.Command
 	}
 	if b.Type == codalab.TypeRun || b.Type == codalab.TypeMake {
-		dependencies := []map[string]string{} // a server adds the other keys itself
+		attributes.Dependencies = []codalab.Dependency{} // a server adds the other fields itself
 		for _, d := range b.Dependencies {
-			dependencies = append(dependencies, map[string]string{"child_path": d.ChildPath, "parent_uuid": d.ParentUUID, "parent_path": d.ParentPath})
+			attributes.Dependencies = append(attributes.Dependencies, codalab.Dependency{ChildPath: d.ChildPath, ParentUUID: d.ParentUUID, ParentPath: d.ParentPath})
 		}
-		attributes["dependencies"] = dependencies
 	}
 	query := url.Values{"worksheet": {b.Worksheet}}
 	for key, set := range map[string]bool{"wait_for_upload": b.WaitForUpload, "detached": b.Detached} {
@@ -235,7 +231,7 @@ func (c *Client) CreateBundle(ctx context.Context, b NewBundle) (codalab.Bundle,
 func (c *Client) KillBundles(ctx context.Context, uuids ...string) error {
 	actions := make([]any, 0, len(uuids))
 	for _, uuid := range uuids {
-		actions = append(actions, map[string]string{"type": "kill", "uuid": uuid})
+		actions = append(actions, codalab.BundleAction{Type: codalab.MessageKill, UUID: uuid})
 	}
 	_, err := c.post(ctx, "/bundle-actions", nil, "bundle-actions", actions...)
 	return err
@@ -251,7 +247,7 @@ func readBundle(r related, o codalab.Object) (BundleInfo, error) {
 	}
 	if owner, ok := o.Relationships["owner"].Link(); ok {
 		info.OwnerID = owner.ID
-		info.Owner = &User{ID: owner.ID}
+		info.Owner = &codalab.User{ID: owner.ID}
 	}
 	if owner, ok := r.linked(o, "owner"); ok {
 		u, err := readUser(r, owner)
@@ -262,7 +258,7 @@ func readBundle(r related, o codalab.Object) (BundleInfo, error) {
 	}
 	var err, err2, err3 error
 	info.Children, err = readAll(r, r.linkedList(o, IncludeChildren), readPlainBundle)
-	info.HostWorksheets, err2 = readAll(r, r.linkedList(o, IncludeWorksheets), readWorksheet)
+	info.HostWorksheets, err2 = readAll(r, r.linkedList(o, IncludeWorksheets), readWorksheetName)
 	info.GroupPermissions, err3 = readAll(r, r.linkedList(o, IncludePermissions), readPermission)
 	return info, errors.Join(err, err2, err3)
 }

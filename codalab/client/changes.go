@@ -10,45 +10,45 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// Change is a change of an object's attributes, such as "title" or "metadata". Other attributes, and
-// other keys of the metadata, stay unchanged.
-type Change struct {
-	ID         string
-	Attributes map[string]any
+// BundleChange is a change of a bundle.
+type BundleChange struct {
+	codalab.BundleEdit
+	UUID string
 	// Owner is the id of the new owner; empty keeps the owner.
 	Owner string
 }
 
-// object is the change as the API takes it.
-func (ch Change) object(kind string) codalab.Object {
-	attributes := ch.Attributes
-	if attributes == nil {
-		attributes = map[string]any{}
-	}
-	o := codalab.NewObject(kind, ch.ID, attributes)
-	if ch.Owner != "" {
-		o.Relationships = map[string]codalab.Relationship{"owner": codalab.ToOne("users", ch.Owner)}
+// WorksheetChange is a change of a worksheet.
+type WorksheetChange struct {
+	codalab.WorksheetEdit
+	UUID string
+	// Owner is the id of the new owner; empty keeps the owner.
+	Owner string
+}
+
+// changed is an object whose attributes are an edit.
+func changed(kind, id string, edit any, owner string) codalab.Object {
+	o := codalab.NewObject(kind, id, edit)
+	if owner != "" {
+		o.Relationships = map[string]codalab.Relationship{"owner": codalab.ToOne("users", owner)}
 	}
 	return o
 }
 
-func (c *Client) update(ctx context.Context, p, kind string, changes []Change) (codalab.Document, error) {
+// UpdateBundles changes bundles, all or none.
+func (c *Client) UpdateBundles(ctx context.Context, changes ...BundleChange) error {
 	objects := make([]codalab.Object, 0, len(changes))
 	for _, ch := range changes {
-		objects = append(objects, ch.object(kind))
+		objects = append(objects, changed("bundles", ch.UUID, ch.BundleEdit, ch.Owner))
 	}
-	return c.submit(ctx, http.MethodPatch, p, nil, objects)
-}
-
-// UpdateBundles changes bundles, all or none.
-func (c *Client) UpdateBundles(ctx context.Context, changes ...Change) error {
-	_, err := c.update(ctx, "/bundles", "bundles", changes)
+	_, err := c.submit(ctx, http.MethodPatch, "/bundles", nil, objects)
 	return err
 }
 
 // UpdateWorksheet changes a worksheet.
-func (c *Client) UpdateWorksheet(ctx context.Context, change Change) error {
-	_, err := c.update(ctx, "/worksheets", "worksheets", []Change{change})
+func (c *Client) UpdateWorksheet(ctx context.Context, change WorksheetChange) error {
+	object := changed("worksheets", change.UUID, change.WorksheetEdit, change.Owner)
+	_, err := c.submit(ctx, http.MethodPatch, "/worksheets", nil, []codalab.Object{object})
 	return err
 }
 
@@ -61,18 +61,18 @@ func (c *Client) DeleteWorksheet(ctx context.Context, uuid string, force bool) e
 
 // WriteToBundle asks the server to write a text to a file of a running bundle.
 func (c *Client) WriteToBundle(ctx context.Context, t codalab.Target, text string) error {
-	_, err := c.post(ctx, "/bundle-actions", nil, "bundle-actions", map[string]string{
-		"type": "write", "uuid": t.BundleUUID, "subpath": t.Subpath, "string": text,
+	_, err := c.post(ctx, "/bundle-actions", nil, "bundle-actions", codalab.BundleAction{
+		Type: codalab.MessageWrite, UUID: t.BundleUUID, Subpath: &t.Subpath, String: &text,
 	})
 	return err
 }
 
-// SetBundlePermissions gives a group a permission (0 none, 1 read, 2 all) on bundles.
+// SetBundlePermissions gives a group a permission, such as codalab.PermissionRead, on bundles.
 func (c *Client) SetBundlePermissions(ctx context.Context, uuids []string, group string, permission int) error {
 	return c.permit(ctx, "bundle", uuids, group, permission)
 }
 
-// SetWorksheetPermission gives a group a permission (0 none, 1 read, 2 all) on a worksheet.
+// SetWorksheetPermission gives a group a permission, such as codalab.PermissionRead, on a worksheet.
 func (c *Client) SetWorksheetPermission(ctx context.Context, uuid, group string, permission int) error {
 	return c.permit(ctx, "worksheet", []string{uuid}, group, permission)
 }
@@ -80,7 +80,7 @@ func (c *Client) SetWorksheetPermission(ctx context.Context, uuid, group string,
 func (c *Client) permit(ctx context.Context, kind string, uuids []string, group string, permission int) error {
 	objects := make([]codalab.Object, 0, len(uuids))
 	for _, uuid := range uuids {
-		o := codalab.NewObject(kind+"-permissions", "", map[string]int{"permission": permission})
+		o := codalab.NewObject(kind+"-permissions", "", codalab.PermissionEdit{Permission: &permission})
 		o.Relationships = map[string]codalab.Relationship{"group": codalab.ToOne("groups", group), kind: codalab.ToOne(kind+"s", uuid)}
 		objects = append(objects, o)
 	}
@@ -98,17 +98,9 @@ func (c *Client) Netcat(ctx context.Context, uuid string, port int, message stri
 	return answer, err
 }
 
-// FileQuery asks for a value in a file of a bundle. Path begins with a slash, and may lead into the file:
-// /stats.json:test/error (codalab/lib/worksheet_util.py: interpret_file_genpath).
-type FileQuery struct {
-	BundleUUID string  `json:"bundle_uuid"`
-	Path       string  `json:"genpath"`
-	Post       *string `json:"post"`
-}
-
 // FileValues returns the answers to queries, in their order: values of JSON, of which numbers are
 // json.Number. A value that is not there is nil.
-func (c *Client) FileValues(ctx context.Context, queries []FileQuery) ([]any, error) {
+func (c *Client) FileValues(ctx context.Context, queries []codalab.FileQuery) ([]any, error) {
 	var answer struct {
 		Data []exactValue `json:"data"`
 	}
@@ -158,7 +150,7 @@ type Block struct {
 	Path     string `json:"target_genpath"`
 	MaxLines any    `json:"max_lines"`
 	// Worksheets are those of a subworksheets_block.
-	Worksheets []Worksheet `json:"subworksheet_infos"`
+	Worksheets []codalab.WorksheetName `json:"subworksheet_infos"`
 	// Directive is that of a placeholder_block.
 	Directive string `json:"directive"`
 }

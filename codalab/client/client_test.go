@@ -289,7 +289,7 @@ func TestBundleIsPostedAsCodaLabDoes(t *testing.T) {
 	s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		want := `{"data":[{"type":"bundles","attributes":{"bundle_type":"run","command":"cat x",` +
-			`"dependencies":[{"child_path":"x","parent_path":"a/b","parent_uuid":"0x1"}],"metadata":{"name":"r"}}}]}`
+			`"metadata":{"name":"r"},"dependencies":[{"child_path":"x","parent_uuid":"0x1","parent_path":"a/b"}]}}]}`
 		if diff := cmp.Diff(want, string(body)); diff != "" || r.RequestURI != "/rest/bundles?worksheet=0xw" {
 			t.Error(r.RequestURI, diff)
 		}

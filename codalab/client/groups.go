@@ -8,22 +8,19 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// Group is a group of users.
+// Group is a group with its users.
 type Group struct {
-	ID   string `json:"-"`
-	Name string `json:"name"`
+	codalab.Group
 	// Owner is nil for the group "public".
-	Owner           *User  `json:"-"`
-	Admins, Members []User `json:"-"`
+	Owner           *codalab.User
+	Admins, Members []codalab.User
 }
 
 // Groups returns the names of the groups that the client's user owns or is a member of. The
 // root user gets all groups (codalab/rest/groups.py: fetch_groups).
 func (c *Client) Groups(ctx context.Context) ([]string, error) {
 	return getAll(ctx, c, "/groups", nil, nil, func(_ related, o codalab.Object) (string, error) {
-		var group struct {
-			Name string `json:"name"`
-		}
+		var group codalab.Group
 		err := o.Decode(&group)
 		return group.Name, err
 	})
@@ -77,13 +74,13 @@ func (c *Client) relate(ctx context.Context, method, group, as, user string) err
 }
 
 func readGroup(r related, o codalab.Object) (Group, error) {
-	g := Group{ID: o.ID}
-	if err := o.Decode(&g); err != nil {
+	g := Group{Group: codalab.Group{ID: o.ID}}
+	if err := o.Decode(&g.Group); err != nil {
 		return g, err
 	}
 	var err, err2, err3 error
 	if link, ok := o.Relationships["owner"].Link(); ok {
-		g.Owner = &User{ID: link.ID}
+		g.Owner = &codalab.User{ID: link.ID}
 		if owner, found := r.linked(o, "owner"); found {
 			*g.Owner, err = readUser(r, owner)
 		}
@@ -94,11 +91,11 @@ func readGroup(r related, o codalab.Object) (Group, error) {
 }
 
 // users returns the users that o's relationship links to; of deleted ones only the id is set.
-func (r related) users(o codalab.Object, relationship string) ([]User, error) {
+func (r related) users(o codalab.Object, relationship string) ([]codalab.User, error) {
 	links := o.Relationships[relationship].Links()
-	users := make([]User, 0, len(links))
+	users := make([]codalab.User, 0, len(links))
 	for _, link := range links {
-		u := User{ID: link.ID}
+		u := codalab.User{ID: link.ID}
 		if found, ok := r[link]; ok {
 			var err error
 			if u, err = readUser(r, found); err != nil {

@@ -150,12 +150,7 @@ func (a *authority) set(t Token) Token {
 // generate_token).
 func (c *Client) grant(clientID string, now func() time.Time) func(context.Context, url.Values) (Token, error) {
 	return func(ctx context.Context, form url.Values) (Token, error) {
-		var answer struct {
-			Access  string  `json:"access_token"`
-			Refresh string  `json:"refresh_token"`
-			Type    string  `json:"token_type"`
-			Seconds float64 `json:"expires_in"`
-		}
+		var answer codalab.TokenAnswer
 		in := call{
 			method: "POST", path: "/oauth2/token", form: form, basic: clientID, within: answerWithin,
 		}
@@ -209,16 +204,16 @@ func (c *Client) WorkerToken(ctx context.Context, workerID string, life time.Dur
 		method: "POST", path: path("workers", workerID, "token"),
 		json: codalab.WorkerTokenRequest{Seconds: int64(life / time.Second)}, within: answerWithin,
 	}
-	var out codalab.WorkerToken
+	var out codalab.TokenAnswer
 	err := c.do(ctx, in, &out)
 	var refused *codalab.Error
 	switch {
 	case errors.As(err, &refused) && (refused.Status == http.StatusNotFound || refused.Status == http.StatusMethodNotAllowed):
 		return "", fmt.Errorf("get worker token: %w", errors.ErrUnsupported)
-	case err == nil && out.Token == "":
+	case err == nil && out.Access == "":
 		return "", c.noServer(in, http.StatusOK, errors.New("it has no token"))
 	}
-	return out.Token, err
+	return out.Access, err
 }
 
 // RevokeToken ends a token. It needs no login, and is no error for a token that has ended already (RFC 7009).

@@ -2,10 +2,11 @@ package client
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -15,48 +16,22 @@ import (
 // its first use.
 const HomeWorksheet = "/"
 
-// Worksheet is a worksheet. WorksheetBundles fills the fields that have no JSON key.
+// Worksheet is a worksheet with the related objects that were included and that the user may read.
 type Worksheet struct {
-	UUID        string   `json:"uuid"`
-	Name        string   `json:"name"`
-	Title       *string  `json:"title"`
-	Frozen      *string  `json:"frozen"`
-	IsAnonymous bool     `json:"is_anonymous"`
-	Tags        []string `json:"tags"`
-
-	Owner            *User             `json:"-"`
-	GroupPermissions []GroupPermission `json:"-"`
-	Items            []Item            `json:"-"`
+	codalab.Worksheet
+	Owner            *codalab.User
+	GroupPermissions []codalab.GroupPermission
+	Items            []Item
 	// Bundles are the bundles among the worksheet's items, in their order.
-	Bundles []BundleInfo `json:"-"`
+	Bundles []BundleInfo
 }
 
-// The types of a worksheet's items (codalab/lib/worksheet_util.py: WORKSHEET_ITEM_TYPES).
-const (
-	ItemMarkup    = "markup"
-	ItemDirective = "directive"
-	ItemBundle    = "bundle"
-	ItemWorksheet = "worksheet"
-)
-
-// Item is an item of a worksheet.
+// Item is an item of a worksheet, with the bundle or the worksheet that it shows. If that is gone, or the
+// user may not read it, only its uuid is set.
 type Item struct {
-	// ID is empty for an item to add.
-	ID   string `json:"-"`
-	Type string `json:"type"`
-	// Value is the text of markup, or of a directive without its percent sign.
-	Value string `json:"value"`
-	// Bundle and Worksheet are the objects that the item shows. If the object is gone, or the user may not
-	// read it, only its uuid is set.
-	Bundle    *BundleInfo `json:"-"`
-	Worksheet *Worksheet  `json:"-"`
-}
-
-// GroupPermission is a group's permission on a bundle or a worksheet.
-type GroupPermission struct {
-	GroupName  string `json:"group_name"`
-	GroupID    string `json:"-"`
-	Permission int    `json:"permission"`
+	codalab.WorksheetItem
+	Bundle    *BundleInfo
+	Worksheet *Worksheet
 }
 
 // FindWorksheet returns the worksheet that a spec names: an id or the beginning of one, a
@@ -102,7 +77,7 @@ func nonEmpty(keywords []string) []string {
 
 // CreateWorksheet creates a worksheet.
 func (c *Client) CreateWorksheet(ctx context.Context, name string) (Worksheet, error) {
-	doc, err := c.post(ctx, "/worksheets", nil, "worksheets", map[string]string{"name": name})
+	doc, err := c.post(ctx, "/worksheets", nil, "worksheets", codalab.WorksheetEdit{Name: &name})
 	if err != nil {
 		return Worksheet{}, err
 	}
@@ -113,7 +88,7 @@ func (c *Client) CreateWorksheet(ctx context.Context, name string) (Worksheet, e
 func (c *Client) AddItems(ctx context.Context, worksheet string, items []Item, replace bool) error {
 	objects := make([]codalab.Object, 0, len(items))
 	for _, item := range items {
-		o := codalab.NewObject("worksheet-items", "", item)
+		o := codalab.NewObject("worksheet-items", "", codalab.WorksheetItem{Type: item.Type, Value: item.Value})
 		o.Relationships = map[string]codalab.Relationship{"worksheet": codalab.ToOne("worksheets", worksheet)}
 		if item.Bundle != nil {
 			o.Relationships["bundle"] = codalab.ToOne("bundles", item.Bundle.UUID)
@@ -130,13 +105,17 @@ func (c *Client) AddItems(ctx context.Context, worksheet string, items []Item, r
 // RemoveItems removes items from a worksheet by their ids; concurrently added items stay
 // (codalab/rest/worksheets.py: replace_items).
 func (c *Client) RemoveItems(ctx context.Context, worksheet string, ids []string) error {
-	numbers := make([]json.Number, 0, len(ids))
+	change := codalab.ItemInsertion{IDs: []int64{}, Items: []string{}}
 	for _, id := range ids {
-		numbers = append(numbers, json.Number(id))
+		n, err := strconv.ParseInt(id, 10, 64)
+		if err != nil {
+			return fmt.Errorf("remove item from worksheet %s: %w", worksheet, err)
+		}
+		change.IDs = append(change.IDs, n)
 	}
 	return c.do(ctx, call{
 		method: http.MethodPost, path: path("worksheets", worksheet, "add-items"), within: relayWithin,
-		json: map[string]any{"ids": numbers, "items": []string{}},
+		json: change,
 	}, nil)
 }
 
@@ -148,8 +127,8 @@ func (c *Client) SetWorksheetLines(ctx context.Context, uuid string, lines []str
 	}, nil)
 }
 
-func readPermission(_ related, o codalab.Object) (GroupPermission, error) {
-	var p GroupPermission
+func readPermission(_ related, o codalab.Object) (codalab.GroupPermission, error) {
+	var p codalab.GroupPermission
 	err := o.Decode(&p)
 	if group, ok := o.Relationships["group"].Link(); ok {
 		p.GroupID = group.ID
@@ -159,7 +138,7 @@ func readPermission(_ related, o codalab.Object) (GroupPermission, error) {
 
 func readWorksheet(r related, o codalab.Object) (Worksheet, error) {
 	var w Worksheet
-	if err := o.Decode(&w); err != nil {
+	if err := o.Decode(&w.Worksheet); err != nil {
 		return w, err
 	}
 	if w.UUID == "" {
@@ -183,9 +162,16 @@ func readWorksheet(r related, o codalab.Object) (Worksheet, error) {
 	return w, errors.Join(err, err2)
 }
 
+func readWorksheetName(_ related, o codalab.Object) (codalab.WorksheetName, error) {
+	w := codalab.WorksheetName{UUID: o.ID}
+	err := o.Decode(&w)
+	return w, err
+}
+
 func readItem(r related, o codalab.Object) (Item, error) {
-	item := Item{ID: o.ID}
-	if err := o.Decode(&item); err != nil {
+	var item Item
+	item.ID = o.ID
+	if err := o.Decode(&item.WorksheetItem); err != nil {
 		return item, err
 	}
 	if link, ok := o.Relationships["bundle"].Link(); ok {
@@ -199,7 +185,7 @@ func readItem(r related, o codalab.Object) (Item, error) {
 		item.Bundle = &b
 	}
 	if link, ok := o.Relationships["subworksheet"].Link(); ok {
-		item.Worksheet = &Worksheet{UUID: link.ID}
+		item.Worksheet = &Worksheet{Worksheet: codalab.Worksheet{WorksheetName: codalab.WorksheetName{UUID: link.ID}}}
 	}
 	if sheet, ok := r.linked(o, "subworksheet"); ok {
 		w, err := readWorksheet(r, sheet)

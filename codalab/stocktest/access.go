@@ -34,8 +34,8 @@ func (s *Server) token(w http.ResponseWriter, r *http.Request) {
 		if r.PostFormValue("grant_type") == "password" && u.Name == r.PostFormValue("username") && u.Password == r.PostFormValue("password") {
 			access := codalab.NewUUID()
 			s.tokens[access] = u
-			_ = answerJSON(w, map[string]any{ // plain texts always encode
-				"access_token": access, "expires_in": 3600, "token_type": "Bearer", "scope": "default", "refresh_token": codalab.NewUUID(),
+			_ = answerJSON(w, codalab.TokenAnswer{ // plain texts always encode
+				Access: access, Refresh: codalab.NewUUID(), Type: "Bearer", Seconds: 3600, Scope: "default",
 			})
 			return
 		}

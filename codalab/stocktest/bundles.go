@@ -141,19 +141,11 @@ func (s *Server) changeBundles(w http.ResponseWriter, _ *http.Request, u *accoun
 	return answerDocument(w, changed)
 }
 
-// action is a user's request about a bundle.
-type action struct {
-	Type    codalab.MessageType `json:"type"`
-	UUID    string              `json:"uuid"`
-	Subpath string              `json:"subpath,omitempty"`
-	String  *string             `json:"string,omitempty"`
-}
-
 // actions is codalab/rest/bundle_actions.py: create_bundle_actions.
 func (s *Server) actions(w http.ResponseWriter, _ *http.Request, u *account, in []codalab.Object) error {
-	actions := make([]action, len(in))
+	actions := make([]codalab.BundleAction, len(in))
 	for i, o := range in {
-		if json.Unmarshal(o.Attributes, &actions[i]) != nil || strings.Contains(actions[i].Subpath, "/") {
+		if json.Unmarshal(o.Attributes, &actions[i]) != nil || actions[i].Subpath != nil && strings.Contains(*actions[i].Subpath, "/") {
 			return refuse(http.StatusBadRequest, "Invalid subpath")
 		}
 		if err := s.permit(u, actions[i].UUID, "all"); err != nil {
@@ -168,7 +160,7 @@ func (s *Server) actions(w http.ResponseWriter, _ *http.Request, u *account, in 
 	return answerDocument(w, in)
 }
 
-func (s *Server) applyAction(a action) error {
+func (s *Server) applyAction(a codalab.BundleAction) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b := s.bundle(a.UUID)
@@ -177,8 +169,8 @@ func (s *Server) applyAction(a action) error {
 			"Kill action can be executed on bundles in created, uploading, staged, making, starting, running, preparing, or finalizing state.")
 	}
 	word := string(a.Type)
-	if a.Type == codalab.MessageWrite && a.String != nil {
-		word += "\t" + a.Subpath + "\t" + *a.String
+	if a.Type == codalab.MessageWrite && a.Subpath != nil && a.String != nil {
+		word += "\t" + *a.Subpath + "\t" + *a.String
 	}
 	actions := append(slices.Clone(b.metadata.Strings("actions")), word)
 	if worker := s.runs[b.uuid]; worker != nil {

@@ -70,7 +70,7 @@ type server struct{}
 func (server) SearchBundles(context.Context, string, []string) ([]client.BundleInfo, json.RawMessage, error) {
 	return []client.BundleInfo{{Bundle: codalab.Bundle{UUID: codalab.NewUUID(), Type: codalab.TypeRun}}}, nil, nil
 }
-func (server) Workers(context.Context) ([]client.WorkerInfo, error) { return nil, nil }
+func (server) Workers(context.Context) ([]codalab.WorkerInfo, error) { return nil, nil }
 func (server) Bundle(context.Context, string, ...string) (client.BundleInfo, error) {
 	return client.BundleInfo{}, errors.New("none")
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/server/store/storetest"
 )
@@ -144,7 +145,7 @@ func makeWorksheet(ctx context.Context, owner *client.Client, name string, bundl
 	}
 	var items []client.Item
 	for _, b := range found {
-		items = append(items, client.Item{Type: client.ItemBundle, Bundle: &b})
+		items = append(items, client.Item{WorksheetItem: codalab.WorksheetItem{Type: codalab.ItemBundle}, Bundle: &b})
 	}
 	check(owner.AddItems(ctx, w.UUID, items, false))
 }

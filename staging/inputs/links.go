@@ -54,8 +54,8 @@ type LinkRoot struct {
 // Catalog knows bundles and users. *client.Client is one.
 type Catalog interface {
 	Bundle(ctx context.Context, uuid string, include ...string) (client.BundleInfo, error)
-	User(ctx context.Context) (client.User, error)
-	UserByID(ctx context.Context, id string) (client.User, error)
+	User(ctx context.Context) (codalab.User, error)
+	UserByID(ctx context.Context, id string) (codalab.User, error)
 }
 
 // findDependency finds a dependency on the shared disk, if its parent is a link.

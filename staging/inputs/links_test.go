@@ -278,8 +278,8 @@ func TestServerThatIsDownIsAskedAgain(t *testing.T) {
 // unreachable is a catalog that does not answer questions about users.
 type unreachable struct{ Catalog }
 
-func (unreachable) User(context.Context) (client.User, error) {
-	return client.User{}, &codalab.Error{Method: "GET", Status: 503, Message: "the server is on fire"}
+func (unreachable) User(context.Context) (codalab.User, error) {
+	return codalab.User{}, &codalab.Error{Method: "GET", Status: 503, Message: "the server is on fire"}
 }
 
 func TestChangeSinceTheFirstUseIsNoted(t *testing.T) {
