@@ -76,14 +76,6 @@ type WorkerTokenRequest struct {
 	Seconds int64 `json:"seconds"`
 }
 
-// WorkerToken is the answer to a WorkerTokenRequest.
-type WorkerToken struct {
-	Token   string `json:"access_token"`
-	Type    string `json:"token_type"`
-	Seconds int64  `json:"expires_in"`
-	Scope   string `json:"scope"`
-}
-
 // UnlimitedRuns is the ExitAfterNumRuns of a worker that does not exit.
 const UnlimitedRuns = 999999999
 

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
@@ -15,17 +16,6 @@ type Access struct {
 	Store *store.Store
 	// Now is the clock.
 	Now func() time.Time
-}
-
-// PermissionSpec returns the name of a permission: read, all or none.
-func PermissionSpec(permission int) string {
-	switch permission {
-	case store.PermissionRead:
-		return "read"
-	case store.PermissionAll:
-		return "all"
-	}
-	return "none"
 }
 
 // Permission returns a user's permission on an object: all for its owner and root, and for others what
@@ -118,7 +108,7 @@ func permissions(ctx context.Context, u store.User, owners map[string]string,
 // _check_permissions).
 func Forbidden(u store.User, kind, uuid string, have, need int) error {
 	return rest.Refuse(http.StatusForbidden, "User %s does not have sufficient permissions on %s %s (have %s, need %s).",
-		spellUser(u), kind, uuid, PermissionSpec(have), PermissionSpec(need))
+		spellUser(u), kind, uuid, codalab.PermissionSpec(have), codalab.PermissionSpec(need))
 }
 
 func spellUser(u store.User) string {

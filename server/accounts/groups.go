@@ -79,7 +79,7 @@ func (s *Accounts) groupObjects(ctx context.Context, groups []store.Group) (obje
 				members = append(members, m.UserID)
 			}
 		}
-		o := codalab.NewObject("groups", g.UUID, map[string]any{"name": g.Name, "user_defined": g.UserDefined})
+		o := codalab.NewObject("groups", g.UUID, codalab.Group{Name: g.Name, UserDefined: g.UserDefined})
 		o.Relationships = map[string]codalab.Relationship{
 			"owner":  codalab.ToOne("users", rest.Deref(g.OwnerID)),
 			"admins": codalab.ToMany("users", admins), "members": codalab.ToMany("users", members),
@@ -100,9 +100,7 @@ func (s *Accounts) createGroups(w http.ResponseWriter, r *http.Request, u store.
 	var created []store.Group
 	var names []string
 	for _, o := range objects {
-		var in struct {
-			Name string `json:"name"`
-		}
+		var in codalab.Group
 		if o.Decode(&in) != nil {
 			return rest.Refuse(http.StatusBadRequest, "A group's name must be a text")
 		}

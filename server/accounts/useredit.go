@@ -16,25 +16,13 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// userEdit is a change of a user's account. Absent fields stay as they are.
+// userEdit is a change of a user's account.
 type userEdit struct {
-	UserName      *string `json:"user_name"`
-	FirstName     *string `json:"first_name"`
-	LastName      *string `json:"last_name"`
-	Affiliation   *string `json:"affiliation"`
-	URL           *string `json:"url"`
-	Notifications *int    `json:"notifications"`
-
-	// Only root changes these.
-	Email            *string         `json:"email"`
-	TimeQuota        *float64        `json:"time_quota"`
-	ParallelRunQuota *float64        `json:"parallel_run_quota"`
-	DiskQuota        *float64        `json:"disk_quota"`
-	TimeUsed         *float64        `json:"time_used"`
-	DiskUsed         json.RawMessage `json:"disk_used"`
-	HasAccess        json.RawMessage `json:"has_access"`
-	DateJoined       json.RawMessage `json:"date_joined"`
-	LastLogin        json.RawMessage `json:"last_login"`
+	codalab.UserEdit
+	// Nobody changes these.
+	DiskUsed   json.RawMessage `json:"disk_used"`
+	DateJoined json.RawMessage `json:"date_joined"`
+	LastLogin  json.RawMessage `json:"last_login"`
 }
 
 // onlyRoot reports whether the change is one that only root may make (codalab/rest/schemas.py:
@@ -111,7 +99,7 @@ func (s *Accounts) patchOwnUser(w http.ResponseWriter, r *http.Request, u store.
 	if u, err = s.changeUser(r, u.ID, edits[0]); err != nil {
 		return err
 	}
-	return rest.WriteDocument(w, codalab.NewObject("users", u.ID, present.PrivateAttributes(u)), nil)
+	return rest.WriteDocument(w, codalab.NewObject("users", u.ID, present.PrivateUser(u)), nil)
 }
 
 // patchUsers changes one user's account for root (codalab/rest/users.py: update_users).

@@ -43,9 +43,9 @@ func (s *Accounts) userRoutes() []rest.Route {
 
 // ownUser returns the user (codalab/rest/users.py: fetch_authenticated_user).
 func (s *Accounts) ownUser(w http.ResponseWriter, _ *http.Request, u store.User) error {
-	attributes, root, protected := present.PrivateAttributes(s.config.Quotas.Live(u)), u.Root(), false
-	attributes.IsRootUser, attributes.ProtectedMode = &root, &protected
-	return rest.WriteDocument(w, codalab.NewObject("users", u.ID, attributes), nil)
+	shown := present.PrivateUser(s.config.Quotas.Live(u))
+	shown.IsRootUser, shown.ProtectedMode = new(u.Root()), new(false)
+	return rest.WriteDocument(w, codalab.NewObject("users", u.ID, shown), nil)
 }
 
 // user returns the user with this id or name (codalab/rest/users.py: fetch_user).
@@ -92,5 +92,5 @@ func (s *Accounts) incrementDiskUsed(w http.ResponseWriter, r *http.Request, u s
 	if u, err = s.config.Store.User(r.Context(), u.ID); err != nil {
 		return err
 	}
-	return rest.WriteDocument(w, []codalab.Object{codalab.NewObject("users", u.ID, present.PrivateAttributes(s.config.Quotas.Live(u)))}, nil)
+	return rest.WriteDocument(w, []codalab.Object{codalab.NewObject("users", u.ID, present.PrivateUser(s.config.Quotas.Live(u)))}, nil)
 }

@@ -6,40 +6,28 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server/access"
 	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
 	"github.com/cl-slurm/cl-slurm/server/stored"
 )
 
-// action is what a user wants done to a bundle (codalab/rest/schemas.py: BundleActionSchema).
-type action struct {
-	Type    string  `json:"type"`
-	UUID    string  `json:"uuid"`
-	Subpath *string `json:"subpath,omitempty"` // write
-	String  *string `json:"string,omitempty"`  // write
-}
-
-const (
-	actionKill  = "kill"
-	actionWrite = "write"
-)
-
-// check returns what is wrong with an action.
-func (a action) check() error {
-	switch a.Type {
-	case actionKill:
-		return nil
-	case actionWrite:
-		if a.Subpath == nil || a.String == nil {
-			return rest.Refuse(http.StatusBadRequest, "A write action has a subpath and a string")
-		}
-		if !regexp.MustCompile(`^[a-zA-Z0-9_.-]*$`).MatchString(*a.Subpath) || strings.Trim(*a.Subpath, ".") == "" {
-			return rest.Refuse(http.StatusBadRequest, "subpath must be the name of a file of letters, digits, '_', '.' and '-'")
-		}
+// checkAction returns an error for an action that no bundle allows.
+func checkAction(a codalab.BundleAction) error {
+	if a.Type == codalab.MessageKill {
 		return nil
 	}
-	return rest.Refuse(http.StatusBadRequest, "Unsupported bundle action '%s'", a.Type)
+	if a.Type != codalab.MessageWrite {
+		return rest.Refuse(http.StatusBadRequest, "Unsupported bundle action '%s'", a.Type)
+	}
+	if a.Subpath == nil || a.String == nil {
+		return rest.Refuse(http.StatusBadRequest, "A write action has a subpath and a string")
+	}
+	if !regexp.MustCompile(`^[a-zA-Z0-9_.-]*$`).MatchString(*a.Subpath) || strings.Trim(*a.Subpath, ".") == "" {
+		return rest.Refuse(http.StatusBadRequest, "subpath must be the name of a file of letters, digits, '_', '.' and '-'")
+	}
+	return nil
 }
 
 // bundleActions kills bundles and writes files into running ones. A bundle without a worker is killed
@@ -50,12 +38,12 @@ func (s *Bundles) bundleActions(w http.ResponseWriter, r *http.Request, u store.
 	if err != nil {
 		return err
 	}
-	actions := make([]action, len(objects))
+	actions := make([]codalab.BundleAction, len(objects))
 	for i, o := range objects { // check all before doing any
 		if o.Decode(&actions[i]) != nil {
 			return rest.Refuse(http.StatusBadRequest, "An action has a type and a uuid")
 		}
-		if err := actions[i].check(); err != nil {
+		if err := checkAction(actions[i]); err != nil {
 			return err
 		}
 		b, err := s.config.Access.Writable(r.Context(), u, actions[i].UUID)
@@ -76,8 +64,8 @@ func (s *Bundles) bundleActions(w http.ResponseWriter, r *http.Request, u store.
 	return rest.WriteDocument(w, data, nil)
 }
 
-func (s *Bundles) act(ctx context.Context, u store.User, a action) error {
-	if a.Type == actionWrite {
+func (s *Bundles) act(ctx context.Context, u store.User, a codalab.BundleAction) error {
+	if a.Type == codalab.MessageWrite {
 		if err := s.config.Contents.Running.Write(ctx, a.UUID, *a.Subpath, *a.String); err != nil {
 			return err
 		}
@@ -88,8 +76,8 @@ func (s *Bundles) act(ctx context.Context, u store.User, a action) error {
 	}
 	defer leave()
 	_, err = s.config.Store.Change(ctx, a.UUID, func(b *store.Bundle) error {
-		if a.Type == actionWrite {
-			b.Metadata["actions"] = append(b.Metadata.Strings("actions"), actionWrite+"\t"+*a.Subpath+"\t"+*a.String)
+		if a.Type == codalab.MessageWrite {
+			b.Metadata["actions"] = append(b.Metadata.Strings("actions"), string(codalab.MessageWrite)+"\t"+*a.Subpath+"\t"+*a.String)
 			return checkTextSize(b.Metadata, rest.Deref(b.Command))
 		}
 		if err := killable(*b); err != nil {

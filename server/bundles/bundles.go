@@ -243,7 +243,7 @@ func (s *Bundles) addHosts(ctx context.Context, u store.User, uuids []string, to
 	for _, uuid := range uuids {
 		var objects []codalab.Object
 		for _, sheet := range hosts[uuid] {
-			objects = append(objects, codalab.NewObject("worksheets", sheet.UUID, map[string]string{"uuid": sheet.UUID, "name": sheet.Name}))
+			objects = append(objects, codalab.NewObject("worksheets", sheet.UUID, codalab.WorksheetName{UUID: sheet.UUID, Name: sheet.Name}))
 		}
 		to.Add(uuid, "host_worksheets", "worksheets", objects)
 	}

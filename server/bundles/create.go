@@ -19,15 +19,6 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/stored"
 )
 
-// newBundle is a client's request for a bundle.
-type newBundle struct {
-	UUID         string               `json:"uuid"`
-	Type         string               `json:"bundle_type"`
-	Command      *string              `json:"command"`
-	Metadata     codalab.Metadata     `json:"metadata"`
-	Dependencies []codalab.Dependency `json:"dependencies"`
-}
-
 // createBundles creates bundles and adds them to a worksheet (codalab/rest/bundles.py:
 // _create_bundles).
 func (s *Bundles) createBundles(w http.ResponseWriter, r *http.Request, u store.User) error {
@@ -103,7 +94,7 @@ func readPlace(q url.Values) (store.Place, error) {
 
 // checkNew returns the bundle that a client requests, or refuses it.
 func (s *Bundles) checkNew(ctx context.Context, u store.User, o codalab.Object, waits bool) (store.Bundle, error) {
-	var in newBundle
+	var in codalab.NewBundle
 	if err := o.Decode(&in); err != nil {
 		return store.Bundle{}, rest.Refuse(http.StatusBadRequest, "A bundle's attributes have the wrong types")
 	}
@@ -151,7 +142,7 @@ func (s *Bundles) checkNew(ctx context.Context, u store.User, o codalab.Object, 
 	return b, err
 }
 
-func (s *Bundles) checkNewRun(ctx context.Context, u store.User, in newBundle, b store.Bundle) (store.Bundle, error) {
+func (s *Bundles) checkNewRun(ctx context.Context, u store.User, in codalab.NewBundle, b store.Bundle) (store.Bundle, error) {
 	if strings.TrimSpace(rest.Deref(in.Command)) == "" {
 		return b, rest.Refuse(http.StatusBadRequest, "A run needs a command")
 	}
@@ -165,7 +156,7 @@ func (s *Bundles) checkNewRun(ctx context.Context, u store.User, in newBundle, b
 }
 
 // addDependencies adds the dependencies of a new run or make bundle.
-func (s *Bundles) addDependencies(ctx context.Context, u store.User, in newBundle, b store.Bundle) (store.Bundle, error) {
+func (s *Bundles) addDependencies(ctx context.Context, u store.User, in codalab.NewBundle, b store.Bundle) (store.Bundle, error) {
 	taken := map[string]bool{}
 	for _, d := range in.Dependencies {
 		if !codalab.IsUUID(d.ParentUUID) {

@@ -11,13 +11,11 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// edit is a client's change of a bundle. Absent fields stay as they are.
+// edit is a client's change of a bundle.
 type edit struct {
-	Metadata    codalab.Metadata `json:"metadata"`
-	Frozen      json.RawMessage  `json:"frozen"`
-	IsAnonymous *bool            `json:"is_anonymous"`
-	owner       string           // empty to keep it
-	root        bool             // root makes the change
+	codalab.BundleEdit
+	owner string // empty to keep it
+	root  bool   // root makes the change
 }
 
 // patchBundles changes bundles. Metadata is merged key by key (codalab/rest/bundles.py:

@@ -10,33 +10,11 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// shownWorker is a worker as clients see it (codalab/rest/workers.py: workers_info).
-type shownWorker struct {
-	UserID           string   `json:"user_id"`
-	WorkerID         string   `json:"worker_id"`
-	GroupUUID        *string  `json:"group_uuid"`
-	Tag              *string  `json:"tag"`
-	CPUs             int64    `json:"cpus"`
-	GPUs             int64    `json:"gpus"`
-	MemoryBytes      int64    `json:"memory_bytes"`
-	FreeDiskBytes    int64    `json:"free_disk_bytes"`
-	CheckInTime      int64    `json:"checkin_time"`
-	SocketID         *int64   `json:"socket_id"`
-	RunUUIDs         []string `json:"run_uuids"`
-	SharedFileSystem bool     `json:"shared_file_system"`
-	TagExclusive     bool     `json:"tag_exclusive"`
-	ExitAfterNumRuns int64    `json:"exit_after_num_runs"`
-	IsTerminating    bool     `json:"is_terminating"`
-	Preemptible      bool     `json:"preemptible"`
-	CPUsInUse        int64    `json:"cpus_in_use"`
-	GPUsInUse        int64    `json:"gpus_in_use"`
-}
-
 // shownWorkers returns the connected workers, by id.
-func (s *CheckIns) shownWorkers() []shownWorker {
-	workers := []shownWorker{}
+func (s *CheckIns) shownWorkers() []codalab.WorkerInfo {
+	workers := []codalab.WorkerInfo{}
 	for _, c := range s.config.Hub.Connected(s.config.Now()) {
-		one := shownWorker{
+		one := codalab.WorkerInfo{
 			UserID: c.Worker.User, WorkerID: c.Worker.ID, CPUs: c.Info.CPUs, GPUs: c.Info.GPUs,
 			MemoryBytes: c.Info.MemoryBytes, FreeDiskBytes: c.Info.FreeDiskBytes, CheckInTime: c.Seen.Unix(), RunUUIDs: c.Runs,
 			SharedFileSystem: c.Info.SharedFileSystem, TagExclusive: c.Info.TagExclusive, ExitAfterNumRuns: c.Info.ExitAfterNumRuns,
@@ -50,7 +28,7 @@ func (s *CheckIns) shownWorkers() []shownWorker {
 		}
 		workers = append(workers, one)
 	}
-	slices.SortFunc(workers, func(a, b shownWorker) int {
+	slices.SortFunc(workers, func(a, b codalab.WorkerInfo) int {
 		return strings.Compare(a.WorkerID+"\x00"+a.UserID, b.WorkerID+"\x00"+b.UserID)
 	})
 	return workers
@@ -62,7 +40,7 @@ func (s *CheckIns) workersInfo(w http.ResponseWriter, r *http.Request, u store.U
 	if err != nil {
 		return err
 	}
-	workers := slices.DeleteFunc(s.shownWorkers(), func(one shownWorker) bool {
+	workers := slices.DeleteFunc(s.shownWorkers(), func(one codalab.WorkerInfo) bool {
 		inGroup := slices.ContainsFunc(groups, func(g store.Group) bool { return g.UUID == rest.Deref(one.GroupUUID) })
 		return !u.Root() && one.UserID != u.ID && !inGroup
 	})

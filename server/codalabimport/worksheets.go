@@ -3,6 +3,7 @@ package codalabimport
 import (
 	"database/sql"
 
+	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -42,11 +43,11 @@ func (c *converter) item(row itemRow) (store.Item, bool) {
 	item := store.Item{WorksheetUUID: row.Worksheet, Type: row.Type, SortKey: row.SortKey}
 	shows := func(uuid sql.NullString) bool { return uuid.Valid && uuid.String != "" }
 	switch {
-	case row.Type == store.ItemBundle && shows(row.Bundle):
+	case row.Type == codalab.ItemBundle && shows(row.Bundle):
 		item.BundleUUID = &row.Bundle.String
-	case row.Type == store.ItemWorksheet && shows(row.Subworksheet):
+	case row.Type == codalab.ItemWorksheet && shows(row.Subworksheet):
 		item.Subworksheet = &row.Subworksheet.String
-	case row.Type == store.ItemMarkup || row.Type == store.ItemDirective:
+	case row.Type == codalab.ItemMarkup || row.Type == codalab.ItemDirective:
 		item.Value = decodeText(row.Value)
 	default:
 		c.notes.note(ProblemRow, row.Worksheet, "an item of the type %q that shows nothing is left out", row.Type)

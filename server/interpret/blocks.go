@@ -234,14 +234,14 @@ func (i bundleInfo) MarshalJSON() ([]byte, error) {
 	}
 	return encode(struct {
 		codalab.Bundle
-		State          any            `json:"state"`
-		StateDetails   string         `json:"state_details"`
-		PermissionSpec string         `json:"permission_spec,omitempty"` // left out
-		OwnerID        any            `json:"owner_id"`
-		Location       *string        `json:"location"`
-		HostWorksheet  *WorksheetName `json:"host_worksheet,omitempty"`
-		ID             *int64         `json:"id,omitempty"`
-		SortKey        *int64         `json:"sort_key"`
+		State          any                    `json:"state"`
+		StateDetails   string                 `json:"state_details"`
+		PermissionSpec string                 `json:"permission_spec,omitempty"` // left out
+		OwnerID        any                    `json:"owner_id"`
+		Location       *string                `json:"location"`
+		HostWorksheet  *codalab.WorksheetName `json:"host_worksheet,omitempty"`
+		ID             *int64                 `json:"id,omitempty"`
+		SortKey        *int64                 `json:"sort_key"`
 	}{
 		Bundle: b, State: nonEmpty(string(b.State)), StateDetails: b.StateDetails, OwnerID: nonEmpty(b.OwnerID),
 		HostWorksheet: i.bundle.HostWorksheet, ID: i.id, SortKey: i.sortKey,

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
 // item is an Item with the bundle, worksheet or directive that it names.
@@ -18,7 +20,7 @@ type item struct {
 
 // command is a directive's first word; empty for other items and for comments.
 func (i item) command() string {
-	if i.Type != TypeDirective || len(i.tokens) == 0 || i.tokens[0] == commentWord {
+	if i.Type != codalab.ItemDirective || len(i.tokens) == 0 || i.tokens[0] == commentWord {
 		return ""
 	}
 	return i.tokens[0]
@@ -105,17 +107,17 @@ func (b *builder) hide() { b.places = append(b.places, nil) }
 
 // prepare ends the groups to which the next item cannot belong.
 func (b *builder) prepare(it item) error {
-	if it.Type != TypeBundle {
+	if it.Type != codalab.ItemBundle {
 		first := b.firstBundle
 		b.firstBundle = -1
 		if err := b.flushBundles(first); err != nil {
 			return err
 		}
 	}
-	if it.Type != TypeWorksheet {
+	if it.Type != codalab.ItemWorksheet {
 		b.flushSheets()
 	}
-	if it.Type != TypeBundle && it.command() != "search" {
+	if it.Type != codalab.ItemBundle && it.command() != "search" {
 		b.resetDisplay()
 	}
 	if c := it.command(); c != "add" && c != "addschema" {
@@ -140,7 +142,7 @@ func (b *builder) finish(last item) error {
 // add adds an item. It reports whether the item separates lines of markup.
 func (b *builder) add(index int, it item) (blank bool, err error) {
 	switch it.Type {
-	case TypeBundle:
+	case codalab.ItemBundle:
 		if b.firstBundle < 0 {
 			b.firstBundle = index
 		}
@@ -148,12 +150,12 @@ func (b *builder) add(index int, it item) (blank bool, err error) {
 		e := entry{uuid: it.BundleUUID, id: it.ID, sortKey: it.SortKey, bundle: it.bundle}
 		b.bundles = append(b.bundles, e)
 		return true, b.countBytes(e.size())
-	case TypeWorksheet:
+	case codalab.ItemWorksheet:
 		b.showAt(len(b.blocks), len(b.sheets))
 		b.sheets = append(b.sheets, subworksheet{uuid: it.SubworksheetUUID, sortKey: it.SortKey, info: it.sheet})
-	case TypeMarkup:
+	case codalab.ItemMarkup:
 		return b.addMarkup(it), nil
-	case TypeDirective:
+	case codalab.ItemDirective:
 		return true, b.addDirective(it)
 	default:
 		return true, usage("unknown type of item %q", it.Type)

@@ -61,25 +61,25 @@ func ParseForm(lines []string, resolve Resolver) ([]Item, error) {
 
 func parseLine(line string, resolve Resolver) (Item, error) {
 	if comment, ok := strings.CutPrefix(line, commentMark); ok {
-		return Item{Type: TypeDirective, Value: joinTokens([]string{commentWord, comment})}, nil
+		return Item{Type: codalab.ItemDirective, Value: joinTokens([]string{commentWord, comment})}, nil
 	}
 	if m := bundleForm.FindStringSubmatch(line); m != nil {
 		uuid, err := resolve.Bundle(m[1])
-		return Item{Type: TypeBundle, BundleUUID: uuid}, err
+		return Item{Type: codalab.ItemBundle, BundleUUID: uuid}, err
 	}
 	if m := worksheetForm.FindStringSubmatch(line); m != nil {
 		uuid, err := resolve.Worksheet(m[1])
 		var refused *UsageError
 		if errors.As(err, &refused) {
-			return Item{Type: TypeMarkup, Value: refused.Message + ": " + line}, nil
+			return Item{Type: codalab.ItemMarkup, Value: refused.Message + ": " + line}, nil
 		}
-		return Item{Type: TypeWorksheet, SubworksheetUUID: uuid}, err
+		return Item{Type: codalab.ItemWorksheet, SubworksheetUUID: uuid}, err
 	}
 	if m := directiveForm.FindStringSubmatch(line); m != nil {
 		tokens, err := splitTokens(m[1])
-		return Item{Type: TypeDirective, Value: joinTokens(tokens)}, err
+		return Item{Type: codalab.ItemDirective, Value: joinTokens(tokens)}, err
 	}
-	return Item{Type: TypeMarkup, Value: line}, nil
+	return Item{Type: codalab.ItemMarkup, Value: line}, nil
 }
 
 // Lines writes items as the lines that a person edits (codalab/lib/worksheet_util.py:
@@ -90,17 +90,17 @@ func Lines(items []Item, bundles map[string]Bundle, worksheets map[string]Worksh
 	described := 0
 	for _, item := range items {
 		switch item.Type {
-		case TypeBundle:
+		case codalab.ItemBundle:
 			description := ""
 			if b, ok := bundles[item.BundleUUID]; ok && described < maxDescribed {
 				description = describe(b)
 				described += len(description)
 			}
 			lines = append(lines, "["+description+"]{"+item.BundleUUID+"}")
-		case TypeWorksheet:
+		case codalab.ItemWorksheet:
 			name := worksheets[item.SubworksheetUUID].Name
 			lines = append(lines, "[worksheet "+name+"]{{"+item.SubworksheetUUID+"}}")
-		case TypeDirective:
+		case codalab.ItemDirective:
 			lines = append(lines, directiveLine(item.Value))
 		default:
 			lines = append(lines, item.Value)

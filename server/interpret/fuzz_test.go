@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
 // FuzzParseForm guards two promises: no lines make ParseForm panic, and items that are written as lines
@@ -29,7 +31,7 @@ func FuzzParseForm(f *testing.F) {
 			t.Fatalf("%q: %v", lines, err)
 		}
 		for i := range items {
-			if strings.ContainsAny(lines[i], "\r") || items[i].Type == TypeMarkup {
+			if strings.ContainsAny(lines[i], "\r") || items[i].Type == codalab.ItemMarkup {
 				continue // refused references stay references in their lines
 			}
 			if diff := cmp.Diff(Lines(items[i:i+1], nil, nil), Lines(again[i:i+1], nil, nil)); diff != "" {
@@ -84,11 +86,11 @@ func smallSite() (Interpreter, Worksheet) {
 			return BundleSearch{Bundles: []Bundle{b}}, nil
 		},
 		SearchWorksheets: func(context.Context, []string) ([]WorksheetInfo, error) {
-			return []WorksheetInfo{{UUID: "0x2", Name: "other"}}, nil
+			return []WorksheetInfo{{Worksheet: codalab.Worksheet{WorksheetName: codalab.WorksheetName{UUID: "0x2", Name: "other"}}}}, nil
 		},
 		Log: slog.New(slog.DiscardHandler),
 	}
-	return in, Worksheet{WorksheetInfo: WorksheetInfo{UUID: "0x3"}, Bundles: map[string]Bundle{b.UUID: b}}
+	return in, Worksheet{WorksheetInfo: WorksheetInfo{Worksheet: codalab.Worksheet{WorksheetName: codalab.WorksheetName{UUID: "0x3"}}}, Bundles: map[string]Bundle{b.UUID: b}}
 }
 
 // FuzzPost guards that no post-function panics or makes a value that is much too large.

@@ -74,7 +74,7 @@ func (e entry) value(genpath string) any {
 	case "summary":
 		return summary(e.bundle.Bundle)
 	case "permission":
-		return permissionName(e.bundle.Permission)
+		return codalab.PermissionSpec(e.bundle.Permission)
 	case "owner":
 		if e.bundle.OwnerName != "" {
 			return e.bundle.OwnerName
@@ -249,15 +249,4 @@ func shortDependency(d codalab.Dependency) string {
 		return fmt.Sprintf("%s{%s}", name, uuid)
 	}
 	return fmt.Sprintf("%s{%s:%s}", d.ChildPath, name, uuid)
-}
-
-// permissionName is a permission in words (codalab/objects/permission.py: permission_str).
-func permissionName(permission int) string {
-	switch permission {
-	case 1:
-		return "read"
-	case 2:
-		return "all"
-	}
-	return "none"
 }

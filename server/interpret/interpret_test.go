@@ -32,7 +32,7 @@ func TestFailedReadIsLoggedAndNotShown(t *testing.T) {
 			t.Errorf("%s: the answer shows the cause", display)
 		}
 	}
-	if _, err := in.FileGenpaths(t.Context(), []Query{{Genpath: "/f"}}); !errors.Is(err, errDisk) {
+	if _, err := in.FileGenpaths(t.Context(), []codalab.FileQuery{{Genpath: "/f"}}); !errors.Is(err, errDisk) {
 		t.Errorf("FileGenpaths: %v", err)
 	}
 }
@@ -55,7 +55,7 @@ func TestSearchErrors(t *testing.T) {
 	}
 	wantText(t, answerOf(t, in, w, "% search x=y"), "ERROR: Unknown key: x")
 	in.SearchWorksheets = func(context.Context, []string) ([]WorksheetInfo, error) { return nil, errDisk }
-	w.Items = []Item{{Type: TypeDirective, Value: "wsearch x"}}
+	w.Items = []Item{{Type: codalab.ItemDirective, Value: "wsearch x"}}
 	if _, err := in.Worksheet(t.Context(), w, Options{}); !errors.Is(err, errDisk) {
 		t.Errorf("error %v, want that of the search", err)
 	}
@@ -75,7 +75,7 @@ func TestMistakesAreTold(t *testing.T) {
 		wantText(t, answer, c.want)
 	}
 	in, w := smallSite()
-	w.Items = []Item{{Type: TypeDirective, Value: "add 'open"}, {Type: "odd"}}
+	w.Items = []Item{{Type: codalab.ItemDirective, Value: "add 'open"}, {Type: "odd"}}
 	got, err := in.Worksheet(t.Context(), w, Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -110,14 +110,14 @@ func TestLinesDescribeBundles(t *testing.T) {
 		Dependencies: []codalab.Dependency{{ChildPath: "k", ParentName: "p", ParentPath: "q", ParentUUID: "0x2"}, {ChildPath: "z", ParentName: "z", ParentUUID: "0x3"}},
 	}}
 	items := []Item{
-		{Type: TypeBundle, BundleUUID: "0x1"},
-		{Type: TypeBundle, BundleUUID: "0x4"},
-		{Type: TypeWorksheet, SubworksheetUUID: "0x5"},
-		{Type: TypeWorksheet, SubworksheetUUID: "0x6"},
-		{Type: TypeDirective, Value: "% ' c'"},
-		{Type: TypeDirective},
+		{Type: codalab.ItemBundle, BundleUUID: "0x1"},
+		{Type: codalab.ItemBundle, BundleUUID: "0x4"},
+		{Type: codalab.ItemWorksheet, SubworksheetUUID: "0x5"},
+		{Type: codalab.ItemWorksheet, SubworksheetUUID: "0x6"},
+		{Type: codalab.ItemDirective, Value: "% ' c'"},
+		{Type: codalab.ItemDirective},
 	}
-	got := Lines(items, map[string]Bundle{"0x1": b}, map[string]WorksheetInfo{"0x5": {Name: "w"}})
+	got := Lines(items, map[string]Bundle{"0x1": b}, map[string]WorksheetInfo{"0x5": {Worksheet: codalab.Worksheet{WorksheetName: codalab.WorksheetName{Name: "w"}}}})
 	want := []string{"[run r -- k:p/q,:z : a b]{0x1}", "[]{0x4}", "[worksheet w]{{0x5}}", "[worksheet ]{{0x6}}", "// c", "%"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
 // Interpreter shows worksheets and reads genpaths for the user of one request. Its functions act for
@@ -41,19 +43,9 @@ type Worksheet struct {
 
 // GroupPermission is a group's permission on a worksheet.
 type GroupPermission struct {
-	ID         int64  `json:"id"`
-	GroupUUID  string `json:"group_uuid"`
-	GroupName  string `json:"group_name"`
-	Permission int    `json:"permission"`
-}
-
-// MarshalJSON adds the permission's name.
-func (g GroupPermission) MarshalJSON() ([]byte, error) {
-	type fields GroupPermission
-	return encode(struct {
-		fields
-		Spec string `json:"permission_spec"`
-	}{fields(g), permissionName(g.Permission)})
+	codalab.GroupPermission
+	ID        int64  `json:"id"`
+	GroupUUID string `json:"group_uuid"`
 }
 
 // Options are the query parameters of GET /interpret/worksheet.
@@ -87,9 +79,6 @@ type update struct {
 	Blocks []block `json:"blocks"`
 }
 
-// permissionAll lets a user edit a worksheet.
-const permissionAll = 2
-
 // Worksheet returns the answer of GET /interpret/worksheet, ready for JSON (codalab/rest/interpret.py:
 // fetch_interpreted_worksheet). The answer contains the messages about mistakes on the worksheet.
 // Worksheet fails if a search fails for another reason than a user's mistake, or if ctx ends.
@@ -119,8 +108,8 @@ func (in Interpreter) Worksheet(ctx context.Context, w Worksheet, o Options) (an
 		return update{UUID: w.UUID, Blocks: list(blocks)}, nil
 	}
 	return answer{
-		WorksheetInfo: w.WorksheetInfo, OwnerName: w.OwnerName, Permission: w.Permission, PermissionSpec: permissionName(w.Permission),
-		EditPermission: w.Permission == permissionAll, EnableChat: w.EnableChat,
+		WorksheetInfo: w.WorksheetInfo, OwnerName: w.OwnerName, Permission: w.Permission, PermissionSpec: codalab.PermissionSpec(w.Permission),
+		EditPermission: w.Permission == codalab.PermissionAll, EnableChat: w.EnableChat,
 		GroupPermissions: list(w.GroupPermissions), Source: Lines(w.Items, w.Bundles, w.Worksheets),
 		Blocks: list(blocks), RawToBlock: list(b.places), BlockToRaw: toRaw,
 	}, nil
@@ -157,9 +146,9 @@ func (in Interpreter) expand(ctx context.Context, w Worksheet, o Options) (items
 		it := w.item(stored)
 		command := it.command()
 		isSearch := command == "search" || command == "wsearch"
-		isWanted := o.Directive != "" && it.Type == TypeDirective && o.Directive == joinTokens(it.tokens)
+		isWanted := o.Directive != "" && it.Type == codalab.ItemDirective && o.Directive == joinTokens(it.tokens)
 		switch {
-		case o.Directive != "" && it.Type != TypeDirective:
+		case o.Directive != "" && it.Type != codalab.ItemDirective:
 			continue
 		case !isSearch, o.Brief && o.Directive == "", o.Directive != "" && !isWanted:
 			items = append(items, it)
@@ -187,13 +176,13 @@ func (in Interpreter) expand(ctx context.Context, w Worksheet, o Options) (items
 func (w Worksheet) item(stored Item) item {
 	it := item{Item: stored}
 	switch stored.Type {
-	case TypeDirective:
+	case codalab.ItemDirective:
 		it.tokens, it.badTokens = splitTokens(stored.Value)
-	case TypeBundle:
+	case codalab.ItemBundle:
 		if b, ok := w.Bundles[stored.BundleUUID]; ok {
 			it.bundle = &b
 		}
-	case TypeWorksheet:
+	case codalab.ItemWorksheet:
 		if sheet, ok := w.Worksheets[stored.SubworksheetUUID]; ok {
 			it.sheet = &sheet
 		}
@@ -201,7 +190,7 @@ func (w Worksheet) item(stored Item) item {
 	return it
 }
 
-func markup(text string) item { return item{Item: Item{Type: TypeMarkup, Value: text}} }
+func markup(text string) item { return item{Item: Item{Type: codalab.ItemMarkup, Value: text}} }
 
 // search executes a search directive (codalab/rest/interpret.py: perform_search_query).
 func (in Interpreter) search(ctx context.Context, it item) ([]item, error) {
@@ -215,13 +204,13 @@ func (in Interpreter) search(ctx context.Context, it item) ([]item, error) {
 			items = append(items, markup(*result.Aggregate))
 		}
 		for _, b := range result.Bundles {
-			items = append(items, item{Item: Item{Type: TypeBundle, BundleUUID: b.UUID}, bundle: &b})
+			items = append(items, item{Item: Item{Type: codalab.ItemBundle, BundleUUID: b.UUID}, bundle: &b})
 		}
 	} else {
 		var sheets []WorksheetInfo
 		sheets, err = in.SearchWorksheets(ctx, keywords)
 		for _, s := range sheets {
-			items = append(items, item{Item: Item{Type: TypeWorksheet, SubworksheetUUID: s.UUID}, sheet: &s})
+			items = append(items, item{Item: Item{Type: codalab.ItemWorksheet, SubworksheetUUID: s.UUID}, sheet: &s})
 		}
 	}
 	var mistake *UsageError

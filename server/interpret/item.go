@@ -2,14 +2,6 @@ package interpret
 
 import "github.com/cl-slurm/cl-slurm/codalab"
 
-// The types of a worksheet's items.
-const (
-	TypeMarkup    = "markup"
-	TypeDirective = "directive"
-	TypeBundle    = "bundle"
-	TypeWorksheet = "worksheet"
-)
-
 // Item is one item of a worksheet, as it is stored.
 type Item struct {
 	// ID and SortKey are nil for an item that is not stored.
@@ -19,9 +11,9 @@ type Item struct {
 	// Value is the text of markup, or the words of a directive without its percent sign, quoted as for
 	// a shell.
 	Value string
-	// BundleUUID is set for TypeBundle.
+	// BundleUUID is set for an item that shows a bundle.
 	BundleUUID string
-	// SubworksheetUUID is set for TypeWorksheet.
+	// SubworksheetUUID is set for an item that shows a worksheet.
 	SubworksheetUUID string
 }
 
@@ -33,30 +25,15 @@ type Bundle struct {
 	OwnerName string
 	// HostWorksheet is one worksheet on which the bundle appears and which the user may read; nil if
 	// there is none.
-	HostWorksheet *WorksheetName
-}
-
-// WorksheetName identifies a worksheet.
-type WorksheetName struct {
-	UUID string `json:"uuid"`
-	Name string `json:"name"`
+	HostWorksheet *codalab.WorksheetName
 }
 
 // WorksheetInfo is a worksheet without its items, as the user of a request may see it.
 type WorksheetInfo struct {
-	UUID string `json:"uuid"`
-	Name string `json:"name"`
+	codalab.Worksheet
 	// OwnerID and OwnerName are nil if the owner is hidden.
-	OwnerID     *string `json:"owner_id"`
-	OwnerName   *string `json:"owner_name,omitempty"`
-	Title       *string `json:"title"`
-	Frozen      *string `json:"frozen"`
-	IsAnonymous bool    `json:"is_anonymous"`
-	// The dates are ISO 8601.
-	DateCreated      string   `json:"date_created"`
-	DateLastModified string   `json:"date_last_modified"`
-	Tags             []string `json:"tags"`
-	LastItemID       *int64   `json:"last_item_id"`
+	OwnerID   *string `json:"owner_id"`
+	OwnerName *string `json:"owner_name,omitempty"`
 }
 
 // UsageError is a user's mistake, in one sentence. CodaLab's clients show it unchanged.

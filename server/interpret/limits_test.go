@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
 // answerOf is the JSON of a worksheet with these lines on smallSite.
@@ -95,9 +97,9 @@ func TestFilesShownOftenAreRefused(t *testing.T) {
 	in.Read = func(context.Context, string, string, int64) ([]byte, error) {
 		return []byte(`"` + strings.Repeat("x", 5<<20) + `"`), nil
 	}
-	queries := make([]Query, 20)
+	queries := make([]codalab.FileQuery, 20)
 	for i := range queries {
-		queries[i] = Query{BundleUUID: "0x1", Genpath: "/f"}
+		queries[i] = codalab.FileQuery{BundleUUID: "0x1", Genpath: "/f"}
 	}
 	var refused *UsageError
 	if _, err := in.FileGenpaths(t.Context(), queries); !errors.As(err, &refused) {
@@ -168,11 +170,11 @@ func TestCancelledRequestsStop(t *testing.T) {
 	in, w := smallSite()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	w.Items = []Item{{Type: TypeBundle, BundleUUID: "0x00000000000000000000000000000001"}}
+	w.Items = []Item{{Type: codalab.ItemBundle, BundleUUID: "0x00000000000000000000000000000001"}}
 	if _, err := in.Worksheet(ctx, w, Options{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("Worksheet: %v", err)
 	}
-	if _, err := in.FileGenpaths(ctx, []Query{{Genpath: "/f"}}); !errors.Is(err, context.Canceled) {
+	if _, err := in.FileGenpaths(ctx, []codalab.FileQuery{{Genpath: "/f"}}); !errors.Is(err, context.Canceled) {
 		t.Errorf("FileGenpaths: %v", err)
 	}
 }

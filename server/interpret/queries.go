@@ -4,22 +4,15 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-)
 
-// Query asks for a genpath of a file.
-type Query struct {
-	BundleUUID string `json:"bundle_uuid"`
-	// Genpath begins with a slash.
-	Genpath string `json:"genpath"`
-	// Post is the post-function; nil for none.
-	Post *string `json:"post"`
-}
+	"github.com/cl-slurm/cl-slurm/codalab"
+)
 
 // FileGenpaths returns the values of the queries, in their order, ready for JSON: the "data" of POST
 // /interpret/file-genpaths (codalab/rest/interpret.py: interpret_file_genpaths). A file or key that does
 // not exist gives nil. The error is a *UsageError for a query that is no file's, or that asks for too
 // much; or it is that of ctx or of Read.
-func (in Interpreter) FileGenpaths(ctx context.Context, queries []Query) ([]any, error) {
+func (in Interpreter) FileGenpaths(ctx context.Context, queries []codalab.FileQuery) ([]any, error) {
 	f := in.files()
 	values := make([]any, len(queries))
 	for i, q := range queries {

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
 // recorded is the recorded answer of CodaLab's own server to "cl print" of a worksheet with six
@@ -39,7 +41,7 @@ func readRecording(t *testing.T) (recorded, Worksheet) {
 	var in struct {
 		Worksheet struct {
 			WorksheetInfo
-			Permission       int
+			Permission       int               `json:"permission"`
 			GroupPermissions []GroupPermission `json:"group_permissions"`
 			Blocks           []struct {
 				Spec struct {
@@ -54,7 +56,7 @@ func readRecording(t *testing.T) (recorded, Worksheet) {
 		GroupPermissions: in.Worksheet.GroupPermissions, Bundles: map[string]Bundle{},
 	}
 	for _, i := range in.Worksheet.Blocks[0].Spec.Infos {
-		w.Items = append(w.Items, Item{ID: ref(i.ID), SortKey: ref(i.SortKey), Type: TypeBundle, BundleUUID: i.UUID})
+		w.Items = append(w.Items, Item{ID: ref(i.ID), SortKey: ref(i.SortKey), Type: codalab.ItemBundle, BundleUUID: i.UUID})
 		w.Bundles[i.UUID] = i.bundle()
 	}
 	return r, w

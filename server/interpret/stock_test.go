@@ -163,7 +163,7 @@ func TestStockFileGenpaths(t *testing.T) {
 	readStock(t, "files", &stock)
 	in := Interpreter{Read: stockFiles(stock.Files)}
 	for _, c := range stock.Cases {
-		got, err := in.FileGenpaths(t.Context(), []Query{{BundleUUID: "0x1", Genpath: c.Genpath}})
+		got, err := in.FileGenpaths(t.Context(), []codalab.FileQuery{{BundleUUID: "0x1", Genpath: c.Genpath}})
 		if err != nil {
 			t.Errorf("%s: %v", c.Genpath, err)
 			continue
@@ -177,7 +177,7 @@ func TestStockFileGenpaths(t *testing.T) {
 // stockBundle is a bundle of generate.py.
 type stockBundle struct {
 	codalab.Bundle
-	HostWorksheet *WorksheetName `json:"host_worksheet"`
+	HostWorksheet *codalab.WorksheetName `json:"host_worksheet"`
 }
 
 func (b stockBundle) bundle() Bundle {
@@ -243,10 +243,10 @@ func (s stockWorksheets) interpreter() Interpreter {
 func ref[T any](value T) *T { return &value }
 
 func stockSheet(uuid, name string) WorksheetInfo {
-	return WorksheetInfo{
-		UUID: uuid, Name: name, OwnerID: ref("0"), DateCreated: "2026-11-20T08:02:45",
+	return WorksheetInfo{OwnerID: ref("0"), Worksheet: codalab.Worksheet{
+		WorksheetName: codalab.WorksheetName{UUID: uuid, Name: name}, DateCreated: "2026-11-20T08:02:45",
 		DateLastModified: "2026-11-20T08:03:06", Tags: []string{"t"}, LastItemID: ref(int64(7)),
-	}
+	}}
 }
 
 func TestStockWorksheets(t *testing.T) {
@@ -259,8 +259,11 @@ func TestStockWorksheets(t *testing.T) {
 			other := stockSheet("0x00000000000000000000000000000065", "other")
 			w := Worksheet{
 				WorksheetInfo: stockSheet("0x00000000000000000000000000000064", "sheet"), Permission: 2,
-				GroupPermissions: []GroupPermission{{11, "0x00000000000000000000000000000032", "public", 1}},
-				Bundles:          map[string]Bundle{}, Worksheets: map[string]WorksheetInfo{other.UUID: other},
+				GroupPermissions: []GroupPermission{{
+					GroupPermission: codalab.GroupPermission{GroupName: "public", Permission: 1, PermissionSpec: "read"},
+					ID:              11, GroupUUID: "0x00000000000000000000000000000032",
+				}},
+				Bundles: map[string]Bundle{}, Worksheets: map[string]WorksheetInfo{other.UUID: other},
 			}
 			w.OwnerName = ref("user0")
 			for _, b := range stock.Bundles {

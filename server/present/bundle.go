@@ -27,12 +27,12 @@ func BundleObject(b store.Bundle, permission int) codalab.Object {
 // Bundle is a bundle as a user with this permission on it sees it, without its owner.
 func Bundle(b store.Bundle, permission int) codalab.Bundle {
 	if permission < store.PermissionRead {
-		return codalab.Bundle{UUID: b.UUID, Type: codalab.TypePrivate, Metadata: codalab.Metadata{"name": access.PrivateName}, PermissionSpec: access.PermissionSpec(store.PermissionNone)}
+		return codalab.Bundle{UUID: b.UUID, Type: codalab.TypePrivate, Metadata: codalab.Metadata{"name": access.PrivateName}, PermissionSpec: codalab.PermissionSpec(store.PermissionNone)}
 	}
 	shown := codalab.Bundle{
 		UUID: b.UUID, Type: b.Type, Command: b.Command, State: b.State, StateDetails: stored.Plan(b).Details(),
 		Frozen: b.Frozen, IsAnonymous: b.IsAnonymous, Metadata: b.Metadata, Dependencies: namedParents(b.Dependencies),
-		Permission: permission, PermissionSpec: access.PermissionSpec(permission),
+		Permission: permission, PermissionSpec: codalab.PermissionSpec(permission),
 	}
 	if b.Type == codalab.TypeRun || b.Type == codalab.TypeMake {
 		args := CommandLine(b)
@@ -65,7 +65,7 @@ func PrivateObject(uuid string) codalab.Object {
 	o := codalab.NewObject("bundles", uuid, map[string]any{
 		"uuid": uuid, "bundle_type": codalab.TypePrivate, "metadata": map[string]string{"name": access.PrivateName},
 		"command": nil, "state": nil, "frozen": nil, "is_anonymous": nil, "dependencies": []string{}, "args": nil,
-		"permission": store.PermissionNone, "permission_spec": access.PermissionSpec(store.PermissionNone),
+		"permission": store.PermissionNone, "permission_spec": codalab.PermissionSpec(store.PermissionNone),
 	})
 	o.Relationships = map[string]codalab.Relationship{"owner": codalab.ToOne("users", "")} // null
 	return o

@@ -2,16 +2,20 @@ package present
 
 import (
 	"github.com/cl-slurm/cl-slurm/codalab"
-	"github.com/cl-slurm/cl-slurm/server/access"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
+
+// GroupPermission returns a group's permission on an object as clients see it.
+func GroupPermission(p store.Permission) codalab.GroupPermission {
+	return codalab.GroupPermission{
+		GroupID: p.GroupUUID, GroupName: p.GroupName, Permission: p.Permission, PermissionSpec: codalab.PermissionSpec(p.Permission),
+	}
+}
 
 // PermissionObject returns a group's permission on an object, as clients see it (codalab/rest/schemas.py:
 // BundlePermissionSchema).
 func PermissionObject(kind string, p store.Permission) codalab.Object {
-	o := codalab.NewObject(kind, p.Object+"/"+p.GroupUUID, map[string]any{
-		"group_name": p.GroupName, "permission": p.Permission, "permission_spec": access.PermissionSpec(p.Permission),
-	})
+	o := codalab.NewObject(kind, p.Object+"/"+p.GroupUUID, GroupPermission(p))
 	o.Relationships = map[string]codalab.Relationship{"group": codalab.ToOne("groups", p.GroupUUID)}
 	return o
 }

@@ -49,18 +49,12 @@ func Set(w http.ResponseWriter, r *http.Request, a access.Access, kind string,
 
 // requestedPermission reads a request for a permission on an object of a kind.
 func requestedPermission(o codalab.Object, kind string) (store.Permission, error) {
-	var in struct {
-		Permission *int   `json:"permission"`
-		Spec       string `json:"permission_spec"`
-	}
+	var in codalab.PermissionEdit
 	if o.Decode(&in) != nil {
 		return store.Permission{}, rest.Refuse(http.StatusBadRequest, "permission must be 0, 1 or 2")
 	}
 	if in.Permission == nil {
-		n, ok := map[string]int{
-			"n": store.PermissionNone, "none": store.PermissionNone, "r": store.PermissionRead, "read": store.PermissionRead,
-			"a": store.PermissionAll, "all": store.PermissionAll,
-		}[in.Spec]
+		n, ok := codalab.ParsePermission(in.Spec)
 		if !ok {
 			return store.Permission{}, rest.Refuse(http.StatusBadRequest, "One of either permission or permission_spec must be provided.")
 		}

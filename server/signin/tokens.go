@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
@@ -92,9 +93,8 @@ func (s *SignIns) grant(w http.ResponseWriter, r *http.Request, u store.User, cl
 	}
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Pragma", "no-cache")
-	return rest.WriteJSON(w, http.StatusOK, map[string]any{
-		"access_token": access, "expires_in": int(accessLife.Seconds()), "token_type": "Bearer",
-		"scope": "default", "refresh_token": refresh,
+	return rest.WriteJSON(w, http.StatusOK, codalab.TokenAnswer{
+		Access: access, Refresh: refresh, Type: "Bearer", Seconds: accessLife.Seconds(), Scope: "default",
 	})
 }
 

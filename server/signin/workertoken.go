@@ -45,5 +45,5 @@ func (s *SignIns) addWorkerToken(w http.ResponseWriter, r *http.Request, u store
 	}
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Pragma", "no-cache")
-	return rest.WriteJSON(w, http.StatusOK, codalab.WorkerToken{Token: token, Type: "Bearer", Seconds: in.Seconds, Scope: "worker"})
+	return rest.WriteJSON(w, http.StatusOK, codalab.TokenAnswer{Access: token, Type: "Bearer", Seconds: float64(in.Seconds), Scope: "worker"})
 }

@@ -6,14 +6,8 @@ import (
 	"sync/atomic"
 
 	"github.com/jmoiron/sqlx"
-)
 
-// The types of a worksheet's items (codalab/lib/worksheet_util.py: WORKSHEET_ITEM_TYPES).
-const (
-	ItemBundle    = "bundle"
-	ItemWorksheet = "worksheet"
-	ItemMarkup    = "markup"
-	ItemDirective = "directive"
+	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
 // Item is one line of a worksheet.
@@ -95,7 +89,7 @@ type Place struct {
 // addToWorksheet shows a new bundle on a worksheet (codalab/model/bundle_model.py:
 // add_shadow_worksheet_items, which adds it to other worksheets too).
 func (s *Store) addToWorksheet(ctx context.Context, tx *sqlx.Tx, uuid string, at Place, now Time) error {
-	one := []Item{{Type: ItemBundle, BundleUUID: &uuid}}
+	one := []Item{{Type: codalab.ItemBundle, BundleUUID: &uuid}}
 	if at.Behind != "" {
 		var keys []int64 // the last one first, since adding an item moves those behind it
 		err := tx.SelectContext(ctx, &keys, tx.Rebind(`
@@ -113,7 +107,7 @@ func (s *Store) addToWorksheet(ctx context.Context, tx *sqlx.Tx, uuid string, at
 			return nil
 		}
 	} else if at.BlankBefore {
-		one = append([]Item{{Type: ItemMarkup}}, one...)
+		one = append([]Item{{Type: codalab.ItemMarkup}}, one...)
 	}
 	return s.addItems(ctx, tx, at.Worksheet, one, at.After, now)
 }

@@ -4,13 +4,15 @@ import (
 	"context"
 
 	"github.com/jmoiron/sqlx"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
 // The permissions of CodaLab (codalab/model/tables.py: GROUP_OBJECT_PERMISSION_*).
 const (
-	PermissionNone = 0
-	PermissionRead = 1
-	PermissionAll  = 2
+	PermissionNone = codalab.PermissionNone
+	PermissionRead = codalab.PermissionRead
+	PermissionAll  = codalab.PermissionAll
 )
 
 // shared is a kind of objects that can be shared with groups.

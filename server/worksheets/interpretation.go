@@ -88,7 +88,7 @@ func (s *Worksheets) interpretTable(w http.ResponseWriter, r *http.Request, u st
 // interpretFiles reads genpaths of files (codalab/rest/interpret.py: interpret_file_genpaths).
 func (s *Worksheets) interpretFiles(w http.ResponseWriter, r *http.Request, u store.User) error {
 	var in struct {
-		Queries []interpret.Query `json:"queries"`
+		Queries []codalab.FileQuery `json:"queries"`
 	}
 	if err := rest.ReadJSON(w, r, &in); err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server/interpret"
 	"github.com/cl-slurm/cl-slurm/server/present"
 	"github.com/cl-slurm/cl-slurm/server/rest"
@@ -56,7 +57,7 @@ func (s *Worksheets) shownGroups(ctx context.Context, u store.User, sheet store.
 	found, err := s.config.Store.WorksheetPermissions(ctx, []string{sheet.UUID})
 	for i, p := range found[sheet.UUID] {
 		if u.ID != "" || p.GroupUUID == store.PublicGroup {
-			shown = append(shown, interpret.GroupPermission{ID: int64(i + 1), GroupUUID: p.GroupUUID, GroupName: p.GroupName, Permission: p.Permission})
+			shown = append(shown, interpret.GroupPermission{GroupPermission: present.GroupPermission(p), ID: int64(i + 1), GroupUUID: p.GroupUUID})
 		}
 	}
 	return shown, err
@@ -89,7 +90,7 @@ func (s *Worksheets) shownBundles(ctx context.Context, u store.User, uuids []str
 			one.OwnerID = present.BundleOwner(b, have[uuid])
 			one.OwnerName = users[one.OwnerID].Name
 			if list := hosts[uuid]; len(list) > 0 {
-				one.HostWorksheet = &interpret.WorksheetName{UUID: list[0].UUID, Name: list[0].Name}
+				one.HostWorksheet = &codalab.WorksheetName{UUID: list[0].UUID, Name: list[0].Name}
 			}
 		}
 		shown[uuid] = one
@@ -120,10 +121,8 @@ func (s *Worksheets) shownWorksheets(ctx context.Context, u store.User, sheets [
 		if have[sheet.UUID] < store.PermissionRead {
 			continue
 		}
-		info := interpret.WorksheetInfo{
-			UUID: sheet.UUID, Name: sheet.Name, Title: sheet.Title, Frozen: sheet.Frozen, IsAnonymous: sheet.IsAnonymous,
-			DateCreated: plainTime(sheet.Created.Time), DateLastModified: plainTime(sheet.Modified.Time), Tags: sheet.Tags(),
-		}
+		info := interpret.WorksheetInfo{Worksheet: worksheetData(sheet)}
+		info.DateCreated, info.DateLastModified = plainTime(sheet.Created.Time), plainTime(sheet.Modified.Time)
 		if owner, ok := users[worksheetOwner(sheet, have[sheet.UUID])]; ok {
 			info.OwnerID, info.OwnerName = &owner.ID, &owner.Name
 		}

@@ -1,7 +1,6 @@
 package worksheets
 
 import (
-	"encoding/json"
 	"errors"
 	"net/http"
 	"time"
@@ -23,14 +22,10 @@ func checkItems(n int) error {
 	return nil
 }
 
-// worksheetEdit is a client's change of a worksheet. Absent fields stay as they are.
+// worksheetEdit is a client's change of a worksheet.
 type worksheetEdit struct {
-	Name        *string         `json:"name"`
-	Title       *string         `json:"title"`
-	Tags        *[]string       `json:"tags"`
-	Frozen      json.RawMessage `json:"frozen"`
-	IsAnonymous *bool           `json:"is_anonymous"`
-	owner       string          // empty to keep it
+	codalab.WorksheetEdit
+	owner string // empty to keep it
 }
 
 // patchWorksheets changes worksheets (codalab/rest/worksheets.py: update_worksheets,
@@ -190,20 +185,17 @@ func (s *Worksheets) addItems(w http.ResponseWriter, r *http.Request, u store.Us
 
 // newItem reads an item that a client adds.
 func newItem(o codalab.Object) (store.Item, error) {
-	var in struct {
-		Type  string `json:"type"`
-		Value string `json:"value"`
-	}
+	var in codalab.WorksheetItem
 	if o.Decode(&in) != nil {
 		return store.Item{}, rest.Refuse(http.StatusBadRequest, "An item's type and value must be texts")
 	}
 	item := store.Item{Type: in.Type, Value: in.Value}
 	var err error
 	switch in.Type {
-	case store.ItemMarkup, store.ItemDirective:
-	case store.ItemBundle:
+	case codalab.ItemMarkup, codalab.ItemDirective:
+	case codalab.ItemBundle:
 		item.BundleUUID, err = linkedUUID(o, "bundle")
-	case store.ItemWorksheet:
+	case codalab.ItemWorksheet:
 		item.Subworksheet, err = linkedUUID(o, "subworksheet")
 	default:
 		err = rest.Refuse(http.StatusBadRequest, "Unknown type of item '%s'", in.Type)
@@ -222,12 +214,7 @@ func linkedUUID(o codalab.Object, name string) (*string, error) {
 // insertItems inserts items of one type behind a sort key, in the place of others
 // (codalab/rest/worksheets.py: replace_items).
 func (s *Worksheets) insertItems(w http.ResponseWriter, r *http.Request, u store.User) error {
-	var in struct {
-		IDs      []int64  `json:"ids"`
-		Items    []string `json:"items"`
-		ItemType string   `json:"item_type"`
-		After    *int64   `json:"after_sort_key"`
-	}
+	var in codalab.ItemInsertion
 	if err := rest.ReadJSON(w, r, &in); err != nil {
 		return err
 	}
@@ -243,9 +230,9 @@ func (s *Worksheets) insertItems(w http.ResponseWriter, r *http.Request, u store
 		item := store.Item{Type: in.ItemType, Value: text}
 		switch in.ItemType {
 		case "":
-			item.Type = store.ItemMarkup
-		case store.ItemMarkup, store.ItemDirective:
-		case store.ItemBundle:
+			item.Type = codalab.ItemMarkup
+		case codalab.ItemMarkup, codalab.ItemDirective:
+		case codalab.ItemBundle:
 			if !codalab.IsUUID(text) {
 				return rest.Refuse(http.StatusBadRequest, "'%s' is not a uuid", text)
 			}

@@ -38,8 +38,8 @@ func (s *Worksheets) addItemRelations(ctx context.Context, u store.User, items [
 func itemObjects(items []store.Item) []codalab.Object {
 	var objects []codalab.Object
 	for _, item := range items {
-		o := codalab.NewObject("worksheet-items", strconv.FormatInt(item.ID, 10), map[string]any{
-			"value": item.Value, "type": item.Type, "sort_key": item.SortKey,
+		o := codalab.NewObject("worksheet-items", strconv.FormatInt(item.ID, 10), codalab.WorksheetItem{
+			Type: item.Type, Value: item.Value, SortKey: &item.SortKey,
 		})
 		o.Relationships = map[string]codalab.Relationship{
 			"worksheet":    codalab.ToOne("worksheets", item.WorksheetUUID),

@@ -49,39 +49,23 @@ func (s *Worksheets) worksheetRoutes() []rest.Route {
 	}
 }
 
-// worksheetAttributes is a worksheet as clients see it (codalab/rest/schemas.py:
-// WorksheetSchema).
-type worksheetAttributes struct {
-	UUID             string   `json:"uuid"`
-	Name             string   `json:"name"`
-	Title            *string  `json:"title"`
-	Frozen           *string  `json:"frozen"`
-	IsAnonymous      bool     `json:"is_anonymous"`
-	DateCreated      string   `json:"date_created"`
-	DateLastModified string   `json:"date_last_modified"`
-	Tags             []string `json:"tags"`
-	LastItemID       *int64   `json:"last_item_id"`
-	Permission       *int     `json:"permission,omitempty"`
-	PermissionSpec   string   `json:"permission_spec,omitempty"`
-}
-
 // isoTime is a time as Python's isoformat writes it.
 func isoTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05+00:00") }
 
 // worksheetObject is a worksheet as a user with the permission have sees it.
 func worksheetObject(w store.Worksheet, have int) codalab.Object {
-	return worksheetData(w).object(w, have)
+	return newWorksheetObject(worksheetData(w), w, have)
 }
 
-func worksheetData(w store.Worksheet) worksheetAttributes {
-	return worksheetAttributes{
-		UUID: w.UUID, Name: w.Name, Title: w.Title, Frozen: w.Frozen, IsAnonymous: w.IsAnonymous,
+func worksheetData(w store.Worksheet) codalab.Worksheet {
+	return codalab.Worksheet{
+		WorksheetName: codalab.WorksheetName{UUID: w.UUID, Name: w.Name}, Title: w.Title, Frozen: w.Frozen, IsAnonymous: w.IsAnonymous,
 		DateCreated: isoTime(w.Created.Time), DateLastModified: isoTime(w.Modified.Time), Tags: w.Tags(),
 	}
 }
 
-func (a worksheetAttributes) object(w store.Worksheet, have int) codalab.Object {
-	o := codalab.NewObject("worksheets", w.UUID, a)
+func newWorksheetObject(attributes codalab.Worksheet, w store.Worksheet, have int) codalab.Object {
+	o := codalab.NewObject("worksheets", w.UUID, attributes)
 	o.Relationships = map[string]codalab.Relationship{
 		"owner": codalab.ToOne("users", worksheetOwner(w, have)), "items": codalab.ToMany("worksheet-items", nil),
 	}
@@ -158,9 +142,7 @@ func (s *Worksheets) createWorksheets(w http.ResponseWriter, r *http.Request, u 
 	var sheets []store.Worksheet
 	var names []string
 	for _, o := range objects {
-		var in struct {
-			Name string `json:"name"`
-		}
+		var in codalab.WorksheetName
 		if o.Decode(&in) != nil {
 			return rest.Refuse(http.StatusBadRequest, "A worksheet's name must be a text")
 		}
@@ -210,7 +192,7 @@ func (s *Worksheets) worksheet(w http.ResponseWriter, r *http.Request, u store.U
 		return err
 	}
 	attributes := worksheetData(sheet)
-	attributes.Permission, attributes.PermissionSpec = &have, access.PermissionSpec(have)
+	attributes.Permission, attributes.PermissionSpec = &have, codalab.PermissionSpec(have)
 	var items []store.Item
 	if include["items"] {
 		if items, err = s.config.Store.Items(ctx, sheet.UUID); err != nil {
@@ -220,7 +202,7 @@ func (s *Worksheets) worksheet(w http.ResponseWriter, r *http.Request, u store.U
 	for _, item := range items {
 		attributes.LastItemID = &item.ID
 	}
-	object := attributes.object(sheet, have)
+	object := newWorksheetObject(attributes, sheet, have)
 	related := present.Relations{Objects: map[string]codalab.Object{sheet.UUID: object}}
 	owners := []string{}
 	if include["owner"] {
