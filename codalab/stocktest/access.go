@@ -54,7 +54,7 @@ func (s *Server) caller(r *http.Request) *account {
 }
 
 func (s *Server) showUser(w http.ResponseWriter, _ *http.Request, u *account) error {
-	return answerDocument(w, codalab.NewObject("users", u.id, map[string]any{"user_name": u.Name, "is_root_user": u.root()}))
+	return answerDocument(w, codalab.NewObject("users", u.id, codalab.User{UserName: u.Name, HasAccess: true, Account: &codalab.Account{IsRootUser: new(u.root())}}))
 }
 
 // owns reports whether a user may do everything with a bundle. Nobody else may do anything with
