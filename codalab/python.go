@@ -1,8 +1,11 @@
 package codalab
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"math"
 	"math/big"
@@ -46,6 +49,21 @@ func (f PythonFloat) MarshalJSON() ([]byte, error) {
 		text = strconv.Quote(text)
 	}
 	return []byte(text), nil
+}
+
+// DecodeExact decodes one JSON value, with json.Number for its numbers. A float64 would lose the difference
+// between 4 and 4.0, which Python prints.
+func DecodeExact(data []byte) (any, error) {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	var value any
+	if err := d.Decode(&value); err != nil {
+		return nil, fmt.Errorf("decode JSON: %w", err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("decode JSON: there is more than one value")
+	}
+	return value, nil
 }
 
 // PythonStr returns Python's str() of a JSON value. Scripts compare CodaLab's output with these texts.

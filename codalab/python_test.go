@@ -4,8 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
-	"fmt"
-	"io"
 	"math"
 	"os"
 	"os/exec"
@@ -33,19 +31,6 @@ func recorded(t *testing.T, name string, to any) {
 	}
 }
 
-// decode reads JSON with its numbers as they are.
-func decode(text []byte) (value any, err error) {
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.UseNumber()
-	if err = d.Decode(&value); err == nil {
-		if _, err = d.Token(); err == io.EOF { //nolint:errorlint // Token returns it as it is
-			return value, nil
-		}
-		err = fmt.Errorf("more than one value: %w", err)
-	}
-	return nil, err
-}
-
 // pythonTexts are the texts of one value.
 type pythonTexts struct {
 	Str  string `json:"str"`
@@ -68,7 +53,7 @@ func TestTextsOfValuesArePythons(t *testing.T) {
 		t.Errorf("%d values are recorded, want at least 100", len(cases))
 	}
 	for _, c := range cases {
-		value, err := decode([]byte(c.JSON))
+		value, err := codalab.DecodeExact([]byte(c.JSON))
 		if err != nil {
 			t.Errorf("%s: %v", c.JSON, err)
 			continue
@@ -247,7 +232,7 @@ func FuzzTextsOfValuesArePythons(f *testing.F) {
 		if len(data) > 500 || !utf8.Valid(data) {
 			t.Skip("too long, or not UTF-8")
 		}
-		value, err := decode(data)
+		value, err := codalab.DecodeExact(data)
 		if err != nil {
 			t.Skip("not JSON")
 		}

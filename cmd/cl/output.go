@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
 // printJSON prints a value as JSON.
@@ -92,17 +94,15 @@ func (c *cli) printOnTerminal(format string, args ...any) {
 	}
 }
 
-// orNumber returns err, or else prints the number that a search returned: None if the server
-// returned null.
+// orNumber returns err, or else prints the number that a search returned, or the text or the object
+// that .format makes of it. The total of no bundles is None.
 func (c *cli) orNumber(err error, number json.RawMessage) error {
-	text := strings.Trim(string(number), `"`)
-	switch {
-	case err != nil:
-		return err
-	case c.asJSON:
-		return c.printJSON(number)
-	case text == "null":
-		text = "None"
+	if err != nil || c.asJSON {
+		return c.orJSON(err, number)
 	}
-	return c.print(text)
+	value, err := codalab.DecodeExact(number)
+	if err != nil {
+		return fmt.Errorf("read the result of the search: %w", err)
+	}
+	return c.print(codalab.PythonStr(value))
 }

@@ -1,7 +1,6 @@
 package client
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -114,15 +113,13 @@ func (c *Client) FileValues(ctx context.Context, queries []codalab.FileQuery) ([
 	return values, err
 }
 
-// exactValue is a JSON value whose numbers are json.Number. A float64 would lose the difference between
-// 4 and 4.0, which Python prints.
+// exactValue is a value of codalab.DecodeExact.
 type exactValue struct{ any }
 
 // UnmarshalJSON decodes the value.
-func (v *exactValue) UnmarshalJSON(data []byte) error {
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.UseNumber()
-	return d.Decode(&v.any) //nolint:wrapcheck // encoding/json adds the context
+func (v *exactValue) UnmarshalJSON(data []byte) (err error) {
+	v.any, err = codalab.DecodeExact(data)
+	return err
 }
 
 // Interpretation is a worksheet as pages show it: blocks, of which each has a mode
