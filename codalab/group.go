@@ -48,8 +48,8 @@ func ParsePermission(spec string) (permission int, ok bool) {
 	return 0, false
 }
 
-// GroupPermission says what a group may do with a bundle or a worksheet: the attributes of a JSON:API
-// object of type "bundle-permissions" or "worksheet-permissions". A relationship leads to the group.
+// GroupPermission is a group's permission on a bundle or a worksheet: the attributes of a JSON:API object
+// of type "bundle-permissions" or "worksheet-permissions". A relationship leads to the group.
 type GroupPermission struct {
 	// GroupID is the id of the group.
 	GroupID        string `json:"-"`
@@ -58,7 +58,7 @@ type GroupPermission struct {
 	PermissionSpec string `json:"permission_spec"`
 }
 
-// PermissionEdit sets what a group may do with a bundle or a worksheet: the attributes of POST
+// PermissionEdit sets a group's permission on a bundle or a worksheet: the attributes of POST
 // /bundle-permissions and POST /worksheet-permissions.
 type PermissionEdit struct {
 	// Permission may be nil if Spec names the permission.

@@ -14,7 +14,7 @@ type User struct {
 	DateJoined string  `json:"date_joined"`
 	AvatarID   *string `json:"avatar_id"`
 	HasAccess  bool    `json:"has_access"`
-	// Account is nil where the server does not show it: only root sees that of another user.
+	// Account is nil if the server does not show it. Only root sees the Account of another user.
 	*Account
 }
 
@@ -44,7 +44,7 @@ type TokenAnswer struct {
 	// Refresh gets the next token; a worker's token has none.
 	Refresh string `json:"refresh_token,omitempty"`
 	Type    string `json:"token_type"`
-	// Seconds is how long Access is valid.
+	// Seconds is the validity of Access.
 	Seconds float64 `json:"expires_in"`
 	Scope   string  `json:"scope"`
 }

@@ -25,7 +25,7 @@ type WorksheetChange struct {
 	Owner string
 }
 
-// changed is an object whose attributes are an edit.
+// changed returns an object with an edit as its attributes.
 func changed(kind, id string, edit any, owner string) codalab.Object {
 	o := codalab.NewObject(kind, id, edit)
 	if owner != "" {

@@ -71,7 +71,7 @@ func toFloat(value any) (float64, bool) {
 	return f, err == nil || math.IsInf(f, 0)
 }
 
-// size is about how many bytes a value takes in an answer.
+// size is the approximate number of bytes of a value in an answer.
 func size(value any) int64 {
 	switch v := value.(type) {
 	case string:
