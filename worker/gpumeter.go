@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/gpudriver"
+	"github.com/cl-slurm/cl-slurm/internal/background"
 	"github.com/cl-slurm/cl-slurm/internal/command"
 	"github.com/cl-slurm/cl-slurm/internal/pause"
 )
@@ -105,24 +106,14 @@ func (m gpuMeter) read(ctx context.Context) (gpuSample, error) {
 	if len(m.bus) > 0 {
 		args = append(args, "--id="+strings.Join(m.bus, ","))
 	}
-	type answer struct {
-		out []byte
-		err error
-	}
-	answers := make(chan answer, 1)
-	go func() { // ends with nvidia-smi
-		out, err := command.Command{Args: args}.Output(ctx)
-		answers <- answer{out, err}
-	}()
-	select {
-	case <-ctx.Done():
+	out, err := background.Call(ctx, func() ([]byte, error) { return command.Command{Args: args}.Output(ctx) })
+	if ctx.Err() != nil {
 		return gpuSample{}, fmt.Errorf("measure the GPUs: nvidia-smi: %w", ctx.Err())
-	case a := <-answers:
-		if a.err != nil {
-			return gpuSample{}, fmt.Errorf("measure the GPUs: %w", a.err)
-		}
-		return m.parse(string(a.out))
 	}
+	if err != nil {
+		return gpuSample{}, fmt.Errorf("measure the GPUs: %w", err)
+	}
+	return m.parse(string(out))
 }
 
 // parse reads nvidia-smi's table. It fails if the table has other GPUs and their bus addresses are

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/term"
+
+	"github.com/cl-slurm/cl-slurm/internal/background"
 )
 
 // asker asks a person at a terminal.
@@ -26,7 +28,8 @@ func newAsker(in io.Reader, out io.Writer, silent bool) asker {
 
 // ask returns a person's answer, or the suggestion in place of an empty one. A silent
 // asker returns the suggestion; without one it fails and names the flag to use. It
-// ends with ctx.
+// ends with ctx; as nothing interrupts a read of a terminal, the program must not read the
+// terminal again after that.
 func (a asker) ask(ctx context.Context, question, suggestion, flag string) (string, error) {
 	if a.silent {
 		if suggestion == "" {
@@ -40,7 +43,7 @@ func (a asker) ask(ctx context.Context, question, suggestion, flag string) (stri
 		} else {
 			a.say("%s [%s]: ", question, suggestion)
 		}
-		answer, err := typed(ctx, a.readLine)
+		answer, err := background.Call(ctx, a.readLine)
 		if err != nil {
 			return "", err
 		}
@@ -67,7 +70,7 @@ func (a asker) askPassword(ctx context.Context, question string) (string, error)
 	}
 	for {
 		a.say("%s: ", question)
-		password, err := typed(ctx, func() ([]byte, error) { return term.ReadPassword(fd) })
+		password, err := background.Call(ctx, func() ([]byte, error) { return term.ReadPassword(fd) })
 		a.say("\n")
 		if err != nil {
 			return "", fmt.Errorf("read password: %w", errors.Join(err, term.Restore(fd, before)))
@@ -75,25 +78,6 @@ func (a asker) askPassword(ctx context.Context, question string) (string, error)
 		if len(password) > 0 {
 			return string(password), nil
 		}
-	}
-}
-
-// typed returns what a person types, or ctx's error once ctx has ended. Nothing
-// interrupts a read of a terminal, so its goroutine may last until the process ends: the
-// program must not read the terminal again.
-func typed[T any](ctx context.Context, read func() (T, error)) (answer T, err error) {
-	done := make(chan struct{})
-	var said T
-	var failed error
-	go func() {
-		defer close(done)
-		said, failed = read()
-	}()
-	select {
-	case <-ctx.Done():
-		return answer, ctx.Err()
-	case <-done:
-		return said, failed
 	}
 }
 

@@ -20,14 +20,18 @@ func TestErrorsKeepTheirCause(t *testing.T) {
 func TestQuestionEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	ctx, leave := context.WithCancel(t.Context())
-	answered := make(chan struct{})
-	defer close(answered)
-	_, err := typed(ctx, func() (string, error) {
-		leave()
-		<-answered
-		return "too late", nil
-	})
+	answers, unanswered := io.Pipe()
+	defer func() { _ = unanswered.Close() }()
+	person := asker{in: answers, out: writerFunc(func(b []byte) (int, error) {
+		leave() // once there is the question
+		return len(b), nil
+	})}
+	_, err := person.ask(ctx, "Name", "", "--name")
 	if !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 }
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(b []byte) (int, error) { return f(b) }

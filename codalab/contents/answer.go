@@ -14,6 +14,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/background"
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 )
 
@@ -170,8 +171,8 @@ func Archive(ctx context.Context, root *os.Root, p string, exclude func(below st
 // piped returns a reader of the bytes that write writes.
 func piped(write func(io.Writer) error) io.ReadCloser {
 	r, w := io.Pipe()
-	go func() { // ends with write, which fails once the reader is closed
+	background.Detach(func() { // returns with write, which fails once the reader is closed
 		w.CloseWithError(write(w)) // nil is the end of the stream
-	}()
+	})
 	return r
 }

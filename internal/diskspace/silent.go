@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"time"
+
+	"github.com/cl-slurm/cl-slurm/internal/background"
 )
 
 // SilentAfter bounds the time to answer; a disk that takes longer counts as silent. A call on a disk that
@@ -32,32 +34,31 @@ type Question struct {
 	// Path is the disk's.
 	Path string
 
-	answer chan answer   // of the call that has not returned; nil if all have
+	call   *call         // has not returned; nil if all have
 	waited time.Duration // for that call
 }
 
-type answer struct {
-	space Space
+type call struct {
+	ended <-chan struct{}
+	space Space // as err, once ended is closed
 	err   error
 }
 
 // Ask returns the result of space, or after SilentAfter a *SilentError. Then the call continues in its
 // own goroutine, and the next Ask waits for it instead of starting another one.
 func (q *Question) Ask(ctx context.Context, space func() (Space, error)) (Space, error) {
-	if q.answer == nil {
-		answered := make(chan answer, 1)
-		q.answer, q.waited = answered, 0
-		go func() { // a disk that never answers keeps it
-			s, err := space()
-			answered <- answer{s, err}
-		}()
+	if q.call == nil {
+		c := &call{}
+		c.ended = background.Go(func() { c.space, c.err = space() }) // a disk that never answers keeps it
+		q.call, q.waited = c, 0
 	}
 	late := time.NewTimer(SilentAfter)
 	defer late.Stop()
 	select {
-	case a := <-q.answer:
-		q.answer = nil
-		return a.space, a.err
+	case <-q.call.ended:
+		c := q.call
+		q.call = nil
+		return c.space, c.err
 	case <-ctx.Done():
 		return Space{}, fmt.Errorf("measure the disk of %s: %w", q.Path, ctx.Err())
 	case <-late.C:

@@ -4,6 +4,8 @@ package interruptible
 import (
 	"context"
 	"io"
+
+	"github.com/cl-slurm/cl-slurm/internal/background"
 )
 
 // Reader returns a reader of r that fails with ctx.Err() once ctx has ended. It does not interrupt a Read of r
@@ -31,10 +33,10 @@ func (i reader) Read(b []byte) (int, error) {
 func Pipe(ctx context.Context, r io.Reader) io.ReadCloser {
 	out, in := io.Pipe()
 	stop := context.AfterFunc(ctx, func() { _ = in.CloseWithError(ctx.Err()) })
-	go func() {
+	background.Detach(func() { // returns when r or the stream ends
 		defer stop()
 		_, err := io.Copy(in, r)
 		_ = in.CloseWithError(err)
-	}()
+	})
 	return out
 }

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/cl-slurm/cl-slurm/internal/background"
 )
 
 // Docker is a Docker engine for the tests of a process. It admits researcher, and has no network but
@@ -70,16 +72,15 @@ func (d *Docker) start(client string) error {
 		"--bridge=none", "--data-root", at("root"), "--exec-root", at("exec"), "--pidfile", at("pid"), "--host", d.host)
 	daemon.Stdout, daemon.Stderr, daemon.Dir = log, log, "/"
 	daemon.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
-	started, ended := make(chan error), make(chan struct{})
-	go func() { // ends with the daemon
+	started := make(chan error)
+	ended := background.Go(func() { // returns with the daemon
 		runtime.LockOSThread() // the signal comes when the thread ends that started the daemon
-		defer close(ended)
 		err := daemon.Start()
 		started <- err
 		if err == nil {
 			_ = daemon.Wait() // Remove ends it
 		}
-	}()
+	})
 	if err := <-started; err != nil {
 		return err
 	}

@@ -18,6 +18,8 @@ type Proxy struct {
 	listener net.Listener
 	server   string // its socket
 
+	running sync.WaitGroup // its goroutines
+
 	mu     sync.Mutex
 	isDown bool
 	next   Breakage
@@ -55,10 +57,11 @@ func PostgresProxy(tb testing.TB) *Proxy {
 	q.Set("sslmode", "disable")
 	u.User, u.RawQuery = url.UserPassword("cltest", "cltest"), q.Encode()
 	p.URL = u.String()
-	go p.serve()
+	p.running.Go(p.serve)
 	tb.Cleanup(func() {
 		p.Down()
 		must(tb, l.Close())
+		p.running.Wait()
 	})
 	return p
 }
@@ -112,7 +115,7 @@ func (p *Proxy) serve() {
 			continue
 		}
 		var mine Breakage // of this connection; the answer comes after the commit
-		go p.carry(server, client, func(data []byte) bool {
+		commits := func(data []byte) bool {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			if !p.next.wanted || !bytes.Contains(data, []byte("COMMIT\x00")) {
@@ -124,15 +127,17 @@ func (p *Proxy) serve() {
 				p.down()
 			}
 			return mine.Arrives
-		})
-		go p.carry(client, server, func([]byte) bool {
+		}
+		answers := func([]byte) bool {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			if mine.wanted && mine.Down {
 				p.down()
 			}
 			return !mine.wanted
-		})
+		}
+		p.running.Go(func() { p.carry(server, client, commits) })
+		p.running.Go(func() { p.carry(client, server, answers) })
 	}
 }
 

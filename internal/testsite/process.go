@@ -7,31 +7,31 @@ import (
 	"os/exec"
 	"syscall"
 	"time"
+
+	"github.com/cl-slurm/cl-slurm/internal/background"
 )
 
 // process is a program of the site. It has a process group of its own, so that a
 // Ctrl-C of the caller does not reach it, and writes to the site's log.
 type process struct {
 	cmd   *exec.Cmd
-	err   error         // from the start, or from the end
-	ended chan struct{} // is closed at the end
+	err   error           // from the start, or from the end
+	ended <-chan struct{} // is closed at the end
 }
 
 // launch starts one of the installed programs as User.
 func (s *Site) launch(args ...string) *process {
-	p := &process{ended: make(chan struct{})}
+	p := &process{}
 	p.cmd = exec.Command(program(args[0]), args[1:]...)
 	p.cmd.Env, p.cmd.Dir = s.env, s.path("home")
 	p.cmd.Stdout, p.cmd.Stderr = s.log, s.log
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: s.credential, Setpgid: true}
-	if p.err = p.cmd.Start(); p.err != nil {
-		close(p.ended)
-		return p
-	}
-	go func() { // until the program ends, which stop waits for
-		p.err = p.cmd.Wait()
-		close(p.ended)
-	}()
+	p.err = p.cmd.Start()
+	p.ended = background.Go(func() {
+		if p.err == nil {
+			p.err = p.cmd.Wait()
+		}
+	})
 	return p
 }
 

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/cl-slurm/cl-slurm/bridge"
+	"github.com/cl-slurm/cl-slurm/internal/background"
 	"github.com/cl-slurm/cl-slurm/internal/pause"
 )
 
@@ -114,11 +115,11 @@ func runCoreBridge(ctx context.Context, dir, images, server string) {
 	b.bridge.Pace = bridge.Pace{PerSecond: 1000, Burst: 1000}
 	due := make(chan os.Signal, 1)
 	signal.Notify(due, syscall.SIGUSR1)
-	go func() {
+	background.Detach(func() { // ends with this process
 		for range due {
 			must(b.sweeps.Sweep(ctx))
 		}
-	}()
+	})
 	fmt.Println("begins")
 	b.run(ctx)
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/internal/background"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
@@ -33,15 +34,15 @@ func serveSlurm(ctx context.Context, dir string, s *coreSlurm) (stop func()) {
 	l := must((&net.ListenConfig{}).Listen(ctx, "unix", slurmSocket(dir)))
 	server := rpc.NewServer()
 	check(server.RegisterName("Slurm", desk{s}))
-	go func() {
+	background.Detach(func() { // returns when the listener is closed
 		for {
 			c, err := l.Accept()
 			if err != nil {
 				return // closed
 			}
-			go server.ServeConn(c)
+			background.Detach(func() { server.ServeConn(c) }) // returns when the client has closed its end
 		}
-	}()
+	})
 	return func() { _ = l.Close() } // the file goes with dir
 }
 

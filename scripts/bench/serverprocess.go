@@ -19,6 +19,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/internal/background"
 )
 
 // clServer is a cl-server that runs as a process of its own.
@@ -47,13 +48,13 @@ func startServerAt(ctx context.Context, dir, host string) clServer {
 			fmt.Fprintln(os.Stderr, log.Text())
 			continue
 		}
-		go func() {
+		background.Detach(func() { // returns with the server
 			for log.Scan() {
 				if strings.Contains(log.Text(), "level=ERROR") {
 					fmt.Fprintln(os.Stderr, log.Text())
 				}
 			}
-		}()
+		})
 		return clServer{part{cmd: cmd, pid: cmd.Process.Pid}, m[1]}
 	}
 	check(errors.Join(errors.New("cl-server ended early"), cmd.Wait()))

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/internal/background"
 	"github.com/cl-slurm/cl-slurm/server"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
@@ -39,13 +40,11 @@ func StartServer(t *testing.T, users map[string]User, change ...func(*server.Con
 		c(&config)
 	}
 	s := server.New(config)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	done := background.Go(func() {
 		if err := s.Run(ctx); ctx.Err() == nil {
 			t.Error(err)
 		}
-	}()
+	})
 	listener := httptest.NewServer(s.Handler())
 	t.Cleanup(func() {
 		stop()

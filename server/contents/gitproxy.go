@@ -12,6 +12,8 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"sync"
+
+	"github.com/cl-slurm/cl-slurm/internal/background"
 )
 
 // errProxyClosed means that git has ended.
@@ -26,6 +28,8 @@ type gitProxy struct {
 	url      string // for git
 	server   *http.Server
 	forward  *httputil.ReverseProxy // of requests for http URLs
+
+	ended <-chan struct{} // closed when the server has ended
 
 	mu      sync.Mutex
 	reserve func(int64) error
@@ -46,13 +50,14 @@ func newGitProxy(ctx context.Context, f FetchPrivate, reserve func(int64) error)
 		Rewrite:   func(*httputil.ProxyRequest) {}, ErrorLog: quiet,
 	}
 	p.server = &http.Server{Handler: p, ErrorLog: quiet, ReadHeaderTimeout: answerTimeout, BaseContext: func(net.Listener) context.Context { return ctx }}
-	go func() { _ = p.server.Serve(listener) }() // until close
+	p.ended = background.Go(func() { _ = p.server.Serve(listener) }) // until close
 	return p, nil
 }
 
 // close ends the proxy, and returns its first failure.
 func (p *gitProxy) close() error {
 	_ = p.server.Close() // of connections that nobody uses
+	<-p.ended
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	failed := p.failed

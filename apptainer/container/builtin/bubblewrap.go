@@ -18,6 +18,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/enter"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/initproc"
+	"github.com/cl-slurm/cl-slurm/internal/background"
 )
 
 // bubblewrapArgs are bubblewrap's arguments.
@@ -48,8 +49,9 @@ const (
 
 // bubblewrap is a running bwrap.
 type bubblewrap struct {
-	status chan bubblewrapStatus // receives one value, at its end
-	stderr initproc.StderrMark   // at its start
+	status bubblewrapStatus    // complete once ended is closed
+	ended  <-chan struct{}     // is closed at its end
+	stderr initproc.StderrMark // at its start
 }
 
 // bubblewrapStatus is bubblewrap's report about itself.
@@ -78,7 +80,7 @@ func (c *containerInit) startBubblewrap(args bubblewrapArgs) (*bubblewrap, error
 		return nil, fmt.Errorf("start bubblewrap: %w", err)
 	}
 	defer func() { _ = w.Close() }()
-	b := &bubblewrap{status: make(chan bubblewrapStatus, 1), stderr: initproc.MarkStderr(os.Stderr)}
+	b := &bubblewrap{stderr: initproc.MarkStderr(os.Stderr)}
 	argv := []string{c.root.Bubblewrap, "--args", strconv.Itoa(bubblewrapArgsFD), "--json-status-fd", strconv.Itoa(bubblewrapStatusFD), "--"}
 	c.bubblewrap, err = c.process.Start(append(argv, args.command...), &syscall.ProcAttr{
 		Env:   []string{},
@@ -90,7 +92,7 @@ func (c *containerInit) startBubblewrap(args bubblewrapArgs) (*bubblewrap, error
 	if err != nil {
 		return nil, err
 	}
-	go b.readStatus(r) // ends with bubblewrap
+	b.ended = background.Go(func() { b.readStatus(r) })
 	return b, nil
 }
 
@@ -116,7 +118,7 @@ func memoryFile(text string) (*os.File, error) {
 // the command's exit status if there was a command.
 func (b *bubblewrap) readStatus(r *os.File) {
 	defer func() { _ = r.Close() }()
-	var status bubblewrapStatus
+	status := &b.status
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
 		var line struct {
@@ -131,7 +133,6 @@ func (b *bubblewrap) readStatus(r *os.File) {
 		}
 		status.began = status.began || line.ExitCode != nil
 	}
-	b.status <- status
 }
 
 // supervise waits for the command's end. After Stop it sends TERM, and ends after Grace.
@@ -169,8 +170,8 @@ func (c *containerInit) supervise(b *bubblewrap) (code int, err error) {
 			continue // pid 1 may be reaped before it
 		}
 		if status == nil {
-			reported := <-b.status
-			status = &reported
+			<-b.ended
+			status = &b.status
 		}
 		pid1, pid1Dead := dead[status.pid1]
 		pid1Dead = pid1Dead || status.pid1 == 0

@@ -78,8 +78,8 @@ type containerInit struct {
 
 	process    *initproc.Process
 	root       *initproc.Root
-	imageLost  chan struct{} // closed when the squashfuse of a shared image has ended
-	bubblewrap int           // its process id
+	imageLost  <-chan struct{} // closed when the squashfuse of a shared image has ended
+	bubblewrap int             // its process id
 }
 
 func runContainer(p *initproc.Process) (code int, err error) {

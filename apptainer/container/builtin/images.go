@@ -13,6 +13,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/initproc"
+	"github.com/cl-slurm/cl-slurm/internal/background"
 )
 
 // Images lets containers of one process that use the same image at the same time share one mount of
@@ -36,7 +37,7 @@ type imageServer struct {
 	conn  *net.UnixConn
 	turn  chan struct{} // holds one entry during a request
 	stop  context.CancelFunc
-	ended chan struct{} // closed when it has ended completely
+	ended <-chan struct{} // closed when it has ended completely
 }
 
 // share is a container's share of an image.
@@ -118,9 +119,8 @@ func (m *Images) startServer(ctx context.Context, helper string, root initproc.R
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx)) // other containers use it, too
-	s := &imageServer{conn: ours, turn: make(chan struct{}, 1), stop: stop, ended: make(chan struct{})}
-	go func() { // ends after stop; removeUser waits for it
-		defer close(s.ended)
+	s := &imageServer{conn: ours, turn: make(chan struct{}, 1), stop: stop}
+	s.ended = background.Go(func() { // returns after stop
 		defer stop()
 		// The lifeline tells the users of a failure.
 		_, err := initproc.Init{
@@ -133,7 +133,7 @@ func (m *Images) startServer(ctx context.Context, helper string, root initproc.R
 		defer m.mu.Unlock()
 		m.refused = m.refused || errors.As(err, &refusal) && !refusal.AnyRuntime
 		m.forget(root.Image, s)
-	}()
+	})
 	return s, nil
 }
 

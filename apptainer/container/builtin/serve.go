@@ -10,6 +10,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/initproc"
+	"github.com/cl-slurm/cl-slurm/internal/background"
 )
 
 // Descriptors that an init inherits: a server has a socket, and a container with a share of an
@@ -42,8 +43,8 @@ func serveImage(p *initproc.Process) (code int, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("make a pipe: %w", err)
 	}
-	defer func() { _ = lifeline.Close() }() // the kernel closes it if this process is killed
-	go sendMounts(alive)                    // ends when the caller closes the socket, or with this process
+	defer func() { _ = lifeline.Close() }()         // the kernel closes it if this process is killed
+	background.Detach(func() { sendMounts(alive) }) // returns when the caller closes the socket, or with this process
 	for {
 		select {
 		case <-p.Stop:
@@ -106,10 +107,8 @@ func (c *containerInit) attachShared() bool {
 		_ = unix.Unmount(initproc.LowerDir, unix.MNT_DETACH) // another mount may hide it
 		return false
 	}
-	c.imageLost = make(chan struct{})
-	go func() { // ends with the server, or with this process
-		defer close(c.imageLost)
+	c.imageLost = background.Go(func() {
 		_, _ = os.NewFile(lifelineFD, "lifeline").Read(make([]byte, 1)) // nothing is written to it
-	}()
+	})
 	return true
 }

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
+	"github.com/cl-slurm/cl-slurm/internal/background"
 )
 
 // Server returns the server's address: that of the flag --server, else CODALAB_SERVER, else the one that cl
@@ -134,14 +135,14 @@ func (l *Login) askUntil(ctx context.Context, out io.Writer, in *os.File) error 
 	if err != nil {
 		return fmt.Errorf("ask for the login: %w", err)
 	}
-	asked := make(chan error, 1)
-	go func() { asked <- l.Ask(out, in) }()
+	var failed error
+	asked := background.Go(func() { failed = l.Ask(out, in) })
 	select {
 	case <-ctx.Done(): // the program ends; a read of a terminal does not
 		_ = term.Restore(int(in.Fd()), before)
 		return ctx.Err()
-	case err := <-asked:
-		return err
+	case <-asked:
+		return failed
 	}
 }
 

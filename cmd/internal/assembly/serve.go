@@ -22,6 +22,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/internal/background"
 	"github.com/cl-slurm/cl-slurm/internal/diskspace"
 	"github.com/cl-slurm/cl-slurm/internal/pause"
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
@@ -101,15 +102,15 @@ const stopWithin = 30 * time.Second
 // returns within half a minute after the end of ctx, even if calls on a disk have not returned. The
 // process then ends as if it were killed, and the next start continues from the ledger.
 func (a Assembly) Serve(ctx context.Context) error {
-	ended := make(chan error, 1)
-	go func() { ended <- a.serve(ctx) }() // it ends, or the process does
+	var err error
+	ended := background.Go(func() { err = a.serve(ctx) })
 	select {
-	case err := <-ended:
+	case <-ended:
 		return err
 	case <-ctx.Done():
 	}
 	select {
-	case err := <-ended:
+	case <-ended:
 		return err
 	case <-time.After(stopWithin):
 		a.Log.WarnContext(ctx, "the bridge ends although calls on a disk have not returned; jobs continue, and the next start takes them up", slog.Duration("waited", stopWithin))

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/background"
 	"github.com/cl-slurm/cl-slurm/internal/termtext"
 )
 
@@ -122,7 +123,7 @@ func listen() (context.Context, *atomic.Bool) {
 	deaf := &atomic.Bool{}
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	go func() {
+	background.Detach(func() { // ends with this process
 		for s := range signals {
 			if s == os.Interrupt && deaf.Load() {
 				continue
@@ -130,7 +131,7 @@ func listen() (context.Context, *atomic.Bool) {
 			signal.Stop(signals)
 			cancel()
 		}
-	}()
+	})
 	return ctx, deaf
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/initproc"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/keyring"
+	"github.com/cl-slurm/cl-slurm/internal/background"
 )
 
 // Command is the hidden argument with which a program runs [Main]. That program must be linked
@@ -77,11 +78,11 @@ func Main() int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	go func() { // ends with this process
+	background.Detach(func() { // ends with this process
 		<-terminated
 		e.stop()
-	}()
-	go e.listen(control) // ends with this process
+	})
+	background.Detach(func() { e.listen(control) }) // ends with this process
 	code := 0
 	if len(e.Give) == 0 {
 		code = e.runCommand(argv)

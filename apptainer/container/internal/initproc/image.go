@@ -12,6 +12,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/apptainer/sifconfig"
+	"github.com/cl-slurm/cl-slurm/internal/background"
 )
 
 // RootSpec describes the root that an init makes.
@@ -165,19 +166,13 @@ const answerWait = time.Second
 // IsImageLost reports whether the squashfuse of the mounted image has ended. A command that finds
 // its files missing may end before the init receives squashfuse's death.
 func IsImageLost() bool {
-	answer := make(chan error, 1)
-	go func() { // ends with the answer, or with this process
-		var st unix.Statfs_t
-		answer <- unix.Statfs(LowerDir, &st) // FUSE asks squashfuse
-	}()
-	wait := time.NewTimer(answerWait)
-	defer wait.Stop()
-	select {
-	case err := <-answer:
-		return errors.Is(err, unix.ENOTCONN) || errors.Is(err, unix.ECONNABORTED)
-	case <-wait.C:
-		return false
-	}
+	ctx, cancel := context.WithTimeout(context.Background(), answerWait)
+	defer cancel()
+	_, err := background.Call(ctx, func() (st unix.Statfs_t, err error) {
+		err = unix.Statfs(LowerDir, &st) // FUSE asks squashfuse
+		return st, err
+	})
+	return errors.Is(err, unix.ENOTCONN) || errors.Is(err, unix.ECONNABORTED)
 }
 
 // AwaitLoss waits for squashfuse's death and returns an error that describes it.

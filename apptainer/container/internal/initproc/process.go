@@ -15,6 +15,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/keyring"
+	"github.com/cl-slurm/cl-slurm/internal/background"
 )
 
 // Work is the task of an init. It returns its command's exit status as a shell reports it. An error
@@ -35,7 +36,7 @@ func Main(works map[string]Work) int {
 	HandleSignals()
 	syscall.Umask(0o022)
 	p := &Process{Spec: spec, Stop: make(chan struct{}), reports: reports}
-	go p.listen(control) // ends with this process
+	background.Detach(func() { p.listen(control) }) // ends with this process
 	code, err := p.work(works[spec.Work])
 	p.killAll()
 	if reports.Encode(report{Code: code, Note: p.Note, Failure: container.FailureOf(err)}) != nil {
@@ -175,8 +176,9 @@ func (p *Process) Start(args []string, attr *syscall.ProcAttr) (pid int, err err
 		return 0, fmt.Errorf("start %s: %w", args[0], err)
 	}
 	if p.Deaths == nil {
-		p.Deaths = make(chan Death)
-		go reap(p.Deaths) // ends when there are no children
+		deaths := make(chan Death)
+		p.Deaths = deaths
+		background.Detach(func() { reap(deaths) }) // returns when there are no children
 	}
 	return pid, nil
 }
