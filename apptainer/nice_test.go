@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
 // niceOf reads the nice value in /proc/PID/stat (proc_pid_stat(5)).
@@ -123,9 +123,9 @@ func TestMainThreadKeepsItsNiceValue(t *testing.T) {
 // wantNone waits until no thread has a nice value any more.
 func wantNone(t *testing.T, nice int) {
 	t.Helper()
-	for began := time.Now(); threads(t, nice) > 0; runtime.Gosched() {
-		if time.Since(began) > 10*time.Second {
-			t.Fatalf("%d threads still have the nice value %d", threads(t, nice), nice)
-		}
-	}
+	left := 0
+	testenv.Await(t, "no thread has the nice value "+strconv.Itoa(nice), func() bool {
+		left = threads(t, nice)
+		return left == 0
+	}, &left)
 }

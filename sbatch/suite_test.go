@@ -340,28 +340,13 @@ func (s *slurm) accounting(t *testing.T, name string) func() []sbatch.Job {
 func await(t *testing.T, look func() []sbatch.Job, want func(sbatch.Job) bool) sbatch.Job {
 	t.Helper()
 	var found []sbatch.Job
-	until(t, func() bool {
+	testenv.Await(t, "the job is as wanted", func() bool {
 		if found = look(); len(found) > 1 {
 			t.Fatalf("several jobs: %+v", found)
 		}
 		return len(found) == 1 && want(found[0])
 	}, &found)
 	return found[0]
-}
-
-// until waits until a condition holds. A failure prints last.
-func until(t *testing.T, holds func() bool, last any) {
-	t.Helper()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	end := time.After(testenv.WaitLimit)
-	for !holds() {
-		select {
-		case <-tick.C:
-		case <-end:
-			t.Fatalf("not seen in time; last %+v", last)
-		}
-	}
 }
 
 func in(state sbatch.State) func(sbatch.Job) bool {

@@ -1,6 +1,7 @@
 package sbatch_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/internal/procstat"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
 )
@@ -68,7 +70,7 @@ func TestBatchScriptAloneGetsTermAndAllGetKill(t *testing.T) {
 		wait; wait`)
 		r.Dir, r.Output = s.dir, filepath.Join(s.dir, "out")
 		id := s.submit(t, r)
-		until(t, func() bool { _, err := os.Stat(filepath.Join(s.dir, "begun")); return err == nil }, "no child")
+		testenv.AwaitFile(t, filepath.Join(s.dir, "begun"))
 		began := time.Now()
 		if err := s.Cancel(t.Context(), s.name, id); err != nil {
 			t.Fatal(err)
@@ -142,7 +144,7 @@ func TestJobThatHasEndedCanBeRequeued(t *testing.T) {
 func (s *slurm) awaitInstances(t *testing.T, id sbatch.JobID, n int) {
 	t.Helper()
 	var found []sbatch.Job
-	until(t, func() bool {
+	testenv.Await(t, fmt.Sprintf("job %s has %d instances", id, n), func() bool {
 		var err error
 		if found, err = s.QueryAccounting(t.Context(), time.Now().Add(-time.Hour), sbatch.Which{IDs: []sbatch.JobID{id}}); err != nil {
 			t.Fatal(err)
@@ -176,9 +178,9 @@ func TestSuspendedJobKeepsItsNodeAndGoesOn(t *testing.T) {
 			t.Errorf("%+v", j)
 		}
 		await(t, s.accounting(t, s.name), in(sbatch.StateSuspended))
-		until(t, func() bool { return stopped(t, pid) }, "it goes on while it is suspended")
+		testenv.Await(t, "the suspended process is stopped", func() bool { return stopped(t, pid) })
 		s.suspend(t, id, true)
-		until(t, func() bool { return !stopped(t, pid) }, "it does not go on")
+		testenv.Await(t, "the resumed process goes on", func() bool { return !stopped(t, pid) })
 		await(t, s.jobs(t, s.name), in(sbatch.StateRunning))
 	})
 }
@@ -192,7 +194,7 @@ func TestSuspendedJobGetsKillWithoutTerm(t *testing.T) {
 		s.suspend(t, id, false)
 		await(t, s.jobs(t, s.name), in(sbatch.StateSuspended))
 		// slurmctld answers before slurmd has stopped anything (slurmd/req.c, _rpc_suspend_job).
-		until(t, func() bool { return stopped(t, pid) }, "it is not stopped")
+		testenv.Await(t, "the process is stopped", func() bool { return stopped(t, pid) })
 		if err := s.Cancel(t.Context(), s.name, id); err != nil {
 			t.Fatal(err)
 		}
@@ -208,14 +210,14 @@ func TestSuspendedJobGetsKillWithoutTerm(t *testing.T) {
 func writtenPID(t *testing.T, path string) int {
 	t.Helper()
 	var pid int
-	until(t, func() bool {
+	testenv.Await(t, "the job has written its process id", func() bool {
 		text, err := os.ReadFile(path)
 		if err != nil || !strings.HasSuffix(string(text), "\n") {
 			return false
 		}
 		pid, err = strconv.Atoi(strings.TrimSpace(string(text)))
 		return err == nil
-	}, "it does not begin")
+	})
 	return pid
 }
 
@@ -256,7 +258,7 @@ func TestNodeThatIsDrainedKeepsJobsWaitingAndOneSetDownFailsThem(t *testing.T) {
 		await(t, s.jobs(t, s.name+"-lost"), in(sbatch.StateRunning))
 		await(t, s.jobs(t, s.name+"-again"), in(sbatch.StateRunning))
 		var others answer
-		until(t, func() bool { // no job of another test runs there
+		testenv.Await(t, "no job of another test runs on n4", func() bool {
 			if s.real == nil {
 				return true
 			}
@@ -304,7 +306,7 @@ func TestTasksOfAnArrayGetIDsOfTheirOwn(t *testing.T) {
 		r := with(s.request(`echo "$SLURM_JOB_ID $SLURM_ARRAY_JOB_ID $SLURM_ARRAY_TASK_ID"; exec sleep 600`), "--array=1-3%2", "--output="+out+"%a")
 		id := s.submit(t, r)
 		var tasks []sbatch.Job
-		until(t, func() bool {
+		testenv.Await(t, "two of three tasks run", func() bool {
 			tasks = s.observe(t).ByName()[s.name]
 			return len(tasks) == 3 && tasks[1].State == sbatch.StateRunning && tasks[2].State == sbatch.StateRunning &&
 				tasks[0].Reason == "JobArrayTaskLimit"
@@ -313,14 +315,14 @@ func TestTasksOfAnArrayGetIDsOfTheirOwn(t *testing.T) {
 			t.Errorf("%+v, want the array's id for the task that waits", tasks)
 		}
 		var said []byte
-		until(t, func() bool { said, _ = os.ReadFile(out + "1"); return len(said) > 0 }, "no output")
+		testenv.Await(t, "the first task has printed something", func() bool { said, _ = os.ReadFile(out + "1"); return len(said) > 0 })
 		if want := tasks[1].ID.String() + " " + id.String() + " 1\n"; string(said) != want {
 			t.Errorf("the task says %q, want %q", said, want)
 		}
 		if err := s.Cancel(t.Context(), s.name, id); err != nil {
 			t.Fatal(err)
 		}
-		until(t, func() bool { tasks = s.jobs(t, s.name)(); return allEnded(tasks) }, &tasks)
+		testenv.Await(t, "all tasks have ended", func() bool { tasks = s.jobs(t, s.name)(); return allEnded(tasks) }, &tasks)
 	})
 }
 

@@ -167,9 +167,7 @@ func TestDoorbellsAreBounded(t *testing.T) {
 	if _, _, err := last.Read(t.Context()); websocket.CloseStatus(err) != websocket.StatusMessageTooBig {
 		t.Errorf("a long message: %v", err)
 	}
-	for status("/ws/worker/w", nil) != http.StatusSwitchingProtocols {
-		time.Sleep(time.Millisecond)
-	}
+	testenv.Await(t, "there is room for another", func() bool { return status("/ws/worker/w", nil) == http.StatusSwitchingProtocols })
 }
 
 func TestDoorbellsEndWithTheServer(t *testing.T) {

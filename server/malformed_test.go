@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/server"
 )
 
@@ -115,17 +116,12 @@ var waitsForRun = regexp.MustCompile(`"state":"staged","state_details":"[^"]*Wai
 // seen is what alice sees of all that she has, after Run has tried all runs. No worker takes them.
 func (x subject) seen() string {
 	x.t.Helper()
-	bundles := func() string {
-		return x.get("alice", "/bundles?keywords=.mine&keywords=.limit=10000&include=group_permissions").ok().body
-	}
-	if !within(func() bool {
-		text := bundles()
+	var all string
+	testenv.Await(x.t, "Run has tried all runs", func() bool {
+		all = x.get("alice", "/bundles?keywords=.mine&keywords=.limit=10000&include=group_permissions").ok().body
 		// A run that was killed before Run tried it keeps its staged_status.
-		return !strings.Contains(text, `"state":"created"`) && !waitsForRun.MatchString(text)
-	}) {
-		x.t.Fatalf("bundles go on waiting: %s", bundles())
-	}
-	all := bundles()
+		return !strings.Contains(all, `"state":"created"`) && !waitsForRun.MatchString(all)
+	}, &all)
 	for _, path := range []string{
 		"/worksheets?keywords=.mine&keywords=.limit=10000&include=group_permissions", "/worksheets/" + x.sheet + "?include=items", "/groups", "/user", "/users?keywords=.limit=99",
 	} {

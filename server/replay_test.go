@@ -287,18 +287,14 @@ func (p *replay) play(r *recording, line int) {
 		return
 	}
 	request := p.request(r, line)
-	const waits = 200
-	for try := 0; ; try++ {
-		before := p.ids.clone()
-		got := p.send(request)
-		c := p.compare(r, line, got)
-		if len(c.wrong) == 0 || e.Method != http.MethodGet || try == waits {
-			p.accept(r, line, c)
-			return
-		}
-		p.ids = before
-		time.Sleep(10 * time.Millisecond)
-	}
+	before := p.ids
+	var c *comparison
+	testenv.Poll(func() bool {
+		p.ids = before.clone()
+		c = p.compare(r, line, p.send(request))
+		return len(c.wrong) == 0 || e.Method != http.MethodGet
+	})
+	p.accept(r, line, c)
 }
 
 // meanwhile sends a recorded request, and does something else before it takes the answer.
@@ -309,12 +305,8 @@ func (p *replay) meanwhile(r *recording, line int, do func()) {
 	request, got := p.request(r, line), make(chan reply, 1)
 	go func() { got <- p.send(request) }()
 	do()
-	select {
-	case a := <-got:
-		p.accept(r, line, p.compare(r, line, a))
-	case <-time.After(testenv.WaitLimit):
-		p.t.Fatalf("%s.jsonl:%d: no answer", r.name, line)
-	}
+	a := testenv.Receive(p.t, fmt.Sprintf("%s.jsonl:%d: an answer", r.name, line), got)
+	p.accept(r, line, p.compare(r, line, a))
 }
 
 // begin sends a check-in whose message is not there yet.

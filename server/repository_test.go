@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
@@ -292,13 +291,7 @@ func TestGitEndsWithTheClientsRequest(t *testing.T) {
 		t.Error("no git is seen")
 	}
 	leave()
-	select {
-	case <-ended:
-	case <-time.After(10 * time.Second):
-		t.Error("git goes on without the client")
-		finish()
-		<-ended
-	}
+	testenv.Receive(t, "git ends without the client", ended)
 	s.awaitNoProcess(web.URL)
 	s.leavesNothing()
 }
@@ -306,9 +299,11 @@ func TestGitEndsWithTheClientsRequest(t *testing.T) {
 // awaitNoProcess waits until no process has a text in its arguments.
 func (s *site) awaitNoProcess(text string) {
 	s.t.Helper()
-	if !within(func() bool { return len(processes(s.t, text)) == 0 }) {
-		s.t.Fatalf("still there: %q", processes(s.t, text))
-	}
+	var left []string
+	testenv.Await(s.t, "no process has "+text+" in its arguments", func() bool {
+		left = processes(s.t, text)
+		return len(left) == 0
+	}, &left)
 }
 
 func TestGitRepositoriesOfOneOwnerDoNotHoldUpAnothers(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/server"
 )
 
@@ -157,9 +158,10 @@ func TestUploadedResultsOutrankThePlace(t *testing.T) {
 	if got := s.get("alice", "/bundles/"+uuid+"/contents/blob/stdout").ok().body; got != "sent" {
 		t.Errorf("%q", got)
 	}
-	if !within(func() bool { _, err := os.Stat(filepath.Dir(place)); return errors.Is(err, os.ErrNotExist) }) {
-		t.Error("the place is still there")
-	}
+	testenv.Await(t, "the place is gone", func() bool {
+		_, err := os.Stat(filepath.Dir(place))
+		return errors.Is(err, os.ErrNotExist)
+	})
 }
 
 func TestResultsThatTheDiskShowsLateAreWaitedFor(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -303,9 +304,10 @@ func (s *site) bundle(user, uuid string) codalab.Bundle {
 func (s *site) await(uuid string, states ...codalab.State) codalab.Bundle {
 	s.t.Helper()
 	var b codalab.Bundle
-	if !within(func() bool { b = s.bundle("root", uuid); return slices.Contains(states, b.State) }) {
-		s.t.Fatalf("bundle %s is %s, not %v", uuid, b.State, states)
-	}
+	testenv.Await(s.t, fmt.Sprintf("bundle %s is one of %v", uuid, states), func() bool {
+		b = s.bundle("root", uuid)
+		return slices.Contains(states, b.State)
+	}, &b.State, &b.Metadata)
 	return b
 }
 
@@ -313,22 +315,10 @@ func (s *site) await(uuid string, states ...codalab.State) codalab.Bundle {
 func (s *site) awaitContents(n int) {
 	s.t.Helper()
 	var left []os.DirEntry
-	if !within(func() bool {
+	testenv.Await(s.t, fmt.Sprintf("%d bundles have contents", n), func() bool {
 		var err error
 		left, err = os.ReadDir(filepath.Join(s.dir, "bundles"))
 		must(s.t, err)
 		return len(left) == n
-	}) {
-		s.t.Fatalf("there are contents %v, not %d", left, n)
-	}
-}
-
-// within reports whether something comes true.
-func within(holds func() bool) bool {
-	for end := time.Now().Add(testenv.WaitLimit); !holds(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			return false
-		}
-	}
-	return true
+	}, &left)
 }

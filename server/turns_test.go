@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
@@ -46,9 +45,11 @@ func (s *site) kill(uuid string) {
 // awaitDiskUsed waits until alice's disk use is as wanted.
 func (s *site) awaitDiskUsed(want func(int64) bool) {
 	s.t.Helper()
-	if !within(func() bool { return want(s.diskUsed()) }) {
-		s.t.Fatalf("%d bytes used", s.diskUsed())
-	}
+	var used int64
+	testenv.Await(s.t, "alice's disk use is as wanted", func() bool {
+		used = s.diskUsed()
+		return want(used)
+	}, &used)
 }
 
 func TestMakeBundlesOfOneOwnerDoNotHoldUpAnothers(t *testing.T) {
@@ -130,15 +131,9 @@ func TestZipsOfOneOwnerDoNotHoldUpAnothers(t *testing.T) {
 	s.awaitDiskUsed(func(n int64) bool { return n > 3*int64(len(large)) }) // it is being unpacked
 	bobs := s.call("bob", http.MethodPost, "/bundles?worksheet="+s.home("bob"), object("bundles", map[string]any{"bundle_type": "dataset", "metadata": metadata("dataset", "small", nil)})).ok().text("data", 0, "id")
 	r := s.request("bob", http.MethodPut, "/bundles/"+bobs+"/contents/blob/?filename=d.zip", zipped(t, "a"))
-	stored := make(chan answer)
+	stored := make(chan answer, 1)
 	go func() { stored <- s.send(r) }()
-	select {
-	case a := <-stored:
-		a.ok()
-	case <-time.After(testenv.WaitLimit):
-		t.Error("bob's zip waits for alice's")
-		defer func() { <-stored }()
-	}
+	testenv.Receive(t, "bob's zip is stored before alice's", stored).ok()
 	s.setQuota(0, 1<<40) // ends alice's
 	for range 3 {
 		(<-answered).says(http.StatusBadRequest, "user disk quota exceeded")

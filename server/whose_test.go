@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/server"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
@@ -228,12 +229,10 @@ func TestRunsOnOthersWorkersStayWithinTheQuota(t *testing.T) {
 		}
 		const why = "1 of your runs are on workers, as many as your quota of parallel runs allows."
 		status := ""
-		if !within(func() bool { // until Run has tried the second run
+		testenv.Await(t, "Run has tried the second run", func() bool {
 			status = s.bundle("alice", second).Metadata.String("staged_status")
 			return status == why
-		}) {
-			t.Errorf("%s", status)
-		}
+		}, &status)
 		s.worker("alice", "own", "cpu").takes() // her own workers have no such limit
 	}
 }

@@ -121,11 +121,7 @@ func TestDownloadOfAKilledBridgeGoesOn(t *testing.T) {
 	shared := t.TempDir()
 	site.hold.Store(17 * mib)
 	program := testenv.Again(t, stagingFor+"="+strings.Join([]string{site.address, site.image, parent, shared}, " "))
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for site.sent.Load() < 17*mib {
-		<-tick.C
-	}
+	testenv.Await(t, "17 MiB are sent", func() bool { return site.sent.Load() >= 17*mib })
 	program.Kill()
 	_, _ = io.Copy(io.Discard, program) // until it has ended
 	s := stager(t, site.client, shared, "")
@@ -219,11 +215,7 @@ func TestBundleOfAnotherBridgeIsWaitedFor(t *testing.T) {
 		_, err := first.Stage(t.Context(), wants(d), site.image, "", func(string) {})
 		filling <- err
 	}()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for site.sent.Load() == 0 {
-		<-tick.C
-	}
+	testenv.Await(t, "the first transfer has begun", func() bool { return site.sent.Load() > 0 })
 	h := &heard{}
 	inputs, err := second.Stage(t.Context(), wants(d), site.image, "", h.add)
 	ok(t, errors.Join(err, <-filling))

@@ -14,7 +14,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/runner"
@@ -161,17 +160,11 @@ func TestPortOfTheHostIsNotReachedThroughAContainer(t *testing.T) {
 // running is the argument of OnStart.
 func (r *run) running() (running container.Running) {
 	r.t.Helper()
-	deadline := time.Now().Add(testenv.WaitLimit)
-	for {
+	testenv.Await(r.t, "the container has begun", func() bool {
 		text, err := os.ReadFile(r.req.StdoutPath + startedSuffix)
-		if err == nil && json.Unmarshal(text, &running) == nil {
-			return running
-		}
-		if time.Now().After(deadline) {
-			r.t.Fatalf("the container has not begun: %v", err)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+		return err == nil && json.Unmarshal(text, &running) == nil
+	}, r.output)
+	return running
 }
 
 // port is the one that the program listen has printed.

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
@@ -163,25 +162,21 @@ func TestUnpackingEndsWithItsRun(t *testing.T) {
 		t.Run(signal.String(), func(t *testing.T) {
 			t.Parallel()
 			r := startOnHost(t, fuseNotOurs+"; mount --bind "+slow+" $(command -v unsquashfs)", container.Container{SIF: image, Args: []string{"true"}})
-			deadline := time.Now().Add(testenv.WaitLimit)
 			var parts []process
-			for !slices.ContainsFunc(parts, func(p process) bool { return p.name == "sleep" }) {
-				if parts = r.processes(); time.Now().After(deadline) {
-					t.Fatalf("nothing is unpacked by %v", parts)
-				}
-			}
+			testenv.Await(t, "the image is being unpacked", func() bool {
+				parts = r.processes()
+				return slices.ContainsFunc(parts, func(p process) bool { return p.name == "sleep" })
+			}, &parts)
 			must(t, r.cmd.Process.Signal(signal))
 			if signal == syscall.SIGKILL {
 				_ = r.cmd.Wait()
 			} else if answer := r.wait(); !answer.Canceled || !strings.Contains(answer.Error, "stopped before the command began") {
 				t.Errorf("%+v", answer)
 			}
-			for len(parts) > 0 {
-				if time.Now().After(deadline) {
-					t.Fatalf("left: %v", parts)
-				}
+			testenv.Await(t, "no process is left", func() bool {
 				parts = slices.DeleteFunc(parts, func(p process) bool { return !slices.Contains(processTable(t), p) })
-			}
+				return len(parts) == 0
+			}, &parts)
 		})
 	}
 }

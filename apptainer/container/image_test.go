@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
@@ -90,7 +89,7 @@ func TestFidelityCommandBeginsWhenItsContainerIsSetUp(t *testing.T) {
 		dir, c := userDir(t), w.shellImage(t)
 		c.ShellCommand = "echo begun; exit 6"
 		r := startBehind(t, fmt.Sprintf("touch %[1]s/reached; while ! test -e %[1]s/go; do sleep 0.01; done", dir), runRequest{Runtime: w, Container: c})
-		awaitFile(t, filepath.Join(dir, "reached"))
+		testenv.AwaitFile(t, filepath.Join(dir, "reached"))
 		if _, err := os.Stat(r.req.StdoutPath + startedSuffix); err == nil {
 			t.Error("OnStart was called before the image was there")
 		}
@@ -99,23 +98,4 @@ func TestFidelityCommandBeginsWhenItsContainerIsSetUp(t *testing.T) {
 			t.Errorf("%+v, want exit status 6 and one start", answer)
 		}
 	})
-}
-
-// awaitFile polls until a file exists.
-func awaitFile(tb testing.TB, path string) {
-	tb.Helper()
-	await(tb, path+" appears", func() bool {
-		_, err := os.Stat(path)
-		return err == nil
-	})
-}
-
-// await waits until the event has happened.
-func await(tb testing.TB, what string, happened func() bool) {
-	tb.Helper()
-	for deadline := time.Now().Add(testenv.WaitLimit); !happened(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			tb.Fatalf("not in time: %s", what)
-		}
-	}
 }

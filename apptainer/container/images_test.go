@@ -9,7 +9,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sys/unix"
@@ -81,21 +80,17 @@ func (g *group) outputOf(i int) string {
 	return string(out)
 }
 
-// until polls.
-func (g *group) until(what string, is func() bool) {
+// await waits until something holds.
+func (g *group) await(what string, holds func() bool) {
 	g.t.Helper()
-	for deadline := time.Now().Add(testenv.WaitLimit); !is(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			g.t.Fatalf("never: %s; outputs %q, %q", what, g.outputOf(0), g.outputOf(1))
-		}
-	}
+	testenv.Await(g.t, what, holds, func() string { return fmt.Sprintf("outputs %q, %q", g.outputOf(0), g.outputOf(1)) })
 }
 
-// awaitAll polls until every container has begun.
+// awaitAll waits until every container has begun.
 func (g *group) awaitAll() {
 	g.t.Helper()
 	for i := range len(g.req.Others) + 1 {
-		g.until("begun", func() bool { return strings.Contains(g.outputOf(i), "begun") })
+		g.await("begun", func() bool { return strings.Contains(g.outputOf(i), "begun") })
 	}
 }
 
@@ -140,12 +135,12 @@ func TestContainersOfOneProcessShareTheMountOfTheirImage(t *testing.T) {
 		t.Errorf("%d processes serve two images: %v", n, parts)
 	}
 	g.tell("go0")
-	awaitFile(t, g.req.StdoutPath+endedSuffix)
+	testenv.AwaitFile(t, g.req.StdoutPath+endedSuffix)
 	if n := len(g.servers()); n != 2 {
 		t.Errorf("%d processes serve two images after the end of the first container", n)
 	}
 	g.tell("go3")
-	g.until("one image is served no more", func() bool { return len(g.servers()) == 1 })
+	g.await("one image is served no more", func() bool { return len(g.servers()) == 1 })
 	g.tell("go1")
 	g.tell("go2")
 	answer := g.wait()
@@ -175,7 +170,7 @@ func TestSharedImageThatIsServedNoMoreEndsItsContainersAndNoOthers(t *testing.T)
 				pid = parts[i].parent
 			}
 			must(t, syscall.Kill(pid, syscall.SIGKILL))
-			awaitFile(t, g.req.Others[0].StdoutPath+endedSuffix)
+			testenv.AwaitFile(t, g.req.Others[0].StdoutPath+endedSuffix)
 			g.tell("go2")
 			answer := g.wait()
 			if a := answer.Others[1]; a.Error != "" || a.Exit.Code != 0 || !strings.HasSuffix(g.outputOf(2), "by the image\n") {
@@ -204,9 +199,9 @@ func TestImageThatWasLostIsServedAnew(t *testing.T) {
 	})
 	g.awaitBegun()
 	must(t, syscall.Kill(g.servers()[0].pid, syscall.SIGKILL))
-	awaitFile(t, g.req.StdoutPath+endedSuffix)
+	testenv.AwaitFile(t, g.req.StdoutPath+endedSuffix)
 	must(t, os.WriteFile(late, nil, 0o644))
-	g.until("begun anew", func() bool { return g.outputOf(1) != "" })
+	g.await("begun anew", func() bool { return g.outputOf(1) != "" })
 	parts, pid := g.processes(), g.server(image)
 	server := slices.IndexFunc(parts, func(p process) bool { return p.pid == pid })
 	if slices.ContainsFunc(parts, func(p process) bool { return p.name == "bwrap" && p.parent == parts[server].parent }) {
@@ -285,7 +280,7 @@ func TestContainerWithoutOverlayNeedsNoSharedImage(t *testing.T) {
 	g.run = startRequestOnHost(t, overlayOn+overlay, runRequest{Runtime: testRuntime{Shared: true}, Container: c, Others: []runRequest{{Container: unpacked}}})
 	g.awaitAll()
 	must(t, syscall.Kill(g.server(image), syscall.SIGKILL))
-	awaitFile(t, g.req.StdoutPath+endedSuffix)
+	testenv.AwaitFile(t, g.req.StdoutPath+endedSuffix)
 	g.tell("go")
 	if a := g.wait().Others[0]; a.Error != "" || a.Exit.Code != 0 || !strings.HasPrefix(a.Exit.Note, unpackedForThis) || g.outputOf(1) != "begun\nby the image\n" {
 		t.Errorf("%+v and output %q", a, g.outputOf(1))
@@ -302,12 +297,12 @@ func TestContainerIsStoppedWhileAnotherWaitsForItsImage(t *testing.T) {
 		Others: []runRequest{{Container: c, After: file("reached"), Until: file("stop")}},
 	})
 	g := &group{run: r}
-	g.until("two have begun", func() bool {
+	g.await("two have begun", func() bool {
 		begun, err := filepath.Glob(filepath.Join(r.req.Container.Scratch, "container-*"))
 		return err == nil && len(begun) == 2
 	})
 	must(t, os.WriteFile(file("stop"), nil, 0o644))
-	awaitFile(t, r.req.Others[0].StdoutPath+endedSuffix)
+	testenv.AwaitFile(t, r.req.Others[0].StdoutPath+endedSuffix)
 	must(t, os.WriteFile(file("go"), nil, 0o644))
 	answer := r.wait()
 	if answer.Error != "" || r.output() != "by the image\n" {

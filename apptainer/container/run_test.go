@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -227,28 +228,22 @@ func (r *run) output() string {
 	return string(out)
 }
 
-// awaitBegun polls until the command has written "begun".
+// awaitBegun waits until the command has written "begun".
 func (r *run) awaitBegun() {
 	r.t.Helper()
 	r.awaitOutput("begun")
 }
 
-// awaitOutput polls until the command has written a word.
+// awaitOutput waits until the command has written a word.
 func (r *run) awaitOutput(word string) {
 	r.t.Helper()
-	deadline := time.Now().Add(testenv.WaitLimit)
-	for !strings.Contains(r.output(), word) {
-		if time.Now().After(deadline) {
-			r.t.Fatalf("the command has not written %q; output %q", word, r.output())
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+	testenv.Await(r.t, fmt.Sprintf("the command has written %q", word), func() bool { return strings.Contains(r.output(), word) }, r.output)
 }
 
 // wait returns the end of the run.
 func (r *run) wait() runAnswer {
 	r.t.Helper()
-	stuck := time.AfterFunc(2*time.Minute, func() { _ = r.cmd.Process.Signal(syscall.SIGABRT) }) // it prints its goroutines
+	stuck := time.AfterFunc(testenv.WaitLimit, func() { _ = r.cmd.Process.Signal(syscall.SIGABRT) }) // it prints its goroutines
 	defer stuck.Stop()
 	if err := r.cmd.Wait(); err != nil {
 		r.t.Fatal(err)

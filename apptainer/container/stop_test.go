@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
 func TestFidelityEndOfContextTerminatesEveryProcess(t *testing.T) {
@@ -70,7 +71,7 @@ func TestKillOfAStoppingContainersPid1IsItsEnd(t *testing.T) {
 			must(t, r.cmd.Process.Signal(syscall.SIGTERM))
 			r.awaitOutput("told")
 			must(t, syscall.Kill(r.pid1(), syscall.SIGKILL))
-			awaitFile(t, r.req.StdoutPath+endedSuffix)
+			testenv.AwaitFile(t, r.req.StdoutPath+endedSuffix)
 			if answer := r.wait(); answer.Error != "" || answer.Exit.Code != 137 {
 				t.Errorf("%+v, want exit status 137", answer)
 			}
@@ -117,23 +118,19 @@ func newToken() string {
 	return fmt.Sprintf("1000.%d%d%d%d", digits[0], digits[1], digits[2], digits[3])
 }
 
-// awaitNothing polls until a run has left nothing: no process, no process with the token among its
+// awaitNothing waits until a run has left nothing: no process, no process with the token among its
 // arguments, no mount of its scratch, and no container of an engine.
 func (r *run) awaitNothing(token string, parts []process) {
 	r.t.Helper()
 	gone := func(p process) bool { return !slices.Contains(processTable(r.t), p) }
-	deadline := time.Now().Add(20 * time.Second)
-	for {
+	var left string
+	testenv.Await(r.t, "nothing is left of the run", func() bool {
 		parts = slices.DeleteFunc(parts, gone)
-		named := processesWith(r.t, token)
-		containers := r.runtime.containersOf(r.t, r.cmd.Process.Pid)
-		if len(parts)+len(named)+len(containers) == 0 && !mounted(r.t, r.req.Container.Scratch) {
-			return
-		}
-		if time.Now().After(deadline) {
-			r.t.Fatalf("left: processes %v and %v, containers %v, mounted %v", parts, named, containers, mounted(r.t, r.req.Container.Scratch))
-		}
-	}
+		named, containers := processesWith(r.t, token), r.runtime.containersOf(r.t, r.cmd.Process.Pid)
+		mounted := mounted(r.t, r.req.Container.Scratch)
+		left = fmt.Sprintf("processes %v and %v, containers %v, mounted %v", parts, named, containers, mounted)
+		return len(parts)+len(named)+len(containers) == 0 && !mounted
+	}, &left)
 }
 
 // processesWith lists the processes with a word among their arguments.
@@ -282,7 +279,7 @@ func TestContainersOfProcessesThatAreGoneAreSwept(t *testing.T) {
 					t.Errorf("left: %q", line)
 				}
 			}
-			await(t, "its volume is gone", func() bool {
+			testenv.Await(t, "its volume is gone", func() bool {
 				return !strings.Contains(w.call(t, "volume", "ls", "--quiet"), volume)
 			})
 		})

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
 func TestOpenFileThatAnotherClientRemovesIsStale(t *testing.T) {
@@ -108,7 +110,7 @@ func (s *site) sillyNames(dir string) (names []string) {
 // noSillyNames waits until there are none: they vanish after a close has returned.
 func (s *site) noSillyNames(dir string) {
 	s.t.Helper()
-	eventually(s.t, func() bool { return len(s.sillyNames(dir)) == 0 })
+	testenv.Await(s.t, "no file is left that was removed while it was open", func() bool { return len(s.sillyNames(dir)) == 0 })
 }
 
 func TestOpenFileThatIsRemovedHereKeepsASillyName(t *testing.T) {

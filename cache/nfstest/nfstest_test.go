@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
 // site is a server with two clients, a and b.
@@ -92,16 +94,6 @@ func (s *site) lists(dir string, want ...string) {
 	}
 }
 
-// eventually repeats a check until it succeeds.
-func eventually(t *testing.T, is func() bool) {
-	t.Helper()
-	for again := time.NewTicker(time.Millisecond); !is(); <-again.C {
-		if t.Context().Err() != nil {
-			return
-		}
-	}
-}
-
 // is fails unless err is this error number.
 func is(t *testing.T, err error, want syscall.Errno) {
 	t.Helper()
@@ -156,6 +148,6 @@ func TestAttributesAreStaleUntilTheirTimeIsUp(t *testing.T) {
 		t.Fatalf("size %d", n)
 	}
 	s.write(s.a, "x", "three")
-	eventually(t, func() bool { return s.size(s.b, "x") == 5 })
+	testenv.Await(t, "the other client sees five bytes", func() bool { return s.size(s.b, "x") == 5 })
 	s.struck(StaleAttributes)
 }

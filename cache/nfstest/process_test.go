@@ -65,7 +65,7 @@ func TestKilledTestLeavesNoMount(t *testing.T) {
 	defer f.Close() //nolint:errcheck // its server is gone
 	p.Kill()
 	must(t, p.Wait())
-	eventually(t, func() bool { return !mounted(t, dir) })
+	testenv.Await(t, "it is unmounted", func() bool { return !mounted(t, dir) })
 }
 
 func TestEndOfATestUnmounts(t *testing.T) {

@@ -162,15 +162,14 @@ func TestStatusAndExplainWorkOnAnotherLoginNode(t *testing.T) {
 	}
 
 	var got status.Status
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for got.Starting = true; got.Starting && t.Context().Err() == nil; <-tick.C { // until the bridge looks at itself again
+	testenv.Await(t, "the bridge has started", func() bool {
 		got = status.Status{}
 		out, err := s.onAnotherHost(t, "status", "--json", "--config", s.config)
 		if err := errors.Join(err, json.Unmarshal([]byte(out), &got)); err != nil {
 			t.Fatal(err)
 		}
-	}
+		return !got.Starting
+	}, &got)
 	if !got.Running || got.Ledger != s.ledger || got.WrittenAt.IsZero() || got.Last == nil || got.Last.Host != host || got.Last.Process != bridge.Process.Pid || len(got.Queues) != 1 {
 		t.Errorf("status on another host: %+v", got)
 	}
@@ -212,17 +211,15 @@ func TestRunningBridgeFollowsSlurmsSettings(t *testing.T) {
 	s := newTwinSite(t)
 	s.start(t)
 	var got status.Status
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for tries := 300; tries > 0 && (got.Last == nil || got.Last.Settings == nil); tries-- {
-		<-tick.C
+	testenv.Await(t, "the bridge has read Slurm's settings", func() bool {
 		got = status.Status{}
 		out, err := exec.Command("cl-bridge", "status", "--json", "--config", s.config).Output()
 		if err := errors.Join(err, json.Unmarshal(out, &got)); err != nil {
 			t.Fatal(err)
 		}
-	}
-	if got.Last == nil || got.Last.Settings == nil || !got.Last.Settings.Accounting || got.Last.Settings.MinJobAge != 5*time.Minute {
+		return got.Last != nil && got.Last.Settings != nil
+	}, &got)
+	if !got.Last.Settings.Accounting || got.Last.Settings.MinJobAge != 5*time.Minute {
 		t.Errorf("status shows %+v", got.Last)
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
 // writePair writes a self-signed certificate with this serial number, and its key.
@@ -97,13 +98,13 @@ func TestServerIsWatchedAndEncrypts(t *testing.T) {
 	_, log, ended := start(ctx, "", "run", "--data", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0", "--metrics-listen", metrics,
 		"--tls-cert", cert, "--tls-key", key, "--log-format", "json")
 	var serving struct{ Address string }
-	for serving.Address == "" {
-		first, _, _ := strings.Cut(log.String(), "\n")
-		if first != "" && json.Unmarshal([]byte(first), &serving) != nil {
+	testenv.Await(t, "the server serves", func() bool {
+		first, _, complete := strings.Cut(log.String(), "\n")
+		if complete && json.Unmarshal([]byte(first), &serving) != nil {
 			t.Fatalf("not JSON: %s", first)
 		}
-		time.Sleep(time.Millisecond)
-	}
+		return serving.Address != ""
+	}, log.String)
 	if body, serial := get(t, serving.Address+"/healthz"); body != "ok\n" || serial != 1 || !strings.HasPrefix(serving.Address, "https://") {
 		t.Errorf("%s: %q, certificate %d", serving.Address, body, serial)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/cmd/internal/account"
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/pilot"
 	"github.com/cl-slurm/cl-slurm/pilot/slurmbatch"
 	"github.com/cl-slurm/cl-slurm/sbatch"
@@ -92,7 +93,7 @@ func TestTenBundlesRunInTenWorkersThatOnePassStarts(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- again.Run(ctx) }()
 	for _, uuid := range uuids {
-		ran := await(t, api, uuid, codalab.StateReady)
+		ran := awaitState(t, api, uuid, codalab.StateReady)
 		name, err := b.FindLog(ran.Metadata.String("remote"))
 		if err != nil {
 			t.Error(err)
@@ -101,15 +102,13 @@ func TestTenBundlesRunInTenWorkersThatOnePassStarts(t *testing.T) {
 			t.Errorf("the log of %s is %s, %v", name, log, err)
 		}
 	}
-	deadline := time.Now().Add(30 * time.Second)
-	for live := 10; live > 0; {
+	var live []pilot.Pilot
+	testenv.Await(t, "all workers have ended", func() bool {
 		pilots, err := b.Pilots(t.Context())
-		if err != nil || time.Now().After(deadline) {
-			t.Fatalf("%d workers have not ended, %v", live, err)
-		}
-		live = len(alive(pilots))
-		time.Sleep(20 * time.Millisecond)
-	}
+		testenv.Must(t, err)
+		live = alive(pilots)
+		return len(live) == 0
+	}, &live)
 	stop()
 	if err := <-done; err != nil {
 		t.Error(err)

@@ -149,28 +149,21 @@ func stage(t *testing.T, api *client.Client, n int, change codalab.Metadata) []s
 			t.Fatal(err)
 		}
 		uuids = append(uuids, b.UUID)
-		await(t, api, b.UUID, codalab.StateStaged)
+		awaitState(t, api, b.UUID, codalab.StateStaged)
 	}
 	return uuids
 }
 
-// await waits until a bundle is in a state.
-func await(t *testing.T, api *client.Client, uuid string, state codalab.State) client.BundleInfo {
+// awaitState waits until a bundle is in a state.
+func awaitState(t *testing.T, api *client.Client, uuid string, state codalab.State) (b client.BundleInfo) {
 	t.Helper()
-	deadline := time.Now().Add(testenv.WaitLimit)
-	for {
-		b, err := api.Bundle(t.Context(), uuid)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if b.State == state {
-			return b
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("bundle %s is %s, want %s", uuid, b.State, state)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+	testenv.Await(t, "bundle "+uuid+" is "+string(state), func() bool {
+		var err error
+		b, err = api.Bundle(t.Context(), uuid)
+		testenv.Must(t, err)
+		return b.State == state
+	}, &b.State, &b.Metadata)
+	return b
 }
 
 // TestScripts runs testdata/script. $SERVER is a server with two staged bundles of ann: one that asks for

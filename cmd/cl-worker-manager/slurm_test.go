@@ -55,35 +55,25 @@ func TestWorkersRunInJobsOfARealSlurm(t *testing.T) {
 		}
 	})
 	for _, uuid := range uuids {
-		await(t, api, uuid, codalab.StateReady)
+		awaitState(t, api, uuid, codalab.StateReady)
 	}
 	pilots, err := b.Pilots(t.Context())
 	if err != nil || len(pilots) != 2 || pilots[0].Phase != pilot.Active || pilots[0].Node == "" {
 		t.Fatalf("%+v, %v", pilots, err)
 	}
-	for deadline := time.Now().Add(testenv.WaitLimit); ; time.Sleep(50 * time.Millisecond) { // one may have taken both
-		survey, err := m.Survey(t.Context())
-		if err == nil && len(survey.Pilots) == 2 && survey.Pilots[0].Worker != nil && survey.Pilots[1].Worker != nil {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%+v, %v", survey, err)
-		}
-	}
+	var survey pilot.Survey
+	testenv.Await(t, "both workers have checked in", func() bool { // one may have taken both bundles
+		survey, err = m.Survey(t.Context())
+		return err == nil && len(survey.Pilots) == 2 && survey.Pilots[0].Worker != nil && survey.Pilots[1].Worker != nil
+	}, &survey, &err)
 	if err := b.Stop(t.Context(), pilots[0]); err != nil {
 		t.Fatal(err)
 	}
-	deadline := time.Now().Add(60 * time.Second)
-	for {
-		log, err := os.ReadFile(b.Log(pilots[0].Name))
-		if err == nil && strings.Contains(string(log), "the worker got TERM") {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the worker got no TERM: %s, %v", log, err)
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
+	var log []byte
+	testenv.Await(t, "the worker got TERM", func() bool {
+		log, err = os.ReadFile(b.Log(pilots[0].Name))
+		return err == nil && strings.Contains(string(log), "the worker got TERM")
+	}, &log, &err)
 	if err := client.Try(t.Context(), b.Request(b.NewName(), nil)); err != nil {
 		t.Errorf("Slurm refuses the job: %v", err)
 	}
@@ -117,20 +107,18 @@ func hostOfNodes(t *testing.T, cluster slurmcluster.Cluster) string {
 func endAll(t *testing.T, b pilot.Backend, slurm *sbatch.Client) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
-	deadline := time.Now().Add(60 * time.Second)
-	for live := 1; live > 0; {
+	var live []pilot.Pilot
+	testenv.Await(t, "all workers have ended", func() bool {
 		pilots, err := b.Pilots(ctx)
-		if err != nil || time.Now().After(deadline) {
-			t.Errorf("%d workers have not ended, %v", live, err)
-			return
-		}
-		live = len(alive(pilots))
-		for _, p := range alive(pilots) {
+		testenv.Must(t, err)
+		live = alive(pilots)
+		for _, p := range live {
 			if err := b.Stop(ctx, p); err != nil {
 				t.Error(err)
 			}
 		}
-	}
+		return len(live) == 0
+	}, &live)
 	if err := slurm.Cancel(ctx, ""); err != nil {
 		t.Error(err)
 	}

@@ -7,12 +7,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/cl-slurm/cl-slurm/cmd/internal/account"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/codalab/stocktest"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/pilot/slurmbatch"
 	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
 )
@@ -61,15 +61,15 @@ func TestPilotsRunBundlesWithTokensThatEndWithThem(t *testing.T) {
 		t.Fatalf("the tokens are %q", tokens)
 	}
 	for _, uuid := range uuids {
-		await(t, api, uuid, codalab.StateReady)
+		awaitState(t, api, uuid, codalab.StateReady)
 	}
-	deadline := time.Now().Add(30 * time.Second)
-	for len(tokenFiles(t, dir)) > 0 {
-		if _, err := b.Pilots(t.Context()); err != nil || time.Now().After(deadline) {
-			t.Fatalf("the tokens have not ended, %v", err)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+	var left []string
+	testenv.Await(t, "the files of all tokens are gone", func() bool {
+		_, err := b.Pilots(t.Context())
+		testenv.Must(t, err)
+		left = tokenFiles(t, dir)
+		return len(left) == 0
+	}, &left)
 	for _, r := range slurm.requests {
 		log, err := os.ReadFile(r.Output)
 		if err != nil {

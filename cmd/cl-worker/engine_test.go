@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
 	"github.com/cl-slurm/cl-slurm/bridge/lease"
@@ -96,11 +95,7 @@ func (s *dockerSite) run() {
 // awaitNoImage waits until Docker's store does not have the image.
 func (s *dockerSite) awaitNoImage() {
 	s.t.Helper()
-	for deadline := time.Now().Add(60 * time.Second); s.hasImage(); time.Sleep(100 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			s.t.Fatal("Docker has the image still")
-		}
-	}
+	testenv.Await(s.t, "Docker does not have the image", func() bool { return !s.hasImage() })
 }
 
 func TestDockersImagesAreKeptWithinTheirBound(t *testing.T) {

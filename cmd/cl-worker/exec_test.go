@@ -123,23 +123,17 @@ func (x *execution) file(name string) string {
 	return string(data)
 }
 
-// awaitCommand polls until the command has written that it is ready to a file of
+// awaitCommand waits until the command has written that it is ready to a file of
 // the working directory.
 func (x *execution) awaitCommand() {
 	x.t.Helper()
 	x.await("the command has begun", func() bool { return strings.Contains(x.file("began"), "ready") })
 }
 
-// await polls until something holds.
+// await waits until something holds.
 func (x *execution) await(what string, holds func() bool) {
 	x.t.Helper()
-	for range 4000 {
-		if holds() {
-			return
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	x.t.Fatalf("waited for nothing: %s; the worker said: %s", what, x.log.String())
+	testenv.Await(x.t, what, holds, x.log.String)
 }
 
 // succeed runs the command and wants exit status 0.

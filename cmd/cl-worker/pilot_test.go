@@ -72,19 +72,15 @@ func TestPilotRunsABundleWithItsToken(t *testing.T) {
 	token, err := os.ReadFile(file)
 	must(t, err)
 	ran := runAndWait(t, api, image)
-	deadline := time.Now().Add(60 * time.Second)
-	for ended := false; !ended; {
+	var log []byte
+	testenv.Await(t, "the pilot has ended", func() bool {
 		_, err := b.Pilots(t.Context())
 		must(t, err)
+		log, err = os.ReadFile(b.Log(name))
+		must(t, err)
 		_, err = os.Stat(file)
-		if ended = os.IsNotExist(err); !ended && time.Now().After(deadline) {
-			log, err := os.ReadFile(b.Log(name))
-			t.Fatalf("the bundle is %s: %v; the pilot has not ended: %s, %v", ran.State, ran.Metadata, log, err)
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-	log, err := os.ReadFile(b.Log(name))
-	must(t, err)
+		return os.IsNotExist(err)
+	}, &ran.State, &ran.Metadata, &log)
 	if ran.State != codalab.StateReady || !strings.Contains(string(log), "Worker started!") {
 		t.Errorf("the bundle is %s: %v; the worker says %s", ran.State, ran.Metadata, log)
 	}
@@ -114,13 +110,11 @@ func runAndWait(t *testing.T, api *client.Client, image string) client.BundleInf
 	metadata["name"], metadata["request_docker_image"] = "r", image
 	made, err := api.CreateBundle(t.Context(), client.NewBundle{Worksheet: sheet.UUID, Type: codalab.TypeRun, Command: "echo ran; env", Metadata: metadata})
 	must(t, err)
-	deadline := time.Now().Add(testenv.WaitLimit)
-	for {
-		b, err := api.Bundle(t.Context(), made.UUID)
+	var b client.BundleInfo
+	testenv.Await(t, "the run has ended", func() bool {
+		b, err = api.Bundle(t.Context(), made.UUID)
 		must(t, err)
-		if b.State.Final() || time.Now().After(deadline) {
-			return b
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
+		return b.State.Final()
+	}, &b.State, &b.Metadata)
+	return b
 }

@@ -232,13 +232,12 @@ func soon(ts *testscript.TestScript, _ bool, args []string) {
 	pattern := regexp.MustCompile("(?m)" + args[len(args)-1])
 	args = args[:len(args)-2]
 	said := ""
-	for range 600 {
+	if testenv.Poll(func() bool {
 		err := ts.Exec(args[0], args[1:]...)
 		said = ts.ReadFile("stdout") + ts.ReadFile("stderr")
-		if pattern.MatchString(said) == want && (err == nil || !want) {
-			return
-		}
-		time.Sleep(50 * time.Millisecond)
+		return pattern.MatchString(said) == want && (err == nil || !want)
+	}) {
+		return
 	}
 	ts.Fatalf("%s: never (want %v) %s; the last time: %s", strings.Join(args, " "), want, pattern, said)
 }

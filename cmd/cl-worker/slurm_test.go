@@ -13,7 +13,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
 
@@ -71,21 +70,24 @@ func copyProgram(program, to string) error {
 // recorded waits for the exit record of a job, and for the job's end.
 func (x *execution) recorded(job string) spool.Exit {
 	x.t.Helper()
-	for range 6000 {
-		exit, err := x.attempt.ReadExit()
-		if errors.Is(err, spool.ErrNone) {
-			time.Sleep(10 * time.Millisecond)
-			continue
+	var exit spool.Exit
+	testenv.Await(x.t, "job "+job+" has left an exit record", func() bool {
+		var err error
+		if exit, err = x.attempt.ReadExit(); errors.Is(err, spool.ErrNone) {
+			return false
 		}
 		must(x.t, err)
-		for x.slurm("", "squeue", "-a", "-h", "-t", "PD,R,CG,S,CF", "-o", "%T", "--me", "-j", job) != "" {
-			time.Sleep(50 * time.Millisecond)
-		}
-		return exit
-	}
-	said, _ := os.ReadFile(x.attempt.OutputPath())
-	x.t.Fatalf("job %s left no exit record; its output: %s", job, said)
-	return spool.Exit{}
+		return true
+	}, func() string {
+		said, _ := os.ReadFile(x.attempt.OutputPath())
+		return "its output: " + string(said)
+	})
+	var state string
+	testenv.Await(x.t, "job "+job+" has ended", func() bool {
+		state = x.slurm("", "squeue", "-a", "-h", "-t", "PD,R,CG,S,CF", "-o", "%T", "--me", "-j", job)
+		return state == ""
+	}, &state)
+	return exit
 }
 
 func TestOnlyAllocatedGPUsAreVisible(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
 // hold is the time for which CodaLab's own server holds an idle check-in.
@@ -32,10 +33,7 @@ func (on *trial) oneMessage() {
 	for range 3 {
 		want[u.run(w.id, nil)] = true
 	}
-	for end := time.Now().Add(waitLimit); len(want) > 0; {
-		if time.Now().After(end) {
-			on.Fatalf("%d runs were not offered", len(want))
-		}
+	testenv.Await(on, "three runs are offered", func() bool {
 		messages := w.messages(w.post())
 		if len(messages) > 1 {
 			on.Fatalf("%d messages at once", len(messages))
@@ -43,14 +41,15 @@ func (on *trial) oneMessage() {
 		for _, m := range messages {
 			delete(want, bundleOf(m))
 		}
-	}
+		return len(want) == 0
+	}, &want)
 }
 
 func (on *trial) newerCheckIn() {
 	u, w := on.ownerWithWorker()
 	uuid := ""
 	// A busy server may offer the run after both have ended: try again.
-	for end := time.Now().Add(waitLimit); time.Now().Before(end); {
+	testenv.Await(on, "the newer check-in gets the run", func() bool {
 		older := on.inBackground(func() answer { return w.post() })
 		time.Sleep(time.Second)
 		newer := on.inBackground(func() answer { return w.post() })
@@ -62,11 +61,8 @@ func (on *trial) newerCheckIn() {
 		got := on.receive(older)
 		on.wantEqual("the older check-in's answer", string(got.wantStatus(200).body), "[null]")
 		on.held(got)
-		if strings.Contains(string(fresh.body), uuid) {
-			return
-		}
-	}
-	on.Error("the newer check-in never got the run")
+		return strings.Contains(string(fresh.body), uuid)
+	})
 }
 
 func (on *trial) unheard() {

@@ -6,17 +6,17 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
 func (on *trial) runMessage() {
 	u, w := on.ownerWithWorker()
 	uuid := u.run(w.id, object{"request_time": "1m", "request_memory": "1g", "request_disk": "1g", "request_cpus": 2})
 	var a answer
-	for end := time.Now().Add(waitLimit); !strings.Contains(string(a.body), uuid); a = w.post() {
-		if time.Now().After(end) {
-			on.Fatalf("%s is not offered; the last answer was %s", uuid, a)
-		}
-	}
+	testenv.Await(on, uuid+" is offered", func() bool {
+		a = w.post()
+		return strings.Contains(string(a.body), uuid)
+	}, &a)
 	on.wantEqual("the answer's type", a.header.Get("Content-Type"), "application/json")
 	message := a.body[1 : len(a.body)-1]
 	for key, want := range map[string]string{

@@ -17,10 +17,8 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/stocktest"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
-
-// waitLimit bounds a trial's waits for the server, which usually take a second or two.
-const waitLimit = 2 * time.Minute
 
 // internalError is in every answer with status 500. CodaLab's own server gives the cause only
 // six times an hour; then its limit of mails to administrators changes the answer
@@ -181,13 +179,7 @@ func (on *trial) inBackground(call func() answer) <-chan answer {
 // receive waits for the answer to a call in the background.
 func (on *trial) receive(c <-chan answer) answer {
 	on.Helper()
-	select {
-	case a := <-c:
-		return a
-	case <-time.After(2 * waitLimit):
-		on.Fatal("a call was not answered")
-		return answer{}
-	}
+	return testenv.Receive(on, "the answer to a call", c)
 }
 
 // object is a JSON object as it came.
@@ -237,21 +229,22 @@ func (u *user) create(kind string, attributes, metadata object) string {
 // discard kills and removes a bundle, if it can.
 func (u *user) discard(uuid string) {
 	clean := u.worker("stocktest-clean-" + uuid[2:10])
-	for end := time.Now().Add(waitLimit); time.Now().Before(end); time.Sleep(500 * time.Millisecond) {
+	testenv.Poll(func() bool {
 		b := u.bundle(uuid)
 		if b.UUID == "" || b.State.Final() || b.State == codalab.StateUploading {
 			u.remove(uuid)
-			return
+			return true
 		}
 		if b.State.OnWorker() && b.State != codalab.StateWorkerOffline {
 			// Its worker has gone. Any worker may report it as staged, which takes it from
 			// that worker.
 			restaged := report(uuid, codalab.StateStaged)
 			u.inBackground(func() answer { return clean.post(restaged) })
-			continue
+			return false
 		}
 		u.kill(uuid)
-	}
+		return false
+	})
 }
 
 func (u *user) remove(uuid string) answer {
@@ -296,20 +289,16 @@ func (u *user) awaitState(uuid string, s codalab.State) codalab.Bundle {
 // awaitBundle waits until holds is true of a bundle.
 func (u *user) awaitBundle(uuid, what string, holds func(codalab.Bundle) bool) codalab.Bundle {
 	u.Helper()
-	var seen []string
-	for end := time.Now().Add(waitLimit); ; time.Sleep(150 * time.Millisecond) {
-		b := u.bundle(uuid)
-		if holds(b) {
-			return b
+	var b codalab.Bundle
+	var seen []codalab.State
+	testenv.Await(u, uuid+" is "+what, func() bool {
+		b = u.bundle(uuid)
+		if len(seen) == 0 || seen[len(seen)-1] != b.State {
+			seen = append(seen, b.State)
 		}
-		if len(seen) == 0 || seen[len(seen)-1] != string(b.State) {
-			seen = append(seen, string(b.State))
-		}
-		if time.Now().After(end) {
-			u.Fatalf("%s is not %s within %s, but was %s; staged_status %q, run_status %q, failure_message %q", uuid, what, waitLimit,
-				strings.Join(seen, ", "), b.Metadata.String("staged_status"), b.Metadata.String("run_status"), b.Metadata.String("failure_message"))
-		}
-	}
+		return holds(b)
+	}, &seen, &b.Metadata)
+	return b
 }
 
 // wantStates checks that a bundle is in one of these states for a while.

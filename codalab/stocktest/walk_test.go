@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
 func (on *trial) claim() {
@@ -44,7 +45,7 @@ func (on *trial) walkReady() {
 	if got := b.Metadata.Strings("remote_history"); !slices.Equal(got, []string{"node7"}) {
 		on.Errorf("remote_history is %q", got)
 	}
-	if got := b.Metadata.Int("started"); got < now.Unix() || got > now.Unix()+int64(waitLimit/time.Second) {
+	if got := b.Metadata.Int("started"); got < now.Unix() || got > now.Unix()+int64(testenv.WaitLimit/time.Second) {
 		on.Errorf("started is %d, want %d", got, now.Unix())
 	}
 	w.startCheckIn(running(uuid))
@@ -104,12 +105,14 @@ func (on *trial) listedOnce() {
 	// A check-in gets one message. So the second one comes to a check-in that reports nothing.
 	var acked []string
 	reports := []object{ended(a, 0), ended(b, 0)}
-	for end := time.Now().Add(waitLimit); len(acked) < 2 && time.Now().Before(end); reports = nil {
+	testenv.Await(on, "both ends are acknowledged", func() bool {
 		for _, m := range w.checkIn(reports...) {
 			on.wantEqual("the message", m["type"].(string), "mark_finalized") //nolint:forcetypeassert // a panic fails the trial
 			acked = append(acked, bundleOf(m))
 		}
-	}
+		reports = nil
+		return len(acked) >= 2
+	}, &acked)
 	slices.Sort(acked)
 	want := []string{a, b}
 	slices.Sort(want)

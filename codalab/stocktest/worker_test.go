@@ -2,6 +2,7 @@ package stocktest_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
 // worker is a worker that a trial plays. It keeps the messages of all of its check-ins.
@@ -132,7 +134,8 @@ func (w *worker) await(kind codalab.MessageType, uuid string, runs ...object) ob
 	if len(runs) > 0 {
 		w.startCheckIn(runs...)
 	}
-	for end := time.Now().Add(waitLimit); ; w.receiveMessages() {
+	var found object
+	testenv.Await(w, fmt.Sprintf("a message %s about %s", kind, uuid), func() bool {
 		for i, m := range w.inbox {
 			if bundleOf(m) != uuid {
 				continue
@@ -141,15 +144,16 @@ func (w *worker) await(kind codalab.MessageType, uuid string, runs ...object) ob
 				w.Fatalf("%s: got %v, want a message %s", uuid, m, kind)
 			}
 			w.inbox = append(w.inbox[:i:i], w.inbox[i+1:]...)
-			return m
-		}
-		if time.Now().After(end) {
-			w.Fatalf("%s: no message %s within %s; it is %s", uuid, kind, waitLimit, w.bundle(uuid).State)
+			found = m
+			return true
 		}
 		if w.open == 0 {
 			w.startCheckIn()
 		}
-	}
+		w.receiveMessages()
+		return false
+	}, func() string { return "it is " + string(w.bundle(uuid).State) })
+	return found
 }
 
 // wantNoMessage checks in for a while, during which there must be no message.
@@ -197,16 +201,18 @@ func (w *worker) awaitAndClaim(uuid string) {
 // offered returns the next bundle that the worker is offered, whichever it is.
 func (w *worker) offered() string {
 	w.Helper()
-	for end := time.Now().Add(waitLimit); time.Now().Before(end); {
+	uuid := ""
+	testenv.Await(w, "a run is offered", func() bool {
 		for _, m := range w.checkIn() {
 			if m["type"] == string(codalab.MessageRun) {
-				return bundleOf(m)
+				uuid = bundleOf(m)
+				return true
 			}
 			w.Errorf("got %v, want a run", m)
 		}
-	}
-	w.Fatal("no run is offered")
-	return ""
+		return false
+	})
+	return uuid
 }
 
 // startRunning claims a bundle and reports that it runs.

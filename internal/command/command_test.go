@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/internal/command"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
 func TestProgramGetsOnlyTheGivenEnvironment(t *testing.T) {
@@ -112,12 +113,8 @@ func TestGroupLeavesNoProcessBehind(t *testing.T) {
 
 // endsSoon waits until a process has ended, if only its parent has not noticed it yet.
 func endsSoon(pid int) bool {
-	for range 2000 {
+	return testenv.Poll(func() bool {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil || strings.Contains(string(stat), ") Z ") {
-			return true
-		}
-		time.Sleep(time.Millisecond)
-	}
-	return false
+		return err != nil || strings.Contains(string(stat), ") Z ")
+	})
 }

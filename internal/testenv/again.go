@@ -30,7 +30,7 @@ type Process struct {
 func Again(tb testing.TB, variables ...string) *Process {
 	tb.Helper()
 	self, err := os.Executable()
-	must(tb, err)
+	Must(tb, err)
 	return AgainAs(tb, self, nil, variables...)
 }
 
@@ -45,10 +45,10 @@ func AgainAs(tb testing.TB, program string, as *syscall.Credential, variables ..
 	cmd.Env = append(os.Environ(), variables...)
 	cmd.Stderr = tb.Output()
 	out, err := cmd.StdoutPipe()
-	must(tb, err)
+	Must(tb, err)
 	in, err := cmd.StdinPipe()
-	must(tb, err)
-	must(tb, cmd.Start())
+	Must(tb, err)
+	Must(tb, cmd.Start())
 	return &Process{Reader: out, Input: in, cmd: cmd}
 }
 
@@ -65,14 +65,14 @@ func AgainThrough(tb testing.TB, words []string, program string, variables ...st
 	cmd := exec.CommandContext(tb.Context(), words[0], append(slices.Clone(words[1:]), script)...) //nolint:gosec // the test's own words
 	cmd.Stderr = tb.Output()
 	out, err := cmd.StdoutPipe()
-	must(tb, err)
+	Must(tb, err)
 	in, err := cmd.StdinPipe()
-	must(tb, err)
-	must(tb, cmd.Start())
+	Must(tb, err)
+	Must(tb, cmd.Start())
 	p := &Process{Input: in, cmd: cmd, through: words}
 	lines := bufio.NewReader(out)
 	_, err = fmt.Fscanln(lines, &p.id)
-	must(tb, err)
+	Must(tb, err)
 	p.Reader = lines
 	return p
 }
@@ -125,20 +125,20 @@ func (p *Process) Wait() error {
 func Race(tb testing.TB, n int, argument string, variables func(i int) []string) []string {
 	tb.Helper()
 	self, err := os.Executable()
-	must(tb, err)
+	Must(tb, err)
 	stdin, start, err := os.Pipe()
-	must(tb, err)
+	Must(tb, err)
 	outputs, racers := make([]bytes.Buffer, n), make([]*exec.Cmd, n)
 	for i := range racers {
 		racers[i] = exec.CommandContext(tb.Context(), self, argument) //nolint:gosec // the program of this test
 		racers[i].Env = variables(i)
 		racers[i].Stdin, racers[i].Stdout, racers[i].Stderr = stdin, &outputs[i], os.Stderr
-		must(tb, racers[i].Start())
+		Must(tb, racers[i].Start())
 	}
-	must(tb, errors.Join(stdin.Close(), start.Close())) // Ready returns
+	Must(tb, errors.Join(stdin.Close(), start.Close())) // Ready returns
 	printed := make([]string, n)
 	for i, r := range racers {
-		must(tb, r.Wait())
+		Must(tb, r.Wait())
 		printed[i] = outputs[i].String()
 	}
 	return printed

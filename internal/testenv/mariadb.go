@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
 
 	_ "github.com/go-sql-driver/mysql" // the driver "mysql"
 )
@@ -40,9 +39,9 @@ func StartMariaDB(tb testing.TB) *MariaDB {
 		need(tb, mariadb, err)
 	}
 	dir, err := os.MkdirTemp("", "mariadb-") //nolint:usetesting // the server's user cannot read TempDir, and sockets have short paths
-	must(tb, err)
-	tb.Cleanup(func() { must(tb, os.RemoveAll(dir)) })
-	must(tb, os.Chown(dir, as.UID, as.GID))
+	Must(tb, err)
+	tb.Cleanup(func() { Must(tb, os.RemoveAll(dir)) })
+	Must(tb, os.Chown(dir, as.UID, as.GID))
 	data := filepath.Join(dir, "data")
 	m := &MariaDB{Socket: filepath.Join(dir, "socket")}
 	install := as.command(dir, "mariadb-install-db", "--no-defaults", "--datadir="+data, "--auth-root-authentication-method=normal", "--skip-test-db")
@@ -52,22 +51,18 @@ func StartMariaDB(tb testing.TB) *MariaDB {
 	server := as.command(dir, daemon, "--no-defaults", "--datadir="+data, "--socket="+m.Socket, "--pid-file="+filepath.Join(dir, "pid"),
 		"--skip-networking", "--performance-schema=off", "--innodb-buffer-pool-size=16M", "--innodb-log-file-size=8M", "--innodb-flush-log-at-trx-commit=0")
 	server.Stderr = tb.Output()
-	must(tb, server.Start())
+	Must(tb, server.Start())
 	tb.Cleanup(func() {
 		_ = server.Process.Kill() // its files go too
 		_ = server.Wait()
 	})
 	m.db, err = sql.Open("mysql", "root@unix("+m.Socket+")/?multiStatements=true")
-	must(tb, err)
-	tb.Cleanup(func() { must(tb, m.db.Close()) })
-	deadline := time.Now().Add(time.Minute)
-	for {
-		if err = m.db.PingContext(tb.Context()); err == nil || time.Now().After(deadline) {
-			break
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	must(tb, err)
+	Must(tb, err)
+	tb.Cleanup(func() { Must(tb, m.db.Close()) })
+	Await(tb, "MariaDB answers", func() bool {
+		err = m.db.PingContext(tb.Context())
+		return err == nil
+	}, &err)
 	return m
 }
 
@@ -85,7 +80,7 @@ func (u User) command(dir, name string, args ...string) *exec.Cmd {
 func (m *MariaDB) Exec(tb testing.TB, statements string, args ...any) {
 	tb.Helper()
 	_, err := m.db.ExecContext(tb.Context(), statements, args...)
-	must(tb, err)
+	Must(tb, err)
 }
 
 // Database makes a database with these statements, and returns its URL for root. The database is dropped
@@ -95,7 +90,7 @@ func (m *MariaDB) Database(tb testing.TB, name, statements string) string {
 	m.Exec(tb, "CREATE DATABASE "+name+" CHARACTER SET utf8; USE "+name+"; "+statements)
 	tb.Cleanup(func() {
 		_, err := m.db.ExecContext(context.Background(), "DROP DATABASE "+name)
-		must(tb, err)
+		Must(tb, err)
 	})
 	return m.URL("root", name)
 }

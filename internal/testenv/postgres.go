@@ -41,17 +41,17 @@ func Postgres(tb testing.TB) string {
 func Disconnect(tb testing.TB, where string) {
 	tb.Helper()
 	u, err := url.Parse(where)
-	must(tb, err)
+	Must(tb, err)
 	db := openServer(tb)
 	_, err = db.ExecContext(tb.Context(), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1",
 		u.Query().Get("application_name"))
-	must(tb, errors.Join(err, db.Close()))
+	Must(tb, errors.Join(err, db.Close()))
 }
 
 func openServer(tb testing.TB) *sql.DB {
 	tb.Helper()
 	db, err := sql.Open("postgres", server(nil))
-	must(tb, err)
+	Must(tb, err)
 	return db
 }
 

@@ -29,7 +29,7 @@ func (p *Program) Path(tb testing.TB) string {
 	tb.Helper()
 	p.once.Do(func() {
 		dir, err := os.MkdirTemp("", "program-")         //nolint:usetesting // it outlives this test
-		must(tb, errors.Join(err, os.Chmod(dir, 0o755))) //nolint:gosec // others run it
+		Must(tb, errors.Join(err, os.Chmod(dir, 0o755))) //nolint:gosec // others run it
 		path := filepath.Join(dir, "program")
 		build := exec.CommandContext(tb.Context(), "go", "build", "-o", path, p.Package) //nolint:gosec // of our own
 		build.Dir = p.Module
@@ -63,5 +63,5 @@ func WriteProgram(tb testing.TB, path string, content []byte) {
 	// the child's exec. Starting the program would fail with ETXTBSY until then.
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
-	must(tb, os.WriteFile(path, content, 0o755)) //nolint:gosec // others run it
+	Must(tb, os.WriteFile(path, content, 0o755)) //nolint:gosec // others run it
 }

@@ -45,13 +45,13 @@ type Breakage struct {
 func PostgresProxy(tb testing.TB) *Proxy {
 	tb.Helper()
 	u, err := url.Parse(Postgres(tb))
-	must(tb, err)
+	Must(tb, err)
 	l, err := (&net.ListenConfig{}).Listen(tb.Context(), "tcp", "127.0.0.1:0")
-	must(tb, err)
+	Must(tb, err)
 	q := u.Query()
 	p := &Proxy{listener: l, server: filepath.Join(q.Get("host"), ".s.PGSQL."+q.Get("port")), open: map[net.Conn]bool{}, unnoticed: map[net.Conn]bool{}}
 	host, port, err := net.SplitHostPort(l.Addr().String())
-	must(tb, err)
+	Must(tb, err)
 	q.Set("host", host)
 	q.Set("port", port)
 	q.Set("sslmode", "disable")
@@ -60,7 +60,7 @@ func PostgresProxy(tb testing.TB) *Proxy {
 	p.running.Go(p.serve)
 	tb.Cleanup(func() {
 		p.Down()
-		must(tb, l.Close())
+		Must(tb, l.Close())
 		p.running.Wait()
 	})
 	return p

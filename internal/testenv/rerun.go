@@ -63,8 +63,8 @@ func AsResearcher(t *testing.T) bool {
 func CopyProgram(tb testing.TB, to string) {
 	tb.Helper()
 	self, err := os.Executable()
-	must(tb, err)
+	Must(tb, err)
 	content, err := os.ReadFile(self)
-	must(tb, err)
+	Must(tb, err)
 	WriteProgram(tb, to, content)
 }

@@ -3,7 +3,6 @@ package testenv
 import (
 	"bytes"
 	"database/sql"
-	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -11,7 +10,6 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // Server is a PostgreSQL server of one test, which the test may crash.
@@ -37,9 +35,9 @@ func PostgresServer(tb testing.TB) *Server {
 	s.user, err = lookUp("postgres")
 	need(tb, postgres, err)
 	s.dir, err = os.MkdirTemp(sharedParent(tb), "postgres-") //nolint:usetesting // the server's user cannot read TempDir
-	must(tb, err)
-	tb.Cleanup(func() { must(tb, os.RemoveAll(s.dir)) })
-	must(tb, os.Chown(s.dir, s.user.UID, s.user.GID))
+	Must(tb, err)
+	tb.Cleanup(func() { Must(tb, os.RemoveAll(s.dir)) })
+	Must(tb, os.Chown(s.dir, s.user.UID, s.user.GID))
 	initdb := s.command("initdb", "--pgdata", s.dir, "--username=postgres", "--auth=trust", "--no-sync")
 	if out, err := initdb.CombinedOutput(); err != nil {
 		need(tb, postgres, fmt.Errorf("initdb: %w: %s", err, bytes.TrimSpace(out)))
@@ -60,24 +58,21 @@ func (s *Server) Restart(tb testing.TB) {
 func (s *Server) start(tb testing.TB) {
 	tb.Helper()
 	s.process = s.command("postgres", "-D", s.dir, "-k", s.dir, "-p", "16820", "-c", "listen_addresses=", "-c", "logging_collector=off")
-	must(tb, s.process.Start())
+	Must(tb, s.process.Start())
 	db, err := sql.Open("postgres", s.URL)
-	must(tb, err)
-	deadline := time.Now().Add(30 * time.Second)
-	for {
-		if err = db.PingContext(tb.Context()); err == nil || time.Now().After(deadline) {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	must(tb, errors.Join(err, db.Close()))
+	Must(tb, err)
+	Await(tb, "PostgreSQL answers", func() bool {
+		err = db.PingContext(tb.Context())
+		return err == nil
+	}, &err)
+	Must(tb, db.Close())
 }
 
 // crash ends the server at once. It writes nothing more, and has to recover from its
 // log at the next start.
 func (s *Server) crash(tb testing.TB) {
 	tb.Helper()
-	must(tb, s.process.Process.Signal(syscall.SIGQUIT))
+	Must(tb, s.process.Process.Signal(syscall.SIGQUIT))
 	_ = s.process.Wait() // it was killed
 }
 

@@ -22,14 +22,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/cl-slurm/cl-slurm/internal/slurmcluster"
 )
-
-// WaitLimit bounds the wait for a test's preconditions, on a machine that a dozen other tests share. A bound
-// on the tested operation belongs to the test.
-const WaitLimit = 2 * time.Minute
 
 // The names for CLTEST_REQUIRE.
 const (
@@ -172,14 +167,14 @@ func SharedDir(tb testing.TB) string {
 	parent := sharedParent(tb)
 	name := strings.ReplaceAll(tb.Name(), "/", "_")
 	dir, err := os.MkdirTemp(parent, name[:min(64, len(name))]+"-") //nolint:usetesting // the nodes do not see TempDir
-	must(tb, err)
+	Must(tb, err)
 	tb.Cleanup(func() {
 		if err := os.RemoveAll(dir); err != nil {
 			tb.Errorf("remove shared directory: %v", err)
 		}
 	})
-	must(tb, os.Chmod(dir, 0o755)) //nolint:gosec // other users' programs look into it
-	must(tb, os.Chown(dir, u.UID, u.GID))
+	Must(tb, os.Chmod(dir, 0o755)) //nolint:gosec // other users' programs look into it
+	Must(tb, os.Chown(dir, u.UID, u.GID))
 	return dir
 }
 
@@ -188,8 +183,8 @@ func sharedParent(tb testing.TB) string {
 	tb.Helper()
 	parent := filepath.Join(shared, "test")
 	if os.Geteuid() == 0 {
-		must(tb, os.MkdirAll(parent, 0o755)) //nolint:gosec // see Chmod
-		must(tb, os.Chmod(parent, 0o777|os.ModeSticky))
+		Must(tb, os.MkdirAll(parent, 0o755)) //nolint:gosec // see Chmod
+		Must(tb, os.Chmod(parent, 0o777|os.ModeSticky))
 	}
 	return parent
 }
@@ -224,7 +219,7 @@ func SmallDisk(tb testing.TB, dir, options string) {
 	tb.Cleanup(func() {
 		// Detached, because a program that another test is just starting may
 		// hold our descriptors for a moment.
-		must(tb, syscall.Unmount(dir, syscall.MNT_DETACH))
+		Must(tb, syscall.Unmount(dir, syscall.MNT_DETACH))
 	})
 }
 
@@ -250,7 +245,7 @@ func NetworkDisk(tb testing.TB) string {
 	FUSE(tb)
 	dir := tb.TempDir()
 	files, image, root := filepath.Join(dir, "files"), filepath.Join(dir, "image"), filepath.Join(dir, "root")
-	must(tb, errors.Join(os.Mkdir(files, 0o700), os.Mkdir(root, 0o700)))
+	Must(tb, errors.Join(os.Mkdir(files, 0o700), os.Mkdir(root, 0o700)))
 	for _, args := range [][]string{{"mksquashfs", files, image, "-quiet", "-no-progress"}, {"squashfuse", image, root}} {
 		out, err := exec.CommandContext(tb.Context(), args[0], args[1:]...).CombinedOutput() //nolint:gosec // they are above
 		if err != nil {
@@ -258,7 +253,7 @@ func NetworkDisk(tb testing.TB) string {
 		}
 		need(tb, fuse, err)
 	}
-	tb.Cleanup(func() { must(tb, syscall.Unmount(root, syscall.MNT_DETACH)) }) // its program ends with it
+	tb.Cleanup(func() { Must(tb, syscall.Unmount(root, syscall.MNT_DETACH)) }) // its program ends with it
 	return root
 }
 
@@ -269,11 +264,4 @@ func lack(tb testing.TB, required, name string, err error) {
 		tb.Fatalf("CLTEST_REQUIRE names %s, which is missing: %v", name, err)
 	}
 	tb.Skipf("needs %s: %v", name, err)
-}
-
-func must(tb testing.TB, err error) {
-	tb.Helper()
-	if err != nil {
-		tb.Fatal(err)
-	}
 }

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/cl-slurm/cl-slurm/internal/command"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
@@ -141,24 +140,21 @@ func field(t *testing.T, s *testsite.Site, bundle, name string) string {
 func until(t *testing.T, s *testsite.Site, bundle, name, pattern string) string {
 	t.Helper()
 	re := regexp.MustCompile(pattern)
-	ticker := time.NewTicker(100 * time.Millisecond)
-	defer ticker.Stop()
 	last := ""
-	for deadline := time.Now().Add(testenv.WaitLimit); time.Now().Before(deadline); <-ticker.C {
-		if last = field(t, s, bundle, name); re.MatchString(last) {
-			return last
-		}
-	}
-	t.Fatalf("%s of %s is %q, want %s; state %s, run_status %q", name, bundle, last, pattern,
-		field(t, s, bundle, "state"), field(t, s, bundle, "run_status"))
-	return ""
+	testenv.Await(t, fmt.Sprintf("%s of %s is %s", name, bundle, pattern), func() bool {
+		last = field(t, s, bundle, name)
+		return re.MatchString(last)
+	}, &last, func() string {
+		return fmt.Sprintf("state %s, run_status %q", field(t, s, bundle, "state"), field(t, s, bundle, "run_status"))
+	})
+	return last
 }
 
 // untilPrinted waits for a running bundle to have printed exactly this. The state
 // running is reported before the first output.
 func untilPrinted(t *testing.T, s *testsite.Site, bundle, want string) {
 	t.Helper()
-	await(t, bundle+" has printed "+want, func() bool {
+	testenv.Await(t, bundle+" has printed "+want, func() bool {
 		got, err := s.CL(t.Context(), "cat", bundle+"/stdout")
 		return err == nil && got == want
 	})

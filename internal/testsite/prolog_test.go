@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/cl-slurm/cl-slurm/internal/slurmcluster"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/internal/testsite"
 )
 
@@ -44,7 +45,7 @@ func TestI10NodeThatCannotLaunchJobsFailsNoBundleOnRealSlurm(t *testing.T) {
 	}
 	launch := regexp.MustCompile(`^attempt 1 failed: Slurm ended job \d+ on n3 before its worker began, as it does if a node cannot launch a job: `)
 	var failed string
-	await(t, "the job that n3 could not launch counts as n3's failure", func() bool {
+	testenv.Await(t, "the job that n3 could not launch counts as n3's failure", func() bool {
 		for _, bundle := range bundles {
 			said, _ := explained(t, s, bundle)
 			if slices.ContainsFunc(said.History, func(e entry) bool { return launch.MatchString(e.Reason) }) {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/internal/testsite"
 )
 
@@ -49,7 +50,7 @@ func TestI2LostSubmitAnswerIsAdopted(t *testing.T) {
 		if n := count(lines(filepath.Join(bin, "submitted")), name); n != 1 {
 			t.Errorf("queue %s: %s was submitted %d times", queue, name, n)
 		}
-		await(t, "the accounts show "+name, func() bool { return accounted(t, s, name) != nil })
+		testenv.Await(t, "the accounts show "+name, func() bool { return accounted(t, s, name) != nil })
 		if got := accounted(t, s, name); len(got) != 1 || !strings.HasSuffix(got[0], "|COMPLETED") {
 			t.Errorf("queue %s: the accounts show %q, want one job that is COMPLETED", queue, got)
 		}
@@ -86,7 +87,7 @@ func TestI4SecondJobOfAnAttemptLeavesAndTouchesNothing(t *testing.T) {
 	must(t, s, "scontrol", "write", "batch_script", first, script)
 	before := begins(t, s, bundle)
 	second := byHand(t, s, of["JobName"], of["Comment"], script)
-	await(t, "the second job has ended", func() bool { return facts(t, s, second)["JobState"] == "FAILED" })
+	testenv.Await(t, "the second job has ended", func() bool { return facts(t, s, second)["JobState"] == "FAILED" })
 	if got := facts(t, s, second)["ExitCode"]; got != "121:0" {
 		t.Errorf("the second job's worker ended with %s, want 121: another worker has begun the attempt", got)
 	}
@@ -152,10 +153,10 @@ func TestI5OrphanIsListedAndJobsOfOthersAreNotTouched(t *testing.T) {
 		byHand(t, s, "cl-researcher-000000000000.1-"+id, "charge=1234", script),
 	}
 	for _, job := range append(slices.Clone(others), orphan) {
-		await(t, "job "+job+" runs", func() bool { return facts(t, s, job)["JobState"] == "RUNNING" })
+		testenv.Await(t, "job "+job+" runs", func() bool { return facts(t, s, job)["JobState"] == "RUNNING" })
 	}
 	looks := len(lines(filepath.Join(bin, "looks")))
-	await(t, "the bridge has looked three times more", func() bool { return len(lines(filepath.Join(bin, "looks"))) > looks+3 })
+	testenv.Await(t, "the bridge has looked three times more", func() bool { return len(lines(filepath.Join(bin, "looks"))) > looks+3 })
 	for _, job := range append(slices.Clone(others), orphan) {
 		if state := facts(t, s, job)["JobState"]; state != "RUNNING" {
 			t.Errorf("job %s is %s, want RUNNING", job, state)
@@ -183,7 +184,7 @@ func TestI5OldLedgerStopsTheBridgeUntilItIsAccepted(t *testing.T) {
 	first := run(t, s, "one", waits)
 	begun(t, s, first)
 	second := run(t, s, "one", waits)
-	await(t, "the second bundle waits for its place", func() bool {
+	testenv.Await(t, "the second bundle waits for its place", func() bool {
 		e, _ := explained(t, s, second)
 		return e.Reason == "image and dependencies are ready"
 	})
@@ -217,7 +218,7 @@ func TestI5OldLedgerStopsTheBridgeUntilItIsAccepted(t *testing.T) {
 	}
 	ranOnce(t, s, first)
 	// The bundle's row adopts its job.
-	await(t, "the second bundle runs as job "+job, func() bool {
+	testenv.Await(t, "the second bundle runs as job "+job, func() bool {
 		e := explain(t, s, second)
 		return e.Phase == "running" && fmt.Sprint(e.Job) == job
 	})

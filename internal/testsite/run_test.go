@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/internal/testsite"
 )
 
@@ -187,7 +188,7 @@ func TestAdministratorSeesNamesAndComments(t *testing.T) {
 		t.Errorf("exitcode %q, want 4", got)
 	}
 	var job []string
-	await(t, "the accounts show "+bundle, func() bool {
+	testenv.Await(t, "the accounts show "+bundle, func() bool {
 		out := must(t, s, "sacct", "--allocations", "--parsable2", "--noheader", "--format=JobName,Account,WCKey,State,ExitCode,Comment")
 		for line := range strings.Lines(out) {
 			if strings.Contains(line, "bundle="+bundle+" attempt=1") {
@@ -209,7 +210,7 @@ func TestResultsOfABridgeThatWasAwayAreDelivered(t *testing.T) {
 	if err := s.StopBridge(); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the job has ended", func() bool {
+	testenv.Await(t, "the job has ended", func() bool {
 		return !strings.Contains(must(t, s, "squeue", "--me", "--noheader", "--format=%k"), bundle)
 	})
 	if err := s.StartBridge(t.Context()); err != nil {

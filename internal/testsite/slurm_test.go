@@ -10,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/cl-slurm/cl-slurm/internal/command"
 	"github.com/cl-slurm/cl-slurm/internal/slurmcluster"
@@ -26,18 +25,6 @@ func often(bin string) string {
 		config += fmt.Sprintf("bin = %q\n", bin)
 	}
 	return config
-}
-
-// await waits until done returns true.
-func await(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	ticker := time.NewTicker(50 * time.Millisecond)
-	defer ticker.Stop()
-	for deadline := time.Now().Add(testenv.WaitLimit); !done(); <-ticker.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("never: %s", what)
-		}
-	}
 }
 
 // must runs a program as the researcher and returns its output.
@@ -121,7 +108,7 @@ func explain(t *testing.T, s *testsite.Site, bundle string) explanation {
 func begun(t *testing.T, s *testsite.Site, bundle string) (job string) {
 	t.Helper()
 	var e explanation
-	await(t, "bundle "+bundle+" runs", func() bool {
+	testenv.Await(t, "bundle "+bundle+" runs", func() bool {
 		var known bool
 		e, known = explained(t, s, bundle)
 		return known && e.Phase == "running"

@@ -57,7 +57,7 @@ func TestI10AccountThatIsTakenAwayFailsNoBundle(t *testing.T) {
 	account := fmt.Sprintf("cltest%d", os.Getpid())
 	change := func(what string) func() {
 		return func() {
-			await(t, what+" the account", func() bool { // not while the database believes that a job of it is active
+			testenv.Await(t, what+" the account", func() bool { // not while the database believes that a job of it is active
 				return tryAdmin(t, "sacctmgr", "--immediate", what, "user", testsite.User, "account="+account) == nil
 			})
 		}
@@ -72,7 +72,7 @@ func TestI10AccountThatIsTakenAwayFailsNoBundle(t *testing.T) {
 		t.Fatalf("with the account: %s", field(t, s, bundle, "failure_message"))
 	}
 	take()
-	await(t, "Slurm knows that the account is gone", func() bool {
+	testenv.Await(t, "Slurm knows that the account is gone", func() bool {
 		_, err := s.Run(t.Context(), "sbatch", "--test-only", "--account="+account, "--wrap=true")
 		return err != nil
 	})
@@ -81,7 +81,7 @@ func TestI10AccountThatIsTakenAwayFailsNoBundle(t *testing.T) {
 		bundles = append(bundles, run(t, s, "cpu", "true"))
 	}
 	for _, bundle := range bundles {
-		await(t, "it waits for its queue", func() bool {
+		testenv.Await(t, "it waits for its queue", func() bool {
 			return strings.HasPrefix(field(t, s, bundle, "run_status"), "Waiting: Slurm takes no job of queue cpu since ")
 		})
 	}

@@ -37,7 +37,7 @@ func TestI7JobRequeuedByRootIsOneVerdict(t *testing.T) {
 	untilPrinted(t, s, bundle, "once")
 	admin(t, "scontrol", "update", "jobid="+job, "requeue=1") // it was submitted with --no-requeue
 	admin(t, "scontrol", "requeue", job)
-	await(t, "the job waits again", func() bool { return facts(t, s, job)["JobState"] == "PENDING" })
+	testenv.Await(t, "the job waits again", func() bool { return facts(t, s, job)["JobState"] == "PENDING" })
 	admin(t, "scontrol", "update", "jobid="+job, "starttime=now")
 	if state := ended(t, s, bundle); state != "failed" {
 		t.Errorf("state %s, want failed", state)
@@ -58,7 +58,7 @@ func TestI7JobRequeuedByRootIsOneVerdict(t *testing.T) {
 func oneVerdict(t *testing.T, s *testsite.Site, bundle string) {
 	t.Helper()
 	message := field(t, s, bundle, "failure_message")
-	await(t, "the server has acknowledged "+bundle, func() bool { return explain(t, s, bundle).Phase == "done" })
+	testenv.Await(t, "the server has acknowledged "+bundle, func() bool { return explain(t, s, bundle).Phase == "done" })
 	restarted(t, s)
 	e := explain(t, s, bundle)
 	verdicts := 0
@@ -87,7 +87,7 @@ func TestTraceOfARealRunIsReplayed(t *testing.T) {
 	for _, b := range []string{bad, killed} {
 		ended(t, s, b)
 	}
-	await(t, "all is done", func() bool { return explain(t, s, killed).Phase == "done" && explain(t, s, good).Phase == "done" })
+	testenv.Await(t, "all is done", func() bool { return explain(t, s, killed).Phase == "done" && explain(t, s, good).Phase == "done" })
 	if err := s.StopBridge(); err != nil {
 		t.Fatal(err)
 	}

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/cl-slurm/cl-slurm/internal/slurmcluster"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/internal/testsite"
 )
 
@@ -114,20 +114,14 @@ func TestPilotsRunBundlesInTheirJobs(t *testing.T) {
 	if err != nil || !strings.Contains(logs, first) {
 		t.Errorf("logs of the bundle: %v, %s", err, logs)
 	}
-	deadline := time.Now().Add(time.Minute)
-	for { // an idle pilot ends by itself
-		status, err := output(s, "cl-worker-manager", "status", "--server", s.Server, "--password-file", s.PasswordFile(), "--job-name", jobName, "--slurm-work-dir", filepath.Join(dir, "pilots"))
+	var status string
+	testenv.Await(t, "an idle pilot ends by itself", func() bool {
+		status, err = output(s, "cl-worker-manager", "status", "--server", s.Server, "--password-file", s.PasswordFile(), "--job-name", jobName, "--slurm-work-dir", filepath.Join(dir, "pilots"))
 		if err != nil {
 			t.Fatalf("%v: %s", err, status)
 		}
-		if !strings.Contains(status, "RUNNING") && !strings.Contains(status, "PENDING") {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("an idle pilot goes on: %s", status)
-		}
-		time.Sleep(200 * time.Millisecond)
-	}
+		return !strings.Contains(status, "RUNNING") && !strings.Contains(status, "PENDING")
+	}, &status)
 	stop(t, manager)
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -267,17 +268,12 @@ func TestWorkerGetsTermItsLogAndNothingOfTheLogin(t *testing.T) {
 	}
 	printed := func(text string) string {
 		t.Helper()
-		deadline := time.Now().Add(20 * time.Second)
-		for {
-			log, err := os.ReadFile(b.Log(p.Name))
-			if err == nil && strings.Contains(string(log), text) {
-				return string(log)
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("the log has no %q: %s, %v", text, log, err)
-			}
-			time.Sleep(20 * time.Millisecond)
-		}
+		var log []byte
+		testenv.Await(t, fmt.Sprintf("%q is in the log", text), func() bool {
+			log, _ = os.ReadFile(b.Log(p.Name)) // until it is there
+			return strings.Contains(string(log), text)
+		}, &log)
+		return string(log)
 	}
 	log := printed("--gpuset NONE")
 	for _, want := range []string{

@@ -41,33 +41,15 @@ func submit(t *testing.T, k *slurmtest.Cluster, r sbatch.Request) sbatch.JobID {
 func await(t *testing.T, k *slurmtest.Cluster, state sbatch.State) sbatch.Job {
 	t.Helper()
 	var found []sbatch.Job
-	until(t, func() bool {
+	testenv.Await(t, "a job is "+string(state), func() bool {
 		s, err := k.Observe(t.Context(), time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
 		found = s.ByName()["a"]
 		return len(found) == 1 && found[0].State == state
-	}, "a job that is "+string(state))
+	}, &found)
 	return found[0]
-}
-
-// awaitFile waits until a script has made a file.
-func awaitFile(t *testing.T, path string) {
-	t.Helper()
-	until(t, func() bool { _, err := os.Stat(path); return err == nil }, path)
-}
-
-// until waits until a condition holds, and fails the test if it does not in time.
-func until(t *testing.T, holds func() bool, what string) {
-	t.Helper()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(testenv.WaitLimit); !holds(); <-tick.C {
-		if time.Now().After(end) {
-			t.Fatalf("not seen in time: %s", what)
-		}
-	}
 }
 
 func TestProcessesOfALostNodeRunOn(t *testing.T) {
@@ -90,7 +72,7 @@ func TestProcessesOfALostNodeRunOn(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "stop"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	awaitFile(t, filepath.Join(dir, "done"))
+	testenv.AwaitFile(t, filepath.Join(dir, "done"))
 	set(slurmtest.NodeResume)
 	await(t, k, sbatch.StateNodeFail)
 }
@@ -103,7 +85,7 @@ func TestClusterEndsItsJobsWithTheTest(t *testing.T) {
 		r := script("sh -c 'trap \"\" TERM; echo $$ >pid; mv pid begun; exec sleep 600' & wait")
 		r.Dir = dir
 		submit(t, k, r)
-		awaitFile(t, filepath.Join(dir, "begun"))
+		testenv.AwaitFile(t, filepath.Join(dir, "begun"))
 	})
 	pid, err := os.ReadFile(filepath.Join(dir, "begun"))
 	if err != nil {

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/internal/testsite"
@@ -46,15 +45,14 @@ func TestPlaygroundIsUpUntilItIsEnded(t *testing.T) {
 	var out screen
 	ended := make(chan error, 1)
 	go func() { ended <- keepUp(ctx, &out, path, "") }()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for !strings.Contains(out.String(), "Ctrl-C") {
+	testenv.Await(t, "the playground is up", func() bool {
 		select {
 		case err := <-ended:
 			t.Fatalf("it is not up: %v\n%s", err, &out)
-		case <-tick.C:
+		default:
 		}
-	}
+		return strings.Contains(out.String(), "Ctrl-C")
+	}, out.String)
 	var lines []string
 	for line := range strings.Lines(out.String()) {
 		if line, ok := strings.CutPrefix(line, "  "); ok {

@@ -5,8 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -25,11 +25,13 @@ func TestRemovalsHappenLater(t *testing.T) {
 	if n, err := s.Sweep(t.Context()); n != 0 || err != nil {
 		t.Errorf("a sweep found %d of what is removed already, %v", n, err)
 	}
-	for left := 1; left > 0; time.Sleep(time.Millisecond) {
-		entries, err := os.ReadDir(filepath.Join(dir, "bundles"))
+	var left []os.DirEntry
+	testenv.Await(t, "the contents are removed", func() bool {
+		var err error
+		left, err = os.ReadDir(filepath.Join(dir, "bundles"))
 		must(t, err)
-		left = len(entries)
-	}
+		return len(left) == 0
+	}, &left)
 	s.RemoveLater(strings.Repeat("x", 300)) // is no name
 	if err := <-failed; err == nil {
 		t.Error("the failure was not told")

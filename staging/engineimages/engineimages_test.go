@@ -179,10 +179,7 @@ func TestSixteenBundlesShareAPull(t *testing.T) {
 			}
 		})
 	}
-	deadline := time.Now().Add(testenv.WaitLimit)
-	for manifests.Load() == 0 && time.Now().Before(deadline) {
-		time.Sleep(time.Millisecond)
-	}
+	testenv.Poll(func() bool { return manifests.Load() > 0 })
 	close(held)
 	all.Wait()
 	if n := manifests.Load(); n > 4 { // a pull asks once or twice, and a late bundle pulls again

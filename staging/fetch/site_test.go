@@ -16,7 +16,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -281,11 +280,9 @@ func diskUsage(t *testing.T, dir string) (n int64) {
 // holds waits until the files below dir have so many bytes.
 func holds(t *testing.T, dir string, bytes int64) {
 	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(testenv.WaitLimit); diskUsage(t, dir) < bytes; <-tick.C {
-		if time.Now().After(end) {
-			t.Fatalf("%d bytes came, want %d", diskUsage(t, dir), bytes)
-		}
-	}
+	var used int64
+	testenv.Await(t, fmt.Sprintf("%d bytes have come", bytes), func() bool {
+		used = diskUsage(t, dir)
+		return used >= bytes
+	}, &used)
 }

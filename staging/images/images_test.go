@@ -285,11 +285,7 @@ func TestImageIsConvertedOnceForAllHosts(t *testing.T) {
 		_, err := first.Keep(t.Context(), wantedImage(t, image), func(transfer.Progress) {})
 		done <- err
 	}()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for s.blobs.Load() == 0 {
-		<-tick.C
-	}
+	testenv.Await(t, "the first host pulls", func() bool { return s.blobs.Load() > 0 })
 	var once sync.Once
 	var by string
 	_, err := second.Keep(t.Context(), wantedImage(t, image), func(p transfer.Progress) {

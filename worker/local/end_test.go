@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
@@ -127,7 +128,7 @@ func TestEndThatTheDiskRefusedIsRecordedLater(t *testing.T) {
 	s.await(id, sbatch.StateCompleted)
 	must(t, os.Rename(s.dir+".away", s.dir))
 	var text []byte
-	until(t, func() bool {
+	testenv.Await(t, "the record says that the job has ended", func() bool {
 		text, _ = os.ReadFile(s.records.path(id) + recordSuffix) // the record is there
 		return strings.Contains(string(text), "COMPLETED")
 	}, &text)

@@ -143,7 +143,10 @@ func (s *site) job(id sbatch.JobID) sbatch.Job {
 func (s *site) await(id sbatch.JobID, state sbatch.State) sbatch.Job {
 	s.t.Helper()
 	var j sbatch.Job
-	until(s.t, func() bool { j = s.job(id); return j.State == state }, &j)
+	testenv.Await(s.t, fmt.Sprintf("job %s is %s", id, state), func() bool {
+		j = s.job(id)
+		return j.State == state
+	}, &j)
 	return j
 }
 
@@ -152,7 +155,7 @@ func (s *site) await(id sbatch.JobID, state sbatch.State) sbatch.Job {
 func (s *site) printed(name, word string) (rest string) {
 	s.t.Helper()
 	var text []byte
-	until(s.t, func() bool {
+	testenv.Await(s.t, "the job has printed "+word, func() bool {
 		text, _ = os.ReadFile(filepath.Join(s.files, name+".out")) // until the file exists
 		for line := range strings.Lines(string(text)) {
 			if value, ok := strings.CutPrefix(line, word+" "); ok && strings.HasSuffix(line, "\n") {
@@ -193,21 +196,6 @@ func (d door) open(t *testing.T) {
 	t.Helper()
 	_, err := d.WriteString("\n")
 	must(t, err)
-}
-
-// until waits until a condition holds. A failure prints last.
-func until(t *testing.T, holds func() bool, last any) {
-	t.Helper()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	end := time.After(testenv.WaitLimit)
-	for !holds() {
-		select {
-		case <-tick.C:
-		case <-end:
-			t.Fatalf("not seen in time; last %s", last)
-		}
-	}
 }
 
 func must(t *testing.T, err error) {

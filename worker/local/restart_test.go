@@ -129,7 +129,7 @@ func TestNoKillStartsAJobTwiceOrLosesOne(t *testing.T) {
 	s.Scheduler = openSite(t, dir, c).Scheduler
 	for id := sbatch.JobID(1); int(id) <= last; id++ {
 		var j sbatch.Job
-		until(t, func() bool { j = s.job(id); return j.State.Ended() }, &j)
+		testenv.Await(t, fmt.Sprintf("job %s has ended", id), func() bool { j = s.job(id); return j.State.Ended() }, &j)
 	}
 	text, err = os.ReadFile(r.Output)
 	must(t, err)
@@ -160,9 +160,9 @@ func TestJobWhoseStartCannotBeRecordedDoesNotRun(t *testing.T) {
 	must(t, os.Rename(record, record+".away"))
 	must(t, os.MkdirAll(filepath.Join(record, "in the way"), 0o700))
 	door.open(t)
-	until(t, func() bool {
+	testenv.Await(t, "the failure is logged", func() bool {
 		return strings.Contains(log.text(), fmt.Sprintf("cannot start a job\" job=%s err=\"record job", id))
-	}, &log)
+	}, log.text)
 	if j := s.job(id); j.State != sbatch.StatePending {
 		t.Errorf("%+v", j)
 	}

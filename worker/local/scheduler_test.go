@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
@@ -296,7 +297,7 @@ func TestEndedJobIsKeptForAWhileAndItsIDNeverComesBack(t *testing.T) {
 		return strings.Join(names, " ")
 	}
 	last := ""
-	until(t, func() bool { last = files(); return last == "2.json 2.script" }, &last)
+	testenv.Await(t, "the files of the first job are gone", func() bool { last = files(); return last == "2.json 2.script" }, &last)
 	s.stop()
 	again := openSite(t, s.dir, conf)
 	if snapshot, err := again.Observe(t.Context(), c.now()); err != nil || len(snapshot.Jobs) != 0 {
