@@ -219,7 +219,7 @@ func (s *layerStream) Close() error {
 func decompress(blob *bufio.Reader) (io.ReadCloser, error) {
 	magic, err := blob.Peek(4)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, err //nolint:wrapcheck // the blob's own
+		return nil, err
 	}
 	switch {
 	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}): // RFC 1952

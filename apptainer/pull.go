@@ -54,11 +54,11 @@ func checkImage(image *source.Opened, architecture string, room int64) error {
 const dockerLayerZstd types.MediaType = "application/vnd.docker.image.rootfs.diff.tar.zstd"
 
 func checkLayer(l v1.Descriptor) error {
-	switch l.MediaType { //nolint:exhaustive // only these types are layers
+	switch l.MediaType {
 	case types.DockerLayer, types.OCILayer, types.OCILayerZStd, dockerLayerZstd, types.DockerUncompressedLayer, types.OCIUncompressedLayer:
 	case types.DockerForeignLayer, types.OCIRestrictedLayer, types.OCIUncompressedRestrictedLayer:
 		return errors.New("it may not be distributed by a registry and has to come from its vendor, which is not handled")
-	default:
+	default: // only these types are layers
 		return fmt.Errorf("its type %s is not handled", l.MediaType)
 	}
 	if l.Digest.Algorithm != "sha256" || l.Size < 0 {

@@ -96,7 +96,7 @@ func (t *tree) entries(ctx context.Context, tr *tar.Reader) error {
 			return nil
 		}
 		if err != nil {
-			return err //nolint:wrapcheck // worded by unpack
+			return err
 		}
 		hdr.Name = path.Clean(hdr.Name)
 		if strings.ContainsRune(hdr.Name, '\n') {

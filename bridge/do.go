@@ -53,12 +53,13 @@ func (b *Bridge) arrived() arrivals {
 
 // do does one effect and returns its outcomes.
 func (b *Bridge) do(ctx context.Context, e plan.Effect) outcomes {
-	switch e.Kind { //nolint:exhaustive // the others are of one row
+	switch e.Kind {
 	case plan.QueryAccounting:
 		return b.queryAccounting(ctx, e.Rows())
 	case plan.Cancel:
 		o := b.cancel(ctx, e.Rows())
 		return func(*plan.Row) func(*plan.News) { return func(n *plan.News) { n.Cancelled = &o } }
+	default: // the others are of one row
 	}
 	outcome := b.doForRow(ctx, e.Kind, *e.Row)
 	return func(*plan.Row) func(*plan.News) { return outcome }

@@ -19,7 +19,7 @@ import (
 // fakeSlurm is a Slurm that gives each job a node at once, or never, and runs
 // a worker in it that does what the bundle's command says: "sleep 3", "exit 3".
 type fakeSlurm struct {
-	ctx context.Context //nolint:containedctx // the life of its jobs
+	ctx context.Context
 
 	mu       sync.Mutex
 	wg       sync.WaitGroup

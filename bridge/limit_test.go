@@ -108,7 +108,7 @@ func TestRowsThatAreAboutToBeSubmittedUseUpThePace(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, e := range effects {
-			switch e.Kind { //nolint:exhaustive // the others are not of interest
+			switch e.Kind {
 			case plan.Prepare:
 				b.ended(e, func(*plan.Row) func(*plan.News) { return func(n *plan.News) { n.Prepared = &plan.Outcome{} } })
 			case plan.Submit:

@@ -80,11 +80,12 @@ func (b *Bridge) hasSmallResults(ctx context.Context, r plan.Row, owner turns.Pa
 
 // waits is the progress of an effect without a place; empty if that is not worth a report.
 func waits(k plan.Kind) string {
-	switch k { //nolint:exhaustive // the others take seconds
+	switch k {
 	case plan.Stage:
 		return "Waiting for its turn: the inputs of other bundles are being staged."
 	case plan.Collect:
 		return "Waiting for its turn: the results of other bundles are being delivered."
+	default: // the others take seconds
 	}
 	return ""
 }

@@ -108,7 +108,7 @@ func (s *stockSite) ready(limit time.Duration, runs []string) map[string]bool {
 	s.within(limit, fmt.Sprintf("%d runs are ready", len(runs)), func() bool {
 		left := 0
 		for _, uuid := range runs {
-			switch s.stock.State(uuid) { //nolint:exhaustive // the others are on their way
+			switch s.stock.State(uuid) {
 			case codalab.StateReady:
 				continue
 			case codalab.StateWorkerOffline:

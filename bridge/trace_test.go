@@ -87,7 +87,7 @@ func TestTraceOfARunIsDecidedAgainAsItWas(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer f.Close() //nolint:errcheck // only read
+			defer f.Close()
 			sum, err := trace.Replay(f, "", func(d trace.Decision) error {
 				if name != "the same policy" {
 					return nil

@@ -184,7 +184,7 @@ func (c *Cache) touch(e entry) {
 		every = min(every, c.o.Settle/4) // trimmers do not retire entries used within Settle
 	}
 	info, err := os.Lstat(e.record())
-	if err != nil || time.Since(info.ModTime()).Abs() < every { //nolint:forbidigo // roughly, by this host's clock
+	if err != nil || time.Since(info.ModTime()).Abs() < every {
 		return
 	}
 	_ = touchNow(e.record())

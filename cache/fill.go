@@ -91,7 +91,7 @@ func (c *Cache) readEntryFresh(e entry) (r record, err error) {
 
 // make makes an entry under a lease.
 func (c *Cache) make(l *lease, e entry, w Want, fill Fill) (path string, err error) {
-	began := time.Now() //nolint:forbidigo // for record.Took
+	began := time.Now()
 	room, err := c.reserve(l.ctx, e, l.Token, w.Size, w.Owner)
 	if err != nil {
 		return "", cause(l, err)
@@ -118,7 +118,7 @@ func (c *Cache) make(l *lease, e entry, w Want, fill Fill) (path string, err err
 	}
 	r := record{
 		Format: format, Key: e.key, Token: l.Token, Digest: s.digest, Dir: s.dir, Size: s.bytes, Files: s.files,
-		Owner: w.Owner, Private: e.private, Made: began.UTC(), Took: time.Since(began).Seconds(), //nolint:forbidigo // as above
+		Owner: w.Owner, Private: e.private, Made: began.UTC(), Took: time.Since(began).Seconds(),
 	}
 	standing, err := c.publish(l, e, r, w.Holder)
 	published = standing.Token == l.Token

@@ -39,7 +39,7 @@ func (h holderOfLease) String() string {
 func decodeLease(data []byte) (holderOfLease, error) {
 	var h holderOfLease
 	if err := json.Unmarshal(data, &h); err != nil {
-		return h, err //nolint:wrapcheck // callers word it
+		return h, err
 	}
 	if !isHex(h.Token, tokenLength) {
 		return h, errors.New("no token")
@@ -105,7 +105,7 @@ func (c *Cache) tryLease(ctx context.Context, e entry, mine holderOfLease) (*lea
 	if err != nil {
 		return nil, nil, fmt.Errorf("encode lease: %w", err)
 	}
-	asked := time.Now() //nolint:forbidigo // trust in a lease is measured by this process's clock
+	asked := time.Now()
 	short, cancel := context.WithTimeout(ctx, c.o.Term/2)
 	defer cancel()
 	standing, err := linkonce.Settle(short, path, text, c.fileMode(), decodeLease)
@@ -178,7 +178,7 @@ func (c *Cache) begin(ctx context.Context, path string, mine holderOfLease, aske
 // others may believe that the lease is over.
 func (l *lease) refresh() {
 	for pause.For(l.ctx, l.cache.o.Term/4) == nil {
-		asked := time.Now() //nolint:forbidigo // as in tryLease
+		asked := time.Now()
 		data, err := readFile(l.path)
 		if err == nil {
 			standing, decodeErr := decodeLease(data)
@@ -203,7 +203,7 @@ func (l *lease) holds() bool {
 
 // trusted reports whether no other process can have taken the lease over.
 func (l *lease) trusted() bool {
-	return !errors.Is(context.Cause(l.ctx), ErrLost) && time.Since(*l.confirmed.Load()) < l.cache.o.Term //nolint:forbidigo // as in tryLease
+	return !errors.Is(context.Cause(l.ctx), ErrLost) && time.Since(*l.confirmed.Load()) < l.cache.o.Term
 }
 
 // release ends a lease. If the disk does not let it, the lease ends by its term.

@@ -82,7 +82,7 @@ func (s *steps) get(a actor) {
 
 func (s *steps) fill(a actor) {
 	t, w := a.token, s.before
-	switch a.next { //nolint:exhaustive // the steps of this kind of actor
+	switch a.next {
 	case fillBegin:
 		if w.record != 0 {
 			s.goOnAsGet("finds it made", func(*world) {})
@@ -174,7 +174,7 @@ func (s *steps) beginAgain() {
 // never published, and by a filler of one that it could not publish.
 func (s *steps) remove(a actor) {
 	t, w := a.token, s.before
-	switch a.next { //nolint:exhaustive // the steps of this kind of actor
+	switch a.next {
 	case removeUnlink:
 		s.unlink(a)
 	case removeProbe:
@@ -267,7 +267,7 @@ func (s *steps) unlink(a actor) {
 // current one, which A finds like a Get. After that, A does not use the old content any more.
 func (s *steps) move(a actor) {
 	w := s.before
-	switch a.next { //nolint:exhaustive // the steps of this kind of actor
+	switch a.next {
 	case movePick:
 		for t := uint8(1); t <= mostTokens; t++ {
 			if !w.pins[holderA].has(t) || !w.settled.has(t) {

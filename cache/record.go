@@ -37,7 +37,7 @@ var errForeign = errors.New("written by another version")
 func decodeRecord(data []byte) (record, error) {
 	var r record
 	if err := json.Unmarshal(data, &r); err != nil {
-		return record{}, err //nolint:wrapcheck // callers word it
+		return record{}, err
 	}
 	if r.Format != format {
 		return record{}, fmt.Errorf("%w: format %d, want %d", errForeign, r.Format, format)
@@ -51,7 +51,7 @@ func decodeRecord(data []byte) (record, error) {
 func (r record) encode() ([]byte, error) {
 	data, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
-		return nil, err //nolint:wrapcheck // callers word it
+		return nil, err
 	}
 	return append(data, '\n'), nil
 }

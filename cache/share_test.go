@@ -62,7 +62,7 @@ func TestFileMayBeSharedWhenEachOfTheGroupMayReadIt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dir, err := os.MkdirTemp(parent, "files-") //nolint:usetesting // other users do not see TempDir
+			dir, err := os.MkdirTemp(parent, "files-")
 			if err = errors.Join(err, os.Chown(dir, -1, test.dirGID), os.Chmod(dir, test.dir)); err != nil {
 				t.Fatal(err)
 			}

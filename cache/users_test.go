@@ -25,7 +25,7 @@ const group = 4711 // a group without users on this machine
 // groupDir makes a directory of the group below parent.
 func groupDir(t *testing.T, parent string) string {
 	t.Helper()
-	dir, err := os.MkdirTemp(parent, "cache-") //nolint:usetesting // other users do not see TempDir
+	dir, err := os.MkdirTemp(parent, "cache-")
 	if err = errors.Join(err, os.Chown(dir, 0, group), os.Chmod(dir, 0o770|os.ModeSetgid)); err != nil {
 		t.Fatal(err)
 	}

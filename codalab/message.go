@@ -104,7 +104,7 @@ func (t MessageType) known() bool {
 func (m Message) MarshalJSON() ([]byte, error) {
 	type plain Message
 	var out any = plain(m)
-	switch m.Type { //nolint:exhaustive // the others have no texts that may be empty
+	switch m.Type {
 	case MessageRead:
 		out = struct {
 			plain
@@ -121,6 +121,7 @@ func (m Message) MarshalJSON() ([]byte, error) {
 			plain
 			Message string `json:"message"`
 		}{plain(m), m.Message}
+	default: // the others have no texts that may be empty
 	}
 	data, err := json.Marshal(out)
 	if err != nil {
@@ -137,7 +138,7 @@ func (m *Message) UnmarshalJSON(data []byte) error {
 		SocketID number `json:"socket_id"`
 	}{plain: (*plain)(m)}
 	if err := json.Unmarshal(data, &in); err != nil {
-		return err //nolint:wrapcheck // encoding/json adds the context
+		return err
 	}
 	return readNumbers(
 		field{"socket_id", in.SocketID, &m.SocketID},
@@ -157,7 +158,7 @@ func (a *ReadArgs) UnmarshalJSON(data []byte) error {
 		MaxLineLength number `json:"max_line_length"`
 	}{plain: (*plain)(a)}
 	if err := json.Unmarshal(data, &in); err != nil {
-		return err //nolint:wrapcheck // encoding/json adds the context
+		return err
 	}
 	var depth, head, tail, line int64
 	err := readNumbers(

@@ -131,7 +131,7 @@ func CheckMetadata(bundleType string, m Metadata, whole bool) error {
 	for key, value := range m {
 		spec, ok := known[key]
 		if !ok {
-			return fmt.Errorf("Unexpected metadata key: %s", key) //nolint:staticcheck // CodaLab's own message
+			return fmt.Errorf("Unexpected metadata key: %s", key)
 		}
 		v, err := spec.check(value)
 		if err != nil {
@@ -144,7 +144,7 @@ func CheckMetadata(bundleType string, m Metadata, whole bool) error {
 	}
 	for _, spec := range MetadataKeys(bundleType) {
 		if !spec.Generated && !spec.Optional && !m.Has(spec.Key) {
-			return fmt.Errorf("Missing metadata key: %s", spec.Key) //nolint:staticcheck // CodaLab's own message
+			return fmt.Errorf("Missing metadata key: %s", spec.Key)
 		}
 	}
 	return nil

@@ -21,7 +21,7 @@ func answers(t *testing.T) map[string][]codalab.Document {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close() //nolint:errcheck // only read
+	defer f.Close()
 	found := map[string][]codalab.Document{}
 	lines := bufio.NewScanner(f)
 	lines.Buffer(nil, 1<<22)

@@ -26,9 +26,10 @@ func (s State) Final() bool {
 
 // OnWorker reports whether a worker has a bundle in this state.
 func (s State) OnWorker() bool {
-	switch s { //nolint:exhaustive // no worker has a bundle in the other states, known or unknown
+	switch s {
 	case StateStarting, StatePreparing, StateRunning, StateFinalizing, StateWorkerOffline:
 		return true
+	default: // no worker has a bundle in the other states, known or unknown
 	}
 	return false
 }

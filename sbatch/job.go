@@ -50,10 +50,11 @@ const (
 // REVOKED: another cluster of a federation has started the job, and this cluster shows the same state while
 // the job runs there and after its end (Slurm src/slurmctld/fed_mgr.c: fed_mgr_job_revoke).
 func (s State) Ended() bool {
-	switch s { //nolint:exhaustive // the other states, unknown ones too, have not ended
+	switch s {
 	case StateCompleted, StateFailed, StateCancelled, StateTimeout, StateDeadline,
 		StateOutOfMemory, StateNodeFail, StateBootFail, StatePreempted:
 		return true
+	default: // the other states, unknown ones too, have not ended
 	}
 	return false
 }

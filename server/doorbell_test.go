@@ -27,7 +27,7 @@ func (s *site) serveWeb() *httptest.Server {
 // doorbell opens a websocket as CodaLab's worker does.
 func doorbell(t *testing.T, web *httptest.Server, path string) *websocket.Conn {
 	t.Helper()
-	c, _, err := websocket.Dial(t.Context(), web.URL+path, nil) //nolint:bodyclose // it is the connection
+	c, _, err := websocket.Dial(t.Context(), web.URL+path, nil)
 	must(t, err)
 	t.Cleanup(func() { _ = c.CloseNow() })
 	must(t, c.Write(t.Context(), websocket.MessageText, []byte("a")))
@@ -143,7 +143,7 @@ func TestDoorbellsAreBounded(t *testing.T) {
 		last = doorbell(t, web, "/ws/worker/w")
 	}
 	status := func(path string, header http.Header) int {
-		c, r, err := websocket.Dial(t.Context(), web.URL+path, &websocket.DialOptions{HTTPHeader: header}) //nolint:bodyclose // it is the connection
+		c, r, err := websocket.Dial(t.Context(), web.URL+path, &websocket.DialOptions{HTTPHeader: header})
 		if err == nil {
 			_ = c.CloseNow()
 		} else if r == nil {
@@ -185,7 +185,7 @@ func TestDoorbellsEndWithTheServer(t *testing.T) {
 	if err := <-ended; websocket.CloseStatus(err) != websocket.StatusGoingAway {
 		t.Errorf("it ended with %v", err)
 	}
-	if _, _, err := websocket.Dial(t.Context(), web.URL+"/ws/worker/w", nil); err == nil { //nolint:bodyclose // there is none
+	if _, _, err := websocket.Dial(t.Context(), web.URL+"/ws/worker/w", nil); err == nil {
 		t.Error("the stopped server accepts a websocket")
 	}
 }

@@ -38,7 +38,7 @@ func TestUploadByURL(t *testing.T) {
 			for _, err := w.Write(make([]byte, 1<<16)); err == nil; _, err = w.Write(make([]byte, 1<<16)) { //nolint:revive // until the server hangs up
 			}
 		case "/slow":
-			w.(http.Flusher).Flush() //nolint:forcetypeassert // of net/http
+			w.(http.Flusher).Flush()
 			select {
 			case <-r.Context().Done():
 			case <-time.After(20 * time.Second):

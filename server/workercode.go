@@ -84,7 +84,7 @@ func (c *workerCode) current(program string) (archive []byte, tag string, err er
 	if err != nil {
 		return nil, "", fmt.Errorf("read the worker's program: %w", err)
 	}
-	defer file.Close() //nolint:errcheck // only read
+	defer file.Close()
 	data, err := io.ReadAll(io.LimitReader(file, maxWorkerProgram))
 	if err != nil {
 		return nil, "", fmt.Errorf("read the worker's program: %w", err)
@@ -109,10 +109,10 @@ func packWorker(program []byte) ([]byte, error) {
 	}{{"README", 0o644, workerReadme}, {"cl-worker", 0o755, program}, {"worker.sh", 0o755, workerScript}} {
 		header := &tar.Header{Name: one.name, Mode: one.mode, Size: int64(len(one.data)), ModTime: time.Unix(0, 0), Format: tar.FormatUSTAR}
 		if err := files.WriteHeader(header); err != nil {
-			return nil, err //nolint:wrapcheck // current adds the context
+			return nil, err
 		}
 		if _, err := files.Write(one.data); err != nil {
-			return nil, err //nolint:wrapcheck // current adds the context
+			return nil, err
 		}
 	}
 	if err := errors.Join(files.Close(), zipped.Close()); err != nil {

@@ -38,7 +38,7 @@ func (a Attempt) Begin(ctx context.Context, s Started) (standing Started, own bo
 // its specification, but one may have begun.
 func (a Attempt) Fence(ctx context.Context, at time.Time) (standing Started, own bool, err error) {
 	if _, err := os.Stat(a.Dir); err != nil {
-		_, mounted := os.Stat(a.Layout().spool()) //nolint:gosec // our own directory
+		_, mounted := os.Stat(a.Layout().spool())
 		if errors.Is(err, fs.ErrNotExist) && mounted == nil {
 			err = ErrGone
 		}

@@ -61,7 +61,7 @@ func (d Disk) readRecords(attempt string) (Records, error) {
 	if err != nil {
 		return Records{}, fmt.Errorf("find the shared disk: %w", err)
 	}
-	defer spool.Close() //nolint:errcheck // only read
+	defer spool.Close()
 	dir, err := spool.OpenRoot(attempt)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Records{}, nil
@@ -69,7 +69,7 @@ func (d Disk) readRecords(attempt string) (Records, error) {
 	if err != nil {
 		return Records{}, err
 	}
-	defer dir.Close() //nolint:errcheck // only read
+	defer dir.Close()
 	started, startedErr := readIfThere[Started](dir, startedName)
 	status, statusErr := readIfThere[Status](dir, statusName)
 	exit, exitErr := readIfThere[Exit](dir, exitName)
@@ -100,7 +100,7 @@ func tail(dir *os.Root, name string) string {
 	if err != nil {
 		return ""
 	}
-	defer f.Close() //nolint:errcheck // only read
+	defer f.Close()
 	if info, err := f.Stat(); err == nil && info.Size() > kept {
 		if _, err := f.Seek(-kept, io.SeekEnd); err != nil {
 			return ""

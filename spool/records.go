@@ -373,7 +373,7 @@ func readRecord[T record](path string) (T, error) {
 func decode[T record](data []byte) (T, error) {
 	var read, none T
 	if err := json.Unmarshal(data, &read); err != nil {
-		return none, err //nolint:wrapcheck // the caller names the record
+		return none, err
 	}
 	if err := read.check(); err != nil {
 		return none, err

@@ -54,7 +54,7 @@ func (r *attemptRun) runBundle(ctx context.Context) (spool.Exit, error) {
 	if err := r.scratch.remove(); err != nil {
 		r.Log.WarnContext(ctx, "cannot remove the scratch directory", slog.Any("error", err))
 	}
-	removeAbandonedScratch(r.spec.Scratch, time.Now()) //nolint:forbidigo // to compare the ages of directories
+	removeAbandonedScratch(r.spec.Scratch, time.Now())
 	return exit, err
 }
 
@@ -80,7 +80,7 @@ func (r *attemptRun) runCommand(ctx, background context.Context, group *errgroup
 	defer stop(nil)
 	started := make(chan int, 1)
 	c.OnStart = func(running container.Running) {
-		r.usage.commandBegan(time.Now(), running) //nolint:forbidigo // for the command's run time
+		r.usage.commandBegan(time.Now(), running)
 		select {
 		case <-started: // of a runtime that the host refused
 		default:
@@ -103,7 +103,7 @@ func (r *attemptRun) runCommand(ctx, background context.Context, group *errgroup
 	if err != nil {
 		r.Log.ErrorContext(ctx, "cannot run the container", slog.Any("error", err), slog.String("image", cmp.Or(r.spec.Image, r.spec.ImageDigest)))
 	}
-	r.usage.containerEnded(time.Now()) //nolint:forbidigo // as above
+	r.usage.containerEnded(time.Now())
 	stopRequested := stopWasRequested(ctx, limited, got)
 	done()
 
@@ -230,7 +230,7 @@ func closeFiles(c container.Container) {
 // changed since the bundle was staged. It returns nil for a SIF that belongs to the bridge.
 func openImage(in spool.Inputs) (*os.File, error) {
 	if in.ImageFile == nil {
-		return nil, nil //nolint:nilnil // nil means: no file to open
+		return nil, nil
 	}
 	fd, err := unix.Openat2(unix.AT_FDCWD, in.Image, &unix.OpenHow{
 		Flags: unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS,

@@ -58,7 +58,7 @@ func (c *copier) tryFor(ctx context.Context, from, to string, long time.Duration
 			return nil
 		}
 		failed(err)
-		now := time.Now() //nolint:forbidigo // for the time since the first failure
+		now := time.Now()
 		if since.IsZero() {
 			since = now
 		}

@@ -58,9 +58,9 @@ func (r *attemptRun) watchGPUs(ctx context.Context) {
 	}
 	failed := 0
 	for rest := gpuFirst; pause.For(ctx, rest) == nil; {
-		began := time.Now() //nolint:forbidigo // a long measurement needs a long pause
+		began := time.Now()
 		s, err := m.read(ctx)
-		took := time.Since(began) //nolint:forbidigo // as above
+		took := time.Since(began)
 		rest = max(gpuPause, gpuIdle*took)
 		if err == nil {
 			failed = 0

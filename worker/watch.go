@@ -31,7 +31,7 @@ func nextStatus(age time.Duration) time.Duration {
 // ends. It runs in the background, so a shared disk that hangs or is full delays nothing else.
 func (r *attemptRun) reportStatus(ctx context.Context) {
 	r.ringBell(ctx)
-	began := time.Now() //nolint:forbidigo // a record's date
+	began := time.Now()
 	tick := time.NewTimer(statusDelay)
 	defer tick.Stop()
 	for {
@@ -41,7 +41,7 @@ func (r *attemptRun) reportStatus(ctx context.Context) {
 		case <-r.usage.changed:
 		case <-tick.C:
 		}
-		now := time.Now() //nolint:forbidigo // as above
+		now := time.Now()
 		if err := r.attempt.WriteStatus(r.usage.snapshot(now)); err != nil {
 			r.Log.WarnContext(ctx, "cannot write the status record", slog.Any("error", err))
 		}
@@ -61,7 +61,7 @@ func (r *attemptRun) watchUsage(ctx context.Context, m meter, started <-chan int
 	}
 	m = m.ofContainer(root)
 	limit := timeLimit(r.spec.Seconds)
-	ran := runTime{counted: time.Now()} //nolint:forbidigo // the command's time is the clock's
+	ran := runTime{counted: time.Now()}
 	expiry := time.NewTimer(ran.next(limit))
 	defer expiry.Stop()
 	memory := r.spec.MemoryBytes
@@ -76,7 +76,7 @@ func (r *attemptRun) watchUsage(ctx context.Context, m meter, started <-chan int
 			return
 		case root = <-started: // the next runtime, after one that the host refused
 		case <-expiry.C:
-			ran.count(time.Now()) //nolint:forbidigo // as above
+			ran.count(time.Now())
 			if ran.total < limit {
 				expiry.Reset(ran.next(limit))
 			} else {
@@ -140,7 +140,7 @@ const (
 // that exceeds its disk limit.
 func (r *attemptRun) watchDisk(ctx context.Context, stop context.CancelCauseFunc) {
 	for rest := samplePause; pause.For(ctx, rest) == nil; {
-		began := time.Now() //nolint:forbidigo // a long walk needs a long pause
+		began := time.Now()
 		bytes, _ := r.diskUse(ctx, walkEntries)
 		if ctx.Err() != nil {
 			return
@@ -149,7 +149,7 @@ func (r *attemptRun) watchDisk(ctx context.Context, stop context.CancelCauseFunc
 		if limit := r.spec.DiskBytes; limit > 0 && bytes > limit {
 			stop(&limitError{diskSentence(limit, bytes)})
 		}
-		rest = max(samplePause, 10*time.Since(began)) //nolint:forbidigo // as above
+		rest = max(samplePause, 10*time.Since(began))
 	}
 }
 

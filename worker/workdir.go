@@ -83,7 +83,7 @@ func (r *attemptRun) copyResults(ctx context.Context) error {
 		return nil
 	}
 	r.usage.copyingBegan()
-	began := time.Now() //nolint:forbidigo // for the log
+	began := time.Now()
 	copyCtx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	defer context.AfterFunc(ctx, func() {
@@ -95,7 +95,7 @@ func (r *attemptRun) copyResults(ctx context.Context) error {
 		r.Log.WarnContext(ctx, "cannot copy all results", slog.Any("error", err))
 	})
 	r.Log.InfoContext(ctx, "copied results", slog.String("size", codalab.FormatSize(c.bytes.Load())),
-		slog.Int64("files", c.files.Load()), slog.Duration("took", time.Since(began))) //nolint:forbidigo // as above
+		slog.Int64("files", c.files.Load()), slog.Duration("took", time.Since(began)))
 	if err == nil {
 		return nil
 	}

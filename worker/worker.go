@@ -86,7 +86,7 @@ func (w Worker) begin(ctx context.Context, specPath string) (*attemptRun, error)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), beginTimeout)
 	defer cancel()
 	standing, own, err := w.takeAttempt(ctx, attempt, spool.Started{
-		Token: token, Node: w.Node, Job: w.Job, Restart: w.Restart, At: time.Now(), //nolint:forbidigo // a record's date, for people
+		Token: token, Node: w.Node, Job: w.Job, Restart: w.Restart, At: time.Now(),
 	})
 	switch {
 	case err != nil:

@@ -47,7 +47,7 @@ func ordinaryUID(tb testing.TB) int {
 // testing.
 func userDir(tb testing.TB) string {
 	tb.Helper()
-	dir, err := os.MkdirTemp("", "apptainer-test-") //nolint:usetesting // see above
+	dir, err := os.MkdirTemp("", "apptainer-test-")
 	must(tb, err)
 	must(tb, os.Chmod(dir, 0o755))
 	emptied(tb, dir)
@@ -144,7 +144,7 @@ func compressedShellImage(tb testing.TB, compression string) string {
 	shared := sharedImages[compression]
 	shared.once.Do(func() {
 		made := convert(tb, apptainer.Converter{Compression: compression}, shellConfig(), smallRoot(tb)...)
-		dir, err := os.MkdirTemp("", "apptainer-test-") //nolint:usetesting // it outlives this test
+		dir, err := os.MkdirTemp("", "apptainer-test-")
 		if err == nil {
 			err = errors.Join(os.Chmod(dir, 0o755), os.Link(made, filepath.Join(dir, "shell.sif")))
 		}

@@ -188,7 +188,7 @@ func podmanHome(tb testing.TB) string {
 	engines.mu.Lock()
 	defer engines.mu.Unlock()
 	if engines.home == "" {
-		dir, err := os.MkdirTemp("/var/tmp", "apptainer-test-") //nolint:usetesting // it outlives this test, and its path must be short
+		dir, err := os.MkdirTemp("/var/tmp", "apptainer-test-")
 		must(tb, err)
 		if cred := ordinaryUser(tb); cred != nil {
 			must(tb, os.Chown(dir, int(cred.Uid), int(cred.Gid)))

@@ -248,7 +248,7 @@ func (t *tree) walk(name string, create bool) (*node, error) {
 			rest = slices.Concat(strings.Split(next.link, "/"), rest)
 			t.steps -= int64(len(rest))
 		case !create:
-			return nil, nil //nolint:nilnil // nil means that it does not exist
+			return nil, nil
 		default:
 			made, err := t.makeDir(at, part)
 			if err != nil {

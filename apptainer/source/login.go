@@ -89,7 +89,7 @@ func (l Logins) findLogin(ctx context.Context, host, repository string) (*login,
 			return nil, plainError{text: fmt.Sprintf("the logins of %s cannot be used: %v", f.Owner, err), cause: err, transient: true}
 		}
 	}
-	return nil, nil //nolint:nilnil // there is none
+	return nil, nil
 }
 
 // maxLoginBytes limits a configuration.

@@ -201,23 +201,23 @@ func isAttestation(d v1.Descriptor) bool {
 
 // checkKind refuses a manifest that is not of a container image.
 func checkKind(m manifest) error {
-	switch m.mediaType { //nolint:exhaustive // only these types are manifests
+	switch m.mediaType {
 	case types.DockerManifestSchema2, types.OCIManifestSchema1:
 	case types.DockerManifestSchema1, types.DockerManifestSchema1Signed:
 		return fmt.Errorf("its manifest is of Docker's old schema 1, which is not handled: pull it with a Docker from before 2024 and push it again")
-	default:
+	default: // only these types are manifests
 		return fmt.Errorf("it is not a container image but %s", m.mediaType)
 	}
 	image, err := m.image()
 	if err != nil {
 		return err
 	}
-	switch kind := image.Config.MediaType; kind { //nolint:exhaustive // only these types are configurations
+	switch kind := image.Config.MediaType; kind {
 	case types.DockerConfigJSON, types.OCIConfigJSON, "", "application/octet-stream":
 		return nil
 	case "application/vnd.sylabs.sif.config.v1+json":
 		return fmt.Errorf("it is a SIF in a registry, which is not handled: pull it with apptainer pull oras://… and give the file")
-	default:
+	default: // only these types are configurations
 		return fmt.Errorf("it is not a container image but %s", kind)
 	}
 }

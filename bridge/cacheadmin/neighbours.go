@@ -177,7 +177,7 @@ func lockLedger(ctx context.Context, of lease.Holder) (unlock func(), err error)
 		return nil, err
 	}
 	if _, err := os.Stat(of.Ledger); err != nil { // a URL, or gone
-		return nil, nil //nolint:nilerr,nilnil // there is nothing to lock
+		return nil, nil //nolint:nilerr // there is nothing to lock
 	}
 	return ledger.Lock(ctx, of.Ledger)
 }

@@ -67,7 +67,7 @@ func used(t *testing.T, where string) (used, all int64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer db.Close() //nolint:errcheck // it was only read
+	defer db.Close()
 	var pages, free int64
 	if err := db.Get(&pages, `PRAGMA page_count`); err != nil {
 		t.Fatal(err)

@@ -71,7 +71,7 @@ func (d *decision) clampClock() {
 		}
 	}
 	pause := max(d.policy.SubmitGrace, d.policy.Settle, longestBackoff)
-	switch r.Phase { //nolint:exhaustive // other phases have short pauses
+	switch r.Phase {
 	case Staging:
 		pause = max(pause, longestRegistryPause)
 	case Finalizing:
@@ -81,6 +81,7 @@ func (d *decision) clampClock() {
 		if latest := d.now.Add(d.policy.KeepAfterAck); r.KeepUntil.After(latest) {
 			r.KeepUntil = latest
 		}
+	default: // other phases have short pauses
 	}
 	if latest := d.now.Add(pause); r.DueAt.After(latest) {
 		r.DueAt = latest
@@ -207,7 +208,7 @@ func (d *decision) delivering() {
 // applyMessages applies the server's messages to the row.
 func (d *decision) applyMessages() {
 	for _, m := range d.news.Messages {
-		switch m.Type { //nolint:exhaustive // package bridge answers reads and writes; unknown messages change no row
+		switch m.Type {
 		case codalab.MessageKill:
 			if stop := d.row.StopVerdict; stop != nil && stop.Restage {
 				d.row.StopVerdict = nil // a bundle that was killed does not begin again
@@ -224,6 +225,7 @@ func (d *decision) applyMessages() {
 			if d.row.Phase == Finalizing {
 				d.acknowledged("the server acknowledged the result")
 			}
+		default: // package bridge answers reads and writes; unknown messages change no row
 		}
 	}
 }

@@ -88,7 +88,7 @@ func rowIn(phase plan.Phase) plan.Row {
 		if since(plan.Finalizing) {
 			r.Times.Finalizing = epoch
 		}
-		switch phase { //nolint:exhaustive // the others are not due
+		switch phase {
 		case plan.Finalizing:
 			r.ReportCount, r.DueAt = 1, epoch.Add(firstQuestion)
 		case plan.Done:

@@ -37,7 +37,7 @@ func (d *decision) fromSlurm() Verdict {
 	if d.row.Standalone {
 		return d.fromProcess(ran)
 	}
-	switch job.State { //nolint:exhaustive // every other state, unknown ones too, is the last case
+	switch job.State {
 	case sbatch.StateTimeout:
 		return d.timedOut(ran)
 	case sbatch.StateDeadline: // sbatch(1): --deadline, which only a queue's options set
@@ -61,6 +61,7 @@ func (d *decision) fromSlurm() Verdict {
 		return platform("Another cluster of the federation took Slurm job %s, and it ended %s, or that cluster does not see the shared disk.", job.ID, ran)
 	case sbatch.StateNodeFail, sbatch.StateBootFail:
 		return platform("The node of Slurm job %s failed %s (%s).", job.ID, ran, job.State)
+	default: // every other state, unknown ones too, is the last case
 	}
 	output := ""
 	switch {
@@ -109,13 +110,14 @@ func (d *decision) launchFailed() bool {
 
 // fromProcess replaces fromSlurm for a stand-alone worker, whose jobs are processes of its host.
 func (d *decision) fromProcess(ran string) Verdict {
-	switch d.row.Job.State { //nolint:exhaustive // every other state is the last case
+	switch d.row.Job.State {
 	case sbatch.StateTimeout:
 		return Verdict{Cause: spool.CauseLimit, Failure: "The worker's time limit ended the run: ask for more with --request-time."}
 	case sbatch.StateCancelled:
 		return Verdict{Cause: spool.CauseUser, Failure: fmt.Sprintf("The run was stopped outside CodaLab %s.", ran)}
 	case sbatch.StateNodeFail:
 		return platform("The worker's host was restarted %s.", ran)
+	default: // every other state is the last case
 	}
 	return platform("The run's process ended %s and left no exit record.", ran)
 }

@@ -39,7 +39,7 @@ func (w *world) newCrowd(large bool) crowd {
 	}
 	return crowd{
 		site: slurmSite, bundles: 5, within: 30 * time.Second, long: 3, owners: 2, flying: 2, requests: 60,
-		pace:   bridge.Pace{PerSecond: 1. / 15, Burst: 1 + int(w.dice.below(ofQueues, 2))}, //nolint:gosec // below 2
+		pace:   bridge.Pace{PerSecond: 1. / 15, Burst: 1 + int(w.dice.below(ofQueues, 2))},
 		atOnce: func(k plan.Kind) int { return min(bridge.AtOnce(k), 3) },
 	}
 }

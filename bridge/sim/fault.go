@@ -98,7 +98,7 @@ const (
 	kinds
 )
 
-var kindNames = [kinds]string{ //nolint:gochecknoglobals // the names of constants
+var kindNames = [kinds]string{
 	"submit-lost", "submit-late", "submit-fails", "submit-refused", "submit-ghost",
 	"observe-fails", "observe-late", "job-hidden", "accounting-fails",
 	"cancel-fails", "cancel-lost", "slurm-down", "database-down", "database-behind", "database-loses-ends", "slurm-forgets", "job-rewritten", "queue-refused", "job-invalid",
@@ -135,7 +135,7 @@ func (k Kind) String() string { return kindNames[k] }
 // perMille returns the probability, in thousandths, that a chance becomes a fault, in a seed in which the
 // kind happens.
 func (k Kind) perMille() uint64 {
-	switch k { //nolint:exhaustive // the others are equally likely
+	switch k {
 	case Crash:
 		return 8
 	case WorkerDies:
@@ -151,6 +151,7 @@ func (k Kind) perMille() uint64 {
 	case SlurmDown, DatabaseDown, DatabaseBehind, DatabaseLosesEnds, ServerDown, ServerRestored, Purged,
 		AdminRequeues, AdminCancels, Preempted, BootFails, LaunchFails, NodeDies, NodeCut, NodeSick, QueueRefused, Restaged, BundleReturns, DiskLow, CheckInTooLarge, JobSuspended, RequestsLimited:
 		return 500 // there are a few chances in a seed
+	default: // the others are equally likely
 	}
 	return 120
 }
@@ -180,7 +181,7 @@ func ParseFaults(list string) ([]Fault, error) {
 		if kind < 0 || err != nil {
 			return nil, fmt.Errorf("read fault %q: want one such as %s", word, Fault{SubmitLost, 2})
 		}
-		faults = append(faults, Fault{Kind(kind), uint32(n)}) //nolint:gosec // below the number of kinds
+		faults = append(faults, Fault{Kind(kind), uint32(n)})
 	}
 	return faults, nil
 }
@@ -256,7 +257,7 @@ func (d *dice) coin(k Kind) bool { return d.throw(k, d.asked[k], 3)%2 == 0 }
 
 // faultDuration returns a time that belongs to the last chance of a kind.
 func (d *dice) faultDuration(k Kind, least, most time.Duration) time.Duration {
-	return least + time.Duration(d.throw(k, d.asked[k], 4)%uint64(most-least)) //nolint:gosec // positive
+	return least + time.Duration(d.throw(k, d.asked[k], 4)%uint64(most-least))
 }
 
 // matter is a kind of chance that is no fault: durations, users' requests. Each kind has its own sequence,
@@ -288,5 +289,5 @@ func (d *dice) below(m matter, n uint64) uint64 {
 
 // duration returns a time between least and most.
 func (d *dice) duration(m matter, least, most time.Duration) time.Duration {
-	return least + time.Duration(d.below(m, uint64(most-least))) //nolint:gosec // positive
+	return least + time.Duration(d.below(m, uint64(most-least)))
 }

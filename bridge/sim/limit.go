@@ -9,7 +9,7 @@ import (
 
 // requestsLimit is the controller's bound on the requests of one user: a token every two seconds
 // (slurm.conf(5), SlurmctldParameters, rl_enable).
-var requestsLimit = sbatch.RateLimit{PerSecond: 0.5, Burst: 5} //nolint:gochecknoglobals // a constant
+var requestsLimit = sbatch.RateLimit{PerSecond: 0.5, Burst: 5}
 
 // sleep returns the time that a command of Slurm sleeps before the controller accepts its request. It sleeps
 // if other commands of the user have used up the tokens.

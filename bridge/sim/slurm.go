@@ -13,8 +13,6 @@ import (
 
 // slurmSite is the cluster of every seed: a fast one of four nodes. largeSite is the cluster of a large
 // world, with two hundred nodes.
-//
-//nolint:gochecknoglobals // never written to; built once for all seeds
 var slurmSite, largeSite = newSlurmSite(), newLargeSite()
 
 func newSlurmSite() *slurmtest.Site {

@@ -117,7 +117,7 @@ func (s *server) manage() {
 }
 
 func (s *server) manageOne(b *bundle) {
-	switch b.state { //nolint:exhaustive // the manager leaves the others alone
+	switch b.state {
 	case codalab.StateStarting:
 		if !b.assigned || s.w.now-b.lastReport > startingLimit {
 			b.assigned = false
@@ -137,6 +137,7 @@ func (s *server) manageOne(b *bundle) {
 			b.assigned = true
 			s.send(b, offerOf(b))
 		}
+	default: // the manager leaves the others alone
 	}
 	if b.killed && !b.killSent && b.assigned && b.state.OnWorker() {
 		b.killSent = s.send(b, codalab.Message{Type: codalab.MessageKill, UUID: b.uuid}) || s.w.now-b.killedAt > killTimeout

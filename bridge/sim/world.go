@@ -16,7 +16,7 @@ import (
 )
 
 // epoch is the beginning of simulated time.
-var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) //nolint:gochecknoglobals // a constant
+var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 const (
 	// calm is the time after which no fault strikes.
@@ -96,7 +96,7 @@ func (w *world) live() {
 
 // world is the simulated site.
 type world struct {
-	ctx    context.Context //nolint:containedctx // the life of one seed
+	ctx    context.Context
 	dice   dice
 	log    io.Writer
 	now    time.Duration // since epoch
@@ -182,7 +182,7 @@ func (w *world) newPolicy() plan.Policy {
 	for _, name := range []string{"cpu", "gpu", "idle"}[:w.howManyQueues()] {
 		queues[name] = plan.Queue{
 			Name: name, Tag: name, Partition: map[string]string{"gpu": "gpu"}[name], DefaultTime: 10 * time.Minute, TimeGrace: 2 * time.Minute,
-			MaxInFlight: int(w.dice.below(ofUsers, 3)) * w.crowd.flying, RetryBegun: retry, Extra: extra, //nolint:gosec // below 3
+			MaxInFlight: int(w.dice.below(ofUsers, 3)) * w.crowd.flying, RetryBegun: retry, Extra: extra,
 		}
 	}
 	keep := 2 * time.Minute // longer than the server takes to apply a check-in that failed
@@ -221,9 +221,9 @@ func (w *world) pickOwner() string {
 	return strconv.FormatUint(1+w.dice.below(ofQueues, w.crowd.owners), 10)
 }
 
-func (w *world) pickPriority() int64 { return int64(w.dice.below(ofQueues, 3)/2) * 100 } //nolint:gosec // below 3
+func (w *world) pickPriority() int64 { return int64(w.dice.below(ofQueues, 3)/2) * 100 }
 
-var requeueable = []string{"--requeue"} //nolint:gochecknoglobals // a constant
+var requeueable = []string{"--requeue"}
 
 const (
 	// submitBound is the longest life of an sbatch.

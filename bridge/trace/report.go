@@ -66,7 +66,7 @@ func ReportJSON(out *bufio.Writer, in io.Reader, bundle string, all bool) (Summa
 	if err != nil {
 		return sum, err
 	}
-	return sum, enc.Encode(sum) //nolint:wrapcheck // the writer is the caller's
+	return sum, enc.Encode(sum)
 }
 
 func (d Decision) wrong() bool { return len(d.Different)+len(d.Discontinuous) > 0 }

@@ -84,7 +84,7 @@ func replayed(t *testing.T, path, bundle string) (Summary, []Decision) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close() //nolint:errcheck // only read
+	defer f.Close()
 	var wrong []Decision
 	sum, err := Replay(f, bundle, func(d Decision) error {
 		if len(d.Different)+len(d.Discontinuous) > 0 {

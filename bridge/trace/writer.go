@@ -185,7 +185,7 @@ func (w *Writer) writeAll(waiting []pending) error {
 			return err
 		}
 	}
-	return w.out.Flush() //nolint:wrapcheck // it names the file
+	return w.out.Flush()
 }
 
 func (w *Writer) write(r record) error {
@@ -204,7 +204,7 @@ func (w *Writer) write(r record) error {
 func (w *Writer) put(data []byte) error {
 	n, err := w.out.Write(data)
 	w.size += int64(n)
-	return err //nolint:wrapcheck // it names the file
+	return err
 }
 
 // rotate begins a new file.

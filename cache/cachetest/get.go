@@ -46,7 +46,7 @@ func (on *trial) directoryKept() {
 			os.WriteFile(filepath.Join(tmp, "a", "unreadable"), []byte("x"), 0o600),
 			os.Symlink("/nowhere", filepath.Join(tmp, "link")),
 			os.Chmod(filepath.Join(tmp, "a", "unreadable"), 0o200),
-			os.Chmod(filepath.Join(tmp, "a"), 0o500)) //nolint:gosec // the mode must be kept
+			os.Chmod(filepath.Join(tmp, "a"), 0o500))
 	})
 	for name, want := range map[string]fs.FileMode{"": fs.ModeDir, "a": fs.ModeDir | 0o500, "a/unreadable": 0o200, "a/empty": fs.ModeDir | 0o700, "link": fs.ModeSymlink} {
 		info, err := os.Lstat(filepath.Join(path, name))
@@ -55,14 +55,14 @@ func (on *trial) directoryKept() {
 			on.Errorf("%q: %v, want %v", name, info.Mode(), want)
 		}
 	}
-	on.must(os.Chmod(filepath.Join(path, "a"), 0o700)) //nolint:gosec // so that it can be removed
+	on.must(os.Chmod(filepath.Join(path, "a"), 0o700))
 }
 
 func (on *trial) failure() {
 	c := on.open(on.a)
 	for name, fill := range map[string]cache.Fill{
 		"broken": func(_ context.Context, tmp string) error {
-			return errors.Join(os.MkdirAll(filepath.Join(tmp, "d"), 0o700), os.Chmod(tmp, 0o500), errBroken) //nolint:gosec // hard to remove
+			return errors.Join(os.MkdirAll(filepath.Join(tmp, "d"), 0o700), os.Chmod(tmp, 0o500), errBroken)
 		},
 		"panic": func(_ context.Context, tmp string) error {
 			_ = os.WriteFile(tmp, []byte("half"), 0o600)
@@ -117,7 +117,7 @@ func (on *trial) resumed() {
 	}
 	goOn := func(_ context.Context, tmp string) error {
 		b, _ := os.ReadFile(tmp)
-		return os.WriteFile(tmp, append(b, " rest"...), 0o600) //nolint:gosec // tmp is the cache's
+		return os.WriteFile(tmp, append(b, " rest"...), 0o600)
 	}
 	on.wantText(c, cache.Want{Key: file("y")}, goOn, " rest")
 	on.wantText(c, w, goOn, "half rest")

@@ -72,8 +72,8 @@ type puppetOrders struct {
 
 func (o puppetOrders) run(in io.Reader, out io.Writer) {
 	lines := make(chan struct{}, 1)
-	say := func(text string) { fmt.Fprintln(out, text) } //nolint:errcheck // the input ends, too, when the parent is gone
-	var get sync.WaitGroup                               // get ends with the process
+	say := func(text string) { _, _ = fmt.Fprintln(out, text) } // the input ends, too, when the parent is gone
+	var get sync.WaitGroup                                      // get ends with the process
 	get.Go(func() {
 		path, err := o.get(func() { say("filling"); <-lines })
 		if err != nil {

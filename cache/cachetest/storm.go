@@ -224,7 +224,7 @@ func (s *storm) dump() {
 
 // fate draws the fate of a process: a fifth are killed, some are stopped.
 func (s *storm) fate(n int) fate {
-	rng := rand.New(rand.NewPCG(s.Storm.Seed, uint64(n)<<32)) //nolint:gosec // repeatable by design
+	rng := rand.New(rand.NewPCG(s.Storm.Seed, uint64(n)<<32))
 	f := fate{Op: rng.IntN(4), Fill: rng.IntN(2) == 0, After: time.Duration(rng.ExpFloat64() * float64(8*time.Millisecond))}
 	switch {
 	case n%5 == 0:

@@ -67,8 +67,8 @@ func (o workerOrders) run(in io.Reader) error {
 	})
 	o.Options.Over = over(o.Logs)
 	w := worker{workerOrders: o, journal: j, contents: contents(o.Seed, o.Keys)}
-	w.rng = rand.New(rand.NewPCG(o.Seed, uint64(o.Process)))  //nolint:gosec // repeatable by design
-	w.popular = rand.NewZipf(w.rng, 1.2, 4, uint64(o.Keys-1)) //nolint:gosec // a small number
+	w.rng = rand.New(rand.NewPCG(o.Seed, uint64(o.Process)))
+	w.popular = rand.NewZipf(w.rng, 1.2, 4, uint64(o.Keys-1))
 	err = w.patiently(func() (err error) {
 		w.cache, err = cache.Open(o.Dir, o.Options)
 		return err

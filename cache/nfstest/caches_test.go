@@ -106,7 +106,7 @@ func TestOpenFileKeepsWhatItHasRead(t *testing.T) {
 	s.write(s.a, "x", "old")
 	f, err := os.Open(filepath.Join(s.b, "x"))
 	must(t, err)
-	defer f.Close() //nolint:errcheck // only read
+	defer f.Close()
 	read := func(want string) {
 		t.Helper()
 		got, err := io.ReadAll(io.NewSectionReader(f, 0, 100))

@@ -80,7 +80,7 @@ func TestDirectoryThatIsGoneIsLookedUpAgain(t *testing.T) {
 	s.lists(filepath.Join(s.b, "d"), "x")
 	inside, err := os.Open(filepath.Join(s.b, "d"))
 	must(t, err)
-	defer inside.Close() //nolint:errcheck // only read
+	defer inside.Close()
 	must(t, os.RemoveAll(filepath.Join(s.a, "d")))
 	if err := os.WriteFile(filepath.Join(s.b, "d/y"), nil, 0o600); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("create in a directory that is gone: %v", err)

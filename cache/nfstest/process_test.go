@@ -62,7 +62,7 @@ func TestKilledTestLeavesNoMount(t *testing.T) {
 	}
 	f, err := os.Create(filepath.Join(dir, "in use"))
 	must(t, err)
-	defer f.Close() //nolint:errcheck // its server is gone
+	defer f.Close()
 	p.Kill()
 	must(t, p.Wait())
 	testenv.Await(t, "it is unmounted", func() bool { return !mounted(t, dir) })

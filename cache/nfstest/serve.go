@@ -54,7 +54,7 @@ func Serve(tb testing.TB, dir string, o Options) *Server {
 	must(tb, err)
 	options, err := json.Marshal(served{Options: o, Dir: dir})
 	must(tb, err)
-	cmd := exec.Command(self) //nolint:noctx // the end of its input ends it
+	cmd := exec.Command(self)
 	cmd.Env = append(os.Environ(), optionsVariable+"="+string(options))
 	cmd.Stderr = tb.Output()
 	in, err := cmd.StdinPipe()

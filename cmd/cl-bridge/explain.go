@@ -64,7 +64,7 @@ func (s *site) explanation(ctx context.Context, prefix string) (status.Explanati
 	if err != nil {
 		return status.Explanation{}, s.absent(ctx, err, fmt.Sprintf("no bridge has made a ledger at %s yet", name))
 	}
-	defer r.Close() //nolint:errcheck // it was only read
+	defer r.Close()
 	bundle, err := status.FindBundle(ctx, r, name, prefix)
 	if err != nil {
 		return status.Explanation{}, err
@@ -96,7 +96,7 @@ func (s *site) completeBundle(ctx context.Context, typed string) []string {
 	if err != nil {
 		return nil
 	}
-	defer r.Close() //nolint:errcheck // it was only read
+	defer r.Close()
 	bundles, err := status.Complete(ctx, r, typed)
 	if err != nil {
 		return nil

@@ -37,7 +37,7 @@ const observeAlone = 30 * time.Second
 // imageJobsAlone returns assembly.ImageJobs for a command, which has no bridge's observer.
 func imageJobsAlone(ctx context.Context, p program.Process, c config.Config) (assembly.Convert, error) {
 	if c.Image.Queue == "" {
-		return nil, nil //nolint:nilnil // none is wanted
+		return nil, nil
 	}
 	slurm, err := findSlurm(ctx, p, c, slog.New(slog.DiscardHandler))
 	if err != nil {

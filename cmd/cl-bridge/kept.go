@@ -162,6 +162,6 @@ func (s *site) readRows(ctx context.Context) ([]plan.Row, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer r.Close() //nolint:errcheck // it was only read
+	defer r.Close()
 	return r.Rows(ctx)
 }

@@ -49,7 +49,7 @@ func compareLedger(ctx context.Context, s *site, accept bool) (recovery.Findings
 	if err != nil {
 		return recovery.Findings{}, s.absent(ctx, err, "there is no ledger at "+sqldb.Name(s.Ledger))
 	}
-	defer reader.Close() //nolint:errcheck // it was only read
+	defer reader.Close()
 	slurm, err := findSlurm(ctx, s.Process, s.Config, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return recovery.Findings{}, program.Usage(err)

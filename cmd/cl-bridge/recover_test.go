@@ -241,7 +241,7 @@ func generation(t *testing.T, r restored) int64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer book.Close() //nolint:errcheck // it was only read
+	defer book.Close()
 	n, err := book.Generation(t.Context())
 	if err != nil {
 		t.Fatal(err)

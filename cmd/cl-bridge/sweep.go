@@ -47,7 +47,7 @@ func sweepOnce(ctx context.Context, s *site, dryRun bool) ([]sharedfiles.Finding
 	if err != nil {
 		return nil, err
 	}
-	defer reader.Close() //nolint:errcheck // it was only read
+	defer reader.Close()
 	slurm, err := findSlurm(ctx, s.Process, s.Config, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, program.Usage(err)

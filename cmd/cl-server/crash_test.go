@@ -99,7 +99,7 @@ func (p *process) send(ctx context.Context, method, path string, body io.Reader)
 	if err != nil {
 		return 0, nil
 	}
-	defer a.Body.Close() //nolint:errcheck // only read
+	defer a.Body.Close()
 	answer, _ = io.ReadAll(a.Body)
 	return a.StatusCode, answer
 }

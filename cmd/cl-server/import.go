@@ -218,13 +218,13 @@ func (s *progress) show(step codalabimport.Step, done, total int64) {
 		speed := int64(float64(done) / max(now.Sub(s.begun).Seconds(), 0.001))
 		text = fmt.Sprintf("%s of %s [%s/s]", codalab.FormatSize(done), codalab.FormatSize(total), codalab.FormatSize(speed))
 	}
-	fmt.Fprintf(s.to, "\r\x1b[K%s %s", step, text) //nolint:errcheck // only a display
+	_, _ = fmt.Fprintf(s.to, "\r\x1b[K%s %s", step, text) // only a display
 }
 
 // end ends the line of a step.
 func (s *progress) end() {
 	if !s.shown.IsZero() {
-		fmt.Fprintln(s.to) //nolint:errcheck // only a display
+		_, _ = fmt.Fprintln(s.to) // only a display
 	}
 	s.shown = time.Time{}
 }

@@ -47,14 +47,14 @@ func (l *workersCommand) kill(ctx context.Context, name string, yes bool) error 
 	if err == nil {
 		runs, err = runsOf(ctx, loop.Server, p)
 	}
-	fmt.Fprintf(l.Stderr, "worker %s, job %s, %s%s\n", pilot.WorkerID(p.Name), p.Job, p.State, on(p.Node)) //nolint:errcheck // standard error is gone
+	fmt.Fprintf(l.Stderr, "worker %s, job %s, %s%s\n", pilot.WorkerID(p.Name), p.Job, p.State, on(p.Node))
 	switch {
 	case err != nil:
-		fmt.Fprintf(l.Stderr, "which runs end with it is not known: %v\n", err) //nolint:errcheck // standard error is gone
+		fmt.Fprintf(l.Stderr, "which runs end with it is not known: %v\n", err)
 	case len(runs) == 0:
-		fmt.Fprintln(l.Stderr, "it has no runs") //nolint:errcheck // standard error is gone
+		fmt.Fprintln(l.Stderr, "it has no runs")
 	default:
-		fmt.Fprintf(l.Stderr, "these end with it:\n  %s\n", strings.Join(runs, "\n  ")) //nolint:errcheck // standard error is gone
+		fmt.Fprintf(l.Stderr, "these end with it:\n  %s\n", strings.Join(runs, "\n  "))
 	}
 	if !yes {
 		if err := l.confirm(); err != nil {
@@ -122,7 +122,7 @@ func (l *workersCommand) confirm() error {
 	if !ok || !term.IsTerminal(int(stream.Fd())) {
 		return program.Usage(errors.New("nothing was ended: without a terminal, kill needs --yes"))
 	}
-	fmt.Fprint(l.Stderr, "End it? [y/N] ") //nolint:errcheck // a prompt
+	fmt.Fprint(l.Stderr, "End it? [y/N] ")
 	answer, err := bufio.NewReader(l.Stdin).ReadString('\n')
 	if err != nil || !strings.HasPrefix(strings.ToLower(strings.TrimSpace(answer)), "y") {
 		return errors.Join(errors.New("nothing was ended"), err)

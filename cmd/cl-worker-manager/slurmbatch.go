@@ -137,7 +137,7 @@ func (s *slurmBatch) manageWorkers(ctx context.Context) error {
 	if err := loop.Run(ctx); err != nil {
 		return err
 	}
-	fmt.Fprintln(s.Stderr, "the workers continue: cl-worker-manager status lists them, and kill ends one") //nolint:errcheck // standard error is gone
+	fmt.Fprintln(s.Stderr, "the workers continue: cl-worker-manager status lists them, and kill ends one")
 	return nil
 }
 
@@ -267,7 +267,7 @@ func (s *slurmBatch) executable() (path string, scripted bool, err error) {
 	if err != nil {
 		return "", false, program.Usage(fmt.Errorf("--worker-executable: %w", err))
 	}
-	defer file.Close() //nolint:errcheck // it was only read
+	defer file.Close()
 	var start [2]byte
 	_, err = file.Read(start[:])
 	return path, string(start[:]) == "#!", err

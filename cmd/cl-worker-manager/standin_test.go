@@ -134,7 +134,7 @@ func runStandIn(ctx context.Context, args []string) error {
 var claimed atomic.Int64 // runs of this worker
 
 func handle(ctx context.Context, api *client.Client, id string, m codalab.Message, runs map[string]codalab.Run) error {
-	switch m.Type { //nolint:exhaustive // it runs nothing that could be killed or read
+	switch m.Type {
 	case codalab.MessageRun:
 		uuid := m.Bundle.UUID
 		ok, err := api.StartBundle(ctx, id, uuid, codalab.StartBundle{Hostname: "n1", StartTime: time.Now().Unix()})

@@ -161,7 +161,7 @@ func metadataFields() []string {
 func readValue(k codalab.MetadataKey, text string) (any, error) {
 	var value any = text
 	var err error
-	switch k.Type { //nolint:exhaustive // the other types are texts
+	switch k.Type {
 	case codalab.TypeBool:
 		value, err = strconv.ParseBool(strings.ToLower(text))
 	case codalab.TypeInt:
@@ -174,6 +174,7 @@ func readValue(k codalab.MetadataKey, text string) (any, error) {
 		value, err = spellSize(text)
 	case codalab.TypeDuration:
 		value, err = spellDuration(text)
+	default: // the other types are texts
 	}
 	if err != nil {
 		return nil, usagef("%s cannot be %q: it is of type %s", k.Key, text, k.Type)

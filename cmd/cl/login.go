@@ -96,7 +96,7 @@ func (l *login) Load() client.Token {
 // Save keeps a token. If that fails it prints a warning: cl will ask for the password again.
 func (l *login) Save(t client.Token) {
 	if err := l.save(t); err != nil && !l.cli.quiet {
-		fmt.Fprintf(l.cli.Stderr, "cl: the login cannot be saved: %v\n", err) //nolint:errcheck // a warning
+		fmt.Fprintf(l.cli.Stderr, "cl: the login cannot be saved: %v\n", err)
 	}
 }
 
@@ -135,7 +135,7 @@ func (l *login) credentials(ctx context.Context) (user, password string, err err
 	if !ok || !isFile || c.quiet {
 		return "", "", errNoCredentials
 	}
-	fmt.Fprintf(c.Stderr, "Requesting access at %s\n", l.address) //nolint:errcheck // a prompt
+	fmt.Fprintf(c.Stderr, "Requesting access at %s\n", l.address)
 	before, err := term.GetState(fd)
 	if err != nil {
 		return "", "", errNoCredentials

@@ -59,7 +59,7 @@ func metadataFlag(flags *pflag.FlagSet, k codalab.MetadataKey) func() any {
 	name := flagName(k.Key)
 	short := map[string]string{"name": "n", "description": "d"}[k.Key]
 	preset, _ := k.Default.(string)
-	switch k.Type { //nolint:exhaustive // the other types are texts
+	switch k.Type {
 	case codalab.TypeBool:
 		preset, _ := k.Default.(bool)
 		v := flags.BoolP(name, short, preset, k.Help)
@@ -79,7 +79,7 @@ func metadataFlag(flags *pflag.FlagSet, k codalab.MetadataKey) func() any {
 		v := &spelled{text: preset, spell: spellDuration, kind: "time"}
 		flags.VarP(v, name, short, k.Help)
 		return func() any { return v.text }
-	default:
+	default: // the other types are texts
 		v := flags.StringP(name, short, preset, k.Help)
 		return func() any { return *v }
 	}

@@ -128,7 +128,7 @@ func wrongValues(t *testing.T, cmd *cobra.Command, call []string) {
 			refused(t, append(call, flag, "-1g"), "needs a")
 			refused(t, append(call, flag), "needs a value")
 		case "word...":
-			if f.Value.(*argparse.Words).Count > 0 { //nolint:forcetypeassert // its type says so
+			if f.Value.(*argparse.Words).Count > 0 {
 				refused(t, append(call, flag, "one"), "needs 2 words")
 			}
 		default:

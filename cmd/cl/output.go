@@ -83,7 +83,7 @@ func (c *cli) print(parts ...string) error {
 // warn prints a line on standard error.
 func (c *cli) warn(format string, args ...any) {
 	if !c.quiet {
-		fmt.Fprintf(c.Stderr, format+"\n", args...) //nolint:errcheck // there is nobody else to tell
+		fmt.Fprintf(c.Stderr, format+"\n", args...)
 	}
 }
 

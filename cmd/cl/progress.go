@@ -103,7 +103,7 @@ func (p *progress) clear() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.drawn {
-		fmt.Fprint(p.to, "\r\x1b[K") //nolint:errcheck // only a display
+		_, _ = fmt.Fprint(p.to, "\r\x1b[K") // only a display
 		p.shown = time.Time{}
 	}
 }
@@ -119,7 +119,7 @@ func (p *progress) end() {
 	took := p.now().Sub(p.begun)
 	text := fmt.Sprintf("%s, %s/s, took %s", p.amount(), codalab.FormatSize(int64(float64(p.done)/took.Seconds())), wholeSeconds(took))
 	p.draw(text)
-	fmt.Fprintln(p.to) //nolint:errcheck // only a display
+	_, _ = fmt.Fprintln(p.to) // only a display
 	p.to = nil
 }
 
@@ -170,5 +170,5 @@ func (p *progress) draw(text string) {
 	if most := p.width() - 1; len(text) > most {
 		text = text[:max(0, most)]
 	}
-	fmt.Fprint(p.to, "\r\x1b[K"+text) //nolint:errcheck // only a display
+	_, _ = fmt.Fprint(p.to, "\r\x1b[K"+text) // only a display
 }

@@ -105,7 +105,7 @@ func (d *download) receiveTree(ctx context.Context, p *progress, dir string) (in
 	if err != nil {
 		return 0, err
 	}
-	defer contents.Close()                       //nolint:errcheck // only read
+	defer contents.Close()
 	if err := os.Mkdir(dir, 0o777); err != nil { //nolint:gosec // as the user's umask says
 		return 0, fmt.Errorf("create: %w", err)
 	}
@@ -178,7 +178,7 @@ func (d *download) receiveFile(ctx context.Context, p *progress, part *partialFi
 	if err != nil {
 		return err
 	}
-	defer contents.Close() //nolint:errcheck // only read
+	defer contents.Close()
 	if d.steady && contents.Size >= 0 && contents.Size != d.info.Size {
 		return d.changed()
 	}
@@ -231,7 +231,7 @@ func (d *download) compare(ctx context.Context, part *partialFile) (bool, error)
 	if err != nil {
 		return false, err
 	}
-	defer contents.Close() //nolint:errcheck // only read
+	defer contents.Close()
 	// One byte more would come from a proxy that ignores ranges.
 	theirs, err := io.ReadAll(io.LimitReader(received{contents, d.target}, part.size-from+1))
 	if err != nil {

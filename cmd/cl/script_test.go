@@ -116,7 +116,7 @@ func workerCommand(ts *testscript.TestScript, _ bool, args []string) {
 // scriptWorker is a script's worker, once it has one.
 type scriptWorker struct {
 	*worker
-	ctx context.Context //nolint:containedctx // lives as long as the script
+	ctx context.Context
 }
 
 // byUUID runs a command with UUID and PREFIX in it replaced by the uuid in a

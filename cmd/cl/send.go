@@ -36,7 +36,7 @@ func (u *upload) send(ctx context.Context, at *workspace, p *payload, b client.N
 		if body, err = p.open(ctx, progress); err != nil {
 			return "", err
 		}
-		defer body.Close() //nolint:errcheck // only read
+		defer body.Close()
 	}
 	if uuid, err = u.create(ctx, at, b); err != nil {
 		return "", err

@@ -94,7 +94,7 @@ func TestInterruptedUploadLeavesNoBundle(t *testing.T) {
 				next.ServeHTTP(w, r)
 			})
 			in, never := io.Pipe()
-			defer never.Close() //nolint:errcheck // of no use any more
+			defer never.Close()
 			r := s.cl(ctx, in, "upload", "-")
 			if r.code != program.ExitInterrupted || r.stdout != "" {
 				t.Errorf("got %+v", r)
@@ -121,7 +121,7 @@ func TestInterruptEndsAnUploadThatWaitsForStandardInput(t *testing.T) {
 		next.ServeHTTP(w, r)
 	})
 	in, producer := io.Pipe()
-	defer producer.Close()                             //nolint:errcheck // of no use any more
+	defer producer.Close()
 	go func() { _, _ = producer.Write([]byte("a")) }() // ends with the first read, or with Close
 	r := s.cl(ctx, in, "upload", "-")
 	if r.code != program.ExitInterrupted || r.stdout != "" {
@@ -139,7 +139,7 @@ func TestInterruptEndsTheReadingOfStandardInput(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	interrupt()
 	in, producer := io.Pipe()
-	defer producer.Close() //nolint:errcheck // of no use any more
+	defer producer.Close()
 	if r := s.cl(ctx, in, "wedit", "--file", "-"); r.code != program.ExitInterrupted || r.stdout != "" {
 		t.Errorf("got %+v", r)
 	}

@@ -216,10 +216,10 @@ func (w *waiter) showStatus(b codalab.Bundle) {
 // printNewOutput prints the new bytes of the files. Before the bundle's end the files may not exist
 // yet, and the worker may not answer.
 func (w *waiter) printNewOutput(ctx context.Context, state codalab.State) error {
-	switch state { //nolint:exhaustive // in the other states there are no files
+	switch state {
 	case codalab.StateRunning, codalab.StateFinalizing,
 		codalab.StateReady, codalab.StateFailed, codalab.StateKilled:
-	default:
+	default: // in the other states there are no files
 		return nil
 	}
 	for _, f := range w.files {

@@ -84,7 +84,7 @@ func (w *worker) report() codalab.CheckIn {
 
 // obey acts on a message.
 func (w *worker) obey(ctx context.Context, m codalab.Message) {
-	switch m.Type { //nolint:exhaustive // the others are not sent here
+	switch m.Type {
 	case codalab.MessageRun:
 		mine, err := w.api.StartBundle(ctx, "test", m.Bundle.UUID, codalab.StartBundle{Hostname: "testhost"})
 		if err != nil || !mine || os.MkdirAll(filepath.Join(w.dir, m.Bundle.UUID), 0o755) != nil {
@@ -152,12 +152,12 @@ func (w *worker) end(ctx context.Context, exitCode *int, failure *string) error 
 	if err != nil {
 		return err
 	}
-	defer root.Close() //nolint:errcheck // only read
+	defer root.Close()
 	archive, err := contents.Archive(ctx, root, "", nil)
 	if err != nil {
 		return err
 	}
-	defer archive.Close() //nolint:errcheck // only read
+	defer archive.Close()
 	err = w.api.UploadContents(ctx, filepath.Base(dir), client.UploadOptions{Filename: "bundle.tar.gz", Unpack: true}, archive)
 	if err != nil {
 		return fmt.Errorf("upload results: %w", err)
@@ -172,13 +172,13 @@ func (w *worker) read(ctx context.Context, m codalab.Message) {
 		_ = w.api.Reply(ctx, "test", m.SocketID, codalab.ReadReply{ErrorCode: 404, ErrorMessage: err.Error()})
 		return
 	}
-	defer root.Close() //nolint:errcheck // only read
+	defer root.Close()
 	target := codalab.Target{BundleUUID: m.UUID, Subpath: m.Path}
 	reply, stream := contents.Answer(ctx, root, target, *m.ReadArgs, nil)
 	if stream == nil {
 		_ = w.api.Reply(ctx, "test", m.SocketID, reply)
 		return
 	}
-	defer stream.Close() //nolint:errcheck // only read
+	defer stream.Close()
 	_ = w.api.ReplyData(ctx, "test", m.SocketID, stream)
 }

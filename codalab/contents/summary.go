@@ -42,7 +42,7 @@ func Summarize(root *os.Root, p string, args codalab.ReadArgs) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close() //nolint:errcheck // only read
+	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
 		return nil, fmt.Errorf("summarize: %w", err)

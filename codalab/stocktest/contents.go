@@ -26,15 +26,15 @@ func (s *Server) describe(t codalab.Target, depth int) (codalab.TargetInfo, erro
 }
 
 func (s *Server) describeOnce(t codalab.Target, depth int) (codalab.TargetInfo, error) {
-	switch state, w := s.state(t.BundleUUID); state { //nolint:exhaustive // in other states the contents are stored here
+	switch state, w := s.state(t.BundleUUID); state {
 	case codalab.StatePreparing:
-		return codalab.TargetInfo{}, fmt.Errorf("Bundle %s hasn't started running yet, files not available", t.BundleUUID) //nolint:staticcheck // the stock server's words
+		return codalab.TargetInfo{}, fmt.Errorf("Bundle %s hasn't started running yet, files not available", t.BundleUUID)
 	case codalab.StateRunning:
 		return s.describeRunning(w, t, depth)
-	default:
+	default: // in other states the contents are stored here
 		info, err := contents.Info(s.store, storePath(t), depth)
 		if err != nil {
-			return info, fmt.Errorf("Path '%s' in bundle %s not found", t.Subpath, t.BundleUUID) //nolint:staticcheck // the stock server's words
+			return info, fmt.Errorf("Path '%s' in bundle %s not found", t.Subpath, t.BundleUUID)
 		}
 		info.Resolved = &t
 		return info, nil
@@ -93,7 +93,7 @@ func (s *Server) blob(w http.ResponseWriter, r *http.Request, u *account) error 
 	if err != nil {
 		return err
 	}
-	defer stream.Close() //nolint:errcheck // the caller has read what it wants
+	defer stream.Close()
 	return sendBlob(w, stream, info)
 }
 

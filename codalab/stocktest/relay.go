@@ -95,7 +95,7 @@ func (s *Server) fetch(w *workerRow, message func(socket int64) any) (io.ReadClo
 	var header codalab.ReadReply
 	if !s.acceptJSON(l, relayTimeout, &header) {
 		done()
-		return nil, errors.New("Unable to reach worker") //nolint:staticcheck // the stock server's words
+		return nil, errors.New("Unable to reach worker")
 	}
 	if header.ErrorCode != 0 {
 		done()
@@ -104,7 +104,7 @@ func (s *Server) fetch(w *workerRow, message func(socket int64) any) (io.ReadClo
 	r := s.accept(l, relayTimeout)
 	if r == nil {
 		done()
-		return nil, errors.New("Unable to reach worker") //nolint:staticcheck // the stock server's words
+		return nil, errors.New("Unable to reach worker")
 	}
 	return &fetched{r, done}, nil
 }

@@ -118,7 +118,7 @@ func readReport(data json.RawMessage) (reported, error) {
 // (codalab/model/bundle_model.py: bundle_checkin). It silently drops a report that it cannot
 // use.
 func (s *Server) applyReport(b *bundle, r reported, w *workerRow) {
-	switch r.State { //nolint:exhaustive // a report of another state is dropped
+	switch r.State {
 	case codalab.StateStaged:
 		s.restage(b)
 	case codalab.StatePreparing, codalab.StateRunning:
@@ -137,6 +137,7 @@ func (s *Server) applyReport(b *bundle, r reported, w *workerRow) {
 		if r.ExitCode != nil {
 			b.set(codalab.Metadata{"exitcode": *r.ExitCode})
 		}
+	default: // a report of another state is dropped
 	}
 }
 

@@ -107,7 +107,7 @@ func (on *trial) listedOnce() {
 	reports := []object{ended(a, 0), ended(b, 0)}
 	testenv.Await(on, "both ends are acknowledged", func() bool {
 		for _, m := range w.checkIn(reports...) {
-			on.wantEqual("the message", m["type"].(string), "mark_finalized") //nolint:forcetypeassert // a panic fails the trial
+			on.wantEqual("the message", m["type"].(string), "mark_finalized")
 			acked = append(acked, bundleOf(m))
 		}
 		reports = nil

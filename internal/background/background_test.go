@@ -35,7 +35,7 @@ func TestCallEndsWithItsFunctionOrItsContext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		failed := errors.New("failed")
-		if got, err := background.Call(t.Context(), func() (int, error) { return 7, failed }); got != 7 || err != failed {
+		if got, err := background.Call(t.Context(), func() (int, error) { return 7, failed }); got != 7 || !errors.Is(err, failed) {
 			t.Errorf("got %d, %v", got, err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())

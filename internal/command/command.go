@@ -106,7 +106,7 @@ func (c Command) Run(ctx context.Context) error {
 		return &Error{ExitCode: -1, Err: errors.New("empty argument vector")}
 	}
 	tail := &tailWriter{max: stderrKept}
-	cmd := exec.CommandContext(ctx, c.Args[0], c.Args[1:]...) //nolint:gosec // the argument vector is the caller's, and no shell reads it
+	cmd := exec.CommandContext(ctx, c.Args[0], c.Args[1:]...)
 	cmd.Env = c.Env
 	if cmd.Env == nil {
 		cmd.Env = []string{}

@@ -69,7 +69,7 @@ func (d Detached) Start() (_ *Held, err error) {
 		return nil, failed(err)
 	}
 	defer func() { _ = held.Close() }()                                                        // the program has it
-	cmd := exec.Command("/bin/sh", slices.Concat([]string{"-c", holdScript, "sh"}, d.Args)...) //nolint:gosec,noctx // a constant script, and the program ends with no context
+	cmd := exec.Command("/bin/sh", slices.Concat([]string{"-c", holdScript, "sh"}, d.Args)...) //nolint:noctx // a constant script, and the program ends with no context
 	cmd.Env = d.Env
 	if cmd.Env == nil {
 		cmd.Env = []string{}

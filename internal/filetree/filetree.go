@@ -19,7 +19,7 @@ func Remove(dir string) error {
 	if failed == nil {
 		return nil
 	}
-	_ = os.Chmod(dir, 0o700) //nolint:gosec // a directory needs x, and is about to go
+	_ = os.Chmod(dir, 0o700)
 	root, err := os.OpenRoot(dir)
 	if errors.Is(err, fs.ErrNotExist) { // another process removes it too
 		return nil

@@ -68,7 +68,7 @@ func TestClosedTreeIsOpenedToItsOwnerAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer root.Close() //nolint:errcheck // only used to change modes
+	defer root.Close()
 	filetree.OpenUp(root)
 	for name, want := range map[string]fs.FileMode{dir: 0o700, inner: 0o750, file: 0o440} {
 		if info, err := os.Stat(name); err != nil || info.Mode().Perm() != want {

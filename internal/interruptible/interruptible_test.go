@@ -28,7 +28,7 @@ func TestEndOfTheContextEndsTheReading(t *testing.T) {
 func TestEndOfTheContextEndsAReadOfAQuietStream(t *testing.T) {
 	t.Parallel()
 	quiet, producer := io.Pipe()
-	defer producer.Close() //nolint:errcheck // of no use any more
+	defer producer.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	r := interruptible.Pipe(ctx, quiet)
 	go func() { _, _ = producer.Write([]byte("a")) }()
@@ -44,7 +44,7 @@ func TestEndOfTheContextEndsAReadOfAQuietStream(t *testing.T) {
 func TestCloseEndsAReadOfAQuietStream(t *testing.T) {
 	t.Parallel()
 	quiet, producer := io.Pipe()
-	defer producer.Close() //nolint:errcheck // of no use any more
+	defer producer.Close()
 	r := interruptible.Pipe(t.Context(), quiet)
 	go r.Close() //nolint:errcheck // it has no error
 	if _, err := io.ReadAll(r); !errors.Is(err, io.ErrClosedPipe) {

@@ -32,7 +32,7 @@ func newConnector(dsn string) (driver.Connector, error) {
 func (k keeping) Connect(ctx context.Context) (driver.Conn, error) {
 	plain, err := k.Connector.Connect(ctx)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // as without keeping
+		return nil, err
 	}
 	c, ok := plain.(sqliteConn)
 	if !ok {
@@ -78,11 +78,11 @@ type sqliteStmt interface {
 // keep or busy.
 func (c *keepingConn) statement(ctx context.Context, text string) (*statement, error) {
 	if len(text) > maxStatement {
-		return nil, nil //nolint:nilnil // the caller does without
+		return nil, nil
 	}
 	if s, ok := c.kept[text]; ok {
 		if s.busy {
-			return nil, nil //nolint:nilnil // the caller does without
+			return nil, nil
 		}
 		s.busy = true
 		return s, nil
@@ -92,7 +92,7 @@ func (c *keepingConn) statement(ctx context.Context, text string) (*statement, e
 	}
 	plain, err := c.PrepareContext(ctx, text)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // as without keeping
+		return nil, err
 	}
 	stmt, ok := plain.(sqliteStmt)
 	if !ok {
@@ -112,7 +112,7 @@ func (c *keepingConn) makeRoom() error {
 		if !s.busy {
 			delete(c.kept, text)
 			if err := s.Close(); err != nil {
-				return err //nolint:wrapcheck // as without keeping
+				return err
 			}
 		}
 	}
@@ -126,10 +126,10 @@ func (c *keepingConn) ExecContext(ctx context.Context, text string, args []drive
 		return nil, err
 	}
 	if s == nil {
-		return c.sqliteConn.ExecContext(ctx, text, args) //nolint:wrapcheck // as without keeping
+		return c.sqliteConn.ExecContext(ctx, text, args)
 	}
 	defer func() { s.busy = false }()
-	return s.ExecContext(ctx, args) //nolint:wrapcheck // as without keeping
+	return s.ExecContext(ctx, args)
 }
 
 // QueryContext runs a statement that returns rows.
@@ -139,12 +139,12 @@ func (c *keepingConn) QueryContext(ctx context.Context, text string, args []driv
 		return nil, err
 	}
 	if s == nil {
-		return c.sqliteConn.QueryContext(ctx, text, args) //nolint:wrapcheck // as without keeping
+		return c.sqliteConn.QueryContext(ctx, text, args)
 	}
 	rows, err := s.QueryContext(ctx, args)
 	if err != nil {
 		s.busy = false
-		return nil, err //nolint:wrapcheck // as without keeping
+		return nil, err
 	}
 	return &keptRows{rows, s}, nil
 }
@@ -159,7 +159,7 @@ type keptRows struct {
 // Close ends the reading.
 func (r *keptRows) Close() error {
 	defer func() { r.of.busy = false }()
-	return r.Rows.Close() //nolint:wrapcheck // as without keeping
+	return r.Rows.Close()
 }
 
 // Close closes the connection and its statements: SQLite keeps a connection open while it has

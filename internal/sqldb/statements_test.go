@@ -30,12 +30,12 @@ func numbers(t *testing.T) (db *DB, path string) {
 func TestFewStatementsAreKept(t *testing.T) {
 	t.Parallel()
 	db, _ := numbers(t)
-	defer db.Close() //nolint:errcheck // the test is over
+	defer db.Close()
 	c, err := db.Conn(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close() //nolint:errcheck // the test is over
+	defer c.Close()
 	kept := func() map[string]*statement {
 		var kept map[string]*statement
 		err := c.Raw(func(plain any) error {
@@ -89,14 +89,14 @@ func TestFewStatementsAreKept(t *testing.T) {
 func TestStatementWhoseRowsAreReadRunsBeside(t *testing.T) {
 	t.Parallel()
 	db, _ := numbers(t)
-	defer db.Close() //nolint:errcheck // the test is over
+	defer db.Close()
 	const all = `SELECT id FROM n WHERE id < ? ORDER BY id`
 	err := db.InTx(t.Context(), func(tx *sqlx.Tx) error {
 		rows, err := tx.QueryContext(t.Context(), all, 100)
 		if err != nil {
 			return err
 		}
-		defer rows.Close() //nolint:errcheck // Err tells
+		defer rows.Close()
 		var outer []int
 		for rows.Next() {
 			var id int
@@ -124,7 +124,7 @@ func TestStatementWhoseRowsAreReadRunsBeside(t *testing.T) {
 func TestInterruptedStatementRunsAgain(t *testing.T) {
 	t.Parallel()
 	db, _ := numbers(t)
-	defer db.Close() //nolint:errcheck // the test is over
+	defer db.Close()
 	const slow = `WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c LIMIT ?) SELECT count(*) FROM c`
 	for range 8 { // on each connection
 		ctx, cancel := context.WithCancel(t.Context())

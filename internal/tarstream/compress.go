@@ -35,7 +35,7 @@ func (c *compressor) Write(b []byte) (int, error) {
 			return 0, err
 		}
 	}
-	return c.zw.Write(b) //nolint:wrapcheck // Pack wraps
+	return c.zw.Write(b)
 }
 
 // start begins with several cores. Level 1 keeps up with a fast network; results are packed
@@ -50,13 +50,13 @@ func (c *compressor) start() error {
 		_, err = zw.Write(c.head)
 		c.head = nil
 	}
-	return err //nolint:wrapcheck // Pack wraps
+	return err
 }
 
 // Close ends the stream. It does not close the writer below.
 func (c *compressor) Close() error {
 	if c.zw != nil {
-		return c.zw.Close() //nolint:wrapcheck // Pack wraps
+		return c.zw.Close()
 	}
 	zw, err := gzip.NewWriterLevel(c.w, gzip.BestSpeed)
 	if err == nil {

@@ -27,7 +27,7 @@ func TestFullDiskIsNotTakenForAWrongArchive(t *testing.T) {
 	must(t, errors.Join(err, w.Close()))
 	root, err := os.OpenRoot(dir)
 	must(t, err)
-	defer root.Close() //nolint:errcheck // of a test
+	defer root.Close()
 	_, err = tarstream.Unpack(t.Context(), &archive, root, tarstream.Limits{})
 	if !errors.Is(err, syscall.ENOSPC) || errors.Is(err, tarstream.ErrTooLarge) || errors.Is(err, tarstream.ErrUnsafe) {
 		t.Errorf("unpack: %v", err)

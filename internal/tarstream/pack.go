@@ -238,7 +238,7 @@ func (p *packer) directory(d *os.File, at location, below string) error {
 	if at.root != nil && at.depth < maxOpen && len(entries) > 0 {
 		// If it fails, paths are only longer.
 		if sub, err := at.root.OpenRoot(at.path); err == nil {
-			defer sub.Close() //nolint:errcheck // only read
+			defer sub.Close()
 			at = location{root: sub, path: ".", depth: at.depth + 1}
 		}
 	}
@@ -333,7 +333,7 @@ func (p *packer) write(kind byte, below, link string, info fs.FileInfo) error {
 	if kind == tar.TypeReg {
 		header.Size = info.Size()
 	}
-	return p.tw.WriteHeader(&header) //nolint:wrapcheck // Pack wraps
+	return p.tw.WriteHeader(&header)
 }
 
 type zeros struct{}

@@ -62,7 +62,7 @@ func AgainThrough(tb testing.TB, words []string, program string, variables ...st
 	}
 	// The shell waits, so that it reports the program's end. Signals reach only the program.
 	script += " " + program + " <&0 & echo $!; wait $!"
-	cmd := exec.CommandContext(tb.Context(), words[0], append(slices.Clone(words[1:]), script)...) //nolint:gosec // the test's own words
+	cmd := exec.CommandContext(tb.Context(), words[0], append(slices.Clone(words[1:]), script)...)
 	cmd.Stderr = tb.Output()
 	out, err := cmd.StdoutPipe()
 	Must(tb, err)
@@ -88,7 +88,7 @@ func (p *Process) Signal(s syscall.Signal) {
 
 // there runs a shell's command on the machine of the process.
 func (p *Process) there(script string) error {
-	return exec.Command(p.through[0], append(slices.Clone(p.through[1:]), script)...).Run() //nolint:gosec,noctx,wrapcheck // the test's own words
+	return exec.Command(p.through[0], append(slices.Clone(p.through[1:]), script)...).Run() //nolint:wrapcheck // the test's own words
 }
 
 // Kill ends the process with SIGKILL. It does not wait for its end.
@@ -130,7 +130,7 @@ func Race(tb testing.TB, n int, argument string, variables func(i int) []string)
 	Must(tb, err)
 	outputs, racers := make([]bytes.Buffer, n), make([]*exec.Cmd, n)
 	for i := range racers {
-		racers[i] = exec.CommandContext(tb.Context(), self, argument) //nolint:gosec // the program of this test
+		racers[i] = exec.CommandContext(tb.Context(), self, argument)
 		racers[i].Env = variables(i)
 		racers[i].Stdin, racers[i].Stdout, racers[i].Stderr = stdin, &outputs[i], os.Stderr
 		Must(tb, racers[i].Start())

@@ -54,6 +54,7 @@ func TestAwaitThatFailsSaysWhatItWaitedForAndWhatItSaw(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		looks, text := 0, []byte("none")
 		said := fatal(t, func(tb testing.TB) {
+			tb.Helper()
 			Await(tb, "a job", func() bool { looks++; text = []byte("pending"); return false }, &text, func() string { return "of ann" })
 		})
 		if want := "not within 2m0s: a job; pending; of ann"; said != want {
@@ -62,7 +63,10 @@ func TestAwaitThatFailsSaysWhatItWaitedForAndWhatItSaw(t *testing.T) {
 		if looks > int(WaitLimit/pollMost)+100 {
 			t.Errorf("%d looks: the pauses do not grow", looks)
 		}
-		said = fatal(t, func(tb testing.TB) { Receive(tb, "an answer", make(chan int)) })
+		said = fatal(t, func(tb testing.TB) {
+			tb.Helper()
+			Receive(tb, "an answer", make(chan int))
+		})
 		if want := "not within 2m0s: an answer"; said != want {
 			t.Errorf("Receive says %q, want %q", said, want)
 		}

@@ -59,7 +59,7 @@ func (d *Docker) start(client string) error {
 		return err
 	}
 	at := func(name string) string { return filepath.Join(d.dir, name) }
-	if err := errors.Join(os.Chmod(d.dir, 0o711), os.WriteFile(at("settings"), []byte("{}"), 0o600)); err != nil { //nolint:gosec // researcher reaches the socket
+	if err := errors.Join(os.Chmod(d.dir, 0o711), os.WriteFile(at("settings"), []byte("{}"), 0o600)); err != nil {
 		return err
 	}
 	log, err := os.Create(at("log"))
@@ -68,7 +68,7 @@ func (d *Docker) start(client string) error {
 	}
 	defer func() { _ = log.Close() }()
 	d.host = "unix://" + at("socket")
-	daemon := exec.Command(dockerd, "--config-file", at("settings"), "--group", researcher, "--iptables=false", "--ip6tables=false", "--ip-masq=false", //nolint:gosec,noctx // Remove ends it
+	daemon := exec.Command(dockerd, "--config-file", at("settings"), "--group", researcher, "--iptables=false", "--ip6tables=false", "--ip-masq=false",
 		"--bridge=none", "--data-root", at("root"), "--exec-root", at("exec"), "--pidfile", at("pid"), "--host", d.host)
 	daemon.Stdout, daemon.Stderr, daemon.Dir = log, log, "/"
 	daemon.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}

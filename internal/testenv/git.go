@@ -51,7 +51,7 @@ func (r *Repository) environment() []string {
 func (r *Repository) Git(args ...string) string {
 	r.tb.Helper()
 	var said strings.Builder
-	c := exec.CommandContext(r.tb.Context(), "git", args...) //nolint:gosec // of a test
+	c := exec.CommandContext(r.tb.Context(), "git", args...)
 	c.Dir, c.Env, c.Stderr = r.Dir, r.environment(), &said
 	out, err := c.Output()
 	if err != nil {

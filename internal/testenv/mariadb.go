@@ -38,7 +38,7 @@ func StartMariaDB(tb testing.TB) *MariaDB {
 		as, err = lookUp("mysql")
 		need(tb, mariadb, err)
 	}
-	dir, err := os.MkdirTemp("", "mariadb-") //nolint:usetesting // the server's user cannot read TempDir, and sockets have short paths
+	dir, err := os.MkdirTemp("", "mariadb-")
 	Must(tb, err)
 	tb.Cleanup(func() { Must(tb, os.RemoveAll(dir)) })
 	Must(tb, os.Chown(dir, as.UID, as.GID))
@@ -68,7 +68,7 @@ func StartMariaDB(tb testing.TB) *MariaDB {
 
 // command is a program of the server's user.
 func (u User) command(dir, name string, args ...string) *exec.Cmd {
-	cmd := exec.Command(name, args...) //nolint:gosec,noctx // the test ends it
+	cmd := exec.Command(name, args...)
 	cmd.Dir, cmd.Env = dir, []string{"LANG=C.UTF-8", "PATH=/usr/bin:/bin:/usr/sbin:/sbin", "HOME=" + dir}
 	if u.Credential != nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: u.Credential}

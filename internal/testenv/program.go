@@ -28,10 +28,10 @@ type Program struct {
 func (p *Program) Path(tb testing.TB) string {
 	tb.Helper()
 	p.once.Do(func() {
-		dir, err := os.MkdirTemp("", "program-")         //nolint:usetesting // it outlives this test
-		Must(tb, errors.Join(err, os.Chmod(dir, 0o755))) //nolint:gosec // others run it
+		dir, err := os.MkdirTemp("", "program-")
+		Must(tb, errors.Join(err, os.Chmod(dir, 0o755)))
 		path := filepath.Join(dir, "program")
-		build := exec.CommandContext(tb.Context(), "go", "build", "-o", path, p.Package) //nolint:gosec // of our own
+		build := exec.CommandContext(tb.Context(), "go", "build", "-o", path, p.Package)
 		build.Dir = p.Module
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if p.Architecture != "" {
@@ -63,5 +63,5 @@ func WriteProgram(tb testing.TB, path string, content []byte) {
 	// the child's exec. Starting the program would fail with ETXTBSY until then.
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
-	Must(tb, os.WriteFile(path, content, 0o755)) //nolint:gosec // others run it
+	Must(tb, os.WriteFile(path, content, 0o755))
 }

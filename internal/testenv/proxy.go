@@ -148,7 +148,7 @@ func (p *Proxy) dial(client net.Conn) (net.Conn, error) {
 	if p.isDown {
 		return nil, net.ErrClosed
 	}
-	server, err := net.Dial("unix", p.server) //nolint:noctx // it ends with the test
+	server, err := net.Dial("unix", p.server)
 	if err != nil {
 		return nil, fmt.Errorf("connect to PostgreSQL: %w", err)
 	}

@@ -36,7 +36,7 @@ func AsResearcher(t *testing.T) bool {
 	if deadline, ok := t.Deadline(); ok {
 		args = append(args, fmt.Sprintf("-test.timeout=%s", max(time.Until(deadline)-time.Second, time.Second)))
 	}
-	again := exec.CommandContext(t.Context(), program, args...) //nolint:gosec // the program of this test
+	again := exec.CommandContext(t.Context(), program, args...)
 	again.Dir = dir
 	again.Env = []string{
 		"PATH=/usr/local/bin:/usr/bin:/bin", "USER=" + u.Name, "HOME=" + dir, "TMPDIR=" + dir,

@@ -34,7 +34,7 @@ func PostgresServer(tb testing.TB) *Server {
 	var err error
 	s.user, err = lookUp("postgres")
 	need(tb, postgres, err)
-	s.dir, err = os.MkdirTemp(sharedParent(tb), "postgres-") //nolint:usetesting // the server's user cannot read TempDir
+	s.dir, err = os.MkdirTemp(sharedParent(tb), "postgres-")
 	Must(tb, err)
 	tb.Cleanup(func() { Must(tb, os.RemoveAll(s.dir)) })
 	Must(tb, os.Chown(s.dir, s.user.UID, s.user.GID))
@@ -77,7 +77,7 @@ func (s *Server) crash(tb testing.TB) {
 }
 
 func (s *Server) command(name string, args ...string) *exec.Cmd {
-	cmd := exec.Command(filepath.Join(programs, name), args...) //nolint:gosec,noctx // crash ends it
+	cmd := exec.Command(filepath.Join(programs, name), args...)
 	cmd.Dir, cmd.Env = s.dir, []string{"LANG=C.UTF-8", "PATH=/usr/bin:/bin"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: s.user.Credential}
 	return cmd

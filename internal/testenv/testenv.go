@@ -52,7 +52,7 @@ func Slurm(tb testing.TB) slurmcluster.Cluster {
 		_, err := os.Stat(path)
 		need(tb, slurm, err)
 	}
-	ping := exec.CommandContext(tb.Context(), filepath.Join(c.Bin, "scontrol"), "ping") //nolint:gosec // the cluster's own
+	ping := exec.CommandContext(tb.Context(), filepath.Join(c.Bin, "scontrol"), "ping")
 	ping.Env = []string{"SLURM_CONF=" + c.Conf}
 	out, err := ping.CombinedOutput()
 	if err != nil || !bytes.Contains(out, []byte(" is UP")) {
@@ -166,14 +166,14 @@ func SharedDir(tb testing.TB) string {
 	u := Researcher(tb)
 	parent := sharedParent(tb)
 	name := strings.ReplaceAll(tb.Name(), "/", "_")
-	dir, err := os.MkdirTemp(parent, name[:min(64, len(name))]+"-") //nolint:usetesting // the nodes do not see TempDir
+	dir, err := os.MkdirTemp(parent, name[:min(64, len(name))]+"-")
 	Must(tb, err)
 	tb.Cleanup(func() {
 		if err := os.RemoveAll(dir); err != nil {
 			tb.Errorf("remove shared directory: %v", err)
 		}
 	})
-	Must(tb, os.Chmod(dir, 0o755)) //nolint:gosec // other users' programs look into it
+	Must(tb, os.Chmod(dir, 0o755))
 	Must(tb, os.Chown(dir, u.UID, u.GID))
 	return dir
 }
@@ -183,7 +183,7 @@ func sharedParent(tb testing.TB) string {
 	tb.Helper()
 	parent := filepath.Join(shared, "test")
 	if os.Geteuid() == 0 {
-		Must(tb, os.MkdirAll(parent, 0o755)) //nolint:gosec // see Chmod
+		Must(tb, os.MkdirAll(parent, 0o755))
 		Must(tb, os.Chmod(parent, 0o777|os.ModeSticky))
 	}
 	return parent
@@ -247,7 +247,7 @@ func NetworkDisk(tb testing.TB) string {
 	files, image, root := filepath.Join(dir, "files"), filepath.Join(dir, "image"), filepath.Join(dir, "root")
 	Must(tb, errors.Join(os.Mkdir(files, 0o700), os.Mkdir(root, 0o700)))
 	for _, args := range [][]string{{"mksquashfs", files, image, "-quiet", "-no-progress"}, {"squashfuse", image, root}} {
-		out, err := exec.CommandContext(tb.Context(), args[0], args[1:]...).CombinedOutput() //nolint:gosec // they are above
+		out, err := exec.CommandContext(tb.Context(), args[0], args[1:]...).CombinedOutput()
 		if err != nil {
 			err = fmt.Errorf("%s: %w\n%s", args[0], err, out)
 		}

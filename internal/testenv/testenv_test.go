@@ -69,7 +69,7 @@ func TestSchemaIsEveryUsersAndGoesWithTheTest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer db.Close() //nolint:errcheck // only read
+		defer db.Close()
 		err = db.QueryRowContext(t.Context(), "SELECT count(*) FROM pg_namespace WHERE nspname = current_setting('search_path')").Scan(&n)
 		if err != nil {
 			t.Fatal(err)

@@ -63,7 +63,7 @@ func cached(t *testing.T) string {
 	need(t)
 	shared.cacheOnce.Do(func() {
 		u := testenv.Researcher(t)
-		dir, err := os.MkdirTemp(testsite.Base, "site-cache-") //nolint:usetesting // it outlives the test
+		dir, err := os.MkdirTemp(testsite.Base, "site-cache-")
 		if err := errors.Join(err, os.Chown(dir, u.UID, u.GID)); err != nil {
 			t.Fatal(err)
 		}

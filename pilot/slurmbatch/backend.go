@@ -197,10 +197,11 @@ func pilotOf(j sbatch.Job) pilot.Pilot {
 		Name: j.Name, Phase: pilot.Active, Job: j.ID.String(), State: string(j.State), Reason: j.Reason, Node: j.Nodes,
 		Since: j.Start, Cancelled: j.State == sbatch.StateCancelled,
 	}
-	switch j.State { //nolint:exhaustive // in the others, unknown ones too, it may run
+	switch j.State {
 	case sbatch.StatePending, sbatch.StateConfiguring, sbatch.StateRequeued, sbatch.StateRequeueHold, sbatch.StateRequeueFed,
 		sbatch.StateSpecialExit, sbatch.StateResvDelHold:
 		p.Phase, p.Since = pilot.Pending, j.Submitted // its start is only expected
+	default: // in the others, unknown ones too, it may run
 	}
 	if j.State.Ended() {
 		p.Phase, p.Since = pilot.Ended, j.Submitted
@@ -280,7 +281,7 @@ func contains(path, text string) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("read log: %w", err)
 	}
-	defer file.Close() //nolint:errcheck // it was only read
+	defer file.Close()
 	for lines := bufio.NewReader(file); ; {
 		line, err := lines.ReadString('\n')
 		if strings.Contains(line, text) {

@@ -117,7 +117,7 @@ func (k *Cluster) execute(l Launch) (*process, error) {
 	// No program that another goroutine starts now may inherit the open file: it would keep the file open for
 	// writing, and the script could not be run (ETXTBSY).
 	syscall.ForkLock.RLock()
-	err := os.WriteFile(script, []byte(l.Request.Script), 0o700) //nolint:gosec // it is run
+	err := os.WriteFile(script, []byte(l.Request.Script), 0o700)
 	syscall.ForkLock.RUnlock()
 	if err != nil {
 		return nil, fmt.Errorf("keep script: %w", err)
@@ -127,12 +127,12 @@ func (k *Cluster) execute(l Launch) (*process, error) {
 		moved = fmt.Sprintf("slurmstepd-%s: error: couldn't chdir to `%s': No such file or directory: going to /tmp instead\n", l.Node, dir)
 		dir = "/tmp"
 	}
-	output, err := os.OpenFile(cmp.Or(l.Request.Output, filepath.Join(k.dir, "output")), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644) //nolint:gosec // like slurmd
+	output, err := os.OpenFile(cmp.Or(l.Request.Output, filepath.Join(k.dir, "output")), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errOutput, err)
 	}
 	_, _ = fmt.Fprint(output, moved) // the job goes on without this line
-	cmd := exec.Command(script)      //nolint:gosec,noctx // it lives as long as its job
+	cmd := exec.Command(script)
 	cmd.Dir, cmd.Env = dir, k.environment(l)
 	cmd.Stdout, cmd.Stderr = output, output
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

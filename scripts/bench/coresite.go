@@ -125,7 +125,7 @@ func makeSIF(ctx context.Context, dir string) string {
 type coreSlurm struct {
 	*slurmtest.Clocked
 
-	ctx   context.Context //nolint:containedctx // the life of its jobs
+	ctx   context.Context
 	lasts time.Duration
 	jobs  sync.WaitGroup
 }

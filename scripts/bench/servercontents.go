@@ -54,14 +54,14 @@ func (b contentsBench) blob(uuid string) string {
 // remove removes a bundle, so that the disk does not fill.
 func (b contentsBench) remove(ctx context.Context, uuid string) {
 	c := must(dial(ctx, b.address, nil))
-	defer c.Close() //nolint:errcheck // it is answered
+	defer c.Close()
 	check(c.call(request(http.MethodDelete, "/rest/bundles?force=1", b.token, []byte(`{"data": [{"type": "bundles", "id": "`+uuid+`"}]}`))))
 }
 
 // curlUpload sends a file in chunks, as CodaLab's client does. The answer must be a success.
 func curlUpload(ctx context.Context, file, to string, options ...string) float64 {
 	in := must(os.Open(file))
-	defer in.Close() //nolint:errcheck // only read
+	defer in.Close()
 	cmd := exec.CommandContext(ctx, "curl", append(options, "--silent", "--show-error", "--fail-with-body", "--upload-file", "-", to)...)
 	cmd.Stdin = in
 	return seconds(func() { output(cmd) })

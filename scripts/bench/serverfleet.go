@@ -80,7 +80,7 @@ func newFleet(ctx context.Context, address string, tokens map[string]string) *fl
 // openBell opens the worker's doorbell, if the server has one more.
 func (w *idleWorker) openBell(ctx context.Context, address string) error {
 	from := &net.Dialer{LocalAddr: &net.TCPAddr{IP: w.from}}
-	c, answer, err := websocket.Dial( //nolint:bodyclose // the library does
+	c, answer, err := websocket.Dial(
 		ctx, strings.Replace(address, "http", "ws", 1)+"/ws/worker/"+w.name,
 		&websocket.DialOptions{HTTPClient: &http.Client{Transport: &http.Transport{DialContext: from.DialContext}}})
 	if answer != nil && answer.StatusCode == http.StatusServiceUnavailable {
@@ -184,7 +184,7 @@ func (f *fleet) holdAll(ctx context.Context) int {
 				return err
 			}
 			group.Go(func() error {
-				defer c.Close() //nolint:errcheck // it is answered
+				defer c.Close()
 				began := time.Now()
 				err := c.call(w.checkIn)
 				if err == nil && time.Since(began) >= checkInHold {

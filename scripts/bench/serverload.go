@@ -44,7 +44,7 @@ func (c *caller) call(request []byte) error {
 	if err != nil {
 		return err
 	}
-	defer r.Body.Close() //nolint:errcheck // only read
+	defer r.Body.Close()
 	if r.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(r.Body)
 		return fmt.Errorf("the server answered %s: %s", r.Status, text)

@@ -127,12 +127,13 @@ func benchRow(i int, phase plan.Phase) plan.Row {
 	r.Attempt.Number, r.Generation, r.SubmissionName = 1, int64(i+1), plan.SubmissionName(fmt.Sprintf("cl-ann-%012x.1-b1b2b3", i+1))
 	r.OnDisk, r.Prepared, r.SubmittedAt = spool.NameAttempt(1, "b1b2b3"), true, now
 	r.Job = sbatch.Job{ID: sbatch.JobID(i + 1), Name: string(r.SubmissionName), State: sbatch.StatePending, Reason: "Priority"}
-	switch phase { //nolint:exhaustive // those of tenThousand
+	switch phase {
 	case plan.Running:
 		r.Begun = &spool.Started{Token: "t"}
 	case plan.Finalizing, plan.Done:
 		r.Verdict = &plan.Verdict{Cause: spool.CauseSucceeded}
 		r.Times.Finalizing, r.DueAt = now, now.Add(24*time.Hour)
+	default: // tenThousand has no other phases
 	}
 	return r
 }

@@ -28,7 +28,7 @@ type demo struct {
 }
 
 func (d *demo) say(format string, args ...any) {
-	fmt.Fprintf(d.out, format+"\n", args...) //nolint:errcheck // a person's terminal
+	_, _ = fmt.Fprintf(d.out, format+"\n", args...) // a person's terminal
 }
 
 // check keeps the first error.

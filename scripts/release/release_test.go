@@ -116,7 +116,7 @@ func makeSmallDebian(t *testing.T) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	tmp, err := os.MkdirTemp(dir, "making-*") //nolint:usetesting // on the disk of the archive
+	tmp, err := os.MkdirTemp(dir, "making-*")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,7 @@ import (
 // shellRun is a run of a shellWorker.
 type shellRun struct {
 	worker    *shellWorker
-	ctx       context.Context //nolint:containedctx // lives as long as the run
+	ctx       context.Context
 	bundle    *codalab.RunBundle
 	resources *codalab.Resources
 	dir       string
@@ -125,12 +125,12 @@ func (r *shellRun) fetch(d codalab.RunDependency) error {
 	source, err := r.worker.api.OpenContents(r.ctx, parent, nil)
 	var refused *codalab.Error
 	if errors.As(err, &refused) {
-		return fmt.Errorf("Unable to get bundle info from bundle service: Not Found - %s", refused.Message) //nolint:staticcheck // cl-worker's words
+		return fmt.Errorf("Unable to get bundle info from bundle service: Not Found - %s", refused.Message)
 	}
 	if err != nil {
 		return err
 	}
-	defer source.Close() //nolint:errcheck // only read
+	defer source.Close()
 	if source.Type == codalab.TargetFile {
 		var data bytes.Buffer
 		if _, err := data.ReadFrom(source); err != nil {
@@ -145,7 +145,7 @@ func (r *shellRun) fetch(d codalab.RunDependency) error {
 	if err != nil {
 		return err
 	}
-	defer root.Close() //nolint:errcheck // closed by then
+	defer root.Close()
 	_, err = tarstream.Unpack(r.ctx, source, root, tarstream.Limits{})
 	return err
 }
@@ -242,7 +242,7 @@ func (r *shellRun) upload(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer root.Close() //nolint:errcheck // only read
+	defer root.Close()
 	parents, patterns := r.parents(), r.bundle.Metadata.Strings("exclude_patterns")
 	archive, err := contents.Archive(ctx, root, "", func(below string) bool {
 		return slices.Contains(parents, below) || slices.ContainsFunc(patterns, func(pattern string) bool {
@@ -253,6 +253,6 @@ func (r *shellRun) upload(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer archive.Close() //nolint:errcheck // only read
+	defer archive.Close()
 	return r.worker.api.UploadContents(ctx, r.bundle.UUID, client.UploadOptions{Filename: "bundle.tar.gz", Unpack: true}, archive)
 }

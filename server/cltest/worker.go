@@ -202,7 +202,7 @@ func (w *shellWorker) handleMessage(ctx context.Context, m codalab.Message) {
 		}
 		return
 	}
-	switch m.Type { //nolint:exhaustive // the others need no run
+	switch m.Type {
 	case codalab.MessageKill:
 		run.fail(cmp.Or(m.KillMessage, "Kill requested")) // CodaLab's own server gives no reason
 	case codalab.MessageMarkFinalized:
@@ -214,6 +214,7 @@ func (w *shellWorker) handleMessage(ctx context.Context, m codalab.Message) {
 		_ = os.WriteFile(filepath.Join(run.dir, m.Subpath), []byte(m.String), 0o600)
 	case codalab.MessageNetcat:
 		w.netcat(ctx, m)
+	default: // the others need no run
 	}
 }
 
@@ -238,13 +239,13 @@ func (w *shellWorker) read(ctx context.Context, run *shellRun, m codalab.Message
 		_ = w.api.Reply(ctx, w.id, m.SocketID, codalab.ReadReply{ErrorCode: 404, ErrorMessage: err.Error()})
 		return
 	}
-	defer root.Close() //nolint:errcheck // only read
+	defer root.Close()
 	reply, stream := contents.Answer(ctx, root, codalab.Target{BundleUUID: m.UUID, Subpath: m.Path}, *m.ReadArgs, run.parents())
 	if stream == nil {
 		_ = w.api.Reply(ctx, w.id, m.SocketID, reply)
 		return
 	}
-	defer stream.Close() //nolint:errcheck // only read
+	defer stream.Close()
 	_ = w.api.ReplyData(ctx, w.id, m.SocketID, stream)
 }
 
@@ -264,7 +265,7 @@ func talk(ctx context.Context, port int, text string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("[Errno %d] Connection refused", int(syscall.ECONNREFUSED)) // in Python's words
 	}
-	defer conn.Close() //nolint:errcheck // what was read is read
+	defer conn.Close()
 	if _, err := io.WriteString(conn, text); err != nil {
 		return "", err
 	}

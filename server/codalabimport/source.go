@@ -191,7 +191,7 @@ func (s *Source) atOneMoment(ctx context.Context, read func(snapshot) error) err
 	if err != nil {
 		return fmt.Errorf("read database %s: %w", s.Name, available(ctx, err))
 	}
-	defer conn.Close() //nolint:errcheck // it was only read
+	defer conn.Close()
 	for _, statement := range []string{
 		`SET TRANSACTION ISOLATION LEVEL REPEATABLE READ`, `START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY`,
 	} {

@@ -109,7 +109,7 @@ func dependencyAt(b store.Bundle, p string) (d codalab.Dependency, below string,
 
 // describe describes a target. While the bundle runs, its worker does so.
 func (s *Files) describe(ctx context.Context, p location, depth int) (info codalab.TargetInfo, err error) {
-	switch p.State { //nolint:exhaustive // in other states a bundle has stored contents or none
+	switch p.State {
 	case codalab.StatePreparing:
 		return info, rest.Refuse(http.StatusNotFound, "Bundle %s hasn't started running yet, files not available", p.UUID)
 	case codalab.StateWorkerOffline:
@@ -126,7 +126,7 @@ func (s *Files) describe(ctx context.Context, p location, depth int) (info codal
 			return info, rest.Refuse(http.StatusBadGateway, "The worker that runs bundle %s gave no description", p.UUID)
 		}
 		info = *a.TargetInfo
-	default:
+	default: // in other states a bundle has stored contents or none
 		if info, err = s.describeStored(p, depth); err != nil {
 			return info, err
 		}

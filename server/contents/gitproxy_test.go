@@ -39,7 +39,7 @@ func TestGitProxy(t *testing.T) {
 			}
 			get := func(through string) (status int, body string, err error) {
 				at, _ := url.Parse(through)
-				transport := web.Client().Transport.(*http.Transport).Clone() //nolint:forcetypeassert // of httptest
+				transport := web.Client().Transport.(*http.Transport).Clone()
 				transport.Proxy, transport.DisableKeepAlives = http.ProxyURL(at), true
 				a, err := (&http.Client{Transport: transport}).Get(web.URL)
 				if err != nil {

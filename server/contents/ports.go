@@ -112,7 +112,7 @@ func (s *Ports) netcurl(w http.ResponseWriter, r *http.Request, u store.User) er
 	if err != nil || answer.StatusCode < 200 {
 		return rest.Refuse(http.StatusBadGateway, "Port %s of bundle %s does not speak HTTP", r.PathValue("port"), b.UUID)
 	}
-	defer answer.Body.Close() //nolint:errcheck // only read
+	defer answer.Body.Close()
 	for name, values := range answer.Header {
 		if !notForwarded(name) {
 			w.Header()[name] = values

@@ -124,7 +124,7 @@ func (b *Bell) Serve(ctx context.Context, c *websocket.Conn) {
 	ctx, cancel := context.WithCancel(ctx)
 	var reading sync.WaitGroup
 	defer reading.Wait()
-	defer c.CloseNow() //nolint:errcheck // it may be closed already
+	defer c.CloseNow() // it may be closed already
 	defer cancel()
 	reading.Go(func() {
 		defer cancel()

@@ -94,7 +94,7 @@ func parseJSON(text string) (any, error) {
 	decoder.UseNumber()
 	var value any
 	if err := decoder.Decode(&value); err != nil {
-		return nil, err //nolint:wrapcheck // only its presence counts
+		return nil, err
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return nil, errors.New("text after the value")

@@ -7,8 +7,8 @@ import (
 )
 
 var (
-	errQuotation = errors.New("No closing quotation") //nolint:staticcheck // the message of Python's shlex
-	errEscape    = errors.New("No escaped character") //nolint:staticcheck // the message of Python's shlex
+	errQuotation = errors.New("No closing quotation")
+	errEscape    = errors.New("No escaped character")
 )
 
 // splitTokens splits a directive into words as a POSIX shell does, without comments

@@ -58,12 +58,13 @@ func (b Bundle) FailUpload(message string) Bundle {
 // Making returns a make bundle as the server begins to make it, and whether it may begin. One that is in
 // state making was cut off by the server's end: it is staged again.
 func (b Bundle) Making() (next Bundle, begin bool) {
-	switch b.State { //nolint:exhaustive // other states have another next one
+	switch b.State {
 	case codalab.StateStaged:
 		b.State = codalab.StateMaking
 		return b, true
 	case codalab.StateMaking:
 		b.State = codalab.StateStaged
+	default: // other states have another next one
 	}
 	return b, false
 }

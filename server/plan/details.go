@@ -11,13 +11,14 @@ import (
 // run_status.
 func (b Bundle) Details() string {
 	const uploading = "Bundle contents are being uploaded." // a copy of another server's bundle, of any type
-	switch b.State {                                        //nolint:exhaustive // other states have fixed texts
+	switch b.State {
 	case codalab.StateStaged:
 		return cmp.Or(b.Metadata.String("staged_status"), StagedStatus)
 	case codalab.StatePreparing:
 		return cmp.Or(b.Metadata.String("run_status"), preparingStatus)
 	case codalab.StateRunning:
 		return cmp.Or(b.Metadata.String("run_status"), "The bundle runs on a worker.")
+	default: // other states have fixed texts
 	}
 	switch b.Type {
 	case codalab.TypeMake:

@@ -27,7 +27,7 @@ func (b Bundle) Report(run codalab.Run, now time.Time, charged bool) Bundle {
 	}
 	run = plainReport(run)
 	next := b.own()
-	switch run.State { //nolint:exhaustive // workers report no other states
+	switch run.State {
 	case codalab.StateStaged:
 		next.unassign()
 		return next
@@ -39,6 +39,7 @@ func (b Bundle) Report(run codalab.Run, now time.Time, charged bool) Bundle {
 		next.copyReport(run, now, charged)
 		next.finish(run)
 		return next
+	default: // workers report no other states
 	}
 	return b
 }

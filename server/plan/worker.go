@@ -60,9 +60,9 @@ func (b Bundle) Unclaim() Bundle {
 // A preemptible worker does not come back, so its run is staged again (codalab/model/bundle_model.py:
 // transition_bundle_worker_offline).
 func (b Bundle) GoOffline(now time.Time) Bundle {
-	switch b.State { //nolint:exhaustive // no worker runs a bundle in another state
+	switch b.State {
 	case codalab.StatePreparing, codalab.StateRunning, codalab.StateFinalizing:
-	default:
+	default: // no worker runs a bundle in another state
 		return b
 	}
 	b = b.own()

@@ -61,7 +61,7 @@ func texts(t *testing.T, db *sql.DB, query string) (all []string) {
 	t.Helper()
 	rows, err := db.QueryContext(t.Context(), query)
 	must(t, err)
-	defer rows.Close() //nolint:errcheck // rows.Err returns the errors
+	defer rows.Close()
 	columns, err := rows.Columns()
 	must(t, err)
 	values, to := make([]sql.NullString, len(columns)), make([]any, len(columns))

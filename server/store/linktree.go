@@ -62,7 +62,7 @@ func copyFile(from, to string, info fs.FileInfo) (err error) {
 	if err != nil {
 		return err
 	}
-	defer in.Close() //nolint:errcheck // only read
+	defer in.Close()
 	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, info.Mode().Perm())
 	if err != nil {
 		return err

@@ -39,7 +39,7 @@ func copyTable(ctx context.Context, table string, from *sqlx.Conn, to *sqlx.Tx) 
 	if err != nil {
 		return err //nolint:wrapcheck // copyTables names the table
 	}
-	defer rows.Close() //nolint:errcheck // rows.Err returns the errors
+	defer rows.Close()
 	columns, err := rows.Columns()
 	if err != nil {
 		return err //nolint:wrapcheck // as above

@@ -13,7 +13,7 @@ import (
 // large.
 func (im *Images) askSize(ctx context.Context, w wanted) (layers map[string]int64, err error) {
 	if im.MaxImageBytes <= 0 {
-		return nil, nil //nolint:nilnil // no layers are known
+		return nil, nil
 	}
 	img, err := im.Source.Resolve(ctx, w.ref)
 	if err != nil {

@@ -62,7 +62,7 @@ func (c *Collector) moveToKept(of codalab.Identity, dir string) (to string, err 
 	}
 	to = c.Layout.KeptDir(keptName(of))
 	if from.Mode().Perm()&0o700 != 0o700 { // a rename needs write permission
-		_ = os.Chmod(dir, 0o700) //nolint:gosec // a directory needs x; a failure shows below
+		_ = os.Chmod(dir, 0o700)
 	}
 	if err = os.Rename(dir, to); err != nil && isAt(from, dir) {
 		err = errors.Join(putAside(from, to), os.Rename(dir, to))

@@ -162,14 +162,14 @@ func describeMoving(moving, all []view) string {
 	var dependencies, pulled, phrases []string
 	sum, sized := Progress{}, true
 	for _, v := range moving {
-		switch v.Stage { //nolint:exhaustive // the other stages do not move
+		switch v.Stage {
 		case Converting:
 			phrases = append(phrases, "converting "+v.name+": "+v.Amount())
 		case Storing:
 			phrases = append(phrases, "storing "+v.name)
 		case Reading:
 			phrases = append(phrases, "reading "+v.name+": "+v.Amount())
-		default:
+		default: // the other stages do not move
 			sum.Done, sum.Total, sum.Rate = sum.Done+v.Done, sum.Total+max(v.Total, v.Done), sum.Rate+v.Rate
 			sized = sized && v.Total > 0
 			if v.image {

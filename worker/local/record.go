@@ -90,14 +90,14 @@ func (d records) save(r record) error {
 // writeScript writes the script of a job for its interpreter, next to its record.
 func (d records) writeScript(r record) (string, error) {
 	path := d.path(r.ID) + ".script"
-	return path, os.WriteFile(path, []byte(r.Request.Script), 0o600) //nolint:gosec // in the caller's directory, by a number
+	return path, os.WriteFile(path, []byte(r.Request.Script), 0o600)
 }
 
 // remove removes a job's files from the directory, the record last. It returns nil if there are
 // none.
 func (d records) remove(id sbatch.JobID) error {
 	for _, suffix := range []string{".script", recordSuffix} {
-		if err := os.Remove(d.path(id) + suffix); err != nil && !errors.Is(err, os.ErrNotExist) { //nolint:gosec // in the caller's directory, by a number
+		if err := os.Remove(d.path(id) + suffix); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
 	}

@@ -95,7 +95,7 @@ func Open(dir string, c Config) (*Scheduler, error) {
 func open(dir string, c Config) (_ *Scheduler, err error) {
 	c.KillWait, c.KeepEnded = cmp.Or(c.KillWait, defaultKillWait), cmp.Or(c.KeepEnded, defaultKeepEnded)
 	s := &Scheduler{Config: c, wake: make(chan struct{}, 1), jobs: map[sbatch.JobID]*job{}}
-	if err := os.MkdirAll(dir, 0o700); err != nil { //nolint:gosec // the path is the caller's
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
 	if dir, err = filepath.EvalSymlinks(dir); err != nil {
@@ -121,7 +121,7 @@ func open(dir string, c Config) (_ *Scheduler, err error) {
 
 // lockFile locks a file until it is closed.
 func lockFile(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) //nolint:gosec // the path is the caller's
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}

@@ -111,7 +111,7 @@ func (c *containerInit) binds(report string, bindHosts bool) (binds []container.
 	}
 	// Apptainer sources the image's scripts with more capabilities than the command has
 	// (action_script.sh). An empty directory hides them.
-	if err := os.Mkdir(scriptsDir, 0o755); err != nil { //nolint:gosec // it is empty, and its parent is 0700
+	if err := os.Mkdir(scriptsDir, 0o755); err != nil {
 		return nil, fmt.Errorf("make its scratch directory: %w", err)
 	}
 	binds = append(binds, container.Bind{Source: filepath.Join(c.process.Scratch, scriptsDir), Target: "/.singularity.d/env", ReadOnly: true})
@@ -136,7 +136,7 @@ func (c *containerInit) makeHosts() (string, error) {
 		return "", err
 	}
 	file := filepath.Join(c.process.Scratch, "hosts")
-	if err := os.WriteFile(file, text, 0o644); err != nil { //nolint:gosec // everybody in the container reads it
+	if err := os.WriteFile(file, text, 0o644); err != nil {
 		return "", fmt.Errorf("make the container's hosts file: %w", err)
 	}
 	return file, nil

@@ -57,7 +57,7 @@ func (e Runtime) readFacts(ctx context.Context) (f facts, err error) {
 func readDockerInfo(text string) (facts, error) {
 	var info dockerInfo
 	if err := json.Unmarshal([]byte(text), &info); err != nil {
-		return facts{}, err //nolint:wrapcheck // the caller says of what
+		return facts{}, err
 	}
 	return facts{memory: info.MemoryLimit, swap: info.SwapLimit, cpus: info.CPUSet, gpus: gpuHost{}.way(info.gpuSupport, false)}, nil
 }
@@ -65,7 +65,7 @@ func readDockerInfo(text string) (facts, error) {
 func readPodmanInfo(text string) (facts, error) {
 	var info podmanInfo
 	if err := json.Unmarshal([]byte(text), &info); err != nil {
-		return facts{}, err //nolint:wrapcheck // the caller says of what
+		return facts{}, err
 	}
 	has := func(controller string) bool { return slices.Contains(info.Host.CgroupControllers, controller) }
 	return facts{memory: has("memory"), swap: has("memory") && info.Host.CgroupVersion == "v2", cpus: has("cpuset"), gpus: gpuHost{}.way(gpuSupport{}, true)}, nil

@@ -159,11 +159,11 @@ func (r Runner) tryApptainer(ctx context.Context, f *container.Finding, dir stri
 	}
 	root := filepath.Join(dir, filepath.Base(f.Path)+"-root")
 	for _, name := range []string{"dev", "proc", "sys", "tmp", "var/tmp", "root", "etc", "home", ".container", ".singularity.d/libs"} {
-		if err := os.MkdirAll(filepath.Join(root, name), 0o755); err != nil { //nolint:gosec // a root
+		if err := os.MkdirAll(filepath.Join(root, name), 0o755); err != nil {
 			return err
 		}
 	}
-	if err := os.WriteFile(filepath.Join(root, enter.ProgramPath), nil, 0o755); err != nil { //nolint:gosec // a mount point
+	if err := os.WriteFile(filepath.Join(root, enter.ProgramPath), nil, 0o755); err != nil {
 		return err
 	}
 	args := []string{f.Path, "--silent", "--nocolor", "exec", "--containall", "--no-home", "--no-init", "--no-mount", "cwd,bind-paths", "--pwd", "/"}

@@ -17,7 +17,7 @@ import (
 func Write(tb testing.TB, root, name, content string, mode os.FileMode) {
 	tb.Helper()
 	file := filepath.Join(root, name)
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil { //nolint:gosec // as on a host
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		tb.Fatal(err)
 	}
 	if err := os.WriteFile(file, []byte(content), mode); err != nil {
@@ -38,7 +38,7 @@ func Cache(tb testing.TB, root, format string, directories ...string) {
 		list.WriteString(dir + "\n")
 	}
 	Write(tb, root, "etc/ld.so.conf", list.String(), 0o644)
-	cmd := exec.CommandContext(tb.Context(), program, "-r", root, "-c", format) //nolint:gosec,forbidigo // the system's own, in a test
+	cmd := exec.CommandContext(tb.Context(), program, "-r", root, "-c", format) //nolint:forbidigo // the system's own, in a test
 	if out, err := cmd.CombinedOutput(); err != nil {
 		tb.Fatalf("ldconfig: %v: %s", err, out)
 	}
@@ -76,7 +76,7 @@ func library(tb testing.TB, soname string, change func(*elf.Header64)) string {
 		change(&h)
 	}
 	segment := func(kind elf.ProgType, at, size, align uint64) elf.Prog64 {
-		return elf.Prog64{Type: uint32(kind), Flags: uint32(elf.PF_R | elf.PF_W), Off: at, Vaddr: at, Paddr: at, Filesz: size, Memsz: size, Align: align} //nolint:gosec // a small number
+		return elf.Prog64{Type: uint32(kind), Flags: uint32(elf.PF_R | elf.PF_W), Off: at, Vaddr: at, Paddr: at, Filesz: size, Memsz: size, Align: align}
 	}
 	var b bytes.Buffer
 	for _, part := range []any{

@@ -156,7 +156,7 @@ type Terminal interface {
 // the user has answered; a program that ends before must restore the terminal (term.GetState).
 func (l *Login) Ask(out io.Writer, in Terminal) error {
 	if l.User == "" {
-		fmt.Fprint(out, "Username: ") //nolint:errcheck // a terminal
+		_, _ = fmt.Fprint(out, "Username: ") // a terminal
 		line, err := readLine(in)
 		if err != nil {
 			return fmt.Errorf("ask for the user name: %w", err)
@@ -164,9 +164,9 @@ func (l *Login) Ask(out io.Writer, in Terminal) error {
 		l.User = strings.TrimSpace(line)
 	}
 	if l.Password == "" {
-		fmt.Fprint(out, "Password: ") //nolint:errcheck // a terminal
+		_, _ = fmt.Fprint(out, "Password: ") // a terminal
 		password, err := term.ReadPassword(int(in.Fd()))
-		fmt.Fprintln(out) //nolint:errcheck // a terminal
+		_, _ = fmt.Fprintln(out) // a terminal
 		if err != nil {
 			return fmt.Errorf("ask for the password: %w", err)
 		}

@@ -221,7 +221,7 @@ func (l *commandLine) add(f *pflag.Flag, value string, hasValue bool) error {
 	}
 	data, err := json.Marshal(append([]string{}, list...))
 	l.options = append(l.options, "--"+f.Name+"="+string(data))
-	return err //nolint:wrapcheck // texts always encode
+	return err
 }
 
 // WrongValue returns the error message for a value that an option cannot take.

@@ -35,7 +35,6 @@ func (s Source) Write(dir string, cmd *cobra.Command) error {
 	cmd.InitDefaultVersionFlag()
 	var p page
 	p.write(cmd, s)
-	//nolint:gosec // everybody may read it
 	if err := os.WriteFile(filepath.Join(dir, pageName(cmd)+".1"), p.Bytes(), 0o644); err != nil {
 		return fmt.Errorf("write manual: %w", err)
 	}

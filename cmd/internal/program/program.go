@@ -171,7 +171,7 @@ func report(w io.Writer, err error) {
 	if errors.As(err, &coded) && coded.Err == nil {
 		return
 	}
-	fmt.Fprintln(w, err) //nolint:errcheck // standard error is gone
+	_, _ = fmt.Fprintln(w, err) // standard error is gone
 }
 
 // Root returns the top command of a program. Without a subcommand it prints help; a wrong command line ends

@@ -16,7 +16,7 @@ func TestExitCodeTellsWhetherToTryAgain(t *testing.T) {
 	stop()
 	for _, test := range []struct {
 		name string
-		ctx  context.Context //nolint:containedctx // a test's table
+		ctx  context.Context
 		err  error
 		want int
 	}{

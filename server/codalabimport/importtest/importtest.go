@@ -46,7 +46,7 @@ func New(tb testing.TB, m *testenv.MariaDB, name string) Lab {
 	l.Write(tb, "one", "e1/b", "words\n")
 	l.Write(tb, "one", "e1/sub/run.sh", "#!/bin/sh\n")
 	first := l.path("one", "e1")
-	check(tb, os.Chmod(filepath.Join(first, "sub/run.sh"), 0o755)) //nolint:gosec // a program
+	check(tb, os.Chmod(filepath.Join(first, "sub/run.sh"), 0o755))
 	check(tb, os.Symlink("b", filepath.Join(first, "link")))
 	check(tb, os.Symlink("/nowhere", filepath.Join(first, "broken")))
 	check(tb, syscall.Mkfifo(filepath.Join(first, "pipe"), 0o600))
@@ -69,8 +69,8 @@ func (l Lab) path(partition, file string) string {
 func (l Lab) Write(tb testing.TB, partition, file, content string) {
 	tb.Helper()
 	path := l.path(partition, file)
-	check(tb, os.MkdirAll(filepath.Dir(path), 0o755))     //nolint:gosec // as there
-	check(tb, os.WriteFile(path, []byte(content), 0o640)) //nolint:gosec // as there
+	check(tb, os.MkdirAll(filepath.Dir(path), 0o755))
+	check(tb, os.WriteFile(path, []byte(content), 0o640))
 }
 
 func check(tb testing.TB, err error) {

@@ -58,7 +58,7 @@ func (f *filler) makeDirectories(in string) error {
 	if err != nil {
 		return err //nolint:wrapcheck // inTx does
 	}
-	defer rows.Close() //nolint:errcheck // Err tells
+	defer rows.Close()
 	for name := ""; rows.Next(); {
 		err := rows.Scan(&name)
 		if err == nil {
@@ -73,7 +73,7 @@ func (f *filler) makeDirectories(in string) error {
 
 // filler writes rows until the first error.
 type filler struct {
-	ctx context.Context //nolint:containedctx // of one call of inTx
+	ctx context.Context
 	tx  *sql.Tx
 	err error
 }

@@ -105,7 +105,7 @@ func (e *entered) prepare() (argv []string, err error) {
 	if err := keyring.Forbid(); err != nil {
 		return nil, err
 	}
-	err = os.MkdirAll(e.Dir, 0o755) //nolint:gosec // as in Docker
+	err = os.MkdirAll(e.Dir, 0o755)
 	if err == nil {
 		err = os.Chdir(e.Dir)
 	}
@@ -208,7 +208,7 @@ func (e *entered) start(program string, argv []string) (pid int, err error) {
 	if err := dropCapabilities(); err != nil {
 		return 0, err
 	}
-	return syscall.ForkExec(program, argv, &syscall.ProcAttr{ //nolint:gosec // a container runs what it is told
+	return syscall.ForkExec(program, argv, &syscall.ProcAttr{
 		Env:   e.Env,
 		Files: []uintptr{null.Fd(), 1, 2},
 		Sys:   &syscall.SysProcAttr{Setsid: true},

@@ -14,7 +14,7 @@ type child int
 
 // startChild starts a program with these arguments after its name.
 func startChild(program string, args []string, attr *syscall.ProcAttr) (child, error) {
-	pid, err := syscall.ForkExec(program, append([]string{program}, args...), attr) //nolint:gosec // this program, or a caller's
+	pid, err := syscall.ForkExec(program, append([]string{program}, args...), attr)
 	if err != nil {
 		return 0, &os.PathError{Op: "fork/exec", Path: program, Err: err}
 	}

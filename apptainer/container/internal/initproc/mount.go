@@ -41,7 +41,7 @@ type Root struct {
 // MakeDirs makes the directories of the scratch directory.
 func MakeDirs() error {
 	for _, dir := range []string{LowerDir, UpperDir, workDir, RootDir, ShmDir} {
-		if err := os.Mkdir(dir, 0o755); err != nil { //nolint:gosec // upper/ becomes the container's root, and its parent is 0700
+		if err := os.Mkdir(dir, 0o755); err != nil {
 			return fmt.Errorf("make its scratch directory: %w", err)
 		}
 	}

@@ -171,7 +171,7 @@ func (p *Process) Begin() {
 
 // Start starts a child. Deaths receives its end.
 func (p *Process) Start(args []string, attr *syscall.ProcAttr) (pid int, err error) {
-	pid, err = syscall.ForkExec(args[0], args, attr) //nolint:gosec // a program of the host
+	pid, err = syscall.ForkExec(args[0], args, attr)
 	if err != nil {
 		return 0, fmt.Errorf("start %s: %w", args[0], err)
 	}

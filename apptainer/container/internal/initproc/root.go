@@ -80,7 +80,7 @@ func writeInRoot(name string, content []byte) error {
 	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("replace the image's: %w", container.InImage(err))
 	}
-	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) //nolint:gosec // everybody inside reads it
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
 		return fmt.Errorf("make the container's: %w", container.InImage(err))
 	}
@@ -149,7 +149,7 @@ func makeRealDir(name string) error {
 	}
 	err := os.Remove(at)
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
-		err = os.Mkdir(at, 0o755) //nolint:gosec // it becomes a mount point
+		err = os.Mkdir(at, 0o755)
 	}
 	if err != nil {
 		return fmt.Errorf("make %s in the container: %w", name, container.InImage(err))

@@ -233,7 +233,7 @@ func (p *runningInit) readReports(onStart func(pid int)) (last report, began boo
 	for {
 		last = report{}
 		if err := reports.Decode(&last); err != nil {
-			return last, began, err //nolint:wrapcheck // the caller describes it
+			return last, began, err
 		}
 		if !last.Began {
 			return last, began, nil
