@@ -309,9 +309,4 @@ func TestImageWithoutShellOrLibrariesIsConverted(t *testing.T) {
 	}
 }
 
-func must(tb testing.TB, err error) {
-	tb.Helper()
-	if err != nil {
-		tb.Fatal(err)
-	}
-}
+var must = testenv.Must

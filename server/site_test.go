@@ -101,12 +101,7 @@ func (s *site) loginAgain(names ...string) {
 	}
 }
 
-func must(tb testing.TB, err error) {
-	tb.Helper()
-	if err != nil {
-		tb.Fatal(err)
-	}
-}
+var must = testenv.Must
 
 // answer is what a request got.
 type answer struct {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
 func write(t *testing.T, path, content string) {
@@ -219,9 +221,4 @@ func FuzzRecords(f *testing.F) {
 	})
 }
 
-func must(tb testing.TB, err error) {
-	tb.Helper()
-	if err != nil {
-		tb.Fatal(err)
-	}
-}
+var must = testenv.Must

@@ -43,12 +43,7 @@ type codalabSite struct {
 	cut, hold atomic.Int64
 }
 
-func ok(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var ok = testenv.Must
 
 func startCodaLab(t *testing.T) *codalabSite {
 	t.Helper()

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -108,9 +109,4 @@ func obeys(ctx context.Context, c container.Container) (container.Exit, error) {
 	return container.Exit{Code: 143, Signal: 15}, nil
 }
 
-func must(tb testing.TB, err error) {
-	tb.Helper()
-	if err != nil {
-		tb.Fatal(err)
-	}
-}
+var must = testenv.Must

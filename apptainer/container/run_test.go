@@ -166,12 +166,7 @@ type run struct {
 	answer  bytes.Buffer
 }
 
-func must(tb testing.TB, err error) {
-	tb.Helper()
-	if err != nil {
-		tb.Fatal(err)
-	}
-}
+var must = testenv.Must
 
 func start(tb testing.TB, c container.Container) *run {
 	tb.Helper()

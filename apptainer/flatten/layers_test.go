@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
 // stream makes a layer of lines such as
@@ -172,9 +174,4 @@ func lines(all map[string]*shown) ([]string, error) {
 	return lines, nil
 }
 
-func must(tb testing.TB, err error) {
-	tb.Helper()
-	if err != nil {
-		tb.Fatal(err)
-	}
-}
+var must = testenv.Must

@@ -17,20 +17,14 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
-)
 
-// check ends the test unless err is nil.
-func check(tb testing.TB, err error) {
-	tb.Helper()
-	if err != nil {
-		tb.Fatal(err)
-	}
-}
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
+)
 
 // WriteTar writes a tar file.
 func WriteTar(tb testing.TB, path string, files ...File) {
 	tb.Helper()
-	check(tb, os.WriteFile(path, TarStream(tb, files...), 0o600))
+	testenv.Must(tb, os.WriteFile(path, TarStream(tb, files...), 0o600))
 }
 
 // WriteSaved writes an archive as docker save does since version 25, or as earlier versions did.
@@ -41,25 +35,25 @@ func WriteSaved(tb testing.TB, path string, since25 bool, images map[string]v1.I
 	manifest := []map[string]any{}
 	for tag, img := range images {
 		config, err := img.RawConfigFile()
-		check(tb, err)
+		testenv.Must(tb, err)
 		hash, _, err := v1.SHA256(bytes.NewReader(config))
-		check(tb, err)
+		testenv.Must(tb, err)
 		configName := hash.Hex + ".json"
 		if since25 {
 			configName = "blobs/sha256/" + hash.Hex
 		}
 		files = append(files, Regular(configName, string(config)))
 		layers, err := img.Layers()
-		check(tb, err)
+		testenv.Must(tb, err)
 		var names []string
 		first := map[v1.Hash]string{}
 		for i, l := range layers {
 			diffID, err := l.DiffID()
-			check(tb, err)
+			testenv.Must(tb, err)
 			r, err := l.Uncompressed()
-			check(tb, err)
+			testenv.Must(tb, err)
 			data, err := io.ReadAll(r)
-			check(tb, err)
+			testenv.Must(tb, err)
 			file := Regular(fmt.Sprintf("%s-%d/layer.tar", hash.Hex, i), string(data))
 			if since25 {
 				file.Name = "blobs/sha256/" + diffID.Hex
@@ -72,7 +66,7 @@ func WriteSaved(tb testing.TB, path string, since25 bool, images map[string]v1.I
 		manifest = append(manifest, map[string]any{"Config": configName, "RepoTags": []string{tag}, "Layers": names})
 	}
 	data, err := json.Marshal(manifest)
-	check(tb, err)
+	testenv.Must(tb, err)
 	WriteTar(tb, path, append(files, Regular("manifest.json", string(data)))...)
 }
 
@@ -80,11 +74,11 @@ func WriteSaved(tb testing.TB, path string, since25 bool, images map[string]v1.I
 func GzipFile(tb testing.TB, from, to string) {
 	tb.Helper()
 	data, err := os.ReadFile(from)
-	check(tb, err)
+	testenv.Must(tb, err)
 	var buf bytes.Buffer
 	w := gzip.NewWriter(&buf)
 	_, err = w.Write(data)
-	check(tb, errors.Join(err, w.Close(), os.WriteFile(to, buf.Bytes(), 0o600)))
+	testenv.Must(tb, errors.Join(err, w.Close(), os.WriteFile(to, buf.Bytes(), 0o600)))
 }
 
 // Everywhere writes an image to a registry and, in dir, to files of each kind. It returns the
@@ -96,13 +90,13 @@ func Everywhere(tb testing.TB, dir string, img v1.Image) map[string]string {
 	WriteSaved(tb, in("new.tar"), true, map[string]v1.Image{"debian:12": img})
 	GzipFile(tb, in("old.tar"), in("old.tar.gz"))
 	tag, err := name.NewTag("debian:12")
-	check(tb, err)
-	check(tb, tarball.WriteToFile(in("crane.tar"), tag, img))
+	testenv.Must(tb, err)
+	testenv.Must(tb, tarball.WriteToFile(in("crane.tar"), tag, img))
 	p, err := layout.Write(in("layout"), empty.Index)
-	check(tb, err)
-	check(tb, p.AppendImage(img, layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": "v1"})))
+	testenv.Must(tb, err)
+	testenv.Must(tb, p.AppendImage(img, layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": "v1"})))
 	var files []File
-	check(tb, fs.WalkDir(os.DirFS(string(p)), ".", func(path string, d fs.DirEntry, err error) error {
+	testenv.Must(tb, fs.WalkDir(os.DirFS(string(p)), ".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}

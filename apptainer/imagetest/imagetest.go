@@ -20,6 +20,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
+
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
 // Registry is a real registry on a loopback address.
@@ -56,8 +58,8 @@ func Start(tb testing.TB) *Registry {
 func (r *Registry) Push(tb testing.TB, repo string, img v1.Image) string {
 	tb.Helper()
 	ref, err := name.ParseReference(r.Host + "/" + repo)
-	check(tb, err)
-	check(tb, remote.Write(ref, img))
+	testenv.Must(tb, err)
+	testenv.Must(tb, remote.Write(ref, img))
 	return ref.String()
 }
 
@@ -67,7 +69,7 @@ func (r *Registry) PushIndex(tb testing.TB, repo string, platforms map[string]v1
 	var index v1.ImageIndex = empty.Index
 	for platform, img := range platforms {
 		p, err := v1.ParsePlatform(platform)
-		check(tb, err)
+		testenv.Must(tb, err)
 		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: p}})
 	}
 	return r.PushList(tb, repo, index)
@@ -77,8 +79,8 @@ func (r *Registry) PushIndex(tb testing.TB, repo string, platforms map[string]v1
 func (r *Registry) PushList(tb testing.TB, repo string, index v1.ImageIndex) string {
 	tb.Helper()
 	ref, err := name.ParseReference(r.Host + "/" + repo)
-	check(tb, err)
-	check(tb, remote.WriteIndex(ref, index))
+	testenv.Must(tb, err)
+	testenv.Must(tb, remote.WriteIndex(ref, index))
 	return ref.String()
 }
 
@@ -125,11 +127,11 @@ func TarStream(tb testing.TB, files ...File) []byte {
 		if f.ModTime.IsZero() {
 			f.ModTime = time.Unix(1_000_000_000, 0)
 		}
-		check(tb, w.WriteHeader(&f.Header))
+		testenv.Must(tb, w.WriteHeader(&f.Header))
 		_, err := io.WriteString(w, f.content)
-		check(tb, err)
+		testenv.Must(tb, err)
 	}
-	check(tb, w.Close())
+	testenv.Must(tb, w.Close())
 	return buf.Bytes()
 }
 
@@ -139,7 +141,7 @@ func GzipLayer(tb testing.TB, stream []byte) v1.Layer {
 	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
 		return io.NopCloser(bytes.NewReader(stream)), nil
 	})
-	check(tb, err)
+	testenv.Must(tb, err)
 	return layer
 }
 
@@ -147,13 +149,13 @@ func GzipLayer(tb testing.TB, stream []byte) v1.Layer {
 func Image(tb testing.TB, config v1.Config, layers ...v1.Layer) v1.Image {
 	tb.Helper()
 	img, err := mutate.AppendLayers(empty.Image, layers...)
-	check(tb, err)
+	testenv.Must(tb, err)
 	file, err := img.ConfigFile()
-	check(tb, err)
+	testenv.Must(tb, err)
 	file = file.DeepCopy()
 	file.OS, file.Architecture, file.Config = "linux", runtime.GOARCH, config
 	img, err = mutate.ConfigFile(img, file)
-	check(tb, err)
+	testenv.Must(tb, err)
 	return img
 }
 

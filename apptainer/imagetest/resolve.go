@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
 // Source returns a Source that retries without a pause.
@@ -16,7 +17,7 @@ func Source() source.Source { return source.Source{RetryDelay: time.Millisecond}
 func Reference(tb testing.TB, name string) source.Reference {
 	tb.Helper()
 	ref, err := source.ParseReference(name)
-	check(tb, err)
+	testenv.Must(tb, err)
 	return ref
 }
 
@@ -24,7 +25,7 @@ func Reference(tb testing.TB, name string) source.Reference {
 func Resolve(tb testing.TB, name string) source.Image {
 	tb.Helper()
 	img, err := Source().Resolve(tb.Context(), Reference(tb, name))
-	check(tb, err)
+	testenv.Must(tb, err)
 	return img
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
 func TestTagResolvesToTheDigestThatItHasNow(t *testing.T) {
@@ -207,9 +208,4 @@ func TestPlatformIsFoundInEveryKindOfList(t *testing.T) {
 	}
 }
 
-func must(tb testing.TB, err error) {
-	tb.Helper()
-	if err != nil {
-		tb.Fatal(err)
-	}
-}
+var must = testenv.Must

@@ -25,6 +25,8 @@ type site struct {
 // long outlasts any test.
 const long = time.Hour
 
+var must = testenv.Must
+
 func newSite(t *testing.T, o Options) *site {
 	t.Helper()
 	s := &site{t: t, disk: t.TempDir(), a: t.TempDir(), b: t.TempDir()}

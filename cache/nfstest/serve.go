@@ -51,17 +51,17 @@ func Serve(tb testing.TB, dir string, o Options) *Server {
 	tb.Helper()
 	testenv.FUSE(tb)
 	self, err := os.Executable()
-	must(tb, err)
+	testenv.Must(tb, err)
 	options, err := json.Marshal(served{Options: o, Dir: dir})
-	must(tb, err)
+	testenv.Must(tb, err)
 	cmd := exec.Command(self)
 	cmd.Env = append(os.Environ(), optionsVariable+"="+string(options))
 	cmd.Stderr = tb.Output()
 	in, err := cmd.StdinPipe()
-	must(tb, err)
+	testenv.Must(tb, err)
 	out, err := cmd.StdoutPipe()
-	must(tb, err)
-	must(tb, cmd.Start())
+	testenv.Must(tb, err)
+	testenv.Must(tb, cmd.Start())
 	s := &Server{tb: tb, cmd: cmd, rpc: rpc.NewClient(pipes{Reader: out, WriteCloser: in})}
 	s.end = sync.OnceFunc(func() {
 		_ = s.rpc.Close() // it may have ended already, if the process was killed
@@ -79,29 +79,22 @@ func Serve(tb testing.TB, dir string, o Options) *Server {
 // directory dir. All users of the machine may use it.
 func (s *Server) Mount(dir string) {
 	s.tb.Helper()
-	must(s.tb, s.rpc.Call("Server.Mount", dir, new(bool)))
+	testenv.Must(s.tb, s.rpc.Call("Server.Mount", dir, new(bool)))
 }
 
 // Inject replaces the active faults of all clients. Without faults, only Options make clients
 // differ from a local disk.
 func (s *Server) Inject(faults ...Fault) {
 	s.tb.Helper()
-	must(s.tb, s.rpc.Call("Server.Inject", faults, new(bool)))
+	testenv.Must(s.tb, s.rpc.Call("Server.Inject", faults, new(bool)))
 }
 
 // Counts returns the count of each kind so far, of all clients together.
 func (s *Server) Counts() map[Kind]int {
 	s.tb.Helper()
 	counts := map[Kind]int{}
-	must(s.tb, s.rpc.Call("Server.Counts", false, &counts))
+	testenv.Must(s.tb, s.rpc.Call("Server.Counts", false, &counts))
 	return counts
-}
-
-func must(tb testing.TB, err error) {
-	tb.Helper()
-	if err != nil {
-		tb.Fatal(err)
-	}
 }
 
 // served configures the server's process.

@@ -146,12 +146,7 @@ func (x *execution) succeed() string {
 	return x.file("stdout")
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = testenv.Must
 
 func TestHostEnvironmentIsNotVisible(t *testing.T) {
 	t.Parallel()

@@ -17,16 +17,12 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/contents"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
 const uuid = "0x00000000000000000000000000000001"
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = testenv.Must
 
 // bundle returns a bundle's directory with an entry of each kind; the directory above it
 // has a secret.

@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
 func openRoot(tb testing.TB, dir string) *os.Root {
@@ -34,12 +35,7 @@ func openRoot(tb testing.TB, dir string) *os.Root {
 	return root
 }
 
-func must(tb testing.TB, err error) {
-	tb.Helper()
-	if err != nil {
-		tb.Fatal(err)
-	}
-}
+var must = testenv.Must
 
 // tree lists the entries below dir: path, and content or kind.
 func tree(t *testing.T, dir string) map[string]string {

@@ -28,12 +28,7 @@ var update = flag.Bool("update", false, "write the golden files")
 
 var now = time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = testenv.Must
 
 // newImport is an import of a lab into a new data directory.
 func newImport(t *testing.T, lab importtest.Lab, database string) *codalabimport.Import {

@@ -23,12 +23,7 @@ import (
 
 var now = time.Date(2026, 11, 20, 8, 0, 0, 0, time.UTC)
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = testenv.Must
 
 // place is a store's place: a data directory, and a database in PostgreSQL or none.
 type place struct{ dir, url string }

@@ -40,12 +40,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-func must(tb testing.TB, err error) {
-	tb.Helper()
-	if err != nil {
-		tb.Fatal(err)
-	}
-}
+var must = testenv.Must
 
 // realEngine is Docker with a registry.
 type realEngine struct {

@@ -177,12 +177,7 @@ func breaks(after ...int64) func(int, request) int64 {
 	}
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = testenv.Must
 
 // noise is content that does not compress.
 func noise(seed uint64, n int) []byte {

@@ -26,12 +26,7 @@ import (
 
 const run1 = "0x00000000000000000000000000000001"
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = testenv.Must
 
 // imageSite is a registry, and a shared disk for its images.
 type imageSite struct {

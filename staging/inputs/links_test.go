@@ -22,12 +22,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
 
-func must(tb testing.TB, err error) {
-	tb.Helper()
-	if err != nil {
-		tb.Fatal(err)
-	}
-}
+var must = testenv.Must
 
 // linkSite is a real server with the users ann and bob, a disk with data, and ann's bridge with the
 // root <dir>/data.

@@ -198,12 +198,7 @@ func (d door) open(t *testing.T) {
 	must(t, err)
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = testenv.Must
 
 // lines keeps the log.
 type lines struct {

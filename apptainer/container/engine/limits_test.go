@@ -7,14 +7,11 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
-func must(tb testing.TB, err error) {
-	tb.Helper()
-	if err != nil {
-		tb.Fatal(err)
-	}
-}
+var must = testenv.Must
 
 // recorded reads the recorded output of an engine.
 func recorded(tb testing.TB, name string) facts {

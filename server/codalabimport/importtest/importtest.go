@@ -40,17 +40,17 @@ func UUID(digits string) string { return "0x" + strings.Repeat("0", 32-len(digit
 func New(tb testing.TB, m *testenv.MariaDB, name string) Lab {
 	tb.Helper()
 	sum, err := pbkdf2.Key(sha256.New, Password, []byte("salt"), 100, 32)
-	check(tb, err)
+	testenv.Must(tb, err)
 	hash := "pbkdf2_sha256$100$salt$" + base64.StdEncoding.EncodeToString(sum)
 	l := Lab{URL: m.Database(tb, name, tables+strings.ReplaceAll(rows, "HASH", hash)), Home: tb.TempDir()}
 	l.Write(tb, "one", "e1/b", "words\n")
 	l.Write(tb, "one", "e1/sub/run.sh", "#!/bin/sh\n")
 	first := l.path("one", "e1")
-	check(tb, os.Chmod(filepath.Join(first, "sub/run.sh"), 0o755))
-	check(tb, os.Symlink("b", filepath.Join(first, "link")))
-	check(tb, os.Symlink("/nowhere", filepath.Join(first, "broken")))
-	check(tb, syscall.Mkfifo(filepath.Join(first, "pipe"), 0o600))
-	check(tb, os.Mkdir(filepath.Join(first, "empty"), 0o500))
+	testenv.Must(tb, os.Chmod(filepath.Join(first, "sub/run.sh"), 0o755))
+	testenv.Must(tb, os.Symlink("b", filepath.Join(first, "link")))
+	testenv.Must(tb, os.Symlink("/nowhere", filepath.Join(first, "broken")))
+	testenv.Must(tb, syscall.Mkfifo(filepath.Join(first, "pipe"), 0o600))
+	testenv.Must(tb, os.Mkdir(filepath.Join(first, "empty"), 0o500))
 	l.Write(tb, "two", "e2", "a file")
 	l.Write(tb, "two", "e3/stdout", "")
 	l.Write(tb, "two", "e4/partial", "of a run")
@@ -69,13 +69,6 @@ func (l Lab) path(partition, file string) string {
 func (l Lab) Write(tb testing.TB, partition, file, content string) {
 	tb.Helper()
 	path := l.path(partition, file)
-	check(tb, os.MkdirAll(filepath.Dir(path), 0o755))
-	check(tb, os.WriteFile(path, []byte(content), 0o640))
-}
-
-func check(tb testing.TB, err error) {
-	tb.Helper()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testenv.Must(tb, os.MkdirAll(filepath.Dir(path), 0o755))
+	testenv.Must(tb, os.WriteFile(path, []byte(content), 0o640))
 }
