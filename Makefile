@@ -13,12 +13,22 @@ root   := $(shell [ "$$(id -u)" = 0 ] && echo yes)
 cache  := $(if $(root),$(shared),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/cl-slurm)
 tools  := $(cache)/tools/$(shell { go version; cat scripts/tools/go.mod scripts/tools/go.sum; } | sha256sum | cut -c1-12)
 
-# Static programs, which contain the commit where git knows it.
-vcs   := $(shell git rev-parse HEAD >/dev/null 2>&1 && echo true || echo false)
-build := CGO_ENABLED=0 go build -trimpath -buildvcs=$(vcs) -ldflags "-s -w"
+# Everything is compiled alike: once for the programs, their tests and the linter, and once for all
+# clones of a machine.
+export CGO_ENABLED := 0
+export GOFLAGS     := $(filter-out -trimpath,$(GOFLAGS)) -trimpath
 
-# Tests run as root, also when an ordinary user starts them.
-as_root := $(if $(root),,-exec 'sudo --preserve-env')
+# The programs contain the commit where git knows it.
+vcs   := $(shell git rev-parse HEAD >/dev/null 2>&1 && echo true || echo false)
+build := go build -buildvcs=$(vcs) -ldflags "-s -w"
+
+# The linter vets. Tests run as root, also when an ordinary user starts them.
+unit_test := go test -vet=off -short
+full_test := go test -vet=off $(if $(root),,-exec 'sudo --preserve-env')
+
+# Go's cache has the results of tests that use nothing of the machine. A test that does reads this variable
+# (internal/testenv), and so it runs again.
+export CLTEST_RUN := $(shell date +%s%N)
 
 .PHONY: help
 help: ## list the targets
@@ -30,60 +40,65 @@ build: ## build the programs, static, into bin/
 	$(build) -o bin/ ./cmd/... ./scripts/demo ./scripts/bench
 
 .PHONY: unit
-unit: ## run the tests that need no set-up, as any user
-	go test -short ./...
+unit: ## run the tests that need no set-up, as any user; root may say AS=researcher
+	$(unit_test) $(if $(AS),-exec $(CURDIR)/scripts/as-$(AS)) ./...
+
+.PHONY: check
+check: $(tools) ## lint what has changed; run its unit tests and those of what depends on it
+	@scripts/check $(tools)/golangci-lint
 
 .PHONY: test
 test: cluster-up postgres-up install ## run all tests, on a real Slurm cluster and a real PostgreSQL
 	@$(MAKE) --no-print-directory -j2 test-product test-nfs
 
-# The end-to-end tests wait most of their time: they begin first.
+# The end-to-end tests wait most of their time: they begin first. Continuous integration says
+# AFTER=unit: the unit tests have run the server on SQLite before.
 .PHONY: test-product
 test-product:
 	eval "$$(scripts/slurm-cluster env)"; \
-	CLTEST_REQUIRE=slurm,containers,researcher,postgres,mariadb go test $(as_root) -count=1 -timeout=45m ./internal/testsite ./...
-	CLTEST_REQUIRE=postgres CLTEST_SERVER_DATABASE=postgres go test $(as_root) -count=1 ./server
+	CLTEST_REQUIRE=slurm,containers,researcher,postgres,mariadb $(full_test) -timeout=45m ./internal/testsite \
+	$$(go list ./... | grep -v '$(if $(AFTER),/server$$,^$$)')
+	CLTEST_REQUIRE=postgres CLTEST_SERVER_DATABASE=postgres $(full_test) ./server
 
 # All tests of the packages that have some on Slurm. The clusters stay up.
 .PHONY: test-slurm
 test-slurm: cluster-up install ## run the tests that need Slurm on three of them: Debian 12's, trixie's and sid's
 	@for slurm in '' trixie sid; do \
 	export SLURM=$$slurm; scripts/slurm-cluster up; eval "$$(scripts/slurm-cluster env)"; echo "== $$(sinfo --version)"; \
-	CLTEST_REQUIRE=slurm,containers,researcher go test $(as_root) -count=1 -timeout=45m \
+	CLTEST_REQUIRE=slurm,containers,researcher $(full_test) -timeout=45m \
 	./internal/testsite ./sbatch/... ./bridge/doctor ./bridge/imagejob ./cmd/cl-worker ./cmd/cl-worker-manager; done
 
 .PHONY: test-nfs
 test-nfs:
-	cd cache/nfstest && CLTEST_REQUIRE=fuse,researcher go test $(as_root) -count=1 -timeout=15m ./...
+	cd cache/nfstest && CLTEST_REQUIRE=fuse,researcher $(full_test) -timeout=15m ./...
 
 # The tests stop parts of the site, and start them again. The site stays.
 .PHONY: test-site
 test-site: site-up ## run the tests of a small real site, with a release that is built first; RUN=LateNode runs some
 	$(MAKE) --no-print-directory release PLATFORMS=linux/amd64
 	eval "$$(scripts/site env)"; \
-	CLTEST_REQUIRE=site CLTEST_RELEASE=$(CURDIR)/dist go test $(as_root) -v -count=1 -timeout=90m $(if $(RUN),-run '$(RUN)') ./internal/realsite
+	CLTEST_REQUIRE=site CLTEST_RELEASE=$(CURDIR)/dist $(full_test) -v -timeout=90m $(if $(RUN),-run '$(RUN)') ./internal/realsite
 
 # This takes about a minute of two cores, in which the tests of `make test` would meet their
 # time limits. Root builds with caches of its own.
 .PHONY: test-release
 test-release: setup ## build a release twice, compare, install and remove its packages
-	cd scripts/release && $(if $(root),,sudo) env PATH="$$PATH" CLTEST_REQUIRE=packages go test -count=1 -timeout=15m ./...
+	cd scripts/release && $(if $(root),,sudo) env PATH="$$PATH" CLTEST_REQUIRE=packages go test -vet=off -timeout=15m ./...
 
 .PHONY: release
 release: ## build archives, packages, SBOM and digests of a release into dist/; VERSION=v1.2.3 instead of git's tag
-	cd scripts/release && CGO_ENABLED=0 go run . -source ../.. -out ../../dist $(if $(VERSION),-version $(VERSION)) $(if $(PLATFORMS),-platforms $(PLATFORMS))
+	cd scripts/release && go run . -source ../.. -out ../../dist $(if $(VERSION),-version $(VERSION)) $(if $(PLATFORMS),-platforms $(PLATFORMS))
 
 .PHONY: race
 race: ## run the unit tests under the race detector (needs a C compiler)
-	CGO_ENABLED=1 go test -short -race ./...
+	CGO_ENABLED=1 $(unit_test) -race ./...
 
 .PHONY: lint
 lint: $(tools) ## check layering, style and format
 	$(tools)/golangci-lint run --allow-serial-runners ./...
-	CGO_ENABLED=0 go vet ./...
 	for module in cache/nfstest scripts/release; do \
-	(cd $$module && $(tools)/golangci-lint run --allow-serial-runners -c ../../.golangci.yml ./... && CGO_ENABLED=0 go vet ./...) || exit; done
-	for os in darwin windows; do CGO_ENABLED=0 GOOS=$$os go build -o /dev/null ./cmd/cl || exit; done
+	(cd $$module && $(tools)/golangci-lint run --allow-serial-runners -c ../../.golangci.yml ./...) || exit; done
+	for os in darwin windows; do GOOS=$$os go build -o /dev/null ./cmd/cl || exit; done
 	@unformatted=$$($(tools)/gofumpt -l $$(git ls-files -co --exclude-standard '*.go')); \
 	[ -z "$$unformatted" ] || { echo "not formatted by gofumpt:"; echo "$$unformatted"; exit 1; }
 	@! git grep -nE '^[[:space:]]*go (func|[[:alnum:]_.]+\()' -- '*.go' ':!*_test.go' ':!*/testdata/*' ':!internal/background/' || \
@@ -147,5 +162,5 @@ clean: ## remove what was built in this clone
 $(tools):
 	@echo "building golangci-lint and the other tools (a minute or two, once)"
 	@mkdir -p $(@D); tmp=$$(mktemp -d $@.XXXXXX); chmod 0755 $$tmp; \
-	(cd scripts/tools && CGO_ENABLED=0 GOBIN=$$tmp go install -trimpath -ldflags "-s -w" tool) && \
+	(cd scripts/tools && GOBIN=$$tmp go install -ldflags "-s -w" tool) && \
 	{ mv -T $$tmp $@ 2>/dev/null || rm -rf $$tmp; }
