@@ -311,7 +311,7 @@ func TestSubmissionWhoseAnswerWasLostIsFoundByItsName(t *testing.T) {
 			script := "#!/bin/sh\n" + filepath.Join(s.real.Bin, "sbatch") + ` "$@" >/dev/null; ` + lost + "\n"
 			testenv.WriteProgram(t, filepath.Join(deaf.Bin, "sbatch"), []byte(script))
 			if lost == "exec sleep 60" {
-				deaf.SubmitTimeout = 3 * time.Second // sbatch's own answer takes less
+				deaf.SubmitTimeout = 10 * time.Second // sbatch's own answer takes less
 			}
 			r := named(s.held(), "-"+lost)
 			_, err := deaf.Submit(t.Context(), r)

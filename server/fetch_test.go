@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/server"
 	"github.com/cl-slurm/cl-slurm/server/contents"
 )
@@ -97,7 +98,7 @@ func TestPrivateAddressesAreNotFetched(t *testing.T) {
 		"127.0.0.1", "localhost", "0.0.0.0", "[::1]", "[::ffff:127.0.0.1]", "[::]", "2130706433", "10.0.0.1", "169.254.169.254", "100.64.0.1", "224.0.0.1",
 		"255.255.255.255", "[fd00::1]", "[fe80::1]", "[64:ff9b::7f00:1]", "[2002:7f00:1::]",
 	} {
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), testenv.WaitLimit)
 		r := s.request("alice", http.MethodPut, "/bundles/"+s.dataset("data")+"/contents/blob/?urls=http://"+url.QueryEscape(host+port+"/x"), nil).WithContext(ctx)
 		if a := s.send(r); a.status != http.StatusBadRequest || !strings.Contains(a.body, "not a public one") && host != "2130706433" {
 			t.Errorf("%s: %d %s", host, a.status, a.body)

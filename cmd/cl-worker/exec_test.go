@@ -291,7 +291,7 @@ func TestCommandThatIgnoresTermIsKilled(t *testing.T) {
 	if !exit.Terminated || *exit.ExitCode != 137 {
 		t.Errorf("%+v", exit)
 	}
-	if took := exit.CommandEnded.Sub(told); took > 10*time.Second {
+	if took := exit.CommandEnded.Sub(told); took > time.Minute {
 		t.Errorf("the command lived on for %v", took)
 	}
 }

@@ -35,8 +35,11 @@ func (s *Site) launch(args ...string) *process {
 	return p
 }
 
-// startWithin bounds a program's start.
-const startWithin = 5 * time.Minute
+// startWithin and stopWithin bound a program's start and its end.
+const (
+	startWithin = 5 * time.Minute
+	stopWithin  = 2 * time.Minute
+)
 
 // waitReady waits for a program to be ready. It fails if the program ends before. A
 // program that has ended after it was ready is no failure.
@@ -74,7 +77,7 @@ func (p *process) stop(signal syscall.Signal) error {
 	select {
 	case <-p.ended:
 		return nil
-	case <-time.After(20 * time.Second):
+	case <-time.After(stopWithin):
 		return errors.Join(fmt.Errorf("%s did not end", p.cmd.Args[0]), p.cmd.Process.Kill())
 	}
 }

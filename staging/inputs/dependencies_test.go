@@ -8,11 +8,11 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/internal/turns"
 	"github.com/cl-slurm/cl-slurm/staging/fetch"
 	"github.com/cl-slurm/cl-slurm/staging/transfer"
@@ -98,7 +98,7 @@ func TestI11QuestionsOfOneOwnerDoNotHoldAnothersUp(t *testing.T) {
 	d.asking = turns.New(2)                    // one owner alone has only one
 	go d.identify(t.Context(), "ann", "ann's") //nolint:errcheck // it hangs until the test ends
 	<-asked
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.WaitLimit)
 	defer cancel()
 	if _, err := d.identify(ctx, "ben", "ben's"); err != nil {
 		t.Error(err)

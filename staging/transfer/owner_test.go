@@ -6,9 +6,9 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/cl-slurm/cl-slurm/cache"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
 // One owner's endless transfer does not delay other owners' transfers.
@@ -29,7 +29,7 @@ func TestI11ContentsComeInInTurnByOwner(t *testing.T) {
 	began, over, ended := make(chan struct{}), make(chan struct{}), make(chan error)
 	go func() { ended <- get(t.Context(), "ann", func() error { close(began); <-over; return nil }) }()
 	<-began
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.WaitLimit)
 	defer cancel()
 	if err := get(ctx, "ben", func() error { return nil }); err != nil {
 		t.Error(err)

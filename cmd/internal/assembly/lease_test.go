@@ -12,6 +12,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/lease"
 	"github.com/cl-slurm/cl-slurm/bridge/status"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
 // A bridge that was silent for two minutes ends when it comes back if another bridge has taken its
@@ -30,7 +31,7 @@ func TestBridgeWhoseSharedDirectoryWasTakenEnds(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	beats := status.Recorder{Bridge: &bridge.Bridge{Now: time.Now, Log: log}, Lease: held[0], Log: log}
 	beats.Config = config.Config{Shared: dir, Ledger: filepath.Join(dir, "ledger.db")}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.WaitLimit)
 	defer cancel()
 	err := whileHeld(ctx, &beats, func(ctx context.Context) error { <-ctx.Done(); return nil })
 	var lost *lease.LostError
