@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/cl-slurm/cl-slurm/bridge/cacheadmin"
+	"github.com/cl-slurm/cl-slurm/bridge/admin/caches"
 	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/cache"
@@ -53,7 +53,7 @@ func openCache(ctx context.Context, p program.Process, conf config.Config) (*cac
 		return nil, nil, err
 	default:
 		closing = book.Close
-		j := cacheadmin.Judge{Ledger: book, Now: p.Now}
+		j := caches.Judge{Ledger: book, Now: p.Now}
 		if slurm, err := findSlurm(ctx, p, conf, slog.New(slog.DiscardHandler)); err == nil {
 			j.Observe = slurm.Observe
 		}
@@ -65,17 +65,17 @@ func openCache(ctx context.Context, p program.Process, conf config.Config) (*cac
 
 func cacheLs(p program.Process) *cobra.Command {
 	return cacheSub(p, "ls", "List the entries, least recently used first, and retired contents with their holders", "", cobra.NoArgs, func(ctx context.Context, s *site, c *cache.Cache, _ []string) error {
-		entries, err := cacheadmin.Entries(ctx, c)
+		entries, err := caches.Entries(ctx, c)
 		if err != nil {
 			return err
 		}
-		return s.print(entries, cacheadmin.EntriesText(s.Now(), entries))
+		return s.print(entries, caches.EntriesText(s.Now(), entries))
 	})
 }
 
 func cacheDu(p program.Process) *cobra.Command {
 	return cacheSub(p, "du", "Show the size of the cache by kind of content and by owner", "", cobra.NoArgs, func(ctx context.Context, s *site, c *cache.Cache, _ []string) error {
-		u, err := cacheadmin.Measure(ctx, c, assembly.CacheDir(s.Config), s.Cache.Size.Bytes)
+		u, err := caches.Measure(ctx, c, assembly.CacheDir(s.Config), s.Cache.Size.Bytes)
 		if err != nil {
 			return err
 		}
@@ -99,17 +99,17 @@ func cachePin(p program.Process) *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("find this user's name: %w", err)
 			}
-			holder := cacheadmin.PersonHolder(me.Username)
+			holder := caches.PersonHolder(me.Username)
 			if job != "" {
-				holder = cacheadmin.JobHolder(me.Username, job)
+				holder = caches.JobHolder(me.Username, job)
 			}
 			entries, err := c.Entries(ctx)
 			if err != nil {
 				return err
 			}
 			for _, arg := range args {
-				e, err := cacheadmin.Find(entries, arg)
-				if errors.Is(err, cacheadmin.ErrAmbiguous) {
+				e, err := caches.Find(entries, arg)
+				if errors.Is(err, caches.ErrAmbiguous) {
 					return program.Usage(err)
 				}
 				if err != nil {
@@ -142,7 +142,7 @@ func listPins(s *site, c *cache.Cache) error {
 		return err
 	}
 	slices.SortFunc(pins, func(a, b cache.Pin) int { return cmp.Or(cmp.Compare(a.Holder, b.Holder), cmp.Compare(a.Hash, b.Hash)) })
-	return s.print(pins, cacheadmin.PinsText(s.Now(), pins))
+	return s.print(pins, caches.PinsText(s.Now(), pins))
 }
 
 func cacheTrim(p program.Process) *cobra.Command {
@@ -150,7 +150,7 @@ func cacheTrim(p program.Process) *cobra.Command {
 	cmd := cacheSub(p, "trim", "Drop pins of ended holders, and remove the excess and the leftovers of crashes", "", cobra.NoArgs,
 		func(ctx context.Context, s *site, c *cache.Cache, _ []string) error {
 			t, err := c.Trim(ctx, o) // t is set after an error, too
-			return errors.Join(s.print(t, cacheadmin.TrimmedText(t, o.DryRun)), err)
+			return errors.Join(s.print(t, caches.TrimmedText(t, o.DryRun)), err)
 		})
 	cmd.Flags().BoolVarP(&o.DryRun, "dry-run", "n", false, "change nothing, and print the changes that would be made")
 	cmd.Flags().BoolVar(&o.All, "all", false, "take all content without a pin out of use, whatever the size of the cache")
@@ -160,10 +160,10 @@ func cacheTrim(p program.Process) *cobra.Command {
 func cacheVerify(p program.Process) *cobra.Command {
 	return cacheSub(p, "verify", "Read all entries and take damaged ones out of use; exit status 1 when there are any", "", cobra.NoArgs,
 		func(ctx context.Context, s *site, c *cache.Cache, _ []string) error {
-			list, err := cacheadmin.Verify(ctx, c)
+			list, err := caches.Verify(ctx, c)
 			if list == nil {
 				return err
 			}
-			return errors.Join(s.print(list, cacheadmin.VerifiedText(list)), err)
+			return errors.Join(s.print(list, caches.VerifiedText(list)), err)
 		})
 }

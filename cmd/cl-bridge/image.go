@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
+	"github.com/cl-slurm/cl-slurm/bridge/admin/keptimages"
 	"github.com/cl-slurm/cl-slurm/bridge/config"
-	"github.com/cl-slurm/cl-slurm/bridge/imageadmin"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/assembly"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
@@ -41,7 +41,7 @@ default_image of each queue, for the architecture of its nodes.
 On a terminal it shows its progress; elsewhere it prints a line from time to time.`
 
 func imagePull(p program.Process) *cobra.Command {
-	var r imageadmin.Request
+	var r keptimages.Request
 	cmd := cacheSub(p, "pull [IMAGE...]", "Bring images in, and keep them", aboutPull, cobra.ArbitraryArgs,
 		func(ctx context.Context, s *site, c *cache.Cache, args []string) error {
 			r.Images = args
@@ -49,7 +49,7 @@ func imagePull(p program.Process) *cobra.Command {
 			if err != nil {
 				return program.Usage(err)
 			}
-			from := imageadmin.NewSource(s.Config, p.Getenv, assembly.DownloadPace(s.Config))
+			from := keptimages.NewSource(s.Config, p.Getenv, assembly.DownloadPace(s.Config))
 			from.OpenFile = source.FilesBelow("/") // whatever the operator may read
 			im := assembly.NewImages(s.Config, c, from)
 			if im.Convert, err = imageJobsAlone(ctx, p, s.Config); err != nil {
@@ -99,8 +99,8 @@ func completeArchitectures(cmd *cobra.Command) {
 // pull brings images into the cache and prints each one when it is kept. It prints each
 // failure at once, and returns the last one.
 func pull(ctx context.Context, s *site, im *images.Images, wanted []images.Wanted) error {
-	list, last := []imageadmin.Pulled{}, error(nil)
-	err := imageadmin.Pull(ctx, im, wanted, s.Stderr, s.Now, func(one imageadmin.Pulled) error {
+	list, last := []keptimages.Pulled{}, error(nil)
+	err := keptimages.Pull(ctx, im, wanted, s.Stderr, s.Now, func(one keptimages.Pulled) error {
 		list = append(list, one)
 		switch {
 		case one.Err != nil:
@@ -132,8 +132,8 @@ func imageLs(p program.Process) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			list := imageadmin.List(entries, kept, c.Grouped(), im.Names.Of)
-			return s.print(list, imageadmin.ListText(s.Now(), list))
+			list := keptimages.List(entries, kept, c.Grouped(), im.Names.Of)
+			return s.print(list, keptimages.ListText(s.Now(), list))
 		})
 }
 
@@ -152,7 +152,7 @@ func imageRm(p program.Process) *cobra.Command {
 			}
 			gone := []images.Kept{}
 			for _, arg := range args {
-				found, err := imageadmin.FindKept(kept, arg, a)
+				found, err := keptimages.FindKept(kept, arg, a)
 				if err != nil {
 					return err
 				}

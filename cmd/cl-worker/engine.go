@@ -17,7 +17,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/runner"
-	"github.com/cl-slurm/cl-slurm/bridge/cacheadmin"
+	"github.com/cl-slurm/cl-slurm/bridge/admin/caches"
 	"github.com/cl-slurm/cl-slurm/bridge/lease"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/cache"
@@ -139,7 +139,7 @@ func holdersOver(own string, ours judge) func(ctx context.Context, home string, 
 			return over, nil // it cannot be judged now
 		}
 		for _, h := range holders {
-			over[h] = err != nil || !strings.HasPrefix(string(h), string(cacheadmin.RowHolder(held.Holder.Bridge, "")))
+			over[h] = err != nil || !strings.HasPrefix(string(h), string(caches.RowHolder(held.Holder.Bridge, "")))
 		}
 		return over, nil
 	}

@@ -13,13 +13,13 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/bridge"
-	"github.com/cl-slurm/cl-slurm/bridge/cacheadmin"
+	"github.com/cl-slurm/cl-slurm/bridge/admin/caches"
+	"github.com/cl-slurm/cl-slurm/bridge/admin/status"
 	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/lease"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/bridge/sharedfiles"
-	"github.com/cl-slurm/cl-slurm/bridge/status"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
@@ -85,7 +85,7 @@ func openCore(ctx context.Context, dir, imageRoot, server string, httpClient *ht
 	start := time.Now()
 	now := func() time.Time { return start.Round(0).Add(time.Since(start)) } // as cl-bridge: steadyClock
 	watched := &sbatch.Observer{Scheduler: slurm, Interval: c.Slurm.ObserveEvery.Duration, Now: now}
-	judge := cacheadmin.Judge{Ledger: &b.book.Reader, Observe: watched.Observe, Now: now, Ready: func() bool { return b.bridge.Observed() }}
+	judge := caches.Judge{Ledger: &b.book.Reader, Observe: watched.Observe, Now: now, Ready: func() bool { return b.bridge.Observed() }}
 	b.content = must(cache.Open(layout.Cache(), cache.Options{Size: c.Cache.Size.Bytes, Over: judge.Over}))
 	stage := b.stager(cl)
 	disk := spool.Disk{Layout: layout, Bridge: b.book.ID}
@@ -117,7 +117,7 @@ func (b *coreBridge) run(ctx context.Context) {
 	var beside sync.WaitGroup
 	ctx, stop := context.WithCancel(ctx)
 	beside.Go(func() { _ = heartbeats.Run(ctx) }) // nobody else takes the lease
-	beside.Go(func() { cacheadmin.KeepTrimmed(ctx, b.bridge.Observed, b.content, b.images, log) })
+	beside.Go(func() { caches.KeepTrimmed(ctx, b.bridge.Observed, b.content, b.images, log) })
 	beside.Go(func() { b.sweeps.Run(ctx, time.Minute, time.Hour, log) })
 	err := b.bridge.Run(ctx)
 	stop()
@@ -150,6 +150,6 @@ func (b *coreBridge) stager(cl *client.Client) *staging.Stager {
 			Contents: cl, Cache: b.content, Identity: cl.Identity, LowWater: c.LowWater.Of, AtOnce: c.Staging.Downloads, Layout: layout,
 			Limits: tarstream.Limits{Bytes: c.Staging.MaxDependency.Bytes, Entries: int64(c.Staging.MaxFiles)},
 		},
-		Holder: func(bundle string) cache.Holder { return cacheadmin.RowHolder(b.book.ID, bundle) },
+		Holder: func(bundle string) cache.Holder { return caches.RowHolder(b.book.ID, bundle) },
 	}
 }

@@ -11,14 +11,14 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge"
-	"github.com/cl-slurm/cl-slurm/bridge/cacheadmin"
+	"github.com/cl-slurm/cl-slurm/bridge/admin/caches"
+	"github.com/cl-slurm/cl-slurm/bridge/admin/doctor"
+	"github.com/cl-slurm/cl-slurm/bridge/admin/status"
 	"github.com/cl-slurm/cl-slurm/bridge/config"
-	"github.com/cl-slurm/cl-slurm/bridge/doctor"
 	"github.com/cl-slurm/cl-slurm/bridge/lease"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/bridge/sharedfiles"
-	"github.com/cl-slurm/cl-slurm/bridge/status"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
@@ -84,7 +84,7 @@ type parts struct {
 	Parts
 	// content is the cache of dependencies. imageContent is that of images, which may be the same one.
 	content, imageContent *cache.Cache
-	neighbours            *cacheadmin.Neighbours // nil for none
+	neighbours            *caches.Neighbours // nil for none
 }
 
 // doorbellEvery is the interval of checks of the doorbell, readEvery the least interval between two
@@ -172,11 +172,11 @@ func (a Assembly) upkeep(made parts, worker string, sweeps *sharedfiles.Sweeper)
 	ready := made.Bridge.Observed
 	tasks := []func(ctx context.Context){
 		func(ctx context.Context) { a.tryHost(ctx, worker) },
-		func(ctx context.Context) { cacheadmin.KeepTrimmed(ctx, ready, made.imageContent, made.Images, a.Log) },
+		func(ctx context.Context) { caches.KeepTrimmed(ctx, ready, made.imageContent, made.Images, a.Log) },
 		func(ctx context.Context) { sweeps.Run(ctx, sweepFirst, sweepEvery, a.Log) },
 	}
 	if made.content != made.imageContent {
-		tasks = append(tasks, func(ctx context.Context) { cacheadmin.KeepTrimmed(ctx, ready, made.content, nil, a.Log) })
+		tasks = append(tasks, func(ctx context.Context) { caches.KeepTrimmed(ctx, ready, made.content, nil, a.Log) })
 	}
 	if made.neighbours != nil {
 		tasks = append(tasks, func(ctx context.Context) { a.removeEnded(ctx, made.neighbours) })
@@ -188,7 +188,7 @@ func (a Assembly) upkeep(made parts, worker string, sweeps *sharedfiles.Sweeper)
 const endedFor = 7 * 24 * time.Hour
 
 // removeEnded removes the files of neighbours that are gone for good, once.
-func (a Assembly) removeEnded(ctx context.Context, n *cacheadmin.Neighbours) {
+func (a Assembly) removeEnded(ctx context.Context, n *caches.Neighbours) {
 	if pause.For(ctx, sweepFirst) != nil {
 		return
 	}
@@ -212,7 +212,7 @@ func (a Assembly) runBridge(ctx context.Context, b *bridge.Bridge) error {
 func (a Assembly) build(book *ledger.Ledger, watched *sbatch.Observer, installed sharedfiles.Programs, host string) (parts, error) {
 	c, layout := a.Config, spool.Layout(a.Shared)
 	made := parts{neighbours: a.neighbours(layout, watched.Now)}
-	judge := cacheadmin.Judge{
+	judge := caches.Judge{
 		Ledger: &book.Reader, Observe: watched.Observe, Now: watched.Now, Neighbours: made.neighbours,
 		Ready: func() bool { return made.Bridge.Observed() },
 	}
@@ -257,11 +257,11 @@ func (a Assembly) build(book *ledger.Ledger, watched *sbatch.Observer, installed
 }
 
 // neighbours judges the pins of the other bridges that use the caches.
-func (a Assembly) neighbours(own spool.Layout, now func() time.Time) *cacheadmin.Neighbours {
+func (a Assembly) neighbours(own spool.Layout, now func() time.Time) *caches.Neighbours {
 	if a.Neighbours == "" {
 		return nil
 	}
-	return &cacheadmin.Neighbours{Dir: a.Neighbours, Own: string(own), Now: now}
+	return &caches.Neighbours{Dir: a.Neighbours, Own: string(own), Now: now}
 }
 
 // prepareSite sets the ledger as configured, checks that the configuration and the shared

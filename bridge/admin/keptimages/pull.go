@@ -1,7 +1,7 @@
-// Package imageadmin is what `cl-bridge image` does: it lists the images in a cache with their names
+// Package keptimages is what `cl-bridge image` does: it lists the images in a cache with their names
 // and holders, and pulls and keeps those that an operator asks for. NewSource says where the images
 // of a configuration come from, for the bridge too.
-package imageadmin
+package keptimages
 
 import (
 	"cmp"

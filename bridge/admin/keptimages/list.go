@@ -1,4 +1,4 @@
-package imageadmin
+package keptimages
 
 import (
 	"cmp"
@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
-	"github.com/cl-slurm/cl-slurm/bridge/cacheadmin"
+	"github.com/cl-slurm/cl-slurm/bridge/admin/caches"
 	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -61,7 +61,7 @@ func List(entries []cache.Entry, kept []images.Kept, grouped bool, names func(di
 			}
 		}
 		for _, h := range e.Pins {
-			switch bundle, row := cacheadmin.BundleOf(h); {
+			switch bundle, row := caches.BundleOf(h); {
 			case row:
 				one.Bundles = append(one.Bundles, bundle)
 			case !strings.HasPrefix(string(h), "image-"):

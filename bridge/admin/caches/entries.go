@@ -1,7 +1,7 @@
-// Package cacheadmin looks after a bridge's cache: it names the holders of pins and says which of
+// Package caches looks after a bridge's cache: it names the holders of pins and says which of
 // them are over, lists, counts and verifies entries for `cl-bridge cache`, and trims the cache
 // while a bridge runs.
-package cacheadmin
+package caches
 
 import (
 	"cmp"

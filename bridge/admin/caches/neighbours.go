@@ -1,4 +1,4 @@
-package cacheadmin
+package caches
 
 import (
 	"context"

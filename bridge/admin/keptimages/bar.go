@@ -1,4 +1,4 @@
-package imageadmin
+package keptimages
 
 import (
 	"fmt"
