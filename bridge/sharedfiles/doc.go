@@ -1,5 +1,5 @@
 // Package sharedfiles looks after the bridge's own files on the shared disk. It installs the
-// programs that jobs run, lists and removes kept results (results = "keep"), and sweeps.
+// programs that jobs run, and sweeps.
 //
 // # Sweep
 //

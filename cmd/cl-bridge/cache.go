@@ -14,6 +14,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/admin/caches"
 	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
+	"github.com/cl-slurm/cl-slurm/bridge/pins"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/assembly"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
@@ -53,7 +54,7 @@ func openCache(ctx context.Context, p program.Process, conf config.Config) (*cac
 		return nil, nil, err
 	default:
 		closing = book.Close
-		j := caches.Judge{Ledger: book, Now: p.Now}
+		j := pins.Judge{Ledger: book, Now: p.Now}
 		if slurm, err := findSlurm(ctx, p, conf, slog.New(slog.DiscardHandler)); err == nil {
 			j.Observe = slurm.Observe
 		}
@@ -99,9 +100,9 @@ func cachePin(p program.Process) *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("find this user's name: %w", err)
 			}
-			holder := caches.PersonHolder(me.Username)
+			holder := pins.PersonHolder(me.Username)
 			if job != "" {
-				holder = caches.JobHolder(me.Username, job)
+				holder = pins.JobHolder(me.Username, job)
 			}
 			entries, err := c.Entries(ctx)
 			if err != nil {
@@ -137,12 +138,12 @@ func cachePin(p program.Process) *cobra.Command {
 }
 
 func listPins(s *site, c *cache.Cache) error {
-	pins, err := c.Pins()
+	all, err := c.Pins()
 	if err != nil {
 		return err
 	}
-	slices.SortFunc(pins, func(a, b cache.Pin) int { return cmp.Or(cmp.Compare(a.Holder, b.Holder), cmp.Compare(a.Hash, b.Hash)) })
-	return s.print(pins, caches.PinsText(s.Now(), pins))
+	slices.SortFunc(all, func(a, b cache.Pin) int { return cmp.Or(cmp.Compare(a.Holder, b.Holder), cmp.Compare(a.Hash, b.Hash)) })
+	return s.print(all, caches.PinsText(s.Now(), all))
 }
 
 func cacheTrim(p program.Process) *cobra.Command {

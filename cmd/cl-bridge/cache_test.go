@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/cl-slurm/cl-slurm/bridge/admin/caches"
+	"github.com/cl-slurm/cl-slurm/bridge/pins"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/assembly"
@@ -72,9 +72,9 @@ func TestPinsGoWhenTheirHolderIsOverAndForNoOtherReason(t *testing.T) {
 	r.submits(t, 2, 1, 1, sbatch.StatePending)
 	forget(t, r, row(6, plan.Done))
 	c := stocked(t, r, map[string]cache.Holder{
-		"staging": caches.RowHolder(r.id, bundleNo(1)), "running": caches.RowHolder(r.id, bundleNo(2)), "collecting": caches.RowHolder(r.id, bundleNo(3)),
-		"finalizing": caches.RowHolder(r.id, bundleNo(4)), "done": caches.RowHolder(r.id, bundleNo(5)), "forgotten": caches.RowHolder(r.id, bundleNo(6)),
-		"unknown": caches.RowHolder(r.id, bundleNo(7)), "others": caches.RowHolder("abcdef", bundleNo(4)), "person": caches.PersonHolder("ann"),
+		"staging": pins.RowHolder(r.id, bundleNo(1)), "running": pins.RowHolder(r.id, bundleNo(2)), "collecting": pins.RowHolder(r.id, bundleNo(3)),
+		"finalizing": pins.RowHolder(r.id, bundleNo(4)), "done": pins.RowHolder(r.id, bundleNo(5)), "forgotten": pins.RowHolder(r.id, bundleNo(6)),
+		"unknown": pins.RowHolder(r.id, bundleNo(7)), "others": pins.RowHolder("abcdef", bundleNo(4)), "person": pins.PersonHolder("ann"),
 	})
 	out, err := command(t, "cache", "trim", "--config", r.config, "--json")
 	if err != nil {
@@ -204,7 +204,7 @@ func TestCacheIsListedCountedPinnedAndVerified(t *testing.T) {
 	if out, err := command(t, "cache", "verify", "--config", r.config); err != nil || !strings.Contains(out, "2 entries") {
 		t.Errorf("verify: %v: %s", err, out)
 	}
-	if err := c.Pin(t.Context(), entries[0].Key, false, caches.PersonHolder("ann")); err != nil {
+	if err := c.Pin(t.Context(), entries[0].Key, false, pins.PersonHolder("ann")); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(entries[0].Path, []byte("bad"), 0o600); err != nil {

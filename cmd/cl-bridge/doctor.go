@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cl-slurm/cl-slurm/bridge/admin/doctor"
-	"github.com/cl-slurm/cl-slurm/bridge/admin/keptimages"
+	"github.com/cl-slurm/cl-slurm/cmd/internal/assembly"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/internal/termtext"
 )
@@ -56,7 +56,7 @@ func (x examination) printChecks(ctx context.Context, s *site) error {
 		}
 	}
 	e := doctor.Examination{
-		Config: s.Config, Slurm: slurmClient(s.Process, s.Config), Images: keptimages.NewSource(s.Config, s.Getenv, nil), Now: s.Now,
+		Config: s.Config, Slurm: slurmClient(s.Process, s.Config), Images: assembly.NewSource(s.Config, s.Getenv, nil), Now: s.Now,
 		Only: x.queues, Jobs: x.jobs, Wait: x.wait,
 		Found: func(c doctor.Check) {
 			if !s.json {

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cl-slurm/cl-slurm/bridge/admin/status"
+	"github.com/cl-slurm/cl-slurm/bridge/heartbeat"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
@@ -44,32 +45,32 @@ func explainCommand(p program.Process) *cobra.Command {
 
 func (s *site) explain(ctx context.Context, prefix string) error {
 	e, err := s.explanation(ctx, prefix)
-	var ambiguous *status.AmbiguousError
+	var ambiguous *heartbeat.AmbiguousError
 	if errors.As(err, &ambiguous) {
 		return program.Usage(err)
 	}
 	if err != nil {
 		return err
 	}
-	return s.print(e, e.Text(s.Now()))
+	return s.print(e, status.ExplanationText(e, s.Now()))
 }
 
 // explanation explains a bundle from the ledger, or asks the bridge if the ledger is on another
 // host.
-func (s *site) explanation(ctx context.Context, prefix string) (status.Explanation, error) {
+func (s *site) explanation(ctx context.Context, prefix string) (heartbeat.Explanation, error) {
 	r, name, err := s.openLedger(ctx)
 	if state, ok := s.elsewhere(ctx, err); ok {
-		return status.Ask(ctx, spool.Layout(s.Shared), state, prefix)
+		return heartbeat.Ask(ctx, spool.Layout(s.Shared), state, prefix)
 	}
 	if err != nil {
-		return status.Explanation{}, s.absent(ctx, err, fmt.Sprintf("no bridge has made a ledger at %s yet", name))
+		return heartbeat.Explanation{}, s.absent(ctx, err, fmt.Sprintf("no bridge has made a ledger at %s yet", name))
 	}
-	defer r.Close()
-	bundle, err := status.FindBundle(ctx, r, name, prefix)
+	defer r.Close() //nolint:errcheck // it was only read
+	bundle, err := heartbeat.FindBundle(ctx, r, name, prefix)
 	if err != nil {
-		return status.Explanation{}, err
+		return heartbeat.Explanation{}, err
 	}
-	return status.Explain(ctx, r, name, bundle)
+	return heartbeat.Explain(ctx, r, name, bundle)
 }
 
 // openLedger opens the ledger, which a bridge may be using, and returns its name, too. With

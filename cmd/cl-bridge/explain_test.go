@@ -14,7 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/cl-slurm/cl-slurm/bridge/admin/status"
+	"github.com/cl-slurm/cl-slurm/bridge/heartbeat"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/assembly"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
@@ -146,7 +146,7 @@ func TestExplainPrintsJSON(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got status.Explanation
+	var got heartbeat.Explanation
 	if err := json.Unmarshal([]byte(out), &got); err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +154,7 @@ func TestExplainPrintsJSON(t *testing.T) {
 		t.Errorf("history %+v", got.History)
 	}
 	got.History = nil
-	want := status.Explanation{
+	want := heartbeat.Explanation{
 		Bundle: inSlurm, Queue: "gpu", Phase: plan.Queued, Since: noon.Add(-116 * time.Minute), Reason: "Slurm accepted the job",
 		WaitsFor: "Slurm to start job 4711", Attempt: 1, Job: 4711, JobState: sbatch.StatePending, JobReason: "Priority",
 	}

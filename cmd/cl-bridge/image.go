@@ -49,7 +49,7 @@ func imagePull(p program.Process) *cobra.Command {
 			if err != nil {
 				return program.Usage(err)
 			}
-			from := keptimages.NewSource(s.Config, p.Getenv, assembly.DownloadPace(s.Config))
+			from := assembly.NewSource(s.Config, p.Getenv, assembly.DownloadPace(s.Config))
 			from.OpenFile = source.FilesBelow("/") // whatever the operator may read
 			im := assembly.NewImages(s.Config, c, from)
 			if im.Convert, err = imageJobsAlone(ctx, p, s.Config); err != nil {

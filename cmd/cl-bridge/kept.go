@@ -11,9 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/cl-slurm/cl-slurm/bridge/admin/keptresults"
 	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
-	"github.com/cl-slurm/cl-slurm/bridge/sharedfiles"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/spool"
@@ -45,12 +45,12 @@ func keptLs(p program.Process) *cobra.Command {
 				return err
 			}
 			layout := spool.Layout(s.Shared)
-			found, err := sharedfiles.ListKept(cmd.Context(), layout, func(spool.Kept) bool { return true })
+			found, err := keptresults.List(cmd.Context(), layout, func(spool.Kept) bool { return true })
 			if err != nil {
 				return err
 			}
 			err = askServer(cmd.Context(), s.Config, found)
-			return errors.Join(err, s.print(found, sharedfiles.KeptText(found, layout.KeptDirs())))
+			return errors.Join(err, s.print(found, keptresults.Text(found, layout.KeptDirs())))
 		},
 	}
 	configFlag(cmd, &s.flags.config)
@@ -58,12 +58,12 @@ func keptLs(p program.Process) *cobra.Command {
 	return cmd
 }
 
-func askServer(ctx context.Context, c config.Config, found []sharedfiles.KeptResults) error {
+func askServer(ctx context.Context, c config.Config, found []keptresults.Results) error {
 	cl, err := client.New(c.Server, client.Options{ClientID: client.WorkerClient, Credentials: c.Credentials})
 	if err != nil {
 		return program.Usage(err)
 	}
-	return sharedfiles.AskServer(ctx, cl, found)
+	return keptresults.AskServer(ctx, cl, found)
 }
 
 func keptRm(p program.Process) *cobra.Command {
@@ -89,11 +89,11 @@ func keptRm(p program.Process) *cobra.Command {
 			return err
 		}
 		rows := func() ([]plan.Row, error) { return s.readRows(ctx) }
-		left, err := sharedfiles.RemoveKept(spool.Layout(s.Shared), found, rows, dryRun)
+		left, err := keptresults.Remove(spool.Layout(s.Shared), found, rows, dryRun)
 		if err != nil {
 			return err
 		}
-		if err := s.print(found, sharedfiles.RemovedText(found)); err != nil {
+		if err := s.print(found, keptresults.RemovedText(found)); err != nil {
 			return err
 		}
 		if left > 0 {
@@ -107,15 +107,15 @@ func keptRm(p program.Process) *cobra.Command {
 }
 
 // findDeleted returns the results of all bundles that the server no longer has.
-func findDeleted(ctx context.Context, c config.Config, _ []string) ([]sharedfiles.KeptResults, error) {
-	found, err := sharedfiles.ListKept(ctx, spool.Layout(c.Shared), func(spool.Kept) bool { return true })
+func findDeleted(ctx context.Context, c config.Config, _ []string) ([]keptresults.Results, error) {
+	found, err := keptresults.List(ctx, spool.Layout(c.Shared), func(spool.Kept) bool { return true })
 	if err == nil {
 		err = askServer(ctx, c, found)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(found, func(r sharedfiles.KeptResults) bool { return !r.Deleted }), nil
+	return slices.DeleteFunc(found, func(r keptresults.Results) bool { return !r.Deleted }), nil
 }
 
 // keptOf is the form of a bundle's name in kept rm: its UUID, with the digest of its identity or
@@ -123,17 +123,17 @@ func findDeleted(ctx context.Context, c config.Config, _ []string) ([]sharedfile
 var keptOf = regexp.MustCompile(`^0x[0-9a-f]{32}(-[0-9a-f]{16})?$`)
 
 // findKept returns the results of these bundles. It fails for a UUID that several bundles have had.
-func findKept(ctx context.Context, c config.Config, bundles []string) ([]sharedfiles.KeptResults, error) {
+func findKept(ctx context.Context, c config.Config, bundles []string) ([]keptresults.Results, error) {
 	layout := spool.Layout(c.Shared)
-	all, err := sharedfiles.ListKept(ctx, layout, func(k spool.Kept) bool {
+	all, err := keptresults.List(ctx, layout, func(k spool.Kept) bool {
 		return slices.Contains(bundles, k.Bundle) || slices.Contains(bundles, k.Identity)
 	})
 	if err != nil {
 		return nil, err
 	}
-	var found []sharedfiles.KeptResults
+	var found []keptresults.Results
 	for _, b := range slices.Compact(slices.Sorted(slices.Values(bundles))) {
-		of := map[string][]sharedfiles.KeptResults{} // by identity
+		of := map[string][]keptresults.Results{} // by identity
 		for _, r := range all {
 			if r.Bundle == b || r.Identity == b {
 				of[r.Identity] = append(of[r.Identity], r)

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cl-slurm/cl-slurm/bridge"
+	"github.com/cl-slurm/cl-slurm/bridge/admin/doctor"
 	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/trace"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/assembly"
@@ -44,7 +45,7 @@ func serve(ctx context.Context, p program.Process, c config.Config, t tracing, l
 		SubmitBound: slurm.SubmitBound(),
 		Settings:    slurm.Settings,
 		Run:         func(ctx context.Context, b *bridge.Bridge) error { return t.runBridge(ctx, b, log) },
-		TryHost:     true,
+		TryHost:     doctor.LogHost(log),
 	}.Serve(ctx)
 }
 

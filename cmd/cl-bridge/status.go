@@ -30,6 +30,6 @@ func statusCommand(p program.Process) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return s.print(found, found.Text(s.Now()))
+			return s.print(found, status.Text(found, s.Now()))
 		})
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/cl-slurm/cl-slurm/bridge/admin/status"
+	"github.com/cl-slurm/cl-slurm/bridge/heartbeat"
 	"github.com/cl-slurm/cl-slurm/bridge/lease"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/assembly"
@@ -50,15 +50,15 @@ func TestStatusSaysHowTheBridgeStands(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u := status.Heartbeat{Host: "login1", Process: 12, Started: noon.Add(-5 * time.Hour), At: noon.Add(-time.Second)}
+	u := heartbeat.Heartbeat{Host: "login1", Process: 12, Started: noon.Add(-5 * time.Hour), At: noon.Add(-time.Second)}
 	u.Slurm = "observe: slurm_load_jobs error: Unable to contact slurm controller"
 	u.SlurmSince, u.SlurmNext = noon.Add(-time.Minute), noon.Add(time.Minute)
 	u.Server = map[string]string{"cpu": "POST /workers: connection refused"}
 	u.Unheard, u.Late = []string{"gpu", "old"}, []string{"new"}
-	if err := held.Renew(t.Context(), status.Status{Last: &u}); err != nil {
+	if err := held.Renew(t.Context(), heartbeat.Status{Last: &u}); err != nil {
 		t.Fatal(err)
 	}
-	var s status.Status
+	var s heartbeat.Status
 	if err := json.Unmarshal([]byte(say("--json")), &s); err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ The oldest bundle that waits is ` + bundleNo(5) + `, of queue cpu, claimed 3h0m 
 
 	release()
 	u.Failure, u.Ended = "the ledger is older than Slurm's jobs", noon
-	if err := held.End(status.Status{Last: &u}); err != nil {
+	if err := held.End(heartbeat.Status{Last: &u}); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
@@ -166,7 +166,7 @@ func TestStatusGroupsWhatHoldsManyBundlesUpByCause(t *testing.T) {
 	if strings.Contains(out, "other reasons") {
 		t.Errorf("one cause has several lines:\n%s", out)
 	}
-	var s status.Status
+	var s heartbeat.Status
 	if out, err = command(t, "status", "--json", "--config", r.config); err == nil {
 		err = json.Unmarshal([]byte(out), &s)
 	}
@@ -207,26 +207,26 @@ func TestStatusOfABridgeThatHasJustStartedSaysNothingUntrue(t *testing.T) {
 	take := func() *lease.Lease { t.Helper(); return takes(r.id) }
 	takes("ffffff")
 	wants("it waits for the lease of another", append(starting, "! The shared directory is held by bridge ffffff (process 0 on login0"))
-	renew := func(held *lease.Lease, h status.Heartbeat) {
+	renew := func(held *lease.Lease, h heartbeat.Heartbeat) {
 		t.Helper()
-		if err := held.Renew(t.Context(), status.Status{Last: &h}); err != nil {
+		if err := held.Renew(t.Context(), heartbeat.Status{Last: &h}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	before := status.Heartbeat{Host: "login1", At: noon.Add(-time.Hour)}
+	before := heartbeat.Heartbeat{Host: "login1", At: noon.Add(-time.Hour)}
 	before.Slurm = "slurmctld is away"
 	held := take()
 	renew(held, before)
 	wants("the bridge before it crashed", []string{"its last heartbeat was 1h0m ago", "! The bridge's last heartbeat is old"}, "slurmctld is away")
 	before.Ended, before.Failure = before.At, "its disk was full"
-	if err := held.End(status.Status{Last: &before}); err != nil {
+	if err := held.End(heartbeat.Status{Last: &before}); err != nil {
 		t.Fatal(err)
 	}
 	wants("the bridge before it ended", starting, "slurmctld is away", "its disk was full", "login1")
 
 	held = take()
 	wants("it has the lease", starting, "login1")
-	now := status.Heartbeat{Host: "login2", Started: noon, At: noon}
+	now := heartbeat.Heartbeat{Host: "login2", Started: noon, At: noon}
 	now.Unheard = []string{"cpu"}
 	renew(held, now)
 	wants("nothing has answered", []string{"runs on login2", "! Slurm has not been seen as a whole since the bridge started", "! The server has not answered a check-in of queue cpu since"})

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cl-slurm/cl-slurm/bridge/admin/status"
+	"github.com/cl-slurm/cl-slurm/bridge/heartbeat"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/assembly"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
@@ -161,9 +161,9 @@ func TestStatusAndExplainWorkOnAnotherLoginNode(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	var got status.Status
+	var got heartbeat.Status
 	testenv.Await(t, "the bridge has started", func() bool {
-		got = status.Status{}
+		got = heartbeat.Status{}
 		out, err := s.onAnotherHost(t, "status", "--json", "--config", s.config)
 		if err := errors.Join(err, json.Unmarshal([]byte(out), &got)); err != nil {
 			t.Fatal(err)
@@ -210,9 +210,9 @@ func TestRunningBridgeFollowsSlurmsSettings(t *testing.T) {
 	t.Parallel()
 	s := newTwinSite(t)
 	s.start(t)
-	var got status.Status
+	var got heartbeat.Status
 	testenv.Await(t, "the bridge has read Slurm's settings", func() bool {
-		got = status.Status{}
+		got = heartbeat.Status{}
 		out, err := exec.Command("cl-bridge", "status", "--json", "--config", s.config).Output()
 		if err := errors.Join(err, json.Unmarshal(out, &got)); err != nil {
 			t.Fatal(err)

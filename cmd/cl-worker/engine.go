@@ -17,9 +17,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/runner"
-	"github.com/cl-slurm/cl-slurm/bridge/admin/caches"
 	"github.com/cl-slurm/cl-slurm/bridge/lease"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
+	"github.com/cl-slurm/cl-slurm/bridge/pins"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/assembly"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
@@ -139,7 +139,7 @@ func holdersOver(own string, ours judge) func(ctx context.Context, home string, 
 			return over, nil // it cannot be judged now
 		}
 		for _, h := range holders {
-			over[h] = err != nil || !strings.HasPrefix(string(h), string(caches.RowHolder(held.Holder.Bridge, "")))
+			over[h] = err != nil || !strings.HasPrefix(string(h), string(pins.RowHolder(held.Holder.Bridge, "")))
 		}
 		return over, nil
 	}

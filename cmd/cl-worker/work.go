@@ -19,6 +19,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/container/runner"
 	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
 	"github.com/cl-slurm/cl-slurm/bridge"
+	"github.com/cl-slurm/cl-slurm/bridge/admin/doctor"
 	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/lease"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
@@ -349,7 +350,7 @@ func (w *standalone) serve(ctx context.Context) error {
 	}
 	if w.slurm != nil {
 		a.Scheduler = func(context.Context) (sbatch.Scheduler, error) { return w.slurm, nil }
-		a.SubmitBound, a.Settings, a.TryHost = w.slurm.SubmitBound(), w.slurm.Settings, true
+		a.SubmitBound, a.Settings, a.TryHost = w.slurm.SubmitBound(), w.slurm.Settings, doctor.LogHost(w.log)
 		return a.Serve(ctx)
 	}
 	return w.serveHere(ctx, a)

@@ -13,11 +13,11 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/bridge"
-	"github.com/cl-slurm/cl-slurm/bridge/admin/caches"
-	"github.com/cl-slurm/cl-slurm/bridge/admin/status"
 	"github.com/cl-slurm/cl-slurm/bridge/config"
+	"github.com/cl-slurm/cl-slurm/bridge/heartbeat"
 	"github.com/cl-slurm/cl-slurm/bridge/lease"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
+	"github.com/cl-slurm/cl-slurm/bridge/pins"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/bridge/sharedfiles"
 	"github.com/cl-slurm/cl-slurm/cache"
@@ -85,7 +85,7 @@ func openCore(ctx context.Context, dir, imageRoot, server string, httpClient *ht
 	start := time.Now()
 	now := func() time.Time { return start.Round(0).Add(time.Since(start)) } // as cl-bridge: steadyClock
 	watched := &sbatch.Observer{Scheduler: slurm, Interval: c.Slurm.ObserveEvery.Duration, Now: now}
-	judge := caches.Judge{Ledger: &b.book.Reader, Observe: watched.Observe, Now: now, Ready: func() bool { return b.bridge.Observed() }}
+	judge := pins.Judge{Ledger: &b.book.Reader, Observe: watched.Observe, Now: now, Ready: func() bool { return b.bridge.Observed() }}
 	b.content = must(cache.Open(layout.Cache(), cache.Options{Size: c.Cache.Size.Bytes, Over: judge.Over}))
 	stage := b.stager(cl)
 	disk := spool.Disk{Layout: layout, Bridge: b.book.ID}
@@ -113,11 +113,11 @@ func (b *coreBridge) run(ctx context.Context) {
 	log := b.bridge.Log
 	me := lease.Holder{Bridge: b.book.ID, Ledger: ledger.Name(b.config.Ledger), Host: coreHost, Process: os.Getpid(), Started: b.bridge.Now()}
 	held := must(lease.Acquire(ctx, b.layout().BridgeDir(), me, func(lease.Holder) bool { return false }, func(lease.Holder) {}))
-	heartbeats := status.Recorder{Bridge: b.bridge, Config: b.config, Ledger: b.book, Lease: held, Holder: me, Log: log}
+	heartbeats := heartbeat.Recorder{Bridge: b.bridge, Config: b.config, Ledger: b.book, Lease: held, Holder: me, Log: log}
 	var beside sync.WaitGroup
 	ctx, stop := context.WithCancel(ctx)
 	beside.Go(func() { _ = heartbeats.Run(ctx) }) // nobody else takes the lease
-	beside.Go(func() { caches.KeepTrimmed(ctx, b.bridge.Observed, b.content, b.images, log) })
+	beside.Go(func() { pins.KeepTrimmed(ctx, b.bridge.Observed, b.content, b.images, log) })
 	beside.Go(func() { b.sweeps.Run(ctx, time.Minute, time.Hour, log) })
 	err := b.bridge.Run(ctx)
 	stop()
@@ -150,6 +150,6 @@ func (b *coreBridge) stager(cl *client.Client) *staging.Stager {
 			Contents: cl, Cache: b.content, Identity: cl.Identity, LowWater: c.LowWater.Of, AtOnce: c.Staging.Downloads, Layout: layout,
 			Limits: tarstream.Limits{Bytes: c.Staging.MaxDependency.Bytes, Entries: int64(c.Staging.MaxFiles)},
 		},
-		Holder: func(bundle string) cache.Holder { return caches.RowHolder(b.book.ID, bundle) },
+		Holder: func(bundle string) cache.Holder { return pins.RowHolder(b.book.ID, bundle) },
 	}
 }

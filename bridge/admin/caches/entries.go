@@ -1,6 +1,4 @@
-// Package caches looks after a bridge's cache: it names the holders of pins and says which of
-// them are over, lists, counts and verifies entries for `cl-bridge cache`, and trims the cache
-// while a bridge runs.
+// Package caches lists, counts and verifies the entries of a bridge's cache, for `cl-bridge cache`.
 package caches
 
 import (

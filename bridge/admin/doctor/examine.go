@@ -200,7 +200,7 @@ func (e *Examination) sendJobs(ctx context.Context, gpus map[string]int64) {
 		return
 	}
 	names := slices.Sorted(maps.Keys(gpus))
-	e.add(Host(ctx, installed.Worker(), HostWithin))
+	e.add(Host(ctx, installed.Worker(), hostWithin))
 	e.Sending(names)
 	jobs := Jobs{Slurm: e.Slurm, Shared: c.Shared, Settle: c.DiskSettle.Duration, BeginWithin: e.Wait, Now: e.Now}
 	queues, found := installed.Queues(c), make([][]Check, len(names))

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -12,8 +13,17 @@ import (
 	"github.com/cl-slurm/cl-slurm/worker/probe"
 )
 
-// HostWithin is a bound for the trial of this host, which takes a third of a second.
-const HostWithin = 30 * time.Second
+// hostWithin is a bound for the trial of this host, which takes a third of a second.
+const hostWithin = 30 * time.Second
+
+// LogHost runs [Host], and logs a result that is not OK.
+func LogHost(logger *slog.Logger) func(ctx context.Context, worker string) {
+	return func(ctx context.Context, worker string) {
+		if c := Host(ctx, worker, hostWithin); c.Verdict != OK && ctx.Err() == nil {
+			logger.WarnContext(ctx, "probing this host failed", slog.String("found", c.Found), slog.String("do", c.Do))
+		}
+	}
+}
 
 // Host runs the cl-worker of jobs on this host, and has it try what it takes to run a
 // container, within this time. That is a hint only, and never a failure: nodes may allow more than a

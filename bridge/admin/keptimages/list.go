@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
-	"github.com/cl-slurm/cl-slurm/bridge/admin/caches"
 	"github.com/cl-slurm/cl-slurm/bridge/config"
+	"github.com/cl-slurm/cl-slurm/bridge/pins"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/termtext"
@@ -61,7 +61,7 @@ func List(entries []cache.Entry, kept []images.Kept, grouped bool, names func(di
 			}
 		}
 		for _, h := range e.Pins {
-			switch bundle, row := caches.BundleOf(h); {
+			switch bundle, row := pins.BundleOf(h); {
 			case row:
 				one.Bundles = append(one.Bundles, bundle)
 			case !strings.HasPrefix(string(h), "image-"):

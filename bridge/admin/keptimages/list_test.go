@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cl-slurm/cl-slurm/bridge/admin/caches"
+	"github.com/cl-slurm/cl-slurm/bridge/pins"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/staging/images"
 )
@@ -16,7 +16,7 @@ func TestListTellsWhoNeedsAnImage(t *testing.T) {
 	sif := cache.Key{Kind: "sif", ID: "sha256:" + strings.Repeat("ab", 32) + " amd64 squashfs zstd-1"}
 	entries := []cache.Entry{
 		{Key: cache.Key{Kind: "bundle", ID: "0x1/"}},
-		{Key: sif, Path: "/c/x", Size: 7, Pins: []cache.Holder{"image-00", caches.RowHolder("b1b2b3", "0x"+strings.Repeat("1", 32)), caches.RowHolder("c1c2c3", "0x"+strings.Repeat("2", 32)), caches.PersonHolder("ann")}},
+		{Key: sif, Path: "/c/x", Size: 7, Pins: []cache.Holder{"image-00", pins.RowHolder("b1b2b3", "0x"+strings.Repeat("1", 32)), pins.RowHolder("c1c2c3", "0x"+strings.Repeat("2", 32)), pins.PersonHolder("ann")}},
 	}
 	kept := []images.Kept{
 		{Name: "docker.io/library/python:3", Key: sif, Architecture: "amd64", Digest: "sha256:" + strings.Repeat("ab", 32)},

@@ -1,6 +1,5 @@
-// Package keptimages is what `cl-bridge image` does: it lists the images in a cache with their names
-// and holders, and pulls and keeps those that an operator asks for. NewSource says where the images
-// of a configuration come from, for the bridge too.
+// Package keptimages lists the images in a cache with their names and holders, and pulls and keeps those
+// that an operator asks for, for `cl-bridge image`.
 package keptimages
 
 import (

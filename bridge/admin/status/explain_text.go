@@ -6,55 +6,18 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/bridge/heartbeat"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/termtext"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// waitsFor says what has to happen for a row to go on.
-func waitsFor(r plan.Row) string {
-	job := "its job"
-	if r.Job.ID != 0 {
-		job = "job " + r.Job.ID.String()
-	}
-	switch r.Phase {
-	case plan.Claiming:
-		return "the server's answer to the claim"
-	case plan.Staging:
-		if r.DiskLow != "" {
-			return "the shared disk: " + r.DiskLow
-		}
-		if r.Staged == nil {
-			return "its image and its dependencies, which are being brought in"
-		}
-		if r.Held != "" {
-			return "Slurm, or its nodes: " + r.Held
-		}
-		return "room in Slurm: the queue's max_in_flight, and the rate at which jobs are submitted"
-	case plan.Submitting:
-		return "sbatch's answer, or Slurm to show whether there is a job of the name " + string(r.SubmissionName)
-	case plan.Queued:
-		return "Slurm to start " + job
-	case plan.Running:
-		return "the command to end"
-	case plan.Stopping:
-		return job + " to go away"
-	case plan.Collecting:
-		return "its results to reach the server"
-	case plan.Finalizing:
-		return "the server to acknowledge the result"
-	case plan.Done:
-		return "nothing; its files are kept for a while"
-	}
-	return "nothing that this version of cl-bridge knows"
-}
-
-// Text returns the explanation for people.
-func (e Explanation) Text(now time.Time) string {
+// ExplanationText returns an explanation for people.
+func ExplanationText(e heartbeat.Explanation, now time.Time) string {
 	head := e.Bundle + " is done and forgotten; this was its history:\n\n"
 	if !e.Forgotten {
-		head = fmt.Sprintf("%s is %s\n\n%s\n", e.Bundle, e.Phase, termtext.Table(e.facts(now)))
+		head = fmt.Sprintf("%s is %s\n\n%s\n", e.Bundle, e.Phase, termtext.Table(facts(e, now)))
 	}
 	rows := [][]string{{"TIME", "ATTEMPT", "JOB", "PHASE", "REASON"}}
 	last := int64(0)
@@ -69,9 +32,9 @@ func (e Explanation) Text(now time.Time) string {
 }
 
 // facts returns the lines about a bundle that has a row.
-func (e Explanation) facts(now time.Time) [][]string {
-	var facts [][]string
-	add := func(name, fact string) { facts = append(facts, []string{"  " + name, termtext.Line(fact)}) }
+func facts(e heartbeat.Explanation, now time.Time) [][]string {
+	var rows [][]string
+	add := func(name, fact string) { rows = append(rows, []string{"  " + name, termtext.Line(fact)}) }
 	add("queue", e.Queue)
 	add("since", termtext.Clock(e.Since)+", "+codalab.FormatDuration(now.Sub(e.Since))+" ago")
 	add("reason", e.Reason)
@@ -79,7 +42,7 @@ func (e Explanation) facts(now time.Time) [][]string {
 		add("failed", fmt.Sprintf("%d tries; the last: %s", e.Tries, e.Trouble))
 	}
 	if e.Attempt > 0 {
-		add("attempt", strconv.Itoa(e.Attempt)+e.job())
+		add("attempt", strconv.Itoa(e.Attempt)+job(e))
 	}
 	if e.Avoids != "" {
 		add("avoids", e.Avoids+", where commands did not start")
@@ -106,11 +69,11 @@ func (e Explanation) facts(now time.Time) [][]string {
 	default:
 		add("next look", termtext.Clock(e.Due)+", which is past: does cl-bridge run?")
 	}
-	return facts
+	return rows
 }
 
 // job describes the job of the current attempt, for behind its number.
-func (e Explanation) job() string {
+func job(e heartbeat.Explanation) string {
 	if e.Job == 0 {
 		return ", without a job so far"
 	}

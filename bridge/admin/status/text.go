@@ -5,14 +5,15 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/bridge/heartbeat"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/termtext"
 )
 
-// Text returns the status for people.
-func (s Status) Text(now time.Time) string {
-	said := fmt.Sprintf("Bridge %s %s.\nThe ledger is %s.\n%s\n", s.Bridge, s.state(now), s.Ledger, s.Disk.text())
+// Text returns a status for people.
+func Text(s heartbeat.Status, now time.Time) string {
+	said := fmt.Sprintf("Bridge %s %s.\nThe ledger is %s.\n%s\n", s.Bridge, state(s, now), s.Ledger, disk(s.Disk))
 	if s.Running && s.Last != nil && s.Last.Settings != nil {
 		said += "Slurm: " + termtext.Line(s.Last.Settings.String()) + ".\n"
 	}
@@ -27,10 +28,10 @@ func (s Status) Text(now time.Time) string {
 		said += "Nothing holds it up.\n"
 	}
 	if !s.Starting || s.WrittenAt.IsZero() { // a bridge that has read no rows knows of no bundles
-		said += "\n" + s.table()
+		said += "\n" + table(s)
 	}
-	if waits := s.waits(); waits != "" {
-		said += "\n" + waits
+	if waiting := waits(s); waiting != "" {
+		said += "\n" + waiting
 	}
 	if o := s.Oldest; o != nil {
 		said += fmt.Sprintf("\nThe oldest bundle that waits is %s, of queue %s, claimed %s ago; it is %s, since %s ago:\n  %s\n",
@@ -40,7 +41,7 @@ func (s Status) Text(now time.Time) string {
 }
 
 // state says whether the bridge runs, where, and since when.
-func (s Status) state(now time.Time) string {
+func state(s heartbeat.Status, now time.Time) string {
 	switch {
 	case !s.Running:
 		return "does not run"
@@ -57,7 +58,7 @@ func (s Status) state(now time.Time) string {
 }
 
 // waits has a line for each cause for which bundles wait although nothing failed.
-func (s Status) waits() string {
+func waits(s heartbeat.Status) string {
 	rows := [][]string{{"BUNDLES", "PHASE", "WAIT FOR"}}
 	for _, w := range s.Waits {
 		if !w.TriedAgain {
@@ -70,7 +71,7 @@ func (s Status) waits() string {
 	return termtext.Table(rows)
 }
 
-func (d Disk) text() string {
+func disk(d heartbeat.Disk) string {
 	if d.Trouble != "" {
 		return "The shared directory is " + d.Shared + "."
 	}
@@ -78,7 +79,7 @@ func (d Disk) text() string {
 }
 
 // table has a line for each queue, and a column for each phase that a bundle is in.
-func (s Status) table() string {
+func table(s heartbeat.Status) string {
 	head := []string{"QUEUE"}
 	var phases []plan.Phase
 	for _, p := range plan.Phases() {

@@ -7,9 +7,8 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
-	"github.com/cl-slurm/cl-slurm/bridge/admin/caches"
-	"github.com/cl-slurm/cl-slurm/bridge/admin/keptimages"
 	"github.com/cl-slurm/cl-slurm/bridge/config"
+	"github.com/cl-slurm/cl-slurm/bridge/pins"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/bridge/sharedfiles"
 	"github.com/cl-slurm/cl-slurm/cache"
@@ -84,7 +83,7 @@ func stager(p program.Process, c config.Config, cl *client.Client, content *cach
 		public = cl.Public
 	}
 	links := dataInPlace(c, cl, spool.Layout(c.Shared), now)
-	files, from := imageFiles(c, links), keptimages.NewSource(c, p.Getenv, pace)
+	files, from := imageFiles(c, links), NewSource(c, p.Getenv, pace)
 	if files != nil {
 		from.OpenFile = files.Open
 	}
@@ -105,7 +104,7 @@ func stager(p program.Process, c config.Config, cl *client.Client, content *cach
 			Store:    serverStore(c),
 			Layout:   spool.Layout(c.Shared),
 		},
-		Holder: func(bundle string) cache.Holder { return caches.RowHolder(bridge, bundle) },
+		Holder: func(bundle string) cache.Holder { return pins.RowHolder(bridge, bundle) },
 	}, im
 }
 
@@ -119,7 +118,7 @@ func NewImages(c config.Config, content *cache.Cache, from source.Source) *image
 	layout, converter := spool.Layout(c.Shared), c.Image.Converter()
 	converter.Source, converter.Reserve = from, c.LowWater.Of
 	return &images.Images{
-		Cache: content, Converter: converter, Login: keptimages.OwnerLogins(c, from),
+		Cache: content, Converter: converter, Login: OwnerLogins(c, from),
 		Kept:     images.Records(layout.KeptImages()),
 		Names:    images.Names{Dir: layout.ImageNames()},
 		Remember: c.Image.Remember.Duration,

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge"
-	"github.com/cl-slurm/cl-slurm/bridge/admin/status"
 	"github.com/cl-slurm/cl-slurm/bridge/config"
+	"github.com/cl-slurm/cl-slurm/bridge/heartbeat"
 	"github.com/cl-slurm/cl-slurm/bridge/lease"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
@@ -29,7 +29,7 @@ func TestBridgeWhoseSharedDirectoryWasTakenEnds(t *testing.T) {
 		}
 	}
 	log := slog.New(slog.DiscardHandler)
-	beats := status.Recorder{Bridge: &bridge.Bridge{Now: time.Now, Log: log}, Lease: held[0], Log: log}
+	beats := heartbeat.Recorder{Bridge: &bridge.Bridge{Now: time.Now, Log: log}, Lease: held[0], Log: log}
 	beats.Config = config.Config{Shared: dir, Ledger: filepath.Join(dir, "ledger.db")}
 	ctx, cancel := context.WithTimeout(t.Context(), testenv.WaitLimit)
 	defer cancel()

@@ -11,12 +11,11 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge"
-	"github.com/cl-slurm/cl-slurm/bridge/admin/caches"
-	"github.com/cl-slurm/cl-slurm/bridge/admin/doctor"
-	"github.com/cl-slurm/cl-slurm/bridge/admin/status"
 	"github.com/cl-slurm/cl-slurm/bridge/config"
+	"github.com/cl-slurm/cl-slurm/bridge/heartbeat"
 	"github.com/cl-slurm/cl-slurm/bridge/lease"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
+	"github.com/cl-slurm/cl-slurm/bridge/pins"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/bridge/sharedfiles"
 	"github.com/cl-slurm/cl-slurm/cache"
@@ -63,8 +62,9 @@ type Assembly struct {
 	Adjust func(p Parts)
 	// Run runs the bridge; nil for its own Run.
 	Run func(ctx context.Context, b *bridge.Bridge) error
-	// TryHost makes the bridge log the features that containers need and this host lacks.
-	TryHost bool
+	// TryHost tries once, while the bridge runs, whether this host could run containers by the cl-worker
+	// of jobs; nil for no trial.
+	TryHost func(ctx context.Context, worker string)
 	// Beside are background tasks. Each ends at the bridge's end.
 	Beside []func(ctx context.Context)
 }
@@ -84,7 +84,7 @@ type parts struct {
 	Parts
 	// content is the cache of dependencies. imageContent is that of images, which may be the same one.
 	content, imageContent *cache.Cache
-	neighbours            *caches.Neighbours // nil for none
+	neighbours            *pins.Neighbours // nil for none
 }
 
 // doorbellEvery is the interval of checks of the doorbell, readEvery the least interval between two
@@ -159,7 +159,7 @@ func (a Assembly) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	heartbeats := status.Recorder{Bridge: b, Config: a.Config, Ledger: book, Lease: held, Holder: me, Log: a.Log}
+	heartbeats := heartbeat.Recorder{Bridge: b, Config: a.Config, Ledger: book, Lease: held, Holder: me, Log: a.Log}
 	sweeps := Sweeper(a.Config, book, watched, a.swept(installed), now)
 	beside := append(a.upkeep(made, installed.Worker(), sweeps), a.Beside...)
 	return whileHeld(ctx, &heartbeats, func(ctx context.Context) error {
@@ -171,12 +171,14 @@ func (a Assembly) serve(ctx context.Context) error {
 func (a Assembly) upkeep(made parts, worker string, sweeps *sharedfiles.Sweeper) []func(ctx context.Context) {
 	ready := made.Bridge.Observed
 	tasks := []func(ctx context.Context){
-		func(ctx context.Context) { a.tryHost(ctx, worker) },
-		func(ctx context.Context) { caches.KeepTrimmed(ctx, ready, made.imageContent, made.Images, a.Log) },
+		func(ctx context.Context) { pins.KeepTrimmed(ctx, ready, made.imageContent, made.Images, a.Log) },
 		func(ctx context.Context) { sweeps.Run(ctx, sweepFirst, sweepEvery, a.Log) },
 	}
+	if a.TryHost != nil {
+		tasks = append(tasks, func(ctx context.Context) { a.TryHost(ctx, worker) })
+	}
 	if made.content != made.imageContent {
-		tasks = append(tasks, func(ctx context.Context) { caches.KeepTrimmed(ctx, ready, made.content, nil, a.Log) })
+		tasks = append(tasks, func(ctx context.Context) { pins.KeepTrimmed(ctx, ready, made.content, nil, a.Log) })
 	}
 	if made.neighbours != nil {
 		tasks = append(tasks, func(ctx context.Context) { a.removeEnded(ctx, made.neighbours) })
@@ -188,7 +190,7 @@ func (a Assembly) upkeep(made parts, worker string, sweeps *sharedfiles.Sweeper)
 const endedFor = 7 * 24 * time.Hour
 
 // removeEnded removes the files of neighbours that are gone for good, once.
-func (a Assembly) removeEnded(ctx context.Context, n *caches.Neighbours) {
+func (a Assembly) removeEnded(ctx context.Context, n *pins.Neighbours) {
 	if pause.For(ctx, sweepFirst) != nil {
 		return
 	}
@@ -212,7 +214,7 @@ func (a Assembly) runBridge(ctx context.Context, b *bridge.Bridge) error {
 func (a Assembly) build(book *ledger.Ledger, watched *sbatch.Observer, installed sharedfiles.Programs, host string) (parts, error) {
 	c, layout := a.Config, spool.Layout(a.Shared)
 	made := parts{neighbours: a.neighbours(layout, watched.Now)}
-	judge := caches.Judge{
+	judge := pins.Judge{
 		Ledger: &book.Reader, Observe: watched.Observe, Now: watched.Now, Neighbours: made.neighbours,
 		Ready: func() bool { return made.Bridge.Observed() },
 	}
@@ -257,11 +259,11 @@ func (a Assembly) build(book *ledger.Ledger, watched *sbatch.Observer, installed
 }
 
 // neighbours judges the pins of the other bridges that use the caches.
-func (a Assembly) neighbours(own spool.Layout, now func() time.Time) *caches.Neighbours {
+func (a Assembly) neighbours(own spool.Layout, now func() time.Time) *pins.Neighbours {
 	if a.Neighbours == "" {
 		return nil
 	}
-	return &caches.Neighbours{Dir: a.Neighbours, Own: string(own), Now: now}
+	return &pins.Neighbours{Dir: a.Neighbours, Own: string(own), Now: now}
 }
 
 // prepareSite sets the ledger as configured, checks that the configuration and the shared
@@ -292,17 +294,8 @@ func (a Assembly) swept(installed sharedfiles.Programs) []string {
 	return installed.Paths()
 }
 
-func (a Assembly) tryHost(ctx context.Context, worker string) {
-	if !a.TryHost {
-		return
-	}
-	if c := doctor.Host(ctx, worker, doctor.HostWithin); c.Verdict != doctor.OK && ctx.Err() == nil {
-		a.Log.WarnContext(ctx, "probing this host failed", slog.String("found", c.Found), slog.String("do", c.Do))
-	}
-}
-
 // whileHeld runs work while heartbeats renew the lease, and cancels work if the lease is lost.
-func whileHeld(ctx context.Context, heartbeats *status.Recorder, work func(ctx context.Context) error) error {
+func whileHeld(ctx context.Context, heartbeats *heartbeat.Recorder, work func(ctx context.Context) error) error {
 	working, stop := context.WithCancelCause(ctx)
 	var beats sync.WaitGroup
 	beats.Go(func() { stop(heartbeats.Run(working)) })

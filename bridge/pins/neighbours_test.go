@@ -1,4 +1,4 @@
-package caches_test
+package pins_test
 
 import (
 	"context"
@@ -10,9 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/cl-slurm/cl-slurm/bridge/admin/caches"
 	"github.com/cl-slurm/cl-slurm/bridge/lease"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
+	"github.com/cl-slurm/cl-slurm/bridge/pins"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
@@ -48,7 +48,7 @@ func TestPinsOfAWorkerStayWhileItHasADirectory(t *testing.T) {
 	t.Cleanup(func() { _ = book.Close() })
 	now := time.Now()
 	clock := func() time.Time { return now }
-	judge := caches.Judge{Ledger: &book.Reader, Now: clock, Neighbours: &caches.Neighbours{Dir: dir, Own: own, Now: clock}}
+	judge := pins.Judge{Ledger: &book.Reader, Now: clock, Neighbours: &pins.Neighbours{Dir: dir, Own: own, Now: clock}}
 	holders := []cache.Holder{"row-b1b2b3" + bundle, "row-c1c2c3" + bundle, "user-ann", "row-" + cache.Holder(book.ID) + bundle}
 	over := func() map[cache.Holder]bool {
 		t.Helper()
@@ -106,7 +106,7 @@ func TestOnlyWorkersThatAreLongSilentAreRemoved(t *testing.T) {
 	age(t, forgotten, 31, "")
 	age(t, own, 8, "")
 	synctest.Test(t, func(t *testing.T) {
-		n := caches.Neighbours{Dir: dir, Own: own, Now: time.Now}
+		n := pins.Neighbours{Dir: dir, Own: own, Now: time.Now}
 		removed, err := n.RemoveEnded(t.Context(), 7*24*time.Hour)
 		if err != nil || !slices.Equal(removed, []string{forgotten, silent}) {
 			t.Errorf("removed %v, %v", removed, err)
@@ -185,7 +185,7 @@ func TestWorkerThatReturnsAfterALongTimeIsNotRemoved(t *testing.T) {
 				if test.returns != nil {
 					time.AfterFunc(time.Minute, func() { test.returns(t, held) })
 				}
-				n := caches.Neighbours{Dir: dir, Own: own, Now: time.Now}
+				n := pins.Neighbours{Dir: dir, Own: own, Now: time.Now}
 				removed, err := n.RemoveEnded(t.Context(), 7*24*time.Hour)
 				if err != nil || (len(removed) == 1) != test.removed {
 					t.Errorf("removed %v, %v", removed, err)

@@ -1,4 +1,4 @@
-package status
+package heartbeat
 
 import (
 	"cmp"
@@ -30,7 +30,7 @@ func (s *Status) addHolds() {
 		hold("No bridge runs on this ledger.")
 	case s.Starting, last == nil:
 	case s.Late:
-		hold("%s.", late)
+		hold("%s.", LateSentence)
 	default:
 		if last.Observed.IsZero() {
 			hold("Slurm has not been seen as a whole since the bridge started: until then nothing is submitted, cancelled or removed.")

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
+	"github.com/cl-slurm/cl-slurm/bridge/heartbeat"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
@@ -14,21 +15,9 @@ var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 const bundle = "0x1a2b3c4d5e6f708192a3b4c5d6e7f809"
 
-func TestEachPhaseSaysWhatItWaitsFor(t *testing.T) {
-	t.Parallel()
-	seen := map[string]plan.Phase{}
-	for _, phase := range plan.Phases() {
-		said := waitsFor(plan.Row{Phase: phase})
-		if said == "" || seen[said] != "" || strings.Contains(said, "version") {
-			t.Errorf("%s waits for %q, as %s", phase, said, seen[said])
-		}
-		seen[said] = phase
-	}
-}
-
 func TestExplainSaysWhatChangedOfLinkedData(t *testing.T) {
 	t.Parallel()
-	said := Explanation{Bundle: bundle, Phase: plan.Running, Notes: []string{"The data of a changed.", "The data of b\x1b changed."}}.Text(noon)
+	said := ExplanationText(heartbeat.Explanation{Bundle: bundle, Phase: plan.Running, Notes: []string{"The data of a changed.", "The data of b\x1b changed."}}, noon)
 	for _, want := range []string{"  note       The data of a changed.\n", "  note       The data of b\\u001b changed.\n"} {
 		if !strings.Contains(said, want) {
 			t.Errorf("%s\nwant %q", said, want)
@@ -40,12 +29,12 @@ func TestExplainSaysWhatWasUsed(t *testing.T) {
 	t.Parallel()
 	u := spool.Usage{UserSeconds: 100, SystemSeconds: 20, MemoryPeak: 210 << 20, DiskBytes: 3 << 30}
 	want := "  used       2m0s of processor time, 210m of memory at most, 3g in its working directory"
-	if said := (Explanation{Bundle: bundle, Phase: plan.Done, Used: &u}).Text(noon); !strings.Contains(said, want+"\n") {
+	if said := ExplanationText(heartbeat.Explanation{Bundle: bundle, Phase: plan.Done, Used: &u}, noon); !strings.Contains(said, want+"\n") {
 		t.Errorf("%s\nwant %q", said, want)
 	}
 	u.GPU = spool.GPUUsage{BusyMean: .456, MemoryPeak: 70 << 30, Samples: 12}
 	want += "; its GPUs busy for 46% of the time, with 70g of their memory at most\n"
-	if said := (Explanation{Bundle: bundle, Phase: plan.Done, Used: &u}).Text(noon); !strings.Contains(said, want) {
+	if said := ExplanationText(heartbeat.Explanation{Bundle: bundle, Phase: plan.Done, Used: &u}, noon); !strings.Contains(said, want) {
 		t.Errorf("%s\nwant %q", said, want)
 	}
 }
@@ -54,7 +43,7 @@ func TestExplainSaysHowTheContainerWasRun(t *testing.T) {
 	t.Parallel()
 	ran := spool.Ran{Runtime: runtimes.Apptainer, Reason: "the built-in runtime cannot be used: this node lacks the program bwrap"}
 	want := "  container  apptainer: the built-in runtime cannot be used: this node lacks the program bwrap\n"
-	if said := (Explanation{Bundle: bundle, Phase: plan.Done, Ran: ran}).Text(noon); !strings.Contains(said, want) {
+	if said := ExplanationText(heartbeat.Explanation{Bundle: bundle, Phase: plan.Done, Ran: ran}, noon); !strings.Contains(said, want) {
 		t.Errorf("%s\nwant %q", said, want)
 	}
 }

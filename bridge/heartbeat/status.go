@@ -1,21 +1,12 @@
-package status
+package heartbeat
 
 import (
-	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io/fs"
 	"maps"
 	"slices"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/config"
-	"github.com/cl-slurm/cl-slurm/bridge/lease"
-	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
-	"github.com/cl-slurm/cl-slurm/internal/diskspace"
-	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -78,105 +69,12 @@ type Waiting struct {
 	Status  string    `json:"run_status"`
 }
 
-// Collect gathers the status of the bridge of a configuration. host is this host's name. Where
-// the ledger is a file of another host, it returns what the bridge there wrote last.
-func Collect(ctx context.Context, c config.Config, host string, now time.Time) (Status, error) {
-	s := Status{Ledger: ledger.Name(c.Ledger)}
-	var state lease.State
-	leaseErr := diskspace.Answers(ctx, c.Shared)
-	silent := new(diskspace.SilentError)
-	s.Disk.Silent = errors.As(leaseErr, &silent)
-	if leaseErr == nil {
-		state, leaseErr = lease.Read(spool.Layout(c.Shared).BridgeDir())
-	}
-	r, err := ledger.OpenToRead(ctx, c.Ledger)
-	if errors.Is(err, ledger.ErrAbsent) {
-		if s.Disk.Silent {
-			return s, silent
-		}
-		if leaseErr == nil && IsElsewhere(state.Holder, c, host) {
-			return written(state, now)
-		}
-		return s, fmt.Errorf("no bridge has made a ledger at %s yet", s.Ledger)
-	}
-	if err != nil {
-		return s, err
-	}
-	defer r.Close()
-	if s.Bridge, err = r.Bridge(ctx); err != nil {
-		return s, err
-	}
-	saved, err := r.Outline(ctx)
-	if err != nil {
-		return s, err
-	}
-	if s.Running, err = ledger.Locked(ctx, c.Ledger); err != nil {
-		return s, err
-	}
-	s.addLease(state, leaseErr, now)
-	rows, done := make([]*plan.Row, len(saved.Rows)), map[string]int{}
-	for i := range saved.Rows {
-		rows[i] = &saved.Rows[i]
-	}
-	for _, queue := range saved.Done {
-		done[queue]++
-	}
-	s.add(c, rows, done)
-	return s, nil
-}
+// LateSentence says that a heartbeat is too old; it has no full stop.
+const LateSentence = "The bridge's last heartbeat is old: the bridge hangs, was killed, or cannot write to the shared directory"
 
-// IsElsewhere reports whether a holder of the shared directory is the bridge of this
-// configuration, with its ledger on the disk of another host.
-func IsElsewhere(h lease.Holder, c config.Config, host string) bool {
-	return h.Host != host && h.Ledger == ledger.Name(c.Ledger) && !sqldb.IsURL(c.Ledger)
-}
-
-// lateAfter is how old a heartbeat may be before status says so, in the words late.
-const (
-	lateAfter = 6 * lease.RenewEvery
-	late      = "The bridge's last heartbeat is old: the bridge hangs, was killed, or cannot write to the shared directory"
-)
-
-// written returns the status that a bridge on another host wrote.
-func written(state lease.State, now time.Time) (Status, error) {
-	s := Status{Ledger: state.Holder.Ledger, Bridge: state.Holder.Bridge, Starting: true, Running: true, Queues: []Queue{}, Waits: []Wait{}}
-	if state.Document != nil {
-		s = Status{}
-		if err := json.Unmarshal(state.Document, &s); err != nil {
-			return s, fmt.Errorf("read what the bridge on %s wrote: %w", state.Holder.Host, err)
-		}
-		s.WrittenAt = s.Last.At
-		if s.Late = s.Running && now.Sub(s.Last.At) > lateAfter; s.Late {
-			s.Holds = append([]string{late + "; \"cl-bridge status\" on " + state.Holder.Host + " says more."}, s.Holds...)
-		}
-	}
-	return s, nil
-}
-
-// addLease adds what the lease of the shared directory shows.
-func (s *Status) addLease(state lease.State, err error, now time.Time) {
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		err = nil
-	case err == nil && state.Holder.Bridge != s.Bridge:
-		if !state.Ended {
-			s.hold("The shared directory is held by %s.", state.Holder)
-		}
-	case err == nil && state.Document != nil:
-		var d Status
-		err = json.Unmarshal(state.Document, &d)
-		s.Last = d.Last
-	}
-	if err != nil && !s.Disk.Silent { // of which there is a sentence
-		s.hold("The bridge's heartbeat cannot be read: %v.", err)
-	}
-	s.Starting = s.Running && err == nil && (s.Last == nil || !s.Last.Ended.IsZero())
-	s.Late = s.Running && !s.Starting && s.Last != nil && now.Sub(s.Last.At) > lateAfter
-}
-
-// add adds what the rows and the disk show. resting counts the rows of each queue that are done
+// Add adds what the rows and the disk show. resting counts the rows of each queue that are done
 // and not among the rows.
-func (s *Status) add(c config.Config, rows []*plan.Row, resting map[string]int) {
+func (s *Status) Add(c config.Config, rows []*plan.Row, resting map[string]int) {
 	s.countBundles(c, rows, resting)
 	s.measureDisk(c, rows)
 	s.addHolds()

@@ -1,4 +1,4 @@
-package status
+package heartbeat
 
 import (
 	"encoding/json"

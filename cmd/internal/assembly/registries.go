@@ -1,4 +1,4 @@
-package keptimages
+package assembly
 
 import (
 	"net/url"

@@ -1,4 +1,4 @@
-package status
+package heartbeat
 
 import (
 	"context"
@@ -106,7 +106,7 @@ func (r *Recorder) status(h Heartbeat) Status {
 	h.Host, h.Process, h.Started = r.Holder.Host, r.Holder.Process, r.Holder.Started
 	rows, running := r.Bridge.Rows(), h.Ended.IsZero()
 	s := Status{Ledger: r.Holder.Ledger, Bridge: r.Holder.Bridge, Running: running, Starting: running && !h.Open, Last: &h}
-	s.add(r.Config, rows, r.Bridge.Resting())
+	s.Add(r.Config, rows, r.Bridge.Resting())
 	s.Waits = s.Waits[:min(len(s.Waits), mostPublished)]
 	return s
 }

@@ -1,4 +1,4 @@
-package keptimages_test
+package assembly_test
 
 import (
 	"encoding/base64"
@@ -15,8 +15,8 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
-	"github.com/cl-slurm/cl-slurm/bridge/admin/keptimages"
 	"github.com/cl-slurm/cl-slurm/bridge/config"
+	"github.com/cl-slurm/cl-slurm/cmd/internal/assembly"
 )
 
 // writeLogin writes a Docker configuration with a login.
@@ -87,8 +87,8 @@ func TestRegistryIsAskedWithTheLoginThatCounts(t *testing.T) {
 		if test.config != "" {
 			c.Image.DockerConfig = filepath.Join(dir, test.config)
 		}
-		site := keptimages.NewSource(c, func(name string) string { return env[name] }, nil)
-		owners, whose := keptimages.OwnerLogins(c, site)(test.owner, ref)
+		site := assembly.NewSource(c, func(name string) string { return env[name] }, nil)
+		owners, whose := assembly.OwnerLogins(c, site)(test.owner, ref)
 		who = ""
 		_, err := owners.Resolve(t.Context(), ref)
 		if who != test.want || (err == nil) != (test.want != "") {
@@ -118,7 +118,7 @@ func TestImageInAFileBelowTheRootsCanBeHad(t *testing.T) {
 		t.Fatal(err)
 	}
 	for root, can := range map[string]bool{dir: true, t.TempDir(): false} {
-		from := keptimages.NewSource(config.Config{Image: config.Image{Roots: []string{root}}}, os.Getenv, nil)
+		from := assembly.NewSource(config.Config{Image: config.Image{Roots: []string{root}}}, os.Getenv, nil)
 		if _, err := from.Resolve(t.Context(), ref); (err == nil) != can {
 			t.Errorf("with the root %s: %v", root, err)
 		}

@@ -1,4 +1,6 @@
-package sharedfiles
+// Package keptresults lists the results that stay on the shared disk (results = "keep"), and removes
+// those that no bundle needs, for `cl-bridge kept`.
+package keptresults
 
 import (
 	"context"
@@ -16,8 +18,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// KeptResults are kept results with what is known of their bundle.
-type KeptResults struct {
+// Results are kept results with what is known of their bundle.
+type Results struct {
 	spool.Kept `json:"-"`
 
 	Bundle    string `json:"bundle"`
@@ -32,23 +34,23 @@ type KeptResults struct {
 	Deleted bool          `json:"deleted"`
 	State   codalab.State `json:"state,omitempty"`
 	Title   string        `json:"name,omitempty"`
-	// Outcome is what [RemoveKept] did: "removed", "would be removed", or why nothing.
+	// Outcome is what [Remove] did: "removed", "would be removed", or why nothing.
 	Outcome string `json:"outcome,omitempty"`
 }
 
-// ListKept returns the kept results that want accepts.
-func ListKept(ctx context.Context, layout spool.Layout, want func(spool.Kept) bool) ([]KeptResults, error) {
+// List returns the kept results that want accepts.
+func List(ctx context.Context, layout spool.Layout, want func(spool.Kept) bool) ([]Results, error) {
 	disk := spool.Disk{Layout: layout}
 	all, err := disk.Kept()
 	if err != nil {
 		return nil, err
 	}
-	found := []KeptResults{}
+	found := []Results{}
 	for _, k := range all {
 		if !want(k) {
 			continue
 		}
-		r := KeptResults{Kept: k, Bundle: k.Bundle, Directory: layout.KeptDir(k.Name), Superseded: k.Superseded, Removing: k.Removing}
+		r := Results{Kept: k, Bundle: k.Bundle, Directory: layout.KeptDir(k.Name), Superseded: k.Superseded, Removing: k.Removing}
 		if r.Bytes, r.Entries, err = disk.KeptSize(ctx, k); err != nil {
 			return nil, err
 		}
@@ -59,7 +61,7 @@ func ListKept(ctx context.Context, layout spool.Layout, want func(spool.Kept) bo
 
 // AskServer asks the server for the bundles of some results, of which it has only the listings.
 // It returns the first error that is no answer; what the server does not answer stays empty.
-func AskServer(ctx context.Context, cl *client.Client, found []KeptResults) error {
+func AskServer(ctx context.Context, cl *client.Client, found []Results) error {
 	if _, err := cl.User(ctx); err != nil { // only a server that knows its users may say that a bundle is gone
 		return fmt.Errorf("ask the server: %w", err)
 	}
@@ -84,13 +86,13 @@ func AskServer(ctx context.Context, cl *client.Client, found []KeptResults) erro
 	return group.Wait()
 }
 
-// RemoveKept removes the results that no bundle needs, and notes the outcome of each. It
+// Remove removes the results that no bundle needs, and notes the outcome of each. It
 // returns how many were left. rows reads the ledger: it is called before and after the
 // results are put aside, because a bundle that is claimed meanwhile may need them. With
 // dryRun nothing is removed.
-func RemoveKept(layout spool.Layout, found []KeptResults, rows func() ([]plan.Row, error), dryRun bool) (left int, err error) {
+func Remove(layout spool.Layout, found []Results, rows func() ([]plan.Row, error), dryRun bool) (left int, err error) {
 	for i := range found {
-		removed, err := remove(layout, &found[i], rows, dryRun)
+		removed, err := removeOne(layout, &found[i], rows, dryRun)
 		if err != nil {
 			return left, err
 		}
@@ -101,7 +103,7 @@ func RemoveKept(layout spool.Layout, found []KeptResults, rows func() ([]plan.Ro
 	return left, nil
 }
 
-func remove(layout spool.Layout, r *KeptResults, rows func() ([]plan.Row, error), dryRun bool) (bool, error) {
+func removeOne(layout spool.Layout, r *Results, rows func() ([]plan.Row, error), dryRun bool) (bool, error) {
 	user := ""
 	inUse := func() (bool, error) {
 		all, err := rows()
@@ -149,8 +151,8 @@ func userOf(rows []plan.Row, bundle string) string {
 	return ""
 }
 
-// KeptText returns the results for people, with their sum.
-func KeptText(found []KeptResults, dir string) string {
+// Text returns the results for people, with their sum.
+func Text(found []Results, dir string) string {
 	rows := [][]string{{"BUNDLE", "SERVER", "SIZE", "ENTRIES", "NAME"}}
 	var sum int64
 	for _, r := range found {
@@ -161,7 +163,7 @@ func KeptText(found []KeptResults, dir string) string {
 }
 
 // server returns what the server has of the bundle.
-func (r KeptResults) server() string {
+func (r Results) server() string {
 	switch {
 	case r.Deleted:
 		return "deleted"
@@ -171,8 +173,8 @@ func (r KeptResults) server() string {
 	return string(r.State)
 }
 
-// RemovedText returns for people what [RemoveKept] did.
-func RemovedText(found []KeptResults) string {
+// RemovedText returns for people what [Remove] did.
+func RemovedText(found []Results) string {
 	rows := make([][]string, 0, len(found))
 	for _, r := range found {
 		rows = append(rows, []string{r.Directory, codalab.FormatSize(r.Bytes), r.Outcome})

@@ -1,4 +1,4 @@
-package status
+package heartbeat
 
 import (
 	"context"
@@ -79,19 +79,6 @@ func FindBundle(ctx context.Context, r *ledger.Reader, name, prefix string) (str
 	return bundles[0], nil
 }
 
-// Complete returns the bundles whose UUIDs begin with what has been typed, for a shell.
-func Complete(ctx context.Context, r *ledger.Reader, typed string) ([]string, error) {
-	const most = 100
-	switch typed {
-	case "", "0", "0x":
-		return r.Bundles(ctx, "0x", most)
-	}
-	if !codalab.IsUUIDPrefix(typed) {
-		return nil, nil
-	}
-	return r.Bundles(ctx, typed, most)
-}
-
 // Explain returns what the ledger knows of a bundle. It fails for a bundle without a row
 // and without a history; name is that of the ledger, for the error.
 func Explain(ctx context.Context, r *ledger.Reader, name, bundle string) (Explanation, error) {
@@ -133,4 +120,42 @@ func (e *Explanation) addRow(row plan.Row) {
 			e.Notes = append(e.Notes, row.Exit.Note)
 		}
 	}
+}
+
+// waitsFor says what has to happen for a row to go on.
+func waitsFor(r plan.Row) string {
+	job := "its job"
+	if r.Job.ID != 0 {
+		job = "job " + r.Job.ID.String()
+	}
+	switch r.Phase {
+	case plan.Claiming:
+		return "the server's answer to the claim"
+	case plan.Staging:
+		if r.DiskLow != "" {
+			return "the shared disk: " + r.DiskLow
+		}
+		if r.Staged == nil {
+			return "its image and its dependencies, which are being brought in"
+		}
+		if r.Held != "" {
+			return "Slurm, or its nodes: " + r.Held
+		}
+		return "room in Slurm: the queue's max_in_flight, and the rate at which jobs are submitted"
+	case plan.Submitting:
+		return "sbatch's answer, or Slurm to show whether there is a job of the name " + string(r.SubmissionName)
+	case plan.Queued:
+		return "Slurm to start " + job
+	case plan.Running:
+		return "the command to end"
+	case plan.Stopping:
+		return job + " to go away"
+	case plan.Collecting:
+		return "its results to reach the server"
+	case plan.Finalizing:
+		return "the server to acknowledge the result"
+	case plan.Done:
+		return "nothing; its files are kept for a while"
+	}
+	return "nothing that this version of cl-bridge knows"
 }

@@ -1,4 +1,4 @@
-package caches_test
+package pins_test
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/cl-slurm/cl-slurm/bridge/admin/caches"
+	"github.com/cl-slurm/cl-slurm/bridge/pins"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/staging/images"
 )
@@ -32,7 +32,7 @@ func TestCacheIsTrimmedOnceTheBridgeIsReady(t *testing.T) {
 		if err := os.Mkdir(names, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		for digest, holder := range map[string]cache.Holder{"pinned": caches.PersonHolder("ann"), "unused": ""} {
+		for digest, holder := range map[string]cache.Holder{"pinned": pins.PersonHolder("ann"), "unused": ""} {
 			sif := cache.Want{Key: cache.Key{Kind: "sif", ID: digest + " amd64 zstd-1"}, Holder: holder, Owner: "ann"}
 			_, err := unbounded.Get(t.Context(), sif, func(_ context.Context, tmp string) error { return os.WriteFile(tmp, []byte(digest), 0o600) })
 			name := fmt.Appendf(nil, `{"digest": %q, "architecture": "amd64", "names": ["lab/image"]}`, digest)
@@ -68,7 +68,7 @@ func TestCacheIsTrimmedOnceTheBridgeIsReady(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		im := &images.Images{Cache: c, Kept: images.Records(t.TempDir()), Names: images.Names{Dir: names}}
-		go caches.KeepTrimmed(ctx, ready.Load, c, im, slog.New(slog.DiscardHandler))
+		go pins.KeepTrimmed(ctx, ready.Load, c, im, slog.New(slog.DiscardHandler))
 		time.Sleep(5*time.Minute + time.Second)
 		synctest.Wait()
 		want("before the bridge is ready", "pinned", "unused")

@@ -1,4 +1,6 @@
-package caches
+// Package pins names the holders of a cache's pins and says which of them are over, so that a bridge
+// can trim its cache while bundles are staged.
+package pins
 
 import (
 	"context"
