@@ -29,6 +29,7 @@ func (b *Bridge) admit(ctx context.Context, s *step) ([]plan.Effect, error) {
 			}
 			b.rows.remove(e.Row.Bundle)
 			b.view.remove(e.Row)
+			b.reports.forget(e.Row)
 		case b.active.begin(e):
 			wanted = append(wanted, e)
 		}

@@ -85,14 +85,15 @@ type Bridge struct {
 	low        *string                    // plan.LowWater.Low; nil while it is not known
 	health     health
 
-	trials trials
-	life   life
-	gauged gauged
-	beat   heartbeat
-	inbox  inbox
-	active activeEffects
-	places places
-	view   view
+	trials  trials
+	life    life
+	gauged  gauged
+	beat    heartbeat
+	inbox   inbox
+	active  activeEffects
+	places  places
+	view    view
+	reports reports
 }
 
 // Run works until ctx ends, which is no error. Jobs in Slurm go on then, and the next Run

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/bridge/report"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/pause"
 )
@@ -31,7 +32,7 @@ const (
 	proofPause = 200 * time.Millisecond
 	// slowAnswer is how long a check-in may be unanswered before the bridge sends another
 	// one, so that the reports do not become too old.
-	slowAnswer = refreshEvery + 5*time.Second
+	slowAnswer = report.RefreshEvery + 5*time.Second
 	// agePause is the pause between two checks of the reports' ages, while a check-in is held
 	// and there is nothing to report.
 	agePause = 5 * time.Second
@@ -44,8 +45,8 @@ const (
 
 // keepCheckedIn keeps one identity checked in: the server holds a check-in until it has a
 // message. The newest check-in gets the message, so the bridge sends the next one as soon as
-// the newest is answered. It sends one earlier when there is something new to report ("Reports"
-// in the package comment).
+// the newest is answered. It sends one earlier when there is something new to report (package
+// report has the rules).
 func (b *Bridge) keepCheckedIn(ctx context.Context, g *errgroup.Group, q plan.Queue) error {
 	c := &checkIns{bridge: b, group: g, queue: q, answers: make(chan answer), proved: make(chan struct{})}
 	urgent, other := b.Changes(q)
@@ -125,17 +126,31 @@ func (c *checkIns) mayOverlap(most int) bool {
 // report.
 func (c *checkIns) checkInIfDue(ctx context.Context) {
 	b := c.bridge
-	below, blocked := b.view.pending(c.queue.Name, b.Now())
+	pending, blocked := b.reports.pending(c.queue.Name, b.Now())
 	if blocked {
 		c.prove(ctx)
 	}
 	// This holds after a failure too: the newest check-in may hang for longer than a report
 	// stays good.
-	if c.newest == 0 || c.welcome && c.held < below {
+	if c.newest == 0 || c.welcome && c.held < heldBelow(pending) {
 		c.send(ctx)
 		return
 	}
 	c.checkInWithin(agePause) // nothing else notices a report that becomes old
+}
+
+// heldBelow returns below how many held check-ins another one is sent for something to report.
+func heldBelow(how report.Urgency) int {
+	switch how {
+	case report.None:
+	case report.Words:
+		return mostHeldByOther
+	case report.Old:
+		return mostHeldByOld
+	case report.Urgent:
+		return mostHeld
+	}
+	return 0
 }
 
 // send checks in, in the background.
@@ -178,7 +193,7 @@ func (c *checkIns) prove(ctx context.Context) {
 // endProving notes that no proof was missing, and begins again if one is missing now.
 func (c *checkIns) endProving(ctx context.Context) {
 	c.proving = false
-	if len(c.bridge.view.unproven(c.queue.Name)) > 0 {
+	if len(c.bridge.reports.unproven(c.queue.Name)) > 0 {
 		c.prove(ctx)
 	}
 }

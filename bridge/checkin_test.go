@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/bridge/report"
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
@@ -73,6 +74,7 @@ func checkingIn(t *testing.T, hold []time.Duration, test func(b *Bridge, s *hold
 func bridgeAt(s BundleService) *Bridge {
 	b := &Bridge{Name: "b", Service: s, Log: slog.New(slog.DiscardHandler), Now: time.Now}
 	b.view.init()
+	b.reports.init()
 	b.inbox.init()
 	return b
 }
@@ -107,9 +109,9 @@ func TestRunIsReportedInTimeWhileACheckInHangs(t *testing.T) {
 		if checkIns, reports := s.seen("0x2"); checkIns != 3 || reports != 1 {
 			t.Fatalf("%d check-ins, %d with the second run; want 3 and 1", checkIns, reports)
 		}
-		time.Sleep(refreshEvery)
+		time.Sleep(report.RefreshEvery)
 		if _, reports := s.seen("0x1"); reports != 2 {
-			t.Errorf("the first run was reported %d times in %s, want 2", reports, refreshEvery+8*time.Second)
+			t.Errorf("the first run was reported %d times in %s, want 2", reports, report.RefreshEvery+8*time.Second)
 		}
 	})
 }

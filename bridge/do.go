@@ -312,9 +312,9 @@ func (b *Bridge) collect(ctx context.Context, r plan.Row) plan.Outcome {
 }
 
 func (b *Bridge) confirm(ctx context.Context, r plan.Row) plan.Confirmation {
-	c := plan.Confirmation{Asked: b.Now(), Carried: b.view.carried(r)}
+	c := plan.Confirmation{Asked: b.Now(), Carried: b.reports.carried(&r)}
 	shown, err := b.standing(ctx, r)
-	c.Carried = c.Carried || b.view.carried(r) // a check-in may have been sent meanwhile
+	c.Carried = c.Carried || b.reports.carried(&r) // a check-in may have been sent meanwhile
 	c.Outcome, c.State, c.Lost = outcome(err), shown.State, shown.UploadFailure
 	claimed := shown.Remote == b.Hostname && shown.Started == r.OfferedAt.Unix()
 	named := b.Standalone != nil && b.Standalone.Remote != "" && shown.Remote == b.Standalone.Remote

@@ -34,6 +34,7 @@ func startedRunner(t *testing.T, b *Bridge) (r *runner, wait func()) {
 	b.Log, b.Now = slog.New(slog.DiscardHandler), time.Now
 	b.inbox.init()
 	b.view.init()
+	b.reports.init()
 	b.places = newPlaces(b.AtOnce)
 	return newRunner(ctx, b, g), func() {
 		cancel()

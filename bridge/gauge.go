@@ -111,7 +111,10 @@ func (b *Bridge) tellWaiting(progress func(plan.Row) string) {
 // passLow tells the server and the rows without inputs whether new work may be put onto the disk.
 func (b *Bridge) passLow(low string, turned bool) {
 	b.beat.low(low)
-	b.view.showLow(low, turned)
+	b.view.showLow(low)
+	if turned { // the check-ins of all queues tell the server
+		b.reports.hurry(false)
+	}
 	b.inbox.putLow(low)
 }
 

@@ -3,7 +3,6 @@ package bridge
 import (
 	"fmt"
 	"log/slog"
-	"strings"
 	"testing"
 	"time"
 
@@ -124,28 +123,5 @@ func TestRowsThatAreAboutToBeSubmittedUseUpThePace(t *testing.T) {
 	}
 	if want := DefaultPace().Burst; submissions != want || attempts != want {
 		t.Errorf("%d attempts, %d submissions; want %d", attempts, submissions, want)
-	}
-}
-
-// TestNewStatesLeaveHalfOfACheckInToOldReports: runs with new states take half of a check-in at most. The
-// other half is for runs that the bridge reported long ago: the server takes a run for lost after a minute
-// without a report.
-func TestNewStatesLeaveHalfOfACheckInToOldReports(t *testing.T) {
-	t.Parallel()
-	var d due
-	for i := range 100 {
-		for list, rows := range map[string]*[]*plan.Row{"state": &d.states, "old": &d.old} {
-			*rows = append(*rows, &plan.Row{Bundle: fmt.Sprint(list, i), Phase: plan.Running, Run: &codalab.RunBundle{}})
-		}
-	}
-	rows, _, _ := d.take("login1", 20*bytesOf(&codalab.Run{UUID: "state99"}))
-	old := 0
-	for _, r := range rows {
-		if strings.HasPrefix(r.Bundle, "old") {
-			old++
-		}
-	}
-	if len(rows) < 15 || 2*old < len(rows)-1 {
-		t.Errorf("%d of %d reports are of old ones", old, len(rows))
 	}
 }

@@ -16,7 +16,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/bridge/report"
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/spool"
 )
 
 // limited is a server that takes check-ins up to a size, applies the reports of all of them one
@@ -35,6 +37,7 @@ type limited struct {
 	verdicts map[string]time.Time
 	longest  time.Duration // between two reports of a run
 	refused  int
+	largest  int  // of the check-ins that it took, in bytes
 	offers   bool // the last check-in lets the server give out bundles
 	closed   string
 }
@@ -51,6 +54,7 @@ func (s *limited) CheckIn(ctx context.Context, _ string, in codalab.CheckIn) ([]
 		s.mu.Unlock()
 		return nil, &codalab.Error{Status: http.StatusRequestEntityTooLarge, Message: "Request to large"}
 	}
+	s.largest = max(s.largest, len(data))
 	if now := time.Now(); s.free.Before(now) {
 		s.free = now
 	}
@@ -101,6 +105,16 @@ func (s *limited) longestSilence(runs int) time.Duration {
 		longest = max(longest, time.Since(at))
 	}
 	return longest
+}
+
+// runningRow returns a row of a running bundle. Its report is as large as a real one's.
+func runningRow(n int) plan.Row {
+	row := cpuRow(fmt.Sprintf("0x%032x", n), plan.Running)
+	begun := time.Unix(1_800_000_000, 123_456_789)
+	row.OfferedAt, row.Job.ID = begun, 4_711_000
+	row.Times = plan.Times{Preparing: begun, CleaningUp: begun.Add(time.Minute), Uploading: begun.Add(time.Hour)}
+	row.Staged = &spool.Inputs{ImageDigest: "sha256:" + strings.Repeat("0", 64)}
+	return row
 }
 
 // atLimited runs a test in a bubble while a bridge with some runs checks in. A check-in may have most
@@ -204,21 +218,25 @@ func TestSlowServerGetsSmallerCheckIns(t *testing.T) {
 
 func TestCheckInsAreLargerAgainWhenTheServerIsQuickAgain(t *testing.T) {
 	t.Parallel()
-	atLimited(t, 2_000, 8<<20, 100*time.Millisecond, func(b *Bridge, s *limited) {
+	atLimited(t, 2_000, 8<<20, 100*time.Millisecond, func(_ *Bridge, s *limited) {
 		most := func() int {
-			b.view.mu.Lock()
-			defer b.view.mu.Unlock()
-			return b.view.reportsOf("cpu").size.most
+			s.mu.Lock()
+			s.largest = 0
+			s.mu.Unlock()
+			time.Sleep(5 * time.Minute)
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return s.largest
 		}
-		time.Sleep(5 * time.Minute)
-		if got := most(); got > mostBytes/4 {
+		most()
+		if got := most(); got > report.MostBytes/2 {
 			t.Errorf("the slow server gets %d bytes", got)
 		}
 		s.mu.Lock()
 		s.each = time.Millisecond
 		s.mu.Unlock()
-		time.Sleep(5 * time.Minute)
-		if got := most(); got < mostBytes/2 {
+		most()
+		if got := most(); got <= report.MostBytes/2 {
 			t.Errorf("the quick server gets %d bytes", got)
 		}
 	})

@@ -46,6 +46,7 @@ func TestIdentityOffersWhatItsNodesHaveAndWhatItsRunsAskFor(t *testing.T) {
 		}},
 	}
 	b.view.init()
+	b.reports.init()
 	offers := func() map[string]codalab.Resources {
 		all := map[string]codalab.Resources{}
 		for name := range b.Policy.Queues {

@@ -34,7 +34,8 @@ func (b *Bridge) restEnded(s *step) {
 }
 
 func (b *Bridge) restIfEnded(r *plan.Row) {
-	if r.Phase == plan.Done && !r.InFlight() && b.rows.get(r.Bundle) == r && b.view.rest(r) {
+	if r.Phase == plan.Done && !r.InFlight() && b.rows.get(r.Bundle) == r && b.reports.forgetQuiet(r) {
+		b.view.rest(r)
 		b.rows.rest(r.Bundle)
 	}
 }
@@ -86,17 +87,12 @@ func (b *Bridge) Resting() map[string]int {
 	return counts
 }
 
-// rest takes a row out of the view, and reports whether it could: not while a check-in that has no
-// answer yet carries a report of it.
-func (v *view) rest(r *plan.Row) bool {
+// rest takes a row out of the view, and notes that it rests.
+func (v *view) rest(r *plan.Row) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.reportsOf(r.Queue).carried(r.Bundle) || v.acknowledged[r.Bundle] > 0 {
-		return false
-	}
 	v.drop(r)
 	v.resting[r.Bundle] = r.Queue
-	return true
 }
 
 // asleep notes a row that rests since before the start of the bridge.

@@ -220,12 +220,7 @@ func (b *Bridge) leave(ctx context.Context) error {
 // tellEnding has the next check-in, which is sent at once, tell whether the worker ends.
 func (b *Bridge) tellEnding(ending bool) {
 	b.life.ending.Store(ending)
-	b.view.mu.Lock()
-	defer b.view.mu.Unlock()
-	for _, r := range b.view.reports {
-		r.changed = true
-		signal(r.urgent)
-	}
+	b.reports.hurry(true)
 }
 
 // goodbyeWithin bounds the last check-in. CodaLab's own server has read it long before it answers.

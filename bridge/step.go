@@ -28,6 +28,7 @@ func (b *Bridge) Open(ctx context.Context) error {
 	all := len(rows.Rows) + len(rows.Done)
 	b.rows, b.turns = newRows(all), plan.Turns{}
 	b.view.init()
+	b.reports.init()
 	b.inbox.init()
 	b.submits, b.cancels = b.Pace.limiter(), b.Pace.limiter()
 	b.places = newPlaces(b.AtOnce)
@@ -89,7 +90,7 @@ func (b *Bridge) Step(ctx context.Context, now time.Time) ([]plan.Effect, time.D
 	if err := b.save(ctx, s); err != nil {
 		return nil, 0, err
 	}
-	b.view.decided(&in)
+	b.reports.settle(in.news)
 	effects, err := b.admit(ctx, s)
 	b.restEnded(s)
 	return effects, b.wait(now), err

@@ -29,12 +29,8 @@ type view struct {
 	// turns are the bundles in working in the order in which their records are read. A bundle
 	// that has left working stays in it until its turn.
 	turns []turn
-	// reports are what each queue's check-ins have reported.
-	reports map[string]*reports
 	// requested is the sum of what each queue's bundles request.
 	requested map[string]codalab.Resources
-	// acknowledged counts, for each bundle, the acknowledgements that no step has applied yet.
-	acknowledged map[string]int
 	// observed is set once Slurm was seen as a whole. unreachable is set while Slurm
 	// does not answer.
 	observed, unreachable atomic.Bool
@@ -66,7 +62,6 @@ func (v *view) init() {
 	defer v.mu.Unlock()
 	v.rows, v.resting = map[string]*plan.Row{}, map[string]string{}
 	v.flying, v.working, v.quietSince = map[string]struct{}{}, map[string]int{}, time.Time{}
-	v.reports, v.acknowledged = map[string]*reports{}, map[string]int{}
 	v.requested = map[string]codalab.Resources{}
 	v.turns = nil
 	v.observed.Store(false)
@@ -77,7 +72,12 @@ func (v *view) init() {
 // publish shows a row that was decided now to the pumps; now is zero for one of an earlier life.
 func (b *Bridge) publish(now time.Time, r *plan.Row) {
 	b.active.cancelOutdated(r)
-	v := &b.view
+	b.view.put(now, r)
+	b.reports.note(r)
+}
+
+// put shows a row that was decided now.
+func (v *view) put(now time.Time, r *plan.Row) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	old := v.rows[r.Bundle]
@@ -98,7 +98,6 @@ func (b *Bridge) publish(now time.Time, r *plan.Row) {
 	}
 	v.request(old, -1)
 	v.request(r, 1)
-	v.reportsOf(r.Queue).note(old, r)
 }
 
 // request adds what a row's bundle requests to the sum of its queue, or takes it away.
@@ -115,43 +114,23 @@ func (v *view) request(r *plan.Row, sign int64) {
 
 // resume shows a row of an earlier life of the bridge to the pumps.
 func (b *Bridge) resume(r *plan.Row) {
-	b.view.mu.Lock()
-	b.view.reportsOf(r.Queue).resume(r)
-	b.view.mu.Unlock()
-	b.publish(time.Time{}, r)
+	b.active.cancelOutdated(r)
+	b.view.put(time.Time{}, r)
+	b.reports.resume(r)
 }
 
-// showLow tells the check-ins of all queues why no bundles are claimed; empty if some are. If that has
-// turned, they are sent at once.
-func (v *view) showLow(low string, turned bool) {
+// showLow tells check-ins why no bundles are claimed; empty if some are.
+func (v *view) showLow(low string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.low = low
-	if !turned {
-		return
-	}
-	for _, r := range v.reports {
-		signal(r.urgent)
-	}
-}
-
-// reportsOf returns a queue's reports. The caller holds v.mu.
-func (v *view) reportsOf(queue string) *reports {
-	r := v.reports[queue]
-	if r == nil {
-		r = newReports()
-		v.reports[queue] = r
-	}
-	return r
 }
 
 // Changes returns two channels of a queue's identity. The first receives when a run has entered
 // another state of CodaLab's, the second when something else is worth a check-in.
 func (b *Bridge) Changes(q plan.Queue) (urgent, other <-chan struct{}) {
-	b.view.mu.Lock()
-	defer b.view.mu.Unlock()
-	r := b.view.reportsOf(q.Name)
-	return r.urgent, r.other
+	s := b.reports.changes(q.Name)
+	return s.urgent, s.other
 }
 
 // row returns a bundle's row.
@@ -233,5 +212,4 @@ func (v *view) drop(r *plan.Row) {
 	delete(v.rows, r.Bundle)
 	delete(v.flying, r.Bundle)
 	delete(v.working, r.Bundle)
-	v.reportsOf(r.Queue).forget(r.Bundle)
 }

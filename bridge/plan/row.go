@@ -119,8 +119,8 @@ type Row struct {
 	Dropped bool `json:"dropped,omitempty"`
 	// Releasing is set when the bundle's files are being removed.
 	Releasing bool `json:"releasing,omitempty"`
-	// ReportCount counts the decisions to report the verdict. Each report is in one check-in: see package
-	// bridge, "Reports".
+	// ReportCount counts the decisions to report the verdict. Each report is in one check-in: package report
+	// has the rules.
 	ReportCount int `json:"report_count,omitempty"`
 	// KeepUntil is the time until which the files of a row that is done stay.
 	KeepUntil time.Time `json:"keep_until,omitzero"`

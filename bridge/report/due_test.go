@@ -1,9 +1,8 @@
-package bridge
+package report
 
 import (
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -54,7 +53,7 @@ func TestSizeOfARunIsKnownWithoutEncodingIt(t *testing.T) {
 // bundlesOf makes a check-in, answers it, and returns its bundles.
 func (r *teller) bundlesOf() []string {
 	r.Helper()
-	in, number := r.CheckIn(r.queue)
+	in := r.CheckIn("cpu", "b-cpu", r.now)
 	var bundles []string
 	size := 0
 	for _, run := range in.Runs {
@@ -65,10 +64,10 @@ func (r *teller) bundlesOf() []string {
 		}
 		size += len(data) + len(",")
 	}
-	if size > mostBytes {
+	if size > MostBytes {
 		r.Errorf("a check-in has %d bytes of runs", size)
 	}
-	r.Answered(r.queue, number, nil)
+	r.answered(in.Number)
 	return bundles
 }
 
@@ -81,21 +80,21 @@ func TestVerdictsAreReportedFirstAndThenNewStates(t *testing.T) {
 		return row
 	}
 	for n := range 6 {
-		show(r.Bridge, row(n, plan.Queued, 0))
+		r.show(row(n, plan.Queued, 0))
 	}
 	r.bundlesOf()
 	r.now = r.now.Add(time.Second)
 	words := row(0, plan.Queued, 0)
 	words.Progress = "half"
-	show(r.Bridge, words)
-	show(r.Bridge, row(1, plan.Running, 2))
-	show(r.Bridge, row(2, plan.Running, 1))
-	show(r.Bridge, row(3, plan.Finalizing, 4))
-	show(r.Bridge, row(4, plan.Finalizing, 3))
+	r.show(words)
+	r.show(row(1, plan.Running, 2))
+	r.show(row(2, plan.Running, 1))
+	r.show(row(3, plan.Finalizing, 4))
+	r.show(row(4, plan.Finalizing, 3))
 	if got, want := r.bundlesOf(), []string{"0x4", "0x3", "0x2", "0x1", "0x0"}; !slices.Equal(got, want) {
 		t.Errorf("reported in the order %v, want %v", got, want)
 	}
-	r.now = r.now.Add(refreshEvery)
+	r.now = r.now.Add(RefreshEvery)
 	if got, want := r.bundlesOf(), []string{"0x5", "0x0", "0x1", "0x2"}; !slices.Equal(got, want) {
 		t.Errorf("refreshed in the order %v, want %v", got, want)
 	}
@@ -107,16 +106,16 @@ func TestManyVerdictsAndManyLiveRunsDoNotKeepEachOtherWaiting(t *testing.T) {
 	r := newTeller(t)
 	const each = 3000
 	for n := range 2 * each {
-		show(r.Bridge, runningRow(n))
+		r.show(runningRow(n))
 	}
 	for left := 2 * each; left > 0; {
 		left -= len(r.bundlesOf())
 	}
-	r.now = r.now.Add(refreshEvery)
+	r.now = r.now.Add(RefreshEvery)
 	for n := range each {
 		row := runningRow(n)
 		row.Phase, row.ReportCount = plan.Finalizing, 1
-		show(r.Bridge, row)
+		r.show(row)
 	}
 	count := map[string]int{}
 	for checkIns := 0; ; checkIns++ {
@@ -150,22 +149,44 @@ func TestRefusedCheckInCountsAsNotSent(t *testing.T) {
 	t.Parallel()
 	r := newTeller(t)
 	one, two := cpuRow("0x1", plan.Running), cpuRow("0x2", plan.Running)
-	show(r.Bridge, one)
-	r.Answered(r.queue, r.checkIn("0x1 running"), nil)
+	r.show(one)
+	r.answered(r.checkIn("0x1 running"))
 	one.Phase, one.ReportCount = plan.Finalizing, 1
-	show(r.Bridge, one)
-	show(r.Bridge, two)
-	refusal := &codalab.Error{Status: http.StatusRequestEntityTooLarge}
-	if !r.Unanswered(r.queue, r.checkIn("0x1 finalizing", "0x2 running"), refusal) {
+	r.show(one)
+	r.show(two)
+	if !r.Refused("cpu", r.checkIn("0x1 finalizing", "0x2 running")) {
 		t.Error("the next check-in is not smaller")
 	}
 	first, second := r.checkIn("0x1 finalizing"), r.checkIn("0x2 running")
-	if r.Unanswered(r.queue, second, refusal) {
+	if r.Refused("cpu", second) {
 		t.Error("there is no smaller check-in than one of a single run")
 	}
-	r.Answered(r.queue, first, nil)
-	if in := r.inbox.drain(); len(in.news) != 0 {
-		t.Errorf("news: %+v", in.news)
+	if verdicts := r.Doubt("cpu", second, r.now); len(verdicts) != 0 {
+		t.Errorf("verdicts in doubt: %v", verdicts)
 	}
+	r.answered(first)
 	r.checkIn("0x2 running")
+}
+
+// TestNewStatesLeaveHalfOfACheckInToOldReports: runs with new states take half of a check-in at most. The
+// other half is for runs that the bridge reported long ago: the server takes a run for lost after a minute
+// without a report.
+func TestNewStatesLeaveHalfOfACheckInToOldReports(t *testing.T) {
+	t.Parallel()
+	var d due
+	for i := range 100 {
+		for list, runs := range map[string]*[]*run{"state": &d.states, "old": &d.old} {
+			*runs = append(*runs, &run{row: &plan.Row{Bundle: fmt.Sprint(list, i), Phase: plan.Running, Run: &codalab.RunBundle{}}})
+		}
+	}
+	rows, _, _ := d.take("login1", 20*bytesOf(&codalab.Run{UUID: "state99"}))
+	old := 0
+	for _, r := range rows {
+		if strings.HasPrefix(r.Bundle, "old") {
+			old++
+		}
+	}
+	if len(rows) < 15 || 2*old < len(rows)-1 {
+		t.Errorf("%d of %d reports are of old ones", old, len(rows))
+	}
 }
