@@ -3,24 +3,16 @@ package bridge
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
-
-	"golang.org/x/sync/errgroup"
-	"golang.org/x/time/rate"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// Bridge is one bridge. Its exported fields are set before Run or Open, and not changed after.
-//
-// Run does everything. Its parts, Open, Step, Do, Observe, Listen, ReadTurn, Measure, Changes,
-// CheckIn, Prove, Answered and Unanswered, are exported for a caller that drives a bridge through
-// simulated time.
-type Bridge struct {
+// Config is what a bridge is built from. It is set before Run or Open, and not changed after.
+type Config struct {
 	Policy plan.Policy
 	// Name is the bridge's name; its worker identities are Name-QUEUE.
 	Name string
@@ -62,107 +54,87 @@ type Bridge struct {
 	// Standalone makes the bridge a stand-alone worker; nil for a bridge.
 	Standalone *Standalone
 
-	// AtOnce is how many effects of a kind run at once; nil for the function AtOnce. Pace is how
-	// often Slurm gets a request of a kind; the zero Pace is DefaultPace.
+	// AtOnce bounds the effects of a kind that run at once; nil for the function AtOnce. Pace bounds the
+	// requests of a kind to Slurm; the zero Pace is DefaultPace.
 	AtOnce func(plan.Kind) int
 	Pace   Pace
+}
 
-	// Only Step uses these.
-	deciding   plan.Policy // Policy, changed by Slurm's settings
-	followed   *sbatch.Settings
-	shared     bool // submissions and cancellations share a small bound of the controller
-	rows       rows
-	submits    *rate.Limiter
-	cancels    *rate.Limiter
-	generation int64                      // the last number given to a submission
-	turns      plan.Turns                 // of submissions
-	observed   bool                       // Slurm has been seen as a whole since the start
-	rested     bool                       // the rows that were done at that time rest
-	asked      time.Time                  // when the newest snapshot was asked for
-	shown      map[sbatch.JobID]time.Time // the jobs of that snapshot, and when they were submitted
-	held       []plan.Effect              // effects that wait: for a snapshot, the pace, or a command that runs
-	found      plan.OrphanJobs            // orphan jobs
-	low        *string                    // plan.LowWater.Low; nil while it is not known
-	health     health
+// Identity returns the worker identity of a queue.
+func (c *Config) Identity(queue string) string {
+	return cmp.Or(c.Policy.Queues[queue].Identity, c.Name+"-"+queue)
+}
 
-	trials  trials
-	life    life
-	gauged  gauged
-	beat    heartbeat
+// Bridge is one bridge.
+//
+// Run does everything. Its parts, Open, Step, Do, Enter, Observe, AskSettings, Listen, ReadTurn, Measure,
+// Changes, CheckIn, Prove, Answered and Unanswered, are exported for a caller that drives a bridge through
+// simulated time.
+//
+// Data flows in a circle. The watchers put news into the inbox. The decider reads it, decides rows, shows
+// them on the board, and returns effects. The doer does these, and puts their outcomes into the inbox. The
+// watchers and the check-ins read the board, and nothing of the decider.
+type Bridge struct {
+	Config
+
 	inbox   inbox
-	active  activeEffects
-	places  places
-	view    view
-	reports reports
+	board   board
+	contact contact
+	beat    heartbeat
+	life    life
+
+	// Open makes these.
+	decider    decider
+	doer       doer
+	places     places
+	slurm      slurmWatch
+	nodes      nodeWatch
+	disk       diskWatch
+	records    recordReader
+	identities identities
 }
 
-// Run works until ctx ends, which is no error. Jobs in Slurm go on then, and the next Run
-// adopts them. Run fails if the ledger cannot be read or written, if the ledger is older than
-// Slurm's jobs (plan.ErrOutdated), and if the server refuses the bridge's credentials.
-func (b *Bridge) Run(ctx context.Context) error {
-	err := b.work(ctx)
-	if b.Standalone != nil && ctx.Err() != nil && !b.view.answeredAt().IsZero() {
-		b.sayGoodbye(context.WithoutCancel(ctx))
+// Open takes the ledger, reads it, and gives each row its first news. It is called once, before
+// Step.
+func (b *Bridge) Open(ctx context.Context) error {
+	if err := b.Ledger.Take(ctx); err != nil {
+		return fmt.Errorf("start bridge: %w", err)
 	}
-	if errors.Is(err, context.Canceled) || errors.Is(err, errStopped) {
-		return nil
+	b.assemble()
+	if err := b.decider.open(ctx); err != nil {
+		return fmt.Errorf("start bridge: %w", err)
 	}
-	return err
+	return nil
 }
 
-func (b *Bridge) work(ctx context.Context) error {
-	b.life.began = b.Now()
-	if err := b.Open(ctx); err != nil {
-		return err
+// assemble makes the bridge's parts.
+func (b *Bridge) assemble() {
+	b.inbox.init()
+	b.board.init()
+	b.contact.init()
+	b.life.standalone = b.Standalone
+	b.places = newPlaces(b.AtOnce, b.Collector, &b.Policy)
+	b.records = recordReader{spool: b.Spool, every: b.ReadEvery, view: &b.board.view, contact: &b.contact, inbox: &b.inbox, now: b.Now}
+	b.slurm = slurmWatch{
+		scheduler: b.Scheduler, settings: b.Settings, bridge: b.Policy.Bridge, every: b.ObserveEvery,
+		view: &b.board.view, contact: &b.contact, inbox: &b.inbox, beat: &b.beat, log: b.Log,
 	}
-	if b.Gauge != nil {
-		if err := b.Measure(ctx, b.Now()); err != nil { // before the first check-in
-			b.Log.WarnContext(ctx, "cannot see how full the shared disk is", errorAttr(err))
-		}
+	b.nodes = nodeWatch{scheduler: b.Scheduler, queues: b.Policy.Queues, offers: &b.board.offers, inbox: &b.inbox, log: b.Log}
+	b.disk = diskWatch{gauge: b.Gauge, lowWater: b.Policy.LowWater, board: &b.board, inbox: &b.inbox, beat: &b.beat, log: b.Log, now: b.Now}
+	b.doer = doer{
+		policy: &b.Policy, identity: b.Config.Identity, hostname: b.Hostname, remote: b.remote(),
+		service: b.Service, scheduler: b.Scheduler, spool: b.Spool, stager: b.Stager, collector: b.Collector,
+		trials:  trials{scheduler: b.Scheduler, queues: b.Policy.Queues, offers: &b.board.offers, now: b.Now},
+		records: &b.records, reports: &b.board.reports, inbox: &b.inbox, log: b.Log, now: b.Now,
 	}
-	b.firstSurvey(ctx)
-	g, ctx := errgroup.WithContext(ctx)
-	runner := newRunner(ctx, b, g)
-	g.Go(func() error { return b.loop(ctx, runner) })
-	g.Go(func() error { return b.watchSlurm(ctx) })
-	g.Go(func() error { return b.watchDoorbell(ctx) })
-	g.Go(func() error { return b.pollRecords(ctx) })
-	g.Go(func() error { return b.watchNodes(ctx) })
-	if b.Gauge != nil {
-		g.Go(func() error { return b.watchDisk(ctx) })
-	}
-	for _, q := range b.Policy.Queues {
-		g.Go(func() error { return b.keepCheckedIn(ctx, g, q) })
-	}
-	if b.Standalone != nil {
-		g.Go(func() error { return b.watchStop(ctx) })
-	}
-	return g.Wait()
+	b.identities = identities{config: &b.Config, board: &b.board, life: &b.life, beat: &b.beat, inbox: &b.inbox}
+	b.decider = newDecider(&b.Config, &b.inbox, &b.board, &b.contact, &b.life, &b.beat)
 }
 
-// loop steps whenever there is news or a row is due.
-func (b *Bridge) loop(ctx context.Context, r *runner) error {
-	for {
-		effects, wait, err := b.Step(ctx, b.Now())
-		if err != nil {
-			return err
-		}
-		for _, e := range effects {
-			r.start(e) //nolint:contextcheck // the runner has the context
-		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return fmt.Errorf("step: %w", ctx.Err())
-		case <-b.inbox.arrived:
-			timer.Stop()
-		case <-timer.C:
-		}
+// remote returns the name that reports give to the place of a run; empty for the identity.
+func (c *Config) remote() string {
+	if c.Standalone == nil {
+		return ""
 	}
-}
-
-// Identity is the worker identity of a queue.
-func (b *Bridge) Identity(queue string) string {
-	return cmp.Or(b.Policy.Queues[queue].Identity, b.Name+"-"+queue)
+	return c.Standalone.Remote
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -13,9 +14,6 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/pause"
 )
-
-// Observed reports whether Slurm has been seen as a whole since the start.
-func (b *Bridge) Observed() bool { return b.view.observed.Load() }
 
 const (
 	// urgentPause is the pause before a run's new state is reported, so that one check-in can
@@ -43,25 +41,51 @@ const (
 	maxPause = 30 * time.Second
 )
 
-// keepCheckedIn keeps one identity checked in: the server holds a check-in until it has a
+// checkIns are the check-ins of one identity.
+type checkIns struct {
+	identities  *identities
+	answerer    *answerer
+	contact     *contact
+	beat        *heartbeat
+	answerPause time.Duration // after an answer without messages; 0 for the usual one
+	group       *errgroup.Group
+	queue       plan.Queue
+	now         func() time.Time
+	log         *slog.Logger
+
+	next time.Time // when to check in; zero for never
+	// answers receives the answers to check-ins. held counts the unanswered check-ins. newest
+	// is the number of the newest check-in while it is unanswered; else 0.
+	answers chan answer
+	held    int
+	newest  int64
+	// proving is set while proofs are asked for; proved receives when that has ended.
+	proving bool
+	proved  chan struct{}
+	// failures counts the failures in a row. welcome is set once the server has answered a
+	// check-in: if it refuses the first one, the operator has to act.
+	failures int
+	welcome  bool
+}
+
+// run keeps the identity checked in until ctx ends: the server holds a check-in until it has a
 // message. The newest check-in gets the message, so the bridge sends the next one as soon as
 // the newest is answered. It sends one earlier when there is something new to report (package
 // report has the rules).
-func (b *Bridge) keepCheckedIn(ctx context.Context, g *errgroup.Group, q plan.Queue) error {
-	c := &checkIns{bridge: b, group: g, queue: q, answers: make(chan answer), proved: make(chan struct{})}
-	urgent, other := b.Changes(q)
+func (c *checkIns) run(ctx context.Context) error {
+	changes := c.identities.board.reports.changes(c.queue.Name)
 	c.checkInWithin(0)
 	for {
 		var urgentNow, otherNow <-chan struct{}
 		if c.mayOverlap(mostHeld) {
-			urgentNow = urgent
+			urgentNow = changes.urgent
 		}
 		if c.mayOverlap(mostHeldByOther) {
-			otherNow = other
+			otherNow = changes.other
 		}
 		var due <-chan time.Time
 		if !c.next.IsZero() {
-			due = time.NewTimer(c.next.Sub(b.Now())).C
+			due = time.NewTimer(c.next.Sub(c.now())).C
 		}
 		select {
 		case <-ctx.Done():
@@ -83,26 +107,6 @@ func (b *Bridge) keepCheckedIn(ctx context.Context, g *errgroup.Group, q plan.Qu
 	}
 }
 
-// checkIns are the check-ins of one identity.
-type checkIns struct {
-	bridge *Bridge
-	group  *errgroup.Group
-	queue  plan.Queue
-	next   time.Time // when to check in; zero for never
-	// answers receives the answers to check-ins. held counts the unanswered check-ins. newest
-	// is the number of the newest check-in while it is unanswered; else 0.
-	answers chan answer
-	held    int
-	newest  int64
-	// proving is set while Prove runs; proved receives when it has ended.
-	proving bool
-	proved  chan struct{}
-	// failures counts the failures in a row. welcome is set once the server has answered a
-	// check-in: if it refuses the first one, the operator has to act.
-	failures int
-	welcome  bool
-}
-
 type answer struct {
 	number   int64
 	messages []codalab.Message
@@ -112,7 +116,7 @@ type answer struct {
 
 // checkInWithin sets the time of the next check-in, unless it is set for an earlier time.
 func (c *checkIns) checkInWithin(wait time.Duration) {
-	if at := c.bridge.Now().Add(wait); c.next.IsZero() || at.Before(c.next) {
+	if at := c.now().Add(wait); c.next.IsZero() || at.Before(c.next) {
 		c.next = at
 	}
 }
@@ -125,8 +129,7 @@ func (c *checkIns) mayOverlap(most int) bool {
 // checkInIfDue checks in if the newest check-in is answered, or if there is something to
 // report.
 func (c *checkIns) checkInIfDue(ctx context.Context) {
-	b := c.bridge
-	pending, blocked := b.reports.pending(c.queue.Name, b.Now())
+	pending, blocked := c.identities.board.reports.pending(c.queue.Name, c.now())
 	if blocked {
 		c.prove(ctx)
 	}
@@ -155,16 +158,15 @@ func heldBelow(how report.Urgency) int {
 
 // send checks in, in the background.
 func (c *checkIns) send(ctx context.Context) {
-	b := c.bridge
-	in, number := b.CheckIn(c.queue)
+	in, number := c.identities.checkIn(c.queue)
 	c.held++
 	c.newest = number
 	c.checkInWithin(slowAnswer)
 	c.group.Go(func() error {
-		start := b.Now()
-		messages, err := b.Service.CheckIn(ctx, b.Identity(c.queue.Name), in)
+		start := c.now()
+		messages, err := c.identities.send(ctx, c.queue.Name, in)
 		select {
-		case c.answers <- answer{number, messages, err, b.Now().Sub(start)}:
+		case c.answers <- answer{number, messages, err, c.now().Sub(start)}:
 		case <-ctx.Done():
 		}
 		return nil
@@ -180,7 +182,7 @@ func (c *checkIns) prove(ctx context.Context) {
 	c.proving = true
 	c.group.Go(func() error {
 		for left := true; left; {
-			left = c.bridge.Prove(ctx, c.queue) && pause.For(ctx, proofPause) == nil
+			left = c.identities.prove(ctx, c.queue) && pause.For(ctx, proofPause) == nil
 		}
 		select {
 		case c.proved <- struct{}{}:
@@ -193,39 +195,37 @@ func (c *checkIns) prove(ctx context.Context) {
 // endProving notes that no proof was missing, and begins again if one is missing now.
 func (c *checkIns) endProving(ctx context.Context) {
 	c.proving = false
-	if len(c.bridge.reports.unproven(c.queue.Name)) > 0 {
+	if len(c.identities.board.reports.unproven(c.queue.Name)) > 0 {
 		c.prove(ctx)
 	}
 }
 
 // answered handles an answer, and sets the time of the next check-in.
 func (c *checkIns) answered(ctx context.Context, a answer) error {
-	b := c.bridge
 	c.held--
 	newest := c.newest == a.number
 	if newest {
 		c.newest = 0
 	}
 	if a.err != nil {
-		if b.Unanswered(c.queue, a.number, a.err) {
-			b.Log.WarnContext(ctx, "the server refuses so large a check-in; the bridge reports fewer runs in each", errorAttr(a.err))
+		if c.identities.unanswered(c.queue, a.number, a.err) {
+			c.log.WarnContext(ctx, "the server refuses so large a check-in; the bridge reports fewer runs in each", errorAttr(a.err))
 			c.checkInWithin(0)
 			return nil
 		}
-		b.beat.server(c.queue.Name, a.err)
+		c.beat.server(c.queue.Name, a.err)
 		return c.failed(ctx, a.err)
 	}
-	b.beat.server(c.queue.Name, nil)
-	b.Answered(c.queue, a.number, a.messages)
+	c.beat.server(c.queue.Name, nil)
+	c.identities.answered(c.queue, a.number, a.messages)
 	for _, m := range a.messages {
-		c.answer(ctx, m)
+		c.startAnswer(ctx, m)
 	}
 	c.failures, c.welcome = 0, true
-	b.view.answered.Store(b.Now().UnixNano())
-	b.view.failing.Store(false)
+	c.contact.noteAnswer(c.now())
 	switch {
-	case newest && len(a.messages) == 0 && b.Standalone != nil && b.Standalone.CheckInPause > 0:
-		c.checkInWithin(b.Standalone.CheckInPause)
+	case newest && len(a.messages) == 0 && c.answerPause > 0:
+		c.checkInWithin(c.answerPause)
 	case newest && len(a.messages) == 0 && a.took < idlePause:
 		c.checkInWithin(idlePause)
 	case newest:
@@ -239,25 +239,25 @@ func (c *checkIns) answered(ctx context.Context, a answer) error {
 // failed handles a check-in without an answer. Its error ends the bridge.
 func (c *checkIns) failed(ctx context.Context, err error) error {
 	c.failures++
-	c.bridge.view.failing.Store(true)
+	c.contact.failing.Store(true)
 	var refused *codalab.Error
 	if errors.As(err, &refused) && !refused.Transient() && !c.welcome {
 		return fmt.Errorf("check in queue %s: %w", c.queue.Name, err)
 	}
 	if c.failures == 1 {
-		c.bridge.Log.WarnContext(ctx, "the server did not take the check-in; it is tried again", errorAttr(err))
+		c.log.WarnContext(ctx, "the server did not take the check-in; it is tried again", errorAttr(err))
 	}
 	c.checkInWithin(min(time.Second<<min(c.failures-1, 5), maxPause))
 	return nil
 }
 
-// answer answers a message that asks for a bundle's files, in the background.
-func (c *checkIns) answer(ctx context.Context, m codalab.Message) {
+// startAnswer answers a message that asks for a bundle's files, in the background.
+func (c *checkIns) startAnswer(ctx context.Context, m codalab.Message) {
 	switch m.Type {
-	case codalab.MessageRun, codalab.MessageKill, codalab.MessageMarkFinalized: // Answered has them
+	case codalab.MessageRun, codalab.MessageKill, codalab.MessageMarkFinalized: // identities.answered has them
 	case codalab.MessageRead, codalab.MessageWrite, codalab.MessageNetcat:
 		c.group.Go(func() error {
-			c.bridge.answerMessage(ctx, c.queue, m)
+			c.answerer.answer(ctx, c.queue, m)
 			return nil
 		})
 	}

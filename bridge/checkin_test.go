@@ -72,10 +72,8 @@ func checkingIn(t *testing.T, hold []time.Duration, test func(b *Bridge, s *hold
 
 // bridgeAt returns a bridge of a server that can check in, and do nothing else.
 func bridgeAt(s BundleService) *Bridge {
-	b := &Bridge{Name: "b", Service: s, Log: slog.New(slog.DiscardHandler), Now: time.Now}
-	b.view.init()
-	b.reports.init()
-	b.inbox.init()
+	b := &Bridge{Config: Config{Name: "b", Service: s, Log: slog.New(slog.DiscardHandler), Now: time.Now}}
+	b.assemble()
 	return b
 }
 
@@ -84,7 +82,7 @@ func whileCheckingIn(t *testing.T, b *Bridge, test func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return b.keepCheckedIn(ctx, g, plan.Queue{Name: "cpu"}) })
+	g.Go(func() error { return b.checkIns(g, plan.Queue{Name: "cpu"}).run(ctx) })
 	test()
 	if ctx.Err() != nil {
 		t.Errorf("the bridge ended: %v", context.Cause(ctx))
@@ -155,8 +153,9 @@ func TestProofIsAskedForThatCameToBeMissingMeanwhile(t *testing.T) {
 	show(r.Bridge, row)
 	r.checkIn("0x1 running")
 	ctx, cancel := context.WithCancel(t.Context())
-	var g errgroup.Group
-	c := &checkIns{bridge: r.Bridge, group: &g, queue: r.queue, proving: true, proved: make(chan struct{})}
+	g, _ := errgroup.WithContext(ctx)
+	c := r.checkIns(g, r.queue)
+	c.proving = true
 	c.endProving(ctx)
 	if c.proving {
 		t.Error("asks for proofs, and none is missing")

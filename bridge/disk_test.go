@@ -26,12 +26,14 @@ func onDisk(t *testing.T, mounted bool) *Bridge {
 			}
 		}
 	}
-	return &Bridge{Policy: plan.Policy{Layout: l, Bridge: "b1b2b3", Owner: "ann"}, Spool: spool.Disk{Layout: l, Bridge: "b1b2b3"}, Now: time.Now}
+	b := &Bridge{Config: Config{Policy: plan.Policy{Layout: l, Bridge: "b1b2b3", Owner: "ann"}, Spool: spool.Disk{Layout: l, Bridge: "b1b2b3"}, Now: time.Now}}
+	b.assemble()
+	return b
 }
 
 func readRecords(b *Bridge) plan.News {
 	var n plan.News
-	b.readRecords(plan.Row{Bundle: "0x1", Attempt: plan.Attempt{Number: 1, OnDisk: "1-b1b2b3"}})(&n)
+	b.records.read(plan.Row{Bundle: "0x1", Attempt: plan.Attempt{Number: 1, OnDisk: "1-b1b2b3"}})(&n)
 	return n
 }
 
@@ -42,10 +44,10 @@ func TestSharedDiskThatIsNotThereSaysNothing(t *testing.T) {
 	if n := readRecords(b); n.Records == nil || !n.Records.Read.IsZero() || n.RecordsFailure == "" {
 		t.Errorf("reading returned %+v, want that it failed, and no absence", n)
 	}
-	if c := b.fence(t.Context(), row); c.Failure == "" || c.Gone || c.Standing.Fenced {
+	if c := b.doer.fence(t.Context(), row); c.Failure == "" || c.Gone || c.Standing.Fenced {
 		t.Errorf("fencing returned %+v, want that it failed", c)
 	}
-	if err := b.release(row); err == nil {
+	if err := b.doer.release(row); err == nil {
 		t.Error("files count as released")
 	}
 }
@@ -84,7 +86,7 @@ func TestReadingAndFencingShowTheStart(t *testing.T) {
 		t.Errorf("records %+v, want the start", n.Records)
 	}
 	// An attempt that began cannot be fenced: its start counts.
-	if c := b.fence(t.Context(), row); c.Failure != "" || c.Standing.Token != "t" || c.Attempt != 1 {
+	if c := b.doer.fence(t.Context(), row); c.Failure != "" || c.Standing.Token != "t" || c.Attempt != 1 {
 		t.Errorf("fencing returned %+v, want the start", c)
 	}
 }
@@ -98,8 +100,8 @@ func (emptied) Fence(context.Context, string, spool.AttemptName, time.Time) (spo
 
 func TestFencingOfAnAttemptWhoseFilesAreGoneReportsIt(t *testing.T) {
 	t.Parallel()
-	b := &Bridge{Spool: emptied{}, Now: time.Now}
-	if c := b.fence(t.Context(), plan.Row{Bundle: "0x1", Attempt: plan.Attempt{Number: 1, OnDisk: "1-b1b2b3"}}); !c.Gone || c.Failure == "" {
+	d := doer{spool: emptied{}, now: time.Now}
+	if c := d.fence(t.Context(), plan.Row{Bundle: "0x1", Attempt: plan.Attempt{Number: 1, OnDisk: "1-b1b2b3"}}); !c.Gone || c.Failure == "" {
 		t.Errorf("fencing returned %+v, want that the records are gone", c)
 	}
 }
@@ -118,7 +120,7 @@ func TestReleaseKnowsEverySubmission(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := b.release(row); err != nil {
+	if err := b.doer.release(row); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(b.Policy.Layout.BundleDir("0x1")); !errors.Is(err, fs.ErrNotExist) || len(names) != 3 {

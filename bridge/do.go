@@ -14,17 +14,37 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// Do does one effect that Step returned, and returns a function that reports the outcome. The
-// caller calls tell once; from then on Step may want the same effect again. An effect that ctx
-// cut short has no outcome, except for Submit's; its row is decided all the same, since it may
-// still want the effect.
-func (b *Bridge) Do(ctx context.Context, e plan.Effect) (tell func()) {
-	outcomes := b.do(ctx, e)
-	b.Log.DebugContext(ctx, "effect ended", slog.String("kind", string(e.Kind)), slog.String("bundle", e.Row.Bundle), slog.Int("rows", len(e.Rows())))
+// doer does effects: it is the only part of a bridge that changes anything in the world outside. It is safe
+// for concurrent use.
+type doer struct {
+	policy    *plan.Policy
+	identity  func(queue string) string
+	hostname  string
+	remote    string // the name that reports give to the place of a run; empty for the identity
+	service   BundleService
+	scheduler sbatch.Scheduler
+	spool     Spool
+	stager    Stager
+	collector Collector
+	trials    trials
+	records   *recordReader
+	reports   *reports
+	inbox     *inbox
+	log       *slog.Logger
+	now       func() time.Time
+}
+
+// do does one effect that Step returned, and returns a function that puts the outcome into the inbox. The
+// effect counts as active until a later step has read its outcome: a step that does not know the outcome yet
+// would want the effect again. An effect that ctx cut short has no outcome, except for Submit's; its row is
+// decided all the same, since it may still want the effect.
+func (d *doer) do(ctx context.Context, e plan.Effect) (tell func()) {
+	outcomes := d.outcomesOf(ctx, e)
+	d.log.DebugContext(ctx, "effect ended", slog.String("kind", string(e.Kind)), slog.String("bundle", e.Row.Bundle), slog.Int("rows", len(e.Rows())))
 	if ctx.Err() != nil && e.Kind != plan.Submit {
 		outcomes = none
 	}
-	return func() { b.ended(e, outcomes) }
+	return func() { d.inbox.putEnded(e, outcomes) }
 }
 
 // outcomes gives each row of an effect the news of how it ended.
@@ -35,75 +55,59 @@ func none(*plan.Row) func(*plan.News) { return nothing }
 
 func nothing(*plan.News) {}
 
-// ended tells an effect's rows that it has ended. The effect counts as active until the next step has
-// read its outcome: a step that does not know the outcome yet would want the effect again.
-func (b *Bridge) ended(e plan.Effect, of outcomes) { b.inbox.putEnded(e, of) }
-
-// arrived returns what arrived since the last step.
-func (b *Bridge) arrived() arrivals {
-	in := b.inbox.drain()
-	for _, e := range in.ended {
-		delete(b.active.calls, e.Kind)
-		for _, r := range e.Rows() {
-			b.active.end(plan.Effect{Kind: e.Kind, Row: r})
-		}
-	}
-	return in
-}
-
-// do does one effect and returns its outcomes.
-func (b *Bridge) do(ctx context.Context, e plan.Effect) outcomes {
-	switch e.Kind {
+// outcomesOf does one effect and returns its outcomes.
+func (d *doer) outcomesOf(ctx context.Context, e plan.Effect) outcomes {
+	switch e.Kind { //nolint:exhaustive // the others are of one row
 	case plan.QueryAccounting:
-		return b.queryAccounting(ctx, e.Rows())
+		return d.queryAccounting(ctx, e.Rows())
 	case plan.Cancel:
-		o := b.cancel(ctx, e.Rows())
+		o := d.cancel(ctx, e.Rows())
 		return func(*plan.Row) func(*plan.News) { return func(n *plan.News) { n.Cancelled = &o } }
 	default: // the others are of one row
 	}
-	outcome := b.doForRow(ctx, e.Kind, *e.Row)
+	outcome := d.doForRow(ctx, e.Kind, *e.Row)
 	return func(*plan.Row) func(*plan.News) { return outcome }
 }
 
 // doForRow does an effect of one row and returns its outcome.
-func (b *Bridge) doForRow(ctx context.Context, k plan.Kind, r plan.Row) func(*plan.News) {
+func (d *doer) doForRow(ctx context.Context, k plan.Kind, r plan.Row) func(*plan.News) {
 	switch k {
 	case plan.Claim:
-		claimed := b.claim(ctx, r)
+		claimed := d.claim(ctx, r)
 		return func(n *plan.News) { n.Claimed = &claimed }
 	case plan.Stage:
-		end := b.stage(ctx, r)
+		end := d.stage(ctx, r)
 		return func(n *plan.News) { n.Staged, n.Progress = &end, "" }
 	case plan.Prepare:
-		o := b.prepare(r)
+		o := d.prepare(r)
 		return func(n *plan.News) { n.Prepared = &o }
 	case plan.Submit:
-		s := b.submit(ctx, r)
+		s := d.submit(ctx, r)
 		return func(n *plan.News) {
 			if n.Submitted == nil || n.Submitted.Attempt < s.Attempt {
 				n.Submitted = &s
 			}
 		}
 	case plan.AskQueue:
-		c := b.askQueue(ctx, r.Queue)
+		c := d.trials.askQueue(ctx, r.Queue)
 		return func(n *plan.News) { n.Canary = &c }
 	case plan.ReadRecords:
-		return b.readRecords(r)
+		return d.records.read(r)
 	case plan.Fence:
-		c := b.fence(ctx, r)
+		c := d.fence(ctx, r)
 		return func(n *plan.News) {
 			if n.Fenced == nil || n.Fenced.Attempt <= c.Attempt {
 				n.Fenced = &c
 			}
 		}
 	case plan.Collect:
-		o := b.collect(ctx, r)
+		o := d.collect(ctx, r)
 		return func(n *plan.News) { n.Collected, n.Progress = &o, "" }
 	case plan.Confirm:
-		c := b.confirm(ctx, r)
+		c := d.confirm(ctx, r)
 		return func(n *plan.News) { n.Confirmed = &c }
 	case plan.Release:
-		o := outcome(b.release(r))
+		o := outcome(d.release(r))
 		return func(n *plan.News) { n.Released = &o }
 	case plan.QueryAccounting, plan.Cancel: // of many rows
 	case plan.Forget: // Step does it
@@ -111,19 +115,19 @@ func (b *Bridge) doForRow(ctx context.Context, k plan.Kind, r plan.Row) func(*pl
 	return nothing
 }
 
-func (b *Bridge) claim(ctx context.Context, r plan.Row) plan.Claimed {
+func (d *doer) claim(ctx context.Context, r plan.Row) plan.Claimed {
 	// confirm recognizes the bridge's own claim by this time, so all tries of one claim have
 	// the same. The server also takes it for the time of the last report
 	// (codalab/model/bundle_model.py: transition_bundle_preparing), so a bundle that is
 	// claimed again later has a new one.
-	start := codalab.StartBundle{Hostname: b.Hostname, StartTime: r.OfferedAt.Unix()}
+	start := codalab.StartBundle{Hostname: d.hostname, StartTime: r.OfferedAt.Unix()}
 	if r.Phase != plan.Claiming {
-		start.StartTime = b.Now().Unix()
+		start.StartTime = d.now().Unix()
 	}
-	accepted, err := b.Service.StartBundle(ctx, b.Identity(r.Queue), r.Bundle, start)
+	accepted, err := d.service.StartBundle(ctx, d.identity(r.Queue), r.Bundle, start)
 	c := plan.Claimed{Outcome: outcome(err), Accepted: accepted}
 	if err == nil && accepted && r.Phase == plan.Claiming {
-		c.Refusal = b.tooLarge(ctx, r)
+		c.Refusal = d.trials.tooLarge(ctx, r)
 	}
 	return c
 }
@@ -133,23 +137,23 @@ func (b *Bridge) claim(ctx context.Context, r plan.Row) plan.Claimed {
 const progressEvery = time.Second
 
 // progressOf returns a function that tells a bundle's row the progress of an effect.
-func (b *Bridge) progressOf(bundle string) func(progress string) {
+func (d *doer) progressOf(bundle string) func(progress string) {
 	var last time.Time
 	return func(progress string) {
-		now := b.Now()
+		now := d.now()
 		if now.Sub(last) < progressEvery {
 			return
 		}
 		last = now
-		b.inbox.put(bundle, func(n *plan.News) { n.Progress = progress })
+		d.inbox.put(bundle, func(n *plan.News) { n.Progress = progress })
 	}
 }
 
-func (b *Bridge) stage(ctx context.Context, r plan.Row) plan.StageEnd {
-	inputs, err := b.Stager.Stage(ctx, *r.Run, b.Policy.Image(r), b.Policy.Queues[r.Queue].Architecture, b.progressOf(r.Bundle))
-	for _, d := range inputs.Dependencies {
-		if d.Link != nil && d.Link.Note != "" {
-			b.Log.WarnContext(ctx, "linked data has changed since its first use", slog.String("bundle", r.Bundle), slog.String("note", d.Link.Note))
+func (d *doer) stage(ctx context.Context, r plan.Row) plan.StageEnd {
+	inputs, err := d.stager.Stage(ctx, *r.Run, d.policy.Image(r), d.policy.Queues[r.Queue].Architecture, d.progressOf(r.Bundle))
+	for _, dep := range inputs.Dependencies {
+		if dep.Link != nil && dep.Link.Note != "" {
+			d.log.WarnContext(ctx, "linked data has changed since its first use", slog.String("bundle", r.Bundle), slog.String("note", dep.Link.Note))
 		}
 	}
 	return plan.StageEnd{Outcome: outcome(err), Inputs: inputs}
@@ -157,8 +161,8 @@ func (b *Bridge) stage(ctx context.Context, r plan.Row) plan.StageEnd {
 
 // prepare writes the job's specification. A full disk gives the same sentence each time,
 // without the names of temporary files.
-func (b *Bridge) prepare(r plan.Row) plan.Outcome {
-	err := b.Spool.Prepare(r.OnDisk, b.Policy.Spec(r))
+func (d *doer) prepare(r plan.Row) plan.Outcome {
+	err := d.spool.Prepare(r.OnDisk, d.policy.Spec(r))
 	o := outcome(err)
 	if errno, ok := full(err); ok {
 		o.Failure = "the site's disk has no room for what the job reads: " + errno.Error()
@@ -168,14 +172,14 @@ func (b *Bridge) prepare(r plan.Row) plan.Outcome {
 
 // submit runs sbatch, if there is still time for it. If Slurm refuses the job, it asks whether Slurm takes
 // any job of the queue: without an answer nobody is at fault, and the job is refused for now.
-func (b *Bridge) submit(ctx context.Context, r plan.Row) plan.Submission {
+func (d *doer) submit(ctx context.Context, r plan.Row) plan.Submission {
 	end := plan.Submission{Attempt: r.Attempt.Number}
-	if b.Now().Sub(r.SubmittedAt) > plan.SubmitWithin {
+	if d.now().Sub(r.SubmittedAt) > plan.SubmitWithin {
 		end.Refused, end.Retry, end.Words = true, true, "Slurm is slow to take other submissions"
 		return end
 	}
 	var err error
-	end.Job, err = b.Scheduler.Submit(ctx, b.Policy.Request(r))
+	end.Job, err = d.scheduler.Submit(ctx, d.policy.Request(r))
 	var refused *sbatch.Error
 	switch {
 	case err == nil:
@@ -188,7 +192,7 @@ func (b *Bridge) submit(ctx context.Context, r plan.Row) plan.Submission {
 	if !end.Refused || end.Retry || r.Exclude != "" { // without the excluded nodes it is tried again first
 		return end
 	}
-	switch canary := b.askQueue(ctx, r.Queue); {
+	switch canary := d.trials.askQueue(ctx, r.Queue); {
 	case canary.Failure != "":
 		end.Retry = true
 	case canary.Refusal != "":
@@ -201,8 +205,8 @@ func (b *Bridge) submit(ctx context.Context, r plan.Row) plan.Submission {
 const accountSlack = time.Hour
 
 // queryAccounting asks the accounting database for the jobs of many rows.
-func (b *Bridge) queryAccounting(ctx context.Context, rows []*plan.Row) outcomes {
-	asked := b.Now()
+func (d *doer) queryAccounting(ctx context.Context, rows []*plan.Row) outcomes {
+	asked := d.now()
 	since := rows[0].SubmittedAt
 	var which sbatch.Which
 	for _, r := range rows {
@@ -217,9 +221,9 @@ func (b *Bridge) queryAccounting(ctx context.Context, rows []*plan.Row) outcomes
 			which.IDs = append(which.IDs, r.Job.ID)
 		}
 	}
-	jobs, err := b.Scheduler.QueryAccounting(ctx, since.Add(-accountSlack), which)
+	jobs, err := d.scheduler.QueryAccounting(ctx, since.Add(-accountSlack), which)
 	if err != nil {
-		b.Log.WarnContext(ctx, "accounting did not answer", errorAttr(err))
+		d.log.WarnContext(ctx, "accounting did not answer", errorAttr(err))
 		return func(*plan.Row) func(*plan.News) { return func(n *plan.News) { n.AccountingFailure = err.Error() } }
 	}
 	return func(r *plan.Row) func(*plan.News) {
@@ -234,14 +238,14 @@ func (b *Bridge) queryAccounting(ctx context.Context, rows []*plan.Row) outcomes
 }
 
 // cancel ends the jobs of many rows, which the newest snapshot shows as theirs.
-func (b *Bridge) cancel(ctx context.Context, rows []*plan.Row) plan.Outcome {
+func (d *doer) cancel(ctx context.Context, rows []*plan.Row) plan.Outcome {
 	ids := make([]sbatch.JobID, len(rows))
 	for i, r := range rows {
 		ids[i] = r.Job.ID
 	}
-	err := b.Scheduler.Cancel(ctx, "", ids...)
+	err := d.scheduler.Cancel(ctx, "", ids...)
 	if err != nil {
-		b.Log.WarnContext(ctx, "scancel failed", errorAttr(err))
+		d.log.WarnContext(ctx, "scancel failed", errorAttr(err))
 	}
 	return outcome(err)
 }
@@ -249,52 +253,38 @@ func (b *Bridge) cancel(ctx context.Context, rows []*plan.Row) plan.Outcome {
 // fenceWithin bounds the fencing of an attempt. The row wants it again after a failure.
 const fenceWithin = 30 * time.Second
 
-func (b *Bridge) fence(ctx context.Context, r plan.Row) plan.Fencing {
+func (d *doer) fence(ctx context.Context, r plan.Row) plan.Fencing {
 	ctx, cancel := context.WithTimeout(ctx, fenceWithin)
 	defer cancel()
 	c := plan.Fencing{Attempt: r.Attempt.Number}
 	var err error
-	if c.Standing, err = b.Spool.Fence(ctx, r.Bundle, r.OnDisk, b.Now()); err != nil {
+	if c.Standing, err = d.spool.Fence(ctx, r.Bundle, r.OnDisk, d.now()); err != nil {
 		c.Failure, c.Gone = err.Error(), errors.Is(err, spool.ErrGone)
 	}
 	return c
 }
 
-// readRecords reads an attempt's records. If the disk does not give one out, the reading fails
-// and proves no absence.
-func (b *Bridge) readRecords(r plan.Row) func(*plan.News) {
-	rec := plan.Records{Attempt: r.Attempt.Number, Read: b.Now()}
-	var err error
-	rec.Records, err = b.Spool.ReadRecords(r.Bundle, r.OnDisk)
-	return func(n *plan.News) {
-		if err != nil {
-			rec.Read, n.RecordsFailure = time.Time{}, err.Error()
-		}
-		n.AddRecords(rec)
-	}
-}
-
 // noteChanges tells the row which of the data that it used in place has changed. It compares
 // before the results are first sent; later changes do not concern the bundle.
-func (b *Bridge) noteChanges(ctx context.Context, r plan.Row) {
+func (d *doer) noteChanges(ctx context.Context, r plan.Row) {
 	if r.Staged == nil || r.FailedTries > 0 || r.DataChanged != "" || !r.Times.Finalizing.IsZero() {
 		return
 	}
-	changed := b.Stager.Changed(ctx, *r.Staged)
+	changed := d.stager.Changed(ctx, *r.Staged)
 	if changed == "" || ctx.Err() != nil {
 		return
 	}
-	b.Log.WarnContext(ctx, "linked data has changed during a run", slog.String("bundle", r.Bundle), slog.String("note", changed))
-	b.inbox.put(r.Bundle, func(n *plan.News) { n.DataChanged = changed })
+	d.log.WarnContext(ctx, "linked data has changed during a run", slog.String("bundle", r.Bundle), slog.String("note", changed))
+	d.inbox.put(r.Bundle, func(n *plan.News) { n.DataChanged = changed })
 }
 
-func (b *Bridge) collect(ctx context.Context, r plan.Row) plan.Outcome {
-	b.noteChanges(ctx, r)
-	if _, err := b.standing(ctx, r); err != nil { // its results must not reach another bundle of its UUID
+func (d *doer) collect(ctx context.Context, r plan.Row) plan.Outcome {
+	d.noteChanges(ctx, r)
+	if _, err := standing(ctx, d.service, r); err != nil { // its results must not reach another bundle of its UUID
 		return outcome(err)
 	}
-	how := b.Policy.Queues[r.Queue].Results
-	delivered, err := b.Collector.Collect(ctx, *r.Run, b.Policy.Layout.RunDir(r.Bundle, r.OnDisk), how, b.progressOf(r.Bundle))
+	how := d.policy.Queues[r.Queue].Results
+	delivered, err := d.collector.Collect(ctx, *r.Run, d.policy.Layout.RunDir(r.Bundle, r.OnDisk), how, d.progressOf(r.Bundle))
 	o := outcome(err)
 	if err == nil {
 		o.Done = delivered
@@ -304,47 +294,32 @@ func (b *Bridge) collect(ctx context.Context, r plan.Row) plan.Outcome {
 		o.Final = false // a password or a permission can be repaired, results cannot be made again
 	}
 	if o.Final { // on a disk that is unreachable, results are not lost
-		if _, failure := b.Spool.ReadRecords(r.Bundle, r.OnDisk); failure != nil {
+		if _, failure := d.spool.ReadRecords(r.Bundle, r.OnDisk); failure != nil {
 			return outcome(failure)
 		}
 	}
 	return o
 }
 
-func (b *Bridge) confirm(ctx context.Context, r plan.Row) plan.Confirmation {
-	c := plan.Confirmation{Asked: b.Now(), Carried: b.reports.carried(&r)}
-	shown, err := b.standing(ctx, r)
-	c.Carried = c.Carried || b.reports.carried(&r) // a check-in may have been sent meanwhile
+func (d *doer) confirm(ctx context.Context, r plan.Row) plan.Confirmation {
+	c := plan.Confirmation{Asked: d.now(), Carried: d.reports.carried(&r)}
+	shown, err := standing(ctx, d.service, r)
+	c.Carried = c.Carried || d.reports.carried(&r) // a check-in may have been sent meanwhile
 	c.Outcome, c.State, c.Lost = outcome(err), shown.State, shown.UploadFailure
-	claimed := shown.Remote == b.Hostname && shown.Started == r.OfferedAt.Unix()
-	named := b.Standalone != nil && b.Standalone.Remote != "" && shown.Remote == b.Standalone.Remote
-	c.Here = claimed || named || shown.Remote == b.Identity(r.Queue) // which its reports name
+	claimed := shown.Remote == d.hostname && shown.Started == r.OfferedAt.Unix()
+	named := d.remote != "" && shown.Remote == d.remote
+	c.Here = claimed || named || shown.Remote == d.identity(r.Queue) // which its reports name
 	return c
 }
 
-// standing asks the server for a row's bundle. If the server has another one of its UUID, the row's
-// is gone. Its owner may have given it to somebody else (cl chown).
-func (b *Bridge) standing(ctx context.Context, r plan.Row) (codalab.Standing, error) {
-	shown, err := b.Service.Standing(ctx, r.Bundle)
-	asked := r.Run.Identity()
-	asked.OwnerID = ""
-	if err == nil && !shown.Identity.Same(asked) {
-		err = &codalab.Error{Method: "GET", Path: "/bundles/" + r.Bundle, Status: http.StatusNotFound, Message: "the bundle was deleted, and another one has its UUID"}
-	}
-	if err != nil {
-		return codalab.Standing{}, err
-	}
-	return shown, nil
-}
-
 // release removes a bundle's files from the shared disk. The cache's copies of its inputs stay.
-func (b *Bridge) release(r plan.Row) error {
-	submissions := append(b.Policy.OldSubmissionNames(r), r.SubmissionName)
+func (d *doer) release(r plan.Row) error {
+	submissions := append(d.policy.OldSubmissionNames(r), r.SubmissionName)
 	names := make([]string, len(submissions))
 	for i, name := range submissions {
 		names[i] = string(name)
 	}
-	if err := b.Spool.Release(r.Bundle, names); err != nil {
+	if err := d.spool.Release(r.Bundle, names); err != nil {
 		return fmt.Errorf("remove files of bundle %s: %w", r.Bundle, err)
 	}
 	return nil

@@ -89,29 +89,28 @@ func (a *activeEffects) cancelOutdated(row *plan.Row) {
 // runner does effects in the background, a limited number of each kind at once.
 type runner struct {
 	ctx    context.Context //nolint:containedctx // the life of Run, in which effects are started one by one
-	bridge *Bridge
 	group  *errgroup.Group
-}
-
-func newRunner(ctx context.Context, b *Bridge, g *errgroup.Group) *runner {
-	return &runner{ctx: ctx, bridge: b, group: g}
+	active *activeEffects
+	places *places
+	doer   *doer
+	inbox  *inbox
 }
 
 // start does an effect in the background.
 func (r *runner) start(e plan.Effect) {
 	ctx, cancel := context.WithCancel(r.ctx)
-	r.bridge.active.cancelBy(e, cancel)
+	r.active.cancelBy(e, cancel)
 	r.group.Go(func() error {
 		defer cancel()
 		entered := make(chan struct{})
-		leave := r.bridge.Enter(ctx, e, func() { close(entered) })
+		leave := r.places.enter(ctx, e, func() { close(entered) })
 		defer leave()
 		r.await(ctx, e, entered)
 		if ctx.Err() != nil {
-			r.bridge.ended(e, none)
+			r.inbox.putEnded(e, none)
 			return nil
 		}
-		tell := r.bridge.Do(ctx, e)
+		tell := r.doer.do(ctx, e)
 		leave()
 		tell()
 		return nil
@@ -126,7 +125,7 @@ func (r *runner) await(ctx context.Context, e plan.Effect, entered <-chan struct
 	default:
 	}
 	if sentence := waits(e.Kind); sentence != "" {
-		r.bridge.inbox.put(e.Row.Bundle, func(n *plan.News) { n.Progress = sentence })
+		r.inbox.put(e.Row.Bundle, func(n *plan.News) { n.Progress = sentence })
 	}
 	select {
 	case <-entered:
@@ -144,7 +143,7 @@ func full(err error) (syscall.Errno, bool) {
 	return 0, false
 }
 
-// outcome is what an error means to a row.
+// outcome returns the outcome of an effect that ended with an error, or nil.
 func outcome(err error) plan.Outcome {
 	if err == nil {
 		return plan.Outcome{}

@@ -21,7 +21,7 @@ import (
 
 // begin wants an effect, and starts it where it may be.
 func (r *runner) begin(e plan.Effect) {
-	if r.bridge.active.begin(e) {
+	if r.active.begin(e) {
 		r.start(e)
 	}
 }
@@ -32,11 +32,8 @@ func startedRunner(t *testing.T, b *Bridge) (r *runner, wait func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	g, ctx := errgroup.WithContext(ctx)
 	b.Log, b.Now = slog.New(slog.DiscardHandler), time.Now
-	b.inbox.init()
-	b.view.init()
-	b.reports.init()
-	b.places = newPlaces(b.AtOnce)
-	return newRunner(ctx, b, g), func() {
+	b.assemble()
+	return b.runner(ctx, g), func() {
 		cancel()
 		_ = g.Wait()
 	}
@@ -81,16 +78,16 @@ func (d *disk) Fence(_ context.Context, _ string, attempt spool.AttemptName, _ t
 func TestEffectIsActiveUntilAStepReadsItsOutcome(t *testing.T) {
 	t.Parallel()
 	b := &Bridge{}
-	b.inbox.init()
+	b.assemble()
 	collect := plan.Effect{Kind: plan.Collect, Row: &plan.Row{Bundle: "0x1"}}
-	if !b.active.begin(collect) {
+	if !b.decider.starter.active.begin(collect) {
 		t.Fatal("the effect does not begin")
 	}
-	b.ended(collect, none)
-	if b.active.begin(collect) {
+	b.inbox.putEnded(collect, none)
+	if b.decider.starter.active.begin(collect) {
 		t.Error("the effect begins again, and nobody has read how it ended")
 	}
-	if in := b.arrived(); len(in.news) != 1 || !b.active.begin(collect) {
+	if in := b.decider.arrived(); len(in.news) != 1 || !b.decider.starter.active.begin(collect) {
 		t.Errorf("%d news, and the effect does not begin again", len(in.news))
 	}
 }
@@ -99,14 +96,14 @@ func TestEffectWantedOnItsOwnOutcomeIsRunAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk()
-		b := &Bridge{Spool: d}
+		b := &Bridge{Config: Config{Spool: d}}
 		r, wait := startedRunner(t, b)
 		defer wait()
 		effect := plan.Effect{Kind: plan.Fence, Row: &plan.Row{Bundle: "0x1", Attempt: plan.Attempt{Number: 1, OnDisk: "1-b1"}}}
 		r.begin(effect)
 		for range 4 {
 			<-b.inbox.arrived
-			if news := b.arrived().news; len(news) != 1 || news[0].Fenced == nil {
+			if news := b.decider.arrived().news; len(news) != 1 || news[0].Fenced == nil {
 				t.Fatalf("heard %v", news)
 			}
 			r.begin(effect)
@@ -138,7 +135,7 @@ func TestOneEffectOfAKindRunsForAnAttempt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d, collector := newDisk(), &hangingCollector{}
-		b := &Bridge{Service: &shows{}, Spool: d, Collector: collector}
+		b := &Bridge{Config: Config{Service: &shows{}, Spool: d, Collector: collector}}
 		r, wait := startedRunner(t, b)
 		defer wait()
 		defer close(d.hang)
@@ -158,15 +155,15 @@ func TestOneEffectOfAKindRunsForAnAttempt(t *testing.T) {
 		// ends them, and only them, and they have nothing to tell.
 		show(b, first)
 		synctest.Wait()
-		if len(b.active.effects) != 3 || collector.ended != 0 {
-			t.Errorf("%d effects run, want all", len(b.active.effects))
+		if len(b.decider.starter.active.effects) != 3 || collector.ended != 0 {
+			t.Errorf("%d effects run, want all", len(b.decider.starter.active.effects))
 		}
 		first.Phase = plan.Finalizing
 		show(b, first)
 		synctest.Wait()
-		told := b.arrived().news
-		if collector.ended != 1 || len(b.active.effects) != 2 || len(told) != 1 || told[0].Collected != nil {
-			t.Errorf("running: %v, want the reads", b.active.effects)
+		told := b.decider.arrived().news
+		if collector.ended != 1 || len(b.decider.starter.active.effects) != 2 || len(told) != 1 || told[0].Collected != nil {
+			t.Errorf("running: %v, want the reads", b.decider.starter.active.effects)
 		}
 	})
 }
@@ -187,13 +184,13 @@ func (busyStager) Changed(context.Context, spool.Inputs) string { return "" }
 func TestProgressIsPassedOnOnceASecond(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := &Bridge{Stager: busyStager{}, Now: time.Now}
-		b.inbox.init()
+		b := &Bridge{Config: Config{Stager: busyStager{}, Now: time.Now}}
+		b.assemble()
 		heard := 0
-		go b.stage(t.Context(), plan.Row{Bundle: "0x1", Run: &codalab.RunBundle{}})
+		go b.doer.stage(t.Context(), plan.Row{Bundle: "0x1", Run: &codalab.RunBundle{}})
 		for range 1500 {
 			time.Sleep(10 * time.Millisecond)
-			if len(b.arrived().news) > 0 {
+			if len(b.decider.arrived().news) > 0 {
 				heard++
 			}
 		}
@@ -220,7 +217,7 @@ func (s waitingStager) Stage(ctx context.Context, run codalab.RunBundle, _, _ st
 func TestBundlesThatWaitForADownloadDoNotHoldTheOthers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := &Bridge{Stager: waitingStager{without: "0x999"}}
+		b := &Bridge{Config: Config{Stager: waitingStager{without: "0x999"}}}
 		r, wait := startedRunner(t, b)
 		defer wait()
 		for i := range 1000 {
@@ -229,7 +226,7 @@ func TestBundlesThatWaitForADownloadDoNotHoldTheOthers(t *testing.T) {
 			r.begin(plan.Effect{Kind: plan.Stage, Row: &row})
 		}
 		synctest.Wait()
-		if told := b.arrived().news; len(told) != 1 || told[0].bundle != "0x999" || told[0].Staged == nil {
+		if told := b.decider.arrived().news; len(told) != 1 || told[0].bundle != "0x999" || told[0].Staged == nil {
 			t.Errorf("%d were staged, want the one that waits for nothing", len(told))
 		}
 	})
@@ -254,7 +251,7 @@ func TestI2SubmissionThatHadToWaitIsNotMade(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		slurm := &slowSlurm{}
-		b := &Bridge{Scheduler: slurm, Spool: newDisk()}
+		b := &Bridge{Config: Config{Scheduler: slurm, Spool: newDisk()}}
 		r, wait := startedRunner(t, b)
 		defer wait()
 		for _, bundle := range []string{"0x1", "0x2", "0x3", "0x4"} {
@@ -264,7 +261,7 @@ func TestI2SubmissionThatHadToWaitIsNotMade(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		notMade := 0
-		for _, n := range b.arrived().news {
+		for _, n := range b.decider.arrived().news {
 			end := n.Submitted
 			if end.Refused && end.Retry && end.Job == 0 {
 				notMade++

@@ -10,24 +10,25 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 )
 
-// health is what the bridge has seen of the queues and of the nodes. Only Step uses it.
+// health has the health of the queues and of the nodes. Only Step uses it.
 type health struct {
-	names  []string // of the queues, in order
-	queues map[string]*plan.Health
-	nodes  plan.Nodes
-	told   map[string]string // why each queue is held up, as its rows were told
+	configured map[string]plan.Queue
+	names      []string // of the queues, in order
+	queues     map[string]*plan.Health
+	nodes      plan.Nodes
+	told       map[string]string // why each queue is held up, as its rows were told
 }
 
-func newHealth(queues map[string]plan.Queue) health {
-	h := health{slices.Sorted(maps.Keys(queues)), map[string]*plan.Health{}, plan.Nodes{}, map[string]string{}}
+func newHealth(queues map[string]plan.Queue) *health {
+	h := &health{configured: queues, names: slices.Sorted(maps.Keys(queues)), queues: map[string]*plan.Health{}, nodes: plan.Nodes{}, told: map[string]string{}}
 	for _, name := range h.names {
 		h.queues[name] = &plan.Health{}
 	}
 	return h
 }
 
-// of is the health of a queue. A row may be of a queue that is no longer configured.
-func (h health) of(queue string) *plan.Health {
+// of returns the health of a queue. A row may be of a queue that is no longer configured.
+func (h *health) of(queue string) *plan.Health {
 	if q := h.queues[queue]; q != nil {
 		return q
 	}
@@ -35,41 +36,45 @@ func (h health) of(queue string) *plan.Health {
 }
 
 // examine adds to a row's news what the health of its queue says about it.
-func (b *Bridge) examine(now time.Time, r plan.Row, n *plan.News) {
-	h := b.health.of(r.Queue)
-	h.Judge(now, r, n)
-	if held := h.Held(b.Policy.Queues[r.Queue]); held != r.Held && r.Phase != plan.Done {
+func (h *health) examine(now time.Time, r plan.Row, n *plan.News) {
+	of := h.of(r.Queue)
+	of.Judge(now, r, n)
+	if held := of.Held(h.configured[r.Queue]); held != r.Held && r.Phase != plan.Done {
 		n.Held = &held
 	}
 }
 
-// tellHeld tells the rows of a queue that wait for their submission when the reason for which the
-// queue is held up has changed.
-func (b *Bridge) tellHeld(ctx context.Context, now time.Time) {
-	for _, name := range b.health.names {
-		held, before := b.health.of(name).Held(b.Policy.Queues[name]), b.health.told[name]
+// learn learns from a decision.
+func (h *health) learn(now time.Time, before, after plan.Row) {
+	h.of(before.Queue).Learn(now, before, after, h.nodes)
+}
+
+// changed returns the queues that are held up for another reason than their rows were told, or no longer,
+// and counts them as told.
+func (h *health) changed(ctx context.Context, logger *slog.Logger) []string {
+	var queues []string
+	for _, name := range h.names {
+		held, before := h.of(name).Held(h.configured[name]), h.told[name]
 		switch held {
 		case before:
 			continue
 		case "":
-			delete(b.health.told, name)
-			b.Log.InfoContext(ctx, "the queue goes on", slog.String("queue", name))
+			delete(h.told, name)
+			logger.InfoContext(ctx, "the queue goes on", slog.String("queue", name))
 		default:
-			b.health.told[name] = held
-			b.Log.WarnContext(ctx, "a queue is held up", slog.String("queue", name), slog.String("reason", held))
+			h.told[name] = held
+			logger.WarnContext(ctx, "a queue is held up", slog.String("queue", name), slog.String("reason", held))
 		}
-		for _, bundle := range slices.Sorted(maps.Keys(b.rows.staged[name])) {
-			b.inbox.put(bundle, nothing)
-		}
+		queues = append(queues, name)
 	}
-	b.beat.health(now, b.health)
+	return queues
 }
 
-// nextProbe is when a row of some queue that is held up may be submitted.
-func (b *Bridge) nextProbe() (time.Time, bool) {
+// nextProbe returns when a row of some of the queues that is held up may be submitted.
+func (h *health) nextProbe(queues map[string]map[string]*entry) (time.Time, bool) {
 	var next time.Time
-	for name := range b.rows.staged {
-		if at := b.health.of(name).NextProbe(); !at.IsZero() && (next.IsZero() || at.Before(next)) {
+	for name := range queues {
+		if at := h.of(name).NextProbe(); !at.IsZero() && (next.IsZero() || at.Before(next)) {
 			next = at
 		}
 	}

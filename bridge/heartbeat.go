@@ -43,44 +43,27 @@ type Heartbeat struct {
 	Low string `json:"low,omitempty"`
 }
 
-// Heartbeat returns the present state. It is safe for concurrent use.
-func (b *Bridge) Heartbeat() Heartbeat {
-	b.beat.mu.Lock()
-	defer b.beat.mu.Unlock()
-	p := b.beat.Heartbeat
-	p.Open = b.view.open()
+// heartbeat is a Heartbeat that the watchers update.
+type heartbeat struct {
+	mu sync.Mutex
+	Heartbeat
+	heard map[string]bool // queues of which the server has answered a check-in
+}
+
+// now returns the present heartbeat of a bridge with these queues. open is [Heartbeat.Open].
+func (h *heartbeat) now(open bool, queues map[string]plan.Queue) Heartbeat {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	p := h.Heartbeat
+	p.Open = open
 	p.Server, p.Late = maps.Clone(p.Server), slices.Clone(p.Late)
-	for _, queue := range slices.Sorted(maps.Keys(b.Policy.Queues)) {
-		if !b.beat.heard[queue] && p.Server[queue] == "" {
+	for _, queue := range slices.Sorted(maps.Keys(queues)) {
+		if !h.heard[queue] && p.Server[queue] == "" {
 			p.Unheard = append(p.Unheard, queue)
 		}
 	}
 	p.Held, p.Nodes = maps.Clone(p.Held), maps.Clone(p.Nodes)
 	return p
-}
-
-// Rows returns the rows as they were last decided, in no order, without those that rest; nil before
-// Open has read them. Nobody changes them. It is safe for concurrent use.
-func (b *Bridge) Rows() []*plan.Row {
-	b.view.mu.RLock()
-	defer b.view.mu.RUnlock()
-	if b.view.rows == nil {
-		return nil
-	}
-	return slices.AppendSeq(make([]*plan.Row, 0, len(b.view.rows)), maps.Values(b.view.rows))
-}
-
-func (v *view) open() bool {
-	v.mu.RLock()
-	defer v.mu.RUnlock()
-	return v.rows != nil
-}
-
-// heartbeat is a Heartbeat that the pumps update.
-type heartbeat struct {
-	mu sync.Mutex
-	Heartbeat
-	heard map[string]bool // queues of which the server has answered a check-in
 }
 
 // slurm notes whether Slurm answered.
@@ -143,7 +126,7 @@ func (h *heartbeat) late(queue string, late bool) {
 }
 
 // health notes which queues are held up, and which nodes are avoided.
-func (h *heartbeat) health(now time.Time, seen health) {
+func (h *heartbeat) health(now time.Time, seen *health) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(seen.told)+len(h.Held)+len(seen.nodes)+len(h.Nodes) == 0 {

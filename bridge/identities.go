@@ -8,86 +8,107 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// CheckIn makes the next check-in of a queue's identity, and returns its number. The caller
-// passes the number to Answered or Unanswered, once.
-func (b *Bridge) CheckIn(q plan.Queue) (codalab.CheckIn, int64) {
-	late := b.reports.late(q.Name, b.Now())
-	b.beat.late(q.Name, late)
-	closed := b.view.closed(late)
-	told := b.reports.checkIn(q.Name, b.Identity(q.Name), b.Now())
-	offer := b.view.offer(q.Name, b.Standalone != nil && b.Standalone.Local)
+// identities are the worker identities by which the bridge checks in, one for each queue. It makes their
+// check-ins, and passes on the answers. It is safe for concurrent use.
+type identities struct {
+	config *Config
+	board  *board
+	life   *life
+	beat   *heartbeat
+	inbox  *inbox
+}
+
+// checkIn makes the next check-in of a queue's identity, and returns its number. The caller
+// passes the number to answered or unanswered, once.
+func (i *identities) checkIn(q plan.Queue) (codalab.CheckIn, int64) {
+	c, now, name := i.config, i.config.Now(), i.config.Identity(q.Name)
+	late := i.board.reports.late(q.Name, now)
+	i.beat.late(q.Name, late)
+	closed := i.board.offers.closed(late)
+	told := i.board.reports.checkIn(q.Name, name, now)
+	offer := i.board.offers.of(q.Name, i.life.local())
 	in := codalab.CheckIn{
-		Tag: q.Tag, TagExclusive: !q.Default, Hostname: b.Hostname, Runs: told.Runs,
-		CPUs: offer.CPUs, GPUs: offer.GPUs, MemoryBytes: offer.Memory, FreeDiskBytes: b.view.freeDisk(),
+		Tag: q.Tag, TagExclusive: !q.Default, Hostname: c.Hostname, Runs: told.Runs,
+		CPUs: offer.CPUs, GPUs: offer.GPUs, MemoryBytes: offer.Memory, FreeDiskBytes: i.board.offers.freeDisk(),
 		Dependencies: [][2]string{}, ExitAfterNumRuns: codalab.UnlimitedRuns,
-		SharedFileSystem: b.SharedDisk, Instance: b.Policy.Bridge,
+		SharedFileSystem: c.SharedDisk, Instance: c.Policy.Bridge,
 	}
-	if b.Standalone == nil || !b.Standalone.Local {
-		in.Nodes = offeredSizes(q, b.view.nodeSizes(q.Name))
+	if !i.life.local() {
+		in.Nodes = offeredSizes(q, i.board.offers.nodeSizes(q.Name))
 	}
 	if group := q.Group; group != "" { // a copy: the whole queue would be copied for the pointer
 		in.GroupName = &group
 	}
-	if b.Standalone != nil && b.Standalone.Remote != "" {
-		for i := range in.Runs {
-			in.Runs[i].Remote = b.Standalone.Remote
+	if remote := c.remote(); remote != "" {
+		for n := range in.Runs {
+			in.Runs[n].Remote = remote
 		}
 	}
-	b.describe(&in)
+	i.life.describe(now, &in)
 	if closed != "" { // the server gives no bundle to an identity that offers nothing
 		in.CPUs, in.FreeDiskBytes, in.ExitAfterNumRuns, in.Closed = 0, 0, 0, closed
 	}
 	return in, told.Number
 }
 
-// closed returns why the bridge asks for no more bundles of a queue; empty if it does. late is the queue's.
-func (v *view) closed(late bool) string {
-	v.mu.RLock()
-	defer v.mu.RUnlock()
-	if v.low == "" && late {
-		return "the server is slow to take the reports of the bundles that run there"
-	}
-	return v.low
-}
-
-// Answered notes the answer to a check-in: the server has applied its reports, and its messages
+// answered notes the answer to a check-in: the server has applied its reports, and its messages
 // are news. From now on no check-in reports a run that one of the messages acknowledges.
-func (b *Bridge) Answered(q plan.Queue, number int64, messages []codalab.Message) {
-	for _, bundle := range b.reports.answered(q.Name, number, messages, b.Now()) {
-		b.inbox.put(bundle, func(n *plan.News) { n.Restaged = true })
+func (i *identities) answered(q plan.Queue, number int64, messages []codalab.Message) {
+	for _, bundle := range i.board.reports.answered(q.Name, number, messages, i.config.Now()) {
+		i.inbox.put(bundle, func(n *plan.News) { n.Restaged = true })
 	}
 	if len(messages) > 0 {
-		b.inbox.deliver(q.Name, messages)
+		i.inbox.deliver(q.Name, messages)
 	}
 }
 
-// Unanswered notes that a check-in got no answer but an error. The server may have applied its
-// reports, or may do so later, unless it refused the check-in as too large. Unanswered reports
+// unanswered notes that a check-in got no answer but an error. The server may have applied its
+// reports, or may do so later, unless it refused the check-in as too large. unanswered reports
 // whether it did and the next check-in is smaller.
-func (b *Bridge) Unanswered(q plan.Queue, number int64, err error) (smaller bool) {
+func (i *identities) unanswered(q plan.Queue, number int64, err error) (smaller bool) {
 	var refused *codalab.Error
-	if errors.As(err, &refused) && refused.TooLarge() && b.reports.refused(q.Name, number) {
+	if errors.As(err, &refused) && refused.TooLarge() && i.board.reports.refused(q.Name, number) {
 		return true
 	}
-	for _, bundle := range b.reports.doubt(q.Name, number, b.Now()) {
-		b.inbox.put(bundle, func(n *plan.News) { n.Unanswered = true })
+	for _, bundle := range i.board.reports.doubt(q.Name, number, i.config.Now()) {
+		i.inbox.put(bundle, func(n *plan.News) { n.Unanswered = true })
 	}
 	return false
 }
 
-// proofsAtOnce is how many bundles Prove asks for in one call.
+// proofsAtOnce bounds the bundles for which prove asks in one call.
 const proofsAtOnce = 8
 
-// Prove asks the server whether it has applied reports for which newer reports of a queue's
+// prove asks the server whether it has applied reports for which newer reports of a queue's
 // runs wait. It reports whether some are left to ask for.
-func (b *Bridge) Prove(ctx context.Context, q plan.Queue) (left bool) {
-	bundles := b.reports.unproven(q.Name)
+func (i *identities) prove(ctx context.Context, q plan.Queue) (left bool) {
+	bundles := i.board.reports.unproven(q.Name)
 	for _, bundle := range bundles[:min(len(bundles), proofsAtOnce)] {
-		shown, err := b.Service.Standing(ctx, bundle)
+		shown, err := i.config.Service.Standing(ctx, bundle)
 		if err != nil {
 			shown = codalab.Standing{} // it proves nothing
 		}
-		b.reports.prove(q.Name, bundle, shown)
+		i.board.reports.prove(q.Name, bundle, shown)
 	}
-	return len(b.reports.unproven(q.Name)) > 0
+	return len(i.board.reports.unproven(q.Name)) > 0
+}
+
+// send sends a check-in of a queue's identity.
+func (i *identities) send(ctx context.Context, queue string, in codalab.CheckIn) ([]codalab.Message, error) {
+	return i.config.Service.CheckIn(ctx, i.config.Identity(queue), in)
+}
+
+// sayGoodbye tells the server that a stand-alone worker takes no more runs, when a signal has ended its work.
+// Else the server would go on to give it some for a minute. Its runs go on, and are not reported.
+func (i *identities) sayGoodbye(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, goodbyeWithin)
+	defer cancel()
+	i.life.ending.Store(true)
+	for _, q := range i.config.Policy.Queues {
+		in, _ := i.checkIn(q)
+		in.Runs, in.ExitAfterNumRuns = []codalab.Run{}, 0
+		if _, err := i.send(ctx, q.Name, in); err != nil && ctx.Err() == nil {
+			i.config.Log.InfoContext(ctx, "the server was not told that the worker ends", errorAttr(err))
+		}
+	}
 }

@@ -26,10 +26,8 @@ type teller struct {
 func newTeller(t *testing.T) *teller {
 	t.Helper()
 	r := &teller{T: t, queue: plan.Queue{Name: "cpu"}, now: time.Unix(1_800_000_000, 0)}
-	r.Bridge = &Bridge{Name: "b", Now: func() time.Time { return r.now }}
-	r.view.init()
-	r.reports.init()
-	r.inbox.init()
+	r.Bridge = &Bridge{Config: Config{Name: "b", Now: func() time.Time { return r.now }}}
+	r.assemble()
 	return r
 }
 
@@ -87,7 +85,7 @@ func TestNewsWakesTheCheckInsOfItsQueue(t *testing.T) {
 	row.Progress = "Pulling the image."
 	show(r.Bridge, row)
 	wakes("new words", false, true)
-	r.reports.hurry(false)
+	r.board.reports.hurry(false)
 	wakes("news of the disk", true, false)
 }
 
@@ -198,8 +196,8 @@ func TestVerdictThatIsSentWhileTheServerIsAskedMayHaveBeenApplied(t *testing.T) 
 	row.ReportCount = 1
 	show(r.Bridge, row)
 	standing := map[string]codalab.Standing{"0x1": {State: codalab.StateRunning}}
-	r.Service = &looksFirst{shows{standing: standing}, func() { r.checkIn("0x1 finalizing") }}
-	if c := r.confirm(t.Context(), row); !c.Carried {
+	r.doer.service = &looksFirst{shows{standing: standing}, func() { r.checkIn("0x1 finalizing") }}
+	if c := r.doer.confirm(t.Context(), row); !c.Carried {
 		t.Errorf("%+v shows that the verdict is not with the server", c)
 	}
 }
@@ -207,7 +205,7 @@ func TestVerdictThatIsSentWhileTheServerIsAskedMayHaveBeenApplied(t *testing.T) 
 func TestBundleThatThisBridgeClaimedOrReportedLastIsItsOwn(t *testing.T) {
 	t.Parallel()
 	r := newTeller(t)
-	r.Hostname = "login"
+	r.doer.hostname = "login"
 	row := cpuRow("0x1", plan.Claiming)
 	row.OfferedAt = r.now
 	for shown, want := range map[codalab.Standing]bool{
@@ -217,8 +215,8 @@ func TestBundleThatThisBridgeClaimedOrReportedLastIsItsOwn(t *testing.T) {
 		{Remote: "b-cpu"}:                            true,
 		{Remote: "b-gpu"}:                            false,
 	} {
-		r.Service = &shows{standing: map[string]codalab.Standing{"0x1": shown}}
-		if c := r.confirm(t.Context(), row); c.Here != want {
+		r.doer.service = &shows{standing: map[string]codalab.Standing{"0x1": shown}}
+		if c := r.doer.confirm(t.Context(), row); c.Here != want {
 			t.Errorf("%+v: here %t", shown, c.Here)
 		}
 	}

@@ -45,9 +45,9 @@ func TestInboxGathersUntilItIsTaken(t *testing.T) {
 	}
 }
 
-func TestPacerAllowsABurstAndThenTwoASecond(t *testing.T) {
+func TestPaceAllowsABurstAndThenTwoASecond(t *testing.T) {
 	t.Parallel()
-	p := Pace{}.limiter()
+	p := newPace(Pace{}, time.Minute).submits
 	now := time.Unix(1_800_000_000, 0)
 	if got := budget(p, now); got != 20 {
 		t.Fatalf("budget %d at first, want 20", got)
@@ -88,14 +88,19 @@ func TestStepWaitsForWhatMayComeWithoutNews(t *testing.T) {
 		"the rate":             {staged, DefaultPace().Burst, 500 * time.Millisecond},
 		"room in a full queue": {staged, 15, idle},
 	} {
-		b := &Bridge{rows: newRows(1), submits: Pace{}.limiter(), cancels: Pace{}.limiter(), observed: true}
-		b.submits.AllowN(now, c.spent)
-		b.rows.put(&c.row)
-		if got := b.wait(now); got != c.want {
+		b := &Bridge{}
+		b.assemble()
+		b.decider.jobs.observed = true
+		b.decider.pace.submits.AllowN(now, c.spent)
+		b.decider.rows.put(&c.row)
+		if got := b.decider.wait(now); got != c.want {
 			t.Errorf("%s: waits %s, want %s", name, got, c.want)
 		}
 	}
 }
 
 // show publishes a copy of a row.
-func show(b *Bridge, r plan.Row) { b.publish(time.Unix(1_800_000_000, 0), &r) }
+func show(b *Bridge, r plan.Row) {
+	b.decider.starter.active.cancelOutdated(&r)
+	b.board.publish(time.Unix(1_800_000_000, 0), &r)
+}

@@ -30,10 +30,10 @@ func TestI11StandingLimitOfOneQueueHoldsNoOtherUp(t *testing.T) {
 	for i := range 10 * owners {
 		rows = append(rows, staged("cpu", i%owners, i))
 	}
-	b := &Bridge{
+	b := &Bridge{Config: Config{
 		Policy: plan.Policy{Bridge: "b1b2b3", Queues: map[string]plan.Queue{"cpu": {Name: "cpu"}, "gpu": {Name: "gpu"}}},
 		Ledger: &memory{rows: rows}, Log: slog.New(slog.DiscardHandler),
-	}
+	}}
 	if err := b.Open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func TestI11StandingLimitOfOneQueueHoldsNoOtherUp(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, e := range effects {
-			b.active.end(e)
+			b.decider.starter.active.end(e)
 			end := plan.Submission{Attempt: 1, Refused: true, Retry: true, Words: "QOSMaxSubmitJobPerUserLimit"}
 			switch {
 			case e.Kind == plan.Prepare:
@@ -77,14 +77,14 @@ func TestSubmissionThatIsTooLateCostsNoRequest(t *testing.T) {
 	for i := range 100 {
 		row := plan.Row{Bundle: fmt.Sprint(i), Run: &codalab.RunBundle{}, Queue: "cpu", Phase: plan.Submitting}
 		row.SubmittedAt = now.Add(-plan.SubmitWithin - time.Second)
-		b.rows.put(&row)
-		b.held = append(b.held, plan.Effect{Kind: plan.Submit, Row: &row})
+		b.decider.rows.put(&row)
+		b.decider.starter.held = append(b.decider.starter.held, plan.Effect{Kind: plan.Submit, Row: &row})
 	}
 	if _, _, err := b.Step(t.Context(), now); err != nil {
 		t.Fatal(err)
 	}
-	if left := budget(b.submits, now); len(b.held) > 0 || left != DefaultPace().Burst {
-		t.Errorf("%d are held, %d requests are left; want none held, and all left", len(b.held), left)
+	if left := budget(b.decider.pace.submits, now); len(b.decider.starter.held) > 0 || left != DefaultPace().Burst {
+		t.Errorf("%d are held, %d requests are left; want none held, and all left", len(b.decider.starter.held), left)
 	}
 }
 
@@ -109,7 +109,7 @@ func TestRowsThatAreAboutToBeSubmittedUseUpThePace(t *testing.T) {
 		for _, e := range effects {
 			switch e.Kind {
 			case plan.Prepare:
-				b.ended(e, func(*plan.Row) func(*plan.News) { return func(n *plan.News) { n.Prepared = &plan.Outcome{} } })
+				b.inbox.putEnded(e, func(*plan.Row) func(*plan.News) { return func(n *plan.News) { n.Prepared = &plan.Outcome{} } })
 			case plan.Submit:
 				submissions++
 			}
@@ -117,7 +117,7 @@ func TestRowsThatAreAboutToBeSubmittedUseUpThePace(t *testing.T) {
 	}
 	attempts := 0
 	for _, r := range rows {
-		if b.rows.get(r.Bundle).Phase == plan.Submitting {
+		if b.decider.rows.get(r.Bundle).Phase == plan.Submitting {
 			attempts++
 		}
 	}

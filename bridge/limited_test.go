@@ -126,7 +126,7 @@ func atLimited(t *testing.T, runs, most int, each time.Duration, test func(b *Br
 		b := bridgeAt(s)
 		for n := range runs {
 			row := runningRow(n)
-			b.resume(&row)
+			b.board.resume(&row)
 		}
 		whileCheckingIn(t, b, func() { test(b, s) })
 	})
@@ -185,7 +185,7 @@ func TestBridgeThatMayReportNothingEnds(t *testing.T) {
 			show(b, runningRow(n))
 		}
 		g, ctx := errgroup.WithContext(t.Context())
-		g.Go(func() error { return b.keepCheckedIn(ctx, g, plan.Queue{Name: "cpu"}) })
+		g.Go(func() error { return b.checkIns(g, plan.Queue{Name: "cpu"}).run(ctx) })
 		var refused *codalab.Error
 		if err := g.Wait(); !errors.As(err, &refused) || !refused.TooLarge() || s.refused != 2 {
 			t.Errorf("%d check-ins, then %v", s.refused, err)

@@ -37,36 +37,36 @@ var unconnectable = codalab.ReadReply{ //nolint:gochecknoglobals // a constant
 
 // answerNetcat sends a message to a port of a running bundle's container, and passes on what comes back
 // until the other end closes the connection (codalab/worker/worker.py: netcat).
-func (b *Bridge) answerNetcat(ctx context.Context, q plan.Queue, m codalab.Message) error {
-	if b.Ports == nil {
-		return b.Service.Reply(ctx, b.Identity(q.Name), m.SocketID, unconnectable)
+func (a *answerer) answerNetcat(ctx context.Context, q plan.Queue, m codalab.Message) error {
+	if a.ports == nil {
+		return a.service.Reply(ctx, a.identity(q.Name), m.SocketID, unconnectable)
 	}
 	ctx, cancel := context.WithTimeout(ctx, talkWithin)
 	defer cancel()
-	conn, err := b.dial(ctx, m)
+	conn, err := a.dial(ctx, m)
 	if err != nil {
 		reply := codalab.ReadReply{ErrorCode: http.StatusBadRequest, ErrorMessage: codalab.Sentence(err.Error())}
-		return b.Service.Reply(ctx, b.Identity(q.Name), m.SocketID, reply)
+		return a.service.Reply(ctx, a.identity(q.Name), m.SocketID, reply)
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() }) // ends a read that nothing comes for
 	defer stop()
 	_, err = io.WriteString(conn, m.Message)
 	if err == nil {
-		err = b.Service.ReplyData(ctx, b.Identity(q.Name), m.SocketID, conn)
+		err = a.service.ReplyData(ctx, a.identity(q.Name), m.SocketID, conn)
 	}
 	return errors.Join(err, conn.Close())
 }
 
 // dial connects to the port that a message names.
-func (b *Bridge) dial(ctx context.Context, m codalab.Message) (io.ReadWriteCloser, error) {
-	r, ok := b.view.row(m.UUID)
+func (a *answerer) dial(ctx context.Context, m codalab.Message) (io.ReadWriteCloser, error) {
+	r, ok := a.view.row(m.UUID)
 	if !ok || r.Phase != plan.Running || r.Begun == nil {
 		return nil, errors.New("the bundle does not run")
 	}
-	if _, err := b.standing(ctx, r); err != nil {
+	if _, err := standing(ctx, a.service, r); err != nil {
 		return nil, err
 	}
-	records, err := b.Spool.ReadRecords(r.Bundle, r.OnDisk) // those of the row may be a second old
+	records, err := a.spool.ReadRecords(r.Bundle, r.OnDisk) // those of the row may be a second old
 	switch {
 	case err != nil:
 		return nil, err
@@ -75,7 +75,7 @@ func (b *Bridge) dial(ctx context.Context, m codalab.Message) (io.ReadWriteClose
 	}
 	ctx, cancel := context.WithTimeout(ctx, dialWithin)
 	defer cancel()
-	conn, err := b.Ports.Dial(ctx, records.Status.Container, m.Port)
+	conn, err := a.ports.Dial(ctx, records.Status.Container, m.Port)
 	if err != nil {
 		return nil, fmt.Errorf("port %d of the bundle: %s", m.Port, strings.TrimSpace(err.Error()))
 	}

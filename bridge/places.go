@@ -32,29 +32,31 @@ const measuredAtOnce = 8
 
 // places are those of effects.
 type places struct {
+	collector Collector
+	policy    *plan.Policy
 	of        map[plan.Kind]*turns.Turns
 	small     *turns.Turns // for small results
 	measuring *turns.Turns
 }
 
-func newPlaces(atOnce func(plan.Kind) int) places {
+func newPlaces(atOnce func(plan.Kind) int, c Collector, p *plan.Policy) places {
 	if atOnce == nil {
 		atOnce = AtOnce
 	}
-	p := places{of: map[plan.Kind]*turns.Turns{}, small: turns.New(atOnce(plan.Collect)), measuring: turns.New(measuredAtOnce)}
+	made := places{collector: c, policy: p, of: map[plan.Kind]*turns.Turns{}, small: turns.New(atOnce(plan.Collect)), measuring: turns.New(measuredAtOnce)}
 	for _, k := range plan.Kinds() {
-		p.of[k] = turns.New(atOnce(k))
+		made.of[k] = turns.New(atOnce(k))
 	}
-	return p
+	return made
 }
 
-// Enter gives an effect a place among those of its kind, and calls begin once it has one, which may be
-// before Enter returns. begin must not block. The caller calls leave when the effect has ended, or
-// shall not begin any more. Enter itself waits only while it measures results.
-func (b *Bridge) Enter(ctx context.Context, e plan.Effect, begin func()) (leave func()) {
-	among, owner := b.places.of[e.Kind], turns.Party{Owner: ownerOf(e)}
-	if e.Kind == plan.Collect && b.hasSmallResults(ctx, *e.Row, owner) {
-		among = b.places.small
+// enter gives an effect a place among those of its kind, and calls begin once it has one, which may be
+// before enter returns. begin must not block. The caller calls leave when the effect has ended, or
+// shall not begin any more. enter itself waits only while it measures results.
+func (p *places) enter(ctx context.Context, e plan.Effect, begin func()) (leave func()) {
+	among, owner := p.of[e.Kind], turns.Party{Owner: ownerOf(e)}
+	if e.Kind == plan.Collect && p.hasSmallResults(ctx, *e.Row, owner) {
+		among = p.small
 	}
 	return among.Ask(owner, begin).Leave
 }
@@ -69,13 +71,13 @@ func ownerOf(e plan.Effect) string {
 
 // hasSmallResults reports whether a row's results are small. It is false if ctx ends before that is
 // known.
-func (b *Bridge) hasSmallResults(ctx context.Context, r plan.Row, owner turns.Party) bool {
-	leave, err := b.places.measuring.Take(ctx, owner)
+func (p *places) hasSmallResults(ctx context.Context, r plan.Row, owner turns.Party) bool {
+	leave, err := p.measuring.Take(ctx, owner)
 	if err != nil {
 		return false
 	}
 	defer leave()
-	return b.Collector.Small(*r.Run, b.Policy.Layout.RunDir(r.Bundle, r.OnDisk), b.Policy.Queues[r.Queue].Results)
+	return p.collector.Small(*r.Run, p.policy.Layout.RunDir(r.Bundle, r.OnDisk), p.policy.Queues[r.Queue].Results)
 }
 
 // waits is the progress of an effect without a place; empty if that is not worth a report.

@@ -67,7 +67,7 @@ func inCrowd(t *testing.T, do func(c crowd)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		d := &slowDisk{ended: map[string]time.Time{}}
-		b := &Bridge{Service: &shows{}, Stager: d, Collector: d}
+		b := &Bridge{Config: Config{Service: &shows{}, Stager: d, Collector: d}}
 		r, wait := startedRunner(t, b)
 		defer wait()
 		do(crowd{t, d, b, r, time.Now()})
@@ -140,7 +140,7 @@ func TestManyResultsOfOneOwnerDoNotHoldAnothersUp(t *testing.T) {
 func TestStagingOfOneOwnerLeavesPlacesToOthers(t *testing.T) {
 	t.Parallel()
 	inCrowd(t, func(c crowd) {
-		c.bridge.places = newPlaces(func(k plan.Kind) int { return AtOnce(k) / 16 })
+		c.bridge.places = newPlaces(func(k plan.Kind) int { return AtOnce(k) / 16 }, c.slowDisk, &c.bridge.Policy)
 		c.want(plan.Stage, "ann", "large", 300)
 		c.want(plan.Stage, "ben", "small ", 30)
 		c.within(11*time.Second, "small ", 30)

@@ -43,7 +43,7 @@ func (s *sameJobs) Observe(_ context.Context, now time.Time) (sbatch.Snapshot, e
 	return sbatch.Snapshot{Asked: now, Jobs: s.jobs}, nil
 }
 
-// withoutNews runs the pumps of a bridge with rows in a phase, about which nothing new arrives. It
+// withoutNews runs the watchers of a bridge with rows in a phase, about which nothing new arrives. It
 // returns how often the bridge answers the doorbell in a minute, and how many records it reads.
 func withoutNews(t *testing.T, n int, phase plan.Phase, state sbatch.State) (answers, reads int64) {
 	t.Helper()
@@ -60,19 +60,22 @@ func withoutNews(t *testing.T, n int, phase plan.Phase, state sbatch.State) (ans
 			}
 			rows[i], slurm.jobs = r, append(slurm.jobs, r.Job)
 		}
-		b := opened(t, rows...)
-		for i := range b.view.turns {
-			b.view.turns[i].resumed = false // as when they were all read once
+		b := openedWith(t, Config{
+			Spool: disk, Scheduler: slurm, Now: time.Now,
+			ObserveEvery: 6 * time.Second, DoorbellEvery: 350 * time.Millisecond, ReadEvery: 5 * time.Second,
+		}, rows)
+		turns := b.board.view.reading.turns
+		for i := range turns {
+			turns[i].resumed = false // as when they were all read once
 		}
-		b.Spool, b.Scheduler, b.Now = disk, slurm, time.Now
-		b.ObserveEvery, b.DoorbellEvery, b.ReadEvery = 6*time.Second, 350*time.Millisecond, 5*time.Second
 		ctx, cancel := context.WithCancel(t.Context())
 		g, ctx := errgroup.WithContext(ctx)
-		r := newRunner(ctx, b, g)
-		for _, pump := range []func(context.Context) error{func(ctx context.Context) error { return b.loop(ctx, r) }, b.watchSlurm, b.watchDoorbell, b.pollRecords} {
-			g.Go(func() error { return pump(ctx) })
-		}
-		time.Sleep(time.Minute + 50*time.Millisecond) // the minute begins and ends between two ticks of the pumps
+		r := b.runner(ctx, g)
+		g.Go(func() error { return b.loop(ctx, r) })
+		g.Go(func() error { return b.slurm.run(ctx, b.Now) })
+		g.Go(func() error { return b.records.watchDoorbell(ctx, b.DoorbellEvery, b.Log) })
+		g.Go(func() error { return b.records.poll(ctx) })
+		time.Sleep(time.Minute + 50*time.Millisecond) // the minute begins and ends between two ticks of the watchers
 		answers, reads = disk.answers.Load(), disk.reads.Load()
 		time.Sleep(time.Minute)
 		answers, reads = disk.answers.Load()-answers, disk.reads.Load()-reads

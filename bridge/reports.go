@@ -40,12 +40,13 @@ func (r *reports) signalsOf(queue string) signals {
 
 // signal wakes a queue's check-ins, as urgent as that is. The caller holds r.mu.
 func (r *reports) signal(queue string, how report.Urgency) {
+	s := r.signalsOf(queue)
 	switch how {
 	case report.None:
 	case report.Words:
-		signal(r.signalsOf(queue).other)
+		signal(s.other)
 	case report.Old, report.Urgent:
-		signal(r.signalsOf(queue).urgent)
+		signal(s.urgent)
 	}
 }
 

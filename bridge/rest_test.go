@@ -23,24 +23,23 @@ func TestRowsOfEndedBundlesRestInTheLedger(t *testing.T) {
 		})
 	}
 	b := opened(t, rows...)
-	b.Policy.KeepAfterAck = 1000 * time.Hour
 	inMemory := func(what string, want int) {
 		t.Helper()
 		table := 0
-		for _, e := range b.rows.byBundle {
+		for _, e := range b.decider.rows.byBundle {
 			if e.row != nil {
 				table++
 			}
 		}
-		if resting := b.Resting()["cpu"]; table != want || len(b.view.rows) != want || resting != 101-want {
-			t.Errorf("%s: %d rows in memory, %d shown, %d resting; want %d", what, table, len(b.view.rows), resting, want)
+		if resting := b.Resting()["cpu"]; table != want || len(b.board.view.rows) != want || resting != 101-want {
+			t.Errorf("%s: %d rows in memory, %d shown, %d resting; want %d", what, table, len(b.board.view.rows), resting, want)
 		}
 	}
 	wanted(t, b, now)
 	inMemory("before Slurm was seen", 1)
 	b.inbox.putSnapshot(sbatch.Snapshot{Asked: now})
 	wanted(t, b, now)
-	if wait := b.wait(now); wait > 0 {
+	if wait := b.decider.wait(now); wait > 0 {
 		t.Errorf("after Slurm was seen all are decided in %s, want at once", wait)
 	}
 	wanted(t, b, now)
@@ -50,19 +49,20 @@ func TestRowsOfEndedBundlesRestInTheLedger(t *testing.T) {
 		t.Errorf("one is due: %v", effects)
 	}
 	inMemory("one was due", 1)
-	if wait := b.wait(now.Add(time.Hour + 59*time.Minute + 30*time.Second)); wait > 30*time.Second {
+	if wait := b.decider.wait(now.Add(time.Hour + 59*time.Minute + 30*time.Second)); wait > 30*time.Second {
 		t.Errorf("the next one is due in %s", wait)
 	}
 
 	b.inbox.deliver("cpu", []codalab.Message{{Type: codalab.MessageRun, UUID: done(7), Bundle: &codalab.RunBundle{UUID: done(7)}}})
 	wanted(t, b, now.Add(time.Hour))
-	if r, ok := b.knownRow(t.Context(), done(7)); !ok || r.Phase == plan.Claiming {
+	a := answerer{ledger: b.Ledger, view: &b.board.view}
+	if r, ok := a.knownRow(t.Context(), done(7)); !ok || r.Phase == plan.Claiming {
 		t.Error("a bundle that is offered again is taken for a new one")
 	}
-	if r, ok := b.knownRow(t.Context(), done(9)); !ok || r.Phase != plan.Done {
+	if r, ok := a.knownRow(t.Context(), done(9)); !ok || r.Phase != plan.Done {
 		t.Errorf("a read of its files finds %+v, %v", r, ok)
 	}
-	if _, ok := b.knownRow(t.Context(), "0xnone"); ok {
+	if _, ok := a.knownRow(t.Context(), "0xnone"); ok {
 		t.Error("a row of no bundle is found")
 	}
 }

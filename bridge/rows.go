@@ -33,8 +33,8 @@ type entry struct {
 	restarted bool
 }
 
-func newRows(size int) rows {
-	return rows{
+func newRows(size int) *rows {
+	return &rows{
 		byBundle: make(map[string]*entry, size),
 		inFlight: map[string]int{}, jobs: map[sbatch.JobID]int{}, retrying: map[plan.Lane]int{}, staged: map[string]map[string]*entry{},
 	}
@@ -194,6 +194,19 @@ func (t *rows) nextDue() (time.Time, bool) {
 		return time.Time{}, false
 	}
 	return t.due[0].due, true
+}
+
+// withoutInputs returns the bundles that are staged and have no inputs yet, and whose rows name another
+// reason to wait for the shared disk, in order.
+func (t *rows) withoutInputs(low string) []string {
+	var waiting []string
+	for bundle, e := range t.byBundle {
+		if e.row != nil && e.row.Phase == plan.Staging && e.row.Staged == nil && e.row.DiskLow != low {
+			waiting = append(waiting, bundle)
+		}
+	}
+	slices.Sort(waiting)
+	return waiting
 }
 
 // anyWaiting reports whether there are staged rows.

@@ -105,7 +105,7 @@ func TestRowsAreFoundAsIfEachWasLookedAt(t *testing.T) {
 				model[r.Bundle] = r
 			}
 			now := start.Add(time.Duration(random.IntN(35)-2) * time.Second)
-			if diff := differ(&table, model, now); diff != "" {
+			if diff := differ(table, model, now); diff != "" {
 				t.Fatalf("seed %d, step %d (-want +got):\n%s", seed, step, diff)
 			}
 		}

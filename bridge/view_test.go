@@ -18,7 +18,7 @@ func flying(b *Bridge, bundles ...string) {
 
 func turnOf(b *Bridge, now time.Time) []string {
 	var bundles []string
-	for _, r := range b.view.nextTurns(now, 5*time.Second) {
+	for _, r := range b.board.view.nextToRead(now, 5*time.Second) {
 		bundles = append(bundles, r.Bundle)
 	}
 	return bundles
@@ -27,8 +27,7 @@ func turnOf(b *Bridge, now time.Time) []string {
 func TestRecordsAreReadInTurnAndFewAtOnce(t *testing.T) {
 	t.Parallel()
 	b := &Bridge{}
-	b.view.init()
-	b.reports.init()
+	b.assemble()
 	var all []string
 	for i := range 2*readAtOnce + 1 {
 		all = append(all, fmt.Sprintf("0x%02d", i))
@@ -58,10 +57,9 @@ func TestRecordsAreReadInTurnAndFewAtOnce(t *testing.T) {
 func TestRecordsOfAnEarlierLifeAreReadOnceSoon(t *testing.T) {
 	t.Parallel()
 	b := &Bridge{}
-	b.view.init()
-	b.reports.init()
+	b.assemble()
 	for i := range 2*resumedAtOnce + 5 {
-		b.resume(&plan.Row{Bundle: fmt.Sprintf("0x%02d", i), Queue: "cpu", Phase: plan.Running})
+		b.board.resume(&plan.Row{Bundle: fmt.Sprintf("0x%02d", i), Queue: "cpu", Phase: plan.Running})
 	}
 	now := time.Unix(1_800_000_000, 0)
 	for i, want := range []int{resumedAtOnce, resumedAtOnce, 5, 0, 0, readAtOnce} {
@@ -74,8 +72,7 @@ func TestRecordsOfAnEarlierLifeAreReadOnceSoon(t *testing.T) {
 func TestBundleThatLandsAndTakesOffAgainHasOneTurn(t *testing.T) {
 	t.Parallel()
 	b := &Bridge{}
-	b.view.init()
-	b.reports.init()
+	b.assemble()
 	flying(b, "0x1", "0x2")
 	now := time.Unix(1_800_000_000, 0)
 	for range 3 {
@@ -86,9 +83,9 @@ func TestBundleThatLandsAndTakesOffAgainHasOneTurn(t *testing.T) {
 		t.Errorf("read %v, want each once", got)
 	}
 	show(b, plan.Row{Bundle: "0x2", Queue: "cpu", Phase: plan.Collecting})
-	b.view.remove(&plan.Row{Bundle: "0x1"})
-	if got := turnOf(b, now.Add(time.Minute)); got != nil || len(b.view.turns) != 0 {
-		t.Errorf("read %v of none in flight, %d wait", got, len(b.view.turns))
+	b.board.view.remove(&plan.Row{Bundle: "0x1"})
+	if got := turnOf(b, now.Add(time.Minute)); got != nil || len(b.board.view.reading.turns) != 0 {
+		t.Errorf("read %v of none in flight, %d wait", got, len(b.board.view.reading.turns))
 	}
 }
 
@@ -97,8 +94,7 @@ func TestBundleThatLandsAndTakesOffAgainHasOneTurn(t *testing.T) {
 func TestTurnsDoNotPileUp(t *testing.T) {
 	t.Parallel()
 	b := &Bridge{}
-	b.view.init()
-	b.reports.init()
+	b.assemble()
 	for i := range 100 {
 		flying(b, fmt.Sprintf("0x%d", i))
 	}
@@ -108,10 +104,10 @@ func TestTurnsDoNotPileUp(t *testing.T) {
 			flying(b, bundle)
 			show(b, plan.Row{Bundle: bundle, Queue: "cpu", Phase: plan.Collecting})
 		}
-		b.view.nextTurns(now, 5*time.Second)
+		b.board.view.nextToRead(now, 5*time.Second)
 		now = now.Add(time.Second)
-		if len(b.view.turns) > 220 {
-			t.Fatalf("%d turns of 100 rows in flight", len(b.view.turns))
+		if len(b.board.view.reading.turns) > 220 {
+			t.Fatalf("%d turns of 100 rows in flight", len(b.board.view.reading.turns))
 		}
 	}
 }

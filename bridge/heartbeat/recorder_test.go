@@ -31,7 +31,7 @@ func TestPublishedStatusIsSmallHoweverManyCausesThereAre(t *testing.T) {
 	if err := book.Save(t.Context(), rows); err != nil {
 		t.Fatal(err)
 	}
-	b := &bridge.Bridge{Ledger: book, Log: slog.New(slog.DiscardHandler)}
+	b := &bridge.Bridge{Config: bridge.Config{Ledger: book, Log: slog.New(slog.DiscardHandler)}}
 	if err := b.Open(t.Context()); err != nil {
 		t.Fatal(err)
 	}

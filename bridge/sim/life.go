@@ -71,11 +71,11 @@ func (w *world) startLife() {
 		Scheduler: commands{l}, Interval: observeEvery, Now: l.clock,
 		Random: func() float64 { return float64(w.dice.below(ofObservation, 1000)) / 1000 },
 	}
-	l.bridge = &bridge.Bridge{
+	l.bridge = &bridge.Bridge{Config: bridge.Config{
 		Policy: w.policy, Name: "sim", Hostname: "login", Ledger: &book{life: l}, Scheduler: l.slurm, Service: service{life: l},
 		Spool: mount{l}, Gauge: mount{l}, Stager: stager{l}, Collector: collector{l}, Log: slog.New(slog.DiscardHandler), Now: l.clock, ReadEvery: 20 * time.Second,
 		AtOnce: w.crowd.atOnce, Pace: w.pace(), Settings: commands{l}.settings,
-	}
+	}}
 	if w.log != nil {
 		l.bridge.Trace = l.narrate
 	}

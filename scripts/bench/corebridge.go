@@ -89,13 +89,13 @@ func openCore(ctx context.Context, dir, imageRoot, server string, httpClient *ht
 	b.content = must(cache.Open(layout.Cache(), cache.Options{Size: c.Cache.Size.Bytes, Over: judge.Over}))
 	stage := b.stager(cl)
 	disk := spool.Disk{Layout: layout, Bridge: b.book.ID}
-	b.bridge = &bridge.Bridge{
+	b.bridge = &bridge.Bridge{Config: bridge.Config{
 		Policy: b.policy(), Name: c.Name, Hostname: coreHost,
 		Ledger: b.book, Scheduler: watched, Service: cl, Spool: disk, Gauge: disk,
 		Stager: stage, Collector: &results.Collector{Contents: cl, Layout: layout, MaxBytes: c.Staging.MaxResults.Bytes, Now: now},
 		Log: slog.New(slog.DiscardHandler), Now: now,
 		ObserveEvery: watched.Interval, DoorbellEvery: 350 * time.Millisecond, ReadEvery: 5 * time.Second,
-	}
+	}}
 	b.sweeps = &sharedfiles.Sweeper{Ledger: b.book, Scheduler: watched, Disk: disk, Workers: []string{b.worker()}, Grace: c.SweepGrace.Duration, Now: now}
 	return b
 }

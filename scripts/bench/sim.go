@@ -139,7 +139,7 @@ func benchRow(i int, phase plan.Phase) plan.Row {
 }
 
 func benchBridge(book *ledger.Ledger, disk *ringingDisk) *bridge.Bridge {
-	return &bridge.Bridge{
+	return &bridge.Bridge{Config: bridge.Config{
 		Policy: plan.Policy{
 			Bridge: "b1b2b3", Owner: "ann", Layout: "/shared", Worker: "/shared/bin/cl-worker",
 			Queues:      map[string]plan.Queue{"cpu": {Name: "cpu", Tag: "cpu"}},
@@ -148,7 +148,7 @@ func benchBridge(book *ledger.Ledger, disk *ringingDisk) *bridge.Bridge {
 		},
 		Name: "bench", Hostname: "login", Ledger: book, Spool: disk, Log: slog.New(slog.DiscardHandler),
 		Now: func() time.Time { return time.Now().Round(0) },
-	}
+	}}
 }
 
 // ringingDisk is a shared disk on which each bundle that rings has begun and ended.

@@ -233,7 +233,7 @@ func (a Assembly) build(book *ledger.Ledger, watched *sbatch.Observer, installed
 	}
 	made.Stager, made.Images = stager(a.Process, c, a.Client, made.content, book.ID, watched.Now, ImageJobs(c, watched, installed))
 	made.Images.Cache = made.imageContent
-	made.Bridge = &bridge.Bridge{
+	made.Bridge = &bridge.Bridge{Config: bridge.Config{
 		Policy:     policy(c, book.ID, layout, installed, a.SubmitBound),
 		Name:       cmp.Or(c.Name, c.User+"-"+host),
 		Hostname:   host,
@@ -251,7 +251,7 @@ func (a Assembly) build(book *ledger.Ledger, watched *sbatch.Observer, installed
 		ObserveEvery:  watched.Interval,
 		DoorbellEvery: doorbellEvery,
 		ReadEvery:     readEvery,
-	}
+	}}
 	if a.Adjust != nil {
 		a.Adjust(made.Parts)
 	}

@@ -24,13 +24,20 @@ func (b *bucket) ask(now time.Time, requests int) bool {
 	return b.tokens >= 0
 }
 
+// observedDecider returns the decider of a bridge that has seen Slurm and knows nothing of its settings.
+func observedDecider() *decider {
+	b := &Bridge{Config: Config{ObserveEvery: 6 * time.Second, Log: slog.New(slog.DiscardHandler)}}
+	b.assemble()
+	b.decider.jobs.observed = true
+	return &b.decider
+}
+
 func TestRequestsStayBelowTheSitesBucket(t *testing.T) {
 	t.Parallel()
 	epoch := time.Unix(1_800_000_000, 0)
 	for _, site := range []struct{ rate, size int }{{2, 30}, {1, 30}, {2, 10}, {10, 50}} {
-		b := &Bridge{ObserveEvery: 6 * time.Second, Log: slog.New(slog.DiscardHandler)}
-		b.submits, b.cancels, b.observed = b.Pace.limiter(), b.Pace.limiter(), true
-		b.applySettings(t.Context(), epoch, &arrivals{settings: &sbatch.Settings{RateLimit: sbatch.RateLimit{PerSecond: float64(site.rate), Burst: site.size}}})
+		d := observedDecider()
+		d.rules.follow(t.Context(), epoch, &sbatch.Settings{RateLimit: sbatch.RateLimit{PerSecond: float64(site.rate), Burst: site.size}}, d.pace)
 		controller := bucket{size: site.size, tokens: site.size, rate: site.rate, last: epoch.Unix()}
 		made := map[plan.Kind]int{}
 		for tick := range 36000 { // an hour of submissions, with cancellations in its first half
@@ -38,14 +45,14 @@ func TestRequestsStayBelowTheSitesBucket(t *testing.T) {
 			if tick%60 == 0 && !controller.ask(now, 2) {
 				t.Errorf("%+v: squeue has to wait after %s: %v", site, now.Sub(epoch), made)
 			}
-			b.asked = now
-			if tick < 18000 && b.mayStart(now, plan.Effect{Kind: plan.Cancel, Row: &plan.Row{Attempt: plan.Attempt{SubmittedAt: now}}}) {
+			d.jobs.asked = now
+			if tick < 18000 && d.starter.mayStart(now, plan.Effect{Kind: plan.Cancel, Row: &plan.Row{Attempt: plan.Attempt{SubmittedAt: now}}}) {
 				made[plan.Cancel]++
 				if !controller.ask(now, 3) {
 					t.Fatalf("%+v: scancel has to wait after %s: %v", site, now.Sub(epoch), made)
 				}
 			}
-			if b.mayStart(now, plan.Effect{Kind: plan.Submit, Row: &plan.Row{Attempt: plan.Attempt{SubmittedAt: now}}}) {
+			if d.starter.mayStart(now, plan.Effect{Kind: plan.Submit, Row: &plan.Row{Attempt: plan.Attempt{SubmittedAt: now}}}) {
 				made[plan.Submit]++
 				if !controller.ask(now, 1) {
 					t.Fatalf("%+v: sbatch has to wait after %s: %v", site, now.Sub(epoch), made)
@@ -63,11 +70,10 @@ func TestRequestsStayBelowTheSitesBucket(t *testing.T) {
 func TestPaceFollowsTheSettings(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_800_000_000, 0)
-	b := &Bridge{ObserveEvery: 6 * time.Second, Log: slog.New(slog.DiscardHandler)}
-	b.submits, b.cancels, b.observed = b.Pace.limiter(), b.Pace.limiter(), true
+	d := observedDecider()
 	burst := func() (n int) {
 		now = now.Add(time.Hour)
-		for b.mayStart(now, plan.Effect{Kind: plan.Submit, Row: &plan.Row{Attempt: plan.Attempt{SubmittedAt: now}}}) {
+		for d.starter.mayStart(now, plan.Effect{Kind: plan.Submit, Row: &plan.Row{Attempt: plan.Attempt{SubmittedAt: now}}}) {
 			n++
 		}
 		return n
@@ -75,11 +81,11 @@ func TestPaceFollowsTheSettings(t *testing.T) {
 	if n := burst(); n != DefaultPace().Burst {
 		t.Errorf("%d submissions at once before the settings are known, want %d", n, DefaultPace().Burst)
 	}
-	b.applySettings(t.Context(), now, &arrivals{settings: &sbatch.Settings{RateLimit: sbatch.RateLimit{PerSecond: 2, Burst: 30}}})
+	d.rules.follow(t.Context(), now, &sbatch.Settings{RateLimit: sbatch.RateLimit{PerSecond: 2, Burst: 30}}, d.pace)
 	if n := burst(); n != 11 {
 		t.Errorf("%d submissions at once, want 11 of the bucket's 30 requests", n)
 	}
-	b.applySettings(t.Context(), now, &arrivals{settings: &sbatch.Settings{}})
+	d.rules.follow(t.Context(), now, &sbatch.Settings{}, d.pace)
 	if n := burst(); n != DefaultPace().Burst {
 		t.Errorf("%d submissions at once without a bound, want %d", n, DefaultPace().Burst)
 	}

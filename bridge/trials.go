@@ -15,8 +15,8 @@ import (
 )
 
 // askQueue asks Slurm whether it takes the smallest job of a queue.
-func (b *Bridge) askQueue(ctx context.Context, queue string) plan.Canary {
-	_, err := canary.Ask(ctx, b.Scheduler, b.Policy.Queues[queue])
+func (t *trials) askQueue(ctx context.Context, queue string) plan.Canary {
+	_, err := canary.Ask(ctx, t.scheduler, t.queues[queue])
 	var refused *sbatch.Error
 	switch {
 	case err == nil:
@@ -30,20 +30,20 @@ func (b *Bridge) askQueue(ctx context.Context, queue string) plan.Canary {
 // tooLarge returns Slurm's refusal of a request that is larger than all nodes of its queue that the survey
 // has shown. It is empty if the request fits one of them, if Slurm takes it all the same, and if Slurm does
 // not say whose fault the refusal is: then the job is submitted, and its refusal tells.
-func (b *Bridge) tooLarge(ctx context.Context, r plan.Row) string {
-	q, ok := b.Policy.Queues[r.Queue]
-	if q.Nodes = b.view.nodeSizes(r.Queue); !ok || q.Fits(r.Resources) {
+func (t *trials) tooLarge(ctx context.Context, r plan.Row) string {
+	q, ok := t.queues[r.Queue]
+	if q.Nodes = t.offers.nodeSizes(r.Queue); !ok || q.Fits(r.Resources) {
 		return ""
 	}
 	ctx, cancel := context.WithTimeout(ctx, trialWithin)
 	defer cancel()
-	return b.trials.refusal(b.Now(), q, r, func(request sbatch.Request) string {
+	return t.refusal(t.now(), q, r, func(request sbatch.Request) string {
 		var refused *sbatch.Error
-		err := b.Scheduler.Try(ctx, request)
+		err := t.scheduler.Try(ctx, request)
 		if !errors.As(err, &refused) || !refused.Refused || refused.Retry || refused.OfSite {
 			return ""
 		}
-		if c := b.askQueue(ctx, r.Queue); c != (plan.Canary{}) {
+		if c := t.askQueue(ctx, r.Queue); c != (plan.Canary{}) {
 			return ""
 		}
 		return refused.Message
@@ -59,9 +59,14 @@ const (
 	trialWithin = 5 * time.Second
 )
 
-// trials remember Slurm's answers to requests that were tried and not submitted, so that a hundred bundles
-// with one impossible request cost Slurm one question. They are safe for concurrent use.
+// trials ask Slurm about jobs without submitting them. They remember Slurm's answers, so that a hundred
+// bundles with one impossible request cost Slurm one question. They are safe for concurrent use.
 type trials struct {
+	scheduler sbatch.Scheduler
+	queues    map[string]plan.Queue
+	offers    *offers
+	now       func() time.Time
+
 	mu     sync.Mutex
 	pace   *rate.Limiter    // nil before the first
 	answer map[string]trial // by request

@@ -14,21 +14,21 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// writeSite is a bridge with one running bundle, 0x1, and its working directory.
-func writeSite(t *testing.T) (*Bridge, *plan.Row, string) {
+// writeSite returns what answers messages for a bridge with one running bundle, 0x1, and its working directory.
+func writeSite(t *testing.T) (*answerer, *plan.Row, string) {
 	t.Helper()
 	l := spool.Layout(t.TempDir())
-	b := &Bridge{Policy: plan.Policy{Layout: l}, Service: sameBundle{}}
-	b.inbox.init()
+	a := &answerer{policy: &plan.Policy{Layout: l}, service: sameBundle{}, view: &view{}, inbox: &inbox{}}
+	a.inbox.init()
 	r := &plan.Row{Bundle: "0x1", Attempt: plan.Attempt{Number: 1, OnDisk: "1-b1", Begun: &spool.Started{}}, Phase: plan.Running, Run: &codalab.RunBundle{
 		Dependencies: []codalab.RunDependency{{Dependency: codalab.Dependency{ChildPath: "dep"}}},
 	}}
-	b.view.rows = map[string]*plan.Row{"0x1": r}
+	a.view.rows = map[string]*plan.Row{"0x1": r}
 	dir := l.RunDir("0x1", "1-b1")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	return b, r, dir
+	return a, r, dir
 }
 
 // sameBundle is a server that has each bundle still.
@@ -38,13 +38,13 @@ func (sameBundle) Standing(context.Context, string) (codalab.Standing, error) {
 	return codalab.Standing{}, nil
 }
 
-func writeTo(b *Bridge, name string) error {
-	return b.answerWrite(context.Background(), codalab.Message{Type: codalab.MessageWrite, UUID: "0x1", Subpath: name, String: "hello"})
+func writeTo(a *answerer, name string) error {
+	return a.answerWrite(context.Background(), codalab.Message{Type: codalab.MessageWrite, UUID: "0x1", Subpath: name, String: "hello"})
 }
 
 // remarks takes what has been remarked for the bundle's history.
-func remarks(b *Bridge) string {
-	news := b.inbox.drain().news
+func remarks(a *answerer) string {
+	news := a.inbox.drain().news
 	if len(news) == 0 {
 		return ""
 	}
@@ -53,7 +53,7 @@ func remarks(b *Bridge) string {
 
 func TestMessageIsWrittenIntoPlainFilesOnly(t *testing.T) {
 	t.Parallel()
-	b, r, dir := writeSite(t)
+	a, r, dir := writeSite(t)
 	if err := errors.Join(syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600),
 		os.WriteFile(filepath.Join(dir, "file"), []byte("a longer text"), 0o600), os.Symlink("/etc/hostname", filepath.Join(dir, "out"))); err != nil {
 		t.Fatal(err)
@@ -61,7 +61,7 @@ func TestMessageIsWrittenIntoPlainFilesOnly(t *testing.T) {
 	for _, phase := range []plan.Phase{plan.Running, plan.Stopping} { // the command may still run, and clean up
 		r.Phase = phase
 		for _, name := range []string{"file", "fresh"} {
-			if err := writeTo(b, name); err != nil {
+			if err := writeTo(a, name); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
 			if got, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(got) != "hello" {
@@ -69,14 +69,14 @@ func TestMessageIsWrittenIntoPlainFilesOnly(t *testing.T) {
 			}
 		}
 	}
-	if got := remarks(b); got != "" {
+	if got := remarks(a); got != "" {
 		t.Errorf("remarked %q", got)
 	}
 	for _, name := range []string{"pipe", "out", "..", "a/b", ".", ""} {
-		if err := writeTo(b, name); err == nil {
+		if err := writeTo(a, name); err == nil {
 			t.Errorf("wrote into %q", name)
 		}
-		if got := remarks(b); !strings.HasPrefix(got, "a write to \""+name+"\" was lost: ") {
+		if got := remarks(a); !strings.HasPrefix(got, "a write to \""+name+"\" was lost: ") {
 			t.Errorf("%q: remarked %q", name, got)
 		}
 	}
@@ -84,30 +84,30 @@ func TestMessageIsWrittenIntoPlainFilesOnly(t *testing.T) {
 
 func TestWriteThatIsLostIsKeptInTheHistory(t *testing.T) {
 	t.Parallel()
-	for want, change := range map[string]func(b *Bridge, r *plan.Row) string{
-		"the run had ended": func(_ *Bridge, r *plan.Row) string {
+	for want, change := range map[string]func(a *answerer, r *plan.Row) string{
+		"the run had ended": func(_ *answerer, r *plan.Row) string {
 			r.Phase = plan.Collecting
 			return "msg"
 		},
-		"the run had not begun": func(_ *Bridge, r *plan.Row) string {
+		"the run had not begun": func(_ *answerer, r *plan.Row) string {
 			r.Phase, r.Begun = plan.Queued, nil
 			return "msg"
 		},
-		"that is a dependency": func(*Bridge, *plan.Row) string { return "dep" },
+		"that is a dependency": func(*answerer, *plan.Row) string { return "dep" },
 		// The command would not see it.
-		"its working directory is on its node's own disk": func(b *Bridge, _ *plan.Row) string {
-			b.Policy.Queues = map[string]plan.Queue{"": {WorkDir: spool.WorkDirLocal}}
+		"its working directory is on its node's own disk": func(a *answerer, _ *plan.Row) string {
+			a.policy.Queues = map[string]plan.Queue{"": {WorkDir: spool.WorkDirLocal}}
 			return "msg"
 		},
 	} {
 		t.Run(want, func(t *testing.T) {
 			t.Parallel()
-			b, r, dir := writeSite(t)
-			name := change(b, r)
-			if err := writeTo(b, name); err == nil || !strings.HasSuffix(err.Error(), want) {
+			a, r, dir := writeSite(t)
+			name := change(a, r)
+			if err := writeTo(a, name); err == nil || !strings.HasSuffix(err.Error(), want) {
 				t.Errorf("%v, want %s", err, want)
 			}
-			if got := remarks(b); got != "a write to \""+name+"\" was lost: "+want {
+			if got := remarks(a); got != "a write to \""+name+"\" was lost: "+want {
 				t.Errorf("remarked %q", got)
 			}
 			if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
@@ -115,9 +115,9 @@ func TestWriteThatIsLostIsKeptInTheHistory(t *testing.T) {
 			}
 		})
 	}
-	b, _, _ := writeSite(t)
-	b.view.rows = nil
-	if err := writeTo(b, "msg"); err == nil || remarks(b) != "" {
+	a, _, _ := writeSite(t)
+	a.view.rows = nil
+	if err := writeTo(a, "msg"); err == nil || remarks(a) != "" {
 		t.Errorf("written into a run that is not here: %v", err)
 	}
 }

@@ -23,7 +23,7 @@ func (n nodes) Partitions(context.Context) ([]sbatch.Partition, error) { return 
 func TestIdentityOffersWhatItsNodesHaveAndWhatItsRunsAskFor(t *testing.T) {
 	t.Parallel()
 	const gib = 1 << 30
-	b := &Bridge{
+	b := &Bridge{Config: Config{
 		Policy: plan.Policy{Queues: map[string]plan.Queue{
 			"cpu":     {Name: "cpu"},
 			"gpu":     {Name: "gpu", Partition: "old,new", GPUType: "a100"},
@@ -44,13 +44,12 @@ func TestIdentityOffersWhatItsNodesHaveAndWhatItsRunsAskFor(t *testing.T) {
 			},
 			{Name: "unset", All: sbatch.NodeResources{CPUs: 8, Memory: 1 << 20}, Most: sbatch.NodeResources{Memory: 1 << 20}, Sizes: sbatch.NodeSizes{{CPUs: 8, Memory: 1 << 20}}},
 		}},
-	}
-	b.view.init()
-	b.reports.init()
+	}}
+	b.assemble()
 	offers := func() map[string]codalab.Resources {
 		all := map[string]codalab.Resources{}
 		for name := range b.Policy.Queues {
-			all[name] = b.view.offer(name, false)
+			all[name] = b.board.offers.of(name, false)
 		}
 		return all
 	}
@@ -59,7 +58,7 @@ func TestIdentityOffersWhatItsNodesHaveAndWhatItsRunsAskFor(t *testing.T) {
 			t.Errorf("%s offers %+v before Slurm was asked", name, got)
 		}
 	}
-	if err := b.survey(t.Context()); err != nil {
+	if err := b.nodes.survey(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for bundle, row := range map[string]plan.Row{
@@ -82,7 +81,7 @@ func TestIdentityOffersWhatItsNodesHaveAndWhatItsRunsAskFor(t *testing.T) {
 	sizes := map[string][]codalab.NodeSize{}
 	for name, q := range b.Policy.Queues {
 		q.MemoryOverhead = gib
-		sizes[name] = offeredSizes(q, b.view.nodeSizes(name))
+		sizes[name] = offeredSizes(q, b.board.offers.nodeSizes(name))
 	}
 	wantSizes := map[string][]codalab.NodeSize{
 		"cpu": {{CPUs: 64, MemoryBytes: 255 * gib}},

@@ -18,34 +18,47 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// answerMessage answers a message that asks for a bundle's files, from where they are, until
+// answerer answers the server's messages about files and ports of bundles. It is safe for concurrent use.
+type answerer struct {
+	policy    *plan.Policy
+	identity  func(queue string) string
+	service   BundleService
+	collector Collector
+	spool     Spool
+	ports     Ports // nil for none
+	ledger    LedgerReader
+	view      *view
+	inbox     *inbox
+	log       *slog.Logger
+}
+
+// answer answers a message that asks for a bundle's files, from where they are, until
 // they are removed. No row is decided for it.
 //
 // A message names the UUID alone, and may mean another bundle of that UUID than the row's. So the bridge
 // asks the server for the bundle before it opens a file: the row's bundle was there when the message was
 // sent if it is there now.
-func (b *Bridge) answerMessage(ctx context.Context, q plan.Queue, m codalab.Message) {
+func (a *answerer) answer(ctx context.Context, q plan.Queue, m codalab.Message) {
 	var err error
 	switch m.Type {
 	case codalab.MessageRead:
-		err = b.answerRead(ctx, q, m)
+		err = a.answerRead(ctx, q, m)
 	case codalab.MessageWrite:
-		err = b.answerWrite(ctx, m)
+		err = a.answerWrite(ctx, m)
 	case codalab.MessageNetcat:
-		err = b.answerNetcat(ctx, q, m)
-	default: // answer passes these only
+		err = a.answerNetcat(ctx, q, m)
 	}
 	if err != nil && ctx.Err() == nil {
-		b.Log.WarnContext(ctx, "a message of the server's was not answered", slog.String("kind", string(m.Type)), errorAttr(err))
+		a.log.WarnContext(ctx, "a message of the server's was not answered", slog.String("kind", string(m.Type)), errorAttr(err))
 	}
 }
 
 // answerRead answers as CodaLab's own worker does (codalab/worker/worker.py: checkin,
 // read_run_missing; codalab/worker/reader.py).
-func (b *Bridge) answerRead(ctx context.Context, q plan.Queue, m codalab.Message) error {
+func (a *answerer) answerRead(ctx context.Context, q plan.Queue, m codalab.Message) error {
 	reply := codalab.ReadReply{ErrorCode: http.StatusInternalServerError, ErrorMessage: "Bundle no longer running"}
 	var stream io.ReadCloser
-	r, ok := b.knownRow(ctx, m.UUID)
+	r, ok := a.knownRow(ctx, m.UUID)
 	switch {
 	case !ok || m.ReadArgs == nil:
 	case r.Begun == nil && r.Phase != plan.Done:
@@ -53,10 +66,10 @@ func (b *Bridge) answerRead(ctx context.Context, q plan.Queue, m codalab.Message
 		// (codalab/lib/download_manager.py: _get_target_info_within_bundle).
 		reply = codalab.ReadReply{ErrorCode: http.StatusNotFound, ErrorMessage: fmt.Sprintf("Bundle %s hasn't started running yet, files not available", m.UUID)}
 	case r.Begun != nil && r.Run != nil:
-		if _, err := b.standing(ctx, r); err != nil {
-			return errors.Join(err, b.Service.Reply(ctx, b.Identity(q.Name), m.SocketID, reply))
+		if _, err := standing(ctx, a.service, r); err != nil {
+			return errors.Join(err, a.service.Reply(ctx, a.identity(q.Name), m.SocketID, reply))
 		}
-		root, err := b.Collector.Open(*r.Run, b.Policy.Layout.RunDir(r.Bundle, r.OnDisk))
+		root, err := a.collector.Open(*r.Run, a.policy.Layout.RunDir(r.Bundle, r.OnDisk))
 		if err == nil {
 			defer func() { _ = root.Close() }() // only read
 			target := codalab.Target{BundleUUID: m.UUID, Subpath: m.Path}
@@ -64,9 +77,9 @@ func (b *Bridge) answerRead(ctx context.Context, q plan.Queue, m codalab.Message
 		}
 	}
 	if stream == nil {
-		return b.Service.Reply(ctx, b.Identity(q.Name), m.SocketID, reply)
+		return a.service.Reply(ctx, a.identity(q.Name), m.SocketID, reply)
 	}
-	err := b.Service.ReplyData(ctx, b.Identity(q.Name), m.SocketID, stream)
+	err := a.service.ReplyData(ctx, a.identity(q.Name), m.SocketID, stream)
 	return errors.Join(err, stream.Close())
 }
 
@@ -80,16 +93,16 @@ func childPaths(run codalab.RunBundle) []string {
 
 // answerWrite writes a file into a running bundle for cl write. The server has already told its
 // user that all is well, so a failure goes into the bundle's history.
-func (b *Bridge) answerWrite(ctx context.Context, m codalab.Message) error {
-	r, ok := b.view.row(m.UUID)
+func (a *answerer) answerWrite(ctx context.Context, m codalab.Message) error {
+	r, ok := a.view.row(m.UUID)
 	if !ok {
 		return fmt.Errorf("write %q into bundle %s: there is no such run here", m.Subpath, m.UUID)
 	}
-	err := b.writeInto(ctx, r, m)
+	err := a.writeInto(ctx, r, m)
 	if err == nil {
 		return nil
 	}
-	b.inbox.put(m.UUID, func(n *plan.News) { n.AddRemark(fmt.Sprintf("a write to %q was lost: %v", m.Subpath, err)) })
+	a.inbox.put(m.UUID, func(n *plan.News) { n.AddRemark(fmt.Sprintf("a write to %q was lost: %v", m.Subpath, err)) })
 	return fmt.Errorf("write %q into bundle %s: %w", m.Subpath, m.UUID, err)
 }
 
@@ -99,7 +112,7 @@ var plainName = regexp.MustCompile(`^[a-zA-Z0-9_.-]+$`)
 
 // writeInto creates or overwrites a file. It does not overwrite a dependency
 // (codalab/worker/worker.py: write).
-func (b *Bridge) writeInto(ctx context.Context, r plan.Row, m codalab.Message) error {
+func (a *answerer) writeInto(ctx context.Context, r plan.Row, m codalab.Message) error {
 	began := r.Begun != nil
 	switch {
 	case !plainName.MatchString(m.Subpath):
@@ -112,13 +125,13 @@ func (b *Bridge) writeInto(ctx context.Context, r plan.Row, m codalab.Message) e
 	default:
 		return errors.New("the run had not begun")
 	}
-	if b.Policy.Queues[r.Queue].WorkDir == spool.WorkDirLocal {
+	if a.policy.Queues[r.Queue].WorkDir == spool.WorkDirLocal {
 		return errors.New("its working directory is on its node's own disk")
 	}
-	if _, err := b.standing(ctx, r); err != nil {
+	if _, err := standing(ctx, a.service, r); err != nil {
 		return err
 	}
-	root, err := os.OpenRoot(b.Policy.Layout.RunDir(r.Bundle, r.OnDisk))
+	root, err := os.OpenRoot(a.policy.Layout.RunDir(r.Bundle, r.OnDisk))
 	if err != nil {
 		return fmt.Errorf("open working directory: %w", err)
 	}
@@ -145,4 +158,31 @@ func writeFile(root *os.Root, name, text string) error {
 		}
 	}
 	return errors.Join(err, f.Close())
+}
+
+// standing asks the server for a row's bundle. If the server has another one of its UUID, the row's
+// is gone. Its owner may have given it to somebody else (cl chown).
+func standing(ctx context.Context, service BundleService, r plan.Row) (codalab.Standing, error) {
+	shown, err := service.Standing(ctx, r.Bundle)
+	asked := r.Run.Identity()
+	asked.OwnerID = ""
+	if err == nil && !shown.Identity.Same(asked) {
+		err = &codalab.Error{Method: "GET", Path: "/bundles/" + r.Bundle, Status: http.StatusNotFound, Message: "the bundle was deleted, and another one has its UUID"}
+	}
+	if err != nil {
+		return codalab.Standing{}, err
+	}
+	return shown, nil
+}
+
+// knownRow returns a bundle's row, from the ledger if it rests.
+func (a *answerer) knownRow(ctx context.Context, bundle string) (plan.Row, bool) {
+	if r, ok := a.view.row(bundle); ok {
+		return r, true
+	}
+	if !a.view.rests(bundle) {
+		return plan.Row{}, false
+	}
+	r, err := a.ledger.Row(ctx, bundle)
+	return r, err == nil // the row may have been forgotten meanwhile
 }

@@ -61,13 +61,18 @@ func (m *memory) Save(_ context.Context, rows []plan.Row) error {
 // opened is a bridge with these rows that has not stepped yet.
 func opened(t *testing.T, rows ...plan.Row) *Bridge {
 	t.Helper()
+	return openedWith(t, Config{}, rows)
+}
+
+// openedWith is opened with more of a configuration.
+func openedWith(t *testing.T, c Config, rows []plan.Row) *Bridge {
+	t.Helper()
 	for i := range rows {
 		rows[i].Queue, rows[i].Version, rows[i].Run = "cpu", 1, &codalab.RunBundle{}
 	}
-	b := &Bridge{
-		Policy: plan.Policy{Bridge: "b1b2b3", OrphanGrace: time.Minute, CancelOrphans: true, Queues: map[string]plan.Queue{"cpu": {Name: "cpu"}}},
-		Ledger: &memory{rows: rows, generation: 7}, Log: slog.New(slog.DiscardHandler),
-	}
+	c.Policy = plan.Policy{Bridge: "b1b2b3", OrphanGrace: time.Minute, CancelOrphans: true, Queues: map[string]plan.Queue{"cpu": {Name: "cpu"}}}
+	c.Ledger, c.Log = &memory{rows: rows, generation: 7}, slog.New(slog.DiscardHandler)
+	b := &Bridge{Config: c}
 	if err := b.Open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +117,7 @@ func TestEffectIsStartedOnceUntilItEnds(t *testing.T) {
 	check(t, "at the start", wanted(t, b, now), kinds{"0x1": {plan.Collect}})
 	hears(b, "0x1")
 	check(t, "while it runs", wanted(t, b, now), kinds{})
-	b.active.end(plan.Effect{Kind: plan.Collect, Row: &row})
+	b.decider.starter.active.end(plan.Effect{Kind: plan.Collect, Row: &row})
 	hears(b, "0x1")
 	check(t, "when it has ended", wanted(t, b, now), kinds{"0x1": {plan.Collect}})
 }
@@ -138,8 +143,8 @@ func TestNothingIrrevocableIsStartedBeforeSlurmWasSeen(t *testing.T) {
 	check(t, "when Slurm was seen, and one was killed meanwhile", wanted(t, b, now), kinds{
 		"0x1": {plan.Submit}, "0x2": {plan.Cancel}, "0x3": {plan.Release}, "0x4": {plan.Fence}, "0x5": {plan.Prepare},
 	})
-	if len(b.held) != 0 || len(b.active.effects) != 6 {
-		t.Errorf("%d held, running %v", len(b.held), b.active.effects)
+	if len(b.decider.starter.held) != 0 || len(b.decider.starter.active.effects) != 6 {
+		t.Errorf("%d held, running %v", len(b.decider.starter.held), b.decider.starter.active.effects)
 	}
 }
 
@@ -192,12 +197,13 @@ func TestJobKnownFromARecordIsNotAnothers(t *testing.T) {
 		Attempt: plan.Attempt{Number: 1, SubmissionName: "m1", SubmittedAt: now.Add(-time.Hour), Job: sbatch.Job{ID: 2}},
 	}
 	b := opened(t, row)
-	b.shown = map[sbatch.JobID]time.Time{2: now}
-	if !b.mayBeAnothers(&row) {
+	d := &b.decider
+	d.jobs.submitted = map[sbatch.JobID]time.Time{2: now}
+	if !d.jobs.mayBeAnothers(&row, d.rows, 0) {
 		t.Error("another's job of the same id would be cancelled")
 	}
 	row.Job.Submitted = now
-	if b.mayBeAnothers(&row) {
+	if d.jobs.mayBeAnothers(&row, d.rows, 0) {
 		t.Error("the row's own job would not be cancelled")
 	}
 }
@@ -224,7 +230,7 @@ func TestEachOrphanJobIsCancelledOnceAGrace(t *testing.T) {
 			for _, r := range e.Rows() {
 				cancelled[r.Job.ID.String()]++
 			}
-			b.ended(e, none)
+			b.inbox.putEnded(e, none)
 		}
 		now = now.Add(15 * time.Second)
 	}
@@ -257,10 +263,10 @@ func (deaf) Observe(context.Context, time.Time) (sbatch.Snapshot, error) {
 func TestI3AFailedObservationSaysNothing(t *testing.T) {
 	t.Parallel()
 	b := opened(t, plan.Row{Bundle: "0x1", Phase: plan.Queued, Attempt: plan.Attempt{Number: 1, SubmissionName: "m1", Job: sbatch.Job{ID: 1}}})
-	b.Scheduler = deaf{}
+	b.slurm.scheduler = deaf{}
 	b.inbox.drain()
 	err := b.Observe(t.Context(), time.Unix(1_800_000_000, 0))
-	if in := b.inbox.drain(); err == nil || len(in.news) != 0 || in.snapshot != nil || b.view.observed.Load() {
+	if in := b.inbox.drain(); err == nil || len(in.news) != 0 || in.snapshot != nil || b.contact.observed.Load() {
 		t.Errorf("error %v, %d pieces of news, snapshot %v", err, len(in.news), in.snapshot)
 	}
 }
@@ -277,19 +283,19 @@ func TestI1NothingBeginsOnALedgerThatIsTaken(t *testing.T) {
 
 	b := opened(t, begun())
 	check(t, "ours", wanted(t, b, now), map[string][]plan.Kind{"0x1": {plan.Collect}})
-	if v := b.rows.get("0x1").Version; v != 1 {
+	if v := b.decider.rows.get("0x1").Version; v != 1 {
 		t.Fatalf("the row was saved as version %d: there is something to write, and this test shows nothing", v)
 	}
 
 	b = opened(t, begun())
-	b.Ledger = &memory{failure: ledger.ErrConflict}
+	b.decider.ledger = &memory{failure: ledger.ErrConflict}
 	if effects, _, err := b.Step(t.Context(), now); !errors.Is(err, ledger.ErrConflict) || len(effects) > 0 {
 		t.Errorf("taken: %d effects, %v; want none, and %v", len(effects), err, ledger.ErrConflict)
 	}
 
 	b = opened(t, plan.Row{Bundle: "0x1", Phase: plan.Submitting, Attempt: plan.Attempt{Number: 1, SubmissionName: "cl-x-1.1-b1b2b3", Generation: 7, Prepared: true}})
 	check(t, "Slurm was not seen yet", wanted(t, b, now), map[string][]plan.Kind{})
-	b.Ledger = &memory{failure: ledger.ErrConflict}
+	b.decider.ledger = &memory{failure: ledger.ErrConflict}
 	b.inbox.putSnapshot(sbatch.Snapshot{Asked: now})
 	if effects, _, err := b.Step(t.Context(), now); !errors.Is(err, ledger.ErrConflict) || len(effects) > 0 {
 		t.Errorf("taken while a submission was held back: %d effects, %v; want none, and %v", len(effects), err, ledger.ErrConflict)
@@ -305,17 +311,17 @@ func TestI9RowIsForgottenOnlyOnceItsEffectsHaveEnded(t *testing.T) {
 	for attempt := range 2 {
 		b := opened(t, plan.Row{Bundle: "0x1", Phase: plan.Done, Dropped: true, Releasing: true})
 		stage := plan.Effect{Kind: plan.Stage, Row: &plan.Row{Bundle: "0x1", Phase: plan.Staging, Attempt: plan.Attempt{Number: attempt}}}
-		b.active.begin(stage)
+		b.decider.starter.active.begin(stage)
 		released := func(n *plan.News) { n.Released = &plan.Outcome{} }
 		b.inbox.put("0x1", released)
 		wanted(t, b, now)
-		if !b.rows.has("0x1") {
+		if !b.decider.rows.has("0x1") {
 			t.Errorf("the row is forgotten while an effect of attempt %d runs", attempt)
 		}
-		b.ended(stage, none)
+		b.inbox.putEnded(stage, none)
 		b.inbox.put("0x1", released)
 		wanted(t, b, now)
-		if b.rows.has("0x1") {
+		if b.decider.rows.has("0x1") {
 			t.Errorf("the row stays after its last effect, of attempt %d, has ended", attempt)
 		}
 	}
@@ -336,16 +342,17 @@ func TestOneCommandIsForABoundedNumberOfJobs(t *testing.T) {
 		{plan.Cancel, sbatch.RateLimit{PerSecond: 2, Burst: 30}, cancelRequests},
 	} {
 		b := opened(t)
-		b.observed, b.asked, b.shown, b.followed = true, now, map[sbatch.JobID]time.Time{}, &sbatch.Settings{RateLimit: c.bounded}
+		jobs := b.decider.jobs
+		jobs.observed, jobs.asked, jobs.submitted, b.decider.pace.bounded = true, now, map[sbatch.JobID]time.Time{}, c.bounded.PerSecond > 0
 		var wanted []plan.Effect
 		for id := range sbatch.JobID(250) {
-			b.shown[id] = now
+			jobs.submitted[id] = now
 			wanted = append(wanted, plan.Effect{Kind: c.kind, Row: &plan.Row{Bundle: id.String(), Attempt: plan.Attempt{Job: sbatch.Job{ID: id, Submitted: now}}}})
-			b.active.begin(wanted[id])
+			b.decider.starter.active.begin(wanted[id])
 		}
-		started := b.startNow(now, wanted)
-		if len(started) != 1 || len(started[0].Rows()) != c.want || len(b.held) != len(wanted)-c.want {
-			t.Errorf("%s with %+v: %d commands, the first for %d jobs, and %d are held", c.kind, c.bounded, len(started), len(started[0].Rows()), len(b.held))
+		started := b.decider.starter.startNow(now, wanted)
+		if len(started) != 1 || len(started[0].Rows()) != c.want || len(b.decider.starter.held) != len(wanted)-c.want {
+			t.Errorf("%s with %+v: %d commands, the first for %d jobs, and %d are held", c.kind, c.bounded, len(started), len(started[0].Rows()), len(b.decider.starter.held))
 		}
 	}
 }
@@ -358,12 +365,12 @@ func TestHeldSubmissionsUseUpThePace(t *testing.T) {
 		plan.Row{Bundle: "0x1", Phase: plan.Submitting, Attempt: plan.Attempt{Number: 1, SubmissionName: "m1", Prepared: true}},
 		plan.Row{Bundle: "0x2", Phase: plan.Staging, Staged: &spool.Inputs{}},
 	)
-	b.submits.AllowN(now, DefaultPace().Burst)
+	b.decider.pace.submits.AllowN(now, DefaultPace().Burst)
 	b.inbox.putSnapshot(sbatch.Snapshot{Asked: now})
 	check(t, "without budget", wanted(t, b, now), kinds{})
 	now = now.Add(500 * time.Millisecond) // of which one comes back
 	check(t, "with a budget of one", wanted(t, b, now), kinds{"0x1": {plan.Submit}})
-	if phase := b.rows.get("0x2").Phase; phase != plan.Staging {
+	if phase := b.decider.rows.get("0x2").Phase; phase != plan.Staging {
 		t.Errorf("the other row is %s", phase)
 	}
 }

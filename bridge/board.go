@@ -1,0 +1,60 @@
+package bridge
+
+import (
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+)
+
+// board shows the watchers and the check-ins what the decider has decided. It is safe for concurrent use.
+// Only the decider changes its rows.
+type board struct {
+	view    view
+	reports reports
+	offers  offers
+}
+
+func (b *board) init() {
+	b.view.init()
+	b.reports.init()
+	b.offers.init()
+}
+
+// publish shows a row that was decided now.
+func (b *board) publish(now time.Time, r *plan.Row) {
+	old := b.view.put(now, r)
+	b.offers.replace(old, r)
+	b.reports.note(r)
+}
+
+// resume shows a row of an earlier life of the bridge.
+func (b *board) resume(r *plan.Row) {
+	old := b.view.put(time.Time{}, r)
+	b.offers.replace(old, r)
+	b.reports.resume(r)
+}
+
+// remove takes a row off.
+func (b *board) remove(r *plan.Row) {
+	b.offers.replace(b.view.remove(r), nil)
+	b.reports.forget(r)
+}
+
+// rest takes a row off that rests from now on, and reports whether it could: not while its report is under
+// way.
+func (b *board) rest(r *plan.Row) bool {
+	if !b.reports.forgetQuiet(r) {
+		return false
+	}
+	b.offers.replace(b.view.rest(r), nil)
+	return true
+}
+
+// showLow tells the server why no bundles are claimed; empty if some are. If that has turned, the check-ins
+// of all queues tell it at once.
+func (b *board) showLow(low string, turned bool) {
+	b.offers.close(low)
+	if turned {
+		b.reports.hurry(false)
+	}
+}

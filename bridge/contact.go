@@ -1,0 +1,36 @@
+package bridge
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// contact says whether Slurm and the server answer. It is safe for concurrent use.
+type contact struct {
+	// observed is set once Slurm was seen as a whole since the start. unreachable is set while it does not
+	// answer.
+	observed, unreachable atomic.Bool
+	// answered is the time of the server's last answer to a check-in, in nanoseconds since 1970; 0 for none.
+	// failing is set while the server does not take check-ins.
+	answered atomic.Int64
+	failing  atomic.Bool
+}
+
+func (c *contact) init() {
+	c.observed.Store(false)
+	c.unreachable.Store(false)
+}
+
+// answeredAt returns the time of the server's last answer to a check-in; zero for none.
+func (c *contact) answeredAt() time.Time {
+	if at := c.answered.Load(); at != 0 {
+		return time.Unix(0, at)
+	}
+	return time.Time{}
+}
+
+// noteAnswer notes that the server has answered a check-in.
+func (c *contact) noteAnswer(now time.Time) {
+	c.answered.Store(now.UnixNano())
+	c.failing.Store(false)
+}

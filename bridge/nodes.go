@@ -1,0 +1,100 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+)
+
+// surveyEvery is the pause between two surveys of the partitions, whose nodes change seldom.
+const surveyEvery = 10 * time.Minute
+
+// firstSurveyWithin bounds the survey before the first check-in. A Slurm that does not answer
+// must not delay the reports.
+const firstSurveyWithin = 5 * time.Second
+
+// nodeWatch asks Slurm about the queues' nodes, for the offers of check-ins and for decisions.
+type nodeWatch struct {
+	scheduler sbatch.Scheduler
+	queues    map[string]plan.Queue
+	offers    *offers
+	inbox     *inbox
+	log       *slog.Logger
+}
+
+// run surveys the nodes every surveyEvery until ctx ends.
+func (w *nodeWatch) run(ctx context.Context, now func() time.Time) error {
+	return every(ctx, surveyEvery, now, func(time.Time) { w.trySurvey(ctx) })
+}
+
+// first surveys the nodes before the first check-in, which then offers them.
+func (w *nodeWatch) first(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, firstSurveyWithin)
+	defer cancel()
+	w.trySurvey(ctx)
+}
+
+// trySurvey surveys the nodes, and logs a failure.
+func (w *nodeWatch) trySurvey(ctx context.Context) {
+	if err := w.survey(ctx); err != nil && !errors.Is(ctx.Err(), context.Canceled) {
+		w.log.WarnContext(ctx, "cannot survey the nodes", errorAttr(err))
+	}
+}
+
+// survey asks Slurm about its nodes.
+func (w *nodeWatch) survey(ctx context.Context) error {
+	partitions, err := w.scheduler.Partitions(ctx)
+	if err != nil {
+		return fmt.Errorf("survey the nodes: %w", err)
+	}
+	nodes := make(map[string]codalab.Resources, len(w.queues))
+	sizes := make(map[string]sbatch.NodeSizes, len(w.queues))
+	for name, q := range w.queues {
+		nodes[name], sizes[name] = nodesOf(q, partitions)
+	}
+	w.offers.setNodes(nodes, sizes)
+	w.inbox.putSizes(sizes)
+	return nil
+}
+
+// nodesOf returns the sum of the nodes of a queue's partitions, and their sizes. An unknown part counts as
+// boundless.
+func nodesOf(q plan.Queue, partitions []sbatch.Partition) (codalab.Resources, sbatch.NodeSizes) {
+	var all codalab.Resources
+	var sizes sbatch.NodeSizes
+	named := strings.Split(q.Partition, ",")
+	for _, p := range partitions {
+		if q.Partition == "" && p.Default || slices.Contains(named, p.Name) {
+			gpus := p.All.GPUs
+			if q.GPUType != "" {
+				gpus = p.All.GPUTypes[q.GPUType]
+			}
+			all.CPUs, all.GPUs, all.Memory = all.CPUs+p.All.CPUs, all.GPUs+gpus, all.Memory+p.All.Memory
+			if p.Most.Memory < leastMemory {
+				all.Memory = boundlessBytes
+			}
+			for _, size := range p.Sizes {
+				if size.Memory < leastMemory { // slurm.conf(5): RealMemory is 1 MiB where it is not set
+					size.Memory = boundlessBytes
+				}
+				sizes = sizes.With(size)
+			}
+		}
+	}
+	if all.CPUs == 0 { // no such partition
+		return boundless(), nil
+	}
+	all.Memory = min(all.Memory, boundlessBytes)
+	return all, sizes
+}
+
+// leastMemory is less than any real node has.
+const leastMemory = 256 << 20

@@ -1,0 +1,81 @@
+package bridge
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+)
+
+// recordReader reads the records of workers on the shared disk, and their doorbell.
+type recordReader struct {
+	spool   Spool
+	every   time.Duration // the least pause between two readings of one row's usage
+	view    *view
+	contact *contact
+	inbox   *inbox
+	now     func() time.Time
+}
+
+// watchDoorbell reads the doorbell after each pause until ctx ends. Workers ring when they begin and when
+// they end.
+func (w *recordReader) watchDoorbell(ctx context.Context, pause time.Duration, logger *slog.Logger) error {
+	broken := false
+	return every(ctx, pause, w.now, func(now time.Time) {
+		err := w.listen(now)
+		if err != nil && !broken {
+			logger.WarnContext(ctx, "cannot answer the doorbell", errorAttr(err))
+		}
+		broken = err != nil
+	})
+}
+
+// listen reads the doorbell, unless no worker can have rung. Then it reads the records of each attempt
+// whose worker rang. If it returns an error, the rows have the records that it could read all the same.
+func (w *recordReader) listen(now time.Time) error {
+	known := w.contact.observed.Load() && !w.contact.unreachable.Load()
+	if !w.view.mayRing(now, known) {
+		return nil
+	}
+	rang, err := w.spool.AnswerDoorbell()
+	for _, ring := range rang {
+		if r, ok := w.view.row(ring.Bundle); ok && r.OnDisk == ring.Attempt {
+			w.inbox.put(r.Bundle, w.read(r))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("listen to workers: %w", err)
+	}
+	return nil
+}
+
+// poll reads records in turn until ctx ends.
+func (w *recordReader) poll(ctx context.Context) error {
+	return every(ctx, time.Second, w.now, w.readTurn)
+}
+
+// readTurn reads the records of some attempts on which a worker may be at work, for their usage: first those
+// that it has not read for the longest time, and none that it has read within the pause. The
+// start and the end of an attempt are noticed by the doorbell or, if a ring is lost, by a snapshot of
+// Slurm.
+func (w *recordReader) readTurn(now time.Time) {
+	for _, r := range w.view.nextToRead(now, w.every) {
+		w.inbox.put(r.Bundle, w.read(*r))
+	}
+}
+
+// read reads an attempt's records, and returns the news for its row. If the disk does not give one out, the
+// reading fails and proves no absence.
+func (w *recordReader) read(r plan.Row) func(*plan.News) {
+	rec := plan.Records{Attempt: r.Attempt.Number, Read: w.now()}
+	var err error
+	rec.Records, err = w.spool.ReadRecords(r.Bundle, r.OnDisk)
+	return func(n *plan.News) {
+		if err != nil {
+			rec.Read, n.RecordsFailure = time.Time{}, err.Error()
+		}
+		n.AddRecords(rec)
+	}
+}

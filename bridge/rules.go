@@ -1,0 +1,57 @@
+package bridge
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+)
+
+// rules are the policy by which rows are decided: the configured one, with Slurm's settings and the sizes of
+// the nodes. Only Step uses them.
+type rules struct {
+	plan.Policy
+
+	settings *sbatch.Settings // nil while they are not known
+	adapt    func(p *plan.Policy, s sbatch.Settings)
+	trace    func(plan.Policy)
+	log      *slog.Logger
+}
+
+// follow lets decisions and the pace follow Slurm's settings.
+func (r *rules) follow(ctx context.Context, now time.Time, s *sbatch.Settings, p *pace) {
+	if s == nil || r.settings != nil && *r.settings == *s {
+		return
+	}
+	r.settings = s
+	if r.adapt != nil {
+		r.adapt(&r.Policy, *s)
+	}
+	r.changed()
+	p.follow(now, s.RateLimit)
+	r.log.InfoContext(ctx, "Slurm's settings", slog.String("cluster", s.Cluster), slog.Bool("accounting", s.Accounting),
+		slog.Duration("min_job_age", s.MinJobAge), slog.Float64("requests_per_second", s.RateLimit.PerSecond))
+}
+
+// followSizes lets decisions know the sizes of the queues' nodes; nil for no news.
+func (r *rules) followSizes(sizes map[string]sbatch.NodeSizes) {
+	if sizes == nil {
+		return
+	}
+	queues := maps.Clone(r.Queues)
+	for name, q := range queues {
+		q.Nodes = sizes[name]
+		queues[name] = q
+	}
+	r.Queues = queues
+	r.changed()
+}
+
+func (r *rules) changed() {
+	if r.trace != nil {
+		r.trace(r.Policy)
+	}
+}

@@ -1,0 +1,151 @@
+package bridge
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+)
+
+// slurmWatch observes Slurm's jobs, and asks for Slurm's settings.
+type slurmWatch struct {
+	scheduler sbatch.Scheduler
+	settings  func(ctx context.Context) (sbatch.Settings, error) // nil for none
+	bridge    string                                             // the bridge's id
+	every     time.Duration                                      // the pause between two snapshots
+	view      *view
+	contact   *contact
+	inbox     *inbox
+	beat      *heartbeat
+	log       *slog.Logger
+}
+
+// run observes Slurm until ctx ends.
+func (w *slurmWatch) run(ctx context.Context, clock func() time.Time) error {
+	silent := false
+	var last time.Time // when Slurm was last asked
+	var settingsDue time.Time
+	return every(ctx, w.every, clock, func(now time.Time) {
+		if now.Sub(last) < w.pause() {
+			return
+		}
+		last = now
+		err := w.observe(ctx, now)
+		if ctx.Err() == nil {
+			w.beat.slurm(now, err)
+		}
+		switch {
+		case err != nil && !silent && ctx.Err() == nil:
+			w.log.WarnContext(ctx, "Slurm does not answer; jobs go on, and nothing is submitted or cancelled", errorAttr(err))
+		case err == nil && silent:
+			w.log.InfoContext(ctx, "Slurm answers again")
+		}
+		silent = err != nil
+		if err == nil {
+			settingsDue = w.askSettings(ctx, now, settingsDue)
+		}
+	})
+}
+
+// observeIdle is the pause between two snapshots while no row is in flight: only orphan jobs
+// can be found then.
+const observeIdle = time.Minute
+
+// pause returns the least pause between two snapshots now.
+func (w *slurmWatch) pause() time.Duration {
+	if w.view.anyInFlight() || !w.contact.observed.Load() {
+		return 0
+	}
+	return observeIdle
+}
+
+// observe asks Slurm for all of the user's jobs, and tells the rows in flight what the answer
+// shows. It costs the same for any number of rows. Without an answer no row gets news.
+func (w *slurmWatch) observe(ctx context.Context, now time.Time) error {
+	rows := w.view.inFlight()
+	snapshot, err := w.scheduler.Observe(ctx, now)
+	w.contact.unreachable.Store(err != nil)
+	if err != nil {
+		return fmt.Errorf("observe the jobs: %w", err)
+	}
+	found := newJobsByRow(w.bridge, snapshot)
+	for _, r := range rows {
+		jobs := found.of(r)
+		if r.Shows(jobs) {
+			continue
+		}
+		seen := plan.Observation{SubmissionName: r.SubmissionName, Job: r.Job.ID, Asked: snapshot.Asked, Jobs: jobs}
+		w.inbox.put(r.Bundle, func(n *plan.News) { n.Observation = &seen })
+	}
+	w.inbox.putSnapshot(snapshot)
+	w.contact.observed.Store(true)
+	return nil
+}
+
+// jobsByRow finds the jobs of a snapshot that may be a row's: each by its name, and by its bundle if
+// it has this bridge's comment, since a job can be renamed; and by its id.
+type jobsByRow struct {
+	named map[string][]sbatch.Job
+	all   []sbatch.Job // in the order of their ids
+}
+
+func newJobsByRow(bridge string, s sbatch.Snapshot) jobsByRow {
+	found := jobsByRow{make(map[string][]sbatch.Job, len(s.Jobs)), s.Jobs}
+	for _, j := range s.Jobs {
+		key := j.Name
+		if stamp, ok := plan.StampOf(j); ok && stamp.Bridge == bridge {
+			key = stamp.Bundle
+		}
+		found.named[key] = append(found.named[key], j)
+	}
+	return found
+}
+
+// of returns the jobs that may be the row's, in the order of their ids. Next decides which of them
+// are.
+func (f jobsByRow) of(r *plan.Row) []sbatch.Job {
+	jobs := f.named[r.Bundle]
+	if other := f.named[string(r.SubmissionName)]; len(other) > 0 {
+		jobs = slices.SortedFunc(slices.Values(slices.Concat(jobs, other)), byJobID)
+	}
+	known := sbatch.Job{ID: r.Job.ID}
+	i, shown := slices.BinarySearchFunc(f.all, known, byJobID)
+	at, named := slices.BinarySearchFunc(jobs, known, byJobID)
+	if !shown || named {
+		return jobs
+	}
+	return slices.Insert(slices.Clone(jobs), at, f.all[i]) // its name is another one
+}
+
+func byJobID(a, b sbatch.Job) int { return cmp.Compare(a.ID, b.ID) }
+
+// Settings are asked for after an answer of squeue: again each hour, since an administrator may
+// change them, and each minute while there is no answer.
+const (
+	settingsEvery = time.Hour
+	settingsRetry = time.Minute
+)
+
+// askSettings asks Slurm for its settings when that is due, and returns when it is due next. The
+// bridge goes on with what it knows if there is no answer.
+func (w *slurmWatch) askSettings(ctx context.Context, now, due time.Time) time.Time {
+	if w.settings == nil || now.Before(due) {
+		return due
+	}
+	s, err := w.settings(ctx)
+	if ctx.Err() != nil {
+		return due
+	}
+	w.beat.settings(s, err)
+	if err != nil {
+		w.log.WarnContext(ctx, "Slurm's settings are not known; safe values are used", errorAttr(err))
+		return now.Add(settingsRetry)
+	}
+	w.inbox.putSettings(s)
+	return now.Add(settingsEvery)
+}

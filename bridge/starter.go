@@ -1,0 +1,143 @@
+package bridge
+
+import (
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+)
+
+// starter says which of the wanted effects are started now. At most one of a kind runs for an attempt of a
+// bundle. Only Step uses it, and the start of effects after it.
+type starter struct {
+	rows    *rows
+	rules   *rules
+	jobs    *shownJobs
+	pace    *pace
+	contact *contact
+
+	active activeEffects
+	held   []plan.Effect // begun effects that wait: for a snapshot, the pace, or a command that runs
+}
+
+// stillWanted returns the held effects that their rows still want, and drops the others.
+func (s *starter) stillWanted() []plan.Effect {
+	var wanted []plan.Effect
+	for _, e := range s.held {
+		if e.Row.Bundle == "" { // an orphan job has no row
+			if _, ok := s.jobs.orphans[e.Row.Job.ID]; !ok {
+				s.active.end(e)
+				continue
+			}
+		} else {
+			r := s.rows.get(e.Row.Bundle)
+			if r == nil || r.Phase != e.Row.Phase || r.Attempt.Number != e.Row.Attempt.Number || e.Kind == plan.Cancel && !r.CancelsJob() {
+				s.active.end(e)
+				continue
+			}
+			e.Row = r
+		}
+		wanted = append(wanted, e)
+	}
+	return wanted
+}
+
+// startNow returns the effects that may be started now, and holds the others. Effects that one
+// command of Slurm can do for many rows become one effect.
+func (s *starter) startNow(now time.Time, wanted []plan.Effect) []plan.Effect {
+	s.held = nil
+	var started []plan.Effect
+	calls := map[plan.Kind]int{} // by kind, the place in started of its command
+	for _, e := range wanted {
+		at, begun := calls[e.Kind]
+		switch {
+		case e.Kind == plan.Cancel && s.jobs.mayBeAnothers(e.Row, s.rows, s.rules.SubmitGrace): // the row hears of the snapshot, and may want it again
+			s.active.end(e)
+		case e.Kind == plan.Cancel && !s.jobs.has(e.Row.Job.ID): // the next snapshot does, or proves that it is gone
+			s.held = append(s.held, e)
+		case begun && len(started[at].More)+1 < s.inOneCall(e.Kind):
+			started[at].More = append(started[at].More, e.Row)
+		case begun || !s.mayStart(now, e):
+			s.held = append(s.held, e)
+		default:
+			if forManyRows(e.Kind) {
+				calls[e.Kind] = len(started)
+				s.active.calls[e.Kind] = true
+			}
+			started = append(started, e)
+		}
+	}
+	return started
+}
+
+// mostInOneCall bounds the rows for which one command of Slurm is run: the length of its command line, and
+// the work of the controller or the database at a time.
+const mostInOneCall = 100
+
+func (s *starter) inOneCall(k plan.Kind) int {
+	if k == plan.Cancel {
+		return s.pace.mostCancels()
+	}
+	return mostInOneCall
+}
+
+// forManyRows reports whether one command of Slurm does an effect of a kind for many rows. One such
+// command runs at a time, so that the next one serves all rows that want one until then.
+func forManyRows(k plan.Kind) bool { return k == plan.Cancel || k == plan.QueryAccounting }
+
+// mayStart reports whether an effect of a kind may be started now, and counts it as started. An
+// irrevocable effect waits until Slurm has been seen; submissions and cancellations keep to the
+// pace. Jobs are cancelled by their ids as the newest snapshot shows them, so it must be fresh.
+func (s *starter) mayStart(now time.Time, e plan.Effect) bool {
+	switch {
+	case !s.jobs.observed && irrevocable(e.Kind), s.active.calls[e.Kind]:
+		return false
+	case e.Kind == plan.Submit:
+		tooLate := now.Sub(e.Row.SubmittedAt) > plan.SubmitWithin // then sbatch is not run
+		return tooLate || s.pace.allowSubmit(now)
+	case e.Kind == plan.Cancel:
+		return !s.contact.unreachable.Load() && s.jobs.isFresh(now) && s.pace.allowCancel(now)
+	}
+	return true
+}
+
+// heldOf counts the held effects of a kind.
+func (s *starter) heldOf(k plan.Kind) int { return count(s.held, k) }
+
+// wait returns how long it is until the pace allows a held or a waiting effect; false if none waits for the
+// pace. anyWaiting says whether staged rows wait for a submission.
+func (s *starter) wait(now time.Time, anyWaiting bool) (least time.Duration, waits bool) {
+	if !s.jobs.observed {
+		return 0, false
+	}
+	if budget(s.pace.submits, now) < 1 && (s.heldOf(plan.Submit) > 0 || anyWaiting) {
+		least, waits = refill(s.pace.submits, now), true // other room in Slurm comes with news
+	}
+	if budget(s.pace.cancels, now) < 1 && s.heldOf(plan.Cancel) > 0 { // a fresh snapshot, and a scancel's end, come with news
+		if next := refill(s.pace.cancels, now); !waits || next < least {
+			least, waits = next, true
+		}
+	}
+	return least, waits
+}
+
+// count counts the effects of a kind.
+func count(effects []plan.Effect, k plan.Kind) int {
+	n := 0
+	for _, e := range effects {
+		if e.Kind == k {
+			n++
+		}
+	}
+	return n
+}
+
+// irrevocable reports whether an effect waits until Slurm has been seen: only then is it known
+// that the ledger is not older than Slurm's jobs.
+func irrevocable(k plan.Kind) bool {
+	switch k {
+	case plan.Submit, plan.Cancel, plan.Release:
+		return true
+	case plan.Claim, plan.Stage, plan.Prepare, plan.AskQueue, plan.QueryAccounting, plan.ReadRecords, plan.Fence, plan.Collect, plan.Confirm, plan.Forget:
+	}
+	return false
+}
