@@ -6,21 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
-	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/runner"
-	"github.com/cl-slurm/cl-slurm/bridge/lease"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/bridge/pins"
-	"github.com/cl-slurm/cl-slurm/cache"
+	"github.com/cl-slurm/cl-slurm/bridge/workdir"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/assembly"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/spool"
@@ -68,15 +63,9 @@ func (w *standalone) findEngineRecords(ctx context.Context) error {
 	if err != nil { // an old client
 		address = cmp.Or(w.Getenv("DOCKER_HOST"), "default")
 	}
-	dirs := []string{filepath.Join("/var/tmp", "cl-worker-"+strconv.Itoa(os.Getuid()))}
-	if dir := w.Getenv("XDG_STATE_HOME"); dir != "" {
-		dirs = append([]string{filepath.Join(dir, "cl-worker")}, dirs...)
-	} else if home := w.Getenv("HOME"); home != "" {
-		dirs = append([]string{filepath.Join(home, ".local", "state", "cl-worker")}, dirs...)
-	}
 	var failed error
-	for _, dir := range dirs {
-		w.engineRecords = filepath.Join(dir, "images-"+w.host+"-"+fileName(address)+".json")
+	for _, dir := range workdir.StateDirs(w.Getenv) {
+		w.engineRecords = filepath.Join(dir, "images-"+w.host+"-"+workdir.FileName(address)+".json")
 		err := ledger.MakeRoom(w.engineRecords)
 		if err == nil {
 			return nil
@@ -118,30 +107,7 @@ func (w *standalone) engineImages(made assembly.Parts) *engineimages.Images {
 		Engine: *w.engine, Source: made.Images.Converter.Source,
 		MaxImageBytes: w.maxImage.bytes, MaxStoreBytes: w.maxImages.bytes,
 		Remember: made.Images.Remember, AtOnce: made.Images.AtOnce,
-		State: w.engineRecords, Home: w.place.own(), Over: holdersOver(w.place.own(), made.Over), Now: w.Now,
-	}
-}
-
-// judge reports which holders of images are over.
-type judge func(ctx context.Context, holders []cache.Holder) (map[cache.Holder]bool, error)
-
-// holdersOver returns a judge for the images of all workers that share one engine. A holder's home is its
-// worker's own directory; ours judges the holders of this worker. A holder of another worker is over if that
-// worker's directory is gone or has another ledger, because then no worker can resume its runs.
-func holdersOver(own string, ours judge) func(ctx context.Context, home string, holders []cache.Holder) (map[cache.Holder]bool, error) {
-	return func(ctx context.Context, home string, holders []cache.Holder) (map[cache.Holder]bool, error) {
-		if home == own {
-			return ours(ctx, holders)
-		}
-		over := map[cache.Holder]bool{}
-		held, err := lease.Read(spool.Layout(home).BridgeDir())
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return over, nil // it cannot be judged now
-		}
-		for _, h := range holders {
-			over[h] = err != nil || !strings.HasPrefix(string(h), string(pins.RowHolder(held.Holder.Bridge, "")))
-		}
-		return over, nil
+		State: w.engineRecords, Home: w.dirs.Own(), Over: pins.HomesOver(w.dirs.Own(), made.Over), Now: w.Now,
 	}
 }
 

@@ -10,12 +10,9 @@ import (
 	"testing"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
-	"github.com/cl-slurm/cl-slurm/bridge/lease"
-	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
-	"github.com/cl-slurm/cl-slurm/spool"
 )
 
 // dockerSite is a server with a user, a registry with an image, and Docker.
@@ -117,36 +114,4 @@ func TestDockersImagesOfAWorkerThatHasEndedAreRemovedByTheNext(t *testing.T) {
 	}
 	s.start("next", "--max-image-cache-size", "1k")
 	s.awaitNoImage()
-}
-
-func TestHoldersOfAnotherWorkerAreOverWhenItIsGone(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	own, other, missing := filepath.Join(dir, "own"), filepath.Join(dir, "other"), filepath.Join(dir, "missing")
-	must(t, os.Mkdir(other, 0o700))
-	_, err := lease.Acquire(t.Context(), spool.Layout(other).BridgeDir(), lease.Holder{Bridge: "b1b2b3"}, nil, nil)
-	must(t, err)
-	const bundle = "-0x0123456789abcdef0123456789abcdef"
-	over := holdersOver(own, func(_ context.Context, holders []cache.Holder) (map[cache.Holder]bool, error) {
-		return map[cache.Holder]bool{holders[0]: true}, nil
-	})
-	for _, tt := range []struct {
-		home   string
-		holder cache.Holder
-		want   bool
-	}{
-		{own, "row-0a0a0a" + bundle, true},
-		{other, "row-b1b2b3" + bundle, false},
-		{other, "row-c1c2c3" + bundle, true}, // of an earlier worker of the same name
-		{missing, "row-b1b2b3" + bundle, true},
-	} {
-		got, err := over(t.Context(), tt.home, []cache.Holder{tt.holder})
-		if err != nil || got[tt.holder] != tt.want {
-			t.Errorf("%s in %s: %v, %v", tt.holder, tt.home, got, err)
-		}
-	}
-	must(t, os.WriteFile(missing, nil, 0o600)) // a disk that does not answer as it should
-	if got, err := over(t.Context(), missing, []cache.Holder{"row-b1b2b3" + bundle}); err != nil || got["row-b1b2b3"+bundle] {
-		t.Errorf("of a worker whose directory cannot be read: %v, %v", got, err)
-	}
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/cl-slurm/cl-slurm/bridge/workdir"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/account"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 )
@@ -19,7 +20,7 @@ func TestSlurmJobsOfAWorkerLookForProgramsWhereItDoes(t *testing.T) {
 			}},
 			flags: flags{server: "http://127.0.0.1:2900", runtime: runtime},
 			login: account.Login{User: "ann"},
-			place: place{id: "w", workDir: "/work", state: "/state"},
+			dirs:  workdir.Dirs{ID: "w", WorkDir: "/work"},
 		}
 		c, err := w.configuration()
 		if err != nil {

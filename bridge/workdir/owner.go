@@ -1,4 +1,4 @@
-package main
+package workdir
 
 import (
 	"encoding/json"
@@ -9,10 +9,10 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 )
 
-// owner identifies the server, the user and the work directory of a ledger's runs. A worker with another
+// Owner identifies the server, the user and the work directory of a ledger's runs. A worker with another
 // owner must not use the ledger: the other server does not know the runs, another user may not report them,
 // and another work directory does not have their files.
-type owner struct {
+type Owner struct {
 	Server string `json:"server"`
 	User   string `json:"user"`
 	// WorkDir is the work directory. It is not compared if the ledger is inside it.
@@ -23,8 +23,8 @@ type owner struct {
 const ownerName = "owner.json"
 
 // readOwner reads the owner of the ledger in a directory. The error wraps fs.ErrNotExist if none is recorded.
-func readOwner(dir string) (owner, error) {
-	var o owner
+func readOwner(dir string) (Owner, error) {
+	var o Owner
 	text, err := os.ReadFile(filepath.Join(dir, ownerName))
 	if err == nil {
 		err = json.Unmarshal(text, &o)
@@ -36,7 +36,7 @@ func readOwner(dir string) (owner, error) {
 }
 
 // write records the owner of the ledger in a directory.
-func (o owner) write(dir string) error {
+func (o Owner) write(dir string) error {
 	text, err := json.MarshalIndent(o, "", "  ")
 	if err != nil {
 		return fmt.Errorf("record owner: %w", err)
@@ -48,9 +48,22 @@ func (o owner) write(dir string) error {
 }
 
 // sameOwner reports whether a recorded owner is the worker's.
-func (p place) sameOwner(recorded, of owner) bool {
-	if p.state == p.own() {
+func (d Dirs) sameOwner(recorded, of Owner) bool {
+	if d.state == d.Own() {
 		recorded.WorkDir = of.WorkDir // it was moved
 	}
 	return recorded == of
+}
+
+// LeftRunsError means that the worker of an id has left runs of another owner.
+type LeftRunsError struct {
+	ID   string
+	Runs int
+	Of   Owner
+}
+
+// Error says what to do about it.
+func (e *LeftRunsError) Error() string {
+	return fmt.Sprintf("a worker of the name %q left %d runs of the user %s of %s, with the work directory %s: start it with these again, or give this one another --id",
+		e.ID, e.Runs, e.Of.User, e.Of.Server, e.Of.WorkDir)
 }

@@ -1,4 +1,4 @@
-package main
+package workdir
 
 import (
 	"context"
@@ -22,14 +22,14 @@ const (
 
 // sweepStates removes the abandoned directories with ledgers on this host. It skips directories that it
 // cannot read or remove.
-func (s search) sweepStates(ctx context.Context) {
-	for _, parent := range s.stateDirs() {
+func (s Search) sweepStates(ctx context.Context) {
+	for _, parent := range StateDirs(s.Getenv) {
 		entries, err := os.ReadDir(parent)
 		if err != nil {
 			continue
 		}
 		for _, e := range entries {
-			if dir := filepath.Join(parent, e.Name()); strings.HasPrefix(strings.TrimPrefix(e.Name(), asidePrefix), s.host+"-") {
+			if dir := filepath.Join(parent, e.Name()); strings.HasPrefix(strings.TrimPrefix(e.Name(), asidePrefix), s.Host+"-") {
 				s.sweepState(ctx, dir)
 			}
 		}
@@ -37,7 +37,7 @@ func (s search) sweepStates(ctx context.Context) {
 }
 
 // sweepState removes the directory of a ledger if it is abandoned and no program has locked the ledger.
-func (s search) sweepState(ctx context.Context, dir string) {
+func (s Search) sweepState(ctx context.Context, dir string) {
 	if !s.isLeft(dir) {
 		return
 	}
@@ -52,7 +52,7 @@ func (s search) sweepState(ctx context.Context, dir string) {
 }
 
 // isLeft reports whether the directory of a ledger is abandoned.
-func (s search) isLeft(dir string) bool {
+func (s Search) isLeft(dir string) bool {
 	of, err := readOwner(dir)
 	if err != nil {
 		return false
@@ -60,12 +60,12 @@ func (s search) isLeft(dir string) bool {
 	// The name is HOST-ID, and both may contain hyphens: this host's name may be the beginning of
 	// another's.
 	for _, id, more := strings.Cut(filepath.Base(dir), "-"); more; _, id, more = strings.Cut(id, "-") {
-		if !absent(filepath.Join(workersDir(of.WorkDir), id)) {
+		if !absent(filepath.Join(Workers(of.WorkDir), id)) {
 			return false
 		}
 	}
 	kept := stateKept
-	if absent(workersDir(of.WorkDir)) {
+	if absent(Workers(of.WorkDir)) {
 		kept = stateKeptApart
 	}
 	for _, name := range []string{ownerName, "ledger.db", "ledger.db-wal"} {

@@ -1,4 +1,4 @@
-package main
+package local
 
 import (
 	"fmt"
@@ -6,14 +6,13 @@ import (
 	"strconv"
 
 	"github.com/cl-slurm/cl-slurm/worker"
-	"github.com/cl-slurm/cl-slurm/worker/local"
 )
 
-// inAllocation returns the part of a host that belongs to the Slurm job around the worker, for sites where
+// InAllocation returns the part of a host that belongs to the Slurm job around the worker, for sites where
 // Slurm does not confine jobs (slurm.conf(5): TaskPlugin; cgroup.conf(5): ConstrainDevices). The variables
 // are those of sbatch(1), OUTPUT ENVIRONMENT VARIABLES. The GPUs that --gpuset lists by name count as the
 // job's.
-func inAllocation(m local.Machine, getenv func(string) string, gpuset string) (local.Machine, error) {
+func (m Machine) InAllocation(getenv func(string) string, gpuset string) (Machine, error) {
 	job := getenv("SLURM_JOB_ID")
 	if job == "" {
 		return m, nil
@@ -41,7 +40,7 @@ func inAllocation(m local.Machine, getenv func(string) string, gpuset string) (l
 	if err != nil {
 		return m, fmt.Errorf("find the GPUs of job %s: %w", job, err)
 	}
-	m.GPUs = slices.DeleteFunc(slices.Clone(m.GPUs), func(g local.GPU) bool { return !slices.Contains(own, g.Index) })
+	m.GPUs = slices.DeleteFunc(slices.Clone(m.GPUs), func(g GPU) bool { return !slices.Contains(own, g.Index) })
 	return m, nil
 }
 

@@ -1,0 +1,50 @@
+package pins_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/cl-slurm/cl-slurm/bridge/lease"
+	"github.com/cl-slurm/cl-slurm/bridge/pins"
+	"github.com/cl-slurm/cl-slurm/cache"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+func TestHoldersOfAnotherWorkerAreOverWhenItIsGone(t *testing.T) {
+	t.Parallel()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir := t.TempDir()
+	own, other, missing := filepath.Join(dir, "own"), filepath.Join(dir, "other"), filepath.Join(dir, "missing")
+	must(os.Mkdir(other, 0o700))
+	_, err := lease.Acquire(t.Context(), spool.Layout(other).BridgeDir(), lease.Holder{Bridge: "b1b2b3"}, nil, nil)
+	must(err)
+	over := pins.HomesOver(own, func(_ context.Context, holders []cache.Holder) (map[cache.Holder]bool, error) {
+		return map[cache.Holder]bool{holders[0]: true}, nil
+	})
+	for _, tt := range []struct {
+		home   string
+		holder cache.Holder
+		want   bool
+	}{
+		{own, "row-0a0a0a" + bundle, true},
+		{other, "row-b1b2b3" + bundle, false},
+		{other, "row-c1c2c3" + bundle, true}, // of an earlier worker of the same name
+		{missing, "row-b1b2b3" + bundle, true},
+	} {
+		got, err := over(t.Context(), tt.home, []cache.Holder{tt.holder})
+		if err != nil || got[tt.holder] != tt.want {
+			t.Errorf("%s in %s: %v, %v", tt.holder, tt.home, got, err)
+		}
+	}
+	must(os.WriteFile(missing, nil, 0o600)) // a disk that does not answer as it should
+	if got, err := over(t.Context(), missing, []cache.Holder{"row-b1b2b3" + bundle}); err != nil || got["row-b1b2b3"+bundle] {
+		t.Errorf("of a worker whose directory cannot be read: %v, %v", got, err)
+	}
+}
