@@ -50,8 +50,8 @@ func (b *board) rest(r *plan.Row) bool {
 	return true
 }
 
-// showLow tells the server why no bundles are claimed; empty if some are. If that has turned, the check-ins
-// of all queues tell it at once.
+// showLow tells the server the reason for which no bundles are claimed; empty for none. If turned is set, the
+// check-ins of all queues tell it at once.
 func (b *board) showLow(low string, turned bool) {
 	b.offers.close(low)
 	if turned {

@@ -11,7 +11,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// Config is what a bridge is built from. It is set before Run or Open, and not changed after.
+// Config has all that a bridge is built from. It is set before Run or Open, and not changed after.
 type Config struct {
 	Policy plan.Policy
 	// Name is the bridge's name; its worker identities are Name-QUEUE.

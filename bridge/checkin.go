@@ -28,8 +28,8 @@ const (
 	mostHeld, mostHeldByOld, mostHeldByOther = 4, 3, 2
 	// proofPause is the pause between two calls of Prove.
 	proofPause = 200 * time.Millisecond
-	// slowAnswer is how long a check-in may be unanswered before the bridge sends another
-	// one, so that the reports do not become too old.
+	// slowAnswer is the age at which an unanswered check-in makes the bridge send another one, so that the
+	// reports do not become too old.
 	slowAnswer = report.RefreshEvery + 5*time.Second
 	// agePause is the pause between two checks of the reports' ages, while a check-in is held
 	// and there is nothing to report.

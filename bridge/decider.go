@@ -72,8 +72,8 @@ func (d *decider) open(ctx context.Context) error {
 	return nil
 }
 
-// step decides the rows that have news or are due, and saves those that changed. It returns the
-// effects to be started now, and how long there is nothing to do without news.
+// step decides the rows that have news or are due, and saves those that changed. It returns the effects to be
+// started now, and the time after which the next step is due without news.
 func (d *decider) step(ctx context.Context, now time.Time) ([]plan.Effect, time.Duration, error) {
 	in := d.arrived()
 	s := &step{now: now, places: map[string]int{}}
@@ -120,7 +120,7 @@ func (d *decider) arrived() arrivals {
 // step is one Step under way.
 type step struct {
 	now time.Time
-	// rows are the decided rows, each once; changed says which of them must be saved.
+	// rows are the decided rows, each once; changed is set for those that must be saved.
 	rows    []*plan.Row
 	changed []bool
 	places  map[string]int // the indexes of bundles in rows

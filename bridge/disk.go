@@ -14,7 +14,7 @@ import (
 const (
 	// measureEvery is the pause between two measurements.
 	measureEvery = 10 * time.Second
-	// refreshLow is how long rows that wait for room show the same figure.
+	// refreshLow is the time for which rows that wait for room show the same figure.
 	refreshLow = 5 * time.Minute
 )
 

@@ -47,7 +47,7 @@ func (d *doer) do(ctx context.Context, e plan.Effect) (tell func()) {
 	return func() { d.inbox.putEnded(e, outcomes) }
 }
 
-// outcomes gives each row of an effect the news of how it ended.
+// outcomes returns, for each row of an effect, the news about the effect's end.
 type outcomes func(r *plan.Row) func(*plan.News)
 
 // none are the outcomes of an effect that has nothing to report.

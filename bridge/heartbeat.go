@@ -16,30 +16,29 @@ import (
 type Heartbeat struct {
 	// Open is set once the bridge has read its ledger.
 	Open bool `json:"open,omitempty"`
-	// Observed is when Slurm was last seen as a whole; zero if it has not been since the start.
-	// Until then nothing is submitted, cancelled or removed.
+	// Observed is the time of the last complete answer of Slurm; zero if there was none since the start. Until
+	// then nothing is submitted, cancelled or removed.
 	Observed time.Time `json:"observed,omitzero"`
-	// Slurm is why it did not answer the last time; empty if it did.
+	// Slurm is the error of the last question to Slurm; empty if it answered.
 	Slurm string `json:"slurm,omitempty"`
 	// SlurmSince is since when it has not answered, SlurmNext when it is asked again.
 	SlurmSince time.Time `json:"slurm_since,omitzero"`
 	SlurmNext  time.Time `json:"slurm_next,omitzero"`
-	// Settings are Slurm's; nil while they are not known. SettingsFailure is why Slurm did not give
-	// them out; empty if it did.
+	// Settings are Slurm's; nil while they are not known. SettingsFailure is the error of the last question for
+	// them; empty for none.
 	Settings        *sbatch.Settings `json:"settings,omitempty"`
 	SettingsFailure string           `json:"settings_failure,omitempty"`
-	// Server is why the server did not take the last check-in of a queue, for each queue that
-	// failed.
+	// Server has the error of the last check-in of each queue whose check-in failed.
 	Server map[string]string `json:"server,omitempty"`
 	// Unheard are the queues of which no check-in has been answered since the start, nor refused.
 	Unheard []string `json:"unheard,omitempty"`
 	// Late names the queues for which the bridge asks for no more bundles, because the server takes
 	// the reports of the live runs too slowly.
 	Late []string `json:"late,omitempty"`
-	// Held is why each queue that is held up is, and Nodes why each node that is avoided is.
+	// Held has a reason for each queue that is held up, and Nodes one for each node that is avoided.
 	Held  map[string]string `json:"held,omitempty"`
 	Nodes map[string]string `json:"nodes,omitempty"`
-	// Low is why nothing new is put onto the shared disk; empty if it is.
+	// Low is the reason for which nothing new is put onto the shared disk; empty for none.
 	Low string `json:"low,omitempty"`
 }
 

@@ -68,7 +68,7 @@ func (i *inbox) put(bundle string, add func(n *plan.News)) {
 	signal(i.arrived)
 }
 
-// putEnded adds that an effect has ended, and how for each of its rows. An orphan job has no row.
+// putEnded adds that an effect has ended, with its outcome for each of its rows. An orphan job has no row.
 func (i *inbox) putEnded(e plan.Effect, of outcomes) {
 	i.mu.Lock()
 	i.ended = append(i.ended, e)

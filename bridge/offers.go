@@ -8,8 +8,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// An identity offers this while the bridge does not know its nodes. It is more than any request,
-// so the server gives the bridge every bundle, and the bridge can say why it refuses one.
+// An identity offers this while the bridge does not know its nodes. It is more than any request, so the server
+// gives the bridge every bundle, and the bridge can refuse one with a reason.
 const (
 	boundlessCPUs  = 1_000_000
 	boundlessGPUs  = 10_000
@@ -31,7 +31,7 @@ type offers struct {
 	requested map[string]codalab.Resources
 	// free is the part of the shared disk that may be used, in bytes; 0 before the first measurement.
 	free int64
-	// low says why nothing new may be put onto the shared disk; empty if it may.
+	// low is the reason for which nothing new may be put onto the shared disk; empty for none.
 	low string
 }
 
@@ -75,15 +75,15 @@ func (o *offers) setFree(bytes int64) {
 	o.free = bytes
 }
 
-// close notes why the bridge asks for no bundles; empty if it does.
+// close notes a reason to ask for no bundles; empty for none.
 func (o *offers) close(low string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.low = low
 }
 
-// closed returns why the bridge asks for no more bundles of a queue; empty if it does. late says whether the
-// server is late with the queue's reports.
+// closed returns the reason for which the bridge asks for no more bundles of a queue; empty for none. late is
+// set if the server is late with the queue's reports.
 func (o *offers) closed(late bool) string {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
@@ -93,11 +93,11 @@ func (o *offers) closed(late bool) string {
 	return o.low
 }
 
-// of returns the offer of a queue's identity: all of its nodes, plus the requests of its runs, since
-// the server subtracts these (codalab/server/bundle_manager.py: _deduct_worker_resources). If the
-// identity offered one node only, the server's manager would hand out no more runs in one pass than fit
-// on one node. CodaLab's own server leaves a larger request staged, and says why; cl-server knows the
-// sizes of the nodes (offeredSizes), and gives the bridge a request that fits none, which the bridge refuses.
+// of returns the offer of a queue's identity: all of its nodes, plus the requests of its runs, since the server
+// subtracts these (codalab/server/bundle_manager.py: _deduct_worker_resources). If the identity offered one
+// node only, the server's manager would hand out no more runs in one pass than fit on one node. CodaLab's own
+// server leaves a larger request staged, with a reason; cl-server knows the sizes of the nodes (offeredSizes),
+// and gives the bridge a request that fits none, which the bridge refuses.
 //
 // A stand-alone worker whose jobs are processes of its host (local) offers that host alone: the server then
 // gives it no more than its runs leave free.

@@ -9,14 +9,14 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// Pace is what a controller bears of one kind of request, submissions or cancellations: so many a
-// second in the long run, and so many at once after a pause.
+// Pace bounds one kind of request to a controller, submissions or cancellations: so many a second in the long
+// run, and so many at once after a pause.
 type Pace struct {
 	PerSecond float64
 	Burst     int
 }
 
-// DefaultPace is what any controller bears.
+// DefaultPace is a pace that any controller bears.
 func DefaultPace() Pace { return Pace{PerSecond: 2, Burst: 20} }
 
 // pace bounds the submissions and cancellations of a bridge. Only Step uses it.

@@ -7,13 +7,13 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/turns"
 )
 
-// AtOnce is how many effects of a kind run at once. Package turns gives owners their turns, and one
-// owner at most half of them. Slurm gets one request of a kind at a time. Bundles that are being staged
-// mostly wait for downloads, which package staging limits: waiting bundles must not block ready
-// ones, so the limit of Stage only bounds memory.
+// AtOnce bounds the effects of a kind that run at once. Package turns gives owners their turns, and one owner
+// at most half of them. Slurm gets one request of a kind at a time. Bundles that are being staged mostly wait
+// for downloads, which package staging limits: waiting bundles must not block ready ones, so the limit of Stage
+// only bounds memory.
 //
-// As many small results as AtOnce(plan.Collect) are delivered beside as many others: an upload of
-// hours must not keep results waiting that take seconds.
+// Small results have as many places of their own as others, AtOnce(plan.Collect): an upload of hours must not
+// keep results waiting that take seconds.
 func AtOnce(k plan.Kind) int {
 	switch k {
 	case plan.Submit, plan.AskQueue, plan.Cancel, plan.QueryAccounting:
@@ -27,7 +27,7 @@ func AtOnce(k plan.Kind) int {
 	return 16
 }
 
-// measuredAtOnce is how many results are measured at a time.
+// measuredAtOnce bounds the results that are measured at a time.
 const measuredAtOnce = 8
 
 // places are those of effects.
@@ -80,7 +80,7 @@ func (p *places) hasSmallResults(ctx context.Context, r plan.Row, owner turns.Pa
 	return p.collector.Small(*r.Run, p.policy.Layout.RunDir(r.Bundle, r.OnDisk), p.policy.Queues[r.Queue].Results)
 }
 
-// waits is the progress of an effect without a place; empty if that is not worth a report.
+// waits returns the progress of an effect without a place; empty if that is not worth a report.
 func waits(k plan.Kind) string {
 	switch k {
 	case plan.Stage:

@@ -19,8 +19,8 @@ type recordReader struct {
 	now     func() time.Time
 }
 
-// watchDoorbell reads the doorbell after each pause until ctx ends. Workers ring when they begin and when
-// they end.
+// watchDoorbell reads the doorbell after each pause until ctx ends. Workers ring at the begin and at the end of
+// an attempt.
 func (w *recordReader) watchDoorbell(ctx context.Context, pause time.Duration, logger *slog.Logger) error {
 	broken := false
 	return every(ctx, pause, w.now, func(now time.Time) {

@@ -61,7 +61,7 @@ func (d *decider) decideIfThere(ctx context.Context, s *step, bundle string, n p
 	return nil
 }
 
-// mostWoken is how many rows a step reads that are due and rest. After a restart all are due.
+// mostWoken bounds the resting rows that a step reads because they are due. After a restart all are due.
 const mostWoken = 100
 
 // decideDue decides the rows that are due and have not been decided in this step.

@@ -169,7 +169,7 @@ func (t *rows) remove(bundle string) {
 	delete(t.byBundle, bundle)
 }
 
-// dueBy returns the bundles whose rows are due by now.
+// dueBy returns the bundles whose rows are due.
 func (t *rows) dueBy(now time.Time) []string {
 	if len(t.due) == 0 || t.due[0].due.After(now) {
 		return nil
@@ -188,7 +188,7 @@ func (t *rows) dueBy(now time.Time) []string {
 	return bundles
 }
 
-// nextDue is when the next row is due.
+// nextDue returns the time at which the next row is due.
 func (t *rows) nextDue() (time.Time, bool) {
 	if len(t.due) == 0 {
 		return time.Time{}, false
@@ -196,8 +196,8 @@ func (t *rows) nextDue() (time.Time, bool) {
 	return t.due[0].due, true
 }
 
-// withoutInputs returns the bundles that are staged and have no inputs yet, and whose rows name another
-// reason to wait for the shared disk, in order.
+// withoutInputs returns, in order, the bundles without inputs that are staged, except those whose rows name low
+// already.
 func (t *rows) withoutInputs(low string) []string {
 	var waiting []string
 	for bundle, e := range t.byBundle {
@@ -219,8 +219,8 @@ func (t *rows) anyWaiting() bool {
 	return false
 }
 
-// mostRetrying is how many rows of a lane may be retrying before the lane's others wait. Slurm may
-// refuse all of them for days, at a limit of the queue, and each try costs a request.
+// mostRetrying bounds the retrying rows of a lane; at the bound the lane's others wait. Slurm may refuse all of
+// them for days, at a limit of the queue, and each try costs a request.
 const mostRetrying = 8
 
 // waiting returns the rows of a queue that wait for a place in Slurm. Of a lane with mostRetrying

@@ -99,10 +99,10 @@ func (b *Bridge) loop(ctx context.Context, r *runner) error {
 	}
 }
 
-// Step decides the rows that have news or are due, and saves those that changed. It returns the
-// effects to be started now, each with Do, and how long there is nothing to do without news. It
-// waits for the ledger only, and is not safe for concurrent use. After an error no effect may
-// be started: the ledger does not hold what the bridge believes.
+// Step decides the rows that have news or are due, and saves those that changed. It returns the effects to be
+// started now, each with Do, and the time after which the next Step is due without news. It waits for the
+// ledger only, and is not safe for concurrent use. After an error no effect may be started: the ledger lacks
+// rows that the bridge has decided.
 func (b *Bridge) Step(ctx context.Context, now time.Time) ([]plan.Effect, time.Duration, error) {
 	return b.decider.step(ctx, now)
 }

@@ -21,40 +21,41 @@ import (
 type Standalone struct {
 	// Local is set if the jobs are processes of the worker's own host. It offers what that has and no more.
 	Local bool
-	// Remote is what reports name as the place of a run.
+	// Remote is the name that reports give to the place of a run.
 	Remote string
 	// Preemptible is told to the server.
 	Preemptible bool
-	// MostRuns is how many runs the worker takes in its life; 0 for no bound.
+	// MostRuns bounds the runs that the worker takes in its life; 0 for no bound.
 	MostRuns int64
 	// ExitWhenIdle ends the worker when it has had no run for IdleFor.
 	ExitWhenIdle bool
 	IdleFor      time.Duration
 	// CheckInPause is the pause after a check-in that brought nothing; 0 for none.
 	CheckInPause time.Duration
-	// Until is when the worker has to have ended; zero for never. It takes no run that asks for more
-	// time than is left.
+	// Until is the time by which the worker has to have ended; zero for none. It takes no run that asks for
+	// more time than is left.
 	Until time.Time
 	// Stop is closed to make the worker give its runs back and end.
 	Stop <-chan struct{}
-	// Patience is how long a worker that stops waits at most: half of it for results to be delivered, and
-	// the rest for the server to have its runs back.
+	// Patience bounds the time that a worker takes to stop: half of it for results to be delivered, and the
+	// rest for the server to have its runs back.
 	Patience time.Duration
 }
 
 const (
 	// stopLookEvery is the pause between two looks whether the worker has to end.
 	stopLookEvery = 100 * time.Millisecond
-	// stopBefore is how long before Until the worker gives its runs back; less if it has little time at all.
+	// stopBefore is the time before Until at which the worker gives its runs back; less if it has little time
+	// at all.
 	stopBefore = time.Minute
-	// lostAfter is how long a worker that ends when it is idle waits for a server that does not answer. It
-	// may hold a Slurm job.
+	// lostAfter bounds the wait of a worker that ends when it is idle for a server that does not answer: the
+	// worker may hold a Slurm job.
 	lostAfter = 5 * time.Minute
-	// stopAgain is the pause between two times that rows are told that the worker stops: one may have been
-	// made meanwhile, or may have results by now.
+	// A stopping worker notifies all rows again every stopAgain, because new rows may have appeared, and rows
+	// may have new results.
 	stopAgain = time.Second
-	// closeWithin is how long a worker that ends waits for a run that the server has sent before it
-	// read that the worker ends.
+	// closeWithin is the time for which a worker that ends waits for a run: the server may have sent one before
+	// it read that the worker ends.
 	closeWithin = 500 * time.Millisecond
 )
 
@@ -64,7 +65,7 @@ var errStopped = errors.New("the worker has ended")
 // ErrLost is the error of a worker that ends because it is idle and the server does not answer.
 var ErrLost = errors.New("the worker has nothing to do, and the server has not answered for minutes")
 
-// life is what a stand-alone worker remembers of its life. It is safe for concurrent use.
+// life has the state of a stand-alone worker's life. It is safe for concurrent use.
 type life struct {
 	standalone *Standalone // nil for a bridge
 	// claiming counts the offers that are being claimed, taken the runs of this life. Only Step writes
@@ -74,7 +75,7 @@ type life struct {
 	ending atomic.Bool
 	// stopping is set once the worker takes no runs any more.
 	stopping atomic.Bool
-	// began is when the worker was started; it is set before the others are used.
+	// began is the time of the worker's start; it is set before the others are used.
 	began time.Time
 }
 

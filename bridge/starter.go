@@ -6,7 +6,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 )
 
-// starter says which of the wanted effects are started now. At most one of a kind runs for an attempt of a
+// starter chooses the wanted effects that are started now. At most one of a kind runs for an attempt of a
 // bundle. Only Step uses it, and the start of effects after it.
 type starter struct {
 	rows    *rows

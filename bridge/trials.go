@@ -27,9 +27,9 @@ func (t *trials) askQueue(ctx context.Context, queue string) plan.Canary {
 	return plan.Canary{Failure: err.Error()}
 }
 
-// tooLarge returns Slurm's refusal of a request that is larger than all nodes of its queue that the survey
-// has shown. It is empty if the request fits one of them, if Slurm takes it all the same, and if Slurm does
-// not say whose fault the refusal is: then the job is submitted, and its refusal tells.
+// tooLarge returns Slurm's refusal of a request that is larger than all nodes of its queue that the survey has
+// shown. It is empty if the request fits one of them, if Slurm takes it all the same, and if Slurm does not
+// tell the bundle's fault from the queue's: then the job is submitted, and its refusal is judged.
 func (t *trials) tooLarge(ctx context.Context, r plan.Row) string {
 	q, ok := t.queues[r.Queue]
 	if q.Nodes = t.offers.nodeSizes(r.Queue); !ok || q.Fits(r.Resources) {
@@ -51,7 +51,7 @@ func (t *trials) tooLarge(ctx context.Context, r plan.Row) string {
 }
 
 const (
-	// trialGood is how long a trial's answer is used for other bundles with the same request.
+	// trialGood is the time for which a trial's answer is used for other bundles with the same request.
 	trialGood = time.Minute
 	// trialsPerSecond and trialBurst bound the trials. A request beyond is not tried.
 	trialsPerSecond, trialBurst = 1, 10

@@ -178,8 +178,8 @@ func (v *view) nextToRead(now time.Time, pause time.Duration) []*plan.Row {
 	return rows
 }
 
-// listenOn is how long the bridge goes on reading the doorbell after the last job that was not pending:
-// most pending jobs start soon, or when others have ended.
+// listenOn is the time for which the bridge goes on reading the doorbell after the last job that was not
+// pending: most pending jobs start soon, or when others have ended.
 const listenOn = 30 * time.Second
 
 // mayRing reports whether the doorbell is worth reading. known says whether the last snapshot of Slurm is
@@ -193,8 +193,8 @@ func (v *view) mayRing(now time.Time, known bool) bool {
 // readingOrder is the order in which the bridge reads the records of the bundles on which a worker may be at
 // work. It is not safe for concurrent use.
 type readingOrder struct {
-	// working are these bundles, each with the number that it got when it came in. quietSince is when the
-	// last one left.
+	// working has these bundles, each with the number of its entry. quietSince is the time at which the last
+	// one left.
 	working    map[string]int
 	entries    int
 	quietSince time.Time
@@ -203,8 +203,8 @@ type readingOrder struct {
 	turns []turn
 }
 
-// turn is a bundle's place in the order of reading, and when its records were last read. resumed is set
-// if this life of the bridge has not read them: the one before may have answered a ring and died before
+// turn is a bundle's place in the order of reading, with the time at which its records were last read. resumed
+// is set if this life of the bridge has not read them: the one before may have answered a ring and died before
 // it read the records.
 type turn struct {
 	bundle  string

@@ -22,7 +22,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// Config is a configuration file. [Keys] says what each key means.
+// Config is a configuration file. [Keys] has the meaning of each key.
 type Config struct {
 	Server       string `toml:"server"`
 	User         string `toml:"user"`
@@ -56,7 +56,7 @@ type Config struct {
 	Path string `toml:"-"`
 }
 
-// Slurm says how the site's Slurm is reached.
+// Slurm is the table about the site's Slurm.
 type Slurm struct {
 	Bin          string   `toml:"bin"`
 	Conf         string   `toml:"conf"`
@@ -66,7 +66,8 @@ type Slurm struct {
 	ObserveEvery Duration `toml:"observe_every"`
 }
 
-// Image says which images bundles run in, and how the bridge gets and converts them.
+// Image is the table about the images in which bundles run: the default ones, their sources and their
+// conversion.
 type Image struct {
 	DefaultCPU string   `toml:"default_cpu"`
 	DefaultGPU string   `toml:"default_gpu"`
@@ -91,7 +92,7 @@ type Image struct {
 	Nice        int      `toml:"nice"`
 }
 
-// Registry says how one registry is reached.
+// Registry is the table about one registry.
 type Registry struct {
 	Mirrors   []string `toml:"mirrors"`
 	PlainHTTP bool     `toml:"plain_http"`

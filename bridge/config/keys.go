@@ -17,14 +17,14 @@ type Key struct {
 	// Default is the value, as TOML, of a file that leaves the key out. Where that is
 	// no constant, Default is empty and Otherwise says in Markdown what applies instead.
 	Default, Otherwise string
-	// Meaning is what operators have to know, in Markdown. Links are relative to docs.
+	// Meaning is the explanation for operators, in Markdown. Links are relative to docs.
 	Meaning string
-	// Comment is what init writes behind the key's value; empty where init does not
-	// write the key, or knows more about it.
+	// Comment is the comment that init writes behind the key's value; empty where init does not write the key,
+	// or writes a comment of its own.
 	Comment string
 }
 
-// Type is how a value is written.
+// Type is the form of a value in the file.
 type Type string
 
 // The types. docs/keys.md explains them.

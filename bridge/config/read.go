@@ -85,7 +85,7 @@ func fill[T any](table *T, defaults T) {
 	}
 }
 
-// explain says in one line which line of the file is wrong, and how.
+// explain returns an error of one line, with the number of the wrong line and its fault.
 func explain(err error) error {
 	var unknown *toml.StrictMissingError
 	if errors.As(err, &unknown) && len(unknown.Errors) > 0 {
@@ -105,8 +105,7 @@ func explain(err error) error {
 	return err
 }
 
-// wrongType is how go-toml words a value of the wrong type: in Go's terms, which
-// operators do not know.
+// wrongType matches go-toml's error for a value of the wrong type, which has Go's names for types.
 var wrongType = regexp.MustCompile(`cannot decode TOML (\w+) into struct field \S+ of type \*?(?:\w+\.)?(\w+)`)
 
 // plainWords returns what go-toml says of a wrong value, for operators.

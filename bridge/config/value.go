@@ -59,8 +59,7 @@ func (s Size) Or(other int64) int64 {
 	return s.Bytes
 }
 
-// LowWater is how much of a disk has to stay free: a size, "50g", or a part of the
-// disk, "5%".
+// LowWater is the part of a disk that has to stay free: a size, "50g", or a part, "5%".
 type LowWater struct {
 	plan.LowWater
 

@@ -18,9 +18,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// A ledger in a file can be read on its own host only. Another host writes a question beside the
-// lease, as ask-TOKEN.json. The bridge answers with answer-TOKEN.json: within a second, or on NFS
-// once it has renewed its lease. The host that asked removes both files.
+// A ledger in a file can be read on its own host only. Another host writes a question into the directory of the
+// lease, as ask-TOKEN.json. The bridge answers with answer-TOKEN.json: within a second, or on NFS once it has
+// renewed its lease. The host that asked removes both files.
 const askPrefix, answerPrefix = "ask-", "answer-"
 
 type question struct {
@@ -30,12 +30,12 @@ type question struct {
 
 type reply struct {
 	Explanation *Explanation `json:"explanation,omitempty"`
-	// Error is why there is no explanation. Ambiguous is set for an *AmbiguousError.
+	// Error is set if there is no explanation. Ambiguous is set for an *AmbiguousError.
 	Error     string `json:"error,omitempty"`
 	Ambiguous bool   `json:"ambiguous,omitempty"`
 }
 
-// answerWithin is how long Ask waits for an answer: some renewals of the lease, and the time that
+// answerWithin bounds the time for which Ask waits for an answer: some renewals of the lease, and the time that
 // a disk takes to show a file.
 const answerWithin = 45 * time.Second
 

@@ -4,6 +4,6 @@
 // shared directory with each renewal of its lease ([Recorder]): that is its heartbeat. And it explains
 // bundles to other hosts ([Ask]).
 //
-// [Explain] reads a bundle's row and its history from a ledger: the phase, since when and why, what the
-// bundle waits for, and what the bridge decided before.
+// [Explain] reads a bundle's row and its history from a ledger: its phase with the time and the reason, the
+// cause for which it waits, and earlier decisions.
 package heartbeat

@@ -14,7 +14,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// Explanation is what a ledger knows of a bundle.
+// Explanation has a bundle's row and its history, for operators.
 type Explanation struct {
 	Bundle string `json:"bundle"`
 	// Forgotten is set for a bundle that has no row any more, only a history.
@@ -35,12 +35,11 @@ type Explanation struct {
 	// Avoids lists the nodes on which the next job, or the one that is queued, must not run.
 	Avoids  string        `json:"avoids,omitempty"`
 	Verdict *plan.Verdict `json:"verdict,omitempty"`
-	// Used is what the attempt has used, once it has ended.
+	// Used is the usage of the attempt, once it has ended.
 	Used *spool.Usage `json:"used,omitempty"`
-	// Ran says which runtime ran the container, and why that one.
+	// Ran names the runtime that ran the container, and the reason for the choice.
 	Ran spool.Ran `json:"ran,omitzero"`
-	// Notes report data that changed while a bundle used it in place, and how this run
-	// differed from others.
+	// Notes report data that changed while a bundle used it in place, and differences of this run from others.
 	Notes []string `json:"notes,omitempty"`
 
 	History []ledger.Entry `json:"history"`
@@ -50,7 +49,7 @@ type Explanation struct {
 // several.
 type AmbiguousError struct{ text string }
 
-// Error says what is wrong with the word.
+// Error names the fault of the word.
 func (e *AmbiguousError) Error() string { return e.text }
 
 // FindBundle returns the bundle whose UUID begins with prefix. name is that of the ledger,
@@ -122,7 +121,7 @@ func (e *Explanation) addRow(row plan.Row) {
 	}
 }
 
-// waitsFor says what has to happen for a row to go on.
+// waitsFor returns the event for which a row waits.
 func waitsFor(r plan.Row) string {
 	job := "its job"
 	if r.Job.ID != 0 {

@@ -15,12 +15,12 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// hold adds a sentence about what keeps bundles from going on.
+// hold adds a sentence about a cause that keeps bundles from going on.
 func (s *Status) hold(format string, args ...any) {
 	s.Holds = append(s.Holds, fmt.Sprintf(format, args...))
 }
 
-// addHolds says what keeps bundles from going on.
+// addHolds adds a sentence for each cause that keeps bundles from going on.
 func (s *Status) addHolds() {
 	last, hold := s.Last, s.hold
 	switch {
@@ -85,7 +85,7 @@ type Wait struct {
 	TriedAgain bool `json:"tried_again"`
 }
 
-// variable is what differs between the words of bundles that wait for the same.
+// variable matches the parts of a cause that differ between bundles that wait for the same.
 var variable = regexp.MustCompile(`0x[0-9a-f]+|[0-9a-f]{12,}|[0-9]+`)
 
 // addWaits counts the causes for which bundles wait, and adds a hold for each of the most
@@ -134,8 +134,8 @@ func (s *Status) addWaits(rows []*plan.Row) {
 	}
 }
 
-// causeOf says why a row does not go on, and whether the bridge tries something again; empty if
-// it goes on.
+// causeOf returns the cause for which a row does not go on, empty if it goes on, and whether the bridge tries
+// something again.
 func causeOf(r *plan.Row) (cause string, again bool) {
 	failed := r.FailedTries > 0 && r.LastFailure != ""
 	switch r.Phase {

@@ -13,13 +13,13 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 )
 
-// Heartbeat is what a bridge last said of itself.
+// Heartbeat is the state that a bridge has published of itself.
 type Heartbeat struct {
 	Host    string    `json:"host"`
 	Process int       `json:"process"`
 	Started time.Time `json:"started"`
 	At      time.Time `json:"at"`
-	// Ended is when it ended; Failure is why, where that was not by a signal.
+	// Ended is the time of its end; Failure is the error that ended it, empty for a signal.
 	Ended   time.Time `json:"ended,omitzero"`
 	Failure string    `json:"failure,omitempty"`
 	bridge.Heartbeat

@@ -20,10 +20,10 @@ type Status struct {
 	Starting bool `json:"starting,omitempty"`
 	// Late is set if the bridge's last heartbeat is more than a minute old.
 	Late bool `json:"late,omitempty"`
-	// WrittenAt is when the bridge wrote this, if its ledger cannot be read on this host; zero
+	// WrittenAt is the time at which the bridge wrote this, if its ledger cannot be read on this host; zero
 	// otherwise.
 	WrittenAt time.Time `json:"written_at,omitzero"`
-	// Holds are sentences; each says what keeps bundles from going on.
+	// Holds are sentences, one for each cause that keeps bundles from going on.
 	Holds []string `json:"holds"`
 	// Waits are the causes for which bundles wait, the most frequent first.
 	Waits []Wait `json:"waits"`
@@ -36,17 +36,16 @@ type Status struct {
 	Last *Heartbeat `json:"last,omitempty"`
 }
 
-// Disk is how much of the shared disk is free.
+// Disk is the room on the shared disk.
 type Disk struct {
 	Shared    string `json:"shared"`
 	Free      int64  `json:"free_bytes"`
 	Total     int64  `json:"total_bytes"`
 	FreeFiles int64  `json:"free_files"`
 	Files     int64  `json:"files"`
-	// Low is why the bridge begins nothing new; empty where the disk has room.
+	// Low is the reason for which the bridge begins nothing new; empty where the disk has room.
 	Low string `json:"low,omitempty"`
-	// Trouble is why the disk could not be measured. Silent is set if that is because it does not
-	// answer.
+	// Trouble is the error of measuring the disk. Silent is set if the disk does not answer.
 	Trouble string `json:"trouble,omitempty"`
 	Silent  bool   `json:"silent,omitempty"`
 }
@@ -62,7 +61,7 @@ type Waiting struct {
 	Bundle string     `json:"bundle"`
 	Queue  string     `json:"queue"`
 	Phase  plan.Phase `json:"phase"`
-	// Claimed is when the server offered it, Since when its phase began.
+	// Claimed is the time of the server's offer, Since the begin of its phase.
 	Claimed time.Time `json:"claimed"`
 	Since   time.Time `json:"since"`
 	Reason  string    `json:"reason"`

@@ -1,5 +1,5 @@
-// Package pins names the holders of a cache's pins and says which of them are over, so that a bridge
-// can trim its cache while bundles are staged.
+// Package pins names the holders of a cache's pins and finds those that are over, so that a bridge can trim its
+// cache while bundles are staged.
 package pins
 
 import (
@@ -39,7 +39,7 @@ func BundleOf(h cache.Holder) (bundle string, ok bool) {
 	return bundle, ok && codalab.IsUUID(bundle)
 }
 
-// Judge says which holders are over, for the cache of one user.
+// Judge finds the holders that are over, for the cache of one user.
 type Judge struct {
 	Ledger *ledger.Reader
 	// Observe lists this user's jobs; nil where Slurm cannot be asked.

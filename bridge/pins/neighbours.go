@@ -99,7 +99,8 @@ func bridgeOf(h cache.Holder) (bridge string, ok bool) {
 	return bridge, ok && codalab.IsUUID(bundle)
 }
 
-// keepUndelivered is how long a silent neighbour's directory stays if results in it may be undelivered.
+// keepUndelivered is the time for which a silent neighbour's directory stays if results in it may be
+// undelivered.
 const keepUndelivered = 30 * 24 * time.Hour
 
 // RemoveEnded removes the shared directories of neighbours that have shown no sign of life for a time, by
@@ -170,8 +171,8 @@ func removeNeighbour(ctx context.Context, dir string) error {
 	return os.RemoveAll(aside)
 }
 
-// lockLedger locks the ledger of a holder if it is a file of this host, so that the holder does not return
-// meanwhile. Else unlock is nil.
+// lockLedger locks the ledger of a holder if it is a file of this host, so that the holder cannot return until
+// unlock is called. Else unlock is nil.
 func lockLedger(ctx context.Context, of lease.Holder) (unlock func(), err error) {
 	if host, err := os.Hostname(); err != nil || of.Host != host {
 		return nil, err
@@ -182,7 +183,7 @@ func lockLedger(ctx context.Context, of lease.Holder) (unlock func(), err error)
 	return ledger.Lock(ctx, of.Ledger)
 }
 
-// silence is how long ago a neighbour last renewed its lease.
+// silence returns the time since a neighbour last renewed its lease.
 func (n *Neighbours) silence(dir string) (time.Duration, error) {
 	disk := spool.Disk{Layout: spool.Layout(n.Own)}
 	now, err := disk.Now()

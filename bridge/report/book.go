@@ -8,7 +8,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// Urgency says how soon something has to be reported.
+// Urgency is the urgency of a report.
 type Urgency int
 
 // The urgencies, the least first.

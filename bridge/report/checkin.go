@@ -8,9 +8,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// RefreshEvery is how long a report of a run that has not ended stays good. CodaLab's own
-// server takes a worker for lost that has not reported a run for a minute
-// (codalab/server/bundle_manager.py: _bring_offline_stuck_running_bundles).
+// RefreshEvery is the age at which a report of a run that has not ended is repeated. CodaLab's own server takes
+// a worker for lost that has not reported a run for a minute (codalab/server/bundle_manager.py:
+// _bring_offline_stuck_running_bundles).
 const RefreshEvery = 20 * time.Second
 
 // lateReport is the age of a report at which the bridge asks for no more bundles: the server is too
@@ -22,7 +22,7 @@ type CheckIn struct {
 	// Number identifies the check-in in its queue.
 	Number int64
 	Runs   []codalab.Run
-	// Next says how urgent the next check-in is, for the reports that found no room.
+	// Next is the urgency of the next check-in, for the reports that found no room.
 	Next Urgency
 }
 
@@ -87,9 +87,9 @@ func (b *Book) Late(queue string, now time.Time) bool {
 	return oldest != nil && now.Sub(oldest.Value.(*report).at) >= lateReport //nolint:forcetypeassert // aging has nothing else
 }
 
-// Pending returns the greatest urgency of what a queue has to report, and whether news waits for the answer
-// to a check-in. A new state that waits for the newest check-in without a proof is urgent, too: our server
-// answers an older check-in when a newer one comes.
+// Pending returns the greatest urgency of a queue's reports, and whether news waits for the answer to a
+// check-in. A new state that waits for the newest check-in without a proof is urgent, too: our server answers
+// an older check-in when a newer one comes.
 func (b *Book) Pending(queue string, now time.Time) (most Urgency, blocked bool) {
 	q := b.of(queue)
 	d := b.due(q, now)

@@ -26,8 +26,8 @@
 //   - While the oldest report of a live run is more than 40 s old, the bridge asks for no bundles ([Book.Late]).
 //
 // So the bridge may send a check-in while the server holds an earlier one: the two never report a run in two
-// states, and when a verdict is acknowledged, no held check-in has a report of that run which the server may
-// still apply. One danger remains: the server may later apply the reports of a check-in that has failed.
-// Package plan therefore asks now and then for the bundles that are done, and reports the verdict of one that
-// came back.
+// states, and once a verdict is acknowledged, the server can apply no report of that run from a held check-in
+// any more. One danger remains: the server may later apply the reports of a check-in that has failed. Package
+// plan therefore asks from time to time for the bundles that are done, and reports the verdict of one that came
+// back.
 package report

@@ -8,15 +8,15 @@ import "time"
 const MostBytes = 512 << 10
 
 const (
-	// slowCheckIn is how long a check-in may take. CodaLab's own server applies some fifty reports
-	// a second, in turn, and holds a check-in for 5 s after that; the client gives up after a
-	// minute, and the reports would never be done.
+	// slowCheckIn is the duration of a check-in after which the next ones are smaller. CodaLab's own server
+	// applies some fifty reports a second, in turn, and holds a check-in for 5 s after that; the client gives
+	// up after a minute, and the reports would never be done.
 	slowCheckIn = 20 * time.Second
-	// quickCheckIn is how long one takes that may be larger.
+	// quickCheckIn is the duration below which the next ones may be larger.
 	quickCheckIn = 10 * time.Second
 )
 
-// size is how many bytes of runs the next check-in may have. The server's answers change it.
+// size bounds the bytes of runs in the next check-in. The server's answers change it.
 type size struct {
 	// most is at most ceiling, which is half of the smallest check-in that the server refused.
 	most, ceiling int

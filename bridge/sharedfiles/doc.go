@@ -3,10 +3,9 @@
 //
 // # Sweep
 //
-// A bridge removes a bundle's files itself, a while after the server has its result. Some files
-// stay behind after a crash, after the ledger was restored from an old copy, or if a writer came
-// too late. A Sweeper finds the files that no bundle and no job needs, says why they are not
-// needed, and removes them.
+// A bridge removes a bundle's files itself, a while after the server has its result. Some files stay behind
+// after a crash, after the ledger was restored from an old copy, or if a writer came too late. A Sweeper finds
+// the files that no bundle and no job needs, with a reason for each, and removes them.
 //
 // # What is kept
 //

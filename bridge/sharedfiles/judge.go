@@ -12,15 +12,15 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// needs is what the ledger's rows and the jobs in Slurm need of the disk.
+// needs are the needs of the ledger's rows and of the jobs in Slurm.
 type needs struct {
 	bridge string
 	phases map[string]plan.Phase // of all rows
 	jobs   map[string]bool       // the bundles that have a job
 	// beginnings are the bundles' digits in the names of the jobs that Slurm shows.
 	beginnings map[string]bool
-	// oldest is when the first live job was submitted, as far as the ledger knows; zero for
-	// none. unknown is set if the ledger does not know of all live jobs.
+	// oldest is the time at which the first live job was submitted, as far as the ledger knows; zero for none.
+	// unknown is set if the ledger does not know of all live jobs.
 	oldest  time.Time
 	unknown bool
 }

@@ -10,12 +10,12 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// OtherDisk is what to do about a shared directory on a disk that is unfit (linkonce.ErrUnfit).
+// OtherDisk is the advice about a shared directory on a disk that is unfit (linkonce.ErrUnfit).
 const OtherDisk = "name a directory on a disk with atomic link and rename, such as NFS, Lustre or GPFS"
 
-// Prepare makes the directories of the shared disk before a bridge starts, tries there that
-// attempts can be begun, and checks that the server's store can be read where one is configured.
-// rows is how many rows the ledger has.
+// Prepare makes the directories of the shared disk before a bridge starts, tries there that attempts can be
+// begun, and checks that the server's store can be read where one is configured. rows is the number of rows in
+// the ledger.
 //
 // Where the ledger has rows, the directories must exist: else the shared disk is not mounted. The
 // directory of kept results may be absent, because earlier versions did not make it.

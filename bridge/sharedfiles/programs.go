@@ -81,7 +81,7 @@ func (p Programs) Queues(c config.Config) map[string]plan.Queue {
 	return queues
 }
 
-// installWorker copies a cl-worker. An empty source means the program beside this one.
+// installWorker copies a cl-worker. An empty source means the cl-worker in the directory of this program.
 func installWorker(source string, a config.Architecture, layout spool.Layout) (string, error) {
 	if source == "" {
 		self, err := os.Executable()

@@ -43,13 +43,13 @@ type Trash interface {
 	Discard(l spool.Leftover) error
 }
 
-// Sweeper sweeps for one bridge. One goroutine at a time uses it; other sweepers of the same bridge
-// may run beside it.
+// Sweeper sweeps for one bridge. One goroutine at a time uses it; other sweepers of the same bridge may run at
+// the same time.
 type Sweeper struct {
 	Ledger    Ledger
 	Scheduler Scheduler
 	Disk      Disk
-	// Grace is how long a leftover must have been unchanged.
+	// Grace is the least age of a leftover's last change.
 	Grace time.Duration
 	// Workers are the cl-workers that the bridge's jobs run; none for a sweep outside the
 	// bridge. Each sweep marks them as used.
@@ -58,18 +58,18 @@ type Sweeper struct {
 	Now func() time.Time
 }
 
-// Finding is a leftover, and what happened to it.
+// Finding is a leftover and its fate.
 type Finding struct {
 	Kind    spool.LeftoverKind `json:"kind"`
 	Path    string             `json:"path"`
 	Bundle  string             `json:"bundle,omitempty"`
 	Bytes   int64              `json:"bytes"`
 	Touched time.Time          `json:"touched"`
-	// Reason says why it is not needed or, if Kept is set, why it stays although no row needs
-	// it.
+	// Reason is the reason for which it is not needed or, if Kept is set, for which it stays although no row
+	// needs it.
 	Reason string `json:"reason"`
 	Kept   bool   `json:"kept"`
-	// Removed is set once it is gone; Trouble is why it could not be removed.
+	// Removed is set once it is gone; Trouble is the error if it could not be removed.
 	Removed bool   `json:"removed"`
 	Trouble string `json:"trouble,omitempty"`
 
@@ -139,10 +139,10 @@ func (s *Sweeper) weigh(ctx context.Context, f *Finding, now time.Time) bool {
 	return true
 }
 
-// atOnce is how many leftovers are put aside before the ledger is read again.
+// atOnce bounds the leftovers that are put aside before the ledger is read again.
 const atOnce = 100
 
-// Sweep finds unneeded files and removes them. Its findings say what happened to each.
+// Sweep finds unneeded files and removes them. Its findings have the fate of each.
 func (s *Sweeper) Sweep(ctx context.Context) ([]Finding, error) {
 	found, now, err := s.findLeftovers(ctx)
 	if err != nil {
@@ -218,8 +218,7 @@ func (s *Sweeper) discard(ctx context.Context, found []*Finding) error {
 	return errors.Join(err, ctx.Err())
 }
 
-// Run sweeps after first, and then at intervals of every, until ctx ends. It logs what it
-// removes and what it cannot remove.
+// Run sweeps after first, and then at intervals of every, until ctx ends. It logs removals and failures.
 func (s *Sweeper) Run(ctx context.Context, first, every time.Duration, to *slog.Logger) {
 	for wait := first; pause.For(ctx, wait) == nil; wait = every {
 		found, err := s.Sweep(ctx)

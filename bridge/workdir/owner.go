@@ -62,7 +62,7 @@ type LeftRunsError struct {
 	Of   Owner
 }
 
-// Error says what to do about it.
+// Error has advice for the operator.
 func (e *LeftRunsError) Error() string {
 	return fmt.Sprintf("a worker of the name %q left %d runs of the user %s of %s, with the work directory %s: start it with these again, or give this one another --id",
 		e.ID, e.Runs, e.Of.User, e.Of.Server, e.Of.WorkDir)

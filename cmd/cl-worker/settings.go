@@ -20,7 +20,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/worker/local"
 )
 
-// end returns when the worker has to have ended; zero for never.
+// end returns the time by which the worker has to have ended; zero for none.
 func (w *standalone) end() (time.Time, error) {
 	after := w.stopAfter
 	if text := w.Getenv("CL_WORKER_STOP_AFTER"); after == 0 && text != "" {
@@ -43,7 +43,7 @@ func (w *standalone) end() (time.Time, error) {
 	return time.Time{}, nil
 }
 
-// configuration is that of a bridge with one queue, which the flags describe.
+// configuration returns the configuration of a bridge with one queue, as the flags describe it.
 func (w *standalone) configuration() (config.Config, error) {
 	text := fmt.Sprintf("server = %q\nuser = %q\npassword_file = \"-\"\nshared = %q\nledger = %q\n"+
 		"keep_after_ack = \"15m\"\nmax_attempts = 3\n[queue.%s]\n", w.server, w.login.User, w.dirs.Own(), w.dirs.Ledger(), queueName)
@@ -94,7 +94,7 @@ func (w *standalone) findSlurm(ctx context.Context) error {
 // allCPUs is the value of --cpuset for all CPUs.
 const allCPUs = "ALL"
 
-// findMachine finds what runs may have of this host.
+// findMachine finds the part of this host that runs may use.
 func (w *standalone) findMachine() error {
 	host, err := local.FindMachine()
 	if err != nil {
@@ -165,7 +165,7 @@ func (w *standalone) patience() time.Duration {
 	return patience
 }
 
-// remote is what the server shows as the place of a run: the worker's id and the host.
+// remote returns the name that the server shows for the place of a run: the worker's id and the host.
 func (w *standalone) remote() string {
 	switch {
 	case w.slurm != nil:

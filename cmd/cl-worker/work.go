@@ -43,7 +43,7 @@ type standalone struct {
 	login  account.Login
 	config config.Config
 	host   string
-	// slurm is Slurm if it runs the bundles; else machine is what runs may have of this host.
+	// slurm is Slurm if it runs the bundles; else machine is the part of this host that runs may use.
 	slurm   *sbatch.Client
 	machine local.Machine
 	// engine is Docker, if that runs the containers. engineRecords is the file about its images.
@@ -82,7 +82,8 @@ func logger(p program.Process, verbose bool) *slog.Logger {
 	return slog.New(slog.NewTextHandler(p.Stderr, &slog.HandlerOptions{Level: level}))
 }
 
-// setUp finds the server, the login, the place, the configuration and what runs the bundles.
+// setUp finds the server, the login, the directories, the configuration, and Slurm or the machine that runs the
+// bundles.
 func (w *standalone) setUp(ctx context.Context) (err error) {
 	if w.server, err = account.Server(w.Process, w.server); err != nil {
 		return program.Usage(err)
@@ -157,7 +158,7 @@ func (w *standalone) tryLogin(ctx context.Context) error {
 	return nil
 }
 
-// explain gives an error its exit code, and says what may be done about it.
+// explain gives an error its exit code, and advice where there is some.
 func (w *standalone) explain(err error) error {
 	var refused *codalab.Error
 	var held *lease.HeldError
@@ -189,7 +190,7 @@ func (w *standalone) explain(err error) error {
 	return err
 }
 
-// taken says who works under the worker's name.
+// taken returns an error that names the process that works under the worker's id.
 func (w *standalone) taken(by lease.Holder) error {
 	return fmt.Errorf("a worker of the name %q works in %s already: process %d on %s; give this one another --id or --work-dir",
 		w.dirs.ID, w.dirs.WorkDir, by.Process, by.Host)

@@ -29,11 +29,12 @@ func Entries(ctx context.Context, c *cache.Cache) ([]cache.Entry, error) {
 	return entries, nil
 }
 
-// Usage is how much a cache holds, of what and of which owners.
+// Usage is the size of a cache, by kind of content and by owner.
 type Usage struct {
 	cache.Usage
 	Kinds map[string]int64 `json:"kinds"`
-	// Pinned is what has a pin. Leaving is out of use and soon removed, or being made.
+	// Pinned counts the contents with a pin. Leaving counts contents that are out of use and soon removed, and
+	// those that are being made. Both are bytes.
 	Pinned  int64 `json:"pinned"`
 	Leaving int64 `json:"leaving"`
 	// Size is the bound of the cache, 0 for none.
@@ -93,12 +94,12 @@ func Find(entries []cache.Entry, word string) (cache.Entry, error) {
 type Verified struct {
 	cache.Entry
 	Damaged bool `json:"damaged"`
-	// Wrong is what is wrong with it, such as that only its owner can read it.
+	// Wrong is the fault of the entry, such as that only its owner can read it; empty for none.
 	Wrong string `json:"wrong,omitempty"`
 }
 
-// Verify reads all entries and takes damaged ones out of use. Its error says how many were
-// damaged or could not be read; then the list is whole all the same.
+// Verify reads all entries and takes damaged ones out of use. Its error counts the entries that were damaged or
+// could not be read; the list is complete all the same.
 func Verify(ctx context.Context, c *cache.Cache) ([]Verified, error) {
 	list := []Verified{}
 	damaged, unread := 0, 0

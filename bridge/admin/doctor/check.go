@@ -22,7 +22,7 @@ type Check struct {
 	// word where the check is about no key.
 	Name    string  `json:"check"`
 	Verdict Verdict `json:"verdict"`
-	// Found is what was found, Do what to do about it. Neither ends with a full stop.
+	// Found is the finding, Do the advice about it. Neither ends with a full stop.
 	Found string `json:"found"`
 	Do    string `json:"do,omitempty"`
 	// Unreachable is set where something did not answer: a later try may go well.

@@ -17,8 +17,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// Shared judges the shared directory on this host. trouble says why this host cannot
-// write to it; space is what its disk has.
+// Shared judges the shared directory on this host. trouble is the error of a write to it from this host; space
+// is the room on its disk.
 func Shared(path string, trouble error, space spool.Space, low plan.LowWater) []Check {
 	if silent := new(diskspace.SilentError); errors.As(trouble, &silent) {
 		return []Check{unreachable("shared", trouble.Error(), "its server may be down, or cut off from this host; what needs the disk is not tried")}
@@ -44,17 +44,16 @@ func Password(path string, err error) Check {
 	return ok("password_file", "%s is there, and yours alone", path)
 }
 
-// LedgerFound is what this host finds out about the ledger.
+// LedgerFound is a finding about the ledger on this host.
 type LedgerFound struct {
 	// Where is the ledger's file or postgres://….
 	Where string
-	// Err is why the ledger could not be read; it wraps [ledger.ErrAbsent] where
-	// there is none yet.
+	// Err is the error of reading the ledger; it wraps [ledger.ErrAbsent] where there is none yet.
 	Err error
 	// Running is set while a bridge works on it.
 	Running bool
-	// Unwritable is why its file could not be made. InMemory is set if its file is on a file
-	// system that is gone when this host restarts. A database has neither.
+	// Unwritable is the error of making its file. InMemory is set if its file is on a file system that is gone
+	// when this host restarts. A database has neither.
 	Unwritable error
 	InMemory   bool
 }

@@ -1,5 +1,4 @@
-// Package doctor checks what a bridge needs for its first job. Each [Check] says what was
-// found, and what to do about it.
+// Package doctor checks what a bridge needs for its first job. Each [Check] has a finding and advice.
 //
 // An [Examination] asks the server, Slurm and the disks, and [Jobs] sends a job to each queue.
 // Other functions judge the answers. They ask nothing themselves, so that a test needs only a

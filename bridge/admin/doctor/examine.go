@@ -25,13 +25,12 @@ import (
 type Examination struct {
 	Config config.Config
 	Slurm  *sbatch.Client
-	// Images is where images come from.
+	// Images resolves the names of images.
 	Images source.Source
 	Now    func() time.Time
 	// Only names the queues to check; empty means all.
 	Only []string
-	// Jobs is set where a short job is to run on each queue. Wait is how long one may
-	// wait in Slurm.
+	// Jobs is set to run a short job on each queue. Wait bounds the time that a job waits in Slurm.
 	Jobs bool
 	Wait time.Duration
 	// Found is called with each check once; Sending before jobs are sent to queues.

@@ -15,15 +15,14 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// Held is what became of a held job. It never starts, and costs nobody anything.
+// Held is the outcome of a held job. The job never starts, and costs nobody anything.
 type Held struct {
 	Asked sbatch.Request
 	// Job is the job's number; 0 where it was not submitted.
 	Job sbatch.JobID
 	// Shown is the job as Slurm keeps it.
 	Shown sbatch.Details
-	// Err says why the job was not submitted or Slurm does not show it, Left why the job may still be
-	// in Slurm.
+	// Err is set if the job was not submitted or Slurm does not show it, Left if the job may still be in Slurm.
 	Err, Left error
 }
 

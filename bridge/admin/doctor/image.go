@@ -34,7 +34,7 @@ func Image(name string, kept bool, err error) Check {
 	return warning("image", found+"cannot be had: "+err.Error(), "bring it in with cl-bridge image pull, or name a mirror (image.registry) or another image (image.default_cpu)")
 }
 
-// registryWithin is how long a registry may take to say what an image is.
+// registryWithin bounds the time in which a registry has to answer for an image.
 const registryWithin = 10 * time.Second
 
 // images checks whether this host can convert images, and whether it gets the images

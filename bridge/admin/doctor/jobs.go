@@ -12,7 +12,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/worker/probe"
 )
 
-// Slurm is what [Jobs] and [Hold] need of Slurm. *sbatch.Client is one.
+// Slurm has the commands of Slurm that [Jobs] and [Hold] use. *sbatch.Client is one.
 type Slurm interface {
 	Submit(ctx context.Context, r sbatch.Request) (sbatch.JobID, error)
 	Describe(ctx context.Context, id sbatch.JobID) (sbatch.Details, error)
@@ -28,7 +28,7 @@ type Jobs struct {
 	// what a node wrote.
 	Shared string
 	Settle time.Duration
-	// BeginWithin is how long a job may wait until it begins, and then take for its report; 0 means a
+	// BeginWithin bounds the time until a job begins, and then the time until its report is seen; 0 means a
 	// minute.
 	BeginWithin time.Duration
 	// ObserveEvery is the pause between two questions to Slurm about a job; 0 means two
@@ -37,35 +37,35 @@ type Jobs struct {
 	Now          func() time.Time
 }
 
-// Outcome is what this host knows after a job.
+// Outcome is the outcome of a job, as this host has seen it.
 type Outcome struct {
 	Job sbatch.Job
-	// Heard is how long after its submission the job's report was seen: on NFS perhaps long after the
-	// job began. RoundTrip is how long the disk took, there and back.
+	// Heard is the time from the submission until the job's report was seen: on NFS perhaps long after the job
+	// began. RoundTrip is the time that the disk took for a file there and back.
 	Heard, RoundTrip time.Duration
 	// Report is the node's; nil where none is seen here.
 	Report *probe.Heard
 	// Machine is the output of uname -m on the node, Output that of the worker.
 	Machine, Output string
-	// NotBegun is set for a job that had not begun in time, and was cancelled. Waited is how long this
-	// host waited for what did not come: the begin of a job, or what a job leaves.
+	// NotBegun is set for a job that had not begun in time, and was cancelled. Waited is the time for which
+	// this host waited in vain: for the begin of a job, or for its files.
 	NotBegun bool
 	Waited   time.Duration
-	// Err says why nothing is known, RoundTripErr why the disk was not measured, and Unseen why Slurm
-	// did not show the job when it was last asked.
+	// Err is set if nothing is known, RoundTripErr if the disk was not measured, and Unseen if Slurm did not
+	// show the job when it was last asked.
 	Err, RoundTripErr, Unseen error
 }
 
 const (
 	defaultBeginWithin = time.Minute
-	// meetingTime is how long a job needs beside what it may take for its report. jobMemory is its
+	// meetingTime is the time limit of a job without the time for its report. jobMemory is its memory in
 	// mebibytes.
 	meetingTime = 2 * time.Minute
 	jobMemory   = 512
-	// roundTripWithin is how long the disk may take. It is longer than the
-	// attribute caches of usual mounts last, which is a minute.
+	// roundTripWithin bounds the time that the disk takes. Attribute caches of usual mounts last a minute, so
+	// it is longer.
 	roundTripWithin = 100 * time.Second
-	// lookEvery is how often the report is looked for.
+	// lookEvery is the pause between two looks for the report.
 	lookEvery = 100 * time.Millisecond
 )
 

@@ -17,8 +17,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/worker/probe"
 )
 
-// Place is what a node is compared with: the shared directory, disk_settle, and the
-// architecture of the bridge's host.
+// Place has the values with which a node is compared: the shared directory, disk_settle, and the architecture
+// of the bridge's host.
 type Place struct {
 	Shared       string
 	Settle       time.Duration
@@ -52,7 +52,7 @@ func Node(q plan.Queue, at Place, out Outcome) []Check {
 	return []Check{withoutTrace(q, at, where, out)}
 }
 
-// longer is what to do about a job that needed more time than it got.
+// longer is the advice about a job that needed more time than it got.
 const longer = "try again with a longer --wait, such as --wait 5m"
 
 // notBegun judges a job that had not begun in time.

@@ -78,7 +78,7 @@ func Accounting(configured bool, err error) Check {
 	return failed("slurm.accounting", err.Error(), "write slurm.accounting = false where this site has no accounting database")
 }
 
-// Site is what Slurm says about its partitions and the accounts of the bridge's user.
+// Site has the partitions of Slurm and the accounts of the bridge's user.
 type Site struct {
 	User         string
 	Partitions   []sbatch.Partition
@@ -145,8 +145,8 @@ func partition(q plan.Queue, s Site) (sbatch.Partition, Check) {
 	return of, ok(name, "%s is up: %s, of which one has at most %s", of.Name, nodes, sizes(of))
 }
 
-// sizes says what single nodes offer. The most of each resource may be that of different nodes, and no job
-// gets it all.
+// sizes returns the resources of single nodes, for people. The most of each resource may be that of different
+// nodes, and no job gets it all.
 func sizes(of sbatch.Partition) string {
 	if len(of.Sizes) < 2 {
 		return has(of.Most)
@@ -158,7 +158,7 @@ func sizes(of sbatch.Partition) string {
 	return strings.Join(each, "; or ")
 }
 
-// either is what two partitions allow a job that may run in both.
+// either returns the limits of a job that may run in both of two partitions.
 func either(a, b sbatch.Partition) sbatch.Partition {
 	a.Name += "," + b.Name
 	a.Nodes, a.Ready = a.Nodes+b.Nodes, a.Ready+b.Ready
@@ -222,7 +222,7 @@ func times(q plan.Queue, of sbatch.Partition) []Check {
 	return checks
 }
 
-// spell prints a job's time limit, and says where time_grace is in it.
+// spell prints a job's time limit, with time_grace named if it is part of it.
 func spell(q plan.Queue, limit time.Duration) string {
 	if limit > q.DefaultTime {
 		return fmt.Sprintf("%s with the time_grace of %s", codalab.SpellDuration(q.DefaultTime), codalab.SpellDuration(q.TimeGrace))
@@ -302,7 +302,7 @@ func unsubmitted(q plan.Queue, err error) Check {
 	return failed(name, "Slurm refuses a job: "+e.Message, "try it by hand: sbatch --test-only")
 }
 
-// advice says what to do about an account or a QOS that Slurm refuses.
+// advice returns advice about an account or a QOS that Slurm refuses.
 func advice(key, what, asked, user string, known []string) string {
 	if len(known) == 0 {
 		return fmt.Sprintf("the accounting database has no %s of %s: ask the cluster's administrator for one", what, user)

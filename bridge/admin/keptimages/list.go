@@ -18,7 +18,7 @@ import (
 
 // Image is an image with a SIF in the cache, or a kept image without one.
 type Image struct {
-	// Names are what bundles called it; first those that it is kept under.
+	// Names are its names: first those under which it is kept, then those that bundles used.
 	Names        []string  `json:"names"`
 	Digest       string    `json:"digest"`
 	Architecture string    `json:"architecture"`

@@ -19,8 +19,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/staging/images"
 )
 
-// Request is what an operator asks for. Its zero value asks for the default images of
-// all queues.
+// Request names the images that an operator asks for. Its zero value asks for the default images of all queues.
 type Request struct {
 	Images []string
 	// Architecture is that of the nodes, as --arch names it; empty for that of Queue, or
@@ -122,7 +121,7 @@ func whoami() string {
 	return name
 }
 
-// Pulled is what [Pull] did with an image: what is kept, or why nothing.
+// Pulled is the outcome of [Pull] for an image: the record that keeps it, or a failure.
 type Pulled struct {
 	Image string `json:"image"`
 	*images.Kept

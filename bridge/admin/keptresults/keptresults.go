@@ -29,12 +29,12 @@ type Results struct {
 	// Superseded and Removing are those of spool.Kept.
 	Superseded bool `json:"superseded"`
 	Removing   bool `json:"removing"`
-	// Deleted is set for a bundle that the server has no more. State and Title
-	// are what the server has; empty where it was not asked or did not answer.
+	// Deleted is set for a bundle that the server has no more. State and Title are the server's; empty where it
+	// was not asked or did not answer.
 	Deleted bool          `json:"deleted"`
 	State   codalab.State `json:"state,omitempty"`
 	Title   string        `json:"name,omitempty"`
-	// Outcome is what [Remove] did: "removed", "would be removed", or why nothing.
+	// Outcome is set by [Remove]: "removed", "would be removed", or the reason for which they stay.
 	Outcome string `json:"outcome,omitempty"`
 }
 
@@ -86,10 +86,9 @@ func AskServer(ctx context.Context, cl *client.Client, found []Results) error {
 	return group.Wait()
 }
 
-// Remove removes the results that no bundle needs, and notes the outcome of each. It
-// returns how many were left. rows reads the ledger: it is called before and after the
-// results are put aside, because a bundle that is claimed meanwhile may need them. With
-// dryRun nothing is removed.
+// Remove removes the results that no bundle needs, and notes the outcome of each. It returns how many were
+// left. rows reads the ledger: it is called before and after the results are put aside, because a bundle that
+// is claimed between the two calls may need them. With dryRun nothing is removed.
 func Remove(layout spool.Layout, found []Results, rows func() ([]plan.Row, error), dryRun bool) (left int, err error) {
 	for i := range found {
 		removed, err := removeOne(layout, &found[i], rows, dryRun)

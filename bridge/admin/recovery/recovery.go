@@ -1,9 +1,8 @@
 // Package recovery compares a ledger that was put back from an old copy with Slurm.
 //
-// A bridge does not run on such a ledger ([plan.ErrOutdated]): Slurm has jobs of the
-// bridge that are newer, and the bridge must not touch what it does not know. [Compare]
-// lists those jobs and says what becomes of each. [Accept] raises the ledger's
-// generation, the number of its last submission, to the highest in Slurm; then the
+// A bridge does not run on such a ledger ([plan.ErrOutdated]): Slurm has jobs of the bridge that are newer, and
+// the bridge must not touch jobs that it does not know. [Compare] lists those jobs and the fate of each.
+// [Accept] raises the ledger's generation, the number of its last submission, to the highest in Slurm; then the
 // bridge can run.
 package recovery
 
@@ -21,7 +20,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// Findings are what [Compare] found.
+// Findings are the findings of [Compare].
 type Findings struct {
 	Ledger string `json:"ledger"`
 	Bridge string `json:"bridge"`
@@ -46,7 +45,7 @@ type Job struct {
 	Name       string       `json:"name"`
 	// Phase is that of the bundle's row; empty where there is none.
 	Phase plan.Phase `json:"phase,omitempty"`
-	// Fate says what becomes of the job once the bridge runs on the ledger.
+	// Fate tells an operator the fate of the job once the bridge runs on the ledger.
 	Fate string `json:"fate"`
 }
 
@@ -55,9 +54,8 @@ type Scheduler interface {
 	Observe(ctx context.Context, now time.Time) (sbatch.Snapshot, error)
 }
 
-// Compare finds the jobs in Slurm that the ledger, called name, does not know. A bridge
-// may work on the ledger meanwhile. Of the policy it needs Owner, CancelOrphans and
-// OrphanGrace.
+// Compare finds the jobs in Slurm that the ledger, called name, does not know. A bridge may work on the ledger
+// at the same time. Of the policy it needs Owner, CancelOrphans and OrphanGrace.
 func Compare(ctx context.Context, now time.Time, policy plan.Policy, name string, book *ledger.Reader, slurm Scheduler) (Findings, error) {
 	// Slurm is asked first: a row is saved before its job is submitted, so the ledger,
 	// read later, knows every job of Slurm's answer.
@@ -131,8 +129,7 @@ func Accept(ctx context.Context, now time.Time, policy plan.Policy, name string,
 	return found, nil
 }
 
-// fate says what becomes of a job once the bridge runs on the ledger. row is the row of
-// its bundle, or empty.
+// fate returns the fate of a job once the bridge runs on the ledger. row is the row of its bundle, or empty.
 func fate(policy plan.Policy, state sbatch.State, job plan.Stamp, row *plan.Row) string {
 	cancelled := "cancelled after " + codalab.FormatDuration(policy.OrphanGrace)
 	if !policy.CancelOrphans {

@@ -18,7 +18,7 @@ type draft struct {
 	// LowWater is empty for the default.
 	LowWater string
 	Queues   []queue
-	// LeftOut says why partitions have no queue.
+	// LeftOut has a sentence for each partition without a queue, with the reason.
 	LeftOut []string
 }
 

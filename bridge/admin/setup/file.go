@@ -28,8 +28,7 @@ func (q queue) defaultTime() time.Duration {
 	return d
 }
 
-// text returns the configuration file, with the comments of [config.Keys] and what is
-// known of the site.
+// text returns the configuration file, with the comments of [config.Keys] and comments about the site.
 func (d draft) text() string {
 	var b tomlWriter
 	b.line("# Written by cl-bridge init. docs/keys.md has all keys; cl-bridge doctor checks what is here.")
@@ -91,7 +90,7 @@ func (q queue) write(b *tomlWriter) {
 	}
 }
 
-// nodes says how many nodes a partition has, and what single ones offer.
+// nodes returns the number of a partition's nodes and the resources of single ones, for people.
 func nodes(p sbatch.Partition) string {
 	said := fmt.Sprintf("%d nodes", p.Nodes)
 	if p.Ready < p.Nodes {
@@ -107,7 +106,7 @@ func nodes(p sbatch.Partition) string {
 	return said + "; one has at most " + strings.Join(sizes, ", or ")
 }
 
-// node says what a node has.
+// node returns the resources of a node, for people.
 func node(r sbatch.NodeResources) string {
 	said := fmt.Sprintf("%d CPUs, %s of memory", r.CPUs, codalab.FormatSize(r.Memory))
 	if r.GPUs > 0 {

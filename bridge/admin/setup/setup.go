@@ -86,8 +86,8 @@ type session struct {
 	Options
 	asker
 	draft draft
-	// password is what the operator typed; empty where PasswordFile has it. besideConfig
-	// is the file that it is written to.
+	// password is the one that the operator typed; empty where PasswordFile has it. besideConfig is the file to
+	// which it is written.
 	password, besideConfig string
 }
 
@@ -169,7 +169,7 @@ func unusual(path, program string) string {
 	return ""
 }
 
-// tries is how often a person may answer one question.
+// tries bounds the answers of a person to one question.
 const tries = 5
 
 // askUntil asks for an answer that is not known, and again while try refuses it.
@@ -231,7 +231,7 @@ func (s *session) makeShared(ctx context.Context) error {
 	s.draft.Shared = filepath.Clean(dir)
 	space, err := diskspace.Of(dir)
 	if err == nil && config.DefaultLowWater().Low(space, false) != "" {
-		// Half of what is free, so that something can be run.
+		// Half of the free space, so that something can be run.
 		s.draft.LowWater = fmt.Sprintf("%dm", max(space.Free/2, config.LeastLowWater)>>20)
 	}
 	return nil
@@ -256,7 +256,7 @@ func (s *session) defaultQueue(ctx context.Context) error {
 	})
 }
 
-// write writes the files, and says what to do next.
+// write writes the files, and prints the next steps.
 func (s *session) write(path string) error {
 	text := s.draft.text()
 	if _, err := config.Parse(strings.NewReader(text)); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// slurmSite is what survey asks. *sbatch.Client is one.
+// slurmSite has the commands of Slurm that survey uses. *sbatch.Client is one.
 type slurmSite interface {
 	Partitions(ctx context.Context) ([]sbatch.Partition, error)
 	Associations(ctx context.Context, user string) ([]sbatch.Association, error)
@@ -32,9 +32,8 @@ type queue struct {
 	Default bool
 }
 
-// survey returns a queue for each partition that a user may use, and a sentence for
-// each other partition that says why not. It fails where Slurm does not list its
-// partitions.
+// survey returns a queue for each partition that a user may use, and a sentence with the reason for each other
+// partition. It fails where Slurm does not list its partitions.
 func survey(ctx context.Context, slurm slurmSite, user string) (usable []queue, leftOut []string, err error) {
 	partitions, err := slurm.Partitions(ctx)
 	if err != nil {

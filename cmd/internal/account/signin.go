@@ -20,15 +20,16 @@ import (
 type SignIn struct {
 	Client *client.Client
 	Server string
-	// User is the user's name; empty with a token, because only the server knows whose the token is.
+	// User is the user's name; empty with a token, because only the server knows the owner of a token.
 	User string
-	// GiveUp is when Try stops waiting for a server that has to say whose a token is; zero for never.
+	// GiveUp is the time at which Try stops waiting for a server that has to name the owner of a token; zero
+	// for none.
 	GiveUp time.Time
 	Now    func() time.Time
 	Log    *slog.Logger
 }
 
-// retrySignIn is the pause between two tries to reach a server that has to say whose a token is.
+// retrySignIn is the pause between two tries to reach a server that has to name the owner of a token.
 const retrySignIn = 5 * time.Second
 
 // Try returns the user's name. A server that does not answer is no error if the name is known. A refusal is
