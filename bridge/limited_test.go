@@ -107,6 +107,13 @@ func (s *limited) longestSilence(runs int) time.Duration {
 	return longest
 }
 
+// verdictOf returns when a bundle's verdict was applied.
+func (s *limited) verdictOf(bundle string) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.verdicts[bundle]
+}
+
 // runningRow returns a row of a running bundle. Its report is as large as a real one's.
 func runningRow(n int) plan.Row {
 	row := cpuRow(fmt.Sprintf("0x%032x", n), plan.Running)
@@ -156,7 +163,7 @@ func TestVerdictDoesNotWaitForThousandsOfOldReports(t *testing.T) {
 			show(b, ended)
 			shown := time.Now()
 			time.Sleep(5300 * time.Millisecond)
-			if took := s.verdicts[ended.Bundle].Sub(shown); took < 0 || took > 2*time.Second {
+			if took := s.verdictOf(ended.Bundle).Sub(shown); took < 0 || took > 2*time.Second {
 				t.Errorf("verdict %d arrived after %s", n, took)
 			}
 		}
@@ -210,7 +217,7 @@ func TestSlowServerGetsSmallerCheckIns(t *testing.T) {
 		if silence := s.longestSilence(runs - 1); silence > 58*time.Second {
 			t.Errorf("the server did not hear of a run for %s", silence)
 		}
-		if took := s.verdicts[ended.Bundle].Sub(reported); took < 0 || took > 30*time.Second {
+		if took := s.verdictOf(ended.Bundle).Sub(reported); took < 0 || took > 30*time.Second {
 			t.Errorf("the verdict arrived after %s", took)
 		}
 	})
