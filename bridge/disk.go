@@ -84,7 +84,7 @@ func (w *diskWatch) fallSilent(ctx context.Context, since time.Time) {
 		return
 	}
 	w.silent, w.known = since, false
-	w.log.WarnContext(ctx, "the shared disk does not answer; jobs go on, and what needs the disk waits", slog.Time("since", since))
+	w.log.WarnContext(ctx, "the shared disk does not answer; jobs go on, and work that needs the disk waits", slog.Time("since", since))
 	words := "the site's shared disk has not answered since " + since.UTC().Format("15:04:05 UTC")
 	w.passLow(words, true)
 	w.tellWaiting(func(plan.Row) string { return "Waiting: " + words + "." })

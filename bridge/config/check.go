@@ -53,11 +53,11 @@ func (c Config) check() error {
 	}
 	switch low := c.LowWater.Bytes; {
 	case c.SweepGrace.Duration < time.Hour:
-		return errors.New("sweep_grace is below 1h: what was written so lately may be needed by a job that is about to start")
+		return errors.New("sweep_grace is below 1h: a job that is about to start may need younger files")
 	case c.KeepHistory.Duration < time.Minute:
 		return errors.New("keep_history is below 1m: no history of an ended bundle would be there to look at")
 	case low != 0 && low < LeastLowWater:
-		return fmt.Errorf("low_water is %d bytes, which are gone at once: write \"50g\" for fifty gigabytes, or \"0\" for none", low)
+		return fmt.Errorf("low_water is %d bytes, which is too little: write \"50g\" for fifty gigabytes, or \"0\" for none", low)
 	}
 	if err := errors.Join(c.Cache.check(), c.Staging.check(), c.Image.check(c.Shared), c.checkImageJobs(), c.checkWorkers()); err != nil {
 		return err
@@ -66,7 +66,7 @@ func (c Config) check() error {
 		return fmt.Errorf("slurm.cluster = %q: want the name of one cluster; for each other one, run a bridge of its own", c.Slurm.Cluster)
 	}
 	if c.Slurm.ObserveEvery.Duration < time.Second {
-		return errors.New("slurm.observe_every is below 1s: that is more than a controller should be asked")
+		return errors.New("slurm.observe_every is below 1s: so many questions burden the controller")
 	}
 	return nil
 }
@@ -256,7 +256,7 @@ func (c Config) checkImageJobs() error {
 		return fmt.Errorf("image.queue = %q: its nodes are %s, and images are converted by this program, which is for %s",
 			name, q.Architecture.Canonical(), Architecture("").Canonical())
 	case c.Image.TempDir != "":
-		return errors.New("image.temp_dir and image.queue exclude one another: the layers have to lie on the shared disk, where the job reads them")
+		return errors.New("image.temp_dir and image.queue cannot be set together: the layers have to lie on the shared disk, where the job reads them")
 	case limit.set && limit.Duration < time.Minute:
 		return errors.New("image.time is below 1m")
 	case q.MaxTime.Duration > 0 && c.Image.JobTime() > q.MaxTime.Duration:

@@ -120,7 +120,7 @@ func imageKeys() []Key {
 		{Name: "image.certs", Type: List, Otherwise: "`/etc/containers/certs.d`, `/etc/docker/certs.d`", Meaning: "Directories with certificates of registries, laid out as Docker's `/etc/docker/certs.d`."},
 		{Name: "image.conversions", Type: Count, Default: "3", Meaning: "How many images the bridge brings in at a time; for one owner at most half of them, rounded up ([Turns](operators/reference.md#turns-among-owners-and-queues))."},
 		{Name: "image.temp_dir", Type: Text, Otherwise: "the cache", Meaning: "Where layers lie on this host while an image is converted; not in your home directory."},
-		{Name: "image.queue", Type: Text, Otherwise: "images are converted on this host", Meaning: "The queue in whose jobs images are [converted](operators/reference.md#where-images-are-converted)."},
+		{Name: "image.queue", Type: Text, Otherwise: "images are converted on this host", Meaning: "Jobs of this queue [convert images](operators/reference.md#where-images-are-converted)."},
 		{Name: "image.time", Type: Time, Otherwise: "`" + codalab.SpellDuration(DefaultImageTime) + "`", Meaning: "The time of a job that converts an image; `1m` or more."},
 		{Name: "image.compression", Type: Text, Default: `"zstd"`, Meaning: "How SIFs are compressed: `zstd`, `gzip`, `lz4` or `xz`. The nodes' kernels and squashfuse have to know the compression. SingularityCE knows `gzip` but not `zstd`, which matters where it gets a SIF ([containers.md](containers.md)) or people run one by hand."},
 		{Name: "image.level", Type: Count, Otherwise: "1", Meaning: "The level of compression, from 1 to 22 for `zstd` and 9 for `gzip`."},

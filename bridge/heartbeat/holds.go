@@ -64,7 +64,7 @@ func (s *Status) addHolds() {
 	}
 	switch {
 	case s.Disk.Silent:
-		hold("The shared disk does not answer: a call on %s has not returned for %s. Jobs go on, and what needs the disk waits.", s.Disk.Shared, diskspace.SilentAfter)
+		hold("The shared disk does not answer: a call on %s has not returned for %s. Jobs go on, and work that needs the disk waits.", s.Disk.Shared, diskspace.SilentAfter)
 	case s.Disk.Trouble != "":
 		hold("The shared disk is not there: %s.", termtext.Line(s.Disk.Trouble))
 	case s.Disk.Low != "":

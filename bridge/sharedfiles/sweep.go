@@ -196,7 +196,7 @@ func (s *Sweeper) discard(ctx context.Context, found []*Finding) error {
 	for _, f := range found {
 		needed := f.back || err != nil || phases[f.Bundle] != ""
 		if needed && !f.back && !f.Removed {
-			f.Kept, f.Reason = true, "its bundle may have come back meanwhile"
+			f.Kept, f.Reason = true, "its bundle may have come back"
 		}
 		switch {
 		case f.Trouble != "", f.Removed:

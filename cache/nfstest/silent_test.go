@@ -115,7 +115,7 @@ func TestBridgeSaysThatItsDiskHangsAndCanBeStopped(t *testing.T) {
 	p := s.start()
 	p.says("msg=started ")
 	goOn := s.stop()
-	p.says(`msg="the shared disk does not answer; jobs go on, and what needs the disk waits"`)
+	p.says(`msg="the shared disk does not answer; jobs go on, and work that needs the disk waits"`)
 	for command, want := range map[string]string{
 		"status":              "! The shared disk does not answer: ",
 		"config check --live": "failed   shared: the disk of ",

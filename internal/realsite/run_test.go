@@ -27,7 +27,7 @@ func TestDoctorFindsNothingWrong(t *testing.T) {
 		t.Error("doctor finds something wrong")
 	}
 	for _, want := range []string{
-		"ok +login: ", `ok +queue\.main\.job: job \d+ ran on `, "ok +shared: .* see one another's files there",
+		"ok +login: ", `ok +queue\.main\.job: job \d+ ran on `, "ok +shared: files made here appear on ",
 		`ok +queue\.main\.runtime: .* runs containers by builtin`, `ok +queue\.main\.memory: .* keeps memory limits by the job's cgroup`,
 	} {
 		if !regexp.MustCompile(`(?m)^` + want).MatchString(said) {

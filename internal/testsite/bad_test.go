@@ -203,7 +203,7 @@ func TestDoctorFindsNothingFailedOnASiteThatWorks(t *testing.T) {
 	t.Parallel()
 	s := site(t)
 	said := bridge(t, s, "doctor")
-	for _, want := range []string{"ok +login: ", "ok +ledger: .*: a bridge works on it", `ok +queue\.cpu\.job: job \d+ ran on n[1-4]: `, "ok +shared: n[1-4] and this host see one another's files", `ok +queue\.gpu\.runtime: n[34] runs containers by builtin`} {
+	for _, want := range []string{"ok +login: ", "ok +ledger: .*: a bridge works on it", `ok +queue\.cpu\.job: job \d+ ran on n[1-4]: `, "ok +shared: files made here appear on n[1-4] within ", `ok +queue\.gpu\.runtime: n[34] runs containers by builtin`} {
 		if !regexp.MustCompile(`(?m)^` + want).MatchString(said) {
 			t.Errorf("no line %q in\n%s", want, said)
 		}

@@ -21,7 +21,7 @@ import (
 // is the room on its disk.
 func Shared(path string, trouble error, space spool.Space, low plan.LowWater) []Check {
 	if silent := new(diskspace.SilentError); errors.As(trouble, &silent) {
-		return []Check{unreachable("shared", trouble.Error(), "its server may be down, or cut off from this host; what needs the disk is not tried")}
+		return []Check{unreachable("shared", trouble.Error(), "its server may be down, or cut off from this host; other checks of the disk are skipped")}
 	}
 	if errors.Is(trouble, linkonce.ErrUnfit) {
 		return []Check{failed("shared", trouble.Error(), sharedfiles.OtherDisk)}
@@ -33,15 +33,15 @@ func Shared(path string, trouble error, space spool.Space, low plan.LowWater) []
 	if lack := low.Low(space, false); lack != "" {
 		return append(checks, failed("low_water", lack+": no bundle would be claimed", "make room, or write a lower low_water"))
 	}
-	return append(checks, ok("low_water", "%s are free, and %s have to stay so", codalab.FormatSize(space.Free), codalab.FormatSize(low.Of(space.Total))))
+	return append(checks, ok("low_water", "%s are free, and %s have to stay free", codalab.FormatSize(space.Free), codalab.FormatSize(low.Of(space.Total))))
 }
 
 // Password judges the password's file.
 func Password(path string, err error) Check {
 	if err != nil {
-		return failed("password_file", err.Error(), fmt.Sprintf("write the password of user into it, for your eyes alone: (umask 077; cat > %s)", path))
+		return failed("password_file", err.Error(), fmt.Sprintf("write the password of user into it, readable by you alone: (umask 077; cat > %s)", path))
 	}
-	return ok("password_file", "%s is there, and yours alone", path)
+	return ok("password_file", "%s exists, and only you can read it", path)
 }
 
 // LedgerFound is a finding about the ledger on this host.

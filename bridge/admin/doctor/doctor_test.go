@@ -127,10 +127,10 @@ func TestRefusedJobNamesTheKeyThatIsWrong(t *testing.T) {
 		"": nil,
 		"failed queue.q.account: Slurm refuses a job: Invalid account or account/partition combination specified; ann has lab, nlp":                                                       answer("Invalid account or account/partition combination specified"),
 		"failed queue.q.qos: Slurm refuses a job: Invalid qos specification; the accounting database has no QOS of ann: ask the cluster's administrator for one":                          answer("Invalid qos specification"),
-		"failed queue.q.reservation: Slurm refuses a job: Requested reservation is invalid; mend it, or leave it out":                                                                     answer("Requested reservation is invalid"),
-		"failed queue.q.constraint: Slurm refuses a job: Invalid feature specification; mend it, or leave it out":                                                                         answer("Invalid feature specification"),
+		"failed queue.q.reservation: Slurm refuses a job: Requested reservation is invalid; correct it, or leave it out":                                                                  answer("Requested reservation is invalid"),
+		"failed queue.q.constraint: Slurm refuses a job: Invalid feature specification; correct it, or leave it out":                                                                      answer("Invalid feature specification"),
 		"failed queue.q.partition: Slurm refuses a job: User's group not permitted to use this partition; name a partition that ann may use: there are cpu, gpu, mixed, old, dark, empty": answer("User's group not permitted to use this partition"),
-		"failed queue.q.sbatch_options: Slurm refuses a job: unrecognized option '--colour'; mend them, or leave them out":                                                                refused("unrecognized option '--colour'"),
+		"failed queue.q.sbatch_options: Slurm refuses a job: unrecognized option '--colour'; correct them, or leave them out":                                                             refused("unrecognized option '--colour'"),
 		"warning queue.q: Slurm takes no job now: Job violates accounting/QOS policy; jobs are submitted again until it does":                                                             answer("Job violates accounting/QOS policy"),
 		"failed queue.q: Slurm does not say whether it takes a job: submit x: Unable to contact slurm controller (connect failure); try again later":                                      answer("Unable to contact slurm controller (connect failure)"),
 	} {
@@ -152,7 +152,7 @@ func TestServerAndLoginAreToldApart(t *testing.T) {
 		{&codalab.Error{Message: "cannot reach the server at http://h: connection refused"}, "failed server: cannot reach the server at http://h: connection refused; is server the right address, and can this host reach it? curl http://h/rest/user", "failed login: not tried: there is no server to log in to; ", true},
 		{&codalab.Error{Method: "POST", Path: "/oauth2/token", Status: 502, Message: "Bad Gateway"}, "failed server: http://h is in trouble: POST /oauth2/token: 502 Bad Gateway; ask its administrator, or try again later", "failed login: not tried: there is no server to log in to; ", true},
 		{&codalab.Error{Method: "POST", Path: "/oauth2/token", Status: 404, Message: "Not Found"}, "failed server: http://h does not answer as a CodaLab server does: POST /oauth2/token: 404 Not Found; is server the address of one, without /rest and without /worksheets?", "failed login: not tried: there is no server to log in to; ", false},
-		{&codalab.Error{Status: 403, Message: "not verified"}, "", `failed login: the server refuses user "ann": not verified; ask the server's administrator to let this user in`, false},
+		{&codalab.Error{Status: 403, Message: "not verified"}, "", `failed login: the server refuses user "ann": not verified; ask the server's administrator to admit this user`, false},
 	} {
 		checks := []doctor.Check{doctor.Server("http://h", "1.7.3", test.err), doctor.Login("ann", test.err)}
 		if got := said(checks[0]); got != test.server {
@@ -173,7 +173,7 @@ func TestCommandsAndDisksOfThisHostAreJudged(t *testing.T) {
 	for want, check := range map[string]doctor.Check{
 		`failed slurm.bin: there is no sbatch in /opt; name the directory of Slurm's commands as slurm.bin, or leave it out where they are in PATH`:                           doctor.Commands("/opt", "", absent),
 		`failed slurm.bin: there is no sbatch in PATH; name the directory of Slurm's commands as slurm.bin, such as "/opt/slurm/bin", or add it to PATH`:                      doctor.Commands("", "", absent),
-		"failed password_file: read password_file: no such file; write the password of user into it, for your eyes alone: (umask 077; cat > /p)":                              doctor.Password("/p", errors.New("read password_file: no such file")),
+		"failed password_file: read password_file: no such file; write the password of user into it, readable by you alone: (umask 077; cat > /p)":                            doctor.Password("/p", errors.New("read password_file: no such file")),
 		"failed slurm.accounting: no database; write slurm.accounting = false where this site has no accounting database":                                                     doctor.Accounting(true, errors.New("no database")),
 		"failed low_water: the site's disk has 10g free, below its low water of 50g: no bundle would be claimed; make room, or write a lower low_water":                       doctor.Shared("/s", nil, spool.Space{Free: 10 << 30, Total: 100 << 30}, plan.LowWater{Bytes: 50 << 30})[1],
 		"failed shared: it has no hard links: no attempt of a bundle can be begun there; name a directory on a disk with atomic link and rename, such as NFS, Lustre or GPFS": doctor.Shared("/s", fmt.Errorf("it has no hard links: %w", linkonce.ErrUnfit), spool.Space{}, plan.LowWater{})[0],
@@ -193,7 +193,7 @@ func TestKeysThatOverrideSlurmsSettingsAreJudged(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, check := range map[string]doctor.Check{
-		"failed slurm.min_job_age: 1h is above the site's MinJobAge, 5m; leave it out: Slurm says it":                               doctor.Settings(override, site, nil),
+		"failed slurm.min_job_age: 1h is above the site's MinJobAge, 5m; leave it out: the bridge asks Slurm for it":                doctor.Settings(override, site, nil),
 		"warning slurm.settings: no answer; the bridge uses safe values: name the site's as slurm.accounting and slurm.min_job_age": doctor.Settings(config.Slurm{}, sbatch.Settings{}, errors.New("no answer")),
 		"": doctor.Settings(config.Slurm{}, site, nil),
 	} {
@@ -256,22 +256,22 @@ func TestNodesAreJudgedByWhatTheirJobsLeave(t *testing.T) {
 	q := plan.Queue{Name: "q", Scratch: "/scratch"}
 	for want, change := range map[string]func(o *doctor.Outcome){
 		"": func(*doctor.Outcome) {},
-		"failed shared: job 7 on n1 does not see what this host has in /shared; name a directory that is on a disk of this host and of the nodes, at the same path": func(o *doctor.Outcome) {
+		"failed shared: job 7 on n1 does not see this host's files in /shared; name a directory that is on a disk of this host and of the nodes, at the same path": func(o *doctor.Outcome) {
 			o.Report, o.Machine, o.Job.State, o.Job.Reason = nil, "", sbatch.StateFailed, "NonZeroExitCode"
 		},
-		"failed queue.q.job: job 7 on n1 is FAILED (JobLaunchFailure), and nothing of it was seen in /shared; slurmd's log on the node and scontrol show job 7 say why; try by hand: sbatch --wrap 'ls -ld /shared'": func(o *doctor.Outcome) {
+		"failed queue.q.job: job 7 on n1 is FAILED (JobLaunchFailure), and no file of it appeared in /shared; slurmd's log on the node and scontrol show job 7 say why; try by hand: sbatch --wrap 'ls -ld /shared'": func(o *doctor.Outcome) {
 			o.Report, o.Machine, o.Job.State, o.Job.Reason = nil, "", sbatch.StateFailed, "JobLaunchFailure"
 		},
-		"failed queue.q.job: job 7 on n1 is CANCELLED (None), and nothing of it was seen in /shared; slurmd's log on the node and scontrol show job 7 say why; try by hand: sbatch --wrap 'ls -ld /shared'": func(o *doctor.Outcome) {
+		"failed queue.q.job: job 7 on n1 is CANCELLED (None), and no file of it appeared in /shared; slurmd's log on the node and scontrol show job 7 say why; try by hand: sbatch --wrap 'ls -ld /shared'": func(o *doctor.Outcome) {
 			o.Report, o.Machine, o.Job.State = nil, "", sbatch.StateCancelled
 		},
-		"failed queue.q.job: job 7 on n1 is COMPLETED, and nothing of it was seen in /shared within 11s; what it wrote is on another disk, or shows later than disk_settle: try by hand: sbatch --wrap 'ls -ld /shared'": func(o *doctor.Outcome) {
+		"failed queue.q.job: job 7 on n1 is COMPLETED, and no file of it appeared in /shared within 11s; what it wrote is on another disk, or shows later than disk_settle: try by hand: sbatch --wrap 'ls -ld /shared'": func(o *doctor.Outcome) {
 			o.Report, o.Machine, o.Waited = nil, "", 11*time.Second
 		},
-		"warning queue.q.job: job 7 on n1 reached its time limit before anything of it was seen in /shared; the node may start jobs slowly: try by hand: sbatch --wrap 'ls -ld /shared'": func(o *doctor.Outcome) {
+		"warning queue.q.job: job 7 on n1 reached its time limit before a file of it appeared in /shared; the node may start jobs slowly: try by hand: sbatch --wrap 'ls -ld /shared'": func(o *doctor.Outcome) {
 			o.Report, o.Machine, o.Job.State = nil, "", sbatch.StateTimeout
 		},
-		"warning queue.q.job: job 7 on n1 was RUNNING for 71s, and nothing of it was seen in /shared; it was cancelled; try again with a longer --wait, such as --wait 5m": func(o *doctor.Outcome) {
+		"warning queue.q.job: job 7 on n1 was RUNNING for 71s, and no file of it appeared in /shared; it was cancelled; try again with a longer --wait, such as --wait 5m": func(o *doctor.Outcome) {
 			o.Report, o.Machine, o.Job.State, o.Waited = nil, "", sbatch.StateRunning, 71*time.Second
 		},
 		"warning queue.q.job: job 7 on n1 was RUNNING for 71s, and its cl-worker had started and not reported; it was cancelled; try again with a longer --wait, such as --wait 5m": func(o *doctor.Outcome) {
@@ -286,14 +286,14 @@ func TestNodesAreJudgedByWhatTheirJobsLeave(t *testing.T) {
 		"warning queue.q.job: job 7 had not begun 61s after sbatch: Priority; it was cancelled, and its nodes are not known; try again when the queue is less busy, or with a longer --wait": func(o *doctor.Outcome) {
 			o.Report, o.NotBegun, o.Waited, o.Job = nil, true, 61*time.Second, sbatch.Job{ID: 7, State: sbatch.StatePending, Reason: "Priority"}
 		},
-		"failed queue.q.job: nothing of job 7 was seen for 61s, and Slurm does not say what became of it: observe: not ended after 30s, and stopped; it was cancelled if Slurm heard of that; try again later": func(o *doctor.Outcome) {
+		"failed queue.q.job: no file of job 7 appeared for 61s, and Slurm does not show its state: observe: not ended after 30s, and stopped; doctor asked Slurm to cancel it; try again later": func(o *doctor.Outcome) {
 			o.Report, o.NotBegun, o.Waited, o.Job = nil, true, 61*time.Second, sbatch.Job{ID: 7, State: sbatch.StatePending}
 			o.Unseen = errors.New("observe: not ended after 30s, and stopped")
 		},
 		"warning queue.q.job: job 7 on n1 had not begun 61s after sbatch: CONFIGURING, its nodes were still being made ready; it was cancelled; try again with a longer --wait, such as --wait 5m": func(o *doctor.Outcome) {
 			o.Report, o.NotBegun, o.Waited, o.Job.State = nil, true, 61*time.Second, sbatch.StateConfiguring
 		},
-		"failed disk_settle: n1 did not see a new file, or this host not its answer, within 100s; mount the disk with shorter attribute caching (acregmax, acdirmax), and write a disk_settle above it": func(o *doctor.Outcome) {
+		"failed disk_settle: a new file did not appear on n1, or its answer here, within 100s; mount the disk with shorter attribute caching (acregmax, acdirmax), and write a disk_settle above it": func(o *doctor.Outcome) {
 			o.RoundTripErr = fmt.Errorf("wait: %w", context.DeadlineExceeded)
 		},
 		"failed shared: the disk could not be measured: write: no space; ": func(o *doctor.Outcome) {
@@ -312,19 +312,19 @@ func TestNodesAreJudgedByWhatTheirJobsLeave(t *testing.T) {
 		`failed disk_settle: a file took up to 31.0 s to be seen between this host and n1, and disk_settle is 10s; write disk_settle = "63s", or more`: func(o *doctor.Outcome) {
 			o.RoundTrip = 31 * time.Second
 		},
-		"failed shared: n1 sees /shared, which does not do what is needed: its links do not last; name a directory on a disk with atomic link and rename, such as NFS, Lustre or GPFS": func(o *doctor.Outcome) {
+		"failed shared: n1 sees /shared, whose disk is unfit: its links do not last; name a directory on a disk with atomic link and rename, such as NFS, Lustre or GPFS": func(o *doctor.Outcome) {
 			o.Report.Disk = "its links do not last"
 		},
 		"failed queue.q.scratch: /scratch cannot be used on n1: no space; name a directory on the nodes' own disk that anyone may write to": func(o *doctor.Outcome) {
 			o.Report.Scratch = "no space"
 		},
-		"warning queue.q.scratch: /scratch is mounted noexec on n1: commands cannot execute what they write to $TMPDIR, nor with workdir = \"local\" to their working directory; name a directory that is mounted without noexec": func(o *doctor.Outcome) {
+		"warning queue.q.scratch: /scratch is mounted noexec on n1: commands cannot execute programs that they write to $TMPDIR, nor with workdir = \"local\" to their working directory; name a directory that is mounted without noexec": func(o *doctor.Outcome) {
 			o.Report.Noexec = true
 		},
 		"failed queue.q.runtime: n1: this node can run no container; docs/operators/start.md, What the nodes need": func(o *doctor.Outcome) {
 			o.Report.Choice, o.Report.Error = nil, "this node can run no container."
 		},
-		"warning queue.q.runtime: n1 runs containers by builtin: it has all; each run unpacks its image; better give the node what it lacks: /dev/fuse (it is closed)": func(o *doctor.Outcome) {
+		"warning queue.q.runtime: n1 runs containers by builtin: it has all; each run unpacks its image; to mount images, the node lacks: /dev/fuse (it is closed)": func(o *doctor.Outcome) {
 			o.Report.Host.Fuse.Lack = "it is closed."
 		},
 		"warning queue.q.memory: n1 has no memory cgroup for the job; the worker keeps limits by looking once a second; ConstrainRAMSpace=yes in cgroup.conf would have the kernel keep them": func(o *doctor.Outcome) {
@@ -349,7 +349,7 @@ func TestTimeOutIsNoMistakeOfTheConfiguration(t *testing.T) {
 		"failed slurm: " + stopped + "; slurmctld may be busy: try again later, or by hand: sinfo":                                          doctor.Controller(0, slow),
 		"failed slurm.accounting: " + stopped + "; the accounting database may be busy: try again later, or by hand: sacct":                 doctor.Accounting(true, slow),
 		"failed server: http://h did not answer in time; it may be slow, or server the wrong address: curl http://h/rest/user":              doctor.Server("http://h", "", &codalab.Error{Err: context.DeadlineExceeded, Message: "cannot reach the server"}),
-		"failed queue.q.submission: held job 7 was submitted, and Slurm does not say what became of it: " + stopped + "; try again later":   doctor.Rewritten(plan.Queue{Name: "q"}, doctor.Held{Job: 7, Err: slow})[0],
+		"failed queue.q.submission: held job 7 was submitted, and Slurm does not show its state: " + stopped + "; try again later":          doctor.Rewritten(plan.Queue{Name: "q"}, doctor.Held{Job: 7, Err: slow})[0],
 	} {
 		got := said(check)
 		if !strings.Contains(slow.Error(), "0.1s") {

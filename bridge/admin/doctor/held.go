@@ -81,7 +81,7 @@ func Rewritten(q plan.Queue, h Held) []Check {
 	case h.Err != nil && h.Job == 0:
 		return append(checks, unsubmitted(q, h.Err))
 	case errors.Is(h.Err, context.DeadlineExceeded):
-		return append(checks, unreachable(name, where+" was submitted, and Slurm does not say what became of it: "+h.Err.Error(), "try again later"))
+		return append(checks, unreachable(name, where+" was submitted, and Slurm does not show its state: "+h.Err.Error(), "try again later"))
 	case h.Err != nil:
 		return append(checks, failed(name, where+" was submitted, and squeue does not show it: "+h.Err.Error(), "does squeue show your jobs at once? A wrapper that remembers its answers has to go"))
 	}
@@ -100,14 +100,14 @@ func Rewritten(q plan.Queue, h Held) []Check {
 		{"max_time", spellMinutes(h.Asked.Time), spellMinutes(h.Shown.Time)},
 	} {
 		if option.asked != "" && option.asked != option.shown {
-			checks = append(checks, warning(key(q, option.key), fmt.Sprintf("the site changes what a job asks for: %s became %s", option.asked, cmp.Or(option.shown, "nothing")),
+			checks = append(checks, warning(key(q, option.key), fmt.Sprintf("the site changes options of jobs: %s became %s", option.asked, cmp.Or(option.shown, "nothing")),
 				"write what the site allows, or ask the administrator why"))
 		}
 	}
 	if len(checks) > 0 {
 		return checks
 	}
-	return []Check{ok(name, "%s was kept as it was asked for, name and comment too: submitted at %s to %s, account %s, QOS %s, %s; it was cancelled",
+	return []Check{ok(name, "%s has its options as requested, name and comment too: submitted at %s to %s, account %s, QOS %s, %s; it was cancelled",
 		where, h.Shown.Submitted.UTC().Format("15:04:05 UTC"), h.Shown.Partition, cmp.Or(h.Shown.Account, "none"), cmp.Or(h.Shown.QOS, "none"), spellMinutes(h.Shown.Time))}
 }
 

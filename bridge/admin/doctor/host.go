@@ -43,12 +43,12 @@ func Host(ctx context.Context, worker string, within time.Duration) Check {
 		return warning("host", "the cl-worker of jobs cannot be run here: "+err.Error(),
 			"if nodes cannot run it either, every job fails: is the shared directory's disk mounted with noexec?")
 	case ctx.Err() != nil:
-		return warning("host", fmt.Sprintf("the cl-worker of jobs, %s, had not said in %s what this host can run, and was stopped", worker, codalab.SpellDuration(within)),
+		return warning("host", fmt.Sprintf("the cl-worker of jobs, %s, did not report within %s, and was stopped", worker, codalab.SpellDuration(within)),
 			"this host may be slow: "+byHand)
 	case err != nil:
 		return warning("host", "the cl-worker of jobs fails here: "+err.Error(), byHand)
 	}
-	return warning("host", fmt.Sprintf("the cl-worker of jobs, %s, answers with what this cl-bridge cannot read", worker), "name the cl-worker of this release as worker")
+	return warning("host", fmt.Sprintf("the cl-worker of jobs, %s, prints a report that this cl-bridge cannot read", worker), "name the cl-worker of this release as worker")
 }
 
 // host judges this host as nodes are judged.

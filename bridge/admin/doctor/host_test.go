@@ -17,7 +17,7 @@ func TestThisHostIsTriedByTheWorkerOfJobs(t *testing.T) {
 		"warning host: n1, a login node, could not run containers: this node does not let ordinary users make user namespaces; nodes may differ: cl-bridge doctor tries one of each queue": `echo '{"node":"n1","error":"this node does not let ordinary users make user namespaces."}'; exit 1`,
 		"warning host: n1, a login node, could not be tried: no /tmp; nodes may differ: ":                                                                                                  `echo '{"node":"n1","scratch":"no /tmp"}'; exit 1`,
 		"cl-worker: exit status 2: broken; try by hand: ":                                                                                                                                  "echo broken >&2; exit 2",
-		"answers with what this cl-bridge cannot read; name the cl-worker ":                                                                                                                "echo hello",
+		"prints a report that this cl-bridge cannot read; name the cl-worker ":                                                                                                             "echo hello",
 	} {
 		program := t.TempDir() + "/cl-worker"
 		testenv.WriteProgram(t, program, []byte("#!/bin/sh\n"+script+"\n"))
@@ -27,7 +27,7 @@ func TestThisHostIsTriedByTheWorkerOfJobs(t *testing.T) {
 	}
 	slow := t.TempDir() + "/cl-worker"
 	testenv.WriteProgram(t, slow, []byte("#!/bin/sh\nsleep 600\n"))
-	want := "warning host: the cl-worker of jobs, " + slow + ", had not said in 1s what this host can run, and was stopped; this host may be slow: try by hand: " + slow + " probe"
+	want := "warning host: the cl-worker of jobs, " + slow + ", did not report within 1s, and was stopped; this host may be slow: try by hand: " + slow + " probe"
 	if got := said(doctor.Host(t.Context(), slow, time.Second)); got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}

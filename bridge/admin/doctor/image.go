@@ -17,7 +17,7 @@ func Converter(err error) []Check {
 	if err == nil {
 		return nil
 	}
-	return []Check{failed("image", err.Error(), "or name image.queue, in whose jobs images are converted")}
+	return []Check{failed("image", err.Error(), "or name image.queue: jobs of that queue convert images")}
 }
 
 // Image judges the image of runs that name none: whether it is kept here, and else why it

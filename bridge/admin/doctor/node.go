@@ -60,7 +60,7 @@ func notBegun(q plan.Queue, where string, out Outcome) Check {
 	name, waited := key(q, "job"), codalab.SpellDuration(out.Waited.Round(time.Second))
 	switch {
 	case out.Unseen != nil:
-		return unreachable(name, fmt.Sprintf("nothing of %s was seen for %s, and Slurm does not say what became of it: %v; it was cancelled if Slurm heard of that", where, waited, out.Unseen), "try again later")
+		return unreachable(name, fmt.Sprintf("no file of %s appeared for %s, and Slurm does not show its state: %v; doctor asked Slurm to cancel it", where, waited, out.Unseen), "try again later")
 	case out.Job.State == sbatch.StateConfiguring:
 		return warning(name, fmt.Sprintf("%s had not begun %s after sbatch: CONFIGURING, its nodes were still being made ready; it was cancelled", where, waited), longer)
 	case out.Job.Start.IsZero():
@@ -74,7 +74,7 @@ func notBegun(q plan.Queue, where string, out Outcome) Check {
 // silent judges a job that Slurm called running, and that had left no report when it was cancelled. A
 // slow node looks so, and so does one on which something hangs.
 func silent(q plan.Queue, at Place, where string, out Outcome) Check {
-	seen := "nothing of it was seen in " + at.Shared
+	seen := "no file of it appeared in " + at.Shared
 	if out.Machine != "" {
 		seen = "its cl-worker had started and not reported"
 	}
@@ -86,14 +86,14 @@ func withoutTrace(q plan.Queue, at Place, where string, out Outcome) Check {
 	byHand := fmt.Sprintf("try by hand: sbatch --wrap 'ls -ld %s'", at.Shared)
 	switch {
 	case out.Job.State == sbatch.StateFailed && out.Job.Reason == "NonZeroExitCode":
-		return failed("shared", fmt.Sprintf("%s does not see what this host has in %s", where, at.Shared), "name a directory that is on a disk of this host and of the nodes, at the same path")
+		return failed("shared", fmt.Sprintf("%s does not see this host's files in %s", where, at.Shared), "name a directory that is on a disk of this host and of the nodes, at the same path")
 	case out.Job.State == sbatch.StateCompleted:
-		return failed(key(q, "job"), fmt.Sprintf("%s is COMPLETED, and nothing of it was seen in %s within %s", where, at.Shared, codalab.SpellDuration(out.Waited.Round(time.Second))),
+		return failed(key(q, "job"), fmt.Sprintf("%s is COMPLETED, and no file of it appeared in %s within %s", where, at.Shared, codalab.SpellDuration(out.Waited.Round(time.Second))),
 			"what it wrote is on another disk, or shows later than disk_settle: "+byHand)
 	case out.Job.State == sbatch.StateTimeout:
-		return warning(key(q, "job"), where+" reached its time limit before anything of it was seen in "+at.Shared, "the node may start jobs slowly: "+byHand)
+		return warning(key(q, "job"), where+" reached its time limit before a file of it appeared in "+at.Shared, "the node may start jobs slowly: "+byHand)
 	}
-	return failed(key(q, "job"), fmt.Sprintf("%s is %s (%s), and nothing of it was seen in %s", where, out.Job.State, cmp.Or(out.Job.Reason, "None"), at.Shared),
+	return failed(key(q, "job"), fmt.Sprintf("%s is %s (%s), and no file of it appeared in %s", where, out.Job.State, cmp.Or(out.Job.Reason, "None"), at.Shared),
 		"slurmd's log on the node and scontrol show job "+out.Job.ID.String()+" say why; "+byHand)
 }
 
@@ -130,7 +130,7 @@ func report(q plan.Queue, at Place, out Outcome) []Check {
 		return append(checks, failed(key(q, "scratch"), fmt.Sprintf("%s cannot be used on %s: %s", q.Scratch, r.Node, r.Scratch), "name a directory on the nodes' own disk that anyone may write to"))
 	}
 	if r.Noexec {
-		checks = append(checks, warning(key(q, "scratch"), fmt.Sprintf("%s is mounted noexec on %s: commands cannot execute what they write to $TMPDIR, nor with workdir = \"local\" to their working directory", q.Scratch, r.Node),
+		checks = append(checks, warning(key(q, "scratch"), fmt.Sprintf("%s is mounted noexec on %s: commands cannot execute programs that they write to $TMPDIR, nor with workdir = \"local\" to their working directory", q.Scratch, r.Node),
 			"name a directory that is mounted without noexec"))
 	}
 	return append(checks, containers(q, r.Report), cgroup(q, r.Report))
@@ -141,16 +141,16 @@ func disk(at Place, out Outcome) Check {
 	r := out.Report
 	switch {
 	case r.Disk != "":
-		return failed("shared", fmt.Sprintf("%s sees %s, which does not do what is needed: %s", r.Node, at.Shared, r.Disk), sharedfiles.OtherDisk)
+		return failed("shared", fmt.Sprintf("%s sees %s, whose disk is unfit: %s", r.Node, at.Shared, r.Disk), sharedfiles.OtherDisk)
 	case out.RoundTripErr != nil && !errors.Is(out.RoundTripErr, context.DeadlineExceeded):
 		return failed("shared", "the disk could not be measured: "+out.RoundTripErr.Error(), "")
 	case out.RoundTripErr != nil:
-		return failed("disk_settle", fmt.Sprintf("%s did not see a new file, or this host not its answer, within %s", r.Node, codalab.SpellDuration(roundTripWithin)), "mount the disk with shorter attribute caching (acregmax, acdirmax), and write a disk_settle above it")
+		return failed("disk_settle", fmt.Sprintf("a new file did not appear on %s, or its answer here, within %s", r.Node, codalab.SpellDuration(roundTripWithin)), "mount the disk with shorter attribute caching (acregmax, acdirmax), and write a disk_settle above it")
 	case out.RoundTrip > at.Settle:
 		return failed("disk_settle", fmt.Sprintf("a file took up to %.1f s to be seen between this host and %s, and disk_settle is %s", out.RoundTrip.Seconds(), r.Node, codalab.SpellDuration(at.Settle)),
 			fmt.Sprintf("write disk_settle = %q, or more", codalab.SpellDuration((2*out.RoundTrip).Round(time.Second)+time.Second)))
 	}
-	return ok("shared", "%s and this host see one another's files there, after %.2f s at most (disk_settle is %s); its links last", r.Node, out.RoundTrip.Seconds(), codalab.SpellDuration(at.Settle))
+	return ok("shared", "files made here appear on %s within %.2f s, there and back (disk_settle is %s); hard links work", r.Node, out.RoundTrip.Seconds(), codalab.SpellDuration(at.Settle))
 }
 
 // containers judges how the node runs containers.
@@ -168,7 +168,7 @@ func containers(q plan.Queue, r probe.Report) Check {
 	}
 	found := fmt.Sprintf("%s runs containers by %s: %s", r.Node, r.Choice.Runtime, trimDot(r.Choice.Reason))
 	if len(lacks) > 0 && r.Choice.Runtime == runtimes.Builtin {
-		return warning(name, found, "each run unpacks its image; better give the node what it lacks: "+strings.Join(lacks, "; "))
+		return warning(name, found, "each run unpacks its image; to mount images, the node lacks: "+strings.Join(lacks, "; "))
 	}
 	if len(lacks) == 0 {
 		found += " (" + strings.Join(names, ", ") + ")"
@@ -187,7 +187,7 @@ func cgroup(q plan.Queue, r probe.Report) Check {
 	case r.Cgroup == "":
 		return warning(name, r.Node+" has no memory cgroup for the job", do)
 	case r.MemoryLimit == 0 || r.MemoryLimit > enough:
-		return warning(name, fmt.Sprintf("the job's cgroup on %s has no limit near what was asked for", r.Node), do)
+		return warning(name, fmt.Sprintf("the job's cgroup on %s has no limit near the requested memory", r.Node), do)
 	}
 	return ok(name, "%s keeps memory limits by the job's cgroup", r.Node)
 }

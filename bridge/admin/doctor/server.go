@@ -41,7 +41,7 @@ func Server(address, version string, err error) Check {
 func Reached(address string, err error) Check {
 	var call *codalab.Error
 	if err == nil || errors.As(err, &call) && !call.Transient() {
-		return ok("server", "%s answers; whether it is a CodaLab server shows once the login can be tried", address)
+		return ok("server", "%s answers; only a login shows whether it is a CodaLab server", address)
 	}
 	return Server(address, "", err)
 }
@@ -51,12 +51,12 @@ func Login(user string, err error) Check {
 	var call *codalab.Error
 	switch {
 	case err == nil:
-		return ok("login", "the server lets %s in", user)
+		return ok("login", "the server accepts the login of %s", user)
 	case errors.Is(err, client.ErrCredentials):
 		return failed("login", fmt.Sprintf("the server refuses user %q: wrong user name or password", user),
 			"write the password of user into password_file, or mend user")
 	case errors.As(err, &call) && call.Status == http.StatusForbidden:
-		return failed("login", fmt.Sprintf("the server refuses user %q: %s", user, call.Message), "ask the server's administrator to let this user in")
+		return failed("login", fmt.Sprintf("the server refuses user %q: %s", user, call.Message), "ask the server's administrator to admit this user")
 	}
 	return Check{Name: "login", Verdict: Failed, Found: "not tried: there is no server to log in to", Unreachable: true}
 }

@@ -59,7 +59,7 @@ func Settings(c config.Slurm, s sbatch.Settings, err error) Check {
 	case err != nil:
 		return warning(name, err.Error(), "the bridge uses safe values: name the site's as slurm.accounting and slurm.min_job_age")
 	case s.MinJobAge > 0 && c.MinJobAge.Or(0) > s.MinJobAge:
-		return failed("slurm.min_job_age", fmt.Sprintf("%s is above the site's MinJobAge, %s", codalab.SpellDuration(c.MinJobAge.Duration), codalab.SpellDuration(s.MinJobAge)), "leave it out: Slurm says it")
+		return failed("slurm.min_job_age", fmt.Sprintf("%s is above the site's MinJobAge, %s", codalab.SpellDuration(c.MinJobAge.Duration), codalab.SpellDuration(s.MinJobAge)), "leave it out: the bridge asks Slurm for it")
 	}
 	return ok(name, "%s", s)
 }
@@ -276,9 +276,9 @@ func Tried(q plan.Queue, s Site, err error) Check {
 	case key(q, "partition"):
 		c.Do = "name a partition that " + s.User + " may use: there are " + list(s.names())
 	case key(q, "reservation"), key(q, "constraint"), key(q, "wckey"), key(q, "gres_type"):
-		c.Do = "mend it, or leave it out"
+		c.Do = "correct it, or leave it out"
 	case key(q, "sbatch_options"):
-		c.Do = "mend them, or leave them out"
+		c.Do = "correct them, or leave them out"
 	}
 	return c
 }
