@@ -1,6 +1,6 @@
 // Package sim drives a real bridge through a simulated site, by seed.
 //
-// The bridge is real: bridge.Bridge with its Step, its pumps and its effects, plan, sbatch.Observer, and
+// The bridge is real: bridge.Bridge with its Step, its watchers and its effects, plan, sbatch.Observer, and
 // a ledger. The site has a time of its own, and consists of a Slurm (slurmtest.Controller, which
 // passes the same suite of tests as a real cluster), a CodaLab server, a shared disk, and the
 // workers in the jobs:
