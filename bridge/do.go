@@ -57,7 +57,7 @@ func nothing(*plan.News) {}
 
 // outcomesOf does one effect and returns its outcomes.
 func (d *doer) outcomesOf(ctx context.Context, e plan.Effect) outcomes {
-	switch e.Kind { //nolint:exhaustive // the others are of one row
+	switch e.Kind {
 	case plan.QueryAccounting:
 		return d.queryAccounting(ctx, e.Rows())
 	case plan.Cancel:

@@ -65,7 +65,7 @@ func (s *site) explanation(ctx context.Context, prefix string) (heartbeat.Explan
 	if err != nil {
 		return heartbeat.Explanation{}, s.absent(ctx, err, fmt.Sprintf("no bridge has made a ledger at %s yet", name))
 	}
-	defer r.Close() //nolint:errcheck // it was only read
+	defer r.Close()
 	bundle, err := heartbeat.FindBundle(ctx, r, name, prefix)
 	if err != nil {
 		return heartbeat.Explanation{}, err

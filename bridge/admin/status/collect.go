@@ -42,7 +42,7 @@ func Collect(ctx context.Context, c config.Config, host string, now time.Time) (
 	if err != nil {
 		return s, err
 	}
-	defer r.Close() //nolint:errcheck // it was only read
+	defer r.Close()
 	if s.Bridge, err = r.Bridge(ctx); err != nil {
 		return s, err
 	}
