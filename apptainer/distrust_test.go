@@ -1,7 +1,6 @@
 package apptainer_test
 
 import (
-	"archive/tar"
 	"bytes"
 	"context"
 	"errors"
@@ -144,19 +143,6 @@ mkdir -p "$out.empty" && exec mksquashfs "$out.empty" "$out" -offset "$2" -noapp
 	}
 }
 
-func TestUnpackedTreeOfAKilledConversionIsRemoved(t *testing.T) {
-	t.Parallel()
-	img := oddImage(t, imagetest.Start(t))
-	path := filepath.Join(t.TempDir(), "x.sif")
-	must(t, os.MkdirAll(filepath.Join(path+".tree", "root", "shut"), 0o700))
-	must(t, errors.Join(os.WriteFile(filepath.Join(path+".tree", "root", "shut", "in"), nil, 0o400), os.Chmod(filepath.Join(path+".tree", "root", "shut"), 0o500)))
-	c := apptainer.Converter{Source: imagetest.Source(), Mksquashfs: oldMksquashfs(t), Tar2sqfs: "/nonexistent"}
-	must(t, c.Convert(t.Context(), img, path, nil))
-	if _, err := os.Stat(path + ".tree"); err == nil {
-		t.Error("the tree is still there")
-	}
-}
-
 // Errors that the image has not caused are transient.
 func TestErrorsOfTheHostAreTransient(t *testing.T) {
 	t.Parallel()
@@ -170,6 +156,7 @@ func TestErrorsOfTheHostAreTransient(t *testing.T) {
 	}{
 		"no directory for layers": {apptainer.Converter{TempDir: file}, true, "not a directory"},
 		"no tool":                 {apptainer.Converter{Mksquashfs: "/nonexistent", Tar2sqfs: "none-such"}, true, "install squashfs-tools 4.5 or newer"},
+		"an older tool":           {apptainer.Converter{Mksquashfs: oldMksquashfs(t), Tar2sqfs: "none-such"}, true, "or squashfs-tools-ng (/"},
 		"a tool that was killed":  {apptainer.Converter{Mksquashfs: toolThat(t, "kill -KILL $$")}, true, "killed"},
 		"a tool that crashed":     {apptainer.Converter{Mksquashfs: toolThat(t, "kill -SEGV $$")}, false, "segmentation fault"},
 		"no thread for the tool":  {apptainer.Converter{Mksquashfs: toolThat(t, "echo 'FATAL ERROR: Failed to create thread: Resource temporarily unavailable' >&2; exit 1")}, true, "mksquashfs: resource temporarily"},
@@ -180,16 +167,5 @@ func TestErrorsOfTheHostAreTransient(t *testing.T) {
 			test.c.Source = imagetest.Source()
 			failedConversion(t, test.c, img, test.transient, test.words)
 		})
-	}
-}
-
-// If a tree is unpacked, devices and links to them are not made.
-func TestHardLinksToADeviceAreUnpacked(t *testing.T) {
-	t.Parallel()
-	null := imagetest.File{Header: tar.Header{Typeflag: tar.TypeChar, Name: "null", Mode: 0o666, Devmajor: 1, Devminor: 3}}
-	img := published(t, imagetest.Image(t, v1.Config{}, imagetest.GzipLayer(t, imagetest.TarStream(t, null, imagetest.Hardlink("zero", "null")))))
-	path := converted(t, apptainer.Converter{Mksquashfs: oldMksquashfs(t), Tar2sqfs: "/nonexistent"}, img)
-	if got := unsquash(t, path, "-lln", path, "zero"); !strings.Contains(got, "crw-rw-rw- 0/0") || !strings.Contains(got, "1,  3") {
-		t.Errorf("%s", got)
 	}
 }

@@ -13,7 +13,6 @@
 // # Programs
 //
 // mksquashfs of squashfs-tools 4.5 or newer reads a tar stream and writes into the SIF itself. If
-// it is older, tar2sqfs (squashfs-tools-ng) reads the stream, and its output is copied into the
-// SIF. Without tar2sqfs, the tree is unpacked next to the SIF for the older mksquashfs. That needs
-// disk space of the tree's size, and loses file capabilities.
+// it is older or missing, tar2sqfs (squashfs-tools-ng) reads the stream, and its output is copied
+// into the SIF.
 package apptainer

@@ -31,14 +31,13 @@ type squashfsWriter interface {
 	write(ctx context.Context, f *os.File, offset int64, flat *flatten.Flattener) (int64, error)
 }
 
-// errNoProgram is the cause when no program can write a squashfs.
-var errNoProgram error = hostError{text: "neither mksquashfs nor tar2sqfs can be started here: install squashfs-tools 4.5 or newer"}
+// errNoProgram is the cause when no installed program can write a squashfs.
+var errNoProgram error = hostError{text: "no program here can write an image: install squashfs-tools 4.5 or newer, or squashfs-tools-ng"}
 
 // chooseWriter chooses the best installed program, in the order of the package comment.
 func chooseWriter(ctx context.Context, c Converter) (squashfsWriter, error) {
 	// Some versions exit with 1 after they print their version.
 	out, err := command.Command{Args: []string{c.Mksquashfs, "-version"}}.Output(ctx)
-	var failed *command.Error
 	switch {
 	case ctx.Err() != nil:
 		return nil, fmt.Errorf("write the file system: %w", ctx.Err())
@@ -48,10 +47,11 @@ func chooseWriter(ctx context.Context, c Converter) (squashfsWriter, error) {
 	if _, tarErr := (command.Command{Args: []string{c.Tar2sqfs, "--version"}}).Output(ctx); tarErr == nil {
 		return tar2sqfs{c}, nil
 	}
+	var failed *command.Error
 	if errors.As(err, &failed) && !failed.Started() {
 		return nil, fmt.Errorf("%w (%w)", errNoProgram, failed.Err)
 	}
-	return treeWriter{c}, nil
+	return nil, fmt.Errorf("%w (%s is too old)", errNoProgram, c.Mksquashfs)
 }
 
 // Ready returns an error if this host has no program that can write the file system of a SIF. Such
