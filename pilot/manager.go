@@ -12,6 +12,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/internal/backoff"
 	"github.com/cl-slurm/cl-slurm/internal/pause"
 )
 
@@ -356,8 +357,8 @@ func (m *Manager) ended(ctx context.Context, t *tracked, p Pilot) {
 
 // backOff delays new pilots, and longer after each failure in a row.
 func (m *Manager) backOff(now time.Time) {
-	m.blocked = now.Add(min(time.Second<<min(m.streak, 10), longestBackOff))
 	m.streak++
+	m.blocked = now.Add(backoff.Spread(backoff.After(m.streak, time.Second, longestBackOff), nil))
 }
 
 // decide counts the pilots to start from the answers so far.

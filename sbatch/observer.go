@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/internal/backoff"
 	"github.com/cl-slurm/cl-slurm/internal/pause"
 	"github.com/cl-slurm/cl-slurm/internal/sharedcall"
 )
@@ -46,8 +46,7 @@ const longestObservePause = time.Minute
 //     job was made.
 //
 // The Observer does not hold sacct and sinfo back. sacct asks the accounting database and not the
-// controller; sinfo is run every ten minutes. The back-off is written here because libraries for it
-// (sony/gobreaker, cenkalti/backoff) read the machine's clock, and the simulation has its own.
+// controller; sinfo is run every ten minutes.
 //
 // The exported fields are set before the first use and do not change afterwards. An Observer is safe for
 // concurrent use.
@@ -120,16 +119,10 @@ func (o *Observer) answered() {
 
 // failed notes that the controller did not answer.
 func (o *Observer) failed(asked time.Time, err error) error {
-	random := rand.Float64
-	if o.Random != nil {
-		random = o.Random
-	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	wait := min(o.Interval<<min(o.failures, 16), longestObservePause)
-	wait += time.Duration(random() * float64(wait) / 4)
 	o.failures++
-	o.next = o.Now().Add(wait)
+	o.next = o.Now().Add(backoff.Spread(backoff.After(o.failures, o.Interval, longestObservePause), o.Random))
 	since := asked
 	if o.unreachable != nil {
 		since = o.unreachable.Since

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 
+	"github.com/cl-slurm/cl-slurm/internal/backoff"
 	"github.com/cl-slurm/cl-slurm/internal/pause"
 )
 
@@ -128,27 +129,27 @@ func withoutPlainHTTP(base http.RoundTripper, host string) http.RoundTripper {
 // get makes a request to the repository, and repeats it if that may help. The response is 200 or
 // 206. An error is a sentence.
 func (e *endpoint) get(ctx context.Context, method, path string, header http.Header) (*response, error) {
-	left, delay := attempts, e.source.retryDelay()
+	failures, most := 0, attempts
 	if e.mirror {
-		left = 1
+		most = 1
 	}
 	for {
 		resp, err := e.getOnce(ctx, method, path, header)
 		if err == nil {
 			return resp, nil
 		}
-		wait, refused := delay, asRefusal(err)
+		failures++
+		wait, refused := backoff.After(failures, e.source.retryDelay(), time.Minute), asRefusal(err)
 		if refused != nil {
-			wait = max(delay, refused.after)
+			wait = max(wait, refused.after)
 		}
-		if left--; left == 0 || ctx.Err() != nil || !e.mayPass(err) || wait > e.source.maxRetryAfter() {
+		if failures == most || ctx.Err() != nil || !e.mayPass(err) || wait > e.source.maxRetryAfter() {
 			e.down.Store(e.mirror && (refused == nil || refused.status != http.StatusNotFound))
 			return nil, e.explain(e.source.doubtUnknownHost(ctx, e.host, err))
 		}
-		if err := pause.For(ctx, wait); err != nil {
+		if err := pause.For(ctx, backoff.Spread(wait, nil)); err != nil {
 			return nil, err
 		}
-		delay *= 3
 	}
 }
 

@@ -33,7 +33,7 @@ type Source struct {
 	// a second on average over that time.
 	Stall time.Duration
 	// RetryDelay is the pause before a request is repeated after a first failure of the network or
-	// the registry. After a second failure the pause is three times as long. Zero means one second.
+	// the registry. After a second failure the pause is twice as long. Zero means one second.
 	RetryDelay time.Duration
 	// MaxRetryAfter is the longest Retry-After of a registry for which a request waits. With a
 	// longer one it fails. Zero means half a minute.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/internal/backoff"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
@@ -77,10 +78,10 @@ func (f *failedStarts) add(r Row) {
 // worked reports whether a success came after a time.
 func (b *breaker) worked(since time.Time) bool { return b.workedAt.After(since) }
 
-// probe begins the pause before the next probe: 1 minute, doubled up to ten.
+// probe begins the pause before the next probe.
 func (b *breaker) probe(now time.Time) {
-	b.nextProbe = now.Add(min(time.Minute<<min(b.probes, 4), longestProbePause))
 	b.probes++
+	b.nextProbe = now.Add(backoff.After(b.probes, time.Minute, longestProbePause))
 }
 
 const longestProbePause = 10 * time.Minute
@@ -249,7 +250,7 @@ func (n Nodes) failed(now time.Time, r Row) {
 	sick.starts.add(r)
 	sick.Failures, sick.Words = sick.Failures+1, r.LastFailure
 	if sick.starts.noBundles && sick.Failures >= leastFailures {
-		sick.AvoidedUntil = now.Add(min(10*time.Minute<<min(sick.Failures-leastFailures, 4), longestAvoided))
+		sick.AvoidedUntil = now.Add(backoff.After(sick.Failures-leastFailures+1, 10*time.Minute, longestAvoided))
 	}
 	n[node] = sick
 }

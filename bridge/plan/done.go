@@ -57,7 +57,7 @@ func (d *decision) done() {
 		d.finalize("the server takes a run that failed for ready: the verdict is reported again")
 	case unsettled(*c):
 		d.row.FailedTries++
-		d.row.DueAt = d.now.Add(backoff(d.row.FailedTries))
+		d.row.DueAt = d.now.Add(pauseAfter(d.row.FailedTries))
 	case d.now.Before(d.row.KeepUntil):
 		d.row.FailedTries = 0
 		d.row.DueAt = d.nextCheck()

@@ -3,13 +3,15 @@ package plan
 import (
 	"fmt"
 	"time"
+
+	"github.com/cl-slurm/cl-slurm/internal/backoff"
 )
 
 // tryLater notes that the work of the phase failed, and sets the time of the next try.
 func (d *decision) tryLater(failure string) {
 	d.row.FailedTries++
 	d.row.LastFailure = failure
-	d.row.DueAt = d.now.Add(backoff(d.row.FailedTries))
+	d.row.DueAt = d.now.Add(pauseAfter(d.row.FailedTries))
 	d.row.Reason = fmt.Sprintf("try %d failed: %s", d.row.FailedTries, failure)
 }
 
@@ -49,11 +51,9 @@ const leastTries = 5
 
 const longestBackoff = time.Minute
 
-// backoff returns the pause after the n-th failure in a row: 1 s, doubled up to a minute. It has no
-// jitter, because rows fail at different moments.
-func backoff(n int) time.Duration {
-	return min(time.Second<<min(max(n-1, 0), 6), longestBackoff)
-}
+// pauseAfter returns the pause after n failures of a row in a row. It has no random part, because rows
+// fail at different moments.
+func pauseAfter(n int) time.Duration { return backoff.After(n, time.Second, longestBackoff) }
 
 // longestRegistryPause bounds the pause that a registry asks for.
 const longestRegistryPause = 6 * time.Hour

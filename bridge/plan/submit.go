@@ -131,7 +131,7 @@ func (d *decision) applySubmission(s Submission) {
 	case s.Refused && s.Retry:
 		tries := d.row.FailedTries + 1
 		d.sendBack(temporaryRefusal(s.Words))
-		d.row.FailedTries, d.row.DueAt = tries, d.now.Add(backoff(tries))
+		d.row.FailedTries, d.row.DueAt = tries, d.now.Add(pauseAfter(tries))
 	case s.Refused && d.row.SbatchCount > 1:
 		d.row.RepeatRefusal, d.row.QueueTrouble = s.Words, d.row.Exclude != "" || d.refusedForQueue(s)
 		d.row.Reason = "Slurm refused the submission that was repeated: fencing the attempt, since the first one may have made a job"

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/backoff"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
@@ -416,7 +417,7 @@ func (d *decision) startElsewhere(node, why string) {
 	r := &d.row
 	r.FailedNode, r.FailedSurely = node, surely
 	r.avoid(node)
-	r.DueAt = d.now.Add(firstStartPause << min(r.FailedStarts, 3))
+	r.DueAt = d.now.Add(backoff.After(r.FailedStarts+1, time.Minute, longestStartPause))
 	if r.Held == "" {
 		r.FailedStarts++
 	}
@@ -429,15 +430,14 @@ func (r *Row) avoid(node string) {
 	r.AnyNode = false // Slurm may have accepted other nodes since
 }
 
-// firstStartPause is the pause after the first attempt whose command did not start. Each later one is
-// twice as long.
-const firstStartPause = time.Minute
+// longestStartPause bounds the pause after an attempt whose command did not start.
+const longestStartPause = 8 * time.Minute
 
 // nextAttempt sends the bundle back for another attempt. The last one was fenced, or has begun and ended.
 func (d *decision) nextAttempt(why string) {
 	d.enter(Staging, fmt.Sprintf("attempt %d failed: %s", d.row.Attempt.Number, why))
 	d.row.LastFailure = why
-	d.row.DueAt = d.now.Add(backoff(d.row.Attempt.Number))
+	d.row.DueAt = d.now.Add(pauseAfter(d.row.Attempt.Number))
 	d.row.Attempt = Attempt{Number: d.row.Attempt.Number, OnDisk: d.row.OnDisk}
 	// News about the last attempt does not concern the next one.
 	d.news.Records, d.news.Fenced, d.news.Observation, d.news.Accounting, d.news.Submitted = nil, nil, nil, nil, nil

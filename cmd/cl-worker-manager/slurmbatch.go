@@ -20,8 +20,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
+	"github.com/cl-slurm/cl-slurm/internal/backoff"
 	"github.com/cl-slurm/cl-slurm/internal/command"
-	"github.com/cl-slurm/cl-slurm/internal/pause"
 	"github.com/cl-slurm/cl-slurm/pilot"
 	"github.com/cl-slurm/cl-slurm/pilot/slurmbatch"
 	"github.com/cl-slurm/cl-slurm/sbatch"
@@ -178,7 +178,7 @@ func (m *manager) slurm() *sbatch.Observer {
 // one pass or none.
 func (s *slurmBatch) fit(ctx context.Context, slurm *sbatch.Observer) error {
 	log := s.logger()
-	for wait := time.Second; ; wait = min(2*wait, time.Minute) {
+	for failures := 1; ; failures++ {
 		partitions, err := slurm.Partitions(ctx)
 		var failed *sbatch.Error
 		switch {
@@ -194,10 +194,10 @@ func (s *slurmBatch) fit(ctx context.Context, slurm *sbatch.Observer) error {
 			return nil
 		case s.once || !errors.As(err, &failed):
 			return err
-		case wait == time.Second:
+		case failures == 1:
 			log.WarnContext(ctx, "waiting for Slurm", slog.Any("error", err))
 		}
-		if err := pause.For(ctx, wait); err != nil {
+		if err := backoff.Wait(ctx, failures, time.Second, time.Minute); err != nil {
 			return err
 		}
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
-	"github.com/cl-slurm/cl-slurm/internal/pause"
+	"github.com/cl-slurm/cl-slurm/internal/backoff"
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 )
 
@@ -31,24 +31,23 @@ const (
 // persist calls transfer until it succeeds, fails permanently, or makes no progress for patience. news
 // reports whether the last call has received bytes that the next one need not receive again.
 func (d *download) persist(ctx context.Context, p *progress, transfer func() error, news func() bool) error {
-	wait, last := 250*time.Millisecond, d.Now()
-	for {
+	failed, last := 1, d.Now()
+	for ; ; failed++ {
 		err := transfer()
 		if err == nil || !passing(err) || ctx.Err() != nil {
 			return err
 		}
 		if news() {
-			wait, last = 250*time.Millisecond, d.Now()
+			failed, last = 1, d.Now()
 		}
 		if d.Now().Sub(last) > patience {
 			return err
 		}
 		p.clear()
 		d.warn("%v: trying again.", explain(err))
-		if err := pause.For(ctx, wait); err != nil {
+		if err := backoff.Wait(ctx, failed, 250*time.Millisecond, 10*time.Second); err != nil {
 			return err
 		}
-		wait = min(2*wait, 10*time.Second)
 	}
 }
 

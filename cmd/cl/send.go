@@ -11,6 +11,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/internal/backoff"
 	"github.com/cl-slurm/cl-slurm/internal/pause"
 )
 
@@ -145,7 +146,7 @@ func (u *upload) resolveFailedUpload(ctx context.Context, at *workspace, uuid st
 func (u *upload) outcome(ctx context.Context, at *workspace, uuid string, wait bool) (state codalab.State, failure string) {
 	begun := u.Now()
 	answered := begun
-	for pauseFor := minPoll; ; pauseFor = min(2*pauseFor, 4*time.Second) {
+	for asked := 1; ; asked++ {
 		b, err := at.Bundle(ctx, uuid)
 		switch {
 		case err == nil && b.State.Final():
@@ -158,10 +159,10 @@ func (u *upload) outcome(ctx context.Context, at *workspace, uuid string, wait b
 		if !wait || u.Now().Sub(begun) > unpackLimit || u.Now().Sub(answered) > absenceLimit {
 			return "", ""
 		}
-		if pauseFor == minPoll {
+		if asked == 1 {
 			u.warn("The answer of the server is lost: asking for the state of bundle %s.", uuid)
 		}
-		if pause.For(ctx, pauseFor) != nil {
+		if backoff.Wait(ctx, asked, minPoll, 4*time.Second) != nil {
 			return "", ""
 		}
 	}

@@ -29,7 +29,7 @@ import (
 	"github.com/pressly/goose/v3"
 	sqlite3 "modernc.org/sqlite/lib"
 
-	"github.com/cl-slurm/cl-slurm/internal/pause"
+	"github.com/cl-slurm/cl-slurm/internal/backoff"
 )
 
 // Errors that callers may act on.
@@ -329,7 +329,7 @@ func (db *DB) isBroken(err error) bool { return db.dialect.outcome != "" && isGo
 
 // backOff waits a little longer after each try, up to half a second.
 func backOff(ctx context.Context, try int) error {
-	return pause.For(ctx, min(time.Duration(try*try)*10*time.Millisecond, 500*time.Millisecond))
+	return backoff.Wait(ctx, try, 20*time.Millisecond, 500*time.Millisecond)
 }
 
 // isConflict reports whether err is a conflict with another program.

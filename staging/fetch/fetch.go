@@ -14,8 +14,8 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/internal/backoff"
 	"github.com/cl-slurm/cl-slurm/internal/filetree"
-	"github.com/cl-slurm/cl-slurm/internal/pause"
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 )
 
@@ -174,7 +174,7 @@ func (r *session) retry(ctx context.Context, try func() error) error {
 			return err
 		}
 		if tries > 0 {
-			if err := pause.For(ctx, time.Second<<(tries-1)); err != nil {
+			if err := backoff.Wait(ctx, tries, time.Second, time.Minute); err != nil {
 				return fmt.Errorf("wait: %w", err)
 			}
 		}

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
-	"github.com/cl-slurm/cl-slurm/internal/pause"
+	"github.com/cl-slurm/cl-slurm/internal/backoff"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
@@ -105,7 +105,7 @@ const (
 // killOthers ends the processes of a job except for its main one, and waits until they are gone. It
 // returns false if ctx ends first.
 func (s *Scheduler) killOthers(ctx context.Context, main process, marker string, inSession bool) bool {
-	for wait := firstKillPause; ; wait = min(2*wait, longestKillPause) {
+	for round := 1; ; round++ {
 		others, err := main.others(marker, inSession)
 		if err == nil && len(others) == 0 {
 			return true
@@ -118,7 +118,7 @@ func (s *Scheduler) killOthers(ctx context.Context, main process, marker string,
 		if err != nil {
 			s.Log.ErrorContext(ctx, "cannot end the processes of a job", slog.String("marker", marker), slog.Any("err", err))
 		}
-		if pause.For(ctx, wait) != nil {
+		if backoff.Wait(ctx, round, firstKillPause, longestKillPause) != nil {
 			return false
 		}
 	}
