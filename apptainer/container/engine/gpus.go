@@ -19,8 +19,7 @@ import (
 // gpuSupport has the fields of `docker info` about GPUs.
 type gpuSupport struct {
 	ServerVersion string
-	// Runtimes has "nvidia" if the engine is configured with the nvidia-container-toolkit, or with
-	// the older nvidia-docker2.
+	// Runtimes has "nvidia" if the engine is configured with the nvidia-container-toolkit.
 	Runtimes map[string]json.RawMessage
 	// CDISpecDirs are the directories of the Container Device Interface, from Docker 25 on; empty
 	// if it is off. DiscoveredDevices are the devices in them, from 28.2 on.
@@ -32,11 +31,8 @@ type gpuSupport struct {
 type gpuWay string
 
 const (
-	// byOption is `docker run --gpus`, from Docker 19.03 on, with the toolkit's hook.
+	// byOption is `docker run --gpus`, with the toolkit's hook.
 	byOption gpuWay = "--gpus"
-	// byRuntime is `docker run --runtime nvidia`, as with nvidia-docker2 and CodaLab's own worker
-	// (codalab/worker/docker_utils.py: start_bundle_container).
-	byRuntime gpuWay = "--runtime nvidia"
 	// byCDI is a device of the Container Device Interface.
 	byCDI gpuWay = "CDI"
 	// plainly shows the device files and the host's driver, as Apptainer's --nv does.
@@ -58,25 +54,12 @@ func (h gpuHost) way(s gpuSupport, podman bool) gpuWay {
 		return byCDI
 	case podman:
 		return plainly
-	case hasGPUOption(s.ServerVersion) && (runtime || h.hasHook()):
+	case s.ServerVersion != "" && (runtime || h.hasHook()): // a podman that is called docker has no version there
 		return byOption
-	case runtime:
-		return byRuntime
 	case len(s.CDISpecDirs) > 0 && (s.hasDiscovered() || h.hasCDI(s.CDISpecDirs)):
 		return byCDI
 	}
 	return plainly
-}
-
-// hasGPUOption reports whether this version of Docker has --gpus.
-func hasGPUOption(version string) bool {
-	parts := strings.SplitN(version, ".", 3)
-	major, err := strconv.Atoi(parts[0])
-	if err != nil || len(parts) < 2 {
-		return false
-	}
-	minor, err := strconv.Atoi(parts[1])
-	return err == nil && (major > 19 || major == 19 && minor >= 3)
 }
 
 func (s gpuSupport) hasDiscovered() bool {
@@ -195,12 +178,8 @@ func (h gpuHost) show(c container.Container, env []string, way gpuWay) (s shown,
 			s.options = append(s.options, "--device", cdiKind+"="+g.index)
 		}
 	}
-	switch way {
-	case byOption:
+	if way == byOption {
 		s.options = append(s.options, "--gpus", `"device=`+strings.Join(names, ",")+`"`)
-	case byRuntime:
-		s.options = append(s.options, "--runtime", "nvidia", "--env", "NVIDIA_VISIBLE_DEVICES="+strings.Join(names, ","))
-	case byCDI, plainly:
 	}
 	return s, nil
 }

@@ -52,7 +52,6 @@ func TestGPUsAreShownByTheMeansOfTheEngine(t *testing.T) {
 		files  []string
 		want   []string
 	}{
-		{"docker-18.09-nvidia-docker2", nil, []string{"--runtime", "nvidia", "--env", "NVIDIA_VISIBLE_DEVICES=GPU-bb,GPU-cc"}},
 		{"docker-20.10", []string{hook}, byOption},
 		{"docker-20.10", nil, plain},
 		{"docker-20.10", []string{"etc/cdi/nvidia.yaml"}, plain}, // it has no CDI
