@@ -182,9 +182,3 @@ func Exists(dir string) bool {
 	found, err := exists(dir, "bundles")
 	return err == nil && found
 }
-
-// ImportBegun reports whether a data directory has an import that is not done.
-func ImportBegun(dir string) bool {
-	found, err := exists(dir, importingFile)
-	return err == nil && found
-}
