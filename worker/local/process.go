@@ -33,21 +33,15 @@ func (p process) alive() bool {
 // signal sends a signal to the process, and never to a later process with its id. It returns nil if
 // the process has ended.
 func (p process) signal(sig unix.Signal) error {
-	fd, err := unix.PidfdOpen(p.PID, 0)
-	switch {
-	case errors.Is(err, unix.ESRCH):
-		return nil
-	case err != nil: // Linux before 5.3
-		if !p.alive() {
-			return nil
-		}
-		err = unix.Kill(p.PID, sig)
-	case p.alive(): // so fd is of this process
-		err = errors.Join(unix.PidfdSendSignal(fd, sig, nil, 0), unix.Close(fd))
-	default:
-		err = unix.Close(fd)
+	found, err := os.FindProcess(p.PID) // a pidfd from Linux 5.4 on
+	if err != nil {
+		return fmt.Errorf("find process %d: %w", p.PID, err)
 	}
-	if err != nil && !errors.Is(err, unix.ESRCH) {
+	defer func() { _ = found.Release() }() // it only closes the pidfd
+	if !p.alive() {
+		return nil
+	}
+	if err := found.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("send %s to process %d: %w", unix.SignalName(sig), p.PID, err)
 	}
 	return nil
