@@ -67,10 +67,10 @@ type stuckDisk struct {
 	done chan struct{} // ends it
 }
 
-func (d *stuckDisk) Release(bundle string, submissionNames []string) error {
+func (d *stuckDisk) Release(bundle string) error {
 	d.once.Do(func() { close(d.took) })
 	<-d.done
-	return d.Spool.Release(bundle, submissionNames)
+	return d.Spool.Release(bundle)
 }
 
 func TestBundleThatIsOfferedWhileItsFilesAreRemovedRunsLater(t *testing.T) {

@@ -2,9 +2,7 @@ package bridge
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -103,28 +101,6 @@ func TestFencingOfAnAttemptWhoseFilesAreGoneReportsIt(t *testing.T) {
 	d := doer{spool: emptied{}, now: time.Now}
 	if c := d.fence(t.Context(), plan.Row{Bundle: "0x1", Attempt: plan.Attempt{Number: 1, OnDisk: "1-b1b2b3"}}); !c.Gone || c.Failure == "" {
 		t.Errorf("fencing returned %+v, want that the records are gone", c)
-	}
-}
-
-// The directories of earlier versions do not say which bridge made them; their specifications name
-// the submission.
-func TestReleaseKnowsEverySubmission(t *testing.T) {
-	t.Parallel()
-	b := onDisk(t, true)
-	row := plan.Row{Bundle: "0x1", Attempt: plan.Attempt{Number: 2, OnDisk: "2-b1b2b3"}}
-	row.SubmissionName = "cl-ann-0x1.2-7-b1b2b3"
-	names := append(b.Policy.OldSubmissionNames(row), row.SubmissionName)
-	for i, m := range names {
-		old := spool.OldAttemptName(i + 1)
-		if err := b.Spool.Prepare(old, spool.Spec{Bundle: "0x1", SubmissionName: string(m), RunDir: b.Policy.Layout.RunDir("0x1", old)}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := b.doer.release(row); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(b.Policy.Layout.BundleDir("0x1")); !errors.Is(err, fs.ErrNotExist) || len(names) != 3 {
-		t.Errorf("left of the attempts of %v: %v", names, err)
 	}
 }
 

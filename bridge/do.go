@@ -314,12 +314,7 @@ func (d *doer) confirm(ctx context.Context, r plan.Row) plan.Confirmation {
 
 // release removes a bundle's files from the shared disk. The cache's copies of its inputs stay.
 func (d *doer) release(r plan.Row) error {
-	submissions := append(d.policy.OldSubmissionNames(r), r.SubmissionName)
-	names := make([]string, len(submissions))
-	for i, name := range submissions {
-		names[i] = string(name)
-	}
-	if err := d.spool.Release(r.Bundle, names); err != nil {
+	if err := d.spool.Release(r.Bundle); err != nil {
 		return fmt.Errorf("remove files of bundle %s: %w", r.Bundle, err)
 	}
 	return nil

@@ -42,7 +42,7 @@ type Spool interface {
 	ReadRecords(bundle string, name spool.AttemptName) (spool.Records, error)
 	Fence(ctx context.Context, bundle string, name spool.AttemptName, at time.Time) (spool.Started, error)
 	AnswerDoorbell() ([]spool.Ring, error)
-	Release(bundle string, submissionNames []string) error
+	Release(bundle string) error
 }
 
 // Gauge measures the shared disk. spool.Disk is one.

@@ -33,7 +33,7 @@ func (b Bell) Ring(bundle string, name AttemptName) error {
 
 // Answer removes the entries of a bridge's attempts since the last call and returns them. It removes an
 // entry before the caller reads the records, so this call or the next one answers a ring that comes in
-// between. Entries with an old name belong to any bridge.
+// between.
 func (b Bell) Answer(bridge string) ([]Ring, error) {
 	// An NFS client may show an old listing. It asks the server after a change of its own.
 	probe := filepath.Join(b.dir, ".probe-"+strconv.Itoa(os.Getpid()))
@@ -49,7 +49,7 @@ func (b Bell) Answer(bridge string) ([]Ring, error) {
 	for _, e := range entries {
 		bundle, name, _ := strings.Cut(e.Name(), ".")
 		of, ok := AttemptName(name).bridge()
-		if bundle == "" || !ok || of != "" && of != bridge {
+		if bundle == "" || !ok || of != bridge {
 			continue
 		}
 		if err := os.Remove(filepath.Join(b.dir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -125,29 +125,27 @@ func (d Disk) Fence(ctx context.Context, bundle string, name AttemptName, at tim
 func (d Disk) AnswerDoorbell() ([]Ring, error) { return d.Layout.Bell().Answer(d.Bridge) }
 
 // Release removes the files of a bundle's attempts, except inputs in the cache and kept results. It leaves
-// the files of another bridge. An attempt of an earlier version belongs to this bridge if its specification
-// has one of submissionNames. A repetition is harmless.
-func (d Disk) Release(bundle string, submissionNames []string) error {
+// the files of another bridge. A repetition is harmless.
+func (d Disk) Release(bundle string) error {
 	if _, err := os.Stat(d.Layout.spool()); err != nil {
 		return fmt.Errorf("find the shared disk: %w", err)
 	}
-	// The run directories go first, because specifications of earlier versions name their bridge.
-	err := errors.Join(d.removeOwn(d.Layout.RunsDir(bundle), bundle, submissionNames), d.removeOwn(d.Layout.BundleDir(bundle), bundle, submissionNames))
-	if err != nil {
+	if err := errors.Join(d.removeOwn(d.Layout.RunsDir(bundle)), d.removeOwn(d.Layout.BundleDir(bundle))); err != nil {
 		return fmt.Errorf("remove files of bundle %s: %w", bundle, err)
 	}
 	return nil
 }
 
 // removeOwn removes a directory of a bundle. If another bridge has files in it, those stay.
-func (d Disk) removeOwn(dir, bundle string, submissionNames []string) error {
+func (d Disk) removeOwn(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err // another bridge may have files in it
 	}
 	isForeign := func(e fs.DirEntry) bool {
 		attempt, _, _ := strings.Cut(e.Name(), ".") // the name of a file next to a run directory begins with the attempt's
-		return d.isForeign(d.Layout.Attempt(bundle, AttemptName(attempt)), submissionNames)
+		bridge, ok := AttemptName(attempt).bridge()
+		return ok && bridge != d.Bridge
 	}
 	if !slices.ContainsFunc(entries, isForeign) {
 		return filetree.Remove(dir)
@@ -164,17 +162,6 @@ func (d Disk) removeOwn(dir, bundle string, submissionNames []string) error {
 // Try makes the file operations of an attempt's start. The error wraps linkonce.ErrUnfit if no attempt can
 // be begun on the disk.
 func (d Disk) Try() error { return linkonce.Try(d.Layout.spool()) }
-
-// isForeign reports whether an attempt belongs to another bridge. An old name has no bridge, but the
-// specification has.
-func (d Disk) isForeign(a Attempt, submissionNames []string) bool {
-	bridge, ok := a.Name().bridge()
-	if !ok || bridge != "" {
-		return ok && bridge != d.Bridge
-	}
-	name := submissionNameOf(a)
-	return name != "" && !slices.Contains(submissionNames, name)
-}
 
 // Space is the free space of a disk for ordinary users.
 type Space = diskspace.Space

@@ -39,7 +39,7 @@ func TestDiskThatIsNotMountedSaysNothingAndIsNotWrittenTo(t *testing.T) {
 	if standing, err := d.Fence(t.Context(), "0x1", "1-b1", at(1)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("fence: %+v, %v", standing, err)
 	}
-	if err := d.Release("0x1", []string{"m"}); !errors.Is(err, fs.ErrNotExist) {
+	if err := d.Release("0x1"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("release: %v", err)
 	}
 	if err := d.Prepare("1-b1", d.spec("0x1", 1)); !errors.Is(err, fs.ErrNotExist) {
@@ -195,7 +195,7 @@ func TestReleaseRemovesWhatACommandLockedUp(t *testing.T) {
 	locked := filepath.Join(d.Layout.RunDir("0x1", "1-b1"), "a")
 	must(t, errors.Join(os.MkdirAll(filepath.Join(locked, "b"), 0o700), os.Chmod(locked, 0)))
 	for range 2 { // a repetition is harmless
-		must(t, d.Release("0x1", []string{"m"}))
+		must(t, d.Release("0x1"))
 	}
 	for path, want := range map[string]bool{
 		d.Layout.RunsDir("0x1"): false, d.Layout.BundleDir("0x1"): false,
@@ -208,7 +208,6 @@ func TestReleaseRemovesWhatACommandLockedUp(t *testing.T) {
 }
 
 // A bridge whose ledger was lost has a new id, and may get a bundle of which the old bridge left files.
-// Attempts of earlier versions have no bridge in their names, but their specifications name it.
 func TestAttemptsOfTwoBridgesKeepApart(t *testing.T) {
 	t.Parallel()
 	one := mounted(t, t.TempDir())
@@ -222,15 +221,13 @@ func TestAttemptsOfTwoBridgesKeepApart(t *testing.T) {
 	}
 	prepare(one, NameAttempt(1, one.Bridge), "of one")
 	prepare(other, NameAttempt(1, other.Bridge), "of other")
-	prepare(one, OldAttemptName(2), "old, of one")
-	prepare(other, OldAttemptName(3), "old, of other")
-	for name, want := range map[AttemptName]string{"1-b1": "of one", "1-b2": "of other", "2": "old, of one", "3": "old, of other"} {
+	for name, want := range map[AttemptName]string{"1-b1": "of one", "1-b2": "of other"} {
 		if rec, err := one.ReadRecords("0x1", name); err != nil || rec.Started == nil || rec.Started.Token != want {
 			t.Errorf("%s: %+v, %v; want the start of %s", name, rec.Started, err, want)
 		}
 	}
-	rang, err := one.AnswerDoorbell() // rings of earlier versions do not name their bridge
-	if d := cmp.Diff([]Ring{{"0x1", "1-b1"}, {"0x1", "2"}, {"0x1", "3"}}, rang); d != "" || err != nil {
+	rang, err := one.AnswerDoorbell()
+	if d := cmp.Diff([]Ring{{"0x1", "1-b1"}}, rang); d != "" || err != nil {
 		t.Errorf("rings of one: %v (-want +got):\n%s", err, d)
 	}
 	if rang, err := other.AnswerDoorbell(); err != nil || len(rang) != 1 || rang[0].Attempt != "1-b2" {
@@ -238,17 +235,17 @@ func TestAttemptsOfTwoBridgesKeepApart(t *testing.T) {
 	}
 	moved := string(other.Layout.RunDir("0x1", "1-b2")) + ".moved"
 	must(t, os.WriteFile(moved, nil, 0o600))
-	must(t, one.Release("0x1", []string{"of one", "old, of one"}))
+	must(t, one.Release("0x1"))
 	if _, err := os.Stat(moved); err != nil {
 		t.Errorf("the file next to the other bridge's run directory: %v", err)
 	}
-	for name, want := range map[AttemptName]bool{"1-b1": false, "1-b2": true, "2": false, "3": true} {
+	for name, want := range map[AttemptName]bool{"1-b1": false, "1-b2": true} {
 		_, err := os.Stat(one.Layout.RunDir("0x1", name))
 		if _, specErr := one.Layout.Attempt("0x1", name).ReadSpec(); (err == nil) != want || (specErr == nil) != want {
 			t.Errorf("%s: run directory %v, specification %v; want it there: %v", name, err, specErr, want)
 		}
 	}
-	must(t, other.Release("0x1", []string{"of other", "old, of other"}))
+	must(t, other.Release("0x1"))
 	for _, dir := range []string{one.Layout.BundleDir("0x1"), one.Layout.RunsDir("0x1")} {
 		if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s: %v, want that it is gone", dir, err)

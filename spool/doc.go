@@ -57,14 +57,10 @@ func NameAttempt(number int, bridge string) AttemptName {
 	return AttemptName(strconv.Itoa(number) + "-" + bridge)
 }
 
-// OldAttemptName returns the name that earlier versions gave to an attempt of any bridge.
-func OldAttemptName(number int) AttemptName { return AttemptName(strconv.Itoa(number)) }
+// attemptName matches the names of attempts.
+var attemptName = regexp.MustCompile(`^[1-9][0-9]*-([0-9A-Za-z]+)$`)
 
-// attemptName matches both forms.
-var attemptName = regexp.MustCompile(`^[1-9][0-9]*(?:-([0-9A-Za-z]+))?$`)
-
-// bridge returns the bridge in a name, which is empty in an old one. It returns false if n is not a name of
-// an attempt.
+// bridge returns the bridge in a name. It returns false if n is not a name of an attempt.
 func (n AttemptName) bridge() (string, bool) {
 	parts := attemptName.FindStringSubmatch(string(n))
 	if parts == nil {
@@ -95,9 +91,6 @@ func (l Layout) RunsDir(bundle string) string { return filepath.Join(l.Runs(), b
 // Runs returns the directory of the run directories of all bundles. If it is missing, the shared disk is
 // not mounted.
 func (l Layout) Runs() string { return filepath.Join(string(l), "runs") }
-
-// marks returns the directory in which earlier versions wrote a record for each submission.
-func (l Layout) marks() string { return filepath.Join(l.spool(), "marks") }
 
 // Bell returns the layout's doorbell.
 func (l Layout) Bell() Bell {

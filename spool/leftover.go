@@ -1,8 +1,6 @@
 package spool
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -26,7 +24,6 @@ type LeftoverKind string
 const (
 	LeftRun       LeftoverKind = "run"       // runs/<uuid>
 	LeftRecords   LeftoverKind = "records"   // spool/<uuid>
-	LeftMembers   LeftoverKind = "members"   // spool/marks/<submission name>.json, of an earlier version
 	LeftWorker    LeftoverKind = "worker"    // bin/<digest>
 	LeftRing      LeftoverKind = "ring"      // an entry of the doorbell
 	LeftTemporary LeftoverKind = "temporary" // a file of a writer that was killed
@@ -96,7 +93,7 @@ func (d Disk) Leftovers(needed func(bundle string) bool) ([]Leftover, error) {
 // leftovers reads the layout's directory through shared.
 func (d Disk) leftovers(shared fs.FS, needed func(bundle string) bool) ([]Leftover, error) {
 	c := census{layout: d.Layout, shared: shared, needed: needed, bridges: map[string]map[string]bool{}}
-	for _, part := range []func() error{c.members, c.records, c.runs, c.workers, c.rings} {
+	for _, part := range []func() error{c.records, c.runs, c.workers, c.rings} {
 		if err := part(); err != nil {
 			return nil, fmt.Errorf("look for leftovers: %w", err)
 		}
@@ -106,7 +103,7 @@ func (d Disk) leftovers(shared fs.FS, needed func(bundle string) bool) ([]Leftov
 			l.Bridges = slices.Sorted(maps.Keys(c.bridges[l.Bundle]))
 		}
 	}
-	order := []LeftoverKind{LeftTrash, LeftRun, LeftRecords, LeftMembers, LeftWorker, LeftRing, LeftTemporary}
+	order := []LeftoverKind{LeftTrash, LeftRun, LeftRecords, LeftWorker, LeftRing, LeftTemporary}
 	slices.SortStableFunc(c.found, func(a, b Leftover) int {
 		return slices.Index(order, a.Kind) - slices.Index(order, b.Kind)
 	})
@@ -173,24 +170,6 @@ func (c *census) each(dir string, fn func(path string, e fs.DirEntry)) error {
 	return nil
 }
 
-// members collects the records that earlier versions wrote for each submission. No program reads them now.
-func (c *census) members() error {
-	err := c.each(c.layout.marks(), func(path string, e fs.DirEntry) {
-		if name, ok := strings.CutSuffix(e.Name(), ".json"); ok && e.Type().IsRegular() {
-			c.add(Leftover{Kind: LeftMembers, Path: path, Bridges: []string{bridgeOf(name)}}, e)
-		}
-	})
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
-}
-
-// bridgeOf returns the id of the bridge that made a submission: it ends the submission's name.
-func bridgeOf(submissionName string) string {
-	return submissionName[strings.LastIndexByte(submissionName, '-')+1:]
-}
-
 // noteBridge notes the bridge that made an attempt of a bundle, if it is known. name is the attempt's, or
 // the name of a file next to its run directory.
 func (c *census) noteBridge(bundle, name string) {
@@ -198,13 +177,6 @@ func (c *census) noteBridge(bundle, name string) {
 	bridge, ok := AttemptName(attempt).bridge()
 	if !ok {
 		return
-	}
-	if bridge == "" { // an attempt of an earlier version
-		submission := submissionNameOf(c.layout.Attempt(bundle, AttemptName(attempt)))
-		if submission == "" {
-			return
-		}
-		bridge = bridgeOf(submission)
 	}
 	if c.bridges[bundle] == nil {
 		c.bridges[bundle] = map[string]bool{}
@@ -215,7 +187,7 @@ func (c *census) noteBridge(bundle, name string) {
 func (c *census) records() error {
 	return c.each(c.layout.spool(), func(path string, e fs.DirEntry) {
 		bundle := e.Name()
-		if !e.IsDir() || bundle == "marks" || bundle == "bell" || c.needed(bundle) {
+		if !e.IsDir() || bundle == "bell" || c.needed(bundle) {
 			return
 		}
 		var below []fs.DirEntry
@@ -227,17 +199,6 @@ func (c *census) records() error {
 		})
 		c.add(Leftover{Kind: LeftRecords, Path: path, Bundle: bundle}, e, below...)
 	})
-}
-
-// submissionNameOf returns the submission name in an attempt's specification, of any Format; empty if that
-// cannot be read.
-func submissionNameOf(a Attempt) string {
-	var spec Spec
-	data, err := os.ReadFile(a.SpecPath())
-	if err != nil || json.Unmarshal(data, &spec) != nil {
-		return ""
-	}
-	return spec.SubmissionName
 }
 
 func (c *census) runs() error {

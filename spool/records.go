@@ -43,7 +43,7 @@ type Spec struct {
 	// SubmissionName names the submission in Slurm.
 	SubmissionName string `json:"mark"`
 	// Submission tells the submission from all others, including those of the same name. The batch script
-	// has it too (worker.Worker.Submission). It is empty in a specification of an earlier version.
+	// has it too (worker.Worker.Submission).
 	Submission string `json:"submission,omitempty"`
 	Command    string `json:"command"`
 	Inputs

@@ -2,20 +2,17 @@ package ledger_test
 
 import (
 	"errors"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"testing/fstest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
-	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
@@ -185,41 +182,5 @@ func TestSecondBridgeOnALedgerIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		release()
-	})
-}
-
-// A ledger that the first version wrote goes on.
-func TestLedgerWithoutAHistoryGetsOne(t *testing.T) {
-	t.Parallel()
-	data, err := os.ReadFile("migrations/00001_rows.sql")
-	if err != nil {
-		t.Fatal(err)
-	}
-	onEach(t, func(t *testing.T, place func(testing.TB) string) {
-		where := place(t)
-		old, err := sqldb.Open(t.Context(), where, fstest.MapFS{"00001_rows.sql": {Data: data}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := old.Exec(`INSERT INTO rows (bundle, version, queue, phase, reason, attempt, mark, job, since, document)
-				VALUES ('0x1', 7, 'gpu', 'queued', 'Slurm accepted the job', 1, 'm', 4711, 1800000000, '{"bundle":"0x1","phase":"queued"}')`); err != nil {
-			t.Fatal(err)
-		}
-		if err := old.Close(); err != nil {
-			t.Fatal(err)
-		}
-		l := open(t, where)
-		rows, err := l.Rows(t.Context())
-		if err != nil || len(rows) != 1 || rows[0].Version != 7 {
-			t.Fatalf("rows %v, %v", rows, err)
-		}
-		rows[0].Reason = "it waits"
-		if err := l.Save(t.Context(), rows); err != nil {
-			t.Fatal(err)
-		}
-		got, err := l.History(t.Context(), "0x1")
-		if err != nil || len(got) != 2 || got[0].Job != 4711 || !got[0].At.Equal(time.Unix(1_800_000_000, 0)) || got[1].Version != 8 {
-			t.Errorf("history %+v, %v", got, err)
-		}
 	})
 }

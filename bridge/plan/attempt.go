@@ -40,14 +40,11 @@ func (r Row) jobStateReason() string {
 // unique. The other parts are for people who read squeue. Clients choose UUIDs, so bundles may share the
 // digits.
 func (p Policy) submissionName(r Row) SubmissionName {
-	return p.nameFor(r.Bundle, strconv.Itoa(r.Attempt.Number)+"-"+strconv.FormatInt(r.Generation, 10))
-}
-
-func (p Policy) nameFor(bundle, submission string) SubmissionName {
-	digits := bundle
+	digits := r.Bundle
 	if len(digits) > 14 {
 		digits = digits[2:14]
 	}
+	submission := strconv.Itoa(r.Attempt.Number) + "-" + strconv.FormatInt(r.Generation, 10)
 	return SubmissionName("cl-" + cleanName(p.Owner) + "-" + digits + "." + submission + "-" + p.Bridge)
 }
 

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -140,16 +139,6 @@ func (q Queue) commandLimit(res codalab.Resources) time.Duration {
 		return min(limit, latest)
 	}
 	return limit
-}
-
-// OldSubmissionNames returns the names that an earlier version gave to the submissions of a row. Files of
-// these names may be on the disk.
-func (p Policy) OldSubmissionNames(r Row) []SubmissionName {
-	names := make([]SubmissionName, 0, r.Attempt.Number)
-	for n := r.Attempt.Number; n > 0; n-- {
-		names = append(names, p.nameFor(r.Bundle, strconv.Itoa(n)))
-	}
-	return names
 }
 
 // Shows reports whether the row already holds these observed jobs, so that the bridge need not decide it.

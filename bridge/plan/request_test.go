@@ -250,12 +250,6 @@ func TestBatchTakesThePriorAndThenTheOlderAndNamesThem(t *testing.T) {
 	if staged[0].Attempt.Number != 0 || len(batch(staged, 0, 9)) != 0 || len(batch(staged, 9, 0)) != 0 || len(batch(nil, 3, 3)) != 0 {
 		t.Error("the argument was changed, or rows were taken without room")
 	}
-	third := batch(staged, 9, 1)[0]
-	if diff := cmp.Diff([]plan.SubmissionName{
-		"cl-ann_example_org_x-0123456789ab.3-b1b2b3", "cl-ann_example_org_x-0123456789ab.2-b1b2b3", "cl-ann_example_org_x-0123456789ab.1-b1b2b3",
-	}, p.OldSubmissionNames(third)); diff != "" {
-		t.Errorf("the names that an earlier version gave (-want +got):\n%s", diff)
-	}
 }
 
 func TestRoomIsTheLeastOfAllBounds(t *testing.T) {

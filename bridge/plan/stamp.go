@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"strconv"
 
 	"github.com/cl-slurm/cl-slurm/sbatch"
@@ -15,7 +16,7 @@ type Stamp struct {
 	Generation int64
 	// OnDisk names the attempt on the shared disk.
 	OnDisk spool.AttemptName
-	// Identity is the digest of the bundle's identity; empty in a job of an earlier version.
+	// Identity is the digest of the bundle's identity; empty if the comment was cut short.
 	Identity string
 }
 
@@ -27,8 +28,6 @@ func StampOf(j sbatch.Job) (Stamp, bool) {
 	var errAttempt, errGeneration error
 	s.Attempt, errAttempt = strconv.Atoi(commentValue(j.Comment, "attempt"))
 	s.Generation, errGeneration = strconv.ParseInt(commentValue(j.Comment, "generation"), 10, 64)
-	if s.OnDisk = spool.AttemptName(commentValue(j.Comment, "dir")); s.OnDisk == "" { // a job of an earlier version
-		s.OnDisk = spool.OldAttemptName(s.Attempt)
-	}
+	s.OnDisk = spool.AttemptName(cmp.Or(commentValue(j.Comment, "dir"), string(spool.NameAttempt(s.Attempt, s.Bridge))))
 	return s, s.Bundle != "" && s.Bridge != "" && errAttempt == nil && errGeneration == nil
 }

@@ -19,8 +19,8 @@ func TestStampIsReadFromWhatRequestWrites(t *testing.T) {
 		t.Errorf("stamp %v (-want +got):\n%s", ok, diff)
 	}
 	of, ok := plan.StampOf(sbatch.Job{Comment: "codalab bundle=0x1 attempt=2 owner=1 bridge=b1b2b3 generation=1"})
-	if of.OnDisk != "2" || !ok {
-		t.Errorf("a job of an earlier version has its files in %q, %v", of.OnDisk, ok)
+	if of.OnDisk != "2-b1b2b3" || !ok {
+		t.Errorf("a job whose comment was cut short has its files in %q, %v", of.OnDisk, ok)
 	}
 	for _, comment := range []string{
 		"", "charge=1234", "see codalab bundle=0x1 attempt=1 bridge=b1b2b3 generation=1",

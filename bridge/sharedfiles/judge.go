@@ -110,10 +110,6 @@ func (n *needs) judge(l spool.Leftover, now time.Time, grace time.Duration, all 
 		if f.Kept, f.Reason = n.foreign(l); !f.Kept {
 			f.Reason = "the ledger has no such bundle, and Slurm has no job of it"
 		}
-	case spool.LeftMembers:
-		if f.Kept, f.Reason = n.foreign(l); !f.Kept {
-			f.Reason = "an earlier version wrote it, and nobody reads it"
-		}
 	case spool.LeftWorker:
 		if n.mayRun(l, all) {
 			return f, false

@@ -99,23 +99,11 @@ func (s *site) attempt(n int, bridge string) {
 	s.leave(n, spool.NameAttempt(1, cmp.Or(bridge, s.book.ID)), bridge)
 }
 
-// oldAttempt leaves what an earlier version left of an attempt.
-func (s *site) oldAttempt(n int, bridge string) {
-	s.Helper()
-	s.leave(n, spool.OldAttemptName(1), bridge)
-	s.write(s.mark(n, bridge))
-}
-
 func (s *site) leave(n int, name spool.AttemptName, bridge string) {
 	s.Helper()
 	run := s.layout.RunDir(bundle(n), name)
 	s.must(spool.Disk{Layout: s.layout}.Prepare(name, spool.Spec{Bundle: bundle(n), Attempt: 1, SubmissionName: s.submission(n, 1, bridge), RunDir: run}))
 	s.write(filepath.Join(run, "result"))
-}
-
-// mark is a record that earlier versions made of a submission.
-func (s *site) mark(n int, bridge string) string {
-	return filepath.Join(string(s.layout), "spool", "marks", s.submission(n, 1, bridge)+".json")
 }
 
 func (s *site) write(path string) {
@@ -158,11 +146,6 @@ func (s *site) tree() []string {
 func (s *site) files(n int, bridge string) []string {
 	name := "/1-" + cmp.Or(bridge, s.book.ID)
 	return []string{"runs/" + bundle(n) + name + "/result", "spool/" + bundle(n) + name + "/spec.json"}
-}
-
-// oldFiles are the files of an attempt of an earlier version.
-func (s *site) oldFiles(n int) []string {
-	return []string{"runs/" + bundle(n) + "/1/result", "spool/" + bundle(n) + "/1/spec.json"}
 }
 
 func (s *site) want(files ...string) {

@@ -173,7 +173,7 @@ func (s *Sweeper) putAside(found []*Finding, now time.Time, stuck map[string]boo
 		switch f.Kind {
 		case spool.LeftTemporary, spool.LeftRing, spool.LeftTrash:
 			continue
-		case spool.LeftRun, spool.LeftRecords, spool.LeftMembers, spool.LeftWorker:
+		case spool.LeftRun, spool.LeftRecords, spool.LeftWorker:
 		}
 		if f.Bundle != "" && stuck[f.Bundle] {
 			f.Trouble = "other files of its bundle could not be removed"

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -67,7 +66,6 @@ func TestSweepKeepsWhatWasChangedWithinTheGrace(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	s.attempt(1, "")
-	s.write(s.mark(2, ""))
 	s.write(filepath.Join(s.layout.BundleDir(bundle(1)), ".x.json.tmp-12"))
 	s.Disk = later{spool.Disk{Layout: s.layout}, grace - time.Hour}
 	// No file can be made to look older than it is.
@@ -185,30 +183,6 @@ func TestNextSweepEndsOneThatDied(t *testing.T) {
 	s.want(s.files(1, "")...)
 	s.sweep()
 	s.want(s.files(1, "")...)
-}
-
-// Earlier versions wrote a record for each submission, which nobody reads now. They named a bundle's
-// attempts by their numbers alone, and only the specification says which bridge made one.
-func TestSweepRemovesWhatAnEarlierVersionLeft(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	for n := 1; n <= 4; n++ {
-		s.oldAttempt(n, "")
-	}
-	s.oldAttempt(5, "ffffff")
-	s.row(1, plan.Running, time.Now())
-	s.job(s.submission(2, 1, ""), "")
-	s.must(os.Remove(filepath.Join(s.layout.BundleDir(bundle(4)), "1", "spec.json")))
-	s.write(filepath.Join(filepath.Dir(s.mark(1, "")), ".x.json.tmp-12"))
-	s.write(filepath.Join(filepath.Dir(s.mark(1, "")), ".trash-12-"+s.submission(6, 1, "")+".json")) // its sweep died
-	s.sweep()
-	want := slices.Concat(s.oldFiles(1), s.oldFiles(2), s.oldFiles(5), []string{
-		strings.TrimPrefix(s.mark(5, "ffffff"), string(s.layout)+"/"),
-		"runs/" + bundle(4) + "/1/result", // nothing says which bridge made it
-	})
-	s.want(want...)
-	s.must(os.RemoveAll(filepath.Dir(s.mark(1, "")))) // as no bridge makes it any more
-	s.sweep()
 }
 
 func TestWorkerStaysAsLongAsAJobMayRunIt(t *testing.T) {

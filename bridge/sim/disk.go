@@ -278,7 +278,7 @@ func (m mount) AnswerDoorbell() ([]spool.Ring, error) {
 }
 
 // Release removes a bundle's files.
-func (m mount) Release(uuid string, _ []string) error {
+func (m mount) Release(uuid string) error {
 	w := m.w
 	if m.crashes() {
 		return errCrashed

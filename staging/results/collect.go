@@ -100,7 +100,7 @@ func (c *Collector) Open(run codalab.RunBundle, dir string) (*os.Root, error) {
 		root, err = move.open()
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		root, err = os.OpenRoot(c.Layout.KeptDir(findKeptName(c.Layout, run.Identity())))
+		root, err = os.OpenRoot(c.Layout.KeptDir(keptName(run.Identity())))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open results: %w", err)
@@ -114,7 +114,7 @@ func (c *Collector) supersede(run codalab.RunBundle, from fs.FileInfo) error {
 	if c.Layout == "" {
 		return nil
 	}
-	if err := putAside(from, c.Layout.KeptDir(findKeptName(c.Layout, run.Identity()))); err != nil {
+	if err := putAside(from, c.Layout.KeptDir(keptName(run.Identity()))); err != nil {
 		return failed(fmt.Errorf("rename the earlier kept results: %w", err), true)
 	}
 	return nil

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
@@ -50,11 +49,11 @@ func keptName(id codalab.Identity) string {
 // moveToKept renames a run directory to its place among the kept results, and returns that place.
 // It judges by the state after the rename: on a network file system a failed rename may have
 // succeeded, and a removed name may stay visible for a while. Another bridge may do the same at the
-// same time, and an earlier version may have done it.
+// same time.
 func (c *Collector) moveToKept(of codalab.Identity, dir string) (to string, err error) {
 	from, err := os.Lstat(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		to = c.Layout.KeptDir(findKeptName(c.Layout, of))
+		to = c.Layout.KeptDir(keptName(of))
 		return to, c.explainMissing(to, dir)
 	}
 	if err != nil {
@@ -149,23 +148,6 @@ func (c *Collector) sendListing(ctx context.Context, run codalab.RunBundle, kept
 // ErrRemoved means that results were kept on the shared disk and were removed.
 var ErrRemoved = errors.New("its results were kept on the cluster's disk and have been removed there; the server has their listing only")
 
-// findKeptName returns the name of a bundle's kept results. An earlier version named them by the
-// UUID alone. Results with such a name that are older than the bundle belong to another bundle.
-func findKeptName(layout spool.Layout, of codalab.Identity) string {
-	name := keptName(of)
-	if _, err := os.Lstat(layout.KeptDir(name)); name == of.UUID || !errors.Is(err, fs.ErrNotExist) {
-		return name
-	}
-	info, err := os.Lstat(layout.KeptDir(of.UUID))
-	if err != nil {
-		return name
-	}
-	if s, ok := info.Sys().(*syscall.Stat_t); !ok || s.Ctim.Sec < of.Created {
-		return name
-	}
-	return of.UUID
-}
-
 // FindKept returns the path of a part of a bundle's results, if they are kept here. The server has
 // only their listing, which is useless to a command. what names the part in errors. of is the
 // bundle's identity, so that results of another bundle of its UUID are not found.
@@ -174,7 +156,7 @@ func FindKept(layout spool.Layout, what string, of codalab.Identity, part codala
 		return "", false, nil
 	}
 	refused := func(err error, retry bool) error { return &transfer.Error{What: what, Err: err, Retry: retry} }
-	name := findKeptName(layout, of)
+	name := keptName(of)
 	root, err := filepath.EvalSymlinks(layout.KeptDir(name))
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, err := os.Stat(layout.KeptDirs()); err != nil {
@@ -212,7 +194,7 @@ func CheckListing(layout spool.Layout, of codalab.Identity, part codalab.Target,
 	if layout == "" || part.Subpath == ListingName {
 		return nil
 	}
-	if _, err := os.Lstat(layout.KeptDir(findKeptName(layout, of))); err == nil {
+	if _, err := os.Lstat(layout.KeptDir(keptName(of))); err == nil {
 		return nil // they do not have the part, as the server will report
 	}
 	text, err := head()

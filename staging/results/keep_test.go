@@ -75,7 +75,7 @@ func TestKeptResultsStayAndTheServerGetsTheirListing(t *testing.T) {
 	if out := r.sent("stdout"); len(out) > 1<<20 || len(out) < 1<<20-100 || !strings.HasSuffix(long, out) || !strings.HasPrefix(out, "a line") || r.sent("stderr") != "a warning\n" {
 		t.Errorf("%d bytes of output, %.30q…", len(out), out)
 	}
-	must(t, (spool.Disk{Layout: r.layout, Bridge: "b1"}).Release(run1, nil))
+	must(t, (spool.Disk{Layout: r.layout, Bridge: "b1"}).Release(run1))
 	if diff := cmp.Diff(want, names(t, kept)); diff != "" {
 		t.Errorf("after the release (-want +got):\n%s", diff)
 	}
@@ -167,28 +167,6 @@ func TestResultsAreKeptOnceByManyBridges(t *testing.T) {
 		r.mustCollect(spool.ResultsKeep)
 		if diff := cmp.Diff([]string{run1, run1 + "/a", run1 + "/a/b", run1 + "/stdout"}, names(t, r.layout.KeptDirs())); diff != "" {
 			t.Errorf("kept (-want +got):\n%s", diff)
-		}
-	}
-}
-
-// An earlier version named kept results by the UUID alone. It may have ended before it delivered
-// their listing, and a server may ask for them again.
-func TestResultsThatAnEarlierVersionKeptAreDelivered(t *testing.T) {
-	t.Parallel()
-	for _, how := range []spool.Results{spool.ResultsKeep, spool.ResultsUpload} {
-		r := left(t, map[string]string{"model": "weights"})
-		r.run.OwnerID, r.run.Metadata = "1", codalab.Metadata{"created": int64(100)}
-		must(t, os.Rename(r.dir, r.layout.KeptDir(run1)))
-		r.mustCollect(how)
-		if diff := cmp.Diff([]string{"kept.txt"}, r.uploaded()); diff != "" {
-			t.Errorf("%s: sent (-want +got):\n%s", how, diff)
-		}
-
-		// A restored server runs the bundle again, and a later run must see the newer results.
-		must(t, os.Rename(write(t, map[string]string{"model": "newer"}), r.dir))
-		r.mustCollect(spool.ResultsUpload)
-		if path, found, err := FindKept(r.layout, "in", r.run.Identity(), codalab.Target{BundleUUID: run1}); found || err != nil {
-			t.Errorf("%s: a later run sees what was kept before, at %s, %v", how, path, err)
 		}
 	}
 }

@@ -28,7 +28,7 @@ func (c *Collector) Small(run codalab.RunBundle, dir string, how spool.Results) 
 	root, err := openClosed(dir)
 	if errors.Is(err, fs.ErrNotExist) && c.Layout != "" {
 		how = spool.ResultsKeep // as in collect
-		root, err = openClosed(c.Layout.KeptDir(findKeptName(c.Layout, run.Identity())))
+		root, err = openClosed(c.Layout.KeptDir(keptName(run.Identity())))
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return true // Collect reports it immediately
