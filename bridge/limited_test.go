@@ -120,7 +120,7 @@ func runningRow(n int) plan.Row {
 	begun := time.Unix(1_800_000_000, 123_456_789)
 	row.OfferedAt, row.Job.ID = begun, 4_711_000
 	row.Times = plan.Times{Preparing: begun, CleaningUp: begun.Add(time.Minute), Uploading: begun.Add(time.Hour)}
-	row.Staged = &spool.Inputs{ImageDigest: "sha256:" + strings.Repeat("0", 64)}
+	row.Staged = &spool.Inputs{PinnedReference: "sha256:" + strings.Repeat("0", 64)}
 	return row
 }
 

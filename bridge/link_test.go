@@ -17,7 +17,7 @@ import (
 type changing struct{ compared *atomic.Int32 }
 
 func (changing) Stage(_ context.Context, _ codalab.RunBundle, image, _ string, _ func(string)) (spool.Inputs, error) {
-	return spool.Inputs{Image: image, Dependencies: []spool.Dependency{
+	return spool.Inputs{SIF: image, Dependencies: []spool.Dependency{
 		{ChildPath: "data", Source: "/data", InPlace: true, Link: &spool.Link{Path: "/data", Note: "It has changed since long ago."}},
 	}}, nil
 }

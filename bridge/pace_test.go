@@ -56,7 +56,7 @@ func (r reluctant) Stage(ctx context.Context, _ codalab.RunBundle, image, _ stri
 		time.Sleep(5 * time.Second)
 		return spool.Inputs{}, ctx.Err()
 	}
-	return spool.Inputs{Image: image}, nil
+	return spool.Inputs{SIF: image}, nil
 }
 
 // forgetful is a server that gives a bundle to another worker once.

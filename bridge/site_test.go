@@ -30,7 +30,7 @@ type fakeStager struct{}
 
 func (fakeStager) Stage(_ context.Context, _ codalab.RunBundle, image, _ string, progress func(string)) (spool.Inputs, error) {
 	progress("Looking for " + image + ".")
-	return spool.Inputs{Image: "/cache/" + image, ImageDigest: "sha256:1"}, nil
+	return spool.Inputs{SIF: "/cache/" + image, PinnedReference: "sha256:1"}, nil
 }
 
 func (fakeStager) Changed(context.Context, spool.Inputs) string { return "" }

@@ -78,19 +78,20 @@ type Ran struct {
 
 // Inputs are the inputs of a bundle on the shared disk, which its job needs.
 type Inputs struct {
-	// Image is the path of the SIF. ImageDigest is the name, with its digest, of the image from which the
-	// SIF was made. If an engine runs the container, there is no SIF, and ImageDigest names the image in
-	// the engine's store: it may also be the id of an image without a digest.
-	Image       string `json:"image"`
-	ImageDigest string `json:"image_digest"`
-	// ImageFile is set if Image does not belong to the bridge, so that others may change it. Its path had no
-	// symbolic link when it was staged.
-	ImageFile    *ImageFile   `json:"image_file,omitempty"`
+	// SIF is the path of the image's SIF. An engine runs the image from its own store, and SIF
+	// is empty.
+	SIF string `json:"image"`
+	// PinnedReference is the image's reference with the digest of its content, NAME@sha256:….
+	// For an image of an engine's store that has no digest, it is the image's id there.
+	PinnedReference string `json:"image_digest"`
+	// SIFFile is set if SIF does not belong to the bridge, so that others may
+	// change it. Its path had no symbolic link when it was staged.
+	SIFFile      *SIFFile     `json:"image_file,omitempty"`
 	Dependencies []Dependency `json:"dependencies,omitempty"`
 }
 
-// ImageFile describes a SIF that is used in place, at the time of its staging.
-type ImageFile struct {
+// SIFFile describes a SIF that is used in place, at the time of its staging.
+type SIFFile struct {
 	Size int64 `json:"size"`
 	// Modified is its time of modification, in nanoseconds since 1970.
 	Modified int64 `json:"modified"`

@@ -25,7 +25,7 @@ func TestRecordsComeBackAsTheyWere(t *testing.T) {
 	a := layout.Attempt("0x1", "2-b1")
 	spec := Spec{
 		Format: Format, Bundle: "0x1", Attempt: 2, SubmissionName: "cl-ann-0x1.2-6f2c1d", Command: "echo 'a\nb' \"$x\" \x01é",
-		Inputs: Inputs{Image: "/shared/cache/i.sif", ImageDigest: "sha256:1", Dependencies: []Dependency{{ChildPath: "a b", Source: "/c"}}},
+		Inputs: Inputs{SIF: "/shared/cache/i.sif", PinnedReference: "sha256:1", Dependencies: []Dependency{{ChildPath: "a b", Source: "/c"}}},
 		RunDir: layout.RunDir("0x1", "2-b1"), GPUs: 2, MemoryBytes: 1 << 40, DiskBytes: 1, Seconds: 0.5, Network: true, Scratch: "/tmp",
 	}
 	usage := Usage{UserSeconds: 1.25, SystemSeconds: 2, MemoryBytes: 3, MemoryPeak: 1 << 50, DiskBytes: 5}
@@ -50,6 +50,19 @@ func TestRecordsComeBackAsTheyWere(t *testing.T) {
 	}
 	if left := temporaries(t, a); len(left) != 0 {
 		t.Errorf("left behind: %v", left)
+	}
+}
+
+// Jobs that an earlier version of the bridge has submitted read its records.
+func TestImageOfAnOlderSpecIsRead(t *testing.T) {
+	t.Parallel()
+	a := attempt(t)
+	write(t, a.SpecPath(), `{"format":1,"bundle":"0x1","attempt":1,"image":"/images/x.sif","image_digest":"/images/x.sif@sha256:1",`+
+		`"image_file":{"size":3,"modified":4},"run_dir":"/runs/0x1","command":"true"}`)
+	spec, err := a.ReadSpec()
+	want := Inputs{SIF: "/images/x.sif", PinnedReference: "/images/x.sif@sha256:1", SIFFile: &SIFFile{Size: 3, Modified: 4}}
+	if d := cmp.Diff(want, spec.Inputs); err != nil || d != "" {
+		t.Errorf("%v, %s", err, d)
 	}
 }
 

@@ -101,7 +101,7 @@ func (r *attemptRun) runCommand(ctx, background context.Context, group *errgroup
 	got, err := r.runContainer(limited, c)
 	own := childrenCPU().minus(cpu)
 	if err != nil {
-		r.Log.ErrorContext(ctx, "cannot run the container", slog.Any("error", err), slog.String("image", cmp.Or(r.spec.Image, r.spec.ImageDigest)))
+		r.Log.ErrorContext(ctx, "cannot run the container", slog.Any("error", err), slog.String("image", cmp.Or(r.spec.SIF, r.spec.PinnedReference)))
 	}
 	r.usage.containerEnded(time.Now())
 	stopRequested := stopWasRequested(ctx, limited, got)
@@ -184,8 +184,8 @@ func (r *attemptRun) prepare() (c container.Container, err error) {
 	}
 	home := "/" + r.spec.Bundle
 	c = container.Container{
-		SIF:          r.spec.Image,
-		Image:        r.spec.ImageDigest,
+		SIF:          r.spec.SIF,
+		Image:        r.spec.PinnedReference,
 		Runtime:      r.spec.Runtime,
 		ShellCommand: r.spec.Command,
 		Env:          append([]string{"CODALAB=true", "HOME=" + home, "TMPDIR=" + tempDir(r.spec.Bundle)}, r.gpus.env()...),
@@ -229,22 +229,22 @@ func closeFiles(c container.Container) {
 // openImage opens a SIF that is used in place, and checks by path, size and time that it has not
 // changed since the bundle was staged. It returns nil for a SIF that belongs to the bridge.
 func openImage(in spool.Inputs) (*os.File, error) {
-	if in.ImageFile == nil {
+	if in.SIFFile == nil {
 		return nil, nil
 	}
-	fd, err := unix.Openat2(unix.AT_FDCWD, in.Image, &unix.OpenHow{
+	fd, err := unix.Openat2(unix.AT_FDCWD, in.SIF, &unix.OpenHow{
 		Flags: unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS,
 	})
 	switch {
 	case errors.Is(err, unix.ELOOP):
-		return nil, &userError{fmt.Sprintf("The image %s has a new symbolic link in its path: run the bundle again.", in.Image)}
+		return nil, &userError{fmt.Sprintf("The image %s has a new symbolic link in its path: run the bundle again.", in.SIF)}
 	case err != nil:
-		return nil, fmt.Errorf("open the image %s: %w", in.Image, err)
+		return nil, fmt.Errorf("open the image %s: %w", in.SIF, err)
 	}
-	f := os.NewFile(uintptr(fd), in.Image)
+	f := os.NewFile(uintptr(fd), in.SIF)
 	info, err := f.Stat()
-	if err == nil && (info.Size() != in.ImageFile.Size || info.ModTime().UnixNano() != in.ImageFile.Modified) {
-		err = &userError{fmt.Sprintf("The image %s has changed since the bundle was staged: run it again.", in.Image)}
+	if err == nil && (info.Size() != in.SIFFile.Size || info.ModTime().UnixNano() != in.SIFFile.Modified) {
+		err = &userError{fmt.Sprintf("The image %s has changed since the bundle was staged: run it again.", in.SIF)}
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())

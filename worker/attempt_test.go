@@ -20,7 +20,7 @@ func TestImageThatHasChangedIsNotRun(t *testing.T) {
 		must(t, os.WriteFile(path, []byte(text), 0o600))
 		must(t, os.Chtimes(path, when, when))
 	}
-	in := spool.Inputs{Image: path, ImageFile: &spool.ImageFile{Size: 3, Modified: at.UnixNano()}}
+	in := spool.Inputs{SIF: path, SIFFile: &spool.SIFFile{Size: 3, Modified: at.UnixNano()}}
 	check := func(want string) {
 		t.Helper()
 		f, err := openImage(in)
@@ -39,6 +39,6 @@ func TestImageThatHasChangedIsNotRun(t *testing.T) {
 	check("no such file")
 	must(t, os.Symlink(path+".moved", path))
 	check("symbolic link")
-	in.ImageFile = nil // the bridge's own
+	in.SIFFile = nil // the bridge's own
 	check("")
 }

@@ -33,7 +33,7 @@ func newSite(t *testing.T, dir string, change func(*spool.Spec)) site {
 	must(t, os.Mkdir(scratch, 0o700))
 	s.attempt = s.layout.Attempt(bundle, "1-b1")
 	s.spec = spool.Spec{
-		Bundle: bundle, Attempt: 1, Command: "true", Inputs: spool.Inputs{Image: "/image.sif"},
+		Bundle: bundle, Attempt: 1, Command: "true", Inputs: spool.Inputs{SIF: "/image.sif"},
 		RunDir: s.layout.RunDir(bundle, "1-b1"), Scratch: scratch,
 	}
 	if change != nil {

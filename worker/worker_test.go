@@ -150,7 +150,7 @@ func TestEnginesContainerIsLimitedAndMeasuredByItself(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, dir, func(s *spool.Spec) {
-			s.Runtime, s.Inputs, s.MemoryBytes, s.ShmBytes = runtimes.Docker, spool.Inputs{ImageDigest: "a/b@sha256:1"}, 1<<30, 1<<20
+			s.Runtime, s.Inputs, s.MemoryBytes, s.ShmBytes = runtimes.Docker, spool.Inputs{PinnedReference: "a/b@sha256:1"}, 1<<30, 1<<20
 		})
 		e := s.run(t, w)
 		if e.Cause != spool.CauseLimit || e.Failure != "Memory limit 1g exceeded (used 1g). Ask for more with --request-memory." {

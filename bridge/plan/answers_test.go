@@ -181,7 +181,7 @@ func (w *world) answer(a *arguments) error {
 	case plan.Claim:
 		n.Claimed = &plan.Claimed{Outcome: o, Accepted: a.flag("yes"), Refusal: a.get("refusal")}
 	case plan.Stage:
-		n.Staged = &plan.StageEnd{Outcome: o, Inputs: spool.Inputs{Image: "/shared/cache/x.sif"}}
+		n.Staged = &plan.StageEnd{Outcome: o, Inputs: spool.Inputs{SIF: "/shared/cache/x.sif"}}
 	case plan.Prepare:
 		n.Prepared = &o
 	case plan.Submit:

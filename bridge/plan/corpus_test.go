@@ -130,7 +130,7 @@ func everyNews() map[string]plan.News {
 	} {
 		news["claim "+name] = plan.News{Claimed: &plan.Claimed{Outcome: o, Accepted: true}}
 		news["claim not accepted "+name] = plan.News{Claimed: &plan.Claimed{Outcome: o}}
-		news["staging "+name] = plan.News{Staged: &plan.StageEnd{Outcome: o, Inputs: spool.Inputs{Image: "/x.sif"}}}
+		news["staging "+name] = plan.News{Staged: &plan.StageEnd{Outcome: o, Inputs: spool.Inputs{SIF: "/x.sif"}}}
 		news["preparation "+name] = plan.News{Prepared: &o}
 		news["cancellation "+name] = plan.News{Cancelled: &o}
 		news["collection "+name] = plan.News{Collected: &o}

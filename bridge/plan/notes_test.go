@@ -14,7 +14,7 @@ const (
 )
 
 func linkedInputs(note string) spool.Inputs {
-	return spool.Inputs{Image: "/x.sif", Dependencies: []spool.Dependency{
+	return spool.Inputs{SIF: "/x.sif", Dependencies: []spool.Dependency{
 		{ChildPath: "copied", Source: "/shared/cache/1"},
 		{ChildPath: "data", Source: "/data/x", InPlace: true, Link: &spool.Link{Path: "/data/x", Note: note}},
 	}}

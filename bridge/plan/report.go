@@ -29,8 +29,8 @@ func (r Row) Report(worker string) codalab.Run {
 	if node := r.Node(); r.Begun != nil && node != "" {
 		run.Remote = node
 	}
-	if r.Staged != nil && r.Staged.ImageDigest != "" {
-		run.DockerImage = &r.Staged.ImageDigest
+	if r.Staged != nil && r.Staged.PinnedReference != "" {
+		run.DockerImage = &r.Staged.PinnedReference
 	}
 	if r.Job.ID != 0 && !r.Standalone {
 		run.JobHandle = r.Job.ID.String()

@@ -19,7 +19,7 @@ func runningRow(n int) plan.Row {
 	begun := time.Unix(1_800_000_000, 123_456_789)
 	row.OfferedAt, row.Job.ID = begun, 4_711_000
 	row.Times = plan.Times{Preparing: begun, CleaningUp: begun.Add(time.Minute), Uploading: begun.Add(time.Hour)}
-	row.Staged = &spool.Inputs{ImageDigest: "sha256:" + strings.Repeat("0", 64)}
+	row.Staged = &spool.Inputs{PinnedReference: "sha256:" + strings.Repeat("0", 64)}
 	return row
 }
 
@@ -31,7 +31,7 @@ func TestSizeOfARunIsKnownWithoutEncodingIt(t *testing.T) {
 	full.OfferedAt, full.RunningAt = begin, begin.Add(time.Minute)
 	full.Times = plan.Times{Preparing: begin, CleaningUp: begin.Add(time.Hour), Uploading: begin.Add(61 * time.Minute), Finalizing: begin.Add(2 * time.Hour)}
 	full.Job.ID = 1<<63 - 1
-	full.Staged = &spool.Inputs{ImageDigest: "sha256:" + strings.Repeat("0", 64)}
+	full.Staged = &spool.Inputs{PinnedReference: "sha256:" + strings.Repeat("0", 64)}
 	full.Resources = codalab.Resources{CPUs: 3, Memory: 7 << 30}
 	code := 143
 	full.Exit = &spool.Exit{CommandStarted: begin, CommandEnded: begin.Add(time.Hour + time.Millisecond), Usage: spool.Usage{

@@ -313,7 +313,7 @@ func (s stager) Stage(context.Context, codalab.RunBundle, string, string, func(s
 		}
 		return spool.Inputs{}, errUnreachable
 	}
-	return spool.Inputs{Image: "/shared/cache/x.sif", ImageDigest: "sha256:0"}, nil
+	return spool.Inputs{SIF: "/shared/cache/x.sif", PinnedReference: "sha256:0"}, nil
 }
 
 // Changed returns "": no data is used in place.

@@ -36,7 +36,7 @@ func life(p plan.Policy, bundle string) []plan.Decision {
 		{},
 		{Claimed: &plan.Claimed{Accepted: true}},
 		{Staged: &plan.StageEnd{Outcome: plan.Outcome{Failure: "no route to host"}}},
-		{Staged: &plan.StageEnd{Inputs: spool.Inputs{Image: "/x.sif"}}},
+		{Staged: &plan.StageEnd{Inputs: spool.Inputs{SIF: "/x.sif"}}},
 		{},
 		{Submitted: &plan.Submission{Attempt: 1, Job: 7}},
 		{Messages: []codalab.Message{{Type: codalab.MessageKill, UUID: bundle}}},

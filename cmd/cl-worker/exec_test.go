@@ -65,7 +65,7 @@ func prepare(t *testing.T, command string, change func(dir string, s *spool.Spec
 	x := &execution{t: t, layout: spool.Layout(dir)}
 	x.attempt = x.layout.Attempt(bundle, "1-b1")
 	x.spec = spool.Spec{
-		Bundle: bundle, Attempt: 1, Command: command, Inputs: spool.Inputs{Image: image(t)},
+		Bundle: bundle, Attempt: 1, Command: command, Inputs: spool.Inputs{SIF: image(t)},
 		RunDir: x.layout.RunDir(bundle, "1-b1"), Scratch: filepath.Join(dir, "scratch"),
 	}
 	for _, d := range append(x.layout.Directories(), x.spec.Scratch) {

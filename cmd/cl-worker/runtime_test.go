@@ -89,7 +89,7 @@ func TestContainerOfAnEngineLeavesItsResultsToTheUser(t *testing.T) {
 	const image = "localhost/cl-worker-test:1"
 	host := loadImage(t, image)
 	x := prepare(t, "id -u; pwd; echo $HOME $FROM_IMAGE; touch $TMPDIR/x; mkdir -m 0700 made; echo result >made/file; sleep 1; exit 3", func(_ string, s *spool.Spec) {
-		s.Runtime, s.Inputs = runtimes.Docker, spool.Inputs{ImageDigest: image}
+		s.Runtime, s.Inputs = runtimes.Docker, spool.Inputs{PinnedReference: image}
 	})
 	x.cmd.Path = shipped.Path(t)
 	x.cmd.Env = append(x.cmd.Env, "DOCKER_HOST="+host)
@@ -114,7 +114,7 @@ func TestContainerOfAnEngineIsStoppedAtItsMemoryLimit(t *testing.T) {
 	t.Parallel()
 	host := loadImage(t, "localhost/cl-worker-test:2")
 	x := prepare(t, "echo begun; tail /dev/zero", func(_ string, s *spool.Spec) {
-		s.Runtime, s.Inputs, s.MemoryBytes = runtimes.Docker, spool.Inputs{ImageDigest: "localhost/cl-worker-test:2"}, 100<<20
+		s.Runtime, s.Inputs, s.MemoryBytes = runtimes.Docker, spool.Inputs{PinnedReference: "localhost/cl-worker-test:2"}, 100<<20
 	})
 	x.cmd.Path = shipped.Path(t)
 	x.cmd.Env = append(x.cmd.Env, "DOCKER_HOST="+host)

@@ -205,7 +205,7 @@ func TestNothingOfTheJobsEnvironmentIsInItsContainer(t *testing.T) {
 			const image = "localhost/cl-worker-test:environment"
 			host := loadImage(t, image)
 			x := prepare(t, command, func(_ string, s *spool.Spec) {
-				s.Runtime, s.Inputs = runtimes.Docker, spool.Inputs{ImageDigest: image}
+				s.Runtime, s.Inputs = runtimes.Docker, spool.Inputs{PinnedReference: image}
 			})
 			x.program, x.env = shipped.Path(t), []string{"DOCKER_HOST=" + host}
 			return x

@@ -236,7 +236,7 @@ func endedSinceYesterday(ctx context.Context, b *coreBridge, image string, n int
 // endedRow is the row of a bundle that ended at a time.
 func endedRow(p plan.Policy, at time.Time, i int, image string) plan.Row {
 	r := benchRow(i, plan.Done)
-	r.Staged = &spool.Inputs{Image: image}
+	r.Staged = &spool.Inputs{SIF: image}
 	r.SubmissionName = plan.SubmissionName(fmt.Sprintf("cl-ann-%012x.1-%s", i+1, p.Bridge))
 	r.OnDisk = spool.NameAttempt(1, p.Bridge)
 	code := 0

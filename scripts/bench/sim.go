@@ -123,7 +123,7 @@ func benchRow(i int, phase plan.Phase) plan.Row {
 	if phase == plan.Staging {
 		return r
 	}
-	r.Staged = &spool.Inputs{Image: "/shared/cache/x.sif"}
+	r.Staged = &spool.Inputs{SIF: "/shared/cache/x.sif"}
 	r.Attempt.Number, r.Generation, r.SubmissionName = 1, int64(i+1), plan.SubmissionName(fmt.Sprintf("cl-ann-%012x.1-b1b2b3", i+1))
 	r.OnDisk, r.Prepared, r.SubmittedAt = spool.NameAttempt(1, "b1b2b3"), true, now
 	r.Job = sbatch.Job{ID: sbatch.JobID(i + 1), Name: string(r.SubmissionName), State: sbatch.StatePending, Reason: "Priority"}

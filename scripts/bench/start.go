@@ -59,7 +59,7 @@ func (s *site) countStart(ctx context.Context, strace string) startCounts {
 	layout := spool.Layout(dir)
 	a := layout.Attempt(bundle, "1-b1")
 	spec := spool.Spec{
-		Bundle: bundle, Attempt: 1, Command: stamp, Inputs: spool.Inputs{Image: s.sif}, Runtime: runtimes.Builtin,
+		Bundle: bundle, Attempt: 1, Command: stamp, Inputs: spool.Inputs{SIF: s.sif}, Runtime: runtimes.Builtin,
 		RunDir: layout.RunDir(bundle, "1-b1"), Scratch: "/tmp",
 	}
 	for _, d := range append(layout.Directories(), spec.RunDir) {

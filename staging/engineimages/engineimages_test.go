@@ -66,10 +66,10 @@ func begin(t *testing.T) *realEngine {
 
 func (e *realEngine) stage(name, holder string) (string, error) {
 	in, err := e.Stage(e.t.Context(), codalab.RunBundle{UUID: "0x1", OwnerID: "ann"}, name, "", cache.Holder(holder), &transfer.Item{Name: "image " + name, Image: true})
-	if err == nil && (in.Image != "" || in.ImageFile != nil) {
+	if err == nil && (in.SIF != "" || in.SIFFile != nil) {
 		e.t.Errorf("it has a SIF: %+v", in)
 	}
-	return in.ImageDigest, err
+	return in.PinnedReference, err
 }
 
 func (e *realEngine) mustStage(name, holder string) string {

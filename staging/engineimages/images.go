@@ -85,7 +85,7 @@ func (im *Images) Stage(ctx context.Context, run codalab.RunBundle, name, _ stri
 		return spool.Inputs{}, w.error(err)
 	}
 	item.Arrived()
-	return spool.Inputs{ImageDigest: got.pinned(w)}, nil
+	return spool.Inputs{PinnedReference: got.pinned(w)}, nil
 }
 
 // wanted is the image that a bundle asks for.

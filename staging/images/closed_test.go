@@ -43,7 +43,7 @@ func fileImages(dir string) (*Images, error) {
 
 func stageFile(ctx context.Context, im *Images, image string) (string, error) {
 	inputs, err := im.Stage(ctx, codalab.RunBundle{UUID: run1, OwnerID: "1"}, image, "", "", &transfer.Item{})
-	return inputs.Image, err
+	return inputs.SIF, err
 }
 
 // writeImage writes an image as docker save does, and as a layout.

@@ -86,8 +86,8 @@ func (im *Images) stageFile(ctx context.Context, run codalab.RunBundle, name, ar
 	}
 	item.Arrived()
 	return spool.Inputs{
-		Image: sif.Path, ImageDigest: path + "@" + sif.Digest,
-		ImageFile: &spool.ImageFile{Size: sif.Size, Modified: sif.Modified},
+		SIF: sif.Path, PinnedReference: path + "@" + sif.Digest,
+		SIFFile: &spool.SIFFile{Size: sif.Size, Modified: sif.Modified},
 	}, nil
 }
 

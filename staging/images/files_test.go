@@ -85,22 +85,22 @@ func TestSIFIsUsedWhereItLies(t *testing.T) {
 	must(t, err)
 	info, err := os.Stat(s.at("images/x.sif"))
 	must(t, err)
-	file := inputs.ImageFile
-	if inputs.Image != s.at("images/x.sif") || file == nil || file.Size != info.Size() || file.Modified != info.ModTime().UnixNano() {
+	file := inputs.SIFFile
+	if inputs.SIF != s.at("images/x.sif") || file == nil || file.Size != info.Size() || file.Modified != info.ModTime().UnixNano() {
 		t.Errorf("%+v, %+v", inputs, file)
 	}
-	if !strings.HasPrefix(inputs.ImageDigest, s.at("pictures/x.sif")+"@sha256:") {
-		t.Errorf("docker_image is %q", inputs.ImageDigest)
+	if !strings.HasPrefix(inputs.PinnedReference, s.at("pictures/x.sif")+"@sha256:") {
+		t.Errorf("docker_image is %q", inputs.PinnedReference)
 	}
 	// A bundle may use the value of docker_image as a name until the file changes.
-	again, err := s.stage("bob", inputs.ImageDigest)
-	if err != nil || again.ImageDigest != inputs.ImageDigest {
+	again, err := s.stage("bob", inputs.PinnedReference)
+	if err != nil || again.PinnedReference != inputs.PinnedReference {
 		t.Errorf("%+v, %v", again, err)
 	}
 	must(t, os.Remove(s.at("images/x.sif")))
 	s.sif("images/y.sif", runtime.GOARCH)
 	must(t, os.Rename(s.at("images/y.sif"), s.at("images/x.sif")))
-	_, err = s.stage("bob", inputs.ImageDigest)
+	_, err = s.stage("bob", inputs.PinnedReference)
 	refused(t, err, "it is not the file with that digest any more: its digest is sha256:", false)
 }
 
@@ -114,7 +114,7 @@ func TestDigestOfASIFIsReadOnce(t *testing.T) {
 	d := &transfer.Transfer{}
 	other := &Files{Roots: s.Files.Roots, Records: s.Files.Records}
 	found, err := other.read(s.at("images/x.sif"), other.Roots, d)
-	if err != nil || !strings.HasSuffix(first.ImageDigest, "@"+found.Digest) || d.Done() != 0 {
+	if err != nil || !strings.HasSuffix(first.PinnedReference, "@"+found.Digest) || d.Done() != 0 {
 		t.Errorf("%+v, %v, %d bytes read", found, err, d.Done())
 	}
 	must(t, os.Chtimes(s.at("images/x.sif"), time.Time{}, time.Unix(1e9, 0)))
@@ -217,7 +217,7 @@ func TestCopyOfASIFIsKeptUnderAName(t *testing.T) {
 	must(t, os.Remove(s.at("images/x.sif")))
 	inputs, err := im.Stage(t.Context(), codalab.RunBundle{UUID: run1}, "codalab/default-cpu:latest", "", "", &transfer.Item{})
 	must(t, err)
-	if config, err := sifconfig.Read(inputs.Image); err != nil || config.Architecture != runtime.GOARCH || inputs.ImageDigest != "codalab/default-cpu@"+kept.Digest {
+	if config, err := sifconfig.Read(inputs.SIF); err != nil || config.Architecture != runtime.GOARCH || inputs.PinnedReference != "codalab/default-cpu@"+kept.Digest {
 		t.Errorf("%+v, %+v, %v", inputs, config, err)
 	}
 	_, err = keep("images/z.sif", "codalab/default-cpu")

@@ -108,7 +108,7 @@ func (im *Images) Stage(ctx context.Context, run codalab.RunBundle, name, archit
 		return spool.Inputs{}, imageError(err)
 	}
 	im.Names.add(f.Image)
-	return spool.Inputs{Image: sif, ImageDigest: ShortName(f.Pinned())}, nil
+	return spool.Inputs{SIF: sif, PinnedReference: ShortName(f.Pinned())}, nil
 }
 
 // resolveOrKept resolves a reference by the registry, or by the kept images if the registry does

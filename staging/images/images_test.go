@@ -143,7 +143,7 @@ func TestThousandBundlesOfATagAreOneQuestion(t *testing.T) {
 			if err != nil {
 				t.Error(err)
 			}
-			digests[i] = inputs.ImageDigest
+			digests[i] = inputs.PinnedReference
 		})
 	}
 	all.Wait()
@@ -158,7 +158,7 @@ func TestThousandBundlesOfATagAreOneQuestion(t *testing.T) {
 	}
 	// A bundle may use the value of docker_image as a name.
 	again, err := s.stage(im, "alice", digests[0])
-	if err != nil || again.ImageDigest != digests[0] || s.blobs.Load() > 2 {
+	if err != nil || again.PinnedReference != digests[0] || s.blobs.Load() > 2 {
 		t.Errorf("%s again: %+v, %v, %d blobs", digests[0], again, err, s.blobs.Load())
 	}
 }
@@ -172,11 +172,11 @@ func TestTagThatMovedIsNoticedAfterAWhile(t *testing.T) {
 	must(t, err)
 	s.push("tiny:latest", "two")
 	s.now.Add(59)
-	if soon, err := s.stage(im, "alice", image); err != nil || soon.ImageDigest != before.ImageDigest {
+	if soon, err := s.stage(im, "alice", image); err != nil || soon.PinnedReference != before.PinnedReference {
 		t.Errorf("within the minute: %v, %v", soon, err)
 	}
 	s.now.Add(1)
-	if later, err := s.stage(im, "alice", image); err != nil || later.ImageDigest == before.ImageDigest || later.Image == before.Image {
+	if later, err := s.stage(im, "alice", image); err != nil || later.PinnedReference == before.PinnedReference || later.SIF == before.SIF {
 		t.Errorf("after the minute: %v, %v", later, err)
 	}
 }
@@ -216,7 +216,7 @@ func TestImageIsThatOfTheQueuesNodes(t *testing.T) {
 	for _, a := range []string{"amd64", "arm64", "amd64"} {
 		inputs, err := stage(a)
 		must(t, err)
-		if config, err := sifconfig.Read(inputs.Image); err != nil || config.Architecture != a {
+		if config, err := sifconfig.Read(inputs.SIF); err != nil || config.Architecture != a {
 			t.Errorf("for %s: %+v, %v", a, config, err)
 		}
 	}
@@ -307,7 +307,7 @@ func TestNamesOfImagesGoWithTheirSIFs(t *testing.T) {
 		for range 2 {
 			inputs, err := s.stage(im, "alice", image)
 			must(t, err)
-			_, digest, _ := strings.Cut(inputs.ImageDigest, "@")
+			_, digest, _ := strings.Cut(inputs.PinnedReference, "@")
 			digests = append(digests, digest)
 		}
 	}

@@ -30,10 +30,10 @@ func TestKeptImageIsUsedWhileItsRegistryIsDown(t *testing.T) {
 	s.down.Store(true)
 	im := s.images("login1")
 	inputs, err := s.stage(im, "alice", image)
-	if err != nil || !strings.HasSuffix(inputs.ImageDigest, kept.Digest) {
+	if err != nil || !strings.HasSuffix(inputs.PinnedReference, kept.Digest) {
 		t.Errorf("%+v, %v", inputs, err)
 	}
-	_, err = s.stage(im, "alice", inputs.ImageDigest)
+	_, err = s.stage(im, "alice", inputs.PinnedReference)
 	must(t, err)
 	_, err = s.stage(im, "alice", s.registry.Host+"/other:1")
 	refused(t, err, "in trouble", true)
@@ -41,7 +41,7 @@ func TestKeptImageIsUsedWhileItsRegistryIsDown(t *testing.T) {
 	s.down.Store(false)
 	s.now.Add(5)
 	s.push("tiny:1", "two")
-	if moved, err := s.stage(im, "alice", image); err != nil || moved.ImageDigest == inputs.ImageDigest {
+	if moved, err := s.stage(im, "alice", image); err != nil || moved.PinnedReference == inputs.PinnedReference {
 		t.Errorf("%+v, %v", moved, err)
 	}
 }
@@ -59,7 +59,7 @@ func TestKeptImageIsUsedWhileItsRegistryHangs(t *testing.T) {
 	im := s.images("")
 	im.keptTimeout = 20 * time.Millisecond
 	inputs, err := s.stage(im, "alice", image)
-	if err != nil || !strings.HasSuffix(inputs.ImageDigest, kept.Digest) {
+	if err != nil || !strings.HasSuffix(inputs.PinnedReference, kept.Digest) {
 		t.Errorf("%+v, %v", inputs, err)
 	}
 }
@@ -77,10 +77,10 @@ func TestOfflineSiteAsksNoRegistry(t *testing.T) {
 	im := s.images("")
 	im.Offline = true
 	inputs, err := s.stage(im, "alice", "codalab/default-cpu:latest")
-	if want := "codalab/default-cpu@" + kept.Digest; err != nil || inputs.ImageDigest != want {
+	if want := "codalab/default-cpu@" + kept.Digest; err != nil || inputs.PinnedReference != want {
 		t.Errorf("%+v, %v; want %s", inputs, err, want)
 	}
-	_, err = s.stage(im, "alice", inputs.ImageDigest)
+	_, err = s.stage(im, "alice", inputs.PinnedReference)
 	must(t, err)
 	_, err = s.stage(im, "alice", "python:3")
 	refused(t, err, `image "python:3": it is not among the kept images for linux/`, false)

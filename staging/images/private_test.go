@@ -27,15 +27,15 @@ func TestImageThatTookALoginIsNotSharedWithTheGroup(t *testing.T) {
 	s.logins(im, "alice")
 	private, err := s.stage(im, "alice", image)
 	must(t, err)
-	if sharedWithGroup(t, private.Image) {
+	if sharedWithGroup(t, private.SIF) {
 		t.Error("the group may read what alice alone may have")
 	}
 	s.only.Store(nil)
 	s.now.Add(3600)
 	public, err := s.stage(im, "bob", image)
 	must(t, err)
-	if !sharedWithGroup(t, public.Image) || public.Image == private.Image {
-		t.Errorf("%s, which anybody may have, is not shared", public.Image)
+	if !sharedWithGroup(t, public.SIF) || public.SIF == private.SIF {
+		t.Errorf("%s, which anybody may have, is not shared", public.SIF)
 	}
 	// When the image needs a login again, the image that was kept for all is not used.
 	_, err = im.Keep(t.Context(), wantedImage(t, image), func(transfer.Progress) {})
@@ -43,8 +43,8 @@ func TestImageThatTookALoginIsNotSharedWithTheGroup(t *testing.T) {
 	s.only.Store(&alice)
 	s.now.Add(3600)
 	again, err := s.stage(im, "alice", image)
-	if err != nil || again.Image != private.Image {
-		t.Errorf("%+v, %v; want alice's own %s", again, err, private.Image)
+	if err != nil || again.SIF != private.SIF {
+		t.Errorf("%+v, %v; want alice's own %s", again, err, private.SIF)
 	}
 }
 
@@ -103,14 +103,14 @@ func TestPrivateImageNeedsTheOwnersLogin(t *testing.T) {
 	for _, owner := range []string{"bob", "carol"} {
 		_, err := s.stage(im, owner, image)
 		refused(t, err, "denies access", false)
-		_, err = s.stage(im, owner, first.ImageDigest)
+		_, err = s.stage(im, owner, first.PinnedReference)
 		refused(t, err, "denies access", false)
 	}
 	s.only.Store(nil)
 	s.now.Add(5)
 	blobs := s.blobs.Load()
 	second, err := s.stage(im, "bob", image)
-	if err != nil || second.Image != first.Image || s.blobs.Load() != blobs {
+	if err != nil || second.SIF != first.SIF || s.blobs.Load() != blobs {
 		t.Errorf("once it is allowed: %v, %v, %d blobs more", second, err, s.blobs.Load()-blobs)
 	}
 	// The registry is asked once for a public image, with any login.
