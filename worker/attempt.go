@@ -184,20 +184,20 @@ func (r *attemptRun) prepare() (c container.Container, err error) {
 	}
 	home := "/" + r.spec.Bundle
 	c = container.Container{
-		SIF:          r.spec.SIF,
-		Image:        r.spec.PinnedReference,
-		Runtime:      r.spec.Runtime,
-		ShellCommand: r.spec.Command,
-		Env:          append([]string{"CODALAB=true", "HOME=" + home, "TMPDIR=" + tempDir(r.spec.Bundle)}, r.gpus.env()...),
-		Binds:        append(own, binds...),
-		Devices:      r.gpus.devices,
-		GPUs:         r.gpus.vendor,
-		Dir:          home,
-		Network:      r.spec.Network,
-		MemoryBytes:  r.spec.MemoryBytes,
-		ShmBytes:     r.spec.ShmBytes,
-		Scratch:      r.scratch.dir,
-		Grace:        time.Duration(max(r.spec.KillSeconds, 0) * float64(time.Second)),
+		SIF:             r.spec.SIF,
+		PinnedReference: r.spec.PinnedReference,
+		Runtime:         r.spec.Runtime,
+		ShellCommand:    r.spec.Command,
+		Env:             append([]string{"CODALAB=true", "HOME=" + home, "TMPDIR=" + tempDir(r.spec.Bundle)}, r.gpus.env()...),
+		Binds:           append(own, binds...),
+		Devices:         r.gpus.devices,
+		GPUs:            r.gpus.vendor,
+		Dir:             home,
+		Network:         r.spec.Network,
+		MemoryBytes:     r.spec.MemoryBytes,
+		ShmBytes:        r.spec.ShmBytes,
+		Scratch:         r.scratch.dir,
+		Grace:           time.Duration(max(r.spec.KillSeconds, 0) * float64(time.Second)),
 	}
 	err = openFiles(root, r.spec.Inputs, &c)
 	return c, err
@@ -210,7 +210,7 @@ func openFiles(root *os.Root, in spool.Inputs, c *container.Container) (err erro
 			closeFiles(*c)
 		}
 	}()
-	if c.Opened, err = openImage(in); err != nil {
+	if c.OpenedSIF, err = openSIF(in); err != nil {
 		return err
 	}
 	if c.Stdout, err = openOutput(root, "stdout"); err != nil {
@@ -221,14 +221,14 @@ func openFiles(root *os.Root, in spool.Inputs, c *container.Container) (err erro
 }
 
 func closeFiles(c container.Container) {
-	for _, f := range []*os.File{c.Opened, c.Stdout, c.Stderr} {
+	for _, f := range []*os.File{c.OpenedSIF, c.Stdout, c.Stderr} {
 		_ = f.Close() // Close of a nil file only returns an error
 	}
 }
 
-// openImage opens a SIF that is used in place, and checks by path, size and time that it has not
+// openSIF opens a SIF that is used in place, and checks by path, size and time that it has not
 // changed since the bundle was staged. It returns nil for a SIF that belongs to the bridge.
-func openImage(in spool.Inputs) (*os.File, error) {
+func openSIF(in spool.Inputs) (*os.File, error) {
 	if in.SIFFile == nil {
 		return nil, nil
 	}

@@ -23,7 +23,7 @@ func TestImageThatHasChangedIsNotRun(t *testing.T) {
 	in := spool.Inputs{SIF: path, SIFFile: &spool.SIFFile{Size: 3, Modified: at.UnixNano()}}
 	check := func(want string) {
 		t.Helper()
-		f, err := openImage(in)
+		f, err := openSIF(in)
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%v, want %q", err, want)
 		}

@@ -128,7 +128,7 @@ func TestEnginesContainerIsLimitedAndMeasuredByItself(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	w := newWorker(t, func(ctx context.Context, c container.Container) (container.Exit, error) {
-		if c.SIF != "" || c.Image != "a/b@sha256:1" || c.MemoryBytes != 1<<30 || c.ShmBytes != 1<<20 {
+		if c.SIF != "" || c.PinnedReference != "a/b@sha256:1" || c.MemoryBytes != 1<<30 || c.ShmBytes != 1<<20 {
 			t.Errorf("container %+v", c)
 		}
 		c.OnChoice(container.Choice{Runtime: runtimes.Docker})

@@ -38,15 +38,15 @@ type Runtime interface {
 // sees the image, its binds and devices, a new /proc, /dev and /dev/shm, the host's /sys, and only
 // its own processes. Files that it writes outside of its binds are not kept; see Scratch.
 type Container struct {
-	// SIF is the path of the image's file.
+	// SIF is the path of the image's SIF.
 	SIF string
-	// Opened, if not nil, is the SIF, open for reading. A caller that has checked this file can be
+	// OpenedSIF, if not nil, is the SIF, open for reading. A caller that has checked this file can be
 	// sure that it is run: Run fails if SIF means another file at the start. The caller closes it
 	// after Run.
-	Opened *os.File `json:"-"`
-	// Image is the image's name with its digest. An engine runs it instead of SIF, from its own
-	// store.
-	Image string
+	OpenedSIF *os.File `json:"-"`
+	// PinnedReference is the image's reference with its digest. An engine runs this image from its
+	// own store, instead of SIF.
+	PinnedReference string
 	// Runtime is the runtime that the caller requests. OnChoice, if not nil, is called with the
 	// runtime that runs the container. Only package runner uses these two.
 	Runtime  runtimes.Name
@@ -164,10 +164,10 @@ func (c Container) Validate(architecture string) error {
 // Environment returns the command's environment: the image's, with Env added. Like Docker, it adds
 // a PATH and a HOME if the image sets none. It omits values with a zero byte, which an image's
 // configuration may contain and an environment cannot.
-func (c Container) Environment(image []string) []string {
+func (c Container) Environment(imageEnv []string) []string {
 	env := []string{"PATH=" + sifconfig.DefaultPath, "HOME=/root"}
 	at := map[string]int{"PATH": 0, "HOME": 1}
-	for _, assignment := range slices.Concat(image, c.Env) {
+	for _, assignment := range slices.Concat(imageEnv, c.Env) {
 		name, _, ok := strings.Cut(assignment, "=")
 		if !ok || name == "" || strings.ContainsRune(assignment, 0) {
 			continue

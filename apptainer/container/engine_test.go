@@ -22,7 +22,7 @@ func TestEngineRunsWhatWasPulledByItsDigestAndPullsNothingItself(t *testing.T) {
 	digest, err := image.Digest()
 	must(t, err)
 	pinned := name + "@" + digest.String()
-	c := container.Container{Image: pinned, ShellCommand: "echo ran"}
+	c := container.Container{PinnedReference: pinned, ShellCommand: "echo ran"}
 	if answer := w.start(t, c).wait(); !strings.Contains(answer.Error, fmt.Sprintf("the engine does not have the image: `docker pull %s` brings it", pinned)) {
 		t.Errorf("%+v", answer)
 	}

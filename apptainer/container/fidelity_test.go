@@ -318,7 +318,7 @@ func TestFidelityWrongRequestsAreRefusedInWords(t *testing.T) {
 			},
 			"not a device":        func(c *container.Container) { c.Devices = []string{"/etc/passwd"} },
 			"working directory: ": func(c *container.Container) { c.Dir = "/bin/sh" },
-			"nosuch":              func(c *container.Container) { c.SIF, c.Image = dir+"/nosuch.sif", "localhost/nosuch:1" },
+			"nosuch":              func(c *container.Container) { c.SIF, c.PinnedReference = dir+"/nosuch.sif", "localhost/nosuch:1" },
 		} {
 			t.Run(want, func(t *testing.T) {
 				t.Parallel()

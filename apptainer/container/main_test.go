@@ -188,7 +188,7 @@ func (req runRequest) run(ctx context.Context, containers container.Runtime) (an
 	}
 	c.Stdout, c.Stderr = out, out
 	if req.Opened != "" {
-		if c.Opened, err = os.Open(req.Opened); err != nil {
+		if c.OpenedSIF, err = os.Open(req.Opened); err != nil {
 			return answer, err
 		}
 	}

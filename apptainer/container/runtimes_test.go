@@ -52,7 +52,7 @@ func (w testRuntime) runtime() container.Runtime {
 	}
 	b := builtin.Runtime{}
 	if w.Shared {
-		b.Images = &builtin.Images{}
+		b.SharedMounts = &builtin.SharedMounts{}
 	}
 	return b
 }
@@ -244,7 +244,7 @@ func (w testRuntime) image(tb testing.TB, config v1.Config, files ...imagetest.F
 	}
 	image := w.load(tb, config, files...)
 	tb.Cleanup(func() { w.call(tb, "rmi", "--force", image) })
-	return container.Container{Image: image}
+	return container.Container{PinnedReference: image}
 }
 
 // shellImage returns an image with a shell and the usual programs.
@@ -267,7 +267,7 @@ func (w testRuntime) shellImage(tb testing.TB) container.Container {
 	if shared.name == "" {
 		tb.Fatal("the image could not be loaded: see the first test that needs it")
 	}
-	return container.Container{Image: shared.name}
+	return container.Container{PinnedReference: shared.name}
 }
 
 func (w testRuntime) start(tb testing.TB, c container.Container) *run {

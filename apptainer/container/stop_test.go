@@ -264,7 +264,7 @@ func TestContainersOfProcessesThatAreGoneAreSwept(t *testing.T) {
 			w := find(t)
 			c := w.shellImage(t)
 			// Parallel tests sweep, too, so the container gets the name last.
-			id := strings.TrimSpace(w.call(t, append(append([]string{"create", "--volume", "/data"}, w.Engine.RunOptions...), c.Image, "true")...))
+			id := strings.TrimSpace(w.call(t, append(append([]string{"create", "--volume", "/data"}, w.Engine.RunOptions...), c.PinnedReference, "true")...))
 			volume := strings.TrimSpace(w.call(t, "inspect", "--format", "{{range .Mounts}}{{.Name}}{{end}}", id))
 			if !strings.Contains(w.call(t, "volume", "ls", "--quiet"), volume) || volume == "" {
 				t.Fatalf("%s has no volume: %q", id, volume)

@@ -154,7 +154,7 @@ func startContainers(ctx context.Context, sif, scratch, worker, apptainer string
 // holdShared runs a container in the image until release is called, and returns a
 // runtime for others that share its mount.
 func holdShared(ctx context.Context, c container.Container, worker string) (shared builtin.Runtime, release func()) {
-	shared = builtin.Runtime{Helper: worker, Images: &builtin.Images{}}
+	shared = builtin.Runtime{Helper: worker, SharedMounts: &builtin.SharedMounts{}}
 	pipe := filepath.Join(c.Scratch, "pipe")
 	check(syscall.Mkfifo(pipe, 0o600))
 	c.Args = []string{"/bin/sh", "-c", "read line </pipe"}

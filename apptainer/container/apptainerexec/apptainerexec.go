@@ -52,20 +52,20 @@ type spec struct {
 
 // Run is [container.Runtime]'s, with the differences in docs/containers.md.
 func (r Runtime) Run(ctx context.Context, c container.Container) (container.Exit, error) {
-	return initproc.WithImage(ctx, c, func(image *initproc.Image) (i initproc.Init, done func(), err error) {
+	return initproc.WithSIF(ctx, c, func(sif *initproc.OpenedSIF) (i initproc.Init, done func(), err error) {
 		helper, err := enter.HelperPath(r.Helper)
 		if err != nil {
 			return i, nil, err
 		}
 		s := &spec{
-			Root:        image.RootSpec(c),
-			Opened:      c.Opened != nil,
+			Root:        sif.RootSpec(c),
+			Opened:      c.OpenedSIF != nil,
 			Program:     r.Program,
 			Singularity: container.IsSingularity(r.Program),
 			Plain:       r.Plain,
 			Devices:     c.Devices,
 			Helper:      helper,
-			Command:     enter.SpecFor(c, image.Env),
+			Command:     enter.SpecFor(c, sif.Env),
 		}
 		s.Fakeroot = r.Plain && !s.Singularity && canFakeRoot()
 		s.Root.Bubblewrap, _ = initproc.FindBubblewrap() // without it the image is never unpacked

@@ -32,7 +32,7 @@ type containerInit struct {
 // kernel refuses it.
 func (c *containerInit) prepare(report string) ([]string, error) {
 	if c.Plain {
-		if err := c.root.PinImage(); err != nil {
+		if err := c.root.PinSIF(); err != nil {
 			return nil, err
 		}
 		writable := []string{"--writable-tmpfs"} // the command's files outside of binds stay in memory

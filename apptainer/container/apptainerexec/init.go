@@ -61,7 +61,7 @@ func runContainer(p *initproc.Process) (code int, err error) {
 		return 128 + int(syscall.SIGKILL), nil
 	}
 	code, err = r.Outcome("apptainer", status, stderr.Text)
-	if err == nil && code != 0 && initproc.IsImageLost() {
+	if err == nil && code != 0 && initproc.IsMountLost() {
 		return 0, c.root.AwaitLoss()
 	}
 	return code, explainCompression(err)

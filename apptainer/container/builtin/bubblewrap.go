@@ -162,8 +162,8 @@ func (c *containerInit) supervise(b *bubblewrap) (code int, err error) {
 				return 0, err
 			}
 			dead[d.PID] = d.Status
-		case <-c.imageLost:
-			return 0, errImageLost
+		case <-c.mountLost:
+			return 0, errMountLost
 		}
 		outer, outerDead := dead[c.bubblewrap]
 		if !outerDead {

@@ -18,8 +18,8 @@ import (
 type Runtime struct {
 	// Helper is the path of a program that begins with runner.Main; empty means this program.
 	Helper string
-	// Images, if not nil, lets containers of the same image share its mount.
-	Images *Images
+	// SharedMounts, if not nil, lets containers of the same SIF share its mount.
+	SharedMounts *SharedMounts
 }
 
 var _ container.Runtime = Runtime{}
@@ -29,13 +29,13 @@ const runWork = "builtin"
 
 // Works returns the works of this package's inits.
 func Works() map[string]initproc.Work {
-	return map[string]initproc.Work{runWork: runContainer, serveWork: serveImage}
+	return map[string]initproc.Work{runWork: runContainer, serveWork: serveMount}
 }
 
 // spec is the order for runContainer.
 type spec struct {
 	Root         initproc.RootSpec
-	Shared       bool // the init inherits a mount of the image
+	Shared       bool // the init inherits a mount of the SIF
 	Args         []string
 	ShellCommand string
 	Env          []string
@@ -46,12 +46,12 @@ type spec struct {
 
 // Run is [container.Runtime]'s.
 func (r Runtime) Run(ctx context.Context, c container.Container) (container.Exit, error) {
-	return initproc.WithImage(ctx, c, func(image *initproc.Image) (i initproc.Init, done func(), err error) {
+	return initproc.WithSIF(ctx, c, func(sif *initproc.OpenedSIF) (i initproc.Init, done func(), err error) {
 		s := &spec{
-			Root:         image.RootSpec(c),
+			Root:         sif.RootSpec(c),
 			Args:         c.Args,
 			ShellCommand: c.ShellCommand,
-			Env:          c.Environment(image.Env),
+			Env:          c.Environment(sif.Env),
 			Devices:      c.Devices,
 			Dir:          c.WorkDir(),
 		}
@@ -64,7 +64,7 @@ func (r Runtime) Run(ctx context.Context, c container.Container) (container.Exit
 		if i, err = initproc.For(c, r.Helper, runWork, s); err != nil {
 			return i, nil, err
 		}
-		if share := r.Images.join(ctx, r.Helper, s.Root); share != nil {
+		if share := r.SharedMounts.join(ctx, r.Helper, s.Root); share != nil {
 			s.Shared, i.Inherit = true, share.files
 			return i, share.leave, nil
 		}
@@ -78,7 +78,7 @@ type containerInit struct {
 
 	process    *initproc.Process
 	root       *initproc.Root
-	imageLost  <-chan struct{} // closed when the squashfuse of a shared image has ended
+	mountLost  <-chan struct{} // closed when the squashfuse of a shared mount has ended
 	bubblewrap int             // its process id
 }
 
@@ -104,9 +104,9 @@ func runContainer(p *initproc.Process) (code int, err error) {
 		return 0, container.NotBegun(err)
 	}
 	code, err = c.supervise(b)
-	if err == nil && code != 0 && initproc.IsImageLost() {
-		if c.imageLost != nil {
-			return 0, errImageLost
+	if err == nil && code != 0 && initproc.IsMountLost() {
+		if c.mountLost != nil {
+			return 0, errMountLost
 		}
 		return 0, c.root.AwaitLoss()
 	}
@@ -196,5 +196,5 @@ func (c *containerInit) makeWorkingDir() error {
 	return nil
 }
 
-// errImageLost is the cause when the squashfuse of a container's shared image has ended.
-var errImageLost = errors.New("squashfuse, which serves the image's files to this and other containers, has ended")
+// errMountLost is the cause when the squashfuse of a container's shared mount has ended.
+var errMountLost = errors.New("squashfuse, which serves the image's files to this and other containers, has ended")

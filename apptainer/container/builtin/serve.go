@@ -13,28 +13,28 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/background"
 )
 
-// Descriptors that an init inherits: a server has a socket, and a container with a share of an
-// image has the files that came through that socket.
+// Descriptors that an init inherits: a server has a socket, and a container with a share of a
+// mount has the files that came through that socket.
 const (
 	socketFD   = initproc.FirstFD
 	mountFD    = initproc.FirstFD
 	lifelineFD = initproc.FirstFD + 1
 )
 
-// serveDir is the scratch directory of an init that serves an image: a tmpfs over a directory that
+// serveDir is the scratch directory of an init that serves a SIF: a tmpfs over a directory that
 // every node has, and that has neither programs nor images. A container's scratch directory would
 // be removed with that container.
 const serveDir = "/sys"
 
-// serveWork names serveImage in Works.
+// serveWork names serveMount in Works.
 const serveWork = "serve"
 
-// serveImage mounts an image that several containers share. On request it sends a mount of it that
-// is not attached (open_tree(2), Linux 5.2). A container of the same user may attach such a mount
+// serveMount mounts a SIF that several containers share. On request it sends a mount of it that is
+// not attached (open_tree(2), Linux 5.2). A container of the same user may attach such a mount
 // in its own mount namespace, and FUSE serves it there (fs/fuse/dir.c: fuse_allow_current_process).
-func serveImage(p *initproc.Process) (code int, err error) {
+func serveMount(p *initproc.Process) (code int, err error) {
 	r := &initproc.Root{Process: p}
-	for _, step := range []func() error{func() error { return p.ReadDetails(&r.RootSpec) }, p.MountProc, func() error { return mountScratch(p.Scratch) }, r.PinImage, p.EnterScratch, initproc.MakeDirs, r.MountImage} {
+	for _, step := range []func() error{func() error { return p.ReadDetails(&r.RootSpec) }, p.MountProc, func() error { return mountScratch(p.Scratch) }, r.PinSIF, p.EnterScratch, initproc.MakeDirs, r.MountSIF} {
 		if err := step(); err != nil {
 			return 0, err
 		}
@@ -107,7 +107,7 @@ func (c *containerInit) attachShared() bool {
 		_ = unix.Unmount(initproc.LowerDir, unix.MNT_DETACH) // another mount may hide it
 		return false
 	}
-	c.imageLost = background.Go(func() {
+	c.mountLost = background.Go(func() {
 		_, _ = os.NewFile(lifelineFD, "lifeline").Read(make([]byte, 1)) // nothing is written to it
 	})
 	return true

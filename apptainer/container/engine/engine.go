@@ -23,7 +23,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/gpudriver"
 )
 
-// Runtime runs containers by one engine. It runs [container.Container].Image, which must be in the
+// Runtime runs containers by one engine. It runs [container.Container].PinnedReference, which must be in the
 // engine's own store.
 type Runtime struct {
 	// Program is the path of docker or podman.
@@ -53,7 +53,7 @@ const callTimeout = 30 * time.Second
 func (e Runtime) Run(ctx context.Context, c container.Container) (container.Exit, error) {
 	exit, err := e.runImage(ctx, c)
 	if err != nil {
-		return container.Exit{}, fmt.Errorf("run container of %s: %w", c.Image, err)
+		return container.Exit{}, fmt.Errorf("run container of %s: %w", c.PinnedReference, err)
 	}
 	return exit, nil
 }
@@ -81,7 +81,7 @@ func (e Runtime) runImage(ctx context.Context, c container.Container) (container
 
 // plan returns the order for package enter, and the engine's options.
 func (e Runtime) plan(ctx context.Context, c container.Container) (spec enter.Spec, options []string, err error) {
-	if c.Image == "" {
+	if c.PinnedReference == "" {
 		return spec, nil, container.RequestErrorf("%s runs no SIF, and the image has no name", e.name())
 	}
 	if err := errors.Join(c.Validate(""), initproc.CheckExact(c.Binds)); err != nil {
@@ -111,7 +111,7 @@ func (e Runtime) isPodman() bool { return strings.HasPrefix(e.name(), "podman") 
 func (e Runtime) imageEnvAndFacts(ctx context.Context, c container.Container) (env []string, f facts, err error) {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() (err error) {
-		env, err = e.imageEnv(ctx, c.Image)
+		env, err = e.imageEnv(ctx, c.PinnedReference)
 		return err
 	})
 	if c.MemoryBytes > 0 || len(c.Devices) > 0 || ownCPUs() != "" {
@@ -143,12 +143,12 @@ func (e Runtime) unusable(ctx context.Context, err error) error {
 	return container.HostErrorf("%s cannot be used: %w", e.name(), err)
 }
 
-func (e Runtime) imageEnv(ctx context.Context, image string) (env []string, err error) {
+func (e Runtime) imageEnv(ctx context.Context, pinnedReference string) (env []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	output, err := e.call(ctx, "image", "inspect", "--format", "{{json .Config.Env}}", image)
+	output, err := e.call(ctx, "image", "inspect", "--format", "{{json .Config.Env}}", pinnedReference)
 	if err != nil && strings.Contains(strings.ToLower(err.Error()), "no such image") {
-		return nil, fmt.Errorf("%w: `%s pull %s` brings it", ErrNoImage, e.name(), image)
+		return nil, fmt.Errorf("%w: `%s pull %s` brings it", ErrNoImage, e.name(), pinnedReference)
 	}
 	if err != nil {
 		return nil, e.unusable(ctx, err)

@@ -66,7 +66,7 @@ func (e Runtime) runArgs(c container.Container, options []string, name, report, 
 		args = append(args, enter.MountOptions(b, "readonly")...)
 	}
 	args = append(args, e.RunOptions...)
-	return append(args, c.Image, enter.Command)
+	return append(args, c.PinnedReference, enter.Command)
 }
 
 // shmBytes returns the size of /dev/shm: half of the memory if none is requested, as for a tmpfs.

@@ -47,8 +47,8 @@ type Runner struct {
 	Env []string
 	// Helper is the Helper of every runtime.
 	Helper string
-	// Images, if not nil, lets containers of the built-in runtime share an image's mount.
-	Images *builtin.Images
+	// SharedMounts, if not nil, lets containers of the built-in runtime share a SIF's mount.
+	SharedMounts *builtin.SharedMounts
 }
 
 var _ container.Runtime = Runner{}
@@ -93,7 +93,7 @@ func (r Runner) runBy(ctx context.Context, choice container.Choice, c container.
 	if c.OnChoice != nil {
 		c.OnChoice(choice)
 	}
-	var chosen container.Runtime = builtin.Runtime{Helper: r.Helper, Images: r.Images}
+	var chosen container.Runtime = builtin.Runtime{Helper: r.Helper, SharedMounts: r.SharedMounts}
 	switch choice.Runtime {
 	case runtimes.Apptainer, runtimes.Singularity:
 		chosen = apptainerexec.Runtime{Program: choice.Program, Plain: choice.Plain, Helper: r.Helper}

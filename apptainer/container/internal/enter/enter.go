@@ -41,11 +41,11 @@ type Spec struct {
 }
 
 // SpecFor returns the order to run a container's command in an image with this environment.
-func SpecFor(c container.Container, image []string) Spec {
+func SpecFor(c container.Container, imageEnv []string) Spec {
 	return Spec{
 		Args:         c.Args,
 		ShellCommand: c.ShellCommand,
-		Env:          c.Environment(image),
+		Env:          c.Environment(imageEnv),
 		Dir:          c.WorkDir(),
 		Grace:        c.KillAfter(),
 	}

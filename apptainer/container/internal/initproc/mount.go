@@ -60,13 +60,13 @@ func (r *Root) Make() error {
 // Mount mounts the image, and an overlay for the root over it. If that is not possible here, it
 // sets Unpack to the reason, and leaves nothing mounted.
 func (r *Root) Mount() (mounted bool, err error) {
-	if err := r.PinImage(); err != nil {
+	if err := r.PinSIF(); err != nil {
 		return false, err
 	}
 	if r.Unpack != "" {
 		return false, nil
 	}
-	if err = r.MountImage(); err == nil {
+	if err = r.MountSIF(); err == nil {
 		err = r.MountOverlay()
 	}
 	if err == nil || errors.Is(err, errStopped) {
@@ -75,10 +75,10 @@ func (r *Root) Mount() (mounted bool, err error) {
 	var label *labelError
 	r.Labelled = errors.As(err, &label)
 	r.Unpack = err.Error()
-	return false, r.unmountImage()
+	return false, r.unmountSIF()
 }
 
-func (r *Root) unmountImage() error {
+func (r *Root) unmountSIF() error {
 	if err := unix.Unmount(LowerDir, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) { // it is not mounted
 		return fmt.Errorf("unmount the image: %w", err)
 	}
@@ -87,8 +87,8 @@ func (r *Root) unmountImage() error {
 	return nil
 }
 
-// MountImage starts squashfuse and waits until it serves the image.
-func (r *Root) MountImage() error {
+// MountSIF starts squashfuse and waits until it serves the SIF.
+func (r *Root) MountSIF() error {
 	read, write, err := os.Pipe()
 	if err != nil {
 		return fmt.Errorf("start squashfuse: %w", err)

@@ -20,11 +20,11 @@ import (
 // request's fault if the image is damaged.
 func (r *Root) UnpackInstead() error {
 	r.Process.Note = "the image was unpacked for this run alone, which takes time and room on the node: " + r.Unpack
-	err := r.unpackImage()
+	err := r.unpackSIF()
 	if err == nil || errors.Is(err, errStopped) {
 		return err
 	}
-	if damage := r.checkImage(); damage != nil {
+	if damage := r.checkSIF(); damage != nil {
 		return damage
 	}
 	var failed *unsquashfsError
@@ -39,9 +39,9 @@ type unsquashfsError struct{ how string }
 
 func (e *unsquashfsError) Error() string { return "unsquashfs has failed (" + e.how + ")" }
 
-// checkImage returns a *container.RequestError if the image's squashfs has no valid superblock.
+// checkSIF returns a *container.RequestError if the SIF's squashfs has no valid superblock.
 // That finds most truncated or overwritten files, but no other damage.
-func (r *Root) checkImage() error {
+func (r *Root) checkSIF() error {
 	f, err := openSIF(r.SIF)
 	if err != nil {
 		return nil // the host cannot read it
@@ -83,9 +83,9 @@ func superblockIsWhole(head []byte, fits int64) bool {
 	return true
 }
 
-// unpackImage writes the image's files to RootDir. Their owner becomes the calling user, which is
+// unpackSIF writes the SIF's files to RootDir. Their owner becomes the calling user, which is
 // root in the container. It omits device files, and sets no mode that raises privileges.
-func (r *Root) unpackImage() error {
+func (r *Root) unpackSIF() error {
 	unsquashfs, err := FindUnsquashfs()
 	if err != nil {
 		return err

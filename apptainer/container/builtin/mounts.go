@@ -16,23 +16,23 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/background"
 )
 
-// Images lets containers of one process that use the same image at the same time share one mount of
-// it, with one squashfuse and one cache in memory. A mount begins with its first container and ends
-// with its last. The zero value is usable. It must not be copied. Several goroutines may use it at
+// SharedMounts lets containers of one process that use the same SIF at the same time share one mount
+// of it, with one squashfuse and one cache in memory. A mount begins with its first container and
+// ends with its last. The zero value is usable. It must not be copied. Several goroutines may use it at
 // the same time.
 //
 // The squashfuse of a shared mount is a child of this process: its processor time and memory belong
 // to no container. Containers of other processes have their own mounts. If they shared one, the end
-// of one job would take the image away from the others.
-type Images struct {
+// of one job would take the mount away from the others.
+type SharedMounts struct {
 	mu      sync.Mutex
-	servers map[initproc.FileID]*imageServer
+	servers map[initproc.FileID]*mountServer
 	refused bool // set if this host cannot share mounts
 }
 
-// imageServer is an init that serves an image.
-type imageServer struct {
-	users int // guarded by Images.mu
+// mountServer is an init that mounts a SIF and gives mounts of it to containers.
+type mountServer struct {
+	users int // guarded by SharedMounts.mu
 
 	conn  *net.UnixConn
 	turn  chan struct{} // holds one entry during a request
@@ -40,14 +40,15 @@ type imageServer struct {
 	ended <-chan struct{} // closed when it has ended completely
 }
 
-// share is a container's share of an image.
+// share is a container's share of a mount.
 type share struct {
 	files []*os.File // for the init: a mount to attach, and a lifeline that ends with the server
 	leave func()     // to call at the container's end
 }
 
-// join returns a share of a container's image, or nil if the init must mount the image itself.
-func (m *Images) join(ctx context.Context, helper string, root initproc.RootSpec) *share {
+// join returns a share of the mount of a container's SIF, or nil if the init must mount the SIF
+// itself.
+func (m *SharedMounts) join(ctx context.Context, helper string, root initproc.RootSpec) *share {
 	if m == nil || root.Unpack != "" {
 		return nil
 	}
@@ -55,7 +56,7 @@ func (m *Images) join(ctx context.Context, helper string, root initproc.RootSpec
 	if err != nil {
 		return nil
 	}
-	leave := func() { m.removeUser(root.Image, s) }
+	leave := func() { m.removeUser(root.SIFID, s) }
 	files, err := s.request(ctx)
 	if err != nil {
 		leave()
@@ -64,33 +65,33 @@ func (m *Images) join(ctx context.Context, helper string, root initproc.RootSpec
 	return &share{files: files, leave: leave}
 }
 
-// errRefused is the cause if a host cannot share images.
+// errRefused is the cause if a host cannot share mounts.
 var errRefused = errors.New("this host cannot share images")
 
-// addUser makes a container a user of its image's server. It starts the server if there is none.
-func (m *Images) addUser(ctx context.Context, helper string, root initproc.RootSpec) (*imageServer, error) {
+// addUser makes a container a user of its SIF's server. It starts the server if there is none.
+func (m *SharedMounts) addUser(ctx context.Context, helper string, root initproc.RootSpec) (*mountServer, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.refused {
 		return nil, errRefused
 	}
-	s := m.servers[root.Image]
+	s := m.servers[root.SIFID]
 	if s == nil {
 		var err error
 		if s, err = m.startServer(ctx, helper, root); err != nil {
 			return nil, err
 		}
 		if m.servers == nil {
-			m.servers = map[initproc.FileID]*imageServer{}
+			m.servers = map[initproc.FileID]*mountServer{}
 		}
-		m.servers[root.Image] = s
+		m.servers[root.SIFID] = s
 	}
 	s.users++
 	return s, nil
 }
 
 // removeUser ends the server with its last user, and waits until it has ended completely.
-func (m *Images) removeUser(id initproc.FileID, s *imageServer) {
+func (m *SharedMounts) removeUser(id initproc.FileID, s *mountServer) {
 	m.mu.Lock()
 	s.users--
 	last := s.users == 0
@@ -104,22 +105,22 @@ func (m *Images) removeUser(id initproc.FileID, s *imageServer) {
 	}
 }
 
-// forget makes the image's next container start a new server. The caller holds mu.
-func (m *Images) forget(id initproc.FileID, s *imageServer) {
+// forget makes the SIF's next container start a new server. The caller holds mu.
+func (m *SharedMounts) forget(id initproc.FileID, s *mountServer) {
 	if m.servers[id] == s {
 		delete(m.servers, id)
 	}
 }
 
-// startServer starts an image's server in the background. If the server fails later, requests to it
+// startServer starts a SIF's server in the background. If the server fails later, requests to it
 // fail. The caller holds mu.
-func (m *Images) startServer(ctx context.Context, helper string, root initproc.RootSpec) (*imageServer, error) {
+func (m *SharedMounts) startServer(ctx context.Context, helper string, root initproc.RootSpec) (*mountServer, error) {
 	ours, theirs, err := socketPair()
 	if err != nil {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx)) // other containers use it, too
-	s := &imageServer{conn: ours, turn: make(chan struct{}, 1), stop: stop}
+	s := &mountServer{conn: ours, turn: make(chan struct{}, 1), stop: stop}
 	s.ended = background.Go(func() { // returns after stop
 		defer stop()
 		// The lifeline tells the users of a failure.
@@ -132,14 +133,14 @@ func (m *Images) startServer(ctx context.Context, helper string, root initproc.R
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		m.refused = m.refused || errors.As(err, &refusal) && !refusal.AnyRuntime
-		m.forget(root.Image, s)
+		m.forget(root.SIFID, s)
 	})
 	return s, nil
 }
 
-// request asks for a mount of the image, and waits until it is served. It returns the mount and the
+// request asks for a mount of the SIF, and waits until it is served. It returns the mount and the
 // lifeline.
-func (s *imageServer) request(ctx context.Context) ([]*os.File, error) {
+func (s *mountServer) request(ctx context.Context) ([]*os.File, error) {
 	select {
 	case s.turn <- struct{}{}:
 		defer func() { <-s.turn }()

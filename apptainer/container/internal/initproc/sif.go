@@ -18,9 +18,9 @@ import (
 // RootSpec describes the root that an init makes.
 type RootSpec struct {
 	SIF    string
-	Image  FileID // the file that SIF must mean
+	SIFID  FileID // of the file that SIF must mean
 	Offset int64  // of the SIF's partition
-	// Squashfuse is the program that mounts the image. If it cannot, Unpack has the reason.
+	// Squashfuse is the program that mounts the SIF. If it cannot, Unpack has the reason.
 	Squashfuse string
 	Unpack     string
 	Bubblewrap string
@@ -29,9 +29,9 @@ type RootSpec struct {
 	ShmBytes   int64
 }
 
-// Image is a container's SIF. It is opened once, so that its configuration belongs to the file that
-// is run.
-type Image struct {
+// OpenedSIF is a container's SIF. It is opened once, so that its configuration belongs to the
+// file that is run.
+type OpenedSIF struct {
 	sifconfig.Config
 
 	id FileID
@@ -40,10 +40,10 @@ type Image struct {
 // FileID identifies a file while a process has it open.
 type FileID struct{ Device, Inode uint64 }
 
-// WithImage validates the container, calls prepare with its SIF to get an init, and runs that init.
+// WithSIF validates the container, calls prepare with its SIF to get an init, and runs that init.
 // It opens the SIF unless the caller has. An error contains the SIF's path. A failure before the
 // init is the fault of the host or of the request.
-func WithImage(ctx context.Context, c container.Container, prepare func(*Image) (i Init, done func(), err error)) (_ container.Exit, err error) {
+func WithSIF(ctx context.Context, c container.Container, prepare func(*OpenedSIF) (i Init, done func(), err error)) (_ container.Exit, err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("run container of %s: %w", c.SIF, err)
@@ -52,21 +52,21 @@ func WithImage(ctx context.Context, c container.Container, prepare func(*Image) 
 	if ctx.Err() != nil {
 		return container.Exit{}, ctx.Err()
 	}
-	f := c.Opened
+	f := c.OpenedSIF
 	if f == nil {
 		if f, err = openSIF(c.SIF); err != nil {
 			return container.Exit{}, container.NotBegun(err)
 		}
 		defer func() { _ = f.Close() }() // it was only read
 	}
-	image, err := readImage(f)
+	sif, err := readSIF(f)
 	if err == nil {
-		err = c.Validate(image.Architecture)
+		err = c.Validate(sif.Architecture)
 	}
 	if err != nil {
 		return container.Exit{}, container.NotBegun(err)
 	}
-	init, done, err := prepare(image)
+	init, done, err := prepare(sif)
 	if err != nil {
 		return container.Exit{}, container.NotBegun(err)
 	}
@@ -81,7 +81,7 @@ func WithImage(ctx context.Context, c container.Container, prepare func(*Image) 
 	return exit, nil
 }
 
-// checkThere returns an error if the image's open file cannot be read any more, for example because
+// checkThere returns an error if the open SIF cannot be read any more, for example because
 // a file server was restored from a copy. A command then fails at unreadable files, often with
 // SIGBUS. NFS and FUSE ask their servers for AT_STATX_FORCE_SYNC (statx(2)).
 func checkThere(f *os.File) error {
@@ -93,24 +93,24 @@ func checkThere(f *os.File) error {
 	return fmt.Errorf("the image could be read no more while the command ran: %w", err)
 }
 
-// readImage reads the configuration of an open SIF. An invalid SIF is the request's fault.
-func readImage(f *os.File) (*Image, error) {
-	i := &Image{}
+// readSIF reads the configuration of an open SIF. An invalid SIF is the request's fault.
+func readSIF(f *os.File) (*OpenedSIF, error) {
+	o := &OpenedSIF{}
 	var err error
-	if i.id, err = idOf(f); err != nil {
+	if o.id, err = idOf(f); err != nil {
 		return nil, err
 	}
-	i.Config, err = sifconfig.ReadFile(f)
+	o.Config, err = sifconfig.ReadFile(f)
 	var refused syscall.Errno
 	if err != nil && !errors.As(err, &refused) {
 		return nil, &container.RequestError{Err: err}
 	}
-	return i, err
+	return o, err
 }
 
-// RootSpec returns the root for a container of this image.
-func (i *Image) RootSpec(c container.Container) RootSpec {
-	s := RootSpec{SIF: c.SIF, Image: i.id, Offset: i.Offset, Binds: c.Binds, Network: c.Network, ShmBytes: c.ShmBytes}
+// RootSpec returns the root for a container of this SIF.
+func (o *OpenedSIF) RootSpec(c container.Container) RootSpec {
+	s := RootSpec{SIF: c.SIF, SIFID: o.id, Offset: o.Offset, Binds: c.Binds, Network: c.Network, ShmBytes: c.ShmBytes}
 	var err error
 	if s.Squashfuse, err = FindSquashfuse(); err == nil {
 		err = CheckFuse()
@@ -121,7 +121,7 @@ func (i *Image) RootSpec(c container.Container) RootSpec {
 	return s
 }
 
-// openSIF opens an image's file. It does not block on a pipe at that path.
+// openSIF opens a SIF. It does not block on a pipe at that path.
 func openSIF(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -138,10 +138,10 @@ func idOf(f *os.File) (FileID, error) {
 	return FileID{st.Dev, st.Ino}, nil
 }
 
-// PinImage mounts the SIF in the init's own mount namespace and sets SIF to that mount, so that
+// PinSIF mounts the SIF in the init's own mount namespace and sets SIF to that mount, so that
 // nobody can replace the file afterwards. A plain init has no such namespace: it only checks the
 // file, which Apptainer opens soon after.
-func (r *Root) PinImage() error {
+func (r *Root) PinSIF() error {
 	f, err := openSIF(r.SIF)
 	if err != nil {
 		return err
@@ -151,7 +151,7 @@ func (r *Root) PinImage() error {
 	switch {
 	case err != nil:
 		return err
-	case id != r.Image:
+	case id != r.SIFID:
 		return container.RequestErrorf("the file %s was replaced by another while the container began", r.SIF)
 	case r.Process.Plain:
 		return nil
@@ -160,12 +160,12 @@ func (r *Root) PinImage() error {
 	return err
 }
 
-// answerWait limits the time that IsImageLost waits for squashfuse to answer.
+// answerWait limits the time that IsMountLost waits for squashfuse to answer.
 const answerWait = time.Second
 
-// IsImageLost reports whether the squashfuse of the mounted image has ended. A command that finds
+// IsMountLost reports whether the squashfuse of the mounted SIF has ended. A command that finds
 // its files missing may end before the init receives squashfuse's death.
-func IsImageLost() bool {
+func IsMountLost() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), answerWait)
 	defer cancel()
 	_, err := background.Call(ctx, func() (st unix.Statfs_t, err error) {
