@@ -79,7 +79,7 @@ func ExampleConverter_Convert() {
 	if err := converter.Convert(ctx, resolved, sif, func(p apptainer.Progress) { fmt.Println(p.Stage, p.Done, "of", p.Total) }); err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(resolved.Pinned(), "is in", sif)
+	fmt.Println(resolved.PinnedReference(), "is in", sif)
 }
 
 // An example with an Output would fail where no program can write a SIF.

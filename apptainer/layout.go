@@ -43,7 +43,7 @@ func (c Converter) pullTo(ctx context.Context, img source.Image, dir string, pro
 	if err := writeLayout(dir, image, img.Architecture); err != nil {
 		return source.Image{}, err
 	}
-	return source.Image{Reference: ref, Digest: img.Digest, Architecture: img.Architecture, Origin: img.Pinned()}, nil
+	return source.Image{Reference: ref, Digest: img.Digest, Architecture: img.Architecture, Origin: img.PinnedReference()}, nil
 }
 
 // writeLayout writes the files that make the layers in dir an OCI layout, its index last.

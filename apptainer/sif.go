@@ -81,7 +81,7 @@ func (w sifWriter) objects(root *squashfs) ([]sif.DescriptorInput, error) {
 	if err != nil {
 		return nil, fmt.Errorf("write the image's configuration: %w", err)
 	}
-	definition := fmt.Sprintf("bootstrap: docker\nfrom: %s\n", w.image.Pinned())
+	definition := fmt.Sprintf("bootstrap: docker\nfrom: %s\n", w.image.PinnedReference())
 	fileSystem, err := sif.NewDescriptorInput(sif.DataPartition, root,
 		sif.OptPartitionMetadata(sif.FsSquash, sif.PartPrimSys, w.image.Architecture), sif.OptObjectName("rootfs"))
 	definitionFile, definitionErr := sif.NewDescriptorInput(sif.DataDeffile, strings.NewReader(definition))

@@ -109,16 +109,16 @@ func (l Layout) Link(bundle string) string {
 	return filepath.Join(string(l), "links", bundle+".json")
 }
 
-// KeptImages returns the directory with the records of kept images, ImageNames that with the names by which
-// bundles asked for images, ImageFiles that with the digests of SIFs that are used in place. The first
+// KeptImages returns the directory with the records of kept images, ImageReferences that with the references
+// by which bundles requested images, SIFDigests that with the digests of SIFs that are used in place. The first
 // record makes each directory.
 func (l Layout) KeptImages() string { return filepath.Join(l.images(), "kept") }
 
-// ImageNames is described with KeptImages.
-func (l Layout) ImageNames() string { return filepath.Join(l.images(), "names") }
+// ImageReferences is described with KeptImages.
+func (l Layout) ImageReferences() string { return filepath.Join(l.images(), "names") }
 
-// ImageFiles is described with KeptImages.
-func (l Layout) ImageFiles() string { return filepath.Join(l.images(), "files") }
+// SIFDigests is described with KeptImages.
+func (l Layout) SIFDigests() string { return filepath.Join(l.images(), "files") }
 
 func (l Layout) images() string { return filepath.Join(string(l), "images") }
 

@@ -25,7 +25,7 @@ func TestRecordsComeBackAsTheyWere(t *testing.T) {
 	a := layout.Attempt("0x1", "2-b1")
 	spec := Spec{
 		Format: Format, Bundle: "0x1", Attempt: 2, SubmissionName: "cl-ann-0x1.2-6f2c1d", Command: "echo 'a\nb' \"$x\" \x01é",
-		Inputs: Inputs{SIF: "/shared/cache/i.sif", PinnedReference: "sha256:1", Dependencies: []Dependency{{ChildPath: "a b", Source: "/c"}}},
+		Inputs: Inputs{SIF: "/shared/cache/i.sif", PinnedReference: "a/b@sha256:1", Dependencies: []Dependency{{ChildPath: "a b", Source: "/c"}}},
 		RunDir: layout.RunDir("0x1", "2-b1"), GPUs: 2, MemoryBytes: 1 << 40, DiskBytes: 1, Seconds: 0.5, Network: true, Scratch: "/tmp",
 	}
 	usage := Usage{UserSeconds: 1.25, SystemSeconds: 2, MemoryBytes: 3, MemoryPeak: 1 << 50, DiskBytes: 5}

@@ -165,7 +165,7 @@ func stager(t *testing.T, c *client.Client, dir, host string) *staging.Stager {
 		Holder:       func(bundle string) cache.Holder { return cache.Holder("test-" + bundle) },
 		Dependencies: &inputs.Dependencies{Contents: c, Cache: content, AtOnce: 4},
 		Images: &images.Images{
-			Cache: content, Kept: images.Records(filepath.Join(dir, "kept")), Names: images.Names{Dir: filepath.Join(dir, "names")},
+			Cache: content, Kept: images.Records(filepath.Join(dir, "kept")), References: images.References{Dir: filepath.Join(dir, "names")},
 			Remember: time.Minute, AtOnce: 2, Now: time.Now,
 			Converter: apptainer.Converter{Source: source.Source{RetryDelay: time.Millisecond}},
 		},

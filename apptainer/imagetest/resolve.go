@@ -37,7 +37,7 @@ func WantError(tb testing.TB, err error, transient bool, words string) {
 	if !errors.As(err, &e) {
 		tb.Fatalf("error %v, want an *ImageError", err)
 	}
-	if e.Transient() != transient || !strings.Contains(err.Error(), words) || !strings.Contains(err.Error(), `image "`+e.Image+`": `) {
+	if e.Transient() != transient || !strings.Contains(err.Error(), words) || !strings.Contains(err.Error(), `image "`+e.Reference+`": `) {
 		tb.Errorf("error %q, transient %v; want transient %v and the words %q", err, e.Transient(), transient, words)
 	}
 	if strings.Contains(err.Error(), "\n") {

@@ -148,7 +148,7 @@ func TestPrivateImageNeedsALoginThatMayReadIt(t *testing.T) {
 			}
 			_, err = bob.Refresh(t.Context(), img)
 			imagetest.WantError(t, err, false, "the registry denies access with the login of bob")
-			byDigest := imagetest.Reference(t, img.Pinned())
+			byDigest := imagetest.Reference(t, img.PinnedReference())
 			_, err = bob.Resolve(t.Context(), byDigest)
 			imagetest.WantError(t, err, false, "the registry denies access with the login of bob")
 			_, err = nobody.Refresh(t.Context(), img)
@@ -178,7 +178,7 @@ func TestRefreshIsNotCountedAsAPull(t *testing.T) {
 		t.Errorf("refreshed to %+v, %v; want %+v", again, err, img)
 	}
 	pinned := img
-	pinned.Reference, pinned.Listed = imagetest.Reference(t, img.Pinned()), img.Digest
+	pinned.Reference, pinned.Listed = imagetest.Reference(t, img.PinnedReference()), img.Digest
 	if again, err := imagetest.Source().Refresh(t.Context(), pinned); err != nil || again != pinned {
 		t.Errorf("refreshed to %+v, %v; want %+v", again, err, pinned)
 	}

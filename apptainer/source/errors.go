@@ -11,10 +11,10 @@ import (
 )
 
 // ImageError is the reason why an image could not be brought here. It reads as one sentence with
-// the image's name.
+// the image's reference.
 type ImageError struct {
-	// Image is the reference as the user wrote it.
-	Image string
+	// Reference is the image, as the user wrote it.
+	Reference string
 	// Err is the cause.
 	Err error
 	// RetryAfter is the pause that the registry demands; zero if it demands none.
@@ -24,13 +24,13 @@ type ImageError struct {
 }
 
 // NewImageError returns an error about an image that another process found.
-func NewImageError(image string, err error, transient bool) *ImageError {
-	return &ImageError{Image: image, Err: err, transient: transient}
+func NewImageError(reference string, err error, transient bool) *ImageError {
+	return &ImageError{Reference: reference, Err: err, transient: transient}
 }
 
 // Error returns the sentence, on one line. It may quote a registry, without control characters.
 func (e *ImageError) Error() string {
-	return termtext.OneLine(fmt.Sprintf("image %q: %v", e.Image, e.Err))
+	return termtext.OneLine(fmt.Sprintf("image %q: %v", e.Reference, e.Err))
 }
 
 // Unwrap returns the cause.
@@ -49,7 +49,7 @@ func WrapError(ctx context.Context, ref Reference, err error) error {
 	if err == nil {
 		return nil
 	}
-	e := &ImageError{Image: ref.String(), Err: err}
+	e := &ImageError{Reference: ref.String(), Err: err}
 	var worded plainError
 	var kind interface{ Transient() bool }
 	switch {

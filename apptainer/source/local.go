@@ -242,7 +242,7 @@ func findInArchive(images []savedImage, within string) (savedImage, error) {
 		for _, tag := range image.RepoTags {
 			has = append(has, tag)
 			named, err := parseNamed(tag)
-			if err == nil && within != "" && named.Name() == within {
+			if err == nil && within != "" && named.Full() == within {
 				return image, nil
 			}
 		}

@@ -36,8 +36,8 @@ func TestBlobsOfEveryStoreAreReadAtAnyOffset(t *testing.T) {
 			r := local(dir)
 			resolved, err := r.Resolve(t.Context(), imagetest.Reference(t, name))
 			must(t, err)
-			if pinned, err := r.Resolve(t.Context(), imagetest.Reference(t, resolved.Pinned())); err != nil || pinned.Digest != resolved.Digest || pinned.Pinned() != resolved.Pinned() {
-				t.Errorf("%s resolves to %+v, %v", resolved.Pinned(), pinned, err)
+			if pinned, err := r.Resolve(t.Context(), imagetest.Reference(t, resolved.PinnedReference())); err != nil || pinned.Digest != resolved.Digest || pinned.PinnedReference() != resolved.PinnedReference() {
+				t.Errorf("%s resolves to %+v, %v", resolved.PinnedReference(), pinned, err)
 			}
 			again, err := r.Refresh(t.Context(), resolved)
 			if err != nil || again != resolved {

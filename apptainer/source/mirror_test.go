@@ -113,7 +113,7 @@ func TestMirrorsOfDockerHubStandForImagesWithoutAHost(t *testing.T) {
 	r.Transport = dialing(nil)
 	r.Known, r.Resolver = []string{"server.site"}, resolverOf(t, "server.site")
 	r.Hosts = map[string]source.Host{"docker.io": {Mirrors: []string{mirror.Host}}}
-	if got, err := r.Resolve(t.Context(), imagetest.Reference(t, "debian:12")); err != nil || !strings.HasPrefix(got.Pinned(), "docker.io/library/debian@sha256:") {
+	if got, err := r.Resolve(t.Context(), imagetest.Reference(t, "debian:12")); err != nil || !strings.HasPrefix(got.PinnedReference(), "docker.io/library/debian@sha256:") {
 		t.Errorf("resolved to %+v, %v", got, err)
 	}
 	_, err := r.Resolve(t.Context(), imagetest.Reference(t, "debian:13"))

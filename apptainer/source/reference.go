@@ -49,7 +49,7 @@ type Reference struct {
 func ParseReference(s string) (Reference, error) {
 	ref, err := parseReference(s)
 	if err != nil {
-		return Reference{}, &ImageError{Image: s, Err: err}
+		return Reference{}, &ImageError{Reference: s, Err: err}
 	}
 	ref.text = s
 	return ref, nil
@@ -110,12 +110,12 @@ func parseLocal(kind Kind, s string) (Reference, error) {
 		if err != nil || image.tag == "" {
 			return Reference{}, plainError{text: fmt.Sprintf("%q is not the name of an image in an archive, such as debian:12", within), cause: err}
 		}
-		ref.within = image.Name()
+		ref.within = image.Full()
 	}
 	return ref, nil
 }
 
-// cutDigest splits off the digest that Pinned appends.
+// cutDigest splits off the digest that PinnedReference appends.
 func cutDigest(s string) (name, digest string) {
 	i := strings.LastIndex(s, "@sha256:")
 	if i < 0 || !isHex(s[i+len("@sha256:"):]) {
@@ -160,17 +160,17 @@ func (r Reference) Kind() Kind { return r.kind }
 // image in a registry. Source.OpenFile decides whether it may be read.
 func (r Reference) Path() string { return r.path }
 
-// Name returns the full reference: registry, repository, and tag or digest; or transport, path,
+// Full returns the full reference: registry, repository, and tag or digest; or transport, path,
 // name, and digest.
-func (r Reference) Name() string {
+func (r Reference) Full() string {
 	if r.kind == InRegistry && r.tag != "" {
 		return r.host + "/" + r.repository + ":" + r.tag
 	}
-	return r.pinned(r.digest)
+	return r.withDigest(r.digest)
 }
 
-// pinned returns the full name with a digest, unless that is empty.
-func (r Reference) pinned(digest string) string {
+// withDigest returns the full reference with a digest, unless that is empty.
+func (r Reference) withDigest(digest string) string {
 	name := r.path
 	switch r.kind {
 	case InRegistry:

@@ -32,8 +32,8 @@ func TestReferencesReadAsDockerReadsThem(t *testing.T) {
 		"registry:5000/a_b/c-d:Tag.1_2": "registry:5000/a_b/c-d:Tag.1_2",
 	} {
 		ref, err := source.ParseReference(in)
-		if err != nil || ref.Name() != want || ref.String() != in {
-			t.Errorf("%q reads as %q (%v), want %q", in, ref.Name(), err, want)
+		if err != nil || ref.Full() != want || ref.String() != in {
+			t.Errorf("%q reads as %q (%v), want %q", in, ref.Full(), err, want)
 		}
 	}
 }
@@ -43,7 +43,7 @@ func TestNamesThatNoImageHasAreRefused(t *testing.T) {
 	for _, in := range []string{"", ":latest", "a b", "library/UPPER", "a@sha256:short", "a:", "http://x/y", "a\nb", strings.Repeat("0a", 32), "a:-tag", "a//b", "-a", "a..b/c", "a@sha256:" + strings.Repeat("0", 63)} {
 		_, err := source.ParseReference(in)
 		var e *source.ImageError
-		if !errors.As(err, &e) || e.Transient() || e.Image != in {
+		if !errors.As(err, &e) || e.Transient() || e.Reference != in {
 			t.Errorf("%q: error %v, want a final *ImageError", in, err)
 		}
 	}
@@ -73,8 +73,8 @@ func TestLocalImagesReadAsApptainerReadsThem(t *testing.T) {
 		"docker://docker-archive:1":                   {source.InRegistry, "", "docker.io/library/docker-archive:1"},
 	} {
 		ref, err := source.ParseReference(in)
-		if err != nil || ref.Kind() != want.kind || ref.Path() != want.path || ref.Name() != want.name || ref.String() != in {
-			t.Errorf("%q reads as %s %q, %q (%v); want %+v", in, ref.Kind(), ref.Path(), ref.Name(), err, want)
+		if err != nil || ref.Kind() != want.kind || ref.Path() != want.path || ref.Full() != want.name || ref.String() != in {
+			t.Errorf("%q reads as %s %q, %q (%v); want %+v", in, ref.Kind(), ref.Path(), ref.Full(), err, want)
 		}
 	}
 }
@@ -117,9 +117,9 @@ func FuzzParseReference(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := source.ParseReference(ref.Name())
-		if err != nil || again.Name() != ref.Name() || again.Kind() != ref.Kind() || again.Path() != ref.Path() {
-			t.Errorf("%q reads as %q, and that as %q (%v)", in, ref.Name(), again.Name(), err)
+		again, err := source.ParseReference(ref.Full())
+		if err != nil || again.Full() != ref.Full() || again.Kind() != ref.Kind() || again.Path() != ref.Path() {
+			t.Errorf("%q reads as %q, and that as %q (%v)", in, ref.Full(), again.Full(), err)
 		}
 	})
 }

@@ -25,8 +25,8 @@ func TestTagResolvesToTheDigestThatItHasNow(t *testing.T) {
 		got := imagetest.Resolve(t, reg.Push(t, "a/b:tag", img))
 		want, err := img.Digest()
 		must(t, err)
-		if got.Digest != want.String() || got.Architecture != runtime.GOARCH || got.Pinned() != reg.Host+"/a/b@"+want.String() {
-			t.Errorf("resolved to %+v (%s), want %s", got, got.Pinned(), want)
+		if got.Digest != want.String() || got.Architecture != runtime.GOARCH || got.PinnedReference() != reg.Host+"/a/b@"+want.String() {
+			t.Errorf("resolved to %+v (%s), want %s", got, got.PinnedReference(), want)
 		}
 	}
 }

@@ -70,7 +70,7 @@ type Image struct {
 	Listed string
 	// Architecture is the image's architecture in Go's spelling.
 	Architecture string
-	// Origin is the full name with digest of a pulled image at its source; empty for others.
+	// Origin is the pinned reference of a pulled image at its source; empty for others.
 	Origin string
 	// Private is set if the image was read with a login. Another person may have it only after
 	// Refresh with their logins.
@@ -79,13 +79,13 @@ type Image struct {
 	Closed bool
 }
 
-// Pinned returns the image's full name with its digest, which always names the same content
+// PinnedReference returns the image's full reference with its digest, which always means the same content
 // ("docker.io/library/debian@sha256:…").
-func (i Image) Pinned() string {
+func (i Image) PinnedReference() string {
 	if i.Origin != "" {
 		return i.Origin
 	}
-	return i.Reference.pinned(i.Digest)
+	return i.Reference.withDigest(i.Digest)
 }
 
 // userAgent is the program's name in requests to registries.

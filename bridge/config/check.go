@@ -203,7 +203,7 @@ func isImage(name string) bool {
 
 func (i Image) checkRegistries() error {
 	for host, h := range i.Hosts() {
-		if ref, err := source.ParseReference(host + "/a/b"); err != nil || ref.Name() != host+"/a/b:latest" {
+		if ref, err := source.ParseReference(host + "/a/b"); err != nil || ref.Full() != host+"/a/b:latest" {
 			return fmt.Errorf("[image.registry.%q]: want the host of a registry as names of images have it, such as \"docker.io\" or \"registry.site:5000\"", host)
 		}
 		if err := h.Check(); err != nil {

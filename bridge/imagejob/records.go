@@ -24,8 +24,8 @@ const (
 // spec describes a conversion for a job. The same build writes and reads it, because the bridge copies the
 // program that its jobs run.
 type spec struct {
-	// Image is the name that researchers use; Layout is the directory of the pulled image.
-	Image        string `json:"image"`
+	// Reference is the one that researchers use; Layout is the directory of the pulled image.
+	Reference    string `json:"image"`
 	Layout       string `json:"layout"`
 	Origin       string `json:"origin"`
 	Digest       string `json:"digest"`
@@ -46,7 +46,7 @@ type Settings struct {
 
 func newSpec(settings Settings, img, pulled source.Image) spec {
 	return spec{
-		Image: img.Reference.String(), Layout: pulled.Reference.Path(), Origin: pulled.Origin,
+		Reference: img.Reference.String(), Layout: pulled.Reference.Path(), Origin: pulled.Origin,
 		Digest: img.Digest, Architecture: img.Architecture, Settings: settings,
 	}
 }

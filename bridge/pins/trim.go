@@ -45,15 +45,15 @@ func KeepTrimmed(ctx context.Context, ready func() bool, c *cache.Cache, im *ima
 				slog.String("freed", codalab.FormatSize(t.Freed)), slog.Int("swept", len(t.Swept)), slog.String("left", codalab.FormatSize(t.Usage.Bytes)))
 		}
 		if t.Removed > 0 && im != nil {
-			if err := forgetNames(ctx, c, &im.Names); err != nil {
+			if err := forgetReferences(ctx, c, &im.References); err != nil {
 				logger.WarnContext(ctx, "names of images that are gone were not forgotten", slog.Any("error", err))
 			}
 		}
 	}
 }
 
-// forgetNames forgets the names of images of which the cache has no SIF.
-func forgetNames(ctx context.Context, c *cache.Cache, names *images.Names) error {
+// forgetReferences forgets the references of images of which the cache has no SIF.
+func forgetReferences(ctx context.Context, c *cache.Cache, references *images.References) error {
 	entries, err := c.Entries(ctx)
 	if err != nil {
 		return err
@@ -64,5 +64,5 @@ func forgetNames(ctx context.Context, c *cache.Cache, names *images.Names) error
 			there[img.Digest+" "+img.Architecture] = true
 		}
 	}
-	return names.Forget(func(digest, architecture string) bool { return there[digest+" "+architecture] })
+	return references.Forget(func(digest, architecture string) bool { return there[digest+" "+architecture] })
 }

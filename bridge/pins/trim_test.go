@@ -67,7 +67,7 @@ func TestCacheIsTrimmedOnceTheBridgeIsReady(t *testing.T) {
 		var ready atomic.Bool
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
-		im := &images.Images{Cache: c, Kept: images.Records(t.TempDir()), Names: images.Names{Dir: names}}
+		im := &images.Images{Cache: c, Kept: images.Records(t.TempDir()), References: images.References{Dir: names}}
 		go pins.KeepTrimmed(ctx, ready.Load, c, im, slog.New(slog.DiscardHandler))
 		time.Sleep(5*time.Minute + time.Second)
 		synctest.Wait()

@@ -44,7 +44,7 @@ func imagePull(p program.Process) *cobra.Command {
 	var r keptimages.Request
 	cmd := cacheSub(p, "pull [IMAGE...]", "Bring images in, and keep them", aboutPull, cobra.ArbitraryArgs,
 		func(ctx context.Context, s *site, c *cache.Cache, args []string) error {
-			r.Images = args
+			r.References = args
 			wanted, err := r.Wanted(s.Config)
 			if err != nil {
 				return program.Usage(err)
@@ -132,7 +132,7 @@ func imageLs(p program.Process) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			list := keptimages.List(entries, kept, c.Grouped(), im.Names.Of)
+			list := keptimages.List(entries, kept, c.Grouped(), im.References.Of)
 			return s.print(list, keptimages.ListText(s.Now(), list))
 		})
 }
@@ -160,10 +160,10 @@ func imageRm(p program.Process) *cobra.Command {
 			}
 			text := ""
 			for i, k := range gone {
-				if err := im.Release(ctx, k.Name, k.Architecture); err != nil {
+				if err := im.Release(ctx, k.Reference, k.Architecture); err != nil {
 					return errors.Join(s.print(gone[:i], text), err)
 				}
-				text += images.ShortName(k.Name) + " " + k.Architecture + " is kept no longer\n"
+				text += images.ShortReference(k.Reference) + " " + k.Architecture + " is kept no longer\n"
 			}
 			return s.print(gone, text)
 		})
@@ -186,7 +186,7 @@ func completeKept(p program.Process) cobra.CompletionFunc {
 		}
 		var names []string
 		for _, k := range kept {
-			names = append(names, k.Name)
+			names = append(names, k.Reference)
 		}
 		return slices.Compact(names), cobra.ShellCompDirectiveNoFileComp
 	}

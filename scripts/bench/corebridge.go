@@ -140,8 +140,8 @@ func (b *coreBridge) stager(cl *client.Client) *staging.Stager {
 	c, layout, converter := b.config, b.layout(), b.config.Image.Converter()
 	converter.Source, converter.Reserve = source.Source{}, c.LowWater.Of
 	b.images = &images.Images{
-		Cache: b.content, Converter: converter, Files: &images.Files{Roots: c.Image.Roots, Records: layout.ImageFiles()},
-		Kept: images.Records(layout.KeptImages()), Names: images.Names{Dir: layout.ImageNames()},
+		Cache: b.content, Converter: converter, Files: &images.Files{Roots: c.Image.Roots, Records: layout.SIFDigests()},
+		Kept: images.Records(layout.KeptImages()), References: images.References{Dir: layout.ImageReferences()},
 		Remember: c.Image.Remember.Duration, AtOnce: c.Image.Conversions, LowWater: c.LowWater.Of, Now: time.Now,
 	}
 	return &staging.Stager{

@@ -8,7 +8,7 @@
 // The engine's store may have foreign images, which this package has not brought. A small file
 // records the images that it has brought, and the holders that need them. If there are too many,
 // only these images are removed, the least recently used first, and never by force: an image stays
-// if it has a container, or a name that this package did not give it.
+// if it has a container, or a reference that this package did not give it.
 //
 // All workers of one user that use an engine from one host share one such file, which outlives
 // them: a worker may use and remove an image that another has brought. A worker changes the file

@@ -31,8 +31,8 @@ type Engine struct {
 // callTimeout limits every call except a pull. A busy engine is slow.
 const callTimeout = 2 * time.Minute
 
-// image is an image in an engine's store, with the fields of `image inspect`.
-type image struct {
+// storeImage is an image in an engine's store, with the fields of `image inspect`.
+type storeImage struct {
 	ID          string `json:"Id"`
 	RepoTags    []string
 	RepoDigests []string
@@ -76,20 +76,20 @@ func (e Engine) call(ctx context.Context, args ...string) (string, error) {
 	return string(out), nil
 }
 
-func (e Engine) inspect(ctx context.Context, name string) (image, error) {
-	text, err := e.call(ctx, "image", "inspect", name)
+func (e Engine) inspect(ctx context.Context, reference string) (storeImage, error) {
+	text, err := e.call(ctx, "image", "inspect", reference)
 	if err != nil {
-		return image{}, err
+		return storeImage{}, err
 	}
-	var found []image
+	var found []storeImage
 	if err := json.Unmarshal([]byte(text), &found); err != nil || len(found) != 1 {
-		return image{}, fmt.Errorf("%s image inspect: %d images: %w", e.name(), len(found), errors.Join(err, errNone))
+		return storeImage{}, fmt.Errorf("%s image inspect: %d images: %w", e.name(), len(found), errors.Join(err, errNone))
 	}
 	found[0].ID = plainID(found[0].ID)
 	return found[0], nil
 }
 
-// list returns the names of all images in the store, by their ids.
+// list returns the references of all images in the store, by their ids.
 func (e Engine) list(ctx context.Context) (map[string][]string, error) {
 	text, err := e.call(ctx, "image", "ls", "--no-trunc", "--digests", "--format", "{{.ID}} {{.Repository}} {{.Tag}} {{.Digest}}")
 	if err != nil {
@@ -102,7 +102,7 @@ func (e Engine) list(ctx context.Context) (map[string][]string, error) {
 			continue
 		}
 		id := plainID(words[0])
-		all[id] = append(all[id], words[1]+":"+words[2], words[1]+"@"+words[3]) // "<none>" is not the name of any image
+		all[id] = append(all[id], words[1]+":"+words[2], words[1]+"@"+words[3]) // "<none>" is not the reference of any image
 	}
 	return all, nil
 }
@@ -116,9 +116,9 @@ func plainID(id string) string {
 	return "sha256:" + id
 }
 
-// remove removes names from images without force. An image without a name is gone.
-func (e Engine) remove(ctx context.Context, names ...string) error {
-	_, err := e.call(ctx, append([]string{"image", "rm"}, names...)...)
+// remove removes references from images without force. An image without a reference is gone.
+func (e Engine) remove(ctx context.Context, references ...string) error {
+	_, err := e.call(ctx, append([]string{"image", "rm"}, references...)...)
 	return err
 }
 
@@ -137,7 +137,7 @@ func (e Engine) pull(ctx context.Context, w wanted, out io.Writer) error {
 
 // explain returns the error of the engine's client about an image, or about another call, as a
 // sentence for people.
-func (e Engine) explain(name string, err error) error {
+func (e Engine) explain(reference string, err error) error {
 	var failed *command.Error
 	if !errors.As(err, &failed) {
 		return err
@@ -151,8 +151,8 @@ func (e Engine) explain(name string, err error) error {
 		return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(lower, w) })
 	}
 	what := ""
-	if name != "" {
-		what = "image " + name
+	if reference != "" {
+		what = "image " + reference
 	}
 	switch {
 	case !failed.Started() || has("cannot connect to", "is the docker daemon running", "error during connect", "permission denied while trying to connect", "unable to connect to podman"):
@@ -161,7 +161,7 @@ func (e Engine) explain(name string, err error) error {
 		return &transfer.Error{What: what, Err: fmt.Errorf("%s has no room for it: %w", e.name(), syscall.ENOSPC), Retry: true, IsOutage: true}
 	case has("no such image", "image not known"):
 		return errNone
-	case name == "":
+	case reference == "":
 		return fmt.Errorf("%s: %s", e.name(), message)
 	case has("toomanyrequests", "too many requests", " 429 "):
 		return &transfer.Error{What: what, Err: fmt.Errorf("the registry has had too many requests: %s", message), Retry: true, IsOutage: true}

@@ -32,8 +32,8 @@ type Images struct {
 	// brought; 0 means no limit. An image that shares layers with another counts in full, as in
 	// CodaLab's own worker.
 	MaxStoreBytes int64
-	// Remember is the time for which a pulled image counts as the newest of its name; with 0, the
-	// registry is asked for each bundle. An image that is named by its digest is pulled once.
+	// Remember is the time for which a pulled image counts as the newest of its reference; with 0, the
+	// registry is asked for each bundle. An image with a pinned reference is pulled once.
 	Remember time.Duration
 	// AtOnce limits the simultaneous pulls; at least 1. Owners take turns.
 	AtOnce int
@@ -51,10 +51,10 @@ type Images struct {
 
 	once      sync.Once
 	transfers *transfer.Registry
-	calls     sharedcall.Group[image]
+	calls     sharedcall.Group[storeImage]
 
 	mu    sync.Mutex           // guards fresh, and saves the callers of one process from waiting for the file's lock
-	fresh map[string]time.Time // the time until which the image of a name counts as the newest
+	fresh map[string]time.Time // the time until which the image of a reference counts as the newest
 }
 
 func (im *Images) begin() {
@@ -64,20 +64,20 @@ func (im *Images) begin() {
 	})
 }
 
-// Stage brings the image of that name for a run, and returns the inputs' fields that describe it:
-// its name with its digest, or the engine's id for an image without one, and no path. holder
+// Stage brings the image of a reference for a run, and returns the inputs' fields that describe it:
+// its pinned reference, or the engine's id for an image without a digest, and no SIF. holder
 // protects the image from Trim; it may be empty. item shows the progress. The architecture is the
 // engine's own, so the argument is ignored. Errors are *transfer.Error.
-func (im *Images) Stage(ctx context.Context, run codalab.RunBundle, name, _ string, holder cache.Holder, item *transfer.Item) (spool.Inputs, error) {
+func (im *Images) Stage(ctx context.Context, run codalab.RunBundle, reference, _ string, holder cache.Holder, item *transfer.Item) (spool.Inputs, error) {
 	im.begin()
-	w, err := im.parse(name)
+	w, err := im.parse(reference)
 	if err != nil {
 		return spool.Inputs{}, err
 	}
 	t, leave := im.transfers.Join(w.full, turns.Party{Owner: run.OwnerID, Bundle: run.UUID})
 	defer leave()
 	item.Follow(t)
-	got, err := im.calls.Do(ctx, w.full, func(ctx context.Context) (image, error) { return im.bring(ctx, w, t) })
+	got, err := im.calls.Do(ctx, w.full, func(ctx context.Context) (storeImage, error) { return im.bring(ctx, w, t) })
 	if err == nil {
 		err = im.hold(ctx, got, holder)
 	}
@@ -85,29 +85,29 @@ func (im *Images) Stage(ctx context.Context, run codalab.RunBundle, name, _ stri
 		return spool.Inputs{}, w.error(err)
 	}
 	item.Arrived()
-	return spool.Inputs{PinnedReference: got.pinned(w)}, nil
+	return spool.Inputs{PinnedReference: got.pinnedReference(w)}, nil
 }
 
 // wanted is the image that a bundle asks for.
 type wanted struct {
 	ref source.Reference
-	// full is the whole name: with a registry, and a tag or a digest. asked is the name for the
-	// engine's client, which also finds local images without a registry.
+	// full is the full reference: with a registry, and a tag or a digest. asked is the reference for
+	// the engine's client, which also finds local images without a registry.
 	full, asked string
 }
 
-func (im *Images) parse(name string) (wanted, error) {
-	if name == "" {
+func (im *Images) parse(reference string) (wanted, error) {
+	if reference == "" {
 		return wanted{}, &transfer.Error{What: "image", Err: errors.New("none was asked for, and there is no default: use --request-docker-image")}
 	}
-	ref, err := source.ParseReference(name)
+	ref, err := source.ParseReference(reference)
 	if err != nil {
 		return wanted{}, &transfer.Error{Err: err}
 	}
 	if ref.Kind() != source.InRegistry {
-		return wanted{}, &transfer.Error{What: "image " + name, Err: fmt.Errorf("%s runs images of registries and of its own store only", im.Engine.name())}
+		return wanted{}, &transfer.Error{What: "image " + reference, Err: fmt.Errorf("%s runs images of registries and of its own store only", im.Engine.name())}
 	}
-	w := wanted{ref: ref, full: strings.Replace(ref.Name(), "index.docker.io/", "docker.io/", 1), asked: strings.TrimPrefix(name, "docker://")}
+	w := wanted{ref: ref, full: strings.Replace(ref.Full(), "index.docker.io/", "docker.io/", 1), asked: strings.TrimPrefix(reference, "docker://")}
 	if !strings.Contains(w.asked, ":") { // codalab/worker/docker_image_manager.py: get
 		w.asked += ":latest"
 	}
@@ -127,18 +127,18 @@ func (w wanted) error(err error) error {
 	return &transfer.Error{What: "image " + w.ref.String(), Err: err, Retry: true, IsOutage: transfer.IsDiskTrouble(err)}
 }
 
-// digested reports whether the name has a digest, and so always means the same image.
+// digested reports whether the reference has a digest, and so always means the same image.
 func (w wanted) digested() bool { return strings.Contains(w.full, "@") }
 
-// bring makes sure that the engine has the image: the newest of that name or, if the pull fails,
+// bring makes sure that the engine has the image: the newest of that reference or, if the pull fails,
 // one that it already has.
-func (im *Images) bring(ctx context.Context, w wanted, t *transfer.Transfer) (image, error) {
+func (im *Images) bring(ctx context.Context, w wanted, t *transfer.Transfer) (storeImage, error) {
 	if w.digested() || im.isFresh(w) {
 		if have, err := im.Engine.inspect(ctx, w.full); err == nil {
 			return im.touch(ctx, have)
 		}
 	}
-	var got image
+	var got storeImage
 	err := t.InTurn(ctx, func() (err error) {
 		got, err = im.pull(ctx, w, t)
 		return err
@@ -147,36 +147,36 @@ func (im *Images) bring(ctx context.Context, w wanted, t *transfer.Transfer) (im
 	if err == nil || ctx.Err() != nil || errors.As(err, &large) {
 		return got, err
 	}
-	for _, name := range []string{w.full, w.asked} {
-		if have, inspectErr := im.Engine.inspect(ctx, name); inspectErr == nil {
+	for _, reference := range []string{w.full, w.asked} {
+		if have, inspectErr := im.Engine.inspect(ctx, reference); inspectErr == nil {
 			return im.touch(ctx, have)
 		}
 	}
-	return image{}, err
+	return storeImage{}, err
 }
 
 // pull pulls the image. It refuses one that is too large.
-func (im *Images) pull(ctx context.Context, w wanted, t *transfer.Transfer) (image, error) {
+func (im *Images) pull(ctx context.Context, w wanted, t *transfer.Transfer) (storeImage, error) {
 	layers, askErr := im.askSize(ctx, w)
 	var large *transfer.SizeError
 	if errors.As(askErr, &large) || ctx.Err() != nil {
-		return image{}, askErr
+		return storeImage{}, askErr
 	}
 	before, err := im.Engine.list(ctx)
 	if err != nil {
-		return image{}, err
+		return storeImage{}, err
 	}
 	if err := im.Engine.pull(ctx, w, newProgress(t, layers)); err != nil {
-		return image{}, err
+		return storeImage{}, err
 	}
 	got, err := im.Engine.inspect(ctx, w.full)
 	if err != nil {
-		return image{}, err
+		return storeImage{}, err
 	}
 	_, had := before[got.ID]
 	if askErr != nil && !had && got.Size > im.MaxImageBytes { // the registry did not tell the size
 		err := im.Engine.remove(ctx, w.full)
-		return image{}, errors.Join(&transfer.SizeError{Size: got.Size, Most: im.MaxImageBytes}, err)
+		return storeImage{}, errors.Join(&transfer.SizeError{Size: got.Size, Most: im.MaxImageBytes}, err)
 	}
 	return im.note(ctx, w, got, before)
 }
@@ -187,8 +187,8 @@ func (im *Images) isFresh(w wanted) bool {
 	return im.Now().Before(im.fresh[w.full])
 }
 
-// pinned returns a name by which a run gets exactly this image.
-func (i image) pinned(w wanted) string {
+// pinnedReference returns a reference by which a run gets exactly this image.
+func (i storeImage) pinnedReference(w wanted) string {
 	repository := repositoryOf(w.full)
 	for _, digest := range i.RepoDigests {
 		if name := repositoryOf(digest); name == repository || strings.HasSuffix(repository, "/"+name) {
@@ -201,14 +201,14 @@ func (i image) pinned(w wanted) string {
 	return i.ID
 }
 
-// repositoryOf returns a name without its tag and digest.
-func repositoryOf(name string) string {
-	name, _, _ = strings.Cut(name, "@")
+// repositoryOf returns a reference without its tag and digest.
+func repositoryOf(reference string) string {
+	name, _, _ := strings.Cut(reference, "@")
 	if i := strings.LastIndexByte(name, ':'); i > strings.LastIndexByte(name, '/') {
 		name = name[:i]
 	}
 	return name
 }
 
-// refs returns all names of an image in its store.
-func (i image) refs() []string { return slices.Concat(i.RepoTags, i.RepoDigests) }
+// references returns all references of an image in its store.
+func (i storeImage) references() []string { return slices.Concat(i.RepoTags, i.RepoDigests) }

@@ -19,17 +19,17 @@ import (
 // record is an image that was brought into the store, or a foreign image that a holder needs.
 type record struct {
 	ID string `json:"id"`
-	// Refs are the names in the store that these workers have given the image. A foreign image has
+	// References are those in the store that these workers have given the image. A foreign image has
 	// none.
-	Refs  []string  `json:"refs,omitempty"`
-	Bytes int64     `json:"bytes"`
-	Used  time.Time `json:"used"`
+	References []string  `json:"refs,omitempty"`
+	Bytes      int64     `json:"bytes"`
+	Used       time.Time `json:"used"`
 	// Holders maps each holder to its home.
 	Holders map[cache.Holder]string `json:"holders,omitempty"`
 }
 
 // brought reports whether these workers brought the image.
-func (r record) brought() bool { return len(r.Refs) > 0 }
+func (r record) brought() bool { return len(r.References) > 0 }
 
 // records is the content of the file, in the order of the images' arrival.
 type records []record
@@ -111,7 +111,7 @@ func lockFile(ctx context.Context, path string) (unlock func(), err error) {
 }
 
 // note records an image that was just pulled. before lists the images that the store had.
-func (im *Images) note(ctx context.Context, w wanted, got image, before map[string][]string) (image, error) {
+func (im *Images) note(ctx context.Context, w wanted, got storeImage, before map[string][]string) (storeImage, error) {
 	had, there := before[got.ID]
 	err := im.change(ctx, func(all *records) (bool, error) {
 		im.fresh[w.full] = im.Now().Add(im.Remember)
@@ -119,9 +119,9 @@ func (im *Images) note(ctx context.Context, w wanted, got image, before map[stri
 			return false, nil // it is foreign
 		}
 		r := all.add(got.ID)
-		for _, ref := range got.refs() {
-			if !slices.Contains(had, ref) && !slices.Contains(r.Refs, ref) {
-				r.Refs = append(r.Refs, ref)
+		for _, ref := range got.references() {
+			if !slices.Contains(had, ref) && !slices.Contains(r.References, ref) {
+				r.References = append(r.References, ref)
 			}
 		}
 		r.Bytes, r.Used, got.brought = got.Size, im.Now(), true
@@ -131,7 +131,7 @@ func (im *Images) note(ctx context.Context, w wanted, got image, before map[stri
 }
 
 // touch records a use of an image in the store.
-func (im *Images) touch(ctx context.Context, got image) (image, error) {
+func (im *Images) touch(ctx context.Context, got storeImage) (storeImage, error) {
 	err := im.change(ctx, func(all *records) (bool, error) {
 		r := all.find(got.ID)
 		if r == nil || !r.brought() {
@@ -148,7 +148,7 @@ var errRemoved = errors.New("the image was removed just after its pull")
 
 // hold protects an image for a holder. It also protects a foreign image, because another worker may
 // be about to record that it has brought the image.
-func (im *Images) hold(ctx context.Context, got image, holder cache.Holder) error {
+func (im *Images) hold(ctx context.Context, got storeImage, holder cache.Holder) error {
 	return im.change(ctx, func(all *records) (bool, error) {
 		if got.brought && all.find(got.ID) == nil {
 			return false, errRemoved

@@ -13,7 +13,7 @@ import (
 )
 
 // Trim removes images that Stage has brought and that no holder needs, the least recently used
-// first, until the sum of the others is within MaxStoreBytes. It returns their names. It also drops
+// first, until the sum of the others is within MaxStoreBytes. It returns their references. It also drops
 // the holders that are over.
 func (im *Images) Trim(ctx context.Context) (removed []string, err error) {
 	im.begin()
@@ -26,14 +26,14 @@ func (im *Images) Trim(ctx context.Context) (removed []string, err error) {
 		if err != nil || id == "" {
 			return removed, errors.Join(err, ctx.Err())
 		}
-		name, err := im.removeImage(ctx, id)
+		reference, err := im.removeImage(ctx, id)
 		switch {
 		case err != nil:
 			return removed, err
-		case name == "":
+		case reference == "":
 			inUse[id] = true
 		default:
-			removed = append(removed, name)
+			removed = append(removed, reference)
 		}
 	}
 }
@@ -61,39 +61,39 @@ func (im *Images) leastRecent(ctx context.Context, inUse map[string]bool) (id st
 	return id, err
 }
 
-// removeImage removes the names that these workers gave an image, and the image's record. It
+// removeImage removes the references that these workers gave an image, and the image's record. It
 // returns "" if a container or a bundle needs the image.
-func (im *Images) removeImage(ctx context.Context, id string) (name string, err error) {
+func (im *Images) removeImage(ctx context.Context, id string) (reference string, err error) {
 	err = im.change(ctx, func(all *records) (bool, error) {
 		r := all.find(id)
 		if r == nil || len(r.Holders) > 0 {
 			return false, nil
 		}
-		removed, err := im.Engine.removeNames(ctx, id, r.Refs)
+		removed, err := im.Engine.removeReferences(ctx, id, r.References)
 		if err != nil || removed == "" {
 			return false, err
 		}
-		name = removed
+		reference = removed
 		*all = slices.DeleteFunc(*all, func(r record) bool { return r.ID == id })
 		clear(im.fresh)
 		return true, nil
 	})
-	return name, err
+	return reference, err
 }
 
-// removeNames removes some names from an image. It returns one of them, or the id if the image has
+// removeReferences removes some references from an image. It returns one of them, or the id if the image has
 // none of them any more, or "" if a container has the image.
-func (e Engine) removeNames(ctx context.Context, id string, names []string) (removed string, err error) {
+func (e Engine) removeReferences(ctx context.Context, id string, references []string) (removed string, err error) {
 	removed = id
 	have, err := e.inspect(ctx, id)
 	if err == nil {
-		ours := slices.DeleteFunc(have.refs(), func(ref string) bool { return !slices.Contains(names, ref) })
-		if len(have.refs()) == 0 {
+		ours := slices.DeleteFunc(have.references(), func(ref string) bool { return !slices.Contains(references, ref) })
+		if len(have.references()) == 0 {
 			ours = []string{id}
 		}
 		if len(ours) > 0 {
 			removed = ours[0]
-			// It also fails if the removal of one name has removed another.
+			// It also fails if the removal of one reference has removed another.
 			_ = e.remove(ctx, ours...)
 		}
 		have, err = e.inspect(ctx, id)
@@ -103,10 +103,10 @@ func (e Engine) removeNames(ctx context.Context, id string, names []string) (rem
 		return removed, nil
 	case err != nil:
 		return "", err
-	case len(have.refs()) == 0, slices.ContainsFunc(have.refs(), func(ref string) bool { return slices.Contains(names, ref) }):
+	case len(have.references()) == 0, slices.ContainsFunc(have.references(), func(ref string) bool { return slices.Contains(references, ref) }):
 		return "", nil
 	}
-	return removed, nil // it has foreign names, and is foreign now
+	return removed, nil // it has foreign references, and is foreign now
 }
 
 // trimEvery is the pause between two passes of KeepTrimmed.

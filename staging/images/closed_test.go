@@ -36,7 +36,7 @@ func fileImages(dir string) (*Images, error) {
 	}
 	own := filepath.Join(dir, fmt.Sprint("user-", os.Geteuid()))
 	return &Images{
-		Cache: content, Kept: Records(filepath.Join(own, "kept")), Names: Names{Dir: filepath.Join(own, "names")}, AtOnce: 2, Now: time.Now,
+		Cache: content, Kept: Records(filepath.Join(own, "kept")), References: References{Dir: filepath.Join(own, "names")}, AtOnce: 2, Now: time.Now,
 		Converter: apptainer.Converter{Source: source.Source{OpenFile: source.FilesBelow("/"), RetryDelay: time.Millisecond}},
 	}, nil
 }
@@ -139,7 +139,7 @@ func TestKeptCopyOfAClosedFileIsNotSharedWithTheGroup(t *testing.T) {
 			must(t, err)
 			im.Offline = true
 			w := wantedImage(t, file)
-			w.Name = wantedImage(t, "lab/x:1").Reference
+			w.Reference = wantedImage(t, "lab/x:1").From
 			kept, err := im.Keep(t.Context(), w, func(transfer.Progress) {})
 			if must(t, err); kept.Closed != test.closed || kept.Private {
 				t.Errorf("%s of mode %o: %+v", file, test.mode, kept)
@@ -151,7 +151,7 @@ func TestKeptCopyOfAClosedFileIsNotSharedWithTheGroup(t *testing.T) {
 			must(t, im.Repin(t.Context()))
 			pins, err := im.Cache.Pins()
 			must(t, err)
-			holder := im.Kept.Holder(kept.Name, kept.Architecture)
+			holder := im.Kept.Holder(kept.Reference, kept.Architecture)
 			if pins = slices.DeleteFunc(pins, func(p cache.Pin) bool { return p.Holder != holder }); len(pins) != 1 {
 				t.Errorf("%s of mode %o: its pins are %v", file, test.mode, pins)
 			}

@@ -17,9 +17,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
 
-// findFile finds the SIF that an operator wants to keep a copy of. The key of the copy differs from
+// findSIFToCopy finds the SIF that an operator wants to keep a copy of. The key of the copy differs from
 // those of conversions.
-func (im *Images) findFile(ctx context.Context, ref source.Reference, architecture string, item *transfer.Item) (found, error) {
+func (im *Images) findSIFToCopy(ctx context.Context, ref source.Reference, architecture string, item *transfer.Item) (found, error) {
 	architecture = im.architecture(architecture)
 	sif, err := (&Files{Roots: []string{"/"}}).findSIF(ctx, "", ref.Path(), item)
 	if err == nil {
@@ -37,7 +37,7 @@ func (im *Images) findFile(ctx context.Context, ref source.Reference, architectu
 	}
 	img := source.Image{Reference: ref, Digest: sif.Digest, Architecture: architecture}
 	key := cache.Key{Kind: sifKind, ID: img.Digest + " " + img.Architecture + " as it was"}
-	return found{Image: img, key: key, file: sif.Path, closed: closed}, nil
+	return found{Image: img, key: key, sif: sif.Path, closed: closed}, nil
 }
 
 // isClosed reports whether some members of the cache's group may not read a file.
@@ -50,11 +50,11 @@ func (im *Images) isClosed(path string) (closed bool, err error) {
 	return !im.Cache.MayShare(f), nil
 }
 
-func (im *Images) copyFile(ctx context.Context, f found, t *transfer.Transfer, tmp string) (err error) {
+func (im *Images) copySIF(ctx context.Context, f found, t *transfer.Transfer, tmp string) (err error) {
 	if err := im.checkSpace(tmp); err != nil {
 		return err
 	}
-	from, err := os.Open(f.file)
+	from, err := os.Open(f.sif)
 	if err != nil {
 		return err
 	}

@@ -58,15 +58,15 @@ type sifFile struct {
 	Architecture string `json:"architecture"`
 }
 
-// isFile reports whether a name means a SIF on the shared disk, with or without a digest.
-func isFile(name string) bool {
-	path, _, _ := strings.Cut(name, "@")
+// isSIF reports whether a reference means a SIF on the shared disk, with or without a digest.
+func isSIF(reference string) bool {
+	path, _, _ := strings.Cut(reference, "@")
 	return strings.HasPrefix(path, "/") && strings.HasSuffix(path, ".sif")
 }
 
-// stageFile finds the SIF that a run uses in place.
-func (im *Images) stageFile(ctx context.Context, run codalab.RunBundle, name, architecture string, item *transfer.Item) (spool.Inputs, error) {
-	path, digest, _ := strings.Cut(name, "@")
+// stageSIF finds the SIF that a run uses in place.
+func (im *Images) stageSIF(ctx context.Context, run codalab.RunBundle, reference, architecture string, item *transfer.Item) (spool.Inputs, error) {
+	path, digest, _ := strings.Cut(reference, "@")
 	path = filepath.Clean(path)
 	sif, err := im.Files.findSIF(ctx, run.OwnerID, path, item)
 	switch {
@@ -82,7 +82,7 @@ func (im *Images) stageFile(ctx context.Context, run codalab.RunBundle, name, ar
 	}
 	if err != nil {
 		retry := sitepath.IsTransient(err)
-		return spool.Inputs{}, &transfer.Error{What: "image " + name, Err: err, Retry: retry, IsOutage: retry && transfer.IsDiskTrouble(err)}
+		return spool.Inputs{}, &transfer.Error{What: "image " + reference, Err: err, Retry: retry, IsOutage: retry && transfer.IsDiskTrouble(err)}
 	}
 	item.Arrived()
 	return spool.Inputs{

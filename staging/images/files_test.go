@@ -201,13 +201,13 @@ func TestCopyOfASIFIsKeptUnderAName(t *testing.T) {
 	s.sif("images/z.sif", "s390x")
 	content, err := cache.Open(s.at("cache"), cache.Options{Settle: -1})
 	must(t, err)
-	im := &Images{Cache: content, Kept: Records(s.at("kept")), Names: Names{Dir: s.at("names")}, Offline: true, AtOnce: 2, Now: time.Now}
+	im := &Images{Cache: content, Kept: Records(s.at("kept")), References: References{Dir: s.at("names")}, Offline: true, AtOnce: 2, Now: time.Now}
 	keep := func(file, as string) (Kept, error) {
 		w := Wanted{By: "ann"}
-		w.Reference, err = source.ParseReference(s.at(file))
+		w.From, err = source.ParseReference(s.at(file))
 		must(t, err)
 		if as != "" {
-			w.Name, err = source.ParseReference(as)
+			w.Reference, err = source.ParseReference(as)
 			must(t, err)
 		}
 		return im.Keep(t.Context(), w, func(transfer.Progress) {})

@@ -30,8 +30,8 @@ type Images struct {
 	Converter apptainer.Converter
 	// Kept has the records of kept images.
 	Kept Records
-	// Names records the names by which the cache's SIFs were requested.
-	Names Names
+	// References records the references by which the cache's SIFs were requested.
+	References References
 	// Files finds SIFs that are used in place; nil means none.
 	Files *Files
 	// Remember is the time for which a registry's answer counts. After it the registry is asked
@@ -80,22 +80,22 @@ type found struct {
 	// private is set if the image needs credentials. closed is set if it comes from a file that not
 	// all members of the cache's group may read.
 	private, closed bool
-	// file is the path of the SIF to copy; empty for images with layers.
-	file string
+	// sif is the path of the SIF to copy; empty for images with layers.
+	sif string
 }
 
-// Stage brings the image of that name for a run on nodes of that architecture (in Go's spelling;
+// Stage brings the image of a reference for a run on nodes of that architecture (in Go's spelling;
 // empty means the Converter's), or finds it in place, and returns the inputs' fields that describe
 // it. holder pins it in the cache; it may be empty. item shows the progress.
-func (im *Images) Stage(ctx context.Context, run codalab.RunBundle, name, architecture string, holder cache.Holder, item *transfer.Item) (spool.Inputs, error) {
+func (im *Images) Stage(ctx context.Context, run codalab.RunBundle, reference, architecture string, holder cache.Holder, item *transfer.Item) (spool.Inputs, error) {
 	im.begin()
-	if name == "" {
+	if reference == "" {
 		return spool.Inputs{}, &transfer.Error{What: "image", Err: errors.New("none was asked for, and there is no default: use --request-docker-image")}
 	}
-	if isFile(name) {
-		return im.stageFile(ctx, run, name, architecture, item)
+	if isSIF(reference) {
+		return im.stageSIF(ctx, run, reference, architecture, item)
 	}
-	ref, err := source.ParseReference(name)
+	ref, err := source.ParseReference(reference)
 	if err != nil {
 		return spool.Inputs{}, imageError(err)
 	}
@@ -107,8 +107,8 @@ func (im *Images) Stage(ctx context.Context, run codalab.RunBundle, name, archit
 	if err != nil {
 		return spool.Inputs{}, imageError(err)
 	}
-	im.Names.add(f.Image)
-	return spool.Inputs{SIF: sif, PinnedReference: ShortName(f.Pinned())}, nil
+	im.References.add(f.Image)
+	return spool.Inputs{SIF: sif, PinnedReference: ShortReference(f.PinnedReference())}, nil
 }
 
 // resolveOrKept resolves a reference by the registry, or by the kept images if the registry does
@@ -149,12 +149,12 @@ func (im *Images) resolve(ctx context.Context, owner string, ref source.Referenc
 	}
 	from.Architecture = im.architecture(architecture)
 	if ref.Kind() == source.InRegistry {
-		host, _, _ := strings.Cut(ref.Name(), "/")
+		host, _, _ := strings.Cut(ref.Full(), "/")
 		item.Asks(host)
 	} else {
 		from.Closed = func(f *os.File) bool { return !im.Cache.MayShare(f) }
 	}
-	img, err := im.resolver.resolve(ctx, owner, question{ref.Name(), from.Architecture, login}, ref, from)
+	img, err := im.resolver.resolve(ctx, owner, question{ref.Full(), from.Architecture, login}, ref, from)
 	item.Asks("")
 	if err != nil {
 		return found{}, err
@@ -190,8 +190,8 @@ func (im *Images) get(ctx context.Context, f found, w cache.Want, bundle string,
 	}
 	w.Key, w.Resume = im.key(f.Image), true
 	fill := im.convert
-	if f.file != "" {
-		w.Key, w.Resume, fill = f.key, false, im.copyFile
+	if f.sif != "" {
+		w.Key, w.Resume, fill = f.key, false, im.copySIF
 	}
 	sif, err = im.transfers.Get(ctx, im.Cache, w, bundle, item, func(ctx context.Context, t *transfer.Transfer, tmp string) error {
 		return t.InTurn(ctx, func() error { return fill(ctx, f, t, tmp) })
@@ -241,7 +241,7 @@ func (im *Images) checkSize(ctx context.Context, f found) error {
 	}
 	defer opened.Close()
 	if size := opened.PulledBytes(); size > im.MaxImageBytes {
-		return &transfer.Error{What: "image " + ShortName(f.Pinned()), Err: &transfer.SizeError{Size: size, Most: im.MaxImageBytes}}
+		return &transfer.Error{What: "image " + ShortReference(f.PinnedReference()), Err: &transfer.SizeError{Size: size, Most: im.MaxImageBytes}}
 	}
 	return nil
 }
@@ -260,7 +260,7 @@ func (im *Images) checkSpace(tmp string) error {
 }
 
 // imageError returns any error about an image as an Error. A source.ImageError is already a
-// sentence with the image's name. If it is transient, a registry, the network or the disk is in
+// sentence with the image's reference. If it is transient, a registry, the network or the disk is in
 // trouble. Other errors may report an outage themselves, such as a Slurm that does not run the
 // conversion now.
 func imageError(err error) error {
@@ -277,15 +277,15 @@ func imageError(err error) error {
 	return &transfer.Error{What: "image", Err: err, Retry: true, IsOutage: outage}
 }
 
-// ShortName returns a full name as people write it, without Docker Hub's parts. A name with a
-// digest may be requested again (codalab/worker/docker_image_manager.py: _image_availability_state
+// ShortReference returns a full or pinned reference as people write it, without Docker Hub's parts. A
+// pinned one may be requested again (codalab/worker/docker_image_manager.py: _image_availability_state
 // reports RepoDigests; bundle_util.py: mimic_bundles asks for the reported one).
-func ShortName(full string) string {
-	name := strings.TrimPrefix(strings.TrimPrefix(full, "index."), "docker.io/")
-	if rest, ok := strings.CutPrefix(name, "library/"); ok && !strings.Contains(rest, "/") {
+func ShortReference(full string) string {
+	short := strings.TrimPrefix(strings.TrimPrefix(full, "index."), "docker.io/")
+	if rest, ok := strings.CutPrefix(short, "library/"); ok && !strings.Contains(rest, "/") {
 		return rest
 	}
-	return name
+	return short
 }
 
 func (im *Images) key(img source.Image) cache.Key {

@@ -109,7 +109,7 @@ func (s *imageSite) images(host string) *Images {
 	content, err := cache.Open(s.dir, cache.Options{Settle: -1, Host: host})
 	must(s.t, err)
 	return &Images{
-		Cache: content, Kept: Records(s.dir + "/kept"), Names: Names{Dir: s.dir + "/names"},
+		Cache: content, Kept: Records(s.dir + "/kept"), References: References{Dir: s.dir + "/names"},
 		Converter: apptainer.Converter{Source: source.Source{RetryDelay: time.Millisecond}},
 		Remember:  time.Minute, AtOnce: 2,
 		Now: func() time.Time { return time.Unix(1_800_000_000+s.now.Load(), 0) },
@@ -314,15 +314,15 @@ func TestNamesOfImagesGoWithTheirSIFs(t *testing.T) {
 	entries, err := im.Cache.Entries(t.Context())
 	must(t, err)
 	img, is := ParseKey(entries[0].Key)
-	if names := im.Names.Of(img.Digest, img.Architecture); !is || len(names) != 1 || !strings.Contains(names[0], "/tiny:") {
+	if names := im.References.Of(img.Digest, img.Architecture); !is || len(names) != 1 || !strings.Contains(names[0], "/tiny:") {
 		t.Errorf("%+v has the names %q", img, names)
 	}
-	must(t, im.Names.Forget(func(digest, _ string) bool { return digest == digests[0] }))
-	if kept, gone := im.Names.Of(digests[0], img.Architecture), im.Names.Of(digests[2], img.Architecture); len(kept) != 1 || len(gone) != 0 {
+	must(t, im.References.Forget(func(digest, _ string) bool { return digest == digests[0] }))
+	if kept, gone := im.References.Of(digests[0], img.Architecture), im.References.Of(digests[2], img.Architecture); len(kept) != 1 || len(gone) != 0 {
 		t.Errorf("%q, %q", kept, gone)
 	}
 	_, err = s.stage(im, "alice", s.registry.Host+"/tiny:1")
-	if names := im.Names.Of(digests[2], img.Architecture); err != nil || len(names) != 1 {
+	if names := im.References.Of(digests[2], img.Architecture); err != nil || len(names) != 1 {
 		t.Errorf("used again it has the names %q, %v", names, err)
 	}
 }

@@ -14,10 +14,10 @@ import (
 
 // Wanted is a request to keep an image.
 type Wanted struct {
-	// Reference is the image's source.
+	// From is the image's source.
+	From source.Reference
+	// Reference is the one by which bundles request it; the zero value means From.
 	Reference source.Reference
-	// Name is the name by which bundles request it; the zero value means Reference.
-	Name source.Reference
 	// Architecture is that of the nodes, in Go's spelling; empty means the Converter's.
 	Architecture string
 	// By names the person who keeps it.
@@ -25,15 +25,15 @@ type Wanted struct {
 }
 
 // Keep brings an image to the cache, if it is not there, and keeps it there until Release, or until
-// Keep gets another image for its name. It blocks until then. It calls progress repeatedly, from
+// Keep gets another image for its reference. It blocks until then. It calls progress repeatedly, from
 // one goroutine at a time. Any number of processes may keep and use images at the same time. One of
 // them converts.
 func (im *Images) Keep(ctx context.Context, w Wanted, progress func(transfer.Progress)) (Kept, error) {
 	im.begin()
-	if w.Name.Name() == "" {
-		w.Name = w.Reference
+	if w.Reference.Full() == "" {
+		w.Reference = w.From
 	}
-	item := &transfer.Item{Name: "image " + w.Reference.String(), Image: true}
+	item := &transfer.Item{Name: "image " + w.From.String(), Image: true}
 	var k Kept
 	show := func(p transfer.Progress) {
 		if p.Stage == transfer.Reading { // it is a SIF to copy
@@ -57,14 +57,14 @@ func (im *Images) keep(ctx context.Context, w Wanted, item *transfer.Item) (Kept
 		return Kept{}, err
 	}
 	k := Kept{
-		Format: keptFormat, Name: w.Name.Name(), From: w.Reference.String(), Digest: f.Digest, Architecture: f.Architecture,
+		Format: keptFormat, Reference: w.Reference.Full(), From: w.From.String(), Digest: f.Digest, Architecture: f.Architecture,
 		Private: f.private, Closed: f.closed, Since: im.Now().UTC().Truncate(time.Second), By: w.By,
 	}
-	old, had, err := im.Kept.Get(k.Name, k.Architecture)
+	old, had, err := im.Kept.Get(k.Reference, k.Architecture)
 	if err != nil {
 		return Kept{}, err
 	}
-	holder := im.Kept.Holder(k.Name, k.Architecture)
+	holder := im.Kept.Holder(k.Reference, k.Architecture)
 	sif, key, err := im.get(ctx, f, cache.Want{Holder: holder}, "keep", item)
 	if err == nil {
 		err = im.Cache.Pin(ctx, key, k.Apart(), holder)
@@ -82,7 +82,7 @@ func (im *Images) keep(ctx context.Context, w Wanted, item *transfer.Item) (Kept
 	if err != nil {
 		return Kept{}, errors.Join(err, im.dropPins(context.WithoutCancel(ctx), holder, k, old, had, f.key, im.key(f.Image)))
 	}
-	im.Names.add(f.Image)
+	im.References.add(f.Image)
 	if had && !im.sameEntry(old, k) {
 		err = im.Cache.DropPin(context.WithoutCancel(ctx), old.Key, old.Apart(), holder)
 	}
@@ -90,14 +90,14 @@ func (im *Images) keep(ctx context.Context, w Wanted, item *transfer.Item) (Kept
 }
 
 func (im *Images) findWanted(ctx context.Context, w Wanted, item *transfer.Item) (found, error) {
-	if w.Reference.Kind() != source.SIF {
-		return im.resolve(ctx, "", w.Reference, w.Architecture, item)
+	if w.From.Kind() != source.SIF {
+		return im.resolve(ctx, "", w.From, w.Architecture, item)
 	}
-	f, err := im.findFile(ctx, w.Reference, w.Architecture, item)
-	if err == nil && w.Name.Kind() != source.InRegistry {
-		err = &transfer.Error{Err: fmt.Errorf("image %q: a SIF is used in place; to keep a copy of it, also give the name by which bundles request it", w.Reference)}
+	f, err := im.findSIFToCopy(ctx, w.From, w.Architecture, item)
+	if err == nil && w.Reference.Kind() != source.InRegistry {
+		err = &transfer.Error{Err: fmt.Errorf("image %q: a SIF is used in place; to keep a copy of it, also give the name by which bundles request it", w.From)}
 	}
-	f.Reference = w.Name
+	f.Reference = w.Reference
 	return f, err
 }
 
@@ -127,9 +127,9 @@ func (im *Images) Repin(ctx context.Context) error {
 	}
 	var errs []error
 	for _, k := range all {
-		holder := im.Kept.Holder(k.Name, k.Architecture)
+		holder := im.Kept.Holder(k.Reference, k.Architecture)
 		errs = append(errs, im.Cache.Pin(ctx, k.Key, k.Apart(), holder))
-		if now, kept, err := im.Kept.Get(k.Name, k.Architecture); err == nil && (!kept || !im.sameEntry(now, k)) {
+		if now, kept, err := im.Kept.Get(k.Reference, k.Architecture); err == nil && (!kept || !im.sameEntry(now, k)) {
 			// It was released in between.
 			errs = append(errs, im.Cache.DropPin(context.WithoutCancel(ctx), k.Key, k.Apart(), holder))
 		}
@@ -138,10 +138,10 @@ func (im *Images) Repin(ctx context.Context) error {
 }
 
 // Release ends the keeping of an image. Its SIF stays until the cache needs the room.
-func (im *Images) Release(ctx context.Context, name, architecture string) error {
+func (im *Images) Release(ctx context.Context, reference, architecture string) error {
 	// The record goes first, because each record must have a pin.
-	if err := im.Kept.remove(name, architecture); err != nil {
+	if err := im.Kept.remove(reference, architecture); err != nil {
 		return err
 	}
-	return im.Cache.Unpin(ctx, im.Kept.Holder(name, architecture))
+	return im.Cache.Unpin(ctx, im.Kept.Holder(reference, architecture))
 }

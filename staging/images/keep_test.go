@@ -14,7 +14,7 @@ func wantedImage(t *testing.T, image string) Wanted {
 	t.Helper()
 	ref, err := source.ParseReference(image)
 	must(t, err)
-	return Wanted{Reference: ref, By: "ann@login1"}
+	return Wanted{From: ref, By: "ann@login1"}
 }
 
 func TestKeptImageIsUsedWhileItsRegistryIsDown(t *testing.T) {
@@ -69,7 +69,7 @@ func TestOfflineSiteAsksNoRegistry(t *testing.T) {
 	s := startImages(t)
 	wanted := wantedImage(t, s.push("copy/default:7", "one"))
 	var err error
-	wanted.Name, err = source.ParseReference("codalab/default-cpu")
+	wanted.Reference, err = source.ParseReference("codalab/default-cpu")
 	must(t, err)
 	kept, err := s.images("").Keep(t.Context(), wanted, func(transfer.Progress) {})
 	must(t, err)
@@ -88,7 +88,7 @@ func TestOfflineSiteAsksNoRegistry(t *testing.T) {
 		t.Errorf("the registry was asked")
 	}
 	// After its release, nothing is downloaded.
-	must(t, im.Release(t.Context(), kept.Name, kept.Architecture))
+	must(t, im.Release(t.Context(), kept.Reference, kept.Architecture))
 	_, err = s.stage(im, "alice", "codalab/default-cpu")
 	refused(t, err, "not among the kept images", false)
 }
@@ -116,7 +116,7 @@ func TestKeptImageStaysUntilItIsReplacedOrReleased(t *testing.T) {
 	first, err := keep()
 	must(t, err)
 	left(1)
-	must(t, im.Cache.DropPin(t.Context(), first.Key, false, im.Kept.Holder(first.Name, first.Architecture))) // as in a crash
+	must(t, im.Cache.DropPin(t.Context(), first.Key, false, im.Kept.Holder(first.Reference, first.Architecture))) // as in a crash
 	must(t, im.Repin(t.Context()))
 	left(1)
 	s.push("tiny:1", "two")
@@ -139,6 +139,6 @@ func TestKeptImageStaysUntilItIsReplacedOrReleased(t *testing.T) {
 	if all, err := im.Kept.List(); err != nil || len(all) != 1 || all[0].Digest != second.Digest {
 		t.Errorf("%+v, %v", all, err)
 	}
-	must(t, im.Release(t.Context(), second.Name, second.Architecture))
+	must(t, im.Release(t.Context(), second.Reference, second.Architecture))
 	left(0)
 }

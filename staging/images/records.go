@@ -28,10 +28,10 @@ type Records string
 type Kept struct {
 	// Format is the version of the record.
 	Format int `json:"format"`
-	// Name is the full name by which bundles request the image, and From the reference from which
-	// it was brought.
-	Name string `json:"name"`
-	From string `json:"from"`
+	// Reference is the full reference by which bundles request the image, and From the one from
+	// which it was brought.
+	Reference string `json:"name"`
+	From      string `json:"from"`
 	// Digest is that of the platform's manifest, "sha256:…".
 	Digest       string `json:"digest"`
 	Architecture string `json:"architecture"`
@@ -56,8 +56,8 @@ const keptFormat = 1
 func (k Kept) Apart() bool { return k.Private || k.Closed }
 
 // Holder returns the holder of the pin of a kept image's SIF.
-func (dir Records) Holder(name, architecture string) cache.Holder {
-	return cache.Holder("image-" + recordName(string(dir), name, architecture))
+func (dir Records) Holder(reference, architecture string) cache.Holder {
+	return cache.Holder("image-" + recordName(string(dir), reference, architecture))
 }
 
 // recordName returns a name for the record of these words.
@@ -66,13 +66,13 @@ func recordName(words ...string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-func (dir Records) path(name, architecture string) string {
-	return filepath.Join(string(dir), recordName(name, architecture)+".json")
+func (dir Records) path(reference, architecture string) string {
+	return filepath.Join(string(dir), recordName(reference, architecture)+".json")
 }
 
-// Get reads the record of a full name and an architecture.
-func (dir Records) Get(name, architecture string) (k Kept, there bool, err error) {
-	k, err = readKept(dir.path(name, architecture))
+// Get reads the record of a full reference and an architecture.
+func (dir Records) Get(reference, architecture string) (k Kept, there bool, err error) {
+	k, err = readKept(dir.path(reference, architecture))
 	if errors.Is(err, fs.ErrNotExist) {
 		return k, false, nil
 	}
@@ -82,9 +82,9 @@ func (dir Records) Get(name, architecture string) (k Kept, there bool, err error
 // findReference is Get by a reference. A reference with a digest finds any record of that digest
 // and repository.
 func (dir Records) findReference(ref source.Reference, architecture string) (Kept, bool, error) {
-	repository, digest, pinned := strings.Cut(ref.Name(), "@")
+	repository, digest, pinned := strings.Cut(ref.Full(), "@")
 	if !pinned {
-		return dir.Get(ref.Name(), architecture)
+		return dir.Get(ref.Full(), architecture)
 	}
 	all, err := dir.List()
 	if err != nil {
@@ -98,16 +98,16 @@ func (dir Records) findReference(ref source.Reference, architecture string) (Kep
 	return Kept{}, false, nil
 }
 
-// repository returns the name without tag or digest.
+// repository returns the reference without tag or digest.
 func (k Kept) repository() string {
-	name, _, _ := strings.Cut(k.Name, "@")
+	name, _, _ := strings.Cut(k.Reference, "@")
 	if i := strings.LastIndex(name, ":"); i > strings.LastIndex(name, "/") {
 		return name[:i]
 	}
 	return name
 }
 
-// List reads all records, by name and architecture.
+// List reads all records, by reference and architecture.
 func (dir Records) List() ([]Kept, error) {
 	list := []Kept{}
 	entries, err := os.ReadDir(string(dir))
@@ -128,7 +128,7 @@ func (dir Records) List() ([]Kept, error) {
 		}
 	}
 	slices.SortFunc(list, func(a, b Kept) int {
-		return strings.Compare(a.Name+" "+a.Architecture, b.Name+" "+b.Architecture)
+		return strings.Compare(a.Reference+" "+a.Architecture, b.Reference+" "+b.Architecture)
 	})
 	return list, nil
 }
@@ -153,17 +153,17 @@ func (dir Records) put(k Kept) error {
 		err = os.MkdirAll(string(dir), 0o700)
 	}
 	if err == nil {
-		err = atomicfile.Write(dir.path(k.Name, k.Architecture), append(data, '\n'), 0o600)
+		err = atomicfile.Write(dir.path(k.Reference, k.Architecture), append(data, '\n'), 0o600)
 	}
 	if err != nil {
-		return fmt.Errorf("keep image %s: %w", k.Name, err)
+		return fmt.Errorf("keep image %s: %w", k.Reference, err)
 	}
 	return nil
 }
 
-func (dir Records) remove(name, architecture string) error {
-	if err := os.Remove(dir.path(name, architecture)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("release image %s: %w", name, err)
+func (dir Records) remove(reference, architecture string) error {
+	if err := os.Remove(dir.path(reference, architecture)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("release image %s: %w", reference, err)
 	}
 	return nil
 }

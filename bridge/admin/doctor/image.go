@@ -62,7 +62,7 @@ func (e *Examination) image(ctx context.Context, name string) (kept bool, err er
 		return false, err
 	}
 	records := images.Records(spool.Layout(e.Config.Shared).KeptImages())
-	_, kept, _ = records.Get(ref.Name(), string(config.Architecture("").Canonical())) // an unreadable record keeps nothing
+	_, kept, _ = records.Get(ref.Full(), string(config.Architecture("").Canonical())) // an unreadable record keeps nothing
 	if kept {
 		return true, nil
 	}

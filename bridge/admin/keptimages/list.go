@@ -18,8 +18,8 @@ import (
 
 // Image is an image with a SIF in the cache, or a kept image without one.
 type Image struct {
-	// Names are its names: first those under which it is kept, then those that bundles used.
-	Names        []string  `json:"names"`
+	// References are its references: first those under which it is kept, then those by which bundles requested it.
+	References   []string  `json:"names"`
 	Digest       string    `json:"digest"`
 	Architecture string    `json:"architecture"`
 	Settings     string    `json:"settings,omitempty"`
@@ -35,9 +35,9 @@ type Image struct {
 }
 
 // List returns each SIF of a cache, those last used last, and then the kept images that
-// have none. grouped reports whether a group shares the cache; names returns the names that
-// an image was asked for by.
-func List(entries []cache.Entry, kept []images.Kept, grouped bool, names func(digest, architecture string) []string) []Image {
+// have none. grouped reports whether a group shares the cache; references returns the references
+// by which an image was requested.
+func List(entries []cache.Entry, kept []images.Kept, grouped bool, references func(digest, architecture string) []string) []Image {
 	list, found := []Image{}, map[cache.Key]bool{}
 	for _, e := range entries {
 		img, ok := images.ParseKey(e.Key)
@@ -45,19 +45,19 @@ func List(entries []cache.Entry, kept []images.Kept, grouped bool, names func(di
 			continue
 		}
 		one := Image{
-			Names: []string{}, Digest: img.Digest, Architecture: img.Architecture, Settings: img.Settings, Path: e.Path, Size: e.Size, Used: e.Used,
+			References: []string{}, Digest: img.Digest, Architecture: img.Architecture, Settings: img.Settings, Path: e.Path, Size: e.Size, Used: e.Used,
 			Kept: []images.Kept{}, Bundles: []string{}, Holders: []string{},
 		}
 		for _, k := range kept {
 			if k.Key == e.Key && (k.Apart() && grouped) == e.Private {
 				found[k.Key] = true
 				one.Kept = append(one.Kept, k)
-				one.Names = append(one.Names, images.ShortName(k.Name))
+				one.References = append(one.References, images.ShortReference(k.Reference))
 			}
 		}
-		for _, name := range names(img.Digest, img.Architecture) {
-			if !slices.Contains(one.Names, images.ShortName(name)) {
-				one.Names = append(one.Names, name)
+		for _, reference := range references(img.Digest, img.Architecture) {
+			if !slices.Contains(one.References, images.ShortReference(reference)) {
+				one.References = append(one.References, reference)
 			}
 		}
 		for _, h := range e.Pins {
@@ -74,7 +74,7 @@ func List(entries []cache.Entry, kept []images.Kept, grouped bool, names func(di
 	for _, k := range kept {
 		if !found[k.Key] {
 			list = append(list, Image{
-				Names: []string{images.ShortName(k.Name)}, Digest: k.Digest, Architecture: k.Architecture, Missing: true,
+				References: []string{images.ShortReference(k.Reference)}, Digest: k.Digest, Architecture: k.Architecture, Missing: true,
 				Kept: []images.Kept{k}, Bundles: []string{}, Holders: []string{},
 			})
 		}
@@ -97,7 +97,7 @@ func ListText(now time.Time, list []Image) string {
 			size, used = "missing", "-"
 		}
 		rows = append(rows, []string{
-			cmp.Or(termtext.Line(strings.Join(i.Names, ", ")), "?"), i.Digest[:min(shortDigest, len(i.Digest))], i.Architecture, size, used, kept, fmt.Sprint(len(i.Bundles)),
+			cmp.Or(termtext.Line(strings.Join(i.References, ", ")), "?"), i.Digest[:min(shortDigest, len(i.Digest))], i.Architecture, size, used, kept, fmt.Sprint(len(i.Bundles)),
 		})
 	}
 	return termtext.Table(rows)
@@ -108,14 +108,14 @@ func ListText(now time.Time, list []Image) string {
 func FindKept(kept []images.Kept, word string, a config.Architecture) ([]images.Kept, error) {
 	full := word
 	if ref, err := source.ParseReference(word); err == nil {
-		full = ref.Name()
+		full = ref.Full()
 	}
 	var found []images.Kept
 	for _, k := range kept {
 		if a != "" && k.Architecture != string(a.Canonical()) {
 			continue
 		}
-		if k.Name == full || k.From == word || strings.HasPrefix(k.Digest, word) && len(word) > len("sha256:") {
+		if k.Reference == full || k.From == word || strings.HasPrefix(k.Digest, word) && len(word) > len("sha256:") {
 			found = append(found, k)
 		}
 	}

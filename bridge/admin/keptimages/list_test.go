@@ -19,8 +19,8 @@ func TestListTellsWhoNeedsAnImage(t *testing.T) {
 		{Key: sif, Path: "/c/x", Size: 7, Pins: []cache.Holder{"image-00", pins.RowHolder("b1b2b3", "0x"+strings.Repeat("1", 32)), pins.RowHolder("c1c2c3", "0x"+strings.Repeat("2", 32)), pins.PersonHolder("ann")}},
 	}
 	kept := []images.Kept{
-		{Name: "docker.io/library/python:3", Key: sif, Architecture: "amd64", Digest: "sha256:" + strings.Repeat("ab", 32)},
-		{Name: "docker.io/gone/x:1", Key: cache.Key{Kind: "sif", ID: "other"}, Architecture: "amd64", Digest: "sha256:cd"},
+		{Reference: "docker.io/library/python:3", Key: sif, Architecture: "amd64", Digest: "sha256:" + strings.Repeat("ab", 32)},
+		{Reference: "docker.io/gone/x:1", Key: cache.Key{Kind: "sif", ID: "other"}, Architecture: "amd64", Digest: "sha256:cd"},
 	}
 	names := func(string, string) []string { return []string{"docker.io/library/python:3", "python:3.12"} }
 	list := List(entries, kept, false, names)

@@ -21,13 +21,13 @@ import (
 
 // Request names the images that an operator asks for. Its zero value asks for the default images of all queues.
 type Request struct {
-	Images []string
+	References []string
 	// Architecture is that of the nodes, as --arch names it; empty for that of Queue, or
 	// of this host.
 	Architecture string
 	// Queue names the queue whose nodes the images are for.
 	Queue string
-	// As is the name that the one image is kept under; empty for its own.
+	// As is the reference that the one image is kept under; empty for its own.
 	As string
 }
 
@@ -49,14 +49,14 @@ func (r Request) Wanted(c config.Config) ([]images.Wanted, error) {
 	case r.Queue != "":
 		arch = q.Architecture.Canonical()
 	}
-	if r.As != "" && len(r.Images) != 1 {
+	if r.As != "" && len(r.References) != 1 {
 		return nil, errors.New("--as wants one IMAGE")
 	}
-	if len(r.Images) == 0 {
+	if len(r.References) == 0 {
 		return r.defaults(c, arch)
 	}
 	var wanted []images.Wanted
-	for _, arg := range r.Images {
+	for _, arg := range r.References {
 		w, err := want(arg, r.As, arch)
 		if err != nil {
 			return nil, err
@@ -66,13 +66,13 @@ func (r Request) Wanted(c config.Config) ([]images.Wanted, error) {
 	return wanted, nil
 }
 
-func want(image, as string, arch config.Architecture) (w images.Wanted, err error) {
+func want(from, as string, arch config.Architecture) (w images.Wanted, err error) {
 	w = images.Wanted{Architecture: string(arch.Canonical()), By: whoami()}
-	if w.Reference, err = source.ParseReference(image); err != nil {
+	if w.From, err = source.ParseReference(from); err != nil {
 		return w, err
 	}
 	if as != "" {
-		if w.Name, err = source.ParseReference(as); err != nil {
+		if w.Reference, err = source.ParseReference(as); err != nil {
 			return w, fmt.Errorf("--as: %w", err)
 		}
 	}
@@ -104,7 +104,7 @@ func (r Request) defaults(c config.Config, only config.Architecture) ([]images.W
 		return nil, fmt.Errorf("--arch: no queue's nodes are %s: name the IMAGE", only)
 	}
 	slices.SortFunc(wanted, func(a, b images.Wanted) int {
-		return cmp.Or(cmp.Compare(a.Reference.String(), b.Reference.String()), cmp.Compare(a.Architecture, b.Architecture))
+		return cmp.Or(cmp.Compare(a.From.String(), b.From.String()), cmp.Compare(a.Architecture, b.Architecture))
 	})
 	return wanted, nil
 }
@@ -123,7 +123,8 @@ func whoami() string {
 
 // Pulled is the outcome of [Pull] for an image: the record that keeps it, or a failure.
 type Pulled struct {
-	Image string `json:"image"`
+	// From is the image's source.
+	From string `json:"image"`
 	*images.Kept
 	Failure string `json:"failure,omitempty"`
 
@@ -135,10 +136,10 @@ type Pulled struct {
 // does not stop the others; the end of ctx does. It shows the progress on w.
 func Pull(ctx context.Context, im *images.Images, wanted []images.Wanted, w io.Writer, now func() time.Time, done func(Pulled) error) error {
 	for _, one := range wanted {
-		bar := newBar(w, now, one.Reference.String()+" "+one.Architecture)
+		bar := newBar(w, now, one.From.String()+" "+one.Architecture)
 		kept, err := im.Keep(ctx, one, bar.show)
 		bar.clear()
-		p := Pulled{Image: one.Reference.String(), Kept: &kept}
+		p := Pulled{From: one.From.String(), Kept: &kept}
 		if err != nil {
 			if ctx.Err() != nil {
 				return ctx.Err()
@@ -154,5 +155,5 @@ func Pull(ctx context.Context, im *images.Images, wanted []images.Wanted, w io.W
 
 // Text returns a line for a kept image.
 func (p Pulled) Text() string {
-	return fmt.Sprintf("%s %s %s %s, kept\n", images.ShortName(p.Name), p.Architecture, p.Digest, codalab.FormatSize(p.Size))
+	return fmt.Sprintf("%s %s %s %s, kept\n", images.ShortReference(p.Reference), p.Architecture, p.Digest, codalab.FormatSize(p.Size))
 }

@@ -119,13 +119,13 @@ func NewImages(c config.Config, content *cache.Cache, from source.Source) *image
 	converter.Source, converter.Reserve = from, c.LowWater.Of
 	return &images.Images{
 		Cache: content, Converter: converter, Login: OwnerLogins(c, from),
-		Kept:     images.Records(layout.KeptImages()),
-		Names:    images.Names{Dir: layout.ImageNames()},
-		Remember: c.Image.Remember.Duration,
-		Offline:  c.Image.Offline,
-		AtOnce:   c.Image.Conversions,
-		LowWater: c.LowWater.Of,
-		Now:      time.Now,
+		Kept:       images.Records(layout.KeptImages()),
+		References: images.References{Dir: layout.ImageReferences()},
+		Remember:   c.Image.Remember.Duration,
+		Offline:    c.Image.Offline,
+		AtOnce:     c.Image.Conversions,
+		LowWater:   c.LowWater.Of,
+		Now:        time.Now,
 	}
 }
 
@@ -155,7 +155,7 @@ func imageFiles(c config.Config, links *inputs.Links) *images.Files {
 	if len(c.Image.Roots) == 0 && links == nil {
 		return nil
 	}
-	files := &images.Files{Roots: c.Image.Roots, Hidden: hiddenPaths(c), Records: spool.Layout(c.Shared).ImageFiles()}
+	files := &images.Files{Roots: c.Image.Roots, Hidden: hiddenPaths(c), Records: spool.Layout(c.Shared).SIFDigests()}
 	if links != nil {
 		files.OwnerRoots = links.RootsOf
 	}

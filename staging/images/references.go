@@ -15,10 +15,10 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 )
 
-// Names records on the shared disk the names by which images were requested, for people who list
-// the cache, which knows its SIFs only by digest. Nothing else depends on it. If two processes add
-// a name at the same time, one may be lost. Its exported field must not change after its first use.
-type Names struct {
+// References records on the shared disk the references by which images were requested, for people who
+// list the cache, which knows its SIFs only by digest. Nothing else depends on it. If two processes
+// add one at the same time, one may be lost. Its exported field must not change after its first use.
+type References struct {
 	// Dir has a file for each image. It need not exist.
 	Dir string
 
@@ -26,22 +26,22 @@ type Names struct {
 	added map[string]bool
 }
 
-type namesRecord struct {
+type referencesRecord struct {
 	Digest       string   `json:"digest"`
 	Architecture string   `json:"architecture"`
-	Names        []string `json:"names"`
+	References   []string `json:"names"`
 }
 
-func (n *Names) path(digest, architecture string) string {
+func (n *References) path(digest, architecture string) string {
 	return filepath.Join(n.Dir, recordName(digest, architecture)+".json")
 }
 
-// add records an image's name. It ignores failures.
-func (n *Names) add(img source.Image) {
+// add records an image's reference. It ignores failures.
+func (n *References) add(img source.Image) {
 	what := strings.Join([]string{img.Digest, img.Architecture, img.Reference.String()}, " ")
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.added[what] || strings.Contains(img.Reference.Name(), "@") { // a digest is not worth recording
+	if n.added[what] || strings.Contains(img.Reference.Full(), "@") { // a digest is not worth recording
 		return
 	}
 	if n.added == nil {
@@ -49,27 +49,27 @@ func (n *Names) add(img source.Image) {
 	}
 	n.added[what] = true
 	path := n.path(img.Digest, img.Architecture)
-	known, err := readNames(path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) || slices.Contains(known.Names, img.Reference.String()) {
+	known, err := readReferences(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) || slices.Contains(known.References, img.Reference.String()) {
 		return
 	}
 	known.Digest, known.Architecture = img.Digest, img.Architecture
-	known.Names = append(known.Names, img.Reference.String())
+	known.References = append(known.References, img.Reference.String())
 	if data, err := json.Marshal(known); err == nil && os.MkdirAll(n.Dir, 0o700) == nil {
 		_ = atomicfile.Write(path, append(data, '\n'), 0o600) // nothing depends on it
 	}
 }
 
-// Of returns the names of an image, the oldest first.
-func (n *Names) Of(digest, architecture string) []string {
-	known, err := readNames(n.path(digest, architecture))
+// Of returns the references of an image, the oldest first.
+func (n *References) Of(digest, architecture string) []string {
+	known, err := readReferences(n.path(digest, architecture))
 	if err != nil {
 		return nil
 	}
-	return known.Names
+	return known.References
 }
 
-func readNames(path string) (known namesRecord, err error) {
+func readReferences(path string) (known referencesRecord, err error) {
 	data, err := os.ReadFile(path)
 	if err == nil {
 		err = json.Unmarshal(data, &known)
@@ -80,8 +80,8 @@ func readNames(path string) (known namesRecord, err error) {
 	return known, nil
 }
 
-// Forget removes the names of images without a SIF. there reports whether an image has one.
-func (n *Names) Forget(there func(digest, architecture string) bool) error {
+// Forget removes the references of images without a SIF. there reports whether an image has one.
+func (n *References) Forget(there func(digest, architecture string) bool) error {
 	entries, err := os.ReadDir(n.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -93,7 +93,7 @@ func (n *Names) Forget(there func(digest, architecture string) bool) error {
 	defer n.mu.Unlock()
 	for _, e := range entries {
 		path := filepath.Join(n.Dir, e.Name())
-		known, err := readNames(path)
+		known, err := readReferences(path)
 		if err != nil || there(known.Digest, known.Architecture) {
 			continue
 		}
