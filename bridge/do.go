@@ -150,7 +150,7 @@ func (d *doer) progressOf(bundle string) func(progress string) {
 }
 
 func (d *doer) stage(ctx context.Context, r plan.Row) plan.StageEnd {
-	inputs, err := d.stager.Stage(ctx, *r.Run, d.policy.Image(r), d.policy.Queues[r.Queue].Architecture, d.progressOf(r.Bundle))
+	inputs, err := d.stager.Stage(ctx, *r.Run, d.policy.ImageReference(r), d.policy.Queues[r.Queue].Architecture, d.progressOf(r.Bundle))
 	for _, dep := range inputs.Dependencies {
 		if dep.Link != nil && dep.Link.Note != "" {
 			d.log.WarnContext(ctx, "linked data has changed since its first use", slog.String("bundle", r.Bundle), slog.String("note", dep.Link.Note))

@@ -119,11 +119,11 @@ type registry struct {
 	down atomic.Bool
 }
 
-func (r *registry) Stage(ctx context.Context, run codalab.RunBundle, image, architecture string, progress func(string)) (spool.Inputs, error) {
+func (r *registry) Stage(ctx context.Context, run codalab.RunBundle, reference, architecture string, progress func(string)) (spool.Inputs, error) {
 	if r.down.Load() {
 		return spool.Inputs{}, errors.New("no route to host")
 	}
-	return r.fakeStager.Stage(ctx, run, image, architecture, progress)
+	return r.fakeStager.Stage(ctx, run, reference, architecture, progress)
 }
 
 func TestBridgeThatStartsBelowTheLowWaterNeverAsksForBundles(t *testing.T) {
@@ -290,10 +290,10 @@ func (h *hung) Space() (spool.Space, error) {
 	return h.gauge.Space()
 }
 
-func (h *hung) Stage(ctx context.Context, run codalab.RunBundle, image, architecture string, progress func(string)) (spool.Inputs, error) {
+func (h *hung) Stage(ctx context.Context, run codalab.RunBundle, reference, architecture string, progress func(string)) (spool.Inputs, error) {
 	progress("Downloading dependency a.")
 	h.wait()
-	return h.fakeStager.Stage(ctx, run, image, architecture, progress)
+	return h.fakeStager.Stage(ctx, run, reference, architecture, progress)
 }
 
 func TestDiskThatDoesNotAnswerIsSaidOnceAndWhenItIsOver(t *testing.T) {

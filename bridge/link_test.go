@@ -16,8 +16,8 @@ import (
 // changing is a stager of linked data that changes while it is used.
 type changing struct{ compared *atomic.Int32 }
 
-func (changing) Stage(_ context.Context, _ codalab.RunBundle, image, _ string, _ func(string)) (spool.Inputs, error) {
-	return spool.Inputs{SIF: image, Dependencies: []spool.Dependency{
+func (changing) Stage(_ context.Context, _ codalab.RunBundle, reference, _ string, _ func(string)) (spool.Inputs, error) {
+	return spool.Inputs{SIF: reference, Dependencies: []spool.Dependency{
 		{ChildPath: "data", Source: "/data", InPlace: true, Link: &spool.Link{Path: "/data", Note: "It has changed since long ago."}},
 	}}, nil
 }

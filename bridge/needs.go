@@ -58,7 +58,7 @@ type Gauge interface {
 // Changed says, in sentences for the researcher, which of the data that a bundle uses in place
 // has changed since it was staged; empty if none has.
 type Stager interface {
-	Stage(ctx context.Context, run codalab.RunBundle, image, architecture string, progress func(string)) (spool.Inputs, error)
+	Stage(ctx context.Context, run codalab.RunBundle, reference, architecture string, progress func(string)) (spool.Inputs, error)
 	Changed(ctx context.Context, inputs spool.Inputs) string
 }
 

@@ -50,13 +50,13 @@ type reluctant struct {
 	asked *atomic.Int32
 }
 
-func (r reluctant) Stage(ctx context.Context, _ codalab.RunBundle, image, _ string, _ func(string)) (spool.Inputs, error) {
+func (r reluctant) Stage(ctx context.Context, _ codalab.RunBundle, reference, _ string, _ func(string)) (spool.Inputs, error) {
 	if r.asked.Add(1) == 1 {
 		<-ctx.Done()
 		time.Sleep(5 * time.Second)
 		return spool.Inputs{}, ctx.Err()
 	}
-	return spool.Inputs{SIF: image}, nil
+	return spool.Inputs{SIF: reference}, nil
 }
 
 // forgetful is a server that gives a bundle to another worker once.

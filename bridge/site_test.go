@@ -28,9 +28,9 @@ import (
 // fakeStager has everything there already.
 type fakeStager struct{}
 
-func (fakeStager) Stage(_ context.Context, _ codalab.RunBundle, image, _ string, progress func(string)) (spool.Inputs, error) {
-	progress("Looking for " + image + ".")
-	return spool.Inputs{SIF: "/cache/" + image, PinnedReference: "sha256:1"}, nil
+func (fakeStager) Stage(_ context.Context, _ codalab.RunBundle, reference, _ string, progress func(string)) (spool.Inputs, error) {
+	progress("Looking for " + reference + ".")
+	return spool.Inputs{SIF: "/cache/" + reference, PinnedReference: "a/b@sha256:1"}, nil
 }
 
 func (fakeStager) Changed(context.Context, spool.Inputs) string { return "" }

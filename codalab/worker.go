@@ -88,7 +88,7 @@ type Run struct {
 	ContainerTimeTotal  float64 `json:"container_time_total"`
 	ContainerTimeUser   float64 `json:"container_time_user"`
 	ContainerTimeSystem float64 `json:"container_time_system"`
-	// DockerImage is the image's digest once it is known.
+	// DockerImage is the image's pinned reference, once it is known.
 	DockerImage *string `json:"docker_image"`
 	State       State   `json:"state"`
 	// Remote names the run's place: a worker or a host.
@@ -211,7 +211,8 @@ type RunDependency struct {
 }
 
 // Resources is a run's requests, in a run message. Time is in seconds, Memory and Disk are in
-// bytes; 0 means no limit. Decoded numbers are between 0 and MaxCount, MaxSeconds or MaxBytes.
+// bytes; 0 means no limit. DockerImage is the image's reference. Decoded numbers are between 0 and
+// MaxCount, MaxSeconds or MaxBytes.
 type Resources struct {
 	CPUs         int64  `json:"cpus"`
 	GPUs         int64  `json:"gpus"`

@@ -13,11 +13,11 @@ import (
 	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
 
-// Images brings the image of that name for a run on nodes of that architecture (in Go's spelling;
+// Images brings the image of a reference for a run on nodes of that architecture (in Go's spelling;
 // empty means the bridge's own), and returns the inputs' fields that describe it. The holder keeps
 // the image. item shows the progress. Errors are *transfer.Error.
 type Images interface {
-	Stage(ctx context.Context, run codalab.RunBundle, name, architecture string, holder cache.Holder, item *transfer.Item) (spool.Inputs, error)
+	Stage(ctx context.Context, run codalab.RunBundle, reference, architecture string, holder cache.Holder, item *transfer.Item) (spool.Inputs, error)
 }
 
 // Stager brings the inputs of bundles to the shared disk. It is safe for concurrent use. Its fields
@@ -30,16 +30,16 @@ type Stager struct {
 	Holder func(bundle string) cache.Holder
 }
 
-// Stage brings the image of that name, for nodes of that architecture (in Go's spelling; empty
+// Stage brings the image of a reference, for nodes of that architecture (in Go's spelling; empty
 // means the bridge's own), and the dependencies of a run at the same time, and returns their paths.
 // It blocks until all are there or one has failed. A permanent failure ends the others; a transient
 // one does not. It calls progress repeatedly with one sentence, from one goroutine at a time.
 //
 // Bundles that want the same data share one transfer, and each shows its progress. Any number of
 // bundles may be staged at the same time.
-func (s *Stager) Stage(ctx context.Context, run codalab.RunBundle, image, architecture string, progress func(string)) (spool.Inputs, error) {
+func (s *Stager) Stage(ctx context.Context, run codalab.RunBundle, reference, architecture string, progress func(string)) (spool.Inputs, error) {
 	holder := s.Holder(run.UUID)
-	items := []*transfer.Item{{Name: "image " + image, Image: true}}
+	items := []*transfer.Item{{Name: "image " + reference, Image: true}}
 	for _, d := range run.Dependencies {
 		items = append(items, &transfer.Item{Name: inputs.Name(d.Dependency)})
 	}
@@ -48,7 +48,7 @@ func (s *Stager) Stage(ctx context.Context, run codalab.RunBundle, image, archit
 	err := transfer.Report(items, progress, func() error {
 		return all(ctx, len(items), 1+s.Dependencies.AtOnce, func(ctx context.Context, i int) (err error) {
 			if i == 0 {
-				in, err = s.Images.Stage(ctx, run, image, architecture, holder, items[0])
+				in, err = s.Images.Stage(ctx, run, reference, architecture, holder, items[0])
 				return err
 			}
 			dependencies[i-1], err = s.Dependencies.Stage(ctx, run, run.Dependencies[i-1], holder, items[i])

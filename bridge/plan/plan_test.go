@@ -69,7 +69,7 @@ func rowIn(phase plan.Phase) plan.Row {
 		r.Times.Preparing = epoch
 	}
 	if since(plan.Submitting) {
-		r.Staged = &spool.Inputs{SIF: "/shared/cache/x.sif", PinnedReference: "sha256:1"}
+		r.Staged = &spool.Inputs{SIF: "/shared/cache/x.sif", PinnedReference: "a/b@sha256:1"}
 		r.Attempt.Number, r.OnDisk, r.Generation, r.SubmissionName, r.Prepared, r.SbatchCount, r.SubmittedAt = 1, "1-b1b2b3", 1, submission, true, 1, epoch
 	}
 	if since(plan.Queued) {

@@ -77,10 +77,10 @@ const (
 	DefaultGPUImage = "codalab/default-gpu:latest"
 )
 
-// Image returns the name of the image for a row's bundle. If the bundle names none, the server has put
-// its own default into the run message (codalab/server/bundle_manager.py: _get_docker_image); the queue's
-// image has priority over that.
-func (p Policy) Image(r Row) string {
+// ImageReference returns the reference of the image for a row's bundle. If the bundle names none, the
+// server has put its own default into the run message (codalab/server/bundle_manager.py:
+// _get_docker_image); the queue's image has priority over that.
+func (p Policy) ImageReference(r Row) string {
 	q, res := p.Queues[r.Queue], r.Resources
 	site, fallback := q.CPUImage, DefaultCPUImage
 	if res.GPUs > 0 {

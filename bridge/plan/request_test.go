@@ -48,7 +48,7 @@ func TestImageOfABundleThatNamesNone(t *testing.T) {
 		r := plan.Row{Queue: "q", Resources: codalab.Resources{DockerImage: c.server, GPUs: c.gpus}, Run: &codalab.RunBundle{
 			Metadata: codalab.Metadata{"request_docker_image": c.asked},
 		}}
-		if got := (plan.Policy{Queues: map[string]plan.Queue{"q": c.queue}}).Image(r); got != c.want {
+		if got := (plan.Policy{Queues: map[string]plan.Queue{"q": c.queue}}).ImageReference(r); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
