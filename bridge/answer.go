@@ -126,7 +126,7 @@ func (a *answerer) writeInto(ctx context.Context, r plan.Row, m codalab.Message)
 	default:
 		return errors.New("the run had not begun")
 	}
-	if a.policy.Queues[r.Queue].WorkDir == spool.WorkDirLocal {
+	if a.policy.Queues[r.Queue].WorkingDirDisk == spool.WorkingDirLocal {
 		return errors.New("its working directory is on its node's own disk")
 	}
 	if _, err := standing(ctx, a.service, r); err != nil {

@@ -96,7 +96,7 @@ func TestWriteThatIsLostIsKeptInTheHistory(t *testing.T) {
 		"that is a dependency": func(*answerer, *plan.Row) string { return "dep" },
 		// The command would not see it.
 		"its working directory is on its node's own disk": func(a *answerer, _ *plan.Row) string {
-			a.policy.Queues = map[string]plan.Queue{"": {WorkDir: spool.WorkDirLocal}}
+			a.policy.Queues = map[string]plan.Queue{"": {WorkingDirDisk: spool.WorkingDirLocal}}
 			return "msg"
 		},
 	} {

@@ -8,7 +8,7 @@
 //	    exit.json     worker → bridge   the attempt's end; written once
 //	    slurm.out     Slurm → people    the output of the batch script
 //	<shared>/spool/bell/                the doorbell (see Bell)
-//	<shared>/runs/<uuid>/<attempt>/     the run directory: the bundle's working directory, or a copy of it (see WorkDir)
+//	<shared>/runs/<uuid>/<attempt>/     the run directory: the bundle's working directory, or a copy of it (see WorkingDirDisk)
 //	<shared>/kept/<uuid>/               results that stay on this disk (see Results)
 //	<shared>/links/<uuid>.json          the fingerprints of a link's data
 //	<shared>/images/                    records of images (see package staging/images)
@@ -80,7 +80,7 @@ func (l Layout) BundleDir(bundle string) string {
 }
 
 // RunDir returns the directory of the files of one attempt of a bundle: its working directory, or a copy of
-// that (see WorkDir).
+// that (see WorkingDirDisk).
 func (l Layout) RunDir(bundle string, name AttemptName) string {
 	return filepath.Join(l.RunsDir(bundle), string(name))
 }

@@ -48,10 +48,10 @@ type Spec struct {
 	Command    string `json:"command"`
 	Inputs
 	// RunDir has the command's output while it runs, and its files afterwards. In the container it is
-	// /<uuid>, unless WorkDir is WorkDirLocal.
-	RunDir  string  `json:"run_dir"`
-	WorkDir WorkDir `json:"work_dir,omitempty"`
-	GPUs    int     `json:"gpus"`
+	// /<uuid>, unless WorkingDirDisk is WorkingDirLocal.
+	RunDir         string         `json:"run_dir"`
+	WorkingDirDisk WorkingDirDisk `json:"work_dir,omitempty"`
+	GPUs           int            `json:"gpus"`
 	// MemoryBytes and DiskBytes are limits; 0 means none. Seconds is the time limit of the command; 0
 	// means none but Slurm's.
 	MemoryBytes int64   `json:"memory_bytes"`
@@ -155,7 +155,7 @@ type Stage string
 const (
 	StageStarting Stage = "starting" // the container is being set up
 	StageRunning  Stage = "running"  // the command runs
-	StageCopying  Stage = "copying"  // the command has ended, and its working directory is copied (see WorkDir)
+	StageCopying  Stage = "copying"  // the command has ended, and its working directory is copied (see WorkingDirDisk)
 )
 
 // Usage is the attempt's usage so far.

@@ -2,16 +2,16 @@ package spool
 
 import "regexp"
 
-// WorkDir decides on which disk a bundle's working directory lies while its command runs.
-type WorkDir string
+// WorkingDirDisk decides on which disk a bundle's working directory lies while its command runs.
+type WorkingDirDisk string
 
-// The choices for WorkDir; empty means the first.
+// The choices for WorkingDirDisk; empty means the first.
 const (
-	// WorkDirShared is the run directory itself.
-	WorkDirShared WorkDir = "shared"
-	// WorkDirLocal is a directory on the node's own disk. The worker copies it to the run directory before
+	// WorkingDirShared is the run directory itself.
+	WorkingDirShared WorkingDirDisk = "shared"
+	// WorkingDirLocal is a directory on the node's own disk. The worker copies it to the run directory before
 	// it writes the exit record. The output files are in the run directory from the start.
-	WorkDirLocal WorkDir = "local"
+	WorkingDirLocal WorkingDirDisk = "local"
 )
 
 // CopyPrefix returns the beginning of the names of incomplete copies that the worker with this token makes

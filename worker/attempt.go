@@ -22,13 +22,13 @@ import (
 type attemptRun struct {
 	Worker
 
-	spec    spool.Spec
-	attempt spool.Attempt
-	bell    spool.Bell
-	usage   *usage
-	gpus    gpuAllocation
-	scratch *scratch // nil until it exists
-	dir     string   // the working directory; empty until it exists
+	spec       spool.Spec
+	attempt    spool.Attempt
+	bell       spool.Bell
+	usage      *usage
+	gpus       gpuAllocation
+	scratch    *scratch // nil until it exists
+	workingDir string   // the working directory; empty until it exists
 }
 
 // runBundle runs the bundle and records its end. It cleans up after that, because people and the
@@ -118,7 +118,7 @@ func (r *attemptRun) runCommand(ctx, background context.Context, group *errgroup
 		node: r.Node, exit: got, err: err, stopRequested: stopRequested, stopped: context.Cause(limited),
 		oomKills:   after.oomKills - before.oomKills + got.Usage.OOMKills,
 		memoryPeak: r.usage.snapshot(time.Time{}).Usage.MemoryPeak,
-		diskFull:   diskFull(r.dir),
+		diskFull:   diskFull(r.workingDir),
 		noexec:     container.IsNoexec(r.scratch.dir),
 	}
 	e.uncopied = r.copyResults(ctx)
@@ -177,7 +177,7 @@ func (r *attemptRun) prepare() (c container.Container, err error) {
 		return c, &container.HostError{Err: err}
 	}
 	if err := r.makeLinks(links); err != nil {
-		if r.dir == r.spec.RunDir {
+		if r.workingDir == r.spec.RunDir {
 			err = onShared(err)
 		}
 		return c, err

@@ -18,7 +18,7 @@
 // that as early as possible, because a site may allow only three seconds after TERM. The container
 // ends with its worker. Files that the command wrote to its working directory stay unchanged.
 //
-// A working directory on the node's own disk (spool.WorkDirLocal) is copied to the shared disk, and
+// A working directory on the node's own disk (spool.WorkingDirLocal) is copied to the shared disk, and
 // flushed there, before the exit record is written. Unless the record says otherwise, all results
 // are on the shared disk, even if the node or the file server crashes afterwards. After TERM the
 // copy ends within ten seconds, and the record reports missing results. The command's output is on

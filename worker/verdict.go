@@ -154,7 +154,7 @@ const exitNotExecutable = 126
 // noexec.
 func (e ending) noexecSentence(spec spool.Spec) string {
 	where := "in $TMPDIR"
-	if spec.WorkDir == spool.WorkDirLocal {
+	if spec.WorkingDirDisk == spool.WorkingDirLocal {
 		where = "in the working directory and in $TMPDIR"
 	}
 	return fmt.Sprintf("on node %s no program %s can be executed, because the queue's scratch directory is mounted noexec there.", e.node, where)

@@ -178,8 +178,8 @@ func diskFull(dir string) bool {
 // diskUse returns the size of the command's files in its working directory. A local one has only
 // links to the output files, so diskUse adds those.
 func (r *attemptRun) diskUse(ctx context.Context, entries int) (bytes int64, whole bool) {
-	bytes, whole = diskUse(ctx, r.dir, entries)
-	if r.dir == r.spec.RunDir {
+	bytes, whole = diskUse(ctx, r.workingDir, entries)
+	if r.workingDir == r.spec.RunDir {
 		return bytes, whole
 	}
 	for _, name := range outputs() {

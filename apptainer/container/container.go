@@ -143,8 +143,8 @@ func Shells() []string { return []string{"/bin/bash", "/bin/sh"} }
 // KillAfter returns Grace, or its default.
 func (c Container) KillAfter() time.Duration { return cmp.Or(c.Grace, 2*time.Second) }
 
-// WorkDir returns Dir, or its default.
-func (c Container) WorkDir() string { return cmp.Or(c.Dir, "/") }
+// WorkingDir returns Dir, or its default.
+func (c Container) WorkingDir() string { return cmp.Or(c.Dir, "/") }
 
 // Validate returns an error for a container that no runtime can run on this host. architecture is
 // the image's; empty means that an engine checks it.
@@ -158,7 +158,7 @@ func (c Container) Validate(architecture string) error {
 	if c.Scratch == "" {
 		return RequestErrorf("no scratch directory")
 	}
-	return errors.Join(validateBinds(c.Binds, c.WorkDir()), validateDevices(c.Devices))
+	return errors.Join(validateBinds(c.Binds, c.WorkingDir()), validateDevices(c.Devices))
 }
 
 // Environment returns the command's environment: the image's, with Env added. Like Docker, it adds

@@ -121,8 +121,8 @@ func (q Queue) check(name string) error {
 		return fmt.Errorf("retry_begun = %q: want %q or %q", q.RetryBegun, plan.RetryNever, plan.RetryOnPlatform)
 	case !filepath.IsAbs(q.Scratch):
 		return fmt.Errorf("scratch = %q: want an absolute path on the nodes", q.Scratch)
-	case q.WorkDir != spool.WorkDirShared && q.WorkDir != spool.WorkDirLocal:
-		return fmt.Errorf("workdir = %q: want %q or %q", q.WorkDir, spool.WorkDirShared, spool.WorkDirLocal)
+	case q.WorkingDirDisk != spool.WorkingDirShared && q.WorkingDirDisk != spool.WorkingDirLocal:
+		return fmt.Errorf("workdir = %q: want %q or %q", q.WorkingDirDisk, spool.WorkingDirShared, spool.WorkingDirLocal)
 	case !slices.Contains(runtimes.All(), q.Runtime):
 		return fmt.Errorf("runtime = %q: want one of %q", q.Runtime, runtimes.All())
 	case q.Results != spool.ResultsUpload && q.Results != spool.ResultsKeep:

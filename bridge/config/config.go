@@ -128,31 +128,31 @@ type Staging struct {
 
 // Queue is a table [queue.NAME].
 type Queue struct {
-	Tag            string          `toml:"tag"`
-	Group          string          `toml:"group"`
-	Default        bool            `toml:"default"`
-	Partition      string          `toml:"partition"`
-	Account        string          `toml:"account"`
-	QOS            string          `toml:"qos"`
-	WCKey          string          `toml:"wckey"`
-	Reservation    string          `toml:"reservation"`
-	Constraint     string          `toml:"constraint"`
-	GresType       string          `toml:"gres_type"`
-	DefaultTime    Duration        `toml:"default_time"`
-	MaxTime        Duration        `toml:"max_time"`
-	TimeGrace      Duration        `toml:"time_grace"`
-	KillGrace      Duration        `toml:"kill_grace"`
-	MemoryOverhead Size            `toml:"memory_overhead"`
-	MaxInFlight    int             `toml:"max_in_flight"`
-	RetryBegun     plan.RetryBegun `toml:"retry_begun"`
-	Path           []string        `toml:"path"`
-	Scratch        string          `toml:"scratch"`
-	WorkDir        spool.WorkDir   `toml:"workdir"`
-	Runtime        runtimes.Name   `toml:"runtime"`
-	Results        spool.Results   `toml:"results"`
-	DefaultImage   string          `toml:"default_image"`
-	Architecture   Architecture    `toml:"architecture"`
-	SbatchOptions  []SbatchOption  `toml:"sbatch_options"`
+	Tag            string               `toml:"tag"`
+	Group          string               `toml:"group"`
+	Default        bool                 `toml:"default"`
+	Partition      string               `toml:"partition"`
+	Account        string               `toml:"account"`
+	QOS            string               `toml:"qos"`
+	WCKey          string               `toml:"wckey"`
+	Reservation    string               `toml:"reservation"`
+	Constraint     string               `toml:"constraint"`
+	GresType       string               `toml:"gres_type"`
+	DefaultTime    Duration             `toml:"default_time"`
+	MaxTime        Duration             `toml:"max_time"`
+	TimeGrace      Duration             `toml:"time_grace"`
+	KillGrace      Duration             `toml:"kill_grace"`
+	MemoryOverhead Size                 `toml:"memory_overhead"`
+	MaxInFlight    int                  `toml:"max_in_flight"`
+	RetryBegun     plan.RetryBegun      `toml:"retry_begun"`
+	Path           []string             `toml:"path"`
+	Scratch        string               `toml:"scratch"`
+	WorkingDirDisk spool.WorkingDirDisk `toml:"workdir"`
+	Runtime        runtimes.Name        `toml:"runtime"`
+	Results        spool.Results        `toml:"results"`
+	DefaultImage   string               `toml:"default_image"`
+	Architecture   Architecture         `toml:"architecture"`
+	SbatchOptions  []SbatchOption       `toml:"sbatch_options"`
 }
 
 // DefaultLowWater is the low water where the file names none. The second bound is for
@@ -173,7 +173,7 @@ func (c Config) Plan() map[string]plan.Queue {
 			Reservation: q.Reservation, Constraint: q.Constraint, GPUType: q.GresType,
 			DefaultTime: q.DefaultTime.Duration, MaxTime: q.MaxTime.Duration, TimeGrace: q.TimeGrace.Duration, KillGrace: q.KillGrace.Duration,
 			MemoryOverhead: q.MemoryOverhead.Bytes, MaxInFlight: q.MaxInFlight, RetryBegun: q.RetryBegun,
-			Path: q.Path, Scratch: q.Scratch, WorkDir: q.WorkDir, Runtime: q.Runtime, Results: q.Results,
+			Path: q.Path, Scratch: q.Scratch, WorkingDirDisk: q.WorkingDirDisk, Runtime: q.Runtime, Results: q.Results,
 			CPUImage:     cmp.Or(q.DefaultImage, c.Image.DefaultCPU),
 			GPUImage:     cmp.Or(q.DefaultImage, c.Image.DefaultGPU),
 			Architecture: string(q.Architecture.Foreign()),

@@ -109,10 +109,10 @@ type Queue struct {
 	RetryBegun RetryBegun
 	// Path lists directories on the nodes in which jobs look for programs first.
 	Path []string
-	// Scratch is a directory on the nodes' own disk. WorkDir decides whether working directories are on
+	// Scratch is a directory on the nodes' own disk. WorkingDirDisk decides whether working directories are on
 	// it too.
-	Scratch string
-	WorkDir spool.WorkDir
+	Scratch        string
+	WorkingDirDisk spool.WorkingDirDisk
 	// Runtime is the container runtime of the queue.
 	Runtime runtimes.Name
 	// ShmBytes is the size of the containers' /dev/shm; 0 means half of the node's memory.

@@ -105,7 +105,7 @@ func (p Policy) Spec(r Row) spool.Spec {
 		Submission:     p.submission(r),
 		Command:        r.Run.Command,
 		RunDir:         p.Layout.RunDir(r.Bundle, r.OnDisk),
-		WorkDir:        q.WorkDir,
+		WorkingDirDisk: q.WorkingDirDisk,
 		GPUs:           int(res.GPUs),
 		MemoryBytes:    res.Memory,
 		DiskBytes:      res.Disk,

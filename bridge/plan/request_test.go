@@ -186,14 +186,14 @@ func TestSpecIsWhatTheWorkerIsTold(t *testing.T) {
 	t.Parallel()
 	p, r := policy(), rowIn(plan.Submitting)
 	q := p.Queues["cpu"]
-	q.Scratch, q.WorkDir, q.Runtime, q.ShmBytes = "/local", spool.WorkDirLocal, runtimes.Apptainer, 1<<30
+	q.Scratch, q.WorkingDirDisk, q.Runtime, q.ShmBytes = "/local", spool.WorkingDirLocal, runtimes.Apptainer, 1<<30
 	p.Queues = map[string]plan.Queue{"cpu": q}
 	r.Run.Command = "python train.py"
 	r.Resources = codalab.Resources{CPUs: 4, GPUs: 2, Memory: 2 << 30, Disk: 1 << 30, Network: true}
 	r.Staged.Dependencies = []spool.Dependency{{ChildPath: "data", Source: "/shared/cache/d"}}
 	want := spool.Spec{
 		Bundle: uuid, Attempt: 1, SubmissionName: string(submission), Submission: "b1b2b3.1", Command: "python train.py", Inputs: *r.Staged,
-		RunDir: "/shared/runs/" + uuid + "/1-b1b2b3", Scratch: "/local", WorkDir: spool.WorkDirLocal, Runtime: runtimes.Apptainer, GPUs: 2, MemoryBytes: 2 << 30, DiskBytes: 1 << 30, Seconds: 3600, Network: true, ShmBytes: 1 << 30,
+		RunDir: "/shared/runs/" + uuid + "/1-b1b2b3", Scratch: "/local", WorkingDirDisk: spool.WorkingDirLocal, Runtime: runtimes.Apptainer, GPUs: 2, MemoryBytes: 2 << 30, DiskBytes: 1 << 30, Seconds: 3600, Network: true, ShmBytes: 1 << 30,
 	}
 	if diff := cmp.Diff(want, p.Spec(r)); diff != "" {
 		t.Errorf("specification (-want +got):\n%s", diff)

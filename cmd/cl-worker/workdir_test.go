@@ -12,7 +12,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-func onNodesDisk(_ string, s *spool.Spec) { s.WorkDir = spool.WorkDirLocal }
+func onNodesDisk(_ string, s *spool.Spec) { s.WorkingDirDisk = spool.WorkingDirLocal }
 
 // device is that on which a file of this host lies.
 func device(t *testing.T, path string) string {
@@ -44,7 +44,7 @@ func TestLocalWorkingDirectoryComesHomeWithTheEnd(t *testing.T) {
 	x := prepare(t, `stat -c %d . "$TMPDIR"; echo err >&2; mkdir -p a/b; echo deep > a/b/c; ln a/b/c hard; ln -s a/b/c soft
 		echo x > program; chmod 700 program; mkfifo pipe; echo secret > closed; chmod 0 closed; mkdir shut; echo in > shut/in; chmod 0 shut; cat in`,
 		func(dir string, s *spool.Spec) {
-			s.WorkDir = spool.WorkDirLocal
+			s.WorkingDirDisk = spool.WorkingDirLocal
 			must(t, os.MkdirAll(filepath.Join(dir, "cache"), 0o755))
 			must(t, os.WriteFile(filepath.Join(dir, "cache", "data"), []byte("the data\n"), 0o644))
 			s.Dependencies = []spool.Dependency{{ChildPath: "in", Source: filepath.Join(dir, "cache", "data")}}
@@ -107,7 +107,7 @@ func TestWhatAnEndedCommandHadWrittenLocallyComesHome(t *testing.T) {
 	})
 	t.Run("out of time", func(t *testing.T) {
 		t.Parallel()
-		x := prepare(t, "echo partial > result; sleep 60", func(_ string, s *spool.Spec) { s.WorkDir, s.Seconds = spool.WorkDirLocal, 3 })
+		x := prepare(t, "echo partial > result; sleep 60", func(_ string, s *spool.Spec) { s.WorkingDirDisk, s.Seconds = spool.WorkingDirLocal, 3 })
 		if code, exit := x.start().wait(); code != 143 || exit.Cause != spool.CauseLimit || exit.Terminated || x.file("result") != "partial\n" {
 			t.Errorf("exit code %d, %+v, result %q", code, exit, x.file("result"))
 		}

@@ -53,7 +53,7 @@ func (r Runtime) Run(ctx context.Context, c container.Container) (container.Exit
 			ShellCommand: c.ShellCommand,
 			Env:          c.Environment(sif.Env),
 			Devices:      c.Devices,
-			Dir:          c.WorkDir(),
+			Dir:          c.WorkingDir(),
 		}
 		if s.Driver, err = (gpudriver.Host{}).Find(c.GPUs); err != nil {
 			return i, nil, err

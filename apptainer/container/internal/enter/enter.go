@@ -46,7 +46,7 @@ func SpecFor(c container.Container, imageEnv []string) Spec {
 		Args:         c.Args,
 		ShellCommand: c.ShellCommand,
 		Env:          c.Environment(imageEnv),
-		Dir:          c.WorkDir(),
+		Dir:          c.WorkingDir(),
 		Grace:        c.KillAfter(),
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-func local(s *spool.Spec) { s.WorkDir = spool.WorkDirLocal }
+func local(s *spool.Spec) { s.WorkingDirDisk = spool.WorkingDirLocal }
 
 // workDirOf returns the host's directory that is a container's working directory.
 func workDirOf(c container.Container) string {
@@ -86,7 +86,7 @@ func TestLocalWorkingDirectoryLiesInTheScratchAndGoesWithIt(t *testing.T) {
 
 func TestDiskLimitIsWatchedOnTheNodesDisk(t *testing.T) {
 	t.Parallel()
-	onSite(t, writes(t, "result", "eleven char", obeys), func(s *spool.Spec) { s.WorkDir, s.DiskBytes = spool.WorkDirLocal, 100 }, func(t *testing.T, s site, w Worker) {
+	onSite(t, writes(t, "result", "eleven char", obeys), func(s *spool.Spec) { s.WorkingDirDisk, s.DiskBytes = spool.WorkingDirLocal, 100 }, func(t *testing.T, s site, w Worker) {
 		s.write(t, "of another", strings.Repeat("x", 1000))
 		s.write(t, "stdout", "said")
 		links := len(outputDir(bundle)+"/stdout") + len(outputDir(bundle)+"/stderr")

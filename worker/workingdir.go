@@ -18,8 +18,8 @@ import (
 
 // Directories in the worker's scratch directory, next to the containers' own.
 const (
-	scratchTemp    = "tmp"  // the command's TMPDIR
-	scratchWorkDir = "work" // a local working directory
+	scratchTemp       = "tmp"  // the command's TMPDIR
+	scratchWorkingDir = "work" // a local working directory
 )
 
 // tempDir returns TMPDIR in the container of a bundle, a directory on the node's own disk.
@@ -32,7 +32,7 @@ func outputDir(bundle string) string { return "/" + bundle + "_output" }
 
 func outputs() []string { return []string{"stdout", "stderr"} }
 
-// makeDirs makes the command's directories on the node's own disk, sets r.dir and returns the binds
+// makeDirs makes the command's directories on the node's own disk, sets r.workingDir and returns the binds
 // for them.
 func (r *attemptRun) makeDirs() ([]container.Bind, error) {
 	temp := filepath.Join(r.scratch.dir, scratchTemp)
@@ -44,13 +44,13 @@ func (r *attemptRun) makeDirs() ([]container.Bind, error) {
 		return nil, fmt.Errorf("make TMPDIR: %w", err)
 	}
 	binds := []container.Bind{{Source: temp, Target: tempDir(r.spec.Bundle)}}
-	r.dir = r.spec.RunDir
-	if r.spec.WorkDir == spool.WorkDirLocal {
-		local := filepath.Join(r.scratch.dir, scratchWorkDir)
+	r.workingDir = r.spec.RunDir
+	if r.spec.WorkingDirDisk == spool.WorkingDirLocal {
+		local := filepath.Join(r.scratch.dir, scratchWorkingDir)
 		if err := os.Mkdir(local, 0o700); err != nil {
 			return nil, fmt.Errorf("make the working directory: %w", err)
 		}
-		r.dir = local
+		r.workingDir = local
 		for _, name := range outputs() {
 			target := path.Join(outputDir(r.spec.Bundle), name)
 			if err := os.Symlink(target, filepath.Join(local, name)); err != nil {
@@ -59,11 +59,11 @@ func (r *attemptRun) makeDirs() ([]container.Bind, error) {
 			binds = append(binds, container.Bind{Source: filepath.Join(r.spec.RunDir, name), Target: target})
 		}
 	}
-	return append(binds, container.Bind{Source: r.dir, Target: "/" + r.spec.Bundle}), nil
+	return append(binds, container.Bind{Source: r.workingDir, Target: "/" + r.spec.Bundle}), nil
 }
 
 func (r *attemptRun) makeLinks(links []link) (err error) {
-	root, err := os.OpenRoot(r.dir)
+	root, err := os.OpenRoot(r.workingDir)
 	if err != nil {
 		return fmt.Errorf("open the working directory: %w", err)
 	}
@@ -79,7 +79,7 @@ const copyGrace = 10 * time.Second
 // again for as long as recordExit does. After TERM it stops within copyGrace, because Slurm then
 // kills the job. The error names the missing part.
 func (r *attemptRun) copyResults(ctx context.Context) error {
-	if r.dir == "" || r.dir == r.spec.RunDir {
+	if r.workingDir == "" || r.workingDir == r.spec.RunDir {
 		return nil
 	}
 	r.usage.copyingBegan()
@@ -91,7 +91,7 @@ func (r *attemptRun) copyResults(ctx context.Context) error {
 		context.AfterFunc(copyCtx, func() { timer.Stop() })
 	})()
 	c := copier{skip: r.isOutputLink, sync: r.sync, temporary: spool.CopyPrefix(r.usage.snapshot(time.Time{}).Token)}
-	err := c.tryFor(copyCtx, r.dir, r.spec.RunDir, recordTimeout, func(err error) {
+	err := c.tryFor(copyCtx, r.workingDir, r.spec.RunDir, recordTimeout, func(err error) {
 		r.Log.WarnContext(ctx, "cannot copy all results", slog.Any("error", err))
 	})
 	r.Log.InfoContext(ctx, "copied results", slog.String("size", codalab.FormatSize(c.bytes.Load())),
