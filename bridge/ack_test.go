@@ -113,9 +113,9 @@ type lingering struct {
 	began, ended bool
 }
 
-func (c *lingering) Collect(ctx context.Context, run codalab.RunBundle, dir string, how spool.Results, progress func(string)) (string, error) {
+func (c *lingering) Collect(ctx context.Context, run codalab.RunBundle, dir string, mode spool.ResultsMode, progress func(string)) (string, error) {
 	if c.ended {
-		return c.Collector.Collect(ctx, run, dir, how, progress)
+		return c.Collector.Collect(ctx, run, dir, mode, progress)
 	}
 	c.began = true
 	<-ctx.Done()

@@ -23,12 +23,12 @@ type patient struct {
 	bridge.Collector
 
 	takes time.Duration
-	asked []spool.Results
+	asked []spool.ResultsMode
 }
 
-func (c *patient) Collect(ctx context.Context, run codalab.RunBundle, dir string, how spool.Results, progress func(string)) (string, error) {
-	c.asked = append(c.asked, how)
-	if _, err := c.Collector.Collect(ctx, run, dir, how, func(string) {}); err != nil {
+func (c *patient) Collect(ctx context.Context, run codalab.RunBundle, dir string, mode spool.ResultsMode, progress func(string)) (string, error) {
+	c.asked = append(c.asked, mode)
+	if _, err := c.Collector.Collect(ctx, run, dir, mode, func(string) {}); err != nil {
 		return "", err
 	}
 	progress("Uploading results: 1.2g of 3.4g at 80m/s.")
@@ -70,13 +70,13 @@ func (nowhere) UploadContents(_ context.Context, _ string, _ client.UploadOption
 
 func TestFilesAreReadableWhileTheyAreCollectedAndAfter(t *testing.T) {
 	t.Parallel()
-	for name, how := range map[string]spool.Results{
+	for name, mode := range map[string]spool.ResultsMode{
 		"uploaded": spool.ResultsUpload, "kept": spool.ResultsKeep, "moved into the server's store": spool.ResultsUpload,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			atSite(t, func(s *site) {
-				s.queue.Results = how
+				s.queue.ResultsMode = mode
 				s.server.deaf = true
 				bundle := bundleID(1)
 				collector := &results.Collector{Contents: nowhere{}, Layout: s.shared, Now: time.Now}
@@ -101,8 +101,8 @@ func TestFilesAreReadableWhileTheyAreCollectedAndAfter(t *testing.T) {
 					}
 				}
 				s.stop()
-				if len(c.asked) != 1 || c.asked[0] != how {
-					s.Errorf("collected as %q, want %q", c.asked, how)
+				if len(c.asked) != 1 || c.asked[0] != mode {
+					s.Errorf("collected as %q, want %q", c.asked, mode)
 				}
 			})
 		})

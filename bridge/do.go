@@ -283,8 +283,8 @@ func (d *doer) collect(ctx context.Context, r plan.Row) plan.Outcome {
 	if _, err := standing(ctx, d.service, r); err != nil { // its results must not reach another bundle of its UUID
 		return outcome(err)
 	}
-	how := d.policy.Queues[r.Queue].Results
-	delivered, err := d.collector.Collect(ctx, *r.Run, d.policy.Layout.RunDir(r.Bundle, r.OnDisk), how, d.progressOf(r.Bundle))
+	mode := d.policy.Queues[r.Queue].ResultsMode
+	delivered, err := d.collector.Collect(ctx, *r.Run, d.policy.Layout.RunDir(r.Bundle, r.OnDisk), mode, d.progressOf(r.Bundle))
 	o := outcome(err)
 	if err == nil {
 		o.Done = delivered

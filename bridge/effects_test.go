@@ -122,9 +122,9 @@ type hangingCollector struct {
 	began, ended int
 }
 
-func (*hangingCollector) Small(codalab.RunBundle, string, spool.Results) bool { return true }
+func (*hangingCollector) Small(codalab.RunBundle, string, spool.ResultsMode) bool { return true }
 
-func (c *hangingCollector) Collect(ctx context.Context, _ codalab.RunBundle, _ string, _ spool.Results, _ func(string)) (string, error) {
+func (c *hangingCollector) Collect(ctx context.Context, _ codalab.RunBundle, _ string, _ spool.ResultsMode, _ func(string)) (string, error) {
 	c.began++
 	<-ctx.Done()
 	c.ended++

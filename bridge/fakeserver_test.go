@@ -194,10 +194,10 @@ func (s *fakeServer) ReplyData(_ context.Context, _ string, socket int64, body i
 
 func (s *fakeServer) Open(_ codalab.RunBundle, dir string) (*os.Root, error) { return os.OpenRoot(dir) }
 
-func (*fakeServer) Small(codalab.RunBundle, string, spool.Results) bool { return true }
+func (*fakeServer) Small(codalab.RunBundle, string, spool.ResultsMode) bool { return true }
 
 // Collect uploads a run's standard output.
-func (s *fakeServer) Collect(_ context.Context, run codalab.RunBundle, dir string, _ spool.Results, progress func(string)) (string, error) {
+func (s *fakeServer) Collect(_ context.Context, run codalab.RunBundle, dir string, _ spool.ResultsMode, progress func(string)) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.down {

@@ -68,7 +68,7 @@ type Stager interface {
 // wherever it is by then. Small reports whether Collect takes seconds at most; it takes that long
 // itself only if the disk is slow.
 type Collector interface {
-	Small(run codalab.RunBundle, dir string, how spool.Results) bool
+	Small(run codalab.RunBundle, dir string, mode spool.ResultsMode) bool
 	Open(run codalab.RunBundle, dir string) (*os.Root, error)
-	Collect(ctx context.Context, run codalab.RunBundle, dir string, how spool.Results, progress func(string)) (delivered string, err error)
+	Collect(ctx context.Context, run codalab.RunBundle, dir string, mode spool.ResultsMode, progress func(string)) (delivered string, err error)
 }

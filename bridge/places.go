@@ -77,7 +77,7 @@ func (p *places) hasSmallResults(ctx context.Context, r plan.Row, owner turns.Pa
 		return false
 	}
 	defer leave()
-	return p.collector.Small(*r.Run, p.policy.Layout.RunDir(r.Bundle, r.OnDisk), p.policy.Queues[r.Queue].Results)
+	return p.collector.Small(*r.Run, p.policy.Layout.RunDir(r.Bundle, r.OnDisk), p.policy.Queues[r.Queue].ResultsMode)
 }
 
 // waits returns the progress of an effect without a place; empty if that is not worth a report.

@@ -47,9 +47,11 @@ func (d *slowDisk) Stage(ctx context.Context, run codalab.RunBundle, _, _ string
 
 func (*slowDisk) Changed(context.Context, spool.Inputs) string { return "" }
 
-func (*slowDisk) Small(run codalab.RunBundle, _ string, _ spool.Results) bool { return !isLarge(run) }
+func (*slowDisk) Small(run codalab.RunBundle, _ string, _ spool.ResultsMode) bool {
+	return !isLarge(run)
+}
 
-func (d *slowDisk) Collect(ctx context.Context, run codalab.RunBundle, _ string, _ spool.Results, _ func(string)) (string, error) {
+func (d *slowDisk) Collect(ctx context.Context, run codalab.RunBundle, _ string, _ spool.ResultsMode, _ func(string)) (string, error) {
 	return "", d.work(ctx, run)
 }
 

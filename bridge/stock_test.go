@@ -73,7 +73,7 @@ func (u uploader) Open(run codalab.RunBundle, dir string) (*os.Root, error) {
 	return u.fakeServer.Open(run, dir)
 }
 
-func (u uploader) Collect(ctx context.Context, run codalab.RunBundle, dir string, _ spool.Results, _ func(string)) (string, error) {
+func (u uploader) Collect(ctx context.Context, run codalab.RunBundle, dir string, _ spool.ResultsMode, _ func(string)) (string, error) {
 	f, err := os.Open(filepath.Join(dir, "stdout"))
 	if err != nil {
 		return "", err

@@ -9,7 +9,7 @@
 //	    slurm.out     Slurm → people    the output of the batch script
 //	<shared>/spool/bell/                the doorbell (see Bell)
 //	<shared>/runs/<uuid>/<attempt>/     the run directory: the bundle's working directory, or a copy of it (see WorkingDirDisk)
-//	<shared>/kept/<uuid>/               results that stay on this disk (see Results)
+//	<shared>/kept/<uuid>/               results that stay on this disk (see ResultsMode)
 //	<shared>/links/<uuid>.json          the fingerprints of a link's data
 //	<shared>/images/                    records of images (see package staging/images)
 //

@@ -27,13 +27,13 @@ var copyName = regexp.MustCompile(`^` + regexp.QuoteMeta(copyPrefix) + `[0-9a-f]
 // IsCopyName reports whether a path below a run directory is such a name.
 func IsCopyName(below string) bool { return copyName.MatchString(below) }
 
-// Results decides the place of a bundle's results.
-type Results string
+// ResultsMode decides the place of a bundle's results.
+type ResultsMode string
 
-// The choices for Results; empty means the first.
+// The choices for ResultsMode; empty means the first.
 const (
 	// ResultsUpload sends them to the server.
-	ResultsUpload Results = "upload"
+	ResultsUpload ResultsMode = "upload"
 	// ResultsKeep leaves them on the shared disk and sends a listing.
-	ResultsKeep Results = "keep"
+	ResultsKeep ResultsMode = "keep"
 )

@@ -125,8 +125,8 @@ func (q Queue) check(name string) error {
 		return fmt.Errorf("workdir = %q: want %q or %q", q.WorkingDirDisk, spool.WorkingDirShared, spool.WorkingDirLocal)
 	case !slices.Contains(runtimes.All(), q.Runtime):
 		return fmt.Errorf("runtime = %q: want one of %q", q.Runtime, runtimes.All())
-	case q.Results != spool.ResultsUpload && q.Results != spool.ResultsKeep:
-		return fmt.Errorf("results = %q: want %q or %q", q.Results, spool.ResultsUpload, spool.ResultsKeep)
+	case q.ResultsMode != spool.ResultsUpload && q.ResultsMode != spool.ResultsKeep:
+		return fmt.Errorf("results = %q: want %q or %q", q.ResultsMode, spool.ResultsUpload, spool.ResultsKeep)
 	case q.DefaultImage != "" && !isImage(q.DefaultImage):
 		return fmt.Errorf("default_image = %q is not the name of an image such as \"python:3.12\"", q.DefaultImage)
 	case q.MaxInFlight < 0:

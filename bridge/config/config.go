@@ -149,7 +149,7 @@ type Queue struct {
 	Scratch        string               `toml:"scratch"`
 	WorkingDirDisk spool.WorkingDirDisk `toml:"workdir"`
 	Runtime        runtimes.Name        `toml:"runtime"`
-	Results        spool.Results        `toml:"results"`
+	ResultsMode    spool.ResultsMode    `toml:"results"`
 	DefaultImage   string               `toml:"default_image"`
 	Architecture   Architecture         `toml:"architecture"`
 	SbatchOptions  []SbatchOption       `toml:"sbatch_options"`
@@ -173,7 +173,7 @@ func (c Config) Plan() map[string]plan.Queue {
 			Reservation: q.Reservation, Constraint: q.Constraint, GPUType: q.GresType,
 			DefaultTime: q.DefaultTime.Duration, MaxTime: q.MaxTime.Duration, TimeGrace: q.TimeGrace.Duration, KillGrace: q.KillGrace.Duration,
 			MemoryOverhead: q.MemoryOverhead.Bytes, MaxInFlight: q.MaxInFlight, RetryBegun: q.RetryBegun,
-			Path: q.Path, Scratch: q.Scratch, WorkingDirDisk: q.WorkingDirDisk, Runtime: q.Runtime, Results: q.Results,
+			Path: q.Path, Scratch: q.Scratch, WorkingDirDisk: q.WorkingDirDisk, Runtime: q.Runtime, ResultsMode: q.ResultsMode,
 			CPUImage:     cmp.Or(q.DefaultImage, c.Image.DefaultCPU),
 			GPUImage:     cmp.Or(q.DefaultImage, c.Image.DefaultGPU),
 			Architecture: string(q.Architecture.Foreign()),

@@ -152,7 +152,7 @@ func TestQueuesHaveTheirDefaults(t *testing.T) {
 	}
 	want := map[string]plan.Queue{"cpu": {
 		Name: "cpu", Tag: "cpu", TimeGrace: 2 * time.Minute, MemoryOverhead: 64 << 20, RetryBegun: plan.RetryNever, Scratch: "/tmp", Runtime: runtimes.Auto,
-		WorkingDirDisk: spool.WorkingDirShared, Results: spool.ResultsUpload,
+		WorkingDirDisk: spool.WorkingDirShared, ResultsMode: spool.ResultsUpload,
 	}}
 	if diff := cmp.Diff(want, c.Plan()); diff != "" {
 		t.Errorf("queues (-want +got):\n%s", diff)

@@ -117,7 +117,7 @@ func plainWords(err error) string {
 	}
 	const quoted = "a text in quotes"
 	want := map[string]string{
-		"string": quoted, "RetryBegun": quoted, "Architecture": quoted, "WorkingDirDisk": quoted, "Name": quoted, "Results": quoted, "SbatchOption": quoted,
+		"string": quoted, "RetryBegun": quoted, "Architecture": quoted, "WorkingDirDisk": quoted, "Name": quoted, "ResultsMode": quoted, "SbatchOption": quoted,
 		"int": "a whole number", "bool": "true or false",
 		"Size": "a text such as \"2g\"", "Duration": "a text such as \"3h\"", "LowWater": "a text such as \"50g\" or \"5%\"",
 	}[m[2]]

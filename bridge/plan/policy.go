@@ -117,8 +117,8 @@ type Queue struct {
 	Runtime runtimes.Name
 	// ShmBytes is the size of the containers' /dev/shm; 0 means half of the node's memory.
 	ShmBytes int64
-	// Results decides the place of a bundle's results.
-	Results spool.Results
+	// ResultsMode decides the place of a bundle's results.
+	ResultsMode spool.ResultsMode
 	// CPUImage and GPUImage are the images of bundles that name none, for runs without and with GPUs;
 	// empty for the server's choice.
 	CPUImage, GPUImage string

@@ -328,12 +328,12 @@ type collector struct {
 func (collector) Open(codalab.RunBundle, string) (*os.Root, error) { return nil, fs.ErrNotExist }
 
 // Small reports whether the upload takes seconds.
-func (c collector) Small(run codalab.RunBundle, _ string, _ spool.Results) bool {
+func (c collector) Small(run codalab.RunBundle, _ string, _ spool.ResultsMode) bool {
 	return !c.w.wants[run.Command].long
 }
 
 // Collect uploads an attempt's results.
-func (c collector) Collect(_ context.Context, run codalab.RunBundle, dir string, _ spool.Results, _ func(string)) (string, error) {
+func (c collector) Collect(_ context.Context, run codalab.RunBundle, dir string, _ spool.ResultsMode, _ func(string)) (string, error) {
 	w, srv := c.w, &c.w.server
 	b := srv.bundleByID(run.UUID)
 	if c.crashes() {

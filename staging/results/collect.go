@@ -42,10 +42,10 @@ type Collector struct {
 
 // Collect delivers the results in the run directory dir, without links to dependencies and entries
 // that match the run's exclude_patterns. If there is a Store, it moves them there, and otherwise it
-// follows how. It returns a short description of the delivered results. It calls progress
+// follows mode. It returns a short description of the delivered results. It calls progress
 // repeatedly with one sentence, from one goroutine at a time.
-func (c *Collector) Collect(ctx context.Context, run codalab.RunBundle, dir string, how spool.Results, progress func(string)) (string, error) {
-	delivered, err := c.collect(ctx, run, dir, how, progress)
+func (c *Collector) Collect(ctx context.Context, run codalab.RunBundle, dir string, mode spool.ResultsMode, progress func(string)) (string, error) {
+	delivered, err := c.collect(ctx, run, dir, mode, progress)
 	var known *transfer.Error
 	final := errors.Is(err, fs.ErrPermission) || errors.Is(err, tarstream.ErrTooLarge)
 	if final && !errors.As(err, &known) {
@@ -58,14 +58,14 @@ func failed(err error, retry bool) error {
 	return &transfer.Error{What: "results", Err: err, Retry: retry}
 }
 
-func (c *Collector) collect(ctx context.Context, run codalab.RunBundle, dir string, how spool.Results, progress func(string)) (string, error) {
+func (c *Collector) collect(ctx context.Context, run codalab.RunBundle, dir string, mode spool.ResultsMode, progress func(string)) (string, error) {
 	if c.Store != nil && run.Location != nil {
 		if err := c.Store.Move(ctx, run, dir); err != nil {
 			return "", err
 		}
 		return "moved to " + *run.Location, c.supersede(run, nil)
 	}
-	if how == spool.ResultsKeep {
+	if mode == spool.ResultsKeep {
 		return c.keep(ctx, run, dir, progress)
 	}
 	root, err := openClosed(dir)
@@ -195,8 +195,8 @@ func (c *Collector) send(ctx context.Context, bundle string, root *os.Root, u *u
 		return errors.Join(err, w.CloseWithError(err))
 	})
 	// codalab/worker/bundle_service_client.py: update_bundle_contents
-	how := client.UploadOptions{Filename: "bundle.tar.gz", Unpack: true, Confirm: true}
-	err := c.Contents.UploadContents(ctx, bundle, how, io.TeeReader(r, u))
+	options := client.UploadOptions{Filename: "bundle.tar.gz", Unpack: true, Confirm: true}
+	err := c.Contents.UploadContents(ctx, bundle, options, io.TeeReader(r, u))
 	_ = r.CloseWithError(errors.New("the upload ended")) // always nil: io.PipeReader
 	if packErr := packing.Wait(); err == nil {
 		err = packErr

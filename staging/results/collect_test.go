@@ -51,13 +51,13 @@ func left(t *testing.T, files map[string]string) *results {
 	return r
 }
 
-func (r *results) collect(how spool.Results) (string, error) {
-	return r.collector.Collect(r.Context(), r.run, r.dir, how, func(said string) { r.said = append(r.said, said) })
+func (r *results) collect(mode spool.ResultsMode) (string, error) {
+	return r.collector.Collect(r.Context(), r.run, r.dir, mode, func(said string) { r.said = append(r.said, said) })
 }
 
-func (r *results) mustCollect(how spool.Results) string {
+func (r *results) mustCollect(mode spool.ResultsMode) string {
 	r.Helper()
-	said, err := r.collect(how)
+	said, err := r.collect(mode)
 	must(r.T, err)
 	return said
 }
@@ -101,21 +101,21 @@ func halfCopied() (left, others map[string]string) {
 
 func TestWhatAKilledWorkerHalfCopiedIsNoResult(t *testing.T) {
 	t.Parallel()
-	for _, how := range []spool.Results{spool.ResultsUpload, spool.ResultsKeep} {
+	for _, mode := range []spool.ResultsMode{spool.ResultsUpload, spool.ResultsKeep} {
 		half, others := halfCopied()
 		files := maps.Clone(others)
 		maps.Copy(files, half)
 		r := left(t, files)
-		r.mustCollect(how)
+		r.mustCollect(mode)
 		at := filepath.Join(r.server.bundles, run1)
-		if how == spool.ResultsKeep {
+		if mode == spool.ResultsKeep {
 			at = r.layout.KeptDir(run1)
 			if listing := r.sent("kept.txt"); strings.Count(listing, ".copying-") != len(others)+1 { // and a directory
 				t.Errorf("listed:\n%s", listing)
 			}
 		}
 		if diff := cmp.Diff(names(t, write(t, others)), names(t, at)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", how, diff)
+			t.Errorf("%s (-want +got):\n%s", mode, diff)
 		}
 	}
 }
@@ -174,20 +174,20 @@ func TestWhatACommandClosedToItsOwnerIsCollected(t *testing.T) {
 	if os.Getuid() == 0 && !testenv.AsResearcher(t) {
 		return
 	}
-	for _, how := range []spool.Results{spool.ResultsUpload, spool.ResultsKeep} {
+	for _, mode := range []spool.ResultsMode{spool.ResultsUpload, spool.ResultsKeep} {
 		r := left(t, map[string]string{"a/b/c": "kept", "stdout": "x", "old/x/y": "excluded"})
 		r.run.Metadata = codalab.Metadata{"exclude_patterns": []any{"old"}}
 		for _, name := range []string{"stdout", "a/b/c", "a", "old/x", "."} {
 			must(t, os.Chmod(filepath.Join(r.dir, name), 0o100))
 		}
 		must(t, os.Chmod(r.dir, 0))
-		r.mustCollect(how)
+		r.mustCollect(mode)
 		got, want := r.uploaded(), []string{"a", "a/b", "a/b/c", "stdout"}
-		if how == spool.ResultsKeep {
+		if mode == spool.ResultsKeep {
 			got = names(t, r.layout.KeptDir(run1))
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", how, diff)
+			t.Errorf("%s (-want +got):\n%s", mode, diff)
 		}
 	}
 }
@@ -237,13 +237,13 @@ func TestRefusedUploadKeepsTheServersWords(t *testing.T) {
 
 func TestGoneWorkingDirectoryIsFinalWhereTheDiskIsThere(t *testing.T) {
 	t.Parallel()
-	for _, how := range []spool.Results{spool.ResultsUpload, spool.ResultsKeep} {
+	for _, mode := range []spool.ResultsMode{spool.ResultsUpload, spool.ResultsKeep} {
 		r := left(t, nil)
 		must(t, os.Remove(r.dir))
-		_, err := r.collect(how)
+		_, err := r.collect(mode)
 		wantError(t, err, "is gone", false)
 		must(t, os.RemoveAll(r.layout.Runs())) // as if the disk is not mounted
-		_, err = r.collect(how)
+		_, err = r.collect(mode)
 		wantError(t, err, "find the shared disk", true)
 	}
 }
@@ -321,17 +321,17 @@ func (s *interrupted) UploadContents(ctx context.Context, uuid string, o client.
 
 func TestUploadThatBrokeOffIsBegunAnew(t *testing.T) {
 	t.Parallel()
-	for _, how := range []spool.Results{spool.ResultsUpload, spool.ResultsKeep} {
+	for _, mode := range []spool.ResultsMode{spool.ResultsUpload, spool.ResultsKeep} {
 		r := left(t, map[string]string{"stdout": "out", "model": "m"})
 		r.collector.Contents = &interrupted{r.server, 3}
 		for range 3 {
 			var answer *codalab.Error
-			if _, err := r.collect(how); !errors.As(err, &answer) || !answer.Transient() {
+			if _, err := r.collect(mode); !errors.As(err, &answer) || !answer.Transient() {
 				t.Errorf("error %v, want one that is tried again", err)
 			}
 		}
-		r.mustCollect(how)
-		want := map[spool.Results][]string{spool.ResultsUpload: {"model", "stdout"}, spool.ResultsKeep: {"kept.txt", "stdout"}}[how]
+		r.mustCollect(mode)
+		want := map[spool.ResultsMode][]string{spool.ResultsUpload: {"model", "stdout"}, spool.ResultsKeep: {"kept.txt", "stdout"}}[mode]
 		if diff := cmp.Diff(want, r.uploaded()); diff != "" {
 			t.Errorf("uploaded (-want +got):\n%s", diff)
 		}

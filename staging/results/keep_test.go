@@ -107,14 +107,14 @@ func TestKeepingContinuesWhereItEnded(t *testing.T) {
 			return err
 		},
 	} {
-		for _, how := range []spool.Results{spool.ResultsKeep, spool.ResultsUpload} {
-			if how == spool.ResultsUpload && name == "at the beginning" {
+		for _, mode := range []spool.ResultsMode{spool.ResultsKeep, spool.ResultsUpload} {
+			if mode == spool.ResultsUpload && name == "at the beginning" {
 				continue
 			}
 			r := left(t, map[string]string{"stdout": "o", "a": "a", "old/a": "", "old/b": ""})
 			r.run.Metadata = codalab.Metadata{"exclude_patterns": []any{"old"}}
 			must(t, before(r))
-			r.mustCollect(how)
+			r.mustCollect(mode)
 			if diff := cmp.Diff([]string{"a", "stdout"}, names(t, r.layout.KeptDir(run1))); diff != "" {
 				t.Errorf("%s, kept (-want +got):\n%s", name, diff)
 			}

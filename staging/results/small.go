@@ -23,11 +23,11 @@ const (
 // entries, and reads no file. A file counts with its whole size, including holes, because an upload
 // reads them. Kept results are small if they are few, because only their listing is sent. Results
 // that cannot be measured are not small.
-func (c *Collector) Small(run codalab.RunBundle, dir string, how spool.Results) bool {
+func (c *Collector) Small(run codalab.RunBundle, dir string, mode spool.ResultsMode) bool {
 	most := int64(smallBytes)
 	root, err := openClosed(dir)
 	if errors.Is(err, fs.ErrNotExist) && c.Layout != "" {
-		how = spool.ResultsKeep // as in collect
+		mode = spool.ResultsKeep // as in collect
 		root, err = openClosed(c.Layout.KeptDir(keptName(run.Identity())))
 	}
 	if errors.Is(err, fs.ErrNotExist) {
@@ -37,7 +37,7 @@ func (c *Collector) Small(run codalab.RunBundle, dir string, how spool.Results) 
 		return false
 	}
 	defer func() { _ = root.Close() }() // only read
-	if how == spool.ResultsKeep {
+	if mode == spool.ResultsKeep {
 		most = math.MaxInt64
 	}
 	return measure(root, exclusionOf(run), most)

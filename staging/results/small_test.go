@@ -29,32 +29,32 @@ func many(n int) map[string]string {
 
 func TestSmallResultsAreKnownByBytesAndEntries(t *testing.T) {
 	t.Parallel()
-	small := func(r *results, how spool.Results) bool { return r.collector.Small(r.run, r.dir, how) }
+	small := func(r *results, mode spool.ResultsMode) bool { return r.collector.Small(r.run, r.dir, mode) }
 	for name, c := range map[string]struct {
 		files map[string]string
 		alter func(r *results)
-		want  map[spool.Results]bool
+		want  map[spool.ResultsMode]bool
 	}{
-		"a few":                              {files: many(3), want: map[spool.Results]bool{spool.ResultsUpload: true, spool.ResultsKeep: true}},
-		"none":                               {alter: func(r *results) { must(r.T, os.RemoveAll(r.dir)) }, want: map[spool.Results]bool{spool.ResultsUpload: true, spool.ResultsKeep: true}},
-		"as many entries as small ones have": {files: many(smallEntries - 3), want: map[spool.Results]bool{spool.ResultsUpload: true, spool.ResultsKeep: true}},
+		"a few":                              {files: many(3), want: map[spool.ResultsMode]bool{spool.ResultsUpload: true, spool.ResultsKeep: true}},
+		"none":                               {alter: func(r *results) { must(r.T, os.RemoveAll(r.dir)) }, want: map[spool.ResultsMode]bool{spool.ResultsUpload: true, spool.ResultsKeep: true}},
+		"as many entries as small ones have": {files: many(smallEntries - 3), want: map[spool.ResultsMode]bool{spool.ResultsUpload: true, spool.ResultsKeep: true}},
 		"one entry more":                     {files: many(smallEntries - 2)},
 		"a large file, of which the listing is sent where results stay": {
-			alter: func(r *results) { r.sparse("model", smallBytes+1) }, want: map[spool.Results]bool{spool.ResultsKeep: true},
+			alter: func(r *results) { r.sparse("model", smallBytes+1) }, want: map[spool.ResultsMode]bool{spool.ResultsKeep: true},
 		},
 		"a large file that is excluded": {
 			alter: func(r *results) {
 				r.sparse("model", smallBytes+1)
 				r.run.Metadata = codalab.Metadata{"exclude_patterns": []any{"model"}}
 			},
-			want: map[spool.Results]bool{spool.ResultsUpload: true, spool.ResultsKeep: true},
+			want: map[spool.ResultsMode]bool{spool.ResultsUpload: true, spool.ResultsKeep: true},
 		},
 		"kept before, and large": {
 			files: many(3), alter: func(r *results) {
 				r.sparse("model", smallBytes+1)
 				must(r.T, os.Rename(r.dir, r.layout.KeptDir(run1)))
 			},
-			want: map[spool.Results]bool{spool.ResultsUpload: true, spool.ResultsKeep: true},
+			want: map[spool.ResultsMode]bool{spool.ResultsUpload: true, spool.ResultsKeep: true},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -63,9 +63,9 @@ func TestSmallResultsAreKnownByBytesAndEntries(t *testing.T) {
 			if c.alter != nil {
 				c.alter(r)
 			}
-			for _, how := range []spool.Results{spool.ResultsUpload, spool.ResultsKeep} {
-				if got := small(r, how); got != c.want[how] {
-					t.Errorf("%s: small is %v", how, got)
+			for _, mode := range []spool.ResultsMode{spool.ResultsUpload, spool.ResultsKeep} {
+				if got := small(r, mode); got != c.want[mode] {
+					t.Errorf("%s: small is %v", mode, got)
 				}
 			}
 		})
