@@ -22,14 +22,14 @@ func (l Layout) KeptDir(name string) string { return filepath.Join(l.KeptDirs(),
 // KeptDirs returns the directory with the kept results of all bundles.
 func (l Layout) KeptDirs() string { return filepath.Join(string(l), "kept") }
 
-// asidePrefix begins the names of kept results that are being removed.
-const asidePrefix = ".removing-"
+// removingPrefix begins the names of kept results that are being removed.
+const removingPrefix = ".removing-"
 
-// KeptAside returns the directory of kept results during their removal.
-func (l Layout) KeptAside(name string) string { return l.KeptDir(asidePrefix + name) }
+// KeptRemovingDir returns the directory of kept results during their removal.
+func (l Layout) KeptRemovingDir(name string) string { return l.KeptDir(removingPrefix + name) }
 
-// Kept is a directory of kept results.
-type Kept struct {
+// KeptResults is a directory of results that stay on the shared disk.
+type KeptResults struct {
 	// Name is the directory's, in Layout.KeptDirs.
 	Name string
 	// Bundle is the UUID of the bundle that made them. Identity adds the digest that distinguishes the
@@ -42,30 +42,30 @@ type Kept struct {
 	Removing bool
 }
 
-// keptName matches the names of kept results: asidePrefix during a removal, the bundle's UUID, the digest of
+// keptName matches the names of kept results: removingPrefix during a removal, the bundle's UUID, the digest of
 // its identity (an earlier version had none), and a number for the results of an earlier run.
-var keptName = regexp.MustCompile(`^(` + regexp.QuoteMeta(asidePrefix) + `)?((0x[0-9a-f]{32})(?:-[0-9a-f]{16})?)(\.[1-9][0-9]*)?$`)
+var keptName = regexp.MustCompile(`^(` + regexp.QuoteMeta(removingPrefix) + `)?((0x[0-9a-f]{32})(?:-[0-9a-f]{16})?)(\.[1-9][0-9]*)?$`)
 
-// Kept lists the kept results in the order of their names. It omits other names, which are not the
+// ListKeptResults lists the kept results in the order of their names. It omits other names, which are not the
 // bridge's.
-func (d Disk) Kept() ([]Kept, error) {
+func (d Disk) ListKeptResults() ([]KeptResults, error) {
 	entries, err := os.ReadDir(d.Layout.KeptDirs())
 	if err != nil {
 		return nil, fmt.Errorf("list kept results: %w", err)
 	}
-	kept := make([]Kept, 0, len(entries))
+	kept := make([]KeptResults, 0, len(entries))
 	for _, e := range entries {
 		parts := keptName.FindStringSubmatch(e.Name())
 		if parts == nil || !e.IsDir() {
 			continue
 		}
-		kept = append(kept, Kept{Name: e.Name(), Bundle: parts[3], Identity: parts[2], Superseded: parts[4] != "", Removing: parts[1] != ""})
+		kept = append(kept, KeptResults{Name: e.Name(), Bundle: parts[3], Identity: parts[2], Superseded: parts[4] != "", Removing: parts[1] != ""})
 	}
 	return kept, nil
 }
 
-// KeptSize returns the sum of the sizes of kept results.
-func (d Disk) KeptSize(ctx context.Context, k Kept) (bytes, entries int64, err error) {
+// MeasureKeptResults returns the sum of the sizes of kept results.
+func (d Disk) MeasureKeptResults(ctx context.Context, k KeptResults) (bytes, entries int64, err error) {
 	top := d.Layout.KeptDir(k.Name)
 	err = filepath.WalkDir(top, func(path string, e fs.DirEntry, err error) error {
 		if path == top && err == nil || errors.Is(err, fs.ErrNotExist) {
@@ -89,28 +89,28 @@ func (d Disk) KeptSize(ctx context.Context, k Kept) (bytes, entries int64, err e
 	return bytes, entries, nil
 }
 
-// RemoveKept removes kept results unless they are in use, and reports whether it did. It renames them first,
-// so that no new use begins, and then calls inUse. If that returns true or fails, RemoveKept gives them
-// their name again.
-func (d Disk) RemoveKept(k Kept, inUse func() (bool, error)) (bool, error) {
-	at := d.Layout.KeptDir(strings.TrimPrefix(k.Name, asidePrefix))
-	aside := d.Layout.KeptDir(asidePrefix + filepath.Base(at))
+// RemoveKeptResults removes kept results unless they are in use, and reports whether it did. It renames them
+// first, so that no new use begins, and then calls inUse. If that returns true or fails, RemoveKeptResults
+// gives them their name again.
+func (d Disk) RemoveKeptResults(k KeptResults, inUse func() (bool, error)) (bool, error) {
+	at := d.Layout.KeptDir(strings.TrimPrefix(k.Name, removingPrefix))
+	removing := d.Layout.KeptDir(removingPrefix + filepath.Base(at))
 	failed := func(err error) (bool, error) {
 		return false, fmt.Errorf("remove kept results %s: %w", k.Name, err)
 	}
 	if !k.Removing {
-		if err := filetree.Remove(aside); err != nil {
+		if err := filetree.Remove(removing); err != nil {
 			return failed(err)
 		}
-		if err := os.Rename(at, aside); err != nil {
+		if err := os.Rename(at, removing); err != nil {
 			return failed(err)
 		}
 	}
 	switch used, err := inUse(); {
 	case err != nil:
-		return failed(errors.Join(err, os.Rename(aside, at)))
+		return failed(errors.Join(err, os.Rename(removing, at)))
 	case used:
-		if err := os.Rename(aside, at); err != nil {
+		if err := os.Rename(removing, at); err != nil {
 			return failed(err)
 		}
 		return false, nil
@@ -118,7 +118,7 @@ func (d Disk) RemoveKept(k Kept, inUse func() (bool, error)) (bool, error) {
 	if err := atomicfile.SyncDir(d.Layout.KeptDirs()); err != nil {
 		return failed(err)
 	}
-	if err := filetree.Remove(aside); err != nil {
+	if err := filetree.Remove(removing); err != nil {
 		return failed(err)
 	}
 	return true, nil

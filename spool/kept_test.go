@@ -13,13 +13,13 @@ const keptBundle = "0x0123456789abcdef0123456789abcdef"
 
 // keptDisk is a disk with the kept results of one bundle: a file of five bytes
 // and two directories.
-func keptDisk(t *testing.T) (Disk, Kept) {
+func keptDisk(t *testing.T) (Disk, KeptResults) {
 	t.Helper()
 	d := Disk{Layout: Layout(t.TempDir())}
 	dir := filepath.Join(d.Layout.KeptDir(keptBundle), "a", "b")
 	must(t, errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, "c"), []byte("12345"), 0o600)))
-	found, err := d.Kept()
-	if err != nil || len(found) != 1 || found[0] != (Kept{Name: keptBundle, Bundle: keptBundle, Identity: keptBundle}) {
+	found, err := d.ListKeptResults()
+	if err != nil || len(found) != 1 || found[0] != (KeptResults{Name: keptBundle, Bundle: keptBundle, Identity: keptBundle}) {
 		t.Fatalf("kept: %+v, %v", found, err)
 	}
 	return d, found[0]
@@ -33,7 +33,7 @@ func TestKeptResultsThatCameIntoUseArePutBack(t *testing.T) {
 		used bool
 		err  error
 	}{{true, nil}, {false, failure}} {
-		removed, err := d.RemoveKept(k, func() (bool, error) {
+		removed, err := d.RemoveKeptResults(k, func() (bool, error) {
 			if _, err := os.Stat(d.Layout.KeptDir(keptBundle)); !os.IsNotExist(err) {
 				t.Errorf("they can still be found while it is asked: %v", err)
 			}
@@ -42,7 +42,7 @@ func TestKeptResultsThatCameIntoUseArePutBack(t *testing.T) {
 		if removed || !errors.Is(err, answer.err) {
 			t.Errorf("removed %t, %v", removed, err)
 		}
-		if bytes, entries, err := d.KeptSize(t.Context(), k); err != nil || bytes != 5 || entries != 3 {
+		if bytes, entries, err := d.MeasureKeptResults(t.Context(), k); err != nil || bytes != 5 || entries != 3 {
 			t.Errorf("%d bytes in %d entries, %v", bytes, entries, err)
 		}
 	}
@@ -51,19 +51,19 @@ func TestKeptResultsThatCameIntoUseArePutBack(t *testing.T) {
 func TestRemovalThatWasCutShortIsTakenUp(t *testing.T) {
 	t.Parallel()
 	d, k := keptDisk(t)
-	must(t, os.Rename(d.Layout.KeptDir(keptBundle), d.Layout.KeptAside(keptBundle)))
-	found, err := d.Kept()
-	if err != nil || len(found) != 1 || found[0] != (Kept{Name: ".removing-" + keptBundle, Bundle: keptBundle, Identity: keptBundle, Removing: true}) {
+	must(t, os.Rename(d.Layout.KeptDir(keptBundle), d.Layout.KeptRemovingDir(keptBundle)))
+	found, err := d.ListKeptResults()
+	if err != nil || len(found) != 1 || found[0] != (KeptResults{Name: ".removing-" + keptBundle, Bundle: keptBundle, Identity: keptBundle, Removing: true}) {
 		t.Fatalf("kept: %+v, %v", found, err)
 	}
 	// A bundle depends on them after all, so they come back.
-	if removed, err := d.RemoveKept(found[0], func() (bool, error) { return true, nil }); removed || err != nil {
+	if removed, err := d.RemoveKeptResults(found[0], func() (bool, error) { return true, nil }); removed || err != nil {
 		t.Errorf("removed %t, %v", removed, err)
 	}
-	if removed, err := d.RemoveKept(k, func() (bool, error) { return false, nil }); !removed || err != nil {
+	if removed, err := d.RemoveKeptResults(k, func() (bool, error) { return false, nil }); !removed || err != nil {
 		t.Errorf("removed %t, %v", removed, err)
 	}
-	if found, err := d.Kept(); err != nil || len(found) != 0 {
+	if found, err := d.ListKeptResults(); err != nil || len(found) != 0 {
 		t.Errorf("left %+v, %v", found, err)
 	}
 }
@@ -71,7 +71,7 @@ func TestRemovalThatWasCutShortIsTakenUp(t *testing.T) {
 func TestKeptResultsAreThoseWithTheNamesThatTheyAreGiven(t *testing.T) {
 	t.Parallel()
 	d, k := keptDisk(t)
-	want := []Kept{
+	want := []KeptResults{
 		{Name: ".removing-" + keptBundle, Bundle: keptBundle, Identity: keptBundle, Removing: true},
 		{Name: ".removing-" + keptBundle + ".2", Bundle: keptBundle, Identity: keptBundle, Superseded: true, Removing: true},
 		k,
@@ -88,7 +88,7 @@ func TestKeptResultsAreThoseWithTheNamesThatTheyAreGiven(t *testing.T) {
 		must(t, os.MkdirAll(filepath.Join(d.Layout.KeptDirs(), name), 0o700))
 	}
 	must(t, os.WriteFile(d.Layout.KeptDir(keptBundle+".3"), nil, 0o600))
-	found, err := d.Kept()
+	found, err := d.ListKeptResults()
 	if diff := cmp.Diff(want, found); err != nil || diff != "" {
 		t.Errorf("kept: %v (-want +got)\n%s", err, diff)
 	}

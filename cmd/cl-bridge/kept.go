@@ -45,7 +45,7 @@ func keptLs(p program.Process) *cobra.Command {
 				return err
 			}
 			layout := spool.Layout(s.Shared)
-			found, err := keptresults.List(cmd.Context(), layout, func(spool.Kept) bool { return true })
+			found, err := keptresults.List(cmd.Context(), layout, func(spool.KeptResults) bool { return true })
 			if err != nil {
 				return err
 			}
@@ -108,7 +108,7 @@ func keptRm(p program.Process) *cobra.Command {
 
 // findDeleted returns the results of all bundles that the server no longer has.
 func findDeleted(ctx context.Context, c config.Config, _ []string) ([]keptresults.Results, error) {
-	found, err := keptresults.List(ctx, spool.Layout(c.Shared), func(spool.Kept) bool { return true })
+	found, err := keptresults.List(ctx, spool.Layout(c.Shared), func(spool.KeptResults) bool { return true })
 	if err == nil {
 		err = askServer(ctx, c, found)
 	}
@@ -125,7 +125,7 @@ var keptOf = regexp.MustCompile(`^0x[0-9a-f]{32}(-[0-9a-f]{16})?$`)
 // findKept returns the results of these bundles. It fails for a UUID that several bundles have had.
 func findKept(ctx context.Context, c config.Config, bundles []string) ([]keptresults.Results, error) {
 	layout := spool.Layout(c.Shared)
-	all, err := keptresults.List(ctx, layout, func(k spool.Kept) bool {
+	all, err := keptresults.List(ctx, layout, func(k spool.KeptResults) bool {
 		return slices.Contains(bundles, k.Bundle) || slices.Contains(bundles, k.Identity)
 	})
 	if err != nil {

@@ -85,7 +85,7 @@ func (d *Dependencies) Stage(ctx context.Context, run codalab.RunBundle, dep cod
 		return spool.Dependency{}, transfer.ServerError(what, err)
 	}
 	// Kept results come first, because the server has only their listing.
-	if kept, found, err := results.FindKept(d.Layout, what, parent, part); found || err != nil {
+	if kept, found, err := results.FindKeptResults(d.Layout, what, parent, part); found || err != nil {
 		return spool.Dependency{ChildPath: dep.ChildPath, Source: kept, InPlace: found}, err
 	}
 	if found, ok, err := d.findStored(dep, parent, part); ok || err != nil {

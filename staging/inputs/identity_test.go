@@ -53,7 +53,7 @@ func TestI9KeptResultsAreNotServedToTheNextBundleOfTheirUUID(t *testing.T) {
 	ann := codalab.RunBundle{UUID: run1, OwnerID: "1", Command: "true", Metadata: codalab.Metadata{"created": int64(100)}}
 	part := codalab.Target{BundleUUID: run1, Subpath: "f"}
 	found := func(of codalab.Identity) bool {
-		_, ok, err := results.FindKept(layout, "in", of, part)
+		_, ok, err := results.FindKeptResults(layout, "in", of, part)
 		must(t, err)
 		return ok
 	}

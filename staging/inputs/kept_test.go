@@ -161,7 +161,7 @@ func TestListingDoesNotReplaceResultsOnADiskThatIsDown(t *testing.T) {
 func TestListingDoesNotReplaceResultsThatWereRemoved(t *testing.T) {
 	t.Parallel()
 	r := keep(t, map[string]string{"stdout": "o", "model": "weights"})
-	if removed, err := (spool.Disk{Layout: r.layout}).RemoveKept(spool.Kept{Name: run1}, func() (bool, error) { return false, nil }); err != nil || !removed {
+	if removed, err := (spool.Disk{Layout: r.layout}).RemoveKeptResults(spool.KeptResults{Name: run1}, func() (bool, error) { return false, nil }); err != nil || !removed {
 		t.Fatal(removed, err)
 	}
 	place := filepath.Join(r.server.bundles, run1)

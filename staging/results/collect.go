@@ -114,7 +114,7 @@ func (c *Collector) supersede(run codalab.RunBundle, from fs.FileInfo) error {
 	if c.Layout == "" {
 		return nil
 	}
-	if err := putAside(from, c.Layout.KeptDir(keptName(run.Identity()))); err != nil {
+	if err := renameSuperseded(from, c.Layout.KeptDir(keptName(run.Identity()))); err != nil {
 		return failed(fmt.Errorf("rename the earlier kept results: %w", err), true)
 	}
 	return nil

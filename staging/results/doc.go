@@ -6,5 +6,5 @@
 // server their listing. Or it moves them into the server's Store, if the server shares its disk.
 // Each may be repeated at any time, even after a crash between any two steps.
 //
-// FindKept and Store.Dependency find the results for bundles that depend on them.
+// FindKeptResults and Store.Dependency find the results for bundles that depend on them.
 package results

@@ -24,7 +24,7 @@ func (c *Collector) keep(ctx context.Context, run codalab.RunBundle, dir string,
 	if !codalab.IsUUID(run.UUID) { // it becomes a name on the disk
 		return "", failed(fmt.Errorf("%q is no UUID", run.UUID), false)
 	}
-	kept, err := c.moveToKept(run.Identity(), dir)
+	kept, err := c.renameToKept(run.Identity(), dir)
 	if err != nil {
 		return "", err
 	}
@@ -46,11 +46,11 @@ func keptName(id codalab.Identity) string {
 	return id.UUID + "-" + id.Digest()
 }
 
-// moveToKept renames a run directory to its place among the kept results, and returns that place.
+// renameToKept renames a run directory to its place among the kept results, and returns that place.
 // It judges by the state after the rename: on a network file system a failed rename may have
 // succeeded, and a removed name may stay visible for a while. Another bridge may do the same at the
 // same time.
-func (c *Collector) moveToKept(of codalab.Identity, dir string) (to string, err error) {
+func (c *Collector) renameToKept(of codalab.Identity, dir string) (to string, err error) {
 	from, err := os.Lstat(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		to = c.Layout.KeptDir(keptName(of))
@@ -64,7 +64,7 @@ func (c *Collector) moveToKept(of codalab.Identity, dir string) (to string, err 
 		_ = os.Chmod(dir, 0o700)
 	}
 	if err = os.Rename(dir, to); err != nil && isAt(from, dir) {
-		err = errors.Join(putAside(from, to), os.Rename(dir, to))
+		err = errors.Join(renameSuperseded(from, to), os.Rename(dir, to))
 	}
 	if !isAt(from, to) {
 		return "", failed(fmt.Errorf("keep results: %w", cmp.Or(err, fs.ErrExist)), true)
@@ -77,25 +77,25 @@ func (c *Collector) moveToKept(of codalab.Identity, dir string) (to string, err 
 	return to, nil
 }
 
-// putAside renames kept results under a bundle's name, so that the name is free. They belong to an
+// renameSuperseded renames kept results under a bundle's name, so that the name is free. They belong to an
 // earlier life of the bundle, which the server has forgotten. If another bridge has just moved the
-// run directory there, putAside moves it back. from is the run directory, or nil.
-func putAside(from fs.FileInfo, to string) error {
+// run directory there, renameSuperseded moves it back. from is the run directory, or nil.
+func renameSuperseded(from fs.FileInfo, to string) error {
 	_, err := os.Lstat(to)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	aside := ""
+	superseded := ""
 	for n := 1; err == nil; n++ {
-		aside = fmt.Sprintf("%s.%d", to, n)
-		_, err = os.Lstat(aside)
+		superseded = fmt.Sprintf("%s.%d", to, n)
+		_, err = os.Lstat(superseded)
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	err = os.Rename(to, aside)
-	if from != nil && isAt(from, aside) {
-		err = os.Rename(aside, to)
+	err = os.Rename(to, superseded)
+	if from != nil && isAt(from, superseded) {
+		err = os.Rename(superseded, to)
 	}
 	if err != nil {
 		return err
@@ -148,10 +148,10 @@ func (c *Collector) sendListing(ctx context.Context, run codalab.RunBundle, kept
 // ErrRemoved means that results were kept on the shared disk and were removed.
 var ErrRemoved = errors.New("its results were kept on the cluster's disk and have been removed there; the server has their listing only")
 
-// FindKept returns the path of a part of a bundle's results, if they are kept here. The server has
+// FindKeptResults returns the path of a part of a bundle's results, if they are kept here. The server has
 // only their listing, which is useless to a command. what names the part in errors. of is the
 // bundle's identity, so that results of another bundle of its UUID are not found.
-func FindKept(layout spool.Layout, what string, of codalab.Identity, part codalab.Target) (path string, found bool, err error) {
+func FindKeptResults(layout spool.Layout, what string, of codalab.Identity, part codalab.Target) (path string, found bool, err error) {
 	if layout == "" || !codalab.IsUUID(part.BundleUUID) {
 		return "", false, nil
 	}
@@ -163,7 +163,7 @@ func FindKept(layout spool.Layout, what string, of codalab.Identity, part codala
 			return "", false, &transfer.Error{What: what, Err: fmt.Errorf("find the shared disk, where its results may be kept: %w", err), Retry: true, IsOutage: true}
 		}
 		// The sweep restores results that a bundle has begun to need.
-		if _, err := os.Lstat(layout.KeptAside(name)); err == nil {
+		if _, err := os.Lstat(layout.KeptRemovingDir(name)); err == nil {
 			return "", false, refused(errors.New("its results, which were kept here, are being removed"), true)
 		}
 		root, err = filepath.EvalSymlinks(layout.KeptDir(name))

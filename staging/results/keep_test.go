@@ -179,7 +179,7 @@ func TestI9ResultsAreKeptUnderTheIdentity(t *testing.T) {
 	kept := r.layout.KeptDir(run1 + "-" + r.run.Identity().Digest())
 	r.mustCollect(spool.ResultsKeep)
 	part := codalab.Target{BundleUUID: run1, Subpath: "model"}
-	if path, found, err := FindKept(r.layout, "in", r.run.Identity(), part); !found || err != nil || path != filepath.Join(kept, "model") {
+	if path, found, err := FindKeptResults(r.layout, "in", r.run.Identity(), part); !found || err != nil || path != filepath.Join(kept, "model") {
 		t.Errorf("found %t at %q, %v", found, path, err)
 	}
 	root, err := r.collector.Open(r.run, r.dir)

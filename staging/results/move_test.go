@@ -319,7 +319,7 @@ func TestMovedResultsSupersedeThoseKeptBefore(t *testing.T) {
 					t.Errorf("kept (-want +got):\n%s", diff)
 				}
 			}
-			if _, found, err := FindKept(layout, "in", codalab.Identity{UUID: run1}, codalab.Target{BundleUUID: run1}); found || err != nil {
+			if _, found, err := FindKeptResults(layout, "in", codalab.Identity{UUID: run1}, codalab.Target{BundleUUID: run1}); found || err != nil {
 				t.Errorf("a later run sees what was kept before: %v", err)
 			}
 			dep, found, err := m.store.Dependency("in", codalab.RunDependency{Dependency: codalab.Dependency{ParentUUID: run1}, Location: &m.at})

@@ -103,7 +103,7 @@ func ListText(now time.Time, list []Image) string {
 	return termtext.Table(rows)
 }
 
-// FindKept returns the kept images that a word means: a name as people write it, or the
+// FindKept returns the kept images that a word means: a reference as people write it, or the
 // beginning of a digest. A non-empty architecture leaves out the others.
 func FindKept(kept []images.Kept, word string, a config.Architecture) ([]images.Kept, error) {
 	full := word

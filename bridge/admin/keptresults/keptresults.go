@@ -20,13 +20,13 @@ import (
 
 // Results are kept results with what is known of their bundle.
 type Results struct {
-	spool.Kept `json:"-"`
+	spool.KeptResults `json:"-"`
 
 	Bundle    string `json:"bundle"`
 	Directory string `json:"directory"`
 	Bytes     int64  `json:"bytes"`
 	Entries   int64  `json:"entries"`
-	// Superseded and Removing are those of spool.Kept.
+	// Superseded and Removing are those of spool.KeptResults.
 	Superseded bool `json:"superseded"`
 	Removing   bool `json:"removing"`
 	// Deleted is set for a bundle that the server has no more. State and Title are the server's; empty where it
@@ -39,9 +39,9 @@ type Results struct {
 }
 
 // List returns the kept results that want accepts.
-func List(ctx context.Context, layout spool.Layout, want func(spool.Kept) bool) ([]Results, error) {
+func List(ctx context.Context, layout spool.Layout, want func(spool.KeptResults) bool) ([]Results, error) {
 	disk := spool.Disk{Layout: layout}
-	all, err := disk.Kept()
+	all, err := disk.ListKeptResults()
 	if err != nil {
 		return nil, err
 	}
@@ -50,8 +50,8 @@ func List(ctx context.Context, layout spool.Layout, want func(spool.Kept) bool) 
 		if !want(k) {
 			continue
 		}
-		r := Results{Kept: k, Bundle: k.Bundle, Directory: layout.KeptDir(k.Name), Superseded: k.Superseded, Removing: k.Removing}
-		if r.Bytes, r.Entries, err = disk.KeptSize(ctx, k); err != nil {
+		r := Results{KeptResults: k, Bundle: k.Bundle, Directory: layout.KeptDir(k.Name), Superseded: k.Superseded, Removing: k.Removing}
+		if r.Bytes, r.Entries, err = disk.MeasureKeptResults(ctx, k); err != nil {
 			return nil, err
 		}
 		found = append(found, r)
@@ -117,7 +117,7 @@ func removeOne(layout spool.Layout, r *Results, rows func() ([]plan.Row, error),
 		r.Outcome = "would be removed"
 		return true, nil
 	case !used:
-		removed, err := (spool.Disk{Layout: layout}).RemoveKept(r.Kept, inUse)
+		removed, err := (spool.Disk{Layout: layout}).RemoveKeptResults(r.KeptResults, inUse)
 		if err != nil {
 			return false, err
 		}
