@@ -150,9 +150,9 @@ func imageRm(p program.Process) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			gone := []images.Kept{}
+			gone := []images.KeptImage{}
 			for _, arg := range args {
-				found, err := keptimages.FindKept(kept, arg, a)
+				found, err := keptimages.FindKeptImages(kept, arg, a)
 				if err != nil {
 					return err
 				}

@@ -202,7 +202,7 @@ func TestCopyOfASIFIsKeptUnderAName(t *testing.T) {
 	content, err := cache.Open(s.at("cache"), cache.Options{Settle: -1})
 	must(t, err)
 	im := &Images{Cache: content, Kept: Records(s.at("kept")), References: References{Dir: s.at("names")}, Offline: true, AtOnce: 2, Now: time.Now}
-	keep := func(file, as string) (Kept, error) {
+	keep := func(file, as string) (KeptImage, error) {
 		w := Wanted{By: "ann"}
 		w.From, err = source.ParseReference(s.at(file))
 		must(t, err)

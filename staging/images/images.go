@@ -136,7 +136,7 @@ func (im *Images) resolveOrKept(ctx context.Context, owner string, ref source.Re
 	return f, err
 }
 
-func asKept(ref source.Reference, k Kept) found {
+func asKept(ref source.Reference, k KeptImage) found {
 	img := source.Image{Reference: ref, Digest: k.Digest, Architecture: k.Architecture}
 	return found{Image: img, key: k.Key, kept: true, private: k.Private, closed: k.Closed}
 }

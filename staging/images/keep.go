@@ -28,13 +28,13 @@ type Wanted struct {
 // Keep gets another image for its reference. It blocks until then. It calls progress repeatedly, from
 // one goroutine at a time. Any number of processes may keep and use images at the same time. One of
 // them converts.
-func (im *Images) Keep(ctx context.Context, w Wanted, progress func(transfer.Progress)) (Kept, error) {
+func (im *Images) Keep(ctx context.Context, w Wanted, progress func(transfer.Progress)) (KeptImage, error) {
 	im.begin()
 	if w.Reference.Full() == "" {
 		w.Reference = w.From
 	}
 	item := &transfer.Item{Name: "image " + w.From.String(), Image: true}
-	var k Kept
+	var k KeptImage
 	show := func(p transfer.Progress) {
 		if p.Stage == transfer.Reading { // it is a SIF to copy
 			p.Stage = transfer.Storing
@@ -46,23 +46,23 @@ func (im *Images) Keep(ctx context.Context, w Wanted, progress func(transfer.Pro
 		return err
 	})
 	if err != nil {
-		return Kept{}, imageError(err)
+		return KeptImage{}, imageError(err)
 	}
 	return k, nil
 }
 
-func (im *Images) keep(ctx context.Context, w Wanted, item *transfer.Item) (Kept, error) {
+func (im *Images) keep(ctx context.Context, w Wanted, item *transfer.Item) (KeptImage, error) {
 	f, err := im.findWanted(ctx, w, item)
 	if err != nil {
-		return Kept{}, err
+		return KeptImage{}, err
 	}
-	k := Kept{
+	k := KeptImage{
 		Format: keptFormat, Reference: w.Reference.Full(), From: w.From.String(), Digest: f.Digest, Architecture: f.Architecture,
 		Private: f.private, Closed: f.closed, Since: im.Now().UTC().Truncate(time.Second), By: w.By,
 	}
 	old, had, err := im.Kept.Get(k.Reference, k.Architecture)
 	if err != nil {
-		return Kept{}, err
+		return KeptImage{}, err
 	}
 	holder := im.Kept.Holder(k.Reference, k.Architecture)
 	sif, key, err := im.get(ctx, f, cache.Want{Holder: holder}, "keep", item)
@@ -80,7 +80,7 @@ func (im *Images) keep(ctx context.Context, w Wanted, item *transfer.Item) (Kept
 		err = im.Kept.put(k)
 	}
 	if err != nil {
-		return Kept{}, errors.Join(err, im.dropPins(context.WithoutCancel(ctx), holder, k, old, had, f.key, im.key(f.Image)))
+		return KeptImage{}, errors.Join(err, im.dropPins(context.WithoutCancel(ctx), holder, k, old, had, f.key, im.key(f.Image)))
 	}
 	im.References.add(f.Image)
 	if had && !im.sameEntry(old, k) {
@@ -103,7 +103,7 @@ func (im *Images) findWanted(ctx context.Context, w Wanted, item *transfer.Item)
 
 // dropPins drops a holder's pins of the keys for k, except for the pin of the image that it kept
 // before.
-func (im *Images) dropPins(ctx context.Context, holder cache.Holder, k, old Kept, had bool, keys ...cache.Key) error {
+func (im *Images) dropPins(ctx context.Context, holder cache.Holder, k, old KeptImage, had bool, keys ...cache.Key) error {
 	var errs []error
 	for _, k.Key = range keys {
 		if !had || !im.sameEntry(old, k) {
@@ -114,7 +114,7 @@ func (im *Images) dropPins(ctx context.Context, holder cache.Holder, k, old Kept
 }
 
 // sameEntry reports whether two images have the same SIF in the cache.
-func (im *Images) sameEntry(a, b Kept) bool {
+func (im *Images) sameEntry(a, b KeptImage) bool {
 	return a.Key == b.Key && (a.Apart() == b.Apart() || !im.Cache.Grouped())
 }
 

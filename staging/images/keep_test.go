@@ -99,7 +99,7 @@ func TestKeptImageStaysUntilItIsReplacedOrReleased(t *testing.T) {
 	s := startImages(t)
 	image := s.push("tiny:1", "one")
 	im := s.images("")
-	keep := func() (Kept, error) {
+	keep := func() (KeptImage, error) {
 		return im.Keep(t.Context(), wantedImage(t, image), func(transfer.Progress) {})
 	}
 	left := func(want int) {

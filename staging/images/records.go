@@ -23,9 +23,9 @@ import (
 // bridges that use them need a lock.
 type Records string
 
-// Kept is the record of an image that stays until an operator releases it. Its SIF is pinned in the
+// KeptImage is the record of an image that stays until an operator releases it. Its SIF is pinned in the
 // cache.
-type Kept struct {
+type KeptImage struct {
 	// Format is the version of the record.
 	Format int `json:"format"`
 	// Reference is the full reference by which bundles request the image, and From the one from
@@ -53,7 +53,7 @@ type Kept struct {
 const keptFormat = 1
 
 // Apart reports whether the SIF is hidden from other members of the cache's group.
-func (k Kept) Apart() bool { return k.Private || k.Closed }
+func (k KeptImage) Apart() bool { return k.Private || k.Closed }
 
 // Holder returns the holder of the pin of a kept image's SIF.
 func (dir Records) Holder(reference, architecture string) cache.Holder {
@@ -71,8 +71,8 @@ func (dir Records) path(reference, architecture string) string {
 }
 
 // Get reads the record of a full reference and an architecture.
-func (dir Records) Get(reference, architecture string) (k Kept, there bool, err error) {
-	k, err = readKept(dir.path(reference, architecture))
+func (dir Records) Get(reference, architecture string) (k KeptImage, there bool, err error) {
+	k, err = readKeptImage(dir.path(reference, architecture))
 	if errors.Is(err, fs.ErrNotExist) {
 		return k, false, nil
 	}
@@ -81,25 +81,25 @@ func (dir Records) Get(reference, architecture string) (k Kept, there bool, err 
 
 // findReference is Get by a reference. A reference with a digest finds any record of that digest
 // and repository.
-func (dir Records) findReference(ref source.Reference, architecture string) (Kept, bool, error) {
+func (dir Records) findReference(ref source.Reference, architecture string) (KeptImage, bool, error) {
 	repository, digest, pinned := strings.Cut(ref.Full(), "@")
 	if !pinned {
 		return dir.Get(ref.Full(), architecture)
 	}
 	all, err := dir.List()
 	if err != nil {
-		return Kept{}, false, err
+		return KeptImage{}, false, err
 	}
 	for _, k := range all {
 		if k.Digest == digest && k.Architecture == architecture && k.repository() == repository {
 			return k, true, nil
 		}
 	}
-	return Kept{}, false, nil
+	return KeptImage{}, false, nil
 }
 
 // repository returns the reference without tag or digest.
-func (k Kept) repository() string {
+func (k KeptImage) repository() string {
 	name, _, _ := strings.Cut(k.Reference, "@")
 	if i := strings.LastIndex(name, ":"); i > strings.LastIndex(name, "/") {
 		return name[:i]
@@ -108,8 +108,8 @@ func (k Kept) repository() string {
 }
 
 // List reads all records, by reference and architecture.
-func (dir Records) List() ([]Kept, error) {
-	list := []Kept{}
+func (dir Records) List() ([]KeptImage, error) {
+	list := []KeptImage{}
 	entries, err := os.ReadDir(string(dir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("list kept images: %w", err)
@@ -118,7 +118,7 @@ func (dir Records) List() ([]Kept, error) {
 		if e.IsDir() || strings.HasPrefix(e.Name(), ".") || filepath.Ext(e.Name()) != ".json" {
 			continue
 		}
-		k, err := readKept(filepath.Join(string(dir), e.Name()))
+		k, err := readKeptImage(filepath.Join(string(dir), e.Name()))
 		switch {
 		case errors.Is(err, fs.ErrNotExist): // it was just released
 		case err != nil:
@@ -127,13 +127,13 @@ func (dir Records) List() ([]Kept, error) {
 			list = append(list, k)
 		}
 	}
-	slices.SortFunc(list, func(a, b Kept) int {
+	slices.SortFunc(list, func(a, b KeptImage) int {
 		return strings.Compare(a.Reference+" "+a.Architecture, b.Reference+" "+b.Architecture)
 	})
 	return list, nil
 }
 
-func readKept(path string) (k Kept, err error) {
+func readKeptImage(path string) (k KeptImage, err error) {
 	data, err := os.ReadFile(path)
 	if err == nil {
 		err = json.Unmarshal(data, &k)
@@ -147,7 +147,7 @@ func readKept(path string) (k Kept, err error) {
 	return k, nil
 }
 
-func (dir Records) put(k Kept) error {
+func (dir Records) put(k KeptImage) error {
 	data, err := json.MarshalIndent(k, "", "  ")
 	if err == nil {
 		err = os.MkdirAll(string(dir), 0o700)

@@ -27,8 +27,8 @@ type Image struct {
 	Size         int64     `json:"size"`
 	Used         time.Time `json:"used,omitzero"`
 	// Kept are the records that keep it. Missing is set when there is no SIF.
-	Kept    []images.Kept `json:"kept"`
-	Missing bool          `json:"missing,omitempty"`
+	Kept    []images.KeptImage `json:"kept"`
+	Missing bool               `json:"missing,omitempty"`
 	// Bundles use it, or are about to. Holders are the others that have pinned it.
 	Bundles []string `json:"bundles"`
 	Holders []string `json:"holders"`
@@ -37,7 +37,7 @@ type Image struct {
 // List returns each SIF of a cache, those last used last, and then the kept images that
 // have none. grouped reports whether a group shares the cache; references returns the references
 // by which an image was requested.
-func List(entries []cache.Entry, kept []images.Kept, grouped bool, references func(digest, architecture string) []string) []Image {
+func List(entries []cache.Entry, kept []images.KeptImage, grouped bool, references func(digest, architecture string) []string) []Image {
 	list, found := []Image{}, map[cache.Key]bool{}
 	for _, e := range entries {
 		img, ok := images.ParseKey(e.Key)
@@ -46,7 +46,7 @@ func List(entries []cache.Entry, kept []images.Kept, grouped bool, references fu
 		}
 		one := Image{
 			References: []string{}, Digest: img.Digest, Architecture: img.Architecture, Settings: img.Settings, Path: e.Path, Size: e.Size, Used: e.Used,
-			Kept: []images.Kept{}, Bundles: []string{}, Holders: []string{},
+			Kept: []images.KeptImage{}, Bundles: []string{}, Holders: []string{},
 		}
 		for _, k := range kept {
 			if k.Key == e.Key && (k.Apart() && grouped) == e.Private {
@@ -75,7 +75,7 @@ func List(entries []cache.Entry, kept []images.Kept, grouped bool, references fu
 		if !found[k.Key] {
 			list = append(list, Image{
 				References: []string{images.ShortReference(k.Reference)}, Digest: k.Digest, Architecture: k.Architecture, Missing: true,
-				Kept: []images.Kept{k}, Bundles: []string{}, Holders: []string{},
+				Kept: []images.KeptImage{k}, Bundles: []string{}, Holders: []string{},
 			})
 		}
 	}
@@ -103,14 +103,14 @@ func ListText(now time.Time, list []Image) string {
 	return termtext.Table(rows)
 }
 
-// FindKept returns the kept images that a word means: a reference as people write it, or the
+// FindKeptImages returns the kept images that a word means: a reference as people write it, or the
 // beginning of a digest. A non-empty architecture leaves out the others.
-func FindKept(kept []images.Kept, word string, a config.Architecture) ([]images.Kept, error) {
+func FindKeptImages(kept []images.KeptImage, word string, a config.Architecture) ([]images.KeptImage, error) {
 	full := word
 	if ref, err := source.ParseReference(word); err == nil {
 		full = ref.Full()
 	}
-	var found []images.Kept
+	var found []images.KeptImage
 	for _, k := range kept {
 		if a != "" && k.Architecture != string(a.Canonical()) {
 			continue

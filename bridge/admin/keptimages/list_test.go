@@ -18,7 +18,7 @@ func TestListTellsWhoNeedsAnImage(t *testing.T) {
 		{Key: cache.Key{Kind: "bundle", ID: "0x1/"}},
 		{Key: sif, Path: "/c/x", Size: 7, Pins: []cache.Holder{"image-00", pins.RowHolder("b1b2b3", "0x"+strings.Repeat("1", 32)), pins.RowHolder("c1c2c3", "0x"+strings.Repeat("2", 32)), pins.PersonHolder("ann")}},
 	}
-	kept := []images.Kept{
+	kept := []images.KeptImage{
 		{Reference: "docker.io/library/python:3", Key: sif, Architecture: "amd64", Digest: "sha256:" + strings.Repeat("ab", 32)},
 		{Reference: "docker.io/gone/x:1", Key: cache.Key{Kind: "sif", ID: "other"}, Architecture: "amd64", Digest: "sha256:cd"},
 	}

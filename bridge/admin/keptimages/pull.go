@@ -125,7 +125,7 @@ func whoami() string {
 type Pulled struct {
 	// From is the image's source.
 	From string `json:"image"`
-	*images.Kept
+	*images.KeptImage
 	Failure string `json:"failure,omitempty"`
 
 	// Err is the error of a failure.
@@ -139,12 +139,12 @@ func Pull(ctx context.Context, im *images.Images, wanted []images.Wanted, w io.W
 		bar := newBar(w, now, one.From.String()+" "+one.Architecture)
 		kept, err := im.Keep(ctx, one, bar.show)
 		bar.clear()
-		p := Pulled{From: one.From.String(), Kept: &kept}
+		p := Pulled{From: one.From.String(), KeptImage: &kept}
 		if err != nil {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			p.Kept, p.Failure, p.Err = nil, err.Error(), err
+			p.KeptImage, p.Failure, p.Err = nil, err.Error(), err
 		}
 		if err := done(p); err != nil {
 			return err
