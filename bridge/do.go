@@ -284,10 +284,10 @@ func (d *doer) collect(ctx context.Context, r plan.Row) plan.Outcome {
 		return outcome(err)
 	}
 	mode := d.policy.Queues[r.Queue].ResultsMode
-	delivered, err := d.collector.Collect(ctx, *r.Run, d.policy.Layout.RunDir(r.Bundle, r.OnDisk), mode, d.progressOf(r.Bundle))
+	details, err := d.collector.Collect(ctx, *r.Run, d.policy.Layout.RunDir(r.Bundle, r.OnDisk), mode, d.progressOf(r.Bundle))
 	o := outcome(err)
 	if err == nil {
-		o.Done = delivered
+		o.Details = details
 	}
 	var answer *codalab.Error
 	if errors.As(err, &answer) && (answer.Status == http.StatusUnauthorized || answer.Status == http.StatusForbidden) {

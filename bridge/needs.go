@@ -62,13 +62,12 @@ type Stager interface {
 	Changed(ctx context.Context, inputs spool.Inputs) string
 }
 
-// Collector delivers what a run left in its directory, without the links to its dependencies
-// and the excluded patterns. It reports its progress in single sentences, and at the end what
-// it delivered. Calls may be repeated at any time. Open opens what a run left, for reading,
-// wherever it is by then. Small reports whether Collect takes seconds at most; it takes that long
-// itself only if the disk is slow.
+// Collector collects the results in a run directory. It reports its progress in single sentences, and
+// returns the details of a success. Calls may be repeated at any time. Open opens the results for
+// reading, also after Collect has moved them. Small reports whether Collect takes seconds at most; it
+// takes that long itself only if the disk is slow.
 type Collector interface {
-	Small(run codalab.RunBundle, dir string, mode spool.ResultsMode) bool
-	Open(run codalab.RunBundle, dir string) (*os.Root, error)
-	Collect(ctx context.Context, run codalab.RunBundle, dir string, mode spool.ResultsMode, progress func(string)) (delivered string, err error)
+	Small(run codalab.RunBundle, runDir string, mode spool.ResultsMode) bool
+	Open(run codalab.RunBundle, runDir string) (*os.Root, error)
+	Collect(ctx context.Context, run codalab.RunBundle, runDir string, mode spool.ResultsMode, progress func(string)) (details string, err error)
 }

@@ -37,7 +37,7 @@ type Standalone struct {
 	Until time.Time
 	// Stop is closed to make the worker give its runs back and end.
 	Stop <-chan struct{}
-	// Patience bounds the time that a worker takes to stop: half of it for results to be delivered, and the
+	// Patience bounds the time that a worker takes to stop: half of it for results to be collected, and the
 	// rest for the server to have its runs back.
 	Patience time.Duration
 }

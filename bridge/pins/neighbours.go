@@ -99,13 +99,13 @@ func bridgeOf(h cache.Holder) (bridge string, ok bool) {
 	return bridge, ok && codalab.IsUUID(bundle)
 }
 
-// keepUndelivered is the time for which a silent neighbour's directory stays if results in it may be
-// undelivered.
-const keepUndelivered = 30 * 24 * time.Hour
+// keepUncollected is the time for which a silent neighbour's directory stays if results in it may be
+// uncollected.
+const keepUncollected = 30 * 24 * time.Hour
 
 // RemoveEnded removes the shared directories of neighbours that have shown no sign of life for a time, by
-// the disk's clock: nobody takes their runs up any more. Those with an exit record stay for keepUndelivered,
-// because the results may be undelivered. It takes the lease of each first, which takes two minutes if the
+// the disk's clock: nobody takes their runs up any more. Those with an exit record stay for keepUncollected,
+// because the results may be uncollected. It takes the lease of each first, which takes two minutes if the
 // neighbour did not give it up, and leaves a neighbour that has just come back. It returns the directories
 // that it removed.
 func (n *Neighbours) RemoveEnded(ctx context.Context, silentFor time.Duration) ([]string, error) {
@@ -120,7 +120,7 @@ func (n *Neighbours) RemoveEnded(ctx context.Context, silentFor time.Duration) (
 			continue
 		}
 		silent, err := n.silence(dir)
-		if err != nil || silent < silentFor || silent < keepUndelivered && hasResults(dir) {
+		if err != nil || silent < silentFor || silent < keepUncollected && hasResults(dir) {
 			continue
 		}
 		if removeNeighbour(ctx, dir) == nil {

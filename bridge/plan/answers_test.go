@@ -170,7 +170,7 @@ func (w *world) answer(a *arguments) error {
 	delete(w.running, key)
 	n := w.stepNews()
 	o := plan.Outcome{
-		Failure: a.get("failure"), Final: a.flag("final"), Gone: a.flag("gone"), Full: a.flag("full"), Done: a.get("done"),
+		Failure: a.get("failure"), Final: a.flag("final"), Gone: a.flag("gone"), Full: a.flag("full"), Details: a.get("done"),
 		Outage: a.flag("outage"),
 	}
 	if n.Progress = a.get("progress"); n.Progress != "" {

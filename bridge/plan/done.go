@@ -50,7 +50,7 @@ func (d *decision) done() {
 			d.wantEffect(Confirm)
 		}
 	case d.resultsLostAtServer(*c) && d.askedSince(*c):
-		d.deliverAgain(c.Lost)
+		d.collectAgain(c.Lost)
 	case c.Failure == "" && c.State == codalab.StateWorkerOffline && d.askedSince(*c):
 		d.reportEndAgain()
 	case c.Failure == "" && c.State == codalab.StateReady && d.askedSince(*c) && d.mayBeMisread():
@@ -69,10 +69,10 @@ func (d *decision) done() {
 }
 
 // reportEndAgain reports the end of a bundle that became worker_offline after its acknowledgement. The
-// server may have lost the results too, so the bridge delivers them again if there are any.
+// server may have lost the results too, so the bridge collects them again if there are any.
 func (d *decision) reportEndAgain() {
 	const reason = "the server has lost the bundle's end (worker_offline)"
-	if d.row.Begun == nil || d.row.Undelivered {
+	if d.row.Begun == nil || d.row.Uncollected {
 		d.finalize(reason + ": the verdict is reported again")
 		return
 	}

@@ -7,8 +7,8 @@ import (
 )
 
 // A stand-alone worker that has to stop gives its runs back: the server stages them again, for another
-// worker (codalab/worker/worker.py: restage_bundles). The bridge stops their commands first. It delivers a
-// run whose command has ended by itself, unless the worker has to leave before that.
+// worker (codalab/worker/worker.py: restage_bundles). The bridge stops their commands first. It collects the
+// results of a run whose command has ended by itself, unless the worker has to leave before that.
 
 // applyGiveBack applies the news that the worker stops.
 func (d *decision) applyGiveBack() {

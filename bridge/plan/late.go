@@ -124,8 +124,8 @@ func (d *decision) collecting() {
 			d.wantEffect(Collect)
 		}
 	case c.Failure == "":
-		d.row.Undelivered = false
-		reason := delivered(c.Done)
+		d.row.Uncollected = false
+		reason := collectedReason(c.Details)
 		if d.row.DataChanged != "" {
 			reason = noted(reason, []string{d.row.DataChanged})
 		}
@@ -133,8 +133,8 @@ func (d *decision) collecting() {
 	case c.Gone:
 		d.acknowledged("the server no longer has the bundle: " + c.Failure)
 	case c.Final || d.patienceOver(d.policy.CollectPatience):
-		d.failUndeliverable(c.Failure)
-		d.row.Undelivered = true
+		d.failUncollected(c.Failure)
+		d.row.Uncollected = true
 		d.finalize("the results could not be delivered: " + c.Failure)
 	default:
 		d.tryLater(c.Failure)
@@ -142,8 +142,8 @@ func (d *decision) collecting() {
 	}
 }
 
-// delivered returns the reason of a row whose results are delivered.
-func delivered(what string) string {
+// collectedReason returns the reason of a row whose results are collected.
+func collectedReason(what string) string {
 	if what == "" {
 		return "the results are with the server"
 	}
@@ -167,9 +167,9 @@ func (d *decision) endedAtServer() bool {
 	return true
 }
 
-// failUndeliverable turns the verdict into a failure because the results cannot be delivered, unless a
+// failUncollected turns the verdict into a failure because the results cannot be collected, unless a
 // verdict was reported already.
-func (d *decision) failUndeliverable(why string) {
+func (d *decision) failUncollected(why string) {
 	if d.row.Verdict.Failure != "" || !d.row.Times.Finalizing.IsZero() {
 		return
 	}
@@ -205,7 +205,7 @@ func (d *decision) finalizing() {
 	case c.Failure != "":
 		d.tryLater(c.Failure)
 	case d.resultsLostAtServer(*c) && d.askedSince(*c):
-		d.deliverAgain(c.Lost)
+		d.collectAgain(c.Lost)
 	case heldByWorker(c.State) && !c.Carried && d.askedSince(*c):
 		d.finalize(fmt.Sprintf("the server has not got the verdict, and has the bundle %s: reported again", c.State))
 	default:
@@ -224,15 +224,15 @@ func heldByWorker(s codalab.State) bool {
 	return s == codalab.StatePreparing || s == codalab.StateRunning || s == codalab.StateWorkerOffline
 }
 
-// resultsLostAtServer reports whether the server has thrown away results that the bridge can deliver
-// again. Results whose delivery the bridge has given up are not delivered again, because the server would
+// resultsLostAtServer reports whether the server has thrown away results that the bridge can collect
+// again. Results that the bridge has given up are not collected again, because the server would
 // refuse them once more.
 func (d *decision) resultsLostAtServer(c Confirmation) bool {
-	return c.Lost != "" && d.row.Begun != nil && !d.row.Undelivered
+	return c.Lost != "" && d.row.Begun != nil && !d.row.Uncollected
 }
 
-// deliverAgain delivers results again that the server has thrown away, and then the verdict. This may
+// collectAgain collects results again that the server has thrown away, and then the verdict. This may
 // happen after the acknowledgement: CodaLab's own server may notice late that an earlier upload broke off.
-func (d *decision) deliverAgain(lost string) {
+func (d *decision) collectAgain(lost string) {
 	d.enter(Collecting, "the server has thrown the results away, and they are delivered again: "+lost)
 }

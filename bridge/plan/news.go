@@ -77,8 +77,8 @@ type Outcome struct {
 	// Full is set if a disk or a quota had no room. No request is at fault, and the work goes on once
 	// there is room.
 	Full bool
-	// Done gives details of a success; empty for none.
-	Done string `json:",omitempty"`
+	// Details are those of a success; empty for none.
+	Details string `json:"Done,omitempty"`
 	// Outage is set for a failure that is no fault of the bundle: the server, a registry, Slurm or
 	// the disk is unreachable, and will come back.
 	Outage bool

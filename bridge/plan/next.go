@@ -185,14 +185,14 @@ func (d *decision) decidePhase() {
 	case Stopping:
 		d.stopping()
 	case Collecting, Finalizing:
-		d.delivering()
+		d.ending()
 	case Done:
 		d.done()
 	}
 }
 
-// delivering delivers the end of a bundle that still belongs to this bridge.
-func (d *decision) delivering() {
+// ending collects the results of a bundle that still belongs to this bridge, and reports its verdict.
+func (d *decision) ending() {
 	switch {
 	case d.row.Dropped:
 		d.dropRow(d.row.Reason)
@@ -268,7 +268,7 @@ func (d *decision) offeredAgain() {
 }
 
 // replaced gives the row's bundle up, because the server has another bundle of its UUID. The new bundle
-// gets a row when the server offers it after this row is forgotten. The bridge reports and delivers
+// gets a row when the server offers it after this row is forgotten. The bridge reports and collects
 // nothing of the old bundle. It stops the old job first, because the files go with the row.
 func (d *decision) replaced() {
 	const reason = "the server has another bundle of this UUID: the earlier one was deleted"

@@ -113,8 +113,8 @@ type Row struct {
 	StopVerdict *Verdict `json:"stop_verdict,omitempty"`
 	// Verdict is the bundle's end; nil before.
 	Verdict *Verdict `json:"verdict,omitempty"`
-	// Undelivered is set once the bridge has given up delivering the results.
-	Undelivered bool `json:"undelivered,omitempty"`
+	// Uncollected is set once the bridge has given up collecting the results.
+	Uncollected bool `json:"undelivered,omitempty"`
 	// Dropped is set if the bundle belongs to another worker, or was deleted. The bridge does not report it.
 	Dropped bool `json:"dropped,omitempty"`
 	// Releasing is set when the bundle's files are being removed.
@@ -227,7 +227,7 @@ type Verdict struct {
 	// explanation.
 	Failure string `json:"failure,omitempty"`
 	// Restage is set if the bundle has not ended: the worker gives it back, and the server has to stage it
-	// again. No results are delivered.
+	// again. No results are collected.
 	Restage bool `json:"restage,omitempty"`
 }
 
