@@ -113,9 +113,9 @@ type lingering struct {
 	began, ended bool
 }
 
-func (c *lingering) Collect(ctx context.Context, run codalab.RunBundle, dir string, mode spool.ResultsMode, progress func(string)) (string, error) {
+func (c *lingering) Collect(ctx context.Context, run codalab.RunBundle, runDir string, mode spool.ResultsMode, progress func(string)) (string, error) {
 	if c.ended {
-		return c.Collector.Collect(ctx, run, dir, mode, progress)
+		return c.Collector.Collect(ctx, run, runDir, mode, progress)
 	}
 	c.began = true
 	<-ctx.Done()

@@ -26,9 +26,9 @@ type patient struct {
 	asked []spool.ResultsMode
 }
 
-func (c *patient) Collect(ctx context.Context, run codalab.RunBundle, dir string, mode spool.ResultsMode, progress func(string)) (string, error) {
+func (c *patient) Collect(ctx context.Context, run codalab.RunBundle, runDir string, mode spool.ResultsMode, progress func(string)) (string, error) {
 	c.asked = append(c.asked, mode)
-	if _, err := c.Collector.Collect(ctx, run, dir, mode, func(string) {}); err != nil {
+	if _, err := c.Collector.Collect(ctx, run, runDir, mode, func(string) {}); err != nil {
 		return "", err
 	}
 	progress("Uploading results: 1.2g of 3.4g at 80m/s.")

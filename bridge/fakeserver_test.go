@@ -192,18 +192,20 @@ func (s *fakeServer) ReplyData(_ context.Context, _ string, socket int64, body i
 	return err
 }
 
-func (s *fakeServer) Open(_ codalab.RunBundle, dir string) (*os.Root, error) { return os.OpenRoot(dir) }
+func (s *fakeServer) Open(_ codalab.RunBundle, runDir string) (*os.Root, error) {
+	return os.OpenRoot(runDir)
+}
 
 func (*fakeServer) Small(codalab.RunBundle, string, spool.ResultsMode) bool { return true }
 
 // Collect uploads a run's standard output.
-func (s *fakeServer) Collect(_ context.Context, run codalab.RunBundle, dir string, _ spool.ResultsMode, progress func(string)) (string, error) {
+func (s *fakeServer) Collect(_ context.Context, run codalab.RunBundle, runDir string, _ spool.ResultsMode, progress func(string)) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.down {
 		return "", errDown
 	}
-	data, err := os.ReadFile(filepath.Join(dir, "stdout"))
+	data, err := os.ReadFile(filepath.Join(runDir, "stdout"))
 	progress("Uploading results.")
 	s.uploads[run.UUID] = string(data)
 	return fmt.Sprintf("%d bytes", len(data)), err

@@ -36,11 +36,11 @@ func (s *site) unmount() (mount func()) {
 // does not know the shared disk.
 type gone struct{ bridge.Collector }
 
-func (g gone) Collect(ctx context.Context, run codalab.RunBundle, dir string, mode spool.ResultsMode, progress func(string)) (string, error) {
-	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+func (g gone) Collect(ctx context.Context, run codalab.RunBundle, runDir string, mode spool.ResultsMode, progress func(string)) (string, error) {
+	if _, err := os.Stat(runDir); errors.Is(err, fs.ErrNotExist) {
 		return "", &codalab.Error{Status: 400, Message: "the working directory is gone"}
 	}
-	return g.Collector.Collect(ctx, run, dir, mode, progress)
+	return g.Collector.Collect(ctx, run, runDir, mode, progress)
 }
 
 // TestMissingSpoolMeansUnknownNeverNotStarted takes the shared disk away for a

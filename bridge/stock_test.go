@@ -69,12 +69,12 @@ type uploader struct {
 	*fakeServer
 }
 
-func (u uploader) Open(run codalab.RunBundle, dir string) (*os.Root, error) {
-	return u.fakeServer.Open(run, dir)
+func (u uploader) Open(run codalab.RunBundle, runDir string) (*os.Root, error) {
+	return u.fakeServer.Open(run, runDir)
 }
 
-func (u uploader) Collect(ctx context.Context, run codalab.RunBundle, dir string, _ spool.ResultsMode, _ func(string)) (string, error) {
-	f, err := os.Open(filepath.Join(dir, "stdout"))
+func (u uploader) Collect(ctx context.Context, run codalab.RunBundle, runDir string, _ spool.ResultsMode, _ func(string)) (string, error) {
+	f, err := os.Open(filepath.Join(runDir, "stdout"))
 	if err != nil {
 		return "", err
 	}

@@ -333,7 +333,7 @@ func (c collector) Small(run codalab.RunBundle, _ string, _ spool.ResultsMode) b
 }
 
 // Collect uploads an attempt's results.
-func (c collector) Collect(_ context.Context, run codalab.RunBundle, dir string, _ spool.ResultsMode, _ func(string)) (string, error) {
+func (c collector) Collect(_ context.Context, run codalab.RunBundle, runDir string, _ spool.ResultsMode, _ func(string)) (string, error) {
 	w, srv := c.w, &c.w.server
 	b := srv.bundleByID(run.UUID)
 	if c.crashes() {
@@ -358,7 +358,7 @@ func (c collector) Collect(_ context.Context, run codalab.RunBundle, dir string,
 	if err := srv.takesResults(b); err != nil {
 		return "", err
 	}
-	n := number(filepath.Base(dir))
+	n := number(filepath.Base(runDir))
 	w.checkUpload(b, run, n)
 	a := w.disk.attempt(run.UUID, n)
 	b.upload = &upload{attempt: n, complete: a.alive == 0, missing: !a.there}

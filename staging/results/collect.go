@@ -26,7 +26,7 @@ type Uploads interface {
 	UploadContents(ctx context.Context, bundle string, o client.UploadOptions, body io.Reader) error
 }
 
-// Collector delivers results. It is safe for concurrent use.
+// Collector collects results. It is safe for concurrent use.
 type Collector struct {
 	Contents Uploads
 	// Store is the server's own store, if this bridge shares its disk, and otherwise nil.
@@ -40,44 +40,44 @@ type Collector struct {
 	Now func() time.Time
 }
 
-// Collect delivers the results in the run directory dir, without links to dependencies and entries
-// that match the run's exclude_patterns. If there is a Store, it moves them there, and otherwise it
-// follows mode. It returns a short description of the delivered results. It calls progress
-// repeatedly with one sentence, from one goroutine at a time.
-func (c *Collector) Collect(ctx context.Context, run codalab.RunBundle, dir string, mode spool.ResultsMode, progress func(string)) (string, error) {
-	delivered, err := c.collect(ctx, run, dir, mode, progress)
+// Collect collects the results in a run directory, without links to dependencies and entries that
+// match the run's exclude_patterns. If there is a Store, it moves them there, and otherwise it
+// follows mode. It returns the details: a short description of the collected results. It calls
+// progress repeatedly with one sentence, from one goroutine at a time.
+func (c *Collector) Collect(ctx context.Context, run codalab.RunBundle, runDir string, mode spool.ResultsMode, progress func(string)) (string, error) {
+	details, err := c.collect(ctx, run, runDir, mode, progress)
 	var known *transfer.Error
 	final := errors.Is(err, fs.ErrPermission) || errors.Is(err, tarstream.ErrTooLarge)
 	if final && !errors.As(err, &known) {
 		return "", failed(err, false)
 	}
-	return delivered, err
+	return details, err
 }
 
 func failed(err error, retry bool) error {
 	return &transfer.Error{What: "results", Err: err, Retry: retry}
 }
 
-func (c *Collector) collect(ctx context.Context, run codalab.RunBundle, dir string, mode spool.ResultsMode, progress func(string)) (string, error) {
+func (c *Collector) collect(ctx context.Context, run codalab.RunBundle, runDir string, mode spool.ResultsMode, progress func(string)) (string, error) {
 	if c.Store != nil && run.Location != nil {
-		if err := c.Store.Move(ctx, run, dir); err != nil {
+		if err := c.Store.Move(ctx, run, runDir); err != nil {
 			return "", err
 		}
 		return "moved to " + *run.Location, c.supersede(run, nil)
 	}
 	if mode == spool.ResultsKeep {
-		return c.keep(ctx, run, dir, progress)
+		return c.keep(ctx, run, runDir, progress)
 	}
-	root, err := openClosed(dir)
+	root, err := openClosed(runDir)
 	if errors.Is(err, fs.ErrNotExist) {
 		// The queue may have kept results when these were first collected.
-		return c.keep(ctx, run, dir, progress)
+		return c.keep(ctx, run, runDir, progress)
 	}
 	if err != nil {
 		return "", failed(err, true)
 	}
 	defer func() { _ = root.Close() }() // only read
-	delivered, err := openUpAndRetry(root, func() (string, error) { return c.upload(ctx, run, root, progress) })
+	details, err := openUpAndRetry(root, func() (string, error) { return c.upload(ctx, run, root, progress) })
 	if err != nil {
 		return "", err
 	}
@@ -85,18 +85,18 @@ func (c *Collector) collect(ctx context.Context, run codalab.RunBundle, dir stri
 	if err != nil {
 		return "", failed(err, true)
 	}
-	return delivered, c.supersede(run, from)
+	return details, c.supersede(run, from)
 }
 
-// Open opens the results in the run directory dir for reading, or those at the place to which
-// Collect has moved them.
-func (c *Collector) Open(run codalab.RunBundle, dir string) (*os.Root, error) {
-	move, none := readMove(dir)
+// Open opens the results in a run directory for reading, or those at the location to which Collect has
+// moved them.
+func (c *Collector) Open(run codalab.RunBundle, runDir string) (*os.Root, error) {
+	move, none := readMove(runDir)
 	var root *os.Root
 	var err error
-	if move.Moved { // dir has only the rest of the copied files
+	if move.Moved { // runDir has only the rest of the copied files
 		root, err = move.open()
-	} else if root, err = os.OpenRoot(dir); errors.Is(err, fs.ErrNotExist) && none == nil {
+	} else if root, err = os.OpenRoot(runDir); errors.Is(err, fs.ErrNotExist) && none == nil {
 		root, err = move.open()
 	}
 	if errors.Is(err, fs.ErrNotExist) {

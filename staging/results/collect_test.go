@@ -30,7 +30,7 @@ const run1 = "0x00000000000000000000000000000001"
 type results struct {
 	*testing.T
 	layout    spool.Layout
-	dir       string
+	runDir    string
 	server    *directoryServer
 	collector *Collector
 	run       codalab.RunBundle
@@ -41,18 +41,18 @@ type results struct {
 func left(t *testing.T, files map[string]string) *results {
 	t.Helper()
 	r := &results{T: t, layout: spool.Layout(t.TempDir()), server: &directoryServer{bundles: t.TempDir()}}
-	r.dir = r.layout.RunDir(run1, "1-b1")
-	for _, dir := range append(r.layout.Directories(), filepath.Dir(r.dir)) {
+	r.runDir = r.layout.RunDir(run1, "1-b1")
+	for _, dir := range append(r.layout.Directories(), filepath.Dir(r.runDir)) {
 		must(t, os.MkdirAll(dir, 0o700))
 	}
-	must(t, os.Rename(write(t, files), r.dir))
+	must(t, os.Rename(write(t, files), r.runDir))
 	r.collector = &Collector{Contents: r.server, Layout: r.layout, Now: time.Now}
 	r.run = codalab.RunBundle{UUID: run1}
 	return r
 }
 
 func (r *results) collect(mode spool.ResultsMode) (string, error) {
-	return r.collector.Collect(r.Context(), r.run, r.dir, mode, func(said string) { r.said = append(r.said, said) })
+	return r.collector.Collect(r.Context(), r.run, r.runDir, mode, func(said string) { r.said = append(r.said, said) })
 }
 
 func (r *results) mustCollect(mode spool.ResultsMode) string {
@@ -66,7 +66,7 @@ func (r *results) uploaded() []string { return names(r.T, filepath.Join(r.server
 
 func (r *results) link(target, name string) {
 	r.Helper()
-	must(r.T, os.Symlink(target, filepath.Join(r.dir, name)))
+	must(r.T, os.Symlink(target, filepath.Join(r.runDir, name)))
 }
 
 func TestCollectLeavesDependencyLinksAndExcludedOut(t *testing.T) {
@@ -139,11 +139,11 @@ func TestExcludePatternsMeanWhatTheyMeanToTar(t *testing.T) {
 	} {
 		r := left(t, files)
 		// The directory itself is named only if the pattern does not exclude it.
-		args := []string{"-C", r.dir, "--quoting-style=literal", "--exclude=" + pattern, "-cvf", os.DevNull}
+		args := []string{"-C", r.runDir, "--quoting-style=literal", "--exclude=" + pattern, "-cvf", os.DevNull}
 		if strings.HasPrefix(pattern, "./") {
 			args = append(args, ".")
 		} else {
-			entries, err := os.ReadDir(r.dir)
+			entries, err := os.ReadDir(r.runDir)
 			must(t, err)
 			for _, e := range entries {
 				args = append(args, e.Name())
@@ -178,9 +178,9 @@ func TestWhatACommandClosedToItsOwnerIsCollected(t *testing.T) {
 		r := left(t, map[string]string{"a/b/c": "kept", "stdout": "x", "old/x/y": "excluded"})
 		r.run.Metadata = codalab.Metadata{"exclude_patterns": []any{"old"}}
 		for _, name := range []string{"stdout", "a/b/c", "a", "old/x", "."} {
-			must(t, os.Chmod(filepath.Join(r.dir, name), 0o100))
+			must(t, os.Chmod(filepath.Join(r.runDir, name), 0o100))
 		}
-		must(t, os.Chmod(r.dir, 0))
+		must(t, os.Chmod(r.runDir, 0))
 		r.mustCollect(mode)
 		got, want := r.uploaded(), []string{"a", "a/b", "a/b/c", "stdout"}
 		if mode == spool.ResultsKeep {
@@ -196,7 +196,7 @@ func TestWhatACommandClosedToItsOwnerIsCollected(t *testing.T) {
 func (r *results) longPath() string {
 	r.Helper()
 	path := strings.Repeat("z/"+strings.Repeat("d", 200)+"/", 21) + "file"
-	root, err := os.OpenRoot(r.dir)
+	root, err := os.OpenRoot(r.runDir)
 	must(r.T, err)
 	must(r.T, errors.Join(root.MkdirAll(filepath.Dir(path), 0o700), root.WriteFile(path, nil, 0o600), root.Close()))
 	return path
@@ -239,7 +239,7 @@ func TestGoneWorkingDirectoryIsFinalWhereTheDiskIsThere(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []spool.ResultsMode{spool.ResultsUpload, spool.ResultsKeep} {
 		r := left(t, nil)
-		must(t, os.Remove(r.dir))
+		must(t, os.Remove(r.runDir))
 		_, err := r.collect(mode)
 		wantError(t, err, "is gone", false)
 		must(t, os.RemoveAll(r.layout.Runs())) // as if the disk is not mounted
@@ -277,7 +277,7 @@ func uploadTells(t *testing.T) {
 		return b.String()
 	}
 	r := left(t, map[string]string{"a": noise(4 << 20), "b": noise(12 << 20), "b.tmp": noise(1 << 20)})
-	must(t, os.Link(filepath.Join(r.dir, "a"), filepath.Join(r.dir, "a2")))
+	must(t, os.Link(filepath.Join(r.runDir, "a"), filepath.Join(r.runDir, "a2")))
 	r.run.Metadata = codalab.Metadata{"exclude_patterns": []any{"*.tmp"}}
 	r.collector.Contents = slowServer{r.server}
 	if said := r.mustCollect(spool.ResultsUpload); said != "16m in 3 entries" {

@@ -20,11 +20,11 @@ import (
 // keep moves the results to the directory of kept results and sends their listing to the server. It
 // may be called again after a crash between any two steps: the move is one rename, and the other
 // steps begin anew.
-func (c *Collector) keep(ctx context.Context, run codalab.RunBundle, dir string, progress func(string)) (string, error) {
+func (c *Collector) keep(ctx context.Context, run codalab.RunBundle, runDir string, progress func(string)) (string, error) {
 	if !codalab.IsUUID(run.UUID) { // it becomes a name on the disk
 		return "", failed(fmt.Errorf("%q is no UUID", run.UUID), false)
 	}
-	kept, err := c.renameToKept(run.Identity(), dir)
+	kept, err := c.renameToKept(run.Identity(), runDir)
 	if err != nil {
 		return "", err
 	}
@@ -46,73 +46,73 @@ func keptName(id codalab.Identity) string {
 	return id.UUID + "-" + id.Digest()
 }
 
-// renameToKept renames a run directory to its place among the kept results, and returns that place.
+// renameToKept renames a run directory to a directory of kept results, and returns its path.
 // It judges by the state after the rename: on a network file system a failed rename may have
 // succeeded, and a removed name may stay visible for a while. Another bridge may do the same at the
 // same time.
-func (c *Collector) renameToKept(of codalab.Identity, dir string) (to string, err error) {
-	from, err := os.Lstat(dir)
+func (c *Collector) renameToKept(of codalab.Identity, runDir string) (kept string, err error) {
+	from, err := os.Lstat(runDir)
 	if errors.Is(err, fs.ErrNotExist) {
-		to = c.Layout.KeptDir(keptName(of))
-		return to, c.explainMissing(to, dir)
+		kept = c.Layout.KeptDir(keptName(of))
+		return kept, c.explainMissing(kept, runDir)
 	}
 	if err != nil {
 		return "", failed(err, true)
 	}
-	to = c.Layout.KeptDir(keptName(of))
+	kept = c.Layout.KeptDir(keptName(of))
 	if from.Mode().Perm()&0o700 != 0o700 { // a rename needs write permission
-		_ = os.Chmod(dir, 0o700)
+		_ = os.Chmod(runDir, 0o700)
 	}
-	if err = os.Rename(dir, to); err != nil && isAt(from, dir) {
-		err = errors.Join(renameSuperseded(from, to), os.Rename(dir, to))
+	if err = os.Rename(runDir, kept); err != nil && isAt(from, runDir) {
+		err = errors.Join(renameSuperseded(from, kept), os.Rename(runDir, kept))
 	}
-	if !isAt(from, to) {
+	if !isAt(from, kept) {
 		return "", failed(fmt.Errorf("keep results: %w", cmp.Or(err, fs.ErrExist)), true)
 	}
 	// From here on the run directory counts as moved. A crash of the file server must not bring it
 	// back, because the sweep would remove it later.
-	if err := errors.Join(atomicfile.SyncDir(c.Layout.KeptDirs()), atomicfile.SyncDir(filepath.Dir(dir))); err != nil {
+	if err := errors.Join(atomicfile.SyncDir(c.Layout.KeptDirs()), atomicfile.SyncDir(filepath.Dir(runDir))); err != nil {
 		return "", failed(err, true)
 	}
-	return to, nil
+	return kept, nil
 }
 
 // renameSuperseded renames kept results under a bundle's name, so that the name is free. They belong to an
 // earlier life of the bundle, which the server has forgotten. If another bridge has just moved the
 // run directory there, renameSuperseded moves it back. from is the run directory, or nil.
-func renameSuperseded(from fs.FileInfo, to string) error {
-	_, err := os.Lstat(to)
+func renameSuperseded(from fs.FileInfo, kept string) error {
+	_, err := os.Lstat(kept)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	superseded := ""
 	for n := 1; err == nil; n++ {
-		superseded = fmt.Sprintf("%s.%d", to, n)
+		superseded = fmt.Sprintf("%s.%d", kept, n)
 		_, err = os.Lstat(superseded)
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	err = os.Rename(to, superseded)
+	err = os.Rename(kept, superseded)
 	if from != nil && isAt(from, superseded) {
-		err = os.Rename(superseded, to)
+		err = os.Rename(superseded, kept)
 	}
 	if err != nil {
 		return err
 	}
-	return atomicfile.SyncDir(filepath.Dir(to))
+	return atomicfile.SyncDir(filepath.Dir(kept))
 }
 
 // explainMissing returns nil if the run directory is missing because the results are kept.
 // Otherwise it returns an error: the shared disk is missing, or the results are.
-func (c *Collector) explainMissing(kept, dir string) error {
+func (c *Collector) explainMissing(kept, runDir string) error {
 	if _, err := os.Lstat(kept); err == nil {
 		return nil
 	}
 	if _, err := os.Stat(c.Layout.Runs()); err != nil {
 		return failed(fmt.Errorf("find the shared disk: %w", err), true)
 	}
-	return failed(fmt.Errorf("the working directory %s is gone", dir), false)
+	return failed(fmt.Errorf("the working directory %s is gone", runDir), false)
 }
 
 func isAt(info fs.FileInfo, path string) bool {
@@ -127,16 +127,16 @@ func (c *Collector) sendListing(ctx context.Context, run codalab.RunBundle, kept
 	if err := os.Mkdir(beside, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", fmt.Errorf("write listing: %w", err)
 	}
-	dir, err := os.MkdirTemp(beside, "listing-")
+	listingDir, err := os.MkdirTemp(beside, "listing-")
 	if err != nil {
 		return "", fmt.Errorf("write listing: %w", err)
 	}
-	defer func() { _ = filetree.Remove(dir) }() // a sweep removes it otherwise
+	defer func() { _ = filetree.Remove(listingDir) }() // a sweep removes it otherwise
 	l := listing{kept: kept, now: c.Now, tell: progress, excluded: exclusionOf(run)}
-	if err := l.write(ctx, root, dir); err != nil {
+	if err := l.write(ctx, root, listingDir); err != nil {
 		return "", fmt.Errorf("write listing: %w", err)
 	}
-	archive, err := os.OpenRoot(dir)
+	archive, err := os.OpenRoot(listingDir)
 	if err != nil {
 		return "", fmt.Errorf("read listing: %w", err)
 	}

@@ -47,7 +47,7 @@ func TestKeptResultsStayAndTheServerGetsTheirListing(t *testing.T) {
 	r.run.Metadata = codalab.Metadata{"exclude_patterns": []any{"*.tmp", "old"}}
 	r.collector.Now = func() time.Time { return time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC) }
 	when := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	must(t, os.Chtimes(filepath.Join(r.dir, "checkpoints/1.pt"), when, when))
+	must(t, os.Chtimes(filepath.Join(r.runDir, "checkpoints/1.pt"), when, when))
 	kept := r.layout.KeptDir(run1)
 	if delivered := r.mustCollect(spool.ResultsKeep); delivered != "the listing of 2.0m in 7 entries that stay in "+kept {
 		t.Errorf("delivered %q", delivered)
@@ -90,9 +90,9 @@ func TestKeepingContinuesWhereItEnded(t *testing.T) {
 	t.Parallel()
 	for name, before := range map[string]func(r *results) error{
 		"at the beginning": func(*results) error { return nil },
-		"after the rename": func(r *results) error { return os.Rename(r.dir, r.layout.KeptDir(run1)) },
+		"after the rename": func(r *results) error { return os.Rename(r.runDir, r.layout.KeptDir(run1)) },
 		"within the removal": func(r *results) error {
-			return errors.Join(os.Rename(r.dir, r.layout.KeptDir(run1)), os.Remove(filepath.Join(r.layout.KeptDir(run1), "old/b")))
+			return errors.Join(os.Rename(r.runDir, r.layout.KeptDir(run1)), os.Remove(filepath.Join(r.layout.KeptDir(run1), "old/b")))
 		},
 		"after the listing": func(r *results) error {
 			r.server.refuse = errors.New("no answer")
@@ -121,7 +121,7 @@ func TestKeepingContinuesWhereItEnded(t *testing.T) {
 			if diff := cmp.Diff([]string{"kept.txt", "stdout"}, r.uploaded()); diff != "" {
 				t.Errorf("%s, uploaded (-want +got):\n%s", name, diff)
 			}
-			if _, err := os.Stat(r.dir); !errors.Is(err, os.ErrNotExist) {
+			if _, err := os.Stat(r.runDir); !errors.Is(err, os.ErrNotExist) {
 				t.Errorf("%s: the run directory is there: %v", name, err)
 			}
 		}
@@ -153,7 +153,7 @@ func TestResultsAreKeptOnceByManyBridges(t *testing.T) {
 		for range 4 {
 			c := &Collector{Contents: nowhere{}, Layout: r.layout, Now: time.Now}
 			group.Go(func() error {
-				_, err := c.Collect(t.Context(), r.run, r.dir, spool.ResultsKeep, func(string) {})
+				_, err := c.Collect(t.Context(), r.run, r.runDir, spool.ResultsKeep, func(string) {})
 				var e *transfer.Error
 				if errors.As(err, &e) && e.Transient() {
 					return nil // it is called again
@@ -182,7 +182,7 @@ func TestI9ResultsAreKeptUnderTheIdentity(t *testing.T) {
 	if path, found, err := FindKeptResults(r.layout, "in", r.run.Identity(), part); !found || err != nil || path != filepath.Join(kept, "model") {
 		t.Errorf("found %t at %q, %v", found, path, err)
 	}
-	root, err := r.collector.Open(r.run, r.dir)
+	root, err := r.collector.Open(r.run, r.runDir)
 	must(t, err)
 	must(t, root.Close())
 	listing := func() (string, error) { return r.sent("kept.txt"), nil }

@@ -22,11 +22,11 @@ import (
 	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
 
-// moveRecord records the new place of a run directory's results. It is a file next to the
+// moveRecord records the location of a run directory's results in the store. It is a file next to the
 // directory, written before and after the move.
 type moveRecord struct {
-	// At is the place of the results.
-	At string `json:"at"`
+	// Location is the directory of the results.
+	Location string `json:"at"`
 	// Moved is set when all results are there. The run directory then has only the rest of the
 	// copied files.
 	Moved bool `json:"moved"`
@@ -34,51 +34,51 @@ type moveRecord struct {
 	Empty bool `json:"empty"`
 }
 
-func movePath(dir string) string { return dir + ".moved" }
+func moveRecordPath(runDir string) string { return runDir + ".moved" }
 
 // readMove reads the record of a run directory. It returns fs.ErrNotExist if there is none.
-func readMove(dir string) (m moveRecord, err error) {
-	text, err := os.ReadFile(movePath(dir))
+func readMove(runDir string) (m moveRecord, err error) {
+	text, err := os.ReadFile(moveRecordPath(runDir))
 	if err == nil {
 		err = json.Unmarshal(text, &m)
 	}
 	if err != nil {
-		return m, fmt.Errorf("read the record of the new place: %w", err)
+		return m, fmt.Errorf("read the record of the location: %w", err)
 	}
 	return m, nil
 }
 
-func (m moveRecord) write(dir string) error {
+func (m moveRecord) write(runDir string) error {
 	text, err := json.Marshal(m)
 	if err != nil {
-		return fmt.Errorf("record the new place: %w", err)
+		return fmt.Errorf("record the location: %w", err)
 	}
-	return atomicfile.Write(movePath(dir), text, 0o600)
+	return atomicfile.Write(moveRecordPath(runDir), text, 0o600)
 }
 
-// done records that all results are in their place.
-func (m moveRecord) done(dir string) error {
-	if err := atomicfile.SyncDir(path.Dir(m.At)); err != nil {
+// done records that all results are at their location.
+func (m moveRecord) done(runDir string) error {
+	if err := atomicfile.SyncDir(path.Dir(m.Location)); err != nil {
 		return err
 	}
 	m.Moved = true
-	return m.write(dir)
+	return m.write(runDir)
 }
 
-// open opens the results at their new place. locate checked the place when the record was written,
+// open opens the results at their location. locate checked it when the record was written,
 // and open refuses it if its path has a symbolic link now.
 func (m moveRecord) open() (*os.Root, error) {
-	if err := checkNoLink(m.At); err != nil {
+	if err := checkNoLink(m.Location); err != nil {
 		return nil, err
 	}
-	return os.OpenRoot(m.At)
+	return os.OpenRoot(m.Location)
 }
 
-// Move moves the results in a run's directory to the server's place, without links to dependencies
+// Move moves the results in a run directory to the bundle's location, without links to dependencies
 // and entries that match the run's exclude_patterns. It may be called again at any time: the record
-// names the new place, so if the directory is gone, the results are there.
-func (s *Store) Move(ctx context.Context, run codalab.RunBundle, dir string) error {
-	err := s.move(ctx, run, dir)
+// names the location, so if the run directory is gone, the results are there.
+func (s *Store) Move(ctx context.Context, run codalab.RunBundle, runDir string) error {
+	err := s.move(ctx, run, runDir)
 	var known *transfer.Error
 	if err == nil || errors.As(err, &known) || ctx.Err() != nil {
 		return err
@@ -87,63 +87,63 @@ func (s *Store) Move(ctx context.Context, run codalab.RunBundle, dir string) err
 	return failed(err, !errors.Is(err, tarstream.ErrUnsafe) && !errors.Is(err, tarstream.ErrTooLarge))
 }
 
-func (s *Store) move(ctx context.Context, run codalab.RunBundle, dir string) error {
-	at, err := s.locate(*run.Location, run.UUID)
+func (s *Store) move(ctx context.Context, run codalab.RunBundle, runDir string) error {
+	location, err := s.locate(*run.Location, run.UUID)
 	if err != nil {
 		return err
 	}
-	earlier, err := readMove(dir)
+	earlier, err := readMove(runDir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	if earlier.Moved {
-		if err := filetree.Remove(dir); err != nil {
+		if err := filetree.Remove(runDir); err != nil {
 			return err
 		}
 	}
-	root, err := openClosed(dir)
+	root, err := openClosed(runDir)
 	if errors.Is(err, fs.ErrNotExist) {
-		if earlier.At != "" {
-			return moveOn(earlier, at, dir)
+		if earlier.Location != "" {
+			return moveOn(earlier, location, runDir)
 		}
-		return failed(fmt.Errorf("the working directory %s is gone", dir), false)
+		return failed(fmt.Errorf("the working directory %s is gone", runDir), false)
 	}
 	if err != nil {
 		return err
 	}
 	defer func() { _ = root.Close() }() // only used for paths
-	if err := prepare(ctx, root, run, at); err != nil {
+	if err := prepare(ctx, root, run, location); err != nil {
 		return err
 	}
-	names, err := sitepath.List(dir)
+	names, err := sitepath.List(runDir)
 	if err != nil {
 		return err
 	}
-	if earlier.At != at { // otherwise this may be an earlier try's copy
-		if held, err := sitepath.List(at); err != nil || len(held) > 0 {
-			return fmt.Errorf("move to %s: %w", at, cmp.Or[error](err, syscall.ENOTEMPTY))
+	if earlier.Location != location { // otherwise this may be an earlier try's copy
+		if held, err := sitepath.List(location); err != nil || len(held) > 0 {
+			return fmt.Errorf("move to %s: %w", location, cmp.Or[error](err, syscall.ENOTEMPTY))
 		}
 	}
-	m := moveRecord{At: at, Empty: len(names) == 0}
-	if err := m.write(dir); err != nil {
+	m := moveRecord{Location: location, Empty: len(names) == 0}
+	if err := m.write(runDir); err != nil {
 		return err
 	}
-	err = rename(dir, at)
+	err = rename(runDir, location)
 	if errors.Is(err, syscall.EXDEV) {
-		return copyOver(ctx, root, dir, m, earlier.At == at)
+		return copyOver(ctx, root, runDir, m, earlier.Location == location)
 	}
 	if err != nil {
-		return fmt.Errorf("move to %s: %w", at, err)
+		return fmt.Errorf("move to %s: %w", location, err)
 	}
-	return m.done(dir)
+	return m.done(runDir)
 }
 
-// prepare prepares a run directory for its place in the store. It removes entries that are not
+// prepare prepares a run directory for its location in the store. It removes entries that are not
 // results, opens those that the command closed to its owner, and gives the directory the mode of
-// the place. By that mode the server, which usually has another account than the bundle, can read
+// the location. By that mode the server, which usually has another account than the bundle, can read
 // it.
-func prepare(ctx context.Context, root *os.Root, run codalab.RunBundle, at string) error {
-	place, err := os.Lstat(at)
+func prepare(ctx context.Context, root *os.Root, run codalab.RunBundle, location string) error {
+	info, err := os.Lstat(location)
 	if err != nil {
 		return err
 	}
@@ -151,7 +151,7 @@ func prepare(ctx context.Context, root *os.Root, run codalab.RunBundle, at strin
 	if err := exclusionOf(run).clean(ctx, root, open); err != nil {
 		return err
 	}
-	return root.Chmod(".", place.Mode().Perm()|0o700)
+	return root.Chmod(".", info.Mode().Perm()|0o700)
 }
 
 // rename renames a directory. If the reply to an earlier try was lost, the directory is gone, and
@@ -166,11 +166,11 @@ func rename(from, to string) error {
 	return err
 }
 
-// moveOn moves results from their first place to another one, unless it is the same: the server has
-// given the bundle to the bridge again. If there are none at the first place, an earlier try has
-// moved them. If they are at neither place, they are lost.
-func moveOn(m moveRecord, to, dir string) error {
-	from := m.At
+// moveOn moves results from their first location to another one, unless it is the same: the server has
+// given the bundle to the bridge again. If there are none at the first location, an earlier try has
+// moved them. If they are at neither location, they are lost.
+func moveOn(m moveRecord, to, runDir string) error {
+	from := m.Location
 	if from != to {
 		if err := rename(from, to); err != nil {
 			return failed(fmt.Errorf("they were moved to %s, and cannot be moved on to %s: %w", from, to, err), true)
@@ -183,15 +183,15 @@ func moveOn(m moveRecord, to, dir string) error {
 	if err != nil || len(names) == 0 && !m.Empty {
 		return failed(fmt.Errorf("they were moved to %s, and are neither there nor at %s", from, to), false)
 	}
-	m.At = to
-	return m.done(dir)
+	m.Location = to
+	return m.done(runDir)
 }
 
-// copyOver moves results to another file system: it makes a copy next to their place, flushes it,
-// renames it to the place and then removes the originals. The place is an empty directory or, if
+// copyOver moves results to another file system: it makes a copy next to their location, flushes it,
+// renames it to the location and then removes the originals. The location is an empty directory or, if
 // there was an earlier try, perhaps its copy.
-func copyOver(ctx context.Context, root *os.Root, dir string, m moveRecord, again bool) error {
-	tmp := path.Join(path.Dir(m.At), "."+path.Base(m.At)+".moving")
+func copyOver(ctx context.Context, root *os.Root, runDir string, m moveRecord, again bool) error {
+	tmp := path.Join(path.Dir(m.Location), "."+path.Base(m.Location)+".moving")
 	if err := filetree.Remove(tmp); err != nil {
 		return err
 	}
@@ -203,19 +203,19 @@ func copyOver(ctx context.Context, root *os.Root, dir string, m moveRecord, agai
 		err = atomicfile.SyncTree(tmp)
 	}
 	if err == nil {
-		err = rename(tmp, m.At)
+		err = rename(tmp, m.Location)
 	}
 	if again && (errors.Is(err, syscall.ENOTEMPTY) || errors.Is(err, syscall.EEXIST)) {
 		err = filetree.Remove(tmp)
 	}
 	if err == nil {
-		err = m.done(dir)
+		err = m.done(runDir)
 	}
 	if err != nil {
 		_ = filetree.Remove(tmp) // if this fails, the next try does it
-		return fmt.Errorf("copy to %s: %w", m.At, err)
+		return fmt.Errorf("copy to %s: %w", m.Location, err)
 	}
-	return filetree.Remove(dir)
+	return filetree.Remove(runDir)
 }
 
 func copyTree(ctx context.Context, from *os.Root, to string) error {

@@ -16,26 +16,26 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// moved is a run's directory and the place for its results.
+// moved is a run directory and the location for its results.
 type moved struct {
 	*testing.T
-	store Store
-	dir   string
-	at    string
-	run   codalab.RunBundle
+	store    Store
+	runDir   string
+	location string
+	run      codalab.RunBundle
 }
 
 func newMoved(t *testing.T, store string) *moved {
 	t.Helper()
 	m := &moved{
-		T: t, store: Store{Dir: store}, dir: filepath.Join(t.TempDir(), "runs", run1, "1"),
+		T: t, store: Store{Dir: store}, runDir: filepath.Join(t.TempDir(), "runs", run1, "1"),
 	}
-	m.at = m.place("r1")
+	m.location = m.newLocation("r1")
 	m.run = codalab.RunBundle{
-		UUID: run1, Location: &m.at, Metadata: codalab.Metadata{"exclude_patterns": []any{"*.tmp", "checkpoints"}},
+		UUID: run1, Location: &m.location, Metadata: codalab.Metadata{"exclude_patterns": []any{"*.tmp", "checkpoints"}},
 		Dependencies: []codalab.RunDependency{{Dependency: codalab.Dependency{ChildPath: "data"}}, {Dependency: codalab.Dependency{ChildPath: "a/b"}}},
 	}
-	plant(m.T, m.dir, map[string]string{
+	plant(m.T, m.runDir, map[string]string{
 		"stdout": "out", "model/w": "1", "model/w.tmp": "2", "checkpoints/1": "3", "own": "->stdout", "a/kept": "4",
 		"data": "->/" + run1 + "_dependencies/data", "a/b": "->/" + run1 + "_dependencies/a/b",
 		spool.CopyPrefix(spool.NewToken()) + "-1": "half", // of a worker that was killed
@@ -43,34 +43,34 @@ func newMoved(t *testing.T, store string) *moved {
 	return m
 }
 
-func (m *moved) move() error { return m.store.Move(m.Context(), m.run, m.dir) }
+func (m *moved) move() error { return m.store.Move(m.Context(), m.run, m.runDir) }
 
-// place makes another place for the results, as the server would.
-func (m *moved) place(name string) string {
+// newLocation makes another location for the results, as the server would.
+func (m *moved) newLocation(name string) string {
 	m.Helper()
 	at := filepath.Join(m.store.Dir, "bundles", run1+"-"+name, "contents")
 	must(m.T, os.MkdirAll(at, 0o750))
 	return at
 }
 
-// nothingBeside checks that no incomplete copy is next to the place.
+// nothingBeside checks that no incomplete copy is next to the location.
 func (m *moved) nothingBeside() {
 	m.Helper()
-	if left, err := filepath.Glob(filepath.Join(filepath.Dir(m.at), ".*")); err != nil || len(left) > 0 {
-		m.Errorf("beside the place lies %v, %v", left, err)
+	if left, err := filepath.Glob(filepath.Join(filepath.Dir(m.location), ".*")); err != nil || len(left) > 0 {
+		m.Errorf("next to the location lies %v, %v", left, err)
 	}
 }
 
-// is checks that the results are in their place, and nowhere else.
+// is checks that the results are at their location, and nowhere else.
 func (m *moved) is(err error) {
 	m.Helper()
 	must(m.T, err)
 	results := map[string]string{"stdout": "out", "model/w": "1", "own": "->stdout", "a/kept": "4"}
-	if diff := cmp.Diff(results, planted(m.T, m.at)); diff != "" {
+	if diff := cmp.Diff(results, planted(m.T, m.location)); diff != "" {
 		m.Errorf("results (-want +got):\n%s", diff)
 	}
 	m.nothingBeside()
-	if _, err := os.Lstat(m.dir); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Lstat(m.runDir); !errors.Is(err, fs.ErrNotExist) {
 		m.Errorf("the run's directory: %v", err)
 	}
 }
@@ -93,17 +93,17 @@ func onEachDisk(t *testing.T, test func(m *moved, sameDisk bool)) {
 func TestResultsAreMovedIntoTheServersStore(t *testing.T) {
 	t.Parallel()
 	onEachDisk(t, func(m *moved, _ bool) {
-		must(m.T, os.Chmod(m.dir, 0o500))
-		_, err := (&Collector{Store: &m.store}).Collect(m.Context(), m.run, m.dir, spool.ResultsKeep, func(string) {}) // even from a queue that keeps them
+		must(m.T, os.Chmod(m.runDir, 0o500))
+		_, err := (&Collector{Store: &m.store}).Collect(m.Context(), m.run, m.runDir, spool.ResultsKeep, func(string) {}) // even from a queue that keeps them
 		m.is(err)
 		m.is(m.move()) // again
-		if info, err := os.Stat(m.at); err != nil || info.Mode().Perm() != 0o750 {
+		if info, err := os.Stat(m.location); err != nil || info.Mode().Perm() != 0o750 {
 			m.Errorf("%v, %v: not as the server made it", info, err)
 		}
-		m.at = m.place("r2") // for another assignment
+		m.location = m.newLocation("r2") // for another assignment
 		m.is(m.move())
 		m.is(m.move())
-		m.at = m.place("r3")
+		m.location = m.newLocation("r3")
 		must(m.T, os.RemoveAll(filepath.Join(m.store.Dir, "bundles", run1+"-r2")))
 		wantError(m.T, m.move(), "they were moved to ", false)
 	})
@@ -113,15 +113,15 @@ func TestTooLongAPathEndsOnlyAMoveToAnotherDisk(t *testing.T) {
 	t.Parallel()
 	path := strings.Repeat(strings.Repeat("d", 200)+"/", 21) + "file"
 	onEachDisk(t, func(m *moved, sameDisk bool) {
-		root, err := os.OpenRoot(m.dir)
+		root, err := os.OpenRoot(m.runDir)
 		must(m.T, err)
 		must(m.T, errors.Join(root.MkdirAll(filepath.Dir(path), 0o700), root.WriteFile(path, nil, 0o600), root.Close()))
 		err = m.move()
-		at := m.at
+		at := m.location
 		if sameDisk {
 			must(m.T, err)
 		} else {
-			at = m.dir // they stay
+			at = m.runDir // they stay
 			wantError(m.T, err, path[:100], false)
 			m.nothingBeside()
 		}
@@ -132,25 +132,25 @@ func TestTooLongAPathEndsOnlyAMoveToAnotherDisk(t *testing.T) {
 	})
 }
 
-// The results are safe at their first place.
+// The results are safe at their first location.
 func TestResultsThatCannotBeMovedOnYetAreNotLost(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ spoil, mend func(m *moved) error }{
-		"the place is not empty": {
-			func(m *moved) error { return os.WriteFile(filepath.Join(m.at, "foreign"), nil, 0o600) },
-			func(m *moved) error { return os.Remove(filepath.Join(m.at, "foreign")) },
+		"the location is not empty": {
+			func(m *moved) error { return os.WriteFile(filepath.Join(m.location, "foreign"), nil, 0o600) },
+			func(m *moved) error { return os.Remove(filepath.Join(m.location, "foreign")) },
 		},
-		"the place is on another disk": {
+		"the location is on another disk": {
 			func(m *moved) error {
 				other := otherDisk(m.T)
-				return errors.Join(os.Remove(m.at), os.Remove(filepath.Dir(m.at)),
-					os.MkdirAll(filepath.Join(other, filepath.Base(filepath.Dir(m.at)), "contents"), 0o750),
+				return errors.Join(os.Remove(m.location), os.Remove(filepath.Dir(m.location)),
+					os.MkdirAll(filepath.Join(other, filepath.Base(filepath.Dir(m.location)), "contents"), 0o750),
 					os.Rename(filepath.Join(m.store.Dir, "two"), filepath.Join(m.store.Dir, "one")),
 					os.Symlink(other, filepath.Join(m.store.Dir, "two")))
 			},
 			func(m *moved) error {
 				return errors.Join(os.Remove(filepath.Join(m.store.Dir, "two")),
-					os.Rename(filepath.Join(m.store.Dir, "one"), filepath.Join(m.store.Dir, "two")), os.MkdirAll(m.at, 0o750))
+					os.Rename(filepath.Join(m.store.Dir, "one"), filepath.Join(m.store.Dir, "two")), os.MkdirAll(m.location, 0o750))
 			},
 		},
 	} {
@@ -158,8 +158,8 @@ func TestResultsThatCannotBeMovedOnYetAreNotLost(t *testing.T) {
 			t.Parallel()
 			m := newMoved(t, t.TempDir())
 			m.is(m.move())
-			m.at = filepath.Join(m.store.Dir, "two", run1+"-r2", "contents")
-			must(t, os.MkdirAll(m.at, 0o750))
+			m.location = filepath.Join(m.store.Dir, "two", run1+"-r2", "contents")
+			must(t, os.MkdirAll(m.location, 0o750))
 			must(t, c.spoil(m))
 			wantError(t, m.move(), "cannot be moved on", true)
 			must(t, c.mend(m))
@@ -172,8 +172,8 @@ func TestResultsThatCannotBeMovedOnYetAreNotLost(t *testing.T) {
 func TestMoveGoesOnAfterACrash(t *testing.T) {
 	t.Parallel()
 	onEachDisk(t, func(m *moved, sameDisk bool) {
-		must(m.T, moveRecord{At: m.at}.write(m.dir)) // nothing is done yet
-		half := filepath.Join(filepath.Dir(m.at), ".contents.moving")
+		must(m.T, moveRecord{Location: m.location}.write(m.runDir)) // nothing is done yet
+		half := filepath.Join(filepath.Dir(m.location), ".contents.moving")
 		plant(m.T, half, map[string]string{"stdout": "ou"})
 		err := m.move()
 		must(m.T, os.RemoveAll(half)) // it stays if the disk is the same
@@ -181,10 +181,10 @@ func TestMoveGoesOnAfterACrash(t *testing.T) {
 		if sameDisk {
 			return
 		}
-		plant(m.T, m.dir, map[string]string{"stdout": "out"}) // the copy is complete, and the directory is only partly removed
+		plant(m.T, m.runDir, map[string]string{"stdout": "out"}) // the copy is complete, and the directory is only partly removed
 		m.is(m.move())
-		plant(m.T, m.dir, map[string]string{"stdout": "out"}) // and the server gives the bundle another place
-		m.at = m.place("r2")
+		plant(m.T, m.runDir, map[string]string{"stdout": "out"}) // and the server gives the bundle another location
+		m.location = m.newLocation("r2")
 		m.is(m.move())
 	})
 }
@@ -193,7 +193,7 @@ func TestResultsThatTheServerRemovedAreReportedLost(t *testing.T) {
 	t.Parallel()
 	onEachDisk(t, func(m *moved, _ bool) {
 		m.is(m.move())
-		must(m.T, errors.Join(os.RemoveAll(m.at), os.Mkdir(m.at, 0o750)))
+		must(m.T, errors.Join(os.RemoveAll(m.location), os.Mkdir(m.location, 0o750)))
 		wantError(m.T, m.move(), "neither there nor at", false)
 	})
 }
@@ -207,7 +207,7 @@ func TestNoResultsAtAllAreMovedAndOpened(t *testing.T) {
 		for range 2 {
 			must(m.T, m.move())
 		}
-		root, err := (&Collector{Store: &m.store, Layout: layout}).Open(m.run, m.dir)
+		root, err := (&Collector{Store: &m.store, Layout: layout}).Open(m.run, m.runDir)
 		must(m.T, err)
 		entries, err := fs.ReadDir(root.FS(), ".")
 		if must(m.T, errors.Join(err, root.Close())); len(entries) > 0 {
@@ -219,11 +219,11 @@ func TestNoResultsAtAllAreMovedAndOpened(t *testing.T) {
 func TestForeignFilesAreNotTakenForAnEarlierTrysCopy(t *testing.T) {
 	t.Parallel()
 	onEachDisk(t, func(m *moved, _ bool) {
-		plant(m.T, m.at, map[string]string{"foreign": "x"})
+		plant(m.T, m.location, map[string]string{"foreign": "x"})
 		for range 3 {
 			wantError(m.T, m.move(), "not empty", true)
 		}
-		if planted(m.T, m.dir)["model/w"] != "1" {
+		if planted(m.T, m.runDir)["model/w"] != "1" {
 			m.Errorf("the results are gone")
 		}
 	})
@@ -234,7 +234,7 @@ func TestCancelledMoveIsContinued(t *testing.T) {
 	onEachDisk(t, func(m *moved, _ bool) {
 		ctx, cancel := context.WithCancel(m.Context())
 		cancel()
-		if err := m.store.Move(ctx, m.run, m.dir); err == nil {
+		if err := m.store.Move(ctx, m.run, m.runDir); err == nil {
 			m.Fatal("a cancelled move succeeded")
 		}
 		m.is(m.move())
@@ -248,18 +248,18 @@ func TestPlaceThatCannotBeTakenKeepsTheResults(t *testing.T) {
 		words string
 		again bool
 	}{
-		"not there":    {func(m *moved) { must(m.T, os.Remove(m.at)) }, "it is not there", true},
-		"elsewhere":    {func(m *moved) { m.at = "/etc" }, "which is not in its store", true},
-		"of another":   {func(m *moved) { m.at = filepath.Join(m.store.Dir, "bundles") }, "which is not named for it", true},
-		"a link":       {func(m *moved) { must(m.T, errors.Join(os.Remove(m.at), os.Symlink("/tmp", m.at))) }, "symbolic link", true},
-		"nothing left": {func(m *moved) { must(m.T, os.RemoveAll(m.dir)) }, "is gone", false},
+		"not there":    {func(m *moved) { must(m.T, os.Remove(m.location)) }, "it is not there", true},
+		"elsewhere":    {func(m *moved) { m.location = "/etc" }, "which is not in its store", true},
+		"of another":   {func(m *moved) { m.location = filepath.Join(m.store.Dir, "bundles") }, "which is not named for it", true},
+		"a link":       {func(m *moved) { must(m.T, errors.Join(os.Remove(m.location), os.Symlink("/tmp", m.location))) }, "symbolic link", true},
+		"nothing left": {func(m *moved) { must(m.T, os.RemoveAll(m.runDir)) }, "is gone", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := newMoved(t, t.TempDir())
 			c.spoil(m)
 			wantError(t, m.move(), c.words, c.again)
-			if c.again && planted(t, m.dir)["model/w"] != "1" {
+			if c.again && planted(t, m.runDir)["model/w"] != "1" {
 				t.Errorf("the results are gone")
 			}
 		})
@@ -271,7 +271,7 @@ func TestMovedResultsAreOpenedWhereTheyAre(t *testing.T) {
 	m := newMoved(t, t.TempDir())
 	c := &Collector{Store: &m.store, Layout: spool.Layout(t.TempDir())}
 	opens := func() error {
-		root, err := c.Open(m.run, m.dir)
+		root, err := c.Open(m.run, m.runDir)
 		if err != nil {
 			return err
 		}
@@ -284,13 +284,13 @@ func TestMovedResultsAreOpenedWhereTheyAre(t *testing.T) {
 	must(t, opens())
 	m.is(m.move())
 	must(t, opens())
-	must(t, os.MkdirAll(m.dir, 0o700)) // the rest, while it is removed after a copy
+	must(t, os.MkdirAll(m.runDir, 0o700)) // the rest, while it is removed after a copy
 	must(t, opens())
-	must(t, os.Remove(m.dir))
+	must(t, os.Remove(m.runDir))
 	later := filepath.Join(m.store.Dir, "bundles", run1+"-r2", "contents")
 	m.run.Location = &later // and the results are not there yet
 	must(t, opens())
-	must(t, errors.Join(os.Rename(m.at, m.at+"2"), os.Symlink(m.at+"2", m.at)))
+	must(t, errors.Join(os.Rename(m.location, m.location+"2"), os.Symlink(m.location+"2", m.location)))
 	if err := opens(); err == nil || !strings.Contains(err.Error(), "symbolic link") {
 		t.Errorf("opened through a link: %v", err)
 	}
@@ -303,7 +303,7 @@ func TestMovedResultsSupersedeThoseKeptBefore(t *testing.T) {
 	for name, crash := range map[string]func(m *moved) error{
 		"at once":                  func(*moved) error { return nil },
 		"a crash after the move":   func(m *moved) error { return m.move() },
-		"a crash before the other": func(m *moved) error { return moveRecord{At: m.at}.write(m.dir) },
+		"a crash before the other": func(m *moved) error { return moveRecord{Location: m.location}.write(m.runDir) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -313,7 +313,7 @@ func TestMovedResultsSupersedeThoseKeptBefore(t *testing.T) {
 			must(t, crash(m))
 			c := &Collector{Store: &m.store, Layout: layout}
 			for range 2 { // it may be repeated at any time
-				_, err := c.Collect(t.Context(), m.run, m.dir, spool.ResultsUpload, func(string) {})
+				_, err := c.Collect(t.Context(), m.run, m.runDir, spool.ResultsUpload, func(string) {})
 				m.is(err)
 				if diff := cmp.Diff(map[string]string{run1 + ".1/stdout": "earlier"}, planted(t, layout.KeptDirs())); diff != "" {
 					t.Errorf("kept (-want +got):\n%s", diff)
@@ -322,9 +322,9 @@ func TestMovedResultsSupersedeThoseKeptBefore(t *testing.T) {
 			if _, found, err := FindKeptResults(layout, "in", codalab.Identity{UUID: run1}, codalab.Target{BundleUUID: run1}); found || err != nil {
 				t.Errorf("a later run sees what was kept before: %v", err)
 			}
-			dep, found, err := m.store.Dependency("in", codalab.RunDependency{Dependency: codalab.Dependency{ParentUUID: run1}, Location: &m.at})
-			if err != nil || !found || dep.Source != m.at {
-				t.Errorf("a later run sees %+v, %v; want %s", dep, err, m.at)
+			dep, found, err := m.store.Dependency("in", codalab.RunDependency{Dependency: codalab.Dependency{ParentUUID: run1}, Location: &m.location})
+			if err != nil || !found || dep.Source != m.location {
+				t.Errorf("a later run sees %+v, %v; want %s", dep, err, m.location)
 			}
 		})
 	}
@@ -338,7 +338,7 @@ func TestWhatACommandClosedIsMovedOpen(t *testing.T) {
 	}
 	m := newMoved(t, t.TempDir())
 	for _, name := range []string{"model/w", "model", "checkpoints", ""} {
-		must(t, os.Chmod(filepath.Join(m.dir, name), 0))
+		must(t, os.Chmod(filepath.Join(m.runDir, name), 0))
 	}
 	m.is(m.move())
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// Results within these limits are small, and take seconds to deliver.
+// Results within these limits are small, and take seconds to collect.
 const (
 	smallBytes   = 64 << 20
 	smallEntries = 1000
@@ -23,9 +23,9 @@ const (
 // entries, and reads no file. A file counts with its whole size, including holes, because an upload
 // reads them. Kept results are small if they are few, because only their listing is sent. Results
 // that cannot be measured are not small.
-func (c *Collector) Small(run codalab.RunBundle, dir string, mode spool.ResultsMode) bool {
+func (c *Collector) Small(run codalab.RunBundle, runDir string, mode spool.ResultsMode) bool {
 	most := int64(smallBytes)
-	root, err := openClosed(dir)
+	root, err := openClosed(runDir)
 	if errors.Is(err, fs.ErrNotExist) && c.Layout != "" {
 		mode = spool.ResultsKeep // as in collect
 		root, err = openClosed(c.Layout.KeptDir(keptName(run.Identity())))

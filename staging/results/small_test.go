@@ -14,8 +14,8 @@ import (
 
 func (r *results) sparse(name string, size int64) {
 	r.Helper()
-	must(r.T, os.WriteFile(filepath.Join(r.dir, name), []byte("x"), 0o600))
-	must(r.T, os.Truncate(filepath.Join(r.dir, name), size))
+	must(r.T, os.WriteFile(filepath.Join(r.runDir, name), []byte("x"), 0o600))
+	must(r.T, os.Truncate(filepath.Join(r.runDir, name), size))
 }
 
 // many returns n files in a few directories.
@@ -29,14 +29,14 @@ func many(n int) map[string]string {
 
 func TestSmallResultsAreKnownByBytesAndEntries(t *testing.T) {
 	t.Parallel()
-	small := func(r *results, mode spool.ResultsMode) bool { return r.collector.Small(r.run, r.dir, mode) }
+	small := func(r *results, mode spool.ResultsMode) bool { return r.collector.Small(r.run, r.runDir, mode) }
 	for name, c := range map[string]struct {
 		files map[string]string
 		alter func(r *results)
 		want  map[spool.ResultsMode]bool
 	}{
 		"a few":                              {files: many(3), want: map[spool.ResultsMode]bool{spool.ResultsUpload: true, spool.ResultsKeep: true}},
-		"none":                               {alter: func(r *results) { must(r.T, os.RemoveAll(r.dir)) }, want: map[spool.ResultsMode]bool{spool.ResultsUpload: true, spool.ResultsKeep: true}},
+		"none":                               {alter: func(r *results) { must(r.T, os.RemoveAll(r.runDir)) }, want: map[spool.ResultsMode]bool{spool.ResultsUpload: true, spool.ResultsKeep: true}},
 		"as many entries as small ones have": {files: many(smallEntries - 3), want: map[spool.ResultsMode]bool{spool.ResultsUpload: true, spool.ResultsKeep: true}},
 		"one entry more":                     {files: many(smallEntries - 2)},
 		"a large file, of which the listing is sent where results stay": {
@@ -52,7 +52,7 @@ func TestSmallResultsAreKnownByBytesAndEntries(t *testing.T) {
 		"kept before, and large": {
 			files: many(3), alter: func(r *results) {
 				r.sparse("model", smallBytes+1)
-				must(r.T, os.Rename(r.dir, r.layout.KeptDir(run1)))
+				must(r.T, os.Rename(r.runDir, r.layout.KeptDir(run1)))
 			},
 			want: map[spool.ResultsMode]bool{spool.ResultsUpload: true, spool.ResultsKeep: true},
 		},
@@ -89,13 +89,13 @@ func TestSparseResultsAreRefusedBeforeTheyAreRead(t *testing.T) {
 			t.Errorf("%s: %v is tried again", name, err)
 		}
 	}
-	if r.collector.Small(r.run, r.dir, spool.ResultsUpload) {
+	if r.collector.Small(r.run, r.runDir, spool.ResultsUpload) {
 		t.Error("they count as small")
 	}
 	if entries, err := os.ReadDir(r.server.bundles); err != nil || len(entries) > 0 {
 		t.Errorf("sent %v, %v", entries, err)
 	}
 	r.collector.MaxBytes = 0
-	must(t, os.Remove(filepath.Join(r.dir, "image.raw")))
+	must(t, os.Remove(filepath.Join(r.runDir, "image.raw")))
 	r.mustCollect(spool.ResultsUpload)
 }

@@ -59,7 +59,7 @@ func (*Store) ListingHead(location string) string {
 	return string(text)
 }
 
-// locate returns a bundle's path without symbolic links. The server may have made links above the
+// locate returns a bundle's location without symbolic links. The server may have made links above the
 // directory that is named for the bundle, for its partitions. Below that there must be none.
 func (s *Store) locate(location, uuid string) (string, error) {
 	location = path.Clean(location)
