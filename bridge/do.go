@@ -305,7 +305,7 @@ func (d *doer) confirm(ctx context.Context, r plan.Row) plan.Confirmation {
 	c := plan.Confirmation{Asked: d.now(), Carried: d.reports.carried(&r)}
 	shown, err := standing(ctx, d.service, r)
 	c.Carried = c.Carried || d.reports.carried(&r) // a check-in may have been sent meanwhile
-	c.Outcome, c.State, c.Lost = outcome(err), shown.State, shown.UploadFailure
+	c.Outcome, c.State, c.UploadFailure = outcome(err), shown.State, shown.UploadFailure
 	claimed := shown.Remote == d.hostname && shown.Started == r.OfferedAt.Unix()
 	named := d.remote != "" && shown.Remote == d.remote
 	c.Here = claimed || named || shown.Remote == d.identity(r.Queue) // which its reports name

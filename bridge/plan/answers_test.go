@@ -208,7 +208,7 @@ func (w *world) answer(a *arguments) error {
 		}
 		n.Collected = &o
 	case plan.Confirm:
-		n.Confirmed = &plan.Confirmation{Outcome: o, Asked: w.now, State: codalab.State(a.get("state")), Here: a.flag("here"), Carried: a.flag("carried"), Lost: a.get("lost")}
+		n.Confirmed = &plan.Confirmation{Outcome: o, Asked: w.now, State: codalab.State(a.get("state")), Here: a.flag("here"), Carried: a.flag("carried"), UploadFailure: a.get("lost")}
 		if asked := a.get("asked"); asked != "" {
 			n.Confirmed.Asked = epoch.Add(a.length(asked))
 		}

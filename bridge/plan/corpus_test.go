@@ -143,7 +143,7 @@ func everyNews() map[string]plan.News {
 	} {
 		news["confirmation of "+string(state)] = plan.News{Confirmed: &plan.Confirmation{Asked: epoch.Add(2 * time.Hour), State: state}}
 		news["confirmation of "+string(state)+" here"] = plan.News{Confirmed: &plan.Confirmation{Asked: epoch.Add(2 * time.Hour), State: state, Here: true}}
-		news["confirmation of "+string(state)+" lost"] = plan.News{Confirmed: &plan.Confirmation{Asked: epoch.Add(2 * time.Hour), State: state, Lost: "Upload failed: no"}}
+		news["confirmation of "+string(state)+" lost"] = plan.News{Confirmed: &plan.Confirmation{Asked: epoch.Add(2 * time.Hour), State: state, UploadFailure: "Upload failed: no"}}
 		news["old confirmation of "+string(state)] = plan.News{Confirmed: &plan.Confirmation{Asked: epoch.Add(-time.Second), State: state}}
 	}
 	news["an unanswered check-in"] = plan.News{Unanswered: true}

@@ -49,8 +49,8 @@ func (d *decision) done() {
 		if !d.waiting() {
 			d.wantEffect(Confirm)
 		}
-	case d.resultsLostAtServer(*c) && d.askedSince(*c):
-		d.collectAgain(c.Lost)
+	case d.uploadFailed(*c) && d.askedSince(*c):
+		d.collectAgain(c.UploadFailure)
 	case c.Failure == "" && c.State == codalab.StateWorkerOffline && d.askedSince(*c):
 		d.reportEndAgain()
 	case c.Failure == "" && c.State == codalab.StateReady && d.askedSince(*c) && d.mayBeMisread():

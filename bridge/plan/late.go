@@ -159,7 +159,7 @@ func (d *decision) endedAtServer() bool {
 		return false
 	case c.Gone:
 		d.acknowledged("the server no longer has the bundle: " + c.Failure)
-	case c.Failure == "" && c.State.Final() && !d.resultsLostAtServer(*c) && d.askedSince(*c):
+	case c.Failure == "" && c.State.Final() && !d.uploadFailed(*c) && d.askedSince(*c):
 		d.acknowledged("the server has the result: the bundle is " + string(c.State))
 	default:
 		return false
@@ -204,8 +204,8 @@ func (d *decision) finalizing() {
 	case d.endedAtServer():
 	case c.Failure != "":
 		d.tryLater(c.Failure)
-	case d.resultsLostAtServer(*c) && d.askedSince(*c):
-		d.collectAgain(c.Lost)
+	case d.uploadFailed(*c) && d.askedSince(*c):
+		d.collectAgain(c.UploadFailure)
 	case heldByWorker(c.State) && !c.Carried && d.askedSince(*c):
 		d.finalize(fmt.Sprintf("the server has not got the verdict, and has the bundle %s: reported again", c.State))
 	default:
@@ -224,15 +224,15 @@ func heldByWorker(s codalab.State) bool {
 	return s == codalab.StatePreparing || s == codalab.StateRunning || s == codalab.StateWorkerOffline
 }
 
-// resultsLostAtServer reports whether the server has thrown away results that the bridge can collect
+// uploadFailed reports whether the server has thrown away results that the bridge can collect
 // again. Results that the bridge has given up are not collected again, because the server would
 // refuse them once more.
-func (d *decision) resultsLostAtServer(c Confirmation) bool {
-	return c.Lost != "" && d.row.Begun != nil && !d.row.Uncollected
+func (d *decision) uploadFailed(c Confirmation) bool {
+	return c.UploadFailure != "" && d.row.Begun != nil && !d.row.Uncollected
 }
 
 // collectAgain collects results again that the server has thrown away, and then the verdict. This may
 // happen after the acknowledgement: CodaLab's own server may notice late that an earlier upload broke off.
-func (d *decision) collectAgain(lost string) {
-	d.enter(Collecting, "the server has thrown the results away, and they are delivered again: "+lost)
+func (d *decision) collectAgain(uploadFailure string) {
+	d.enter(Collecting, "the server has thrown the results away, and they are delivered again: "+uploadFailure)
 }

@@ -150,8 +150,8 @@ type Confirmation struct {
 	// Carried is set if a check-in that reports the bundle waited for its answer during the question. The
 	// server may have answered the question first and applied the report then.
 	Carried bool `json:",omitempty"`
-	// Lost is the server's reason for throwing the results away; empty if it has not.
-	Lost string `json:",omitempty"`
+	// UploadFailure is the server's reason for throwing the results away; empty if it has not.
+	UploadFailure string `json:"Lost,omitempty"`
 }
 
 // Observation is the part of one complete answer of Slurm that concerns one submission.

@@ -180,7 +180,7 @@ func (s *server) mayBreakOff(b *bundle) {
 }
 
 // takesResults returns nil if the server accepts results. Package client asks that before an upload
-// (readyForResults).
+// (checkBeforeUpload).
 func (s *server) takesResults(b *bundle) error {
 	switch {
 	case s.repeats:

@@ -161,13 +161,13 @@ func (c *Client) UploadContents(ctx context.Context, uuid string, o UploadOption
 	if !o.Confirm {
 		return c.putContents(ctx, uuid, o, body)
 	}
-	if err := c.readyForResults(ctx, uuid); err != nil {
+	if err := c.checkBeforeUpload(ctx, uuid); err != nil {
 		return err
 	}
 	if err := c.putContents(ctx, uuid, o, body); err != nil {
 		return err
 	}
-	return c.keptResults(ctx, uuid)
+	return c.checkAfterUpload(ctx, uuid)
 }
 
 func (c *Client) putContents(ctx context.Context, uuid string, o UploadOptions, body io.Reader) error {

@@ -6,11 +6,11 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// readyForResults fails unless the server would accept a run's results. It also removes the
+// checkBeforeUpload fails unless the server would accept a run's results. It also removes the
 // failure message of an earlier upload from the bundle, for two reasons: CodaLab's own server
 // makes a run with such a message failed (codalab/model/bundle_model.py:
 // transition_bundle_finished), and a failure of the next upload would leave the same message.
-func (c *Client) readyForResults(ctx context.Context, uuid string) error {
+func (c *Client) checkBeforeUpload(ctx context.Context, uuid string) error {
 	b, err := c.Bundle(ctx, uuid)
 	switch {
 	case err != nil:
@@ -23,13 +23,13 @@ func (c *Client) readyForResults(ctx context.Context, uuid string) error {
 	return c.forgetUploadFailure(ctx, uuid)
 }
 
-// keptResults fails if the server has discarded the contents of an upload that it answered
+// checkAfterUpload fails if the server has discarded the contents of an upload that it answered
 // with 200. CodaLab's own server does so when an earlier upload of the same bundle, broken off
 // by the death of a bridge for example, fails after the later one has succeeded.
 //
-// keptResults reads the bundle, not its contents: the server would ask the worker for the
+// checkAfterUpload reads the bundle, not its contents: the server would ask the worker for the
 // contents of a running bundle.
-func (c *Client) keptResults(ctx context.Context, uuid string) error {
+func (c *Client) checkAfterUpload(ctx context.Context, uuid string) error {
 	b, err := c.Bundle(ctx, uuid)
 	if err == nil && b.UploadFailure() != "" {
 		err = discarded(b.Bundle)
