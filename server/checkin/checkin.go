@@ -200,7 +200,7 @@ func (s *CheckIns) messages(ctx context.Context, p *hub.Poll) ([]codalab.Message
 		if d.Kind == codalab.MessageRun {
 			starting = append(starting, d.UUID)
 		} else {
-			messages = append(messages, codalab.Message{Type: d.Kind, UUID: d.UUID, KillMessage: d.Message})
+			messages = append(messages, codalab.Message{Type: d.Kind, UUID: d.UUID, KillMessage: d.KillMessage})
 		}
 	}
 	if len(starting) == 0 {

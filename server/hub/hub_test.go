@@ -180,7 +180,7 @@ func TestDutyIsRepeatedUntilTheWorkerHasDoneIt(t *testing.T) {
 		duties, _ := p.Due(start.Add(after))
 		words := ""
 		for _, d := range duties {
-			words += string(d.Kind) + " " + d.UUID + " " + d.Message + "; "
+			words += string(d.Kind) + " " + d.UUID + " " + d.KillMessage + "; "
 		}
 		return words
 	}

@@ -82,9 +82,9 @@ const (
 
 // Duty is a message that the hub repeats until the worker has done what it says.
 type Duty struct {
-	Kind    codalab.MessageType // run or kill
-	UUID    string
-	Message string // of a kill
+	Kind        codalab.MessageType // run or kill
+	UUID        string
+	KillMessage string // of a kill message
 
 	sent  time.Time
 	order int64 // older duties are sent first

@@ -53,7 +53,7 @@ func (h *Hub) trackOne(b plan.Bundle, r codalab.Resources) {
 		hold.starting = b.Assigned
 		want.Kind = codalab.MessageRun
 	case b.KillMessage != "":
-		want.Kind, want.Message = codalab.MessageKill, b.KillMessage
+		want.Kind, want.KillMessage = codalab.MessageKill, b.KillMessage
 	}
 	hold.seen = w.runs[b.UUID].seen
 	if b.State == codalab.StateWorkerOffline {
