@@ -50,13 +50,13 @@ func (s *Bundles) bundleActions(w http.ResponseWriter, r *http.Request, u store.
 		if err != nil {
 			return err
 		}
-		if err := killable(b); err != nil {
+		if err := checkTakesActions(b); err != nil {
 			return err
 		}
 	}
 	data := []any{}
 	for _, a := range actions {
-		if err := s.act(r.Context(), u, a); err != nil {
+		if err := s.doAction(r.Context(), u, a); err != nil {
 			return err
 		}
 		data = append(data, map[string]any{"type": "bundle-actions", "id": nil, "attributes": a})
@@ -64,7 +64,8 @@ func (s *Bundles) bundleActions(w http.ResponseWriter, r *http.Request, u store.
 	return rest.WriteDocument(w, data, nil)
 }
 
-func (s *Bundles) act(ctx context.Context, u store.User, a codalab.BundleAction) error {
+// doAction does one action of a request.
+func (s *Bundles) doAction(ctx context.Context, u store.User, a codalab.BundleAction) error {
 	if a.Type == codalab.MessageWrite {
 		if err := s.config.Contents.Running.Write(ctx, a.UUID, *a.Subpath, *a.String); err != nil {
 			return err
@@ -80,7 +81,7 @@ func (s *Bundles) act(ctx context.Context, u store.User, a codalab.BundleAction)
 			b.Metadata["actions"] = append(b.Metadata.Strings("actions"), string(codalab.MessageWrite)+"\t"+*a.Subpath+"\t"+*a.String)
 			return checkTextSize(b.Metadata, rest.Deref(b.Command))
 		}
-		if err := killable(*b); err != nil {
+		if err := checkTakesActions(*b); err != nil {
 			return err
 		}
 		stored.Become(b, stored.Plan(*b).Kill())
@@ -92,7 +93,8 @@ func (s *Bundles) act(ctx context.Context, u store.User, a codalab.BundleAction)
 	return err
 }
 
-func killable(b store.Bundle) error {
+// checkTakesActions refuses an action on a bundle that has ended or is frozen.
+func checkTakesActions(b store.Bundle) error {
 	if b.State.Final() {
 		return rest.Refuse(http.StatusBadRequest, "Cannot execute this action on a bundle that is in the following states: ready, failed, killed. "+
 			"Kill action can be executed on bundles in created, uploading, staged, making, starting, running, preparing, or finalizing state.")
