@@ -83,11 +83,12 @@ func (b Bundle) Kill() Bundle {
 		b.KillMessage = codalab.KillRequested
 		return b
 	}
-	b.kill()
+	b.endKilled()
 	return b
 }
 
-func (b *Bundle) kill() {
+// endKilled ends a bundle as killed, without a report of a worker. The caller owns the bundle.
+func (b *Bundle) endKilled() {
 	message := b.KillMessage
 	if message == "" {
 		message = codalab.KillRequested

@@ -88,6 +88,6 @@ func (b *Bundle) unassign() {
 	b.Contents, b.DataSize = "", 0 // and no data_size, which is a generated key
 	b.Worker, b.Assigned = Worker{}, time.Time{}
 	if b.KillMessage != "" {
-		b.kill()
+		b.endKilled()
 	}
 }
