@@ -70,14 +70,14 @@ func (r *attemptRun) runCommand(ctx, background context.Context, group *errgroup
 	c, err := r.prepare()
 	if err != nil {
 		r.Log.ErrorContext(ctx, "cannot prepare the container", slog.Any("error", err))
-		return r.usage.complete(ending{node: r.Node, err: err, unprepared: true, stopRequested: ctx.Err() != nil}.verdict(r.spec))
+		return r.usage.complete(ending{node: r.Node, err: err, unprepared: true, terminated: ctx.Err() != nil}.verdict(r.spec))
 	}
 	defer closeFiles(c)
 
 	meter := r.meter()
 	before := meter.read(0)
-	limited, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
+	limited, stopCommand := context.WithCancelCause(ctx)
+	defer stopCommand(nil)
 	started := make(chan int, 1)
 	c.OnStart = func(running container.Running) {
 		r.usage.commandBegan(time.Now(), running)
@@ -93,8 +93,8 @@ func (r *attemptRun) runCommand(ctx, background context.Context, group *errgroup
 	}
 	duringCommand, done := context.WithCancel(background)
 	defer done()
-	group.Go(r.guarded(duringCommand, func(ctx context.Context) { r.watchUsage(ctx, meter, started, stop) }))
-	group.Go(r.guarded(duringCommand, func(ctx context.Context) { r.watchDisk(ctx, stop) }))
+	group.Go(r.guarded(duringCommand, func(ctx context.Context) { r.watchUsage(ctx, meter, started, stopCommand) }))
+	group.Go(r.guarded(duringCommand, func(ctx context.Context) { r.watchDisk(ctx, stopCommand) }))
 	group.Go(r.guarded(duringCommand, r.watchGPUs))
 
 	cpu := childrenCPU()
@@ -104,7 +104,7 @@ func (r *attemptRun) runCommand(ctx, background context.Context, group *errgroup
 		r.Log.ErrorContext(ctx, "cannot run the container", slog.Any("error", err), slog.String("image", cmp.Or(r.spec.SIF, r.spec.PinnedReference)))
 	}
 	r.usage.containerEnded(time.Now())
-	stopRequested := stopWasRequested(ctx, limited, got)
+	terminated := wasTerminated(ctx, limited, got)
 	done()
 
 	after := meter.read(0)
@@ -115,7 +115,7 @@ func (r *attemptRun) runCommand(ctx, background context.Context, group *errgroup
 	r.usage.addCPU(own)
 	r.finalDisk(background)
 	e := ending{
-		node: r.Node, exit: got, err: err, stopRequested: stopRequested, stopped: context.Cause(limited),
+		node: r.Node, exit: got, err: err, terminated: terminated, overLimit: context.Cause(limited),
 		oomKills:   after.oomKills - before.oomKills + got.Usage.OOMKills,
 		memoryPeak: r.usage.snapshot(time.Time{}).Usage.MemoryPeak,
 		diskFull:   diskFull(r.workingDir),

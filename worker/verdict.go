@@ -20,10 +20,10 @@ type ending struct {
 	err error
 	// unprepared is set if the container could not be prepared, and was not run.
 	unprepared bool
-	// stopRequested is set if the job got TERM before the command's end.
-	stopRequested bool
-	// stopped may be the *limitError for which the worker stopped the command.
-	stopped error
+	// terminated is set if the job got TERM before the command's end.
+	terminated bool
+	// overLimit may be the *limitError for which the worker stopped the command.
+	overLimit error
 	// oomKills counts the processes that the kernel killed for the job's memory limit.
 	oomKills int64
 	// memoryPeak is the largest measured memory.
@@ -66,7 +66,7 @@ func onShared(err error) error {
 // a kill for memory counts as out of memory. A command that exits with 0 by itself has succeeded,
 // even after such a kill.
 func (e ending) verdict(spec spool.Spec) spool.Exit {
-	out := spool.Exit{Terminated: e.stopRequested, NotStarted: e.notStarted()}
+	out := spool.Exit{Terminated: e.terminated, NotStarted: e.notStarted()}
 	var full *fullDiskError
 	out.SharedDiskFull = out.NotStarted && errors.As(e.err, &full)
 	var host *container.HostError
@@ -80,7 +80,7 @@ func (e ending) verdict(spec spool.Spec) spool.Exit {
 	}
 	var limit *limitError
 	switch {
-	case errors.As(e.stopped, &limit):
+	case errors.As(e.overLimit, &limit):
 		out.Cause, out.Failure = spool.CauseLimit, limit.sentence
 	case e.oomKills > 0 && (e.err != nil || e.exit.Code != 0):
 		out.Cause, out.Failure = spool.CauseLimit, memorySentence(spec.MemoryBytes, e.memoryPeak)
@@ -88,7 +88,7 @@ func (e ending) verdict(spec spool.Spec) spool.Exit {
 		out.Cause, out.Failure = e.explainNotRun()
 	case e.exit.Code == 0:
 		out.Cause = spool.CauseSucceeded
-	case e.stopRequested:
+	case e.terminated:
 		out.Cause, out.Failure = spool.CausePlatform, "The job was told to stop before the command had ended."
 	case e.exit.Signal != 0:
 		out.Cause = spool.CauseUser
@@ -118,7 +118,7 @@ func (e ending) addLoss(out *spool.Exit) {
 		out.Failure = fmt.Sprintf("Exit code %d.", *out.ExitCode)
 	}
 	out.Failure = strings.TrimSpace(out.Failure + " " + codalab.Sentence(e.uncopied.Error()))
-	out.Terminated = out.Terminated || errors.Is(e.uncopied, errStopRequested)
+	out.Terminated = out.Terminated || errors.Is(e.uncopied, errTerminated)
 }
 
 // notStarted reports whether the command certainly did not begin.
@@ -138,7 +138,7 @@ func (e ending) explainNotRun() (spool.Cause, string) {
 		return spool.CauseUser, codalab.Sentence(container.ErrNoShell.Error())
 	case errors.As(e.err, &request):
 		return spool.CauseUser, codalab.Sentence(request.Error())
-	case e.stopRequested:
+	case e.terminated:
 		return spool.CausePlatform, "The job was told to stop before the command began."
 	case e.notStarted():
 		return spool.CausePlatform, codalab.Sentence("node " + e.node + ": " + e.err.Error())

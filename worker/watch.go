@@ -52,7 +52,7 @@ func (r *attemptRun) reportStatus(ctx context.Context) {
 // watchUsage samples the command's use. It stops the command at its time limit, and at its memory
 // limit if the kernel does not enforce that. Time for which Slurm suspends the job does not count
 // (see runTime).
-func (r *attemptRun) watchUsage(ctx context.Context, m meter, started <-chan int, stop context.CancelCauseFunc) {
+func (r *attemptRun) watchUsage(ctx context.Context, m meter, started <-chan int, stopCommand context.CancelCauseFunc) {
 	var root int
 	select {
 	case root = <-started:
@@ -80,13 +80,13 @@ func (r *attemptRun) watchUsage(ctx context.Context, m meter, started <-chan int
 			if ran.total < limit {
 				expiry.Reset(ran.next(limit))
 			} else {
-				stop(&limitError{timeSentence(ran.total, limit)})
+				stopCommand(&limitError{timeSentence(ran.total, limit)})
 			}
 		case <-tick.C:
 			s := m.read(root)
 			r.usage.addSample(s)
 			if used := m.above(s, root, memory); used > 0 {
-				stop(&limitError{memorySentence(memory, used)})
+				stopCommand(&limitError{memorySentence(memory, used)})
 			}
 		}
 	}
@@ -138,7 +138,7 @@ const (
 
 // watchDisk measures the working directory for at most a tenth of the time, and stops a command
 // that exceeds its disk limit.
-func (r *attemptRun) watchDisk(ctx context.Context, stop context.CancelCauseFunc) {
+func (r *attemptRun) watchDisk(ctx context.Context, stopCommand context.CancelCauseFunc) {
 	for rest := samplePause; pause.For(ctx, rest) == nil; {
 		began := time.Now()
 		bytes, _ := r.diskUse(ctx, walkEntries)
@@ -147,7 +147,7 @@ func (r *attemptRun) watchDisk(ctx context.Context, stop context.CancelCauseFunc
 		}
 		r.usage.setDisk(bytes)
 		if limit := r.spec.DiskBytes; limit > 0 && bytes > limit {
-			stop(&limitError{diskSentence(limit, bytes)})
+			stopCommand(&limitError{diskSentence(limit, bytes)})
 		}
 		rest = max(samplePause, 10*time.Since(began))
 	}

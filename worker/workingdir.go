@@ -87,7 +87,7 @@ func (r *attemptRun) copyResults(ctx context.Context) error {
 	copyCtx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	defer context.AfterFunc(ctx, func() {
-		timer := time.AfterFunc(copyGrace, func() { cancel(errStopRequested) })
+		timer := time.AfterFunc(copyGrace, func() { cancel(errTerminated) })
 		context.AfterFunc(copyCtx, func() { timer.Stop() })
 	})()
 	c := copier{skip: r.isOutputLink, sync: r.sync, temporary: spool.CopyPrefix(r.usage.snapshot(time.Time{}).Token)}
@@ -102,8 +102,8 @@ func (r *attemptRun) copyResults(ctx context.Context) error {
 	return fmt.Errorf("only %s of the results could be copied from the disk of node %s: %w", codalab.FormatSize(c.bytes.Load()), r.Node, err)
 }
 
-// errStopRequested is the cause when TERM ended the copy.
-var errStopRequested = errors.New("the job was told to stop")
+// errTerminated is the cause when TERM ended the copy.
+var errTerminated = errors.New("the job was told to stop")
 
 // isOutputLink reports whether an entry of the local working directory is the link to an output
 // file.

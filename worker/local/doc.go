@@ -31,7 +31,7 @@
 //	                   │  │             │  │ Cancel       ▲                 an hour later
 //	            Cancel │  │ no process  │  │ or limit     │
 //	                   │  ▼             │  ▼              │
-//	                   │ FAILED         │ RUNNING, stop ──┴─► CANCELLED, TIMEOUT
+//	                   │ FAILED         │ RUNNING, ends ──┴─► CANCELLED, TIMEOUT
 //	                   ▼                ▼
 //	                CANCELLED        NODE_FAIL: Open finds the machine restarted
 //

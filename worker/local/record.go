@@ -28,8 +28,8 @@ type record struct {
 	Reason string `json:"reason,omitempty"`
 	// Exit is sbatch.Job.Exit.
 	Exit string `json:"exit,omitempty"`
-	// Stop is the final state of a running job that this scheduler is ending.
-	Stop sbatch.State `json:"stop,omitempty"`
+	// EndState is the final state of a running job that this scheduler is ending.
+	EndState sbatch.State `json:"stop,omitempty"`
 
 	// Of a job that has started: its processors and GPUs, its main process, and the boot of the
 	// machine to which the process belongs (thisBoot).

@@ -197,7 +197,7 @@ func TestJobThatIsTakenOverIsStillEnded(t *testing.T) {
 		change func(*record)
 		want   sbatch.State
 	}{
-		"cancelled before": {func(r *record) { r.Stop = sbatch.StateCancelled }, sbatch.StateCancelled},
+		"cancelled before": {func(r *record) { r.EndState = sbatch.StateCancelled }, sbatch.StateCancelled},
 		"time is up":       {func(r *record) { r.Request.Time = time.Minute; r.Started = time.Now().Add(-time.Hour) }, sbatch.StateTimeout},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -278,7 +278,7 @@ func TestProcessThatHasTheIDOfAJobSinceIsSpared(t *testing.T) {
 	r, _ := foreign(t, t.TempDir(), 1, "true") // with the marker of another job
 	innocent := r.Process
 	r.Process.Start--
-	r.Stop = sbatch.StateCancelled
+	r.EndState = sbatch.StateCancelled
 	keep(t, dir, r)
 	openSite(t, dir, config(cpus(t, 1))).await(1, sbatch.StateCancelled)
 	if !innocent.alive() {

@@ -72,8 +72,8 @@ type job struct {
 	child *command.Held
 	// ending is set when the main process has ended and other processes may remain.
 	ending bool
-	// stopping is closed when the scheduler ends the running job.
-	stopping chan struct{}
+	// endNow is closed when the scheduler ends the running job.
+	endNow chan struct{}
 	// unsaved is set while the record on the disk is outdated.
 	unsaved bool
 }
@@ -175,9 +175,9 @@ func (s *Scheduler) load() error {
 
 // add adds the job of a record.
 func (s *Scheduler) add(r record) {
-	j := &job{record: r, marker: s.records.marker(r.ID), stopping: make(chan struct{})}
-	if r.State == sbatch.StateRunning && r.Stop != "" {
-		close(j.stopping)
+	j := &job{record: r, marker: s.records.marker(r.ID), endNow: make(chan struct{})}
+	if r.State == sbatch.StateRunning && r.EndState != "" {
+		close(j.endNow)
 	}
 	s.jobs[r.ID], s.last = j, max(s.last, r.ID)
 }
@@ -287,7 +287,7 @@ func (r *record) expired(now time.Time, keep time.Duration) bool {
 func (s *Scheduler) show(j *job) sbatch.Job {
 	shown := j.job(s.Node)
 	switch {
-	case j.State == sbatch.StateRunning && (j.ending || j.Stop != ""):
+	case j.State == sbatch.StateRunning && (j.ending || j.EndState != ""):
 		shown.State = sbatch.StateCompleting
 	case j.State == sbatch.StatePending && s.Machine.refusal(j.Request) != "": // the machine was larger at its submission
 		shown.Reason = "BadConstraints"
@@ -346,8 +346,8 @@ func (s *Scheduler) cancel(j *job) error {
 	switch {
 	case j.State == sbatch.StatePending:
 		next.State, next.Ended = sbatch.StateCancelled, s.Now()
-	case j.State == sbatch.StateRunning && j.Stop == "":
-		next.Stop = sbatch.StateCancelled
+	case j.State == sbatch.StateRunning && j.EndState == "":
+		next.EndState = sbatch.StateCancelled
 	default:
 		return nil
 	}
@@ -355,8 +355,8 @@ func (s *Scheduler) cancel(j *job) error {
 		return err
 	}
 	j.record = next
-	if next.Stop != "" {
-		close(j.stopping)
+	if next.EndState != "" {
+		close(j.endNow)
 	}
 	s.wakeRun() // a later job may now fit
 	return nil

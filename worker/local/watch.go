@@ -49,15 +49,15 @@ func (s *Scheduler) enforce(j *job, begun record, gone <-chan struct{}) {
 		defer timer.Stop()
 		limit = timer.C
 	}
-	stopping := j.stopping
+	endNow := j.endNow
 	for {
 		select {
 		case <-gone:
 			return
 		case <-limit:
-			s.stopAtLimit(j)
-		case <-stopping:
-			stopping, limit = nil, nil
+			s.endAtLimit(j)
+		case <-endNow:
+			endNow, limit = nil, nil
 			s.signal(begun.Process, unix.SIGTERM)
 			timer := time.NewTimer(s.KillWait)
 			defer timer.Stop()
@@ -69,16 +69,16 @@ func (s *Scheduler) enforce(j *job, begun record, gone <-chan struct{}) {
 	}
 }
 
-// stopAtLimit begins to end a job whose time is up.
-func (s *Scheduler) stopAtLimit(j *job) {
+// endAtLimit begins to end a job whose time is up.
+func (s *Scheduler) endAtLimit(j *job) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if j.Stop != "" {
+	if j.EndState != "" {
 		return
 	}
-	j.Stop = sbatch.StateTimeout
+	j.EndState = sbatch.StateTimeout
 	s.saveLater(j)
-	close(j.stopping)
+	close(j.endNow)
 }
 
 // saveLater saves the record of a job. If the disk refuses it, tidy tries again.
@@ -138,10 +138,10 @@ func (s *Scheduler) end(j *job) {
 		}
 	}
 	switch {
-	case j.Stop == sbatch.StateTimeout:
-		j.State, j.Reason = j.Stop, "TimeLimit"
-	case j.Stop != "":
-		j.State = j.Stop
+	case j.EndState == sbatch.StateTimeout:
+		j.State, j.Reason = j.EndState, "TimeLimit"
+	case j.EndState != "":
+		j.State = j.EndState
 	case j.Exit == sbatch.ExitedWell:
 		j.State = sbatch.StateCompleted
 	case j.Exit != "":

@@ -13,11 +13,11 @@ import (
 // command.
 const ownTermPatience = 2 * time.Second
 
-// stopWasRequested reports whether the job got TERM before the command's end. Usually only the
+// wasTerminated reports whether the job got TERM before the command's end. Usually only the
 // worker gets TERM, and sends it on. But Slurm may send it to one process of the job after the
 // other (26.05, proctrack/linuxproc), so the command may end before its worker gets TERM. limited
 // ends with ctx, or when the worker itself stops the command.
-func stopWasRequested(ctx, limited context.Context, exit container.Exit) bool {
+func wasTerminated(ctx, limited context.Context, exit container.Exit) bool {
 	if exit.Signal == int(syscall.SIGTERM) && limited.Err() == nil {
 		_ = pause.For(ctx, ownTermPatience) // ctx tells below whether it ended
 	}

@@ -37,7 +37,7 @@ func TestTERMThatEndsTheCommandBeforeItsWorkerGetsItIsTheJobs(t *testing.T) {
 					stop()
 				}
 				began := time.Now()
-				if got := stopWasRequested(ctx, limited, c.exit); got != c.want || time.Since(began) != c.took {
+				if got := wasTerminated(ctx, limited, c.exit); got != c.want || time.Since(began) != c.took {
 					t.Errorf("%v after %s, want %v after %s", got, time.Since(began), c.want, c.took)
 				}
 			})
