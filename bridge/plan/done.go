@@ -43,7 +43,7 @@ func (d *decision) done() {
 		d.release()
 		return
 	}
-	d.endLeftJob()
+	d.cancelLeftJob()
 	switch c := d.news.Confirmed; {
 	case c == nil:
 		if !d.waiting() {

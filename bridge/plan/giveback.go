@@ -23,7 +23,7 @@ func (d *decision) applyGiveBack() {
 		}
 	case Finalizing, Done: // the server has the results
 	case Claiming, Staging, Submitting, Queued, Running, Stopping:
-		d.setStop(v, "the worker stops: the bundle goes back to the server")
+		d.setStopVerdict(v, "the worker stops: the bundle goes back to the server")
 	}
 }
 
@@ -47,7 +47,7 @@ func (r Row) GivesBack() bool {
 // nothing; the answer to the check-in, or the bundle's state, shows that it has staged the bundle. Files
 // and row go at once, because the bundle may come back as a new one.
 func (d *decision) restaging() {
-	d.endLeftJob()
+	d.cancelLeftJob()
 	c := d.news.Confirmed
 	switch {
 	case d.news.Restaged:

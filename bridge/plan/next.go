@@ -213,7 +213,7 @@ func (d *decision) applyMessages() {
 			if stop := d.row.StopVerdict; stop != nil && stop.Restage {
 				d.row.StopVerdict = nil // a bundle that was killed does not begin again
 			}
-			d.setStop(killed(m.KillMessage), "the server asked to kill it")
+			d.setStopVerdict(killVerdict(m.KillMessage), "the server asked to kill it")
 		case codalab.MessageRun:
 			if m.Bundle != nil && !d.row.Run.Identity().Same(m.Bundle.Identity()) {
 				d.replaced()
@@ -276,15 +276,15 @@ func (d *decision) replaced() {
 	case d.row.Releasing, d.row.Dropped:
 	case d.row.InFlight():
 		d.row.Dropped = true
-		d.setStop(Verdict{Cause: spool.CauseUser, Failure: "The bundle was deleted."}, reason)
+		d.setStopVerdict(Verdict{Cause: spool.CauseUser, Failure: "The bundle was deleted."}, reason)
 	default:
 		d.dropRow(reason)
 	}
 }
 
-// setStop notes a verdict that replaces the run's own. The first one counts. A bundle that has a verdict,
+// setStopVerdict notes a verdict that replaces the run's own. The first one counts. A bundle that has a verdict,
 // or does not belong to this bridge, gets none.
-func (d *decision) setStop(v Verdict, reason string) {
+func (d *decision) setStopVerdict(v Verdict, reason string) {
 	if d.row.Verdict != nil || d.row.StopVerdict != nil || d.row.Phase == Done {
 		return
 	}

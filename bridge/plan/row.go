@@ -24,7 +24,8 @@ const (
 	Queued Phase = "queued"
 	// Running: the attempt has begun.
 	Running Phase = "running"
-	// Stopping: the job has to end.
+	// Stopping: the bridge ends the row before its command does: the bundle was killed, its job can never
+	// start, or the worker gives it back.
 	Stopping Phase = "stopping"
 	// Collecting: the attempt has ended; its results go to the server.
 	Collecting Phase = "collecting"
@@ -109,7 +110,8 @@ type Row struct {
 	// Attempt is the current attempt, or the last one while the row waits for the next.
 	Attempt `json:"attempt,omitzero"`
 
-	// StopVerdict replaces the run's own verdict: the bundle was killed, or its job can never start.
+	// StopVerdict replaces the run's own verdict. It is set when the bridge begins to stop the row: the bundle was
+	// killed or deleted, its job can never start, or the worker gives it back.
 	StopVerdict *Verdict `json:"stop_verdict,omitempty"`
 	// Verdict is the bundle's end; nil before.
 	Verdict *Verdict `json:"verdict,omitempty"`

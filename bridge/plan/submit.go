@@ -31,9 +31,9 @@ func (d *decision) submitting() {
 	switch {
 	case d.row.Phase != Submitting:
 	case d.row.StopVerdict != nil && d.row.SubmittedAt.IsZero() && d.row.SbatchCount == 0:
-		d.stopUnsubmitted()
+		d.endUnsubmitted()
 	case d.row.StopVerdict != nil: // there may be a job, even if Slurm has refused the last sbatch for now
-		d.stop()
+		d.enterStopping()
 	case d.row.RepeatRefusal != "" && d.row.Fenced && d.row.QueueTrouble:
 		d.nextAttempt("Slurm refused the job: " + d.row.RepeatRefusal)
 	case d.row.RepeatRefusal != "" && d.row.Fenced:

@@ -11,9 +11,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// killed returns the verdict of a bundle that the server asked to kill. CodaLab's own text is the default,
+// killVerdict returns the verdict of a bundle that the server asked to kill. CodaLab's own text is the default,
 // because servers recognize a kill by it.
-func killed(message string) Verdict {
+func killVerdict(message string) Verdict {
 	if message == "" {
 		message = codalab.KillRequested
 	}

@@ -21,7 +21,7 @@ func (d *decision) queued() {
 	d.applySlurm()
 	d.stopImpossibleJob()
 	if d.row.StopVerdict != nil {
-		d.stop()
+		d.enterStopping()
 		return
 	}
 	// A job that has ended may have begun although the disk does not show it yet. Fencing decides:
@@ -45,7 +45,7 @@ func (d *decision) running() {
 		return
 	}
 	if d.row.StopVerdict != nil {
-		d.stop()
+		d.enterStopping()
 		return
 	}
 	if d.row.Exit == nil && !d.row.NoJobSince.IsZero() && d.diskSettled() && d.slurmStateKnown() {
@@ -282,7 +282,7 @@ func (d *decision) stopImpossibleJob() {
 	case canary.Failure != "": // the next snapshot asks again
 		return
 	}
-	d.setStop(Verdict{Cause: spool.CauseUser, Failure: d.withSize(fmt.Sprintf(
+	d.setStopVerdict(Verdict{Cause: spool.CauseUser, Failure: d.withSize(fmt.Sprintf(
 		"Slurm can never start this job (%s). Asked of queue %s: %s.", r.Job.Reason, d.queue.Tag, d.requested()))},
 		"Slurm says that the job can never start: "+r.Job.Reason)
 }

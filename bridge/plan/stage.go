@@ -104,7 +104,7 @@ func (d *decision) staging() {
 		return
 	}
 	if d.row.StopVerdict != nil {
-		d.stopUnsubmitted()
+		d.endUnsubmitted()
 		return
 	}
 	// A bundle that was never submitted may be another worker's, so the row goes back and
