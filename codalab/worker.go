@@ -247,7 +247,7 @@ type ReadArgs struct {
 // ReadType is the kind of a read message (codalab/worker/reader.py).
 type ReadType string
 
-// The kinds of read messages. The answer to get_target_info is JSON, the others are gzip
+// The kinds of read messages. The reply to get_target_info is JSON, the others are gzip
 // streams; a directory's is a tar archive.
 const (
 	ReadTargetInfo  ReadType = "get_target_info"
@@ -257,7 +257,7 @@ const (
 	ReadSummary     ReadType = "summarize_file"
 )
 
-// ReadReply answers a read message: the target's description or an error
+// ReadReply replies to a read message: the target's description or an error
 // (codalab/worker/worker.py: read).
 type ReadReply struct {
 	TargetInfo   *TargetInfo `json:"target_info,omitempty"`

@@ -58,7 +58,7 @@ func (c *Client) StartBundle(ctx context.Context, workerID, uuid string, in coda
 	return mine, err
 }
 
-// Reply answers a read message with a target's description or an error.
+// Reply replies to a read message with a target's description or an error.
 func (c *Client) Reply(ctx context.Context, workerID string, socketID int64, r codalab.ReadReply) error {
 	return c.do(ctx, call{
 		method: "POST", path: path("workers", workerID, "reply", strconv.FormatInt(socketID, 10)),
@@ -66,7 +66,7 @@ func (c *Client) Reply(ctx context.Context, workerID string, socketID int64, r c
 	}, nil)
 }
 
-// ReplyData answers a read message with a stream, in the form that codalab.ReadType describes.
+// ReplyData replies to a read message with a stream, in the form that codalab.ReadType describes.
 // It returns when the server's reader has all of body, and fails when that reader has gone.
 func (c *Client) ReplyData(ctx context.Context, workerID string, socketID int64, body io.Reader) error {
 	return c.do(ctx, call{

@@ -30,16 +30,16 @@ func (s *Running) AwayRefusal(b store.Bundle) error {
 		b.Worker.ID, b.UUID, silent)
 }
 
-// read sends a read to a running bundle's worker and waits for the answer. The
-// caller calls the answer's Done, if it is set. It fails with hub.ErrMoved if the bundle stops
+// read sends a read to a running bundle's worker and waits for the reply. The
+// caller calls the reply's Done, if it is set. It fails with hub.ErrMoved if the bundle stops
 // running.
-func (s *Running) read(ctx context.Context, b store.Bundle, path string, args codalab.ReadArgs) (hub.Answer, error) {
+func (s *Running) read(ctx context.Context, b store.Bundle, path string, args codalab.ReadArgs) (hub.Reply, error) {
 	return s.ask(ctx, b, codalab.Message{Type: codalab.MessageRead, UUID: b.UUID, Path: path, ReadArgs: &args})
 }
 
-// ask is read for any message that a worker answers.
-func (s *Running) ask(ctx context.Context, b store.Bundle, m codalab.Message) (hub.Answer, error) {
-	a, err := s.hub.Ask(ctx, plan.Worker(b.Worker), m, s.now)
+// ask is read for any message to which a worker replies.
+func (s *Running) ask(ctx context.Context, b store.Bundle, m codalab.Message) (hub.Reply, error) {
+	reply, err := s.hub.Ask(ctx, plan.Worker(b.Worker), m, s.now)
 	var no *hub.RefusedError
 	switch {
 	case errors.As(err, &no):
@@ -51,10 +51,10 @@ func (s *Running) ask(ctx context.Context, b store.Bundle, m codalab.Message) (h
 	case errors.Is(err, hub.ErrSlow):
 		err = refuseNow("Worker %s, which has bundle %s, did not answer within %s.", b.Worker.ID, b.UUID, hub.ReadTimeout)
 	}
-	return a, err
+	return reply, err
 }
 
-// requestedRead returns the read that a worker's request answers.
+// requestedRead returns the read to which a worker's request replies.
 func (s *Running) requestedRead(r *http.Request, u store.User) (*hub.Read, error) {
 	id, err := strconv.ParseInt(r.PathValue("socket"), 10, 64)
 	if err != nil {
@@ -67,7 +67,7 @@ func (s *Running) requestedRead(r *http.Request, u store.User) (*hub.Read, error
 	return found, nil
 }
 
-// reply passes on a worker's answer that has no stream (codalab/rest/workers.py: reply).
+// reply passes on a worker's reply that has no stream (codalab/rest/workers.py: reply).
 func (s *Running) reply(w http.ResponseWriter, r *http.Request, u store.User) error {
 	var in codalab.ReadReply
 	if err := rest.ReadJSON(w, r, &in); err != nil {
@@ -83,7 +83,7 @@ func (s *Running) reply(w http.ResponseWriter, r *http.Request, u store.User) er
 	if in.TargetInfo == nil && in.ErrorCode == 0 && found.Kind() != codalab.MessageNetcat {
 		in = codalab.ReadReply{ErrorCode: http.StatusBadGateway, ErrorMessage: "The worker's reply is empty"}
 	}
-	found.Answer(hub.Answer{ReadReply: in})
+	found.Reply(hub.Reply{ReadReply: in})
 	return nil
 }
 
@@ -107,7 +107,7 @@ func (s *Running) replyData(_ http.ResponseWriter, r *http.Request, u store.User
 	}
 	ctx, done := context.WithCancel(r.Context())
 	defer done()
-	found.Answer(hub.Answer{ReadReply: in, Data: r.Body, Done: done})
+	found.Reply(hub.Reply{ReadReply: in, Data: r.Body, Done: done})
 	select {
 	case <-ctx.Done(): // the caller is done, or the worker has gone
 		return nil

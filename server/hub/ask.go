@@ -16,15 +16,15 @@ import (
 // are elsewhere now.
 var ErrMoved = errors.New("the bundle has stopped running")
 
-// MostReads bounds the reads that wait for the answers of one worker. Whoever may read a bundle may cause
+// MostReads bounds the reads that wait for the replies of one worker. Whoever may read a bundle may cause
 // some, and the worker gets all of them in one answer.
 const MostReads = 200
 
-// ErrBusy means that MostReads reads wait for the worker's answers.
+// ErrBusy means that MostReads reads wait for the worker's replies.
 var ErrBusy = errors.New("the worker has to answer other requests first")
 
 const (
-	// ReadTimeout is the time within which a worker must answer a read.
+	// ReadTimeout is the time within which a worker must reply to a read.
 	ReadTimeout = time.Minute
 	// AwayAfter is the time within which a worker with a message must check in; after it the worker counts
 	// as away. CodaLab's own worker checks in every 5 s, after a check-in that is held for up to 5 s, and
@@ -35,10 +35,10 @@ const (
 // ErrAway means that the worker of a run has not checked in lately.
 var ErrAway = errors.New("the worker is away")
 
-// ErrSlow means that a worker has not answered within ReadTimeout.
+// ErrSlow means that a worker has not replied within ReadTimeout.
 var ErrSlow = errors.New("the worker does not answer")
 
-// RefusedError is the answer of a worker that cannot do what it was asked.
+// RefusedError is the reply of a worker that cannot do what it was asked.
 type RefusedError struct {
 	Code    int // an HTTP status
 	Message string
@@ -52,13 +52,13 @@ type Read struct {
 	worker  *worker
 	message codalab.Message
 	sent    time.Time
-	answers chan Answer // has room for the one answer
-	// abandoned is closed when no caller waits for the answer any more.
+	replies chan Reply // has room for the one reply
+	// abandoned is closed when no caller waits for the reply any more.
 	abandoned chan struct{}
 }
 
-// Answer is a worker's reply to a Read.
-type Answer struct {
+// Reply is a worker's reply to a Read.
+type Reply struct {
 	codalab.ReadReply
 	// Data is the reply's stream; nil if it has none. Done says that no more of it is needed; nil without Data.
 	Data io.Reader
@@ -67,37 +67,37 @@ type Answer struct {
 	moved bool
 }
 
-// Kind returns the type of the message that the worker answers.
+// Kind returns the type of the message to which the worker replies.
 func (r *Read) Kind() codalab.MessageType { return r.message.Type }
 
-// Answer gives the answer to the caller of Ask. It is called once.
-func (r *Read) Answer(a Answer) { r.answers <- a }
+// Reply gives the reply to the caller of Ask. It is called once.
+func (r *Read) Reply(reply Reply) { r.replies <- reply }
 
-// Abandoned is closed when no caller waits for the answer any more.
+// Abandoned is closed when no caller waits for the reply any more.
 func (r *Read) Abandoned() <-chan struct{} { return r.abandoned }
 
 // away reports whether the worker is known to be away.
 func (h *Hub) away(key plan.Worker, now time.Time) bool { return h.Silent(key, now) > h.timeout }
 
 // Ask sends a read or netcat message to the worker that has the message's bundle, and waits for the
-// answer. The caller calls the answer's Done, if it is set. Ask fails with ErrAway, ErrBusy, ErrSlow, a
+// reply. The caller calls the reply's Done, if it is set. Ask fails with ErrAway, ErrBusy, ErrSlow, a
 // RefusedError, or ErrMoved if the bundle stops running.
-func (h *Hub) Ask(ctx context.Context, key plan.Worker, m codalab.Message, now func() time.Time) (Answer, error) {
+func (h *Hub) Ask(ctx context.Context, key plan.Worker, m codalab.Message, now func() time.Time) (Reply, error) {
 	asked := now()
 	if h.away(key, asked) {
-		return Answer{}, ErrAway
+		return Reply{}, ErrAway
 	}
 	r, err := h.addRead(m)
 	if err != nil {
-		return Answer{}, err
+		return Reply{}, err
 	}
 	away, timeout := time.NewTimer(AwayAfter), time.NewTimer(ReadTimeout)
 	defer away.Stop()
 	defer timeout.Stop()
 	for err == nil {
 		select {
-		case a := <-r.answers:
-			return a.checked()
+		case reply := <-r.replies:
+			return reply.checked()
 		case <-away.C:
 			if !h.seen(key).After(asked) {
 				err = ErrAway
@@ -109,23 +109,23 @@ func (h *Hub) Ask(ctx context.Context, key plan.Worker, m codalab.Message, now f
 		}
 	}
 	h.dropRead(r)
-	return Answer{}, err
+	return Reply{}, err
 }
 
-// checked returns a worker's answer, or its error.
-func (a Answer) checked() (Answer, error) {
+// checked returns a worker's reply, or its error.
+func (r Reply) checked() (Reply, error) {
 	const noLongerRunning = "Bundle no longer running" // codalab/worker/download_util.py
-	moved := a.moved || a.ErrorMessage == noLongerRunning
-	if a.Done != nil && (a.ErrorCode != 0 || moved) {
-		a.Done() // no caller needs the stream
+	moved := r.moved || r.ErrorMessage == noLongerRunning
+	if r.Done != nil && (r.ErrorCode != 0 || moved) {
+		r.Done() // no caller needs the stream
 	}
 	switch {
 	case moved:
-		return Answer{}, ErrMoved
-	case a.ErrorCode != 0:
-		return Answer{}, &RefusedError{Code: a.ErrorCode, Message: a.ErrorMessage}
+		return Reply{}, ErrMoved
+	case r.ErrorCode != 0:
+		return Reply{}, &RefusedError{Code: r.ErrorCode, Message: r.ErrorMessage}
 	}
-	return a, nil
+	return r, nil
 }
 
 // addRead queues a message for the worker that has the bundle. It fails with ErrMoved if none has it any
@@ -144,14 +144,14 @@ func (h *Hub) addRead(m codalab.Message) (*Read, error) {
 	m.SocketID = h.nextRead
 	r := &Read{
 		worker: w, message: m,
-		answers: make(chan Answer, 1), abandoned: make(chan struct{}),
+		replies: make(chan Reply, 1), abandoned: make(chan struct{}),
 	}
 	w.reads[h.nextRead] = r
 	h.notify(w)
 	return r, nil
 }
 
-// ClaimRead returns the Read that a worker answers, by its message's SocketID, and removes it; nil if
+// ClaimRead returns the Read to which a worker replies, by its message's SocketID, and removes it; nil if
 // there is none.
 func (h *Hub) ClaimRead(key plan.Worker, id int64) *Read {
 	h.mu.Lock()
@@ -179,7 +179,7 @@ func (w *worker) dropReads(uuid string) {
 	for id, r := range w.reads {
 		if r.message.UUID == uuid {
 			delete(w.reads, id)
-			r.answers <- Answer{moved: true}
+			r.replies <- Reply{moved: true}
 		}
 	}
 }

@@ -7,7 +7,7 @@
 // The states of a worker's bundles determine what the worker must do: its duties. A bundle in state
 // starting gives a run message, which the hub repeats until the worker claims the bundle. A bundle that
 // is to be killed gives a kill message, which the hub repeats until the bundle has ended. So the loss of
-// an answer to a check-in does no harm. Reads are repeated until the worker answers. Writes and netcat
+// an answer to a check-in does no harm. Reads are repeated until the worker replies. Writes and netcat
 // messages are sent once, because a second one could do something twice.
 //
 // A Poll is a check-in that waits for messages. It costs a goroutine, but no lock, transaction or

@@ -349,7 +349,7 @@ func TestReadsAreRepeatedAndTalksAreNot(t *testing.T) {
 			}
 			for _, m := range due {
 				if want == 1 {
-					h.ClaimRead(key, m.SocketID).Answer(Answer{ReadReply: codalab.ReadReply{ErrorCode: 404, ErrorMessage: "none"}})
+					h.ClaimRead(key, m.SocketID).Reply(Reply{ReadReply: codalab.ReadReply{ErrorCode: 404, ErrorMessage: "none"}})
 				}
 			}
 		}
