@@ -39,7 +39,7 @@ func newMetrics(h *hub.Hub, now func() time.Time) *metrics {
 	m.registry.MustRegister(
 		m.requests, m.signIns, m.passes, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		gauge("codalab_workers", "Workers that have checked in lately.", func(c hub.Counts) int { return c.Workers }),
-		gauge("codalab_check_ins_held", "Check-ins that wait for a message.", func(c hub.Counts) int { return c.Polls }),
+		gauge("codalab_check_ins_held", "Check-ins that wait for a message.", func(c hub.Counts) int { return c.CheckIns }),
 		gauge("codalab_runs_on_workers", "Runs that workers have.", func(c hub.Counts) int { return c.Runs }),
 		gauge("codalab_runs_staged", "Runs that wait for a worker.", func(c hub.Counts) int { return c.Staged }),
 	)

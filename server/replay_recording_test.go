@@ -35,9 +35,9 @@ func (e exchange) header(name string) string {
 	return ""
 }
 
-// isPoll reports whether the exchange is a check-in that brought a message. Its request is repeated
+// bringsMessage reports whether the exchange is a check-in that brought a message. Its request is repeated
 // until the message is there.
-func (e exchange) isPoll() bool {
+func (e exchange) bringsMessage() bool {
 	return strings.HasSuffix(e.Target, "/checkin") && e.Answer != "[null]"
 }
 

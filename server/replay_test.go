@@ -281,7 +281,7 @@ func (p *replay) play(r *recording, line int) {
 	e := r.lines[line]
 	began, ended := p.times(e)
 	p.at(began)
-	if e.isPoll() {
+	if e.bringsMessage() {
 		p.at(ended)
 		p.finish(r, line)
 		return

@@ -86,12 +86,12 @@ func (s *CheckIns) checkIn(w http.ResponseWriter, r *http.Request, u store.User)
 	if err != nil {
 		return err
 	}
-	key, runs := plan.Worker{User: u.ID, ID: r.PathValue("worker")}, in.Runs
+	key, reports := plan.Worker{User: u.ID, ID: r.PathValue("worker")}, in.Runs
 	ofSite := u.Root() || u.IsWorker
 	if err := s.checkOffer(key, &in, ofSite); err != nil {
 		return err
 	}
-	p, changed, err := s.config.Hub.BeginPoll(key, in, group, s.config.Now())
+	c, changed, err := s.config.Hub.BeginCheckIn(key, in, group, s.config.Now())
 	var inUse *hub.InUseError
 	if errors.As(err, &inUse) {
 		err = rest.Refuse(http.StatusConflict, "Worker '%s' is in use by another program, on %s. Stop that one, or give one of them another name; its id is free %s after its last check-in.",
@@ -100,16 +100,16 @@ func (s *CheckIns) checkIn(w http.ResponseWriter, r *http.Request, u store.User)
 	if err != nil {
 		return err
 	}
-	defer p.End()
+	defer c.End()
 	if changed {
 		s.config.Changed() // wakes Run: the worker may have room for a staged run
 	}
-	messages, err := s.applyReports(ctx, p, runs, ofSite)
+	messages, err := s.applyReports(ctx, c, reports, ofSite)
 	if err != nil {
 		return err
 	}
 	if len(messages) == 0 {
-		if messages, err = s.awaitMessages(ctx, p, in.IsTerminating); err != nil {
+		if messages, err = s.awaitMessages(ctx, c, in.IsTerminating); err != nil {
 			return err
 		}
 	}
@@ -170,10 +170,10 @@ const holdEnding = 200 * time.Millisecond
 // awaitMessages waits for messages, a newer check-in of the worker, or the end of Config.Hold. It does
 // not wait if the worker has a doorbell: until a check-in is answered, CodaLab's worker starts and ends
 // no runs (codalab/worker/worker.py: checkin, process_runs).
-func (s *CheckIns) awaitMessages(ctx context.Context, p *hub.Poll, ending bool) ([]codalab.Message, error) {
+func (s *CheckIns) awaitMessages(ctx context.Context, c *hub.CheckIn, ending bool) ([]codalab.Message, error) {
 	hold := s.config.Hold
 	switch {
-	case p.HasBell():
+	case c.HasBell():
 		hold = 0
 	case ending:
 		hold = min(hold, holdEnding)
@@ -181,11 +181,11 @@ func (s *CheckIns) awaitMessages(ctx context.Context, p *hub.Poll, ending bool) 
 	timer := time.NewTimer(hold)
 	defer timer.Stop()
 	for {
-		messages, err := s.messages(ctx, p)
+		messages, err := s.messages(ctx, c)
 		if err != nil || len(messages) > 0 {
 			return messages, err
 		}
-		if again, err := p.Wait(ctx, timer.C); !again {
+		if again, err := c.Wait(ctx, timer.C); !again {
 			return nil, err
 		}
 	}
@@ -193,8 +193,8 @@ func (s *CheckIns) awaitMessages(ctx context.Context, p *hub.Poll, ending bool) 
 
 // messages returns the messages that are due. It reads each run from the store, because another worker
 // may have it since the hub was told.
-func (s *CheckIns) messages(ctx context.Context, p *hub.Poll) ([]codalab.Message, error) {
-	duties, messages := p.Due(s.config.Now())
+func (s *CheckIns) messages(ctx context.Context, c *hub.CheckIn) ([]codalab.Message, error) {
+	duties, messages := c.Due(s.config.Now())
 	var starting []string
 	for _, d := range duties {
 		if d.Kind == codalab.MessageRun {
@@ -212,14 +212,14 @@ func (s *CheckIns) messages(ctx context.Context, p *hub.Poll) ([]codalab.Message
 	}
 	for _, uuid := range starting {
 		b, ok := bundles[uuid]
-		if !ok || b.State != codalab.StateStarting || plan.Worker(b.Worker) != p.Worker() {
+		if !ok || b.State != codalab.StateStarting || plan.Worker(b.Worker) != c.Worker() {
 			continue
 		}
 		m := s.runMessage(b)
 		if err := s.capResources(ctx, m.Resources, b); err != nil {
 			return nil, err
 		}
-		if s.sharesDisk(p.Worker()) {
+		if s.sharesDisk(c.Worker()) {
 			if err := s.addLocations(ctx, m.Bundle, b); err != nil {
 				s.failures.LogError(ctx, "send bundle "+uuid+" to its worker", err)
 				continue // the hub sends it again

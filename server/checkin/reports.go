@@ -14,21 +14,21 @@ import (
 // that the worker has ended. A worker that did not get the message reports the end again, and
 // gets it again. Reports of other workers' bundles are ignored. If the runs are charged, their time counts
 // against their owners' quotas.
-func (s *CheckIns) applyReports(ctx context.Context, p *hub.Poll, runs []codalab.Run, charged bool) ([]codalab.Message, error) {
-	key, now := p.Worker(), s.config.Now()
-	fresh := map[string]codalab.Run{}
+func (s *CheckIns) applyReports(ctx context.Context, c *hub.CheckIn, reports []codalab.Run, charged bool) ([]codalab.Message, error) {
+	key, now := c.Worker(), s.config.Now()
+	fresh := c.ReportsToStore(reports, now)
+	byRun := map[string]codalab.Run{}
 	var uuids []string
-	news := p.NewReports(runs, now)
-	for _, run := range news {
-		fresh[run.UUID] = run
+	for _, report := range fresh {
+		byRun[report.UUID] = report
 	}
-	adopted, err := s.adopt(ctx, key, fresh)
+	adopted, err := s.adopt(ctx, key, byRun)
 	if err != nil {
 		return nil, err
 	}
-	for _, run := range news {
-		if _, ok := fresh[run.UUID]; ok {
-			uuids = append(uuids, run.UUID)
+	for _, report := range fresh {
+		if _, ok := byRun[report.UUID]; ok {
+			uuids = append(uuids, report.UUID)
 		}
 	}
 	if len(uuids) == 0 {
@@ -37,14 +37,14 @@ func (s *CheckIns) applyReports(ctx context.Context, p *hub.Poll, runs []codalab
 	var moved []string
 	bundles, err := s.config.Store.ChangeAll(ctx, uuids, func(b *store.Bundle) error {
 		before := b.State
-		if plan.Worker(b.Worker) != key || !b.State.OnWorker() || !p.AcceptReport(b.UUID) {
+		if plan.Worker(b.Worker) != key || !b.State.OnWorker() || !c.AcceptReport(b.UUID) {
 			return nil
 		}
 		next := stored.Plan(*b)
 		if size, ok := adopted[b.ResultsName()]; ok {
 			next = next.Adopt(b.ResultsName(), size)
 		}
-		stored.Become(b, next.Report(fresh[b.UUID], now, charged))
+		stored.Become(b, next.Report(byRun[b.UUID], now, charged))
 		if before != b.State {
 			moved = append(moved, b.UUID)
 		}
@@ -63,8 +63,8 @@ func (s *CheckIns) applyReports(ctx context.Context, p *hub.Poll, runs []codalab
 		if !ok || plan.Worker(b.Worker) != key {
 			continue
 		}
-		p.ReportStored(fresh[uuid], now)
-		if b.State.Final() && fresh[uuid].State == codalab.StateFinalizing {
+		c.NoteStored(byRun[uuid], now)
+		if b.State.Final() && byRun[uuid].State == codalab.StateFinalizing {
 			messages = append(messages, codalab.Message{Type: codalab.MessageMarkFinalized, UUID: uuid})
 		}
 	}

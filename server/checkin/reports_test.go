@@ -45,11 +45,11 @@ func (s *CheckIns) track(b store.Bundle) {
 func TestEndOfARunIsAcknowledgedAgain(t *testing.T) {
 	t.Parallel()
 	s, run, worker := service(t, codalab.StateRunning)
-	p, _, err := s.config.Hub.BeginPoll(worker, codalab.CheckIn{}, "", time.Now())
+	c, _, err := s.config.Hub.BeginCheckIn(worker, codalab.CheckIn{}, "", time.Now())
 	must(t, err)
 	report := func(state codalab.State) int {
 		t.Helper()
-		messages, err := s.applyReports(t.Context(), p, []codalab.Run{{UUID: run.UUID, State: state}}, false)
+		messages, err := s.applyReports(t.Context(), c, []codalab.Run{{UUID: run.UUID, State: state}}, false)
 		must(t, err)
 		run, err = s.config.Store.Bundle(t.Context(), run.UUID)
 		must(t, err)
@@ -69,13 +69,13 @@ func TestEndOfARunIsAcknowledgedAgain(t *testing.T) {
 func TestReportThatIsOvertakenIsNotApplied(t *testing.T) {
 	t.Parallel()
 	s, run, worker := service(t, codalab.StatePreparing)
-	earlier, _, err := s.config.Hub.BeginPoll(worker, codalab.CheckIn{}, "", time.Now())
+	earlier, _, err := s.config.Hub.BeginCheckIn(worker, codalab.CheckIn{}, "", time.Now())
 	must(t, err)
-	later, _, err := s.config.Hub.BeginPoll(worker, codalab.CheckIn{}, "", time.Now())
+	later, _, err := s.config.Hub.BeginCheckIn(worker, codalab.CheckIn{}, "", time.Now())
 	must(t, err)
-	for _, p := range []*hub.Poll{later, earlier} {
-		state := map[*hub.Poll]codalab.State{later: codalab.StateRunning, earlier: codalab.StatePreparing}[p]
-		_, err := s.applyReports(t.Context(), p, []codalab.Run{{UUID: run.UUID, State: state}}, false)
+	for _, c := range []*hub.CheckIn{later, earlier} {
+		state := map[*hub.CheckIn]codalab.State{later: codalab.StateRunning, earlier: codalab.StatePreparing}[c]
+		_, err := s.applyReports(t.Context(), c, []codalab.Run{{UUID: run.UUID, State: state}}, false)
 		must(t, err)
 	}
 	if b, err := s.config.Store.Bundle(t.Context(), run.UUID); err != nil || b.State != codalab.StateRunning {

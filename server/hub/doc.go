@@ -10,19 +10,19 @@
 // an answer to a check-in does no harm. Reads are repeated until the worker replies. Writes and netcat
 // messages are sent once, because a second one could do something twice.
 //
-// A Poll is a check-in that waits for messages. It costs a goroutine, but no lock, transaction or
-// database connection. A worker has one Poll: a newer one ends it.
+// A [CheckIn] is held until there are messages. It costs a goroutine, but no lock, transaction or
+// database connection. The server holds one check-in of a worker: a newer one ends it.
 //
 // # Doorbells
 //
 // CodaLab's worker pauses for five seconds between two check-ins, and keeps a websocket open all the
-// time: its doorbell. The hub rings when there is a message for a worker without a Poll. A ring carries
+// time: its doorbell. The hub rings when there is a message for a worker without a held check-in. A ring carries
 // nothing and a lost one delays messages to the next check-in, so a websocket needs no sign-in.
 //
 // # Promises
 //
-//   - No method but Ask, Tell, Poll.Wait, Bells.Wait and Bell.Serve blocks. All are safe for concurrent use.
+//   - No method but Ask, Tell, CheckIn.Wait, Bells.Wait and Bell.Serve blocks. All are safe for concurrent use.
 //   - Memory is bounded by the check-ins, runs, reads and doorbells that the limits allow.
 //   - Of two programs that use one worker id at the same time, one is refused (CheckIn.Instance).
-//   - The report of an older check-in does not replace that of a newer one (Poll.AcceptReport).
+//   - The report of an older check-in does not replace that of a newer one (CheckIn.AcceptReport).
 package hub

@@ -36,7 +36,7 @@ type worker struct {
 	info      codalab.CheckIn // its last check-in, without runs
 	group     string          // the uuid of the group that it serves; empty if it serves none
 	seen      time.Time
-	poll      *Poll
+	checkIn   *CheckIn         // the one that is held; nil for none
 	arrivals  int64            // check-ins so far
 	applied   map[string]int64 // by run: the order of the last check-in whose report of it was stored
 	runs      map[string]heldRun
@@ -45,7 +45,7 @@ type worker struct {
 	duties    map[string]*Duty
 	reads     map[int64]*Read
 	writes    []*write
-	reported  map[string]reported // by run
+	stored    map[string]storedReport // the last report of each run
 }
 
 // New returns a hub without workers. A worker counts as gone after a time without check-ins; now is the
@@ -65,7 +65,7 @@ func (h *Hub) worker(key plan.Worker) *worker {
 	if !ok {
 		w = &worker{
 			key: key, seen: h.started, runs: map[string]heldRun{}, duties: map[string]*Duty{},
-			reads: map[int64]*Read{}, reported: map[string]reported{}, applied: map[string]int64{},
+			reads: map[int64]*Read{}, stored: map[string]storedReport{}, applied: map[string]int64{},
 		}
 		h.workers[key] = w
 	}
@@ -106,14 +106,14 @@ func (e *InUseError) Error() string {
 	return fmt.Sprintf("worker %s is in use on %s", e.Worker.ID, e.Hostname)
 }
 
-// BeginPoll records a check-in of a worker that serves a group, if group is not empty, and ends the
-// worker's previous Poll. The caller calls End. changed means that the worker may be able to run other
+// BeginCheckIn records a check-in of a worker that serves a group, if group is not empty, and ends the
+// worker's previous check-in. The caller calls End. changed means that the worker may be able to run other
 // runs than before.
 //
 // It fails with an InUseError while another instance uses the worker's id (codalab.CheckIn.Instance).
 // A worker that names no instance gives its id to the next that does, and so does one without runs that
 // has said that it ends.
-func (h *Hub) BeginPoll(key plan.Worker, in codalab.CheckIn, group string, now time.Time) (p *Poll, changed bool, err error) {
+func (h *Hub) BeginCheckIn(key plan.Worker, in codalab.CheckIn, group string, now time.Time) (c *CheckIn, changed bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	w := h.worker(key)
@@ -122,7 +122,7 @@ func (h *Hub) BeginPoll(key plan.Worker, in codalab.CheckIn, group string, now t
 	if connected && !over && w.info.Instance != "" && w.info.Instance != in.Instance {
 		return nil, false, &InUseError{Worker: key, Hostname: w.info.Hostname, Free: h.timeout}
 	}
-	p = &Poll{hub: h, worker: w, wake: make(chan struct{}, 1), over: make(chan struct{})}
+	c = &CheckIn{hub: h, worker: w, wake: make(chan struct{}, 1), over: make(chan struct{})}
 	changed = !connected || group != w.group || !sameOffer(w.info, in)
 	h.roomier = h.roomier || changed
 	for _, run := range in.Runs {
@@ -133,18 +133,18 @@ func (h *Hub) BeginPoll(key plan.Worker, in codalab.CheckIn, group string, now t
 	}
 	in.Runs = nil
 	w.known, w.info, w.group, w.seen = true, in, group, now
-	if w.poll != nil {
-		close(w.poll.over)
+	if w.checkIn != nil {
+		close(w.checkIn.over)
 	}
 	w.arrivals++
-	p.order = w.arrivals
+	c.order = w.arrivals
 	if h.stopped {
-		close(p.over)
-		w.poll = nil
+		close(c.over)
+		w.checkIn = nil
 	} else {
-		w.poll = p
+		w.checkIn = c
 	}
-	return p, changed, nil
+	return c, changed, nil
 }
 
 // sameOffer reports whether two check-ins offer the same resources. It ignores free disk, which changes
@@ -154,28 +154,28 @@ func sameOffer(a, b codalab.CheckIn) bool {
 		a.MemoryBytes == b.MemoryBytes && a.IsTerminating == b.IsTerminating && a.ExitAfterNumRuns == b.ExitAfterNumRuns && a.Closed == b.Closed && slices.Equal(a.Nodes, b.Nodes)
 }
 
-// Stop ends all Polls and doorbells, also those that begin later. Bells.Wait waits for the doorbells.
+// Stop ends all held check-ins and doorbells, also those that begin later. Bells.Wait waits for the doorbells.
 func (h *Hub) Stop() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.stopped = true
 	for _, w := range h.workers {
-		if w.poll != nil {
-			close(w.poll.over)
-			w.poll = nil
+		if w.checkIn != nil {
+			close(w.checkIn.over)
+			w.checkIn = nil
 		}
 	}
 	h.Bells.stop()
 }
 
-// notify wakes a worker's Poll or, if there is none, rings its doorbell. The caller holds h.mu.
+// notify wakes a worker's held check-in or, if there is none, rings its doorbell. The caller holds h.mu.
 func (h *Hub) notify(w *worker) {
-	if w.poll == nil {
+	if w.checkIn == nil {
 		h.ring(w)
 		return
 	}
 	select {
-	case w.poll.wake <- struct{}{}:
+	case w.checkIn.wake <- struct{}{}:
 	default: // it has been woken already
 	}
 }
@@ -240,9 +240,9 @@ func (h *Hub) Connected(now time.Time) []Connected {
 }
 
 // Counts is the number of things of each kind.
-type Counts struct{ Workers, Polls, Runs, Staged int }
+type Counts struct{ Workers, CheckIns, Runs, Staged int }
 
-// Counts counts connected workers, their Polls, the runs that workers have, and the runs of SetStaged.
+// Counts counts connected workers, their held check-ins, the runs that workers have, and the runs of SetStaged.
 func (h *Hub) Counts(now time.Time) Counts {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -251,8 +251,8 @@ func (h *Hub) Counts(now time.Time) Counts {
 		if h.connected(w, now) {
 			c.Workers++
 		}
-		if w.poll != nil {
-			c.Polls++
+		if w.checkIn != nil {
+			c.CheckIns++
 		}
 	}
 	return c

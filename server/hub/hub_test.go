@@ -26,26 +26,26 @@ func run(uuid string, state codalab.State) plan.Bundle {
 
 func track(h *Hub, bundles ...plan.Bundle) { h.Track(bundles, plan.Site{}.Resources) }
 
-// poll begins a Poll.
-func poll(t *testing.T, h *Hub, in codalab.CheckIn, now time.Time) *Poll {
+// checkIn begins a check-in.
+func checkIn(t *testing.T, h *Hub, in codalab.CheckIn, now time.Time) *CheckIn {
 	t.Helper()
-	p, _, err := h.BeginPoll(key, in, "", now)
+	c, _, err := h.BeginCheckIn(key, in, "", now)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return p
+	return c
 }
 
-// woken reports whether a Poll waits no more, without waiting.
-func woken(t *testing.T, p *Poll) bool {
+// woken reports whether a check-in waits no more, without waiting.
+func woken(t *testing.T, c *CheckIn) bool {
 	t.Helper()
 	end := make(chan time.Time, 1)
 	select {
-	case <-p.over:
+	case <-c.over:
 		return true
-	case <-p.wake:
-		p.wake <- struct{}{}
-		again, err := p.Wait(t.Context(), end)
+	case <-c.wake:
+		c.wake <- struct{}{}
+		again, err := c.Wait(t.Context(), end)
 		return again && err == nil
 	default:
 		return false
@@ -58,7 +58,7 @@ func TestOfTwoInstancesThatCheckInAtOnceOneIsRefused(t *testing.T) {
 		h, refused := New(time.Minute, start), make(chan error)
 		for _, instance := range []string{"9f02ab", "b1b2b3"} {
 			go func() {
-				_, _, err := h.BeginPoll(key, codalab.CheckIn{Instance: instance}, "", start)
+				_, _, err := h.BeginCheckIn(key, codalab.CheckIn{Instance: instance}, "", start)
 				refused <- err
 			}()
 		}
@@ -73,13 +73,13 @@ func TestOfTwoInstancesThatCheckInAtOnceOneIsRefused(t *testing.T) {
 func TestWorkerThatIsSilentGivesItsIDAway(t *testing.T) {
 	t.Parallel()
 	h := New(time.Minute, start)
-	poll(t, h, codalab.CheckIn{Instance: "one"}, start)
-	if _, _, err := h.BeginPoll(key, codalab.CheckIn{Instance: "two"}, "", start.Add(time.Minute)); err == nil {
+	checkIn(t, h, codalab.CheckIn{Instance: "one"}, start)
+	if _, _, err := h.BeginCheckIn(key, codalab.CheckIn{Instance: "two"}, "", start.Add(time.Minute)); err == nil {
 		t.Error("an id in use is given away")
 	}
-	poll(t, h, codalab.CheckIn{Instance: "two"}, start.Add(time.Minute+1))
-	poll(t, h, codalab.CheckIn{Instance: "two", IsTerminating: true}, start.Add(time.Minute+2))
-	poll(t, h, codalab.CheckIn{Instance: "three"}, start.Add(time.Minute+3)) // two has no runs, and ends
+	checkIn(t, h, codalab.CheckIn{Instance: "two"}, start.Add(time.Minute+1))
+	checkIn(t, h, codalab.CheckIn{Instance: "two", IsTerminating: true}, start.Add(time.Minute+2))
+	checkIn(t, h, codalab.CheckIn{Instance: "three"}, start.Add(time.Minute+3)) // two has no runs, and ends
 }
 
 // One check-in with 150,000 runs of nobody once held the one write transaction for 9 s.
@@ -97,7 +97,7 @@ func TestReportsOfRunsThatTheWorkerDoesNotHaveAreFew(t *testing.T) {
 		runs = append(runs, codalab.Run{UUID: "0x" + strconv.Itoa(i), State: state})
 	}
 	runs = append(runs, codalab.Run{UUID: own.UUID, State: codalab.StateRunning})
-	fresh := poll(t, h, codalab.CheckIn{}, start).NewReports(runs, start)
+	fresh := checkIn(t, h, codalab.CheckIn{}, start).ReportsToStore(runs, start)
 	if len(fresh) > 201 || fresh[len(fresh)-1].UUID != own.UUID {
 		t.Errorf("%d reports, the last is %+v", len(fresh), fresh[len(fresh)-1])
 	}
@@ -107,18 +107,18 @@ func TestReportIsStoredAgainWhenItDiffersOrIsOld(t *testing.T) {
 	t.Parallel()
 	h := New(time.Minute, start)
 	track(h, run("0x1", codalab.StateRunning))
-	p := poll(t, h, codalab.CheckIn{}, start)
+	c := checkIn(t, h, codalab.CheckIn{}, start)
 	report := codalab.Run{UUID: "0x1", State: codalab.StateRunning, RunStatus: "a"}
 	fresh := func(change func(*codalab.Run), now time.Time) int {
 		other := report
 		change(&other)
-		return len(p.NewReports([]codalab.Run{other}, now))
+		return len(c.ReportsToStore([]codalab.Run{other}, now))
 	}
 	same := func(*codalab.Run) {}
 	if fresh(same, start) != 1 {
 		t.Error("the first report is not stored")
 	}
-	p.ReportStored(report, start)
+	c.NoteStored(report, start)
 	if n := fresh(func(r *codalab.Run) { r.CPUUsage = 1 }, start.Add(30*time.Second)); n != 0 {
 		t.Error("new usage alone is stored")
 	}
@@ -135,27 +135,27 @@ func TestReportOfAnOlderCheckInIsNotAccepted(t *testing.T) {
 	t.Parallel()
 	h := New(time.Minute, start)
 	track(h, run("0x1", codalab.StateRunning), run("0x2", codalab.StateRunning))
-	older, newer := poll(t, h, codalab.CheckIn{}, start), poll(t, h, codalab.CheckIn{}, start)
+	older, newer := checkIn(t, h, codalab.CheckIn{}, start), checkIn(t, h, codalab.CheckIn{}, start)
 	if !newer.AcceptReport("0x1") || older.AcceptReport("0x1") || !older.AcceptReport("0x2") || !newer.AcceptReport("0x1") {
 		t.Error("an older check-in's report is accepted after a newer one's, or a report is lost")
 	}
-	for _, p := range []*Poll{older, newer} {
-		p.ReportStored(codalab.Run{UUID: "0x1"}, start)
+	for _, c := range []*CheckIn{older, newer} {
+		c.NoteStored(codalab.Run{UUID: "0x1"}, start)
 	}
 	ended := run("0x1", codalab.StateReady)
-	if track(h, ended); len(newer.worker.applied) != 1 || len(newer.worker.reported) != 0 {
-		t.Errorf("of a run that has ended it remembers %v and %v", newer.worker.applied, newer.worker.reported)
+	if track(h, ended); len(newer.worker.applied) != 1 || len(newer.worker.stored) != 0 {
+		t.Errorf("of a run that has ended it remembers %v and %v", newer.worker.applied, newer.worker.stored)
 	}
 }
 
 func TestNewerCheckInEndsTheOlder(t *testing.T) {
 	t.Parallel()
 	h := New(time.Minute, start)
-	older := poll(t, h, codalab.CheckIn{}, start)
+	older := checkIn(t, h, codalab.CheckIn{}, start)
 	if woken(t, older) {
 		t.Error("a check-in without messages is answered")
 	}
-	newer := poll(t, h, codalab.CheckIn{}, start)
+	newer := checkIn(t, h, codalab.CheckIn{}, start)
 	track(h, run("0x1", codalab.StateStarting))
 	if again, _ := older.Wait(t.Context(), nil); again {
 		t.Error("the older check-in is told of a message")
@@ -167,7 +167,7 @@ func TestNewerCheckInEndsTheOlder(t *testing.T) {
 	if again, err := newer.Wait(t.Context(), nil); again || err != nil || !woken(t, newer) {
 		t.Errorf("when the server stops a check-in waits: %v, %v", again, err)
 	}
-	if late := poll(t, h, codalab.CheckIn{}, start); !woken(t, late) {
+	if late := checkIn(t, h, codalab.CheckIn{}, start); !woken(t, late) {
 		t.Error("a check-in that begins after that waits")
 	}
 }
@@ -175,9 +175,9 @@ func TestNewerCheckInEndsTheOlder(t *testing.T) {
 func TestDutyIsRepeatedUntilTheWorkerHasDoneIt(t *testing.T) {
 	t.Parallel()
 	h := New(time.Minute, start)
-	p := poll(t, h, codalab.CheckIn{}, start)
+	c := checkIn(t, h, codalab.CheckIn{}, start)
 	due := func(after time.Duration) string {
-		duties, _ := p.Due(start.Add(after))
+		duties, _ := c.Due(start.Add(after))
 		words := ""
 		for _, d := range duties {
 			words += string(d.Kind) + " " + d.UUID + " " + d.KillMessage + "; "
@@ -213,7 +213,7 @@ func TestOfferIsWhatRunsLeaveOfAWorker(t *testing.T) {
 	t.Parallel()
 	h := New(time.Minute, start)
 	in := codalab.CheckIn{CPUs: 4, MemoryBytes: 8 << 30, ExitAfterNumRuns: 3, Nodes: []codalab.NodeSize{{CPUs: 2, MemoryBytes: 4 << 30}}, FreeDiskBytes: 7}
-	poll(t, h, in, start)
+	checkIn(t, h, in, start)
 	starting, running := run("0x1", codalab.StateStarting), run("0x2", codalab.StateRunning)
 	running.OwnerID, running.Metadata = "0xb", codalab.Metadata{"request_cpus": int64(2)}
 	track(h, starting, running)
@@ -238,7 +238,7 @@ func TestOfferIsWhatRunsLeaveOfAWorker(t *testing.T) {
 		t.Error("a silent worker offers room")
 	}
 	in.IsTerminating = true
-	poll(t, h, in, start)
+	checkIn(t, h, in, start)
 	if offers, _, _ = h.Offers(start); len(offers) != 0 {
 		t.Error("a worker that ends offers room")
 	}
@@ -248,13 +248,13 @@ func TestSilenceIsFound(t *testing.T) {
 	t.Parallel()
 	h := New(time.Minute, start)
 	at := func(d time.Duration) time.Time { return start.Add(d) }
-	p := poll(t, h, codalab.CheckIn{}, start)
+	c := checkIn(t, h, codalab.CheckIn{}, start)
 	track(h, run("0x1", codalab.StateStarting), run("0x2", codalab.StateRunning), run("0x3", codalab.StateRunning))
 	if lost := h.Lost(start); len(lost) != 0 {
 		t.Errorf("%v are lost at once", lost)
 	}
-	p.End()
-	poll(t, h, codalab.CheckIn{Runs: []codalab.Run{{UUID: "0x2"}}}, at(time.Minute)).End()
+	c.End()
+	checkIn(t, h, codalab.CheckIn{Runs: []codalab.Run{{UUID: "0x2"}}}, at(time.Minute)).End()
 	if lost := h.Lost(at(time.Minute + 1)); !cmp.Equal(lost, []string{"0x3"}) {
 		t.Errorf("lost %v, want the run that no check-in lists", lost)
 	}
@@ -276,7 +276,7 @@ func TestUnclaimedRunIsOverdueAfterFiveMinutes(t *testing.T) {
 	h := New(time.Minute, start)
 	track(h, run("0x1", codalab.StateStarting))
 	for after, want := range map[time.Duration]int{startLimit: 0, startLimit + 1: 1} {
-		poll(t, h, codalab.CheckIn{}, start.Add(after))
+		checkIn(t, h, codalab.CheckIn{}, start.Add(after))
 		if late := h.Overdue(start.Add(after)); len(late) != want {
 			t.Errorf("after %s: %v", after, late)
 		}
@@ -301,7 +301,7 @@ func TestAskEndsWhenTheWorkerCannotAnswer(t *testing.T) {
 		if err := <-ask(t.Context(), h, "0xother", codalab.MessageRead); !errors.Is(err, ErrMoved) {
 			t.Errorf("a bundle that no worker has: %v", err)
 		}
-		poll(t, h, codalab.CheckIn{}, time.Now()).End()
+		checkIn(t, h, codalab.CheckIn{}, time.Now()).End()
 		begun := time.Now()
 		if err := <-ask(t.Context(), h, "0x1", codalab.MessageRead); !errors.Is(err, ErrAway) || time.Since(begun) != AwayAfter {
 			t.Errorf("a worker that does not check in: %v after %s", err, time.Since(begun))
@@ -309,8 +309,8 @@ func TestAskEndsWhenTheWorkerCannotAnswer(t *testing.T) {
 		over := ask(t.Context(), h, "0x1", codalab.MessageRead)
 		begun = time.Now()
 		synctest.Wait()
-		p := poll(t, h, codalab.CheckIn{}, time.Now().Add(1))
-		if _, reads := p.Due(time.Now()); len(reads) != 1 {
+		c := checkIn(t, h, codalab.CheckIn{}, time.Now().Add(1))
+		if _, reads := c.Due(time.Now()); len(reads) != 1 {
 			t.Errorf("%d reads are due", len(reads))
 		}
 		if err := <-over; !errors.Is(err, ErrSlow) || time.Since(begun) != ReadTimeout {
@@ -322,7 +322,7 @@ func TestAskEndsWhenTheWorkerCannotAnswer(t *testing.T) {
 		if err := <-over; !errors.Is(err, ErrMoved) {
 			t.Errorf("a bundle that ends: %v", err)
 		}
-		if n := len(p.worker.reads); n != 0 {
+		if n := len(c.worker.reads); n != 0 {
 			t.Errorf("%d reads are left", n)
 		}
 		time.Sleep(2 * time.Minute)
@@ -337,13 +337,13 @@ func TestReadsAreRepeatedAndTalksAreNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := New(time.Minute, time.Now())
 		track(h, run("0x1", codalab.StateRunning))
-		p := poll(t, h, codalab.CheckIn{}, time.Now())
+		c := checkIn(t, h, codalab.CheckIn{}, time.Now())
 		ctx, stop := context.WithCancel(t.Context())
 		read, talk := ask(ctx, h, "0x1", codalab.MessageRead), ask(ctx, h, "0x1", codalab.MessageNetcat)
 		synctest.Wait()
 		now := time.Now()
 		for after, want := range []int{2, 0, 1} {
-			_, due := p.Due(now.Add(time.Duration(after) * 9 * time.Second))
+			_, due := c.Due(now.Add(time.Duration(after) * 9 * time.Second))
 			if len(due) != want {
 				t.Errorf("after %d s: %v", 9*after, due)
 			}
@@ -358,8 +358,8 @@ func TestReadsAreRepeatedAndTalksAreNot(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 		stop()
-		if err := <-talk; !errors.Is(err, context.Canceled) || len(p.worker.reads) != 0 {
-			t.Errorf("%v, %d reads are left", err, len(p.worker.reads))
+		if err := <-talk; !errors.Is(err, context.Canceled) || len(c.worker.reads) != 0 {
+			t.Errorf("%v, %d reads are left", err, len(c.worker.reads))
 		}
 	})
 }
@@ -401,9 +401,9 @@ func TestWriteIsSentOnce(t *testing.T) {
 		over := make(chan error, 1)
 		go func() { over <- h.Tell(t.Context(), key, m, time.Now) }()
 		synctest.Wait()
-		p := poll(t, h, codalab.CheckIn{}, time.Now())
+		c := checkIn(t, h, codalab.CheckIn{}, time.Now())
 		for _, want := range []int{1, 0} {
-			if _, due := p.Due(time.Now()); len(due) != want {
+			if _, due := c.Due(time.Now()); len(due) != want {
 				t.Errorf("%d writes, want %d", len(due), want)
 			}
 		}
@@ -416,7 +416,7 @@ func TestWriteIsSentOnce(t *testing.T) {
 // rung returns the number of rings that have not been sent, which is 0 or 1.
 func rung(b *Bell) int { return len(b.rung) }
 
-func TestDoorbellRingsOnlyWithoutAPoll(t *testing.T) {
+func TestDoorbellRingsOnlyWithoutAHeldCheckIn(t *testing.T) {
 	t.Parallel()
 	h := New(time.Minute, start)
 	bell, err := h.Bells.Add("w", "1.2.3.4")
@@ -427,30 +427,30 @@ func TestDoorbellRingsOnlyWithoutAPoll(t *testing.T) {
 	if track(h, run("0x1", codalab.StateStarting)); rung(bell) != 0 {
 		t.Error("it rings for an id that has not checked in")
 	}
-	p := poll(t, h, codalab.CheckIn{}, start)
-	if !p.HasBell() {
+	c := checkIn(t, h, codalab.CheckIn{}, start)
+	if !c.HasBell() {
 		t.Error("the worker has no bell")
 	}
-	if track(h, run("0x2", codalab.StateStarting)); rung(bell) != 0 || !woken(t, p) {
+	if track(h, run("0x2", codalab.StateStarting)); rung(bell) != 0 || !woken(t, c) {
 		t.Error("it rings while a check-in waits")
 	}
-	if p.End(); rung(bell) != 1 {
+	if c.End(); rung(bell) != 1 {
 		t.Error("it does not ring for messages that a check-in has not got")
 	}
 	<-bell.rung
-	p = poll(t, h, codalab.CheckIn{}, start)
-	p.Due(start)
-	if p.End(); rung(bell) != 0 {
+	c = checkIn(t, h, codalab.CheckIn{}, start)
+	c.Due(start)
+	if c.End(); rung(bell) != 0 {
 		t.Error("it rings for messages that a check-in has got")
 	}
 	if track(h, run("0x3", codalab.StateStarting)); rung(bell) != 1 || rung(other) != 0 {
 		t.Error("it does not ring between two check-ins, or for another worker")
 	}
 	bell.Close()
-	if p = poll(t, h, codalab.CheckIn{}, start); p.HasBell() {
+	if c = checkIn(t, h, codalab.CheckIn{}, start); c.HasBell() {
 		t.Error("a closed doorbell counts")
 	}
-	if p = poll(t, h, codalab.CheckIn{Instance: "a"}, start); p.HasBell() {
+	if c = checkIn(t, h, codalab.CheckIn{Instance: "a"}, start); c.HasBell() {
 		t.Error("a bridge has a doorbell")
 	}
 }

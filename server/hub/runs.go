@@ -22,7 +22,7 @@ type heldRun struct {
 const startLimit = 5 * time.Minute
 
 // Track updates the hub from bundles' states: the worker that has each bundle, and the
-// worker's duty for it. A waiting Poll gets the messages for all of them in one answer. resources
+// worker's duty for it. A held check-in gets the messages for all of them in one answer. resources
 // returns the resources that a bundle's metadata requests.
 func (h *Hub) Track(bundles []plan.Bundle, resources func(codalab.Metadata) codalab.Resources) {
 	h.mu.Lock()
@@ -37,7 +37,7 @@ func (h *Hub) trackOne(b plan.Bundle, r codalab.Resources) {
 		old.dropRun(b.UUID)
 		h.roomier = true
 		delete(old.duties, b.UUID)
-		delete(old.reported, b.UUID)
+		delete(old.stored, b.UUID)
 		delete(old.applied, b.UUID)
 		delete(h.holders, b.UUID)
 		old.dropReads(b.UUID)
@@ -57,7 +57,7 @@ func (h *Hub) trackOne(b plan.Bundle, r codalab.Resources) {
 	}
 	hold.seen = w.runs[b.UUID].seen
 	if b.State == codalab.StateWorkerOffline {
-		delete(w.reported, b.UUID) // also an unchanged report brings it back
+		delete(w.stored, b.UUID) // also an unchanged report brings it back
 	}
 	w.dropRun(b.UUID)
 	w.addRun(b.UUID, hold)
@@ -154,7 +154,7 @@ func (h *Hub) Overdue(now time.Time) []string {
 				uuids = append(uuids, uuid)
 			}
 		}
-		if gone && len(w.runs) == 0 && len(w.reads) == 0 && w.poll == nil {
+		if gone && len(w.runs) == 0 && len(w.reads) == 0 && w.checkIn == nil {
 			delete(h.workers, w.key)
 		}
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/plan"
 )
 
-// Poll is a check-in that waits to be answered.
-type Poll struct {
+// CheckIn is a check-in that the server holds: it waits for its answer.
+type CheckIn struct {
 	hub    *Hub
 	worker *worker
 	order  int64         // of arrival
@@ -20,18 +20,18 @@ type Poll struct {
 }
 
 // Worker returns the worker that checks in.
-func (p *Poll) Worker() plan.Worker { return p.worker.key }
+func (c *CheckIn) Worker() plan.Worker { return c.worker.key }
 
-// End ends the Poll. It rings for messages that are not in the Poll's answer.
-func (p *Poll) End() {
-	p.hub.mu.Lock()
-	defer p.hub.mu.Unlock()
-	if p.worker.poll != p {
+// End notes that the check-in is answered, or has failed. It rings for messages that are not in the answer.
+func (c *CheckIn) End() {
+	c.hub.mu.Lock()
+	defer c.hub.mu.Unlock()
+	if c.worker.checkIn != c {
 		return
 	}
-	p.worker.poll = nil
-	if p.worker.hasUnsent() {
-		p.hub.ring(p.worker)
+	c.worker.checkIn = nil
+	if c.worker.hasUnsent() {
+		c.hub.ring(c.worker)
 	}
 }
 
@@ -50,12 +50,12 @@ func (w *worker) hasUnsent() bool {
 	return len(w.writes) > 0
 }
 
-// Wait waits until there may be a message. It returns false when the Poll is over or end fires.
-func (p *Poll) Wait(ctx context.Context, end <-chan time.Time) (again bool, err error) {
+// Wait waits until there may be a message. It returns false when the check-in is over or end fires.
+func (c *CheckIn) Wait(ctx context.Context, end <-chan time.Time) (again bool, err error) {
 	select {
-	case <-p.wake:
+	case <-c.wake:
 		return true, nil
-	case <-p.over:
+	case <-c.over:
 	case <-end:
 	case <-ctx.Done():
 		return false, ctx.Err()
@@ -66,10 +66,10 @@ func (p *Poll) Wait(ctx context.Context, end <-chan time.Time) (again bool, err 
 // HasBell reports whether the worker has a doorbell and needs its check-ins answered at once: while a
 // check-in of it waits, CodaLab's worker starts and ends no runs (codalab/worker/worker.py: checkin,
 // process_runs). A worker that names its instance is not CodaLab's, and does so.
-func (p *Poll) HasBell() bool {
-	p.hub.mu.Lock()
-	defer p.hub.mu.Unlock()
-	return p.worker.info.Instance == "" && p.hub.Bells.has(p.worker.key.ID)
+func (c *CheckIn) HasBell() bool {
+	c.hub.mu.Lock()
+	defer c.hub.mu.Unlock()
+	return c.worker.info.Instance == "" && c.hub.Bells.has(c.worker.key.ID)
 }
 
 const (
@@ -91,14 +91,14 @@ type Duty struct {
 }
 
 // Due returns the duties, and the reads and writes that are due, and records that they are sent now. A
-// Poll that is over gets none.
-func (p *Poll) Due(now time.Time) (duties []Duty, reads []codalab.Message) {
-	p.hub.mu.Lock()
-	defer p.hub.mu.Unlock()
-	if p.worker.poll != p {
+// check-in that is over gets none.
+func (c *CheckIn) Due(now time.Time) (duties []Duty, reads []codalab.Message) {
+	c.hub.mu.Lock()
+	defer c.hub.mu.Unlock()
+	if c.worker.checkIn != c {
 		return nil, nil
 	}
-	for _, r := range p.worker.reads {
+	for _, r := range c.worker.reads {
 		if r.message.Type == codalab.MessageNetcat && !r.sent.IsZero() {
 			continue // a second one could do something twice
 		}
@@ -107,12 +107,12 @@ func (p *Poll) Due(now time.Time) (duties []Duty, reads []codalab.Message) {
 			reads = append(reads, r.message)
 		}
 	}
-	for _, r := range p.worker.writes {
+	for _, r := range c.worker.writes {
 		reads = append(reads, r.message)
 		close(r.sent)
 	}
-	p.worker.writes = nil
-	for _, d := range p.worker.duties {
+	c.worker.writes = nil
+	for _, d := range c.worker.duties {
 		every := resendAfter
 		if d.Kind == codalab.MessageKill {
 			every /= 2
@@ -124,7 +124,7 @@ func (p *Poll) Due(now time.Time) (duties []Duty, reads []codalab.Message) {
 	slices.SortFunc(duties, func(a, b Duty) int { return cmp.Compare(a.order, b.order) })
 	duties = duties[:min(len(duties), maxMessages)]
 	for _, d := range duties {
-		p.worker.duties[d.UUID].sent = now
+		c.worker.duties[d.UUID].sent = now
 	}
 	return duties, reads
 }
@@ -133,36 +133,36 @@ func resendDue(sent, now time.Time, every time.Duration) bool {
 	return sent.IsZero() || now.Sub(sent) >= every
 }
 
-// reported is the last stored report of a run, and the time at which it was stored.
-type reported struct {
-	run codalab.Run
-	at  time.Time
+// storedReport is the last stored report of a run, and the time at which it was stored.
+type storedReport struct {
+	report codalab.Run
+	at     time.Time
 }
 
-// NewReports returns the reports to store: those that differ from the last one or announce an
+// ReportsToStore returns the reports to store: those that differ from the last one or announce an
 // end, and those of runs of which none was stored for a while. It drops reports of runs that the
 // worker does not have, so that a check-in cannot keep the database busy with any number of them. It
 // keeps some that announce the end of such a run, because the worker may not know that the end is
 // acknowledged.
-func (p *Poll) NewReports(runs []codalab.Run, now time.Time) []codalab.Run {
+func (c *CheckIn) ReportsToStore(reports []codalab.Run, now time.Time) []codalab.Run {
 	const (
 		refresh  = 30 * time.Second
 		mostEnds = 200 // of runs that the worker does not have, in one check-in
 	)
-	p.hub.mu.Lock()
-	defer p.hub.mu.Unlock()
-	w := p.worker
+	c.hub.mu.Lock()
+	defer c.hub.mu.Unlock()
+	w := c.worker
 	var fresh []codalab.Run
 	ends := 0
-	for _, run := range runs {
-		if p.hub.holders[run.UUID] != w {
-			if ends++; run.State != codalab.StateFinalizing || ends > mostEnds {
+	for _, report := range reports {
+		if c.hub.holders[report.UUID] != w {
+			if ends++; report.State != codalab.StateFinalizing || ends > mostEnds {
 				continue
 			}
 		}
-		last, ok := w.reported[run.UUID]
-		if !ok || now.Sub(last.at) > refresh || run.State == codalab.StateFinalizing || !plan.SameReport(last.run, run) {
-			fresh = append(fresh, run)
+		last, ok := w.stored[report.UUID]
+		if !ok || now.Sub(last.at) > refresh || report.State == codalab.StateFinalizing || !plan.SameReport(last.report, report) {
+			fresh = append(fresh, report)
 		}
 	}
 	return fresh
@@ -171,21 +171,21 @@ func (p *Poll) NewReports(runs []codalab.Run, now time.Time) []codalab.Run {
 // AcceptReport returns false if the report of a later check-in was applied before; else it
 // records this one. Check-ins are applied one after the other, but not always in the order of
 // their arrival.
-func (p *Poll) AcceptReport(uuid string) bool {
-	p.hub.mu.Lock()
-	defer p.hub.mu.Unlock()
-	if p.order < p.worker.applied[uuid] {
+func (c *CheckIn) AcceptReport(uuid string) bool {
+	c.hub.mu.Lock()
+	defer c.hub.mu.Unlock()
+	if c.order < c.worker.applied[uuid] {
 		return false
 	}
-	p.worker.applied[uuid] = p.order
+	c.worker.applied[uuid] = c.order
 	return true
 }
 
-// ReportStored records that a report was stored.
-func (p *Poll) ReportStored(run codalab.Run, now time.Time) {
-	p.hub.mu.Lock()
-	defer p.hub.mu.Unlock()
-	if w := p.worker; p.hub.holders[run.UUID] == w {
-		w.reported[run.UUID] = reported{run, now}
+// NoteStored records that a report was stored.
+func (c *CheckIn) NoteStored(report codalab.Run, now time.Time) {
+	c.hub.mu.Lock()
+	defer c.hub.mu.Unlock()
+	if w := c.worker; c.hub.holders[report.UUID] == w {
+		w.stored[report.UUID] = storedReport{report, now}
 	}
 }
