@@ -33,7 +33,7 @@ func (s *holds) CheckIn(ctx context.Context, _ string, in codalab.CheckIn) ([]co
 	s.mu.Lock()
 	s.checkIns++
 	number, fails := s.checkIns, s.checkIns == s.fails
-	for _, run := range in.Runs {
+	for _, run := range in.Reports {
 		s.reports[run.UUID]++
 	}
 	s.mu.Unlock()

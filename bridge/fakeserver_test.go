@@ -31,8 +31,8 @@ type fakeServer struct {
 	checkIns   int
 	first      codalab.CheckIn
 	last       codalab.CheckIn // the newest
-	runs       map[string]codalab.Run
-	finished   map[string]codalab.Run
+	runs       map[string]codalab.RunReport
+	finished   map[string]codalab.RunReport
 	acked      map[string]bool
 	verdicts   map[string]int // how often a run was reported as finalizing
 	uploads    map[string]string
@@ -44,7 +44,7 @@ type fakeServer struct {
 func newFakeServer() *fakeServer {
 	return &fakeServer{
 		concurrent: true, hold: 5 * time.Second, arrived: make(chan struct{}, 1), superseded: make(chan struct{}),
-		unclaimed: map[string]codalab.Message{}, runs: map[string]codalab.Run{}, finished: map[string]codalab.Run{}, acked: map[string]bool{}, verdicts: map[string]int{},
+		unclaimed: map[string]codalab.Message{}, runs: map[string]codalab.RunReport{}, finished: map[string]codalab.RunReport{}, acked: map[string]bool{}, verdicts: map[string]int{},
 		identities: map[string]codalab.Identity{}, uploads: map[string]string{}, replies: map[int64]codalab.ReadReply{}, data: map[int64][]byte{},
 	}
 }
@@ -69,7 +69,7 @@ func (s *fakeServer) CheckIn(ctx context.Context, _ string, in codalab.CheckIn) 
 		s.superseded = make(chan struct{})
 	}
 	superseded := s.superseded
-	s.report(in.Runs)
+	s.report(in.Reports)
 	s.mu.Unlock()
 	s.wait(ctx, superseded)
 	s.mu.Lock()
@@ -117,7 +117,7 @@ func (s *fakeServer) change(f func()) {
 func (s *fakeServer) setDown(down bool) { s.change(func() { s.down = down }) }
 
 // report takes the runs in, and acknowledges those that have ended.
-func (s *fakeServer) report(runs []codalab.Run) {
+func (s *fakeServer) report(runs []codalab.RunReport) {
 	for _, run := range runs {
 		s.runs[run.UUID] = run
 		if run.State == codalab.StateFinalizing {

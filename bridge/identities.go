@@ -28,7 +28,7 @@ func (i *identities) checkIn(q plan.Queue) (codalab.CheckIn, int64) {
 	told := i.board.reports.checkIn(q.Name, name, now)
 	offer := i.board.offers.of(q.Name, i.life.local())
 	in := codalab.CheckIn{
-		Tag: q.Tag, TagExclusive: !q.Default, Hostname: c.Hostname, Runs: told.Runs,
+		Tag: q.Tag, TagExclusive: !q.Default, Hostname: c.Hostname, Reports: told.Reports,
 		CPUs: offer.CPUs, GPUs: offer.GPUs, MemoryBytes: offer.Memory, FreeDiskBytes: i.board.offers.freeDisk(),
 		Dependencies: [][2]string{}, ExitAfterNumRuns: codalab.UnlimitedRuns,
 		SharedFileSystem: c.SharedDisk, Instance: c.Policy.Bridge,
@@ -40,8 +40,8 @@ func (i *identities) checkIn(q plan.Queue) (codalab.CheckIn, int64) {
 		in.GroupName = &group
 	}
 	if remote := c.remote(); remote != "" {
-		for n := range in.Runs {
-			in.Runs[n].Remote = remote
+		for n := range in.Reports {
+			in.Reports[n].Remote = remote
 		}
 	}
 	i.life.describe(now, &in)
@@ -106,7 +106,7 @@ func (i *identities) sayGoodbye(ctx context.Context) {
 	i.life.ending.Store(true)
 	for _, q := range i.config.Policy.Queues {
 		in, _ := i.checkIn(q)
-		in.Runs, in.ExitAfterNumRuns = []codalab.Run{}, 0
+		in.Reports, in.ExitAfterNumRuns = []codalab.RunReport{}, 0
 		if _, err := i.send(ctx, q.Name, in); err != nil && ctx.Err() == nil {
 			i.config.Log.InfoContext(ctx, "the server was not told that the worker ends", errorAttr(err))
 		}

@@ -37,7 +37,7 @@ func (r *teller) checkIn(want ...string) int64 {
 	r.Helper()
 	in, number := r.CheckIn(r.queue)
 	var got []string
-	for _, run := range in.Runs {
+	for _, run := range in.Reports {
 		got = append(got, run.UUID+" "+string(run.State))
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

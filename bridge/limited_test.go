@@ -58,22 +58,22 @@ func (s *limited) CheckIn(ctx context.Context, _ string, in codalab.CheckIn) ([]
 	if now := time.Now(); s.free.Before(now) {
 		s.free = now
 	}
-	s.free = s.free.Add(time.Duration(len(in.Runs)) * s.each)
+	s.free = s.free.Add(time.Duration(len(in.Reports)) * s.each)
 	done := s.free
 	s.mu.Unlock()
 	const patience, hold = time.Minute, 5 * time.Second
 	if time.Until(done)+hold > patience { // the server applies them all the same
-		time.AfterFunc(time.Until(done), func() { s.apply(in.Runs) })
+		time.AfterFunc(time.Until(done), func() { s.apply(in.Reports) })
 		time.Sleep(patience)
 		return nil, errors.New("the server does not answer")
 	}
 	time.Sleep(time.Until(done))
-	s.apply(in.Runs)
+	s.apply(in.Reports)
 	time.Sleep(hold)
 	return nil, ctx.Err()
 }
 
-func (s *limited) apply(runs []codalab.Run) {
+func (s *limited) apply(runs []codalab.RunReport) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()

@@ -134,7 +134,7 @@ func (s *site) startWith(command string, p plan.Phase) string {
 }
 
 // wantFailure fails the test unless a run ended with a failure in these words.
-func (s *site) wantFailure(run codalab.Run, words string) {
+func (s *site) wantFailure(run codalab.RunReport, words string) {
 	s.Helper()
 	if run.FailureMessage == nil {
 		s.Errorf("bundle %s did not fail, want %q", run.UUID, words)
@@ -202,9 +202,9 @@ func (s *site) phase(limit time.Duration, bundle string, p plan.Phase) {
 }
 
 // result waits until the server has a bundle's result.
-func (s *site) result(limit time.Duration, bundle string) codalab.Run {
+func (s *site) result(limit time.Duration, bundle string) codalab.RunReport {
 	s.Helper()
-	var run codalab.Run
+	var run codalab.RunReport
 	s.within(limit, bundle+" has ended", func() bool {
 		s.server.mu.Lock()
 		defer s.server.mu.Unlock()

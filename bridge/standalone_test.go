@@ -37,8 +37,8 @@ func (s *site) last() codalab.CheckIn {
 }
 
 // run is the newest report of a bundle.
-func (s *site) run(bundle string) codalab.Run {
-	var run codalab.Run
+func (s *site) run(bundle string) codalab.RunReport {
+	var run codalab.RunReport
 	s.server.change(func() { run = s.server.runs[bundle] })
 	return run
 }

@@ -15,7 +15,7 @@ type CheckIn struct {
 	FreeDiskBytes    int64       `json:"free_disk_bytes"`
 	Dependencies     [][2]string `json:"dependencies"`
 	Hostname         string      `json:"hostname"`
-	Runs             []Run       `json:"runs"`
+	Reports          []RunReport `json:"runs"`
 	SharedFileSystem bool        `json:"shared_file_system"`
 	TagExclusive     bool        `json:"tag_exclusive"`
 	ExitAfterNumRuns int64       `json:"exit_after_num_runs"`
@@ -79,8 +79,8 @@ type WorkerTokenRequest struct {
 // UnlimitedRuns is the ExitAfterNumRuns of a worker that does not exit.
 const UnlimitedRuns = 999999999
 
-// Run is a worker's report of one run.
-type Run struct {
+// RunReport is a worker's report of one run.
+type RunReport struct {
 	UUID      string `json:"uuid"`
 	RunStatus string `json:"run_status"`
 	// BundleStart is the time of the claim in Unix seconds.
@@ -119,7 +119,7 @@ type StageTimes struct {
 	Elapsed *float64 `json:"elapsed"`
 }
 
-// The stages of a run, the keys of Run.Profile (codalab/worker/worker_run_state.py:
+// The stages of a run, the keys of RunReport.Profile (codalab/worker/worker_run_state.py:
 // RunStage).
 const (
 	StagePreparing  = "RUN_STAGE.PREPARING"

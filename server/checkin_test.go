@@ -21,7 +21,7 @@ type answered struct {
 	after    time.Duration
 }
 
-func (w *testWorker) checkInAside(runs ...codalab.Run) <-chan answered {
+func (w *testWorker) checkInAside(runs ...codalab.RunReport) <-chan answered {
 	aside := *w
 	out, start := make(chan answered, 1), time.Now()
 	go func() {

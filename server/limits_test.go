@@ -62,9 +62,9 @@ func TestTimeOnTheSitesWorkersCountsOnce(t *testing.T) {
 }
 
 // checkInOf is a worker's check-in with a run.
-func checkInOf(w *testWorker, run codalab.Run) codalab.CheckIn {
+func checkInOf(w *testWorker, run codalab.RunReport) codalab.CheckIn {
 	in := w.info
-	in.Runs = []codalab.Run{run}
+	in.Reports = []codalab.RunReport{run}
 	return in
 }
 

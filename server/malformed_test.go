@@ -170,7 +170,7 @@ func fullRows() []row {
 			in := codalab.CheckIn{Tag: "x", GroupName: &group, CPUs: 1, Dependencies: [][2]string{{s.data, ""}}, Hostname: "h", Instance: "i"}
 			run := reportOf(s.run, codalab.StateRunning)
 			run.DockerImage, run.FailureMessage = &image, &image
-			in.Runs = []codalab.Run{run}
+			in.Reports = []codalab.RunReport{run}
 			return "/workers/w/checkin", in
 		}},
 	}

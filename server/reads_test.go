@@ -21,7 +21,7 @@ import (
 
 // serve answers reads from dir, as a worker does that holds the bundle, until
 // the test ends.
-func (w *testWorker) serve(t *testing.T, dir string, run codalab.Run) {
+func (w *testWorker) serve(t *testing.T, dir string, run codalab.RunReport) {
 	t.Helper()
 	root, err := os.OpenRoot(dir)
 	must(t, err)
@@ -35,7 +35,7 @@ func (w *testWorker) serve(t *testing.T, dir string, run codalab.Run) {
 	go func() {
 		defer close(done)
 		in := w.info
-		in.Runs = []codalab.Run{run}
+		in.Reports = []codalab.RunReport{run}
 		for ctx.Err() == nil {
 			rec := httptest.NewRecorder()
 			w.handler.ServeHTTP(rec, w.request(w.user, http.MethodPost, "/workers/"+w.id+"/checkin", in).WithContext(ctx))

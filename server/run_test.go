@@ -85,13 +85,13 @@ func TestEndsOfRuns(t *testing.T) {
 	t.Parallel()
 	one, memory := 1, "Memory limit 2m exceeded."
 	for name, test := range map[string]struct {
-		end     func(*codalab.Run)
+		end     func(*codalab.RunReport)
 		state   codalab.State
 		message string
 	}{
-		"success":   {func(*codalab.Run) {}, codalab.StateReady, ""},
-		"exit code": {func(r *codalab.Run) { r.ExitCode = &one }, codalab.StateFailed, "Exit code 1"},
-		"limit":     {func(r *codalab.Run) { r.FailureMessage, r.ExitCode = &memory, &one }, codalab.StateFailed, memory},
+		"success":   {func(*codalab.RunReport) {}, codalab.StateReady, ""},
+		"exit code": {func(r *codalab.RunReport) { r.ExitCode = &one }, codalab.StateFailed, "Exit code 1"},
+		"limit":     {func(r *codalab.RunReport) { r.FailureMessage, r.ExitCode = &memory, &one }, codalab.StateFailed, memory},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

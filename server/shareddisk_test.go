@@ -35,7 +35,7 @@ func leaves(t *testing.T, place string, files map[string]string) {
 	must(t, syscall.Rename(made, place))
 }
 
-func ended(uuid string) codalab.Run {
+func ended(uuid string) codalab.RunReport {
 	zero, run := 0, reportOf(uuid, codalab.StateFinalizing)
 	run.ExitCode, run.DiskUtilization = &zero, 12345
 	return run

@@ -24,10 +24,10 @@ func (s *site) worker(user, id, tag string) *testWorker {
 }
 
 // checkIn reports runs and returns what the worker is told.
-func (w *testWorker) checkIn(runs ...codalab.Run) []codalab.Message {
+func (w *testWorker) checkIn(runs ...codalab.RunReport) []codalab.Message {
 	w.t.Helper()
 	in := w.info
-	in.Runs = runs
+	in.Reports = runs
 	a := w.call(w.user, http.MethodPost, "/workers/"+url.PathEscape(w.id)+"/checkin", in).ok()
 	if a.header.Get("Content-Type") != "application/json" {
 		w.t.Errorf("check-in: headers %v", a.header)
@@ -38,7 +38,7 @@ func (w *testWorker) checkIn(runs ...codalab.Run) []codalab.Message {
 }
 
 // told checks in until a message of this type comes.
-func (w *testWorker) told(kind codalab.MessageType, runs ...codalab.Run) codalab.Message {
+func (w *testWorker) told(kind codalab.MessageType, runs ...codalab.RunReport) codalab.Message {
 	w.t.Helper()
 	for range 2000 {
 		for _, m := range w.checkIn(runs...) {
@@ -68,8 +68,8 @@ func (w *testWorker) takes() string {
 }
 
 // reportOf is a report with all stages.
-func reportOf(uuid string, state codalab.State) codalab.Run {
-	run := codalab.Run{UUID: uuid, State: state, RunStatus: "at it", Remote: "node1", Profile: map[string]codalab.StageTimes{}}
+func reportOf(uuid string, state codalab.State) codalab.RunReport {
+	run := codalab.RunReport{UUID: uuid, State: state, RunStatus: "at it", Remote: "node1", Profile: map[string]codalab.StageTimes{}}
 	for _, stage := range codalab.Stages() {
 		run.Profile[stage] = codalab.StageTimes{}
 	}

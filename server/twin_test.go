@@ -20,10 +20,10 @@ func TestWorkerIDBelongsToOneInstanceAtATime(t *testing.T) {
 			w.info.Instance, w.info.Hostname = instance, "login of "+instance
 			return w
 		}
-		checkIn := func(instance string, runs ...codalab.Run) answer {
+		checkIn := func(instance string, runs ...codalab.RunReport) answer {
 			w := of(instance)
 			in := w.info
-			in.Runs = runs
+			in.Reports = runs
 			return w.call(w.user, http.MethodPost, "/workers/site-cpu/checkin", in)
 		}
 		const refusal = "Worker 'site-cpu' is in use by another program, on login of 9f02ab. Stop that one, or give one of them another name; its id is free 1m after its last check-in."

@@ -50,8 +50,8 @@ func TestI9UUIDThatComesBackIsAnotherBundle(t *testing.T) {
 				row := madeAt100(phase)
 				b := given(t, row).decide(offer)
 				switch {
-				case b.row.Reported() || !b.row.Dropped:
-					t.Errorf("in %s: the row is %s and reported: %t; want it given up", phase, b.row.Phase, b.row.Reported())
+				case b.row.Reportable() || !b.row.Dropped:
+					t.Errorf("in %s: the row is %s and reported: %t; want it given up", phase, b.row.Phase, b.row.Reportable())
 				case row.InFlight() && b.row.Phase != plan.Stopping && b.row.Phase != plan.Done,
 					!row.InFlight() && b.row.Phase != plan.Done:
 					t.Errorf("in %s: the row is %s", phase, b.row.Phase)

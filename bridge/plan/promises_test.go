@@ -292,14 +292,14 @@ func TestI6ResultIsReportedOnceAwaitedAndKeptAfter(t *testing.T) {
 	for i := range 100 {
 		b.at(time.Duration(i+1)*time.Hour).decide(plan.News{}).is(plan.Finalizing, plan.Confirm)
 		b.decide(confirmed(b.now, codalab.StateFinalizing)).is(plan.Finalizing)
-		if !b.row.Reported() || b.row.ReportCount != 1 {
-			t.Fatalf("reported %v, %d times, want once", b.row.Reported(), b.row.ReportCount)
+		if !b.row.Reportable() || b.row.ReportCount != 1 {
+			t.Fatalf("reported %v, %d times, want once", b.row.Reportable(), b.row.ReportCount)
 		}
 	}
 	b.decide(told(ack)).is(plan.Done)
 	end := b.now.Add(24 * time.Hour)
-	if b.row.Reported() || b.row.KeepUntil != end {
-		t.Errorf("reported %v, kept until %s, want silence and a day's keep", b.row.Reported(), b.row.KeepUntil)
+	if b.row.Reportable() || b.row.KeepUntil != end {
+		t.Errorf("reported %v, kept until %s, want silence and a day's keep", b.row.Reportable(), b.row.KeepUntil)
 	}
 	b.decide(told(ack, kill)).is(plan.Done)
 	checks := 0

@@ -11,14 +11,14 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// Reported reports whether a check-in contains the row.
-func (r Row) Reported() bool {
+// Reportable reports whether check-ins report the row.
+func (r Row) Reportable() bool {
 	return r.Phase != Claiming && r.Phase != Done && !r.Dropped
 }
 
 // Report returns the row's part of a check-in with this worker identity.
-func (r Row) Report(worker string) codalab.Run {
-	run := codalab.Run{
+func (r Row) Report(worker string) codalab.RunReport {
+	report := codalab.RunReport{
 		UUID:        r.Bundle,
 		RunStatus:   r.RunStatus(),
 		BundleStart: codalab.UnixSeconds(r.OfferedAt),
@@ -27,23 +27,23 @@ func (r Row) Report(worker string) codalab.Run {
 		Profile:     r.profile(),
 	}
 	if node := r.Node(); r.Begun != nil && node != "" {
-		run.Remote = node
+		report.Remote = node
 	}
 	if r.Staged != nil && r.Staged.PinnedReference != "" {
-		run.DockerImage = &r.Staged.PinnedReference
+		report.DockerImage = &r.Staged.PinnedReference
 	}
 	if r.Job.ID != 0 && !r.Standalone {
-		run.JobHandle = r.Job.ID.String()
+		report.JobHandle = r.Job.ID.String()
 	}
-	r.usage(&run)
+	r.usage(&report)
 	if v := r.Verdict; v != nil && !v.Restage {
-		run.ExitCode = v.ExitCode
+		report.ExitCode = v.ExitCode
 		if v.Failure != "" {
 			failure := termtext.Escape(v.Failure)
-			run.FailureMessage = &failure
+			report.FailureMessage = &failure
 		}
 	}
-	return run
+	return report
 }
 
 // usage fills in the attempt's known usage. Shares are of the bundle's request: for processors, the average
@@ -53,26 +53,26 @@ func (r Row) Report(worker string) codalab.Run {
 // gone: 0 (codalab/worker/docker_utils.py: get_container_stats_with_docker_stats). Its server
 // keeps the figures of the last report before finalizing (codalab/model/bundle_model.py:
 // transition_bundle_running).
-func (r Row) usage(run *codalab.Run) {
+func (r Row) usage(report *codalab.RunReport) {
 	var u spool.Usage
 	var memory int64
 	switch {
 	case r.Exit != nil:
 		u = r.Exit.Usage
 		memory = u.MemoryPeak
-		run.ContainerTimeTotal = elapsed(r.Exit.CommandStarted, r.Exit.CommandEnded)
+		report.ContainerTimeTotal = elapsed(r.Exit.CommandStarted, r.Exit.CommandEnded)
 	case r.Status != nil:
 		u = r.Status.Usage
 		memory = u.MemoryBytes
-		run.ContainerTimeTotal = elapsed(r.Status.CommandStarted, r.Status.At)
+		report.ContainerTimeTotal = elapsed(r.Status.CommandStarted, r.Status.At)
 	}
-	run.ContainerTimeUser, run.ContainerTimeSystem = u.UserSeconds, u.SystemSeconds
-	run.DiskUtilization, run.MemoryMax = u.DiskBytes, u.MemoryPeak
-	if run.ContainerTimeTotal > 0 {
-		run.CPUUsage = (u.UserSeconds + u.SystemSeconds) / run.ContainerTimeTotal / float64(max(r.Resources.CPUs, 1))
+	report.ContainerTimeUser, report.ContainerTimeSystem = u.UserSeconds, u.SystemSeconds
+	report.DiskUtilization, report.MemoryMax = u.DiskBytes, u.MemoryPeak
+	if report.ContainerTimeTotal > 0 {
+		report.CPUUsage = (u.UserSeconds + u.SystemSeconds) / report.ContainerTimeTotal / float64(max(r.Resources.CPUs, 1))
 	}
 	if r.Resources.Memory > 0 { // the job has a little more, for the worker
-		run.MemoryUsage = min(1, float64(memory)/float64(r.Resources.Memory))
+		report.MemoryUsage = min(1, float64(memory)/float64(r.Resources.Memory))
 	}
 }
 

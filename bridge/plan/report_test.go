@@ -97,8 +97,8 @@ func TestReportSaysTheStateOnTheWire(t *testing.T) {
 	for _, p := range plan.Phases() {
 		r := rowIn(p)
 		state, reported := want[p]
-		if r.Reported() != reported {
-			t.Errorf("%s: reported %v", p, r.Reported())
+		if r.Reportable() != reported {
+			t.Errorf("%s: reported %v", p, r.Reportable())
 		}
 		if run := r.Report("ann-cpu"); reported && run.State != state {
 			t.Errorf("%s: state %s, want %s", p, run.State, state)

@@ -145,7 +145,7 @@ want" lists effects, which have a table below.
 // wire returns the reported state of a row in a phase.
 func wire(phase plan.Phase) string {
 	r := rowIn(phase)
-	if !r.Reported() {
+	if !r.Reportable() {
 		return "not reported"
 	}
 	unbegun := r

@@ -247,7 +247,7 @@ func (w *world) batch() error {
 }
 
 func (w *world) report() {
-	if w.row == nil || !w.row.Reported() {
+	if w.row == nil || !w.row.Reportable() {
 		w.printf("nothing is reported")
 		return
 	}

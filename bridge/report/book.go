@@ -35,11 +35,11 @@ func NewBook() *Book { return &Book{queues: map[string]*queue{}, acknowledged: m
 
 // queue has the reports of one queue's check-ins.
 type queue struct {
-	// number is the number of the last check-in. sent has the unanswered ones.
-	number int64
-	sent   map[int64]*sentCheckIn
-	size   size
-	runs   map[string]*run
+	// number is the number of the last check-in. unanswered has those without an answer.
+	number     int64
+	unanswered map[int64]*unansweredCheckIn
+	size       size
+	runs       map[string]*run
 	// news names the runs that have something new to report, or whose last report may be lost.
 	// aging has the last reports of the other live runs, the oldest first.
 	news  map[string]struct{}
@@ -74,7 +74,7 @@ func (b *Book) of(name string) *queue {
 	q := b.queues[name]
 	if q == nil {
 		q = &queue{
-			sent: map[int64]*sentCheckIn{}, size: size{most: MostBytes, ceiling: MostBytes},
+			unanswered: map[int64]*unansweredCheckIn{}, size: size{most: MostBytes, ceiling: MostBytes},
 			runs: map[string]*run{}, news: map[string]struct{}{}, aging: list.New(),
 		}
 		b.queues[name] = q
@@ -156,11 +156,11 @@ func (b *Book) Settle(bundle string, messages []codalab.Message) {
 // index puts a run into news or takes it out, and takes the last report of a run that is not live
 // any more out of aging.
 func (q *queue) index(r *run) {
-	last, live := r.last, r.row.Reported() && r.row.Phase != plan.Finalizing
+	last, live := r.last, r.row.Reportable() && r.row.Phase != plan.Finalizing
 	if last != nil && !live {
 		q.unlist(last)
 	}
-	if r.row.Reported() && (last == nil || worthReporting(last.row, r.row) || live && last.place == nil) {
+	if r.row.Reportable() && (last == nil || worthReporting(last.row, r.row) || live && last.place == nil) {
 		q.news[r.row.Bundle] = struct{}{}
 	} else {
 		delete(q.news, r.row.Bundle)
@@ -179,7 +179,7 @@ func (q *queue) unlist(last *report) {
 // figures do not: they wait until the last report is old.
 func worthReporting(old, row *plan.Row) bool {
 	switch {
-	case !row.Reported() || old == row:
+	case !row.Reportable() || old == row:
 		return false
 	case old == nil:
 		return true

@@ -34,7 +34,7 @@ func (r *teller) checkIn(want ...string) int64 {
 	r.Helper()
 	in := r.CheckIn("cpu", "b-cpu", r.now)
 	var got []string
-	for _, run := range in.Runs {
+	for _, run := range in.Reports {
 		got = append(got, run.UUID+" "+string(run.State))
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -184,7 +184,7 @@ func TestNothingIsLeftOfAForgottenRun(t *testing.T) {
 	r.answered(r.checkIn("0x1 running"))
 	r.show(row)
 	r.Forget(&row)
-	if q := r.of("cpu"); len(q.runs)+len(q.news)+q.aging.Len()+len(q.sent) != 0 {
-		t.Errorf("left: %d runs, %d with news, %d that age, %d check-ins", len(q.runs), len(q.news), q.aging.Len(), len(q.sent))
+	if q := r.of("cpu"); len(q.runs)+len(q.news)+q.aging.Len()+len(q.unanswered) != 0 {
+		t.Errorf("left: %d runs, %d with news, %d that age, %d check-ins", len(q.runs), len(q.news), q.aging.Len(), len(q.unanswered))
 	}
 }

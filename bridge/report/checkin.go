@@ -20,23 +20,23 @@ const lateReport = 2 * RefreshEvery
 // CheckIn is the part of a check-in that reports runs.
 type CheckIn struct {
 	// Number identifies the check-in in its queue.
-	Number int64
-	Runs   []codalab.Run
+	Number  int64
+	Reports []codalab.RunReport
 	// Next is the urgency of the next check-in, for the reports that found no room.
 	Next Urgency
 }
 
-// sentCheckIn is an unanswered check-in.
-type sentCheckIn struct {
+// unansweredCheckIn is an unanswered check-in.
+type unansweredCheckIn struct {
 	at    time.Time
 	bytes int // of its runs
 	// full is set if it had no room for all that had to be reported.
-	full bool
-	runs []carriedRun
+	full    bool
+	reports []carriedReport
 }
 
-// carriedRun is a run's report, and the report before; nil for none.
-type carriedRun struct{ report, before *report }
+// carriedReport is a run's report, and the report before; nil for none.
+type carriedReport struct{ report, before *report }
 
 // CheckIn makes the next check-in of a queue's identity. The caller calls Applied, Doubt or Refused with
 // its number, once.
@@ -45,12 +45,12 @@ func (b *Book) CheckIn(queue, identity string, now time.Time) CheckIn {
 	q.number++
 	due := b.due(q, now)
 	due.sort()
-	rows, runs, bytes := due.take(identity, q.size.most)
-	in := &sentCheckIn{at: now, bytes: bytes, full: len(due.verdicts)+len(due.states)+len(due.old) > 0}
+	rows, reports, bytes := due.take(identity, q.size.most)
+	in := &unansweredCheckIn{at: now, bytes: bytes, full: len(due.verdicts)+len(due.states)+len(due.old) > 0}
 	for _, row := range rows {
-		in.runs = append(in.runs, q.carry(row, now))
+		in.reports = append(in.reports, q.carry(row, now))
 	}
-	q.sent[q.number], q.changed = in, false
+	q.unanswered[q.number], q.changed = in, false
 	next := None
 	switch {
 	case in.full:
@@ -58,11 +58,11 @@ func (b *Book) CheckIn(queue, identity string, now time.Time) CheckIn {
 	case len(due.words) > 0:
 		next = Words
 	}
-	return CheckIn{Number: q.number, Runs: runs, Next: next}
+	return CheckIn{Number: q.number, Reports: reports, Next: next}
 }
 
 // carry notes that the newest check-in reports a row.
-func (q *queue) carry(row *plan.Row, now time.Time) carriedRun {
+func (q *queue) carry(row *plan.Row, now time.Time) carriedReport {
 	r := q.runs[row.Bundle]
 	before := r.last
 	provable := before == nil // until then the server shows what the claim said
@@ -78,7 +78,7 @@ func (q *queue) carry(row *plan.Row, now time.Time) carriedRun {
 	}
 	r.last = last
 	delete(q.news, row.Bundle)
-	return carriedRun{last, before}
+	return carriedReport{last, before}
 }
 
 // Late reports whether the last report of a live run is so old that the server must get no more runs.
@@ -110,7 +110,7 @@ func (b *Book) Applied(queue string, number int64, now time.Time) (restaged []st
 	q := b.of(queue)
 	in := q.take(number)
 	q.size.ended(in, now, true)
-	for _, c := range in.runs {
+	for _, c := range in.reports {
 		if c.report.carrier == number {
 			c.report.carrier = 0
 		}
@@ -127,7 +127,7 @@ func (b *Book) Doubt(queue string, number int64, now time.Time) (verdicts []stri
 	q := b.of(queue)
 	in := q.take(number)
 	q.size.ended(in, now, false)
-	for _, c := range in.runs {
+	for _, c := range in.reports {
 		last := c.report
 		if last.carrier != number {
 			continue
@@ -148,12 +148,12 @@ func (b *Book) Doubt(queue string, number int64, now time.Time) (verdicts []stri
 // Doubt.
 func (b *Book) Refused(queue string, number int64) bool {
 	q := b.of(queue)
-	in := q.sent[number]
-	if in == nil || len(in.runs) < 2 {
+	in := q.unanswered[number]
+	if in == nil || len(in.reports) < 2 {
 		return false
 	}
 	q.size.refused(q.take(number))
-	for _, c := range in.runs {
+	for _, c := range in.reports {
 		bundle := c.report.row.Bundle
 		r := q.runs[bundle]
 		if r == nil || r.last != c.report {
@@ -168,11 +168,11 @@ func (b *Book) Refused(queue string, number int64) bool {
 
 // take takes a check-in out of the unanswered ones. One whose answer comes twice has no runs the
 // second time.
-func (q *queue) take(number int64) *sentCheckIn {
-	in := q.sent[number]
-	delete(q.sent, number)
+func (q *queue) take(number int64) *unansweredCheckIn {
+	in := q.unanswered[number]
+	delete(q.unanswered, number)
 	if in == nil {
-		return &sentCheckIn{}
+		return &unansweredCheckIn{}
 	}
 	return in
 }

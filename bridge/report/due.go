@@ -76,16 +76,16 @@ func (d *due) sort() {
 
 // take takes the rows for a check-in of most bytes, and at least one: verdicts first, then new states.
 // These leave half of the room to old reports, so that neither keeps the other waiting.
-func (d *due) take(identity string, most int) (rows []*plan.Row, runs []codalab.Run, bytes int) {
+func (d *due) take(identity string, most int) (rows []*plan.Row, reports []codalab.RunReport, bytes int) {
 	fill := func(from *[]*run, limit int) {
 		for len(*from) > 0 {
 			row := (*from)[0].row
-			told := row.Report(identity)
-			size := bytesOf(&told)
+			report := row.Report(identity)
+			size := bytesOf(&report)
 			if len(rows) > 0 && bytes+size > limit {
 				return
 			}
-			rows, runs, bytes, *from = append(rows, row), append(runs, told), bytes+size, (*from)[1:]
+			rows, reports, bytes, *from = append(rows, row), append(reports, report), bytes+size, (*from)[1:]
 		}
 	}
 	fill(&d.verdicts, most/2)
@@ -94,18 +94,18 @@ func (d *due) take(identity string, most int) (rows []*plan.Row, runs []codalab.
 	fill(&d.verdicts, most)
 	fill(&d.states, most)
 	fill(&d.words, most)
-	return rows, runs, bytes
+	return rows, reports, bytes
 }
 
-// bytesOf estimates the bytes of a run in a check-in. To encode each run only for its size would cost
+// bytesOf estimates the bytes of a report in a check-in. To encode each one only for its size would cost
 // more than the rest of the check-in.
-func bytesOf(told *codalab.Run) int {
+func bytesOf(report *codalab.RunReport) int {
 	const others = 860 // the names of fields, times and numbers
-	n := others + len(told.UUID) + len(told.RunStatus) + len(told.Remote)
-	if told.JobHandle != "" {
-		n += len(`,"job_handle":""`) + len(told.JobHandle)
+	n := others + len(report.UUID) + len(report.RunStatus) + len(report.Remote)
+	if report.JobHandle != "" {
+		n += len(`,"job_handle":""`) + len(report.JobHandle)
 	}
-	for _, words := range []*string{told.DockerImage, told.FailureMessage} {
+	for _, words := range []*string{report.DockerImage, report.FailureMessage} {
 		if words != nil {
 			n += len(*words)
 		}

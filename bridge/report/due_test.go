@@ -56,7 +56,7 @@ func (r *teller) bundlesOf() []string {
 	in := r.CheckIn("cpu", "b-cpu", r.now)
 	var bundles []string
 	size := 0
-	for _, run := range in.Runs {
+	for _, run := range in.Reports {
 		bundles = append(bundles, run.UUID)
 		data, err := json.Marshal(run)
 		if err != nil {
@@ -179,7 +179,7 @@ func TestNewStatesLeaveHalfOfACheckInToOldReports(t *testing.T) {
 			*runs = append(*runs, &run{row: &plan.Row{Bundle: fmt.Sprint(list, i), Phase: plan.Running, Run: &codalab.RunBundle{}}})
 		}
 	}
-	rows, _, _ := d.take("login1", 20*bytesOf(&codalab.Run{UUID: "state99"}))
+	rows, _, _ := d.take("login1", 20*bytesOf(&codalab.RunReport{UUID: "state99"}))
 	old := 0
 	for _, r := range rows {
 		if strings.HasPrefix(r.Bundle, "old") {

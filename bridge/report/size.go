@@ -23,10 +23,10 @@ type size struct {
 }
 
 // ended learns from a check-in that was answered or has failed.
-func (s *size) ended(in *sentCheckIn, now time.Time, answered bool) {
+func (s *size) ended(in *unansweredCheckIn, now time.Time, answered bool) {
 	took := now.Sub(in.at)
 	switch {
-	case took >= slowCheckIn && len(in.runs) > 1:
+	case took >= slowCheckIn && len(in.reports) > 1:
 		s.most = min(s.most, in.bytes/2)
 	case took < quickCheckIn && answered && in.full:
 		s.most = min(2*s.most, s.ceiling)
@@ -34,7 +34,7 @@ func (s *size) ended(in *sentCheckIn, now time.Time, answered bool) {
 }
 
 // refused learns from a check-in that was refused as too large.
-func (s *size) refused(in *sentCheckIn) {
+func (s *size) refused(in *unansweredCheckIn) {
 	s.ceiling = min(s.ceiling, in.bytes/2)
 	s.most = min(s.most, s.ceiling)
 }

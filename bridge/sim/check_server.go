@@ -10,24 +10,24 @@ import (
 
 // checkReports checks the ends that a check-in reports.
 func (w *world) checkReports(in codalab.CheckIn) {
-	for i := range in.Runs {
-		run := &in.Runs[i]
-		if run.State != codalab.StateFinalizing {
+	for i := range in.Reports {
+		report := &in.Reports[i]
+		if report.State != codalab.StateFinalizing {
 			continue
 		}
 		now := reported{exit: -1}
-		if run.ExitCode != nil {
-			now.exit = *run.ExitCode
+		if report.ExitCode != nil {
+			now.exit = *report.ExitCode
 		}
-		if run.FailureMessage != nil {
-			now.failure = *run.FailureMessage
+		if report.FailureMessage != nil {
+			now.failure = *report.FailureMessage
 		}
-		row, ok := w.ledger.row(run.UUID)
+		row, ok := w.ledger.row(report.UUID)
 		if !ok {
 			continue
 		}
 		if first, ok := w.verdicts[row.Run.Command]; ok && first != now && !w.isUnknown(row.Run.Command) {
-			w.violate(VerdictChanged, "%s was reported as %+v, and then as %+v", run.UUID, first, now)
+			w.violate(VerdictChanged, "%s was reported as %+v, and then as %+v", report.UUID, first, now)
 		}
 		w.verdicts[row.Run.Command] = now
 	}
@@ -37,7 +37,7 @@ func (w *world) checkReports(in codalab.CheckIn) {
 // from the server excuses the bridge.
 func (w *world) checkReported(b *bundle) {
 	row, ok := w.ledger.row(b.uuid)
-	if !w.bridgeRuns() || !ok || !row.Reported() || row.Phase == plan.Finalizing || b.forgiven || w.isUnknown(b.command) {
+	if !w.bridgeRuns() || !ok || !row.Reportable() || row.Phase == plan.Finalizing || b.forgiven || w.isUnknown(b.command) {
 		return
 	}
 	const reported = 45 * time.Second // the bridge reports each live run within that time: package bridge, refreshEvery and slowAnswer
@@ -53,7 +53,7 @@ func (w *world) checkReported(b *bundle) {
 // not notice earlier. If the server limits the runs of a check-in, the queue's other runs wait too.
 func (w *world) hamper(in checkIn, while time.Duration) {
 	for _, b := range w.server.bundles {
-		carried := slices.ContainsFunc(in.Runs, func(r codalab.Run) bool { return r.UUID == b.uuid })
+		carried := slices.ContainsFunc(in.Reports, func(r codalab.RunReport) bool { return r.UUID == b.uuid })
 		if carried || w.server.mostRuns > 0 && b.wants.queue == in.Tag {
 			b.hampered = w.now + while
 		}

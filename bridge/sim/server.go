@@ -204,9 +204,9 @@ type checkIn struct {
 // send makes a check-in that is sent now.
 func (w *world) send(in codalab.CheckIn) checkIn {
 	sent := checkIn{CheckIn: in}
-	for i := range in.Runs {
+	for i := range in.Reports {
 		command := ""
-		if row, ok := w.ledger.row(in.Runs[i].UUID); ok {
+		if row, ok := w.ledger.row(in.Reports[i].UUID); ok {
 			command = row.Run.Command
 		}
 		sent.of = append(sent.of, command)
@@ -220,7 +220,7 @@ func (s *server) checkIn(in checkIn, answer func([]codalab.Message, error)) {
 	switch {
 	case s.isDown():
 		answer(nil, errUnreachable)
-	case s.mostRuns > 0 && len(in.Runs) > s.mostRuns:
+	case s.mostRuns > 0 && len(in.Reports) > s.mostRuns:
 		answer(nil, &codalab.Error{Status: http.StatusRequestEntityTooLarge, Message: "too large"})
 	case s.repeats:
 		answer(s.answerAtOnce(in), nil)
@@ -232,8 +232,8 @@ func (s *server) checkIn(in checkIn, answer func([]codalab.Message, error)) {
 // answerAtOnce applies reports and returns all messages, as cl-server does.
 func (s *server) answerAtOnce(in checkIn) []codalab.Message {
 	var messages []codalab.Message
-	for i := range in.Runs {
-		if m := s.report(&in.Runs[i], in.of[i]); m != nil {
+	for i := range in.Reports {
+		if m := s.report(&in.Reports[i], in.of[i]); m != nil {
 			messages = append(messages, *m)
 		}
 	}
@@ -288,28 +288,28 @@ func (s *server) passTime(b *bundle) {
 func claimed(b *bundle) bool { return b.state.OnWorker() && b.state != codalab.StateStarting }
 
 // report applies a worker's report of a run. command is the command of the reported bundle.
-func (s *server) report(run *codalab.Run, command string) *codalab.Message {
-	b := s.bundleByID(run.UUID)
-	ack := &codalab.Message{Type: codalab.MessageMarkFinalized, UUID: run.UUID}
+func (s *server) report(report *codalab.RunReport, command string) *codalab.Message {
+	b := s.bundleByID(report.UUID)
+	ack := &codalab.Message{Type: codalab.MessageMarkFinalized, UUID: report.UUID}
 	switch {
 	case b == nil:
 		return nil // codalab/rest/workers.py: unknown runs are passed over
 	case b.state.Final():
-		if run.State == codalab.StateFinalizing {
+		if report.State == codalab.StateFinalizing {
 			return ack
 		}
 		return nil
 	case !b.state.OnWorker() || b.state == codalab.StateStarting:
 		return nil // not claimed
 	}
-	b.lastReport, b.status, b.remote = s.w.now, run.RunStatus, run.Remote
-	if run.State != codalab.StateFinalizing {
-		s.enter(b, run.State)
+	b.lastReport, b.status, b.remote = s.w.now, report.RunStatus, report.Remote
+	if report.State != codalab.StateFinalizing {
+		s.enter(b, report.State)
 		return nil
 	}
-	b.exit, b.failure, b.misreported = run.ExitCode, "", b.command != command
-	if run.FailureMessage != nil {
-		b.failure = *run.FailureMessage
+	b.exit, b.failure, b.misreported = report.ExitCode, "", b.command != command
+	if report.FailureMessage != nil {
+		b.failure = *report.FailureMessage
 	}
 	s.finish(b)
 	return ack

@@ -47,8 +47,8 @@ func (l *listener) reply(messages ...codalab.Message) {
 func (s *server) holdCheckIn(in checkIn, answer func([]codalab.Message, error)) {
 	of := s.stock[in.Tag]
 	of.lastCheckIn, of.closed = s.w.now, in.ExitAfterNumRuns <= 0
-	for i := range in.Runs {
-		s.apply(&in.Runs[i], in.of[i])
+	for i := range in.Reports {
+		s.apply(&in.Reports[i], in.of[i])
 	}
 	l := &listener{answer: answer}
 	of.listener = l
@@ -63,8 +63,8 @@ func (s *server) holdCheckIn(in checkIn, answer func([]codalab.Message, error)) 
 // apply applies a report about the bundle with this command (codalab/model/bundle_model.py: bundle_checkin,
 // transition_bundle_running, transition_bundle_finalizing). A report that comes after the acknowledgement
 // brings the bundle back.
-func (s *server) apply(run *codalab.Run, command string) {
-	b := s.bundleByID(run.UUID)
+func (s *server) apply(report *codalab.RunReport, command string) {
+	b := s.bundleByID(report.UUID)
 	if b == nil {
 		return
 	}
@@ -77,12 +77,12 @@ func (s *server) apply(run *codalab.Run, command string) {
 		}
 		b.assigned = true
 	}
-	s.enter(b, run.State)
-	b.status, b.remote = run.RunStatus, run.Remote
-	if run.State == codalab.StateFinalizing {
-		b.exit, b.failure = run.ExitCode, ""
-		if run.FailureMessage != nil {
-			b.failure = *run.FailureMessage
+	s.enter(b, report.State)
+	b.status, b.remote = report.RunStatus, report.Remote
+	if report.State == codalab.StateFinalizing {
+		b.exit, b.failure = report.ExitCode, ""
+		if report.FailureMessage != nil {
+			b.failure = *report.FailureMessage
 		}
 	}
 }

@@ -95,14 +95,14 @@ func runStandIn(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	runs := map[string]codalab.Run{}
+	runs := map[string]codalab.RunReport{}
 	for idleSince := time.Now(); len(runs) > 0 || time.Since(idleSince) < f.idle; {
 		in := codalab.CheckIn{
-			Tag: f.tag, CPUs: 1, MemoryBytes: 2 << 30, FreeDiskBytes: 1 << 40, Hostname: "n1", Dependencies: [][2]string{}, Runs: []codalab.Run{},
+			Tag: f.tag, CPUs: 1, MemoryBytes: 2 << 30, FreeDiskBytes: 1 << 40, Hostname: "n1", Dependencies: [][2]string{}, Reports: []codalab.RunReport{},
 			ExitAfterNumRuns: codalab.UnlimitedRuns,
 		}
 		for _, r := range runs {
-			in.Runs = append(in.Runs, r)
+			in.Reports = append(in.Reports, r)
 		}
 		within, cancel := context.WithCancel(ctx)
 		var timer *time.Timer
@@ -133,7 +133,7 @@ func runStandIn(ctx context.Context, args []string) error {
 
 var claimed atomic.Int64 // runs of this worker
 
-func handle(ctx context.Context, api *client.Client, id string, m codalab.Message, runs map[string]codalab.Run) error {
+func handle(ctx context.Context, api *client.Client, id string, m codalab.Message, runs map[string]codalab.RunReport) error {
 	switch m.Type {
 	case codalab.MessageRun:
 		uuid := m.Bundle.UUID
@@ -142,7 +142,7 @@ func handle(ctx context.Context, api *client.Client, id string, m codalab.Messag
 			return err
 		}
 		fmt.Printf("the worker takes %s, its run number %d\n", uuid, claimed.Add(1))
-		r := codalab.Run{UUID: uuid, State: codalab.StateRunning, Remote: id, Profile: map[string]codalab.StageTimes{}}
+		r := codalab.RunReport{UUID: uuid, State: codalab.StateRunning, Remote: id, Profile: map[string]codalab.StageTimes{}}
 		for _, stage := range codalab.Stages() {
 			r.Profile[stage] = codalab.StageTimes{}
 		}

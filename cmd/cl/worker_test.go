@@ -75,7 +75,7 @@ func (w *worker) report() codalab.CheckIn {
 	for _, s := range codalab.Stages() {
 		profile[s] = codalab.NewStageTimes(time.Now(), time.Now())
 	}
-	in.Runs = []codalab.Run{{
+	in.Reports = []codalab.RunReport{{
 		UUID: w.run.UUID, State: w.state, RunStatus: "Running", Remote: "testhost",
 		ExitCode: w.exitCode, FailureMessage: w.failure, Profile: profile,
 	}}

@@ -15,8 +15,8 @@ import (
 // handed out messages all the same. CheckIn logs messages that cannot be read.
 func (c *Client) CheckIn(ctx context.Context, workerID string, in codalab.CheckIn) ([]codalab.Message, error) {
 	// CodaLab's own server needs lists, not null.
-	if in.Runs == nil {
-		in.Runs = []codalab.Run{}
+	if in.Reports == nil {
+		in.Reports = []codalab.RunReport{}
 	}
 	if in.Dependencies == nil {
 		in.Dependencies = [][2]string{}

@@ -89,7 +89,7 @@ func (s *Server) remember(k workerKey, in codalab.CheckIn) *workerRow {
 		row = &workerRow{key: k, socket: s.openSocket(k).id}
 		s.workers = append(s.workers, row)
 	}
-	in.Runs = nil
+	in.Reports = nil
 	row.CheckIn, row.checkIn = in, time.Now()
 	return row
 }

@@ -59,15 +59,15 @@ func startReporter(ctx context.Context, cl *client.Client, user coreUser, name s
 		Tag: name, TagExclusive: true, CPUs: 1e6, MemoryBytes: 1 << 60, FreeDiskBytes: 1 << 60, ExitAfterNumRuns: codalab.UnlimitedRuns, Hostname: name,
 	}}
 	now := time.Now().Unix()
-	for len(r.in.Runs) < runsOfOneCheckIn {
+	for len(r.in.Reports) < runsOfOneCheckIn {
 		offer := r.in
-		offer.Runs = nil
+		offer.Reports = nil
 		for _, m := range must(cl.CheckIn(ctx, name, offer)) {
 			if m.Type != codalab.MessageRun {
 				continue
 			}
 			if must(cl.StartBundle(ctx, name, m.Bundle.UUID, codalab.StartBundle{Hostname: name, StartTime: now})) {
-				r.in.Runs = append(r.in.Runs, codalab.Run{UUID: m.Bundle.UUID, State: codalab.StateRunning, BundleStart: float64(now), Remote: name})
+				r.in.Reports = append(r.in.Reports, codalab.RunReport{UUID: m.Bundle.UUID, State: codalab.StateRunning, BundleStart: float64(now), Remote: name})
 			}
 		}
 	}
@@ -77,8 +77,8 @@ func startReporter(ctx context.Context, cl *client.Client, user coreUser, name s
 // report sends a report with new values for each run.
 func (r *reporter) report(ctx context.Context) error {
 	r.round++
-	for i := range r.in.Runs {
-		r.in.Runs[i].RunStatus = fmt.Sprintf("It runs as Slurm job %d, since %d minutes.", i, r.round)
+	for i := range r.in.Reports {
+		r.in.Reports[i].RunStatus = fmt.Sprintf("It runs as Slurm job %d, since %d minutes.", i, r.round)
 	}
 	_, err := r.client.CheckIn(ctx, r.name, r.in)
 	return err

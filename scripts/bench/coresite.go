@@ -218,26 +218,26 @@ func (h *checkInRecorder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			err = json.Unmarshal(body, &in)
 		}
 		if err == nil {
-			h.record(in.Runs)
+			h.record(in.Reports)
 		}
 		r.Body = io.NopCloser(strings.NewReader(string(body)))
 	}
 	h.handler.ServeHTTP(w, r)
 }
 
-func (h *checkInRecorder) record(runs []codalab.Run) {
+func (h *checkInRecorder) record(reports []codalab.RunReport) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := time.Now()
-	for _, run := range runs {
-		if last, ok := h.at[run.UUID]; ok {
+	for _, report := range reports {
+		if last, ok := h.at[report.UUID]; ok {
 			h.longest = max(h.longest, now.Sub(last))
 		}
-		h.at[run.UUID] = now
-		if before := h.state[run.UUID]; before != run.State {
+		h.at[report.UUID] = now
+		if before := h.state[report.UUID]; before != report.State {
 			h.states[before]--
-			h.states[run.State]++
-			h.state[run.UUID] = run.State
+			h.states[report.State]++
+			h.state[report.UUID] = report.State
 		}
 	}
 }

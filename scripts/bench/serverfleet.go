@@ -65,7 +65,7 @@ func newFleet(ctx context.Context, address string, tokens map[string]string) *fl
 		w := &idleWorker{name: fmt.Sprint("worker-", i), from: net.IPv4(127, 0, 0, byte(2+i/workersOfAddress))}
 		body := must(json.Marshal(codalab.CheckIn{
 			CPUs: 16, GPUs: 4, MemoryBytes: 256 << 30, FreeDiskBytes: 74959298560 + int64(i), Hostname: fmt.Sprint("node", i),
-			Dependencies: [][2]string{}, Runs: []codalab.Run{}, ExitAfterNumRuns: codalab.UnlimitedRuns,
+			Dependencies: [][2]string{}, Reports: []codalab.RunReport{}, ExitAfterNumRuns: codalab.UnlimitedRuns,
 		}))
 		// The lines that Python's urllib sends.
 		w.checkIn = request(http.MethodPost, "/rest/workers/"+w.name+"/checkin", tokens[fmt.Sprint("lab", i/workersOfAccount)], body,

@@ -75,13 +75,13 @@ func finish(ctx context.Context, cl *client.Client, workers, n int) {
 type finisher struct {
 	client *client.Client
 	name   string
-	ended  []codalab.Run // not acknowledged
+	ended  []codalab.RunReport // not acknowledged
 }
 
 // round checks in, claims the worker's runs, and returns the number of acknowledged ends.
 func (f *finisher) round(ctx context.Context) (acknowledged int, err error) {
 	messages, err := f.client.CheckIn(ctx, f.name, codalab.CheckIn{
-		CPUs: 1e6, MemoryBytes: 1 << 60, FreeDiskBytes: 1 << 60, ExitAfterNumRuns: codalab.UnlimitedRuns, Hostname: f.name, Runs: f.ended,
+		CPUs: 1e6, MemoryBytes: 1 << 60, FreeDiskBytes: 1 << 60, ExitAfterNumRuns: codalab.UnlimitedRuns, Hostname: f.name, Reports: f.ended,
 	})
 	if err != nil {
 		return 0, err
@@ -90,7 +90,7 @@ func (f *finisher) round(ctx context.Context) (acknowledged int, err error) {
 	var group errgroup.Group
 	group.SetLimit(8)
 	var mu sync.Mutex
-	var claimed []codalab.Run
+	var claimed []codalab.RunReport
 	for _, m := range messages {
 		if m.Type == codalab.MessageMarkFinalized {
 			known[m.UUID] = true
@@ -116,7 +116,7 @@ func (f *finisher) round(ctx context.Context) (acknowledged int, err error) {
 }
 
 // claim claims a run, and returns the report of its end.
-func (f *finisher) claim(ctx context.Context, uuid string) (codalab.Run, error) {
+func (f *finisher) claim(ctx context.Context, uuid string) (codalab.RunReport, error) {
 	now, code := time.Now(), 0
 	granted, err := f.client.StartBundle(ctx, f.name, uuid, codalab.StartBundle{Hostname: f.name, StartTime: now.Unix()})
 	if err == nil && !granted {
@@ -126,7 +126,7 @@ func (f *finisher) claim(ctx context.Context, uuid string) (codalab.Run, error) 
 	for _, stage := range codalab.Stages() {
 		profile[stage] = codalab.NewStageTimes(now, now)
 	}
-	return codalab.Run{
+	return codalab.RunReport{
 		UUID: uuid, State: codalab.StateFinalizing, RunStatus: "Finished", BundleStart: float64(now.Unix()),
 		Remote: f.name, ExitCode: &code, Profile: profile,
 	}, err

@@ -86,7 +86,7 @@ func (s *CheckIns) checkIn(w http.ResponseWriter, r *http.Request, u store.User)
 	if err != nil {
 		return err
 	}
-	key, reports := plan.Worker{User: u.ID, ID: r.PathValue("worker")}, in.Runs
+	key, reports := plan.Worker{User: u.ID, ID: r.PathValue("worker")}, in.Reports
 	ofSite := u.Root() || u.IsWorker
 	if err := s.checkOffer(key, &in, ofSite); err != nil {
 		return err

@@ -14,10 +14,10 @@ import (
 // that the worker has ended. A worker that did not get the message reports the end again, and
 // gets it again. Reports of other workers' bundles are ignored. If the runs are charged, their time counts
 // against their owners' quotas.
-func (s *CheckIns) applyReports(ctx context.Context, c *hub.CheckIn, reports []codalab.Run, charged bool) ([]codalab.Message, error) {
+func (s *CheckIns) applyReports(ctx context.Context, c *hub.CheckIn, reports []codalab.RunReport, charged bool) ([]codalab.Message, error) {
 	key, now := c.Worker(), s.config.Now()
 	fresh := c.ReportsToStore(reports, now)
-	byRun := map[string]codalab.Run{}
+	byRun := map[string]codalab.RunReport{}
 	var uuids []string
 	for _, report := range fresh {
 		byRun[report.UUID] = report
@@ -44,7 +44,7 @@ func (s *CheckIns) applyReports(ctx context.Context, c *hub.CheckIn, reports []c
 		if size, ok := adopted[b.ResultsName()]; ok {
 			next = next.Adopt(b.ResultsName(), size)
 		}
-		stored.Become(b, next.Report(byRun[b.UUID], now, charged))
+		stored.Become(b, next.ApplyReport(byRun[b.UUID], now, charged))
 		if before != b.State {
 			moved = append(moved, b.UUID)
 		}

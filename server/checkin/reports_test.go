@@ -49,7 +49,7 @@ func TestEndOfARunIsAcknowledgedAgain(t *testing.T) {
 	must(t, err)
 	report := func(state codalab.State) int {
 		t.Helper()
-		messages, err := s.applyReports(t.Context(), c, []codalab.Run{{UUID: run.UUID, State: state}}, false)
+		messages, err := s.applyReports(t.Context(), c, []codalab.RunReport{{UUID: run.UUID, State: state}}, false)
 		must(t, err)
 		run, err = s.config.Store.Bundle(t.Context(), run.UUID)
 		must(t, err)
@@ -75,7 +75,7 @@ func TestReportThatIsOvertakenIsNotApplied(t *testing.T) {
 	must(t, err)
 	for _, c := range []*hub.CheckIn{later, earlier} {
 		state := map[*hub.CheckIn]codalab.State{later: codalab.StateRunning, earlier: codalab.StatePreparing}[c]
-		_, err := s.applyReports(t.Context(), c, []codalab.Run{{UUID: run.UUID, State: state}}, false)
+		_, err := s.applyReports(t.Context(), c, []codalab.RunReport{{UUID: run.UUID, State: state}}, false)
 		must(t, err)
 	}
 	if b, err := s.config.Store.Bundle(t.Context(), run.UUID); err != nil || b.State != codalab.StateRunning {

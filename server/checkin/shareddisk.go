@@ -71,7 +71,7 @@ const (
 // adopt looks for the results of the runs whose end a worker reports. It removes from reports
 // the runs whose results are not complete yet. It returns the sizes of the results found, by
 // the name of their directory.
-func (s *CheckIns) adopt(ctx context.Context, key plan.Worker, reports map[string]codalab.Run) (map[string]int64, error) {
+func (s *CheckIns) adopt(ctx context.Context, key plan.Worker, reports map[string]codalab.RunReport) (map[string]int64, error) {
 	var ended []string
 	for uuid, run := range reports {
 		if run.State == codalab.StateFinalizing {

@@ -30,7 +30,7 @@ type shellRun struct {
 	resources *codalab.Resources
 	dir       string
 	// report is guarded by the worker's mutex.
-	report codalab.Run
+	report codalab.RunReport
 	// kill ends the command; failure is the reason, unless the command itself is. The first
 	// reason counts.
 	kill    context.CancelFunc
@@ -42,7 +42,7 @@ func newShellRun(ctx context.Context, w *shellWorker, m codalab.Message, began t
 	ctx, kill := context.WithCancel(ctx)
 	r := &shellRun{
 		worker: w, ctx: ctx, bundle: m.Bundle, resources: m.Resources, dir: filepath.Join(w.dir, m.Bundle.UUID), kill: kill,
-		report: codalab.Run{
+		report: codalab.RunReport{
 			UUID: m.Bundle.UUID, State: codalab.StatePreparing, RunStatus: "Preparing", Remote: w.id,
 			BundleStart: codalab.UnixSeconds(began), Profile: map[string]codalab.StageTimes{},
 		},
@@ -69,7 +69,7 @@ func (r *shellRun) fail(why string) {
 }
 
 // updateReport changes the report.
-func (r *shellRun) updateReport(f func(*codalab.Run)) { r.worker.change(func() { f(&r.report) }) }
+func (r *shellRun) updateReport(f func(*codalab.RunReport)) { r.worker.change(func() { f(&r.report) }) }
 
 // runBundle fetches the parents, runs the command and sends the results.
 func (r *shellRun) runBundle() {
@@ -79,7 +79,7 @@ func (r *shellRun) runBundle() {
 	if err := r.upload(upload); err != nil && failure == "" {
 		failure = err.Error()
 	}
-	r.updateReport(func(report *codalab.Run) {
+	r.updateReport(func(report *codalab.RunReport) {
 		report.State, report.RunStatus, report.ExitCode = codalab.StateFinalizing, "Finished", code
 		if failure != "" {
 			report.FailureMessage = &failure
@@ -100,7 +100,7 @@ func (r *shellRun) runCommand() (code *int, failure string) {
 			return nil, fmt.Sprintf("Failed to download dependency %s: Dependency download failed: %s", d.ChildPath, err)
 		}
 	}
-	r.updateReport(func(report *codalab.Run) {
+	r.updateReport(func(report *codalab.RunReport) {
 		report.State, report.RunStatus = codalab.StateRunning, "Running job in container."
 	})
 	exit, said, err := r.execute()

@@ -150,8 +150,8 @@ func (w *shellWorker) serve(ctx context.Context) {
 
 // awaitApplied waits until the server has applied a check-in, or has answered it.
 func (w *shellWorker) awaitApplied(ctx context.Context, in codalab.CheckIn, answered <-chan struct{}) {
-	for _, run := range in.Runs {
-		for !w.applied(ctx, run) {
+	for _, report := range in.Reports {
+		for !w.applied(ctx, report) {
 			select {
 			case <-answered:
 				return
@@ -164,7 +164,7 @@ func (w *shellWorker) awaitApplied(ctx context.Context, in codalab.CheckIn, answ
 }
 
 // applied reports whether the server shows the state that a report has, or a later one.
-func (w *shellWorker) applied(ctx context.Context, reported codalab.Run) bool {
+func (w *shellWorker) applied(ctx context.Context, reported codalab.RunReport) bool {
 	b, err := w.api.Bundle(ctx, reported.UUID)
 	var refused *codalab.Error
 	return errors.As(err, &refused) && refused.Status == http.StatusNotFound || // it was removed
@@ -181,7 +181,7 @@ func (w *shellWorker) report() (codalab.CheckIn, chan struct{}) {
 		// The claim has set the state preparing on the server, so reporting it again would show no
 		// change.
 		if run := w.runs[uuid].report; run.State != codalab.StatePreparing {
-			in.Runs = append(in.Runs, run)
+			in.Reports = append(in.Reports, run)
 		}
 	}
 	return in, w.changed

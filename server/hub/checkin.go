@@ -135,7 +135,7 @@ func resendDue(sent, now time.Time, every time.Duration) bool {
 
 // storedReport is the last stored report of a run, and the time at which it was stored.
 type storedReport struct {
-	report codalab.Run
+	report codalab.RunReport
 	at     time.Time
 }
 
@@ -144,7 +144,7 @@ type storedReport struct {
 // worker does not have, so that a check-in cannot keep the database busy with any number of them. It
 // keeps some that announce the end of such a run, because the worker may not know that the end is
 // acknowledged.
-func (c *CheckIn) ReportsToStore(reports []codalab.Run, now time.Time) []codalab.Run {
+func (c *CheckIn) ReportsToStore(reports []codalab.RunReport, now time.Time) []codalab.RunReport {
 	const (
 		refresh  = 30 * time.Second
 		mostEnds = 200 // of runs that the worker does not have, in one check-in
@@ -152,7 +152,7 @@ func (c *CheckIn) ReportsToStore(reports []codalab.Run, now time.Time) []codalab
 	c.hub.mu.Lock()
 	defer c.hub.mu.Unlock()
 	w := c.worker
-	var fresh []codalab.Run
+	var fresh []codalab.RunReport
 	ends := 0
 	for _, report := range reports {
 		if c.hub.holders[report.UUID] != w {
@@ -182,7 +182,7 @@ func (c *CheckIn) AcceptReport(uuid string) bool {
 }
 
 // NoteStored records that a report was stored.
-func (c *CheckIn) NoteStored(report codalab.Run, now time.Time) {
+func (c *CheckIn) NoteStored(report codalab.RunReport, now time.Time) {
 	c.hub.mu.Lock()
 	defer c.hub.mu.Unlock()
 	if w := c.worker; c.hub.holders[report.UUID] == w {

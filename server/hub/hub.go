@@ -125,13 +125,13 @@ func (h *Hub) BeginCheckIn(key plan.Worker, in codalab.CheckIn, group string, no
 	c = &CheckIn{hub: h, worker: w, wake: make(chan struct{}, 1), over: make(chan struct{})}
 	changed = !connected || group != w.group || !sameOffer(w.info, in)
 	h.roomier = h.roomier || changed
-	for _, run := range in.Runs {
+	for _, run := range in.Reports {
 		if one, ok := w.runs[run.UUID]; ok {
 			one.seen = now
 			w.runs[run.UUID] = one
 		}
 	}
-	in.Runs = nil
+	in.Reports = nil
 	w.known, w.info, w.group, w.seen = true, in, group, now
 	if w.checkIn != nil {
 		close(w.checkIn.over)

@@ -88,15 +88,15 @@ func TestReportsOfRunsThatTheWorkerDoesNotHaveAreFew(t *testing.T) {
 	h := New(time.Minute, start)
 	own := run("0xown", codalab.StateRunning)
 	track(h, own)
-	var runs []codalab.Run
+	var runs []codalab.RunReport
 	for i := range 150_000 {
 		state := codalab.StateRunning
 		if i%2 == 0 {
 			state = codalab.StateFinalizing
 		}
-		runs = append(runs, codalab.Run{UUID: "0x" + strconv.Itoa(i), State: state})
+		runs = append(runs, codalab.RunReport{UUID: "0x" + strconv.Itoa(i), State: state})
 	}
-	runs = append(runs, codalab.Run{UUID: own.UUID, State: codalab.StateRunning})
+	runs = append(runs, codalab.RunReport{UUID: own.UUID, State: codalab.StateRunning})
 	fresh := checkIn(t, h, codalab.CheckIn{}, start).ReportsToStore(runs, start)
 	if len(fresh) > 201 || fresh[len(fresh)-1].UUID != own.UUID {
 		t.Errorf("%d reports, the last is %+v", len(fresh), fresh[len(fresh)-1])
@@ -108,21 +108,21 @@ func TestReportIsStoredAgainWhenItDiffersOrIsOld(t *testing.T) {
 	h := New(time.Minute, start)
 	track(h, run("0x1", codalab.StateRunning))
 	c := checkIn(t, h, codalab.CheckIn{}, start)
-	report := codalab.Run{UUID: "0x1", State: codalab.StateRunning, RunStatus: "a"}
-	fresh := func(change func(*codalab.Run), now time.Time) int {
+	report := codalab.RunReport{UUID: "0x1", State: codalab.StateRunning, RunStatus: "a"}
+	fresh := func(change func(*codalab.RunReport), now time.Time) int {
 		other := report
 		change(&other)
-		return len(c.ReportsToStore([]codalab.Run{other}, now))
+		return len(c.ReportsToStore([]codalab.RunReport{other}, now))
 	}
-	same := func(*codalab.Run) {}
+	same := func(*codalab.RunReport) {}
 	if fresh(same, start) != 1 {
 		t.Error("the first report is not stored")
 	}
 	c.NoteStored(report, start)
-	if n := fresh(func(r *codalab.Run) { r.CPUUsage = 1 }, start.Add(30*time.Second)); n != 0 {
+	if n := fresh(func(r *codalab.RunReport) { r.CPUUsage = 1 }, start.Add(30*time.Second)); n != 0 {
 		t.Error("new usage alone is stored")
 	}
-	if fresh(same, start.Add(31*time.Second)) != 1 || fresh(func(r *codalab.Run) { r.RunStatus = "b" }, start) != 1 || fresh(func(r *codalab.Run) { r.State = codalab.StateFinalizing }, start) != 1 {
+	if fresh(same, start.Add(31*time.Second)) != 1 || fresh(func(r *codalab.RunReport) { r.RunStatus = "b" }, start) != 1 || fresh(func(r *codalab.RunReport) { r.State = codalab.StateFinalizing }, start) != 1 {
 		t.Error("an old report, a new status or an end is not stored")
 	}
 	offline := run("0x1", codalab.StateWorkerOffline)
@@ -140,7 +140,7 @@ func TestReportOfAnOlderCheckInIsNotAccepted(t *testing.T) {
 		t.Error("an older check-in's report is accepted after a newer one's, or a report is lost")
 	}
 	for _, c := range []*CheckIn{older, newer} {
-		c.NoteStored(codalab.Run{UUID: "0x1"}, start)
+		c.NoteStored(codalab.RunReport{UUID: "0x1"}, start)
 	}
 	ended := run("0x1", codalab.StateReady)
 	if track(h, ended); len(newer.worker.applied) != 1 || len(newer.worker.stored) != 0 {
@@ -254,7 +254,7 @@ func TestSilenceIsFound(t *testing.T) {
 		t.Errorf("%v are lost at once", lost)
 	}
 	c.End()
-	checkIn(t, h, codalab.CheckIn{Runs: []codalab.Run{{UUID: "0x2"}}}, at(time.Minute)).End()
+	checkIn(t, h, codalab.CheckIn{Reports: []codalab.RunReport{{UUID: "0x2"}}}, at(time.Minute)).End()
 	if lost := h.Lost(at(time.Minute + 1)); !cmp.Equal(lost, []string{"0x3"}) {
 		t.Errorf("lost %v, want the run that no check-in lists", lost)
 	}

@@ -19,25 +19,25 @@ const (
 	mostSeconds = 1e10
 )
 
-// Report applies its worker's report to a run. The report of a run's end ends it. If the run is charged,
+// ApplyReport applies its worker's report to a run. The report of a run's end ends it. If the run is charged,
 // its time counts against the owner's quota (transition_bundle_running, transition_bundle_finalizing).
-func (b Bundle) Report(run codalab.Run, now time.Time, charged bool) Bundle {
+func (b Bundle) ApplyReport(report codalab.RunReport, now time.Time, charged bool) Bundle {
 	if !b.State.OnWorker() {
 		return b
 	}
-	run = plainReport(run)
+	report = plainReport(report)
 	next := b.own()
-	switch run.State {
+	switch report.State {
 	case codalab.StateStaged:
 		next.unassign()
 		return next
 	case codalab.StatePreparing, codalab.StateRunning:
-		next.State = run.State
-		next.copyReport(run, now, charged)
+		next.State = report.State
+		next.copyReport(report, now, charged)
 		return next
 	case codalab.StateFinalizing:
-		next.copyReport(run, now, charged)
-		next.finish(run)
+		next.copyReport(report, now, charged)
+		next.finish(report)
 		return next
 	default: // workers report no other states
 	}
@@ -46,65 +46,65 @@ func (b Bundle) Report(run codalab.Run, now time.Time, charged bool) Bundle {
 
 // plainReport removes control characters from the texts of a report. Any user may run workers, and
 // other users' terminals show the texts.
-func plainReport(run codalab.Run) codalab.Run {
-	run.RunStatus, run.Remote, run.JobHandle = termtext.OneLine(run.RunStatus), termtext.OneLine(run.Remote), termtext.OneLine(run.JobHandle)
-	if run.DockerImage != nil {
-		image := termtext.OneLine(*run.DockerImage)
-		run.DockerImage = &image
+func plainReport(report codalab.RunReport) codalab.RunReport {
+	report.RunStatus, report.Remote, report.JobHandle = termtext.OneLine(report.RunStatus), termtext.OneLine(report.Remote), termtext.OneLine(report.JobHandle)
+	if report.DockerImage != nil {
+		image := termtext.OneLine(*report.DockerImage)
+		report.DockerImage = &image
 	}
-	if run.FailureMessage != nil {
-		message := termtext.Escape(*run.FailureMessage)
-		run.FailureMessage = &message
+	if report.FailureMessage != nil {
+		message := termtext.Escape(*report.FailureMessage)
+		report.FailureMessage = &message
 	}
-	return run
+	return report
 }
 
 // copyReport copies a report into the metadata.
-func (b *Bundle) copyReport(run codalab.Run, now time.Time, charged bool) {
+func (b *Bundle) copyReport(report codalab.RunReport, now time.Time, charged bool) {
 	m := b.Metadata
-	m["run_status"] = run.RunStatus
+	m["run_status"] = report.RunStatus
 	m["last_updated"] = now.Unix()
 	if charged {
-		b.ChargedTime = max(0, int64(min(run.ContainerTimeTotal, mostSeconds))-int64(max(0, m.Float("time"))))
+		b.ChargedTime = max(0, int64(min(report.ContainerTimeTotal, mostSeconds))-int64(max(0, m.Float("time"))))
 	}
-	m["time"] = run.ContainerTimeTotal
-	m["time_user"] = run.ContainerTimeUser
-	m["time_system"] = run.ContainerTimeSystem
-	m["remote"] = run.Remote
-	m["cpu_usage"] = run.CPUUsage
-	m["memory_usage"] = run.MemoryUsage
-	if run.MemoryMax > 0 {
-		m["memory_max"] = float64(run.MemoryMax)
+	m["time"] = report.ContainerTimeTotal
+	m["time_user"] = report.ContainerTimeUser
+	m["time_system"] = report.ContainerTimeSystem
+	m["remote"] = report.Remote
+	m["cpu_usage"] = report.CPUUsage
+	m["memory_usage"] = report.MemoryUsage
+	if report.MemoryMax > 0 {
+		m["memory_max"] = float64(report.MemoryMax)
 	}
-	if run.JobHandle != "" { // the last job's stays until there is another one
-		m["job_handle"] = run.JobHandle
+	if report.JobHandle != "" { // the last job's stays until there is another one
+		m["job_handle"] = report.JobHandle
 	}
 	if b.Contents == "" { // otherwise data_size is the size of the contents
-		b.setSize(min(max(0, run.DiskUtilization), mostDisk))
+		b.setSize(min(max(0, report.DiskUtilization), mostDisk))
 	}
-	if run.DockerImage != nil {
-		m["docker_image"] = *run.DockerImage
+	if report.DockerImage != nil {
+		m["docker_image"] = *report.DockerImage
 	}
 	for stage, key := range map[string]string{
 		codalab.StagePreparing: "time_preparing", codalab.StageRunning: "time_running",
 		codalab.StageCleaningUp: "time_cleaning_up", codalab.StageUploading: "time_uploading_results",
 	} {
-		if elapsed := run.Profile[stage].Elapsed; elapsed != nil {
+		if elapsed := report.Profile[stage].Elapsed; elapsed != nil {
 			m[key] = *elapsed
 		}
 	}
 }
 
 // finish gives a run its final state (transition_bundle_finished).
-func (b *Bundle) finish(run codalab.Run) {
+func (b *Bundle) finish(report codalab.RunReport) {
 	message := ""
-	if run.FailureMessage != nil {
-		message = *run.FailureMessage
+	if report.FailureMessage != nil {
+		message = *report.FailureMessage
 	}
-	if run.ExitCode != nil {
-		b.Metadata["exitcode"] = *run.ExitCode
-		if message == "" && *run.ExitCode != 0 {
-			message = fmt.Sprintf("Exit code %d", *run.ExitCode)
+	if report.ExitCode != nil {
+		b.Metadata["exitcode"] = *report.ExitCode
+		if message == "" && *report.ExitCode != 0 {
+			message = fmt.Sprintf("Exit code %d", *report.ExitCode)
 		}
 	}
 	if message != "" {
@@ -126,7 +126,7 @@ func (b *Bundle) finish(run codalab.Run) {
 
 // SameReport compares what a user would notice of two reports. Times and usage do not count, because
 // they need not be stored with every check-in.
-func SameReport(a, b codalab.Run) bool {
+func SameReport(a, b codalab.RunReport) bool {
 	return a.State == b.State && a.RunStatus == b.RunStatus && a.Remote == b.Remote && a.JobHandle == b.JobHandle &&
 		a.DiskUtilization == b.DiskUtilization &&
 		(a.DockerImage == nil) == (b.DockerImage == nil) && len(a.Profile) == len(b.Profile)

@@ -19,8 +19,8 @@ import (
 func moves(r *rand.Rand, now time.Time) map[string]func(Bundle) Bundle {
 	chance := func() bool { return r.IntN(2) == 0 }
 	one := func(states ...codalab.State) codalab.State { return states[r.IntN(len(states))] }
-	report := func() codalab.Run {
-		run := codalab.Run{
+	report := func() codalab.RunReport {
+		run := codalab.RunReport{
 			State: one(codalab.StateStaged, codalab.StatePreparing, codalab.StateRunning, codalab.StateFinalizing, "mad"), RunStatus: "it runs",
 			DiskUtilization: r.Int64() - r.Int64(), ContainerTimeTotal: float64(r.IntN(100)),
 		}
@@ -42,7 +42,7 @@ func moves(r *rand.Rand, now time.Time) map[string]func(Bundle) Bundle {
 		"Claim":   func(b Bundle) Bundle { b, _ = b.Claim(w, codalab.StartBundle{Hostname: "h"}, chance()); return b },
 		"Unclaim": Bundle.Unclaim,
 		"Offline": func(b Bundle) Bundle { return b.GoOffline(now) },
-		"Report":  func(b Bundle) Bundle { return b.Report(report(), now, chance()) },
+		"Report":  func(b Bundle) Bundle { return b.ApplyReport(report(), now, chance()) },
 		"Expire":  func(b Bundle) Bundle { return b.Expire(now.Add(StuckAfter)) },
 		"Kill":    Bundle.Kill,
 		"Quota":   func(b Bundle) Bundle { return b.KillOverQuota(Quota{}) },

@@ -108,9 +108,9 @@ func TestRunThatIsGivenBackKeepsNothingOfItsWorker(t *testing.T) {
 	fresh := Bundle{Type: codalab.TypeRun, Metadata: codalab.Metadata{"name": "x", "created": int64(1), "actions": []string{}, "remote_history": []string{}}}.Create(false)
 	run := fresh.Assign(w, now)
 	run, _ = run.Claim(w, codalab.StartBundle{Hostname: "n1"}, false)
-	run = run.Report(codalab.Run{State: codalab.StateRunning, JobHandle: "17", DiskUtilization: 1 << 20, Remote: "n1"}, now, true)
+	run = run.ApplyReport(codalab.RunReport{State: codalab.StateRunning, JobHandle: "17", DiskUtilization: 1 << 20, Remote: "n1"}, now, true)
 	run.ChargedTime = 0
-	if diff := cmp.Diff(fresh, run.Report(codalab.Run{State: codalab.StateStaged}, now, true)); diff != "" {
+	if diff := cmp.Diff(fresh, run.ApplyReport(codalab.RunReport{State: codalab.StateStaged}, now, true)); diff != "" {
 		t.Errorf("(-never assigned +given back):\n%s", diff)
 	}
 }
@@ -121,7 +121,7 @@ func TestKilledRunIsNotStagedAgain(t *testing.T) {
 	if run.State != codalab.StateRunning || run.KillMessage == "" || !cmp.Equal(run.Metadata.Strings("actions"), []string{"kill"}) {
 		t.Errorf("a run on a worker: %s %q %v", run.State, run.KillMessage, run.Metadata)
 	}
-	run = run.Report(codalab.Run{State: codalab.StateStaged}, time.Unix(9, 0), false)
+	run = run.ApplyReport(codalab.RunReport{State: codalab.StateStaged}, time.Unix(9, 0), false)
 	if run.State != codalab.StateKilled || run.Metadata.String("failure_message") != codalab.KillRequested || run.Worker != (Worker{}) {
 		t.Errorf("given back: %s %v", run.State, run.Metadata)
 	}
@@ -148,7 +148,7 @@ func TestReportDecidesHowARunEnds(t *testing.T) {
 		{nil, words("red\x1b[31m"), codalab.StateFailed, `red\u001b[31m`},
 	} {
 		for _, state := range []codalab.State{codalab.StateStarting, codalab.StatePreparing, codalab.StateRunning, codalab.StateWorkerOffline} {
-			b := onWorker(state).Report(codalab.Run{State: codalab.StateFinalizing, ExitCode: test.code, FailureMessage: test.message, DiskUtilization: 9}, time.Unix(9, 0), false)
+			b := onWorker(state).ApplyReport(codalab.RunReport{State: codalab.StateFinalizing, ExitCode: test.code, FailureMessage: test.message, DiskUtilization: 9}, time.Unix(9, 0), false)
 			if b.State != test.want || b.Metadata.String("failure_message") != test.why || b.DataSize != 0 || b.Metadata.String("run_status") != "Finished" {
 				t.Errorf("%s: %s %v", state, b.State, b.Metadata)
 			}
@@ -160,7 +160,7 @@ func TestReportsChargeEachSecondOnce(t *testing.T) {
 	t.Parallel()
 	b, charged := onWorker(codalab.StateRunning), int64(0)
 	for _, total := range []float64{1.6, 2.7, 2.7, 1, 4.2, 1e300} {
-		b = b.Report(codalab.Run{State: codalab.StateRunning, ContainerTimeTotal: total}, time.Unix(9, 0), true)
+		b = b.ApplyReport(codalab.RunReport{State: codalab.StateRunning, ContainerTimeTotal: total}, time.Unix(9, 0), true)
 		if total == 1 && b.ChargedTime != 0 {
 			t.Errorf("a report of less time charges %d s", b.ChargedTime)
 		}
@@ -170,7 +170,7 @@ func TestReportsChargeEachSecondOnce(t *testing.T) {
 	if want := int64(1 + 1 + 0 + 0 + 3 + 1e10 - 4); charged != want {
 		t.Errorf("%d s, want %d", charged, want)
 	}
-	b = onWorker(codalab.StateRunning).Report(codalab.Run{State: codalab.StateRunning, ContainerTimeTotal: 9}, time.Unix(9, 0), false)
+	b = onWorker(codalab.StateRunning).ApplyReport(codalab.RunReport{State: codalab.StateRunning, ContainerTimeTotal: 9}, time.Unix(9, 0), false)
 	if b.ChargedTime != 0 {
 		t.Errorf("a user's own worker charges %d s", b.ChargedTime)
 	}
@@ -183,7 +183,7 @@ func TestSilentWorkersRunsGoOffline(t *testing.T) {
 	if b.State != codalab.StateWorkerOffline || b.Worker != (Worker{"alice", "w"}) {
 		t.Errorf("%s on %v", b.State, b.Worker)
 	}
-	if b = b.Report(codalab.Run{State: codalab.StateRunning}, now, false); b.State != codalab.StateRunning {
+	if b = b.ApplyReport(codalab.RunReport{State: codalab.StateRunning}, now, false); b.State != codalab.StateRunning {
 		t.Errorf("its worker is back: %s", b.State)
 	}
 	b.Metadata["on_preemptible_worker"] = true
@@ -219,7 +219,7 @@ func TestResultsOfARunAreNotReplacedByItsReports(t *testing.T) {
 	if again := run.Adopt("others", 7); !cmp.Equal(run, again) {
 		t.Errorf("adopted twice: %+v", again)
 	}
-	run = run.Report(codalab.Run{State: codalab.StateFinalizing, DiskUtilization: 1 << 40}, time.Unix(9, 0), false)
+	run = run.ApplyReport(codalab.RunReport{State: codalab.StateFinalizing, DiskUtilization: 1 << 40}, time.Unix(9, 0), false)
 	if run.Contents != "results" || run.DataSize != 42 || run.Metadata.Int("data_size") != 42 {
 		t.Errorf("%s of %d bytes, %v", run.Contents, run.DataSize, run.Metadata)
 	}
