@@ -20,18 +20,18 @@ const (
 	// report several; otherPause is the pause before other news is.
 	urgentPause = 20 * time.Millisecond
 	otherPause  = 2 * time.Second
-	// mostHeld bounds the check-ins of one identity that wait for an answer: CodaLab's own
+	// mostUnanswered bounds the check-ins of one identity that wait for an answer: CodaLab's own
 	// server has 50 threads in all, and each held check-in takes one for 5 s. Four are enough
 	// for one that waits for messages and one for each of the three states of a short run.
 	// Reports that are only old leave one of them to the urgent ones. News that is not urgent
-	// goes out only while at most one check-in is held.
-	mostHeld, mostHeldByOld, mostHeldByOther = 4, 3, 2
+	// goes out only while at most one check-in is unanswered.
+	mostUnanswered, mostUnansweredForOld, mostUnansweredForOther = 4, 3, 2
 	// proofPause is the pause between two calls of Prove.
 	proofPause = 200 * time.Millisecond
 	// slowAnswer is the age at which an unanswered check-in makes the bridge send another one, so that the
 	// reports do not become too old.
 	slowAnswer = report.RefreshEvery + 5*time.Second
-	// agePause is the pause between two checks of the reports' ages, while a check-in is held
+	// agePause is the pause between two checks of the reports' ages, while a check-in is unanswered
 	// and there is nothing to report.
 	agePause = 5 * time.Second
 	// idlePause is the pause after an empty answer that came at once, from a server that does
@@ -44,7 +44,7 @@ const (
 // checkIns are the check-ins of one identity.
 type checkIns struct {
 	identities  *identities
-	answerer    *answerer
+	replier     *replier
 	contact     *contact
 	beat        *heartbeat
 	answerPause time.Duration // after an answer without messages; 0 for the usual one
@@ -54,11 +54,11 @@ type checkIns struct {
 	log         *slog.Logger
 
 	next time.Time // when to check in; zero for never
-	// answers receives the answers to check-ins. held counts the unanswered check-ins. newest
+	// answers receives the answers to check-ins. unanswered counts the check-ins without an answer. newest
 	// is the number of the newest check-in while it is unanswered; else 0.
-	answers chan answer
-	held    int
-	newest  int64
+	answers    chan answer
+	unanswered int
+	newest     int64
 	// proving is set while proofs are asked for; proved receives when that has ended.
 	proving bool
 	proved  chan struct{}
@@ -77,10 +77,10 @@ func (c *checkIns) run(ctx context.Context) error {
 	c.checkInWithin(0)
 	for {
 		var urgentNow, otherNow <-chan struct{}
-		if c.mayOverlap(mostHeld) {
+		if c.mayOverlap(mostUnanswered) {
 			urgentNow = changes.urgent
 		}
-		if c.mayOverlap(mostHeldByOther) {
+		if c.mayOverlap(mostUnansweredForOther) {
 			otherNow = changes.other
 		}
 		var due <-chan time.Time
@@ -100,7 +100,7 @@ func (c *checkIns) run(ctx context.Context) error {
 			c.next = time.Time{}
 			c.checkInIfDue(ctx)
 		case a := <-c.answers:
-			if err := c.answered(ctx, a); err != nil {
+			if err := c.handleAnswer(ctx, a); err != nil {
 				return err
 			}
 		}
@@ -121,9 +121,9 @@ func (c *checkIns) checkInWithin(wait time.Duration) {
 	}
 }
 
-// mayOverlap reports whether another check-in may be sent while fewer than most are held.
+// mayOverlap reports whether another check-in may be sent while fewer than most are unanswered.
 func (c *checkIns) mayOverlap(most int) bool {
-	return c.welcome && c.failures == 0 && c.held < most
+	return c.welcome && c.failures == 0 && c.unanswered < most
 }
 
 // checkInIfDue checks in if the newest check-in is answered, or if there is something to
@@ -135,23 +135,23 @@ func (c *checkIns) checkInIfDue(ctx context.Context) {
 	}
 	// This holds after a failure too: the newest check-in may hang for longer than a report
 	// stays good.
-	if c.newest == 0 || c.welcome && c.held < heldBelow(pending) {
+	if c.newest == 0 || c.welcome && c.unanswered < unansweredBelow(pending) {
 		c.send(ctx)
 		return
 	}
 	c.checkInWithin(agePause) // nothing else notices a report that becomes old
 }
 
-// heldBelow returns below how many held check-ins another one is sent for something to report.
-func heldBelow(how report.Urgency) int {
+// unansweredBelow returns below how many unanswered check-ins another one is sent for something to report.
+func unansweredBelow(how report.Urgency) int {
 	switch how {
 	case report.None:
 	case report.Words:
-		return mostHeldByOther
+		return mostUnansweredForOther
 	case report.Old:
-		return mostHeldByOld
+		return mostUnansweredForOld
 	case report.Urgent:
-		return mostHeld
+		return mostUnanswered
 	}
 	return 0
 }
@@ -159,7 +159,7 @@ func heldBelow(how report.Urgency) int {
 // send checks in, in the background.
 func (c *checkIns) send(ctx context.Context) {
 	in, number := c.identities.checkIn(c.queue)
-	c.held++
+	c.unanswered++
 	c.newest = number
 	c.checkInWithin(slowAnswer)
 	c.group.Go(func() error {
@@ -200,15 +200,15 @@ func (c *checkIns) endProving(ctx context.Context) {
 	}
 }
 
-// answered handles an answer, and sets the time of the next check-in.
-func (c *checkIns) answered(ctx context.Context, a answer) error {
-	c.held--
+// handleAnswer handles an answer, and sets the time of the next check-in.
+func (c *checkIns) handleAnswer(ctx context.Context, a answer) error {
+	c.unanswered--
 	newest := c.newest == a.number
 	if newest {
 		c.newest = 0
 	}
 	if a.err != nil {
-		if c.identities.unanswered(c.queue, a.number, a.err) {
+		if c.identities.noteUnanswered(c.queue, a.number, a.err) {
 			c.log.WarnContext(ctx, "the server refuses so large a check-in; the bridge reports fewer runs in each", errorAttr(a.err))
 			c.checkInWithin(0)
 			return nil
@@ -217,9 +217,9 @@ func (c *checkIns) answered(ctx context.Context, a answer) error {
 		return c.failed(ctx, a.err)
 	}
 	c.beat.server(c.queue.Name, nil)
-	c.identities.answered(c.queue, a.number, a.messages)
+	c.identities.noteAnswer(c.queue, a.number, a.messages)
 	for _, m := range a.messages {
-		c.startAnswer(ctx, m)
+		c.startReply(ctx, m)
 	}
 	c.failures, c.welcome = 0, true
 	c.contact.noteAnswer(c.now())
@@ -251,13 +251,13 @@ func (c *checkIns) failed(ctx context.Context, err error) error {
 	return nil
 }
 
-// startAnswer answers a message that asks for a bundle's files, in the background.
-func (c *checkIns) startAnswer(ctx context.Context, m codalab.Message) {
+// startReply replies to a message that asks for a bundle's files, in the background.
+func (c *checkIns) startReply(ctx context.Context, m codalab.Message) {
 	switch m.Type {
-	case codalab.MessageRun, codalab.MessageKill, codalab.MessageMarkFinalized: // identities.answered has them
+	case codalab.MessageRun, codalab.MessageKill, codalab.MessageMarkFinalized: // identities.noteAnswer has them
 	case codalab.MessageRead, codalab.MessageWrite, codalab.MessageNetcat:
 		c.group.Go(func() error {
-			c.answerer.answer(ctx, c.queue, m)
+			c.replier.reply(ctx, c.queue, m)
 			return nil
 		})
 	}

@@ -10,10 +10,10 @@ type contact struct {
 	// observed is set once Slurm was seen as a whole since the start. unreachable is set while it does not
 	// answer.
 	observed, unreachable atomic.Bool
-	// answered is the time of the server's last answer to a check-in, in nanoseconds since 1970; 0 for none.
+	// lastAnswer is the time of the server's last answer to a check-in, in nanoseconds since 1970; 0 for none.
 	// failing is set while the server does not take check-ins.
-	answered atomic.Int64
-	failing  atomic.Bool
+	lastAnswer atomic.Int64
+	failing    atomic.Bool
 }
 
 func (c *contact) init() {
@@ -23,7 +23,7 @@ func (c *contact) init() {
 
 // answeredAt returns the time of the server's last answer to a check-in; zero for none.
 func (c *contact) answeredAt() time.Time {
-	if at := c.answered.Load(); at != 0 {
+	if at := c.lastAnswer.Load(); at != 0 {
 		return time.Unix(0, at)
 	}
 	return time.Time{}
@@ -31,6 +31,6 @@ func (c *contact) answeredAt() time.Time {
 
 // noteAnswer notes that the server has answered a check-in.
 func (c *contact) noteAnswer(now time.Time) {
-	c.answered.Store(now.UnixNano())
+	c.lastAnswer.Store(now.UnixNano())
 	c.failing.Store(false)
 }

@@ -58,14 +58,14 @@ func (b *Bridge) CheckIn(q plan.Queue) (codalab.CheckIn, int64) { return b.ident
 // Answered notes the answer to a check-in: the server has applied its reports, and its messages
 // are news. From now on no check-in reports a run that one of the messages acknowledges.
 func (b *Bridge) Answered(q plan.Queue, number int64, messages []codalab.Message) {
-	b.identities.answered(q, number, messages)
+	b.identities.noteAnswer(q, number, messages)
 }
 
 // Unanswered notes that a check-in got no answer but an error. The server may have applied its
 // reports, or may do so later, unless it refused the check-in as too large. Unanswered reports
 // whether it did and the next check-in is smaller.
 func (b *Bridge) Unanswered(q plan.Queue, number int64, err error) (smaller bool) {
-	return b.identities.unanswered(q, number, err)
+	return b.identities.noteUnanswered(q, number, err)
 }
 
 // Prove asks the server whether it has applied reports for which newer reports of a queue's

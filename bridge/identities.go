@@ -19,7 +19,7 @@ type identities struct {
 }
 
 // checkIn makes the next check-in of a queue's identity, and returns its number. The caller
-// passes the number to answered or unanswered, once.
+// passes the number to noteAnswer or noteUnanswered, once.
 func (i *identities) checkIn(q plan.Queue) (codalab.CheckIn, int64) {
 	c, now, name := i.config, i.config.Now(), i.config.Identity(q.Name)
 	late := i.board.reports.late(q.Name, now)
@@ -51,10 +51,10 @@ func (i *identities) checkIn(q plan.Queue) (codalab.CheckIn, int64) {
 	return in, told.Number
 }
 
-// answered notes the answer to a check-in: the server has applied its reports, and its messages
+// noteAnswer notes the answer to a check-in: the server has applied its reports, and its messages
 // are news. From now on no check-in reports a run that one of the messages acknowledges.
-func (i *identities) answered(q plan.Queue, number int64, messages []codalab.Message) {
-	for _, bundle := range i.board.reports.answered(q.Name, number, messages, i.config.Now()) {
+func (i *identities) noteAnswer(q plan.Queue, number int64, messages []codalab.Message) {
+	for _, bundle := range i.board.reports.noteAnswer(q.Name, number, messages, i.config.Now()) {
 		i.inbox.put(bundle, func(n *plan.News) { n.Restaged = true })
 	}
 	if len(messages) > 0 {
@@ -62,10 +62,10 @@ func (i *identities) answered(q plan.Queue, number int64, messages []codalab.Mes
 	}
 }
 
-// unanswered notes that a check-in got no answer but an error. The server may have applied its
-// reports, or may do so later, unless it refused the check-in as too large. unanswered reports
+// noteUnanswered notes that a check-in got no answer but an error. The server may have applied its
+// reports, or may do so later, unless it refused the check-in as too large. noteUnanswered reports
 // whether it did and the next check-in is smaller.
-func (i *identities) unanswered(q plan.Queue, number int64, err error) (smaller bool) {
+func (i *identities) noteUnanswered(q plan.Queue, number int64, err error) (smaller bool) {
 	var refused *codalab.Error
 	if errors.As(err, &refused) && refused.TooLarge() && i.board.reports.refused(q.Name, number) {
 		return true

@@ -27,7 +27,7 @@ const (
 	talkWithin = 10 * time.Minute
 )
 
-// unconnectable answers netcat, and netcurl, which arrives as netcat, where the bundle runs on another
+// unconnectable replies to netcat, and netcurl, which arrives as netcat, where the bundle runs on another
 // host. Its status is below 500: CodaLab's server reports higher ones to its user as an unexpected internal
 // error (codalab/common.py: http_error_to_exception; codalab/server/rest_server.py: ErrorAdapter).
 var unconnectable = codalab.ReadReply{ //nolint:gochecknoglobals // a constant
@@ -35,9 +35,9 @@ var unconnectable = codalab.ReadReply{ //nolint:gochecknoglobals // a constant
 	ErrorMessage: "This bundle runs in a Slurm job on a compute node, which takes no connections: netcat and netcurl do not reach it. Write results to files, and read them with cl cat.",
 }
 
-// answerNetcat sends a message to a port of a running bundle's container, and passes on what comes back
+// replyToNetcat sends a message to a port of a running bundle's container, and passes on what comes back
 // until the other end closes the connection (codalab/worker/worker.py: netcat).
-func (a *answerer) answerNetcat(ctx context.Context, q plan.Queue, m codalab.Message) error {
+func (a *replier) replyToNetcat(ctx context.Context, q plan.Queue, m codalab.Message) error {
 	if a.ports == nil {
 		return a.service.Reply(ctx, a.identity(q.Name), m.SocketID, unconnectable)
 	}
@@ -58,7 +58,7 @@ func (a *answerer) answerNetcat(ctx context.Context, q plan.Queue, m codalab.Mes
 }
 
 // dial connects to the port that a message names.
-func (a *answerer) dial(ctx context.Context, m codalab.Message) (io.ReadWriteCloser, error) {
+func (a *replier) dial(ctx context.Context, m codalab.Message) (io.ReadWriteCloser, error) {
 	r, ok := a.view.row(m.UUID)
 	if !ok || r.Phase != plan.Running || r.Begun == nil {
 		return nil, errors.New("the bundle does not run")

@@ -128,8 +128,8 @@ func (r *reports) carried(row *plan.Row) bool {
 	return r.book.Carried(row)
 }
 
-// answered notes the answer to a check-in. It returns the bundles that the check-in gave back.
-func (r *reports) answered(queue string, number int64, messages []codalab.Message, now time.Time) (restaged []string) {
+// noteAnswer notes the answer to a check-in. It returns the bundles that the check-in gave back.
+func (r *reports) noteAnswer(queue string, number int64, messages []codalab.Message, now time.Time) (restaged []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.book.Acknowledge(messages)

@@ -55,7 +55,7 @@ func TestRowsOfEndedBundlesRestInTheLedger(t *testing.T) {
 
 	b.inbox.deliver("cpu", []codalab.Message{{Type: codalab.MessageRun, UUID: done(7), Bundle: &codalab.RunBundle{UUID: done(7)}}})
 	wanted(t, b, now.Add(time.Hour))
-	a := answerer{ledger: b.Ledger, view: &b.board.view}
+	a := replier{ledger: b.Ledger, view: &b.board.view}
 	if r, ok := a.knownRow(t.Context(), done(7)); !ok || r.Phase == plan.Claiming {
 		t.Error("a bundle that is offered again is taken for a new one")
 	}

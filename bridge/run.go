@@ -66,7 +66,7 @@ func (b *Bridge) checkIns(g *errgroup.Group, q plan.Queue) *checkIns {
 	c := &checkIns{
 		identities: &b.identities, contact: &b.contact, beat: &b.beat, group: g, queue: q, now: b.Now, log: b.Log,
 		answers: make(chan answer), proved: make(chan struct{}),
-		answerer: &answerer{
+		replier: &replier{
 			policy: &b.Policy, identity: b.Config.Identity, service: b.Service, collector: b.Collector, spool: b.Spool,
 			ports: b.Ports, ledger: b.Ledger, view: &b.board.view, inbox: &b.inbox, log: b.Log,
 		},

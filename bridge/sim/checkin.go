@@ -12,9 +12,9 @@ import (
 type identity struct {
 	*life
 	queue plan.Queue
-	// checking is set while a check-in is scheduled; held counts the check-ins without an answer.
-	checking bool
-	held     int
+	// checking is set while a check-in is scheduled; unanswered counts the check-ins without an answer.
+	checking   bool
+	unanswered int
 }
 
 func (l *life) identity(queue string) *identity {
@@ -27,12 +27,12 @@ func (i *identity) checkInRegularly() {
 	i.at(holdFor, i.checkInRegularly)
 }
 
-// mostHeld bounds the check-ins that wait for an answer.
-const mostHeld = 4
+// mostUnanswered bounds the check-ins that wait for an answer.
+const mostUnanswered = 4
 
 // checkInSoon schedules a check-in, unless one is scheduled or too many wait for an answer.
 func (i *identity) checkInSoon() {
-	if i.dead || i.checking || i.held >= mostHeld {
+	if i.dead || i.checking || i.unanswered >= mostUnanswered {
 		return
 	}
 	i.checking = true
@@ -51,7 +51,7 @@ func (i *identity) checkIn() {
 	request, number := i.bridge.CheckIn(i.queue)
 	in := w.send(request)
 	w.checkReports(request)
-	i.held++
+	i.unanswered++
 	defer i.checkInIfChanged() // this one may have had no room for all reports
 	const noticed = 10 * time.Second
 	if w.fault(CheckInLost) {
@@ -123,15 +123,15 @@ func (i *identity) bringAnswer(number int64, messages []codalab.Message, err err
 
 // answered passes an answer to the bridge. At least one check-in always waits.
 func (i *identity) answered(number int64, messages []codalab.Message) {
-	i.held--
+	i.unanswered--
 	i.deliver(number, messages)
-	if !i.w.server.repeats || i.held > 0 {
+	if !i.w.server.repeats || i.unanswered > 0 {
 		i.checkInSoon()
 	}
 }
 
 func (i *identity) checkInFailed(number int64, err error) {
-	i.held--
+	i.unanswered--
 	smaller := i.bridge.Unanswered(i.queue, number, err)
 	i.wake()
 	if smaller || !i.w.server.repeats {

@@ -18,8 +18,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// answerer answers the server's messages about files and ports of bundles. It is safe for concurrent use.
-type answerer struct {
+// replier replies to the server's messages about files and ports of bundles. It is safe for concurrent use.
+type replier struct {
 	policy    *plan.Policy
 	identity  func(queue string) string
 	service   BundleService
@@ -32,31 +32,31 @@ type answerer struct {
 	log       *slog.Logger
 }
 
-// answer answers a message that asks for a bundle's files, from where they are, until
+// reply replies to a message that asks for a bundle's files, from where they are, until
 // they are removed. No row is decided for it.
 //
 // A message names the UUID alone, and may mean another bundle of that UUID than the row's. So the bridge
 // asks the server for the bundle before it opens a file: the row's bundle was there when the message was
 // sent if it is there now.
-func (a *answerer) answer(ctx context.Context, q plan.Queue, m codalab.Message) {
+func (a *replier) reply(ctx context.Context, q plan.Queue, m codalab.Message) {
 	var err error
 	switch m.Type {
 	case codalab.MessageRead:
-		err = a.answerRead(ctx, q, m)
+		err = a.replyToRead(ctx, q, m)
 	case codalab.MessageWrite:
-		err = a.answerWrite(ctx, m)
+		err = a.applyWrite(ctx, m)
 	case codalab.MessageNetcat:
-		err = a.answerNetcat(ctx, q, m)
-	default: // the check-ins pass these only
+		err = a.replyToNetcat(ctx, q, m)
+	default: // startReply passes these only
 	}
 	if err != nil && ctx.Err() == nil {
-		a.log.WarnContext(ctx, "a message of the server's was not answered", slog.String("kind", string(m.Type)), errorAttr(err))
+		a.log.WarnContext(ctx, "the bridge could not reply to a message of the server", slog.String("kind", string(m.Type)), errorAttr(err))
 	}
 }
 
-// answerRead answers as CodaLab's own worker does (codalab/worker/worker.py: checkin,
+// replyToRead replies as CodaLab's own worker does (codalab/worker/worker.py: checkin,
 // read_run_missing; codalab/worker/reader.py).
-func (a *answerer) answerRead(ctx context.Context, q plan.Queue, m codalab.Message) error {
+func (a *replier) replyToRead(ctx context.Context, q plan.Queue, m codalab.Message) error {
 	reply := codalab.ReadReply{ErrorCode: http.StatusInternalServerError, ErrorMessage: "Bundle no longer running"}
 	var stream io.ReadCloser
 	r, ok := a.knownRow(ctx, m.UUID)
@@ -92,9 +92,9 @@ func childPaths(run codalab.RunBundle) []string {
 	return paths
 }
 
-// answerWrite writes a file into a running bundle for cl write. The server has already told its
+// applyWrite writes a file into a running bundle for cl write. The server has already told its
 // user that all is well, so a failure goes into the bundle's history.
-func (a *answerer) answerWrite(ctx context.Context, m codalab.Message) error {
+func (a *replier) applyWrite(ctx context.Context, m codalab.Message) error {
 	r, ok := a.view.row(m.UUID)
 	if !ok {
 		return fmt.Errorf("write %q into bundle %s: there is no such run here", m.Subpath, m.UUID)
@@ -113,7 +113,7 @@ var plainName = regexp.MustCompile(`^[a-zA-Z0-9_.-]+$`)
 
 // writeInto creates or overwrites a file. It does not overwrite a dependency
 // (codalab/worker/worker.py: write).
-func (a *answerer) writeInto(ctx context.Context, r plan.Row, m codalab.Message) error {
+func (a *replier) writeInto(ctx context.Context, r plan.Row, m codalab.Message) error {
 	began := r.Begun != nil
 	switch {
 	case !plainName.MatchString(m.Subpath):
@@ -177,7 +177,7 @@ func standing(ctx context.Context, service BundleService, r plan.Row) (codalab.S
 }
 
 // knownRow returns a bundle's row, from the ledger if it rests.
-func (a *answerer) knownRow(ctx context.Context, bundle string) (plan.Row, bool) {
+func (a *replier) knownRow(ctx context.Context, bundle string) (plan.Row, bool) {
 	if r, ok := a.view.row(bundle); ok {
 		return r, true
 	}

@@ -15,10 +15,10 @@ import (
 )
 
 // writeSite returns what answers messages for a bridge with one running bundle, 0x1, and its working directory.
-func writeSite(t *testing.T) (*answerer, *plan.Row, string) {
+func writeSite(t *testing.T) (*replier, *plan.Row, string) {
 	t.Helper()
 	l := spool.Layout(t.TempDir())
-	a := &answerer{policy: &plan.Policy{Layout: l}, service: sameBundle{}, view: &view{}, inbox: &inbox{}}
+	a := &replier{policy: &plan.Policy{Layout: l}, service: sameBundle{}, view: &view{}, inbox: &inbox{}}
 	a.inbox.init()
 	r := &plan.Row{Bundle: "0x1", Attempt: plan.Attempt{Number: 1, OnDisk: "1-b1", Begun: &spool.Started{}}, Phase: plan.Running, Run: &codalab.RunBundle{
 		Dependencies: []codalab.RunDependency{{Dependency: codalab.Dependency{ChildPath: "dep"}}},
@@ -38,12 +38,12 @@ func (sameBundle) Standing(context.Context, string) (codalab.Standing, error) {
 	return codalab.Standing{}, nil
 }
 
-func writeTo(a *answerer, name string) error {
-	return a.answerWrite(context.Background(), codalab.Message{Type: codalab.MessageWrite, UUID: "0x1", Subpath: name, String: "hello"})
+func writeTo(a *replier, name string) error {
+	return a.applyWrite(context.Background(), codalab.Message{Type: codalab.MessageWrite, UUID: "0x1", Subpath: name, String: "hello"})
 }
 
 // remarks takes what has been remarked for the bundle's history.
-func remarks(a *answerer) string {
+func remarks(a *replier) string {
 	news := a.inbox.drain().news
 	if len(news) == 0 {
 		return ""
@@ -84,18 +84,18 @@ func TestMessageIsWrittenIntoPlainFilesOnly(t *testing.T) {
 
 func TestWriteThatIsLostIsKeptInTheHistory(t *testing.T) {
 	t.Parallel()
-	for want, change := range map[string]func(a *answerer, r *plan.Row) string{
-		"the run had ended": func(_ *answerer, r *plan.Row) string {
+	for want, change := range map[string]func(a *replier, r *plan.Row) string{
+		"the run had ended": func(_ *replier, r *plan.Row) string {
 			r.Phase = plan.Collecting
 			return "msg"
 		},
-		"the run had not begun": func(_ *answerer, r *plan.Row) string {
+		"the run had not begun": func(_ *replier, r *plan.Row) string {
 			r.Phase, r.Begun = plan.Queued, nil
 			return "msg"
 		},
-		"that is a dependency": func(*answerer, *plan.Row) string { return "dep" },
+		"that is a dependency": func(*replier, *plan.Row) string { return "dep" },
 		// The command would not see it.
-		"its working directory is on its node's own disk": func(a *answerer, _ *plan.Row) string {
+		"its working directory is on its node's own disk": func(a *replier, _ *plan.Row) string {
 			a.policy.Queues = map[string]plan.Queue{"": {WorkingDirDisk: spool.WorkingDirLocal}}
 			return "msg"
 		},
