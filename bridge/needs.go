@@ -41,7 +41,7 @@ type Spool interface {
 	Prepare(name spool.AttemptName, s spool.Spec) error
 	ReadRecords(bundle string, name spool.AttemptName) (spool.Records, error)
 	Fence(ctx context.Context, bundle string, name spool.AttemptName, at time.Time) (spool.Started, error)
-	AnswerDoorbell() ([]spool.Ring, error)
+	TakeRings() ([]spool.Ring, error)
 	Release(bundle string) error
 }
 

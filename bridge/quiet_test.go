@@ -22,7 +22,7 @@ type quietDisk struct {
 	answers, reads atomic.Int64
 }
 
-func (d *quietDisk) AnswerDoorbell() ([]spool.Ring, error) {
+func (d *quietDisk) TakeRings() ([]spool.Ring, error) {
 	d.answers.Add(1)
 	return nil, nil
 }

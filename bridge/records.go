@@ -39,7 +39,7 @@ func (w *recordReader) listen(now time.Time) error {
 	if !w.view.mayRing(now, known) {
 		return nil
 	}
-	rang, err := w.spool.AnswerDoorbell()
+	rang, err := w.spool.TakeRings()
 	for _, ring := range rang {
 		if r, ok := w.view.row(ring.Bundle); ok && r.OnDisk == ring.Attempt {
 			w.inbox.put(r.Bundle, w.read(r))

@@ -31,10 +31,10 @@ func (b Bell) Ring(bundle string, name AttemptName) error {
 	return nil
 }
 
-// Answer removes the entries of a bridge's attempts since the last call and returns them. It removes an
-// entry before the caller reads the records, so this call or the next one answers a ring that comes in
+// TakeRings removes the entries of a bridge's attempts since the last call and returns them. It removes an
+// entry before the caller reads the records, so this call or the next one returns a ring that comes in
 // between.
-func (b Bell) Answer(bridge string) ([]Ring, error) {
+func (b Bell) TakeRings(bridge string) ([]Ring, error) {
 	// An NFS client may show an old listing. It asks the server after a change of its own.
 	probe := filepath.Join(b.dir, ".probe-"+strconv.Itoa(os.Getpid()))
 	if err := os.Mkdir(probe, 0o700); err == nil || errors.Is(err, fs.ErrExist) {
@@ -42,7 +42,7 @@ func (b Bell) Answer(bridge string) ([]Ring, error) {
 	}
 	entries, err := os.ReadDir(b.dir)
 	if err != nil {
-		return nil, fmt.Errorf("answer bell: %w", err)
+		return nil, fmt.Errorf("take rings: %w", err)
 	}
 	var rang []Ring
 	var stuck []error
@@ -53,7 +53,7 @@ func (b Bell) Answer(bridge string) ([]Ring, error) {
 			continue
 		}
 		if err := os.Remove(filepath.Join(b.dir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			stuck = append(stuck, fmt.Errorf("answer bell: %w", err))
+			stuck = append(stuck, fmt.Errorf("take rings: %w", err))
 			continue
 		}
 		rang = append(rang, Ring{Bundle: bundle, Attempt: AttemptName(name)})

@@ -20,9 +20,9 @@ func ring(t *testing.T, b Bell, bundle string, attempt AttemptName) {
 	must(t, b.Ring(bundle, attempt))
 }
 
-func answer(t *testing.T, b Bell) []Ring {
+func takeRings(t *testing.T, b Bell) []Ring {
 	t.Helper()
-	rang, err := b.Answer("b1")
+	rang, err := b.TakeRings("b1")
 	must(t, err)
 	slices.SortFunc(rang, func(x, y Ring) int {
 		return cmp.Or(cmp.Compare(x.Bundle, y.Bundle), cmp.Compare(x.Attempt, y.Attempt))
@@ -33,7 +33,7 @@ func answer(t *testing.T, b Bell) []Ring {
 func TestRingIsAnsweredOnce(t *testing.T) {
 	t.Parallel()
 	b := bell(t)
-	if rang := answer(t, b); len(rang) != 0 {
+	if rang := takeRings(t, b); len(rang) != 0 {
 		t.Errorf("answered without a ring: %v", rang)
 	}
 	for range 3 {
@@ -42,14 +42,14 @@ func TestRingIsAnsweredOnce(t *testing.T) {
 	ring(t, b, "0x1", "10-b1")
 	ring(t, b, "0x1", "9-b1")
 	want := []Ring{{"0x1", "10-b1"}, {"0x1", "9-b1"}, {"0x2", "1-b1"}}
-	if d := gocmp.Diff(want, answer(t, b)); d != "" {
+	if d := gocmp.Diff(want, takeRings(t, b)); d != "" {
 		t.Error(d)
 	}
-	if rang := answer(t, b); len(rang) != 0 {
+	if rang := takeRings(t, b); len(rang) != 0 {
 		t.Errorf("answered again: %v", rang)
 	}
 	ring(t, b, "0x2", "1-b1")
-	if d := gocmp.Diff([]Ring{{"0x2", "1-b1"}}, answer(t, b)); d != "" {
+	if d := gocmp.Diff([]Ring{{"0x2", "1-b1"}}, takeRings(t, b)); d != "" {
 		t.Error(d)
 	}
 	if entries, err := os.ReadDir(b.dir); err != nil || len(entries) != 0 {
@@ -87,7 +87,7 @@ func TestRingDuringAnAnswerIsNotLost(t *testing.T) {
 			over = true // and answer once more
 		default:
 		}
-		if len(answer(t, b)) == 0 {
+		if len(takeRings(t, b)) == 0 {
 			continue
 		}
 		s, err := a.ReadStatus()
@@ -107,7 +107,7 @@ func TestStrangeEntriesAreLeftAlone(t *testing.T) {
 		write(t, filepath.Join(b.dir, name), "")
 	}
 	ring(t, b, "0x1", "1-b1")
-	if d := gocmp.Diff([]Ring{{"0x1", "1-b1"}}, answer(t, b)); d != "" {
+	if d := gocmp.Diff([]Ring{{"0x1", "1-b1"}}, takeRings(t, b)); d != "" {
 		t.Error(d)
 	}
 	entries, err := os.ReadDir(b.dir)
@@ -122,7 +122,7 @@ func TestEntryThatStaysHidesNoOther(t *testing.T) {
 	must(t, os.MkdirAll(filepath.Join(b.dir, "0x1.1-b1", "full"), 0o700))
 	ring(t, b, "0x0", "1-b1")
 	ring(t, b, "0x2", "1-b1")
-	rang, err := b.Answer("b1")
+	rang, err := b.TakeRings("b1")
 	if err == nil {
 		t.Error("want an error for the one that stays")
 	}

@@ -120,9 +120,9 @@ func (d Disk) Fence(ctx context.Context, bundle string, name AttemptName, at tim
 	return standing, err
 }
 
-// AnswerDoorbell returns the rings of workers of the bridge's attempts since the last call, even together
+// TakeRings returns the rings of workers of the bridge's attempts since the last call, even together
 // with an error. See Bell.Answer.
-func (d Disk) AnswerDoorbell() ([]Ring, error) { return d.Layout.Bell().Answer(d.Bridge) }
+func (d Disk) TakeRings() ([]Ring, error) { return d.Layout.Bell().TakeRings(d.Bridge) }
 
 // Release removes the files of a bundle's attempts, except inputs in the cache and kept results. It leaves
 // the files of another bridge. A repetition is harmless.

@@ -45,7 +45,7 @@ func TestDiskThatIsNotMountedSaysNothingAndIsNotWrittenTo(t *testing.T) {
 	if err := d.Prepare("1-b1", d.spec("0x1", 1)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("prepare: %v", err)
 	}
-	if rang, err := d.AnswerDoorbell(); !errors.Is(err, fs.ErrNotExist) {
+	if rang, err := d.TakeRings(); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("answer: %v, %v", rang, err)
 	}
 	if err := d.Layout.Bell().Ring("0x1", "1-b1"); !errors.Is(err, fs.ErrNotExist) {
@@ -226,11 +226,11 @@ func TestAttemptsOfTwoBridgesKeepApart(t *testing.T) {
 			t.Errorf("%s: %+v, %v; want the start of %s", name, rec.Started, err, want)
 		}
 	}
-	rang, err := one.AnswerDoorbell()
+	rang, err := one.TakeRings()
 	if d := cmp.Diff([]Ring{{"0x1", "1-b1"}}, rang); d != "" || err != nil {
 		t.Errorf("rings of one: %v (-want +got):\n%s", err, d)
 	}
-	if rang, err := other.AnswerDoorbell(); err != nil || len(rang) != 1 || rang[0].Attempt != "1-b2" {
+	if rang, err := other.TakeRings(); err != nil || len(rang) != 1 || rang[0].Attempt != "1-b2" {
 		t.Errorf("rings of the other: %v, %v", rang, err)
 	}
 	moved := string(other.Layout.RunDir("0x1", "1-b2")) + ".moved"

@@ -197,7 +197,7 @@ func TestEndIsRecordedAndRung(t *testing.T) {
 	if written.Usage.DiskBytes != int64(len("to stdout\n")) {
 		t.Errorf("disk use %d", written.Usage.DiskBytes)
 	}
-	rang, err := s.layout.Bell().Answer("b1")
+	rang, err := s.layout.Bell().TakeRings("b1")
 	if want := []spool.Ring{{Bundle: bundle, Attempt: "1-b1"}}; err != nil || !slices.Equal(rang, want) {
 		t.Errorf("bell: %v, %v", rang, err)
 	}

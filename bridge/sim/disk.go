@@ -270,8 +270,8 @@ func (m mount) Fence(_ context.Context, uuid string, name spool.AttemptName, at 
 	return *a.started.record, nil
 }
 
-// AnswerDoorbell reads the doorbell.
-func (m mount) AnswerDoorbell() ([]spool.Ring, error) {
+// TakeRings reads the doorbell.
+func (m mount) TakeRings() ([]spool.Ring, error) {
 	rang := m.w.disk.rang
 	m.w.disk.rang = nil
 	return rang, nil

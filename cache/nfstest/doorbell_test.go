@@ -16,14 +16,14 @@ func TestRingIsHeardThroughAStaleListing(t *testing.T) {
 	must(t, os.MkdirAll(filepath.Join(s.disk, "spool", "bell"), 0o700))
 	bridge, worker := spool.Disk{Layout: spool.Layout(s.a), Bridge: "b1"}, spool.Layout(s.b)
 	for _, attempt := range []spool.AttemptName{"1-b1", "2-b1"} {
-		if rang, err := bridge.AnswerDoorbell(); err != nil || len(rang) != 0 {
+		if rang, err := bridge.TakeRings(); err != nil || len(rang) != 0 {
 			t.Errorf("before: %v, %v", rang, err)
 		}
 		must(t, worker.Bell().Ring("0x1", attempt))
 		if entries, err := os.ReadDir(filepath.Join(s.a, "spool", "bell")); err != nil || len(entries) != 0 {
 			t.Errorf("this client's listing is fresh (%v, %v), and the test shows nothing", entries, err)
 		}
-		if rang, err := bridge.AnswerDoorbell(); err != nil || len(rang) != 1 || rang[0] != (spool.Ring{Bundle: "0x1", Attempt: attempt}) {
+		if rang, err := bridge.TakeRings(); err != nil || len(rang) != 1 || rang[0] != (spool.Ring{Bundle: "0x1", Attempt: attempt}) {
 			t.Errorf("after a ring: %v, %v", rang, err)
 		}
 	}

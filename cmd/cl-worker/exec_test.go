@@ -250,7 +250,7 @@ func TestTermLeavesPartialResultsAndAnExitRecord(t *testing.T) {
 	if x.file("partial") != "saved\n" {
 		t.Errorf("partial result %q", x.file("partial"))
 	}
-	if rang, err := x.layout.Bell().Answer("b1"); err != nil || len(rang) != 1 {
+	if rang, err := x.layout.Bell().TakeRings("b1"); err != nil || len(rang) != 1 {
 		t.Errorf("bell: %v, %v", rang, err)
 	}
 }

@@ -164,8 +164,8 @@ func (d *ringingDisk) ring(bundles []string) {
 	}
 }
 
-// AnswerDoorbell returns the bundles that rang since the last call.
-func (d *ringingDisk) AnswerDoorbell() ([]spool.Ring, error) {
+// TakeRings returns the bundles that rang since the last call.
+func (d *ringingDisk) TakeRings() ([]spool.Ring, error) {
 	rang := d.rang
 	d.rang = nil
 	return rang, nil
