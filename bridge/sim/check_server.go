@@ -67,7 +67,7 @@ func (w *world) checkClaim(b *bundle) {
 	row, ok := w.ledger.row(b.uuid)
 	switch {
 	case !ok || row.Run.Command == b.command:
-	case row.Phase == plan.Claiming || row.Dropped || w.late[row.Run.Command]:
+	case row.Phase == plan.Claiming || row.Dropped || w.offeredLate[row.Run.Command]:
 		b.forgiven = true // see docs/contributors/reliability.md, I9, "Not promised"
 	default:
 		w.violate(Foreign, "%s is claimed for %s, and it is %s", b.uuid, row.Run.Command, b.command)

@@ -106,7 +106,7 @@ func (i *identity) bringAnswer(number int64, messages []codalab.Message, err err
 	twice := w.fault(AnswerDoubled)
 	for _, m := range messages {
 		if m.Type == codalab.MessageRun && (twice || after > time.Second) {
-			w.late[m.Bundle.Command] = true
+			w.offeredLate[m.Bundle.Command] = true
 		}
 	}
 	i.at(after, func() {

@@ -121,25 +121,25 @@ type world struct {
 	// stopping has the bundles that are being stopped before they have begun.
 	stopping map[string]*stop
 
-	violations []Violation
-	verdicts   map[string]reported
-	requests   []time.Duration
-	passed     map[lane]map[string]*turns // the turns of others since each lane's last one, by their owner
-	steps      int
-	attempts   int
-	nextLife   int
-	hampered   time.Duration   // the last time at which all reports were kept from the server
-	late       map[string]bool // the bundles, by command, of which an offer came late
-	offset     time.Duration   // of the newest life's clock
-	clockSet   time.Duration   // the time of its last change
-	rushed     time.Duration
-	rush       int
+	violations  []Violation
+	verdicts    map[string]reported
+	requests    []time.Duration
+	passed      map[lane]map[string]*turns // the turns of others since each lane's last one, by their owner
+	steps       int
+	attempts    int
+	nextLife    int
+	hampered    time.Duration   // the last time at which all reports were kept from the server
+	offeredLate map[string]bool // the bundles, by command, of which an offer came late
+	offset      time.Duration   // of the newest life's clock
+	clockSet    time.Duration   // the time of its last change
+	rushed      time.Duration
+	rush        int
 }
 
 func newWorld(ctx context.Context, seed uint64, o Options) *world {
 	w := &world{
 		ctx: ctx, dice: newDice(seed), log: o.Log, leases: o.Leases, unleased: o.Unleased,
-		wants: map[string]wants{}, killed: map[string]bool{}, stopping: map[string]*stop{}, verdicts: map[string]reported{}, late: map[string]bool{},
+		wants: map[string]wants{}, killed: map[string]bool{}, stopping: map[string]*stop{}, verdicts: map[string]reported{}, offeredLate: map[string]bool{},
 	}
 	if o.Only != nil {
 		w.dice.only = make(map[Fault]bool, len(o.Only))
