@@ -68,7 +68,7 @@ func (c *Config) Identity(queue string) string {
 // Bridge is one bridge.
 //
 // Run does everything. Its parts, Open, Step, Do, Enter, Observe, AskSettings, Listen, ReadTurn, Measure,
-// Changes, CheckIn, Prove, Answered and Unanswered, are exported for a caller that drives a bridge through
+// Changes, CheckIn, Prove, NoteAnswer and NoteUnanswered, are exported for a caller that drives a bridge through
 // simulated time.
 //
 // Data flows in a circle. The watchers put news into the inbox. The decider reads it, decides rows, shows

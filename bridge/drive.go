@@ -52,19 +52,19 @@ func (b *Bridge) Changes(q plan.Queue) (urgent, other <-chan struct{}) {
 }
 
 // CheckIn makes the next check-in of a queue's identity, and returns its number. The caller
-// passes the number to Answered or Unanswered, once.
+// passes the number to NoteAnswer or NoteUnanswered, once.
 func (b *Bridge) CheckIn(q plan.Queue) (codalab.CheckIn, int64) { return b.identities.checkIn(q) }
 
-// Answered notes the answer to a check-in: the server has applied its reports, and its messages
+// NoteAnswer notes the answer to a check-in: the server has applied its reports, and its messages
 // are news. From now on no check-in reports a run that one of the messages acknowledges.
-func (b *Bridge) Answered(q plan.Queue, number int64, messages []codalab.Message) {
+func (b *Bridge) NoteAnswer(q plan.Queue, number int64, messages []codalab.Message) {
 	b.identities.noteAnswer(q, number, messages)
 }
 
-// Unanswered notes that a check-in got no answer but an error. The server may have applied its
-// reports, or may do so later, unless it refused the check-in as too large. Unanswered reports
+// NoteUnanswered notes that a check-in got no answer but an error. The server may have applied its
+// reports, or may do so later, unless it refused the check-in as too large. NoteUnanswered reports
 // whether it did and the next check-in is smaller.
-func (b *Bridge) Unanswered(q plan.Queue, number int64, err error) (smaller bool) {
+func (b *Bridge) NoteUnanswered(q plan.Queue, number int64, err error) (smaller bool) {
 	return b.identities.noteUnanswered(q, number, err)
 }
 

@@ -32,9 +32,9 @@ type Heartbeat struct {
 	Server map[string]string `json:"server,omitempty"`
 	// Unheard are the queues of which no check-in has been answered since the start, nor refused.
 	Unheard []string `json:"unheard,omitempty"`
-	// Late names the queues for which the bridge asks for no more bundles, because the server takes
+	// LateQueues names the queues for which the bridge asks for no more bundles, because the server takes
 	// the reports of the live runs too slowly.
-	Late []string `json:"late,omitempty"`
+	LateQueues []string `json:"late,omitempty"`
 	// Held has a reason for each queue that is held up, and Nodes one for each node that is avoided.
 	Held  map[string]string `json:"held,omitempty"`
 	Nodes map[string]string `json:"nodes,omitempty"`
@@ -55,7 +55,7 @@ func (h *heartbeat) now(open bool, queues map[string]plan.Queue) Heartbeat {
 	defer h.mu.Unlock()
 	p := h.Heartbeat
 	p.Open = open
-	p.Server, p.Late = maps.Clone(p.Server), slices.Clone(p.Late)
+	p.Server, p.LateQueues = maps.Clone(p.Server), slices.Clone(p.LateQueues)
 	for _, queue := range slices.Sorted(maps.Keys(queues)) {
 		if !h.heard[queue] && p.Server[queue] == "" {
 			p.Unheard = append(p.Unheard, queue)
@@ -111,16 +111,16 @@ func (h *heartbeat) server(queue string, err error) {
 	h.Server[queue] = err.Error()
 }
 
-// late notes whether the server takes a queue's reports too slowly.
-func (h *heartbeat) late(queue string, late bool) {
+// noteLate notes whether the server takes a queue's reports too slowly.
+func (h *heartbeat) noteLate(queue string, late bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	place, noted := slices.BinarySearch(h.Late, queue)
+	place, noted := slices.BinarySearch(h.LateQueues, queue)
 	switch {
 	case late && !noted:
-		h.Late = slices.Insert(h.Late, place, queue)
+		h.LateQueues = slices.Insert(h.LateQueues, place, queue)
 	case noted && !late:
-		h.Late = slices.Delete(h.Late, place, place+1)
+		h.LateQueues = slices.Delete(h.LateQueues, place, place+1)
 	}
 }
 

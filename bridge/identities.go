@@ -22,9 +22,9 @@ type identities struct {
 // passes the number to noteAnswer or noteUnanswered, once.
 func (i *identities) checkIn(q plan.Queue) (codalab.CheckIn, int64) {
 	c, now, name := i.config, i.config.Now(), i.config.Identity(q.Name)
-	late := i.board.reports.late(q.Name, now)
-	i.beat.late(q.Name, late)
-	closed := i.board.offers.closed(late)
+	reportsLate := i.board.reports.reportsLate(q.Name, now)
+	i.beat.noteLate(q.Name, reportsLate)
+	closed := i.board.offers.closed(reportsLate)
 	told := i.board.reports.checkIn(q.Name, name, now)
 	offer := i.board.offers.of(q.Name, i.life.local())
 	in := codalab.CheckIn{

@@ -81,7 +81,7 @@ func TestNewsWakesTheCheckInsOfItsQueue(t *testing.T) {
 	row := cpuRow("0x1", plan.Staging)
 	show(r.Bridge, row)
 	wakes("a new run", true, false)
-	r.Answered(r.queue, r.checkIn("0x1 preparing"), nil)
+	r.NoteAnswer(r.queue, r.checkIn("0x1 preparing"), nil)
 	row.Progress = "Pulling the image."
 	show(r.Bridge, row)
 	wakes("new words", false, true)
@@ -97,7 +97,7 @@ func TestFailedCheckInIsNewsForTheRowsOfItsVerdicts(t *testing.T) {
 	show(r.Bridge, row)
 	show(r.Bridge, cpuRow("0x2", plan.Running))
 	number := r.checkIn("0x1 finalizing", "0x2 running")
-	r.Unanswered(r.queue, number, errors.New("connection reset"))
+	r.NoteUnanswered(r.queue, number, errors.New("connection reset"))
 	if in := r.inbox.drain(); len(in.news) != 1 || !in.news[0].Unanswered {
 		t.Errorf("news of a verdict whose check-in failed: %+v", in.news)
 	}
@@ -112,11 +112,11 @@ func TestRefusedCheckInIsNoNews(t *testing.T) {
 	show(r.Bridge, row)
 	show(r.Bridge, cpuRow("0x2", plan.Running))
 	refusal := &codalab.Error{Status: http.StatusRequestEntityTooLarge}
-	if !r.Unanswered(r.queue, r.checkIn("0x1 finalizing", "0x2 running"), refusal) {
+	if !r.NoteUnanswered(r.queue, r.checkIn("0x1 finalizing", "0x2 running"), refusal) {
 		t.Error("the next check-in is not smaller")
 	}
 	r.checkIn("0x1 finalizing")
-	if r.Unanswered(r.queue, r.checkIn("0x2 running"), refusal) {
+	if r.NoteUnanswered(r.queue, r.checkIn("0x2 running"), refusal) {
 		t.Error("there is no smaller check-in than one of a single run")
 	}
 	if in := r.inbox.drain(); len(in.news) != 0 {

@@ -82,12 +82,12 @@ func (o *offers) close(low string) {
 	o.low = low
 }
 
-// closed returns the reason for which the bridge asks for no more bundles of a queue; empty for none. late is
-// set if the server is late with the queue's reports.
-func (o *offers) closed(late bool) string {
+// closed returns the reason for which the bridge asks for no more bundles of a queue; empty for none. reportsLate
+// is set if the last report of a live run of the queue is too old.
+func (o *offers) closed(reportsLate bool) string {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
-	if o.low == "" && late {
+	if o.low == "" && reportsLate {
 		return "the server is slow to take the reports of the bundles that run there"
 	}
 	return o.low

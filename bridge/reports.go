@@ -114,11 +114,11 @@ func (r *reports) pending(queue string, now time.Time) (most report.Urgency, blo
 	return r.book.Pending(queue, now)
 }
 
-// late is [report.Book.Late].
-func (r *reports) late(queue string, now time.Time) bool {
+// reportsLate is [report.Book.ReportsLate].
+func (r *reports) reportsLate(queue string, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.book.Late(queue, now)
+	return r.book.ReportsLate(queue, now)
 }
 
 // carried is [report.Book.Carried].

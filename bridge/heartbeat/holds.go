@@ -58,8 +58,8 @@ func (s *Status) addHolds() {
 		if len(last.Unheard) > 0 {
 			hold("The server has not answered a check-in of queue %s since the bridge started.", strings.Join(last.Unheard, ", "))
 		}
-		if len(last.Late) > 0 {
-			hold("The server takes the reports of queue %s too slowly: no bundle of it is claimed until it hears of each run in time.", strings.Join(last.Late, ", "))
+		if len(last.LateQueues) > 0 {
+			hold("The server takes the reports of queue %s too slowly: no bundle of it is claimed until it hears of each run in time.", strings.Join(last.LateQueues, ", "))
 		}
 	}
 	switch {

@@ -81,8 +81,8 @@ func (q *queue) carry(row *plan.Row, now time.Time) carriedReport {
 	return carriedReport{last, before}
 }
 
-// Late reports whether the last report of a live run is so old that the server must get no more runs.
-func (b *Book) Late(queue string, now time.Time) bool {
+// ReportsLate reports whether the last report of a live run is so old that the server must get no more runs.
+func (b *Book) ReportsLate(queue string, now time.Time) bool {
 	oldest := b.of(queue).aging.Front()
 	return oldest != nil && now.Sub(oldest.Value.(*report).at) >= lateReport //nolint:forcetypeassert // aging has nothing else
 }

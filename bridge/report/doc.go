@@ -23,7 +23,7 @@
 //   - If the server refuses a check-in as too large (413), it has applied none of the reports: the room is
 //     halved. The room is also halved after a check-in that took 20 s, and doubled again while the server is
 //     quick.
-//   - While the oldest report of a live run is more than 40 s old, the bridge asks for no bundles ([Book.Late]).
+//   - While the oldest report of a live run is more than 40 s old, the bridge asks for no bundles ([Book.ReportsLate]).
 //
 // So the bridge may send a check-in while the server holds an earlier one: the two never report a run in two
 // states, and once a verdict is acknowledged, the server can apply no report of that run from a held check-in

@@ -132,7 +132,7 @@ func (i *identity) answered(number int64, messages []codalab.Message) {
 
 func (i *identity) checkInFailed(number int64, err error) {
 	i.unanswered--
-	smaller := i.bridge.Unanswered(i.queue, number, err)
+	smaller := i.bridge.NoteUnanswered(i.queue, number, err)
 	i.wake()
 	if smaller || !i.w.server.repeats {
 		i.checkInSoon()
@@ -140,7 +140,7 @@ func (i *identity) checkInFailed(number int64, err error) {
 }
 
 func (i *identity) deliver(number int64, messages []codalab.Message) {
-	i.bridge.Answered(i.queue, number, messages)
+	i.bridge.NoteAnswer(i.queue, number, messages)
 	if len(messages) > 0 {
 		i.wake()
 	}

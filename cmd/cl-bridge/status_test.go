@@ -54,7 +54,7 @@ func TestStatusSaysHowTheBridgeStands(t *testing.T) {
 	u.Slurm = "observe: slurm_load_jobs error: Unable to contact slurm controller"
 	u.SlurmSince, u.SlurmNext = noon.Add(-time.Minute), noon.Add(time.Minute)
 	u.Server = map[string]string{"cpu": "POST /workers: connection refused"}
-	u.Unheard, u.Late = []string{"gpu", "old"}, []string{"new"}
+	u.Unheard, u.LateQueues = []string{"gpu", "old"}, []string{"new"}
 	if err := held.Renew(t.Context(), heartbeat.Status{Last: &u}); err != nil {
 		t.Fatal(err)
 	}
