@@ -40,7 +40,7 @@ func (w *world) checkReported(b *bundle) {
 	if !w.bridgeRuns() || !ok || !row.Reportable() || row.Phase == plan.Finalizing || b.forgiven || w.isUnknown(b.command) {
 		return
 	}
-	const reported = 45 * time.Second // the bridge reports each live run within that time: package bridge, refreshEvery and slowAnswer
+	const reported = 45 * time.Second // the bridge reports each live run within that time: report.RefreshEvery, and slowAnswer of package bridge
 	// If the answer to its claim was lost, the bridge knows of the run only since its next try.
 	known := row.Times.Preparing.Sub(epoch) - w.offset
 	if w.now-b.lastReport <= workerTimeout || w.now-max(b.hampered, w.hampered, w.server.downUntil, known) <= reported {
