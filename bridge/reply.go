@@ -74,7 +74,7 @@ func (a *replier) replyToRead(ctx context.Context, q plan.Queue, m codalab.Messa
 		if err == nil {
 			defer func() { _ = root.Close() }() // only read
 			target := codalab.Target{BundleUUID: m.UUID, Subpath: m.Path}
-			reply, stream = contents.Answer(ctx, root, target, *m.ReadArgs, childPaths(*r.Run))
+			reply, stream = contents.Reply(ctx, root, target, *m.ReadArgs, childPaths(*r.Run))
 		}
 	}
 	if stream == nil {

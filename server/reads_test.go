@@ -53,7 +53,7 @@ func (w *testWorker) serve(t *testing.T, dir string, run codalab.RunReport) {
 }
 
 func (w *testWorker) answer(ctx context.Context, root *os.Root, m codalab.Message) {
-	reply, stream := contents.Answer(ctx, root, codalab.Target{BundleUUID: m.UUID, Subpath: m.Path}, *m.ReadArgs, nil)
+	reply, stream := contents.Reply(ctx, root, codalab.Target{BundleUUID: m.UUID, Subpath: m.Path}, *m.ReadArgs, nil)
 	id := strconv.FormatInt(m.SocketID, 10)
 	if stream == nil {
 		w.call(w.user, http.MethodPost, "/workers/"+w.id+"/reply/"+id, reply).ok()

@@ -174,7 +174,7 @@ func (w *worker) read(ctx context.Context, m codalab.Message) {
 	}
 	defer root.Close()
 	target := codalab.Target{BundleUUID: m.UUID, Subpath: m.Path}
-	reply, stream := contents.Answer(ctx, root, target, *m.ReadArgs, nil)
+	reply, stream := contents.Reply(ctx, root, target, *m.ReadArgs, nil)
 	if stream == nil {
 		_ = w.api.Reply(ctx, "test", m.SocketID, reply)
 		return

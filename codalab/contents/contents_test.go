@@ -240,7 +240,7 @@ func TestAnswersToReadMessages(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			reply, stream := contents.Answer(t.Context(), root, codalab.Target{BundleUUID: uuid, Subpath: test.path}, test.args, hidden)
+			reply, stream := contents.Reply(t.Context(), root, codalab.Target{BundleUUID: uuid, Subpath: test.path}, test.args, hidden)
 			if reply.ErrorCode != test.code || (stream == nil) != (test.code != 0) {
 				t.Fatalf("reply %+v, stream %v", reply, stream)
 			}
@@ -253,11 +253,11 @@ func TestAnswersToReadMessages(t *testing.T) {
 			}
 		})
 	}
-	reply, _ := contents.Answer(t.Context(), root, codalab.Target{BundleUUID: uuid, Subpath: "dep"}, codalab.ReadArgs{Type: codalab.ReadTargetInfo}, hidden)
+	reply, _ := contents.Reply(t.Context(), root, codalab.Target{BundleUUID: uuid, Subpath: "dep"}, codalab.ReadArgs{Type: codalab.ReadTargetInfo}, hidden)
 	if diff := cmp.Diff(codalab.ReadReply{ErrorCode: 404, ErrorMessage: "dep not found in bundle " + uuid}, reply); diff != "" {
 		t.Error(diff)
 	}
-	reply, _ = contents.Answer(t.Context(), root, codalab.Target{BundleUUID: uuid, Subpath: "sub"}, codalab.ReadArgs{Type: codalab.ReadTargetInfo, Depth: 1}, hidden)
+	reply, _ = contents.Reply(t.Context(), root, codalab.Target{BundleUUID: uuid, Subpath: "sub"}, codalab.ReadArgs{Type: codalab.ReadTargetInfo, Depth: 1}, hidden)
 	want := &codalab.TargetInfo{
 		Name: "sub", Perm: 0o755, Type: codalab.TargetDirectory,
 		Contents: []codalab.TargetInfo{{Name: "f", Size: 10, Perm: 0o600, Type: codalab.TargetFile}},
@@ -270,7 +270,7 @@ func TestAnswersToReadMessages(t *testing.T) {
 
 func TestArchiveLeavesDependenciesOut(t *testing.T) {
 	t.Parallel()
-	_, stream := contents.Answer(t.Context(), bundle(t), codalab.Target{BundleUUID: uuid}, codalab.ReadArgs{Type: codalab.ReadDirectory}, []string{"dep", "sub/empty"})
+	_, stream := contents.Reply(t.Context(), bundle(t), codalab.Target{BundleUUID: uuid}, codalab.ReadArgs{Type: codalab.ReadDirectory}, []string{"dep", "sub/empty"})
 	tr := tar.NewReader(gunzip(t, stream))
 	var names []string
 	for {
@@ -289,7 +289,7 @@ func TestArchiveLeavesDependenciesOut(t *testing.T) {
 
 func TestAbandonedStreamEnds(t *testing.T) {
 	t.Parallel()
-	_, stream := contents.Answer(t.Context(), bundle(t), codalab.Target{BundleUUID: uuid}, codalab.ReadArgs{Type: codalab.ReadDirectory}, nil)
+	_, stream := contents.Reply(t.Context(), bundle(t), codalab.Target{BundleUUID: uuid}, codalab.ReadArgs{Type: codalab.ReadDirectory}, nil)
 	must(t, stream.Close())
 	if _, err := stream.Read(make([]byte, 1)); !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("read after close: %v", err)

@@ -240,7 +240,7 @@ func (w *shellWorker) read(ctx context.Context, run *shellRun, m codalab.Message
 		return
 	}
 	defer root.Close()
-	reply, stream := contents.Answer(ctx, root, codalab.Target{BundleUUID: m.UUID, Subpath: m.Path}, *m.ReadArgs, run.parents())
+	reply, stream := contents.Reply(ctx, root, codalab.Target{BundleUUID: m.UUID, Subpath: m.Path}, *m.ReadArgs, run.parents())
 	if stream == nil {
 		_ = w.api.Reply(ctx, w.id, m.SocketID, reply)
 		return

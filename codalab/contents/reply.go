@@ -37,13 +37,13 @@ func Status(target codalab.Target, err error) (code int, message string) {
 	return http.StatusInternalServerError, fmt.Sprintf("Path '%s' in bundle %s cannot be read: %v", target.Subpath, target.BundleUUID, err)
 }
 
-// Answer serves one read message about a running bundle whose directory is root. It returns
+// Reply replies to one read message about a running bundle whose directory is root. It returns
 // the stream to send as the reply's data, which the caller reads and closes, or, if there
 // is none, the reply itself: a description or an error message. The bundle sees its parents
-// at the paths in dependencies: Answer leaves them out of listings and does not find them,
+// at the paths in dependencies: Reply leaves them out of listings and does not find them,
 // so that the server looks for them in the parents. The stream ends early with ctx
 // (codalab/worker/reader.py: Reader.read).
-func Answer(ctx context.Context, root *os.Root, target codalab.Target, args codalab.ReadArgs, dependencies []string) (codalab.ReadReply, io.ReadCloser) {
+func Reply(ctx context.Context, root *os.Root, target codalab.Target, args codalab.ReadArgs, dependencies []string) (codalab.ReadReply, io.ReadCloser) {
 	hidden := hiddenPaths(dependencies)
 	if hidden[clean(target.Subpath)] {
 		// CodaLab's own worker answers with the same words.
