@@ -14,8 +14,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// doer does effects: it is the only part of a bridge that changes anything in the world outside. It is safe
-// for concurrent use.
+// doer does effects, and is safe for concurrent use.
 type doer struct {
 	policy    *plan.Policy
 	identity  func(queue string) string

@@ -14,7 +14,7 @@
 // (plan.Policy.Next), saves the rows that changed, shows them on the board, and only then starts their effects.
 // It waits for the ledger and for nothing else. The doer does effects; places bounds those that run at once. At
 // most one effect of a kind runs for an attempt. One scancel or sacct serves many rows. If an effect fails, or
-// a crash cuts it short, its row wants it again.
+// a crash cuts it short, its row wants it again; a submission only after the first one is proven absent.
 //
 // The watchers and the check-ins know the rows from the board alone, which has three parts: the view has the
 // rows, reports has the reports of check-ins (package report), and offers has the resources that check-ins

@@ -17,7 +17,7 @@ type Heartbeat struct {
 	// Open is set once the bridge has read its ledger.
 	Open bool `json:"open,omitempty"`
 	// Observed is the time of the last complete answer of Slurm; zero if there was none since the start. Until
-	// then nothing is submitted, cancelled or removed.
+	// then the bridge submits and cancels no job, and removes no files of a bundle.
 	Observed time.Time `json:"observed,omitzero"`
 	// Slurm is the error of the last question to Slurm; empty if it answered.
 	Slurm string `json:"slurm,omitempty"`

@@ -14,7 +14,8 @@
 // # Promises
 //
 // If another worker has begun the attempt, or a bridge has fenced it, the worker runs nothing and
-// writes nothing. Otherwise it leaves an exit record, unless the worker itself is killed. It writes
+// writes nothing. Otherwise it leaves an exit record, unless the worker itself is killed, or the shared disk
+// cannot be written for two minutes. It writes
 // that as early as possible, because a site may allow only three seconds after TERM. The container
 // ends with its worker. Files that the command wrote to its working directory stay unchanged.
 //

@@ -13,6 +13,7 @@
 //	           ends all its processes
 //	enter      the first process in a container that another program sets up
 //	keyring    keeps the kernel's keys from the command
+//	connect    reaches a port of a running container
 //
 // A container's init and its first process are the calling program, started again with a hidden
 // first argument. So every program that runs containers must begin with runner.Main.

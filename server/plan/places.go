@@ -22,8 +22,8 @@ type places struct {
 	refused map[request]string
 }
 
-// request has all that decides whether a run finds a worker. Runs that only some workers may take have
-// their own.
+// request has all that decides whether a run finds a worker. A run that only some workers may take also
+// has its uuid, so that it shares the answer with no other run.
 type request struct {
 	ownerID string
 	codalab.Resources
