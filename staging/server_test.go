@@ -38,8 +38,8 @@ type codalabSite struct {
 	sent, resolved atomic.Int64
 	// down makes the server answer each request with 503.
 	down atomic.Bool
-	// The next connection breaks after cut bytes of contents. After hold bytes the server waits
-	// until its client leaves. 0 does neither.
+	// The next connection breaks after cut bytes of contents. After hold bytes of all connections the
+	// server sends nothing until its clients leave. 0 does neither.
 	cut, hold atomic.Int64
 }
 
@@ -62,7 +62,7 @@ func startCodaLab(t *testing.T) *codalabSite {
 			return
 		}
 		if r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/contents/blob/") {
-			w = &counter{ResponseWriter: w, site: s, left: s.cut.Swap(0), most: s.hold.Swap(0), gone: r.Context().Done()}
+			w = &counter{ResponseWriter: w, site: s, left: s.cut.Swap(0), gone: r.Context().Done()}
 		}
 		handler.ServeHTTP(w, r)
 	}))
@@ -89,12 +89,11 @@ type counter struct {
 	http.ResponseWriter
 	site *codalabSite
 	left int64
-	most int64
 	gone <-chan struct{}
 }
 
 func (c *counter) Write(b []byte) (int, error) {
-	if c.most > 0 && c.site.sent.Load() >= c.most {
+	if most := c.site.hold.Load(); most > 0 && c.site.sent.Load() >= most {
 		<-c.gone
 		return 0, http.ErrAbortHandler
 	}

@@ -124,6 +124,7 @@ func TestDownloadOfAKilledBridgeGoesOn(t *testing.T) {
 	testenv.Await(t, "17 MiB are sent", func() bool { return site.sent.Load() >= 17*mib })
 	program.Kill()
 	_, _ = io.Copy(io.Discard, program) // until it has ended
+	site.hold.Store(0)
 	s := stager(t, site.client, shared, "")
 	inputs, err := s.Stage(t.Context(), wants(codalab.Dependency{ChildPath: "data", ParentUUID: parent}), site.image, "", func(string) {})
 	ok(t, err)
