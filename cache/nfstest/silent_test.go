@@ -132,7 +132,7 @@ func TestBridgeSaysThatItsDiskHangsAndCanBeStopped(t *testing.T) {
 	goOn = s.stop()
 	p.says(`msg="the shared disk does not answer; `)
 	p.term()
-	p.says(`msg="the bridge ends while calls on a disk have not returned; `)
+	p.says(`msg="the bridge ends although calls on a disk have not returned; `)
 	goOn() // the process stays in the kernel until FUSE answers a call that the server has read; NFS does not wait
 	p.ends()
 	p = s.start()
