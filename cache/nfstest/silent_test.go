@@ -13,6 +13,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
@@ -58,6 +59,7 @@ type bridgeProcess struct {
 	s     bridgeSite
 	cmd   *exec.Cmd
 	lines *bufio.Scanner
+	log   io.Closer
 }
 
 func (s bridgeSite) start() bridgeProcess {
@@ -66,18 +68,20 @@ func (s bridgeSite) start() bridgeProcess {
 	log, err := cmd.StderrPipe()
 	must(s.t, err)
 	must(s.t, cmd.Start())
-	return bridgeProcess{s, cmd, bufio.NewScanner(io.TeeReader(log, s.t.Output()))}
+	return bridgeProcess{s, cmd, bufio.NewScanner(io.TeeReader(log, s.t.Output())), log}
 }
 
 // says reads the log up to a line with these words.
 func (p bridgeProcess) says(words string) {
 	p.s.t.Helper()
+	late := time.AfterFunc(testenv.WaitLimit, func() { _ = p.log.Close() })
+	defer late.Stop()
 	for p.lines.Scan() {
 		if strings.Contains(p.lines.Text(), words) {
 			return
 		}
 	}
-	p.s.t.Fatalf("the bridge ended without a line with %q", words)
+	p.s.t.Fatalf("the bridge ended, or was silent for %s, without a line with %q", testenv.WaitLimit, words)
 }
 
 // term sends TERM.
