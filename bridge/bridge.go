@@ -110,7 +110,6 @@ func (b *Bridge) Open(ctx context.Context) error {
 // assemble makes the bridge's parts.
 func (b *Bridge) assemble() {
 	b.inbox.init()
-	b.board.init()
 	b.contact.init()
 	b.life.standalone = b.Standalone
 	b.places = newPlaces(b.AtOnce, b.Collector, &b.Policy)

@@ -74,6 +74,7 @@ func checkingIn(t *testing.T, hold []time.Duration, test func(b *Bridge, s *hold
 func bridgeAt(s BundleService) *Bridge {
 	b := &Bridge{Config: Config{Name: "b", Service: s, Log: slog.New(slog.DiscardHandler), Now: time.Now}}
 	b.assemble()
+	b.board.init()
 	return b
 }
 

@@ -41,7 +41,7 @@ func newDecider(c *Config, in *inbox, shown *board, reach *contact, l *life, bea
 	d := decider{
 		ledger: c.Ledger, inbox: in, board: shown, contact: reach, life: l, beat: beat, trace: c.Trace, log: c.Log,
 		rules: &rules{Policy: c.Policy, adapt: c.Adapt, trace: c.TracePolicy, log: c.Log},
-		rows:  newRows(0), jobs: &shownJobs{}, health: newHealth(c.Policy.Queues), pace: newPace(c.Pace, c.ObserveEvery), turns: plan.Turns{},
+		rows:  newRows(), jobs: &shownJobs{}, health: newHealth(c.Policy.Queues), pace: newPace(c.Pace, c.ObserveEvery), turns: plan.Turns{},
 	}
 	d.starter = &starter{rows: d.rows, rules: d.rules, jobs: d.jobs, pace: d.pace, contact: reach}
 	return d
@@ -56,6 +56,7 @@ func (d *decider) open(ctx context.Context) error {
 	if d.generation, err = d.ledger.Generation(ctx); err != nil {
 		return err
 	}
+	d.board.init()
 	for bundle, queue := range saved.Done {
 		d.rows.putAsleep(bundle)
 		d.board.view.asleep(bundle, queue)

@@ -26,6 +26,7 @@ func onDisk(t *testing.T, mounted bool) *Bridge {
 	}
 	b := &Bridge{Config: Config{Policy: plan.Policy{Layout: l, Bridge: "b1b2b3", Owner: "ann"}, Spool: spool.Disk{Layout: l, Bridge: "b1b2b3"}, Now: time.Now}}
 	b.assemble()
+	b.board.init()
 	return b
 }
 

@@ -33,6 +33,7 @@ func startedRunner(t *testing.T, b *Bridge) (r *runner, wait func()) {
 	g, ctx := errgroup.WithContext(ctx)
 	b.Log, b.Now = slog.New(slog.DiscardHandler), time.Now
 	b.assemble()
+	b.board.init()
 	return b.runner(ctx, g), func() {
 		cancel()
 		_ = g.Wait()
@@ -79,6 +80,7 @@ func TestEffectIsActiveUntilAStepReadsItsOutcome(t *testing.T) {
 	t.Parallel()
 	b := &Bridge{}
 	b.assemble()
+	b.board.init()
 	collect := plan.Effect{Kind: plan.Collect, Row: &plan.Row{Bundle: "0x1"}}
 	if !b.decider.starter.active.begin(collect) {
 		t.Fatal("the effect does not begin")
@@ -186,6 +188,7 @@ func TestProgressIsPassedOnOnceASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &Bridge{Config: Config{Stager: busyStager{}, Now: time.Now}}
 		b.assemble()
+		b.board.init()
 		heard := 0
 		go b.doer.stage(t.Context(), plan.Row{Bundle: "0x1", Run: &codalab.RunBundle{}})
 		for range 1500 {

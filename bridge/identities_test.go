@@ -28,6 +28,7 @@ func newTeller(t *testing.T) *teller {
 	r := &teller{T: t, queue: plan.Queue{Name: "cpu"}, now: time.Unix(1_800_000_000, 0)}
 	r.Bridge = &Bridge{Config: Config{Name: "b", Now: func() time.Time { return r.now }}}
 	r.assemble()
+	r.board.init()
 	return r
 }
 

@@ -90,6 +90,7 @@ func TestStepWaitsForWhatMayComeWithoutNews(t *testing.T) {
 	} {
 		b := &Bridge{}
 		b.assemble()
+		b.board.init()
 		b.decider.jobs.observed = true
 		b.decider.pace.submits.AllowN(now, c.spent)
 		b.decider.rows.put(&c.row)

@@ -46,6 +46,7 @@ func TestIdentityOffersWhatItsNodesHaveAndWhatItsRunsAskFor(t *testing.T) {
 		}},
 	}}
 	b.assemble()
+	b.board.init()
 	offers := func() map[string]codalab.Resources {
 		all := map[string]codalab.Resources{}
 		for name := range b.Policy.Queues {

@@ -33,9 +33,9 @@ type entry struct {
 	restarted bool
 }
 
-func newRows(size int) *rows {
+func newRows() *rows {
 	return &rows{
-		byBundle: make(map[string]*entry, size),
+		byBundle: map[string]*entry{},
 		inFlight: map[string]int{}, jobs: map[sbatch.JobID]int{}, retrying: map[plan.Lane]int{}, staged: map[string]map[string]*entry{},
 	}
 }

@@ -95,7 +95,7 @@ func TestRowsAreFoundAsIfEachWasLookedAt(t *testing.T) {
 	start := time.Unix(1_800_000_000, 0)
 	for seed := range uint64(20) {
 		random := rand.New(rand.NewPCG(seed, 1))
-		table, model := newRows(0), naive{}
+		table, model := newRows(), naive{}
 		for step := range 500 {
 			if r := randomRow(random, start); random.IntN(4) == 0 {
 				table.remove(r.Bundle)

@@ -28,6 +28,7 @@ func (b *bucket) ask(now time.Time, requests int) bool {
 func observedDecider() *decider {
 	b := &Bridge{Config: Config{ObserveEvery: 6 * time.Second, Log: slog.New(slog.DiscardHandler)}}
 	b.assemble()
+	b.board.init()
 	b.decider.jobs.observed = true
 	return &b.decider
 }

@@ -374,3 +374,21 @@ func TestHeldSubmissionsUseUpThePace(t *testing.T) {
 		t.Errorf("the other row is %s", phase)
 	}
 }
+
+// unreadable is a ledger that fails when it is read.
+type unreadable struct{ memory }
+
+func (u *unreadable) Outline(context.Context) (plan.Outline, error) {
+	return plan.Outline{}, errors.New("the disk of the ledger failed")
+}
+
+func TestBridgeIsNotOpenUntilItHasReadItsLedger(t *testing.T) {
+	t.Parallel()
+	b := &Bridge{Config: Config{Ledger: &unreadable{}, Log: slog.New(slog.DiscardHandler)}}
+	if err := b.Open(t.Context()); err == nil {
+		t.Fatal("it has read a ledger that cannot be read")
+	}
+	if rows := b.Rows(); b.Heartbeat().Open || rows != nil {
+		t.Errorf("open %v, rows %v", b.Heartbeat().Open, rows)
+	}
+}

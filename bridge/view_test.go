@@ -28,6 +28,7 @@ func TestRecordsAreReadInTurnAndFewAtOnce(t *testing.T) {
 	t.Parallel()
 	b := &Bridge{}
 	b.assemble()
+	b.board.init()
 	var all []string
 	for i := range 2*readAtOnce + 1 {
 		all = append(all, fmt.Sprintf("0x%02d", i))
@@ -58,6 +59,7 @@ func TestRecordsOfAnEarlierLifeAreReadOnceSoon(t *testing.T) {
 	t.Parallel()
 	b := &Bridge{}
 	b.assemble()
+	b.board.init()
 	for i := range 2*resumedAtOnce + 5 {
 		b.board.resume(&plan.Row{Bundle: fmt.Sprintf("0x%02d", i), Queue: "cpu", Phase: plan.Running})
 	}
@@ -73,6 +75,7 @@ func TestBundleThatLandsAndTakesOffAgainHasOneTurn(t *testing.T) {
 	t.Parallel()
 	b := &Bridge{}
 	b.assemble()
+	b.board.init()
 	flying(b, "0x1", "0x2")
 	now := time.Unix(1_800_000_000, 0)
 	for range 3 {
@@ -95,6 +98,7 @@ func TestTurnsDoNotPileUp(t *testing.T) {
 	t.Parallel()
 	b := &Bridge{}
 	b.assemble()
+	b.board.init()
 	for i := range 100 {
 		flying(b, fmt.Sprintf("0x%d", i))
 	}
