@@ -35,18 +35,21 @@ func (t *trials) tooLarge(ctx context.Context, r plan.Row) string {
 	if q.Nodes = t.offers.nodeSizes(r.Queue); !ok || q.Fits(r.Resources) {
 		return ""
 	}
-	ctx, cancel := context.WithTimeout(ctx, trialWithin)
-	defer cancel()
-	return t.refusal(t.now(), q, r, func(request sbatch.Request) string {
+	return t.refusal(q, r, func(request sbatch.Request) (refusal string, answered bool) {
+		ctx, cancel := context.WithTimeout(ctx, trialWithin)
+		defer cancel()
 		var refused *sbatch.Error
 		err := t.scheduler.Try(ctx, request)
-		if !errors.As(err, &refused) || !refused.Refused || refused.Retry || refused.OfSite {
-			return ""
+		if err == nil || errors.As(err, &refused) && (refused.Retry || refused.OfSite) {
+			return "", true
+		}
+		if refused == nil || !refused.Refused {
+			return "", false
 		}
 		if c := t.askQueue(ctx, r.Queue); c != (plan.Canary{}) {
-			return ""
+			return "", c.Failure == ""
 		}
-		return refused.Message
+		return refused.Message, true
 	})
 }
 
@@ -77,13 +80,15 @@ type trial struct {
 	refusal string
 }
 
-// refusal returns why Slurm refuses a row's request; empty if it does not, or the request is not tried.
-func (t *trials) refusal(now time.Time, q plan.Queue, r plan.Row, try func(sbatch.Request) string) string {
+// refusal returns Slurm's refusal of a row's request. It is empty if there is none, if Slurm does not answer,
+// and if the request is not tried. Only answers are remembered.
+func (t *trials) refusal(q plan.Queue, r plan.Row, try func(sbatch.Request) (refusal string, answered bool)) string {
 	request := plan.Policy{Queues: map[string]plan.Queue{r.Queue: q}}.Request(r)
 	request.Name, request.Comment, request.Nice, request.Dir, request.Output, request.Script = "cl-trial", "", 0, "/", "/dev/null", "#!/bin/sh\n"
 	key := strings.Join(request.Args(), "\x00")
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	now := t.now()
 	if known, ok := t.answer[key]; ok && now.Sub(known.asked) < trialGood {
 		return known.refusal
 	}
@@ -98,6 +103,9 @@ func (t *trials) refusal(now time.Time, q plan.Queue, r plan.Row, try func(sbatc
 			delete(t.answer, old)
 		}
 	}
-	t.answer[key] = trial{now, try(request)}
-	return t.answer[key].refusal
+	refusal, answered := try(request)
+	if answered {
+		t.answer[key] = trial{now, refusal}
+	}
+	return refusal
 }

@@ -1,0 +1,58 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+)
+
+// smallSite is a Slurm that accepts a job of at most a GiB, and does not answer some questions before that.
+type smallSite struct {
+	sbatch.Scheduler
+
+	silent int // so many questions are not answered
+	asked  int
+}
+
+func (s *smallSite) Try(ctx context.Context, r sbatch.Request) error {
+	s.asked++
+	switch {
+	case s.silent > 0:
+		s.silent--
+		<-ctx.Done()
+		return &sbatch.Error{Op: "try", Message: "it took too long", Err: ctx.Err()}
+	case r.MemoryMiB > 1<<10:
+		return &sbatch.Error{Op: "try", Message: "Requested node configuration is not available", Refused: true}
+	}
+	return nil
+}
+
+func TestOnlyAnswersOfSlurmAreRemembered(t *testing.T) {
+	t.Parallel()
+	slurm := &smallSite{silent: 1}
+	offered := &offers{}
+	offered.init()
+	offered.setNodes(nil, map[string]sbatch.NodeSizes{"cpu": {{CPUs: 8, Memory: 1 << 30}}})
+	tried := trials{scheduler: slurm, queues: map[string]plan.Queue{"cpu": {Name: "cpu"}}, offers: offered, now: time.Now}
+	row := plan.Row{Bundle: "0x1", Queue: "cpu", Run: &codalab.RunBundle{}}
+	row.Resources = codalab.Resources{CPUs: 1, Memory: 300 << 30}
+
+	ctx, stop := context.WithCancelCause(t.Context())
+	stop(errors.New("Slurm is slow"))
+	if refusal := tried.tooLarge(ctx, row); refusal != "" {
+		t.Errorf("no answer is taken for the refusal %q", refusal)
+	}
+	for range 2 {
+		if refusal := tried.tooLarge(t.Context(), row); refusal != "Requested node configuration is not available" {
+			t.Errorf("refusal %q", refusal)
+		}
+	}
+	if slurm.asked != 3 { // the one without an answer; the request, and the smallest job of the queue
+		t.Errorf("Slurm was asked %d times", slurm.asked)
+	}
+}
