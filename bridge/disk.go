@@ -40,7 +40,7 @@ func (w *diskWatch) run(ctx context.Context) error {
 	blind := false
 	return every(ctx, measureEvery, w.now, func(now time.Time) {
 		err := w.measure(ctx, now)
-		for !w.silent.IsZero() && ctx.Err() == nil { // each waits for the same call
+		for err == nil && !w.silent.IsZero() && ctx.Err() == nil { // each waits for the same call
 			err = w.measure(ctx, w.now())
 		}
 		if err != nil && !blind {
@@ -51,7 +51,7 @@ func (w *diskWatch) run(ctx context.Context) error {
 }
 
 // measure measures the shared disk. When the result for new work changes, it tells the server
-// and the rows without inputs. If the disk cannot be measured nothing changes. A disk that does not
+// and the rows without inputs. If the disk answers with an error nothing changes. A disk that does not
 // answer takes no new work.
 func (w *diskWatch) measure(ctx context.Context, now time.Time) error {
 	space, err := w.asks.Ask(ctx, w.gauge.Space)
@@ -63,10 +63,10 @@ func (w *diskWatch) measure(ctx context.Context, now time.Time) error {
 	case err != nil && ctx.Err() != nil:
 		return nil //nolint:nilerr // the bridge ends
 	}
-	w.answersAgain(ctx, w.now())
 	if err != nil {
 		return fmt.Errorf("measure: %w", err)
 	}
+	w.answersAgain(ctx, w.now())
 	w.board.offers.setFree(max(space.Free-w.lowWater.Of(space.Total), 1))
 	low := w.lowWater.Low(space, w.low != "")
 	turned := !w.known || (low == "") != (w.low == "")

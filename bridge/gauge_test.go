@@ -319,14 +319,20 @@ func TestDiskThatDoesNotAnswerIsSaidOnceAndWhenItIsOver(t *testing.T) {
 			s.Errorf("the heartbeat says %q", low)
 		}
 		time.Sleep(73 * time.Second)
+		disk.shows(100, errors.New("stale file handle"))
 		answer()
+		time.Sleep(time.Minute)
+		if s.takes() || !strings.HasPrefix(s.closed(), "the site's shared disk has not answered since ") || strings.Contains(log.String(), "answers again") {
+			s.Errorf("a disk that answers with an error only counts as one that answers: %q", s.closed())
+		}
+		disk.shows(100, nil)
 		s.within(15*time.Second, "bundles are taken again", func() bool { return s.takes() && s.closed() == "" })
 		s.result(20*time.Second, bundleID(2))
 		if r := s.rows()[bundleID(1)]; r.Phase != plan.Running {
 			s.Errorf("what ran is %s: %s", r.Phase, r.Reason)
 		}
 		s.stop()
-		for _, line := range []string{`level=WARN msg="the shared disk does not answer; `, `level=INFO msg="the shared disk answers again" after=1m`} {
+		for _, line := range []string{`level=WARN msg="the shared disk does not answer; `, `level=INFO msg="the shared disk answers again" after=2m`} {
 			if n := strings.Count(log.String(), line); n != 1 {
 				s.Errorf("%d lines %s", n, line)
 			}
