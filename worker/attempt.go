@@ -99,6 +99,7 @@ func (r *attemptRun) runCommand(ctx, background context.Context, group *errgroup
 
 	cpu := childrenCPU()
 	got, err := r.runContainer(limited, c)
+	overLimit := context.Cause(limited) // a limit that a watcher sees from now on is none of the command's
 	own := childrenCPU().minus(cpu)
 	if err != nil {
 		r.Log.ErrorContext(ctx, "cannot run the container", slog.Any("error", err), slog.String("image", cmp.Or(r.spec.SIF, r.spec.PinnedReference)))
@@ -115,7 +116,7 @@ func (r *attemptRun) runCommand(ctx, background context.Context, group *errgroup
 	r.usage.addCPU(own)
 	r.finalDisk(background)
 	e := ending{
-		node: r.Node, exit: got, err: err, terminated: terminated, overLimit: context.Cause(limited),
+		node: r.Node, exit: got, err: err, terminated: terminated, overLimit: overLimit,
 		oomKills:   after.oomKills - before.oomKills + got.Usage.OOMKills,
 		memoryPeak: r.usage.snapshot(time.Time{}).Usage.MemoryPeak,
 		diskFull:   diskFull(r.workingDir),
