@@ -58,7 +58,7 @@ test-product:
 	eval "$$(scripts/slurm-cluster env)"; \
 	CLTEST_REQUIRE=slurm,containers,researcher,postgres,mariadb $(full_test) -timeout=45m ./internal/testsite \
 	$$(go list ./... | grep -v '$(if $(AFTER),/server$$,^$$)')
-	CLTEST_REQUIRE=postgres CLTEST_SERVER_DATABASE=postgres $(full_test) ./server
+	CLTEST_REQUIRE=containers,postgres CLTEST_SERVER_DATABASE=postgres $(full_test) ./server
 
 # All tests of the packages that have some on Slurm. The clusters stay up.
 .PHONY: test-slurm
@@ -83,7 +83,7 @@ test-site: site-up ## run the tests of a small real site, with a release that is
 # time limits. Root builds with caches of its own.
 .PHONY: test-release
 test-release: setup ## build a release twice, compare, install and remove its packages
-	cd scripts/release && $(if $(root),,sudo) env PATH="$$PATH" CLTEST_REQUIRE=packages go test -vet=off -timeout=15m ./...
+	cd scripts/release && $(if $(root),,sudo) env PATH="$$PATH" CLTEST_RUN=$(CLTEST_RUN) CGO_ENABLED=0 CLTEST_REQUIRE=packages go test -vet=off -timeout=15m ./...
 
 .PHONY: release
 release: ## build archives, packages, SBOM and digests of a release into dist/; VERSION=v1.2.3 instead of git's tag

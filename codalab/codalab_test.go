@@ -10,10 +10,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
 func TestSizesAreReadAsCodaLabReadsThem(t *testing.T) {
 	t.Parallel()
+	testenv.UsesMachine()
 	for in, want := range map[string]int64{
 		"0": 0, "17": 17, "4k": 4 << 10, "4K": 4 << 10, "300m": 300 << 20, "2g": 2 << 30, "2gb": 2 << 30, "1.5g": 3 << 29, "1t": 1 << 40,
 	} {

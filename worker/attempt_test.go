@@ -7,11 +7,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
 func TestImageThatHasChangedIsNotRun(t *testing.T) {
 	t.Parallel()
+	testenv.UsesMachine()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	must(t, err)
 	path, at := filepath.Join(dir, "x.sif"), time.Unix(1_700_000_000, 123_000_000)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer/gpudriver"
 	"github.com/cl-slurm/cl-slurm/apptainer/gpudriver/drivertest"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
 // nvidiaHost returns a host with a driver and many other files.
@@ -48,6 +49,7 @@ func nvidiaHost(tb testing.TB, format string) (root string) {
 
 func TestDriverIsWhatApptainerShowsOfIt(t *testing.T) {
 	t.Parallel()
+	testenv.UsesMachine()
 	for _, format := range []string{"new", "compat"} {
 		t.Run(format, func(t *testing.T) {
 			t.Parallel()

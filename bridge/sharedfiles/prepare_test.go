@@ -12,11 +12,13 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/internal/linkonce"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
 func TestSharedDiskThatIsNotMountedIsNotTakenForAnEmptyOne(t *testing.T) {
 	t.Parallel()
+	testenv.UsesMachine()
 	layout := spool.Layout(t.TempDir())
 	if err := Prepare(config.Config{}, layout, 3); err == nil || !strings.Contains(err.Error(), "is its disk mounted?") {
 		t.Errorf("an empty directory for a ledger with bundles: %v", err)

@@ -19,6 +19,7 @@ import (
 // bundles would be in the lists.
 func TestRecordedScripts(t *testing.T) {
 	t.Parallel()
+	testenv.UsesMachine()
 	scripts, err := cltest.Scripts()
 	if err != nil {
 		t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 )
 
 func TestProgramGetsOnlyTheGivenEnvironment(t *testing.T) {
+	testenv.UsesMachine()
 	t.Setenv("CL_SLURM_SECRET", "leaked")
 	out, err := command.Command{Args: []string{"/usr/bin/env"}, Env: []string{"A=1"}}.Output(t.Context())
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 // It runs as an ordinary user: root may read everything.
 func TestClosedDirectoriesAreRemovedAndLinksAreNotFollowed(t *testing.T) {
 	t.Parallel()
+	testenv.UsesMachine()
 	if os.Getuid() == 0 && !testenv.AsResearcher(t) {
 		return
 	}

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
 // temporaries lists the temporary files in the path's directory.
@@ -24,6 +26,7 @@ func temporaries(t *testing.T, path string) []string {
 
 func TestFirstRecordStandsForEver(t *testing.T) {
 	t.Parallel()
+	testenv.UsesMachine()
 	path := filepath.Join(t.TempDir(), "started")
 	over, end := context.WithCancel(t.Context())
 	end()

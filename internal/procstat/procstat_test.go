@@ -10,12 +10,14 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/internal/procstat"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
 const line = "42 (a) S 1 (b c) R 7 41 40 0 -1 4194304 1 2 3 4 10 20 30 40 20 0 1 0 12345 1000 25 18446744073709551615 1 1"
 
 func TestLineOfAnyProgramIsRead(t *testing.T) {
 	t.Parallel()
+	testenv.UsesMachine()
 	got, ok := procstat.Parse(line)
 	want := procstat.Stat{
 		ID: procstat.ID{PID: 42, Start: 12345}, Name: "a) S 1 (b c", State: 'R', Parent: 7, Session: 40,

@@ -9,10 +9,12 @@ import (
 	"testing"
 
 	"github.com/cl-slurm/cl-slurm/internal/smallfile"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
 func TestWholeContentIsRead(t *testing.T) {
 	t.Parallel()
+	testenv.UsesMachine()
 	path := filepath.Join(t.TempDir(), "file")
 	for _, size := range []int{0, 1, 16 << 10, 100_000} {
 		want := bytes.Repeat([]byte("x"), size)

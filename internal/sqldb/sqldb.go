@@ -327,7 +327,7 @@ func (db *DB) outcome(ctx context.Context, id int64) string {
 // isBroken reports whether err means that the connection broke, or cannot be made.
 func (db *DB) isBroken(err error) bool { return db.dialect.outcome != "" && isGone(err) }
 
-// backOff waits a little longer after each try, up to half a second.
+// backOff waits twice as long after each try, up to half a second and a quarter more by chance.
 func backOff(ctx context.Context, try int) error {
 	return backoff.Wait(ctx, try, 20*time.Millisecond, 500*time.Millisecond)
 }

@@ -193,10 +193,15 @@ func sharedParent(tb testing.TB) string {
 // has read it before with another value: what the test needs of the machine may have changed.
 const runVariable = "CLTEST_RUN"
 
+// UsesMachine makes Go's cache give no result of the calling package's tests to another run of "make test",
+// because they depend on the machine's kernel or programs. A test has to call it: Go notes no variables that
+// are read before. One call serves all tests of a package, and need makes it.
+func UsesMachine() { _ = os.Getenv(runVariable) }
+
 // need ends the test if err is not nil, and under -short.
 func need(tb testing.TB, name string, err error) {
 	tb.Helper()
-	_ = os.Getenv(runVariable)
+	UsesMachine()
 	if err == nil && testing.Short() {
 		err = errors.New("left out by -short")
 	}

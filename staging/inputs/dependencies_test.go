@@ -20,6 +20,7 @@ import (
 
 func TestFailuresAreTheBundlesOrAnOutageOrNeither(t *testing.T) {
 	t.Parallel()
+	testenv.UsesMachine()
 	for name, c := range map[string]struct {
 		err           error
 		retry, outage bool

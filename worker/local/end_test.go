@@ -14,6 +14,7 @@ import (
 
 func TestCancelledJobGetsTermAndEndsItself(t *testing.T) {
 	t.Parallel()
+	testenv.UsesMachine()
 	s := newSite(t, config(cpus(t, 1)))
 	door := s.door("door")
 	running := s.submit(s.request("a", `trap 'echo told TERM; exit 5' TERM; echo ready $$; read line <door`))

@@ -29,6 +29,7 @@ func recorded(tb testing.TB, name string) facts {
 
 func TestLimitsAreThoseThatTheEngineCanSet(t *testing.T) {
 	t.Parallel()
+	testenv.UsesMachine()
 	for name, want := range map[string][]string{
 		"docker-20.10":        {"--memory", "117440512", "--memory-swap", "117440512", "--cpuset-cpus", "0,2"},
 		"docker-no-swap":      {"--memory", "117440512", "--cpuset-cpus", "0,2"},

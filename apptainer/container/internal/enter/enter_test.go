@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
 // afterPrepare is the argument with which this program prepares a command, and then tries its keys.
@@ -33,6 +35,7 @@ func useKeys() unix.Errno {
 // package's process, not of initproc's, which would take the privileges from the runtime.
 func TestCommandInsideHasNoKeys(t *testing.T) {
 	t.Parallel()
+	testenv.UsesMachine()
 	if useKeys() == unix.ENOSYS {
 		t.Skip("needs a kernel with keys")
 	}

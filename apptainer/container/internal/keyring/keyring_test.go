@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
 // decide runs a filter for one system call, as the kernel does (net/core/filter.c).
@@ -37,6 +39,7 @@ func decide(t *testing.T, program []unix.SockFilter, audit, call uint32) (answer
 
 func TestEachWayToCallTheKernelRefusesKeysAndNothingElse(t *testing.T) {
 	t.Parallel()
+	testenv.UsesMachine()
 	const x32 = 0x40000000
 	refused := uint32(unix.SECCOMP_RET_ERRNO | unix.ENOSYS)
 	// The tables of system calls in Linux: arch/*/**/syscall*.tbl, scripts/syscall.tbl.
