@@ -87,7 +87,9 @@ func (v *places) choose(run *Waiting) (*Offer, string) {
 		return best, ""
 	}
 	why := v.whyWaiting(run, tag, served)
-	if full && slices.ContainsFunc(served, func(o *Offer) bool { return o.Worker.User != run.OwnerID }) {
+	if full && slices.ContainsFunc(served, func(o *Offer) bool {
+		return o.Worker.User != run.OwnerID && !o.Closed && o.largeEnough(run) && o.lasts(run)
+	}) {
 		why = fmt.Sprintf("%d of your runs are on workers, as many as your quota of parallel runs allows.", others)
 	}
 	v.refused[key] = why

@@ -126,3 +126,24 @@ func TestUploadsOfAnOwnerStayWithinTheQuota(t *testing.T) {
 		}
 	}
 }
+
+// The end of the owner's other runs does not help a run that no worker can take.
+func TestQuotaOfParallelRunsHidesNoOtherReason(t *testing.T) {
+	t.Parallel()
+	for memory, want := range map[string]string{
+		"2g":  "1 of your runs are on workers, as many as your quota of parallel runs allows.",
+		"99g": "99g memory",
+	} {
+		run := Bundle{UUID: "0xb", Type: codalab.TypeRun, State: codalab.StateStaged, OwnerID: "me", Metadata: codalab.Metadata{"request_memory": memory}}
+		waiting := NewWaiting(run, Site{}.Resources(run.Metadata))
+		worker := Offer{Worker: Worker{User: "lab", ID: "w"}, Serves: Clientele{Everybody: true}, RunsLeft: 9}
+		worker.Total = codalab.Resources{CPUs: 4, Memory: 8 << 30, Disk: 1 << 40}
+		worker.Free = worker.Total
+		held := Held{}
+		held.Add("me", worker.Worker)
+		d := Match(Site{}, map[string]*Waiting{run.UUID: waiting}, []Offer{worker}, held, map[string]Quota{"me": {ParallelRuns: 1, Disk: 1 << 40, Time: 1 << 40}})
+		if got := d.Status[run.UUID]; !strings.Contains(got, want) {
+			t.Errorf("%s: %q, want %q", memory, got, want)
+		}
+	}
+}
