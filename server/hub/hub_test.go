@@ -204,6 +204,10 @@ func TestDutyIsRepeatedUntilTheWorkerHasDoneIt(t *testing.T) {
 			t.Errorf("killed, after %s: %q, want %q", test.after, got, test.want)
 		}
 	}
+	killed.KillMessage = "stop, for another reason"
+	if track(h, killed); due(21*time.Second) != "kill 0x2 stop, for another reason; " {
+		t.Error("the worker gets the reason that is no longer the bundle's")
+	}
 	if track(h, run("0x2", codalab.StateKilled)); due(time.Hour) != "" {
 		t.Error("a run that has ended is killed")
 	}

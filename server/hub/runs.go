@@ -70,6 +70,8 @@ func (h *Hub) trackOne(b plan.Bundle, r codalab.Resources) {
 		want.order = h.nextDuty
 		w.duties[b.UUID] = &want
 		h.notify(w)
+	default:
+		have.KillMessage = want.KillMessage
 	}
 }
 
