@@ -19,7 +19,8 @@ import (
 // userEdit is a change of a user's account.
 type userEdit struct {
 	codalab.UserEdit
-	// Nobody changes these.
+	// Nobody changes these, nor sets one of them to null.
+	HasAccess  json.RawMessage `json:"has_access"`
 	DiskUsed   json.RawMessage `json:"disk_used"`
 	DateJoined json.RawMessage `json:"date_joined"`
 	LastLogin  json.RawMessage `json:"last_login"`
