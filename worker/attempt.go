@@ -168,14 +168,14 @@ func (r *attemptRun) prepare() (c container.Container, err error) {
 		return c, err
 	}
 	if r.gpus, err = r.allocateGPUs(); err != nil {
-		return c, &container.HostError{Err: err}
+		return c, &container.HostError{Err: err, AnyRuntime: true}
 	}
 	if r.scratch, err = makeScratch(r.spec.Scratch, r.Job); err != nil {
-		return c, container.HostErrorf("%w (the queue's scratch in the bridge's configuration)", err)
+		return c, &container.HostError{Err: fmt.Errorf("%w (the queue's scratch in the bridge's configuration)", err), AnyRuntime: true}
 	}
 	own, err := r.makeDirs()
 	if err != nil {
-		return c, &container.HostError{Err: err}
+		return c, &container.HostError{Err: err, AnyRuntime: true}
 	}
 	if err := r.makeLinks(links); err != nil {
 		if r.workingDir == r.spec.RunDir {
