@@ -51,6 +51,9 @@ func chooseWriter(ctx context.Context, c Converter) (squashfsWriter, error) {
 	if errors.As(err, &failed) && !failed.Started() {
 		return nil, fmt.Errorf("%w (%w)", errNoProgram, failed.Err)
 	}
+	if mksquashfsVersion(out) == 0 {
+		return nil, fmt.Errorf("%w (%s -version names no version)", errNoProgram, c.Mksquashfs)
+	}
 	return nil, fmt.Errorf("%w (%s is too old)", errNoProgram, c.Mksquashfs)
 }
 
