@@ -87,7 +87,6 @@ func (c Config) site() plan.Site {
 type Server struct {
 	Config
 	rest.Failures
-	access     access.Access
 	hub        *hub.Hub
 	contents   *contents.Contents
 	bundles    *bundles.Bundles
@@ -96,9 +95,7 @@ type Server struct {
 	checkIns   *checkin.CheckIns
 	signIns    *signin.SignIns
 	scheduler  *schedule.Scheduler
-	// changes are told of every change of a bundle.
-	changes *schedule.Changes
-	metrics *metrics
+	metrics    *metrics
 	// workerCode has the archive of WorkerProgram that clients download.
 	workerCode workerCode
 	// writes shares the places to change something among users.
@@ -109,17 +106,18 @@ type Server struct {
 func New(c Config) *Server {
 	c = c.withDefaults()
 	h, changes, site := hub.New(c.WorkerTimeout, c.Now()), schedule.NewChanges(), c.site()
+	permitted := access.Access{Store: c.Store, Now: c.Now}
 	s := &Server{
-		Config: c, Failures: rest.FailuresTo(c.Log), access: access.Access{Store: c.Store, Now: c.Now},
-		hub: h, changes: changes, metrics: newMetrics(h, c.Now), writes: turns.New(32),
+		Config: c, Failures: rest.FailuresTo(c.Log),
+		hub: h, metrics: newMetrics(h, c.Now), writes: turns.New(32),
 	}
 	address := func(r *http.Request) string { return rest.ClientAddress(r, c.BehindProxy) }
 	s.contents = contents.New(contents.Config{
-		Log: c.Log, Now: c.Now, Store: c.Store, Access: s.access, Hub: h, LinkRoots: c.LinkRoots,
+		Log: c.Log, Now: c.Now, Store: c.Store, Access: permitted, Hub: h, LinkRoots: c.LinkRoots,
 		FetchPrivate: c.FetchPrivate, TransferTimeout: c.TransferTimeout, Changed: changes.Add,
 	})
 	s.checkIns = checkin.New(checkin.Config{
-		Log: c.Log, Now: c.Now, Store: c.Store, Access: s.access, Hub: h, Site: site, Files: s.contents.Files, Changed: changes.Add,
+		Log: c.Log, Now: c.Now, Store: c.Store, Access: permitted, Hub: h, Site: site, Files: s.contents.Files, Changed: changes.Add,
 		SharedDisk: c.SharedDisk, Hold: c.Hold, WorkerTimeout: c.WorkerTimeout, Address: address,
 	})
 	s.signIns = signin.New(signin.Config{
@@ -127,10 +125,10 @@ func New(c Config) *Server {
 		Count: func(outcome string) { s.metrics.signIns.WithLabelValues(outcome).Inc() },
 	})
 	s.bundles = bundles.New(bundles.Config{
-		Now: c.Now, Store: c.Store, Access: s.access, Contents: s.contents, Changed: changes.Add, TakeTurn: s.takeTurn,
+		Now: c.Now, Store: c.Store, Access: permitted, Contents: s.contents, Changed: changes.Add, TakeTurn: s.takeTurn,
 	})
-	s.worksheets = worksheets.New(worksheets.Config{Log: c.Log, Now: c.Now, Store: c.Store, Access: s.access, Files: s.contents.Files})
-	s.accounts = accounts.New(accounts.Config{Store: c.Store, Access: s.access, Quotas: s.contents.Quotas})
+	s.worksheets = worksheets.New(worksheets.Config{Log: c.Log, Now: c.Now, Store: c.Store, Access: permitted, Files: s.contents.Files})
+	s.accounts = accounts.New(accounts.Config{Store: c.Store, Access: permitted, Quotas: s.contents.Quotas})
 	s.scheduler = schedule.New(schedule.Config{
 		Log: c.Log, Now: c.Now, Store: c.Store, Hub: h, Site: site, Makers: s.contents.Makers, Changes: changes,
 		SharedDisk: c.SharedDisk, Observe: s.metrics.passes.Observe,

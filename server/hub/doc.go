@@ -17,12 +17,13 @@
 //
 // CodaLab's worker pauses for five seconds between two check-ins, and keeps a websocket open all the
 // time: its doorbell. The hub rings when there is a message for a worker without a held check-in. A ring carries
-// nothing and a lost one delays messages to the next check-in, so a websocket needs no sign-in.
+// nothing and a lost one delays messages to the next check-in, so a websocket needs no sign-in. A stranger's
+// websocket for a worker's id can delay that worker's messages by its pause, and can take the id's places.
 //
 // # Promises
 //
 //   - No method but Ask, Tell, CheckIn.Wait, Bells.Wait and Bell.Serve blocks. All are safe for concurrent use.
 //   - Memory is bounded by the check-ins, runs, reads and doorbells that the limits allow.
-//   - Of two programs that use one worker id at the same time, one is refused (CheckIn.Instance).
+//   - Of two programs that use one worker id at the same time, one is refused (codalab.CheckIn.Instance).
 //   - The report of an older check-in does not replace that of a newer one (CheckIn.AcceptReport).
 package hub

@@ -9,7 +9,7 @@
 //	staged ──it requests more than it may──► failed
 //	starting ──no worker claims it──► staged
 //	starting | preparing | running | finalizing | worker_offline ──a check-in──► preparing | running | ready | failed | killed
-//	starting | preparing | running | finalizing | worker_offline ──its worker gives it back──► staged
+//	starting | preparing | running | finalizing | worker_offline ──its worker gives it back──► staged | killed
 //	preparing | running | finalizing ──its worker does not report it──► worker_offline
 //	preparing | running | finalizing ──its worker was preemptible, and has gone──► staged | killed
 //	uploading | staged | worker_offline ──60 days old──► failed

@@ -31,7 +31,8 @@ func (h Held) Add(ownerID string, on Worker) {
 
 // fairOrder yields the runs in the order in which Match tries them. The next run belongs to the
 // owner with the fewest runs in held; if several owners have equally few, to the one whose next run is
-// oldest. The caller adds each run that it gives to a worker to held before it takes the next one. The runs of one owner come by priority, 0 by default, and then by age
+// oldest. The caller adds each run that it gives to a worker to held before it takes the next one. The
+// runs of one owner come by priority, 0 by default, and then by age
 // (codalab/server/bundle_manager.py: _schedule_run_bundles_on_workers).
 func fairOrder(runs map[string]*Waiting, held Held) iter.Seq[*Waiting] {
 	return func(yield func(*Waiting) bool) {
