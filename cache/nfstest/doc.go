@@ -56,7 +56,7 @@
 //     not the attributes of the file. Until they expire or the file is opened,
 //     st_nlink may have its value from before a link(2).
 //   - renameat2(2) takes no flags, and there are no O_TMPFILE, O_APPEND, chown(2),
-//     statfs(2), fallocate(2), or extended attributes.
+//     fallocate(2), or extended attributes.
 //
 // Two things are worse than on real clients. All locks fail (ENOSYS), so that no code can rely on
 // one; with nolock, Linux keeps them on each host. An exclusive create fails with EEXIST if its

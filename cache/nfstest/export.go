@@ -180,6 +180,11 @@ func (e *export) readlink(o *object) ([]byte, error) {
 	return buf[:max(n, 0)], err
 }
 
+func (e *export) statfs(o *object, disk *syscall.Statfs_t) error {
+	_, err := e.with(o, unix.O_RDONLY, func(fd int) error { return syscall.Fstatfs(fd, disk) })
+	return err
+}
+
 // setattr changes the mode, size and times in the mask of FUSE's SETATTR. The server keeps times
 // that the client gives, and sets the others by its own clock.
 func (e *export) setattr(o *object, in *fuse.SetAttrIn) (attributes, error) {

@@ -68,6 +68,7 @@ const (
 	Rename   Op = "rename"
 	Link     Op = "link"
 	ReadDir  Op = "readdir"
+	FsStat   Op = "fsstat"
 	Open     Op = "open" // the GETATTR of an open (close-to-open)
 	// FsyncDir is fsync(2) of a directory, for which NFS needs no call. Some other file systems do
 	// not have it. Only a NoSuchCall fault that names it strikes it.

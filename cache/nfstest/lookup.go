@@ -134,6 +134,17 @@ func (c *client) Readlink(_ <-chan struct{}, h *fuse.InHeader) (target []byte, s
 	return target, fuse.ToStatus(err)
 }
 
+// StatFs is statfs(2). It always asks the server.
+func (c *client) StatFs(_ <-chan struct{}, h *fuse.InHeader, out *fuse.StatfsOut) fuse.Status {
+	_, err := c.faults.call(FsStat, func() error {
+		var disk syscall.Statfs_t
+		err := c.export.statfs(c.get(h.NodeId).object, &disk)
+		out.FromStatfsT(&disk)
+		return err
+	})
+	return fuse.ToStatus(err)
+}
+
 // OpenDir asks nothing of the server.
 func (c *client) OpenDir(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 	c.mu.Lock()

@@ -135,6 +135,11 @@ func TestWithoutCachesTwoClientsSeeOneDisk(t *testing.T) {
 	is(t, unix.Renameat2(unix.AT_FDCWD, s.a+"/x", unix.AT_FDCWD, s.a+"/y", unix.RENAME_NOREPLACE), syscall.ENOENT)
 	s.write(s.a, "x", "")
 	is(t, unix.Renameat2(unix.AT_FDCWD, s.a+"/x", unix.AT_FDCWD, s.a+"/y", unix.RENAME_NOREPLACE), syscall.EINVAL)
+	var there, here syscall.Statfs_t
+	must(t, errors.Join(syscall.Statfs(s.disk, &there), syscall.Statfs(s.b, &here)))
+	if here.Blocks != there.Blocks || here.Bsize != there.Bsize {
+		t.Errorf("statfs of the mount says %+v, of the disk %+v", here, there)
+	}
 	for kind, n := range s.Counts() {
 		if kind != StaleHandle {
 			t.Errorf("%s: %d", kind, n)
