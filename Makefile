@@ -51,14 +51,14 @@ check: $(tools) ## lint what has changed; run its unit tests and those of what d
 test: cluster-up postgres-up install ## run all tests, on a real Slurm cluster and a real PostgreSQL
 	@$(MAKE) --no-print-directory -j2 test-product test-nfs
 
-# The end-to-end tests wait most of their time: they begin first. Continuous integration says
+# Tests wait most of their time: more packages than there are cores run at once, the end-to-end tests first. Continuous integration says
 # AFTER=unit: the unit tests have run the server on SQLite before.
 .PHONY: test-product
 test-product:
 	eval "$$(scripts/slurm-cluster env)"; \
-	CLTEST_REQUIRE=slurm,containers,researcher,postgres,mariadb $(full_test) -timeout=45m ./internal/testsite \
+	CLTEST_REQUIRE=slurm,containers,researcher,postgres,mariadb $(full_test) -p=3 -timeout=45m ./internal/testsite \
 	$$(go list ./... | grep -v '$(if $(AFTER),/server$$,^$$)')
-	CLTEST_REQUIRE=containers,postgres CLTEST_SERVER_DATABASE=postgres $(full_test) ./server
+	CLTEST_REQUIRE=containers,postgres CLTEST_SERVER_DATABASE=postgres $(full_test) -timeout=45m ./server
 
 # All tests of the packages that have some on Slurm. The clusters stay up.
 .PHONY: test-slurm
