@@ -209,6 +209,20 @@ func TestFailedUploadsLeaveNothing(t *testing.T) {
 	s.awaitContents(1)
 }
 
+func TestUploadThatEndsWithoutContentsCountsNothing(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	uuid := s.dataset("data")
+	s.call("alice", "PATCH", "/user/increment_disk_used", object("x", map[string]any{"disk_used_increment": 100, "bundle_uuid": uuid})).ok()
+	s.put(uuid, "finalize_on_success=1", "").ok()
+	if b := s.bundle("alice", uuid); b.State != codalab.StateReady || b.Metadata.Int("data_size") != 0 {
+		t.Errorf("%s, %v", b.State, b.Metadata)
+	}
+	if used := s.get("alice", "/user").ok().value("data", "attributes", "disk_used"); used != 0.0 {
+		t.Errorf("%v bytes used", used)
+	}
+}
+
 // The worker reports the end of its run, also after an upload that failed.
 func TestFailedUploadOfResultsDoesNotEndTheRun(t *testing.T) {
 	t.Parallel()

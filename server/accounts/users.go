@@ -84,10 +84,8 @@ func (s *Accounts) incrementDiskUsed(w http.ResponseWriter, r *http.Request, u s
 	}
 	// The upload may have failed already. Then cl must read the answer to its upload, and it does so only
 	// if this request succeeds.
-	if !b.State.Final() {
-		if err := s.config.Quotas.Announce(r.Context(), b, in.Increment); err != nil {
-			return err
-		}
+	if err := s.config.Quotas.Announce(r.Context(), b, in.Increment); err != nil {
+		return err
 	}
 	if u, err = s.config.Store.User(r.Context(), u.ID); err != nil {
 		return err

@@ -81,7 +81,7 @@ func (e edit) apply(b *store.Bundle) error {
 		return err
 	}
 	if e.Metadata.Has("data_size") { // clients cannot change the size
-		b.SetDataSize(b.DataSize)
+		b.Metadata["data_size"] = b.DataSize
 	}
 	if e.IsAnonymous != nil {
 		b.IsAnonymous = *e.IsAnonymous

@@ -241,7 +241,7 @@ func (c *converter) writeBundles(ctx context.Context, to store.ImportedRows, row
 			b.Contents = store.ImportedContents(b.UUID)
 		}
 		if has || b.Metadata.Has("data_size") {
-			b.SetDataSize(size)
+			b.DataSize, b.Metadata["data_size"] = size, size
 		}
 		bundles, granted = append(bundles, b), append(granted, p...)
 	}

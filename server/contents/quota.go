@@ -91,17 +91,12 @@ func (s *Quotas) reserve(ctx context.Context, b store.Bundle) (*reservation, err
 	defer r.account.mu.Unlock()
 	r.account.bundles[b.UUID]++
 	b, err := s.store.Bundle(ctx, b.UUID) // the client may have announced bytes since b was read
-	if err == nil && (b.DataSize == 0 || b.Contents != "" || b.State.OnWorker()) {
-		return r, nil
+	if err == nil && stored.Plan(b).Uncount().DataSize != b.DataSize {
+		_, err = s.store.Change(ctx, b.UUID, func(b *store.Bundle) error {
+			stored.Become(b, stored.Plan(*b).Uncount())
+			return nil
+		})
 	}
-	if err != nil {
-		r.endLocked()
-		return nil, err
-	}
-	_, err = s.store.Change(ctx, b.UUID, func(b *store.Bundle) error {
-		stored.Become(b, stored.Plan(*b).Uncount())
-		return nil
-	})
 	if err != nil {
 		r.endLocked()
 		return nil, err
@@ -227,10 +222,14 @@ func (s *Quotas) Announce(ctx context.Context, b store.Bundle, bytes int64) erro
 	defer s.leave(b.OwnerID, a)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.bundles[b.UUID] > 0 || b.State.OnWorker() {
+	if a.bundles[b.UUID] > 0 {
 		return nil
 	}
-	return s.store.AddDiskUsed(ctx, b.UUID, bytes)
+	_, err := s.store.Change(ctx, b.UUID, func(b *store.Bundle) error {
+		stored.Become(b, stored.Plan(*b).Announce(bytes))
+		return nil
+	})
+	return err
 }
 
 // Live returns a user with the disk use of uploads under way.

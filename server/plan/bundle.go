@@ -41,8 +41,12 @@ func (b Bundle) own() Bundle {
 	return b
 }
 
+// mostSize bounds a bundle's size, because a worker or a client may report any size.
+const mostSize = 1 << 50
+
 // setSize sets DataSize and data_size. The caller owns the bundle.
 func (b *Bundle) setSize(bytes int64) {
+	bytes = min(max(0, bytes), mostSize)
 	b.DataSize = bytes
 	b.Metadata["data_size"] = bytes
 }
@@ -64,8 +68,17 @@ func (b *Bundle) fail(message string) {
 	if b.Metadata.Has("run_status") {
 		b.Metadata["run_status"] = finishedStatus
 	}
-	b.State = codalab.StateFailed
+	b.end(codalab.StateFailed)
 	b.Metadata["failure_message"] = message
+}
+
+// end gives the bundle a final state. The size of one without contents becomes 0: what its client has
+// announced, or its worker has reported, does not come. The caller owns the bundle.
+func (b *Bundle) end(state codalab.State) {
+	b.State = state
+	if b.Contents == "" && b.DataSize != 0 {
+		b.setSize(0)
+	}
 }
 
 // Kill kills a bundle that no worker has claimed. For a claimed run it sets KillMessage, and the run
@@ -93,11 +106,9 @@ func (b *Bundle) endKilled() {
 	if message == "" {
 		message = codalab.KillRequested
 	}
-	b.State, b.Worker = codalab.StateKilled, Worker{}
+	b.end(codalab.StateKilled)
+	b.Worker = Worker{}
 	b.Metadata["failure_message"] = message
-	if b.DataSize != 0 && b.Contents == "" {
-		b.setSize(0)
-	}
 }
 
 // claimed reports whether a worker has claimed the run.

@@ -21,10 +21,20 @@ func (b Bundle) Adopt(results string, size int64) Bundle {
 	return b.Fill(results, size)
 }
 
-// Uncount sets the size of an upload to nothing that has no contents yet: its client has announced bytes,
-// and now they count while they arrive. It leaves a run's size, which is its worker's report.
+// Announce counts bytes of an upload before they arrive. It leaves a run's size, which is its worker's report.
+func (b Bundle) Announce(bytes int64) Bundle {
+	if b.State.OnWorker() || b.State.Final() {
+		return b
+	}
+	b = b.own()
+	b.setSize(b.DataSize + bytes)
+	return b
+}
+
+// Uncount takes back the announced bytes of an upload without contents: they count while they arrive. It
+// leaves a run's size.
 func (b Bundle) Uncount() Bundle {
-	if b.Contents != "" || b.State.OnWorker() || b.State.Final() {
+	if b.Contents != "" || b.DataSize == 0 || b.State.OnWorker() || b.State.Final() {
 		return b
 	}
 	return b.Empty()
@@ -37,7 +47,8 @@ func (b Bundle) EndUpload(state codalab.State) (Bundle, bool) {
 		return b, false
 	}
 	if state != "" {
-		b.State = state
+		b = b.own()
+		b.end(state)
 	}
 	return b, true
 }
@@ -48,11 +59,7 @@ func (b Bundle) FailUpload(message string) Bundle {
 	if b.State.Final() || b.State.OnWorker() {
 		return b
 	}
-	b = b.Fail(message)
-	if b.Contents == "" {
-		b.setSize(0) // the client has announced bytes that do not come
-	}
-	return b
+	return b.Fail(message)
 }
 
 // Making returns a make bundle as the server begins to make it, and whether it may begin. One that is in
@@ -74,7 +81,8 @@ func (b Bundle) Made() (Bundle, bool) {
 	if b.State != codalab.StateMaking {
 		return b, false
 	}
-	b.State = codalab.StateReady
+	b = b.own()
+	b.end(codalab.StateReady)
 	return b, true
 }
 

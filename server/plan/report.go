@@ -12,12 +12,8 @@ import (
 // finishedStatus is the run_status of a run that has ended (codalab/model/bundle_model.py).
 const finishedStatus = "Finished"
 
-const (
-	// mostDisk bounds the disk use that a worker reports, in bytes.
-	mostDisk = 1 << 50
-	// mostSeconds bounds the time that a worker reports, some three hundred years.
-	mostSeconds = 1e10
-)
+// mostSeconds bounds the time that a worker reports, some three hundred years.
+const mostSeconds = 1e10
 
 // ApplyReport applies its worker's report to a run. The report of a run's end ends it. If the run is charged,
 // its time counts against the owner's quota (transition_bundle_running, transition_bundle_finalizing).
@@ -80,7 +76,7 @@ func (b *Bundle) copyReport(report codalab.RunReport, now time.Time, charged boo
 		m["job_handle"] = report.JobHandle
 	}
 	if b.Contents == "" { // otherwise data_size is the size of the contents
-		b.setSize(min(max(0, report.DiskUtilization), mostDisk))
+		b.setSize(report.DiskUtilization)
 	}
 	if report.DockerImage != nil {
 		m["docker_image"] = *report.DockerImage
@@ -112,16 +108,13 @@ func (b *Bundle) finish(report codalab.RunReport) {
 	}
 	switch {
 	case strings.Contains(message, codalab.KillRequested):
-		b.State = codalab.StateKilled
+		b.end(codalab.StateKilled)
 	case message != "":
-		b.State = codalab.StateFailed
+		b.end(codalab.StateFailed)
 	default:
-		b.State = codalab.StateReady
+		b.end(codalab.StateReady)
 	}
 	b.Metadata["run_status"] = finishedStatus
-	if b.Contents == "" { // there are no results to count
-		b.setSize(0)
-	}
 }
 
 // SameReport compares what a user would notice of two reports. Times and usage do not count, because

@@ -38,16 +38,17 @@ func moves(r *rand.Rand, now time.Time) map[string]func(Bundle) Bundle {
 			b, _ = b.Stage([]Parent{{UUID: "0x1", Readable: true, State: one(codalab.StateReady, codalab.StateFailed, codalab.StateRunning)}})
 			return b
 		},
-		"Assign":  func(b Bundle) Bundle { return b.Assign(w, now) },
-		"Claim":   func(b Bundle) Bundle { b, _ = b.Claim(w, codalab.StartBundle{Hostname: "h"}, chance()); return b },
-		"Unclaim": Bundle.Unclaim,
-		"Offline": func(b Bundle) Bundle { return b.GoOffline(now) },
-		"Report":  func(b Bundle) Bundle { return b.ApplyReport(report(), now, chance()) },
-		"Expire":  func(b Bundle) Bundle { return b.Expire(now.Add(StuckAfter)) },
-		"Kill":    Bundle.Kill,
-		"Quota":   func(b Bundle) Bundle { return b.KillOverQuota(Quota{}) },
-		"Adopt":   func(b Bundle) Bundle { return b.Adopt("results", 7) },
-		"Uncount": Bundle.Uncount,
+		"Assign":   func(b Bundle) Bundle { return b.Assign(w, now) },
+		"Claim":    func(b Bundle) Bundle { b, _ = b.Claim(w, codalab.StartBundle{Hostname: "h"}, chance()); return b },
+		"Unclaim":  Bundle.Unclaim,
+		"Offline":  func(b Bundle) Bundle { return b.GoOffline(now) },
+		"Report":   func(b Bundle) Bundle { return b.ApplyReport(report(), now, chance()) },
+		"Expire":   func(b Bundle) Bundle { return b.Expire(now.Add(StuckAfter)) },
+		"Kill":     Bundle.Kill,
+		"Quota":    func(b Bundle) Bundle { return b.KillOverQuota(Quota{}) },
+		"Adopt":    func(b Bundle) Bundle { return b.Adopt("results", 7) },
+		"Announce": func(b Bundle) Bundle { return b.Announce(r.Int64N(9)) },
+		"Uncount":  Bundle.Uncount,
 		"Upload": func(b Bundle) Bundle {
 			b, _ = b.EndUpload(one(codalab.StateReady, codalab.StateFailed, codalab.StateKilled, ""))
 			return b
@@ -90,7 +91,7 @@ func begin(r *rand.Rand) Bundle {
 // walk makes random transitions of random bundles, and calls see with each.
 func walk(see func(name string, before, after Bundle)) {
 	r := rand.New(rand.NewPCG(1, 2))
-	for range 6000 {
+	for range 9000 {
 		b := begin(r)
 		for range 12 {
 			name, move := anyMove(r)
@@ -113,6 +114,8 @@ func TestInvariantsHoldAfterAnyTransitions(t *testing.T) {
 			t.Fatalf("%s: a worker has a bundle that is %s", name, b.State)
 		case b.DataSize < 0 || b.Metadata.Has("data_size") && b.Metadata.Int("data_size") != b.DataSize || !b.Metadata.Has("data_size") && b.DataSize != 0:
 			t.Fatalf("%s: a size of %d, and data_size %v", name, b.DataSize, b.Metadata["data_size"])
+		case b.State.Final() && b.Contents == "" && b.DataSize != 0:
+			t.Fatalf("%s ends a bundle without contents, whose size is %d", name, b.DataSize)
 		case b.ChargedTime < 0:
 			t.Fatalf("%s gives back %d s", name, -b.ChargedTime)
 		case b.State == codalab.StateStaged && b.KillMessage != "" && before.State != codalab.StateStaged:

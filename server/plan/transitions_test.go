@@ -228,15 +228,34 @@ func TestResultsOfARunAreNotReplacedByItsReports(t *testing.T) {
 	}
 }
 
-// incrementDiskUsed counts an upload's bytes before they arrive.
-func TestUploadThatFailsCountsNothing(t *testing.T) {
+// incrementDiskUsed counts an upload's bytes before they arrive. Bytes that never arrive must not count
+// against their owner's quota.
+func TestBundleWithoutContentsCountsNothingAfterItsEnd(t *testing.T) {
 	t.Parallel()
-	b := Bundle{Type: codalab.TypeDataset, State: codalab.StateUploading, DataSize: 1 << 30, Metadata: codalab.Metadata{}}
-	if got := b.FailUpload("no"); got.State != codalab.StateFailed || got.DataSize != 0 {
-		t.Errorf("%s with %d bytes", got.State, got.DataSize)
+	b := Bundle{Type: codalab.TypeDataset, State: codalab.StateUploading, Metadata: codalab.Metadata{}}.Announce(1 << 30)
+	if b.DataSize != 1<<30 || b.Metadata.Int("data_size") != 1<<30 {
+		t.Fatalf("announced: %d bytes, %v", b.DataSize, b.Metadata)
 	}
 	if got := b.Uncount(); got.DataSize != 0 || got.State != codalab.StateUploading {
 		t.Errorf("the bytes arrive: %s with %d bytes", got.State, got.DataSize)
+	}
+	child := Bundle{
+		Type: codalab.TypeMake, State: codalab.StateCreated, Metadata: codalab.Metadata{},
+		Dependencies: []codalab.Dependency{{ParentUUID: "0x1"}},
+	}.Announce(1 << 30)
+	orphan, _ := child.Stage(nil)
+	without, _ := b.EndUpload(codalab.StateReady)
+	offline := onWorker(codalab.StateRunning).ApplyReport(codalab.RunReport{State: codalab.StateRunning, DiskUtilization: 9}, time.Unix(9, 0), false).GoOffline(time.Unix(10, 0))
+	for how, ended := range map[string]Bundle{
+		"its upload fails": b.FailUpload("no"), "its upload ends without contents": without, "its client does not come back": b.Expire(b.Created.Add(StuckAfter)),
+		"a user kills it": b.Kill(), "its parent is missing": orphan, "its worker does not come back": offline.Expire(offline.Created.Add(StuckAfter)),
+	} {
+		if !ended.State.Final() || ended.DataSize != 0 || ended.Metadata.Int("data_size") != 0 {
+			t.Errorf("%s: %s with %d bytes, %v", how, ended.State, ended.DataSize, ended.Metadata)
+		}
+		if late := ended.Announce(1); late.DataSize != 0 {
+			t.Errorf("%s, and its client announces bytes: it counts %d", how, late.DataSize)
+		}
 	}
 	run := onWorker(codalab.StateRunning)
 	if got := run.FailUpload("no"); got.State != codalab.StateRunning {

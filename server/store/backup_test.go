@@ -107,7 +107,7 @@ func populate(t *testing.T, s *store.Store) store.Bundle {
 	must(t, errors.Join(err, tree.Close()))
 	child, err = s.Change(ctx, child.UUID, func(b *store.Bundle) error {
 		b.State, b.Contents, b.IsAnonymous = codalab.StateReady, tree.Name, true
-		b.SetDataSize(size)
+		b.DataSize, b.Metadata["data_size"] = size, size
 		return nil
 	})
 	must(t, err)

@@ -27,7 +27,7 @@ type Bundle struct {
 	Dependencies []codalab.Dependency `db:"-"` // with the parents' names and states
 	Created      Time                 `db:"created"`
 
-	// DataSize counts against the owner's disk quota. SetDataSize sets it.
+	// DataSize counts against the owner's disk quota. The metadata key data_size repeats it.
 	DataSize int64 `db:"data_size"`
 	// Contents is the name of the directory with the contents; empty if there are none.
 	Contents string `db:"contents"`
@@ -44,16 +44,6 @@ type Bundle struct {
 
 // Worker identifies a worker: its user, and an id that is unique for that user.
 type Worker struct{ User, ID string }
-
-// mostSize bounds a bundle's size, because a worker or a client may report any size.
-const mostSize = 1 << 50
-
-// SetDataSize sets DataSize and the metadata key data_size. More than a PiB counts as one.
-func (b *Bundle) SetDataSize(bytes int64) {
-	bytes = min(bytes, mostSize)
-	b.DataSize = bytes
-	b.Metadata["data_size"] = bytes
-}
 
 // bundleRow is a row of the table bundles: a bundle, and its fields that have another form in
 // SQL.

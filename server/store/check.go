@@ -192,7 +192,7 @@ func (s *Store) measure(b Bundle) (int64, error) {
 func (s *Store) setSize(ctx context.Context, old Bundle, size int64) error {
 	_, err := s.Change(ctx, old.UUID, func(b *Bundle) error {
 		if b.Contents == old.Contents && b.DataSize == old.DataSize && b.State == old.State {
-			b.SetDataSize(size)
+			b.DataSize, b.Metadata["data_size"] = size, size
 		}
 		return nil
 	})

@@ -28,7 +28,7 @@ func stored(t *testing.T, s *store.Store, text string) store.Bundle {
 	must(t, errors.Join(err, up.Close()))
 	b, err = s.Change(t.Context(), b.UUID, func(b *store.Bundle) error {
 		b.State, b.Contents = codalab.StateReady, up.Name
-		b.SetDataSize(size)
+		b.DataSize, b.Metadata["data_size"] = size, size
 		return nil
 	})
 	must(t, err)
@@ -59,7 +59,11 @@ func TestCheckFindsAndMendsWhatIsWrong(t *testing.T) {
 		sound, lost, grown, uploading := stored(t, s, "sound"), stored(t, s, "lost"), stored(t, s, "grown"), bundle("u")
 		uploading.State = codalab.StateUploading
 		must(t, s.CreateBundle(ctx, uploading, ""))
-		must(t, s.AddDiskUsed(ctx, uploading.UUID, 7))
+		_, err := s.Change(ctx, uploading.UUID, func(b *store.Bundle) error {
+			b.DataSize = 7
+			return nil
+		})
+		must(t, err)
 		if lines, _ := check(t, s, false); len(lines) != 1 || lines[0] != "size "+uploading.UUID+": data_size is 7, its upload is over, and the contents have 0 bytes" {
 			t.Errorf("%q", lines)
 		}
@@ -67,7 +71,7 @@ func TestCheckFindsAndMendsWhatIsWrong(t *testing.T) {
 		must(t, os.WriteFile(filepath.Join(at.contents(grown), "contents"), []byte("grown more"), 0o600))
 		must(t, os.Mkdir(filepath.Join(at.dir, "bundles", "0x1-2"), 0o700))
 		raw := openRaw(t, at)
-		_, err := raw.ExecContext(ctx, `UPDATE users SET disk_used = 1000`)
+		_, err = raw.ExecContext(ctx, `UPDATE users SET disk_used = 1000`)
 		must(t, err)
 		want := []string{
 			"contents " + lost.UUID + ": contents bundles/" + lost.Contents + " are missing",

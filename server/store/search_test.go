@@ -68,7 +68,7 @@ func (l library) add(letter, owner, worksheet string, m codalab.Metadata) {
 	for key, value := range m {
 		b.Metadata[key] = value
 	}
-	b.SetDataSize(int64(letter[0]-'a') * 10)
+	b.DataSize = int64(letter[0]-'a') * 10
 	if letter > "a" {
 		b.Dependencies = []codalab.Dependency{{ChildPath: "in", ParentUUID: uuidOf("a")}, {ChildPath: "x", ParentUUID: uuidOf("9")}}
 	}

@@ -82,7 +82,7 @@ func BenchmarkChange(b *testing.B) {
 	for b.Loop() {
 		size++
 		_, err := s.ChangeAll(b.Context(), uuids, func(b *store.Bundle) error {
-			b.SetDataSize(size)
+			b.DataSize, b.Metadata["data_size"] = size, size
 			b.Metadata["time"], b.Metadata["run_status"] = float64(size), fmt.Sprint("at ", size)
 			return nil
 		})

@@ -142,16 +142,6 @@ func (s *Store) Users(ctx context.Context) ([]User, error) {
 	return users, rowError(err, "list users")
 }
 
-// AddDiskUsed adds bytes to the size of a bundle and to its owner's disk use, during an
-// upload. The end of the upload sets both to the true size.
-func (s *Store) AddDiskUsed(ctx context.Context, bundleUUID string, bytes int64) error {
-	_, err := s.Change(ctx, bundleUUID, func(b *Bundle) error {
-		b.SetDataSize(b.DataSize + bytes)
-		return nil
-	})
-	return err
-}
-
 // Grant is a pair of tokens of a user, as hashes.
 type Grant struct {
 	Access         string `db:"access"`
