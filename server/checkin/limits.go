@@ -26,33 +26,30 @@ func (s *CheckIns) capResources(ctx context.Context, r *codalab.Resources, b sto
 // enforceQuotas has workers kill those of these runs whose owners have used up a quota
 // (codalab/rest/workers.py: checkin).
 func (s *CheckIns) enforceQuotas(ctx context.Context, runs map[string]store.Bundle) error {
-	ids := map[string]bool{}
+	var ids []string
 	for _, b := range runs {
-		if b.State.OnWorker() && b.KillMessage == "" {
-			ids[b.OwnerID] = true
-		}
+		ids = append(ids, b.OwnerID)
 	}
-	if len(ids) == 0 {
-		return nil
-	}
-	var list []string
-	for id := range ids {
-		list = append(list, id)
-	}
-	owners, err := s.config.Store.UsersByID(ctx, list)
+	owners, err := s.config.Store.UsersByID(ctx, ids)
 	if err != nil {
 		return err
 	}
+	enforce := func(b plan.Bundle) plan.Bundle {
+		if owner, ok := owners[b.OwnerID]; ok {
+			return b.KillOverQuota(stored.Quota(owner))
+		}
+		return b
+	}
 	var over []string
 	for uuid, b := range runs {
-		if owner, ok := owners[b.OwnerID]; ok && ids[b.OwnerID] && stored.Quota(owner).KillMessage() != "" {
+		if enforce(stored.Plan(b)).KillMessage != b.KillMessage {
 			over = append(over, uuid)
 		}
 	}
 	if len(over) == 0 {
 		return nil
 	}
-	_, err = stored.Change(ctx, s.config.Store, over, func(b plan.Bundle) plan.Bundle { return b.KillOverQuota(stored.Quota(owners[b.OwnerID])) })
+	_, err = stored.Change(ctx, s.config.Store, over, enforce)
 	s.config.Changed(over...)
 	return err
 }
