@@ -95,7 +95,7 @@ func (s *CheckIns) checkIn(w http.ResponseWriter, r *http.Request, u store.User)
 	var inUse *hub.InUseError
 	if errors.As(err, &inUse) {
 		err = rest.Refuse(http.StatusConflict, "Worker '%s' is in use by another program, on %s. Stop that one, or give one of them another name; its id is free %s after its last check-in.",
-			key.ID, inUse.Hostname, codalab.SpellDuration(inUse.Free))
+			key.ID, inUse.Hostname, codalab.SpellDuration(s.config.WorkerTimeout))
 	}
 	if err != nil {
 		return err

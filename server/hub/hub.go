@@ -1,7 +1,6 @@
 package hub
 
 import (
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -96,15 +95,10 @@ func (h *Hub) Others(key plan.Worker) int {
 
 // InUseError means that another program uses a worker's id.
 type InUseError struct {
-	Worker   plan.Worker
 	Hostname string // of the other program
-	// Free is the time after its last check-in at which the id is free.
-	Free time.Duration
 }
 
-func (e *InUseError) Error() string {
-	return fmt.Sprintf("worker %s is in use on %s", e.Worker.ID, e.Hostname)
-}
+func (e *InUseError) Error() string { return "the worker's id is in use on " + e.Hostname }
 
 // BeginCheckIn records a check-in of a worker that serves a group, if group is not empty, and ends the
 // worker's previous check-in. The caller calls End. changed means that the worker may be able to run other
@@ -120,7 +114,7 @@ func (h *Hub) BeginCheckIn(key plan.Worker, in codalab.CheckIn, group string, no
 	connected := h.connected(w, now)
 	over := w.info.IsTerminating && len(w.runs) == 0
 	if connected && !over && w.info.Instance != "" && w.info.Instance != in.Instance {
-		return nil, false, &InUseError{Worker: key, Hostname: w.info.Hostname, Free: h.timeout}
+		return nil, false, &InUseError{w.info.Hostname}
 	}
 	c = &CheckIn{hub: h, worker: w, wake: make(chan struct{}, 1), over: make(chan struct{})}
 	changed = !connected || group != w.group || !sameOffer(w.info, in)
