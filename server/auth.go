@@ -26,7 +26,7 @@ func (s *Server) authenticated(one rest.Route) http.HandlerFunc {
 		if err != nil {
 			rest.Drain(w, r, u.ID != "")
 		}
-		s.AnswerError(seen, r, err)
+		rest.AnswerError(s.Log, seen, r, err)
 		s.metrics.request(one.Pattern, seen.status)
 		if one.Changes() && seen.status != http.StatusUnauthorized {
 			s.audit(r, u, objects, seen.status)

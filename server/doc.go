@@ -10,7 +10,7 @@
 //	contents                                                   the contents of bundles
 //	hub      plan                                              connected workers; decisions
 //	sharing  search  present  stored  access  rest             what several rooms need
-//	store                                                      the data
+//	store    failures                                          the data; a log of errors that no caller gets
 //
 // Imports run downwards. A handler changes a bundle in one transaction of the store and then names it to
 // the scheduler, which alone acts on changes.

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/cl-slurm/cl-slurm/server/failures"
 	"github.com/cl-slurm/cl-slurm/server/hub"
 )
 
@@ -60,7 +61,7 @@ func (s *Server) MetricsHandler() http.Handler {
 // health answers whether the server serves: 200 and "ok", or 503 if its database does not answer.
 func (s *Server) health(w http.ResponseWriter, r *http.Request) {
 	if err := s.Store.Ping(r.Context()); err != nil {
-		s.LogError(r.Context(), "check health", err)
+		failures.Log(r.Context(), s.Log, "check health", err)
 		http.Error(w, "the database does not answer", http.StatusServiceUnavailable)
 		return
 	}

@@ -104,7 +104,7 @@ func (s *Server) Handler() http.Handler {
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		rest.Drain(w, r, false)
-		s.AnswerError(w, r, unknownRoute(mux, r))
+		rest.AnswerError(s.Log, w, r, unknownRoute(mux, r))
 	})
 	return rest.Paced(mux, s.TransferTimeout, s.Now)
 }

@@ -86,7 +86,6 @@ func (c Config) site() plan.Site {
 // Server serves one store. While Handler serves requests, Run must run.
 type Server struct {
 	Config
-	rest.Failures
 	hub        *hub.Hub
 	contents   *contents.Contents
 	bundles    *bundles.Bundles
@@ -108,8 +107,7 @@ func New(c Config) *Server {
 	h, changes, site := hub.New(c.WorkerTimeout, c.Now()), schedule.NewChanges(), c.site()
 	permitted := access.Access{Store: c.Store, Now: c.Now}
 	s := &Server{
-		Config: c, Failures: rest.FailuresTo(c.Log),
-		hub: h, metrics: newMetrics(h, c.Now), writes: turns.New(32),
+		Config: c, hub: h, metrics: newMetrics(h, c.Now), writes: turns.New(32),
 	}
 	address := func(r *http.Request) string { return rest.ClientAddress(r, c.BehindProxy) }
 	s.contents = contents.New(contents.Config{

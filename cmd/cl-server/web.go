@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/cl-slurm/cl-slurm/server"
+	"github.com/cl-slurm/cl-slurm/server/failures"
 )
 
 // Time limits of connections. Bodies have others: uploads and downloads may have any size.
@@ -146,9 +147,7 @@ func (k *keyPair) current(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 			k.loaded, k.read = &pair, info.ModTime()
 		}
 	}
-	if err != nil {
-		k.log.LogAttrs(context.Background(), slog.LevelError, "failed", slog.String("doing", "read the certificate"), slog.String("error", err.Error()))
-	}
+	failures.Log(context.Background(), k.log, "read the certificate", err)
 	if k.loaded == nil {
 		return nil, fmt.Errorf("read certificate: %w", err)
 	}

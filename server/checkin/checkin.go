@@ -13,6 +13,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/termtext"
 	"github.com/cl-slurm/cl-slurm/server/access"
 	"github.com/cl-slurm/cl-slurm/server/contents"
+	"github.com/cl-slurm/cl-slurm/server/failures"
 	"github.com/cl-slurm/cl-slurm/server/hub"
 	"github.com/cl-slurm/cl-slurm/server/plan"
 	"github.com/cl-slurm/cl-slurm/server/present"
@@ -46,14 +47,13 @@ type Config struct {
 // CheckIns serves workers: their check-ins, claims and doorbells.
 type CheckIns struct {
 	config    Config
-	failures  rest.Failures
 	adoptions adoptions
 }
 
 // New returns CheckIns.
 func New(c Config) *CheckIns {
 	return &CheckIns{
-		config: c, failures: rest.FailuresTo(c.Log),
+		config:    c,
 		adoptions: adoptions{byName: map[string]*adoption{}, missing: map[string]time.Time{}},
 	}
 }
@@ -221,7 +221,7 @@ func (s *CheckIns) messages(ctx context.Context, c *hub.CheckIn) ([]codalab.Mess
 		}
 		if s.sharesDisk(c.Worker()) {
 			if err := s.addLocations(ctx, m.Bundle, b); err != nil {
-				s.failures.LogError(ctx, "send bundle "+uuid+" to its worker", err)
+				failures.Log(ctx, s.config.Log, "send bundle "+uuid+" to its worker", err)
 				continue // the hub sends it again
 			}
 		}

@@ -18,7 +18,7 @@ func (s *CheckIns) Doorbell(w http.ResponseWriter, r *http.Request) {
 	const before = "/worker/"
 	at := strings.LastIndex(r.URL.Path, before)
 	if at < 0 || at+len(before) == len(r.URL.Path) {
-		s.failures.AnswerError(w, r, rest.Refuse(http.StatusNotFound, "Not found: '%s'", r.URL.Path))
+		rest.AnswerError(s.config.Log, w, r, rest.Refuse(http.StatusNotFound, "Not found: '%s'", r.URL.Path))
 		return
 	}
 	bell, err := s.config.Hub.Bells.Add(r.URL.Path[at+len(before):], s.config.Address(r))
@@ -29,7 +29,7 @@ func (s *CheckIns) Doorbell(w http.ResponseWriter, r *http.Request) {
 		err = rest.Refuse(http.StatusServiceUnavailable, "Too many websockets are open. Workers need none.")
 	}
 	if err != nil {
-		s.failures.AnswerError(w, r, err)
+		rest.AnswerError(s.config.Log, w, r, err)
 		return
 	}
 	defer bell.Close()

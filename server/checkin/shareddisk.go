@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/failures"
 	"github.com/cl-slurm/cl-slurm/server/plan"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
@@ -107,7 +108,7 @@ func (s *CheckIns) adopt(ctx context.Context, key plan.Worker, reports map[strin
 		ran := shares && (reports[uuid].ExitCode != nil || bundles[uuid].State == codalab.StateRunning)
 		switch late := s.adoptions.end(name, a.found || !ran, s.config.Now()); {
 		case a.err != nil:
-			s.failures.LogError(ctx, "adopt results of bundle "+uuid, a.err)
+			failures.Log(ctx, s.config.Log, "adopt results of bundle "+uuid, a.err)
 			delete(reports, uuid)
 		case a.found:
 			sizes[name] = a.size

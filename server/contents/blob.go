@@ -14,6 +14,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/contents"
+	"github.com/cl-slurm/cl-slurm/server/failures"
 	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
@@ -166,7 +167,7 @@ func (s *Files) sendStored(w http.ResponseWriter, r *http.Request, b blob) error
 		return b.refusal(err)
 	}
 	// Also when copyStream panics, since a goroutine may be writing to the stream.
-	defer func() { s.failures.LogError(r.Context(), "close "+r.URL.Path, stream.Close()) }()
+	defer func() { failures.Log(r.Context(), s.log, "close "+r.URL.Path, stream.Close()) }()
 	b.setHeaders(w.Header())
 	copyStream(w, stream)
 	return nil

@@ -43,18 +43,17 @@ type Contents struct {
 
 // New returns Contents.
 func New(c Config) *Contents {
-	failures := rest.FailuresTo(c.Log)
 	running := &Running{store: c.Store, hub: c.Hub, now: c.Now}
-	files := &Files{failures: failures, store: c.Store, access: c.Access, running: running, linkRoots: c.LinkRoots}
+	files := &Files{log: c.Log, store: c.Store, access: c.Access, running: running, linkRoots: c.LinkRoots}
 	quotas := &Quotas{store: c.Store, accounts: map[string]*account{}}
 	uploads := &Uploads{
-		failures: failures, store: c.Store, access: c.Access, quotas: quotas, changed: c.Changed, zips: turns.New(2),
+		log: c.Log, store: c.Store, access: c.Access, quotas: quotas, changed: c.Changed, zips: turns.New(2),
 		fetcher: &Fetcher{private: c.FetchPrivate, client: newClient(c.FetchPrivate), timeout: c.TransferTimeout, repositories: turns.New(4)},
 	}
 	return &Contents{
 		Running: running, Files: files, Quotas: quotas,
 		Makers: &Makers{
-			failures: failures, store: c.Store, files: files, uploads: uploads, changed: c.Changed,
+			log: c.Log, store: c.Store, files: files, uploads: uploads, changed: c.Changed,
 			copying: turns.New(2), making: map[string]context.CancelFunc{},
 		},
 		ports: &Ports{access: c.Access, running: running}, uploads: uploads,
@@ -83,7 +82,7 @@ func (s *Running) routes() []rest.Route {
 
 // Files finds, describes and sends contents.
 type Files struct {
-	failures  rest.Failures
+	log       *slog.Logger
 	store     *store.Store
 	access    access.Access
 	running   *Running
@@ -98,12 +97,12 @@ type Ports struct {
 
 // Uploads stores contents.
 type Uploads struct {
-	failures rest.Failures
-	store    *store.Store
-	access   access.Access
-	quotas   *Quotas
-	fetcher  *Fetcher
-	changed  func(uuids ...string)
+	log     *slog.Logger
+	store   *store.Store
+	access  access.Access
+	quotas  *Quotas
+	fetcher *Fetcher
+	changed func(uuids ...string)
 	// zips shares the places to unpack a zip archive among the owners of bundles. They are few, since
 	// the directories of the archives are kept in memory.
 	zips *turns.Turns

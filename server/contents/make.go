@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"net/http"
 	"os"
 	"path"
@@ -17,6 +18,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/interruptible"
 	"github.com/cl-slurm/cl-slurm/internal/turns"
+	"github.com/cl-slurm/cl-slurm/server/failures"
 	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
 	"github.com/cl-slurm/cl-slurm/server/stored"
@@ -24,11 +26,11 @@ import (
 
 // Makers makes make bundles of others.
 type Makers struct {
-	failures rest.Failures
-	store    *store.Store
-	files    *Files
-	uploads  *Uploads
-	changed  func(uuids ...string)
+	log     *slog.Logger
+	store   *store.Store
+	files   *Files
+	uploads *Uploads
+	changed func(uuids ...string)
 
 	all sync.WaitGroup
 	// copying shares the places to copy among the owners of bundles.
@@ -128,12 +130,12 @@ func (s *Makers) make(ctx, making context.Context, b store.Bundle) {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		message = "The server's disk is full"
 	}
-	s.failures.LogError(ctx, "make bundle "+b.UUID, err)
+	failures.Log(ctx, s.log, "make bundle "+b.UUID, err)
 	_, err = s.store.Change(ctx, b.UUID, func(b *store.Bundle) error {
 		stored.Become(b, stored.Plan(*b).FailMaking(message))
 		return nil
 	})
-	s.failures.LogError(ctx, "fail make bundle "+b.UUID, err)
+	failures.Log(ctx, s.log, "fail make bundle "+b.UUID, err)
 }
 
 // copyDependencies copies the targets of a bundle's dependencies to their keys. If the only key is

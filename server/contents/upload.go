@@ -9,6 +9,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
+	"github.com/cl-slurm/cl-slurm/server/failures"
 	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
 	"github.com/cl-slurm/cl-slurm/server/stored"
@@ -203,7 +204,7 @@ func (s *Uploads) storeContents(ctx context.Context, b store.Bundle,
 // uploadFailed returns why an upload failed. It makes the bundle failed if the client wants
 // that, or if the client can correct the error.
 func (s *Uploads) uploadFailed(ctx context.Context, uuid string, up uploadRequest, cause error) error {
-	s.failures.LogError(ctx, "store contents of bundle "+uuid, cause)
+	failures.Log(ctx, s.log, "store contents of bundle "+uuid, cause)
 	status, message := uploadError(cause)
 	message = "Upload failed: " + message
 	if status == http.StatusBadRequest || up.finalizeOnFailure {

@@ -2,6 +2,6 @@
 // query parameters, and the pace that clients must keep. It knows users, and no store handle.
 //
 // A Handler serves one Route for a user. It writes the answer or returns an error. A RefusalError is an error
-// for the client. Failures logs every other error, and tells the client no more than that something went
+// for the client. AnswerError logs every other error, and tells the client no more than that something went
 // wrong.
 package rest

@@ -76,13 +76,13 @@ func TestErrorsAreAnsweredWithoutTheirDetails(t *testing.T) {
 	} {
 		var log strings.Builder
 		w := httptest.NewRecorder()
-		FailuresTo(slog.New(slog.NewTextHandler(&log, nil))).AnswerError(w, httptest.NewRequest(http.MethodGet, "/x", nil), test.err)
+		AnswerError(slog.New(slog.NewTextHandler(&log, nil)), w, httptest.NewRequest(http.MethodGet, "/x", nil), test.err)
 		if w.Code != test.status || w.Body.String() != test.body || (log.Len() > 0) != test.logged || w.Header().Get("Retry-After") != "" {
 			t.Errorf("%v: %d %s; log %q", test.err, w.Code, w.Body, &log)
 		}
 	}
 	w := httptest.NewRecorder()
-	FailuresTo(slog.New(slog.DiscardHandler)).AnswerError(w, httptest.NewRequest(http.MethodGet, "/x", nil), &RefusalError{Status: 404, RetryAfter: 15 * time.Second})
+	AnswerError(slog.New(slog.DiscardHandler), w, httptest.NewRequest(http.MethodGet, "/x", nil), &RefusalError{Status: 404, RetryAfter: 15 * time.Second})
 	if w.Header().Get("Retry-After") != "15" {
 		t.Errorf("Retry-After: %q", w.Header().Get("Retry-After"))
 	}

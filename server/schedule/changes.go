@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/failures"
 	"github.com/cl-slurm/cl-slurm/server/plan"
 	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
@@ -22,7 +23,7 @@ func (s *Scheduler) processChanges(ctx context.Context, uuids []string) (failed 
 				failed = append(failed, s.processChanges(ctx, []string{uuid})...)
 			}
 		default:
-			s.failures.LogError(ctx, "act on a change of bundle "+uuids[0], err)
+			failures.Log(ctx, s.config.Log, "act on a change of bundle "+uuids[0], err)
 			failed = append(failed, uuids...)
 		}
 		uuids = next

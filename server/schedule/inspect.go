@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/server/failures"
 	"github.com/cl-slurm/cl-slurm/server/plan"
 	"github.com/cl-slurm/cl-slurm/server/stored"
 )
@@ -17,7 +18,7 @@ func (s *Scheduler) inspect(ctx context.Context, now time.Time) {
 	}
 	s.oldFailed = now
 	stuck, err := s.config.Store.CreatedBefore(ctx, now.Add(-plan.StuckAfter), plan.Expiring()...)
-	s.failures.LogError(ctx, "list old bundles", err)
+	failures.Log(ctx, s.config.Log, "list old bundles", err)
 	s.changeAll(ctx, "fail old bundles", stuck, func(b plan.Bundle) plan.Bundle { return b.Expire(now) })
 }
 
@@ -27,6 +28,6 @@ func (s *Scheduler) changeAll(ctx context.Context, doing string, uuids []string,
 		return
 	}
 	_, err := stored.Change(ctx, s.config.Store, uuids, next)
-	s.failures.LogError(ctx, doing, err)
+	failures.Log(ctx, s.config.Log, doing, err)
 	s.config.Changes.Add(uuids...)
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/server/failures"
 	"github.com/cl-slurm/cl-slurm/server/plan"
 	"github.com/cl-slurm/cl-slurm/server/store"
 	"github.com/cl-slurm/cl-slurm/server/stored"
@@ -31,7 +32,7 @@ func (s *Scheduler) match(ctx context.Context, now time.Time, all bool) {
 		err = s.setClientele(ctx, offers, candidates)
 	}
 	if err != nil {
-		s.failures.LogError(ctx, "match bundles with workers", err)
+		failures.Log(ctx, s.config.Log, "match bundles with workers", err)
 		return
 	}
 	s.applyDecisions(ctx, now, plan.Match(s.config.Site, candidates, offers, held, quotas))
@@ -43,7 +44,7 @@ func (s *Scheduler) applyDecisions(ctx context.Context, now time.Time, d plan.De
 		return
 	}
 	changed, err := stored.Change(ctx, s.config.Store, d.Order, func(b plan.Bundle) plan.Bundle { return d.Apply(b, now) })
-	s.failures.LogError(ctx, "match bundles with workers", err)
+	failures.Log(ctx, s.config.Log, "match bundles with workers", err)
 	var bundles []store.Bundle
 	for _, uuid := range d.Order {
 		if b, ok := changed[uuid]; ok {

@@ -9,7 +9,6 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/contents"
 	"github.com/cl-slurm/cl-slurm/server/hub"
 	"github.com/cl-slurm/cl-slurm/server/plan"
-	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -63,8 +62,7 @@ type Config struct {
 
 // Scheduler acts on changed bundles, and matches waiting runs with workers.
 type Scheduler struct {
-	config   Config
-	failures rest.Failures
+	config Config
 
 	// oldFailed is the time at which inspect last failed old bundles.
 	oldFailed time.Time
@@ -75,7 +73,7 @@ type Scheduler struct {
 // New returns a Scheduler. It does nothing before Run.
 func New(c Config) *Scheduler {
 	return &Scheduler{
-		config: c, failures: rest.FailuresTo(c.Log),
+		config:  c,
 		pending: map[string]*plan.Waiting{}, fresh: map[string]*plan.Waiting{},
 	}
 }

@@ -31,9 +31,8 @@ type Config struct {
 
 // SignIns gives out tokens, and knows the users of tokens.
 type SignIns struct {
-	config   Config
-	failures rest.Failures
-	guesses  guesses
+	config  Config
+	guesses guesses
 	// hashing shares the places to check passwords among the addresses of clients: each check keeps
 	// a core busy.
 	hashing *turns.Turns
@@ -44,7 +43,7 @@ type SignIns struct {
 // New returns SignIns.
 func New(c Config) *SignIns {
 	return &SignIns{
-		config: c, failures: rest.FailuresTo(c.Log), guesses: guesses{failed: map[string]*rate.Limiter{}}, hashing: turns.New(4),
+		config: c, guesses: guesses{failed: map[string]*rate.Limiter{}}, hashing: turns.New(4),
 		unknown: HashPassword(rand.Text(), c.Cost),
 	}
 }

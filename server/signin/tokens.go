@@ -49,7 +49,7 @@ func (s *SignIns) Authenticate(r *http.Request, public bool) (store.User, error)
 // Token grants tokens for a password or a refresh token (codalab/rest/oauth2.py:
 // handle_token).
 func (s *SignIns) Token(w http.ResponseWriter, r *http.Request) {
-	s.failures.AnswerError(w, r, s.grantToken(w, r))
+	rest.AnswerError(s.config.Log, w, r, s.grantToken(w, r))
 }
 
 func (s *SignIns) grantToken(w http.ResponseWriter, r *http.Request) error {
@@ -108,7 +108,7 @@ func (s *SignIns) Revoke(w http.ResponseWriter, r *http.Request) {
 	} else {
 		err = s.config.Store.DeleteGrant(r.Context(), hashToken(r.PostForm.Get("token")))
 	}
-	s.failures.AnswerError(w, r, err)
+	rest.AnswerError(s.config.Log, w, r, err)
 }
 
 // writeTokenError answers a token request with an OAuth2 error.
