@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -17,10 +16,7 @@ func (a Access) BundlesFor(ctx context.Context, u store.User, uuids []string) (m
 	if err != nil {
 		return nil, nil, err
 	}
-	list := make([]store.Bundle, 0, len(found))
-	for _, b := range found {
-		list = append(list, b)
-	}
+	list := slices.Collect(maps.Values(found))
 	have, err := a.BundlePermissions(ctx, u, list...)
 	if err == nil && !u.Root() {
 		err = a.hideParents(ctx, u, list, have)
@@ -39,7 +35,7 @@ func (a Access) hideParents(ctx context.Context, u store.User, bundles []store.B
 			}
 		}
 	}
-	heads, err := a.Store.Heads(ctx, rest.Distinct(parents))
+	heads, err := a.Store.Heads(ctx, parents)
 	if err != nil {
 		return err
 	}

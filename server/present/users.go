@@ -2,6 +2,7 @@ package present
 
 import (
 	"context"
+	"maps"
 	"slices"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -50,18 +51,13 @@ func UserObject(u, other store.User) codalab.Object {
 
 // UserObjects returns users as other users see them, without duplicates. It skips empty ids.
 func UserObjects(ctx context.Context, data *store.Store, ids []string) ([]codalab.Object, error) {
-	ids = slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return id == "" })
-	slices.Sort(ids)
-	ids = slices.Compact(ids)
 	found, err := data.UsersByID(ctx, ids)
 	if err != nil {
 		return nil, err
 	}
 	var objects []codalab.Object
-	for _, id := range ids {
-		if u, ok := found[id]; ok {
-			objects = append(objects, codalab.NewObject("users", id, PublicUser(u)))
-		}
+	for _, id := range slices.Sorted(maps.Keys(found)) {
+		objects = append(objects, codalab.NewObject("users", id, PublicUser(found[id])))
 	}
 	return objects, nil
 }

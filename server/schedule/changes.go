@@ -2,11 +2,11 @@ package schedule
 
 import (
 	"context"
+	"slices"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server/failures"
 	"github.com/cl-slurm/cl-slurm/server/plan"
-	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
 	"github.com/cl-slurm/cl-slurm/server/stored"
 )
@@ -33,7 +33,7 @@ func (s *Scheduler) processChanges(ctx context.Context, uuids []string) (failed 
 
 // processSome acts on bundles' states, and returns the bundles that it changed.
 func (s *Scheduler) processSome(ctx context.Context, uuids []string) (changed []string, err error) {
-	uuids = rest.Distinct(uuids)
+	uuids = slices.Compact(slices.Sorted(slices.Values(uuids)))
 	found, err := s.config.Store.Bundles(ctx, uuids)
 	if err != nil {
 		return nil, err
@@ -70,7 +70,8 @@ func (s *Scheduler) processSome(ctx context.Context, uuids []string) (changed []
 	if err != nil {
 		return changed, err
 	}
-	staged, err := s.stage(ctx, rest.Distinct(append(created, children...)))
+	waiting := slices.Sorted(slices.Values(append(created, children...)))
+	staged, err := s.stage(ctx, slices.Compact(waiting))
 	return append(changed, staged...), err
 }
 

@@ -62,11 +62,11 @@ func (s *Scheduler) applyDecisions(ctx context.Context, now time.Time, d plan.De
 
 // ownersQuotas returns the quotas of the owners of runs, by id.
 func (s *Scheduler) ownersQuotas(ctx context.Context, runs map[string]*plan.Waiting) (map[string]plan.Quota, error) {
-	ids := map[string]bool{}
+	ids := make([]string, 0, len(runs))
 	for _, run := range runs {
-		ids[run.OwnerID] = true
+		ids = append(ids, run.OwnerID)
 	}
-	users, err := s.config.Store.UsersByID(ctx, slices.Collect(maps.Keys(ids)))
+	users, err := s.config.Store.UsersByID(ctx, ids)
 	quotas := make(map[string]plan.Quota, len(users))
 	for id, u := range users {
 		quotas[id] = stored.Quota(u)

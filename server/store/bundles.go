@@ -192,7 +192,7 @@ const inOneStatement = 500
 // Bundles returns those of these bundles that exist, by uuid.
 func (s *Store) Bundles(ctx context.Context, uuids []string) (map[string]Bundle, error) {
 	found := make(map[string]Bundle, len(uuids))
-	for part := range slices.Chunk(uuids, inOneStatement) {
+	for part := range slices.Chunk(distinct(uuids), inOneStatement) {
 		some, err := getBundles(ctx, s.db, part)
 		if err != nil {
 			return nil, err

@@ -54,11 +54,21 @@ func (s *Store) Children(ctx context.Context, uuid string) ([]string, error) {
 	return uuids, rowError(err, "list children of bundle "+uuid)
 }
 
-// selectIn returns the rows of a query with one IN (?) for all of these uuids. It asks for some of them
-// at a time, without an order between the parts. args returns the query's arguments for a part.
+// distinct returns the different ids of a list in order, without the empty one, which names nothing.
+func distinct(ids []string) []string {
+	ids = slices.Compact(slices.Sorted(slices.Values(ids)))
+	if len(ids) > 0 && ids[0] == "" {
+		return ids[1:]
+	}
+	return ids
+}
+
+// selectIn returns the rows of a query with one IN (?) for all of these uuids, which may be repeated or empty.
+// It asks for some of them at a time, without an order between the parts. args returns the query's arguments
+// for a part.
 func selectIn[T any](ctx context.Context, s *Store, uuids []string, query string, args func(part []string) []any) ([]T, error) {
 	var all []T
-	for part := range slices.Chunk(uuids, inOneStatement) {
+	for part := range slices.Chunk(distinct(uuids), inOneStatement) {
 		text, values, err := sqlx.In(query, args(part)...)
 		if err != nil {
 			return nil, fmt.Errorf("expand a list: %w", err)

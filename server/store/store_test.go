@@ -149,6 +149,23 @@ func TestChangeIsAllOrNothing(t *testing.T) {
 	})
 }
 
+func TestRepeatedIDsAreReadOnce(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, at place) {
+		s := open(t, at)
+		b := bundle("x")
+		must(t, s.CreateBundle(t.Context(), b, ""))
+		repeated := []string{""}
+		for range 600 { // more than one statement asks for
+			repeated = append(repeated, b.UUID)
+		}
+		heads, err := s.Heads(t.Context(), repeated)
+		if must(t, err); len(heads) != 1 || heads[0].UUID != b.UUID {
+			t.Errorf("%d heads of one bundle", len(heads))
+		}
+	})
+}
+
 // A check-in may report thousands of runs; another writer must not wait for all of them.
 func TestManyChangesHoldAnotherWriterUpForFewOfThem(t *testing.T) {
 	t.Parallel()

@@ -34,10 +34,10 @@ func (s *Worksheets) wholeWorksheet(ctx context.Context, u store.User, sheet sto
 		})
 		bundles, sheets = append(bundles, rest.Deref(item.BundleUUID)), append(sheets, rest.Deref(item.Subworksheet))
 	}
-	if whole.Bundles, err = s.shownBundles(ctx, u, rest.Distinct(bundles)); err != nil {
+	if whole.Bundles, err = s.shownBundles(ctx, u, bundles); err != nil {
 		return whole, err
 	}
-	found, err := s.config.Store.WorksheetsByUUID(ctx, rest.Distinct(sheets))
+	found, err := s.config.Store.WorksheetsByUUID(ctx, sheets)
 	if err != nil {
 		return whole, err
 	}
@@ -75,7 +75,7 @@ func (s *Worksheets) shownBundles(ctx context.Context, u store.User, uuids []str
 			readable, owners = append(readable, uuid), append(owners, present.BundleOwner(b, have[uuid]))
 		}
 	}
-	users, err := s.config.Store.UsersByID(ctx, rest.Distinct(owners))
+	users, err := s.config.Store.UsersByID(ctx, owners)
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +112,7 @@ func (s *Worksheets) shownWorksheets(ctx context.Context, u store.User, sheets [
 	for _, sheet := range sheets {
 		owners = append(owners, worksheetOwner(sheet, have[sheet.UUID]))
 	}
-	users, err := s.config.Store.UsersByID(ctx, rest.Distinct(owners))
+	users, err := s.config.Store.UsersByID(ctx, owners)
 	if err != nil {
 		return nil, err
 	}
