@@ -20,7 +20,7 @@ type Hub struct {
 	mu      sync.Mutex
 	workers map[plan.Worker]*worker
 	holders map[string]*worker // by bundle: the worker that has it
-	// roomier is set when some worker may have more room than at the last call of Offers.
+	// roomier is set when some worker may have more room than at the last call of TakeOffers.
 	roomier  bool
 	nextRead int64
 	nextDuty int64

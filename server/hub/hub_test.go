@@ -221,7 +221,7 @@ func TestOfferIsWhatRunsLeaveOfAWorker(t *testing.T) {
 	starting, running := run("0x1", codalab.StateStarting), run("0x2", codalab.StateRunning)
 	running.OwnerID, running.Metadata = "0xb", codalab.Metadata{"request_cpus": int64(2)}
 	track(h, starting, running)
-	offers, held, more := h.Offers(start)
+	offers, held, more := h.TakeOffers(start)
 	want := plan.Offer{
 		Worker: key, Total: codalab.Resources{CPUs: 4, Memory: 8 << 30, Disk: 7}, Free: codalab.Resources{CPUs: 1, Memory: 4 << 30, Disk: 7},
 		Nodes: []codalab.Resources{{CPUs: 2, Memory: 4 << 30, Disk: 7}}, RunsLeft: 2, Running: 2, Dependencies: map[[2]string]bool{},
@@ -232,18 +232,18 @@ func TestOfferIsWhatRunsLeaveOfAWorker(t *testing.T) {
 	if diff := cmp.Diff(plan.Held{"0xa": {All: 1}, "0xb": {All: 1, Others: 1}}, held); diff != "" {
 		t.Errorf("held (-want +got):\n%s", diff)
 	}
-	if _, _, more = h.Offers(start); more || h.MoreRoom() {
+	if _, _, more = h.TakeOffers(start); more || h.MoreRoom() {
 		t.Error("more room without a change")
 	}
 	if track(h, run("0x1", codalab.StateKilled)); !h.MoreRoom() {
 		t.Error("no more room after a run has ended")
 	}
-	if offers, _, _ = h.Offers(start.Add(time.Minute + 1)); len(offers) != 0 {
+	if offers, _, _ = h.TakeOffers(start.Add(time.Minute + 1)); len(offers) != 0 {
 		t.Error("a silent worker offers room")
 	}
 	in.IsTerminating = true
 	checkIn(t, h, in, start)
-	if offers, _, _ = h.Offers(start); len(offers) != 0 {
+	if offers, _, _ = h.TakeOffers(start); len(offers) != 0 {
 		t.Error("a worker that ends offers room")
 	}
 }
@@ -254,35 +254,35 @@ func TestSilenceIsFound(t *testing.T) {
 	at := func(d time.Duration) time.Time { return start.Add(d) }
 	c := checkIn(t, h, codalab.CheckIn{}, start)
 	track(h, run("0x1", codalab.StateStarting), run("0x2", codalab.StateRunning), run("0x3", codalab.StateRunning))
-	if lost := h.Lost(start); len(lost) != 0 {
-		t.Errorf("%v are lost at once", lost)
+	if unclaimed, lost := h.Tick(start); len(unclaimed)+len(lost) != 0 {
+		t.Errorf("%v are unclaimed and %v lost at once", unclaimed, lost)
 	}
 	c.End()
 	checkIn(t, h, codalab.CheckIn{Reports: []codalab.RunReport{{UUID: "0x2"}}}, at(time.Minute)).End()
-	if lost := h.Lost(at(time.Minute + 1)); !cmp.Equal(lost, []string{"0x3"}) {
-		t.Errorf("lost %v, want the run that no check-in lists", lost)
+	if unclaimed, lost := h.Tick(at(time.Minute + 1)); len(unclaimed) != 0 || !cmp.Equal(lost, []string{"0x3"}) {
+		t.Errorf("unclaimed %v while the worker checks in; lost %v, want the run that no check-in lists", unclaimed, lost)
 	}
-	if late := h.Overdue(at(2 * time.Minute)); len(late) != 0 {
-		t.Errorf("%v are overdue while the worker checks in", late)
+	if unclaimed, _ := h.Tick(at(2 * time.Minute)); len(unclaimed) != 0 {
+		t.Errorf("%v are unclaimed while the worker checks in", unclaimed)
 	}
-	if late := h.Overdue(at(2*time.Minute + 1)); !cmp.Equal(late, []string{"0x1"}) {
-		t.Errorf("overdue %v, want the unclaimed run of a worker that has gone", late)
+	if unclaimed, _ := h.Tick(at(2*time.Minute + 1)); !cmp.Equal(unclaimed, []string{"0x1"}) {
+		t.Errorf("unclaimed %v, want the run of a worker that has gone", unclaimed)
 	}
 	track(h, run("0x1", codalab.StateKilled), run("0x2", codalab.StateKilled), run("0x3", codalab.StateKilled))
-	h.Overdue(at(3 * time.Minute))
+	h.Tick(at(3 * time.Minute))
 	if n := len(h.workers) + len(h.holders); n != 0 {
 		t.Errorf("it remembers %d things of a worker that has gone", n)
 	}
 }
 
-func TestUnclaimedRunIsOverdueAfterFiveMinutes(t *testing.T) {
+func TestUnclaimedRunIsGivenBackAfterFiveMinutes(t *testing.T) {
 	t.Parallel()
 	h := New(time.Minute, start)
 	track(h, run("0x1", codalab.StateStarting))
 	for after, want := range map[time.Duration]int{startLimit: 0, startLimit + 1: 1} {
 		checkIn(t, h, codalab.CheckIn{}, start.Add(after))
-		if late := h.Overdue(start.Add(after)); len(late) != want {
-			t.Errorf("after %s: %v", after, late)
+		if unclaimed, _ := h.Tick(start.Add(after)); len(unclaimed) != want {
+			t.Errorf("after %s: %v", after, unclaimed)
 		}
 	}
 }

@@ -14,11 +14,11 @@ type heldRun struct {
 	ownerID string
 	// starting is the time since which the run waits for the worker's claim; zero once it is claimed.
 	starting time.Time
-	// seen is the time at which a check-in last listed the claimed run; zero before the first call of Lost.
+	// seen is the time at which a check-in last listed the claimed run; zero before the first Tick after that.
 	seen time.Time
 }
 
-// startLimit is the time after which an unclaimed run is overdue.
+// startLimit is the time within which a worker must claim a run.
 const startLimit = 5 * time.Minute
 
 // Track updates the hub from bundles' states: the worker that has each bundle, and the
@@ -95,10 +95,10 @@ func (w *worker) dropRun(uuid string) {
 	}
 }
 
-// Offers returns the room of each connected worker, and the runs that all workers have. more is set if
+// TakeOffers returns the room of each connected worker, and the runs that all workers have. more is set if
 // some worker may have more room than at the last call: then no run may take it before those that have
 // waited longer were tried.
-func (h *Hub) Offers(now time.Time) (all []plan.Offer, held plan.Held, more bool) {
+func (h *Hub) TakeOffers(now time.Time) (all []plan.Offer, held plan.Held, more bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	more, h.roomier = h.roomier, false
@@ -136,50 +136,38 @@ func (w *worker) offer() plan.Offer {
 	return o
 }
 
-// MoreRoom reports whether some worker may have more room than at the last call of Offers.
+// MoreRoom reports whether some worker may have more room than at the last call of TakeOffers.
 func (h *Hub) MoreRoom() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.roomier
 }
 
-// Overdue returns the runs that no worker has claimed within startLimit, or whose worker has gone
-// without claiming them. It forgets workers that have gone and have no runs.
-func (h *Hub) Overdue(now time.Time) []string {
+// Tick lets the hub know the time, and returns the runs that have waited too long. No worker has claimed the
+// unclaimed ones within startLimit, or their worker has gone without claiming them. The claimed ones are lost
+// that no check-in of their worker has listed within the timeout: the worker has gone, or has lost the run. The
+// first Tick after a claim counts like such a check-in. Tick forgets workers that have gone and have no runs.
+func (h *Hub) Tick(now time.Time) (unclaimed, lost []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	var uuids []string
 	for _, w := range h.workers {
 		gone := now.Sub(w.seen) > h.timeout
 		for uuid, run := range w.runs {
-			if !run.starting.IsZero() && (gone || now.Sub(run.starting) > startLimit) {
-				uuids = append(uuids, uuid)
+			switch {
+			case !run.starting.IsZero():
+				if gone || now.Sub(run.starting) > startLimit {
+					unclaimed = append(unclaimed, uuid)
+				}
+			case run.seen.IsZero():
+				run.seen = now
+				w.runs[uuid] = run
+			case now.Sub(run.seen) > h.timeout:
+				lost = append(lost, uuid)
 			}
 		}
 		if gone && len(w.runs) == 0 && len(w.reads) == 0 && w.checkIn == nil {
 			delete(h.workers, w.key)
 		}
 	}
-	return uuids
-}
-
-// Lost returns the claimed runs that no check-in of their worker has listed within the timeout: the
-// worker has gone, or it has lost the run.
-func (h *Hub) Lost(now time.Time) []string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	var uuids []string
-	for _, w := range h.workers {
-		for uuid, run := range w.runs {
-			switch {
-			case !run.starting.IsZero():
-			case run.seen.IsZero():
-				run.seen = now
-				w.runs[uuid] = run
-			case now.Sub(run.seen) > h.timeout:
-				uuids = append(uuids, uuid)
-			}
-		}
-	}
-	return uuids
+	return unclaimed, lost
 }

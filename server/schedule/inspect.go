@@ -11,8 +11,9 @@ import (
 
 // inspect finds the bundles of which nothing has been heard for too long. Run calls it at each pass.
 func (s *Scheduler) inspect(ctx context.Context, now time.Time) {
-	s.changeAll(ctx, "stage unclaimed bundles again", s.config.Hub.Overdue(now), plan.Bundle.Unclaim)
-	s.changeAll(ctx, "take bundles offline", s.config.Hub.Lost(now), func(b plan.Bundle) plan.Bundle { return b.GoOffline(now) })
+	unclaimed, lost := s.config.Hub.Tick(now)
+	s.changeAll(ctx, "stage unclaimed bundles again", unclaimed, plan.Bundle.Unclaim)
+	s.changeAll(ctx, "take bundles offline", lost, func(b plan.Bundle) plan.Bundle { return b.GoOffline(now) })
 	if now.Sub(s.oldFailed) < time.Hour {
 		return
 	}

@@ -21,7 +21,7 @@ func (s *Scheduler) match(ctx context.Context, now time.Time, all bool) {
 		return
 	}
 	defer func() { s.config.Observe(s.config.Now().Sub(now).Seconds()) }()
-	offers, held, more := s.config.Hub.Offers(now)
+	offers, held, more := s.config.Hub.TakeOffers(now)
 	candidates := s.fresh
 	if more || all {
 		candidates = s.pending
