@@ -1,7 +1,9 @@
 package plan
 
 import (
+	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -132,4 +134,12 @@ const StuckAfter = 60 * 24 * time.Hour
 // to come back.
 func Expiring() []codalab.State {
 	return []codalab.State{codalab.StateUploading, codalab.StateStaged, codalab.StateWorkerOffline}
+}
+
+// Expire fails a bundle that has waited for StuckAfter.
+func (b Bundle) Expire(now time.Time) Bundle {
+	if now.Sub(b.Created) < StuckAfter || !slices.Contains(Expiring(), b.State) {
+		return b
+	}
+	return b.Fail(fmt.Sprintf("Bundle has been stuck in %s state for more than %d days.", b.State, StuckAfter/(24*time.Hour)))
 }

@@ -1,10 +1,7 @@
 package plan
 
 import (
-	"fmt"
-	"slices"
 	"strings"
-	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
@@ -98,12 +95,4 @@ func parentsFailed(failed, killed []string) string {
 		message += "Parent bundles were killed: " + strings.Join(killed, ", ") + " "
 	}
 	return message + "(Please use the --allow-failed-dependencies flag to depend on results of failed or killed bundles)"
-}
-
-// Expire fails a bundle that has waited for StuckAfter.
-func (b Bundle) Expire(now time.Time) Bundle {
-	if now.Sub(b.Created) < StuckAfter || !slices.Contains(Expiring(), b.State) {
-		return b
-	}
-	return b.Fail(fmt.Sprintf("Bundle has been stuck in %s state for more than %d days.", b.State, StuckAfter/(24*time.Hour)))
 }
