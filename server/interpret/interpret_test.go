@@ -156,3 +156,26 @@ func TestMetadataTypes(t *testing.T) {
 		}
 	}
 }
+
+func TestPostFunctionsOfTheNumberThatASearchGives(t *testing.T) {
+	t.Parallel()
+	total := codalab.PythonFloat(12387)
+	for spec, want := range map[string]any{
+		"str": "12387.0", "size": "12.1k", "duration": "3h26m", "date": "1970-01-01 03:26:27",
+		"%.2f": "12387.00", "%d MB": "12387 MB", "%08.1f%%": "012387.0%", "size | [0:2]": "12", "size | [-1:]": "k", "[0:2]": total,
+		"size | s/k/ KiB": "12.1 KiB", "size | s/(/x": "12.1k", "s/1/2": total, "nosuch": "<invalid function: nosuch>", "size | s/a/b/": "<invalid regex: s/a/b/>",
+		"size | [x:y]": "12.1k", "%s": "12387.0", "%*d": total, "%.999999999f": total, "%d%d": total, "key bytes": map[string]any{"bytes": total},
+		"size | size": "12.1k", `str | s/\//x`: "12387.0", "key b | key a | str": "{'a': {'b': 12387.0}}",
+	} {
+		if diff := cmp.Diff(want, ApplyPost(spec, total)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", spec, diff)
+		}
+	}
+	if got := ApplyPost("size", json.Number("12")); got != "12 bytes" {
+		t.Error(got)
+	}
+	bomb := "str" + strings.Repeat(" | s/./"+strings.Repeat("x", 99), maxSteps-1)
+	if got, ok := ApplyPost(bomb, total).(string); !ok || len(got) > maxText {
+		t.Errorf("%d bytes", len(got))
+	}
+}

@@ -15,6 +15,9 @@ type post []step
 // step is one function. With more false, result is the final value, and the steps after it do not run.
 type step func(value any) (result any, more bool)
 
+// ApplyPost applies a post-function to a json.Number or a codalab.PythonFloat.
+func ApplyPost(spec string, number any) any { return parsePost(spec).apply(number) }
+
 // parsePost reads a post-function. It cannot fail: an unknown function replaces the value by a
 // message.
 func parsePost(spec string) post {

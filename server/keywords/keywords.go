@@ -65,7 +65,7 @@ type Query struct {
 	// empty otherwise. Both mean all matches, whatever Limit and Offset are.
 	Count bool
 	Sum   string
-	// Format is the post-processing of the number that Count or Sum gives; see Format.
+	// Format is the post-function of the number that Count or Sum gives (interpret.ApplyPost).
 	Format string
 	// Limit bounds the number of matches; Offset is the number of matches that are skipped
 	// before.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server/access"
+	"github.com/cl-slurm/cl-slurm/server/interpret"
 	"github.com/cl-slurm/cl-slurm/server/keywords"
 	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
@@ -69,10 +70,10 @@ func CheckFound(n int) error {
 	return nil
 }
 
-// WriteNumber answers with the number that a search asks for.
-func WriteNumber(w http.ResponseWriter, name string, q keywords.Query, n *keywords.Number) error {
-	if n == nil { // the total of nothing
-		return rest.WriteMeta(w, name, nil)
+// WriteNumber answers with the number that a search asks for; nil for the total of nothing.
+func WriteNumber(w http.ResponseWriter, name string, q keywords.Query, n any) error {
+	if n != nil && q.Format != "" {
+		n = interpret.ApplyPost(q.Format, n)
 	}
-	return rest.WriteMeta(w, name, keywords.Format(q.Format, *n))
+	return rest.WriteMeta(w, name, n)
 }

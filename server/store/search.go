@@ -2,9 +2,12 @@ package store
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 
+	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server/keywords"
 )
 
@@ -26,9 +29,9 @@ func (s *Store) SearchBundles(ctx context.Context, u User, q keywords.Query) ([]
 	return uuids, rowError(err, "search bundles")
 }
 
-// MeasureBundles returns the number of the bundles that SearchBundles finds, or the total of a key
-// of theirs; nil for the total of no bundles.
-func (s *Store) MeasureBundles(ctx context.Context, u User, q keywords.Query) (*keywords.Number, error) {
+// MeasureBundles returns the number of the bundles that SearchBundles finds, as a json.Number, or the total of
+// a key of theirs, as a codalab.PythonFloat; nil for the total of no bundles.
+func (s *Store) MeasureBundles(ctx context.Context, u User, q keywords.Query) (any, error) {
 	st, err := s.bundleSearch(u, q)
 	if err != nil {
 		return nil, err
@@ -46,8 +49,7 @@ func (s *Store) MeasureBundles(ctx context.Context, u User, q keywords.Query) (*
 	if err := s.db.GetContext(ctx, &total, s.db.Rebind(query), args...); err != nil || total == nil {
 		return nil, rowError(err, "add up bundles")
 	}
-	n := keywords.Total(*total)
-	return &n, nil
+	return codalab.PythonFloat(*total), nil
 }
 
 // SearchWorksheets is SearchBundles for worksheets: the user's own come first, then those that
@@ -76,8 +78,8 @@ func (s *Store) SearchUsers(ctx context.Context, q keywords.Query) ([]User, erro
 	return found, rowError(err, "search users")
 }
 
-// CountUsers returns the number of the users that SearchUsers finds.
-func (s *Store) CountUsers(ctx context.Context, q keywords.Query) (*keywords.Number, error) {
+// CountUsers returns the number of the users that SearchUsers finds, as a json.Number.
+func (s *Store) CountUsers(ctx context.Context, q keywords.Query) (any, error) {
 	st, err := s.userSearch(q)
 	if err != nil {
 		return nil, err
@@ -85,7 +87,7 @@ func (s *Store) CountUsers(ctx context.Context, q keywords.Query) (*keywords.Num
 	return s.count(ctx, st)
 }
 
-func (s *Store) count(ctx context.Context, st *statement) (*keywords.Number, error) {
+func (s *Store) count(ctx context.Context, st *statement) (any, error) {
 	// The limit makes SQLite keep the order. With the order SQLite reads the narrow index, and
 	// otherwise the rows if a condition needs the metadata.
 	const all = 1 << 60
@@ -94,8 +96,7 @@ func (s *Store) count(ctx context.Context, st *statement) (*keywords.Number, err
 	if err := s.db.GetContext(ctx, &n, s.db.Rebind(`SELECT count(*) FROM (`+query+`) AS found`), args...); err != nil {
 		return nil, rowError(err, "count matches")
 	}
-	number := keywords.Count(n)
-	return &number, nil
+	return json.Number(strconv.FormatInt(n, 10)), nil
 }
 
 // statement is a search of one table in SQL. Values of the search are arguments, never text.

@@ -102,7 +102,7 @@ func (l library) measure(user, search string) string {
 	if n == nil {
 		return "null"
 	}
-	return n.String()
+	return codalab.PythonStr(n)
 }
 
 func TestBundlesAreFound(t *testing.T) {

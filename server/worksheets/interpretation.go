@@ -211,7 +211,7 @@ func (s *Worksheets) searchShown(ctx context.Context, u store.User, words []stri
 		}
 		text := "0"
 		if n != nil {
-			text = n.String()
+			text = codalab.PythonStr(n)
 		}
 		return interpret.BundleSearch{Aggregate: &text}, nil
 	}
