@@ -154,7 +154,7 @@ func (s *Store) backUpOnce(ctx context.Context, copied *Store, made *Backup) (do
 			continue // linked after an earlier copy of the database
 		}
 		linked = append(linked, name)
-		err := linkTree(filepath.Join(s.dir, "bundles", name), to)
+		err := copyTree(ctx, filepath.Join(s.dir, "bundles", name), to, true)
 		if errors.Is(err, fs.ErrNotExist) {
 			made.Missing = append(made.Missing, name)
 			err = os.RemoveAll(to)

@@ -43,7 +43,10 @@ func restore(ctx context.Context, backup, dir, url string) error {
 	if err := atomicfile.Write(filepath.Join(dir, restoringFile), nil, 0o600); err != nil {
 		return err
 	}
-	err := restoreFiles(backup, dir)
+	err := copyTree(ctx, filepath.Join(backup, databaseFile), filepath.Join(dir, databaseFile), false)
+	if err == nil { // no server changes contents
+		err = copyTree(ctx, filepath.Join(backup, "bundles"), filepath.Join(dir, "bundles"), true)
+	}
 	if err == nil && url != "" {
 		err = restoreDatabase(ctx, dir, url)
 	}
@@ -57,19 +60,6 @@ func restore(ctx context.Context, backup, dir, url string) error {
 		err = atomicfile.SyncDir(dir)
 	}
 	return err
-}
-
-// restoreFiles copies the database of a backup, and links its contents.
-func restoreFiles(backup, dir string) error {
-	from := filepath.Join(backup, databaseFile)
-	info, err := os.Stat(from)
-	if err == nil {
-		err = copyFile(from, filepath.Join(dir, databaseFile), info)
-	}
-	if err != nil {
-		return err
-	}
-	return linkTree(filepath.Join(backup, "bundles"), filepath.Join(dir, "bundles"))
 }
 
 // restoreDatabase moves the restored rows from the SQLite database of dir into PostgreSQL. One transaction
