@@ -15,19 +15,12 @@ func (s *Bundles) searchBundles(w http.ResponseWriter, r *http.Request, u store.
 	if err != nil {
 		return err
 	}
-	if q.Aggregate() {
-		n, err := s.config.Store.MeasureBundles(ctx, u, q)
-		if err != nil {
-			return search.Error(err)
-		}
-		return search.WriteNumber(w, "result", q, n)
-	}
-	uuids, err := s.config.Store.SearchBundles(ctx, u, q)
-	if err == nil {
-		err = search.CheckFound(len(uuids))
-	}
+	uuids, number, err := search.Bundles(ctx, s.config.Access, u, q)
 	if err != nil {
-		return search.Error(err)
+		return err
+	}
+	if q.Aggregate() {
+		return search.WriteNumber(w, "result", q, number)
 	}
 	if uuids, err = s.withDescendants(r, uuids); err != nil {
 		return err

@@ -53,6 +53,33 @@ func Read(ctx context.Context, a access.Access, u store.User, words []string) (k
 	return q, nil
 }
 
+// Bundles returns the bundles that a search finds; or the number that it asks for, which is nil for the total of
+// nothing.
+func Bundles(ctx context.Context, a access.Access, u store.User, q keywords.Query) (uuids []string, number any, err error) {
+	if q.Aggregate() {
+		number, err = a.Store.MeasureBundles(ctx, u, q)
+		return nil, number, Error(err)
+	}
+	uuids, err = a.Store.SearchBundles(ctx, u, q)
+	if err == nil {
+		err = CheckFound(len(uuids))
+	}
+	return uuids, nil, Error(err)
+}
+
+// Worksheets returns the worksheets that a search by words finds.
+func Worksheets(ctx context.Context, a access.Access, u store.User, words []string) ([]store.Worksheet, error) {
+	q, err := Read(ctx, a, u, words)
+	if err != nil {
+		return nil, err
+	}
+	found, err := a.Store.SearchWorksheets(ctx, u, q)
+	if err == nil {
+		err = CheckFound(len(found))
+	}
+	return found, Error(err)
+}
+
 // Error makes a refusal of a search that cannot be read.
 func Error(err error) error {
 	var no *keywords.Error

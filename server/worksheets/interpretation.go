@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"net/http"
-	"slices"
 	"strings"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -204,23 +203,16 @@ func (s *Worksheets) searchShown(ctx context.Context, u store.User, words []stri
 	if err != nil {
 		return interpret.BundleSearch{}, err
 	}
+	uuids, number, err := search.Bundles(ctx, s.config.Access, u, q)
+	if err != nil {
+		return interpret.BundleSearch{}, err
+	}
 	if q.Aggregate() {
-		n, err := s.config.Store.MeasureBundles(ctx, u, q)
-		if err != nil {
-			return interpret.BundleSearch{}, search.Error(err)
-		}
 		text := "0"
-		if n != nil {
-			text = codalab.PythonStr(n)
+		if number != nil {
+			text = codalab.PythonStr(number)
 		}
 		return interpret.BundleSearch{Aggregate: &text}, nil
-	}
-	uuids, err := s.config.Store.SearchBundles(ctx, u, q)
-	if err == nil {
-		err = search.CheckFound(len(uuids))
-	}
-	if err != nil {
-		return interpret.BundleSearch{}, search.Error(err)
 	}
 	shown, err := s.shownBundles(ctx, u, uuids)
 	var found interpret.BundleSearch
@@ -236,23 +228,14 @@ func (s *Worksheets) searchShown(ctx context.Context, u store.User, words []stri
 func (s *Worksheets) searchShownWorksheets(ctx context.Context, u store.User, words []string) ([]interpret.WorksheetInfo, error) {
 	ctx, done := context.WithTimeout(ctx, search.Limit)
 	defer done()
-	q, err := search.Read(ctx, s.config.Access, u, words)
+	found, err := search.Worksheets(ctx, s.config.Access, u, words)
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.config.Store.SearchWorksheets(ctx, u, q)
-	if err == nil {
-		err = search.CheckFound(len(found))
-	}
-	if err != nil {
-		return nil, search.Error(err)
-	}
 	shown, err := s.shownWorksheets(ctx, u, found)
-	return slices.Collect(func(yield func(interpret.WorksheetInfo) bool) {
-		for _, sheet := range found {
-			if !yield(shown[sheet.UUID]) {
-				return
-			}
-		}
-	}), err
+	var sheets []interpret.WorksheetInfo
+	for _, sheet := range found {
+		sheets = append(sheets, shown[sheet.UUID])
+	}
+	return sheets, err
 }

@@ -99,6 +99,15 @@ func (s *Worksheets) findWorksheets(w http.ResponseWriter, r *http.Request, u st
 	return s.writeWorksheets(w, r, u, found)
 }
 
+// searchWorksheets answers with the worksheets that match keywords.
+func (s *Worksheets) searchWorksheets(w http.ResponseWriter, r *http.Request, u store.User) error {
+	found, err := search.Worksheets(r.Context(), s.config.Access, u, r.URL.Query()["keywords"])
+	if err != nil {
+		return err
+	}
+	return s.writeWorksheets(w, r, u, found)
+}
+
 // writeWorksheets answers with worksheets, and the related objects that the query includes.
 func (s *Worksheets) writeWorksheets(w http.ResponseWriter, r *http.Request, u store.User, sheets []store.Worksheet) error {
 	ctx := r.Context()
