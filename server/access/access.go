@@ -3,6 +3,7 @@ package access
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"time"
 
@@ -58,7 +59,7 @@ func (a Access) workerPermissions(ctx context.Context, u store.User, bundles []s
 			others = append(others, b.UUID)
 		}
 	}
-	inputs, err := a.Store.WorkerReads(ctx, u.ID, others)
+	inputs, err := a.Store.WorkerInputs(ctx, store.Worker{User: u.ID}, others)
 	for _, uuid := range inputs {
 		have[uuid] = store.PermissionRead
 	}
@@ -91,17 +92,9 @@ func permissions(ctx context.Context, u store.User, owners map[string]string,
 			others = append(others, uuid)
 		}
 	}
-	if len(others) == 0 {
-		return have, nil
-	}
 	found, err := granted(ctx, u.ID, others)
-	if err != nil {
-		return nil, err
-	}
-	for uuid, permission := range found {
-		have[uuid] = permission
-	}
-	return have, nil
+	maps.Copy(have, found)
+	return have, err
 }
 
 // Forbidden is the refusal of a user without permission (codalab/objects/permission.py:

@@ -213,7 +213,7 @@ func (s *Bundles) bundleObjects(r *http.Request, u store.User, uuids []string) (
 // addChildren adds the children that the user may read, with their names.
 func (s *Bundles) addChildren(ctx context.Context, u store.User, uuids []string, to *present.Relations) error {
 	for _, uuid := range uuids {
-		children, err := s.config.Store.Children(ctx, uuid)
+		children, err := s.config.Store.ChildrenOf(ctx, []string{uuid})
 		if err != nil {
 			return err
 		}

@@ -191,24 +191,12 @@ const inOneStatement = 500
 
 // Bundles returns those of these bundles that exist, by uuid.
 func (s *Store) Bundles(ctx context.Context, uuids []string) (map[string]Bundle, error) {
-	found := make(map[string]Bundle, len(uuids))
-	for part := range slices.Chunk(distinct(uuids), inOneStatement) {
-		some, err := getBundles(ctx, s.db, part)
-		if err != nil {
-			return nil, err
-		}
-		maps.Copy(found, some)
-	}
-	return found, nil
+	return getBundles(ctx, s.db, uuids)
 }
 
 func getBundles(ctx context.Context, q queryer, uuids []string) (map[string]Bundle, error) {
-	query, args, err := sqlx.In(`SELECT * FROM bundles WHERE uuid IN (?)`, uuids)
+	rows, err := selectIn[bundleRow](ctx, q, uuids, `SELECT * FROM bundles WHERE uuid IN (?)`)
 	if err != nil {
-		return nil, fmt.Errorf("get bundles: %w", err)
-	}
-	var rows []bundleRow
-	if err := q.SelectContext(ctx, &rows, q.Rebind(query), args...); err != nil {
 		return nil, fmt.Errorf("get bundles: %w", err)
 	}
 	deps, err := dependencies(ctx, q, uuids)
@@ -232,7 +220,7 @@ func getBundles(ctx context.Context, q queryer, uuids []string) (map[string]Bund
 // Heads returns the existing ones of these bundles with the fields that decide permissions: UUID, OwnerID,
 // State and Worker.
 func (s *Store) Heads(ctx context.Context, uuids []string) ([]Bundle, error) {
-	rows, err := selectIn[bundleRow](ctx, s, uuids, `SELECT uuid, owner_id, state, worker_user, worker_id FROM bundles WHERE uuid IN (?)`, alone)
+	rows, err := selectIn[bundleRow](ctx, s.db, uuids, `SELECT uuid, owner_id, state, worker_user, worker_id FROM bundles WHERE uuid IN (?)`)
 	heads := make([]Bundle, len(rows))
 	for i, row := range rows {
 		heads[i] = row.Bundle
@@ -243,22 +231,15 @@ func (s *Store) Heads(ctx context.Context, uuids []string) ([]Bundle, error) {
 
 // dependencies returns the dependencies of these bundles, by child and in order.
 func dependencies(ctx context.Context, q queryer, uuids []string) (map[string][]codalab.Dependency, error) {
-	query, args, err := sqlx.In(`
+	rows, err := selectIn[dependencyRow](ctx, q, uuids, `
 		SELECT d.child_uuid, d.child_path, d.parent_uuid, d.parent_path, coalesce(p.name, '') AS parent_name, coalesce(p.state, '') AS parent_state
 		FROM dependencies d LEFT JOIN bundles p ON p.uuid = d.parent_uuid
-		WHERE d.child_uuid IN (?) ORDER BY d.child_uuid, d.position`, uuids)
-	if err != nil {
-		return nil, fmt.Errorf("get dependencies: %w", err)
-	}
-	var rows []dependencyRow
-	if err := q.SelectContext(ctx, &rows, q.Rebind(query), args...); err != nil {
-		return nil, fmt.Errorf("get dependencies: %w", err)
-	}
+		WHERE d.child_uuid IN (?) ORDER BY d.child_uuid, d.position`)
 	found := map[string][]codalab.Dependency{}
 	for _, row := range rows {
 		found[row.ChildUUID] = append(found[row.ChildUUID], codalab.Dependency(row))
 	}
-	return found, nil
+	return found, rowError(err, "get dependencies")
 }
 
 // dependencyRow is a codalab.Dependency in SQL.

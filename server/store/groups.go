@@ -81,17 +81,9 @@ func (s *Store) FindGroups(ctx context.Context, spec string) ([]Group, error) {
 	return groups, rowError(err, "find group "+spec)
 }
 
-// Members returns the members of these groups, by user id.
+// Members returns the members of these groups, those of each by user id.
 func (s *Store) Members(ctx context.Context, groups []string) ([]Member, error) {
-	if len(groups) == 0 {
-		return nil, nil
-	}
-	query, args, err := sqlx.In(`SELECT * FROM group_members WHERE group_uuid IN (?) ORDER BY user_id`, groups)
-	if err != nil {
-		return nil, fmt.Errorf("list members: %w", err)
-	}
-	var members []Member
-	err = s.db.SelectContext(ctx, &members, s.db.Rebind(query), args...)
+	members, err := selectIn[Member](ctx, s.db, groups, `SELECT * FROM group_members WHERE group_uuid IN (?) ORDER BY user_id`)
 	return members, rowError(err, "list members")
 }
 

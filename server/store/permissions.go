@@ -54,9 +54,9 @@ func (s *Store) GrantedWorksheets(ctx context.Context, userID string, uuids []st
 }
 
 func (s *Store) granted(ctx context.Context, kind shared, userID string, uuids []string) (map[string]int, error) {
-	found, err := selectIn[Permission](ctx, s, uuids, `
+	found, err := selectIn[Permission](ctx, s.db, uuids, `
 		SELECT `+kind.column+` AS object, max(permission) AS permission FROM `+kind.table+`
-		WHERE `+kind.column+` IN (?) AND `+memberOf+` GROUP BY `+kind.column, func(part []string) []any { return []any{part, userID} })
+		WHERE `+kind.column+` IN (?) AND `+memberOf+` GROUP BY `+kind.column, userID)
 	granted := make(map[string]int, len(found))
 	for _, p := range found {
 		granted[p.Object] = p.Permission
@@ -76,10 +76,10 @@ func (s *Store) WorksheetPermissions(ctx context.Context, uuids []string) (map[s
 }
 
 func (s *Store) permissions(ctx context.Context, kind shared, uuids []string) (map[string][]Permission, error) {
-	found, err := selectIn[Permission](ctx, s, uuids, `
+	found, err := selectIn[Permission](ctx, s.db, uuids, `
 		SELECT p.`+kind.column+` AS object, p.group_uuid, g.name AS group_name, p.permission
 		FROM `+kind.table+` p JOIN groups g ON g.uuid = p.group_uuid
-		WHERE p.`+kind.column+` IN (?) ORDER BY g.name`, alone)
+		WHERE p.`+kind.column+` IN (?) ORDER BY g.name`)
 	byObject := map[string][]Permission{}
 	for _, p := range found {
 		byObject[p.Object] = append(byObject[p.Object], p)

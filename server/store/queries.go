@@ -46,14 +46,6 @@ func (s *Store) BundlesOnWorksheet(ctx context.Context, u User, worksheetUUID, n
 	return uuids, rowError(err, "find bundle "+name)
 }
 
-// Children returns the uuids of the bundles that depend on a bundle.
-func (s *Store) Children(ctx context.Context, uuid string) ([]string, error) {
-	var uuids []string
-	err := s.db.SelectContext(ctx, &uuids, s.db.Rebind(`
-		SELECT DISTINCT child_uuid FROM dependencies WHERE parent_uuid = ?`), uuid)
-	return uuids, rowError(err, "list children of bundle "+uuid)
-}
-
 // distinct returns the different ids of a list in order, without the empty one, which names nothing.
 func distinct(ids []string) []string {
 	ids = slices.Compact(slices.Sorted(slices.Values(ids)))
@@ -64,17 +56,17 @@ func distinct(ids []string) []string {
 }
 
 // selectIn returns the rows of a query with one IN (?) for all of these uuids, which may be repeated or empty.
-// It asks for some of them at a time, without an order between the parts. args returns the query's arguments
-// for a part.
-func selectIn[T any](ctx context.Context, s *Store, uuids []string, query string, args func(part []string) []any) ([]T, error) {
+// It asks for some of them at a time, without an order between the parts. args are the arguments behind the
+// uuids.
+func selectIn[T any](ctx context.Context, q queryer, uuids []string, query string, args ...any) ([]T, error) {
 	var all []T
 	for part := range slices.Chunk(distinct(uuids), inOneStatement) {
-		text, values, err := sqlx.In(query, args(part)...)
+		text, values, err := sqlx.In(query, append([]any{part}, args...)...)
 		if err != nil {
 			return nil, fmt.Errorf("expand a list: %w", err)
 		}
 		var some []T
-		if err := s.db.SelectContext(ctx, &some, s.db.Rebind(text), values...); err != nil {
+		if err := q.SelectContext(ctx, &some, q.Rebind(text), values...); err != nil {
 			return nil, err
 		}
 		all = append(all, some...)
@@ -82,22 +74,19 @@ func selectIn[T any](ctx context.Context, s *Store, uuids []string, query string
 	return all, nil
 }
 
-// alone returns the arguments of a query whose only arguments are uuids.
-func alone(part []string) []any { return []any{part} }
-
 // WaitingChildren returns the uuids of the bundles that depend on any of these bundles and are not
 // staged yet.
 func (s *Store) WaitingChildren(ctx context.Context, uuids []string) ([]string, error) {
-	children, err := selectIn[string](ctx, s, uuids, `
+	children, err := selectIn[string](ctx, s.db, uuids, `
 		SELECT DISTINCT d.child_uuid FROM dependencies d JOIN bundles b ON b.uuid = d.child_uuid
-		WHERE d.parent_uuid IN (?) AND b.state = 'created'`, alone)
+		WHERE d.parent_uuid IN (?) AND b.state = 'created'`)
 	return children, rowError(err, "list waiting children")
 }
 
 // ChildrenOf returns the uuids of the bundles that depend on any of these bundles.
 func (s *Store) ChildrenOf(ctx context.Context, uuids []string) ([]string, error) {
-	children, err := selectIn[string](ctx, s, uuids, `
-		SELECT DISTINCT child_uuid FROM dependencies WHERE parent_uuid IN (?) ORDER BY child_uuid`, alone)
+	children, err := selectIn[string](ctx, s.db, uuids, `
+		SELECT DISTINCT child_uuid FROM dependencies WHERE parent_uuid IN (?) ORDER BY child_uuid`)
 	return children, rowError(err, "list children")
 }
 
@@ -107,9 +96,9 @@ func (s *Store) HostsOf(ctx context.Context, uuids []string) (map[string][]Works
 		BundleUUID string `db:"bundle_uuid"`
 		Worksheet
 	}
-	rows, err := selectIn[row](ctx, s, uuids, `
+	rows, err := selectIn[row](ctx, s.db, uuids, `
 		SELECT DISTINCT i.bundle_uuid, w.* FROM worksheet_items i JOIN worksheets w ON w.uuid = i.worksheet_uuid
-		WHERE i.bundle_uuid IN (?) ORDER BY w.created`, alone)
+		WHERE i.bundle_uuid IN (?) ORDER BY w.created`)
 	hosts := map[string][]Worksheet{}
 	for _, row := range rows {
 		hosts[row.BundleUUID] = append(hosts[row.BundleUUID], row.Worksheet)
@@ -160,13 +149,13 @@ func (s *Store) Parents(ctx context.Context, uuids []string) (map[string][]Paren
 		Child string `db:"child"`
 		Parent
 	}
-	rows, err := selectIn[row](ctx, s, uuids, `
+	rows, err := selectIn[row](ctx, s.db, uuids, `
 		SELECT d.child_uuid AS child, p.uuid, p.owner_id, p.state, coalesce((
-			SELECT max(permission) FROM bundle_permissions WHERE bundle_uuid = p.uuid AND (group_uuid = ?
+			SELECT max(permission) FROM bundle_permissions WHERE bundle_uuid = p.uuid AND (group_uuid = '`+PublicGroup+`'
 				OR group_uuid IN (SELECT group_uuid FROM group_members WHERE user_id = c.owner_id))
 		), 0) AS granted
 		FROM dependencies d JOIN bundles c ON c.uuid = d.child_uuid JOIN bundles p ON p.uuid = d.parent_uuid
-		WHERE d.child_uuid IN (?)`, func(part []string) []any { return []any{PublicGroup, part} })
+		WHERE d.child_uuid IN (?)`)
 	parents := map[string][]Parent{}
 	for _, row := range rows {
 		parents[row.Child] = append(parents[row.Child], row.Parent)

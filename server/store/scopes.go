@@ -17,11 +17,7 @@ type Scope struct {
 // SetScopes makes a user a worker account for these scopes, or an ordinary user if there are none.
 func (s *Store) SetScopes(ctx context.Context, userID string, scopes []Scope) error {
 	return s.db.InTx(ctx, func(tx *sqlx.Tx) error {
-		is := 0
-		if len(scopes) > 0 {
-			is = 1
-		}
-		if _, err := tx.ExecContext(ctx, tx.Rebind(`UPDATE users SET is_worker = ? WHERE id = ?`), is, userID); err != nil {
+		if _, err := tx.ExecContext(ctx, tx.Rebind(`UPDATE users SET is_worker = ? WHERE id = ?`), truth(len(scopes) > 0), userID); err != nil {
 			return fmt.Errorf("set scopes of user %s: %w", userID, err)
 		}
 		if _, err := tx.ExecContext(ctx, tx.Rebind(`DELETE FROM worker_scopes WHERE user_id = ?`), userID); err != nil {
@@ -46,21 +42,13 @@ func (s *Store) Scopes(ctx context.Context, userID string) ([]Scope, error) {
 	return scopes, rowError(err, "list scopes of user "+userID)
 }
 
-// WorkerReads returns those of these bundles that are inputs of runs which a user's workers have.
-func (s *Store) WorkerReads(ctx context.Context, userID string, uuids []string) ([]string, error) {
-	readable, err := selectIn[string](ctx, s, uuids, `
-		SELECT DISTINCT d.parent_uuid FROM dependencies d JOIN bundles c ON c.uuid = d.child_uuid
-		WHERE d.parent_uuid IN (?) AND c.worker_user = ? AND c.state NOT IN ('ready', 'failed', 'killed')`,
-		func(part []string) []any { return []any{part, userID} })
-	return readable, rowError(err, "list inputs")
-}
-
-// WorkerInputs returns those of these bundles that are inputs of runs which one worker has.
+// WorkerInputs returns those of these bundles that are inputs of runs which a worker has, or all workers of its
+// user if it has no ID.
 func (s *Store) WorkerInputs(ctx context.Context, w Worker, uuids []string) ([]string, error) {
-	inputs, err := selectIn[string](ctx, s, uuids, `
+	inputs, err := selectIn[string](ctx, s.db, uuids, `
 		SELECT DISTINCT d.parent_uuid FROM dependencies d JOIN bundles c ON c.uuid = d.child_uuid
-		WHERE d.parent_uuid IN (?) AND c.worker_user = ? AND c.worker_id = ? AND c.state NOT IN ('ready', 'failed', 'killed')`,
-		func(part []string) []any { return []any{part, w.User, w.ID} })
+		WHERE d.parent_uuid IN (?) AND c.worker_user = ? AND (? = '' OR c.worker_id = ?) AND c.state NOT IN ('ready', 'failed', 'killed')`,
+		w.User, w.ID, w.ID)
 	return inputs, rowError(err, "list inputs")
 }
 

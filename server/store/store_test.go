@@ -91,7 +91,7 @@ func TestBundleIsReadAsItWasWritten(t *testing.T) {
 		if len(found) != 2 || !cmp.Equal(found[child.UUID], child) {
 			t.Errorf("found %v", found)
 		}
-		children, err := s.Children(ctx, parent.UUID)
+		children, err := s.ChildrenOf(ctx, []string{parent.UUID})
 		if err != nil || !cmp.Equal(children, []string{child.UUID}) {
 			t.Errorf("children %v, %v", children, err)
 		}

@@ -127,7 +127,7 @@ func (s *Store) DeleteUser(ctx context.Context, id string) (Owned, error) {
 
 // UsersByID returns those of these users that exist, by id.
 func (s *Store) UsersByID(ctx context.Context, ids []string) (map[string]User, error) {
-	users, err := selectIn[User](ctx, s, ids, `SELECT * FROM users WHERE id IN (?)`, alone)
+	users, err := selectIn[User](ctx, s.db, ids, `SELECT * FROM users WHERE id IN (?)`)
 	found := make(map[string]User, len(users))
 	for _, u := range users {
 		found[u.ID] = u

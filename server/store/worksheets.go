@@ -98,7 +98,7 @@ func (s *Store) WorksheetsByPrefix(ctx context.Context, prefix string, u User) (
 
 // WorksheetsByUUID returns those of these worksheets that exist, by uuid.
 func (s *Store) WorksheetsByUUID(ctx context.Context, uuids []string) (map[string]Worksheet, error) {
-	list, err := selectIn[Worksheet](ctx, s, uuids, `SELECT * FROM worksheets WHERE uuid IN (?)`, alone)
+	list, err := selectIn[Worksheet](ctx, s.db, uuids, `SELECT * FROM worksheets WHERE uuid IN (?)`)
 	found := make(map[string]Worksheet, len(list))
 	for _, w := range list {
 		found[w.UUID] = w
