@@ -138,9 +138,7 @@ func (b blob) setHeaders(h http.Header) {
 	h.Set("Access-Control-Allow-Origin", "*")
 	h.Set("Target-Type", string(b.info.Type))
 	h.Set("X-Codalab-Target-Size", strconv.FormatInt(size, 10))
-	// A browser must not run contents, which come from any user.
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Content-Security-Policy", "sandbox")
+	guardBrowser(h)
 }
 
 func contentType(name string) string {
@@ -197,12 +195,9 @@ func (b blob) open(r *http.Request, root *os.Root, at string) (stream io.ReadClo
 
 // sendFromWorker sends a target that the bundle's worker reads.
 func (s *Files) sendFromWorker(w http.ResponseWriter, r *http.Request, b blob) error {
-	a, err := s.running.read(r.Context(), b.Bundle, b.path, b.args)
+	a, err := s.running.readData(r.Context(), b.location, b.args)
 	if err != nil {
 		return err
-	}
-	if a.Data == nil {
-		return rest.Refuse(http.StatusBadGateway, "The worker that runs bundle %s sent no data", b.UUID)
 	}
 	defer a.Done()
 	data := a.Data // always gzip from a worker

@@ -19,6 +19,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/interruptible"
 	"github.com/cl-slurm/cl-slurm/internal/turns"
 	"github.com/cl-slurm/cl-slurm/server/failures"
+	"github.com/cl-slurm/cl-slurm/server/plan"
 	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
 	"github.com/cl-slurm/cl-slurm/server/stored"
@@ -131,10 +132,7 @@ func (s *Makers) make(ctx, making context.Context, b store.Bundle) {
 		message = "The server's disk is full"
 	}
 	failures.Log(ctx, s.log, "make bundle "+b.UUID, err)
-	_, err = s.store.Change(ctx, b.UUID, func(b *store.Bundle) error {
-		stored.Become(b, stored.Plan(*b).FailMaking(message))
-		return nil
-	})
+	_, err = stored.Change(ctx, s.store, []string{b.UUID}, func(b plan.Bundle) plan.Bundle { return b.FailMaking(message) })
 	failures.Log(ctx, s.log, "fail make bundle "+b.UUID, err)
 }
 

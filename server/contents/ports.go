@@ -55,7 +55,7 @@ func (s *Ports) netcat(w http.ResponseWriter, r *http.Request, u store.User) err
 	return nil
 }
 
-// guardBrowser keeps a browser from running an answer of a bundle.
+// guardBrowser keeps a browser from running what a bundle contains or answers, which comes from any user.
 func guardBrowser(h http.Header) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Content-Security-Policy", "sandbox")

@@ -92,10 +92,7 @@ func (s *Quotas) reserve(ctx context.Context, b store.Bundle) (*reservation, err
 	r.account.bundles[b.UUID]++
 	b, err := s.store.Bundle(ctx, b.UUID) // the client may have announced bytes since b was read
 	if err == nil && stored.Plan(b).Uncount().DataSize != b.DataSize {
-		_, err = s.store.Change(ctx, b.UUID, func(b *store.Bundle) error {
-			stored.Become(b, stored.Plan(*b).Uncount())
-			return nil
-		})
+		_, err = stored.Change(ctx, s.store, []string{b.UUID}, plan.Bundle.Uncount)
 	}
 	if err != nil {
 		r.endLocked()
@@ -225,10 +222,7 @@ func (s *Quotas) Announce(ctx context.Context, b store.Bundle, bytes int64) erro
 	if a.bundles[b.UUID] > 0 {
 		return nil
 	}
-	_, err := s.store.Change(ctx, b.UUID, func(b *store.Bundle) error {
-		stored.Become(b, stored.Plan(*b).Announce(bytes))
-		return nil
-	})
+	_, err := stored.Change(ctx, s.store, []string{b.UUID}, func(b plan.Bundle) plan.Bundle { return b.Announce(bytes) })
 	return err
 }
 

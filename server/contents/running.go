@@ -37,6 +37,15 @@ func (s *Running) read(ctx context.Context, b store.Bundle, path string, args co
 	return s.ask(ctx, b, codalab.Message{Type: codalab.MessageRead, UUID: b.UUID, Path: path, ReadArgs: &args})
 }
 
+// readData is read for a reply that has data. The caller calls Done.
+func (s *Running) readData(ctx context.Context, p location, args codalab.ReadArgs) (hub.Reply, error) {
+	reply, err := s.read(ctx, p.Bundle, p.path, args)
+	if err == nil && reply.Data == nil {
+		err = rest.Refuse(http.StatusBadGateway, "The worker that runs bundle %s sent no data", p.UUID)
+	}
+	return reply, err
+}
+
 // ask is read for any message to which a worker replies.
 func (s *Running) ask(ctx context.Context, b store.Bundle, m codalab.Message) (hub.Reply, error) {
 	reply, err := s.hub.Ask(ctx, plan.Worker(b.Worker), m, s.now)
@@ -55,7 +64,10 @@ func (s *Running) ask(ctx context.Context, b store.Bundle, m codalab.Message) (h
 }
 
 // requestedRead returns the read to which a worker's request replies.
-func (s *Running) requestedRead(r *http.Request, u store.User) (*hub.Read, error) {
+func (s *Running) requestedRead(r *http.Request, u store.User, reply codalab.ReadReply) (*hub.Read, error) {
+	if reply.ErrorCode != 0 && (reply.ErrorCode < 400 || reply.ErrorCode > 599) {
+		return nil, rest.Refuse(http.StatusBadRequest, "An error_code is between 400 and 599")
+	}
 	id, err := strconv.ParseInt(r.PathValue("socket"), 10, 64)
 	if err != nil {
 		return nil, rest.Refuse(http.StatusNotFound, "Not found: '%s'", r.URL.Path)
@@ -73,10 +85,7 @@ func (s *Running) reply(w http.ResponseWriter, r *http.Request, u store.User) er
 	if err := rest.ReadJSON(w, r, &in); err != nil {
 		return err
 	}
-	if in.ErrorCode != 0 && (in.ErrorCode < 400 || in.ErrorCode > 599) {
-		return rest.Refuse(http.StatusBadRequest, "An error_code is between 400 and 599")
-	}
-	found, err := s.requestedRead(r, u)
+	found, err := s.requestedRead(r, u, in)
 	if err != nil {
 		return err
 	}
@@ -98,10 +107,7 @@ func (s *Running) replyData(_ http.ResponseWriter, r *http.Request, u store.User
 	if json.Unmarshal([]byte(header), &in) != nil {
 		return rest.Refuse(http.StatusBadRequest, "Header message should be in JSON format.")
 	}
-	if in.ErrorCode != 0 && (in.ErrorCode < 400 || in.ErrorCode > 599) {
-		return rest.Refuse(http.StatusBadRequest, "An error_code is between 400 and 599")
-	}
-	found, err := s.requestedRead(r, u)
+	found, err := s.requestedRead(r, u, in)
 	if err != nil {
 		return err
 	}

@@ -7,11 +7,9 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net/http"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/contents"
-	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -59,12 +57,9 @@ func (s *Files) readStart(ctx context.Context, u store.User, uuid, path string, 
 }
 
 func (s *Files) readStartFromWorker(ctx context.Context, p location, limit int64) ([]byte, error) {
-	a, err := s.running.read(ctx, p.Bundle, p.path, codalab.ReadArgs{Type: codalab.ReadFileSection, Length: limit})
+	a, err := s.running.readData(ctx, p, codalab.ReadArgs{Type: codalab.ReadFileSection, Length: limit})
 	if err != nil {
 		return nil, err
-	}
-	if a.Data == nil {
-		return nil, rest.Refuse(http.StatusBadGateway, "The worker that runs bundle %s sent no data", p.UUID)
 	}
 	defer a.Done()
 	zr, err := gzip.NewReader(a.Data) // always gzip from a worker

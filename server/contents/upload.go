@@ -10,6 +10,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 	"github.com/cl-slurm/cl-slurm/server/failures"
+	"github.com/cl-slurm/cl-slurm/server/plan"
 	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
 	"github.com/cl-slurm/cl-slurm/server/stored"
@@ -208,10 +209,7 @@ func (s *Uploads) uploadFailed(ctx context.Context, uuid string, up uploadReques
 	status, message := uploadError(cause)
 	message = "Upload failed: " + message
 	if status == http.StatusBadRequest || up.finalizeOnFailure {
-		_, err := s.store.Change(ctx, uuid, func(b *store.Bundle) error {
-			stored.Become(b, stored.Plan(*b).FailUpload(message))
-			return nil
-		})
+		_, err := stored.Change(ctx, s.store, []string{uuid}, func(b plan.Bundle) plan.Bundle { return b.FailUpload(message) })
 		if err != nil {
 			return errors.Join(rest.Refuse(status, "%s", message), err)
 		}
