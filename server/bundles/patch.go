@@ -2,6 +2,7 @@ package bundles
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"strings"
 
@@ -74,9 +75,7 @@ func (e edit) apply(b *store.Bundle) error {
 	if err := e.checkUnfinished(*b); err != nil {
 		return err
 	}
-	for key, value := range e.Metadata {
-		b.Metadata[key] = value
-	}
+	maps.Copy(b.Metadata, e.Metadata)
 	if err := checkTextSize(b.Metadata, rest.Deref(b.Command)); err != nil {
 		return err
 	}

@@ -108,9 +108,7 @@ func (b *builder) hide() { b.places = append(b.places, nil) }
 // prepare ends the groups to which the next item cannot belong.
 func (b *builder) prepare(it item) error {
 	if it.Type != codalab.ItemBundle {
-		first := b.firstBundle
-		b.firstBundle = -1
-		if err := b.flushBundles(first); err != nil {
+		if err := b.flushBundles(); err != nil {
 			return err
 		}
 	}
@@ -130,9 +128,7 @@ func (b *builder) prepare(it item) error {
 
 // finish ends everything after the last item.
 func (b *builder) finish(last item) error {
-	first := b.firstBundle
-	b.firstBundle = -1
-	if err := b.flushBundles(first); err != nil {
+	if err := b.flushBundles(); err != nil {
 		return err
 	}
 	b.flushSheets()

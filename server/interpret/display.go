@@ -16,8 +16,10 @@ const defaultMaxLines = 10
 var errNoMode = errors.New("display directive without a mode")
 
 // flushBundles shows the collected bundles in the mode of the display directive
-// (codalab/lib/worksheet_util.py: flush_bundles). The first of them is the item with the index first.
-func (b *builder) flushBundles(first int) error {
+// (codalab/lib/worksheet_util.py: flush_bundles).
+func (b *builder) flushBundles() error {
+	first := b.firstBundle
+	b.firstBundle = -1
 	if len(b.bundles) == 0 {
 		return nil
 	}

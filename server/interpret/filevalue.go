@@ -2,12 +2,12 @@ package interpret
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"io"
 	"io/fs"
 	"strconv"
 	"strings"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
 // value returns the value that a genpath of a file names, after its post-function; nil if the file or
@@ -67,8 +67,8 @@ func parseFile(lines []string) any {
 		return dict
 	}
 	text := strings.Join(lines, "")
-	if value, err := parseJSON(text); err == nil {
-		return value
+	if value, err := codalab.DecodeExact([]byte(text)); err == nil {
+		return normal(value)
 	}
 	if value, err := parseYAML(text); err == nil {
 		return value
@@ -87,19 +87,6 @@ func parseTabs(lines []string) (map[string]any, bool) {
 		}
 	}
 	return dict, true
-}
-
-func parseJSON(text string) (any, error) {
-	decoder := json.NewDecoder(strings.NewReader(text))
-	decoder.UseNumber()
-	var value any
-	if err := decoder.Decode(&value); err != nil {
-		return nil, err
-	}
-	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("text after the value")
-	}
-	return normal(value), nil
 }
 
 // lookUp follows the keys of a path, separated by slashes, into dictionaries and lists.

@@ -103,10 +103,11 @@ func FuzzPost(f *testing.F) {
 		f.Add(spec, `{"a": -12.5}`)
 	}
 	f.Fuzz(func(t *testing.T, spec, text string) {
-		value, err := parseJSON(text)
+		decoded, err := codalab.DecodeExact([]byte(text))
 		if err != nil {
 			return
 		}
+		value := normal(decoded)
 		got := parsePost(spec).apply(value)
 		if size(got) > max(2*maxText, size(value)) {
 			t.Errorf("%q makes %d bytes", spec, size(got))

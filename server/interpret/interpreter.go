@@ -33,7 +33,6 @@ type Worksheet struct {
 	// Permission is the user's: 0 for none, 1 to read, 2 for all.
 	Permission       int
 	GroupPermissions []GroupPermission
-	EnableChat       bool
 	Items            []Item
 	// Bundles holds the items' bundles that exist.
 	Bundles map[string]Bundle
@@ -65,7 +64,7 @@ type answer struct {
 	Permission       int               `json:"permission"`
 	PermissionSpec   string            `json:"permission_spec"`
 	EditPermission   bool              `json:"edit_permission"`
-	EnableChat       bool              `json:"enable_chat"`
+	EnableChat       bool              `json:"enable_chat"` // never
 	GroupPermissions []GroupPermission `json:"group_permissions"`
 	Source           []string          `json:"source"`
 	Blocks           []block           `json:"blocks"`
@@ -109,7 +108,7 @@ func (in Interpreter) Worksheet(ctx context.Context, w Worksheet, o Options) (an
 	}
 	return answer{
 		WorksheetInfo: w.WorksheetInfo, OwnerName: w.OwnerName, Permission: w.Permission, PermissionSpec: codalab.PermissionSpec(w.Permission),
-		EditPermission: w.Permission == codalab.PermissionAll, EnableChat: w.EnableChat,
+		EditPermission:   w.Permission == codalab.PermissionAll,
 		GroupPermissions: list(w.GroupPermissions), Source: Lines(w.Items, w.Bundles, w.Worksheets),
 		Blocks: list(blocks), RawToBlock: list(b.places), BlockToRaw: toRaw,
 	}, nil

@@ -1,6 +1,7 @@
 package interpret
 
 import (
+	"maps"
 	"regexp"
 	"strconv"
 	"strings"
@@ -116,10 +117,7 @@ func parseAdd(arguments string) step {
 		case !ok:
 			return fail(value)
 		}
-		larger := make(map[string]any, len(dict)+1)
-		for k, v := range dict {
-			larger[k] = v
-		}
+		larger := maps.Clone(dict)
 		larger[key] = text
 		return larger, true
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/big"
 	"regexp"
 	"strconv"
@@ -100,9 +101,7 @@ func (c *yamlConverter) fill(dict map[string]any, n *yaml.Node, depth int) error
 			return err
 		}
 	}
-	for key, value := range own {
-		dict[key] = value
-	}
+	maps.Copy(dict, own)
 	return nil
 }
 
