@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
 )
 
 // The placeholders in a summary for missing and binary files
@@ -118,7 +119,7 @@ func (s summary) lines(offset, length int64) ([][]byte, error) {
 		}
 	}
 	if offset+length < s.size {
-		text = wholeRunes(text)
+		text = text[:len(text)-termtext.BegunRune(text)]
 	}
 	if !utf8.Valid(text) {
 		return nil, nil
@@ -128,17 +129,4 @@ func (s summary) lines(offset, length int64) ([][]byte, error) {
 		lines = lines[:len(lines)-1]
 	}
 	return lines[:len(lines):len(lines)], nil
-}
-
-// wholeRunes drops an unfinished character from the end.
-func wholeRunes(text []byte) []byte {
-	for n := 1; n < utf8.UTFMax && n <= len(text); n++ {
-		if last := text[len(text)-n:]; utf8.RuneStart(last[0]) {
-			if !utf8.FullRune(last) {
-				return text[:len(text)-n]
-			}
-			break
-		}
-	}
-	return text
 }

@@ -85,7 +85,7 @@ func (w *Writer) Write(text []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	all := append(w.rest, text...)
-	whole := len(all) - begunRune(all)
+	whole := len(all) - BegunRune(all)
 	w.rest = append([]byte(nil), all[whole:]...)
 	if _, err := io.WriteString(w.raw, Escape(string(all[:whole]))); err != nil {
 		return 0, err
@@ -93,8 +93,8 @@ func (w *Writer) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// begunRune returns the number of bytes of an incomplete character at the end of a text.
-func begunRune(text []byte) int {
+// BegunRune returns the number of bytes of an incomplete character at the end of a text.
+func BegunRune(text []byte) int {
 	for n := 1; n < utf8.UTFMax && n <= len(text); n++ {
 		if end := text[len(text)-n:]; utf8.RuneStart(end[0]) {
 			if utf8.FullRune(end) {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
 )
 
 // ReadFile returns the first limit bytes of a file of a bundle, or all if it has fewer, for the user of
@@ -82,7 +84,7 @@ func (f *files) head(ctx context.Context, key fileKey, lines int) ([]string, err
 func headLines(data []byte, limit, lines int) []string {
 	cut := len(data) > limit
 	if cut {
-		data = trimRune(data[:limit])
+		data = data[:limit-termtext.BegunRune(data[:limit])]
 	}
 	if !utf8.Valid(data) {
 		return []string{"<binary>"}
@@ -97,19 +99,6 @@ func headLines(data []byte, limit, lines int) []string {
 		}
 	}
 	return found
-}
-
-// trimRune drops the beginning of a character at the end of data.
-func trimRune(data []byte) []byte {
-	for n := 1; n < utf8.UTFMax && n <= len(data); n++ {
-		if last := data[len(data)-n:]; utf8.RuneStart(last[0]) {
-			if !utf8.FullRune(last) {
-				return data[:len(data)-n]
-			}
-			break
-		}
-	}
-	return data
 }
 
 // splitLines splits text behind each of the characters that end a line in Python. It returns the first
