@@ -209,8 +209,7 @@ func classify(root *os.Root, p string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ENAMETOOLONG) || errors.Is(err, syscall.EINVAL) {
 		return fmt.Errorf("%w: %w", ErrNotFound, err)
 	}
-	var errno syscall.Errno
-	if errors.As(err, &errno) && errno != syscall.ELOOP {
+	if errno, ok := errors.AsType[syscall.Errno](err); ok && errno != syscall.ELOOP {
 		return err
 	}
 	for at := p; at != "."; at = path.Dir(at) {

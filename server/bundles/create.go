@@ -67,8 +67,7 @@ func (s *Bundles) createBundles(w http.ResponseWriter, r *http.Request, u store.
 		answer, uuids = append(answer, present.BundleObject(b, store.PermissionAll)), append(uuids, b.UUID)
 	}
 	s.config.Changed(uuids...)
-	var taken *store.TakenError
-	if errors.As(err, &taken) {
+	if taken, ok := errors.AsType[*store.TakenError](err); ok {
 		err = rest.Refuse(http.StatusBadRequest, "Bundle %s exists already", taken.UUID)
 	}
 	if err != nil {

@@ -92,8 +92,7 @@ func (s *CheckIns) checkIn(w http.ResponseWriter, r *http.Request, u store.User)
 		return err
 	}
 	c, changed, err := s.config.Hub.BeginCheckIn(key, in, group, s.config.Now())
-	var inUse *hub.InUseError
-	if errors.As(err, &inUse) {
+	if inUse, ok := errors.AsType[*hub.InUseError](err); ok {
 		err = rest.Refuse(http.StatusConflict, "Worker '%s' is in use by another program, on %s. Stop that one, or give one of them another name; its id is free %s after its last check-in.",
 			key.ID, inUse.Hostname, codalab.SpellDuration(s.config.WorkerTimeout))
 	}

@@ -181,8 +181,7 @@ func (s *Fetcher) fetch(ctx context.Context, u *url.URL) (stream io.ReadCloser, 
 
 // fetchFailed returns an error that tells the user the reason for which a URL could not be fetched.
 func fetchFailed(err error) error {
-	var outer *url.Error
-	if errors.As(err, &outer) {
+	if outer, ok := errors.AsType[*url.Error](err); ok {
 		err = outer.Err // the rest is the URL, which may have a password
 	}
 	return badContents("the URL cannot be fetched: " + termtext.OneLine(err.Error()))

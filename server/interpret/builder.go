@@ -87,8 +87,7 @@ func (b *builder) build(items []item) {
 		}
 		b.current, b.bundles, b.sheets = nil, nil, nil
 		text := fmt.Sprintf("Unexpected error while parsing line %d", i+1)
-		var mistake *UsageError
-		if errors.As(err, &mistake) {
+		if mistake, ok := errors.AsType[*UsageError](err); ok {
 			text = fmt.Sprintf("Error in source line %d: %s", i+1, mistake.Message)
 		}
 		b.append(newError(text))

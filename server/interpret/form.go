@@ -69,8 +69,7 @@ func parseLine(line string, resolve Resolver) (Item, error) {
 	}
 	if m := worksheetForm.FindStringSubmatch(line); m != nil {
 		uuid, err := resolve.Worksheet(m[1])
-		var refused *UsageError
-		if errors.As(err, &refused) {
+		if refused, ok := errors.AsType[*UsageError](err); ok {
 			return Item{Type: codalab.ItemMarkup, Value: refused.Message + ": " + line}, nil
 		}
 		return Item{Type: codalab.ItemWorksheet, SubworksheetUUID: uuid}, err

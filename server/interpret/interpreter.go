@@ -212,8 +212,7 @@ func (in Interpreter) search(ctx context.Context, it item) ([]item, error) {
 			items = append(items, item{Item: Item{Type: codalab.ItemWorksheet, SubworksheetUUID: s.UUID}, sheet: &s})
 		}
 	}
-	var mistake *UsageError
-	if errors.As(err, &mistake) {
+	if mistake, ok := errors.AsType[*UsageError](err); ok {
 		return []item{markup("ERROR: " + mistake.Message)}, nil
 	}
 	return items, err

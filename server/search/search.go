@@ -82,8 +82,7 @@ func Worksheets(ctx context.Context, a access.Access, u store.User, words []stri
 
 // Error makes a refusal of a search that cannot be read.
 func Error(err error) error {
-	var no *keywords.Error
-	if errors.As(err, &no) {
+	if no, ok := errors.AsType[*keywords.Error](err); ok {
 		return rest.Refuse(http.StatusBadRequest, "%s", no.Error())
 	}
 	return err

@@ -147,8 +147,7 @@ func (s *Worksheets) setLines(w http.ResponseWriter, r *http.Request, u store.Us
 
 // usage makes a refusal of a user's mistake that package interpret has found.
 func usage(err error) error {
-	var mistake *interpret.UsageError
-	if errors.As(err, &mistake) {
+	if mistake, ok := errors.AsType[*interpret.UsageError](err); ok {
 		return rest.Refuse(http.StatusBadRequest, "%s", mistake.Message)
 	}
 	return err
@@ -156,8 +155,7 @@ func usage(err error) error {
 
 // shownMistake makes a user's mistake of a refusal, for package interpret.
 func shownMistake(err error) error {
-	var no *rest.RefusalError
-	if errors.As(err, &no) {
+	if no, ok := errors.AsType[*rest.RefusalError](err); ok {
 		return &interpret.UsageError{Message: no.Message}
 	}
 	return err
