@@ -14,7 +14,7 @@ import (
 func TestRunsThatRequestTooMuchFail(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, func(c *server.Config) {
-		c.MaxRequestDisk, c.MaxRequestMemory, c.MaxRequestTime = 2<<30, 8<<30, 2*time.Hour
+		c.Site.MaxDisk, c.Site.MaxMemory, c.Site.MaxTime = 2<<30, 8<<30, 2*time.Hour
 	})
 	s.setQuota(2<<30, 3600)
 	for request, want := range map[[2]string]string{

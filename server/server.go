@@ -30,9 +30,8 @@ type Config struct {
 	Log *slog.Logger
 	// Now is the clock, usually time.Now.
 	Now func() time.Time
-	// DefaultCPUImage and DefaultGPUImage are the images of runs that name none. Without a tag
-	// they mean ":latest".
-	DefaultCPUImage, DefaultGPUImage string
+	// Site has the rules for the requests of runs. By default, its images are those of CodaLab's own server.
+	Site plan.Site
 	// LinkRoots are the absolute paths of directories to which bundles may link. Every user
 	// who may create a bundle can read what the server's account can read there.
 	LinkRoots []string
@@ -40,10 +39,6 @@ type Config struct {
 	// write results there. The server only tells them the paths: the disk's permissions decide
 	// what they can read.
 	SharedDisk bool
-	// MaxRequestDisk, MaxRequestMemory (in bytes) and MaxRequestTime are the most that a run may
-	// request; 0 means no limit. A run that requests no disk or time gets what is allowed.
-	MaxRequestDisk, MaxRequestMemory int64
-	MaxRequestTime                   time.Duration
 	// FetchPrivate names places of the site's own network from which users may upload by URL.
 	FetchPrivate contents.FetchPrivate
 	// RequireSignIn refuses all requests of users who have not signed in.
@@ -68,19 +63,12 @@ func (c Config) withDefaults() Config {
 	c.WorkerTimeout = cmp.Or(c.WorkerTimeout, time.Minute)
 	c.PasswordCost = cmp.Or(c.PasswordCost, DefaultPasswordCost())
 	c.TransferTimeout = cmp.Or(c.TransferTimeout, 5*time.Minute)
-	c.DefaultCPUImage = cmp.Or(c.DefaultCPUImage, "codalab/default-cpu")
-	c.DefaultGPUImage = cmp.Or(c.DefaultGPUImage, "codalab/default-gpu")
+	c.Site.CPUImage = cmp.Or(c.Site.CPUImage, "codalab/default-cpu")
+	c.Site.GPUImage = cmp.Or(c.Site.GPUImage, "codalab/default-gpu")
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	return c
-}
-
-func (c Config) site() plan.Site {
-	return plan.Site{
-		CPUImage: c.DefaultCPUImage, GPUImage: c.DefaultGPUImage,
-		MaxDisk: c.MaxRequestDisk, MaxMemory: c.MaxRequestMemory, MaxTime: c.MaxRequestTime,
-	}
 }
 
 // Server serves one store. While Handler serves requests, Run must run.
@@ -104,7 +92,7 @@ type Server struct {
 // New returns a server. It does nothing before Run.
 func New(c Config) *Server {
 	c = c.withDefaults()
-	h, changes, site := hub.New(c.WorkerTimeout, c.Now()), schedule.NewChanges(), c.site()
+	h, changes := hub.New(c.WorkerTimeout, c.Now()), schedule.NewChanges()
 	permitted := access.Access{Store: c.Store, Now: c.Now}
 	s := &Server{
 		Config: c, hub: h, metrics: newMetrics(h, c.Now), writes: turns.New(32),
@@ -115,7 +103,7 @@ func New(c Config) *Server {
 		FetchPrivate: c.FetchPrivate, TransferTimeout: c.TransferTimeout, Changed: changes.Add,
 	})
 	s.checkIns = checkin.New(checkin.Config{
-		Log: c.Log, Now: c.Now, Store: c.Store, Access: permitted, Hub: h, Site: site, Files: s.contents.Files, Changed: changes.Add,
+		Log: c.Log, Now: c.Now, Store: c.Store, Access: permitted, Hub: h, Site: c.Site, Files: s.contents.Files, Changed: changes.Add,
 		SharedDisk: c.SharedDisk, Hold: c.Hold, WorkerTimeout: c.WorkerTimeout, Address: address,
 	})
 	s.signIns = signin.New(signin.Config{
@@ -128,7 +116,7 @@ func New(c Config) *Server {
 	s.worksheets = worksheets.New(worksheets.Config{Log: c.Log, Now: c.Now, Store: c.Store, Access: permitted, Files: s.contents.Files})
 	s.accounts = accounts.New(accounts.Config{Store: c.Store, Access: permitted, Quotas: s.contents.Quotas})
 	s.scheduler = schedule.New(schedule.Config{
-		Log: c.Log, Now: c.Now, Store: c.Store, Hub: h, Site: site, Makers: s.contents.Makers, Changes: changes,
+		Log: c.Log, Now: c.Now, Store: c.Store, Hub: h, Site: c.Site, Makers: s.contents.Makers, Changes: changes,
 		SharedDisk: c.SharedDisk, Observe: s.metrics.passes.Observe,
 	})
 	c.Store.Failed = func(err error) {

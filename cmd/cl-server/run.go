@@ -68,8 +68,8 @@ GET /metrics for Prometheus on an address of its own, without a login.`,
 	f.StringVar(&format, "log-format", "text", "the `form` of the log's lines on standard error: text or json")
 	f.BoolVar(&config.BehindProxy, "behind-proxy", false, "a proxy is in front of the server: take the clients' addresses from its X-Forwarded-For")
 	f.BoolVar(&config.RequireSignIn, "require-sign-in", false, "show nothing to users who have not signed in, not even public objects")
-	f.StringVar(&config.DefaultCPUImage, "default-cpu-image", "codalab/default-cpu", "the Docker `image` of runs that name none")
-	f.StringVar(&config.DefaultGPUImage, "default-gpu-image", "codalab/default-gpu", "the Docker `image` of runs with GPUs that name none")
+	f.StringVar(&config.Site.CPUImage, "default-cpu-image", "codalab/default-cpu", "the Docker `image` of runs that name none")
+	f.StringVar(&config.Site.GPUImage, "default-gpu-image", "codalab/default-gpu", "the Docker `image` of runs with GPUs that name none")
 	f.StringArrayVar(&config.LinkRoots, "link-root", nil, "a `directory` to which bundles may link (cl upload --link): every user can read and share its files; may be repeated")
 	f.BoolVar(&config.SharedDisk, "shared-disk", false, "let workers that share this disk (cl-worker --shared-file-system, cl-bridge's server_store) use contents in place")
 	f.StringArrayVar(&fetchPrivate, "fetch-private", nil, "a `host` or network (10.1.0.0/16) of your own from which users may upload by URL, besides public addresses; may be repeated")
@@ -107,7 +107,7 @@ func parseLimits(config *server.Config, disk, memory, duration string) (err erro
 	for flag, size := range map[string]struct {
 		text string
 		to   *int64
-	}{"--max-request-disk": {disk, &config.MaxRequestDisk}, "--max-request-memory": {memory, &config.MaxRequestMemory}} {
+	}{"--max-request-disk": {disk, &config.Site.MaxDisk}, "--max-request-memory": {memory, &config.Site.MaxMemory}} {
 		if size.text == "" {
 			continue
 		}
@@ -118,7 +118,7 @@ func parseLimits(config *server.Config, disk, memory, duration string) (err erro
 	if duration == "" {
 		return nil
 	}
-	if config.MaxRequestTime, err = codalab.ParseDuration(duration); err != nil {
+	if config.Site.MaxTime, err = codalab.ParseDuration(duration); err != nil {
 		return fmt.Errorf("--max-request-time: %w", err)
 	}
 	return nil
