@@ -3,36 +3,11 @@ package checkin
 import (
 	"net/http"
 	"slices"
-	"strings"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
-
-// shownWorkers returns the connected workers, by id.
-func (s *CheckIns) shownWorkers() []codalab.WorkerInfo {
-	workers := []codalab.WorkerInfo{}
-	for _, c := range s.config.Hub.Connected(s.config.Now()) {
-		one := codalab.WorkerInfo{
-			UserID: c.Worker.User, WorkerID: c.Worker.ID, CPUs: c.Info.CPUs, GPUs: c.Info.GPUs,
-			MemoryBytes: c.Info.MemoryBytes, FreeDiskBytes: c.Info.FreeDiskBytes, CheckInTime: c.Seen.Unix(), RunUUIDs: c.Runs,
-			SharedFileSystem: c.Info.SharedFileSystem, TagExclusive: c.Info.TagExclusive, ExitAfterNumRuns: c.Info.ExitAfterNumRuns,
-			IsTerminating: c.Info.IsTerminating, Preemptible: c.Info.Preemptible, CPUsInUse: c.Used.CPUs, GPUsInUse: c.Used.GPUs,
-		}
-		if c.Info.Tag != "" {
-			one.Tag = &c.Info.Tag
-		}
-		if c.Group != "" {
-			one.GroupUUID = &c.Group
-		}
-		workers = append(workers, one)
-	}
-	slices.SortFunc(workers, func(a, b codalab.WorkerInfo) int {
-		return strings.Compare(a.WorkerID+"\x00"+a.UserID, b.WorkerID+"\x00"+b.UserID)
-	})
-	return workers
-}
 
 // workersInfo returns the user's workers, those of the user's groups, and all workers to root.
 func (s *CheckIns) workersInfo(w http.ResponseWriter, r *http.Request, u store.User) error {
@@ -40,7 +15,7 @@ func (s *CheckIns) workersInfo(w http.ResponseWriter, r *http.Request, u store.U
 	if err != nil {
 		return err
 	}
-	workers := slices.DeleteFunc(s.shownWorkers(), func(one codalab.WorkerInfo) bool {
+	workers := slices.DeleteFunc(s.config.Hub.Connected(s.config.Now()), func(one codalab.WorkerInfo) bool {
 		inGroup := slices.ContainsFunc(groups, func(g store.Group) bool { return g.UUID == rest.Deref(one.GroupUUID) })
 		return !u.Root() && one.UserID != u.ID && !inGroup
 	})

@@ -1,7 +1,10 @@
 package hub
 
 import (
+	"cmp"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -204,33 +207,39 @@ func (h *Hub) seen(key plan.Worker) time.Time {
 	return h.started
 }
 
-// Connected is a worker that has checked in lately.
-type Connected struct {
-	Worker plan.Worker
-	Info   codalab.CheckIn // its last check-in, without runs
-	Seen   time.Time       // the time of that check-in
-	Group  string          // the uuid of the group that it serves; empty for none
-	Runs   []string        // sorted
-	Used   codalab.Resources
-}
-
-// Connected returns the connected workers, in no order.
-func (h *Hub) Connected(now time.Time) []Connected {
+// Connected returns the workers that have checked in lately, by id.
+func (h *Hub) Connected(now time.Time) []codalab.WorkerInfo {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	var workers []Connected
+	workers := []codalab.WorkerInfo{}
 	for _, w := range h.workers {
-		if !h.connected(w, now) {
-			continue
+		if h.connected(w, now) {
+			workers = append(workers, w.shown())
 		}
-		one := Connected{Worker: w.key, Info: w.info, Seen: w.seen, Group: w.group, Runs: []string{}, Used: w.used}
-		for uuid := range w.runs {
-			one.Runs = append(one.Runs, uuid)
-		}
-		slices.Sort(one.Runs)
-		workers = append(workers, one)
 	}
+	slices.SortFunc(workers, func(a, b codalab.WorkerInfo) int {
+		return cmp.Or(strings.Compare(a.WorkerID, b.WorkerID), strings.Compare(a.UserID, b.UserID))
+	})
 	return workers
+}
+
+// shown returns a worker as the server lists it.
+func (w *worker) shown() codalab.WorkerInfo {
+	one := codalab.WorkerInfo{
+		UserID: w.key.User, WorkerID: w.key.ID, CPUs: w.info.CPUs, GPUs: w.info.GPUs,
+		MemoryBytes: w.info.MemoryBytes, FreeDiskBytes: w.info.FreeDiskBytes, CheckInTime: w.seen.Unix(),
+		RunUUIDs:         slices.AppendSeq([]string{}, maps.Keys(w.runs)),
+		SharedFileSystem: w.info.SharedFileSystem, TagExclusive: w.info.TagExclusive, ExitAfterNumRuns: w.info.ExitAfterNumRuns,
+		IsTerminating: w.info.IsTerminating, Preemptible: w.info.Preemptible, CPUsInUse: w.used.CPUs, GPUsInUse: w.used.GPUs,
+	}
+	slices.Sort(one.RunUUIDs)
+	if w.info.Tag != "" {
+		one.Tag = new(w.info.Tag)
+	}
+	if w.group != "" {
+		one.GroupUUID = new(w.group)
+	}
+	return one
 }
 
 // Counts is the number of things of each kind.
