@@ -89,15 +89,15 @@ func (e userEdit) apply(u *store.User) error {
 // patchOwnUser changes the user's own account (codalab/rest/users.py:
 // update_authenticated_user).
 func (s *Accounts) patchOwnUser(w http.ResponseWriter, r *http.Request, u store.User) error {
-	edits, _, err := readUserEdits(w, r)
+	edit, _, err := readUserEdit(w, r)
 	if err != nil {
 		return err
 	}
-	if edits[0].onlyRoot() {
+	if edit.onlyRoot() {
 		return rest.Refuse(http.StatusForbidden, "These fields are read-only: email, has_access, time_quota, parallel_run_quota, "+
 			"time_used, disk_quota, disk_used, date_joined, last_login")
 	}
-	if u, err = s.changeUser(r, u.ID, edits[0]); err != nil {
+	if u, err = s.changeUser(r, u.ID, edit); err != nil {
 		return err
 	}
 	return rest.WriteDocument(w, codalab.NewObject("users", u.ID, present.PrivateUser(u)), nil)
@@ -108,31 +108,30 @@ func (s *Accounts) patchUsers(w http.ResponseWriter, r *http.Request, u store.Us
 	if !u.Root() {
 		return rest.Refuse(http.StatusForbidden, "Only root user can update other users.")
 	}
-	edits, ids, err := readUserEdits(w, r)
+	edit, id, err := readUserEdit(w, r)
 	if err != nil {
 		return err
 	}
-	other, err := s.changeUser(r, ids[0], edits[0])
+	other, err := s.changeUser(r, id, edit)
 	if err != nil {
 		return err
 	}
 	return rest.WriteDocument(w, []codalab.Object{present.UserObject(u, other)}, nil)
 }
 
-// readUserEdits reads the change of one user.
-func readUserEdits(w http.ResponseWriter, r *http.Request) (edits []userEdit, ids []string, err error) {
+// readUserEdit reads the change of one user.
+func readUserEdit(w http.ResponseWriter, r *http.Request) (e userEdit, id string, err error) {
 	objects, err := rest.ReadObjects(w, r)
 	if err != nil {
-		return nil, nil, err
+		return e, "", err
 	}
 	if len(objects) != 1 {
-		return nil, nil, rest.Refuse(http.StatusBadRequest, "Users can only be updated one at a time.")
+		return e, "", rest.Refuse(http.StatusBadRequest, "Users can only be updated one at a time.")
 	}
-	var e userEdit
 	if objects[0].Decode(&e) != nil {
-		return nil, nil, rest.Refuse(http.StatusBadRequest, "A user's attributes have the wrong types")
+		return e, "", rest.Refuse(http.StatusBadRequest, "A user's attributes have the wrong types")
 	}
-	return []userEdit{e}, []string{objects[0].ID}, nil
+	return e, objects[0].ID, nil
 }
 
 func (s *Accounts) changeUser(r *http.Request, id string, e userEdit) (store.User, error) {

@@ -19,5 +19,5 @@ func (s *CheckIns) workersInfo(w http.ResponseWriter, r *http.Request, u store.U
 		inGroup := slices.ContainsFunc(groups, func(g store.Group) bool { return g.UUID == rest.Deref(one.GroupUUID) })
 		return !u.Root() && one.UserID != u.ID && !inGroup
 	})
-	return rest.WriteJSON(w, http.StatusOK, map[string]any{"data": workers, "meta": map[string]string{"version": codalab.Version}})
+	return rest.WriteDocument(w, workers, nil)
 }
