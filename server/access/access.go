@@ -40,7 +40,7 @@ func (a Access) BundlePermissions(ctx context.Context, u store.User, bundles ...
 	for _, b := range bundles {
 		owners[b.UUID] = b.OwnerID
 	}
-	return permissions(ctx, u, owners, a.Store.GrantedBundles)
+	return a.permissions(ctx, u, store.SharedBundle, owners)
 }
 
 // workerPermissions returns the permissions of a worker account: all on the runs that its workers
@@ -76,14 +76,12 @@ func (a Access) WorksheetPermissions(ctx context.Context, u store.User, workshee
 	for _, w := range worksheets {
 		owners[w.UUID] = w.OwnerID
 	}
-	return permissions(ctx, u, owners, a.Store.GrantedWorksheets)
+	return a.permissions(ctx, u, store.SharedWorksheet, owners)
 }
 
-// permissions returns a user's permissions on objects with these owners. It asks granted only
-// about the objects on which neither root nor the owner asks.
-func permissions(ctx context.Context, u store.User, owners map[string]string,
-	granted func(context.Context, string, []string) (map[string]int, error),
-) (map[string]int, error) {
+// permissions returns a user's permissions on objects with these owners. It reads what groups grant only for
+// the objects on which neither root nor the owner asks.
+func (a Access) permissions(ctx context.Context, u store.User, kind store.Shared, owners map[string]string) (map[string]int, error) {
 	var others []string
 	have := make(map[string]int, len(owners))
 	for uuid, owner := range owners {
@@ -92,7 +90,7 @@ func permissions(ctx context.Context, u store.User, owners map[string]string,
 			others = append(others, uuid)
 		}
 	}
-	found, err := granted(ctx, u.ID, others)
+	found, err := a.Store.Granted(ctx, kind, u.ID, others)
 	maps.Copy(have, found)
 	return have, err
 }

@@ -44,7 +44,7 @@ func (s *Bundles) Routes() []rest.Route {
 		{Pattern: "PATCH /bundles", Serve: s.patchBundles, Differs: "clients cannot change data_size"},
 		{Pattern: "DELETE /bundles", Serve: s.deleteBundles, Differs: "a uuid is never given out again; a frozen worksheet of another user yields to force; worksheets that the user may not read are not named"},
 		{Pattern: "GET /bundles/{uuid}", Serve: s.bundle, Public: true, Worker: true, WorkerToken: true, Differs: "names and states of parents that the user may not read are hidden"},
-		{Pattern: "POST /bundle-permissions", Serve: s.setBundlePermissions},
+		{Pattern: "POST /bundle-permissions", Serve: s.setPermissions},
 		{Pattern: "POST /bundle-actions", Serve: s.bundleActions, Waits: true, Differs: "a kill is kept until the worker has done it, also of a worker that is offline; write needs a worker that has the run, and fails when that has not checked in for 15 s"},
 	}
 }
@@ -192,7 +192,7 @@ func (s *Bundles) bundleObjects(r *http.Request, u store.User, uuids []string) (
 		name string
 		add  func(context.Context, store.User, []string, *present.Relations) error
 	}{
-		{"group_permissions", s.addGroupPermissions}, {"children", s.addChildren}, {"host_worksheets", s.addHosts},
+		{"group_permissions", s.addPermissions}, {"children", s.addChildren}, {"host_worksheets", s.addHosts},
 	} {
 		if include[rel.name] && u.OnlyWorker == "" {
 			if err := rel.add(ctx, u, readable, &related); err != nil {
@@ -208,6 +208,11 @@ func (s *Bundles) bundleObjects(r *http.Request, u store.User, uuids []string) (
 		related.Included = append(related.Included, users...)
 	}
 	return objects, related.Included, nil
+}
+
+// addPermissions adds the permissions of groups on each bundle.
+func (s *Bundles) addPermissions(ctx context.Context, u store.User, uuids []string, to *present.Relations) error {
+	return to.AddPermissions(ctx, s.config.Store, store.SharedBundle, u, uuids)
 }
 
 // addChildren adds the children that the user may read, with their names.

@@ -9,6 +9,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server/access"
 	"github.com/cl-slurm/cl-slurm/server/rest"
+	"github.com/cl-slurm/cl-slurm/server/sharing"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -53,6 +54,17 @@ func (s *Bundles) patchBundles(w http.ResponseWriter, r *http.Request, u store.U
 		uuids = append(uuids, b.UUID)
 	}
 	return s.writeBundles(w, r, u, uuids)
+}
+
+// setPermissions sets the permissions of groups on bundles (codalab/rest/bundles.py: set_bundle_permissions).
+func (s *Bundles) setPermissions(w http.ResponseWriter, r *http.Request, u store.User) error {
+	return sharing.Set(w, r, s.config.Access, store.SharedBundle, func(uuid string) error {
+		b, err := s.config.Access.Writable(r.Context(), u, uuid)
+		if err != nil {
+			return err
+		}
+		return access.BundleNotFrozen(b)
+	})
 }
 
 // apply makes the change or refuses it.

@@ -146,7 +146,7 @@ func view(t *testing.T, im *codalabimport.Import) (lines []string) {
 	for _, uuid := range sortedUUIDs(maps.Values(taken.Worksheets)) {
 		w, err := s.Worksheet(t.Context(), uuid)
 		must(t, err)
-		granted, err := s.WorksheetPermissions(t.Context(), []string{uuid})
+		granted, err := s.Permissions(t.Context(), store.SharedWorksheet, []string{uuid})
 		must(t, err)
 		line("worksheet %s %s %s %q frozen=%s %v %s %s %s %v", w.UUID, w.Name, w.OwnerID, deref(w.Title), deref(w.Frozen), w.IsAnonymous, w.TagsJSON, w.Created, w.Modified, granted[uuid])
 		items, err := s.Items(t.Context(), uuid)
@@ -158,7 +158,7 @@ func view(t *testing.T, im *codalabimport.Import) (lines []string) {
 	for _, uuid := range sortedUUIDs(maps.Keys(taken.Bundles)) {
 		b, err := s.Bundle(t.Context(), uuid)
 		must(t, err)
-		granted, err := s.BundlePermissions(t.Context(), []string{uuid})
+		granted, err := s.Permissions(t.Context(), store.SharedBundle, []string{uuid})
 		must(t, err)
 		line("bundle %s %s %s %s %q frozen=%s %v created=%s contents=%s size=%d %v", uuid, b.Type, b.OwnerID, b.State, deref(b.Command), deref(b.Frozen), b.IsAnonymous, b.Created, b.Contents, b.DataSize, granted[uuid])
 		for _, key := range slices.Sorted(maps.Keys(b.Metadata)) {

@@ -1,6 +1,8 @@
 package present
 
 import (
+	"context"
+
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
@@ -24,12 +26,14 @@ func (r *Relations) Add(id, name, kind string, related []codalab.Object) {
 
 // AddPermissions adds the permissions of groups to objects, except those that hide their owner: a group
 // may give the owner away.
-func (r *Relations) AddPermissions(u store.User, kind string, uuids []string, found map[string][]store.Permission) {
+func (r *Relations) AddPermissions(ctx context.Context, data *store.Store, kind store.Shared, u store.User, uuids []string) error {
+	found, err := data.Permissions(ctx, kind, uuids)
 	for _, uuid := range uuids {
 		list := found[uuid]
 		if string(r.Objects[uuid].Relationships["owner"].Data) == "null" {
 			list = nil
 		}
-		r.Add(uuid, "group_permissions", kind, ShownPermissions(u, kind, list))
+		r.Add(uuid, "group_permissions", string(kind)+"-permissions", shownPermissions(u, kind, list))
 	}
+	return err
 }

@@ -145,7 +145,7 @@ func (v services) permitted(ctx context.Context, userID, group string) (map[stri
 			uuids = append(uuids, uuid)
 		}
 	}
-	granted, err := v.store.GrantedBundles(ctx, userID, uuids)
+	granted, err := v.store.Granted(ctx, store.SharedBundle, userID, uuids)
 	permitted := map[string]bool{}
 	for uuid, permission := range granted {
 		permitted[uuid] = permission == store.PermissionAll

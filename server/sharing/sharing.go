@@ -1,7 +1,6 @@
 package sharing
 
 import (
-	"context"
 	"errors"
 	"net/http"
 
@@ -14,9 +13,7 @@ import (
 
 // Set sets permissions of groups on objects of a kind, after check has accepted each
 // object.
-func Set(w http.ResponseWriter, r *http.Request, a access.Access, kind string,
-	check func(context.Context, string) error, set func(context.Context, store.Permission) error,
-) error {
+func Set(w http.ResponseWriter, r *http.Request, a access.Access, kind store.Shared, check func(uuid string) error) error {
 	objects, err := rest.ReadObjects(w, r)
 	if err != nil {
 		return err
@@ -25,7 +22,7 @@ func Set(w http.ResponseWriter, r *http.Request, a access.Access, kind string,
 	for _, o := range objects { // check all before setting any
 		p, err := requestedPermission(o, kind)
 		if err == nil {
-			err = check(r.Context(), p.Object)
+			err = check(p.Object)
 		}
 		if err != nil {
 			return err
@@ -39,16 +36,16 @@ func Set(w http.ResponseWriter, r *http.Request, a access.Access, kind string,
 	}
 	answer := []codalab.Object{}
 	for _, p := range wanted {
-		if err := set(r.Context(), p); err != nil {
+		if err := a.Store.SetPermission(r.Context(), kind, p); err != nil {
 			return err
 		}
-		answer = append(answer, present.PermissionObject(kind+"-permissions", p))
+		answer = append(answer, present.PermissionObject(kind, p))
 	}
 	return rest.WriteDocument(w, answer, nil)
 }
 
 // requestedPermission reads a request for a permission on an object of a kind.
-func requestedPermission(o codalab.Object, kind string) (store.Permission, error) {
+func requestedPermission(o codalab.Object, kind store.Shared) (store.Permission, error) {
 	var in codalab.PermissionEdit
 	if o.Decode(&in) != nil {
 		return store.Permission{}, rest.Refuse(http.StatusBadRequest, "permission must be 0, 1 or 2")
@@ -63,7 +60,7 @@ func requestedPermission(o codalab.Object, kind string) (store.Permission, error
 	if *in.Permission < store.PermissionNone || *in.Permission > store.PermissionAll {
 		return store.Permission{}, rest.Refuse(http.StatusBadRequest, "permission must be 0, 1 or 2, not %d", *in.Permission)
 	}
-	object, objectErr := access.LinkedID(o, kind)
+	object, objectErr := access.LinkedID(o, string(kind))
 	group, groupErr := access.LinkedID(o, "group")
 	return store.Permission{Object: object, GroupUUID: group, Permission: *in.Permission}, errors.Join(objectErr, groupErr)
 }

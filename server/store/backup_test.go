@@ -87,7 +87,7 @@ func populate(t *testing.T, s *store.Store) store.Bundle {
 	must(t, s.AddWorksheets(ctx, store.Worksheet{UUID: "0xw", Name: "w", OwnerID: me, Title: &title, Created: store.Time{Time: now}}))
 	must(t, s.AddGroups(ctx, store.Group{UUID: "0xg", Name: "g", OwnerID: &me}))
 	must(t, s.SetScopes(ctx, me, []store.Scope{{OwnerID: me}}))
-	must(t, s.SetWorksheetPermission(ctx, store.Permission{Object: "0xw", GroupUUID: "0xg", Permission: 2}))
+	must(t, s.SetPermission(ctx, store.SharedWorksheet, store.Permission{Object: "0xw", GroupUUID: "0xg", Permission: 2}))
 	must(t, s.AddGrant(ctx, store.Grant{Access: "a", Refresh: "r", Client: "c", UserID: me, AccessExpires: store.Time{Time: now}}, now))
 	must(t, s.AddWorkerToken(ctx, store.WorkerToken{Token: "t", UserID: me, WorkerID: "w", Expires: store.Time{Time: now}}, now, 1))
 	parent, child, gone := stored(t, s, "text"), bundle("child"), stored(t, s, "gone")

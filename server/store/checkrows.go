@@ -44,14 +44,14 @@ func (c *checker) checkRows(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, kind := range []shared{sharedBundles(), sharedWorksheets()} {
+	for _, kind := range []Shared{SharedBundle, SharedWorksheet} {
 		var wrong []string
-		err := c.db.SelectContext(ctx, &wrong, `SELECT DISTINCT `+kind.column+` FROM `+kind.table+` WHERE permission NOT IN (1, 2)`)
+		err := c.db.SelectContext(ctx, &wrong, `SELECT DISTINCT `+kind.column()+` FROM `+kind.table()+` WHERE permission NOT IN (1, 2)`)
 		if err != nil {
-			return fmt.Errorf("check table %s: %w", kind.table, err)
+			return fmt.Errorf("check table %s: %w", kind.table(), err)
 		}
 		for _, uuid := range wrong {
-			c.report(Finding{Kind: FindingRow, Object: kind.table, Problem: "a permission on " + uuid + " is neither 1 (read) nor 2 (all)"})
+			c.report(Finding{Kind: FindingRow, Object: kind.table(), Problem: "a permission on " + uuid + " is neither 1 (read) nor 2 (all)"})
 		}
 	}
 	return c.checkPublic(ctx)

@@ -97,7 +97,7 @@ func (r ImportedRows) Worksheets(ctx context.Context, worksheets []Worksheet, it
 	if err != nil {
 		return err
 	}
-	return r.permissions(ctx, sharedWorksheets(), granted)
+	return r.permissions(ctx, SharedWorksheet, granted)
 }
 
 // Bundles writes bundles, their dependencies and their permissions.
@@ -132,15 +132,15 @@ func (r ImportedRows) Bundles(ctx context.Context, bundles []Bundle, granted []P
 	if err != nil {
 		return err
 	}
-	return r.permissions(ctx, sharedBundles(), granted)
+	return r.permissions(ctx, SharedBundle, granted)
 }
 
-func (r ImportedRows) permissions(ctx context.Context, kind shared, granted []Permission) error {
+func (r ImportedRows) permissions(ctx context.Context, kind Shared, granted []Permission) error {
 	var rows [][]any
 	for _, p := range granted {
 		rows = append(rows, []any{p.Object, p.GroupUUID, p.Permission})
 	}
-	return r.rows(ctx, kind.table, []string{kind.column, "group_uuid", "permission"}, rows)
+	return r.rows(ctx, kind.table(), []string{kind.column(), "group_uuid", "permission"}, rows)
 }
 
 // truth is a truth value as the database has it.

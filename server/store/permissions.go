@@ -15,12 +15,17 @@ const (
 	PermissionAll  = codalab.PermissionAll
 )
 
-// shared is a kind of objects that can be shared with groups.
-type shared struct{ table, column string }
+// Shared is a kind of objects that can be shared with groups.
+type Shared string
 
 // The kinds of shared objects.
-func sharedBundles() shared    { return shared{"bundle_permissions", "bundle_uuid"} }
-func sharedWorksheets() shared { return shared{"worksheet_permissions", "worksheet_uuid"} }
+const (
+	SharedBundle    Shared = "bundle"
+	SharedWorksheet Shared = "worksheet"
+)
+
+func (k Shared) table() string  { return string(k) + "_permissions" }
+func (k Shared) column() string { return string(k) + "_uuid" }
 
 // Permission is a group's permission on an object.
 type Permission struct {
@@ -35,28 +40,19 @@ type Permission struct {
 const memberOf = `(group_uuid = '` + PublicGroup + `' OR group_uuid IN (SELECT group_uuid FROM group_members WHERE user_id = ?))`
 
 // readable is the condition that a user may read an object of the kind, and its arguments.
-func (k shared) readable(u User) (condition string, args []any) {
+func (k Shared) readable(u User) (condition string, args []any) {
 	if u.Root() {
 		return "1 = 1", nil
 	}
-	return `(owner_id = ? OR uuid IN (SELECT ` + k.column + ` FROM ` + k.table + ` WHERE permission > 0 AND ` + memberOf + `))`, []any{u.ID, u.ID}
+	return `(owner_id = ? OR uuid IN (SELECT ` + k.column() + ` FROM ` + k.table() + ` WHERE permission > 0 AND ` + memberOf + `))`, []any{u.ID, u.ID}
 }
 
-// GrantedBundles returns the permissions that a user's groups have on bundles; bundles without
-// any are left out. An empty user id is that of a user who has not signed in.
-func (s *Store) GrantedBundles(ctx context.Context, userID string, uuids []string) (map[string]int, error) {
-	return s.granted(ctx, sharedBundles(), userID, uuids)
-}
-
-// GrantedWorksheets is GrantedBundles for worksheets.
-func (s *Store) GrantedWorksheets(ctx context.Context, userID string, uuids []string) (map[string]int, error) {
-	return s.granted(ctx, sharedWorksheets(), userID, uuids)
-}
-
-func (s *Store) granted(ctx context.Context, kind shared, userID string, uuids []string) (map[string]int, error) {
+// Granted returns the permissions that a user's groups have on objects; objects without any are left out. An
+// empty user id is that of a user who has not signed in.
+func (s *Store) Granted(ctx context.Context, kind Shared, userID string, uuids []string) (map[string]int, error) {
 	found, err := selectIn[Permission](ctx, s.db, uuids, `
-		SELECT `+kind.column+` AS object, max(permission) AS permission FROM `+kind.table+`
-		WHERE `+kind.column+` IN (?) AND `+memberOf+` GROUP BY `+kind.column, userID)
+		SELECT `+kind.column()+` AS object, max(permission) AS permission FROM `+kind.table()+`
+		WHERE `+kind.column()+` IN (?) AND `+memberOf+` GROUP BY `+kind.column(), userID)
 	granted := make(map[string]int, len(found))
 	for _, p := range found {
 		granted[p.Object] = p.Permission
@@ -64,22 +60,12 @@ func (s *Store) granted(ctx context.Context, kind shared, userID string, uuids [
 	return granted, rowError(err, "get permissions")
 }
 
-// BundlePermissions returns the permissions of groups on bundles, by bundle, in the order of the
-// groups' names.
-func (s *Store) BundlePermissions(ctx context.Context, uuids []string) (map[string][]Permission, error) {
-	return s.permissions(ctx, sharedBundles(), uuids)
-}
-
-// WorksheetPermissions is BundlePermissions for worksheets.
-func (s *Store) WorksheetPermissions(ctx context.Context, uuids []string) (map[string][]Permission, error) {
-	return s.permissions(ctx, sharedWorksheets(), uuids)
-}
-
-func (s *Store) permissions(ctx context.Context, kind shared, uuids []string) (map[string][]Permission, error) {
+// Permissions returns the permissions of groups on objects, by object, in the order of the groups' names.
+func (s *Store) Permissions(ctx context.Context, kind Shared, uuids []string) (map[string][]Permission, error) {
 	found, err := selectIn[Permission](ctx, s.db, uuids, `
-		SELECT p.`+kind.column+` AS object, p.group_uuid, g.name AS group_name, p.permission
-		FROM `+kind.table+` p JOIN groups g ON g.uuid = p.group_uuid
-		WHERE p.`+kind.column+` IN (?) ORDER BY g.name`)
+		SELECT p.`+kind.column()+` AS object, p.group_uuid, g.name AS group_name, p.permission
+		FROM `+kind.table()+` p JOIN groups g ON g.uuid = p.group_uuid
+		WHERE p.`+kind.column()+` IN (?) ORDER BY g.name`)
 	byObject := map[string][]Permission{}
 	for _, p := range found {
 		byObject[p.Object] = append(byObject[p.Object], p)
@@ -87,30 +73,21 @@ func (s *Store) permissions(ctx context.Context, kind shared, uuids []string) (m
 	return byObject, rowError(err, "list permissions")
 }
 
-// SetBundlePermission sets a group's permission on a bundle.
-func (s *Store) SetBundlePermission(ctx context.Context, p Permission) error {
-	return s.setPermission(ctx, sharedBundles(), p)
-}
-
-// SetWorksheetPermission sets a group's permission on a worksheet.
-func (s *Store) SetWorksheetPermission(ctx context.Context, p Permission) error {
-	return s.setPermission(ctx, sharedWorksheets(), p)
-}
-
-func (s *Store) setPermission(ctx context.Context, kind shared, p Permission) error {
+// SetPermission sets a group's permission on an object.
+func (s *Store) SetPermission(ctx context.Context, kind Shared, p Permission) error {
 	return s.db.InTx(ctx, func(tx *sqlx.Tx) error { return setPermission(ctx, tx, kind, p) })
 }
 
-func setPermission(ctx context.Context, tx *sqlx.Tx, kind shared, p Permission) error {
+func setPermission(ctx context.Context, tx *sqlx.Tx, kind Shared, p Permission) error {
 	var err error
 	if p.Permission == PermissionNone {
-		_, err = tx.NamedExecContext(ctx, `DELETE FROM `+kind.table+` WHERE `+kind.column+` = :object AND group_uuid = :group_uuid`, p)
+		_, err = tx.NamedExecContext(ctx, `DELETE FROM `+kind.table()+` WHERE `+kind.column()+` = :object AND group_uuid = :group_uuid`, p)
 	} else {
 		_, err = tx.NamedExecContext(ctx, `
-			INSERT INTO `+kind.table+` (`+kind.column+`, group_uuid, permission) VALUES (:object, :group_uuid, :permission)
-			ON CONFLICT (`+kind.column+`, group_uuid) DO UPDATE SET permission = excluded.permission`, p)
+			INSERT INTO `+kind.table()+` (`+kind.column()+`, group_uuid, permission) VALUES (:object, :group_uuid, :permission)
+			ON CONFLICT (`+kind.column()+`, group_uuid) DO UPDATE SET permission = excluded.permission`, p)
 	}
-	if err == nil && kind == sharedBundles() && p.GroupUUID == PublicGroup {
+	if err == nil && kind == SharedBundle && p.GroupUUID == PublicGroup {
 		_, err = tx.NamedExecContext(ctx, `UPDATE bundles SET public = :permission WHERE uuid = :object`, p)
 	}
 	return rowError(err, "set permission on "+p.Object)

@@ -15,7 +15,7 @@ import (
 // BundlesByPrefix returns up to two uuids of bundles that a user may read and that begin with
 // prefix.
 func (s *Store) BundlesByPrefix(ctx context.Context, prefix string, u User) ([]string, error) {
-	readable, args := sharedBundles().readable(u)
+	readable, args := SharedBundle.readable(u)
 	var uuids []string
 	err := s.db.SelectContext(ctx, &uuids, s.db.Rebind(`
 		SELECT uuid FROM bundles WHERE uuid >= ? AND uuid < ? AND `+readable+` ORDER BY uuid LIMIT 2`),
@@ -29,7 +29,7 @@ func (s *Store) BundlesByPrefix(ctx context.Context, prefix string, u User) ([]s
 func (s *Store) BundlesOnWorksheet(ctx context.Context, u User, worksheetUUID, name string, limit int) ([]string, error) {
 	readable, args := "1 = 1", []any(nil)
 	if name != "" {
-		readable, args = sharedBundles().readable(u)
+		readable, args = SharedBundle.readable(u)
 	}
 	match, arg := "? = ''", ""
 	switch {

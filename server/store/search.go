@@ -188,9 +188,9 @@ func (st *statement) since(column string, t keywords.Term, before bool) error {
 }
 
 // sharedWith adds the condition that a group of the user other than "public" may read the object.
-func (st *statement) sharedWith(kind shared) {
+func (st *statement) sharedWith(kind Shared) {
 	st.where(fmt.Sprintf(`%s.uuid IN (SELECT %s FROM %s WHERE permission > 0
-		AND group_uuid IN (SELECT group_uuid FROM group_members WHERE user_id = ?))`, st.table, kind.column, kind.table), st.viewer.ID)
+		AND group_uuid IN (SELECT group_uuid FROM group_members WHERE user_id = ?))`, st.table, kind.column(), kind.table()), st.viewer.ID)
 }
 
 // owner adds the condition on the owner: by id, or by name. It finds no object of another user that

@@ -38,7 +38,7 @@ func (st *statement) bundleTerm(t keywords.Term) error {
 	case ".notmine":
 		st.where(st.ownerColumn()+" <> ?", st.viewer.ID)
 	case ".shared":
-		st.sharedWith(sharedBundles())
+		st.sharedWith(SharedBundle)
 	case ".floating":
 		st.where(`NOT EXISTS (SELECT 1 FROM worksheet_items AS i WHERE i.bundle_uuid = bundles.uuid)`)
 	case ".before", ".after":
@@ -131,7 +131,7 @@ func (st *statement) hostField() field {
 	var args []any
 	if !st.viewer.Root() {
 		var readable string
-		readable, args = sharedWorksheets().readable(st.viewer)
+		readable, args = SharedWorksheet.readable(st.viewer)
 		from += "i.worksheet_uuid IN (SELECT uuid FROM worksheets WHERE " + readable + ") AND "
 	}
 	f := field{

@@ -33,7 +33,7 @@ func (s *Store) worksheetSearch(u User, q keywords.Query) (*statement, error) {
 			return nil, err
 		}
 	}
-	readable, args := sharedWorksheets().readable(u)
+	readable, args := SharedWorksheet.readable(u)
 	st.where(readable, args...)
 	return st, nil
 }
@@ -46,7 +46,7 @@ func (st *statement) worksheetTerm(t keywords.Term) error {
 	case ".notmine":
 		st.where("worksheets.owner_id <> ?", st.viewer.ID)
 	case ".shared":
-		st.sharedWith(sharedWorksheets())
+		st.sharedWith(SharedWorksheet)
 	case "owner":
 		st.owner("name", t.Values)
 	case "owner_id":

@@ -68,7 +68,7 @@ func addWorksheet(ctx context.Context, tx *sqlx.Tx, w Worksheet) error {
 	if err != nil {
 		return rowError(err, "add worksheet "+w.Name)
 	}
-	return setPermission(ctx, tx, sharedWorksheets(), Permission{Object: w.UUID, GroupUUID: PublicGroup, Permission: PermissionRead})
+	return setPermission(ctx, tx, SharedWorksheet, Permission{Object: w.UUID, GroupUUID: PublicGroup, Permission: PermissionRead})
 }
 
 // Worksheet returns the worksheet with this uuid.
@@ -88,7 +88,7 @@ func (s *Store) WorksheetNamed(ctx context.Context, name string) (Worksheet, err
 // WorksheetsByPrefix returns up to two worksheets that a user may read, with uuids that begin with
 // prefix.
 func (s *Store) WorksheetsByPrefix(ctx context.Context, prefix string, u User) ([]Worksheet, error) {
-	readable, args := sharedWorksheets().readable(u)
+	readable, args := SharedWorksheet.readable(u)
 	var list []Worksheet
 	err := s.db.SelectContext(ctx, &list, s.db.Rebind(`
 		SELECT * FROM worksheets WHERE uuid >= ? AND uuid < ? AND `+readable+` ORDER BY uuid LIMIT 2`),

@@ -54,7 +54,7 @@ func (s *Worksheets) shownGroups(ctx context.Context, u store.User, sheet store.
 	if worksheetOwner(sheet, have) == "" {
 		return shown, nil
 	}
-	found, err := s.config.Store.WorksheetPermissions(ctx, []string{sheet.UUID})
+	found, err := s.config.Store.Permissions(ctx, store.SharedWorksheet, []string{sheet.UUID})
 	for i, p := range found[sheet.UUID] {
 		if u.ID != "" || p.GroupUUID == store.PublicGroup {
 			shown = append(shown, interpret.GroupPermission{GroupPermission: present.GroupPermission(p), ID: int64(i + 1), GroupUUID: p.GroupUUID})

@@ -8,6 +8,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server/access"
 	"github.com/cl-slurm/cl-slurm/server/rest"
+	"github.com/cl-slurm/cl-slurm/server/sharing"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -64,6 +65,15 @@ func (s *Worksheets) patchWorksheets(w http.ResponseWriter, r *http.Request, u s
 		changed = append(changed, sheet)
 	}
 	return s.writeWorksheets(w, r, u, changed)
+}
+
+// setPermissions sets the permissions of groups on worksheets (codalab/rest/worksheets.py:
+// set_worksheet_permissions).
+func (s *Worksheets) setPermissions(w http.ResponseWriter, r *http.Request, u store.User) error {
+	return sharing.Set(w, r, s.config.Access, store.SharedWorksheet, func(uuid string) error {
+		_, err := s.config.Access.Changeable(r.Context(), u, uuid)
+		return err
+	})
 }
 
 // apply makes the change or refuses it.

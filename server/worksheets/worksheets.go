@@ -45,7 +45,7 @@ func (s *Worksheets) worksheetRoutes() []rest.Route {
 		{Pattern: "GET /worksheets/{uuid}", Serve: s.worksheet, Public: true, Differs: "items always have a sort_key, so that a reader never changes a worksheet; items.subworksheet is included"},
 		{Pattern: "POST /worksheets/{uuid}/add-items", Serve: s.insertItems},
 		{Pattern: "POST /worksheet-items", Serve: s.addItems},
-		{Pattern: "POST /worksheet-permissions", Serve: s.setWorksheetPermissions},
+		{Pattern: "POST /worksheet-permissions", Serve: s.setPermissions},
 	}
 }
 
@@ -127,7 +127,7 @@ func (s *Worksheets) writeWorksheets(w http.ResponseWriter, r *http.Request, u s
 		related.Objects[sheet.UUID] = o
 	}
 	if include["group_permissions"] {
-		if err := s.addWorksheetPermissions(ctx, u, uuids, &related); err != nil {
+		if err := related.AddPermissions(ctx, s.config.Store, store.SharedWorksheet, u, uuids); err != nil {
 			return err
 		}
 	}
@@ -218,7 +218,7 @@ func (s *Worksheets) worksheet(w http.ResponseWriter, r *http.Request, u store.U
 		owners = append(owners, worksheetOwner(sheet, have))
 	}
 	if include["group_permissions"] {
-		if err := s.addWorksheetPermissions(ctx, u, []string{sheet.UUID}, &related); err != nil {
+		if err := related.AddPermissions(ctx, s.config.Store, store.SharedWorksheet, u, []string{sheet.UUID}); err != nil {
 			return err
 		}
 	}
