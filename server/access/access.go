@@ -30,11 +30,11 @@ func Permission(u store.User, ownerID string, granted int) int {
 
 // BundlePermissions returns a user's permission on each of these bundles, by uuid.
 func (a Access) BundlePermissions(ctx context.Context, u store.User, bundles ...store.Bundle) (map[string]int, error) {
-	if u.OnlyWorker != "" {
+	switch {
+	case u.OnlyWorker != "":
 		return a.tokenPermissions(ctx, u, bundles)
-	}
-	if u.IsWorker {
-		return a.workerPermissions(ctx, u, bundles)
+	case u.IsWorker:
+		return a.workerPermissions(ctx, store.Worker{User: u.ID}, bundles)
 	}
 	owners := map[string]string{}
 	for _, b := range bundles {
@@ -43,23 +43,36 @@ func (a Access) BundlePermissions(ctx context.Context, u store.User, bundles ...
 	return a.permissions(ctx, u, store.SharedBundle, owners)
 }
 
-// workerPermissions returns the permissions of a worker account: all on the runs that its workers
-// have, and read on their inputs and on the runs that they had at their end.
-func (a Access) workerPermissions(ctx context.Context, u store.User, bundles []store.Bundle) (map[string]int, error) {
+// tokenPermissions returns the permissions of a worker token: those of its user, but at most those of its worker.
+func (a Access) tokenPermissions(ctx context.Context, u store.User, bundles []store.Bundle) (map[string]int, error) {
+	may, err := a.BundlePermissions(ctx, AnyWorker(u), bundles...)
+	if err != nil {
+		return nil, err
+	}
+	have, err := a.workerPermissions(ctx, store.Worker{User: u.ID, ID: u.OnlyWorker}, bundles)
+	for uuid := range have {
+		have[uuid] = min(have[uuid], may[uuid])
+	}
+	return have, err
+}
+
+// workerPermissions returns the permissions of a worker, or of all workers of its user if it has no ID: all on
+// the runs that it has, and read on their inputs and on the runs that it had at their end.
+func (a Access) workerPermissions(ctx context.Context, key store.Worker, bundles []store.Bundle) (map[string]int, error) {
 	have := make(map[string]int, len(bundles))
 	var others []string
 	for _, b := range bundles {
 		switch {
-		case b.Worker.User == u.ID && b.State.OnWorker():
-			have[b.UUID] = store.PermissionAll
-		case b.Worker.User == u.ID:
-			have[b.UUID] = store.PermissionRead
-		default:
+		case b.Worker.User != key.User || key.ID != "" && b.Worker.ID != key.ID:
 			have[b.UUID] = store.PermissionNone
 			others = append(others, b.UUID)
+		case b.State.OnWorker():
+			have[b.UUID] = store.PermissionAll
+		default:
+			have[b.UUID] = store.PermissionRead
 		}
 	}
-	inputs, err := a.Store.WorkerInputs(ctx, store.Worker{User: u.ID}, others)
+	inputs, err := a.Store.WorkerInputs(ctx, key, others)
 	for _, uuid := range inputs {
 		have[uuid] = store.PermissionRead
 	}
@@ -185,34 +198,6 @@ func WorksheetNotFrozen(w store.Worksheet) error {
 func AnyWorker(u store.User) store.User {
 	u.OnlyWorker = ""
 	return u
-}
-
-// tokenPermissions returns the permissions of a worker token: those of its user, but at most all on the runs
-// that its worker has, and read on their inputs and on the runs that it had at their end.
-func (a Access) tokenPermissions(ctx context.Context, u store.User, bundles []store.Bundle) (map[string]int, error) {
-	may, err := a.BundlePermissions(ctx, AnyWorker(u), bundles...)
-	if err != nil {
-		return nil, err
-	}
-	key := store.Worker{User: u.ID, ID: u.OnlyWorker}
-	have := make(map[string]int, len(bundles))
-	var others []string
-	for _, b := range bundles {
-		switch {
-		case b.Worker != key:
-			have[b.UUID] = store.PermissionNone
-			others = append(others, b.UUID)
-		case b.State.OnWorker():
-			have[b.UUID] = may[b.UUID]
-		default:
-			have[b.UUID] = min(may[b.UUID], store.PermissionRead)
-		}
-	}
-	inputs, err := a.Store.WorkerInputs(ctx, key, others)
-	for _, uuid := range inputs {
-		have[uuid] = min(may[uuid], store.PermissionRead)
-	}
-	return have, err
 }
 
 // BundleNotFrozen refuses to change a frozen bundle.
