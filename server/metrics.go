@@ -19,6 +19,7 @@ type metrics struct {
 	requests *prometheus.CounterVec
 	signIns  *prometheus.CounterVec
 	passes   prometheus.Histogram
+	staged   prometheus.Gauge
 }
 
 func newMetrics(h *hub.Hub, now func() time.Time) *metrics {
@@ -33,16 +34,16 @@ func newMetrics(h *hub.Hub, now func() time.Time) *metrics {
 		passes: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "codalab_match_seconds", Help: "Time to match staged runs with workers.", Buckets: prometheus.ExponentialBuckets(0.0001, 4, 9),
 		}),
+		staged: prometheus.NewGauge(prometheus.GaugeOpts{Name: "codalab_runs_staged", Help: "Runs that wait for a worker."}),
 	}
 	gauge := func(name, help string, value func(hub.Counts) int) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(value(h.Counts(now()))) })
 	}
 	m.registry.MustRegister(
-		m.requests, m.signIns, m.passes, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		m.requests, m.signIns, m.passes, m.staged, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		gauge("codalab_workers", "Workers that have checked in lately.", func(c hub.Counts) int { return c.Workers }),
 		gauge("codalab_check_ins_held", "Check-ins that wait for a message.", func(c hub.Counts) int { return c.CheckIns }),
 		gauge("codalab_runs_on_workers", "Runs that workers have.", func(c hub.Counts) int { return c.Runs }),
-		gauge("codalab_runs_staged", "Runs that wait for a worker.", func(c hub.Counts) int { return c.Staged }),
 	)
 	return m
 }

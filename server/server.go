@@ -117,7 +117,7 @@ func New(c Config) *Server {
 	s.accounts = accounts.New(accounts.Config{Store: c.Store, Access: permitted, Quotas: s.contents.Quotas})
 	s.scheduler = schedule.New(schedule.Config{
 		Log: c.Log, Now: c.Now, Store: c.Store, Hub: h, Site: c.Site, Makers: s.contents.Makers, Changes: changes,
-		SharedDisk: c.SharedDisk, Observe: s.metrics.passes.Observe,
+		SharedDisk: c.SharedDisk, Observe: s.metrics.passes.Observe, Staged: s.metrics.staged.Set,
 	})
 	c.Store.Failed = func(err error) {
 		s.Log.Error("failed", slog.String("doing", "remove contents that no bundle names"), slog.String("error", err.Error()))

@@ -27,7 +27,6 @@ type Hub struct {
 	roomier  bool
 	nextRead int64
 	nextDuty int64
-	staged   int // runs that wait for a worker
 	stopped  bool
 }
 
@@ -243,13 +242,13 @@ func (w *worker) shown() codalab.WorkerInfo {
 }
 
 // Counts is the number of things of each kind.
-type Counts struct{ Workers, CheckIns, Runs, Staged int }
+type Counts struct{ Workers, CheckIns, Runs int }
 
-// Counts counts connected workers, their held check-ins, the runs that workers have, and the runs of SetStaged.
+// Counts counts connected workers, their held check-ins, and the runs that workers have.
 func (h *Hub) Counts(now time.Time) Counts {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	c := Counts{Runs: len(h.holders), Staged: h.staged}
+	c := Counts{Runs: len(h.holders)}
 	for _, w := range h.workers {
 		if h.connected(w, now) {
 			c.Workers++
@@ -259,11 +258,4 @@ func (h *Hub) Counts(now time.Time) Counts {
 		}
 	}
 	return c
-}
-
-// SetStaged records the number of runs that wait for a worker.
-func (h *Hub) SetStaged(n int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.staged = n
 }

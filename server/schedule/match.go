@@ -16,7 +16,7 @@ import (
 // has more room than at the last call, only new runs can find a worker, and match tries only
 // those, unless all is set. Only Run calls it.
 func (s *Scheduler) match(ctx context.Context, now time.Time, all bool) {
-	s.config.Hub.SetStaged(len(s.pending))
+	s.config.Staged(float64(len(s.pending)))
 	if len(s.pending) == 0 || len(s.fresh) == 0 && !all && !s.config.Hub.MoreRoom() {
 		return
 	}

@@ -58,6 +58,8 @@ type Config struct {
 	SharedDisk bool
 	// Observe is told the seconds of each pass of matching.
 	Observe func(seconds float64)
+	// Staged is told the number of runs that wait for a worker.
+	Staged func(runs float64)
 }
 
 // Scheduler acts on changed bundles, and matches waiting runs with workers.

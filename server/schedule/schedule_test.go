@@ -37,7 +37,7 @@ func scheduler(t *testing.T, dir string, state codalab.State, log io.Writer) *Sc
 	must(t, errors.Join(data.AddUser(t.Context(), alice), data.CreateBundle(t.Context(), b, "")))
 	h, logger := hub.New(time.Minute, time.Now()), slog.New(slog.NewTextHandler(log, nil))
 	return New(Config{
-		Log: logger, Now: time.Now, Store: data, Hub: h, Changes: NewChanges(), Observe: func(float64) {},
+		Log: logger, Now: time.Now, Store: data, Hub: h, Changes: NewChanges(), Observe: func(float64) {}, Staged: func(float64) {},
 		Makers: contents.New(contents.Config{Log: logger, Now: time.Now, Store: data, Hub: h}).Makers,
 	})
 }
