@@ -50,9 +50,7 @@ func (w *diskWatch) run(ctx context.Context) error {
 	})
 }
 
-// measure measures the shared disk. When the result for new work changes, it tells the server
-// and the rows without inputs. If the disk answers with an error nothing changes. A disk that does not
-// answer takes no new work.
+// measure implements Bridge.Measure.
 func (w *diskWatch) measure(ctx context.Context, now time.Time) error {
 	space, err := w.asks.Ask(ctx, w.gauge.Space)
 	var silent *diskspace.SilentError

@@ -33,10 +33,8 @@ type doer struct {
 	now       func() time.Time
 }
 
-// do does one effect that Step returned, and returns a function that puts the outcome into the inbox. The
-// effect counts as active until a later step has read its outcome: a step that does not know the outcome yet
-// would want the effect again. An effect that ctx cut short has no outcome, except for Submit's; its row is
-// decided all the same, since it may still want the effect.
+// do implements Bridge.Do. tell puts the outcome into the inbox. The effect counts as active until a later step
+// has read its outcome: a step that does not know the outcome yet would want the effect again.
 func (d *doer) do(ctx context.Context, e plan.Effect) (tell func()) {
 	outcomes := d.outcomesOf(ctx, e)
 	d.log.DebugContext(ctx, "effect ended", slog.String("kind", string(e.Kind)), slog.String("bundle", e.Row.Bundle), slog.Int("rows", len(e.Rows())))

@@ -40,7 +40,7 @@ func (b *Bridge) Listen(now time.Time) error { return b.records.listen(now) }
 func (b *Bridge) ReadTurn(now time.Time) { b.records.readTurn(now) }
 
 // Measure measures the shared disk. When the result for new work changes, it tells the server
-// and the rows without inputs. If the disk cannot be measured nothing changes. A disk that does not
+// and the rows without inputs. If the disk answers with an error nothing changes. A disk that does not
 // answer takes no new work.
 func (b *Bridge) Measure(ctx context.Context, now time.Time) error { return b.disk.measure(ctx, now) }
 

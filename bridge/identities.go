@@ -18,8 +18,7 @@ type identities struct {
 	inbox  *inbox
 }
 
-// checkIn makes the next check-in of a queue's identity, and returns its number. The caller
-// passes the number to noteAnswer or noteUnanswered, once.
+// checkIn implements Bridge.CheckIn.
 func (i *identities) checkIn(q plan.Queue) (codalab.CheckIn, int64) {
 	c, now, name := i.config, i.config.Now(), i.config.Identity(q.Name)
 	reportsLate := i.board.reports.reportsLate(q.Name, now)
@@ -51,8 +50,7 @@ func (i *identities) checkIn(q plan.Queue) (codalab.CheckIn, int64) {
 	return in, told.Number
 }
 
-// noteAnswer notes the answer to a check-in: the server has applied its reports, and its messages
-// are news. From now on no check-in reports a run that one of the messages acknowledges.
+// noteAnswer implements Bridge.NoteAnswer.
 func (i *identities) noteAnswer(q plan.Queue, number int64, messages []codalab.Message) {
 	for _, bundle := range i.board.reports.noteAnswer(q.Name, number, messages, i.config.Now()) {
 		i.inbox.put(bundle, func(n *plan.News) { n.Restaged = true })
@@ -62,9 +60,7 @@ func (i *identities) noteAnswer(q plan.Queue, number int64, messages []codalab.M
 	}
 }
 
-// noteUnanswered notes that a check-in got no answer but an error. The server may have applied its
-// reports, or may do so later, unless it refused the check-in as too large. noteUnanswered reports
-// whether it did and the next check-in is smaller.
+// noteUnanswered implements Bridge.NoteUnanswered.
 func (i *identities) noteUnanswered(q plan.Queue, number int64, err error) (smaller bool) {
 	var refused *codalab.Error
 	if errors.As(err, &refused) && refused.TooLarge() && i.board.reports.refused(q.Name, number) {
@@ -79,8 +75,7 @@ func (i *identities) noteUnanswered(q plan.Queue, number int64, err error) (smal
 // proofsAtOnce bounds the bundles for which prove asks in one call.
 const proofsAtOnce = 8
 
-// prove asks the server whether it has applied reports for which newer reports of a queue's
-// runs wait. It reports whether some are left to ask for.
+// prove implements Bridge.Prove.
 func (i *identities) prove(ctx context.Context, q plan.Queue) (left bool) {
 	bundles := i.board.reports.unproven(q.Name)
 	for _, bundle := range bundles[:min(len(bundles), proofsAtOnce)] {

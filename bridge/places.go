@@ -50,9 +50,7 @@ func newPlaces(atOnce func(plan.Kind) int, c Collector, p *plan.Policy) places {
 	return made
 }
 
-// enter gives an effect a place among those of its kind, and calls begin once it has one, which may be
-// before enter returns. begin must not block. The caller calls leave when the effect has ended, or
-// shall not begin any more. enter itself waits only while it measures results.
+// enter implements Bridge.Enter.
 func (p *places) enter(ctx context.Context, e plan.Effect, begin func()) (leave func()) {
 	among, owner := p.of[e.Kind], turns.Party{Owner: ownerOf(e)}
 	if e.Kind == plan.Collect && p.hasSmallResults(ctx, *e.Row, owner) {

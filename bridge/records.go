@@ -32,8 +32,7 @@ func (w *recordReader) watchDoorbell(ctx context.Context, pause time.Duration, l
 	})
 }
 
-// listen reads the doorbell, unless no worker can have rung. Then it reads the records of each attempt
-// whose worker rang. If it returns an error, the rows have the records that it could read all the same.
+// listen implements Bridge.Listen.
 func (w *recordReader) listen(now time.Time) error {
 	known := w.contact.observed.Load() && !w.contact.unreachable.Load()
 	if !w.view.mayRing(now, known) {
@@ -56,10 +55,8 @@ func (w *recordReader) poll(ctx context.Context) error {
 	return every(ctx, time.Second, w.now, w.readTurn)
 }
 
-// readTurn reads the records of some attempts on which a worker may be at work, for their usage: first those
-// that it has not read for the longest time, and none that it has read within the pause. The
-// start and the end of an attempt are noticed by the doorbell or, if a ring is lost, by a snapshot of
-// Slurm.
+// readTurn implements Bridge.ReadTurn. The records have the attempts' usage; the doorbell, or a snapshot of
+// Slurm if a ring is lost, shows the start and the end of an attempt.
 func (w *recordReader) readTurn(now time.Time) {
 	for _, r := range w.view.nextToRead(now, w.every) {
 		w.inbox.put(r.Bundle, w.read(*r))

@@ -64,8 +64,7 @@ func (w *slurmWatch) pause() time.Duration {
 	return observeIdle
 }
 
-// observe asks Slurm for all of the user's jobs, and tells the rows in flight what the answer
-// shows. It costs the same for any number of rows. Without an answer no row gets news.
+// observe implements Bridge.Observe.
 func (w *slurmWatch) observe(ctx context.Context, now time.Time) error {
 	rows := w.view.inFlight()
 	snapshot, err := w.scheduler.Observe(ctx, now)
@@ -131,8 +130,7 @@ const (
 	settingsRetry = time.Minute
 )
 
-// askSettings asks Slurm for its settings when that is due, and returns when it is due next. The
-// bridge goes on with what it knows if there is no answer.
+// askSettings implements Bridge.AskSettings.
 func (w *slurmWatch) askSettings(ctx context.Context, now, due time.Time) time.Time {
 	if w.settings == nil || now.Before(due) {
 		return due
