@@ -27,8 +27,8 @@ type attemptRun struct {
 	bell       spool.Bell
 	usage      *usage
 	gpus       gpuAllocation
-	scratch    *scratch // nil until it exists
-	workingDir string   // the working directory; empty until it exists
+	private    *privateDir // nil until it exists
+	workingDir string      // the working directory; empty until it exists
 }
 
 // runBundle runs the bundle and records its end. It cleans up after that, because people and the
@@ -51,10 +51,10 @@ func (r *attemptRun) runBundle(ctx context.Context) (spool.Exit, error) {
 	if panicked := group.Wait(); panicked != nil {
 		r.Log.ErrorContext(ctx, "the worker failed", slog.Any("error", panicked))
 	}
-	if err := r.scratch.remove(); err != nil {
-		r.Log.WarnContext(ctx, "cannot remove the scratch directory", slog.Any("error", err))
+	if err := r.private.remove(); err != nil {
+		r.Log.WarnContext(ctx, "cannot remove the private directory", slog.Any("error", err))
 	}
-	removeAbandonedScratch(r.spec.Scratch, time.Now())
+	removeAbandoned(r.spec.Scratch, time.Now())
 	return exit, err
 }
 
@@ -120,7 +120,7 @@ func (r *attemptRun) runCommand(ctx, background context.Context, group *errgroup
 		oomKills:   after.oomKills - before.oomKills + got.Usage.OOMKills,
 		memoryPeak: r.usage.snapshot(time.Time{}).Usage.MemoryPeak,
 		diskFull:   diskFull(r.workingDir),
-		noexec:     container.IsNoexec(r.scratch.dir),
+		noexec:     container.IsNoexec(r.private.dir),
 	}
 	e.uncopied = r.copyResults(ctx)
 	return r.usage.complete(e.verdict(r.spec))
@@ -156,7 +156,7 @@ func (r *attemptRun) runContainer(ctx context.Context, c container.Container) (c
 }
 
 // prepare prepares the container with few file system calls: links to dependencies, output files,
-// devices and scratch. The caller closes the container's files.
+// devices and the private directory. The caller closes the container's files.
 func (r *attemptRun) prepare() (c container.Container, err error) {
 	root, err := os.OpenRoot(r.spec.RunDir)
 	if err != nil {
@@ -170,7 +170,7 @@ func (r *attemptRun) prepare() (c container.Container, err error) {
 	if r.gpus, err = r.allocateGPUs(); err != nil {
 		return c, &container.HostError{Err: err, AnyRuntime: true}
 	}
-	if r.scratch, err = makeScratch(r.spec.Scratch, r.Job); err != nil {
+	if r.private, err = makePrivateDir(r.spec.Scratch, r.Job); err != nil {
 		return c, &container.HostError{Err: fmt.Errorf("%w (the queue's scratch in the bridge's configuration)", err), AnyRuntime: true}
 	}
 	own, err := r.makeDirs()
@@ -197,7 +197,7 @@ func (r *attemptRun) prepare() (c container.Container, err error) {
 		Network:         r.spec.Network,
 		MemoryBytes:     r.spec.MemoryBytes,
 		ShmBytes:        r.spec.ShmBytes,
-		Scratch:         r.scratch.dir,
+		PrivateDir:      r.private.dir,
 		Grace:           time.Duration(max(r.spec.KillSeconds, 0) * float64(time.Second)),
 	}
 	err = openFiles(root, r.spec.Inputs, &c)

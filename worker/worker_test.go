@@ -248,7 +248,7 @@ func TestFailureOfTheWorkerIsThePlatformsFault(t *testing.T) {
 		"no scratch": {
 			run:    succeeds,
 			change: func(s *spool.Spec) { s.Scratch = "/none" },
-			want:   "Node n1: make a scratch directory: stat /none: no such file or directory (the queue's scratch in the bridge's configuration).",
+			want:   "Node n1: make a private directory: stat /none: no such file or directory (the queue's scratch in the bridge's configuration).",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

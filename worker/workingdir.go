@@ -16,10 +16,10 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// Directories in the worker's scratch directory, next to the containers' own.
+// Directories in the worker's private directory, next to the containers' own.
 const (
-	scratchTemp       = "tmp"  // the command's TMPDIR
-	scratchWorkingDir = "work" // a local working directory
+	tempName       = "tmp"  // the command's TMPDIR
+	workingDirName = "work" // a local working directory
 )
 
 // tempDir returns TMPDIR in the container of a bundle, a directory on the node's own disk.
@@ -35,7 +35,7 @@ func outputs() []string { return []string{"stdout", "stderr"} }
 // makeDirs makes the command's directories on the node's own disk, sets r.workingDir and returns the binds
 // for them.
 func (r *attemptRun) makeDirs() ([]container.Bind, error) {
-	temp := filepath.Join(r.scratch.dir, scratchTemp)
+	temp := filepath.Join(r.private.dir, tempName)
 	err := os.Mkdir(temp, 0o700)
 	if err == nil {
 		err = os.Chmod(temp, fs.ModeSticky|0o777) // its parent is closed to other users
@@ -46,7 +46,7 @@ func (r *attemptRun) makeDirs() ([]container.Bind, error) {
 	binds := []container.Bind{{Source: temp, Target: tempDir(r.spec.Bundle)}}
 	r.workingDir = r.spec.RunDir
 	if r.spec.WorkingDirDisk == spool.WorkingDirLocal {
-		local := filepath.Join(r.scratch.dir, scratchWorkingDir)
+		local := filepath.Join(r.private.dir, workingDirName)
 		if err := os.Mkdir(local, 0o700); err != nil {
 			return nil, fmt.Errorf("make the working directory: %w", err)
 		}

@@ -46,8 +46,8 @@ func TestLocalWorkingDirectoryLiesInTheScratchAndGoesWithIt(t *testing.T) {
 	var s site
 	works := func(_ context.Context, c container.Container) (container.Exit, error) {
 		dir := workDirOf(c)
-		if !strings.HasPrefix(dir, c.Scratch+"/") || !strings.HasPrefix(c.Scratch, s.spec.Scratch+"/") {
-			t.Errorf("works in %s, with the scratch %s", dir, c.Scratch)
+		if !strings.HasPrefix(dir, c.PrivateDir+"/") || !strings.HasPrefix(c.PrivateDir, s.spec.Scratch+"/") {
+			t.Errorf("works in %s, with the scratch %s", dir, c.PrivateDir)
 		}
 		for _, b := range c.Binds {
 			if b.Source == s.spec.RunDir {

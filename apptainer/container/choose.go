@@ -27,7 +27,7 @@ type Finding struct {
 type Host struct {
 	Namespaces  Finding `json:"namespaces"` // user namespaces, with mounts in them
 	Fuse        Finding `json:"fuse"`       // /dev/fuse
-	Overlay     Finding `json:"overlay"`    // in a user namespace, over the scratch directory
+	Overlay     Finding `json:"overlay"`    // in a user namespace, over the scratch
 	Squashfuse  Finding `json:"squashfuse"`
 	Bubblewrap  Finding `json:"bubblewrap"`
 	Unsquashfs  Finding `json:"unsquashfs"`

@@ -36,7 +36,7 @@ type Runtime interface {
 //
 // In the container, the command is root over the image's files; outside it is the calling user. It
 // sees the image, its binds and devices, a new /proc, /dev and /dev/shm, the host's /sys, and only
-// its own processes. Files that it writes outside of its binds are not kept; see Scratch.
+// its own processes. Files that it writes outside of its binds are not kept; see PrivateDir.
 type Container struct {
 	// SIF is the path of the image's SIF.
 	SIF string
@@ -71,10 +71,10 @@ type Container struct {
 	Dir string
 	// Network gives the container the host's network. Otherwise it has only a loopback interface.
 	Network bool
-	// Scratch is a private directory of the caller on a node-local disk or tmpfs (not NFS, Lustre
+	// PrivateDir is a directory of the caller alone on a node-local disk or tmpfs (not NFS, Lustre
 	// or GPFS). Run makes a directory in it for the command's files in the root file system. The
 	// caller removes that directory later; subdirectories may be closed to their owner.
-	Scratch string
+	PrivateDir string
 	// Stdout and Stderr are the command's; nil discards. If the host's programs cannot set the
 	// container up, their messages go to Stderr, too.
 	Stdout, Stderr *os.File `json:"-"`
@@ -155,8 +155,8 @@ func (c Container) Validate(architecture string) error {
 	if len(c.Args) == 0 && c.ShellCommand == "" {
 		return RequestErrorf("no command")
 	}
-	if c.Scratch == "" {
-		return RequestErrorf("no scratch directory")
+	if c.PrivateDir == "" {
+		return RequestErrorf("no private directory")
 	}
 	return errors.Join(validateBinds(c.Binds, c.WorkingDir()), validateDevices(c.Devices))
 }

@@ -15,7 +15,7 @@ var ErrNoShell = errors.New("the image has no shell: neither /bin/bash nor /bin/
 type HostError struct {
 	Err error
 	// AnyRuntime is set if this host's other runtimes would meet the same fault, such as a full
-	// scratch directory. Otherwise the host lacks or forbids something that this runtime needs, Err
+	// scratch. Otherwise the host lacks or forbids something that this runtime needs, Err
 	// is a sentence with the remedy for the site, and a caller may try another runtime.
 	AnyRuntime bool
 	// Doubtful is set if nothing proves that the host is at fault. If the same container begins on

@@ -42,7 +42,7 @@ func TestScratchThatCannotBeUsedIsTheHostsFault(t *testing.T) {
 			scratch := filepath.Join(userDir(t), "scratch")
 			must(t, os.Mkdir(scratch, 0o777))
 			must(t, os.Chmod(scratch, 0o777))
-			answer := startOnHost(t, fmt.Sprintf(tt.preparation, scratch), container.Container{SIF: image, Scratch: scratch, Args: []string{"true"}}).wait()
+			answer := startOnHost(t, fmt.Sprintf(tt.preparation, scratch), container.Container{SIF: image, PrivateDir: scratch, Args: []string{"true"}}).wait()
 			if !strings.HasPrefix(answer.Fault, "host") || !strings.Contains(answer.Error, tt.want) || strings.Contains(answer.Error, "\n") {
 				t.Errorf("fault %q of %q, want the host's: %s", answer.Fault, answer.Error, tt.want)
 			}
@@ -66,7 +66,7 @@ func TestEveryStepThatMeetsAFullScratchBlamesTheHost(t *testing.T) {
 		for inodes := 1; ; inodes++ {
 			scratch := userDir(t)
 			answer := w.startOnHost(t, scratchDisk(fmt.Sprintf("nr_inodes=%d", inodes), scratch), container.Container{
-				SIF: image, Scratch: scratch, ShellCommand: "exit 7", Dir: "/work/here",
+				SIF: image, PrivateDir: scratch, ShellCommand: "exit 7", Dir: "/work/here",
 				Binds: []container.Bind{{Source: source, Target: "/work/dep", ReadOnly: true, Exact: true}},
 			}).wait()
 			if answer.Error == "" && answer.Exit.Code == 7 {

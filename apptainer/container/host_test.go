@@ -93,7 +93,7 @@ func TestImageIsUnpackedWhereItCannotBeMounted(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			r := startOnHost(t, tt.preparation, container.Container{SIF: image, Scratch: tt.scratch, ShellCommand: writableRoot + "; ls /dev/fuse 2>/dev/null; exit 7"})
+			r := startOnHost(t, tt.preparation, container.Container{SIF: image, PrivateDir: tt.scratch, ShellCommand: writableRoot + "; ls /dev/fuse 2>/dev/null; exit 7"})
 			answer := r.wait()
 			noted := strings.HasPrefix(answer.Exit.Note, unpackedForThis) && strings.Contains(answer.Exit.Note, tt.note)
 			if tt.note == "" {
@@ -114,11 +114,11 @@ func TestApptainerIsHandedTheImageWhereItsRootCannotBeMounted(t *testing.T) {
 	t.Parallel()
 	w, scratch := apptainerRuntime(t), userDir(t)
 	r := w.startOnHost(t, overlayOn+scratch, container.Container{
-		SIF: compressedShellImage(t, w.ownCompression(t)), Scratch: scratch, ShellCommand: "touch /etc/made && grep -o fuse-overlayfs /proc/self/mountinfo; exit 7",
+		SIF: compressedShellImage(t, w.ownCompression(t)), PrivateDir: scratch, ShellCommand: "touch /etc/made && grep -o fuse-overlayfs /proc/self/mountinfo; exit 7",
 	})
 	answer := r.wait()
 	if w.singularityCE {
-		if want := "SingularityCE cannot make the image writable here: the scratch directory"; !strings.Contains(answer.Error, want) {
+		if want := "SingularityCE cannot make the image writable here: the scratch, with "; !strings.Contains(answer.Error, want) {
 			t.Errorf("%+v, want %q", answer, want)
 		}
 		return
@@ -145,7 +145,7 @@ func TestImageThatFindsNoRoomIsNotUnpacked(t *testing.T) {
 			t.Parallel()
 			scratch := userDir(t)
 			small := fmt.Sprintf("; mount -t tmpfs -o size=%d none %s", tt.room, scratch)
-			answer := startOnHost(t, fuseNotOurs+small, container.Container{SIF: image, Scratch: scratch, Args: []string{"true"}}).wait()
+			answer := startOnHost(t, fuseNotOurs+small, container.Container{SIF: image, PrivateDir: scratch, Args: []string{"true"}}).wait()
 			if !strings.Contains(answer.Error, fuseShut+"; and the image cannot be unpacked instead: "+tt.want) {
 				t.Errorf("%+v, want %q", answer, tt.want)
 			}

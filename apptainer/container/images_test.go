@@ -276,7 +276,7 @@ func TestContainerWithoutOverlayNeedsNoSharedImage(t *testing.T) {
 		Args: []string{"sh", "-c", "echo begun; while ! test -e /work/go; do sleep 0.01; done; cat /usr/shipped", g.token},
 	}
 	unpacked := c
-	unpacked.Scratch = overlay
+	unpacked.PrivateDir = overlay
 	g.run = startRequestOnHost(t, overlayOn+overlay, runRequest{Runtime: testRuntime{Shared: true}, Container: c, Others: []runRequest{{Container: unpacked}}})
 	g.awaitAll()
 	must(t, syscall.Kill(g.server(image), syscall.SIGKILL))
@@ -298,7 +298,7 @@ func TestContainerIsStoppedWhileAnotherWaitsForItsImage(t *testing.T) {
 	})
 	g := &group{run: r}
 	g.await("two have begun", func() bool {
-		begun, err := filepath.Glob(filepath.Join(r.req.Container.Scratch, "container-*"))
+		begun, err := filepath.Glob(filepath.Join(r.req.Container.PrivateDir, "container-*"))
 		return err == nil && len(begun) == 2
 	})
 	must(t, os.WriteFile(file("stop"), nil, 0o644))

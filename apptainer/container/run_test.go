@@ -180,18 +180,18 @@ const self = "/proc/self/fd/3"
 // ends in running self with the argument runAsUser.
 func startRequest(tb testing.TB, req runRequest, through ...string) *run {
 	tb.Helper()
-	if req.Container.Scratch == "" {
-		req.Container.Scratch = userDir(tb)
+	if req.Container.PrivateDir == "" {
+		req.Container.PrivateDir = userDir(tb)
 	} else {
-		emptied(tb, req.Container.Scratch)
+		emptied(tb, req.Container.PrivateDir)
 	}
 	dir := userDir(tb)
 	req.StdoutPath = filepath.Join(dir, "out")
 	for i := range req.Others {
 		o := &req.Others[i]
 		o.StdoutPath = filepath.Join(dir, "out"+strconv.Itoa(i+1))
-		if o.Container.Scratch == "" {
-			o.Container.Scratch = req.Container.Scratch
+		if o.Container.PrivateDir == "" {
+			o.Container.PrivateDir = req.Container.PrivateDir
 		}
 	}
 	r := &run{t: tb, runtime: req.Runtime, req: req}

@@ -8,15 +8,15 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/diskspace"
 )
 
-// The least room on the disk of a scratch directory. With less, a command could hardly begin, and
+// The least room of a scratch. With less, a command could hardly begin, and
 // could not write.
 const (
 	leastScratchBytes = 1 << 20
 	leastScratchFiles = 64
 )
 
-// CheckScratch returns an error if the disk of a directory is too full for a container's Scratch.
-// It does not notice a user's quota.
+// CheckScratch returns an error if the scratch at dir is too full for a container. It does not notice a
+// user's quota.
 func CheckScratch(dir string) error {
 	disk, err := diskspace.Of(dir)
 	switch {

@@ -127,7 +127,7 @@ func (r *run) awaitNothing(token string, parts []process) {
 	testenv.Await(r.t, "nothing is left of the run", func() bool {
 		parts = slices.DeleteFunc(parts, gone)
 		named, containers := processesWith(r.t, token), r.runtime.containersOf(r.t, r.cmd.Process.Pid)
-		mounted := mounted(r.t, r.req.Container.Scratch)
+		mounted := mounted(r.t, r.req.Container.PrivateDir)
 		left = fmt.Sprintf("processes %v and %v, containers %v, mounted %v", parts, named, containers, mounted)
 		return len(parts)+len(named)+len(containers) == 0 && !mounted
 	}, &left)

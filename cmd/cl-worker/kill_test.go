@@ -37,7 +37,7 @@ func TestNextWorkerSweepsWhatAKilledOneLeft(t *testing.T) {
 	left, err := filepath.Glob(filepath.Join(x.spec.Scratch, "cl-worker-*"))
 	must(t, err)
 	if len(left) != 1 {
-		t.Fatalf("the killed worker's scratch directory is %q", left)
+		t.Fatalf("the killed worker's private directory is %q", left)
 	}
 	long := time.Now().Add(-time.Hour)
 	must(t, os.Chtimes(left[0], long, long))

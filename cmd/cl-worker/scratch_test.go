@@ -54,7 +54,7 @@ func TestScratchThatCannotBeUsedIsTheNodesFault(t *testing.T) {
 			if code != exitNoStatus || exit.Cause != spool.CausePlatform || !exit.NotStarted || !exit.NodeAtFault || exit.SharedDiskFull {
 				t.Errorf("exit code %d, %+v", code, exit)
 			}
-			if said := exit.Failure; !strings.HasPrefix(said, "Node gpu7: make a scratch directory: ") || !strings.HasSuffix(said, test.want) || strings.Contains(said, "\n") {
+			if said := exit.Failure; !strings.HasPrefix(said, "Node gpu7: make a private directory: ") || !strings.HasSuffix(said, test.want) || strings.Contains(said, "\n") {
 				t.Errorf("%q, want %q", said, test.want)
 			}
 		})

@@ -109,7 +109,7 @@ func (b *imageBench) benchStart(ctx context.Context) {
 // startContainers starts containers by each runtime in turn, and prints the duration of each in
 // milliseconds. apptainer is empty if there is none.
 func startContainers(ctx context.Context, sif, scratch, worker, apptainer string) {
-	c := container.Container{SIF: sif, Args: []string{"/bin/true"}, Scratch: scratch, Stderr: os.Stderr}
+	c := container.Container{SIF: sif, Args: []string{"/bin/true"}, PrivateDir: scratch, Stderr: os.Stderr}
 	type starter struct {
 		name  string
 		start func()
@@ -155,7 +155,7 @@ func startContainers(ctx context.Context, sif, scratch, worker, apptainer string
 // runtime for others that share its mount.
 func holdShared(ctx context.Context, c container.Container, worker string) (shared builtin.Runtime, release func()) {
 	shared = builtin.Runtime{Helper: worker, SharedMounts: &builtin.SharedMounts{}}
-	pipe := filepath.Join(c.Scratch, "pipe")
+	pipe := filepath.Join(c.PrivateDir, "pipe")
 	check(syscall.Mkfifo(pipe, 0o600))
 	c.Args = []string{"/bin/sh", "-c", "read line </pipe"}
 	c.Binds = []container.Bind{{Source: pipe, Target: "/pipe"}}

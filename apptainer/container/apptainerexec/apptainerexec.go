@@ -76,7 +76,7 @@ func (r Runtime) Run(ctx context.Context, c container.Container) (container.Exit
 			return i, nil, err
 		}
 		i.Spec.Plain = r.Plain
-		i.Began = func() bool { return enter.ReadReport(enter.ReportFile(i.Spec.Scratch)).Began }
+		i.Began = func() bool { return enter.ReadReport(enter.ReportFile(i.Spec.PrivateDir)).Began }
 		return i, func() {}, nil
 	})
 }

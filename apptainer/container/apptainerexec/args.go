@@ -64,14 +64,14 @@ func (c *containerInit) prepare(report string) ([]string, error) {
 	}
 	binds, err := c.binds(report, !mounted)
 	if err != nil || !mounted {
-		return c.args(c.root.SIF, []string{"--overlay", filepath.Join(c.process.Scratch, initproc.UpperDir)}, binds), err
+		return c.args(c.root.SIF, []string{"--overlay", filepath.Join(c.process.PrivateDir, initproc.UpperDir)}, binds), err
 	}
 	if err := c.root.WriteNetworkFiles(); err != nil {
 		return nil, err
 	}
 	// Apptainer makes no mount points in a writable root.
 	binds, err = initproc.MakeTargets(binds, len(c.root.Binds))
-	return c.args(filepath.Join(c.process.Scratch, initproc.RootDir), []string{"--writable"}, binds), err
+	return c.args(filepath.Join(c.process.PrivateDir, initproc.RootDir), []string{"--writable"}, binds), err
 }
 
 // args returns Apptainer's argument vector for an image, a SIF or a directory, and the options that
@@ -94,7 +94,7 @@ func (c *containerInit) args(image string, writable []string, binds []container.
 	return append(args, image, enter.ProgramPath, enter.Command)
 }
 
-// scriptsDir, in a container's scratch directory, is empty.
+// scriptsDir, in a container's private directory, is empty.
 const scriptsDir = "scripts"
 
 // binds returns the caller's binds and those of this package. bindHosts adds one for /etc/hosts.
@@ -112,14 +112,14 @@ func (c *containerInit) binds(report string, bindHosts bool) (binds []container.
 	// Apptainer sources the image's scripts with more capabilities than the command has
 	// (action_script.sh). An empty directory hides them.
 	if err := os.Mkdir(scriptsDir, 0o755); err != nil {
-		return nil, fmt.Errorf("make its scratch directory: %w", err)
+		return nil, fmt.Errorf("make its private directory: %w", err)
 	}
-	binds = append(binds, container.Bind{Source: filepath.Join(c.process.Scratch, scriptsDir), Target: "/.singularity.d/env", ReadOnly: true})
+	binds = append(binds, container.Bind{Source: filepath.Join(c.process.PrivateDir, scriptsDir), Target: "/.singularity.d/env", ReadOnly: true})
 	if !c.Plain {
 		if err := c.root.MountShm(); err != nil {
 			return nil, err
 		}
-		binds = append(binds, container.Bind{Source: filepath.Join(c.process.Scratch, initproc.ShmDir), Target: "/dev/shm"})
+		binds = append(binds, container.Bind{Source: filepath.Join(c.process.PrivateDir, initproc.ShmDir), Target: "/dev/shm"})
 	}
 	binds = append(binds, c.Driver...)
 	// The minimal /dev of --containall does not have these.
@@ -135,7 +135,7 @@ func (c *containerInit) makeHosts() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	file := filepath.Join(c.process.Scratch, "hosts")
+	file := filepath.Join(c.process.PrivateDir, "hosts")
 	if err := os.WriteFile(file, text, 0o644); err != nil {
 		return "", fmt.Errorf("make the container's hosts file: %w", err)
 	}

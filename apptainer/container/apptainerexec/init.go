@@ -24,7 +24,7 @@ func runContainer(p *initproc.Process) (code int, err error) {
 		return 0, err
 	}
 	c.root = &initproc.Root{RootSpec: c.Root, Process: p}
-	if err := p.EnterScratch(); err != nil {
+	if err := p.EnterPrivateDir(); err != nil {
 		return 0, err
 	}
 	if c.Plain {
@@ -35,7 +35,7 @@ func runContainer(p *initproc.Process) (code int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	report, err := enter.MakeReport(p.Scratch)
+	report, err := enter.MakeReport(p.PrivateDir)
 	if err != nil {
 		return 0, err
 	}
@@ -86,7 +86,7 @@ func (c *containerInit) start(args []string) (control *os.File, err error) {
 	defer func() { _ = r.Close() }()
 	c.program, err = c.process.Start(args, &syscall.ProcAttr{
 		Dir:   "/",
-		Env:   Environment(c.process.Scratch),
+		Env:   Environment(c.process.PrivateDir),
 		Files: []uintptr{r.Fd(), 1, 2},
 	})
 	if err != nil {

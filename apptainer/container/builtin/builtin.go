@@ -89,7 +89,7 @@ func runContainer(p *initproc.Process) (code int, err error) {
 	}
 	c.root = &initproc.Root{RootSpec: c.Root, Process: p}
 	// MountProc: bubblewrap and terminate look processes up in /proc.
-	for _, step := range []func() error{p.EnterScratch, initproc.MakeDirs, p.MountProc, c.makeRoot, c.root.MountShm, c.root.WriteNetworkFiles, c.showDriver} {
+	for _, step := range []func() error{p.EnterPrivateDir, initproc.MakeDirs, p.MountProc, c.makeRoot, c.root.MountShm, c.root.WriteNetworkFiles, c.showDriver} {
 		if err := step(); err != nil {
 			return 0, err
 		}
@@ -142,9 +142,9 @@ func (c *containerInit) bubblewrapArgs() (args bubblewrapArgs, err error) {
 	if err != nil {
 		return args, err
 	}
-	args.add("--bind", filepath.Join(c.process.Scratch, initproc.RootDir), "/")
+	args.add("--bind", filepath.Join(c.process.PrivateDir, initproc.RootDir), "/")
 	args.add("--dev", "/dev", "--proc", "/proc", "--ro-bind", "/sys", "/sys")
-	args.add("--bind", filepath.Join(c.process.Scratch, initproc.ShmDir), "/dev/shm")
+	args.add("--bind", filepath.Join(c.process.PrivateDir, initproc.ShmDir), "/dev/shm")
 	for _, device := range c.Devices {
 		args.add("--dev-bind", device, device)
 	}

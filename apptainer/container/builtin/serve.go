@@ -21,8 +21,8 @@ const (
 	lifelineFD = initproc.FirstFD + 1
 )
 
-// serveDir is the scratch directory of an init that serves a SIF: a tmpfs over a directory that
-// every node has, and that has neither programs nor images. A container's scratch directory would
+// serveDir is the private directory of an init that serves a SIF: a tmpfs over a directory that
+// every node has, and that has neither programs nor images. A container's private directory would
 // be removed with that container.
 const serveDir = "/sys"
 
@@ -34,7 +34,7 @@ const serveWork = "serve"
 // in its own mount namespace, and FUSE serves it there (fs/fuse/dir.c: fuse_allow_current_process).
 func serveMount(p *initproc.Process) (code int, err error) {
 	r := &initproc.Root{Process: p}
-	for _, step := range []func() error{func() error { return p.ReadDetails(&r.RootSpec) }, p.MountProc, func() error { return mountScratch(p.Scratch) }, r.PinSIF, p.EnterScratch, initproc.MakeDirs, r.MountSIF} {
+	for _, step := range []func() error{func() error { return p.ReadDetails(&r.RootSpec) }, p.MountProc, func() error { return mountPrivateDir(p.PrivateDir) }, r.PinSIF, p.EnterPrivateDir, initproc.MakeDirs, r.MountSIF} {
 		if err := step(); err != nil {
 			return 0, err
 		}
@@ -57,10 +57,10 @@ func serveMount(p *initproc.Process) (code int, err error) {
 	}
 }
 
-// mountScratch mounts a tmpfs, and tests whether this kernel can detach mounts.
-func mountScratch(dir string) error {
+// mountPrivateDir mounts a tmpfs, and tests whether this kernel can detach mounts.
+func mountPrivateDir(dir string) error {
 	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NODEV|unix.MS_NOSUID, "mode=700"); err != nil {
-		return fmt.Errorf("make a scratch directory: %w", err)
+		return fmt.Errorf("make a private directory: %w", err)
 	}
 	tree, err := cloneMount(dir)
 	if err != nil {

@@ -161,9 +161,9 @@ func (e Runtime) imageEnv(ctx context.Context, pinnedReference string) (env []st
 
 // runEntered runs package enter in a new container, which is gone when it returns.
 func (e Runtime) runEntered(ctx context.Context, c container.Container, options []string, spec enter.Spec) (container.Exit, error) {
-	dir, err := os.MkdirTemp(c.Scratch, "container-")
+	dir, err := os.MkdirTemp(c.PrivateDir, "container-")
 	if err != nil {
-		return container.Exit{}, container.NotBegun(fmt.Errorf("make its scratch directory: %w", err))
+		return container.Exit{}, container.NotBegun(fmt.Errorf("make its private directory: %w", err))
 	}
 	report, err := enter.MakeReport(dir)
 	if err != nil {

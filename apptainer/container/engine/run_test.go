@@ -26,7 +26,7 @@ func TestEngineThatCannotBeUsedIsTheHostsFault(t *testing.T) {
 	t.Parallel()
 	program := filepath.Join(t.TempDir(), "docker")
 	testenv.WriteProgram(t, program, []byte("#!/bin/sh\necho 'Cannot connect to the Docker daemon at unix:///x. Is the docker daemon running?' >&2; exit 1\n"))
-	_, err := Runtime{Program: program}.Run(t.Context(), container.Container{PinnedReference: "a/b", ShellCommand: "true", Scratch: t.TempDir()})
+	_, err := Runtime{Program: program}.Run(t.Context(), container.Container{PinnedReference: "a/b", ShellCommand: "true", PrivateDir: t.TempDir()})
 	var host *container.HostError
 	if !errors.As(err, &host) || host.Error() != "docker cannot be used: docker image: Cannot connect to the Docker daemon at unix:///x. Is the docker daemon running?" {
 		t.Errorf("error %v", err)
@@ -42,7 +42,7 @@ func TestOptionsOfARunAreWhatTheEngineCanDo(t *testing.T) {
 	must(t, err)
 	e := Runtime{Program: program, Helper: "/bin/true", Env: []string{"PATH=/bin", "INFO=" + info, "NOTED=" + noted}}
 	_, err = e.Run(t.Context(), container.Container{
-		PinnedReference: "a/b@sha256:1", ShellCommand: "echo secret", Env: []string{"TOKEN=secret"}, Scratch: dir,
+		PinnedReference: "a/b@sha256:1", ShellCommand: "echo secret", Env: []string{"TOKEN=secret"}, PrivateDir: dir,
 		MemoryBytes: 84 << 20, ShmBytes: 1 << 20, Devices: []string{"/dev/null"},
 	})
 	if want := "run container of a/b@sha256:1: docker could not set the container up: exit status 125"; err == nil || err.Error() != want {

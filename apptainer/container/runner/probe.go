@@ -79,12 +79,12 @@ func findApptainer(pkg, name string) container.Finding {
 	return f
 }
 
-// Probe is Look, followed by trials: user namespaces, an overlay in them over a new directory in
-// scratch, and a start of each program. It takes as long as the slowest trial, a third of a second,
+// Probe is Look, followed by trials: user namespaces, an overlay in them over a new directory below
+// parent, and a start of each program. It takes as long as the slowest trial, a third of a second,
 // and leaves no files.
-func (r Runner) Probe(ctx context.Context, scratch string) (container.Host, error) {
+func (r Runner) Probe(ctx context.Context, parent string) (container.Host, error) {
 	h := Look()
-	dir, err := os.MkdirTemp(scratch, "probe-")
+	dir, err := os.MkdirTemp(parent, "probe-")
 	if err != nil {
 		return h, fmt.Errorf("probe this host: %w", err)
 	}
@@ -129,12 +129,12 @@ const codeNoOverlay = 2
 
 // tryNamespaces starts an init with namespaces, which mounts in them.
 func (r Runner) tryNamespaces(ctx context.Context, dir string) (code int, err error) {
-	exit, err := initproc.Init{Program: r.Helper, Spec: initproc.Spec{Work: trialWork, Scratch: dir}}.Run(ctx)
+	exit, err := initproc.Init{Program: r.Helper, Spec: initproc.Spec{Work: trialWork, PrivateDir: dir}}.Run(ctx)
 	return exit.Code, err
 }
 
 func tryOverlay(p *initproc.Process) (code int, err error) {
-	for _, step := range []func() error{p.MountProc, p.EnterScratch, initproc.MakeDirs} {
+	for _, step := range []func() error{p.MountProc, p.EnterPrivateDir, initproc.MakeDirs} {
 		if err := step(); err != nil {
 			return 1, err
 		}

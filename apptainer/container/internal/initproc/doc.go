@@ -20,7 +20,7 @@
 //
 // # The root
 //
-// The init works in its scratch directory:
+// The init works in its private directory:
 //
 //	lower/  the image: squashfuse mounts the SIF's partition here
 //	upper/  the command's changes to it

@@ -15,7 +15,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 )
 
-// Directories in the scratch directory, which is the init's working directory.
+// Directories in the private directory, which is the init's working directory.
 const (
 	LowerDir = "lower"
 	UpperDir = "upper"
@@ -38,11 +38,11 @@ type Root struct {
 	serverLog  *tail
 }
 
-// MakeDirs makes the directories of the scratch directory.
+// MakeDirs makes the directories of the private directory.
 func MakeDirs() error {
 	for _, dir := range []string{LowerDir, UpperDir, workDir, RootDir, ShmDir} {
 		if err := os.Mkdir(dir, 0o755); err != nil {
-			return fmt.Errorf("make its scratch directory: %w", err)
+			return fmt.Errorf("make its private directory: %w", err)
 		}
 	}
 	return nil
@@ -165,12 +165,12 @@ func (r *Root) MountOverlay() error {
 		err = unix.Mount("overlay", RootDir, "overlay", unix.MS_NODEV, options)
 	}
 	if err != nil {
-		return overlayError(r.Process.Scratch, err)
+		return overlayError(r.Process.PrivateDir, err)
 	}
 	return nil
 }
 
-func overlayError(scratch string, err error) error {
+func overlayError(dir string, err error) error {
 	switch {
 	case errors.Is(err, syscall.EPERM), errors.Is(err, syscall.EACCES):
 		return container.HostErrorf("this node does not let user namespaces mount overlayfs: that takes Linux 5.11 or RHEL 8.5, "+
@@ -178,8 +178,8 @@ func overlayError(scratch string, err error) error {
 	case errors.Is(err, syscall.ENODEV):
 		return container.HostErrorf("this node's kernel has no overlayfs: its module overlay has to be loaded (%w)", err)
 	case errors.Is(err, syscall.EINVAL):
-		return container.HostErrorf("the scratch directory %s is on a file system that overlayfs cannot write to: it has to be on a disk of the node or a tmpfs, "+
-			"not on NFS, Lustre, GPFS or another overlay (%w)", scratch, err)
+		return container.HostErrorf("the scratch, with %s, is on a file system that overlayfs cannot write to: it has to be on a disk of the node or a tmpfs, "+
+			"not on NFS, Lustre, GPFS or another overlay (%w)", dir, err)
 	}
 	return fmt.Errorf("mount the root's overlay: %w", err)
 }

@@ -77,7 +77,7 @@ func (r *Root) pinFile(f *os.File, name string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("bind: %w", err)
 	}
-	at := filepath.Join(r.Process.Scratch, pinDir, name)
+	at := filepath.Join(r.Process.PrivateDir, pinDir, name)
 	if err := makeMountPoint(at, info.IsDir(), 0o700); err != nil {
 		return "", fmt.Errorf("make a mount point: %w", err)
 	}

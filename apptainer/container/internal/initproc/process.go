@@ -144,10 +144,10 @@ func (p *Process) ReadDetails(details any) error {
 	return nil
 }
 
-// EnterScratch makes Scratch the working directory.
-func (p *Process) EnterScratch() error {
-	if err := os.Chdir(p.Scratch); err != nil {
-		return fmt.Errorf("enter its scratch directory: %w", err)
+// EnterPrivateDir makes PrivateDir the working directory.
+func (p *Process) EnterPrivateDir() error {
+	if err := os.Chdir(p.PrivateDir); err != nil {
+		return fmt.Errorf("enter its private directory: %w", err)
 	}
 	return nil
 }

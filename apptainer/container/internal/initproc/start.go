@@ -40,9 +40,9 @@ type Spec struct {
 	Details json.RawMessage
 	// Plain is set for an init without namespaces.
 	Plain bool
-	// Scratch is a private, empty directory.
-	Scratch string
-	Grace   time.Duration
+	// PrivateDir is an empty directory for this init alone.
+	PrivateDir string
+	Grace      time.Duration
 }
 
 // report is an init's message when its command begins, and at the end.
@@ -74,11 +74,11 @@ type Init struct {
 }
 
 // For returns an Init that runs a container by the work of this name, in a new directory of the
-// container's scratch directory.
+// container's private directory.
 func For(c container.Container, program, work string, details any) (Init, error) {
-	scratch, err := os.MkdirTemp(c.Scratch, "container-")
+	dir, err := os.MkdirTemp(c.PrivateDir, "container-")
 	if err != nil {
-		return Init{}, fmt.Errorf("make its scratch directory: %w", err)
+		return Init{}, fmt.Errorf("make its private directory: %w", err)
 	}
 	var onStart func(pid int)
 	if c.OnStart != nil {
@@ -86,7 +86,7 @@ func For(c container.Container, program, work string, details any) (Init, error)
 	}
 	return Init{
 		Program: program, Details: details, Stdout: c.Stdout, Stderr: c.Stderr, OnStart: onStart,
-		Spec: Spec{Work: work, Scratch: scratch, Grace: c.KillAfter()},
+		Spec: Spec{Work: work, PrivateDir: dir, Grace: c.KillAfter()},
 	}, nil
 }
 

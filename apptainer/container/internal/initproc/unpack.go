@@ -91,7 +91,7 @@ func (r *Root) unpackSIF() error {
 		return err
 	}
 	if container.IsNoexec(RootDir) {
-		return fmt.Errorf("the scratch directory %s is mounted noexec, so that no program in it can be executed", r.Process.Scratch)
+		return fmt.Errorf("the scratch, with %s, is mounted noexec, so that no program in it can be executed", r.Process.PrivateDir)
 	}
 	if err := r.checkRoom(); err != nil {
 		return err
@@ -111,7 +111,7 @@ func (r *Root) unpackSIF() error {
 	}
 	words := output.String()
 	if strings.Contains(words, "No space left on device") || strings.Contains(words, "Disk quota exceeded") {
-		return fmt.Errorf("there is no room for it in %s", r.Process.Scratch)
+		return fmt.Errorf("there is no room for it in %s", r.Process.PrivateDir)
 	}
 	return fmt.Errorf("%w: %s", &unsquashfsError{death.String()}, words)
 }
@@ -133,7 +133,7 @@ func (r *Root) startUnsquashfs(program string) (pid int, output *tail, err error
 	}
 	defer func() { _ = null.Close() }()
 	const buffer = "32" // MiB
-	root := filepath.Join(r.Process.Scratch, RootDir)
+	root := filepath.Join(r.Process.PrivateDir, RootDir)
 	pid, err = r.Process.Start([]string{
 		r.Bubblewrap, "--ro-bind", "/", "/", "--bind", root, root,
 		"--unshare-user", "--uid", "1", "--gid", "1", "--unshare-net", "--unshare-ipc", "--chdir", "/", "--",
@@ -158,7 +158,7 @@ func (r *Root) checkRoom() error {
 		return fmt.Errorf("find the free room: %w", err)
 	}
 	if need := info.Size() - r.Offset; disk.Free < need {
-		return fmt.Errorf("it takes more than %d MiB, and %s has %d MiB free", need>>20, r.Process.Scratch, disk.Free>>20)
+		return fmt.Errorf("it takes more than %d MiB, and %s has %d MiB free", need>>20, r.Process.PrivateDir, disk.Free>>20)
 	}
 	return nil
 }

@@ -12,23 +12,23 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/filetree"
 )
 
-// scratch is a private directory on the node's own disk. Its worker holds a lock on it. The next
+// privateDir is a worker's own directory in the node's scratch. Its worker holds a lock on it. The next
 // worker on that node removes directories without a lock, which are those of killed workers.
-type scratch struct {
+type privateDir struct {
 	dir  string
 	lock *os.File
 }
 
-// scratchPrefix begins the names of all workers' scratch directories.
-const scratchPrefix = "cl-worker-"
+// privatePrefix begins the names of all workers' private directories.
+const privatePrefix = "cl-worker-"
 
-// makeScratch makes a directory that is named for the job, in parent or, if that is empty, in the
+// makePrivateDir makes a directory that is named for the job, in the scratch or, if that is empty, in the
 // system's temporary directory. It refuses a full disk, because the command would begin and then
 // fail.
-func makeScratch(parent, job string) (*scratch, error) {
-	dir, err := os.MkdirTemp(parent, scratchPrefix+job+"-")
+func makePrivateDir(scratch, job string) (*privateDir, error) {
+	dir, err := os.MkdirTemp(scratch, privatePrefix+job+"-")
 	if err != nil {
-		return nil, fmt.Errorf("make a scratch directory: %w", err)
+		return nil, fmt.Errorf("make a private directory: %w", err)
 	}
 	lock, err := os.Open(dir)
 	if err == nil {
@@ -41,16 +41,16 @@ func makeScratch(parent, job string) (*scratch, error) {
 		}
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("make a scratch directory: %w", err), os.Remove(dir))
+		return nil, errors.Join(fmt.Errorf("make a private directory: %w", err), os.Remove(dir))
 	}
-	return &scratch{dir: dir, lock: lock}, nil
+	return &privateDir{dir: dir, lock: lock}, nil
 }
 
 func lockNow(f *os.File) error {
 	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 }
 
-func (s *scratch) remove() error {
+func (s *privateDir) remove() error {
 	if s == nil {
 		return nil
 	}
@@ -62,13 +62,13 @@ func (s *scratch) remove() error {
 // the directory first and its lock after it.
 const abandonedAge = time.Minute
 
-// removeAbandonedScratch removes the scratch directories of this user's killed workers in parent.
+// removeAbandoned removes the private directories of this user's killed workers in the scratch.
 // If it fails, the next worker tries again.
-func removeAbandonedScratch(parent string, now time.Time) {
-	if parent == "" {
-		parent = os.TempDir()
+func removeAbandoned(scratch string, now time.Time) {
+	if scratch == "" {
+		scratch = os.TempDir()
 	}
-	left, err := filepath.Glob(filepath.Join(parent, scratchPrefix+"*"))
+	left, err := filepath.Glob(filepath.Join(scratch, privatePrefix+"*"))
 	if err != nil {
 		return
 	}

@@ -8,26 +8,26 @@ import (
 	"time"
 )
 
-func TestScratchOfAKilledWorkerIsSwept(t *testing.T) {
+func TestPrivateDirectoryOfAKilledWorkerIsSwept(t *testing.T) {
 	t.Parallel()
 	parent := t.TempDir()
-	killed, err := makeScratch(parent, "1")
+	killed, err := makePrivateDir(parent, "1")
 	must(t, err)
 	must(t, os.MkdirAll(filepath.Join(killed.dir, "work", "work"), 0o700))
 	must(t, os.WriteFile(filepath.Join(killed.dir, "work", "work", "x"), nil, 0o600))
 	must(t, os.Chmod(filepath.Join(killed.dir, "work", "work"), 0))
 	must(t, killed.lock.Close()) // as the kernel does
-	living, err := makeScratch(parent, "2")
+	living, err := makePrivateDir(parent, "2")
 	must(t, err)
 	other := filepath.Join(parent, "another's")
 	must(t, os.Mkdir(other, 0o700))
 
 	now := time.Now()
-	removeAbandonedScratch(parent, now)
+	removeAbandoned(parent, now)
 	if _, err := os.Stat(killed.dir); err != nil {
 		t.Errorf("a fresh directory was swept: %v", err)
 	}
-	removeAbandonedScratch(parent, now.Add(2*abandonedAge))
+	removeAbandoned(parent, now.Add(2*abandonedAge))
 	if _, err := os.Stat(killed.dir); !os.IsNotExist(err) {
 		t.Errorf("left behind: %v", err)
 	}
