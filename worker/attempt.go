@@ -192,7 +192,7 @@ func (r *attemptRun) prepare() (c container.Container, err error) {
 		Env:             append([]string{"CODALAB=true", "HOME=" + home, "TMPDIR=" + tempDir(r.spec.Bundle)}, r.gpus.env()...),
 		Binds:           append(own, binds...),
 		Devices:         r.gpus.devices,
-		GPUs:            r.gpus.vendor,
+		GPUVendor:       r.gpus.vendor,
 		Dir:             home,
 		Network:         r.spec.Network,
 		MemoryBytes:     r.spec.MemoryBytes,

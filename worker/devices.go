@@ -16,7 +16,8 @@ import (
 
 // gpu is a GPU of this node.
 type gpu struct {
-	// index is Slurm's number for it: N of /dev/nvidiaN, or its position among the node's AMD GPUs.
+	// index is Slurm's, as in SLURM_JOB_GPUS: N of /dev/nvidiaN, or its position among the node's AMD
+	// GPUs.
 	index int
 	path  string
 	// allowed is set if this job may open it. If Slurm constrains devices, a job cannot open those
@@ -29,9 +30,9 @@ type gpuAllocation struct {
 	vendor  gpudriver.Vendor
 	gpus    []gpu
 	devices []string // the device files that their use needs
-	// parts are the names of the allocation's divided GPUs (MIG), if it has any. Several may be on
-	// one of gpus, and only Slurm knows their GPU.
-	parts []string
+	// mig are the names of the allocation's MIG devices, the parts of divided GPUs, if it has any.
+	// Several may be on one of gpus, and only Slurm knows their GPU.
+	mig []string
 }
 
 // allocateGPUs finds the GPUs of the allocation. A bundle that asked for none gets none.
@@ -43,18 +44,18 @@ func (r *attemptRun) allocateGPUs() (a gpuAllocation, err error) {
 	a.vendor = gpudriver.NVIDIA
 	present, err := listNVIDIA(dev)
 	if err == nil && len(present) == 0 {
-		if amd := listAMD(dev, cmp.Or(r.sys, "/sys"), r.GPUs); len(amd) > 0 {
+		if amd := listAMD(dev, cmp.Or(r.sys, "/sys"), r.JobGPUs); len(amd) > 0 {
 			a.vendor, present = gpudriver.AMD, amd
 		}
 	}
 	if err != nil {
 		return gpuAllocation{}, err
 	}
-	if a.parts = partNames(r.GPUNames); a.parts != nil {
-		a.gpus, err = chooseParts(r.spec.GPUs, present, a.parts)
-		a.parts = a.parts[:min(len(a.parts), r.spec.GPUs)]
+	if a.mig = migDevices(r.VisibleDevices); a.mig != nil {
+		a.gpus, err = chooseForMIG(r.spec.GPUs, present, a.mig)
+		a.mig = a.mig[:min(len(a.mig), r.spec.GPUs)]
 	} else {
-		a.gpus, err = chooseGPUs(r.spec.GPUs, present, r.GPUs)
+		a.gpus, err = chooseGPUs(r.spec.GPUs, present, r.JobGPUs)
 	}
 	if err != nil {
 		return gpuAllocation{}, err
@@ -70,22 +71,22 @@ func (r *attemptRun) allocateGPUs() (a gpuAllocation, err error) {
 	return a, nil
 }
 
-// GPUs returns the GPUs that this process may open, by their numbers in SLURM_JOB_GPUS: those of
+// GPUIndexes returns the indexes in SLURM_JOB_GPUS of the GPUs that this process may open: those of
 // NVIDIA or, if there are none, those of AMD. dev and sys are the host's /dev and /sys.
-func GPUs(dev, sys string) (nvidia, amd []int, err error) {
+func GPUIndexes(dev, sys string) (nvidia, amd []int, err error) {
 	present, err := listNVIDIA(dev)
 	if err != nil || len(present) > 0 {
-		return indicesOf(allowedOf(present)), nil, err
+		return indexesOf(allowedOf(present)), nil, err
 	}
-	return nil, indicesOf(allowedOf(listAMD(dev, sys, ""))), nil
+	return nil, indexesOf(allowedOf(listAMD(dev, sys, ""))), nil
 }
 
-func indicesOf(gpus []gpu) []int {
-	var indices []int
+func indexesOf(gpus []gpu) []int {
+	var indexes []int
 	for _, g := range gpus {
-		indices = append(indices, g.index)
+		indexes = append(indexes, g.index)
 	}
-	return indices
+	return indexes
 }
 
 // mayAccess reports whether this process may open a device in a mode of access(2). The kernel asks
@@ -188,12 +189,12 @@ func chooseGPUs(want int, present []gpu, jobGPUs string) ([]gpu, error) {
 	if len(allowed) == want {
 		return allowed, nil
 	}
-	indices, err := ParseGPUIndexes(jobGPUs)
+	indexes, err := ParseGPUIndexes(jobGPUs)
 	if err != nil {
 		return nil, fmt.Errorf("the job may open %s where the bundle asked for %d, and its own ones are unknown: %w",
 			countGPUs(len(allowed)), want, err)
 	}
-	own := slices.DeleteFunc(allowed, func(g gpu) bool { return !slices.Contains(indices, g.index) })
+	own := slices.DeleteFunc(allowed, func(g gpu) bool { return !slices.Contains(indexes, g.index) })
 	if len(own) < want {
 		return nil, fmt.Errorf("the bundle asked for %s, and of those that Slurm gave its job (SLURM_JOB_GPUS=%s) it may open %d",
 			countGPUs(want), jobGPUs, len(own))
@@ -201,22 +202,22 @@ func chooseGPUs(want int, present []gpu, jobGPUs string) ([]gpu, error) {
 	return own[:want], nil
 }
 
-// partNames returns the names of divided GPUs in CUDA_VISIBLE_DEVICES, which Slurm sets
+// migDevices returns the names of MIG devices in CUDA_VISIBLE_DEVICES, which Slurm sets
 // (src/plugins/gres/common/gres_common.c: common_gres_set_env, the unique_id). It returns none if
 // Slurm numbers whole GPUs.
-func partNames(names string) []string {
-	parts := strings.Split(names, ",")
-	if slices.ContainsFunc(parts, func(name string) bool { return !strings.HasPrefix(name, "MIG-") }) {
+func migDevices(visible string) []string {
+	names := strings.Split(visible, ",")
+	if slices.ContainsFunc(names, func(name string) bool { return !strings.HasPrefix(name, "MIG-") }) {
 		return nil
 	}
-	return parts
+	return names
 }
 
-// chooseParts returns all GPUs that the job may open, because the allocation's parts may be on any
-// of them. The device files in nvidia-caps limit the parts that the job can use.
-func chooseParts(want int, present []gpu, parts []string) ([]gpu, error) {
-	if len(parts) < want {
-		return nil, fmt.Errorf("the bundle asked for %s, and its job has %d (CUDA_VISIBLE_DEVICES=%s)", countGPUs(want), len(parts), strings.Join(parts, ","))
+// chooseForMIG returns all GPUs that the job may open, because the allocation's MIG devices may be on
+// any of them. The device files in nvidia-caps limit the MIG devices that the job can use.
+func chooseForMIG(want int, present []gpu, mig []string) ([]gpu, error) {
+	if len(mig) < want {
+		return nil, fmt.Errorf("the bundle asked for %s, and its job has %d (CUDA_VISIBLE_DEVICES=%s)", countGPUs(want), len(mig), strings.Join(mig, ","))
 	}
 	allowed := allowedOf(present)
 	if len(allowed) == 0 {
@@ -234,7 +235,7 @@ func ParseGPUIndexes(s string) ([]int, error) {
 	if s == "" {
 		return nil, fmt.Errorf("SLURM_JOB_GPUS is not set")
 	}
-	var indices []int
+	var indexes []int
 	for part := range strings.SplitSeq(s, ",") {
 		low, high, isRange := strings.Cut(part, "-")
 		if !isRange {
@@ -246,21 +247,21 @@ func ParseGPUIndexes(s string) ([]int, error) {
 			return nil, fmt.Errorf("SLURM_JOB_GPUS=%s lists no indices", s)
 		}
 		for i := from; i <= to; i++ {
-			indices = append(indices, i)
+			indexes = append(indexes, i)
 		}
 	}
-	return indices, nil
+	return indexes, nil
 }
 
 // env returns the variable that names the GPUs to the command. The container has only these, so
 // CUDA and ROCm number them from 0. Without GPUs the variable is not set, because some programs
-// cannot read an empty list. Parts of GPUs keep their names.
+// cannot read an empty list. MIG devices keep their names.
 func (a gpuAllocation) env() []string {
 	if len(a.gpus) == 0 {
 		return nil
 	}
-	if len(a.parts) > 0 {
-		return []string{"CUDA_VISIBLE_DEVICES=" + strings.Join(a.parts, ",")}
+	if len(a.mig) > 0 {
+		return []string{"CUDA_VISIBLE_DEVICES=" + strings.Join(a.mig, ",")}
 	}
 	numbers := make([]string, len(a.gpus))
 	for i := range a.gpus {

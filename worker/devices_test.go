@@ -49,7 +49,7 @@ func TestOnlyAllocatedGPUsAreChosen(t *testing.T) {
 func TestDeviceFilesOfTheBundle(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, nil)
-	w.GPUs = "10,2"
+	w.JobGPUs = "10,2"
 	for name, mode := range map[string]os.FileMode{
 		"nvidia0": 0o600, "nvidia2": 0o600, "nvidia10": 0o600, "nvidia01": 0o600, "nvidia": 0o600,
 		"nvidia-modeset": 0o600, "nvidia-uvm": 0o600, "nvidiactl": 0o600, "nvidia-caps/nvidia-cap2": 0o400,
@@ -96,18 +96,18 @@ func TestGPUsOfThisProcessAreNumberedAsInSLURMJOBGPUS(t *testing.T) {
 			must(t, os.MkdirAll(filepath.Dir(file), 0o700))
 			must(t, os.WriteFile(file, []byte(vendor), 0o600))
 		}
-		nvidia, amd, err := GPUs(dev, sys)
+		nvidia, amd, err := GPUIndexes(dev, sys)
 		if err != nil || !slices.Equal(nvidia, test.nvidia) || !slices.Equal(amd, test.amd) {
 			t.Errorf("%s: %v %v %v, want %v %v", name, nvidia, amd, err, test.nvidia, test.amd)
 		}
 	}
-	if _, _, err := GPUs(filepath.Join(t.TempDir(), "nosuch"), "/sys"); err == nil {
+	if _, _, err := GPUIndexes(filepath.Join(t.TempDir(), "nosuch"), "/sys"); err == nil {
 		t.Error("no /dev is no GPUs")
 	}
 }
 
-// Slurm gives parts of GPUs by name; several may be on one.
-func TestPartsOfGPUsAreThoseThatSlurmNames(t *testing.T) {
+// Slurm gives MIG devices by name; several may be on one GPU.
+func TestMIGDevicesAreThoseThatSlurmNames(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		want            int
@@ -119,7 +119,7 @@ func TestPartsOfGPUsAreThoseThatSlurmNames(t *testing.T) {
 		"whole":            {want: 1, names: "0", env: "CUDA_VISIBLE_DEVICES=0"},
 	} {
 		w := newWorker(t, nil)
-		w.GPUNames = test.names
+		w.VisibleDevices = test.names
 		must(t, os.WriteFile(filepath.Join(w.dev, "nvidia3"), nil, 0o600))
 		r := &attemptRun{Worker: w}
 		r.spec.GPUs = test.want
@@ -142,7 +142,7 @@ func TestDeviceFilesOfAMDGPUs(t *testing.T) {
 		must(t, os.WriteFile(filepath.Join(w.sys, "class/drm", name, "device/vendor"), []byte(vendor+"\n"), 0o600))
 	}
 	for _, indexes := range []string{"1-2", "130,131"} { // by place, by device file
-		w.GPUs = indexes
+		w.JobGPUs = indexes
 		r := &attemptRun{Worker: w}
 		r.spec.GPUs = 2
 		a, err := r.allocateGPUs()
@@ -157,7 +157,7 @@ func TestDeviceFilesOfAMDGPUs(t *testing.T) {
 	}
 }
 
-func FuzzParseIndices(f *testing.F) {
+func FuzzParseGPUIndexes(f *testing.F) {
 	for _, s := range []string{"0", "0,1", "0-3", "0-1,3", "", "gpu", "5-1", "0-99999999999"} {
 		f.Add(s)
 	}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -44,7 +42,7 @@ type gpuMeter struct {
 
 // watchGPUs measures the GPUs from time to time, if nvidia-smi works. It affects nothing else.
 func (r *attemptRun) watchGPUs(ctx context.Context) {
-	if r.gpus.vendor != gpudriver.NVIDIA || len(r.gpus.parts) > 0 { // nvidia-smi measures whole GPUs
+	if r.gpus.vendor != gpudriver.NVIDIA || len(r.gpus.mig) > 0 { // nvidia-smi measures whole GPUs
 		return
 	}
 	m := gpuMeter{
@@ -74,21 +72,16 @@ func (r *attemptRun) watchGPUs(ctx context.Context) {
 	}
 }
 
-// busAddresses finds the bus addresses of GPUs (Linux driver's README, "Proc interface":
-// gpus/BUS-ID/information). It returns nil unless it finds all.
+// busAddresses finds the bus addresses of GPUs. It returns nil unless it finds all.
 func busAddresses(proc string, gpus []gpu) []string {
-	dir := filepath.Join(proc, "driver/nvidia/gpus")
-	entries, err := os.ReadDir(dir)
+	listed, err := gpudriver.GPUs(proc)
 	if err != nil {
 		return nil
 	}
 	var ids []string
-	for _, e := range entries {
-		_, minor, ok := strings.Cut(readText(filepath.Join(dir, e.Name(), "information")), "Device Minor:")
-		minor, _, _ = strings.Cut(minor, "\n")
-		n, err := strconv.Atoi(strings.TrimSpace(minor))
-		if ok && err == nil && slices.ContainsFunc(gpus, func(g gpu) bool { return g.index == n }) {
-			ids = append(ids, e.Name())
+	for _, l := range listed {
+		if slices.ContainsFunc(gpus, func(g gpu) bool { return g.index == l.Minor }) {
+			ids = append(ids, l.BusID)
 		}
 	}
 	if len(ids) != len(gpus) {

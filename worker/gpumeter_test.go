@@ -72,7 +72,7 @@ func TestOwnGPUsAreMeasured(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			w := newWorker(t, obeys)
-			w.GPUs = "0,1"
+			w.JobGPUs = "0,1"
 			for _, minor := range []string{"0", "1"} {
 				must(t, os.WriteFile(filepath.Join(w.dev, "nvidia"+minor), nil, 0o600))
 			}
@@ -123,8 +123,8 @@ func TestBundleWithGPUsIsShownTheirDriver(t *testing.T) {
 	t.Parallel()
 	for _, gpus := range []int{0, 1} {
 		w := newWorker(t, func(ctx context.Context, c container.Container) (container.Exit, error) {
-			if (c.GPUs == gpudriver.NVIDIA) != (gpus == 1) || (len(c.Devices) == 1) != (gpus == 1) {
-				t.Errorf("with %d GPUs: the driver of %q, devices %q", gpus, c.GPUs, c.Devices)
+			if (c.GPUVendor == gpudriver.NVIDIA) != (gpus == 1) || (len(c.Devices) == 1) != (gpus == 1) {
+				t.Errorf("with %d GPUs: the driver of %q, devices %q", gpus, c.GPUVendor, c.Devices)
 			}
 			return succeeds(ctx, c)
 		})

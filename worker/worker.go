@@ -34,10 +34,10 @@ var (
 type Worker struct {
 	// Node is Slurm's name of this host or, outside of Slurm, the host's own.
 	Node string
-	// Job, SLUID, Restart, GPUs and GPUNames are SLURM_JOB_ID, SLURM_JOB_SLUID (from Slurm 26.05
-	// on), SLURM_RESTART_COUNT, SLURM_JOB_GPUS and CUDA_VISIBLE_DEVICES of the allocation. They are
-	// empty outside of Slurm.
-	Job, SLUID, Restart, GPUs, GPUNames string
+	// Job, SLUID, Restart, JobGPUs and VisibleDevices are SLURM_JOB_ID, SLURM_JOB_SLUID (from Slurm
+	// 26.05 on), SLURM_RESTART_COUNT, SLURM_JOB_GPUS and CUDA_VISIBLE_DEVICES of the allocation. They
+	// are empty outside of Slurm.
+	Job, SLUID, Restart, JobGPUs, VisibleDevices string
 	// Submission is the submission of this job (spool.Spec.Submission), from its batch script. Run
 	// refuses the specification of another submission. Empty accepts any.
 	Submission string

@@ -64,9 +64,9 @@ type Container struct {
 	Binds []Bind
 	// Devices are host device files, below /dev, to show at the same path.
 	Devices []string
-	// GPUs is the vendor of the GPUs among Devices. The container then also gets the host's driver
+	// GPUVendor is the vendor of the GPUs among Devices. The container then also gets the host's driver
 	// for them: libraries that the image's programs find, and programs in the PATH.
-	GPUs gpudriver.Vendor
+	GPUVendor gpudriver.Vendor
 	// Dir is the working directory in the container; empty means "/".
 	Dir string
 	// Network gives the container the host's network. Otherwise it has only a loopback interface.

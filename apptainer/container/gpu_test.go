@@ -70,7 +70,7 @@ for f in /.singularity.d/libs/libcuda.so.1 /usr/bin/nvidia-smi; do (echo spoiled
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := tt.find(t).startOnHost(t, withDriver(t), container.Container{SIF: image, GPUs: gpudriver.NVIDIA, ShellCommand: tt.command + "true"})
+			r := tt.find(t).startOnHost(t, withDriver(t), container.Container{SIF: image, GPUVendor: gpudriver.NVIDIA, ShellCommand: tt.command + "true"})
 			if answer := r.wait(); answer.Error != "" || r.output() != tt.want {
 				t.Errorf("%+v with output %q, want %q", answer, r.output(), tt.want)
 			}
@@ -105,7 +105,7 @@ func TestHostWithoutDriverShowsNothingOfOne(t *testing.T) {
 	if answer := r.wait(); answer.Error != "" || r.output() != "unset\n" {
 		t.Errorf("without GPUs: %+v with output %q", answer, r.output())
 	}
-	c.GPUs = gpudriver.NVIDIA
+	c.GPUVendor = gpudriver.NVIDIA
 	r = startOnHost(t, "mount -t tmpfs none /etc", c)
 	if answer := r.wait(); answer.Error != "" || r.output() != "unset\n" {
 		t.Errorf("without a driver: %+v with output %q", answer, r.output())
@@ -115,7 +115,7 @@ func TestHostWithoutDriverShowsNothingOfOne(t *testing.T) {
 // The driver's program is found with any PATH of the image.
 func TestGPUsProgramsAreInThePath(t *testing.T) {
 	t.Parallel()
-	r := startOnHost(t, withDriver(t), container.Container{SIF: shellImage(t), GPUs: gpudriver.NVIDIA, Args: []string{"nvidia-smi"}})
+	r := startOnHost(t, withDriver(t), container.Container{SIF: shellImage(t), GPUVendor: gpudriver.NVIDIA, Args: []string{"nvidia-smi"}})
 	if answer := r.wait(); answer.Error != "" || r.output() != "the host's nvidia-smi\n" {
 		t.Errorf("%+v with output %q", answer, r.output())
 	}

@@ -1,4 +1,5 @@
-// Package gpudriver finds the parts of a host's GPU driver that containers need.
+// Package gpudriver finds the parts of a host's GPU driver that containers need, and reads the driver's
+// list of GPUs.
 //
 // An image has its own toolkit (CUDA, ROCm). The driver's libraries must match the kernel's module,
 // so the container shows those of the host. The package has lists of their names, like Apptainer

@@ -168,15 +168,15 @@ func execute(ctx context.Context, p program.Process, spec, submission string) er
 		return err
 	}
 	exit, err := worker.Worker{
-		Node:       node,
-		Submission: submission,
-		Job:        p.Getenv("SLURM_JOB_ID"),
-		SLUID:      p.Getenv("SLURM_JOB_SLUID"),
-		Restart:    p.Getenv("SLURM_RESTART_COUNT"),
-		GPUs:       p.Getenv("SLURM_JOB_GPUS"),
-		GPUNames:   p.Getenv("CUDA_VISIBLE_DEVICES"),
-		Containers: runner.Runner{Env: engineEnv(p)},
-		Log:        slog.New(slog.NewTextHandler(p.Stderr, nil)),
+		Node:           node,
+		Submission:     submission,
+		Job:            p.Getenv("SLURM_JOB_ID"),
+		SLUID:          p.Getenv("SLURM_JOB_SLUID"),
+		Restart:        p.Getenv("SLURM_RESTART_COUNT"),
+		JobGPUs:        p.Getenv("SLURM_JOB_GPUS"),
+		VisibleDevices: p.Getenv("CUDA_VISIBLE_DEVICES"),
+		Containers:     runner.Runner{Env: engineEnv(p)},
+		Log:            slog.New(slog.NewTextHandler(p.Stderr, nil)),
 	}.Run(ctx, spec)
 	if code := exitCode(exit, err); code != 0 {
 		return &program.Error{Code: code, Err: outcome(exit, err)}

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/cl-slurm/cl-slurm/apptainer/gpudriver"
 	"github.com/cl-slurm/cl-slurm/worker"
 )
 
@@ -29,7 +30,7 @@ type Machine struct {
 
 // GPU is one GPU of a machine.
 type GPU struct {
-	// Index is the number in SLURM_JOB_GPUS: N of /dev/nvidiaN, or the position among the GPUs of
+	// Index is Slurm's, as in SLURM_JOB_GPUS: N of /dev/nvidiaN, or the position among the GPUs of
 	// AMD.
 	Index int `json:"index"`
 	// UUID is the one in nvidia-smi's output. It is empty if unknown, and for a GPU of AMD.
@@ -92,33 +93,21 @@ func findMemory(root string) (int64, error) {
 	return kib << 10, nil
 }
 
-// findGPUs returns the GPUs that this process may open. NVIDIA's are in the order of their PCI
-// addresses, in which nvidia-smi numbers them.
+// findGPUs returns the GPUs that this process may open, NVIDIA's in the order of nvidia-smi.
 func findGPUs(root string) ([]GPU, error) {
-	nvidia, amd, err := worker.GPUs(filepath.Join(root, "dev"), filepath.Join(root, "sys"))
+	nvidia, amd, err := worker.GPUIndexes(filepath.Join(root, "dev"), filepath.Join(root, "sys"))
 	if err != nil {
 		return nil, err
 	}
-	// The names of the driver's directories are the addresses, so Glob returns them in order.
-	files, err := filepath.Glob(filepath.Join(root, "proc/driver/nvidia/gpus/*/information"))
+	listed, err := gpudriver.GPUs(filepath.Join(root, "proc"))
 	if err != nil {
-		return nil, fmt.Errorf("list the GPUs: %w", err)
+		return nil, err
 	}
 	var gpus []GPU
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return nil, fmt.Errorf("list the GPUs: %w", err)
+	for _, l := range listed {
+		if slices.Contains(nvidia, l.Minor) {
+			gpus = append(gpus, GPU{Index: l.Minor, UUID: l.UUID})
 		}
-		minor, err := strconv.Atoi(fieldOf(string(text), "Device Minor"))
-		if err != nil || !slices.Contains(nvidia, minor) {
-			continue
-		}
-		uuid := fieldOf(string(text), "GPU UUID")
-		if strings.Contains(uuid, "?") { // the driver has not read the GPU's UUID yet
-			uuid = ""
-		}
-		gpus = append(gpus, GPU{Index: minor, UUID: uuid})
 	}
 	// A container may have a GPU without the driver's files about it.
 	for _, index := range slices.Concat(nvidia, amd) {

@@ -69,7 +69,7 @@ func (r Runtime) Run(ctx context.Context, c container.Container) (container.Exit
 		}
 		s.Fakeroot = r.Plain && !s.Singularity && canFakeRoot()
 		s.Root.Bubblewrap, _ = initproc.FindBubblewrap() // without it the image is never unpacked
-		if s.Driver, err = driverBinds(c.GPUs, &s.Command); err != nil {
+		if s.Driver, err = driverBinds(c.GPUVendor, &s.Command); err != nil {
 			return i, nil, err
 		}
 		if i, err = initproc.For(c, r.Helper, runWork, s); err != nil {

@@ -55,7 +55,7 @@ func (r Runtime) Run(ctx context.Context, c container.Container) (container.Exit
 			Devices:      c.Devices,
 			Dir:          c.WorkingDir(),
 		}
-		if s.Driver, err = (gpudriver.Host{}).Find(c.GPUs); err != nil {
+		if s.Driver, err = (gpudriver.Host{}).Find(c.GPUVendor); err != nil {
 			return i, nil, err
 		}
 		if s.Root.Bubblewrap, err = initproc.FindBubblewrap(); err != nil {

@@ -105,34 +105,19 @@ func (h gpuHost) at(parts ...string) string {
 
 // gpu is one of the host's GPUs of NVIDIA.
 type gpu struct {
-	// index is its position in the order of nvidia-smi, and name its UUID. Both are the number of
-	// the device file if the driver does not tell them.
+	// index is nvidia-smi's, and name its UUID or, if the driver does not tell that, its index. Both are
+	// the number of the device file if the driver does not list the GPU.
 	index, name string
 }
 
-// gpu finds the GPU of a device file in the driver's own list, which is in the order of PCI
-// addresses.
-func (h gpuHost) gpu(minor string) gpu {
-	files, err := filepath.Glob(h.at("proc/driver/nvidia/gpus/*/information"))
-	if err != nil {
-		return gpu{minor, minor}
+// gpu finds the GPU of a device file.
+func (h gpuHost) gpu(minor int) gpu {
+	listed, _ := gpudriver.GPUs(h.at("proc")) // without a list, the number of the device file has to do
+	index := slices.IndexFunc(listed, func(g gpudriver.GPU) bool { return g.Minor == minor })
+	if index < 0 {
+		return gpu{strconv.Itoa(minor), strconv.Itoa(minor)}
 	}
-	slices.Sort(files)
-	for i, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			continue
-		}
-		fields := map[string]string{}
-		for line := range strings.Lines(string(text)) {
-			name, value, _ := strings.Cut(line, ":")
-			fields[name] = strings.TrimSpace(value)
-		}
-		if fields["Device Minor"] == minor {
-			return gpu{strconv.Itoa(i), cmp.Or(fields["GPU UUID"], strconv.Itoa(i))}
-		}
-	}
-	return gpu{minor, minor}
+	return gpu{strconv.Itoa(index), cmp.Or(listed[index].UUID, strconv.Itoa(index))}
 }
 
 // shown has the options that show a container its devices.
@@ -150,8 +135,8 @@ func (h gpuHost) show(c container.Container, env []string, way gpuWay) (s shown,
 	own := err == nil && way != plainly
 	var gpus []gpu
 	for _, device := range c.Devices {
-		minor, nvidia := strings.CutPrefix(device, "/dev/nvidia")
-		_, notNumber := strconv.Atoi(minor)
+		digits, nvidia := strings.CutPrefix(device, "/dev/nvidia")
+		minor, notNumber := strconv.Atoi(digits)
 		switch {
 		case nvidia && own && notNumber == nil:
 			gpus = append(gpus, h.gpu(minor))
@@ -160,7 +145,7 @@ func (h gpuHost) show(c container.Container, env []string, way gpuWay) (s shown,
 			s.options = append(s.options, "--device", device)
 		}
 	}
-	if !own && c.GPUs == gpudriver.NVIDIA {
+	if !own && c.GPUVendor == gpudriver.NVIDIA {
 		binds, err := h.driverBinds(env)
 		for _, b := range binds {
 			s.options = append(s.options, enter.MountOptions(b, "readonly")...)

@@ -68,7 +68,7 @@ func TestGPUsAreShownByTheMeansOfTheEngine(t *testing.T) {
 		if !podman {
 			info = gpuInfo(t, tt.engine)
 		}
-		c := container.Container{Devices: []string{"/dev/nvidia0", "/dev/nvidia2", "/dev/nvidiactl", "/dev/nvidia-uvm"}, GPUs: gpudriver.NVIDIA}
+		c := container.Container{Devices: []string{"/dev/nvidia0", "/dev/nvidia2", "/dev/nvidiactl", "/dev/nvidia-uvm"}, GPUVendor: gpudriver.NVIDIA}
 		got, err := h.show(c, nil, h.way(info, podman))
 		if err != nil || got.driver || !slices.Equal(got.options, tt.want) {
 			t.Errorf("%s with %q: %q, driver %v, %v; want %q", tt.engine, tt.files, got.options, got.driver, err, tt.want)
@@ -82,7 +82,7 @@ func TestDriverIsShownWhereTheEngineHasNoMeans(t *testing.T) {
 	drivertest.Write(t, h.root, "opt/driver/libcuda.so.1", drivertest.Library(t, "libcuda.so.1"), 0o755)
 	drivertest.Cache(t, h.root, "new", "/opt/driver")
 	drivertest.Write(t, h.root, "usr/bin/nvidia-smi", "#!/bin/sh\n", 0o755)
-	c := container.Container{Devices: []string{"/dev/nvidia0"}, GPUs: gpudriver.NVIDIA}
+	c := container.Container{Devices: []string{"/dev/nvidia0"}, GPUVendor: gpudriver.NVIDIA}
 	got, err := h.show(c, nil, plainly)
 	want := []string{
 		"--device", "/dev/nvidia0",
@@ -97,7 +97,7 @@ func TestDriverIsShownWhereTheEngineHasNoMeans(t *testing.T) {
 func TestOtherDevicesAreShownAsTheyAre(t *testing.T) {
 	t.Parallel()
 	want := []string{"--device", "/dev/dri/renderD128", "--device", "/dev/kfd"}
-	c := container.Container{Devices: []string{"/dev/dri/renderD128", "/dev/kfd"}, GPUs: gpudriver.AMD}
+	c := container.Container{Devices: []string{"/dev/dri/renderD128", "/dev/kfd"}, GPUVendor: gpudriver.AMD}
 	got, err := withGPUs(t).show(c, nil, byOption)
 	if err != nil || got.driver || !slices.Equal(got.options, want) {
 		t.Errorf("%q, %v, %v", got.options, got.driver, err)
