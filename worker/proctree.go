@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -13,7 +12,7 @@ import (
 // processes, and includes shared memory once for each. Processor time is that of the whole
 // container, as in the exit record.
 func readTree(proc string, root int) (use sample) {
-	for _, p := range descendants(readProcesses(proc), root) {
+	for _, p := range procstat.Tree(proc, root) {
 		use.cpu.user += p.User + p.WaitedUser
 		use.cpu.system += p.System + p.WaitedSystem
 		if isCommands(p, root) {
@@ -34,7 +33,7 @@ func isCommands(p procstat.Stat, root int) bool {
 // the kernel more than readTree.
 func readShares(proc string, root int) int64 {
 	var sum int64
-	for _, p := range descendants(readProcesses(proc), root) {
+	for _, p := range procstat.Tree(proc, root) {
 		if !isCommands(p, root) {
 			continue
 		}
@@ -48,42 +47,4 @@ func readShares(proc string, root int) int64 {
 		}
 	}
 	return sum
-}
-
-// descendants returns the processes of a tree, including its root.
-func descendants(all []procstat.Stat, root int) []procstat.Stat {
-	children := map[int][]procstat.Stat{}
-	var tree []procstat.Stat
-	for _, p := range all {
-		children[p.Parent] = append(children[p.Parent], p)
-		if p.PID == root {
-			tree = append(tree, p)
-		}
-	}
-	for i := 0; i < len(tree) && i < len(all); i++ {
-		tree = append(tree, children[tree[i].PID]...)
-	}
-	return tree
-}
-
-func readProcesses(proc string) []procstat.Stat {
-	d, err := os.Open(proc)
-	if err != nil {
-		return nil
-	}
-	defer func() { _ = d.Close() }()
-	names, err := d.Readdirnames(-1)
-	if err != nil {
-		return nil
-	}
-	var all []procstat.Stat
-	for _, name := range names {
-		if name[0] < '0' || name[0] > '9' {
-			continue
-		}
-		if p, ok := procstat.Parse(readText(filepath.Join(proc, name, "stat"))); ok {
-			all = append(all, p)
-		}
-	}
-	return all
 }

@@ -1,4 +1,5 @@
-// Package procstat reads /proc/PID/stat, Linux's one-line status of a process (proc_pid_stat(5)).
+// Package procstat lists processes, and reads /proc/PID/stat, Linux's one-line status of a process
+// (proc_pid_stat(5)).
 package procstat
 
 import (
@@ -12,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/cl-slurm/cl-slurm/internal/smallfile"
 )
 
 // Stat is the line of one process.
@@ -42,19 +45,65 @@ func (s Stat) Ended() bool { return s.State == 'Z' || s.State == 'X' }
 
 // Read reads the line of a process. The error wraps fs.ErrNotExist if there is none of that number, or
 // if the mount of /proc hides the processes of others.
-func Read(pid int) (Stat, error) {
-	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+func Read(pid int) (Stat, error) { return read("/proc", pid) }
+
+func read(proc string, pid int) (Stat, error) {
+	text, err := smallfile.Read(filepath.Join(proc, strconv.Itoa(pid), "stat"))
 	if errors.Is(err, unix.ESRCH) { // it ended after the file was opened
 		err = fmt.Errorf("read the line of process %d: %w", pid, fs.ErrNotExist)
 	}
 	if err != nil {
 		return Stat{}, err
 	}
-	s, ok := Parse(string(text))
+	s, ok := parse(string(text))
 	if !ok {
 		return Stat{}, fmt.Errorf("read the line of process %d: %q", pid, text)
 	}
 	return s, nil
+}
+
+// List returns the ids of the processes that a /proc shows, in no order.
+func List(proc string) ([]int, error) {
+	d, err := os.Open(proc)
+	if err != nil {
+		return nil, err
+	}
+	names, err := d.Readdirnames(-1)
+	if err := errors.Join(err, d.Close()); err != nil {
+		return nil, err
+	}
+	var pids []int
+	for _, name := range names {
+		if pid, err := strconv.Atoi(name); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids, nil
+}
+
+// Tree returns the lines of a process and of its descendants, parents first, from a /proc. It omits
+// processes that it cannot read.
+func Tree(proc string, root int) (tree []Stat) {
+	pids, err := List(proc)
+	if err != nil {
+		return nil
+	}
+	children := map[int][]Stat{}
+	for _, pid := range pids {
+		s, err := read(proc, pid)
+		if err != nil {
+			continue // it has ended
+		}
+		children[s.Parent] = append(children[s.Parent], s)
+		if pid == root {
+			tree = append(tree, s)
+		}
+	}
+	// An id that was reused during the call may make a circle, so the number of steps is bounded.
+	for i := 0; i < len(tree) && i < len(pids); i++ {
+		tree = append(tree, children[tree[i].PID]...)
+	}
+	return tree
 }
 
 // Indexes of the fields after the name; index 0 is the line's third field.
@@ -70,8 +119,8 @@ const (
 	resident     = 21
 )
 
-// Parse reads a line, and reports whether it is one.
-func Parse(text string) (Stat, bool) {
+// parse reads a line, and reports whether it is one.
+func parse(text string) (Stat, bool) {
 	first, rest, _ := strings.Cut(text, " (")
 	end := strings.LastIndexByte(rest, ')')
 	fields := strings.Fields(rest[end+1:])

@@ -1,4 +1,4 @@
-package procstat_test
+package procstat
 
 import (
 	"errors"
@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cl-slurm/cl-slurm/internal/procstat"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
@@ -18,9 +17,9 @@ const line = "42 (a) S 1 (b c) R 7 41 40 0 -1 4194304 1 2 3 4 10 20 30 40 20 0 1
 func TestLineOfAnyProgramIsRead(t *testing.T) {
 	t.Parallel()
 	testenv.UsesMachine()
-	got, ok := procstat.Parse(line)
-	want := procstat.Stat{
-		ID: procstat.ID{PID: 42, Start: 12345}, Name: "a) S 1 (b c", State: 'R', Parent: 7, Session: 40,
+	got, ok := parse(line)
+	want := Stat{
+		ID: ID{PID: 42, Start: 12345}, Name: "a) S 1 (b c", State: 'R', Parent: 7, Session: 40,
 		User: 100 * time.Millisecond, System: 200 * time.Millisecond,
 		WaitedUser: 300 * time.Millisecond, WaitedSystem: 400 * time.Millisecond,
 		Resident: 25 * int64(os.Getpagesize()),
@@ -36,7 +35,7 @@ func TestOtherTextIsNoLine(t *testing.T) {
 		"", "42", "42 (a", "42 (a) R 7", strings.Replace(line, "42", "x", 1), strings.Replace(line, " 40 ", " x ", 1),
 		strings.Replace(line, " 12345 ", " x ", 1), line[:strings.Index(line, " 25 ")],
 	} {
-		if s, ok := procstat.Parse(text); ok {
+		if s, ok := parse(text); ok {
 			t.Errorf("%q is read as %+v", text, s)
 		}
 	}
@@ -44,7 +43,7 @@ func TestOtherTextIsNoLine(t *testing.T) {
 
 func TestProcessIsReadUntilItIsWaitedFor(t *testing.T) {
 	t.Parallel()
-	self, err := procstat.Read(os.Getpid())
+	self, err := Read(os.Getpid())
 	if err != nil || self.PID != os.Getpid() || self.Parent != os.Getppid() || self.Start == 0 || self.Resident == 0 || self.Ended() {
 		t.Errorf("this process is %+v, %v", self, err)
 	}
@@ -57,12 +56,12 @@ func TestProcessIsReadUntilItIsWaitedFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	pid := child.Process.Pid
-	if s, err := procstat.Read(pid); err != nil || s.Parent != os.Getpid() || s.Ended() {
+	if s, err := Read(pid); err != nil || s.Parent != os.Getpid() || s.Ended() {
 		t.Errorf("a child is %+v, %v", s, err)
 	}
 	_ = door.Close()
 	_ = child.Wait()
-	if s, err := procstat.Read(pid); !errors.Is(err, fs.ErrNotExist) {
+	if s, err := Read(pid); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("one that has been waited for is %+v, %v", s, err)
 	}
 }
@@ -70,7 +69,7 @@ func TestProcessIsReadUntilItIsWaitedFor(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add(line)
 	f.Fuzz(func(t *testing.T, text string) {
-		if s, ok := procstat.Parse(text); ok && !strings.Contains(text, "("+s.Name+")") {
+		if s, ok := parse(text); ok && !strings.Contains(text, "("+s.Name+")") {
 			t.Errorf("the name of %q is %q", text, s.Name)
 		}
 	})

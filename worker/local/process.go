@@ -98,21 +98,16 @@ func (p process) poll(ctx context.Context) {
 // Linux does not reuse the id of p before p was waited for, nor while it is the id of a session. So
 // a caller sets inSession if p was alive a moment ago. Otherwise the id may have been reused.
 func (p process) others(marker string, inSession bool) ([]process, error) {
-	d, err := os.Open("/proc")
+	pids, err := procstat.List("/proc")
 	if err != nil {
-		return nil, err
-	}
-	names, err := d.Readdirnames(-1)
-	if err := errors.Join(err, d.Close()); err != nil {
 		return nil, err
 	}
 	if s, err := procstat.Read(p.PID); err == nil && process(s.ID) != p {
 		inSession = false // the id was reused
 	}
 	var found []process
-	for _, name := range names {
-		pid, err := strconv.Atoi(name)
-		if err != nil || pid == p.PID {
+	for _, pid := range pids {
+		if pid == p.PID {
 			continue
 		}
 		s, err := procstat.Read(pid)

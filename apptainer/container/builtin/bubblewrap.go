@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/enter"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/initproc"
 	"github.com/cl-slurm/cl-slurm/internal/background"
+	"github.com/cl-slurm/cl-slurm/internal/procstat"
 )
 
 // bubblewrapArgs are bubblewrap's arguments.
@@ -233,26 +233,19 @@ func terminate() {
 // containerProcesses lists the processes of the PID namespace below the init's, except for the
 // first one.
 func containerProcesses() []int {
-	entries, err := os.ReadDir("/proc")
+	pids, err := procstat.List("/proc")
 	if err != nil {
 		return nil
 	}
-	var pids []int
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
+	return slices.DeleteFunc(pids, func(pid int) bool {
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 		if err != nil {
-			continue
-		}
-		status, err := os.ReadFile(filepath.Join("/proc", e.Name(), "status"))
-		if err != nil {
-			continue // it has ended
+			return true // it has ended
 		}
 		// proc_pid_status(5): the process ids from the namespace of this /proc to the innermost.
 		_, ids, _ := strings.Cut(string(status), "\nNSpid:")
 		ids, _, _ = strings.Cut(ids, "\n")
-		if levels := strings.Fields(ids); len(levels) > 1 && levels[1] != "1" {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
+		levels := strings.Fields(ids)
+		return len(levels) < 2 || levels[1] == "1"
+	})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/enter"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/initproc"
 	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
+	"github.com/cl-slurm/cl-slurm/internal/procstat"
 )
 
 // ErrNotRunning is the cause when there is no such container.
@@ -97,30 +98,11 @@ func findIsolated(root int) (pid int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	children := processTree()
-	for tree := []int{root}; len(tree) > 0; tree = tree[1:] {
-		network, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", tree[0]))
+	for _, p := range procstat.Tree("/proc", root) {
+		network, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", p.PID))
 		if err == nil && network != own {
-			return tree[0], nil
+			return p.PID, nil
 		}
-		tree = append(tree, children[tree[0]]...)
 	}
 	return 0, errors.New("its network cannot be entered by this user, or is not set up yet")
-}
-
-// parentOf reads the parent from a /proc/PID/stat. It returns 0 if the process has ended.
-func parentOf(file string) int {
-	stat, err := os.ReadFile(file)
-	if err != nil {
-		return 0
-	}
-	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
-	if len(fields) < 2 {
-		return 0
-	}
-	parent, err := strconv.Atoi(fields[1]) // proc_pid_stat(5): ppid
-	if err != nil {
-		return 0
-	}
-	return parent
 }

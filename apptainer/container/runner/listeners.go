@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/cl-slurm/cl-slurm/internal/procstat"
 )
 
 // listener is a TCP socket that listens in the network of this process.
@@ -112,9 +114,8 @@ func parseAddress(text string) (at netip.Addr, ok bool) {
 // processes that this user may not inspect.
 func socketsOf(root int) map[string]bool {
 	sockets := map[string]bool{}
-	children := processTree()
-	for tree := []int{root}; len(tree) > 0; tree = tree[1:] {
-		dir := filepath.Join("/proc", strconv.Itoa(tree[0]), "fd")
+	for _, p := range procstat.Tree("/proc", root) {
+		dir := filepath.Join("/proc", strconv.Itoa(p.PID), "fd")
 		entries, _ := os.ReadDir(dir) // the process may have ended
 		for _, e := range entries {
 			target, err := os.Readlink(filepath.Join(dir, e.Name()))
@@ -122,20 +123,6 @@ func socketsOf(root int) map[string]bool {
 				sockets[strings.TrimSuffix(inode, "]")] = true
 			}
 		}
-		tree = append(tree, children[tree[0]]...)
 	}
 	return sockets
-}
-
-// processTree returns the children of each process.
-func processTree() map[int][]int {
-	children := map[int][]int{}
-	stats, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is valid
-	for _, file := range stats {
-		child, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-		if parent := parentOf(file); err == nil && parent > 0 {
-			children[parent] = append(children[parent], child)
-		}
-	}
-	return children
 }

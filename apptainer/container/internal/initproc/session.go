@@ -2,7 +2,7 @@ package initproc
 
 import (
 	"os"
-	"strconv"
+	"slices"
 	"syscall"
 	"time"
 
@@ -37,22 +37,16 @@ func (p *Process) endSession() {
 	}
 }
 
+// sessionProcesses lists the processes of a session except for its leader.
 func sessionProcesses(session int) []int {
-	entries, err := os.ReadDir("/proc")
+	pids, err := procstat.List("/proc")
 	if err != nil {
 		return nil
 	}
-	var pids []int
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil || pid == session {
-			continue
-		}
-		if p, err := procstat.Read(pid); err == nil && !p.Ended() && p.Session == session {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
+	return slices.DeleteFunc(pids, func(pid int) bool {
+		p, err := procstat.Read(pid)
+		return err != nil || pid == session || p.Ended() || p.Session != session
+	})
 }
 
 // killSession kills the processes of a session except for its leader, and the processes that they
