@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/cl-slurm/cl-slurm/internal/affinity"
 )
 
 // Detached describes a program that outlives the process that starts it. It gets a session of its own
@@ -96,13 +98,13 @@ func startOn(cpus []int, cmd *exec.Cmd) error {
 	if len(cpus) == 0 {
 		return cmd.Start() //nolint:wrapcheck // the caller adds the program's name
 	}
-	before := unix.NewCPUSet(mostCPUs)
+	before := unix.NewCPUSet(affinity.Most)
 	runtime.LockOSThread()
 	if err := unix.SchedGetaffinityDynamic(0, before); err != nil {
 		runtime.UnlockOSThread()
 		return fmt.Errorf("read the processors of this thread: %w", err)
 	}
-	set := unix.NewCPUSet(mostCPUs)
+	set := unix.NewCPUSet(affinity.Most)
 	for _, cpu := range cpus {
 		set.Set(cpu)
 	}
@@ -116,9 +118,6 @@ func startOn(cpus []int, cmd *exec.Cmd) error {
 	} // else the thread stays with this goroutine, and serves no other
 	return err //nolint:wrapcheck // the caller adds the program's name
 }
-
-// mostCPUs is more than any kernel numbers (Linux: NR_CPUS).
-const mostCPUs = 1 << 13
 
 // PID is the process id, which is also the id of the program's session and process group.
 func (h *Held) PID() int { return h.cmd.Process.Pid }

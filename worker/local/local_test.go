@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/internal/affinity"
 	"github.com/cl-slurm/cl-slurm/internal/command"
 	"github.com/cl-slurm/cl-slurm/internal/procstat"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
@@ -39,7 +40,7 @@ func TestMain(m *testing.M) {
 }
 
 func serve(dir string) error {
-	cpus, err := findCPUs()
+	cpus, err := affinity.Own()
 	if err != nil {
 		return err
 	}
@@ -70,7 +71,7 @@ func config(cpus []int) Config {
 // cpus returns n processors of this machine.
 func cpus(t *testing.T, n int) []int {
 	t.Helper()
-	found, err := findCPUs()
+	found, err := affinity.Own()
 	must(t, err)
 	if len(found) < n {
 		t.Skipf("this test needs %d processors", n)

@@ -10,9 +10,8 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/cl-slurm/cl-slurm/apptainer/gpudriver"
+	"github.com/cl-slurm/cl-slurm/internal/affinity"
 	"github.com/cl-slurm/cl-slurm/worker"
 )
 
@@ -44,7 +43,7 @@ func FindMachine() (Machine, error) { return findMachine("/") }
 
 // findMachine is FindMachine for a host whose /dev, /proc and /sys are in root.
 func findMachine(root string) (Machine, error) {
-	cpus, err := findCPUs()
+	cpus, err := affinity.Own()
 	if err != nil {
 		return Machine{}, err
 	}
@@ -60,24 +59,6 @@ func findMachine(root string) (Machine, error) {
 		memory = min(memory, limit)
 	}
 	return Machine{CPUs: cpus, GPUs: gpus, Memory: memory}, nil
-}
-
-// mostCPUs is more than the largest processor number of any kernel (Linux: NR_CPUS).
-const mostCPUs = 1 << 13
-
-// findCPUs returns the processors that this process may run on.
-func findCPUs() ([]int, error) {
-	set := unix.NewCPUSet(mostCPUs)
-	if err := unix.SchedGetaffinityDynamic(0, set); err != nil {
-		return nil, fmt.Errorf("find the CPUs of this process: %w", err)
-	}
-	var cpus []int
-	for cpu := range mostCPUs {
-		if set.IsSet(cpu) {
-			cpus = append(cpus, cpu)
-		}
-	}
-	return cpus, nil
 }
 
 // findMemory returns the memory of the machine (proc_meminfo(5)).
@@ -148,7 +129,7 @@ func ParseCPUSet(arg string, present []int) ([]int, error) {
 		case err != nil:
 			return nil, fmt.Errorf("%q is not the number of a CPU: name numbers separated by commas, or ALL", word)
 		case !slices.Contains(present, cpu):
-			return nil, fmt.Errorf("CPU %d is not one that this worker may use, which are %s", cpu, formatList(present))
+			return nil, fmt.Errorf("CPU %d is not one that this worker may use, which are %s", cpu, cmp.Or(affinity.Format(present), "none"))
 		case slices.Contains(cpus, cpu):
 			return nil, fmt.Errorf("CPU %d is named twice", cpu)
 		}
@@ -202,22 +183,4 @@ func countGPUs(gpus []GPU) string {
 		return "GPU 0 alone"
 	}
 	return fmt.Sprintf("GPUs 0 to %d", len(gpus)-1)
-}
-
-// formatList prints sorted numbers as Linux does, such as 0-3,8 (cpuset(7), List format).
-func formatList(numbers []int) string {
-	var parts []string
-	for i := 0; i < len(numbers); {
-		end := i
-		for end+1 < len(numbers) && numbers[end+1] == numbers[end]+1 {
-			end++
-		}
-		part := strconv.Itoa(numbers[i])
-		if end > i {
-			part += "-" + strconv.Itoa(numbers[end])
-		}
-		parts = append(parts, part)
-		i = end + 1
-	}
-	return cmp.Or(strings.Join(parts, ","), "none")
 }

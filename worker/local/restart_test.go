@@ -12,13 +12,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/internal/affinity"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
 func TestJobsOutliveAKilledSchedulerAndAreTakenOver(t *testing.T) {
 	t.Parallel()
-	all, err := findCPUs()
+	all, err := affinity.Own()
 	must(t, err)
 	dir, files := filepath.Join(t.TempDir(), "jobs"), t.TempDir()
 	s := &site{t: t, dir: dir, files: files}
@@ -183,7 +184,7 @@ func TestJobThatIsTakenOverKeepsWhatItHasOfTheMachine(t *testing.T) {
 	s := openSite(t, dir, c)
 	door := s.door("door")
 	s.submit(s.request("next", `echo cpus $(sed -n 's/Cpus_allowed_list:[[:space:]]*//p' /proc/self/status); read line <door`))
-	if got := s.printed("next", "cpus"); got != formatList(c.Machine.CPUs[1:]) {
+	if got := s.printed("next", "cpus"); got != affinity.Format(c.Machine.CPUs[1:]) {
 		t.Errorf("the next job runs on %s", got)
 	}
 	door.open(t)

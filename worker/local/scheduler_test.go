@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/cl-slurm/cl-slurm/internal/affinity"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
@@ -27,7 +28,7 @@ func TestJobsStartInTheirOrderEachWithProcessorsOfItsOwn(t *testing.T) {
 	for i := range 3 {
 		ids = append(ids, s.submit(s.request(fmt.Sprint("j", i), script)))
 	}
-	want := formatList(two[:1]) + " " + formatList(two[1:])
+	want := affinity.Format(two[:1]) + " " + affinity.Format(two[1:])
 	if got := s.printed("j0", "cpus") + " " + s.printed("j1", "cpus"); got != want {
 		t.Errorf("the jobs run on %s, want %s", got, want)
 	}

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
+	"github.com/cl-slurm/cl-slurm/internal/affinity"
 )
 
 // facts are an engine's features that its options depend on.
@@ -94,39 +94,20 @@ func (f facts) limitOptions(memory int64, cpus string) (options []string) {
 // ownCPUs lists the processors that this process may use ("0,2"), or "" if it may use all that are
 // online.
 func ownCPUs() string {
-	var set unix.CPUSet
 	online, err := os.ReadFile("/sys/devices/system/cpu/online")
-	if err != nil || unix.SchedGetaffinity(0, &set) != nil {
+	own, ownErr := affinity.Own()
+	if err != nil || ownErr != nil {
 		return ""
 	}
-	return cpuList(set, strings.TrimSpace(string(online)))
+	return cpuList(own, strings.TrimSpace(string(online)))
 }
 
-// cpuList lists the processors of a set, or "" if the set has all online ones ("0-3,8").
-func cpuList(set unix.CPUSet, online string) string {
-	var own []string
-	for cpu := range len(set) * 64 {
-		if set.IsSet(cpu) {
-			own = append(own, strconv.Itoa(cpu))
-		}
+// cpuList lists processors, or returns "" if these are all online ones ("0-3,8").
+func cpuList(own []int, online string) string {
+	if list := affinity.Format(own); list != online {
+		return list
 	}
-	all := 0
-	for part := range strings.SplitSeq(online, ",") {
-		first, last, isRange := strings.Cut(part, "-")
-		from, err := strconv.Atoi(first)
-		to := from
-		if err == nil && isRange {
-			to, err = strconv.Atoi(last)
-		}
-		if err != nil {
-			return ""
-		}
-		all += to - from + 1
-	}
-	if len(own) >= all {
-		return ""
-	}
-	return strings.Join(own, ",")
+	return ""
 }
 
 // hadOOM asks Docker whether memory ran out in a container that is gone. Docker rounds the end of
