@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"hash"
 	"io"
-	"sync"
 	"sync/atomic"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer/flatten"
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
+	"github.com/cl-slurm/cl-slurm/internal/readahead"
 )
 
 // layers are the layers of one image, the lowest first. They can be read during and after their
@@ -58,10 +58,10 @@ func (c Converter) newLayers(dir string, image *source.Opened, progress func(Pro
 // open returns a layer's tar stream, until ctx ends. The stream ends with io.EOF only if it matches
 // the diffID in the image's configuration.
 func (l *layers) open(ctx context.Context, i int) (_ io.ReadCloser, err error) {
-	ctx, stop := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancel(ctx)
 	defer func() {
 		if err != nil {
-			stop()
+			cancel()
 		}
 	}()
 	file, err := l.blobs[i].open(ctx)
@@ -77,30 +77,20 @@ func (l *layers) open(ctx context.Context, i int) (_ io.ReadCloser, err error) {
 	if err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
-	s := &layerStream{
-		blob: counted, content: content, file: file, room: &l.room,
-		ctx: ctx, stop: stop, chunks: make(chan chunk, 4), free: make(chan []byte, 6),
-	}
+	s := &layerStream{blob: counted, content: content, file: file, room: &l.room, ctx: ctx, cancel: cancel}
+	s.Reader = readahead.New(readerFunc(s.unpack), l.nicely)
 	// Another process may change a local file between two readings.
 	if !l.verified[i] || l.blobs[i].local != nil {
 		s.sum, s.diffID = sha256.New(), l.diffIDs[i]
 		s.verified = func() { l.verified[i] = true }
 	}
-	s.unpacking.Go(func() { l.nicely(s.unpack) })
 	return s, nil
 }
 
-// chunk is a part of an unpacked layer, or the error that ends it.
-type chunk struct {
-	data []byte
-	err  error
-}
-
-// chunkSize is the number of bytes that are unpacked at a time.
-const chunkSize = 256 << 10
-
 // layerStream reads a layer. Another goroutine unpacks it, a few chunks ahead of the reader.
 type layerStream struct {
+	*readahead.Reader // of unpack
+
 	blob     *bufio.Reader
 	content  io.ReadCloser
 	file     io.Closer
@@ -109,56 +99,27 @@ type layerStream struct {
 	diffID   v1.Hash
 	verified func()
 
-	ctx       context.Context //nolint:containedctx // a Reader has no argument for it
-	stop      context.CancelFunc
-	unpacking sync.WaitGroup
-	chunks    chan chunk
-	free      chan []byte // chunks that were read
-
-	current, rest []byte // the current chunk, and its unread rest
-	err           error  // the error after it
+	ctx    context.Context //nolint:containedctx // a Reader has no argument for it
+	cancel context.CancelFunc
 }
 
-func (s *layerStream) unpack() {
-	for {
-		var c chunk
-		select {
-		case c.data = <-s.free:
-		default:
-			c.data = make([]byte, chunkSize)
-		}
-		c.data, c.err = s.fill(c.data)
-		select {
-		case s.chunks <- c:
-		case <-s.ctx.Done():
-			return
-		}
-		if c.err != nil {
-			return
-		}
-	}
-}
-
-// fill unpacks a chunk. io.EOF means that the whole layer is verified.
-func (s *layerStream) fill(buf []byte) (_ []byte, err error) {
-	n := 0
-	for n < len(buf) && err == nil {
-		var k int
-		k, err = s.content.Read(buf[n:])
-		n += k
-	}
+// unpack reads the unpacked layer. io.EOF means that the whole layer is verified.
+func (s *layerStream) unpack(p []byte) (int, error) {
+	n, err := s.content.Read(p)
 	if s.sum != nil {
-		_, _ = s.sum.Write(buf[:n]) // a hash has no errors
+		_, _ = s.sum.Write(p[:n]) // a hash has no errors
 	}
 	switch {
 	case s.room.Add(-int64(n)) < 0:
-		return nil, flatten.ErrTooLarge
+		return 0, flatten.ErrTooLarge
 	case errors.Is(err, io.EOF):
 		err = s.verify()
+	case err != nil && s.ctx.Err() != nil: // the decompressor may describe it otherwise
+		err = context.Cause(s.ctx)
 	case err != nil:
 		err = unpackError(err)
 	}
-	return buf[:n], err
+	return n, err
 }
 
 // unpackError describes a decompressor's error. If a pull has failed, the converter returns the
@@ -185,32 +146,10 @@ func (s *layerStream) verify() error {
 	return io.EOF
 }
 
-// Read reads the unpacked layer.
-func (s *layerStream) Read(p []byte) (int, error) {
-	for len(s.rest) == 0 {
-		if s.current != nil {
-			s.free <- s.current[:chunkSize] // never blocks: it has room for all chunks
-			s.current = nil
-		}
-		if s.err != nil {
-			return 0, s.err
-		}
-		select {
-		case c := <-s.chunks:
-			s.current, s.rest, s.err = c.data, c.data, c.err
-		case <-s.ctx.Done():
-			return 0, context.Cause(s.ctx)
-		}
-	}
-	n := copy(p, s.rest)
-	s.rest = s.rest[n:]
-	return n, nil
-}
-
 // Close stops the unpacking.
 func (s *layerStream) Close() error {
-	s.stop()
-	s.unpacking.Wait()
+	s.cancel()
+	s.Stop()
 	_ = s.content.Close() // Read has returned its error
 	return s.file.Close()
 }

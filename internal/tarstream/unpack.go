@@ -13,6 +13,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 
 	"github.com/cl-slurm/cl-slurm/internal/interruptible"
+	"github.com/cl-slurm/cl-slurm/internal/readahead"
 )
 
 // Limits bounds the files that Unpack writes; 0 means no bound.
@@ -100,11 +101,11 @@ func UnpackWatched(ctx context.Context, r io.Reader, root *os.Root, limits Limit
 		stop()
 		return Size{}, fmt.Errorf("unpack: %w", err)
 	}
-	ahead := &readAhead{r: plain}
+	ahead := readahead.New(plain, func(read func()) { read() })
 	u := unpacker{tree: newTree(root), limits: limits, watch: watch, buf: make([]byte, 64<<10)}
 	err = u.unpack(&metered{r: ahead})
 	stop()
-	ahead.close()
+	ahead.Stop()
 	return u.size, errors.Join(err, u.tree.close())
 }
 
