@@ -29,6 +29,15 @@ func (d Driver) Inside(env []string) []File {
 	return append(files, d.Files...)
 }
 
+// All lists the driver's libraries, in LibraryDir, followed by those of Inside.
+func (d Driver) All(env []string) []File {
+	var files []File
+	for _, lib := range d.Libraries {
+		files = append(files, File{Path: lib.Path, Name: path.Join(LibraryDir, lib.Name)})
+	}
+	return append(files, d.Inside(env)...)
+}
+
 // WithLibraryDir returns an environment in which the linker also searches LibraryDir.
 func WithLibraryDir(env []string) []string {
 	const name = "LD_LIBRARY_PATH="

@@ -4,7 +4,6 @@ import (
 	"context"
 	"os"
 	"os/user"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -88,14 +87,8 @@ func driverBinds(vendor gpudriver.Vendor, command *enter.Spec) (binds []containe
 	if err != nil || driver.IsEmpty() {
 		return nil, err
 	}
-	show := func(source, target string) {
-		binds = append(binds, container.Bind{Source: source, Target: target, ReadOnly: true})
-	}
-	for _, lib := range driver.Libraries {
-		show(lib.Path, path.Join(gpudriver.LibraryDir, lib.Name))
-	}
-	for _, file := range driver.Inside(command.Env) {
-		show(file.Path, file.Name)
+	for _, file := range driver.All(command.Env) {
+		binds = append(binds, container.Bind{Source: file.Path, Target: file.Name, ReadOnly: true})
 	}
 	command.Env = gpudriver.WithLibraryDir(command.Env)
 	return binds, nil

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -146,12 +145,16 @@ func (h gpuHost) show(c container.Container, env []string, way gpuWay) (s shown,
 		}
 	}
 	if !own && c.GPUVendor == gpudriver.NVIDIA {
-		binds, err := h.driverBinds(env)
-		for _, b := range binds {
-			s.options = append(s.options, enter.MountOptions(b, "readonly")...)
+		driver, err := (gpudriver.Host{Root: h.root}).Find(gpudriver.NVIDIA)
+		if err != nil {
+			return s, fmt.Errorf("show the GPUs: %w", err)
 		}
-		s.driver = len(binds) > 0
-		return s, err
+		if s.driver = !driver.IsEmpty(); s.driver {
+			for _, file := range driver.All(env) {
+				s.options = append(s.options, enter.MountOptions(container.Bind{Source: file.Path, Target: file.Name, ReadOnly: true}, "readonly")...)
+			}
+		}
+		return s, nil
 	}
 	if len(gpus) == 0 {
 		return s, nil
@@ -167,22 +170,4 @@ func (h gpuHost) show(c container.Container, env []string, way gpuWay) (s shown,
 		s.options = append(s.options, "--gpus", `"device=`+strings.Join(names, ",")+`"`)
 	}
 	return s, nil
-}
-
-// driverBinds returns the binds of the host's driver, at the same paths as apptainerexec.
-func (h gpuHost) driverBinds(env []string) (binds []container.Bind, err error) {
-	driver, err := (gpudriver.Host{Root: h.root}).Find(gpudriver.NVIDIA)
-	if err != nil {
-		return nil, fmt.Errorf("show the GPUs: %w", err)
-	}
-	if driver.IsEmpty() {
-		return nil, nil
-	}
-	for _, lib := range driver.Libraries {
-		binds = append(binds, container.Bind{Source: lib.Path, Target: path.Join(gpudriver.LibraryDir, lib.Name), ReadOnly: true})
-	}
-	for _, file := range driver.Inside(env) {
-		binds = append(binds, container.Bind{Source: file.Path, Target: file.Name, ReadOnly: true})
-	}
-	return binds, nil
 }
