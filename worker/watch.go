@@ -8,8 +8,7 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/cl-slurm/cl-slurm/internal/diskspace"
 	"github.com/cl-slurm/cl-slurm/internal/pause"
 )
 
@@ -168,11 +167,8 @@ const leastRoom = 1 << 20
 
 // diskFull reports whether a directory's disk is known to be full.
 func diskFull(dir string) bool {
-	var s unix.Statfs_t
-	if err := unix.Statfs(dir, &s); err != nil || s.Blocks == 0 { // some network file systems report 0 blocks
-		return false
-	}
-	return s.Bavail*uint64(max(s.Frsize, 0)) < leastRoom
+	disk, err := diskspace.Of(dir)
+	return err == nil && disk.Total > 0 && disk.Free < leastRoom // some network file systems report 0 blocks
 }
 
 // diskUse returns the size of the command's files in its working directory. A local one has only
