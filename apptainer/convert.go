@@ -143,8 +143,7 @@ func (c Converter) Convert(ctx context.Context, img source.Image, dst string, pr
 	defer dir.unlock()
 	err = c.convert(ctx, img, dir.path, dst, progress)
 	failed := imageError(ctx, img, err)
-	var e *source.ImageError
-	if errors.As(failed, &e) && e.Transient() && !dir.own && !isDiskFull(err) {
+	if e, ok := errors.AsType[*source.ImageError](failed); ok && e.Transient() && !dir.own && !isDiskFull(err) {
 		return failed
 	}
 	if cleanErr := dir.remove(); failed == nil && cleanErr != nil {

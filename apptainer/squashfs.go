@@ -47,8 +47,7 @@ func chooseWriter(ctx context.Context, c Converter) (squashfsWriter, error) {
 	if _, tarErr := (command.Command{Args: []string{c.Tar2sqfs, "--version"}}).Output(ctx); tarErr == nil {
 		return tar2sqfs{c}, nil
 	}
-	var failed *command.Error
-	if errors.As(err, &failed) && !failed.Started() {
+	if failed, ok := errors.AsType[*command.Error](err); ok && !failed.Started() {
 		return nil, fmt.Errorf("%w (%w)", errNoProgram, failed.Err)
 	}
 	if mksquashfsVersion(out) == 0 {
@@ -163,12 +162,11 @@ func atTarEnd(r io.Reader) bool {
 // programError recovers the kind of a failure that a program only prints. After a kill another try
 // may succeed. After a crash the program would crash again.
 func programError(err error) error {
-	var failed *command.Error
-	if !errors.As(err, &failed) {
+	failed, ok := errors.AsType[*command.Error](err)
+	if !ok {
 		return err
 	}
-	var exit *exec.ExitError
-	if errors.As(failed.Err, &exit) {
+	if exit, ok := errors.AsType[*exec.ExitError](failed.Err); ok {
 		switch status, ok := exit.Sys().(syscall.WaitStatus); {
 		case !ok || !status.Signaled():
 		case slices.Contains([]syscall.Signal{unix.SIGSEGV, unix.SIGABRT, unix.SIGBUS, unix.SIGFPE, unix.SIGILL}, status.Signal()):

@@ -189,8 +189,7 @@ func (c *Client) Cancel(ctx context.Context, name string, ids ...JobID) error {
 	}
 	// Not --quiet: with a name it fails without a message when the job has ended.
 	_, err := c.query(ctx, cancelOp(ids), c.onCluster(args...)...)
-	var failed *Error
-	if len(ids) == 1 && errors.As(err, &failed) {
+	if failed, ok := errors.AsType[*Error](err); ok && len(ids) == 1 {
 		for _, ended := range []string{invalidID, "Job/step already completing or completed"} {
 			if strings.Contains(failed.Message, ended) {
 				return nil

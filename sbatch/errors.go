@@ -181,14 +181,14 @@ func tooLarge(stderr string) bool {
 
 // message returns Slurm's message about a failed command, or the error if there is none.
 func message(err error) string {
-	var failed *command.Error
-	if errors.As(err, &failed) && failed.Stderr != "" {
-		return oneLine(failed.Stderr)
-	}
-	if errors.As(err, &failed) {
+	failed, ok := errors.AsType[*command.Error](err)
+	switch {
+	case !ok:
+		return err.Error()
+	case failed.Stderr == "":
 		return failed.Err.Error()
 	}
-	return err.Error()
+	return oneLine(failed.Stderr)
 }
 
 // keptLines is the number of lines of standard error that a message keeps, because wrappers and plugins of

@@ -177,8 +177,7 @@ func (c *Client) Try(ctx context.Context, r Request) error {
 		return nil
 	}
 	e := &Error{Op: "try to submit " + r.Name, Message: message(err), Err: err}
-	var failed *command.Error
-	if errors.As(err, &failed) && failed.ExitCode > 0 {
+	if failed, ok := errors.AsType[*command.Error](err); ok && failed.ExitCode > 0 {
 		// Only the text before the controller's answer differs from a submission's (Slurm
 		// src/sbatch/sbatch.c: main).
 		stderr := strings.Replace(failed.Stderr, "allocation failure: ", "sbatch: error: "+submissionFailed, 1)

@@ -52,16 +52,15 @@ func RequestErrorf(format string, args ...any) error {
 // NotBegun returns the error of a step before the command as a doubtful fault of the host, unless
 // the step has already named another one: a *RequestError, ErrNoShell, or a more exact *HostError.
 func NotBegun(err error) error {
-	var host *HostError
-	if err == nil || errors.As(err, &host) || isOfRequest(err) {
+	if _, ok := errors.AsType[*HostError](err); ok || err == nil || isOfRequest(err) {
 		return err
 	}
 	return &HostError{Err: err, AnyRuntime: true, Doubtful: true}
 }
 
 func isOfRequest(err error) bool {
-	var request *RequestError
-	return errors.As(err, &request) || errors.Is(err, ErrNoShell)
+	_, ok := errors.AsType[*RequestError](err)
+	return ok || errors.Is(err, ErrNoShell)
 }
 
 // InImage returns the error of an operation on a file of the image as a *RequestError if the kind
@@ -95,9 +94,8 @@ func FailureOf(err error) Failure {
 		return Failure{}
 	}
 	f := Failure{Error: err.Error(), NoShell: errors.Is(err, ErrNoShell), OfRequest: isOfRequest(err)}
-	var host *HostError
-	if f.HostError = errors.As(err, &host); f.HostError {
-		f.AnyRuntime, f.Doubtful = host.AnyRuntime, host.Doubtful
+	if host, ok := errors.AsType[*HostError](err); ok {
+		f.HostError, f.AnyRuntime, f.Doubtful = true, host.AnyRuntime, host.Doubtful
 	}
 	return f
 }

@@ -126,15 +126,14 @@ func refusing(base http.RoundTripper) http.RoundTripper {
 // asRefusal finds the refusal in an error, including errors of ggcr. It returns nil if there is
 // none.
 func asRefusal(err error) *refusal {
-	var refused *refusal
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*refusal](err); ok {
 		return refused
 	}
-	var status *transport.Error
-	if !errors.As(err, &status) || status.StatusCode == 0 {
+	status, ok := errors.AsType[*transport.Error](err)
+	if !ok || status.StatusCode == 0 {
 		return nil
 	}
-	refused = &refusal{status: status.StatusCode}
+	refused := &refusal{status: status.StatusCode}
 	if len(status.Errors) > 0 {
 		var body bytes.Buffer
 		if json.NewEncoder(&body).Encode(map[string]any{"errors": status.Errors}) == nil {

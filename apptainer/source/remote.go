@@ -71,8 +71,7 @@ func (s *remoteStore) tryEach(ctx context.Context, get func(*endpoint) error) er
 	for _, mirror := range s.endpoints[:last] {
 		out.text += fmt.Sprintf(" (its mirror %s: %v)", mirror.host, errs[mirror])
 	}
-	var worded plainError
-	if errors.As(own, &worded) {
+	if worded, ok := errors.AsType[plainError](own); ok {
 		out.transient, out.after = worded.transient, worded.after
 	}
 	return out

@@ -41,9 +41,6 @@ type Runtime struct {
 
 var _ container.Runtime = Runtime{}
 
-// ErrNoImage is the cause when an engine's store does not have the image.
-var ErrNoImage = errors.New("the engine does not have the image")
-
 // callTimeout limits every call of the engine except run and pull.
 const callTimeout = 30 * time.Second
 
@@ -148,7 +145,7 @@ func (e Runtime) imageEnv(ctx context.Context, pinnedReference string) (env []st
 	defer cancel()
 	output, err := e.call(ctx, "image", "inspect", "--format", "{{json .Config.Env}}", pinnedReference)
 	if err != nil && strings.Contains(strings.ToLower(err.Error()), "no such image") {
-		return nil, fmt.Errorf("%w: `%s pull %s` brings it", ErrNoImage, e.name(), pinnedReference)
+		return nil, fmt.Errorf("the engine does not have the image: `%s pull %s` brings it", e.name(), pinnedReference)
 	}
 	if err != nil {
 		return nil, e.unusable(ctx, err)

@@ -17,8 +17,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/procstat"
 )
 
-// ErrNotRunning is the cause when there is no such container.
-var ErrNotRunning = errors.New("the container does not run any more")
+// errNotRunning means that there is no such container.
+var errNotRunning = errors.New("the container does not run any more")
 
 // Dial connects to a TCP port on localhost in a running container of this user on this host, with
 // any network. In a container with the host's network, it reaches only ports on which a process of
@@ -42,7 +42,7 @@ func (r Runner) dial(ctx context.Context, runtime runtimes.Name, at container.Ru
 		return r.dialByEngine(ctx, runtime, at.Name, inside)
 	}
 	if at.PID <= 0 || container.ProcessStart(at.PID) != at.Started {
-		return nil, ErrNotRunning
+		return nil, errNotRunning
 	}
 	if at.Network {
 		addresses, err := ownAddresses(at.PID, port)
@@ -72,7 +72,7 @@ func (r Runner) dial(ctx context.Context, runtime runtimes.Name, at container.Ru
 
 func (r Runner) dialByEngine(ctx context.Context, runtime runtimes.Name, name string, inside []string) (*connect.Conn, error) {
 	if name == "" {
-		return nil, ErrNotRunning
+		return nil, errNotRunning
 	}
 	choice, err := container.Choose(runtime, Look())
 	if err != nil {
@@ -84,7 +84,7 @@ func (r Runner) dialByEngine(ctx context.Context, runtime runtimes.Name, name st
 		lower := strings.ToLower(err.Error())
 		for _, gone := range []string{"no such container", "is not running", "no container with name", "state improper"} {
 			if strings.Contains(lower, gone) {
-				return nil, ErrNotRunning
+				return nil, errNotRunning
 			}
 		}
 	}

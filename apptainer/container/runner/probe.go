@@ -169,8 +169,7 @@ func (r Runner) tryApptainer(ctx context.Context, f *container.Finding, dir stri
 	args := []string{f.Path, "--silent", "--nocolor", "exec", "--containall", "--no-home", "--no-init", "--no-mount", "cwd,bind-paths", "--pwd", "/"}
 	args = append(args, enter.MountOptions(container.Bind{Source: helper, Target: enter.ProgramPath, ReadOnly: true}, "ro")...)
 	_, err = initproc.Call(ctx, append(args, root, enter.ProgramPath, enter.Command), env)
-	var failed *initproc.CallError
-	if errors.As(err, &failed) && failed.ExitCode == enter.ExitMisused {
+	if failed, ok := errors.AsType[*initproc.CallError](err); ok && failed.ExitCode == enter.ExitMisused {
 		return nil // the helper ran, without an order
 	}
 	if err == nil {

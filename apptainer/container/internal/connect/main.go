@@ -67,10 +67,10 @@ func dialPort(ctx context.Context, addresses []netip.Addr, port int) (*net.TCPCo
 			first = err
 		}
 	}
-	if op := (*net.OpError)(nil); errors.As(first, &op) { // its text has addresses
+	if op, ok := errors.AsType[*net.OpError](first); ok { // its text has addresses
 		first = op.Err
 	}
-	if sys := (*os.SyscallError)(nil); errors.As(first, &sys) {
+	if sys, ok := errors.AsType[*os.SyscallError](first); ok {
 		first = sys.Err
 	}
 	return nil, fmt.Errorf("port %d of the container: %w", port, first)

@@ -172,8 +172,7 @@ func (e *entered) runCommand(argv []string) int {
 		pid, err = e.start(program, argv)
 	}
 	if err != nil {
-		var at *fs.PathError
-		if errors.As(err, &at) { // it repeats the program's name
+		if at, ok := errors.AsType[*fs.PathError](err); ok { // it repeats the program's name
 			err = at.Err
 		}
 		fmt.Fprintf(os.Stderr, "%s: %v\n", argv[0], err)

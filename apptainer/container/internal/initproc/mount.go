@@ -72,8 +72,7 @@ func (r *Root) Mount() (mounted bool, err error) {
 	if err == nil || errors.Is(err, errStopped) {
 		return err == nil, err
 	}
-	var label *labelError
-	r.Labelled = errors.As(err, &label)
+	_, r.Labelled = errors.AsType[*labelError](err)
 	r.Unpack = err.Error()
 	return false, r.unmountSIF()
 }

@@ -101,8 +101,7 @@ func readSIF(f *os.File) (*OpenedSIF, error) {
 		return nil, err
 	}
 	o.Config, err = sifconfig.ReadFile(f)
-	var refused syscall.Errno
-	if err != nil && !errors.As(err, &refused) {
+	if _, ok := errors.AsType[syscall.Errno](err); err != nil && !ok {
 		return nil, &container.RequestError{Err: err}
 	}
 	return o, err

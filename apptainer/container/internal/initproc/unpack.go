@@ -27,10 +27,10 @@ func (r *Root) UnpackInstead() error {
 	if damage := r.checkSIF(); damage != nil {
 		return damage
 	}
-	var failed *unsquashfsError
+	_, failed := errors.AsType[*unsquashfsError](err)
 	return &container.HostError{
 		Err:      fmt.Errorf("%s; and the image cannot be unpacked instead: %w", r.Unpack, err),
-		Doubtful: errors.As(err, &failed),
+		Doubtful: failed,
 	}
 }
 
