@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -9,9 +10,11 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/pipenet"
 	"github.com/cl-slurm/cl-slurm/server"
 )
 
@@ -24,9 +27,34 @@ func (s *site) dial(user, path, header string) (net.Conn, *bufio.Reader) {
 	c, err := d.DialContext(s.t.Context(), "tcp", web.Listener.Addr().String())
 	must(s.t, err)
 	s.t.Cleanup(func() { _ = c.Close() })
-	_, err = fmt.Fprintf(c, "PUT /rest%s HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nAuthorization: Bearer %s\r\n%s\r\n", path, s.tokens[user], header)
+	return c, s.begin(c, user, path, header)
+}
+
+// dialInBubble connects to the site's server in memory and begins a chunked upload. A connection's
+// deadlines are then in the time of the test's bubble.
+func (s *site) dialInBubble(user, path string) (net.Conn, *bufio.Reader) {
+	s.t.Helper()
+	pipes, web := pipenet.Listen(), &http.Server{Handler: s.handler, ReadHeaderTimeout: time.Minute}
+	served := make(chan error)
+	go func() { served <- web.Serve(pipes) }()
+	c, err := pipes.Dial(s.t.Context(), "", "")
 	must(s.t, err)
-	return c, bufio.NewReader(c)
+	s.t.Cleanup(func() {
+		must(s.t, c.Close())
+		must(s.t, web.Close())
+		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+			s.t.Error(err)
+		}
+	})
+	return c, s.begin(c, user, path, "")
+}
+
+// begin begins a chunked upload on a connection.
+func (s *site) begin(c net.Conn, user, path, header string) *bufio.Reader {
+	s.t.Helper()
+	_, err := fmt.Fprintf(c, "PUT /rest%s HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nAuthorization: Bearer %s\r\n%s\r\n", path, s.tokens[user], header)
+	must(s.t, err)
+	return bufio.NewReader(c)
 }
 
 // answerTo reads an answer.
@@ -81,48 +109,49 @@ func TestWaitingClientGetsItsRefusalAtOnce(t *testing.T) {
 
 func TestSlowBodiesEnd(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, func(c *server.Config) { c.TransferTimeout = 200 * time.Millisecond })
-	uuid := s.dataset("data")
-	c, in := s.dial("alice", "/bundles/"+uuid+"/contents/blob/?filename=x&unpack=0&finalize_on_failure=1", "")
-	stop := make(chan struct{})
-	defer close(stop)
-	go func() { // a byte now and then does not help
-		for {
-			select {
-			case <-stop:
-				return
-			case <-time.After(20 * time.Millisecond):
-				_, _ = io.WriteString(c, "1\r\nx\r\n")
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, func(c *server.Config) { c.TransferTimeout = time.Minute })
+		uuid, begun := s.dataset("data"), time.Now()
+		c, in := s.dialInBubble("alice", "/bundles/"+uuid+"/contents/blob/?filename=x&unpack=0&finalize_on_failure=1")
+		go func() { // a byte each second does not help
+			for range 59 {
+				if _, err := io.WriteString(c, "1\r\nx\r\n"); err != nil {
+					t.Error(err)
+				}
+				time.Sleep(time.Second)
 			}
+		}()
+		answerTo(t, in).says(http.StatusInternalServerError, "came too slowly")
+		if took := time.Since(begun); took != time.Minute {
+			t.Errorf("the upload took %v", took)
 		}
-	}()
-	answerTo(t, in).says(http.StatusInternalServerError, "came too slowly")
-	s.await(uuid, codalab.StateFailed)
-	_, in = s.dial("alice", "/bundles/"+s.dataset("more")+"/netcat/80/", "") // a JSON body that never comes
-	if a := answerTo(t, in); a.status < 400 || a.status > 499 {
-		t.Errorf("%d %s", a.status, a.body)
-	}
+		s.await(uuid, codalab.StateFailed)
+		_, in = s.dialInBubble("alice", "/bundles/"+s.dataset("more")+"/netcat/80/") // a JSON body that never comes
+		answerTo(t, in).says(http.StatusBadRequest, "came too slowly")
+	})
 }
 
 // TestSteadyBodiesHaveAnyTime sends for longer than the time limit, and then waits on the same
 // connection.
 func TestSteadyBodiesHaveAnyTime(t *testing.T) {
 	t.Parallel()
-	const limit = 3 * time.Second // a busy machine is silent for less
-	s := newSite(t, func(c *server.Config) { c.TransferTimeout = limit })
-	c, in := s.dial("alice", "/bundles/"+s.dataset("data")+"/contents/blob/?filename=x&unpack=0", "")
-	for range 11 {
-		_, err := fmt.Fprintf(c, "%x\r\n%s\r\n", 64<<10, strings.Repeat("x", 64<<10))
+	synctest.Test(t, func(t *testing.T) {
+		const limit = time.Minute
+		s := newSite(t, func(c *server.Config) { c.TransferTimeout = limit })
+		c, in := s.dialInBubble("alice", "/bundles/"+s.dataset("data")+"/contents/blob/?filename=x&unpack=0")
+		for range 11 {
+			_, err := fmt.Fprintf(c, "%x\r\n%s\r\n", 64<<10, strings.Repeat("x", 64<<10))
+			must(t, err)
+			time.Sleep(limit - time.Second)
+		}
+		_, err := io.WriteString(c, "0\r\n\r\n")
 		must(t, err)
-		time.Sleep(limit / 10)
-	}
-	_, err := io.WriteString(c, "0\r\n\r\n")
-	must(t, err)
-	answerTo(t, in).ok()
-	time.Sleep(limit + limit/10)
-	_, err = fmt.Fprintf(c, "GET /rest/user HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n", s.tokens["alice"])
-	must(t, err)
-	answerTo(t, in).ok()
+		answerTo(t, in).ok()
+		time.Sleep(2 * limit)
+		_, err = fmt.Fprintf(c, "GET /rest/user HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n", s.tokens["alice"])
+		must(t, err)
+		answerTo(t, in).ok()
+	})
 }
 
 func TestDownloadThatNobodyTakesEnds(t *testing.T) {
