@@ -164,7 +164,7 @@ func (s *Scheduler) tidy() (again bool) {
 		case j.unsaved:
 			err = s.records.save(j.record)
 			j.unsaved = err != nil
-		case j.ID != s.last && j.expired(s.Now(), s.KeepEnded):
+		case j.ID != s.last && j.expired(s.Now()):
 			if err = s.records.remove(j.ID); err == nil {
 				delete(s.jobs, j.ID)
 			}

@@ -34,8 +34,6 @@ type Config struct {
 	// KillWait is the time between TERM and KILL for a job's processes. 0 means 30 s, as in Slurm
 	// (slurm.conf(5): KillWait).
 	KillWait time.Duration
-	// KeepEnded is the time for which jobs stay in snapshots after their end. 0 means an hour.
-	KeepEnded time.Duration
 	// Now reads the clock.
 	Now func() time.Time
 	// Log gets messages for an operator.
@@ -43,8 +41,9 @@ type Config struct {
 }
 
 const (
-	defaultKillWait  = 30 * time.Second
-	defaultKeepEnded = time.Hour
+	defaultKillWait = 30 * time.Second
+	// keepEnded is the time for which jobs stay in snapshots after their end.
+	keepEnded = time.Hour
 )
 
 // Scheduler runs jobs on this machine. It is safe for concurrent use. Jobs start and end only while Run
@@ -93,7 +92,7 @@ func Open(dir string, c Config) (*Scheduler, error) {
 }
 
 func open(dir string, c Config) (_ *Scheduler, err error) {
-	c.KillWait, c.KeepEnded = cmp.Or(c.KillWait, defaultKillWait), cmp.Or(c.KeepEnded, defaultKeepEnded)
+	c.KillWait = cmp.Or(c.KillWait, defaultKillWait)
 	s := &Scheduler{Config: c, wake: make(chan struct{}, 1), jobs: map[sbatch.JobID]*job{}}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -260,7 +259,7 @@ func (s *Scheduler) wakeRun() {
 	}
 }
 
-// Observe returns all jobs that have not ended, and those that ended within KeepEnded, in the order
+// Observe returns all jobs that have not ended, and those that ended within an hour, in the order
 // of their ids. The Exit of an ended job is that of the script, and empty if an earlier process
 // started the script.
 func (s *Scheduler) Observe(ctx context.Context, now time.Time) (sbatch.Snapshot, error) {
@@ -271,7 +270,7 @@ func (s *Scheduler) Observe(ctx context.Context, now time.Time) (sbatch.Snapshot
 	defer s.mu.Unlock()
 	snapshot := sbatch.Snapshot{Asked: now}
 	for _, j := range s.ordered() {
-		if !j.expired(s.Now(), s.KeepEnded) {
+		if !j.expired(s.Now()) {
 			snapshot.Jobs = append(snapshot.Jobs, s.show(j))
 		}
 	}
@@ -279,8 +278,8 @@ func (s *Scheduler) Observe(ctx context.Context, now time.Time) (sbatch.Snapshot
 }
 
 // expired reports whether a job ended so long ago that it is no longer shown.
-func (r *record) expired(now time.Time, keep time.Duration) bool {
-	return r.State.Ended() && !now.Before(r.Ended.Add(keep))
+func (r *record) expired(now time.Time) bool {
+	return r.State.Ended() && !now.Before(r.Ended.Add(keepEnded))
 }
 
 // show returns a job as Slurm shows it.
