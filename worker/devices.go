@@ -71,22 +71,43 @@ func (r *attemptRun) allocateGPUs() (a gpuAllocation, err error) {
 	return a, nil
 }
 
-// GPUIndexes returns the indexes in SLURM_JOB_GPUS of the GPUs that this process may open: those of
-// NVIDIA or, if there are none, those of AMD. dev and sys are the host's /dev and /sys.
-func GPUIndexes(dev, sys string) (nvidia, amd []int, err error) {
-	present, err := listNVIDIA(dev)
-	if err != nil || len(present) > 0 {
-		return indexesOf(allowedOf(present)), nil, err
-	}
-	return nil, indexesOf(allowedOf(listAMD(dev, sys, ""))), nil
+// GPU is a GPU that this process may open.
+type GPU struct {
+	// Index is Slurm's, as in SLURM_JOB_GPUS: N of /dev/nvidiaN, or the position among the GPUs of
+	// AMD.
+	Index int `json:"index"`
+	// UUID is nvidia-smi's. It is empty if unknown, and for a GPU of AMD.
+	UUID string `json:"uuid,omitempty"`
 }
 
-func indexesOf(gpus []gpu) []int {
-	var indexes []int
-	for _, g := range gpus {
-		indexes = append(indexes, g.index)
+// GPUs returns the GPUs that this process may open: those of NVIDIA, in the order of nvidia-smi, or, if
+// there are none, those of AMD. The host's /dev, /proc and /sys are in root.
+func GPUs(root string) ([]GPU, error) {
+	dev := filepath.Join(root, "dev")
+	present, err := listNVIDIA(dev)
+	if err != nil {
+		return nil, err
 	}
-	return indexes
+	var listed []gpudriver.GPU
+	if len(present) == 0 {
+		present = listAMD(dev, filepath.Join(root, "sys"), "")
+	} else if listed, err = gpudriver.GPUs(filepath.Join(root, "proc")); err != nil {
+		return nil, err
+	}
+	allowed := allowedOf(present)
+	var gpus []GPU
+	for _, l := range listed {
+		if slices.ContainsFunc(allowed, func(g gpu) bool { return g.index == l.Minor }) {
+			gpus = append(gpus, GPU{Index: l.Minor, UUID: l.UUID})
+		}
+	}
+	// A container may have a GPU without the driver's files about it.
+	for _, a := range allowed {
+		if !slices.ContainsFunc(gpus, func(g GPU) bool { return g.Index == a.index }) {
+			gpus = append(gpus, GPU{Index: a.index})
+		}
+	}
+	return gpus, nil
 }
 
 // mayAccess reports whether this process may open a device in a mode of access(2). The kernel asks

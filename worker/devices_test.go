@@ -78,15 +78,16 @@ func TestGPUsOfThisProcessAreNumberedAsInSLURMJOBGPUS(t *testing.T) {
 	t.Parallel()
 	const amd, other = "0x1002\n", "0x10de\n"
 	for name, test := range map[string]struct {
-		devices     string
-		vendors     map[string]string
-		nvidia, amd []int
+		devices string
+		vendors map[string]string
+		want    []int
 	}{
 		"none":   {devices: "null"},
-		"NVIDIA": {devices: "nvidia10 nvidia2 nvidiactl dri/renderD128 kfd", vendors: map[string]string{"renderD128": amd}, nvidia: []int{2, 10}},
-		"AMD":    {devices: "dri/renderD129 dri/renderD128 dri/renderD130 kfd", vendors: map[string]string{"renderD128": other, "renderD129": amd, "renderD130": amd}, amd: []int{0, 1}},
+		"NVIDIA": {devices: "nvidia10 nvidia2 nvidiactl dri/renderD128 kfd", vendors: map[string]string{"renderD128": amd}, want: []int{2, 10}},
+		"AMD":    {devices: "dri/renderD129 dri/renderD128 dri/renderD130 kfd", vendors: map[string]string{"renderD128": other, "renderD129": amd, "renderD130": amd}, want: []int{0, 1}},
 	} {
-		dev, sys := t.TempDir(), t.TempDir()
+		root := t.TempDir()
+		dev, sys := filepath.Join(root, "dev"), filepath.Join(root, "sys")
 		for device := range strings.FieldsSeq(test.devices) {
 			must(t, os.MkdirAll(filepath.Dir(filepath.Join(dev, device)), 0o700))
 			must(t, os.WriteFile(filepath.Join(dev, device), nil, 0o600))
@@ -96,12 +97,16 @@ func TestGPUsOfThisProcessAreNumberedAsInSLURMJOBGPUS(t *testing.T) {
 			must(t, os.MkdirAll(filepath.Dir(file), 0o700))
 			must(t, os.WriteFile(file, []byte(vendor), 0o600))
 		}
-		nvidia, amd, err := GPUIndexes(dev, sys)
-		if err != nil || !slices.Equal(nvidia, test.nvidia) || !slices.Equal(amd, test.amd) {
-			t.Errorf("%s: %v %v %v, want %v %v", name, nvidia, amd, err, test.nvidia, test.amd)
+		found, err := GPUs(root)
+		var got []int
+		for _, g := range found {
+			got = append(got, g.Index)
+		}
+		if err != nil || !slices.Equal(got, test.want) {
+			t.Errorf("%s: %v %v, want %v", name, got, err, test.want)
 		}
 	}
-	if _, _, err := GPUIndexes(filepath.Join(t.TempDir(), "nosuch"), "/sys"); err == nil {
+	if _, err := GPUs(filepath.Join(t.TempDir(), "nosuch")); err == nil {
 		t.Error("no /dev is no GPUs")
 	}
 }

@@ -39,14 +39,14 @@ func (m Machine) without(r record) Machine {
 	return Machine{
 		Unbound: m.Unbound,
 		CPUs:    slices.DeleteFunc(slices.Clone(m.CPUs), func(cpu int) bool { return slices.Contains(r.CPUs, cpu) }),
-		GPUs:    slices.DeleteFunc(slices.Clone(m.GPUs), func(g GPU) bool { return slices.ContainsFunc(r.GPUs, g.is) }),
+		GPUs:    slices.DeleteFunc(slices.Clone(m.GPUs), func(g GPU) bool { return contains(r.GPUs, g) }),
 		Memory:  max(0, m.Memory-r.Request.MemoryMiB<<20),
 	}
 }
 
-// is reports whether two values name one GPU.
-func (g GPU) is(other GPU) bool {
-	return g.Index == other.Index || g.UUID != "" && g.UUID == other.UUID
+// contains reports whether a list has a GPU, by its index or its UUID.
+func contains(gpus []GPU, g GPU) bool {
+	return slices.ContainsFunc(gpus, func(other GPU) bool { return g.Index == other.Index || g.UUID != "" && g.UUID == other.UUID })
 }
 
 // resources returns the machine in Slurm's terms.

@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/cl-slurm/cl-slurm/apptainer/gpudriver"
 	"github.com/cl-slurm/cl-slurm/internal/affinity"
 	"github.com/cl-slurm/cl-slurm/worker"
 )
@@ -28,13 +27,7 @@ type Machine struct {
 }
 
 // GPU is one GPU of a machine.
-type GPU struct {
-	// Index is Slurm's, as in SLURM_JOB_GPUS: N of /dev/nvidiaN, or the position among the GPUs of
-	// AMD.
-	Index int `json:"index"`
-	// UUID is the one in nvidia-smi's output. It is empty if unknown, and for a GPU of AMD.
-	UUID string `json:"uuid,omitempty"`
-}
+type GPU = worker.GPU
 
 // FindMachine returns the resources of its machine that this process may use: the processors that
 // it may run on, the GPUs that it may open, and the machine's memory or the least limit of its
@@ -47,7 +40,7 @@ func findMachine(root string) (Machine, error) {
 	if err != nil {
 		return Machine{}, err
 	}
-	gpus, err := findGPUs(root)
+	gpus, err := worker.GPUs(root)
 	if err != nil {
 		return Machine{}, err
 	}
@@ -72,31 +65,6 @@ func findMemory(root string) (int64, error) {
 		return 0, errors.New("find the memory of this machine: /proc/meminfo has no MemTotal")
 	}
 	return kib << 10, nil
-}
-
-// findGPUs returns the GPUs that this process may open, NVIDIA's in the order of nvidia-smi.
-func findGPUs(root string) ([]GPU, error) {
-	nvidia, amd, err := worker.GPUIndexes(filepath.Join(root, "dev"), filepath.Join(root, "sys"))
-	if err != nil {
-		return nil, err
-	}
-	listed, err := gpudriver.GPUs(filepath.Join(root, "proc"))
-	if err != nil {
-		return nil, err
-	}
-	var gpus []GPU
-	for _, l := range listed {
-		if slices.Contains(nvidia, l.Minor) {
-			gpus = append(gpus, GPU{Index: l.Minor, UUID: l.UUID})
-		}
-	}
-	// A container may have a GPU without the driver's files about it.
-	for _, index := range slices.Concat(nvidia, amd) {
-		if !slices.ContainsFunc(gpus, func(g GPU) bool { return g.Index == index }) {
-			gpus = append(gpus, GPU{Index: index})
-		}
-	}
-	return gpus, nil
 }
 
 // fieldOf returns the value of a line "name: value".

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/cl-slurm/cl-slurm/worker"
 )
 
 // information returns the text of NVIDIA's driver about a GPU.
@@ -51,7 +53,7 @@ func TestGPUsAreThoseThatThisProcessMayOpenInTheOrderOfNvidiaSmi(t *testing.T) {
 			must(t, os.MkdirAll(filepath.Dir(path), 0o700))
 			must(t, os.WriteFile(path, []byte(text), 0o600))
 		}
-		got, err := findGPUs(root)
+		got, err := worker.GPUs(root)
 		must(t, err)
 		if diff := cmp.Diff(test.want, got); diff != "" {
 			t.Errorf("%s: %s", name, diff)
