@@ -11,7 +11,6 @@ import (
 	"runtime"
 	"syscall"
 	"testing"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sync/errgroup"
@@ -35,8 +34,6 @@ type runRequest struct {
 	Container  container.Container
 	Opened     string // the image that the container's caller has opened, if not empty
 	StdoutPath string
-	After      string       // a file that the container waits for, if not empty
-	Until      string       // a file that ends its context, if not empty
 	Forbidden  forbidden    // a system call that fails in the process and its children
 	Others     []runRequest // for the same process, at the same time
 }
@@ -160,27 +157,8 @@ const (
 	endedSuffix   = ".ended"
 )
 
-// waitForFile polls until the file exists, if one is named, or ctx ends.
-func waitForFile(ctx context.Context, path string) {
-	for path != "" && ctx.Err() == nil {
-		if _, err := os.Stat(path); err == nil {
-			return
-		}
-		time.Sleep(time.Millisecond)
-	}
-}
-
 // run runs one container of a request.
 func (req runRequest) run(ctx context.Context, containers container.Runtime) (answer runAnswer, err error) {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	waitForFile(ctx, req.After)
-	if req.Until != "" {
-		go func() {
-			waitForFile(ctx, req.Until)
-			stop()
-		}()
-	}
 	c := req.Container
 	out, err := os.OpenFile(req.StdoutPath, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
 	if err != nil {

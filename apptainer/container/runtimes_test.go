@@ -35,7 +35,6 @@ type testRuntime struct {
 	Apptainer *apptainerexec.Runtime
 	Engine    *engine.Runtime
 	Runner    *runner.Runner
-	Shared    bool // the built-in runtime, with a share of a mount of the image
 
 	compression   string // of its SIFs; empty is the default
 	singularityCE bool
@@ -50,11 +49,7 @@ func (w testRuntime) runtime() container.Runtime {
 	case w.Runner != nil:
 		return *w.Runner
 	}
-	b := builtin.Runtime{}
-	if w.Shared {
-		b.SharedMounts = &builtin.SharedMounts{}
-	}
-	return b
+	return builtin.Runtime{}
 }
 
 // onEachRuntime runs a test of the fidelity suite on each runtime, and skips those that this machine
@@ -62,9 +57,8 @@ func (w testRuntime) runtime() container.Runtime {
 func onEachRuntime(t *testing.T, test func(t *testing.T, w testRuntime)) {
 	t.Helper()
 	for name, find := range map[string]func(testing.TB) testRuntime{
-		"builtin":        func(tb testing.TB) testRuntime { testenv.Containers(tb); return testRuntime{} },
-		"builtin-shared": func(tb testing.TB) testRuntime { testenv.Containers(tb); return testRuntime{Shared: true} },
-		"apptainer":      apptainerRuntime,
+		"builtin":   func(tb testing.TB) testRuntime { testenv.Containers(tb); return testRuntime{} },
+		"apptainer": apptainerRuntime,
 		"apptainer-plain": func(tb testing.TB) testRuntime {
 			w := plainRuntime(tb)
 			if w.singularityCE {

@@ -60,22 +60,16 @@ func TestFidelityProcessThatIgnoresTermIsKilledAfterItsGrace(t *testing.T) {
 
 func TestKillOfAStoppingContainersPid1IsItsEnd(t *testing.T) {
 	t.Parallel()
-	image := shellImage(t)
-	for name, w := range map[string]testRuntime{"alone": {}, "shared": {Shared: true}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := w.start(t, container.Container{
-				SIF: image, Grace: time.Hour, ShellCommand: `trap 'echo told' TERM; echo begun; while :; do sleep 0.01; done`,
-			})
-			r.awaitBegun()
-			must(t, r.cmd.Process.Signal(syscall.SIGTERM))
-			r.awaitOutput("told")
-			must(t, syscall.Kill(r.pid1(), syscall.SIGKILL))
-			testenv.AwaitFile(t, r.req.StdoutPath+endedSuffix)
-			if answer := r.wait(); answer.Error != "" || answer.Exit.Code != 137 {
-				t.Errorf("%+v, want exit status 137", answer)
-			}
-		})
+	r := start(t, container.Container{
+		SIF: shellImage(t), Grace: time.Hour, ShellCommand: `trap 'echo told' TERM; echo begun; while :; do sleep 0.01; done`,
+	})
+	r.awaitBegun()
+	must(t, r.cmd.Process.Signal(syscall.SIGTERM))
+	r.awaitOutput("told")
+	must(t, syscall.Kill(r.pid1(), syscall.SIGKILL))
+	testenv.AwaitFile(t, r.req.StdoutPath+endedSuffix)
+	if answer := r.wait(); answer.Error != "" || answer.Exit.Code != 137 {
+		t.Errorf("%+v, want exit status 137", answer)
 	}
 }
 

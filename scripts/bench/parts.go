@@ -11,8 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"sync/atomic"
-	"syscall"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -97,7 +95,6 @@ func (b *imageBench) benchStart(ctx context.Context) {
 	took := map[string][]float64{}
 	check(json.Unmarshal(must(cmd.Output()), &took))
 	figure{name: "images/start_builtin", value: median(took["builtin"]), unit: "ms", against: "bare_squashfuse_bwrap", base: median(took["bare"]), bar: 25}.print()
-	figure{name: "images/start_shared", value: median(took["shared"]), unit: "ms", against: "start_builtin", base: median(took["builtin"])}.print()
 	for _, against := range []string{"apptainer_exec", "apptainer_exec_contained"} {
 		if len(took[against]) > 0 {
 			base := median(took[against])
@@ -121,12 +118,9 @@ func startContainers(ctx context.Context, sif, scratch, worker, apptainer string
 			}
 		}
 	}
-	shared, release := holdShared(ctx, c, worker)
-	defer release()
 	bare := fmt.Sprintf(bareScript, must(sifconfig.Read(sif)).Offset, sif, "true", "/dev/null")
 	starters := []starter{
 		{"builtin", run(builtin.Runtime{Helper: worker})},
-		{"shared", run(shared)},
 		{"bare", func() { program(ctx, "sh", "-c", bare) }},
 	}
 	if apptainer != "" {
@@ -149,39 +143,4 @@ func startContainers(ctx context.Context, sif, scratch, worker, apptainer string
 		}
 	}
 	check(json.NewEncoder(os.Stdout).Encode(took))
-}
-
-// holdShared runs a container in the image until release is called, and returns a
-// runtime for others that share its mount.
-func holdShared(ctx context.Context, c container.Container, worker string) (shared builtin.Runtime, release func()) {
-	shared = builtin.Runtime{Helper: worker, SharedMounts: &builtin.SharedMounts{}}
-	pipe := filepath.Join(c.PrivateDir, "pipe")
-	check(syscall.Mkfifo(pipe, 0o600))
-	c.Args = []string{"/bin/sh", "-c", "read line </pipe"}
-	c.Binds = []container.Bind{{Source: pipe, Target: "/pipe"}}
-	group, ctx := errgroup.WithContext(ctx)
-	var released atomic.Bool
-	group.Go(func() error {
-		exit, err := shared.Run(ctx, c)
-		if err == nil && !released.Load() {
-			err = fmt.Errorf("hold an image: the container ended with %+v", exit)
-		}
-		return err
-	})
-	opened := make(chan *os.File, 1)
-	group.Go(func() error {
-		f, err := os.OpenFile(pipe, os.O_WRONLY, 0) // waits for the command
-		opened <- f
-		return err
-	})
-	select {
-	case <-ctx.Done(): // this process ends with the error, and with it the pipe's writer
-		check(context.Cause(ctx))
-	case f := <-opened:
-		return shared, func() {
-			released.Store(true)
-			check(errors.Join(f.Close(), group.Wait()))
-		}
-	}
-	return shared, nil
 }

@@ -51,10 +51,10 @@ type spec struct {
 
 // Run is [container.Runtime]'s, with the differences in docs/containers.md.
 func (r Runtime) Run(ctx context.Context, c container.Container) (container.Exit, error) {
-	return initproc.WithSIF(ctx, c, func(sif *initproc.OpenedSIF) (i initproc.Init, done func(), err error) {
+	return initproc.WithSIF(ctx, c, func(sif *initproc.OpenedSIF) (i initproc.Init, err error) {
 		helper, err := enter.HelperPath(r.Helper)
 		if err != nil {
-			return i, nil, err
+			return i, err
 		}
 		s := &spec{
 			Root:        sif.RootSpec(c),
@@ -69,14 +69,14 @@ func (r Runtime) Run(ctx context.Context, c container.Container) (container.Exit
 		s.Fakeroot = r.Plain && !s.Singularity && canFakeRoot()
 		s.Root.Bubblewrap, _ = initproc.FindBubblewrap() // without it the image is never unpacked
 		if s.Driver, err = driverBinds(c.GPUVendor, &s.Command); err != nil {
-			return i, nil, err
+			return i, err
 		}
 		if i, err = initproc.For(c, r.Helper, runWork, s); err != nil {
-			return i, nil, err
+			return i, err
 		}
 		i.Spec.Plain = r.Plain
 		i.Began = func() bool { return enter.ReadReport(enter.ReportFile(i.Spec.PrivateDir)).Began }
-		return i, func() {}, nil
+		return i, nil
 	})
 }
 

@@ -162,8 +162,6 @@ func (c *containerInit) supervise(b *bubblewrap) (code int, err error) {
 				return 0, err
 			}
 			dead[d.PID] = d.Status
-		case <-c.mountLost:
-			return 0, errMountLost
 		}
 		outer, outerDead := dead[c.bubblewrap]
 		if !outerDead {

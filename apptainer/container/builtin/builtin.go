@@ -2,7 +2,6 @@ package builtin
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -18,8 +17,6 @@ import (
 type Runtime struct {
 	// Helper is the path of a program that begins with runner.Main; empty means this program.
 	Helper string
-	// SharedMounts, if not nil, lets containers of the same SIF share its mount.
-	SharedMounts *SharedMounts
 }
 
 var _ container.Runtime = Runtime{}
@@ -29,13 +26,12 @@ const runWork = "builtin"
 
 // Works returns the works of this package's inits.
 func Works() map[string]initproc.Work {
-	return map[string]initproc.Work{runWork: runContainer, serveWork: serveMount}
+	return map[string]initproc.Work{runWork: runContainer}
 }
 
 // spec is the order for runContainer.
 type spec struct {
 	Root         initproc.RootSpec
-	Shared       bool // the init inherits a mount of the SIF
 	Args         []string
 	ShellCommand string
 	Env          []string
@@ -46,7 +42,7 @@ type spec struct {
 
 // Run is [container.Runtime]'s.
 func (r Runtime) Run(ctx context.Context, c container.Container) (container.Exit, error) {
-	return initproc.WithSIF(ctx, c, func(sif *initproc.OpenedSIF) (i initproc.Init, done func(), err error) {
+	return initproc.WithSIF(ctx, c, func(sif *initproc.OpenedSIF) (i initproc.Init, err error) {
 		s := &spec{
 			Root:         sif.RootSpec(c),
 			Args:         c.Args,
@@ -56,19 +52,12 @@ func (r Runtime) Run(ctx context.Context, c container.Container) (container.Exit
 			Dir:          c.WorkingDir(),
 		}
 		if s.Driver, err = (gpudriver.Host{}).Find(c.GPUVendor); err != nil {
-			return i, nil, err
+			return i, err
 		}
 		if s.Root.Bubblewrap, err = initproc.FindBubblewrap(); err != nil {
-			return i, nil, err
+			return i, err
 		}
-		if i, err = initproc.For(c, r.Helper, runWork, s); err != nil {
-			return i, nil, err
-		}
-		if share := r.SharedMounts.join(ctx, r.Helper, s.Root); share != nil {
-			s.Shared, i.Inherit = true, share.files
-			return i, share.leave, nil
-		}
-		return i, func() {}, nil
+		return initproc.For(c, r.Helper, runWork, s)
 	})
 }
 
@@ -78,8 +67,7 @@ type containerInit struct {
 
 	process    *initproc.Process
 	root       *initproc.Root
-	mountLost  <-chan struct{} // closed when the squashfuse of a shared mount has ended
-	bubblewrap int             // its process id
+	bubblewrap int // its process id
 }
 
 func runContainer(p *initproc.Process) (code int, err error) {
@@ -89,7 +77,7 @@ func runContainer(p *initproc.Process) (code int, err error) {
 	}
 	c.root = &initproc.Root{RootSpec: c.Root, Process: p}
 	// MountProc: bubblewrap and terminate look processes up in /proc.
-	for _, step := range []func() error{p.EnterPrivateDir, initproc.MakeDirs, p.MountProc, c.makeRoot, c.root.MountShm, c.root.WriteNetworkFiles, c.showDriver} {
+	for _, step := range []func() error{p.EnterPrivateDir, initproc.MakeDirs, p.MountProc, c.root.Make, c.root.MountShm, c.root.WriteNetworkFiles, c.showDriver} {
 		if err := step(); err != nil {
 			return 0, err
 		}
@@ -105,20 +93,9 @@ func runContainer(p *initproc.Process) (code int, err error) {
 	}
 	code, err = c.supervise(b)
 	if err == nil && code != 0 && initproc.IsMountLost() {
-		if c.mountLost != nil {
-			return 0, errMountLost
-		}
 		return 0, c.root.AwaitLoss()
 	}
 	return code, err
-}
-
-// makeRoot makes the image's files available at initproc.RootDir, writable.
-func (c *containerInit) makeRoot() error {
-	if c.attachShared() {
-		return nil
-	}
-	return c.root.Make()
 }
 
 // bubblewrapArgs returns the options that set the container up, and its command. It resolves links
@@ -195,6 +172,3 @@ func (c *containerInit) makeWorkingDir() error {
 	}
 	return nil
 }
-
-// errMountLost is the cause when the squashfuse of a container's shared mount has ended.
-var errMountLost = errors.New("squashfuse, which serves the image's files to this and other containers, has ended")

@@ -12,16 +12,4 @@
 // This needs squashfuse, bubblewrap, /dev/fuse and user namespaces, with overlay mounts in them
 // (Linux 5.11, RHEL 8.5). If the image or the overlay cannot be mounted, unsquashfs unpacks the
 // image for one run, and the Exit notes the reason.
-//
-// # Shared mounts
-//
-// Containers that share a mount ([SharedMounts]) have one squashfuse, in a separate init. It gives
-// each container a mount that is not attached yet:
-//
-//	caller
-//	├─ init                        serves one SIF
-//	│  └─ squashfuse_ll -f
-//	├─ init                        of each container: attaches its mount at lower/
-//	│  └─ bwrap …
-//	└─ init …
 package builtin

@@ -47,8 +47,6 @@ type Runner struct {
 	Env []string
 	// Helper is the Helper of every runtime.
 	Helper string
-	// SharedMounts, if not nil, lets containers of the built-in runtime share a SIF's mount.
-	SharedMounts *builtin.SharedMounts
 }
 
 var _ container.Runtime = Runner{}
@@ -93,7 +91,7 @@ func (r Runner) runBy(ctx context.Context, choice container.Choice, c container.
 	if c.OnChoice != nil {
 		c.OnChoice(choice)
 	}
-	var chosen container.Runtime = builtin.Runtime{Helper: r.Helper, SharedMounts: r.SharedMounts}
+	var chosen container.Runtime = builtin.Runtime{Helper: r.Helper}
 	switch choice.Runtime {
 	case runtimes.Apptainer, runtimes.Singularity:
 		chosen = apptainerexec.Runtime{Program: choice.Program, Plain: choice.Plain, Helper: r.Helper}

@@ -66,7 +66,7 @@ func (r *Root) Mount() (mounted bool, err error) {
 	if r.Unpack != "" {
 		return false, nil
 	}
-	if err = r.MountSIF(); err == nil {
+	if err = r.mountSIF(); err == nil {
 		err = r.MountOverlay()
 	}
 	if err == nil || errors.Is(err, errStopped) {
@@ -86,8 +86,8 @@ func (r *Root) unmountSIF() error {
 	return nil
 }
 
-// MountSIF starts squashfuse and waits until it serves the SIF.
-func (r *Root) MountSIF() error {
+// mountSIF starts squashfuse and waits until it serves the SIF.
+func (r *Root) mountSIF() error {
 	read, write, err := os.Pipe()
 	if err != nil {
 		return fmt.Errorf("start squashfuse: %w", err)

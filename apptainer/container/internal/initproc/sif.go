@@ -43,7 +43,7 @@ type FileID struct{ Device, Inode uint64 }
 // WithSIF validates the container, calls prepare with its SIF to get an init, and runs that init.
 // It opens the SIF unless the caller has. An error contains the SIF's path. A failure before the
 // init is the fault of the host or of the request.
-func WithSIF(ctx context.Context, c container.Container, prepare func(*OpenedSIF) (i Init, done func(), err error)) (_ container.Exit, err error) {
+func WithSIF(ctx context.Context, c container.Container, prepare func(*OpenedSIF) (Init, error)) (_ container.Exit, err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("run container of %s: %w", c.SIF, err)
@@ -66,11 +66,10 @@ func WithSIF(ctx context.Context, c container.Container, prepare func(*OpenedSIF
 	if err != nil {
 		return container.Exit{}, container.NotBegun(err)
 	}
-	init, done, err := prepare(sif)
+	init, err := prepare(sif)
 	if err != nil {
 		return container.Exit{}, container.NotBegun(err)
 	}
-	defer done()
 	exit, err := init.Run(ctx)
 	if err == nil && exit.Code != 0 && ctx.Err() == nil {
 		err = checkThere(f)

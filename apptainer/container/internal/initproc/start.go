@@ -21,11 +21,10 @@ import (
 // Command is the hidden argument with which a program runs [Main].
 const Command = "container-init"
 
-// Descriptors that an init inherits. Additional ones follow from FirstFD on.
+// Descriptors that an init inherits.
 const (
 	controlFD = 3
 	reportFD  = 4
-	FirstFD   = 5
 )
 
 // KillDelay is the time after a container's grace in which its init must report before it is
@@ -61,8 +60,6 @@ type Init struct {
 	Spec    Spec
 	// Details, if not nil, becomes Spec.Details.
 	Details any
-	// Inherit is open files for the init, from FirstFD on. Run closes them.
-	Inherit []*os.File
 	// Stdout and Stderr are the init's and its command's.
 	Stdout, Stderr *os.File
 	// OnStart, if not nil, is called with the init's process id when the command begins.
@@ -108,9 +105,6 @@ func (i Init) Run(ctx context.Context) (container.Exit, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	p, err := i.start()
-	for _, f := range i.Inherit {
-		_ = f.Close() // the init has its own
-	}
 	if err != nil {
 		return container.Exit{}, container.NotBegun(fmt.Errorf("start its init: %w", err))
 	}
@@ -152,9 +146,6 @@ func (i *Init) fork(control, report int) (child, error) {
 	}
 	defer func() { _ = unix.Close(null) }()
 	files := []uintptr{uintptr(null), fdOr(i.Stdout, null), fdOr(i.Stderr, null), uintptr(control), uintptr(report)}
-	for _, f := range i.Inherit {
-		files = append(files, f.Fd())
-	}
 	attributes := &syscall.SysProcAttr{Setsid: true}
 	if !i.Spec.Plain {
 		attributes = &syscall.SysProcAttr{
