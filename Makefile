@@ -51,8 +51,8 @@ check: $(tools) ## lint what has changed; run its unit tests and those of what d
 test: cluster-up postgres-up install ## run all tests, on a real Slurm cluster and a real PostgreSQL
 	@$(MAKE) --no-print-directory -j2 test-product test-nfs
 
-# Tests wait most of their time: more packages than there are cores run at once, the end-to-end tests first. Continuous integration says
-# AFTER=unit: the unit tests have run the server on SQLite before.
+# Tests wait most of their time: more packages than there are cores run at once, the end-to-end tests
+# first. Continuous integration says AFTER=unit: the unit tests have run the server on SQLite before.
 .PHONY: test-product
 test-product:
 	eval "$$(scripts/slurm-cluster env)"; \

@@ -13,6 +13,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/bundles"
 	"github.com/cl-slurm/cl-slurm/server/checkin"
 	"github.com/cl-slurm/cl-slurm/server/contents"
+	"github.com/cl-slurm/cl-slurm/server/failures"
 	"github.com/cl-slurm/cl-slurm/server/hub"
 	"github.com/cl-slurm/cl-slurm/server/plan"
 	"github.com/cl-slurm/cl-slurm/server/rest"
@@ -120,7 +121,7 @@ func New(c Config) *Server {
 		SharedDisk: c.SharedDisk, Observe: s.metrics.passes.Observe, Staged: s.metrics.staged.Set,
 	})
 	c.Store.Failed = func(err error) {
-		s.Log.Error("failed", slog.String("doing", "remove contents that no bundle names"), slog.String("error", err.Error()))
+		failures.Log(context.Background(), c.Log, "remove contents that no bundle names", err)
 	}
 	return s
 }

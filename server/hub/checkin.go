@@ -65,8 +65,8 @@ func (c *CheckIn) Wait(ctx context.Context, end <-chan time.Time) (again bool, e
 
 // HasBell reports whether the worker has a doorbell and needs its check-ins answered at once: while a
 // check-in of it waits, CodaLab's worker starts and ends no runs (codalab/worker/worker.py: checkin,
-// process_runs). A worker that names its instance is not
-// CodaLab's own, and starts and ends runs while its check-in waits.
+// process_runs). A worker that names its instance is not CodaLab's own, and starts and ends runs while its
+// check-in waits.
 func (c *CheckIn) HasBell() bool {
 	c.hub.mu.Lock()
 	defer c.hub.mu.Unlock()
