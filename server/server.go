@@ -13,7 +13,6 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/bundles"
 	"github.com/cl-slurm/cl-slurm/server/checkin"
 	"github.com/cl-slurm/cl-slurm/server/contents"
-	"github.com/cl-slurm/cl-slurm/server/failures"
 	"github.com/cl-slurm/cl-slurm/server/hub"
 	"github.com/cl-slurm/cl-slurm/server/plan"
 	"github.com/cl-slurm/cl-slurm/server/rest"
@@ -121,7 +120,7 @@ func New(c Config) *Server {
 		SharedDisk: c.SharedDisk, Observe: s.metrics.passes.Observe, Staged: s.metrics.staged.Set,
 	})
 	c.Store.Failed = func(err error) {
-		failures.Log(context.Background(), c.Log, "remove contents that no bundle names", err)
+		c.Log.Error("failed", slog.String("doing", "remove contents that no bundle names"), slog.String("error", err.Error()))
 	}
 	return s
 }
