@@ -47,7 +47,7 @@ func variants() map[string]func(*plan.Row) {
 		},
 		"low":         func(r *plan.Row) { r.DiskLow = "the disk is nearly full" },
 		"dropped":     func(r *plan.Row) { r.Dropped = true },
-		"undelivered": func(r *plan.Row) { r.Uncollected = true },
+		"uncollected": func(r *plan.Row) { r.Uncollected = true },
 		"other queue": func(r *plan.Row) { r.Queue = "gone" },
 		"releasing":   func(r *plan.Row) { r.Releasing = true },
 		"vanished":    func(r *plan.Row) { r.Begun, r.Exit, r.RecordsGoneSince, r.NoJobSince = nil, nil, epoch, epoch },

@@ -76,7 +76,7 @@ func (d *decision) reportEndAgain() {
 		d.finalize(reason + ": the verdict is reported again")
 		return
 	}
-	d.enter(Collecting, reason+": the results are delivered again")
+	d.enter(Collecting, reason+": the results are collected again")
 }
 
 // mayBeMisread reports whether the bridge may report the end again to a server that shows a failed run as

@@ -19,7 +19,7 @@ func (d *decision) applyGiveBack() {
 	switch d.row.Phase {
 	case Collecting:
 		if d.news.Leave {
-			d.giveBack(v, "the worker stops before the results are delivered: given back to the server")
+			d.giveBack(v, "the worker stops before the results are collected: given back to the server")
 		}
 	case Finalizing, Done: // the server has the results
 	case Claiming, Staging, Submitting, Queued, Running, Stopping:

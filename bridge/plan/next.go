@@ -256,7 +256,7 @@ func (d *decision) offeredAgain() {
 	case d.row.Phase == Done, d.row.Phase == Finalizing && d.row.Begun != nil:
 		// The server may have lost the results too.
 		d.wantEffect(Claim)
-		d.enter(Collecting, "the server offered the bundle again after its end: the results are delivered again")
+		d.enter(Collecting, "the server offered the bundle again after its end: the results are collected again")
 	case d.row.Phase == Finalizing: // the verdict may be lost: Confirm asks the server soon
 		d.wantEffect(Claim)
 		d.row.Reason = "the server offered the bundle again: claimed again"

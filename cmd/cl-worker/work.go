@@ -294,7 +294,7 @@ func (w *standalone) cleanUp(ctx context.Context, err error) {
 		w.log.WarnContext(ctx, "the worker's files were not removed", slog.String("error", err.Error()))
 		return
 	case left > 0:
-		w.log.InfoContext(ctx, "runs go on, or wait to be delivered; a worker of the same --id takes them up", slog.Int("runs", left))
+		w.log.InfoContext(ctx, "runs go on, or have results to collect; a worker of the same --id takes them up", slog.Int("runs", left))
 		return
 	case !w.deleteWorkDir:
 		return

@@ -42,7 +42,7 @@ func (d *decision) collecting() {
 	case c.Final || d.patienceOver(d.policy.CollectPatience):
 		d.failUncollected(c.Failure)
 		d.row.Uncollected = true
-		d.finalize("the results could not be delivered: " + c.Failure)
+		d.finalize("the results could not be collected: " + c.Failure)
 	default:
 		d.tryLater(c.Failure)
 		d.wantEffect(Confirm) // the server may have the results already, and refuse them
@@ -81,7 +81,7 @@ func (d *decision) failUncollected(why string) {
 		return
 	}
 	v := *d.row.Verdict
-	v.Cause, v.Failure = spool.CausePlatform, "The results could not be delivered: "+codalab.Sentence(why)
+	v.Cause, v.Failure = spool.CausePlatform, "The results could not be collected: "+codalab.Sentence(why)
 	d.row.Verdict = &v
 }
 
@@ -141,5 +141,5 @@ func (d *decision) uploadFailed(c Confirmation) bool {
 // collectAgain collects results again that the server has thrown away, and then the verdict. This may
 // happen after the acknowledgement: CodaLab's own server may notice late that an earlier upload broke off.
 func (d *decision) collectAgain(uploadFailure string) {
-	d.enter(Collecting, "the server has thrown the results away, and they are delivered again: "+uploadFailure)
+	d.enter(Collecting, "the server has thrown the results away, and they are collected again: "+uploadFailure)
 }
