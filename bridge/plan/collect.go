@@ -67,7 +67,7 @@ func (d *decision) endedAtServer() bool {
 	case c.Gone:
 		d.acknowledged("the server no longer has the bundle: " + c.Failure)
 	case c.Failure == "" && c.State.Final() && !d.uploadFailed(*c) && d.askedSince(*c):
-		d.acknowledged("the server has the result: the bundle is " + string(c.State))
+		d.acknowledged("the server has the verdict: the bundle is " + string(c.State))
 	default:
 		return false
 	}

@@ -223,7 +223,7 @@ func (d *decision) applyMessages() {
 			d.offeredAgain()
 		case codalab.MessageMarkFinalized:
 			if d.row.Phase == Finalizing {
-				d.acknowledged("the server acknowledged the result")
+				d.acknowledged("the server acknowledged the verdict")
 			}
 		default: // package bridge answers reads and writes; unknown messages change no row
 		}
