@@ -58,7 +58,7 @@ func (i *identities) noteAnswer(q plan.Queue, number int64, messages []codalab.M
 		i.inbox.put(bundle, func(n *plan.News) { n.Restaged = true })
 	}
 	if len(messages) > 0 {
-		i.inbox.deliver(q.Name, messages)
+		i.inbox.putMessages(q.Name, messages)
 	}
 }
 
