@@ -233,7 +233,7 @@ type Exit struct {
 	// Note is a sentence about a difference from a usual run, for example a reason for its length; usually
 	// empty.
 	Note string `json:"note,omitempty"`
-	// Terminated is set if the worker was told to stop (TERM: scancel, preemption, Slurm's time limit)
+	// Terminated is set if the job got TERM (from scancel, a preemption or Slurm's time limit)
 	// before the command had ended.
 	Terminated bool `json:"terminated,omitempty"`
 	// NotStarted is set if the command certainly never began: its container could not be prepared or set

@@ -238,7 +238,7 @@ func TestI7ExitRecordOutranksSlurm(t *testing.T) {
 		foreign.Token = "token-2"
 		given(t, rowIn(plan.Running)).at(late).decide(read(late, started(), foreign)).is(plan.Running)
 	})
-	t.Run("and a worker that was told to stop leaves it to Slurm to say why", func(t *testing.T) {
+	t.Run("and a terminated job leaves the reason to Slurm", func(t *testing.T) {
 		t.Parallel()
 		stopped := exit(143)
 		stopped.Terminated = true
