@@ -178,7 +178,7 @@ func (r Row) activity() string {
 		return "Uploading results."
 	case Finalizing:
 		if r.GivesBack() {
-			return "The worker was told to stop; the bundle waits for another one."
+			return "The worker gives the bundle back; it waits for another worker."
 		}
 		return "Finalizing bundle."
 	case Done:

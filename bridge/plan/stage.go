@@ -33,7 +33,7 @@ func (d *decision) claiming() {
 func (d *decision) claimed(reason string) {
 	d.row.Times.Preparing = d.now
 	if stop := d.row.StopVerdict; stop != nil && stop.Restage {
-		d.giveBack(*stop, "the worker stops: given back to the server")
+		d.giveBack(*stop, "the worker ends: given back to the server")
 		return
 	}
 	if refusal := d.queue.refusal(d.row); refusal != "" {
