@@ -57,10 +57,10 @@ type Spec struct {
 	MemoryBytes int64   `json:"memory_bytes"`
 	DiskBytes   int64   `json:"disk_bytes"`
 	Seconds     float64 `json:"seconds"`
-	// KillSeconds is the time from the TERM that stops the command until the KILL; 0 means package
+	// KillGraceSeconds is the time from the TERM that stops the command until the KILL; 0 means package
 	// container's default.
-	KillSeconds float64 `json:"kill_seconds,omitempty"`
-	Network     bool    `json:"network"`
+	KillGraceSeconds float64 `json:"kill_seconds,omitempty"`
+	Network          bool    `json:"network"`
 	// ShmBytes is the size of the container's /dev/shm; 0 means half of the memory.
 	ShmBytes int64 `json:"shm_bytes,omitempty"`
 	// Scratch is a directory on the node's own disk.

@@ -198,7 +198,7 @@ func (r *attemptRun) prepare() (c container.Container, err error) {
 		MemoryBytes:     r.spec.MemoryBytes,
 		ShmBytes:        r.spec.ShmBytes,
 		Scratch:         r.scratch.dir,
-		Grace:           time.Duration(max(r.spec.KillSeconds, 0) * float64(time.Second)),
+		KillGrace:       time.Duration(max(r.spec.KillGraceSeconds, 0) * float64(time.Second)),
 	}
 	err = openFiles(root, r.spec.Inputs, &c)
 	return c, err

@@ -99,22 +99,22 @@ func (p Policy) ImageReference(r Row) string {
 func (p Policy) Spec(r Row) spool.Spec {
 	q, res := p.Queues[r.Queue], r.Resources
 	s := spool.Spec{
-		Bundle:         r.Bundle,
-		Attempt:        r.Attempt.Number,
-		SubmissionName: string(r.SubmissionName),
-		Submission:     p.submission(r),
-		Command:        r.Run.Command,
-		RunDir:         p.Layout.RunDir(r.Bundle, r.OnDisk),
-		WorkingDirDisk: q.WorkingDirDisk,
-		GPUs:           int(res.GPUs),
-		MemoryBytes:    res.Memory,
-		DiskBytes:      res.Disk,
-		Seconds:        q.commandLimit(res).Seconds(),
-		KillSeconds:    q.KillGrace.Seconds(),
-		Network:        res.Network,
-		ShmBytes:       q.ShmBytes,
-		Scratch:        q.Scratch,
-		Runtime:        q.Runtime,
+		Bundle:           r.Bundle,
+		Attempt:          r.Attempt.Number,
+		SubmissionName:   string(r.SubmissionName),
+		Submission:       p.submission(r),
+		Command:          r.Run.Command,
+		RunDir:           p.Layout.RunDir(r.Bundle, r.OnDisk),
+		WorkingDirDisk:   q.WorkingDirDisk,
+		GPUs:             int(res.GPUs),
+		MemoryBytes:      res.Memory,
+		DiskBytes:        res.Disk,
+		Seconds:          q.commandLimit(res).Seconds(),
+		KillGraceSeconds: q.KillGrace.Seconds(),
+		Network:          res.Network,
+		ShmBytes:         q.ShmBytes,
+		Scratch:          q.Scratch,
+		Runtime:          q.Runtime,
 	}
 	if r.Staged != nil {
 		s.Inputs = *r.Staged

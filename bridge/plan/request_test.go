@@ -206,8 +206,8 @@ func TestSpecIsWhatTheWorkerIsTold(t *testing.T) {
 	p.Queues["cpu"] = q
 	for asked, want := range map[int64]float64{60: 60, 3600: 3480} {
 		r.Resources.Time = asked
-		if got := p.Spec(r); got.Seconds != want || got.KillSeconds != 600 {
-			t.Errorf("with a grace for checkpoints, %d s asked for: limit %v s, grace %v s", asked, got.Seconds, got.KillSeconds)
+		if got := p.Spec(r); got.Seconds != want || got.KillGraceSeconds != 600 {
+			t.Errorf("with a grace for checkpoints, %d s asked for: limit %v s, grace %v s", asked, got.Seconds, got.KillGraceSeconds)
 		}
 	}
 }

@@ -126,7 +126,7 @@ func (m *SharedMounts) startServer(ctx context.Context, helper string, root init
 		// The lifeline tells the users of a failure.
 		_, err := initproc.Init{
 			Program: helper, Details: root, Inherit: []*os.File{theirs},
-			Spec: initproc.Spec{Work: serveWork, Scratch: serveDir, Grace: container.Container{}.KillAfter()},
+			Spec: initproc.Spec{Work: serveWork, Scratch: serveDir, KillGrace: container.Container{}.KillGraceOrDefault()},
 		}.Run(ctx)
 		_ = ours.Close()
 		var refusal *container.HostError

@@ -41,8 +41,8 @@ type Spec struct {
 	// Plain is set for an init without namespaces.
 	Plain bool
 	// Scratch is a private, empty directory.
-	Scratch string
-	Grace   time.Duration
+	Scratch   string
+	KillGrace time.Duration
 }
 
 // report is an init's message when its command begins, and at the end.
@@ -86,7 +86,7 @@ func For(c container.Container, program, work string, details any) (Init, error)
 	}
 	return Init{
 		Program: program, Details: details, Stdout: c.Stdout, Stderr: c.Stderr, OnStart: onStart,
-		Spec: Spec{Work: work, Scratch: scratch, Grace: c.KillAfter()},
+		Spec: Spec{Work: work, Scratch: scratch, KillGrace: c.KillGraceOrDefault()},
 	}, nil
 }
 
@@ -137,7 +137,7 @@ func (i *Init) start() (_ *runningInit, err error) {
 		return nil, errors.Join(err, unix.Close(control))
 	}
 	defer func() { _ = unix.Close(reportOut) }()
-	p := &runningInit{control: os.NewFile(uintptr(control), "control"), report: os.NewFile(uintptr(report), "report"), grace: i.Spec.Grace}
+	p := &runningInit{control: os.NewFile(uintptr(control), "control"), report: os.NewFile(uintptr(report), "report"), grace: i.Spec.KillGrace}
 	if p.child, err = i.fork(controlIn, reportOut); err != nil {
 		return nil, errors.Join(namespaceError(err), p.control.Close(), p.report.Close())
 	}
