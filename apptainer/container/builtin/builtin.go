@@ -46,7 +46,7 @@ type spec struct {
 
 // Run is [container.Runtime]'s.
 func (r Runtime) Run(ctx context.Context, c container.Container) (container.Exit, error) {
-	return initproc.WithSIF(ctx, c, func(sif *initproc.OpenedSIF) (i initproc.Init, done func(), err error) {
+	return initproc.WithSIF(ctx, c, func(sif *initproc.SIFConfig) (i initproc.Init, done func(), err error) {
 		s := &spec{
 			Root:         sif.RootSpec(c),
 			Args:         c.Args,
