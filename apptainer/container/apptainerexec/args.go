@@ -32,7 +32,7 @@ type containerInit struct {
 // kernel refuses it.
 func (c *containerInit) prepare(report string) ([]string, error) {
 	if c.Plain {
-		if err := c.root.PinSIF(); err != nil {
+		if err := c.root.SecureSIF(); err != nil {
 			return nil, err
 		}
 		writable := []string{"--writable-tmpfs"} // the command's files outside of binds stay in memory
@@ -99,7 +99,7 @@ const scriptsDir = "scripts"
 
 // binds returns the caller's binds and those of this package. bindHosts adds one for /etc/hosts.
 func (c *containerInit) binds(report string, bindHosts bool) (binds []container.Bind, err error) {
-	if binds, err = c.root.PinBinds(); err != nil {
+	if binds, err = c.root.SecureBinds(); err != nil {
 		return nil, err
 	}
 	if bindHosts && !slices.ContainsFunc(binds, func(b container.Bind) bool { return subpath.Within("/etc/hosts", b.Target) }) {

@@ -132,7 +132,7 @@ func (c *containerInit) bubblewrapArgs() (args bubblewrapArgs, err error) {
 		}
 		args.command = []string{sh, "-c", c.ShellCommand}
 	}
-	binds, err := c.root.PinBinds()
+	binds, err := c.root.SecureBinds()
 	if err == nil {
 		binds, err = initproc.MakeTargets(binds, len(binds))
 	}

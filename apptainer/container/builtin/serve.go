@@ -34,7 +34,7 @@ const serveWork = "serve"
 // in its own mount namespace, and FUSE serves it there (fs/fuse/dir.c: fuse_allow_current_process).
 func serveMount(p *initproc.Process) (code int, err error) {
 	r := &initproc.Root{Process: p}
-	for _, step := range []func() error{func() error { return p.ReadDetails(&r.RootSpec) }, p.MountProc, func() error { return mountScratch(p.Scratch) }, r.PinSIF, p.EnterScratch, initproc.MakeDirs, r.MountSIF} {
+	for _, step := range []func() error{func() error { return p.ReadDetails(&r.RootSpec) }, p.MountProc, func() error { return mountScratch(p.Scratch) }, r.SecureSIF, p.EnterScratch, initproc.MakeDirs, r.MountSIF} {
 		if err := step(); err != nil {
 			return 0, err
 		}

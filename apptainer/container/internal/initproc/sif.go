@@ -138,10 +138,10 @@ func idOf(f *os.File) (FileID, error) {
 	return FileID{st.Dev, st.Ino}, nil
 }
 
-// PinSIF mounts the SIF in the init's own mount namespace and sets SIF to that mount, so that
+// SecureSIF mounts the SIF in the init's own mount namespace and sets SIF to that mount, so that
 // nobody can replace the file afterwards. A plain init has no such namespace: it only checks the
 // file, which Apptainer opens soon after.
-func (r *Root) PinSIF() error {
+func (r *Root) SecureSIF() error {
 	f, err := openSIF(r.SIF)
 	if err != nil {
 		return err
@@ -156,7 +156,7 @@ func (r *Root) PinSIF() error {
 	case r.Process.Plain:
 		return nil
 	}
-	r.SIF, err = r.pinFile(f, "image")
+	r.SIF, err = r.secureFile(f, "sif")
 	return err
 }
 
