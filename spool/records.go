@@ -215,7 +215,7 @@ type Cause string
 // The causes of an end.
 const (
 	CauseSucceeded Cause = "succeeded"
-	CauseUser      Cause = "user"     // exit status, kill, a wrong image name
+	CauseUser      Cause = "user"     // exit status, kill, a wrong reference of an image
 	CauseLimit     Cause = "limit"    // time, memory, disk
 	CausePlatform  Cause = "platform" // a node, a disk, Slurm, this software
 )

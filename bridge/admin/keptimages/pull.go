@@ -1,5 +1,5 @@
-// Package keptimages lists the images in a cache with their names and holders, and pulls and keeps those
-// that an operator asks for, for `cl-bridge image`.
+// Package keptimages lists the images in a cache with their references and holders, and pulls and
+// keeps those that an operator asks for, for `cl-bridge image`.
 package keptimages
 
 import (
