@@ -30,7 +30,7 @@ func (r Row) Report(worker string) codalab.RunReport {
 		report.Remote = node
 	}
 	if r.Staged != nil && r.Staged.PinnedReference != "" {
-		report.DockerImage = &r.Staged.PinnedReference
+		report.PinnedReference = &r.Staged.PinnedReference
 	}
 	if r.Job.ID != 0 && !r.Standalone {
 		report.JobHandle = r.Job.ID.String()

@@ -87,12 +87,12 @@ func (p Policy) ImageReference(r Row) string {
 		site, fallback = q.GPUImage, DefaultGPUImage
 	}
 	if asked := r.Run.Metadata.String("request_docker_image"); asked != "" {
-		if res.DockerImage == asked+":latest" { // the server added the tag; a file's name has none
+		if res.ImageReference == asked+":latest" { // the server added the tag; a file's name has none
 			return asked
 		}
 		site = ""
 	}
-	return cmp.Or(site, res.DockerImage, fallback)
+	return cmp.Or(site, res.ImageReference, fallback)
 }
 
 // Spec returns the specification for the worker of a row's current attempt.

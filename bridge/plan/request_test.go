@@ -45,7 +45,7 @@ func TestImageOfABundleThatNamesNone(t *testing.T) {
 		"none":                 {plan.Queue{}, "", "", "codalab/default-cpu:latest", 0},
 		"none for GPUs":        {plan.Queue{}, "", "", "codalab/default-gpu:latest", 1},
 	} {
-		r := plan.Row{Queue: "q", Resources: codalab.Resources{DockerImage: c.server, GPUs: c.gpus}, Run: &codalab.RunBundle{
+		r := plan.Row{Queue: "q", Resources: codalab.Resources{ImageReference: c.server, GPUs: c.gpus}, Run: &codalab.RunBundle{
 			Metadata: codalab.Metadata{"request_docker_image": c.asked},
 		}}
 		if got := (plan.Policy{Queues: map[string]plan.Queue{"q": c.queue}}).ImageReference(r); got != c.want {

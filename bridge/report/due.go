@@ -105,7 +105,7 @@ func bytesOf(report *codalab.RunReport) int {
 	if report.JobHandle != "" {
 		n += len(`,"job_handle":""`) + len(report.JobHandle)
 	}
-	for _, words := range []*string{report.DockerImage, report.FailureMessage} {
+	for _, words := range []*string{report.PinnedReference, report.FailureMessage} {
 		if words != nil {
 			n += len(*words)
 		}

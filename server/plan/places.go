@@ -99,7 +99,7 @@ func (v *places) choose(run *Waiting) (*Offer, string) {
 // request returns a run's key in refused.
 func (v *places) request(run *Waiting) request {
 	key := request{ownerID: run.OwnerID, Resources: run.Resources}
-	key.Resources.DockerImage = ""
+	key.Resources.ImageReference = ""
 	if !run.AsksTime {
 		key.Resources.Time = 0
 	}
