@@ -30,7 +30,7 @@ type Config struct {
 	Log *slog.Logger
 	// Now is the clock, usually time.Now.
 	Now func() time.Time
-	// DefaultCPUImage and DefaultGPUImage are the images of runs that name none. Without a tag
+	// DefaultCPUImage and DefaultGPUImage are the references for runs that name no image. Without a tag
 	// they mean ":latest".
 	DefaultCPUImage, DefaultGPUImage string
 	// LinkRoots are the absolute paths of directories to which bundles may link. Every user
@@ -78,7 +78,7 @@ func (c Config) withDefaults() Config {
 
 func (c Config) site() plan.Site {
 	return plan.Site{
-		CPUImage: c.DefaultCPUImage, GPUImage: c.DefaultGPUImage,
+		DefaultCPUImage: c.DefaultCPUImage, DefaultGPUImage: c.DefaultGPUImage,
 		MaxDisk: c.MaxRequestDisk, MaxMemory: c.MaxRequestMemory, MaxTime: c.MaxRequestTime,
 	}
 }

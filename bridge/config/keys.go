@@ -108,8 +108,8 @@ func bridgeKeys() []Key {
 
 func imageKeys() []Key {
 	return []Key{
-		{Name: "image.default_cpu", Type: Text, Otherwise: "the server's choice, else `" + plan.DefaultCPUImage + "`", Meaning: "The image of bundles that name none and need no GPU. It overrides the server's choice ([Images](operators/reference.md#images))."},
-		{Name: "image.default_gpu", Type: Text, Otherwise: "the server's choice, else `" + plan.DefaultGPUImage + "`", Meaning: "The same for bundles with GPUs."},
+		{Name: "image.default_cpu", Type: Text, Otherwise: "the server's choice, else `" + plan.CodaLabCPUImage + "`", Meaning: "The image of bundles that name none and need no GPU. It overrides the server's choice ([Images](operators/reference.md#images))."},
+		{Name: "image.default_gpu", Type: Text, Otherwise: "the server's choice, else `" + plan.CodaLabGPUImage + "`", Meaning: "The same for bundles with GPUs."},
 		{Name: "image.remember", Type: Time, Default: `"1m"`, Meaning: "How long the bridge remembers which image a tag stands for."},
 		{Name: "image.offline", Type: Flag, Default: "false", Meaning: "With `true` the bridge asks no registry: bundles can use only the images that you have [brought in](operators/day-to-day.md#images-beforehand)."},
 		{Name: "image.roots", Type: List, Otherwise: none, Meaning: "Directories with SIFs and archives that every bundle may use as an image, by path."},

@@ -31,7 +31,7 @@ func TestJobRunsTheWorkerOfItsQueue(t *testing.T) {
 // A bundle's own choice counts; without one the queue's has priority over the server's.
 func TestImageOfABundleThatNamesNone(t *testing.T) {
 	t.Parallel()
-	site := plan.Queue{CPUImage: "site/cpu:1", GPUImage: "site/gpu:1"}
+	site := plan.Queue{DefaultCPUImage: "site/cpu:1", DefaultGPUImage: "site/gpu:1"}
 	for name, c := range map[string]struct {
 		queue               plan.Queue
 		asked, server, want string

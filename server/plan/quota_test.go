@@ -36,7 +36,7 @@ func TestRunsThatRequestTooMuchFail(t *testing.T) {
 
 func TestRunThatRequestsNothingGetsWhatIsLeft(t *testing.T) {
 	t.Parallel()
-	site, m := Site{MaxDisk: 10 << 30, MaxTime: time.Hour, CPUImage: "cpu", GPUImage: "registry:5000/gpu"}, codalab.Metadata{}
+	site, m := Site{MaxDisk: 10 << 30, MaxTime: time.Hour, DefaultCPUImage: "cpu", DefaultGPUImage: "registry:5000/gpu"}, codalab.Metadata{}
 	owner := Quota{Disk: 3 << 30, DiskUsed: 1 << 30, Time: 60, TimeUsed: 50}
 	r := site.Resources(m)
 	if r.CPUs != 1 || r.Memory != 2<<30 || r.Disk != 10<<30 || r.Time != 3600 || r.ImageReference != "cpu:latest" {

@@ -20,8 +20,9 @@ const (
 
 // Site has the rules of a site for the requests of all runs.
 type Site struct {
-	// CPUImage and GPUImage are the images of runs that name none. Without a tag they mean ":latest".
-	CPUImage, GPUImage string
+	// DefaultCPUImage and DefaultGPUImage are the references for runs that name no image. Without a tag they
+	// mean ":latest".
+	DefaultCPUImage, DefaultGPUImage string
 	// MaxDisk and MaxMemory, in bytes, and MaxTime are the most that a run may request; 0 means no limit.
 	// A run that requests no disk or time gets what is allowed.
 	MaxDisk, MaxMemory int64
@@ -52,9 +53,9 @@ func (s Site) Resources(m codalab.Metadata) codalab.Resources {
 		r.Time = int64(d / time.Second)
 	}
 	if r.ImageReference == "" {
-		r.ImageReference = s.CPUImage
+		r.ImageReference = s.DefaultCPUImage
 		if r.GPUs > 0 {
-			r.ImageReference = s.GPUImage
+			r.ImageReference = s.DefaultGPUImage
 		}
 	}
 	r.ImageReference = tagged(r.ImageReference)

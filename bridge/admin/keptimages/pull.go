@@ -89,10 +89,10 @@ func (r Request) defaults(c config.Config, only config.Architecture) ([]images.W
 		if r.Queue != "" && name != r.Queue || only != "" && only != arch {
 			continue
 		}
-		for _, image := range c.DefaultImages(q) {
-			if id := image + " " + string(arch); !known[id] {
+		for _, reference := range c.DefaultImages(q) {
+			if id := reference + " " + string(arch); !known[id] {
 				known[id] = true
-				w, err := want(image, "", arch)
+				w, err := want(reference, "", arch)
 				if err != nil {
 					return nil, err
 				}
