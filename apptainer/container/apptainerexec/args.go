@@ -74,9 +74,9 @@ func (c *containerInit) prepare(report string) ([]string, error) {
 	return c.args(filepath.Join(c.process.Scratch, initproc.RootDir), []string{"--writable"}, binds), err
 }
 
-// args returns Apptainer's argument vector for an image, a SIF or a directory, and the options that
+// args returns Apptainer's argument vector for a root, a SIF or a directory, and the options that
 // make it writable. Singularity 3.9 and Apptainer 1.0 support all options in it.
-func (c *containerInit) args(image string, writable []string, binds []container.Bind) []string {
+func (c *containerInit) args(root string, writable []string, binds []container.Bind) []string {
 	args := []string{
 		c.Program, "--silent", "--nocolor", "exec",
 		"--containall", "--no-home", "--no-init", "--no-mount", "bind-paths,cwd,sys", "--pwd", "/",
@@ -91,7 +91,7 @@ func (c *containerInit) args(image string, writable []string, binds []container.
 	for _, b := range binds {
 		args = append(args, enter.MountOptions(b, "ro")...)
 	}
-	return append(args, image, enter.ProgramPath, enter.Command)
+	return append(args, root, enter.ProgramPath, enter.Command)
 }
 
 // scriptsDir, in a container's scratch directory, is empty.
