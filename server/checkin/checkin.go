@@ -270,7 +270,7 @@ func (s *CheckIns) startBundle(w http.ResponseWriter, r *http.Request, u store.U
 	granted := false
 	b, err := s.config.Store.Change(r.Context(), uuid, func(b *store.Bundle) error {
 		var next plan.Bundle
-		next, granted = stored.Plan(*b).Claim(key, start, s.config.Hub.Info(key).Preemptible)
+		next, granted = stored.Plan(*b).Claim(key, start, s.config.Hub.LastCheckIn(key).Preemptible)
 		stored.Become(b, next)
 		return nil
 	})

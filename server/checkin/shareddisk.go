@@ -13,7 +13,7 @@ import (
 
 // sharesDisk reports whether a worker may read and write on the store's disk.
 func (s *CheckIns) sharesDisk(key plan.Worker) bool {
-	return s.config.SharedDisk && s.config.Hub.Info(key).SharedFileSystem
+	return s.config.SharedDisk && s.config.Hub.LastCheckIn(key).SharedFileSystem
 }
 
 // addLocations adds to a run message the paths of a run's inputs and of its results directory,

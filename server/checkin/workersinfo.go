@@ -15,13 +15,13 @@ func (s *CheckIns) shownWorkers() []codalab.WorkerInfo {
 	workers := []codalab.WorkerInfo{}
 	for _, c := range s.config.Hub.Connected(s.config.Now()) {
 		one := codalab.WorkerInfo{
-			UserID: c.Worker.User, WorkerID: c.Worker.ID, CPUs: c.Info.CPUs, GPUs: c.Info.GPUs,
-			MemoryBytes: c.Info.MemoryBytes, FreeDiskBytes: c.Info.FreeDiskBytes, CheckInTime: c.Seen.Unix(), RunUUIDs: c.Runs,
-			SharedFileSystem: c.Info.SharedFileSystem, TagExclusive: c.Info.TagExclusive, ExitAfterNumRuns: c.Info.ExitAfterNumRuns,
-			IsTerminating: c.Info.IsTerminating, Preemptible: c.Info.Preemptible, CPUsInUse: c.Used.CPUs, GPUsInUse: c.Used.GPUs,
+			UserID: c.Worker.User, WorkerID: c.Worker.ID, CPUs: c.CheckIn.CPUs, GPUs: c.CheckIn.GPUs,
+			MemoryBytes: c.CheckIn.MemoryBytes, FreeDiskBytes: c.CheckIn.FreeDiskBytes, CheckInTime: c.Seen.Unix(), RunUUIDs: c.Runs,
+			SharedFileSystem: c.CheckIn.SharedFileSystem, TagExclusive: c.CheckIn.TagExclusive, ExitAfterNumRuns: c.CheckIn.ExitAfterNumRuns,
+			IsTerminating: c.CheckIn.IsTerminating, Preemptible: c.CheckIn.Preemptible, CPUsInUse: c.Used.CPUs, GPUsInUse: c.Used.GPUs,
 		}
-		if c.Info.Tag != "" {
-			one.Tag = &c.Info.Tag
+		if c.CheckIn.Tag != "" {
+			one.Tag = &c.CheckIn.Tag
 		}
 		if c.Group != "" {
 			one.GroupUUID = &c.Group

@@ -26,10 +26,10 @@ func (c *CheckIn) Worker() plan.Worker { return c.worker.key }
 func (c *CheckIn) End() {
 	c.hub.mu.Lock()
 	defer c.hub.mu.Unlock()
-	if c.worker.checkIn != c {
+	if c.worker.held != c {
 		return
 	}
-	c.worker.checkIn = nil
+	c.worker.held = nil
 	if c.worker.hasUnsent() {
 		c.hub.ring(c.worker)
 	}
@@ -70,7 +70,7 @@ func (c *CheckIn) Wait(ctx context.Context, end <-chan time.Time) (again bool, e
 func (c *CheckIn) HasBell() bool {
 	c.hub.mu.Lock()
 	defer c.hub.mu.Unlock()
-	return c.worker.info.Instance == "" && c.hub.Bells.has(c.worker.key.ID)
+	return c.worker.last.Instance == "" && c.hub.Bells.has(c.worker.key.ID)
 }
 
 const (
@@ -96,7 +96,7 @@ type Duty struct {
 func (c *CheckIn) Due(now time.Time) (duties []Duty, reads []codalab.Message) {
 	c.hub.mu.Lock()
 	defer c.hub.mu.Unlock()
-	if c.worker.checkIn != c {
+	if c.worker.held != c {
 		return nil, nil
 	}
 	for _, r := range c.worker.reads {

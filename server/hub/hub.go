@@ -33,12 +33,12 @@ type Hub struct {
 type worker struct {
 	key       plan.Worker
 	known     bool            // has checked in since the server started
-	info      codalab.CheckIn // its last check-in, without runs
+	last      codalab.CheckIn // its last check-in, without reports
 	group     string          // the uuid of the group that it serves; empty if it serves none
 	seen      time.Time
-	checkIn   *CheckIn         // the one that is held; nil for none
+	held      *CheckIn         // the check-in that is held; nil for none
 	arrivals  int64            // check-ins so far
-	applied   map[string]int64 // by run: the order of the last check-in whose report of it was stored
+	applied   map[string]int64 // by run: the order of the last check-in whose report of it was applied
 	runs      map[string]heldRun
 	used      codalab.Resources // by all of runs
 	unclaimed int64             // the number of runs that the worker has not claimed
@@ -118,12 +118,12 @@ func (h *Hub) BeginCheckIn(key plan.Worker, in codalab.CheckIn, group string, no
 	defer h.mu.Unlock()
 	w := h.worker(key)
 	connected := h.connected(w, now)
-	over := w.info.IsTerminating && len(w.runs) == 0
-	if connected && !over && w.info.Instance != "" && w.info.Instance != in.Instance {
-		return nil, false, &InUseError{Worker: key, Hostname: w.info.Hostname, Free: h.timeout}
+	over := w.last.IsTerminating && len(w.runs) == 0
+	if connected && !over && w.last.Instance != "" && w.last.Instance != in.Instance {
+		return nil, false, &InUseError{Worker: key, Hostname: w.last.Hostname, Free: h.timeout}
 	}
 	c = &CheckIn{hub: h, worker: w, wake: make(chan struct{}, 1), over: make(chan struct{})}
-	changed = !connected || group != w.group || !sameOffer(w.info, in)
+	changed = !connected || group != w.group || !sameOffer(w.last, in)
 	h.roomier = h.roomier || changed
 	for _, run := range in.Reports {
 		if one, ok := w.runs[run.UUID]; ok {
@@ -132,17 +132,17 @@ func (h *Hub) BeginCheckIn(key plan.Worker, in codalab.CheckIn, group string, no
 		}
 	}
 	in.Reports = nil
-	w.known, w.info, w.group, w.seen = true, in, group, now
-	if w.checkIn != nil {
-		close(w.checkIn.over)
+	w.known, w.last, w.group, w.seen = true, in, group, now
+	if w.held != nil {
+		close(w.held.over)
 	}
 	w.arrivals++
 	c.order = w.arrivals
 	if h.stopped {
 		close(c.over)
-		w.checkIn = nil
+		w.held = nil
 	} else {
-		w.checkIn = c
+		w.held = c
 	}
 	return c, changed, nil
 }
@@ -160,9 +160,9 @@ func (h *Hub) Stop() {
 	defer h.mu.Unlock()
 	h.stopped = true
 	for _, w := range h.workers {
-		if w.checkIn != nil {
-			close(w.checkIn.over)
-			w.checkIn = nil
+		if w.held != nil {
+			close(w.held.over)
+			w.held = nil
 		}
 	}
 	h.Bells.stop()
@@ -170,12 +170,12 @@ func (h *Hub) Stop() {
 
 // notify wakes a worker's held check-in or, if there is none, rings its doorbell. The caller holds h.mu.
 func (h *Hub) notify(w *worker) {
-	if w.checkIn == nil {
+	if w.held == nil {
 		h.ring(w)
 		return
 	}
 	select {
-	case w.checkIn.wake <- struct{}{}:
+	case w.held.wake <- struct{}{}:
 	default: // it has been woken already
 	}
 }
@@ -187,12 +187,12 @@ func (h *Hub) ring(w *worker) {
 	}
 }
 
-// Info returns a worker's last check-in, without runs; a zero one if the worker is not known.
-func (h *Hub) Info(key plan.Worker) codalab.CheckIn {
+// LastCheckIn returns a worker's last check-in, without reports; a zero one if the worker is not known.
+func (h *Hub) LastCheckIn(key plan.Worker) codalab.CheckIn {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if w, ok := h.workers[key]; ok {
-		return w.info
+		return w.last
 	}
 	return codalab.CheckIn{}
 }
@@ -212,12 +212,12 @@ func (h *Hub) seen(key plan.Worker) time.Time {
 
 // Connected is a worker that has checked in lately.
 type Connected struct {
-	Worker plan.Worker
-	Info   codalab.CheckIn // its last check-in, without runs
-	Seen   time.Time       // the time of that check-in
-	Group  string          // the uuid of the group that it serves; empty for none
-	Runs   []string        // sorted
-	Used   codalab.Resources
+	Worker  plan.Worker
+	CheckIn codalab.CheckIn // its last one, without reports
+	Seen    time.Time       // the time of that check-in
+	Group   string          // the uuid of the group that it serves; empty for none
+	Runs    []string        // sorted
+	Used    codalab.Resources
 }
 
 // Connected returns the connected workers, in no order.
@@ -229,7 +229,7 @@ func (h *Hub) Connected(now time.Time) []Connected {
 		if !h.connected(w, now) {
 			continue
 		}
-		one := Connected{Worker: w.key, Info: w.info, Seen: w.seen, Group: w.group, Runs: []string{}, Used: w.used}
+		one := Connected{Worker: w.key, CheckIn: w.last, Seen: w.seen, Group: w.group, Runs: []string{}, Used: w.used}
 		for uuid := range w.runs {
 			one.Runs = append(one.Runs, uuid)
 		}
@@ -251,7 +251,7 @@ func (h *Hub) Counts(now time.Time) Counts {
 		if h.connected(w, now) {
 			c.Workers++
 		}
-		if w.checkIn != nil {
+		if w.held != nil {
 			c.CheckIns++
 		}
 	}

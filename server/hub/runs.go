@@ -107,7 +107,7 @@ func (h *Hub) Offers(now time.Time) (all []plan.Offer, held plan.Held, more bool
 		for _, run := range w.runs {
 			held.Add(run.ownerID, w.key)
 		}
-		if h.connected(w, now) && !w.info.IsTerminating {
+		if h.connected(w, now) && !w.last.IsTerminating {
 			all = append(all, w.offer())
 		}
 	}
@@ -117,20 +117,20 @@ func (h *Hub) Offers(now time.Time) (all []plan.Offer, held plan.Held, more bool
 // offer returns the room of a worker.
 func (w *worker) offer() plan.Offer {
 	o := plan.Offer{
-		Worker: w.key, Group: w.group, Tag: w.info.Tag, Exclusive: w.info.TagExclusive, SharedDisk: w.info.SharedFileSystem,
-		Total:    codalab.Resources{CPUs: w.info.CPUs, GPUs: w.info.GPUs, Memory: w.info.MemoryBytes, Disk: w.info.FreeDiskBytes},
-		RunsLeft: w.info.ExitAfterNumRuns, SecondsLeft: w.info.SecondsLeft, Running: len(w.runs),
-		Closed: w.info.ExitAfterNumRuns <= 0, WhyClosed: w.info.Closed, Dependencies: map[[2]string]bool{},
+		Worker: w.key, Group: w.group, Tag: w.last.Tag, Exclusive: w.last.TagExclusive, SharedDisk: w.last.SharedFileSystem,
+		Total:    codalab.Resources{CPUs: w.last.CPUs, GPUs: w.last.GPUs, Memory: w.last.MemoryBytes, Disk: w.last.FreeDiskBytes},
+		RunsLeft: w.last.ExitAfterNumRuns, SecondsLeft: w.last.SecondsLeft, Running: len(w.runs),
+		Closed: w.last.ExitAfterNumRuns <= 0, WhyClosed: w.last.Closed, Dependencies: map[[2]string]bool{},
 	}
 	if o.RunsLeft >= codalab.UnlimitedRuns {
 		o.RunsLeft = math.MaxInt64
 	}
 	o.RunsLeft -= w.unclaimed // the worker itself counts the claimed runs
-	for _, n := range w.info.Nodes {
+	for _, n := range w.last.Nodes {
 		o.Nodes = append(o.Nodes, codalab.Resources{CPUs: n.CPUs, GPUs: n.GPUs, Memory: n.MemoryBytes, Disk: o.Total.Disk})
 	}
 	o.Free = plan.Minus(o.Total, w.used)
-	for _, d := range w.info.Dependencies {
+	for _, d := range w.last.Dependencies {
 		o.Dependencies[d] = true
 	}
 	return o
@@ -156,7 +156,7 @@ func (h *Hub) Overdue(now time.Time) []string {
 				uuids = append(uuids, uuid)
 			}
 		}
-		if gone && len(w.runs) == 0 && len(w.reads) == 0 && w.checkIn == nil {
+		if gone && len(w.runs) == 0 && len(w.reads) == 0 && w.held == nil {
 			delete(h.workers, w.key)
 		}
 	}
