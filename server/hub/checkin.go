@@ -42,7 +42,7 @@ func (w *worker) hasUnsent() bool {
 			return true
 		}
 	}
-	for _, r := range w.reads {
+	for _, r := range w.requests {
 		if r.sent.IsZero() {
 			return true
 		}
@@ -91,25 +91,25 @@ type Duty struct {
 	order int64 // older duties are sent first
 }
 
-// Due returns the duties, and the reads and writes that are due, and records that they are sent now. A
-// check-in that is over gets none.
-func (c *CheckIn) Due(now time.Time) (duties []Duty, reads []codalab.Message) {
+// Due returns the duties, and the messages of the requests and writes, that are due, and records that they
+// are sent now. A check-in that is over gets none.
+func (c *CheckIn) Due(now time.Time) (duties []Duty, messages []codalab.Message) {
 	c.hub.mu.Lock()
 	defer c.hub.mu.Unlock()
 	if c.worker.held != c {
 		return nil, nil
 	}
-	for _, r := range c.worker.reads {
+	for _, r := range c.worker.requests {
 		if r.message.Type == codalab.MessageNetcat && !r.sent.IsZero() {
 			continue // a second one could do something twice
 		}
 		if resendDue(r.sent, now, resendAfter) {
 			r.sent = now
-			reads = append(reads, r.message)
+			messages = append(messages, r.message)
 		}
 	}
 	for _, r := range c.worker.writes {
-		reads = append(reads, r.message)
+		messages = append(messages, r.message)
 		close(r.sent)
 	}
 	c.worker.writes = nil
@@ -127,7 +127,7 @@ func (c *CheckIn) Due(now time.Time) (duties []Duty, reads []codalab.Message) {
 	for _, d := range duties {
 		c.worker.duties[d.UUID].sent = now
 	}
-	return duties, reads
+	return duties, messages
 }
 
 func resendDue(sent, now time.Time, every time.Duration) bool {

@@ -22,11 +22,11 @@ type Hub struct {
 	workers map[plan.Worker]*worker
 	holders map[string]*worker // by bundle: the worker that has it
 	// roomier is set when some worker may have more room than at the last call of Offers.
-	roomier  bool
-	nextRead int64
-	nextDuty int64
-	staged   int // runs that wait for a worker
-	stopped  bool
+	roomier     bool
+	nextRequest int64
+	nextDuty    int64
+	staged      int // runs that wait for a worker
+	stopped     bool
 }
 
 // worker is one worker. The hub's lock guards it.
@@ -43,7 +43,7 @@ type worker struct {
 	used      codalab.Resources // by all of runs
 	unclaimed int64             // the number of runs that the worker has not claimed
 	duties    map[string]*Duty
-	reads     map[int64]*Read
+	requests  map[int64]*Request
 	writes    []*write
 	stored    map[string]storedReport // the last report of each run
 }
@@ -65,7 +65,7 @@ func (h *Hub) worker(key plan.Worker) *worker {
 	if !ok {
 		w = &worker{
 			key: key, seen: h.started, runs: map[string]heldRun{}, duties: map[string]*Duty{},
-			reads: map[int64]*Read{}, stored: map[string]storedReport{}, applied: map[string]int64{},
+			requests: map[int64]*Request{}, stored: map[string]storedReport{}, applied: map[string]int64{},
 		}
 		h.workers[key] = w
 	}

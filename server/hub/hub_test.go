@@ -314,11 +314,11 @@ func TestAskEndsWhenTheWorkerCannotAnswer(t *testing.T) {
 		begun = time.Now()
 		synctest.Wait()
 		c := checkIn(t, h, codalab.CheckIn{}, time.Now().Add(1))
-		if _, reads := c.Due(time.Now()); len(reads) != 1 {
-			t.Errorf("%d reads are due", len(reads))
+		if _, messages := c.Due(time.Now()); len(messages) != 1 {
+			t.Errorf("%d messages are due", len(messages))
 		}
-		if err := <-over; !errors.Is(err, ErrSlow) || time.Since(begun) != ReadTimeout {
-			t.Errorf("a worker that does not answer: %v after %s", err, time.Since(begun))
+		if err := <-over; !errors.Is(err, ErrSlow) || time.Since(begun) != ReplyTimeout {
+			t.Errorf("a worker that does not reply: %v after %s", err, time.Since(begun))
 		}
 		over = ask(t.Context(), h, "0x1", codalab.MessageRead)
 		synctest.Wait()
@@ -326,8 +326,8 @@ func TestAskEndsWhenTheWorkerCannotAnswer(t *testing.T) {
 		if err := <-over; !errors.Is(err, ErrMoved) {
 			t.Errorf("a bundle that ends: %v", err)
 		}
-		if n := len(c.worker.reads); n != 0 {
-			t.Errorf("%d reads are left", n)
+		if n := len(c.worker.requests); n != 0 {
+			t.Errorf("%d requests are left", n)
 		}
 		time.Sleep(2 * time.Minute)
 		if err := <-ask(t.Context(), h, "0x1", codalab.MessageRead); !errors.Is(err, ErrAway) {
@@ -353,7 +353,7 @@ func TestReadsAreRepeatedAndTalksAreNot(t *testing.T) {
 			}
 			for _, m := range due {
 				if want == 1 {
-					h.ClaimRead(key, m.SocketID).Reply(Reply{ReadReply: codalab.ReadReply{ErrorCode: 404, ErrorMessage: "none"}})
+					h.TakeRequest(key, m.SocketID).Reply(Reply{ReadReply: codalab.ReadReply{ErrorCode: 404, ErrorMessage: "none"}})
 				}
 			}
 		}
@@ -362,8 +362,8 @@ func TestReadsAreRepeatedAndTalksAreNot(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 		stop()
-		if err := <-talk; !errors.Is(err, context.Canceled) || len(c.worker.reads) != 0 {
-			t.Errorf("%v, %d reads are left", err, len(c.worker.reads))
+		if err := <-talk; !errors.Is(err, context.Canceled) || len(c.worker.requests) != 0 {
+			t.Errorf("%v, %d requests are left", err, len(c.worker.requests))
 		}
 	})
 }
@@ -375,7 +375,7 @@ func TestOneWorkerHasABoundedNumberOfReads(t *testing.T) {
 		track(h, run("0x1", codalab.StateRunning))
 		ctx, stop := context.WithCancel(t.Context())
 		var all []<-chan error
-		for range MostReads {
+		for range MostRequests {
 			all = append(all, ask(ctx, h, "0x1", codalab.MessageRead))
 		}
 		synctest.Wait()

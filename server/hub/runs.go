@@ -40,7 +40,7 @@ func (h *Hub) trackOne(b plan.Bundle, r codalab.Resources) {
 		delete(old.stored, b.UUID)
 		delete(old.applied, b.UUID)
 		delete(h.holders, b.UUID)
-		old.dropReads(b.UUID)
+		old.dropRequests(b.UUID)
 	}
 	if !b.State.OnWorker() {
 		return
@@ -156,7 +156,7 @@ func (h *Hub) Overdue(now time.Time) []string {
 				uuids = append(uuids, uuid)
 			}
 		}
-		if gone && len(w.runs) == 0 && len(w.reads) == 0 && w.held == nil {
+		if gone && len(w.runs) == 0 && len(w.requests) == 0 && w.held == nil {
 			delete(h.workers, w.key)
 		}
 	}
