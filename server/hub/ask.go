@@ -133,7 +133,7 @@ func (r Reply) checked() (Reply, error) {
 func (h *Hub) addRequest(m codalab.Message) (*Request, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	w := h.holders[m.UUID]
+	w := h.workerOf[m.UUID]
 	switch {
 	case w == nil:
 		return nil, ErrMoved
@@ -218,7 +218,7 @@ func (h *Hub) Tell(ctx context.Context, key plan.Worker, m codalab.Message, now 
 func (h *Hub) addWrite(m codalab.Message) (r *write, drop func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	w := h.holders[m.UUID]
+	w := h.workerOf[m.UUID]
 	if w == nil {
 		return nil, nil
 	}

@@ -156,7 +156,7 @@ func (c *CheckIn) ReportsToStore(reports []codalab.RunReport, now time.Time) []c
 	var fresh []codalab.RunReport
 	ends := 0
 	for _, report := range reports {
-		if c.hub.holders[report.UUID] != w {
+		if c.hub.workerOf[report.UUID] != w {
 			if ends++; report.State != codalab.StateFinalizing || ends > mostEnds {
 				continue
 			}
@@ -186,7 +186,7 @@ func (c *CheckIn) AcceptReport(uuid string) bool {
 func (c *CheckIn) NoteStored(report codalab.RunReport, now time.Time) {
 	c.hub.mu.Lock()
 	defer c.hub.mu.Unlock()
-	if w := c.worker; c.hub.holders[report.UUID] == w {
+	if w := c.worker; c.hub.workerOf[report.UUID] == w {
 		w.stored[report.UUID] = storedReport{report, now}
 	}
 }

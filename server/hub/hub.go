@@ -18,9 +18,9 @@ type Hub struct {
 	timeout time.Duration
 	started time.Time
 
-	mu      sync.Mutex
-	workers map[plan.Worker]*worker
-	holders map[string]*worker // by bundle: the worker that has it
+	mu       sync.Mutex
+	workers  map[plan.Worker]*worker
+	workerOf map[string]*worker // by bundle: the worker that has it
 	// roomier is set when some worker may have more room than at the last call of Offers.
 	roomier     bool
 	nextRequest int64
@@ -39,7 +39,7 @@ type worker struct {
 	held      *CheckIn         // the check-in that is held; nil for none
 	arrivals  int64            // check-ins so far
 	applied   map[string]int64 // by run: the order of the last check-in whose report of it was applied
-	runs      map[string]heldRun
+	runs      map[string]trackedRun
 	used      codalab.Resources // by all of runs
 	unclaimed int64             // the number of runs that the worker has not claimed
 	duties    map[string]*Duty
@@ -54,7 +54,7 @@ func New(timeout time.Duration, now time.Time) *Hub {
 	return &Hub{
 		Bells:   &Bells{ofID: map[string]map[*Bell]bool{}, ofAddress: map[string]int{}},
 		timeout: timeout, started: now,
-		workers: map[plan.Worker]*worker{}, holders: map[string]*worker{},
+		workers: map[plan.Worker]*worker{}, workerOf: map[string]*worker{},
 	}
 }
 
@@ -64,7 +64,7 @@ func (h *Hub) worker(key plan.Worker) *worker {
 	w, ok := h.workers[key]
 	if !ok {
 		w = &worker{
-			key: key, seen: h.started, runs: map[string]heldRun{}, duties: map[string]*Duty{},
+			key: key, seen: h.started, runs: map[string]trackedRun{}, duties: map[string]*Duty{},
 			requests: map[int64]*Request{}, stored: map[string]storedReport{}, applied: map[string]int64{},
 		}
 		h.workers[key] = w
@@ -246,7 +246,7 @@ type Counts struct{ Workers, CheckIns, Runs, Staged int }
 func (h *Hub) Counts(now time.Time) Counts {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	c := Counts{Runs: len(h.holders), Staged: h.staged}
+	c := Counts{Runs: len(h.workerOf), Staged: h.staged}
 	for _, w := range h.workers {
 		if h.connected(w, now) {
 			c.Workers++

@@ -221,7 +221,7 @@ func TestOfferIsWhatRunsLeaveOfAWorker(t *testing.T) {
 	starting, running := run("0x1", codalab.StateStarting), run("0x2", codalab.StateRunning)
 	running.OwnerID, running.Metadata = "0xb", codalab.Metadata{"request_cpus": int64(2)}
 	track(h, starting, running)
-	offers, held, more := h.Offers(start)
+	offers, counts, more := h.Offers(start)
 	want := plan.Offer{
 		Worker: key, Total: codalab.Resources{CPUs: 4, Memory: 8 << 30, Disk: 7}, Free: codalab.Resources{CPUs: 1, Memory: 4 << 30, Disk: 7},
 		Nodes: []codalab.Resources{{CPUs: 2, Memory: 4 << 30, Disk: 7}}, RunsLeft: 2, Running: 2, Dependencies: map[[2]string]bool{},
@@ -229,8 +229,8 @@ func TestOfferIsWhatRunsLeaveOfAWorker(t *testing.T) {
 	if diff := cmp.Diff([]plan.Offer{want}, offers); diff != "" || !more {
 		t.Errorf("more %v (-want +got):\n%s", more, diff)
 	}
-	if diff := cmp.Diff(plan.Held{"0xa": {All: 1}, "0xb": {All: 1, Others: 1}}, held); diff != "" {
-		t.Errorf("held (-want +got):\n%s", diff)
+	if diff := cmp.Diff(plan.RunCounts{"0xa": {All: 1}, "0xb": {All: 1, Others: 1}}, counts); diff != "" {
+		t.Errorf("counts (-want +got):\n%s", diff)
 	}
 	if _, _, more = h.Offers(start); more || h.MoreRoom() {
 		t.Error("more room without a change")
@@ -270,7 +270,7 @@ func TestSilenceIsFound(t *testing.T) {
 	}
 	track(h, run("0x1", codalab.StateKilled), run("0x2", codalab.StateKilled), run("0x3", codalab.StateKilled))
 	h.Overdue(at(3 * time.Minute))
-	if n := len(h.workers) + len(h.holders); n != 0 {
+	if n := len(h.workers) + len(h.workerOf); n != 0 {
 		t.Errorf("it remembers %d things of a worker that has gone", n)
 	}
 }

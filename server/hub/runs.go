@@ -8,8 +8,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/plan"
 )
 
-// heldRun is a run that a worker has.
-type heldRun struct {
+// trackedRun is a run that a worker has.
+type trackedRun struct {
 	codalab.Resources
 	ownerID string
 	// starting is the time since which the run waits for the worker's claim; zero once it is claimed.
@@ -33,34 +33,34 @@ func (h *Hub) Track(bundles []plan.Bundle, resources func(codalab.Metadata) coda
 }
 
 func (h *Hub) trackOne(b plan.Bundle, r codalab.Resources) {
-	if old := h.holders[b.UUID]; old != nil && (old.key != b.Worker || !b.State.OnWorker()) {
+	if old := h.workerOf[b.UUID]; old != nil && (old.key != b.Worker || !b.State.OnWorker()) {
 		old.dropRun(b.UUID)
 		h.roomier = true
 		delete(old.duties, b.UUID)
 		delete(old.stored, b.UUID)
 		delete(old.applied, b.UUID)
-		delete(h.holders, b.UUID)
+		delete(h.workerOf, b.UUID)
 		old.dropRequests(b.UUID)
 	}
 	if !b.State.OnWorker() {
 		return
 	}
 	w := h.worker(b.Worker)
-	h.holders[b.UUID] = w
-	hold, want := heldRun{Resources: r, ownerID: b.OwnerID}, Duty{UUID: b.UUID}
+	h.workerOf[b.UUID] = w
+	run, want := trackedRun{Resources: r, ownerID: b.OwnerID}, Duty{UUID: b.UUID}
 	switch {
 	case b.State == codalab.StateStarting:
-		hold.starting = b.Assigned
+		run.starting = b.Assigned
 		want.Kind = codalab.MessageRun
 	case b.KillMessage != "":
 		want.Kind, want.KillMessage = codalab.MessageKill, b.KillMessage
 	}
-	hold.seen = w.runs[b.UUID].seen
+	run.seen = w.runs[b.UUID].seen
 	if b.State == codalab.StateWorkerOffline {
 		delete(w.stored, b.UUID) // also an unchanged report brings it back
 	}
 	w.dropRun(b.UUID)
-	w.addRun(b.UUID, hold)
+	w.addRun(b.UUID, run)
 	have := w.duties[b.UUID]
 	switch {
 	case want.Kind == "":
@@ -75,7 +75,7 @@ func (h *Hub) trackOne(b plan.Bundle, r codalab.Resources) {
 	}
 }
 
-func (w *worker) addRun(uuid string, run heldRun) {
+func (w *worker) addRun(uuid string, run trackedRun) {
 	w.runs[uuid] = run
 	w.used = plan.Plus(w.used, run.Resources)
 	if !run.starting.IsZero() {
@@ -98,20 +98,20 @@ func (w *worker) dropRun(uuid string) {
 // Offers returns the room of each connected worker, and the runs that all workers have. more is set if
 // some worker may have more room than at the last call: then no run may take it before those that have
 // waited longer were tried.
-func (h *Hub) Offers(now time.Time) (all []plan.Offer, held plan.Held, more bool) {
+func (h *Hub) Offers(now time.Time) (all []plan.Offer, counts plan.RunCounts, more bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	more, h.roomier = h.roomier, false
-	held = plan.Held{}
+	counts = plan.RunCounts{}
 	for _, w := range h.workers {
 		for _, run := range w.runs {
-			held.Add(run.ownerID, w.key)
+			counts.Add(run.ownerID, w.key)
 		}
 		if h.connected(w, now) && !w.last.IsTerminating {
 			all = append(all, w.offer())
 		}
 	}
-	return all, held, more
+	return all, counts, more
 }
 
 // offer returns the room of a worker.

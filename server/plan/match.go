@@ -6,12 +6,12 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// Match decides about waiting runs, by uuid, in fair order. offers has the room of all workers, held the
+// Match decides about waiting runs, by uuid, in fair order. offers has the room of all workers, counts the
 // runs that workers have, and quotas those of the runs' owners, by id.
-func Match(site Site, runs map[string]*Waiting, offers []Offer, held Held, quotas map[string]Quota) Decisions {
+func Match(site Site, runs map[string]*Waiting, offers []Offer, counts RunCounts, quotas map[string]Quota) Decisions {
 	d := Decisions{Workers: map[string]Worker{}, Failed: map[string]string{}, Status: map[string]string{}}
-	places := newPlaces(offers, held, quotas)
-	for run := range fairOrder(runs, places.held) {
+	places := newPlaces(offers, counts, quotas)
+	for run := range fairOrder(runs, places.counts) {
 		if owner, known := quotas[run.OwnerID]; known {
 			if why := site.Refuses(run, owner); why != "" {
 				d.Failed[run.UUID] = why

@@ -133,7 +133,7 @@ func TestTooLargeRunIsToldWhatTheBestWorkersHave(t *testing.T) {
 	}
 }
 
-func order(runs map[string]*Waiting, h Held) []string {
+func order(runs map[string]*Waiting, h RunCounts) []string {
 	var got []string
 	for p := range fairOrder(runs, h) {
 		got = append(got, p.UUID)
@@ -159,7 +159,7 @@ func TestPrioritiesAreAmongOneOwnersRuns(t *testing.T) {
 			&Waiting{UUID: "old", OwnerID: "a", Created: at(1)},
 			&Waiting{UUID: "between", OwnerID: "b", Priority: 9, Created: at(2)},
 			&Waiting{UUID: "can wait", OwnerID: "b", Priority: -1, Created: at(0)},
-		), Held{})
+		), RunCounts{})
 		want := []string{"between", "young and urgent", "can wait", "old"}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Fatalf("order (-want +got):\n%s", diff)
@@ -175,7 +175,7 @@ func TestOwnerWithFewerRunsOnWorkersIsNext(t *testing.T) {
 		name := "many" + strconv.Itoa(i)
 		runs[name] = &Waiting{UUID: name, OwnerID: "many", Created: at(int64(i))}
 	}
-	got := order(runs, Held{"many": {All: 1}})
+	got := order(runs, RunCounts{"many": {All: 1}})
 	if want := []string{"late", "many0", "later", "many1", "many2", "many3", "many4"}; !slices.Equal(got, want) {
 		t.Errorf("order %v", got)
 	}
@@ -313,14 +313,14 @@ func TestMatchDependsOnItsArgumentsOnly(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 10))
 	for range 300 {
 		runs, offers, quotas := random(r)
-		held, given := Held{"a": {All: 1}}, slices.Clone(offers)
-		first := Match(Site{}, runs, offers, held, quotas)
-		again := Match(Site{}, runs, offers, held, quotas)
+		counts, given := RunCounts{"a": {All: 1}}, slices.Clone(offers)
+		first := Match(Site{}, runs, offers, counts, quotas)
+		again := Match(Site{}, runs, offers, counts, quotas)
 		if diff := cmp.Diff(first, again); diff != "" {
 			t.Fatalf("(-first +again):\n%s", diff)
 		}
-		if diff := cmp.Diff(given, offers); diff != "" || len(held) != 1 || held["a"].All != 1 {
-			t.Fatalf("Match changes its arguments: %v %s", held, diff)
+		if diff := cmp.Diff(given, offers); diff != "" || len(counts) != 1 || counts["a"].All != 1 {
+			t.Fatalf("Match changes its arguments: %v %s", counts, diff)
 		}
 	}
 }

@@ -15,7 +15,7 @@ type places struct {
 	byTag map[string][]*Offer // those that serve this tag only, and by "" all others
 	// permitted has Clientele.Permitted of each group's workers.
 	permitted []map[string]bool
-	held      Held
+	counts    RunCounts
 	quotas    map[string]Quota
 	// refused remembers why runs with these requests get no worker: the room of a worker only shrinks
 	// while Match runs.
@@ -31,10 +31,10 @@ type request struct {
 }
 
 // newPlaces copies what Match changes.
-func newPlaces(offers []Offer, held Held, quotas map[string]Quota) *places {
-	v := &places{byTag: map[string][]*Offer{}, held: maps.Clone(held), quotas: quotas, refused: map[request]string{}}
-	if v.held == nil {
-		v.held = Held{}
+func newPlaces(offers []Offer, counts RunCounts, quotas map[string]Quota) *places {
+	v := &places{byTag: map[string][]*Offer{}, counts: maps.Clone(counts), quotas: quotas, refused: map[request]string{}}
+	if v.counts == nil {
+		v.counts = RunCounts{}
 	}
 	groups := map[[2]string]bool{} // by user and group: the workers of one have the same Permitted
 	for _, o := range offers {
@@ -56,7 +56,7 @@ func newPlaces(offers []Offer, held Held, quotas map[string]Quota) *places {
 // give gives a run to a worker.
 func (v *places) give(o *Offer, run *Waiting) {
 	o.deduct(run.Resources)
-	v.held.Add(run.OwnerID, o.Worker)
+	v.counts.Add(run.OwnerID, o.Worker)
 }
 
 // choose returns the best worker that takes a run, serves its queue and has room, or the reason why there
@@ -68,7 +68,7 @@ func (v *places) choose(run *Waiting) (*Offer, string) {
 	}
 	tag := queueTag(run.Resources.Tag)
 	served := v.serving(run, tag)
-	others := v.held[run.OwnerID].Others
+	others := v.counts[run.OwnerID].Others
 	full := int64(others) >= v.quotas[run.OwnerID].ParallelRuns
 	mine := func(o *Offer) bool { return o.Worker.User == run.OwnerID || !full }
 	var best *Offer

@@ -20,7 +20,7 @@ func (s *Scheduler) match(ctx context.Context, now time.Time, all bool) {
 		return
 	}
 	defer func() { s.config.Observe(s.config.Now().Sub(now).Seconds()) }()
-	offers, held, more := s.config.Hub.Offers(now)
+	offers, counts, more := s.config.Hub.Offers(now)
 	candidates := s.fresh
 	if more || all {
 		candidates = s.pending
@@ -34,7 +34,7 @@ func (s *Scheduler) match(ctx context.Context, now time.Time, all bool) {
 		s.failures.LogError(ctx, "match bundles with workers", err)
 		return
 	}
-	s.applyDecisions(ctx, now, plan.Match(s.config.Site, candidates, offers, held, quotas))
+	s.applyDecisions(ctx, now, plan.Match(s.config.Site, candidates, offers, counts, quotas))
 }
 
 // applyDecisions writes decisions into the bundles.
