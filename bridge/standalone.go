@@ -19,7 +19,7 @@ import (
 //	        ├─ MostRuns taken, and all of them ended ─────────────► ends
 //	        └─ idle for IdleFor ─► tells the server ──────────────► ends
 type Standalone struct {
-	// Local is set if the jobs are processes of the worker's own host. It offers what that has and no more.
+	// Local is set if the jobs are processes of the worker's own host. Its capacity is that of the host.
 	Local bool
 	// Remote is the name that reports give to the place of a run.
 	Remote string

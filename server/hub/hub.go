@@ -21,7 +21,7 @@ type Hub struct {
 	mu       sync.Mutex
 	workers  map[plan.Worker]*worker
 	workerOf map[string]*worker // by bundle: the worker that has it
-	// roomier is set when some worker may have more room than at the last call of Offers.
+	// roomier is set when some worker may have more room than at the last call of Capacities.
 	roomier     bool
 	nextRequest int64
 	nextDuty    int64
@@ -123,7 +123,7 @@ func (h *Hub) BeginCheckIn(key plan.Worker, in codalab.CheckIn, group string, no
 		return nil, false, &InUseError{Worker: key, Hostname: w.last.Hostname, Free: h.timeout}
 	}
 	c = &CheckIn{hub: h, worker: w, wake: make(chan struct{}, 1), over: make(chan struct{})}
-	changed = !connected || group != w.group || !sameOffer(w.last, in)
+	changed = !connected || group != w.group || !sameCapacity(w.last, in)
 	h.roomier = h.roomier || changed
 	for _, run := range in.Reports {
 		if one, ok := w.runs[run.UUID]; ok {
@@ -147,9 +147,9 @@ func (h *Hub) BeginCheckIn(key plan.Worker, in codalab.CheckIn, group string, no
 	return c, changed, nil
 }
 
-// sameOffer reports whether two check-ins offer the same resources. It ignores free disk, which changes
+// sameCapacity reports whether two check-ins tell the same capacity. It ignores free disk, which changes
 // all the time.
-func sameOffer(a, b codalab.CheckIn) bool {
+func sameCapacity(a, b codalab.CheckIn) bool {
 	return a.Tag == b.Tag && a.TagExclusive == b.TagExclusive && a.CPUs == b.CPUs && a.GPUs == b.GPUs &&
 		a.MemoryBytes == b.MemoryBytes && a.IsTerminating == b.IsTerminating && a.ExitAfterNumRuns == b.ExitAfterNumRuns && a.Closed == b.Closed && slices.Equal(a.Nodes, b.Nodes)
 }

@@ -213,7 +213,7 @@ func TestDutyIsRepeatedUntilTheWorkerHasDoneIt(t *testing.T) {
 	}
 }
 
-func TestOfferIsWhatRunsLeaveOfAWorker(t *testing.T) {
+func TestCapacityIsWhatRunsLeaveOfAWorker(t *testing.T) {
 	t.Parallel()
 	h := New(time.Minute, start)
 	in := codalab.CheckIn{CPUs: 4, MemoryBytes: 8 << 30, ExitAfterNumRuns: 3, Nodes: []codalab.NodeSize{{CPUs: 2, MemoryBytes: 4 << 30}}, FreeDiskBytes: 7}
@@ -221,30 +221,30 @@ func TestOfferIsWhatRunsLeaveOfAWorker(t *testing.T) {
 	starting, running := run("0x1", codalab.StateStarting), run("0x2", codalab.StateRunning)
 	running.OwnerID, running.Metadata = "0xb", codalab.Metadata{"request_cpus": int64(2)}
 	track(h, starting, running)
-	offers, counts, more := h.Offers(start)
-	want := plan.Offer{
+	capacities, counts, more := h.Capacities(start)
+	want := plan.Capacity{
 		Worker: key, Total: codalab.Resources{CPUs: 4, Memory: 8 << 30, Disk: 7}, Free: codalab.Resources{CPUs: 1, Memory: 4 << 30, Disk: 7},
 		Nodes: []codalab.Resources{{CPUs: 2, Memory: 4 << 30, Disk: 7}}, RunsLeft: 2, Running: 2, Dependencies: map[[2]string]bool{},
 	}
-	if diff := cmp.Diff([]plan.Offer{want}, offers); diff != "" || !more {
+	if diff := cmp.Diff([]plan.Capacity{want}, capacities); diff != "" || !more {
 		t.Errorf("more %v (-want +got):\n%s", more, diff)
 	}
 	if diff := cmp.Diff(plan.RunCounts{"0xa": {All: 1}, "0xb": {All: 1, Others: 1}}, counts); diff != "" {
 		t.Errorf("counts (-want +got):\n%s", diff)
 	}
-	if _, _, more = h.Offers(start); more || h.MoreRoom() {
+	if _, _, more = h.Capacities(start); more || h.MoreRoom() {
 		t.Error("more room without a change")
 	}
 	if track(h, run("0x1", codalab.StateKilled)); !h.MoreRoom() {
 		t.Error("no more room after a run has ended")
 	}
-	if offers, _, _ = h.Offers(start.Add(time.Minute + 1)); len(offers) != 0 {
-		t.Error("a silent worker offers room")
+	if capacities, _, _ = h.Capacities(start.Add(time.Minute + 1)); len(capacities) != 0 {
+		t.Error("a silent worker has capacity")
 	}
 	in.IsTerminating = true
 	checkIn(t, h, in, start)
-	if offers, _, _ = h.Offers(start); len(offers) != 0 {
-		t.Error("a worker that ends offers room")
+	if capacities, _, _ = h.Capacities(start); len(capacities) != 0 {
+		t.Error("a worker that ends has capacity")
 	}
 }
 

@@ -95,10 +95,10 @@ func (w *worker) dropRun(uuid string) {
 	}
 }
 
-// Offers returns the room of each connected worker, and the runs that all workers have. more is set if
+// Capacities returns the capacity of each connected worker, and the runs that all workers have. more is set if
 // some worker may have more room than at the last call: then no run may take it before those that have
 // waited longer were tried.
-func (h *Hub) Offers(now time.Time) (all []plan.Offer, counts plan.RunCounts, more bool) {
+func (h *Hub) Capacities(now time.Time) (all []plan.Capacity, counts plan.RunCounts, more bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	more, h.roomier = h.roomier, false
@@ -108,35 +108,35 @@ func (h *Hub) Offers(now time.Time) (all []plan.Offer, counts plan.RunCounts, mo
 			counts.Add(run.ownerID, w.key)
 		}
 		if h.connected(w, now) && !w.last.IsTerminating {
-			all = append(all, w.offer())
+			all = append(all, w.capacity())
 		}
 	}
 	return all, counts, more
 }
 
-// offer returns the room of a worker.
-func (w *worker) offer() plan.Offer {
-	o := plan.Offer{
+// capacity returns the capacity of a worker.
+func (w *worker) capacity() plan.Capacity {
+	c := plan.Capacity{
 		Worker: w.key, Group: w.group, Tag: w.last.Tag, Exclusive: w.last.TagExclusive, SharedDisk: w.last.SharedFileSystem,
 		Total:    codalab.Resources{CPUs: w.last.CPUs, GPUs: w.last.GPUs, Memory: w.last.MemoryBytes, Disk: w.last.FreeDiskBytes},
 		RunsLeft: w.last.ExitAfterNumRuns, SecondsLeft: w.last.SecondsLeft, Running: len(w.runs),
 		Closed: w.last.ExitAfterNumRuns <= 0, WhyClosed: w.last.Closed, Dependencies: map[[2]string]bool{},
 	}
-	if o.RunsLeft >= codalab.UnlimitedRuns {
-		o.RunsLeft = math.MaxInt64
+	if c.RunsLeft >= codalab.UnlimitedRuns {
+		c.RunsLeft = math.MaxInt64
 	}
-	o.RunsLeft -= w.unclaimed // the worker itself counts the claimed runs
+	c.RunsLeft -= w.unclaimed // the worker itself counts the claimed runs
 	for _, n := range w.last.Nodes {
-		o.Nodes = append(o.Nodes, codalab.Resources{CPUs: n.CPUs, GPUs: n.GPUs, Memory: n.MemoryBytes, Disk: o.Total.Disk})
+		c.Nodes = append(c.Nodes, codalab.Resources{CPUs: n.CPUs, GPUs: n.GPUs, Memory: n.MemoryBytes, Disk: c.Total.Disk})
 	}
-	o.Free = plan.Minus(o.Total, w.used)
+	c.Free = plan.Minus(c.Total, w.used)
 	for _, d := range w.last.Dependencies {
-		o.Dependencies[d] = true
+		c.Dependencies[d] = true
 	}
-	return o
+	return c
 }
 
-// MoreRoom reports whether some worker may have more room than at the last call of Offers.
+// MoreRoom reports whether some worker may have more room than at the last call of Capacities.
 func (h *Hub) MoreRoom() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

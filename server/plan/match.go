@@ -6,11 +6,11 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// Match decides about waiting runs, by uuid, in fair order. offers has the room of all workers, counts the
+// Match decides about waiting runs, by uuid, in fair order. capacities are those of all workers, counts the
 // runs that workers have, and quotas those of the runs' owners, by id.
-func Match(site Site, runs map[string]*Waiting, offers []Offer, counts RunCounts, quotas map[string]Quota) Decisions {
+func Match(site Site, runs map[string]*Waiting, capacities []Capacity, counts RunCounts, quotas map[string]Quota) Decisions {
 	d := Decisions{Workers: map[string]Worker{}, Failed: map[string]string{}, Status: map[string]string{}}
-	places := newPlaces(offers, counts, quotas)
+	places := newPlaces(capacities, counts, quotas)
 	for run := range fairOrder(runs, places.counts) {
 		if owner, known := quotas[run.OwnerID]; known {
 			if why := site.Refuses(run, owner); why != "" {
@@ -19,11 +19,11 @@ func Match(site Site, runs map[string]*Waiting, offers []Offer, counts RunCounts
 				continue
 			}
 		}
-		offer, why := places.choose(run)
+		capacity, why := places.choose(run)
 		switch {
-		case offer != nil:
-			places.give(offer, run)
-			d.Workers[run.UUID] = offer.Worker
+		case capacity != nil:
+			places.give(capacity, run)
+			d.Workers[run.UUID] = capacity.Worker
 		case why != run.Status:
 			d.Status[run.UUID] = why
 		default:

@@ -136,12 +136,12 @@ func TestQuotaOfParallelRunsHidesNoOtherReason(t *testing.T) {
 	} {
 		run := Bundle{UUID: "0xb", Type: codalab.TypeRun, State: codalab.StateStaged, OwnerID: "me", Metadata: codalab.Metadata{"request_memory": memory}}
 		waiting := NewWaiting(run, Site{}.Resources(run.Metadata))
-		worker := Offer{Worker: Worker{User: "lab", ID: "w"}, Serves: Clientele{Everybody: true}, RunsLeft: 9}
+		worker := Capacity{Worker: Worker{User: "lab", ID: "w"}, Serves: Clientele{Everybody: true}, RunsLeft: 9}
 		worker.Total = codalab.Resources{CPUs: 4, Memory: 8 << 30, Disk: 1 << 40}
 		worker.Free = worker.Total
 		counts := RunCounts{}
 		counts.Add("me", worker.Worker)
-		d := Match(Site{}, map[string]*Waiting{run.UUID: waiting}, []Offer{worker}, counts, map[string]Quota{"me": {ParallelRuns: 1, Disk: 1 << 40, Time: 1 << 40}})
+		d := Match(Site{}, map[string]*Waiting{run.UUID: waiting}, []Capacity{worker}, counts, map[string]Quota{"me": {ParallelRuns: 1, Disk: 1 << 40, Time: 1 << 40}})
 		if got := d.Status[run.UUID]; !strings.Contains(got, want) {
 			t.Errorf("%s: %q, want %q", memory, got, want)
 		}
