@@ -62,7 +62,7 @@ func (d *decision) restaging() {
 		d.tryLater(c.Failure)
 	case !d.askedSince(*c):
 		d.row.DueAt = d.now.Add(restagedPause)
-	case !heldByWorker(c.State):
+	case !withWorker(c.State):
 		d.dropRow("the server has the bundle " + string(c.State))
 	case !c.Carried:
 		d.row.ReportCount++

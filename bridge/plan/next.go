@@ -223,14 +223,14 @@ func (d *decision) applyMessages() {
 			d.offeredAgain()
 		case codalab.MessageMarkFinalized:
 			if d.row.Phase == Finalizing {
-				d.acknowledged("the server acknowledged the verdict")
+				d.endReporting("the server acknowledged the verdict")
 			}
-		default: // package bridge answers reads and writes; unknown messages change no row
+		default: // package bridge replies to reads and does writes; unknown messages change no row
 		}
 	}
 }
 
-// applyLocation notes the place where the server wants the results. The server makes a new place each
+// applyLocation notes the location at which the server wants the results. The server makes a new one each
 // time it gives a bundle to a worker.
 func (d *decision) applyLocation(offered *codalab.RunBundle) {
 	if offered == nil || offered.Location == nil || d.row.Run.Location != nil && *d.row.Run.Location == *offered.Location {
@@ -241,7 +241,7 @@ func (d *decision) applyLocation(offered *codalab.RunBundle) {
 	d.row.Run = &run
 }
 
-// offeredAgain answers a run message for a bundle that has a row: the server has lost the
+// offeredAgain applies an offer of a bundle that has a row: the server has lost the
 // claim, or was restored from an older copy.
 func (d *decision) offeredAgain() {
 	switch {
