@@ -168,7 +168,7 @@ func everyNews() map[string]plan.News {
 	news["not fenced"] = fencing(*started())
 	news["fencing failed"] = plan.News{Fenced: &plan.Fencing{Attempt: 1, Failure: "no space left on device"}}
 	news["nothing to fence"] = plan.News{Fenced: &plan.Fencing{Attempt: 1, Failure: "no such directory", Gone: true}}
-	news["another attempt's fencing"] = plan.News{Fenced: &plan.Fencing{Attempt: 7, Standing: spool.Started{Fenced: true}}}
+	news["another attempt's fencing"] = plan.News{Fenced: &plan.Fencing{Attempt: 7, Started: spool.Started{Fenced: true}}}
 	return news
 }
 

@@ -129,8 +129,8 @@ type Canary struct {
 // Fencing is the outcome of fencing an attempt.
 type Fencing struct {
 	Attempt int
-	// Standing is the attempt's started record after the fencing.
-	Standing spool.Started
+	// Started is the attempt's started record after the fencing.
+	Started spool.Started `json:"Standing"`
 	// Failure is the error of reading the record; empty for none. Gone is set if the attempt's directory
 	// is no longer on the disk.
 	Failure string

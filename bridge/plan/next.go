@@ -330,10 +330,10 @@ func (d *decision) applyFencing(c Fencing) {
 	switch {
 	case c.Failure == "":
 		d.row.RecordsGoneSince = time.Time{}
-		if d.row.Begun == nil && !c.Standing.Fenced {
+		if d.row.Begun == nil && !c.Started.Fenced {
 			d.row.RecordsReadAt = time.Time{} // a reading that missed the start may have missed the end
 		}
-		d.applyStarted(c.Standing)
+		d.applyStarted(c.Started)
 	case !c.Gone:
 	case d.row.RecordsGoneSince.IsZero():
 		d.row.RecordsGoneSince = d.now

@@ -191,7 +191,7 @@ func answered(s plan.Submission) plan.News {
 }
 
 func fencing(standing spool.Started) plan.News {
-	return plan.News{Fenced: &plan.Fencing{Attempt: 1, Standing: standing}}
+	return plan.News{Fenced: &plan.Fencing{Attempt: 1, Started: standing}}
 }
 
 func told(messages ...codalab.Message) plan.News { return plan.News{Messages: messages} }

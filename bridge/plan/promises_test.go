@@ -167,7 +167,7 @@ func TestI4UnbegunBundleIsTriedElsewhereBounded(t *testing.T) {
 	b := given(t, rowIn(plan.Queued), ended, func(r *plan.Row) {
 		r.Attempt.Number, r.FailedAttempts, r.OutputTail = 3, 2, "exec: cl-worker: not found"
 	})
-	b.at(late).decide(plan.News{Fenced: &plan.Fencing{Attempt: 3, Standing: spool.Started{Fenced: true}}})
+	b.at(late).decide(plan.News{Fenced: &plan.Fencing{Attempt: 3, Started: spool.Started{Fenced: true}}})
 	b.is(plan.Finalizing).verdict(spool.CausePlatform, "The node of Slurm job 7 failed before it began")
 }
 
