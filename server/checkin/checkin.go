@@ -45,21 +45,21 @@ type Config struct {
 
 // CheckIns serves workers: their check-ins, claims and doorbells.
 type CheckIns struct {
-	config    Config
-	failures  rest.Failures
-	adoptions adoptions
+	config   Config
+	failures rest.Failures
+	walks    resultsWalks
 }
 
 // New returns CheckIns.
 func New(c Config) *CheckIns {
 	return &CheckIns{
 		config: c, failures: rest.FailuresTo(c.Log),
-		adoptions: adoptions{byName: map[string]*adoption{}, missing: map[string]time.Time{}},
+		walks: resultsWalks{byName: map[string]*resultsWalk{}, missing: map[string]time.Time{}},
 	}
 }
 
 // Wait waits until no results are being counted. No check-in may begin after it is called.
-func (s *CheckIns) Wait() { s.adoptions.wait() }
+func (s *CheckIns) Wait() { s.walks.wait() }
 
 // Routes returns the routes for workers.
 func (s *CheckIns) Routes() []rest.Route {
