@@ -29,8 +29,8 @@ func (s *Status) addHolds() {
 	case !s.Running:
 		hold("No bridge runs on this ledger.")
 	case s.Starting, last == nil:
-	case s.Late:
-		hold("%s.", LateSentence)
+	case s.Old:
+		hold("%s.", OldSentence)
 	default:
 		if last.Observed.IsZero() {
 			hold("Slurm has not been seen as a whole since the bridge started: until then nothing is submitted, cancelled or removed.")
